@@ -1,0 +1,352 @@
+// Package event holds the words that every other package of bridge shares: what
+// a Source said about a record (an Observation), what the log made of it (an
+// Event), where that stands (a Seq) and how events are grouped (a Segment).
+//
+// The package knows no protocol, no clock, no file and no network.
+package event
+
+import (
+	"fmt"
+	"time"
+)
+
+// Seq is the position of an event in the log. It is strictly increasing over
+// all sets of one log; the first event has Seq 1, and 0 means "before the
+// first".
+type Seq int64
+
+// Kind says what happened to a record.
+type Kind uint8
+
+// The kinds of events. Rejected events tell of a SIP submission that was
+// refused; they have a Seq, belong to no segment and are published nowhere.
+const (
+	Created Kind = iota + 1
+	Updated
+	Deleted
+	Rejected
+)
+
+// String returns the word of the log and of ResourceSync's change attribute
+// (ResourceSync 7).
+func (k Kind) String() string {
+	switch k {
+	case Created:
+		return "created"
+	case Updated:
+		return "updated"
+	case Deleted:
+		return "deleted"
+	case Rejected:
+		return "rejected"
+	}
+	return fmt.Sprintf("kind(%d)", uint8(k))
+}
+
+// Content is how a set treats the content of its records. It is fixed when the
+// set is made.
+type Content uint8
+
+// The content modes.
+const (
+	// Mirror: representations are fetched, kept and served by us.
+	Mirror Content = iota + 1
+	// Redirect: our record URL redirects to the original.
+	Redirect
+	// Reference: loc is the upstream's own URI and we serve no records.
+	Reference
+)
+
+// String returns the word of the configuration.
+func (c Content) String() string {
+	switch c {
+	case Mirror:
+		return "mirror"
+	case Redirect:
+		return "redirect"
+	case Reference:
+		return "reference"
+	}
+	return fmt.Sprintf("content(%d)", uint8(c))
+}
+
+// ParseContent is the inverse of Content.String. The empty string is Mirror,
+// the default.
+func ParseContent(s string) (Content, error) {
+	switch s {
+	case "", "mirror":
+		return Mirror, nil
+	case "redirect":
+		return Redirect, nil
+	case "reference":
+		return Reference, nil
+	}
+	return 0, fmt.Errorf("content %q: want mirror, redirect or reference", s)
+}
+
+// Micros is a time of our own clock: microseconds since 1970-01-01T00:00:00Z.
+// Observed times, borders and creation times are Micros. Within one set they
+// are strictly increasing.
+type Micros int64
+
+// MicrosOf cuts t to the microsecond.
+func MicrosOf(t time.Time) Micros { return Micros(t.UnixMicro()) }
+
+// Time returns m as a time in UTC.
+func (m Micros) Time() time.Time { return time.UnixMicro(int64(m)).UTC() }
+
+// String returns m in UTC with exactly six digits of fraction, the form of a
+// W3C Datetime in our documents: 2026-01-02T03:04:05.000001Z.
+func (m Micros) String() string { return m.Time().Format("2006-01-02T15:04:05.000000Z") }
+
+// Append appends String's form to b without allocating.
+func (m Micros) Append(b []byte) []byte {
+	return m.Time().AppendFormat(b, "2006-01-02T15:04:05.000000Z")
+}
+
+// Stamp is a time of a Source's clock, with nanoseconds, or unknown. The zero
+// Stamp is unknown.
+type Stamp struct {
+	ns    int64
+	known bool
+}
+
+// StampOf returns the stamp of t. Times outside 1678 to 2262 do not fit; ok is
+// false for them and the stamp is unknown.
+func StampOf(t time.Time) (s Stamp, ok bool) {
+	if y := t.UTC().Year(); y < 1678 || y > 2261 {
+		return Stamp{}, false
+	}
+	return Stamp{ns: t.UnixNano(), known: true}, true
+}
+
+// StampFromNanos returns the stamp of ns nanoseconds since 1970 in UTC.
+func StampFromNanos(ns int64) Stamp { return Stamp{ns: ns, known: true} }
+
+// Known tells whether the stamp is a time at all.
+func (s Stamp) Known() bool { return s.known }
+
+// Nanos returns nanoseconds since 1970 in UTC; 0 when unknown.
+func (s Stamp) Nanos() int64 { return s.ns }
+
+// Time returns the stamp in UTC; the zero time when unknown.
+func (s Stamp) Time() time.Time {
+	if !s.known {
+		return time.Time{}
+	}
+	return time.Unix(0, s.ns).UTC()
+}
+
+// Compare orders stamps; an unknown stamp is earlier than every known one.
+func (s Stamp) Compare(o Stamp) int {
+	switch {
+	case s.known != o.known:
+		if o.known {
+			return -1
+		}
+		return 1
+	case s.ns < o.ns:
+		return -1
+	case s.ns > o.ns:
+		return 1
+	}
+	return 0
+}
+
+// Before and After are strict.
+func (s Stamp) Before(o Stamp) bool { return s.Compare(o) < 0 }
+
+// After tells whether s is later than o.
+func (s Stamp) After(o Stamp) bool { return s.Compare(o) > 0 }
+
+// Add moves a known stamp by d; an unknown one stays unknown.
+func (s Stamp) Add(d time.Duration) Stamp {
+	if s.known {
+		s.ns += int64(d)
+	}
+	return s
+}
+
+// String returns RFC 3339 in UTC with as many digits as needed; "" when
+// unknown.
+func (s Stamp) String() string { return string(s.Append(nil)) }
+
+// Append appends String's form to b without allocating.
+func (s Stamp) Append(b []byte) []byte {
+	if !s.known {
+		return b
+	}
+	return s.Time().AppendFormat(b, "2006-01-02T15:04:05.999999999Z")
+}
+
+// NoLength is the Length of a Representation or Link whose length is unknown.
+const NoLength int64 = -1
+
+// Representation is one alternate link of a record: one of the formats in which
+// the record can be had.
+type Representation struct {
+	// Href is where the Source serves it, absolute.
+	Href string
+	// Type is its media type as the Source stated it, or "" when unknown.
+	Type string
+	// Length is in bytes, NoLength when unknown.
+	Length int64
+	// Hash is a whitespace-delimited list of hashes in the form of
+	// ResourceSync 7, "sha-256:" and hex; "" when unknown. In a mirror it is
+	// the SHA-256 of the bytes that we keep, and nothing else.
+	Hash string
+	// Name is the last part of our own URL of it: {key}.{Name}. The log gives
+	// it when the event is logged and keeps it for as long as the record has a
+	// representation with this Href; observations leave it empty.
+	Name string
+}
+
+// SHA256 returns the hex digits of the representation's SHA-256, or "".
+func (r Representation) SHA256() string { return SHA256Of(r.Hash) }
+
+// Link is a link to a related resource (ResourceSync 14; RFC 4287 4.2.7).
+type Link struct {
+	Rel      string // "" for a via, whose relation is its place
+	Href     string
+	Type     string
+	Length   int64 // NoLength when unknown
+	Hash     string
+	Modified Stamp
+}
+
+// Origin says where the observation behind an event came from.
+type Origin struct {
+	Protocol string // atom-pmh, resourcesync, sip or feed
+	Source   string // URL of the Source as configured
+	Document string // URL of the document that said it
+	// FeedID, FeedTitle and FeedUpdated are what atom:source carries (RFC 4287
+	// 4.2.11); empty for other protocols.
+	FeedID      string
+	FeedTitle   string
+	FeedUpdated Stamp
+	// SourceIdentifier is the identifier at the Source where it differs from
+	// the record's (identity = "per-source"), and the source-identifier of a
+	// rejected SIP submission.
+	SourceIdentifier string
+	// Reason of a rejected event.
+	Reason string
+}
+
+// Event is one thing that happened to one record, at one position of the log.
+// It is never changed once it is logged.
+type Event struct {
+	Seq    Seq
+	Set    string
+	Record string // identifier, byte for byte
+	Kind   Kind
+	// Observed is when the log took the event in.
+	Observed Micros
+	// Modified is when the Source says that the record was last modified or
+	// deleted; unknown when it does not say.
+	Modified Stamp
+	Title    string
+	// Representations in the Source's order; none on deletions.
+	Representations []Representation
+	// Preferred is the index of the representation that the record's own URL
+	// answers, chosen when the event was logged.
+	Preferred int
+	// Via names the original: the inherited via, else the preferred
+	// representation at the Source. Present on all but rejected events.
+	Via Link
+	// Links that the Source stated besides alternates and via.
+	Links  []Link
+	Origin Origin
+
+	// Loc is the upstream URI under which a set in mode reference publishes
+	// the record; "" in the other modes.
+	Loc string
+	// Gone is the Loc that ends with this event because the record moved to
+	// another; a Change List names it as deleted, before the event itself.
+	Gone string
+	// Shared: another live record of the set was published under the same Loc
+	// when the event was logged. A shared creation is listed as updated, a
+	// shared deletion not at all.
+	Shared bool
+}
+
+// Live tells whether the record exists after the event.
+func (e *Event) Live() bool { return e.Kind == Created || e.Kind == Updated }
+
+// Pref returns the preferred representation; ok is false when there is none.
+func (e *Event) Pref() (r Representation, ok bool) {
+	if e.Preferred < 0 || e.Preferred >= len(e.Representations) {
+		return Representation{}, false
+	}
+	return e.Representations[e.Preferred], true
+}
+
+// Entries returns how many entries the event has in a Change List: one, two
+// when a record in mode reference moved to another URI, none for a rejection or
+// the deletion of a record whose URI another record still has.
+func (e *Event) Entries() int {
+	if e.Kind == Rejected {
+		return 0
+	}
+	n := 1
+	if e.Gone != "" {
+		n++
+	}
+	if e.Kind == Deleted && e.Shared {
+		n--
+	}
+	return n
+}
+
+// Range is the events of one set with After < Seq <= Upto.
+type Range struct {
+	After, Upto Seq
+}
+
+// Segment is a range of one set's events that is published as one Change List
+// and one Atom archive document. Its borders are stored and never move. Each
+// set always has exactly one open segment, the last.
+type Segment struct {
+	N int // 1, 2, …
+	// From is the border at which it starts: the set's creation, or the border
+	// of the segment before. Its events have From < Observed.
+	From Micros
+	// Until is its border, the Observed of its last event; 0 while it is open.
+	Until Micros
+	// First and Last are the Seq of its first and last event, 0 while it has
+	// none.
+	First, Last Seq
+	// Events and Entries count its events and the entries they have in a
+	// Change List; Weight is an upper bound of that list's bytes.
+	Events, Entries int
+	Weight          int64
+}
+
+// Open tells whether the segment may still grow.
+func (s Segment) Open() bool { return s.Until == 0 }
+
+// Range returns the segment's events; of an empty one, the empty range.
+func (s Segment) Range() Range {
+	if s.Events == 0 {
+		return Range{}
+	}
+	return Range{After: s.First - 1, Upto: s.Last}
+}
+
+// Set is the records that are republished together. What is here is stored with
+// the log, so that every document can be rendered from it again.
+type Set struct {
+	Name        string
+	Title       string
+	Description string
+	Content     Content
+	Created     Micros
+	// Feed and Complete are the urn:uuid ids of the two published feeds.
+	Feed, Complete string
+	// Last and LastObserved belong to the set's last event that is in a
+	// segment; Last is 0 and LastObserved is Created when there is none.
+	Last         Seq
+	LastObserved Micros
+	// Live counts the records that exist; Events all events, rejected ones
+	// included.
+	Live, Events int64
+}

@@ -1,0 +1,95 @@
+package event
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+)
+
+// NameRepresentations gives each representation of a record the last part of
+// its URL. A representation that the record already had (same Href) keeps its
+// name; a new one is named after its media type when that is free in the
+// record, else with eight hex digits of its Href in front.
+func NameRepresentations(reps, before []Representation) {
+	taken := make(map[string]bool, len(reps))
+	for i := range reps {
+		reps[i].Name = ""
+		for _, b := range before {
+			if b.Href == reps[i].Href && b.Name != "" && !taken[b.Name] {
+				reps[i].Name = b.Name
+				taken[b.Name] = true
+				break
+			}
+		}
+	}
+	for i := range reps {
+		if reps[i].Name != "" {
+			continue
+		}
+		name := Extension(reps[i].Type)
+		if taken[name] {
+			sum := sha256.Sum256([]byte(reps[i].Href))
+			name = hex.EncodeToString(sum[:4]) + "." + name
+		}
+		for taken[name] { // the same Href twice in one record
+			name = "x" + name
+		}
+		reps[i].Name = name
+		taken[name] = true
+	}
+}
+
+// Extension returns the file name extension for a media type, without a dot.
+// It is never empty and consists of lower-case letters and digits.
+func Extension(mediaType string) string {
+	t, _, _ := strings.Cut(strings.ToLower(mediaType), ";")
+	t = strings.TrimSpace(t)
+	switch t {
+	case "":
+		return "bin"
+	case "text/xml", "application/xml":
+		return "xml"
+	case "text/plain":
+		return "txt"
+	case "text/html":
+		return "html"
+	case "application/xhtml+xml":
+		return "xhtml"
+	case "application/ld+json":
+		return "jsonld"
+	case "text/turtle":
+		return "ttl"
+	case "application/n-triples":
+		return "nt"
+	case "application/octet-stream":
+		return "bin"
+	case "image/jpeg":
+		return "jpg"
+	case "application/gzip", "application/x-gzip":
+		return "gz"
+	}
+	_, sub, ok := strings.Cut(t, "/")
+	if !ok {
+		return "bin"
+	}
+	stem, suffix, structured := strings.Cut(sub, "+")
+	if ext := strings.TrimPrefix(stem, "x-"); isPlain(ext) {
+		return ext
+	}
+	if structured && isPlain(suffix) {
+		return suffix
+	}
+	return "bin"
+}
+
+func isPlain(s string) bool {
+	if s == "" || len(s) > 10 {
+		return false
+	}
+	for i := 0; i < len(s); i++ {
+		if c := s[i]; (c < 'a' || c > 'z') && (c < '0' || c > '9') {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,222 @@
+package event
+
+import "errors"
+
+// SourceID is the number under which the log knows a Source.
+type SourceID int64
+
+// Observation is what a Source said about one record: that it is there with
+// these representations, or that it is deleted.
+type Observation struct {
+	Record  string // identifier, byte for byte
+	Deleted bool
+	// Modified is the Source's stamp, which orders what it says of one record.
+	Modified        Stamp
+	Title           string
+	Representations []Representation
+	// Preferred is the index of the representation that stands for the record.
+	Preferred int
+	// Via is the inherited via (ResourceSync 14.8); without an Href the
+	// preferred representation at the Source is the original.
+	Via   Link
+	Links []Link
+	// SourceIdentifier is the identifier at the Source where it differs from
+	// Record.
+	SourceIdentifier string
+	// Loc overrides the URI under which a set in mode reference publishes the
+	// record; "" is the preferred representation's Href.
+	Loc string
+	// Fetched: the contents are in the store, and the representations' Hash and
+	// Length are theirs.
+	Fetched bool
+	// Claim is the digest of what the document said, before anything was
+	// fetched: equal claims need no fetching. See ClaimOf.
+	Claim int64
+}
+
+// Document is a document that a batch's observations come from.
+type Document struct {
+	URL         string
+	FeedID      string
+	FeedTitle   string
+	FeedUpdated Stamp
+}
+
+// Outcome is what the log made of one observation.
+type Outcome uint8
+
+// The outcomes of an observation.
+const (
+	// Logged: the record's state changed, an event was appended.
+	Logged Outcome = iota + 1
+	// Unchanged: nothing that counts (I5) differs from the stored state.
+	Unchanged
+	// Historical: the walk has met the record before, with a stamp no earlier.
+	Historical
+	// SteppedBack: its stamp is earlier than the stored one (A1). It is kept
+	// until the walk has ended.
+	SteppedBack
+	// Tombstone: the deletion of a record that was never seen alive; kept, and
+	// no event.
+	Tombstone
+	// Shadowed: another Source, earlier in the configuration, speaks for the
+	// record (A15); kept, and no event.
+	Shadowed
+	// Waiting: the content could not be had; kept as pending (A13).
+	Waiting
+	// Bad: quarantined.
+	Bad
+)
+
+// Item is one observation in a batch.
+type Item struct {
+	Observation
+	// Document is an index into the batch's Documents.
+	Document int
+	// Pending is why content could not be fetched; "" when it was, or need not
+	// be. With Partial some representations were fetched: they are logged, and
+	// the others asked again.
+	Pending string
+	Partial bool
+	// Asked is the observation with all its representations, where Partial has
+	// left some out.
+	Asked *Observation
+	// Complete: the document is a complete enumeration, so presence revives
+	// what is deleted and a deletion does not count as met alive (A5).
+	Complete bool
+	// Late: the stamp is later than the answer's own date (A3).
+	Late bool
+	// Quarantine is why the item is bad; its record is met, and nothing else
+	// changes. The input itself travels in Batch.Quarantine.
+	Quarantine bool
+}
+
+// Quarantined is a piece of bad input, kept whole.
+type Quarantined struct {
+	ID       int64
+	Source   SourceID
+	Set      string
+	URL      string // of the document it stood in
+	Line     int
+	Column   int
+	Record   string // identifier, when it could be read
+	Rule     string // id of the broken rule
+	Reason   string
+	Input    []byte
+	First    Micros // first and last time it was met
+	Last     Micros
+	Times    int
+	Replayed Micros // when a replay took it in; 0 when none did
+}
+
+// Cursor is how far the unfinished walk of a Source has come. The log keeps it
+// for the harvest and compares its Version; Data is the harvest's own.
+type Cursor struct {
+	Version int64
+	Data    []byte // nil when no walk is under way
+}
+
+// Progress is what the log keeps of a Source between and during harvests.
+type Progress struct {
+	Cursor Cursor
+	// Mark is the high-water mark: the largest stamp that was harvested whole.
+	Mark Stamp
+	// Memory is the harvest's own: validators, heads of archives, feed id, …
+	Memory []byte
+	// Gap is the open gap, "" when there is none (A8).
+	Gap string
+}
+
+// Mode says what the items of a batch are.
+type Mode uint8
+
+// The modes of a batch.
+const (
+	// ModeWalk: what the documents of a walk said.
+	ModeWalk Mode = iota
+	// ModeAbsent: deletions of records that a complete enumeration did not
+	// have (A5), or that were held and are now released (A6).
+	ModeAbsent
+	// ModeHold: the same, kept back by the guard (A6).
+	ModeHold
+	// ModeStepBack: what the walk stepped back and its end allows (A1).
+	ModeStepBack
+	// ModeSettle: what was pending, fetched now or pending again (A13).
+	ModeSettle
+	// ModeReplay: bad input that can be taken in after all. Who was met does
+	// not count, and what is earlier than the stored state changes nothing.
+	ModeReplay
+)
+
+// Batch is a piece of a harvest. It commits as a whole or not at all (I2).
+type Batch struct {
+	Source SourceID
+	// Cursor is the version that the harvest believes to be stored. When it is
+	// not, nothing is written and Append returns ErrConflict.
+	Cursor int64
+	// Next is the cursor's new data; nil ends the walk, and its bookkeeping
+	// (who was met, step backs) with it.
+	Next []byte
+	// Start begins a new walk: nobody is met yet.
+	Start bool
+	// Progress, when set, replaces what the log keeps besides the cursor.
+	Progress *Progress
+
+	Documents  []Document
+	Items      []Item
+	Quarantine []Quarantined
+
+	// Mode says what the items are.
+	Mode Mode
+	// Person: what ModeHold keeps back only a person may release.
+	Person bool
+}
+
+// Appended is what became of a batch.
+type Appended struct {
+	// First and Last are the Seq of the events; 0 when there are none.
+	First, Last Seq
+	// Cursor is the cursor's new version.
+	Cursor int64
+	// Outcomes has one entry an item.
+	Outcomes []Outcome
+	// Broken lists items that an earlier document of the walk should have
+	// followed: met before with an earlier stamp (S2).
+	Broken []int
+	// Created, Updated and Deleted count the events.
+	Created, Updated, Deleted int
+}
+
+// Kept is an observation that waits in the harvest state: pending, or stepped
+// back.
+type Kept struct {
+	Observation
+	// Number is the record's, for going on after it.
+	Number   int64
+	Document Document
+	// Flag: of a pending one, that it is partial; of one that was stepped
+	// back, that the stored stamp lay in the future when it was stored.
+	Flag   bool
+	Reason string
+	Tries  int
+}
+
+// Verdict is what Append would make of an observation, as far as that can be
+// said before its content is fetched.
+type Verdict uint8
+
+// The verdicts.
+const (
+	// Skip: it changes nothing that needs its content.
+	Skip Verdict = iota
+	// Fetch: its content is needed.
+	Fetch
+)
+
+// Errors of the log that decide what a caller does next.
+var (
+	// ErrConflict: somebody else has moved the Source's cursor.
+	ErrConflict = errors.New("the walk's cursor has moved: another harvest of this Source is under way")
+	// ErrClock: the clock has jumped ahead by more than a day (I3).
+	ErrClock = errors.New("the clock has jumped ahead by more than a day: nothing is logged until it is put right or confirmed with --accept-clock")
+)

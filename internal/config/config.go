@@ -1,0 +1,222 @@
+// Package config reads what the operator wants: one strict TOML file, or Sources
+// named on the command line, and the flags that win over both.
+//
+// What it returns is checked and complete: every default is filled in, paths
+// are absolute, secrets are read. What is wrong is reported all at once, each
+// with its place and what to write instead.
+package config
+
+import (
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Config is a complete configuration. A zero value is none; see Default.
+type Config struct {
+	// File is the absolute path of the file that was read, "" without one.
+	File string
+	// Listen is the address of the server, host:port.
+	Listen string
+	// BaseURL is where others reach the server: absolute, http or https, without
+	// trailing slash, query or user. It is http://Listen unless given, and ""
+	// when Listen leaves the port to the system (port 0): then it is
+	// http:// and the address that the server got.
+	BaseURL string
+	// Data is the absolute path of the data folder.
+	Data string
+	// AllowHosts are host names and IP addresses, in lower case, that documents
+	// may send us to although they are neither public nor the Source's own.
+	AllowHosts []string
+	// Contact is a mail address or URL that requests name in User-Agent; ""
+	// names none.
+	Contact string
+	// Proxy is the URL of an HTTP proxy for what we fetch, "" none. The
+	// environment's is not used.
+	Proxy    string
+	Snapshot Snapshot
+	Limits   Limits
+	// Sets in the order of the file; none is a configuration that only
+	// publishes what the data folder has.
+	Sets []Set
+}
+
+// Snapshot says how long after a change a new snapshot of a large set is made.
+type Snapshot struct {
+	AfterDeletion time.Duration // default 60 s
+	AfterChange   time.Duration // default 10 min
+}
+
+// Limits are the caps on what peers send us. Sizes are in bytes.
+type Limits struct {
+	FeedDocument   int64         // of one feed document; default 64 MiB
+	Record         int64         // of one representation; default 64 MiB
+	Header         int64         // of an answer's header; default 64 KiB
+	Text           int64         // of one text or attribute value; default 8 MiB
+	Depth          int           // of XML elements; default 256
+	Attributes     int           // of one element, namespaces included; default 256
+	Ratio          int           // of decompression, to one; default 100
+	Redirects      int           // that one request follows; default 5
+	Connections    int           // to one host at the same time; default 32
+	Rate           int           // of requests to one host, a second; default 0, none
+	ConnectTimeout time.Duration // default 15 s
+	HeaderTimeout  time.Duration // from the request to the answer's header; default 60 s
+	IdleTimeout    time.Duration // without a byte of the body; default 60 s
+}
+
+// The content modes of a set.
+const (
+	Mirror    = "mirror"
+	Redirect  = "redirect"
+	Reference = "reference"
+)
+
+// The ways in which a set names records of several Sources (rule A15).
+const (
+	Shared    = "shared"
+	PerSource = "per-source"
+)
+
+// Set is the records that are republished together.
+type Set struct {
+	// Name has the form [a-z0-9][a-z0-9-]{0,62}.
+	Name string
+	// Title and Description are for readers; "" leaves them to the data folder
+	// and, at first, to the name.
+	Title       string
+	Description string
+	// Content is Mirror, Redirect or Reference.
+	Content string
+	// Prefer orders media types: the first that a record has stands for it.
+	Prefer []string
+	// Formats are the media types that are wanted; none means all.
+	Formats []string
+	// SegmentEvents and SegmentHours say when a segment closes: with so many
+	// events (1 to 50,000, default 10,000), or so long after its first (default
+	// 24).
+	SegmentEvents int
+	SegmentHours  int
+	// Identity is Shared or PerSource.
+	Identity string
+	// Sources in the order of the configuration: the first that has a record
+	// speaks for it.
+	Sources []Source
+}
+
+// The kinds of Sources. An empty kind means: look at the document.
+const (
+	AtomPMH      = "atompmh"
+	ResourceSync = "resourcesync"
+	Feed         = "feed"
+	SIP          = "sip"
+)
+
+// Source is an upstream server.
+type Source struct {
+	// Name is for people, and part of identifiers with Identity PerSource; ""
+	// leaves the URL to stand for it.
+	Name string
+	Kind string
+	// URL is as it was typed (http, https), or the file URL of a path.
+	URL string
+	// PublicURL is where the folder of a local file is published, "" nowhere.
+	PublicURL string
+	// Every is the time between two harvests; default 1 h.
+	Every time.Duration
+	// FullEvery is the time between two harvests that read the whole chain, to
+	// find archive documents that have changed (rule A12); default 168 h, 0
+	// never.
+	FullEvery time.Duration
+	// Overlap is how far below its mark a harvest reads (rule A2); default 1 h.
+	Overlap time.Duration
+	// MaxDocuments is how many documents one climb may read; default 10,000.
+	MaxDocuments int
+	// GuardWait is how long deletions by absence are held (rule A6); default
+	// 24 h.
+	GuardWait time.Duration
+	// User and Password log us in at the URL's scheme, host and port, and
+	// nowhere else (RFC 7617); "" is nobody.
+	User     string
+	Password Secret
+}
+
+// Secret is a text that prints as stars.
+type Secret struct{ text string }
+
+// Reveal returns the secret itself; "" when there is none.
+func (s Secret) Reveal() string { return s.text }
+
+// String hides the secret. It also serves %v, %s and, by GoString, %#v.
+func (s Secret) String() string {
+	if s.text == "" {
+		return ""
+	}
+	return "***"
+}
+
+// GoString hides the secret.
+func (s Secret) GoString() string { return s.String() }
+
+// MarshalText hides the secret, in JSON and elsewhere.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// Default returns the configuration without any file, flag or Source, but for
+// the data folder, which is relative: ./bridge-data.
+func Default() *Config {
+	return &Config{
+		Listen:   "127.0.0.1:8080",
+		BaseURL:  "http://127.0.0.1:8080",
+		Data:     "bridge-data",
+		Snapshot: Snapshot{AfterDeletion: time.Minute, AfterChange: 10 * time.Minute},
+		Limits: Limits{
+			FeedDocument: 64 << 20, Record: 64 << 20, Header: 64 << 10, Text: 8 << 20,
+			Depth: 256, Attributes: 256, Ratio: 100, Redirects: 5, Connections: 32,
+			ConnectTimeout: 15 * time.Second, HeaderTimeout: time.Minute, IdleTimeout: time.Minute,
+		},
+	}
+}
+
+func defaultSet() Set {
+	return Set{Content: Mirror, SegmentEvents: 10_000, SegmentHours: 24, Identity: Shared}
+}
+
+func defaultSource() Source {
+	return Source{
+		Every: time.Hour, FullEvery: 168 * time.Hour, Overlap: time.Hour,
+		MaxDocuments: 10_000, GuardWait: 24 * time.Hour,
+	}
+}
+
+// TrustedHosts returns the host names that the operator typed in the Sources'
+// URLs: sorted, in lower case, without ports, each once.
+func (c *Config) TrustedHosts() []string {
+	var hosts []string
+	for _, set := range c.Sets {
+		for _, s := range set.Sources {
+			for _, typed := range []string{s.URL, s.PublicURL} {
+				if u, err := url.Parse(typed); err == nil && u.Hostname() != "" {
+					hosts = append(hosts, strings.ToLower(u.Hostname()))
+				}
+			}
+		}
+	}
+	slices.Sort(hosts)
+	return slices.Compact(hosts)
+}
+
+// Trusted returns all that the operator vouches for, as the guarded HTTP client
+// takes it: AllowHosts, TrustedHosts, and the URLs of Sources with a login, user
+// and password included. It must not be printed.
+func (c *Config) Trusted() []string {
+	all := append(slices.Clone(c.AllowHosts), c.TrustedHosts()...)
+	for _, set := range c.Sets {
+		for _, s := range set.Sources {
+			if u, err := url.Parse(s.URL); err == nil && s.User != "" {
+				u.User = url.UserPassword(s.User, s.Password.Reveal())
+				all = append(all, u.String())
+			}
+		}
+	}
+	return all
+}

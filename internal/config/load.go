@@ -1,0 +1,346 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// Flags are what the command line may set of the configuration; "" is not
+// given. They win over the file.
+type Flags struct {
+	Data    string // relative to the working folder
+	Listen  string
+	BaseURL string
+}
+
+// Load reads a file, all of it: what is wrong is an *Error with every problem,
+// except that the syntax of TOML gives one problem at a time.
+func Load(path string) (*Config, error) { return LoadWith(path, Flags{}) }
+
+// LoadWith is Load with flags that win over the file.
+func LoadWith(path string, flags Flags) (*Config, error) {
+	absolute, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("configuration %s: %w", path, err)
+	}
+	data, err := os.ReadFile(absolute)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("there is no configuration file %s: name one with --config, or make one with bridge init", path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("configuration: %w", err)
+	}
+	doc, root, err := parse(path, data)
+	if err != nil {
+		return nil, err
+	}
+	r := reader{doc: doc, folder: filepath.Dir(absolute)}
+	c := r.config(root)
+	c.File = absolute
+	if err := doc.finish(c, root, flags); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// FromArguments returns the configuration of a run without a file: the defaults,
+// flags, and the Sources, each in the form that ParseSource reads.
+func FromArguments(flags Flags, sources []string) (*Config, error) {
+	c := Default()
+	doc := &document{}
+	at := map[string]int{} // place of each set
+	for _, argument := range sources {
+		name, source, err := ParseSource(argument)
+		if err != nil {
+			doc.report("", "", "%v", err)
+			continue
+		}
+		i, ok := at[name]
+		if !ok {
+			i = len(c.Sets)
+			at[name] = i
+			set := defaultSet()
+			set.Name = name
+			c.Sets = append(c.Sets, set)
+		}
+		for _, other := range c.Sets[i].Sources {
+			if other.URL == source.URL {
+				doc.report("", "source "+argument, "stands twice in set %q; write it once", name)
+			}
+		}
+		c.Sets[i].Sources = append(c.Sets[i].Sources, source)
+	}
+	root := table{doc: doc, known: map[string]bool{}}
+	if err := doc.finish(c, root, flags); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// finish puts the flags over the file and checks what depends on both. The flags
+// speak of themselves, without the file's lines.
+func (d *document) finish(c *Config, root table, flags Flags) error {
+	listen, base := root, root
+	c.Listen = root.text("listen", c.Listen)
+	given := root.text("base_url", "")
+	listenKey, baseKey := "listen", "base_url"
+	arguments := table{doc: &document{}}
+	if flags.Listen != "" {
+		c.Listen, listen, listenKey = flags.Listen, arguments, "--listen"
+	}
+	if flags.BaseURL != "" {
+		given, base, baseKey = flags.BaseURL, arguments, "--base-url"
+	}
+	if flags.Data != "" {
+		c.Data = flags.Data
+	}
+	absolute, err := filepath.Abs(c.Data)
+	if err != nil {
+		return fmt.Errorf("data folder %s: %w", c.Data, err)
+	}
+	c.Data = absolute
+
+	loopback, port, err := checkListen(c.Listen)
+	switch {
+	case err != nil:
+		listen.report(listenKey, "%v", err)
+	case given != "" || base.has(baseKey):
+		if c.BaseURL, err = checkBaseURL(given); err != nil {
+			base.report(baseKey, "%v", err)
+		}
+	case !loopback:
+		listen.report(listenKey, "%s can be reached from other machines, which need to know our address; write base_url (or --base-url), like \"https://bridge.example.org\"", c.Listen)
+	case port == 0:
+		c.BaseURL = ""
+	default:
+		c.BaseURL = "http://" + c.Listen
+	}
+	d.problems = append(d.problems, arguments.doc.problems...)
+	return d.err()
+}
+
+// reader turns tables into a Config.
+type reader struct {
+	doc    *document
+	folder string // of the file; absolute
+}
+
+// oneSecond is the shortest pause between two harvests and the like.
+const oneSecond = time.Second
+
+func (r reader) config(t table) *Config {
+	c := Default()
+	// listen and base_url are read by finish, where flags may replace them.
+	t.known["listen"], t.known["base_url"] = true, true
+	c.Data = r.path(t.text("data", c.Data))
+	c.AllowHosts = t.texts("allow_hosts", checkHost)
+	c.Contact = t.text("contact", "")
+	if strings.ContainsAny(c.Contact, "()\r\n") {
+		t.report("contact", "has a bracket or a line break; write a mail address or a URL")
+	}
+	if t.has("proxy") {
+		var err error
+		if c.Proxy, err = checkBaseURL(t.text("proxy", "")); err != nil {
+			t.report("proxy", "%v", err)
+		}
+	}
+	t.known["proxy"] = true
+	snapshot := t.table("snapshot")
+	c.Snapshot.AfterDeletion = snapshot.duration("after_deletion", c.Snapshot.AfterDeletion, oneSecond)
+	c.Snapshot.AfterChange = snapshot.duration("after_change", c.Snapshot.AfterChange, oneSecond)
+	snapshot.finish(nil)
+	limits := t.table("limits")
+	c.Limits = r.limits(limits, c.Limits)
+	limits.finish(nil)
+
+	names := map[string]bool{}
+	for _, in := range t.tables("set", "set") {
+		set := r.set(in)
+		if names[set.Name] && set.Name != "" {
+			in.report("name", "there is another set %q; give each its own name", set.Name)
+		}
+		names[set.Name] = true
+		c.Sets = append(c.Sets, set)
+	}
+	t.finish(belongs())
+	return c
+}
+
+func (r reader) limits(t table, l Limits) Limits {
+	const most = 1 << 20
+	l.FeedDocument = t.size("feed_document", l.FeedDocument)
+	l.Record = t.size("record", l.Record)
+	l.Header = t.size("header", l.Header)
+	l.Text = t.size("text", l.Text)
+	l.Depth = t.number("depth", l.Depth, 8, 10_000)
+	l.Attributes = t.number("attributes", l.Attributes, 8, most)
+	l.Ratio = t.number("ratio", l.Ratio, 1, most)
+	l.Redirects = t.number("redirects", l.Redirects, 1, 50)
+	l.Connections = t.number("connections", l.Connections, 1, 1024)
+	l.Rate = t.number("rate", l.Rate, 0, most)
+	l.ConnectTimeout = t.duration("connect_timeout", l.ConnectTimeout, oneSecond)
+	l.HeaderTimeout = t.duration("header_timeout", l.HeaderTimeout, oneSecond)
+	l.IdleTimeout = t.duration("idle_timeout", l.IdleTimeout, oneSecond)
+	return l
+}
+
+// setName is the form of a set's name.
+var setName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
+
+func (r reader) set(t table) Set {
+	s := defaultSet()
+	s.Name = t.text("name", "")
+	switch {
+	case !t.has("name"):
+		t.report("name", `is missing; write name = "main" or the like`)
+	case !setName.MatchString(s.Name):
+		t.report("name", "%q is no name of a set; write 1 to 63 of a-z, 0-9 and -, not beginning with -", s.Name)
+	default:
+		t.label = fmt.Sprintf("set %q", s.Name)
+	}
+	s.Title = t.text("title", "")
+	s.Description = t.text("description", "")
+	s.Content = t.oneOf("content", s.Content, Mirror, Redirect, Reference)
+	s.Prefer = t.texts("prefer", checkMediaType)
+	s.Formats = t.texts("formats", checkMediaType)
+	s.SegmentEvents = t.number("segment_events", s.SegmentEvents, 1, 50_000)
+	s.SegmentHours = t.number("segment_hours", s.SegmentHours, 1, 24*366)
+	s.Identity = t.oneOf("identity", s.Identity, Shared, PerSource)
+	if kept, _ := value[bool](t, "history", "true or false"); kept {
+		t.report("history", "serving earlier versions is not built into this version of bridge; write false or leave it out")
+	}
+	names, urls := map[string]bool{}, map[string]bool{}
+	for i, in := range t.tables("source", "set.source") {
+		source := r.source(in)
+		if source.Name != "" && names[source.Name] {
+			in.report("name", "another Source of the set is called %q; give each its own name", source.Name)
+		}
+		if source.URL != "" && urls[source.URL] {
+			in.report("url", "%s stands twice in the set; write it once", source.URL)
+		}
+		if s.Identity == PerSource && i > 0 && source.Name == "" {
+			in.report("name", `is missing; with identity = "per-source" every Source but the first needs a name, which becomes part of its records' identifiers`)
+		}
+		names[source.Name], urls[source.URL] = true, true
+		s.Sources = append(s.Sources, source)
+	}
+	t.finish(belongs())
+	return s
+}
+
+func (r reader) source(t table) Source {
+	s := defaultSource()
+	s.Name = t.text("name", "")
+	s.Kind = t.oneOf("kind", "", AtomPMH, ResourceSync, Feed, SIP)
+	if err := built(s.Kind); err != nil {
+		t.report("kind", "%v", err)
+	}
+	typed := t.text("url", "")
+	if u, err := locate(typed, r.folder); typed != "" && err != nil {
+		t.report("url", "%v", err)
+	} else if typed != "" {
+		s.URL = u
+	} else {
+		t.report("url", `is missing; write url = "https://..." or a path`)
+	}
+	if t.has("public_url") {
+		var err error
+		if s.PublicURL, err = checkPublicURL(t.text("public_url", ""), s.URL); err != nil {
+			t.report("public_url", "%v", err)
+		}
+	}
+	t.known["public_url"] = true
+	s.Every = t.duration("every", s.Every, oneSecond)
+	s.FullEvery = t.duration("full_every", s.FullEvery, 0)
+	s.Overlap = t.duration("overlap", s.Overlap, 0)
+	s.MaxDocuments = t.number("max_documents", s.MaxDocuments, 1, 100_000_000)
+	s.GuardWait = t.duration("guard_wait", s.GuardWait, 0)
+	s.User = t.text("user", "")
+	s.Password = r.secret(t, "password")
+	switch hasUser := s.User != ""; {
+	case hasUser != (t.has("password") || t.has("password_file")):
+		t.report("user", "goes with password or password_file; write both or none")
+	case hasUser && strings.HasPrefix(s.URL, "file:"):
+		t.report("user", "is of no use with a local file; leave it out")
+	case strings.Contains(s.User, ":"):
+		t.report("user", "has a colon, which no user name may have (RFC 7617)")
+	}
+	t.finish(belongs())
+	return s
+}
+
+// environment is the only form in which a secret may stand in the file.
+var environment = regexp.MustCompile(`^\$\{([A-Za-z_][A-Za-z0-9_]*)\}$`)
+
+// secret reads KEY = "${NAME}" or KEY_file = "path". What it reports never
+// shows what was written.
+func (r reader) secret(t table, key string) Secret {
+	text, path := t.text(key, ""), t.text(key+"_file", "")
+	switch {
+	case text != "" && path != "":
+		t.report(key, "stands beside %s_file; write one of the two", key)
+	case text != "":
+		m := environment.FindStringSubmatch(text)
+		if m == nil {
+			t.report(key, `must not stand in this file; write %s = "${NAME}" for an environment variable, or %s_file = "path"`, key, key)
+		} else if secret := os.Getenv(m[1]); secret == "" {
+			t.report(key, "the environment variable %s is not set", m[1])
+		} else {
+			return Secret{secret}
+		}
+	case path != "":
+		data, err := os.ReadFile(r.path(path))
+		secret := strings.TrimSpace(string(data))
+		if err != nil {
+			t.report(key+"_file", "%v", err)
+		} else if secret == "" || strings.ContainsAny(secret, "\r\n") {
+			t.report(key+"_file", "%s must hold one line, the secret", path)
+		} else {
+			return Secret{secret}
+		}
+	}
+	return Secret{}
+}
+
+func (r reader) path(p string) string {
+	if filepath.IsAbs(p) {
+		return p
+	}
+	return filepath.Join(r.folder, p)
+}
+
+// belongs says of keys that are easily put into the wrong table where to write
+// them.
+func belongs() map[string]string {
+	where := map[string]string{}
+	for header, keys := range map[string]string{
+		"before the first [[set]]": "listen base_url data allow_hosts contact proxy",
+		"under [[set]]":            "title description content prefer formats segment_events segment_hours identity history",
+		"under [[set.source]]":     "kind url public_url every full_every overlap max_documents guard_wait user password password_file",
+	} {
+		for key := range strings.FieldsSeq(keys) {
+			where[key] = header
+		}
+	}
+	return where
+}
+
+// checkListen tells whether an address is on the loopback interface only.
+func checkListen(address string) (loopback bool, port int, err error) {
+	host, service, err := net.SplitHostPort(address)
+	if err != nil {
+		return false, 0, fmt.Errorf(`%q is no address; write host:port, like "127.0.0.1:8080"`, address)
+	}
+	port, err = net.LookupPort("tcp", service)
+	if err != nil {
+		return false, 0, fmt.Errorf("%q has no port; write a number from 0 to 65535 after the last colon", address)
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback(), port, nil
+}

@@ -1,0 +1,168 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"mime"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// ParseSource reads a SOURCE of the command line, [set=][kind:]URL-or-path, and
+// fills in the defaults. What stands before the first "=" is a set only if it
+// has the form of a set's name, else the set is "main". What stands before the
+// first ":" is a kind only if it is one of the four. A path, relative to the
+// working folder, must exist and becomes a file URL.
+func ParseSource(argument string) (set string, s Source, err error) {
+	set, s = "main", defaultSource()
+	rest := argument
+	if before, after, ok := strings.Cut(rest, "="); ok && setName.MatchString(before) {
+		set, rest = before, after
+	}
+	if before, after, ok := strings.Cut(rest, ":"); ok && slices.Contains(kinds(), before) {
+		s.Kind, rest = before, after
+	}
+	if err := built(s.Kind); err != nil {
+		return "", Source{}, fmt.Errorf("source %s: %w", argument, err)
+	}
+	if s.URL, err = locate(rest, "."); err != nil {
+		return "", Source{}, fmt.Errorf("source %s: %w", argument, err)
+	}
+	return set, s, nil
+}
+
+func kinds() []string { return []string{AtomPMH, ResourceSync, Feed, SIP} }
+
+// built refuses the kinds that this version cannot harvest.
+func built(kind string) error {
+	if kind == "" || kind == AtomPMH || !slices.Contains(kinds(), kind) {
+		return nil
+	}
+	return fmt.Errorf("kind %q is not built into this version of bridge; it harvests %q", kind, AtomPMH)
+}
+
+var (
+	// scheme is the front of a URL, and of what only looks like one: a kind
+	// that is none before a URL. A letter and a colon is a drive.
+	scheme = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.:-]+://`)
+	// hostAndPort is what people type who forget the scheme.
+	hostAndPort = regexp.MustCompile(`^(localhost|[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+)(:[0-9]+)?(/|$)`)
+)
+
+// locate returns the URL of a Source: what was typed when it is a URL, else the
+// file URL of a path relative to folder.
+func locate(typed, folder string) (string, error) {
+	if typed == "" {
+		return "", errors.New("there is no URL and no path")
+	}
+	front := strings.ToLower(strings.TrimSuffix(scheme.FindString(typed), "://"))
+	switch front {
+	case "":
+		return locatePath(typed, folder)
+	case "http", "https":
+		u, err := url.Parse(typed)
+		switch {
+		case err != nil:
+			return "", fmt.Errorf("%s is no URL: %w", redact(typed), errors.Unwrap(err))
+		case u.Host == "":
+			return "", fmt.Errorf("%s names no host", typed)
+		case u.User != nil:
+			return "", fmt.Errorf("%s holds a user or password; write the URL without it, and user and password_file in the configuration", redact(typed))
+		case u.Fragment != "":
+			return "", fmt.Errorf("%s has a fragment, which is never sent; leave out what begins with #", typed)
+		}
+		return typed, nil
+	case "file":
+		u, err := url.Parse(typed)
+		if err != nil || u.Host != "" && u.Host != "localhost" || u.RawQuery != "" || u.Fragment != "" {
+			return "", fmt.Errorf("%s is no URL of a local file; write file:///folder/file or a path", typed)
+		}
+		return locatePath(filepath.FromSlash(u.Path), folder)
+	}
+	if before, after, ok := strings.Cut(typed, ":"); ok && scheme.MatchString(after) {
+		return "", fmt.Errorf("there is no kind %q; write %s, or leave it out", before, list(kinds()))
+	}
+	return "", fmt.Errorf("cannot harvest from %s://; write http://, https:// or a path", front)
+}
+
+// redact cuts everything from a URL that may be a secret.
+func redact(typed string) string {
+	front := scheme.FindString(typed)
+	rest := typed[len(front):]
+	rest = rest[strings.LastIndex(rest, "@")+1:]
+	if before, _, ok := strings.Cut(rest, "?"); ok {
+		rest = before + "?..."
+	}
+	return front + rest
+}
+
+func locatePath(path, folder string) (string, error) {
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(folder, path)
+	}
+	absolute, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	info, err := os.Stat(absolute)
+	switch {
+	case err != nil && hostAndPort.MatchString(path):
+		return "", fmt.Errorf("there is no file %s; for a server write http://%s or https://%s", path, path, path)
+	case errors.Is(err, os.ErrNotExist):
+		return "", fmt.Errorf("there is no file %s", absolute)
+	case err != nil:
+		return "", err
+	case info.IsDir():
+		return "", fmt.Errorf("%s is a folder; write the path of the subscription document in it", absolute)
+	}
+	return (&url.URL{Scheme: "file", Path: filepath.ToSlash(absolute)}).String(), nil
+}
+
+// checkBaseURL returns base without its trailing slash.
+func checkBaseURL(base string) (string, error) {
+	u, err := url.Parse(base)
+	switch {
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
+		return "", fmt.Errorf(`%q is not absolute; write a whole URL, like "https://www.example.org"`, redact(base))
+	case u.User != nil:
+		return "", fmt.Errorf("%s holds a user or password; leave it out", redact(base))
+	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
+		return "", fmt.Errorf("%s has a query or a fragment; leave out what begins with ? or #", redact(base))
+	}
+	return strings.TrimRight(base, "/"), nil
+}
+
+func checkPublicURL(public, source string) (string, error) {
+	if source != "" && !strings.HasPrefix(source, "file:") {
+		return "", errors.New("is only for a Source that is a local file; leave it out")
+	}
+	u, err := url.Parse(public)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return "", fmt.Errorf("%q is no public address; write the URL of the folder, like %q", redact(public), "https://www.example.org/feeds/")
+	}
+	// Relative references resolve against a folder only when it ends in a slash.
+	return strings.TrimRight(public, "/") + "/", nil
+}
+
+func checkMediaType(s string) (string, error) {
+	if mediaType, _, err := mime.ParseMediaType(s); err != nil || !strings.Contains(mediaType, "/") || strings.Contains(mediaType, "*") {
+		return "", fmt.Errorf("%q is no media type; write it like %q", s, "application/rdf+xml")
+	}
+	return s, nil
+}
+
+// hostName is a name without port, scheme or path.
+var hostName = regexp.MustCompile(`^[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?$`)
+
+func checkHost(s string) (string, error) {
+	host := strings.ToLower(strings.Trim(s, "[]"))
+	if net.ParseIP(host) == nil && !hostName.MatchString(host) {
+		return "", fmt.Errorf("%q is no host; write a host name or an IP address, without port or path", s)
+	}
+	return host, nil
+}

@@ -1,0 +1,73 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestParseSource(t *testing.T) {
+	folder := t.TempDir()
+	t.Chdir(folder)
+	if err := os.Mkdir("feeds", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"feed.atom", "a=b.atom", "b.atom", "x:y.atom", filepath.Join("feeds", "index.atom")} {
+		write(t, folder, name, "<feed/>")
+	}
+	file := "file://" + folder + "/"
+	for argument, want := range map[string][3]string{
+		"https://h.example/feed.atom":        {"main", "", "https://h.example/feed.atom"},
+		"campus=https://h.example/f":         {"campus", "", "https://h.example/f"},
+		"campus=atompmh:https://h.example/f": {"campus", AtomPMH, "https://h.example/f"},
+		"atompmh:http://h.example:80/?a=b":   {"main", AtomPMH, "http://h.example:80/?a=b"},
+		"http://h.example/?set=a":            {"main", "", "http://h.example/?set=a"},
+		"HTTP://H.example/":                  {"main", "", "HTTP://H.example/"},
+		"feed.atom":                          {"main", "", file + "feed.atom"},
+		"feeds/index.atom":                   {"main", "", file + "feeds/index.atom"},
+		folder + "/feed.atom":                {"main", "", file + "feed.atom"},
+		"file://" + folder + "/feed.atom":    {"main", "", file + "feed.atom"},
+		"atompmh:feed.atom":                  {"main", AtomPMH, file + "feed.atom"},
+		"x:y.atom":                           {"main", "", file + "x:y.atom"},
+		"a=b.atom":                           {"a", "", file + "b.atom"},
+		"./a=b.atom":                         {"main", "", file + "a=b.atom"},
+		"main=a=b.atom":                      {"main", "", file + "a=b.atom"},
+	} {
+		set, s, err := ParseSource(argument)
+		if got := [3]string{set, s.Kind, s.URL}; err != nil || got != want {
+			t.Errorf("%s: %q, %v, want %q", argument, got, err, want)
+		}
+		wantSource := defaultSource()
+		wantSource.Kind, wantSource.URL = s.Kind, s.URL
+		if err == nil && s != wantSource {
+			t.Errorf("%s: defaults are missing: %+v", argument, s)
+		}
+	}
+	for argument, want := range map[string]string{
+		"":                             "there is no URL and no path",
+		"campus=":                      "there is no URL and no path",
+		"Campus=feed.atom":             "there is no file ",
+		"-a=feed.atom":                 "there is no file ",
+		"feeds":                        "is a folder; write the path of the subscription document",
+		"no.atom":                      "there is no file ",
+		`C:\feeds\feed.atom`:           "there is no file ",
+		"C:/feeds/feed.atom":           "there is no file ",
+		"localhost:8080/feed.atom":     "for a server write http://localhost:8080/feed.atom",
+		"data.example.org/feed":        "for a server write http://data.example.org/feed",
+		"rss:http://h.example/":        `there is no kind "rss"; write "atompmh", "resourcesync", "feed" or "sip"`,
+		"ftp://h.example/":             "cannot harvest from ftp://; write http://",
+		"resourcesync:http://h.ex/":    `kind "resourcesync" is not built into this version`,
+		"sip:http://h.example/":        `kind "sip" is not built into this version`,
+		"http:///feed.atom":            "names no host",
+		"http://h.example/#top":        "has a fragment",
+		"http://u:hunter2@h.example/":  "http://h.example/ holds a user or password",
+		"http://u:hunter2@h.example/%": "is no URL",
+		"file://other.example/f.atom":  "is no URL of a local file",
+	} {
+		_, _, err := ParseSource(argument)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %q", argument, err, want)
+		}
+	}
+}

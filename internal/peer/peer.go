@@ -1,0 +1,81 @@
+// Package peer decides for tests what they can run with: independent programs
+// that may not be installed, documents that lie beside the repository, and how
+// much time there is. Only tests import it.
+package peer
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// Required tells whether a missing peer is a failure: BRIDGE_PEERS=required.
+func Required() bool { return os.Getenv("BRIDGE_PEERS") == "required" }
+
+// Need returns the path of an independent program. When it is missing, the test
+// is skipped, or fails under BRIDGE_PEERS=required; either way the message names
+// the Debian package to install.
+func Need(t testing.TB, program, debianPackage string) string {
+	t.Helper()
+	path, err := exec.LookPath(program)
+	switch {
+	case err == nil:
+		return path
+	case Required():
+		t.Fatalf("peer %s is missing: install the Debian package %s (make deps does)", program, debianPackage)
+	default:
+		t.Skipf("peer %s is missing, so nothing is compared with it: install the Debian package %s (make deps does)", program, debianPackage)
+	}
+	return ""
+}
+
+// Shared returns the path of a file or folder of "shared", the folder beside the
+// repository with schemas and samples that are not part of it. Without it the
+// test is skipped, whatever BRIDGE_PEERS says: a clone does not have it.
+func Shared(t testing.TB, name string) string {
+	t.Helper()
+	path := filepath.Join(Root(t), "..", "shared", filepath.FromSlash(name))
+	if _, err := os.Stat(path); err != nil {
+		t.Skipf("../shared/%s is not part of the repository and is not here: %v", name, err)
+	}
+	return path
+}
+
+// Root returns the folder of go.mod.
+func Root(t testing.TB) string {
+	t.Helper()
+	start, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for dir := start; ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+		if dir == filepath.Dir(dir) {
+			t.Fatalf("no go.mod in %s or above it", start)
+		}
+	}
+}
+
+// Heavy skips a test under the race detector, which slows the database 30 times.
+// Heavy tests run in the pass without it.
+func Heavy(t testing.TB) {
+	t.Helper()
+	if raceDetector {
+		t.Skip("heavy: runs without the race detector only")
+	}
+}
+
+// Soaking tells whether long runs are wanted: BRIDGE_SOAK=1, set by make soak. A
+// test that has a short and a long form asks this for its number of rounds.
+func Soaking() bool { return os.Getenv("BRIDGE_SOAK") == "1" }
+
+// Soak skips a test that only makes sense as a long run.
+func Soak(t testing.TB) {
+	t.Helper()
+	if !Soaking() {
+		t.Skip("a long run: make soak")
+	}
+}

@@ -1,0 +1,74 @@
+package peer_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/pmh-bridge/bridge/internal/peer"
+)
+
+// outcome runs f as a test of its own and tells how it ended.
+func outcome(t *testing.T, f func(t *recorder)) string {
+	t.Helper()
+	r := &recorder{TB: t, verdict: "passed"}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() {
+			if v := recover(); v != nil && v != any(r) {
+				panic(v)
+			}
+		}()
+		f(r)
+	}()
+	<-done
+	return r.verdict
+}
+
+// recorder is a testing.TB that remembers a skip or a failure instead of
+// reporting it.
+type recorder struct {
+	testing.TB
+	verdict string
+}
+
+func (r *recorder) Skipf(string, ...any)  { r.verdict = "skipped"; panic(r) }
+func (r *recorder) Skip(...any)           { r.verdict = "skipped"; panic(r) }
+func (r *recorder) Fatalf(string, ...any) { r.verdict = "failed"; panic(r) }
+
+func TestNeed(t *testing.T) {
+	bin := t.TempDir()
+	if err := os.WriteFile(filepath.Join(bin, "xmllint"), []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin)
+	for _, c := range []struct{ env, program, want string }{
+		{"", "xmllint", "passed"},
+		{"required", "xmllint", "passed"},
+		{"", "jing", "skipped"},
+		{"required", "jing", "failed"},
+	} {
+		t.Setenv("BRIDGE_PEERS", c.env)
+		got := outcome(t, func(r *recorder) { peer.Need(r, c.program, "some-package") })
+		if got != c.want {
+			t.Errorf("BRIDGE_PEERS=%q, %s: %s, want %s", c.env, c.program, got, c.want)
+		}
+	}
+}
+
+func TestSharedIsNeverAFailure(t *testing.T) {
+	t.Setenv("BRIDGE_PEERS", "required")
+	if got := outcome(t, func(r *recorder) { peer.Shared(r, "no/such/file") }); got != "skipped" {
+		t.Errorf("a missing file of ../shared: %s, want skipped", got)
+	}
+}
+
+func TestSoak(t *testing.T) {
+	for env, want := range map[string]string{"": "skipped", "1": "passed"} {
+		t.Setenv("BRIDGE_SOAK", env)
+		if got := outcome(t, func(r *recorder) { peer.Soak(r) }); got != want {
+			t.Errorf("BRIDGE_SOAK=%q: %s, want %s", env, got, want)
+		}
+	}
+}

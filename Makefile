@@ -1,0 +1,66 @@
+# The project's commands. `make` alone lists them.
+#
+# Only Go and make are needed for `make test`; `make deps` adds what makes it
+# compare us with independent programs, and what `make lint` needs.
+
+SHELL       := /bin/bash
+GO          ?= go
+TOOLS       := $(CURDIR)/.tools
+PACKAGES    ?= ./...
+TESTFLAGS   ?=
+FUZZTIME    ?= 60s
+BENCHTIME   ?= 1s
+
+# Exact versions: a newer linter is a change of its own. govulncheck 1.9.0 asks
+# for a module that the module proxy refuses.
+GOLANGCI    := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.8.0
+
+# Independent peers of the tests, as Debian packages.
+DEBIAN      := libxml2-utils jing python3 curl sqlite3
+
+.PHONY: help deps tools test race lint fuzz bench soak golden
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+deps: tools ## install the tests' peers (Debian packages) and the lint tools
+	@./.ci/peers $(DEBIAN)
+
+tools: $(TOOLS)/.golangci-lint $(TOOLS)/.staticcheck $(TOOLS)/.govulncheck
+
+# A tool is installed again when this file, and so perhaps its version, changes.
+$(TOOLS)/.golangci-lint: Makefile
+	GOBIN=$(TOOLS) $(GO) install $(GOLANGCI) && touch $@
+$(TOOLS)/.staticcheck: Makefile
+	GOBIN=$(TOOLS) $(GO) install $(STATICCHECK) && touch $@
+$(TOOLS)/.govulncheck: Makefile
+	GOBIN=$(TOOLS) $(GO) install $(GOVULNCHECK) && touch $@
+
+test: ## all tests; peers that are missing are named and skipped
+	@./.ci/test $(TESTFLAGS) $(PACKAGES)
+
+race: ## the tests that are not heavy, under the race detector
+	$(GO) test -race -timeout 12m $(TESTFLAGS) $(PACKAGES)
+
+lint: ## go vet, golangci-lint or staticcheck, govulncheck
+	@TOOLS=$(TOOLS) ./.ci/lint
+
+fuzz: ## every fuzz target for FUZZTIME (60s), or all together for FUZZTOTAL
+	@FUZZTIME=$(FUZZTIME) ./.ci/fuzz
+
+# The big cases are built by a command of their own, when it is there.
+bench: ## the Go benchmarks and the big cases, as ratios against their rivals
+	$(GO) test -run '^$$' -bench . -benchtime $(BENCHTIME) -benchmem -timeout 60m $(PACKAGES)
+	@if [ -d internal/bench ]; then set -x; $(GO) run ./internal/bench; fi
+
+soak: ## the long runs: thousands of rounds of kill -9, big logs
+	BRIDGE_SOAK=1 $(GO) test -timeout 8h -count 1 $(TESTFLAGS) $(PACKAGES)
+
+# A test with golden files has a flag -update; look at the difference before you
+# commit it.
+golden: ## write the golden files and the expected output of scripts anew
+	$(GO) test -count 1 $$(grep -rl --include='*_test.go' 'flag.Bool("update"' . | xargs -r dirname | sort -u) -update
+	@if [ -d cmd/bridge/testdata/script ]; then set -x; UPDATE_SCRIPTS=1 $(GO) test -count 1 ./cmd/bridge; fi
+	@git status --short | grep testdata || true

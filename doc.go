@@ -1,0 +1,3 @@
+// Package bridge is the root of the module and holds no code, only the test that
+// keeps its packages apart. The program is cmd/bridge.
+package bridge

@@ -1,0 +1,271 @@
+package bridge_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/pmh-bridge/bridge"
+
+// rule is what a package may import besides the standard library.
+type rule struct {
+	ours  []string // packages of this module; a trailing /... takes in what is below
+	third []string // modules, or a part of one
+	why   string
+}
+
+// rules is the whole table: a package that is not in it is a failure. Imports of
+// test files are free.
+var rules = map[string]rule{
+	"": {why: "the root holds no code"},
+
+	"event": {why: "event is the bottom: standard library only"},
+
+	"atompmh": {
+		third: []string{"golang.org/x/net/html", "golang.org/x/text"},
+		why:   "a protocol package knows only its specification; character sets are all that it needs from elsewhere",
+	},
+	"resourcesync": {
+		third: []string{"golang.org/x/net/html", "golang.org/x/text"},
+		why:   "a protocol package knows only its specification; character sets are all that it needs from elsewhere",
+	},
+	"sip": {
+		third: []string{"golang.org/x/net/html", "golang.org/x/text"},
+		why:   "a protocol package knows only its specification; character sets are all that it needs from elsewhere",
+	},
+	"sip/mail": {
+		ours:  []string{"sip"},
+		third: []string{"github.com/emersion/go-smtp", "github.com/emersion/go-message"},
+		why:   "SIP over SMTP is SIP and mail, nothing else",
+	},
+	"translate": {
+		ours: []string{"event", "atompmh", "resourcesync", "sip"},
+		why:  "translate is pure: protocol values and events, no I/O, no other code",
+	},
+	"fixtures": {why: "the example providers are written by hand, so that what reads them is tested against something else"},
+
+	"internal/fetch": {
+		third: []string{"golang.org/x/net", "golang.org/x/sync", "github.com/klauspost/compress"},
+		why:   "the guarded HTTP client knows HTTP only",
+	},
+	"internal/eventlog": {
+		ours:  []string{"event"},
+		third: []string{"modernc.org/sqlite", "golang.org/x/sys"},
+		why:   "the log knows events and SQLite (and the system's file lock)",
+	},
+	"internal/content": {
+		ours:  []string{"event"},
+		third: []string{"modernc.org/sqlite"},
+		why:   "the content store knows SQLite only",
+	},
+	"internal/publish": {
+		ours:  []string{"event", "translate", "atompmh", "resourcesync"},
+		third: []string{"github.com/klauspost/compress"},
+		why:   "plan and render are pure, and know no protocol's harvest, no log and no server",
+	},
+	"internal/harvest": {
+		ours:  []string{"event", "translate", "atompmh", "resourcesync", "sip", "internal/fetch"},
+		third: []string{"github.com/mmcdole/gofeed", "golang.org/x/sync"},
+		why:   "harvest takes the log and the content store as interfaces of its own",
+	},
+	"internal/submit": {
+		ours: []string{"event", "translate", "sip", "sip/mail"},
+		why:  "submissions take the outbox as an interface of their own",
+	},
+	"internal/server": {
+		ours:  []string{"event", "sip", "internal/publish", "internal/harvest", "internal/submit", "internal/server/..."},
+		third: []string{"github.com/labstack/echo", "github.com/gorilla/feeds"},
+		why:   "the server knows what is published, not how it is stored",
+	},
+	"internal/server/...": {
+		ours:  []string{"event", "sip", "internal/publish", "internal/harvest", "internal/submit", "internal/server/..."},
+		third: []string{"github.com/labstack/echo"},
+		why:   "the server knows what is published, not how it is stored",
+	},
+	"internal/config": {
+		ours:  []string{"event"},
+		third: []string{"github.com/pelletier/go-toml"},
+		why:   "the configuration knows words and TOML",
+	},
+	"internal/daemon": {
+		ours:  []string{"event", "atompmh", "resourcesync", "sip/...", "translate", "fixtures", "internal/..."},
+		third: []string{"golang.org/x/sync"},
+		why:   "the daemon ties together what is internal; it needs no library of its own",
+	},
+	"internal/peer": {why: "peer helps tests and knows none of the packages that they test"},
+	"internal/bench": {
+		ours:  []string{"..."},
+		third: []string{"modernc.org/sqlite"},
+		why:   "the bench builds big cases and its rivals; nothing imports it",
+	},
+
+	"cmd/bridge": {
+		ours: []string{"event", "atompmh", "resourcesync", "sip", "fixtures",
+			"internal/daemon", "internal/config", "internal/eventlog", "internal/harvest"},
+		third: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "github.com/schollz/progressbar", "golang.org/x/term"},
+		why:   "the command parses, prints and calls the daemon; of other packages it imports only those whose words it prints",
+	},
+}
+
+// forTests is imported by tests alone.
+const forTests = "internal/peer"
+
+type listed struct {
+	ImportPath string
+	Name       string
+	Imports    []string
+	Standard   bool
+	Error      *struct{ Err string }
+}
+
+// list returns what go list says of packages, or of standard packages.
+func list(t *testing.T, args ...string) []listed {
+	t.Helper()
+	var stderr bytes.Buffer
+	cmd := exec.Command("go", append([]string{"list", "-json=ImportPath,Name,Imports,Standard,Error"}, args...)...)
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list %s: %v\n%s", strings.Join(args, " "), err, stderr.String())
+	}
+	var packages []listed
+	for d := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p listed
+		switch err := d.Decode(&p); {
+		case errors.Is(err, io.EOF):
+			if len(packages) == 0 {
+				t.Fatalf("go list %s: no package", strings.Join(args, " "))
+			}
+			return packages
+		case err != nil:
+			t.Fatal(err)
+		case p.Error != nil:
+			t.Fatalf("%s: %s", p.ImportPath, p.Error.Err)
+		}
+		packages = append(packages, p)
+	}
+}
+
+// The packages import what the table allows and nothing else.
+func TestImports(t *testing.T) {
+	standard := map[string]bool{"C": true}
+	for _, p := range list(t, "std") {
+		standard[p.ImportPath] = true
+	}
+	for _, p := range list(t, "./...") {
+		name := local(p.ImportPath)
+		r, ok := ruleOf(name)
+		if !ok {
+			t.Errorf("package %q is not in the table of imports: give it a rule there", name)
+			continue
+		}
+		for _, imported := range p.Imports {
+			if !standard[imported] {
+				if problem := check(r, imported); problem != "" {
+					t.Errorf("package %q imports %s: %s (%s)", name, imported, problem, r.why)
+				}
+			}
+		}
+	}
+}
+
+// check returns why a package may not have an import, or "".
+func check(r rule, imported string) string {
+	if imported != module && !strings.HasPrefix(imported, module+"/") {
+		for _, prefix := range r.third {
+			if within(imported, prefix) {
+				return ""
+			}
+		}
+		return "a package from elsewhere that its rule does not name"
+	}
+	name := local(imported)
+	if name == forTests {
+		return "only tests import it"
+	}
+	for _, pattern := range r.ours {
+		if matches(name, pattern) {
+			return ""
+		}
+	}
+	return "a package of ours that its rule does not name"
+}
+
+// ruleOf returns the rule of a package: its own, else that of the nearest
+// pattern above it.
+func ruleOf(name string) (rule, bool) {
+	if r, ok := rules[name]; ok {
+		return r, true
+	}
+	for dir := name; ; {
+		i := strings.LastIndexByte(dir, '/')
+		if i < 0 {
+			return rule{}, false
+		}
+		dir = dir[:i]
+		if r, ok := rules[dir+"/..."]; ok {
+			return r, true
+		}
+	}
+}
+
+func local(importPath string) string {
+	return strings.TrimPrefix(strings.TrimPrefix(importPath, module), "/")
+}
+
+func within(path, prefix string) bool {
+	return path == prefix || strings.HasPrefix(path, prefix+"/")
+}
+
+func matches(name, pattern string) bool {
+	if pattern == "..." {
+		return true
+	}
+	if above, ok := strings.CutSuffix(pattern, "/..."); ok {
+		return within(name, above)
+	}
+	return name == pattern
+}
+
+// The check itself refuses what it should.
+func TestImportRules(t *testing.T) {
+	for _, c := range []struct {
+		name, imported string
+		allowed        bool
+	}{
+		{"event", module + "/translate", false},
+		{"event", "golang.org/x/net/html", false},
+		{"translate", module + "/event", true},
+		{"translate", module + "/internal/fetch", false},
+		{"internal/publish", module + "/internal/eventlog", false},
+		{"internal/server", "github.com/labstack/echo/v4", true},
+		{"internal/server", "modernc.org/sqlite", false},
+		{"internal/server/dashboard", "github.com/labstack/echo/v4/middleware", true},
+		{"internal/daemon", module + "/internal/eventlog", true},
+		{"internal/daemon", module + "/internal/peer", false},
+		{"internal/daemon", module + "/internalnot", false},
+		{"internal/content", "modernc.org/sqlite/lib", true},
+		{"internal/content", "modernc.org/sqlitenot", false},
+		{"sip/mail", module + "/sip", true},
+		{"sip/mail", module, false},
+	} {
+		r, ok := ruleOf(c.name)
+		if !ok {
+			t.Errorf("%s has no rule", c.name)
+			continue
+		}
+		if problem := check(r, c.imported); (problem == "") != c.allowed {
+			t.Errorf("%s imports %s: %q, want allowed = %v", c.name, c.imported, problem, c.allowed)
+		}
+	}
+	for _, name := range []string{"internal/other", "util", "sip/soap", "cmd/other"} {
+		if _, ok := ruleOf(name); ok {
+			t.Errorf("%s has a rule, though the table does not name it", name)
+		}
+	}
+}

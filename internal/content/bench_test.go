@@ -1,0 +1,151 @@
+package content
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// benchBatch is how many contents of benchSize bytes go into one transaction.
+const (
+	benchBatch = 1000
+	benchSize  = 2048
+)
+
+// freshBatches returns a function that makes batches of contents never seen
+// before; the time it takes is not measured.
+func freshBatches(b *testing.B) func() [][]byte {
+	var n uint64
+	return func() [][]byte {
+		b.StopTimer()
+		defer b.StartTimer()
+		batch := make([][]byte, benchBatch)
+		for i := range batch {
+			n++
+			batch[i] = noise(n, benchSize)
+		}
+		return batch
+	}
+}
+
+func perSecond(b *testing.B, unit string) {
+	b.ReportMetric(float64(b.N)*benchBatch/b.Elapsed().Seconds(), unit)
+}
+
+// BenchmarkPut stores new contents of 2 KB, 1,000 a transaction, hashing
+// included.
+func BenchmarkPut(b *testing.B) {
+	s := newStore(b)
+	next := freshBatches(b)
+	for b.Loop() {
+		put(b, s, next()...)
+	}
+	perSecond(b, "contents/s")
+}
+
+// BenchmarkPutFiles is the rival of BenchmarkPut: one file a content, named by
+// its sum, each synced, and the folders at the end of a batch.
+func BenchmarkPutFiles(b *testing.B) {
+	dir := b.TempDir()
+	for i := range 256 {
+		if err := os.Mkdir(filepath.Join(dir, fmt.Sprintf("%02x", i)), 0o755); err != nil {
+			b.Fatal(err)
+		}
+	}
+	next := freshBatches(b)
+	for b.Loop() {
+		for _, c := range next() {
+			if err := putFile(dir, c); err != nil {
+				b.Fatal(err)
+			}
+		}
+		for i := range 256 {
+			if err := syncFile(filepath.Join(dir, fmt.Sprintf("%02x", i))); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	perSecond(b, "contents/s")
+}
+
+func putFile(dir string, c []byte) error {
+	name := SumOf(c).String()
+	tmp := filepath.Join(dir, name)
+	f, err := os.Create(tmp)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, err := f.Write(c); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	return os.Rename(tmp, filepath.Join(dir, name[:2], name))
+}
+
+func syncFile(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Sync()
+}
+
+// BenchmarkPutKnown stores contents that are there already.
+func BenchmarkPutKnown(b *testing.B) {
+	s := newStore(b)
+	batch := freshBatches(b)()
+	put(b, s, batch...)
+	ds := drafts(batch...)
+	b.ResetTimer()
+	for b.Loop() {
+		if err := s.Put(context.Background(), ds...); err != nil {
+			b.Fatal(err)
+		}
+	}
+	perSecond(b, "contents/s")
+}
+
+// BenchmarkOpen reads and checks one content of 2 KB out of 20,000.
+func BenchmarkOpen(b *testing.B) {
+	s := newStore(b)
+	next := freshBatches(b)
+	var sums []Sum
+	for range 20 {
+		batch := next()
+		put(b, s, batch...)
+		for _, c := range batch {
+			sums = append(sums, SumOf(c))
+		}
+	}
+	b.ResetTimer()
+	b.RunParallel(func(pb *testing.PB) {
+		for i := 0; pb.Next(); i++ {
+			if _, err := read(s, sums[i*7919%len(sums)]); err != nil {
+				b.Error(err)
+				return
+			}
+		}
+	})
+	b.SetBytes(benchSize)
+}
+
+// BenchmarkLarge stores and reads back one content of 64 MiB, the cap of a
+// record.
+func BenchmarkLarge(b *testing.B) {
+	s := newStore(b)
+	c := noise(1, 64<<20)
+	b.SetBytes(int64(len(c)))
+	var n byte
+	for b.Loop() {
+		n++
+		c[0] = n
+		put(b, s, c)
+		mustHold(b, s, c)
+	}
+}

@@ -1,0 +1,196 @@
+// Package content keeps representations by the SHA-256 of their bytes, in an
+// SQLite file of its own.
+//
+// A content is committed before the event that names it, is never changed and
+// never removed. So whoever holds a sum out of the log finds the bytes, and two
+// records with the same bytes share them. Every byte is checked against its hash
+// when it is read: what the disk has damaged is refused, not served.
+package content
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+)
+
+// Errors that decide what a caller does next.
+var (
+	// ErrTooLarge: there is more to read than the limit that was given.
+	ErrTooLarge = errors.New("content is larger than allowed")
+	// ErrDamaged: stored bytes are not what was stored. Asking again does not
+	// help.
+	ErrDamaged = errors.New("damaged")
+	// ErrFull: the disk is full. Nothing was stored, what is stored can be
+	// read, and the same call succeeds once there is space.
+	ErrFull = errors.New("no space left for contents")
+	// ErrReadOnly: the store was opened for reading.
+	ErrReadOnly = errors.New("the content store is open for reading only")
+)
+
+// Sum is the SHA-256 of a content, its only name.
+type Sum [sha256.Size]byte
+
+// SumOf returns the name of b.
+func SumOf(b []byte) Sum { return sha256.Sum256(b) }
+
+// ParseSum reads the 64 hex digits of String, in any case.
+func ParseSum(digits string) (Sum, error) {
+	var s Sum
+	if len(digits) != hex.EncodedLen(len(s)) {
+		return Sum{}, fmt.Errorf("%q is no SHA-256: want %d hex digits", digits, hex.EncodedLen(len(s)))
+	}
+	if _, err := hex.Decode(s[:], []byte(digits)); err != nil {
+		return Sum{}, fmt.Errorf("%q is no SHA-256: %w", digits, err)
+	}
+	return s, nil
+}
+
+// String returns 64 hex digits in lower case.
+func (s Sum) String() string { return hex.EncodeToString(s[:]) }
+
+// Options of a store. The zero value opens it for reading and writing.
+type Options struct {
+	// ReadOnly opens an existing store beside the process that writes it.
+	ReadOnly bool
+	// DryRun takes contents in and forgets them when the store is closed. A
+	// store that does not exist yet is not made.
+	DryRun bool
+}
+
+// Store is the content store. All methods may be called from any goroutine. One
+// Store in one process writes a file; any number may read beside it. It is the
+// caller that sees to this, with the lock of the data folder.
+type Store struct {
+	path  string
+	spool string // folder for contents on their way in
+
+	readers *sql.DB // nil in a dry run
+	get     *sql.Stmt
+	getPart *sql.Stmt
+	query   querier
+
+	mu     sync.Mutex // held by whoever writes
+	writer *writer    // nil when reading only
+}
+
+// querier is what *sql.DB and *sql.Conn have in common.
+type querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+	PrepareContext(ctx context.Context, query string) (*sql.Stmt, error)
+}
+
+// Open opens the store in the file path and makes it when there is none; its
+// folder must exist. With ReadOnly a missing file is fs.ErrNotExist.
+func Open(ctx context.Context, path string, o Options) (*Store, error) {
+	if o.ReadOnly && o.DryRun {
+		return nil, errors.New("open content store: read-only and dry run exclude each other")
+	}
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("open content store: %w", err)
+	}
+	s := &Store{path: path, spool: filepath.Dir(path)}
+	if err := s.open(ctx, o); err != nil {
+		return nil, errors.Join(fmt.Errorf("open content store %s: %w", path, err), s.Close())
+	}
+	return s, nil
+}
+
+func (s *Store) open(ctx context.Context, o Options) error {
+	_, err := os.Stat(s.path)
+	missing := errors.Is(err, fs.ErrNotExist)
+	switch {
+	case err != nil && !missing:
+		return err
+	case o.ReadOnly && missing:
+		return err
+	}
+	if !o.ReadOnly {
+		where := s.path
+		if o.DryRun && missing {
+			where = ""
+		}
+		if s.writer, err = openWriter(ctx, where, o.DryRun); err != nil {
+			return err
+		}
+	}
+	if o.DryRun {
+		s.spool = ""
+		s.query = s.writer.conn
+	} else {
+		if s.writer != nil {
+			if err := s.sweep(); err != nil {
+				return err
+			}
+		}
+		if s.readers, err = openReaders(ctx, s.path); err != nil {
+			return err
+		}
+		s.query = s.readers
+	}
+	if s.get, err = s.query.PrepareContext(ctx, `SELECT id, CAST(length AS INTEGER), bytes FROM content WHERE sum = $1`); err != nil {
+		return coded(err)
+	}
+	s.getPart, err = s.query.PrepareContext(ctx, `SELECT seal, bytes FROM chunk WHERE content = $1 AND n = $2`)
+	return coded(err)
+}
+
+// Close ends the store and, in a dry run, forgets what was put in. Blobs that
+// are still open fail.
+func (s *Store) Close() error {
+	var errs []error
+	for _, st := range []*sql.Stmt{s.get, s.getPart} {
+		if st != nil {
+			errs = append(errs, st.Close())
+		}
+	}
+	if s.readers != nil {
+		errs = append(errs, s.readers.Close())
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.writer != nil {
+		errs = append(errs, s.writer.close())
+	}
+	return errors.Join(errs...)
+}
+
+// Stats is how much a store holds.
+type Stats struct {
+	Count int64 // contents
+	Bytes int64 // their lengths together, without what SQLite adds
+}
+
+// Stats returns how much the store holds, at once whatever its size.
+func (s *Store) Stats(ctx context.Context) (Stats, error) {
+	var st Stats
+	err := s.query.QueryRowContext(ctx, `SELECT count, length FROM total`).Scan(&st.Count, &st.Bytes)
+	if err != nil {
+		return Stats{}, fmt.Errorf("%s: count contents: %w", s.path, coded(err))
+	}
+	return st, nil
+}
+
+// Has tells whether the store holds a content. It does not read its bytes.
+func (s *Store) Has(ctx context.Context, sum Sum) (bool, error) {
+	missing, err := s.Missing(ctx, []Sum{sum})
+	return err == nil && len(missing) == 0, err
+}
+
+// Missing returns those of sums that the store does not hold, in the given
+// order, each once.
+func (s *Store) Missing(ctx context.Context, sums []Sum) ([]Sum, error) {
+	missing, err := missingFrom(ctx, s.query, sums)
+	if err != nil {
+		return nil, fmt.Errorf("%s: look up contents: %w", s.path, err)
+	}
+	return missing, nil
+}

@@ -1,0 +1,409 @@
+package content
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/pmh-bridge/bridge/internal/peer"
+)
+
+// The child process of TestKill finds its store and its first batch here.
+const (
+	crashStore = "BRIDGE_TEST_CONTENT_STORE"
+	crashFirst = "BRIDGE_TEST_CONTENT_FIRST"
+)
+
+// crashBatch returns the contents of batch n; every fourth has a large one.
+func crashBatch(n int) [][]byte {
+	var contents [][]byte
+	for i := range 20 {
+		contents = append(contents, noise(uint64(n*100+i), 500+i*37))
+	}
+	if n%4 == 0 {
+		contents = append(contents, noise(uint64(n*100+99), 2*chunkSize+n%1000))
+	}
+	return contents
+}
+
+// crashChild stores batches until it is killed, and says "begin n" before and
+// "stored n" after each.
+func crashChild() int {
+	err := func() error {
+		ctx := context.Background()
+		s, err := Open(ctx, os.Getenv(crashStore), Options{})
+		if err != nil {
+			return err
+		}
+		first, err := strconv.Atoi(os.Getenv(crashFirst))
+		if err != nil {
+			return err
+		}
+		for n := first; ; n++ {
+			fmt.Println("begin", n)
+			var ds []*Draft
+			for _, c := range crashBatch(n) {
+				d, err := s.Draft(bytes.NewReader(c), 64<<20)
+				if err != nil {
+					return err
+				}
+				ds = append(ds, d)
+			}
+			if err := s.Put(ctx, ds...); err != nil {
+				return err
+			}
+			fmt.Println("stored", n)
+			for _, d := range ds {
+				if err := d.Close(); err != nil {
+					return err
+				}
+			}
+		}
+	}()
+	fmt.Fprintln(os.Stderr, err)
+	return 1
+}
+
+// kill -9 at random between and inside Puts: what was acknowledged is there and
+// whole, the batch under way is there whole or not at all.
+func TestKill(t *testing.T) {
+	peer.Heavy(t)
+	rounds := 100
+	if peer.Soaking() {
+		rounds = 1000
+	}
+	path := filepath.Join(t.TempDir(), "content.db")
+	r := rand.New(rand.NewPCG(7, 7))
+	next, halfway := 0, 0
+	for range rounds {
+		begun, stored := crashRound(t, path, next, 1+r.IntN(8), time.Duration(r.IntN(3000))*time.Microsecond)
+		s, err := Open(context.Background(), path, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := next; n <= stored; n++ {
+			for _, c := range crashBatch(n) {
+				mustHold(t, s, c)
+			}
+		}
+		if begun > stored {
+			halfway++
+			mustBeWhole(t, s, begun)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		next = max(begun, next)
+	}
+	if halfway == 0 {
+		t.Error("no round was killed inside a Put: this shows less than it should")
+	}
+	s := openStore(t, path, Options{})
+	st, err := s.Stats(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustVerify(t, s, st)
+	mustBeAlone(t, s)
+	t.Logf("%d rounds, %d killed inside a Put, %d contents", rounds, halfway, st.Count)
+}
+
+// mustBeWhole fails when a part of batch n is stored.
+func mustBeWhole(t *testing.T, s *Store, n int) {
+	t.Helper()
+	batch := crashBatch(n)
+	sums := make([]Sum, len(batch))
+	for i, c := range batch {
+		sums[i] = SumOf(c)
+	}
+	missing, err := s.Missing(context.Background(), sums)
+	if err != nil {
+		t.Fatal(err)
+	}
+	switch len(missing) {
+	case len(batch):
+	case 0:
+		for _, c := range batch {
+			mustHold(t, s, c)
+		}
+	default:
+		t.Fatalf("batch %d: %d of %d contents are missing", n, len(missing), len(batch))
+	}
+}
+
+// crashRound starts a child with batch first, kills it some time after it has
+// written lines lines, and returns the last batches that it said to have begun
+// and stored; first-1 for none.
+func crashRound(t *testing.T, path string, first, lines int, delay time.Duration) (begun, stored int) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), crashStore+"="+path, crashFirst+"="+strconv.Itoa(first))
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	begun, stored = first-1, first-1
+	var kill *time.Timer
+	in := bufio.NewScanner(out)
+	for n := 1; in.Scan(); n++ {
+		var word string
+		var batch int
+		if _, err := fmt.Sscan(in.Text(), &word, &batch); err != nil {
+			t.Fatalf("child: %q: %v", in.Text(), err)
+		}
+		if word == "begin" {
+			begun = batch
+		} else {
+			stored = batch
+		}
+		if n == lines {
+			kill = time.AfterFunc(delay, func() { _ = cmd.Process.Kill() })
+		}
+	}
+	_ = cmd.Wait() // ended by the signal
+	if kill == nil || cmd.ProcessState.Exited() {
+		t.Fatalf("the child ended by itself: %v\n%s", cmd.ProcessState, stderr.String())
+	}
+	kill.Stop()
+	return begun, stored
+}
+
+// Disk full: nothing is acknowledged, reading goes on, and the same call
+// succeeds once there is space.
+func TestFull(t *testing.T) {
+	ctx := context.Background()
+	s := newStore(t)
+	kept := [][]byte{noise(1, 2000), noise(2, 1<<20)}
+	put(t, s, kept...)
+	want := Stats{Count: 2, Bytes: 2000 + 1<<20}
+
+	limit := func(pages int) {
+		t.Helper()
+		if err := s.writer.exec(ctx, fmt.Sprintf(`PRAGMA max_page_count = %d`, pages)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var many [][]byte
+	for i := range 2000 {
+		many = append(many, noise(uint64(1000+i), 2000))
+	}
+	for name, batch := range map[string][][]byte{
+		"many small":         many,
+		"one large":          {noise(3, 4<<20)},
+		"small before large": {noise(4, 10), noise(5, 4<<20)},
+	} {
+		limit(1) // SQLite keeps what there is
+		for range 3 {
+			if err := s.Put(ctx, drafts(batch...)...); !errors.Is(err, ErrFull) {
+				t.Fatalf("%s: %v, want ErrFull", name, err)
+			}
+			mustStats(t, s, want)
+			for _, c := range kept {
+				mustHold(t, s, c)
+			}
+			put(t, s, kept...) // known: needs no space
+			if has, err := s.Has(ctx, SumOf(batch[0])); err != nil || has {
+				t.Fatalf("%s: half a batch: %v, %v", name, has, err)
+			}
+		}
+		limit(1 << 30)
+		put(t, s, batch...)
+		kept = append(kept, batch...)
+		for _, c := range batch {
+			want.Count++
+			want.Bytes += int64(len(c))
+		}
+		mustStats(t, s, want)
+	}
+	mustVerify(t, s, want)
+}
+
+// flipped is a copy of a store's file with one byte changed.
+func flipped(t *testing.T, file []byte, at int, mask byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "content.db")
+	file[at] ^= mask
+	defer func() { file[at] ^= mask }()
+	if err := os.WriteFile(path, file, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// makeDamageable returns contents of all forms and the bytes of a store's file
+// that holds them.
+func makeDamageable(t *testing.T) (contents [][]byte, file []byte) {
+	t.Helper()
+	s := newStore(t)
+	for i := range 100 {
+		contents = append(contents, noise(uint64(i), 100+i*40))
+	}
+	contents = append(contents, noise(200, 100_000), noise(201, chunkSize+1), noise(202, 2*chunkSize+100))
+	put(t, s, contents...)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.ReadFile(s.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return contents, file
+}
+
+// Flipped bytes: whatever is changed, no content is ever answered with other
+// bytes than its own, and Verify finds what cannot be answered.
+func TestFlippedBytes(t *testing.T) {
+	peer.Heavy(t)
+	contents, file := makeDamageable(t)
+	r := rand.New(rand.NewPCG(3, 4))
+	refused, found := 0, 0
+	for i := range 200 {
+		at := r.IntN(len(file))
+		switch i % 3 {
+		case 1: // what structures the file is in few pages: aim at the first ones
+			at = r.IntN(20 * 4096)
+		case 2: // and at the ends of pages, where rows' first bytes are
+			at = r.IntN(len(file)/4096)*4096 + r.IntN(64)
+		}
+		bad, err := damageSeen(t, flipped(t, file, at, byte(1<<r.IntN(8))), contents)
+		if bad {
+			refused++
+		}
+		if err != nil {
+			found++
+		}
+		if bad && err == nil {
+			t.Errorf("byte %d: a content is refused, and Verify finds nothing", at)
+		}
+	}
+	t.Logf("of 200 flips %d made a content unreadable, %d were found by Open or Verify", refused, found)
+	if refused < 60 {
+		t.Errorf("only %d of 200 flips hit a content", refused)
+	}
+}
+
+// damageSeen reads every content, fails when one is answered wrongly, and
+// returns whether one was refused and what Open or Verify says.
+func damageSeen(t *testing.T, path string, contents [][]byte) (refused bool, found error) {
+	t.Helper()
+	ctx := context.Background()
+	s, err := Open(ctx, path, Options{})
+	if err != nil {
+		return true, err
+	}
+	defer s.Close()
+	for _, c := range contents {
+		got, err := read(s, SumOf(c))
+		switch {
+		case err != nil:
+			refused = true
+			if !bytes.HasPrefix(c, got) {
+				t.Fatalf("%s: wrong bytes before the error %v", path, err)
+			}
+		case !bytes.Equal(got, c):
+			t.Fatalf("%s: content %s answers with wrong bytes", path, SumOf(c))
+		}
+	}
+	_, err = s.Verify(ctx, func(_ Sum, err error) {
+		if err != nil {
+			found = err
+		}
+	})
+	return refused, errors.Join(found, err)
+}
+
+// Contents of every form are guarded: a byte is flipped where they begin. SQLite
+// leaves old copies of rows in free space, so all copies are changed.
+func TestFlippedContent(t *testing.T) {
+	contents, file := makeDamageable(t)
+	for _, i := range []int{0, 7, 50, 99, 100, 101, 102} {
+		c := contents[i]
+		part := c[:40] // stands in the row itself, whatever its length
+		if !bytes.Contains(file, part) {
+			t.Fatalf("content %d is not in the file", i)
+		}
+		other := bytes.Clone(part)
+		other[5] ^= 1
+		path := filepath.Join(t.TempDir(), "content.db")
+		if err := os.WriteFile(path, bytes.ReplaceAll(file, part, other), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		s := openStore(t, path, Options{ReadOnly: true})
+		if _, err := read(s, SumOf(c)); !errors.Is(err, ErrDamaged) {
+			t.Errorf("content %d (%d bytes): %v, want ErrDamaged", i, len(c), err)
+		}
+		var named []Sum
+		if _, err := s.Verify(context.Background(), func(sum Sum, err error) {
+			if errors.Is(err, ErrDamaged) {
+				named = append(named, sum)
+			}
+		}); err != nil {
+			t.Error(err)
+		}
+		if len(named) != 1 || named[0] != SumOf(c) {
+			t.Errorf("Verify names %v, want %s", named, SumOf(c))
+		}
+		for j, other := range contents {
+			if j != i {
+				mustHold(t, s, other)
+			}
+		}
+	}
+}
+
+// A chunk in another chunk's place is refused although it is whole.
+func TestSwappedChunks(t *testing.T) {
+	ctx := context.Background()
+	s := newStore(t)
+	a, b := noise(1, 2*chunkSize+9), noise(2, 2*chunkSize+9)
+	put(t, s, a, b)
+	for name, change := range map[string]string{
+		"two chunks of one content": `UPDATE chunk SET n = CASE n WHEN 0 THEN 9 ELSE 0 END WHERE n < 2 AND content = 1; UPDATE chunk SET n = 1 WHERE n = 9`,
+		"of two contents":           `UPDATE chunk SET content = CASE content WHEN 1 THEN -1 ELSE -2 END; UPDATE chunk SET content = 3 + content`,
+		"another length":            `UPDATE content SET length = length - 1`,
+	} {
+		w := s.writer
+		var got []byte
+		err := w.do(ctx, func() error {
+			if err := w.exec(ctx, change); err != nil {
+				return err
+			}
+			// Only this connection sees the change, and it is undone.
+			inside := &Store{path: s.path, query: w.conn}
+			var err error
+			if inside.get, err = w.conn.PrepareContext(ctx, `SELECT id, length, bytes FROM content WHERE sum = $1`); err != nil {
+				return err
+			}
+			if inside.getPart, err = w.conn.PrepareContext(ctx, `SELECT seal, bytes FROM chunk WHERE content = $1 AND n = $2`); err != nil {
+				return err
+			}
+			defer inside.get.Close()
+			defer inside.getPart.Close()
+			blob, err := inside.Open(ctx, SumOf(a))
+			if err != nil {
+				return err
+			}
+			got, err = io.ReadAll(blob)
+			return err
+		})
+		if !errors.Is(err, ErrDamaged) || len(got) > 0 {
+			t.Errorf("%s: %d bytes, %v", name, len(got), err)
+		}
+		mustHold(t, s, a)
+	}
+}

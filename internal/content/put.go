@@ -1,0 +1,252 @@
+package content
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// chunkSize is the length of a chunk, and of the largest content that stands in
+// its row. It is part of the file's format.
+const chunkSize = 256 << 10
+
+// rowsPerInsert is how many small contents one statement stores.
+const rowsPerInsert = 50
+
+// Draft is a content on its way in: read to its end and hashed, not yet stored.
+// Close lets go of it, stored or not.
+type Draft struct {
+	sum   Sum
+	size  int64
+	bytes []byte
+	file  *os.File // instead of bytes when it was spooled
+}
+
+// NewDraft returns a draft of b, which must not change until the draft has been
+// stored.
+func NewDraft(b []byte) *Draft {
+	return &Draft{sum: SumOf(b), size: int64(len(b)), bytes: b}
+}
+
+// Draft reads r to its end. Up to 256 KiB stay in memory; more goes to a temporary
+// file beside the store's (in a dry run, where the system has them). More
+// than limit bytes are ErrTooLarge, a full disk is ErrFull; an error of r comes
+// back wrapped.
+func (s *Store) Draft(r io.Reader, limit int64) (*Draft, error) {
+	if s.writer == nil {
+		return nil, ErrReadOnly
+	}
+	var head bytes.Buffer
+	n, err := io.Copy(&head, io.LimitReader(r, min(limit, chunkSize)+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read content: %w", err)
+	case n > limit:
+		return nil, fmt.Errorf("%w: more than %d bytes", ErrTooLarge, limit)
+	case n <= chunkSize:
+		return NewDraft(head.Bytes()), nil
+	}
+	file, err := os.CreateTemp(s.spool, s.spoolPattern())
+	if err != nil {
+		return nil, fmt.Errorf("spool content: %w", full(err))
+	}
+	d := &Draft{file: file} // without a name from here on
+	if err := errors.Join(os.Remove(file.Name()), d.fill(io.MultiReader(&head, r), limit)); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
+}
+
+// spoolPattern names temporary files. They lose their name as soon as they are
+// made, so that a crash leaves nothing behind, but for the moment in between.
+func (s *Store) spoolPattern() string { return "." + filepath.Base(s.path) + "-*.tmp" }
+
+// sweep removes what such a crash has left.
+func (s *Store) sweep() error {
+	entries, err := os.ReadDir(s.spool)
+	if err != nil {
+		return err
+	}
+	// No Glob: the store's own name may hold what Glob takes for more than a name.
+	prefix, suffix, _ := strings.Cut(s.spoolPattern(), "*")
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), prefix) && strings.HasSuffix(e.Name(), suffix) {
+			if err := os.Remove(filepath.Join(s.spool, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (d *Draft) fill(r io.Reader, limit int64) error {
+	hash := sha256.New()
+	buf := make([]byte, 64<<10)
+	for {
+		n, readErr := r.Read(buf)
+		d.size += int64(n)
+		if d.size > limit {
+			return fmt.Errorf("%w: more than %d bytes", ErrTooLarge, limit)
+		}
+		hash.Write(buf[:n])
+		if _, err := d.file.Write(buf[:n]); err != nil {
+			return fmt.Errorf("spool content: %w", full(err))
+		}
+		switch {
+		case readErr == io.EOF:
+			hash.Sum(d.sum[:0])
+			return nil
+		case readErr != nil:
+			return fmt.Errorf("read content: %w", readErr)
+		}
+	}
+}
+
+func full(err error) error {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return fmt.Errorf("%w: %w", ErrFull, err)
+	}
+	return err
+}
+
+// Sum returns the name of the content.
+func (d *Draft) Sum() Sum { return d.sum }
+
+// Size returns its length in bytes.
+func (d *Draft) Size() int64 { return d.size }
+
+// Close frees the file of a large draft.
+func (d *Draft) Close() error {
+	if d.file == nil {
+		return nil
+	}
+	if err := d.file.Close(); err != nil && !errors.Is(err, fs.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
+// Put stores the drafts, all or none of them, and has them on the disk when it
+// returns nil (in a dry run, for as long as the store is open). What is stored
+// already, or comes twice, costs a lookup. The drafts stay the caller's: after
+// an error the same call may be made again. A full disk is ErrFull.
+func (s *Store) Put(ctx context.Context, drafts ...*Draft) error {
+	if s.writer == nil {
+		return ErrReadOnly
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.writer.put(ctx, s.query, drafts); err != nil {
+		return fmt.Errorf("%s: store %d contents: %w", s.path, len(drafts), coded(err))
+	}
+	return nil
+}
+
+// put looks up in q, which sees all that was committed, since nobody else writes.
+func (w *writer) put(ctx context.Context, q querier, drafts []*Draft) error {
+	sums := make([]Sum, len(drafts))
+	bySum := make(map[Sum]*Draft, len(drafts))
+	for i, d := range drafts {
+		sums[i] = d.sum
+		bySum[d.sum] = d
+	}
+	missing, err := missingFrom(ctx, q, sums)
+	if err != nil || len(missing) == 0 {
+		return err
+	}
+	var small, large []*Draft
+	for _, sum := range missing {
+		if d := bySum[sum]; d.size <= chunkSize {
+			small = append(small, d)
+		} else {
+			large = append(large, d)
+		}
+	}
+	return w.do(ctx, func() error { return w.insert(ctx, small, large) })
+}
+
+func (w *writer) insert(ctx context.Context, small, large []*Draft) error {
+	var length int64
+	for rest := small; len(rest) > 0; {
+		stmt, n := w.one, 1
+		if len(rest) >= rowsPerInsert {
+			stmt, n = w.many, rowsPerInsert
+		}
+		args := make([]any, 0, 3*rowsPerInsert)
+		for _, d := range rest[:n] {
+			args = append(args, d.sum[:], d.size, d.bytes)
+			length += d.size
+		}
+		if _, err := stmt.ExecContext(ctx, args...); err != nil {
+			return err
+		}
+		rest = rest[n:]
+	}
+	for _, d := range large {
+		if err := w.insertLarge(ctx, d); err != nil {
+			return err
+		}
+		length += d.size
+	}
+	_, err := w.account.ExecContext(ctx, len(small)+len(large), length)
+	return err
+}
+
+// insertLarge stores a content in chunks. Most come from a file, so the bytes are
+// hashed once more: what is sealed here is what was read from the Source.
+func (w *writer) insertLarge(ctx context.Context, d *Draft) error {
+	res, err := w.one.ExecContext(ctx, d.sum[:], d.size, nil)
+	if err != nil {
+		return err
+	}
+	id, err := res.LastInsertId()
+	if err != nil {
+		return err
+	}
+	var body io.ReaderAt = bytes.NewReader(d.bytes)
+	if d.file != nil {
+		body = d.file
+	}
+	hash := sha256.New()
+	buf := make([]byte, chunkSize)
+	for n := int64(0); n*chunkSize < d.size; n++ {
+		part := buf[:min(chunkSize, d.size-n*chunkSize)]
+		if _, err := body.ReadAt(part, n*chunkSize); err != nil && err != io.EOF {
+			return fmt.Errorf("read spooled content: %w", err)
+		}
+		hash.Write(part)
+		seal := sealOf(d.sum, d.size, n, part)
+		if _, err := w.chunk.ExecContext(ctx, id, n, seal[:], part); err != nil {
+			return err
+		}
+	}
+	if Sum(hash.Sum(nil)) != d.sum {
+		return fmt.Errorf("content %s changed while it was spooled: fetch it again", d.sum)
+	}
+	return nil
+}
+
+// sealOf returns the check of chunk n of a content.
+func sealOf(sum Sum, size, n int64, part []byte) Sum {
+	hash := sha256.New()
+	hash.Write(sum[:])
+	var place [16]byte
+	binary.BigEndian.PutUint64(place[:8], uint64(size))
+	binary.BigEndian.PutUint64(place[8:], uint64(n))
+	hash.Write(place[:])
+	hash.Write(part)
+	return Sum(hash.Sum(nil))
+}
+
+func insertContents(rows int) string {
+	return `INSERT INTO content (sum, length, bytes) VALUES (?, ?, ?)` + strings.Repeat(`, (?, ?, ?)`, rows-1)
+}

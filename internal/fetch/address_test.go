@@ -1,0 +1,299 @@
+package fetch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/net/dns/dnsmessage"
+)
+
+func TestPublic(t *testing.T) {
+	g := New(Options{})
+	for _, a := range []string{
+		"8.8.8.8", "1.1.1.1", "9.255.255.255", "11.0.0.0", "100.63.255.255", "100.128.0.0", "126.255.255.255", "128.0.0.0",
+		"169.253.255.255", "172.15.255.255", "172.32.0.0", "192.0.1.0", "192.167.255.255", "198.17.255.255", "198.20.0.0",
+		"203.0.114.0", "223.255.255.255", "2606:4700::1111", "2001:4860:4860::8888", "2001:200::", "2003::", "3ffe::",
+		"64:ff9b::8.8.8.8", "2002:808:808::1", "::ffff:8.8.8.8",
+	} {
+		if !g.public(netip.MustParseAddr(a)) {
+			t.Errorf("%s is refused", a)
+		}
+	}
+	for _, a := range []string{
+		"0.0.0.0", "0.1.2.3", "10.0.0.0", "10.255.255.255", "100.64.0.0", "100.127.255.255", "127.0.0.1", "127.255.255.255",
+		"169.254.169.254", "172.16.0.0", "172.31.255.255", "192.0.0.8", "192.0.2.1", "192.88.99.1", "192.168.1.1", "198.18.0.0",
+		"198.19.255.255", "198.51.100.7", "203.0.113.255", "224.0.0.1", "239.1.2.3", "240.0.0.0", "255.255.255.255",
+		"::", "::1", "::127.0.0.1", "::8.8.8.8", "fe80::1", "fe80::1%eth0", "2606:4700::1111%eth0", "fec0::1", "fc00::1", "fd12::1", "ff02::1", "ff0e::1",
+		"::ffff:127.0.0.1", "::ffff:10.0.0.1", "::ffff:169.254.169.254", "::ffff:0:127.0.0.1",
+		"64:ff9b::127.0.0.1", "64:ff9b::10.1.2.3", "64:ff9b:1::8.8.8.8", "64:ff9b::1:8.8.8.8",
+		"2002:7f00:1::", "2002:a00:1::1", "2002:c0a8:101::1",
+		"2001::1", "2001:0:808:808::1", "2001:2::1", "2001:10::1", "2001:db8::1", "2001:1ff::", "3fff::1", "3fff:fff::1",
+		"100::1", "5f00::1", "4000::", "1fff::",
+	} {
+		if g.public(netip.MustParseAddr(a)) {
+			t.Errorf("%s is let through", a)
+		}
+	}
+}
+
+// FuzzPublic: an address is judged alike in all the forms that carry it.
+func FuzzPublic(f *testing.F) {
+	f.Add([]byte{127, 0, 0, 1})
+	f.Add([]byte{8, 8, 4, 4})
+	g := New(Options{})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if len(b) != 4 {
+			t.Skip("no IPv4 address")
+		}
+		a := netip.AddrFrom4([4]byte(b))
+		want := g.public(a)
+		if want && (a.IsPrivate() || a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsMulticast() || a.IsUnspecified()) {
+			t.Errorf("%s is let through", a)
+		}
+		for _, form := range []string{
+			"::ffff:" + a.String(), "64:ff9b::" + a.String(), fmt.Sprintf("2002:%02x%02x:%02x%02x::1", b[0], b[1], b[2], b[3]),
+		} {
+			if got := g.public(netip.MustParseAddr(form)); got != want {
+				t.Errorf("%s: public %t, %s: %t", a, want, form, got)
+			}
+		}
+	})
+}
+
+func TestLoopbackIsRefusedUnlessTyped(t *testing.T) {
+	s, conns := serve(t, func(http.ResponseWriter, *http.Request) {})
+	g := newGuard(t, Options{})
+	g.dialer.Resolver = nameServer(t, "127.0.0.1")
+	for _, name := range []string{"127.0.0.1", "localhost", "LOCALHOST", "localhost.", "::ffff:127.0.0.1", "::1", "0.0.0.0", "::"} {
+		_, _, err := get(g.Client(""), named(t, s, name))
+		if !errors.Is(err, ErrAddress) || Transient(err) {
+			t.Errorf("%s: %v, want ErrAddress, not transient", name, err)
+		}
+	}
+	for _, name := range []string{"0177.0.0.1", "2130706433", "127.1", "0x7f000001"} {
+		if _, _, err := get(g.Client(""), named(t, s, name)); err == nil {
+			t.Errorf("%s was reached", name)
+		}
+	}
+	if n := conns(); n != 0 {
+		t.Errorf("%d connections were made", n)
+	}
+}
+
+func TestRefusalSaysWhatToDo(t *testing.T) {
+	_, _, err := get(newGuard(t, Options{}).Client(""), "http://127.0.0.1:1/feed.atom")
+	for _, want := range []string{"http://127.0.0.1:1/feed.atom", "not public", `add "127.0.0.1" to allow_hosts`} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q in it", err, want)
+		}
+	}
+	var e *Error
+	if !errors.As(err, &e) || e.URL != "http://127.0.0.1:1/feed.atom" || e.Attempts != 0 {
+		t.Errorf("error %+v", e)
+	}
+}
+
+// Trust belongs to the name that was typed, in any spelling, on all ports.
+func TestTrust(t *testing.T) {
+	s, _ := serve(t, func(http.ResponseWriter, *http.Request) {})
+	for _, typed := range []string{"localhost", "LocalHost.", "localhost:1", "http://localhost:9/feed", "https://u:p@localhost/x"} {
+		g := newGuard(t, Options{Trusted: []string{typed}})
+		mustGet(t, g.Client(""), named(t, s, "localhost"))
+		if _, _, err := get(g.Client(""), s.URL); !errors.Is(err, ErrAddress) {
+			t.Errorf("typed %q: 127.0.0.1 gives %v, want ErrAddress", typed, err)
+		}
+	}
+	for typed, asked := range map[string]string{
+		"[::1]": "http://[::1]:5/", "::1": "http://[0:0:0:0:0:0:0:1]/", "[::1]:80": "http://[::1]/", "http://[::1]:80/": "http://[::1]/",
+		"127.0.0.1": "http://[::ffff:127.0.0.1]/", "bücher.example": "http://xn--bcher-kva.example/", "http://xn--bcher-kva.example": "http://BÜCHER.example/",
+		"under_score.example": "http://UNDER_score.example/",
+	} {
+		u, err := url.Parse(asked)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !New(Options{Trusted: []string{typed}}).Trusted(u) {
+			t.Errorf("typed %q, %s is not trusted", typed, asked)
+		}
+	}
+	for _, typed := range []string{"", "http://%zz/", "http:///path"} {
+		if g := New(Options{Trusted: []string{typed}}); len(g.trusted) != 0 {
+			t.Errorf("typed %q: %v is trusted", typed, g.trusted)
+		}
+	}
+}
+
+// An open connection of a trusted name is no way in for another name of the same
+// address and port.
+func TestConnectionsAreNotSharedBetweenNames(t *testing.T) {
+	s, conns := serve(t, func(http.ResponseWriter, *http.Request) {})
+	g := newGuard(t, Options{Trusted: []string{"127.0.0.1"}})
+	mustGet(t, g.Client(""), s.URL)
+	for range 3 {
+		if _, _, err := get(g.Client(""), named(t, s, "localhost")); !errors.Is(err, ErrAddress) {
+			t.Fatalf("localhost after 127.0.0.1: %v, want ErrAddress", err)
+		}
+	}
+	mustGet(t, g.Client(""), s.URL)
+	if n := conns(); n != 1 {
+		t.Errorf("%d connections, want 1", n)
+	}
+}
+
+func TestRedirectToPrivateHost(t *testing.T) {
+	private, conns := serve(t, func(http.ResponseWriter, *http.Request) {})
+	public, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, named(t, private, "localhost"), http.StatusFound)
+	})
+	g := newGuard(t, Options{Trusted: []string{"127.0.0.1"}})
+	if _, _, err := get(g.Client(""), public.URL); !errors.Is(err, ErrAddress) {
+		t.Errorf("redirect to a private host: %v, want ErrAddress", err)
+	}
+	if conns() != 0 {
+		t.Error("the private host was reached")
+	}
+}
+
+func TestRedirects(t *testing.T) {
+	s, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		switch n := strings.TrimPrefix(r.URL.Path, "/"); n {
+		case "0":
+		case "file":
+			w.Header().Set("Location", "file:///etc/passwd")
+			w.WriteHeader(http.StatusFound)
+		case "loop":
+			http.Redirect(w, r, "/loop", http.StatusFound)
+		default:
+			http.Redirect(w, r, "/"+string(n[0]-1), http.StatusMovedPermanently)
+		}
+	})
+	g := newGuard(t, Options{Trusted: []string{s.URL}})
+	mustGet(t, g.Client("/"), s.URL+"/5")
+	for _, path := range []string{"/6", "/loop"} {
+		if _, _, err := get(g.Client("/"), s.URL+path); !errors.Is(err, ErrRedirects) || Transient(err) {
+			t.Errorf("%s: %v, want ErrRedirects", path, err)
+		}
+	}
+	// Even for a client that may read every file.
+	if _, _, err := get(g.Client("/"), s.URL+"/file"); !errors.Is(err, ErrScheme) {
+		t.Errorf("redirect to a file: %v, want ErrScheme", err)
+	}
+	c := g.Client("/")
+	c.CheckRedirect = nil
+	if _, _, err := get(c, s.URL+"/file"); !errors.Is(err, ErrScheme) {
+		t.Errorf("redirect to a file, past CheckRedirect: %v, want ErrScheme", err)
+	}
+}
+
+// nameServer answers every name with the next of the given addresses, and the
+// last one from then on.
+func nameServer(t *testing.T, answers ...string) *net.Resolver {
+	t.Helper()
+	conn, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var running sync.WaitGroup
+	running.Go(func() {
+		buf := make([]byte, 1500)
+		for {
+			n, from, err := conn.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			var m dnsmessage.Message
+			if m.Unpack(buf[:n]) != nil || len(m.Questions) != 1 {
+				continue
+			}
+			m.Response, m.Additionals = true, nil
+			if q := m.Questions[0]; q.Type == dnsmessage.TypeA {
+				a := netip.MustParseAddr(answers[0])
+				if len(answers) > 1 {
+					answers = answers[1:]
+				}
+				m.Answers = []dnsmessage.Resource{{
+					Header: dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class},
+					Body:   &dnsmessage.AResource{A: a.As4()},
+				}}
+			}
+			if out, err := m.Pack(); err == nil {
+				conn.WriteTo(out, from)
+			}
+		}
+	})
+	t.Cleanup(func() { conn.Close(); running.Wait() })
+	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "udp4", conn.LocalAddr().String())
+	}}
+}
+
+// The address is judged when it is connected to, so neither a public name with a
+// private address nor one that changes its address gets through.
+func TestNamesWithPrivateAddresses(t *testing.T) {
+	s, conns := serve(t, func(http.ResponseWriter, *http.Request) {})
+	for _, answer := range []string{"127.0.0.1", "10.0.0.1", "169.254.169.254", "0.0.0.0"} {
+		g := newGuard(t, Options{})
+		g.dialer.Resolver = nameServer(t, answer)
+		if _, _, err := get(g.Client(""), named(t, s, "harmless.example.org")); !errors.Is(err, ErrAddress) {
+			t.Errorf("a name for %s: %v, want ErrAddress", answer, err)
+		}
+	}
+	if conns() != 0 {
+		t.Error("the server was reached")
+	}
+
+	g := newGuard(t, Options{Trusted: []string{"typed.example.org"}})
+	g.dialer.Resolver = nameServer(t, "127.0.0.1")
+	mustGet(t, g.Client(""), named(t, s, "typed.example.org"))
+	if _, _, err := get(g.Client(""), named(t, s, "harmless.example.org")); !errors.Is(err, ErrAddress) {
+		t.Errorf("another name of the trusted address: %v, want ErrAddress", err)
+	}
+}
+
+func TestRebinding(t *testing.T) {
+	s, conns := serve(t, func(http.ResponseWriter, *http.Request) {})
+	g := newGuard(t, Options{})
+	names := nameServer(t, "93.184.216.34", "127.0.0.1")
+	// Whoever looks first sees a public address ...
+	if seen, err := names.LookupHost(t.Context(), "rebind.example.org"); err != nil || seen[0] != "93.184.216.34" {
+		t.Fatalf("looked up %v, %v", seen, err)
+	}
+	// ... and the connection goes by a second look.
+	g.dialer.Resolver = names
+	if _, _, err := get(g.Client(""), named(t, s, "rebind.example.org")); !errors.Is(err, ErrAddress) {
+		t.Errorf("rebound name: %v, want ErrAddress", err)
+	}
+	if conns() != 0 {
+		t.Error("the server was reached")
+	}
+}
+
+// TLS does not change the decision.
+func TestHTTPSAddresses(t *testing.T) {
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s.StartTLS()
+	defer s.Close()
+	g := newGuard(t, Options{})
+	if _, _, err := get(g.Client(""), s.URL); !errors.Is(err, ErrAddress) {
+		t.Errorf("https to loopback: %v, want ErrAddress", err)
+	}
+	trusting := newGuard(t, Options{Trusted: []string{s.URL}})
+	_, _, err := get(trusting.Client(""), s.URL)
+	var e *Error
+	if !errors.As(err, &e) || e.Attempts != 1 || Transient(err) {
+		t.Errorf("unknown certificate: %v, want one attempt and a final error", err)
+	}
+}

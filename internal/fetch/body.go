@@ -1,0 +1,239 @@
+package fetch
+
+import (
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+const (
+	// minProgress is what a body has to bring in each IdleTimeout.
+	minProgress = 1 << 10
+	// ratioFloor is the output from which on the ratio is judged: short
+	// documents of spaces compress as well as bombs do.
+	ratioFloor = 1 << 20
+	// A body that is closed early is read on so far and so long, so that its
+	// connection can be used again.
+	drainBytes = 64 << 10
+	drainTime  = 250 * time.Millisecond
+)
+
+// watch puts the answer's body under the guard's eyes. w has what came from the
+// network.
+func (g *Guard) watch(req *http.Request, resp *http.Response, w *wire) {
+	w.caller = req.Context()
+	w.url = req.URL
+	w.length = resp.ContentLength
+	w.idle, w.left = g.options.IdleTimeout, g.options.IdleTimeout
+	w.reuse = resp.ProtoMajor == 1 && !resp.Close
+	w.timer = time.AfterFunc(w.left, func() { w.cancel(ErrIdle) })
+	w.timer.Stop()
+	w.slot.pause()
+	resp.Body = w
+
+	if req.Header.Get("Accept-Encoding") != "gzip" {
+		return // the caller asked for something, and gets it as it is
+	}
+	encoding := strings.Join(resp.Header["Content-Encoding"], ", ")
+	switch strings.ToLower(strings.TrimSpace(encoding)) {
+	case "", "identity":
+	case "gzip", "x-gzip":
+		resp.Body = &unzipped{wire: w, guard: g}
+		resp.Header.Del("Content-Encoding")
+		resp.Header.Del("Content-Length")
+		resp.ContentLength = -1
+		resp.Uncompressed = true
+	default:
+		// Said on reading: of many answers only the status counts.
+		w.fail(fmt.Errorf("%w: Content-Encoding %q, asked for gzip", ErrEncoding, encoding), false)
+	}
+}
+
+// wire is a body as it comes from the network. Its end is io.EOF only when it is
+// whole; Transport sees to that by Content-Length, chunks or streams.
+type wire struct {
+	src    io.ReadCloser
+	caller context.Context
+	ctx    context.Context // of the request: cancelling it ends a Read
+	cancel context.CancelCauseFunc
+	slot   *slot
+	url    *url.URL
+	length int64 // Content-Length, -1 when unknown
+	reuse  bool  // reading to the end saves the connection
+
+	timer  *time.Timer
+	idle   time.Duration
+	left   time.Duration // waiting time until more has to have come
+	recent int64         // bytes since left was last filled up
+	n      int64
+	err    error // what all further Reads return
+	closed bool
+}
+
+// Read implements io.Reader.
+func (w *wire) Read(p []byte) (int, error) {
+	if w.err != nil {
+		return 0, w.err
+	}
+	n, err := w.read(p)
+	switch {
+	case err == io.EOF:
+		w.err = err
+		w.finish()
+	case err != nil:
+		w.diagnose(err)
+	}
+	return n, w.err
+}
+
+// read waits for bytes as long as the body's patience lasts.
+func (w *wire) read(p []byte) (int, error) {
+	w.slot.reading()
+	start := time.Now()
+	w.timer.Reset(w.left)
+	n, err := w.src.Read(p)
+	w.timer.Stop()
+	w.slot.pause()
+	w.n += int64(n)
+	if w.recent += int64(n); w.recent >= minProgress {
+		w.recent, w.left = 0, w.idle
+	} else {
+		w.left -= time.Since(start)
+	}
+	return n, err
+}
+
+// diagnose finds out why a Read failed.
+func (w *wire) diagnose(err error) {
+	switch {
+	case w.caller.Err() != nil:
+		w.err = context.Cause(w.caller)
+	case context.Cause(w.ctx) == ErrIdle:
+		w.fail(fmt.Errorf("%w: under %d bytes in %s, %d in all", ErrIdle, minProgress, w.idle, w.n), true)
+	case err == io.ErrUnexpectedEOF:
+		w.fail(fmt.Errorf("%w after %d bytes", ErrBroken, w.n), true)
+	default:
+		w.fail(fmt.Errorf("%w after %d bytes: %w", ErrBroken, w.n, err), true)
+	}
+	w.finish()
+}
+
+// fail makes all further Reads fail.
+func (w *wire) fail(err error, transient bool) {
+	w.err = &Error{URL: Plain(w.url), Err: err, body: true, transient: transient}
+	w.reuse = false
+}
+
+// finish gives back what the request held. It may be called again.
+func (w *wire) finish() {
+	w.timer.Stop()
+	w.slot.release()
+	w.cancel(nil)
+}
+
+// Close implements io.Closer.
+func (w *wire) Close() error {
+	if w.closed {
+		return nil
+	}
+	w.closed = true
+	if w.err == nil && w.reuse && w.length-w.n <= drainBytes {
+		w.drain()
+	}
+	if w.err == nil {
+		w.err = http.ErrBodyReadAfterClose
+	}
+	err := w.src.Close()
+	w.finish()
+	return err
+}
+
+func (w *wire) drain() {
+	w.idle, w.left = drainTime, drainTime
+	var buf [4 << 10]byte
+	for start := w.n; w.n-start <= drainBytes; {
+		if _, err := w.read(buf[:]); err != nil {
+			return
+		}
+		w.recent = 0 // drainTime is for all of it
+	}
+}
+
+// unzipped is the content of a gzip body.
+type unzipped struct {
+	*wire
+	guard *Guard
+	zr    *gzip.Reader
+	out   int64
+	err   error
+}
+
+// Read implements io.Reader.
+func (u *unzipped) Read(p []byte) (int, error) {
+	if u.err != nil {
+		return 0, u.err
+	}
+	n, err := u.unzip(p)
+	u.out += int64(n)
+	switch {
+	case u.out > ratioFloor && u.out/u.guard.options.Ratio > u.wire.n:
+		u.wire.fail(fmt.Errorf("%w: over %d for each one", ErrRatio, u.guard.options.Ratio), false)
+		n, u.err = 0, u.wire.err
+	case err == io.EOF:
+		u.err = err
+	case err != nil:
+		u.err = u.blame(err)
+	}
+	if u.err != nil {
+		u.finish()
+		u.recycle()
+	}
+	return n, u.err
+}
+
+func (u *unzipped) unzip(p []byte) (int, error) {
+	if u.zr == nil {
+		u.zr = u.guard.unzip.Get().(*gzip.Reader)
+		if err := u.zr.Reset(u.wire); err == io.EOF {
+			return 0, io.ErrUnexpectedEOF // an empty body is no gzip
+		} else if err != nil {
+			return 0, err
+		}
+	}
+	return u.zr.Read(p)
+}
+
+// blame tells a body that broke off from one that is no gzip.
+func (u *unzipped) blame(err error) error {
+	switch {
+	case u.wire.err != nil && u.wire.err != io.EOF:
+		return u.wire.err
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		u.wire.fail(fmt.Errorf("%w inside gzip after %d bytes", ErrBroken, u.wire.n), true)
+	default:
+		u.wire.fail(fmt.Errorf("%w: %w", ErrEncoding, err), false)
+	}
+	return u.wire.err
+}
+
+func (u *unzipped) recycle() {
+	if u.zr != nil {
+		u.guard.unzip.Put(u.zr)
+		u.zr = nil
+	}
+}
+
+// Close implements io.Closer.
+func (u *unzipped) Close() error {
+	if u.err == nil {
+		u.err = http.ErrBodyReadAfterClose
+	}
+	u.recycle()
+	return u.wire.Close()
+}

@@ -1,0 +1,187 @@
+package fetch
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+)
+
+// What the guard refuses or gives up. Each comes wrapped in an *Error, but
+// ErrTooLarge.
+var (
+	// ErrAddress: the host is not trusted and its address is not public.
+	ErrAddress = errors.New("the address is not public")
+	// ErrScheme: neither http nor https, nor file where that is allowed.
+	ErrScheme = errors.New("not an http or https address, and local files are not allowed here")
+	// ErrFile: a file: URL leads out of the folder that is allowed, or not to a
+	// file.
+	ErrFile = errors.New("the local file is refused")
+	// ErrRedirects: there were more redirects than are followed.
+	ErrRedirects = errors.New("too many redirects")
+	// ErrRatio: the body unpacks to more than Options.Ratio allows.
+	ErrRatio = errors.New("the compressed body unpacks to suspiciously many bytes")
+	// ErrEncoding: the body has a Content-Encoding that we did not ask for, or
+	// is not what that says.
+	ErrEncoding = errors.New("the body's encoding cannot be undone")
+	// ErrTooLarge: a body is larger than its cap. See Limit.
+	ErrTooLarge = errors.New("larger than its cap")
+	// ErrBroken: the body ended before its end. It wraps io.ErrUnexpectedEOF.
+	ErrBroken = fmt.Errorf("the body broke off: %w", io.ErrUnexpectedEOF)
+	// ErrIdle: the body came too slowly. See Options.IdleTimeout.
+	ErrIdle = errors.New("the body came to a standstill")
+	// ErrWait: the server asked to be left alone for longer than we wait.
+	ErrWait = errors.New("the server asked not to be asked yet")
+)
+
+// Error is a request that was refused or that failed, from http.Client's
+// methods (inside its *url.Error) or from a body's Read.
+type Error struct {
+	// URL is what was asked for, as Plain has it.
+	URL string
+	// Attempts is how often it was tried; 0 when it was not sent, and when its
+	// answer came but not the whole body.
+	Attempts int
+	// Err is the reason: one of this package's errors, or the network's.
+	Err error
+
+	body      bool // from a body, where no *url.Error says the URL
+	transient bool
+}
+
+// Error says what happened, and what to do.
+func (e *Error) Error() string {
+	var b strings.Builder
+	if e.body {
+		b.WriteString(e.URL + ": ")
+	}
+	if e.Attempts > 1 {
+		b.WriteString("tried " + strconv.Itoa(e.Attempts) + " times: ")
+	}
+	b.WriteString(e.Err.Error())
+	if advice := e.advice(); advice != "" {
+		b.WriteString("; " + advice)
+	}
+	return b.String()
+}
+
+// Unwrap returns the reason.
+func (e *Error) Unwrap() error { return e.Err }
+
+func (e *Error) advice() string {
+	var (
+		dns  *net.DNSError
+		path *fs.PathError
+	)
+	switch {
+	case errors.As(e.Err, &path):
+		return "check the file and who may read it"
+	case errors.Is(e.Err, ErrAddress), errors.Is(e.Err, ErrFile):
+		return "" // has its own
+	case errors.Is(e.Err, ErrScheme):
+		return "a file is read only as the operator typed it, or from its folder"
+	case errors.Is(e.Err, ErrRedirects):
+		return "give the address that they end at, or tell the server's operator"
+	case errors.Is(e.Err, ErrRatio), errors.Is(e.Err, ErrEncoding):
+		return "tell the server's operator"
+	case errors.Is(e.Err, ErrWait):
+		return "try again then"
+	case errors.As(e.Err, &dns) && dns.IsNotFound:
+		return "check the host name"
+	case e.transient:
+		return "try again later, and check the address and the server"
+	}
+	return "check the address and the server"
+}
+
+// explain wraps what a request ended with; nil stays nil.
+func explain(req *http.Request, attempts int, err error) error {
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, ErrWait) || errors.Is(err, ErrAddress) {
+		attempts = 0
+	}
+	return &Error{URL: Plain(req.URL), Attempts: attempts, Err: err, transient: retryable(err) || errors.Is(err, ErrWait)}
+}
+
+// retryable tells whether a request that failed without an answer may succeed
+// when it is sent again.
+func retryable(err error) bool {
+	var (
+		certificate *tls.CertificateVerificationError
+		record      tls.RecordHeaderError
+		dns         *net.DNSError
+	)
+	switch {
+	case errors.Is(err, ErrAddress), errors.Is(err, ErrWait), errors.Is(err, http.ErrSchemeMismatch),
+		errors.Is(err, context.Canceled), errors.As(err, &certificate), errors.As(err, &record):
+		return false
+	case errors.As(err, &dns):
+		return !dns.IsNotFound
+	}
+	return true
+}
+
+// Transient tells whether the same request may succeed later: the network
+// failed, a body broke off or stood still, the server asked to wait. What the
+// guard refuses stays refused.
+func Transient(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.transient
+}
+
+// TransientStatus tells whether an answer with the status may be another one
+// later: 429, 500, 502, 503, 504.
+func TransientStatus(status int) bool {
+	switch status {
+	case http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusBadGateway,
+		http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return true
+	}
+	return false
+}
+
+// Gone tells whether the status says that there is nothing at the URL: 403,
+// 404, 410 (S9).
+func Gone(status int) bool {
+	return status == http.StatusForbidden || status == http.StatusNotFound || status == http.StatusGone
+}
+
+// Limit returns a reader of r that fails with ErrTooLarge when there are more
+// than n bytes. what names them, and the cap, in the error.
+func Limit(r io.Reader, n int64, what string) io.Reader {
+	return &limited{r: r, left: n, n: n, what: what}
+}
+
+type limited struct {
+	r       io.Reader
+	left, n int64
+	what    string
+}
+
+// Read implements io.Reader.
+func (l *limited) Read(p []byte) (int, error) {
+	if l.left < 0 {
+		return 0, l.err()
+	}
+	// One byte more than is left tells the end from too much.
+	if int64(len(p)) > l.left {
+		p = p[:l.left+1]
+	}
+	n, err := l.r.Read(p)
+	if l.left -= int64(n); l.left < 0 {
+		return n - 1, l.err()
+	}
+	return n, err
+}
+
+func (l *limited) err() error {
+	return fmt.Errorf("%s: %w of %d bytes; raise the cap if it is right", l.what, ErrTooLarge, l.n)
+}

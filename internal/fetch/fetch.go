@@ -1,0 +1,320 @@
+// Package fetch is the one guarded HTTP client: everything that bridge asks of
+// another server goes through a Guard.
+//
+// Protocol packages take an *http.Client and know nothing of this package, so
+// all of it sits in the client's Transport and CheckRedirect: which addresses
+// may be reached at all, credentials, retries and Retry-After, limits for each
+// host, gzip with a cap, bodies that are whole or an error, and file: URLs
+// inside one folder.
+package fetch
+
+import (
+	"compress/gzip"
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"sync"
+	"time"
+)
+
+// Options configure a Guard. The zero value works: it trusts nobody, so it
+// reaches public addresses only.
+type Options struct {
+	// UserAgent is what we call ourselves; "" is "bridge".
+	UserAgent string
+	// Contact is a URL or a mail address that a server's operator finds in his
+	// log; it is added to UserAgent.
+	Contact string
+
+	// Trusted lists what the operator typed: host names, addresses or whole
+	// URLs, from the Sources, from allow_hosts. These hosts may have any
+	// address, on all ports. Trust belongs to the name: "localhost" does not
+	// open 127.0.0.1. A user name and password in an http or https URL are sent
+	// with every request to that scheme, host and port, and with none else;
+	// when there are several for one of them, the first one typed is sent.
+	Trusted []string
+	// Proxy, when set, gets all requests but those to trusted loopback hosts.
+	// The environment is never asked. A proxy resolves names itself, so it has
+	// to refuse private addresses; only those written in a URL are seen here.
+	Proxy *url.URL
+
+	// PerHost is how many requests to one host and port may be under way; 0 is
+	// 16.
+	PerHost int
+	// Rate is how many requests a second one host and port gets; 0 is no limit.
+	Rate float64
+
+	// Attempts is how often a GET or HEAD is tried; 0 is 4.
+	Attempts int
+	// Backoff is the wait before the second attempt. It doubles each time, and
+	// up to a quarter of it is added at random. 0 is 1 s.
+	Backoff time.Duration
+	// MaxWait is the longest wait that a server may ask for with Retry-After;
+	// 0 is 60 s.
+	MaxWait time.Duration
+	// Insist decides about a server that asks for more than MaxWait. When
+	// false, its answer is returned at once and requests to it fail with
+	// ErrWait until the time has come. When true, it is asked again after
+	// MaxWait.
+	Insist bool
+
+	// ConnectTimeout bounds the name lookup and the connection, and the TLS
+	// handshake; 0 is 15 s.
+	ConnectTimeout time.Duration
+	// HeaderTimeout bounds the wait for the answer's header; 0 is 60 s.
+	HeaderTimeout time.Duration
+	// IdleTimeout bounds the time in which a body brings less than 1 KiB and
+	// does not end. Only waiting for the server counts; 0 is 60 s.
+	IdleTimeout time.Duration
+
+	// Redirects is how many are followed; 0 is 5.
+	Redirects int
+	// HeaderBytes caps the answer's header; 0 is 64 KiB.
+	HeaderBytes int64
+	// Ratio caps how many bytes one byte of gzip may become, judged from 1 MiB
+	// of output on; 0 is 100.
+	Ratio int64
+
+	// Log is told of retries and of credentials that were not sent; nil is
+	// silence.
+	Log *slog.Logger
+}
+
+// Guard makes HTTP clients and holds what they share: connections, limits, and
+// which host asked to be left alone until when. A process has one. Its methods
+// may be called from any goroutine.
+type Guard struct {
+	options Options
+	agent   string
+	trusted map[string]bool
+	logins  map[string][]*url.Userinfo // by origin
+	special []netip.Prefix
+	dialer  net.Dialer
+	base    *http.Transport
+	unzip   sync.Pool // of *gzip.Reader
+
+	mu      sync.Mutex
+	hosts   map[string]*host // by authority
+	sweepAt int
+}
+
+// New returns a Guard. It starts nothing; see Close.
+func New(o Options) *Guard {
+	g := &Guard{
+		options: withDefaults(o),
+		trusted: map[string]bool{},
+		logins:  map[string][]*url.Userinfo{},
+		special: specialPrefixes(),
+		hosts:   map[string]*host{},
+		sweepAt: 1024,
+	}
+	g.unzip.New = func() any { return new(gzip.Reader) }
+	g.agent = g.options.UserAgent
+	if o.Contact != "" {
+		g.agent += " (+" + o.Contact + ")"
+	}
+	for _, typed := range o.Trusted {
+		g.trust(typed)
+	}
+	g.dialer = net.Dialer{Timeout: g.options.ConnectTimeout, KeepAlive: 30 * time.Second}
+	g.base = &http.Transport{
+		DialContext:            g.dial,
+		TLSHandshakeTimeout:    g.options.ConnectTimeout,
+		ResponseHeaderTimeout:  g.options.HeaderTimeout,
+		MaxResponseHeaderBytes: g.options.HeaderBytes,
+		DisableCompression:     true, // we ask for gzip ourselves, to cap it
+		MaxIdleConns:           256,
+		MaxIdleConnsPerHost:    g.options.PerHost,
+		IdleConnTimeout:        90 * time.Second,
+		ForceAttemptHTTP2:      true,
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second},
+	}
+	if o.Proxy != nil {
+		g.base.Proxy = g.proxy
+	}
+	return g
+}
+
+func withDefaults(o Options) Options {
+	orDefault(&o.UserAgent, "bridge")
+	orDefault(&o.PerHost, 16)
+	orDefault(&o.Attempts, 4)
+	orDefault(&o.Backoff, time.Second)
+	orDefault(&o.MaxWait, time.Minute)
+	orDefault(&o.ConnectTimeout, 15*time.Second)
+	orDefault(&o.HeaderTimeout, time.Minute)
+	orDefault(&o.IdleTimeout, time.Minute)
+	orDefault(&o.Redirects, 5)
+	orDefault(&o.HeaderBytes, 64<<10)
+	orDefault(&o.Ratio, 100)
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+func orDefault[T comparable](v *T, d T) {
+	var zero T
+	if *v == zero {
+		*v = d
+	}
+}
+
+// Client returns a client that works under the guard. A root other than ""
+// is a local folder: file: URLs that lie in it or below are answered as a web
+// server would answer them. Without a root file: URLs are refused. Clients are
+// cheap, and all of a Guard's share their connections and limits.
+//
+// An answer with any status is returned to the caller, after the last attempt
+// also one of 429 or 5xx. Errors wrap an *Error; see Transient. Unless a GET has
+// a Range or an Accept-Encoding of its own, gzip is asked for and undone.
+//
+// Request the Plain form of a URL: http.Client puts the user name into its
+// errors otherwise.
+func (g *Guard) Client(root string) *http.Client {
+	return &http.Client{
+		Transport:     &transport{guard: g, root: root},
+		CheckRedirect: g.checkRedirect,
+	}
+}
+
+// Close closes the connections that nobody uses. Requests under way go on.
+func (g *Guard) Close() { g.base.CloseIdleConnections() }
+
+// transport is the http.RoundTripper of one client.
+type transport struct {
+	guard *Guard
+	root  string
+}
+
+// CloseIdleConnections is what http.Client.CloseIdleConnections calls.
+func (t *transport) CloseIdleConnections() { t.guard.Close() }
+
+// RoundTrip implements http.RoundTripper.
+func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := t.roundTrip(req)
+	if err != nil && req.Body != nil {
+		req.Body.Close() // as a RoundTripper must, however early it fails
+	}
+	return resp, err
+}
+
+func (t *transport) roundTrip(req *http.Request) (*http.Response, error) {
+	switch req.URL.Scheme {
+	case "http", "https":
+		if err := t.guard.checkProxied(req.URL); err != nil {
+			return nil, err
+		}
+		return t.guard.send(t.guard.prepare(req))
+	case "file":
+		// A local document may name local files, an answer from elsewhere may not.
+		if req.Response == nil {
+			return t.file(req)
+		}
+	}
+	return nil, &Error{URL: Plain(req.URL), Err: ErrScheme}
+}
+
+// prepare returns a copy of the request with our header fields, and with the
+// credentials that the operator gave for its origin.
+func (g *Guard) prepare(req *http.Request) *http.Request {
+	r := req.WithContext(req.Context())
+	r.Header = req.Header.Clone()
+	if r.Header == nil {
+		r.Header = http.Header{}
+	}
+	if r.Header.Get("User-Agent") == "" {
+		r.Header.Set("User-Agent", g.agent)
+	}
+	if r.Method == http.MethodGet && r.Header.Get("Accept-Encoding") == "" && r.Header.Get("Range") == "" {
+		r.Header.Set("Accept-Encoding", "gzip")
+	}
+	if r.URL.User != nil || len(g.logins) > 0 {
+		g.authorize(r)
+	}
+	return r
+}
+
+// send tries the request as often as is allowed.
+func (g *Guard) send(req *http.Request) (*http.Response, error) {
+	h := g.enlist(authority(req.URL))
+	defer g.leave(h)
+	attempts := 1
+	if idempotent(req) {
+		attempts = g.options.Attempts
+	}
+	for attempt := 1; ; attempt++ {
+		resp, asked, err := g.once(req, h)
+		if err != nil && req.Context().Err() != nil {
+			return nil, err // the caller no longer wants it
+		}
+		if attempt == attempts || !g.worthwhile(resp, asked, err) {
+			return resp, explain(req, attempt, err)
+		}
+		wait := backoff(g.options.Backoff, attempt)
+		g.logRetry(req, attempt, max(wait, asked), resp, err)
+		if resp != nil {
+			resp.Body.Close()
+		}
+		if err := sleep(req.Context(), wait); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// worthwhile tells whether another attempt may help, within the wait that the
+// server asked for.
+func (g *Guard) worthwhile(resp *http.Response, asked time.Duration, err error) bool {
+	if err != nil {
+		return retryable(err)
+	}
+	return TransientStatus(resp.StatusCode) && (asked <= g.options.MaxWait || g.options.Insist)
+}
+
+// once sends the request when its host may be asked. asked is the wait that the
+// answer wants before the next request.
+func (g *Guard) once(req *http.Request, h *host) (resp *http.Response, asked time.Duration, err error) {
+	slot, err := h.enter(req.Context(), &g.options)
+	if err != nil {
+		return nil, 0, err
+	}
+	ctx, cancel := context.WithCancelCause(req.Context())
+	resp, err = g.base.RoundTrip(req.WithContext(ctx))
+	if err != nil {
+		cancel(nil)
+		slot.release()
+		return nil, 0, err
+	}
+	if TransientStatus(resp.StatusCode) {
+		if asked = retryAfter(resp.Header, time.Now()); asked > 0 {
+			h.postpone(asked, &g.options)
+		}
+	}
+	if resp.Body == http.NoBody || resp.StatusCode == http.StatusSwitchingProtocols {
+		cancel(nil)
+		slot.release()
+		return resp, asked, nil
+	}
+	g.watch(req, resp, &wire{src: resp.Body, ctx: ctx, cancel: cancel, slot: slot})
+	return resp, asked, nil
+}
+
+func (g *Guard) logRetry(req *http.Request, attempt int, wait time.Duration, resp *http.Response, err error) {
+	status := ""
+	if resp != nil {
+		status = resp.Status
+	}
+	g.options.Log.LogAttrs(req.Context(), slog.LevelInfo, "trying again",
+		slog.String("url", Plain(req.URL)), slog.Int("attempt", attempt),
+		slog.Duration("wait", wait), slog.String("status", status), slog.Any("err", err))
+}
+
+// idempotent tells whether asking twice does no harm (RFC 9110 9.2.2), for the
+// methods that we use.
+func idempotent(req *http.Request) bool {
+	return (req.Method == http.MethodGet || req.Method == "" || req.Method == http.MethodHead) &&
+		(req.Body == nil || req.Body == http.NoBody)
+}

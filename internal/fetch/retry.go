@@ -1,0 +1,70 @@
+package fetch
+
+import (
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// forever is what a Retry-After that no Duration can hold comes to: 292 years.
+const forever = time.Duration(math.MaxInt64)
+
+// backoff returns the wait after the given attempt, counted from 1: first,
+// doubled each time, and up to a quarter more, so that clients which failed
+// together do not come back together.
+func backoff(first time.Duration, attempt int) time.Duration {
+	d := first << (attempt - 1)
+	return d + rand.N(d/4+1)
+}
+
+// retryAfter returns the wait that an answer asks for (RFC 9110 10.2.3), 0 when
+// it asks for none or in no known form. A date is compared with the answer's own
+// Date, which tells the server's clock, or else with now. Of several fields the
+// longest counts.
+func retryAfter(h http.Header, now time.Time) time.Duration {
+	var longest time.Duration
+	for _, v := range h.Values("Retry-After") {
+		v = strings.TrimSpace(v)
+		if d, ok := seconds(v); ok {
+			longest = max(longest, d)
+		} else if at, ok := httpDate(v); ok {
+			if date, ok := httpDate(h.Get("Date")); ok {
+				now = date
+			}
+			longest = max(longest, at.Sub(now)) // saturates
+		}
+	}
+	return longest
+}
+
+// seconds reads decimal digits, also with a fraction, which some servers send.
+func seconds(v string) (time.Duration, bool) {
+	if v == "" || strings.Trim(v, "0123456789.") != "" {
+		return 0, false
+	}
+	s, err := strconv.ParseFloat(v, 64)
+	if err != nil && !math.IsInf(s, 1) {
+		return 0, false
+	}
+	if s *= float64(time.Second); s >= float64(forever) {
+		return forever, true
+	}
+	return time.Duration(math.Ceil(s)), true
+}
+
+// httpDate reads the three formats of RFC 9110 5.6.7, and two that servers send
+// by mistake.
+func httpDate(v string) (time.Time, bool) {
+	if t, err := http.ParseTime(v); err == nil {
+		return t, true
+	}
+	for _, layout := range [...]string{time.RFC1123Z, time.RFC3339} {
+		if t, err := time.Parse(layout, v); err == nil {
+			return t, true
+		}
+	}
+	return time.Time{}, false
+}

@@ -1,0 +1,393 @@
+package fetch
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestRetryAfter(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	date := now.Add(-24 * time.Hour) // the server's clock is a day behind
+	at := func(layout string, from time.Time, d time.Duration) string { return from.Add(d).Format(layout) }
+	const rfc850 = "Monday, 02-Jan-06 15:04:05 GMT"
+	for _, c := range []struct {
+		value, date string
+		want        time.Duration
+	}{
+		{"0", "", 0},
+		{"7", "", 7 * time.Second},
+		{" 007 ", "", 7 * time.Second},
+		{"1.5", "", 1500 * time.Millisecond},
+		{"0.0000000001", "", 1},
+		{"9223372036", "", 9223372036 * time.Second},
+		{"9223372037", "", forever},
+		{strings.Repeat("9", 400), "", forever},
+		{"-1", "", 0}, {"+5", "", 0}, {"", "", 0}, {"soon", "", 0}, {"1e3", "", 0}, {"0x10", "", 0}, {"Inf", "", 0}, {".", "", 0}, {"1.2.3", "", 0},
+		{"5 seconds", "", 0}, {"5;q=1", "", 0}, {"２", "", 0},
+		{at(http.TimeFormat, now, time.Minute), "", time.Minute},
+		{at(rfc850, now, time.Minute), "", time.Minute},
+		{at(time.ANSIC, now, time.Minute), "", time.Minute},
+		{at(time.RFC1123Z, now, time.Minute), "", time.Minute},
+		{at(time.RFC3339, now, time.Minute), "", time.Minute},
+		{at(http.TimeFormat, now, -time.Minute), "", 0},
+		{"Fri, 31 Dec 9999 23:59:59 GMT", "", forever},
+		{"Fri, 99 Foo 2026 00:00:00 GMT", "", 0},
+		{at(http.TimeFormat, date, time.Minute), at(http.TimeFormat, date, 0), time.Minute},
+		{at(rfc850, date, time.Minute), at(http.TimeFormat, date, 0), time.Minute},
+		{at(http.TimeFormat, now, time.Minute), "yesterday", time.Minute},
+		{"60", at(http.TimeFormat, date, 0), time.Minute},
+	} {
+		h := http.Header{"Retry-After": {c.value}}
+		if c.date != "" {
+			h.Set("Date", c.date)
+		}
+		if got := retryAfter(h, now); got != c.want {
+			t.Errorf("Retry-After %q, Date %q: %s, want %s", c.value, c.date, got, c.want)
+		}
+	}
+	if got := retryAfter(http.Header{"Retry-After": {"5", "garbage", "9", "-1"}}, now); got != 9*time.Second {
+		t.Errorf("several fields: %s, want the longest", got)
+	}
+	if got := retryAfter(http.Header{}, now); got != 0 {
+		t.Errorf("no field: %s", got)
+	}
+}
+
+func FuzzRetryAfter(f *testing.F) {
+	for _, s := range []string{"5", "1.5", "-1", "99999999999999999999", "Fri, 02 Jan 2026 03:04:05 GMT", "Friday, 02-Jan-26 03:04:05 GMT", "Fri Jan  2 03:04:05 2026", "2026-01-02T03:04:05Z", ""} {
+		f.Add(s, "Fri, 02 Jan 2026 03:04:05 GMT")
+		f.Add(s, "")
+	}
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	f.Fuzz(func(t *testing.T, value, date string) {
+		d := retryAfter(http.Header{"Retry-After": {value}, "Date": {date}}, now)
+		if d < 0 {
+			t.Errorf("Retry-After %q, Date %q: %s", value, date, d)
+		}
+		// Never earlier than asked: whole seconds are taken as they are.
+		if n, err := strconv.ParseUint(value, 10, 31); err == nil && d != time.Duration(n)*time.Second {
+			t.Errorf("Retry-After %q: %s", value, d)
+		}
+		if again := retryAfter(http.Header{"Retry-After": {" " + value + "\t", value}, "Date": {date}}, now); again != d {
+			t.Errorf("Retry-After %q: %s, with blanks %s", value, d, again)
+		}
+	})
+}
+
+func TestBackoff(t *testing.T) {
+	varies := false
+	for range 100 {
+		for attempt, want := range []time.Duration{1: time.Second, 2 * time.Second, 4 * time.Second} {
+			if attempt == 0 {
+				continue
+			}
+			d := backoff(time.Second, attempt)
+			if d < want || d > want+want/4 {
+				t.Fatalf("attempt %d: %s", attempt, d)
+			}
+			varies = varies || d != want
+		}
+	}
+	if !varies {
+		t.Error("no jitter")
+	}
+}
+
+// asks is a server that notes when it is asked, and answers what it is told.
+type asks struct {
+	start time.Time
+	mu    sync.Mutex
+	at    []time.Duration
+	do    func(n int, w http.ResponseWriter)
+}
+
+func (a *asks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	a.mu.Lock()
+	a.at = append(a.at, time.Since(a.start))
+	n := len(a.at)
+	a.mu.Unlock()
+	a.do(n, w)
+}
+
+// within tells whether the server was asked at about these times: never earlier,
+// and at most a quarter of the last wait later.
+func (a *asks) within(t *testing.T, want ...time.Duration) {
+	t.Helper()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	ok := len(a.at) == len(want)
+	for i := 0; ok && i < len(want); i++ {
+		ok = a.at[i] >= want[i] && a.at[i] <= want[i]+want[i]/4
+	}
+	if !ok {
+		t.Errorf("asked at %v, want %v", a.at, want)
+	}
+}
+
+// inBubble runs f with a client of a guard that reaches only the server.
+func inBubble(t *testing.T, o Options, do func(n int, w http.ResponseWriter), f func(c *http.Client, a *asks)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		a := &asks{start: time.Now(), do: do}
+		g, stop := bubble(o, a.ServeHTTP)
+		defer stop()
+		f(g.Client(""), a)
+	})
+}
+
+func TestRetriesUntilItWorks(t *testing.T) {
+	for _, status := range []int{429, 500, 502, 503, 504} {
+		do := func(n int, w http.ResponseWriter) {
+			if n < 4 {
+				w.WriteHeader(status)
+			}
+			io.WriteString(w, strconv.Itoa(n))
+		}
+		inBubble(t, Options{}, do, func(c *http.Client, a *asks) {
+			if got, body, err := get(c, "http://h.example/"); err != nil || got != 200 || body != "4" {
+				t.Errorf("%d three times: status %d, body %q, %v", status, got, body, err)
+			}
+			a.within(t, 0, time.Second, 3*time.Second, 7*time.Second)
+		})
+	}
+}
+
+// The last answer is the caller's, body and all.
+func TestRetriesEndWithTheAnswer(t *testing.T) {
+	do := func(n int, w http.ResponseWriter) { w.WriteHeader(503); io.WriteString(w, "sorry") }
+	inBubble(t, Options{}, do, func(c *http.Client, a *asks) {
+		if got, body, err := get(c, "http://h.example/"); err != nil || got != 503 || body != "sorry" {
+			t.Errorf("status %d, body %q, %v", got, body, err)
+		}
+		a.within(t, 0, time.Second, 3*time.Second, 7*time.Second)
+	})
+}
+
+func TestOtherStatusesAreNotRetried(t *testing.T) {
+	for _, status := range []int{200, 204, 304, 400, 401, 403, 404, 408, 410, 501, 505} {
+		do := func(n int, w http.ResponseWriter) { w.Header().Set("Retry-After", "9"); w.WriteHeader(status) }
+		inBubble(t, Options{}, do, func(c *http.Client, a *asks) {
+			if got, _, err := get(c, "http://h.example/"); err != nil || got != status {
+				t.Errorf("status %d instead of %d, %v", got, status, err)
+			}
+			a.within(t, 0)
+		})
+	}
+}
+
+func TestPostIsNotRetried(t *testing.T) {
+	do := func(n int, w http.ResponseWriter) { w.WriteHeader(503) }
+	inBubble(t, Options{}, do, func(c *http.Client, a *asks) {
+		resp, err := c.Post("http://h.example/", "text/plain", strings.NewReader("x"))
+		if err != nil || resp.StatusCode != 503 {
+			t.Fatalf("%v, %v", resp, err)
+		}
+		resp.Body.Close()
+		a.within(t, 0)
+		req, _ := http.NewRequest("GET", "http://h.example/", strings.NewReader("x"))
+		if resp, err = c.Do(req); err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if len(a.at) != 2 {
+			t.Errorf("a GET with a body was sent %d times", len(a.at)-1)
+		}
+	})
+}
+
+func TestHeadIsRetried(t *testing.T) {
+	do := func(n int, w http.ResponseWriter) {
+		if n == 1 {
+			w.WriteHeader(502)
+		}
+	}
+	inBubble(t, Options{}, do, func(c *http.Client, a *asks) {
+		resp, err := c.Head("http://h.example/")
+		if err != nil || resp.StatusCode != 200 {
+			t.Fatalf("%v, %v", resp, err)
+		}
+		resp.Body.Close()
+		a.within(t, 0, time.Second)
+	})
+}
+
+func TestNetworkErrorsAreRetried(t *testing.T) {
+	do := func(n int, w http.ResponseWriter) {
+		if n < 3 {
+			panic(http.ErrAbortHandler) // the connection is closed without an answer
+		}
+		io.WriteString(w, "ok")
+	}
+	inBubble(t, Options{}, do, func(c *http.Client, a *asks) {
+		if _, body, err := get(c, "http://h.example/"); err != nil || body != "ok" {
+			t.Errorf("body %q, %v", body, err)
+		}
+		a.within(t, 0, time.Second, 3*time.Second)
+	})
+	dead := func(n int, w http.ResponseWriter) { panic(http.ErrAbortHandler) }
+	inBubble(t, Options{Attempts: 2}, dead, func(c *http.Client, a *asks) {
+		_, _, err := get(c, "http://h.example/x")
+		var e *Error
+		if !errors.As(err, &e) || e.Attempts != 2 || e.URL != "http://h.example/x" || !Transient(err) || !strings.Contains(err.Error(), "tried 2 times") {
+			t.Errorf("error %v", err)
+		}
+	})
+}
+
+// A server that takes the request and says nothing.
+func TestHeaderTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		g, stop := bubble(Options{Attempts: 2, HeaderTimeout: 30 * time.Second}, func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+		defer stop()
+		_, _, err := get(g.Client(""), "http://h.example/")
+		if d := time.Since(start); err == nil || !Transient(err) || d < 61*time.Second || d > 62*time.Second {
+			t.Errorf("after %s: %v", d, err)
+		}
+		synctest.Wait()
+	})
+}
+
+func TestRetryAfterIsWaitedFor(t *testing.T) {
+	for _, c := range []struct {
+		value string
+		wait  time.Duration
+	}{
+		{"10", 10 * time.Second}, {"60", time.Minute}, {"0", time.Second}, {"-5", time.Second}, {"soon", time.Second},
+		{"date", 30 * time.Second}, {"past", time.Second},
+	} {
+		do := func(n int, w http.ResponseWriter) {
+			if n > 1 {
+				return
+			}
+			value := c.value
+			now := time.Now().Add(-72 * time.Hour)
+			switch value {
+			case "date":
+				value = now.Add(30 * time.Second).UTC().Format(http.TimeFormat)
+			case "past":
+				value = now.Add(-30 * time.Second).UTC().Format(http.TimeFormat)
+			}
+			w.Header().Set("Date", now.UTC().Format(http.TimeFormat))
+			w.Header().Set("Retry-After", value)
+			w.WriteHeader(503)
+		}
+		inBubble(t, Options{}, do, func(c2 *http.Client, a *asks) {
+			if status, _, err := get(c2, "http://h.example/"); err != nil || status != 200 {
+				t.Errorf("Retry-After %s: status %d, %v", c.value, status, err)
+			}
+			a.within(t, 0, c.wait)
+		})
+	}
+}
+
+// What is asked of one request holds for all requests to the host, of all
+// clients, and for no other host.
+func TestRetryAfterHoldsForTheHost(t *testing.T) {
+	do := func(n int, w http.ResponseWriter) {
+		if n == 1 {
+			w.Header().Set("Retry-After", "40")
+			w.WriteHeader(429)
+		}
+	}
+	inBubble(t, Options{Attempts: 1}, do, func(c *http.Client, a *asks) {
+		g := c.Transport.(*transport).guard
+		if status, _, err := get(c, "http://h.example/a"); err != nil || status != 429 {
+			t.Fatalf("status %d, %v", status, err)
+		}
+		done := make(chan error)
+		for range 3 {
+			go func() { _, _, err := get(g.Client(""), "http://H.example:80/b"); done <- err }()
+		}
+		if _, _, err := get(c, "http://other.example/"); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := get(c, "http://h.example:8080/"); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+		a.within(t, 0, 0, 0, 40*time.Second, 40*time.Second, 40*time.Second)
+	})
+}
+
+// harvest: what is asked for beyond MaxWait is not waited for.
+func TestRetryAfterBeyondTheCap(t *testing.T) {
+	for _, value := range []string{"61", "86400", strings.Repeat("9", 30), "Fri, 31 Dec 9999 23:59:59 GMT"} {
+		do := func(n int, w http.ResponseWriter) { w.Header().Set("Retry-After", value); w.WriteHeader(503) }
+		inBubble(t, Options{}, do, func(c *http.Client, a *asks) {
+			if status, _, err := get(c, "http://h.example/"); err != nil || status != 503 {
+				t.Errorf("status %d, %v", status, err)
+			}
+			_, _, err := get(c, "http://h.example/")
+			if !errors.Is(err, ErrWait) || !Transient(err) {
+				t.Errorf("second request: %v, want ErrWait, transient", err)
+			}
+			if d := time.Since(a.start); d != 0 {
+				t.Errorf("waited %s", d)
+			}
+			a.within(t, 0)
+		})
+	}
+}
+
+// serve: it is waited for, an hour at most.
+func TestInsist(t *testing.T) {
+	for value, wait := range map[string]time.Duration{"1800": 30 * time.Minute, "3600": time.Hour, "86400": time.Hour, strings.Repeat("9", 30): time.Hour} {
+		do := func(n int, w http.ResponseWriter) {
+			if n == 1 {
+				w.Header().Set("Retry-After", value)
+				w.WriteHeader(503)
+			}
+		}
+		inBubble(t, Options{MaxWait: time.Hour, Insist: true}, do, func(c *http.Client, a *asks) {
+			if status, _, err := get(c, "http://h.example/"); err != nil || status != 200 {
+				t.Errorf("status %d, %v", status, err)
+			}
+			a.within(t, 0, wait)
+		})
+	}
+}
+
+// Whoever waits stops waiting when it is told to.
+func TestWaitsEndWithTheContext(t *testing.T) {
+	do := func(n int, w http.ResponseWriter) {
+		w.Header().Set("Retry-After", "3600")
+		w.WriteHeader(503)
+	}
+	inBubble(t, Options{MaxWait: time.Hour, Insist: true, PerHost: 1}, do, func(c *http.Client, a *asks) {
+		stopped := errors.New("stopped")
+		ctx, cancel := context.WithCancelCause(context.Background())
+		time.AfterFunc(5*time.Second, func() { cancel(stopped) })
+		done := make(chan error)
+		for range 3 { // one backs off or waits for the host, the others for its slot
+			go func() {
+				req, _ := http.NewRequestWithContext(ctx, "GET", "http://h.example/", nil)
+				_, err := c.Do(req)
+				done <- err
+			}()
+		}
+		for range 3 {
+			if err := <-done; !errors.Is(err, stopped) {
+				t.Errorf("error %v", err)
+			}
+		}
+		if d := time.Since(a.start); d != 5*time.Second {
+			t.Errorf("waited %s", d)
+		}
+		if h := c.Transport.(*transport).guard.hosts["h.example:80"]; h.users != 0 || len(h.slots) != 0 || len(h.held) != 0 {
+			t.Errorf("%d users, %d slots are left", h.users, len(h.slots))
+		}
+	})
+}

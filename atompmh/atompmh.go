@@ -1,0 +1,182 @@
+// Package atompmh reads the Atom Feed Protocol for Metadata Harvesting 1.0
+// (Atom-PMH, draft 2012-11-23): Atom Feed Documents in, one entry at a time, and
+// the walk back along a chain of archive documents.
+//
+//   - Reader reads one document strictly, in flat memory.
+//   - Walk follows a logical feed from its subscription document back along the
+//     prev-archive links, and knows when to stop.
+//   - Rules lists what both check; what a document breaks is reported as a
+//     Problem and never stops the reading.
+//
+// The package builds on RFC 4287 (Atom), RFC 5005 (archived and complete feeds)
+// and RFC 6721 (tombstones). It keeps no state between calls and knows no
+// storage; network traffic goes through the *http.Client that it is handed.
+package atompmh
+
+import (
+	"encoding/xml"
+	"time"
+)
+
+// The namespaces that matter. Prefixes never do.
+const (
+	// Namespace is that of Atom (RFC 4287 1.2).
+	Namespace = "http://www.w3.org/2005/Atom"
+	// HistoryNamespace is that of fh:archive and fh:complete (RFC 5005 1).
+	HistoryNamespace = "http://purl.org/syndication/history/1.0"
+	// TombstonesNamespace is that of at:deleted-entry (RFC 6721 2).
+	TombstonesNamespace = "http://purl.org/atompub/tombstones/1.0"
+	// LinkExtensionsNamespace is that of the attributes of Atom Link
+	// Extensions, such as le:md5; they are kept in Link.Other.
+	LinkExtensionsNamespace = "http://purl.org/atompub/link-extensions/1.0"
+)
+
+const xmlNamespace = "http://www.w3.org/XML/1998/namespace"
+
+// Feed is the feed metadata of one Atom Feed Document (RFC 4287 4.1.1). The
+// elements may stand anywhere in the document, so after the entries there may
+// be more of them than before.
+type Feed struct {
+	// ID is atom:id, byte for byte; "" when there is none.
+	ID string
+	// Title is atom:title as plain text.
+	Title string
+	// Updated is atom:updated in UTC; zero when missing or bad.
+	Updated time.Time
+	// UpdatedRaw is the text that Updated was read from.
+	UpdatedRaw string
+	// Links are all links of the feed, in document order.
+	Links []Link
+	// Archive and Complete tell of fh:archive and fh:complete (RFC 5005 2, 4).
+	Archive, Complete bool
+	// PrevArchive, NextArchive, Current and Self are the resolved hrefs of the
+	// first link of that relation; "" when there is none.
+	PrevArchive, NextArchive, Current, Self string
+}
+
+// Kind is what an entry means (draft, "Detecting entry type").
+type Kind uint8
+
+// The kinds of entries. Whether an entry with an alternate link is active or
+// historical shows only when all entries of its record are known.
+const (
+	// Active is an active or historical entry: it has an alternate link.
+	Active Kind = iota + 1
+	// Deletion is a deletion entry, or an at:deleted-entry (RFC 6721 3).
+	Deletion
+)
+
+// String returns "active" or "deletion".
+func (k Kind) String() string {
+	switch k {
+	case Active:
+		return "active"
+	case Deletion:
+		return "deletion"
+	}
+	return "unknown"
+}
+
+// Entry is one entry of a document: what it says about one record.
+type Entry struct {
+	Kind Kind
+	// ID is the identifier of the record, the character data of atom:id byte for
+	// byte. White space around it belongs to it and is reported: two documents
+	// that differ only there name different records.
+	ID string
+	// Updated is atom:updated (or at:deleted-entry's when) in UTC, to the
+	// nanosecond; further digits are cut off. Its year is 1678 to 2261.
+	Updated time.Time
+	// UpdatedRaw is the text that Updated was read from.
+	UpdatedRaw string
+	// Title is atom:title as plain text, white space collapsed.
+	Title string
+	// Links are all links with a usable href, in document order.
+	Links []Link
+	// Content is atom:content; nil when there is none.
+	Content *Content
+	// Source is atom:source; nil when there is none (RFC 4287 4.2.11).
+	Source *Source
+	// Tombstone tells that this was an at:deleted-entry (RFC 6721 3).
+	Tombstone bool
+	// Line and Column are where the entry starts in its document, from 1. The
+	// column counts bytes of UTF-8.
+	Line, Column int
+}
+
+// Alternates returns the links of relation alternate, in document order.
+func (e *Entry) Alternates() []Link {
+	var out []Link
+	for _, l := range e.Links {
+		if l.Rel == relAlternate {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// Via returns the first link of relation via; ok is false when there is none.
+func (e *Entry) Via() (l Link, ok bool) {
+	for _, l := range e.Links {
+		if l.Rel == "via" {
+			return l, true
+		}
+	}
+	return Link{}, false
+}
+
+// NoLength is the Length of a Link that states none.
+const NoLength int64 = -1
+
+// Link is an atom:link (RFC 4287 4.2.7).
+type Link struct {
+	// Rel is the relation: a registered name in lower case ("alternate" when
+	// the attribute is absent or empty; the IANA form of a name is the name), or
+	// any other IRI as it stands.
+	Rel string
+	// Href is resolved by RFC 3986 against xml:base, else the document's URL.
+	Href string
+	// Type is the media type as stated, "" when absent.
+	Type string
+	// Hreflang and Title are as stated, "" when absent.
+	Hreflang, Title string
+	// Length is in bytes, NoLength when absent or no number.
+	Length int64
+	// Other are the attributes that RFC 4287 does not define, with the name of
+	// their namespace in Space: hash and modified without one, le:md5 and the
+	// like in LinkExtensionsNamespace.
+	Other []xml.Attr
+}
+
+// Attr returns the foreign attribute of that name; ok is false when the link has
+// none. space is "" for attributes without a namespace.
+func (l *Link) Attr(space, local string) (value string, ok bool) {
+	for _, a := range l.Other {
+		if a.Name.Local == local && a.Name.Space == space {
+			return a.Value, true
+		}
+	}
+	return "", false
+}
+
+// Content tells of an atom:content (RFC 4287 4.1.3). What it holds is not kept:
+// in Atom-PMH the metadata record is behind the alternate links.
+type Content struct {
+	// Empty tells that it holds neither elements nor text other than white
+	// space.
+	Empty bool
+	// HasSrc tells that there is a src attribute; Src is resolved like an href.
+	HasSrc bool
+	Src    string
+	// Type is the type attribute as stated.
+	Type string
+}
+
+// Source is an atom:source: the feed that the entry was copied from (RFC 4287
+// 4.2.11).
+type Source struct {
+	ID, Title string
+	// Updated is in UTC, zero when missing or bad.
+	Updated    time.Time
+	UpdatedRaw string
+}

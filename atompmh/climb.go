@@ -1,0 +1,356 @@
+package atompmh
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+)
+
+const (
+	defaultMaxDocuments = 10_000
+	keptHeads           = 100
+)
+
+// climb is one run of a Walk. Only the goroutine of Run touches it; the one
+// request that is under way ahead of it has its own.
+type climb struct {
+	w      *Walk
+	ctx    context.Context
+	fetch  *fetcher
+	cur    Cursor
+	res    Result
+	ahead  *ahead
+	urls   map[string]bool              // documents of this run, as asked for and as answered
+	bodies map[[sha256.Size]byte]string // hash of a body -> URL
+	heads  map[string]time.Time         // feed/updated of this run's documents
+}
+
+// ahead is the request for the document that comes next.
+type ahead struct {
+	url    string
+	cancel context.CancelFunc
+	done   chan struct{}
+	doc    *Document
+	err    error
+}
+
+func newClimb(ctx context.Context, w *Walk) (*climb, error) {
+	f, err := newFetcher(w)
+	if err != nil {
+		return nil, err
+	}
+	c := &climb{w: w, ctx: ctx, fetch: f, urls: map[string]bool{}, bodies: map[[sha256.Size]byte]string{}, heads: map[string]time.Time{}}
+	c.cur.Full = w.Full
+	if w.Resume != nil {
+		c.cur = *w.Resume
+	}
+	c.cur.Heads = maps.Clone(c.cur.Heads)
+	if c.cur.Heads == nil {
+		c.cur.Heads = map[string]time.Time{}
+	}
+	return c, nil
+}
+
+// first returns the document that the run starts with; nil when there is nothing
+// to read.
+func (c *climb) first() (*Document, error) {
+	if c.w.Resume == nil {
+		return c.subscription()
+	}
+	if c.cur.Next == "" {
+		c.end()
+		return nil, nil
+	}
+	if slices.Contains(c.w.Accepted, c.cur.Next) {
+		return nil, nil
+	}
+	doc, err := c.fetch.get(c.ctx, c.cur.Next, Validators{})
+	if missing(err) {
+		return nil, fmt.Errorf("%w (%w)", ErrStaleCursor, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c.arrive(doc)
+}
+
+func (c *climb) subscription() (*Document, error) {
+	v := c.w.Validators
+	if c.w.Full {
+		v = Validators{}
+	}
+	doc, err := c.fetch.get(c.ctx, c.w.URL, v)
+	var status *StatusError
+	if errors.As(err, &status) {
+		switch {
+		case status.Status == http.StatusGone:
+			c.res.Ended = true
+			return nil, nil
+		case status.Status == http.StatusNotModified && v != Validators{}:
+			c.res.NotModified = true
+			c.cur.Validators, c.cur.FeedID = v, c.w.WantID
+			return nil, nil
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.cur.Validators = doc.Validators
+	if err := c.identify(doc); err != nil {
+		doc.close()
+		return nil, err
+	}
+	c.heads[key(doc.Requested)] = doc.reader.feed.Updated
+	return doc, nil
+}
+
+// identify compares the id of the subscription document with the one expected.
+func (c *climb) identify(doc *Document) error {
+	id := doc.reader.feed.ID
+	if id != "" && c.w.WantID != "" && id != c.w.WantID {
+		return fmt.Errorf("%s: %w from %q to %q; if that is meant, forget what was harvested and start anew", doc.URL, ErrFeedID, clip(c.w.WantID), clip(id))
+	}
+	c.cur.FeedID = id
+	return nil
+}
+
+// visit has a document read to its end.
+func (c *climb) visit(doc *Document, visit func(context.Context, *Document) error) error {
+	defer doc.close()
+	if c.cur.Documents >= cmp.Or(c.w.MaxDocuments, defaultMaxDocuments) {
+		return fmt.Errorf("%s: %w: %d were read; if the feed is that long, raise the cap and go on", doc.Requested, ErrTooManyDocuments, c.cur.Documents)
+	}
+	c.urls[key(doc.Requested)], c.urls[key(doc.URL)] = true, true
+	doc.Index = c.cur.Documents
+	doc.after = c.cur
+	c.lookAhead(doc)
+	doc.begin(c.w.Report)
+	err := visit(c.ctx, doc)
+	var fault *DocumentError
+	switch {
+	case doc.Index > 0 && errors.As(doc.fatal, &fault) && (err == nil || errors.Is(err, doc.fatal)):
+		c.res.Gap = &Gap{URL: doc.Requested, Reason: fault.Error()}
+		return nil
+	case err != nil:
+		return err
+	case doc.fatal != nil && doc.fatal != io.EOF:
+		return doc.fatal
+	case !doc.ended:
+		return fmt.Errorf("%s: %w: read it with Next until io.EOF", doc.URL, ErrUnread)
+	}
+	return nil
+}
+
+// lookAhead asks for the next document already, when it is sure to be needed:
+// to climb on, or for its feed/updated in the stop rule (A2).
+func (c *climb) lookAhead(doc *Document) {
+	to := doc.reader.feed.PrevArchive
+	if to == "" || doc.mayComplete() || c.urls[key(to)] || slices.Contains(c.w.Accepted, to) ||
+		c.cur.Documents+1 >= cmp.Or(c.w.MaxDocuments, defaultMaxDocuments) || c.fetch.allowed(to) != nil {
+		return
+	}
+	if _, known := c.head(to); known && !c.cur.Full && !c.w.Mark.IsZero() {
+		return
+	}
+	ctx, cancel := context.WithCancel(c.ctx)
+	a := &ahead{url: to, cancel: cancel, done: make(chan struct{})}
+	c.ahead = a
+	go func() {
+		defer close(a.done)
+		a.doc, a.err = c.fetch.get(ctx, to, Validators{})
+	}()
+}
+
+// head returns feed/updated of a document without asking for it.
+func (c *climb) head(to string) (updated time.Time, known bool) {
+	if updated, known = c.heads[key(to)]; known {
+		return updated, true
+	}
+	updated, known = c.w.Heads[to]
+	return updated, known
+}
+
+// next returns the document after doc; nil when the walk has ended.
+func (c *climb) next(doc *Document) (*Document, error) {
+	if c.res.Gap != nil {
+		return nil, nil
+	}
+	if doc.Index == 0 && c.cur.FeedID == "" {
+		// An id may stand after the entries.
+		if err := c.identify(doc); err != nil {
+			return nil, err
+		}
+	}
+	c.checkComplete(doc)
+	c.cur, _ = doc.Cursor()
+	sum := doc.bodyHash()
+	if before, seen := c.bodies[sum]; seen {
+		return nil, fmt.Errorf("%s is byte for byte the same as %s: %w; tell the feed's operator", doc.URL, before, ErrLoop)
+	}
+	c.bodies[sum] = doc.URL
+	to := c.cur.Next
+	if to == "" {
+		c.end()
+		return nil, nil
+	}
+	if slices.Contains(c.w.Accepted, to) {
+		return nil, nil
+	}
+	if updated, known := c.head(to); known && c.stops(updated) {
+		return nil, nil
+	}
+	if c.urls[key(to)] {
+		return nil, fmt.Errorf("%s: prev-archive leads to %s, which this walk has read: %w; tell the feed's operator", doc.URL, to, ErrLoop)
+	}
+	prev, err := c.take(to)
+	if missing(err) {
+		c.res.Gap = &Gap{URL: to, Reason: err.Error()}
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c.arrive(prev)
+}
+
+// take returns the document behind to, asked for already or not.
+func (c *climb) take(to string) (*Document, error) {
+	if a := c.ahead; a != nil && a.url == to {
+		c.ahead = nil
+		<-a.done
+		if a.doc != nil {
+			a.doc.cancel = join(a.doc.cancel, a.cancel)
+		} else {
+			a.cancel()
+		}
+		return a.doc, a.err
+	}
+	c.discard()
+	return c.fetch.get(c.ctx, to, Validators{})
+}
+
+func join(a, b context.CancelFunc) context.CancelFunc {
+	return func() { a(); b() }
+}
+
+// discard drops what was asked for ahead.
+func (c *climb) discard() {
+	a := c.ahead
+	if a == nil {
+		return
+	}
+	c.ahead = nil
+	a.cancel()
+	<-a.done
+	if a.doc != nil {
+		a.doc.close()
+	}
+}
+
+// arrive judges an archive document by its head: nil when the walk ends before
+// it.
+func (c *climb) arrive(doc *Document) (*Document, error) {
+	if c.urls[key(doc.URL)] {
+		doc.close()
+		return nil, fmt.Errorf("%s leads to %s, which this walk has read: %w; tell the feed's operator", doc.Requested, doc.URL, ErrLoop)
+	}
+	feed := &doc.reader.feed
+	c.heads[key(doc.Requested)] = feed.Updated
+	if !feed.Updated.IsZero() && len(c.cur.Heads) < keptHeads {
+		c.cur.Heads[doc.Requested] = feed.Updated
+	}
+	if c.stops(feed.Updated) {
+		doc.close()
+		return nil, nil
+	}
+	if !c.cur.Last.IsZero() && feed.Updated.After(c.cur.Last) {
+		doc.problem(Problem{Rule: ruleS2, URL: doc.URL, Found: "feed/updated " + feed.UpdatedRaw,
+			Expected: "not later than the earliest entry of the document that names it, " + c.cur.Last.Format(time.RFC3339Nano)})
+	}
+	if want := cmp.Or(c.cur.FeedID, c.w.WantID); feed.ID != "" && want != "" && feed.ID != want {
+		doc.problem(Problem{Rule: ruleFeedID, URL: doc.URL, Found: strconv.Quote(clip(feed.ID)), Expected: strconv.Quote(clip(want))})
+	}
+	return doc, nil
+}
+
+// stops is the stop rule (A2): the last document reaches below the mark, and the
+// one behind it has nothing later than that.
+func (c *climb) stops(head time.Time) bool {
+	last := c.cur.Last
+	return !c.cur.Full && !c.w.Mark.IsZero() && !last.IsZero() && last.Before(c.w.Mark.Add(-c.w.Overlap)) &&
+		!head.IsZero() && !head.After(last)
+}
+
+// checkComplete reports an fh:complete that does not count, or that has company.
+func (c *climb) checkComplete(doc *Document) {
+	feed := &doc.reader.feed
+	p := Problem{URL: doc.URL}
+	switch {
+	case !feed.Complete:
+		return
+	case !doc.Complete() && doc.after.Active:
+		p.Rule, p.Found, p.Expected = ruleS8, "fh:complete", "none: a newer document has entries that are or may be active; it is ignored"
+	case !doc.Complete():
+		p.Rule, p.Found, p.Expected = ruleS8, "fh:complete with an entry whose id cannot be read", "an id on every entry; fh:complete is ignored"
+	case feed.PrevArchive != "":
+		p.Rule, p.Found, p.Expected = ruleS11, "prev-archive "+clip(feed.PrevArchive)+" beside fh:complete", "none; it is not followed"
+	default:
+		return
+	}
+	doc.problem(p)
+}
+
+// end notes that the chain has ended.
+func (c *climb) end() {
+	c.res.Oldest = true
+	c.res.Complete = c.cur.Complete
+	c.res.Lost = !c.cur.Complete && !c.w.Mark.IsZero() && c.cur.Smallest.After(c.w.Mark)
+}
+
+func (c *climb) result() Result {
+	r := c.res
+	r.FeedID = c.cur.FeedID
+	r.Target = c.cur.Target
+	r.Validators = c.cur.Validators
+	r.Documents = c.cur.Documents
+	r.Heads = newest(c.cur.Heads, c.w.Heads)
+	return r
+}
+
+// newest merges what this walk and the last one know.
+func newest(now, before map[string]time.Time) map[string]time.Time {
+	all := maps.Clone(before)
+	if all == nil {
+		all = map[string]time.Time{}
+	}
+	maps.Copy(all, now)
+	if len(all) <= keptHeads {
+		return all
+	}
+	urls := slices.SortedFunc(maps.Keys(all), func(a, b string) int {
+		return cmp.Or(all[b].Compare(all[a]), cmp.Compare(a, b))
+	})
+	for _, u := range urls[keptHeads:] {
+		delete(all, u)
+	}
+	return all
+}
+
+// key is how the walk recognises a URL: without its fragment.
+func key(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return raw
+	}
+	u.Fragment, u.RawFragment = "", ""
+	return u.String()
+}

@@ -1,0 +1,196 @@
+package atompmh
+
+import (
+	"context"
+	"crypto/sha256"
+	"hash"
+	"io"
+	"maps"
+	"net/http"
+	"time"
+)
+
+// Document is one Atom Feed Document of a walk. It is valid while visit runs.
+type Document struct {
+	// Index counts the documents of the walk from 0, the subscription document.
+	Index int
+	// Requested is the URL that was asked for, URL the one that answered after
+	// redirects; links are resolved against the latter.
+	Requested, URL string
+	// Date is the answer's Date, else the walk's clock, in UTC.
+	Date time.Time
+	// Validators of the answer.
+	Validators Validators
+
+	// Smallest and Largest are the earliest and latest stamps read so far, zero
+	// before the first. Largest leaves out what is Late.
+	Smallest, Largest time.Time
+	// Active, Deletions and Bad count the entries read so far.
+	Active, Deletions, Bad int
+
+	reader *Reader
+	body   io.ReadCloser
+	cancel context.CancelFunc
+	sum    hash.Hash
+	dated  bool // Date is of the answer
+	nameless,
+	ended bool // a bad entry without a readable id; read to io.EOF
+	fatal error // what Next returned last, if it ends the reading
+	// held are the problems of the head, found while another document was being
+	// read; live tells that they go to report at once.
+	held   []Problem
+	live   bool
+	report func(Problem)
+	after  Cursor // the cursor once this document is done
+}
+
+// Feed returns what the feed has said so far, see Reader.Feed.
+func (d *Document) Feed() *Feed { return d.reader.Feed() }
+
+// Next returns the next entry, see Reader.Next.
+func (d *Document) Next() (*Entry, error) {
+	e, err := d.reader.Next()
+	switch bad := err.(type) {
+	case nil:
+		d.count(e)
+	case *EntryError:
+		d.Bad++
+		d.nameless = d.nameless || bad.ID == ""
+	default:
+		d.fatal = err
+		d.ended = err == io.EOF
+		if d.ended {
+			d.advance()
+		}
+	}
+	return e, err
+}
+
+// Input returns the last entry whole, see Reader.Input.
+func (d *Document) Input() []byte { return d.reader.Input() }
+
+// Late tells whether a stamp lies after the answer's date, so that it must not
+// become the mark. Date has whole seconds: a stamp within its second is not
+// late.
+func (d *Document) Late(stamp time.Time) bool {
+	if d.dated {
+		return !stamp.Before(d.Date.Truncate(time.Second).Add(time.Second))
+	}
+	return stamp.After(d.Date)
+}
+
+// Complete tells whether the document is a complete enumeration, so that absence
+// from it means deletion: it has fh:complete, no newer document of the walk had
+// an active entry or a bad one that may have been active, and each of its own
+// entries had a readable id. It is false until Next has returned io.EOF.
+func (d *Document) Complete() bool {
+	return d.ended && d.mayComplete() && !d.nameless
+}
+
+// mayComplete is Complete as far as the head can tell.
+func (d *Document) mayComplete() bool {
+	return d.reader.feed.Complete && !d.after.Active
+}
+
+// Cursor returns where the walk goes on after this document. It is to be stored
+// in one transaction with what the document said; ok is false until Next has
+// returned io.EOF.
+func (d *Document) Cursor() (c Cursor, ok bool) {
+	if !d.ended {
+		return Cursor{}, false
+	}
+	c = d.after
+	c.Heads = maps.Clone(c.Heads)
+	c.Active = c.Active || d.Active+d.Bad > 0
+	return c, true
+}
+
+func (d *Document) count(e *Entry) {
+	if e.Kind == Deletion {
+		d.Deletions++
+	} else {
+		d.Active++
+	}
+	if d.Smallest.IsZero() || e.Updated.Before(d.Smallest) {
+		d.Smallest = e.Updated
+	}
+	if e.Updated.After(d.Largest) && !d.Late(e.Updated) {
+		d.Largest = e.Updated
+	}
+}
+
+// empty tells that the document gives no bound: it had no entry with a stamp.
+func (d *Document) empty() bool { return d.Active+d.Deletions == 0 }
+
+// advance completes the cursor, except for Active: Complete still asks for that
+// of the newer documents.
+func (d *Document) advance() {
+	c := &d.after
+	c.Documents++
+	if d.Index == 0 {
+		c.FeedID = d.reader.feed.ID
+	}
+	c.Complete = d.Complete()
+	c.Next = d.reader.feed.PrevArchive
+	if c.Complete {
+		c.Next = ""
+	}
+	c.Last = d.Smallest
+	if d.empty() {
+		return
+	}
+	if c.Smallest.IsZero() || d.Smallest.Before(c.Smallest) {
+		c.Smallest = d.Smallest
+	}
+	if !c.Fixed {
+		c.Fixed, c.Target = true, d.Largest
+	}
+}
+
+// open reads the head of an answer.
+func (d *Document) open(resp *http.Response, o Options) error {
+	d.URL = resp.Request.URL.String()
+	d.Validators = Validators{ETag: resp.Header.Get("ETag"), LastModified: resp.Header.Get("Last-Modified")}
+	if t, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
+		d.Date, d.dated = t.UTC(), true
+	}
+	d.body = resp.Body
+	d.sum = sha256.New()
+	o.URL = d.URL
+	o.ContentType = resp.Header.Get("Content-Type")
+	o.Report = d.problem
+	d.reader = NewReader(io.TeeReader(resp.Body, d.sum), o)
+	_, err := d.reader.Head()
+	return err
+}
+
+func (d *Document) problem(p Problem) {
+	switch {
+	case !d.live:
+		d.held = append(d.held, p)
+	case d.report != nil:
+		d.report(p)
+	}
+}
+
+// begin lets the held problems out.
+func (d *Document) begin(report func(Problem)) {
+	d.live, d.report = true, report
+	for _, p := range d.held {
+		d.problem(p)
+	}
+	d.held = nil
+}
+
+func (d *Document) close() {
+	if d.body != nil {
+		// Nothing is lost when closing fails: what counts has been read.
+		_ = d.body.Close()
+	}
+	d.cancel()
+}
+
+// bodyHash is the SHA-256 of the body; it is called once all of it was read.
+func (d *Document) bodyHash() [sha256.Size]byte {
+	return [sha256.Size]byte(d.sum.Sum(nil))
+}

@@ -1,0 +1,437 @@
+package atompmh
+
+import (
+	"encoding/xml"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// draftEntry is an entry while it is being read, with what it breaks.
+type draftEntry struct {
+	Entry
+	ids, titles, updates int
+	alternates           int // those without a usable href included
+	usable               int // those with one
+	author               bool
+	rule, reason         string // why it is bad; the first reason stands
+}
+
+func (d *draftEntry) bad(rule, format string, args ...any) {
+	if d.rule == "" {
+		d.rule, d.reason = rule, fmt.Sprintf(format, args...)
+	}
+}
+
+// entry reads the entry whose start tag is the current token.
+func (r *Reader) entry() (*Entry, error) {
+	s := r.scan
+	d := &draftEntry{}
+	d.Line, d.Column = s.line, s.column
+	report := func(rule, found, expected string) {
+		r.problem(Problem{Rule: rule, Line: d.Line, Column: d.Column, Record: d.ID, Found: found, Expected: expected})
+	}
+	var err error
+	if s.space == TombstonesNamespace {
+		err = r.tombstone(d, report)
+	} else if err = r.children(d, report); err == nil {
+		r.judge(d, report)
+	}
+	if err != nil {
+		return nil, err
+	}
+	r.to = s.dec.InputOffset()
+	if d.rule == "" {
+		r.note(d, report)
+		return &d.Entry, nil
+	}
+	id := d.ID
+	if d.ids != 1 {
+		id = ""
+	}
+	return nil, &EntryError{Rule: d.rule, URL: r.o.URL, Line: d.Line, Column: d.Column, ID: id, Reason: d.reason, Input: r.Input()}
+}
+
+// tombstone reads an at:deleted-entry (RFC 6721 3).
+func (r *Reader) tombstone(d *draftEntry, report reporter) error {
+	s := r.scan
+	d.Kind, d.Tombstone = Deletion, true
+	if ref, ok := s.attr("", "ref"); ok {
+		d.ID, d.ids = ref, 1
+	}
+	when, ok := s.attr("", "when")
+	switch {
+	case strings.Trim(d.ID, space) == "":
+		d.ids = 0
+		d.bad(ruleTombstone, "at:deleted-entry without ref")
+	case !ok:
+		d.bad(ruleTombstone, "at:deleted-entry without when")
+	default:
+		r.checkID(d.ID, report)
+		d.stamp(r, when, report)
+	}
+	return r.skip()
+}
+
+// children reads the entry's elements up to its end.
+func (r *Reader) children(d *draftEntry, report reporter) error {
+	s := r.scan
+	r.links = r.links[:0]
+	for depth := s.depth(); ; {
+		if err := s.next(); err != nil {
+			return err
+		}
+		var err error
+		switch {
+		case s.kind == endTag && s.depth() < depth:
+			d.Links = slices.Clone(r.links)
+			return nil
+		case s.kind != startTag:
+		case s.space != Namespace:
+			err = r.skip()
+		default:
+			err = r.child(d, report)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (r *Reader) child(d *draftEntry, report reporter) error {
+	switch r.scan.local {
+	case "id":
+		id, markup, err := r.characters()
+		d.ids++
+		switch {
+		case d.ids == 1 && markup:
+			d.ids++ // no id that anybody could tell
+			d.bad(ruleID, "atom:id holds elements; want an IRI")
+		case d.ids > 1:
+			d.bad(ruleEntry, "more than one atom:id")
+		}
+		d.ID = id
+		return err
+	case "updated":
+		raw, _, err := r.characters()
+		if d.updates++; d.updates > 1 {
+			d.bad(ruleEntry, "more than one atom:updated")
+			return err
+		}
+		if err == nil {
+			d.stamp(r, raw, report)
+		}
+		return err
+	case "title":
+		title, err := r.textConstruct()
+		if d.titles++; d.titles == 1 {
+			d.Title = title
+		}
+		return err
+	case "link":
+		return r.entryLink(d, report)
+	case "content":
+		return r.content(d, report)
+	case "source":
+		return r.source(d, report)
+	case "author":
+		d.author = true
+	}
+	return r.skip()
+}
+
+// stamp takes the entry's time.
+func (d *draftEntry) stamp(r *Reader, raw string, report reporter) {
+	t, err := r.date(raw, report)
+	d.Updated, d.UpdatedRaw = t, raw
+	if err == nil {
+		return
+	}
+	rule := ruleDate
+	if strings.HasPrefix(err.Error(), "want a year") {
+		rule = ruleRange
+	}
+	d.bad(rule, "stamp %q: %v", clip(raw), err)
+}
+
+func (r *Reader) entryLink(d *draftEntry, report reporter) error {
+	rel, _ := r.scan.attr("", "rel")
+	alternate := relation(rel) == relAlternate
+	if alternate {
+		d.alternates++
+	}
+	l, ok, err := r.link(report)
+	if err != nil || !ok {
+		return err
+	}
+	if alternate {
+		d.usable++
+		if strings.Trim(l.Type, space) == "" {
+			report(ruleType, "an alternate link without type: "+clip(l.Href), "the media type of the representation")
+		}
+	}
+	r.links = append(r.links, l)
+	return nil
+}
+
+// content reads an atom:content for what it is, not for what it holds. Several
+// count as one that holds what they hold together.
+func (r *Reader) content(d *draftEntry, report reporter) error {
+	s := r.scan
+	c := Content{Empty: true}
+	if d.Content != nil {
+		c = *d.Content
+		report(ruleEntry, "a second atom:content", "at most one")
+	} else {
+		c.Type, _ = s.attr("", "type")
+	}
+	if src, ok := s.attr("", "src"); ok {
+		c.HasSrc = true
+		resolved, err := resolve(s.base(), src)
+		if err != nil {
+			report(ruleLink, "src "+strconv.Quote(clip(src)), "an IRI reference")
+		}
+		c.Src = resolved
+	}
+	for depth := s.depth(); s.depth() >= depth; {
+		if err := s.next(); err != nil {
+			return err
+		}
+		switch s.kind {
+		case startTag:
+			c.Empty = false
+		case charData:
+			c.Empty = c.Empty && strings.Trim(string(s.data), space) == ""
+		}
+	}
+	d.Content = &c
+	return nil
+}
+
+// source reads an atom:source (RFC 4287 4.2.11).
+func (r *Reader) source(d *draftEntry, report reporter) error {
+	s := r.scan
+	src := &Source{}
+	for depth := s.depth(); ; {
+		if err := s.next(); err != nil {
+			return err
+		}
+		if s.kind == endTag && s.depth() < depth {
+			d.Source = src
+			return nil
+		}
+		if s.kind != startTag {
+			continue
+		}
+		var err error
+		switch {
+		case s.space != Namespace:
+			err = r.skip()
+		case s.local == "id":
+			src.ID, _, err = r.characters()
+		case s.local == "title":
+			src.Title, err = r.textConstruct()
+		case s.local == "updated":
+			if src.UpdatedRaw, _, err = r.characters(); err == nil {
+				var bad error
+				if src.Updated, bad = r.date(src.UpdatedRaw, report); bad != nil {
+					report(ruleDate, "atom:source updated "+strconv.Quote(clip(src.UpdatedRaw)), bad.Error())
+				}
+			}
+		case s.local == "author":
+			d.author = true
+			err = r.skip()
+		default:
+			err = r.skip()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// link reads an atom:link; ok is false when it has no usable href.
+func (r *Reader) link(report reporter) (l Link, ok bool, err error) {
+	s := r.scan
+	l.Length = NoLength
+	var rel, href, base = "", "", s.base()
+	for i := range s.attrs {
+		a := &s.attrs[i]
+		if a.Name.Space != "" {
+			if a.Name.Space != xmlNamespace {
+				l.Other = append(l.Other, *a)
+			}
+			continue
+		}
+		switch a.Name.Local {
+		case "rel":
+			rel = a.Value
+		case "href":
+			href, ok = a.Value, true
+		case "type":
+			l.Type = a.Value
+		case "hreflang":
+			l.Hreflang = a.Value
+		case "title":
+			l.Title = a.Value
+		case "length":
+			if n, err := strconv.ParseInt(strings.Trim(a.Value, space), 10, 64); err == nil && n >= 0 {
+				l.Length = n
+			}
+		default:
+			l.Other = append(l.Other, xml.Attr{Name: a.Name, Value: a.Value})
+		}
+	}
+	l.Rel = relation(rel)
+	var bad error
+	if ok {
+		l.Href, bad = resolve(base, href)
+	}
+	if !ok || bad != nil {
+		ok = false
+		report(ruleLink, "link "+l.Rel+" with href "+strconv.Quote(clip(href)), "an IRI reference; the link is left out")
+	}
+	return l, ok, r.skip()
+}
+
+// judge decides by S10 what the entry is, once all of it has been read.
+func (r *Reader) judge(d *draftEntry, report reporter) {
+	switch {
+	case d.ids == 0 || d.ids == 1 && strings.Trim(d.ID, space) == "":
+		d.ids = 0
+		d.bad(ruleEntry, "no atom:id")
+	case d.updates == 0:
+		d.bad(ruleEntry, "no atom:updated")
+	}
+	if d.rule == "" {
+		r.checkID(d.ID, report)
+	}
+	c := d.Content
+	switch {
+	case d.usable > 0:
+		d.Kind = Active
+		if c != nil {
+			report(ruleS10, "atom:content beside an alternate link", "no atom:content; it is taken as an active or historical entry")
+		}
+	case d.alternates > 0:
+		d.bad(ruleLink, "no alternate link has a usable href")
+	case c == nil:
+		d.bad(ruleS10, "neither an alternate link nor atom:content")
+	case c.HasSrc:
+		d.bad(ruleS10, "atom:content with src and no alternate link: such entries are not defined")
+	case !c.Empty:
+		d.bad(ruleS10, "atom:content that is not empty and no alternate link: such entries are not defined")
+	default:
+		d.Kind = Deletion
+	}
+}
+
+// note reports what a good entry breaks, and remembers what shows only later.
+func (r *Reader) note(d *draftEntry, report reporter) {
+	if !d.Tombstone {
+		if d.titles != 1 {
+			report(ruleEntry, fmt.Sprintf("%d atom:title", d.titles), "exactly one")
+		}
+		if dup := duplicate(d.Links); dup != nil {
+			report(ruleAlternates, fmt.Sprintf("two alternate links of type %q, hreflang %q", clip(dup.Type), clip(dup.Hreflang)), "one of each; all are taken")
+		}
+		if !d.author && !r.seen.author && r.seen.authorless == nil {
+			r.seen.authorless = &Problem{Rule: ruleFeed, Line: d.Line, Column: d.Column, Record: d.ID,
+				Found: "an entry without author in a feed without one", Expected: "an author on the feed or on every entry"}
+		}
+	}
+	late := Problem{Rule: ruleS1, Line: d.Line, Column: d.Column, Record: d.ID, Found: "entry updated " + d.UpdatedRaw}
+	switch {
+	case r.seen.feedUpdates > 0:
+		if !r.feed.Updated.IsZero() && d.Updated.After(r.feed.Updated) {
+			late.Expected = r.notLater()
+			r.problem(late)
+		}
+	case d.Updated.After(r.seen.latestAt):
+		r.seen.latest, r.seen.latestAt = &late, d.Updated
+	}
+	if d.Kind == Deletion && r.seen.deletion == nil {
+		r.seen.deletion = &Problem{Rule: ruleS7, Line: d.Line, Column: d.Column, Record: d.ID,
+			Found: "a deletion entry in a document with fh:complete", Expected: "none: deleted is what has no active entry"}
+	}
+}
+
+// duplicate finds an alternate link with the type and language of another. Past
+// a few dozen links it is not worth the time.
+func duplicate(links []Link) *Link {
+	links = links[:min(len(links), 64)]
+	for i := range links {
+		for j := range i {
+			a, b := &links[i], &links[j]
+			if a.Rel == relAlternate && b.Rel == relAlternate && a.Hreflang == b.Hreflang && strings.EqualFold(a.Type, b.Type) {
+				return a
+			}
+		}
+	}
+	return nil
+}
+
+func (r *Reader) checkID(id string, report reporter) {
+	switch {
+	case id != strings.Trim(id, space):
+		report(ruleID, "white space around "+strconv.Quote(clip(id)), "none; it counts as part of the identifier")
+	case !hasScheme(id):
+		report(ruleID, strconv.Quote(clip(id)), "an absolute IRI")
+	}
+}
+
+// date reads a Date construct (RFC 4287 3.3). White space around it is common
+// in pretty-printed documents: it is reported and cut off.
+func (r *Reader) date(raw string, report reporter) (time.Time, error) {
+	cut := strings.Trim(raw, space)
+	t, err := ParseTime(cut)
+	if err == nil && len(cut) != len(raw) {
+		report(ruleDate, "white space around "+cut, "none")
+	}
+	return t, err
+}
+
+// characters reads the text of an element up to its end. markup tells that
+// there were elements in it, whose text is part of it.
+func (r *Reader) characters() (text string, markup bool, err error) {
+	s := r.scan
+	r.text = r.text[:0]
+	for depth := s.depth(); s.depth() >= depth; {
+		if err := s.next(); err != nil {
+			return "", false, err
+		}
+		switch s.kind {
+		case startTag:
+			markup = true
+		case charData:
+			if len(r.text)+len(s.data) > s.limits.Text {
+				return "", false, s.cap(tooLong(s.limits))
+			}
+			r.text = append(r.text, s.data...)
+		}
+	}
+	return string(r.text), markup, nil
+}
+
+// textConstruct reads a Text construct (RFC 4287 3.1) as plain text.
+func (r *Reader) textConstruct() (string, error) {
+	typ, _ := r.scan.attr("", "type")
+	text, _, err := r.characters()
+	if err != nil {
+		return "", err
+	}
+	return plainText(typ, text), nil
+}
+
+// skip reads to the end of the current element.
+func (r *Reader) skip() error {
+	s := r.scan
+	for depth := s.depth(); s.depth() >= depth; {
+		if err := s.next(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

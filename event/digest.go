@@ -22,7 +22,7 @@ func (o *Observation) Digest() int64 {
 	if len(reps) > 1 {
 		reps = slices.Clone(reps)
 		slices.SortFunc(reps, func(x, y Representation) int {
-			return cmp.Or(cmp.Compare(x.Type, y.Type), cmp.Compare(x.Hash, y.Hash), cmp.Compare(x.Href, y.Href))
+			return cmp.Or(cmp.Compare(x.Type, y.Type), cmp.Compare(x.Hash, y.Hash), cmp.Compare(x.Length, y.Length), cmp.Compare(x.Href, y.Href))
 		})
 	}
 	for _, r := range reps {
@@ -40,7 +40,7 @@ func (o *Observation) Digest() int64 {
 // ViaHref returns where the original is: the inherited via, else the preferred
 // representation at the Source.
 func (o *Observation) ViaHref() string {
-	if o.Via.Href != "" || o.Preferred >= len(o.Representations) {
+	if o.Via.Href != "" || o.Preferred < 0 || o.Preferred >= len(o.Representations) {
 		return o.Via.Href
 	}
 	return o.Representations[o.Preferred].Href

@@ -263,6 +263,9 @@ type Event struct {
 	// Gone is the Loc that ends with this event because the record moved to
 	// another; a Change List names it as deleted, before the event itself.
 	Gone string
+	// Moved: before this event the record was published under another Loc,
+	// whether or not that has gone.
+	Moved bool
 	// Shared: another live record of the set was published under the same Loc
 	// when the event was logged. A shared creation is listed as updated, a
 	// shared deletion not at all.

@@ -1,0 +1,403 @@
+package eventlog
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/pmh-bridge/bridge/event"
+)
+
+// batch is one Append under way: the stored state it started from and the rows
+// it has made so far. Nothing of it is visible before the commit.
+type batch struct {
+	l      *Log
+	in     *event.Batch
+	now    event.Micros
+	set    setRow
+	source sourceRow
+	walk   *walk
+	out    event.Appended
+
+	records []*record
+	touched []*record                // in the order of their first change
+	seq     event.Seq                // the last one given out in the whole log
+	docs    map[event.Document]int64 // ids of those that were needed so far
+	locs    *locs
+	closed  []segmentRow
+	open    segmentRow
+	newRows *bulk
+	events  *bulk
+}
+
+// setRow and sourceRow are what an Append needs of these tables.
+type setRow struct {
+	id            int64
+	content       event.Content
+	segmentEvents int64
+	segmentHours  int64
+	last          event.Seq
+	lastObserved  event.Micros
+	clock         event.Micros
+	live, events  int64
+	records       int64
+}
+
+type sourceRow struct {
+	id      event.SourceID
+	stored  event.Progress
+	rank    map[event.SourceID]int64 // of all Sources of the set
+	others  bool                     // the set has other Sources
+	pending bool                     // the Source has pending observations
+	backs   bool                     // or such as were stepped back
+	held    bool                     // or held deletions
+}
+
+// Append is the only mutation of the log. It decides of each item, in order,
+// what it means for its record (I5, A1, A15), appends the events, and commits
+// them with the state they change and the walk's cursor. When the stored cursor
+// is not the one the batch names, or on any error, nothing has happened.
+func (l *Log) Append(ctx context.Context, in *event.Batch) (event.Appended, error) {
+	if err := check(in); err != nil {
+		return event.Appended{}, fmt.Errorf("appending to the log: %w", err)
+	}
+	var out event.Appended
+	err := l.write(ctx, func(ctx context.Context) error {
+		b := &batch{l: l, in: in}
+		if err := b.run(ctx); err != nil {
+			return err
+		}
+		out = b.out
+		return nil
+	})
+	if err != nil {
+		return event.Appended{}, fmt.Errorf("appending to the log: %w", err)
+	}
+	if out.Last != 0 {
+		l.announce()
+	}
+	return out, nil
+}
+
+// check refuses what no caller should send.
+func check(in *event.Batch) error {
+	if in.Next != nil && len(in.Next) == 0 {
+		return errors.New("an empty cursor: nil ends a walk")
+	}
+	for i := range in.Items {
+		it := &in.Items[i]
+		switch {
+		case it.Record == "":
+			return fmt.Errorf("item %d: a record without an identifier", i)
+		case len(in.Documents) > 0 && (it.Document < 0 || it.Document >= len(in.Documents)):
+			return fmt.Errorf("item %d, record %q: it comes from document %d of %d", i, it.Record, it.Document, len(in.Documents))
+		case it.Preferred < 0 || it.Preferred > 0 && it.Preferred >= len(it.Representations):
+			return fmt.Errorf("item %d, record %q: representation %d of %d is preferred", i, it.Record, it.Preferred, len(it.Representations))
+		}
+	}
+	return nil
+}
+
+func (b *batch) run(ctx context.Context) error {
+	var err error
+	if b.now, err = b.l.now(); err != nil {
+		return err
+	}
+	q := writing{b.l}
+	if err := b.load(ctx, q); err != nil {
+		return err
+	}
+	if b.source.stored.Cursor.Version != b.in.Cursor {
+		return event.ErrConflict
+	}
+	if b.in.Start {
+		if err := b.l.endWalk(ctx, b.source.id); err != nil {
+			return err
+		}
+	}
+	if b.walk, err = b.l.walkOf(ctx, b.source.id); err != nil {
+		return err
+	}
+	if b.records, err = b.find(ctx, q); err != nil {
+		return err
+	}
+	if err := b.prepare(ctx, q); err != nil {
+		return err
+	}
+	b.out.Outcomes = make([]event.Outcome, len(b.in.Items))
+	for i := range b.in.Items {
+		if b.out.Outcomes[i], err = b.take(ctx, i); err != nil {
+			return err
+		}
+	}
+	return b.save(ctx)
+}
+
+func (b *batch) find(ctx context.Context, q preparer) ([]*record, error) {
+	for i := range b.in.Items {
+		b.settle(&b.in.Items[i])
+	}
+	return b.recordsOf(ctx, q, b.in.Items)
+}
+
+// settle fills in what a document leaves to the set: the claim, and the URI of
+// a record in mode reference.
+func (b *batch) settle(it *event.Item) {
+	if it.Claim == 0 {
+		it.Claim = it.ClaimOf()
+	}
+	if b.set.content != event.Reference {
+		it.Loc = ""
+	} else if it.Loc == "" && it.Preferred < len(it.Representations) {
+		it.Loc = it.Representations[it.Preferred].Href
+	}
+}
+
+// unsettle undoes that for an observation that is kept: its claim is the one of
+// the document.
+func unsettle(obs event.Observation) event.Observation {
+	if obs.Preferred < len(obs.Representations) && obs.Loc == obs.Representations[obs.Preferred].Href {
+		obs.Loc = ""
+	}
+	return obs
+}
+
+// load reads the rows of the set and the Source.
+func (b *batch) load(ctx context.Context, q preparer) error {
+	b.source = sourceRow{id: b.in.Source, rank: map[event.SourceID]int64{}}
+	found := false
+	err := q.each(ctx, `SELECT s.id, s.content, s.segment_events, s.segment_hours, s.last_seq, s.last_observed, s.clock, s.live, s.events, s.records,
+	src.version, src.cursor, src.mark, src.memory, src.gap, src.kept, (SELECT coalesce(max(seq), 0) FROM event),
+	EXISTS (SELECT 1 FROM pending WHERE source = src.id), EXISTS (SELECT 1 FROM step_back WHERE source = src.id), EXISTS (SELECT 1 FROM held WHERE source = src.id)
+FROM source src JOIN sets s ON s.id = src.set_id WHERE src.id = $1`, []any{int64(b.in.Source)}, func(rows *sql.Rows) error {
+		found = true
+		var mark sql.NullInt64
+		var sum int64
+		s, src, p := &b.set, &b.source, &b.source.stored
+		err := rows.Scan(&s.id, &s.content, &s.segmentEvents, &s.segmentHours, &s.last, &s.lastObserved, &s.clock, &s.live, &s.events, &s.records,
+			&p.Cursor.Version, &p.Cursor.Data, &mark, &p.Memory, &p.Gap, &sum, &b.seq, &src.pending, &src.backs, &src.held)
+		p.Mark = stampOf(mark)
+		if err == nil && sum != keptSum(p) {
+			err = damagedSource(b.in.Source)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if !found {
+		return fmt.Errorf("no Source %d in the log", b.in.Source)
+	}
+	if err := q.each(ctx, "SELECT id, rank FROM source WHERE set_id = $1", []any{b.set.id}, func(rows *sql.Rows) error {
+		var id event.SourceID
+		var rank int64
+		err := rows.Scan(&id, &rank)
+		b.source.rank[id] = rank
+		return err
+	}); err != nil {
+		return err
+	}
+	b.source.others = len(b.source.rank) > 1
+	return nil
+}
+
+// prepare loads what the items will need in bulk: the last events of records
+// that may change, the users of the URIs of a set in mode reference, and the
+// open segment.
+func (b *batch) prepare(ctx context.Context, q preparer) error {
+	if err := b.loadOpenSegment(ctx, q); err != nil {
+		return err
+	}
+	if err := b.loadLast(ctx, q); err != nil {
+		return err
+	}
+	b.docs = map[event.Document]int64{}
+	b.newRows = b.l.bulk(ctx, insertRecords, 3)
+	b.events = b.l.bulk(ctx, insertEvents, 6)
+	if b.set.content != event.Reference {
+		return nil
+	}
+	b.locs = newLocs(b.set.id)
+	uris := make([]string, 0, len(b.in.Items))
+	for i := range b.in.Items {
+		if loc := b.in.Items[i].Loc; loc != "" {
+			uris = append(uris, loc)
+		}
+		r := b.records[i]
+		if last := r.last; last != nil && last.obs.Loc != "" {
+			uris = append(uris, last.obs.Loc)
+		}
+		for j := range r.says {
+			if s := &r.says[j]; s.shadow != nil { // it may get the word
+				var v body
+				if err := readBody(s.shadow, &v); err != nil {
+					return fmt.Errorf("record %q: what Source %d says of it: %w: run bridge verify", r.identifier, s.source, err)
+				}
+				uris = append(uris, v.obs.Loc)
+			}
+		}
+	}
+	return b.locs.load(ctx, q, uris)
+}
+
+// loadLast loads the last events of records that may change. Of a record that
+// several Sources have it is always needed: who speaks for it may change.
+func (b *batch) loadLast(ctx context.Context, q preparer) error {
+	need := map[int64]*record{}
+	var seqs []int64
+	for i, r := range b.records {
+		it := &b.in.Items[i]
+		if r.seq == 0 || need[int64(r.seq)] != nil {
+			continue
+		}
+		if len(r.says) < 2 && b.source.id == r.says[0].source && b.same(it, r) {
+			continue
+		}
+		need[int64(r.seq)] = r
+		seqs = append(seqs, int64(r.seq))
+	}
+	return each(ctx, q, "SELECT seq, set_id, record, kind, observed, body FROM event WHERE seq IN ("+in(lookup)+")", seqs, func(rows *sql.Rows) error {
+		var c columns
+		var sealed sql.RawBytes
+		if err := rows.Scan(&c.seq, &c.set, &c.record, &c.kind, &c.observed, &sealed); err != nil {
+			return err
+		}
+		raw, err := unseal(c, sealed)
+		if err != nil {
+			return fmt.Errorf("event %d: %w: run bridge verify", c.seq, err)
+		}
+		r := need[c.seq]
+		r.last = new(body)
+		return readBody(raw, r.last)
+	})
+}
+
+// same tells whether the item says what the Source has said before, or at least
+// leaves the record's state as it is.
+func (b *batch) same(it *event.Item, r *record) bool {
+	s := &r.says[0]
+	if b.in.Mode == event.ModeWalk && r.pending == nil && s.alive == !it.Deleted && s.claim == it.Claim && s.stamp == it.Modified {
+		return true
+	}
+	return r.live && !it.Deleted && r.digest == it.Digest()
+}
+
+// save writes what the items have made, then the bookkeeping of the walk.
+func (b *batch) save(ctx context.Context) error {
+	if err := b.newRows.flush(); err != nil {
+		return err
+	}
+	if err := b.events.flush(); err != nil {
+		return err
+	}
+	if err := b.saveStates(ctx); err != nil {
+		return err
+	}
+	if b.locs != nil {
+		if err := b.locs.save(ctx, b.l); err != nil {
+			return err
+		}
+	}
+	if err := b.saveSegments(ctx); err != nil {
+		return err
+	}
+	if err := b.l.exec(ctx, "UPDATE sets SET last_seq = $2, last_observed = $3, clock = $4, live = $5, events = $6, records = $7 WHERE id = $1",
+		b.set.id, int64(b.set.last), int64(b.set.lastObserved), int64(b.set.clock), b.set.live, b.set.events, b.set.records); err != nil {
+		return err
+	}
+	for i := range b.in.Quarantine {
+		if err := b.quarantine(ctx, &b.in.Quarantine[i]); err != nil {
+			return err
+		}
+	}
+	return b.saveProgress(ctx)
+}
+
+func (b *batch) saveProgress(ctx context.Context) error {
+	if b.in.Next != nil {
+		if err := b.l.saveWalk(ctx, b.source.id, b.walk); err != nil {
+			return err
+		}
+	} else if err := b.l.endWalk(ctx, b.source.id); err != nil {
+		return err
+	}
+	p := b.source.stored
+	if b.in.Progress != nil {
+		p = *b.in.Progress
+	}
+	b.out.Cursor = b.source.stored.Cursor.Version + 1
+	p.Cursor = event.Cursor{Version: b.out.Cursor, Data: b.in.Next}
+	if err := b.l.exec(ctx, "UPDATE source SET version = $2, cursor = $3, mark = $4, gap = $5, kept = $6 WHERE id = $1",
+		int64(b.source.id), p.Cursor.Version, p.Cursor.Data, stampArg(p.Mark), p.Gap, keptSum(&p)); err != nil {
+		return err
+	}
+	if b.in.Progress == nil {
+		return nil // the memory may be large
+	}
+	return b.l.exec(ctx, "UPDATE source SET memory = $2 WHERE id = $1", int64(b.source.id), p.Memory)
+}
+
+func keptSum(p *event.Progress) int64 {
+	return sumOf(p.Cursor.Version, p.Cursor.Data, p.Mark, p.Memory, p.Gap)
+}
+
+func (b *batch) saveStates(ctx context.Context) error {
+	states := b.l.bulk(ctx, replaceStates, 4)
+	present := b.l.bulk(ctx, replacePresent, 4)
+	for _, r := range b.touched {
+		if len(r.says) == 0 {
+			continue // met, quarantined or pending: nothing is known of it yet
+		}
+		for i := range r.says {
+			s := &r.says[i]
+			switch {
+			case i == 0 && s.stored:
+				if err := b.l.exec(ctx, "DELETE FROM presence WHERE record = $1 AND source = $2", r.id, int64(s.source)); err != nil {
+					return err
+				}
+			case i > 0 && (s.dirty || !s.stored):
+				if err := present.add(r.id, int64(s.source), appendSaid(nil, r.id, s), s.shadow); err != nil {
+					return err
+				}
+			}
+		}
+		var digest any
+		if r.live {
+			digest = r.digest
+		}
+		if err := states.add(r.id, int64(r.seq), digest, appendSaid(nil, r.id, &r.says[0])); err != nil {
+			return err
+		}
+	}
+	if err := states.flush(); err != nil {
+		return err
+	}
+	return present.flush()
+}
+
+// document returns the id of the item's document, giving it one when something
+// first refers to it.
+func (b *batch) document(ctx context.Context, i int) (int64, error) {
+	if len(b.in.Documents) == 0 {
+		return 0, nil
+	}
+	d := b.in.Documents[b.in.Items[i].Document]
+	if id, ok := b.docs[d]; ok {
+		return id, nil
+	}
+	s, err := b.l.stmt(ctx, "INSERT INTO document (source, url, feed_id, title, updated, sum) VALUES ($1, $2, $3, $4, $5, $6) RETURNING id")
+	if err != nil {
+		return 0, err
+	}
+	var id int64
+	if err := s.QueryRowContext(ctx, int64(b.source.id), d.URL, d.FeedID, d.FeedTitle, stampArg(d.FeedUpdated), documentSum(b.source.id, &d)).Scan(&id); err != nil {
+		return 0, err
+	}
+	b.docs[d] = id
+	return id, nil
+}
+
+func documentSum(source event.SourceID, d *event.Document) int64 {
+	return sumOf(source, d.URL, d.FeedID, d.FeedTitle, d.FeedUpdated)
+}

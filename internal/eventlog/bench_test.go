@@ -1,0 +1,208 @@
+package eventlog_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
+)
+
+// items are n records as a harvest finds them: identifiers in no order, one
+// representation without a hash.
+func items(from, n int) []event.Item {
+	out := make([]event.Item, n)
+	for i := range out {
+		id := fmt.Sprintf("urn:uuid:%08x-8000-4000-8000-%012x", uint32(from+i)*2654435761, from+i)
+		o := &out[i].Observation
+		*o = event.Observation{
+			Record: id, Title: fmt.Sprintf("Record number %d of the catalogue", from+i),
+			Modified:        event.StampFromNanos(int64(1_700_000_000_000_000_000 + from + i)),
+			Representations: []event.Representation{{Href: fmt.Sprintf("https://repository.example/records/%d.xml", from+i), Type: "application/xml", Length: event.NoLength}},
+		}
+		o.Claim = o.ClaimOf() // as a harvest does while the log writes the batch before
+	}
+	return out
+}
+
+const (
+	benchBatch   = 50_000
+	benchRecords = 1_000_000
+)
+
+// batches calls do with benchRecords records in pieces; only do is timed.
+func batches(b *testing.B, do func(from int, items []event.Item)) {
+	b.Helper()
+	var spent, cpu time.Duration
+	for from := 0; from < benchRecords; from += benchBatch {
+		piece := items(from, benchBatch)
+		begin, used := time.Now(), processor(b)
+		do(from, piece)
+		spent, cpu = spent+time.Since(begin), cpu+processor(b)-used
+	}
+	b.ReportMetric(benchRecords/spent.Seconds(), "records/s")
+	b.ReportMetric(float64(cpu.Microseconds())/benchRecords, "cpu-us/record")
+	b.ReportMetric(0, "ns/op")
+}
+
+// processor is the time that all cores have worked for this process: what can be
+// compared on a machine that others use too.
+func processor(b *testing.B) time.Duration {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// BenchmarkAppend appends a million new records of a set in mode reference, in
+// batches of 50,000, then compares them unchanged. BenchmarkBare is its rival.
+func BenchmarkAppend(b *testing.B) {
+	folder := b.TempDir()
+	l, src, err := start(folder, event.Reference)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer l.Close()
+	ctx := context.Background()
+	if err := l.EnsureSet(ctx, eventlog.SetConfig{Name: "main", Content: event.Reference}); err != nil {
+		b.Fatal(err)
+	}
+	var version int64
+	for _, pass := range []string{"new", "unchanged"} {
+		b.Run(pass, func(b *testing.B) {
+			batches(b, func(from int, items []event.Item) {
+				out, err := l.Append(ctx, &event.Batch{Source: src, Cursor: version, Start: from == 0, Next: []byte("x"),
+					Documents: []event.Document{{URL: "https://repository.example/feed.atom"}}, Items: items})
+				if err != nil {
+					b.Fatal(err)
+				}
+				version = out.Cursor
+			})
+		})
+	}
+	for _, set := range []string{"main"} {
+		b.Run("read", func(b *testing.B) {
+			n := 0
+			begin := time.Now()
+			for _, err := range l.Events(ctx, set, event.Range{Upto: math.MaxInt64}) {
+				if err != nil {
+					b.Fatal(err)
+				}
+				n++
+			}
+			b.ReportMetric(float64(n)/time.Since(begin).Seconds(), "records/s")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+// BenchmarkBare inserts rows of the same tables, widths and indexes, in the same
+// order, and does nothing else: what the database takes in at best.
+func BenchmarkBare(b *testing.B) {
+	folder := b.TempDir()
+	l, _, err := start(folder, event.Reference)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		b.Fatal(err)
+	}
+	ctx := context.Background()
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(folder, eventlog.FileName)+
+		"?_pragma=journal_mode(wal)&_pragma=synchronous(full)&_pragma=cache_size(-32768)&_pragma=wal_autocheckpoint(10000)")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer db.Close()
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer conn.Close()
+	b.Run("new", func(b *testing.B) {
+		rival := map[string]*rows{}
+		for text, width := range map[string]int{"record (id, key, identifier)": 3, "event (seq, set_id, record, kind, observed, body)": 6, "state (record, seq, digest, said)": 4, "loc (key, record)": 2} {
+			rival[strings.Fields(text)[0]] = prepare(b, conn, text, width)
+		}
+		batches(b, func(from int, items []event.Item) { bare(b, conn, rival, from, items) })
+	})
+}
+
+func bare(b *testing.B, conn *sql.Conn, rival map[string]*rows, from int, items []event.Item) {
+	type row struct {
+		id, key, loc int64
+		identifier   string
+	}
+	ctx := context.Background()
+	all := make([]row, len(items))
+	for i := range items {
+		// Keys as random as a hash, for next to nothing.
+		n := uint64(from+i+1) * 0x9e3779b97f4a7c15
+		all[i] = row{int64(1)<<32 | int64(from+i+1), int64(n ^ n>>31), int64(n*3 ^ n>>29), items[i].Record}
+	}
+	body, said := make([]byte, 190), make([]byte, 23)
+	exec := func(text string) {
+		if _, err := conn.ExecContext(ctx, text); err != nil {
+			b.Fatal(err)
+		}
+	}
+	exec("BEGIN IMMEDIATE")
+	for i := range all {
+		r := &all[i]
+		seq := int64(from + i + 1)
+		rival["record"].add(b, r.id, r.key, r.identifier)
+		rival["event"].add(b, seq, int64(1), r.id, int64(1), 1_700_000_000_000_000+seq, body)
+		rival["state"].add(b, r.id, seq, r.key, said)
+	}
+	slices.SortFunc(all, func(x, y row) int { return int(min(max(x.loc/2-y.loc/2, -1), 1)) })
+	for i := range all {
+		rival["loc"].add(b, all[i].loc, all[i].id)
+	}
+	exec("COMMIT")
+}
+
+// rows inserts fifty rows at a time.
+type rows struct {
+	stmt  *sql.Stmt
+	width int
+	args  []any
+}
+
+func prepare(b *testing.B, conn *sql.Conn, table string, width int) *rows {
+	b.Helper()
+	row := "(?" + strings.Repeat(", ?", width-1) + ")"
+	stmt, err := conn.PrepareContext(context.Background(), "INSERT INTO "+table+" VALUES "+row+strings.Repeat(", "+row, 49))
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { stmt.Close() })
+	return &rows{stmt: stmt, width: width}
+}
+
+func (r *rows) add(b *testing.B, values ...any) {
+	if r.args = append(r.args, values...); len(r.args) == 50*r.width {
+		if _, err := r.stmt.ExecContext(context.Background(), r.args...); err != nil {
+			b.Fatal(err)
+		}
+		r.args = r.args[:0]
+	}
+}
+
+// BenchmarkClaim is what Append would do besides if a harvest had not worked out
+// the claims.
+func BenchmarkClaim(b *testing.B) {
+	all := items(0, 1000)
+	for i := range b.N {
+		all[i%1000].Observation.ClaimOf()
+	}
+}

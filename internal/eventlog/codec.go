@@ -1,0 +1,337 @@
+package eventlog
+
+import (
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+
+	"github.com/pmh-bridge/bridge/event"
+)
+
+// The body of an event row holds all that a document needs of the event, so
+// that a range of the log is read without a join. It is a version byte, fields
+// in a fixed order (numbers as varints, strings with their length in front),
+// and a CRC-32C over the row's columns and the body: a damaged row is an error,
+// never a wrong document.
+//
+// An observation (pending, stepped back, in the shadow of another Source) is
+// kept in the same form.
+
+const bodyVersion = 1
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// errDamaged is wrapped with the place where it was found.
+var errDamaged = errors.New("damaged: the stored bytes do not match their checksum")
+
+const (
+	flagModified = 1 << iota
+	flagVia
+	flagShared
+	flagFetched
+	flagDeleted
+	flagGone
+	flagMoved
+	flagLate
+	flagClaim
+)
+
+// body is what an event or observation row holds besides its columns.
+type body struct {
+	obs      event.Observation
+	document int64 // id in table document
+	back     int64 // of an event: how far back the set's event before is; 0 for the first
+	gone     string
+	shared   bool
+	moved    bool
+	late     bool // of one that waits: its stamp lay in the future (A3)
+}
+
+func appendString(b []byte, s string) []byte {
+	b = binary.AppendUvarint(b, uint64(len(s)))
+	return append(b, s...)
+}
+
+func appendStamp(b []byte, s event.Stamp) []byte {
+	if !s.Known() {
+		return append(b, 0)
+	}
+	b = append(b, 1)
+	return binary.AppendVarint(b, s.Nanos())
+}
+
+func appendLink(b []byte, l event.Link) []byte {
+	b = appendString(b, l.Rel)
+	b = appendString(b, l.Href)
+	b = appendString(b, l.Type)
+	b = binary.AppendVarint(b, l.Length)
+	b = appendString(b, l.Hash)
+	return appendStamp(b, l.Modified)
+}
+
+// appendBody appends the body without its checksum.
+func appendBody(b []byte, v *body) []byte {
+	o := &v.obs
+	flags := uint64(0)
+	if o.Modified.Known() {
+		flags |= flagModified
+	}
+	if o.Via != (event.Link{}) {
+		flags |= flagVia
+	}
+	if v.moved {
+		flags |= flagMoved
+	}
+	if v.late {
+		flags |= flagLate
+	}
+	if o.Claim != 0 {
+		flags |= flagClaim
+	}
+	if v.shared {
+		flags |= flagShared
+	}
+	if o.Fetched {
+		flags |= flagFetched
+	}
+	if o.Deleted {
+		flags |= flagDeleted
+	}
+	if v.gone != "" {
+		flags |= flagGone
+	}
+	b = append(b, bodyVersion)
+	b = binary.AppendUvarint(b, flags)
+	b = appendString(b, o.Record)
+	if o.Modified.Known() {
+		b = binary.AppendVarint(b, o.Modified.Nanos())
+	}
+	b = binary.AppendVarint(b, v.document)
+	b = binary.AppendUvarint(b, uint64(v.back))
+	b = appendString(b, o.Title)
+	b = appendString(b, o.SourceIdentifier)
+	b = appendString(b, o.Loc)
+	if v.gone != "" {
+		b = appendString(b, v.gone)
+	}
+	b = binary.AppendUvarint(b, uint64(len(o.Representations)))
+	for i := range o.Representations {
+		r := &o.Representations[i]
+		b = appendString(b, r.Href)
+		b = appendString(b, r.Type)
+		b = binary.AppendVarint(b, r.Length)
+		b = appendString(b, r.Hash)
+		b = appendString(b, r.Name)
+	}
+	b = binary.AppendUvarint(b, uint64(o.Preferred))
+	if flags&flagVia != 0 {
+		b = appendLink(b, o.Via)
+	}
+	b = binary.AppendUvarint(b, uint64(len(o.Links)))
+	for _, l := range o.Links {
+		b = appendLink(b, l)
+	}
+	if o.Claim != 0 {
+		b = binary.LittleEndian.AppendUint64(b, uint64(o.Claim))
+	}
+	return b
+}
+
+// columns are the columns of an event row that its checksum covers.
+type columns struct {
+	seq      int64
+	set      int64
+	record   int64
+	kind     int64
+	observed int64
+}
+
+func checksum(c columns, body []byte) uint32 {
+	var head [40]byte
+	for i, v := range [...]int64{c.seq, c.set, c.record, c.kind, c.observed} {
+		binary.LittleEndian.PutUint64(head[i*8:], uint64(v))
+	}
+	return crc32.Update(crc32.Checksum(head[:], castagnoli), castagnoli, body)
+}
+
+// seal appends the checksum of the row to its body.
+func seal(c columns, body []byte) []byte {
+	return binary.LittleEndian.AppendUint32(body, checksum(c, body))
+}
+
+// unseal checks the row and returns its body without the checksum.
+func unseal(c columns, sealed []byte) ([]byte, error) {
+	if len(sealed) < 5 {
+		return nil, errDamaged
+	}
+	b := sealed[:len(sealed)-4]
+	if binary.LittleEndian.Uint32(sealed[len(b):]) != checksum(c, b) {
+		return nil, errDamaged
+	}
+	return b, nil
+}
+
+// reader takes fields off the front of a body. After the first error it only
+// returns zero values.
+type reader struct {
+	b   []byte
+	bad bool
+}
+
+func (r *reader) fail() { r.bad, r.b = true, nil }
+
+func (r *reader) byte() byte {
+	if len(r.b) == 0 {
+		r.fail()
+		return 0
+	}
+	c := r.b[0]
+	r.b = r.b[1:]
+	return c
+}
+
+func (r *reader) uvarint() uint64 {
+	v, n := binary.Uvarint(r.b)
+	if n <= 0 {
+		r.fail()
+		return 0
+	}
+	r.b = r.b[n:]
+	return v
+}
+
+func (r *reader) varint() int64 {
+	v, n := binary.Varint(r.b)
+	if n <= 0 {
+		r.fail()
+		return 0
+	}
+	r.b = r.b[n:]
+	return v
+}
+
+func (r *reader) fixed() int64 {
+	if len(r.b) < 8 {
+		r.fail()
+		return 0
+	}
+	v := binary.LittleEndian.Uint64(r.b)
+	r.b = r.b[8:]
+	return int64(v)
+}
+
+func (r *reader) string() string {
+	n := r.uvarint()
+	if n > uint64(len(r.b)) {
+		r.fail()
+		return ""
+	}
+	s := string(r.b[:n])
+	r.b = r.b[n:]
+	return s
+}
+
+// count reads the length of a list whose items take at least one byte each.
+func (r *reader) count() int {
+	n := r.uvarint()
+	if n > uint64(len(r.b)) {
+		r.fail()
+		return 0
+	}
+	return int(n)
+}
+
+func (r *reader) stamp() event.Stamp {
+	if r.byte() == 0 {
+		return event.Stamp{}
+	}
+	return event.StampFromNanos(r.varint())
+}
+
+func (r *reader) link() event.Link {
+	return event.Link{Rel: r.string(), Href: r.string(), Type: r.string(),
+		Length: r.varint(), Hash: r.string(), Modified: r.stamp()}
+}
+
+// readBody is the inverse of appendBody. It reuses the slices of v.
+func readBody(b []byte, v *body) error {
+	r := reader{b: b}
+	if version := r.byte(); version != bodyVersion {
+		return errors.New("written by a newer bridge: its form is not known to this one")
+	}
+	flags := r.uvarint()
+	o := &v.obs
+	reps, links := o.Representations[:0], o.Links[:0]
+	*o = event.Observation{Record: r.string(), Deleted: flags&flagDeleted != 0, Fetched: flags&flagFetched != 0}
+	if flags&flagModified != 0 {
+		o.Modified = event.StampFromNanos(r.varint())
+	}
+	v.document = r.varint()
+	v.back = int64(r.uvarint())
+	o.Title = r.string()
+	o.SourceIdentifier = r.string()
+	o.Loc = r.string()
+	v.shared, v.moved, v.late, v.gone = flags&flagShared != 0, flags&flagMoved != 0, flags&flagLate != 0, ""
+	if flags&flagGone != 0 {
+		v.gone = r.string()
+	}
+	for range r.count() {
+		reps = append(reps, event.Representation{Href: r.string(), Type: r.string(),
+			Length: r.varint(), Hash: r.string(), Name: r.string()})
+	}
+	o.Representations = reps
+	o.Preferred = int(r.uvarint())
+	if flags&flagVia != 0 {
+		o.Via = r.link()
+	}
+	for range r.count() {
+		links = append(links, r.link())
+	}
+	o.Links = links
+	if flags&flagClaim != 0 {
+		o.Claim = r.fixed()
+	}
+	if r.bad || len(r.b) != 0 {
+		return errDamaged
+	}
+	return nil
+}
+
+// appendSaid appends what a Source said of a record, with a CRC-32C over the
+// record, that, and the shadow that is stored beside it.
+func appendSaid(b []byte, record int64, s *said) []byte {
+	start := len(b)
+	b = binary.AppendUvarint(b, uint64(s.source))
+	b = append(b, s.flags())
+	b = appendStamp(b, s.stamp)
+	b = binary.LittleEndian.AppendUint64(b, uint64(s.claim))
+	return binary.LittleEndian.AppendUint32(b, saidSum(record, b[start:], s.shadow))
+}
+
+func saidSum(record int64, fields, shadow []byte) uint32 {
+	var head [8]byte
+	binary.LittleEndian.PutUint64(head[:], uint64(record))
+	sum := crc32.Update(crc32.Checksum(head[:], castagnoli), castagnoli, fields)
+	return crc32.Update(sum, castagnoli, shadow)
+}
+
+// readSaid is the inverse of appendSaid.
+func readSaid(b, shadow []byte, record int64) (s said, err error) {
+	if len(b) < 4 {
+		return s, errDamaged
+	}
+	fields := b[:len(b)-4]
+	if binary.LittleEndian.Uint32(b[len(fields):]) != saidSum(record, fields, shadow) {
+		return s, errDamaged
+	}
+	r := reader{b: fields}
+	s.source = event.SourceID(r.uvarint())
+	s.setFlags(r.byte())
+	s.stamp = r.stamp()
+	s.claim = r.fixed()
+	s.shadow = shadow
+	if r.bad || len(r.b) != 0 {
+		return said{}, errDamaged
+	}
+	return s, nil
+}

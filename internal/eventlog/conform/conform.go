@@ -1,0 +1,340 @@
+// Package conform tests an event log against what the rest of bridge relies on:
+// the invariants I1-I8 as far as they are the log's, and the rules A1-A15 as
+// far as the log decides them. It knows nothing of how the log is stored, so
+// that every implementation can, and must, pass it.
+package conform
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+)
+
+// Set is a set to be made.
+type Set struct {
+	Name                        string
+	Content                     event.Content
+	SegmentEvents, SegmentHours int // 0: the implementation's defaults
+}
+
+// Options say how a log is opened.
+type Options struct {
+	ReadOnly    bool // beside whoever writes it
+	DryRun      bool // nothing is left of what is done
+	AcceptClock bool // confirms a clock that has jumped ahead (I3)
+	// Clock returns the wall clock, and the time since some fixed moment by a
+	// clock that never jumps.
+	Clock func() (wall time.Time, running time.Duration)
+}
+
+// Log is what is tested.
+type Log interface {
+	// Make makes the set, or brings it up to date, with its Sources in the
+	// order of the configuration, and returns their numbers.
+	Make(ctx context.Context, set Set, sources ...string) ([]event.SourceID, error)
+
+	Append(context.Context, *event.Batch) (event.Appended, error)
+	Verdicts(context.Context, event.SourceID, []event.Item) ([]event.Verdict, error)
+	Replayed(ctx context.Context, id int64) error
+
+	Progress(context.Context, event.SourceID) (event.Progress, error)
+	StepBacks(context.Context, event.SourceID) ([]event.Kept, error)
+	Pending(ctx context.Context, source event.SourceID, due event.Micros, after int64, limit int) ([]event.Kept, error)
+	Held(ctx context.Context, source event.SourceID, all bool, since event.Micros) ([]string, error)
+	CountAbsent(context.Context, event.SourceID) (absent, have int64, err error)
+	Absent(ctx context.Context, source event.SourceID, after int64, limit int) (ids []string, next int64, err error)
+	Quarantined(ctx context.Context, set string) ([]event.Quarantined, error)
+	QuarantinedInput(ctx context.Context, id int64) (event.Quarantined, error)
+
+	Sets(context.Context) ([]event.Set, error)
+	Set(ctx context.Context, name string) (event.Set, error)
+	Segments(ctx context.Context, set string) ([]event.Segment, error)
+	Events(ctx context.Context, set string, r event.Range) iter.Seq2[*event.Event, error]
+	Event(context.Context, event.Seq) (*event.Event, error)
+	Live(ctx context.Context, set string, at event.Seq) iter.Seq2[*event.Event, error]
+	Record(ctx context.Context, set, key string) (*event.Event, error)
+	LastSeq(context.Context) (event.Seq, error)
+	Changed() <-chan struct{}
+	// Faults returns what is wrong with the log by its own account.
+	Faults(context.Context) ([]string, error)
+	Close() error
+}
+
+// Open opens the log in a folder, which it makes when it is missing.
+type Open func(ctx context.Context, folder string, o Options) (Log, error)
+
+// Test runs the whole suite, each part on logs of its own.
+func Test(t *testing.T, open Open) {
+	for _, part := range []struct {
+		name string
+		run  func(*testing.T, Open)
+	}{
+		{"Events", testEvents}, {"Cursor", testCursor}, {"Progress", testProgress}, {"Refused", testRefused},
+		{"State", testState}, {"Walk", testWalk}, {"StepBack", testStepBack}, {"Complete", testComplete}, {"Hold", testHold},
+		{"Pending", testPending}, {"Verdicts", testVerdicts}, {"Replay", testReplay}, {"Quarantine", testQuarantine},
+		{"Sources", testSources}, {"SourcesOrder", testSourcesOrder}, {"Locs", testLocs}, {"LocsOfSources", testLocsOfSources},
+		{"Segments", testSegments}, {"SegmentHours", testSegmentHours}, {"SegmentEntries", testSegmentEntries}, {"SeveralSets", testSeveralSets},
+		{"Observed", testObserved}, {"ClockJump", testClockJump},
+		{"Live", testLive}, {"Record", testRecord}, {"Readers", testReaders}, {"DryRun", testDryRun}, {"Closed", testClosed},
+	} {
+		t.Run(part.name, func(t *testing.T) { part.run(t, open) })
+	}
+}
+
+// Clock is a clock that a test moves.
+type Clock struct {
+	Wall    time.Time
+	Running time.Duration
+}
+
+// Read is Options.Clock.
+func (c *Clock) Read() (time.Time, time.Duration) { return c.Wall, c.Running }
+
+// Pass lets time pass as it should.
+func (c *Clock) Pass(d time.Duration) { c.Wall, c.Running = c.Wall.Add(d), c.Running+d }
+
+// bench is an open log with one set, "main", and what its harvests know.
+type bench struct {
+	t       *testing.T
+	open    Open
+	folder  string
+	options Options
+	clock   *Clock
+	set     Set
+	names   []string // of the Sources
+	log     Log
+	sources []event.SourceID
+	seen    event.Seq
+}
+
+// begin opens a log with a set and its Sources.
+func begin(t *testing.T, open Open, set Set, sources ...string) *bench {
+	t.Helper()
+	if len(sources) == 0 {
+		sources = []string{"one"}
+	}
+	set.Name = "main"
+	b := &bench{t: t, open: open, folder: t.TempDir(), set: set, names: sources,
+		clock: &Clock{Wall: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}}
+	b.options.Clock = b.clock.Read
+	b.start()
+	t.Cleanup(func() {
+		b.sound()
+		b.stop()
+	})
+	return b
+}
+
+func (b *bench) start() {
+	b.t.Helper()
+	l, err := b.open(context.Background(), b.folder, b.options)
+	b.must(err)
+	b.log = l
+	b.sources, err = l.Make(context.Background(), b.set, b.names...)
+	b.must(err)
+}
+
+func (b *bench) stop() {
+	b.t.Helper()
+	b.must(b.log.Close())
+}
+
+func (b *bench) reopen() {
+	b.t.Helper()
+	b.stop()
+	b.start()
+}
+
+func (b *bench) must(err error) {
+	b.t.Helper()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// sound fails when the log finds fault with itself.
+func (b *bench) sound() {
+	b.t.Helper()
+	faults, err := b.log.Faults(context.Background())
+	if err != nil || len(faults) > 0 {
+		b.t.Errorf("the log finds fault with itself: %v\n%s", err, strings.Join(faults, "\n"))
+	}
+}
+
+// items reads what Sources say. Each word is an observation:
+//
+//	name@stamp=content   the record is there; content stands for its bytes
+//	-name@stamp          it is deleted
+//	!name                bad input
+//
+// Without stamp it is unknown; without content it has no hash. "name>loc" is a
+// record at another URI than its own.
+func items(words string) []event.Item {
+	var out []event.Item
+	for w := range strings.FieldsSeq(words) {
+		var it event.Item
+		w, it.Deleted = strings.CutPrefix(w, "-")
+		w, it.Quarantine = strings.CutPrefix(w, "!")
+		w, content, _ := strings.Cut(w, "=")
+		w, stamp, stamped := strings.Cut(w, "@")
+		w, loc, _ := strings.Cut(w, ">")
+		it.Record = "urn:" + w
+		if stamped {
+			n, err := strconv.ParseInt(stamp, 10, 64)
+			if err != nil {
+				panic(err)
+			}
+			it.Modified = event.StampFromNanos(n)
+		}
+		if loc == "" {
+			loc = w
+		}
+		if !it.Deleted && !it.Quarantine {
+			it.Title = "Title of " + w
+			r := event.Representation{Href: href(loc), Type: "text/plain", Length: event.NoLength}
+			if content != "" {
+				r.Hash = "x:" + content
+			}
+			it.Representations = []event.Representation{r}
+			it.Fetched = true
+		}
+		out = append(out, it)
+	}
+	return out
+}
+
+// href is the URI of a representation.
+func href(loc string) string { return "https://source.example/" + loc }
+
+// batch appends items, in a mode, as part of the walk under way of a Source.
+func (b *bench) batch(source int, in *event.Batch) event.Appended {
+	b.t.Helper()
+	out, err := b.try(source, in)
+	b.must(err)
+	return out
+}
+
+func (b *bench) try(source int, in *event.Batch) (event.Appended, error) {
+	b.t.Helper()
+	p, err := b.log.Progress(context.Background(), b.sources[source])
+	b.must(err)
+	in.Source, in.Cursor = b.sources[source], p.Cursor.Version
+	if in.Documents == nil {
+		in.Documents = []event.Document{{URL: b.names[source] + "/feed"}}
+	}
+	return b.log.Append(context.Background(), in)
+}
+
+// walk begins a walk with what its first document says, and goes on with the
+// others, without ending it. It returns the outcomes.
+func (b *bench) walk(documents ...string) string {
+	b.t.Helper()
+	return b.walkOf(0, documents...)
+}
+
+func (b *bench) walkOf(source int, documents ...string) string {
+	b.t.Helper()
+	var out []event.Outcome
+	for i, d := range documents {
+		a := b.batch(source, &event.Batch{Start: i == 0, Next: []byte("on"), Items: items(d)})
+		out = append(out, a.Outcomes...)
+	}
+	return outcomes(out)
+}
+
+// end ends the walk under way.
+func (b *bench) end(source int) {
+	b.t.Helper()
+	b.batch(source, &event.Batch{})
+}
+
+// more appends items in another mode, while the walk is under way.
+func (b *bench) more(mode event.Mode, words string) string {
+	b.t.Helper()
+	return b.moreOf(0, mode, words)
+}
+
+func (b *bench) moreOf(source int, mode event.Mode, words string) string {
+	b.t.Helper()
+	return outcomes(b.batch(source, &event.Batch{Mode: mode, Next: []byte("on"), Items: items(words)}).Outcomes)
+}
+
+var outcomeWords = [...]string{event.Logged: "logged", event.Unchanged: "unchanged", event.Historical: "historical", event.SteppedBack: "stepped-back",
+	event.Tombstone: "tombstone", event.Shadowed: "shadowed", event.Waiting: "waiting", event.Bad: "bad"}
+
+func outcomes(all []event.Outcome) string {
+	var words []string
+	for _, o := range all {
+		words = append(words, outcomeWords[o])
+	}
+	return strings.Join(words, " ")
+}
+
+// news returns the events since it was last asked, in the words of items: kind,
+// name, stamp, content, and in mode reference the URI with what has gone.
+func (b *bench) news() string {
+	b.t.Helper()
+	var out []string
+	for ev, err := range b.log.Events(context.Background(), "main", event.Range{After: b.seen, Upto: math.MaxInt64}) {
+		b.must(err)
+		b.seen = ev.Seq
+		out = append(out, tell(ev))
+	}
+	return strings.Join(out, ", ")
+}
+
+func tell(ev *event.Event) string {
+	s := ev.Kind.String() + " " + strings.TrimPrefix(ev.Record, "urn:")
+	if ev.Modified.Known() {
+		s += fmt.Sprintf("@%d", ev.Modified.Nanos())
+	}
+	if r, ok := ev.Pref(); ok && r.Hash != "" {
+		s += strings.Replace(r.Hash, "x:", "=", 1)
+	}
+	if ev.Loc != "" {
+		s += " at " + strings.TrimPrefix(ev.Loc, href(""))
+		for _, w := range []struct {
+			is   bool
+			word string
+		}{{ev.Gone != "", " gone " + strings.TrimPrefix(ev.Gone, href(""))}, {ev.Moved, " moved"}, {ev.Shared, " shared"}} {
+			if w.is {
+				s += w.word
+			}
+		}
+	}
+	return s
+}
+
+// live returns the names of the live records at a position, sorted.
+func (b *bench) live(at event.Seq) string {
+	b.t.Helper()
+	var out []string
+	for ev, err := range b.log.Live(context.Background(), "main", at) {
+		b.must(err)
+		out = append(out, strings.TrimPrefix(ev.Record, "urn:"))
+	}
+	slices.Sort(out)
+	return strings.Join(out, " ")
+}
+
+func (b *bench) now() string {
+	b.t.Helper()
+	seq, err := b.log.LastSeq(context.Background())
+	b.must(err)
+	return b.live(seq)
+}
+
+func (b *bench) want(what, got, want string) {
+	b.t.Helper()
+	if got != want {
+		b.t.Errorf("%s:\n got %s\nwant %s", what, got, want)
+	}
+}

@@ -1,0 +1,304 @@
+package conform
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/pmh-bridge/bridge/event"
+)
+
+// Laws compares the log with a model that has nothing of it but the rules, over
+// random histories: any number of Sources, walks in any pieces, step backs,
+// absences, restarts and new orders of the Sources. Two logs get the same history
+// in different pieces. After each walk: the events are the model's, the state is
+// what they come to, at every position; the segments tile them; and the same
+// walk once more adds nothing.
+func Laws(t *testing.T, open Open) {
+	rapid.Check(t, func(t *rapid.T) {
+		content := rapid.SampledFrom([]event.Content{event.Redirect, event.Reference}).Draw(t, "content")
+		sources := rapid.IntRange(1, 3).Draw(t, "sources")
+		h := &history{t: t, model: newModel(content == event.Reference, sources), sources: sources}
+		for i := range h.logs {
+			folder, err := os.MkdirTemp("", "laws-")
+			h.must(err)
+			defer os.RemoveAll(folder)
+			set := Set{Name: "main", Content: content, SegmentEvents: rapid.IntRange(1, 7).Draw(t, "segment events")}
+			h.logs[i] = &lawful{open: open, folder: folder, set: set, order: names(sources), clock: &Clock{Wall: time.Unix(1_700_000_000, 0)}}
+			h.start(i)
+		}
+		defer func() {
+			for _, l := range h.logs {
+				h.must(l.log.Close())
+			}
+		}()
+		for range rapid.IntRange(1, 6).Draw(t, "walks") {
+			h.walk()
+		}
+		for i, l := range h.logs {
+			if faults, err := l.log.Faults(context.Background()); err != nil || len(faults) > 0 {
+				t.Fatalf("log %d finds fault with itself: %v\n%s", i, err, strings.Join(faults, "\n"))
+			}
+		}
+	})
+}
+
+func names(n int) []string { return []string{"one", "two", "three"}[:n] }
+
+// history is one random history, told to two logs and the model.
+type history struct {
+	t       *rapid.T
+	model   *model
+	sources int
+	logs    [2]*lawful
+}
+
+type lawful struct {
+	open   Open
+	folder string
+	set    Set
+	order  []string
+	clock  *Clock
+	log    Log
+	ids    map[string]event.SourceID
+}
+
+func (h *history) must(err error) {
+	if err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func (h *history) start(i int) {
+	l := h.logs[i]
+	log, err := l.open(context.Background(), l.folder, Options{Clock: l.clock.Read})
+	h.must(err)
+	ids, err := log.Make(context.Background(), l.set, l.order...)
+	h.must(err)
+	l.log, l.ids = log, map[string]event.SourceID{}
+	for n, name := range l.order {
+		l.ids[name] = ids[n]
+	}
+}
+
+// item draws what a Source may say of one of a few records, at one of a few
+// times.
+func item(t *rapid.T, complete bool) event.Item {
+	name := rapid.SampledFrom([]string{"a", "b", "c", "d", "e"}).Draw(t, "record")
+	word := name
+	if rapid.Bool().Draw(t, "elsewhere") {
+		word += ">" + rapid.SampledFrom([]string{"a", "b", "x"}).Draw(t, "uri")
+	}
+	word += fmt.Sprintf("@%d", rapid.IntRange(1, 6).Draw(t, "stamp"))
+	switch rapid.IntRange(0, 9).Draw(t, "kind") {
+	case 0, 1, 2:
+		word = "-" + word
+	case 3:
+		word = "!" + name
+	default:
+		if c := rapid.SampledFrom([]string{"", "p", "q"}).Draw(t, "content"); c != "" {
+			word += "=" + c
+		}
+	}
+	it := items(word)[0]
+	it.Complete = complete
+	return it
+}
+
+// walk is one walk of one Source, to its end or left unfinished.
+func (h *history) walk() {
+	t, source := h.t, rapid.IntRange(0, h.sources-1).Draw(h.t, "source")
+	complete := rapid.Bool().Draw(t, "complete")
+	all := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) event.Item { return item(t, complete) }), 0, 8).Draw(t, "items")
+	h.reorder()
+	h.model.start(source)
+	for _, it := range all {
+		h.model.meet(source, it)
+	}
+	for i := range h.logs {
+		h.feed(i, source, true, event.ModeWalk, all)
+	}
+	h.compare()
+	if whole := rapid.Bool().Draw(t, "whole"); whole {
+		h.finish(source, complete)
+		h.compare()
+	}
+	h.again(source, all)
+}
+
+// reorder restarts the logs, perhaps with another order of the Sources.
+func (h *history) reorder() {
+	order := rapid.Permutation([]int{0, 1, 2}[:h.sources]).Draw(h.t, "order")
+	if !rapid.Bool().Draw(h.t, "restart") {
+		return
+	}
+	h.model.reorder(order)
+	for i, l := range h.logs {
+		for rank, source := range order {
+			l.order[rank] = names(3)[source]
+		}
+		h.must(l.log.Close())
+		h.start(i)
+	}
+}
+
+// feed appends items in pieces of a random size.
+func (h *history) feed(i, source int, start bool, mode event.Mode, all []event.Item) {
+	l, ctx := h.logs[i], context.Background()
+	id := l.ids[names(3)[source]]
+	for first := true; first || len(all) > 0; first = false {
+		n := min(len(all), rapid.IntRange(1, 5).Draw(h.t, "piece"))
+		l.clock.Pass(time.Duration(rapid.Int64Range(0, int64(10*time.Hour)).Draw(h.t, "pause")))
+		p, err := l.log.Progress(ctx, id)
+		h.must(err)
+		piece := slices.Clone(all[:n])
+		out, err := l.log.Append(ctx, &event.Batch{Source: id, Cursor: p.Cursor.Version, Start: first && start, Next: []byte("on"), Mode: mode,
+			Documents: []event.Document{{URL: "doc"}}, Items: piece})
+		h.must(err)
+		if len(out.Outcomes) != n || out.Cursor != p.Cursor.Version+1 {
+			h.t.Fatalf("%d items gave %+v", n, out)
+		}
+		all = all[n:]
+	}
+}
+
+// finish does what a whole walk allows.
+func (h *history) finish(source int, complete bool) {
+	backs := maps.Clone(h.model.walks[source].back)
+	for i, l := range h.logs {
+		kept, err := l.log.StepBacks(context.Background(), l.ids[names(3)[source]])
+		h.must(err)
+		if len(kept) != len(backs) {
+			h.t.Fatalf("%d are stepped back, want %d", len(kept), len(backs))
+		}
+		var all []event.Item
+		for n, k := range kept {
+			it, ok := backs[k.Record]
+			if !ok || k.Modified != it.Modified || k.Deleted != it.Deleted || n > 0 && k.Modified.Before(kept[n-1].Modified) {
+				h.t.Fatalf("stepped back: %+v, want %+v", k, it)
+			}
+			all = append(all, event.Item{Observation: k.Observation})
+			if i == 0 {
+				h.model.say(source, it)
+			}
+		}
+		h.feed(i, source, false, event.ModeStepBack, all)
+	}
+	h.compare()
+	if !complete {
+		return
+	}
+	missing := h.model.missing(source)
+	var all []event.Item
+	for i, l := range h.logs {
+		id := l.ids[names(3)[source]]
+		n, _, err := l.log.CountAbsent(context.Background(), id)
+		h.must(err)
+		ids, _, err := l.log.Absent(context.Background(), id, 0, 100)
+		h.must(err)
+		// Both logs number the records alike, so the order is the same.
+		if sorted := slices.Sorted(slices.Values(ids)); !slices.Equal(sorted, missing) || int(n) != len(missing) {
+			h.t.Fatalf("absent are %q (%d), want %q", ids, n, missing)
+		}
+		all = nil
+		for _, record := range ids {
+			all = append(all, event.Item{Observation: event.Observation{Record: record, Deleted: true}})
+		}
+		h.feed(i, source, false, event.ModeAbsent, all)
+	}
+	for _, it := range all {
+		h.model.absent(source, it.Record)
+	}
+}
+
+// again: within the walk the same once more adds nothing.
+func (h *history) again(source int, all []event.Item) {
+	before := h.last(0)
+	h.feed(0, source, false, event.ModeWalk, all)
+	if now := h.last(0); now != before {
+		h.t.Fatalf("the same once more has added events %d to %d", before+1, now)
+	}
+	for _, it := range all {
+		h.model.meet(source, it)
+	}
+}
+
+func (h *history) last(i int) event.Seq {
+	last, err := h.logs[i].log.LastSeq(context.Background())
+	h.must(err)
+	return last
+}
+
+// compare compares both logs with the model.
+func (h *history) compare() {
+	for i, l := range h.logs {
+		ctx := context.Background()
+		var got []string
+		state := map[string]string{}
+		replayed := []string{""}
+		kept := l.set.SegmentEvents
+		for ev, err := range l.log.Events(ctx, "main", event.Range{Upto: math.MaxInt64}) {
+			h.must(err)
+			got = append(got, lineOf(ev))
+			delete(state, ev.Record)
+			if ev.Live() {
+				state[ev.Record] = ev.Loc
+			}
+			replayed = append(replayed, h.listed(state))
+		}
+		if !slices.Equal(got, h.model.events) {
+			h.t.Fatalf("log %d has\n%s\nwant\n%s", i, strings.Join(got, "\n"), strings.Join(h.model.events, "\n"))
+		}
+		if !h.model.reference && h.model.live() != strings.TrimSpace(replayed[len(replayed)-1]) {
+			h.t.Fatalf("live %s, want %s", replayed[len(replayed)-1], h.model.live())
+		}
+		for at, want := range replayed {
+			live := map[string]string{}
+			for ev, err := range l.log.Live(ctx, "main", event.Seq(at)) {
+				h.must(err)
+				live[ev.Record] = ev.Loc
+			}
+			if got := h.listed(live); got != want || len(live) != strings.Count(want, " ") {
+				h.t.Fatalf("log %d, live at %d: %s, want %s", i, at, got, want)
+			}
+		}
+		segments, err := l.log.Segments(ctx, "main")
+		h.must(err)
+		events := 0
+		for n, s := range segments {
+			events += s.Events
+			if s.Events > kept || (s.Events == 0 || s.Open() && s.Events == kept) && n != len(segments)-1 {
+				h.t.Fatalf("segment %d has %d events", s.N, s.Events)
+			}
+		}
+		set, err := l.log.Set(ctx, "main")
+		h.must(err)
+		if events != len(got) || set.Events != int64(len(got)) || set.Live != int64(h.alive()) {
+			h.t.Fatalf("segments hold %d events, the set %d with %d live; want %d with %d", events, set.Events, set.Live, len(got), h.alive())
+		}
+	}
+}
+
+// listed returns what a list of the live records has: in mode reference one for
+// each URI.
+func (h *history) listed(state map[string]string) string {
+	var out []string
+	for record, loc := range state {
+		if h.model.reference {
+			record = loc
+		}
+		out = append(out, record+" ")
+	}
+	slices.Sort(out)
+	return strings.Join(slices.Compact(out), "")
+}
+
+func (h *history) alive() int { return len(strings.Fields(h.model.live())) }

@@ -1,0 +1,221 @@
+package conform
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+
+	"github.com/pmh-bridge/bridge/event"
+)
+
+// model is the log as it is said in the rules, without regard to speed: what
+// each Source last said of each record, and the state that follows.
+type model struct {
+	reference bool
+	rank      map[int]int // of a Source; the lowest speaks
+	records   map[string]*modelRecord
+	walks     map[int]*modelWalk
+	events    []string
+}
+
+type modelRecord struct {
+	id    string
+	says  map[int]*modelSaid
+	state string // "" when the record does not exist
+	title string
+	loc   string
+	stamp event.Stamp // of the last event
+}
+
+type modelSaid struct {
+	alive bool
+	item  event.Item // of an absence the last one, not alive
+}
+
+type modelWalk struct {
+	met, alive map[string]bool
+	back       map[string]event.Item
+}
+
+func newModel(reference bool, sources int) *model {
+	m := &model{reference: reference, rank: map[int]int{}, records: map[string]*modelRecord{}, walks: map[int]*modelWalk{}}
+	for i := range sources {
+		m.rank[i] = i
+		m.start(i)
+	}
+	return m
+}
+
+func (m *model) start(source int) {
+	m.walks[source] = &modelWalk{met: map[string]bool{}, alive: map[string]bool{}, back: map[string]event.Item{}}
+}
+
+func (m *model) record(id string) *modelRecord {
+	if m.records[id] == nil {
+		m.records[id] = &modelRecord{id: id, says: map[int]*modelSaid{}}
+	}
+	return m.records[id]
+}
+
+// meet takes in an item of a walk.
+func (m *model) meet(source int, it event.Item) {
+	w, r := m.walks[source], m.record(it.Record)
+	s := r.says[source]
+	back, stepped := w.back[it.Record]
+	first := !w.met[it.Record]
+	w.met[it.Record] = true
+	// In the walk the newest wins, of equal ones the first.
+	switch {
+	case first:
+	case stepped && it.Modified.After(back.Modified):
+	case !stepped && s != nil && it.Modified.After(s.item.Modified):
+	default:
+		return
+	}
+	if !it.Deleted {
+		w.alive[it.Record] = true
+	}
+	if it.Quarantine || it.Deleted && it.Complete {
+		return
+	}
+	// The winner against what the Source said before.
+	delete(w.back, it.Record)
+	switch {
+	case s == nil || it.Modified.After(s.item.Modified):
+	case it.Modified.Before(s.item.Modified):
+		w.back[it.Record] = it
+		return
+	case s.alive == !it.Deleted && claim(&it) == claim(&s.item):
+		m.settle(r, &it)
+		return
+	}
+	m.say(source, it)
+}
+
+func claim(it *event.Item) int64 { return it.ClaimOf() }
+
+// say is what a Source says of a record from now on.
+func (m *model) say(source int, it event.Item) {
+	r := m.record(it.Record)
+	r.says[source] = &modelSaid{alive: !it.Deleted, item: it}
+	m.settle(r, &it)
+}
+
+// absent ends a Source's presence by absence, which has no stamp.
+func (m *model) absent(source int, id string) {
+	r := m.record(id)
+	s := r.says[source]
+	if s == nil || !s.alive {
+		return
+	}
+	s.alive = false
+	m.settle(r, &event.Item{Observation: event.Observation{Record: id, Deleted: true}})
+}
+
+// reorder gives the Sources another order.
+func (m *model) reorder(order []int) {
+	for rank, source := range order {
+		m.rank[source] = rank
+	}
+}
+
+// settle logs an event when the state is not the one that the first Source that
+// has the record says.
+func (m *model) settle(r *modelRecord, cause *event.Item) {
+	speaker := -1
+	for source, s := range r.says {
+		if s.alive && (speaker < 0 || m.rank[source] < m.rank[speaker]) {
+			speaker = source
+		}
+	}
+	if speaker < 0 {
+		if r.state == "" {
+			return
+		}
+		stamp := cause.Modified
+		if !stamp.Known() {
+			stamp = r.stamp
+		}
+		title := r.title
+		if cause.Title != "" {
+			title = cause.Title
+		}
+		r.state = ""
+		m.log("deleted", r, stamp, title, "", m.shares(r, r.loc), false, "")
+		return
+	}
+	it := r.says[speaker].item
+	loc := ""
+	if m.reference {
+		loc = it.Representations[it.Preferred].Href
+	}
+	rep := it.Representations[0]
+	state := fmt.Sprintf("%q %q %q %q", it.Title, loc, rep.Hash, it.ViaHref())
+	if rep.Hash == "" {
+		state += rep.Href + it.Modified.String()
+	}
+	if state == r.state {
+		return
+	}
+	kind, moved, gone := "created", false, ""
+	if r.state != "" {
+		kind = "updated"
+		if moved = r.loc != loc; moved && !m.shares(r, r.loc) {
+			gone = r.loc
+		}
+	}
+	r.state, r.loc, r.title = state, loc, it.Title
+	m.log(kind, r, it.Modified, it.Title, rep.Hash, m.shares(r, loc), moved, gone)
+}
+
+// shares tells whether another live record is at the URI.
+func (m *model) shares(r *modelRecord, loc string) bool {
+	for _, other := range m.records {
+		if other != r && other.state != "" && other.loc == loc && m.reference {
+			return true
+		}
+	}
+	return false
+}
+
+func (m *model) log(kind string, r *modelRecord, stamp event.Stamp, title, hash string, shared, moved bool, gone string) {
+	r.stamp = stamp
+	m.events = append(m.events, line(kind, r.id, stamp, title, hash, r.loc, gone, moved, shared))
+}
+
+// line is an event as it is compared: all but its time and place.
+func line(kind, record string, stamp event.Stamp, title, hash, loc, gone string, moved, shared bool) string {
+	return fmt.Sprintf("%s %s @%v %q %s at=%s gone=%s moved=%v shared=%v", kind, record, stamp, title, hash, loc, gone, moved, shared)
+}
+
+func lineOf(ev *event.Event) string {
+	hash := ""
+	if r, ok := ev.Pref(); ok {
+		hash = r.Hash
+	}
+	return line(ev.Kind.String(), ev.Record, ev.Modified, ev.Title, hash, ev.Loc, ev.Gone, ev.Moved, ev.Shared)
+}
+
+// live returns the records that exist.
+func (m *model) live() string {
+	var out []string
+	for id, r := range m.records {
+		if r.state != "" {
+			out = append(out, id)
+		}
+	}
+	sort.Strings(out)
+	return strings.Join(out, " ")
+}
+
+// missing returns what a Source has and its walk has not met alive.
+func (m *model) missing(source int) []string {
+	var out []string
+	for id, r := range m.records {
+		if s := r.says[source]; s != nil && s.alive && !m.walks[source].alive[id] {
+			out = append(out, id)
+		}
+	}
+	sort.Strings(out)
+	return out
+}

@@ -1,0 +1,288 @@
+package conform
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+)
+
+// A15: a record lives as long as one Source has it; the first in the order of
+// the configuration speaks for it, never the newest.
+func testSources(t *testing.T, open Open) {
+	b := begin(t, open, Set{Content: event.Redirect}, "one", "two", "three")
+	for _, step := range []struct {
+		source                 int
+		says, outcomes, events string
+	}{
+		{1, "a@5=two", "logged", "created a@5=two"},
+		{2, "a@9=three", "shadowed", ""},
+		{0, "a@1=one", "logged", "updated a@1=one"},
+		{1, "a@6=two2", "shadowed", ""},
+		{0, "-a@2", "logged", "updated a@6=two2"},
+		{0, "a@3=two2", "logged", ""}, // the same state: nothing to log
+		{1, "-a@7", "shadowed", ""},
+		{0, "-a@4", "logged", "updated a@9=three"},
+		{2, "-a@10", "logged", "deleted a@10"},
+		{1, "-a@11", "tombstone", ""},
+		{1, "a@12=two", "logged", "created a@12=two"},
+	} {
+		got := b.walkOf(step.source, step.says)
+		if step.events == "" && step.outcomes == "logged" {
+			step.outcomes = "unchanged"
+		}
+		b.want(fmt.Sprintf("outcomes of %s by %d", step.says, step.source), got, step.outcomes)
+		b.want(fmt.Sprintf("events of %s by %d", step.says, step.source), b.news(), step.events)
+		b.end(step.source)
+		b.reopen()
+	}
+	// Absence of one Source is no deletion while another has the record.
+	b.walkOf(0, "a@20=one b@1=one")
+	b.end(0)
+	b.walkOf(1, "")
+	b.news()
+	b.want("absent at two", b.moreOf(1, event.ModeAbsent, "-a -b"), "shadowed unchanged")
+	b.want("events", b.news(), "")
+	b.want("live", b.now(), "a b")
+}
+
+// A15: when the order of the configuration changes, the Source that is now the
+// first gets the word at the next meeting, even if it says nothing new. A Source
+// that is no longer configured speaks last.
+func testSourcesOrder(t *testing.T, open Open) {
+	b := begin(t, open, Set{Content: event.Redirect}, "one", "two")
+	b.walkOf(0, "a@5=one b@5=one")
+	b.end(0)
+	b.walkOf(1, "a@6=two b@6=two")
+	b.end(1)
+	b.want("events", b.news(), "created a@5=one, created b@5=one")
+	b.names = []string{"two", "one"}
+	b.reopen()
+	b.want("two goes first", b.walkOf(0, "a@6=two"), "logged")
+	b.end(0)
+	b.want("events", b.news(), "updated a@6=two")
+	b.names = []string{"three", "one"}
+	b.reopen()
+	b.want("three, new", b.walkOf(0, "a@1=three"), "logged")
+	b.end(0)
+	b.want("one is before two again", b.walkOf(1, "b@5=one a@5=one"), "unchanged unchanged")
+	b.end(1)
+	b.want("events", b.news(), "updated a@1=three")
+	b.walkOf(0, "-a@2")
+	b.end(0)
+	b.want("three falls silent: one, not two, which is configured no more", b.news(), "updated a@5=one")
+}
+
+// In mode reference a record that moves has two entries, and a URI that several
+// records share is listed once and goes with the last.
+func testLocs(t *testing.T, open Open) {
+	b := begin(t, open, Set{Content: event.Reference})
+	for _, step := range []struct {
+		says, events string
+		entries      int
+	}{
+		{"a@1=x b@1=y", "created a@1=x at a, created b@1=y at b", 2},
+		{"a>m@2=x", "updated a@2=x at m gone a moved", 4},
+		{"b>m@2=y", "updated b@2=y at m gone b moved shared", 6},
+		{"c>m@1=z", "created c@1=z at m shared", 7},
+		{"a>m@3=w", "updated a@3=w at m shared", 8},
+		{"a>n@4=w", "updated a@4=w at n moved", 9},
+		{"-b@5", "deleted b@5 at m shared", 9},
+		{"-c@5", "deleted c@5 at m", 10},
+		{"b>a@6=x a>b@6=x", "created b@6=x at a, updated a@6=x at b gone n moved", 13},
+		{"b>b@7=x -a@7 b>a@8=x", "updated b@7=x at b gone a moved shared, deleted a@7 at b shared, updated b@8=x at a gone b moved", 17},
+	} {
+		b.walk(step.says)
+		b.want("events of "+step.says, b.news(), step.events)
+		b.end(0)
+		b.reopen()
+		segments, err := b.log.Segments(context.Background(), "main")
+		b.must(err)
+		if n := segments[0].Entries; n != step.entries {
+			t.Errorf("after %s the segment has %d entries, want %d", step.says, n, step.entries)
+		}
+	}
+	b.walk("c>a@9=x d>e@1=x")
+	last, err := b.log.LastSeq(context.Background())
+	b.must(err)
+	b.want("live: the first of those at a URI", b.live(last), "b d")
+	b.want("live before", b.live(last-1), "b")
+}
+
+// A Source that gets the word takes its own URI, whoever else has that.
+func testLocsOfSources(t *testing.T, open Open) {
+	b := begin(t, open, Set{Content: event.Reference}, "one", "two")
+	b.walkOf(0, "a>p@1=x c>q@1=x")
+	b.walkOf(1, "a>q@1=y")
+	b.want("events", b.news(), "created a@1=x at p, created c@1=x at q")
+	b.walkOf(0, "-a@2")
+	b.want("two gets the word", b.news(), "updated a@1=y at q gone p moved shared")
+	b.walkOf(1, "-a@3")
+	b.want("and leaves", b.news(), "deleted a@3 at q shared")
+}
+
+// Segments close with the event that fills them; their borders are the Observed
+// of their last events; the last is open.
+func testSegments(t *testing.T, open Open) {
+	b := begin(t, open, Set{Content: event.Redirect, SegmentEvents: 3})
+	var closed []event.Segment
+	n := 0
+	for _, size := range []int{1, 1, 4, 3, 0, 2, 8} {
+		var words []string
+		for range size {
+			n++
+			words = append(words, fmt.Sprintf("r%d@1=x", n))
+		}
+		b.walk(strings.Join(words, " "))
+		b.reopen()
+		segments := b.segments()
+		if len(segments) != n/3+1 {
+			t.Fatalf("%d segments for %d events", len(segments), n)
+		}
+		for i, s := range closed {
+			if segments[i] != s {
+				t.Errorf("closed segment %d has changed: %+v, was %+v", i+1, segments[i], s)
+			}
+		}
+		closed = segments[:len(segments)-1]
+		for _, s := range closed {
+			if s.Events != 3 {
+				t.Errorf("segment %d has %d events", s.N, s.Events)
+			}
+		}
+	}
+}
+
+// segments returns the segments after checking that they tile the events.
+func (b *bench) segments() []event.Segment {
+	b.t.Helper()
+	ctx := context.Background()
+	segments, err := b.log.Segments(ctx, "main")
+	b.must(err)
+	set, err := b.log.Set(ctx, "main")
+	b.must(err)
+	border, last := set.Created, event.Seq(0)
+	for i, s := range segments {
+		open := i == len(segments)-1
+		if s.N != i+1 || s.From != border || s.Open() != open || !open && s.Events == 0 {
+			b.t.Errorf("segment %d: %+v, begins at %v", i+1, s, border)
+		}
+		var got event.Segment
+		for ev, err := range b.log.Events(ctx, "main", s.Range()) {
+			b.must(err)
+			if got.Events == 0 {
+				got.First = ev.Seq
+			}
+			got.Last, got.Until = ev.Seq, ev.Observed
+			got.Events++
+			got.Entries += ev.Entries()
+			if ev.Observed <= s.From || !open && ev.Observed > s.Until || ev.Seq <= last {
+				b.t.Errorf("event %d, observed %v, is in segment %+v", ev.Seq, ev.Observed, s)
+			}
+			last = ev.Seq
+		}
+		if open {
+			got.Until = 0
+		}
+		if got.First != s.First || got.Last != s.Last || got.Until != s.Until || got.Events != s.Events || got.Entries != s.Entries || (s.Weight > 0) != (s.Events > 0) {
+			b.t.Errorf("segment %+v; its events come to %+v", s, got)
+		}
+		border = s.Until
+	}
+	if last != set.Last {
+		b.t.Errorf("the segments end with event %d, the set with %d", last, set.Last)
+	}
+	return segments
+}
+
+// A segment closes before an event that comes segment_hours after its first,
+// never by a timer.
+func testSegmentHours(t *testing.T, open Open) {
+	b := begin(t, open, Set{Content: event.Redirect, SegmentHours: 2})
+	for i, step := range []struct {
+		pass time.Duration
+		want int
+	}{{0, 1}, {2*time.Hour - time.Second, 1}, {time.Second + time.Microsecond, 2}, {time.Hour, 2}, {10 * time.Hour, 3}, {0, 3}} {
+		b.clock.Pass(step.pass)
+		if i > 0 {
+			if n := len(b.segments()); n > step.want {
+				t.Errorf("time alone has closed a segment: %d", n)
+			}
+		}
+		b.walk(fmt.Sprintf("a@%d=%d", i, i))
+		b.reopen()
+		if n := len(b.segments()); n != step.want {
+			t.Errorf("after event %d: %d segments, want %d", i+1, n, step.want)
+		}
+	}
+}
+
+// A list holds 50,000 entries (ResourceSync 7), and an event may have two.
+func testSegmentEntries(t *testing.T, open Open) {
+	b := begin(t, open, Set{Content: event.Reference, SegmentEvents: 1_000_000})
+	// 49,999 entries, then an event with two.
+	items := make([]event.Item, 0, 50_000)
+	for i := range 49_999 {
+		items = append(items, event.Item{Observation: event.Observation{Record: fmt.Sprint("urn:", i), Representations: []event.Representation{{Href: href(fmt.Sprint(i))}}}})
+	}
+	moved := items[0]
+	moved.Modified = event.StampFromNanos(1)
+	moved.Representations = []event.Representation{{Href: href("elsewhere")}}
+	b.batch(0, &event.Batch{Start: true, Next: []byte("on"), Items: append(items, moved)})
+	if s := b.segments(); len(s) != 2 || s[0].Entries != 49_999 || s[1].Entries != 2 {
+		t.Errorf("segments: %+v", s)
+	}
+	items = items[:0]
+	for i := range 49_998 {
+		items = append(items, event.Item{Observation: event.Observation{Record: fmt.Sprint("urn:more:", i), Representations: []event.Representation{{Href: href(fmt.Sprint("more", i))}}}})
+	}
+	b.batch(0, &event.Batch{Next: []byte("on"), Items: items})
+	if s := b.segments(); len(s) != 3 || s[1].Entries != 50_000 || s[2].Events != 0 {
+		t.Errorf("segments: %+v", s)
+	}
+}
+
+// Several sets share the positions, and nothing else.
+func testSeveralSets(t *testing.T, open Open) {
+	b := begin(t, open, Set{Content: event.Redirect})
+	ctx := context.Background()
+	other, err := b.log.Make(ctx, Set{Name: "other", Content: event.Reference}, "one")
+	b.must(err)
+	b.walk("a@1=x")
+	_, err = b.log.Append(ctx, &event.Batch{Source: other[0], Start: true, Items: items("a@1=x b@1=x")})
+	b.must(err)
+	b.batch(0, &event.Batch{Items: items("b@1=x -a@2")})
+	for _, c := range []struct{ set, events, live string }{{"main", "1 4 5", "b"}, {"other", "2 3", "a b"}, {"", "1 2 3 4 5", ""}} {
+		var got, live []string
+		for ev, err := range b.log.Events(ctx, c.set, event.Range{Upto: math.MaxInt64}) {
+			b.must(err)
+			got = append(got, fmt.Sprint(ev.Seq))
+			if (ev.Seq == 2 || ev.Seq == 3) != (ev.Set == "other") {
+				t.Errorf("event %d is of set %s", ev.Seq, ev.Set)
+			}
+		}
+		b.want("events of "+c.set, strings.Join(got, " "), c.events)
+		if c.set == "" {
+			continue
+		}
+		for ev, err := range b.log.Live(ctx, c.set, 5) {
+			b.must(err)
+			live = append(live, strings.TrimPrefix(ev.Record, "urn:"))
+		}
+		b.want("live in "+c.set, strings.Join(live, " "), c.live)
+	}
+	b.want("live at 3", b.live(3), "a")
+	sets, err := b.log.Sets(ctx)
+	b.must(err)
+	if len(sets) != 2 || sets[0].Name != "main" || sets[1].Name != "other" || sets[0].Events != 3 || sets[0].Live != 1 || sets[1].Live != 2 ||
+		sets[0].Last != 5 || sets[1].Last != 3 || sets[0].Feed == sets[1].Feed || sets[0].Feed == sets[0].Complete {
+		t.Errorf("sets: %+v", sets)
+	}
+	for ev, err := range b.log.Events(ctx, "none", event.Range{Upto: math.MaxInt64}) {
+		t.Errorf("a set that is not there has %v, %v", ev, err)
+	}
+}

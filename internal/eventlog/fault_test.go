@@ -1,0 +1,594 @@
+package eventlog_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
+)
+
+// TestMain lets the test binary be the process that a test kills.
+func TestMain(m *testing.M) {
+	if folder := os.Getenv("EVENTLOG_VICTIM"); folder != "" {
+		if err := victim(folder); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// filled opens a log in a folder with one set and one Source.
+func filled(t testing.TB, folder string, content event.Content) (*eventlog.Log, event.SourceID) {
+	t.Helper()
+	l, src, err := start(folder, content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l, src
+}
+
+func start(folder string, content event.Content) (*eventlog.Log, event.SourceID, error) {
+	ctx := context.Background()
+	l, err := eventlog.Open(ctx, folder, eventlog.Options{Holder: "bridge harvest"})
+	if err != nil {
+		return nil, 0, err
+	}
+	if err := l.EnsureSet(ctx, eventlog.SetConfig{Name: "main", Content: content, SegmentEvents: 300}); err != nil {
+		return nil, 0, err
+	}
+	src, err := l.EnsureSource(ctx, "main", "atompmh", "https://repository.example/feed.atom", 0)
+	return l, src, err
+}
+
+// add appends n new records, as the next batch of the walk under way.
+func add(l *eventlog.Log, src event.SourceID, from, n int) error {
+	ctx := context.Background()
+	p, err := l.Progress(ctx, src)
+	if err != nil {
+		return err
+	}
+	_, err = l.Append(ctx, &event.Batch{Source: src, Cursor: p.Cursor.Version, Start: p.Cursor.Data == nil, Next: fmt.Append(nil, from+n),
+		Documents: []event.Document{{URL: fmt.Sprintf("https://repository.example/%d.atom", from)}}, Items: items(from, n)})
+	return err
+}
+
+// all returns every event as JSON.
+func all(l *eventlog.Log) ([]string, error) { return eventsIn(l, "") }
+
+func eventsIn(l *eventlog.Log, set string) ([]string, error) {
+	var out []string
+	for ev, err := range l.Events(context.Background(), set, event.Range{Upto: math.MaxInt64}) {
+		if err != nil {
+			return out, err
+		}
+		line, err := json.Marshal(ev)
+		if err != nil {
+			return out, err
+		}
+		out = append(out, string(line))
+	}
+	return out, nil
+}
+
+// sound fails when the log finds fault with itself.
+func sound(t testing.TB, l *eventlog.Log) {
+	t.Helper()
+	if err := l.Verify(context.Background(), func(f eventlog.Finding) { t.Errorf("%s: %s (%s)", f.Where, f.What, f.Do) }); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestDiskFull: nothing is acknowledged, reading goes on, and the next Append
+// works once there is space, without a hand.
+func TestDiskFull(t *testing.T) {
+	ctx := context.Background()
+	for more := range 40 { // full at another moment each time
+		l, src := filled(t, t.TempDir(), event.Reference)
+		if err := add(l, src, 0, 100); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.LimitPages(ctx, more); err != nil {
+			t.Fatal(err)
+		}
+		before, err := all(l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := l.Progress(ctx, src)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			err := add(l, src, 100, 1000)
+			if !errors.Is(err, eventlog.ErrFull) {
+				t.Fatalf("with %d pages left: %v", more, err)
+			}
+		}
+		after, err := all(l)
+		if err != nil || len(after) != len(before) {
+			t.Fatalf("%d events, %v; there were %d", len(after), err, len(before))
+		}
+		if q, err := l.Progress(ctx, src); err != nil || q.Cursor.Version != p.Cursor.Version {
+			t.Fatalf("the cursor moved to %d, %v", q.Cursor.Version, err)
+		}
+		if err := l.LimitPages(ctx, -1); err != nil {
+			t.Fatal(err)
+		}
+		if err := add(l, src, 100, 1000); err != nil {
+			t.Fatalf("with space again: %v", err)
+		}
+		// Who was met is as it was stored: all of these are.
+		if absent, have, err := l.CountAbsent(ctx, src); absent != 0 || have != 1100 || err != nil {
+			t.Fatalf("%d of %d absent, %v", absent, have, err)
+		}
+		if more%10 == 0 {
+			sound(t, l)
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestDiskFullDryRun: what a full disk has undone is not written for good by what
+// follows.
+func TestDiskFullDryRun(t *testing.T) {
+	ctx := context.Background()
+	folder := t.TempDir()
+	l, src := filled(t, folder, event.Reference)
+	if err := errors.Join(add(l, src, 0, 10), l.Close()); err != nil {
+		t.Fatal(err)
+	}
+	l, err := eventlog.Open(ctx, folder, eventlog.Options{DryRun: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(add(l, src, 10, 10), l.LimitPages(ctx, 3)); err != nil {
+		t.Fatal(err)
+	}
+	if err := add(l, src, 20, 5000); !errors.Is(err, eventlog.ErrFull) {
+		t.Fatalf("full: %v", err)
+	}
+	if err := l.LimitPages(ctx, -1); err != nil {
+		t.Fatal(err)
+	}
+	_ = add(l, src, 20, 10) // may fail, and must not be kept
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	l, _ = filled(t, folder, event.Reference)
+	defer l.Close()
+	if events, err := all(l); err != nil || len(events) != 10 {
+		t.Errorf("a dry run has left %d events, %v; want 10", len(events), err)
+	}
+	sound(t, l)
+}
+
+// TestCommitFails: a commit that fails has not happened, and the log goes on.
+func TestCommitFails(t *testing.T) {
+	ctx := context.Background()
+	l, src := filled(t, t.TempDir(), event.Reference)
+	defer l.Close()
+	// A deferred constraint is checked by COMMIT itself.
+	if err := l.Exec(ctx, "PRAGMA foreign_keys = 1; CREATE TABLE anchor (id INTEGER PRIMARY KEY); "+
+		"CREATE TABLE boat (id INTEGER REFERENCES anchor DEFERRABLE INITIALLY DEFERRED); "+
+		"CREATE TRIGGER sink AFTER INSERT ON event WHEN NEW.seq = 15 BEGIN INSERT INTO boat VALUES (7); END"); err != nil {
+		t.Fatal(err)
+	}
+	if err := add(l, src, 0, 10); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := add(l, src, 10, 10); err == nil {
+			t.Fatal("the commit did not fail")
+		}
+	}
+	if err := l.Exec(ctx, "DROP TRIGGER sink; DROP TABLE boat; DROP TABLE anchor"); err != nil {
+		t.Fatal(err)
+	}
+	if err := add(l, src, 10, 10); err != nil {
+		t.Fatal(err)
+	}
+	if events, err := all(l); err != nil || len(events) != 20 {
+		t.Errorf("%d events, %v", len(events), err)
+	}
+	sound(t, l)
+}
+
+// TestTwoProcesses: the second is told who holds the log; a holder that dies
+// leaves it free.
+func TestTwoProcesses(t *testing.T) {
+	folder := t.TempDir()
+	child, stdout := spawn(t, folder)
+	if _, err := stdout.ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	_, err := eventlog.Open(context.Background(), folder, eventlog.Options{Holder: "bridge serve"})
+	var locked *eventlog.LockedError
+	if want := fmt.Sprintf("bridge harvest (process %d)", child.Process.Pid); !errors.As(err, &locked) || locked.Holder != want || locked.Folder != folder {
+		t.Errorf("the second: %v; want one that names %q", err, want)
+	}
+	beside, err := eventlog.Open(context.Background(), folder, eventlog.Options{ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := all(beside); err != nil {
+		t.Error(err)
+	}
+	if err := beside.Close(); err != nil {
+		t.Error(err)
+	}
+	kill(t, child)
+	l, _ := filled(t, folder, event.Reference)
+	sound(t, l)
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestKill kills a process with signal 9 at random moments of its Appends: what
+// it acknowledged is there, nothing is there twice, and the cursor names just
+// what is there.
+func TestKill(t *testing.T) {
+	rounds := 30
+	if os.Getenv("BRIDGE_SOAK") != "" {
+		rounds = 1000
+	}
+	folder := t.TempDir()
+	acknowledged := 0
+	for round := range rounds {
+		child, stdout := spawn(t, folder)
+		// Killed between the first and the tenth batch from here, after a part
+		// of the time that one takes.
+		for range 1 + rand.IntN(10) {
+			line, err := stdout.ReadString('\n')
+			if err != nil {
+				t.Fatalf("round %d: %v", round, err)
+			}
+			acknowledged = number(t, line)
+		}
+		spin(time.Duration(rand.IntN(8_000)) * time.Microsecond)
+		kill(t, child)
+		for {
+			line, err := stdout.ReadString('\n')
+			if err != nil {
+				break
+			}
+			acknowledged = number(t, line)
+		}
+		check(t, folder, acknowledged, round == rounds-1)
+	}
+}
+
+func number(t *testing.T, line string) (n int) {
+	t.Helper()
+	if _, err := fmt.Sscan(line, &n); err != nil {
+		t.Fatalf("the child said %q", line)
+	}
+	return n
+}
+
+// spin waits in steps far shorter than a timer's.
+func spin(d time.Duration) {
+	for begin := time.Now(); time.Since(begin) < d; {
+	}
+}
+
+func spawn(t *testing.T, folder string) (*exec.Cmd, *bufio.Reader) {
+	t.Helper()
+	child := exec.Command(victimBinary(t))
+	child.Env = append(os.Environ(), "EVENTLOG_VICTIM="+folder)
+	child.Stderr = os.Stderr
+	out, err := child.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return child, bufio.NewReader(out)
+}
+
+func kill(t *testing.T, child *exec.Cmd) {
+	t.Helper()
+	if err := child.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = child.Wait() // it was killed
+}
+
+// victim appends small batches to the end of its life, and says how many records
+// are in after each.
+func victim(folder string) error {
+	l, src, err := start(folder, event.Reference)
+	if err != nil {
+		return err
+	}
+	p, err := l.Progress(context.Background(), src)
+	if err != nil {
+		return err
+	}
+	next := 0
+	if p.Cursor.Data != nil {
+		if _, err := fmt.Sscan(string(p.Cursor.Data), &next); err != nil {
+			return err
+		}
+	}
+	fmt.Println(next)
+	for {
+		n := 1 + next%97
+		if err := add(l, src, next, n); err != nil {
+			return err
+		}
+		next += n
+		fmt.Println(next)
+	}
+}
+
+// check compares what is in the log with what the child acknowledged.
+func check(t *testing.T, folder string, acknowledged int, last bool) {
+	t.Helper()
+	l, src := filled(t, folder, event.Reference)
+	defer func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	p, err := l.Progress(context.Background(), src)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cursor := 0
+	if p.Cursor.Data != nil {
+		cursor = number(t, string(p.Cursor.Data))
+	}
+	n := 0
+	for ev, err := range l.Events(context.Background(), "main", event.Range{Upto: math.MaxInt64}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := items(n, 1)[0].Record; ev.Record != want || int(ev.Seq) != n+1 || ev.Kind != event.Created {
+			t.Fatalf("event %d is %v of %s, want created of %s", ev.Seq, ev.Kind, ev.Record, want)
+		}
+		n++
+	}
+	if n != cursor || n < acknowledged {
+		t.Fatalf("%d records in the log, the cursor says %d, acknowledged were %d", n, cursor, acknowledged)
+	}
+	absent, have, err := l.CountAbsent(context.Background(), src)
+	if absent != 0 || int(have) != n || err != nil {
+		t.Fatalf("%d of %d records were not met, %v", absent, have, err)
+	}
+	if last || n%5 == 0 {
+		sound(t, l)
+	}
+}
+
+// victimBinary is this test binary, or one without the race detector, which
+// slows the database 30 times.
+func victimBinary(t *testing.T) string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !raced {
+		return self
+	}
+	binary := filepath.Join(os.TempDir(), fmt.Sprintf("eventlog-victim-%d.test", os.Getpid()))
+	if _, err := os.Stat(binary); err == nil {
+		return binary
+	}
+	cmd := exec.Command("go", "test", "-c", "-o", binary, ".")
+	cmd.Stderr = os.Stderr
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("building a test binary without the race detector: %v", err)
+	}
+	t.Cleanup(func() { os.Remove(binary) })
+	return binary
+}
+
+// TestFlippedBytes: of 200 flipped bytes each is found by Verify or by whoever
+// reads, or has changed nothing; never is another event read than was written.
+func TestFlippedBytes(t *testing.T) {
+	original := damageable(t)
+	bytes, err := os.ReadFile(filepath.Join(original, eventlog.FileName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := read(t, original)
+	events := eventsOf(t, original)
+	found, harmless := 0, 0
+	random := rand.New(rand.NewPCG(1, 2))
+	for i := range 200 {
+		at, bit := random.IntN(len(bytes)), byte(1<<random.IntN(8))
+		if i < 40 {
+			at = random.IntN(4096) // the header and the schema
+		}
+		folder := t.TempDir()
+		bytes[at] ^= bit
+		err := os.WriteFile(filepath.Join(folder, eventlog.FileName), bytes, 0o600)
+		bytes[at] ^= bit
+		if err != nil {
+			t.Fatal(err)
+		}
+		served(t, folder, events, fmt.Sprintf("byte %d, bit %08b", at, bit))
+		switch got, findings, err := survey(folder); {
+		case err != nil || len(findings) > 0:
+			found++
+		case got != want:
+			t.Errorf("byte %d, bit %08b: other content is read, and nobody noticed", at, bit)
+		default:
+			harmless++
+		}
+	}
+	t.Logf("%d found, %d harmless", found, harmless)
+	if found < 100 {
+		t.Errorf("only %d of 200 flips were found", found)
+	}
+}
+
+// eventsOf returns the events of all sets together, and of each.
+func eventsOf(t *testing.T, folder string) map[string][]string {
+	t.Helper()
+	out := map[string][]string{}
+	l, err := eventlog.Open(context.Background(), folder, eventlog.Options{ReadOnly: true})
+	if err != nil {
+		return nil
+	}
+	defer l.Close()
+	for _, set := range []string{"", "main", "mirror"} {
+		if events, err := eventsIn(l, set); err == nil {
+			out[set] = events
+		}
+	}
+	return out
+}
+
+// served fails when a damaged copy serves other events without an error, whether
+// or not anybody has called Verify.
+func served(t *testing.T, folder string, want map[string][]string, what string) {
+	t.Helper()
+	for set, got := range eventsOf(t, folder) {
+		if !slices.Equal(got, want[set]) {
+			t.Errorf("%s: of set %q other events are served, %d instead of %d", what, set, len(got), len(want[set]))
+		}
+	}
+}
+
+// survey opens a copy and returns all that can be read of it.
+func survey(folder string) (content string, findings []string, err error) {
+	ctx := context.Background()
+	l, err := eventlog.Open(ctx, folder, eventlog.Options{ReadOnly: true})
+	if err != nil {
+		return "", nil, err
+	}
+	defer func() { err = errors.Join(err, l.Close()) }()
+	if err := l.Verify(ctx, func(f eventlog.Finding) { findings = append(findings, f.Where+": "+f.What) }); err != nil {
+		return "", findings, err
+	}
+	content, err = everything(ctx, l)
+	return content, findings, err
+}
+
+func read(t *testing.T, folder string) string {
+	t.Helper()
+	content, findings, err := survey(folder)
+	if err != nil || len(findings) > 0 {
+		t.Fatalf("the original: %v, %q", err, findings)
+	}
+	return content
+}
+
+// everything is all that the log answers.
+func everything(ctx context.Context, l *eventlog.Log) (string, error) {
+	var out strings.Builder
+	enc := json.NewEncoder(&out)
+	events, err := all(l)
+	if err != nil {
+		return "", err
+	}
+	sets, err := l.Sets(ctx)
+	if err := errors.Join(err, enc.Encode(events), enc.Encode(sets)); err != nil {
+		return "", err
+	}
+	for _, s := range sets {
+		segments, err := l.Segments(ctx, s.Name)
+		sources, serr := l.Sources(ctx, s.Name)
+		if err := errors.Join(err, serr, enc.Encode(segments), enc.Encode(sources)); err != nil {
+			return "", err
+		}
+		for ev, err := range l.Live(ctx, s.Name, s.Last) {
+			if err := errors.Join(err, enc.Encode(ev)); err != nil {
+				return "", err
+			}
+		}
+		for _, src := range sources {
+			pending, err := l.Pending(ctx, src.ID, math.MaxInt64, 0, 1000)
+			backs, berr := l.StepBacks(ctx, src.ID)
+			held, herr := l.Held(ctx, src.ID, true, 0)
+			if err := errors.Join(err, berr, herr, enc.Encode(pending), enc.Encode(backs), enc.Encode(held)); err != nil {
+				return "", err
+			}
+		}
+	}
+	bad, err := l.Quarantined(ctx, "")
+	if err := errors.Join(err, enc.Encode(bad)); err != nil {
+		return "", err
+	}
+	return out.String(), nil
+}
+
+// damageable makes a log that has something in every table.
+func damageable(t *testing.T) string {
+	t.Helper()
+	ctx := context.Background()
+	folder := t.TempDir()
+	l, src := filled(t, folder, event.Reference)
+	second, err := l.EnsureSource(ctx, "main", "atompmh", "https://other.example/feed.atom", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(add(l, src, 0, 400), add(l, second, 300, 200)); err != nil {
+		t.Fatal(err)
+	}
+	older := items(0, 30)
+	for i := range older {
+		older[i].Modified = older[i].Modified.Add(-time.Hour)
+	}
+	gone := items(40, 60)
+	for i := range gone {
+		gone[i].Deleted, gone[i].Modified = true, event.Stamp{}
+	}
+	if err := l.EnsureSet(ctx, eventlog.SetConfig{Name: "mirror", Content: event.Mirror}); err != nil {
+		t.Fatal(err)
+	}
+	third, err := l.EnsureSource(ctx, "mirror", "atompmh", "https://third.example/feed.atom", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	waiting := items(0, 40)
+	for i := range waiting {
+		waiting[i].Pending = "503"
+	}
+	var bad []event.Quarantined
+	for i := range 20 {
+		bad = append(bad, event.Quarantined{URL: "https://repository.example/feed.atom", Line: i, Rule: "S10", Reason: "neither content nor alternate", Input: fmt.Appendf(nil, "<entry><id>%d</id></entry>", i)})
+	}
+	for _, in := range []*event.Batch{
+		{Source: src, Start: true, Next: []byte("on"), Items: older, Quarantine: bad},
+		{Source: src, Next: []byte("on"), Mode: event.ModeAbsent, Items: gone[:20]},
+		{Source: src, Next: []byte("on"), Mode: event.ModeHold, Items: gone[20:], Progress: &event.Progress{Mark: event.StampFromNanos(1), Memory: []byte(`{"feed_id":"urn:x"}`), Gap: "gap"}},
+		{Source: third, Next: []byte("on"), Items: waiting},
+	} {
+		p, err := l.Progress(ctx, in.Source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in.Cursor = p.Cursor.Version
+		in.Documents = []event.Document{{URL: "https://repository.example/feed.atom"}}
+		if _, err := l.Append(ctx, in); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sound(t, l)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return folder
+}

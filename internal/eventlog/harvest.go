@@ -1,0 +1,335 @@
+package eventlog
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+)
+
+// pendingRow is an observation whose content could not be fetched yet, as a
+// batch sees it.
+type pendingRow struct {
+	stamp   event.Stamp
+	claim   int64
+	late    bool
+	partial bool
+	since   event.Micros
+	tries   int64
+	raw     []byte // the observation
+}
+
+func (p *pendingRow) is(it *event.Item) bool { return p.claim == it.Claim && p.stamp == it.Modified }
+
+func scanPending(rows *sql.Rows, source event.SourceID, known map[int64]*record) error {
+	var id, next, sum int64
+	var reason string
+	p := new(pendingRow)
+	if err := rows.Scan(&id, &p.partial, &p.since, &p.tries, &next, &reason, &p.raw, &sum); err != nil {
+		return err
+	}
+	var v body
+	err := readBody(p.raw, &v)
+	if err != nil || sum != sumOf(source, id, p.partial, p.since, p.tries, next, reason, p.raw) {
+		return fmt.Errorf("what is pending of record %q: %w: run bridge verify", known[id].identifier, errDamaged)
+	}
+	p.stamp, p.claim, p.late = v.obs.Modified, v.obs.Claim, v.late
+	known[id].pending = p
+	return nil
+}
+
+// wait keeps an observation whose content could not be had, to be asked again:
+// after five minutes first, then after twice as long each time, a day at most.
+func (b *batch) wait(ctx context.Context, i int, r *record) error {
+	it := &b.in.Items[i]
+	p := r.pending
+	if p != nil && p.is(it) {
+		p.tries++
+	} else {
+		obs := unsettle(it.Observation)
+		if it.Asked != nil {
+			obs = *it.Asked
+		}
+		obs.Claim = it.Claim
+		doc, err := b.document(ctx, i)
+		if err != nil {
+			return err
+		}
+		late := b.late(it, r)
+		p = &pendingRow{stamp: it.Modified, claim: it.Claim, late: late, since: b.now,
+			raw: appendBody(nil, &body{obs: obs, document: doc, late: late})}
+	}
+	p.partial = it.Partial
+	r.pending = p
+	delay := min(5*time.Minute<<min(p.tries, 20), 24*time.Hour)
+	next := int64(b.now) + delay.Microseconds()
+	return b.l.exec(ctx, `INSERT OR REPLACE INTO pending (source, record, partial, since, tries, next, reason, observation, sum)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`, int64(b.source.id), r.id, boolArg(p.partial), int64(p.since), p.tries, next, it.Pending, p.raw,
+		sumOf(b.source.id, r.id, p.partial, p.since, p.tries, next, it.Pending, p.raw))
+}
+
+func (b *batch) unwait(ctx context.Context, r *record) error {
+	if r.pending == nil {
+		return nil
+	}
+	r.pending = nil
+	return b.l.exec(ctx, "DELETE FROM pending WHERE source = $1 AND record = $2", int64(b.source.id), r.id)
+}
+
+// late tells whether the item's stamp lay in the future when it was met: what
+// has waited has to remember.
+func (b *batch) late(it *event.Item, r *record) bool {
+	switch {
+	case b.in.Mode == event.ModeSettle && r.pending != nil:
+		return r.pending.late
+	case b.in.Mode == event.ModeStepBack && r.back != nil:
+		return r.back.late
+	}
+	return it.Late
+}
+
+// heldRow is a deletion by absence that the guard keeps back.
+type heldRow struct{ since event.Micros }
+
+func scanHeld(rows *sql.Rows, source event.SourceID, known map[int64]*record) error {
+	var id, person, sum int64
+	h := new(heldRow)
+	if err := rows.Scan(&id, &h.since, &person, &sum); err != nil {
+		return err
+	}
+	if sum != sumOf(source, id, h.since, person) {
+		return fmt.Errorf("the held deletion of record %q: %w: run bridge verify", known[id].identifier, errDamaged)
+	}
+	known[id].held = h
+	return nil
+}
+
+// hold keeps a deletion by absence back (A6). How long counts from the first
+// time.
+func (b *batch) hold(ctx context.Context, r *record) error {
+	if r.held == nil {
+		r.held = &heldRow{since: b.now}
+	}
+	person := boolArg(b.in.Person)
+	return b.l.exec(ctx, "INSERT OR REPLACE INTO held (source, record, since, person, sum) VALUES ($1, $2, $3, $4, $5)",
+		int64(b.source.id), r.id, int64(r.held.since), person, sumOf(b.source.id, r.id, r.held.since, person))
+}
+
+// unhold: what reappears, or is deleted after all, leaves the held list.
+func (b *batch) unhold(ctx context.Context, r *record) error {
+	if r.held == nil {
+		return nil
+	}
+	r.held = nil
+	return b.l.exec(ctx, "DELETE FROM held WHERE source = $1 AND record = $2", int64(b.source.id), r.id)
+}
+
+// backRow is an observation of the walk under way that is earlier than what is
+// stored (A1).
+type backRow struct {
+	stamp event.Stamp
+	late  bool
+}
+
+func scanBack(rows *sql.Rows, source event.SourceID, known map[int64]*record) error {
+	var id, sum int64
+	var stamp sql.NullInt64
+	var future bool
+	var raw []byte
+	if err := rows.Scan(&id, &stamp, &future, &raw, &sum); err != nil {
+		return err
+	}
+	var v body
+	err := readBody(raw, &v)
+	if err != nil || sum != sumOf(source, id, stampOf(stamp), future, raw) {
+		return fmt.Errorf("what was stepped back of record %q: %w: run bridge verify", known[id].identifier, errDamaged)
+	}
+	known[id].back = &backRow{stamp: v.obs.Modified, late: v.late}
+	return nil
+}
+
+// stepBack keeps an observation that is earlier than the stored one until the
+// walk has ended.
+func (b *batch) stepBack(ctx context.Context, i int, r *record) error {
+	it := &b.in.Items[i]
+	doc, err := b.document(ctx, i)
+	if err != nil {
+		return err
+	}
+	s := r.by(b.source.id)
+	future := s != nil && s.future || r.pending != nil && r.pending.late
+	r.back = &backRow{stamp: it.Modified, late: it.Late}
+	raw := appendBody(nil, &body{obs: unsettle(it.Observation), document: doc, late: it.Late})
+	return b.l.exec(ctx, "INSERT OR REPLACE INTO step_back (source, record, stamp, future, observation, sum) VALUES ($1, $2, $3, $4, $5, $6)",
+		int64(b.source.id), r.id, stampArg(it.Modified), boolArg(future), raw, sumOf(b.source.id, r.id, it.Modified, future, raw))
+}
+
+// forget: the walk has met an entry of the record that wins over the one that
+// was stepped back.
+func (b *batch) forget(ctx context.Context, r *record) error {
+	if r.back == nil {
+		return nil
+	}
+	r.back = nil
+	return b.l.exec(ctx, "DELETE FROM step_back WHERE source = $1 AND record = $2", int64(b.source.id), r.id)
+}
+
+// StepBacks returns what the walk under way has stepped back, in the order of
+// the Source's stamps, with whether the stored stamp lay in the future when it
+// was stored.
+func (l *Log) StepBacks(ctx context.Context, source event.SourceID) (out []event.Kept, err error) {
+	err = l.read(ctx, func(q querier) error {
+		rows, err := q.QueryContext(ctx, "SELECT record, stamp, future, observation, sum FROM step_back WHERE source = $1 ORDER BY stamp, record", int64(source))
+		return scanAll(rows, err, func(rows *sql.Rows) error {
+			var k event.Kept
+			var stamp sql.NullInt64
+			var raw []byte
+			var sum int64
+			if err := rows.Scan(&k.Number, &stamp, &k.Flag, &raw, &sum); err != nil {
+				return err
+			}
+			out, err = l.keep(ctx, q, out, k, raw, sum == sumOf(source, k.Number, stampOf(stamp), k.Flag, raw))
+			return err
+		})
+	})
+	return out, err
+}
+
+// Pending returns the Source's pending observations whose next try is due, at
+// most limit, in the order of the records' numbers, after one of these.
+func (l *Log) Pending(ctx context.Context, source event.SourceID, due event.Micros, after int64, limit int) (out []event.Kept, err error) {
+	err = l.read(ctx, func(q querier) error {
+		rows, err := q.QueryContext(ctx, `SELECT record, partial, since, tries, next, reason, observation, sum FROM pending
+WHERE source = $1 AND next <= $2 AND record > $3 ORDER BY record LIMIT $4`, int64(source), int64(due), after, limit)
+		return scanAll(rows, err, func(rows *sql.Rows) error {
+			var k event.Kept
+			var raw []byte
+			var since, next, sum int64
+			if err := rows.Scan(&k.Number, &k.Flag, &since, &k.Tries, &next, &k.Reason, &raw, &sum); err != nil {
+				return err
+			}
+			out, err = l.keep(ctx, q, out, k, raw, sum == sumOf(source, k.Number, k.Flag, since, k.Tries, next, k.Reason, raw))
+			return err
+		})
+	})
+	return out, err
+}
+
+// keep appends one that waits, with its observation and document.
+func (l *Log) keep(ctx context.Context, q querier, out []event.Kept, k event.Kept, raw []byte, whole bool) ([]event.Kept, error) {
+	var v body
+	if !whole || readBody(raw, &v) != nil {
+		return out, fmt.Errorf("what waits of record %d: %w: run bridge verify", k.Number, errDamaged)
+	}
+	k.Observation = v.obs
+	doc, err := readDocument(ctx, q, v.document)
+	k.Document = event.Document{URL: doc.url, FeedID: doc.feedID, FeedTitle: doc.title, FeedUpdated: doc.updated}
+	return append(out, k), err
+}
+
+// Held returns the identifiers of the Source's held deletions: all of them, or
+// those held since no later than a time and not for a person alone.
+func (l *Log) Held(ctx context.Context, source event.SourceID, all bool, since event.Micros) ([]string, error) {
+	return l.identifiers(ctx, `SELECT r.identifier FROM held h JOIN record r ON r.id = h.record
+WHERE h.source = $1 AND ($2 OR (h.since <= $3 AND h.person = 0)) ORDER BY h.record`, int64(source), boolArg(all), int64(since))
+}
+
+func (l *Log) identifiers(ctx context.Context, query string, args ...any) (out []string, err error) {
+	err = l.read(ctx, func(q querier) error {
+		rows, err := q.QueryContext(ctx, query, args...)
+		return scanAll(rows, err, func(rows *sql.Rows) error {
+			var id string
+			err := rows.Scan(&id)
+			out = append(out, id)
+			return err
+		})
+	})
+	return out, err
+}
+
+// CountAbsent returns how many records the Source has, and how many of them the
+// walk under way has not met alive.
+func (l *Log) CountAbsent(ctx context.Context, source event.SourceID) (absent, have int64, err error) {
+	err = l.read(ctx, func(q querier) error {
+		return l.absent(ctx, q, source, 0, func(_ int64, gone bool) bool {
+			have++
+			if gone {
+				absent++
+			}
+			return true
+		})
+	})
+	return absent, have, err
+}
+
+// Absent returns identifiers of records that the Source has, or is to deliver
+// the content of, and that the walk under way has not met alive: at most limit,
+// after a record number, with the number to go on from.
+func (l *Log) Absent(ctx context.Context, source event.SourceID, after int64, limit int) (ids []string, next int64, err error) {
+	err = l.read(ctx, func(q querier) error {
+		var records []int64
+		if err := l.absent(ctx, q, source, after, func(record int64, gone bool) bool {
+			if gone {
+				records = append(records, record)
+			}
+			return len(records) < limit
+		}); err != nil {
+			return err
+		}
+		for _, r := range records {
+			var id string
+			if err := q.QueryRowContext(ctx, "SELECT identifier FROM record WHERE id = $1", r).Scan(&id); err != nil {
+				return fmt.Errorf("record %d: %w", r, err)
+			}
+			ids, next = append(ids, id), r
+		}
+		return nil
+	})
+	return ids, next, err
+}
+
+// absent visits the records that the Source has or is to deliver, in the order
+// of their numbers.
+func (l *Log) absent(ctx context.Context, q querier, source event.SourceID, after int64, visit func(record int64, gone bool) bool) error {
+	w, err := l.walkNow(ctx, source)
+	if err != nil {
+		return err
+	}
+	var set int64
+	if err := q.QueryRowContext(ctx, "SELECT set_id FROM source WHERE id = $1", int64(source)).Scan(&set); err != nil {
+		return err
+	}
+	rows, err := q.QueryContext(ctx, `SELECT record, said, NULL FROM state WHERE record > $2 AND record < $3
+UNION ALL SELECT record, said, shadow FROM presence WHERE source = $1 AND record > $2
+UNION ALL SELECT record, NULL, NULL FROM pending WHERE source = $1 AND record > $2 ORDER BY 1`, int64(source), max(after, set<<32), (set+1)<<32)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for last := int64(0); rows.Next(); {
+		var record int64
+		var raw, shadow sql.RawBytes
+		if err := rows.Scan(&record, &raw, &shadow); err != nil {
+			return err
+		}
+		if record == last {
+			continue
+		}
+		if raw != nil {
+			s, err := readSaid(raw, shadow, record)
+			if err != nil {
+				return fmt.Errorf("state of record %d: %w: run bridge verify", record, err)
+			}
+			if s.source != source || !s.alive {
+				continue
+			}
+		}
+		last = record
+		if !visit(record, !w.hasAlive(record)) {
+			return nil
+		}
+	}
+	return rows.Err()
+}

@@ -1,0 +1,173 @@
+-- The log. Times are microseconds since 1970 in UTC, stamps nanoseconds.
+-- sum is a CRC-32C over the other columns of a row, as far as they do not follow
+-- from the log itself: a damaged row is an error, never another answer.
+
+CREATE TABLE sets (
+    id             INTEGER PRIMARY KEY,
+    name           TEXT    NOT NULL UNIQUE,
+    title          TEXT    NOT NULL,
+    description    TEXT    NOT NULL,
+    content        INTEGER NOT NULL,
+    created        INTEGER NOT NULL,
+    feed           TEXT    NOT NULL,
+    complete       TEXT    NOT NULL,
+    segment_events INTEGER NOT NULL,
+    segment_hours  INTEGER NOT NULL,
+    sum            INTEGER NOT NULL,           -- of the columns above
+    last_seq       INTEGER NOT NULL DEFAULT 0, -- of the last event that is in a segment
+    last_observed  INTEGER NOT NULL,           -- of that event, else created
+    clock          INTEGER NOT NULL,           -- the largest Observed given out
+    live           INTEGER NOT NULL DEFAULT 0,
+    events         INTEGER NOT NULL DEFAULT 0,
+    records        INTEGER NOT NULL DEFAULT 0  -- the largest ordinal in record
+) STRICT;
+
+-- rank is the order of the Sources in the configuration: the first speaks.
+CREATE TABLE source (
+    id      INTEGER PRIMARY KEY,
+    set_id  INTEGER NOT NULL REFERENCES sets (id),
+    kind    TEXT    NOT NULL,
+    url     TEXT    NOT NULL,
+    rank    INTEGER NOT NULL,
+    sum     INTEGER NOT NULL,           -- of the columns above
+    version INTEGER NOT NULL DEFAULT 0, -- of the cursor, compared and swapped
+    cursor  BLOB,                       -- NULL when no walk is under way
+    mark    INTEGER,
+    memory  BLOB,
+    gap     TEXT    NOT NULL DEFAULT '',
+    kept    INTEGER NOT NULL,           -- the sum of version to gap
+    UNIQUE (set_id, url)
+) STRICT;
+
+-- What a Source's document said of itself, for the events that came from it.
+CREATE TABLE document (
+    id      INTEGER PRIMARY KEY,
+    source  INTEGER NOT NULL REFERENCES source (id),
+    url     TEXT    NOT NULL,
+    feed_id TEXT    NOT NULL,
+    title   TEXT    NOT NULL,
+    updated INTEGER,
+    sum     INTEGER NOT NULL
+) STRICT;
+
+-- id = set << 32 | ordinal. key = 64 bits of SHA-256 of the identifier, not
+-- unique: the identifier decides.
+CREATE TABLE record (
+    id         INTEGER PRIMARY KEY,
+    key        INTEGER NOT NULL,
+    identifier TEXT    NOT NULL
+) STRICT;
+CREATE INDEX record_key ON record (key);
+
+CREATE TABLE event (
+    seq      INTEGER PRIMARY KEY,
+    set_id   INTEGER NOT NULL,
+    record   INTEGER NOT NULL,
+    kind     INTEGER NOT NULL,
+    observed INTEGER NOT NULL,
+    body     BLOB    NOT NULL
+) STRICT;
+CREATE INDEX event_set ON event (set_id);
+
+CREATE TABLE segment (
+    set_id   INTEGER NOT NULL REFERENCES sets (id),
+    n        INTEGER NOT NULL,
+    from_at  INTEGER NOT NULL,
+    until_at INTEGER NOT NULL DEFAULT 0, -- 0: open
+    start    INTEGER NOT NULL DEFAULT 0, -- Observed of the first event
+    first    INTEGER NOT NULL DEFAULT 0,
+    last     INTEGER NOT NULL DEFAULT 0,
+    events   INTEGER NOT NULL DEFAULT 0,
+    entries  INTEGER NOT NULL DEFAULT 0,
+    weight   INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (set_id, n)
+) STRICT, WITHOUT ROWID;
+
+-- The state of each record, and what the Source that speaks for it last said.
+-- seq and digest follow from the log; said is harvest state, with its own sum.
+CREATE TABLE state (
+    record INTEGER PRIMARY KEY,
+    seq    INTEGER NOT NULL, -- of its last event, 0 for a tombstone never seen alive
+    digest INTEGER,          -- NULL when the record does not exist
+    said   BLOB    NOT NULL
+) STRICT;
+
+-- What the other Sources of the same set last said of a record.
+CREATE TABLE presence (
+    record INTEGER NOT NULL,
+    source INTEGER NOT NULL,
+    said   BLOB    NOT NULL, -- its sum covers shadow too
+    shadow BLOB,
+    PRIMARY KEY (record, source)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX presence_source ON presence (source);
+
+-- Which live records of a set in mode reference are published under a URI.
+CREATE TABLE loc (
+    key    INTEGER NOT NULL,
+    record INTEGER NOT NULL,
+    PRIMARY KEY (key, record)
+) STRICT, WITHOUT ROWID;
+
+-- Who was met in the walk under way: two bitmaps over the ordinals of records,
+-- met and met alive, and their sum.
+CREATE TABLE met (
+    source INTEGER NOT NULL,
+    page   INTEGER NOT NULL,
+    bits   BLOB    NOT NULL,
+    PRIMARY KEY (source, page)
+) STRICT, WITHOUT ROWID;
+
+-- Observations of the walk under way that are earlier than what is stored.
+CREATE TABLE step_back (
+    source      INTEGER NOT NULL,
+    record      INTEGER NOT NULL,
+    stamp       INTEGER,
+    future      INTEGER NOT NULL, -- the stored stamp lay in the future when it was stored
+    observation BLOB    NOT NULL,
+    sum         INTEGER NOT NULL,
+    PRIMARY KEY (source, record)
+) STRICT, WITHOUT ROWID;
+
+-- Observations whose content could not be fetched yet.
+CREATE TABLE pending (
+    source      INTEGER NOT NULL,
+    record      INTEGER NOT NULL,
+    partial     INTEGER NOT NULL, -- 1: logged without some of its representations
+    since       INTEGER NOT NULL,
+    tries       INTEGER NOT NULL,
+    next        INTEGER NOT NULL,
+    reason      TEXT    NOT NULL,
+    observation BLOB    NOT NULL,
+    sum         INTEGER NOT NULL,
+    PRIMARY KEY (source, record)
+) STRICT, WITHOUT ROWID;
+
+-- Deletions by absence that the guard keeps back.
+CREATE TABLE held (
+    source INTEGER NOT NULL,
+    record INTEGER NOT NULL,
+    since  INTEGER NOT NULL,
+    person INTEGER NOT NULL, -- 1: only a person may release it
+    sum    INTEGER NOT NULL,
+    PRIMARY KEY (source, record)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE quarantine (
+    id         INTEGER PRIMARY KEY,
+    source     INTEGER NOT NULL,
+    digest     BLOB    NOT NULL, -- SHA-256 of the input
+    url        TEXT    NOT NULL,
+    line       INTEGER NOT NULL,
+    col        INTEGER NOT NULL,
+    identifier TEXT    NOT NULL,
+    rule       TEXT    NOT NULL,
+    reason     TEXT    NOT NULL,
+    input      BLOB    NOT NULL,
+    first      INTEGER NOT NULL,
+    last       INTEGER NOT NULL,
+    times      INTEGER NOT NULL,
+    replayed   INTEGER NOT NULL,
+    sum        INTEGER NOT NULL,
+    UNIQUE (source, digest)
+) STRICT;

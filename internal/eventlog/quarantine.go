@@ -1,0 +1,103 @@
+package eventlog
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"fmt"
+	"io/fs"
+
+	"github.com/pmh-bridge/bridge/event"
+)
+
+// quarantine keeps bad input whole, the same input once (I8). Input that a
+// replay has taken in, and that is bad again, counts again.
+func (b *batch) quarantine(ctx context.Context, in *event.Quarantined) error {
+	q := *in
+	q.Source, q.First, q.Last, q.Times, q.Replayed = b.source.id, b.now, b.now, 1, 0
+	if q.Input == nil {
+		q.Input = []byte{}
+	}
+	digest := sha256.Sum256(q.Input)
+	if err := (writing{b.l}).each(ctx, "SELECT id, first, times FROM quarantine WHERE source = $1 AND digest = $2", []any{int64(q.Source), digest[:]}, func(rows *sql.Rows) error {
+		err := rows.Scan(&q.ID, &q.First, &q.Times)
+		q.Times++
+		return err
+	}); err != nil {
+		return err
+	}
+	if q.ID == 0 {
+		return b.l.exec(ctx, `INSERT INTO quarantine (source, digest, url, line, col, identifier, rule, reason, input, first, last, times, replayed, sum)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, CAST($9 AS BLOB), $10, $11, $12, $13, $14)`, int64(q.Source), digest[:], q.URL, q.Line, q.Column, q.Record, q.Rule, q.Reason,
+			string(q.Input), int64(q.First), int64(q.Last), q.Times, int64(q.Replayed), quarantineSum(&q))
+	}
+	return b.l.exec(ctx, `UPDATE quarantine SET url = $2, line = $3, col = $4, identifier = $5, rule = $6, reason = $7, last = $8, times = $9, replayed = $10, sum = $11
+WHERE id = $1`, q.ID, q.URL, q.Line, q.Column, q.Record, q.Rule, q.Reason, int64(q.Last), q.Times, int64(q.Replayed), quarantineSum(&q))
+}
+
+func quarantineSum(q *event.Quarantined) int64 {
+	digest := sha256.Sum256(q.Input)
+	return sumOf(q.Source, digest[:], q.URL, q.Line, q.Column, q.Record, q.Rule, q.Reason, q.First, q.Last, q.Times, q.Replayed)
+}
+
+// Quarantined returns bad input, of one set or of all when set is "", without
+// the input itself.
+func (l *Log) Quarantined(ctx context.Context, set string) ([]event.Quarantined, error) {
+	return l.quarantined(ctx, "($1 = '' OR s.name = $1)", set)
+}
+
+// QuarantinedInput returns one piece of bad input whole; fs.ErrNotExist when
+// there is none of that number.
+func (l *Log) QuarantinedInput(ctx context.Context, id int64) (q event.Quarantined, err error) {
+	found, err := l.quarantined(ctx, "q.id = $1", id)
+	if err == nil && len(found) == 0 {
+		err = fmt.Errorf("nothing in quarantine has number %d: %w", id, fs.ErrNotExist)
+	}
+	if err != nil {
+		return q, err
+	}
+	q = found[0]
+	err = l.read(ctx, func(c querier) error {
+		var sum int64
+		err := c.QueryRowContext(ctx, "SELECT input, sum FROM quarantine WHERE id = $1", id).Scan(&q.Input, &sum)
+		if err == nil && sum != quarantineSum(&q) {
+			err = fmt.Errorf("number %d in quarantine: %w: run bridge verify", id, errDamaged)
+		}
+		return err
+	})
+	return q, err
+}
+
+func (l *Log) quarantined(ctx context.Context, where string, arg any) (out []event.Quarantined, err error) {
+	err = l.read(ctx, func(c querier) error {
+		rows, err := c.QueryContext(ctx, selectQuarantined+where+" ORDER BY q.id", arg)
+		return scanAll(rows, err, func(rows *sql.Rows) error {
+			q, err := scanQuarantined(rows)
+			out = append(out, q)
+			return err
+		})
+	})
+	return out, err
+}
+
+const selectQuarantined = `SELECT q.id, q.source, s.name, q.url, q.line, q.col, q.identifier, q.rule, q.reason, q.first, q.last, q.times, q.replayed
+FROM quarantine q JOIN source src ON src.id = q.source JOIN sets s ON s.id = src.set_id WHERE `
+
+func scanQuarantined(rows *sql.Rows) (q event.Quarantined, err error) {
+	err = rows.Scan(&q.ID, &q.Source, &q.Set, &q.URL, &q.Line, &q.Column, &q.Record, &q.Rule, &q.Reason, &q.First, &q.Last, &q.Times, &q.Replayed)
+	return q, err
+}
+
+// Replayed marks bad input as taken in after all.
+func (l *Log) Replayed(ctx context.Context, id int64) error {
+	q, err := l.QuarantinedInput(ctx, id)
+	if err != nil {
+		return err
+	}
+	return l.write(ctx, func(ctx context.Context) error {
+		if q.Replayed, err = l.now(); err != nil {
+			return err
+		}
+		return l.exec(ctx, "UPDATE quarantine SET replayed = $2, sum = $3 WHERE id = $1", id, int64(q.Replayed), quarantineSum(&q))
+	})
+}

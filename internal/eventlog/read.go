@@ -1,0 +1,277 @@
+package eventlog
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+
+	"github.com/pmh-bridge/bridge/event"
+)
+
+// documentRow is a document that events came from, with its Source.
+type documentRow struct {
+	protocol, source, url, feedID, title string
+	updated                              event.Stamp
+}
+
+// protocols are the words of the log for the kinds of Sources.
+func protocolOf(kind string) string {
+	if kind == "atompmh" {
+		return "atom-pmh"
+	}
+	return kind
+}
+
+func readDocument(ctx context.Context, q querier, id int64) (d documentRow, err error) {
+	if id == 0 {
+		return d, nil
+	}
+	var h sourceHead
+	var updated sql.NullInt64
+	var own, sum int64
+	err = q.QueryRowContext(ctx, `SELECT d.source, d.url, d.feed_id, d.title, d.updated, d.sum, src.id, src.set_id, src.kind, src.url, src.rank, src.sum
+FROM document d JOIN source src ON src.id = d.source WHERE d.id = $1`, id).
+		Scan(&h.id, &d.url, &d.feedID, &d.title, &updated, &own, &h.id, &h.set, &h.kind, &h.url, &h.rank, &sum)
+	if err != nil {
+		return d, fmt.Errorf("document %d: %w: run bridge verify", id, err)
+	}
+	d.protocol, d.source, d.updated = protocolOf(h.kind), h.url, stampOf(updated)
+	if own != documentSum(h.id, &event.Document{URL: d.url, FeedID: d.feedID, FeedTitle: d.title, FeedUpdated: d.updated}) || sum != h.sum() {
+		err = fmt.Errorf("document %d: %w: run bridge verify", id, errDamaged)
+	}
+	return d, err
+}
+
+// scanner turns rows of table event into events. It keeps the few documents
+// that neighbouring events share.
+type scanner struct {
+	q    querier
+	ctx  context.Context
+	sets map[int64]event.Set
+	docs map[int64]documentRow
+	v    body
+	ev   event.Event
+}
+
+const eventColumns = "e.seq, e.set_id, e.record, e.kind, e.observed, e.body"
+
+func newScanner(ctx context.Context, q querier) (*scanner, error) {
+	s := &scanner{q: q, ctx: ctx, sets: map[int64]event.Set{}, docs: map[int64]documentRow{}}
+	rows, err := q.QueryContext(ctx, selectSets)
+	return s, scanAll(rows, err, func(rows *sql.Rows) error {
+		id, set, err := scanSet(rows)
+		s.sets[id] = set
+		return err
+	})
+}
+
+// scan reads one row. The event is good until the next scan.
+func (s *scanner) scan(rows *sql.Rows) (*event.Event, error) {
+	return s.scanIf(rows, func(int64) bool { return true })
+}
+
+// scanIf does so when the event at that place is wanted, else returns nil.
+func (s *scanner) scanIf(rows *sql.Rows, wanted func(seq int64) bool) (*event.Event, error) {
+	var c columns
+	var sealed sql.RawBytes
+	if err := rows.Scan(&c.seq, &c.set, &c.record, &c.kind, &c.observed, &sealed); err != nil || !wanted(c.seq) {
+		return nil, err
+	}
+	if err := s.decode(c, sealed); err != nil {
+		return nil, fmt.Errorf("event %d in the log: %w: run bridge verify, and restore a backup", c.seq, err)
+	}
+	return &s.ev, nil
+}
+
+func (s *scanner) decode(c columns, sealed []byte) error {
+	raw, err := unseal(c, sealed)
+	if err != nil {
+		return err
+	}
+	if err := readBody(raw, &s.v); err != nil {
+		return err
+	}
+	doc, ok := s.docs[s.v.document]
+	if !ok {
+		if doc, err = readDocument(s.ctx, s.q, s.v.document); err != nil {
+			return err
+		}
+		if len(s.docs) > 100 {
+			clear(s.docs)
+		}
+		s.docs[s.v.document] = doc
+	}
+	o := &s.v.obs
+	s.ev = event.Event{
+		Seq: event.Seq(c.seq), Set: s.sets[c.set].Name, Record: o.Record, Kind: event.Kind(c.kind), Observed: event.Micros(c.observed),
+		Modified: o.Modified, Title: o.Title, Representations: o.Representations, Preferred: o.Preferred, Via: viaOf(o), Links: o.Links,
+		Loc: o.Loc, Gone: s.v.gone, Moved: s.v.moved, Shared: s.v.shared,
+		Origin: event.Origin{Protocol: doc.protocol, Source: doc.source, Document: doc.url, FeedID: doc.feedID, FeedTitle: doc.title,
+			FeedUpdated: doc.updated, SourceIdentifier: o.SourceIdentifier},
+	}
+	return nil
+}
+
+// viaOf names the original: the inherited via, else the preferred
+// representation at the Source.
+func viaOf(o *event.Observation) event.Link {
+	if o.Via.Href != "" || o.Preferred < 0 || o.Preferred >= len(o.Representations) {
+		return o.Via
+	}
+	r := &o.Representations[o.Preferred]
+	return event.Link{Href: r.Href, Type: r.Type, Length: r.Length, Hash: r.Hash, Modified: o.Modified}
+}
+
+// errStop ends a scan because nobody wants more.
+var errStop = errors.New("stop")
+
+// Events returns the events of a set in a range, in the order of the log; of
+// all sets when set is "". An event is good until the next one is asked for.
+// One of the log's few connections is in use until the sequence ends.
+func (l *Log) Events(ctx context.Context, set string, r event.Range) iter.Seq2[*event.Event, error] {
+	return func(yield func(*event.Event, error) bool) {
+		err := l.read(ctx, func(q querier) error {
+			s, err := newScanner(ctx, q)
+			if err != nil {
+				return err
+			}
+			id := s.idOf(set)
+			if set != "" && id == 0 {
+				return nil
+			}
+			where, args := "", []any{int64(r.After), int64(r.Upto)}
+			if set != "" && len(s.sets) > 1 {
+				where, args = "e.set_id = $3 AND ", append(args, id)
+			}
+			rows, err := q.QueryContext(ctx, "SELECT "+eventColumns+" FROM event e WHERE "+where+"e.seq > $1 AND e.seq <= $2 ORDER BY e.seq", args...)
+			last := r.After
+			if err := scanAll(rows, err, func(rows *sql.Rows) error {
+				ev, err := s.scan(rows)
+				if err == nil && s.before(set) > last {
+					err = lost(last, ev.Seq)
+				}
+				if err != nil {
+					return err
+				}
+				last = ev.Seq
+				if !yield(ev, nil) {
+					return errStop
+				}
+				return nil
+			}); err != nil {
+				return err
+			}
+			return s.ended(set, id, last, r.Upto)
+		})
+		if err != nil && !errors.Is(err, errStop) {
+			yield(nil, err)
+		}
+	}
+}
+
+// before returns the position that nothing may be missing after, up to the event
+// that was just read: that of the event before in its set, or in the log. An
+// event that an index does not lead to any more is not passed over silently.
+func (s *scanner) before(set string) event.Seq {
+	switch {
+	case set == "":
+		return s.ev.Seq - 1
+	case s.v.back == 0:
+		return 0
+	}
+	return s.ev.Seq - event.Seq(s.v.back)
+}
+
+// ended checks that the last event that was read is the last in the range.
+func (s *scanner) ended(set string, id int64, last, upto event.Seq) error {
+	end := s.sets[id].Last
+	if set == "" {
+		for _, other := range s.sets {
+			end = max(end, other.Last)
+		}
+	}
+	if upto >= end {
+		if last < end {
+			return lost(last, end)
+		}
+		return nil
+	}
+	where, args := "", []any{int64(upto)}
+	if set != "" {
+		where, args = "e.set_id = $2 AND ", append(args, id)
+	}
+	rows, err := s.q.QueryContext(s.ctx, "SELECT "+eventColumns+" FROM event e WHERE "+where+"e.seq > $1 ORDER BY e.seq LIMIT 1", args...)
+	next := false
+	if err := scanAll(rows, err, func(rows *sql.Rows) error {
+		ev, err := s.scan(rows)
+		next = true
+		if err == nil && s.before(set) > last {
+			err = lost(last, ev.Seq)
+		}
+		return err
+	}); err != nil || next {
+		return err
+	}
+	return lost(upto, end)
+}
+
+func lost(after, next event.Seq) error {
+	return fmt.Errorf("events of the log are missing between %d and %d: %w: run bridge verify, and restore a backup", after, next, errDamaged)
+}
+
+func (s *scanner) idOf(name string) int64 {
+	for id, n := range s.sets {
+		if n.Name == name {
+			return id
+		}
+	}
+	return 0
+}
+
+// Event returns one event; fs.ErrNotExist when the log has none at that place.
+func (l *Log) Event(ctx context.Context, seq event.Seq) (*event.Event, error) {
+	for ev, err := range l.Events(ctx, "", event.Range{After: seq - 1, Upto: seq}) {
+		return ev, err
+	}
+	return nil, fmt.Errorf("event %d: %w", seq, fs.ErrNotExist)
+}
+
+// Record returns the last event of the record of a set whose key it is (see
+// event.Key); fs.ErrNotExist when the set has never had it.
+func (l *Log) Record(ctx context.Context, set, key string) (found *event.Event, err error) {
+	bits, ok := event.KeyBitsOf(key)
+	if !ok {
+		return nil, fmt.Errorf("%q is no key of a record: %w", key, fs.ErrNotExist)
+	}
+	err = l.read(ctx, func(q querier) error {
+		s, err := newScanner(ctx, q)
+		if err != nil {
+			return err
+		}
+		rows, err := q.QueryContext(ctx, "SELECT "+eventColumns+` FROM record r JOIN state t ON t.record = r.id JOIN event e ON e.seq = t.seq
+WHERE r.key = $1 AND r.id >> 32 = $2`, bits, s.idOf(set))
+		return scanAll(rows, err, func(rows *sql.Rows) error {
+			ev, err := s.scan(rows)
+			if err == nil && event.IsKeyOf(key, ev.Record) {
+				clone := *ev
+				found, s.v = &clone, body{} // what the clone holds is not used again
+			}
+			return err
+		})
+	})
+	if err == nil && found == nil {
+		err = fmt.Errorf("set %s has no record %s: %w", set, key, fs.ErrNotExist)
+	}
+	return found, err
+}
+
+// LastSeq returns the Seq of the last event of all sets, 0 when there is none.
+func (l *Log) LastSeq(ctx context.Context) (seq event.Seq, err error) {
+	err = l.read(ctx, func(q querier) error {
+		return q.QueryRowContext(ctx, "SELECT coalesce(max(seq), 0) FROM event").Scan(&seq)
+	})
+	return seq, err
+}

@@ -1,0 +1,350 @@
+package eventlog
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/pmh-bridge/bridge/event"
+)
+
+// said is what one Source last said of a record.
+type said struct {
+	source event.SourceID
+	alive  bool
+	future bool // its stamp lay in the future when it was stored (A1)
+	stamp  event.Stamp
+	claim  int64
+	// shadow is the observation of a Source that does not speak for the
+	// record; the speaker's is in the log.
+	shadow []byte
+	stored bool // has a row in table presence
+	dirty  bool
+}
+
+const (
+	saidAlive  = 1
+	saidFuture = 2
+)
+
+func (s *said) flags() byte {
+	var f byte
+	if s.alive {
+		f |= saidAlive
+	}
+	if s.future {
+		f |= saidFuture
+	}
+	return f
+}
+
+func (s *said) setFlags(f byte) { s.alive, s.future = f&saidAlive != 0, f&saidFuture != 0 }
+
+// record is a record as a batch sees it: what is stored, then what the batch
+// has made of it so far.
+type record struct {
+	id         int64 // 0 until the batch gives it one
+	key        int64
+	identifier string
+
+	seq    event.Seq
+	live   bool
+	digest int64
+	// says holds what the Sources say. The first is kept in table state: the
+	// speaker's while the record lives.
+	says []said
+	// last is the body of the event at seq, loaded when it is needed.
+	last *body
+	// What waits, of the batch's Source.
+	pending *pendingRow
+	back    *backRow
+	held    *heldRow
+
+	dirty bool // table state wants it
+}
+
+func (r *record) by(source event.SourceID) *said {
+	for i := range r.says {
+		if r.says[i].source == source {
+			return &r.says[i]
+		}
+	}
+	return nil
+}
+
+// speaker returns the index of the Source that speaks for the record: of those
+// that have it the first in the order of the configuration (A15); -1 when none
+// has it. Which Source said something first does not count.
+func (r *record) speaker(rank map[event.SourceID]int64) int {
+	best := -1
+	for i := range r.says {
+		if s := &r.says[i]; s.alive && (best < 0 || rank[s.source] < rank[r.says[best].source]) {
+			best = i
+		}
+	}
+	return best
+}
+
+const lookup = 500 // keys a query
+
+// in returns n parameters. They are plain question marks: the driver asks for
+// the name of each named one, which costs the square of their number.
+func in(n int) string { return "?" + strings.Repeat(", ?", n-1) }
+
+// each runs a query with "IN (…)" over all values, sorted, a few hundred at a
+// time, and scans every row.
+func each(ctx context.Context, q preparer, text string, values []int64, scan func(*sql.Rows) error) error {
+	values = slices.Clone(values)
+	slices.Sort(values)
+	values = slices.Compact(values)
+	args := make([]any, lookup)
+	for len(values) > 0 {
+		n := min(len(values), lookup)
+		for i := range args {
+			args[i] = values[min(i, n-1)] // padded, so that one statement serves all
+		}
+		values = values[n:]
+		if err := q.each(ctx, text, args, scan); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// preparer runs a query that is prepared once: the writer's connection or a
+// reader's.
+type preparer interface {
+	each(ctx context.Context, text string, args []any, scan func(*sql.Rows) error) error
+}
+
+func scanAll(rows *sql.Rows, err error, scan func(*sql.Rows) error) error {
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := scan(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// writing and reading are the two preparers.
+type writing struct{ l *Log }
+
+func (w writing) each(ctx context.Context, text string, args []any, scan func(*sql.Rows) error) error {
+	s, err := w.l.stmt(ctx, text)
+	if err != nil {
+		return err
+	}
+	rows, err := s.QueryContext(ctx, args...)
+	return scanAll(rows, err, scan)
+}
+
+type reading struct{ q querier }
+
+func (r reading) each(ctx context.Context, text string, args []any, scan func(*sql.Rows) error) error {
+	rows, err := r.q.QueryContext(ctx, text, args...)
+	return scanAll(rows, err, scan)
+}
+
+var (
+	selectRecords = `SELECT r.id, r.key, r.identifier, s.seq, s.digest, s.said
+FROM record r LEFT JOIN state s ON s.record = r.id WHERE r.key IN (` + in(lookup) + `)`
+	selectPresence = `SELECT record, source, said, shadow FROM presence WHERE record IN (` + in(lookup) + `)`
+	selectPending  = `SELECT record, partial, since, tries, next, reason, observation, sum FROM pending WHERE record IN (` + in(lookup) + `) AND source = ?`
+	selectBack     = `SELECT record, stamp, future, observation, sum FROM step_back WHERE record IN (` + in(lookup) + `) AND source = ?`
+	selectHeld     = `SELECT record, since, person, sum FROM held WHERE record IN (` + in(lookup) + `) AND source = ?`
+)
+
+// recordsOf looks up the records of the items: result[i] is that of items[i], and
+// items that name the same record share it.
+func (b *batch) recordsOf(ctx context.Context, q preparer, items []event.Item) ([]*record, error) {
+	order := make([]int, len(items))
+	keys := make([]int64, len(items))
+	for i := range items {
+		order[i], keys[i] = i, event.KeyBits(items[i].Record)
+	}
+	slices.SortFunc(order, func(x, y int) int {
+		return cmp.Or(cmp.Compare(keys[x], keys[y]), cmp.Compare(items[x].Record, items[y].Record), cmp.Compare(x, y))
+	})
+	out := make([]*record, len(items))
+	all := make([]*record, 0, len(items))
+	backing := make([]record, len(items))
+	for n, i := range order {
+		if n > 0 && items[order[n-1]].Record == items[i].Record {
+			out[i] = out[order[n-1]]
+			continue
+		}
+		r := &backing[len(all)]
+		r.key, r.identifier = keys[i], items[i].Record
+		out[i] = r
+		all = append(all, r)
+	}
+	if err := b.loadStates(ctx, q, all, keys); err != nil {
+		return nil, err
+	}
+	return out, b.loadRest(ctx, q, all)
+}
+
+// loadStates fills in what tables record and state hold. all is sorted by key.
+func (b *batch) loadStates(ctx context.Context, q preparer, all []*record, keys []int64) error {
+	return each(ctx, q, selectRecords, keys, func(rows *sql.Rows) error {
+		var id, key int64
+		var identifier, raw sql.RawBytes
+		var seq, digest sql.NullInt64
+		if err := rows.Scan(&id, &key, &identifier, &seq, &digest, &raw); err != nil {
+			return err
+		}
+		if id>>32 != b.set.id {
+			return nil
+		}
+		at, _ := slices.BinarySearchFunc(all, key, func(r *record, key int64) int { return cmp.Compare(r.key, key) })
+		for ; at < len(all) && all[at].key == key; at++ {
+			if r := all[at]; r.identifier == string(identifier) {
+				r.id = id
+				if !seq.Valid {
+					break
+				}
+				s, err := readSaid(raw, nil, id)
+				if err != nil {
+					return fmt.Errorf("state of record %q: %w: run bridge verify", r.identifier, err)
+				}
+				r.seq, r.live, r.digest = event.Seq(seq.Int64), digest.Valid, digest.Int64
+				r.says = append(r.says, s)
+				break
+			}
+		}
+		return nil
+	})
+}
+
+// loadRest fills in what the rarer tables hold: other Sources of the set, and
+// what waits.
+func (b *batch) loadRest(ctx context.Context, q preparer, all []*record) error {
+	src := &b.source
+	if !src.others && !src.pending && !src.backs && !src.held {
+		return nil
+	}
+	known := make(map[int64]*record, len(all))
+	ids := make([]int64, 0, len(all))
+	for _, r := range all {
+		if r.id != 0 {
+			known[r.id] = r
+			ids = append(ids, r.id)
+		}
+	}
+	for _, t := range []struct {
+		wanted bool
+		q      preparer
+		text   string
+		scan   func(*sql.Rows) error
+	}{
+		{src.others, q, selectPresence, func(rows *sql.Rows) error { return scanPresence(rows, known) }},
+		{src.pending, withSource{q, src.id}, selectPending, func(rows *sql.Rows) error { return scanPending(rows, src.id, known) }},
+		{src.backs, withSource{q, src.id}, selectBack, func(rows *sql.Rows) error { return scanBack(rows, src.id, known) }},
+		{src.held, withSource{q, src.id}, selectHeld, func(rows *sql.Rows) error { return scanHeld(rows, src.id, known) }},
+	} {
+		if t.wanted {
+			if err := each(ctx, t.q, t.text, ids, t.scan); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func scanPresence(rows *sql.Rows, known map[int64]*record) error {
+	var id, source int64
+	var raw, shadow []byte
+	if err := rows.Scan(&id, &source, &raw, &shadow); err != nil {
+		return err
+	}
+	s, err := readSaid(raw, shadow, id)
+	if err != nil || s.source != event.SourceID(source) {
+		return fmt.Errorf("what Source %d says of record %q: %w: run bridge verify", source, known[id].identifier, errDamaged)
+	}
+	s.stored = true
+	known[id].says = append(known[id].says, s)
+	return nil
+}
+
+// withSource adds the Source's number as the last parameter.
+type withSource struct {
+	preparer
+	source event.SourceID
+}
+
+func (w withSource) each(ctx context.Context, text string, args []any, scan func(*sql.Rows) error) error {
+	return w.preparer.each(ctx, text, append(slices.Clone(args), int64(w.source)), scan)
+}
+
+func stampOf(n sql.NullInt64) event.Stamp {
+	if !n.Valid {
+		return event.Stamp{}
+	}
+	return event.StampFromNanos(n.Int64)
+}
+
+func stampArg(s event.Stamp) any {
+	if !s.Known() {
+		return nil
+	}
+	return s.Nanos()
+}
+
+var (
+	insertRecords  = "INSERT INTO record (id, key, identifier) VALUES "
+	insertEvents   = "INSERT INTO event (seq, set_id, record, kind, observed, body) VALUES "
+	replaceStates  = "INSERT OR REPLACE INTO state (record, seq, digest, said) VALUES "
+	replacePresent = "INSERT OR REPLACE INTO presence (record, source, said, shadow) VALUES "
+	insertLocs     = "INSERT OR REPLACE INTO loc (key, record) VALUES "
+)
+
+// rowsAtOnce is how many rows one INSERT takes: measured, more gains nothing.
+const rowsAtOnce = 50
+
+// bulk collects rows of one table and writes them many at a time.
+type bulk struct {
+	l         *Log
+	ctx       context.Context
+	one, many string
+	stmt      *sql.Stmt // of many
+	width     int
+	args      []any
+}
+
+func (l *Log) bulk(ctx context.Context, text string, width int) *bulk {
+	row := "(" + in(width) + ")"
+	return &bulk{l: l, ctx: ctx, one: text + row, many: text + row + strings.Repeat(", "+row, rowsAtOnce-1), width: width, args: make([]any, 0, width*rowsAtOnce)}
+}
+
+func (b *bulk) add(values ...any) (err error) {
+	b.args = append(b.args, values...)
+	if len(b.args) < b.width*rowsAtOnce {
+		return nil
+	}
+	if b.stmt == nil {
+		if b.stmt, err = b.l.stmt(b.ctx, b.many); err != nil {
+			return err
+		}
+	}
+	_, err = b.stmt.ExecContext(b.ctx, b.args...)
+	b.args = b.args[:0]
+	return err
+}
+
+// flush writes what is left, a row at a time.
+func (b *bulk) flush() error {
+	for rest := b.args; len(rest) > 0; rest = rest[b.width:] {
+		if err := b.l.exec(b.ctx, b.one, rest[:b.width]...); err != nil {
+			return err
+		}
+	}
+	b.args = b.args[:0]
+	return nil
+}

@@ -1,0 +1,232 @@
+package eventlog
+
+import (
+	"database/sql"
+	"fmt"
+
+	"github.com/pmh-bridge/bridge/event"
+)
+
+// replay is what the events of one set come to, for Verify to compare with what
+// is stored. Slices are by ordinal less one.
+type replay struct {
+	id          int64
+	set         event.Set // as stored
+	storedClock event.Micros
+	records     int64 // ordinals given out
+
+	keys    []int64
+	last    []int64 // Seq of the last event
+	digests []int64
+	locs    []int64 // keys of the URIs; nil when the mode is not reference
+	live    seqs
+
+	events   int64
+	clock    event.Micros // Observed of the last event
+	lastSeq  event.Seq    // of the last event that is in a segment
+	observed event.Micros // of that event
+	missing  int64        // records with events and, so far, without a state
+	located  int64        // live records with a URI
+
+	segments []segmentRow
+	at       int        // the segment that the next event is in
+	sum      segmentRow // what its events have come to
+}
+
+// know takes in the key of the next record; of missing ones it is 0.
+func (r *replay) know(ordinal, key int64) {
+	for int64(len(r.keys)) < ordinal-1 {
+		r.keys = append(r.keys, 0)
+	}
+	r.keys = append(r.keys, key)
+}
+
+// ready makes room for what the events will come to.
+func (r *replay) ready() {
+	r.last, r.digests = make([]int64, len(r.keys)), make([]int64, len(r.keys))
+	if r.set.Content == event.Reference {
+		r.locs = make([]int64, len(r.keys))
+	}
+}
+
+func (v *verifier) readSegments() error {
+	if err := v.each("SELECT set_id, n, from_at, until_at, start, first, last, events, entries, weight FROM segment ORDER BY set_id, n", func(rows *sql.Rows) error {
+		var id int64
+		var s segmentRow
+		if err := rows.Scan(&id, &s.N, &s.From, &s.Until, &s.start, &s.First, &s.Last, &s.Events, &s.Entries, &s.Weight); err != nil {
+			return err
+		}
+		r := v.sets[id]
+		if r == nil {
+			v.found(fmt.Sprintf("segment %d", s.N), "there is no set %d", id)
+			return nil
+		}
+		from := r.set.Created
+		if n := len(r.segments); n > 0 {
+			from = r.segments[n-1].Until
+		}
+		if s.N != len(r.segments)+1 || s.From != from || len(r.segments) > 0 && r.segments[len(r.segments)-1].Open() {
+			v.found(fmt.Sprintf("set %s, segment %d", r.set.Name, s.N), "it does not begin where the one before ends")
+		}
+		r.segments = append(r.segments, s)
+		return nil
+	}); err != nil {
+		return err
+	}
+	for _, r := range v.order {
+		if n := len(r.segments); n == 0 || !r.segments[n-1].Open() {
+			v.found("set "+r.set.Name, "it has no open segment")
+		}
+	}
+	return nil
+}
+
+// replay goes through all events once.
+func (v *verifier) replay() error {
+	var before int64
+	var b body
+	if err := v.each("SELECT "+eventColumns+" FROM event e ORDER BY e.seq", func(rows *sql.Rows) error {
+		var c columns
+		var sealed sql.RawBytes
+		if err := rows.Scan(&c.seq, &c.set, &c.record, &c.kind, &c.observed, &sealed); err != nil {
+			return err
+		}
+		place := fmt.Sprintf("event %d", c.seq)
+		if c.seq != before+1 {
+			v.found(place, "it follows event %d", before)
+		}
+		before = c.seq
+		raw, err := unseal(c, sealed)
+		if err == nil {
+			err = readBody(raw, &b)
+		}
+		if err != nil {
+			v.found(place, "%v", err)
+			return nil
+		}
+		if r := v.sets[c.set]; r == nil || c.record>>32 != c.set {
+			v.found(place, "record %d is not in its set %d, or there is no such set", c.record, c.set)
+		} else if v.known(c.record) != nil {
+			v.event(r, &c, &b, place)
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	for _, r := range v.order {
+		v.endSegment(r)
+		for n := r.at + 1; n < len(r.segments); n++ {
+			if s := &r.segments[n]; s.Events != 0 || !s.Open() {
+				v.found(fmt.Sprintf("set %s, segment %d", r.set.Name, s.N), "its events are missing")
+			}
+		}
+	}
+	return nil
+}
+
+// event takes in one event.
+func (v *verifier) event(r *replay, c *columns, b *body, place string) {
+	o, kind, observed := ordinal(c.record)-1, event.Kind(c.kind), event.Micros(c.observed)
+	if event.KeyBits(b.obs.Record) != r.keys[o] {
+		v.found(place, "it is of %q, which is not its record's identifier", b.obs.Record)
+	}
+	if b.document != 0 && !v.documents.has(b.document) {
+		v.found(place, "its document %d is missing", b.document)
+	}
+	if observed <= max(r.clock, r.set.Created) {
+		v.found(place, "it was observed at %v, not after the event before in set %s (%v)", observed, r.set.Name, max(r.clock, r.set.Created))
+	}
+	r.clock = max(r.clock, observed)
+	r.events++
+	if kind == event.Rejected {
+		return
+	}
+	live := r.live.has(o)
+	if kind < event.Created || kind > event.Rejected || live == (kind == event.Created) || b.obs.Deleted != (kind == event.Deleted) {
+		v.found(place, "%v, but the record was %s before", kind, map[bool]string{true: "there", false: "not there"}[live])
+	}
+	if before := event.Seq(c.seq - b.back); b.back == 0 && r.lastSeq != 0 || b.back != 0 && before != r.lastSeq {
+		v.found(place, "it follows event %d of set %s by its own account; in the log it follows %d", before, r.set.Name, r.lastSeq)
+	}
+	v.inSegment(r, event.Seq(c.seq), kind, observed, b, place)
+	if r.last[o] == 0 {
+		r.missing++
+	}
+	if r.locs != nil && r.locs[o] != 0 {
+		r.locs[o] = 0
+		r.located--
+	}
+	r.last[o] = c.seq
+	r.lastSeq, r.observed = event.Seq(c.seq), observed
+	if kind == event.Deleted {
+		r.live.remove(o)
+		return
+	}
+	r.live.add(o)
+	r.digests[o] = b.obs.Digest()
+	if r.locs != nil && b.obs.Loc != "" {
+		r.locs[o] = newLocs(r.id).key(b.obs.Loc)
+		r.located++
+	}
+}
+
+// inSegment counts an event to its segment.
+func (v *verifier) inSegment(r *replay, seq event.Seq, kind event.Kind, observed event.Micros, b *body, place string) {
+	for r.at < len(r.segments) && !r.segments[r.at].Open() && seq > r.segments[r.at].Last {
+		v.endSegment(r)
+		r.at++
+	}
+	if r.at >= len(r.segments) {
+		v.found(place, "it is in no segment")
+		return
+	}
+	g := &r.segments[r.at]
+	if observed <= g.From || !g.Open() && observed > g.Until {
+		v.found(place, "it was observed at %v, outside of segment %d", observed, g.N)
+	}
+	s := &r.sum
+	if s.Events == 0 {
+		s.First, s.start = seq, observed
+	}
+	s.Last, s.Until = seq, observed
+	s.Events++
+	entries := entriesOf(kind, b)
+	s.Entries += entries
+	s.Weight += weightOf(b, entries)
+}
+
+// endSegment compares a segment with what its events have come to.
+func (v *verifier) endSegment(r *replay) {
+	if r.at >= len(r.segments) {
+		return
+	}
+	has, want := r.segments[r.at], r.sum
+	want.N, want.From = has.N, has.From
+	if has.Open() {
+		want.Until = 0
+	}
+	if has != want {
+		v.found(fmt.Sprintf("set %s, segment %d", r.set.Name, has.N), "it is stored as %s; its events come to %s", words(&has), words(&want))
+	}
+	r.sum = segmentRow{}
+}
+
+func words(s *segmentRow) string {
+	return fmt.Sprintf("%d to %d, %d events, %d entries, weight %d, from %v to %v, first at %v", s.First, s.Last, s.Events, s.Entries, s.Weight, s.From, s.Until, s.start)
+}
+
+// compareSets compares the sets' counters with what the events have come to.
+func (v *verifier) compareSets() error {
+	for _, r := range v.order {
+		s := &r.set
+		last, clock := r.observed, max(r.clock, s.Created)
+		if r.lastSeq == 0 {
+			last = s.Created
+		}
+		if s.Last != r.lastSeq || s.LastObserved != last || s.Live != r.live.n || s.Events != r.events || r.storedClock != clock {
+			v.found("set "+s.Name, "it is stored with %d events, %d live, the last %d at %v, clock %v; the log has %d, %d, %d at %v, %v",
+				s.Events, s.Live, s.Last, s.LastObserved, r.storedClock, r.events, r.live.n, r.lastSeq, last, clock)
+		}
+	}
+	return nil
+}

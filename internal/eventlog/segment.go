@@ -1,0 +1,133 @@
+package eventlog
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+)
+
+// maxWeight closes a segment whose Change List may be larger than 40 MB.
+const maxWeight = 40_000_000
+
+// segmentRow is a segment as it is stored; start is the Observed of its first
+// event.
+type segmentRow struct {
+	event.Segment
+	start event.Micros
+}
+
+const selectSegments = "SELECT n, from_at, until_at, start, first, last, events, entries, weight FROM segment WHERE set_id = $1"
+
+func scanSegment(rows *sql.Rows) (s segmentRow, err error) {
+	err = rows.Scan(&s.N, &s.From, &s.Until, &s.start, &s.First, &s.Last, &s.Events, &s.Entries, &s.Weight)
+	return s, err
+}
+
+func (b *batch) loadOpenSegment(ctx context.Context, q preparer) error {
+	err := q.each(ctx, selectSegments+" ORDER BY n DESC LIMIT 1", []any{b.set.id}, func(rows *sql.Rows) (err error) {
+		b.open, err = scanSegment(rows)
+		return err
+	})
+	if err == nil && !b.open.Open() || b.open.N == 0 {
+		return fmt.Errorf("set %d has no open segment: run bridge verify", b.set.id)
+	}
+	return err
+}
+
+// place puts an event into the open segment. A segment closes before an event
+// that comes segment_hours after its first, and with the event that makes it
+// long or heavy enough: a function of the log, never of a timer. It is never
+// empty when it closes.
+func (b *batch) place(seq event.Seq, kind event.Kind, observed event.Micros, v *body) {
+	entries := entriesOf(kind, v)
+	if s := &b.open; s.Events > 0 &&
+		(observed-s.start >= event.Micros(b.set.segmentHours)*event.Micros(time.Hour/time.Microsecond) || int64(s.Entries+entries) > maxEntries) {
+		b.closeSegment()
+	}
+	s := &b.open
+	if s.Events == 0 {
+		s.First, s.start = seq, observed
+	}
+	s.Last = seq
+	s.Events++
+	s.Entries += entries
+	s.Weight += weightOf(v, entries)
+	if int64(s.Events) >= b.set.segmentEvents || s.Weight > maxWeight || int64(s.Entries) >= maxEntries {
+		s.Until = observed
+		b.closeSegment()
+	}
+}
+
+// maxEntries is what one list may hold (ResourceSync 7).
+const maxEntries = 50_000
+
+// closeSegment ends the open segment at its last event and opens the next. When
+// it closes before an event its border is the Observed of the event before.
+func (b *batch) closeSegment() {
+	if b.open.Until == 0 {
+		b.open.Until = b.set.lastObserved
+	}
+	b.closed = append(b.closed, b.open)
+	b.open = segmentRow{Segment: event.Segment{N: b.open.N + 1, From: b.open.Until}}
+}
+
+func (b *batch) saveSegments(ctx context.Context) error {
+	if b.out.Last == 0 {
+		return nil
+	}
+	for _, s := range append(b.closed, b.open) {
+		err := b.l.exec(ctx, `INSERT OR REPLACE INTO segment (set_id, n, from_at, until_at, start, first, last, events, entries, weight)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`, b.set.id, s.N, int64(s.From), int64(s.Until), int64(s.start), int64(s.First), int64(s.Last), s.Events, s.Entries, s.Weight)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func entriesOf(kind event.Kind, v *body) int {
+	e := event.Event{Kind: kind, Gone: v.gone, Shared: v.shared}
+	return e.Entries()
+}
+
+// weightOf is an upper bound of the bytes that an event takes in a Change List,
+// where the base URL and the set's name are no longer than 100 bytes together.
+func weightOf(v *body, entries int) int64 {
+	const (
+		entry = 560 // markup, times, lengths, the change, our own URL without the key
+		link  = 300
+		key   = 87
+	)
+	o := &v.obs
+	n := int64(entry+key)*int64(max(entries, 1)) + escaped(o.Record) + escaped(o.Title) + 2*escaped(o.Loc) + escaped(v.gone)
+	if o.Via.Href != "" {
+		n += link + escaped(o.Via.Href) + escaped(o.Via.Type) + escaped(o.Via.Hash)
+	}
+	for i, r := range o.Representations {
+		n += escaped(r.Type) + escaped(r.Hash)
+		if i == o.Preferred { // its type and hash stand in rs:md and in the via
+			n += escaped(r.Href) + escaped(r.Type) + escaped(r.Hash)
+			continue
+		}
+		n += link + key + int64(len(r.Name)) + escaped(o.Loc) + escaped(r.Href)
+	}
+	for _, l := range o.Links {
+		n += link + escaped(l.Href) + escaped(l.Type) + escaped(l.Hash) + escaped(l.Rel)
+	}
+	return n
+}
+
+// escaped is an upper bound of the length of s in an attribute.
+func escaped(s string) int64 {
+	n := int64(len(s))
+	for i := 0; i < len(s); i++ {
+		switch s[i] {
+		case '&', '<', '>', '"', '\'', '\t', '\n', '\r':
+			n += 5
+		}
+	}
+	return n
+}

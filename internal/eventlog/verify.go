@@ -1,0 +1,296 @@
+package eventlog
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"path"
+	"slices"
+
+	"github.com/pmh-bridge/bridge/event"
+)
+
+// Finding is something in the log that is not as it must be.
+type Finding struct {
+	Where string // table and place
+	What  string
+	Do    string // what an operator can do
+}
+
+const (
+	doRestore = "restore the data folder from a backup"
+	doReset   = "run bridge source reset for the Source, then bridge harvest --full; the log itself is not touched by this"
+	// maxFindings of one check are reported singly; the others are counted.
+	maxFindings = 100
+)
+
+// Verify checks the log against itself, in one read transaction: each event's
+// checksum, place and time; that segments, the state of the records, counters
+// and identifiers are what the events make of them; the sums of everything else;
+// and the database's own structure. Nothing is mended. The error tells that the
+// check could not be done, never what it found.
+//
+// It takes a pass over everything, and some dozen bytes of memory a record.
+func (l *Log) Verify(ctx context.Context, report func(Finding)) error {
+	return l.read(ctx, func(q querier) error {
+		if c, ok := q.(*sql.Conn); ok && !l.opt.DryRun {
+			tx, err := c.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+			if err != nil {
+				return err
+			}
+			defer tx.Rollback()
+			q = tx
+		}
+		v := &verifier{ctx: ctx, q: q, report: report, sets: map[int64]*replay{}, sources: map[event.SourceID]int64{}}
+		for _, c := range []struct {
+			where, do string
+			run       func() error
+		}{
+			{"database", doRestore, v.structure},
+			{"database schema", doRestore, v.schema},
+			{"table sets", doRestore, v.readSets},
+			{"table source", doReset, v.readSources},
+			{"table document", doRestore, v.readDocuments},
+			{"table record", doRestore, v.readRecords},
+			{"table segment", doRestore, v.readSegments},
+			{"table event", doRestore, v.replay},
+			{"table sets", doRestore, v.compareSets},
+			{"table state", doRestore, v.readStates},
+			{"table presence", doReset, v.readPresence},
+			{"table loc", doRestore, v.readLocs},
+			{"table pending", doReset, v.readPending},
+			{"table step_back", doReset, v.readStepBacks},
+			{"table held", doReset, v.readHeld},
+			{"table met", doReset, v.readMet},
+			{"table quarantine", doReset, v.readQuarantine},
+		} {
+			v.where, v.do, v.count = c.where, c.do, 0
+			if err := c.run(); err != nil {
+				if ctx.Err() != nil {
+					return ctx.Err()
+				}
+				v.found("", "it could not be read to its end: %v", err)
+			}
+			if more := v.count - maxFindings; more > 0 {
+				report(Finding{v.where, fmt.Sprintf("%d more findings of this check", more), v.do})
+			}
+		}
+		return nil
+	})
+}
+
+// verifier is one Verify under way.
+type verifier struct {
+	ctx       context.Context
+	q         querier
+	report    func(Finding)
+	where, do string // of the check under way
+	count     int
+
+	sets      map[int64]*replay
+	order     []*replay // in the order of the sets' numbers
+	sources   map[event.SourceID]int64
+	documents seqs
+}
+
+// found reports a finding of the check under way.
+func (v *verifier) found(place, format string, args ...any) {
+	if v.count++; v.count > maxFindings {
+		return
+	}
+	where := v.where
+	if place != "" {
+		where += ", " + place
+	}
+	v.report(Finding{where, fmt.Sprintf(format, args...), v.do})
+}
+
+func (v *verifier) each(query string, scan func(*sql.Rows) error) error {
+	rows, err := v.q.QueryContext(v.ctx, query)
+	return scanAll(rows, err, scan)
+}
+
+// structure is SQLite's own check: pages, indexes, types.
+func (v *verifier) structure() error {
+	return v.each(fmt.Sprintf("PRAGMA integrity_check(%d)", maxFindings), func(rows *sql.Rows) error {
+		var text string
+		err := rows.Scan(&text)
+		if text != "ok" && err == nil {
+			v.found("", "%s", text)
+		}
+		return err
+	})
+}
+
+// schema compares the tables with those that the migrations make.
+func (v *verifier) schema() (err error) {
+	fresh, err := sql.Open("sqlite", ":memory:")
+	if err != nil {
+		return err
+	}
+	defer fresh.Close()
+	fresh.SetMaxOpenConns(1)
+	for n := 1; n <= schemaVersion; n++ {
+		text, err := migrations.ReadFile(path.Join("migrations", fmt.Sprint(n)+".sql"))
+		if err != nil {
+			return err
+		}
+		if _, err := fresh.ExecContext(v.ctx, string(text)); err != nil {
+			return err
+		}
+	}
+	want, err := schemaOf(v.ctx, fresh)
+	if err != nil {
+		return err
+	}
+	has, err := schemaOf(v.ctx, v.q)
+	if err == nil && !slices.Equal(has, want) {
+		v.found("", "the tables are not those that this version of bridge makes")
+	}
+	return err
+}
+
+func schemaOf(ctx context.Context, q querier) (out []string, err error) {
+	rows, err := q.QueryContext(ctx, "SELECT type || ' ' || name || ' ' || tbl_name || ' ' || coalesce(sql, '') FROM sqlite_schema WHERE name NOT LIKE 'sqlite_stat%' ORDER BY type, name")
+	err = scanAll(rows, err, func(rows *sql.Rows) error {
+		var text string
+		err := rows.Scan(&text)
+		out = append(out, text)
+		return err
+	})
+	return out, err
+}
+
+func (v *verifier) readSets() error {
+	if err := v.each(selectSets+" ORDER BY id", func(rows *sql.Rows) error {
+		id, s, err := scanSet(rows)
+		if s.Name == "" && err != nil {
+			return err
+		}
+		if err != nil {
+			v.found(fmt.Sprintf("set %d", id), "%v", err)
+		}
+		r := &replay{id: id, set: s}
+		v.sets[id], v.order = r, append(v.order, r)
+		return nil
+	}); err != nil {
+		return err
+	}
+	return v.each("SELECT id, clock, records FROM sets", func(rows *sql.Rows) error {
+		var id, records int64
+		var clock event.Micros
+		err := rows.Scan(&id, &clock, &records)
+		if r := v.sets[id]; r != nil {
+			r.storedClock, r.records = clock, records
+		}
+		return err
+	})
+}
+
+func (v *verifier) readSources() error {
+	if err := v.each(selectHeads, func(rows *sql.Rows) error {
+		h, err := scanHead(rows)
+		if h.id == 0 && err != nil {
+			return err
+		}
+		if err != nil || v.sets[h.set] == nil {
+			v.found(fmt.Sprintf("Source %d", h.id), "its kind, URL, rank or set is not what was stored")
+		}
+		v.sources[h.id] = h.set
+		return nil
+	}); err != nil {
+		return err
+	}
+	return v.each("SELECT id, version, cursor, mark, memory, gap, kept FROM source", func(rows *sql.Rows) error {
+		var id, sum int64
+		var p event.Progress
+		var mark sql.NullInt64
+		err := rows.Scan(&id, &p.Cursor.Version, &p.Cursor.Data, &mark, &p.Memory, &p.Gap, &sum)
+		p.Mark = stampOf(mark)
+		if err == nil && sum != keptSum(&p) {
+			v.found(fmt.Sprintf("Source %d", id), "cursor, mark, memory or gap is not what was stored")
+		}
+		return err
+	})
+}
+
+func (v *verifier) readDocuments() error {
+	return v.each("SELECT id, source, url, feed_id, title, updated, sum FROM document", func(rows *sql.Rows) error {
+		var id, sum int64
+		var source event.SourceID
+		var d event.Document
+		var updated sql.NullInt64
+		if err := rows.Scan(&id, &source, &d.URL, &d.FeedID, &d.FeedTitle, &updated, &sum); err != nil {
+			return err
+		}
+		d.FeedUpdated = stampOf(updated)
+		if _, ok := v.sources[source]; !ok || sum != documentSum(source, &d) {
+			v.found(fmt.Sprintf("document %d", id), "it is not what was stored, or its Source %d is missing", source)
+		}
+		v.documents.add(id)
+		return nil
+	})
+}
+
+func (v *verifier) readRecords() error {
+	err := v.each("SELECT id, key, identifier FROM record ORDER BY id", func(rows *sql.Rows) error {
+		var id, key int64
+		var identifier string
+		if err := rows.Scan(&id, &key, &identifier); err != nil {
+			return err
+		}
+		r := v.sets[id>>32]
+		if r == nil {
+			v.found(fmt.Sprintf("record %d", id), "there is no set %d", id>>32)
+			return nil
+		}
+		if o := ordinal(id); o != int64(len(r.keys))+1 {
+			v.found(fmt.Sprintf("set %s, record %d", r.set.Name, o), "it follows record %d", len(r.keys))
+		}
+		if key != event.KeyBits(identifier) {
+			v.found(fmt.Sprintf("set %s, record %d", r.set.Name, ordinal(id)), "key and identifier %q do not belong together", identifier)
+		}
+		if o := ordinal(id); o > int64(len(r.keys)) && o <= r.records {
+			r.know(o, key)
+		}
+		return nil
+	})
+	for _, r := range v.order {
+		r.ready()
+		if int64(len(r.keys)) != r.records {
+			v.found("set "+r.set.Name, "it has %d records, %d were given out", len(r.keys), r.records)
+		}
+	}
+	return err
+}
+
+// known returns the set of a record that a row names, reporting one that is not
+// there.
+func (v *verifier) known(record int64) *replay {
+	r := v.sets[record>>32]
+	if o := ordinal(record); r == nil || o < 1 || o > int64(len(r.keys)) {
+		v.found(fmt.Sprintf("record %d of set %d", ordinal(record), record>>32), "there is no such record")
+		return nil
+	}
+	return r
+}
+
+// names checks what a row of harvest state refers to.
+func (v *verifier) names(place string, source event.SourceID, record int64, sound bool) {
+	if r := v.known(record); r != nil && v.sources[source] != r.id {
+		v.found(place, "Source %d does not feed set %s", source, r.set.Name)
+	}
+	if !sound {
+		v.found(place, "it is not what was stored")
+	}
+}
+
+// observed checks an observation that is kept.
+func (v *verifier) observed(place string, raw []byte) {
+	var o body
+	if err := readBody(raw, &o); err != nil {
+		v.found(place, "its observation cannot be read: %v", err)
+	} else if o.document != 0 && !v.documents.has(o.document) {
+		v.found(place, "document %d is missing", o.document)
+	}
+}

@@ -1,0 +1,173 @@
+package eventlog
+
+import (
+	"database/sql"
+	"fmt"
+
+	"github.com/pmh-bridge/bridge/event"
+)
+
+func (v *verifier) readStates() error {
+	if err := v.each("SELECT record, seq, digest, said FROM state", func(rows *sql.Rows) error {
+		var record, seq int64
+		var digest sql.NullInt64
+		var raw sql.RawBytes
+		if err := rows.Scan(&record, &seq, &digest, &raw); err != nil {
+			return err
+		}
+		r := v.known(record)
+		if r == nil {
+			return nil
+		}
+		o := ordinal(record) - 1
+		place := fmt.Sprintf("set %s, record %d", r.set.Name, o+1)
+		if r.last[o] != 0 {
+			r.missing--
+		}
+		live := r.live.has(o)
+		if seq != r.last[o] || digest.Valid != live || live && digest.Int64 != r.digests[o] {
+			v.found(place, "its state is not what the events make of it: last event %d, the log has %d", seq, r.last[o])
+		}
+		s, err := readSaid(raw, nil, record)
+		v.names(place, s.source, record, err == nil)
+		if err == nil && live && !s.alive {
+			v.found(place, "it is live, and Source %d, which speaks for it, does not have it", s.source)
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	for _, r := range v.order {
+		if r.missing > 0 {
+			v.found("set "+r.set.Name, "%d records have events and no state", r.missing)
+		}
+	}
+	return nil
+}
+
+func (v *verifier) readPresence() error {
+	return v.each("SELECT record, source, said, shadow FROM presence", func(rows *sql.Rows) error {
+		var record int64
+		var source event.SourceID
+		var raw, shadow []byte
+		if err := rows.Scan(&record, &source, &raw, &shadow); err != nil {
+			return err
+		}
+		place := fmt.Sprintf("Source %d, record %d", source, ordinal(record))
+		s, err := readSaid(raw, shadow, record)
+		v.names(place, source, record, err == nil && s.source == source)
+		if shadow != nil {
+			v.observed(place, shadow)
+		}
+		if r := v.sets[record>>32]; err == nil && s.alive && (shadow == nil || r != nil && !r.live.has(ordinal(record)-1)) {
+			v.found(place, "the Source has the record, and the record is not live or what the Source says of it is missing")
+		}
+		return nil
+	})
+}
+
+func (v *verifier) readLocs() error {
+	left := map[*replay]int64{}
+	for _, r := range v.order {
+		left[r] = r.located
+	}
+	if err := v.each("SELECT key, record FROM loc", func(rows *sql.Rows) error {
+		var key, record int64
+		if err := rows.Scan(&key, &record); err != nil {
+			return err
+		}
+		r := v.known(record)
+		if r == nil {
+			return nil
+		}
+		if o := ordinal(record) - 1; r.locs == nil || !r.live.has(o) || r.locs[o] != key {
+			v.found(fmt.Sprintf("set %s, record %d", r.set.Name, o+1), "it is not live under that URI")
+		}
+		left[r]--
+		return nil
+	}); err != nil {
+		return err
+	}
+	for r, n := range left {
+		if n != 0 {
+			v.found("set "+r.set.Name, "%d live records have no URI", n)
+		}
+	}
+	return nil
+}
+
+func (v *verifier) readPending() error {
+	return v.each("SELECT source, record, partial, since, tries, next, reason, observation, sum FROM pending", func(rows *sql.Rows) error {
+		var source event.SourceID
+		var record, since, tries, next, sum int64
+		var partial bool
+		var reason string
+		var raw []byte
+		if err := rows.Scan(&source, &record, &partial, &since, &tries, &next, &reason, &raw, &sum); err != nil {
+			return err
+		}
+		place := fmt.Sprintf("Source %d, record %d", source, ordinal(record))
+		v.names(place, source, record, sum == sumOf(source, record, partial, since, tries, next, reason, raw))
+		v.observed(place, raw)
+		return nil
+	})
+}
+
+func (v *verifier) readStepBacks() error {
+	return v.each("SELECT source, record, stamp, future, observation, sum FROM step_back", func(rows *sql.Rows) error {
+		var source event.SourceID
+		var record, sum int64
+		var stamp sql.NullInt64
+		var future bool
+		var raw []byte
+		if err := rows.Scan(&source, &record, &stamp, &future, &raw, &sum); err != nil {
+			return err
+		}
+		place := fmt.Sprintf("Source %d, record %d", source, ordinal(record))
+		v.names(place, source, record, sum == sumOf(source, record, stampOf(stamp), future, raw))
+		v.observed(place, raw)
+		return nil
+	})
+}
+
+func (v *verifier) readHeld() error {
+	return v.each("SELECT source, record, since, person, sum FROM held", func(rows *sql.Rows) error {
+		var source event.SourceID
+		var record, since, person, sum int64
+		err := rows.Scan(&source, &record, &since, &person, &sum)
+		if err == nil {
+			v.names(fmt.Sprintf("Source %d, record %d", source, ordinal(record)), source, record, sum == sumOf(source, record, since, person))
+		}
+		return err
+	})
+}
+
+func (v *verifier) readMet() error {
+	return v.each("SELECT source, page, bits FROM met", func(rows *sql.Rows) error {
+		var source, n int64
+		var sealed sql.RawBytes
+		if err := rows.Scan(&source, &n, &sealed); err != nil {
+			return err
+		}
+		_, known := v.sources[event.SourceID(source)]
+		if bits, err := unseal(columns{record: n, set: source}, sealed); err != nil || len(bits) != 2*len(page{}) || !known {
+			v.found(fmt.Sprintf("Source %d, page %d", source, n), "it is not what was stored, or the Source is missing")
+		}
+		return nil
+	})
+}
+
+func (v *verifier) readQuarantine() error {
+	return v.each(`SELECT id, source, digest, url, line, col, identifier, rule, reason, input, first, last, times, replayed, sum FROM quarantine`, func(rows *sql.Rows) error {
+		var q event.Quarantined
+		var digest []byte
+		var sum int64
+		if err := rows.Scan(&q.ID, &q.Source, &digest, &q.URL, &q.Line, &q.Column, &q.Record, &q.Rule, &q.Reason, &q.Input, &q.First, &q.Last, &q.Times, &q.Replayed, &sum); err != nil {
+			return err
+		}
+		if _, known := v.sources[q.Source]; !known || sum != quarantineSum(&q) {
+			v.found(fmt.Sprintf("number %d", q.ID), "it is not what was stored, or its Source %d is missing", q.Source)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,119 @@
+package eventlog
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+
+	"github.com/pmh-bridge/bridge/event"
+)
+
+// walk is who was met in the walk under way of one Source: two bitmaps over the
+// ordinals of the set's records, in pages that are stored with every batch.
+// 250 KB for a million records.
+type walk struct {
+	met, alive map[int64]*page
+	dirty      map[int64]bool
+	stepped    bool // something was stepped back
+}
+
+const pageBits = 4096 * 8
+
+type page [4096]byte
+
+func newWalk() *walk {
+	return &walk{met: map[int64]*page{}, alive: map[int64]*page{}, dirty: map[int64]bool{}}
+}
+
+func ordinal(record int64) int64 { return record & (1<<32 - 1) }
+
+func (w *walk) has(record int64) bool { return bit(w.met, record) }
+
+func (w *walk) hasAlive(record int64) bool { return bit(w.alive, record) }
+
+func bit(pages map[int64]*page, record int64) bool {
+	o := ordinal(record)
+	p := pages[o/pageBits]
+	return p != nil && p[o%pageBits/8]&(1<<(o%8)) != 0
+}
+
+func (w *walk) meet(record int64, alive bool) {
+	o := ordinal(record)
+	n := o / pageBits
+	if w.met[n] == nil {
+		w.met[n], w.alive[n] = new(page), new(page)
+	}
+	w.met[n][o%pageBits/8] |= 1 << (o % 8)
+	if alive {
+		w.alive[n][o%pageBits/8] |= 1 << (o % 8)
+	}
+	w.dirty[n] = true
+}
+
+// walkOf returns the walk under way of the source, from memory or the database.
+// Callers hold mu.
+func (l *Log) walkOf(ctx context.Context, source event.SourceID) (*walk, error) {
+	if w := l.walks[source]; w != nil {
+		return w, nil
+	}
+	w := newWalk()
+	rows, err := l.conn.QueryContext(ctx, "SELECT page, bits FROM met WHERE source = $1", int64(source))
+	if err := scanAll(rows, err, func(rows *sql.Rows) error {
+		var n int64
+		var sealed sql.RawBytes
+		if err := rows.Scan(&n, &sealed); err != nil {
+			return err
+		}
+		bits, err := unseal(columns{record: n, set: int64(source)}, sealed)
+		if err != nil || len(bits) != 2*len(page{}) {
+			return fmt.Errorf("who the walk of Source %d has met: %w: run bridge verify, or harvest with --full", source, errDamaged)
+		}
+		w.met[n], w.alive[n] = (*page)(slices.Clone(bits[:len(page{})])), (*page)(slices.Clone(bits[len(page{}):]))
+		return nil
+	}); err != nil {
+		return nil, err
+	}
+	l.walks[source] = w
+	return w, nil
+}
+
+// walkNow returns a copy of who was met alive that nobody else changes.
+func (l *Log) walkNow(ctx context.Context, source event.SourceID) (*walk, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.writable(); err != nil {
+		return nil, err
+	}
+	w, err := l.walkOf(ctx, source)
+	if err != nil {
+		return nil, err
+	}
+	now := newWalk()
+	for n, p := range w.alive {
+		now.alive[n] = (*page)(slices.Clone(p[:]))
+	}
+	return now, nil
+}
+
+func (l *Log) saveWalk(ctx context.Context, source event.SourceID, w *walk) error {
+	for n := range w.dirty {
+		bits := slices.Concat(w.met[n][:], w.alive[n][:])
+		err := l.exec(ctx, "INSERT OR REPLACE INTO met (source, page, bits) VALUES ($1, $2, $3)",
+			int64(source), n, seal(columns{record: n, set: int64(source)}, bits))
+		if err != nil {
+			return err
+		}
+	}
+	clear(w.dirty)
+	return nil
+}
+
+// endWalk forgets who was met and what was stepped back.
+func (l *Log) endWalk(ctx context.Context, source event.SourceID) error {
+	delete(l.walks, source)
+	if err := l.exec(ctx, "DELETE FROM met WHERE source = $1", int64(source)); err != nil {
+		return err
+	}
+	return l.exec(ctx, "DELETE FROM step_back WHERE source = $1", int64(source))
+}

@@ -69,6 +69,9 @@ func (d *Document) Next() (*Entry, error) {
 // Input returns the last entry whole, see Reader.Input.
 func (d *Document) Input() []byte { return d.reader.Input() }
 
+// AppendInput appends it to b, see Reader.AppendInput.
+func (d *Document) AppendInput(b []byte) []byte { return d.reader.AppendInput(b) }
+
 // Late tells whether a stamp lies after the answer's date, so that it must not
 // become the mark. Date has whole seconds: a stamp within its second is not
 // late.

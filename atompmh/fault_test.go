@@ -204,7 +204,7 @@ func TestEndlessInput(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			r := NewReader(in, Options{Limits: Limits{Document: 4 << 20, Text: 1 << 20}})
+			r := NewReader(in, Options{Limits: Limits{Document: 2 << 20, Text: 1 << 19}})
 			var fault *DocumentError
 			for fault == nil {
 				_, err := r.Next()
@@ -235,7 +235,7 @@ func TestCut(t *testing.T) {
 		if os.Getenv("BRIDGE_HEAVY") == "" {
 			t.Skip("takes minutes; set BRIDGE_HEAVY=1 to run it")
 		}
-		cutEverywhere(t, whole(plainFeed(260)), 64<<10)
+		cutEverywhere(t, whole(plainFeed(265)), 64<<10)
 	})
 }
 

@@ -139,11 +139,17 @@ func (r *Reader) Input() []byte {
 	if r.to == 0 {
 		return nil
 	}
-	raw := r.scan.src.slice(r.from, r.to)
-	out := make([]byte, 0, len(r.prologue)+len(raw)+len(r.epilogue))
-	out = append(out, r.prologue...)
-	out = append(out, raw...)
-	return append(out, r.epilogue...)
+	return r.AppendInput(make([]byte, 0, len(r.prologue)+int(r.to-r.from)+len(r.epilogue)))
+}
+
+// AppendInput appends what Input returns to b.
+func (r *Reader) AppendInput(b []byte) []byte {
+	if r.to == 0 {
+		return b
+	}
+	b = append(b, r.prologue...)
+	b = append(b, r.scan.src.slice(r.from, r.to)...)
+	return append(b, r.epilogue...)
 }
 
 func (r *Reader) readHead() error {
@@ -159,10 +165,11 @@ func (r *Reader) readHead() error {
 
 // start sets up the decoding and reads the root's start tag.
 func (r *Reader) start() error {
-	in, note, err := decoded(bufio.NewReaderSize(&capped{r: r.in, left: r.o.Limits.Document, cap: r.o.Limits.Document}, chunk), r.o.ContentType)
+	whole := &capped{r: r.in, left: r.o.Limits.Document, cap: r.o.Limits.Document}
+	in, note, err := decoded(bufio.NewReader(whole), r.o.ContentType)
 	if err != nil {
 		// The scanner knows how to say it.
-		in = io.MultiReader(errorReader{err})
+		in = errorReader{err}
 	}
 	r.scan = newScanner(newSource(in, r.o.Limits), r.o.Limits, r.o.URL)
 	r.scan.report = func(rule string, line, column int, found, expected string) {

@@ -1,0 +1,268 @@
+package harvest
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pmh-bridge/bridge/atompmh"
+	"github.com/pmh-bridge/bridge/event"
+)
+
+// memory is what a harvest leaves for the next one, besides the mark.
+type memory struct {
+	FeedID     string               `json:"feed_id,omitempty"`
+	Validators atompmh.Validators   `json:"validators,omitzero"`
+	Heads      map[string]time.Time `json:"heads,omitempty"`
+	// Accepted are archive documents whose absence an operator has accepted.
+	Accepted []string `json:"accepted,omitempty"`
+	// Complete: the last enumeration was a complete feed.
+	Complete bool `json:"complete,omitempty"`
+	// FullAt is when a walk last climbed as far as the chain goes.
+	FullAt time.Time `json:"full_at,omitzero"`
+	Last   *Report   `json:"last,omitempty"`
+	// Next is when the next harvest is planned.
+	Next time.Time `json:"next,omitzero"`
+}
+
+// gap is a missing archive document, and the mark that will be when an operator
+// accepts it (A8).
+type gap struct {
+	URL    string    `json:"url"`
+	Reason string    `json:"reason"`
+	Since  time.Time `json:"since"`
+	Target time.Time `json:"target,omitzero"`
+}
+
+// cursor is an unfinished walk. Once its documents are read only its end is
+// left: Ending is set then.
+type cursor struct {
+	Walk   atompmh.Cursor `json:"walk"`
+	Ending *ending        `json:"ending,omitempty"`
+	// Active counts the active entries of the last document.
+	Active int64 `json:"active"`
+}
+
+// unread is the cursor of a walk of which no document has been taken in whole.
+const unread = `{"walk":{"documents":0},"active":0}`
+
+// ending is what a walk was worth.
+type ending struct {
+	Result atompmh.Result `json:"result"`
+	Active int64          `json:"active"`
+	// Full: the walk was to climb as far as it could.
+	Full bool `json:"full"`
+}
+
+// run is one harvest of one Source.
+type run struct {
+	h   *Harvester
+	src *Source
+	opt Options
+
+	stored  event.Progress
+	memory  memory
+	version int64  // of the stored cursor
+	data    []byte // the stored cursor
+	// absent: the Source was seen, whole, and does not have what is held (A6).
+	absent  bool
+	reading reading // the document that is being read
+
+	mu      sync.Mutex // guards report
+	report  Report
+	telling sync.Mutex // held while Options.Progress is called
+
+	documents, entries, events, fetched atomic.Int64
+}
+
+// atom harvests an Atom-PMH Source: first what is left of an unfinished walk,
+// then a new one, then what waits.
+func (r *run) atom(ctx context.Context) error {
+	var err error
+	if r.stored, err = r.h.Log.Progress(ctx, r.src.ID); err != nil {
+		return err
+	}
+	r.version, r.data = r.stored.Cursor.Version, r.stored.Cursor.Data
+	if len(r.stored.Memory) > 0 {
+		if err := json.Unmarshal(r.stored.Memory, &r.memory); err != nil {
+			return fmt.Errorf("what the last harvest left cannot be read (%w): run bridge source reset %s", err, r.src.Set)
+		}
+	}
+	err = r.resume(ctx)
+	if err == nil && r.report.Gap == "" {
+		err = r.walk(ctx, nil)
+	}
+	if errors.Is(err, event.ErrConflict) || ctx.Err() != nil {
+		return err
+	}
+	return errors.Join(err, r.waiting(ctx), r.remember(ctx, err))
+}
+
+// resume ends an unfinished walk. When it cannot go on from where it was left,
+// the next walk starts anew: an archive document that has been failing for long
+// must not keep back what is new in the subscription document.
+func (r *run) resume(ctx context.Context) error {
+	if r.data == nil {
+		return nil
+	}
+	var c cursor
+	if err := json.Unmarshal(r.data, &c); err != nil {
+		return fmt.Errorf("the unfinished walk cannot be read (%w): run bridge source reset %s", err, r.src.Set)
+	}
+	switch {
+	case c.Ending != nil:
+		return r.end(ctx, c.Ending)
+	case c.Walk.Documents == 0:
+		return nil // it had not come to the end of its first document
+	}
+	err := r.walk(ctx, &c)
+	switch {
+	case err == nil, r.documents.Load() > 0, ctx.Err() != nil,
+		errors.Is(err, event.ErrConflict), errors.Is(err, atompmh.ErrTooManyDocuments):
+		return err
+	}
+	r.problem("A10", "the unfinished walk could not be resumed and starts anew: "+err.Error())
+	return nil
+}
+
+// walk follows the chain and applies what it says while walking.
+func (r *run) walk(ctx context.Context, from *cursor) error {
+	w := r.walker(from)
+	p := newPipe(ctx, r, from)
+	result, err := w.Run(p.ctx, func(ctx context.Context, d *atompmh.Document) error { return r.document(ctx, d, p) })
+	if perr := p.close(); perr != nil {
+		return perr
+	}
+	switch {
+	case errors.Is(err, atompmh.ErrLoop):
+		// The same walk would end the same way: the next one starts anew.
+		return errors.Join(err, r.commit(ctx, &event.Batch{Next: nil}))
+	case errors.Is(err, atompmh.ErrFeedID):
+		return fmt.Errorf("%w: nothing was taken in; if the feed was replaced on purpose, run bridge source reset %s %s", err, r.src.Set, r.src.URL)
+	case err != nil:
+		return err
+	case result.NotModified:
+		r.note(func(p *Report) { p.NotModified = r.documents.Load() == 0 })
+		r.absent = r.memory.Complete
+		return nil
+	case result.Ended:
+		r.warn("the feed has ended (410); the records stay as they are: take the Source out of the configuration")
+		return nil
+	}
+	return r.end(ctx, &ending{Result: result, Active: p.active, Full: w.Full})
+}
+
+func (r *run) walker(from *cursor) *atompmh.Walk {
+	l := &r.src.Limits
+	w := &atompmh.Walk{
+		Client: r.src.Client, URL: r.src.URL, Overlap: r.src.Overlap, Mark: r.stored.Mark.Time(), WantID: r.memory.FeedID,
+		Heads: r.memory.Heads, Accepted: r.memory.Accepted, MaxDocuments: r.src.MaxDocuments, AllowHost: r.src.AllowHost,
+		Limits: atompmh.Limits{Document: l.Document, Text: l.Text, Depth: l.Depth, Attributes: l.Attributes}, Now: r.h.now,
+		Report: func(p atompmh.Problem) { r.problem(p.Rule, p.String()) },
+	}
+	due := r.src.FullEvery > 0 && !r.memory.FullAt.IsZero() && r.h.now().Sub(r.memory.FullAt) >= r.src.FullEvery
+	w.Full = r.opt.Full || due
+	switch {
+	case from != nil:
+		w.Resume, w.Full = &from.Walk, from.Walk.Full
+	case r.stored.Gap == "" && !w.Full:
+		w.Validators = r.memory.Validators
+	}
+	return w
+}
+
+// end does what only a whole walk allows: step backs, deletions by absence, and
+// the new mark.
+func (r *run) end(ctx context.Context, e *ending) error {
+	result := &e.Result
+	if result.Lost {
+		r.warn("the chain of archive documents ends while everything in it is newer than the last harvest: deletions may be lost")
+	}
+	if g := result.Gap; g != nil {
+		return r.gap(ctx, g, result)
+	}
+	next, err := json.Marshal(cursor{Ending: e})
+	if err != nil {
+		return err
+	}
+	if err := r.stepBacks(ctx, result, next); err != nil {
+		return err
+	}
+	if result.Complete {
+		if err := r.absences(ctx, e.Active, next); err != nil {
+			return err
+		}
+	}
+	whole := result.Oldest || result.Complete
+	r.absent = result.Complete
+	r.note(func(p *Report) { p.Full = whole })
+	m := &r.memory
+	m.FeedID, m.Validators, m.Heads, m.Complete = cmp.Or(result.FeedID, m.FeedID), result.Validators, result.Heads, result.Complete
+	if whole || e.Full {
+		m.FullAt = r.h.now().UTC()
+	}
+	r.stored.Gap = ""
+	if t, ok := event.StampOf(result.Target); ok && !result.Target.IsZero() {
+		r.stored.Mark = t
+	}
+	return r.commit(ctx, &event.Batch{Progress: r.progress()})
+}
+
+// gap keeps the mark: what is newer than the missing archive has been applied,
+// what is older has not been seen (A8).
+func (r *run) gap(ctx context.Context, g *atompmh.Gap, result *atompmh.Result) error {
+	r.note(func(p *Report) { p.Gap = g.String() })
+	open := gap{URL: g.URL, Reason: g.Reason, Since: r.h.now().UTC(), Target: result.Target}
+	var before gap
+	if json.Unmarshal([]byte(r.stored.Gap), &before) == nil && before.URL == g.URL {
+		open.Since = before.Since
+	}
+	data, err := json.Marshal(open)
+	if err != nil {
+		return err
+	}
+	r.stored.Gap = string(data)
+	r.memory.FeedID = cmp.Or(r.memory.FeedID, result.FeedID)
+	return r.commit(ctx, &event.Batch{Progress: r.progress()})
+}
+
+// progress is what is stored beside the cursor.
+func (r *run) progress() *event.Progress {
+	data, err := json.Marshal(r.memory)
+	if err != nil {
+		panic(err) // strings, numbers and times only
+	}
+	return &event.Progress{Mark: r.stored.Mark, Memory: data, Gap: r.stored.Gap}
+}
+
+// remember keeps the report for status, whatever came of the harvest.
+func (r *run) remember(ctx context.Context, failed error) error {
+	last := r.ended(failed)
+	r.memory.Last, r.memory.Next = &last, time.Time{}
+	if r.opt.Every > 0 {
+		r.memory.Next = last.Ended.Add(r.opt.Every)
+	}
+	return r.commit(ctx, &event.Batch{Next: r.data, Progress: r.progress()})
+}
+
+// commit appends a batch under the cursor's present version.
+func (r *run) commit(ctx context.Context, b *event.Batch) error {
+	_, err := r.append(ctx, b)
+	return err
+}
+
+func (r *run) append(ctx context.Context, b *event.Batch) (event.Appended, error) {
+	b.Source, b.Cursor = r.src.ID, r.version
+	out, err := r.h.Log.Append(ctx, b)
+	if err != nil {
+		return out, err
+	}
+	r.version, r.data = out.Cursor, b.Next
+	r.count(b, &out)
+	return out, nil
+}

@@ -1,0 +1,112 @@
+package harvest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+)
+
+// Reset forgets how far a Source has been harvested: mark, unfinished walk, gap
+// and feed id. Records and events stay; the next harvest reads everything and
+// logs what differs. It is the way on when a feed's id has changed (A7).
+func (h *Harvester) Reset(ctx context.Context, id event.SourceID) error {
+	p, err := h.Log.Progress(ctx, id)
+	if err != nil {
+		return err
+	}
+	_, err = h.Log.Append(ctx, &event.Batch{Source: id, Cursor: p.Cursor.Version, Progress: &event.Progress{}})
+	return err
+}
+
+// ErrNoGap: there is nothing to accept.
+var ErrNoGap = errors.New("the Source has no gap")
+
+// AcceptGap takes note that an archive document is gone for good: from now on
+// the chain counts as ending before it (A8). It returns the document's URL.
+func (h *Harvester) AcceptGap(ctx context.Context, id event.SourceID) (string, error) {
+	p, err := h.Log.Progress(ctx, id)
+	if err != nil {
+		return "", err
+	}
+	if p.Gap == "" {
+		return "", ErrNoGap
+	}
+	var open gap
+	var m memory
+	if err := errors.Join(json.Unmarshal([]byte(p.Gap), &open), unmarshal(p.Memory, &m)); err != nil {
+		return "", err
+	}
+	if !slices.Contains(m.Accepted, open.URL) {
+		m.Accepted = append(m.Accepted, open.URL)
+	}
+	r := &run{h: h, src: &Source{ID: id}, memory: m, stored: p, version: p.Cursor.Version}
+	if t, ok := event.StampOf(open.Target); ok && !open.Target.IsZero() {
+		r.stored.Mark = t
+	}
+	r.stored.Gap = ""
+	r.memory.FullAt = h.now().UTC() // the chain was read as far as it will go
+	return open.URL, r.commit(ctx, &event.Batch{Progress: r.progress()})
+}
+
+func unmarshal(data []byte, v any) error {
+	if len(data) == 0 {
+		return nil
+	}
+	return json.Unmarshal(data, v)
+}
+
+// Gap describes an open gap for people, "" when there is none.
+func Gap(stored string) string {
+	var open gap
+	if stored == "" || json.Unmarshal([]byte(stored), &open) != nil {
+		return stored
+	}
+	return fmt.Sprintf("%s: %s (since %s)", open.URL, open.Reason, open.Since.Format("2006-01-02 15:04"))
+}
+
+// Stored reads out of what the log keeps of a Source the report of the last
+// harvest, nil when there was none, and when the next is planned, zero when none
+// is.
+func Stored(p *event.Progress) (last *Report, next time.Time) {
+	var m memory
+	if unmarshal(p.Memory, &m) != nil {
+		return nil, next
+	}
+	return m.Last, m.Next
+}
+
+// begin loads what is stored of a Source for work outside a walk. An unfinished
+// walk stays as it is.
+func (h *Harvester) begin(ctx context.Context, src *Source) (*run, error) {
+	r := &run{h: h, src: src}
+	r.report.Started = h.now().UTC()
+	var err error
+	if r.stored, err = h.Log.Progress(ctx, src.ID); err != nil {
+		return r, err
+	}
+	r.version, r.data = r.stored.Cursor.Version, r.stored.Cursor.Data
+	return r, unmarshal(r.stored.Memory, &r.memory)
+}
+
+// Settle asks again for the pending contents of a Source that are due.
+func (h *Harvester) Settle(ctx context.Context, src *Source) (Report, error) {
+	r, err := h.begin(ctx, src)
+	if err == nil {
+		err = r.waiting(ctx)
+	}
+	return r.ended(err), err
+}
+
+// Release applies all held deletions of a Source (A6).
+func (h *Harvester) Release(ctx context.Context, src *Source) (Report, error) {
+	r, err := h.begin(ctx, src)
+	if err == nil {
+		err = r.release(ctx, true, 0)
+	}
+	return r.ended(err), err
+}

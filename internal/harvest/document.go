@@ -1,0 +1,221 @@
+package harvest
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/pmh-bridge/bridge/atompmh"
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/translate"
+)
+
+// reading is one document of a walk on its way from entries to observations.
+type reading struct {
+	r       *run
+	doc     *atompmh.Document
+	found   map[string]int // identifier -> index in winners
+	winners []winner
+	inputs  []byte // of the winners, one after the other
+	piece   piece
+}
+
+// winner is the entry of a document that counts for its record: the newest, of
+// equal ones the first.
+type winner struct {
+	item     event.Item
+	entry    *atompmh.Entry
+	from, to int // place of its input in reading.inputs
+}
+
+// begin readies g for a document. What it has allocated for the one before is
+// used again.
+func (g *reading) begin(r *run, d *atompmh.Document) {
+	if g.found == nil {
+		g.found = map[string]int{}
+	}
+	clear(g.found)
+	clear(g.winners)
+	*g = reading{r: r, doc: d, found: g.found, winners: g.winners[:0], inputs: g.inputs[:0], piece: piece{doc: event.Document{URL: d.URL}}}
+}
+
+// document reads one document to its end, picks each record's winner, and hands
+// them on in the order of the Source's stamps. Of a document that cannot be read
+// to its end nothing is taken.
+func (r *run) document(ctx context.Context, d *atompmh.Document, p *pipe) error {
+	g := &r.reading
+	g.begin(r, d)
+	for {
+		e, err := d.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		var bad *atompmh.EntryError
+		switch {
+		case errors.As(err, &bad):
+			g.bad(bad)
+		case err != nil:
+			return err
+		default:
+			if err := g.take(ctx, e); err != nil {
+				return err
+			}
+		}
+		if r.entries.Add(1)%1000 == 0 {
+			r.tell()
+		}
+	}
+	if id := d.Feed().ID; d.Index == 0 && id != "" && r.memory.FeedID != "" && id != r.memory.FeedID {
+		// The walk sees this before the first entry, unless the id stands behind
+		// the entries.
+		return fmt.Errorf("%s: %w from %q to %q", d.URL, atompmh.ErrFeedID, r.memory.FeedID, id)
+	}
+	if err := g.finish(); err != nil {
+		return err
+	}
+	return p.send(g.piece)
+}
+
+// bad puts an entry into quarantine. Its record is met all the same.
+func (g *reading) bad(e *atompmh.EntryError) {
+	g.r.note(func(p *Report) { p.Quarantined++ })
+	g.piece.quarantine = append(g.piece.quarantine,
+		event.Quarantined{URL: e.URL, Line: e.Line, Column: e.Column, Record: e.ID, Rule: e.Rule, Reason: e.Reason, Input: e.Input})
+	if e.ID != "" {
+		it := event.Item{Quarantine: true}
+		it.Record, it.SourceIdentifier = g.r.src.Wants.Identifier(e.ID)
+		g.piece.bad = append(g.piece.bad, it)
+	}
+}
+
+// take makes an entry its record's winner, when it is.
+func (g *reading) take(ctx context.Context, e *atompmh.Entry) error {
+	at, again := g.found[e.ID]
+	switch {
+	case !again:
+		w, ok := g.winner(e)
+		if ok {
+			g.found[e.ID] = len(g.winners)
+			g.winners = append(g.winners, w)
+		}
+	case e.Updated.After(g.winners[at].entry.Updated):
+		if w, ok := g.winner(e); ok {
+			g.winners[at] = w
+		}
+	case e.Updated.Equal(g.winners[at].entry.Updated) && e.Kind != g.winners[at].entry.Kind:
+		return g.tie(ctx, &g.winners[at], e)
+	}
+	return nil
+}
+
+// winner translates an entry. What cannot be translated is bad.
+func (g *reading) winner(e *atompmh.Entry) (winner, bool) {
+	it, err := g.r.item(e)
+	if err != nil {
+		g.bad(&atompmh.EntryError{Rule: "local", URL: g.doc.URL, Line: e.Line, Column: e.Column, ID: e.ID, Reason: err.Error(), Input: g.doc.Input()})
+		return winner{}, false
+	}
+	it.Late = g.doc.Late(e.Updated)
+	w := winner{item: it, entry: e, from: len(g.inputs)}
+	g.inputs = g.doc.AppendInput(g.inputs)
+	w.to = len(g.inputs)
+	return w, true
+}
+
+// item is what an entry says of its record, as the log takes it.
+func (r *run) item(e *atompmh.Entry) (event.Item, error) {
+	wants := r.src.Wants
+	wants.Published = r.src.Content != event.Mirror
+	o, err := translate.FromEntry(e, &wants)
+	it := event.Item{Observation: o}
+	it.Claim = it.ClaimOf()
+	return it, err
+}
+
+// tie decides between an active and a deletion entry with the same stamp by
+// asking for an alternate (A1, S9). Where the answer does not tell, both go to
+// quarantine, as one piece.
+func (g *reading) tie(ctx context.Context, old *winner, e *atompmh.Entry) error {
+	active := old.entry
+	if e.Kind == atompmh.Active {
+		active = e
+	}
+	alive, err := g.r.alive(ctx, active)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil {
+		g.r.note(func(p *Report) { p.Quarantined++ })
+		g.piece.quarantine = append(g.piece.quarantine, event.Quarantined{
+			URL: g.doc.URL, Line: e.Line, Column: e.Column, Record: e.ID, Rule: ruleTie, Input: both(g.inputs[old.from:old.to], g.doc.Input()),
+			Reason: "an active and a deletion entry have the same stamp, and whether the record exists could not be found out: " + err.Error(),
+		})
+		old.item.Quarantine = true
+		return nil
+	}
+	is := "gone"
+	if alive {
+		is = "there"
+	}
+	g.r.problem(ruleTie, fmt.Sprintf("%s:%d:%d: record %q has an active and a deletion entry with the same stamp; its alternate says that it is %s",
+		g.doc.URL, e.Line, e.Column, e.ID, is))
+	if alive == (e.Kind == atompmh.Active) {
+		if w, ok := g.winner(e); ok {
+			*old = w
+		}
+	}
+	return nil
+}
+
+// ruleTie is the rule of what tie quarantines; Replay asks again.
+const ruleTie = "A1"
+
+// both puts the entries of two inputs from one document into one. The root's
+// start tag, which they share, has no ">" inside.
+func both(a, b []byte) []byte {
+	end := bytes.LastIndex(a, []byte("</"))
+	start := bytes.IndexByte(b, '>') + 1
+	return append(slices.Clone(a[:end]), b[start:]...)
+}
+
+// finish completes the piece, now that the whole document was read.
+func (g *reading) finish() error {
+	feed, x := g.doc.Feed(), &g.piece
+	x.doc.FeedID, x.doc.FeedTitle = feed.ID, feed.Title
+	x.doc.FeedUpdated, _ = event.StampOf(feed.Updated)
+	complete := g.doc.Complete()
+	x.items = make([]event.Item, 0, len(g.winners)+len(x.bad))
+	for _, i := range g.inOrder() {
+		w := &g.winners[i]
+		// An active entry without a wanted format (A14) is no absence.
+		w.item.Complete = complete && (w.entry.Kind == atompmh.Deletion || !w.item.Deleted)
+		x.items = append(x.items, w.item)
+	}
+	x.items = append(x.items, x.bad...)
+	c, ok := g.doc.Cursor()
+	if !ok {
+		return fmt.Errorf("%s: %w", g.doc.URL, atompmh.ErrUnread)
+	}
+	x.active = int64(g.doc.Active)
+	var err error
+	x.cursor, err = json.Marshal(cursor{Walk: c, Active: x.active})
+	return err
+}
+
+// inOrder returns the indexes of the winners in the order of their stamps, of
+// equal ones in that of the document.
+func (g *reading) inOrder() []int {
+	order := make([]int, len(g.winners))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int {
+		return cmp.Or(g.winners[a].item.Modified.Compare(g.winners[b].item.Modified), a-b)
+	})
+	return order
+}

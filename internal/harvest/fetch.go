@@ -1,0 +1,333 @@
+package harvest
+
+import (
+	"context"
+	"crypto/md5"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/pmh-bridge/bridge/atompmh"
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/fetch"
+	"github.com/pmh-bridge/bridge/translate"
+)
+
+const (
+	// mirrorBatch is how many records of a mirror commit at once: their
+	// contents are fetched first.
+	mirrorBatch = 1000
+	// putBytes is how many fetched bytes wait in memory for the store.
+	putBytes = 16 << 20
+)
+
+// size is how many observations commit at once.
+func (r *run) size() int {
+	if r.src.Content == event.Mirror {
+		return min(r.h.batchSize(), mirrorBatch)
+	}
+	return r.h.batchSize()
+}
+
+// take appends a batch, in a mirror with the contents that it needs.
+func (r *run) take(ctx context.Context, b *event.Batch) error {
+	if r.src.Content != event.Mirror {
+		return r.commit(ctx, b)
+	}
+	wanted, err := r.wanted(ctx, b)
+	if err != nil {
+		return err
+	}
+	if err := r.contents(ctx, b, wanted); err != nil {
+		return err
+	}
+	return r.commit(ctx, b)
+}
+
+// wanted returns the indexes of the items whose content is needed: of a record
+// that stands several times in the batch, not the entries that are historical.
+func (r *run) wanted(ctx context.Context, b *event.Batch) ([]int, error) {
+	var wanted []int
+	if b.Mode != event.ModeWalk {
+		for i := range b.Items {
+			if !b.Items[i].Deleted {
+				wanted = append(wanted, i)
+			}
+		}
+		return wanted, nil
+	}
+	if b.Start {
+		// The walk before is forgotten, and who it met with it, so that verdicts
+		// are those of this one. Nothing of this batch is stored yet, so the cursor
+		// must not name what it has read.
+		if err := r.commit(ctx, &event.Batch{Start: true, Next: []byte(unread)}); err != nil {
+			return nil, err
+		}
+		b.Start = false
+	}
+	verdicts, err := r.h.Log.Verdicts(ctx, r.src.ID, b.Items)
+	if err != nil {
+		return nil, err
+	}
+	newest := make(map[string]event.Stamp, len(b.Items))
+	for i, v := range verdicts {
+		it := &b.Items[i]
+		stamp, again := newest[it.Record]
+		if v == event.Fetch && (!again || it.Modified.After(stamp)) {
+			wanted = append(wanted, i)
+		}
+		if !again || it.Modified.After(stamp) {
+			newest[it.Record] = it.Modified
+		}
+	}
+	return wanted, nil
+}
+
+// fetched is what became of one representation.
+type fetched struct {
+	item, rep int
+	sum       [32]byte
+	size      int64
+	mediaType string
+	gone      bool
+	err       error
+}
+
+// contents fetches the representations of the wanted items, some at once, puts
+// them into the store, and writes into the items what was found (A13). It
+// returns once everything is durable.
+func (r *run) contents(ctx context.Context, b *event.Batch, wanted []int) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	jobs := make(chan fetched)
+	results := make(chan fetched)
+	keep := &keeper{store: r.h.Contents}
+	var workers sync.WaitGroup
+	for range min(r.h.workers(), max(len(wanted), 1)) {
+		workers.Go(func() {
+			for j := range jobs {
+				j = r.fetch(ctx, j, &b.Items[j.item].Representations[j.rep], keep)
+				results <- j
+			}
+		})
+	}
+	go func() {
+		defer close(jobs)
+		for _, i := range wanted {
+			for rep := range b.Items[i].Representations {
+				select {
+				case jobs <- fetched{item: i, rep: rep}:
+				case <-ctx.Done():
+					return
+				}
+			}
+		}
+	}()
+	go func() { workers.Wait(); close(results) }()
+	got := make(map[int][]fetched, len(wanted))
+	for f := range results {
+		got[f.item] = append(got[f.item], f)
+	}
+	err := errors.Join(context.Cause(ctx), keep.flush(ctx))
+	if err != nil {
+		return err
+	}
+	for _, i := range wanted {
+		r.settle(&b.Items[i], got[i])
+	}
+	return nil
+}
+
+// fetch asks for one representation and reads it to its end.
+func (r *run) fetch(ctx context.Context, j fetched, rep *event.Representation, keep *keeper) fetched {
+	resp, err := r.get(ctx, rep.Href)
+	if err != nil {
+		j.err = err
+		return j
+	}
+	defer resp.Body.Close()
+	switch {
+	case fetch.Gone(resp.StatusCode):
+		j.gone = true
+		j.err = fmt.Errorf("%s answered %s", rep.Href, resp.Status)
+		return j
+	case resp.StatusCode != http.StatusOK:
+		j.err = fmt.Errorf("%s answered %s", rep.Href, resp.Status)
+		return j
+	}
+	check := newCheck(rep.Hash)
+	limit := r.src.Limits.Record
+	if limit == 0 {
+		limit = 64 << 20
+	}
+	draft, err := r.h.Contents.Draft(io.TeeReader(resp.Body, check), limit)
+	if err != nil {
+		j.err = fmt.Errorf("%s: %w", rep.Href, err)
+		return j
+	}
+	j.sum, j.size, j.mediaType = draft.Sum(), draft.Size(), resp.Header.Get("Content-Type")
+	if why := check.against(j.sum); why != "" {
+		j.err = errors.Join(fmt.Errorf("%s: %s", rep.Href, why), draft.Close())
+		return j
+	}
+	if r.fetched.Add(1)%100 == 0 {
+		r.tell()
+	}
+	keep.add(ctx, draft)
+	return j
+}
+
+func (r *run) get(ctx context.Context, href string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, href, nil)
+	if err != nil {
+		return nil, err
+	}
+	return r.src.Client.Do(req)
+}
+
+// settle writes into an item what became of its representations. Those that
+// answered make the record; what is gone is left out and asked for again; a
+// failure of any other kind makes the whole observation wait (A13).
+func (r *run) settle(it *event.Item, got []fetched) {
+	slices.SortFunc(got, func(a, b fetched) int { return a.rep - b.rep })
+	asked := it.Observation
+	asked.Representations = slices.Clone(asked.Representations)
+	var have []event.Representation
+	var left []string
+	for _, f := range got {
+		switch {
+		case f.err != nil && !f.gone:
+			it.Pending = f.err.Error()
+			return
+		case f.gone:
+			left = append(left, f.err.Error())
+			r.problem("A13", fmt.Sprintf("record %q: %v", it.Record, f.err))
+		default:
+			rep := it.Representations[f.rep]
+			rep.Hash, rep.Length = event.HashOf(f.sum), f.size
+			if rep.Type == "" {
+				rep.Type = f.mediaType
+			}
+			have = append(have, rep)
+		}
+	}
+	if len(left) > 0 {
+		it.Pending, it.Partial = strings.Join(left, "; "), len(have) > 0
+	}
+	if len(have) == 0 {
+		return
+	}
+	it.Representations, it.Fetched = have, true
+	if it.Partial {
+		it.Asked = &asked
+		it.Preferred = translate.Preferred(r.src.Wants.Prefer, have)
+	}
+}
+
+// alive asks whether a record with an active entry is there: one answer is
+// enough, and all have to be gone for a no (S9).
+func (r *run) alive(ctx context.Context, e *atompmh.Entry) (bool, error) {
+	for _, l := range e.Alternates() {
+		resp, err := r.get(ctx, l.Href)
+		if err != nil {
+			return false, err
+		}
+		status := resp.StatusCode
+		if err := resp.Body.Close(); err != nil {
+			return false, err
+		}
+		switch {
+		case status == http.StatusOK:
+			return true, nil
+		case !fetch.Gone(status):
+			return false, fmt.Errorf("%s answered %d", l.Href, status)
+		}
+	}
+	return false, nil
+}
+
+// keeper collects drafts and puts them into the store many at a time. Its first
+// error is the harvest's: what cannot be stored must not be logged.
+type keeper struct {
+	store  Contents
+	mu     sync.Mutex
+	drafts []Draft
+	bytes  int64
+	err    error
+}
+
+func (k *keeper) add(ctx context.Context, d Draft) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.drafts = append(k.drafts, d)
+	if k.bytes += d.Size(); k.bytes >= putBytes {
+		k.put(ctx)
+	}
+}
+
+func (k *keeper) flush(ctx context.Context) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.put(ctx)
+	return k.err
+}
+
+func (k *keeper) put(ctx context.Context) {
+	if len(k.drafts) > 0 && k.err == nil {
+		k.err = k.store.Put(ctx, k.drafts)
+	}
+	for _, d := range k.drafts {
+		k.err = errors.Join(k.err, d.Close())
+	}
+	k.drafts, k.bytes = k.drafts[:0], 0
+}
+
+// check compares a representation with the hashes that its link stated. Hashes
+// of a kind that it does not know are not checked.
+type check struct {
+	sha256 string
+	md5    string
+	hash   hash.Hash
+}
+
+func newCheck(stated string) *check {
+	c := &check{}
+	for h := range strings.FieldsSeq(stated) {
+		alg, digits, _ := strings.Cut(h, ":")
+		switch {
+		case strings.EqualFold(alg, "sha-256") && len(digits) == 2*sha256.Size:
+			c.sha256 = strings.ToLower(digits)
+		case strings.EqualFold(alg, "md5") && len(digits) == 2*md5.Size:
+			c.md5, c.hash = strings.ToLower(digits), md5.New()
+		}
+	}
+	return c
+}
+
+// Write is io.Writer.
+func (c *check) Write(b []byte) (int, error) {
+	if c.hash != nil {
+		c.hash.Write(b)
+	}
+	return len(b), nil
+}
+
+// against returns why the bytes are not the stated ones, "" when they are.
+func (c *check) against(sum [32]byte) string {
+	if got := hex.EncodeToString(sum[:]); c.sha256 != "" && got != c.sha256 {
+		return "its SHA-256 is " + got + ", the Source says " + c.sha256
+	}
+	if c.hash != nil {
+		if got := hex.EncodeToString(c.hash.Sum(nil)); got != c.md5 {
+			return "its MD5 is " + got + ", the Source says " + c.md5
+		}
+	}
+	return ""
+}

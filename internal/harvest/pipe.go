@@ -1,0 +1,154 @@
+package harvest
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+)
+
+// piece is what one document came to.
+type piece struct {
+	doc        event.Document
+	items      []event.Item
+	bad        []event.Item
+	quarantine []event.Quarantined
+	active     int64
+	cursor     []byte // where the walk goes on after the document
+}
+
+// piecesQueued bounds how many documents wait for the log, however small.
+const piecesQueued = 64
+
+// pipe carries pieces from the walker to the log. While one transaction is
+// written the documents of the next are read: as many observations wait in
+// between as one transaction takes.
+type pipe struct {
+	r      *run
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	done   chan error
+	ch     chan piece
+
+	mu     sync.Mutex
+	room   *sync.Cond
+	queued int // observations that were sent and are not yet durable
+
+	active int64 // of the last document that was sent; of the walker's goroutine
+
+	// Of the writer's goroutine.
+	batch event.Batch
+	safe  []byte // the cursor after the last document that was taken in whole
+	since time.Time
+}
+
+func newPipe(ctx context.Context, r *run, from *cursor) *pipe {
+	p := &pipe{r: r, done: make(chan error, 1), ch: make(chan piece, piecesQueued), since: r.h.now()}
+	p.ctx, p.cancel = context.WithCancelCause(ctx)
+	p.room = sync.NewCond(&p.mu)
+	p.safe = r.data
+	if from == nil {
+		p.batch.Start = true
+		p.safe = []byte(unread)
+	} else {
+		p.active = from.Active
+	}
+	go func() {
+		err := p.write()
+		if err != nil {
+			p.cancel(err)
+		}
+		p.mu.Lock()
+		p.queued = -1 << 40 // nobody waits any more
+		p.mu.Unlock()
+		p.room.Broadcast()
+		for range p.ch {
+		}
+		p.done <- err
+	}()
+	return p
+}
+
+// send hands a document on and waits while too much is queued.
+func (p *pipe) send(x piece) error {
+	p.active = x.active
+	p.r.documents.Add(1)
+	p.r.tell()
+	p.mu.Lock()
+	for p.queued >= 2*p.r.size() {
+		p.room.Wait()
+	}
+	p.queued += len(x.items)
+	p.mu.Unlock()
+	select {
+	case p.ch <- x:
+		return nil
+	case <-p.ctx.Done():
+		return context.Cause(p.ctx)
+	}
+}
+
+// close waits until everything sent is durable.
+func (p *pipe) close() error {
+	close(p.ch)
+	err := <-p.done
+	p.cancel(nil)
+	return err
+}
+
+// write takes pieces and commits them in batches, which may end in the middle
+// of a document: the cursor then still names the document before.
+func (p *pipe) write() error {
+	size, wait := p.r.size(), p.r.h.BatchTime
+	if wait == 0 {
+		wait = time.Second
+	}
+	for x := range p.ch {
+		b := &p.batch
+		doc := len(b.Documents)
+		b.Documents = append(b.Documents, x.doc)
+		b.Quarantine = append(b.Quarantine, x.quarantine...)
+		for len(x.items) > 0 {
+			n := min(len(x.items), size-len(b.Items))
+			for i := range x.items[:n] {
+				x.items[i].Document = doc
+			}
+			b.Items = append(b.Items, x.items[:n]...)
+			x.items = x.items[n:]
+			if len(x.items) > 0 {
+				if err := p.commit(); err != nil {
+					return err
+				}
+				b.Documents, doc = append(b.Documents, x.doc), 0
+			}
+		}
+		p.safe = x.cursor
+		if len(b.Items) >= size || p.r.h.now().Sub(p.since) >= wait {
+			if err := p.commit(); err != nil {
+				return err
+			}
+		}
+	}
+	if p.ctx.Err() == nil && (len(p.batch.Documents) > 0) {
+		return p.commit()
+	}
+	return nil
+}
+
+// commit fetches what the batch needs and appends it.
+func (p *pipe) commit() error {
+	b := p.batch
+	b.Next = p.safe
+	n := len(b.Items)
+	if err := p.r.take(p.ctx, &b); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.queued -= n
+	p.mu.Unlock()
+	p.room.Broadcast()
+	clear(b.Items) // what they refer to may go; the next batch takes their place
+	p.batch, p.since = event.Batch{Items: b.Items[:0]}, p.r.h.now()
+	return nil
+}

@@ -1,0 +1,87 @@
+package harvest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/pmh-bridge/bridge/atompmh"
+	"github.com/pmh-bridge/bridge/event"
+)
+
+// ErrStillBad: what was quarantined cannot be taken in.
+var ErrStillBad = errors.New("still bad")
+
+// Replay takes in quarantined input, if it can be by now: after a new version
+// of bridge, another configuration, or when a question can be answered that
+// could not be before. What is earlier than the stored state changes nothing.
+func (h *Harvester) Replay(ctx context.Context, src *Source, q *event.Quarantined) (Report, error) {
+	r, err := h.begin(ctx, src)
+	if err == nil {
+		err = r.replay(ctx, q)
+	}
+	return r.ended(err), err
+}
+
+func (r *run) replay(ctx context.Context, q *event.Quarantined) error {
+	entries, err := entriesOf(q)
+	if err == nil && q.Rule == ruleTie {
+		entries, err = r.told(ctx, entries)
+	}
+	if err != nil {
+		return err
+	}
+	b := &event.Batch{Mode: event.ModeReplay, Next: r.data, Documents: []event.Document{{URL: q.URL, FeedID: r.memory.FeedID}}}
+	for _, e := range entries {
+		it, err := r.item(e)
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrStillBad, err)
+		}
+		b.Items = append(b.Items, r.again(it.Observation, 0))
+	}
+	return r.take(ctx, b)
+}
+
+// entriesOf reads the input anew.
+func entriesOf(q *event.Quarantined) ([]*atompmh.Entry, error) {
+	rd := atompmh.NewReader(bytes.NewReader(q.Input), atompmh.Options{URL: q.URL})
+	var out []*atompmh.Entry
+	for {
+		e, err := rd.Next()
+		switch {
+		case errors.Is(err, io.EOF) && len(out) > 0:
+			return out, nil
+		case errors.Is(err, io.EOF):
+			return nil, fmt.Errorf("%w: it has no entry", ErrStillBad)
+		case err != nil:
+			return nil, fmt.Errorf("%w: %w", ErrStillBad, err)
+		}
+		out = append(out, e)
+	}
+}
+
+// told asks again which of two entries with the same stamp holds (A1).
+func (r *run) told(ctx context.Context, entries []*atompmh.Entry) ([]*atompmh.Entry, error) {
+	holds := atompmh.Deletion
+	for _, e := range entries {
+		if e.Kind != atompmh.Active {
+			continue
+		}
+		alive, err := r.alive(ctx, e)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrStillBad, err)
+		}
+		if alive {
+			holds = atompmh.Active
+		}
+		break
+	}
+	for _, e := range entries {
+		if e.Kind == holds {
+			return []*atompmh.Entry{e}, nil
+		}
+	}
+	return nil, fmt.Errorf("%w: it has not the two entries that it should have", ErrStillBad)
+}

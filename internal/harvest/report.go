@@ -1,0 +1,138 @@
+package harvest
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+)
+
+// Report is what a harvest was worth.
+type Report struct {
+	Started time.Time `json:"started"`
+	Ended   time.Time `json:"ended"`
+	// Documents and Entries count what was read, Events what was logged.
+	Documents   int64 `json:"documents"`
+	Entries     int64 `json:"entries"`
+	Created     int64 `json:"created"`
+	Updated     int64 `json:"updated"`
+	Deleted     int64 `json:"deleted"`
+	Unchanged   int64 `json:"unchanged"`
+	Historical  int64 `json:"historical"`
+	Fetched     int64 `json:"fetched"`
+	Pending     int64 `json:"pending"`     // observations put off in this harvest
+	Held        int64 `json:"held"`        // deletions kept back in this harvest
+	Quarantined int64 `json:"quarantined"` // entries in this harvest
+	// NotModified: the Source said that nothing has changed.
+	NotModified bool `json:"not_modified,omitempty"`
+	// Full: the walk reached the oldest document.
+	Full bool `json:"full,omitempty"`
+	// Problems counts broken rules; Examples are the first of each rule.
+	Problems int64     `json:"problems"`
+	Examples []Example `json:"examples,omitempty"`
+	// Warnings are what an operator should know, in sentences.
+	Warnings []string `json:"warnings,omitempty"`
+	// Gap is the missing archive document, "" when none is missing.
+	Gap string `json:"gap,omitempty"`
+	// Error is why the harvest failed, "" when it did not.
+	Error string `json:"error,omitempty"`
+}
+
+// Example is a broken rule: how often, and the first place.
+type Example struct {
+	Rule  string `json:"rule"`
+	Count int64  `json:"count"`
+	First string `json:"first"`
+}
+
+// Events is how many events were logged.
+func (r *Report) Events() int64 { return r.Created + r.Updated + r.Deleted }
+
+// Partial tells whether something was left undone: failed, pending, held,
+// quarantined, or missing at the Source.
+func (r *Report) Partial() bool {
+	return r.Error != "" || r.Pending > 0 || r.Held > 0 || r.Quarantined > 0 || r.Gap != "" || len(r.Warnings) > 0
+}
+
+// note changes the report. The walker and the writer of a harvest both do.
+func (r *run) note(change func(*Report)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change(&r.report)
+}
+
+// problem counts a broken rule and keeps the first place of each.
+func (r *run) problem(rule, text string) {
+	r.note(func(p *Report) {
+		p.Problems++
+		for i := range p.Examples {
+			if p.Examples[i].Rule == rule {
+				p.Examples[i].Count++
+				return
+			}
+		}
+		p.Examples = append(p.Examples, Example{Rule: rule, Count: 1, First: text})
+	})
+}
+
+// warn says something once.
+func (r *run) warn(text string) {
+	r.note(func(p *Report) {
+		if !slices.Contains(p.Warnings, text) {
+			p.Warnings = append(p.Warnings, text)
+		}
+	})
+}
+
+// ended returns the report as it is now.
+func (r *run) ended(failed error) Report {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := r.report
+	out.Ended = r.h.now().UTC()
+	out.Documents, out.Entries, out.Fetched = r.documents.Load(), r.entries.Load(), r.fetched.Load()
+	if failed != nil {
+		out.Error = failed.Error()
+	}
+	return out
+}
+
+// tell says how far the harvest has come.
+func (r *run) tell() {
+	if r.opt.Progress == nil {
+		return
+	}
+	r.telling.Lock()
+	defer r.telling.Unlock()
+	r.opt.Progress(Progress{Documents: r.documents.Load(), Entries: r.entries.Load(), Events: r.events.Load(), Fetched: r.fetched.Load()})
+}
+
+// count adds what became of a batch to the report.
+func (r *run) count(b *event.Batch, out *event.Appended) {
+	r.events.Add(int64(out.Created + out.Updated + out.Deleted))
+	r.note(func(p *Report) {
+		p.Created += int64(out.Created)
+		p.Updated += int64(out.Updated)
+		p.Deleted += int64(out.Deleted)
+		for i, o := range out.Outcomes {
+			switch o {
+			case event.Unchanged, event.Shadowed, event.Tombstone:
+				p.Unchanged++
+			case event.Historical:
+				p.Historical++
+			}
+			switch {
+			case b.Mode == event.ModeHold:
+				p.Held++
+			case b.Items[i].Pending != "" && (o == event.Waiting || b.Items[i].Partial):
+				p.Pending++
+			}
+		}
+	})
+	for _, i := range out.Broken {
+		it := &b.Items[i]
+		r.problem("S2", fmt.Sprintf("%s: record %q was met in a newer document with an earlier stamp than %s here",
+			b.Documents[it.Document].URL, it.Record, it.Modified))
+	}
+}

@@ -1,0 +1,133 @@
+package harvest
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/pmh-bridge/bridge/atompmh"
+	"github.com/pmh-bridge/bridge/event"
+)
+
+// piecewise is how many records the end of a walk takes at once.
+const piecewise = 10_000
+
+// stepBacks applies observations that are earlier than what was stored, now
+// that the walk has met nothing later: where it was a complete enumeration, or
+// the stored stamp lay in the future (A1).
+func (r *run) stepBacks(ctx context.Context, result *atompmh.Result, next []byte) error {
+	kept, err := r.h.Waiting.StepBacks(ctx, r.src.ID)
+	if err != nil {
+		return err
+	}
+	whole := result.Complete || result.Oldest
+	b := event.Batch{Mode: event.ModeStepBack, Next: next}
+	for i := range kept {
+		if whole || kept[i].Flag {
+			b.Documents = append(b.Documents, kept[i].Document)
+			b.Items = append(b.Items, r.again(kept[i].Observation, len(b.Documents)-1))
+		}
+	}
+	if skipped := len(kept) - len(b.Items); skipped > 0 {
+		r.problem("S4", fmt.Sprintf("%s: %d records have an earlier stamp than before; a harvest with --full takes them", r.src.URL, skipped))
+	}
+	if len(b.Items) == 0 {
+		return nil
+	}
+	for part := range slices.Chunk(b.Items, r.size()) {
+		if err := r.take(ctx, &event.Batch{Mode: b.Mode, Next: next, Documents: b.Documents, Items: part}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// again makes an item of an observation that was kept. Whether its stamp lies in
+// the future counts from now, when it is stored.
+func (r *run) again(o event.Observation, document int) event.Item {
+	o.Claim = o.ClaimOf()
+	return event.Item{Observation: o, Document: document, Late: o.Modified.Time().After(r.h.now())}
+}
+
+// absences deletes the records that a complete enumeration did not have (A5),
+// unless the guard keeps that back (A6).
+func (r *run) absences(ctx context.Context, active int64, next []byte) error {
+	absent, have, err := r.h.Absences.CountAbsent(ctx, r.src.ID)
+	if err != nil || absent == 0 {
+		return err
+	}
+	mode, person := event.ModeAbsent, false
+	if absent == have || absent > 10 && absent*5 > have {
+		mode, person = event.ModeHold, active == 0
+		r.warn(fmt.Sprintf("the feed no longer has %d of %d records: these deletions are held; look at the Source, then apply them with bridge source release %s", absent, have, r.src.Set))
+	}
+	for after := int64(0); ; {
+		ids, last, err := r.h.Absences.Absent(ctx, r.src.ID, after, piecewise)
+		if err != nil || len(ids) == 0 {
+			return err
+		}
+		after = last
+		if err := r.gone(ctx, ids, mode, person, next); err != nil {
+			return err
+		}
+	}
+}
+
+func (r *run) gone(ctx context.Context, ids []string, mode event.Mode, person bool, next []byte) error {
+	b := &event.Batch{Mode: mode, Person: person, Next: next, Documents: []event.Document{{URL: r.src.URL, FeedID: r.memory.FeedID}}}
+	for _, id := range ids {
+		b.Items = append(b.Items, event.Item{Observation: event.Observation{Record: id, Deleted: true}})
+	}
+	return r.commit(ctx, b)
+}
+
+// waiting works on what is held and pending. What is held is applied by itself
+// only after a harvest in which it was absent once more: not after an error, a
+// 410, or an archived feed, where absence says nothing.
+func (r *run) waiting(ctx context.Context) error {
+	if r.absent {
+		wait := r.src.GuardWait
+		if wait == 0 {
+			wait = 24 * time.Hour
+		}
+		if err := r.release(ctx, false, event.MicrosOf(r.h.now().Add(-wait))); err != nil {
+			return err
+		}
+	}
+	due := event.MicrosOf(r.h.now())
+	if r.opt.AllPending {
+		due = math.MaxInt64
+	}
+	for after := int64(0); ; {
+		kept, err := r.h.Waiting.Pending(ctx, r.src.ID, due, after, mirrorBatch)
+		if err != nil || len(kept) == 0 {
+			return err
+		}
+		after = kept[len(kept)-1].Number
+		b := event.Batch{Mode: event.ModeSettle, Next: r.data}
+		for i := range kept {
+			b.Documents = append(b.Documents, kept[i].Document)
+			b.Items = append(b.Items, r.again(kept[i].Observation, i))
+		}
+		if err := r.take(ctx, &b); err != nil {
+			return err
+		}
+	}
+}
+
+// release applies deletions that were held: all, or those held since no later
+// than a time.
+func (r *run) release(ctx context.Context, all bool, since event.Micros) error {
+	ids, err := r.h.Waiting.Held(ctx, r.src.ID, all, since)
+	if err != nil {
+		return err
+	}
+	for part := range slices.Chunk(ids, piecewise) {
+		if err := r.gone(ctx, part, event.ModeAbsent, false, r.data); err != nil {
+			return err
+		}
+	}
+	return nil
+}

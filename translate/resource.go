@@ -1,0 +1,215 @@
+package translate
+
+import (
+	"strings"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/resourcesync"
+)
+
+// RecordURL returns the URL under which we serve a record of a set, which is
+// its loc in modes mirror and redirect: {base}/sets/{set}/records/{key}. base
+// has no slash at its end.
+func RecordURL(base, set, identifier string) string {
+	return string(event.AppendKey([]byte(recordsURL(base, set)), identifier))
+}
+
+// RepresentationURL returns the URL of one representation of a record. name is
+// its event.Representation.Name.
+func RepresentationURL(base, set, identifier, name string) string {
+	return RecordURL(base, set, identifier) + "." + name
+}
+
+func recordsURL(base, set string) string { return base + "/sets/" + set + "/records/" }
+
+// Lister translates the events of one set into entries of Change Lists and
+// Resource Lists. It is pure but for the memory it uses again: what it returns
+// holds until its next call, and only one goroutine uses it at a time.
+type Lister struct {
+	records string // what all our record URLs of the set begin with
+	content event.Content
+	entries [2]resourcesync.Entry
+	links   [2][]resourcesync.Link
+	url     []byte
+}
+
+// NewLister returns a Lister for a set whose documents stand below base, an
+// absolute URL without a slash at its end.
+func NewLister(base, set string, content event.Content) *Lister {
+	return &Lister{records: recordsURL(base, set), content: content}
+}
+
+// ChangeEntries returns the entries that e has in a Change List, e.Entries() in
+// number: none for what is not published, two for a record in mode reference
+// that moved to another URI (deleted there, created here).
+func (l *Lister) ChangeEntries(e *event.Event) []resourcesync.Entry {
+	if e.Kind == event.Rejected {
+		return nil
+	}
+	n := 0
+	if e.Gone != "" {
+		l.gone(&l.entries[n], e)
+		n++
+	}
+	if e.Kind == event.Deleted && e.Shared {
+		return l.entries[:n]
+	}
+	entry := l.entry(n, e)
+	entry.Metadata.Change = change(e)
+	entry.Metadata.Datetime = resourcesync.Micros(e.Observed.Time())
+	return l.entries[:n+1]
+}
+
+// ResourceEntry returns the entry of a live record in a Resource List; e is its
+// last event.
+func (l *Lister) ResourceEntry(e *event.Event) *resourcesync.Entry { return l.entry(0, e) }
+
+// change is the word for e itself, after what is gone has been told. To a
+// Destination it is the URI that changes: one that another record has had all
+// along is never created, and one that the record moved to is.
+func change(e *event.Event) string {
+	switch {
+	case e.Kind == event.Deleted:
+		return resourcesync.Deleted
+	case e.Shared:
+		return resourcesync.Updated
+	case e.Kind == event.Created || e.Moved:
+		return resourcesync.Created
+	}
+	return resourcesync.Updated
+}
+
+// entry fills the i-th entry with all that Change Lists and Resource Lists have
+// in common.
+func (l *Lister) entry(i int, e *event.Event) *resourcesync.Entry {
+	entry := &l.entries[i]
+	*entry = resourcesync.Entry{Loc: l.loc(e), LastMod: l.lastMod(e)}
+	links := appendVia(l.links[i][:0], e)
+	if e.Live() {
+		if r, ok := e.Pref(); ok {
+			entry.Metadata.Hash = r.Hash
+			entry.Metadata.Length = resourcesync.Bytes(r.Length)
+			entry.Metadata.Type = l.mediaType(r.Type)
+		}
+		links = l.appendAlternates(links, entry.Loc, e)
+	}
+	carry(entry, e)
+	l.links[i], entry.Links = links, links
+	return entry
+}
+
+// gone fills entry with the deletion of the URI that the record has left. The
+// original's hash, length and type are those of the new place and stay away; if
+// the record was its own original, it was so at the old URI.
+func (l *Lister) gone(entry *resourcesync.Entry, e *event.Event) {
+	*entry = resourcesync.Entry{Loc: e.Gone, LastMod: l.lastMod(e)}
+	entry.Metadata.Change = resourcesync.Deleted
+	entry.Metadata.Datetime = resourcesync.Micros(e.Observed.Time())
+	links := appendVia(l.links[0][:0], e)
+	if len(links) > 0 {
+		href := links[0].Href
+		if href == e.Loc {
+			href = e.Gone
+		}
+		links[0] = resourcesync.Link{Rel: resourcesync.RelVia, Href: href, Modified: links[0].Modified}
+	}
+	carry(entry, e)
+	l.links[0], entry.Links = links, links
+}
+
+// carry adds what only another bridge reads.
+func carry(entry *resourcesync.Entry, e *event.Event) {
+	if e.Record != entry.Loc {
+		entry.Metadata.ID = e.Record
+	}
+	entry.Metadata.Title = e.Title
+}
+
+func (l *Lister) loc(e *event.Event) string {
+	if l.content == event.Reference {
+		return e.Loc
+	}
+	l.url = event.AppendKey(append(l.url[:0], l.records...), e.Record)
+	return string(l.url)
+}
+
+// lastMod is when the copy that loc answers changed: ours when we serve it, the
+// upstream's own word when it does, unless that lies in the future. It is in
+// whole seconds, as HTTP's Last-Modified, by which clause 7 defines it.
+func (l *Lister) lastMod(e *event.Event) resourcesync.Datetime {
+	observed := e.Observed.Time()
+	if l.content != event.Reference {
+		return resourcesync.Seconds(observed)
+	}
+	if !e.Modified.Known() || e.Modified.Time().After(observed) {
+		return resourcesync.Datetime{}
+	}
+	return resourcesync.Seconds(e.Modified.Time())
+}
+
+// appendVia appends the link to the original (clause 14.8), if it may be named.
+func appendVia(links []resourcesync.Link, e *event.Event) []resourcesync.Link {
+	if !public(e.Via.Href) {
+		return links
+	}
+	modified := e.Via.Modified
+	if !modified.Known() {
+		modified = e.Modified
+	}
+	return append(links, resourcesync.Link{
+		Rel:      resourcesync.RelVia,
+		Href:     e.Via.Href,
+		Modified: stamp(modified),
+		Hash:     e.Via.Hash,
+		Length:   resourcesync.Bytes(e.Via.Length),
+		Type:     e.Via.Type,
+	})
+}
+
+// appendAlternates appends a link for each representation but the preferred one
+// (clause 14.3).
+func (l *Lister) appendAlternates(links []resourcesync.Link, loc string, e *event.Event) []resourcesync.Link {
+	for i := range e.Representations {
+		r := &e.Representations[i]
+		if i == e.Preferred {
+			continue
+		}
+		href := r.Href
+		if l.content != event.Reference {
+			href = loc + "." + r.Name
+		}
+		if !public(href) {
+			continue
+		}
+		links = append(links, resourcesync.Link{
+			Rel:    resourcesync.RelAlternate,
+			Href:   href,
+			Hash:   r.Hash,
+			Length: resourcesync.Bytes(r.Length),
+			Type:   l.mediaType(r.Type),
+		})
+	}
+	return links
+}
+
+// mediaType is the type that GET answers with: the stated one. Only where we
+// answer ourselves, and it is none that a header can hold, it is another.
+func (l *Lister) mediaType(stated string) string {
+	if l.content == event.Mirror && (stated == "" || strings.ContainsFunc(stated, func(c rune) bool { return c < ' ' || c >= 0x7f })) {
+		return "application/octet-stream"
+	}
+	return stated
+}
+
+// public tells whether a URL may stand in a published document: there is one,
+// and it names no file of the machine that the Source was read on.
+func public(href string) bool {
+	return href != "" && (len(href) < 5 || !strings.EqualFold(href[:5], "file:"))
+}
+
+func stamp(s event.Stamp) resourcesync.Datetime {
+	if !s.Known() {
+		return resourcesync.Datetime{}
+	}
+	return resourcesync.Exact(s.Time())
+}

@@ -1,0 +1,150 @@
+package translate
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/resourcesync"
+)
+
+const listerBase = "https://bridge.example"
+
+// listed is an event of a record with three representations, the second of
+// which is preferred.
+func listed(kind event.Kind, content event.Content) *event.Event {
+	observed := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
+	modified, _ := event.StampOf(observed.Add(-time.Hour + 7))
+	e := &event.Event{Seq: 9, Set: "main", Record: "urn:x:Record 1", Kind: kind, Title: "A & B",
+		Observed: event.MicrosOf(observed), Modified: modified, Preferred: 1,
+		Via: event.Link{Href: "https://origin.example/1.xml", Type: "text/xml", Length: 7, Hash: "md5:0f", Modified: modified}}
+	if kind != event.Deleted {
+		e.Representations = []event.Representation{
+			{Href: "https://origin.example/1.html", Type: "text/html", Length: event.NoLength, Name: "html"},
+			{Href: "https://origin.example/1.xml", Type: "text/xml", Length: 0, Hash: "sha-256:" + strings.Repeat("ab", 32), Name: "xml"},
+			{Href: "https://origin.example/1.json", Type: "application/json", Length: 3, Hash: "md5:00", Name: "12345678.json"},
+		}
+	}
+	if content == event.Reference {
+		e.Loc = "https://origin.example/1.xml"
+	}
+	return e
+}
+
+// lines gives each entry as it is written, without its indentation.
+func lines(t *testing.T, capability resourcesync.Capability, entries ...resourcesync.Entry) string {
+	t.Helper()
+	head := resourcesync.Document{Capability: capability, Links: []resourcesync.Link{{Rel: resourcesync.RelUp, Href: "u"}}, Entries: entries}
+	if capability == resourcesync.ChangeList {
+		head.From = resourcesync.Seconds(time.Unix(0, 0))
+	} else {
+		head.At = resourcesync.Seconds(time.Unix(0, 0))
+	}
+	var b bytes.Buffer
+	if _, err := head.WriteTo(&b); err != nil {
+		t.Fatal(err)
+	}
+	_, body, _ := strings.Cut(b.String(), " <url>\n")
+	body = strings.TrimSuffix(body, "</urlset>\n")
+	var out strings.Builder
+	for line := range strings.Lines(body) {
+		if line = strings.TrimSpace(line); line != "<url>" && line != "</url>" {
+			out.WriteString(line + "\n")
+		}
+	}
+	return out.String()
+}
+
+func TestListerChangeEntries(t *testing.T) {
+	record := RecordURL(listerBase, "main", "urn:x:Record 1")
+	hash := "sha-256:" + strings.Repeat("ab", 32)
+	via := `<rs:ln rel="via" href="https://origin.example/1.xml" modified="2026-01-02T02:04:05.000006007Z" hash="md5:0f" length="7" type="text/xml"/>` + "\n"
+	const carried = ` b:id="urn:x:Record 1" b:title="A &amp; B"/>` + "\n"
+	own := `<loc>` + record + "</loc>\n<lastmod>2026-01-02T03:04:05Z</lastmod>\n"
+	ownAlternates := `<rs:ln rel="alternate" href="` + record + `.html" type="text/html"/>` + "\n" +
+		`<rs:ln rel="alternate" href="` + record + `.12345678.json" hash="md5:00" length="3" type="application/json"/>` + "\n"
+	theirs := "<loc>https://origin.example/1.xml</loc>\n<lastmod>2026-01-02T02:04:05Z</lastmod>\n"
+	theirAlternates := `<rs:ln rel="alternate" href="https://origin.example/1.html" type="text/html"/>` + "\n" +
+		`<rs:ln rel="alternate" href="https://origin.example/1.json" hash="md5:00" length="3" type="application/json"/>` + "\n"
+	md := func(change string) string {
+		s := `<rs:md change="` + change + `" datetime="2026-01-02T03:04:05.000006Z"`
+		if change != "deleted" {
+			s += ` hash="` + hash + `" length="0" type="text/xml"`
+		}
+		return s + carried
+	}
+	gone := "<loc>https://origin.example/old</loc>\n<lastmod>2026-01-02T02:04:05Z</lastmod>\n" + md("deleted") +
+		`<rs:ln rel="via" href="https://origin.example/old" modified="2026-01-02T02:04:05.000006007Z"/>` + "\n"
+
+	for _, c := range []struct {
+		name    string
+		content event.Content
+		kind    event.Kind
+		edit    func(*event.Event)
+		want    string
+	}{
+		{"created in a mirror", event.Mirror, event.Created, nil, own + md("created") + via + ownAlternates},
+		{"updated by redirect", event.Redirect, event.Updated, nil, own + md("updated") + via + ownAlternates},
+		{"deleted", event.Mirror, event.Deleted, nil, own + md("deleted") + via},
+		{"rejected", event.Mirror, event.Rejected, nil, ""},
+		{"created by reference", event.Reference, event.Created, nil, theirs + md("created") + via + theirAlternates},
+		{"shared creation", event.Reference, event.Created, func(e *event.Event) { e.Shared = true }, theirs + md("updated") + via + theirAlternates},
+		{"shared deletion", event.Reference, event.Deleted, func(e *event.Event) { e.Shared = true }, ""},
+		{"moved", event.Reference, event.Updated, func(e *event.Event) { e.Gone, e.Moved = "https://origin.example/old", true },
+			gone + theirs + md("created") + via + theirAlternates},
+		{"moved to a shared loc", event.Reference, event.Updated, func(e *event.Event) {
+			e.Gone, e.Moved, e.Shared = "https://origin.example/old", true, true
+		}, gone + theirs + md("updated") + via + theirAlternates},
+		{"moved from a loc that another record keeps", event.Reference, event.Updated, func(e *event.Event) { e.Moved = true },
+			theirs + md("created") + via + theirAlternates},
+		{"modified in the future", event.Reference, event.Created, func(e *event.Event) {
+			e.Modified, _ = event.StampOf(e.Observed.Time().Add(1))
+			e.Representations = e.Representations[1:2]
+			e.Preferred = 0
+		}, "<loc>https://origin.example/1.xml</loc>\n" + md("created") + via},
+		{"via without its own stamp", event.Mirror, event.Deleted, func(e *event.Event) { e.Via.Modified = event.Stamp{} }, own + md("deleted") + via},
+		{"no stamp at all", event.Mirror, event.Deleted, func(e *event.Event) { e.Modified, e.Via.Modified = event.Stamp{}, event.Stamp{} },
+			own + md("deleted") + strings.Replace(via, ` modified="2026-01-02T02:04:05.000006007Z"`, "", 1)},
+		{"via in a local file", event.Mirror, event.Deleted, func(e *event.Event) { e.Via.Href = "FILE:///etc/passwd" }, own + md("deleted")},
+		{"nothing preferred", event.Mirror, event.Created, func(e *event.Event) { e.Representations, e.Preferred = nil, -1 },
+			own + strings.Replace(md("created"), ` hash="`+hash+`" length="0" type="text/xml"`, "", 1) + via},
+		{"id is the loc", event.Reference, event.Deleted, func(e *event.Event) { e.Record, e.Title = e.Loc, "" },
+			theirs + strings.Replace(md("deleted"), carried, "/>\n", 1) + via},
+	} {
+		e := listed(c.kind, c.content)
+		if c.edit != nil {
+			c.edit(e)
+		}
+		l := NewLister(listerBase, "main", c.content)
+		l.ChangeEntries(listed(event.Created, c.content)) // what it remembers must not show
+		entries := l.ChangeEntries(e)
+		if len(entries) != e.Entries() {
+			t.Errorf("%s: %d entries, the event says %d", c.name, len(entries), e.Entries())
+		}
+		if got := lines(t, resourcesync.ChangeList, entries...); got != c.want {
+			t.Errorf("%s: got\n%swant\n%s", c.name, got, c.want)
+		}
+	}
+}
+
+func TestListerResourceEntry(t *testing.T) {
+	l := NewLister(listerBase, "main", event.Mirror)
+	e := listed(event.Updated, event.Mirror)
+	change := lines(t, resourcesync.ChangeList, l.ChangeEntries(e)...)
+	want := strings.Replace(change, ` change="updated" datetime="2026-01-02T03:04:05.000006Z"`, "", 1)
+	if got := lines(t, resourcesync.ResourceList, *l.ResourceEntry(e)); got != want || got == change {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}
+
+func TestRecordURLs(t *testing.T) {
+	record := RecordURL(listerBase, "main", "urn:x:Record 1")
+	if want := listerBase + "/sets/main/records/" + event.Key("urn:x:Record 1"); record != want {
+		t.Errorf("got %s, want %s", record, want)
+	}
+	if got := RepresentationURL(listerBase, "main", "urn:x:Record 1", "xml"); got != record+".xml" {
+		t.Errorf("got %s", got)
+	}
+}

@@ -1,0 +1,371 @@
+package publish
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+)
+
+// cache holds rendered documents as files under names that say which bytes they
+// are, so that nothing in it is ever stale. It may be deleted at any time, also
+// while it is used. A file counts only with the sum beside it, which is written
+// last, and only if its length and hash agree with that sum: half a file or a
+// damaged one is as good as none.
+//
+// When it cannot be written it is passed over: documents are then made in
+// memory for those who wait for them.
+type cache struct {
+	dir  string
+	disk disk
+	// slots bounds how many documents are made at a time, and with that the
+	// memory and the readers of the log that they take.
+	slots chan struct{}
+
+	mu      sync.Mutex
+	flights map[string]*flight
+	known   map[string]known
+}
+
+// known is a file whose hash has been compared since it last changed.
+type known struct {
+	size int64
+	time time.Time
+}
+
+// sum is the length and the hash of some bytes.
+type sum struct {
+	length int64
+	sha256 string
+}
+
+// renderFunc writes a document.
+type renderFunc func(ctx context.Context, w io.Writer) error
+
+func newCache(dir string, d disk) *cache {
+	return &cache{dir: dir, disk: d, slots: make(chan struct{}, 2),
+		flights: map[string]*flight{}, known: map[string]known{}}
+}
+
+// open returns the document called name and its length, and renders it first if
+// it is not there. However many ask for it at once, it is rendered once.
+func (c *cache) open(ctx context.Context, name string, render renderFunc) (io.ReadSeekCloser, int64, error) {
+	// A file may be taken away between its making and its opening; so try again,
+	// and in the end do without the file.
+	for range 3 {
+		if f, n := c.fast(name); f != nil {
+			return f, n, nil
+		}
+		data, err := c.once(ctx, name, func(ctx context.Context) ([]byte, error) {
+			return c.make(ctx, name, render)
+		})
+		if err != nil {
+			return nil, 0, err
+		}
+		if data != nil {
+			return memory{bytes.NewReader(data)}, int64(len(data)), nil
+		}
+	}
+	data, err := inMemory(ctx, render)
+	if err != nil {
+		return nil, 0, err
+	}
+	return memory{bytes.NewReader(data)}, int64(len(data)), nil
+}
+
+// memory is a document that is no file.
+type memory struct{ *bytes.Reader }
+
+func (memory) Close() error { return nil }
+
+// fast opens a file whose hash is known to be right; nil when there is none.
+func (c *cache) fast(name string) (*os.File, int64) {
+	c.mu.Lock()
+	k, ok := c.known[name]
+	c.mu.Unlock()
+	if !ok {
+		return nil, 0
+	}
+	f, err := os.Open(filepath.Join(c.dir, name))
+	if err != nil {
+		return nil, 0
+	}
+	if st, err := f.Stat(); err != nil || st.Size() != k.size || !st.ModTime().Equal(k.time) {
+		f.Close()
+		return nil, 0
+	}
+	return f, k.size
+}
+
+// make sees to it that name is there: found whole, or rendered. When it cannot
+// be written it returns the document itself.
+func (c *cache) make(ctx context.Context, name string, render renderFunc) ([]byte, error) {
+	if c.verify(name) {
+		return nil, nil
+	}
+	select {
+	case c.slots <- struct{}{}:
+		defer func() { <-c.slots }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	err := c.store(ctx, name, render)
+	var unwritable *storeError
+	if !errors.As(err, &unwritable) {
+		return nil, err
+	}
+	data, err := inMemory(ctx, render)
+	if err != nil {
+		return nil, errors.Join(err, unwritable)
+	}
+	return data, nil
+}
+
+// storeError is a failure to keep a document, not to make it.
+type storeError struct{ err error }
+
+func (e *storeError) Error() string {
+	return fmt.Sprintf("the cache cannot be written (is the disk full?): %v", e.err)
+}
+func (e *storeError) Unwrap() error { return e.err }
+
+// memoryLimit is the size up to which a document is made in memory when the
+// cache cannot be written: every document keeps to resourcesync.MaxBytes, save
+// a Change List with a gigantic entry.
+const memoryLimit = 64 << 20
+
+func inMemory(ctx context.Context, render renderFunc) ([]byte, error) {
+	b := limited{limit: memoryLimit}
+	if err := render(ctx, &b); err != nil {
+		return nil, err
+	}
+	return b.buf, nil
+}
+
+type limited struct {
+	buf   []byte
+	limit int
+}
+
+func (l *limited) Write(p []byte) (int, error) {
+	if len(l.buf)+len(p) > l.limit {
+		return 0, fmt.Errorf("the document is larger than %d bytes and there is no room for it on disk: make room, or name another folder for the cache", l.limit)
+	}
+	l.buf = append(l.buf, p...)
+	return len(p), nil
+}
+
+// store renders into a file of its own and renames it, then its sum. The sum
+// coming last is what makes a crash harmless; nothing is synced, because a file
+// that a power cut has shortened does not agree with its sum.
+func (c *cache) store(ctx context.Context, name string, render renderFunc) error {
+	path := filepath.Join(c.dir, name)
+	if err := c.disk.mkdir(filepath.Dir(path)); err != nil {
+		return &storeError{err}
+	}
+	f, err := c.disk.temp(path)
+	if err != nil {
+		return &storeError{err}
+	}
+	defer f.abandon()
+	sw := &summing{w: f, hash: sha256.New()}
+	if err := render(ctx, sw); err != nil {
+		if sw.err != nil {
+			return &storeError{sw.err}
+		}
+		return err
+	}
+	tmp := f.f.Name()
+	st, err := f.f.Stat()
+	if err == nil {
+		err = f.Close()
+	}
+	if err == nil {
+		err = c.disk.rename(tmp, path)
+	}
+	if err == nil {
+		err = c.storeSum(path, sw.sum())
+	}
+	if err != nil {
+		os.Remove(tmp)
+		return &storeError{err}
+	}
+	c.mu.Lock()
+	c.known[name] = known{size: st.Size(), time: st.ModTime()}
+	c.mu.Unlock()
+	return nil
+}
+
+// storeSum puts the sum beside the file at path, whole or not at all.
+func (c *cache) storeSum(path string, s sum) error {
+	f, err := c.disk.temp(path + ".sum")
+	if err != nil {
+		return err
+	}
+	defer f.abandon()
+	if _, err := fmt.Fprintf(f, "%d %s\n", s.length, s.sha256); err != nil {
+		return err
+	}
+	tmp := f.f.Name()
+	if err := f.Close(); err != nil {
+		return err
+	}
+	return c.disk.rename(tmp, path+".sum")
+}
+
+// loadSum reads the sum beside the file called name.
+func (c *cache) loadSum(name string) (s sum, ok bool) {
+	data, err := os.ReadFile(filepath.Join(c.dir, name) + ".sum")
+	if err != nil {
+		return sum{}, false
+	}
+	if _, err := fmt.Sscanf(string(data), "%d %64s\n", &s.length, &s.sha256); err != nil {
+		return sum{}, false
+	}
+	return s, true
+}
+
+// verify compares a file with its sum, and remembers it if they agree.
+func (c *cache) verify(name string) bool {
+	want, ok := c.loadSum(name)
+	if !ok {
+		return false
+	}
+	f, err := os.Open(filepath.Join(c.dir, name))
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil || st.Size() != want.length {
+		return false
+	}
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil || hex.EncodeToString(h.Sum(nil)) != want.sha256 {
+		return false
+	}
+	c.mu.Lock()
+	c.known[name] = known{size: st.Size(), time: st.ModTime()}
+	c.mu.Unlock()
+	return true
+}
+
+// forget removes one document. Those who are reading it read on.
+func (c *cache) forget(name string) {
+	c.mu.Lock()
+	delete(c.known, name)
+	c.mu.Unlock()
+	path := filepath.Join(c.dir, name)
+	// What cannot be removed now goes when the cache is tidied, at the next start.
+	c.disk.remove(path + ".sum")
+	c.disk.remove(path)
+}
+
+// summing passes bytes on and sums them; it keeps the error of its writer apart
+// from those of whoever writes.
+type summing struct {
+	w      io.Writer
+	hash   hash.Hash
+	length int64
+	err    error
+}
+
+func (s *summing) Write(p []byte) (int, error) {
+	n, err := s.w.Write(p)
+	s.hash.Write(p[:n])
+	s.length += int64(n)
+	s.err = err
+	return n, err
+}
+
+func (s *summing) sum() sum { return sum{s.length, hex.EncodeToString(s.hash.Sum(nil))} }
+
+// flight is one document being made, and those who wait for it.
+type flight struct {
+	done    chan struct{}
+	cancel  context.CancelFunc
+	waiters int
+	data    []byte
+	err     error
+}
+
+// once runs work for all who ask for name at the same time. It goes on as long
+// as one of them waits.
+func (c *cache) once(ctx context.Context, name string, work func(context.Context) ([]byte, error)) ([]byte, error) {
+	c.mu.Lock()
+	f := c.flights[name]
+	if f == nil {
+		workCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		f = &flight{done: make(chan struct{}), cancel: cancel}
+		c.flights[name] = f
+		go func() {
+			defer cancel()
+			f.data, f.err = work(workCtx)
+			c.land(name, f)
+			close(f.done)
+		}()
+	}
+	f.waiters++
+	c.mu.Unlock()
+
+	select {
+	case <-f.done:
+		return f.data, f.err
+	case <-ctx.Done():
+		c.mu.Lock()
+		if f.waiters--; f.waiters == 0 {
+			f.cancel()
+			if c.flights[name] == f {
+				delete(c.flights, name)
+			}
+		}
+		c.mu.Unlock()
+		return nil, ctx.Err()
+	}
+}
+
+// land takes a flight off the list, so that who comes now starts afresh.
+func (c *cache) land(name string, f *flight) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.flights[name] == f {
+		delete(c.flights, name)
+	}
+}
+
+// forgetFolder removes all documents in a folder.
+func (c *cache) forgetFolder(folder string) {
+	c.mu.Lock()
+	for name := range c.known {
+		if strings.HasPrefix(name, folder+string(filepath.Separator)) {
+			delete(c.known, name)
+		}
+	}
+	c.mu.Unlock()
+	c.disk.remove(filepath.Join(c.dir, folder))
+}
+
+// tidy removes open documents, which are of an earlier run, and files that were
+// never finished.
+func (c *cache) tidy() error {
+	c.forgetFolder("open")
+	return filepath.WalkDir(c.dir, func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err == nil && strings.HasSuffix(path, ".tmp") {
+			err = c.disk.remove(path)
+		}
+		return err
+	})
+}

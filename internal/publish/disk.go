@@ -1,0 +1,128 @@
+package publish
+
+import (
+	"os"
+	"path/filepath"
+)
+
+// disk is every change that this package makes to the file system, one method a
+// step. A test hands in fault, which stands around each step and can make it
+// fail: before it took effect, or although it did.
+type disk struct {
+	fault func(op, path string, step func() error) error
+}
+
+func (d disk) do(op, path string, step func() error) error {
+	if d.fault == nil {
+		return step()
+	}
+	return d.fault(op, path, step)
+}
+
+func (d disk) mkdir(path string) error {
+	return d.do("mkdir", path, func() error { return os.MkdirAll(path, 0o777) })
+}
+
+func (d disk) rename(from, to string) error {
+	return d.do("rename", to, func() error { return os.Rename(from, to) })
+}
+
+// remove removes path and what is below it; that it is not there is no error.
+func (d disk) remove(path string) error {
+	return d.do("remove", path, func() error { return os.RemoveAll(path) })
+}
+
+// syncDir makes the names in a folder durable.
+func (d disk) syncDir(path string) error {
+	return d.do("syncdir", path, func() error {
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		return f.Sync()
+	})
+}
+
+// create makes a new file, which takes the place of an old one.
+func (d disk) create(path string) (*file, error) {
+	f := &file{disk: d}
+	err := d.do("create", path, func() (err error) {
+		f.f, err = os.Create(path)
+		return err
+	})
+	if err != nil {
+		f.abandon()
+		return nil, err
+	}
+	return f, nil
+}
+
+// temp makes a file beside path, under a name that nobody else has.
+func (d disk) temp(path string) (*file, error) {
+	f := &file{disk: d}
+	err := d.do("create", path, func() (err error) {
+		f.f, err = os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.tmp")
+		return err
+	})
+	if err != nil {
+		f.abandon()
+		return nil, err
+	}
+	return f, nil
+}
+
+// file is a file being written.
+type file struct {
+	disk disk
+	f    *os.File
+}
+
+func (f *file) Write(b []byte) (n int, err error) {
+	err = f.disk.do("write", f.f.Name(), func() (err error) {
+		n, err = f.f.Write(b)
+		return err
+	})
+	return n, err
+}
+
+func (f *file) sync() error { return f.disk.do("sync", f.f.Name(), f.f.Sync) }
+
+// Close closes the file; a second call is no error.
+func (f *file) Close() error {
+	if f.f == nil {
+		return nil
+	}
+	open := f.f
+	f.f = nil
+	return f.disk.do("close", open.Name(), open.Close)
+}
+
+// abandon closes and removes what was to become a file. It serves tidiness
+// alone: what it leaves behind is never read.
+func (f *file) abandon() {
+	if f.f != nil {
+		name := f.f.Name()
+		f.f.Close()
+		os.Remove(name)
+		f.f = nil
+	}
+}
+
+// writeFile writes a small file.
+func (d disk) writeFile(path string, data []byte, durable bool) error {
+	f, err := d.create(path)
+	if err != nil {
+		return err
+	}
+	defer f.abandon()
+	if _, err := f.Write(data); err != nil {
+		return err
+	}
+	if durable {
+		if err := f.sync(); err != nil {
+			return err
+		}
+	}
+	return f.Close()
+}

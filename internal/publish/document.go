@@ -1,0 +1,269 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/resourcesync"
+)
+
+// Meta is what a server needs to know of a document before its bytes.
+type Meta struct {
+	// ContentType of the document; with gzip it is that of what is compressed.
+	ContentType string
+	// ETag is strong and quoted. It differs between a document and its
+	// compressed form.
+	ETag string
+	// LastModified is given for closed documents only, in whole seconds of UTC.
+	// The same URL has answered open documents before, without it, so a server
+	// must answer 304 to If-Modified-Since only when both are equal: a client
+	// that sends the Date of an open document instead would miss its end.
+	LastModified time.Time
+	// Immutable: the document will never change at this URL.
+	Immutable bool
+	// Gzip: the bytes are compressed, to be sent with Content-Encoding.
+	Gzip bool
+}
+
+// Document is a document as it was when it was asked for, however the log has
+// grown since.
+type Document struct {
+	Meta
+	open func() (io.ReadSeekCloser, int64, error)
+}
+
+// Open returns the document's bytes and their number, and renders them first if
+// need be; the context is the one that Document was called with. A document
+// that is a file is an *os.File, which a server can pass to sendfile.
+func (d *Document) Open() (body io.ReadSeekCloser, size int64, err error) { return d.open() }
+
+// Document returns the document at a path that begins with a slash and follows
+// the base URL, compressed if gzip is set. The error is ErrNotFound, a
+// *NotReadyError, or a fault of the log or the disk.
+func (p *Publisher) Document(ctx context.Context, path string, gzip bool) (*Document, error) {
+	switch path {
+	case "/.well-known/resourcesync", "/robots.txt":
+		sets, err := p.log.Sets(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, it := range PlanSite(sets) {
+			if it.Path == path {
+				return p.document(ctx, it, gzip), nil
+			}
+		}
+	}
+	rest, ok := strings.CutPrefix(path, "/sets/")
+	if !ok {
+		return nil, ErrNotFound
+	}
+	name, rest, ok := strings.Cut(rest, "/")
+	if !ok || rest == "" {
+		return nil, ErrNotFound
+	}
+	if numbers, ok := strings.CutPrefix(rest, "resourcelist/"); ok {
+		return p.partDocument(ctx, name, numbers, gzip)
+	}
+	if rest == "resourcelist.xml" {
+		return p.resourceList(ctx, name, gzip)
+	}
+	it, err := p.item(ctx, name, rest)
+	if err != nil {
+		return nil, err
+	}
+	return p.document(ctx, it, gzip), nil
+}
+
+// item finds the set's documents that are no Resource Lists.
+func (p *Publisher) item(ctx context.Context, name, rest string) (Item, error) {
+	segmentNumber, isSegment := strings.CutPrefix(rest, "changelist/")
+	switch rest {
+	case ".well-known/resourcesync", "capabilitylist.xml", "changelist-index.xml", "changelist.xml":
+	default:
+		if !isSegment {
+			return Item{}, ErrNotFound
+		}
+	}
+	st, err := p.state(ctx, name)
+	if err != nil {
+		return Item{}, err
+	}
+	switch rest {
+	case ".well-known/resourcesync":
+		return setDescription(st.fixed), nil
+	case "capabilitylist.xml":
+		return capabilityList(st.fixed), nil
+	}
+	if isSegment {
+		n, ok := fileNumber(segmentNumber)
+		if !ok {
+			return Item{}, ErrNotFound
+		}
+		segment, err := p.segment(ctx, st, n)
+		if err != nil {
+			return Item{}, err
+		}
+		return changeList(st.fixed, segment), nil
+	}
+	segments, err := p.segments(ctx, st)
+	if err != nil {
+		return Item{}, err
+	}
+	if rest == "changelist.xml" {
+		return changeListWindow(st.fixed, segments), nil
+	}
+	return changeListIndex(st.fixed, segments), nil
+}
+
+// fileNumber reads "12.xml". There is one name for each number.
+func fileNumber(s string) (int64, bool) {
+	s, ok := strings.CutSuffix(s, ".xml")
+	if !ok {
+		return 0, false
+	}
+	return number(s)
+}
+
+func number(s string) (int64, bool) {
+	n, err := strconv.ParseInt(s, 10, 64)
+	return n, err == nil && n > 0 && strconv.FormatInt(n, 10) == s
+}
+
+// document returns a document that is made from the log.
+func (p *Publisher) document(ctx context.Context, it Item, gzip bool) *Document {
+	doc := &Document{Meta: p.meta(&it, gzip)}
+	switch it.Kind {
+	case ChangeList, ChangeListWindow, ResourceList:
+		doc.open = func() (io.ReadSeekCloser, int64, error) { return p.cached(ctx, it, gzip) }
+	default:
+		doc.open = func() (io.ReadSeekCloser, int64, error) { return p.inline(it, gzip) }
+	}
+	return doc
+}
+
+func (p *Publisher) meta(it *Item, gzip bool) Meta {
+	m := Meta{ContentType: "application/xml", ETag: it.Tag(p.base, gzip), Immutable: it.Closed, Gzip: gzip}
+	if it.Kind == Robots {
+		m.ContentType = "text/plain; charset=utf-8"
+	}
+	if it.Closed {
+		end := it.Until
+		if it.Kind == ResourceListPart {
+			end = it.At
+		}
+		m.LastModified = end.Time().Truncate(time.Second)
+	}
+	return m
+}
+
+// cached opens a list in the cache, which is asked to make it if need be. Of an
+// open list only the last rendering stays there.
+func (p *Publisher) cached(ctx context.Context, it Item, gzip bool) (io.ReadSeekCloser, int64, error) {
+	name := cacheName(&it, p.base, gzip)
+	body, size, err := p.cache.open(ctx, name, p.render(it, gzip))
+	if err != nil || it.Closed {
+		return body, size, err
+	}
+	slot := it.Path
+	if gzip {
+		slot += ".gz"
+	}
+	p.mu.Lock()
+	old := p.latest[slot]
+	p.latest[slot] = name
+	p.mu.Unlock()
+	if old != "" && old != name {
+		p.cache.forget(old)
+	}
+	return body, size, nil
+}
+
+func cacheName(it *Item, base string, gzip bool) string {
+	folder := "open"
+	if it.Closed {
+		folder = "closed"
+	}
+	return fmt.Sprintf("%s/%s/%d-%d-%s.xml", folder, it.Set.Name, it.Kind, it.N, it.key(base, gzip))
+}
+
+// resourceList returns the set's Resource List, or the index of its snapshot.
+func (p *Publisher) resourceList(ctx context.Context, name string, gzip bool) (*Document, error) {
+	set, err := p.set(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	st, err := p.state(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if p.direct(st, set) {
+		doc := p.document(ctx, resourceList(set), gzip)
+		fits, err := p.fits(ctx, st, doc)
+		if err != nil || fits {
+			return doc, err
+		}
+		st.mu.Lock()
+		st.over = true
+		st.mu.Unlock()
+		p.rouse()
+	}
+	current, _ := st.shelf()
+	if current == nil {
+		return nil, &NotReadyError{setPath(name, "resourcelist.xml"), snapshotWait}
+	}
+	return p.document(ctx, resourceListIndex(st.fixed, current.Snapshot), gzip), nil
+}
+
+// fits tells whether a Resource List keeps to the size of one document. Where
+// all that was ever logged would fit, it does; otherwise only making it tells.
+func (p *Publisher) fits(ctx context.Context, st *state, doc *Document) (bool, error) {
+	segments, err := p.segments(ctx, st)
+	if err != nil {
+		return false, err
+	}
+	bytes := int64(headRoom)
+	for _, s := range segments {
+		bytes += s.Weight
+	}
+	if bytes <= resourcesync.MaxBytes {
+		return true, nil
+	}
+	body, _, err := doc.Open()
+	if errors.Is(err, resourcesync.ErrFull) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return true, body.Close()
+}
+
+// partDocument returns a snapshot's part by its "{seq}/{part}.xml".
+func (p *Publisher) partDocument(ctx context.Context, name, numbers string, gzip bool) (*Document, error) {
+	seqText, file, ok := strings.Cut(numbers, "/")
+	seq, okSeq := number(seqText)
+	n, okPart := fileNumber(file)
+	if seqText == "0" { // the snapshot of a set without events
+		seq, okSeq = 0, true
+	}
+	if !ok || !okSeq || !okPart {
+		return nil, ErrNotFound
+	}
+	st, err := p.state(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	current, previous := st.shelf()
+	for _, s := range []*stored{current, previous} {
+		if s != nil && s.Seq == event.Seq(seq) && n <= int64(len(s.Files)) {
+			return p.storedPart(ctx, st, s, int(n), gzip)
+		}
+	}
+	return nil, ErrNotFound
+}

@@ -1,0 +1,416 @@
+package publish
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/pmh-bridge/bridge/event"
+)
+
+// setFault puts fault around every change to the file system.
+func (p *Publisher) setFault(fault func(op, path string, step func() error) error) {
+	p.disk.fault = fault
+	p.cache.disk.fault = fault
+}
+
+// cacheFiles lists the cache's files, without the folder of the epoch.
+func cacheFiles(t testing.TB, p *Publisher) []string {
+	t.Helper()
+	var files []string
+	err := filepath.WalkDir(p.cache.dir, func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err == nil && !d.IsDir() {
+			files = append(files, strings.TrimPrefix(path, p.cache.dir+"/"))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+func TestNotFound(t *testing.T) {
+	p := newPublisher(t, history(10, event.Mirror).fill("main", 15))
+	for _, path := range []string{
+		"", "/", "/sets", "/sets/", "/sets/main", "/sets/main/", "/sets/none/capabilitylist.xml", "/sets/none/resourcelist.xml",
+		"/sets/none/resourcelist/1/1.xml", "/sets/main/other.xml", "/sets/main/changelist/0.xml", "/sets/main/changelist/3.xml",
+		"/sets/main/changelist/01.xml", "/sets/main/changelist/+1.xml", "/sets/main/changelist/1", "/sets/main/changelist/.xml",
+		"/sets/main/changelist/1.xml/", "/sets/main/changelist/99999999999999999999.xml", "/sets/main/resourcelist/9/1.xml",
+		"/sets/main/resourcelist/1.xml", "/sets/main/resourcelist/00/1.xml", "/sets//capabilitylist.xml", "/sets/../robots.txt",
+		"robots.txt", "/sets/main/changelist/-1.xml",
+	} {
+		if _, err := p.Document(t.Context(), path, false); !errors.Is(err, ErrNotFound) {
+			t.Errorf("%q: got %v, want ErrNotFound", path, err)
+		}
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	for _, url := range []string{"", "bridge.example", "ftp://bridge.example", "https://", "https://bridge.example/?a=1", "https://a/#b", ":"} {
+		if _, err := New(Options{Log: newLog(), BaseURL: url, CacheDir: "c", SnapshotDir: "s"}); err == nil {
+			t.Errorf("base URL %q was taken", url)
+		}
+	}
+	if _, err := New(Options{BaseURL: base}); err == nil {
+		t.Error("a Publisher without a log was made")
+	}
+}
+
+// A base URL may have a path and a slash at its end.
+func TestBaseURL(t *testing.T) {
+	l := history(10, event.Mirror).fill("main", 5)
+	dir := t.TempDir()
+	p, err := New(Options{Log: l, BaseURL: "https://host.example/bridge/", CacheDir: dir, SnapshotDir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, _ := get(t, p, "/sets/main/changelist.xml", false)
+	if !bytes.Contains(doc, []byte("<loc>https://host.example/bridge/sets/main/records/")) || bytes.Contains(doc, []byte(base)) {
+		t.Errorf("got\n%.900s", doc)
+	}
+	if got, want := p.LinkHeader("main"), `<https://host.example/bridge/sets/main/capabilitylist.xml>; rel="resourcesync"`; got != want {
+		t.Errorf("Link: got %s, want %s", got, want)
+	}
+	record := p.RecordURL("main", "urn:example:record:1")
+	if !bytes.Contains(doc, []byte("<loc>"+record+"</loc>")) {
+		t.Errorf("no entry has the loc %s", record)
+	}
+	if alternate := p.RepresentationURL("main", "urn:example:record:1", "html"); !bytes.Contains(doc, []byte(`href="`+alternate+`"`)) {
+		t.Errorf("no entry has the alternate %s", alternate)
+	}
+}
+
+// What differs in a byte differs in its tag; what is the same has the same tag,
+// in another process too.
+func TestTags(t *testing.T) {
+	seen := map[string][]byte{} // body by tag
+	see := func(p *Publisher, l *sliceLog) {
+		for _, path := range goldenPaths(t, p, l) {
+			doc, meta := get(t, p, path, false)
+			if was, ok := seen[meta.ETag]; ok && !bytes.Equal(was, doc) {
+				t.Errorf("%s: two bodies have the tag %s", path, meta.ETag)
+			}
+			seen[meta.ETag] = doc
+		}
+	}
+	l := goldenLog()
+	see(newPublisher(t, l), l)
+	n := len(seen)
+	see(newPublisher(t, goldenLog()), l)
+	if len(seen) != n {
+		t.Errorf("the same log gave %d tags, and %d in another process", n, len(seen))
+	}
+	for range 15 {
+		l.fill("campus", 1).fill("away", 1)
+		see(newPublisher(t, l), l)
+	}
+	later := goldenLog()
+	for _, s := range later.sets {
+		s.set.Created++ // a log made anew
+	}
+	see(newPublisher(t, later), later)
+	two, err := New(Options{Log: l, BaseURL: "https://two.example", CacheDir: t.TempDir(), SnapshotDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	see(two, l)
+}
+
+// A document is the one whose tag was given, however the log grows before it is
+// read; and of open documents only the last rendering is kept.
+func TestDocumentStaysAtItsSeq(t *testing.T) {
+	l := history(10, event.Mirror).fill("main", 15)
+	p := newPublisher(t, l)
+	paths := []string{"/sets/main/changelist/2.xml", "/sets/main/changelist.xml", "/sets/main/resourcelist.xml", "/sets/main/changelist-index.xml"}
+	for _, path := range paths {
+		want, meta := get(t, p, path, false)
+		old, err := p.Document(t.Context(), path, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.fill("main", 11)
+		if _, now := get(t, p, path, false); now.ETag == meta.ETag {
+			t.Errorf("%s: the tag stayed when the log grew", path)
+		}
+		if got := read(t, old); old.ETag != meta.ETag || !bytes.Equal(got, want) {
+			t.Errorf("%s changed between Document and Open:\n%s\n%s", path, want, got)
+		}
+	}
+	open := 0
+	for _, f := range cacheFiles(t, p) {
+		if strings.HasPrefix(f, "open/") {
+			open++
+		}
+	}
+	if open > 2*len(paths) {
+		t.Errorf("%d files of open documents are kept: %v", open, cacheFiles(t, p))
+	}
+}
+
+// Closed documents come from the cache without asking the log, also after a
+// restart; damage and truncation are noticed.
+func TestCacheDamage(t *testing.T) {
+	const path = "/sets/main/changelist/1.xml"
+	l := history(10, event.Mirror).fill("main", 15)
+	dir := t.TempDir()
+	want, _ := get(t, publisherIn(t, l, dir), path, false)
+
+	p := publisherIn(t, l, dir)
+	if _, err := p.Document(t.Context(), path, false); err != nil {
+		t.Fatal(err)
+	}
+	reads := l.reads
+	for range 3 {
+		if got, _ := get(t, p, path, false); !bytes.Equal(got, want) {
+			t.Fatal("the cached document differs")
+		}
+	}
+	if l.reads != reads {
+		t.Errorf("a cached document asked the log %d times", l.reads-reads)
+	}
+	files := cacheFiles(t, p)
+	if len(files) != 2 {
+		t.Fatalf("the cache has %v", files)
+	}
+	file, sumFile := filepath.Join(p.cache.dir, files[0]), filepath.Join(p.cache.dir, files[1])
+	damage := map[string]func() error{
+		"truncated": func() error { return os.Truncate(file, 100) },
+		"emptied":   func() error { return os.Truncate(file, 0) },
+		"flipped": func() error {
+			return os.WriteFile(file, bytes.Replace(want, []byte("created"), []byte("updated"), 1), 0o666)
+		},
+		"removed":     func() error { return os.Remove(file) },
+		"without sum": func() error { return os.Remove(sumFile) },
+		"sum cut":     func() error { return os.Truncate(sumFile, 10) },
+		"no cache":    func() error { return os.RemoveAll(filepath.Dir(p.opts.CacheDir)) },
+	}
+	for name, do := range damage {
+		for _, when := range []string{"while running", "before a start"} {
+			if err := do(); err != nil {
+				t.Fatal(err)
+			}
+			if when == "before a start" {
+				p = publisherIn(t, l, dir)
+			}
+			if got, _ := get(t, p, path, false); !bytes.Equal(got, want) {
+				t.Errorf("%s %s: served something else:\n%.300s", name, when, got)
+			}
+			// Both files are there again for the next kind of damage.
+			if _, err := os.Stat(sumFile); err != nil {
+				get(t, publisherIn(t, l, dir), path, false)
+			}
+		}
+	}
+}
+
+// Whatever step of keeping a document fails, before it took effect or although
+// it did, the document is served; and nothing half is ever found by a later run.
+func TestCacheFaults(t *testing.T) {
+	const path = "/sets/main/changelist/1.xml"
+	l := history(10, event.Mirror).fill("main", 15)
+	want, _ := get(t, newPublisher(t, l), path, false)
+	eachFault(t, func(t *testing.T, fault func(op, path string, step func() error) error) {
+		dir := t.TempDir()
+		p := publisherIn(t, l, dir)
+		p.setFault(fault)
+		for range 2 {
+			if got, _ := get(t, p, path, false); !bytes.Equal(got, want) {
+				t.Errorf("served %.200s", got)
+			}
+		}
+		if got, _ := get(t, publisherIn(t, l, dir), path, false); !bytes.Equal(got, want) {
+			t.Errorf("a later run served %.200s", got)
+		}
+	})
+}
+
+// eachFault runs body once for each step that it takes on the disk and each way
+// of failing there: an error without effect, an error with the effect, and both
+// again with nothing working afterwards (as after a crash). It ends with the
+// first step number that body does not reach.
+func eachFault(t *testing.T, body func(t *testing.T, fault func(op, path string, step func() error) error)) {
+	for _, way := range []string{"failed", "failed although it took effect", "crashed"} {
+		for at := 1; ; at++ {
+			n, reached := 0, ""
+			var mu sync.Mutex
+			fault := func(op, path string, step func() error) error {
+				mu.Lock()
+				defer mu.Unlock()
+				n++
+				switch {
+				case n > at && way == "crashed":
+					return syscall.EIO
+				case n != at:
+					return step()
+				}
+				reached = op + " " + filepath.Base(path)
+				if way == "failed although it took effect" {
+					if err := step(); err != nil {
+						return err
+					}
+				}
+				return fmt.Errorf("%s: %w", reached, syscall.ENOSPC)
+			}
+			t.Run(fmt.Sprintf("step %d %s", at, way), func(t *testing.T) { body(t, fault) })
+			if reached == "" {
+				if at < 6 {
+					t.Fatal("the faults were not reached")
+				}
+				break
+			}
+		}
+	}
+}
+
+// A document that cannot be kept and is too large for memory is a clear error.
+func TestCacheFullAndDocumentTooLarge(t *testing.T) {
+	c := newCache(t.TempDir(), disk{func(string, string, func() error) error { return syscall.ENOSPC }})
+	big := func(_ context.Context, w io.Writer) error {
+		for range 1 + memoryLimit>>20 {
+			if _, err := w.Write(make([]byte, 1<<20)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	_, _, err := c.open(t.Context(), "x", big)
+	if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "make room") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// gate is a log whose events wait until they are let through.
+type gate struct {
+	*sliceLog
+	entered chan struct{}
+	open    chan struct{}
+}
+
+func (g *gate) Events(ctx context.Context, set string, r event.Range) iter.Seq2[*event.Event, error] {
+	return func(yield func(*event.Event, error) bool) {
+		g.entered <- struct{}{}
+		select {
+		case <-g.open:
+		case <-ctx.Done():
+			yield(nil, ctx.Err())
+			return
+		}
+		for e, err := range g.sliceLog.Events(ctx, set, r) {
+			if !yield(e, err) {
+				return
+			}
+		}
+	}
+}
+
+// Many who ask for the same document have it rendered once.
+func TestRenderedOnce(t *testing.T) {
+	const path = "/sets/main/changelist/1.xml"
+	l := history(10, event.Mirror).fill("main", 15)
+	g := &gate{l, make(chan struct{}, 100), make(chan struct{})}
+	p := newPublisher(t, g)
+	want, _ := get(t, newPublisher(t, l), path, false)
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			doc, err := p.Document(t.Context(), path, false)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if body, _, err := doc.Open(); err != nil {
+				t.Error(err)
+			} else if got, err := io.ReadAll(body); err != nil || !bytes.Equal(got, want) {
+				t.Errorf("got %v, %.200s", err, got)
+			}
+		})
+	}
+	<-g.entered
+	close(g.open)
+	wg.Wait()
+	if n := len(g.entered); n != 0 {
+		t.Errorf("rendered %d times more", n)
+	}
+}
+
+// Rendering ends when nobody waits for it any more, and not before.
+func TestRenderingIsCancelled(t *testing.T) {
+	const path = "/sets/main/changelist/1.xml"
+	l := history(10, event.Mirror).fill("main", 15)
+	g := &gate{l, make(chan struct{}, 100), make(chan struct{})}
+	p := newPublisher(t, g)
+	ask := func() (context.CancelFunc, chan error) {
+		ctx, cancel := context.WithCancel(t.Context())
+		doc, err := p.Document(ctx, path, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() {
+			body, _, err := doc.Open()
+			if err == nil {
+				body.Close()
+			}
+			done <- err
+		}()
+		return cancel, done
+	}
+	cancel, done := ask()
+	<-g.entered
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	cancel, done = ask()
+	defer cancel()
+	<-g.entered // the first one has given up: this is another rendering
+	close(g.open)
+	if err := <-done; err != nil {
+		t.Errorf("who waits was not served: %v", err)
+	}
+}
+
+func TestVerifySegment(t *testing.T) {
+	const path = "/sets/main/changelist/1.xml"
+	l := history(10, event.Mirror).fill("main", 15)
+	p := newPublisher(t, l)
+	check, err := p.VerifySegment(t.Context(), "main", 1)
+	if err != nil || check.Kept != 0 || len(check.Damaged) != 0 {
+		t.Fatalf("without a copy: %+v, %v", check, err)
+	}
+	want, _ := get(t, p, path, false)
+	get(t, p, path, true)
+	check, err = p.VerifySegment(t.Context(), "main", 1)
+	if err != nil || check.Kept != 2 || len(check.Damaged) != 0 || check.Length != int64(len(want)) || check.Path != path || len(check.SHA256) != 64 {
+		t.Fatalf("with two copies: %+v, %v", check, err)
+	}
+	for _, f := range cacheFiles(t, p) {
+		if !strings.HasSuffix(f, ".sum") {
+			if err := os.Truncate(filepath.Join(p.cache.dir, f), 90); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if check, err = p.VerifySegment(t.Context(), "main", 1); err != nil || len(check.Damaged) != 2 {
+		t.Errorf("with two damaged copies: %+v, %v", check, err)
+	}
+	for _, n := range []int{0, 2, 3} {
+		if _, err := p.VerifySegment(t.Context(), "main", n); !errors.Is(err, ErrNotFound) {
+			t.Errorf("segment %d: got %v", n, err)
+		}
+	}
+}

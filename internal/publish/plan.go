@@ -1,0 +1,202 @@
+// Package publish decides which documents exist and writes them.
+//
+// Its core is pure: PlanSite and PlanSet say which documents a log has, and
+// Render gives the bytes of one, all from values. A document is a function of
+// the format (FormatVersion), the base URL, the set's stored settings and a
+// range of the log, and of nothing else (I1).
+//
+// The Publisher is the edge: it reads the log, keeps a cache that may be deleted
+// at any time, and writes snapshots as files.
+package publish
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/resourcesync"
+)
+
+// FormatVersion changes whenever the bytes of any document change for the same
+// log: it is part of every entity tag and every cached name. So it also changes
+// when the gzip library does.
+const FormatVersion = 1
+
+// Kind is what a document is.
+type Kind uint8
+
+// The kinds of documents.
+const (
+	Robots            Kind = iota + 1 // /robots.txt
+	SourceDescription                 // of all sets, or of one
+	CapabilityList
+	ResourceList      // the whole list in one document
+	ResourceListIndex // of a snapshot
+	ResourceListPart  // of a snapshot
+	ChangeListIndex
+	ChangeList       // one segment
+	ChangeListWindow // the open segment and what fits before it
+)
+
+// Item is one document of a plan: where it is, and the values that decide its
+// bytes.
+type Item struct {
+	// Path follows the base URL.
+	Path string
+	Kind Kind
+	// Closed: it will never change again.
+	Closed bool
+	// Set is the set it belongs to; the zero Set for a document of all sets.
+	Set event.Set
+	// N is the number of a segment, or of a snapshot's part; from 1.
+	N int
+	// Events are those that a Change List tells, or, for a Resource List, those
+	// up to whose end it shows the state.
+	Events event.Range
+	// Entries is how many entries its events must have, -1 when unknown. Render
+	// refuses to give a list that is short of some.
+	Entries int
+	// From and Until are the borders of a Change List or its index; Until is 0
+	// for one that may grow.
+	From, Until event.Micros
+	// At is the moment a Resource List shows.
+	At event.Micros
+
+	sets     []event.Set     // of a Source Description or robots.txt
+	segments []event.Segment // of a Change List Index
+	parts    int             // of a Resource List Index
+}
+
+// Snapshot is the state of a set at a Seq, published as parts.
+type Snapshot struct {
+	Seq   event.Seq
+	At    event.Micros // Observed of the last event in it
+	Parts int
+}
+
+// PlanSite returns the documents of all sets together.
+func PlanSite(sets []event.Set) []Item {
+	return []Item{
+		{Path: "/.well-known/resourcesync", Kind: SourceDescription, sets: sets},
+		{Path: "/robots.txt", Kind: Robots, sets: sets},
+	}
+}
+
+// PlanSet returns the documents of one set: segments are all of its segments,
+// and snapshot is the one that its Resource List consists of, nil when the list
+// fits into one document.
+func PlanSet(set event.Set, segments []event.Segment, snapshot *Snapshot) []Item {
+	items := []Item{setDescription(set), capabilityList(set)}
+	if snapshot == nil {
+		items = append(items, resourceList(set))
+	} else {
+		items = append(items, resourceListIndex(set, *snapshot))
+		for n := 1; n <= snapshot.Parts; n++ {
+			items = append(items, resourceListPart(set, *snapshot, n))
+		}
+	}
+	items = append(items, changeListIndex(set, segments), changeListWindow(set, segments))
+	for _, s := range segments {
+		items = append(items, changeList(set, s))
+	}
+	return items
+}
+
+func setPath(set, name string) string { return "/sets/" + set + "/" + name }
+
+func setDescription(set event.Set) Item {
+	return Item{Path: setPath(set.Name, ".well-known/resourcesync"), Kind: SourceDescription, Set: set,
+		sets: []event.Set{set}}
+}
+
+func capabilityList(set event.Set) Item {
+	return Item{Path: setPath(set.Name, "capabilitylist.xml"), Kind: CapabilityList, Set: set}
+}
+
+func resourceList(set event.Set) Item {
+	entries := int(set.Live)
+	if set.Content == event.Reference {
+		entries = -1 // records that share a loc are listed once
+	}
+	return Item{Path: setPath(set.Name, "resourcelist.xml"), Kind: ResourceList, Set: set,
+		Events: event.Range{Upto: set.Last}, Entries: entries, At: set.LastObserved}
+}
+
+func resourceListIndex(set event.Set, s Snapshot) Item {
+	return Item{Path: setPath(set.Name, "resourcelist.xml"), Kind: ResourceListIndex, Set: set,
+		Events: event.Range{Upto: s.Seq}, At: s.At, parts: s.Parts}
+}
+
+func resourceListPart(set event.Set, s Snapshot, n int) Item {
+	return Item{Path: partPath(set.Name, s.Seq, n), Kind: ResourceListPart, Set: set, Closed: true,
+		N: n, Events: event.Range{Upto: s.Seq}, Entries: -1, At: s.At}
+}
+
+func partPath(set string, seq event.Seq, n int) string {
+	return fmt.Sprintf("/sets/%s/resourcelist/%d/%d.xml", set, seq, n)
+}
+
+func changeListIndex(set event.Set, segments []event.Segment) Item {
+	return Item{Path: setPath(set.Name, "changelist-index.xml"), Kind: ChangeListIndex, Set: set,
+		From: set.Created, segments: segments}
+}
+
+func changeListPath(set string, n int) string {
+	return fmt.Sprintf("/sets/%s/changelist/%d.xml", set, n)
+}
+
+func changeList(set event.Set, s event.Segment) Item {
+	return Item{Path: changeListPath(set.Name, s.N), Kind: ChangeList, Set: set, Closed: !s.Open(),
+		N: s.N, Events: s.Range(), Entries: s.Entries, From: s.From, Until: s.Until}
+}
+
+// headRoom is what the head and the end of a list may take beside its entries.
+const headRoom = 4 << 10
+
+// changeListWindow is the open segment, which is always there whole, and as many
+// whole closed ones before it as fit into one document.
+func changeListWindow(set event.Set, segments []event.Segment) Item {
+	it := Item{Path: setPath(set.Name, "changelist.xml"), Kind: ChangeListWindow, Set: set, From: set.Created}
+	bytes := int64(headRoom)
+	for i := len(segments) - 1; i >= 0; i-- {
+		s := segments[i]
+		it.Entries += s.Entries
+		bytes += s.Weight
+		if !s.Open() && (it.Entries > resourcesync.MaxEntries || bytes > resourcesync.MaxBytes) {
+			it.Entries -= s.Entries
+			break
+		}
+		it.From, it.N = s.From, s.N
+		if r := s.Range(); s.Events > 0 {
+			it.Events.After = r.After
+			it.Events.Upto = max(it.Events.Upto, r.Upto)
+		}
+	}
+	return it
+}
+
+// Tag returns a strong entity tag for the document under a base URL, without
+// rendering it: a hash of all that decides its bytes. What differs in a byte
+// differs in its tag, also between two logs with sets of the same name.
+func (it *Item) Tag(base string, gzip bool) string { return `"` + it.key(base, gzip) + `"` }
+
+// key is the tag without its quotes; it also names the document in the cache.
+func (it *Item) key(base string, gzip bool) string {
+	h := sha256.New()
+	fmt.Fprintf(h, "%d %d %q %q %d %d %d %d %d %d %d %d %d %d\n", FormatVersion, it.Kind, base, it.Path,
+		it.Set.Content, it.Set.Created, it.N, it.Events.After, it.Events.Upto, it.From, it.Until, it.At,
+		it.parts, len(it.segments))
+	for _, s := range it.sets {
+		fmt.Fprintf(h, "%q\n", s.Name)
+	}
+	// Borders never move, so the open segment stands for all before it.
+	if n := len(it.segments); n > 0 {
+		fmt.Fprintf(h, "%d %d\n", it.segments[n-1].N, it.segments[n-1].From)
+	}
+	key := hex.EncodeToString(h.Sum(nil)[:16])
+	if gzip {
+		key += "-gz"
+	}
+	return key
+}

@@ -1,0 +1,339 @@
+package publish
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"log/slog"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/resourcesync"
+	"github.com/pmh-bridge/bridge/translate"
+)
+
+// Books are what the log knows of its sets.
+type Books interface {
+	// Sets returns all sets in the order of their names.
+	Sets(ctx context.Context) ([]event.Set, error)
+	// Set returns one set; the error is fs.ErrNotExist when there is none.
+	Set(ctx context.Context, name string) (event.Set, error)
+	// Segments returns all segments of a set in order, 1 first and the open one
+	// last, in a slice that is the caller's.
+	Segments(ctx context.Context, set string) ([]event.Segment, error)
+}
+
+// Events reads events. The sequences end after the first error, and may yield
+// the same *event.Event again with another value.
+type Events interface {
+	// Events yields the set's events in a range, in order.
+	Events(ctx context.Context, set string, r event.Range) iter.Seq2[*event.Event, error]
+	// Live yields the last event of every record that lives at that Seq, in
+	// order of Seq; in mode reference one event for each Loc.
+	Live(ctx context.Context, set string, at event.Seq) iter.Seq2[*event.Event, error]
+}
+
+// Log is the event log as this package reads it. It is called from several
+// goroutines at once.
+type Log interface {
+	Books
+	Events
+}
+
+// Options are what a Publisher needs. Log, BaseURL, CacheDir and SnapshotDir
+// must be given.
+type Options struct {
+	Log Log
+	// BaseURL is what all published URLs begin with, absolute.
+	BaseURL string
+	// CacheDir holds rendered documents. It may be deleted at any time.
+	CacheDir string
+	// SnapshotDir holds snapshots: {set}/{seq}/. Deleting it costs making the
+	// last one anew.
+	SnapshotDir string
+	// AfterDeletion and AfterChange are how long after the first deletion or
+	// change that it does not show a snapshot is made anew; 0 is a minute, and
+	// ten.
+	AfterDeletion, AfterChange time.Duration
+	// Poll is how often Run asks the log what has changed; 0 is two seconds.
+	Poll time.Duration
+	// Now is the clock of Run's schedule; nil is time.Now. No document has its
+	// time from it.
+	Now func() time.Time
+	// Logger gets what Run cannot return; nil is silence.
+	Logger *slog.Logger
+}
+
+// Publisher serves the documents of a log. Its methods may be called from any
+// goroutine. Any number of processes may read documents, each with its own
+// Publisher on the same folders; only the one that holds the log's writer lock
+// calls Run or Snapshot.
+type Publisher struct {
+	opts   Options
+	log    Log
+	base   string // without a slash at its end
+	disk   disk
+	cache  *cache
+	limits Limits // those of the specification
+	logger *slog.Logger
+	wake   chan struct{} // Run has something to do at once
+
+	mu     sync.Mutex
+	states map[string]*state
+	latest map[string]string // cached name of the last rendering of an open document
+}
+
+// ErrNotFound: there is no such document, or there is no longer.
+var ErrNotFound = errors.New("no such document")
+
+// NotReadyError: the document will exist, but its snapshot has not been made
+// yet. A server answers 503 with Retry-After.
+type NotReadyError struct {
+	Path       string
+	RetryAfter time.Duration
+}
+
+// Error says what is missing and when to ask again.
+func (e *NotReadyError) Error() string {
+	return fmt.Sprintf("%s: its snapshot is being made: ask again in %v", e.Path, e.RetryAfter)
+}
+
+// snapshotWait is the Retry-After of a NotReadyError: a million records take
+// less.
+const snapshotWait = 10 * time.Second
+
+// New returns a Publisher. It touches no file.
+func New(o Options) (*Publisher, error) {
+	u, err := url.Parse(o.BaseURL)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
+		return nil, fmt.Errorf("base URL %q: want http or https, a host, and no query", o.BaseURL)
+	}
+	if o.Log == nil || o.CacheDir == "" || o.SnapshotDir == "" {
+		return nil, errors.New("publish: Log, CacheDir and SnapshotDir must be given")
+	}
+	o.AfterDeletion = orDuration(o.AfterDeletion, time.Minute)
+	o.AfterChange = orDuration(o.AfterChange, 10*time.Minute)
+	o.Poll = orDuration(o.Poll, 2*time.Second)
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	p := &Publisher{
+		opts: o, log: o.Log, base: strings.TrimRight(o.BaseURL, "/"), logger: o.Logger,
+		limits: Limits{Entries: resourcesync.MaxEntries, Bytes: resourcesync.MaxBytes},
+		wake:   make(chan struct{}, 1),
+		states: map[string]*state{}, latest: map[string]string{},
+	}
+	p.cache = newCache(filepath.Join(o.CacheDir, cacheEpoch(p.base)), p.disk)
+	return p, nil
+}
+
+func orDuration(d, otherwise time.Duration) time.Duration {
+	if d == 0 {
+		return otherwise
+	}
+	return d
+}
+
+// cacheEpoch names the folder of all that is rendered in one format and for one
+// base URL, so that the rest can be told and removed.
+func cacheEpoch(base string) string {
+	h := sha256.Sum256(fmt.Appendf(nil, "%d %s", FormatVersion, base))
+	return hex.EncodeToString(h[:8])
+}
+
+// RecordURL returns the URL under which a record is served in modes mirror and
+// redirect.
+func (p *Publisher) RecordURL(set, identifier string) string {
+	return translate.RecordURL(p.base, set, identifier)
+}
+
+// RepresentationURL returns the URL of one representation of a record, whose
+// event.Representation.Name is name.
+func (p *Publisher) RepresentationURL(set, identifier, name string) string {
+	return translate.RepresentationURL(p.base, set, identifier, name)
+}
+
+// CapabilityListURL returns the URL of a set's Capability List.
+func (p *Publisher) CapabilityListURL(set string) string {
+	return p.base + setPath(set, "capabilitylist.xml")
+}
+
+// LinkHeader returns the value of the Link header by which each record of a set
+// leads to the set's Capability List (clause 6.3.3).
+func (p *Publisher) LinkHeader(set string) string {
+	return "<" + p.CapabilityListURL(set) + `>; rel="resourcesync"`
+}
+
+// Plan returns all documents of a set as they are now.
+func (p *Publisher) Plan(ctx context.Context, set string) ([]Item, error) {
+	s, err := p.set(ctx, set)
+	if err != nil {
+		return nil, err
+	}
+	st, err := p.state(ctx, set)
+	if err != nil {
+		return nil, err
+	}
+	segments, err := p.segments(ctx, st)
+	if err != nil {
+		return nil, err
+	}
+	var snapshot *Snapshot
+	if current, _ := st.shelf(); !p.direct(st, s) {
+		if current == nil {
+			return nil, &NotReadyError{setPath(set, "resourcelist.xml"), snapshotWait}
+		}
+		snapshot = &current.Snapshot
+	}
+	return PlanSet(s, segments, snapshot), nil
+}
+
+// set reads a set as it is now.
+func (p *Publisher) set(ctx context.Context, name string) (event.Set, error) {
+	set, err := p.log.Set(ctx, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return event.Set{}, ErrNotFound
+	}
+	return set, err
+}
+
+// state is what the Publisher remembers of a set. Nothing in it but the shelf
+// of snapshots is of its own making.
+type state struct {
+	fixed  event.Set  // for what is fixed when the set is made
+	making sync.Mutex // held while a snapshot is made
+
+	mu       sync.Mutex
+	closed   []event.Segment // the closed segments, which never change
+	over     bool            // its Resource List is larger than one document may be
+	current  *stored
+	previous *stored
+}
+
+// state returns the set's state, and on the first call looks at what snapshots
+// there are.
+func (p *Publisher) state(ctx context.Context, name string) (*state, error) {
+	p.mu.Lock()
+	st := p.states[name]
+	p.mu.Unlock()
+	if st != nil {
+		return st, nil
+	}
+	set, err := p.set(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	st = &state{fixed: set}
+	if st.current, st.previous, err = p.loadShelf(ctx, set); err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if other := p.states[name]; other != nil {
+		return other, nil
+	}
+	p.states[name] = st
+	return st, nil
+}
+
+// shelf returns the set's current snapshot and the one before it, nil when there
+// is none.
+func (st *state) shelf() (current, previous *stored) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.current, st.previous
+}
+
+// segments reads the set's segments as they are now.
+func (p *Publisher) segments(ctx context.Context, st *state) ([]event.Segment, error) {
+	segments, err := p.log.Segments(ctx, st.fixed.Name)
+	if err != nil {
+		return nil, err
+	}
+	if n := len(segments); n == 0 || !segments[n-1].Open() {
+		return nil, fmt.Errorf("set %s: its last segment is not open: the log is in doubt, run bridge verify", st.fixed.Name)
+	}
+	st.mu.Lock()
+	if closed := segments[:len(segments)-1]; len(closed) > len(st.closed) {
+		st.closed = closed
+	}
+	st.mu.Unlock()
+	return segments, nil
+}
+
+// segment returns segment n; closed ones come from memory, so that their
+// documents are served without asking the log.
+func (p *Publisher) segment(ctx context.Context, st *state, n int64) (event.Segment, error) {
+	st.mu.Lock()
+	closed := st.closed
+	st.mu.Unlock()
+	if n >= 1 && n <= int64(len(closed)) {
+		return closed[n-1], nil
+	}
+	segments, err := p.segments(ctx, st)
+	if err != nil {
+		return event.Segment{}, err
+	}
+	if n < 1 || n > int64(len(segments)) {
+		return event.Segment{}, ErrNotFound
+	}
+	return segments[n-1], nil
+}
+
+// direct tells whether the set's Resource List is one document, as far as is
+// known.
+func (p *Publisher) direct(st *state, set event.Set) bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return !st.over && set.Live <= int64(p.limits.Entries)
+}
+
+// render returns what writes a document from the log.
+func (p *Publisher) render(it Item, gzip bool) renderFunc {
+	return func(ctx context.Context, w io.Writer) error {
+		write := func(w io.Writer) error { return Render(w, p.base, &it, p.events(ctx, &it)) }
+		var err error
+		if gzip {
+			err = compress(w, write)
+		} else {
+			err = write(w)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", it.Path, err)
+		}
+		return nil
+	}
+}
+
+// events are those that Render needs for a document.
+func (p *Publisher) events(ctx context.Context, it *Item) iter.Seq2[*event.Event, error] {
+	switch {
+	case it.Kind == ResourceList && it.Events.Upto > 0:
+		return p.log.Live(ctx, it.Set.Name, it.Events.Upto)
+	case it.Kind != ResourceList && it.Events.Upto > it.Events.After:
+		return p.log.Events(ctx, it.Set.Name, it.Events)
+	}
+	return func(func(*event.Event, error) bool) {}
+}
+
+// inline makes a small document.
+func (p *Publisher) inline(it Item, gzip bool) (io.ReadSeekCloser, int64, error) {
+	var b bytes.Buffer
+	if err := p.render(it, gzip)(context.Background(), &b); err != nil {
+		return nil, 0, err
+	}
+	return memory{bytes.NewReader(b.Bytes())}, int64(b.Len()), nil
+}

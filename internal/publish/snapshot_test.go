@@ -1,0 +1,477 @@
+package publish
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/resourcesync"
+)
+
+// small returns a Publisher whose Resource Lists hold four records.
+func small(t testing.TB, l Log, dir string) *Publisher {
+	p := publisherIn(t, l, dir)
+	p.limits.Entries = 4
+	return p
+}
+
+// resources reads the set's Resource List to its end: the entries of all parts
+// that its index names, or of the list itself.
+func resources(t testing.TB, p *Publisher, set string) (entries []string, at string) {
+	t.Helper()
+	doc, _ := get(t, p, setPath(set, "resourcelist.xml"), false)
+	at = between(string(doc), ` at="`, `"`)
+	if !bytes.Contains(doc, []byte("<sitemapindex")) {
+		return entriesOf(doc), at
+	}
+	for _, piece := range strings.Split(string(doc), "<loc>")[1:] {
+		path := strings.TrimPrefix(between("<loc>"+piece, "<loc>", "</loc>"), base)
+		part, meta := get(t, p, path, false)
+		packed, _ := get(t, p, path, true)
+		if !meta.Immutable || meta.LastModified.IsZero() {
+			t.Errorf("%s: %+v", path, meta)
+		}
+		if got := between(string(part), ` at="`, `"`); got != at {
+			t.Errorf("%s is of %s, its index of %s", path, got, at)
+		}
+		if !bytes.Contains(part, []byte(`rel="index" href="`+base+setPath(set, "resourcelist.xml")+`"`)) {
+			t.Errorf("%s has no link to its index", path)
+		}
+		if s, err := sumOf(bytes.NewReader(packed), true); err != nil || s.length != int64(len(part)) {
+			t.Errorf("%s: its compressed form is not the part: %v", path, err)
+		}
+		entries = append(entries, entriesOf(part)...)
+	}
+	return entries, at
+}
+
+// direct gives the entries of the whole list in one document.
+func direct(t testing.TB, l *sliceLog, set string) []string {
+	t.Helper()
+	entries, _ := resources(t, newPublisher(t, l), set)
+	return entries
+}
+
+func TestSnapshot(t *testing.T) {
+	l := history(10, event.Mirror).many("main", 11)
+	p := small(t, l, t.TempDir())
+	const path = "/sets/main/resourcelist.xml"
+	var notReady *NotReadyError
+	if _, err := p.Document(t.Context(), path, false); !errors.As(err, &notReady) || notReady.RetryAfter <= 0 || !strings.Contains(err.Error(), path) {
+		t.Fatalf("before the first snapshot: %v", err)
+	}
+	if _, err := p.Plan(t.Context(), "main"); !errors.As(err, &notReady) {
+		t.Fatalf("plan before the first snapshot: %v", err)
+	}
+	if seq, err := p.SnapshotSeq(t.Context(), "main"); seq != 0 || err != nil {
+		t.Errorf("snapshot %d, %v", seq, err)
+	}
+	if err := p.Snapshot(t.Context(), "main"); err != nil {
+		t.Fatal(err)
+	}
+	first, at := resources(t, p, "main")
+	set, _ := l.Set(t.Context(), "main")
+	if at != set.LastObserved.String() || !slices.Equal(first, direct(t, l, "main")) {
+		t.Errorf("at %s: %d entries", at, len(first))
+	}
+	if seq, _ := p.SnapshotSeq(t.Context(), "main"); seq != set.Last {
+		t.Errorf("snapshot %d of %d", seq, set.Last)
+	}
+	items, err := p.Plan(t.Context(), "main")
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := 0
+	for _, it := range items {
+		if it.Kind == ResourceListPart {
+			parts++
+		}
+	}
+	if parts != 3 {
+		t.Errorf("the plan has %d parts, want 3", parts)
+	}
+
+	// Growth does not show before the next snapshot; then the parts of the one
+	// before stay, and those of the one before that go.
+	l.many("main", 3)
+	if again, _ := resources(t, p, "main"); !slices.Equal(again, first) {
+		t.Error("the snapshot has changed")
+	}
+	old := partPath("main", set.Last, 1)
+	for i := range 3 {
+		if err := p.Snapshot(t.Context(), "main"); err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := resources(t, p, "main"); !slices.Equal(got, direct(t, l, "main")) {
+			t.Errorf("snapshot %d has %d entries", i, len(got))
+		}
+		_, err := p.Document(t.Context(), old, false)
+		if want := i < 1; want != (err == nil) || err != nil && !errors.Is(err, ErrNotFound) {
+			t.Errorf("after %d newer snapshots: %v", i+1, err)
+		}
+		l.many("main", 1)
+	}
+	folders, _ := os.ReadDir(filepath.Join(p.opts.SnapshotDir, "main"))
+	if len(folders) != 2 {
+		t.Errorf("%d snapshots are kept: %v", len(folders), folders)
+	}
+	for _, f := range cacheFiles(t, p) {
+		if strings.HasPrefix(f, partFolder("main", set.Last)) {
+			t.Errorf("the cache keeps %s", f)
+		}
+	}
+
+	// Another process finds what is there; another format, base or log does not.
+	q := small(t, l, filepath.Dir(p.opts.SnapshotDir))
+	a, _ := resources(t, p, "main")
+	if b, _ := resources(t, q, "main"); !slices.Equal(a, b) {
+		t.Error("after a restart the Resource List is another")
+	}
+	other := small(t, l, filepath.Dir(p.opts.SnapshotDir))
+	other.base = "https://two.example"
+	if _, err := other.Document(t.Context(), path, false); !errors.As(err, &notReady) {
+		t.Errorf("for another base URL: %v", err)
+	}
+	for i := range l.sets["main"].events {
+		l.sets["main"].events[i].Observed++
+	}
+	if _, err := small(t, l, filepath.Dir(p.opts.SnapshotDir)).Document(t.Context(), path, false); !errors.As(err, &notReady) {
+		t.Errorf("for another log: %v", err)
+	}
+}
+
+// Parts end where they are full, by entries or by bytes, and no part is over.
+func TestParts(t *testing.T) {
+	l := history(1000, event.Mirror).many("main", 100)
+	want := direct(t, l, "main")
+	for _, limits := range []Limits{{Entries: 1000, Bytes: 8000}, {Entries: 7, Bytes: 1 << 30}, {Entries: 100, Bytes: 1 << 30}, {Entries: 5, Bytes: 1}} {
+		p := newPublisher(t, l)
+		p.limits = limits
+		p.limits.Entries = min(p.limits.Entries, 99) // or there are no parts
+		if err := p.Snapshot(t.Context(), "main"); err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := resources(t, p, "main"); !slices.Equal(got, want) {
+			t.Errorf("%+v: %d entries of %d", limits, len(got), len(want))
+		}
+		st, _ := p.state(t.Context(), "main")
+		current, _ := st.shelf()
+		for i, f := range current.Files {
+			if f.Entries > limits.Entries || f.Length > limits.Bytes && f.Entries > 1 {
+				t.Errorf("%+v: part %d has %d entries and %d bytes", limits, i+1, f.Entries, f.Length)
+			}
+		}
+	}
+}
+
+// Whatever step of a snapshot fails, before it took effect or although it did,
+// and whatever a crash leaves behind: the Resource List is wholly the old one or
+// wholly the new one, and the next run makes the new one.
+func TestSnapshotFaults(t *testing.T) {
+	l := history(100, event.Mirror).many("main", 5)
+	before := direct(t, l, "main")
+	for _, first := range []bool{false, true} {
+		eachFault(t, func(t *testing.T, fault func(op, path string, step func() error) error) {
+			l := history(100, event.Mirror).many("main", 5)
+			dir := t.TempDir()
+			p := small(t, l, dir)
+			var notReady *NotReadyError
+			if !first {
+				if err := p.Snapshot(t.Context(), "main"); err != nil {
+					t.Fatal(err)
+				}
+				l.many("main", 2)
+			}
+			after := direct(t, l, "main")
+			consistent := func(p *Publisher) []string {
+				if _, err := p.Document(t.Context(), "/sets/main/resourcelist.xml", false); first && errors.As(err, &notReady) {
+					return nil
+				}
+				got, _ := resources(t, p, "main")
+				if !slices.Equal(got, before) && !slices.Equal(got, after) {
+					t.Errorf("the Resource List has %d entries", len(got))
+				}
+				return got
+			}
+			p.setFault(fault)
+			err := p.Snapshot(t.Context(), "main")
+			p.setFault(nil)
+			if got := consistent(p); err == nil && !slices.Equal(got, after) {
+				t.Errorf("Snapshot reported success and %d entries are shown", len(got))
+			}
+			q := small(t, l, dir) // after a crash
+			consistent(q)
+			q.look(t.Context(), map[string]*plan{}, mustSet(t, l)) // as Run does, once
+			if got := consistent(q); !slices.Equal(got, after) {
+				t.Errorf("after the next run %d entries are shown, want %d", len(got), len(after))
+			}
+			folders, err := os.ReadDir(filepath.Join(q.opts.SnapshotDir, "main"))
+			if err != nil || len(folders) > 2 || slices.ContainsFunc(folders, func(e os.DirEntry) bool { return strings.HasPrefix(e.Name(), newPrefix) }) {
+				t.Errorf("left behind: %v, %v", folders, err)
+			}
+			if err := p.Snapshot(t.Context(), "main"); err != nil {
+				t.Errorf("the next attempt without a restart: %v", err)
+			}
+		})
+	}
+}
+
+func mustSet(t testing.TB, l *sliceLog) event.Set {
+	t.Helper()
+	set, err := l.Set(t.Context(), "main")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+// A damaged part is never served; the snapshot is given up and made again with
+// the same bytes.
+func TestSnapshotDamage(t *testing.T) {
+	l := history(100, event.Mirror).many("main", 10)
+	dir := t.TempDir()
+	for name, damage := range map[string]func(file string) error{
+		"flipped": func(file string) error {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				return err
+			}
+			data[len(data)/2] ^= 1
+			return os.WriteFile(file, data, 0o666)
+		},
+		"truncated": func(file string) error { return os.Truncate(file, 100) },
+		"removed":   os.Remove,
+	} {
+		for _, when := range []string{"while running", "before a start"} {
+			p := small(t, l, dir)
+			if err := p.Snapshot(t.Context(), "main"); err != nil {
+				t.Fatal(err)
+			}
+			want, _ := resources(t, p, "main")
+			set := mustSet(t, l)
+			if err := damage(filepath.Join(dir, "snapshots", "main", fmt.Sprint(set.Last), "2.xml.gz")); err != nil {
+				t.Fatal(err)
+			}
+			if when == "before a start" {
+				p = small(t, l, dir)
+			}
+			var notReady *NotReadyError
+			if _, err := p.Document(t.Context(), partPath("main", set.Last, 2), true); !errors.As(err, &notReady) && !errors.Is(err, ErrNotFound) {
+				t.Errorf("%s %s: got %v", name, when, err)
+			}
+			if err := p.Snapshot(t.Context(), "main"); err != nil {
+				t.Fatal(err)
+			}
+			if got, _ := resources(t, p, "main"); !slices.Equal(got, want) {
+				t.Errorf("%s %s: made again with other bytes", name, when)
+			}
+		}
+	}
+}
+
+func TestVerifySnapshot(t *testing.T) {
+	l := history(100, event.Mirror).many("main", 10)
+	p := small(t, l, t.TempDir())
+	if checks, err := p.VerifySnapshot(t.Context(), "main"); err != nil || checks != nil {
+		t.Errorf("without a snapshot: %v, %v", checks, err)
+	}
+	if err := p.Snapshot(t.Context(), "main"); err != nil {
+		t.Fatal(err)
+	}
+	l.fill("main", 3) // what is newer does not matter
+	damaged := func() (names []string) {
+		checks, err := p.VerifySnapshot(t.Context(), "main")
+		if err != nil || len(checks) != 3 {
+			t.Fatalf("%d checks, %v", len(checks), err)
+		}
+		for _, c := range checks {
+			names = append(names, c.Damaged...)
+		}
+		return names
+	}
+	if names := damaged(); names != nil {
+		t.Errorf("a whole snapshot: %v", names)
+	}
+	file := filepath.Join(p.opts.SnapshotDir, "main", "10", "2.xml.gz")
+	if err := os.Truncate(file, 100); err != nil {
+		t.Fatal(err)
+	}
+	if names := damaged(); !slices.Equal(names, []string{file}) {
+		t.Errorf("a damaged snapshot: %v", names)
+	}
+}
+
+// A list of few records that is too large for one document becomes a snapshot.
+func TestFewLargeRecords(t *testing.T) {
+	l := history(10_000, event.Mirror)
+	for i := range 20 {
+		e := sample(event.Created, i, 1)
+		e.Title = strings.Repeat("long ", 600_000)
+		l.add("main", e)
+	}
+	dir := t.TempDir()
+	p := publisherIn(t, l, dir)
+	var notReady *NotReadyError
+	if _, err := p.Document(t.Context(), "/sets/main/resourcelist.xml", true); !errors.As(err, &notReady) {
+		t.Fatalf("got %v", err)
+	}
+	if len(p.wake) == 0 {
+		t.Error("Run was not told")
+	}
+	if err := p.look(t.Context(), map[string]*plan{}, mustSet(t, l)); err != nil {
+		t.Fatal(err)
+	}
+	index, _ := get(t, p, "/sets/main/resourcelist.xml", false)
+	if n := bytes.Count(index, []byte("<sitemap>")); n != 2 {
+		t.Errorf("the index names %d parts, want 2", n)
+	}
+	part, _ := get(t, publisherIn(t, l, dir), "/sets/main/resourcelist/20/1.xml", false)
+	if int64(len(part)) > resourcesync.MaxBytes {
+		t.Errorf("a part has %d bytes", len(part))
+	}
+	// It shrinks and fits again.
+	for i := range 10 {
+		l.add("main", sample(event.Deleted, i, 2))
+	}
+	if err := p.Snapshot(t.Context(), "main"); err != nil {
+		t.Fatal(err)
+	}
+	if list, _ := get(t, p, "/sets/main/resourcelist.xml", false); bytes.Contains(list, []byte("<sitemapindex")) {
+		t.Error("what fits into one document is still an index")
+	}
+}
+
+func TestSnapshotRefusesAShortLog(t *testing.T) {
+	l := history(100, event.Mirror).many("main", 10)
+	l.sets["main"].events = l.sets["main"].events[:9]
+	p := small(t, l, t.TempDir())
+	if err := p.Snapshot(t.Context(), "main"); err == nil || !strings.Contains(err.Error(), "in doubt") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(p.opts.SnapshotDir, "main", "10")); err == nil {
+		t.Error("it was published all the same")
+	}
+}
+
+// Run makes snapshots when they are due: the first at once, after a change ten
+// minutes, after a deletion one minute; and after a restart at once.
+func TestRunSchedule(t *testing.T) {
+	dir := t.TempDir()
+	l := history(1000, event.Mirror).many("main", 10)
+	var full atomic.Bool // the disk
+	run := func(t *testing.T, body func(shows func(event.Seq))) {
+		synctest.Test(t, func(t *testing.T) {
+			p := small(t, l, dir)
+			p.setFault(func(_, _ string, step func() error) error {
+				if full.Load() {
+					return errors.New("no space left")
+				}
+				return step()
+			})
+			stop, done := make(chan struct{}), make(chan error, 1)
+			ctx, cancel := contextUntil(t, stop)
+			defer cancel()
+			go func() { done <- p.Run(ctx) }()
+			body(func(want event.Seq) {
+				t.Helper()
+				synctest.Wait()
+				if got, err := p.SnapshotSeq(t.Context(), "main"); err != nil || got != want {
+					t.Errorf("the snapshot is %d, want %d (%v)", got, want, err)
+				}
+			})
+			close(stop)
+			if err := <-done; err != nil {
+				t.Errorf("Run ended with %v", err)
+			}
+		})
+	}
+	run(t, func(shows func(event.Seq)) {
+		shows(10)
+		l.many("main", 1)
+		time.Sleep(9 * time.Minute)
+		shows(10)
+		l.many("main", 1) // does not put it off
+		time.Sleep(time.Minute + 5*time.Second)
+		shows(12)
+		time.Sleep(time.Hour)
+		shows(12)
+
+		l.many("main", 1)
+		time.Sleep(5 * time.Second)
+		l.add("main", sample(event.Deleted, 1, 2))
+		time.Sleep(50 * time.Second)
+		shows(12)
+		time.Sleep(15 * time.Second)
+		shows(14)
+		l.many("main", 1)
+	})
+	l.many("main", 1)
+	run(t, func(shows func(event.Seq)) {
+		shows(16)
+		l.many("main", 1)
+		full.Store(true)
+		time.Sleep(11 * time.Minute)
+		shows(16)
+		full.Store(false)
+		time.Sleep(30 * time.Second)
+		shows(17)
+
+		// While it fits into one document nothing is made; when it no longer does
+		// the list does not go back to what an old snapshot shows for long.
+		for i := range 14 {
+			l.add("main", sample(event.Deleted, i, 2))
+		}
+		shows(17 + 14)
+		time.Sleep(time.Hour)
+		synctest.Wait() // Run's tick and this are at the same moment
+		l.many("main", 5)
+		time.Sleep(5 * time.Second)
+		shows(17 + 14 + 5)
+	})
+}
+
+// Run tidies what an earlier run has left in the cache, and nothing else.
+func TestRunTidies(t *testing.T) {
+	l := history(10, event.Mirror).fill("main", 15)
+	dir := t.TempDir()
+	p := publisherIn(t, l, dir)
+	get(t, p, "/sets/main/changelist.xml", false)
+	get(t, p, "/sets/main/changelist/1.xml", false)
+	for _, name := range []string{"cache/" + cacheEpoch("other") + "/closed/x.xml", "cache/notes.txt",
+		strings.TrimPrefix(p.cache.dir, dir+"/") + "/closed/main/x.xml.12.tmp"} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		stop := make(chan struct{})
+		ctx, cancel := contextUntil(t, stop)
+		defer cancel()
+		done := make(chan error, 1)
+		go func() { done <- publisherIn(t, l, dir).Run(ctx) }()
+		synctest.Wait()
+		close(stop)
+		<-done
+	})
+	for _, f := range cacheFiles(t, p) {
+		if !strings.HasPrefix(f, "closed/main/8-1-") {
+			t.Errorf("left: %s", f)
+		}
+	}
+	left, _ := os.ReadDir(filepath.Join(dir, "cache"))
+	if len(left) != 2 {
+		t.Errorf("the cache's folder has %v", left)
+	}
+}

@@ -1,0 +1,130 @@
+package publish
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/klauspost/compress/gzip"
+
+	"github.com/pmh-bridge/bridge/event"
+)
+
+// Check is what verifying one document found.
+type Check struct {
+	Path string
+	// SHA256, in hex, and Length are those of the document rendered now.
+	SHA256 string
+	Length int64
+	// Kept counts the kept copies that were compared, compressed or not.
+	Kept int
+	// Damaged are the files among them that hold other bytes. Those of the cache
+	// may be deleted; they are never served, nor are a snapshot's.
+	Damaged []string
+}
+
+// VerifySegment renders the Change List of a closed segment again and compares
+// what the cache holds of it. The error is ErrNotFound when there is no such
+// closed segment.
+func (p *Publisher) VerifySegment(ctx context.Context, set string, n int) (Check, error) {
+	st, err := p.state(ctx, set)
+	if err != nil {
+		return Check{}, err
+	}
+	segment, err := p.segment(ctx, st, int64(n))
+	if err != nil {
+		return Check{}, err
+	}
+	if segment.Open() {
+		return Check{}, ErrNotFound
+	}
+	it := changeList(st.fixed, segment)
+	c := Check{Path: it.Path}
+	sw := &summing{w: io.Discard, hash: sha256.New()}
+	if err := p.render(it, false)(ctx, sw); err != nil {
+		return c, err
+	}
+	c.SHA256, c.Length = sw.sum().sha256, sw.length
+	for _, gzip := range []bool{false, true} {
+		if err := c.compare(filepath.Join(p.cache.dir, cacheName(&it, p.base, gzip)), gzip, sw.sum()); err != nil {
+			return c, err
+		}
+	}
+	return c, nil
+}
+
+// VerifySnapshot renders the parts of the set's current snapshot again and
+// compares those that are kept. Without a snapshot there is nothing to check.
+func (p *Publisher) VerifySnapshot(ctx context.Context, set string) ([]Check, error) {
+	st, err := p.state(ctx, set)
+	if err != nil {
+		return nil, err
+	}
+	current, _ := st.shelf()
+	if current == nil {
+		return nil, nil
+	}
+	it := Item{Kind: ResourceList, Set: st.fixed, Events: event.Range{Upto: current.Seq}}
+	var checks []Check
+	var sums []*summing
+	create := func(n int) (io.WriteCloser, error) {
+		checks = append(checks, Check{Path: partPath(set, current.Seq, n)})
+		sums = append(sums, &summing{w: io.Discard, hash: sha256.New()})
+		return open{sums[n-1]}, nil
+	}
+	if _, err := RenderParts(p.base, st.fixed, current.Snapshot, p.limits, p.events(ctx, &it), create); err != nil {
+		return checks, err
+	}
+	for i := range checks {
+		c := &checks[i]
+		c.SHA256, c.Length = sums[i].sum().sha256, sums[i].length
+		if err := c.compare(current.partPath(i+1), true, sums[i].sum()); err != nil {
+			return checks, err
+		}
+	}
+	// A part too many or too few is as bad as a damaged one.
+	for n := len(checks) + 1; n <= current.Parts; n++ {
+		checks = append(checks, Check{Path: partPath(set, current.Seq, n), Kept: 1, Damaged: []string{current.partPath(n)}})
+	}
+	return checks, nil
+}
+
+// open is a writer whose end means nothing.
+type open struct{ io.Writer }
+
+func (open) Close() error { return nil }
+
+// compare compares a kept file, if it is there.
+func (c *Check) compare(path string, compressed bool, want sum) error {
+	f, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	c.Kept++
+	got, err := sumOf(f, compressed)
+	if err != nil || got != want {
+		c.Damaged = append(c.Damaged, path)
+	}
+	return nil
+}
+
+func sumOf(r io.Reader, compressed bool) (sum, error) {
+	if compressed {
+		zr, err := gzip.NewReader(r)
+		if err != nil {
+			return sum{}, err
+		}
+		r = zr
+	}
+	h := sha256.New()
+	n, err := io.Copy(h, r)
+	return sum{n, hex.EncodeToString(h.Sum(nil))}, err
+}

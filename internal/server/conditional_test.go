@@ -1,0 +1,103 @@
+package server
+
+import (
+	"net/http"
+	"testing"
+	"time"
+)
+
+func TestAcceptsGzip(t *testing.T) {
+	for value, want := range map[string]bool{
+		"":                          false,
+		"gzip":                      true,
+		"GZip":                      true,
+		"x-gzip":                    true,
+		"deflate, gzip;q=1.0, br":   true,
+		"gzip;q=0.001":              true,
+		"gzip;q=0":                  false,
+		"gzip; q=0.0":               false,
+		"gzip ; Q = 0.5":            true,
+		"gzip;q=nonsense":           false,
+		"gzip;q=NaN":                false,
+		"gzip;q=-1":                 false,
+		"gzip;q=2":                  false,
+		"gzip;level=9":              true,
+		"identity":                  false,
+		"identity;q=1, gzip;q=0.5":  false,
+		"identity;q=0.5, gzip;q=1":  true,
+		"identity, gzip":            true,
+		"*":                         false,
+		"*;q=0":                     false,
+		"*;q=0, gzip":               true,
+		"*, identity;q=0":           true,
+		"*, identity;q=0, gzip;q=0": false,
+		"gzipped":                   false,
+		"br;q=1.0, deflate":         false,
+		",,gzip,":                   true,
+	} {
+		if got := acceptsGzip(http.Header{"Accept-Encoding": {value}}); got != want {
+			t.Errorf("Accept-Encoding %q: gzip %v, want %v", value, got, want)
+		}
+	}
+	if acceptsGzip(http.Header{}) {
+		t.Error("gzip for a client that did not ask")
+	}
+	if !acceptsGzip(http.Header{"Accept-Encoding": {"br", "gzip"}}) {
+		t.Error("the second line does not count")
+	}
+}
+
+func TestNotModified(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for _, c := range []struct {
+		name, value string
+		exact, want bool
+	}{
+		{"If-None-Match", `"a"`, false, true},
+		{"If-None-Match", `W/"a"`, false, true},
+		{"If-None-Match", `"b" , "a"`, false, true},
+		{"If-None-Match", `"b,\"", "a"`, false, false}, // a tag has no quotes in it: broken
+		{"If-None-Match", `"b, "a"`, false, false},
+		{"If-None-Match", `a`, false, false},
+		{"If-None-Match", `"a`, false, false},
+		{"If-None-Match", `"A"`, false, false},
+		{"If-None-Match", `*`, false, true},
+		{"If-None-Match", ``, false, false},
+		{"If-Modified-Since", "Fri, 02 Jan 2026 03:04:05 GMT", true, true},
+		{"If-Modified-Since", "Fri, 02 Jan 2026 03:04:06 GMT", true, false},
+		{"If-Modified-Since", "Fri, 02 Jan 2026 03:04:06 GMT", false, true},
+		{"If-Modified-Since", "Fri, 02 Jan 2026 03:04:04 GMT", false, false},
+		{"If-Modified-Since", "2026-01-02T03:04:05Z", false, false},
+	} {
+		h := http.Header{}
+		h.Set(c.name, c.value)
+		if got := notModified(h, `"a"`, at, c.exact); got != c.want {
+			t.Errorf("%s: %s, exact %v: %v, want %v", c.name, c.value, c.exact, got, c.want)
+		}
+	}
+	since := http.Header{"If-Modified-Since": {at.Format(http.TimeFormat)}}
+	if notModified(since, `"a"`, time.Time{}, false) {
+		t.Error("304 for a document without a time")
+	}
+	since.Set("If-None-Match", `"b"`)
+	if notModified(since, `"a"`, at, false) {
+		t.Error("If-Modified-Since won over If-None-Match")
+	}
+}
+
+func TestClientOf(t *testing.T) {
+	for remote, want := range map[string]string{
+		"192.0.2.7:1":                "192.0.2.7",
+		"[::ffff:192.0.2.7]:1":       "192.0.2.7",
+		"[2001:db8:1:2:3:4:5:6]:1":   "2001:db8:1:2::",
+		"[2001:db8:1:2:ffff::]:2":    "2001:db8:1:2::",
+		"[fe80::1%eth0]:1":           "fe80::",
+		"@":                          "invalid IP",
+		"":                           "invalid IP",
+		"[2001:db8:1:3:3:4:5:6]:443": "2001:db8:1:3::",
+	} {
+		if got := clientOf(remote).String(); got != want {
+			t.Errorf("%q is %s, want %s", remote, got, want)
+		}
+	}
+}

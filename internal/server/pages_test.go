@@ -1,0 +1,236 @@
+package server_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/html"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/harvest"
+	"github.com/pmh-bridge/bridge/internal/server"
+)
+
+// doc is a page, parsed as a browser parses it.
+type doc struct {
+	links, lists []string // of a, and of link rel="resourcesync"; absolute
+	elements     map[string]int
+	attributes   map[string]int
+	style, text  string
+}
+
+func parsePage(t *testing.T, at, body string) doc {
+	t.Helper()
+	root, err := html.Parse(strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	base, err := url.Parse(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := doc{elements: map[string]int{}, attributes: map[string]int{}}
+	for n := range root.Descendants() {
+		switch n.Type {
+		case html.TextNode:
+			if n.Parent.Data == "style" {
+				d.style += n.Data
+			} else {
+				d.text += n.Data + " "
+			}
+		case html.ElementNode:
+			d.elements[n.Data]++
+			attr := map[string]string{}
+			for _, a := range n.Attr {
+				d.attributes[a.Key]++
+				attr[a.Key] = a.Val
+			}
+			if n.Data != "a" && n.Data != "link" {
+				continue
+			}
+			u, err := base.Parse(attr["href"])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n.Data == "a" {
+				d.links = append(d.links, u.String())
+			} else if attr["rel"] == "resourcesync" && n.Parent.Data == "head" {
+				d.lists = append(d.lists, attr["href"])
+			}
+		}
+	}
+	d.text = strings.Join(strings.Fields(d.text), " ")
+	return d
+}
+
+// page gets a page and checks what holds for all pages.
+func (h *house) page(path string) doc {
+	h.t.Helper()
+	t := h.t.(*testing.T)
+	r := h.get(path).want(t, 200).field(t, "Content-Type", "text/html; charset=utf-8").field(t, "X-Content-Type-Options", "nosniff").
+		field(t, "Referrer-Policy", "no-referrer").field(t, "Cache-Control", "no-cache")
+	d := parsePage(t, h.base+path, r.body)
+	sum := sha256.Sum256([]byte(d.style))
+	r.field(t, "Content-Security-Policy", "default-src 'none'; style-src 'sha256-"+base64.StdEncoding.EncodeToString(sum[:])+
+		"'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+	for _, bad := range []string{"script", "img", "iframe", "object", "form", "base", "svg"} {
+		if d.elements[bad] > 0 {
+			t.Errorf("%s has an element %s", path, bad)
+		}
+	}
+	for name := range d.attributes {
+		if name == "style" || strings.HasPrefix(name, "on") || name == "src" {
+			t.Errorf("%s has an attribute %s", path, name)
+		}
+	}
+	if d.elements["meta"] != 2 || !strings.Contains(r.body, `<meta name="viewport"`) {
+		t.Errorf("%s does not say how wide it is", path)
+	}
+	if head := h.ask(http.MethodHead, h.base+path).want(t, 200); head.header.Get("Content-Length") != r.header.Get("Content-Length") {
+		t.Error("HEAD has another length")
+	}
+	return d
+}
+
+func has(t *testing.T, d doc, texts ...string) {
+	t.Helper()
+	for _, s := range texts {
+		if !strings.Contains(d.text, s) {
+			t.Errorf("the page does not say %q: %s", s, d.text)
+		}
+	}
+}
+
+func TestPagesWithoutSets(t *testing.T) {
+	h := newHouse(t, "", nil)
+	d := h.page("/")
+	has(t, d, "There is no set yet")
+	for _, l := range d.links {
+		h.ask(http.MethodGet, l).want(t, 200)
+	}
+	h.get("/sets/main/").want(t, 404)
+}
+
+func TestPagesLeadEverywhere(t *testing.T) {
+	for _, path := range []string{"", "/bridge/here"} {
+		h := newHouse(t, path, nil).set("main", "The campus", event.Mirror).set("empty", "", event.Reference)
+		h.fill("main")
+		seen := map[string]bool{}
+		todo := []string{h.base + "/"}
+		for len(todo) > 0 {
+			at := todo[0]
+			todo = todo[1:]
+			if seen[at] {
+				continue
+			}
+			seen[at] = true
+			r := h.ask(http.MethodGet, at).want(t, 200)
+			if strings.HasPrefix(r.header.Get("Content-Type"), "text/html") {
+				for _, l := range parsePage(t, at, r.body).links {
+					u, _, _ := strings.Cut(l, "#")
+					todo = append(todo, u)
+				}
+			}
+		}
+		for _, set := range []string{"main", "empty"} {
+			for _, it := range h.paths(set) {
+				if hidden := strings.Contains(it.Path, ".well-known"); seen[h.base+it.Path] == hidden {
+					t.Errorf("%s: linked %v", it.Path, !hidden)
+				}
+			}
+		}
+		for _, p := range []string{"/.well-known/resourcesync", "/robots.txt", "/healthz", "/readyz"} {
+			if !seen[h.base+p] {
+				t.Errorf("%s is linked from nowhere", p)
+			}
+		}
+		main, empty := h.base+"/sets/main/capabilitylist.xml", h.base+"/sets/empty/capabilitylist.xml"
+		if got := strings.Join(h.page("/").lists, " "); got != main+" "+empty {
+			t.Errorf("the first page leads to %s", got)
+		}
+		if got := strings.Join(h.page("/sets/main/").lists, " "); got != main {
+			t.Errorf("the set's page leads to %s", got)
+		}
+	}
+}
+
+func TestPagesTellNumbers(t *testing.T) {
+	ended := time.Date(2026, 5, 6, 7, 8, 9, 0, time.FixedZone("", 7200))
+	mark, _ := event.StampOf(ended.Add(-time.Hour))
+	status := func(context.Context) ([]server.SetStatus, error) {
+		return []server.SetStatus{{Set: "main", Sources: []server.SourceStatus{
+			{Kind: "atompmh", URL: "https://origin.example/feed.atom", Mark: mark, Next: ended.Add(time.Hour), Pending: 7, Held: 1234567, Quarantined: 4,
+				Gap: "https://origin.example/archive/3?token=secret",
+				Last: &harvest.Report{Ended: ended, Documents: 3, Entries: 12345, Created: 5, Updated: 2, Deleted: 1, Fetched: 9, Problems: 2,
+					Examples: []harvest.Example{{Rule: "S2", Count: 2, First: "line 3, column 5"}},
+					Warnings: []string{"deletions may be lost"}, Error: "GET https://user:secret@origin.example/feed.atom?key=secret: status 503"}},
+			{Kind: "atompmh", URL: "https://origin.example/feed?key=secret"},
+			{Kind: "atompmh", URL: "file:///home/secret/catalogue.atom", Last: &harvest.Report{Ended: ended, NotModified: true}},
+		}}}, nil
+	}
+	h := newHouse(t, "", func(o *server.Options) { o.Status = status }).set("main", "Main", event.Mirror)
+	h.fill("main")
+	h.dead("main", "urn:example:main:1")
+	set, err := h.log.Set(context.Background(), "main")
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := set.LastObserved.Time().Format("2006-01-02 15:04:05") + " UTC"
+	d := h.page("/sets/main/")
+	has(t, d, "records 10", "events 12", "last change "+last, "mirror: records are copied", "harvested up to 2026-05-06 04:08:09 UTC",
+		"last harvest 2026-05-06 05:08:09 UTC : 3 documents, 12,345 entries, 9 fetched, 8 events, 2 problems", "next harvest 2026-05-06 06:08:09 UTC",
+		"pending 7", "held 1,234,567", "quarantined 4", "archive document is missing", "https://origin.example/archive/3?...", "deletions may be lost",
+		"Rule S2 was broken 2 times, first: line 3, column 5", "The last harvest failed: GET https://origin.example/feed.atom?...: status 503",
+		"https://origin.example/feed?...", "file:.../catalogue.atom", "not planned", "none yet", ": nothing new",
+		"Change List 1 : 5 entries from", "until", "Change List 3 : 2 entries from", ", still open")
+	home := h.page("/")
+	has(t, home, "records 10", "last change "+last, "Something needs a look", "from origin.example, last harvest 2026-05-06 05:08:09 UTC")
+	for _, d := range []doc{d, home} {
+		if strings.Contains(d.text, "secret") || strings.Contains(strings.Join(d.links, " "), "secret") {
+			t.Errorf("a page tells a secret: %s %v", d.text, d.links)
+		}
+	}
+	if !strings.Contains(strings.Join(d.links, " "), "https://origin.example/feed.atom") {
+		t.Error("a Source is not linked")
+	}
+}
+
+func TestPagesEscape(t *testing.T) {
+	const evil = `</title></style><script>alert(1)</script>"'><img src=x onerror=alert(1)>`
+	status := func(context.Context) ([]server.SetStatus, error) {
+		return []server.SetStatus{{Set: "main", Sources: []server.SourceStatus{
+			{Kind: evil, URL: "javascript:alert(1)", Gap: evil, Last: &harvest.Report{Error: evil, Warnings: []string{evil},
+				Examples: []harvest.Example{{Rule: evil, Count: 1, First: evil}}}},
+			{Kind: "atompmh", URL: `https://origin.example/"><script>alert(1)</script>`},
+		}}}, nil
+	}
+	h := newHouse(t, "", func(o *server.Options) { o.Status = status }).set("main", evil, event.Mirror)
+	for _, path := range []string{"/", "/sets/main/"} {
+		d := h.page(path) // finds no script, no img, no handler
+		has(t, d, evil)
+		for _, l := range d.links {
+			if !strings.HasPrefix(l, "http") {
+				t.Errorf("a link to %s", l)
+			}
+		}
+	}
+}
+
+func TestPagesWithoutStatus(t *testing.T) {
+	h := newHouse(t, "", func(o *server.Options) {
+		o.Status = func(context.Context) ([]server.SetStatus, error) { return nil, errors.New("database is locked") }
+	}).set("main", "Main", event.Mirror)
+	has(t, h.page("/"), "cannot be found out", "Main", "records 0")
+	has(t, h.page("/sets/main/"), "cannot be found out", "Capability List")
+	if lines := h.journal.at(slog.LevelError); len(lines) == 0 || !strings.Contains(lines[0], "database is locked") {
+		t.Errorf("log: %q", lines)
+	}
+}

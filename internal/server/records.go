@@ -1,0 +1,164 @@
+package server
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/publish"
+)
+
+// keyPattern is what event.Key makes. The log looks at the last digits alone.
+var keyPattern = regexp.MustCompile(`^[a-z0-9_-]{0,61}[a-z2-7]{26}$`)
+
+// record answers with a record, or one representation of it. The event is looked
+// up once, and the bytes are those that it names by their hash: what happens to
+// the record meanwhile cannot mix two states of it.
+func (s *Server) record(c echo.Context) error {
+	r, w := c.Request(), c.Response().Writer
+	set := c.Param("set")
+	key, name, named := strings.Cut(c.Param("name"), ".")
+	mode, err := s.mode(r.Context(), set)
+	if err != nil {
+		return notFound(err)
+	}
+	if mode == event.Reference {
+		say(w, http.StatusNotFound, "This set serves no records: its lists name the originals themselves.\n")
+		return nil
+	}
+	if !keyPattern.MatchString(key) {
+		return publish.ErrNotFound
+	}
+	e, err := s.opt.Records.Record(r.Context(), set, key)
+	if err != nil {
+		return notFound(err)
+	}
+	w.Header().Set("Link", s.opt.Documents.LinkHeader(set))
+	if !e.Live() {
+		addVia(w.Header(), e.Via.Href)
+		say(w, http.StatusGone, "This record was deleted.\n")
+		return nil
+	}
+	rep, via, ok := representation(e, name, named)
+	if !ok {
+		say(w, http.StatusNotFound, "This record has no such representation.\n")
+		return nil
+	}
+	addVia(w.Header(), via)
+	if mode == event.Redirect {
+		redirect(w, r, rep.Href)
+		return nil
+	}
+	return s.mirrored(w, r, e, rep)
+}
+
+// mode returns the content mode of a set, which never changes.
+func (s *Server) mode(ctx context.Context, set string) (event.Content, error) {
+	s.mu.Lock()
+	mode, ok := s.modes[set]
+	s.mu.Unlock()
+	if ok {
+		return mode, nil
+	}
+	stored, err := s.opt.Sets.Set(ctx, set)
+	if err != nil {
+		return 0, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.modes[set] = stored.Content
+	return stored.Content, nil
+}
+
+// representation finds what a URL of a record means: {key} is the preferred
+// representation, {key}.{name} the one of that name. via is where its original
+// is.
+func representation(e *event.Event, name string, named bool) (rep event.Representation, via string, ok bool) {
+	if !named {
+		rep, ok = e.Pref()
+		return rep, e.Via.Href, ok
+	}
+	for _, rep := range e.Representations {
+		if rep.Name == name {
+			return rep, rep.Href, true
+		}
+	}
+	return rep, "", false
+}
+
+// addVia adds a link to the original, when it is one that a header can hold.
+func addVia(h http.Header, href string) {
+	if isWeb(href) && !strings.ContainsFunc(href, func(c rune) bool { return c <= ' ' || c >= 0x7f || strings.ContainsRune(`<>"\`, c) }) {
+		h.Add("Link", "<"+href+`>; rel="via"`)
+	}
+}
+
+// isWeb tells whether a URL that a stranger wrote may be followed from here.
+func isWeb(href string) bool {
+	u, err := url.Parse(href)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != ""
+}
+
+func redirect(w http.ResponseWriter, r *http.Request, href string) {
+	if !isWeb(href) {
+		say(w, http.StatusNotFound, "The original of this record is not on the web.\n")
+		return
+	}
+	w.Header().Set("Cache-Control", "no-cache")
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8") // else it writes a page
+	http.Redirect(w, r, href, http.StatusTemporaryRedirect)
+}
+
+// modified is the lastmod of the record in our lists.
+func modified(e *event.Event) time.Time { return e.Observed.Time().Truncate(time.Second) }
+
+// mirrored answers with our copy. Its content is a stranger's: a browser shall
+// run nothing of it, and take it for nothing but what it is said to be. It is
+// never compressed, so hash and length in our lists are those of what goes out.
+func (s *Server) mirrored(w http.ResponseWriter, r *http.Request, e *event.Event, rep event.Representation) error {
+	digits, lastmod := rep.SHA256(), modified(e)
+	var sum [32]byte
+	if n, err := hex.Decode(sum[:], []byte(digits)); err != nil || n != len(sum) {
+		return fmt.Errorf("record %q of set %s (event %d) has no SHA-256 although its set is a mirror: run bridge verify", e.Record, e.Set, e.Seq)
+	}
+	describeCopy := func() {
+		h := w.Header()
+		h.Set("Content-Security-Policy", "sandbox")
+		h.Set("Content-Type", mediaType(rep.Type))
+		h.Set("ETag", `"`+digits+`"`)
+		h.Set("Last-Modified", lastmod.Format(http.TimeFormat))
+		h.Set("Cache-Control", "no-cache")
+	}
+	if notModified(r.Header, `"`+digits+`"`, lastmod, false) {
+		describeCopy()
+		w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
+	body, size, err := s.opt.Contents.Open(r.Context(), sum)
+	if err != nil {
+		return fmt.Errorf("record %q of set %s (event %d): its content cannot be served: %w; run bridge verify", e.Record, e.Set, e.Seq, err)
+	}
+	defer body.Close()
+	if size != rep.Length && rep.Length != event.NoLength {
+		return fmt.Errorf("record %q of set %s (event %d): its content has %d bytes, but the log says %d: run bridge verify", e.Record, e.Set, e.Seq, size, rep.Length)
+	}
+	describeCopy()
+	http.ServeContent(w, r, "", lastmod, body)
+	return nil
+}
+
+// mediaType is the type that the Source stated, if a header can hold it.
+func mediaType(t string) string {
+	if t == "" || strings.ContainsFunc(t, func(c rune) bool { return c < ' ' || c >= 0x7f }) {
+		return "application/octet-stream"
+	}
+	return t
+}

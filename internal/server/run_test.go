@@ -1,0 +1,359 @@
+package server_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/publish"
+	"github.com/pmh-bridge/bridge/internal/server"
+)
+
+// pipes is a listener whose connections are in memory, so that a test can let
+// time pass as it likes.
+type pipes struct {
+	conns chan net.Conn
+	done  chan struct{}
+	once  sync.Once
+}
+
+func newPipes() *pipes { return &pipes{conns: make(chan net.Conn), done: make(chan struct{})} }
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.done:
+		return nil, net.ErrClosed
+	}
+}
+func (p *pipes) Close() error   { p.once.Do(func() { close(p.done) }); return nil }
+func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
+func (p *pipes) dial() net.Conn {
+	client, srv := net.Pipe()
+	p.conns <- srv
+	return client
+}
+
+// one is a set with one record of some bytes.
+type one struct {
+	server.Documents
+	body string
+}
+
+func (one) LinkHeader(string) string                                  { return "<x>" }
+func (one) Sets(context.Context) ([]event.Set, error)                 { return nil, nil }
+func (one) Segments(context.Context, string) ([]event.Segment, error) { return nil, nil }
+func (one) Set(_ context.Context, name string) (event.Set, error) {
+	return event.Set{Name: name, Content: event.Mirror}, nil
+}
+func (o one) Record(context.Context, string, string) (*event.Event, error) {
+	return &event.Event{Kind: event.Created, Representations: []event.Representation{
+		{Type: "text/plain", Length: int64(len(o.body)), Hash: "sha-256:" + hexSum(o.body)}}}, nil
+}
+func (o one) Open(context.Context, [32]byte) (io.ReadSeekCloser, int64, error) {
+	return struct {
+		io.ReadSeeker
+		io.Closer
+	}{strings.NewReader(o.body), io.NopCloser(nil)}, int64(len(o.body)), nil
+}
+
+// running is a server that runs on pipes.
+type running struct {
+	*pipes
+	journal *journal
+	stop    context.CancelFunc
+	ended   chan error
+}
+
+func run(size int) *running { return runWith(one{body: strings.Repeat("x", size)}) }
+
+func runWith(o one) *running {
+	r := &running{pipes: newPipes(), journal: &journal{}, ended: make(chan error, 1)}
+	s := server.New(server.Options{Documents: o, Records: o, Contents: o, Sets: o, BaseURL: "http://x", Logger: slog.New(r.journal)})
+	var ctx context.Context
+	ctx, r.stop = context.WithCancel(context.Background())
+	go func() { r.ended <- s.Run(ctx, r.pipes) }()
+	return r
+}
+
+// begin asks for the record and returns its answer, with the body unread.
+func (r *running) begin(t *testing.T) (net.Conn, *http.Response) {
+	t.Helper()
+	c := r.dial()
+	io.WriteString(c, "GET "+recordPath("main", "urn:example:1", "")+" HTTP/1.1\r\nHost: x\r\n\r\n")
+	res, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, res
+}
+
+func (r *running) end(t *testing.T) {
+	t.Helper()
+	r.stop()
+	if err := <-r.ended; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestSlowRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := run(1)
+		c, began := r.dial(), time.Now()
+		io.WriteString(c, "GET /healthz HTTP/1.1\r\nHo")
+		b, err := io.ReadAll(c)
+		if took := time.Since(began); took != 10*time.Second || err != nil {
+			t.Errorf("cut after %v, answer %q, %v", took, b, err)
+		}
+		r.end(t)
+	})
+}
+
+func TestBodyThatDoesNotCome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := run(1)
+		c, began := r.dial(), time.Now()
+		io.WriteString(c, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n")
+		b, err := io.ReadAll(c)
+		if took := time.Since(began); took != 10*time.Second || err != nil || !strings.Contains(string(b), " 405 ") {
+			t.Errorf("cut after %v, answer %q, %v", took, b, err)
+		}
+		r.end(t)
+	})
+}
+
+func TestLargeHeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := run(1)
+		c := r.dial()
+		go io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: x\r\nX: "+strings.Repeat("x", 80<<10)+"\r\n\r\n")
+		res, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil || res.StatusCode != 431 {
+			t.Errorf("%v, %v", res, err)
+		}
+		c.Close()
+		r.end(t)
+	})
+}
+
+func TestIdleConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := run(1)
+		c, res := r.begin(t)
+		io.Copy(io.Discard, res.Body)
+		began := time.Now()
+		if _, err := c.Read(make([]byte, 1)); err != io.EOF || time.Since(began) != 2*time.Minute {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		r.end(t)
+	})
+}
+
+// A client that reads slowly gets everything, however long that takes.
+func TestSlowReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const size = 2 << 20
+		r := run(size)
+		c, res := r.begin(t)
+		var n int64
+		for {
+			m, err := io.CopyN(io.Discard, res.Body, 64<<10)
+			n += m
+			if err == io.EOF {
+				break
+			}
+			if err != nil {
+				t.Fatalf("after %d bytes: %v", n, err)
+			}
+			time.Sleep(20 * time.Second)
+		}
+		if n != size {
+			t.Errorf("%d bytes, want %d", n, size)
+		}
+		c.Close()
+		r.end(t)
+	})
+}
+
+// One that reads no more is cut, and its request ends.
+func TestReaderThatStops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := run(2 << 20)
+		told := r.journal.expect("an answer was cut short")
+		_, res := r.begin(t)
+		began := time.Now()
+		if line := <-told; !strings.HasPrefix(line, "DEBUG") || time.Since(began) != 30*time.Second {
+			t.Errorf("after %v: %s", time.Since(began), line)
+		}
+		if _, err := io.Copy(io.Discard, res.Body); err == nil {
+			t.Error("the answer looks whole")
+		}
+		r.end(t)
+	})
+}
+
+func TestEndWaitsForAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const size = 1 << 20
+		r := run(size)
+		_, res := r.begin(t)
+		began := time.Now()
+		r.stop()
+		time.Sleep(7 * time.Second)
+		if n, err := io.Copy(io.Discard, res.Body); n != size || err != nil {
+			t.Errorf("%d bytes, %v", n, err)
+		}
+		if err := <-r.ended; err != nil || time.Since(began) > 8*time.Second {
+			t.Errorf("ended after %v: %v", time.Since(began), err)
+		}
+		if len(r.journal.at(slog.LevelWarn)) > 0 {
+			t.Error(r.journal.lines)
+		}
+	})
+}
+
+func TestEndWaitsNoLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := run(1 << 20)
+		_, res := r.begin(t)
+		began := time.Now()
+		r.stop()
+		if err := <-r.ended; err != nil || time.Since(began) != 8*time.Second {
+			t.Errorf("ended after %v: %v", time.Since(began), err)
+		}
+		if _, err := io.Copy(io.Discard, res.Body); err == nil {
+			t.Error("the answer looks whole")
+		}
+		if lines := r.journal.at(slog.LevelWarn); len(lines) != 1 || !strings.Contains(lines[0], "still running=0") {
+			t.Errorf("log: %q", lines)
+		}
+	})
+}
+
+// A client that has begun its next request already is not seen to go; its
+// request ends all the same.
+func TestEndReachesEveryRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := make(chan struct{})
+		r := runWith(one{Documents: hanging{nil, asked}})
+		c := r.dial()
+		io.WriteString(c, "GET /robots.txt HTTP/1.1\r\nHost: x\r\n\r\n")
+		<-asked
+		io.WriteString(c, "G")
+		r.end(t)
+		if lines := r.journal.at(slog.LevelWarn); len(lines) != 1 || !strings.Contains(lines[0], "still running=0") {
+			t.Errorf("log: %q", lines)
+		}
+	})
+}
+
+// slow takes longer to find a document than a client may to read.
+type slow struct{ server.Documents }
+
+func (slow) Document(context.Context, string, bool) (*publish.Document, error) {
+	time.Sleep(time.Minute)
+	return &publish.Document{Meta: publish.Meta{ETag: `"x"`}}, nil
+}
+
+// The client's time begins with the answer.
+func TestSlowAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := runWith(one{Documents: slow{}})
+		c := r.dial()
+		io.WriteString(c, "HEAD /robots.txt HTTP/1.1\r\nHost: x\r\n\r\n")
+		res, err := http.ReadResponse(bufio.NewReader(c), &http.Request{Method: http.MethodHead})
+		if err != nil || res.StatusCode != 200 {
+			t.Fatalf("%v, %v", res, err)
+		}
+		c.Close()
+		r.end(t)
+	})
+}
+
+// Nor does net/http's own word to a client that sends nonsense wait for ever.
+func TestNonsenseThatReadsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := run(1)
+		c := r.dial()
+		io.WriteString(c, "nonsense\r\n\r\n")
+		time.Sleep(31 * time.Second)
+		if b, err := io.ReadAll(c); len(b) > 0 || err != nil {
+			t.Errorf("%q, %v", b, err)
+		}
+		r.end(t)
+	})
+}
+
+// broken is a listener that fails.
+type broken struct{ *pipes }
+
+func (broken) Accept() (net.Conn, error) { return nil, errors.New("too many open files") }
+
+func TestRunTellsWhyItFailed(t *testing.T) {
+	o := one{}
+	s := server.New(server.Options{Documents: o, Records: o, Contents: o, Sets: o, BaseURL: "http://x"})
+	if err := s.Run(context.Background(), broken{newPipes()}); err == nil || !strings.Contains(err.Error(), "too many open files") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// Under load on real sockets: what was answered was answered whole.
+func TestEndUnderLoad(t *testing.T) {
+	h := newHouse(t, "", nil).set("main", "Main", event.Mirror)
+	h.fill("main")
+	h.alive("main", "urn:example:big", rep{"text/plain", strings.Repeat("0123456789", 50_000)})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- server.New(h.opt).Run(ctx, l) }()
+	paths := []string{"/sets/main/changelist/1.xml", "/sets/main/changelist.xml", recordPath("main", "urn:example:big", ""), "/", "/sets/main/"}
+	tr := &http.Transport{MaxIdleConnsPerHost: 32}
+	client := &http.Client{Transport: tr}
+	var done atomic.Int64
+	warm := make(chan struct{})
+	var clients sync.WaitGroup
+	for i := range 32 {
+		clients.Go(func() {
+			for {
+				res, err := client.Get("http://" + l.Addr().String() + paths[i%len(paths)])
+				if err != nil {
+					return // it takes no more
+				}
+				_, err = io.Copy(io.Discard, res.Body)
+				res.Body.Close()
+				if err != nil || res.StatusCode != 200 {
+					t.Errorf("%s: status %d, %v", paths[i%len(paths)], res.StatusCode, err)
+				}
+				if done.Add(1) == 500 {
+					close(warm)
+				}
+			}
+		})
+	}
+	<-warm
+	began := time.Now()
+	stop()
+	if err := <-ended; err != nil || time.Since(began) > 10*time.Second {
+		t.Errorf("ended after %v: %v", time.Since(began), err)
+	}
+	clients.Wait()
+	tr.CloseIdleConnections()
+	if lines := append(h.journal.at(slog.LevelError), h.journal.at(slog.LevelWarn)...); len(lines) > 0 {
+		t.Error(lines)
+	}
+}

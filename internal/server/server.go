@@ -1,0 +1,255 @@
+// Package server answers HTTP: the documents that publish makes, the records of
+// the content store, and a plain page for people who look.
+//
+// It reads only, and only what its callers hand in; no path of a request ever
+// becomes a path of a file here. A request passes the door (door.go: methods,
+// limits, the mount), is routed, and is answered by one handler, or by its error
+// (answer.go).
+//
+// A base URL with a path, as in https://example.org/bridge, means that a proxy
+// stands in front. Whether it strips that path or keeps it does not matter:
+// everything is answered under the path as well as at the root. (Only a path
+// that begins like one of our own, such as /sets, needs a proxy that keeps it.)
+package server
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/harvest"
+	"github.com/pmh-bridge/bridge/internal/publish"
+)
+
+// Documents are the published documents; publish.Publisher is one.
+type Documents interface {
+	// Document returns the document at a path that follows the base URL. The
+	// error is publish.ErrNotFound, a *publish.NotReadyError, or a fault.
+	Document(ctx context.Context, path string, gzip bool) (*publish.Document, error)
+	// LinkHeader leads from a record of a set to the set's Capability List
+	// (ResourceSync 6.3.3).
+	LinkHeader(set string) string
+}
+
+// Records finds records.
+type Records interface {
+	// Record returns the last event of the record whose key it is, see
+	// event.Key; fs.ErrNotExist when the set has never had it.
+	Record(ctx context.Context, set, key string) (*event.Event, error)
+}
+
+// Contents holds the representations of sets in mode mirror.
+type Contents interface {
+	// Open returns a representation by its SHA-256, and its length in bytes.
+	// ctx holds until it is closed.
+	Open(ctx context.Context, sum [32]byte) (io.ReadSeekCloser, int64, error)
+}
+
+// Sets are the sets of the log.
+type Sets interface {
+	Sets(ctx context.Context) ([]event.Set, error)
+	// Set returns one set; fs.ErrNotExist when there is none of that name.
+	Set(ctx context.Context, name string) (event.Set, error)
+	// Segments returns the segments of a set in order, the open one last.
+	Segments(ctx context.Context, set string) ([]event.Segment, error)
+}
+
+// SetStatus is how the harvest of a set goes.
+type SetStatus struct {
+	Set     string
+	Sources []SourceStatus
+}
+
+// SourceStatus is how the harvest of a Source goes.
+type SourceStatus struct {
+	Kind string // as in the configuration: atompmh, ...
+	// URL of the Source. Pages show it, and all other texts of a Source, without
+	// user, query and local folders: who may see a page need not know these.
+	URL string
+	// Mark is how far the Source has been harvested, by its own clock.
+	Mark event.Stamp
+	// Last is the report of the last harvest; nil before the first.
+	Last *harvest.Report
+	// Pending, Held and Quarantined count what waits.
+	Pending, Held, Quarantined int64
+	// Gap is the missing document of an open gap, "" when there is none.
+	Gap string
+	// Next is when the next harvest is due; zero when none is planned.
+	Next time.Time
+}
+
+// Limits bound what one client can take. Zero values are the defaults; the only
+// negative value with a meaning is PerAddress.
+type Limits struct {
+	// HeaderBytes of a request; 0 is 64 KiB. More is answered with 431.
+	HeaderBytes int
+	// HeaderTime in which a request must have been sent whole; 0 is 10 s. No
+	// request here has a body: one that has is refused with 413.
+	HeaderTime time.Duration
+	// Patience is how long a client may take for the next 256 KiB of an answer;
+	// 0 is 30 s. An answer may take as long as it likes while the client reads.
+	Patience time.Duration
+	// Idle is how long a connection is kept between requests; 0 is 2 minutes.
+	Idle time.Duration
+	// PerAddress is how many requests of one IP address (of one /64 in IPv6) are
+	// answered at a time; more are answered with 429. 0 is 256; below 0 is no
+	// limit, which is right behind a proxy, whose address is the only one seen.
+	PerAddress int
+	// Drain is how long requests may go on when the server ends; 0 is 8 s.
+	Drain time.Duration
+}
+
+// Options are what a server serves. Documents, Records, Contents, Sets and
+// BaseURL must be given.
+type Options struct {
+	Documents Documents
+	Records   Records
+	Contents  Contents
+	Sets      Sets
+	// Status tells of the Sources for the pages; nil when nothing is harvested.
+	Status func(ctx context.Context) ([]SetStatus, error)
+	// Ready says why log or Change Lists cannot be served, nil when they can;
+	// a nil func is a server that is always ready.
+	Ready func(ctx context.Context) error
+	// BaseURL is what all published URLs begin with, absolute.
+	BaseURL string
+	// Logger gets faults as errors, what clients do as debug; nil is silence.
+	Logger *slog.Logger
+	Limits Limits
+}
+
+// Server answers requests. Its methods may be called from any goroutine.
+type Server struct {
+	opt   Options
+	log   *slog.Logger
+	base  string // without a slash at its end
+	mount string // path of base, "" when there is none
+	echo  *echo.Echo
+	gate  *gate
+	pages pages
+	memo  *memo
+	// nosniff and policy are header fields that all answers begin with.
+	nosniff, policy []string
+	// buffers are *[bufferSize]byte, for answers that are no files.
+	buffers sync.Pool
+
+	mu    sync.Mutex
+	modes map[string]event.Content // of sets that were asked for; fixed when a set is made
+}
+
+// New returns a server. It does nothing until it is asked.
+func New(o Options) *Server {
+	o.Limits = o.Limits.orDefaults()
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	s := &Server{
+		opt: o, log: o.Logger, base: strings.TrimRight(o.BaseURL, "/"),
+		gate: newGate(o.Limits.PerAddress), pages: newPages(), memo: newMemo(), modes: map[string]event.Content{},
+		nosniff: []string{"nosniff"}, policy: []string{"default-src 'none'; frame-ancestors 'none'"},
+	}
+	if u, err := url.Parse(s.base); err == nil {
+		s.mount = u.Path
+	}
+	s.buffers.New = func() any { return new([bufferSize]byte) }
+	s.echo = s.routes()
+	return s
+}
+
+func (l Limits) orDefaults() Limits {
+	def := func(d *time.Duration, otherwise time.Duration) {
+		if *d == 0 {
+			*d = otherwise
+		}
+	}
+	def(&l.HeaderTime, 10*time.Second)
+	def(&l.Patience, 30*time.Second)
+	def(&l.Idle, 2*time.Minute)
+	def(&l.Drain, 8*time.Second)
+	if l.HeaderBytes == 0 {
+		l.HeaderBytes = 64 << 10
+	}
+	if l.PerAddress == 0 {
+		l.PerAddress = 256
+	}
+	return l
+}
+
+// routes is the part of the table of URLs that this server answers.
+func (s *Server) routes() *echo.Echo {
+	e := echo.New()
+	e.HTTPErrorHandler = s.fail
+	for path, h := range map[string]echo.HandlerFunc{
+		"/":                         s.home,
+		"/healthz":                  s.healthz,
+		"/readyz":                   s.readyz,
+		"/robots.txt":               s.document,
+		"/.well-known/resourcesync": s.document,
+		"/sets/:set/":               s.setHome,
+		"/sets/:set/records/:name":  s.record,
+		"/sets/:set/*":              s.document, // publish knows which there are
+	} {
+		e.Match([]string{http.MethodGet, http.MethodHead}, path, h)
+	}
+	return e
+}
+
+// Handler returns the server as a handler, without the limits that belong to
+// connections.
+func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.door) }
+
+// Run serves on a listener, which it closes, until ctx is done. Then it takes no
+// more connections, lets requests go on for Limits.Drain, and cuts what is left.
+// When it returns, no handler runs any more that minds its context. The error is
+// nil after ctx is done, else why the listener failed.
+func (s *Server) Run(ctx context.Context, l net.Listener) error {
+	requests, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	lim := s.opt.Limits
+	srv := &http.Server{
+		Handler: s.Handler(), MaxHeaderBytes: lim.HeaderBytes, ReadHeaderTimeout: lim.HeaderTime,
+		// No ReadTimeout: it would end the context of an answer that takes longer.
+		WriteTimeout: lim.Patience, IdleTimeout: lim.Idle,
+		BaseContext: func(net.Listener) context.Context { return requests },
+		ErrorLog:    slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- srv.Serve(l) }()
+	var err error
+	select {
+	case err = <-ended:
+		// A listener that failed takes no more; what it has taken is drained too.
+	case <-ctx.Done():
+	}
+	s.drain(srv, cancel)
+	if err == nil {
+		err = <-ended
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+// drain waits for requests under way, and cuts those that take too long.
+func (s *Server) drain(srv *http.Server, cancel context.CancelFunc) {
+	ctx, done := context.WithTimeout(context.Background(), s.opt.Limits.Drain)
+	defer done()
+	if srv.Shutdown(ctx) == nil {
+		return
+	}
+	cancel()
+	_ = srv.Close() // of connections that are cut anyway
+	left := s.gate.wait(time.Second)
+	s.log.Warn("connections were cut: their requests took too long to end", "waited", s.opt.Limits.Drain, "still running", left)
+}

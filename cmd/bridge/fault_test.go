@@ -1,0 +1,227 @@
+package main
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pmh-bridge/bridge/fixtures"
+	"github.com/pmh-bridge/bridge/internal/peer"
+)
+
+// TestTerminate ends bridge serve with SIGTERM while a harvest is under way and
+// 32 clients fetch: it ends within 10 s and with status 0, and no answer that it
+// began is cut short.
+func TestTerminate(t *testing.T) {
+	peer.Heavy(t)
+	chain := httptest.NewServer(&fixtures.Chain{Documents: 5, Entries: 500})
+	defer chain.Close()
+	slow := fixtures.Catalogue(nil)
+	underWay := make(chan struct{})
+	slow.SetHook(fixtures.Archive(2), fixtures.Hook{Before: func(*http.Request) { close(underWay) }, Wait: make(chan struct{}), Times: 1})
+	slowServer := httptest.NewServer(slow)
+	defer slowServer.Close()
+
+	folder := t.TempDir()
+	file := filepath.Join(folder, "bridge.toml")
+	text := fmt.Sprintf("listen = \"127.0.0.1:0\"\n[[set]]\nname = \"big\"\ncontent = \"reference\"\n[[set.source]]\nurl = %q\n"+
+		"[[set]]\nname = \"slow\"\n[[set.source]]\nurl = %q\n", chain.URL+fixtures.Subscription, slowServer.URL+fixtures.Subscription)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := launch(t, "bridge", "serve", "--config", file)
+	server, err := c.ready()
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-underWay
+	if _, err := c.stderr.expect(regexp.MustCompile(`msg=harvested set=big .*created=2500`)); err != nil {
+		t.Fatal(err)
+	}
+
+	var whole, cut atomic.Int64
+	var clients, warm sync.WaitGroup
+	for range 32 {
+		warm.Add(1)
+		clients.Go(func() {
+			first := sync.OnceFunc(warm.Done)
+			defer first()
+			for {
+				n, err := fetchWhole(server + "/sets/big/changelist.xml")
+				switch {
+				case errors.Is(err, errCut):
+					return
+				case err != nil:
+					cut.Add(1)
+					t.Errorf("after %d bytes of an answer: %v", n, err)
+					return
+				}
+				whole.Add(1)
+				first()
+			}
+		})
+	}
+	warm.Wait()
+	began := time.Now()
+	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	status, err := c.status()
+	took := time.Since(began)
+	clients.Wait()
+	if err != nil || status != exitDone || took > 10*time.Second {
+		t.Errorf("ended with %d after %v, %v; want 0 within 10 s\n%s", status, took, err, c.stderr.String())
+	}
+	t.Logf("ended after %v; %d answers whole, %d cut", took, whole.Load(), cut.Load())
+}
+
+// fetchWhole reads a document to its end; errCut is a connection without an
+// answer.
+func fetchWhole(url string) (int, error) {
+	resp, err := http.Get(url)
+	if err != nil {
+		return 0, errCut
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return 0, fmt.Errorf("answered %s", resp.Status)
+	}
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && !bytes.HasSuffix(bytes.TrimSpace(body), []byte("</urlset>")) {
+		err = io.ErrUnexpectedEOF
+	}
+	return len(body), err
+}
+
+// TestDiskFull fills the disk under a bridge that serves: nothing is
+// acknowledged that is not there, reading goes on, and within 60 s of space
+// everything is taken in without a hand.
+func TestDiskFull(t *testing.T) {
+	peer.Heavy(t)
+	t.Parallel() // most of it is waiting
+	data := smallDisk(t, 4<<20)
+	provider := fixtures.New(fixtures.Options{})
+	provider.Create(fixtures.Record{Name: "first"})
+	server := httptest.NewServer(provider)
+	defer server.Close()
+	feed := server.URL + fixtures.Subscription
+
+	harvest := func(want int) string {
+		t.Helper()
+		c := launch(t, "bridge", "harvest", "--data", data, feed)
+		if got, err := c.status(); err != nil || got != want {
+			t.Fatalf("bridge harvest: %v, exit status %d, want %d\n%s%s", err, got, want, c.stdout.String(), c.stderr.String())
+		}
+		return c.stderr.String()
+	}
+	harvest(exitDone)
+	released := make(chan struct{})
+	provider.SetHook(fixtures.Subscription, fixtures.Hook{Wait: released})
+	c := launch(t, "bridge", "serve", "--data", data, "--listen", "127.0.0.1:0", feed)
+	base, err := c.ready()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range 50 {
+		provider.Create(fixtures.Record{Name: fmt.Sprintf("late-%d", n)})
+	}
+	filler := fill(t, data)
+	close(released)
+	if _, err := c.stderr.expect(regexp.MustCompile(`level=ERROR msg="harvest failed".*no space left`)); err != nil {
+		t.Fatal(err)
+	}
+	if got := entries(t, base); got != 1 {
+		t.Errorf("with a full disk the Change List has %d entries, want 1", got)
+	}
+	asked := provider.Requests(fixtures.Subscription)
+
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if _, err := c.stderr.expect(regexp.MustCompile(`msg=harvested .*created=50 `)); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(began); took > time.Minute {
+		t.Errorf("everything was taken in %v after there was space again, want 60 s at most", took)
+	}
+	if got := entries(t, base); got != 51 {
+		t.Errorf("with space again the Change List has %d entries, want 51", got)
+	}
+	if got := provider.Requests(fixtures.Subscription); got != asked+1 {
+		t.Errorf("it asked %d times for the feed when there was space again, want once", got-asked)
+	}
+	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := c.status(); err != nil || got != exitDone {
+		t.Errorf("exit status %d, %v", got, err)
+	}
+	harvest(exitDone)
+	v := launch(t, "bridge", "verify", "--data", data)
+	if got, err := v.status(); err != nil || got != exitDone {
+		t.Errorf("bridge verify: exit status %d, %v\n%s", got, err, v.stdout.String())
+	}
+}
+
+// smallDisk mounts a file system of so many bytes, which only root may.
+func smallDisk(t *testing.T, size int) string {
+	t.Helper()
+	folder := t.TempDir()
+	if err := unix.Mount("tmpfs", folder, "tmpfs", 0, fmt.Sprintf("size=%d", size)); err != nil {
+		t.Skipf("a small disk cannot be made (mount tmpfs: %v): this needs root", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(folder, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	return folder
+}
+
+// fill writes a file that takes all the space there is.
+func fill(t *testing.T, folder string) string {
+	t.Helper()
+	name := filepath.Join(folder, "filler")
+	f, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for block := make([]byte, 4096); ; {
+		if _, err := f.Write(block); errors.Is(err, syscall.ENOSPC) {
+			return name
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// entries counts what the Change List tells.
+func entries(t *testing.T, base string) int {
+	t.Helper()
+	resp, err := http.Get(base + "/sets/main/changelist.xml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var l list
+	if err := xml.NewDecoder(resp.Body).Decode(&l); err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %v", resp.Status, err)
+	}
+	return len(l.Resources)
+}

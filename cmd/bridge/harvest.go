@@ -1,0 +1,228 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/daemon"
+	"github.com/pmh-bridge/bridge/internal/harvest"
+)
+
+// atOnce is how many Sources one harvest asks at the same time.
+const atOnce = 4
+
+func harvestCommand() *cobra.Command {
+	cmd := command("harvest")
+	var in inputs
+	var full, dry, asJSON, acceptClock bool
+	in.addFile(cmd)
+	in.addData(cmd)
+	cmd.Flags().BoolVar(&full, "full", false, "read every document down to the oldest")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "say what would be logged, and keep nothing")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON lines")
+	cmd.Flags().BoolVar(&acceptClock, "accept-clock", false, "log although the clock jumped ahead")
+	cmd.Args = cobra.ArbitraryArgs
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		c, err := in.resolve(args)
+		if err != nil {
+			return err
+		}
+		if err := needSources(c); err != nil {
+			return err
+		}
+		h, err := openHouse(cmd.Context(), c, daemon.Options{DryRun: dry, AcceptClock: acceptClock, Command: "bridge harvest", Logger: warnings(cmd.ErrOrStderr())})
+		if err != nil {
+			return err
+		}
+		out := &harvestPrinter{out: cmd.OutOrStdout(), json: asJSON, dry: dry}
+		out.bar = newMeter(cmd.ErrOrStderr(), asJSON)
+		return errors.Join(harvestAll(cmd.Context(), h, harvest.Options{Full: full, AllPending: true}, out), h.Close())
+	}
+	return cmd
+}
+
+// openHouse opens the data folder of a configuration. What is wrong with the
+// configuration shows only now where it contradicts what the folder holds.
+func openHouse(ctx context.Context, c *config.Config, o daemon.Options) (*daemon.House, error) {
+	o.Version = release()
+	h, err := daemon.Open(ctx, c, o)
+	var mode *daemon.ContentError
+	var local *daemon.LocalError
+	if errors.As(err, &mode) || errors.As(err, &local) {
+		return nil, usage(err)
+	}
+	return h, err
+}
+
+// harvestAll makes one pass over every Source, a few at the same time.
+func harvestAll(ctx context.Context, h *daemon.House, o harvest.Options, out *harvestPrinter) error {
+	var group sync.WaitGroup
+	slots := make(chan struct{}, atOnce)
+	reports := make([]harvest.Report, len(h.Sources))
+	failed := make([]error, len(h.Sources))
+	for i, src := range h.Sources {
+		slots <- struct{}{}
+		group.Go(func() {
+			defer func() { <-slots }()
+			o := o
+			o.Progress = out.bar.source(i)
+			reports[i], failed[i] = h.Harvest(ctx, src, o)
+			out.report(src, &reports[i])
+		})
+	}
+	group.Wait()
+	out.bar.stop()
+	if ctx.Err() != nil {
+		return errors.New("interrupted; the next harvest goes on where this one was")
+	}
+	return errors.Join(outcome(ctx, h, reports, failed), out.err)
+}
+
+// outcome is the exit status, with the reasons: 1 when every Source failed, 3
+// when some did, or when something is pending, held, missing or was quarantined.
+func outcome(ctx context.Context, h *daemon.House, reports []harvest.Report, failed []error) error {
+	failures := 0
+	for _, err := range failed {
+		if err != nil {
+			failures++
+		}
+	}
+	if failures == len(failed) {
+		return fmt.Errorf("nothing could be harvested: %w", errors.Join(failed...))
+	}
+	sets, err := h.Status(ctx)
+	if err != nil {
+		return err
+	}
+	var left []string
+	if failures > 0 {
+		left = append(left, fmt.Sprintf("%d of %d Sources failed", failures, len(failed)))
+	}
+	for i, src := range h.Sources {
+		if failed[i] == nil {
+			left = append(left, undone(src, &reports[i], sets)...)
+		}
+	}
+	if len(left) > 0 {
+		return partly(fmt.Errorf("done in part: %s", strings.Join(left, "; ")))
+	}
+	return nil
+}
+
+// undone says what a harvest has left, and what was left of a Source before.
+func undone(src *daemon.Source, r *harvest.Report, sets []daemon.SetStatus) (left []string) {
+	say := func(n int, one, many, state string) {
+		if n > 0 {
+			left = append(left, fmt.Sprintf("%s: %s %s", src.Set, counted(n, one, many), state))
+		}
+	}
+	for _, set := range sets {
+		for i := range set.Sources {
+			if s := &set.Sources[i]; s.ID == src.ID {
+				say(s.Pending, "record", "records", "pending")
+				say(s.Held, "deletion", "deletions", "held")
+			}
+		}
+	}
+	say(int(r.Quarantined), "entry", "entries", "quarantined")
+	if r.Gap != "" {
+		left = append(left, src.Set+": an archive document is missing")
+	}
+	if len(left) == 0 && r.Partial() {
+		left = append(left, src.Set+": see the warning")
+	}
+	return left
+}
+
+// harvestPrinter prints what harvests were worth.
+type harvestPrinter struct {
+	mu   sync.Mutex // guards out and err
+	out  io.Writer
+	json bool
+	dry  bool
+	bar  *meter
+	err  error // of out, the first
+}
+
+func (p *harvestPrinter) report(src *daemon.Source, r *harvest.Report) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.bar.clear()
+	var err error
+	if p.json {
+		err = printJSON(p.out, jsonReport{src.Set, src.URL, p.dry, r})
+	} else {
+		err = printReport(p.out, src, r, p.dry)
+	}
+	p.err = cmp.Or(p.err, err)
+}
+
+// A line of bridge harvest --json.
+type jsonReport struct {
+	Set    string `json:"set"`
+	Source string `json:"source"`
+	DryRun bool   `json:"dry_run,omitempty"`
+	*harvest.Report
+}
+
+// printJSON prints a value as one line, with URLs as they are.
+func printJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
+func printReport(to io.Writer, src *daemon.Source, r *harvest.Report, dry bool) error {
+	var w strings.Builder
+	fmt.Fprintf(&w, "%s: %s\n", src.Set, src.URL)
+	took := r.Ended.Sub(r.Started).Round(time.Millisecond)
+	switch {
+	case r.NotModified && r.Events() == 0:
+		fmt.Fprintf(&w, "  not modified since the last harvest (%s)\n", took)
+	case r.Error == "" || r.Documents > 0:
+		would := ""
+		if dry {
+			would = "would log: "
+		}
+		fmt.Fprintf(&w, "  %s%d created, %d updated, %d deleted (%d unchanged, %d historical)\n", would, r.Created, r.Updated, r.Deleted, r.Unchanged, r.Historical)
+		fmt.Fprintf(&w, "  read %s, %s; fetched %s; %s\n", counted(int(r.Documents), "document", "documents"), counted(int(r.Entries), "entry", "entries"), counted(int(r.Fetched), "representation", "representations"), took)
+	}
+	printExamples(&w, "  ", r)
+	if r.Quarantined > 0 {
+		fmt.Fprintf(&w, "  quarantined: %s; see bridge quarantine ls\n", counted(int(r.Quarantined), "entry", "entries"))
+	}
+	if r.Pending > 0 {
+		fmt.Fprintf(&w, "  pending: %s whose content could not be had yet; it is asked for again\n", counted(int(r.Pending), "record", "records"))
+	}
+	if r.Held > 0 {
+		fmt.Fprintf(&w, "  HELD: %s\n", counted(int(r.Held), "deletion", "deletions"))
+	}
+	for _, warning := range r.Warnings {
+		fmt.Fprintf(&w, "  warning: %s\n", warning)
+	}
+	if r.Gap != "" {
+		fmt.Fprintf(&w, "  GAP: %s\n  what is newer was taken in; what is older was not seen; when it is gone for good: bridge source accept-gap %s\n", r.Gap, src.Set)
+	}
+	if r.Error != "" {
+		fmt.Fprintf(&w, "  FAILED: %s\n", r.Error)
+	}
+	_, err := io.WriteString(to, w.String())
+	return err
+}
+
+// printExamples prints the broken rules of a harvest, each with its first place.
+func printExamples(w io.Writer, indent string, r *harvest.Report) {
+	for _, e := range r.Examples {
+		fmt.Fprintf(w, "%s%s, %s: %s\n", indent, e.Rule, counted(int(e.Count), "place", "places"), e.First)
+	}
+}

@@ -1,0 +1,273 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pmh-bridge/bridge/fixtures"
+	"github.com/pmh-bridge/bridge/internal/peer"
+)
+
+// TestKill kills bridge with SIGKILL at random moments of harvests and of
+// publication, over Sources that change while they are read. One data folder
+// lives through all rounds. Nothing may be lost or doubled; cursors, marks and
+// documents must be right; and bridge must be ready again within 5 s.
+func TestKill(t *testing.T) {
+	peer.Heavy(t)
+	rounds, segment := 100, 20
+	if peer.Soaking() {
+		rounds, segment = 1000, 500
+	}
+	k := newKilling(t, segment)
+	for i := range rounds {
+		for _, s := range k.sources {
+			for range k.random.IntN(6) {
+				s.provider.Evolve()
+			}
+		}
+		if i%3 == 2 {
+			k.killHarvest()
+		} else {
+			k.killServe()
+		}
+		if t.Failed() {
+			t.Fatalf("in round %d of seed %d", i, k.seed)
+		}
+		if i%10 == 9 {
+			k.settle()
+		}
+	}
+	k.settle()
+	t.Logf("%d rounds: killed in %d harvests, %d before and %d after ready; %d events, %d requests; ready after %v at most", rounds, k.harvests, k.early, k.late, k.seq, k.requests.Load(), k.slowest)
+}
+
+// killing is a test that kills bridges over one data folder.
+type killing struct {
+	t       *testing.T
+	seed    uint64
+	random  *rand.Rand
+	folder  string
+	sources []*source
+	// requests of bridges; when their number reaches killAt, strike gets one.
+	requests, killAt atomic.Int64
+	strike           chan struct{}
+	// still keeps the Sources from changing; quiet guards it, and the changes.
+	still bool
+	quiet sync.Mutex
+
+	model
+	closed                map[string][]byte // closed documents, by path
+	slowest               time.Duration     // until ready
+	harvests, early, late int
+}
+
+// source is an upstream server of the test.
+type source struct {
+	provider *fixtures.Provider
+	url      string
+	changes  map[string][]fixtures.Change // by identifier
+	learned  int                          // of its history
+}
+
+const killConfig = `
+data = "data"
+listen = "127.0.0.1:0"
+base_url = "http://bridge.example.org"
+[[set]]
+name = "pool"
+identity = "per-source"
+segment_events = %[4]d
+[[set.source]]
+url = "%[1]s"
+every = "1s"
+overlap = "10s"
+[[set.source]]
+name = "second"
+url = "%[2]s"
+every = "1s"
+overlap = "10s"
+[[set]]
+name = "whole"
+content = "reference"
+segment_events = %[4]d
+[[set.source]]
+url = "%[3]s"
+every = "1s"
+[[set]]
+name = "again"
+content = "redirect"
+segment_events = %[4]d
+[[set.source]]
+url = "%[1]s"
+every = "1s"
+overlap = "0s"
+`
+
+// killSets are the sets of killConfig with the numbers of their Sources.
+func killSets() map[string][]int { return map[string][]int{"pool": {0, 1}, "whole": {2}, "again": {0}} }
+
+func newKilling(t *testing.T, segment int) *killing {
+	k := &killing{t: t, seed: uint64(time.Now().UnixNano()), folder: t.TempDir(), strike: make(chan struct{}, 1), closed: map[string][]byte{}}
+	k.random = rand.New(rand.NewPCG(k.seed, 0))
+	for i, o := range []fixtures.Options{{Title: "A", PerArchive: 25}, {Title: "B", PerArchive: 10}, {Title: "C", Complete: true}} {
+		s := &source{provider: fixtures.New(o)}
+		for n := range 40 {
+			s.provider.Create(fixtures.Record{Name: fmt.Sprintf("%s-%d", o.Title, n)})
+		}
+		server := httptest.NewServer(k.watch(s.provider, int64(i)))
+		t.Cleanup(server.Close)
+		s.url = server.URL + fixtures.Subscription
+		k.sources = append(k.sources, s)
+	}
+	text := fmt.Sprintf(killConfig, k.sources[0].url, k.sources[1].url, k.sources[2].url, segment)
+	if err := os.WriteFile(k.config(), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func (k *killing) config() string { return filepath.Join(k.folder, "bridge.toml") }
+
+// watch counts requests, strikes at one of them, and lets the provider change
+// while it is read.
+func (k *killing) watch(p *fixtures.Provider, odd int64) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n := k.requests.Add(1)
+		if n == k.killAt.Load() {
+			select {
+			case k.strike <- struct{}{}:
+			default:
+			}
+		}
+		k.quiet.Lock()
+		if n%7 == odd && !k.still {
+			p.Evolve()
+		}
+		k.quiet.Unlock()
+		p.ServeHTTP(w, r)
+	})
+}
+
+// blow kills a bridge at a random request, or after a random time.
+func (k *killing) blow(c *child) {
+	select {
+	case <-k.strike: // of the round before
+	default:
+	}
+	k.killAt.Store(0)
+	if k.random.IntN(2) == 0 {
+		k.killAt.Store(k.requests.Load() + 1 + k.random.Int64N(40))
+	}
+	select {
+	case <-k.strike:
+	case <-c.ended:
+	case <-time.After(time.Duration(k.random.IntN(300)) * time.Millisecond):
+	}
+	c.kill()
+}
+
+func (k *killing) start(command string) *child {
+	k.t.Helper()
+	c, err := start(k.folder, nil, "bridge", command, "--config", k.config())
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	return c
+}
+
+func (k *killing) killHarvest() {
+	c := k.start("harvest")
+	k.blow(c)
+	if c.cmd.ProcessState.ExitCode() > 0 {
+		k.t.Errorf("bridge harvest: %s\n%s%s", c.cmd.ProcessState, c.stdout.String(), c.stderr.String())
+	}
+	k.harvests++
+}
+
+// killServe kills bridge serve while it starts, or while its documents are read.
+func (k *killing) killServe() {
+	began := time.Now()
+	c := k.start("serve")
+	if k.random.IntN(3) == 0 {
+		k.early++
+		k.blow(c)
+		return
+	}
+	k.late++
+	server, err := c.ready()
+	if err != nil {
+		k.t.Error(err)
+		c.kill()
+		return
+	}
+	k.slowest = max(k.slowest, time.Since(began))
+	if k.slowest > 5*time.Second {
+		k.t.Errorf("ready after %v, want 5 s at most", k.slowest)
+	}
+	read := make(chan error)
+	go func() { read <- k.readUntilGone(server) }()
+	k.blow(c)
+	if err := <-read; err != nil {
+		k.t.Error(err)
+	}
+}
+
+// settle lets bridge harvest in peace and compares everything.
+func (k *killing) settle() {
+	k.t.Helper()
+	k.beStill(true) // a request of a bridge that was killed may still be under way
+	defer k.beStill(false)
+	k.run("harvest")
+	before := k.follow(k.t, k.sources, k.config())
+	for _, s := range k.sources {
+		s.provider.ForgetRequests()
+	}
+	k.run("harvest")
+	if after := k.follow(k.t, k.sources, k.config()); after != before {
+		k.t.Errorf("harvesting again in peace added the events %d to %d", before+1, after)
+	}
+	for i, want := range []int{2, 1, 1} { // sets that have it
+		asked := k.sources[i].provider.Asked()
+		if len(asked) != 1 || asked[fixtures.Subscription] != want {
+			k.t.Errorf("harvesting again asked Source %d for %v", i, asked)
+		}
+	}
+	k.wantLive(k.t, k.sources)
+	k.run("verify")
+	k.wantDocuments()
+	if k.t.Failed() {
+		k.t.Fatalf("seed %d", k.seed)
+	}
+}
+
+func (k *killing) beStill(still bool) {
+	k.quiet.Lock()
+	defer k.quiet.Unlock()
+	k.still = still
+}
+
+// run runs a command that must succeed.
+func (k *killing) run(command string) {
+	k.t.Helper()
+	args := []string{command, "--config", k.config()}
+	if command == "verify" {
+		args = []string{command, "--data", filepath.Join(k.folder, "data")}
+	}
+	c, err := start(k.folder, nil, "bridge", args...)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	defer c.kill()
+	status, err := c.status()
+	if err != nil || status != exitDone {
+		k.t.Fatalf("bridge %s: exit status %d, %v\n%s%s", command, status, err, c.stdout.String(), c.stderr.String())
+	}
+}

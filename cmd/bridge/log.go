@@ -1,0 +1,162 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/daemon"
+)
+
+func logCommand() *cobra.Command {
+	cmd := command("log")
+	var in inputs
+	var set string
+	var after int64
+	var follow, asJSON bool
+	in.addData(cmd)
+	cmd.Flags().StringVar(&set, "set", "", "only this `set`")
+	cmd.Flags().Int64Var(&after, "after", 0, "only events after this `SEQ`")
+	cmd.Flags().BoolVar(&follow, "follow", false, "go on with what is being logged")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON lines")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		h, err := in.read(cmd)
+		if err != nil {
+			return err
+		}
+		if set != "" {
+			if _, err := h.Log.Set(cmd.Context(), set); err != nil {
+				return errors.Join(err, h.Close())
+			}
+		}
+		return errors.Join(printLog(cmd.Context(), cmd.OutOrStdout(), h, set, event.Seq(after), follow, asJSON), h.Close())
+	}
+	return cmd
+}
+
+// read opens the data folder beside whoever writes it.
+func (in *inputs) read(cmd *cobra.Command) (*daemon.House, error) {
+	c, err := in.resolve(nil)
+	if err != nil {
+		return nil, err
+	}
+	h, err := openHouse(cmd.Context(), c, daemon.Options{ReadOnly: true, Logger: warnings(cmd.ErrOrStderr())})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, usage(err)
+	}
+	return h, err
+}
+
+// printLog prints the events after a position, and with follow goes on until
+// ctx ends.
+func printLog(ctx context.Context, out io.Writer, h *daemon.House, set string, after event.Seq, follow, asJSON bool) error {
+	w := bufio.NewWriter(out)
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		for ev, err := range h.Log.Events(ctx, set, event.Range{After: after, Upto: math.MaxInt64}) {
+			if err != nil {
+				return errors.Join(err, w.Flush())
+			}
+			after = ev.Seq
+			if err := printEvent(w, ev, asJSON); err != nil {
+				return err
+			}
+		}
+		if err := w.Flush(); err != nil || !follow {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+func printEvent(w io.Writer, ev *event.Event, asJSON bool) error {
+	if asJSON {
+		return printJSON(w, logLine(ev))
+	}
+	_, err := fmt.Fprintf(w, "%8d  %s  %-8s  %s  %s  %s\n", ev.Seq, ev.Observed.Time().Format("2006-01-02 15:04:05Z"), ev.Kind, ev.Set, ev.Record, ev.Title)
+	return err
+}
+
+// The line of bridge log --json. Fields are absent when unknown.
+type jsonEvent struct {
+	Seq             event.Seq            `json:"seq"`
+	Set             string               `json:"set"`
+	Record          string               `json:"record,omitempty"`
+	Kind            string               `json:"kind"`
+	Observed        string               `json:"observed"`
+	Modified        string               `json:"modified,omitempty"`
+	Title           string               `json:"title,omitempty"`
+	Representations []jsonRepresentation `json:"representations,omitempty"`
+	Via             *jsonLink            `json:"via,omitempty"`
+	Origin          jsonOrigin           `json:"origin"`
+}
+
+type jsonRepresentation struct {
+	Href   string `json:"href"`
+	Type   string `json:"type,omitempty"`
+	Length *int64 `json:"length,omitempty"`
+	SHA256 string `json:"sha256,omitempty"`
+	Hash   string `json:"hash,omitempty"` // of other kinds
+}
+
+type jsonLink struct {
+	Href     string `json:"href"`
+	Modified string `json:"modified,omitempty"`
+	Type     string `json:"type,omitempty"`
+	Length   *int64 `json:"length,omitempty"`
+	SHA256   string `json:"sha256,omitempty"`
+	Hash     string `json:"hash,omitempty"`
+}
+
+type jsonOrigin struct {
+	Protocol         string `json:"protocol,omitempty"`
+	Source           string `json:"source,omitempty"`
+	Document         string `json:"document,omitempty"`
+	SourceIdentifier string `json:"source-identifier,omitempty"`
+	Reason           string `json:"reason,omitempty"`
+}
+
+func logLine(ev *event.Event) jsonEvent {
+	o := ev.Origin
+	line := jsonEvent{Seq: ev.Seq, Set: ev.Set, Record: ev.Record, Kind: ev.Kind.String(), Observed: ev.Observed.String(),
+		Modified: ev.Modified.String(), Title: ev.Title,
+		Origin: jsonOrigin{o.Protocol, o.Source, o.Document, o.SourceIdentifier, o.Reason}}
+	for _, r := range ev.Representations {
+		sum, other := hashes(r.Hash)
+		line.Representations = append(line.Representations, jsonRepresentation{r.Href, r.Type, length(r.Length), sum, other})
+	}
+	if v := ev.Via; v.Href != "" {
+		sum, other := hashes(v.Hash)
+		line.Via = &jsonLink{v.Href, v.Modified.String(), v.Type, length(v.Length), sum, other}
+	}
+	return line
+}
+
+// hashes splits a list of hashes into the SHA-256 and, where there is none, the
+// list itself.
+func hashes(list string) (sum, other string) {
+	if sum = event.SHA256Of(list); sum == "" {
+		other = list
+	}
+	return sum, other
+}
+
+func length(n int64) *int64 {
+	if n < 0 {
+		return nil
+	}
+	return &n
+}

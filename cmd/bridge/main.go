@@ -1,0 +1,18 @@
+// Command bridge harvests metadata records from servers that speak older or rarer
+// protocols and republishes them in the protocols that others want to read. See
+// "bridge --help".
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	status := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	stop()
+	os.Exit(status)
+}

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+)
+
+// The exit statuses, on which scripts depend.
+const (
+	exitDone   = 0 // all done
+	exitFailed = 1 // failed
+	exitUsage  = 2 // wrong usage or configuration
+	exitPartly = 3 // done in part: something failed, is pending, held or was quarantined
+)
+
+// exitError is an error that asks for an exit status; all others mean
+// exitFailed. Without an error in it nothing is printed: the command has said
+// what there is to say.
+type exitError struct {
+	status int
+	err    error
+}
+
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit status %d", e.status)
+	}
+	return e.err.Error()
+}
+
+func (e *exitError) Unwrap() error { return e.err }
+
+// usage marks an error as wrong usage or configuration.
+func usage(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &exitError{exitUsage, err}
+}
+
+// partly marks an error as one that left something done.
+func partly(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &exitError{exitPartly, err}
+}
+
+// commands lists what bridge can do, in the order of its help.
+func commands() []*cobra.Command {
+	return []*cobra.Command{
+		demoCommand(),
+		serveCommand(),
+		harvestCommand(),
+		logCommand(),
+		statusCommand(),
+		sourceCommand(),
+		quarantineCommand(),
+		verifyCommand(),
+		configCommand(),
+		initCommand(),
+		versionCommand(),
+	}
+}
+
+// run is the whole program: one command line, from its arguments to its exit
+// status. It returns soon after ctx has ended.
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	return execute(ctx, commands(), args, stdin, stdout, stderr)
+}
+
+func execute(ctx context.Context, commands []*cobra.Command, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	root := command("bridge")
+	root.Args = nil // so cobra reports unknown commands, with suggestions
+	root.Version = version()
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.SilenceErrors = true
+	root.SilenceUsage = true
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.AddCommand(commands...)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	root.SetArgs(args)
+
+	// What goes wrong before a command's own code runs is wrong usage: unknown
+	// commands and flags, missing arguments.
+	ran := false
+	watch(root, &ran)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return exitDone
+	}
+	status := exitFailed
+	var exit *exitError
+	switch {
+	case errors.As(err, &exit):
+		status = exit.status
+		if exit.err == nil {
+			return status
+		}
+	case !ran:
+		status = exitUsage
+	}
+	fmt.Fprintf(stderr, "bridge: %v\n", err)
+	if !ran {
+		fmt.Fprintf(stderr, "Usage: %s\nMore: %s --help\n", cmd.UseLine(), cmd.CommandPath())
+	}
+	return status
+}
+
+// watch sets ran when the code of cmd, or of a command below it, begins.
+func watch(cmd *cobra.Command, ran *bool) {
+	if inner := cmd.RunE; inner != nil {
+		cmd.RunE = func(c *cobra.Command, args []string) error {
+			*ran = true
+			return inner(c, args)
+		}
+	}
+	for _, c := range cmd.Commands() {
+		watch(c, ran)
+	}
+}

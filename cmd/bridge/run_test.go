@@ -1,0 +1,187 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pmh-bridge/bridge/internal/config"
+)
+
+func TestExitStatus(t *testing.T) {
+	inner := errors.New("inner words")
+	for name, row := range map[string]struct {
+		args   []string
+		err    error
+		status int
+		stderr string
+	}{
+		"done":          {[]string{"version"}, nil, exitDone, ""},
+		"failed":        {[]string{"version"}, inner, exitFailed, "bridge: inner words\n"},
+		"usage":         {[]string{"version"}, usage(fmt.Errorf("outer: %w", inner)), exitUsage, "bridge: outer: inner words\n"},
+		"partly":        {[]string{"version"}, partly(inner), exitPartly, "bridge: inner words\n"},
+		"wrapped":       {[]string{"version"}, fmt.Errorf("outer: %w", partly(inner)), exitPartly, "bridge: outer: inner words\n"},
+		"said already":  {[]string{"version"}, &exitError{status: exitPartly}, exitPartly, ""},
+		"usage nil":     {[]string{"version"}, usage(nil), exitDone, ""},
+		"partly nil":    {[]string{"version"}, partly(nil), exitDone, ""},
+		"too many":      {[]string{"version", "x"}, nil, exitUsage, "More: bridge version --help\n"},
+		"required flag": {[]string{"needs"}, nil, exitUsage, `required flag(s) "this" not set`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cmd := command("version")
+			cmd.RunE = func(*cobra.Command, []string) error { return row.err }
+			needs := &cobra.Command{Use: "needs", RunE: cmd.RunE}
+			needs.Flags().String("this", "", "")
+			if err := needs.MarkFlagRequired("this"); err != nil {
+				t.Fatal(err)
+			}
+			var stdout, stderr bytes.Buffer
+			got := execute(t.Context(), []*cobra.Command{cmd, needs}, row.args, nil, &stdout, &stderr)
+			if got != row.status || !strings.Contains(stderr.String(), row.stderr) || row.stderr == "" && stderr.Len() > 0 {
+				t.Errorf("status %d, stderr %q; want %d, %q", got, stderr.String(), row.status, row.stderr)
+			}
+		})
+	}
+}
+
+// Every command has a text that says what it does, and every text fits on a
+// terminal.
+func TestHelpTexts(t *testing.T) {
+	texts := 0
+	err := fs.WalkDir(helpTexts, "help", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		texts++
+		name := strings.TrimSuffix(strings.TrimPrefix(path, "help/"), ".txt")
+		words := strings.Split(name, "/")
+		cmd := command(strings.Join(words, " "))
+		if cmd.Name() != words[len(words)-1] || cmd.Short == "" || strings.HasSuffix(cmd.Short, ".") {
+			t.Errorf("%s: name %q, short text %q", path, cmd.Name(), cmd.Short)
+		}
+		for line := range strings.Lines(cmd.Long + "\n" + cmd.Example) {
+			if len(line) > 100 {
+				t.Errorf("%s: a line of %d characters: %s", path, len(line), line)
+			}
+		}
+		for line := range strings.Lines(cmd.Example) {
+			if !strings.HasPrefix(line, "  bridge "+strings.Join(words, " ")) {
+				t.Errorf("%s: an example of something else: %s", path, line)
+			}
+		}
+		return nil
+	})
+	if err != nil || texts < 10 {
+		t.Errorf("%d help texts, %v", texts, err)
+	}
+}
+
+func TestResolve(t *testing.T) {
+	folder := t.TempDir()
+	for name, text := range map[string]string{
+		"with/bridge.toml": "data = \"from-default\"\n",
+		"with/other.toml":  "data = \"from-other\"\nlisen = \"x\"\n",
+		"with/third.toml":  "data = \"from-third\"\nlisten = \"0.0.0.0:80\"\n",
+		"with/feed.atom":   "<feed/>",
+		"without/empty":    "",
+	} {
+		path := filepath.Join(folder, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, row := range map[string]struct {
+		folder  string
+		in      inputs
+		sources []string
+		data    string // below the folder
+		sets    int
+		base    string
+		err     string
+	}{
+		"nothing at all":       {folder: "without", data: "bridge-data", base: "http://127.0.0.1:8080"},
+		"./bridge.toml":        {folder: "with", data: "from-default", base: "http://127.0.0.1:8080"},
+		"--data ends it":       {folder: "with", in: inputs{flags: config.Flags{Data: "d"}}, data: "d", base: "http://127.0.0.1:8080"},
+		"a SOURCE ends it":     {folder: "with", sources: []string{"feed.atom"}, data: "bridge-data", sets: 1, base: "http://127.0.0.1:8080"},
+		"--listen does not":    {folder: "with", in: inputs{flags: config.Flags{Listen: "localhost:1"}}, data: "from-default", base: "http://localhost:1"},
+		"--config":             {folder: "with", in: inputs{file: "third.toml", flags: config.Flags{BaseURL: "https://h.example"}}, data: "from-third", base: "https://h.example"},
+		"--config and --data":  {folder: "with", in: inputs{file: "bridge.toml", flags: config.Flags{Data: "d"}}, data: "d", base: "http://127.0.0.1:8080"},
+		"--data and SOURCEs":   {folder: "with", in: inputs{flags: config.Flags{Data: "d"}}, sources: []string{"a=feed.atom", "b=feed.atom"}, data: "d", sets: 2, base: "http://127.0.0.1:8080"},
+		"--config and SOURCEs": {folder: "with", in: inputs{file: "bridge.toml"}, sources: []string{"feed.atom"}, err: "exclude each other"},
+		"a bad file":           {folder: "with", in: inputs{file: "other.toml"}, err: `other.toml:2: lisen: there is no such key; the nearest is "listen"`},
+		"no base_url":          {folder: "with", in: inputs{file: "third.toml"}, err: "third.toml:2: listen: 0.0.0.0:80 can be reached"},
+		"no such file":         {folder: "without", in: inputs{file: "bridge.toml"}, err: "there is no configuration file bridge.toml"},
+		"a bad SOURCE":         {folder: "without", sources: []string{"feed.atom"}, err: "there is no file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Chdir(filepath.Join(folder, row.folder))
+			c, err := row.in.resolve(row.sources)
+			if row.err != "" {
+				var exit *exitError
+				if !errors.As(err, &exit) || exit.status != exitUsage || !strings.Contains(err.Error(), row.err) {
+					t.Errorf("error %v, want %q and status 2", err, row.err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.Data != filepath.Join(folder, row.folder, row.data) || len(c.Sets) != row.sets || c.BaseURL != row.base {
+				t.Errorf("data %s, %d sets, base_url %s", c.Data, len(c.Sets), c.BaseURL)
+			}
+		})
+	}
+}
+
+func TestNeedSources(t *testing.T) {
+	c, err := config.FromArguments(config.Flags{}, []string{"http://h.example/feed.atom"})
+	if err != nil || needSources(c) != nil {
+		t.Errorf("with a Source: %v, %v", err, needSources(c))
+	}
+	for file, want := range map[string]string{"": "or write a bridge.toml with: bridge init", "/etc/bridge.toml": "no Source in /etc/bridge.toml"} {
+		empty := config.Default()
+		empty.File = file
+		err := needSources(empty)
+		var exit *exitError
+		if !errors.As(err, &exit) || exit.status != exitUsage || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "  bridge harvest https://") {
+			t.Errorf("without: %v", err)
+		}
+	}
+}
+
+func TestFlags(t *testing.T) {
+	cmd := command("serve")
+	var in inputs
+	in.addFile(cmd)
+	in.addData(cmd)
+	in.addServer(cmd)
+	if err := cmd.ParseFlags([]string{"--config", "a", "--data=b", "--listen", "c", "--base-url", "d"}); err != nil {
+		t.Fatal(err)
+	}
+	if want := (inputs{"a", config.Flags{Data: "b", Listen: "c", BaseURL: "d"}}); in != want {
+		t.Errorf("%+v", in)
+	}
+}
+
+func TestDescribe(t *testing.T) {
+	info := &debug.BuildInfo{GoVersion: "go1.26"}
+	info.Main.Version = "v1.2.3"
+	if got := describe(info); !strings.HasPrefix(got, "bridge v1.2.3, go1.26 ") {
+		t.Error(got)
+	}
+	info.Settings = []debug.BuildSetting{{Key: "vcs.revision", Value: "0123456789abcdef"}, {Key: "vcs.modified", Value: "true"}}
+	if got := describe(info); !strings.HasPrefix(got, "bridge v1.2.3 commit 0123456789ab with changes, go1.26 ") {
+		t.Error(got)
+	}
+}

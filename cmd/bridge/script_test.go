@@ -1,0 +1,253 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/pmh-bridge/bridge/fixtures"
+)
+
+// TestScripts runs testdata/script: one script for each promise.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		UpdateScripts:       os.Getenv("UPDATE_SCRIPTS") != "",
+		Setup: func(e *testscript.Env) error {
+			e.Values[stageKey{}] = &stage{children: map[string]*child{}}
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"status":   status,
+			"provider": provider,
+			"start":    startChild,
+			"expect":   expectOutput,
+			"end":      endChild,
+			"get":      get,
+			"shape":    shape,
+			"flip":     flip,
+		},
+	})
+}
+
+// stage is what a script has around the commands that it runs.
+type stage struct {
+	provider *fixtures.Provider
+	children map[string]*child
+}
+
+type stageKey struct{}
+
+func stageOf(ts *testscript.TestScript) *stage { return ts.Value(stageKey{}).(*stage) }
+
+// status is a command of the scripts: status N bridge ... runs bridge in the
+// script's folder and checks its exit status, which "exec" cannot. stdout and
+// stderr are those of the command.
+func status(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 || len(args[0]) != 1 {
+		ts.Fatalf("usage: status N PROGRAM ARGUMENT...")
+	}
+	err := ts.Exec(args[1], args[2:]...)
+	got := 0
+	if exit, ok := err.(interface{ ExitCode() int }); ok {
+		got = exit.ExitCode()
+	} else if err != nil {
+		ts.Fatalf("%v", err)
+	}
+	if want := int(args[0][0] - '0'); got != want {
+		ts.Fatalf("exit status %d, want %d", got, want)
+	}
+}
+
+// provider is a command of the scripts, an Atom-PMH provider on loopback:
+//
+//	provider catalogue|instruments|empty [VARIABLE]   serves one; $FEED is its URL
+//	provider create|update|delete|touch NAME          changes a record
+//	provider delete-all                               deletes every record
+//	provider close                                    closes an archive
+//	provider bad TEXT                                 adds an entry as it stands
+//	provider answer PATH STATUS | PATH ok             answers so, until ok
+//	provider files FOLDER                             writes everything as files
+//	provider forget                                   forgets the requests
+//	provider asked PATH N                             N requests since the last time
+//
+// What changes is the provider that was started last.
+func provider(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) == 0 {
+		ts.Fatalf("usage: provider WHAT ARGUMENT...")
+	}
+	s := stageOf(ts)
+	args = append(args, "", "")
+	switch args[0] {
+	case "catalogue":
+		s.serve(ts, fixtures.Catalogue(nil), args[1])
+	case "instruments":
+		s.serve(ts, fixtures.Instruments(nil), args[1])
+	case "empty":
+		s.serve(ts, fixtures.New(fixtures.Options{}), args[1])
+	case "create":
+		s.provider.Create(fixtures.Record{Name: args[1], Title: "Record " + args[1]})
+	case "update":
+		s.provider.Update(fixtures.Record{Name: args[1]})
+	case "delete":
+		s.provider.Delete(args[1])
+	case "touch":
+		s.provider.Touch(args[1])
+	case "delete-all":
+		for _, r := range s.provider.Live() {
+			s.provider.Delete(r.Name)
+		}
+	case "close":
+		s.provider.CloseArchive()
+	case "bad":
+		s.provider.Edit(fixtures.Subscription, func(d *fixtures.Document) {
+			d.Entries = append([]fixtures.Entry{{Raw: args[1]}}, d.Entries...)
+		})
+	case "answer":
+		code, err := strconv.Atoi(args[2])
+		if args[2] != "ok" {
+			ts.Check(err)
+		}
+		s.provider.ClearHook(args[1])
+		if code != 0 {
+			s.provider.SetHook(args[1], fixtures.Hook{Status: code})
+		}
+	case "files":
+		ts.Check(s.provider.WriteFiles(ts.MkAbs(args[1])))
+	case "forget":
+		s.provider.ForgetRequests()
+	case "asked":
+		if got := strconv.Itoa(s.provider.Requests(args[1])); got != args[2] {
+			ts.Fatalf("%s requests for %s, want %s", got, args[1], args[2])
+		}
+		s.provider.ForgetRequests()
+	default:
+		ts.Fatalf("provider %s: there is no such thing", args[0])
+	}
+}
+
+func (s *stage) serve(ts *testscript.TestScript, p *fixtures.Provider, variable string) {
+	server := httptest.NewServer(p)
+	ts.Defer(server.Close)
+	s.provider = p
+	if variable == "" {
+		variable = "FEED"
+	}
+	ts.Setenv(variable, server.URL+fixtures.Subscription)
+}
+
+// startChild is a command of the scripts: start NAME PROGRAM ARGUMENT... runs a
+// program that goes on while the script does.
+func startChild(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: start NAME PROGRAM ARGUMENT...")
+	}
+	c, err := start(ts.MkAbs("."), []string{"TMPDIR=" + ts.Getenv("TMPDIR")}, args[1], args[2:]...)
+	ts.Check(err)
+	ts.Defer(c.kill)
+	stageOf(ts).children[args[0]] = c
+}
+
+// expectOutput is a command of the scripts: expect NAME PATTERN [VARIABLE] waits
+// until the program has written that, and sets the variable to the first group.
+func expectOutput(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: expect NAME PATTERN [VARIABLE]")
+	}
+	re, err := regexp.Compile("(?m)" + args[1])
+	ts.Check(err)
+	c := stageOf(ts).children[args[0]]
+	m, err := c.stdout.expect(re)
+	if err != nil {
+		ts.Fatalf("%v\n%s", err, c.stderr.String())
+	}
+	if len(args) > 2 {
+		ts.Setenv(args[2], m[1])
+	}
+}
+
+// endChild is a command of the scripts: end NAME STATUS ends a program as
+// Ctrl-C does and checks its exit status. NAME.out and NAME.err are what it
+// wrote.
+func endChild(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: end NAME STATUS")
+	}
+	c := stageOf(ts).children[args[0]]
+	ts.Check(c.cmd.Process.Signal(syscall.SIGINT))
+	got, err := c.status()
+	ts.Check(err)
+	for ext, text := range map[string]string{".out": c.stdout.String(), ".err": c.stderr.String()} {
+		ts.Check(os.WriteFile(ts.MkAbs(args[0]+ext), []byte(text), 0o600))
+	}
+	if strconv.Itoa(got) != args[1] {
+		ts.Fatalf("exit status %d, want %s; it wrote:\n%s%s", got, args[1], c.stdout.String(), c.stderr.String())
+	}
+}
+
+// get is a command of the scripts: get URL FILE [STATUS] asks for a URL; 200 is
+// the status to be had.
+func get(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: get URL FILE [STATUS]")
+	}
+	want := append(args, "200")[2]
+	resp, err := http.Get(args[0])
+	ts.Check(err)
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	ts.Check(err)
+	if strconv.Itoa(resp.StatusCode) != want {
+		ts.Fatalf("%s: %s, want %s: %s", args[0], resp.Status, want, body)
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), body, 0o600))
+}
+
+// shape is a command of the scripts: shape FROM FILE copies with what differs
+// from run to run replaced by a word.
+func shape(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: shape FROM FILE")
+	}
+	text := ts.ReadFile(args[0])
+	for _, r := range [][2]string{
+		{`127\.0\.0\.1:\d+`, "HOST"},
+		{regexp.QuoteMeta(ts.Getenv("WORK")), "WORK"},
+		{`20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z`, "OBSERVED"},
+		{`20(2[6-9]|[3-9]\d)-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`, "NOW"},
+		{`20(2[6-9]|[3-9]\d)-\d\d-\d\d \d\d:\d\d(:\d\dZ)?`, "NOW"},
+		{`\b\d+(\.\d+)?(ms|s)\b`, "DURATION"},
+	} {
+		text = regexp.MustCompile(r[0]).ReplaceAllString(text, r[1])
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), []byte(text), 0o600))
+}
+
+// flip is a command of the scripts: flip FILE TEXT turns over a bit in the first
+// place where the file has the text.
+func flip(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: flip FILE TEXT")
+	}
+	name := filepath.Clean(ts.MkAbs(args[0]))
+	data, err := os.ReadFile(name)
+	ts.Check(err)
+	at := strings.Index(string(data), args[1])
+	if at < 0 {
+		ts.Check(fmt.Errorf("%s has no %q", args[0], args[1]))
+	}
+	data[at] ^= 1
+	ts.Check(os.WriteFile(name, data, 0o600))
+}

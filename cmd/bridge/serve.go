@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/daemon"
+)
+
+func serveCommand() *cobra.Command {
+	cmd := command("serve")
+	var in inputs
+	var acceptClock, verbose bool
+	in.addFile(cmd)
+	in.addData(cmd)
+	in.addServer(cmd)
+	cmd.Flags().BoolVar(&acceptClock, "accept-clock", false, "log although the clock jumped ahead")
+	cmd.Flags().BoolVar(&verbose, "verbose", false, "log every request too")
+	cmd.Args = cobra.ArbitraryArgs
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		c, err := in.resolve(args)
+		if err != nil {
+			return err
+		}
+		level := slog.LevelInfo
+		if verbose {
+			level = slog.LevelDebug
+		}
+		return serve(cmd.Context(), c, daemon.Options{AcceptClock: acceptClock, Patient: true, Command: "bridge serve", Logger: logger(cmd.ErrOrStderr(), level)}, cmd.OutOrStdout())
+	}
+	return cmd
+}
+
+// serve harvests and publishes until ctx ends.
+func serve(ctx context.Context, c *config.Config, o daemon.Options, out io.Writer) error {
+	if needSources(c) != nil && !daemon.HasLog(c.Data) {
+		return usage(fmt.Errorf("%s is empty and no Source is given: name one, like:\n  bridge serve https://data.example.org/feed.atom\nor write a bridge.toml with: bridge init", c.Data))
+	}
+	// The data folder first: who holds it matters more than who has the port.
+	h, err := openHouse(ctx, c, o)
+	if err != nil {
+		return err
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.Listen)
+	if err != nil {
+		return errors.Join(fmt.Errorf("listening on %s: %w: stop what uses that address, or choose another with --listen", c.Listen, err), h.Close())
+	}
+	printServing(out, h, h.Base(listener), listener.Addr())
+	return errors.Join(h.Serve(ctx, listener, nil), h.Close())
+}
+
+// printServing says what is served and what comes next.
+func printServing(out io.Writer, h *daemon.House, base string, address net.Addr) {
+	fmt.Fprintf(out, "serving %s on %s\n  %[1]s/                            a page of what there is\n  %[1]s/.well-known/resourcesync    for Destinations\n", base, address)
+	for _, s := range h.Sources {
+		fmt.Fprintf(out, "%s: harvesting %s now, then every %s\n", s.Set, s.URL, short(s.Every))
+	}
+	if len(h.Sources) == 0 {
+		fmt.Fprintf(out, "no Source is given: publishing what %s has, harvesting nothing\n", h.Config.Data)
+	}
+	if w := h.PathWarning(); w != "" {
+		fmt.Fprintf(out, "warning: %s\n", w)
+	}
+	fmt.Fprintf(out, "bridge status --data %s says how far it has come; stop with Ctrl-C\n", h.Config.Data)
+}

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pmh-bridge/bridge/internal/daemon"
+	"github.com/pmh-bridge/bridge/internal/harvest"
+)
+
+func sourceCommand() *cobra.Command {
+	return group("source", sourceListCommand(),
+		sourceAction("source reset", "bridge source reset", resetSource),
+		sourceAction("source accept-gap", "bridge source accept-gap", acceptGap),
+		sourceAction("source release", "bridge source release", releaseHeld))
+}
+
+func sourceListCommand() *cobra.Command {
+	cmd := command("source ls")
+	var in inputs
+	in.addData(cmd)
+	cmd.Args = cobra.MaximumNArgs(2)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		h, err := in.read(cmd)
+		if err != nil {
+			return err
+		}
+		sets, err := h.Status(cmd.Context())
+		found := false
+		for _, s := range sets {
+			for i := range s.Sources {
+				if len(args) > 0 && args[0] != s.Name || len(args) > 1 && args[1] != s.Sources[i].URL {
+					continue
+				}
+				found = true
+				fmt.Fprintf(cmd.OutOrStdout(), "%s\n", s.Name)
+				printSource(cmd.OutOrStdout(), &s.Sources[i])
+			}
+		}
+		if err == nil && !found && len(args) > 0 {
+			err = fmt.Errorf("no such Source; bridge source ls lists them all")
+		}
+		return errors.Join(err, h.Close())
+	}
+	return cmd
+}
+
+// sourceAction is a command that does something to one Source.
+func sourceAction(name, holder string, do func(context.Context, io.Writer, *daemon.House, *daemon.Source) error) *cobra.Command {
+	cmd := command(name)
+	var in inputs
+	in.addData(cmd)
+	cmd.Args = cobra.RangeArgs(1, 2)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		h, err := in.change(cmd, holder)
+		if err != nil {
+			return err
+		}
+		src, err := h.Find(cmd.Context(), args[0], append(args, "")[1])
+		if err == nil {
+			err = do(cmd.Context(), cmd.OutOrStdout(), h, src)
+		}
+		return errors.Join(err, h.Close())
+	}
+	return cmd
+}
+
+// change opens an existing data folder to change something in it.
+func (in *inputs) change(cmd *cobra.Command, holder string) (*daemon.House, error) {
+	probe, err := in.read(cmd) // so that nothing is made where there was nothing
+	if err != nil {
+		return nil, err
+	}
+	if err := probe.Close(); err != nil {
+		return nil, err
+	}
+	return openHouse(cmd.Context(), probe.Config, daemon.Options{Command: holder, Logger: warnings(cmd.ErrOrStderr())})
+}
+
+func resetSource(ctx context.Context, w io.Writer, h *daemon.House, s *daemon.Source) error {
+	if err := h.Harvester().Reset(ctx, s.ID); err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "%s: %s is read from the beginning in the next harvest; its records and events stay\n", s.Set, s.URL)
+	return nil
+}
+
+func acceptGap(ctx context.Context, w io.Writer, h *daemon.House, s *daemon.Source) error {
+	url, err := h.Harvester().AcceptGap(ctx, s.ID)
+	if errors.Is(err, harvest.ErrNoGap) {
+		fmt.Fprintf(w, "%s: %s has no gap: nothing to accept\n", s.Set, s.URL)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "%s: from now on the chain ends before %s; deletions that only it told of are lost\n", s.Set, url)
+	return nil
+}
+
+func releaseHeld(ctx context.Context, w io.Writer, h *daemon.House, s *daemon.Source) error {
+	report, err := h.Harvester().Release(ctx, &s.Source)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "%s: %s applied\n", s.Set, counted(int(report.Deleted), "held deletion", "held deletions"))
+	return nil
+}

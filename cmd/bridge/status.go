@@ -1,0 +1,158 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/daemon"
+)
+
+func statusCommand() *cobra.Command {
+	cmd := command("status")
+	var in inputs
+	var asJSON bool
+	in.addData(cmd)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		h, err := in.read(cmd)
+		if err != nil {
+			return err
+		}
+		sets, err := h.Status(cmd.Context())
+		if err == nil && asJSON {
+			err = printJSON(cmd.OutOrStdout(), statusObject(sets))
+		} else if err == nil {
+			printStatus(cmd.OutOrStdout(), sets)
+			if w := h.PathWarning(); w != "" {
+				fmt.Fprintf(cmd.OutOrStdout(), "warning: %s\n", w)
+			}
+		}
+		return errors.Join(err, h.Close())
+	}
+	return cmd
+}
+
+// The object of bridge status --json.
+type (
+	jsonStatus struct {
+		Sets []jsonSet `json:"sets"`
+	}
+	jsonSet struct {
+		Name        string       `json:"name"`
+		Records     int64        `json:"records"`
+		Events      int64        `json:"events"`
+		LastSeq     event.Seq    `json:"last_seq"`
+		SnapshotSeq event.Seq    `json:"snapshot_seq"`
+		Sources     []jsonSource `json:"sources"`
+	}
+	jsonSource struct {
+		Kind        string    `json:"kind"`
+		URL         string    `json:"url"`
+		Mark        string    `json:"mark,omitempty"`
+		Last        *jsonLast `json:"last,omitempty"`
+		Pending     int       `json:"pending"`
+		Held        int       `json:"held"`
+		Quarantined int       `json:"quarantined"`
+		Gap         string    `json:"gap,omitempty"`
+		Next        string    `json:"next,omitempty"`
+	}
+	jsonLast struct {
+		Started   string   `json:"started"`
+		Ended     string   `json:"ended"`
+		Documents int64    `json:"documents"`
+		Entries   int64    `json:"entries"`
+		Events    int64    `json:"events"`
+		Problems  int64    `json:"problems"`
+		Error     string   `json:"error,omitempty"`
+		Warnings  []string `json:"warnings,omitempty"`
+	}
+)
+
+func statusObject(sets []daemon.SetStatus) jsonStatus {
+	out := jsonStatus{Sets: []jsonSet{}}
+	for _, s := range sets {
+		set := jsonSet{Name: s.Name, Records: s.Live, Events: s.Events, LastSeq: s.Last, SnapshotSeq: s.SnapshotSeq, Sources: []jsonSource{}}
+		for _, src := range s.Sources {
+			j := jsonSource{Kind: src.Kind, URL: src.URL, Mark: src.Mark.String(), Pending: src.Pending, Held: src.Held, Quarantined: src.Quarantined, Gap: src.GapText}
+			if !src.Next.IsZero() {
+				j.Next = src.Next.UTC().Format(time.RFC3339)
+			}
+			if r := src.Last; r != nil {
+				j.Last = &jsonLast{Started: r.Started.UTC().Format(time.RFC3339), Ended: r.Ended.UTC().Format(time.RFC3339),
+					Documents: r.Documents, Entries: r.Entries, Events: r.Events(), Problems: r.Problems, Error: r.Error, Warnings: r.Warnings}
+			}
+			set.Sources = append(set.Sources, j)
+		}
+		out.Sets = append(out.Sets, set)
+	}
+	return out
+}
+
+func printStatus(w io.Writer, sets []daemon.SetStatus) {
+	if len(sets) == 0 {
+		fmt.Fprintln(w, "no sets yet: harvest something first, like: bridge harvest https://data.example.org/feed.atom")
+	}
+	for _, s := range sets {
+		fmt.Fprintf(w, "%s (%s): %s, %s, last change %s\n", s.Name, s.Content, counted(int(s.Live), "record", "records"), counted(int(s.Events), "event", "events"), s.LastObserved.Time().Format("2006-01-02 15:04:05Z"))
+		switch {
+		case s.SnapshotSeq == s.Last:
+			fmt.Fprintf(w, "  Resource List: up to date (Seq %d)\n", s.Last)
+		case s.SnapshotSeq == 0:
+			fmt.Fprintf(w, "  Resource List: none yet; bridge serve makes it\n")
+		default:
+			fmt.Fprintf(w, "  Resource List: Seq %d of %d\n", s.SnapshotSeq, s.Last)
+		}
+		for i := range s.Sources {
+			printSource(w, &s.Sources[i])
+		}
+	}
+}
+
+func printSource(w io.Writer, s *daemon.SourceStatus) {
+	fmt.Fprintf(w, "  %s %s\n", s.Kind, s.URL)
+	if s.Mark.Known() {
+		fmt.Fprintf(w, "    harvested up to %s\n", s.Mark)
+	} else {
+		fmt.Fprintf(w, "    never harvested to its end\n")
+	}
+	if r := s.Last; r != nil {
+		what := fmt.Sprintf("%s, %s", counted(int(r.Entries), "entry", "entries"), counted(int(r.Events()), "event", "events"))
+		if r.NotModified {
+			what = "not modified"
+		}
+		fmt.Fprintf(w, "    last harvest %s, took %s: %s\n", r.Started.UTC().Format("2006-01-02 15:04:05Z"), r.Ended.Sub(r.Started).Round(time.Millisecond), what)
+		if r.Problems > 0 {
+			fmt.Fprintf(w, "    broken rules: %d\n", r.Problems)
+			printExamples(w, "      ", r)
+		}
+		for _, warning := range r.Warnings {
+			fmt.Fprintf(w, "    warning: %s\n", warning)
+		}
+		if r.Error != "" {
+			fmt.Fprintf(w, "    FAILED: %s\n", r.Error)
+		}
+	}
+	if s.Cursor.Data != nil {
+		fmt.Fprintf(w, "    a walk is unfinished; the next harvest goes on with it\n")
+	}
+	if !s.Next.IsZero() {
+		fmt.Fprintf(w, "    next harvest %s\n", s.Next.UTC().Format("2006-01-02 15:04:05Z"))
+	}
+	if s.Pending > 0 {
+		fmt.Fprintf(w, "    pending: %d (%d of them published without some of their representations)\n", s.Pending, s.Partial)
+	}
+	if s.Held > 0 {
+		fmt.Fprintf(w, "    HELD deletions: %d; apply them with: bridge source release %s\n", s.Held, s.Set)
+	}
+	if s.Quarantined > 0 {
+		fmt.Fprintf(w, "    quarantined: %d; see: bridge quarantine ls --set %s\n", s.Quarantined, s.Set)
+	}
+	if s.GapText != "" {
+		fmt.Fprintf(w, "    GAP: %s\n    when it is gone for good: bridge source accept-gap %s\n", s.GapText, s.Set)
+	}
+}

@@ -1,0 +1,213 @@
+// Package daemon turns a configuration into what runs: the log and the content
+// store of a data folder, harvests on their schedules, the publisher and the
+// server.
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/content"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/fetch"
+	"github.com/pmh-bridge/bridge/internal/harvest"
+	"github.com/pmh-bridge/bridge/translate"
+)
+
+// Options are what a command wants of a data folder, besides the configuration.
+type Options struct {
+	// ReadOnly opens it beside whoever writes it.
+	ReadOnly bool
+	// DryRun undoes everything in the end.
+	DryRun bool
+	// AcceptClock confirms a clock that jumped ahead (I3).
+	AcceptClock bool
+	// Patient waits as long as a server asks, up to an hour: for serve.
+	Patient bool
+	// Command says who holds the writer's lock.
+	Command string
+	// Version goes into the user agent.
+	Version string
+	Logger  *slog.Logger
+	// Now is the clock; nil is the system's.
+	Now func() time.Time
+}
+
+// House is an open data folder with all that works on it.
+type House struct {
+	Config   *config.Config
+	Log      *eventlog.Log
+	Contents *content.Store
+	Sources  []*Source // in the order of the configuration
+	opt      Options
+	guard    *fetch.Guard
+	harvest  *harvest.Harvester
+}
+
+// Source is a configured Source, ready to be harvested.
+type Source struct {
+	harvest.Source
+	Every time.Duration
+}
+
+// Open opens the data folder of a configuration and makes its sets and Sources.
+// Close it.
+func Open(ctx context.Context, c *config.Config, opt Options) (*House, error) {
+	if opt.Logger == nil {
+		opt.Logger = slog.New(slog.DiscardHandler)
+	}
+	h := &House{Config: c, opt: opt}
+	if err := h.open(ctx); err != nil {
+		return nil, errors.Join(err, h.Close())
+	}
+	return h, nil
+}
+
+func (h *House) open(ctx context.Context) error {
+	var err error
+	h.Log, err = eventlog.Open(ctx, h.Config.Data, eventlog.Options{ReadOnly: h.opt.ReadOnly, DryRun: h.opt.DryRun, AcceptClock: h.opt.AcceptClock, Holder: h.opt.Command})
+	if err != nil {
+		return err
+	}
+	h.Contents, err = content.Open(ctx, filepath.Join(h.Config.Data, "content.db"), content.Options{ReadOnly: h.opt.ReadOnly, DryRun: h.opt.DryRun})
+	if h.opt.ReadOnly && errors.Is(err, fs.ErrNotExist) {
+		h.Contents, err = nil, nil
+	}
+	if err != nil || h.opt.ReadOnly {
+		return err
+	}
+	h.guard = fetch.New(h.fetchOptions())
+	h.harvest = &harvest.Harvester{Log: h.Log, Waiting: h.Log, Absences: h.Log, Contents: contents{h.Contents}, Logger: h.opt.Logger, Now: h.opt.Now, Workers: h.Config.Limits.Connections}
+	for i := range h.Config.Sets {
+		if err := h.openSet(ctx, &h.Config.Sets[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (h *House) fetchOptions() fetch.Options {
+	l := h.Config.Limits
+	o := fetch.Options{
+		UserAgent: "bridge/" + h.opt.Version, Contact: h.Config.Contact, Trusted: h.Config.Trusted(),
+		PerHost: l.Connections, Rate: float64(l.Rate), ConnectTimeout: l.ConnectTimeout, HeaderTimeout: l.HeaderTimeout, IdleTimeout: l.IdleTimeout,
+		Redirects: l.Redirects, HeaderBytes: l.Header, Ratio: int64(l.Ratio), Log: h.opt.Logger,
+	}
+	if h.opt.Patient {
+		o.MaxWait, o.Insist = time.Hour, true
+	}
+	if h.Config.Proxy != "" {
+		o.Proxy, _ = url.Parse(h.Config.Proxy) // checked by config
+	}
+	return o
+}
+
+func (h *House) openSet(ctx context.Context, s *config.Set) error {
+	mode, err := event.ParseContent(s.Content)
+	if err != nil {
+		return err
+	}
+	if err := h.Log.EnsureSet(ctx, eventlog.SetConfig{Name: s.Name, Title: s.Title, Description: s.Description, Content: mode,
+		SegmentEvents: s.SegmentEvents, SegmentHours: s.SegmentHours}); err != nil {
+		return err
+	}
+	for i := range s.Sources {
+		if err := h.openSource(ctx, s, i, mode); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (h *House) openSource(ctx context.Context, s *config.Set, i int, mode event.Content) error {
+	src, err := h.source(s, i, mode, 0)
+	if err != nil {
+		return err
+	}
+	src.ID, err = h.Log.EnsureSource(ctx, s.Name, src.Kind, src.URL, i)
+	h.Sources = append(h.Sources, src)
+	return err
+}
+
+// source makes the i-th Source of a configured set ready to be harvested.
+func (h *House) source(s *config.Set, i int, mode event.Content, id event.SourceID) (*Source, error) {
+	c := &s.Sources[i]
+	u, err := url.Parse(c.URL)
+	if err != nil {
+		return nil, fmt.Errorf("source %s: %w", c.URL, err)
+	}
+	plain, root := fetch.Plain(u), ""
+	src := &Source{Every: c.Every, Source: harvest.Source{
+		ID: id, Set: s.Name, Kind: cmp.Or(c.Kind, config.AtomPMH), URL: plain, Content: mode,
+		Overlap: c.Overlap, MaxDocuments: c.MaxDocuments, GuardWait: c.GuardWait, FullEvery: c.FullEvery, AllowHost: h.allowHost,
+		Wants:  translate.Wants{Formats: s.Formats, Prefer: s.Prefer, PublicURL: c.PublicURL},
+		Limits: harvest.Limits{Document: h.Config.Limits.FeedDocument, Record: h.Config.Limits.Record, Depth: h.Config.Limits.Depth},
+	}}
+	if u.Scheme == "file" {
+		root = filepath.Dir(filepath.FromSlash(u.Path))
+		src.Wants.LocalURL = plain[:strings.LastIndexByte(plain, '/')+1]
+		if mode != event.Mirror && c.PublicURL == "" {
+			return nil, &LocalError{Set: s.Name, Content: mode, Path: u.Path}
+		}
+	}
+	if s.Identity == config.PerSource && i > 0 {
+		src.Wants.Name = cmp.Or(c.Name, plain)
+	}
+	src.Client = h.guard.Client(root)
+	return src, nil
+}
+
+// LocalError: a set would publish the URLs of local files.
+type LocalError struct {
+	Set     string
+	Content event.Content
+	Path    string
+}
+
+func (e *LocalError) Error() string {
+	return fmt.Sprintf("set %s: content = %q publishes the Source's own URLs, and %s is a local file: give its source a public_url, or use content = \"mirror\"", e.Set, e.Content, e.Path)
+}
+
+// allowHost tells whether a chain may lead to another host: one that the
+// operator typed.
+func (h *House) allowHost(host string) bool {
+	for _, t := range append(h.Config.TrustedHosts(), h.Config.AllowHosts...) {
+		if strings.EqualFold(t, host) {
+			return true
+		}
+	}
+	return false
+}
+
+// Close ends everything and gives the data folder back.
+func (h *House) Close() error {
+	var errs []error
+	if h.Contents != nil {
+		errs = append(errs, h.Contents.Close())
+	}
+	if h.Log != nil {
+		errs = append(errs, h.Log.Close())
+	}
+	if h.guard != nil {
+		h.guard.Close()
+	}
+	return errors.Join(errs...)
+}
+
+// Harvest makes one pass over a Source.
+func (h *House) Harvest(ctx context.Context, s *Source, o harvest.Options) (harvest.Report, error) {
+	return h.harvest.Harvest(ctx, &s.Source, o)
+}
+
+// Harvester is for what can be done to a Source besides harvesting it.
+func (h *House) Harvester() *harvest.Harvester { return h.harvest }

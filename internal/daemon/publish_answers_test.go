@@ -1,0 +1,454 @@
+package daemon_test
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/html"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/fixtures"
+	"github.com/pmh-bridge/bridge/internal/config"
+)
+
+// eachMode runs a test over the catalogue after 40 changes, each harvested, with
+// segments of ten events, in every content mode.
+func eachMode(t *testing.T, test func(t *testing.T, o *outlet, mode string)) {
+	for _, mode := range []string{config.Mirror, config.Redirect, config.Reference} {
+		t.Run(mode, func(t *testing.T) {
+			o := newOutlet(newBench(t, fixtures.Catalogue(nil), content(mode), segments(10)))
+			o.harvest()
+			o.evolve(40)
+			o.wantLive()
+			test(t, o, mode)
+		})
+	}
+}
+
+// evolve makes changes at the provider and harvests each.
+func (o *outlet) evolve(steps int) {
+	o.t.Helper()
+	for range steps {
+		o.provider.Evolve()
+		o.harvest()
+	}
+}
+
+func TestEveryDocumentOfTheURLTable(t *testing.T) {
+	eachMode(t, func(t *testing.T, o *outlet, mode string) {
+		up := o.setURL("capabilitylist.xml")
+		description := o.list("/.well-known/resourcesync", "urlset", "description")
+		alone := o.list(o.setURL(".well-known/resourcesync"), "urlset", "description")
+		for _, d := range []*listDoc{description, alone} {
+			if len(d.URLs) != 1 || d.URLs[0].Loc != up || d.URLs[0].Meta.Capability != "capabilitylist" {
+				t.Errorf("%s: %+v, want one entry of %s", d.url, d.URLs, up)
+			}
+			if l := linked(d.Links, "up"); len(l) > 0 {
+				t.Errorf("%s links up: %v", d.url, l)
+			}
+		}
+		capabilities := o.list(up, "urlset", "capabilitylist")
+		capabilities.wantLink(t, "up", o.base+"/.well-known/resourcesync")
+		got := fmt.Sprint(capabilities.URLs[0].Loc, capabilities.URLs[0].Meta.Capability, capabilities.URLs[1].Loc, capabilities.URLs[1].Meta.Capability)
+		if want := fmt.Sprint(o.setURL("resourcelist.xml"), "resourcelist", o.setURL("changelist-index.xml"), "changelist"); got != want || len(capabilities.URLs) != 2 {
+			t.Errorf("Capability List: %s, want %s", got, want)
+		}
+		events := o.logged(event.Range{Upto: o.last()})
+		o.checkResourceList(t, events)
+		o.checkChangeLists(t, events)
+		for path, status := range map[string]int{
+			"/": 200, "/sets/main/": 200, "/healthz": 200, "/readyz": 200, "/robots.txt": 200,
+			"/sets/main/changelist/0.xml": 404, "/sets/main/changelist/8.xml": 404, "/sets/main/changelist/01.xml": 404,
+			"/sets/main/resourcelist/67/1.xml": 404, "/sets/other/resourcelist.xml": 404, "/sets/main/resourcedump.xml": 404, "/sets": 404,
+		} {
+			o.ask(http.MethodGet, path).want(t, status)
+		}
+	})
+}
+
+// checkResourceList compares at and links; TestListsTellWhatTheURLsAnswer
+// compares the entries.
+func (o *outlet) checkResourceList(t *testing.T, events []event.Event) {
+	t.Helper()
+	d := o.list(o.setURL("resourcelist.xml"), "urlset", "resourcelist")
+	d.wantLink(t, "up", o.setURL("capabilitylist.xml"))
+	if at := events[len(events)-1].Observed.String(); d.Meta.At != at || d.Meta.Completed != "" {
+		t.Errorf("Resource List: at %s, completed %q, want at %s and no more", d.Meta.At, d.Meta.Completed, at)
+	}
+	if len(d.URLs) != len(o.provider.Live()) {
+		t.Errorf("Resource List: %d entries, the provider has %d records", len(d.URLs), len(o.provider.Live()))
+	}
+}
+
+// checkChangeLists compares index, segments of ten events, and the window with
+// the log.
+func (o *outlet) checkChangeLists(t *testing.T, events []event.Event) {
+	t.Helper()
+	index := o.list(o.setURL("changelist-index.xml"), "sitemapindex", "changelist")
+	index.wantLink(t, "up", o.setURL("capabilitylist.xml"))
+	lists := o.changeLists()
+	if want := len(events)/10 + 1; len(lists) != want {
+		t.Fatalf("%d events in segments of ten make %d Change Lists, want %d", len(events), len(lists), want)
+	}
+	border := index.Meta.From
+	for n, l := range lists {
+		l.wantLink(t, "up", o.setURL("capabilitylist.xml"))
+		l.wantLink(t, "index", o.setURL("changelist-index.xml"))
+		if want := o.setURL(fmt.Sprintf("changelist/%d.xml", n+1)); l.url != want {
+			t.Errorf("segment %d is %s, want %s", n+1, l.url, want)
+		}
+		mine := events[n*10 : min(n*10+10, len(events))]
+		until := ""
+		if len(mine) == 10 {
+			until = mine[9].Observed.String()
+		}
+		if l.Meta.From != border || l.Meta.Until != until || index.Maps[n].Meta.From != border || index.Maps[n].Meta.Until != until {
+			t.Errorf("%s: from %s until %q, in the index from %s until %q, want from %s until %q",
+				l.url, l.Meta.From, l.Meta.Until, index.Maps[n].Meta.From, index.Maps[n].Meta.Until, border, until)
+		}
+		border = until
+		wantSequence(t, l, mine)
+	}
+	window := o.list(o.setURL("changelist.xml"), "urlset", "changelist")
+	window.wantLink(t, "up", o.setURL("capabilitylist.xml"))
+	if len(linked(window.Links, "index")) > 0 || window.Meta.Until != "" || window.Meta.From != index.Meta.From {
+		t.Errorf("the window: from %s, until %q, links %v", window.Meta.From, window.Meta.Until, window.Links)
+	}
+	wantSequence(t, window, events)
+}
+
+// wantSequence fails unless a list tells just these events. None of them has two
+// entries.
+func wantSequence(t *testing.T, l *listDoc, events []event.Event) {
+	t.Helper()
+	if len(l.URLs) != len(events) {
+		t.Fatalf("%s: %d entries for %d events", l.url, len(l.URLs), len(events))
+	}
+	for i, e := range l.URLs {
+		if want := events[i]; e.Meta.Change != want.Kind.String() || e.Meta.Datetime != want.Observed.String() {
+			t.Errorf("%s: entry %d is %s at %s, the log has %s at %s", l.url, i+1, e.Meta.Change, e.Meta.Datetime, want.Kind, want.Observed)
+		}
+	}
+}
+
+func TestListsTellWhatTheURLsAnswer(t *testing.T) {
+	eachMode(t, func(t *testing.T, o *outlet, mode string) {
+		changes := o.changes()
+		lastOf := map[string]listEntry{}
+		for i, e := range changes {
+			via := linked(e.Links, "via")
+			if len(via) != 1 || !strings.HasPrefix(via[0].Href, o.server.URL+"/records/") {
+				t.Fatalf("entry %d: via %+v, want one at the provider", i+1, via)
+			}
+			if _, err := time.Parse(time.RFC3339Nano, via[0].Modified); err != nil {
+				t.Errorf("entry %d: modified of its via: %v", i+1, err)
+			}
+			lastOf[e.Loc] = e
+		}
+		resources := map[string]listEntry{}
+		for _, e := range o.resources() {
+			resources[e.Loc] = e
+		}
+		checked, deleted := 0, 0
+		for loc, e := range lastOf {
+			if e.Meta.Change == "deleted" {
+				deleted++
+				o.checkDeleted(t, mode, e)
+				if _, listed := resources[loc]; listed {
+					t.Errorf("%s was deleted and is in the Resource List", loc)
+				}
+				continue
+			}
+			checked++
+			o.checkLoc(t, mode, e)
+			r := resources[loc]
+			e.Meta.Change, e.Meta.Datetime = "", ""
+			if fmt.Sprint(r) != fmt.Sprint(e) {
+				t.Errorf("the Resource List has\n %+v\nthe last change\n %+v", r, e)
+			}
+		}
+		if live := len(o.provider.Live()); checked != live || len(resources) != live || deleted == 0 {
+			t.Errorf("%d locs were asked for, %d listed, %d deleted; the provider has %d records", checked, len(resources), deleted, live)
+		}
+		t.Logf("%d change entries with via; %d locs fetched and compared, %d deleted ones", len(changes), checked, deleted)
+	})
+}
+
+// checkLoc asks for a loc and its alternates and compares what they answer with
+// the entry, and with what the provider has.
+func (o *outlet) checkLoc(t *testing.T, mode string, e listEntry) {
+	t.Helper()
+	via := linked(e.Links, "via")[0]
+	want := o.alternatesAt(t, via.Href)
+	first := o.ask(http.MethodGet, e.Loc)
+	alternates := linked(e.Links, "alternate")
+	if len(alternates) != len(want)-1 {
+		t.Fatalf("%s: %d alternates, the provider has %d", e.Loc, len(alternates), len(want)-1)
+	}
+	switch mode {
+	case config.Mirror:
+		first.want(t, 200)
+		o.wantDiscovery(t, first)
+		compareAnswer(t, first, e.Meta.Hash, e.Meta.Length, e.Meta.Type, want[0], true)
+		compareAnswer(t, o.get(via.Href), via.Hash, via.Length, via.Type, want[0], false)
+	case config.Redirect:
+		first.want(t, http.StatusTemporaryRedirect)
+		o.wantDiscovery(t, first)
+		if to := first.header.Get("Location"); to != via.Href {
+			t.Errorf("%s leads to %s, not to %s", e.Loc, to, via.Href)
+		}
+		compareAnswer(t, o.get(via.Href), e.Meta.Hash, e.Meta.Length, e.Meta.Type, want[0], false)
+	case config.Reference:
+		if e.Loc != via.Href {
+			t.Errorf("loc %s, via %s", e.Loc, via.Href)
+		}
+		compareAnswer(t, first.want(t, 200), e.Meta.Hash, e.Meta.Length, e.Meta.Type, want[0], false)
+	}
+	for i, a := range alternates {
+		r := o.ask(http.MethodGet, a.Href)
+		if mode == config.Redirect {
+			o.wantDiscovery(t, r.want(t, http.StatusTemporaryRedirect))
+			r = o.get(r.header.Get("Location"))
+		}
+		compareAnswer(t, r.want(t, 200), a.Hash, a.Length, a.Type, want[i+1], mode == config.Mirror)
+	}
+}
+
+// alternatesAt returns what the provider has of the record whose first
+// representation is at a URL.
+func (o *outlet) alternatesAt(t *testing.T, href string) []fixtures.Alternate {
+	t.Helper()
+	for _, c := range o.provider.Live() {
+		if o.server.URL+c.Alternates[0].Href == href {
+			return c.Alternates
+		}
+	}
+	t.Fatalf("the provider has nothing at %s", href)
+	return nil
+}
+
+// compareAnswer compares an answer with what a list states of it; complete lists
+// state everything, others what the Source stated, which is not the hash.
+func compareAnswer(t *testing.T, r webReply, hash, length, kind string, want fixtures.Alternate, complete bool) {
+	t.Helper()
+	if r.sum() != want.SHA256 {
+		t.Errorf("%s answers other bytes than the provider has", r.url)
+	}
+	if complete || hash != "" {
+		if hash != "sha-256:"+r.sum() {
+			t.Errorf("%s: the list states hash %q, the bytes have sha-256:%s", r.url, hash, r.sum())
+		}
+	}
+	if length != strconv.Itoa(len(r.body)) || r.header.Get("Content-Length") != length {
+		t.Errorf("%s: the list states length %q, Content-Length %s, got %d bytes", r.url, length, r.header.Get("Content-Length"), len(r.body))
+	}
+	if kind != want.Type || r.header.Get("Content-Type") != kind {
+		t.Errorf("%s: the list states type %q, Content-Type %s, the provider has %s", r.url, kind, r.header.Get("Content-Type"), want.Type)
+	}
+}
+
+// checkDeleted asks for what was deleted.
+func (o *outlet) checkDeleted(t *testing.T, mode string, e listEntry) {
+	t.Helper()
+	if e.Meta.Hash+e.Meta.Length+e.Meta.Type != "" || len(linked(e.Links, "alternate")) > 0 {
+		t.Errorf("%s: the deletion states more than itself: %+v", e.Loc, e)
+	}
+	r := o.ask(http.MethodGet, e.Loc).want(t, http.StatusGone)
+	if mode != config.Reference {
+		o.wantDiscovery(t, r)
+	}
+}
+
+// wantDiscovery fails unless the answer's Link header leads to the Capability
+// List (ResourceSync 6.3.3).
+func (o *outlet) wantDiscovery(t *testing.T, r webReply) {
+	t.Helper()
+	want := "<" + o.setURL("capabilitylist.xml") + `>; rel="resourcesync"`
+	if got := r.header.Values("Link"); len(got) == 0 || got[0] != want {
+		t.Errorf("%s: Link is %q, want %q first", r.url, got, want)
+	}
+}
+
+// TestAwkwardRecords: whatever a provider calls its records, their formats and
+// their files, a mirror states of them what it answers, and an independent reader
+// reads what the log says.
+func TestAwkwardRecords(t *testing.T) {
+	for _, mode := range []string{config.Mirror, config.Redirect, config.Reference} {
+		t.Run(mode, func(t *testing.T) {
+			o := newOutlet(newBench(t, awkward(), content(mode), segments(4)))
+			o.harvest()
+			o.provider.Delete("r5")
+			o.provider.Update(fixtures.Record{Name: "r6", Summary: "Another one."})
+			o.harvest()
+			compared := 0
+			for _, e := range o.resources() {
+				if mode != config.Mirror {
+					break
+				}
+				links := append(linked(e.Links, "alternate"), listLink{Href: e.Loc, Hash: e.Meta.Hash, Length: e.Meta.Length, Type: e.Meta.Type})
+				for _, l := range links {
+					r := o.get(l.Href)
+					if l.Hash != "sha-256:"+r.sum() || l.Length != r.header.Get("Content-Length") || l.Type != r.header.Get("Content-Type") {
+						t.Errorf("%s answers %s, length %s, hash %s; the list states %+v", l.Href, r.header.Get("Content-Type"), r.header.Get("Content-Length"), r.sum(), l)
+					}
+					compared++
+				}
+			}
+			if want := 5 * 8; mode == config.Mirror && compared != want {
+				t.Errorf("%d representations were compared, want %d", compared, want)
+			}
+			o.compareRead(t, mode, o.readIndependently(t, "--window", o.base+"/.well-known/resourcesync"))
+		})
+	}
+}
+
+// TestDiscovery finds the Capability List by the four routes of ResourceSync 6.3.
+// A set in mode reference serves no records, and so has no Link header.
+func TestDiscovery(t *testing.T) {
+	linkHeader := regexp.MustCompile(`<([^>]*)>; rel="resourcesync"`)
+	eachMode(t, func(t *testing.T, o *outlet, mode string) {
+		found := map[string]string{}
+		found["well-known"] = o.list("/.well-known/resourcesync", "urlset", "description").URLs[0].Loc
+		for _, path := range []string{"/", "/sets/main/"} {
+			for _, l := range pageLinks(t, o.get(path)) {
+				if l.rel == "resourcesync" {
+					found["HTML link of "+path] = l.href
+				}
+			}
+		}
+		for line := range strings.Lines(string(o.get("/robots.txt").body)) {
+			if list, ok := strings.CutPrefix(strings.TrimSpace(line), "Sitemap: "); ok {
+				found["robots.txt"] = linked(o.list(list, "urlset", "resourcelist").Links, "up")[0].Href
+			}
+		}
+		if mode != config.Reference {
+			r := o.ask(http.MethodGet, o.resources()[0].Loc)
+			if m := linkHeader.FindStringSubmatch(r.header.Get("Link")); m != nil {
+				found["Link header"] = m[1]
+			}
+		}
+		want := 5
+		if mode == config.Reference {
+			want = 4
+		}
+		if len(found) != want {
+			t.Errorf("routes that lead somewhere: %v, want %d of them", found, want)
+		}
+		for route, href := range found {
+			if href != o.setURL("capabilitylist.xml") {
+				t.Errorf("%s leads to %s", route, href)
+			}
+			o.list(href, "urlset", "capabilitylist")
+		}
+	})
+}
+
+// pageLink is a link in a page, resolved.
+type pageLink struct{ rel, href string }
+
+// pageLinks parses a page, which must be whole, and returns its links.
+func pageLinks(t *testing.T, r webReply) []pageLink {
+	t.Helper()
+	base, err := url.Parse(r.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, err := html.Parse(bytes.NewReader(r.body))
+	if err != nil {
+		t.Fatalf("%s: %v", r.url, err)
+	}
+	var links []pageLink
+	for n := range root.Descendants() {
+		l := pageLink{}
+		for _, a := range n.Attr {
+			switch a.Key {
+			case "rel":
+				l.rel = a.Val
+			case "href", "src":
+				u, err := base.Parse(a.Val)
+				if err != nil {
+					t.Fatalf("%s: link %q: %v", r.url, a.Val, err)
+				}
+				l.href = u.String()
+			}
+		}
+		if l.href != "" {
+			links = append(links, l)
+		}
+	}
+	return links
+}
+
+// TestPagesLeadToWhatIsThere follows every link within the bridge from its first
+// page.
+func TestPagesLeadToWhatIsThere(t *testing.T) {
+	eachMode(t, func(t *testing.T, o *outlet, mode string) {
+		seen := map[string]bool{}
+		todo := []string{o.base + "/"}
+		for len(todo) > 0 {
+			at := todo[0]
+			todo = todo[1:]
+			at, _, _ = strings.Cut(at, "#")
+			if seen[at] || !strings.HasPrefix(at, o.base+"/") {
+				continue
+			}
+			seen[at] = true
+			r := o.get(at)
+			if !strings.HasPrefix(r.header.Get("Content-Type"), "text/html") {
+				continue
+			}
+			tokens := wellNested(t, r)
+			for _, want := range []string{"html", "head", "title", "body", "h1"} {
+				if tokens[want] == 0 {
+					t.Errorf("%s has no %s", at, want)
+				}
+			}
+			for _, l := range pageLinks(t, r) {
+				todo = append(todo, l.href)
+			}
+		}
+		for _, path := range []string{"/", "/sets/main/", "/.well-known/resourcesync", "/robots.txt", "/healthz", "/readyz", "/sets/main/capabilitylist.xml",
+			"/sets/main/resourcelist.xml", "/sets/main/changelist-index.xml", "/sets/main/changelist.xml", "/sets/main/changelist/1.xml", "/sets/main/changelist/7.xml"} {
+			if !seen[o.base+path] {
+				t.Errorf("no page leads to %s", path)
+			}
+		}
+	})
+}
+
+// wellNested fails unless every element of a page is closed in its turn; it
+// counts elements. A parser of HTML mends what is not, so it would not tell.
+func wellNested(t *testing.T, r webReply) map[string]int {
+	t.Helper()
+	count := map[string]int{}
+	var open []string
+	z := html.NewTokenizer(bytes.NewReader(r.body))
+	for {
+		switch z.Next() {
+		case html.ErrorToken:
+			if len(open) > 0 {
+				t.Errorf("%s: never closed: %v", r.url, open)
+			}
+			return count
+		case html.StartTagToken:
+			name, _ := z.TagName()
+			count[string(name)]++
+			if s := string(name); s != "meta" && s != "link" && s != "br" && s != "img" {
+				open = append(open, s)
+			}
+		case html.EndTagToken:
+			name, _ := z.TagName()
+			if len(open) == 0 || open[len(open)-1] != string(name) {
+				t.Fatalf("%s: </%s> while these are open: %v", r.url, name, open)
+			}
+			open = open[:len(open)-1]
+		}
+	}
+}

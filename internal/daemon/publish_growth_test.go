@@ -1,0 +1,459 @@
+package daemon_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pmh-bridge/bridge/fixtures"
+	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/daemon"
+	"github.com/pmh-bridge/bridge/internal/peer"
+)
+
+// longChain is a provider with many archive documents that never change, and a
+// subscription document that the test changes.
+type longChain struct {
+	archives *fixtures.Chain
+	head     *fixtures.Provider
+	made     int      // records that were ever created
+	old      []string // live ones that were there before the last change
+	young    []string // the others
+}
+
+var chainPaths = regexp.MustCompile(`^/archive/\d+\.atom$|^/records/\d{8}\.xml$`)
+
+func (l *longChain) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if chainPaths.MatchString(r.URL.Path) {
+		l.archives.ServeHTTP(w, r)
+		return
+	}
+	l.head.ServeHTTP(w, r)
+}
+
+// newLongChain returns a chain of so many archive documents with so many entries
+// each.
+func newLongChain(archives, entries, bodySize int) *longChain {
+	l := &longChain{archives: &fixtures.Chain{Documents: archives + 1, Entries: entries, BodySize: bodySize},
+		head: fixtures.New(fixtures.Options{ID: "urn:uuid:6d2a6f5e-9a0b-4b7c-8f43-2f7d9c5f0a11"})}
+	l.head.Edit(fixtures.Subscription, func(d *fixtures.Document) { d.Prev = fixtures.Archive(archives) })
+	return l
+}
+
+// change makes so many changes that a harvest after them has an event for each:
+// creations, and updates and deletions of what was created before.
+func (l *longChain) change(n int) {
+	l.old, l.young = append(l.old, l.young...), nil
+	for i := range n {
+		xml := fixtures.Format{Ext: "xml", Type: "application/xml"}
+		if i%3 == 0 || len(l.old) == 0 {
+			l.made++
+			name := fmt.Sprintf("late-%d", l.made)
+			l.head.Create(record(name, xml))
+			l.young = append(l.young, name)
+			continue
+		}
+		name := l.old[0]
+		l.old = l.old[1:]
+		if i%3 == 1 {
+			l.head.Delete(name)
+			continue
+		}
+		l.head.Update(fixtures.Record{Name: name, Title: fmt.Sprintf("Changed after %d", l.made)})
+		l.young = append(l.young, name)
+	}
+}
+
+// close puts what the subscription document has into an archive document.
+func (l *longChain) close(name string) { l.head.Rename(l.head.CloseArchive(), "/recent/"+name) }
+
+// wall is a clock that can be put forward, and be held: then whoever asks for
+// the time waits, and with that the making of snapshots.
+type wall struct {
+	mu    sync.Mutex
+	ahead time.Duration
+}
+
+func (w *wall) now() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return time.Now().Add(w.ahead)
+}
+
+func (w *wall) forward(d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ahead += d
+}
+
+// news is a log handler that passes on that a snapshot was made, and faults.
+type news struct {
+	made  chan string
+	fault func(string)
+}
+
+func (n news) Enabled(context.Context, slog.Level) bool { return true }
+func (n news) WithAttrs([]slog.Attr) slog.Handler       { return n }
+func (n news) WithGroup(string) slog.Handler            { return n }
+
+func (n news) Handle(_ context.Context, r slog.Record) error {
+	text := r.Message
+	r.Attrs(func(a slog.Attr) bool { text += " " + a.String(); return true })
+	switch {
+	case r.Message == "snapshot made":
+		n.made <- text
+	case r.Level >= slog.LevelWarn:
+		n.fault(text)
+	}
+	return nil
+}
+
+// observer looks at all documents again and again, and remembers what must not
+// change.
+type observer struct {
+	o      *outlet
+	closed map[string]string // URL and form of a closed list, and its sum
+	open   webReply          // the open list as it was
+	window webReply
+
+	looks, compared int
+	grown, taken    int
+}
+
+// look makes one publication: it compares all closed lists, compressed and, if
+// whole is set, as they are, and the open one with what it was.
+func (w *observer) look(whole bool) {
+	t := w.o.t
+	t.Helper()
+	w.looks++
+	index := w.o.list(w.o.setURL("changelist-index.xml"), "sitemapindex", "changelist")
+	for n, m := range index.Maps {
+		if want := w.o.setURL(fmt.Sprintf("changelist/%d.xml", n+1)); m.Loc != want {
+			t.Fatalf("entry %d of the index is %s, want %s", n+1, m.Loc, want)
+		}
+		switch {
+		case n == len(index.Maps)-1:
+			w.lookAtOpen(m)
+		case m.Meta.Until == "":
+			t.Fatalf("%s is open and not the last", m.Loc)
+		default:
+			w.lookAtClosed(m, whole)
+		}
+	}
+}
+
+// lookAtClosed compares a closed list with what it was; the first time it must
+// have grown out of the open one at the same URL.
+func (w *observer) lookAtClosed(m listEntry, whole bool) {
+	t := w.o.t
+	t.Helper()
+	packed := w.o.get(m.Loc, "Accept-Encoding", "gzip")
+	_, known := w.closed[m.Loc]
+	if known {
+		w.compare(m.Loc+" gzip", packed)
+		if whole {
+			w.compare(m.Loc, w.o.get(m.Loc))
+		}
+		return
+	}
+	plain := w.o.get(m.Loc)
+	if unzipped := unpack(t, packed); !bytes.Equal(unzipped, plain.body) {
+		t.Errorf("%s holds other bytes when it is compressed", m.Loc)
+	}
+	for _, r := range []webReply{packed, plain} {
+		r.field(t, "Cache-Control", "public, max-age=31536000, immutable")
+	}
+	if w.open.url == m.Loc {
+		w.grown++
+		wantGrown(t, w.open, plain, ` until="`+m.Meta.Until+`"`)
+	} else if w.open.url != "" {
+		t.Errorf("%s closed although it was not the open one", m.Loc)
+	}
+	w.closed[m.Loc], w.closed[m.Loc+" gzip"] = plain.sum(), packed.sum()
+}
+
+func (w *observer) compare(name string, r webReply) {
+	w.compared++
+	if r.sum() != w.closed[name] {
+		w.o.t.Errorf("look %d: %s has changed", w.looks, name)
+	}
+}
+
+func (w *observer) lookAtOpen(m listEntry) {
+	t := w.o.t
+	t.Helper()
+	now := w.o.get(m.Loc)
+	now.field(t, "Cache-Control", "no-cache")
+	if m.Meta.Until != "" || bytes.Contains(now.body, []byte(" until=")) {
+		t.Errorf("%s is the last and has an until", m.Loc)
+	}
+	if w.open.url == now.url {
+		wantGrown(t, w.open, now, "")
+	}
+	w.open = now
+}
+
+// wantGrown fails unless a list has become another by growing at its end, and by
+// a piece that its head has gained.
+func wantGrown(t testing.TB, old, now webReply, gained string) {
+	t.Helper()
+	oldHead, oldEntries := cutList(t, old)
+	head, entries := cutList(t, now)
+	if strings.Count(head, gained) < 1 || strings.Replace(head, gained, "", 1) != oldHead {
+		t.Errorf("%s: its head was\n%s\nand is\n%s", now.url, oldHead, head)
+	}
+	if !strings.HasPrefix(entries, oldEntries) {
+		t.Errorf("%s did not grow at its end alone", now.url)
+	}
+}
+
+// cutList returns what stands before the first entry of a list, and its entries.
+func cutList(t testing.TB, r webReply) (head, entries string) {
+	t.Helper()
+	body, ok := strings.CutSuffix(string(r.body), "</urlset>\n")
+	if !ok {
+		t.Fatalf("%s does not end as a list", r.url)
+	}
+	head, entries, _ = strings.Cut(body, " <url>")
+	if entries != "" {
+		entries = " <url>" + entries
+	}
+	return head, entries
+}
+
+func unpack(t testing.TB, r webReply) []byte {
+	t.Helper()
+	r.field(t, "Content-Encoding", "gzip")
+	zr, err := gzip.NewReader(bytes.NewReader(r.body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := io.ReadAll(zr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+const (
+	mostEntries = 50_000
+	mostBytes   = 50 << 20
+)
+
+var fromAttr = regexp.MustCompile(` from="([^"]*)"`)
+var datetimeAttr = regexp.MustCompile(` datetime="([^"]*)"`)
+
+// lookAtWindow checks the rule of changelist.xml: it starts at a border, holds
+// what fits, and no whole list more would fit; it may only lose whole segments at
+// its front.
+func (w *observer) lookAtWindow() {
+	t := w.o.t
+	t.Helper()
+	w.taken++
+	now := w.o.get(w.o.setURL("changelist.xml"))
+	head, entries := cutList(t, now)
+	from := fromAttr.FindStringSubmatch(head)[1]
+	stored, err := w.o.house.Log.Segments(t.Context(), "main")
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := -1
+	for i, s := range stored {
+		if s.From.String() == from {
+			start = i
+		}
+	}
+	if start < 0 || strings.Contains(head, " until=") {
+		t.Fatalf("the window starts at %s, which is no border: %s", from, head)
+	}
+	want, weight := 0, int64(0)
+	for _, s := range stored[start:] {
+		want += s.Entries
+		weight += s.Weight
+	}
+	if got := strings.Count(entries, " <url>"); got != want || got > mostEntries || len(now.body) > mostBytes {
+		t.Errorf("the window has %d entries and %d bytes, its segments %d", got, len(now.body), want)
+	}
+	if start > 0 {
+		before := stored[start-1]
+		if want+before.Entries <= mostEntries && weight+before.Weight <= mostBytes {
+			t.Errorf("segment %d would fit into the window", before.N)
+		}
+	}
+	if old := w.window; old.url != "" {
+		oldHead, oldEntries := cutList(t, old)
+		oldFrom := fromAttr.FindStringSubmatch(oldHead)[1]
+		if oldFrom > from || strings.Replace(oldHead, oldFrom, from, 1) != head {
+			t.Errorf("the window's head was\n%s\nand is\n%s", oldHead, head)
+		}
+		if !strings.HasPrefix(entries, after(oldEntries, from)) {
+			t.Error("the window lost more than whole segments at its front")
+		}
+	}
+	w.window = now
+}
+
+// after cuts off the entries that are not later than a time.
+func after(entries, from string) string {
+	at := datetimeAttr.FindAllStringSubmatchIndex(entries, -1)
+	i, _ := slices.BinarySearchFunc(at, from, func(m []int, from string) int {
+		if entries[m[2]:m[3]] <= from {
+			return -1
+		}
+		return 1
+	})
+	if i == len(at) {
+		return ""
+	}
+	return entries[strings.LastIndex(entries[:at[i][0]], " <url>"):]
+}
+
+// growth is a bridge with twelve closed segments and what happens to it.
+type growth struct {
+	*outlet
+	chain    *longChain
+	clock    *wall
+	made     chan string
+	segment  int
+	observer *observer
+}
+
+func newGrowth(t *testing.T, mode string, segment, bodySize int) *growth {
+	g := &growth{chain: newLongChain(12, segment, bodySize), clock: &wall{}, made: make(chan string, 100), segment: segment}
+	options := daemon.Options{Now: g.clock.now, Logger: slog.New(news{g.made, func(s string) { t.Error(s) }})}
+	b := newBenchOf(t, g.chain, options, content(mode), segments(segment))
+	b.provider = g.chain.head
+	r := b.harvest()
+	if want := int64(12 * segment); r.Created != want {
+		t.Fatalf("%d records created, want %d: %+v", r.Created, want, r)
+	}
+	g.clock.mu.Lock() // no snapshot is made before awaitFirst
+	g.outlet = newOutlet(b)
+	g.observer = &observer{o: g.outlet, closed: map[string]string{}}
+	return g
+}
+
+// publications looks at all documents 50 times, with harvests between, and ends
+// and starts the bridge several times. On the way a whole segment fills up.
+func (g *growth) publications() {
+	for n := 1; n <= 50; n++ {
+		if n == 20 {
+			g.chain.change(g.segment - 60)
+		} else {
+			g.chain.change(2 + n%5)
+		}
+		g.harvest()
+		switch n {
+		case 7:
+			g.removeCache()
+		case 12:
+			g.restart(g.removeCache)
+		case 25:
+			g.chain.close("1.atom")
+			g.restart(nil)
+		case 40:
+			g.restart(nil)
+		}
+		g.observer.look(n%10 == 0)
+		if n%10 == 3 {
+			g.observer.lookAtWindow()
+		}
+	}
+	stored, err := g.house.Log.Segments(g.t.Context(), "main")
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	w, closed := g.observer, len(stored)-1
+	if w.grown != closed-12 || w.grown < 1 || len(w.closed) != 2*closed {
+		g.t.Errorf("%d segments were seen to close, %d lists are closed, the log has %d closed segments", w.grown, len(w.closed)/2, closed)
+	}
+	g.t.Logf("%d publications: closed lists compared %d times, the window %d times; %d segments closed at their own URL", w.looks, w.compared, w.taken, w.grown)
+}
+
+// TestHundredTwentyThousand: 120,000 records in segments of 10,000.
+func TestHundredTwentyThousand(t *testing.T) {
+	peer.Heavy(t)
+	g := newGrowth(t, config.Reference, 10_000, 0)
+	waiting := g.ask(http.MethodGet, g.setURL("resourcelist.xml")).want(t, http.StatusServiceUnavailable)
+	if waiting.header.Get("Retry-After") == "" || waiting.header.Get("ETag") != "" {
+		t.Errorf("before the first snapshot: %v", waiting.header)
+	}
+	g.checkIndex()
+	g.observer.look(true)
+	g.observer.lookAtWindow()
+	g.clock.mu.Unlock()
+	g.awaitSnapshot()
+	first := g.checkParts(120_000)
+	g.publications()
+	g.checkNextSnapshots(first)
+	t.Run("schema", func(t *testing.T) {
+		s := newSchema(t)
+		parts := g.list(g.setURL("resourcelist.xml"), "sitemapindex", "resourcelist").Maps
+		for _, url := range []string{g.setURL("resourcelist.xml"), parts[2].Loc, g.setURL("changelist-index.xml"), g.setURL("changelist/13.xml")} {
+			if verdict := s.check(g.get(url).body); verdict != "" {
+				t.Errorf("%s: %.2000s", url, verdict)
+			}
+		}
+	})
+	t.Run("independent reader", func(t *testing.T) {
+		peer.Soak(t) // a minute of Python
+		g.compareRead(t, config.Reference, g.readIndependently(t, "--window", g.base+"/.well-known/resourcesync"))
+	})
+}
+
+// TestMirrorGrows is the same with contents, and fewer of them.
+func TestMirrorGrows(t *testing.T) {
+	peer.Heavy(t)
+	g := newGrowth(t, config.Mirror, 100, 256)
+	g.clock.mu.Unlock()
+	g.checkIndex()
+	g.observer.look(true)
+	g.publications()
+	resources := g.list(g.setURL("resourcelist.xml"), "urlset", "resourcelist")
+	for _, e := range resources.URLs {
+		if r := g.get(e.Loc); e.Meta.Hash != "sha-256:"+r.sum() || e.Meta.Length != r.header.Get("Content-Length") || e.Meta.Type != r.header.Get("Content-Type") {
+			t.Errorf("%s is not what the Resource List says: %+v", e.Loc, e.Meta)
+		}
+	}
+	if want := 1200 + len(g.provider.Live()); len(resources.URLs) != want {
+		t.Errorf("the Resource List has %d records, want %d", len(resources.URLs), want)
+	}
+	t.Logf("%d contents compared", len(resources.URLs))
+}
+
+// checkIndex checks the Change List Index after the first harvest: twelve closed
+// segments and an open one.
+func (g *growth) checkIndex() {
+	t := g.t
+	t.Helper()
+	index := g.list(g.setURL("changelist-index.xml"), "sitemapindex", "changelist")
+	if len(index.Maps) != 13 {
+		t.Fatalf("the Change List Index has %d entries, want 13", len(index.Maps))
+	}
+	border, largest := index.Meta.From, 0
+	for n, m := range index.Maps {
+		l := g.list(m.Loc, "urlset", "changelist")
+		want := g.segment
+		if n == 12 {
+			want = 0
+		}
+		if m.Meta.From != border || l.Meta.From != border || l.Meta.Until != m.Meta.Until || (m.Meta.Until == "") != (n == 12) || len(l.URLs) != want {
+			t.Errorf("segment %d: %+v in the index, %+v itself, %d entries", n+1, m.Meta, l.Meta, len(l.URLs))
+		}
+		if want > 0 && l.URLs[want-1].Meta.Datetime != l.Meta.Until {
+			t.Errorf("segment %d ends at %s, its last entry is of %s", n+1, l.Meta.Until, l.URLs[want-1].Meta.Datetime)
+		}
+		border, largest = l.Meta.Until, max(largest, l.size)
+	}
+	t.Logf("Change List Index: 12 closed lists of %d entries, at most %d bytes, and the open one", g.segment, largest)
+}

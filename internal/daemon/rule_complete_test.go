@@ -1,0 +1,307 @@
+package daemon_test
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pmh-bridge/bridge/fixtures"
+	"github.com/pmh-bridge/bridge/internal/config"
+)
+
+// many are n entries r001, r002, …
+func many(n int) []fixtures.Entry {
+	var out []fixtures.Entry
+	for i := range n {
+		out = append(out, active(fmt.Sprintf("r%03d", i+1), "v1", day(1)))
+	}
+	return out
+}
+
+// completeBench is a complete feed of n records that was harvested.
+func completeBench(t *testing.T, n int, change ...func(*config.Config)) *bench {
+	t.Helper()
+	b := newRuleBench(t, fixtures.Options{Complete: true}, change...)
+	b.feed(many(n)...)
+	if r := b.harvest(); r.Created != int64(n) || !r.Full {
+		t.Fatalf("first: %+v", r)
+	}
+	return b
+}
+
+func TestA5_AbsentFromACompleteFeedIsDeleted(t *testing.T) {
+	b := newRuleBench(t, fixtures.Options{Complete: true})
+	a, c, d := active("a", "v1", day(1)), active("c", "v1", day(1)), active("d", "v1", day(1))
+	b.feed(a, c, d)
+	b.wantLog("first", "created a v1", "created c v1", "created d v1")
+	b.feed(c, d)
+	b.wantLog("a is absent", "deleted a v1")
+	b.feed(c, d, deletion("d", day(2)))
+	b.wantLog("d has no active entry any more", "deleted d v1")
+	b.wantFull("again")
+}
+
+func TestA5_NotReadToItsEnd(t *testing.T) {
+	whole := string(completeBench(t, 3).get(fixtures.Subscription))
+	half := strings.Index(whole, "<entry>")
+	for name, body := range map[string]string{
+		"cut":                  whole[:len(whole)-8],
+		"not closed":           strings.TrimSuffix(strings.TrimSpace(whole), "</feed>"),
+		"something after it":   whole + "<feed/>",
+		"broken in an entry":   strings.Replace(whole, "</title>\n    <updated>", "</titel>\n    <updated>", 1),
+		"wrong namespace":      strings.Replace(whole, "http://www.w3.org/2005/Atom", "http://www.w3.org/2005/atom", 1),
+		"an entry alone":       `<entry xmlns="http://www.w3.org/2005/Atom"/>`,
+		"RSS":                  `<rss version="2.0"><channel><title>x</title></channel></rss>`,
+		"a page that says 200": "<html><body>maintenance</body></html>",
+		"nothing":              "",
+		"head only":            whole[:half],
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := completeBench(t, 3)
+			b.provider.SetHook(fixtures.Subscription, fixtures.Hook{Body: fixed(body)})
+			b.want("logged", b.wantError(fixtures.Subscription))
+			b.provider.ClearHook(fixtures.Subscription)
+			b.wantLog("whole again")
+		})
+	}
+}
+
+func TestA5_ACompleteArchive(t *testing.T) {
+	complete := func(d *fixtures.Document) { d.Complete = true }
+	t.Run("behind empty documents", func(t *testing.T) {
+		b := newRuleBench(t, fixtures.Options{})
+		b.feed(active("a", "v1", day(1)), active("b", "v1", day(1)))
+		b.wantLog("first", "created a v1", "created b v1")
+		b.archive(active("a", "v1", day(1)))
+		b.provider.Edit(fixtures.Archive(1), complete)
+		b.feed()
+		b.wantLog("S8", "deleted b v1")
+	})
+	t.Run("behind an active entry", func(t *testing.T) {
+		b := newRuleBench(t, fixtures.Options{})
+		b.feed(active("a", "v1", day(1)), active("b", "v1", day(1)))
+		b.wantLog("first", "created a v1", "created b v1")
+		b.archive(active("a", "v1", day(1)))
+		b.provider.Edit(fixtures.Archive(1), complete)
+		b.feed(active("c", "v1", day(2)))
+		r := b.wantFull("ignored", "created c v1")
+		if reported(r, "S8") == "" {
+			t.Errorf("not reported: %+v", r.Examples)
+		}
+	})
+	t.Run("prev-archive beside it", func(t *testing.T) {
+		b := newRuleBench(t, fixtures.Options{})
+		b.archive(active("old", "v1", day(1)))
+		b.provider.Edit(fixtures.Subscription, complete)
+		b.feed(active("a", "v1", day(2)))
+		r := b.wantLog("not followed", "created a v1")
+		b.wantAsked(map[string]int{"/feed.atom": 1})
+		if reported(r, "S11") == "" {
+			t.Errorf("not reported: %+v", r.Examples)
+		}
+	})
+	t.Run("met out of order", func(t *testing.T) {
+		b := newRuleBench(t, fixtures.Options{})
+		b.feed(active("a", "v9", day(9)), active("b", "v9", day(9)))
+		b.wantLog("first", "created a v9", "created b v9")
+		b.archive(active("a", "v9", day(9)), active("b", "v9", day(9)))
+		b.provider.Edit(fixtures.Archive(1), complete)
+		b.feed(deletion("a", day(5)))
+		b.wantLog("an earlier deletion before the active entry")
+	})
+}
+
+func TestA5_BadEntries(t *testing.T) {
+	bad := func(id string) fixtures.Entry {
+		return raw("<entry>" + id + "<title>x</title><updated>yesterday</updated><link href='/x'/></entry>")
+	}
+	b := completeBench(t, 3)
+	b.feed(append(many(2), bad("<id>urn:r003</id>"))...)
+	r := b.wantLog("a bad entry of a record is no absence")
+	if r.Quarantined != 1 {
+		t.Errorf("report %+v", r)
+	}
+	b.feed(append(many(2), bad(""))...)
+	r = b.wantLog("whose entry this is nobody knows")
+	if r.Quarantined != 1 || reported(r, "S8") == "" {
+		t.Errorf("report %+v", r)
+	}
+	b.feed(many(2)...)
+	b.wantLog("without it", "deleted r003 v1")
+}
+
+func TestA6_MassDeletionGuard(t *testing.T) {
+	for _, c := range []struct {
+		have, left int
+		held       bool
+	}{
+		{1, 0, true}, {2, 0, true}, {10, 0, true}, {11, 1, false}, {30, 0, true},
+		{12, 2, false}, {12, 1, true}, {55, 45, false}, {54, 43, true}, {55, 44, false}, {56, 44, true}, {100, 20, true},
+	} {
+		t.Run(fmt.Sprintf("%d of %d", c.left, c.have), func(t *testing.T) {
+			b := completeBench(t, c.have)
+			before := b.last()
+			b.feed(many(c.left)...)
+			r := b.harvest()
+			gone := c.have - c.left
+			if c.held {
+				if r.Held != int64(gone) || r.Deleted != 0 || !r.Partial() || b.stored().Held != gone || len(b.log(before)) != 0 ||
+					!strings.Contains(strings.Join(r.Warnings, ""), "bridge source release main") {
+					t.Errorf("not held: %+v", r)
+				}
+			} else if r.Deleted != int64(gone) || r.Held != 0 || r.Partial() {
+				t.Errorf("held: %+v", r)
+			}
+		})
+	}
+}
+
+func TestA6_WhatIsHeld(t *testing.T) {
+	held := func(t *testing.T) *bench {
+		b := completeBench(t, 20)
+		b.feed(many(5)...)
+		b.wantLog("held")
+		return b
+	}
+	wantHeld := func(b *bench, n int) {
+		b.t.Helper()
+		if got := b.stored().Held; got != n {
+			b.t.Errorf("%d held, want %d", got, n)
+		}
+	}
+	t.Run("creations and updates apply", func(t *testing.T) {
+		b := completeBench(t, 20)
+		b.feed(active("r001", "v2", day(2)), active("new", "v1", day(2)))
+		b.wantLog("applied", "updated r001 v2", "created new v1")
+		wantHeld(b, 19)
+	})
+	t.Run("released by a person", func(t *testing.T) {
+		b := held(t)
+		r, err := b.house.Harvester().Release(t.Context(), &b.source().Source)
+		if err != nil || r.Deleted != 15 {
+			t.Errorf("release: %v, %+v", err, r)
+		}
+		wantHeld(b, 0)
+		b.wantFull("again")
+	})
+	t.Run("applied after guard_wait, a 304 counts", func(t *testing.T) {
+		b := held(t)
+		b.later(23 * time.Hour)
+		if r := b.wantLog("too early"); !r.NotModified {
+			t.Errorf("no 304: %+v", r)
+		}
+		b.later(25 * time.Hour)
+		if r := b.harvest(); !r.NotModified || r.Deleted != 15 {
+			t.Errorf("after 25 h: %+v", r)
+		}
+		wantHeld(b, 0)
+	})
+	t.Run("guard_wait is the operator's", func(t *testing.T) {
+		b := completeBench(t, 20, func(c *config.Config) { c.Sets[0].Sources[0].GuardWait = time.Hour })
+		b.feed(many(5)...)
+		b.wantLog("held")
+		b.later(2 * time.Hour)
+		if r := b.harvest(); r.Deleted != 15 {
+			t.Errorf("after 2 h: %+v", r)
+		}
+	})
+	t.Run("not after a failed harvest", func(t *testing.T) {
+		b := held(t)
+		b.later(25 * time.Hour)
+		b.provider.SetHook(fixtures.Subscription, fixtures.Hook{Status: http.StatusUnauthorized})
+		b.want("logged", b.wantError("401"))
+		b.provider.SetHook(fixtures.Subscription, fixtures.Hook{Status: http.StatusGone})
+		b.wantLog("410 is no absence")
+		wantHeld(b, 15)
+	})
+	t.Run("what reappears leaves the list", func(t *testing.T) {
+		b := held(t)
+		b.feed(append(many(5), active("r006", "v1", day(1)), active("r007", "v2", day(2)))...)
+		b.wantLog("two are back", "updated r007 v2")
+		wantHeld(b, 13)
+		b.later(25 * time.Hour)
+		if r := b.harvest(); r.Deleted != 13 {
+			t.Errorf("after 25 h: %+v", r)
+		}
+		want := []string{"r001 v1", "r002 v1", "r003 v1", "r004 v1", "r005 v1", "r006 v1", "r007 v2"}
+		if got := b.titles(); !slices.Equal(got, want) {
+			t.Errorf("live: %q", got)
+		}
+	})
+	t.Run("an empty result only by a person", func(t *testing.T) {
+		b := completeBench(t, 3)
+		b.feed()
+		b.wantLog("emptied")
+		b.later(1000 * time.Hour)
+		b.wantLog("a 304 later")
+		b.wantFull("read again later")
+		wantHeld(b, 3)
+		if r, err := b.house.Harvester().Release(t.Context(), &b.source().Source); err != nil || r.Deleted != 3 {
+			t.Errorf("release: %v, %+v", err, r)
+		}
+	})
+	t.Run("not once the feed is archived", func(t *testing.T) {
+		b := held(t)
+		b.provider.Edit(fixtures.Subscription, func(d *fixtures.Document) { d.Complete = false })
+		b.wantLog("archived now")
+		b.later(25 * time.Hour)
+		b.wantLog("absence says nothing any more")
+		b.wantFull("with --full neither")
+		wantHeld(b, 15)
+	})
+}
+
+func TestA7_ChangedFeedID(t *testing.T) {
+	b := newRuleBench(t, fixtures.Options{Complete: true})
+	b.feed(active("a", "v1", day(1)), active("b", "v1", day(1)))
+	b.wantLog("first", "created a v1", "created b v1")
+	b.provider.Edit(fixtures.Subscription, func(d *fixtures.Document) {
+		d.ID = "urn:another"
+		d.Entries = []fixtures.Entry{active("a", "v2", day(2)), active("c", "v1", day(2))}
+	})
+	b.want("refused", b.wantError("urn:another", "bridge source reset main"))
+	b.want("refused again", b.wantError("urn:another"))
+	if err := b.house.Harvester().Reset(t.Context(), b.source().ID); err != nil {
+		t.Fatal(err)
+	}
+	b.wantLog("after reset", "updated a v2", "created c v1", "deleted b v1")
+
+	t.Run("behind the entries", func(t *testing.T) {
+		b := newRuleBench(t, fixtures.Options{})
+		late := func(id string, e fixtures.Entry) {
+			b.provider.Edit(fixtures.Subscription, func(d *fixtures.Document) { d.Entries = []fixtures.Entry{e} })
+			b.provider.SetHook(fixtures.Subscription, fixtures.Hook{Body: func(body []byte) []byte {
+				head, rest, _ := strings.Cut(string(body), "<id>")
+				_, rest, _ = strings.Cut(rest, "</id>")
+				return []byte(head + strings.Replace(rest, "</feed>", "<id>"+id+"</id></feed>", 1))
+			}})
+		}
+		late("urn:one", active("a", "v1", day(1)))
+		b.wantLog("first", "created a v1")
+		late("urn:two", active("a", "v2", day(2)))
+		b.want("refused", b.wantError("urn:two", "bridge source reset main"))
+	})
+}
+
+func TestA7_ArchivedAndComplete(t *testing.T) {
+	complete := func(b *bench, is bool) {
+		b.provider.Edit(fixtures.Subscription, func(d *fixtures.Document) { d.Complete = is })
+	}
+	b := newRuleBench(t, fixtures.Options{})
+	b.feed(many(20)...)
+	b.harvest()
+	complete(b, true)
+	b.feed(many(18)...)
+	b.wantLog("archived to complete: absence deletes", "deleted r019 v1", "deleted r020 v1")
+	b.feed(many(4)...)
+	b.wantLog("through the guard")
+	complete(b, false)
+	b.feed(many(3)...)
+	b.wantFull("complete to archived: it does not")
+	if got := b.stored().Held; got != 14 {
+		t.Errorf("%d held, want 14", got)
+	}
+}

@@ -1,0 +1,309 @@
+package daemon_test
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/fixtures"
+	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/harvest"
+)
+
+// mirrorBench is a mirror of a provider with one record in two formats.
+func mirrorBench(t *testing.T) *bench {
+	t.Helper()
+	b := newBench(t, fixtures.New(fixtures.Options{}))
+	b.quick()
+	b.provider.Create(record("a", fixtures.Atom(), fixtures.RDF()))
+	return b
+}
+
+func answer(status int) fixtures.Hook { return fixtures.Hook{Status: status} }
+
+// wantEvents harvests once and compares what was logged, with the formats.
+func (b *bench) wantEvents(what string, want ...string) harvest.Report {
+	b.t.Helper()
+	before := b.last()
+	r := b.harvest()
+	b.want(what, b.events(before), want...)
+	b.wantBytes()
+	return r
+}
+
+func (b *bench) wantPending(n int) {
+	b.t.Helper()
+	if got := b.stored().Pending; got != n {
+		b.t.Errorf("%d pending, want %d", got, n)
+	}
+}
+
+// wantBytes: each representation of each live record of a mirror is in the
+// store, as long as the log says.
+func (b *bench) wantBytes() {
+	b.t.Helper()
+	set, err := b.house.Log.Set(b.t.Context(), "main")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for ev, err := range b.house.Log.Live(b.t.Context(), "main", set.Last) {
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		if len(ev.Representations) == 0 {
+			b.t.Errorf("record %s is live without content", ev.Record)
+		}
+		for _, r := range ev.Representations {
+			if got := b.bytes(&r); int64(len(got)) != r.Length {
+				b.t.Errorf("record %s: %d bytes of %s, want %d", ev.Record, len(got), r.Href, r.Length)
+			}
+		}
+	}
+}
+
+func (b *bench) bytes(r *event.Representation) []byte {
+	b.t.Helper()
+	var sum [32]byte
+	if n, err := hex.Decode(sum[:], []byte(r.SHA256())); err != nil || n != 32 {
+		b.t.Fatalf("%s: hash %q", r.Href, r.Hash)
+	}
+	blob, err := b.house.Contents.Open(context.Background(), sum)
+	if err != nil {
+		b.t.Fatalf("%s: %v", r.Href, err)
+	}
+	defer blob.Close()
+	return readAll(b.t, blob)
+}
+
+func TestA13_WhatAnswersMakesTheRecord(t *testing.T) {
+	for _, status := range []int{403, 404, 410} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			b := mirrorBench(t)
+			b.provider.SetHook("/records/a.rdf", answer(status))
+			r := b.wantEvents("one of two", "created a [atom]")
+			if r.Pending != 1 || !r.Partial() || !strings.Contains(reported(r, "A13"), "/records/a.rdf") {
+				t.Errorf("report %+v", r)
+			}
+			b.wantPending(1)
+			b.provider.ClearHook("/records/a.rdf")
+			b.later(6 * time.Minute)
+			b.wantEvents("asked again", "updated a [atom rdf]")
+			b.wantPending(0)
+			if r, err := b.try(harvest.Options{Full: true}); err != nil || r.Events() != 0 {
+				t.Errorf("--full: %+v, %v", r, err)
+			}
+		})
+	}
+}
+
+func TestA13_AllDeadOrAnErrorIsPending(t *testing.T) {
+	for name, c := range map[string]struct{ atom, rdf int }{
+		"all gone":           {404, 410},
+		"one refuses":        {200, 401},
+		"one fails":          {500, 200},
+		"one gone, one down": {404, 503},
+		"all down":           {500, 502},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := mirrorBench(t)
+			b.provider.Create(record("b", fixtures.Atom()))
+			b.provider.SetHook("/records/a.atom", answer(c.atom))
+			b.provider.SetHook("/records/a.rdf", answer(c.rdf))
+			r := b.wantEvents("the others go on", "created b [atom]")
+			if r.Pending != 1 || !r.Partial() {
+				t.Errorf("report %+v", r)
+			}
+			b.wantPending(1)
+			b.wantMark(b.provider.History()[1].Stamp) // passes what is pending
+			b.provider.ClearHook("/records/a.atom")
+			b.provider.ClearHook("/records/a.rdf")
+			b.provider.ForgetRequests()
+			b.wantEvents("not due")
+			b.wantAsked(map[string]int{"/feed.atom": 1})
+			b.reopen()
+			b.quick()
+			b.later(6 * time.Minute)
+			if r := b.wantEvents("due, beside a 304", "created a [atom rdf]"); !r.NotModified {
+				t.Errorf("report %+v", r)
+			}
+			b.wantPending(0)
+		})
+	}
+	t.Run("a short body", func(t *testing.T) {
+		b := mirrorBench(t)
+		b.provider.SetHook("/records/a.rdf", fixtures.Hook{Break: 20})
+		b.wantEvents("half is nothing")
+		b.wantPending(1)
+	})
+	t.Run("larger than the cap", func(t *testing.T) {
+		b := mirrorBench(t)
+		b.source().Limits.Record = 100
+		b.wantEvents("too much is nothing")
+		b.wantPending(1)
+	})
+}
+
+func TestA13_PendingOnItsOwnSchedule(t *testing.T) {
+	b := mirrorBench(t)
+	b.provider.SetHook("/records/a.rdf", answer(500))
+	b.harvest()
+	b.provider.ForgetRequests()
+	asked := func(after time.Duration, want bool) {
+		t.Helper()
+		b.later(after)
+		b.harvest()
+		if got := b.provider.Requests("/records/a.rdf") > 0; got != want {
+			t.Errorf("after %s: asked %t, want %t", after, got, want)
+		}
+		b.provider.ForgetRequests()
+	}
+	asked(4*time.Minute, false)
+	asked(6*time.Minute, true)
+	asked(6*time.Minute, false) // twice as long now
+	asked(11*time.Minute, true)
+	asked(11*time.Minute, false)
+	if _, err := b.try(harvest.Options{AllPending: true}); err != nil {
+		t.Fatal(err)
+	}
+	if b.provider.Requests("/records/a.rdf") == 0 {
+		t.Error("everything pending was wanted")
+	}
+	b.wantPending(1)
+}
+
+func TestA13_UntilThenThePublishedStateStays(t *testing.T) {
+	b := mirrorBench(t)
+	b.wantEvents("first", "created a [atom rdf]")
+	b.provider.Update(fixtures.Record{Name: "a", Summary: "Second."})
+	b.provider.SetHook("/records/a.rdf", answer(503))
+	b.wantEvents("the update waits")
+	b.wantPending(1)
+	b.provider.Update(fixtures.Record{Name: "a", Summary: "Third."})
+	b.wantEvents("a newer entry waits in its place")
+	b.wantPending(1)
+	b.provider.ClearHook("/records/a.rdf")
+	b.provider.Update(fixtures.Record{Name: "a", Summary: "Fourth."})
+	b.wantEvents("a newer entry that answers", "updated a [atom rdf]")
+	b.wantPending(0)
+	b.later(6 * time.Minute)
+	b.wantEvents("what was replaced is not asked for")
+}
+
+func TestA13_ADeletionRemovesWhatIsPending(t *testing.T) {
+	b := mirrorBench(t)
+	b.provider.SetHook("/records/a.atom", answer(500))
+	b.wantEvents("never published")
+	b.wantPending(1)
+	b.provider.Delete("a")
+	b.wantEvents("nor deleted")
+	b.wantPending(0)
+
+	b = mirrorBench(t)
+	b.wantEvents("first", "created a [atom rdf]")
+	b.provider.Update(fixtures.Record{Name: "a"})
+	b.provider.SetHook("/records/a.atom", answer(500))
+	b.wantEvents("update pending")
+	b.provider.ClearHook("/records/a.atom")
+	b.provider.Delete("a")
+	b.wantEvents("deleted", "deleted a")
+	b.wantPending(0)
+}
+
+func TestA13_StatedHashes(t *testing.T) {
+	b := mirrorBench(t)
+	body := b.get("/records/a.atom")
+	state := func(attribute string) {
+		b.provider.SetHook(fixtures.Subscription, fixtures.Hook{Body: func(doc []byte) []byte {
+			s := strings.Replace(string(doc), `<link rel="alternate"`, `<link xmlns:le="http://purl.org/atompub/link-extensions/1.0" rel="alternate" `+attribute, 1)
+			return []byte(s)
+		}})
+	}
+	state(`hash="sha-256:` + strings.Repeat("0", 64) + `"`)
+	b.wantEvents("a wrong hash")
+	b.wantPending(1)
+	state(`le:md5="` + strings.Repeat("0", 32) + `"`)
+	b.wantEvents("a wrong MD5")
+	b.wantPending(1)
+	state(`hash="md99:what` + "\t" + `ever sha-256:` + strings.ToUpper(hexSum(body)) + `"`)
+	b.wantEvents("the right one beside an unknown one", "created a [atom rdf]")
+	b.wantPending(0)
+}
+
+func TestA13_OtherModesLogAtOnce(t *testing.T) {
+	for _, mode := range []string{config.Redirect, config.Reference} {
+		t.Run(mode, func(t *testing.T) {
+			b := newBench(t, fixtures.New(fixtures.Options{}), content(mode))
+			b.provider.Create(record("a", fixtures.Atom(), fixtures.RDF()))
+			b.provider.SetHook("/records/a.atom", answer(500))
+			b.provider.SetHook("/records/a.rdf", answer(404))
+			b.harvest()
+			b.want("as the Source stated", b.events(0), "created a [atom rdf]")
+			b.wantAsked(map[string]int{"/feed.atom": 1})
+			b.wantPending(0)
+			// The stamp alone tells of a change where there is no hash (I5).
+			b.provider.Touch("a")
+			b.harvest()
+			b.want("touched", b.events(1), "updated a [atom rdf]")
+		})
+	}
+	t.Run("mirror", func(t *testing.T) {
+		b := mirrorBench(t)
+		b.wantEvents("first", "created a [atom rdf]")
+		b.provider.Touch("a")
+		b.wantEvents("the bytes tell that nothing has changed (I5)")
+		b.provider.ForgetRequests()
+		if r, err := b.try(harvest.Options{Full: true}); err != nil || r.Fetched != 0 {
+			t.Errorf("fetched again: %+v, %v", r, err)
+		}
+	})
+}
+
+func TestA14_AllWantedFormatsHaveVanished(t *testing.T) {
+	for _, mode := range []string{config.Mirror, config.Reference} {
+		t.Run(mode, func(t *testing.T) {
+			p := fixtures.New(fixtures.Options{})
+			b := newBench(t, p, content(mode), func(c *config.Config) { c.Sets[0].Formats = []string{"Application/RDF+XML; charset=utf-8"} })
+			p.Create(record("a", fixtures.Atom(), fixtures.RDF()))
+			p.Create(record("b", fixtures.Atom()))
+			step := func(what string, want ...string) {
+				t.Helper()
+				before := b.last()
+				b.harvest()
+				b.want(what, b.events(before), want...)
+			}
+			step("what is not wanted was never there", "created a [rdf]")
+			p.DropFormats("a", "rdf")
+			step("the wanted one vanishes", "deleted a")
+			p.Update(record("a", fixtures.RIFCS()))
+			step("others do not count")
+			p.Update(record("a", fixtures.RIFCS(), fixtures.RDF()))
+			step("it is back", "created a [rdf]")
+			if b.provider.Requests("/records/a.atom")+b.provider.Requests("/records/b.atom") != 0 {
+				t.Error("a format was fetched that nobody wants")
+			}
+		})
+	}
+	t.Run("in a complete feed it is no absence", func(t *testing.T) {
+		p := fixtures.New(fixtures.Options{Complete: true})
+		b := newBench(t, p, content(config.Reference), func(c *config.Config) { c.Sets[0].Formats = []string{"application/rdf+xml"} })
+		p.Create(record("a", fixtures.Atom(), fixtures.RDF()))
+		b.harvest()
+		p.DropFormats("a", "rdf")
+		if r := b.harvest(); r.Held != 0 {
+			t.Errorf("held: %+v", r)
+		}
+		b.want("deleted", b.events(1), "deleted a")
+	})
+	t.Run("some formats", func(t *testing.T) {
+		b := mirrorBench(t)
+		b.wantEvents("first", "created a [atom rdf]")
+		b.provider.DropFormats("a", "atom")
+		b.wantEvents("one vanishes", "updated a [rdf]")
+		b.provider.Update(record("a", fixtures.RDF(), fixtures.RIFCS(), fixtures.Atom()))
+		b.wantEvents("two appear", "updated a [rdf rifcs atom]")
+	})
+}

@@ -1,0 +1,385 @@
+package daemon_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pmh-bridge/bridge/atompmh"
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/fixtures"
+	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/harvest"
+)
+
+func TestA8_MissingArchive(t *testing.T) {
+	for name, hook := range map[string]fixtures.Hook{
+		"404":        {Status: http.StatusNotFound},
+		"410":        {Status: http.StatusGone},
+		"unparsable": {Body: fixed("<html>Not the archive</html>")},
+		"cut short":  {Body: func(b []byte) []byte { return bytes.TrimSuffix(b, []byte("</feed>\n")) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := threeDocuments(t)
+			b.archive(active("g", "v1", day(7)))
+			b.archive(active("h", "v1", day(8)))
+			b.feed(active("i", "v1", day(9)))
+			b.provider.SetHook(fixtures.Archive(3), hook)
+			r := b.wantLog("what is newer applies", "created i v1", "created h v1")
+			if !strings.Contains(r.Gap, "/archive/3.atom") || !r.Partial() {
+				t.Errorf("report %+v", r)
+			}
+			b.wantMark(day(6))
+			if gap := harvest.Gap(b.stored().Gap); !strings.Contains(gap, "/archive/3.atom") {
+				t.Errorf("stored gap %q", gap)
+			}
+			b.wantLog("unconditional, and tried again")
+			b.provider.ClearHook(fixtures.Archive(3))
+			r = b.wantLog("the archive is back", "created g v1")
+			if r.Gap != "" || b.stored().Gap != "" {
+				t.Errorf("the gap is still there: %+v", r)
+			}
+			b.wantMark(day(9))
+		})
+	}
+}
+
+func TestA8_AcceptedGap(t *testing.T) {
+	b := threeDocuments(t, func(c *config.Config) { c.Sets[0].Sources[0].FullEvery = 7 * 24 * time.Hour })
+	if _, err := b.house.Harvester().AcceptGap(t.Context(), b.source().ID); !errors.Is(err, harvest.ErrNoGap) {
+		t.Errorf("nothing to accept: %v", err)
+	}
+	b.archive(active("g", "v1", day(7)))
+	b.feed(active("h", "v1", day(8)))
+	b.provider.SetHook(fixtures.Archive(3), fixtures.Hook{Status: http.StatusNotFound})
+	b.wantLog("gap", "created h v1")
+	gone, err := b.house.Harvester().AcceptGap(t.Context(), b.source().ID)
+	if err != nil || !strings.HasSuffix(gone, "/archive/3.atom") {
+		t.Errorf("accepted %q, %v", gone, err)
+	}
+	b.wantMark(day(8))
+	b.feed(active("i", "v1", day(9)))
+	r := b.wantLog("goes on from it", "created i v1")
+	if r.Partial() {
+		t.Errorf("report %+v", r)
+	}
+	b.wantMark(day(9))
+	// A climb as far as the chain goes is a full one, and not due again at once.
+	b.later(8 * 24 * time.Hour)
+	b.wantLog("due")
+	if r := b.wantLog("not due"); !r.NotModified {
+		t.Errorf("the chain is climbed at each harvest: %+v", r)
+	}
+}
+
+func TestA8_ServerErrorsAreNoGap(t *testing.T) {
+	for _, status := range []int{401, 403, 500, 503} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			b := threeDocuments(t)
+			b.quick()
+			b.archive(active("g", "v1", day(7)))
+			b.feed(active("h", "v1", day(8)))
+			b.provider.SetHook(fixtures.Archive(3), fixtures.Hook{Status: status})
+			b.want("what is newer applies", b.wantError("/archive/3.atom"), "created h v1")
+			if b.stored().Gap != "" {
+				t.Errorf("a gap: %s", b.stored().Gap)
+			}
+			b.feed(active("h", "v1", day(8)), active("i", "v1", day(9)))
+			b.want("news do not wait for the archive", b.wantError("/archive/3.atom"), "created i v1")
+			b.wantMark(day(6))
+			b.provider.ClearHook(fixtures.Archive(3))
+			b.wantLog("resumed", "created g v1")
+			b.wantMark(day(9))
+		})
+	}
+}
+
+func TestA9_Loops(t *testing.T) {
+	for name, prev := range map[string][2]string{
+		"to itself":                      {"/archive/1.atom", "/archive/1.atom"},
+		"cycle of two":                   {"/archive/1.atom", "/archive/2.atom"},
+		"to the subscription document":   {"/archive/1.atom", "/feed.atom"},
+		"under another name, a fragment": {"/archive/1.atom", "/archive/2.atom#x"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newRuleBench(t, fixtures.Options{})
+			b.archive(active("a", "v1", day(1)))
+			b.archive(active("b", "v1", day(2)))
+			b.feed(active("c", "v1", day(3)))
+			b.provider.Edit(prev[0], func(d *fixtures.Document) { d.Prev = prev[1] })
+			b.want("what was read stays", b.wantError("loop", "tell the feed's operator"), "created c v1", "created b v1", "created a v1")
+			b.wantMark(time.Time{})
+			b.want("again", b.wantError("loop"))
+			b.feed(active("d", "v1", day(4)))
+			b.want("news come in", b.wantError("loop"), "created d v1")
+		})
+	}
+	t.Run("another URL, the same body", func(t *testing.T) {
+		b := newRuleBench(t, fixtures.Options{})
+		b.archive(active("a", "v1", day(1)))
+		b.feed(active("c", "v1", day(3)))
+		// Each asks for a next one, and all are the same.
+		b.provider.Edit(fixtures.Archive(1), func(d *fixtures.Document) { d.Prev = "?page=2" })
+		b.want("logged", b.wantError("loop"), "created c v1", "created a v1")
+	})
+}
+
+func TestA9_MaxDocuments(t *testing.T) {
+	b := newRuleBench(t, fixtures.Options{}, func(c *config.Config) { c.Sets[0].Sources[0].MaxDocuments = 3 })
+	for i := range 5 {
+		b.archive(active(fmt.Sprint(i+1), "v1", day(i+1)))
+	}
+	b.feed(active("6", "v1", day(6)))
+	b.want("three of six", b.wantError("too many documents", "raise the cap"), "created 6 v1", "created 5 v1", "created 4 v1")
+	b.want("again", b.wantError("too many documents"))
+	b.source().MaxDocuments = 10
+	b.provider.ForgetRequests()
+	b.wantLog("raised: it goes on where it was", "created 3 v1", "created 2 v1", "created 1 v1")
+	if n := b.provider.Requests(fixtures.Archive(5)); n != 0 {
+		t.Errorf("archive 5 was read again")
+	}
+}
+
+func TestA9_OtherHosts(t *testing.T) {
+	other := fixtures.New(fixtures.Options{})
+	server := httptest.NewServer(other)
+	t.Cleanup(server.Close)
+	u, err := url.Parse(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := "http://localhost:" + u.Port() + fixtures.Subscription
+	other.Edit(fixtures.Subscription, func(d *fixtures.Document) { d.Entries = []fixtures.Entry{active("a", "v1", day(1))} })
+	chain := func(allowed ...string) *bench {
+		b := newRuleBench(t, fixtures.Options{}, func(c *config.Config) { c.AllowHosts = allowed })
+		b.feed(active("b", "v1", day(2)))
+		b.provider.Edit(fixtures.Subscription, func(d *fixtures.Document) { d.Prev = elsewhere })
+		return b
+	}
+	b := chain()
+	b.want("refused", b.wantError("localhost", "refused"), "created b v1")
+	b.feed(active("b", "v1", day(2)), active("c", "v1", day(3)))
+	b.want("news come in", b.wantError("refused"), "created c v1")
+	if asked := other.Asked(); len(asked) != 0 {
+		t.Errorf("the other host was asked for %v", asked)
+	}
+	b = chain("localhost")
+	b.wantLog("allowed", "created b v1", "created a v1")
+	for _, to := range []string{"file:///etc/passwd", "ftp://localhost/x", "gopher://localhost/", "javascript:alert(1)"} {
+		b := chain()
+		b.provider.Edit(fixtures.Subscription, func(d *fixtures.Document) { d.Prev = to })
+		b.want(to, b.wantError("refused"), "created b v1")
+	}
+}
+
+func TestA10_ConditionalGET(t *testing.T) {
+	b := threeDocuments(t)
+	if r := b.wantLog("unchanged"); !r.NotModified {
+		t.Errorf("report %+v", r)
+	}
+	b.wantAsked(map[string]int{"/feed.atom": 1})
+	if n := b.provider.Answers(fixtures.Subscription, http.StatusNotModified); n != 0 {
+		t.Errorf("%d answers left", n)
+	}
+	b.reopen()
+	if r := b.wantLog("after a restart"); !r.NotModified {
+		t.Errorf("report %+v", r)
+	}
+	if r := b.wantFull("--full reads"); r.NotModified || r.Documents != 3 || r.Entries != 6 {
+		t.Errorf("report %+v", r)
+	}
+}
+
+func TestA10_ValidatorsOnlyOfAWholeWalk(t *testing.T) {
+	b := threeDocuments(t)
+	b.quick()
+	b.archive(active("g", "v1", day(7)))
+	b.feed(active("h", "v1", day(8)))
+	b.provider.SetHook(fixtures.Archive(3), fixtures.Hook{Status: http.StatusInternalServerError})
+	b.want("fails", b.wantError("500"), "created h v1")
+	b.provider.ClearHook(fixtures.Archive(3))
+	b.provider.ForgetRequests()
+	r := b.wantLog("goes on with the archive, then looks for news", "created g v1")
+	if r.NotModified || r.Documents != 2 {
+		t.Errorf("report %+v", r)
+	}
+	b.wantAsked(map[string]int{"/archive/2.atom": 1, "/archive/3.atom": 1, "/feed.atom": 1})
+}
+
+func TestA10_AnUnfinishedWalkIsResumed(t *testing.T) {
+	b := newRuleBench(t, fixtures.Options{})
+	for i := range 4 {
+		b.archive(active(fmt.Sprint(i+1), "v1", day(i+1)), active("old", fmt.Sprint(i+1), day(i+1)))
+	}
+	b.feed(active("5", "v1", day(5)))
+	ctx, cancel := context.WithCancel(t.Context())
+	// Asked for while archive 3 is read.
+	b.provider.SetHook(fixtures.Archive(2), fixtures.Hook{Times: 1, Before: func(*http.Request) { cancel() }})
+	if _, err := b.house.Harvest(ctx, b.source(), harvest.Options{}); !errors.Is(err, context.Canceled) {
+		t.Fatalf("cancelled: %v", err)
+	}
+	logged := len(b.log(0))
+	b.wantMark(time.Time{})
+	b.reopen()
+	r := b.harvest()
+	want := []string{"created 5 v1", "created 4 v1", "created old 4", "created 3 v1", "created 2 v1", "created 1 v1"}
+	b.want("in all", b.log(0), want...)
+	b.wantMark(day(5))
+	if r.Created != int64(len(want)-logged) || !r.Full {
+		t.Errorf("%d were logged before; report %+v", logged, r)
+	}
+}
+
+func TestA10_NoWalkIsSkippedOverAGap(t *testing.T) {
+	b := threeDocuments(t)
+	b.archive(active("g", "v1", day(7)))
+	b.feed(active("h", "v1", day(8)))
+	b.provider.SetHook(fixtures.Archive(3), fixtures.Hook{Status: http.StatusNotFound})
+	b.wantLog("gap", "created h v1")
+	b.provider.ForgetRequests()
+	b.wantLog("the subscription document has not changed")
+	if n := b.provider.Answers(fixtures.Subscription, http.StatusOK); n != 1 {
+		t.Errorf("answered %d times with 200, want 1", n)
+	}
+}
+
+func TestA10_TheFeedHasEnded(t *testing.T) {
+	b := threeDocuments(t)
+	b.provider.SetHook(fixtures.Subscription, fixtures.Hook{Status: http.StatusGone})
+	for range 2 {
+		r := b.wantLog("410")
+		if !strings.Contains(strings.Join(r.Warnings, ""), "ended") || !r.Partial() {
+			t.Errorf("report %+v", r)
+		}
+	}
+	if len(b.titles()) != 6 {
+		t.Errorf("live: %q", b.titles())
+	}
+	b.provider.ClearHook(fixtures.Subscription)
+	b.feed(active("g", "v1", day(7)))
+	b.wantLog("back", "created g v1")
+}
+
+func TestA10_Files(t *testing.T) {
+	p := fixtures.Catalogue(nil)
+	b, folder := newFileBench(t, p)
+	if r := b.harvest(); r.Created != 27 {
+		t.Fatalf("report %+v", r)
+	}
+	b.wantLive()
+	if r := b.harvest(); !r.NotModified {
+		t.Errorf("size and time have not changed: %+v", r)
+	}
+	c := p.Update(fixtures.Record{Name: p.Live()[0].Name, Summary: "Changed."})
+	if err := p.WriteFiles(folder); err != nil {
+		t.Fatal(err)
+	}
+	before := b.last()
+	b.harvest()
+	if got := b.events(before); len(got) != 1 || !strings.HasPrefix(got[0], "updated "+c.Name) {
+		t.Errorf("logged %q", got)
+	}
+	now := time.Now().Add(time.Minute)
+	if err := os.Chtimes(filepath.Join(folder, "feed.atom"), now, now); err != nil {
+		t.Fatal(err)
+	}
+	before = b.last()
+	if r := b.harvest(); r.NotModified || len(b.events(before)) != 0 {
+		t.Errorf("another time, the same content: %+v", r)
+	}
+}
+
+// newFileBench is a bridge over a provider's files.
+func newFileBench(t *testing.T, p *fixtures.Provider, change ...func(*config.Config)) (*bench, string) {
+	t.Helper()
+	folder := t.TempDir()
+	if err := p.WriteFiles(folder); err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{t: t, provider: p}
+	b.server = httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(b.server.Close)
+	c, err := config.FromArguments(config.Flags{Data: t.TempDir()}, []string{"atompmh:" + filepath.Join(folder, "feed.atom")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range change {
+		f(c)
+	}
+	b.config = c
+	b.open()
+	return b, folder
+}
+
+func TestA11_ViolationsAreReportedWithTheirPlace(t *testing.T) {
+	b := newRuleBench(t, fixtures.Options{})
+	b.archive(active("a", "v1", day(5)))
+	b.feed(active("b", "v1", day(3)), active("c", "v1", day(4)))
+	b.provider.Edit(fixtures.Subscription, func(d *fixtures.Document) { d.Updated = day(3) })
+	r := b.wantLog("all applies", "created b v1", "created c v1", "created a v1")
+	if got := reported(r, "S1"); !strings.Contains(got, "/feed.atom:18:3:") || !strings.Contains(got, "urn:c") {
+		t.Errorf("S1 reported at %q", got)
+	}
+	if got := reported(r, "S2"); !strings.Contains(got, "/archive/1.atom") {
+		t.Errorf("S2 reported at %q", got)
+	}
+	if r.Partial() {
+		t.Errorf("rules that the Source breaks are no failure of ours: %+v", r)
+	}
+}
+
+func TestA11_BadEntriesGoToQuarantineWhole(t *testing.T) {
+	for name, c := range map[string]struct {
+		entry, rule string
+	}{
+		"no id":              {"<entry><title>x</title><updated>2025-01-01T00:00:00Z</updated><link href='/x'/></entry>", "4287-entry"},
+		"no stamp":           {"<entry><id>urn:bad</id><title>x</title><link href='/x'/></entry>", "4287-entry"},
+		"a bad stamp":        {"<entry><id>urn:bad</id><title>x</title><updated>yesterday</updated><link href='/x'/></entry>", "4287-date"},
+		"out of range":       {"<entry><id>urn:bad</id><title>x</title><updated>0001-01-01T00:00:00Z</updated><link href='/x'/></entry>", "range"},
+		"content":            {"<entry><id>urn:bad</id><title>x</title><updated>2025-01-01T00:00:00Z</updated><content>text</content></entry>", "S10"},
+		"content by src":     {"<entry><id>urn:bad</id><title>x</title><updated>2025-01-01T00:00:00Z</updated><content src='/x'/></entry>", "S10"},
+		"neither":            {"<entry><id>urn:bad</id><title>x</title><updated>2025-01-01T00:00:00Z</updated></entry>", "S10"},
+		"tombstone, no when": {"<at:deleted-entry ref='urn:bad'/>", "6721-deleted-entry"},
+		"alternate, no href": {"<entry><id>urn:bad</id><title>x</title><updated>2025-01-01T00:00:00Z</updated><link rel='alternate'/></entry>", "4287-link"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newRuleBench(t, fixtures.Options{})
+			b.feed(active("a", "v1", day(1)), raw("  "+c.entry+"\n"), active("b", "v1", day(2)))
+			r := b.wantLog("the rest goes on", "created a v1", "created b v1")
+			q := b.quarantined()
+			if r.Quarantined != 1 || !r.Partial() || len(q) != 1 {
+				t.Fatalf("in quarantine %+v, report %+v", q, r)
+			}
+			if q[0].Rule != c.rule || q[0].Line != 17 || q[0].Column != 3 || !strings.Contains(string(q[0].Input), c.entry) || !strings.HasSuffix(q[0].URL, "/feed.atom") {
+				t.Errorf("quarantined %+v\n%s", q[0], q[0].Input)
+			}
+			b.wantFull("the same input once")
+			if q := b.quarantined(); len(q) != 1 || q[0].Times != 2 {
+				t.Errorf("met again: %+v", q)
+			}
+			if _, err := b.replay(q[0]); !errors.Is(err, harvest.ErrStillBad) {
+				t.Errorf("replay: %v", err)
+			}
+			var none *atompmh.DocumentError
+			if _, err := b.replay(event.Quarantined{Source: q[0].Source, Input: []byte("<")}); !errors.As(err, &none) {
+				t.Errorf("replay of what is no XML: %v", err)
+			}
+		})
+	}
+}
+
+func TestA11_ABadEntryOfARecordIsMet(t *testing.T) {
+	b := newRuleBench(t, fixtures.Options{})
+	b.archive(active("a", "v1", day(1)))
+	b.feed(raw("<entry><id>urn:a</id><title>v2</title><updated>soon</updated><link href='/x'/></entry>"))
+	b.wantLog("the older entry is historical")
+}

@@ -1,0 +1,125 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/pmh-bridge/bridge/internal/content"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/harvest"
+)
+
+// retryFirst, settleEvery and probeEvery are how soon a failed harvest is tried
+// again, how often serve looks for pending contents that are due, and how often
+// it looks for space when the disk is full.
+const (
+	retryFirst  = time.Minute
+	settleEvery = time.Minute
+	probeEvery  = 10 * time.Second
+)
+
+// schedule harvests every Source when it is due, each on its own, until ctx
+// ends. Failures are logged and tried again sooner than the next harvest is
+// due, ever later up to then. done is told of each harvest; nil is allowed.
+func (h *House) schedule(ctx context.Context, done func(*Source, harvest.Report, error)) {
+	var group sync.WaitGroup
+	for _, src := range h.Sources {
+		group.Go(func() { h.follow(ctx, src, done) })
+	}
+	group.Wait()
+}
+
+func (h *House) follow(ctx context.Context, src *Source, done func(*Source, harvest.Report, error)) {
+	log := h.opt.Logger.With("set", src.Set, "source", src.URL)
+	retry := retryFirst
+	for {
+		report, err := h.Harvest(ctx, src, harvest.Options{Every: src.Every})
+		if ctx.Err() != nil {
+			return
+		}
+		wait := src.Every
+		if err != nil {
+			wait = min(retry, src.Every)
+			retry *= 2
+			log.Error("harvest failed", "error", err, "again_in", wait)
+		} else {
+			retry = retryFirst
+			log.Info("harvested", "created", report.Created, "updated", report.Updated, "deleted", report.Deleted, "documents", report.Documents,
+				"pending", report.Pending, "held", report.Held, "quarantined", report.Quarantined)
+			for _, w := range report.Warnings {
+				log.Warn(w)
+			}
+			if report.Gap != "" {
+				log.Warn("gap: " + report.Gap)
+			}
+		}
+		if done != nil {
+			done(src, report, err)
+		}
+		again := h.pause
+		if errors.Is(err, eventlog.ErrFull) || errors.Is(err, content.ErrFull) {
+			again = h.space
+		}
+		if !again(ctx, src, wait) {
+			return
+		}
+	}
+}
+
+// pause waits for the next harvest, and asks for pending contents as they come
+// due meanwhile. It tells whether there is a next harvest.
+func (h *House) pause(ctx context.Context, src *Source, wait time.Duration) bool {
+	due := time.NewTimer(wait)
+	defer due.Stop()
+	settle := time.NewTicker(settleEvery)
+	defer settle.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-due.C:
+			return true
+		case <-settle.C:
+			if _, err := h.harvest.Settle(ctx, &src.Source); err != nil && ctx.Err() == nil {
+				h.opt.Logger.Error("asking for pending contents failed", "set", src.Set, "source", src.URL, "error", err)
+			}
+		}
+	}
+}
+
+// space waits until the data folder takes a file again, or the next harvest is
+// due: what a full disk has kept from being logged must not wait for the
+// schedule, and the Source need not be asked meanwhile. It tells whether there
+// is a next harvest.
+func (h *House) space(ctx context.Context, src *Source, wait time.Duration) bool {
+	due := time.NewTimer(wait)
+	defer due.Stop()
+	probe := time.NewTicker(probeEvery)
+	defer probe.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-due.C:
+			return true
+		case <-probe.C:
+			if h.probe() == nil {
+				h.opt.Logger.Info("there is space again", "set", src.Set, "source", src.URL)
+				return true
+			}
+		}
+	}
+}
+
+// probe writes a megabyte into the data folder and takes it away.
+func (h *House) probe() error {
+	f, err := os.CreateTemp(h.Config.Data, ".space-*.tmp")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(make([]byte, 1<<20))
+	return errors.Join(err, f.Sync(), f.Close(), os.Remove(f.Name()))
+}

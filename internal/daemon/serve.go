@@ -1,0 +1,91 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/harvest"
+	"github.com/pmh-bridge/bridge/internal/server"
+)
+
+// HasLog tells whether a data folder holds a log.
+func HasLog(folder string) bool {
+	_, err := os.Stat(filepath.Join(folder, eventlog.FileName))
+	return err == nil
+}
+
+// Base is the URL that published documents begin with: the configured one, or
+// that of the listener where the configuration leaves the port to the system.
+func (h *House) Base(l net.Listener) string {
+	return cmp.Or(h.Config.BaseURL, "http://"+l.Addr().String())
+}
+
+// Serve harvests every Source on its schedule and publishes on the listener,
+// until ctx ends. done is told of each harvest; nil is allowed. When it returns
+// nothing runs any more, and what was acknowledged is durable.
+func (h *House) Serve(ctx context.Context, l net.Listener, done func(*Source, harvest.Report, error)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var group sync.WaitGroup
+	group.Go(func() { h.schedule(ctx, done) })
+	err := h.Publish(ctx, l)
+	cancel()
+	group.Wait()
+	return err
+}
+
+// Publish serves what the log has on the listener, and keeps the snapshots of
+// large sets, until ctx ends.
+func (h *House) Publish(ctx context.Context, l net.Listener) error {
+	base := h.Base(l)
+	p, err := h.Publisher(base)
+	if err != nil {
+		l.Close()
+		return err
+	}
+	s := server.New(server.Options{
+		Documents: p, Records: h.Log, Contents: contents{h.Contents}, Sets: h.Log, BaseURL: base, Logger: h.opt.Logger,
+		Status: h.serverStatus,
+		Ready: func(ctx context.Context) error {
+			_, err := h.Log.Sets(ctx)
+			return err
+		},
+	})
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var group sync.WaitGroup
+	group.Go(func() {
+		if err := p.Run(ctx); err != nil {
+			h.opt.Logger.Error("snapshots have stopped", "error", err)
+		}
+	})
+	err = s.Run(ctx, l)
+	cancel()
+	group.Wait()
+	return err
+}
+
+func (h *House) serverStatus(ctx context.Context) ([]server.SetStatus, error) {
+	sets, err := h.Log.Sets(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]server.SetStatus, len(sets))
+	for i, set := range sets {
+		out[i].Set = set.Name
+		sources, err := h.sources(ctx, set.Name)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range sources {
+			out[i].Sources = append(out[i].Sources, server.SourceStatus{Kind: s.Kind, URL: s.URL, Mark: s.Mark, Last: s.Last,
+				Pending: int64(s.Pending), Held: int64(s.Held), Quarantined: int64(s.Quarantined), Gap: s.GapText, Next: s.Next})
+		}
+	}
+	return out, nil
+}

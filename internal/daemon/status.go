@@ -1,0 +1,129 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/harvest"
+	"github.com/pmh-bridge/bridge/internal/publish"
+)
+
+// SetStatus is how far a set has come.
+type SetStatus struct {
+	event.Set
+	// SnapshotSeq is the Seq whose state the Resource List shows.
+	SnapshotSeq event.Seq
+	Sources     []SourceStatus
+}
+
+// SourceStatus is how far a Source has come.
+type SourceStatus struct {
+	eventlog.Source
+	// Last is the report of the last harvest, nil when there was none.
+	Last *harvest.Report
+	// Next is when the next harvest is planned, zero when none is.
+	Next time.Time
+	// GapText describes an open gap, "" when there is none.
+	GapText string
+}
+
+// Status tells how far every set and Source has come.
+func (h *House) Status(ctx context.Context) ([]SetStatus, error) {
+	sets, err := h.Log.Sets(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p, err := h.Publisher("http://localhost")
+	if err != nil {
+		return nil, err
+	}
+	out := make([]SetStatus, len(sets))
+	for i, s := range sets {
+		out[i].Set = s
+		if out[i].SnapshotSeq, err = p.SnapshotSeq(ctx, s.Name); err != nil && !errors.Is(err, publish.ErrNotFound) {
+			return nil, err
+		}
+		if out[i].Sources, err = h.sources(ctx, s.Name); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+func (h *House) sources(ctx context.Context, set string) ([]SourceStatus, error) {
+	all, err := h.Log.Sources(ctx, set)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]SourceStatus, len(all))
+	for i, src := range all {
+		last, next := harvest.Stored(&src.Progress)
+		out[i] = SourceStatus{Source: src, Last: last, Next: next, GapText: harvest.Gap(src.Gap)}
+	}
+	return out, nil
+}
+
+// Publisher returns a publisher of the log's documents below a base URL.
+func (h *House) Publisher(base string) (*publish.Publisher, error) {
+	return publish.New(publish.Options{
+		Log: h.Log, BaseURL: base, CacheDir: filepath.Join(h.Config.Data, "cache"), SnapshotDir: filepath.Join(h.Config.Data, "snapshots"),
+		AfterDeletion: h.Config.Snapshot.AfterDeletion, AfterChange: h.Config.Snapshot.AfterChange, Now: h.opt.Now, Logger: h.opt.Logger,
+	})
+}
+
+// Find returns the Source of a set that a person means: by its URL or name, or
+// without either the only one. One that is not configured has the default
+// settings.
+func (h *House) Find(ctx context.Context, set, source string) (*Source, error) {
+	all, err := h.Log.Sources(ctx, set)
+	if err != nil {
+		return nil, err
+	}
+	url := source
+	for i := range h.Config.Sets {
+		for _, s := range h.Config.Sets[i].Sources {
+			if h.Config.Sets[i].Name == set && s.Name == source && source != "" {
+				url = s.URL
+			}
+		}
+	}
+	var found *eventlog.Source
+	for i := range all {
+		if all[i].URL == url || source == "" && len(all) == 1 {
+			found = &all[i]
+		}
+	}
+	switch {
+	case found == nil && len(all) == 0:
+		return nil, fmt.Errorf("set %q has no Source in this data folder: see bridge source ls", set)
+	case found == nil && source == "":
+		return nil, fmt.Errorf("set %q has %d Sources: name one of them, see bridge source ls %s", set, len(all), set)
+	case found == nil:
+		return nil, fmt.Errorf("set %q has no Source %q: see bridge source ls %s", set, source, set)
+	}
+	for _, s := range h.Sources {
+		if s.ID == found.ID {
+			return s, nil
+		}
+	}
+	return h.unconfigured(ctx, set, found)
+}
+
+// unconfigured makes a Source that only the log knows ready to be worked on.
+func (h *House) unconfigured(ctx context.Context, set string, s *eventlog.Source) (*Source, error) {
+	stored, err := h.Log.Set(ctx, set)
+	if err != nil {
+		return nil, err
+	}
+	c, err := config.FromArguments(config.Flags{Data: h.Config.Data}, []string{set + "=" + s.Kind + ":" + s.URL})
+	if err != nil {
+		return nil, err
+	}
+	return h.source(&c.Sets[0], 0, stored.Content, s.ID)
+}

@@ -1,0 +1,259 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pmh-bridge/bridge/internal/config"
+)
+
+const connections = 32
+
+// the closed documents that are asked for: a usual one, and a small one, where
+// what counts is not the loopback but what a request costs.
+const (
+	usualList = "/sets/main/changelist/1.xml"
+	smallList = "/sets/small/changelist/1.xml"
+)
+
+// buildSegments makes a log with these two.
+func buildSegments(ctx context.Context, j job, _ func(result)) (result, error) {
+	if _, err := growTo(ctx, j, "main", 10_000, 10_000); err != nil {
+		return result{}, err
+	}
+	return growTo(ctx, j, "small", 20, 20)
+}
+
+// serveHouse is bridge serve without Sources.
+func serveHouse(ctx context.Context, j job, ready func(result)) (result, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return result{}, err
+	}
+	h, err := house(ctx, j.Folder)
+	if err != nil {
+		return result{}, errors.Join(err, l.Close())
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- h.Publish(ctx, l) }()
+	ready(result{URL: "http://" + l.Addr().String()})
+	return result{}, errors.Join(<-ended, h.Close())
+}
+
+// serveMemory is the rival: net/http alone, with the same documents in memory.
+func serveMemory(ctx context.Context, j job, ready func(result)) (result, error) {
+	type key struct{ path, encoding string }
+	docs := map[key][]byte{}
+	for _, path := range []string{usualList, smallList} {
+		for _, encoding := range []string{"", "gzip"} {
+			doc, err := read(ctx, j.URL+path, encoding)
+			if err != nil {
+				return result{}, err
+			}
+			docs[key{path, encoding}] = doc
+		}
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return result{}, err
+	}
+	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		encoding := r.Header.Get("Accept-Encoding")
+		doc := docs[key{r.URL.Path, encoding}]
+		w.Header().Set("Content-Type", "application/xml")
+		if encoding != "" {
+			w.Header().Set("Content-Encoding", encoding)
+		}
+		w.Header().Set("Content-Length", strconv.Itoa(len(doc)))
+		_, _ = w.Write(doc)
+	})}
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(l) }()
+	ready(result{URL: "http://" + l.Addr().String()})
+	err = s.Close()
+	if e := <-ended; !errors.Is(e, http.ErrServerClosed) {
+		err = errors.Join(err, e)
+	}
+	return result{}, err
+}
+
+func read(ctx context.Context, url, encoding string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	client := http.Client{Transport: &http.Transport{DisableCompression: true, DisableKeepAlives: true}}
+	if encoding != "" {
+		req.Header.Set("Accept-Encoding", encoding)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Encoding") != encoding {
+		return nil, fmt.Errorf("%s: %s, Content-Encoding %q", url, resp.Status, resp.Header.Get("Content-Encoding"))
+	}
+	return io.ReadAll(resp.Body)
+}
+
+// gets: closed documents over keep-alive connections, against the rival, in
+// turns.
+func (b *bench) gets() error {
+	folder, done, err := b.work("get")
+	if err != nil {
+		return err
+	}
+	defer done()
+	if _, err := b.do(job{Name: "segments", Folder: folder, Content: config.Mirror}); err != nil {
+		return err
+	}
+	ours, at, err := b.serve(job{Name: "serve", Folder: folder})
+	if err != nil {
+		return err
+	}
+	rival, other, err := b.serve(job{Name: "memory", URL: at.URL})
+	if err != nil {
+		return err
+	}
+	var rows []row
+	for _, path := range []string{usualList, smallList} {
+		for _, encoding := range []string{"gzip", ""} {
+			r, err := b.compare(path, encoding, at.URL, other.URL)
+			if err != nil {
+				return err
+			}
+			rows = append(rows, r)
+		}
+	}
+	end, err := ours.end()
+	if _, e := rival.end(); err == nil {
+		err = e
+	}
+	for _, r := range rows {
+		r.peak = end.Peak
+		r.print()
+	}
+	return err
+}
+
+// compare asks ours and the rival in turns, and takes the best of each.
+func (b *bench) compare(path, encoding, ours, rival string) (row, error) {
+	var best [2]float64
+	var size int64
+	for range b.runs {
+		for i, server := range []string{ours, rival} {
+			n, each, err := storm(b.ctx, server+path, encoding, time.Duration(b.scaled(2000))*time.Millisecond)
+			if err != nil {
+				return row{}, err
+			}
+			if i == 1 && each != size {
+				return row{}, fmt.Errorf("%s: the rival serves %d bytes, not %d", path, each, size)
+			}
+			best[i], size = max(best[i], n), each
+		}
+	}
+	name := map[string]string{"": "identity", "gzip": "gzip"}[encoding]
+	ratio := best[0] / best[1]
+	return row{name: fmt.Sprintf("GET of a closed document, %s, %s bytes, %d connections", name, thousands(float64(size)), connections),
+		ours: perSecond(best[0], "requests"), rival: "net/http from memory: " + perSecond(best[1], "requests"), ratio: ratio,
+		bars: []bar{atLeast("ratio 0.8", ratio, 0.8)}}, nil
+}
+
+// storm asks for one URL on many connections for some time. It returns requests
+// a second and the length of one answer.
+func storm(ctx context.Context, address, encoding string, wait time.Duration) (perSecond float64, size int64, err error) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return 0, 0, err
+	}
+	request := "GET " + u.Path + " HTTP/1.1\r\nHost: " + u.Host + "\r\n"
+	if encoding != "" {
+		request += "Accept-Encoding: " + encoding + "\r\n"
+	}
+	request += "\r\n"
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	var answers, length atomic.Int64
+	failed := make(chan error, connections)
+	var group sync.WaitGroup
+	start := time.Now()
+	for range connections {
+		group.Go(func() {
+			if err := ask(ctx, u.Host, request, encoding, &answers, &length); err != nil {
+				failed <- err
+			}
+		})
+	}
+	group.Wait()
+	took := time.Since(start)
+	select {
+	case err = <-failed:
+	default:
+	}
+	return float64(answers.Load()) / took.Seconds(), length.Load(), err
+}
+
+// ask sends one request after the other on one connection. It reads answers with
+// as little of net/http as checks them, so that it costs less than a server.
+func ask(ctx context.Context, host, request, encoding string, answers, length *atomic.Int64) error {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "tcp", host)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	in := bufio.NewReaderSize(conn, 64<<10)
+	for ctx.Err() == nil {
+		if _, err := io.WriteString(conn, request); err != nil {
+			return err
+		}
+		n, err := answer(in, encoding)
+		if err != nil {
+			return err
+		}
+		answers.Add(1)
+		length.Store(n)
+	}
+	return nil
+}
+
+// answer reads one answer and returns the length of its body.
+func answer(in *bufio.Reader, encoding string) (int64, error) {
+	n, got := int64(-1), ""
+	for first := true; ; first = false {
+		line, err := in.ReadSlice('\n')
+		if err != nil {
+			return 0, err
+		}
+		text := strings.TrimRight(string(line), "\r\n")
+		name, value, _ := strings.Cut(text, ": ")
+		switch {
+		case first && text != "HTTP/1.1 200 OK":
+			return 0, fmt.Errorf("a server answered %q", text)
+		case text == "":
+			if n < 0 || got != encoding {
+				return 0, fmt.Errorf("an answer of %d bytes with Content-Encoding %q", n, got)
+			}
+			discarded, err := io.CopyN(io.Discard, in, n)
+			return discarded, err
+		case strings.EqualFold(name, "Content-Length"):
+			if n, err = strconv.ParseInt(value, 10, 64); err != nil {
+				return 0, err
+			}
+		case strings.EqualFold(name, "Content-Encoding"):
+			got = value
+		}
+	}
+}

@@ -1,0 +1,227 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/pmh-bridge/bridge/fixtures"
+	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/daemon"
+	"github.com/pmh-bridge/bridge/internal/harvest"
+)
+
+const (
+	million    = 1_000_000
+	fewRecords = 100 // of a small append
+)
+
+// costs is what work on a log of one size costs.
+type costs struct {
+	events      int
+	ready       time.Duration
+	peak        int64 // of the process that started
+	few, many   time.Duration
+	source      time.Duration // a harvest that finds nothing new
+	destination time.Duration // a look at what the bridge publishes
+}
+
+// growth: start, append and poll on a log of a million events, and on a long
+// one. Both are measured in the same log, as it grows.
+func (b *bench) growth() error {
+	folder, done, err := b.work("growth")
+	if err != nil {
+		return err
+	}
+	defer done()
+	return b.chain(1, fewRecords, 512, func(url string) error {
+		j := job{Name: "harvest", Folder: folder, URL: url, Content: config.Mirror}
+		if _, err := b.do(j); err != nil { // so that there is a Source to be polled
+			return err
+		}
+		small, err := b.measureAt(j, b.scaled(million))
+		if err != nil {
+			return err
+		}
+		events, err := b.grow(j, b.soak*b.scaled(million))
+		if err != nil {
+			return err
+		}
+		large := small
+		if events > small.events {
+			if large, err = b.measureAt(j, events); err != nil {
+				return err
+			}
+		}
+		compareCosts(small, large)
+		return nil
+	})
+}
+
+// grow builds the log up to a number of events, or as far as patience allows.
+func (b *bench) grow(j job, events int) (int, error) {
+	start, have := time.Now(), b.scaled(million)
+	for have < events && time.Since(start) < b.patient {
+		have = min(have+b.scaled(million), events)
+		j.Name, j.Number = "build", have
+		r, err := b.do(j)
+		if err != nil {
+			return 0, err
+		}
+		b.say("%s events: %s", thousands(float64(have)), perSecond(rate(r.Count, r.Took), "events"))
+	}
+	return have, nil
+}
+
+// measureAt lets the log grow to a size and measures there.
+func (b *bench) measureAt(j job, events int) (c costs, err error) {
+	j.Name, j.Number = "build", events
+	if _, err = b.do(j); err != nil {
+		return c, err
+	}
+	c.events = events
+	for range b.runs {
+		ready, peak, err := b.readyAfter(j.Folder)
+		if err != nil {
+			return c, err
+		}
+		if c.ready == 0 || ready < c.ready {
+			c.ready, c.peak = ready, peak
+		}
+		j.Name = "append"
+		r, err := b.do(j)
+		if err != nil {
+			return c, err
+		}
+		c.few, c.many = shorter(c.few, r.Took), shorter(c.many, r.Other)
+		j.Name = "poll"
+		if r, err = b.do(j); err != nil {
+			return c, err
+		}
+		c.source, c.destination = shorter(c.source, r.Took), shorter(c.destination, r.Other)
+	}
+	return c, nil
+}
+
+func shorter(best, d time.Duration) time.Duration {
+	if best == 0 || d < best {
+		return d
+	}
+	return best
+}
+
+// readyAfter starts a bridge on the log, and waits until it says that it is
+// ready.
+func (b *bench) readyAfter(folder string) (time.Duration, int64, error) {
+	start := time.Now()
+	p, at, err := b.serve(job{Name: "serve", Folder: folder})
+	if err != nil {
+		return 0, 0, err
+	}
+	for {
+		resp, err := http.Get(at.URL + "/readyz")
+		if err != nil {
+			return 0, 0, err
+		}
+		if err := resp.Body.Close(); err != nil {
+			return 0, 0, err
+		}
+		if resp.StatusCode == http.StatusOK {
+			break
+		}
+		if time.Since(start) > time.Minute {
+			return 0, 0, errors.New("not ready after a minute")
+		}
+	}
+	took := time.Since(start)
+	r, err := p.end()
+	return took, r.Peak, err
+}
+
+// appendMore appends new records: Took is what a few of them cost in the middle
+// of many tries, Other what a whole transaction of a big harvest does.
+func appendMore(ctx context.Context, j job, _ func(result)) (r result, err error) {
+	b, err := newBuilder(ctx, j, "main", 0)
+	if err != nil {
+		return r, err
+	}
+	const tries, transactions = 50, 3
+	for i := 0; i < tries && err == nil; i++ {
+		var took time.Duration
+		took, err = b.add(ctx, fewRecords)
+		r.Took += took / tries
+	}
+	for i := 0; i < transactions && err == nil; i++ {
+		var took time.Duration
+		took, err = b.add(ctx, batchSize)
+		r.Other += took / transactions
+	}
+	return r, errors.Join(err, b.log.Close())
+}
+
+// pollHouse asks a Source that has nothing new, and asks ourselves as a
+// Destination does: is the Change List, or the index, still what it was? Took and
+// Other are the mean of each.
+func pollHouse(ctx context.Context, j job, _ func(result)) (r result, err error) {
+	c, err := config.FromArguments(config.Flags{Data: j.Folder}, []string{"atompmh:" + j.URL + fixtures.Subscription})
+	if err != nil {
+		return r, err
+	}
+	h, err := daemon.Open(ctx, c, daemon.Options{Command: "bench"})
+	if err != nil {
+		return r, err
+	}
+	const tries = 20
+	for i := 0; i < tries && err == nil; i++ {
+		start := time.Now()
+		var report harvest.Report
+		if report, err = h.Harvest(ctx, h.Sources[0], harvest.Options{}); err == nil && !report.NotModified {
+			err = fmt.Errorf("the Source has something new: %+v", report)
+		}
+		r.Took += time.Since(start) / tries
+	}
+	if err == nil {
+		r.Other, err = destinationPoll(ctx, h)
+	}
+	return r, errors.Join(err, h.Close())
+}
+
+func destinationPoll(ctx context.Context, h *daemon.House) (time.Duration, error) {
+	p, err := h.Publisher(base)
+	if err != nil {
+		return 0, err
+	}
+	const tries = 100
+	start := time.Now()
+	for range tries {
+		for _, path := range []string{"/sets/main/changelist.xml", "/sets/main/changelist-index.xml"} {
+			if _, err := p.Document(ctx, path, true); err != nil { // has its ETag, so this is a 304
+				return 0, err
+			}
+		}
+	}
+	return time.Since(start) / tries, nil
+}
+
+func compareCosts(small, large costs) {
+	size := func(c costs) string { return fmt.Sprintf("%.3g million events", float64(c.events)/million) }
+	row{name: "start of bridge serve with " + size(large), ours: short(large.ready), rival: size(small) + ": " + short(small.ready),
+		ratio: ratioOf(large.ready, small.ready), peak: large.peak, bars: []bar{below("ready in 2 s", large.ready.Seconds(), 2)}}.print()
+	for _, c := range []struct {
+		name         string
+		large, small time.Duration
+	}{
+		{"append of 100 new records", large.few, small.few},
+		{"append of 50,000 new records", large.many, small.many},
+		{"poll of an unchanged Source", large.source, small.source},
+		{"poll by a Destination (changelist.xml and the index, 304)", large.destination, small.destination},
+	} {
+		ratio := ratioOf(c.large, c.small)
+		row{name: c.name + ", " + size(large), ours: short(c.large), rival: size(small) + ": " + short(c.small), ratio: ratio,
+			bars: []bar{below("within 1.5", ratio, 1.5)}}.print()
+	}
+}
+
+func ratioOf(a, b time.Duration) float64 { return a.Seconds() / b.Seconds() }

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/fixtures"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
+)
+
+// batchSize is how many events one transaction of a built log takes, as in a
+// harvest.
+const batchSize = 50_000
+
+// builder appends made-up new records of one Source to a log.
+type builder struct {
+	log     *eventlog.Log
+	source  event.SourceID
+	version int64
+	next    int // number of the next record
+}
+
+// newBuilder opens the log in a folder for writing; the set main has segments of
+// so many events, 0 is the default.
+func newBuilder(ctx context.Context, j job, set string, segment int) (*builder, error) {
+	mode, err := event.ParseContent(j.Content)
+	if err != nil {
+		return nil, err
+	}
+	l, err := eventlog.Open(ctx, j.Folder, eventlog.Options{Holder: "bench"})
+	if err != nil {
+		return nil, err
+	}
+	b := &builder{log: l}
+	err = l.EnsureSet(ctx, eventlog.SetConfig{Name: set, Content: mode, SegmentEvents: segment})
+	if err == nil {
+		b.source, err = l.EnsureSource(ctx, set, "atompmh", j.URL+fixtures.Subscription, 0)
+	}
+	if err == nil {
+		var p event.Progress
+		p, err = l.Progress(ctx, b.source)
+		b.version = p.Cursor.Version
+	}
+	if err == nil {
+		var s event.Set
+		s, err = l.Set(ctx, set)
+		b.next = int(s.Events)
+	}
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return b, nil
+}
+
+// add appends n new records in one transaction, and returns how long that took.
+// The walk that it is part of has ended when it returns.
+func (b *builder) add(ctx context.Context, n int) (time.Duration, error) {
+	batch := event.Batch{Source: b.source, Cursor: b.version, Start: true,
+		Documents: []event.Document{{URL: "https://repository.example/feed.atom", FeedID: "urn:example:feed", FeedTitle: "Catalogue"}}}
+	batch.Items = make([]event.Item, n)
+	for i := range batch.Items {
+		batch.Items[i].Observation = observation(b.next + i)
+		batch.Items[i].Claim = batch.Items[i].ClaimOf()
+	}
+	start := time.Now()
+	out, err := b.log.Append(ctx, &batch)
+	took := time.Since(start)
+	if err == nil && out.Created != n {
+		err = fmt.Errorf("%d of %d records were new", out.Created, n)
+	}
+	b.version = out.Cursor
+	b.next += n
+	return took, err
+}
+
+// observation is a fetched record of a believable size. Its identifier is
+// scattered, as identifiers in the wild are.
+func observation(n int) event.Observation {
+	sum := sha256.Sum256(fmt.Appendf(nil, "record %d", n))
+	return event.Observation{
+		Record: fmt.Sprintf("urn:uuid:%x-%x-4%x-8%x-%x", sum[:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16])[:45],
+		Title:  fmt.Sprintf("Observation series %08d", n), Fetched: true,
+		Modified: event.StampFromNanos(1_577_836_800_000_000_000 + int64(n)*1_000_000),
+		Representations: []event.Representation{{Href: fmt.Sprintf("https://repository.example/records/%08d.xml", n),
+			Type: "application/xml", Length: mirrorBody, Hash: event.HashOf(sum)}},
+	}
+}
+
+// buildLog lets the set main grow to Number events. Took is the time in Append,
+// Count what was appended.
+func buildLog(ctx context.Context, j job, _ func(result)) (result, error) {
+	return growTo(ctx, j, "main", j.Number, j.Segment)
+}
+
+func growTo(ctx context.Context, j job, set string, events, segment int) (r result, err error) {
+	b, err := newBuilder(ctx, j, set, segment)
+	if err != nil {
+		return r, err
+	}
+	for err == nil && b.next < events {
+		n := min(batchSize, events-b.next)
+		var took time.Duration
+		took, err = b.add(ctx, n)
+		r.Took += took
+		r.Count += int64(n)
+	}
+	return r, errors.Join(err, b.log.Close())
+}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+)
+
+// machine says what all figures depend on: processor, cores, memory, system and
+// Go. Where the system does not tell, it is left out.
+func machine() string {
+	cpu := field("/proc/cpuinfo", "model name")
+	if cpu == "" {
+		cpu = runtime.GOARCH
+	}
+	parts := []string{cpu, fmt.Sprintf("%d cores", runtime.NumCPU())}
+	if kb, err := strconv.ParseInt(strings.TrimSuffix(field("/proc/meminfo", "MemTotal"), " kB"), 10, 64); err == nil {
+		parts = append(parts, fmt.Sprintf("%.0f GB", float64(kb)/(1<<20)))
+	}
+	return strings.Join(append(parts, runtime.GOOS, runtime.Version()), ", ")
+}
+
+// load is the system's load of the last minute, "unknown" where it does not tell.
+func load() string {
+	data, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "unknown"
+	}
+	first, _, _ := strings.Cut(string(data), " ")
+	return first
+}
+
+// peak is the largest resident memory that this process has had, in bytes; 0
+// where the system does not tell. It counts what the processes of getrusage do
+// not part: a child starts at zero.
+func peak() int64 {
+	kb, err := strconv.ParseInt(strings.TrimSuffix(field("/proc/self/status", "VmHWM"), " kB"), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return kb << 10
+}
+
+// field returns the value of the first "name: value" line of a file.
+func field(file, name string) string {
+	f, err := os.Open(file)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		key, value, ok := strings.Cut(lines.Text(), ":")
+		if ok && strings.TrimSpace(key) == name {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,142 @@
+// Command bench builds the big cases of the speed bars and prints each as a row
+// of a Markdown table: our figure, that of a rival run in the same minute, their
+// ratio, the bar, and the peak memory of the process that did the work.
+//
+// Every measured piece runs in a child process of its own, so that its peak
+// memory is its own, and a provider runs in another one. Nothing here is a test:
+// a figure below its bar is said, and the status is 0 all the same.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// settings are what the command line wants.
+type settings struct {
+	only    string
+	quick   bool
+	runs    int
+	soak    int // millions of events of the long log
+	patient time.Duration
+	folder  string
+	profile string
+}
+
+func main() {
+	// A child was started by this same program; see child.go.
+	if len(os.Args) == 3 && os.Args[1] == childArgument {
+		os.Exit(child(os.Args[2]))
+	}
+	var s settings
+	flag.StringVar(&s.only, "only", "", "run only the cases whose name begins so")
+	flag.BoolVar(&s.quick, "quick", false, "a tenth of everything, once: to see that it works, not to quote")
+	flag.IntVar(&s.runs, "runs", 3, "how often a case is measured; the best counts")
+	flag.IntVar(&s.soak, "soak", 10, "size of the long log in millions of events")
+	flag.DurationVar(&s.patient, "patience", 4*time.Minute, "how long the long log may grow; then it is measured as it is")
+	flag.StringVar(&s.folder, "dir", "", "where to work; a new folder there is made and removed (default: the system's folder for temporary files)")
+	flag.StringVar(&s.profile, "profile", "", "folder for CPU and heap profiles of the measured processes")
+	flag.Parse()
+	if s.quick {
+		s.runs, s.soak = 1, 1
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, s)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// bench is one run of this command.
+type bench struct {
+	settings
+	ctx context.Context
+}
+
+// oneCase is a name of -only and what it measures. Cases share nothing but the
+// machine.
+type oneCase struct {
+	name string
+	run  func(*bench) error
+}
+
+func cases() []oneCase {
+	return []oneCase{
+		{"harvest", (*bench).harvests},
+		{"mirror", (*bench).mirrors},
+		{"changelist", (*bench).changeLists},
+		{"snapshot", (*bench).snapshots},
+		{"get", (*bench).gets},
+		{"growth", (*bench).growth},
+	}
+}
+
+func run(ctx context.Context, s settings) (err error) {
+	parent := s.folder
+	if s.folder, err = os.MkdirTemp(parent, "bridge-bench-"); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(s.folder)) }()
+	if s.profile != "" {
+		if s.profile, err = filepath.Abs(s.profile); err == nil {
+			err = os.MkdirAll(s.profile, 0o755)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	b := &bench{settings: s, ctx: ctx}
+	fmt.Printf("%s\n\n", machine())
+	fmt.Printf("%s, best of %d; load %s when it began.\n\n", time.Now().UTC().Format(time.DateOnly), s.runs, load())
+	fmt.Println("| case | ours | rival | ratio | bar | peak memory | |")
+	fmt.Println("|---|---|---|---|---|---|---|")
+	ran := false
+	for _, c := range cases() {
+		if !strings.HasPrefix(c.name, s.only) {
+			continue
+		}
+		ran = true
+		start := time.Now()
+		if err := c.run(b); err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
+		}
+		b.say("%s took %.0f s, load %s", c.name, time.Since(start).Seconds(), load())
+	}
+	if !ran {
+		return fmt.Errorf("-only %s: there is no such case", s.only)
+	}
+	return nil
+}
+
+// say reports progress to a person, apart from the table.
+func (b *bench) say(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, format+"\n", args...)
+}
+
+// scaled is n, or a tenth of it in a quick run.
+func (b *bench) scaled(n int) int {
+	if b.quick {
+		return n / 10
+	}
+	return n
+}
+
+// work returns a new folder for one run, and what removes it.
+func (b *bench) work(name string) (folder string, done func(), err error) {
+	folder, err = os.MkdirTemp(b.folder, name+"-")
+	return folder, func() {
+		if err := os.RemoveAll(folder); err != nil {
+			b.say("%v", err)
+		}
+	}, err
+}

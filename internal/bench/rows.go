@@ -1,0 +1,219 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	_ "modernc.org/sqlite" // the driver that the log uses
+
+	"github.com/pmh-bridge/bridge/internal/eventlog"
+)
+
+const (
+	rowsPerTransaction = 50_000
+	rowsPerStatement   = 50
+)
+
+// insertRows is the harvest's rival: it writes the rows that a harvest of new
+// records has left into a database with the same tables and indexes, in the same
+// transactions and order, with prepared multi-row INSERTs and nothing else. Only
+// BEGIN to COMMIT is timed. Count is the number of events.
+func insertRows(ctx context.Context, j job, _ func(result)) (result, error) {
+	from, err := open(filepath.Join(j.Folder, eventlog.FileName), "query_only(1)")
+	if err != nil {
+		return result{}, err
+	}
+	defer from.Close()
+	to, err := open(filepath.Join(j.Folder, "rival.db"), "journal_mode(wal)", "synchronous(full)", "cache_size(-32768)", "wal_autocheckpoint(10000)")
+	if err != nil {
+		return result{}, err
+	}
+	r, err := copyRows(ctx, from, to)
+	return r, errors.Join(err, to.Close())
+}
+
+func open(file string, pragmas ...string) (*sql.DB, error) {
+	u := url.URL{Scheme: "file", Opaque: (&url.URL{Path: file}).EscapedPath(), RawQuery: url.Values{"_pragma": pragmas}.Encode()}
+	return sql.Open("sqlite", u.String())
+}
+
+// table is one table to be written, and how the rows that belong to the records
+// of a batch are found, in the order in which the log writes them. $1 < record
+// <= $2.
+type table struct {
+	name, where string
+	columns     int
+	one, many   *sql.Stmt
+}
+
+func copyRows(ctx context.Context, from, to *sql.DB) (result, error) {
+	conn, err := to.Conn(ctx)
+	if err != nil {
+		return result{}, err
+	}
+	defer conn.Close()
+	if err := copySchema(ctx, from, conn); err != nil {
+		return result{}, err
+	}
+	tables := []*table{
+		{name: "record", where: "id > $1 AND id <= $2 ORDER BY id"},
+		{name: "event", where: "seq IN (SELECT seq FROM state WHERE record > $1 AND record <= $2) ORDER BY seq"},
+		{name: "state", where: "record > $1 AND record <= $2 ORDER BY record"},
+	}
+	for _, t := range tables {
+		if err := t.prepare(ctx, from, conn); err != nil {
+			return result{}, err
+		}
+	}
+	uris := &table{name: "loc"}
+	if err := uris.prepare(ctx, from, conn); err != nil {
+		return result{}, err
+	}
+	byRecord, err := locRows(ctx, from)
+	if err != nil {
+		return result{}, err
+	}
+	var first, last, events int64
+	if err := from.QueryRowContext(ctx, "SELECT min(id) - 1, max(id), (SELECT count(*) FROM event) FROM record").Scan(&first, &last, &events); err != nil {
+		return result{}, err
+	}
+	r := result{Count: events}
+	for at := first; at < last; at += rowsPerTransaction {
+		var batch [][]any
+		for _, t := range tables {
+			rows, err := t.read(ctx, from, at, at+rowsPerTransaction)
+			if err != nil {
+				return r, err
+			}
+			batch = append(batch, rows)
+		}
+		batch = append(batch, byRecord.take(at+rowsPerTransaction))
+		took, err := insert(ctx, conn, append(slices.Clone(tables), uris), batch)
+		if err != nil {
+			return r, err
+		}
+		r.Took += took
+	}
+	return r, nil
+}
+
+// copySchema makes the tables and indexes of the log.
+func copySchema(ctx context.Context, from *sql.DB, to *sql.Conn) error {
+	rows, err := from.QueryContext(ctx, "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY rowid")
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var text string
+		if err := rows.Scan(&text); err != nil {
+			return err
+		}
+		if _, err := to.ExecContext(ctx, text); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+func (t *table) prepare(ctx context.Context, from *sql.DB, to *sql.Conn) error {
+	if err := from.QueryRowContext(ctx, "SELECT count(*) FROM pragma_table_info($1)", t.name).Scan(&t.columns); err != nil {
+		return err
+	}
+	row := "(?" + strings.Repeat(", ?", t.columns-1) + ")"
+	var errs [2]error
+	t.one, errs[0] = to.PrepareContext(ctx, "INSERT INTO "+t.name+" VALUES "+row)
+	t.many, errs[1] = to.PrepareContext(ctx, "INSERT INTO "+t.name+" VALUES "+row+strings.Repeat(", "+row, rowsPerStatement-1))
+	return errors.Join(errs[:]...)
+}
+
+// read returns the values of the table's rows, one after the other.
+func (t *table) read(ctx context.Context, from *sql.DB, after, upto int64) ([]any, error) {
+	rows, err := from.QueryContext(ctx, "SELECT * FROM "+t.name+" WHERE "+t.where, after, upto)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var out []any
+	for rows.Next() {
+		at := len(out)
+		out = append(out, make([]any, t.columns)...)
+		into := make([]any, t.columns)
+		for i := range into {
+			into[i] = &out[at+i]
+		}
+		if err := rows.Scan(into...); err != nil {
+			return nil, err
+		}
+	}
+	return out, rows.Err()
+}
+
+// locs are the rows of table loc, in the order of their records.
+type locs [][2]int64
+
+// locRows reads the table once: it has no index on records.
+func locRows(ctx context.Context, from *sql.DB) (*locs, error) {
+	rows, err := from.QueryContext(ctx, "SELECT key, record FROM loc")
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var out locs
+	for rows.Next() {
+		var r [2]int64
+		if err := rows.Scan(&r[0], &r[1]); err != nil {
+			return nil, err
+		}
+		out = append(out, r)
+	}
+	slices.SortFunc(out, func(a, b [2]int64) int { return cmp.Compare(a[1], b[1]) })
+	return &out, rows.Err()
+}
+
+// take removes the rows up to a record, and returns them by key, as the log
+// writes them.
+func (l *locs) take(upto int64) []any {
+	n := 0
+	for n < len(*l) && (*l)[n][1] <= upto {
+		n++
+	}
+	part := slices.Clone((*l)[:n])
+	*l = (*l)[n:]
+	slices.SortFunc(part, func(a, b [2]int64) int { return cmp.Compare(a[0], b[0]) })
+	out := make([]any, 0, 2*n)
+	for _, r := range part {
+		out = append(out, r[0], r[1])
+	}
+	return out
+}
+
+// insert writes one transaction.
+func insert(ctx context.Context, conn *sql.Conn, tables []*table, values [][]any) (time.Duration, error) {
+	start := time.Now()
+	if _, err := conn.ExecContext(ctx, "BEGIN IMMEDIATE"); err != nil {
+		return 0, err
+	}
+	for i, t := range tables {
+		for rest := values[i]; len(rest) > 0; {
+			stmt, n := t.many, rowsPerStatement*t.columns
+			if len(rest) < n {
+				stmt, n = t.one, t.columns
+			}
+			if _, err := stmt.ExecContext(ctx, rest[:n]...); err != nil {
+				return 0, fmt.Errorf("%s: %w", t.name, err)
+			}
+			rest = rest[n:]
+		}
+	}
+	_, err := conn.ExecContext(ctx, "COMMIT")
+	return time.Since(start), err
+}

@@ -11,6 +11,10 @@ import (
 // name; a new one is named after its media type when that is free in the
 // record, else with eight hex digits of its Href in front.
 func NameRepresentations(reps, before []Representation) {
+	if len(reps) == 1 && len(before) == 0 { // nearly every record
+		reps[0].Name = Extension(reps[0].Type)
+		return
+	}
 	taken := make(map[string]bool, len(reps))
 	for i := range reps {
 		reps[i].Name = ""

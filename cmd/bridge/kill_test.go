@@ -22,15 +22,15 @@ import (
 // documents must be right; and bridge must be ready again within 5 s.
 func TestKill(t *testing.T) {
 	peer.Heavy(t)
-	rounds, segment := 100, 20
+	rounds, segment, churn := 100, 20, 6
 	if peer.Soaking() {
-		rounds, segment = 1000, 500
+		rounds, segment, churn = 1000, 500, 80
 	}
 	k := newKilling(t, segment)
 	for i := range rounds {
-		for _, s := range k.sources {
-			for range k.random.IntN(6) {
-				s.provider.Evolve()
+		for n, most := range []int{churn, churn, 6} { // of too many deletions in the complete feed the guard would hold some (A6)
+			for range k.random.IntN(most) {
+				k.sources[n].provider.Evolve()
 			}
 		}
 		if i%3 == 2 {
@@ -186,7 +186,8 @@ func (k *killing) start(command string) *child {
 func (k *killing) killHarvest() {
 	c := k.start("harvest")
 	k.blow(c)
-	if c.cmd.ProcessState.ExitCode() > 0 {
+	// What changed while it was harvested may be pending.
+	if status := c.cmd.ProcessState.ExitCode(); status > 0 && status != exitPartly {
 		k.t.Errorf("bridge harvest: %s\n%s%s", c.cmd.ProcessState, c.stdout.String(), c.stderr.String())
 	}
 	k.harvests++

@@ -30,7 +30,7 @@ func newMeter(w io.Writer, quiet bool) *meter {
 	m := &meter{out: w, quiet: quiet, by: map[int]harvest.Progress{}, start: time.Now(), told: time.Now()}
 	if f, ok := w.(*os.File); ok && !quiet && term.IsTerminal(int(f.Fd())) {
 		m.bar = progressbar.NewOptions64(-1, progressbar.OptionSetWriter(w), progressbar.OptionSetItsString("entries"), progressbar.OptionShowIts(),
-			progressbar.OptionShowCount(), progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish(),
+			progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish(),
 			progressbar.OptionSetDescription("harvesting"), progressbar.OptionSpinnerType(14), progressbar.OptionSetElapsedTime(true))
 	}
 	return m
@@ -55,7 +55,7 @@ func (m *meter) show() {
 		sum.Fetched += p.Fetched
 	}
 	if m.bar != nil {
-		m.bar.Describe(fmt.Sprintf("%d documents, %d events logged", sum.Documents, sum.Events))
+		m.bar.Describe(fmt.Sprintf("%d documents, %d entries, %d events logged", sum.Documents, sum.Entries, sum.Events))
 		_ = m.bar.Set64(sum.Entries)
 		return
 	}

@@ -180,8 +180,19 @@ func TestDescribe(t *testing.T) {
 	if got := describe(info); !strings.HasPrefix(got, "bridge v1.2.3, go1.26 ") {
 		t.Error(got)
 	}
+	if got := named(info); got != "v1.2.3" {
+		t.Error(got)
+	}
 	info.Settings = []debug.BuildSetting{{Key: "vcs.revision", Value: "0123456789abcdef"}, {Key: "vcs.modified", Value: "true"}}
 	if got := describe(info); !strings.HasPrefix(got, "bridge v1.2.3 commit 0123456789ab with changes, go1.26 ") {
 		t.Error(got)
+	}
+}
+
+// The user agent names the version alone, and no brackets, which would be a
+// comment there (RFC 9110 10.1.5).
+func TestRelease(t *testing.T) {
+	if got := release(); got == "" || strings.ContainsAny(got, " ()/") {
+		t.Errorf("%q", got)
 	}
 }

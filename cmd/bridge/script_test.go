@@ -1,15 +1,13 @@
 package main
 
 import (
-	"fmt"
+	"bytes"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -46,6 +44,7 @@ func TestScripts(t *testing.T) {
 type stage struct {
 	provider *fixtures.Provider
 	children map[string]*child
+	asked    <-chan struct{} // closed when the path that hangs is asked for
 }
 
 type stageKey struct{}
@@ -79,6 +78,8 @@ func status(ts *testscript.TestScript, neg bool, args []string) {
 //	provider close                                    closes an archive
 //	provider bad TEXT                                 adds an entry as it stands
 //	provider answer PATH STATUS | PATH ok             answers so, until ok
+//	provider hang PATH                                never answers the next request
+//	provider wait                                     waits for that request
 //	provider files FOLDER                             writes everything as files
 //	provider forget                                   forgets the requests
 //	provider asked PATH N                             N requests since the last time
@@ -124,6 +125,12 @@ func provider(ts *testscript.TestScript, neg bool, args []string) {
 		if code != 0 {
 			s.provider.SetHook(args[1], fixtures.Hook{Status: code})
 		}
+	case "hang":
+		asked := make(chan struct{})
+		s.asked = asked
+		s.provider.SetHook(args[1], fixtures.Hook{Before: func(*http.Request) { close(asked) }, Wait: make(chan struct{}), Times: 1})
+	case "wait":
+		<-s.asked
 	case "files":
 		ts.Check(s.provider.WriteFiles(ts.MkAbs(args[1])))
 	case "forget":
@@ -235,19 +242,19 @@ func shape(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[1]), []byte(text), 0o600))
 }
 
-// flip is a command of the scripts: flip FILE TEXT turns over a bit in the first
-// place where the file has the text.
+// flip is a command of the scripts: flip FILE TEXT turns over a bit wherever the
+// file has the text. (One place might be of a page that is no longer used.)
 func flip(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: flip FILE TEXT")
 	}
-	name := filepath.Clean(ts.MkAbs(args[0]))
+	name, old := ts.MkAbs(args[0]), []byte(args[1])
 	data, err := os.ReadFile(name)
 	ts.Check(err)
-	at := strings.Index(string(data), args[1])
-	if at < 0 {
-		ts.Check(fmt.Errorf("%s has no %q", args[0], args[1]))
+	if !bytes.Contains(data, old) {
+		ts.Fatalf("%s has no %q", args[0], old)
 	}
-	data[at] ^= 1
-	ts.Check(os.WriteFile(name, data, 0o600))
+	flipped := bytes.Clone(old)
+	flipped[0] ^= 1
+	ts.Check(os.WriteFile(name, bytes.ReplaceAll(data, old, flipped), 0o600))
 }

@@ -14,6 +14,8 @@ import (
 	"runtime/pprof"
 	"strings"
 	"time"
+
+	"github.com/pmh-bridge/bridge/internal/daemon"
 )
 
 // childArgument and a job make this program a child of itself.
@@ -41,7 +43,8 @@ type result struct {
 	Count int64 // of what the case counts
 	Bytes int64
 	Other time.Duration // of the rival, or of a second thing
-	Peak  int64
+	Peak  int64         // resident memory of the child, in bytes
+	CPU   time.Duration // processor time of the child, from its start
 }
 
 // task does a job. ready, for tasks that serve, sends a result and returns when
@@ -69,6 +72,7 @@ func tasks() map[string]task {
 // child is the main function of a child: a job in JSON, its result on the
 // standard output. It returns the exit status.
 func child(text string) int {
+	daemon.LimitMemory() // as the command does
 	err := func() error {
 		var j job
 		if err := json.Unmarshal([]byte(text), &j); err != nil {
@@ -96,7 +100,7 @@ func child(text string) int {
 		if err := errors.Join(err, done()); err != nil {
 			return err
 		}
-		r.Peak = peak()
+		r.Peak, r.CPU = peak(), processorTime()
 		return out.Encode(r)
 	}()
 	if err != nil {

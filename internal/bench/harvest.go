@@ -125,12 +125,12 @@ func (b *bench) harvests() error {
 	total := thousands(float64(documents * entries))
 	have, bare := rate(ours.Count, ours.Took), rate(rival.Count, rival.Took)
 	row{name: "harvest of " + total + " entries, mode reference", ours: perSecond(have, "entries"),
-		rival: "the same rows, bare INSERTs: " + perSecond(bare, "entries"), ratio: have / bare, peak: ours.Peak,
+		rival: "the same rows, bare INSERTs: " + perSecond(bare, "entries"), ratio: have / bare, peak: ours.Peak, cpu: ours.CPU,
 		bars: []bar{atLeast("60,000/s", have, 60_000), atLeast("ratio 0.7", have/bare, 0.7), under(200, ours.Peak)}}.print()
 	row{name: "harvested again, unchanged", ours: fmt.Sprintf("%s, %d request, %d events", short(again.Took), again.Count, again.Bytes), peak: again.Peak,
 		bars: []bar{below("50 ms", again.Took.Seconds(), 0.050), atLeast("1 request", -float64(again.Count), -1), atLeast("0 events", -float64(again.Bytes), 0)}}.print()
 	have = rate(full.Count, full.Took)
-	row{name: "harvested again with --full", ours: fmt.Sprintf("%s, %d events", perSecond(have, "entries"), full.Bytes), peak: full.Peak,
+	row{name: "harvested again with --full", ours: fmt.Sprintf("%s, %d events", perSecond(have, "entries"), full.Bytes), peak: full.Peak, cpu: full.CPU,
 		bars: []bar{atLeast("90,000/s", have, 90_000), atLeast("0 events", -float64(full.Bytes), 0)}}.print()
 	return b.twice(documents, entries, ours)
 }
@@ -149,7 +149,7 @@ func (b *bench) twice(documents, entries int, once result) error {
 		}
 		growth := float64(r.Peak) / float64(once.Peak)
 		row{name: "harvest of " + thousands(float64(2*documents*entries)) + " entries (once)", ours: perSecond(rate(r.Count, r.Took), "entries"),
-			rival: "memory of half as many: " + fmt.Sprintf("%.0f MB", float64(once.Peak)/1e6), ratio: growth, peak: r.Peak,
+			rival: "memory of half as many: " + fmt.Sprintf("%.0f MB", float64(once.Peak)/1e6), ratio: growth, peak: r.Peak, cpu: r.CPU,
 			bars: []bar{under(200, r.Peak), below("memory within 1.1", growth, 1.1)}}.print()
 		return nil
 	})
@@ -224,7 +224,7 @@ func (b *bench) mirrors() error {
 	}
 	have, bare := rate(ours.Count, ours.Took), rate(rival.Count, rival.Took)
 	row{name: fmt.Sprintf("mirror of %s records of 2 KB, durable", thousands(float64(2*entries))), ours: perSecond(have, "records"),
-		rival: "http.Client, 32 workers, bodies thrown away: " + perSecond(bare, "records"), ratio: have / bare, peak: ours.Peak,
+		rival: "http.Client, 32 workers, bodies thrown away: " + perSecond(bare, "records"), ratio: have / bare, peak: ours.Peak, cpu: ours.CPU,
 		bars: []bar{atLeast("5,000/s", have, 5000)}}.print()
 	return nil
 }

@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
+	"time"
 )
 
 // machine says what all figures depend on: processor, cores, memory, system and
@@ -34,14 +36,24 @@ func load() string {
 }
 
 // peak is the largest resident memory that this process has had, in bytes; 0
-// where the system does not tell. It counts what the processes of getrusage do
-// not part: a child starts at zero.
+// where the system does not tell. (What getrusage says begins with the
+// parent's.)
 func peak() int64 {
 	kb, err := strconv.ParseInt(strings.TrimSuffix(field("/proc/self/status", "VmHWM"), " kB"), 10, 64)
 	if err != nil {
 		return 0
 	}
 	return kb << 10
+}
+
+// processorTime is what this process has used of all processors, in user and
+// system mode.
+func processorTime() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // field returns the value of the first "name: value" line of a file.

@@ -1,6 +1,7 @@
 // Command bench builds the big cases of the speed bars and prints each as a row
 // of a Markdown table: our figure, that of a rival run in the same minute, their
-// ratio, the bar, and the peak memory of the process that did the work.
+// ratio, the bar, and the peak memory and processor time of the process that did
+// the work.
 //
 // Every measured piece runs in a child process of its own, so that its peak
 // memory is its own, and a provider runs in another one. Nothing here is a test:
@@ -98,8 +99,8 @@ func run(ctx context.Context, s settings) (err error) {
 	b := &bench{settings: s, ctx: ctx}
 	fmt.Printf("%s\n\n", machine())
 	fmt.Printf("%s, best of %d; load %s when it began.\n\n", time.Now().UTC().Format(time.DateOnly), s.runs, load())
-	fmt.Println("| case | ours | rival | ratio | bar | peak memory | |")
-	fmt.Println("|---|---|---|---|---|---|---|")
+	fmt.Println("| case | ours | rival | ratio | bar | peak memory | CPU | |")
+	fmt.Println("|---|---|---|---|---|---|---|---|")
 	ran := false
 	for _, c := range cases() {
 		if !strings.HasPrefix(c.name, s.only) {

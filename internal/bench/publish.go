@@ -188,7 +188,7 @@ func (b *bench) snapshots() error {
 		ours = faster(ours, r)
 	}
 	row{name: "snapshot of " + thousands(float64(records)) + " records, gzip, durable", ours: fmt.Sprintf("%s (%s)", short(ours.Took), perSecond(rate(int64(records), ours.Took), "urls")),
-		peak: ours.Peak, bars: []bar{below("under 7 s", ours.Took.Seconds(), 7), under(100, ours.Peak)}}.print()
+		peak: ours.Peak, cpu: ours.CPU, bars: []bar{below("under 7 s", ours.Took.Seconds(), 7), under(100, ours.Peak)}}.print()
 	return nil
 }
 

@@ -14,7 +14,8 @@ type row struct {
 	rival string // with its name
 	ratio float64
 	bars  []bar
-	peak  int64 // bytes, 0 unknown
+	peak  int64         // bytes, 0 unknown
+	cpu   time.Duration // of the process, 0 where it did other things too
 }
 
 // bar is one demand and whether it is met.
@@ -33,12 +34,15 @@ func under(mb int, peak int64) bar {
 
 // print writes the row: "pass", or the bars that it is below.
 func (r row) print() {
-	ratio, peak, verdict := "", "", "pass"
+	ratio, peak, cpu, verdict := "", "", "", "pass"
 	if r.ratio > 0 {
 		ratio = fmt.Sprintf("%.2f", r.ratio)
 	}
 	if r.peak > 0 {
 		peak = fmt.Sprintf("%.0f MB", float64(r.peak)/1e6)
+	}
+	if r.cpu > 0 {
+		cpu = fmt.Sprintf("%.1f s", r.cpu.Seconds())
 	}
 	var texts, missed []string
 	for _, b := range r.bars {
@@ -53,7 +57,7 @@ func (r row) print() {
 	case len(missed) > 0:
 		verdict = "**below** (" + strings.Join(missed, ", ") + ")"
 	}
-	fmt.Printf("| %s | %s | %s | %s | %s | %s | %s |\n", r.name, r.ours, r.rival, ratio, strings.Join(texts, ", "), peak, verdict)
+	fmt.Printf("| %s | %s | %s | %s | %s | %s | %s | %s |\n", r.name, r.ours, r.rival, ratio, strings.Join(texts, ", "), peak, cpu, verdict)
 }
 
 // rate is how many a second.

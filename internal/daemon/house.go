@@ -75,7 +75,7 @@ func Open(ctx context.Context, c *config.Config, opt Options) (*House, error) {
 
 func (h *House) open(ctx context.Context) error {
 	var err error
-	h.Log, err = eventlog.Open(ctx, h.Config.Data, eventlog.Options{ReadOnly: h.opt.ReadOnly, DryRun: h.opt.DryRun, AcceptClock: h.opt.AcceptClock, Holder: h.opt.Command})
+	h.Log, err = eventlog.Open(ctx, h.Config.Data, eventlog.Options{ReadOnly: h.opt.ReadOnly, DryRun: h.opt.DryRun, AcceptClock: h.opt.AcceptClock, Holder: h.opt.Command, Clock: h.clock()})
 	if err != nil {
 		return err
 	}
@@ -94,6 +94,19 @@ func (h *House) open(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// clock gives the log the House's clock, which then is the one that never jumps
+// as well; nil is the system's.
+func (h *House) clock() func() (time.Time, time.Duration) {
+	if h.opt.Now == nil {
+		return nil
+	}
+	epoch := h.opt.Now()
+	return func() (time.Time, time.Duration) {
+		now := h.opt.Now()
+		return now, now.Sub(epoch)
+	}
 }
 
 func (h *House) fetchOptions() fetch.Options {
@@ -116,6 +129,13 @@ func (h *House) openSet(ctx context.Context, s *config.Set) error {
 	mode, err := event.ParseContent(s.Content)
 	if err != nil {
 		return err
+	}
+	if h.Config.File == "" { // SOURCEs of the command line do not speak of it
+		if stored, err := h.Log.Set(ctx, s.Name); err == nil {
+			mode = stored.Content
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 	}
 	if err := h.Log.EnsureSet(ctx, eventlog.SetConfig{Name: s.Name, Title: s.Title, Description: s.Description, Content: mode,
 		SegmentEvents: s.SegmentEvents, SegmentHours: s.SegmentHours}); err != nil {
@@ -146,12 +166,12 @@ func (h *House) source(s *config.Set, i int, mode event.Content, id event.Source
 	if err != nil {
 		return nil, fmt.Errorf("source %s: %w", c.URL, err)
 	}
-	plain, root := fetch.Plain(u), ""
+	plain, root, l := fetch.Plain(u), "", h.Config.Limits
 	src := &Source{Every: c.Every, Source: harvest.Source{
 		ID: id, Set: s.Name, Kind: cmp.Or(c.Kind, config.AtomPMH), URL: plain, Content: mode,
 		Overlap: c.Overlap, MaxDocuments: c.MaxDocuments, GuardWait: c.GuardWait, FullEvery: c.FullEvery, AllowHost: h.allowHost,
 		Wants:  translate.Wants{Formats: s.Formats, Prefer: s.Prefer, PublicURL: c.PublicURL},
-		Limits: harvest.Limits{Document: h.Config.Limits.FeedDocument, Record: h.Config.Limits.Record, Depth: h.Config.Limits.Depth},
+		Limits: harvest.Limits{Document: l.FeedDocument, Record: l.Record, Depth: l.Depth, Text: int(l.Text), Attributes: l.Attributes},
 	}}
 	if u.Scheme == "file" {
 		root = filepath.Dir(filepath.FromSlash(u.Path))

@@ -43,6 +43,9 @@ func (f *follower) read(url string) (*listDoc, error) {
 		header = []string{"If-None-Match", old.header.Get("ETag")}
 	}
 	r, err := f.o.request(http.MethodGet, url, header...)
+	for tries := 0; err != nil && tries < 3; tries++ { // a bridge that ends may close a connection that it has just taken
+		r, err = f.o.request(http.MethodGet, url, header...)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -229,10 +232,14 @@ func TestFollowerOfTheIndexMissesNothing(t *testing.T) {
 	o.compareFollowers(followers, begins, faults)
 }
 
-// removeCache deletes all rendered documents.
+// removeCache deletes all rendered documents, also while they are written.
 func (o *outlet) removeCache() {
 	o.t.Helper()
-	if err := os.RemoveAll(filepath.Join(o.config.Data, "cache")); err != nil {
+	cache := filepath.Join(o.config.Data, "cache")
+	if err := os.Rename(cache, cache+".old"); err != nil {
+		o.t.Error(err)
+	}
+	if err := os.RemoveAll(cache + ".old"); err != nil {
 		o.t.Error(err)
 	}
 }

@@ -326,6 +326,8 @@ type growth struct {
 	made     chan string
 	segment  int
 	observer *observer
+	// begin lets snapshots be made, which is held back until then.
+	begin func()
 }
 
 func newGrowth(t *testing.T, mode string, segment, bodySize int) *growth {
@@ -337,8 +339,10 @@ func newGrowth(t *testing.T, mode string, segment, bodySize int) *growth {
 	if want := int64(12 * segment); r.Created != want {
 		t.Fatalf("%d records created, want %d: %+v", r.Created, want, r)
 	}
-	g.clock.mu.Lock() // no snapshot is made before awaitFirst
+	g.clock.mu.Lock()
+	g.begin = sync.OnceFunc(g.clock.mu.Unlock)
 	g.outlet = newOutlet(b)
+	t.Cleanup(g.begin) // or a test that fails early would wait for ever
 	g.observer = &observer{o: g.outlet, closed: map[string]string{}}
 	return g
 }
@@ -391,7 +395,7 @@ func TestHundredTwentyThousand(t *testing.T) {
 	g.checkIndex()
 	g.observer.look(true)
 	g.observer.lookAtWindow()
-	g.clock.mu.Unlock()
+	g.begin()
 	g.awaitSnapshot()
 	first := g.checkParts(120_000)
 	g.publications()
@@ -415,7 +419,7 @@ func TestHundredTwentyThousand(t *testing.T) {
 func TestMirrorGrows(t *testing.T) {
 	peer.Heavy(t)
 	g := newGrowth(t, config.Mirror, 100, 256)
-	g.clock.mu.Unlock()
+	g.begin()
 	g.checkIndex()
 	g.observer.look(true)
 	g.publications()

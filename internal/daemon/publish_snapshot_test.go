@@ -121,6 +121,7 @@ func (g *growth) awaitSnapshot() {
 	last := fmt.Sprintf(" seq=%d ", g.last())
 	tick := time.NewTicker(500 * time.Millisecond) // more often than the bridge looks
 	defer tick.Stop()
+	enough := time.After(2 * time.Minute)
 	for {
 		select {
 		case text := <-g.made:
@@ -130,6 +131,8 @@ func (g *growth) awaitSnapshot() {
 			}
 		case <-tick.C:
 			g.clock.forward(time.Minute)
+		case <-enough:
+			g.t.Fatalf("no snapshot with%swas made", last)
 		}
 	}
 }

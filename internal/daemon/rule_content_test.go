@@ -4,6 +4,9 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
+	"math"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -306,4 +309,34 @@ func TestA14_AllWantedFormatsHaveVanished(t *testing.T) {
 		b.provider.Update(record("a", fixtures.RDF(), fixtures.RIFCS(), fixtures.Atom()))
 		b.wantEvents("two appear", "updated a [rdf rifcs atom]")
 	})
+}
+
+// A host that is down is asked a few times, not once for each record.
+func TestA13_AHostThatIsDownIsLeftAlone(t *testing.T) {
+	p := fixtures.New(fixtures.Options{})
+	dead := httptest.NewServer(http.NotFoundHandler())
+	dead.Close()
+	for i := range 200 {
+		p.Create(fixtures.Record{Name: fmt.Sprintf("r%03d", i), Formats: []fixtures.Format{{Ext: "xml", Type: "application/xml", Href: fmt.Sprintf("%s/%d.xml", dead.URL, i)}}})
+	}
+	b := newBench(t, p, func(c *config.Config) { c.AllowHosts = []string{"127.0.0.1"} })
+	b.quick()
+	b.house.Harvester().Workers = 1
+	r := b.harvest()
+	if r.Pending != 200 || r.Events() != 0 {
+		t.Fatalf("%+v", r)
+	}
+	kept, err := b.house.Log.Pending(t.Context(), b.source().ID, math.MaxInt64, 0, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spared := 0
+	for _, k := range kept {
+		if strings.Contains(k.Reason, "was not asked for") {
+			spared++
+		}
+	}
+	if spared < 150 {
+		t.Errorf("%d of 200 records were spared", spared)
+	}
 }

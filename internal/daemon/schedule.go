@@ -22,22 +22,26 @@ const (
 )
 
 // schedule harvests every Source when it is due, each on its own, until ctx
-// ends. Failures are logged and tried again sooner than the next harvest is
+// ends. stop is called when the log itself is in doubt. Other failures are logged and tried again sooner than the next harvest is
 // due, ever later up to then. done is told of each harvest; nil is allowed.
-func (h *House) schedule(ctx context.Context, done func(*Source, harvest.Report, error)) {
+func (h *House) schedule(ctx context.Context, stop context.CancelCauseFunc, done func(*Source, harvest.Report, error)) {
 	var group sync.WaitGroup
 	for _, src := range h.Sources {
-		group.Go(func() { h.follow(ctx, src, done) })
+		group.Go(func() { h.follow(ctx, src, stop, done) })
 	}
 	group.Wait()
 }
 
-func (h *House) follow(ctx context.Context, src *Source, done func(*Source, harvest.Report, error)) {
+func (h *House) follow(ctx context.Context, src *Source, stop context.CancelCauseFunc, done func(*Source, harvest.Report, error)) {
 	log := h.opt.Logger.With("set", src.Set, "source", src.URL)
 	retry := retryFirst
 	for {
 		report, err := h.Harvest(ctx, src, harvest.Options{Every: src.Every})
 		if ctx.Err() != nil {
+			return
+		}
+		if errors.Is(err, eventlog.ErrStopped) {
+			stop(err)
 			return
 		}
 		wait := src.Every

@@ -3,6 +3,7 @@ package daemon
 import (
 	"cmp"
 	"context"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -26,16 +27,19 @@ func (h *House) Base(l net.Listener) string {
 }
 
 // Serve harvests every Source on its schedule and publishes on the listener,
-// until ctx ends. done is told of each harvest; nil is allowed. When it returns
-// nothing runs any more, and what was acknowledged is durable.
+// until ctx ends or the log is in doubt. done is told of each harvest; nil is
+// allowed. When it returns nothing runs any more, and what was acknowledged is durable.
 func (h *House) Serve(ctx context.Context, l net.Listener, done func(*Source, harvest.Report, error)) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
 	var group sync.WaitGroup
-	group.Go(func() { h.schedule(ctx, done) })
+	group.Go(func() { h.schedule(ctx, stop, done) })
 	err := h.Publish(ctx, l)
-	cancel()
+	stop(nil)
 	group.Wait()
+	if cause := context.Cause(ctx); errors.Is(cause, eventlog.ErrStopped) {
+		err = errors.Join(err, cause)
+	}
 	return err
 }
 

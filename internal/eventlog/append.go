@@ -1,10 +1,14 @@
 package eventlog
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
+	"runtime"
+	"slices"
+	"sync"
 
 	"github.com/pmh-bridge/bridge/event"
 )
@@ -21,13 +25,15 @@ type batch struct {
 	out    event.Appended
 
 	records []*record
+	hashes  []hashes                 // of the items
+	bytes   []byte                   // room for the blobs of rows
 	touched []*record                // in the order of their first change
 	seq     event.Seq                // the last one given out in the whole log
 	docs    map[event.Document]int64 // ids of those that were needed so far
 	locs    *locs
 	closed  []segmentRow
 	open    segmentRow
-	newRows *bulk
+	fresh   []*record // in the order of their numbers
 	events  *bulk
 }
 
@@ -135,10 +141,67 @@ func (b *batch) run(ctx context.Context) error {
 }
 
 func (b *batch) find(ctx context.Context, q preparer) ([]*record, error) {
-	for i := range b.in.Items {
+	b.hashes = make([]hashes, len(b.in.Items))
+	b.onAllCores(func(i int) {
 		b.settle(&b.in.Items[i])
-	}
+		b.hashes[i].key = event.KeyBits(b.in.Items[i].Record)
+	})
 	return b.recordsOf(ctx, q, b.in.Items)
+}
+
+// hashes are what is hashed of an item.
+type hashes struct {
+	key    int64 // of the identifier
+	loc    int64 // of the URI in mode reference
+	digest int64 // of the state; 0 of a deletion
+	// same: it says what its Source has said before, so that nothing but the
+	// key was needed.
+	same bool
+}
+
+// judge hashes what may change a record's state.
+func (b *batch) judge() {
+	reference := b.set.content == event.Reference
+	locs := newLocs(b.set.id)
+	b.onAllCores(func(i int) {
+		it, r, h := &b.in.Items[i], b.records[i], &b.hashes[i]
+		if b.in.Mode == event.ModeWalk && r.pending == nil && len(r.says) == 1 {
+			s := &r.says[0]
+			h.same = s.source == b.source.id && s.alive == !it.Deleted && s.claim == it.Claim && s.stamp == it.Modified
+		}
+		if h.same || it.Deleted || it.Quarantine {
+			return
+		}
+		h.digest = it.Digest()
+		if reference {
+			h.loc = locs.key(it.Loc)
+		}
+	})
+}
+
+// onAllCores does something for each item, in no order.
+func (b *batch) onAllCores(do func(i int)) {
+	var work sync.WaitGroup
+	n := len(b.in.Items)
+	size := max(1000, n/runtime.GOMAXPROCS(0)+1)
+	for from := 0; from < n; from += size {
+		work.Go(func() {
+			for i := from; i < min(from+size, n); i++ {
+				do(i)
+			}
+		})
+	}
+	work.Wait()
+}
+
+// blob returns what fill appends to nothing, in memory that rows share.
+func (b *batch) blob(fill func(b []byte) []byte) []byte {
+	if cap(b.bytes)-len(b.bytes) < 1<<10 {
+		b.bytes = make([]byte, 0, 1<<16)
+	}
+	from := len(b.bytes)
+	b.bytes = fill(b.bytes)
+	return b.bytes[from:len(b.bytes):len(b.bytes)]
 }
 
 // settle fills in what a document leaves to the set: the claim, and the URI of
@@ -209,24 +272,23 @@ func (b *batch) prepare(ctx context.Context, q preparer) error {
 	if err := b.loadOpenSegment(ctx, q); err != nil {
 		return err
 	}
+	b.judge()
 	if err := b.loadLast(ctx, q); err != nil {
 		return err
 	}
 	b.docs = map[event.Document]int64{}
-	b.newRows = b.l.bulk(ctx, insertRecords, 3)
 	b.events = b.l.bulk(ctx, insertEvents, 6)
 	if b.set.content != event.Reference {
 		return nil
 	}
 	b.locs = newLocs(b.set.id)
-	uris := make([]string, 0, len(b.in.Items))
-	for i := range b.in.Items {
-		if loc := b.in.Items[i].Loc; loc != "" {
-			uris = append(uris, loc)
+	keys := make([]int64, 0, len(b.in.Items))
+	for i, r := range b.records {
+		if h := &b.hashes[i]; h.loc != 0 {
+			keys = append(keys, h.loc)
 		}
-		r := b.records[i]
 		if last := r.last; last != nil && last.obs.Loc != "" {
-			uris = append(uris, last.obs.Loc)
+			keys = append(keys, b.locs.key(last.obs.Loc))
 		}
 		for j := range r.says {
 			if s := &r.says[j]; s.shadow != nil { // it may get the word
@@ -234,11 +296,11 @@ func (b *batch) prepare(ctx context.Context, q preparer) error {
 				if err := readBody(s.shadow, &v); err != nil {
 					return fmt.Errorf("record %q: what Source %d says of it: %w: run bridge verify", r.identifier, s.source, err)
 				}
-				uris = append(uris, v.obs.Loc)
+				keys = append(keys, b.locs.key(v.obs.Loc))
 			}
 		}
 	}
-	return b.locs.load(ctx, q, uris)
+	return b.locs.load(ctx, q, keys)
 }
 
 // loadLast loads the last events of records that may change. Of a record that
@@ -247,11 +309,11 @@ func (b *batch) loadLast(ctx context.Context, q preparer) error {
 	need := map[int64]*record{}
 	var seqs []int64
 	for i, r := range b.records {
-		it := &b.in.Items[i]
-		if r.seq == 0 || need[int64(r.seq)] != nil {
+		h := &b.hashes[i]
+		if r.seq == 0 || h.same || need[int64(r.seq)] != nil {
 			continue
 		}
-		if len(r.says) < 2 && b.source.id == r.says[0].source && b.same(it, r) {
+		if len(r.says) == 1 && b.source.id == r.says[0].source && r.live && h.digest == r.digest {
 			continue
 		}
 		need[int64(r.seq)] = r
@@ -273,19 +335,9 @@ func (b *batch) loadLast(ctx context.Context, q preparer) error {
 	})
 }
 
-// same tells whether the item says what the Source has said before, or at least
-// leaves the record's state as it is.
-func (b *batch) same(it *event.Item, r *record) bool {
-	s := &r.says[0]
-	if b.in.Mode == event.ModeWalk && r.pending == nil && s.alive == !it.Deleted && s.claim == it.Claim && s.stamp == it.Modified {
-		return true
-	}
-	return r.live && !it.Deleted && r.digest == it.Digest()
-}
-
 // save writes what the items have made, then the bookkeeping of the walk.
 func (b *batch) save(ctx context.Context) error {
-	if err := b.newRows.flush(); err != nil {
+	if err := b.saveRecords(ctx); err != nil {
 		return err
 	}
 	if err := b.events.flush(); err != nil {
@@ -312,6 +364,19 @@ func (b *batch) save(ctx context.Context) error {
 		}
 	}
 	return b.saveProgress(ctx)
+}
+
+// saveRecords writes the new records in the order of their keys, not of their
+// numbers: the index on the keys is what costs.
+func (b *batch) saveRecords(ctx context.Context) error {
+	rows := b.l.bulk(ctx, insertRecords, 3)
+	slices.SortFunc(b.fresh, func(x, y *record) int { return cmp.Compare(x.key, y.key) })
+	for _, r := range b.fresh {
+		if err := rows.add(r.id, r.key, r.identifier); err != nil {
+			return err
+		}
+	}
+	return rows.flush()
 }
 
 func (b *batch) saveProgress(ctx context.Context) error {
@@ -343,7 +408,7 @@ func keptSum(p *event.Progress) int64 {
 }
 
 func (b *batch) saveStates(ctx context.Context) error {
-	states := b.l.bulk(ctx, replaceStates, 4)
+	inserted, replaced := b.l.bulk(ctx, insertStates, 4), b.l.bulk(ctx, replaceStates, 4)
 	present := b.l.bulk(ctx, replacePresent, 4)
 	for _, r := range b.touched {
 		if len(r.says) == 0 {
@@ -366,14 +431,20 @@ func (b *batch) saveStates(ctx context.Context) error {
 		if r.live {
 			digest = r.digest
 		}
-		if err := states.add(r.id, int64(r.seq), digest, appendSaid(nil, r.id, &r.says[0])); err != nil {
+		states := inserted
+		if r.stored {
+			states = replaced
+		}
+		if err := states.add(r.id, int64(r.seq), digest, b.blob(func(to []byte) []byte { return appendSaid(to, r.id, &r.says[0]) })); err != nil {
 			return err
 		}
 	}
-	if err := states.flush(); err != nil {
-		return err
+	for _, rows := range []*bulk{inserted, replaced, present} {
+		if err := rows.flush(); err != nil {
+			return err
+		}
 	}
-	return present.flush()
+	return nil
 }
 
 // document returns the id of the item's document, giving it one when something

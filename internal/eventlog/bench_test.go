@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"math"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -89,6 +90,9 @@ func BenchmarkAppend(b *testing.B) {
 				version = out.Cursor
 			})
 		})
+	}
+	if f, err := os.Stat(filepath.Join(folder, eventlog.FileName)); err == nil {
+		b.Logf("%d bytes", f.Size())
 	}
 	for _, set := range []string{"main"} {
 		b.Run("read", func(b *testing.B) {

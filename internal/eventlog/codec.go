@@ -45,6 +45,10 @@ type body struct {
 	shared   bool
 	moved    bool
 	late     bool // of one that waits: its stamp lay in the future (A3)
+
+	// Not stored: the observation's digest and the key of its URI, when they
+	// have been worked out.
+	digest, loc int64
 }
 
 func appendString(b []byte, s string) []byte {

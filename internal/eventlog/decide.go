@@ -2,6 +2,7 @@ package eventlog
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -161,7 +162,8 @@ func (b *batch) know(r *record) error {
 		return errors.New("the set is full: it holds 4 billion records")
 	}
 	r.id = b.set.id<<32 | b.set.records
-	return b.newRows.add(r.id, r.key, r.identifier)
+	b.fresh = append(b.fresh, r)
+	return nil
 }
 
 func (b *batch) touch(r *record) {
@@ -222,14 +224,14 @@ func (b *batch) speak(ctx context.Context, i int, r *record, s *said) (event.Out
 	if !s.alive {
 		return b.turn(r)
 	}
-	if r.live && &r.says[who] == s && who == 0 && r.digest == it.Digest() {
+	if r.live && &r.says[who] == s && who == 0 && r.digest == b.hashes[i].digest {
 		return event.Unchanged, nil // the document needs no number
 	}
 	doc, err := b.document(ctx, i)
 	if err != nil {
 		return 0, err
 	}
-	v := &body{obs: it.Observation, document: doc}
+	v := &body{obs: it.Observation, document: doc, digest: b.hashes[i].digest, loc: b.hashes[i].loc}
 	v.obs.Claim = 0
 	if &r.says[who] != s {
 		s.shadow = appendBody(nil, v)
@@ -286,7 +288,10 @@ func (r *record) missing() error {
 
 // logState appends created or updated when the state is not the stored one.
 func (b *batch) logState(r *record, v *body) (event.Outcome, error) {
-	digest := v.obs.Digest()
+	digest := v.digest
+	if digest == 0 {
+		digest = v.obs.Digest()
+	}
 	if r.live && r.digest == digest {
 		return event.Unchanged, nil
 	}
@@ -311,7 +316,7 @@ func (b *batch) logState(r *record, v *body) (event.Outcome, error) {
 				v.gone = r.last.obs.Loc
 			}
 		}
-		v.shared = b.locs.add(v.obs.Loc, r.id)
+		v.shared = b.locs.add(v.obs.Loc, v.loc, r.id)
 	}
 	r.digest = digest
 	if !r.live {
@@ -377,7 +382,12 @@ func (b *batch) log(r *record, kind event.Kind, v *body) error {
 	case event.Deleted:
 		b.out.Deleted++
 	}
-	return b.events.add(c.seq, c.set, c.record, c.kind, c.observed, seal(c, appendBody(make([]byte, 0, 320), v)))
+	sealed := b.blob(func(to []byte) []byte {
+		from := len(to)
+		to = appendBody(to, v)
+		return binary.LittleEndian.AppendUint32(to, checksum(c, to[from:]))
+	})
+	return b.events.add(c.seq, c.set, c.record, c.kind, c.observed, sealed)
 }
 
 // Verdicts tells of each item whether Append, in ModeWalk, would want its

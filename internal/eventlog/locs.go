@@ -23,11 +23,7 @@ func newLocs(set int64) *locs {
 // key is 64 bits of a hash of set and URI.
 func (l *locs) key(uri string) int64 { return event.KeyBits(uri) ^ l.set*0x1e3779b97f4a7c15 }
 
-func (l *locs) load(ctx context.Context, q preparer, uris []string) error {
-	keys := make([]int64, len(uris))
-	for i, u := range uris {
-		keys[i] = l.key(u)
-	}
+func (l *locs) load(ctx context.Context, q preparer, keys []int64) error {
 	return each(ctx, q, "SELECT key, record FROM loc WHERE key IN ("+in(lookup)+")", keys, func(rows *sql.Rows) error {
 		var key, record int64
 		if err := rows.Scan(&key, &record); err != nil {
@@ -41,11 +37,15 @@ func (l *locs) load(ctx context.Context, q preparer, uris []string) error {
 
 // add publishes a record under a URI and tells whether another one has it too.
 // Without a URI a record is published nowhere.
-func (l *locs) add(uri string, record int64) (shared bool) {
+// key is that of the URI, when it is known already.
+func (l *locs) add(uri string, key, record int64) (shared bool) {
 	if uri == "" {
 		return false
 	}
-	k := l.key(uri)
+	k := key
+	if k == 0 {
+		k = l.key(uri)
+	}
 	if !slices.Contains(l.used[k], record) {
 		l.used[k] = append(l.used[k], record)
 	}

@@ -33,6 +33,10 @@ const FileName = "log.db"
 // ErrFull: the disk is full. Nothing was written; reading goes on.
 var ErrFull = errors.New("no space left for the log")
 
+// ErrStopped: after a failure it is not known what the database holds. The log
+// writes nothing any more and has to be opened anew.
+var ErrStopped = errors.New("the log has stopped writing after a failure, and has to be opened anew")
+
 // Options say how a log is opened. The zero value opens it for reading and
 // writing with the system's clock.
 type Options struct {
@@ -70,6 +74,7 @@ type Log struct {
 	mu     sync.Mutex               // held while writing; guards what follows
 	walks  map[event.SourceID]*walk // as stored, or as a batch under way has made them
 	stmts  map[string]*sql.Stmt     // prepared on conn
+	raws   map[string]rawStmt       // prepared on conn, past database/sql
 	failed error                    // why nothing can be written any more
 
 	signal  sync.Mutex    // guards changed
@@ -90,7 +95,8 @@ func Open(ctx context.Context, folder string, opt Options) (*Log, error) {
 			return now.Round(0), now.Sub(epoch)
 		}
 	}
-	l := &Log{folder: folder, opt: opt, walks: map[event.SourceID]*walk{}, stmts: map[string]*sql.Stmt{}, changed: make(chan struct{})}
+	l := &Log{folder: folder, opt: opt, walks: map[event.SourceID]*walk{}, stmts: map[string]*sql.Stmt{}, raws: map[string]rawStmt{},
+		changed: make(chan struct{})}
 	l.start.wall, l.start.running = opt.Clock()
 	if err := l.open(ctx); err != nil {
 		return nil, errors.Join(err, l.Close())
@@ -131,10 +137,14 @@ func (l *Log) open(ctx context.Context) error {
 	return l.openReaders(ctx, path)
 }
 
+// openWriter opens the one connection that writes. A cache takes twice the memory
+// that is asked for, because the driver's pieces of memory are powers of two and
+// a page with its header is a little more than one. Larger ones were no faster:
+// batches write in the order of the keys, and the system has a cache too.
 func (l *Log) openWriter(ctx context.Context, path string) error {
 	var err error
 	l.writer, err = sql.Open("sqlite", dsn(path, "rwc",
-		"journal_mode(wal)", "synchronous(full)", "cache_size(-32768)", "wal_autocheckpoint(10000)",
+		"journal_mode(wal)", "synchronous(full)", "cache_size(-16384)", "wal_autocheckpoint(10000)",
 		"busy_timeout(10000)", "foreign_keys(0)", "temp_store(memory)"))
 	if err != nil {
 		return err
@@ -153,7 +163,7 @@ func (l *Log) openWriter(ctx context.Context, path string) error {
 
 func (l *Log) openReaders(ctx context.Context, path string) error {
 	var err error
-	l.db, err = sql.Open("sqlite", dsn(path, "rw", "query_only(1)", "cache_size(-16384)", "busy_timeout(10000)"))
+	l.db, err = sql.Open("sqlite", dsn(path, "rw", "query_only(1)", "cache_size(-2048)", "busy_timeout(10000)"))
 	if err != nil {
 		return err
 	}
@@ -227,6 +237,14 @@ func (l *Log) Close() error {
 	for _, s := range l.stmts {
 		errs = append(errs, s.Close())
 	}
+	if len(l.raws) > 0 {
+		errs = append(errs, l.conn.Raw(func(any) error {
+			for _, s := range l.raws {
+				errs = append(errs, s.Close())
+			}
+			return nil
+		}))
+	}
 	if l.conn != nil {
 		if l.opt.DryRun {
 			if _, err := l.conn.ExecContext(context.Background(), "ROLLBACK"); !noTransaction(err) {
@@ -276,7 +294,7 @@ func (l *Log) writable() error {
 	case l.conn == nil || errors.Is(l.failed, errClosed):
 		return errClosed
 	case l.failed != nil:
-		return fmt.Errorf("the log stopped writing after an earlier failure, and has to be opened anew: %w", l.failed)
+		return fmt.Errorf("%w: %w", ErrStopped, l.failed)
 	}
 	return nil
 }

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"database/sql/driver"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -63,7 +65,9 @@ type record struct {
 	back    *backRow
 	held    *heldRow
 
-	dirty bool // table state wants it
+	stored bool    // has a row in table state
+	dirty  bool    // table state wants it
+	room   [1]said // of says, of which there is mostly one
 }
 
 func (r *record) by(source event.SourceID) *said {
@@ -164,10 +168,9 @@ FROM record r LEFT JOIN state s ON s.record = r.id WHERE r.key IN (` + in(lookup
 // recordsOf looks up the records of the items: result[i] is that of items[i], and
 // items that name the same record share it.
 func (b *batch) recordsOf(ctx context.Context, q preparer, items []event.Item) ([]*record, error) {
-	order := make([]int, len(items))
-	keys := make([]int64, len(items))
+	order, keys := make([]int, len(items)), make([]int64, len(items))
 	for i := range items {
-		order[i], keys[i] = i, event.KeyBits(items[i].Record)
+		order[i], keys[i] = i, b.hashes[i].key
 	}
 	slices.SortFunc(order, func(x, y int) int {
 		return cmp.Or(cmp.Compare(keys[x], keys[y]), cmp.Compare(items[x].Record, items[y].Record), cmp.Compare(x, y))
@@ -182,6 +185,7 @@ func (b *batch) recordsOf(ctx context.Context, q preparer, items []event.Item) (
 		}
 		r := &backing[len(all)]
 		r.key, r.identifier = keys[i], items[i].Record
+		r.says = r.room[:0]
 		out[i] = r
 		all = append(all, r)
 	}
@@ -214,7 +218,7 @@ func (b *batch) loadStates(ctx context.Context, q preparer, all []*record, keys 
 				if err != nil {
 					return fmt.Errorf("state of record %q: %w: run bridge verify", r.identifier, err)
 				}
-				r.seq, r.live, r.digest = event.Seq(seq.Int64), digest.Valid, digest.Int64
+				r.stored, r.seq, r.live, r.digest = true, event.Seq(seq.Int64), digest.Valid, digest.Int64
 				r.says = append(r.says, s)
 				break
 			}
@@ -297,43 +301,46 @@ func stampArg(s event.Stamp) any {
 	return s.Nanos()
 }
 
-var (
-	insertRecords  = "INSERT INTO record (id, key, identifier) VALUES "
-	insertEvents   = "INSERT INTO event (seq, set_id, record, kind, observed, body) VALUES "
+// OR FAIL spares SQLite a journal for each statement: one that fails takes the
+// whole transaction with it in any case.
+const (
+	insertRecords  = "INSERT OR FAIL INTO record (id, key, identifier) VALUES "
+	insertEvents   = "INSERT OR FAIL INTO event (seq, set_id, record, kind, observed, body) VALUES "
+	insertStates   = "INSERT OR FAIL INTO state (record, seq, digest, said) VALUES "
 	replaceStates  = "INSERT OR REPLACE INTO state (record, seq, digest, said) VALUES "
 	replacePresent = "INSERT OR REPLACE INTO presence (record, source, said, shadow) VALUES "
-	insertLocs     = "INSERT OR REPLACE INTO loc (key, record) VALUES "
+	insertLocs     = "INSERT OR FAIL INTO loc (key, record) VALUES "
 )
 
 // rowsAtOnce is how many rows one INSERT takes: measured, more gains nothing.
 const rowsAtOnce = 50
 
-// bulk collects rows of one table and writes them many at a time.
+// bulk collects rows of one table and writes them many at a time. It speaks to
+// the driver itself: what database/sql does for each of some million arguments
+// takes as long as hashing the records.
 type bulk struct {
 	l         *Log
 	ctx       context.Context
 	one, many string
-	stmt      *sql.Stmt // of many
 	width     int
-	args      []any
+	args      []driver.NamedValue
 }
 
 func (l *Log) bulk(ctx context.Context, text string, width int) *bulk {
 	row := "(" + in(width) + ")"
-	return &bulk{l: l, ctx: ctx, one: text + row, many: text + row + strings.Repeat(", "+row, rowsAtOnce-1), width: width, args: make([]any, 0, width*rowsAtOnce)}
+	return &bulk{l: l, ctx: ctx, one: text + row, many: text + row + strings.Repeat(", "+row, rowsAtOnce-1), width: width,
+		args: make([]driver.NamedValue, 0, width*rowsAtOnce)}
 }
 
-func (b *bulk) add(values ...any) (err error) {
-	b.args = append(b.args, values...)
+// add takes a row of int64, string, []byte and nil.
+func (b *bulk) add(values ...any) error {
+	for _, v := range values {
+		b.args = append(b.args, driver.NamedValue{Ordinal: len(b.args) + 1, Value: v})
+	}
 	if len(b.args) < b.width*rowsAtOnce {
 		return nil
 	}
-	if b.stmt == nil {
-		if b.stmt, err = b.l.stmt(b.ctx, b.many); err != nil {
-			return err
-		}
-	}
-	_, err = b.stmt.ExecContext(b.ctx, b.args...)
+	err := b.exec(b.many, b.args)
 	b.args = b.args[:0]
 	return err
 }
@@ -341,10 +348,53 @@ func (b *bulk) add(values ...any) (err error) {
 // flush writes what is left, a row at a time.
 func (b *bulk) flush() error {
 	for rest := b.args; len(rest) > 0; rest = rest[b.width:] {
-		if err := b.l.exec(b.ctx, b.one, rest[:b.width]...); err != nil {
+		row := rest[:b.width]
+		for i := range row {
+			row[i].Ordinal = i + 1
+		}
+		if err := b.exec(b.one, row); err != nil {
 			return err
 		}
 	}
 	b.args = b.args[:0]
 	return nil
+}
+
+func (b *bulk) exec(text string, args []driver.NamedValue) error {
+	return b.l.conn.Raw(func(conn any) error {
+		s, err := b.l.raw(b.ctx, conn, text)
+		if err != nil {
+			return err
+		}
+		_, err = s.ExecContext(b.ctx, args)
+		return err
+	})
+}
+
+// rawStmt is a statement of the driver's own.
+type rawStmt interface {
+	driver.Stmt
+	driver.StmtExecContext
+}
+
+// raw returns the statement prepared on the driver's connection, which is the
+// writer's. Callers hold mu, and are inside conn.Raw.
+func (l *Log) raw(ctx context.Context, conn any, text string) (rawStmt, error) {
+	if s, ok := l.raws[text]; ok {
+		return s, nil
+	}
+	c, ok := conn.(driver.ConnPrepareContext)
+	if !ok {
+		return nil, fmt.Errorf("the driver's connection is a %T", conn)
+	}
+	s, err := c.PrepareContext(ctx, text)
+	if err != nil {
+		return nil, fmt.Errorf("preparing %q: %w", text, err)
+	}
+	raw, ok := s.(rawStmt)
+	if !ok {
+		return nil, errors.Join(fmt.Errorf("the driver's statement is a %T", s), s.Close())
+	}
+	l.raws[text] = raw
+	return raw, nil
 }

@@ -1,6 +1,7 @@
 package eventlog
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -12,6 +13,8 @@ import (
 
 // SetConfig is what the configuration says of a set.
 type SetConfig struct {
+	// Name of the set. An empty Title or Description leaves what is stored; a
+	// new set's title is its name.
 	Name, Title, Description string
 	Content                  event.Content
 	// SegmentEvents and SegmentHours say when a segment closes; 0 is 10,000
@@ -39,14 +42,12 @@ func (l *Log) EnsureSet(ctx context.Context, c SetConfig) error {
 	if c.SegmentHours <= 0 {
 		c.SegmentHours = 24
 	}
-	if c.Title == "" {
-		c.Title = c.Name
-	}
 	return l.write(ctx, func(ctx context.Context) error {
 		id, has, err := l.findSet(ctx, c.Name)
 		if err != nil {
 			return err
 		}
+		c.Title, c.Description = cmp.Or(c.Title, has.Title, c.Name), cmp.Or(c.Description, has.Description)
 		s := event.Set{Name: c.Name, Title: c.Title, Description: c.Description, Content: c.Content, Created: has.Created, Feed: has.Feed, Complete: has.Complete}
 		if id != 0 {
 			if has.Content != c.Content {

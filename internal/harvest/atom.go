@@ -77,11 +77,12 @@ type run struct {
 	report  Report
 	telling sync.Mutex // held while Options.Progress is called
 
+	hosts                               hosts // which of them still answer
 	documents, entries, events, fetched atomic.Int64
 }
 
-// atom harvests an Atom-PMH Source: first what is left of an unfinished walk,
-// then a new one, then what waits.
+// atom harvests an Atom-PMH Source: first what is pending from earlier harvests,
+// then what is left of an unfinished walk, then a new one, then what is held.
 func (r *run) atom(ctx context.Context) error {
 	var err error
 	if r.stored, err = r.h.Log.Progress(ctx, r.src.ID); err != nil {
@@ -93,14 +94,16 @@ func (r *run) atom(ctx context.Context) error {
 			return fmt.Errorf("what the last harvest left cannot be read (%w): run bridge source reset %s", err, r.src.Set)
 		}
 	}
-	err = r.resume(ctx)
+	if err = r.pending(ctx); err == nil {
+		err = r.resume(ctx)
+	}
 	if err == nil && r.report.Gap == "" {
 		err = r.walk(ctx, nil)
 	}
 	if errors.Is(err, event.ErrConflict) || ctx.Err() != nil {
 		return err
 	}
-	return errors.Join(err, r.waiting(ctx), r.remember(ctx, err))
+	return errors.Join(err, r.overdue(ctx), r.remember(ctx, err))
 }
 
 // resume ends an unfinished walk. When it cannot go on from where it was left,

@@ -97,7 +97,7 @@ func (h *Harvester) begin(ctx context.Context, src *Source) (*run, error) {
 func (h *Harvester) Settle(ctx context.Context, src *Source) (Report, error) {
 	r, err := h.begin(ctx, src)
 	if err == nil {
-		err = r.waiting(ctx)
+		err = r.pending(ctx)
 	}
 	return r.ended(err), err
 }

@@ -147,7 +147,11 @@ func (r *run) contents(ctx context.Context, b *event.Batch, wanted []int) error 
 
 // fetch asks for one representation and reads it to its end.
 func (r *run) fetch(ctx context.Context, j fetched, rep *event.Representation, keep *keeper) fetched {
+	if j.err = r.hosts.ask(rep.Href); j.err != nil {
+		return j
+	}
 	resp, err := r.get(ctx, rep.Href)
+	r.hosts.answered(rep.Href, err == nil && !fetch.TransientStatus(resp.StatusCode))
 	if err != nil {
 		j.err = err
 		return j
@@ -167,9 +171,13 @@ func (r *run) fetch(ctx context.Context, j fetched, rep *event.Representation, k
 	if limit == 0 {
 		limit = 64 << 20
 	}
-	draft, err := r.h.Contents.Draft(io.TeeReader(resp.Body, check), limit)
+	body := &noted{r: fetch.Limit(resp.Body, limit, "a representation")}
+	draft, err := r.h.Contents.Draft(io.TeeReader(body, check), limit)
 	if err != nil {
 		j.err = fmt.Errorf("%s: %w", rep.Href, err)
+		if body.err == nil { // the store's fault, not the Source's
+			keep.fail(err)
+		}
 		return j
 	}
 	j.sum, j.size, j.mediaType = draft.Sum(), draft.Size(), resp.Header.Get("Content-Type")
@@ -270,6 +278,27 @@ func (k *keeper) add(ctx context.Context, d Draft) {
 	if k.bytes += d.Size(); k.bytes >= putBytes {
 		k.put(ctx)
 	}
+}
+
+func (k *keeper) fail(err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.err = errors.Join(k.err, err)
+}
+
+// noted remembers the error with which a reader has ended.
+type noted struct {
+	r   io.Reader
+	err error
+}
+
+// Read is io.Reader.
+func (n *noted) Read(p []byte) (int, error) {
+	read, err := n.r.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		n.err = err
+	}
+	return read, err
 }
 
 func (k *keeper) flush(ctx context.Context) error {

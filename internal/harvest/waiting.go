@@ -83,19 +83,22 @@ func (r *run) gone(ctx context.Context, ids []string, mode event.Mode, person bo
 	return r.commit(ctx, b)
 }
 
-// waiting works on what is held and pending. What is held is applied by itself
-// only after a harvest in which it was absent once more: not after an error, a
-// 410, or an archived feed, where absence says nothing.
-func (r *run) waiting(ctx context.Context) error {
-	if r.absent {
-		wait := r.src.GuardWait
-		if wait == 0 {
-			wait = 24 * time.Hour
-		}
-		if err := r.release(ctx, false, event.MicrosOf(r.h.now().Add(-wait))); err != nil {
-			return err
-		}
+// overdue applies deletions that have been held for long enough. That is done
+// by itself only after a harvest in which they were absent once more: not after
+// an error, a 410, or an archived feed, where absence says nothing.
+func (r *run) overdue(ctx context.Context) error {
+	if !r.absent {
+		return nil
 	}
+	wait := r.src.GuardWait
+	if wait == 0 {
+		wait = 24 * time.Hour
+	}
+	return r.release(ctx, false, event.MicrosOf(r.h.now().Add(-wait)))
+}
+
+// pending asks again for the contents that are due.
+func (r *run) pending(ctx context.Context) error {
 	due := event.MicrosOf(r.h.now())
 	if r.opt.AllPending {
 		due = math.MaxInt64

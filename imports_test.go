@@ -58,6 +58,11 @@ var rules = map[string]rule{
 		third: []string{"modernc.org/sqlite", "golang.org/x/sys"},
 		why:   "the log knows events and SQLite (and the system's file lock)",
 	},
+	"internal/eventlog/conform": {
+		ours:  []string{"event"},
+		third: []string{"pgregory.net/rapid"},
+		why:   "the suite that every event log must pass knows none of them",
+	},
 	"internal/content": {
 		ours:  []string{"event"},
 		third: []string{"modernc.org/sqlite"},

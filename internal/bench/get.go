@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -51,17 +52,22 @@ func serveHouse(ctx context.Context, j job, ready func(result)) (result, error) 
 	return result{}, errors.Join(<-ended, h.Close())
 }
 
-// serveMemory is the rival: net/http alone, with the same documents in memory.
+// serveMemory is the rival: net/http alone, with the same answers in memory,
+// bodies and headers.
 func serveMemory(ctx context.Context, j job, ready func(result)) (result, error) {
 	type key struct{ path, encoding string }
-	docs := map[key][]byte{}
+	type document struct {
+		header http.Header
+		body   []byte
+	}
+	docs := map[key]document{}
 	for _, path := range []string{usualList, smallList} {
 		for _, encoding := range []string{"", "gzip"} {
-			doc, err := read(ctx, j.URL+path, encoding)
+			header, body, err := read(ctx, j.URL+path, encoding)
 			if err != nil {
 				return result{}, err
 			}
-			docs[key{path, encoding}] = doc
+			docs[key{path, encoding}] = document{header, body}
 		}
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -69,14 +75,9 @@ func serveMemory(ctx context.Context, j job, ready func(result)) (result, error)
 		return result{}, err
 	}
 	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		encoding := r.Header.Get("Accept-Encoding")
-		doc := docs[key{r.URL.Path, encoding}]
-		w.Header().Set("Content-Type", "application/xml")
-		if encoding != "" {
-			w.Header().Set("Content-Encoding", encoding)
-		}
-		w.Header().Set("Content-Length", strconv.Itoa(len(doc)))
-		_, _ = w.Write(doc)
+		doc := docs[key{r.URL.Path, r.Header.Get("Accept-Encoding")}]
+		maps.Copy(w.Header(), doc.header)
+		_, _ = w.Write(doc.body)
 	})}
 	ended := make(chan error, 1)
 	go func() { ended <- s.Serve(l) }()
@@ -88,24 +89,26 @@ func serveMemory(ctx context.Context, j job, ready func(result)) (result, error)
 	return result{}, err
 }
 
-func read(ctx context.Context, url, encoding string) ([]byte, error) {
+func read(ctx context.Context, url, encoding string) (http.Header, []byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	client := http.Client{Transport: &http.Transport{DisableCompression: true, DisableKeepAlives: true}}
+	client := http.Client{Transport: &http.Transport{DisableCompression: true}}
 	if encoding != "" {
 		req.Header.Set("Accept-Encoding", encoding)
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Encoding") != encoding {
-		return nil, fmt.Errorf("%s: %s, Content-Encoding %q", url, resp.Status, resp.Header.Get("Content-Encoding"))
+		return nil, nil, fmt.Errorf("%s: %s, Content-Encoding %q", url, resp.Status, resp.Header.Get("Content-Encoding"))
 	}
-	return io.ReadAll(resp.Body)
+	resp.Header.Del("Date") // the rival gives its own
+	body, err := io.ReadAll(resp.Body)
+	return resp.Header, body, err
 }
 
 // gets: closed documents over keep-alive connections, against the rival, in

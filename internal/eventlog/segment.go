@@ -95,27 +95,31 @@ func entriesOf(kind event.Kind, v *body) int {
 
 // weightOf is an upper bound of the bytes that an event takes in a Change List,
 // where the base URL and the set's name are no longer than 100 bytes together.
+// The numbers are those of the markup with the longest times and lengths.
 func weightOf(v *body, entries int) int64 {
 	const (
-		entry = 560 // markup, times, lengths, the change, our own URL without the key
-		link  = 300
-		key   = 87
+		entry     = 225
+		via       = 120
+		alternate = 85
+		own       = 100 + 16 + 87 // a URL of ours: base and set, path, key
 	)
 	o := &v.obs
-	n := int64(entry+key)*int64(max(entries, 1)) + escaped(o.Record) + escaped(o.Title) + 2*escaped(o.Loc) + escaped(v.gone)
-	if o.Via.Href != "" {
-		n += link + escaped(o.Via.Href) + escaped(o.Via.Type) + escaped(o.Via.Hash)
+	url := int64(own)
+	if o.Loc != "" { // it is published under the Source's own
+		url = 0
 	}
+	each := entry + via + url + escaped(o.Record) + escaped(o.Title) + escaped(o.ViaHref()) + escaped(o.Via.Type) + escaped(o.Via.Hash)
+	n := each*int64(max(entries, 1)) + escaped(o.Loc) + 2*escaped(v.gone)
 	for i, r := range o.Representations {
 		n += escaped(r.Type) + escaped(r.Hash)
 		if i == o.Preferred { // its type and hash stand in rs:md and in the via
-			n += escaped(r.Href) + escaped(r.Type) + escaped(r.Hash)
+			n += escaped(r.Type) + escaped(r.Hash)
 			continue
 		}
-		n += link + key + int64(len(r.Name)) + escaped(o.Loc) + escaped(r.Href)
-	}
-	for _, l := range o.Links {
-		n += link + escaped(l.Href) + escaped(l.Type) + escaped(l.Hash) + escaped(l.Rel)
+		n += alternate + url + 1 + int64(len(r.Name))
+		if url == 0 {
+			n += escaped(r.Href)
+		}
 	}
 	return n
 }

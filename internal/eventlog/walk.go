@@ -15,7 +15,6 @@ import (
 type walk struct {
 	met, alive map[int64]*page
 	dirty      map[int64]bool
-	stepped    bool // something was stepped back
 }
 
 const pageBits = 4096 * 8

@@ -218,6 +218,8 @@ type state struct {
 
 	mu       sync.Mutex
 	closed   []event.Segment // the closed segments, which never change
+	segments []event.Segment // all of them, as of last or later
+	last     event.Seq       // the set's last event when they were read
 	over     bool            // its Resource List is larger than one document may be
 	current  *stored
 	previous *stored
@@ -257,10 +259,23 @@ func (st *state) shelf() (current, previous *stored) {
 	return st.current, st.previous
 }
 
-// segments reads the set's segments as they are now.
+// segments returns the set's segments as they are now; nobody may change them.
+// They change only when an event is appended: while the set's last one is the
+// same, a poll costs one row, however long the log is.
 func (p *Publisher) segments(ctx context.Context, st *state) ([]event.Segment, error) {
-	segments, err := p.log.Segments(ctx, st.fixed.Name)
+	set, err := p.set(ctx, st.fixed.Name)
 	if err != nil {
+		return nil, err
+	}
+	st.mu.Lock()
+	segments := st.segments
+	current := segments != nil && st.last == set.Last
+	st.mu.Unlock()
+	if current {
+		return segments, nil
+	}
+	// Read after set.Last, so they are of that moment or later.
+	if segments, err = p.log.Segments(ctx, st.fixed.Name); err != nil {
 		return nil, err
 	}
 	if n := len(segments); n == 0 || !segments[n-1].Open() {
@@ -269,6 +284,9 @@ func (p *Publisher) segments(ctx context.Context, st *state) ([]event.Segment, e
 	st.mu.Lock()
 	if closed := segments[:len(segments)-1]; len(closed) > len(st.closed) {
 		st.closed = closed
+	}
+	if set.Last >= st.last {
+		st.segments, st.last = segments, set.Last
 	}
 	st.mu.Unlock()
 	return segments, nil

@@ -1,0 +1,101 @@
+package eventlog_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/pmh-bridge/bridge/internal/eventlog"
+)
+
+// TestVerify: whatever is changed behind the log's back is found, and where.
+func TestVerify(t *testing.T) {
+	ctx := context.Background()
+	l, err := eventlog.Open(ctx, damageable(t), eventlog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	const one = " WHERE rowid = 7"
+	for _, c := range []struct{ where, text string }{
+		{"table sets", "UPDATE sets SET title = 'another' WHERE id = 1"},
+		{"table sets", "UPDATE sets SET live = live + 1 WHERE id = 1"},
+		{"table sets", "UPDATE sets SET events = events - 1 WHERE id = 1"},
+		{"table sets", "UPDATE sets SET last_observed = last_observed + 1 WHERE id = 1"},
+		{"table sets", "UPDATE sets SET clock = clock + 1 WHERE id = 1"},
+		{"table record", "UPDATE sets SET records = records + 1 WHERE id = 1"},
+		{"table source", "UPDATE source SET url = url || 'x' WHERE id = 1"},
+		{"table source", "UPDATE source SET rank = 5 WHERE id = 1"},
+		{"table source", "UPDATE source SET mark = 2 WHERE id = 1"},
+		{"table source", "UPDATE source SET memory = NULL WHERE id = 1"},
+		{"table document", "UPDATE document SET title = 'x' WHERE id = 1"},
+		{"table event", "DELETE FROM document WHERE id = 1"},
+		{"table record", "UPDATE record SET key = key + 1 WHERE id & 4294967295 = 7"},
+		{"table record", "UPDATE record SET identifier = 'x' WHERE id & 4294967295 = 9"},
+		{"table record", "DELETE FROM record WHERE id & 4294967295 = 9"},
+		{"table event", "UPDATE record SET identifier = 'x', key = 3245873640637467413 WHERE id & 4294967295 = 9"},
+		{"table event", "UPDATE event SET body = zeroblob(length(body))" + one},
+		{"table event", "UPDATE event SET kind = 2" + one},
+		{"table event", "UPDATE event SET observed = observed + 1" + one},
+		{"table event", "UPDATE event SET record = record + 1" + one},
+		{"table event", "UPDATE event SET set_id = 2" + one},
+		{"table event", "UPDATE event SET seq = 100000" + one},
+		{"table event", "DELETE FROM event" + one},
+		{"table sets", "DELETE FROM event WHERE seq = (SELECT max(seq) FROM event)"},
+		{"table segment", "UPDATE segment SET from_at = from_at + 1 WHERE n = 2"},
+		{"table event", "UPDATE segment SET until_at = until_at - 1 WHERE n = 1 AND set_id = 1"},
+		{"table event", "UPDATE segment SET last = last - 1 WHERE n = 1 AND set_id = 1"},
+		{"table event", "UPDATE segment SET events = events + 1 WHERE n = 1 AND set_id = 1"},
+		{"table event", "UPDATE segment SET entries = entries + 1 WHERE n = 1 AND set_id = 1"},
+		{"table event", "UPDATE segment SET weight = weight + 1 WHERE n = 1 AND set_id = 1"},
+		{"table event", "UPDATE segment SET start = start + 1 WHERE n = 1 AND set_id = 1"},
+		{"table segment", "DELETE FROM segment WHERE n = 2 AND set_id = 1"},
+		{"table state", "UPDATE state SET seq = seq + 1 WHERE seq = 7"},
+		{"table state", "UPDATE state SET digest = digest + 1 WHERE seq = 7"},
+		{"table state", "UPDATE state SET digest = NULL WHERE seq = 7"},
+		{"table state", "UPDATE state SET said = (SELECT said FROM state WHERE seq = 8) WHERE seq = 7"},
+		{"table state", "DELETE FROM state WHERE seq = 7"},
+		{"table presence", "UPDATE presence SET shadow = NULL"},
+		{"table presence", "UPDATE presence SET source = 3"},
+		{"table loc", "DELETE FROM loc WHERE key = (SELECT min(key) FROM loc)"},
+		{"table loc", "UPDATE loc SET record = record + 1 WHERE key = (SELECT min(key) FROM loc)"},
+		{"table pending", "UPDATE pending SET next = 0"},
+		{"table pending", "UPDATE pending SET observation = zeroblob(9)"},
+		{"table step_back", "UPDATE step_back SET stamp = stamp + 1"},
+		{"table held", "UPDATE held SET since = 0"},
+		{"table met", "UPDATE met SET bits = zeroblob(8196)"},
+		{"table quarantine", "UPDATE quarantine SET input = zeroblob(3) WHERE id = 2"},
+		{"table quarantine", "UPDATE quarantine SET replayed = 9 WHERE id = 2"},
+		{"database schema", "CREATE TABLE stranger (id INTEGER)"},
+		{"database schema", "DROP INDEX record_key"},
+	} {
+		if err := l.Exec(ctx, c.text); err != nil {
+			t.Fatalf("%s: %v", c.text, err)
+		}
+		var found []string
+		if err := l.Verify(ctx, func(f eventlog.Finding) {
+			found = append(found, f.Where)
+			if f.What == "" || f.Do == "" {
+				t.Errorf("%s: %+v", c.text, f)
+			}
+		}); err != nil {
+			t.Errorf("%s: %v", c.text, err)
+		}
+		if !strings.Contains(strings.Join(found, "\n"), c.where) {
+			t.Errorf("%s: not found in %s, but in %q", c.text, c.where, found)
+		}
+		// The next one damages another copy.
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if l, err = eventlog.Open(ctx, damageable(t), eventlog.Options{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	if err := l.Verify(ended, func(eventlog.Finding) { t.Error("a check that could not be done has found something") }); !errors.Is(err, context.Canceled) {
+		t.Errorf("with a context that has ended: %v", err)
+	}
+}

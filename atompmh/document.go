@@ -50,7 +50,7 @@ func (d *Document) Feed() *Feed { return d.reader.Feed() }
 // Next returns the next entry, see Reader.Next.
 func (d *Document) Next() (*Entry, error) {
 	e, err := d.reader.Next()
-	switch bad := err.(type) {
+	switch bad := err.(type) { //nolint:errorlint // Reader.Next returns it bare
 	case nil:
 		d.count(e)
 	case *EntryError:

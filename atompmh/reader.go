@@ -126,7 +126,7 @@ func (r *Reader) Next() (*Entry, error) {
 	}
 	r.begun = false
 	e, err := r.entry()
-	if _, bad := err.(*EntryError); err != nil && !bad {
+	if _, bad := err.(*EntryError); err != nil && !bad { //nolint:errorlint // entry returns it bare
 		r.err = err
 	}
 	return e, err

@@ -289,7 +289,7 @@ func TestWriterFails(t *testing.T) {
 	for _, room := range []int{0, 100, flushAt + 10} {
 		w := NewWriter(&failing{room}, &Document{Capability: ResourceList, At: Micros(moment), Links: up()})
 		for range 2000 {
-			w.Entry(&Entry{Loc: "http://example.org/" + strings.Repeat("x", 100)})
+			_ = w.Entry(&Entry{Loc: "http://example.org/" + strings.Repeat("x", 100)}) // Close tells
 		}
 		if err := w.Close(); !errors.Is(err, errFailing) {
 			t.Errorf("room %d: got %v", room, err)
@@ -339,7 +339,7 @@ func BenchmarkWriter(b *testing.B) {
 	b.Run("rival/escapetext", func(b *testing.B) {
 		for range b.N {
 			w := bufio.NewWriter(io.Discard)
-			text := func(s string) { xml.EscapeText(w, []byte(s)) }
+			text := func(s string) { _ = xml.EscapeText(w, []byte(s)) }
 			for range 50_000 {
 				w.WriteString(" <url>\n  <loc>")
 				text(e.Loc)

@@ -120,13 +120,12 @@ func TestDiskFull(t *testing.T) {
 	defer server.Close()
 	feed := server.URL + fixtures.Subscription
 
-	harvest := func(want int) string {
+	harvest := func(want int) {
 		t.Helper()
 		c := launch(t, "bridge", "harvest", "--data", data, feed)
 		if got, err := c.status(); err != nil || got != want {
 			t.Fatalf("bridge harvest: %v, exit status %d, want %d\n%s%s", err, got, want, c.stdout.String(), c.stderr.String())
 		}
-		return c.stderr.String()
 	}
 	harvest(exitDone)
 	released := make(chan struct{})

@@ -99,10 +99,10 @@ func printStatus(w io.Writer, sets []daemon.SetStatus) {
 	}
 	for _, s := range sets {
 		fmt.Fprintf(w, "%s (%s): %s, %s, last change %s\n", s.Name, s.Content, counted(int(s.Live), "record", "records"), counted(int(s.Events), "event", "events"), s.LastObserved.Time().Format("2006-01-02 15:04:05Z"))
-		switch {
-		case s.SnapshotSeq == s.Last:
+		switch s.SnapshotSeq {
+		case s.Last:
 			fmt.Fprintf(w, "  Resource List: up to date (Seq %d)\n", s.Last)
-		case s.SnapshotSeq == 0:
+		case 0:
 			fmt.Fprintf(w, "  Resource List: none yet; bridge serve makes it\n")
 		default:
 			fmt.Fprintf(w, "  Resource List: Seq %d of %d\n", s.SnapshotSeq, s.Last)

@@ -60,9 +60,9 @@ func (b *bench) write(path string, entries ...fixtures.Entry) {
 }
 
 // archive writes the subscription document's entries and closes it.
-func (b *bench) archive(entries ...fixtures.Entry) string {
+func (b *bench) archive(entries ...fixtures.Entry) {
 	b.feed(entries...)
-	return b.provider.CloseArchive()
+	b.provider.CloseArchive()
 }
 
 // log returns the events after a position: "created a v1".

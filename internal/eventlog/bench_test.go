@@ -201,6 +201,6 @@ func (r *rows) add(b *testing.B, values ...any) {
 func BenchmarkClaim(b *testing.B) {
 	all := items(0, 1000)
 	for i := range b.N {
-		all[i%1000].Observation.ClaimOf()
+		all[i%1000].ClaimOf()
 	}
 }

@@ -41,6 +41,9 @@ func open(ctx context.Context, folder string, o conform.Options) (conform.Log, e
 	return sqlite{l}, nil
 }
 
-func TestConform(t *testing.T) { conform.Test(t, open) }
+func TestConform(t *testing.T) { conform.Test(t, open, raced) }
 
-func TestLaws(t *testing.T) { conform.Laws(t, open) }
+func TestLaws(t *testing.T) {
+	heavy(t)
+	conform.Laws(t, open)
+}

@@ -11,6 +11,7 @@ import (
 
 // TestVerify: whatever is changed behind the log's back is found, and where.
 func TestVerify(t *testing.T) {
+	heavy(t)
 	ctx := context.Background()
 	l, err := eventlog.Open(ctx, damageable(t), eventlog.Options{})
 	if err != nil {

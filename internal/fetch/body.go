@@ -114,7 +114,7 @@ func (w *wire) diagnose(err error) {
 	switch {
 	case w.caller.Err() != nil:
 		w.err = context.Cause(w.caller)
-	case context.Cause(w.ctx) == ErrIdle:
+	case errors.Is(context.Cause(w.ctx), ErrIdle):
 		w.fail(fmt.Errorf("%w: under %d bytes in %s, %d in all", ErrIdle, minProgress, w.idle, w.n), true)
 	case err == io.ErrUnexpectedEOF:
 		w.fail(fmt.Errorf("%w after %d bytes", ErrBroken, w.n), true)

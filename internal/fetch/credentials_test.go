@@ -67,7 +67,7 @@ func TestCredentials(t *testing.T) {
 // What the caller sets for a request stays, and goes nowhere else.
 func TestCredentialsOnRedirect(t *testing.T) {
 	got := map[string]http.Header{}
-	record := func(w http.ResponseWriter, r *http.Request) { got[r.Host] = r.Header.Clone() }
+	record := func(_ http.ResponseWriter, r *http.Request) { got[r.Host] = r.Header.Clone() }
 	other, _ := serve(t, record)
 	var target string
 	first, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {

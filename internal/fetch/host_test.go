@@ -53,7 +53,7 @@ func TestBodiesHoldTheirSlot(t *testing.T) {
 		then func(resp *http.Response)
 		wait time.Duration
 	}{
-		{"read", func(resp *http.Response) { io.ReadAll(resp.Body) }, 0},
+		{"read", func(resp *http.Response) { _, _ = io.ReadAll(resp.Body) }, 0},
 		{"closed", func(resp *http.Response) { resp.Body.Close() }, 0},
 		{"left alone", func(resp *http.Response) {}, lendAfter},
 	} {

@@ -130,7 +130,10 @@ func rival(b *testing.B, p *Publisher, level int) {
 			b.Fatal(err)
 		}
 		enc := xml.NewEncoder(zw)
-		for e := range p.log.Events(b.Context(), "main", event.Range{}) {
+		for e, err := range p.log.Events(b.Context(), "main", event.Range{}) {
+			if err != nil {
+				b.Fatal(err)
+			}
 			u := xmlURL{Loc: p.RecordURL("main", e.Record), LastMod: e.Observed.Time().Format("2006-01-02T15:04:05Z")}
 			r, _ := e.Pref()
 			u.MD.Change, u.MD.Datetime, u.MD.Hash, u.MD.Length, u.MD.Type = e.Kind.String(), e.Observed.String(), r.Hash, r.Length, r.Type

@@ -197,7 +197,7 @@ func (c *cache) store(ctx context.Context, name string, render renderFunc) error
 		err = c.storeSum(path, sw.sum())
 	}
 	if err != nil {
-		os.Remove(tmp)
+		_ = os.Remove(tmp)
 		return &storeError{err}
 	}
 	c.mu.Lock()
@@ -267,8 +267,8 @@ func (c *cache) forget(name string) {
 	c.mu.Unlock()
 	path := filepath.Join(c.dir, name)
 	// What cannot be removed now goes when the cache is tidied, at the next start.
-	c.disk.remove(path + ".sum")
-	c.disk.remove(path)
+	_ = c.disk.remove(path + ".sum")
+	_ = c.disk.remove(path)
 }
 
 // summing passes bytes on and sums them; it keeps the error of its writer apart
@@ -323,13 +323,18 @@ func (c *cache) once(ctx context.Context, name string, work func(context.Context
 		return f.data, f.err
 	case <-ctx.Done():
 		c.mu.Lock()
-		if f.waiters--; f.waiters == 0 {
-			f.cancel()
-			if c.flights[name] == f {
-				delete(c.flights, name)
-			}
+		f.waiters--
+		last := f.waiters == 0
+		if last && c.flights[name] == f {
+			delete(c.flights, name)
 		}
 		c.mu.Unlock()
+		if last {
+			// Whoever leaves last waits for its end: no file is written any more
+			// once all requests are answered.
+			f.cancel()
+			<-f.done
+		}
 		return nil, ctx.Err()
 	}
 }
@@ -352,7 +357,7 @@ func (c *cache) forgetFolder(folder string) {
 		}
 	}
 	c.mu.Unlock()
-	c.disk.remove(filepath.Join(c.dir, folder))
+	_ = c.disk.remove(filepath.Join(c.dir, folder))
 }
 
 // tidy removes open documents, which are of an earlier run, and files that were

@@ -104,7 +104,7 @@ func (f *file) abandon() {
 	if f.f != nil {
 		name := f.f.Name()
 		f.f.Close()
-		os.Remove(name)
+		_ = os.Remove(name)
 		f.f = nil
 	}
 }

@@ -230,7 +230,9 @@ func (l *sliceLog) fill(set string, events int) *sliceLog {
 	reference := s.set.Content == event.Reference
 	for record := range s.live {
 		var n int
-		fmt.Sscanf(record, "urn:example:record:%d", &n)
+		if _, err := fmt.Sscanf(record, "urn:example:record:%d", &n); err != nil {
+			panic(err)
+		}
 		live[n] = true
 	}
 	l.mu.Unlock()

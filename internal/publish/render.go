@@ -1,6 +1,7 @@
 package publish
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -243,7 +244,7 @@ func RenderParts(base string, set event.Set, at Snapshot, limits Limits, events 
 			break
 		}
 		entry := lister.ResourceEntry(e)
-		if err = r.doc.Entry(entry); err == resourcesync.ErrFull {
+		if err = r.doc.Entry(entry); errors.Is(err, resourcesync.ErrFull) {
 			if err = r.end(); err == nil {
 				err = r.begin()
 			}

@@ -116,7 +116,7 @@ func (p *Publisher) makeSnapshot(ctx context.Context, set event.Set, at Snapshot
 	}
 	if err != nil {
 		// Frees the room at once; if it fails, the next attempt or start does it.
-		p.disk.remove(tmp)
+		_ = p.disk.remove(tmp)
 	}
 	return err
 }

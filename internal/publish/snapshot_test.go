@@ -210,7 +210,9 @@ func TestSnapshotFaults(t *testing.T) {
 			}
 			q := small(t, l, dir) // after a crash
 			consistent(q)
-			q.look(t.Context(), map[string]*plan{}, mustSet(t, l)) // as Run does, once
+			if err := q.look(t.Context(), map[string]*plan{}, mustSet(t, l)); err != nil { // as Run does, once
+				t.Error(err)
+			}
 			if got := consistent(q); !slices.Equal(got, after) {
 				t.Errorf("after the next run %d entries are shown, want %d", len(got), len(after))
 			}
@@ -463,7 +465,9 @@ func TestRunTidies(t *testing.T) {
 		go func() { done <- publisherIn(t, l, dir).Run(ctx) }()
 		synctest.Wait()
 		close(stop)
-		<-done
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
 	})
 	for _, f := range cacheFiles(t, p) {
 		if !strings.HasPrefix(f, "closed/main/8-1-") {

@@ -74,7 +74,7 @@ func (s *Server) rescue(a *answer, r *http.Request) {
 	if v == nil {
 		return
 	}
-	if v == http.ErrAbortHandler {
+	if v == http.ErrAbortHandler { //nolint:errorlint // net/http knows it by the same comparison
 		panic(v)
 	}
 	s.log.Error("a request made its handler panic: please report this", "path", r.URL.Path, "panic", v, "stack", string(debug.Stack()))

@@ -165,7 +165,7 @@ func TestPagesLeadEverywhere(t *testing.T) {
 func TestPagesTellNumbers(t *testing.T) {
 	ended := time.Date(2026, 5, 6, 7, 8, 9, 0, time.FixedZone("", 7200))
 	mark, _ := event.StampOf(ended.Add(-time.Hour))
-	status := func(context.Context) ([]server.SetStatus, error) {
+	status := func(context.Context) ([]server.SetStatus, error) { //nolint:unparam // Options.Status has an error
 		return []server.SetStatus{{Set: "main", Sources: []server.SourceStatus{
 			{Kind: "atompmh", URL: "https://origin.example/feed.atom", Mark: mark, Next: ended.Add(time.Hour), Pending: 7, Held: 1234567, Quarantined: 4,
 				Gap: "https://origin.example/archive/3?token=secret",

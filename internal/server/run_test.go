@@ -152,7 +152,9 @@ func TestIdleConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := run(1)
 		c, res := r.begin(t)
-		io.Copy(io.Discard, res.Body)
+		if _, err := io.Copy(io.Discard, res.Body); err != nil {
+			t.Fatal(err)
+		}
 		began := time.Now()
 		if _, err := c.Read(make([]byte, 1)); err != io.EOF || time.Since(began) != 2*time.Minute {
 			t.Errorf("%v after %v", err, time.Since(began))

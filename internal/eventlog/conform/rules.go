@@ -123,7 +123,7 @@ func testStepBack(t *testing.T, open Open) {
 					}
 					in.Documents = append(in.Documents, k.Document)
 					in.Items = append(in.Items, event.Item{Observation: k.Observation, Document: i})
-					if claim := k.Observation.ClaimOf(); claim != k.Claim {
+					if claim := k.ClaimOf(); claim != k.Claim {
 						t.Errorf("the claim of what was kept is %d, its own is %d", k.Claim, claim)
 					}
 				}

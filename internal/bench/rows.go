@@ -65,6 +65,8 @@ func copyRows(ctx context.Context, from, to *sql.DB) (result, error) {
 	}
 	tables := []*table{
 		{name: "record", where: "id > $1 AND id <= $2 ORDER BY id"},
+		{name: "record_key", where: "record > $1 AND record <= $2 ORDER BY key"},
+		{name: "loc", where: "record > $1 AND record <= $2 ORDER BY key"},
 		{name: "event", where: "seq IN (SELECT seq FROM state WHERE record > $1 AND record <= $2) ORDER BY seq"},
 		{name: "state", where: "record > $1 AND record <= $2 ORDER BY record"},
 	}

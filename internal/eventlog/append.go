@@ -366,17 +366,22 @@ func (b *batch) save(ctx context.Context) error {
 	return b.saveProgress(ctx)
 }
 
-// saveRecords writes the new records in the order of their keys, not of their
-// numbers: the index on the keys is what costs.
+// saveRecords writes the new records in the order of their numbers, and their
+// keys in the order of these.
 func (b *batch) saveRecords(ctx context.Context) error {
-	rows := b.l.bulk(ctx, insertRecords, 3)
-	slices.SortFunc(b.fresh, func(x, y *record) int { return cmp.Compare(x.key, y.key) })
+	rows, keys := b.l.bulk(ctx, insertRecords, 2), b.l.bulk(ctx, insertKeys, 2)
 	for _, r := range b.fresh {
-		if err := rows.add(r.id, r.key, r.identifier); err != nil {
+		if err := rows.add(r.id, r.identifier); err != nil {
 			return err
 		}
 	}
-	return rows.flush()
+	slices.SortFunc(b.fresh, func(x, y *record) int { return cmp.Compare(x.key, y.key) })
+	for _, r := range b.fresh {
+		if err := keys.add(r.key, r.id); err != nil {
+			return err
+		}
+	}
+	return errors.Join(rows.flush(), keys.flush())
 }
 
 func (b *batch) saveProgress(ctx context.Context) error {

@@ -1,6 +1,7 @@
 package eventlog_test
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -129,7 +130,7 @@ func BenchmarkBare(b *testing.B) {
 	defer conn.Close()
 	b.Run("new", func(b *testing.B) {
 		rival := map[string]*rows{}
-		for text, width := range map[string]int{"record (id, key, identifier)": 3, "event (seq, set_id, record, kind, observed, body)": 6, "state (record, seq, digest, said)": 4, "loc (key, record)": 2} {
+		for text, width := range map[string]int{"record (id, identifier)": 2, "record_key (key, record)": 2, "event (seq, set_id, record, kind, observed, body)": 6, "state (record, seq, digest, said)": 4, "loc (key, record)": 2} {
 			rival[strings.Fields(text)[0]] = prepare(b, conn, text, width)
 		}
 		batches(b, func(from int, items []event.Item) { bare(b, conn, rival, from, items) })
@@ -158,11 +159,15 @@ func bare(b *testing.B, conn *sql.Conn, rival map[string]*rows, from int, items 
 	for i := range all {
 		r := &all[i]
 		seq := int64(from + i + 1)
-		rival["record"].add(b, r.id, r.key, r.identifier)
+		rival["record"].add(b, r.id, r.identifier)
 		rival["event"].add(b, seq, int64(1), r.id, int64(1), 1_700_000_000_000_000+seq, body)
 		rival["state"].add(b, r.id, seq, r.key, said)
 	}
-	slices.SortFunc(all, func(x, y row) int { return int(min(max(x.loc/2-y.loc/2, -1), 1)) })
+	slices.SortFunc(all, func(x, y row) int { return cmp.Compare(x.key, y.key) })
+	for i := range all {
+		rival["record_key"].add(b, all[i].key, all[i].id)
+	}
+	slices.SortFunc(all, func(x, y row) int { return cmp.Compare(x.loc, y.loc) })
 	for i := range all {
 		rival["loc"].add(b, all[i].loc, all[i].id)
 	}

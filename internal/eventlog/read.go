@@ -251,8 +251,8 @@ func (l *Log) Record(ctx context.Context, set, key string) (found *event.Event, 
 		if err != nil {
 			return err
 		}
-		rows, err := q.QueryContext(ctx, "SELECT "+eventColumns+` FROM record r JOIN state t ON t.record = r.id JOIN event e ON e.seq = t.seq
-WHERE r.key = $1 AND r.id >> 32 = $2`, bits, s.idOf(set))
+		rows, err := q.QueryContext(ctx, "SELECT "+eventColumns+` FROM record_key k JOIN state t ON t.record = k.record JOIN event e ON e.seq = t.seq
+WHERE k.key = $1 AND k.record >> 32 = $2`, bits, s.idOf(set))
 		return scanAll(rows, err, func(rows *sql.Rows) error {
 			ev, err := s.scan(rows)
 			if err == nil && event.IsKeyOf(key, ev.Record) {

@@ -157,8 +157,8 @@ func (r reading) each(ctx context.Context, text string, args []any, scan func(*s
 }
 
 var (
-	selectRecords = `SELECT r.id, r.key, r.identifier, s.seq, s.digest, s.said
-FROM record r LEFT JOIN state s ON s.record = r.id WHERE r.key IN (` + in(lookup) + `)`
+	selectRecords = `SELECT r.id, k.key, r.identifier, s.seq, s.digest, s.said
+FROM record_key k JOIN record r ON r.id = k.record LEFT JOIN state s ON s.record = r.id WHERE k.key IN (` + in(lookup) + `)`
 	selectPresence = `SELECT record, source, said, shadow FROM presence WHERE record IN (` + in(lookup) + `)`
 	selectPending  = `SELECT record, partial, since, tries, next, reason, observation, sum FROM pending WHERE record IN (` + in(lookup) + `) AND source = ?`
 	selectBack     = `SELECT record, stamp, future, observation, sum FROM step_back WHERE record IN (` + in(lookup) + `) AND source = ?`
@@ -304,7 +304,8 @@ func stampArg(s event.Stamp) any {
 // OR FAIL spares SQLite a journal for each statement: one that fails takes the
 // whole transaction with it in any case.
 const (
-	insertRecords  = "INSERT OR FAIL INTO record (id, key, identifier) VALUES "
+	insertRecords  = "INSERT OR FAIL INTO record (id, identifier) VALUES "
+	insertKeys     = "INSERT OR FAIL INTO record_key (key, record) VALUES "
 	insertEvents   = "INSERT OR FAIL INTO event (seq, set_id, record, kind, observed, body) VALUES "
 	insertStates   = "INSERT OR FAIL INTO state (record, seq, digest, said) VALUES "
 	replaceStates  = "INSERT OR REPLACE INTO state (record, seq, digest, said) VALUES "

@@ -3,6 +3,7 @@ package eventlog
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -233,10 +234,10 @@ func (v *verifier) readDocuments() error {
 }
 
 func (v *verifier) readRecords() error {
-	err := v.each("SELECT id, key, identifier FROM record ORDER BY id", func(rows *sql.Rows) error {
-		var id, key int64
+	err := v.each("SELECT id, identifier FROM record ORDER BY id", func(rows *sql.Rows) error {
+		var id int64
 		var identifier string
-		if err := rows.Scan(&id, &key, &identifier); err != nil {
+		if err := rows.Scan(&id, &identifier); err != nil {
 			return err
 		}
 		r := v.sets[id>>32]
@@ -247,11 +248,8 @@ func (v *verifier) readRecords() error {
 		if o := ordinal(id); o != int64(len(r.keys))+1 {
 			v.found(fmt.Sprintf("set %s, record %d", r.set.Name, o), "it follows record %d", len(r.keys))
 		}
-		if key != event.KeyBits(identifier) {
-			v.found(fmt.Sprintf("set %s, record %d", r.set.Name, ordinal(id)), "key and identifier %q do not belong together", identifier)
-		}
 		if o := ordinal(id); o > int64(len(r.keys)) && o <= r.records {
-			r.know(o, key)
+			r.know(o, event.KeyBits(identifier))
 		}
 		return nil
 	})
@@ -259,6 +257,30 @@ func (v *verifier) readRecords() error {
 		r.ready()
 		if int64(len(r.keys)) != r.records {
 			v.found("set "+r.set.Name, "it has %d records, %d were given out", len(r.keys), r.records)
+		}
+	}
+	return errors.Join(err, v.readKeys())
+}
+
+// readKeys checks that each record is found under its key.
+func (v *verifier) readKeys() error {
+	named := map[*replay]int64{}
+	err := v.each("SELECT key, record FROM record_key", func(rows *sql.Rows) error {
+		var key, id int64
+		if err := rows.Scan(&key, &id); err != nil {
+			return err
+		}
+		if r := v.known(id); r != nil {
+			named[r]++
+			if key != r.keys[ordinal(id)-1] {
+				v.found(fmt.Sprintf("set %s, record %d", r.set.Name, ordinal(id)), "key %d and its identifier do not belong together", key)
+			}
+		}
+		return nil
+	})
+	for _, r := range v.order {
+		if named[r] != r.records {
+			v.found("set "+r.set.Name, "it has %d keys for %d records", named[r], r.records)
 		}
 	}
 	return err

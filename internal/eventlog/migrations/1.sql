@@ -50,14 +50,20 @@ CREATE TABLE document (
     sum     INTEGER NOT NULL
 ) STRICT;
 
--- id = set << 32 | ordinal. key = 64 bits of SHA-256 of the identifier, not
--- unique: the identifier decides.
+-- id = set << 32 | ordinal.
 CREATE TABLE record (
     id         INTEGER PRIMARY KEY,
-    key        INTEGER NOT NULL,
-    identifier TEXT    NOT NULL
+    identifier TEXT NOT NULL
 ) STRICT;
-CREATE INDEX record_key ON record (key);
+
+-- key = 64 bits of SHA-256 of the identifier, not unique: the identifier
+-- decides. A table of its own and no index, so that it is written in its order
+-- and the records in theirs: a third less work for each new record.
+CREATE TABLE record_key (
+    key    INTEGER NOT NULL,
+    record INTEGER NOT NULL,
+    PRIMARY KEY (key, record)
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE event (
     seq      INTEGER PRIMARY KEY,

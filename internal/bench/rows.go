@@ -65,8 +65,6 @@ func copyRows(ctx context.Context, from, to *sql.DB) (result, error) {
 	}
 	tables := []*table{
 		{name: "record", where: "id > $1 AND id <= $2 ORDER BY id"},
-		{name: "record_key", where: "record > $1 AND record <= $2 ORDER BY key"},
-		{name: "loc", where: "record > $1 AND record <= $2 ORDER BY key"},
 		{name: "event", where: "seq IN (SELECT seq FROM state WHERE record > $1 AND record <= $2) ORDER BY seq"},
 		{name: "state", where: "record > $1 AND record <= $2 ORDER BY record"},
 	}
@@ -75,13 +73,16 @@ func copyRows(ctx context.Context, from, to *sql.DB) (result, error) {
 			return result{}, err
 		}
 	}
-	uris := &table{name: "loc"}
-	if err := uris.prepare(ctx, from, conn); err != nil {
-		return result{}, err
-	}
-	byRecord, err := locRows(ctx, from)
-	if err != nil {
-		return result{}, err
+	// These two have no index on records: they are read once.
+	keyed := []*table{{name: "record_key"}, {name: "loc"}}
+	rows := make([]*keyRows, len(keyed))
+	for i, t := range keyed {
+		if err := t.prepare(ctx, from, conn); err != nil {
+			return result{}, err
+		}
+		if rows[i], err = readKeys(ctx, from, t.name); err != nil {
+			return result{}, err
+		}
 	}
 	var first, last, events int64
 	if err := from.QueryRowContext(ctx, "SELECT min(id) - 1, max(id), (SELECT count(*) FROM event) FROM record").Scan(&first, &last, &events); err != nil {
@@ -97,8 +98,10 @@ func copyRows(ctx context.Context, from, to *sql.DB) (result, error) {
 			}
 			batch = append(batch, rows)
 		}
-		batch = append(batch, byRecord.take(at+rowsPerTransaction))
-		took, err := insert(ctx, conn, append(slices.Clone(tables), uris), batch)
+		for _, k := range rows {
+			batch = append(batch, k.take(at+rowsPerTransaction))
+		}
+		took, err := insert(ctx, conn, append(slices.Clone(tables), keyed...), batch)
 		if err != nil {
 			return r, err
 		}
@@ -159,17 +162,16 @@ func (t *table) read(ctx context.Context, from *sql.DB, after, upto int64) ([]an
 	return out, rows.Err()
 }
 
-// locs are the rows of table loc, in the order of their records.
-type locs [][2]int64
+// keyRows are the rows of a table of keys, in the order of their records.
+type keyRows [][2]int64
 
-// locRows reads the table once: it has no index on records.
-func locRows(ctx context.Context, from *sql.DB) (*locs, error) {
-	rows, err := from.QueryContext(ctx, "SELECT key, record FROM loc")
+func readKeys(ctx context.Context, from *sql.DB, table string) (*keyRows, error) {
+	rows, err := from.QueryContext(ctx, "SELECT key, record FROM "+table)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var out locs
+	var out keyRows
 	for rows.Next() {
 		var r [2]int64
 		if err := rows.Scan(&r[0], &r[1]); err != nil {
@@ -183,7 +185,7 @@ func locRows(ctx context.Context, from *sql.DB) (*locs, error) {
 
 // take removes the rows up to a record, and returns them by key, as the log
 // writes them.
-func (l *locs) take(upto int64) []any {
+func (l *keyRows) take(upto int64) []any {
 	n := 0
 	for n < len(*l) && (*l)[n][1] <= upto {
 		n++

@@ -5,13 +5,14 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
-	"os"
 	"runtime"
 	"strings"
 	"testing"
 	"unicode/utf16"
 
 	"github.com/mmcdole/gofeed/atom"
+
+	"github.com/pmh-bridge/bridge/internal/peer"
 )
 
 func TestDocumentFaults(t *testing.T) {
@@ -232,9 +233,7 @@ func TestCut(t *testing.T) {
 		cutEverywhere(t, utf16Of(string(whole(plainFeed(5))), binary.BigEndian), 2<<10)
 	})
 	t.Run("64 KiB", func(t *testing.T) {
-		if os.Getenv("BRIDGE_HEAVY") == "" {
-			t.Skip("takes minutes; set BRIDGE_HEAVY=1 to run it")
-		}
+		peer.Soak(t)
 		cutEverywhere(t, whole(plainFeed(265)), 64<<10)
 	})
 }

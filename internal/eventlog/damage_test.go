@@ -1,0 +1,210 @@
+package eventlog_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
+)
+
+// TestFlippedBytes: of 200 flipped bytes each is found by Verify or by whoever
+// reads, or has changed nothing; never is another event read than was written.
+func TestFlippedBytes(t *testing.T) {
+	heavy(t)
+	original := damageable(t)
+	bytes, err := os.ReadFile(filepath.Join(original, eventlog.FileName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := read(t, original)
+	events := eventsOf(t, original)
+	found, harmless := 0, 0
+	random := rand.New(rand.NewPCG(1, 2))
+	for i := range 200 {
+		at, bit := random.IntN(len(bytes)), byte(1<<random.IntN(8))
+		if i < 40 {
+			at = random.IntN(4096) // the header and the schema
+		}
+		folder := t.TempDir()
+		bytes[at] ^= bit
+		err := os.WriteFile(filepath.Join(folder, eventlog.FileName), bytes, 0o600)
+		bytes[at] ^= bit
+		if err != nil {
+			t.Fatal(err)
+		}
+		served(t, folder, events, fmt.Sprintf("byte %d, bit %08b", at, bit))
+		switch got, findings, err := survey(folder); {
+		case err != nil || len(findings) > 0:
+			found++
+		case got != want:
+			t.Errorf("byte %d, bit %08b: other content is read, and nobody noticed", at, bit)
+		default:
+			harmless++
+		}
+	}
+	t.Logf("%d found, %d harmless", found, harmless)
+	if found < 100 {
+		t.Errorf("only %d of 200 flips were found", found)
+	}
+}
+
+// eventsOf returns the events of all sets together, and of each.
+func eventsOf(t *testing.T, folder string) map[string][]string {
+	t.Helper()
+	out := map[string][]string{}
+	l, err := eventlog.Open(context.Background(), folder, eventlog.Options{ReadOnly: true})
+	if err != nil {
+		return nil
+	}
+	defer l.Close()
+	for _, set := range []string{"", "main", "mirror"} {
+		if events, err := eventsIn(l, set); err == nil {
+			out[set] = events
+		}
+	}
+	return out
+}
+
+// served fails when a damaged copy serves other events without an error, whether
+// or not anybody has called Verify.
+func served(t *testing.T, folder string, want map[string][]string, what string) {
+	t.Helper()
+	for set, got := range eventsOf(t, folder) {
+		if !slices.Equal(got, want[set]) {
+			t.Errorf("%s: of set %q other events are served, %d instead of %d", what, set, len(got), len(want[set]))
+		}
+	}
+}
+
+// survey opens a copy and returns all that can be read of it.
+func survey(folder string) (content string, findings []string, err error) {
+	ctx := context.Background()
+	l, err := eventlog.Open(ctx, folder, eventlog.Options{ReadOnly: true})
+	if err != nil {
+		return "", nil, err
+	}
+	defer func() { err = errors.Join(err, l.Close()) }()
+	if err := l.Verify(ctx, func(f eventlog.Finding) { findings = append(findings, f.Where+": "+f.What) }); err != nil {
+		return "", findings, err
+	}
+	content, err = everything(ctx, l)
+	return content, findings, err
+}
+
+func read(t *testing.T, folder string) string {
+	t.Helper()
+	content, findings, err := survey(folder)
+	if err != nil || len(findings) > 0 {
+		t.Fatalf("the original: %v, %q", err, findings)
+	}
+	return content
+}
+
+// everything is all that the log answers.
+func everything(ctx context.Context, l *eventlog.Log) (string, error) {
+	var out strings.Builder
+	enc := json.NewEncoder(&out)
+	events, err := all(l)
+	if err != nil {
+		return "", err
+	}
+	sets, err := l.Sets(ctx)
+	if err := errors.Join(err, enc.Encode(events), enc.Encode(sets)); err != nil {
+		return "", err
+	}
+	for _, s := range sets {
+		segments, err := l.Segments(ctx, s.Name)
+		sources, serr := l.Sources(ctx, s.Name)
+		if err := errors.Join(err, serr, enc.Encode(segments), enc.Encode(sources)); err != nil {
+			return "", err
+		}
+		for ev, err := range l.Live(ctx, s.Name, s.Last) {
+			if err := errors.Join(err, enc.Encode(ev)); err != nil {
+				return "", err
+			}
+		}
+		for _, src := range sources {
+			pending, err := l.Pending(ctx, src.ID, math.MaxInt64, 0, 1000)
+			backs, berr := l.StepBacks(ctx, src.ID)
+			held, herr := l.Held(ctx, src.ID, true, 0)
+			if err := errors.Join(err, berr, herr, enc.Encode(pending), enc.Encode(backs), enc.Encode(held)); err != nil {
+				return "", err
+			}
+		}
+	}
+	bad, err := l.Quarantined(ctx, "")
+	if err := errors.Join(err, enc.Encode(bad)); err != nil {
+		return "", err
+	}
+	return out.String(), nil
+}
+
+// damageable makes a log that has something in every table.
+func damageable(t *testing.T) string {
+	t.Helper()
+	ctx := context.Background()
+	folder := t.TempDir()
+	l, src := filled(t, folder, event.Reference)
+	second, err := l.EnsureSource(ctx, "main", "atompmh", "https://other.example/feed.atom", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(add(l, src, 0, 400), add(l, second, 300, 200)); err != nil {
+		t.Fatal(err)
+	}
+	older := items(0, 30)
+	for i := range older {
+		older[i].Modified = older[i].Modified.Add(-time.Hour)
+	}
+	gone := items(40, 60)
+	for i := range gone {
+		gone[i].Deleted, gone[i].Modified = true, event.Stamp{}
+	}
+	if err := l.EnsureSet(ctx, eventlog.SetConfig{Name: "mirror", Content: event.Mirror}); err != nil {
+		t.Fatal(err)
+	}
+	third, err := l.EnsureSource(ctx, "mirror", "atompmh", "https://third.example/feed.atom", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	waiting := items(0, 40)
+	for i := range waiting {
+		waiting[i].Pending = "503"
+	}
+	var bad []event.Quarantined
+	for i := range 20 {
+		bad = append(bad, event.Quarantined{URL: "https://repository.example/feed.atom", Line: i, Rule: "S10", Reason: "neither content nor alternate", Input: fmt.Appendf(nil, "<entry><id>%d</id></entry>", i)})
+	}
+	for _, in := range []*event.Batch{
+		{Source: src, Start: true, Next: []byte("on"), Items: older, Quarantine: bad},
+		{Source: src, Next: []byte("on"), Mode: event.ModeAbsent, Items: gone[:20]},
+		{Source: src, Next: []byte("on"), Mode: event.ModeHold, Items: gone[20:], Progress: &event.Progress{Mark: event.StampFromNanos(1), Memory: []byte(`{"feed_id":"urn:x"}`), Gap: "gap"}},
+		{Source: third, Next: []byte("on"), Items: waiting},
+	} {
+		p, err := l.Progress(ctx, in.Source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in.Cursor = p.Cursor.Version
+		in.Documents = []event.Document{{URL: "https://repository.example/feed.atom"}}
+		if _, err := l.Append(ctx, in); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sound(t, l)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return folder
+}

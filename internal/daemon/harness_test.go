@@ -31,19 +31,8 @@ type bench struct {
 // newBench opens a bridge over a provider with one set in the given mode.
 func newBench(t *testing.T, p *fixtures.Provider, change ...func(*config.Config)) *bench {
 	t.Helper()
-	b := &bench{t: t, provider: p}
-	b.server = httptest.NewServer(p)
-	t.Cleanup(b.server.Close)
-	c, err := config.FromArguments(config.Flags{Data: t.TempDir()}, []string{"atompmh:" + b.server.URL + fixtures.Subscription})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.Sets[0].Sources[0].Overlap = 0
-	for _, f := range change {
-		f(c)
-	}
-	b.config = c
-	b.open()
+	b := newBenchOf(t, p, daemon.Options{}, change...)
+	b.provider = p
 	return b
 }
 
@@ -154,6 +143,15 @@ func (b *bench) last() event.Seq {
 // live returns the names of the live records with their formats, sorted.
 func (b *bench) live() []string {
 	b.t.Helper()
+	return b.eachLive(func(ev *event.Event) string {
+		_, words, _ := strings.Cut(b.words(ev), " ")
+		return words
+	})
+}
+
+// eachLive returns what say says of each live record, sorted.
+func (b *bench) eachLive(say func(*event.Event) string) []string {
+	b.t.Helper()
 	set, err := b.house.Log.Set(b.t.Context(), "main")
 	if err != nil {
 		b.t.Fatal(err)
@@ -163,8 +161,7 @@ func (b *bench) live() []string {
 		if err != nil {
 			b.t.Fatal(err)
 		}
-		_, words, _ := strings.Cut(b.words(ev), " ")
-		out = append(out, words)
+		out = append(out, say(ev))
 	}
 	slices.Sort(out)
 	return out

@@ -87,7 +87,7 @@ func (h *House) open(ctx context.Context) error {
 		return err
 	}
 	h.guard = fetch.New(h.fetchOptions())
-	h.harvest = &harvest.Harvester{Log: h.Log, Waiting: h.Log, Absences: h.Log, Contents: contents{h.Contents}, Logger: h.opt.Logger, Now: h.opt.Now, Workers: h.Config.Limits.Connections}
+	h.harvest = &harvest.Harvester{Log: h.Log, Waiting: h.Log, Absences: h.Log, Contents: contents{h.Contents}, Now: h.opt.Now, Workers: h.Config.Limits.Connections}
 	for i := range h.Config.Sets {
 		if err := h.openSet(ctx, &h.Config.Sets[i]); err != nil {
 			return err

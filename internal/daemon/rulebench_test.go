@@ -9,7 +9,6 @@ import (
 	"math"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -215,19 +214,7 @@ func (b *bench) replay(q event.Quarantined) ([]string, error) {
 // titles returns the live records with the state that the log has of them.
 func (b *bench) titles() []string {
 	b.t.Helper()
-	set, err := b.house.Log.Set(b.t.Context(), "main")
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	var out []string
-	for ev, err := range b.house.Log.Live(b.t.Context(), "main", set.Last) {
-		if err != nil {
-			b.t.Fatal(err)
-		}
-		out = append(out, strings.TrimPrefix(ev.Record, "urn:")+" "+ev.Title)
-	}
-	slices.Sort(out)
-	return out
+	return b.eachLive(func(ev *event.Event) string { return strings.TrimPrefix(ev.Record, "urn:") + " " + ev.Title })
 }
 
 // fixed is a body that a hook answers whatever the path holds.

@@ -76,22 +76,12 @@ func (h *House) follow(ctx context.Context, src *Source, stop context.CancelCaus
 // pause waits for the next harvest, and asks for pending contents as they come
 // due meanwhile. It tells whether there is a next harvest.
 func (h *House) pause(ctx context.Context, src *Source, wait time.Duration) bool {
-	due := time.NewTimer(wait)
-	defer due.Stop()
-	settle := time.NewTicker(settleEvery)
-	defer settle.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return false
-		case <-due.C:
-			return true
-		case <-settle.C:
-			if _, err := h.harvest.Settle(ctx, &src.Source); err != nil && ctx.Err() == nil {
-				h.opt.Logger.Error("asking for pending contents failed", "set", src.Set, "source", src.URL, "error", err)
-			}
+	return until(ctx, wait, settleEvery, func() bool {
+		if _, err := h.harvest.Settle(ctx, &src.Source); err != nil && ctx.Err() == nil {
+			h.opt.Logger.Error("asking for pending contents failed", "set", src.Set, "source", src.URL, "error", err)
 		}
-	}
+		return false
+	})
 }
 
 // space waits until the data folder takes a file again, or the next harvest is
@@ -99,19 +89,30 @@ func (h *House) pause(ctx context.Context, src *Source, wait time.Duration) bool
 // schedule, and the Source need not be asked meanwhile. It tells whether there
 // is a next harvest.
 func (h *House) space(ctx context.Context, src *Source, wait time.Duration) bool {
+	return until(ctx, wait, probeEvery, func() bool {
+		if h.probe() != nil {
+			return false
+		}
+		h.opt.Logger.Info("there is space again", "set", src.Set, "source", src.URL)
+		return true
+	})
+}
+
+// until returns true after wait, or sooner when look, which is called every so
+// often meanwhile, says so; false when ctx ends first.
+func until(ctx context.Context, wait, every time.Duration, look func() bool) bool {
 	due := time.NewTimer(wait)
 	defer due.Stop()
-	probe := time.NewTicker(probeEvery)
-	defer probe.Stop()
+	tick := time.NewTicker(every)
+	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return false
 		case <-due.C:
 			return true
-		case <-probe.C:
-			if h.probe() == nil {
-				h.opt.Logger.Info("there is space again", "set", src.Set, "source", src.URL)
+		case <-tick.C:
+			if look() {
 				return true
 			}
 		}

@@ -14,7 +14,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"log/slog"
 	"net/http"
 	"time"
 
@@ -94,7 +93,6 @@ type Harvester struct {
 	Waiting  Waiting
 	Absences Absences
 	Contents Contents
-	Logger   *slog.Logger
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
 	// BatchSize is how many observations commit at once, 0 is 32,000;

@@ -13,6 +13,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/translate"
 )
 
 // stream is a log that makes its events up as they are read, so that what is
@@ -134,7 +135,7 @@ func rival(b *testing.B, p *Publisher, level int) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			u := xmlURL{Loc: p.RecordURL("main", e.Record), LastMod: e.Observed.Time().Format("2006-01-02T15:04:05Z")}
+			u := xmlURL{Loc: translate.RecordURL(p.base, "main", e.Record), LastMod: e.Observed.Time().Format("2006-01-02T15:04:05Z")}
 			r, _ := e.Pref()
 			u.MD.Change, u.MD.Datetime, u.MD.Hash, u.MD.Length, u.MD.Type = e.Kind.String(), e.Observed.String(), r.Hash, r.Length, r.Type
 			u.MD.ID, u.MD.Title = e.Record, e.Title

@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/translate"
 )
 
 // setFault puts fault around every change to the file system.
@@ -85,11 +86,11 @@ func TestBaseURL(t *testing.T) {
 	if got, want := p.LinkHeader("main"), `<https://host.example/bridge/sets/main/capabilitylist.xml>; rel="resourcesync"`; got != want {
 		t.Errorf("Link: got %s, want %s", got, want)
 	}
-	record := p.RecordURL("main", "urn:example:record:1")
+	record := translate.RecordURL(p.base, "main", "urn:example:record:1")
 	if !bytes.Contains(doc, []byte("<loc>"+record+"</loc>")) {
 		t.Errorf("no entry has the loc %s", record)
 	}
-	if alternate := p.RepresentationURL("main", "urn:example:record:1", "html"); !bytes.Contains(doc, []byte(`href="`+alternate+`"`)) {
+	if alternate := translate.RepresentationURL(p.base, "main", "urn:example:record:1", "html"); !bytes.Contains(doc, []byte(`href="`+alternate+`"`)) {
 		t.Errorf("no entry has the alternate %s", alternate)
 	}
 }

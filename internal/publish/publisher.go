@@ -19,7 +19,6 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/resourcesync"
-	"github.com/pmh-bridge/bridge/translate"
 )
 
 // Books are what the log knows of its sets.
@@ -154,27 +153,10 @@ func cacheEpoch(base string) string {
 	return hex.EncodeToString(h[:8])
 }
 
-// RecordURL returns the URL under which a record is served in modes mirror and
-// redirect.
-func (p *Publisher) RecordURL(set, identifier string) string {
-	return translate.RecordURL(p.base, set, identifier)
-}
-
-// RepresentationURL returns the URL of one representation of a record, whose
-// event.Representation.Name is name.
-func (p *Publisher) RepresentationURL(set, identifier, name string) string {
-	return translate.RepresentationURL(p.base, set, identifier, name)
-}
-
-// CapabilityListURL returns the URL of a set's Capability List.
-func (p *Publisher) CapabilityListURL(set string) string {
-	return p.base + setPath(set, "capabilitylist.xml")
-}
-
 // LinkHeader returns the value of the Link header by which each record of a set
 // leads to the set's Capability List (clause 6.3.3).
 func (p *Publisher) LinkHeader(set string) string {
-	return "<" + p.CapabilityListURL(set) + `>; rel="resourcesync"`
+	return "<" + p.base + setPath(set, "capabilitylist.xml") + `>; rel="resourcesync"`
 }
 
 // Plan returns all documents of a set as they are now.

@@ -27,16 +27,18 @@ var rules = map[string]rule{
 	"event": {why: "event is the bottom: standard library only"},
 
 	"atompmh": {
-		third: []string{"golang.org/x/net/html", "golang.org/x/text"},
-		why:   "a protocol package knows only its specification; character sets are all that it needs from elsewhere",
+		ours:  []string{"internal/strictxml", "internal/follow"},
+		third: []string{"golang.org/x/net/html"},
+		why:   "a protocol package knows only its specification and how to read XML",
 	},
 	"resourcesync": {
-		third: []string{"golang.org/x/net/html", "golang.org/x/text"},
-		why:   "a protocol package knows only its specification; character sets are all that it needs from elsewhere",
+		ours:  []string{"internal/strictxml", "internal/follow"},
+		third: []string{"golang.org/x/net/html"},
+		why:   "a protocol package knows only its specification and how to read XML",
 	},
 	"sip": {
-		third: []string{"golang.org/x/net/html", "golang.org/x/text"},
-		why:   "a protocol package knows only its specification; character sets are all that it needs from elsewhere",
+		ours: []string{"internal/strictxml"},
+		why:  "a protocol package knows only its specification and how to read XML",
 	},
 	"sip/mail": {
 		ours:  []string{"sip"},
@@ -49,6 +51,11 @@ var rules = map[string]rule{
 	},
 	"fixtures": {why: "the example providers are written by hand, so that what reads them is tested against something else"},
 
+	"internal/follow": {why: "follow knows HTTP and where links may lead, and no protocol"},
+	"internal/strictxml": {
+		third: []string{"golang.org/x/net/html", "golang.org/x/text"},
+		why:   "strictxml knows XML and character sets, and no protocol",
+	},
 	"internal/fetch": {
 		third: []string{"golang.org/x/net", "golang.org/x/sync", "github.com/klauspost/compress"},
 		why:   "the guarded HTTP client knows HTTP only",
@@ -74,7 +81,7 @@ var rules = map[string]rule{
 		why:   "plan and render are pure, and know no protocol's harvest, no log and no server",
 	},
 	"internal/harvest": {
-		ours:  []string{"event", "translate", "atompmh", "resourcesync", "sip", "internal/fetch"},
+		ours:  []string{"event", "translate", "atompmh", "resourcesync", "sip", "internal/fetch", "internal/follow", "internal/strictxml"},
 		third: []string{"github.com/mmcdole/gofeed", "golang.org/x/sync"},
 		why:   "harvest takes the log and the content store as interfaces of its own",
 	},

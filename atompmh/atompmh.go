@@ -31,8 +31,6 @@ const (
 	LinkExtensionsNamespace = "http://purl.org/atompub/link-extensions/1.0"
 )
 
-const xmlNamespace = "http://www.w3.org/XML/1998/namespace"
-
 // Feed is the feed metadata of one Atom Feed Document (RFC 4287 4.1.1). The
 // elements may stand anywhere in the document, so after the entries there may
 // be more of them than before.
@@ -45,6 +43,9 @@ type Feed struct {
 	Updated time.Time
 	// UpdatedRaw is the text that Updated was read from.
 	UpdatedRaw string
+	// Author is the name of the first atom:author, Generator the text of
+	// atom:generator; "" when there is none.
+	Author, Generator string
 	// Links are all links of the feed, in document order.
 	Links []Link
 	// Archive and Complete tell of fh:archive and fh:complete (RFC 5005 2, 4).
@@ -84,6 +85,9 @@ type Entry struct {
 	// byte. White space around it belongs to it and is reported: two documents
 	// that differ only there name different records.
 	ID string
+	// CarriedID is what another bridge calls the record where that is no
+	// absolute IRI, from the attribute id in CarriedNamespace; "" when absent.
+	CarriedID string
 	// Updated is atom:updated (or at:deleted-entry's when) in UTC, to the
 	// nanosecond; further digits are cut off. Its year is 1678 to 2261.
 	Updated time.Time
@@ -104,11 +108,12 @@ type Entry struct {
 	Line, Column int
 }
 
-// Alternates returns the links of relation alternate, in document order.
+// Alternates returns the links of relation alternate and RelFurtherAlternate, in
+// document order.
 func (e *Entry) Alternates() []Link {
 	var out []Link
 	for _, l := range e.Links {
-		if l.Rel == relAlternate {
+		if l.Rel == relAlternate || l.Rel == RelFurtherAlternate {
 			out = append(out, l)
 		}
 	}

@@ -9,10 +9,11 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/pmh-bridge/bridge/internal/follow"
 )
 
 const (
@@ -25,30 +26,20 @@ const (
 type climb struct {
 	w      *Walk
 	ctx    context.Context
-	fetch  *fetcher
+	client *follow.Client
 	cur    Cursor
 	res    Result
-	ahead  *ahead
 	urls   map[string]bool              // documents of this run, as asked for and as answered
 	bodies map[[sha256.Size]byte]string // hash of a body -> URL
 	heads  map[string]time.Time         // feed/updated of this run's documents
 }
 
-// ahead is the request for the document that comes next.
-type ahead struct {
-	url    string
-	cancel context.CancelFunc
-	done   chan struct{}
-	doc    *Document
-	err    error
-}
-
 func newClimb(ctx context.Context, w *Walk) (*climb, error) {
-	f, err := newFetcher(w)
+	client, err := newClient(w)
 	if err != nil {
 		return nil, err
 	}
-	c := &climb{w: w, ctx: ctx, fetch: f, urls: map[string]bool{}, bodies: map[[sha256.Size]byte]string{}, heads: map[string]time.Time{}}
+	c := &climb{w: w, ctx: ctx, client: client, urls: map[string]bool{}, bodies: map[[sha256.Size]byte]string{}, heads: map[string]time.Time{}}
 	c.cur.Full = w.Full
 	if w.Resume != nil {
 		c.cur = *w.Resume
@@ -73,7 +64,7 @@ func (c *climb) first() (*Document, error) {
 	if slices.Contains(c.w.Accepted, c.cur.Next) {
 		return nil, nil
 	}
-	doc, err := c.fetch.get(c.ctx, c.cur.Next, Validators{})
+	doc, err := c.get(c.cur.Next, Validators{})
 	if missing(err) {
 		return nil, fmt.Errorf("%w (%w)", ErrStaleCursor, err)
 	}
@@ -88,7 +79,7 @@ func (c *climb) subscription() (*Document, error) {
 	if c.w.Full {
 		v = Validators{}
 	}
-	doc, err := c.fetch.get(c.ctx, c.w.URL, v)
+	doc, err := c.get(c.w.URL, v)
 	var status *StatusError
 	if errors.As(err, &status) {
 		switch {
@@ -109,7 +100,7 @@ func (c *climb) subscription() (*Document, error) {
 		doc.close()
 		return nil, err
 	}
-	c.heads[key(doc.Requested)] = doc.reader.feed.Updated
+	c.heads[follow.Key(doc.Requested)] = doc.reader.feed.Updated
 	return doc, nil
 }
 
@@ -129,7 +120,7 @@ func (c *climb) visit(doc *Document, visit func(context.Context, *Document) erro
 	if c.cur.Documents >= cmp.Or(c.w.MaxDocuments, defaultMaxDocuments) {
 		return fmt.Errorf("%s: %w: %d were read; if the feed is that long, raise the cap and go on", doc.Requested, ErrTooManyDocuments, c.cur.Documents)
 	}
-	c.urls[key(doc.Requested)], c.urls[key(doc.URL)] = true, true
+	c.urls[follow.Key(doc.Requested)], c.urls[follow.Key(doc.URL)] = true, true
 	doc.Index = c.cur.Documents
 	doc.after = c.cur
 	c.lookAhead(doc)
@@ -154,25 +145,19 @@ func (c *climb) visit(doc *Document, visit func(context.Context, *Document) erro
 // to climb on, or for its feed/updated in the stop rule (A2).
 func (c *climb) lookAhead(doc *Document) {
 	to := doc.reader.feed.PrevArchive
-	if to == "" || doc.mayComplete() || c.urls[key(to)] || slices.Contains(c.w.Accepted, to) ||
-		c.cur.Documents+1 >= cmp.Or(c.w.MaxDocuments, defaultMaxDocuments) || c.fetch.allowed(to) != nil {
+	if to == "" || doc.mayComplete() || c.urls[follow.Key(to)] || slices.Contains(c.w.Accepted, to) ||
+		c.cur.Documents+1 >= cmp.Or(c.w.MaxDocuments, defaultMaxDocuments) || c.client.Allowed(to) != nil {
 		return
 	}
 	if _, known := c.head(to); known && !c.cur.Full && !c.w.Mark.IsZero() {
 		return
 	}
-	ctx, cancel := context.WithCancel(c.ctx)
-	a := &ahead{url: to, cancel: cancel, done: make(chan struct{})}
-	c.ahead = a
-	go func() {
-		defer close(a.done)
-		a.doc, a.err = c.fetch.get(ctx, to, Validators{})
-	}()
+	c.client.Ahead(c.ctx, to, Validators{})
 }
 
 // head returns feed/updated of a document without asking for it.
 func (c *climb) head(to string) (updated time.Time, known bool) {
-	if updated, known = c.heads[key(to)]; known {
+	if updated, known = c.heads[follow.Key(to)]; known {
 		return updated, true
 	}
 	updated, known = c.w.Heads[to]
@@ -208,10 +193,10 @@ func (c *climb) next(doc *Document) (*Document, error) {
 	if updated, known := c.head(to); known && c.stops(updated) {
 		return nil, nil
 	}
-	if c.urls[key(to)] {
+	if c.urls[follow.Key(to)] {
 		return nil, fmt.Errorf("%s: prev-archive leads to %s, which this walk has read: %w; tell the feed's operator", doc.URL, to, ErrLoop)
 	}
-	prev, err := c.take(to)
+	prev, err := c.get(to, Validators{})
 	if missing(err) {
 		c.res.Gap = &Gap{URL: to, Reason: err.Error()}
 		return nil, nil
@@ -222,49 +207,15 @@ func (c *climb) next(doc *Document) (*Document, error) {
 	return c.arrive(prev)
 }
 
-// take returns the document behind to, asked for already or not.
-func (c *climb) take(to string) (*Document, error) {
-	if a := c.ahead; a != nil && a.url == to {
-		c.ahead = nil
-		<-a.done
-		if a.doc != nil {
-			a.doc.cancel = join(a.doc.cancel, a.cancel)
-		} else {
-			a.cancel()
-		}
-		return a.doc, a.err
-	}
-	c.discard()
-	return c.fetch.get(c.ctx, to, Validators{})
-}
-
-func join(a, b context.CancelFunc) context.CancelFunc {
-	return func() { a(); b() }
-}
-
-// discard drops what was asked for ahead.
-func (c *climb) discard() {
-	a := c.ahead
-	if a == nil {
-		return
-	}
-	c.ahead = nil
-	a.cancel()
-	<-a.done
-	if a.doc != nil {
-		a.doc.close()
-	}
-}
-
 // arrive judges an archive document by its head: nil when the walk ends before
 // it.
 func (c *climb) arrive(doc *Document) (*Document, error) {
-	if c.urls[key(doc.URL)] {
+	if c.urls[follow.Key(doc.URL)] {
 		doc.close()
 		return nil, fmt.Errorf("%s leads to %s, which this walk has read: %w; tell the feed's operator", doc.Requested, doc.URL, ErrLoop)
 	}
 	feed := &doc.reader.feed
-	c.heads[key(doc.Requested)] = feed.Updated
+	c.heads[follow.Key(doc.Requested)] = feed.Updated
 	if !feed.Updated.IsZero() && len(c.cur.Heads) < keptHeads {
 		c.cur.Heads[doc.Requested] = feed.Updated
 	}
@@ -343,14 +294,4 @@ func newest(now, before map[string]time.Time) map[string]time.Time {
 		delete(all, u)
 	}
 	return all
-}
-
-// key is how the walk recognises a URL: without its fragment.
-func key(raw string) string {
-	u, err := url.Parse(raw)
-	if err != nil {
-		return raw
-	}
-	u.Fragment, u.RawFragment = "", ""
-	return u.String()
 }

@@ -1,13 +1,13 @@
 package atompmh
 
 import (
-	"context"
 	"crypto/sha256"
 	"hash"
 	"io"
 	"maps"
-	"net/http"
 	"time"
+
+	"github.com/pmh-bridge/bridge/internal/follow"
 )
 
 // Document is one Atom Feed Document of a walk. It is valid while visit runs.
@@ -29,15 +29,13 @@ type Document struct {
 	Active, Deletions, Bad int
 
 	reader *Reader
-	body   io.ReadCloser
-	cancel context.CancelFunc
+	answer *follow.Answer
 	sum    hash.Hash
-	dated  bool // Date is of the answer
 	nameless,
 	ended bool // a bad entry without a readable id; read to io.EOF
 	fatal error // what Next returned last, if it ends the reading
-	// held are the problems of the head, found while another document was being
-	// read; live tells that they go to report at once.
+	// held are the problems of the head, which count only if the document is
+	// visited; live tells that they go to report at once.
 	held   []Problem
 	live   bool
 	report func(Problem)
@@ -75,12 +73,7 @@ func (d *Document) AppendInput(b []byte) []byte { return d.reader.AppendInput(b)
 // Late tells whether a stamp lies after the answer's date, so that it must not
 // become the mark. Date has whole seconds: a stamp within its second is not
 // late.
-func (d *Document) Late(stamp time.Time) bool {
-	if d.dated {
-		return !stamp.Before(d.Date.Truncate(time.Second).Add(time.Second))
-	}
-	return stamp.After(d.Date)
-}
+func (d *Document) Late(stamp time.Time) bool { return d.answer.Late(stamp) }
 
 // Complete tells whether the document is a complete enumeration, so that absence
 // from it means deletion: it has fh:complete, no newer document of the walk had
@@ -151,20 +144,14 @@ func (d *Document) advance() {
 }
 
 // open reads the head of an answer.
-func (d *Document) open(resp *http.Response, o Options) error {
-	d.URL = resp.Request.URL.String()
-	d.Validators = Validators{ETag: resp.Header.Get("ETag"), LastModified: resp.Header.Get("Last-Modified")}
-	if t, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
-		d.Date, d.dated = t.UTC(), true
-	}
-	d.body = resp.Body
-	d.sum = sha256.New()
-	o.URL = d.URL
-	o.ContentType = resp.Header.Get("Content-Type")
+func open(a *follow.Answer, o Options) (*Document, error) {
+	d := &Document{Requested: a.Requested, URL: a.URL, Date: a.Date, Validators: a.Validators, answer: a, sum: sha256.New()}
+	o.URL = a.URL
+	o.ContentType = a.Header.Get("Content-Type")
 	o.Report = d.problem
-	d.reader = NewReader(io.TeeReader(resp.Body, d.sum), o)
+	d.reader = NewReader(io.TeeReader(a.Body, d.sum), o)
 	_, err := d.reader.Head()
-	return err
+	return d, err
 }
 
 func (d *Document) problem(p Problem) {
@@ -185,13 +172,7 @@ func (d *Document) begin(report func(Problem)) {
 	d.held = nil
 }
 
-func (d *Document) close() {
-	if d.body != nil {
-		// Nothing is lost when closing fails: what counts has been read.
-		_ = d.body.Close()
-	}
-	d.cancel()
-}
+func (d *Document) close() { d.answer.Close() }
 
 // bodyHash is the SHA-256 of the body; it is called once all of it was read.
 func (d *Document) bodyHash() [sha256.Size]byte {

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/pmh-bridge/bridge/internal/strictxml"
 )
 
 // draftEntry is an entry while it is being read, with what it breaks.
@@ -29,12 +31,13 @@ func (d *draftEntry) bad(rule, format string, args ...any) {
 func (r *Reader) entry() (*Entry, error) {
 	s := r.scan
 	d := &draftEntry{}
-	d.Line, d.Column = s.line, s.column
+	d.Line, d.Column = s.Line, s.Column
+	d.CarriedID, _ = s.Attr(CarriedNamespace, "id")
 	report := func(rule, found, expected string) {
 		r.problem(Problem{Rule: rule, Line: d.Line, Column: d.Column, Record: d.ID, Found: found, Expected: expected})
 	}
 	var err error
-	if s.space == TombstonesNamespace {
+	if s.Space == TombstonesNamespace {
 		err = r.tombstone(d, report)
 	} else if err = r.children(d, report); err == nil {
 		r.judge(d, report)
@@ -42,12 +45,12 @@ func (r *Reader) entry() (*Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.to = s.dec.InputOffset()
+	r.to = s.Offset()
 	if d.rule == "" {
 		r.note(d, report)
 		return &d.Entry, nil
 	}
-	id := d.ID
+	id := d.Record()
 	if d.ids != 1 {
 		id = ""
 	}
@@ -58,12 +61,12 @@ func (r *Reader) entry() (*Entry, error) {
 func (r *Reader) tombstone(d *draftEntry, report reporter) error {
 	s := r.scan
 	d.Kind, d.Tombstone = Deletion, true
-	if ref, ok := s.attr("", "ref"); ok {
+	if ref, ok := s.Attr("", "ref"); ok {
 		d.ID, d.ids = ref, 1
 	}
-	when, ok := s.attr("", "when")
+	when, ok := s.Attr("", "when")
 	switch {
-	case strings.Trim(d.ID, space) == "":
+	case strictxml.Trim(d.ID) == "":
 		d.ids = 0
 		d.bad(ruleTombstone, "at:deleted-entry without ref")
 	case !ok:
@@ -72,25 +75,25 @@ func (r *Reader) tombstone(d *draftEntry, report reporter) error {
 		r.checkID(d.ID, report)
 		d.stamp(r, when, report)
 	}
-	return r.skip()
+	return s.Skip()
 }
 
 // children reads the entry's elements up to its end.
 func (r *Reader) children(d *draftEntry, report reporter) error {
 	s := r.scan
 	r.links = r.links[:0]
-	for depth := s.depth(); ; {
-		if err := s.next(); err != nil {
+	for depth := s.Depth(); ; {
+		if err := s.Next(); err != nil {
 			return err
 		}
 		var err error
 		switch {
-		case s.kind == endTag && s.depth() < depth:
+		case s.Kind == strictxml.EndTag && s.Depth() < depth:
 			d.Links = slices.Clone(r.links)
 			return nil
-		case s.kind != startTag:
-		case s.space != Namespace:
-			err = r.skip()
+		case s.Kind != strictxml.StartTag:
+		case s.Space != Namespace:
+			err = s.Skip()
 		default:
 			err = r.child(d, report)
 		}
@@ -101,7 +104,8 @@ func (r *Reader) children(d *draftEntry, report reporter) error {
 }
 
 func (r *Reader) child(d *draftEntry, report reporter) error {
-	switch r.scan.local {
+	s := r.scan
+	switch s.Local {
 	case "id":
 		id, markup, err := r.characters()
 		d.ids++
@@ -139,7 +143,7 @@ func (r *Reader) child(d *draftEntry, report reporter) error {
 	case "author":
 		d.author = true
 	}
-	return r.skip()
+	return s.Skip()
 }
 
 // stamp takes the entry's time.
@@ -157,7 +161,7 @@ func (d *draftEntry) stamp(r *Reader, raw string, report reporter) {
 }
 
 func (r *Reader) entryLink(d *draftEntry, report reporter) error {
-	rel, _ := r.scan.attr("", "rel")
+	rel, _ := r.scan.Attr("", "rel")
 	alternate := relation(rel) == relAlternate
 	if alternate {
 		d.alternates++
@@ -168,7 +172,7 @@ func (r *Reader) entryLink(d *draftEntry, report reporter) error {
 	}
 	if alternate {
 		d.usable++
-		if strings.Trim(l.Type, space) == "" {
+		if strictxml.Trim(l.Type) == "" {
 			report(ruleType, "an alternate link without type: "+clip(l.Href), "the media type of the representation")
 		}
 	}
@@ -185,25 +189,25 @@ func (r *Reader) content(d *draftEntry, report reporter) error {
 		c = *d.Content
 		report(ruleEntry, "a second atom:content", "at most one")
 	} else {
-		c.Type, _ = s.attr("", "type")
+		c.Type, _ = s.Attr("", "type")
 	}
-	if src, ok := s.attr("", "src"); ok {
+	if src, ok := s.Attr("", "src"); ok {
 		c.HasSrc = true
-		resolved, err := resolve(s.base(), src)
+		resolved, err := strictxml.Resolve(s.Base(), src)
 		if err != nil {
 			report(ruleLink, "src "+strconv.Quote(clip(src)), "an IRI reference")
 		}
 		c.Src = resolved
 	}
-	for depth := s.depth(); s.depth() >= depth; {
-		if err := s.next(); err != nil {
+	for depth := s.Depth(); s.Depth() >= depth; {
+		if err := s.Next(); err != nil {
 			return err
 		}
-		switch s.kind {
-		case startTag:
+		switch s.Kind {
+		case strictxml.StartTag:
 			c.Empty = false
-		case charData:
-			c.Empty = c.Empty && strings.Trim(string(s.data), space) == ""
+		case strictxml.Text:
+			c.Empty = c.Empty && strictxml.Trim(string(s.Data)) == ""
 		}
 	}
 	d.Content = &c
@@ -214,37 +218,37 @@ func (r *Reader) content(d *draftEntry, report reporter) error {
 func (r *Reader) source(d *draftEntry, report reporter) error {
 	s := r.scan
 	src := &Source{}
-	for depth := s.depth(); ; {
-		if err := s.next(); err != nil {
+	for depth := s.Depth(); ; {
+		if err := s.Next(); err != nil {
 			return err
 		}
-		if s.kind == endTag && s.depth() < depth {
+		if s.Kind == strictxml.EndTag && s.Depth() < depth {
 			d.Source = src
 			return nil
 		}
-		if s.kind != startTag {
+		if s.Kind != strictxml.StartTag {
 			continue
 		}
 		var err error
 		switch {
-		case s.space != Namespace:
-			err = r.skip()
-		case s.local == "id":
+		case s.Space != Namespace:
+			err = s.Skip()
+		case s.Local == "id":
 			src.ID, _, err = r.characters()
-		case s.local == "title":
+		case s.Local == "title":
 			src.Title, err = r.textConstruct()
-		case s.local == "updated":
+		case s.Local == "updated":
 			if src.UpdatedRaw, _, err = r.characters(); err == nil {
 				var bad error
 				if src.Updated, bad = r.date(src.UpdatedRaw, report); bad != nil {
 					report(ruleDate, "atom:source updated "+strconv.Quote(clip(src.UpdatedRaw)), bad.Error())
 				}
 			}
-		case s.local == "author":
+		case s.Local == "author":
 			d.author = true
-			err = r.skip()
+			err = s.Skip()
 		default:
-			err = r.skip()
+			err = s.Skip()
 		}
 		if err != nil {
 			return err
@@ -256,11 +260,11 @@ func (r *Reader) source(d *draftEntry, report reporter) error {
 func (r *Reader) link(report reporter) (l Link, ok bool, err error) {
 	s := r.scan
 	l.Length = NoLength
-	var rel, href, base = "", "", s.base()
-	for i := range s.attrs {
-		a := &s.attrs[i]
+	var rel, href, base = "", "", s.Base()
+	for i := range s.Attrs {
+		a := &s.Attrs[i]
 		if a.Name.Space != "" {
-			if a.Name.Space != xmlNamespace {
+			if a.Name.Space != strictxml.Namespace {
 				l.Other = append(l.Other, *a)
 			}
 			continue
@@ -277,7 +281,7 @@ func (r *Reader) link(report reporter) (l Link, ok bool, err error) {
 		case "title":
 			l.Title = a.Value
 		case "length":
-			if n, err := strconv.ParseInt(strings.Trim(a.Value, space), 10, 64); err == nil && n >= 0 {
+			if n, err := strconv.ParseInt(strictxml.Trim(a.Value), 10, 64); err == nil && n >= 0 {
 				l.Length = n
 			}
 		default:
@@ -287,19 +291,19 @@ func (r *Reader) link(report reporter) (l Link, ok bool, err error) {
 	l.Rel = relation(rel)
 	var bad error
 	if ok {
-		l.Href, bad = resolve(base, href)
+		l.Href, bad = strictxml.Resolve(base, href)
 	}
 	if !ok || bad != nil {
 		ok = false
 		report(ruleLink, "link "+l.Rel+" with href "+strconv.Quote(clip(href)), "an IRI reference; the link is left out")
 	}
-	return l, ok, r.skip()
+	return l, ok, s.Skip()
 }
 
 // judge decides by S10 what the entry is, once all of it has been read.
 func (r *Reader) judge(d *draftEntry, report reporter) {
 	switch {
-	case d.ids == 0 || d.ids == 1 && strings.Trim(d.ID, space) == "":
+	case d.ids == 0 || d.ids == 1 && strictxml.Trim(d.ID) == "":
 		d.ids = 0
 		d.bad(ruleEntry, "no atom:id")
 	case d.updates == 0:
@@ -375,9 +379,9 @@ func duplicate(links []Link) *Link {
 
 func (r *Reader) checkID(id string, report reporter) {
 	switch {
-	case id != strings.Trim(id, space):
+	case id != strictxml.Trim(id):
 		report(ruleID, "white space around "+strconv.Quote(clip(id)), "none; it counts as part of the identifier")
-	case !hasScheme(id):
+	case !strictxml.HasScheme(id):
 		report(ruleID, strconv.Quote(clip(id)), "an absolute IRI")
 	}
 }
@@ -385,7 +389,7 @@ func (r *Reader) checkID(id string, report reporter) {
 // date reads a Date construct (RFC 4287 3.3). White space around it is common
 // in pretty-printed documents: it is reported and cut off.
 func (r *Reader) date(raw string, report reporter) (time.Time, error) {
-	cut := strings.Trim(raw, space)
+	cut := strictxml.Trim(raw)
 	t, err := ParseTime(cut)
 	if err == nil && len(cut) != len(raw) {
 		report(ruleDate, "white space around "+cut, "none")
@@ -396,42 +400,16 @@ func (r *Reader) date(raw string, report reporter) (time.Time, error) {
 // characters reads the text of an element up to its end. markup tells that
 // there were elements in it, whose text is part of it.
 func (r *Reader) characters() (text string, markup bool, err error) {
-	s := r.scan
-	r.text = r.text[:0]
-	for depth := s.depth(); s.depth() >= depth; {
-		if err := s.next(); err != nil {
-			return "", false, err
-		}
-		switch s.kind {
-		case startTag:
-			markup = true
-		case charData:
-			if len(r.text)+len(s.data) > s.limits.Text {
-				return "", false, s.cap(tooLong(s.limits))
-			}
-			r.text = append(r.text, s.data...)
-		}
-	}
-	return string(r.text), markup, nil
+	b, markup, err := r.scan.Characters()
+	return string(b), markup, err
 }
 
 // textConstruct reads a Text construct (RFC 4287 3.1) as plain text.
 func (r *Reader) textConstruct() (string, error) {
-	typ, _ := r.scan.attr("", "type")
+	typ, _ := r.scan.Attr("", "type")
 	text, _, err := r.characters()
 	if err != nil {
 		return "", err
 	}
 	return plainText(typ, text), nil
-}
-
-// skip reads to the end of the current element.
-func (r *Reader) skip() error {
-	s := r.scan
-	for depth := s.depth(); s.depth() >= depth; {
-		if err := s.next(); err != nil {
-			return err
-		}
-	}
-	return nil
 }

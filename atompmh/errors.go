@@ -3,37 +3,27 @@ package atompmh
 import (
 	"fmt"
 	"strings"
+
+	"github.com/pmh-bridge/bridge/internal/strictxml"
 )
 
 // The names of the caps, as they stand in DocumentError.Cap.
 const (
-	CapDocument   = "document"
-	CapDepth      = "depth"
-	CapAttributes = "attributes"
-	CapText       = "text"
+	CapDocument   = strictxml.CapDocument
+	CapDepth      = strictxml.CapDepth
+	CapAttributes = strictxml.CapAttributes
+	CapText       = strictxml.CapText
 )
+
+// Limits caps what a document may ask for. The zero value of each field means
+// its default: 64 MiB for a document, a depth of 256, 256 attributes on one
+// element, 8 MiB for one text.
+type Limits = strictxml.Limits
 
 // DocumentError tells why a document cannot be read any further. It is the
 // document's own fault: an error of the network below is returned as it is,
 // wrapped with the place.
-type DocumentError struct {
-	URL string
-	// Line and Column are where the reading ended, from 1; the column counts
-	// bytes of UTF-8.
-	Line, Column int
-	// Cap names the limit that was exceeded (CapDocument, ...), else "".
-	Cap string
-	// Reason says what is wrong and what was expected.
-	Reason string
-}
-
-// Error returns place and reason.
-func (e *DocumentError) Error() string {
-	if e.Cap != "" {
-		return fmt.Sprintf("%s: %s (cap %q)", place(e.URL, e.Line, e.Column), e.Reason, e.Cap)
-	}
-	return place(e.URL, e.Line, e.Column) + ": " + e.Reason
-}
+type DocumentError = strictxml.DocumentError
 
 // EntryError tells of an entry that cannot be taken as it is. The reading goes
 // on after it.
@@ -43,7 +33,8 @@ type EntryError struct {
 	URL  string
 	// Line and Column are where the entry starts, from 1.
 	Line, Column int
-	// ID is the identifier when exactly one could be read, else "".
+	// ID is the identifier of the record (see Entry.Record) when exactly one
+	// could be read, else "".
 	ID string
 	// Reason says what is wrong and what was expected.
 	Reason string
@@ -55,7 +46,7 @@ type EntryError struct {
 // Error returns place, record, reason and rule.
 func (e *EntryError) Error() string {
 	var b strings.Builder
-	b.WriteString(place(e.URL, e.Line, e.Column))
+	b.WriteString(strictxml.Place(e.URL, e.Line, e.Column))
 	b.WriteString(": bad entry")
 	if e.ID != "" {
 		fmt.Fprintf(&b, " %q", clip(e.ID))
@@ -64,18 +55,5 @@ func (e *EntryError) Error() string {
 	return b.String()
 }
 
-func place(url string, line, column int) string {
-	if url == "" {
-		url = "document"
-	}
-	return fmt.Sprintf("%s:%d:%d", url, line, column)
-}
-
 // clip shortens what a document said to what fits into a message.
-func clip(s string) string {
-	const most = 200
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "..."
-}
+func clip(s string) string { return strictxml.Clip(s) }

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"unicode/utf16"
 
 	"github.com/mmcdole/gofeed/atom"
@@ -259,7 +260,7 @@ func cutEverywhere(t *testing.T, doc []byte, atLeast int) {
 func TestReadErrorsPassThrough(t *testing.T) {
 	doc := plainFeed(3)
 	for _, n := range []int{0, 1, 60, len(doc) / 2, len(doc)} {
-		got := readAll(io.MultiReader(bytes.NewReader(doc[:n]), errorReader{io.ErrUnexpectedEOF}), Options{})
+		got := readAll(io.MultiReader(bytes.NewReader(doc[:n]), iotest.ErrReader(io.ErrUnexpectedEOF)), Options{})
 		var fault *DocumentError
 		if !errors.Is(got.err, io.ErrUnexpectedEOF) || errors.As(got.err, &fault) {
 			t.Errorf("after %d bytes: %v", n, got.err)

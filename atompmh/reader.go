@@ -1,46 +1,15 @@
 package atompmh
 
 import (
-	"bufio"
-	"bytes"
-	"encoding/xml"
 	"fmt"
 	"io"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/pmh-bridge/bridge/internal/strictxml"
 )
-
-// Limits caps what a document may ask for. The zero value of each field means
-// its default.
-type Limits struct {
-	// Document is the length of a document in bytes as it arrives, 64 MiB.
-	Document int64
-	// Depth of nested elements, 256.
-	Depth int
-	// Attributes of one element, namespace declarations counted, 256.
-	Attributes int
-	// Text is the length in bytes of one text, attribute value, tag or comment,
-	// 8 MiB.
-	Text int
-}
-
-func (l Limits) withDefaults() Limits {
-	if l.Document == 0 {
-		l.Document = 64 << 20
-	}
-	if l.Depth == 0 {
-		l.Depth = 256
-	}
-	if l.Attributes == 0 {
-		l.Attributes = 256
-	}
-	if l.Text == 0 {
-		l.Text = 8 << 20
-	}
-	return l
-}
 
 // Options says what a Reader has to know besides the bytes. The zero value is
 // valid.
@@ -61,7 +30,7 @@ type Options struct {
 type Reader struct {
 	in   io.Reader
 	o    Options
-	scan *scanner
+	scan *strictxml.Scanner
 	feed Feed
 	err  error // what ended the reading
 
@@ -71,7 +40,6 @@ type Reader struct {
 	from, to int64
 	prologue []byte // the root's start tag, for Input
 	epilogue string
-	text     []byte // scratch for character data
 	links    []Link // scratch for an entry's links
 	seen     counts
 }
@@ -89,7 +57,6 @@ type counts struct {
 // NewReader returns a reader of the document in r. Nothing is read before Head
 // or Next is called.
 func NewReader(r io.Reader, o Options) *Reader {
-	o.Limits = o.Limits.withDefaults()
 	return &Reader{in: r, o: o}
 }
 
@@ -148,7 +115,7 @@ func (r *Reader) AppendInput(b []byte) []byte {
 		return b
 	}
 	b = append(b, r.prologue...)
-	b = append(b, r.scan.src.slice(r.from, r.to)...)
+	b = append(b, r.scan.Slice(r.from, r.to)...)
 	return append(b, r.epilogue...)
 }
 
@@ -163,114 +130,61 @@ func (r *Reader) readHead() error {
 	return r.err
 }
 
-// start sets up the decoding and reads the root's start tag.
+// start reads the root's start tag.
 func (r *Reader) start() error {
-	whole := &capped{r: r.in, left: r.o.Limits.Document, cap: r.o.Limits.Document}
-	in, note, err := decoded(bufio.NewReader(whole), r.o.ContentType)
-	if err != nil {
-		// The scanner knows how to say it.
-		in = errorReader{err}
-	}
-	r.scan = newScanner(newSource(in, r.o.Limits), r.o.Limits, r.o.URL)
-	r.scan.report = func(rule string, line, column int, found, expected string) {
-		r.problem(Problem{Rule: rule, Line: line, Column: column, Found: found, Expected: expected})
-	}
-	if note != "" {
-		r.problem(Problem{Rule: ruleCharset, Line: 1, Column: 1, Found: note, Expected: "one charset; that of Content-Type is taken"})
-	}
-	if err := r.scan.next(); err != nil {
-		if err == io.EOF {
-			return r.scan.fail("the document is empty; want an Atom Feed Document")
-		}
+	r.scan = strictxml.New(r.in, strictxml.Options{
+		URL: r.o.URL, ContentType: r.o.ContentType, Limits: r.o.Limits, Want: "an Atom Feed Document",
+		Namespaces: []string{Namespace, HistoryNamespace, TombstonesNamespace, LinkExtensionsNamespace, CarriedNamespace},
+		Report:     r.notice,
+	})
+	s := r.scan
+	if err := s.Next(); err != nil {
 		return err
 	}
-	if r.scan.space != Namespace || r.scan.local != "feed" {
-		return r.scan.fail("%s; want an Atom Feed Document, with root {%s}feed", whatRoot(r.scan), Namespace)
+	if s.Space != Namespace || s.Local != "feed" {
+		return s.Fail("%s; want an Atom Feed Document, with root {%s}feed", whatRoot(s), Namespace)
 	}
-	r.keepRoot()
+	r.prologue, r.epilogue = s.Frame()
 	return nil
 }
 
-type errorReader struct{ err error }
-
-func (e errorReader) Read([]byte) (int, error) { return 0, e.err }
-
-// whatRoot says what a document is that is no feed.
-func whatRoot(s *scanner) string {
-	name := strings.ToLower(s.local)
-	switch {
-	case s.space == Namespace && s.local == "entry":
-		return "an Atom Entry Document"
-	case s.local == "feed" && s.space == "http://purl.org/atom/ns#":
-		return "an Atom 0.3 feed"
-	case name == "feed" && strings.Contains(strings.ToLower(s.space), "w3.org/2005/atom"):
-		return fmt.Sprintf("<%s> in namespace %q, which is nearly Atom's", s.local, clip(s.space))
-	case s.local == "feed" && s.space == "":
-		return "<feed> without a namespace"
-	case name == "rss":
-		v, _ := s.attr("", "version")
-		return strings.TrimSpace("RSS " + clip(v))
-	case s.local == "RDF":
-		return "RDF, perhaps RSS 1.0"
-	case name == "html":
-		return "an HTML page"
-	case s.local == "urlset", s.local == "sitemapindex":
-		return "a sitemap or ResourceSync document <" + s.local + ">"
-	case s.local == "OAI-PMH":
-		return "an OAI-PMH response"
+// notice makes a Problem of what the scanner has read over.
+func (r *Reader) notice(n strictxml.Notice) {
+	rule := ruleBase
+	if n.About == strictxml.AboutCharset {
+		rule = ruleCharset
 	}
-	return fmt.Sprintf("<%s> in namespace %q", clip(s.local), clip(s.space))
+	r.problem(Problem{Rule: rule, Line: n.Line, Column: n.Column, Found: n.Found, Expected: n.Expected})
 }
 
-// keepRoot makes the frame that Input puts around an entry: the root's name,
-// namespaces and base, and nothing that changes from harvest to harvest.
-func (r *Reader) keepRoot() {
-	s := r.scan
-	root := s.stack[0]
-	var b bytes.Buffer
-	name := qname(root.name)
-	b.WriteString("<" + name)
-	declare := func(attr, value string) {
-		b.WriteString(" " + attr + `="`)
-		// Writing to a bytes.Buffer cannot fail.
-		_ = xml.EscapeText(&b, []byte(value))
-		b.WriteByte('"')
+// whatRoot says what a document is that is no feed.
+func whatRoot(s *strictxml.Scanner) string {
+	if strings.EqualFold(s.Local, "feed") && strings.Contains(strings.ToLower(s.Space), "w3.org/2005/atom") {
+		return fmt.Sprintf("<%s> in namespace %q, which is nearly Atom's", s.Local, clip(s.Space))
 	}
-	for _, n := range s.ns[root.ns:] {
-		if n.prefix == "" {
-			declare("xmlns", n.space)
-		} else if n.prefix != "xml" {
-			declare("xmlns:"+n.prefix, n.space)
-		}
-	}
-	if _, ok := s.attr(xmlNamespace, "base"); ok && root.base != nil {
-		declare("xml:base", root.base.String())
-	}
-	b.WriteByte('>')
-	r.prologue = b.Bytes()
-	r.epilogue = "</" + name + ">"
+	return s.What()
 }
 
 // advance reads what the feed says until the next entry starts or the document
 // has ended.
 func (r *Reader) advance() error {
 	s := r.scan
-	s.src.keep = -1
+	s.Keep(-1)
 	r.to = 0
 	for {
-		if err := s.next(); err != nil {
+		if err := s.Next(); err != nil {
 			if err == io.EOF {
 				r.finish()
 			}
 			return err
 		}
-		if s.kind != startTag {
+		if s.Kind != strictxml.StartTag {
 			continue
 		}
-		if s.space == Namespace && s.local == "entry" || s.space == TombstonesNamespace && s.local == "deleted-entry" {
+		if s.Space == Namespace && s.Local == "entry" || s.Space == TombstonesNamespace && s.Local == "deleted-entry" {
 			r.begun = true
-			r.from = s.start
-			s.src.keep = s.start
+			r.from = s.Start
+			s.Keep(s.Start)
 			return nil
 		}
 		if err := r.feedElement(); err != nil {
@@ -282,22 +196,25 @@ func (r *Reader) advance() error {
 // feedElement reads one child of the feed that is no entry.
 func (r *Reader) feedElement() error {
 	s := r.scan
-	line, column := s.line, s.column
+	line, column := s.Line, s.Column
 	report := func(rule, found, expected string) {
 		r.problem(Problem{Rule: rule, Line: line, Column: column, Found: found, Expected: expected})
 	}
 	var err error
 	switch {
-	case s.space == HistoryNamespace && s.local == "archive":
+	case s.Space == HistoryNamespace && s.Local == "archive":
 		r.feed.Archive = true
-	case s.space == HistoryNamespace && s.local == "complete":
+	case s.Space == HistoryNamespace && s.Local == "complete":
 		r.feed.Complete = true
-	case s.space != Namespace:
-	case s.local == "author":
-		r.seen.author = true
-	case s.local == "link":
+	case s.Space != Namespace:
+	case s.Local == "author":
+		return r.author()
+	case s.Local == "generator":
+		r.feed.Generator, err = r.textConstruct()
+		return err
+	case s.Local == "link":
 		return r.feedLink(report)
-	case s.local == "id":
+	case s.Local == "id":
 		var id string
 		if id, _, err = r.characters(); err != nil {
 			return err
@@ -309,7 +226,7 @@ func (r *Reader) feedElement() error {
 		r.feed.ID = id
 		r.checkID(id, report)
 		return nil
-	case s.local == "title":
+	case s.Local == "title":
 		var title string
 		if title, err = r.textConstruct(); err != nil {
 			return err
@@ -320,10 +237,10 @@ func (r *Reader) feedElement() error {
 		}
 		r.feed.Title = title
 		return nil
-	case s.local == "updated":
+	case s.Local == "updated":
 		return r.feedUpdated(report)
 	}
-	return r.skip()
+	return s.Skip()
 }
 
 type reporter func(rule, found, expected string)
@@ -347,6 +264,30 @@ func (r *Reader) feedUpdated(report reporter) error {
 	return nil
 }
 
+// author reads the feed's atom:author (RFC 4287 3.2).
+func (r *Reader) author() error {
+	s, first := r.scan, !r.seen.author
+	r.seen.author = true
+	for depth := s.Depth(); ; {
+		if err := s.Next(); err != nil {
+			return err
+		}
+		var err error
+		switch {
+		case s.Kind == strictxml.EndTag && s.Depth() < depth:
+			return nil
+		case s.Kind != strictxml.StartTag:
+		case s.Space == Namespace && s.Local == "name" && first:
+			r.feed.Author, err = r.textConstruct()
+		default:
+			err = s.Skip()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
 func (r *Reader) feedLink(report reporter) error {
 	l, ok, err := r.link(report)
 	if err != nil || !ok {
@@ -360,11 +301,11 @@ func (r *Reader) feedLink(report reporter) error {
 		if *to != "" && *to != l.Href {
 			report(ruleArchive, "a second prev-archive link to "+clip(l.Href), "one; the first is taken")
 		}
-	case "next-archive":
+	case relNextArchive:
 		to = &r.feed.NextArchive
-	case "current":
+	case relCurrent:
 		to = &r.feed.Current
-	case "self":
+	case relSelf:
 		to = &r.feed.Self
 	default:
 		return nil

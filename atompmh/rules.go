@@ -1,6 +1,10 @@
 package atompmh
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/pmh-bridge/bridge/internal/strictxml"
+)
 
 // Rule is one rule that documents or their readers have to keep.
 type Rule struct {
@@ -85,7 +89,7 @@ type Problem struct {
 func (p Problem) String() string {
 	at := p.URL
 	if p.Line > 0 || at == "" {
-		at = place(p.URL, p.Line, p.Column)
+		at = strictxml.Place(p.URL, p.Line, p.Column)
 	}
 	record := ""
 	if p.Record != "" {

@@ -4,12 +4,14 @@ import (
 	"strings"
 
 	"golang.org/x/net/html"
+
+	"github.com/pmh-bridge/bridge/internal/strictxml"
 )
 
 // plainText reduces a Text construct (RFC 4287 3.1) to plain text. s is its
 // character data; markup of type xhtml is gone already.
 func plainText(typ, s string) string {
-	typ = strings.Trim(typ, space)
+	typ = strictxml.Trim(typ)
 	if (strings.EqualFold(typ, "html") || strings.EqualFold(typ, "text/html")) && strings.ContainsAny(s, "<&") {
 		s = stripMarkup(s)
 	}

@@ -3,9 +3,10 @@ package atompmh
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"time"
+
+	"github.com/pmh-bridge/bridge/internal/follow"
 )
 
 // Walk follows a logical feed from its subscription document back along the
@@ -59,10 +60,7 @@ type Walk struct {
 }
 
 // Validators are what makes a request conditional (RFC 9110 8.8).
-type Validators struct {
-	ETag         string `json:"etag,omitempty"`
-	LastModified string `json:"last_modified,omitempty"`
-}
+type Validators = follow.Validators
 
 // Cursor is an unfinished walk, to be stored together with what its documents
 // said. It belongs to the Mark, Overlap and URL of its Walk; its fields are the
@@ -156,30 +154,11 @@ var (
 	// ErrUnread: visit returned without having read the document to its end.
 	ErrUnread = errors.New("the document was not read to its end")
 	// ErrRefused: a link or redirect leads where the walk may not go.
-	ErrRefused = errors.New("address refused")
+	ErrRefused = follow.ErrRefused
 )
 
 // StatusError is an answer with a status that the walk cannot go on from.
-type StatusError struct {
-	URL    string
-	Status int
-}
-
-// Error returns the status, the URL and what to do.
-func (e *StatusError) Error() string {
-	do := "check the URL"
-	switch s := e.Status; {
-	case s == http.StatusUnauthorized || s == http.StatusForbidden || s == http.StatusProxyAuthRequired:
-		do = "check the credentials and whether this address may read it"
-	case s == http.StatusTooManyRequests || s >= 500:
-		do = "try again later"
-	case s == http.StatusNotModified:
-		do = "the server answered an unconditional request with 304; tell its operator"
-	case s < 300:
-		do = "want 200 with a document"
-	}
-	return fmt.Sprintf("%s: HTTP status %d %s: %s", e.URL, e.Status, http.StatusText(e.Status), do)
-}
+type StatusError = follow.StatusError
 
 // Run walks. visit is called for each document, newest first, and reads its
 // entries with Next until io.EOF; an *EntryError is no reason to stop. When
@@ -187,8 +166,7 @@ func (e *StatusError) Error() string {
 // document is the Gap; any other error of visit ends the walk and is returned as
 // it is. After an error the walk can be resumed from the last Document.Cursor.
 //
-// The next document is requested while visit reads the one before, but only its
-// head is read.
+// The next document is requested while visit reads the one before.
 func (w *Walk) Run(ctx context.Context, visit func(context.Context, *Document) error) (Result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -196,7 +174,7 @@ func (w *Walk) Run(ctx context.Context, visit func(context.Context, *Document) e
 	if err != nil {
 		return Result{}, err
 	}
-	defer c.discard()
+	defer c.client.Close()
 	doc, err := c.first()
 	for err == nil && doc != nil {
 		if err = c.visit(doc, visit); err == nil {

@@ -1,4 +1,4 @@
-package atompmh
+package strictxml
 
 import (
 	"bufio"
@@ -14,13 +14,6 @@ import (
 )
 
 var declaredEncoding = regexp.MustCompile(`^<\?xml[^>]*?\sencoding\s*=\s*["']([A-Za-z][A-Za-z0-9._:-]*)["']`)
-
-// faultError is a fault of the document found below the XML decoder.
-type faultError struct {
-	cap, reason string
-}
-
-func (e *faultError) Error() string { return e.reason }
 
 // decoded returns r as UTF-8 without a byte order mark. By RFC 7303 3 the mark
 // decides, else the charset of the Content-Type, else the XML declaration, else
@@ -46,7 +39,7 @@ func decoded(r *bufio.Reader, contentType string) (out io.Reader, note string, e
 	enc, name := charset.Lookup(label)
 	switch {
 	case enc == nil, name == "replacement":
-		return nil, "", &faultError{reason: fmt.Sprintf("charset %q is not known; want UTF-8, UTF-16 or one of the WHATWG Encoding Standard", clip(label))}
+		return nil, "", &fault{reason: fmt.Sprintf("charset %q is not known; want UTF-8, UTF-16 or one of the WHATWG Encoding Standard", Clip(label))}
 	case name == "utf-8":
 		return r, note, nil
 	}
@@ -86,7 +79,7 @@ func named(head []byte, contentType string) (label, note string) {
 			return "", "" // marks has seen no UTF-16
 		}
 		if declared != "" && !strings.EqualFold(declared, label) {
-			note = fmt.Sprintf("Content-Type says %s, the XML declaration %s", clip(label), declared)
+			note = fmt.Sprintf("Content-Type says %s, the XML declaration %s", Clip(label), declared)
 		}
 		return label, note
 	}
@@ -113,7 +106,7 @@ func (w *whole) Read(p []byte) (int, error) {
 		copy(w.tail[:], seam[len(seam)-2:])
 	}
 	if bad {
-		return 0, &faultError{reason: fmt.Sprintf("bytes that are no %s", w.charset)}
+		return 0, &fault{reason: fmt.Sprintf("bytes that are no %s", w.charset)}
 	}
 	return n, err
 }
@@ -133,7 +126,7 @@ func (c *capped) Read(p []byte) (int, error) {
 	}
 	n, err := c.r.Read(p)
 	if int64(n) > c.left {
-		return 0, &faultError{cap: CapDocument, reason: fmt.Sprintf("the document is longer than %d bytes", c.cap)}
+		return 0, &fault{cap: CapDocument, reason: fmt.Sprintf("the document is longer than %d bytes", c.cap)}
 	}
 	c.left -= int64(n)
 	return n, err

@@ -1,4 +1,4 @@
-package atompmh
+package strictxml
 
 import (
 	"bytes"
@@ -121,12 +121,12 @@ func (s *source) checkToken() error {
 	return nil
 }
 
-func tooLong(l Limits) *faultError {
-	return &faultError{cap: CapText, reason: fmt.Sprintf("one text, attribute or tag is longer than %d bytes", l.Text)}
+func tooLong(l Limits) *fault {
+	return &fault{cap: CapText, reason: fmt.Sprintf("one text, attribute or tag is longer than %d bytes", l.Text)}
 }
 
-func tooManyAttributes(l Limits) *faultError {
-	return &faultError{cap: CapAttributes, reason: fmt.Sprintf("an element has more than %d attributes", l.Attributes)}
+func tooManyAttributes(l Limits) *fault {
+	return &fault{cap: CapAttributes, reason: fmt.Sprintf("an element has more than %d attributes", l.Attributes)}
 }
 
 // tagCounter counts the attributes of a start tag that is still being read.

@@ -1,0 +1,243 @@
+package follow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// serve is a server on loopback; the path says what it answers.
+func serve(t *testing.T, h http.HandlerFunc) *httptest.Server {
+	s := httptest.NewServer(h)
+	t.Cleanup(s.Close)
+	return s
+}
+
+func newClient(t *testing.T, o Options) *Client {
+	t.Helper()
+	c, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+func TestStart(t *testing.T) {
+	for _, start := range []string{"", "feed", "ftp://example.org/feed", "mailto:x@example.org", ":"} {
+		if _, err := New(Options{Start: start}); err == nil {
+			t.Errorf("%q is a start", start)
+		}
+	}
+}
+
+func TestAllowed(t *testing.T) {
+	const web, local = "https://a.example/dir/list.xml", "file:///data/in/list.xml"
+	for _, tt := range []struct {
+		start, to string
+		allow     bool // every host but a.example
+		ok        bool
+	}{
+		{web, "https://a.example/x", false, true},
+		{web, "http://A.EXAMPLE:8080/x", false, true},
+		{web, "https://b.example/x", false, false},
+		{web, "https://b.example/x", true, true},
+		{web, "https://a.example.evil.example/x", false, false},
+		{web, "https://a.example@evil.example/x", false, false},
+		{web, "file:///etc/passwd", true, false},
+		{web, "ftp://a.example/x", true, false},
+		{web, "javascript:alert(1)", true, false},
+		{web, "relative", true, false},
+		{web, ":", true, false},
+		{local, "file:///data/in/parts/1.xml", false, true},
+		{local, "file:///data/in/../in/1.xml", false, true},
+		{local, "file:///data/other.xml", true, false},
+		{local, "file:///data/in/../other.xml", true, false},
+		{local, "file:///data/in/%2e%2e/other.xml", true, false},
+		{local, "file:///data/inner/1.xml", true, false},
+		{local, "file://host/data/in/1.xml", true, false},
+		{local, "https://a.example/x", false, false},
+		{local, "https://b.example/x", true, true},
+	} {
+		c := newClient(t, Options{Start: tt.start, AllowHost: func(host string) bool { return tt.allow && host != "a.example" }})
+		err := c.Allowed(tt.to)
+		if tt.ok && err != nil || !tt.ok && !errors.Is(err, ErrRefused) {
+			t.Errorf("%s to %s: %v", tt.start, tt.to, err)
+		}
+	}
+}
+
+func TestGet(t *testing.T) {
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/moved":
+			http.Redirect(w, r, "/doc", http.StatusFound)
+		case r.Header.Get("If-None-Match") == `"1"`, r.Header.Get("If-Modified-Since") == "then":
+			w.WriteHeader(http.StatusNotModified)
+		default:
+			w.Header().Set("ETag", `"1"`)
+			w.Header().Set("Last-Modified", "then")
+			w.Header().Set("Date", "Fri, 03 Jan 2020 10:00:00 GMT")
+			_, _ = io.WriteString(w, r.Header.Get("Accept"))
+		}
+	})
+	c := newClient(t, Options{Start: s.URL, Accept: "a/b"})
+	a, err := c.Get(t.Context(), s.URL+"/moved", Validators{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	body, err := io.ReadAll(a.Body)
+	if err != nil || string(body) != "a/b" {
+		t.Errorf("body %q, %v", body, err)
+	}
+	date := time.Date(2020, 1, 3, 10, 0, 0, 0, time.UTC)
+	if a.Requested != s.URL+"/moved" || a.URL != s.URL+"/doc" || !a.Date.Equal(date) {
+		t.Errorf("%+v", a)
+	}
+	if a.Late(date.Add(999*time.Millisecond)) || !a.Late(date.Add(time.Second)) {
+		t.Error("Late does not go by the second of Date")
+	}
+	for _, v := range []Validators{a.Validators, {ETag: `"1"`}, {LastModified: "then"}} {
+		if _, err := c.Get(t.Context(), s.URL+"/doc", v); Status(err) != http.StatusNotModified {
+			t.Errorf("%+v: %v", v, err)
+		}
+	}
+}
+
+// An answer without Date is dated by the clock that was handed in, exactly.
+func TestClock(t *testing.T) {
+	s := serve(t, func(w http.ResponseWriter, _ *http.Request) { w.Header()["Date"] = nil })
+	now := time.Date(2020, 1, 3, 10, 0, 0, 500, time.FixedZone("", 3600))
+	c := newClient(t, Options{Start: s.URL, Now: func() time.Time { return now }})
+	a, err := c.Get(t.Context(), s.URL, Validators{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	if a.Date != now.UTC() || a.Late(now) || !a.Late(now.Add(1)) {
+		t.Errorf("date %v", a.Date)
+	}
+}
+
+func TestStatus(t *testing.T) {
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		status := 0
+		_, _ = fmt.Sscanf(r.URL.Path, "/%d", &status)
+		w.WriteHeader(status)
+	})
+	c := newClient(t, Options{Start: s.URL})
+	for status, say := range map[int]string{
+		204: "want 200", 304: "unconditional", 401: "credentials", 403: "credentials", 404: "check the URL",
+		407: "credentials", 410: "check the URL", 429: "later", 500: "later", 503: "later",
+	} {
+		_, err := c.Get(t.Context(), fmt.Sprint(s.URL, "/", status), Validators{})
+		if Status(err) != status || !strings.Contains(err.Error(), say) || !strings.Contains(err.Error(), s.URL) {
+			t.Errorf("%d: %v", status, err)
+		}
+		if gone := status == 404 || status == 410; Missing(err) != gone {
+			t.Errorf("%d: missing %v", status, !gone)
+		}
+	}
+	if err := errors.New("x"); Status(err) != 0 || Missing(err) || Missing(nil) {
+		t.Error("an error without a status has one")
+	}
+}
+
+func TestRedirects(t *testing.T) {
+	elsewhere := serve(t, func(http.ResponseWriter, *http.Request) {})
+	other := strings.Replace(elsewhere.URL, "127.0.0.1", "localhost", 1)
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		n := 0
+		switch _, err := fmt.Sscanf(r.URL.Path, "/%d", &n); {
+		case err != nil:
+			http.Redirect(w, r, other, http.StatusFound)
+		case n > 0:
+			http.Redirect(w, r, fmt.Sprintf("/%d", n-1), http.StatusFound)
+		}
+	})
+	for path, ok := range map[string]bool{"/5": true, "/6": false, "/out": false} {
+		a, err := newClient(t, Options{Start: s.URL}).Get(t.Context(), s.URL+path, Validators{})
+		if ok != (err == nil) {
+			t.Errorf("%s: %v", path, err)
+		}
+		if err == nil {
+			a.Close()
+		}
+	}
+	_, err := newClient(t, Options{Start: s.URL}).Get(t.Context(), s.URL+"/out", Validators{})
+	if !errors.Is(err, ErrRefused) {
+		t.Errorf("a redirect to another host: %v", err)
+	}
+	inner := errors.New("inner")
+	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return inner }}
+	if _, err := newClient(t, Options{HTTP: client, Start: s.URL}).Get(t.Context(), s.URL+"/1", Validators{}); !errors.Is(err, inner) {
+		t.Errorf("the client's own check was not asked: %v", err)
+	}
+}
+
+// What is asked for ahead is asked for once, and is dropped when something else
+// is wanted.
+func TestAhead(t *testing.T) {
+	var asked atomic.Int32
+	arrived, gone := make(chan string, 10), make(chan string, 10)
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		arrived <- r.URL.Path
+		if r.URL.Path == "/slow" {
+			<-r.Context().Done()
+			gone <- r.URL.Path
+			return
+		}
+		_, _ = io.WriteString(w, "body")
+	})
+	c := newClient(t, Options{Start: s.URL})
+	get := func(path string) {
+		t.Helper()
+		a, err := c.Get(t.Context(), s.URL+path, Validators{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer a.Close()
+		if body, err := io.ReadAll(a.Body); string(body) != "body" || err != nil {
+			t.Errorf("%s: %q, %v", path, body, err)
+		}
+	}
+	c.Ahead(t.Context(), s.URL+"/1", Validators{})
+	<-arrived
+	get("/1")
+	if n := asked.Load(); n != 1 {
+		t.Errorf("%d requests for one document", n)
+	}
+	c.Ahead(t.Context(), s.URL+"/slow", Validators{})
+	<-arrived
+	get("/2")
+	<-gone
+	c.Ahead(t.Context(), s.URL+"/slow", Validators{})
+	c.Close()
+	c.Ahead(t.Context(), "https://other.example/", Validators{})
+	if _, err := c.Get(t.Context(), "https://other.example/", Validators{}); !errors.Is(err, ErrRefused) {
+		t.Errorf("ahead to another host: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	c.Ahead(ctx, s.URL+"/slow", Validators{})
+	cancel()
+	if _, err := c.Get(t.Context(), s.URL+"/slow", Validators{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("after its context ended: %v", err)
+	}
+}
+
+func TestKey(t *testing.T) {
+	for raw, want := range map[string]string{"https://a.example/x#y": "https://a.example/x", "https://a.example/x?y": "https://a.example/x?y", ":#": ":#"} {
+		if got := Key(raw); got != want {
+			t.Errorf("%s: %s, want %s", raw, got, want)
+		}
+	}
+}

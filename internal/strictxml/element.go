@@ -1,0 +1,112 @@
+package strictxml
+
+import (
+	"bytes"
+	"encoding/xml"
+	"fmt"
+	"strings"
+)
+
+// Characters reads the text of the element whose start tag is the current token,
+// up to its end. markup tells that there were elements in it, whose text is part
+// of it. The text is valid until Characters is called again.
+func (s *Scanner) Characters() (text []byte, markup bool, err error) {
+	s.text = s.text[:0]
+	for depth := s.Depth(); s.Depth() >= depth; {
+		if err := s.Next(); err != nil {
+			return nil, false, err
+		}
+		switch s.Kind {
+		case StartTag:
+			markup = true
+		case Text:
+			if len(s.text)+len(s.Data) > s.o.Limits.Text {
+				return nil, false, s.cap(tooLong(s.o.Limits))
+			}
+			s.text = append(s.text, s.Data...)
+		}
+	}
+	return s.text, markup, nil
+}
+
+// Skip reads to the end of the element whose start tag is the current token.
+func (s *Scanner) Skip() error {
+	for depth := s.Depth(); s.Depth() >= depth; {
+		if err := s.Next(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Keep makes the bytes of the document from an offset on available to Slice,
+// until it is called again. The offset is that of the current token, or a later
+// one; a negative one keeps nothing.
+func (s *Scanner) Keep(from int64) { s.src.keep = from }
+
+// Offset is where the current token ends, in bytes of the UTF-8 document.
+func (s *Scanner) Offset() int64 { return s.end }
+
+// Slice returns the bytes of the document between two offsets that are kept. They
+// are valid until Next is called.
+func (s *Scanner) Slice(from, to int64) []byte { return s.src.slice(from, to) }
+
+// Frame returns what makes a child of the root a document of its own, to be put
+// before and after its bytes: the root's name, namespaces and xml:base, and
+// nothing that changes from document to document. The current token is the
+// root's start tag.
+func (s *Scanner) Frame() (before []byte, after string) {
+	root := s.stack[0]
+	var b bytes.Buffer
+	name := qname(root.name)
+	b.WriteString("<" + name)
+	declare := func(attr, value string) {
+		b.WriteString(" " + attr + `="`)
+		// Writing to a bytes.Buffer cannot fail.
+		_ = xml.EscapeText(&b, []byte(value))
+		b.WriteByte('"')
+	}
+	for _, n := range s.ns[root.ns:] {
+		if n.prefix == "" {
+			declare("xmlns", n.space)
+		} else if n.prefix != "xml" {
+			declare("xmlns:"+n.prefix, n.space)
+		}
+	}
+	if _, ok := s.Attr(Namespace, "base"); ok && root.base != nil {
+		declare("xml:base", root.base.String())
+	}
+	b.WriteByte('>')
+	return b.Bytes(), "</" + name + ">"
+}
+
+// What says in words what kind of document it is whose root is the current start
+// tag.
+func (s *Scanner) What() string {
+	const atom = "http://www.w3.org/2005/Atom"
+	name := strings.ToLower(s.Local)
+	switch {
+	case s.Space == atom && s.Local == "feed":
+		return "an Atom Feed Document"
+	case s.Space == atom && s.Local == "entry":
+		return "an Atom Entry Document"
+	case s.Local == "feed" && s.Space == "http://purl.org/atom/ns#":
+		return "an Atom 0.3 feed"
+	case name == "rss":
+		v, _ := s.Attr("", "version")
+		return strings.TrimSpace("RSS " + Clip(v))
+	case s.Local == "RDF":
+		return "RDF, perhaps RSS 1.0"
+	case name == "html":
+		return "an HTML page"
+	case s.Local == "urlset", s.Local == "sitemapindex":
+		return "a sitemap or ResourceSync document <" + s.Local + ">"
+	case s.Local == "OAI-PMH":
+		return "an OAI-PMH response"
+	case s.Local == "Envelope":
+		return "a SOAP message"
+	case s.Space == "":
+		return fmt.Sprintf("<%s> without a namespace", Clip(s.Local))
+	}
+	return fmt.Sprintf("<%s> in namespace %q", Clip(s.Local), Clip(s.Space))
+}

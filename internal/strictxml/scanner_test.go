@@ -1,0 +1,220 @@
+package strictxml
+
+import (
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+)
+
+// tracer writes tokens down.
+type tracer struct {
+	strings.Builder
+	held []byte // text, which may come in pieces
+}
+
+func (b *tracer) start(line, column int, name xml.Name, attrs []xml.Attr) {
+	b.flush()
+	fmt.Fprintf(b, "%d:%d<{%s}%s", line, column, name.Space, name.Local)
+	for _, a := range attrs {
+		fmt.Fprintf(b, " {%s}%s=%q", a.Name.Space, a.Name.Local, a.Value)
+	}
+	b.WriteByte('>')
+}
+
+func (b *tracer) end(depth int) {
+	b.flush()
+	fmt.Fprintf(b, "</%d>", depth)
+}
+
+func (b *tracer) text(data []byte) { b.held = append(b.held, data...) }
+
+func (b *tracer) flush() {
+	if len(b.held) > 0 {
+		fmt.Fprintf(b, "%q", b.held)
+		b.held = nil
+	}
+}
+
+// trace writes down all tokens of a document, and how it ended.
+func trace(doc string, o Options) (tokens string, err error) {
+	var b tracer
+	s := New(strings.NewReader(doc), o)
+	for {
+		if err := s.Next(); err != nil {
+			if err == io.EOF {
+				err = nil
+			}
+			return b.String(), err
+		}
+		switch s.Kind {
+		case StartTag:
+			b.start(s.Line, s.Column, xml.Name{Space: s.Space, Local: s.Local}, s.Attrs)
+		case EndTag:
+			b.end(s.Depth())
+		case Text:
+			b.text(s.Data)
+		}
+	}
+}
+
+func TestTokens(t *testing.T) {
+	for _, c := range []struct{ doc, want string }{
+		{`<a/>`, `1:1<{}a></0>`},
+		{"\ufeff<?xml version='1.0'?>\n<!-- c --><a>x<b/>&amp;</a>\n<?pi?>", `2:11<{}a>"x"2:15<{}b></1>"&"</0>`},
+		{"<p:a xmlns:p='u'>\n <p:b p:c='1' c='2'/></p:a>", `1:1<{u}a>"\n "2:2<{u}b {u}c="1" {}c="2"></1></0>`},
+		{`<a xmlns="u"><b xmlns="" c="1"><d/></b><e/></a>`, `1:1<{u}a>1:14<{}b {}c="1">1:32<{}d></2></1>1:40<{u}e></1></0>`},
+		{"<a xmlns:p='u'><b\nxmlns:p='v'><p:c/></b\n><p:c/></a>", `1:1<{}a>1:16<{}b>2:13<{v}c></2></1>3:2<{u}c></1></0>`},
+		{"<a b='&#x20ac;&lt;'>\r\n&#13;\u00fc<![CDATA[<&]]></a>", `1:1<{}a {}b="\u20ac<">"\n\r\u00fc<&"</0>`},
+	} {
+		want := strings.NewReplacer(`\u20ac`, "\u20ac", `\u00fc`, "\u00fc").Replace(c.want)
+		if got, err := trace(c.doc, Options{}); err != nil || got != want {
+			t.Errorf("%s: got %s, %v, want %s", c.doc, got, err, want)
+		}
+	}
+}
+
+func TestFaults(t *testing.T) {
+	for _, c := range []struct{ doc, reason string }{
+		{"", "1:1: the document is empty; want a list"},
+		{"{}", "perhaps JSON, not a list"},
+		{"x", "1:1: text outside of the root element"},
+		{"<a/><b/>", "1:5: a second root element <b>"},
+		{"<a/>\n x", "text outside"},
+		{"<a/><![CDATA[ ]]>", "text outside"},
+		{"<a>\n<b></a>", "2:4: <b> is closed by </a>"},
+		{"<a>", "cut off inside <a>"},
+		{"<a", "cut off"},
+		{"</a>", "closes nothing"},
+		{"<p:a/>", "prefix that is not declared"},
+		{"<a p:b='1'/>", "prefix that is not declared"},
+		{"<a xmlns:p='u' xmlns:q='u' p:b='1' q:b='2'/>", "attribute u:b is there twice"},
+		{"<a xmlns='u' xmlns='v'/>", "attribute xmlns is there twice"},
+		{"<a xmlns:p=''/>", "is not allowed"},
+		{"<a xmlns:xml='u'/>", "is not allowed"},
+		{"<a>&#xD800;</a>", "&#xD800; is no character"},
+		{"<a b='&#xDFFF;'/>", "&#xDFFF; is no character"},
+		{"<!doctype html><html/>", "an HTML page, not a list (DOCTYPE is refused)"},
+		{"<!DOCTYPE a><a/>", "DOCTYPE is refused"},
+		{"<a/><?xml version='1.0'?>", "an XML declaration that is not at the start"},
+		{"<?xml version='1.0' encoding='nonsense'?><a/>", `charset "nonsense" is not known`},
+		{"<a><b><c><d/></c></b></a>", `nested deeper than 3 (cap "depth")`},
+		{"<a b='' c='' d='' e='' f=''/>", `more than 4 attributes (cap "attributes")`},
+		{"<a>" + strings.Repeat("x", 101) + "</a>", `longer than 100 bytes (cap "text")`},
+		{"<a>" + strings.Repeat("x", 90) + "<!-- -->" + strings.Repeat("x", 90) + "</a>" + strings.Repeat(" ", 900), `longer than 1000 bytes (cap "document")`},
+	} {
+		_, err := trace(c.doc, Options{URL: "u", Want: "a list", Limits: Limits{Document: 1000, Depth: 3, Attributes: 4, Text: 100}})
+		var fault *DocumentError
+		if !errors.As(err, &fault) || !strings.Contains(err.Error(), c.reason) || fault.Line < 1 || fault.Column < 1 {
+			t.Errorf("%s: got %v, want %s", c.doc, err, c.reason)
+		}
+	}
+}
+
+// TestCharactersCapped: the text of an element is capped as a whole, not only
+// piece by piece.
+func TestCharactersCapped(t *testing.T) {
+	doc := "<a>" + strings.Repeat("xxxxxxxx<!-- -->", 20) + "</a>"
+	s := New(strings.NewReader(doc), Options{Limits: Limits{Text: 100}})
+	if err := s.Next(); err != nil {
+		t.Fatal(err)
+	}
+	var fault *DocumentError
+	if _, _, err := s.Characters(); !errors.As(err, &fault) || fault.Cap != CapText {
+		t.Error(err)
+	}
+}
+
+func TestElements(t *testing.T) {
+	const doc = `<p:r xmlns:p="u" xmlns="d&quot;" xml:base="sub/" v="1"><p:e>a<b>c</b></p:e><skipped><x/></skipped><k n="1">kept</k></p:r>`
+	s := New(strings.NewReader(doc), Options{URL: "http://h/x/y", Namespaces: []string{"u"}})
+	next := func() {
+		t.Helper()
+		if err := s.Next(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next()
+	before, after := s.Frame()
+	if got, want := string(before)+after, `<p:r xmlns:p="u" xmlns="d&#34;" xml:base="http://h/x/sub/"></p:r>`; got != want {
+		t.Errorf("frame %s, want %s", got, want)
+	}
+	next()
+	if text, markup, err := s.Characters(); string(text) != "ac" || !markup || err != nil || s.Depth() != 1 {
+		t.Errorf("%q %v %v", text, markup, err)
+	}
+	next()
+	if err := s.Skip(); err != nil || s.Depth() != 1 {
+		t.Error(err)
+	}
+	next()
+	from := s.Start
+	s.Keep(from)
+	if v, ok := s.Attr("", "n"); !ok || v != "1" || s.Base().String() != "http://h/x/sub/" {
+		t.Errorf("%q %v", v, s.Base())
+	}
+	if err := s.Skip(); err != nil || string(s.Slice(from, s.Offset())) != `<k n="1">kept</k>` {
+		t.Errorf("%v %s", err, s.Slice(from, s.Offset()))
+	}
+}
+
+func TestNotices(t *testing.T) {
+	var got []Notice
+	doc := `<?xml version="1.0" encoding="utf-8"?><a xml:base=":"/>`
+	_, err := trace(doc, Options{ContentType: "text/xml; charset=iso-8859-1", Report: func(n Notice) { got = append(got, n) }})
+	if err != nil || len(got) != 2 || got[0].About != AboutCharset || got[1].About != AboutBase {
+		t.Errorf("%+v %v", got, err)
+	}
+	for _, n := range got {
+		if n.Line != 1 || n.Column < 1 || n.Found == "" || n.Expected == "" {
+			t.Errorf("%+v", n)
+		}
+	}
+}
+
+func TestWhat(t *testing.T) {
+	for doc, want := range map[string]string{
+		`<feed xmlns="http://www.w3.org/2005/Atom"/>`:                    "an Atom Feed Document",
+		`<entry xmlns="http://www.w3.org/2005/Atom"/>`:                   "an Atom Entry Document",
+		`<feed xmlns="http://purl.org/atom/ns#"/>`:                       "an Atom 0.3 feed",
+		`<rss version="0.92"/>`:                                          "RSS 0.92",
+		`<rss/>`:                                                         "RSS",
+		`<r:RDF xmlns:r="http://www.w3.org/1999/02/22-rdf-syntax-ns#"/>`: "RDF, perhaps RSS 1.0",
+		`<HTML/>`:    "an HTML page",
+		`<urlset/>`:  "a sitemap or ResourceSync document <urlset>",
+		`<OAI-PMH/>`: "an OAI-PMH response",
+		`<s:Envelope xmlns:s="http://schemas.xmlsoap.org/soap/envelope/"/>`: "a SOAP message",
+		`<x/>`:               "<x> without a namespace",
+		`<x xmlns="urn:x"/>`: `<x> in namespace "urn:x"`,
+	} {
+		s := New(strings.NewReader(doc), Options{})
+		if err := s.Next(); err != nil || s.What() != want {
+			t.Errorf("%s: %q, %v, want %q", doc, s.What(), err, want)
+		}
+	}
+}
+
+func TestResolve(t *testing.T) {
+	s := New(strings.NewReader("<a/>"), Options{URL: "http://h/p/q?r"})
+	for ref, want := range map[string]string{
+		" x\n": "http://h/p/x", "": "http://h/p/q?r", "#f": "http://h/p/q?r#f", "../y": "http://h/y",
+		"http://o/a b": "http://o/a b", "http://o/a/../b": "http://o/b", "urn:x:Y": "urn:x:Y", "//o/z": "http://o/z",
+	} {
+		if got, err := Resolve(s.Base(), ref); err != nil || got != want {
+			t.Errorf("%q: %q, %v, want %q", ref, got, err, want)
+		}
+	}
+	if got, err := Resolve(nil, " x"); err != nil || got != "x" {
+		t.Errorf("without a base: %q %v", got, err)
+	}
+	if _, err := Resolve(s.Base(), "%zz"); err == nil {
+		t.Error("%zz was resolved")
+	}
+	for scheme, want := range map[string]bool{"a:": true, "a+b-c.d:x": true, "1a:": false, ":": false, "a": false, "a/b:c": false, "": false} {
+		if HasScheme(scheme) != want {
+			t.Errorf("%q: %v", scheme, !want)
+		}
+	}
+}

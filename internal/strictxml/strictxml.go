@@ -1,0 +1,116 @@
+// Package strictxml is what the protocol packages share of reading XML: a scanner
+// on the tokens of encoding/xml that refuses what encoding/xml lets pass, caps
+// what a document may ask for, and keeps the bytes that may be asked for again.
+// It knows XML, its namespaces and xml:base, and no protocol.
+package strictxml
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Namespace is that of the attributes that XML itself defines, such as xml:base.
+const Namespace = "http://www.w3.org/XML/1998/namespace"
+
+// The names of the caps, as they stand in DocumentError.Cap.
+const (
+	CapDocument   = "document"
+	CapDepth      = "depth"
+	CapAttributes = "attributes"
+	CapText       = "text"
+)
+
+// Limits caps what a document may ask for. The zero value of each field means
+// its default.
+type Limits struct {
+	// Document is the length of a document in bytes as it arrives; 64 MiB, where
+	// the protocol says nothing else.
+	Document int64
+	// Depth of nested elements, 256.
+	Depth int
+	// Attributes of one element, namespace declarations counted, 256.
+	Attributes int
+	// Text is the length in bytes of one text, attribute value, tag or comment,
+	// 8 MiB.
+	Text int
+}
+
+func (l Limits) withDefaults() Limits {
+	if l.Document == 0 {
+		l.Document = 64 << 20
+	}
+	if l.Depth == 0 {
+		l.Depth = 256
+	}
+	if l.Attributes == 0 {
+		l.Attributes = 256
+	}
+	if l.Text == 0 {
+		l.Text = 8 << 20
+	}
+	return l
+}
+
+// DocumentError tells why a document cannot be read any further. It is the
+// document's own fault: an error of the network below is returned as it is,
+// wrapped with the place.
+type DocumentError struct {
+	URL string
+	// Line and Column are where the reading ended, from 1; the column counts
+	// bytes of UTF-8.
+	Line, Column int
+	// Cap names the limit that was exceeded (CapDocument, ...), else "".
+	Cap string
+	// Reason says what is wrong and what was expected.
+	Reason string
+}
+
+// Error returns place and reason.
+func (e *DocumentError) Error() string {
+	if e.Cap != "" {
+		return fmt.Sprintf("%s: %s (cap %q)", Place(e.URL, e.Line, e.Column), e.Reason, e.Cap)
+	}
+	return Place(e.URL, e.Line, e.Column) + ": " + e.Reason
+}
+
+// About says what a Notice is about.
+type About uint8
+
+// What a Notice is about.
+const (
+	// AboutCharset: Content-Type and XML declaration disagree (RFC 7303 3.2).
+	AboutCharset About = iota + 1
+	// AboutBase: an xml:base is no IRI reference and is ignored.
+	AboutBase
+)
+
+// Notice is a defect that does not keep a document from being read.
+type Notice struct {
+	About           About
+	Line, Column    int // from 1
+	Found, Expected string
+}
+
+// fault is a fault of the document that is found before its place is known.
+type fault struct {
+	cap, reason string
+}
+
+func (e *fault) Error() string { return e.reason }
+
+// Place names a place of a document in a message.
+func Place(url string, line, column int) string {
+	if url == "" {
+		url = "document"
+	}
+	return fmt.Sprintf("%s:%d:%d", url, line, column)
+}
+
+// Clip shortens what a document said to what fits into a message.
+func Clip(s string) string {
+	const most = 200
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "..."
+}

@@ -47,8 +47,8 @@ func (o *Observation) ViaHref() string {
 }
 
 // ClaimOf returns 64 bits of SHA-256 over all that a document said of a record
-// but its stamp. Where stamp and claim are the stored ones nothing has to be
-// fetched.
+// but its order and place. Where stamp and claim are the stored ones nothing has
+// to be fetched.
 func (o *Observation) ClaimOf() int64 {
 	b := make([]byte, 0, 512)
 	if o.Deleted {
@@ -56,6 +56,7 @@ func (o *Observation) ClaimOf() int64 {
 	}
 	b = appendField(b, o.Title)
 	b = appendField(b, o.Loc)
+	b = binary.LittleEndian.AppendUint64(b, uint64(o.Modified.Nanos()))
 	b = appendLinkField(b, o.Via)
 	b = binary.LittleEndian.AppendUint64(b, uint64(o.Preferred))
 	for _, r := range o.Representations {

@@ -212,6 +212,10 @@ type Link struct {
 	Length   int64 // NoLength when unknown
 	Hash     string
 	Modified Stamp
+	// Record is the identifier of the record of the same set that the link
+	// leads to; "" when it leads elsewhere. An observation names the record
+	// that it may be, an event one that was there when it was logged.
+	Record string
 }
 
 // Origin says where the observation behind an event came from.

@@ -10,7 +10,15 @@ type SourceID int64
 type Observation struct {
 	Record  string // identifier, byte for byte
 	Deleted bool
-	// Modified is the Source's stamp, which orders what it says of one record.
+	// Order is the Source's stamp that orders what it says of one record:
+	// atom:updated, the datetime of a change, the moment that a list of all
+	// records shows. Where it is unknown, what differs at the first meeting
+	// applies.
+	Order Stamp
+	// Place is where in which list it stood, for Sources whose lists order what
+	// their stamps do not; zero for others.
+	Place Place
+	// Modified is when the record was last modified or deleted, at its origin.
 	Modified        Stamp
 	Title           string
 	Representations []Representation
@@ -30,9 +38,22 @@ type Observation struct {
 	// Length are theirs.
 	Fetched bool
 	// Claim is the digest of what the document said, before anything was
-	// fetched: equal claims need no fetching. See ClaimOf.
+	// fetched: equal claims need no fetching. 0 lets the log take ClaimOf.
 	Claim int64
 }
+
+// Place is a place in a list of changes, or in one of all records
+// (ResourceSync 10 and 12).
+type Place struct {
+	// List is 64 bits of a hash of what identifies the list; positions in lists
+	// with different ones cannot be compared.
+	List int64
+	// Position of the change in the list, from 1; 0 in a list of all records.
+	Position int64
+}
+
+// IsZero tells whether there is no place.
+func (p Place) IsZero() bool { return p == Place{} }
 
 // Document is a document that a batch's observations come from.
 type Document struct {
@@ -66,6 +87,9 @@ const (
 	Waiting
 	// Bad: quarantined.
 	Bad
+	// Echoed: another bridge gives back what the set has, or had, from a Source
+	// of its own. It gives the record no presence.
+	Echoed
 )
 
 // Item is one observation in a batch.
@@ -81,6 +105,9 @@ type Item struct {
 	// Asked is the observation with all its representations, where Partial has
 	// left some out.
 	Asked *Observation
+	// Baseline: the document lists all records as they were at Order (a
+	// Resource List), and says nothing of what has changed since.
+	Baseline bool
 	// Complete: the document is a complete enumeration, so presence revives
 	// what is deleted and a deletion does not count as met alive (A5).
 	Complete bool

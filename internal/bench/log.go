@@ -84,6 +84,7 @@ func observation(n int) event.Observation {
 	return event.Observation{
 		Record: fmt.Sprintf("urn:uuid:%x-%x-4%x-8%x-%x", sum[:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16])[:45],
 		Title:  fmt.Sprintf("Observation series %08d", n), Fetched: true,
+		Order:    event.StampFromNanos(1_577_836_800_000_000_000 + int64(n)*1_000_000),
 		Modified: event.StampFromNanos(1_577_836_800_000_000_000 + int64(n)*1_000_000),
 		Representations: []event.Representation{{Href: fmt.Sprintf("https://repository.example/records/%08d.xml", n),
 			Type: "application/xml", Length: mirrorBody, Hash: event.HashOf(sum)}},

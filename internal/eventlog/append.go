@@ -31,6 +31,7 @@ type batch struct {
 	seq     event.Seq                // the last one given out in the whole log
 	docs    map[event.Document]int64 // ids of those that were needed so far
 	locs    *locs
+	targets targets
 	closed  []segmentRow
 	open    segmentRow
 	fresh   []*record // in the order of their numbers
@@ -167,7 +168,7 @@ func (b *batch) judge() {
 		it, r, h := &b.in.Items[i], b.records[i], &b.hashes[i]
 		if b.in.Mode == event.ModeWalk && r.pending == nil && len(r.says) == 1 {
 			s := &r.says[0]
-			h.same = s.source == b.source.id && s.alive == !it.Deleted && s.claim == it.Claim && s.stamp == it.Modified
+			h.same = s.source == b.source.id && s.alive == !it.Deleted && s.claim == it.Claim && s.stamp == it.Order && s.place == it.Place
 		}
 		if h.same || it.Deleted || it.Quarantine {
 			return
@@ -274,6 +275,9 @@ func (b *batch) prepare(ctx context.Context, q preparer) error {
 	}
 	b.judge()
 	if err := b.loadLast(ctx, q); err != nil {
+		return err
+	}
+	if err := b.loadTargets(ctx, q); err != nil {
 		return err
 	}
 	b.docs = map[event.Document]int64{}

@@ -27,6 +27,7 @@ func items(from, n int) []event.Item {
 		o := &out[i].Observation
 		*o = event.Observation{
 			Record: id, Title: fmt.Sprintf("Record number %d of the catalogue", from+i),
+			Order:           event.StampFromNanos(int64(1_700_000_000_000_000_000 + from + i)),
 			Modified:        event.StampFromNanos(int64(1_700_000_000_000_000_000 + from + i)),
 			Representations: []event.Representation{{Href: fmt.Sprintf("https://repository.example/records/%d.xml", from+i), Type: "application/xml", Length: event.NoLength}},
 		}

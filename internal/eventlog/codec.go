@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
+	"slices"
 
 	"github.com/pmh-bridge/bridge/event"
 )
@@ -34,6 +35,10 @@ const (
 	flagMoved
 	flagLate
 	flagClaim
+	flagOrder     // the order is there
+	flagSameOrder // it is that of Modified
+	flagPlace
+	flagTargets // some link leads to a record of the set
 )
 
 // body is what an event or observation row holds besides its columns.
@@ -104,6 +109,19 @@ func appendBody(b []byte, v *body) []byte {
 	if v.gone != "" {
 		flags |= flagGone
 	}
+	switch {
+	case !o.Order.Known():
+	case o.Order == o.Modified:
+		flags |= flagSameOrder
+	default:
+		flags |= flagOrder
+	}
+	if !o.Place.IsZero() {
+		flags |= flagPlace
+	}
+	if slices.ContainsFunc(o.Links, func(l event.Link) bool { return l.Record != "" }) {
+		flags |= flagTargets
+	}
 	b = append(b, bodyVersion)
 	b = binary.AppendUvarint(b, flags)
 	b = appendString(b, o.Record)
@@ -138,7 +156,23 @@ func appendBody(b []byte, v *body) []byte {
 	if o.Claim != 0 {
 		b = binary.LittleEndian.AppendUint64(b, uint64(o.Claim))
 	}
+	if flags&flagOrder != 0 {
+		b = binary.AppendVarint(b, o.Order.Nanos())
+	}
+	if flags&flagPlace != 0 {
+		b = appendPlace(b, o.Place)
+	}
+	if flags&flagTargets != 0 {
+		for _, l := range o.Links {
+			b = appendString(b, l.Record)
+		}
+	}
 	return b
+}
+
+func appendPlace(b []byte, p event.Place) []byte {
+	b = binary.LittleEndian.AppendUint64(b, uint64(p.List))
+	return binary.AppendUvarint(b, uint64(p.Position))
 }
 
 // columns are the columns of an event row that its checksum covers.
@@ -252,6 +286,10 @@ func (r *reader) stamp() event.Stamp {
 	return event.StampFromNanos(r.varint())
 }
 
+func (r *reader) place() event.Place {
+	return event.Place{List: r.fixed(), Position: int64(r.uvarint())}
+}
+
 func (r *reader) link() event.Link {
 	return event.Link{Rel: r.string(), Href: r.string(), Type: r.string(),
 		Length: r.varint(), Hash: r.string(), Modified: r.stamp()}
@@ -295,6 +333,20 @@ func readBody(b []byte, v *body) error {
 	if flags&flagClaim != 0 {
 		o.Claim = r.fixed()
 	}
+	switch {
+	case flags&flagSameOrder != 0:
+		o.Order = o.Modified
+	case flags&flagOrder != 0:
+		o.Order = event.StampFromNanos(r.varint())
+	}
+	if flags&flagPlace != 0 {
+		o.Place = r.place()
+	}
+	if flags&flagTargets != 0 {
+		for i := range links {
+			links[i].Record = r.string()
+		}
+	}
 	if r.bad || len(r.b) != 0 {
 		return errDamaged
 	}
@@ -309,6 +361,9 @@ func appendSaid(b []byte, record int64, s *said) []byte {
 	b = append(b, s.flags())
 	b = appendStamp(b, s.stamp)
 	b = binary.LittleEndian.AppendUint64(b, uint64(s.claim))
+	if !s.place.IsZero() {
+		b = appendPlace(b, s.place)
+	}
 	return binary.LittleEndian.AppendUint32(b, saidSum(record, b[start:], s.shadow))
 }
 
@@ -333,6 +388,9 @@ func readSaid(b, shadow []byte, record int64) (s said, err error) {
 	s.setFlags(r.byte())
 	s.stamp = r.stamp()
 	s.claim = r.fixed()
+	if len(r.b) > 0 {
+		s.place = r.place()
+	}
 	s.shadow = shadow
 	if r.bad || len(r.b) != 0 {
 		return said{}, errDamaged

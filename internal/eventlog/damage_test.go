@@ -166,10 +166,11 @@ func damageable(t *testing.T) string {
 	older := items(0, 30)
 	for i := range older {
 		older[i].Modified = older[i].Modified.Add(-time.Hour)
+		older[i].Order = older[i].Modified
 	}
 	gone := items(40, 60)
 	for i := range gone {
-		gone[i].Deleted, gone[i].Modified = true, event.Stamp{}
+		gone[i].Deleted, gone[i].Order, gone[i].Modified = true, event.Stamp{}, event.Stamp{}
 	}
 	if err := l.EnsureSet(ctx, eventlog.SetConfig{Name: "mirror", Content: event.Mirror}); err != nil {
 		t.Fatal(err)

@@ -21,14 +21,36 @@ const (
 	superseded // pending content that a newer entry has replaced
 )
 
-// rule decides by the stamps alone (A1). It reads what is stored and what the
-// walk has met, and changes nothing. broken: an earlier document of the walk
-// should have had the item (S2).
+// word is what a Source last said of a record, as far as later words are
+// compared with it.
+type word struct {
+	known  bool // it said something
+	stamp  event.Stamp
+	place  event.Place
+	future bool // its stamp lay in the future when it was stored
+	same   bool // it is what the item says
+}
+
+// lastWord returns what the item is compared with. What is pending is the newer
+// word of the Source, published or not.
+func (b *batch) lastWord(it *event.Item, r *record) word {
+	var w word
+	if s := r.by(b.source.id); s != nil {
+		w = word{known: true, stamp: s.stamp, place: s.place, future: s.future, same: s.claim == it.Claim && s.alive == !it.Deleted}
+	}
+	if p := r.pending; p != nil && !p.partial && (!w.known || !p.place.IsZero() || !p.stamp.Before(w.stamp)) {
+		w = word{known: true, stamp: p.stamp, place: p.place, future: p.late, same: p.claim == it.Claim}
+	}
+	return w
+}
+
+// rule decides by the stamps alone (A1), or by the places in lists. It reads
+// what is stored and what the walk has met, and changes nothing. broken: an
+// earlier document of the walk should have had the item (S2).
 func (b *batch) rule(it *event.Item, r *record) (v ruling, broken bool) {
-	s := r.by(b.source.id)
 	switch b.in.Mode {
 	case event.ModeStepBack:
-		if r.back == nil || r.back.stamp != it.Modified {
+		if r.back == nil || r.back.stamp != it.Order {
 			return superseded, false
 		}
 		return apply, false
@@ -38,36 +60,30 @@ func (b *batch) rule(it *event.Item, r *record) (v ruling, broken bool) {
 		}
 		return apply, false
 	case event.ModeAbsent, event.ModeHold:
-		if (s == nil || !s.alive) && r.pending == nil {
+		if s := r.by(b.source.id); (s == nil || !s.alive) && r.pending == nil {
 			return unchanged, false
 		}
 		return apply, false
 	}
-	var stored event.Stamp
-	var same, known bool
-	if s != nil {
-		stored, known = s.stamp, true
-		same = s.claim == it.Claim && s.alive == !it.Deleted
+	w := b.lastWord(it, r)
+	met := b.in.Mode == event.ModeWalk && r.id != 0 && b.walk.has(r.id)
+	if !it.Place.IsZero() {
+		return placed(it, &w, met)
 	}
-	// What is pending is the newer word of the Source, published or not.
-	if p := r.pending; p != nil && !p.partial && (!known || !p.stamp.Before(stored)) {
-		stored, known = p.stamp, true
-		same = p.claim == it.Claim
-	}
-	if b.in.Mode == event.ModeWalk && r.id != 0 && b.walk.has(r.id) {
+	if met {
 		switch {
-		case r.back != nil && it.Modified.After(r.back.stamp): // wins over what was met first, so it is judged as the first
+		case r.back != nil && it.Order.After(r.back.stamp): // wins over what was met first, so it is judged as the first
 			broken = true
-		case r.back != nil || !known || !it.Modified.After(stored):
+		case r.back != nil || !w.known || !it.Order.After(w.stamp):
 			return historical, false
 		default:
 			return apply, true
 		}
 	}
-	switch c := it.Modified.Compare(stored); {
-	case !known || c > 0:
+	switch c := it.Order.Compare(w.stamp); {
+	case !w.known || c > 0:
 		return apply, broken
-	case c == 0 && same:
+	case c == 0 && w.same:
 		return unchanged, broken
 	case c == 0:
 		return apply, broken
@@ -75,6 +91,40 @@ func (b *batch) rule(it *event.Item, r *record) (v ruling, broken bool) {
 		return historical, false
 	}
 	return stepBack, broken
+}
+
+// placed decides for a Source whose lists are read from the newest to the
+// oldest, so that of a record only the first entry counts. To read a list again
+// is not harmless: what is no later than what was applied last is left alone.
+// Stamps tell that where both are to be trusted, else the places in one list,
+// else only that something differs.
+func placed(it *event.Item, w *word, met bool) (v ruling, broken bool) {
+	c := 0
+	if it.Order.Known() && w.stamp.Known() && !it.Late && !w.future {
+		c = it.Order.Compare(w.stamp)
+	}
+	switch {
+	case met && !it.Baseline && w.known && c > 0:
+		return apply, true
+	case met:
+		return historical, false
+	case !w.known:
+		return apply, false
+	case c < 0:
+		return historical, false
+	case it.Baseline && w.same:
+		return unchanged, false
+	case it.Baseline, c > 0:
+		return apply, false
+	case it.Place.List == w.place.List && w.place.Position > 0:
+		if it.Place.Position > w.place.Position {
+			return apply, false
+		}
+		return unchanged, false
+	case w.same:
+		return unchanged, false
+	}
+	return apply, false
 }
 
 // take decides of one item and does what follows, in memory.
@@ -109,6 +159,13 @@ func (b *batch) take(ctx context.Context, i int) (event.Outcome, error) {
 	if b.in.Mode == event.ModeHold {
 		return event.Waiting, b.hold(ctx, r)
 	}
+	echo, err := b.echo(it, r)
+	if err != nil {
+		return 0, err
+	}
+	if echo {
+		return b.takeEcho(ctx, i, r)
+	}
 	return b.apply(ctx, i, r)
 }
 
@@ -140,7 +197,9 @@ func (b *batch) leave(ctx context.Context, i int, r *record) (event.Outcome, err
 	default:
 		return event.Unchanged, nil
 	}
-	if p := r.pending; p != nil && !p.is(&b.in.Items[i]) { // the Source has taken it back
+	// What is pending and not this the Source has taken back; a place in a list
+	// was compared with what is pending.
+	if it, p := &b.in.Items[i], r.pending; p != nil && it.Place.IsZero() && !p.is(it) {
 		if err := b.unwait(ctx, r); err != nil {
 			return 0, err
 		}
@@ -203,10 +262,21 @@ func (b *batch) apply(ctx context.Context, i int, r *record) (event.Outcome, err
 	}
 	s.alive, s.dirty = !it.Deleted, true
 	if b.in.Mode != event.ModeAbsent {
-		s.stamp, s.claim, s.future = it.Modified, it.Claim, late
+		s.say(it, late)
+	}
+	if s.alive {
+		if err := b.disown(it, r); err != nil {
+			return 0, err
+		}
 	}
 	b.touch(r)
 	return b.speak(ctx, i, r, s)
+}
+
+// say notes what an item says, to compare later ones with it.
+func (s *said) say(it *event.Item, late bool) {
+	s.stamp, s.place, s.claim = it.Order, it.Place, it.Claim
+	s.future, s.plain = late, it.Order == it.Modified
 }
 
 // speak lets the Source that now speaks for the record say its state. s is what
@@ -232,7 +302,11 @@ func (b *batch) speak(ctx context.Context, i int, r *record, s *said) (event.Out
 		return 0, err
 	}
 	v := &body{obs: it.Observation, document: doc, digest: b.hashes[i].digest, loc: b.hashes[i].loc}
-	v.obs.Claim = 0
+	v.obs.Claim, v.obs.Order, v.obs.Place = 0, event.Stamp{}, event.Place{}
+	v.obs.Links = b.targets.keep(v.obs.Links)
+	if !it.Modified.Known() && r.live && r.last != nil && r.last.obs.Modified.Known() { // a list that does not say when says nothing new
+		v.obs.Modified, v.digest = r.last.obs.Modified, 0
+	}
 	if &r.says[who] != s {
 		s.shadow = appendBody(nil, v)
 		return b.turn(r)
@@ -274,7 +348,9 @@ func (r *record) yield(who int) error {
 			return r.missing()
 		}
 		word := *r.last
-		word.obs.Modified = old.stamp // a change of the stamp alone is not logged
+		if old.plain { // a change of the stamp alone is not logged
+			word.obs.Modified = old.stamp
+		}
 		old.shadow = appendBody(nil, &word)
 	}
 	old.dirty = true
@@ -411,8 +487,19 @@ func (l *Log) Verdicts(ctx context.Context, source event.SourceID, items []event
 		return nil, err
 	}
 	out := make([]event.Verdict, len(items))
+	if err := b.loadVias(ctx, q); err != nil {
+		return nil, err
+	}
 	for i := range items {
-		if v, _ := b.rule(&items[i], b.records[i]); v == apply && !items[i].Deleted && !items[i].Quarantine {
+		it, r := &items[i], b.records[i]
+		if v, _ := b.rule(it, r); v != apply || it.Deleted || it.Quarantine {
+			continue
+		}
+		echo, err := b.echo(it, r)
+		if err != nil {
+			return nil, err
+		}
+		if !echo {
 			out[i] = event.Fetch
 		}
 	}

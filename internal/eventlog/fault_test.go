@@ -144,7 +144,7 @@ func TestDiskFull(t *testing.T) {
 			t.Fatalf("with space again: %v", err)
 		}
 		// Who was met is as it was stored: all of these are.
-		if absent, have, err := l.CountAbsent(ctx, src); absent != 0 || have != 1100 || err != nil {
+		if absent, have, err := l.CountAbsent(ctx, src, event.Stamp{}); absent != 0 || have != 1100 || err != nil {
 			t.Fatalf("%d of %d absent, %v", absent, have, err)
 		}
 		if more%10 == 0 {
@@ -381,7 +381,7 @@ func check(t *testing.T, folder string, acknowledged int, last bool) {
 	if n != cursor || n < acknowledged {
 		t.Fatalf("%d records in the log, the cursor says %d, acknowledged were %d", n, cursor, acknowledged)
 	}
-	absent, have, err := l.CountAbsent(context.Background(), src)
+	absent, have, err := l.CountAbsent(context.Background(), src, event.Stamp{})
 	if absent != 0 || int(have) != n || err != nil {
 		t.Fatalf("%d of %d records were not met, %v", absent, have, err)
 	}

@@ -12,7 +12,8 @@ import (
 // pendingRow is an observation whose content could not be fetched yet, as a
 // batch sees it.
 type pendingRow struct {
-	stamp   event.Stamp
+	stamp   event.Stamp // its order
+	place   event.Place
 	claim   int64
 	late    bool
 	partial bool
@@ -21,7 +22,7 @@ type pendingRow struct {
 	raw     []byte // the observation
 }
 
-func (p *pendingRow) is(it *event.Item) bool { return p.claim == it.Claim && p.stamp == it.Modified }
+func (p *pendingRow) is(it *event.Item) bool { return p.claim == it.Claim && p.stamp == it.Order }
 
 func scanPending(rows *sql.Rows, source event.SourceID, known map[int64]*record) error {
 	var id, next, sum int64
@@ -35,7 +36,7 @@ func scanPending(rows *sql.Rows, source event.SourceID, known map[int64]*record)
 	if err != nil || sum != sumOf(source, id, p.partial, p.since, p.tries, next, reason, p.raw) {
 		return fmt.Errorf("what is pending of record %q: %w: run bridge verify", known[id].identifier, errDamaged)
 	}
-	p.stamp, p.claim, p.late = v.obs.Modified, v.obs.Claim, v.late
+	p.stamp, p.place, p.claim, p.late = v.obs.Order, v.obs.Place, v.obs.Claim, v.late
 	known[id].pending = p
 	return nil
 }
@@ -58,7 +59,7 @@ func (b *batch) wait(ctx context.Context, i int, r *record) error {
 			return err
 		}
 		late := b.late(it, r)
-		p = &pendingRow{stamp: it.Modified, claim: it.Claim, late: late, since: b.now,
+		p = &pendingRow{stamp: it.Order, place: it.Place, claim: it.Claim, late: late, since: b.now,
 			raw: appendBody(nil, &body{obs: obs, document: doc, late: late})}
 	}
 	p.partial = it.Partial
@@ -146,7 +147,7 @@ func scanBack(rows *sql.Rows, source event.SourceID, known map[int64]*record) er
 	if err != nil || sum != sumOf(source, id, stampOf(stamp), future, raw) {
 		return fmt.Errorf("what was stepped back of record %q: %w: run bridge verify", known[id].identifier, errDamaged)
 	}
-	known[id].back = &backRow{stamp: v.obs.Modified, late: v.late}
+	known[id].back = &backRow{stamp: v.obs.Order, late: v.late}
 	return nil
 }
 
@@ -160,10 +161,10 @@ func (b *batch) stepBack(ctx context.Context, i int, r *record) error {
 	}
 	s := r.by(b.source.id)
 	future := s != nil && s.future || r.pending != nil && r.pending.late
-	r.back = &backRow{stamp: it.Modified, late: it.Late}
+	r.back = &backRow{stamp: it.Order, late: it.Late}
 	raw := appendBody(nil, &body{obs: unsettle(it.Observation), document: doc, late: it.Late})
 	return b.l.exec(ctx, "INSERT OR REPLACE INTO step_back (source, record, stamp, future, observation, sum) VALUES ($1, $2, $3, $4, $5, $6)",
-		int64(b.source.id), r.id, stampArg(it.Modified), boolArg(future), raw, sumOf(b.source.id, r.id, it.Modified, future, raw))
+		int64(b.source.id), r.id, stampArg(it.Order), boolArg(future), raw, sumOf(b.source.id, r.id, it.Order, future, raw))
 }
 
 // forget: the walk has met an entry of the record that wins over the one that
@@ -250,10 +251,11 @@ func (l *Log) identifiers(ctx context.Context, query string, args ...any) (out [
 }
 
 // CountAbsent returns how many records the Source has, and how many of them the
-// walk under way has not met alive.
-func (l *Log) CountAbsent(ctx context.Context, source event.SourceID) (absent, have int64, err error) {
+// walk under way has not met alive. Records of which the Source said something
+// later than at do not count as absent; an unknown at leaves none out.
+func (l *Log) CountAbsent(ctx context.Context, source event.SourceID, at event.Stamp) (absent, have int64, err error) {
 	err = l.read(ctx, func(q querier) error {
-		return l.absent(ctx, q, source, 0, func(_ int64, gone bool) bool {
+		return l.absent(ctx, q, source, at, 0, func(_ int64, gone bool) bool {
 			have++
 			if gone {
 				absent++
@@ -265,12 +267,12 @@ func (l *Log) CountAbsent(ctx context.Context, source event.SourceID) (absent, h
 }
 
 // Absent returns identifiers of records that the Source has, or is to deliver
-// the content of, and that the walk under way has not met alive: at most limit,
-// after a record number, with the number to go on from.
-func (l *Log) Absent(ctx context.Context, source event.SourceID, after int64, limit int) (ids []string, next int64, err error) {
+// the content of, and that count as absent: at most limit, after a record
+// number, with the number to go on from.
+func (l *Log) Absent(ctx context.Context, source event.SourceID, at event.Stamp, after int64, limit int) (ids []string, next int64, err error) {
 	err = l.read(ctx, func(q querier) error {
 		var records []int64
-		if err := l.absent(ctx, q, source, after, func(record int64, gone bool) bool {
+		if err := l.absent(ctx, q, source, at, after, func(record int64, gone bool) bool {
 			if gone {
 				records = append(records, record)
 			}
@@ -292,7 +294,7 @@ func (l *Log) Absent(ctx context.Context, source event.SourceID, after int64, li
 
 // absent visits the records that the Source has or is to deliver, in the order
 // of their numbers.
-func (l *Log) absent(ctx context.Context, q querier, source event.SourceID, after int64, visit func(record int64, gone bool) bool) error {
+func (l *Log) absent(ctx context.Context, q querier, source event.SourceID, at event.Stamp, after int64, visit func(record int64, gone bool) bool) error {
 	w, err := l.walkNow(ctx, source)
 	if err != nil {
 		return err
@@ -301,35 +303,60 @@ func (l *Log) absent(ctx context.Context, q querier, source event.SourceID, afte
 	if err := q.QueryRowContext(ctx, "SELECT set_id FROM source WHERE id = $1", int64(source)).Scan(&set); err != nil {
 		return err
 	}
-	rows, err := q.QueryContext(ctx, `SELECT record, said, NULL FROM state WHERE record > $2 AND record < $3
-UNION ALL SELECT record, said, shadow FROM presence WHERE source = $1 AND record > $2
-UNION ALL SELECT record, NULL, NULL FROM pending WHERE source = $1 AND record > $2 ORDER BY 1`, int64(source), max(after, set<<32), (set+1)<<32)
+	rows, err := q.QueryContext(ctx, `SELECT record, said, NULL, NULL FROM state WHERE record > $2 AND record < $3
+UNION ALL SELECT record, said, shadow, NULL FROM presence WHERE source = $1 AND record > $2
+UNION ALL SELECT record, NULL, NULL, observation FROM pending WHERE source = $1 AND record > $2 ORDER BY 1`, int64(source), max(after, set<<32), (set+1)<<32)
 	if err != nil {
 		return err
 	}
 	defer rows.Close()
-	for last := int64(0); rows.Next(); {
+	var last int64 // the record that the rows so far were about, if the Source has it
+	later := false // than at
+	tell := func() bool { return last == 0 || visit(last, !later && !w.hasAlive(last)) }
+	for rows.Next() {
 		var record int64
-		var raw, shadow sql.RawBytes
-		if err := rows.Scan(&record, &raw, &shadow); err != nil {
+		var raw, shadow, waits sql.RawBytes
+		if err := rows.Scan(&record, &raw, &shadow, &waits); err != nil {
 			return err
 		}
-		if record == last {
+		stamp, has, err := presence(record, source, raw, shadow, waits)
+		if err != nil {
+			return err
+		}
+		if !has {
 			continue
 		}
-		if raw != nil {
-			s, err := readSaid(raw, shadow, record)
-			if err != nil {
-				return fmt.Errorf("state of record %d: %w: run bridge verify", record, err)
+		if record != last {
+			if !tell() {
+				return rows.Err()
 			}
-			if s.source != source || !s.alive {
-				continue
-			}
+			last, later = record, false
 		}
-		last = record
-		if !visit(record, !w.hasAlive(record)) {
-			return nil
-		}
+		later = later || at.Known() && stamp.After(at)
 	}
-	return rows.Err()
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	tell()
+	return nil
+}
+
+// presence tells whether a row means that the Source has the record, and the
+// order of what it said last; unknown where that lay in the future.
+func presence(record int64, source event.SourceID, raw, shadow, waits []byte) (stamp event.Stamp, has bool, err error) {
+	if raw == nil {
+		var v body
+		if err := readBody(waits, &v); err != nil {
+			return stamp, false, fmt.Errorf("what is pending of record %d: %w: run bridge verify", record, err)
+		}
+		return v.obs.Order, true, nil
+	}
+	s, err := readSaid(raw, shadow, record)
+	if err != nil {
+		return stamp, false, fmt.Errorf("state of record %d: %w: run bridge verify", record, err)
+	}
+	if s.future {
+		s.stamp = event.Stamp{}
+	}
+	return s.stamp, s.source == source && s.alive, nil
 }

@@ -66,12 +66,21 @@ type state struct {
 }
 
 // Live returns the last event of each record that is live at a position, in the
-// order of these events; of records that share a URI in a set in mode
-// reference, the first. At the set's last position, and after it, it reads the
+// order of these events. At the set's last position, and after it, it reads the
 // current state; an earlier one is worked out from the log, which takes a pass
 // over it. An event is good until the next one is asked for. One of the log's
 // few connections is in use until the sequence ends.
 func (l *Log) Live(ctx context.Context, set string, at event.Seq) iter.Seq2[*event.Event, error] {
+	return l.living(ctx, set, at, false)
+}
+
+// Listed is Live but for records that share a URI in a set in mode reference: of
+// these it returns the first, since a Resource List has a URI once.
+func (l *Log) Listed(ctx context.Context, set string, at event.Seq) iter.Seq2[*event.Event, error] {
+	return l.living(ctx, set, at, true)
+}
+
+func (l *Log) living(ctx context.Context, set string, at event.Seq, once bool) iter.Seq2[*event.Event, error] {
 	return func(yield func(*event.Event, error) bool) {
 		err := l.read(ctx, func(q querier) error {
 			st, err := l.liveNow(ctx, q, set, at)
@@ -81,7 +90,7 @@ func (l *Log) Live(ctx context.Context, set string, at event.Seq) iter.Seq2[*eve
 			if err != nil {
 				return err
 			}
-			return st.list(ctx, q, at, yield)
+			return st.list(ctx, q, at, once, yield)
 		})
 		if err != nil && !errors.Is(err, errStop) {
 			yield(nil, err)
@@ -178,9 +187,10 @@ func liveThen(ctx context.Context, q querier, st *state, at event.Seq) error {
 	return nil
 }
 
-// list yields the events of the state in the order of the log. Events never
-// change, so no transaction is needed any more.
-func (st *state) list(ctx context.Context, q querier, at event.Seq, yield func(*event.Event, error) bool) error {
+// list yields the events of the state in the order of the log, each URI of a set
+// in mode reference once if wanted. Events never change, so no transaction is
+// needed any more.
+func (st *state) list(ctx context.Context, q querier, at event.Seq, once bool, yield func(*event.Event, error) bool) error {
 	s, err := newScanner(ctx, q)
 	if err != nil {
 		return err
@@ -197,7 +207,7 @@ func (st *state) list(ctx context.Context, q querier, at event.Seq, yield func(*
 		if ev.Set != s.sets[st.set].Name || !ev.Live() {
 			return fmt.Errorf("event %d: the state table takes it for the last one of a live record of set %s: run bridge verify", ev.Seq, s.sets[st.set].Name)
 		}
-		if st.reference && ev.Loc != "" {
+		if once && st.reference && ev.Loc != "" {
 			if k := key(ev.Loc); st.shared == nil || st.shared[k] {
 				if seen[k] {
 					return nil

@@ -17,8 +17,10 @@ import (
 type said struct {
 	source event.SourceID
 	alive  bool
-	future bool // its stamp lay in the future when it was stored (A1)
-	stamp  event.Stamp
+	future bool        // its stamp lay in the future when it was stored (A1)
+	plain  bool        // its stamp is also its Modified
+	stamp  event.Stamp // the order of what it said
+	place  event.Place
 	claim  int64
 	// shadow is the observation of a Source that does not speak for the
 	// record; the speaker's is in the log.
@@ -30,6 +32,7 @@ type said struct {
 const (
 	saidAlive  = 1
 	saidFuture = 2
+	saidPlain  = 4
 )
 
 func (s *said) flags() byte {
@@ -40,10 +43,15 @@ func (s *said) flags() byte {
 	if s.future {
 		f |= saidFuture
 	}
+	if s.plain {
+		f |= saidPlain
+	}
 	return f
 }
 
-func (s *said) setFlags(f byte) { s.alive, s.future = f&saidAlive != 0, f&saidFuture != 0 }
+func (s *said) setFlags(f byte) {
+	s.alive, s.future, s.plain = f&saidAlive != 0, f&saidFuture != 0, f&saidPlain != 0
+}
 
 // record is a record as a batch sees it: what is stored, then what the batch
 // has made of it so far.

@@ -49,8 +49,8 @@ type Log interface {
 	StepBacks(context.Context, event.SourceID) ([]event.Kept, error)
 	Pending(ctx context.Context, source event.SourceID, due event.Micros, after int64, limit int) ([]event.Kept, error)
 	Held(ctx context.Context, source event.SourceID, all bool, since event.Micros) ([]string, error)
-	CountAbsent(context.Context, event.SourceID) (absent, have int64, err error)
-	Absent(ctx context.Context, source event.SourceID, after int64, limit int) (ids []string, next int64, err error)
+	CountAbsent(context.Context, event.SourceID, event.Stamp) (absent, have int64, err error)
+	Absent(ctx context.Context, source event.SourceID, at event.Stamp, after int64, limit int) (ids []string, next int64, err error)
 	Quarantined(ctx context.Context, set string) ([]event.Quarantined, error)
 	QuarantinedInput(ctx context.Context, id int64) (event.Quarantined, error)
 
@@ -60,6 +60,7 @@ type Log interface {
 	Events(ctx context.Context, set string, r event.Range) iter.Seq2[*event.Event, error]
 	Event(context.Context, event.Seq) (*event.Event, error)
 	Live(ctx context.Context, set string, at event.Seq) iter.Seq2[*event.Event, error]
+	Listed(ctx context.Context, set string, at event.Seq) iter.Seq2[*event.Event, error]
 	Record(ctx context.Context, set, key string) (*event.Event, error)
 	LastSeq(context.Context) (event.Seq, error)
 	Changed() <-chan struct{}
@@ -81,6 +82,7 @@ func Test(t *testing.T, open Open, light bool) {
 		{"Events", testEvents}, {"Cursor", testCursor}, {"Progress", testProgress}, {"Refused", testRefused},
 		{"State", testState}, {"Walk", testWalk}, {"StepBack", testStepBack}, {"Complete", testComplete}, {"Hold", testHold},
 		{"Pending", testPending}, {"Verdicts", testVerdicts}, {"Replay", testReplay}, {"Quarantine", testQuarantine},
+		{"Lists", testLists}, {"ListsPending", testListsPending}, {"AbsentAt", testAbsentAt}, {"Echo", testEcho}, {"Targets", testTargets},
 		{"Sources", testSources}, {"SourcesOrder", testSourcesOrder}, {"Locs", testLocs}, {"LocsOfSources", testLocsOfSources},
 		{"Segments", testSegments}, {"SegmentHours", testSegmentHours}, {"SegmentEntries", testSegmentEntries}, {"SeveralSets", testSeveralSets},
 		{"Observed", testObserved}, {"ClockJump", testClockJump},
@@ -199,6 +201,7 @@ func items(words string) []event.Item {
 				panic(err)
 			}
 			it.Modified = event.StampFromNanos(n)
+			it.Order = it.Modified
 		}
 		if loc == "" {
 			loc = w
@@ -274,7 +277,7 @@ func (b *bench) moreOf(source int, mode event.Mode, words string) string {
 }
 
 var outcomeWords = [...]string{event.Logged: "logged", event.Unchanged: "unchanged", event.Historical: "historical", event.SteppedBack: "stepped-back",
-	event.Tombstone: "tombstone", event.Shadowed: "shadowed", event.Waiting: "waiting", event.Bad: "bad"}
+	event.Tombstone: "tombstone", event.Shadowed: "shadowed", event.Waiting: "waiting", event.Bad: "bad", event.Echoed: "echoed"}
 
 func outcomes(all []event.Outcome) string {
 	var words []string
@@ -322,8 +325,13 @@ func tell(ev *event.Event) string {
 // live returns the names of the live records at a position, sorted.
 func (b *bench) live(at event.Seq) string {
 	b.t.Helper()
+	return b.records(b.log.Live(context.Background(), "main", at))
+}
+
+func (b *bench) records(events iter.Seq2[*event.Event, error]) string {
+	b.t.Helper()
 	var out []string
-	for ev, err := range b.log.Live(context.Background(), "main", at) {
+	for ev, err := range events {
 		b.must(err)
 		out = append(out, strings.TrimPrefix(ev.Record, "urn:"))
 	}

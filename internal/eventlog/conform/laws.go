@@ -200,9 +200,9 @@ func (h *history) finish(source int, complete bool) {
 	var all []event.Item
 	for i, l := range h.logs {
 		id := l.ids[names(3)[source]]
-		n, _, err := l.log.CountAbsent(context.Background(), id)
+		n, _, err := l.log.CountAbsent(context.Background(), id, event.Stamp{})
 		h.must(err)
-		ids, _, err := l.log.Absent(context.Background(), id, 0, 100)
+		ids, _, err := l.log.Absent(context.Background(), id, event.Stamp{}, 0, 100)
 		h.must(err)
 		// Both logs number the records alike, so the order is the same.
 		if sorted := slices.Sorted(slices.Values(ids)); !slices.Equal(sorted, missing) || int(n) != len(missing) {
@@ -262,7 +262,7 @@ func (h *history) compare() {
 		}
 		for at, want := range replayed {
 			live := map[string]string{}
-			for ev, err := range l.log.Live(ctx, "main", event.Seq(at)) {
+			for ev, err := range l.log.Listed(ctx, "main", event.Seq(at)) {
 				h.must(err)
 				live[ev.Record] = ev.Loc
 			}

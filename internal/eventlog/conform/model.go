@@ -67,8 +67,8 @@ func (m *model) meet(source int, it event.Item) {
 	// In the walk the newest wins, of equal ones the first.
 	switch {
 	case first:
-	case stepped && it.Modified.After(back.Modified):
-	case !stepped && s != nil && it.Modified.After(s.item.Modified):
+	case stepped && it.Order.After(back.Order):
+	case !stepped && s != nil && it.Order.After(s.item.Order):
 	default:
 		return
 	}
@@ -81,8 +81,8 @@ func (m *model) meet(source int, it event.Item) {
 	// The winner against what the Source said before.
 	delete(w.back, it.Record)
 	switch {
-	case s == nil || it.Modified.After(s.item.Modified):
-	case it.Modified.Before(s.item.Modified):
+	case s == nil || it.Order.After(s.item.Order):
+	case it.Order.Before(s.item.Order):
 		w.back[it.Record] = it
 		return
 	case s.alive == !it.Deleted && claim(&it) == claim(&s.item):

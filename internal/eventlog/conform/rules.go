@@ -164,15 +164,15 @@ func testComplete(t *testing.T, open Open) {
 	}
 	b.want("outcomes", outcomes(b.batch(0, &event.Batch{Start: true, Next: []byte("on"), Items: all}).Outcomes), "unchanged unchanged bad")
 	b.reopen()
-	absent, have, err := b.log.CountAbsent(context.Background(), b.sources[0])
+	absent, have, err := b.log.CountAbsent(context.Background(), b.sources[0], event.Stamp{})
 	if absent != 2 || have != 3 || err != nil {
 		t.Errorf("%d of %d are absent, %v; want 2 of 3", absent, have, err)
 	}
-	one, next, err := b.log.Absent(context.Background(), b.sources[0], 0, 1)
+	one, next, err := b.log.Absent(context.Background(), b.sources[0], event.Stamp{}, 0, 1)
 	b.must(err)
-	two, last, err := b.log.Absent(context.Background(), b.sources[0], next, 5)
+	two, last, err := b.log.Absent(context.Background(), b.sources[0], event.Stamp{}, next, 5)
 	b.must(err)
-	none, _, err := b.log.Absent(context.Background(), b.sources[0], last, 5)
+	none, _, err := b.log.Absent(context.Background(), b.sources[0], event.Stamp{}, last, 5)
 	b.must(err)
 	b.want("absent", strings.Join(append(append(one, two...), none...), " "), "urn:b urn:c")
 	b.want("outcomes", b.more(event.ModeAbsent, "-b -c -d -a0"), "logged logged unchanged unchanged")

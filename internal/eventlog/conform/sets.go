@@ -109,8 +109,9 @@ func testLocs(t *testing.T, open Open) {
 	b.walk("c>a@9=x d>e@1=x")
 	last, err := b.log.LastSeq(context.Background())
 	b.must(err)
-	b.want("live: the first of those at a URI", b.live(last), "b d")
-	b.want("live before", b.live(last-1), "b")
+	b.want("live", b.live(last), "b c d")
+	b.want("listed: the first of those at a URI", b.records(b.log.Listed(context.Background(), "main", last)), "b d")
+	b.want("listed before", b.records(b.log.Listed(context.Background(), "main", last-1)), "b")
 }
 
 // A Source that gets the word takes its own URI, whoever else has that.
@@ -231,6 +232,7 @@ func testSegmentEntries(t *testing.T, open Open) {
 	}
 	moved := items[0]
 	moved.Modified = event.StampFromNanos(1)
+	moved.Order = moved.Modified
 	moved.Representations = []event.Representation{{Href: href("elsewhere")}}
 	b.batch(0, &event.Batch{Start: true, Next: []byte("on"), Items: append(items, moved)})
 	if s := b.segments(); len(s) != 2 || s[0].Entries != 49_999 || s[1].Entries != 2 {

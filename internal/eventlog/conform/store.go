@@ -23,7 +23,7 @@ func testEvents(t *testing.T, open Open) {
 	changed := b.log.Changed()
 	doc := event.Document{URL: "https://source.example/2.atom", FeedID: "urn:feed", FeedTitle: "A \"feed\"", FeedUpdated: event.StampFromNanos(-7)}
 	full := event.Observation{
-		Record: "an identifier with spaces, \"quotes\" and \xff", Title: "Title", Modified: event.StampFromNanos(1_700_000_000_123_456_789),
+		Record: "an identifier with spaces, \"quotes\" and \xff", Title: "Title", Order: event.StampFromNanos(1_700_000_000_000_000_001), Modified: event.StampFromNanos(1_700_000_000_123_456_789),
 		Representations: []event.Representation{
 			{Href: "https://source.example/1.rdf", Type: "application/rdf+xml", Length: event.NoLength},
 			{Href: "https://source.example/1.xml", Type: "text/xml; charset=utf-8", Length: 0, Hash: "md5:1 sha-256:2"},
@@ -63,6 +63,7 @@ func testEvents(t *testing.T, open Open) {
 	}
 	gone := items("-x")[0]
 	gone.Record, gone.Modified = full.Record, event.StampFromNanos(1_800_000_000_000_000_000)
+	gone.Order = gone.Modified
 	b.batch(0, &event.Batch{Items: []event.Item{gone}})
 	got, err = b.log.Event(ctx, 3)
 	b.must(err)
@@ -398,7 +399,7 @@ func testClosed(t *testing.T, open Open) {
 	_, verdicts := b.log.Verdicts(ctx, b.sources[0], nil)
 	_, sets := b.log.Sets(ctx)
 	_, last := b.log.LastSeq(ctx)
-	_, _, absent := b.log.CountAbsent(ctx, b.sources[0])
+	_, _, absent := b.log.CountAbsent(ctx, b.sources[0], event.Stamp{})
 	var events error
 	for _, events = range b.log.Events(ctx, "", event.Range{Upto: 9}) {
 	}

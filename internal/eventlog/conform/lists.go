@@ -1,0 +1,235 @@
+package conform
+
+import (
+	"context"
+	"testing"
+
+	"github.com/pmh-bridge/bridge/event"
+)
+
+// placed puts items into a list, at the positions 1, 2, and so on.
+func placed(list int64, words string) []event.Item {
+	all := items(words)
+	for i := range all {
+		all[i].Place = event.Place{List: list, Position: int64(i + 1)}
+	}
+	return all
+}
+
+// baseline makes items those of a list of all records as they were at a moment.
+func baseline(at int64, words string) []event.Item {
+	all := items(words)
+	for i := range all {
+		all[i].Baseline, all[i].Order = true, event.StampFromNanos(at)
+		all[i].Place = event.Place{List: 99}
+	}
+	return all
+}
+
+// pass reads lists, one after the other, in a walk of its own that it ends.
+func (b *bench) pass(lists ...[]event.Item) string {
+	b.t.Helper()
+	var out []event.Outcome
+	for i, l := range lists {
+		out = append(out, b.batch(0, &event.Batch{Start: i == 0, Next: []byte("on"), Items: l}).Outcomes...)
+	}
+	b.end(0)
+	return outcomes(out)
+}
+
+// To read a list of changes again is not harmless: what is no later than what
+// was applied last is left alone, whatever it says.
+func testLists(t *testing.T, open Open) {
+	none := placed(3, "!other")
+	late := placed(1, "a@90=future")
+	late[0].Late = true
+	for _, c := range []struct {
+		name     string
+		before   [][]event.Item
+		now      [][]event.Item
+		outcomes string
+		events   string
+	}{
+		{"an older list again", [][]event.Item{placed(2, "a@2=new"), placed(1, "a@1=old")}, [][]event.Item{placed(1, "a@1=old")}, "historical", ""},
+		{"an older deletion again", [][]event.Item{placed(2, "a@2=new"), placed(1, "-a@1")}, [][]event.Item{placed(1, "-a@1")}, "historical", ""},
+		{"the same list again", [][]event.Item{placed(1, "a@1=x b@2=y")}, [][]event.Item{placed(1, "a@1=x b@2=y")}, "unchanged unchanged", ""},
+		{"a newer change", [][]event.Item{placed(1, "a@1=x")}, [][]event.Item{placed(1, "a@2=y")}, "logged", "updated a@2=y"},
+		{"the newest list first", nil, [][]event.Item{placed(2, "a@2=new"), placed(1, "a@1=old -b@1")}, "logged historical tombstone", "created a@2=new"},
+		{"a later change in an older list", nil, [][]event.Item{placed(2, "a@2=x"), placed(1, "a@3=y")}, "logged logged", "created a@2=x, updated a@3=y"},
+		{"equal stamps, further on", [][]event.Item{placed(1, "a@5=x")}, [][]event.Item{placed(1, "!b a@5=y")}, "bad logged", "updated a@5=y"},
+		{"equal stamps, a stale copy", [][]event.Item{placed(1, "!b a@5=y")}, [][]event.Item{placed(1, "a@5=x")}, "unchanged", ""},
+		{"equal stamps, the list has moved", [][]event.Item{placed(1, "!b a@5=y")}, [][]event.Item{placed(2, "a@5=y")}, "unchanged", ""},
+		{"equal stamps, another list", [][]event.Item{placed(1, "!b a@5=y")}, [][]event.Item{placed(2, "a@5=z")}, "logged", "updated a@5=z"},
+		{"no stamps, again", [][]event.Item{placed(1, "a=x")}, [][]event.Item{placed(1, "a=x")}, "unchanged", ""},
+		{"no stamps, further on", [][]event.Item{placed(1, "a=x")}, [][]event.Item{placed(1, "!b a=y")}, "bad logged", "updated a=y"},
+		{"no stamps, a stale copy", [][]event.Item{placed(1, "!b a=y")}, [][]event.Item{placed(1, "a=x")}, "unchanged", ""},
+		{"no stamps, in two lists", nil, [][]event.Item{placed(2, "a=x"), placed(1, "a=w")}, "logged historical", "created a=x"},
+		{"a stamp after none", [][]event.Item{placed(1, "a=x")}, [][]event.Item{placed(2, "a@1=y")}, "logged", "updated a@1=y"},
+		{"none after a stamp", [][]event.Item{placed(1, "a@9=x")}, [][]event.Item{placed(2, "a=y")}, "logged", "updated a@9=y"},
+		{"after a stamp in the future", [][]event.Item{late}, [][]event.Item{placed(2, "a@6=y")}, "logged", "updated a@6=y"},
+		{"a deletion, then created again", [][]event.Item{placed(1, "a@1=x -a@2")}, [][]event.Item{placed(1, "!b !c a@3=x")}, "bad bad logged", "created a@3=x"},
+		{"a baseline that is older", [][]event.Item{placed(1, "a@5=x -b@5 -c@5")}, [][]event.Item{none, baseline(4, "a=old b=old")}, "bad historical historical", ""},
+		{"a baseline that is newer", [][]event.Item{placed(1, "a@5=x -b@5 c@5=z")}, [][]event.Item{none, baseline(6, "a=new b=new c=z")}, "bad logged logged unchanged", "updated a@5=new, created b=new"},
+		{"the same baseline again", [][]event.Item{baseline(6, "a=x")}, [][]event.Item{baseline(7, "a=x")}, "unchanged", ""},
+		{"a baseline without a moment", [][]event.Item{baseline(6, "a=x")}, [][]event.Item{unmoved(baseline(0, "a=y"))}, "logged", "updated a=y"},
+		{"changes, then the baseline", nil, [][]event.Item{placed(1, "a@7=x -b@7"), baseline(6, "a=old b=old c=z")}, "logged tombstone historical historical logged", "created a@7=x, created c=z"},
+		{"twice in a baseline", nil, [][]event.Item{baseline(6, "a=x a=y")}, "logged historical", "created a=x"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := begin(t, open, Set{Content: event.Redirect})
+			if c.before != nil {
+				b.pass(c.before...)
+			}
+			b.news()
+			b.reopen()
+			b.want("outcomes", b.pass(c.now...), c.outcomes)
+			b.want("events", b.news(), c.events)
+		})
+	}
+}
+
+func unmoved(all []event.Item) []event.Item {
+	for i := range all {
+		all[i].Order = event.Stamp{}
+	}
+	return all
+}
+
+// What waits for its content keeps its place: an older change does not replace
+// it, a newer one does.
+func testListsPending(t *testing.T, open Open) {
+	b := begin(t, open, Set{Content: event.Mirror})
+	waits := placed(1, "!z a@5=x")
+	waits[1].Pending, waits[1].Fetched = "no answer", false
+	b.want("first", b.pass(waits), "bad waiting")
+	b.reopen()
+	b.want("older", b.pass(placed(2, "a@4=old")), "historical")
+	b.want("stale", b.pass(placed(1, "a@5=old")), "unchanged")
+	kept, err := b.log.Pending(context.Background(), b.sources[0], 1<<62, 0, 10)
+	b.must(err)
+	if len(kept) != 1 || kept[0].Place != (event.Place{List: 1, Position: 2}) || kept[0].Order != event.StampFromNanos(5) {
+		t.Fatalf("pending %+v", kept)
+	}
+	settled := event.Item{Observation: kept[0].Observation}
+	settled.Fetched = true
+	out := b.batch(0, &event.Batch{Mode: event.ModeSettle, Items: []event.Item{settled}})
+	b.want("settled", outcomes(out.Outcomes), "logged")
+	b.want("older, once it is settled", b.pass(placed(2, "a@4=old")), "historical")
+	b.want("events", b.news(), "created a@5=x")
+}
+
+// A list of all records does not tell of what has changed since its moment.
+func testAbsentAt(t *testing.T, open Open) {
+	b := begin(t, open, Set{Content: event.Redirect}, "one", "two")
+	late := placed(1, "d@99=x")
+	late[0].Late = true
+	b.pass(placed(1, "a@5=x b@7=x c=x"), late)
+	waits := placed(1, "e@8=x")
+	waits[0].Pending = "no answer"
+	b.pass(waits)
+	b.walkOf(1, "a@9=x f@1=x")
+	b.end(1)
+	b.batch(0, &event.Batch{Start: true, Next: []byte("on"), Items: placed(2, "!z")})
+	for _, c := range []struct {
+		at     event.Stamp
+		absent string
+	}{
+		{event.Stamp{}, "urn:a urn:b urn:c urn:d urn:e"},
+		{event.StampFromNanos(4), "urn:c urn:d"},
+		{event.StampFromNanos(5), "urn:a urn:c urn:d"},
+		{event.StampFromNanos(7), "urn:a urn:b urn:c urn:d"},
+		{event.StampFromNanos(8), "urn:a urn:b urn:c urn:d urn:e"},
+	} {
+		absent, have, err := b.log.CountAbsent(context.Background(), b.sources[0], c.at)
+		b.must(err)
+		var got string
+		for after := int64(0); ; {
+			ids, next, err := b.log.Absent(context.Background(), b.sources[0], c.at, after, 1)
+			b.must(err)
+			if len(ids) == 0 {
+				break
+			}
+			after = next
+			got += ids[0] + " "
+			absent--
+		}
+		b.want("absent at "+c.at.String(), got, c.absent+" ")
+		if have != 5 || absent != 0 {
+			t.Errorf("at %s: %d records, %d more absent than were named", c.at, have, absent)
+		}
+	}
+}
+
+// fromBridge gives items the via that another bridge names.
+func fromBridge(words string, via ...string) []event.Item {
+	all := items(words)
+	for i := range all {
+		if i < len(via) {
+			all[i].Via = event.Link{Href: href(via[i]), Length: event.NoLength}
+		}
+	}
+	return all
+}
+
+// What a bridge gives back that the set has, or had, from a Source of its own is
+// no presence: else what is deleted at its origin would live on in a ring.
+func testEcho(t *testing.T, open Open) {
+	b := begin(t, open, Set{Content: event.Redirect}, "origin", "bridge")
+	bridge := func(words string, via ...string) string {
+		t.Helper()
+		out := b.batch(1, &event.Batch{Start: true, Items: fromBridge(words, via...)})
+		return outcomes(out.Outcomes)
+	}
+	origin := func(words string) {
+		t.Helper()
+		b.walk(words)
+		b.end(0)
+	}
+	origin("a@1=x b@1=x")
+	b.want("given back, and others", bridge("a@5=x b@5=x c@5=x", "a", "elsewhere", "c0"), "echoed shadowed logged")
+	verdicts, err := b.log.Verdicts(context.Background(), b.sources[1], fromBridge("a@6=x c@6=x", "a", "c0"))
+	b.must(err)
+	if len(verdicts) != 2 || verdicts[0] != event.Skip || verdicts[1] != event.Fetch {
+		t.Errorf("verdicts %v, want that of a record that comes back to be skipped", verdicts)
+	}
+	origin("-a@2 -b@2")
+	b.want("deleted at the origin", b.now(), "b c")
+	b.reopen()
+	b.want("still there at the bridge", bridge("a@7=x", "a"), "echoed")
+	b.want("stays deleted", b.now(), "b c")
+	origin("c@3=y")
+	b.want("given back before it came", bridge("d@8=z", "d"), "logged")
+	origin("d@4=z")
+	origin("-d@5")
+	b.want("its origin has it, then deletes it", b.now(), "b c")
+	b.want("a bridge deletes what it gave back", bridge("-d@9"), "tombstone")
+	b.want("events", b.news(), "created a@1=x, created b@1=x, created c@5=x, deleted a@2, updated b@5=x, updated c@3=y, created d@8=z, deleted d@5")
+}
+
+// A link names the record that it leads to when the set has it: before, or in
+// the same batch.
+func testTargets(t *testing.T, open Open) {
+	b := begin(t, open, Set{Content: event.Redirect})
+	linked := func(words, target string) []event.Item {
+		all := items(words)
+		all[0].Links = []event.Link{{Rel: "describedby", Href: href(target), Length: 3, Record: "urn:" + target}, {Rel: "related", Href: href("x"), Length: event.NoLength}}
+		return all
+	}
+	for _, c := range []struct {
+		words, target, want string
+	}{
+		{"a@1=x b@1=x", "b", "urn:b"},
+		{"c@1=x", "b", "urn:b"},
+		{"d@1=x", "missing", ""},
+		{"e@1=x -b@2", "b", "urn:b"}, // it was there before
+		{"f@1=x", "b", ""},
+	} {
+		out := b.batch(0, &event.Batch{Items: linked(c.words, c.target)})
+		ev, err := b.log.Event(context.Background(), out.First)
+		b.must(err)
+		if len(ev.Links) != 2 || ev.Links[0].Record != c.want || ev.Links[0].Href != href(c.target) || ev.Links[0].Length != 3 || ev.Links[1].Record != "" {
+			t.Errorf("%s: links %+v, want one to %q", c.words, ev.Links, c.want)
+		}
+	}
+	b.seen = 99
+}

@@ -1,0 +1,166 @@
+package eventlog
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+
+	"github.com/pmh-bridge/bridge/event"
+)
+
+// echo tells whether an item comes from a bridge that has the record from this
+// set, or from a Source of this set: its via is the original that the set has,
+// or had, from another Source. Were that a presence, what is deleted at its
+// origin would live on in a ring of bridges.
+func (b *batch) echo(it *event.Item, r *record) (bool, error) {
+	if it.Via.Href == "" || it.Deleted || !b.source.others {
+		return false, nil
+	}
+	for i := range r.says {
+		if r.says[i].source == b.source.id {
+			continue
+		}
+		obs, err := r.word(i)
+		if err != nil {
+			return false, err
+		}
+		if obs != nil && obs.ViaHref() == it.Via.Href {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// disown takes the presence of bridges away that have given the record before
+// its original came from a Source of the set itself.
+func (b *batch) disown(it *event.Item, r *record) error {
+	if it.Via.Href != "" || !b.source.others {
+		return nil
+	}
+	via := it.ViaHref()
+	for i := range r.says {
+		s := &r.says[i]
+		if s.source == b.source.id || !s.alive {
+			continue
+		}
+		obs, err := r.word(i)
+		if err != nil {
+			return err
+		}
+		if obs != nil && via != "" && obs.Via.Href == via {
+			s.alive, s.shadow, s.dirty = false, nil, true
+		}
+	}
+	return nil
+}
+
+// word returns what says[i] stands for, as far as it is known: the log has the
+// first one's, alive or deleted.
+func (r *record) word(i int) (*event.Observation, error) {
+	s := &r.says[i]
+	switch {
+	case s.shadow != nil:
+		var v body
+		if err := readBody(s.shadow, &v); err != nil {
+			return nil, fmt.Errorf("record %q: what Source %d says of it: %w: run bridge verify", r.identifier, s.source, err)
+		}
+		return &v.obs, nil
+	case i > 0 || r.seq == 0:
+		return nil, nil
+	case r.last == nil:
+		return nil, r.missing()
+	}
+	return &r.last.obs, nil
+}
+
+// takeEcho notes what the bridge said, so that it need not be looked at again,
+// and takes its presence away if it had one.
+func (b *batch) takeEcho(ctx context.Context, i int, r *record) (event.Outcome, error) {
+	it := &b.in.Items[i]
+	if err := b.unwait(ctx, r); err != nil {
+		return 0, err
+	}
+	s := r.by(b.source.id)
+	if s == nil {
+		r.says = append(r.says, said{source: b.source.id})
+		s = &r.says[len(r.says)-1]
+	}
+	s.alive, s.dirty = false, true
+	s.say(it, it.Late)
+	b.touch(r)
+	out, err := b.speak(ctx, i, r, s)
+	if out != event.Logged {
+		out = event.Echoed
+	}
+	return out, err
+}
+
+// loadVias loads the last events of records that the items may echo.
+func (b *batch) loadVias(ctx context.Context, q preparer) error {
+	if !b.source.others {
+		return nil
+	}
+	for i := range b.in.Items {
+		if b.in.Items[i].Via.Href != "" {
+			return b.loadLast(ctx, q)
+		}
+	}
+	return nil
+}
+
+// targets are the identifiers of records that links of the items lead to and
+// that the set has.
+type targets map[string]bool
+
+// loadTargets looks them up. A record of the same batch counts, wherever it
+// stands.
+func (b *batch) loadTargets(ctx context.Context, q preparer) error {
+	wanted := map[string]bool{}
+	var keys []int64
+	for i := range b.in.Items {
+		for _, l := range b.in.Items[i].Links {
+			if l.Record != "" && !wanted[l.Record] {
+				wanted[l.Record] = true
+				keys = append(keys, event.KeyBits(l.Record))
+			}
+		}
+	}
+	if len(wanted) == 0 {
+		return nil
+	}
+	b.targets = targets{}
+	for i := range b.in.Items {
+		if it := &b.in.Items[i]; wanted[it.Record] && !it.Deleted && !it.Quarantine {
+			b.targets[it.Record] = true
+		}
+	}
+	return each(ctx, q, selectRecords, keys, func(rows *sql.Rows) error {
+		var id, key int64
+		var identifier string
+		var seq, digest sql.NullInt64
+		var raw sql.RawBytes
+		if err := rows.Scan(&id, &key, &identifier, &seq, &digest, &raw); err != nil {
+			return err
+		}
+		if id>>32 == b.set.id && digest.Valid && wanted[identifier] {
+			b.targets[identifier] = true
+		}
+		return nil
+	})
+}
+
+// keep returns links with those records alone that the set has.
+func (t targets) keep(links []event.Link) []event.Link {
+	for i := range links {
+		if links[i].Record != "" && !t[links[i].Record] {
+			kept := append([]event.Link(nil), links...)
+			for j := i; j < len(kept); j++ {
+				if !t[kept[j].Record] {
+					kept[j].Record = ""
+				}
+			}
+			return kept
+		}
+	}
+	return links
+}

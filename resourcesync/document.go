@@ -1,24 +1,30 @@
-// Package resourcesync writes the documents of the ResourceSync Framework
-// Specification 1.1 (ANSI/NISO Z39.99-2017).
+// Package resourcesync reads and writes the documents of the ResourceSync
+// Framework Specification 1.1 (ANSI/NISO Z39.99-2017), and reads what older
+// versions of it and plain sitemaps look like.
 //
 // All documents of the framework are of one model (clause 6.1): a head with a
 // capability, a few times and links, and entries. So there is one type,
-// [Document], and one [Writer], which streams.
+// [Document], one [Reader] and one [Writer], and both stream. [Rules] lists what
+// both check.
 package resourcesync
 
 import (
+	"encoding/xml"
 	"strconv"
-	"time"
 )
 
 // Namespaces of the documents (clause 4).
 const (
 	SitemapNamespace = "http://www.sitemaps.org/schemas/sitemap/0.9"
 	Namespace        = "http://www.openarchives.org/rs/terms/"
+	// BetaNamespace took the place of Namespace in the drafts of 2012 and early
+	// 2013.
+	BetaNamespace = "http://www.openarchives.org/rs/"
 	// CarriedNamespace is ours, for what travels between two bridges in
-	// attributes of an entry's rs:md (clause 7 allows attributes in other
-	// namespaces): "id", the identifier of the record where it is not its loc,
-	// and "title", its title. It is a name and no address, and it never changes.
+	// attributes of an entry's rs:md and rs:ln (clause 7 allows attributes in
+	// other namespaces): "id", the identifier of the record where it is not its
+	// loc (on a link: of the record that the link leads to), and "title", its
+	// title. It is a name and no address, and it never changes.
 	CarriedNamespace = "urn:x-bridge:terms:1"
 )
 
@@ -32,7 +38,8 @@ const (
 // Capability is the nature of a document (clause 7, capability).
 type Capability string
 
-// The capabilities that clause 7 defines.
+// The capabilities that clause 7 defines, and those of the archives of earlier
+// documents, which the Archives specification adds.
 const (
 	Description          Capability = "description"
 	CapabilityList       Capability = "capabilitylist"
@@ -42,6 +49,10 @@ const (
 	ChangeDump           Capability = "changedump"
 	ResourceDumpManifest Capability = "resourcedump-manifest"
 	ChangeDumpManifest   Capability = "changedump-manifest"
+	ResourceListArchive  Capability = "resourcelist-archive"
+	ChangeListArchive    Capability = "changelist-archive"
+	ResourceDumpArchive  Capability = "resourcedump-archive"
+	ChangeDumpArchive    Capability = "changedump-archive"
 )
 
 // changes tells whether documents of the capability cover an interval (from,
@@ -55,12 +66,39 @@ func (c Capability) state() bool {
 	return c == ResourceList || c == ResourceDump || c == ResourceDumpManifest
 }
 
-// Relation types of the framework's own navigation (clauses 6.2 and 7).
+// archive tells whether documents of the capability list earlier documents.
+func (c Capability) archive() bool {
+	switch c {
+	case ResourceListArchive, ChangeListArchive, ResourceDumpArchive, ChangeDumpArchive:
+		return true
+	}
+	return false
+}
+
+// lists tells whether entries of the capability's documents are documents of the
+// framework themselves.
+func (c Capability) lists() bool { return c == Description || c == CapabilityList }
+
+// manifest tells whether documents of the capability describe what is in a
+// package (clauses 11.2 and 13.2).
+func (c Capability) manifest() bool { return c == ResourceDumpManifest || c == ChangeDumpManifest }
+
+// known tells whether it is one of the capabilities above.
+func (c Capability) known() bool {
+	return c.lists() || c.state() || c.changes() || c.archive()
+}
+
+// Relation types of the framework's own navigation (clauses 6.2 and 7), and of
+// related resources (clause 14).
 const (
 	RelUp          = "up"
 	RelIndex       = "index"
 	RelDescribedBy = "describedby"
+	RelDescribes   = "describes"
 	RelAlternate   = "alternate"
+	RelCanonical   = "canonical"
+	RelDuplicate   = "duplicate"
+	RelContents    = "contents"
 	RelVia         = "via"
 )
 
@@ -74,15 +112,24 @@ const (
 // Document is any document of the framework: a urlset, or, when Index is set, a
 // sitemapindex.
 type Document struct {
+	// Capability is "" in a plain sitemap.
 	Capability Capability
 	Index      bool
+	// Dialect is the version that the document is written in; "" is Dialect11.
+	Dialect Dialect
 	// At and Completed say when the snapshot began and ended; Resource Lists and
 	// dumps of resources have at (Appendix A).
 	At, Completed Datetime
 	// From and Until are the interval of a Change List or a dump of changes; one
 	// without Until is open (clause 12.1).
 	From, Until Datetime
-	Links       []Link
+	// Modified is when the document itself was last modified, in drafts only,
+	// which had it in place of at and from.
+	Modified Datetime
+	Links    []Link
+	// Extra are attributes of the head's rs:md that the specification does not
+	// define.
+	Extra []xml.Attr
 	// Entries is what a Writer writes before anything else. Long lists leave it
 	// empty and stream.
 	Entries []Entry
@@ -90,10 +137,15 @@ type Document struct {
 
 // Entry is one url or sitemap element (clause 7).
 type Entry struct {
-	Loc      string // absolute URI; mandatory
-	LastMod  Datetime
-	Metadata Metadata
-	Links    []Link
+	Loc     string // absolute URI; mandatory
+	LastMod Datetime
+	// ChangeFreq and Priority are a sitemap's hints, as they stand.
+	ChangeFreq, Priority string
+	Metadata             Metadata
+	Links                []Link
+	// Line and Column are where a Reader met the entry, from 1; the column counts
+	// bytes of UTF-8. A Writer ignores them.
+	Line, Column int
 }
 
 // Metadata is the rs:md element of an entry (clause 7). What is zero is not
@@ -102,7 +154,7 @@ type Metadata struct {
 	Capability    Capability // in Source Descriptions and Capability Lists
 	At, Completed Datetime   // in indexes and dumps of resources
 	From, Until   Datetime   // in indexes and dumps of changes
-	Change        string     // in Change Lists: Created, Updated or Deleted
+	Change        string     // in Change Lists: Created, Updated or Deleted; what else was read stays as it stands
 	Datetime      Datetime   // of the change
 	Encoding      string
 	// Hash is a whitespace-delimited list of hashes, each the algorithm, a colon
@@ -111,8 +163,21 @@ type Metadata struct {
 	Length Length
 	Path   string
 	Type   string
+	// ETag and Modified are of drafts: the entity tag of the resource, and when
+	// it was last modified.
+	ETag     string
+	Modified Datetime
 	// ID and Title are carried in CarriedNamespace.
 	ID, Title string
+	// Extra are attributes that the specification does not define.
+	Extra []xml.Attr
+}
+
+// isZero tells that there is nothing to write.
+func (m *Metadata) isZero() bool {
+	return m.Capability == "" && m.At.IsZero() && m.Completed.IsZero() && m.From.IsZero() && m.Until.IsZero() &&
+		m.Change == "" && m.Datetime.IsZero() && m.Encoding == "" && m.Hash == "" && !m.Length.known && m.Path == "" && m.Type == "" &&
+		m.ETag == "" && m.Modified.IsZero() && m.ID == "" && m.Title == "" && len(m.Extra) == 0
 }
 
 // Link is an rs:ln element (clauses 7 and 14). What is zero is not written;
@@ -127,6 +192,39 @@ type Link struct {
 	Path     string
 	Pri      int // 1 to 999,999
 	Type     string
+	// Profile narrows the media type; the schema has had it since 2023.
+	Profile string
+	// ID is the identifier of the record that the link leads to, where that is
+	// not its Href. It is carried in CarriedNamespace.
+	ID string
+	// Extra are attributes that the specification does not define.
+	Extra []xml.Attr
+}
+
+// Up returns where the document says that its Capability List (or, for a
+// Capability List, its Source Description) is; "" when it does not. In the drafts
+// this was the link "resourcesync" or "top".
+func (d *Document) Up() string {
+	for _, rel := range [...]string{"top", "resourcesync", RelUp} {
+		if rel == "top" && d.Dialect != DialectBeta {
+			continue
+		}
+		if href := d.Link(rel); href != "" {
+			return href
+		}
+	}
+	return ""
+}
+
+// Link returns the target of the document's first link of a relation, "" when
+// there is none.
+func (d *Document) Link(rel string) string {
+	for i := range d.Links {
+		if d.Links[i].Rel == rel {
+			return d.Links[i].Href
+		}
+	}
+	return ""
 }
 
 // Length is a number of bytes, or unknown, which is its zero value: a length of
@@ -146,97 +244,6 @@ func Bytes(n int64) Length {
 
 // Bytes returns the number of bytes; known is false when it is unknown.
 func (l Length) Bytes() (n int64, known bool) { return l.n, l.known }
-
-// Datetime is a W3C Datetime in UTC, written YYYY-MM-DDThh:mm:ss[.s]Z as clause
-// 7 recommends, with a fraction that its maker has chosen. The zero Datetime is
-// absent, and so is one outside the years 0 to 9999, which has no such form.
-type Datetime struct {
-	sec    int64
-	nano   int32
-	digits int8 // of the fraction; exact: as many as needed
-	known  bool
-}
-
-const exact = -1
-
-// Seconds cuts t to the second.
-func Seconds(t time.Time) Datetime { return datetime(t, 0) }
-
-// Micros cuts t to the microsecond and is always written with six digits.
-func Micros(t time.Time) Datetime { return datetime(t, 6) }
-
-// Exact is t with as many digits as it needs, up to nine.
-func Exact(t time.Time) Datetime { return datetime(t, exact) }
-
-func datetime(t time.Time, digits int8) Datetime {
-	if y := t.UTC().Year(); y < 0 || y > 9999 {
-		return Datetime{}
-	}
-	nano := t.Nanosecond()
-	switch digits {
-	case 0:
-		nano = 0
-	case 6:
-		nano -= nano % 1000
-	}
-	return Datetime{sec: t.Unix(), nano: int32(nano), digits: digits, known: true}
-}
-
-// IsZero tells whether the datetime is absent.
-func (d Datetime) IsZero() bool { return !d.known }
-
-// Time returns the datetime in UTC; the zero time when it is absent.
-func (d Datetime) Time() time.Time {
-	if !d.known {
-		return time.Time{}
-	}
-	return time.Unix(d.sec, int64(d.nano)).UTC()
-}
-
-// before orders two datetimes that are there.
-func (d Datetime) before(o Datetime) bool {
-	return d.sec < o.sec || d.sec == o.sec && d.nano < o.nano
-}
-
-// String returns the form of Append.
-func (d Datetime) String() string { return string(d.Append(nil)) }
-
-// Append appends the datetime's W3C form to b; nothing when it is absent.
-func (d Datetime) Append(b []byte) []byte {
-	if !d.known {
-		return b
-	}
-	t := time.Unix(d.sec, 0).UTC()
-	year, month, day := t.Date()
-	hour, minute, second := t.Clock()
-	b = appendDigits(b, year, 4)
-	b = appendDigits(append(b, '-'), int(month), 2)
-	b = appendDigits(append(b, '-'), day, 2)
-	b = appendDigits(append(b, 'T'), hour, 2)
-	b = appendDigits(append(b, ':'), minute, 2)
-	b = appendDigits(append(b, ':'), second, 2)
-	switch {
-	case d.digits == 6:
-		b = appendDigits(append(b, '.'), int(d.nano)/1000, 6)
-	case d.digits == exact && d.nano != 0:
-		b = appendDigits(append(b, '.'), int(d.nano), 9)
-		for b[len(b)-1] == '0' {
-			b = b[:len(b)-1]
-		}
-	}
-	return append(b, 'Z')
-}
-
-// appendDigits appends n with leading zeros.
-func appendDigits(b []byte, n, digits int) []byte {
-	end := len(b) + digits
-	b = append(b, "000000000"[:digits]...)
-	for i := end - 1; n > 0 && i >= end-digits; i-- {
-		b[i] = byte('0' + n%10)
-		n /= 10
-	}
-	return b
-}
 
 // append appends the digits of a known length.
 func (l Length) append(b []byte) []byte { return strconv.AppendInt(b, l.n, 10) }

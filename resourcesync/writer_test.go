@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/pmh-bridge/bridge/internal/strictxml"
 )
 
 // go test ./resourcesync -update writes the golden files anew.
@@ -189,7 +191,7 @@ func TestEscapingComesBack(t *testing.T) {
 		if got.URL[0].Loc != legal(loc) || got.URL[0].MD.Title != legal(title) {
 			t.Fatalf("got %q and %q, want %q and %q", got.URL[0].Loc, got.URL[0].MD.Title, legal(loc), legal(title))
 		}
-		if n := len(appendEscaped(nil, title)); n > 6*len(title) {
+		if n := len(strictxml.AppendEscaped(nil, title)); n > 6*len(title) {
 			t.Fatalf("%d bytes became %d", len(title), n)
 		}
 	})
@@ -286,7 +288,7 @@ func (f *failing) Write(p []byte) (int, error) {
 }
 
 func TestWriterFails(t *testing.T) {
-	for _, room := range []int{0, 100, flushAt + 10} {
+	for _, room := range []int{0, 100, strictxml.PieceSize + 10} {
 		w := NewWriter(&failing{room}, &Document{Capability: ResourceList, At: Micros(moment), Links: up()})
 		for range 2000 {
 			_ = w.Entry(&Entry{Loc: "http://example.org/" + strings.Repeat("x", 100)}) // Close tells
@@ -296,21 +298,6 @@ func TestWriterFails(t *testing.T) {
 		}
 		if err := w.Close(); !errors.Is(err, errFailing) {
 			t.Errorf("room %d: the second time got %v", room, err)
-		}
-	}
-}
-
-func TestPlain8(t *testing.T) {
-	for c := range 256 {
-		want := c >= 0x20 && c < 0x80 && !strings.ContainsRune(`&<>"'`, rune(c))
-		for at := range 8 {
-			for _, around := range []byte{'a', ' ', 0x7f, '!', '=', '?', '%', '('} {
-				b := bytes.Repeat([]byte{around}, 8)
-				b[at] = byte(c)
-				if plain8(string(b)) != want {
-					t.Fatalf("byte %#x at %d among %q: got %v", c, at, around, !want)
-				}
-			}
 		}
 	}
 }

@@ -1,0 +1,245 @@
+package resourcesync
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"mime"
+	"net/url"
+	"regexp"
+	"strings"
+
+	"golang.org/x/net/html"
+
+	"github.com/pmh-bridge/bridge/internal/follow"
+)
+
+const (
+	// A page is read no further for the links of its head, and a robots.txt for
+	// its Sitemap lines (RFC 9309 2.5).
+	maxPage   = 1 << 20
+	maxRobots = 512 << 10
+
+	relResourceSync = "resourcesync"
+)
+
+// markup is what may stand before the first tag: a byte order mark, space, XML
+// declaration and other processing instructions, comments.
+var markup = regexp.MustCompile(`^(?:\x{FEFF}|\s|<\?[^>]*\?>|<!--(?s:.*?)-->)*<([A-Za-z!][^\s>/]*)(?:\s+([A-Za-z]+))?`)
+
+// isHTML tells whether a body is a page. What it looks like counts for more than
+// its Content-Type: lists are served as text/html, too.
+func isHTML(a *follow.Answer, in *bufio.Reader) bool {
+	// What keeps the bytes from being read shows again when they are wanted.
+	head, _ := in.Peek(2048)
+	if m := markup.FindSubmatch(head); m != nil {
+		name := strings.ToLower(string(m[1]))
+		return name == "html" || name == "!doctype" && strings.EqualFold(string(m[2]), "html")
+	}
+	media, _, err := mime.ParseMediaType(a.Header.Get("Content-Type"))
+	return err == nil && (media == "text/html" || media == "application/xhtml+xml") && !bytes.HasPrefix(head, []byte("<?xml"))
+}
+
+// htmlLinks returns the targets of the links of relation resourcesync in the head
+// of a page (clause 6.3.3).
+func htmlLinks(r io.Reader, at string) ([]string, error) {
+	base, err := url.Parse(at)
+	if err != nil {
+		return nil, err
+	}
+	var links []string
+	z := html.NewTokenizer(io.LimitReader(r, maxPage))
+	for {
+		switch z.Next() {
+		case html.ErrorToken:
+			if err := z.Err(); err != io.EOF { //nolint:errorlint // a wrapped io.EOF is no end
+				return nil, fmt.Errorf("%s: %w", at, err)
+			}
+			return links, nil
+		case html.StartTagToken, html.SelfClosingTagToken:
+		default:
+			continue
+		}
+		name, _ := z.TagName()
+		switch string(name) {
+		case "body":
+			return links, nil
+		case "base":
+			if u, err := base.Parse(strings.TrimSpace(attributes(z)["href"])); err == nil {
+				base = u
+			}
+		case "link":
+			a := attributes(z)
+			if u, err := base.Parse(strings.TrimSpace(a["href"])); err == nil && a["href"] != "" && hasRelation(a["rel"]) {
+				links = append(links, u.String())
+			}
+		}
+	}
+}
+
+func attributes(z *html.Tokenizer) map[string]string {
+	all := map[string]string{}
+	for {
+		key, value, more := z.TagAttr()
+		if _, again := all[string(key)]; !again {
+			all[string(key)] = string(value)
+		}
+		if !more {
+			return all
+		}
+	}
+}
+
+// hasRelation tells whether resourcesync is among some relation types.
+func hasRelation(rel string) bool {
+	for _, r := range strings.Fields(rel) {
+		if strings.EqualFold(r, relResourceSync) {
+			return true
+		}
+	}
+	return false
+}
+
+// linkHeader returns the targets of the Link header fields of relation
+// resourcesync (RFC 8288 3).
+func linkHeader(a *follow.Answer) []string {
+	base, err := url.Parse(a.URL)
+	if err != nil {
+		return nil
+	}
+	var links []string
+	for _, field := range a.Header.Values("Link") {
+		for _, value := range split(field, ',') {
+			target, rest, ok := strings.Cut(strings.TrimLeft(value, " \t<"), ">")
+			if !ok {
+				continue
+			}
+			for _, param := range split(rest, ';') {
+				name, rel, _ := strings.Cut(param, "=")
+				if !strings.EqualFold(strings.TrimSpace(name), "rel") {
+					continue
+				}
+				if u, err := base.Parse(strings.TrimSpace(target)); err == nil && hasRelation(strings.Trim(rel, " \t\"")) {
+					links = append(links, u.String())
+				}
+				break // of several rel only the first counts
+			}
+		}
+	}
+	return links
+}
+
+// split splits at a separator outside of quotes and of <>.
+func split(s string, at byte) []string {
+	var out []string
+	start, quoted, angle := 0, false, false
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"' && !angle:
+			quoted = !quoted
+		case quoted:
+		case c == '<' || c == '>':
+			angle = c == '<'
+		case c == at && !angle:
+			out = append(out, s[start:i])
+			start = i + 1
+		}
+	}
+	return append(out, s[start:])
+}
+
+// robots follows the Sitemap lines of robots.txt (clause 6.3.4). Resource Lists
+// lead up to their Capability Lists; plain sitemaps count where there is none.
+func (d *discovery) robots() error {
+	const place = "robots.txt"
+	at := d.atHost(knownPlaces[1])
+	sitemaps, answer, err := d.sitemaps(at)
+	if err != nil {
+		return err
+	}
+	if answer != "" {
+		d.fail(place, at, answer)
+	}
+	var plain []string
+	for _, to := range sitemaps {
+		if d.seen[follow.Key(to)] {
+			continue
+		}
+		if err := d.p.client.Allowed(to); err != nil {
+			d.fail(place, to, err.Error())
+			continue
+		}
+		got, err := d.look(to)
+		switch {
+		case err != nil:
+			return err
+		case got.list == nil:
+			d.fail(place, to, got.answer)
+		case got.list.Head().Capability == "":
+			plain = append(plain, to)
+			got.list.close()
+		default:
+			if err := d.take(got.list, place); err != nil {
+				return err
+			}
+		}
+	}
+	return d.plain(plain, place)
+}
+
+// plain takes plain sitemaps.
+func (d *discovery) plain(sitemaps []string, place string) error {
+	if len(d.found.Sets) > 0 {
+		for _, at := range sitemaps {
+			d.p.report(Problem{Rule: ruleNames, URL: at, Found: "a plain sitemap beside Resource Lists", Expected: "Resource Lists; the sitemap is not followed"}, false)
+		}
+		return nil
+	}
+	for _, at := range sitemaps {
+		d.found.Sets = append(d.found.Sets, Lists{ResourceList: at})
+	}
+	if len(sitemaps) > 0 {
+		d.found.URL, d.found.Route, d.found.Dialect = sitemaps[0], place, DialectSitemap
+	}
+	return nil
+}
+
+// sitemaps returns what the Sitemap lines of a robots.txt name; answer says why
+// there is nothing.
+func (d *discovery) sitemaps(at string) (urls []string, answer string, err error) {
+	d.seen[follow.Key(at)] = true
+	a, err := d.p.client.Get(d.p.ctx, at, Validators{})
+	if s := follow.Status(err); s != 0 && s != 429 && s < 500 {
+		return nil, fmt.Sprintf("HTTP status %d", s), nil
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	defer a.Close()
+	base, err := url.Parse(a.URL)
+	if err != nil {
+		return nil, "", err
+	}
+	lines := bufio.NewScanner(io.LimitReader(a.Body, maxRobots))
+	lines.Buffer(nil, maxRobots+1)
+	for lines.Scan() {
+		line, _, _ := strings.Cut(strings.TrimPrefix(lines.Text(), "\uFEFF"), " #")
+		name, value, ok := strings.Cut(line, ":")
+		if !ok || !strings.EqualFold(strings.TrimSpace(name), "sitemap") {
+			continue
+		}
+		if u, err := base.Parse(strings.TrimSpace(value)); err == nil {
+			urls = append(urls, u.String())
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, "", fmt.Errorf("%s: %w", at, err)
+	}
+	if len(urls) == 0 {
+		answer = "no Sitemap line"
+	}
+	return urls, answer, nil
+}

@@ -1,0 +1,184 @@
+package resourcesync
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/pmh-bridge/bridge/internal/follow"
+)
+
+// List is one list of a walk. It is valid while visit runs.
+type List struct {
+	// Index counts the lists of the walk from 0.
+	Index int
+	// Requested is the URL that was asked for, URL the one that answered after
+	// redirects; links are resolved against the latter.
+	Requested, URL string
+	// Date is the answer's Date, else the walk's clock, in UTC.
+	Date time.Time
+	// Baseline tells a Resource List, or a part of one, from a Change List.
+	Baseline bool
+	// Lists are the documents of the stream that the list belongs to.
+	Lists Lists
+	// Identity is URL, a bar, and the list's from. While it stays, a Change List
+	// only grows at its end, so that positions of two walks can be compared.
+	Identity string
+	// Entries counts what was read so far, bad ones included; Bad those alone.
+	Entries, Bad int
+
+	p      *pass
+	answer *follow.Answer
+	reader *Reader
+	step   Step
+	after  Cursor // once the list was read to its end
+	ended  bool   // read to io.EOF
+	fatal  error  // what Next returned last, if it ends the reading
+	live   bool   // it is being visited
+	// datetime and lastmod are the largest of the entries, late ones left out;
+	// nameless counts bad entries without a readable loc.
+	datetime, lastmod time.Time
+	nameless          int
+}
+
+// newList reads the head of an answer whose body is in.
+func newList(p *pass, a *follow.Answer, in io.Reader) (*List, error) {
+	l := &List{Requested: a.Requested, URL: a.URL, Date: a.Date, p: p, answer: a}
+	l.reader = NewReader(in, ReadOptions{URL: a.URL, ContentType: a.Header.Get("Content-Type"), Limits: p.w.Limits, Report: l.problem})
+	head, err := l.reader.Head()
+	if err != nil {
+		return nil, l.fault(err)
+	}
+	l.Identity = a.URL + "|" + head.From.String()
+	return l, nil
+}
+
+// Head returns what the list has said of itself so far, see Reader.Document.
+func (l *List) Head() *Document { return l.reader.Document() }
+
+// Next returns the next entry, see Reader.Next.
+func (l *List) Next() (*Entry, error) {
+	e, err := l.reader.Next()
+	switch bad := err.(type) { //nolint:errorlint // Reader.Next returns it bare
+	case nil:
+		l.Entries++
+		l.count(e)
+	case *EntryError:
+		l.Entries++
+		l.Bad++
+		if bad.Loc == "" {
+			l.nameless++
+		}
+	default:
+		err = l.fault(err)
+		l.fatal = err
+		if err == io.EOF && l.live && !l.ended { //nolint:errorlint // a wrapped io.EOF is no end
+			l.ended = true
+			l.after = l.p.after(l)
+		}
+	}
+	return e, err
+}
+
+// Position is the place of the last entry in the list, from 1; 0 before the
+// first.
+func (l *List) Position() int { return l.Entries }
+
+// Input returns the last entry whole, see Reader.Input.
+func (l *List) Input() []byte { return l.reader.Input() }
+
+// AppendInput appends it to b, see Reader.AppendInput.
+func (l *List) AppendInput(b []byte) []byte { return l.reader.AppendInput(b) }
+
+// Late tells whether a stamp lies after the answer's date, so that it must not
+// become the mark. Date has whole seconds: a stamp within its second is not
+// late.
+func (l *List) Late(stamp time.Time) bool { return l.answer.Late(stamp) }
+
+// Cursor returns where the walk goes on after this list. It is to be stored in
+// one transaction with what the list said; ok is false until Next has returned
+// io.EOF.
+func (l *List) Cursor() (c Cursor, ok bool) { return l.after.clone(), l.ended }
+
+func (l *List) count(e *Entry) {
+	if t := e.Metadata.Datetime; !t.IsZero() {
+		l.datetime = l.later(l.datetime, t)
+	}
+	if t := e.LastMod; !t.IsZero() {
+		l.lastmod = l.later(l.lastmod, t)
+	}
+}
+
+// later returns the later of two times, but none that is late.
+func (l *List) later(t time.Time, d Datetime) time.Time {
+	if o := d.Time(); !d.IsZero() && o.After(t) && !l.Late(o) {
+		return o
+	}
+	return t
+}
+
+// mark is the largest time of a change. Before datetime came with version 1.1,
+// lastmod was it.
+func (l *List) mark() time.Time {
+	if l.datetime.IsZero() && l.Head().Dialect != Dialect11 {
+		return l.lastmod
+	}
+	return l.datetime
+}
+
+// open tells that the list may still grow.
+func (l *List) open() bool { return l.Head().Until.IsZero() }
+
+// modified is the answer's Last-Modified; zero when there is none, or a late one.
+func (l *List) modified() time.Time {
+	t, err := http.ParseTime(l.answer.Validators.LastModified)
+	if err != nil || l.Late(t) {
+		return time.Time{}
+	}
+	return t
+}
+
+func (l *List) problem(p Problem) { l.p.report(p, l.live) }
+
+// broken reports a rule that the list as a whole breaks.
+func (l *List) broken(rule, found, expected string) {
+	l.problem(Problem{Rule: rule, URL: l.URL, Found: found, Expected: expected})
+}
+
+// fault makes a gzip file that cannot be unpacked the document's own fault.
+func (l *List) fault(err error) error {
+	var packed *packedError
+	if errors.As(err, &packed) {
+		return &DocumentError{URL: l.URL, Line: 1, Column: 1, Reason: packed.reason}
+	}
+	return err
+}
+
+func (l *List) close() { l.answer.Close() }
+
+// entries reads a document that is not handed out, such as an index, to its end,
+// and tells of each entry. whole is false when the loc of an entry could not be
+// read. Its entries stay in memory: there may be no more of them than clause 7
+// allows.
+func (l *List) entries(each func(*Entry)) (whole bool, err error) {
+	defer l.close()
+	for {
+		e, err := l.Next()
+		if l.Entries > MaxEntries {
+			return false, &DocumentError{URL: l.URL, Line: 1, Column: 1, Reason: fmt.Sprintf("more than %d entries; want several documents", MaxEntries)}
+		}
+		var bad *EntryError
+		switch {
+		case err == io.EOF: //nolint:errorlint // a wrapped io.EOF is no end
+			return l.nameless == 0, nil
+		case errors.As(err, &bad):
+			l.problem(Problem{Rule: bad.Rule, URL: bad.URL, Line: bad.Line, Column: bad.Column, Found: bad.Reason, Expected: "a loc that leads to a document"})
+		case err != nil:
+			return false, err
+		default:
+			each(e)
+		}
+	}
+}

@@ -1,0 +1,304 @@
+package resourcesync
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pmh-bridge/bridge/internal/follow"
+)
+
+const (
+	defaultMaxDocuments = 10_000
+	// maxIndexes is how deep indexes may be nested. The standard knows one level.
+	maxIndexes = 4
+	// keptValidators is how many lists a Memory can ask for conditionally.
+	keptValidators = 2_000
+	// keptProblems bounds what is remembered so as to report it once.
+	keptProblems = 10_000
+	// keptLost is how many things that are lost a Result names.
+	keptLost = 10
+
+	accept = "application/xml, text/xml;q=0.9, text/html;q=0.5, */*;q=0.1"
+)
+
+// pass is one run of a Walk. Only the goroutine of Run touches it; the one
+// request that is under way ahead of it has its own.
+type pass struct {
+	w      *Walk
+	ctx    context.Context
+	client *follow.Client
+	cur    Cursor
+	read   map[string]bool  // documents of this run, as asked for and as answered
+	told   map[Problem]bool // of documents that may be opened again
+	held   *List            // opened, and perhaps the next to be read
+
+	ended    bool // the Source has ended
+	surveyed bool // discovery was made in this run
+	resumed  bool // the first document of a resumed walk has not answered yet
+}
+
+func newPass(ctx context.Context, w *Walk) (*pass, error) {
+	client, err := follow.New(follow.Options{HTTP: w.Client, Start: w.URL, AllowHost: w.AllowHost, Accept: accept, Now: w.Now})
+	if err != nil {
+		return nil, fmt.Errorf("ResourceSync Source: %w", err)
+	}
+	p := &pass{w: w, ctx: ctx, client: client, read: map[string]bool{}, told: map[Problem]bool{}}
+	switch m := w.Memory; {
+	case w.Resume != nil:
+		p.cur, p.resumed = w.Resume.clone(), true
+		for i := range p.cur.Steps {
+			p.cur.Steps[i].Validators = Validators{}
+		}
+	case m != nil && m.URL == w.URL:
+		p.cur.Memory = m.clone()
+		for i := range p.cur.Memory.Streams {
+			s := &p.cur.Memory.Streams[i]
+			if !w.Full {
+				s.before = s.Validators
+			}
+			s.Validators = nil
+		}
+	}
+	p.cur.Memory.URL = w.URL
+	if w.Resume == nil {
+		p.cur.Full, p.cur.Due = w.Full, w.Full
+	}
+	return p, nil
+}
+
+func (p *pass) close() {
+	if p.held != nil {
+		p.held.close()
+	}
+	p.client.Close()
+}
+
+func (p *pass) most() int { return cmp.Or(p.w.MaxDocuments, defaultMaxDocuments) }
+
+func (p *pass) stream(i int) *Stream { return &p.cur.Memory.Streams[i] }
+
+func (p *pass) run(visit func(context.Context, *List) error) error {
+	if p.w.Resume == nil {
+		if err := p.start(); err != nil || p.ended {
+			return err
+		}
+	}
+	for {
+		l, err := p.next()
+		if err != nil || l == nil {
+			return err
+		}
+		if err := p.visit(l, visit); err != nil {
+			return err
+		}
+	}
+}
+
+// next returns the list that is to be visited; nil when the walk has ended.
+func (p *pass) next() (*List, error) {
+	for {
+		if len(p.cur.Steps) == 0 {
+			if !p.cur.Due || p.cur.Planned {
+				return nil, nil
+			}
+			p.planBaseline()
+			continue
+		}
+		s := p.cur.Steps[0]
+		p.cur.Steps = p.cur.Steps[1:]
+		l, err := p.arrive(s)
+		if l != nil || err != nil {
+			return l, err
+		}
+	}
+}
+
+// arrive opens a list; nil when it is not to be visited.
+func (p *pass) arrive(s Step) (*List, error) {
+	switch {
+	case s.Sum != "":
+		return nil, p.compare(s)
+	case p.read[follow.Key(s.URL)]:
+		return nil, nil
+	case slices.Contains(p.w.Accepted, s.URL):
+		p.cur.Incomplete = p.cur.Incomplete || s.Baseline
+		return nil, nil
+	}
+	l, err := p.open(s.URL, s.Validators)
+	resumed := p.resumed
+	p.resumed = false
+	switch {
+	case follow.Status(err) == 304 && s.Validators != Validators{}:
+		p.unchanged(s)
+		return nil, nil
+	case resumed && follow.Missing(err):
+		return nil, fmt.Errorf("%w (%w)", ErrStaleCursor, err)
+	case missing(err):
+		return nil, p.absent(s, err)
+	case err != nil:
+		return nil, err
+	case p.read[follow.Key(l.URL)]:
+		l.close()
+		return nil, nil
+	}
+	l.step, l.Baseline, l.Lists = s, s.Baseline, p.stream(s.Stream).Lists
+	return p.judge(l)
+}
+
+// judge decides by the head of a list whether it is to be visited.
+func (p *pass) judge(l *List) (*List, error) {
+	s, head, want := l.step, l.Head(), ChangeList
+	if s.Baseline {
+		want = ResourceList
+	}
+	if c := head.Capability; c != "" && c != want {
+		l.close()
+		return nil, p.absent(s, fmt.Errorf("%s is a %s, want a %s", l.URL, c, want))
+	}
+	if head.Index {
+		return nil, p.expand(l)
+	}
+	if !s.Baseline && s.Depth == 0 {
+		if turned, err := p.turns(l, head.From.Time()); turned || err != nil {
+			return nil, err
+		}
+	}
+	return l, nil
+}
+
+// open asks for a document of the framework and reads its head.
+func (p *pass) open(url string, v Validators) (*List, error) {
+	if h := p.held; h != nil {
+		p.held = nil
+		if h.Requested == url && v == (Validators{}) {
+			return h, nil
+		}
+		h.close()
+	}
+	a, err := p.client.Get(p.ctx, url, v)
+	if err != nil {
+		return nil, err
+	}
+	l, err := newList(p, a, unpacked(a.Body))
+	if err != nil {
+		a.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// hold keeps an open list for when it is the next one to be read.
+func (p *pass) hold(l *List) {
+	if p.held != nil {
+		p.held.close()
+	}
+	p.held = l
+}
+
+// visit has a list read to its end.
+func (p *pass) visit(l *List, visit func(context.Context, *List) error) error {
+	defer l.close()
+	if p.cur.Documents >= p.most() {
+		return fmt.Errorf("%s: %w: %d were read; if the Source is that large, raise the cap and go on", l.Requested, ErrTooManyDocuments, p.most())
+	}
+	p.read[follow.Key(l.Requested)], p.read[follow.Key(l.URL)] = true, true
+	l.Index = p.cur.Documents
+	l.live = true
+	p.lookAhead()
+	err := visit(p.ctx, l)
+	var fault *DocumentError
+	switch {
+	case errors.As(l.fatal, &fault) && (err == nil || errors.Is(err, l.fatal)):
+		return p.absent(l.step, fault)
+	case err != nil:
+		return err
+	case l.fatal != nil && l.fatal != io.EOF: //nolint:errorlint // a wrapped io.EOF is no end
+		return l.fatal
+	case !l.ended:
+		return fmt.Errorf("%s: %w: read it with Next until io.EOF", l.URL, ErrUnread)
+	}
+	p.cur = l.after
+	return nil
+}
+
+// lookAhead asks for the next list already.
+func (p *pass) lookAhead() {
+	if len(p.cur.Steps) == 0 || p.cur.Documents+1 >= p.most() {
+		return
+	}
+	s := &p.cur.Steps[0]
+	if p.read[follow.Key(s.URL)] || slices.Contains(p.w.Accepted, s.URL) || p.client.Allowed(s.URL) != nil {
+		return
+	}
+	p.client.Ahead(p.ctx, s.URL, s.Validators)
+}
+
+// report passes a problem on. Documents that are not visited may be opened
+// several times; their problems are reported once.
+func (p *pass) report(q Problem, live bool) {
+	if p.w.Report == nil {
+		return
+	}
+	if !live {
+		if p.told[q] {
+			return
+		}
+		if len(p.told) < keptProblems {
+			p.told[q] = true
+		}
+	}
+	p.w.Report(q)
+}
+
+// missing tells whether a list is not to be had: it is gone, or is no document
+// of the framework. 401, 403 and 5xx may pass.
+func missing(err error) bool {
+	var fault *DocumentError
+	return follow.Missing(err) || errors.As(err, &fault)
+}
+
+func (p *pass) result(whole bool) Result {
+	c := &p.cur
+	r := Result{Ended: p.ended, Gap: c.Gap, Documents: c.Documents, Dialects: c.Dialects, Lost: strings.Join(c.Lost, "; ")}
+	if c.MoreLost > 0 {
+		r.Lost += fmt.Sprintf("; and %d times more", c.MoreLost)
+	}
+	lists := 0
+	for i := range c.Memory.Streams {
+		if c.Memory.Streams[i].ResourceList != "" {
+			lists++
+		}
+	}
+	r.Baseline = c.Planned && lists > 0
+	whole = whole && !p.ended
+	r.Complete = whole && r.Baseline && !c.Incomplete && !c.Memory.Partial && c.Gap == nil && lists == len(c.Memory.Streams)
+	if r.Baseline && !c.Timeless {
+		r.At = c.At
+	}
+	if whole && c.Gap == nil {
+		r.NotModified = c.Documents == 0 && !c.Due && len(c.Lost) == 0
+		m := c.Memory.clone()
+		m.settle(r.Baseline)
+		r.Memory, r.Mark = &m, m.mark()
+	} else {
+		r.Mark = c.Memory.mark()
+	}
+	return r
+}
+
+// mark is the earliest mark of the streams that have one.
+func (m *Memory) mark() time.Time {
+	var earliest time.Time
+	for i := range m.Streams {
+		if t := m.Streams[i].Mark; !t.IsZero() && (earliest.IsZero() || t.Before(earliest)) {
+			earliest = t
+		}
+	}
+	return earliest
+}

@@ -1,0 +1,296 @@
+package resourcesync
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/pmh-bridge/bridge/internal/follow"
+)
+
+// expand puts the lists that an index names in its place.
+func (p *pass) expand(l *List) error {
+	s, head := l.step, l.Head()
+	if s.Depth >= maxIndexes {
+		l.close()
+		return p.absent(s, fmt.Errorf("%s: indexes are nested more than %d deep", l.URL, maxIndexes))
+	}
+	if s.Depth > 0 {
+		l.broken(ruleNested, "an index in an index", "a list; it is followed")
+	}
+	at := head.At.Time()
+	var lists []Step
+	var sum digest
+	whole, err := l.entries(func(e *Entry) {
+		m := &e.Metadata
+		sum.add(e.Loc, e.LastMod.String(), m.At.String())
+		lists = append(lists, Step{Stream: s.Stream, URL: e.Loc, Baseline: s.Baseline, Depth: s.Depth + 1,
+			From: m.From.Time(), Until: m.Until.Time(), At: m.At.Time(), IndexAt: at})
+	})
+	var fault *DocumentError
+	if errors.As(err, &fault) {
+		return p.absent(s, err)
+	}
+	if err != nil {
+		return err
+	}
+	if err := p.other(l.URL); err != nil {
+		return err
+	}
+	p.read[follow.Key(l.Requested)], p.read[follow.Key(l.URL)] = true, true
+	p.cur.Memory.validate(s.Stream, l)
+	if len(lists) == 0 {
+		l.broken(ruleEmpty, "an index without a list", "the lists of the Source")
+	}
+	if s.Baseline {
+		p.cur.Incomplete = p.cur.Incomplete || !whole
+		p.expandBaseline(l, lists, sum.String())
+		return nil
+	}
+	return p.expandChanges(l, lists, whole)
+}
+
+func (p *pass) expandBaseline(l *List, lists []Step, sum string) {
+	s, stream := l.step, p.stream(l.step.Stream)
+	if at := l.Head().At.Time(); !at.IsZero() {
+		p.cur.moment(l, at)
+	}
+	if s.Depth == 0 {
+		stream.Parts = nil
+	}
+	dated := true
+	for i := range lists {
+		dated = dated && !lists[i].At.IsZero()
+		// One more than can be asked for tells settle that there are too many.
+		if stream.ChangeList == "" && len(stream.Parts) <= keptValidators {
+			stream.Parts = append(stream.Parts, lists[i].URL)
+		}
+	}
+	if !dated {
+		lists = append(lists, Step{Stream: s.Stream, URL: l.Requested, Baseline: true, Depth: s.Depth, Sum: sum})
+	}
+	p.cur.Steps = merge(lists, p.cur.Steps)
+}
+
+func (p *pass) expandChanges(l *List, lists []Step, whole bool) error {
+	s, stream := l.step, p.stream(l.step.Stream)
+	sorted := chronological(lists)
+	if i := slices.IndexFunc(sorted, func(s Step) bool { return s.From.IsZero() }); i >= 0 {
+		l.broken(ruleFrom, "no from on "+sorted[i].URL, "one on every list, so that a Destination knows where it begins")
+	}
+	reach(sorted)
+	if n := len(sorted); n > 0 && sorted[n-1].Until.IsZero() {
+		sorted[n-1].Until = s.Until
+	}
+	for _, i := range holes(sorted) {
+		l.broken(ruleHole, fmt.Sprintf("%s reaches to %s, and %s begins at %s", sorted[i-1].URL, stamp(sorted[i-1].Until), sorted[i].URL, stamp(sorted[i].From)),
+			"no time between them")
+	}
+	if s.Depth == 0 {
+		if turned, err := p.turns(l, oldest(l.Head(), sorted)); turned || err != nil {
+			return err
+		}
+		stream.Open, stream.Closed = nil, false
+	}
+	if !whole {
+		p.lost("which Change Lists there are cannot be told, since an entry of " + l.URL + " cannot be read")
+	}
+	for i := range sorted {
+		sorted[i].Validators = stream.before[sorted[i].URL]
+		if sorted[i].Until.IsZero() {
+			stream.Open = append(stream.Open, sorted[i].URL)
+		}
+	}
+	p.cur.Steps = merge(needed(sorted, p.since(stream)), p.cur.Steps)
+	return nil
+}
+
+// oldest is when the earliest of the lists begins. An index may say an earlier
+// time, of lists that it has dropped since.
+func oldest(index *Document, lists []Step) time.Time {
+	if len(lists) > 0 && !lists[0].From.IsZero() {
+		return lists[0].From
+	}
+	return index.From.Time()
+}
+
+// since is the moment after which the changes of a stream are wanted.
+func (p *pass) since(s *Stream) time.Time {
+	switch {
+	case !s.Known:
+		return s.New.At
+	case s.Mark.IsZero():
+		return time.Time{}
+	}
+	return s.Mark.Add(-p.w.Overlap)
+}
+
+// turns looks at where the Change List, or the index, of a stream begins and
+// ends. When something may come before or after it, the Capability List is asked
+// once more; turned tells that the plan is another one then.
+func (p *pass) turns(l *List, oldest time.Time) (turned bool, err error) {
+	s, stream := l.step, p.stream(l.step.Stream)
+	covered := latest(latest(stream.Mark, stream.Covered), s.Behind)
+	late := stream.Known && !covered.IsZero() && oldest.After(covered)
+	closed := !l.Head().Index && !l.open() && !p.surveyed && stream.CapabilityList != ""
+	if (late || closed) && !s.Again {
+		return true, p.again(l, late)
+	}
+	switch {
+	case late:
+		p.lost(fmt.Sprintf("the changes from %s to %s are no longer in %s", stamp(covered), stamp(oldest), l.URL))
+	case !stream.Known && !stream.New.At.IsZero() && oldest.After(stream.New.At):
+		l.broken(ruleReach, "Change Lists that begin at "+stamp(oldest), "not later than the Resource List's at, "+stamp(stream.New.At)+"; what changed between is not to be had")
+	}
+	return false, nil
+}
+
+// again asks the Capability List whether the Change List is another one by now.
+func (p *pass) again(l *List, late bool) error {
+	s := l.step
+	if err := p.survives(p.ask(s.Stream)); err != nil {
+		l.close()
+		return err
+	}
+	stream := p.stream(s.Stream)
+	next := Step{Stream: s.Stream, URL: stream.ChangeList}
+	if next.URL == s.URL {
+		next.Again, next.Behind = true, s.Behind
+		delete(p.read, follow.Key(l.Requested))
+		delete(p.read, follow.Key(l.URL))
+		if late {
+			l.close()
+		} else {
+			p.hold(l)
+		}
+		p.cur.Steps = append([]Step{next}, p.cur.Steps...)
+		return nil
+	}
+	l.close()
+	steps := []Step{next}
+	if until := l.Head().Until.Time(); !l.Head().Index && !until.IsZero() && !until.Before(p.since(stream)) {
+		steps[0].Behind = until
+		steps = append(steps, Step{Stream: s.Stream, URL: s.URL, Again: true, Until: until})
+	}
+	p.cur.Steps = merge(steps, p.cur.Steps)
+	return nil
+}
+
+// ask reads the Capability List of a stream again. When it names no Change List
+// any more, the stream stays as it is.
+func (p *pass) ask(stream int) error {
+	s := p.stream(stream)
+	if s.CapabilityList == "" {
+		return nil
+	}
+	l, err := p.open(s.CapabilityList, Validators{})
+	if err != nil {
+		return err
+	}
+	lists := Lists{CapabilityList: s.CapabilityList}
+	if _, err := lists.read(l, nil); err != nil {
+		return err
+	}
+	if lists.ChangeList != "" {
+		s.rename(lists)
+	}
+	return nil
+}
+
+// survives reports a Capability List that is not to be had, without which the
+// walk can go on; any other error it returns.
+func (p *pass) survives(err error) error {
+	if !missing(err) {
+		return err
+	}
+	p.report(Problem{Rule: ruleMissing, URL: p.w.URL, Found: err.Error(), Expected: "the Capability List, which may name a newer Change List"}, false)
+	return nil
+}
+
+// unchanged takes note of a list that answered 304. Of an index the open lists
+// are asked all the same: they grow without it.
+func (p *pass) unchanged(s Step) {
+	stream := p.stream(s.Stream)
+	if stream.Validators == nil {
+		stream.Validators = map[string]Validators{}
+	}
+	stream.Validators[s.URL] = s.Validators
+	if s.Depth > 0 {
+		return
+	}
+	for url, v := range stream.before {
+		stream.Validators[url] = v
+	}
+	var open []Step
+	for _, url := range slices.Backward(stream.Open) {
+		open = append(open, Step{Stream: s.Stream, URL: url, Depth: 1, Validators: stream.before[url]})
+	}
+	p.cur.Steps = merge(open, p.cur.Steps)
+}
+
+// absent deals with a list that is needed and not to be had.
+func (p *pass) absent(s Step, why error) error {
+	stream := p.stream(s.Stream)
+	if s.Depth == 0 && follow.Missing(why) && !p.surveyed && p.w.Resume == nil {
+		return p.discover()
+	}
+	if err := p.other(s.URL); err != nil {
+		return err
+	}
+	p.report(Problem{Rule: ruleMissing, URL: s.URL, Found: why.Error(), Expected: "a list of the Source"}, false)
+	if s.Baseline || stream.ResourceList == "" {
+		p.gap(Gap{URL: s.URL, Reason: why.Error()})
+		return nil
+	}
+	p.lost(fmt.Sprintf("the Change List %s is not to be had (%v)", s.URL, why))
+	return nil
+}
+
+// other counts a document that is not handed out. Without a cap, an index of
+// missing lists could keep a walk busy for days.
+func (p *pass) other(at string) error {
+	if p.cur.Others++; p.cur.Others > p.most() {
+		return fmt.Errorf("%s: %w: %d were indexes or missing lists; if the Source is that large, raise the cap and go on", at, ErrTooManyDocuments, p.most())
+	}
+	return nil
+}
+
+// gap takes note of a list that nothing makes up for.
+func (p *pass) gap(g Gap) {
+	p.cur.Incomplete = true
+	if p.cur.Gap == nil {
+		p.cur.Gap = &g
+	}
+}
+
+// lost takes note of changes that are not to be had. A baseline makes up for
+// them.
+func (p *pass) lost(what string) {
+	p.cur.Due = true
+	if len(p.cur.Lost) >= keptLost {
+		p.cur.MoreLost++
+		return
+	}
+	p.cur.Lost = append(p.cur.Lost, what)
+}
+
+// compare asks again for an index whose parts were read, since nothing in them
+// tells whether they belong together.
+func (p *pass) compare(s Step) error {
+	l, err := p.open(s.URL, Validators{})
+	var sum digest
+	if err == nil {
+		_, err = l.entries(func(e *Entry) { sum.add(e.Loc, e.LastMod.String(), e.Metadata.At.String()) })
+	}
+	switch {
+	case err == nil && sum.String() == s.Sum:
+		return nil
+	case err != nil && !missing(err):
+		return err
+	}
+	p.cur.Incomplete = true
+	p.report(Problem{Rule: ruleStable, URL: s.URL, Found: "an index that was changed while its lists were read",
+		Expected: "one snapshot; nothing is taken as deleted"}, false)
+	return nil
+}

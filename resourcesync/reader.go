@@ -1,0 +1,428 @@
+package resourcesync
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/pmh-bridge/bridge/internal/strictxml"
+)
+
+// maxRead is the default of Limits.Document: more than the 50 MB of clause 7, as
+// Sources do not keep to them.
+const maxRead = 256 << 20
+
+// ReadOptions says what a Reader has to know besides the bytes. The zero value is
+// valid.
+type ReadOptions struct {
+	// URL is the document's final URL, against which references are resolved and
+	// which errors name. Without it an entry with a relative loc is bad.
+	URL string
+	// ContentType is the value of the header field, for its charset.
+	ContentType string
+	Limits      Limits
+	// Report is told of each place where the document breaks a rule and can be
+	// read all the same; nil is allowed. It is called from within Head and Next.
+	Report func(Problem)
+}
+
+// Reader reads one document of the framework or one sitemap, one entry at a time.
+// It holds one entry in memory, never the document. It is not safe for concurrent
+// use.
+//
+// What is nearly right is read as what it means and reported: namespaces and
+// capabilities with a slash or letter case wrong, references that are relative,
+// times with an offset or without a zone, two locs, hashes in other forms.
+type Reader struct {
+	in   io.Reader
+	o    ReadOptions
+	scan *strictxml.Scanner
+	doc  Document
+	err  error // what ended the reading
+
+	headed bool // Head has been read
+	begun  bool // the current token starts the next entry
+	// from and to are the last entry's place in the document.
+	from, to int64
+	frame    []byte // the root's start tag, for Input
+	end      string
+	links    []Link // scratch for an entry's links
+
+	sitemaps string // the namespace of the root
+	folded   bool   // element names are in other letter case
+	// foreign is the namespace, other than those that count, that was met last,
+	// and taken what it was meant to be.
+	foreign, taken string
+	once           map[string]bool // rules that are reported once: done?
+	seen           counts
+}
+
+// counts is what the rules and the dialect need to know about the whole document.
+type counts struct {
+	heads, entries, good int
+	terms, beta, draft   bool     // elements of ResourceSync; of the beta; signs of a draft
+	last                 Datetime // the latest moment, see Entry.moment
+	dated                bool     // a change with a datetime
+	undated              *Problem // the first change without one
+	lastmod              Datetime // the latest lastmod
+	backwards            *Problem // the first lastmod that is earlier than one before it
+}
+
+// NewReader returns a reader of the document in r. Nothing is read before Head
+// or Next is called.
+func NewReader(r io.Reader, o ReadOptions) *Reader {
+	if o.Limits.Document == 0 {
+		o.Limits.Document = maxRead
+	}
+	once := map[string]bool{}
+	for _, rule := range Rules() {
+		if rule.Once {
+			once[rule.ID] = false
+		}
+	}
+	return &Reader{in: r, o: o, once: once}
+}
+
+// Head reads up to the first entry and returns what the document has said of
+// itself by then: the final word is that of Document after io.EOF. Errors are
+// those of Next, but never an *EntryError and never io.EOF.
+func (r *Reader) Head() (*Document, error) {
+	if err := r.readHead(); err != nil && err != io.EOF {
+		return nil, err
+	}
+	return r.Document(), nil
+}
+
+// Document returns what the document has said of itself so far, without entries.
+// Once Next has returned io.EOF that is everything: a head that stands behind
+// entries counts too, and only then Dialect10 is told from Dialect11.
+func (r *Reader) Document() *Document {
+	d := r.doc
+	d.Links = slices.Clone(d.Links)
+	d.Extra = slices.Clone(d.Extra)
+	return &d
+}
+
+// Next returns the next entry; it is the caller's to keep. An *EntryError stands
+// for one entry that cannot be taken; the reading goes on after it. A
+// *DocumentError ends it: the document is at fault. Any other error comes from
+// below and ends it too. io.EOF is returned only once every byte has been read,
+// the root was closed and nothing but comments and white space followed.
+func (r *Reader) Next() (*Entry, error) {
+	if err := r.readHead(); err != nil {
+		return nil, err
+	}
+	if !r.begun {
+		if r.err = r.advance(); r.err != nil {
+			return nil, r.err
+		}
+	}
+	r.begun = false
+	e, err := r.entry()
+	if _, bad := err.(*EntryError); err != nil && !bad { //nolint:errorlint // entry returns it bare
+		r.err = err
+	}
+	return e, err
+}
+
+// Input returns the entry that Next returned last, whole: a document of its own
+// in UTF-8, which a Reader with the same URL reads in the same way. Of the head it
+// has only what is the same in every harvest: the capability. It is nil before the
+// first entry.
+func (r *Reader) Input() []byte {
+	if r.to == 0 {
+		return nil
+	}
+	return r.AppendInput(make([]byte, 0, len(r.frame)+int(r.to-r.from)+len(r.end)+128))
+}
+
+// AppendInput appends what Input returns to b.
+func (r *Reader) AppendInput(b []byte) []byte {
+	if r.to == 0 {
+		return b
+	}
+	b = append(b, r.frame...)
+	if r.doc.Capability != "" {
+		b = strictxml.AppendAttr(append(b, "<md"...), ` xmlns="`, r.doc.Dialect.namespace())
+		b = append(strictxml.AppendAttr(b, ` capability="`, string(r.doc.Capability)), "/>"...)
+	}
+	b = append(b, r.scan.Slice(r.from, r.to)...)
+	return append(b, r.end...)
+}
+
+func (r *Reader) readHead() error {
+	if r.err != nil || r.headed {
+		return r.err
+	}
+	r.headed = true
+	if r.err = r.start(); r.err == nil {
+		r.err = r.advance()
+	}
+	return r.err
+}
+
+const wanted = "a ResourceSync document or a sitemap"
+
+// start reads the root's start tag.
+func (r *Reader) start() error {
+	r.scan = strictxml.New(r.in, strictxml.Options{
+		URL: r.o.URL, ContentType: r.o.ContentType, Limits: r.o.Limits, Want: wanted,
+		Namespaces: []string{SitemapNamespace, Namespace, BetaNamespace, CarriedNamespace},
+		Report:     r.notice,
+	})
+	s := r.scan
+	if err := s.Next(); err != nil {
+		return err
+	}
+	name := strings.ToLower(s.Local)
+	if name != "urlset" && name != "sitemapindex" || s.Space != "" && meant(s.Space) != SitemapNamespace {
+		return s.Fail("%s; want %s, with root {%s}urlset or sitemapindex", s.What(), wanted, SitemapNamespace)
+	}
+	if s.Space != SitemapNamespace || name != s.Local {
+		r.problem(ruleRoot, s.Line, s.Column, fmt.Sprintf("<%s> in namespace %q", s.Local, strictxml.Clip(s.Space)),
+			name+" in "+SitemapNamespace+"; it is taken as that")
+	}
+	r.sitemaps, r.folded = s.Space, name != s.Local
+	r.doc.Index = name == "sitemapindex"
+	r.doc.Dialect = DialectSitemap
+	r.frame, r.end = s.Frame()
+	return nil
+}
+
+// notice makes a Problem of what the scanner has read over.
+func (r *Reader) notice(n strictxml.Notice) {
+	rule := ruleBase
+	if n.About == strictxml.AboutCharset {
+		rule = ruleCharset
+	}
+	r.problem(rule, n.Line, n.Column, n.Found, n.Expected)
+}
+
+// element is what an element is to the framework.
+type element uint8
+
+const (
+	elementOther element = iota
+	elementURL
+	elementSitemap
+	elementLoc
+	elementLastMod
+	elementChangeFreq
+	elementPriority
+	elementMetadata
+	elementLink
+)
+
+// element tells what the current start tag is.
+func (r *Reader) element() element {
+	s := r.scan
+	space := s.Space
+	if space != SitemapNamespace && space != Namespace && space != BetaNamespace {
+		space = r.otherwise(space)
+	}
+	name := s.Local
+	if r.folded {
+		name = strings.ToLower(name)
+	}
+	if space == SitemapNamespace {
+		return sitemapElement(name)
+	}
+	e := elementOther
+	switch {
+	case space != Namespace && space != BetaNamespace:
+		return e
+	case name == "md":
+		e = elementMetadata
+	case name == "ln":
+		e = elementLink
+	}
+	if e != elementOther {
+		r.seen.terms = true
+		r.seen.beta = r.seen.beta || space == BetaNamespace
+		r.name()
+	}
+	return e
+}
+
+func sitemapElement(name string) element {
+	switch name {
+	case "url":
+		return elementURL
+	case "sitemap":
+		return elementSitemap
+	case "loc":
+		return elementLoc
+	case "lastmod":
+		return elementLastMod
+	case "changefreq":
+		return elementChangeFreq
+	case "priority":
+		return elementPriority
+	}
+	return elementOther
+}
+
+// otherwise returns what a namespace that is not one of the framework's was meant
+// to be.
+func (r *Reader) otherwise(space string) string {
+	if space == r.sitemaps {
+		return SitemapNamespace
+	}
+	if space != r.foreign {
+		r.foreign, r.taken = space, meant(space)
+	}
+	if r.taken != space {
+		r.problem(ruleNamespace, r.scan.Line, r.scan.Column, strconv.Quote(strictxml.Clip(space)), r.taken+"; it is taken as that")
+	}
+	return r.taken
+}
+
+// name finds the dialect as far as the document has shown it.
+func (r *Reader) name() {
+	switch {
+	case r.seen.beta:
+		r.doc.Dialect = DialectBeta
+	case r.seen.draft:
+		r.doc.Dialect = Dialect091
+	case r.seen.terms:
+		r.doc.Dialect = Dialect11
+	}
+}
+
+// advance reads what the head says until the next entry starts or the document
+// has ended.
+func (r *Reader) advance() error {
+	s := r.scan
+	s.Keep(-1)
+	r.to = 0
+	for {
+		if err := s.Next(); err != nil {
+			if err == io.EOF {
+				r.finish()
+			}
+			return err
+		}
+		if s.Kind != strictxml.StartTag {
+			continue
+		}
+		var err error
+		switch e := r.element(); e {
+		case elementURL, elementSitemap:
+			r.begun = true
+			r.from = s.Start
+			s.Keep(s.Start)
+			if (e == elementSitemap) != r.doc.Index {
+				r.problem(ruleEntry, s.Line, s.Column, "<"+s.Local+">", "url in a urlset, sitemap in a sitemapindex; it is taken as an entry")
+			}
+			return nil
+		case elementMetadata:
+			err = r.headMetadata()
+		case elementLink:
+			err = r.headLink()
+		default:
+			err = s.Skip()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// headMetadata reads the root's rs:md.
+func (r *Reader) headMetadata() error {
+	at := r.here()
+	r.checkPosition(at)
+	if r.seen.heads++; r.seen.heads > 1 {
+		r.problem(ruleHead, at.line, at.column, "a second rs:md", "one; what the first has not said is taken")
+	}
+	d := &r.doc
+	m := Metadata{Capability: d.Capability, At: d.At, Completed: d.Completed, From: d.From, Until: d.Until, Modified: d.Modified, Extra: d.Extra}
+	r.metadata(&m, headAttr)
+	d.Capability, d.At, d.Completed, d.From, d.Until, d.Modified, d.Extra = m.Capability, m.At, m.Completed, m.From, m.Until, m.Modified, m.Extra
+	if d.Capability == draftDescription {
+		d.Capability = Description
+		r.seen.draft = true
+	}
+	r.name()
+	return r.scan.Skip()
+}
+
+// draftDescription is what the drafts up to 0.9.1 called a Source Description,
+// and their word for up.
+const draftDescription = "resourcesync"
+
+func (r *Reader) headLink() error {
+	r.checkPosition(r.here())
+	l, ok := r.link()
+	if ok {
+		r.doc.Links = append(r.doc.Links, l)
+		if l.Rel == draftDescription {
+			r.seen.draft = true
+			r.name()
+		}
+	}
+	return r.scan.Skip()
+}
+
+func (r *Reader) checkPosition(at place) {
+	if r.seen.entries > 0 {
+		r.problem(rulePosition, at.line, at.column, "<"+r.scan.Local+"> behind an entry", "it before all entries; it is taken")
+	}
+}
+
+// finish reports what shows only at the end.
+func (r *Reader) finish() {
+	d := &r.doc
+	if d.Dialect == Dialect11 && d.changelog() && r.seen.good > 0 && !r.seen.dated {
+		d.Dialect = Dialect10
+	}
+	whole := func(rule, found, expected string) { r.problem(rule, 0, 0, found, expected) }
+	if d.changelog() && !d.draft() {
+		r.again(r.seen.undated)
+	}
+	if d.Dialect == Dialect10 {
+		r.again(r.seen.backwards)
+	}
+	if d.Dialect != DialectSitemap && r.seen.heads == 0 {
+		whole(ruleHead, "no rs:md in the root", "one with a capability")
+	}
+	d.check(func(rule, found, expected string) {
+		// Links were checked where they stand, and of a missing rs:md it was told.
+		if rule != ruleLink && (rule != ruleHead || r.seen.heads > 0) {
+			whole(rule, found, expected)
+		}
+	})
+	if r.seen.entries > MaxEntries {
+		whole(ruleEntries, strconv.Itoa(r.seen.entries)+" entries", "at most 50,000; all were read")
+	}
+	if size := r.scan.Offset(); size > MaxBytes {
+		whole(ruleSize, strconv.FormatInt(size, 10)+" bytes", "at most 50 MB; all were read")
+	}
+}
+
+// again reports a problem that was kept back until it was known to be one.
+func (r *Reader) again(p *Problem) {
+	if p != nil {
+		r.problem(p.Rule, p.Line, p.Column, p.Found, p.Expected)
+	}
+}
+
+// place is where something stands in the document.
+type place struct{ line, column int }
+
+// here is the place of the current token.
+func (r *Reader) here() place { return place{r.scan.Line, r.scan.Column} }
+
+func (r *Reader) problem(rule string, line, column int, found, expected string) {
+	if done, limited := r.once[rule]; limited {
+		if done {
+			return
+		}
+		r.once[rule] = true
+	}
+	if r.o.Report != nil {
+		r.o.Report(Problem{Rule: rule, URL: r.o.URL, Line: line, Column: column, Found: found, Expected: expected})
+	}
+}

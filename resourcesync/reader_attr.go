@@ -1,0 +1,296 @@
+package resourcesync
+
+import (
+	"encoding/xml"
+	"strconv"
+	"strings"
+
+	"github.com/pmh-bridge/bridge/internal/strictxml"
+)
+
+// metadata reads the attributes of the current rs:md into what m has not got yet.
+// defined tells which of them have a field here.
+func (r *Reader) metadata(m *Metadata, defined func(xml.Name) bool) {
+	at := r.here()
+	for i := range r.scan.Attrs {
+		a := &r.scan.Attrs[i]
+		switch name := r.named(at, a); {
+		case !defined(name):
+			m.Extra = r.extra(m.Extra, at, name, a.Value)
+		case name.Space == CarriedNamespace:
+			fill(carriedField(name.Local, &m.ID, &m.Title), a.Value)
+		default:
+			r.metadataField(m, at, name.Local, a.Value)
+		}
+	}
+}
+
+func (r *Reader) metadataField(m *Metadata, at place, name, value string) {
+	stamp := func(to *Datetime) {
+		if to.IsZero() {
+			*to = readStamp(r, at, name, value)
+		}
+	}
+	switch name {
+	case "capability":
+		if m.Capability == "" {
+			m.Capability = r.capability(at, value)
+		}
+	case "at":
+		stamp(&m.At)
+	case "completed":
+		stamp(&m.Completed)
+	case "from":
+		stamp(&m.From)
+	case "until":
+		stamp(&m.Until)
+	case "datetime":
+		stamp(&m.Datetime)
+	case "modified":
+		stamp(&m.Modified)
+		r.seen.draft = r.seen.draft || !m.Modified.IsZero()
+		r.name()
+	case "change":
+		if m.Change == "" {
+			m.Change = r.change(at, value)
+		}
+	case "hash":
+		if m.Hash == "" {
+			m.Hash = r.hash(at, value)
+		}
+	case "length":
+		if !m.Length.known {
+			m.Length = r.length(at, value)
+		}
+	case "encoding":
+		fill(&m.Encoding, value)
+	case "path":
+		fill(&m.Path, value)
+	case "type":
+		fill(&m.Type, strictxml.Trim(value))
+	case "etag":
+		fill(&m.ETag, value)
+	}
+}
+
+// link reads the current rs:ln; ok is false when it has no usable href.
+func (r *Reader) link() (l Link, ok bool) {
+	at, href := r.here(), ""
+	for i := range r.scan.Attrs {
+		a := &r.scan.Attrs[i]
+		switch name := r.named(at, a); {
+		case !linkAttr(name):
+			l.Extra = r.extra(l.Extra, at, name, a.Value)
+		case name.Space == CarriedNamespace:
+			fill(&l.ID, a.Value)
+		case name.Local == "href":
+			href = a.Value
+		default:
+			r.linkField(&l, at, name.Local, a.Value)
+		}
+	}
+	ref := strictxml.Trim(href)
+	target, err := strictxml.Resolve(r.scan.Base(), ref)
+	switch {
+	case ref == "" || err != nil || target == "":
+		r.problem(ruleLink, at.line, at.column, "a link "+strconv.Quote(strictxml.Clip(l.Rel))+" with href "+strconv.Quote(strictxml.Clip(href)), "a URI; the link is left out")
+		return l, false
+	case l.Rel == "":
+		r.problem(ruleLink, at.line, at.column, "a link without rel to "+strictxml.Clip(ref), "a relation")
+	case target != href:
+		r.problem(ruleLink, at.line, at.column, "href "+strconv.Quote(strictxml.Clip(href)), "an absolute URI; it is taken as "+strictxml.Clip(target))
+	}
+	l.Href = target
+	return l, true
+}
+
+func (r *Reader) linkField(l *Link, at place, name, value string) {
+	switch name {
+	case "rel":
+		l.Rel = strictxml.Trim(value)
+		if !strings.Contains(l.Rel, ":") {
+			l.Rel = strings.ToLower(l.Rel)
+		}
+	case "modified":
+		l.Modified = readStamp(r, at, name, value)
+	case "encoding":
+		l.Encoding = value
+	case "hash":
+		l.Hash = r.hash(at, value)
+	case "length":
+		l.Length = r.length(at, value)
+	case "path":
+		l.Path = value
+	case "pri":
+		n, err := strconv.Atoi(strictxml.Trim(value))
+		if err != nil || n < 1 || n > 999_999 {
+			r.problem(rulePri, at.line, at.column, "pri "+strconv.Quote(strictxml.Clip(value)), "1 to 999,999; it is left out")
+			return
+		}
+		l.Pri = n
+	case "type":
+		l.Type = strictxml.Trim(value)
+	case "profile":
+		l.Profile = value
+	}
+}
+
+// named returns what the name of an attribute means: with a prefix of
+// ResourceSync it is taken as one without.
+func (r *Reader) named(at place, a *xml.Attr) xml.Name {
+	name := a.Name
+	switch name.Space {
+	case "", CarriedNamespace, strictxml.Namespace:
+		return name
+	}
+	if space := meant(name.Space); space == Namespace || space == BetaNamespace {
+		r.problem(ruleAttribute, at.line, at.column, name.Local+" with the prefix of ResourceSync", "no prefix; it is taken as that")
+		name.Space = ""
+	}
+	return name
+}
+
+// extra appends an attribute that has no field.
+func (r *Reader) extra(to []xml.Attr, at place, name xml.Name, value string) []xml.Attr {
+	if name.Space == strictxml.Namespace && name.Local == "base" {
+		return to // it has done its work
+	}
+	for i := range to {
+		if to[i].Name == name {
+			return to
+		}
+	}
+	if name.Space == "" {
+		r.problem(ruleAttribute, at.line, at.column, "attribute "+strconv.Quote(strictxml.Clip(name.Local)), "one that the specification defines here, or a namespace of its own; it is kept")
+	}
+	return append(to, xml.Attr{Name: name, Value: value})
+}
+
+// fill sets what is not set yet.
+func fill(to *string, value string) {
+	if *to == "" {
+		*to = value
+	}
+}
+
+func carriedField(local string, id, title *string) *string {
+	if local == "id" {
+		return id
+	}
+	return title
+}
+
+// capability reads a capability, which is a word in lower case.
+func (r *Reader) capability(at place, value string) Capability {
+	c := Capability(strings.ToLower(strictxml.Trim(value)))
+	if string(c) != value {
+		r.problem(ruleCapability, at.line, at.column, strconv.Quote(strictxml.Clip(value)), "a word in lower case; it is taken as "+strictxml.Clip(string(c)))
+	}
+	return c
+}
+
+// change reads a change; the rules for entries tell of an unknown one.
+func (r *Reader) change(at place, value string) string {
+	switch value {
+	case Created:
+		return Created
+	case Updated:
+		return Updated
+	case Deleted:
+		return Deleted
+	}
+	change := strings.ToLower(strictxml.Trim(value))
+	switch change {
+	case Created, Updated, Deleted:
+		r.problem(ruleChange, at.line, at.column, strconv.Quote(strictxml.Clip(value)), "a word in lower case; it is taken as "+change)
+		return change
+	}
+	return value
+}
+
+func (r *Reader) length(at place, value string) Length {
+	n, err := strconv.ParseInt(strictxml.Trim(value), 10, 64)
+	if err != nil || n < 0 {
+		r.problem(ruleLength, at.line, at.column, "length "+strconv.Quote(strictxml.Clip(value)), "a number of bytes; it is left out")
+		return Length{}
+	}
+	return Bytes(n)
+}
+
+// hash reads a list of hashes, with one blank between them.
+func (r *Reader) hash(at place, value string) string {
+	if strings.ContainsAny(value, " \t\r\n") {
+		value = strings.Join(strings.Fields(value), " ")
+	}
+	if reported := r.once[ruleHash]; reported {
+		return value
+	}
+	for one := range strings.FieldsSeq(value) {
+		if !isHash(one) {
+			r.problem(ruleHash, at.line, at.column, strconv.Quote(strictxml.Clip(one)), "an algorithm, a colon and its number of hex digits; it is kept as it stands")
+		}
+	}
+	return value
+}
+
+// isHash tells whether s is a hash in the form of clause 7. Of an algorithm that
+// is not known the number of digits is not either.
+func isHash(s string) bool {
+	algorithm, digest, ok := strings.Cut(s, ":")
+	if !ok || algorithm == "" || digest == "" {
+		return false
+	}
+	for i := range len(digest) {
+		c := digest[i] | 0x20
+		if (digest[i] < '0' || digest[i] > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	bits := 0
+	switch strings.ToLower(algorithm) {
+	case "md5":
+		bits = 128
+	case "sha-1":
+		bits = 160
+	case "sha-224":
+		bits = 224
+	case "sha-256":
+		bits = 256
+	case "sha-384":
+		bits = 384
+	case "sha-512":
+		bits = 512
+	}
+	return bits == 0 || len(digest)*4 == bits
+}
+
+// readStamp reads a time and tells what is wrong with it. One that cannot be read
+// is absent.
+func readStamp[T string | []byte](r *Reader, at place, name string, raw T) Datetime {
+	d, form := readTime(trimmed(raw))
+	if form == asRecommended {
+		return d
+	}
+	rule, expected := ruleDate, "a W3C Datetime; it is taken as "+d.String()
+	switch form {
+	case otherwise:
+		rule, expected = ruleUTC, "a complete time in UTC, such as "+d.String()
+	case naive:
+		rule, expected = ruleNaive, "a zone; it is taken as "+d.String()
+	case noTime:
+		expected = "a W3C Datetime; it is left out"
+	}
+	r.problem(rule, at.line, at.column, name+" "+strconv.Quote(strictxml.Clip(string(raw))), expected)
+	return d
+}
+
+// trimmed cuts the white space of XML off both ends.
+func trimmed[T string | []byte](s T) T {
+	for len(s) > 0 && s[0] <= ' ' {
+		s = s[1:]
+	}
+	for len(s) > 0 && s[len(s)-1] <= ' ' {
+		s = s[:len(s)-1]
+	}
+	return s
+}

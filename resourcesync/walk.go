@@ -1,0 +1,272 @@
+package resourcesync
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/pmh-bridge/bridge/internal/follow"
+)
+
+// Walk is one pass of a Destination over a Source (clause 5.2): it finds the
+// Source's lists, chooses those that are needed, and hands them out one at a
+// time. What a list says, and storing it, is the caller's. A Walk is used for
+// one Run at a time.
+//
+// A Source has one or more sets of resources (clause 9). What the Walk follows
+// of a set, its Resource List and its Change List (each may be an index), is
+// called a stream.
+//
+// # Order
+//
+// Lists are handed out newest first: the Change Lists of all streams from the
+// newest to the oldest that is needed, then, when a baseline is due, the
+// Resource Lists of all streams. So who takes, for each record, the first list
+// that speaks of it (and in that the last entry) has the Source's last word,
+// without remembering more than which records were met.
+//
+// # Which Change Lists
+//
+// A list reaches to its until, else to the from of the list after it. Needed are
+// the lists from the first one that reaches to the stream's mark less Overlap,
+// or of which that is unknown. In a stream that was never walked they are those
+// that reach to the at of its Resource List, or all.
+//
+// # When a baseline is due
+//
+// In the first pass; with Full; in a stream without a Change List; when the
+// Change Lists begin later than what has been read (then Capability List and
+// index are asked once more before); when a needed Change List is missing; when
+// a stream has come or gone. When one stream needs a baseline, all that have a
+// Resource List get one, since only all of them together say what is absent.
+//
+// # Steady state
+//
+// With a Memory the walk begins at the Change Lists themselves, conditionally.
+// When an index answers 304 its open lists are asked all the same: they grow
+// without it. A Source Description is asked too, since a new set shows nowhere
+// else. A stream that has only a Resource List is asked for that and, when it is
+// an index, for every part; when all answer 304 nothing is due.
+type Walk struct {
+	// Client makes every request; nil is http.DefaultClient. Its CheckRedirect
+	// is called after the walk's own check of where a redirect leads; without
+	// one, five redirects are followed.
+	Client *http.Client
+	// URL is any document of the framework, a sitemap, a page that leads to one,
+	// or a bare host; see Discover. http, https, or file when the Client's
+	// transport can read it.
+	URL string
+
+	// Memory is Result.Memory of the last walk that ended whole; nil when there
+	// was none. It is not changed.
+	Memory *Memory
+	// Overlap is how far before a stream's mark the walk reads again, to catch
+	// changes that were published late.
+	Overlap time.Duration
+	// Full discovers anew, reads a baseline, and asks unconditionally.
+	Full bool
+	// Accepted are URLs of lists that are known to be gone. They are not asked
+	// for.
+	Accepted []string
+	// Resume goes on with an unfinished walk; nil starts a new one. Memory must
+	// be the one that the unfinished walk had.
+	Resume *Cursor
+
+	// MaxDocuments caps the lists of one walk, resumed parts included, and each
+	// on their own its indexes and missing lists, and the documents of its
+	// discovery; 0 is 10,000.
+	MaxDocuments int
+	// AllowHost tells whether links and redirects may lead to a host (without
+	// port) other than that of URL; nil allows none. It may be called from two
+	// goroutines at once.
+	AllowHost func(host string) bool
+	// Limits cap each document, as it is once it was unpacked.
+	Limits Limits
+	// Report is told of each broken rule; nil is allowed. It is called from the
+	// goroutine of Run.
+	Report func(Problem)
+	// Now is the clock for answers without a Date; nil is time.Now. Nothing else
+	// goes by it.
+	Now func() time.Time
+}
+
+// Validators are what makes a request conditional (RFC 9110 8.8).
+type Validators = follow.Validators
+
+// Lists are the documents of one set of resources. What is unknown is "".
+type Lists struct {
+	// CapabilityList names the others.
+	CapabilityList string `json:"capability_list,omitempty"`
+	// ChangeList and ResourceList are lists or indexes.
+	ChangeList   string `json:"change_list,omitempty"`
+	ResourceList string `json:"resource_list,omitempty"`
+}
+
+// Memory is what a walk that ended whole leaves for the next one, to be stored
+// as JSON. Its fields are the walk's own.
+type Memory struct {
+	// URL is that of the Walk; for another one the Memory is of no use.
+	URL string `json:"url"`
+	// Descriptions are the Source Descriptions that led to the streams.
+	Descriptions []Naming `json:"descriptions,omitempty"`
+	Streams      []Stream `json:"streams"`
+	// Partial: the Source has sets of resources that are not followed.
+	Partial bool `json:"partial,omitempty"`
+}
+
+// Naming is a Source Description, or an index of some.
+type Naming struct {
+	URL        string     `json:"url"`
+	Validators Validators `json:"validators,omitzero"`
+	// Sum is the digest of what it names.
+	Sum string `json:"sum"`
+}
+
+// Stream is what is known of one set of resources.
+type Stream struct {
+	Lists
+	Times
+	// New are the times of a walk that has not ended yet.
+	New Times `json:"new,omitzero"`
+	// Known: a walk over the stream has ended whole.
+	Known bool `json:"known,omitempty"`
+	// Closed: the Change List is no index and has an until, so that only the
+	// Capability List can tell of the next one (clause 12.1).
+	Closed bool `json:"closed,omitempty"`
+	// Open are the lists in the Change List Index that may still grow.
+	Open []string `json:"open,omitempty"`
+	// Parts are the lists in the Resource List Index, in a stream without a
+	// Change List.
+	Parts []string `json:"parts,omitempty"`
+	// Validators of the lists, by URL.
+	Validators map[string]Validators `json:"validators,omitempty"`
+
+	// before are the Validators of the last walk.
+	before map[string]Validators
+}
+
+// Times say how far a stream has been read, by the Source's own clock.
+type Times struct {
+	// Mark is the largest datetime that was read in the Change Lists and did not
+	// lie after its answer's Date; without any, the at of the Resource List;
+	// without that, the from of the Change List. It never falls.
+	Mark time.Time `json:"mark,omitzero"`
+	// Covered is up to when all changes have been read, as far as the Source's
+	// own times tell: it is never before Mark. A Change List that begins later
+	// leaves something out.
+	Covered time.Time `json:"covered,omitzero"`
+	// At is that of the last Resource List.
+	At time.Time `json:"at,omitzero"`
+}
+
+// Cursor is an unfinished walk, to be stored together with what its lists said.
+// It belongs to the URL and the Memory of its Walk; its fields are the walk's
+// own.
+type Cursor struct {
+	// Steps are the lists that are still to be read, in order.
+	Steps []Step `json:"steps,omitempty"`
+	// Documents counts the lists that were read to their end.
+	Documents int `json:"documents"`
+	// Others counts indexes, and lists that were not to be had.
+	Others int `json:"others,omitempty"`
+	// Memory is the one in the making.
+	Memory Memory `json:"memory"`
+	Full   bool   `json:"full,omitempty"`
+	// Due: a baseline is due; Planned: its lists are among Steps, or were read.
+	Due     bool `json:"due,omitempty"`
+	Planned bool `json:"planned,omitempty"`
+	// Incomplete: the baseline is no complete enumeration.
+	Incomplete bool `json:"incomplete,omitempty"`
+	// At is the earliest at of the baseline; Timeless: some list has none.
+	At       time.Time `json:"at,omitzero"`
+	Timeless bool      `json:"timeless,omitempty"`
+	Gap      *Gap      `json:"gap,omitempty"`
+	// Lost says what is lost, and MoreLost counts what is not said.
+	Lost     []string `json:"lost,omitempty"`
+	MoreLost int      `json:"more_lost,omitempty"`
+	Dialects []string `json:"dialects,omitempty"`
+}
+
+// Result says what a walk was worth. It is filled as far as the walk came when
+// Run returns an error. Only a walk without error and with a Memory has ended
+// whole.
+type Result struct {
+	// NotModified: nothing has changed, no list was read. Memory is to be stored
+	// all the same.
+	NotModified bool
+	// Ended: URL answered 410; the Source has ended. Nothing was read.
+	Ended bool
+	// Memory is for the next walk; nil unless the walk has ended whole without a
+	// Gap.
+	Memory *Memory
+	// Baseline: Resource Lists were read.
+	Baseline bool
+	// Complete: they enumerate all resources of the Source, so that absence from
+	// them means deletion. Every stream had a Resource List, read to its end;
+	// each loc in it could be read; none stops at 50,000 entries without an
+	// index; none was changed while it was read, as far as can be told.
+	Complete bool
+	// At is the earliest moment that the baseline shows (clause 7, at); zero
+	// when one of its lists does not say.
+	At time.Time
+	// Mark is the earliest of the streams' marks, zero when none has one.
+	Mark time.Time
+	// Lost says in a sentence which changes are not to be had any more; "" when
+	// none are. A baseline was compared if the Source has one.
+	Lost string
+	// Gap is a list that is missing and that no baseline makes up for; nil when
+	// none is. All others were read.
+	Gap *Gap
+	// Documents counts the lists read to their end, those before a Resume
+	// included.
+	Documents int
+	// Dialects of the lists, each once, in the order in which they were met.
+	Dialects []string
+}
+
+// Gap is a missing or unreadable list.
+type Gap struct {
+	URL    string `json:"url"`
+	Reason string `json:"reason"`
+}
+
+// String returns both in one line.
+func (g Gap) String() string { return g.URL + ": " + g.Reason }
+
+// Errors of a walk that decide what to do next.
+var (
+	// ErrTooManyDocuments: MaxDocuments were read. The walk can be resumed with
+	// a higher one.
+	ErrTooManyDocuments = errors.New("too many documents in one walk")
+	// ErrStaleCursor: the list that Resume names is gone; start anew.
+	ErrStaleCursor = errors.New("the walk cannot be resumed: its next document is gone; start anew")
+	// ErrUnread: visit returned without having read the list to its end.
+	ErrUnread = errors.New("the document was not read to its end")
+	// ErrOnlyDumps: the Source publishes its resources in dumps only.
+	ErrOnlyDumps = errors.New("the Source has dumps and neither a Resource List nor a Change List; ask its operator for lists")
+	// ErrRefused: a link or redirect leads where the walk may not go.
+	ErrRefused = follow.ErrRefused
+)
+
+// StatusError is an answer with a status that the walk cannot go on from.
+type StatusError = follow.StatusError
+
+// Run walks. visit is called for each list, newest first, and reads its entries
+// with Next until io.EOF; an *EntryError is no reason to stop. When visit
+// returns the list's own *DocumentError, the list counts as missing and the walk
+// goes on; any other error of visit ends the walk and is returned as it is.
+// After an error the walk can be resumed from the last List.Cursor.
+//
+// The next list is requested while visit reads the one before.
+func (w *Walk) Run(ctx context.Context, visit func(context.Context, *List) error) (Result, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	p, err := newPass(ctx, w)
+	if err != nil {
+		return Result{}, err
+	}
+	defer p.close()
+	err = p.run(visit)
+	return p.result(err == nil), err
+}

@@ -1,0 +1,330 @@
+package resourcesync
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// TestChangeListIndexes: in whatever way an index shows its lists, they are read
+// from the newest back to the mark.
+func TestChangeListIndexes(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		index []string
+		since float64
+		want  string // numbers of lists
+		rule  string
+	}{
+		{"in order", []string{named("/1", "from", 1, "until", 3), named("/2", "from", 3, "until", 5), named("/3", "from", 5)}, 4, "3 2", ""},
+		{"at a border", []string{named("/1", "from", 1, "until", 3), named("/2", "from", 3, "until", 5), named("/3", "from", 5)}, 3, "3 2 1", ""},
+		{"newest first", []string{named("/3", "from", 5), named("/2", "from", 3, "until", 5), named("/1", "from", 1, "until", 3)}, 4, "3 2", ruleOrder},
+		{"in no order", []string{named("/2", "from", 3, "until", 5), named("/3", "from", 5), named("/1", "from", 1, "until", 3)}, 4, "3 2", ruleOrder},
+		{"no until", []string{named("/1", "from", 1), named("/2", "from", 3), named("/3", "from", 5)}, 4, "3 2", ""},
+		{"no from", []string{named("/1", "until", 3), named("/2", "until", 5), named("/3")}, 4, "3 2", ruleFrom},
+		{"no from, newest first", []string{named("/3"), named("/2", "until", 5), named("/1", "until", 3)}, 4, "3 2", ruleFrom},
+		{"no times", []string{named("/1"), named("/2"), named("/3")}, 4, "3 2 1", ruleFrom},
+		{"one without times", []string{named("/1", "from", 1, "until", 3), named("/2"), named("/3", "from", 5)}, 4, "3 2", ruleFrom},
+		{"a hole", []string{named("/1", "from", 1, "until", 3), named("/3", "from", 4)}, 3.5, "3", ruleHole},
+		{"all are closed and old", []string{named("/1", "from", 1, "until", 3), named("/2", "from", 3, "until", 4)}, 4.5, "", ""},
+		{"the same list twice", []string{named("/1", "from", 1, "until", 3), named("/2", "from", 3, "until", 5), named("/2#x", "from", 5, "until", 6)}, 1, "2#x 1", ""},
+		{"a redirect to a list", []string{named("/2", "from", 3, "until", 5), named("/moved", "from", 5, "until", 6)}, 1, "moved", ""},
+		{"of one second", []string{named("/3", "from", 5), named("/2", "from", 5, "until", 5), named("/1", "from", 1, "until", 5)}, 5.5, "3", ruleOrder},
+		{"of one second without until", []string{named("/1", "from", 1), named("/2", "from", 5), named("/3", "from", 5)}, 5.5, "3 2", ""},
+		{"an index in it", []string{named("/old", "from", 1, "until", 5), named("/3", "from", 5)}, 2, "3 2 1", ruleNested},
+		{"the newest in an index", []string{named("/1", "from", 1, "until", 3), named("/new", "from", 3)}, 4, "3 2", ruleNested},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newSite(t)
+			s.put("/cap", urlset(attrs("capability", "capabilitylist"), lists("/rl", "resourcelist"), lists("/cl", "changelist")))
+			s.put("/rl", resources(tt.since))
+			s.put("/cl", sitemapindex(attrs("capability", "changelist", "from", 1), tt.index...))
+			s.put("/1", changes(1, 3, change("a", 2)))
+			s.put("/2", changes(3, 5, change("b", 4)))
+			s.put("/3", changes(5, 0, change("c", 6)))
+			s.put("/old", sitemapindex(attrs("capability", "changelist", "from", 1), named("/1", "from", 1, "until", 3), named("/2", "from", 3)))
+			s.put("/new", sitemapindex(attrs("capability", "changelist", "from", 3), named("/2", "from", 3, "until", 5), named("/3", "from", 5)))
+			s.handle("/moved", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/2", http.StatusFound) })
+			got := s.run(s.walk("/cap"))
+			var visited []string
+			for _, l := range got.lists[:len(got.lists)-1] {
+				visited = append(visited, strings.TrimPrefix(l, "/"))
+			}
+			if list := strings.Join(visited, " "); list != tt.want || got.err != nil || got.Lost != "" {
+				t.Errorf("visited %s, want %s; error %v, lost %q", list, tt.want, got.err, got.Lost)
+			}
+			if tt.rule != "" && !got.reported(tt.rule) || tt.rule == "" && (got.reported(ruleOrder) || got.reported(ruleNested)) {
+				t.Errorf("problems %v, want %q", got.problems, tt.rule)
+			}
+		})
+	}
+}
+
+// TestReportedOnce: what is wrong with a document is said once, however
+// often it is opened.
+func TestReportedOnce(t *testing.T) {
+	s := newSite(t)
+	classic(s)
+	s.put("/rl", urlset(attrs("capability", "resourcelist"), ln("up", "{}/cap"), res("a")))
+	got := s.run(s.walk("/cap"))
+	n := 0
+	for _, p := range got.problems {
+		if p.Rule == ruleAt {
+			n++
+		}
+	}
+	if n != 1 || !got.At.IsZero() || !got.Complete {
+		t.Errorf("%d problems, %+v", n, got.Result)
+	}
+	// Without an at all Change Lists are needed.
+	if len(got.lists) != 5 {
+		t.Errorf("visited %v", got.lists)
+	}
+}
+
+func zipped(doc string) []byte {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	_, _ = io.WriteString(z, doc)
+	_ = z.Close()
+	return b.Bytes()
+}
+
+// TestGzipFiles: sitemaps are often stored packed, and no header field says so.
+func TestGzipFiles(t *testing.T) {
+	list := func(s *site) string { return strings.ReplaceAll(resources(5, res("a"), res("b")), "{}", s.URL) }
+	noise := make([]byte, 20_000)
+	random := rand.New(rand.NewPCG(1, 2))
+	for i := range noise {
+		noise[i] = "abcdefghijklmnopqrstuvwxyz234567"[random.IntN(32)]
+	}
+	for _, tt := range []struct {
+		name string
+		body func(s *site) []byte
+		want string // part of the gap; "" when it is read
+	}{
+		{"whole", func(s *site) []byte { return zipped(list(s)) }, ""},
+		{"in two members", func(s *site) []byte {
+			doc := list(s)
+			return append(zipped(doc[:100]), zipped(doc[100:])...)
+		}, ""},
+		{"cut off", func(s *site) []byte {
+			b := zipped(list(s) + "<!--" + string(noise) + "-->")
+			return b[:len(b)-2000]
+		}, "cannot be unpacked"},
+		{"damaged", func(s *site) []byte {
+			b := zipped(list(s) + "<!--" + string(noise) + "-->")
+			b[len(b)-6] ^= 1 // of the checksum
+			return b
+		}, "cannot be unpacked"},
+		{"rubbish behind", func(s *site) []byte { return append(zipped(list(s)), "rubbish"...) }, "cannot be unpacked"},
+		{"a bomb", func(s *site) []byte {
+			return zipped(strings.TrimSuffix(list(s), "</urlset>") + strings.Repeat(" ", 30<<20) + "</urlset>")
+		}, "more than 100 times"},
+		{"within the ratio", func(s *site) []byte {
+			return zipped(strings.TrimSuffix(list(s), "</urlset>") + strings.Repeat(" ", 1<<20-1000) + "</urlset>")
+		}, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newSite(t)
+			s.put("/cap", urlset(attrs("capability", "capabilitylist"), lists("/rl.xml.gz", "resourcelist")))
+			body := tt.body(s)
+			s.handle("/rl.xml.gz", func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "application/octet-stream")
+				_, _ = w.Write(body)
+			})
+			got := s.run(s.walk("/cap"))
+			if got.err != nil {
+				t.Fatal(got.err)
+			}
+			if tt.want == "" {
+				if !got.Complete || strings.Join(got.entries, "") != "ab|" {
+					t.Errorf("%+v, %v", got.Result, got.entries)
+				}
+				return
+			}
+			if got.Gap == nil || !strings.Contains(got.Gap.Reason, tt.want) || got.Complete {
+				t.Errorf("%+v, gap %v", got.Result, got.Gap)
+			}
+		})
+	}
+	t.Run("a broken connection", func(t *testing.T) {
+		s := newSite(t)
+		body := zipped(list(s) + "<!--" + string(noise) + "-->")
+		s.handle("/", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "999999")
+			_, _ = w.Write(body[:len(body)-2000])
+		})
+		got := s.run(s.walk("/"))
+		if got.Gap != nil || !errors.Is(got.err, io.ErrUnexpectedEOF) || errors.As(got.err, new(*DocumentError)) {
+			t.Errorf("gap %v, error %v", got.Gap, got.err)
+		}
+	})
+}
+
+// TestLookAhead: the next list is asked for while the one before is read.
+func TestLookAhead(t *testing.T) {
+	s := newSite(t)
+	classic(s)
+	asked := make(chan struct{})
+	doc := strings.ReplaceAll(changes(7, 10, change("a", 8)), "{}", s.URL)
+	s.handle("/cl3", func(w http.ResponseWriter, _ *http.Request) {
+		close(asked)
+		_, _ = io.WriteString(w, doc)
+	})
+	_, err := s.walk("/cap").Run(t.Context(), func(_ context.Context, l *List) error {
+		if strings.HasSuffix(l.URL, "/cl4") {
+			<-asked
+		}
+		for {
+			if _, err := l.Next(); err == io.EOF {
+				return nil
+			} else if err != nil {
+				return err
+			}
+		}
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if n := strings.Count(s.requests(), "/cl3"); n != 1 {
+		t.Errorf("%d requests", n)
+	}
+}
+
+// TestList: what a list tells its visitor.
+func TestList(t *testing.T) {
+	s := newSite(t)
+	classic(s)
+	s.handle("/cl3", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Date", day(9.5).Format(http.TimeFormat))
+		doc := changes(7, 10, change("a", 8), "<url><rs:md change=\"updated\"/></url>", change("b", 9))
+		_, _ = io.WriteString(w, strings.ReplaceAll(doc, "{}", s.URL))
+	})
+	_, err := s.walk("/cap").Run(t.Context(), func(_ context.Context, l *List) error {
+		path := strings.TrimPrefix(l.URL, s.URL)
+		if l.Lists.CapabilityList != s.URL+"/cap" || l.Lists.ChangeList != s.URL+"/cl" || l.Baseline != (path == "/rl") {
+			t.Errorf("%s: %+v", path, l.Lists)
+		}
+		if path == "/cl3" {
+			if l.Identity != s.URL+"/cl3|2020-01-07T00:00:00Z" || l.Head().Capability != ChangeList || !l.Date.Equal(day(9.5)) ||
+				l.Late(day(9)) || !l.Late(day(10)) || l.Index != 1 || l.Position() != 0 {
+				t.Errorf("%+v", l)
+			}
+		}
+		for {
+			_, err := l.Next()
+			if err == io.EOF {
+				break
+			}
+			if path == "/cl3" && !bytes.Contains(l.Input(), []byte("<url>")) || !bytes.HasSuffix(l.AppendInput([]byte("x")), l.Input()) {
+				t.Errorf("input %s", l.Input())
+			}
+		}
+		if path == "/cl3" && (l.Entries != 3 || l.Bad != 1 || l.Position() != 3) {
+			t.Errorf("%d entries, %d bad", l.Entries, l.Bad)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAcceptedChangeList: what is known to be gone is not asked for.
+func TestAcceptedChangeList(t *testing.T) {
+	s := newSite(t)
+	classic(s)
+	w := s.walk("/cap")
+	w.Accepted = []string{s.URL + "/cl3"}
+	got := s.run(w)
+	got.expect(t, "/cl4 /cl2 /rl*")
+	if r := s.requests(); strings.Contains(r, "/cl3") || got.Lost != "" || got.Gap != nil {
+		t.Errorf("%+v, asked for %s", got.Result, r)
+	}
+}
+
+// TestOtherMemory: what is known of another address is of no use.
+func TestOtherMemory(t *testing.T) {
+	s := newSite(t)
+	classic(s)
+	first := s.run(s.walk("/cap"))
+	s.requests()
+	got := s.again(s.walk("/rl"), first)
+	got.expect(t, "/cl4 /cl3 /cl2 /rl*")
+	if got.Memory.URL != s.URL+"/rl" {
+		t.Errorf("%+v", got.Memory)
+	}
+}
+
+// TestRemembered: what was remembered must not keep a walk from finding what has
+// changed.
+func TestRemembered(t *testing.T) {
+	s := newSite(t)
+	s.tags = true
+	classic(s)
+	w := s.walk("/")
+	first := s.run(w)
+	memory := roundTrip(t, first.Memory)
+
+	// The Source moves: its description names another Capability List.
+	s.put("/.well-known/resourcesync", urlset(attrs("capability", "description"), lists("/new", "capabilitylist")))
+	s.put("/new", urlset(attrs("capability", "capabilitylist"), lists("/rl", "resourcelist"), lists("/cl", "changelist")))
+	got := s.again(w, first)
+	got.expect(t, "/cl4 /cl3 /cl2 /rl*")
+	if !got.Complete {
+		t.Errorf("%+v", got.Result)
+	}
+	if data := roundTrip(t, first.Memory); data.Streams[0].CapabilityList != memory.Streams[0].CapabilityList || len(data.Streams[0].Validators) != len(memory.Streams[0].Validators) {
+		t.Error("the memory handed in was changed")
+	}
+	// The description goes.
+	s.remove("/.well-known/resourcesync")
+	s.put("/robots.txt", "Sitemap: /rl")
+	s.put("/rl", urlset(attrs("capability", "resourcelist", "at", 12), ln("up", "{}/new"), res("a")))
+	if again := s.again(w, got); again.err != nil || again.Memory == nil || len(again.Memory.Descriptions) != 0 || again.Baseline {
+		t.Errorf("%+v, error %v", again.Result, again.err)
+	}
+}
+
+// TestHostileIndexes: no document keeps a walk busy without end.
+func TestHostileIndexes(t *testing.T) {
+	s := newSite(t)
+	var missing, deep []string
+	for i := range 40 {
+		missing = append(missing, named(fmt.Sprintf("/missing%d", i), "from", 10))
+		deep = append(deep, named(fmt.Sprintf("/deep%d", i), "at", 5))
+		s.put(fmt.Sprintf("/deep%d", i), sitemapindex(attrs("capability", "resourcelist", "at", 5)))
+	}
+	classic(s)
+	s.put("/cl", sitemapindex(attrs("capability", "changelist", "from", 1), missing...))
+	w := s.walk("/cap")
+	got := s.run(w)
+	if n := strings.Count(got.Lost, "is not to be had"); n != keptLost || !strings.HasSuffix(got.Lost, "; and 30 times more") {
+		t.Errorf("lost %q", got.Lost)
+	}
+	w.MaxDocuments = 20
+	if got = s.run(w); !errors.Is(got.err, ErrTooManyDocuments) {
+		t.Errorf("40 missing lists: %v", got.err)
+	}
+	s.put("/rl", sitemapindex(attrs("capability", "resourcelist", "at", 5), deep...))
+	w = s.walk("/rl")
+	if got = s.run(w); got.err != nil || !got.Complete {
+		t.Errorf("40 empty indexes: %+v, error %v", got.Result, got.err)
+	}
+	w.MaxDocuments = 20
+	if got = s.run(w); !errors.Is(got.err, ErrTooManyDocuments) {
+		t.Errorf("40 empty indexes: %v", got.err)
+	}
+	s.put("/rl", sitemapindex(attrs("capability", "resourcelist", "at", 5), strings.Repeat("<sitemap><loc>{}/x</loc></sitemap>", MaxEntries+1)))
+	if got = s.run(s.walk("/rl")); got.Gap == nil || !strings.Contains(got.Gap.Reason, "more than 50000 entries") {
+		t.Errorf("gap %v, error %v", got.Gap, got.err)
+	}
+}

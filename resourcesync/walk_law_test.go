@@ -1,0 +1,209 @@
+package resourcesync
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// history is a Source of one set: changes a minute apart, in lists that close,
+// roll off and are shown in every way that Sources have.
+type history struct {
+	s    *site
+	next int // minute of the next change
+	// lists hold minutes; the last list is open. starts are when they begin.
+	lists  [][]int
+	starts []int
+	gone   int // lists that have rolled off
+
+	single, nested, reversed bool
+	noUntil, noFrom          bool
+}
+
+func minute(m int) float64 { return 2 + float64(m)/24/60 }
+
+func (h *history) publish() {
+	h.s.put("/cap", urlset(attrs("capability", "capabilitylist"), lists("/cl", "changelist"), lists("/rl", "resourcelist")))
+	h.s.put("/rl", resources(minute(h.next), res("x")))
+	var entries []string
+	for i := h.gone; i < len(h.lists); i++ {
+		from, until := minute(h.starts[i]), 0.0
+		if i+1 < len(h.lists) {
+			until = minute(h.starts[i+1])
+		}
+		var all []string
+		for _, m := range h.lists[i] {
+			all = append(all, change(fmt.Sprint(m), minute(m)))
+		}
+		path := fmt.Sprintf("/cl%d", i)
+		if h.single {
+			path = "/cl"
+		}
+		h.s.put(path, changes(from, until, all...))
+		says := []any{}
+		if !h.noFrom {
+			says = append(says, "from", from)
+		}
+		if !h.noUntil {
+			says = append(says, "until", until)
+		}
+		entries = append(entries, named(path, says...))
+	}
+	if h.single {
+		return
+	}
+	if h.nested && len(entries) > 2 {
+		half := len(entries) / 2
+		h.s.put("/old", sitemapindex(attrs("capability", "changelist", "from", minute(h.starts[h.gone])), entries[:half]...))
+		says := attrs("from", minute(h.starts[h.gone]), "until", minute(h.starts[h.gone+half]))
+		entries = append([]string{fmt.Sprintf("<sitemap><loc>{}/old</loc><rs:md%s/></sitemap>", says)}, entries[half:]...)
+	}
+	if h.reversed {
+		slices.Reverse(entries)
+	}
+	h.s.put("/cl", sitemapindex(attrs("capability", "changelist", "from", minute(h.starts[h.gone])), entries...))
+}
+
+// grow makes some changes, closes some lists, and drops some.
+func (h *history) grow(t *rapid.T) {
+	for range rapid.IntRange(0, 6).Draw(t, "changes") {
+		last := len(h.lists) - 1
+		if !h.single && rapid.IntRange(0, 2).Draw(t, "close") == 0 {
+			h.lists, h.starts = append(h.lists, nil), append(h.starts, h.next)
+			last++
+		}
+		h.lists[last] = append(h.lists[last], h.next+1)
+		h.next++
+	}
+	if n := len(h.lists) - 1; h.gone < n {
+		h.gone += rapid.IntRange(0, min(1, n-h.gone)).Draw(t, "rolled off")
+	}
+}
+
+// shown are the minutes of the changes that can be read now.
+func (h *history) shown() []int {
+	var all []int
+	for _, l := range h.lists[h.gone:] {
+		all = append(all, l...)
+	}
+	return all
+}
+
+// Every pass, in whatever state, sees each change later than its mark exactly
+// once, newest list first, and says so when some cannot be had; and a walk that
+// was broken off goes on without missing or repeating a list.
+func TestEachChangeOnce(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		h := &history{s: newSite(t), lists: [][]int{nil}, starts: []int{0}}
+		defer h.s.Close()
+		flag := func(name string) bool { return rapid.Bool().Draw(rt, name) }
+		h.s.tags, h.single = flag("tags"), flag("single")
+		h.nested, h.reversed = flag("nested"), flag("reversed")
+		h.noUntil, h.noFrom = flag("no until"), flag("no from")
+		if h.reversed && h.noFrom && h.noUntil {
+			h.reversed = false // nothing tells their order
+		}
+		var w *Walk
+		var memory *Memory
+		mark := -1
+		for range rapid.IntRange(2, 5).Draw(rt, "passes") {
+			h.grow(rt)
+			h.publish()
+			w = h.s.walk("/cap")
+			w.Memory = memory
+			w.Full = rapid.IntRange(0, 5).Draw(rt, "full") == 0
+			got := h.s.run(w)
+			if at := rapid.IntRange(0, 4).Draw(rt, "break off"); at < len(got.cursors) {
+				got = h.resume(t, w, got, at)
+			}
+			h.judge(rt, got, mark, memory != nil)
+			memory = roundTrip(t, got.Memory)
+			if shown := h.shown(); len(shown) > 0 {
+				mark = max(mark, slices.Max(shown))
+			}
+		}
+	})
+}
+
+// resume goes on after the list of a whole walk, and puts both halves together.
+func (h *history) resume(t *testing.T, w *Walk, whole *walked, at int) *walked {
+	again := *w
+	again.Resume = roundTrip(t, &whole.cursors[at])
+	rest := h.s.run(&again)
+	for i, n := 0, 0; ; i++ {
+		if whole.entries[i] == "|" {
+			if n++; n > at {
+				rest.entries = append(slices.Clone(whole.entries[:i+1]), rest.entries...)
+				break
+			}
+		}
+	}
+	rest.lists = append(slices.Clone(whole.lists[:at+1]), rest.lists...)
+	return rest
+}
+
+func (h *history) judge(t *rapid.T, got *walked, mark int, known bool) {
+	if got.err != nil || got.Gap != nil || got.Memory == nil {
+		t.Fatalf("gap %v, error %v", got.Gap, got.err)
+	}
+	seen := map[int]int{}
+	newest := h.next + 1
+	for _, list := range strings.Split(strings.Join(got.entries, " "), "|") {
+		last := -1
+		for _, name := range strings.Fields(list) {
+			var m int
+			if name == "x" {
+				continue
+			}
+			if _, err := fmt.Sscan(name, &m); err != nil {
+				t.Fatal(err)
+			}
+			seen[m]++
+			last = max(last, m)
+		}
+		if last > newest {
+			t.Fatalf("%d is in a list after that of %d: %v", last, newest, got.lists)
+		}
+		if last >= 0 {
+			newest = last
+		}
+	}
+	at := -1
+	if got.Baseline && !known {
+		at = h.next // nothing of before the Resource List's at is wanted
+	}
+	for _, m := range h.shown() {
+		switch n := seen[m]; {
+		case n > 1:
+			t.Fatalf("change %d was seen %d times in %v", m, n, got.lists)
+		case n == 0 && m > mark && m > at:
+			t.Fatalf("change %d was not seen in %v; the mark was %d", m, got.lists, mark)
+		}
+	}
+	begins := h.starts[h.gone]
+	if lost := known && begins > max(mark, 0) && mark >= 0; lost && got.Lost == "" && !h.covered(begins, mark) {
+		t.Fatalf("nothing is said to be lost, though the lists begin at %d and the mark was %d", begins, mark)
+	}
+	if got.Lost != "" && !got.Baseline {
+		t.Fatalf("changes are lost (%s) and no baseline was read", got.Lost)
+	}
+	if got.Lost != "" && mark >= begins {
+		t.Fatalf("%s, though the lists begin at %d and the mark was %d", got.Lost, begins, mark)
+	}
+}
+
+// covered tells whether no change lies between the mark and where the lists
+// begin.
+func (h *history) covered(begins, mark int) bool {
+	for _, l := range h.lists[:h.gone] {
+		for _, m := range l {
+			if m > mark && m <= begins {
+				return false
+			}
+		}
+	}
+	return true
+}

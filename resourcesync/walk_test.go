@@ -1,0 +1,354 @@
+package resourcesync
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// roundTrip stores a value as JSON and takes it back.
+func roundTrip[T any](t *testing.T, v *T) *T {
+	t.Helper()
+	data, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := new(T)
+	if err := json.Unmarshal(data, out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// classic serves one set: a Resource List of day 5, closed Change Lists up to
+// day 10, and an open one from there.
+func classic(s *site) {
+	s.put("/.well-known/resourcesync", urlset(attrs("capability", "description"), lists("/cap", "capabilitylist")))
+	s.put("/cap", urlset(attrs("capability", "capabilitylist"), ln("up", "{}/.well-known/resourcesync"),
+		lists("/rl", "resourcelist"), lists("/cl", "changelist"), lists("/dump", "resourcedump")))
+	s.put("/rl", resources(5, res("a"), res("b"), res("c")))
+	s.put("/cl", sitemapindex(attrs("capability", "changelist", "from", 1), ln("up", "{}/cap"),
+		named("/cl1", "from", 1, "until", 4), named("/cl2", "from", 4, "until", 7), named("/cl3", "from", 7, "until", 10), named("/cl4", "from", 10)))
+	s.put("/cl1", changes(1, 4, change("a", 2), change("b", 3)))
+	s.put("/cl2", changes(4, 7, change("b", 4.5), change("c", 6)))
+	s.put("/cl3", changes(7, 10, change("a", 8), change("b", 9)))
+	s.put("/cl4", changes(10, 0, change("c", 11)))
+}
+
+func TestFirstPass(t *testing.T) {
+	s := newSite(t)
+	classic(s)
+	got := s.run(s.walk("/"))
+	got.expect(t, "/cl4 /cl3 /cl2 /rl*")
+	if entries := strings.Join(got.entries, " "); entries != "c | a b | b c | a b c |" {
+		t.Errorf("entries %s", entries)
+	}
+	r := &got.Result
+	if !r.Complete || !r.Baseline || r.NotModified || r.Gap != nil || r.Lost != "" || r.Documents != 4 ||
+		!r.At.Equal(day(5)) || !r.Mark.Equal(day(11)) || strings.Join(r.Dialects, " ") != "1.1" {
+		t.Errorf("%+v", r)
+	}
+	expectRequests(t, s, "/ /.well-known/resourcesync /cap /rl /cl /cl4 /cl3 /cl2 /rl")
+}
+
+func TestIncremental(t *testing.T) {
+	s := newSite(t)
+	s.tags = true
+	classic(s)
+	w := s.walk("/cap")
+	first := s.run(w)
+	s.requests()
+
+	got := s.again(w, first)
+	got.expect(t, "")
+	if !got.NotModified || !got.Mark.Equal(day(11)) || got.Baseline || got.Complete {
+		t.Errorf("%+v", got.Result)
+	}
+	expectRequests(t, s, "/cl! /cl4!")
+
+	// The open list grows without its index.
+	s.put("/cl4", changes(10, 0, change("c", 11), change("d", 12)))
+	grown := s.again(w, got)
+	grown.expect(t, "/cl4")
+	if grown.NotModified || !grown.Mark.Equal(day(12)) {
+		t.Errorf("%+v", grown.Result)
+	}
+	expectRequests(t, s, "/cl! /cl4")
+
+	// It closes, and another one opens. What has not changed is not read again,
+	// even where the overlap reaches it.
+	s.put("/cl4", changes(10, 13, change("c", 11), change("d", 12)))
+	s.put("/cl5", changes(13, 0, change("e", 14)))
+	s.put("/cl", sitemapindex(attrs("capability", "changelist", "from", 1), ln("up", "{}/cap"), named("/cl1", "from", 1, "until", 4),
+		named("/cl3", "from", 7, "until", 10), named("/cl4", "from", 10, "until", 13), named("/cl5", "from", 13)))
+	w.Overlap = 50 * time.Hour
+	rolled := s.again(w, grown)
+	rolled.expect(t, "/cl5 /cl4")
+	if !rolled.Mark.Equal(day(14)) {
+		t.Errorf("mark %v", rolled.Mark)
+	}
+	expectRequests(t, s, "/cl /cl5 /cl4 /cl3!")
+	w.Overlap = 0
+	if end := s.again(w, rolled); !end.NotModified {
+		t.Errorf("%+v", end.Result)
+	}
+	expectRequests(t, s, "/cl! /cl5!")
+}
+
+// TestWithoutValidators: a server that knows nothing of 304.
+func TestWithoutValidators(t *testing.T) {
+	s := newSite(t)
+	classic(s)
+	w := s.walk("/cap")
+	first := s.run(w)
+	s.requests()
+	w.Overlap = 36 * time.Hour
+	got := s.again(w, first)
+	got.expect(t, "/cl4 /cl3")
+	expectRequests(t, s, "/cl /cl4 /cl3")
+	if got.Baseline || got.Memory == nil {
+		t.Errorf("%+v", got.Result)
+	}
+}
+
+func TestOneChangeList(t *testing.T) {
+	s := newSite(t)
+	s.tags = true
+	classic(s)
+	s.put("/cl", changes(1, 0, change("a", 2), change("c", 6)))
+	w := s.walk("/cap")
+	first := s.run(w)
+	first.expect(t, "/cl /rl*")
+	s.requests()
+	if again := s.again(w, first); !again.NotModified {
+		t.Errorf("%+v", again.Result)
+	}
+	expectRequests(t, s, "/cl!")
+	s.put("/cl", changes(1, 0, change("a", 2), change("c", 6), change("d", 7)))
+	again := s.again(w, first)
+	again.expect(t, "/cl")
+	if !again.Mark.Equal(day(7)) {
+		t.Errorf("mark %v", again.Mark)
+	}
+	expectRequests(t, s, "/cl")
+}
+
+func TestMark(t *testing.T) {
+	const late = 40_000 // in 2129
+	for _, tt := range []struct {
+		name     string
+		list     string
+		baseline string
+		mark     float64
+	}{
+		{"the largest datetime", changes(1, 0, change("a", 3), change("b", 2)), resources(5), 3},
+		{"none that is late", changes(1, 0, change("a", 3), change("b", late)), resources(5), 3},
+		{"the at of the Resource List", changes(1, 0), resources(5), 5},
+		{"no late at", changes(1, 0), resources(late), 1},
+		{"from", changes(2, 0), "", 2},
+		{"no datetime: lastmod", changes(1, 0, `<url><loc>{}/r/a</loc><lastmod>2020-01-04T00:00:00Z</lastmod><rs:md change="updated"/></url>`), "", 4},
+		{"a datetime: lastmod says nothing", changes(1, 0, change("a", 2),
+			`<url><loc>{}/r/a</loc><lastmod>2020-01-04T00:00:00Z</lastmod><rs:md change="updated"/></url>`), "", 2},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newSite(t)
+			named := []string{lists("/cl", "changelist")}
+			s.put("/cl", tt.list)
+			if tt.baseline != "" {
+				named = append(named, lists("/rl", "resourcelist"))
+				s.put("/rl", tt.baseline)
+			}
+			s.put("/cap", urlset(attrs("capability", "capabilitylist"), named...))
+			w := s.walk("/cap")
+			got := s.run(w)
+			if !got.Mark.Equal(day(tt.mark)) || got.Memory == nil || got.Lost != "" {
+				t.Fatalf("mark %v, error %v, lost %q", got.Mark, got.err, got.Lost)
+			}
+			s.put("/cl", changes(1, 0))
+			if again := s.again(w, got); !again.Mark.Equal(day(tt.mark)) || again.Baseline {
+				t.Errorf("the mark fell to %v", again.Mark)
+			}
+		})
+	}
+}
+
+func TestStreams(t *testing.T) {
+	s := newSite(t)
+	s.tags = true
+	s.put("/sd", urlset(attrs("capability", "description"), lists("/cap", "capabilitylist"), lists("/cap2", "capabilitylist")))
+	classic(s)
+	s.put("/cap2", urlset(attrs("capability", "capabilitylist"), lists("/2/rl", "resourcelist"), lists("/2/cl", "changelist")))
+	s.put("/2/rl", resources(8, res("x")))
+	s.put("/2/cl", sitemapindex(attrs("capability", "changelist", "from", 1), named("/2/cl1", "from", 1, "until", 8.5), named("/2/cl2", "from", 8.5)))
+	s.put("/2/cl1", changes(1, 8.5, change("x", 8.2)))
+	s.put("/2/cl2", changes(8.5, 0, change("y", 9)))
+	w := s.walk("/sd")
+	got := s.run(w)
+	// Newest first over both.
+	got.expect(t, "/cl4 /2/cl2 /cl3 /2/cl1 /cl2 /rl* /2/rl*")
+	if !got.Complete || !got.At.Equal(day(5)) || !got.Mark.Equal(day(9)) {
+		t.Errorf("%+v", got.Result)
+	}
+	s.requests()
+	if again := s.again(w, got); !again.NotModified {
+		t.Errorf("%+v", again.Result)
+	}
+	expectRequests(t, s, "/sd! /cl! /cl4! /2/cl! /2/cl2!")
+
+	// A third set shows in the Source Description, and gives all a baseline.
+	s.put("/cap3", urlset(attrs("capability", "capabilitylist"), lists("/3/rl", "resourcelist")))
+	s.put("/3/rl", resources(20, res("z")))
+	s.put("/sd", urlset(attrs("capability", "description"), lists("/cap", "capabilitylist"), lists("/cap2", "capabilitylist"), lists("/cap3", "capabilitylist")))
+	third := s.again(w, got)
+	third.expect(t, "/rl* /2/rl* /3/rl*")
+	if !third.Complete || !third.At.Equal(day(5)) {
+		t.Errorf("%+v", third.Result)
+	}
+	// And so does one that goes.
+	s.put("/sd", urlset(attrs("capability", "description"), lists("/cap2", "capabilitylist"), lists("/cap3", "capabilitylist")))
+	gone := s.again(w, third)
+	gone.expect(t, "/2/rl* /3/rl*")
+	if !gone.Complete || !gone.At.Equal(day(8)) {
+		t.Errorf("%+v", gone.Result)
+	}
+}
+
+func TestFull(t *testing.T) {
+	s := newSite(t)
+	s.tags = true
+	classic(s)
+	w := s.walk("/")
+	first := s.run(w)
+	s.requests()
+	w.Full = true
+	got := s.again(w, first)
+	got.expect(t, "/cl4 /rl*")
+	if !got.Complete || !got.Mark.Equal(day(11)) {
+		t.Errorf("%+v", got.Result)
+	}
+	if r := s.requests(); strings.Contains(r, "!") {
+		t.Errorf("a full walk asked conditionally: %s", r)
+	}
+}
+
+func TestEnded(t *testing.T) {
+	s := newSite(t)
+	s.status("/gone", http.StatusGone)
+	got := s.run(s.walk("/gone"))
+	if !got.Ended || got.err != nil || got.Memory != nil || got.Complete {
+		t.Errorf("%+v, error %v", got.Result, got.err)
+	}
+	// What was harvested before does not change that.
+	classic(s)
+	w := s.walk("/cap")
+	first := s.run(w)
+	s.status("/cap", http.StatusGone)
+	s.status("/cl", http.StatusGone)
+	if got := s.again(w, first); !got.Ended || got.Memory != nil || len(got.lists) != 0 {
+		t.Errorf("%+v, error %v", got.Result, got.err)
+	}
+}
+
+func TestResume(t *testing.T) {
+	s := newSite(t)
+	s.tags = true
+	classic(s)
+	all := strings.Fields("/cl4 /cl3 /cl2 /rl*")
+	for i, stop := range []string{"/cl3", "/cl2", "/rl"} {
+		w := s.walk("/cap")
+		got := s.runUntil(w, stop)
+		if !errors.Is(got.err, errStop) || len(got.lists) != i+1 || got.Documents != i+1 || got.Complete {
+			t.Fatalf("%s: %v, error %v", stop, got.lists, got.err)
+		}
+		w.Resume = roundTrip(t, &got.cursors[i])
+		s.requests()
+		rest := s.run(w)
+		rest.expect(t, strings.Join(all[i+1:], " "))
+		if !rest.Complete || rest.Documents != 4 || !rest.Mark.Equal(day(11)) || !rest.At.Equal(day(5)) || rest.Memory == nil {
+			t.Errorf("%s: %+v", stop, rest.Result)
+		}
+		if r := s.requests(); strings.Contains(r, "!") {
+			t.Errorf("a resumed walk asked conditionally: %s", r)
+		}
+		w.Resume = nil
+		if again := s.again(w, rest); !again.NotModified {
+			t.Errorf("%s: %+v", stop, again.Result)
+		}
+	}
+	// All was read; only the end is left.
+	w := s.walk("/cap")
+	got := s.run(w)
+	w.Resume = &got.cursors[3]
+	s.requests()
+	if end := s.run(w); end.err != nil || !end.Complete || end.Memory == nil {
+		t.Errorf("%+v, error %v", end.Result, end.err)
+	}
+	expectRequests(t, s, "")
+}
+
+func TestStaleCursor(t *testing.T) {
+	s := newSite(t)
+	classic(s)
+	w := s.walk("/cap")
+	got := s.runUntil(w, "/cl2")
+	s.remove("/cl2")
+	w.Resume = &got.cursors[1]
+	if got := s.run(w); !errors.Is(got.err, ErrStaleCursor) {
+		t.Errorf("error %v", got.err)
+	}
+}
+
+func TestMaxDocuments(t *testing.T) {
+	s := newSite(t)
+	classic(s)
+	w := s.walk("/cap")
+	w.MaxDocuments = 3
+	got := s.run(w)
+	if !errors.Is(got.err, ErrTooManyDocuments) || len(got.lists) != 3 {
+		t.Fatalf("visited %v, error %v", got.lists, got.err)
+	}
+	w.MaxDocuments, w.Resume = 4, &got.cursors[2]
+	s.run(w).expect(t, "/rl*")
+	w = s.walk("/sd")
+	var many []string
+	for i := range 20 {
+		many = append(many, lists("/"+strings.Repeat("x", i+1), "capabilitylist"))
+	}
+	s.put("/sd", urlset(attrs("capability", "description"), many...))
+	w.MaxDocuments = 10
+	if got := s.run(w); !errors.Is(got.err, ErrTooManyDocuments) {
+		t.Errorf("a description of 20: %v", got.err)
+	}
+}
+
+// TestVisitFails: the caller's own error ends the walk, and so does a list that
+// was not read.
+func TestVisitFails(t *testing.T) {
+	s := newSite(t)
+	classic(s)
+	for want, visit := range map[error]func(context.Context, *List) error{
+		errStop:   func(context.Context, *List) error { return errStop },
+		ErrUnread: func(_ context.Context, l *List) error { _, err := l.Next(); return err },
+	} {
+		r, err := s.walk("/cap").Run(t.Context(), visit)
+		if !errors.Is(err, want) || r.Memory != nil {
+			t.Errorf("%v: %v", want, err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	if _, err := s.walk("/cap").Run(ctx, func(_ context.Context, l *List) error {
+		cancel()
+		for {
+			if _, err := l.Next(); err == io.EOF {
+				return nil
+			}
+		}
+	}); !errors.Is(err, context.Canceled) {
+		t.Errorf("after the end of its context: %v", err)
+	}
+}

@@ -1,11 +1,11 @@
 package translate
 
 import (
-	"crypto/sha1"
 	"errors"
-	"fmt"
 	"net/url"
 	"path"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/pmh-bridge/bridge/atompmh"
@@ -28,6 +28,38 @@ type Wants struct {
 	// Published: others will be sent to the representations' own URLs, so those
 	// of a local Source are given as the public ones.
 	Published bool
+	// Prefixes select records by how the URL that stands for them begins; none
+	// select all.
+	Prefixes []string
+	// Since selects records that were modified no earlier, or at an unknown
+	// time; unknown selects all.
+	Since event.Stamp
+	// Own is what our own URLs of the set begin with. What has its original
+	// there comes back from another bridge.
+	Own string
+}
+
+// Reasons why what a Source says is left alone.
+var (
+	// ErrUnselected: the configuration selects other records.
+	ErrUnselected = errors.New("not among the records that prefix and since select")
+	// ErrOwn: the original is a record of this set.
+	ErrOwn = errors.New("its original is a record of this set, which another bridge gives back")
+)
+
+// skip tells whether an observation is to be left alone. href is the URL that
+// stands for the record, "" when it is not known.
+func (w *Wants) skip(o *event.Observation, href string) error {
+	if w.Own != "" && strings.HasPrefix(o.Via.Href, w.Own) {
+		return ErrOwn
+	}
+	if w.Since.Known() && o.Modified.Known() && o.Modified.Before(w.Since) {
+		return ErrUnselected
+	}
+	if len(w.Prefixes) == 0 || href == "" || slices.ContainsFunc(w.Prefixes, func(p string) bool { return strings.HasPrefix(href, p) }) {
+		return nil
+	}
+	return ErrUnselected
 }
 
 // ErrLocal: an entry names only local files, of which none is published, where
@@ -45,13 +77,22 @@ func (w *Wants) Identifier(id string) (record, own string) {
 
 // FromEntry translates what an Atom-PMH entry says into an observation. An
 // entry that has alternates, but none that the set wants, is a deletion for
-// that set (A14). The only error is ErrLocal.
+// that set (A14). What another bridge carries (P1) is taken back. The errors are
+// ErrLocal, ErrUnselected and ErrOwn.
 func FromEntry(e *atompmh.Entry, w *Wants) (event.Observation, error) {
 	o := event.Observation{Title: e.Title, Deleted: e.Kind == atompmh.Deletion}
-	o.Record, o.SourceIdentifier = w.Identifier(e.ID)
-	o.Modified, _ = event.StampOf(e.Updated)
+	if e.Untitled() { // else the record would have a title by passing through a feed
+		o.Title = ""
+	}
+	if e.Untitled() {
+		o.Title = ""
+	}
+	o.Record, o.SourceIdentifier = w.Identifier(e.Record())
+	o.Order, _ = event.StampOf(e.Updated)
+	o.Modified = o.Order
+	o.Via = viaOf(e, &o)
 	if o.Deleted {
-		return o, nil
+		return o, w.skip(&o, "")
 	}
 	links, wanted := e.Alternates(), 0
 	o.Representations = make([]event.Representation, 0, len(links))
@@ -70,16 +111,62 @@ func FromEntry(e *atompmh.Entry, w *Wants) (event.Observation, error) {
 		}
 		o.Representations = append(o.Representations, event.Representation{Href: href, Type: l.Type, Length: l.Length, Hash: hashOf(l)})
 	}
+	for i := range e.Links {
+		if l := &e.Links[i]; l.Rel == relDescribedBy || l.Rel == relDescribes {
+			id, ok := l.Attr(atompmh.CarriedNamespace, "id")
+			o.Links = append(o.Links, w.related(event.Link{Rel: l.Rel, Href: l.Href, Type: l.Type, Length: l.Length}, id, ok))
+		}
+	}
+	if err := w.finish(&o, wanted); err != nil {
+		return o, err
+	}
+	return o, w.skip(&o, hrefOf(&o))
+}
+
+// hrefOf is the URL that stands for the record.
+func hrefOf(o *event.Observation) string {
+	if o.Deleted {
+		return ""
+	}
+	return o.Representations[o.Preferred].Href
+}
+
+// relDescribedBy and relDescribes lead to the description of a resource, and to
+// what a description describes (ResourceSync 14.5; RFC 6892).
+const (
+	relDescribedBy = "describedby"
+	relDescribes   = "describes"
+)
+
+// related completes a link to what may be another record of the set: the one
+// that another bridge names, else the one whose identifier is the link's target.
+func (w *Wants) related(l event.Link, carried string, named bool) event.Link {
+	id := l.Href
+	if named {
+		id = carried
+	}
+	l.Record, _ = w.Identifier(id)
+	return l
+}
+
+// finish completes the observation of a record that is there, of whose
+// representations so many are wanted.
+func (w *Wants) finish(o *event.Observation, wanted int) error {
 	switch {
 	case wanted == 0:
-		o.Deleted, o.Representations = true, nil
-		return o, nil
+		o.Deleted, o.Representations, o.Links = true, nil, nil
+		return nil
 	case len(o.Representations) == 0:
-		return o, ErrLocal
+		return ErrLocal
 	}
 	o.Preferred = Preferred(w.Prefer, o.Representations)
-	o.Via = via(e, &o, w)
-	return o, nil
+	r := &o.Representations[o.Preferred]
+	if o.Via.Href == "" {
+		if public, ok := w.Public(r.Href); ok && public != r.Href {
+			o.Via = event.Link{Href: public, Type: r.Type, Length: r.Length, Hash: r.Hash, Modified: o.Modified}
+		}
+	}
+	return nil
 }
 
 // Wanted tells whether a media type is one of formats. Parameters and case do
@@ -117,37 +204,52 @@ func essence(t string) string {
 	return strings.TrimSpace(t)
 }
 
-// hashOf reads the hash that a link states: the attribute of RFC 4287's
-// extensions that ResourceSync took over (Atom Link Extensions), or le:md5.
+// hashOf reads the hash that a link states: what another bridge carries, the
+// attribute of RFC 4287's extensions that ResourceSync took over (Atom Link
+// Extensions), or le:md5.
 func hashOf(l *atompmh.Link) string {
-	for _, space := range []string{"", atompmh.LinkExtensionsNamespace} {
+	for _, space := range []string{atompmh.CarriedNamespace, "", atompmh.LinkExtensionsNamespace} {
 		if h, ok := l.Attr(space, "hash"); ok {
-			return strings.Join(strings.Fields(h), " ")
+			return Hashes(h)
 		}
 	}
 	if h, ok := l.Attr(atompmh.LinkExtensionsNamespace, "md5"); ok {
-		return "md5:" + strings.ToLower(strings.TrimSpace(h))
+		return Hashes("md5:" + strings.TrimSpace(h))
 	}
 	return ""
 }
 
-// via returns the original that the entry names. Of a local Source it is the
-// published place of the preferred representation, when there is one.
-func via(e *atompmh.Entry, o *event.Observation, w *Wants) event.Link {
-	if l, ok := e.Via(); ok && !strings.HasPrefix(l.Href, "file:") {
-		v := event.Link{Href: l.Href, Type: l.Type, Length: l.Length, Hash: hashOf(&l), Modified: o.Modified}
-		if m, ok := l.Attr("", "modified"); ok {
-			if t, err := atompmh.ParseTime(m); err == nil {
-				v.Modified, _ = event.StampOf(t)
-			}
+// viaOf returns the original that the entry names. Of another bridge's entry it
+// says when the original was modified, which then is the record's Modified.
+func viaOf(e *atompmh.Entry, o *event.Observation) event.Link {
+	l, ok := e.Via()
+	if !ok || strings.HasPrefix(l.Href, "file:") {
+		return event.Link{}
+	}
+	v := event.Link{Href: l.Href, Type: l.Type, Length: l.Length, Hash: hashOf(&l), Modified: o.Modified}
+	if n, ok := l.Attr(atompmh.CarriedNamespace, "length"); ok {
+		if n, err := strconv.ParseInt(strings.TrimSpace(n), 10, 64); err == nil && n >= 0 {
+			v.Length = n
 		}
-		return v
 	}
-	r := &o.Representations[o.Preferred]
-	if public, ok := w.Public(r.Href); ok && public != r.Href {
-		return event.Link{Href: public, Type: r.Type, Length: r.Length, Hash: r.Hash, Modified: o.Modified}
+	if m, ok := modified(&l, atompmh.CarriedNamespace); ok {
+		o.Modified, v.Modified = m, m
+	} else if m, ok := modified(&l, ""); ok {
+		v.Modified = m
 	}
-	return event.Link{}
+	return v
+}
+
+func modified(l *atompmh.Link, space string) (event.Stamp, bool) {
+	m, ok := l.Attr(space, "modified")
+	if !ok {
+		return event.Stamp{}, false
+	}
+	t, err := atompmh.ParseTime(m)
+	if err != nil {
+		return event.Stamp{}, false
+	}
+	return event.StampOf(t)
 }
 
 // Public returns the URL under which others find what a Source's link names.
@@ -173,11 +275,5 @@ func (w *Wants) Public(href string) (public string, ok bool) {
 func OwnIdentifier(source, identifier string) string {
 	// The name-based namespace is that of URLs (RFC 9562 6.6).
 	namespace := [16]byte{0x6b, 0xa7, 0xb8, 0x11, 0x9d, 0xad, 0x11, 0xd1, 0x80, 0xb4, 0x00, 0xc0, 0x4f, 0xd4, 0x30, 0xc8}
-	h := sha1.New()
-	h.Write(namespace[:])
-	h.Write([]byte(url.QueryEscape(source) + "?" + identifier))
-	u := h.Sum(nil)[:16]
-	u[6] = u[6]&0x0f | 0x50
-	u[8] = u[8]&0x3f | 0x80
-	return fmt.Sprintf("urn:uuid:%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
+	return nameUUID(namespace, url.QueryEscape(source)+"?"+identifier)
 }

@@ -1,42 +1,23 @@
 package translate
 
 import (
-	"strings"
-
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/resourcesync"
 )
-
-// RecordURL returns the URL under which we serve a record of a set, which is
-// its loc in modes mirror and redirect: {base}/sets/{set}/records/{key}. base
-// has no slash at its end.
-func RecordURL(base, set, identifier string) string {
-	return string(event.AppendKey([]byte(recordsURL(base, set)), identifier))
-}
-
-// RepresentationURL returns the URL of one representation of a record. name is
-// its event.Representation.Name.
-func RepresentationURL(base, set, identifier, name string) string {
-	return RecordURL(base, set, identifier) + "." + name
-}
-
-func recordsURL(base, set string) string { return base + "/sets/" + set + "/records/" }
 
 // Lister translates the events of one set into entries of Change Lists and
 // Resource Lists. It is pure but for the memory it uses again: what it returns
 // holds until its next call, and only one goroutine uses it at a time.
 type Lister struct {
-	records string // what all our record URLs of the set begin with
-	content event.Content
+	place
 	entries [2]resourcesync.Entry
 	links   [2][]resourcesync.Link
-	url     []byte
 }
 
 // NewLister returns a Lister for a set whose documents stand below base, an
 // absolute URL without a slash at its end.
 func NewLister(base, set string, content event.Content) *Lister {
-	return &Lister{records: recordsURL(base, set), content: content}
+	return &Lister{place: place{records: recordsURL(base, set), content: content}}
 }
 
 // ChangeEntries returns the entries that e has in a Change List, e.Entries() in
@@ -92,6 +73,7 @@ func (l *Lister) entry(i int, e *event.Event) *resourcesync.Entry {
 			entry.Metadata.Type = l.mediaType(r.Type)
 		}
 		links = l.appendAlternates(links, entry.Loc, e)
+		links = l.appendDescribing(links, e)
 	}
 	carry(entry, e)
 	l.links[i], entry.Links = links, links
@@ -125,14 +107,6 @@ func carry(entry *resourcesync.Entry, e *event.Event) {
 	entry.Metadata.Title = e.Title
 }
 
-func (l *Lister) loc(e *event.Event) string {
-	if l.content == event.Reference {
-		return e.Loc
-	}
-	l.url = event.AppendKey(append(l.url[:0], l.records...), e.Record)
-	return string(l.url)
-}
-
 // lastMod is when the copy that loc answers changed: ours when we serve it, the
 // upstream's own word when it does, unless that lies in the future. It is in
 // whole seconds, as HTTP's Last-Modified, by which clause 7 defines it.
@@ -149,20 +123,17 @@ func (l *Lister) lastMod(e *event.Event) resourcesync.Datetime {
 
 // appendVia appends the link to the original (clause 14.8), if it may be named.
 func appendVia(links []resourcesync.Link, e *event.Event) []resourcesync.Link {
-	if !public(e.Via.Href) {
+	v, ok := original(e)
+	if !ok {
 		return links
-	}
-	modified := e.Via.Modified
-	if !modified.Known() {
-		modified = e.Modified
 	}
 	return append(links, resourcesync.Link{
 		Rel:      resourcesync.RelVia,
-		Href:     e.Via.Href,
-		Modified: stamp(modified),
-		Hash:     e.Via.Hash,
-		Length:   resourcesync.Bytes(e.Via.Length),
-		Type:     e.Via.Type,
+		Href:     v.Href,
+		Modified: stamp(v.Modified),
+		Hash:     v.Hash,
+		Length:   resourcesync.Bytes(v.Length),
+		Type:     v.Type,
 	})
 }
 
@@ -174,10 +145,7 @@ func (l *Lister) appendAlternates(links []resourcesync.Link, loc string, e *even
 		if i == e.Preferred {
 			continue
 		}
-		href := r.Href
-		if l.content != event.Reference {
-			href = loc + "." + r.Name
-		}
+		href := l.representation(loc, r)
 		if !public(href) {
 			continue
 		}
@@ -192,19 +160,16 @@ func (l *Lister) appendAlternates(links []resourcesync.Link, loc string, e *even
 	return links
 }
 
-// mediaType is the type that GET answers with: the stated one. Only where we
-// answer ourselves, and it is none that a header can hold, it is another.
-func (l *Lister) mediaType(stated string) string {
-	if l.content == event.Mirror && (stated == "" || strings.ContainsFunc(stated, func(c rune) bool { return c < ' ' || c >= 0x7f })) {
-		return "application/octet-stream"
+// appendDescribing appends links to records of the set that describe this one, or
+// are described by it (clause 14.5).
+func (l *Lister) appendDescribing(links []resourcesync.Link, e *event.Event) []resourcesync.Link {
+	for i := range e.Links {
+		from := &e.Links[i]
+		if href := l.related(from); href != "" {
+			links = append(links, resourcesync.Link{Rel: from.Rel, Href: href, Type: from.Type, ID: otherThan(href, from.Record)})
+		}
 	}
-	return stated
-}
-
-// public tells whether a URL may stand in a published document: there is one,
-// and it names no file of the machine that the Source was read on.
-func public(href string) bool {
-	return href != "" && (len(href) < 5 || !strings.EqualFold(href[:5], "file:"))
+	return links
 }
 
 func stamp(s event.Stamp) resourcesync.Datetime {

@@ -98,6 +98,24 @@ func BenchmarkChangeListCold(b *testing.B) {
 	b.Run("rival/encodingxml+gzip1", func(b *testing.B) { rival(b, p, 1) })
 }
 
+// BenchmarkArchiveCold: the same events to a compressed archive document.
+func BenchmarkArchiveCold(b *testing.B) {
+	p := newPublisher(b, newStream(50_000))
+	s := p.log.(*stream).sets["main"]
+	it := archive(s.set, s.segments[0], s.segments[1])
+	for _, gzip := range []bool{true, false} {
+		b.Run(map[bool]string{true: "compressed", false: "plain"}[gzip], func(b *testing.B) {
+			b.ReportAllocs()
+			for range b.N {
+				if err := p.render(it, gzip)(b.Context(), io.Discard); err != nil {
+					b.Fatal(err)
+				}
+			}
+			perURL(b, 50_000)
+		})
+	}
+}
+
 type xmlLink struct {
 	Rel      string `xml:"rel,attr"`
 	Href     string `xml:"href,attr"`

@@ -45,7 +45,7 @@ func (d *Document) Open() (body io.ReadSeekCloser, size int64, err error) { retu
 
 // Document returns the document at a path that begins with a slash and follows
 // the base URL, compressed if gzip is set. The error is ErrNotFound, a
-// *NotReadyError, or a fault of the log or the disk.
+// *NotReadyError, a *TooManyError, or a fault of the log or the disk.
 func (p *Publisher) Document(ctx context.Context, path string, gzip bool) (*Document, error) {
 	switch path {
 	case "/.well-known/resourcesync", "/robots.txt":
@@ -82,11 +82,12 @@ func (p *Publisher) Document(ctx context.Context, path string, gzip bool) (*Docu
 
 // item finds the set's documents that are no Resource Lists.
 func (p *Publisher) item(ctx context.Context, name, rest string) (Item, error) {
-	segmentNumber, isSegment := strings.CutPrefix(rest, "changelist/")
+	list, isList := strings.CutPrefix(rest, "changelist/")
+	feed, isFeed := strings.CutPrefix(rest, "feed/")
 	switch rest {
-	case ".well-known/resourcesync", "capabilitylist.xml", "changelist-index.xml", "changelist.xml":
+	case ".well-known/resourcesync", "capabilitylist.xml", "changelist-index.xml", "changelist.xml", "feed.atom", "complete.atom":
 	default:
-		if !isSegment {
+		if !isList && !isFeed {
 			return Item{}, ErrNotFound
 		}
 	}
@@ -94,36 +95,43 @@ func (p *Publisher) item(ctx context.Context, name, rest string) (Item, error) {
 	if err != nil {
 		return Item{}, err
 	}
-	switch rest {
-	case ".well-known/resourcesync":
+	switch {
+	case rest == ".well-known/resourcesync":
 		return setDescription(st.fixed), nil
-	case "capabilitylist.xml":
+	case rest == "capabilitylist.xml":
 		return capabilityList(st.fixed), nil
-	}
-	if isSegment {
-		n, ok := fileNumber(segmentNumber)
+	case isList:
+		n, ok := fileNumber(list, ".xml")
 		if !ok {
 			return Item{}, ErrNotFound
 		}
 		segment, err := p.segment(ctx, st, n)
-		if err != nil {
-			return Item{}, err
+		return changeList(st.fixed, segment), err
+	case isFeed:
+		n, ok := fileNumber(feed, ".atom")
+		if !ok {
+			return Item{}, ErrNotFound
 		}
-		return changeList(st.fixed, segment), nil
+		return p.archive(ctx, st, n)
 	}
-	segments, err := p.segments(ctx, st)
+	set, segments, err := p.segments(ctx, st)
 	if err != nil {
 		return Item{}, err
 	}
-	if rest == "changelist.xml" {
+	switch rest {
+	case "feed.atom":
+		return subscription(set, segments), nil
+	case "complete.atom":
+		return p.complete(set)
+	case "changelist.xml":
 		return changeListWindow(st.fixed, segments), nil
 	}
 	return changeListIndex(st.fixed, segments), nil
 }
 
 // fileNumber reads "12.xml". There is one name for each number.
-func fileNumber(s string) (int64, bool) {
-	s, ok := strings.CutSuffix(s, ".xml")
+func fileNumber(s, extension string) (int64, bool) {
+	s, ok := strings.CutSuffix(s, extension)
 	if !ok {
 		return 0, false
 	}
@@ -139,7 +147,7 @@ func number(s string) (int64, bool) {
 func (p *Publisher) document(ctx context.Context, it Item, gzip bool) *Document {
 	doc := &Document{Meta: p.meta(&it, gzip)}
 	switch it.Kind {
-	case ChangeList, ChangeListWindow, ResourceList:
+	case ChangeList, ChangeListWindow, ResourceList, Subscription, Archive, Complete:
 		doc.open = func() (io.ReadSeekCloser, int64, error) { return p.cached(ctx, it, gzip) }
 	default:
 		doc.open = func() (io.ReadSeekCloser, int64, error) { return p.inline(it, gzip) }
@@ -149,13 +157,19 @@ func (p *Publisher) document(ctx context.Context, it Item, gzip bool) *Document 
 
 func (p *Publisher) meta(it *Item, gzip bool) Meta {
 	m := Meta{ContentType: "application/xml", ETag: it.Tag(p.base, gzip), Immutable: it.Closed, Gzip: gzip}
-	if it.Kind == Robots {
+	switch {
+	case it.Kind == Robots:
 		m.ContentType = "text/plain; charset=utf-8"
+	case it.isFeed():
+		m.ContentType = "application/atom+xml"
 	}
 	if it.Closed {
 		end := it.Until
-		if it.Kind == ResourceListPart {
+		switch it.Kind {
+		case ResourceListPart:
 			end = it.At
+		case Archive:
+			end = it.Next
 		}
 		m.LastModified = end.Time().Truncate(time.Second)
 	}
@@ -223,7 +237,7 @@ func (p *Publisher) resourceList(ctx context.Context, name string, gzip bool) (*
 // fits tells whether a Resource List keeps to the size of one document. Where
 // all that was ever logged would fit, it does; otherwise only making it tells.
 func (p *Publisher) fits(ctx context.Context, st *state, doc *Document) (bool, error) {
-	segments, err := p.segments(ctx, st)
+	_, segments, err := p.segments(ctx, st)
 	if err != nil {
 		return false, err
 	}
@@ -248,7 +262,7 @@ func (p *Publisher) fits(ctx context.Context, st *state, doc *Document) (bool, e
 func (p *Publisher) partDocument(ctx context.Context, name, numbers string, gzip bool) (*Document, error) {
 	seqText, file, ok := strings.Cut(numbers, "/")
 	seq, okSeq := number(seqText)
-	n, okPart := fileNumber(file)
+	n, okPart := fileNumber(file, ".xml")
 	if seqText == "0" { // the snapshot of a set without events
 		seq, okSeq = 0, true
 	}

@@ -52,7 +52,9 @@ func TestNotFound(t *testing.T) {
 		"/sets/main/changelist/01.xml", "/sets/main/changelist/+1.xml", "/sets/main/changelist/1", "/sets/main/changelist/.xml",
 		"/sets/main/changelist/1.xml/", "/sets/main/changelist/99999999999999999999.xml", "/sets/main/resourcelist/9/1.xml",
 		"/sets/main/resourcelist/1.xml", "/sets/main/resourcelist/00/1.xml", "/sets//capabilitylist.xml", "/sets/../robots.txt",
-		"robots.txt", "/sets/main/changelist/-1.xml",
+		"robots.txt", "/sets/main/changelist/-1.xml", "/sets/main/feed/2.atom", "/sets/main/feed/3.atom", "/sets/main/feed/0.atom",
+		"/sets/main/feed/1.xml", "/sets/main/feed/01.atom", "/sets/main/feed/", "/sets/main/feed", "/sets/main/feed.atom/", "/sets/none/feed.atom",
+		"/sets/none/complete.atom", "/sets/none/feed/1.atom", "/sets/main/changelist/1.atom",
 	} {
 		if _, err := p.Document(t.Context(), path, false); !errors.Is(err, ErrNotFound) {
 			t.Errorf("%q: got %v, want ErrNotFound", path, err)
@@ -385,6 +387,18 @@ func TestRenderingIsCancelled(t *testing.T) {
 	}
 }
 
+// damageCache cuts all kept copies short.
+func damageCache(t testing.TB, p *Publisher) {
+	t.Helper()
+	for _, f := range cacheFiles(t, p) {
+		if !strings.HasSuffix(f, ".sum") {
+			if err := os.Truncate(filepath.Join(p.cache.dir, f), 90); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
 func TestVerifySegment(t *testing.T) {
 	const path = "/sets/main/changelist/1.xml"
 	l := history(10, event.Mirror).fill("main", 15)
@@ -399,13 +413,7 @@ func TestVerifySegment(t *testing.T) {
 	if err != nil || check.Kept != 2 || len(check.Damaged) != 0 || check.Length != int64(len(want)) || check.Path != path || len(check.SHA256) != 64 {
 		t.Fatalf("with two copies: %+v, %v", check, err)
 	}
-	for _, f := range cacheFiles(t, p) {
-		if !strings.HasSuffix(f, ".sum") {
-			if err := os.Truncate(filepath.Join(p.cache.dir, f), 90); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
+	damageCache(t, p)
 	if check, err = p.VerifySegment(t.Context(), "main", 1); err != nil || len(check.Damaged) != 2 {
 		t.Errorf("with two damaged copies: %+v, %v", check, err)
 	}

@@ -1,6 +1,7 @@
 package publish
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -42,7 +43,9 @@ func (l *sliceLog) make(name string, content event.Content, every int) *sliceLog
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.sets[name] = &sliceSet{every: every, live: map[string]string{},
-		set:      event.Set{Name: name, Title: strings.ToUpper(name), Content: content, Created: created, LastObserved: created},
+		set: event.Set{Name: name, Title: strings.ToUpper(name), Content: content, Created: created, LastObserved: created,
+			Feed:     "urn:uuid:6f0e1a52-7a3c-4c39-9a0e-51d2c2b7f0a1",
+			Complete: "urn:uuid:0b8b5f0c-9d3e-4f46-8a57-3c1e6a0d9b22"},
 		segments: []event.Segment{{N: 1, From: created}}}
 	return l
 }
@@ -149,6 +152,15 @@ func (l *sliceLog) Events(ctx context.Context, set string, r event.Range) iter.S
 }
 
 func (l *sliceLog) Live(ctx context.Context, set string, at event.Seq) iter.Seq2[*event.Event, error] {
+	return l.last(ctx, set, at, func(e *event.Event) string { return e.Record })
+}
+
+func (l *sliceLog) Listed(ctx context.Context, set string, at event.Seq) iter.Seq2[*event.Event, error] {
+	return l.last(ctx, set, at, func(e *event.Event) string { return cmp.Or(e.Loc, e.Record) })
+}
+
+// last yields of the records that live the last event for each key.
+func (l *sliceLog) last(ctx context.Context, set string, at event.Seq, key func(*event.Event) string) iter.Seq2[*event.Event, error] {
 	return l.yield(ctx, set, func(events []event.Event) []event.Event {
 		last := map[string]int{}
 		for i, e := range events {
@@ -156,22 +168,16 @@ func (l *sliceLog) Live(ctx context.Context, set string, at event.Seq) iter.Seq2
 				last[e.Record] = i
 			}
 		}
-		byLoc := map[string]int{}
-		for record, i := range last {
-			if key := record + events[i].Loc; events[i].Live() {
-				if events[i].Loc != "" {
-					key = events[i].Loc
-				}
-				byLoc[key] = max(byLoc[key], i+1)
+		byKey := map[string]int{}
+		for _, i := range last {
+			if events[i].Live() {
+				byKey[key(&events[i])] = max(byKey[key(&events[i])], i+1)
 			}
 		}
 		var live []event.Event
 		for i, e := range events {
-			for _, j := range []string{e.Loc, e.Record + e.Loc} {
-				if byLoc[j] == i+1 {
-					live = append(live, e)
-					break
-				}
+			if byKey[key(&e)] == i+1 {
+				live = append(live, e)
 			}
 		}
 		return live

@@ -37,6 +37,9 @@ const (
 	ChangeListIndex
 	ChangeList       // one segment
 	ChangeListWindow // the open segment and what fits before it
+	Subscription     // the open segment as a feed
+	Archive          // a closed segment as a feed
+	Complete         // all live records as a feed
 )
 
 // Item is one document of a plan: where it is, and the values that decide its
@@ -51,17 +54,20 @@ type Item struct {
 	Set event.Set
 	// N is the number of a segment, or of a snapshot's part; from 1.
 	N int
-	// Events are those that a Change List tells, or, for a Resource List, those
-	// up to whose end it shows the state.
+	// Events are those that a Change List or feed tells, or, for a Resource List
+	// and a complete feed, those up to whose end it shows the state.
 	Events event.Range
 	// Entries is how many entries its events must have, -1 when unknown. Render
 	// refuses to give a list that is short of some.
 	Entries int
-	// From and Until are the borders of a Change List or its index; Until is 0
-	// for one that may grow.
+	// From and Until are the borders of a Change List, its index or a feed; Until
+	// is 0 for one that may grow.
 	From, Until event.Micros
-	// At is the moment a Resource List shows.
+	// At is the moment a Resource List shows, or when a feed was updated.
 	At event.Micros
+	// Next is the border of the segment after that of an archive document; 0
+	// while that one is open, and the document lacks its link to it.
+	Next event.Micros
 
 	sets     []event.Set     // of a Source Description or robots.txt
 	segments []event.Segment // of a Change List Index
@@ -100,7 +106,7 @@ func PlanSet(set event.Set, segments []event.Segment, snapshot *Snapshot) []Item
 	for _, s := range segments {
 		items = append(items, changeList(set, s))
 	}
-	return items
+	return append(items, planFeeds(set, segments)...)
 }
 
 func setPath(set, name string) string { return "/sets/" + set + "/" + name }
@@ -193,6 +199,10 @@ func (it *Item) key(base string, gzip bool) string {
 	// Borders never move, so the open segment stands for all before it.
 	if n := len(it.segments); n > 0 {
 		fmt.Fprintf(h, "%d %d\n", it.segments[n-1].N, it.segments[n-1].From)
+	}
+	if it.isFeed() {
+		fmt.Fprintf(h, "%q %q %d\n", it.feedID(), it.feedTitle(), it.Next)
+		fmt.Fprintf(h, "%q\n", it.Set.Feed) // which also makes ids of entries
 	}
 	key := hex.EncodeToString(h.Sum(nil)[:16])
 	if gzip {

@@ -38,8 +38,9 @@ type Events interface {
 	// Events yields the set's events in a range, in order.
 	Events(ctx context.Context, set string, r event.Range) iter.Seq2[*event.Event, error]
 	// Live yields the last event of every record that lives at that Seq, in
-	// order of Seq; in mode reference one event for each Loc.
+	// order of Seq; Listed, in mode reference, one event for each Loc.
 	Live(ctx context.Context, set string, at event.Seq) iter.Seq2[*event.Event, error]
+	Listed(ctx context.Context, set string, at event.Seq) iter.Seq2[*event.Event, error]
 }
 
 // Log is the event log as this package reads it. It is called from several
@@ -169,7 +170,7 @@ func (p *Publisher) Plan(ctx context.Context, set string) ([]Item, error) {
 	if err != nil {
 		return nil, err
 	}
-	segments, err := p.segments(ctx, st)
+	_, segments, err := p.segments(ctx, st)
 	if err != nil {
 		return nil, err
 	}
@@ -241,27 +242,28 @@ func (st *state) shelf() (current, previous *stored) {
 	return st.current, st.previous
 }
 
-// segments returns the set's segments as they are now; nobody may change them.
-// They change only when an event is appended: while the set's last one is the
-// same, a poll costs one row, however long the log is.
-func (p *Publisher) segments(ctx context.Context, st *state) ([]event.Segment, error) {
+// segments returns the set as it is now and its segments as they are then or
+// later; nobody may change them. They change only when an event is appended:
+// while the set's last one is the same, a poll costs one row, however long the
+// log is.
+func (p *Publisher) segments(ctx context.Context, st *state) (event.Set, []event.Segment, error) {
 	set, err := p.set(ctx, st.fixed.Name)
 	if err != nil {
-		return nil, err
+		return set, nil, err
 	}
 	st.mu.Lock()
 	segments := st.segments
 	current := segments != nil && st.last == set.Last
 	st.mu.Unlock()
 	if current {
-		return segments, nil
+		return set, segments, nil
 	}
 	// Read after set.Last, so they are of that moment or later.
 	if segments, err = p.log.Segments(ctx, st.fixed.Name); err != nil {
-		return nil, err
+		return set, nil, err
 	}
 	if n := len(segments); n == 0 || !segments[n-1].Open() {
-		return nil, fmt.Errorf("set %s: its last segment is not open: the log is in doubt, run bridge verify", st.fixed.Name)
+		return set, nil, fmt.Errorf("set %s: its last segment is not open: the log is in doubt, run bridge verify", st.fixed.Name)
 	}
 	st.mu.Lock()
 	if closed := segments[:len(segments)-1]; len(closed) > len(st.closed) {
@@ -271,7 +273,7 @@ func (p *Publisher) segments(ctx context.Context, st *state) ([]event.Segment, e
 		st.segments, st.last = segments, set.Last
 	}
 	st.mu.Unlock()
-	return segments, nil
+	return set, segments, nil
 }
 
 // segment returns segment n; closed ones come from memory, so that their
@@ -283,7 +285,7 @@ func (p *Publisher) segment(ctx context.Context, st *state, n int64) (event.Segm
 	if n >= 1 && n <= int64(len(closed)) {
 		return closed[n-1], nil
 	}
-	segments, err := p.segments(ctx, st)
+	_, segments, err := p.segments(ctx, st)
 	if err != nil {
 		return event.Segment{}, err
 	}
@@ -321,9 +323,12 @@ func (p *Publisher) render(it Item, gzip bool) renderFunc {
 // events are those that Render needs for a document.
 func (p *Publisher) events(ctx context.Context, it *Item) iter.Seq2[*event.Event, error] {
 	switch {
-	case it.Kind == ResourceList && it.Events.Upto > 0:
+	case it.Events.Upto <= it.Events.After:
+	case it.Kind == Complete:
 		return p.log.Live(ctx, it.Set.Name, it.Events.Upto)
-	case it.Kind != ResourceList && it.Events.Upto > it.Events.After:
+	case it.Kind == ResourceList:
+		return p.log.Listed(ctx, it.Set.Name, it.Events.Upto)
+	default:
 		return p.log.Events(ctx, it.Set.Name, it.Events)
 	}
 	return func(func(*event.Event, error) bool) {}

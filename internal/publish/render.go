@@ -13,9 +13,10 @@ import (
 )
 
 // Render writes one document. events are the set's events of it.Events, for a
-// Change List; the last event of each record that lives at it.Events.Upto, for
-// a Resource List; the other kinds need none. The same *event.Event may come
-// again with another value.
+// Change List, a subscription or an archive document; the last event of each
+// record that lives at it.Events.Upto, for a Resource List (in mode reference of
+// one record for each Loc) and a complete feed (of every record); the other kinds
+// need none. The same *event.Event may come again with another value.
 //
 // A part of a snapshot cannot be rendered alone, since its border depends on
 // the parts before it; see RenderParts.
@@ -31,6 +32,8 @@ func Render(w io.Writer, base string, it *Item, events iter.Seq2[*event.Event, e
 		return renderChanges(w, base, it, events)
 	case ResourceList:
 		return renderResources(w, base, it, events)
+	case Subscription, Archive, Complete:
+		return renderFeed(w, base, it, events)
 	}
 	doc := smallDocument(base, it)
 	if doc == nil {
@@ -203,7 +206,10 @@ func resourceHead(base string, it *Item) *resourcesync.Document {
 
 // finish closes a list that has all its entries. One that is short would make a
 // Destination delete or miss what the log holds.
-func finish(doc *resourcesync.Writer, it *Item) error {
+func finish(doc interface {
+	Entries() int
+	Close() error
+}, it *Item) error {
 	if it.Entries >= 0 && doc.Entries() != it.Entries {
 		return fmt.Errorf("%s: the log gave %d entries where its books have %d: the log is in doubt, run bridge verify",
 			it.Path, doc.Entries(), it.Entries)

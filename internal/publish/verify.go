@@ -14,10 +14,12 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 )
 
-// Check is what verifying one document found.
+// Check is what verifying a document found; of a segment, which is published as
+// two, what verifying both did.
 type Check struct {
-	Path string
-	// SHA256, in hex, and Length are those of the document rendered now.
+	// Path, SHA256 (in hex) and Length are those of the document rendered now; of
+	// a segment those of its Change List.
+	Path   string
 	SHA256 string
 	Length int64
 	// Kept counts the kept copies that were compared, compressed or not.
@@ -27,9 +29,9 @@ type Check struct {
 	Damaged []string
 }
 
-// VerifySegment renders the Change List of a closed segment again and compares
-// what the cache holds of it. The error is ErrNotFound when there is no such
-// closed segment.
+// VerifySegment renders the Change List and the archive document of a closed
+// segment again and compares what the cache holds of them. The error is
+// ErrNotFound when there is no such closed segment.
 func (p *Publisher) VerifySegment(ctx context.Context, set string, n int) (Check, error) {
 	st, err := p.state(ctx, set)
 	if err != nil {
@@ -42,7 +44,22 @@ func (p *Publisher) VerifySegment(ctx context.Context, set string, n int) (Check
 	if segment.Open() {
 		return Check{}, ErrNotFound
 	}
-	it := changeList(st.fixed, segment)
+	c, err := p.verify(ctx, changeList(st.fixed, segment))
+	if err != nil {
+		return c, err
+	}
+	feed, err := p.archive(ctx, st, int64(n))
+	if err != nil {
+		return c, err
+	}
+	a, err := p.verify(ctx, feed)
+	c.Kept += a.Kept
+	c.Damaged = append(c.Damaged, a.Damaged...)
+	return c, err
+}
+
+// verify renders a document again and compares what the cache holds of it.
+func (p *Publisher) verify(ctx context.Context, it Item) (Check, error) {
 	c := Check{Path: it.Path}
 	sw := &summing{w: io.Discard, hash: sha256.New()}
 	if err := p.render(it, false)(ctx, sw); err != nil {

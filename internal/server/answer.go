@@ -166,11 +166,14 @@ func (s *Server) fail(err error, c echo.Context) {
 	r, a := c.Request(), c.Response().Writer.(*answer)
 	var route *echo.HTTPError
 	var wait *publish.NotReadyError
+	var tooMany *publish.TooManyError
 	switch {
 	case a.status != 0:
 		s.broken(a)
 	case errors.Is(err, publish.ErrNotFound), errors.As(err, &route) && route.Code == http.StatusNotFound:
 		s.nothing(a)
+	case errors.As(err, &tooMany):
+		say(a, http.StatusNotFound, tooMany.Error()+"\n")
 	case errors.As(err, &wait):
 		a.Header().Set("Retry-After", strconv.FormatInt(int64((wait.RetryAfter+time.Second-1)/time.Second), 10))
 		say(a, http.StatusServiceUnavailable, "This document will be here, but it is still being made: ask again.\n")

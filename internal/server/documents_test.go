@@ -45,17 +45,24 @@ func TestDocumentsAnswer(t *testing.T) {
 	for _, it := range items {
 		t.Run(it.Path, func(t *testing.T) {
 			plain := h.get(it.Path).want(t, 200)
-			if it.Path == "/robots.txt" {
+			switch {
+			case it.Path == "/robots.txt":
 				plain.field(t, "Content-Type", "text/plain; charset=utf-8")
-			} else {
+			case strings.HasSuffix(it.Path, ".atom"):
+				plain.field(t, "Content-Type", "application/atom+xml")
+			default:
 				plain.field(t, "Content-Type", "application/xml")
 			}
 			plain.field(t, "X-Content-Type-Options", "nosniff").field(t, "Vary", "Accept-Encoding").field(t, "Accept-Ranges", "bytes").
 				field(t, "Content-Encoding", "").field(t, "Content-Length", strconv.Itoa(len(plain.body)))
 			if it.Closed {
 				closed++
+				end := it.Until
+				if it.Kind == publish.Archive { // it got its last form when the next one closed
+					end = it.Next
+				}
 				plain.field(t, "Cache-Control", "public, max-age=31536000, immutable").
-					field(t, "Last-Modified", it.Until.Time().Format(http.TimeFormat))
+					field(t, "Last-Modified", end.Time().Format(http.TimeFormat))
 			} else {
 				plain.field(t, "Cache-Control", "no-cache").field(t, "Last-Modified", "")
 			}
@@ -63,8 +70,8 @@ func TestDocumentsAnswer(t *testing.T) {
 			checkGzip(t, h, it.Path, plain)
 		})
 	}
-	if closed != 4 {
-		t.Errorf("%d closed documents were checked, want 4", closed)
+	if closed != 6 {
+		t.Errorf("%d closed documents were checked, want 6", closed)
 	}
 	if lines := h.journal.at(slog.LevelError); len(lines) > 0 {
 		t.Error(lines)

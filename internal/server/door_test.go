@@ -50,7 +50,7 @@ func TestPathsAreExact(t *testing.T) {
 		"/sets/other/../main/capabilitylist.xml", "/sets/main/%63apabilitylist.xml", "/sets/main%2fcapabilitylist.xml", "/sets/main/records%2f" + key,
 		"/sets/main/records/../../../../etc/passwd", "/sets/main/records/%2e%2e/%2e%2e/log.db", "/sets/main/records/..%2f..%2flog.db", "/..", "/../",
 		"/sets/main/changelist/0.xml", "/sets/main/changelist/01.xml", "/sets/main/changelist/99.xml", "/sets/main/changelist/", "/sets/main/changelist/1.xml.sum",
-		"/sets/..%00/", "/sets/main%00/", "/sets/%c0%ae%c0%ae/", "/sets/main/feed.atom", "/sets/main/complete.atom", "/sets/main/resourcedump.xml", "/sip/main",
+		"/sets/..%00/", "/sets/main%00/", "/sets/%c0%ae%c0%ae/", "/sets/main/feed/3.atom", "/sets/main/feed/1.xml", "/sets/main/recent", "/sets/none/recent.rss", "/sets/main/resourcedump.xml", "/sip/main",
 		"/api/v1/", "/metrics", "/.well-known/", "/favicon.ico", "/sets/:set/", "/sets/*", `/sets\main\`,
 	} {
 		r, _ := h.raw("GET " + target + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")

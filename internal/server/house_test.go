@@ -163,6 +163,7 @@ func (h *house) observe(set string, o event.Observation) {
 	h.t.Helper()
 	h.stamp++
 	o.Modified = event.StampFromNanos(1_700_000_000_000_000_000 + h.stamp)
+	o.Order = o.Modified
 	out, err := h.log.Append(context.Background(), &event.Batch{Source: h.sources[set], Cursor: h.cursors[set], Start: true,
 		Documents: []event.Document{{URL: "https://origin.example/feed.atom"}}, Items: []event.Item{{Observation: o}}})
 	if err != nil {

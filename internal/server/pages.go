@@ -51,10 +51,14 @@ type page struct {
 	// Lists are the URLs of the Capability Lists that the page leads to
 	// (ResourceSync 6.3.2).
 	Lists []string
+	Feeds []feedView
 	Sets  []setView // of the first page: all; of a set's page: that one
 	// Blind: how harvests go could not be found out.
 	Blind bool
 }
+
+// feedView is a feed that a page leads feed readers to.
+type feedView struct{ Href, Type, Title string }
 
 // setView is a set as a page shows it.
 type setView struct {
@@ -62,6 +66,7 @@ type setView struct {
 	Mode      string
 	Documents []documentView
 	Segments  []documentView // newest first
+	Recent    []documentView
 	Sources   []sourceView
 }
 
@@ -98,6 +103,9 @@ func (s *Server) home(c echo.Context) error {
 	status := s.status(ctx, &p)
 	for _, set := range sets {
 		p.Lists = append(p.Lists, s.capabilityList(set.Name))
+		recent := s.feedViews(&set)[0]
+		recent.Title = titleOf(&set) + ": " + recent.Title
+		p.Feeds = append(p.Feeds, recent)
 		p.Sets = append(p.Sets, setView{Set: set, Mode: set.Content.String(), Sources: status[set.Name]})
 	}
 	return s.write(c, "home", &p)
@@ -114,23 +122,30 @@ func (s *Server) setHome(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	p := page{Title: set.Title, Lists: []string{s.capabilityList(set.Name)}}
-	if p.Title == "" {
-		p.Title = set.Name
-	}
+	p := page{Title: titleOf(&set), Lists: []string{s.capabilityList(set.Name)}, Feeds: s.feedViews(&set)}
 	v := setView{Set: set, Mode: set.Content.String(), Sources: s.status(ctx, &p)[set.Name]}
 	v.Documents, v.Segments = documentViews(set, segments)
+	for _, f := range recentForms() {
+		v.Recent = append(v.Recent, documentView{Href: f.Name, Name: f.Title})
+	}
 	p.Sets = []setView{v}
 	return s.write(c, "set", &p)
 }
 
-func (s *Server) capabilityList(set string) string {
-	return s.base + "/sets/" + set + "/capabilitylist.xml"
+func (s *Server) capabilityList(set string) string { return s.setPage(set) + "capabilitylist.xml" }
+
+// feedViews are the feeds of a set, the one for people first.
+func (s *Server) feedViews(set *event.Set) []feedView {
+	var views []feedView
+	for _, f := range recentForms() {
+		views = append(views, feedView{s.setPage(set.Name) + f.Name, f.ContentType, f.Title})
+	}
+	return append(views, feedView{s.setPage(set.Name) + "feed.atom", "application/atom+xml", "All changes (Atom-PMH)"})
 }
 
 // documentViews lists the documents of a set. The Source Description of one set
 // alone is linked from nowhere; the parts of a Resource List are linked from its
-// index.
+// index, archive documents from the feed.
 func documentViews(set event.Set, segments []event.Segment) (documents, lists []documentView) {
 	for _, it := range publish.PlanSet(set, segments, nil) {
 		v := documentView{Href: strings.TrimPrefix(it.Path, "/sets/"+set.Name+"/"), From: it.From.Time(), Entries: int64(it.Entries)}
@@ -143,6 +158,10 @@ func documentViews(set event.Set, segments []event.Segment) (documents, lists []
 			v.Name, v.About = "Change List Index", "names all Change Lists since the set was made"
 		case publish.ChangeListWindow:
 			v.Name, v.About = "Change List", "recent changes, for programs that read one list only"
+		case publish.Subscription:
+			v.Name, v.About = "Feed", "all changes since the set was made, in archive documents (Atom-PMH)"
+		case publish.Complete:
+			v.Name, v.About = "Complete feed", "all records as they are now (Atom-PMH)"
 		case publish.ChangeList:
 			v.Name = "Change List " + strconv.Itoa(it.N)
 			if it.Closed {

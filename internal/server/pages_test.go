@@ -8,12 +8,14 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/net/html"
 
+	"github.com/pmh-bridge/bridge/atompmh"
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 	"github.com/pmh-bridge/bridge/internal/server"
@@ -22,6 +24,7 @@ import (
 // doc is a page, parsed as a browser parses it.
 type doc struct {
 	links, lists []string // of a, and of link rel="resourcesync"; absolute
+	feeds        []string // of link rel="alternate": type and href
 	elements     map[string]int
 	attributes   map[string]int
 	style, text  string
@@ -64,6 +67,8 @@ func parsePage(t *testing.T, at, body string) doc {
 				d.links = append(d.links, u.String())
 			} else if attr["rel"] == "resourcesync" && n.Parent.Data == "head" {
 				d.lists = append(d.lists, attr["href"])
+			} else if attr["rel"] == "alternate" && n.Parent.Data == "head" && attr["title"] != "" {
+				d.feeds = append(d.feeds, attr["type"]+" "+attr["href"])
 			}
 		}
 	}
@@ -139,6 +144,10 @@ func TestPagesLeadEverywhere(t *testing.T) {
 					todo = append(todo, u)
 				}
 			}
+			// Archive documents are reached from the feed.
+			if f, err := atompmh.NewReader(strings.NewReader(r.body), atompmh.Options{URL: at}).Head(); err == nil && f.PrevArchive != "" {
+				todo = append(todo, f.PrevArchive)
+			}
 		}
 		for _, set := range []string{"main", "empty"} {
 			for _, it := range h.paths(set) {
@@ -159,6 +168,17 @@ func TestPagesLeadEverywhere(t *testing.T) {
 		if got := strings.Join(h.page("/sets/main/").lists, " "); got != main {
 			t.Errorf("the set's page leads to %s", got)
 		}
+		at := h.base + "/sets/main/"
+		want := []string{"application/atom+xml " + at + "recent.atom", "application/rss+xml " + at + "recent.rss",
+			"application/feed+json " + at + "recent.json", "application/atom+xml " + at + "feed.atom"}
+		if got := h.page("/sets/main/").feeds; !slices.Equal(got, want) {
+			t.Errorf("the set's page leads feed readers to %q", got)
+		}
+		want = []string{want[0], "application/atom+xml " + h.base + "/sets/empty/recent.atom"}
+		slices.Sort(want)
+		if got := slices.Sorted(slices.Values(h.page("/").feeds)); !slices.Equal(got, want) {
+			t.Errorf("the first page leads feed readers to %q", got)
+		}
 	}
 }
 
@@ -173,6 +193,8 @@ func TestPagesTellNumbers(t *testing.T) {
 					Examples: []harvest.Example{{Rule: "S2", Count: 2, First: "line 3, column 5"}},
 					Warnings: []string{"deletions may be lost"}, Error: "GET https://user:secret@origin.example/feed.atom?key=secret: status 503"}},
 			{Kind: "atompmh", URL: "https://origin.example/feed?key=secret"},
+			{URL: "https://origin.example/unknown"},
+			{Kind: "resourcesync", URL: "https://maps.example/", Last: &harvest.Report{Ended: ended, Documents: 1, Entries: 9, Skipped: 6, Dialects: []string{"sitemap", "2013 beta"}}},
 			{Kind: "atompmh", URL: "file:///home/secret/catalogue.atom", Last: &harvest.Report{Ended: ended, NotModified: true}},
 		}}}, nil
 	}
@@ -187,9 +209,9 @@ func TestPagesTellNumbers(t *testing.T) {
 	d := h.page("/sets/main/")
 	has(t, d, "records 10", "events 12", "last change "+last, "mirror: records are copied", "harvested up to 2026-05-06 04:08:09 UTC",
 		"last harvest 2026-05-06 05:08:09 UTC : 3 documents, 12,345 entries, 9 fetched, 8 events, 2 problems", "next harvest 2026-05-06 06:08:09 UTC",
-		"pending 7", "held 1,234,567", "quarantined 4", "archive document is missing", "https://origin.example/archive/3?...", "deletions may be lost",
+		"pending 7", "held 1,234,567", "quarantined 4", "A document is missing", "https://origin.example/archive/3?...", "deletions may be lost",
 		"Rule S2 was broken 2 times, first: line 3, column 5", "The last harvest failed: GET https://origin.example/feed.atom?...: status 503",
-		"https://origin.example/feed?...", "file:.../catalogue.atom", "not planned", "none yet", ": nothing new",
+		"https://origin.example/feed?...", "file:.../catalogue.atom", "kind not known yet", "kind resourcesync, plain sitemap, ResourceSync 2013 beta", "harvested up to its end; it states no times", "0 problems, 6 skipped", "not planned", "none yet", ": nothing new",
 		"Change List 1 : 5 entries from", "until", "Change List 3 : 2 entries from", ", still open")
 	home := h.page("/")
 	has(t, home, "records 10", "last change "+last, "Something needs a look", "from origin.example, last harvest 2026-05-06 05:08:09 UTC")

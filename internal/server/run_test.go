@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"iter"
 	"log/slog"
 	"net"
 	"net/http"
@@ -61,6 +62,9 @@ func (one) Set(_ context.Context, name string) (event.Set, error) {
 func (o one) Record(context.Context, string, string) (*event.Event, error) {
 	return &event.Event{Kind: event.Created, Representations: []event.Representation{
 		{Type: "text/plain", Length: int64(len(o.body)), Hash: "sha-256:" + hexSum(o.body)}}}, nil
+}
+func (o one) Events(context.Context, string, event.Range) iter.Seq2[*event.Event, error] {
+	return func(func(*event.Event, error) bool) {}
 }
 func (o one) Open(context.Context, [32]byte) (io.ReadSeekCloser, int64, error) {
 	return struct {

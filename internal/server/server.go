@@ -16,6 +16,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"iter"
 	"log/slog"
 	"net"
 	"net/http"
@@ -34,18 +35,22 @@ import (
 // Documents are the published documents; publish.Publisher is one.
 type Documents interface {
 	// Document returns the document at a path that follows the base URL. The
-	// error is publish.ErrNotFound, a *publish.NotReadyError, or a fault.
+	// error is publish.ErrNotFound, a *publish.NotReadyError, a
+	// *publish.TooManyError, or a fault.
 	Document(ctx context.Context, path string, gzip bool) (*publish.Document, error)
 	// LinkHeader leads from a record of a set to the set's Capability List
 	// (ResourceSync 6.3.3).
 	LinkHeader(set string) string
 }
 
-// Records finds records.
+// Records finds records and what happened to them.
 type Records interface {
 	// Record returns the last event of the record whose key it is, see
 	// event.Key; fs.ErrNotExist when the set has never had it.
 	Record(ctx context.Context, set, key string) (*event.Event, error)
+	// Events yields the set's events in a range, in order, and ends after the
+	// first error. It may yield the same *event.Event again with another value.
+	Events(ctx context.Context, set string, r event.Range) iter.Seq2[*event.Event, error]
 }
 
 // Contents holds the representations of sets in mode mirror.
@@ -189,7 +194,7 @@ func (l Limits) orDefaults() Limits {
 func (s *Server) routes() *echo.Echo {
 	e := echo.New()
 	e.HTTPErrorHandler = s.fail
-	for path, h := range map[string]echo.HandlerFunc{
+	handlers := map[string]echo.HandlerFunc{
 		"/":                         s.home,
 		"/healthz":                  s.healthz,
 		"/readyz":                   s.readyz,
@@ -198,7 +203,11 @@ func (s *Server) routes() *echo.Echo {
 		"/sets/:set/":               s.setHome,
 		"/sets/:set/records/:name":  s.record,
 		"/sets/:set/*":              s.document, // publish knows which there are
-	} {
+	}
+	for _, form := range recentForms() {
+		handlers["/sets/:set/"+form.Name] = s.recent(form)
+	}
+	for path, h := range handlers {
 		e.Match([]string{http.MethodGet, http.MethodHead}, path, h)
 	}
 	return e

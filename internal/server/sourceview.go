@@ -7,12 +7,16 @@ import (
 
 // sourceView is a Source as a page shows it.
 type sourceView struct {
-	Kind string
-	URL  string // redacted
-	Link bool   // URL is whole and leads to the web
-	Mark *time.Time
-	Next *time.Time
-	Last *lastView
+	Kind string // "" while it is not known
+	// Forms are the older forms of its protocol in which the Source was read.
+	Forms []string
+	URL   string // redacted
+	Link  bool   // URL is whole and leads to the web
+	Mark  *time.Time
+	// Timeless: it was harvested to its end, and states no times.
+	Timeless bool
+	Next     *time.Time
+	Last     *lastView
 	// What waits.
 	Pending, Held, Quarantined int64
 	// Attention are sentences about what an operator should look at.
@@ -21,9 +25,9 @@ type sourceView struct {
 
 // lastView is a harvest as a page shows it.
 type lastView struct {
-	Ended                                         time.Time
-	Documents, Entries, Events, Problems, Fetched int64
-	NotModified                                   bool
+	Ended                                                  time.Time
+	Documents, Entries, Events, Problems, Fetched, Skipped int64
+	NotModified                                            bool
 }
 
 func viewSource(s *SourceStatus) sourceView {
@@ -33,7 +37,11 @@ func viewSource(s *SourceStatus) sourceView {
 	}
 	v.Link = v.URL == s.URL && isWeb(s.URL)
 	if r := s.Last; r != nil {
-		v.Last = &lastView{Ended: r.Ended, Documents: r.Documents, Entries: r.Entries, Events: r.Events(), Problems: r.Problems, Fetched: r.Fetched, NotModified: r.NotModified}
+		v.Last = &lastView{Ended: r.Ended, Documents: r.Documents, Entries: r.Entries, Events: r.Events(), Problems: r.Problems, Fetched: r.Fetched, Skipped: r.Skipped, NotModified: r.NotModified}
+		v.Timeless = v.Mark == nil && r.Error == "" && s.Gap == "" && (r.NotModified || r.Documents > 0)
+		for _, d := range r.Dialects {
+			v.Forms = append(v.Forms, form(d))
+		}
 		if r.Error != "" {
 			v.Attention = append(v.Attention, "The last harvest failed: "+redact(r.Error))
 		}
@@ -45,7 +53,7 @@ func viewSource(s *SourceStatus) sourceView {
 		}
 	}
 	if s.Gap != "" {
-		v.Attention = append(v.Attention, "An archive document is missing, changes may be lost: "+redact(s.Gap)+
+		v.Attention = append(v.Attention, "A document is missing, changes may be lost: "+redact(s.Gap)+
 			". When it stays away, go on with bridge source accept-gap.")
 	}
 	if s.Held > 0 {
@@ -55,6 +63,14 @@ func viewSource(s *SourceStatus) sourceView {
 		v.Attention = append(v.Attention, "Bad input in quarantine: "+number(s.Quarantined)+". See it with bridge quarantine ls.")
 	}
 	return v
+}
+
+// form is what to call a dialect of ResourceSync.
+func form(dialect string) string {
+	if dialect == "sitemap" {
+		return "plain sitemap"
+	}
+	return "ResourceSync " + dialect
 }
 
 func known(t time.Time) *time.Time {

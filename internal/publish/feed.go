@@ -1,0 +1,158 @@
+package publish
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"iter"
+
+	"github.com/pmh-bridge/bridge/atompmh"
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/translate"
+)
+
+// The feeds of a set (Atom-PMH): one in archives, of all that happened to its
+// records, and, while it is small, a complete one of those that live.
+
+// completeLimit is how many records a complete feed has at most (P5).
+const completeLimit = 50_000
+
+// TooManyError: a set has too many records for a complete feed (P5). A server
+// answers 404 and says what it says.
+type TooManyError struct {
+	Path    string
+	Records int64
+	Limit   int64
+	// Instead is the URL of the feed in archives.
+	Instead string
+}
+
+// Error says why there is no such document, and what to use instead.
+func (e *TooManyError) Error() string {
+	return fmt.Sprintf("%s: there is no complete feed of this set, because it has %d records, and a complete feed at most %d: use %s, which leads to all of them along its prev-archive links",
+		e.Path, e.Records, e.Limit, e.Instead)
+}
+
+// planFeeds returns the set's feed documents.
+func planFeeds(set event.Set, segments []event.Segment) []Item {
+	items := []Item{subscription(set, segments)}
+	for i, s := range segments {
+		if !s.Open() {
+			items = append(items, archive(set, s, segments[i+1]))
+		}
+	}
+	if set.Live <= completeLimit {
+		items = append(items, completeFeed(set))
+	}
+	return items
+}
+
+// subscription is the open segment. Where segments are of a later moment than
+// set, it shows of them what there was at that of set.
+func subscription(set event.Set, segments []event.Segment) Item {
+	open := segments[len(segments)-1]
+	it := Item{Path: setPath(set.Name, "feed.atom"), Kind: Subscription, Set: set,
+		N: open.N, Events: open.Range(), Entries: open.Events, From: open.From, At: set.LastObserved}
+	switch {
+	case open.Events == 0 || set.Last < open.First:
+		it.Events, it.Entries, it.At = event.Range{}, 0, open.From
+	case set.Last < open.Last:
+		it.Events.Upto, it.Entries = set.Last, -1
+	}
+	return it
+}
+
+// archivePath is where the archive document of segment n is.
+func archivePath(set string, n int) string { return fmt.Sprintf("/sets/%s/feed/%d.atom", set, n) }
+
+// archive is a closed segment. It has its last form when the next one has closed
+// too, and with that has a document to link to (P2).
+func archive(set event.Set, s, next event.Segment) Item {
+	return Item{Path: archivePath(set.Name, s.N), Kind: Archive, Set: set, Closed: !next.Open(),
+		N: s.N, Events: s.Range(), Entries: s.Events, From: s.From, Until: s.Until, At: s.Until, Next: next.Until}
+}
+
+func completeFeed(set event.Set) Item {
+	return Item{Path: setPath(set.Name, "complete.atom"), Kind: Complete, Set: set,
+		Events: event.Range{Upto: set.Last}, Entries: int(set.Live), At: set.LastObserved}
+}
+
+func (it *Item) isFeed() bool { return it.Kind >= Subscription && it.Kind <= Complete }
+
+// feedID is the atom:id of the logical feed.
+func (it *Item) feedID() string {
+	if it.Kind == Complete {
+		return it.Set.Complete
+	}
+	return it.Set.Feed
+}
+
+// feedTitle is the title of the set, save in archive documents: an operator may
+// change the title, and they never change. So these have the set's name.
+func (it *Item) feedTitle() string {
+	if it.Kind == Archive {
+		return it.Set.Name
+	}
+	return cmp.Or(it.Set.Title, it.Set.Name)
+}
+
+// archive finds the archive document of a closed segment.
+func (p *Publisher) archive(ctx context.Context, st *state, n int64) (Item, error) {
+	s, err := p.segment(ctx, st, n)
+	if err != nil {
+		return Item{}, err
+	}
+	if s.Open() {
+		return Item{}, ErrNotFound
+	}
+	next, err := p.segment(ctx, st, n+1)
+	return archive(st.fixed, s, next), err
+}
+
+func (p *Publisher) complete(set event.Set) (Item, error) {
+	it := completeFeed(set)
+	if set.Live > completeLimit {
+		return it, &TooManyError{Path: it.Path, Records: set.Live, Limit: completeLimit, Instead: p.base + setPath(set.Name, "feed.atom")}
+	}
+	return it, nil
+}
+
+// renderFeed writes a document of a feed.
+func renderFeed(w io.Writer, base string, it *Item, events iter.Seq2[*event.Event, error]) error {
+	doc := atompmh.NewWriter(w, feedHead(base, it))
+	doc.PrevUpdated = it.From.Time()
+	feeder := translate.NewFeeder(base, &it.Set)
+	for e, err := range events {
+		if err != nil {
+			return err
+		}
+		entry := feeder.Entry(e)
+		if entry == nil {
+			continue
+		}
+		if err := doc.Entry(entry); err != nil {
+			return fmt.Errorf("event %d: %w", e.Seq, err)
+		}
+	}
+	return finish(doc, it)
+}
+
+func feedHead(base string, it *Item) *atompmh.Feed {
+	// The software's version is left out: the same log gives the same bytes.
+	head := &atompmh.Feed{ID: it.feedID(), Title: it.feedTitle(), Author: it.feedTitle(), Generator: "bridge",
+		Updated: it.At.Time(), Self: base + it.Path}
+	if it.Kind == Complete {
+		head.Complete = true
+		return head
+	}
+	head.Archive = it.Kind == Archive
+	head.Current = base + setPath(it.Set.Name, "feed.atom")
+	if it.N > 1 {
+		head.PrevArchive = base + archivePath(it.Set.Name, it.N-1)
+	}
+	if it.Next != 0 {
+		head.NextArchive = base + archivePath(it.Set.Name, it.N+1)
+	}
+	return head
+}

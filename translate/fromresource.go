@@ -1,0 +1,127 @@
+package translate
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/resourcesync"
+)
+
+// FromResource translates what an entry of a Resource List or a Change List says
+// into an observation. The record is the one that another bridge carries, else
+// that of the loc; never that of the via, which two resources may share. Its
+// alternates are further representations of it (ResourceSync 14.3). Order is the
+// datetime of the change, if the entry has one. The errors are ErrLocal,
+// ErrUnselected and ErrOwn.
+func FromResource(e *resourcesync.Entry, w *Wants) (event.Observation, error) {
+	md := &e.Metadata
+	o := event.Observation{Title: md.Title, Deleted: md.Change == resourcesync.Deleted, Order: stampOf(md.Datetime)}
+	o.Record, o.SourceIdentifier = w.Identifier(cmp.Or(md.ID, e.Loc))
+	o.Modified = stampOf(e.LastMod)
+	if !o.Modified.Known() {
+		o.Modified = o.Order
+	}
+	takeVia(e, &o)
+	if o.Deleted {
+		return o, w.skip(&o, e.Loc)
+	}
+	wanted := 0
+	have := func(href, mediaType, hash string, length resourcesync.Length) {
+		if !Wanted(w.Formats, mediaType) {
+			return
+		}
+		wanted++
+		if w.Published {
+			var ok bool
+			if href, ok = w.Public(href); !ok {
+				return
+			}
+		}
+		o.Representations = append(o.Representations, event.Representation{Href: href, Type: mediaType, Hash: Hashes(hash), Length: lengthOf(length)})
+	}
+	have(e.Loc, md.Type, md.Hash, md.Length)
+	mirrored := wanted > 0
+	for i := range e.Links {
+		if l := &e.Links[i]; l.Rel == resourcesync.RelAlternate && l.Href != e.Loc {
+			have(l.Href, l.Type, l.Hash, l.Length)
+		}
+	}
+	o.Links = related(e, w, mirrored)
+	if err := w.finish(&o, wanted); err != nil {
+		return o, err
+	}
+	return o, w.skip(&o, e.Loc)
+}
+
+// takeVia takes the original that the entry names (clause 14.8), and when it was
+// last modified there.
+func takeVia(e *resourcesync.Entry, o *event.Observation) {
+	for i := range e.Links {
+		l := &e.Links[i]
+		if l.Rel != resourcesync.RelVia || !public(l.Href) {
+			continue
+		}
+		m := stampOf(l.Modified)
+		if m.Known() {
+			o.Modified = m
+		}
+		o.Via = event.Link{Href: l.Href, Type: l.Type, Length: lengthOf(l.Length), Hash: Hashes(l.Hash), Modified: m}
+		return
+	}
+}
+
+// related returns the links to other resources. Mirrors of the resource, if its
+// own representation is wanted (clause 14.2), come first, the best one at the
+// front.
+func related(e *resourcesync.Entry, w *Wants, mirrored bool) []event.Link {
+	var mirrors []*resourcesync.Link
+	for i := range e.Links {
+		if l := &e.Links[i]; mirrored && l.Rel == resourcesync.RelDuplicate {
+			mirrors = append(mirrors, l)
+		}
+	}
+	slices.SortStableFunc(mirrors, func(a, b *resourcesync.Link) int { return cmp.Compare(priority(a), priority(b)) })
+	var out []event.Link
+	for _, l := range mirrors {
+		out = append(out, linkOf(l))
+	}
+	for i := range e.Links {
+		switch l := &e.Links[i]; l.Rel {
+		case resourcesync.RelAlternate, resourcesync.RelVia, resourcesync.RelDuplicate, resourcesync.RelUp, resourcesync.RelIndex:
+		case relDescribedBy, relDescribes:
+			out = append(out, w.related(linkOf(l), l.ID, l.ID != ""))
+		default:
+			out = append(out, linkOf(l))
+		}
+	}
+	return out
+}
+
+// priority orders mirrors: 1 is the best, none at all the worst (clause 7, pri).
+func priority(l *resourcesync.Link) int {
+	if l.Pri <= 0 {
+		return 1 << 30
+	}
+	return l.Pri
+}
+
+func linkOf(l *resourcesync.Link) event.Link {
+	return event.Link{Rel: strings.TrimSpace(l.Rel), Href: l.Href, Type: l.Type, Length: lengthOf(l.Length), Hash: Hashes(l.Hash), Modified: stampOf(l.Modified)}
+}
+
+func lengthOf(l resourcesync.Length) int64 {
+	if n, known := l.Bytes(); known {
+		return n
+	}
+	return event.NoLength
+}
+
+func stampOf(d resourcesync.Datetime) event.Stamp {
+	if d.IsZero() {
+		return event.Stamp{}
+	}
+	s, _ := event.StampOf(d.Time())
+	return s
+}

@@ -51,6 +51,7 @@ type Snapshot struct {
 // Limits are the caps on what peers send us. Sizes are in bytes.
 type Limits struct {
 	FeedDocument   int64         // of one feed document; default 64 MiB
+	ListDocument   int64         // of one ResourceSync document; default 256 MiB
 	Record         int64         // of one representation; default 64 MiB
 	Header         int64         // of an answer's header; default 64 KiB
 	Text           int64         // of one text or attribute value; default 8 MiB
@@ -124,17 +125,23 @@ type Source struct {
 	PublicURL string
 	// Every is the time between two harvests; default 1 h.
 	Every time.Duration
-	// FullEvery is the time between two harvests that read the whole chain, to
-	// find archive documents that have changed (rule A12); default 168 h, 0
-	// never.
+	// FullEvery is the time between two harvests that read all that the Source
+	// has: the whole chain, to find archive documents that have changed (rule
+	// A12), or the Resource Lists, to compare them with what is known; default
+	// 168 h, 0 never.
 	FullEvery time.Duration
 	// Overlap is how far below its mark a harvest reads (rule A2); default 1 h.
 	Overlap time.Duration
-	// MaxDocuments is how many documents one climb may read; default 10,000.
+	// MaxDocuments is how many documents one harvest may read; default 10,000.
 	MaxDocuments int
 	// GuardWait is how long deletions by absence are held (rule A6); default
 	// 24 h.
 	GuardWait time.Duration
+	// Prefixes select records by how their URL begins; none select all. Since
+	// selects those that were modified no earlier, or at an unknown time; the
+	// zero time selects all.
+	Prefixes []string
+	Since    time.Time
 	// User and Password log us in at the URL's scheme, host and port, and
 	// nowhere else (RFC 7617); "" is nobody.
 	User     string
@@ -170,7 +177,7 @@ func Default() *Config {
 		Data:     "bridge-data",
 		Snapshot: Snapshot{AfterDeletion: time.Minute, AfterChange: 10 * time.Minute},
 		Limits: Limits{
-			FeedDocument: 64 << 20, Record: 64 << 20, Header: 64 << 10, Text: 8 << 20,
+			FeedDocument: 64 << 20, ListDocument: 256 << 20, Record: 64 << 20, Header: 64 << 10, Text: 8 << 20,
 			Depth: 256, Attributes: 256, Ratio: 100, Redirects: 5, Connections: 32,
 			ConnectTimeout: 15 * time.Second, HeaderTimeout: time.Minute, IdleTimeout: time.Minute,
 		},

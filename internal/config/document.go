@@ -265,6 +265,28 @@ func (t table) duration(key string, byDefault, least time.Duration) time.Duratio
 	return v
 }
 
+// moment reads a point in time, or a day, which begins in UTC: a date or time of
+// TOML, or one in quotes. An absent one is the zero time.
+func (t table) moment(key string) time.Time {
+	t.known[key] = true
+	switch v := t.values[key].(type) {
+	case nil:
+		return time.Time{}
+	case time.Time:
+		return v.UTC()
+	case toml.LocalDate:
+		return v.AsTime(time.UTC)
+	case string:
+		for _, form := range []string{time.RFC3339Nano, time.DateOnly} {
+			if m, err := time.Parse(form, v); err == nil {
+				return m.UTC()
+			}
+		}
+	}
+	t.report(key, `%v is no date with an offset; write %s = "2026-01-31" or "2026-01-31T12:00:00Z"`, t.values[key], key)
+	return time.Time{}
+}
+
 // size reads a number of bytes, with or without a unit.
 func (t table) size(key string, byDefault int64) int64 {
 	t.known[key] = true

@@ -175,6 +175,7 @@ func (r reader) config(t table) *Config {
 func (r reader) limits(t table, l Limits) Limits {
 	const most = 1 << 20
 	l.FeedDocument = t.size("feed_document", l.FeedDocument)
+	l.ListDocument = t.size("list_document", l.ListDocument)
 	l.Record = t.size("record", l.Record)
 	l.Header = t.size("header", l.Header)
 	l.Text = t.size("text", l.Text)
@@ -261,6 +262,8 @@ func (r reader) source(t table) Source {
 	s.Overlap = t.duration("overlap", s.Overlap, 0)
 	s.MaxDocuments = t.number("max_documents", s.MaxDocuments, 1, 100_000_000)
 	s.GuardWait = t.duration("guard_wait", s.GuardWait, 0)
+	s.Prefixes = t.texts("prefix", checkPrefix)
+	s.Since = t.moment("since")
 	s.User = t.text("user", "")
 	s.Password = r.secret(t, "password")
 	switch hasUser := s.User != ""; {
@@ -322,7 +325,7 @@ func belongs() map[string]string {
 	for header, keys := range map[string]string{
 		"before the first [[set]]": "listen base_url data allow_hosts contact proxy",
 		"under [[set]]":            "title description content prefer formats segment_events segment_hours identity history",
-		"under [[set.source]]":     "kind url public_url every full_every overlap max_documents guard_wait user password password_file",
+		"under [[set.source]]":     "kind url public_url every full_every overlap max_documents guard_wait prefix since user password password_file",
 	} {
 		for key := range strings.FieldsSeq(keys) {
 			where[key] = header

@@ -62,7 +62,8 @@ func TestTemplateUncommented(t *testing.T) {
 	source := c.Sets[0].Sources[0]
 	want := defaultSource()
 	want.Kind, want.URL, want.PublicURL = AtomPMH, "file://"+folder+"/feed.atom", "https://www.example.org/feeds/"
-	if source != want {
+	want.Prefixes, want.Since = []string{"https://data.example.org/maps/"}, time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
+	if !reflect.DeepEqual(source, want) {
 		t.Errorf("source %+v\nwant   %+v", source, want)
 	}
 	set := c.Sets[0]
@@ -86,6 +87,7 @@ proxy = "http://proxy.example:3128"
 snapshot = { after_deletion = "5s", after_change = "1h" }
 [limits]
 feed_document = "1 MiB"
+list_document = "3 MiB"
 record = 1000
 header = "4KiB"
 text = "2 GiB"
@@ -127,6 +129,9 @@ public_url = "https://files.example/x"
 name = "other"
 [[set.source]]
 url = "http://b.example/"
+kind = "resourcesync"
+prefix = ["http://b.example/x", "https://c.example/"]
+since = 2026-02-03T04:05:06+01:00
 user = "you"
 password_file = "secret"
 `))
@@ -143,7 +148,7 @@ password_file = "secret"
 	if want := (Snapshot{5 * time.Second, time.Hour}); c.Snapshot != want {
 		t.Errorf("snapshot %v", c.Snapshot)
 	}
-	if want := (Limits{1 << 20, 1000, 4 << 10, 2 << 30, 100, 50, 20, 3, 4, 7, time.Second, 2 * time.Second, 3 * time.Second}); c.Limits != want {
+	if want := (Limits{1 << 20, 3 << 20, 1000, 4 << 10, 2 << 30, 100, 50, 20, 3, 4, 7, time.Second, 2 * time.Second, 3 * time.Second}); c.Limits != want {
 		t.Errorf("limits %+v", c.Limits)
 	}
 	local := defaultSource()
@@ -151,7 +156,8 @@ password_file = "secret"
 	other := defaultSet()
 	other.Name = "other"
 	b := defaultSource()
-	b.URL, b.User, b.Password = "http://b.example/", "you", Secret{"swordfish"}
+	b.Kind, b.URL, b.User, b.Password = ResourceSync, "http://b.example/", "you", Secret{"swordfish"}
+	b.Prefixes, b.Since = []string{"http://b.example/x", "https://c.example/"}, time.Date(2026, 2, 3, 3, 5, 6, 0, time.UTC)
 	other.Sources = []Source{b}
 	want := []Set{{
 		Name: "campus", Title: "Campus", Description: "All of it", Content: Redirect,
@@ -226,6 +232,8 @@ url = "http://h.example/1"
 url = "http://h.example/1"
 public_url = "http://h.example/"
 password_file = "missing"
+prefix = ["maps/"]
+since = 2026-01-01T00:00:00
 `)
 	_, err := Load(path)
 	var all *Error
@@ -264,6 +272,8 @@ password_file = "missing"
 		`:35: set "twice": source 2: name: is missing; with identity = "per-source"`,
 		`:37: set "twice": source 2: public_url: is only for a Source that is a local file`,
 		`:38: set "twice": source 2: password_file: `,
+		`:39: set "twice": source 2: prefix: "maps/" is not how a URL begins`,
+		`:40: set "twice": source 2: since: 2026-01-01T00:00:00 is no date with an offset`,
 		`:35: set "twice": source 2: user: goes with password or password_file`,
 	}
 	said := err.Error()

@@ -38,12 +38,12 @@ func ParseSource(argument string) (set string, s Source, err error) {
 
 func kinds() []string { return []string{AtomPMH, ResourceSync, Feed, SIP} }
 
-// built refuses the kinds that this version cannot harvest.
+// built refuses the kind that this version cannot harvest.
 func built(kind string) error {
-	if kind == "" || kind == AtomPMH || !slices.Contains(kinds(), kind) {
+	if kind != SIP {
 		return nil
 	}
-	return fmt.Errorf("kind %q is not built into this version of bridge; it harvests %q", kind, AtomPMH)
+	return fmt.Errorf("kind %q is not built into this version of bridge; it harvests %s", kind, list([]string{AtomPMH, ResourceSync, Feed}))
 }
 
 var (
@@ -152,6 +152,14 @@ func checkPublicURL(public, source string) (string, error) {
 func checkMediaType(s string) (string, error) {
 	if mediaType, _, err := mime.ParseMediaType(s); err != nil || !strings.Contains(mediaType, "/") || strings.Contains(mediaType, "*") {
 		return "", fmt.Errorf("%q is no media type; write it like %q", s, "application/rdf+xml")
+	}
+	return s, nil
+}
+
+// checkPrefix accepts what the URLs of records may begin with.
+func checkPrefix(s string) (string, error) {
+	if !scheme.MatchString(s) {
+		return "", fmt.Errorf("%q is not how a URL begins; write it like %q", s, "https://data.example.org/maps/")
 	}
 	return s, nil
 }

@@ -93,6 +93,9 @@ func (h *House) open(ctx context.Context) error {
 			return err
 		}
 	}
+	if h.Config.File != "" && h.Config.BaseURL != "" {
+		h.servedAt(h.Config.BaseURL)
+	}
 	return nil
 }
 
@@ -154,9 +157,30 @@ func (h *House) openSource(ctx context.Context, s *config.Set, i int, mode event
 	if err != nil {
 		return err
 	}
+	if src.Kind == "" { // the configuration leaves it open; the Source may have shown it
+		if src.Kind, err = h.storedKind(ctx, s.Name, src.URL); err != nil {
+			return err
+		}
+		src.Found = func(ctx context.Context, kind string) error {
+			_, err := h.Log.EnsureSource(ctx, s.Name, kind, src.URL, i)
+			return err
+		}
+	}
 	src.ID, err = h.Log.EnsureSource(ctx, s.Name, src.Kind, src.URL, i)
 	h.Sources = append(h.Sources, src)
 	return err
+}
+
+// storedKind returns of what kind a Source has turned out to be, "" when it has
+// not been harvested yet.
+func (h *House) storedKind(ctx context.Context, set, url string) (string, error) {
+	stored, err := h.Log.Sources(ctx, set)
+	for _, k := range stored {
+		if k.URL == url {
+			return k.Kind, err
+		}
+	}
+	return "", err
 }
 
 // source makes the i-th Source of a configured set ready to be harvested.
@@ -168,11 +192,14 @@ func (h *House) source(s *config.Set, i int, mode event.Content, id event.Source
 	}
 	plain, root, l := fetch.Plain(u), "", h.Config.Limits
 	src := &Source{Every: c.Every, Source: harvest.Source{
-		ID: id, Set: s.Name, Kind: cmp.Or(c.Kind, config.AtomPMH), URL: plain, Content: mode,
+		ID: id, Set: s.Name, Kind: c.Kind, URL: plain, Content: mode,
 		Overlap: c.Overlap, MaxDocuments: c.MaxDocuments, GuardWait: c.GuardWait, FullEvery: c.FullEvery, AllowHost: h.allowHost,
-		Wants:  translate.Wants{Formats: s.Formats, Prefer: s.Prefer, PublicURL: c.PublicURL},
-		Limits: harvest.Limits{Document: l.FeedDocument, Record: l.Record, Depth: l.Depth, Text: int(l.Text), Attributes: l.Attributes},
+		Wants:  translate.Wants{Formats: s.Formats, Prefer: s.Prefer, PublicURL: c.PublicURL, Prefixes: c.Prefixes},
+		Limits: harvest.Limits{Document: l.FeedDocument, List: l.ListDocument, Record: l.Record, Depth: l.Depth, Text: int(l.Text), Attributes: l.Attributes},
 	}}
+	if !c.Since.IsZero() {
+		src.Wants.Since, _ = event.StampOf(c.Since)
+	}
 	if u.Scheme == "file" {
 		root = filepath.Dir(filepath.FromSlash(u.Path))
 		src.Wants.LocalURL = plain[:strings.LastIndexByte(plain, '/')+1]
@@ -231,3 +258,11 @@ func (h *House) Harvest(ctx context.Context, s *Source, o harvest.Options) (harv
 
 // Harvester is for what can be done to a Source besides harvesting it.
 func (h *House) Harvester() *harvest.Harvester { return h.harvest }
+
+// servedAt tells the Sources under which URL we serve: what has its original
+// there comes back from another bridge.
+func (h *House) servedAt(base string) {
+	for _, s := range h.Sources {
+		s.Wants.Own = base + "/sets/" + s.Set + "/"
+	}
+}

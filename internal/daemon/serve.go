@@ -32,6 +32,7 @@ func (h *House) Base(l net.Listener) string {
 func (h *House) Serve(ctx context.Context, l net.Listener, done func(*Source, harvest.Report, error)) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
+	h.servedAt(h.Base(l))
 	var group sync.WaitGroup
 	group.Go(func() { h.schedule(ctx, stop, done) })
 	err := h.Publish(ctx, l)

@@ -121,7 +121,11 @@ func (h *House) unconfigured(ctx context.Context, set string, s *eventlog.Source
 	if err != nil {
 		return nil, err
 	}
-	c, err := config.FromArguments(config.Flags{Data: h.Config.Data}, []string{set + "=" + s.Kind + ":" + s.URL})
+	source := s.URL
+	if s.Kind != "" {
+		source = s.Kind + ":" + source
+	}
+	c, err := config.FromArguments(config.Flags{Data: h.Config.Data}, []string{set + "=" + source})
 	if err != nil {
 		return nil, err
 	}

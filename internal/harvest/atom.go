@@ -12,6 +12,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/atompmh"
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/resourcesync"
 )
 
 // memory is what a harvest leaves for the next one, besides the mark.
@@ -25,7 +26,11 @@ type memory struct {
 	Complete bool `json:"complete,omitempty"`
 	// FullAt is when a walk last climbed as far as the chain goes.
 	FullAt time.Time `json:"full_at,omitzero"`
-	Last   *Report   `json:"last,omitempty"`
+	// Lists is what a walk over a ResourceSync Source leaves, Feed what one over
+	// a legacy feed does.
+	Lists *resourcesync.Memory `json:"lists,omitempty"`
+	Feed  feedMemory           `json:"feed,omitzero"`
+	Last  *Report              `json:"last,omitempty"`
 	// Next is when the next harvest is planned.
 	Next time.Time `json:"next,omitzero"`
 }
@@ -81,29 +86,13 @@ type run struct {
 	documents, entries, events, fetched atomic.Int64
 }
 
-// atom harvests an Atom-PMH Source: first what is pending from earlier harvests,
-// then what is left of an unfinished walk, then a new one, then what is held.
+// atom harvests an Atom-PMH Source: first what is left of an unfinished walk,
+// then a new one.
 func (r *run) atom(ctx context.Context) error {
-	var err error
-	if r.stored, err = r.h.Log.Progress(ctx, r.src.ID); err != nil {
+	if err := r.resume(ctx); err != nil || r.report.Gap != "" {
 		return err
 	}
-	r.version, r.data = r.stored.Cursor.Version, r.stored.Cursor.Data
-	if len(r.stored.Memory) > 0 {
-		if err := json.Unmarshal(r.stored.Memory, &r.memory); err != nil {
-			return fmt.Errorf("what the last harvest left cannot be read (%w): run bridge source reset %s", err, r.src.Set)
-		}
-	}
-	if err = r.pending(ctx); err == nil {
-		err = r.resume(ctx)
-	}
-	if err == nil && r.report.Gap == "" {
-		err = r.walk(ctx, nil)
-	}
-	if errors.Is(err, event.ErrConflict) || ctx.Err() != nil {
-		return err
-	}
-	return errors.Join(err, r.overdue(ctx), r.remember(ctx, err))
+	return r.walk(ctx, nil)
 }
 
 // resume ends an unfinished walk. When it cannot go on from where it was left,
@@ -136,7 +125,10 @@ func (r *run) resume(ctx context.Context) error {
 // walk follows the chain and applies what it says while walking.
 func (r *run) walk(ctx context.Context, from *cursor) error {
 	w := r.walker(from)
-	p := newPipe(ctx, r, from)
+	p := newPipe(ctx, r, from == nil)
+	if from != nil {
+		p.active = from.Active
+	}
 	result, err := w.Run(p.ctx, func(ctx context.Context, d *atompmh.Document) error { return r.document(ctx, d, p) })
 	if perr := p.close(); perr != nil {
 		return perr
@@ -168,8 +160,7 @@ func (r *run) walker(from *cursor) *atompmh.Walk {
 		Limits: atompmh.Limits{Document: l.Document, Text: l.Text, Depth: l.Depth, Attributes: l.Attributes}, Now: r.h.now,
 		Report: func(p atompmh.Problem) { r.problem(p.Rule, p.String()) },
 	}
-	due := r.src.FullEvery > 0 && !r.memory.FullAt.IsZero() && r.h.now().Sub(r.memory.FullAt) >= r.src.FullEvery
-	w.Full = r.opt.Full || due
+	w.Full = r.full()
 	switch {
 	case from != nil:
 		w.Resume, w.Full = &from.Walk, from.Walk.Full
@@ -177,6 +168,12 @@ func (r *run) walker(from *cursor) *atompmh.Walk {
 		w.Validators = r.memory.Validators
 	}
 	return w
+}
+
+// full tells whether the walk is to read all that the Source has.
+func (r *run) full() bool {
+	due := r.src.FullEvery > 0 && !r.memory.FullAt.IsZero() && r.h.now().Sub(r.memory.FullAt) >= r.src.FullEvery
+	return r.opt.Full || due
 }
 
 // end does what only a whole walk allows: step backs, deletions by absence, and
@@ -197,7 +194,7 @@ func (r *run) end(ctx context.Context, e *ending) error {
 		return err
 	}
 	if result.Complete {
-		if err := r.absences(ctx, e.Active, next); err != nil {
+		if err := r.absences(ctx, event.Stamp{}, e.Active, next); err != nil {
 			return err
 		}
 	}
@@ -219,19 +216,24 @@ func (r *run) end(ctx context.Context, e *ending) error {
 // gap keeps the mark: what is newer than the missing archive has been applied,
 // what is older has not been seen (A8).
 func (r *run) gap(ctx context.Context, g *atompmh.Gap, result *atompmh.Result) error {
-	r.note(func(p *Report) { p.Gap = g.String() })
-	open := gap{URL: g.URL, Reason: g.Reason, Since: r.h.now().UTC(), Target: result.Target}
-	var before gap
-	if json.Unmarshal([]byte(r.stored.Gap), &before) == nil && before.URL == g.URL {
-		open.Since = before.Since
-	}
-	data, err := json.Marshal(open)
-	if err != nil {
+	if err := r.openGap(gap{URL: g.URL, Reason: g.Reason, Target: result.Target}); err != nil {
 		return err
 	}
-	r.stored.Gap = string(data)
 	r.memory.FeedID = cmp.Or(r.memory.FeedID, result.FeedID)
 	return r.commit(ctx, &event.Batch{Progress: r.progress()})
+}
+
+// openGap takes note of a gap, since when it has been there included.
+func (r *run) openGap(g gap) error {
+	r.note(func(p *Report) { p.Gap = g.URL + ": " + g.Reason })
+	g.Since = r.h.now().UTC()
+	var before gap
+	if json.Unmarshal([]byte(r.stored.Gap), &before) == nil && before.URL == g.URL {
+		g.Since = before.Since
+	}
+	data, err := json.Marshal(g)
+	r.stored.Gap = string(data)
+	return err
 }
 
 // progress is what is stored beside the cursor.

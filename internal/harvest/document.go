@@ -113,11 +113,17 @@ func (g *reading) take(ctx context.Context, e *atompmh.Entry) error {
 	return nil
 }
 
-// winner translates an entry. What cannot be translated is bad.
+// winner translates an entry. What cannot be translated is bad; what the
+// configuration does not select, and what another bridge gives back, is left
+// alone.
 func (g *reading) winner(e *atompmh.Entry) (winner, bool) {
 	it, err := g.r.item(e)
-	if err != nil {
-		g.bad(&atompmh.EntryError{Rule: "local", URL: g.doc.URL, Line: e.Line, Column: e.Column, ID: e.ID, Reason: err.Error(), Input: g.doc.Input()})
+	switch {
+	case errors.Is(err, translate.ErrUnselected), errors.Is(err, translate.ErrOwn):
+		g.r.note(func(p *Report) { p.Skipped++ })
+		return winner{}, false
+	case err != nil:
+		g.bad(&atompmh.EntryError{Rule: ruleLocal, URL: g.doc.URL, Line: e.Line, Column: e.Column, ID: e.ID, Reason: err.Error(), Input: g.doc.Input()})
 		return winner{}, false
 	}
 	it.Late = g.doc.Late(e.Updated)
@@ -129,8 +135,7 @@ func (g *reading) winner(e *atompmh.Entry) (winner, bool) {
 
 // item is what an entry says of its record, as the log takes it.
 func (r *run) item(e *atompmh.Entry) (event.Item, error) {
-	wants := r.src.Wants
-	wants.Published = r.src.Content != event.Mirror
+	wants := r.wants()
 	o, err := translate.FromEntry(e, &wants)
 	it := event.Item{Observation: o}
 	it.Claim = it.ClaimOf()
@@ -215,7 +220,7 @@ func (g *reading) inOrder() []int {
 		order[i] = i
 	}
 	slices.SortFunc(order, func(a, b int) int {
-		return cmp.Or(g.winners[a].item.Modified.Compare(g.winners[b].item.Modified), a-b)
+		return cmp.Or(g.winners[a].item.Order.Compare(g.winners[b].item.Order), a-b)
 	})
 	return order
 }

@@ -3,7 +3,9 @@ package harvest
 import (
 	"context"
 	"crypto/md5"
+	"crypto/sha1"
 	"crypto/sha256"
+	"crypto/sha512"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -17,6 +19,7 @@ import (
 	"github.com/pmh-bridge/bridge/atompmh"
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/fetch"
+	"github.com/pmh-bridge/bridge/resourcesync"
 	"github.com/pmh-bridge/bridge/translate"
 )
 
@@ -113,7 +116,7 @@ func (r *run) contents(ctx context.Context, b *event.Batch, wanted []int) error 
 	for range min(r.h.workers(), max(len(wanted), 1)) {
 		workers.Go(func() {
 			for j := range jobs {
-				j = r.fetch(ctx, j, &b.Items[j.item].Representations[j.rep], keep)
+				j = r.fetch(ctx, j, &b.Items[j.item], keep)
 				results <- j
 			}
 		})
@@ -145,13 +148,33 @@ func (r *run) contents(ctx context.Context, b *event.Batch, wanted []int) error 
 	return nil
 }
 
-// fetch asks for one representation and reads it to its end.
-func (r *run) fetch(ctx context.Context, j fetched, rep *event.Representation, keep *keeper) fetched {
-	if j.err = r.hosts.ask(rep.Href); j.err != nil {
+// fetch gets one representation: from its own place, or, when that fails, from
+// the mirrors that the Source names, the best one first.
+func (r *run) fetch(ctx context.Context, j fetched, it *event.Item, keep *keeper) fetched {
+	rep := &it.Representations[j.rep]
+	first := r.fetchFrom(ctx, j, rep, rep.Href, keep)
+	if first.err == nil || j.rep != 0 || ctx.Err() != nil {
+		return first
+	}
+	for _, l := range it.Links {
+		if l.Rel != resourcesync.RelDuplicate {
+			continue
+		}
+		if second := r.fetchFrom(ctx, j, rep, l.Href, keep); second.err == nil {
+			r.problem("mirror", fmt.Sprintf("%v; it came from its mirror %s", first.err, l.Href))
+			return second
+		}
+	}
+	return first
+}
+
+// fetchFrom asks for a representation and reads it to its end.
+func (r *run) fetchFrom(ctx context.Context, j fetched, rep *event.Representation, href string, keep *keeper) fetched {
+	if j.err = r.hosts.ask(href); j.err != nil {
 		return j
 	}
-	resp, err := r.get(ctx, rep.Href)
-	r.hosts.answered(rep.Href, err == nil && !fetch.TransientStatus(resp.StatusCode))
+	resp, err := r.get(ctx, href)
+	r.hosts.answered(href, err == nil && !fetch.TransientStatus(resp.StatusCode))
 	if err != nil {
 		j.err = err
 		return j
@@ -160,10 +183,10 @@ func (r *run) fetch(ctx context.Context, j fetched, rep *event.Representation, k
 	switch {
 	case fetch.Gone(resp.StatusCode):
 		j.gone = true
-		j.err = fmt.Errorf("%s answered %s", rep.Href, resp.Status)
+		j.err = fmt.Errorf("%s answered %s", href, resp.Status)
 		return j
 	case resp.StatusCode != http.StatusOK:
-		j.err = fmt.Errorf("%s answered %s", rep.Href, resp.Status)
+		j.err = fmt.Errorf("%s answered %s", href, resp.Status)
 		return j
 	}
 	check := newCheck(rep.Hash)
@@ -174,15 +197,15 @@ func (r *run) fetch(ctx context.Context, j fetched, rep *event.Representation, k
 	body := &noted{r: fetch.Limit(resp.Body, limit, "a representation")}
 	draft, err := r.h.Contents.Draft(io.TeeReader(body, check), limit)
 	if err != nil {
-		j.err = fmt.Errorf("%s: %w", rep.Href, err)
+		j.err = fmt.Errorf("%s: %w", href, err)
 		if body.err == nil { // the store's fault, not the Source's
 			keep.fail(err)
 		}
 		return j
 	}
 	j.sum, j.size, j.mediaType = draft.Sum(), draft.Size(), resp.Header.Get("Content-Type")
-	if why := check.against(j.sum); why != "" {
-		j.err = errors.Join(fmt.Errorf("%s: %s", rep.Href, why), draft.Close())
+	if why := r.differs(check, rep, &j); why != "" {
+		j.err = errors.Join(fmt.Errorf("%s%s: %s", mismatch, href, why), draft.Close())
 		return j
 	}
 	if r.fetched.Add(1)%100 == 0 {
@@ -190,6 +213,26 @@ func (r *run) fetch(ctx context.Context, j fetched, rep *event.Representation, k
 	}
 	keep.add(ctx, draft)
 	return j
+}
+
+// mismatch begins the reason why content waits that is not what its list says.
+const mismatch = "not what the Source says: "
+
+// differs tells in what the content is not as stated, "" when it is. The length
+// is a hint in Atom (RFC 4287 4.2.7.6) and a statement in ResourceSync (clause
+// 7). A media type that differs is reported and changes nothing.
+func (r *run) differs(c *check, rep *event.Representation, got *fetched) string {
+	if r.src.Kind != ResourceSync {
+		return c.against(got.sum)
+	}
+	if rep.Length >= 0 && rep.Length != got.size {
+		return fmt.Sprintf("it has %d bytes, the Source says %d", got.size, rep.Length)
+	}
+	why := c.against(got.sum)
+	if why == "" && rep.Type != "" && got.mediaType != "" && !translate.SameType(rep.Type, got.mediaType) {
+		r.problem("type", fmt.Sprintf("%s is served as %s, the Source says %s, which is kept", rep.Href, got.mediaType, rep.Type))
+	}
+	return why
 }
 
 func (r *run) get(ctx context.Context, href string) (*http.Response, error) {
@@ -318,32 +361,48 @@ func (k *keeper) put(ctx context.Context) {
 	k.drafts, k.bytes = k.drafts[:0], 0
 }
 
-// check compares a representation with the hashes that its link stated. Hashes
-// of a kind that it does not know are not checked.
+// check compares a representation with the hashes that its link stated, in the
+// form of translate.Hashes. Hashes of a kind that it does not know are not
+// checked. That of SHA-256 is known from the store.
 type check struct {
 	sha256 string
-	md5    string
-	hash   hash.Hash
+	others []stated
 }
 
-func newCheck(stated string) *check {
+type stated struct {
+	name, digits string
+	hash         hash.Hash
+}
+
+func newCheck(hashes string) *check {
 	c := &check{}
-	for h := range strings.FieldsSeq(stated) {
-		alg, digits, _ := strings.Cut(h, ":")
+	for h := range strings.FieldsSeq(hashes) {
+		name, digits, _ := strings.Cut(h, ":")
+		var of hash.Hash
 		switch {
-		case strings.EqualFold(alg, "sha-256") && len(digits) == 2*sha256.Size:
-			c.sha256 = strings.ToLower(digits)
-		case strings.EqualFold(alg, "md5") && len(digits) == 2*md5.Size:
-			c.md5, c.hash = strings.ToLower(digits), md5.New()
+		case name == "sha-256" && len(digits) == 2*sha256.Size:
+			c.sha256 = digits
+			continue
+		case name == "md5" && len(digits) == 2*md5.Size:
+			of = md5.New()
+		case name == "sha-1" && len(digits) == 2*sha1.Size:
+			of = sha1.New()
+		case name == "sha-384" && len(digits) == 2*sha512.Size384:
+			of = sha512.New384()
+		case name == "sha-512" && len(digits) == 2*sha512.Size:
+			of = sha512.New()
+		default:
+			continue
 		}
+		c.others = append(c.others, stated{name, digits, of})
 	}
 	return c
 }
 
 // Write is io.Writer.
 func (c *check) Write(b []byte) (int, error) {
-	if c.hash != nil {
-		c.hash.Write(b)
+	for _, s := range c.others {
+		s.hash.Write(b)
 	}
 	return len(b), nil
 }
@@ -353,9 +412,9 @@ func (c *check) against(sum [32]byte) string {
 	if got := hex.EncodeToString(sum[:]); c.sha256 != "" && got != c.sha256 {
 		return "its SHA-256 is " + got + ", the Source says " + c.sha256
 	}
-	if c.hash != nil {
-		if got := hex.EncodeToString(c.hash.Sum(nil)); got != c.md5 {
-			return "its MD5 is " + got + ", the Source says " + c.md5
+	for _, s := range c.others {
+		if got := hex.EncodeToString(s.hash.Sum(nil)); got != s.digits {
+			return "its " + strings.ToUpper(s.name) + " is " + got + ", the Source says " + s.digits
 		}
 	}
 	return ""

@@ -5,14 +5,17 @@
 // The way of an Atom-PMH entry: reading.take in document.go picks it as its
 // record's winner and run.item translates it; pipe.go carries it to a batch;
 // run.take in fetch.go gets its content in a mirror; Log.Append decides what it
-// means. atom.go begins, resumes and ends a walk, waiting.go does what a walk's
-// end allows and what was put off, control.go and replay.go what a person asks
-// for.
+// means. A ResourceSync entry takes the same way from listing.take in list.go,
+// an item of a legacy feed from feed.go. atom.go, sync.go and feed.go begin,
+// resume and end a walk, waiting.go does what a walk's end allows and what was
+// put off, control.go and replay.go what a person asks for.
 package harvest
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"time"
@@ -38,8 +41,8 @@ type Waiting interface {
 
 // Absences tells which records a complete enumeration did not have.
 type Absences interface {
-	CountAbsent(context.Context, event.SourceID) (absent, have int64, err error)
-	Absent(ctx context.Context, source event.SourceID, after int64, limit int) (ids []string, next int64, err error)
+	CountAbsent(ctx context.Context, source event.SourceID, at event.Stamp) (absent, have int64, err error)
+	Absent(ctx context.Context, source event.SourceID, at event.Stamp, after int64, limit int) (ids []string, next int64, err error)
 }
 
 // Contents keeps the bytes of representations. What Put returned for is durable.
@@ -58,6 +61,7 @@ type Draft interface {
 // Limits caps what a harvest takes. Zero values are the defaults.
 type Limits struct {
 	Document   int64 // bytes of a feed document, 64 MiB
+	List       int64 // bytes of a ResourceSync document, 256 MiB
 	Record     int64 // bytes of a representation, 64 MiB
 	Text       int   // bytes of one text or attribute value, 8 MiB
 	Depth      int   // of XML elements, 256
@@ -66,9 +70,12 @@ type Limits struct {
 
 // Source is one upstream server and what a set wants of it.
 type Source struct {
-	ID      event.SourceID
-	Set     string
-	Kind    string // atompmh
+	ID   event.SourceID
+	Set  string
+	Kind string // atompmh, resourcesync or feed; "" when it is to be found out
+	// Found is told which kind a Source without one has turned out to be of;
+	// nil is allowed.
+	Found   func(ctx context.Context, kind string) error
 	URL     string
 	Content event.Content
 	Client  *http.Client
@@ -122,6 +129,13 @@ type Progress struct {
 	Documents, Entries, Events, Fetched int64
 }
 
+// The kinds of Sources that can be harvested.
+const (
+	AtomPMH      = "atompmh"
+	ResourceSync = "resourcesync"
+	Feed         = "feed"
+)
+
 // ErrKind: there is no adapter for the Source's kind.
 var ErrKind = errors.New("this kind of Source cannot be harvested by this version")
 
@@ -130,11 +144,53 @@ var ErrKind = errors.New("this kind of Source cannot be harvested by this versio
 func (h *Harvester) Harvest(ctx context.Context, src *Source, o Options) (Report, error) {
 	r := &run{h: h, src: src, opt: o}
 	r.report.Started = h.now().UTC()
-	err := ErrKind
-	if src.Kind == "atompmh" {
-		err = r.atom(ctx)
-	}
+	err := r.once(ctx)
 	return r.ended(err), err
+}
+
+// once makes the pass: first what is pending from earlier harvests, then what
+// the Source says, then what is held.
+func (r *run) once(ctx context.Context) error {
+	var err error
+	if r.stored, err = r.h.Log.Progress(ctx, r.src.ID); err != nil {
+		return err
+	}
+	r.version, r.data = r.stored.Cursor.Version, r.stored.Cursor.Data
+	if len(r.stored.Memory) > 0 {
+		if err := json.Unmarshal(r.stored.Memory, &r.memory); err != nil {
+			return fmt.Errorf("what the last harvest left cannot be read (%w): run bridge source reset %s", err, r.src.Set)
+		}
+	}
+	if err = r.pending(ctx); err == nil {
+		err = r.follow(ctx)
+	}
+	if errors.Is(err, event.ErrConflict) || ctx.Err() != nil {
+		return err
+	}
+	return errors.Join(err, r.overdue(ctx), r.remember(ctx, err))
+}
+
+// follow lets the adapter of the Source's kind follow it.
+func (r *run) follow(ctx context.Context) error {
+	if r.src.Kind == "" {
+		kind, err := Detect(ctx, r.src)
+		if err == nil && r.src.Found != nil {
+			err = r.src.Found(ctx, kind)
+		}
+		if err != nil {
+			return err
+		}
+		r.src.Kind = kind
+	}
+	switch r.src.Kind {
+	case AtomPMH:
+		return r.atom(ctx)
+	case ResourceSync:
+		return r.sync(ctx)
+	case Feed:
+		return r.feed(ctx)
+	}
+	return fmt.Errorf("%s: kind %q: %w", r.src.URL, r.src.Kind, ErrKind)
 }
 
 func (h *Harvester) now() time.Time {

@@ -43,16 +43,15 @@ type pipe struct {
 	since time.Time
 }
 
-func newPipe(ctx context.Context, r *run, from *cursor) *pipe {
+// newPipe opens a pipe for a walk that begins anew, or goes on.
+func newPipe(ctx context.Context, r *run, anew bool) *pipe {
 	p := &pipe{r: r, done: make(chan error, 1), ch: make(chan piece, piecesQueued), since: r.h.now()}
 	p.ctx, p.cancel = context.WithCancelCause(ctx)
 	p.room = sync.NewCond(&p.mu)
 	p.safe = r.data
-	if from == nil {
+	if anew {
 		p.batch.Start = true
 		p.safe = []byte(unread)
-	} else {
-		p.active = from.Active
 	}
 	go func() {
 		err := p.write()

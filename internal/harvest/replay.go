@@ -9,6 +9,8 @@ import (
 
 	"github.com/pmh-bridge/bridge/atompmh"
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/resourcesync"
+	"github.com/pmh-bridge/bridge/translate"
 )
 
 // ErrStillBad: what was quarantined cannot be taken in.
@@ -26,22 +28,65 @@ func (h *Harvester) Replay(ctx context.Context, src *Source, q *event.Quarantine
 }
 
 func (r *run) replay(ctx context.Context, q *event.Quarantined) error {
+	read := r.entriesAgain
+	switch r.src.Kind {
+	case ResourceSync:
+		read = r.resourcesAgain
+	case Feed:
+		read = r.itemsAgain
+	}
+	observed, err := read(ctx, q)
+	if err != nil {
+		return err
+	}
+	b := &event.Batch{Mode: event.ModeReplay, Next: r.data, Documents: []event.Document{{URL: q.URL, FeedID: r.memory.FeedID}}}
+	for _, o := range observed {
+		b.Items = append(b.Items, r.again(o, 0))
+	}
+	return r.take(ctx, b)
+}
+
+// entriesAgain reads quarantined Atom-PMH entries.
+func (r *run) entriesAgain(ctx context.Context, q *event.Quarantined) ([]event.Observation, error) {
 	entries, err := entriesOf(q)
 	if err == nil && q.Rule == ruleTie {
 		entries, err = r.told(ctx, entries)
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	b := &event.Batch{Mode: event.ModeReplay, Next: r.data, Documents: []event.Document{{URL: q.URL, FeedID: r.memory.FeedID}}}
+	var out []event.Observation
 	for _, e := range entries {
 		it, err := r.item(e)
 		if err != nil {
-			return fmt.Errorf("%w: %w", ErrStillBad, err)
+			return nil, fmt.Errorf("%w: %w", ErrStillBad, err)
 		}
-		b.Items = append(b.Items, r.again(it.Observation, 0))
+		out = append(out, it.Observation)
 	}
-	return r.take(ctx, b)
+	return out, nil
+}
+
+// resourcesAgain reads quarantined entries of a ResourceSync list.
+func (r *run) resourcesAgain(_ context.Context, q *event.Quarantined) ([]event.Observation, error) {
+	rd := resourcesync.NewReader(bytes.NewReader(q.Input), resourcesync.ReadOptions{URL: q.URL})
+	wants := r.wants()
+	var out []event.Observation
+	for {
+		e, err := rd.Next()
+		switch {
+		case errors.Is(err, io.EOF) && len(out) > 0:
+			return out, nil
+		case errors.Is(err, io.EOF):
+			return nil, fmt.Errorf("%w: it has no entry", ErrStillBad)
+		case err != nil:
+			return nil, fmt.Errorf("%w: %w", ErrStillBad, err)
+		}
+		o, err := translate.FromResource(e, &wants)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrStillBad, err)
+		}
+		out = append(out, o)
+	}
 }
 
 // entriesOf reads the input anew.

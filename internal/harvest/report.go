@@ -24,6 +24,12 @@ type Report struct {
 	Pending     int64 `json:"pending"`     // observations put off in this harvest
 	Held        int64 `json:"held"`        // deletions kept back in this harvest
 	Quarantined int64 `json:"quarantined"` // entries in this harvest
+	// Skipped counts what was left alone: not selected by prefix or since, or
+	// given back by another bridge.
+	Skipped int64 `json:"skipped,omitempty"`
+	// Dialects names what the Source's lists are written in, besides
+	// ResourceSync 1.1.
+	Dialects []string `json:"dialects,omitempty"`
 	// NotModified: the Source said that nothing has changed.
 	NotModified bool `json:"not_modified,omitempty"`
 	// Full: the walk reached the oldest document.
@@ -78,11 +84,14 @@ func (r *run) problem(rule, text string) {
 
 // warn says something once.
 func (r *run) warn(text string) {
-	r.note(func(p *Report) {
-		if !slices.Contains(p.Warnings, text) {
-			p.Warnings = append(p.Warnings, text)
-		}
-	})
+	r.note(func(p *Report) { p.Warnings = appendNew(p.Warnings, text) })
+}
+
+func appendNew(list []string, text string) []string {
+	if slices.Contains(list, text) {
+		return list
+	}
+	return append(list, text)
 }
 
 // ended returns the report as it is now.
@@ -119,6 +128,8 @@ func (r *run) count(b *event.Batch, out *event.Appended) {
 			switch o {
 			case event.Unchanged, event.Shadowed, event.Tombstone:
 				p.Unchanged++
+			case event.Echoed:
+				p.Skipped++
 			case event.Historical:
 				p.Historical++
 			}
@@ -132,7 +143,11 @@ func (r *run) count(b *event.Batch, out *event.Appended) {
 	})
 	for _, i := range out.Broken {
 		it := &b.Items[i]
-		r.problem("S2", fmt.Sprintf("%s: record %q was met in a newer document with an earlier stamp than %s here",
-			b.Documents[it.Document].URL, it.Record, it.Modified))
+		rule := "S2"
+		if !it.Place.IsZero() {
+			rule = ruleOrder
+		}
+		r.problem(rule, fmt.Sprintf("%s: record %q was met in a newer document with an earlier stamp than %s here",
+			b.Documents[it.Document].URL, it.Record, it.Order))
 	}
 }

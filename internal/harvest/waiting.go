@@ -47,24 +47,24 @@ func (r *run) stepBacks(ctx context.Context, result *atompmh.Result, next []byte
 // again makes an item of an observation that was kept. Whether its stamp lies in
 // the future counts from now, when it is stored.
 func (r *run) again(o event.Observation, document int) event.Item {
-	o.Claim = o.ClaimOf()
-	return event.Item{Observation: o, Document: document, Late: o.Modified.Time().After(r.h.now())}
+	return event.Item{Observation: o, Document: document, Late: o.Order.Time().After(r.h.now())}
 }
 
 // absences deletes the records that a complete enumeration did not have (A5),
-// unless the guard keeps that back (A6).
-func (r *run) absences(ctx context.Context, active int64, next []byte) error {
-	absent, have, err := r.h.Absences.CountAbsent(ctx, r.src.ID)
+// unless the guard keeps that back (A6). What the Source has said since the
+// moment at, which the enumeration shows, is newer; at may be unknown.
+func (r *run) absences(ctx context.Context, at event.Stamp, active int64, next []byte) error {
+	absent, have, err := r.h.Absences.CountAbsent(ctx, r.src.ID, at)
 	if err != nil || absent == 0 {
 		return err
 	}
 	mode, person := event.ModeAbsent, false
 	if absent == have || absent > 10 && absent*5 > have {
 		mode, person = event.ModeHold, active == 0
-		r.warn(fmt.Sprintf("the feed no longer has %d of %d records: these deletions are held; look at the Source, then apply them with bridge source release %s", absent, have, r.src.Set))
+		r.warn(fmt.Sprintf("the Source no longer has %d of %d records: these deletions are held; look at the Source, then apply them with bridge source release %s", absent, have, r.src.Set))
 	}
 	for after := int64(0); ; {
-		ids, last, err := r.h.Absences.Absent(ctx, r.src.ID, after, piecewise)
+		ids, last, err := r.h.Absences.Absent(ctx, r.src.ID, at, after, piecewise)
 		if err != nil || len(ids) == 0 {
 			return err
 		}
@@ -90,11 +90,16 @@ func (r *run) overdue(ctx context.Context) error {
 	if !r.absent {
 		return nil
 	}
+	return r.release(ctx, false, r.overdueSince())
+}
+
+// overdueSince is when a deletion that is overdue now was held first, or later.
+func (r *run) overdueSince() event.Micros {
 	wait := r.src.GuardWait
 	if wait == 0 {
 		wait = 24 * time.Hour
 	}
-	return r.release(ctx, false, event.MicrosOf(r.h.now().Add(-wait)))
+	return event.MicrosOf(r.h.now().Add(-wait))
 }
 
 // pending asks again for the contents that are due.

@@ -1,0 +1,117 @@
+package harvest
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/pmh-bridge/bridge/atompmh"
+	"github.com/pmh-bridge/bridge/internal/follow"
+	"github.com/pmh-bridge/bridge/internal/strictxml"
+	"github.com/pmh-bridge/bridge/resourcesync"
+)
+
+// sniffed is how many entries of an Atom feed are looked at to tell what it is.
+const sniffed = 100
+
+// Detect finds out of which kind a Source is by what its URL answers: a
+// ResourceSync document, a sitemap, or a page or host that leads to one; an
+// Atom-PMH feed, or another feed. The error says what was found instead.
+func Detect(ctx context.Context, src *Source) (kind string, err error) {
+	client, err := follow.New(follow.Options{HTTP: src.Client, Start: src.URL, AllowHost: src.AllowHost,
+		Accept: "application/atom+xml, application/xml;q=0.9, application/json;q=0.8, */*;q=0.5"})
+	if err != nil {
+		return "", err
+	}
+	defer client.Close()
+	answer, err := client.Get(ctx, src.URL, follow.Validators{})
+	what := ""
+	switch {
+	case err == nil:
+		defer answer.Close()
+		if kind, what, err = src.sniff(answer); kind != "" || err != nil {
+			return kind, err
+		}
+	case follow.Status(err) == 0 || !follow.Missing(err):
+		return "", err
+	default:
+		what = err.Error()
+	}
+	_, err = src.lists().Discover(ctx)
+	var nothing *resourcesync.NoSourceError
+	if errors.As(err, &nothing) {
+		return "", fmt.Errorf("%s: %s; want an Atom, RSS or JSON feed, a ResourceSync document, a sitemap, or a host that leads to one: %w", src.URL, what, err)
+	}
+	return ResourceSync, err
+}
+
+// lists is the walk over the Source's lists, should it be a ResourceSync Source.
+func (src *Source) lists() *resourcesync.Walk {
+	l := &src.Limits
+	return &resourcesync.Walk{Client: src.Client, URL: src.URL, Overlap: src.Overlap, MaxDocuments: src.MaxDocuments, AllowHost: src.AllowHost,
+		Limits: resourcesync.Limits{Document: l.List, Text: l.Text, Depth: l.Depth, Attributes: l.Attributes}}
+}
+
+// sniff tells the kind of a document; "", and what it is, when it may lead to a
+// Source without being one.
+func (src *Source) sniff(a *follow.Answer) (kind, what string, err error) {
+	in := bufio.NewReaderSize(a.Body, 4096)
+	head, err := in.Peek(512)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return "", "", fmt.Errorf("%s: %w", a.URL, err)
+	}
+	text := bytes.TrimLeft(bytes.TrimPrefix(head, []byte("\xEF\xBB\xBF")), " \t\r\n")
+	switch {
+	case bytes.HasPrefix(text, []byte("{")):
+		return Feed, "", nil
+	case bytes.HasPrefix(head, []byte("\x1f\x8b")): // sitemaps come so
+		return ResourceSync, "", nil
+	}
+	var root bytes.Buffer
+	limits := strictxml.Limits{Document: src.Limits.List, Text: src.Limits.Text, Depth: src.Limits.Depth, Attributes: src.Limits.Attributes}
+	s := strictxml.New(io.TeeReader(in, &root), strictxml.Options{URL: a.URL, ContentType: a.Header.Get("Content-Type"), Limits: limits})
+	if err := s.Next(); err != nil {
+		return "", err.Error(), nil
+	}
+	switch {
+	case s.Local == "urlset", s.Local == "sitemapindex":
+		return ResourceSync, "", nil
+	case s.Space == atompmh.Namespace && s.Local == "feed":
+		a.Body = io.MultiReader(&root, in)
+		return sniffAtom(a), "", nil
+	case s.Local == "feed", s.Local == "rss", s.Local == "RDF":
+		return Feed, "", nil
+	}
+	return "", s.What(), nil
+}
+
+// sniffAtom tells an Atom-PMH feed from an ordinary one: the former says that it
+// is archived or complete (RFC 5005), or has entries without content (S10). One
+// without any entry may become either, and is taken for the former.
+func sniffAtom(a *follow.Answer) string {
+	r := atompmh.NewReader(a.Body, atompmh.Options{URL: a.URL, ContentType: a.Header.Get("Content-Type")})
+	contents := 0
+	for range sniffed {
+		e, err := r.Next()
+		f := r.Feed()
+		if f.Archive || f.Complete || f.PrevArchive != "" || f.Current != "" {
+			return AtomPMH
+		}
+		var bad *atompmh.EntryError
+		switch {
+		case errors.As(err, &bad):
+			continue
+		case err != nil && contents == 0:
+			return AtomPMH
+		case err != nil:
+			return Feed
+		case e.Tombstone || e.Content == nil || e.Kind == atompmh.Deletion:
+			return AtomPMH
+		}
+		contents++
+	}
+	return Feed
+}

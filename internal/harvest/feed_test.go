@@ -1,0 +1,391 @@
+package harvest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/mmcdole/gofeed"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/strictxml"
+)
+
+// feedRun is a harvest of a feed that has been fetched.
+func feedRun() *run {
+	return &run{h: &Harvester{}, src: &Source{Kind: Feed, Set: "main", URL: "http://feeds.example/dir/feed", Content: event.Reference}}
+}
+
+// watched reads a document and remembers what gofeed was given.
+func watched(r *run, body []byte) (doc *feedDocument, given [][]byte, err error) {
+	g := r.newFeedReading(r.src.URL, "")
+	parse := g.parse
+	g.parse = func(in io.Reader) (*gofeed.Feed, error) {
+		b, err := io.ReadAll(in)
+		if err != nil {
+			return nil, err
+		}
+		given = append(given, b)
+		return parse(bytes.NewReader(b))
+	}
+	doc, err = g.read(body)
+	return doc, given, err
+}
+
+// harvested tells what a document comes to: the feed, its items, what is
+// quarantined and what is reported.
+func harvested(t testing.TB, r *run, doc *feedDocument) []string {
+	t.Helper()
+	lines := []string{join("feed", doc.title, doc.id, doc.updated.String())}
+	r.advise(doc, r.src.URL)
+	for _, it := range r.feedWinners(doc, r.src.URL) {
+		item, err := r.feedItem(it)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines = append(lines, lineOf(&item))
+	}
+	bad, _ := r.badItems(doc, r.src.URL)
+	for _, q := range bad {
+		lines = append(lines, join("quarantined", q.Rule, q.Record, q.Reason))
+	}
+	for _, e := range r.report.Examples {
+		lines = append(lines, fmt.Sprintf("reported %s %d", e.Rule, e.Count))
+	}
+	return lines
+}
+
+func lineOf(item *event.Item) string {
+	if item.Deleted {
+		return join("deleted", item.Record, item.Modified.String())
+	}
+	parts := []string{item.Record, item.Title, item.Modified.String()}
+	for _, r := range item.Representations {
+		parts = append(parts, kindOf(r.Type, r.Length)+" "+r.Href)
+	}
+	for _, l := range item.Links {
+		parts = append(parts, l.Rel+" "+kindOf(l.Type, l.Length)+" "+l.Href)
+	}
+	if item.Via.Href != "" {
+		parts = append(parts, "via "+item.Via.Href)
+	}
+	return join(parts...)
+}
+
+func kindOf(mediaType string, length int64) string {
+	if length == event.NoLength {
+		return mediaType
+	}
+	return fmt.Sprintf("%s %d", mediaType, length)
+}
+
+func join(parts ...string) string { return strings.Join(parts, " | ") }
+
+// feedFiles returns the names of all legacy feeds.
+func feedFiles(t testing.TB) []string {
+	t.Helper()
+	files, err := os.ReadDir("testdata/feeds")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, f := range files {
+		names = append(names, f.Name())
+	}
+	if len(names) < 50 {
+		t.Fatalf("%d legacy feeds in testdata/feeds, want at least 50", len(names))
+	}
+	return names
+}
+
+func feedFile(t testing.TB, name string) []byte {
+	t.Helper()
+	body, err := os.ReadFile(filepath.Join("testdata/feeds", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return body
+}
+
+// Every legacy feed is harvested to what the table says, or refused for the
+// reason that it says, and the table has every one.
+func TestFeedDocuments(t *testing.T) {
+	var named []string
+	for _, tt := range feedTable() {
+		named = append(named, tt.file)
+		t.Run(tt.file, func(t *testing.T) {
+			r := feedRun()
+			var got []string
+			doc, given, err := watched(r, feedFile(t, tt.file))
+			if err != nil {
+				got = []string{"refused | " + strings.TrimPrefix(err.Error(), r.src.URL+":")}
+			} else {
+				got = harvested(t, r, doc)
+			}
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("got\n\t%s\nwant\n\t%s", strings.Join(got, "\n\t"), strings.Join(tt.want, "\n\t"))
+			}
+			for _, b := range given {
+				checkGiven(t, b)
+			}
+		})
+	}
+	slices.Sort(named)
+	if files := feedFiles(t); !slices.Equal(named, files) {
+		t.Errorf("the table has\n\t%v\nthe folder\n\t%v", named, files)
+	}
+}
+
+// checkGiven fails when gofeed was given what it deals with wrongly.
+func checkGiven(t testing.TB, b []byte) {
+	t.Helper()
+	lower := bytes.ToLower(b)
+	for _, never := range []string{"<!doctype", "xml:base=", "<?xml"} {
+		if lower[0] == '<' && bytes.Contains(lower, []byte(never)) {
+			t.Errorf("gofeed was given %s: %s", never, b)
+		}
+	}
+	if !utf8.Valid(b) {
+		t.Errorf("gofeed was given what is no UTF-8: %q", b)
+	}
+}
+
+// What gofeed, or a reader like it, is known to do wrong, with the thread where
+// it was reported, and the feed that shows that it does not reach the log. Some
+// have been put right since; they stay here so that they stay so.
+func TestFeedDefects(t *testing.T) {
+	files := feedFiles(t)
+	for _, d := range []struct{ thread, defect, file string }{
+		{"seen in 1.4.2", "atom:id is rewritten as a URL: a b becomes a%20b, a# becomes a", "atom-ids.atom"},
+		{"#2, #155", "relative links stay relative where there is no xml:base", "atom-10.atom"},
+		{"#358, #362", "xml:base is taken for a folder although it is a file", "atom-base.atom"},
+		{"goxpp#24", "closing an element takes its parent's xml:base away", "atom-base.atom"},
+		{"#224, #290", "xml:base does not count in RSS", "links.xml"},
+		{"seen in 1.4.2", "<feed> in a wrong namespace has no entries, without an error", "atom-wrong-namespace.atom"},
+		{"seen in 1.4.2", "the items of a channel before the last are lost", "rss-20-two-channels.xml"},
+		{"seen in 1.4.2", "at:deleted-entry is dropped", "atom-pmh.atom"},
+		{"seen in 1.4.2", "of several titles the last counts", "titles.xml"},
+		{"seen in 1.4.2", "day and month of 07/01/2025 are guessed", "dates.xml"},
+		{"#94, #237", "the time zone of EDT is ignored, an unknown one is UTC", "dates.xml"},
+		{"#234", "dates in forms of their own", "dates.xml"},
+		{"#192", "links written as in Atom take the place of RSS's own", "links.xml"},
+		{"#151, #338, #339", "Atom's elements in RSS", "links.xml"},
+		{"#25, #180, #183, #206", "control characters end the reading", "control-characters.xml"},
+		{"#121", "bytes that are no UTF-8 end the reading", "charset-lie-utf-8.xml"},
+		{"#21, #162", "feeds in other character sets cannot be read, or are of unknown type", "windows-1251.xml"},
+		{"#158, #170", "a byte order mark hides the format", "bom-utf-8.xml"},
+		{"#305, #319", "an & that is none ends the decoding of all others", "ampersands.xml"},
+		{"#27, #30", "CDATA is kept as it is written, or decoded once more", "titles.xml"},
+		{"#116, #117", "escaped markup behind CDATA ends the reading", "titles.xml"},
+		{"#140, #295", "text before and between CDATA is lost", "titles.xml"},
+		{"#219", "a truncated document looks like broken markup", "truncated-cdata.xml"},
+		{"#129, #294, #343", "an HTML page is only a feed of unknown type", "page.html"},
+		{"seen in 1.4.2", "a lone surrogate in an id becomes U+FFFD", "json-11.json"},
+		{"seen in 1.4.2", "one item of another type ends the reading of JSON", "json-11.json"},
+	} {
+		if !slices.Contains(files, d.file) {
+			t.Errorf("%s (%s): there is no feed %s", d.defect, d.thread, d.file)
+		}
+	}
+}
+
+// What the caps refuse is refused whole, and gofeed sees nothing of it.
+func TestFeedCaps(t *testing.T) {
+	rss := func(item string) string {
+		return `<rss version="2.0"><channel><title>T</title><item><title>First</title><link>http://a.example/1</link></item>` + item + `</channel></rss>`
+	}
+	small := Limits{Document: 1000, Depth: 20, Attributes: 10, Text: 300}
+	for _, tt := range []struct {
+		name, body string
+		limits     Limits
+		want       string
+	}{
+		{"10 MB of nested elements", rss(strings.Repeat("<x>", 3_000_000)), Limits{}, strictxml.CapDepth},
+		{"deep in a title", rss("<item><title>" + strings.Repeat("<b>", 300)), Limits{}, strictxml.CapDepth},
+		{"configured depth", rss("<item><title>" + strings.Repeat("<b>", 20) + strings.Repeat("</b>", 20) + "</title></item>"), small, strictxml.CapDepth},
+		{"100,000 attributes", rss("<item" + strings.Repeat(` a="1"`, 100_000) + "/>"), Limits{}, strictxml.CapAttributes},
+		{"configured attributes", rss(`<item a="" b="" c="" d="" e="" f="" g="" h="" i="" j="" k=""/>`), small, strictxml.CapAttributes},
+		{"a text of 9 MiB", rss("<item><title>" + strings.Repeat("long ", 9<<20/5) + "</title></item>"), Limits{}, strictxml.CapText},
+		{"configured text", rss("<item><title>" + strings.Repeat("long ", 61) + "</title></item>"), small, strictxml.CapText},
+		{"configured length", rss(strings.Repeat("<item/>", 200)), small, strictxml.CapDocument},
+		{"long behind the root", rss("") + strings.Repeat(" ", 1000), small, strictxml.CapDocument},
+		{"JSON 1,000,000 deep", `{"items":[{"id":"1","url":"http://a.example/1"}],"x":` + strings.Repeat("[", 1_000_000), Limits{}, strictxml.CapDepth},
+		{"JSON at the configured depth", `{"items":[{"id":"1","url":"http://a.example/1"}],"x":` + strings.Repeat("[", 20) + strings.Repeat("]", 20) + `}`, small, strictxml.CapDepth},
+		{"JSON with a text of 9 MiB", `{"items":[{"id":"1","url":"http://a.example/1","title":"` + strings.Repeat("long ", 9<<20/5) + `"}]}`, Limits{}, strictxml.CapText},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := feedRun()
+			r.src.Limits = tt.limits
+			_, given, err := watched(r, []byte(tt.body))
+			var fault *strictxml.DocumentError
+			if !errors.As(err, &fault) || fault.Cap != tt.want || fault.URL != r.src.URL {
+				t.Errorf("error %v, want one of cap %q", err, tt.want)
+			}
+			if len(given) > 0 {
+				t.Errorf("gofeed was given %d documents", len(given))
+			}
+		})
+	}
+}
+
+// What is just within the caps is taken.
+func TestFeedWithinCaps(t *testing.T) {
+	body := `<rss version="2.0"><channel><item a="" b="" c="" d="" e="" f="" g="" h="" i="" j=""><title>` + strings.Repeat("<b>", 16) +
+		strings.Repeat("long ", 59) + strings.Repeat("</b>", 16) + `</title><link>http://a.example/1</link></item></channel></rss>`
+	r := feedRun()
+	r.src.Limits = Limits{Document: int64(len(body)), Depth: 20, Attributes: 10, Text: 300}
+	doc, _, err := watched(r, []byte(body))
+	if err != nil || len(doc.items) != 1 || doc.items[0].rule != "" || len(doc.items[0].entry.Title) != 294 {
+		t.Errorf("%+v, %v", doc, err)
+	}
+}
+
+// A title that is longer than any is left out; the item stays.
+func TestFeedLongTitle(t *testing.T) {
+	r := feedRun()
+	doc, given, err := watched(r, []byte(`<feed xmlns="http://www.w3.org/2005/Atom"><entry><id>1</id><title>`+strings.Repeat("x", wordBytes+1)+`</title><link href="/1"/></entry></feed>`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := doc.items[0].entry; got.ID != "1" || got.Title != "" || r.report.Problems != 1 {
+		t.Errorf("%+v, %+v", got, r.report)
+	}
+	for _, b := range given {
+		if len(b) > wordBytes {
+			t.Errorf("gofeed was given %d bytes", len(b))
+		}
+	}
+}
+
+// When gofeed does not survive an item, the item is quarantined and the others
+// are taken.
+func TestFeedParserPanics(t *testing.T) {
+	r := feedRun()
+	g := r.newFeedReading(r.src.URL, "")
+	parse := g.parse
+	g.parse = func(in io.Reader) (*gofeed.Feed, error) {
+		feed, err := parse(in)
+		if err == nil && feed.Items[0].Title == "Logbook" {
+			var none *gofeed.Feed
+			return &gofeed.Feed{Title: none.Title}, nil
+		}
+		return feed, err
+	}
+	doc, err := g.read(feedFile(t, "rss-20.xml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if doc.items[0].rule != "" || doc.items[1].rule != ruleFeedItem || !strings.Contains(doc.items[1].reason, "nil pointer") {
+		t.Errorf("%+v", doc.items)
+	}
+}
+
+// An edit that changes neither date nor link changes the claim; reading the same
+// again does not.
+func TestFeedClaim(t *testing.T) {
+	body := string(feedFile(t, "rss-20.xml"))
+	claims := func(body string) (out []int64) {
+		r := feedRun()
+		doc, _, err := watched(r, []byte(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range doc.items {
+			item, err := r.feedItem(&doc.items[i])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if item.Order.Known() {
+				t.Error("a feed has no order")
+			}
+			out = append(out, item.Claim)
+		}
+		return out
+	}
+	first, again := claims(body), claims(strings.Replace(body, "<description>Acquisitions</description>", "", 1))
+	if !slices.Equal(first, again) {
+		t.Errorf("claims %v, then %v", first, again)
+	}
+	edited := claims(strings.Replace(body, "Forty letters", "Forty-one letters", 1))
+	if edited[0] == first[0] || edited[1] != first[1] {
+		t.Errorf("claims %v, after an edit of the first item %v", first, edited)
+	}
+}
+
+// A stamp is a stamp whatever the time zone of this machine is called.
+func TestFeedZones(t *testing.T) {
+	local := time.Local
+	t.Cleanup(func() { time.Local = local })
+	time.Local = time.FixedZone("AEST", 10*3600)
+	for date, want := range map[string]string{
+		"Tue, 07 Jan 2025 09:05:03 AEST":  "",
+		"Tue, 07 Jan 2025 09:05:03 EST":   "2025-01-07T14:05:03Z",
+		"Tue, 07 Jan 2025 09:05:03 +1000": "2025-01-06T23:05:03Z",
+		"2025-01-07T09:05:03":             "2025-01-07T09:05:03Z",
+	} {
+		doc, _, err := watched(feedRun(), []byte(`<rss version="2.0"><channel><item><link>http://a.example/1</link><pubDate>`+date+`</pubDate></item></channel></rss>`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, _ := event.StampOf(doc.items[0].entry.Updated)
+		if got.String() != want {
+			t.Errorf("%s: %q, want %q", date, got, want)
+		}
+	}
+}
+
+// FuzzFeed: no document makes the reading panic or exceed its caps, what is
+// taken can be used, and a well-formed document is left as it is.
+func FuzzFeed(f *testing.F) {
+	for _, name := range feedFiles(f) {
+		f.Add(feedFile(f, name))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		r := feedRun()
+		r.src.Limits = Limits{Document: 64 << 10, Depth: 16, Attributes: 16, Text: 4096}
+		doc, given, err := watched(r, body)
+		for _, b := range given {
+			checkGiven(t, b)
+		}
+		s := strictxml.New(bytes.NewReader(body), strictxml.Options{})
+		next := s.Next()
+		for ; next == nil; next = s.Next() {
+		}
+		if next == io.EOF && utf8.Valid(body) {
+			if mended := mend(body, "", func(string, int, string) {}); !bytes.Equal(mended, body) {
+				t.Errorf("well-formed, and mended all the same: %q", mended)
+			}
+		}
+		if err != nil {
+			return
+		}
+		for _, it := range r.feedWinners(doc, r.src.URL) {
+			item, err := r.feedItem(it)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if item.Record == "" || item.Deleted == (len(item.Representations) > 0) || !utf8.ValidString(item.Record+item.Title) || strings.ContainsFunc(item.Title, func(r rune) bool { return !inXML(r) }) {
+				t.Errorf("taken: %+v", item)
+			}
+			for _, rep := range item.Representations {
+				if !onTheWeb(rep.Href) || strings.ContainsAny(rep.Href, " <>\"") {
+					t.Errorf("link %q", rep.Href)
+				}
+			}
+		}
+		bad, _ := r.badItems(doc, r.src.URL)
+		for i := range bad {
+			if _, err := r.itemsAgain(t.Context(), &bad[i]); err != nil && !errors.Is(err, ErrStillBad) {
+				t.Error(err)
+			}
+		}
+	})
+}

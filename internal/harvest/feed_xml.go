@@ -1,0 +1,497 @@
+package harvest
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/pmh-bridge/bridge/atompmh"
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/strictxml"
+)
+
+// The namespaces of the formats. RSS 0.91 to 2.0 has none.
+const (
+	atom03     = "http://purl.org/atom/ns#"
+	rss10      = "http://purl.org/rss/1.0/"
+	rss090     = "http://channel.netscape.com/rdf/simple/0.9/"
+	rss09      = "http://my.netscape.com/rdf/simple/0.9/"
+	rdfSyntax  = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
+	dublinCore = "http://purl.org/dc/elements/1.1/"
+)
+
+// feedXML splits a feed in XML into its items.
+type feedXML struct {
+	*feedReading
+	scan     *strictxml.Scanner
+	space    string // of the root
+	prologue []byte
+	epilogue string
+	head     []feedWord
+}
+
+// xml reads a feed in XML.
+func (g *feedReading) xml(doc []byte) error {
+	x := &feedXML{feedReading: g}
+	x.scan = strictxml.New(bytes.NewReader(doc), strictxml.Options{
+		URL: g.url, ContentType: g.contentType, Limits: g.limits, Want: "a feed",
+		Namespaces: []string{atompmh.Namespace, atom03, rss10, dublinCore, atompmh.HistoryNamespace, atompmh.TombstonesNamespace},
+		Report: func(n strictxml.Notice) {
+			rule := ruleFeedBase
+			if n.About == strictxml.AboutCharset {
+				rule = ruleFeedCharset
+			}
+			g.problem(rule, n.Line, n.Column, "%s; want %s", strictxml.Clip(n.Found), n.Expected)
+		},
+	})
+	if err := x.root(); err != nil {
+		return err
+	}
+	if err := x.children(); err != nil {
+		return err
+	}
+	if err := x.tail(); err != nil {
+		return err
+	}
+	said, err := g.ask(x.head)
+	if err != nil {
+		g.problem(ruleFeedItem, 1, 1, "the feed's own title and date are left out: %s", err)
+		return nil
+	}
+	g.doc.title = g.title(said, x.head)
+	g.doc.updated = g.date(said, 1, 1)
+	return nil
+}
+
+// root reads the root's start tag.
+func (x *feedXML) root() error {
+	s := x.scan
+	if err := s.Next(); err != nil {
+		return err
+	}
+	x.atom = strings.EqualFold(s.Local, "feed")
+	if !x.atom && !strings.EqualFold(s.Local, "rss") && !strings.EqualFold(s.Local, "rdf") {
+		return s.Fail("%s; want a feed: RSS, Atom or JSON Feed", s.What())
+	}
+	native := []string{"", rdfSyntax}
+	if x.atom {
+		native = []string{atompmh.Namespace, atom03}
+	}
+	if !slices.Contains(native, s.Space) {
+		x.problem(ruleFeedNamespace, s.Line, s.Column, "<%s> in namespace %q, taken for what its name says", s.Local, strictxml.Clip(s.Space))
+	}
+	x.space = s.Space
+	x.prologue, x.epilogue = s.Frame()
+	return nil
+}
+
+// children reads what stands in the root, and in RSS's channels, up to the
+// root's end.
+func (x *feedXML) children() error {
+	s := x.scan
+	for {
+		s.Keep(-1)
+		if err := s.Next(); err != nil {
+			return err
+		}
+		switch {
+		case s.Kind == strictxml.EndTag && s.Depth() == 0:
+			return nil
+		case s.Kind != strictxml.StartTag:
+			continue
+		}
+		var err error
+		switch name := strings.ToLower(s.Local); {
+		case s.Space == atompmh.TombstonesNamespace && name == "deleted-entry":
+			err = x.deleted()
+		case s.Space == atompmh.HistoryNamespace && name == "complete":
+			x.doc.protocol = true
+			err = s.Skip()
+		case x.atom && name == "entry", !x.atom && name == "item":
+			err = x.item() // whatever namespace it has been given by mistake
+		case !x.atom && name == "channel" && s.Depth() == 2:
+		case x.foreign():
+			err = x.headLink()
+		default:
+			err = x.headElement(name)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// foreign tells whether the current element belongs to an extension.
+func (x *feedXML) foreign() bool {
+	switch x.scan.Space {
+	case dublinCore, atompmh.HistoryNamespace, atompmh.TombstonesNamespace:
+		return true
+	case atompmh.Namespace, atom03:
+		return !x.atom && x.scan.Space != x.space
+	}
+	return false
+}
+
+// headLink reads a link of the feed itself, whatever the format: the relations
+// of RFC 5005 may stand in RSS too.
+func (x *feedXML) headLink() error {
+	s := x.scan
+	if rel, _ := s.Attr("", "rel"); strings.EqualFold(s.Local, "link") && relation(rel) == "prev-archive" {
+		x.doc.protocol = true
+	}
+	return s.Skip()
+}
+
+// headElement reads what the feed says of itself.
+func (x *feedXML) headElement(name string) error {
+	switch name {
+	case "link":
+		return x.headLink()
+	case "id":
+		if x.doc.id == "" {
+			text, _, err := x.scan.Characters()
+			x.doc.id = string(text)
+			return err
+		}
+	case "title", "updated", "modified", "pubdate", "lastbuilddate":
+		x.scan.Keep(x.scan.Start)
+		return x.word(&x.head, wordOf(name))
+	}
+	return x.scan.Skip()
+}
+
+// tail looks at what follows the root. Legacy feeds have counters and scripts
+// there; it says nothing about items.
+func (x *feedXML) tail() error {
+	err := x.scan.Next()
+	var fault *strictxml.DocumentError
+	if errors.As(err, &fault) && fault.Cap == "" {
+		x.problem(ruleFeedXML, fault.Line, fault.Column, "what follows the root element is left out: %s", fault.Reason)
+		return nil
+	}
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+// deleted reads an at:deleted-entry (RFC 6721 3).
+func (x *feedXML) deleted() error {
+	s := x.scan
+	it := feedItem{entry: atompmh.Entry{Kind: atompmh.Deletion, Tombstone: true, Line: s.Line, Column: s.Column}}
+	it.entry.ID, _ = s.Attr("", "ref")
+	when, _ := s.Attr("", "when")
+	from := s.Start
+	s.Keep(from)
+	if err := s.Skip(); err != nil {
+		return err
+	}
+	it.input = x.whole(from)
+	if it.entry.ID == "" {
+		it.bad(ruleFeedID, "the deleted-entry does not say what was deleted: its ref is missing")
+	} else {
+		x.problem(ruleFeedDeleted, it.entry.Line, it.entry.Column, "record %q is taken as deleted", strictxml.Clip(it.entry.ID))
+	}
+	t, err := atompmh.ParseTime(strictxml.Trim(when))
+	if err != nil {
+		x.problem(ruleFeedDate, it.entry.Line, it.entry.Column, "when=%q of a deleted-entry: %s; taken as unknown", strictxml.Clip(when), err)
+	} else {
+		it.entry.Updated = t
+	}
+	x.doc.items = append(x.doc.items, it)
+	return nil
+}
+
+// whole returns the element that ends with the current token as a document of
+// its own. It starts where the bytes are kept from.
+func (x *feedXML) whole(from int64) []byte {
+	return slices.Concat(x.prologue, x.scan.Slice(from, x.scan.Offset()), []byte(x.epilogue))
+}
+
+// xmlItem is an item while it is read.
+type xmlItem struct {
+	feedItem
+	space         string
+	id, permalink string
+}
+
+// item reads an item or entry to its end.
+func (x *feedXML) item() error {
+	s := x.scan
+	from, depth := s.Start, s.Depth()
+	it := xmlItem{space: s.Space}
+	it.entry.Line, it.entry.Column = s.Line, s.Column
+	about, _ := s.Attr(rdfSyntax, "about")
+	s.Keep(from)
+	for {
+		if err := s.Next(); err != nil {
+			return err
+		}
+		if s.Kind == strictxml.EndTag && s.Depth() < depth {
+			break
+		}
+		if s.Kind == strictxml.StartTag {
+			if err := x.child(&it); err != nil {
+				return err
+			}
+		}
+	}
+	if it.id == "" && !x.atom {
+		it.id = strictxml.Trim(about)
+	}
+	it.content = sha256.Sum256(s.Slice(from, s.Offset()))
+	it.input = x.whole(from)
+	it.complete(it.id, it.permalink)
+	x.doc.items = append(x.doc.items, it.feedItem)
+	return nil
+}
+
+// child reads one element of an item.
+func (x *feedXML) child(it *xmlItem) error {
+	s := x.scan
+	name := strings.ToLower(s.Local)
+	switch space := s.Space; {
+	case x.atom && (space == it.space || space == ""):
+		return x.atomChild(it, name)
+	case space == it.space, space == "", space == rss10, space == rss09, space == rss090:
+		return x.rssChild(it, name)
+	case space == atompmh.Namespace, space == atom03:
+		return x.atomChild(it, name)
+	case space == dublinCore:
+		return x.dublinCoreChild(it, name)
+	}
+	return s.Skip()
+}
+
+func (x *feedXML) atomChild(it *xmlItem, name string) error {
+	s := x.scan
+	switch name {
+	case "id":
+		if x.atom && it.id == "" {
+			return x.atomID(it)
+		}
+	case "link":
+		return x.atomLink(it)
+	case "content":
+		return x.atomContent(it)
+	case "title", "updated", "modified", "published", "issued", "created":
+		if name = wordOf(name); !x.atom {
+			name = "atom:" + name
+		}
+		return x.word(&it.words, name)
+	}
+	return s.Skip()
+}
+
+// atomID reads an identifier byte for byte (RFC 4287 4.2.6.1).
+func (x *feedXML) atomID(it *xmlItem) error {
+	line, column := x.scan.Line, x.scan.Column
+	text, _, err := x.scan.Characters()
+	if trimmed := strictxml.Trim(string(text)); trimmed != "" {
+		it.id = string(text)
+		if len(trimmed) < len(text) {
+			x.problem(ruleFeedID, line, column, "white space around the id %q; it belongs to it", strictxml.Clip(it.id))
+		}
+	}
+	return err
+}
+
+// atomContent reads where the content is that does not stand in the feed (RFC
+// 4287 4.1.3.2).
+func (x *feedXML) atomContent(it *xmlItem) error {
+	s := x.scan
+	src, _ := s.Attr("", "src")
+	mediaType, _ := s.Attr("", "type")
+	line, column, base := s.Line, s.Column, s.Base()
+	if src != "" && x.atom {
+		if href, ok := x.resolve(base, src, line, column); ok {
+			it.elsewhere = append(it.elsewhere, alternate(href, strictxml.Trim(mediaType)))
+		}
+	}
+	return s.Skip()
+}
+
+// atomLink reads an atom:link, which RSS has too.
+func (x *feedXML) atomLink(it *xmlItem) error {
+	s := x.scan
+	href, has := s.Attr("", "href")
+	rel, _ := s.Attr("", "rel")
+	mediaType, _ := s.Attr("", "type")
+	length, _ := s.Attr("", "length")
+	line, column, base := s.Line, s.Column, s.Base()
+	if err := s.Skip(); err != nil {
+		return err
+	}
+	rel = relation(rel)
+	if rel != "alternate" && rel != "via" && rel != "enclosure" {
+		return nil
+	}
+	if !has {
+		x.problem(ruleFeedLink, line, column, "a link without href; it is left out")
+		return nil
+	}
+	x.link(it, rel, href, mediaType, length, base, line, column)
+	return nil
+}
+
+// link adds a link to an item, when it leads somewhere.
+func (x *feedXML) link(it *xmlItem, rel, href, mediaType, length string, base *url.URL, line, column int) {
+	href, ok := x.resolve(base, href, line, column)
+	if !ok {
+		return
+	}
+	mediaType = strictxml.Trim(mediaType)
+	switch rel {
+	case "enclosure":
+		it.enclosures = append(it.enclosures, event.Link{Rel: rel, Href: href, Type: mediaType, Length: lengthOf(length)})
+	case "via":
+		if onTheWeb(href) {
+			it.entry.Links = append(it.entry.Links, atompmh.Link{Rel: rel, Href: href, Type: mediaType, Length: lengthOf(length)})
+		}
+	default:
+		l := alternate(href, mediaType)
+		l.Length = lengthOf(length)
+		it.entry.Links = append(it.entry.Links, l)
+	}
+}
+
+// resolve resolves a link by RFC 3986, and reports one that leads nowhere.
+func (g *feedReading) resolve(base *url.URL, ref string, line, column int) (href string, ok bool) {
+	href, err := strictxml.Resolve(base, ref)
+	href = escaped(href)
+	if err != nil || strictxml.Trim(ref) == "" || !g.reachable(href) {
+		g.problem(ruleFeedLink, line, column, "link %q leads to nothing that can be taken; want http or https; it is left out", strictxml.Clip(ref))
+		return "", false
+	}
+	return href, true
+}
+
+// escaped makes of what stands in a link a URI or IRI: what neither may contain
+// (RFC 3987 2.2) is percent-encoded, and line breaks are left out.
+func escaped(href string) string {
+	if !strings.ContainsFunc(href, outside) {
+		return href
+	}
+	var b strings.Builder
+	for _, r := range href {
+		switch {
+		case r == '\t' || r == '\n' || r == '\r':
+		case outside(r):
+			fmt.Fprintf(&b, "%%%02X", r)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+func outside(r rune) bool { return r <= ' ' || r == 0x7F || strings.ContainsRune("\"<>\\^`{|}", r) }
+
+func (x *feedXML) dublinCoreChild(it *xmlItem, name string) error {
+	switch name {
+	case "title", "date":
+		return x.word(&it.words, "dc:"+name)
+	case "source":
+		text, _, err := x.scan.Characters()
+		it.source = escaped(strictxml.Trim(string(text)))
+		return err
+	}
+	return x.scan.Skip()
+}
+
+func (x *feedXML) rssChild(it *xmlItem, name string) error {
+	s := x.scan
+	switch name {
+	case "guid":
+		return x.guid(it)
+	case "link":
+		return x.rssLink(it)
+	case "enclosure":
+		href, _ := s.Attr("", "url")
+		mediaType, _ := s.Attr("", "type")
+		length, _ := s.Attr("", "length")
+		x.link(it, "enclosure", href, mediaType, length, s.Base(), s.Line, s.Column)
+	case "title", "pubdate":
+		return x.word(&it.words, wordOf(name))
+	}
+	return s.Skip()
+}
+
+// guid reads an identifier of RSS, without the white space around it. Unless it
+// says that it is none, it is a link as well.
+func (x *feedXML) guid(it *xmlItem) error {
+	s := x.scan
+	is, _ := s.Attr("", "isPermaLink")
+	if is == "" {
+		is, _ = s.Attr("", "isPermalink")
+	}
+	text, _, err := s.Characters()
+	if id := strictxml.Trim(string(text)); id != "" && it.id == "" {
+		it.id = id
+		if !strings.EqualFold(strictxml.Trim(is), "false") {
+			it.permalink = id
+		}
+	}
+	return err
+}
+
+// rssLink reads a link of RSS, whose address is its text; of several the first
+// counts. Some feeds write Atom's links without their namespace.
+func (x *feedXML) rssLink(it *xmlItem) error {
+	s := x.scan
+	if _, has := s.Attr("", "href"); has {
+		return x.atomLink(it)
+	}
+	line, column, base := s.Line, s.Column, s.Base()
+	text, _, err := s.Characters()
+	if href := strictxml.Trim(string(text)); href != "" && len(it.entry.Alternates()) == 0 {
+		x.link(it, "alternate", href, "", "", base, line, column)
+	}
+	return err
+}
+
+// word keeps an element for gofeed, whose bytes are kept already. Of several the
+// first counts.
+func (x *feedXML) word(words *[]feedWord, name string) error {
+	s := x.scan
+	w := feedWord{name: name}
+	w.kind, _ = s.Attr("", "type")
+	w.mode, _ = s.Attr("", "mode")
+	line, column, from := s.Line, s.Column, s.Offset()
+	if slices.ContainsFunc(*words, func(o feedWord) bool { return o.name == name }) {
+		return s.Skip()
+	}
+	if err := s.Skip(); err != nil {
+		return err
+	}
+	if s.Start-from > wordBytes {
+		x.problem(ruleFeedItem, line, column, "<%s> is longer than %d bytes; it is left out", name, wordBytes)
+		return nil
+	}
+	w.text = bytes.Clone(s.Slice(from, s.Start))
+	*words = append(*words, w)
+	return nil
+}
+
+// relation normalises a rel attribute (RFC 4287 4.2.7.2).
+func relation(rel string) string {
+	rel = strings.TrimPrefix(strings.ToLower(strictxml.Trim(rel)), "http://www.iana.org/assignments/relation/")
+	if rel == "" {
+		return "alternate"
+	}
+	return rel
+}
+
+func lengthOf(s string) int64 {
+	n, err := strconv.ParseInt(strictxml.Trim(s), 10, 64)
+	if err != nil || n < 0 {
+		return event.NoLength
+	}
+	return n
+}

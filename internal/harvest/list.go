@@ -1,0 +1,244 @@
+package harvest
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/resourcesync"
+	"github.com/pmh-bridge/bridge/translate"
+)
+
+// Rules of this adapter: an entry that cannot be taken, content that is not what
+// its list says, changes that are not in the order of time, a time that lies in
+// the future, and a resource that stands twice in a Resource List.
+const (
+	ruleLocal = "local"
+	ruleHash  = "hash"
+	ruleOrder = "order"
+	ruleLate  = "late"
+	ruleTwice = "twice"
+)
+
+// listing is one list of a pass on its way from entries to observations.
+type listing struct {
+	r     *run
+	doc   *resourcesync.List
+	id    int64 // of the list, for places
+	wants translate.Wants
+	at    event.Stamp // of a baseline
+	items []event.Item
+	piece piece
+	dated bool                // some entry has a datetime
+	met   map[string]struct{} // the records of a baseline's list
+}
+
+// list reads one list to its end, picks each record's last word, and hands that
+// on. Of a list that cannot be read to its end nothing is taken.
+func (r *run) list(d *resourcesync.List, p *pipe) error {
+	g := &listing{r: r, doc: d, id: listID(d.Identity), wants: r.wants(), piece: piece{doc: event.Document{URL: d.URL}}, met: map[string]struct{}{}}
+	g.at = stampOf(d.Head().At)
+	for {
+		e, err := d.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		var bad *resourcesync.EntryError
+		switch {
+		case errors.As(err, &bad):
+			g.bad(bad)
+		case err != nil:
+			return err
+		default:
+			g.take(e)
+		}
+		if r.entries.Add(1)%1000 == 0 {
+			r.tell()
+		}
+	}
+	if err := g.finish(p); err != nil {
+		return err
+	}
+	return p.send(g.piece)
+}
+
+// listID is 64 bits of a hash of what identifies a list; never 0, which is no
+// list.
+func listID(identity string) int64 { return event.KeyBits(identity) | 1 }
+
+// wants is what the set wants, as far as translating needs to know it.
+func (r *run) wants() translate.Wants {
+	w := r.src.Wants
+	w.Published = r.src.Content != event.Mirror
+	return w
+}
+
+// bad puts an entry into quarantine. Its record is met all the same.
+func (g *listing) bad(e *resourcesync.EntryError) {
+	g.r.note(func(p *Report) { p.Quarantined++ })
+	record := cmp.Or(e.ID, e.Loc)
+	g.piece.quarantine = append(g.piece.quarantine,
+		event.Quarantined{URL: e.URL, Line: e.Line, Column: e.Column, Record: record, Rule: e.Rule, Reason: e.Reason, Input: e.Input})
+	if record != "" {
+		it := event.Item{Quarantine: true}
+		it.Record, it.SourceIdentifier = g.wants.Identifier(record)
+		it.Place = event.Place{List: g.id}
+		g.piece.bad = append(g.piece.bad, it)
+	}
+}
+
+// take translates an entry.
+func (g *listing) take(e *resourcesync.Entry) {
+	it := event.Item{Baseline: g.doc.Baseline}
+	var err error
+	it.Observation, err = translate.FromResource(e, &g.wants)
+	switch {
+	case errors.Is(err, translate.ErrUnselected), errors.Is(err, translate.ErrOwn):
+		g.r.note(func(p *Report) { p.Skipped++ })
+		return
+	case err != nil:
+		g.bad(&resourcesync.EntryError{Rule: ruleLocal, URL: g.doc.URL, Line: e.Line, Column: e.Column, Loc: e.Loc, ID: e.Metadata.ID,
+			Reason: err.Error(), Input: g.doc.Input()})
+		return
+	}
+	it.Place = event.Place{List: g.id, Position: int64(g.doc.Position())}
+	if g.doc.Baseline {
+		if _, again := g.met[it.Record]; again {
+			g.r.problem(ruleTwice, fmt.Sprintf("%s:%d:%d: record %q stands in the list twice; the first entry is taken", g.doc.URL, e.Line, e.Column, it.Record))
+			return
+		}
+		g.met[it.Record] = struct{}{}
+		it.Place.Position, it.Order = 0, g.at
+		if !it.Deleted {
+			g.piece.active++
+		}
+	} else if it.Order.Known() {
+		g.dated = true
+	}
+	g.date(&it)
+	g.items = append(g.items, it)
+}
+
+// date finds out whether the moment of an item can be trusted.
+func (g *listing) date(it *event.Item) {
+	it.Late = it.Order.Known() && g.doc.Late(it.Order.Time())
+	if it.Late {
+		g.r.problem(ruleLate, fmt.Sprintf("%s: record %q at %s, which is later than the answer itself; it does not move the mark", g.doc.URL, it.Record, it.Order))
+	}
+}
+
+// finish completes the piece, now that the whole list was read.
+func (g *listing) finish(p *pipe) error {
+	x := &g.piece
+	x.active += p.active
+	if g.doc.Baseline {
+		x.items = g.items
+	} else {
+		g.order()
+		x.items = g.winners()
+	}
+	x.items = append(x.items, x.bad...)
+	c, ok := g.doc.Cursor()
+	if !ok {
+		return fmt.Errorf("%s: the list was not read to its end", g.doc.URL)
+	}
+	var err error
+	x.cursor, err = json.Marshal(listCursor{Lists: &c, Active: x.active})
+	return err
+}
+
+// order gives the changes of a list older than ResourceSync 1.1 their order: such
+// a list has no datetime anywhere, and lastmod says when a resource changed. In
+// later ones lastmod may lie anywhere. A list that begins with its newest change
+// is turned round, so that of changes of one moment the last one stands last, and
+// so that places count from the end that stays.
+func (g *listing) order() {
+	if !g.dated && g.doc.Head().Dialect != resourcesync.Dialect11 {
+		for i := range g.items {
+			it := &g.items[i]
+			it.Order = it.Modified
+			g.date(it)
+		}
+	}
+	if !backwards(g.items) {
+		return
+	}
+	slices.Reverse(g.items)
+	for i, entries := 0, int64(g.doc.Entries); i < len(g.items); i++ {
+		at := &g.items[i].Place.Position
+		*at = entries + 1 - *at
+	}
+}
+
+// backwards tells whether each change is no later than the one before it, and
+// some are earlier.
+func backwards(items []event.Item) bool {
+	earlier := false
+	for i := 1; i < len(items); i++ {
+		a, b := &items[i-1], &items[i]
+		if !a.Order.Known() || !b.Order.Known() || a.Order.Before(b.Order) {
+			return false
+		}
+		earlier = earlier || b.Order.Before(a.Order)
+	}
+	return earlier
+}
+
+// winners picks the last word on each record, and puts them in the order of
+// time.
+func (g *listing) winners() []event.Item {
+	last := make(map[string]int, len(g.items))
+	ordered := true
+	for i := range g.items {
+		it := &g.items[i]
+		if j, again := last[it.Record]; again && before(it, &g.items[j]) {
+			g.r.problem(ruleOrder, fmt.Sprintf("%s: a change of record %q at %s stands after its later one at %s", g.doc.URL, it.Record, it.Order, g.items[j].Order))
+			continue
+		}
+		last[it.Record] = i
+		ordered = ordered && it.Order.Known() && !it.Late
+	}
+	out := make([]event.Item, 0, len(last))
+	for i := range g.items {
+		if last[g.items[i].Record] == i {
+			out = append(out, g.items[i])
+		}
+	}
+	if ordered {
+		slices.SortStableFunc(out, func(a, b event.Item) int { return a.Order.Compare(b.Order) })
+	}
+	return out
+}
+
+// before tells whether a came before b, as far as stamps that can be trusted
+// tell.
+func before(a, b *event.Item) bool {
+	return a.Order.Known() && b.Order.Known() && !a.Late && !b.Late && a.Order.Before(b.Order)
+}
+
+// inputOf writes an observation as a list with the entry that said it, for
+// quarantine.
+func inputOf(o *event.Observation, list string) ([]byte, error) {
+	rep := &o.Representations[0]
+	e := resourcesync.Entry{Loc: rep.Href, Metadata: resourcesync.Metadata{Hash: rep.Hash, Length: resourcesync.Bytes(rep.Length), Type: rep.Type, Title: o.Title}}
+	if o.Record != rep.Href {
+		e.Metadata.ID = o.Record
+	}
+	if o.SourceIdentifier != "" {
+		e.Metadata.ID = o.SourceIdentifier
+	}
+	if o.Modified.Known() {
+		e.LastMod = resourcesync.Exact(o.Modified.Time())
+	}
+	doc := resourcesync.Document{Capability: resourcesync.ResourceList, At: resourcesync.Seconds(time.Unix(0, 0)),
+		Links: []resourcesync.Link{{Rel: resourcesync.RelUp, Href: list}}, Entries: []resourcesync.Entry{e}}
+	var b bytes.Buffer
+	_, err := doc.WriteTo(&b)
+	return b.Bytes(), err
+}

@@ -45,7 +45,7 @@ func (s *Scanner) Skip() error {
 func (s *Scanner) Keep(from int64) { s.src.keep = from }
 
 // Offset is where the current token ends, in bytes of the UTF-8 document.
-func (s *Scanner) Offset() int64 { return s.end }
+func (s *Scanner) Offset() int64 { return s.src.offset() }
 
 // Slice returns the bytes of the document between two offsets that are kept. They
 // are valid until Next is called.
@@ -58,7 +58,7 @@ func (s *Scanner) Slice(from, to int64) []byte { return s.src.slice(from, to) }
 func (s *Scanner) Frame() (before []byte, after string) {
 	root := s.stack[0]
 	var b bytes.Buffer
-	name := qname(root.name)
+	name := root.name.raw
 	b.WriteString("<" + name)
 	declare := func(attr, value string) {
 		b.WriteString(" " + attr + `="`)

@@ -66,19 +66,25 @@ func Holds(s string) bool {
 	return true
 }
 
-// plain8 tells whether the eight bytes of s are ASCII and none of them special,
-// by arithmetic on all at once: what is subtracted from each byte leaves its
-// highest bit set when the byte is one of those looked for.
+// plain8 tells whether the eight bytes of s are ASCII and none of them special.
 func plain8(s string) bool {
+	return special8(uint64(s[0])|uint64(s[1])<<8|uint64(s[2])<<16|uint64(s[3])<<24|
+		uint64(s[4])<<32|uint64(s[5])<<40|uint64(s[6])<<48|uint64(s[7])<<56) == 0
+}
+
+// special8 looks at eight bytes at once, the first in the lowest bits: 0 says that
+// they are ASCII and none of them special, else the lowest bit that is set is
+// the highest of the first byte that is otherwise. What is subtracted from each
+// byte leaves its highest bit set when the byte is one of those looked for; only
+// the bytes above such a one can be mistaken.
+func special8(x uint64) uint64 {
 	const each = 0x0101010101010101
-	x := uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
-		uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
 	found := x | // not ASCII
 		(x - each*0x20) | // control characters
 		((x ^ each*'"') - each) |
 		((x | each ^ each*'\'') - each) | // & and ' differ in the lowest bit
 		((x | each*2 ^ each*'>') - each) // < and > differ in the next
-	return found&(each*0x80) == 0
+	return found & (each * 0x80)
 }
 
 func entity(c byte) string {

@@ -10,7 +10,8 @@ import (
 )
 
 // FuzzScanner: the scanner never panics, every fault has a place, and whatever it
-// accepts encoding/xml accepts too and reads in the same way.
+// accepts encoding/xml accepts too and reads in the same way. It makes no difference
+// in which pieces the document arrives.
 func FuzzScanner(f *testing.F) {
 	for _, doc := range []string{
 		`<a/>`,
@@ -29,11 +30,19 @@ func FuzzScanner(f *testing.F) {
 	} {
 		f.Add([]byte(doc), "")
 	}
+	for _, doc := range append(wellFormed(), declared()...) {
+		f.Add([]byte(doc), "")
+	}
 	f.Add([]byte("<\x00/\x00\x00\xd8"), "") // broken twice: as XML, and then as UTF-16
 	f.Add([]byte("<a>\xfc</a>"), "text/xml; charset=iso-8859-1")
 	f.Fuzz(func(t *testing.T, doc []byte, contentType string) {
-		ours, err := trace(string(doc), Options{URL: "http://a/", ContentType: contentType,
-			Limits: Limits{Document: 64 << 10, Depth: 20, Attributes: 10, Text: 10_000}})
+		o := Options{URL: "http://a/", ContentType: contentType,
+			Limits: Limits{Document: 64 << 10, Depth: 20, Attributes: 10, Text: 10_000}}
+		whole, err := trace(padded(string(doc)), o)
+		if cut, bad := inPieces(padded(string(doc)), 1, o); (bad == nil) != (err == nil) || err == nil && cut != whole {
+			t.Fatalf("as a whole %s, %v\nbyte by byte %s, %v", whole, err, cut, bad)
+		}
+		ours, err := trace(string(doc), o)
 		if err != nil {
 			var fault *DocumentError
 			if !errors.As(err, &fault) || fault.Line < 1 || fault.Column < 1 || fault.Reason == "" {

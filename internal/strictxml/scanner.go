@@ -8,9 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/url"
-	"regexp"
-	"strconv"
-	"strings"
 )
 
 // Kind is the kind of a token.
@@ -43,52 +40,45 @@ type Options struct {
 	Report func(Notice)
 }
 
-// Scanner reads XML tokens and checks what encoding/xml lets pass: namespaces,
-// duplicate attributes, one root, the caps. What its fields hold belongs to the
-// current token and is valid until Next, Characters or Skip is called. It is not
-// safe for concurrent use.
+// Scanner reads the tokens of a document without a document type (XML 1.0, fourth
+// edition, and Namespaces in XML 1.0): the five entities and character references
+// are all it knows. What is not well-formed or exceeds a cap is refused. What its
+// fields hold belongs to the current token and is valid until Next, Characters or
+// Skip is called; strings stay valid. It is not safe for concurrent use.
 type Scanner struct {
 	Kind         Kind
 	Space, Local string // of a start tag: its namespace and name
 	// Attrs are those of a start tag, in document order and without namespace
-	// declarations; the namespace of each is in Name.Space.
+	// declarations; the namespace of each is in Name.Space. They stay until the
+	// next start tag.
 	Attrs        []xml.Attr
 	Data         []byte // of text
 	Line, Column int    // where the token starts, from 1; columns count bytes of UTF-8
 	Start        int64  // the same as an offset in the UTF-8 document
 
-	in   io.Reader
-	o    Options
-	src  *source
-	dec  *xml.Decoder // of the current token, when it was not a simple one
-	text []byte       // scratch of Characters
+	in        io.Reader
+	o         Options
+	src       source
+	lineStart int64 // the offset of the line in which the token starts
+	names     names
+	err       error // what Next has ended with
 
-	end       int64      // offset of the first byte behind the current token
-	line      int        // of that byte, and
-	lineStart int64      // the offset where this line starts
-	closing   bool       // the current token is a start tag that closes itself
-	scratch   []xml.Attr // for Attrs
-	names     map[string]xml.Name
-	classes   *classTable
+	// Scratch: what resolve has made of a text, the text of Characters, a tag's
+	// attributes and their values.
+	resolved, text, values []byte
+	written                []written
 
 	stack  []frame
 	ns     []binding
 	rooted bool // the root has been seen
+	empty  bool // the current start tag is its end tag as well
 }
-
-type frame struct {
-	name xml.Name // as written
-	ns   int      // length of Scanner.ns outside of the element
-	base *url.URL // nil when neither xml:base nor the document's URL is known
-}
-
-type binding struct{ prefix, space string }
 
 // New returns a scanner of the document in r. Nothing is read before Next is
 // called.
 func New(r io.Reader, o Options) *Scanner {
 	o.Limits = o.Limits.withDefaults()
-	return &Scanner{in: r, o: o, ns: []binding{{"xml", Namespace}}, names: map[string]xml.Name{}, classes: newClassTable()}
+	return &Scanner{in: r, o: o, src: newSource(o.Limits), ns: []binding{{"xml", Namespace}}}
 }
 
 // begin sets up the decoding.
@@ -99,8 +89,8 @@ func (s *Scanner) begin() {
 		// The first token will say it, with its place.
 		in = errorReader{err}
 	}
-	s.src = newSource(in, s.o.Limits)
-	s.line = 1
+	s.src.r = in
+	s.Line = 1
 	if note != "" {
 		s.report(Notice{About: AboutCharset, Line: 1, Column: 1, Found: note, Expected: "one charset; that of Content-Type is taken"})
 	}
@@ -137,233 +127,52 @@ func (s *Scanner) Depth() int { return len(s.stack) }
 // Next reads the next start tag, end tag or text. A *DocumentError says that the
 // document is at fault; any other error comes from below, wrapped with the place.
 // io.EOF comes only after the whole document: every byte was read, the root was
-// closed, and nothing but comments and white space followed.
+// closed, and nothing but comments and white space followed. An error stays.
 func (s *Scanner) Next() error {
-	if s.src == nil {
+	if s.err != nil {
+		return s.err
+	}
+	if s.src.r == nil {
 		s.begin()
 	}
 	for {
-		s.Start, s.Line, s.Column = s.end, s.line, int(s.end-s.lineStart)+1
-		s.src.startToken(s.Start)
-		if s.closing {
-			s.closing = false
-			return s.close(s.stack[len(s.stack)-1].name)
+		s.startToken()
+		if s.empty {
+			s.empty = false
+			s.pop()
+			return nil
 		}
-		if done, err := s.simple(); done {
-			return err
-		}
-		if done, err := s.decode(); done {
-			return err
-		}
-	}
-}
-
-// decode reads the next token by encoding/xml. done is false when there is
-// nothing to be said of it.
-//
-// The decoder is new for each token: it may hold back a byte that it has read,
-// and an end tag that it makes of a start tag, and both are ours.
-func (s *Scanner) decode() (done bool, err error) {
-	s.dec = xml.NewDecoder(s.src)
-	// What arrives is UTF-8 already, whatever the declaration says.
-	s.dec.CharsetReader = func(_ string, in io.Reader) (io.Reader, error) { return in, nil }
-	tok, err := s.dec.RawToken()
-	if err != nil {
-		return true, s.broken(err)
-	}
-	s.take(s.Start + s.dec.InputOffset())
-	if s.end-s.Start > int64(s.o.Limits.Text) {
-		return true, s.cap(tooLong(s.o.Limits))
-	}
-	switch t := tok.(type) {
-	case xml.StartElement:
-		s.closing = bytes.HasSuffix(s.raw(), []byte("/>"))
-		return true, s.open(t.Name, t.Attr)
-	case xml.EndElement:
-		return true, s.close(t.Name)
-	case xml.CharData:
-		if len(s.stack) > 0 {
-			s.Kind, s.Data = Text, t
-			return true, s.checkReferences()
-		}
-		if len(bytes.Trim(t, white)) > 0 || s.raw()[0] == '<' {
-			return true, s.outside(t)
-		}
-	case xml.ProcInst:
-		if strings.EqualFold(t.Target, "xml") && s.Start != 0 {
-			return true, s.Fail("an XML declaration that is not at the start")
-		}
-	case xml.Directive:
-		if len(t) >= 12 && strings.EqualFold(string(t[:12]), "DOCTYPE html") {
-			return true, s.Fail("an HTML page%s (DOCTYPE is refused)", s.not())
-		}
-		return true, s.Fail("DOCTYPE is refused: documents may not bring their own entities")
-	}
-	return false, nil
-}
-
-// take makes the bytes up to an offset the current token.
-func (s *Scanner) take(end int64) {
-	s.end = end
-	s.src.pos = int(end - s.src.base)
-	raw := s.raw()
-	if i := bytes.LastIndexByte(raw, '\n'); i >= 0 {
-		s.line += bytes.Count(raw, []byte("\n"))
-		s.lineStart = s.Start + int64(i) + 1
-	}
-}
-
-// outside tells of text that no element holds.
-func (s *Scanner) outside(text []byte) error {
-	const reason = "text outside of the root element"
-	if start := bytes.TrimLeft(text, white); !s.rooted && len(start) > 0 && (start[0] == '{' || start[0] == '[') {
-		return s.Fail("%s: perhaps JSON%s", reason, s.not())
-	}
-	return s.Fail(reason)
-}
-
-// not says in a message what was wanted instead.
-func (s *Scanner) not() string {
-	if s.o.Want == "" {
-		return ""
-	}
-	return ", not " + s.o.Want
-}
-
-// raw returns the bytes of the current token.
-func (s *Scanner) raw() []byte { return s.src.slice(s.Start, s.end) }
-
-// open opens an element with a name and attributes as written.
-func (s *Scanner) open(name xml.Name, attrs []xml.Attr) error {
-	s.Kind = StartTag
-	if s.rooted && len(s.stack) == 0 {
-		return s.Fail("a second root element <%s>", Clip(name.Local))
-	}
-	s.rooted = true
-	if len(attrs) > s.o.Limits.Attributes {
-		return s.cap(tooManyAttributes(s.o.Limits))
-	}
-	if len(s.stack) >= s.o.Limits.Depth {
-		return s.cap(&fault{cap: CapDepth, reason: fmt.Sprintf("elements are nested deeper than %d", s.o.Limits.Depth)})
-	}
-	f := frame{name: name, ns: len(s.ns), base: s.Base()}
-	attrs, err := s.declare(attrs)
-	if err != nil {
-		return err
-	}
-	space, ok := s.lookup(name.Space)
-	if !ok || strings.Contains(name.Local, ":") {
-		return s.Fail("element <%s> has a prefix that is not declared", Clip(qname(name)))
-	}
-	s.Space, s.Local = space, name.Local
-	if err := s.attributes(attrs, &f); err != nil {
-		return err
-	}
-	s.stack = append(s.stack, f)
-	return nil
-}
-
-// declare takes the namespace declarations out of the attributes.
-func (s *Scanner) declare(attrs []xml.Attr) ([]xml.Attr, error) {
-	kept := attrs[:0]
-	outer := len(s.ns)
-	for _, a := range attrs {
-		prefix := ""
+		done, err := s.token()
 		switch {
-		case a.Name.Space == "xmlns":
-			prefix = a.Name.Local
-			if a.Value == "" || prefix == "xmlns" || (prefix == "xml") != (a.Value == Namespace) {
-				return nil, s.Fail("namespace declaration xmlns:%s=%q is not allowed", Clip(prefix), Clip(a.Value))
-			}
-		case a.Name.Space == "" && a.Name.Local == "xmlns":
-		default:
-			kept = append(kept, a)
-			continue
+		case err != nil:
+			s.err = s.placed(err)
+			return s.err
+		case s.src.pos-s.src.token > s.o.Limits.Text:
+			s.err = s.cap(tooLong(s.o.Limits))
+			return s.err
+		case done:
+			return nil
 		}
-		for _, b := range s.ns[outer:] {
-			if b.prefix == prefix {
-				return nil, s.Fail("attribute %s is there twice", Clip(qname(a.Name)))
-			}
-		}
-		s.ns = append(s.ns, binding{prefix, s.known(a.Value)})
 	}
-	return kept, nil
 }
 
-// known returns the caller's own string for a namespace that it looks for.
-func (s *Scanner) known(space string) string {
-	for _, k := range s.o.Namespaces {
-		if space == k {
-			return k
-		}
-	}
-	return space
+// startToken makes the end of a token the start of the next.
+func (s *Scanner) startToken() {
+	s.Line, s.lineStart = s.place()
+	s.Start = s.src.offset()
+	s.Column = int(s.Start-s.lineStart) + 1
+	s.src.token = s.src.pos
 }
 
-// lookup finds the namespace of a prefix; no default namespace is "".
-func (s *Scanner) lookup(prefix string) (space string, ok bool) {
-	for i := len(s.ns) - 1; i >= 0; i-- {
-		if s.ns[i].prefix == prefix {
-			return s.ns[i].space, true
-		}
+// place returns the line of what comes next, and the offset where it starts.
+func (s *Scanner) place() (line int, start int64) {
+	line, start = s.Line, s.lineStart
+	read := s.src.buf[s.src.token:s.src.pos]
+	for i := bytes.IndexByte(read, '\n'); i >= 0; i = bytes.IndexByte(read, '\n') {
+		read = read[i+1:]
+		line, start = line+1, s.src.offset()-int64(len(read))
 	}
-	return "", prefix == ""
-}
-
-// attributes checks the attributes of the element that f opens.
-func (s *Scanner) attributes(attrs []xml.Attr, f *frame) error {
-	s.Attrs = attrs
-	if err := s.checkReferences(); err != nil {
-		return err
-	}
-	for i := range attrs {
-		a := &attrs[i]
-		if strings.Contains(a.Name.Local, ":") {
-			return s.Fail("attribute name %s", Clip(qname(a.Name)))
-		}
-		if a.Name.Space != "" {
-			space, ok := s.lookup(a.Name.Space)
-			if !ok {
-				return s.Fail("attribute %s has a prefix that is not declared", Clip(qname(a.Name)))
-			}
-			a.Name.Space = space
-			if space == Namespace && a.Name.Local == "base" {
-				s.rebase(f, a.Value)
-			}
-		}
-		for j := range i {
-			if attrs[j].Name == a.Name {
-				return s.Fail("attribute %s is there twice", Clip(qname(a.Name)))
-			}
-		}
-	}
-	return nil
-}
-
-func (s *Scanner) rebase(f *frame, ref string) {
-	u, err := url.Parse(Trim(ref))
-	if err != nil {
-		s.report(Notice{About: AboutBase, Line: s.Line, Column: s.Column, Found: Clip(ref), Expected: "an IRI reference in xml:base; it is ignored"})
-		return
-	}
-	if f.base != nil {
-		u = f.base.ResolveReference(u)
-	}
-	f.base = u
-}
-
-func (s *Scanner) close(name xml.Name) error {
-	s.Kind = EndTag
-	if len(s.stack) == 0 {
-		return s.Fail("</%s> closes nothing", Clip(qname(name)))
-	}
-	f := s.stack[len(s.stack)-1]
-	if f.name != name {
-		return s.Fail("<%s> is closed by </%s>", Clip(qname(f.name)), Clip(qname(name)))
-	}
-	s.stack = s.stack[:len(s.stack)-1]
-	s.ns = s.ns[:f.ns]
-	return nil
+	return line, start
 }
 
 // Attr returns the value of an attribute of the current start tag.
@@ -374,27 +183,6 @@ func (s *Scanner) Attr(space, local string) (value string, ok bool) {
 		}
 	}
 	return "", false
-}
-
-var reference = regexp.MustCompile(`&#(x?)([0-9a-fA-F]+);`)
-
-// checkReferences refuses references to surrogates (XML 1.0 4.1), of which
-// encoding/xml makes U+FFFD.
-func (s *Scanner) checkReferences() error {
-	raw := s.raw()
-	if !bytes.Contains(raw, []byte("&#")) || bytes.HasPrefix(raw, []byte("<![CDATA[")) {
-		return nil
-	}
-	for _, m := range reference.FindAllSubmatch(raw, -1) {
-		base := 10
-		if len(m[1]) > 0 {
-			base = 16
-		}
-		if n, err := strconv.ParseUint(string(m[2]), base, 32); err == nil && n >= 0xD800 && n <= 0xDFFF {
-			return s.Fail("%s is no character", Clip(string(m[0])))
-		}
-	}
-	return nil
 }
 
 func qname(n xml.Name) string {
@@ -413,42 +201,39 @@ func (s *Scanner) cap(f *fault) error {
 	return &DocumentError{URL: s.o.URL, Line: s.Line, Column: s.Column, Cap: f.cap, Reason: f.reason}
 }
 
-// broken tells what an error of the decoder means: the end, a fault of the
-// document, or of what brings it.
-func (s *Scanner) broken(err error) error {
-	line, column := s.dec.InputPos()
-	switch {
-	case column < 1:
-		// The decoder has put a line break back and is between two lines.
-		line, column = s.Line, s.Column
-	case line == 1:
-		line, column = s.Line, s.Column+column-1
-	default:
-		line += s.Line - 1
+// broken returns a *DocumentError at the place that has been reached.
+func (s *Scanner) broken(reason string) error {
+	line, start := s.place()
+	return &DocumentError{URL: s.o.URL, Line: line, Column: int(s.src.offset()-start) + 1, Reason: "broken XML: " + Clip(reason)}
+}
+
+// placed tells what an error inside a token means: a fault of the document, its
+// end, or a fault of what brings it.
+func (s *Scanner) placed(err error) error {
+	var at *DocumentError
+	if errors.As(err, &at) {
+		return at
 	}
-	at := &DocumentError{URL: s.o.URL, Line: line, Column: column}
+	s.src.pos = len(s.src.buf)
+	line, start := s.place()
+	at = &DocumentError{URL: s.o.URL, Line: line, Column: int(s.src.offset()-start) + 1}
 	var found *fault
-	var syntax *xml.SyntaxError
 	switch {
-	case err == io.EOF && !s.rooted:
+	case errors.As(err, &found):
+		at.Cap, at.Reason = found.cap, found.reason
+	case err != io.EOF:
+		return fmt.Errorf("%s: reading the document: %w", Place(s.o.URL, line, at.Column), err)
+	case bytes.HasPrefix(s.src.buf[s.src.token:], []byte{'<'}):
+		at.Reason = "the document is cut off"
+	case !s.rooted:
 		at.Reason = "the document is empty"
 		if s.o.Want != "" {
 			at.Reason += "; want " + s.o.Want
 		}
-	case err == io.EOF && len(s.stack) > 0:
-		at.Reason = fmt.Sprintf("the document is cut off inside <%s>", Clip(qname(s.stack[len(s.stack)-1].name)))
-	case err == io.EOF:
-		return io.EOF
-	case errors.As(err, &found):
-		at.Cap, at.Reason = found.cap, found.reason
-	case errors.As(err, &syntax) && s.src.err == io.EOF && strings.HasPrefix(syntax.Msg, "unexpected EOF"):
-		at.Reason = "the document is cut off"
-	case errors.As(err, &syntax):
-		at.Reason = "broken XML: " + Clip(syntax.Msg)
-	case s.src.err != nil && s.src.err != io.EOF:
-		return fmt.Errorf("%s: reading the document: %w", Place(s.o.URL, line, column), s.src.err)
+	case len(s.stack) > 0:
+		at.Reason = fmt.Sprintf("the document is cut off inside <%s>", Clip(s.stack[len(s.stack)-1].name.raw))
 	default:
-		at.Reason = "broken XML: " + Clip(err.Error())
+		return io.EOF
 	}
 	return at
 }

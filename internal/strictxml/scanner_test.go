@@ -40,8 +40,11 @@ func (b *tracer) flush() {
 
 // trace writes down all tokens of a document, and how it ended.
 func trace(doc string, o Options) (tokens string, err error) {
+	return traced(New(strings.NewReader(doc), o))
+}
+
+func traced(s *Scanner) (tokens string, err error) {
 	var b tracer
-	s := New(strings.NewReader(doc), o)
 	for {
 		if err := s.Next(); err != nil {
 			if err == io.EOF {

@@ -6,59 +6,70 @@ import (
 	"io"
 )
 
-// source feeds the XML decoder byte by byte and keeps what it may be asked for
-// again: the bytes of the current token, and of the current entry. It refuses
-// long tokens while they are being read, before the decoder has stored them.
+// source is a window on the document. Tokens are found in it and left where they
+// are: it holds the whole of the current one, and what Keep asked for.
 type source struct {
 	r   io.Reader
-	buf []byte // buf[0] is at offset base
-	pos int    // of the next byte in buf
-	// base, token and keep are offsets in the document: of buf[0], of the token
-	// being read, and of the first byte that must stay (-1: none but the
-	// token's).
-	base, token, keep int64
-	limits            Limits
-	tag               tagCounter
-	err               error
+	buf []byte
+	// pos and token are places in buf: where the reading is, and where the
+	// current token starts.
+	pos, token int
+	// base and keep are offsets in the document: of buf[0], and of the first
+	// byte that must stay (-1: none but the token's).
+	base, keep int64
+	limits     Limits
+	err        error // of r, or that the token is too long; it stays
 }
 
 const chunk = 32 << 10
 
-func newSource(r io.Reader, limits Limits) *source {
-	return &source{r: r, keep: -1, limits: limits, buf: make([]byte, 0, 2*chunk)}
+func newSource(limits Limits) source {
+	return source{keep: -1, limits: limits}
 }
 
-// ReadByte keeps the decoder from buffering on its own, so that its offsets are
-// exact.
-func (s *source) ReadByte() (byte, error) {
-	if s.pos == len(s.buf) {
+// offset is the place of pos in the document.
+func (s *source) offset() int64 { return s.base + int64(s.pos) }
+
+// ahead returns the byte that is n behind pos.
+func (s *source) ahead(n int) (byte, error) {
+	if s.pos+n < len(s.buf) {
+		return s.buf[s.pos+n], nil
+	}
+	return s.outOfSight(n)
+}
+
+func (s *source) outOfSight(n int) (byte, error) {
+	for s.pos+n >= len(s.buf) {
 		if err := s.fill(); err != nil {
 			return 0, err
 		}
 	}
-	b := s.buf[s.pos]
-	s.pos++
-	return b, nil
+	return s.buf[s.pos+n], nil
 }
 
-// Read makes source an io.Reader, as xml.NewDecoder wants one.
-func (s *source) Read(p []byte) (int, error) {
-	if len(p) == 0 {
-		return 0, nil
+// find returns where in buf the next mark is, from pos on.
+func (s *source) find(mark string) (int, error) {
+	for searched := 0; ; {
+		rest := s.buf[s.pos+searched:]
+		if i := bytes.Index(rest, []byte(mark)); i >= 0 {
+			return s.pos + searched + i, nil
+		}
+		// The end may be the beginning of the mark.
+		searched += max(0, len(rest)-len(mark)+1)
+		if err := s.fill(); err != nil {
+			return 0, err
+		}
 	}
-	b, err := s.ReadByte()
-	if err != nil {
-		return 0, err
-	}
-	p[0] = b
-	return 1, nil
 }
 
+// fill reads on. What is in buf may move, and pos and token with it: other places
+// are to be taken anew. A token that is too long is refused here, before more
+// of it is stored.
 func (s *source) fill() error {
-	if s.err != nil {
-		return s.err
+	if s.err == nil && len(s.buf)-s.token > s.limits.Text {
+		s.err = tooLong(s.limits)
 	}
-	if s.err = s.checkToken(); s.err != nil {
+	if s.err != nil {
 		return s.err
 	}
 	s.makeRoom()
@@ -86,39 +97,23 @@ func (s *source) makeRoom() {
 		return
 	}
 	from := s.token
-	if s.keep >= 0 && s.keep < from {
-		from = s.keep
+	if s.keep >= 0 {
+		from = min(from, int(s.keep-s.base))
 	}
-	rest := s.buf[from-s.base:]
+	rest := s.buf[from:]
 	to := s.buf[:0]
 	if cap(s.buf)-len(rest) < chunk {
-		to = make([]byte, 0, 2*cap(s.buf))
+		to = make([]byte, 0, max(2*chunk, 2*cap(s.buf)))
 	}
-	s.pos -= int(from - s.base)
-	s.base = from
+	s.base += int64(from)
+	s.pos -= from
+	s.token -= from
 	s.buf = append(to, rest...)
-}
-
-// startToken tells that the next token starts at offset.
-func (s *source) startToken(offset int64) {
-	s.token = offset
-	s.tag = tagCounter{}
 }
 
 // slice returns the bytes of the document between two offsets that are kept.
 func (s *source) slice(from, to int64) []byte {
 	return s.buf[from-s.base : to-s.base]
-}
-
-func (s *source) checkToken() error {
-	token := s.buf[s.token-s.base:]
-	if len(token) > s.limits.Text {
-		return tooLong(s.limits)
-	}
-	if s.tag.count(token) > s.limits.Attributes {
-		return tooManyAttributes(s.limits)
-	}
-	return nil
 }
 
 func tooLong(l Limits) *fault {
@@ -127,40 +122,4 @@ func tooLong(l Limits) *fault {
 
 func tooManyAttributes(l Limits) *fault {
 	return &fault{cap: CapAttributes, reason: fmt.Sprintf("an element has more than %d attributes", l.Attributes)}
-}
-
-// tagCounter counts the attributes of a start tag that is still being read.
-// Without it a tag of millions of attributes would be built before it could be
-// refused.
-type tagCounter struct {
-	seen  int // bytes of the token that were counted already
-	n     int
-	quote byte
-}
-
-func (c *tagCounter) count(token []byte) int {
-	if len(token) < 2 || token[0] != '<' || token[1] == '!' || token[1] == '?' {
-		return 0
-	}
-	rest := token[c.seen:]
-	c.seen = len(token)
-	for len(rest) > 0 {
-		if c.quote != 0 {
-			i := bytes.IndexByte(rest, c.quote)
-			if i < 0 {
-				break
-			}
-			c.quote = 0
-			rest = rest[i+1:]
-			continue
-		}
-		i := bytes.IndexAny(rest, `"'`)
-		if i < 0 {
-			break
-		}
-		c.n++
-		c.quote = rest[i]
-		rest = rest[i+1:]
-	}
-	return c.n
 }

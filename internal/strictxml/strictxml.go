@@ -1,7 +1,6 @@
-// Package strictxml is what the protocol packages share of reading XML: a scanner
-// on the tokens of encoding/xml that refuses what encoding/xml lets pass, caps
-// what a document may ask for, and keeps the bytes that may be asked for again.
-// It knows XML, its namespaces and xml:base, and no protocol.
+// Package strictxml is what the protocol packages share of reading XML: a strict
+// tokenizer that caps what a document may ask for and keeps the bytes that may be
+// asked for again. It knows XML, its namespaces and xml:base, and no protocol.
 package strictxml
 
 import (

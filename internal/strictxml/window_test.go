@@ -1,0 +1,145 @@
+package strictxml
+
+import (
+	"errors"
+	"io"
+	"strings"
+	"testing"
+)
+
+// TestPieces: what a document is cut into while it arrives makes no difference.
+func TestPieces(t *testing.T) {
+	docs := append([]string{string(list(3)), string(feed(3))}, wellFormed()...)
+	for _, doc := range docs {
+		doc = strings.TrimPrefix(doc, `<?xml version="1.0" encoding="UTF-8"?>`)
+		doc = padded(strings.TrimPrefix(doc, `<?xml version="1.0" encoding="utf-8"?>`))
+		want, err := trace(doc, Options{})
+		if err != nil {
+			t.Fatalf("%q: %v", doc, err)
+		}
+		for _, n := range []int{1, 2, 3, 7} {
+			if got, err := inPieces(doc, n, Options{}); err != nil || got != want {
+				t.Errorf("%q in pieces of %d: got %s, %v, want %s", doc, n, got, err, want)
+			}
+		}
+	}
+}
+
+// TestWindowMoves: the window has to move at each byte of a piece of XML.
+func TestWindowMoves(t *testing.T) {
+	const piece = "<p:b xmlns:p='u&#x20;v' c=\"\u00e9\r\n&lt;\"\n d = '1'>x\r\n&amp;\u20ac]]<!-- - --><?q r?><![CDATA[]]\r\n]]]></p:b\n><b/>"
+	head := "<a>" + strings.Repeat("<!-- fifteen -->", (chunk+1000)/16)
+	doc := head + piece + "</a>"
+	want, err := trace(doc, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for cut := len(head); cut < len(doc); cut++ {
+		s := New(io.MultiReader(strings.NewReader(doc[:cut]), strings.NewReader(doc[cut:])), Options{})
+		got, err := traced(s)
+		if err != nil || got != want {
+			t.Fatalf("before %q: %v, got %s, want %s", doc[cut:], err, got, want)
+		}
+		if s.src.base == 0 {
+			t.Fatal("the window has not moved")
+		}
+	}
+}
+
+// TestWindowStays: memory does not grow with the document, but with what is kept.
+func TestWindowStays(t *testing.T) {
+	doc := string(list(20_000))
+	s := New(strings.NewReader(doc), Options{})
+	if _, err := traced(s); err != nil {
+		t.Fatal(err)
+	}
+	if cap(s.src.buf) != 2*chunk {
+		t.Errorf("the window has grown to %d bytes", cap(s.src.buf))
+	}
+
+	s = New(strings.NewReader(doc), Options{})
+	if err := s.Next(); err != nil {
+		t.Fatal(err)
+	}
+	from := s.Start
+	s.Keep(from)
+	if err := s.Skip(); err != nil {
+		t.Fatal(err)
+	}
+	if got := string(s.Slice(from, s.Offset())); !strings.Contains(doc, got) || !strings.HasSuffix(got, "</urlset>") || !strings.HasPrefix(got, "<urlset") {
+		t.Errorf("%d bytes were kept: %.50s", len(got), got)
+	}
+}
+
+// TestCapsWhileReading: what is too long is refused before it is stored, with a
+// reader that never ends.
+func TestCapsWhileReading(t *testing.T) {
+	for _, c := range []struct{ head, more, cap string }{
+		{"<a>", "x", CapText},
+		{"<a>", "&lt;", CapText},
+		{"<a ", " ", CapText},
+		{"<a", "x", CapText},
+		{"<", "\u00e9", CapText},
+		{"<a b='", "x", CapText},
+		{"<a b='", ">", CapText},
+		{"<a><!--", "x", CapText},
+		{"<a><![CDATA[", "]", CapText},
+		{"<a><?b ", "?", CapText},
+		{"<a></", "x", CapText},
+		{"<!DOCTYPE a [", "<!ENTITY b 'c'>", CapText},
+		{"", " ", CapText},
+		{"<a><b/>", "<!-- -->", CapDocument},
+		{"<a", " b='c'", CapAttributes},
+		{"<a", " xmlns:p='c'", CapAttributes},
+		{"", "<a>", CapDepth},
+	} {
+		s := New(io.MultiReader(strings.NewReader(c.head), &endless{piece: c.more}), Options{Limits: Limits{Document: 2 << 20, Text: 256 << 10}})
+		_, err := traced(s)
+		var fault *DocumentError
+		if !errors.As(err, &fault) || fault.Cap != c.cap {
+			t.Errorf("%s%s...: %v, want the cap %q", c.head, c.more, err, c.cap)
+		}
+		if size := cap(s.src.buf); size > 1<<20 {
+			t.Errorf("%s%s...: %d bytes were stored", c.head, c.more, size)
+		}
+		if again := s.Next(); again != s.err || again.Error() != err.Error() {
+			t.Errorf("the error does not stay: %v, then %v", err, again)
+		}
+	}
+}
+
+// endless repeats a piece for ever.
+type endless struct {
+	piece string
+	at    int
+}
+
+func (e *endless) Read(b []byte) (int, error) {
+	for i := range b {
+		b[i] = e.piece[e.at]
+		e.at = (e.at + 1) % len(e.piece)
+	}
+	return len(b), nil
+}
+
+// TestBroughtBadly: an error of what brings the document is returned as it is, with
+// the place that was reached.
+func TestBroughtBadly(t *testing.T) {
+	gone := errors.New("gone")
+	for _, head := range []string{"<a>\n<b/>", "<a>\nxyzv", "<a\nb='c", "<a>\n<!--"} {
+		s := New(io.MultiReader(strings.NewReader(padded(head)), broken{gone}), Options{URL: "u"})
+		_, err := traced(s)
+		var fault *DocumentError
+		if !errors.Is(err, gone) || errors.As(err, &fault) || !strings.HasPrefix(err.Error(), "u:2:5: reading the document") {
+			t.Errorf("%q: %v", head, err)
+		}
+	}
+	stuck := New(broken{}, Options{})
+	if err := stuck.Next(); !errors.Is(err, io.ErrNoProgress) {
+		t.Errorf("a reader that brings nothing: %v", err)
+	}
+}
+
+type broken struct{ err error }
+
+func (b broken) Read([]byte) (int, error) { return 0, b.err }

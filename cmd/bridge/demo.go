@@ -33,52 +33,90 @@ func demoCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		d := &demo{out: cmd.OutOrStdout(), every: every, provider: fixtures.Catalogue(time.Now)}
+		d := &demo{out: cmd.OutOrStdout(), every: every,
+			catalogue: fixtures.Catalogue(time.Now), maps: fixtures.Maps(time.Now), news: fixtures.News()}
 		err = d.run(cmd.Context(), listen, folder, daemon.Options{Command: "bridge demo", Logger: warnings(cmd.ErrOrStderr())})
 		return errors.Join(err, os.RemoveAll(folder))
 	}
 	return cmd
 }
 
-// demo is the main job on the fixtures: a provider on loopback, harvested and
-// republished while it changes.
+// demo is the main job on the fixtures: Sources of three kinds on loopback,
+// harvested and republished while they change.
 type demo struct {
-	out      io.Writer
-	every    time.Duration
-	provider *fixtures.Provider
-	house    *daemon.House
-	seq      event.Seq // the last one that was told
+	out       io.Writer
+	every     time.Duration
+	catalogue *fixtures.Provider
+	maps      *fixtures.Source
+	news      *fixtures.Blog
+	house     *daemon.House
+	seq       event.Seq // the last one that was told
 }
 
 func (d *demo) run(ctx context.Context, listen, folder string, o daemon.Options) error {
-	upstream, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
+	var up upstreams
+	catalogue := up.serve(ctx, d.catalogue, fixtures.Subscription)
+	maps := up.serve(ctx, d.maps, fixtures.SourceDescription)
+	news := up.serve(ctx, d.news, fixtures.NewsFeed)
+	if up.err != nil {
+		return errors.Join(up.err, up.close())
 	}
-	server := &http.Server{Handler: d.provider, ReadHeaderTimeout: 10 * time.Second}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(upstream) }()
-	feed := "http://" + upstream.Addr().String() + fixtures.Subscription
-	fmt.Fprintf(d.out, "A research data catalogue that does not exist is served as an Atom-PMH feed at\n  %s\n", feed)
-	err = d.bridge(ctx, listen, folder, feed, o)
-	err = errors.Join(err, server.Close())
-	if stopped := <-served; !errors.Is(stopped, http.ErrServerClosed) {
-		err = errors.Join(err, stopped)
-	}
-	return err
+	fmt.Fprintf(d.out, `Three Sources that do not exist are served on this machine:
+  %-48s a research data catalogue, as an Atom-PMH feed
+  %-48s a map collection, as a ResourceSync Source
+  %-48s the news of a library, as an RSS feed
+`, catalogue, maps, news)
+	sources := []string{"catalogue=" + catalogue, "all=" + catalogue, "all=" + maps, "all=" + news}
+	return errors.Join(d.bridge(ctx, listen, folder, sources, o), up.close())
 }
 
-func (d *demo) bridge(ctx context.Context, listen, folder, feed string, o daemon.Options) error {
+// upstreams are servers of the demo's Sources.
+type upstreams struct {
+	servers []*http.Server
+	ended   []chan error
+	err     error // the first
+}
+
+// serve serves a Source on any port of loopback and returns the URL of a path.
+func (u *upstreams) serve(ctx context.Context, h http.Handler, path string) string {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		u.err = errors.Join(u.err, err)
+		return ""
+	}
+	server, ended := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second}, make(chan error, 1)
+	go func() { ended <- server.Serve(l) }()
+	u.servers, u.ended = append(u.servers, server), append(u.ended, ended)
+	return "http://" + l.Addr().String() + path
+}
+
+// close ends all of them and waits for that.
+func (u *upstreams) close() error {
+	var errs []error
+	for i, s := range u.servers {
+		errs = append(errs, s.Close())
+		if err := <-u.ended[i]; !errors.Is(err, http.ErrServerClosed) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (d *demo) bridge(ctx context.Context, listen, folder string, sources []string, o daemon.Options) error {
 	listener, err := demoListener(ctx, listen)
 	if err != nil {
 		return err
 	}
-	c, err := config.FromArguments(config.Flags{Data: folder, Listen: listener.Addr().String()}, []string{"catalogue=atompmh:" + feed})
+	c, err := config.FromArguments(config.Flags{Data: folder, Listen: listener.Addr().String()}, sources)
 	if err != nil {
 		return errors.Join(usage(err), listener.Close())
 	}
-	c.Sets[0].Title = "Research data catalogue"
-	c.Sets[0].Sources[0].Overlap = 0 // its clock is ours
+	c.Sets[0].Title, c.Sets[1].Title = "Research data catalogue", "Catalogue, maps and news"
+	for _, set := range c.Sets {
+		for i := range set.Sources {
+			set.Sources[i].Overlap = 0 // their clock is ours
+		}
+	}
 	d.house, err = openHouse(ctx, c, o)
 	if err != nil {
 		return errors.Join(err, listener.Close())
@@ -104,21 +142,21 @@ func demoListener(ctx context.Context, listen string) (net.Listener, error) {
 	return l, nil
 }
 
-// play harvests, tells what there is to see, and then lets the catalogue change
+// play harvests, tells what there is to see, and then lets the Sources change
 // until ctx ends.
 func (d *demo) play(ctx context.Context) error {
-	fmt.Fprintf(d.out, "Harvesting it ...\n")
+	fmt.Fprintf(d.out, "Harvesting them, the first one into a set of its own too ...\n")
 	if err := d.begin(ctx); err != nil {
 		return unlessEnded(ctx, err)
 	}
 	tick := time.NewTicker(d.every)
 	defer tick.Stop()
-	for {
+	for n := 0; ; n++ {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			if err := d.change(ctx); err != nil {
+			if err := d.change(ctx, n); err != nil {
 				return unlessEnded(ctx, err)
 			}
 		}
@@ -134,41 +172,53 @@ func unlessEnded(ctx context.Context, err error) error {
 }
 
 func (d *demo) begin(ctx context.Context) error {
-	src := d.house.Sources[0]
-	report, err := d.house.Harvest(ctx, src, harvest.Options{})
-	if err != nil {
-		return err
-	}
-	if err := printReport(d.out, src, &report, false); err != nil {
-		return err
+	for _, src := range d.house.Sources {
+		report, err := d.house.Harvest(ctx, src, harvest.Options{})
+		if err != nil {
+			return err
+		}
+		if err := printReport(d.out, src, &report, false); err != nil {
+			return err
+		}
 	}
 	base := d.house.Config.BaseURL
 	fmt.Fprintf(d.out, `
-Republished as ResourceSync, with the origin of each record as its via:
-  %[1]s/                                             a page to look at
-  %[1]s/.well-known/resourcesync                     Source Description
-  %[1]s/sets/catalogue/capabilitylist.xml            Capability List
-  %[1]s/sets/catalogue/resourcelist.xml              Resource List
-  %[1]s/sets/catalogue/changelist-index.xml          Change List Index
-  %[1]s/sets/catalogue/changelist.xml                the changes, in one list
-  %[1]s/robots.txt                                   for crawlers
+Republished, with the origin of each record as its via:
+  %[1]s/                                    a page to look at
+  %[1]s/.well-known/resourcesync            ResourceSync: start here
+  %[1]s/sets/catalogue/resourcelist.xml     what there is
+  %[1]s/sets/catalogue/changelist.xml       what has changed
+  %[1]s/sets/catalogue/feed.atom            the changes as an Atom-PMH feed
+  %[1]s/sets/catalogue/complete.atom        what there is, as a complete feed
+  %[1]s/sets/catalogue/recent.rss           for feed readers
+  %[1]s/sets/all/feed.atom                  the three Sources as one feed; and so on
 
 Try:
   curl %[1]s/sets/catalogue/changelist.xml
 
-Every %[2]s a record changes at the Source, is harvested, and appears at the end of
-that list. Stop with Ctrl-C; nothing is kept.
+Every %[2]s a record of the catalogue changes, is harvested, and appears at the end
+of that list; of the other Sources a map or the news. Stop with Ctrl-C; nothing is
+kept.
 
 `, base, short(d.every))
+	var err error
 	d.seq, err = d.house.Log.LastSeq(ctx)
 	return err
 }
 
-// change lets a record change, harvests it, and tells what was logged.
-func (d *demo) change(ctx context.Context) error {
-	d.provider.Evolve()
-	if _, err := d.house.Harvest(ctx, d.house.Sources[0], harvest.Options{}); err != nil {
-		return err
+// change lets a record of the catalogue change, and one of another Source,
+// harvests them, and tells what was logged.
+func (d *demo) change(ctx context.Context, n int) error {
+	d.catalogue.Evolve()
+	if n%2 == 0 {
+		fixtures.EvolveMaps(d.maps, n/2)
+	} else {
+		d.news.Evolve()
+	}
+	for _, src := range d.house.Sources {
+		if _, err := d.house.Harvest(ctx, src, harvest.Options{}); err != nil {
+			return err
+		}
 	}
 	for ev, err := range d.house.Log.Events(ctx, "", event.Range{After: d.seq, Upto: math.MaxInt64}) {
 		if err != nil {

@@ -9,7 +9,6 @@ import (
 	"io"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -136,9 +135,9 @@ func undone(src *daemon.Source, r *harvest.Report, sets []daemon.SetStatus) (lef
 	}
 	say(int(r.Quarantined), "entry", "entries", "quarantined")
 	if r.Gap != "" {
-		left = append(left, src.Set+": an archive document is missing")
+		left = append(left, src.Set+": "+missingDocument(src.Kind))
 	}
-	if len(left) == 0 && r.Partial() {
+	if len(left) == 0 && len(r.Warnings) > 0 {
 		left = append(left, src.Set+": see the warning")
 	}
 	return left
@@ -160,7 +159,7 @@ func (p *harvestPrinter) report(src *daemon.Source, r *harvest.Report) {
 	p.bar.clear()
 	var err error
 	if p.json {
-		err = printJSON(p.out, jsonReport{src.Set, src.URL, p.dry, r})
+		err = printJSON(p.out, jsonReport{src.Set, src.URL, src.Kind, p.dry, r})
 	} else {
 		err = printReport(p.out, src, r, p.dry)
 	}
@@ -171,6 +170,7 @@ func (p *harvestPrinter) report(src *daemon.Source, r *harvest.Report) {
 type jsonReport struct {
 	Set    string `json:"set"`
 	Source string `json:"source"`
+	Kind   string `json:"kind,omitempty"` // absent while it is not known
 	DryRun bool   `json:"dry_run,omitempty"`
 	*harvest.Report
 }
@@ -180,49 +180,4 @@ func printJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	return e.Encode(v)
-}
-
-func printReport(to io.Writer, src *daemon.Source, r *harvest.Report, dry bool) error {
-	var w strings.Builder
-	fmt.Fprintf(&w, "%s: %s\n", src.Set, src.URL)
-	took := r.Ended.Sub(r.Started).Round(time.Millisecond)
-	switch {
-	case r.NotModified && r.Events() == 0:
-		fmt.Fprintf(&w, "  not modified since the last harvest (%s)\n", took)
-	case r.Error == "" || r.Documents > 0:
-		would := ""
-		if dry {
-			would = "would log: "
-		}
-		fmt.Fprintf(&w, "  %s%d created, %d updated, %d deleted (%d unchanged, %d historical)\n", would, r.Created, r.Updated, r.Deleted, r.Unchanged, r.Historical)
-		fmt.Fprintf(&w, "  read %s, %s; fetched %s; %s\n", counted(int(r.Documents), "document", "documents"), counted(int(r.Entries), "entry", "entries"), counted(int(r.Fetched), "representation", "representations"), took)
-	}
-	printExamples(&w, "  ", r)
-	if r.Quarantined > 0 {
-		fmt.Fprintf(&w, "  quarantined: %s; see bridge quarantine ls\n", counted(int(r.Quarantined), "entry", "entries"))
-	}
-	if r.Pending > 0 {
-		fmt.Fprintf(&w, "  pending: %s whose content could not be had yet; it is asked for again\n", counted(int(r.Pending), "record", "records"))
-	}
-	if r.Held > 0 {
-		fmt.Fprintf(&w, "  HELD: %s\n", counted(int(r.Held), "deletion", "deletions"))
-	}
-	for _, warning := range r.Warnings {
-		fmt.Fprintf(&w, "  warning: %s\n", warning)
-	}
-	if r.Gap != "" {
-		fmt.Fprintf(&w, "  GAP: %s\n  what is newer was taken in; what is older was not seen; when it is gone for good: bridge source accept-gap %s\n", r.Gap, src.Set)
-	}
-	if r.Error != "" {
-		fmt.Fprintf(&w, "  FAILED: %s\n", r.Error)
-	}
-	_, err := io.WriteString(to, w.String())
-	return err
-}
-
-// printExamples prints the broken rules of a harvest, each with its first place.
-func printExamples(w io.Writer, indent string, r *harvest.Report) {
-	for _, e := range r.Examples {
-		fmt.Fprintf(w, "%s%s, %s: %s\n", indent, e.Rule, counted(int(e.Count), "place", "places"), e.First)
-	}
 }

@@ -66,9 +66,18 @@ func printQuarantined(w io.Writer, q *event.Quarantined, asJSON bool) error {
 	if replayed != "" {
 		taken = "; taken in " + q.Replayed.Time().Format("2006-01-02 15:04:05Z")
 	}
-	_, err := fmt.Fprintf(w, "%d  %s  %s:%d:%d  %s\n    %s: %s\n    met %s, last %s%s\n", q.ID, q.Set, q.URL, q.Line, q.Column, q.Record,
+	_, err := fmt.Fprintf(w, "%d  %s  %s  %s\n    %s: %s\n    met %s, last %s%s\n", q.ID, q.Set, place(q), q.Record,
 		q.Rule, q.Reason, counted(q.Times, "time", "times"), q.Last.Time().Format("2006-01-02 15:04:05Z"), taken)
 	return err
+}
+
+// place is where bad input stood. Content that is not what its list says has
+// only the list.
+func place(q *event.Quarantined) string {
+	if q.Line == 0 {
+		return q.URL
+	}
+	return fmt.Sprintf("%s:%d:%d", q.URL, q.Line, q.Column)
 }
 
 func quarantineShowCommand() *cobra.Command {

@@ -2,18 +2,21 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/pmh-bridge/bridge/fixtures"
+	"github.com/pmh-bridge/bridge/event"
 )
 
 // TestScripts runs testdata/script: one script for each promise.
@@ -24,7 +27,7 @@ func TestScripts(t *testing.T) {
 		RequireUniqueNames:  true,
 		UpdateScripts:       os.Getenv("UPDATE_SCRIPTS") != "",
 		Setup: func(e *testscript.Env) error {
-			e.Values[stageKey{}] = &stage{children: map[string]*child{}}
+			e.Values[stageKey{}] = &stage{upstreams: map[string]upstream{}, children: map[string]*child{}}
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
@@ -36,15 +39,18 @@ func TestScripts(t *testing.T) {
 			"get":      get,
 			"shape":    shape,
 			"flip":     flip,
+			"fill":     fillIn,
+			"records":  records,
 		},
 	})
 }
 
 // stage is what a script has around the commands that it runs.
 type stage struct {
-	provider *fixtures.Provider
-	children map[string]*child
-	asked    <-chan struct{} // closed when the path that hangs is asked for
+	upstreams map[string]upstream // by the variable of their URL
+	upstream  upstream            // that commands change
+	children  map[string]*child
+	asked     <-chan struct{} // closed when the path that hangs is asked for
 }
 
 type stageKey struct{}
@@ -68,91 +74,6 @@ func status(ts *testscript.TestScript, neg bool, args []string) {
 	if want := int(args[0][0] - '0'); got != want {
 		ts.Fatalf("exit status %d, want %d", got, want)
 	}
-}
-
-// provider is a command of the scripts, an Atom-PMH provider on loopback:
-//
-//	provider catalogue|instruments|empty [VARIABLE]   serves one; $FEED is its URL
-//	provider create|update|delete|touch NAME          changes a record
-//	provider delete-all                               deletes every record
-//	provider close                                    closes an archive
-//	provider bad TEXT                                 adds an entry as it stands
-//	provider answer PATH STATUS | PATH ok             answers so, until ok
-//	provider hang PATH                                never answers the next request
-//	provider wait                                     waits for that request
-//	provider files FOLDER                             writes everything as files
-//	provider forget                                   forgets the requests
-//	provider asked PATH N                             N requests since the last time
-//
-// What changes is the provider that was started last.
-func provider(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) == 0 {
-		ts.Fatalf("usage: provider WHAT ARGUMENT...")
-	}
-	s := stageOf(ts)
-	args = append(args, "", "")
-	switch args[0] {
-	case "catalogue":
-		s.serve(ts, fixtures.Catalogue(nil), args[1])
-	case "instruments":
-		s.serve(ts, fixtures.Instruments(nil), args[1])
-	case "empty":
-		s.serve(ts, fixtures.New(fixtures.Options{}), args[1])
-	case "create":
-		s.provider.Create(fixtures.Record{Name: args[1], Title: "Record " + args[1]})
-	case "update":
-		s.provider.Update(fixtures.Record{Name: args[1]})
-	case "delete":
-		s.provider.Delete(args[1])
-	case "touch":
-		s.provider.Touch(args[1])
-	case "delete-all":
-		for _, r := range s.provider.Live() {
-			s.provider.Delete(r.Name)
-		}
-	case "close":
-		s.provider.CloseArchive()
-	case "bad":
-		s.provider.Edit(fixtures.Subscription, func(d *fixtures.Document) {
-			d.Entries = append([]fixtures.Entry{{Raw: args[1]}}, d.Entries...)
-		})
-	case "answer":
-		code, err := strconv.Atoi(args[2])
-		if args[2] != "ok" {
-			ts.Check(err)
-		}
-		s.provider.ClearHook(args[1])
-		if code != 0 {
-			s.provider.SetHook(args[1], fixtures.Hook{Status: code})
-		}
-	case "hang":
-		asked := make(chan struct{})
-		s.asked = asked
-		s.provider.SetHook(args[1], fixtures.Hook{Before: func(*http.Request) { close(asked) }, Wait: make(chan struct{}), Times: 1})
-	case "wait":
-		<-s.asked
-	case "files":
-		ts.Check(s.provider.WriteFiles(ts.MkAbs(args[1])))
-	case "forget":
-		s.provider.ForgetRequests()
-	case "asked":
-		if got := strconv.Itoa(s.provider.Requests(args[1])); got != args[2] {
-			ts.Fatalf("%s requests for %s, want %s", got, args[1], args[2])
-		}
-		s.provider.ForgetRequests()
-	default:
-		ts.Fatalf("provider %s: there is no such thing", args[0])
-	}
-}
-
-func (s *stage) serve(ts *testscript.TestScript, p *fixtures.Provider, variable string) {
-	server := httptest.NewServer(p)
-	ts.Defer(server.Close)
-	s.provider = p
-	if variable == "" {
-		variable = "FEED"
-	}
-	ts.Setenv(variable, server.URL+fixtures.Subscription)
 }
 
 // startChild is a command of the scripts: start NAME PROGRAM ARGUMENT... runs a
@@ -257,4 +178,42 @@ func flip(ts *testscript.TestScript, neg bool, args []string) {
 	flipped := bytes.Clone(old)
 	flipped[0] ^= 1
 	ts.Check(os.WriteFile(name, bytes.ReplaceAll(data, old, flipped), 0o600))
+}
+
+// fillIn is a command of the scripts: fill FILE puts variables into a file, where
+// it has ${NAME}.
+func fillIn(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: fill FILE")
+	}
+	name := ts.MkAbs(args[0])
+	text, err := os.ReadFile(name)
+	ts.Check(err)
+	ts.Check(os.WriteFile(name, []byte(os.Expand(string(text), ts.Getenv)), 0o600))
+}
+
+// records is a command of the scripts: records DATA SET FILE writes what the log
+// has of the live records of a set, sorted: identifier, title, stamp, and the
+// type and the SHA-256 of each representation.
+func records(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: records DATA SET FILE")
+	}
+	ts.Check(ts.Exec("bridge", "log", "--data", args[0], "--set", args[1], "--json"))
+	live := map[string]string{}
+	for line := range strings.Lines(ts.ReadFile("stdout")) {
+		var ev jsonEvent
+		ts.Check(json.Unmarshal([]byte(line), &ev))
+		text := []string{ev.Record, ev.Title, ev.Modified}
+		for _, r := range ev.Representations {
+			text = append(text, r.Type+" "+r.SHA256)
+		}
+		if delete(live, ev.Record); ev.Kind != event.Deleted.String() {
+			live[ev.Record] = strings.Join(text, " | ")
+		}
+	}
+	if len(live) == 0 {
+		ts.Fatalf("%s: set %s has no records", args[0], args[1])
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[2]), []byte(strings.Join(slices.Sorted(maps.Values(live)), "\n")), 0o600))
 }

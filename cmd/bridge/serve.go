@@ -58,7 +58,11 @@ func serve(ctx context.Context, c *config.Config, o daemon.Options, out io.Write
 
 // printServing says what is served and what comes next.
 func printServing(out io.Writer, h *daemon.House, base string, address net.Addr) {
-	fmt.Fprintf(out, "serving %s on %s\n  %[1]s/                            a page of what there is\n  %[1]s/.well-known/resourcesync    for Destinations\n", base, address)
+	fmt.Fprintf(out, `serving %s on %s
+  %[1]s/                            a page of what there is
+  %[1]s/.well-known/resourcesync    for ResourceSync
+  %[1]s/sets/SET/feed.atom          for Atom-PMH, one feed for each set
+`, base, address)
 	for _, s := range h.Sources {
 		fmt.Fprintf(out, "%s: harvesting %s now, then every %s\n", s.Set, s.URL, short(s.Every))
 	}

@@ -38,7 +38,7 @@ func sourceListCommand() *cobra.Command {
 				}
 				found = true
 				fmt.Fprintf(cmd.OutOrStdout(), "%s\n", s.Name)
-				printSource(cmd.OutOrStdout(), &s.Sources[i])
+				printSource(cmd.OutOrStdout(), &s.Sources[i], len(s.Sources) > 1)
 			}
 		}
 		if err == nil && !found && len(args) > 0 {
@@ -97,6 +97,10 @@ func acceptGap(ctx context.Context, w io.Writer, h *daemon.House, s *daemon.Sour
 	}
 	if err != nil {
 		return err
+	}
+	if s.Kind == harvest.ResourceSync {
+		fmt.Fprintf(w, "%s: %s is not asked for any more; what only it told of is lost\n", s.Set, url)
+		return nil
 	}
 	fmt.Fprintf(w, "%s: from now on the chain ends before %s; deletions that only it told of are lost\n", s.Set, url)
 	return nil

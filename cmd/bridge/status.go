@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -68,6 +69,8 @@ type (
 		Entries   int64    `json:"entries"`
 		Events    int64    `json:"events"`
 		Problems  int64    `json:"problems"`
+		Skipped   int64    `json:"skipped,omitempty"`
+		Dialects  []string `json:"dialects,omitempty"`
 		Error     string   `json:"error,omitempty"`
 		Warnings  []string `json:"warnings,omitempty"`
 	}
@@ -84,7 +87,7 @@ func statusObject(sets []daemon.SetStatus) jsonStatus {
 			}
 			if r := src.Last; r != nil {
 				j.Last = &jsonLast{Started: r.Started.UTC().Format(time.RFC3339), Ended: r.Ended.UTC().Format(time.RFC3339),
-					Documents: r.Documents, Entries: r.Entries, Events: r.Events(), Problems: r.Problems, Error: r.Error, Warnings: r.Warnings}
+					Documents: r.Documents, Entries: r.Entries, Events: r.Events(), Problems: r.Problems, Skipped: r.Skipped, Dialects: r.Dialects, Error: r.Error, Warnings: r.Warnings}
 			}
 			set.Sources = append(set.Sources, j)
 		}
@@ -108,17 +111,19 @@ func printStatus(w io.Writer, sets []daemon.SetStatus) {
 			fmt.Fprintf(w, "  Resource List: Seq %d of %d\n", s.SnapshotSeq, s.Last)
 		}
 		for i := range s.Sources {
-			printSource(w, &s.Sources[i])
+			printSource(w, &s.Sources[i], len(s.Sources) > 1)
 		}
 	}
 }
 
-func printSource(w io.Writer, s *daemon.SourceStatus) {
-	fmt.Fprintf(w, "  %s %s\n", s.Kind, s.URL)
-	if s.Mark.Known() {
-		fmt.Fprintf(w, "    harvested up to %s\n", s.Mark)
-	} else {
-		fmt.Fprintf(w, "    never harvested to its end\n")
+// printSource prints how far a Source has come; several tells that its set has
+// others, so that commands must name it.
+func printSource(w io.Writer, s *daemon.SourceStatus, several bool) {
+	fmt.Fprintf(w, "  %s %s\n", cmp.Or(s.Kind, "(kind not known yet)"), s.URL)
+	fmt.Fprintf(w, "    %s\n", extent(s))
+	which := s.Set
+	if several {
+		which += " " + s.URL
 	}
 	if r := s.Last; r != nil {
 		what := fmt.Sprintf("%s, %s", counted(int(r.Entries), "entry", "entries"), counted(int(r.Events()), "event", "events"))
@@ -126,15 +131,12 @@ func printSource(w io.Writer, s *daemon.SourceStatus) {
 			what = "not modified"
 		}
 		fmt.Fprintf(w, "    last harvest %s, took %s: %s\n", r.Started.UTC().Format("2006-01-02 15:04:05Z"), r.Ended.Sub(r.Started).Round(time.Millisecond), what)
-		if r.Problems > 0 {
-			fmt.Fprintf(w, "    broken rules: %d\n", r.Problems)
-			printExamples(w, "      ", r)
-		}
+		printFindings(w, "    ", r)
 		for _, warning := range r.Warnings {
 			fmt.Fprintf(w, "    warning: %s\n", warning)
 		}
 		if r.Error != "" {
-			fmt.Fprintf(w, "    FAILED: %s\n", r.Error)
+			fmt.Fprintf(w, "    FAILED: %s\n", once(r.Error))
 		}
 	}
 	if s.Cursor.Data != nil {
@@ -147,12 +149,24 @@ func printSource(w io.Writer, s *daemon.SourceStatus) {
 		fmt.Fprintf(w, "    pending: %d (%d of them published without some of their representations)\n", s.Pending, s.Partial)
 	}
 	if s.Held > 0 {
-		fmt.Fprintf(w, "    HELD deletions: %d; apply them with: bridge source release %s\n", s.Held, s.Set)
+		fmt.Fprintf(w, "    HELD deletions: %d; apply them with: bridge source release %s\n", s.Held, which)
 	}
 	if s.Quarantined > 0 {
 		fmt.Fprintf(w, "    quarantined: %d; see: bridge quarantine ls --set %s\n", s.Quarantined, s.Set)
 	}
 	if s.GapText != "" {
-		fmt.Fprintf(w, "    GAP: %s\n    when it is gone for good: bridge source accept-gap %s\n", s.GapText, s.Set)
+		fmt.Fprintf(w, "    GAP: %s\n    when it is gone for good: bridge source accept-gap %s\n", once(s.GapText), which)
 	}
+}
+
+// extent says how far a Source was harvested. One that states no times, such as
+// a plain sitemap, has no mark.
+func extent(s *daemon.SourceStatus) string {
+	switch r := s.Last; {
+	case s.Mark.Known():
+		return "harvested up to " + s.Mark.String()
+	case r != nil && r.Error == "" && s.GapText == "" && s.Cursor.Data == nil && (r.NotModified || r.Documents > 0):
+		return "harvested to its end; it states no times"
+	}
+	return "never harvested to its end"
 }

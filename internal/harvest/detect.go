@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/pmh-bridge/bridge/atompmh"
+	"github.com/pmh-bridge/bridge/internal/fetch"
 	"github.com/pmh-bridge/bridge/internal/follow"
 	"github.com/pmh-bridge/bridge/internal/strictxml"
 	"github.com/pmh-bridge/bridge/resourcesync"
@@ -35,17 +37,43 @@ func Detect(ctx context.Context, src *Source) (kind string, err error) {
 		if kind, what, err = src.sniff(answer); kind != "" || err != nil {
 			return kind, err
 		}
-	case follow.Status(err) == 0 || !follow.Missing(err):
+	case follow.Status(err) == 0 || fetch.TransientStatus(follow.Status(err)):
 		return "", err
 	default:
-		what = err.Error()
+		what = fmt.Sprintf("%s: HTTP status %d", src.URL, follow.Status(err))
 	}
 	_, err = src.lists().Discover(ctx)
 	var nothing *resourcesync.NoSourceError
 	if errors.As(err, &nothing) {
-		return "", fmt.Errorf("%s: %s; want an Atom, RSS or JSON feed, a ResourceSync document, a sitemap, or a host that leads to one: %w", src.URL, what, err)
+		return "", &KindError{URL: src.URL, Found: what, Tried: nothing.Tried}
 	}
 	return ResourceSync, err
+}
+
+// KindError tells that a Source's URL answers nothing that can be harvested, and
+// leads to nothing.
+type KindError struct {
+	URL string
+	// Found says what is there, with its place.
+	Found string
+	// Tried are the places where discovery looked in vain.
+	Tried []resourcesync.Tried
+}
+
+// Error says what is there, what is wanted, and where else was looked.
+func (e *KindError) Error() string {
+	var b strings.Builder
+	b.WriteString(e.Found)
+	b.WriteString("; want an Atom, RSS or JSON feed, a ResourceSync document, a sitemap, or a page or host that leads to one")
+	between := ". Looked besides at: "
+	for _, t := range e.Tried {
+		if t.URL == e.URL && t.Place == "the address itself" {
+			continue
+		}
+		fmt.Fprintf(&b, "%s%s %s: %s", between, t.Place, t.URL, t.Answer)
+		between = "; "
+	}
+	return b.String()
 }
 
 // lists is the walk over the Source's lists, should it be a ResourceSync Source.
@@ -70,6 +98,13 @@ func (src *Source) sniff(a *follow.Answer) (kind, what string, err error) {
 	case bytes.HasPrefix(head, []byte("\x1f\x8b")): // sitemaps come so
 		return ResourceSync, "", nil
 	}
+	if isPage.Match(text) {
+		page, err := io.ReadAll(io.LimitReader(in, pageBytes))
+		if err != nil {
+			return "", "", fmt.Errorf("%s: %w", a.URL, err)
+		}
+		return "", a.URL + ": an HTML page" + advice(pageFeeds(page, a.URL)), nil
+	}
 	var root bytes.Buffer
 	limits := strictxml.Limits{Document: src.Limits.List, Text: src.Limits.Text, Depth: src.Limits.Depth, Attributes: src.Limits.Attributes}
 	s := strictxml.New(io.TeeReader(in, &root), strictxml.Options{URL: a.URL, ContentType: a.Header.Get("Content-Type"), Limits: limits})
@@ -85,7 +120,15 @@ func (src *Source) sniff(a *follow.Answer) (kind, what string, err error) {
 	case s.Local == "feed", s.Local == "rss", s.Local == "RDF":
 		return Feed, "", nil
 	}
-	return "", s.What(), nil
+	return "", a.URL + ": " + s.What(), nil
+}
+
+// advice says which feeds a page names.
+func advice(feeds []string) string {
+	if len(feeds) == 0 {
+		return ""
+	}
+	return " that names the feeds " + strings.Join(feeds, ", ") + ": take one of them as the Source's URL"
 }
 
 // sniffAtom tells an Atom-PMH feed from an ordinary one: the former says that it

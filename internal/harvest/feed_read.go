@@ -201,9 +201,20 @@ var (
 
 // page says that a document is an HTML page, and which feeds it names.
 func (g *feedReading) page(doc []byte) error {
-	base, _ := url.Parse(g.url) // without one relative links stay so
-	var feeds []string
-	for _, tag := range pageLink.FindAll(doc[:min(len(doc), 1<<20)], 100) {
+	feeds := pageFeeds(doc, g.url)
+	if len(feeds) == 0 {
+		return g.fail(1, 1, "an HTML page, not a feed, and it names no feed: look at the address")
+	}
+	return g.fail(1, 1, "an HTML page, not a feed; it names %s: take that as the Source's URL", strings.Join(feeds, ", "))
+}
+
+// pageBytes is how much of a page is looked at.
+const pageBytes = 1 << 20
+
+// pageFeeds returns the first feeds that an HTML page names.
+func pageFeeds(doc []byte, at string) (feeds []string) {
+	base, _ := url.Parse(at) // without one relative links stay so
+	for _, tag := range pageLink.FindAll(doc[:min(len(doc), pageBytes)], 100) {
 		attrs := map[string]string{}
 		for _, a := range pageAttr.FindAllStringSubmatch(string(tag), -1) {
 			attrs[strings.ToLower(a[1])] = html.UnescapeString(a[2] + a[3] + a[4])
@@ -215,8 +226,5 @@ func (g *feedReading) page(doc []byte) error {
 			feeds = append(feeds, strictxml.Clip(href))
 		}
 	}
-	if len(feeds) == 0 {
-		return g.fail(1, 1, "an HTML page, not a feed, and it names no feed: look at the address")
-	}
-	return g.fail(1, 1, "an HTML page, not a feed; it names %s: take that as the Source's URL", strings.Join(feeds, ", "))
+	return feeds
 }

@@ -61,7 +61,7 @@ func (r *run) absences(ctx context.Context, at event.Stamp, active int64, next [
 	mode, person := event.ModeAbsent, false
 	if absent == have || absent > 10 && absent*5 > have {
 		mode, person = event.ModeHold, active == 0
-		r.warn(fmt.Sprintf("the Source no longer has %d of %d records: these deletions are held; look at the Source, then apply them with bridge source release %s", absent, have, r.src.Set))
+		r.warn(fmt.Sprintf("the Source no longer has %d of %d records: these deletions are held; look at the Source, then apply them with bridge source release %s %s", absent, have, r.src.Set, r.src.URL))
 	}
 	for after := int64(0); ; {
 		ids, last, err := r.h.Absences.Absent(ctx, r.src.ID, at, after, piecewise)

@@ -1,0 +1,261 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/pmh-bridge/bridge/fixtures"
+	"github.com/pmh-bridge/bridge/internal/peer"
+)
+
+// TestRing lets three bridges harvest each other in a ring, each a process of its
+// own that harvests every second: A has an Atom-PMH provider and what comes from
+// C, B has A by Atom-PMH, C has B by ResourceSync. A keeps what comes round as a
+// second set too. The bridges join in any order, and each waits for the one
+// before it.
+func TestRing(t *testing.T) {
+	peer.Heavy(t)
+	for _, joins := range []string{"ABC", "CBA"} {
+		t.Run(joins, func(t *testing.T) {
+			t.Parallel() // they mostly wait for the next second
+			g := newProcessRing(t, joins)
+			g.provider.Create(fixtures.Record{Name: "a", ID: "urn:a", Title: "v1"})
+			g.provider.Create(fixtures.Record{Name: "stays", ID: "urn:stays", Title: "v1"})
+			g.want("created v1")
+			g.wantQuiet()
+			g.provider.Update(fixtures.Record{Name: "a", Title: "v2"})
+			g.want("created v1", "updated v2")
+			g.provider.Delete("a")
+			g.want("created v1", "updated v2", "deleted v2")
+			g.wantQuiet()
+			g.provider.Recreate(fixtures.Record{Name: "a", Title: "v3"})
+			g.want("created v1", "updated v2", "deleted v2", "created v3")
+			g.wantQuiet()
+			g.end()
+		})
+	}
+}
+
+// processRing is a ring of bridges in processes of their own.
+type processRing struct {
+	t        *testing.T
+	provider *fixtures.Provider
+	origin   string
+	members  []*member
+}
+
+// member is one bridge of a ring.
+type member struct {
+	name   string
+	folder string
+	serve  *child
+	// follow is bridge log --follow on the same data folder.
+	follow *child
+	gate   *gate
+	url    string // of the gate
+}
+
+// gate stands before a bridge whose port is not known yet. It holds requests back
+// until it is, and counts those for a feed or a Capability List, with which every
+// harvest begins.
+type gate struct {
+	mu      sync.Mutex
+	to      http.Handler
+	open    chan struct{} // closed when to is set
+	begun   int
+	changed chan struct{} // closed and replaced by every count
+}
+
+// ServeHTTP is http.Handler.
+func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	select {
+	case <-g.open:
+	case <-r.Context().Done():
+		return
+	}
+	g.mu.Lock()
+	to := g.to
+	if strings.HasSuffix(r.URL.Path, "/feed.atom") || strings.HasSuffix(r.URL.Path, "/changelist-index.xml") {
+		g.begun++
+		close(g.changed)
+		g.changed = make(chan struct{})
+	}
+	g.mu.Unlock()
+	to.ServeHTTP(w, r)
+}
+
+// harvests waits until so many more harvests of the bridge have begun.
+func (g *gate) harvests(more int) error {
+	limit := time.After(patience)
+	for upto := -1; ; {
+		g.mu.Lock()
+		begun, changed := g.begun, g.changed
+		g.mu.Unlock()
+		if upto < 0 {
+			upto = begun + more
+		}
+		if begun >= upto {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-limit:
+			return fmt.Errorf("%d harvests have begun, want %d", begun, upto)
+		}
+	}
+}
+
+func newProcessRing(t *testing.T, joins string) *processRing {
+	g := &processRing{t: t, provider: fixtures.New(fixtures.Options{})}
+	server := httptest.NewServer(g.provider)
+	t.Cleanup(server.Close)
+	g.origin = server.URL
+	for _, name := range []string{"A", "B", "C"} {
+		m := &member{name: name, folder: t.TempDir(), gate: &gate{open: make(chan struct{}), changed: make(chan struct{})}}
+		front := httptest.NewServer(m.gate)
+		t.Cleanup(front.Close)
+		m.url = front.URL
+		g.members = append(g.members, m)
+	}
+	a, b, c := g.members[0], g.members[1], g.members[2]
+	lists := func(m *member) string { return m.url + "/sets/main/capabilitylist.xml" }
+	// Of B only the host is given to C: what it is has to be found out.
+	a.configure(t, [][]string{{"main", g.origin + fixtures.Subscription, lists(c)}, {"around", lists(c)}})
+	b.configure(t, [][]string{{"main", a.url + "/sets/main/feed.atom"}})
+	c.configure(t, [][]string{{"main", b.url}})
+	for _, name := range joins {
+		g.members[name-'A'].start(t)
+	}
+	return g
+}
+
+// configure writes sets, each with its name and its Sources.
+func (m *member) configure(t *testing.T, sets [][]string) {
+	text := fmt.Sprintf("data = \"data\"\nlisten = \"127.0.0.1:0\"\nbase_url = %q\n", m.url)
+	for _, set := range sets {
+		text += fmt.Sprintf("[[set]]\nname = %q\nsegment_events = 2\n", set[0])
+		for _, source := range set[1:] {
+			text += fmt.Sprintf("[[set.source]]\nurl = %q\nevery = \"1s\"\n", source)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(m.folder, "bridge.toml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// start runs the bridge and opens its gate.
+func (m *member) start(t *testing.T) {
+	t.Helper()
+	run := func(args ...string) *child {
+		c, err := start(m.folder, nil, "bridge", args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(c.kill)
+		return c
+	}
+	m.serve = run("serve", "--config", "bridge.toml")
+	address, err := m.serve.ready()
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.gate.to = httputil.NewSingleHostReverseProxy(u)
+	close(m.gate.open)
+	m.follow = run("log", "--data", "data", "--follow", "--json")
+}
+
+// ringEvents finds what a set's log has of the record that changes.
+var ringEvents = regexp.MustCompile(`(?m)^\{"seq":\d+,"set":"(\w+)","record":"urn:a","kind":"(\w+)",.*"title":"(\w+)".*"via":\{"href":"([^"]+)"`)
+
+// want waits until every log has these events of record a, in this order, and
+// fails when one has others.
+func (g *processRing) want(events ...string) {
+	g.t.Helper()
+	for _, m := range g.members {
+		sets := []string{"main"}
+		if m.name == "A" {
+			sets = append(sets, "around")
+		}
+		for _, set := range sets {
+			pattern := `(?s)\A`
+			for _, e := range events {
+				kind, title, _ := strings.Cut(e, " ")
+				pattern += fmt.Sprintf(`.*?"set":"%s","record":"urn:a","kind":"%s",[^\n]*"title":"%s"`, set, kind, title)
+			}
+			if _, err := m.follow.stdout.expect(regexp.MustCompile(pattern)); err != nil {
+				g.t.Fatalf("%s, set %s: %v\n%s", m.name, set, err, m.serve.stderr.String())
+			}
+			var got []string
+			for _, e := range ringEvents.FindAllStringSubmatch(m.follow.stdout.String(), -1) {
+				if e[1] == set {
+					got = append(got, e[2]+" "+e[3])
+				}
+				if e[4] != g.origin+"/records/a.atom" {
+					g.t.Errorf("%s: the original is %s", m.name, e[4])
+				}
+			}
+			if strings.Join(got, ", ") != strings.Join(events, ", ") {
+				g.t.Errorf("%s, set %s: the log has %q, want %q", m.name, set, got, events)
+			}
+		}
+	}
+}
+
+// wantQuiet fails if going round twice more adds an event anywhere.
+func (g *processRing) wantQuiet() {
+	g.t.Helper()
+	var before []int
+	count := func(m *member) int { return strings.Count(m.follow.stdout.String(), "\n") }
+	for _, m := range g.members {
+		before = append(before, count(m))
+	}
+	for range 2 {
+		for _, m := range g.members {
+			if err := m.gate.harvests(2); err != nil { // the first may have begun before
+				g.t.Fatalf("%s: %v", m.name, err)
+			}
+		}
+	}
+	for i, m := range g.members {
+		if n := count(m); n != before[i] {
+			g.t.Errorf("%s: %d events more in the ring:\n%s", m.name, n-before[i], m.follow.stdout.String())
+		}
+	}
+}
+
+// end ends the bridges as Ctrl-C does, and verifies what they leave.
+func (g *processRing) end() {
+	g.t.Helper()
+	for _, m := range g.members {
+		for _, c := range []*child{m.follow, m.serve} {
+			if err := c.cmd.Process.Signal(syscall.SIGINT); err != nil {
+				g.t.Error(err)
+			}
+			if status, err := c.status(); err != nil || status != exitDone {
+				g.t.Errorf("%s: exit status %d, %v\n%s", m.name, status, err, c.stderr.String())
+			}
+		}
+		c, err := start(m.folder, nil, "bridge", "verify", "--data", "data")
+		if err != nil {
+			g.t.Fatal(err)
+		}
+		if status, err := c.status(); err != nil || status != exitDone {
+			g.t.Errorf("%s: bridge verify: exit status %d, %v\n%s%s", m.name, status, err, c.stdout.String(), c.stderr.String())
+		}
+	}
+}

@@ -84,9 +84,6 @@ func FromEntry(e *atompmh.Entry, w *Wants) (event.Observation, error) {
 	if e.Untitled() { // else the record would have a title by passing through a feed
 		o.Title = ""
 	}
-	if e.Untitled() {
-		o.Title = ""
-	}
 	o.Record, o.SourceIdentifier = w.Identifier(e.Record())
 	o.Order, _ = event.StampOf(e.Updated)
 	o.Modified = o.Order

@@ -364,6 +364,12 @@ func appendSaid(b []byte, record int64, s *said) []byte {
 	if !s.place.IsZero() {
 		b = appendPlace(b, s.place)
 	}
+	if len(s.vias) > 0 {
+		b = binary.AppendUvarint(b, uint64(len(s.vias)))
+		for _, v := range s.vias {
+			b = binary.LittleEndian.AppendUint64(b, uint64(v))
+		}
+	}
 	return binary.LittleEndian.AppendUint32(b, saidSum(record, b[start:], s.shadow))
 }
 
@@ -385,11 +391,17 @@ func readSaid(b, shadow []byte, record int64) (s said, err error) {
 	}
 	r := reader{b: fields}
 	s.source = event.SourceID(r.uvarint())
-	s.setFlags(r.byte())
+	flags := r.byte()
+	s.setFlags(flags)
 	s.stamp = r.stamp()
 	s.claim = r.fixed()
-	if len(r.b) > 0 {
+	if flags&saidPlaced != 0 {
 		s.place = r.place()
+	}
+	if flags&saidVias != 0 {
+		for range r.count() {
+			s.vias = append(s.vias, r.fixed())
+		}
 	}
 	s.shadow = shadow
 	if r.bad || len(r.b) != 0 {

@@ -18,6 +18,12 @@ func FuzzBody(f *testing.F) {
 		Links:           []event.Link{{Rel: "describedby", Href: "https://a.example/d", Length: event.NoLength}},
 	}}
 	f.Add(appendBody(nil, whole))
+	placed := *whole
+	placed.obs.Order, placed.obs.Place, placed.obs.Claim = event.StampFromNanos(9), event.Place{List: -3, Position: 70000}, 5
+	placed.obs.Links = []event.Link{{Rel: "describes", Href: "https://a.example/d", Length: event.NoLength, Record: "urn:x:2"}, {Href: "x", Length: 1}}
+	f.Add(appendBody(nil, &placed))
+	placed.obs.Order = placed.obs.Modified
+	f.Add(appendBody(nil, &placed))
 	f.Add(appendBody(nil, &body{obs: event.Observation{Record: "x", Deleted: true}}))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		var first, second body

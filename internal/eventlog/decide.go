@@ -260,6 +260,9 @@ func (b *batch) apply(ctx context.Context, i int, r *record) (event.Outcome, err
 		r.says = append(r.says, said{source: b.source.id})
 		s = &r.says[len(r.says)-1]
 	}
+	if err := r.remember(s, it); err != nil {
+		return 0, err
+	}
 	s.alive, s.dirty = !it.Deleted, true
 	if b.in.Mode != event.ModeAbsent {
 		s.say(it, late)

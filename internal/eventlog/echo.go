@@ -3,7 +3,9 @@ package eventlog
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/pmh-bridge/bridge/event"
 )
@@ -16,19 +18,50 @@ func (b *batch) echo(it *event.Item, r *record) (bool, error) {
 	if it.Via.Href == "" || it.Deleted || !b.source.others {
 		return false, nil
 	}
+	if home := b.targets.home[it.SourceIdentifier]; home != nil {
+		if echo, err := home.has(it.Via.Href, 0); echo || err != nil {
+			return echo, err
+		}
+	}
+	return r.has(it.Via.Href, b.source.id)
+}
+
+// has tells whether a Source, but for one, says that this is the original, or was
+// the last to say so.
+func (r *record) has(via string, but event.SourceID) (bool, error) {
 	for i := range r.says {
-		if r.says[i].source == b.source.id {
+		if r.says[i].source == but {
 			continue
 		}
 		obs, err := r.word(i)
 		if err != nil {
 			return false, err
 		}
-		if obs != nil && obs.ViaHref() == it.Via.Href {
+		if obs != nil && obs.ViaHref() == via || r.says[i].had(via) {
 			return true, nil
 		}
 	}
 	return false, nil
+}
+
+// had tells whether the Source has said before that this is the original.
+func (s *said) had(via string) bool {
+	return len(s.vias) > 0 && slices.Contains(s.vias, event.KeyBits(via))
+}
+
+// remember keeps where the original was, when an item says that it is elsewhere.
+func (r *record) remember(s *said, it *event.Item) error {
+	if it.Deleted || r.last == nil && s == &r.says[0] { // nothing that counts has changed
+		return nil
+	}
+	obs, err := r.word(slices.IndexFunc(r.says, func(o said) bool { return o.source == s.source }))
+	if err != nil || obs == nil {
+		return err
+	}
+	if via := obs.ViaHref(); via != "" && via != it.ViaHref() && !s.had(via) {
+		s.vias = append(s.vias[max(0, len(s.vias)-keptVias+1):len(s.vias):len(s.vias)], event.KeyBits(via))
+	}
+	return nil
 }
 
 // disown takes the presence of bridges away that have given the record before
@@ -37,7 +70,7 @@ func (b *batch) disown(it *event.Item, r *record) error {
 	if it.Via.Href != "" || !b.source.others {
 		return nil
 	}
-	via := it.ViaHref()
+	own, via := r.by(b.source.id), it.ViaHref()
 	for i := range r.says {
 		s := &r.says[i]
 		if s.source == b.source.id || !s.alive {
@@ -47,7 +80,7 @@ func (b *batch) disown(it *event.Item, r *record) error {
 		if err != nil {
 			return err
 		}
-		if obs != nil && via != "" && obs.Via.Href == via {
+		if obs != nil && obs.Via.Href != "" && (obs.Via.Href == via || own.had(obs.Via.Href)) {
 			s.alive, s.shadow, s.dirty = false, nil, true
 		}
 	}
@@ -102,19 +135,53 @@ func (b *batch) loadVias(ctx context.Context, q preparer) error {
 	}
 	for i := range b.in.Items {
 		if b.in.Items[i].Via.Href != "" {
-			return b.loadLast(ctx, q)
+			return errors.Join(b.loadHomes(ctx, q), b.loadLast(ctx, q))
 		}
 	}
 	return nil
 }
 
-// targets are the identifiers of records that links of the items lead to and
-// that the set has.
-type targets map[string]bool
+// targets are the records of the set that the items speak of besides their own.
+type targets struct {
+	linked map[string]bool // identifiers that links lead to
+	// home has the records that are called here as an item is at its Source,
+	// where that differs from what the item is called here (A15): a bridge that
+	// gives back what it has from us calls it as we do.
+	home map[string]*record
+}
 
-// loadTargets looks them up. A record of the same batch counts, wherever it
-// stands.
+// loadHomes looks up what may come back under another identifier.
+func (b *batch) loadHomes(ctx context.Context, q preparer) error {
+	var names []event.Item
+	for i := range b.in.Items {
+		if it := &b.in.Items[i]; it.SourceIdentifier != "" && it.Via.Href != "" && !it.Deleted {
+			names = append(names, event.Item{Observation: event.Observation{Record: it.SourceIdentifier}})
+		}
+	}
+	if len(names) == 0 || !b.source.others {
+		return nil
+	}
+	look := &batch{l: b.l, in: &event.Batch{Source: b.in.Source, Items: names}, set: b.set, source: b.source}
+	var err error
+	if look.records, err = look.find(ctx, q); err != nil {
+		return err
+	}
+	if err := look.loadLast(ctx, q); err != nil {
+		return err
+	}
+	b.targets.home = make(map[string]*record, len(names))
+	for _, r := range look.records {
+		b.targets.home[r.identifier] = r
+	}
+	return nil
+}
+
+// loadTargets looks them up. A record of the same batch that a link leads to
+// counts, wherever it stands.
 func (b *batch) loadTargets(ctx context.Context, q preparer) error {
+	if err := b.loadHomes(ctx, q); err != nil {
+		return err
+	}
 	wanted := map[string]bool{}
 	var keys []int64
 	for i := range b.in.Items {
@@ -128,10 +195,10 @@ func (b *batch) loadTargets(ctx context.Context, q preparer) error {
 	if len(wanted) == 0 {
 		return nil
 	}
-	b.targets = targets{}
+	b.targets.linked = map[string]bool{}
 	for i := range b.in.Items {
 		if it := &b.in.Items[i]; wanted[it.Record] && !it.Deleted && !it.Quarantine {
-			b.targets[it.Record] = true
+			b.targets.linked[it.Record] = true
 		}
 	}
 	return each(ctx, q, selectRecords, keys, func(rows *sql.Rows) error {
@@ -143,7 +210,7 @@ func (b *batch) loadTargets(ctx context.Context, q preparer) error {
 			return err
 		}
 		if id>>32 == b.set.id && digest.Valid && wanted[identifier] {
-			b.targets[identifier] = true
+			b.targets.linked[identifier] = true
 		}
 		return nil
 	})
@@ -152,10 +219,10 @@ func (b *batch) loadTargets(ctx context.Context, q preparer) error {
 // keep returns links with those records alone that the set has.
 func (t targets) keep(links []event.Link) []event.Link {
 	for i := range links {
-		if links[i].Record != "" && !t[links[i].Record] {
+		if links[i].Record != "" && !t.linked[links[i].Record] {
 			kept := append([]event.Link(nil), links...)
 			for j := i; j < len(kept); j++ {
-				if !t[kept[j].Record] {
+				if !t.linked[kept[j].Record] {
 					kept[j].Record = ""
 				}
 			}

@@ -22,6 +22,9 @@ type said struct {
 	stamp  event.Stamp // the order of what it said
 	place  event.Place
 	claim  int64
+	// vias are hashes of where it said before that the original is, the latest
+	// last. They tell what a bridge gives back.
+	vias []int64
 	// shadow is the observation of a Source that does not speak for the
 	// record; the speaker's is in the log.
 	shadow []byte
@@ -33,7 +36,12 @@ const (
 	saidAlive  = 1
 	saidFuture = 2
 	saidPlain  = 4
+	saidPlaced = 8  // a place follows
+	saidVias   = 16 // vias follow
 )
+
+// keptVias is how many former originals are remembered.
+const keptVias = 64
 
 func (s *said) flags() byte {
 	var f byte
@@ -45,6 +53,12 @@ func (s *said) flags() byte {
 	}
 	if s.plain {
 		f |= saidPlain
+	}
+	if !s.place.IsZero() {
+		f |= saidPlaced
+	}
+	if len(s.vias) > 0 {
+		f |= saidVias
 	}
 	return f
 }
@@ -181,7 +195,10 @@ func (b *batch) recordsOf(ctx context.Context, q preparer, items []event.Item) (
 		order[i], keys[i] = i, b.hashes[i].key
 	}
 	slices.SortFunc(order, func(x, y int) int {
-		return cmp.Or(cmp.Compare(keys[x], keys[y]), cmp.Compare(items[x].Record, items[y].Record), cmp.Compare(x, y))
+		if c := cmp.Compare(keys[x], keys[y]); c != 0 {
+			return c // nearly always, and the rest is far away in memory
+		}
+		return cmp.Or(cmp.Compare(items[x].Record, items[y].Record), cmp.Compare(x, y))
 	})
 	out := make([]*record, len(items))
 	all := make([]*record, 0, len(items))

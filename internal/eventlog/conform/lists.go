@@ -2,6 +2,7 @@ package conform
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/pmh-bridge/bridge/event"
@@ -204,6 +205,41 @@ func testEcho(t *testing.T, open Open) {
 	b.want("its origin has it, then deletes it", b.now(), "b c")
 	b.want("a bridge deletes what it gave back", bridge("-d@9"), "tombstone")
 	b.want("events", b.news(), "created a@1=x, created b@1=x, created c@5=x, deleted a@2, updated b@5=x, updated c@3=y, created d@8=z, deleted d@5")
+}
+
+// A bridge may be behind: what it gives back may be where the original was before.
+func testEchoOfFormer(t *testing.T, open Open) {
+	b := begin(t, open, Set{Content: event.Redirect}, "origin", "bridge")
+	for _, says := range []string{"a>v1@1=x", "a>v2@2=x", "a>v3@3=x"} {
+		b.walk(says)
+		b.end(0)
+		b.reopen()
+	}
+	for i, via := range []string{"v2", "v1", "v3"} {
+		out := b.batch(1, &event.Batch{Start: true, Items: fromBridge(fmt.Sprintf("a@1%d=x", i), via)})
+		b.want("given back as "+via, outcomes(out.Outcomes), "echoed")
+	}
+	b.walk("-a@9")
+	b.end(0)
+	b.reopen()
+	out := b.batch(1, &event.Batch{Start: true, Items: fromBridge("a@22=x", "v1")})
+	b.want("given back after the end", outcomes(out.Outcomes), "echoed")
+	out = b.batch(1, &event.Batch{Start: true, Items: fromBridge("a@23=x", "elsewhere")})
+	b.want("from elsewhere", outcomes(out.Outcomes), "logged")
+	b.want("live", b.now(), "a")
+}
+
+// With identifiers of its own a bridge calls a record as its Source does, which
+// may be as we do.
+func testEchoOfOwn(t *testing.T, open Open) {
+	b := begin(t, open, Set{Content: event.Redirect}, "origin", "bridge")
+	b.walk("a@1=x")
+	b.end(0)
+	back := fromBridge("own-a@5=x own-b@5=x", "a", "b")
+	back[0].SourceIdentifier, back[1].SourceIdentifier = "urn:a", "urn:b"
+	out := b.batch(1, &event.Batch{Start: true, Items: back})
+	b.want("given back, and another", outcomes(out.Outcomes), "echoed logged")
+	b.want("live", b.now(), "a own-b")
 }
 
 // A link names the record that it leads to when the set has it: before, or in

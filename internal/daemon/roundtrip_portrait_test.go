@@ -1,0 +1,247 @@
+package daemon_test
+
+import (
+	"cmp"
+	"encoding/xml"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// portrait is all that must survive a way through bridges.
+type portrait struct {
+	alive    bool
+	title    string
+	modified string // RFC 3339, nanoseconds
+	// via is the original: its URL, and of a live record what is stated of it.
+	via, viaHash, viaType string
+	// images are the representations, the preferred one first.
+	images []image
+}
+
+// image is a representation: its media type and the SHA-256 of what is served.
+type image struct{ kind, sum string }
+
+// words puts the representations but the preferred one into an order, which
+// means nothing.
+func (p portrait) words() string {
+	if !p.alive {
+		return fmt.Sprintf("deleted %q at %s, original %s", p.title, p.modified, p.via)
+	}
+	rest := slices.SortedFunc(slices.Values(p.images[1:]), func(a, b image) int { return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.sum, b.sum)) })
+	return fmt.Sprintf("%q of %s, original %s %q %q, preferred %v, others %v", p.title, p.modified, p.via, p.viaType, p.viaHash, p.images[0], rest)
+}
+
+// belief is what somebody has of each record, by its identifier.
+type belief map[string]portrait
+
+// observe is what becomes of a belief when everything is looked at: the rules of
+// the log (I5, A14) in few words. stamped: the one who is looked at states no
+// hashes, and nobody fetches.
+func (b belief) observe(of belief, stamped bool) {
+	for id, now := range of {
+		old := b[id]
+		switch {
+		case !now.alive && old.alive:
+			b[id] = portrait{title: cmp.Or(now.title, old.title), modified: cmp.Or(now.modified, old.modified), via: old.via}
+		case now.alive && !old.is(now, stamped):
+			b[id] = now
+		}
+	}
+}
+
+// is tells whether nothing that counts has changed.
+func (p portrait) is(now portrait, stamped bool) bool {
+	by := func(a, b image) int { return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.sum, b.sum)) }
+	return p.alive && p.title == now.title && p.via == now.via && (!stamped || p.modified == now.modified) &&
+		slices.Equal(slices.SortedFunc(slices.Values(p.images), by), slices.SortedFunc(slices.Values(now.images), by))
+}
+
+// typed is what a bridge makes of types that nobody states: in a mirror they are
+// those of the answers.
+func (im image) typed(fetches bool) image {
+	if fetches && im.kind == "" {
+		im.kind = "application/octet-stream"
+	}
+	return im
+}
+
+// told is what the bridge tells at a URL: a complete feed says nothing of what is
+// deleted but that it is not there.
+func (r *relay) told(url string) belief {
+	out := maps.Clone(r.believes)
+	for id, p := range out {
+		if !p.alive && url == r.whole() {
+			out[id] = portrait{}
+		}
+	}
+	return out
+}
+
+// observe has the bridge look at what another one has.
+func (r *relay) observe(of belief, stamped bool) {
+	seen := belief{}
+	for id, p := range of {
+		p.images = slices.Clone(p.images)
+		for i := range p.images {
+			p.images[i] = p.images[i].typed(r.fetches)
+		}
+		seen[id] = p
+	}
+	r.believes.observe(seen, stamped && !r.fetches)
+}
+
+// prefers puts the representation of a media type first.
+func (p portrait) prefers(kind string) portrait {
+	for i, im := range p.images {
+		if kind != "" && strings.EqualFold(im.kind, kind) {
+			p.images = slices.Concat([]image{im}, p.images[:i], p.images[i+1:])
+			break
+		}
+	}
+	return p
+}
+
+// wantPublished reads both protocols and compares them with what the bridge
+// should have: every record, and the deletion of every record that it had.
+func (r *relay) wantPublished(t faults) {
+	t.Helper()
+	want := r.believes
+	for how, got := range map[string]belief{"feeds": r.readFeeds(t), "lists": r.readLists(t)} {
+		for _, id := range slices.Sorted(maps.Keys(want)) {
+			if g, ok := got[id]; !ok || g.words() != want[id].words() {
+				t.Errorf("the %s of %s: record %q is\n got %s\nwant %s", how, r.base, id, g.describe(ok), want[id].words())
+			}
+		}
+		for id, g := range got {
+			if _, ok := want[id]; !ok {
+				t.Errorf("the %s of %s have a record %q too: %s", how, r.base, id, g.words())
+			}
+		}
+	}
+}
+
+func (p portrait) describe(there bool) string {
+	if !there {
+		return "not there"
+	}
+	return p.words()
+}
+
+// readFeeds reads the archived feed of set main as any consumer may, checks it
+// against the complete one, and gets every alternate.
+func (r *relay) readFeeds(t faults) belief {
+	t.Helper()
+	docs := r.chain()
+	r.checkChain(t, docs)
+	r.checkComplete(t, docs, r.feed(r.setURL("complete.atom")))
+	got := belief{}
+	for id, e := range newest(docs) {
+		p := portrait{title: e.Title[0]}
+		if p.title == e.ID[0] { // which every entry without a title has
+			p.title = ""
+		}
+		via := e.of("via")
+		if len(via) != 1 {
+			t.Fatalf("record %q has the originals %v", id, via)
+		}
+		p.via, p.viaHash, p.viaType, p.modified = via[0].Href, via[0].Hash, via[0].Type, via[0].Modified
+		links := e.of("alternate")
+		p.alive = len(links) > 0
+		if p.alive && len(e.alternates()) != len(links) { // of one type several
+			links = e.alternates()
+		}
+		for _, l := range links {
+			p.images = append(p.images, stated(t, l.Href, l.Type, l.Hash))
+		}
+		got[id] = p
+	}
+	return got
+}
+
+// stated gets a representation, whose bytes must have the hash that is stated.
+func stated(t faults, href, kind, hash string) image {
+	t.Helper()
+	im := image{kind, served(t, href)}
+	for h := range strings.FieldsSeq(hash) {
+		if sum, ok := strings.CutPrefix(h, "sha-256:"); ok && sum != im.sum {
+			t.Errorf("%s serves %s, and %s is stated", href, im.sum, sum)
+		}
+	}
+	return im
+}
+
+// The entries of a list with what only another bridge reads.
+type (
+	carryingList struct {
+		URLs []carryingEntry `xml:"http://www.sitemaps.org/schemas/sitemap/0.9 url"`
+	}
+	carryingEntry struct {
+		Loc  string `xml:"http://www.sitemaps.org/schemas/sitemap/0.9 loc"`
+		Meta struct {
+			ID     string `xml:"urn:x-bridge:terms:1 id,attr"`
+			Title  string `xml:"urn:x-bridge:terms:1 title,attr"`
+			Change string `xml:"change,attr"`
+			Hash   string `xml:"hash,attr"`
+			Type   string `xml:"type,attr"`
+		} `xml:"http://www.openarchives.org/rs/terms/ md"`
+		Links []listLink `xml:"http://www.openarchives.org/rs/terms/ ln"`
+	}
+)
+
+// readLists plays all Change Lists of set main, checks that against the Resource
+// List, and gets every representation.
+func (r *relay) readLists(t faults) belief {
+	t.Helper()
+	last := map[string]carryingEntry{}
+	for _, e := range r.list(r.setURL("changelist-index.xml"), "sitemapindex", "changelist").Maps {
+		for _, c := range r.entries(t, e.Loc) {
+			last[c.record()] = c
+		}
+	}
+	got, live := belief{}, map[string]string{}
+	for id, e := range last {
+		got[id] = e.portrait(t)
+		if got[id].alive {
+			live[id] = got[id].words()
+		}
+	}
+	listed := map[string]string{}
+	for _, e := range r.entries(t, r.setURL("resourcelist.xml")) {
+		listed[e.record()] = e.portrait(t).words()
+	}
+	if !maps.Equal(live, listed) {
+		t.Errorf("%s: the Change Lists come to\n%q\nand the Resource List has\n%q", r.base, live, listed)
+	}
+	return got
+}
+
+func (r *relay) entries(t faults, url string) []carryingEntry {
+	t.Helper()
+	var doc carryingList
+	if err := xml.Unmarshal(r.get(url).body, &doc); err != nil {
+		t.Fatalf("%s: %v", url, err)
+	}
+	return doc.URLs
+}
+
+func (e *carryingEntry) record() string { return cmp.Or(e.Meta.ID, e.Loc) }
+
+func (e *carryingEntry) portrait(t faults) portrait {
+	t.Helper()
+	p := portrait{alive: e.Meta.Change != "deleted", title: e.Meta.Title}
+	via := linked(e.Links, "via")
+	if len(via) != 1 {
+		t.Fatalf("record %q has the originals %v", e.record(), via)
+	}
+	p.via, p.viaHash, p.viaType, p.modified = via[0].Href, via[0].Hash, via[0].Type, via[0].Modified
+	if !p.alive {
+		return p
+	}
+	p.images = append(p.images, stated(t, e.Loc, e.Meta.Type, e.Meta.Hash))
+	for _, l := range linked(e.Links, "alternate") {
+		p.images = append(p.images, stated(t, l.Href, l.Type, l.Hash))
+	}
+	return p
+}

@@ -102,8 +102,23 @@ func (p *pass) expandChanges(l *List, lists []Step, whole bool) error {
 			stream.Open = append(stream.Open, sorted[i].URL)
 		}
 	}
-	p.cur.Steps = merge(needed(sorted, p.since(stream)), p.cur.Steps)
+	wanted := needed(sorted, p.since(stream))
+	unconditional(wanted)
+	p.cur.Steps = merge(wanted, p.cur.Steps)
 	return nil
+}
+
+// unconditional makes all lists newer than one that was not read before be read
+// again, although they have not changed: else an older change would be the first
+// that is met of its resource. lists begin with the newest.
+func unconditional(lists []Step) {
+	oldest := len(lists) - 1
+	for oldest >= 0 && lists[oldest].Validators != (Validators{}) {
+		oldest--
+	}
+	for i := range max(oldest, 0) {
+		lists[i].Validators = Validators{}
+	}
 }
 
 // oldest is when the earliest of the lists begins. An index may say an earlier

@@ -219,6 +219,9 @@ func (r *Reader) length(at place, value string) Length {
 
 // hash reads a list of hashes, with one blank between them.
 func (r *Reader) hash(at place, value string) string {
+	if isHash(value) {
+		return value
+	}
 	if strings.ContainsAny(value, " \t\r\n") {
 		value = strings.Join(strings.Fields(value), " ")
 	}

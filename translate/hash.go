@@ -29,8 +29,8 @@ func digestLength(algorithm string) int {
 // upper case, base64 and base64url, as the specification's own examples seem to.
 // What is of an algorithm that is not known stays as it is stated.
 func Hashes(stated string) string {
-	if stated == "" {
-		return ""
+	if stated == "" || inForm(stated) {
+		return stated
 	}
 	fields := strings.Fields(stated)
 	for i, f := range fields {
@@ -48,6 +48,21 @@ func Hashes(stated string) string {
 		}
 	}
 	return strings.Join(fields, " ")
+}
+
+// inForm tells whether a list is one hash in that form already, as most are.
+func inForm(stated string) bool {
+	algorithm, digits, _ := strings.Cut(stated, ":")
+	n := digestLength(algorithm)
+	if n == 0 || len(digits) != 2*n {
+		return false
+	}
+	for i := range len(digits) {
+		if c := digits[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return true
 }
 
 // readDigits returns the n bytes that digits stand for, nil when they do not.

@@ -2,11 +2,13 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -30,23 +32,32 @@ func TestKill(t *testing.T) {
 	for i := range rounds {
 		for n, most := range []int{churn, churn, 6} { // of too many deletions in the complete feed the guard would hold some (A6)
 			for range k.random.IntN(most) {
-				k.sources[n].provider.Evolve()
+				k.sources[n].evolve()
 			}
 		}
-		if i%3 == 2 {
-			k.killHarvest()
-		} else {
-			k.killServe()
-		}
-		if t.Failed() {
-			t.Fatalf("in round %d of seed %d", i, k.seed)
-		}
-		if i%10 == 9 {
-			k.settle()
-		}
+		k.round(i)
 	}
+	k.end(rounds)
+}
+
+// round kills one bridge, and after every tenth compares everything.
+func (k *killing) round(i int) {
+	if i%3 == 2 {
+		k.killHarvest()
+	} else {
+		k.killServe()
+	}
+	if k.t.Failed() {
+		k.t.Fatalf("in round %d of seed %d", i, k.seed)
+	}
+	if i%10 == 9 {
+		k.settle()
+	}
+}
+
+func (k *killing) end(rounds int) {
 	k.settle()
-	t.Logf("%d rounds: killed in %d harvests, %d before and %d after ready; %d events, %d requests; ready after %v at most", rounds, k.harvests, k.early, k.late, k.seq, k.requests.Load(), k.slowest)
+	k.t.Logf("%d rounds: killed in %d harvests, %d before and %d after ready; %d events, %d requests; ready after %v at most", rounds, k.harvests, k.early, k.late, k.seq, k.requests.Load(), k.slowest)
 }
 
 // killing is a test that kills bridges over one data folder.
@@ -56,6 +67,7 @@ type killing struct {
 	random  *rand.Rand
 	folder  string
 	sources []*source
+	sets    map[string]killSet
 	// requests of bridges; when their number reaches killAt, strike gets one.
 	requests, killAt atomic.Int64
 	strike           chan struct{}
@@ -71,10 +83,30 @@ type killing struct {
 
 // source is an upstream server of the test.
 type source struct {
-	provider *fixtures.Provider
-	url      string
-	changes  map[string][]fixtures.Change // by identifier
-	learned  int                          // of its history
+	http.Handler
+	evolve        func() // one change
+	history, live func() []fixtures.Change
+	asked         func() map[string]int // since forget
+	forget        func()
+	// steady are the documents that each harvest asks for when nothing changes.
+	steady func() []string
+
+	url     string
+	changes map[string][]fixtures.Change // by identifier
+	learned int                          // of its history
+}
+
+// killSet is a set of a killed bridge.
+type killSet struct {
+	sources []int // their numbers
+	hashed  bool  // its Sources state hashes, or it has its own
+	served  bool  // it serves contents
+}
+
+func newFeedSource(o fixtures.Options) *source {
+	p := fixtures.New(o)
+	return &source{Handler: p, evolve: func() { p.Evolve() }, history: p.History, live: p.Live, asked: p.Asked, forget: p.ForgetRequests,
+		steady: func() []string { return []string{fixtures.Subscription} }, url: fixtures.Subscription}
 }
 
 const killConfig = `
@@ -111,34 +143,44 @@ every = "1s"
 overlap = "0s"
 `
 
-// killSets are the sets of killConfig with the numbers of their Sources.
-func killSets() map[string][]int { return map[string][]int{"pool": {0, 1}, "whole": {2}, "again": {0}} }
-
 func newKilling(t *testing.T, segment int) *killing {
-	k := &killing{t: t, seed: uint64(time.Now().UnixNano()), folder: t.TempDir(), strike: make(chan struct{}, 1), closed: map[string][]byte{}}
-	k.random = rand.New(rand.NewPCG(k.seed, 0))
-	for i, o := range []fixtures.Options{{Title: "A", PerArchive: 25}, {Title: "B", PerArchive: 10}, {Title: "C", Complete: true}} {
-		s := &source{provider: fixtures.New(o)}
+	k := newKillingOf(t, map[string]killSet{"pool": {[]int{0, 1}, true, true}, "whole": {[]int{2}, false, false}, "again": {[]int{0}, false, false}})
+	for _, o := range []fixtures.Options{{Title: "A", PerArchive: 25}, {Title: "B", PerArchive: 10}, {Title: "C", Complete: true}} {
+		s := newFeedSource(o)
 		for n := range 40 {
-			s.provider.Create(fixtures.Record{Name: fmt.Sprintf("%s-%d", o.Title, n)})
+			s.Handler.(*fixtures.Provider).Create(fixtures.Record{Name: fmt.Sprintf("%s-%d", o.Title, n)})
 		}
-		server := httptest.NewServer(k.watch(s.provider, int64(i)))
-		t.Cleanup(server.Close)
-		s.url = server.URL + fixtures.Subscription
-		k.sources = append(k.sources, s)
+		k.serve(s)
 	}
-	text := fmt.Sprintf(killConfig, k.sources[0].url, k.sources[1].url, k.sources[2].url, segment)
-	if err := os.WriteFile(k.config(), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	k.configure(fmt.Sprintf(killConfig, k.sources[0].url, k.sources[1].url, k.sources[2].url, segment))
 	return k
+}
+
+func newKillingOf(t *testing.T, sets map[string]killSet) *killing {
+	k := &killing{t: t, seed: uint64(time.Now().UnixNano()), folder: t.TempDir(), sets: sets, strike: make(chan struct{}, 1), closed: map[string][]byte{}}
+	k.random = rand.New(rand.NewPCG(k.seed, 0))
+	return k
+}
+
+// serve makes a Source the next one, and its path a URL.
+func (k *killing) serve(s *source) {
+	server := httptest.NewServer(k.watch(s, int64(len(k.sources))))
+	k.t.Cleanup(server.Close)
+	s.url = server.URL + s.url
+	k.sources = append(k.sources, s)
+}
+
+func (k *killing) configure(text string) {
+	if err := os.WriteFile(k.config(), []byte(text), 0o600); err != nil {
+		k.t.Fatal(err)
+	}
 }
 
 func (k *killing) config() string { return filepath.Join(k.folder, "bridge.toml") }
 
-// watch counts requests, strikes at one of them, and lets the provider change
-// while it is read.
-func (k *killing) watch(p *fixtures.Provider, odd int64) http.Handler {
+// watch counts requests, strikes at one of them, and lets the Source change while
+// it is read.
+func (k *killing) watch(s *source, odd int64) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n := k.requests.Add(1)
 		if n == k.killAt.Load() {
@@ -149,10 +191,10 @@ func (k *killing) watch(p *fixtures.Provider, odd int64) http.Handler {
 		}
 		k.quiet.Lock()
 		if n%7 == odd && !k.still {
-			p.Evolve()
+			s.evolve()
 		}
 		k.quiet.Unlock()
-		p.ServeHTTP(w, r)
+		s.ServeHTTP(w, r)
 	})
 }
 
@@ -229,19 +271,26 @@ func (k *killing) settle() {
 	k.run("harvest")
 	before := k.follow(k.t, k.sources, k.config())
 	for _, s := range k.sources {
-		s.provider.ForgetRequests()
+		s.forget()
 	}
 	k.run("harvest")
 	if after := k.follow(k.t, k.sources, k.config()); after != before {
 		k.t.Errorf("harvesting again in peace added the events %d to %d", before+1, after)
 	}
-	for i, want := range []int{2, 1, 1} { // sets that have it
-		asked := k.sources[i].provider.Asked()
-		if len(asked) != 1 || asked[fixtures.Subscription] != want {
-			k.t.Errorf("harvesting again asked Source %d for %v", i, asked)
+	for i, s := range k.sources {
+		want := map[string]int{}
+		for _, set := range k.sets {
+			if slices.Contains(set.sources, i) {
+				for _, path := range s.steady() {
+					want[path]++
+				}
+			}
+		}
+		if asked := s.asked(); !maps.Equal(asked, want) {
+			k.t.Errorf("harvesting again asked Source %d for %v, want %v", i, asked, want)
 		}
 	}
-	k.wantLive(k.t, k.sources)
+	k.wantLive(k.t, k.sources, k.sets)
 	k.run("verify")
 	k.wantDocuments()
 	if k.t.Failed() {

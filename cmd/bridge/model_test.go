@@ -147,7 +147,7 @@ func (s *source) learn() {
 	if s.changes == nil {
 		s.changes = map[string][]fixtures.Change{}
 	}
-	all := s.provider.History()
+	all := s.history()
 	for _, c := range all[s.learned:] {
 		s.changes[c.ID] = append(s.changes[c.ID], c)
 	}
@@ -155,18 +155,18 @@ func (s *source) learn() {
 }
 
 // wantLive fails unless each set has just what its Sources have.
-func (m *model) wantLive(t *testing.T, sources []*source) {
+func (m *model) wantLive(t *testing.T, sources []*source, sets map[string]killSet) {
 	t.Helper()
-	for set, numbers := range killSets() {
+	for set, of := range sets {
 		got, want := map[string]string{}, map[string]string{}
 		for _, r := range m.records {
 			if r.set == set && r.alive() {
 				got[fmt.Sprint(r.source, r.id)] = stateOf(r.last)
 			}
 		}
-		for _, n := range numbers {
-			for _, c := range sources[n].provider.Live() {
-				want[fmt.Sprint(n, c.ID)] = stateAt(&c, set == "pool")
+		for _, n := range of.sources {
+			for _, c := range sources[n].live() {
+				want[fmt.Sprint(n, c.ID)] = stateAt(&c, of.hashed)
 			}
 		}
 		if !maps.Equal(got, want) {
@@ -281,7 +281,7 @@ func (k *killing) changes(server, set string) ([]string, error) {
 // readUntilGone reads documents until the server is killed.
 func (k *killing) readUntilGone(server string) error {
 	for {
-		for set := range killSets() {
+		for set := range k.sets {
 			_, err := k.changes(server, set)
 			for _, name := range []string{"resourcelist.xml", "changelist.xml", "capabilitylist.xml"} {
 				if err == nil {
@@ -311,7 +311,7 @@ func (k *killing) wantDocuments() {
 	if err != nil {
 		k.t.Fatal(err)
 	}
-	for set := range killSets() {
+	for set := range k.sets {
 		times, err := k.changes(server, set)
 		if err != nil {
 			k.t.Fatal(err)
@@ -342,7 +342,7 @@ func (k *killing) wantResources(server, set string) {
 	if len(l.Resources) != live {
 		k.t.Errorf("the Resource List of %s has %d records, the log %d", set, len(l.Resources), live)
 	}
-	if set != "pool" {
+	if !k.sets[set].served {
 		return
 	}
 	for _, r := range l.Resources {

@@ -83,11 +83,11 @@ func (r *run) wanted(ctx context.Context, b *event.Batch) ([]int, error) {
 	for i, v := range verdicts {
 		it := &b.Items[i]
 		stamp, again := newest[it.Record]
-		if v == event.Fetch && (!again || it.Modified.After(stamp)) {
+		if v == event.Fetch && (!again || !it.Baseline && it.Order.After(stamp)) {
 			wanted = append(wanted, i)
 		}
-		if !again || it.Modified.After(stamp) {
-			newest[it.Record] = it.Modified
+		if !again || it.Order.After(stamp) {
+			newest[it.Record] = it.Order
 		}
 	}
 	return wanted, nil

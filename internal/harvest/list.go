@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
@@ -15,15 +17,18 @@ import (
 	"github.com/pmh-bridge/bridge/translate"
 )
 
-// Rules of this adapter: an entry that cannot be taken, content that is not what
-// its list says, changes that are not in the order of time, a time that lies in
-// the future, and a resource that stands twice in a Resource List.
+// Rules of this adapter: an entry that cannot be taken, a change that nobody
+// knows, content that is not what its list says, changes that are not in the
+// order of time, a time that lies in the future, a resource that stands twice in
+// a Resource List, and one whose loc has a user name.
 const (
-	ruleLocal = "local"
-	ruleHash  = "hash"
-	ruleOrder = "order"
-	ruleLate  = "late"
-	ruleTwice = "twice"
+	ruleLocal  = "local"
+	ruleChange = "change"
+	ruleHash   = "hash"
+	ruleOrder  = "order"
+	ruleLate   = "late"
+	ruleTwice  = "twice"
+	ruleUser   = "user"
 )
 
 // listing is one list of a pass on its way from entries to observations.
@@ -42,8 +47,12 @@ type listing struct {
 // list reads one list to its end, picks each record's last word, and hands that
 // on. Of a list that cannot be read to its end nothing is taken.
 func (r *run) list(d *resourcesync.List, p *pipe) error {
-	g := &listing{r: r, doc: d, id: listID(d.Identity), wants: r.wants(), piece: piece{doc: event.Document{URL: d.URL}}, met: map[string]struct{}{}}
+	g := &listing{r: r, doc: d, id: listID(d.Identity), wants: r.wants(), piece: piece{doc: event.Document{URL: d.URL}}}
 	g.at = stampOf(d.Head().At)
+	g.items = make([]event.Item, 0, p.latest) // the lists of an index are mostly of one length
+	if d.Baseline {
+		g.met = make(map[string]struct{}, p.latest)
+	}
 	for {
 		e, err := d.Next()
 		if errors.Is(err, io.EOF) {
@@ -103,9 +112,14 @@ func (g *listing) take(e *resourcesync.Entry) {
 		g.r.note(func(p *Report) { p.Skipped++ })
 		return
 	case err != nil:
-		g.bad(&resourcesync.EntryError{Rule: ruleLocal, URL: g.doc.URL, Line: e.Line, Column: e.Column, Loc: e.Loc, ID: e.Metadata.ID,
-			Reason: err.Error(), Input: g.doc.Input()})
+		g.refuse(e, ruleLocal, err.Error())
 		return
+	case !g.doc.Baseline && !understood(e.Metadata.Change):
+		g.refuse(e, ruleChange, fmt.Sprintf("change %q; want created, updated or deleted", e.Metadata.Change))
+		return
+	}
+	if hasUser(e.Loc) {
+		g.r.problem(ruleUser, fmt.Sprintf("%s:%d:%d: record %q: its loc has a user name or password, which is not sent", g.doc.URL, e.Line, e.Column, it.Record))
 	}
 	it.Place = event.Place{List: g.id, Position: int64(g.doc.Position())}
 	if g.doc.Baseline {
@@ -123,6 +137,30 @@ func (g *listing) take(e *resourcesync.Entry) {
 	}
 	g.date(&it)
 	g.items = append(g.items, it)
+}
+
+// refuse puts an entry into quarantine that was read and cannot be taken.
+func (g *listing) refuse(e *resourcesync.Entry, rule, reason string) {
+	g.bad(&resourcesync.EntryError{Rule: rule, URL: g.doc.URL, Line: e.Line, Column: e.Column, Loc: e.Loc, ID: e.Metadata.ID, Reason: reason, Input: g.doc.Input()})
+}
+
+// understood tells whether it is known what became of a resource. Where the word
+// is missing it is there, as in any other list.
+func understood(change string) bool {
+	switch change {
+	case "", resourcesync.Created, resourcesync.Updated, resourcesync.Deleted:
+		return true
+	}
+	return false
+}
+
+// hasUser tells whether a URL has a user name.
+func hasUser(loc string) bool {
+	if !strings.Contains(loc, "@") {
+		return false
+	}
+	u, err := url.Parse(loc)
+	return err == nil && u.User != nil
 }
 
 // date finds out whether the moment of an item can be trusted.
@@ -166,7 +204,7 @@ func (g *listing) order() {
 			g.date(it)
 		}
 	}
-	if !backwards(g.items) {
+	if !backwards(g.items, g.doc.Head().Dialect == resourcesync.DialectBeta) {
 		return
 	}
 	slices.Reverse(g.items)
@@ -177,9 +215,9 @@ func (g *listing) order() {
 }
 
 // backwards tells whether each change is no later than the one before it, and
-// some are earlier.
-func backwards(items []event.Item) bool {
-	earlier := false
+// some are earlier; where none is, that is what the beta of 2013 does.
+func backwards(items []event.Item, beta bool) bool {
+	earlier := beta
 	for i := 1; i < len(items); i++ {
 		a, b := &items[i-1], &items[i]
 		if !a.Order.Known() || !b.Order.Known() || a.Order.Before(b.Order) {
@@ -204,7 +242,7 @@ func (g *listing) winners() []event.Item {
 		last[it.Record] = i
 		ordered = ordered && it.Order.Known() && !it.Late
 	}
-	out := make([]event.Item, 0, len(last))
+	out := g.items[:0]
 	for i := range g.items {
 		if last[g.items[i].Record] == i {
 			out = append(out, g.items[i])

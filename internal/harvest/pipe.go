@@ -35,7 +35,9 @@ type pipe struct {
 	room   *sync.Cond
 	queued int // observations that were sent and are not yet durable
 
-	active int64 // of the last document that was sent; of the walker's goroutine
+	// Of the walker's goroutine, and of the last document that was sent.
+	active int64
+	latest int // observations
 
 	// Of the writer's goroutine.
 	batch event.Batch
@@ -69,13 +71,15 @@ func newPipe(ctx context.Context, r *run, anew bool) *pipe {
 	return p
 }
 
-// send hands a document on and waits while too much is queued.
+// send hands a document on and waits while too much is queued: beside the
+// transaction that is being written there is room for one more, and for one
+// document, however large.
 func (p *pipe) send(x piece) error {
-	p.active = x.active
+	p.active, p.latest = x.active, len(x.items)
 	p.r.documents.Add(1)
 	p.r.tell()
 	p.mu.Lock()
-	for p.queued >= 2*p.r.size() {
+	for size := p.r.size(); p.queued > size && p.queued+len(x.items) > 2*size; {
 		p.room.Wait()
 	}
 	p.queued += len(x.items)

@@ -80,6 +80,8 @@ func (r *run) resourcesAgain(_ context.Context, q *event.Quarantined) ([]event.O
 			return nil, fmt.Errorf("%w: it has no entry", ErrStillBad)
 		case err != nil:
 			return nil, fmt.Errorf("%w: %w", ErrStillBad, err)
+		case !understood(e.Metadata.Change):
+			return nil, fmt.Errorf("%w: change %q is none that is known", ErrStillBad, e.Metadata.Change)
 		}
 		o, err := translate.FromResource(e, &wants)
 		if err != nil {

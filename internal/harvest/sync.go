@@ -90,7 +90,7 @@ func (r *run) lists(ctx context.Context, from *listCursor) error {
 		if result.Memory != nil {
 			r.memory.Lists = result.Memory
 		}
-		return nil
+		return r.mismatches(ctx, r.data)
 	case result.Ended:
 		r.warn("the Source has ended (410); the records stay as they are: take it out of the configuration")
 		return nil

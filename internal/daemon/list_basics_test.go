@@ -1,0 +1,243 @@
+package daemon_test
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/fixtures"
+	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/harvest"
+)
+
+// TestList_Entries: any document, a bare host, a page and a resource lead to all
+// that the Source has, without anybody saying what they are.
+func TestList_Entries(t *testing.T) {
+	unsaid := func(c *config.Config) { c.Sets[0].Sources[0].Kind = "" }
+	o := fixtures.SourceOptions{PerList: 2, PerPart: 2}
+	paths := []string{"", "/", "/res/a", "/nowhere", fixtures.Robots, fixtures.SourceDescription, fixtures.CapabilityList, fixtures.ResourceList, fixtures.ResourceListPart(2),
+		fixtures.ChangeListIndex, fixtures.ChangeListPart(1), fixtures.ChangeListPart(2)}
+	for _, path := range paths {
+		t.Run("from "+path, func(t *testing.T) {
+			b := newListBench(t, o, content(config.Reference), unsaid, entry(path))
+			b.create("a", "b", "c", "d")
+			b.expect("first", "created a 1", "created b 1", "created c 1", "created d 1")
+			if kind := b.stored().Kind; kind != config.ResourceSync {
+				t.Errorf("kind %q", kind)
+			}
+			b.reopen()
+			b.quick()
+			b.apart()
+			b.update("a")
+			b.remove("b")
+			b.expect("next", "deleted b", "updated a 2")
+			b.wantSame("in the end")
+		})
+	}
+	t.Run("a bare host with a sitemap", func(t *testing.T) {
+		b := newListBench(t, fixtures.SourceOptions{Dialect: fixtures.PlainSitemap}, content(config.Reference), unsaid, entry(""))
+		b.create("a", "b")
+		if r := b.expect("first", "created a 1", "created b 1"); !slices.Contains(r.Dialects, "sitemap") {
+			t.Errorf("%s", said(r))
+		}
+	})
+	t.Run("nothing", func(t *testing.T) {
+		b := newListBench(t, fixtures.SourceOptions{}, unsaid, entry("/"))
+		for _, path := range []string{"/", fixtures.Robots, fixtures.SourceDescription} {
+			b.origin.SetHook(path, answer(http.StatusNotFound))
+		}
+		b.want("logged", b.wantError("/.well-known/resourcesync", "/robots.txt", "want an Atom, RSS or JSON feed"))
+	})
+}
+
+// TestList_Mirrors: what a Source cannot give comes from its mirrors, the best one
+// first, and that is said.
+func TestList_Mirrors(t *testing.T) {
+	b := newListBench(t, fixtures.SourceOptions{Mirrors: 3})
+	b.create("a", "b")
+	b.origin.MisbehaveOn("a", fixtures.ShortContent)
+	b.origin.SetHook("/mirror/1/res/a", answer(http.StatusNotFound))
+	r := b.expect("first", "created a 1", "created b 1")
+	if first := reported(r, "mirror"); !strings.Contains(first, "/mirror/2/res/a") || r.Pending != 0 {
+		t.Errorf("%s", said(r))
+	}
+	b.wantSame("from a mirror")
+	b.wantBytes()
+	asked := strings.Join(b.asked(), " ")
+	for path, want := range map[string]bool{"/mirror/1/res/a": true, "/mirror/2/res/a": true, "/mirror/3/res/a": false, "/mirror/1/res/b": false} {
+		if got := strings.Contains(asked, path); got != want {
+			t.Errorf("%s was asked for: %t", path, got)
+		}
+	}
+}
+
+// TestList_Alternates: further representations of a resource belong to its record;
+// those that nobody wants are left out, and a record without any is deleted.
+func TestList_Alternates(t *testing.T) {
+	json := fixtures.Format{Ext: "json", Type: "application/json"}
+	pdf := fixtures.Format{Ext: "pdf", Type: "application/pdf", Body: []byte("%PDF")}
+	types := func(b *listBench) []string {
+		return b.eachLive(func(ev *event.Event) string {
+			s := strings.TrimPrefix(ev.Record, b.server.URL)
+			for i, r := range ev.Representations {
+				if s += " " + r.Type; i == ev.Preferred {
+					s += "*"
+				}
+			}
+			return s
+		})
+	}
+	t.Run("all", func(t *testing.T) {
+		b := newListBench(t, fixtures.SourceOptions{}, func(c *config.Config) { c.Sets[0].Prefer = []string{"application/json"} })
+		b.origin.Create(fixtures.Resource{Name: "a", Alternates: []fixtures.Format{pdf, json}})
+		b.origin.Create(fixtures.Resource{Name: "b"})
+		b.harvest()
+		b.want("types", types(b), "/res/a application/xml application/pdf application/json*", "/res/b application/xml*")
+		b.wantSame("all")
+		b.wantBytes()
+	})
+	t.Run("formats", func(t *testing.T) {
+		b := newListBench(t, fixtures.SourceOptions{}, func(c *config.Config) { c.Sets[0].Formats = []string{"application/json"} })
+		b.origin.Create(fixtures.Resource{Name: "a", Alternates: []fixtures.Format{pdf, json}})
+		b.origin.Create(fixtures.Resource{Name: "b"})
+		b.harvest()
+		b.want("types", types(b), "/res/a application/json*")
+		b.apart()
+		b.origin.Update(fixtures.Resource{Name: "a", Alternates: []fixtures.Format{pdf}})
+		b.origin.Update(fixtures.Resource{Name: "b", Alternates: []fixtures.Format{json}})
+		b.harvest()
+		b.want("types", types(b), "/res/b application/json*")
+		for _, path := range []string{"/res/a", "/res/b", "/res/a.pdf"} {
+			if b.origin.Requests(path) != 0 {
+				t.Errorf("%s was asked for", path)
+			}
+		}
+		b.expectFull("in full")
+	})
+}
+
+// TestList_Selected: what prefix and since do not select is left alone and counted,
+// and is not taken for deleted.
+func TestList_Selected(t *testing.T) {
+	for _, o := range []fixtures.SourceOptions{{}, {ChangeLists: fixtures.NoChangeLists}} {
+		t.Run(fmt.Sprint("change lists ", o.ChangeLists), func(t *testing.T) {
+			b := newListBench(t, o, content(config.Reference), func(c *config.Config) {
+				s := &c.Sets[0].Sources[0]
+				s.Prefixes = []string{strings.TrimSuffix(s.URL, fixtures.CapabilityList) + "/res/map-"}
+				s.Since = day(5)
+			})
+			b.origin.SetTime(day(4))
+			b.create("map-old")
+			b.origin.SetTime(day(6))
+			b.create("map-a", "map-b", "book-a")
+			if r := b.expect("first", "created map-a 1", "created map-b 1"); r.Skipped == 0 || r.Partial() {
+				t.Errorf("%d skipped, %s", r.Skipped, said(r))
+			}
+			b.apart()
+			b.update("map-a", "book-a", "map-old")
+			b.remove("map-b")
+			b.expect("next", "created map-old 2", "deleted map-b", "updated map-a 2")
+			b.expectFull("in full")
+		})
+	}
+}
+
+// TestList_Guard: deletions by absence of too many are held; a second baseline, a
+// day later, releases those that are absent still, and what is back is not
+// deleted (A6).
+func TestList_Guard(t *testing.T) {
+	for name, o := range map[string]fixtures.SourceOptions{
+		"no Change List": {ChangeLists: fixtures.NoChangeLists},
+		"Change Lists":   {PerList: 20, PerPart: 7},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newListBench(t, o, content(config.Reference))
+			if o.PerList > 0 {
+				b.origin.Misbehave(fixtures.NoDeletions)
+			}
+			var all []string
+			for i := range 40 {
+				all = append(all, fmt.Sprintf("r%02d", i))
+			}
+			b.create(all...)
+			b.harvest()
+			b.apart()
+			b.remove(all[:12]...)
+			b.update("r20")
+			r := b.expectFull("held", "updated r20 2")
+			if r.Held != 12 || len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "12 of 40") || !strings.Contains(r.Warnings[0], "source release main") {
+				t.Errorf("%s", said(r))
+			}
+			b.expect("the next harvest")
+			b.apart()
+			b.recreate("r00")
+			b.update("r21")
+			// What came back in between has other content.
+			b.expectFull("some are back", "updated r00 2", "updated r21 2")
+			if held := b.stored().Held; held != 11 {
+				t.Errorf("%d are held, want 11", held)
+			}
+			b.later(25 * time.Hour)
+			var want []string
+			for _, n := range all[1:12] {
+				want = append(want, "deleted "+n)
+			}
+			if r := b.expect("a day later", want...); !r.Full && !r.NotModified {
+				t.Errorf("no baseline: %+v", r)
+			}
+			b.wantSame("in the end")
+			if held := b.stored().Held; held != 0 {
+				t.Errorf("%d are held", held)
+			}
+		})
+	}
+	t.Run("by a person", func(t *testing.T) {
+		b := newListBench(t, fixtures.SourceOptions{ChangeLists: fixtures.NoChangeLists}, content(config.Reference))
+		b.create("a", "b")
+		b.harvest()
+		b.apart()
+		b.remove("a", "b")
+		if r := b.expect("emptied"); r.Held != 2 {
+			t.Errorf("%s", said(r))
+		}
+		b.later(25 * time.Hour)
+		b.expect("a day later")
+		before := b.last()
+		if _, err := b.house.Harvester().Release(t.Context(), &b.source().Source); err != nil {
+			t.Fatal(err)
+		}
+		b.want("released", b.told(before), "deleted a", "deleted b")
+	})
+}
+
+// TestList_WaitingContent: content that cannot be had keeps its record's published
+// state and comes in when it can be had; a deletion ends the waiting.
+func TestList_WaitingContent(t *testing.T) {
+	b := newListBench(t, fixtures.SourceOptions{})
+	b.create("a", "b", "c")
+	b.harvest()
+	b.apart()
+	b.update("a", "b")
+	for _, path := range []string{"/res/a", "/res/b"} {
+		b.origin.SetHook(path, answer(http.StatusInternalServerError))
+	}
+	if r := b.expect("cannot be had"); r.Pending != 2 {
+		t.Errorf("%s", said(r))
+	}
+	b.apart()
+	b.remove("b")
+	b.expect("deleted meanwhile", "deleted b")
+	b.wantPending(1)
+	b.origin.ClearHook("/res/a")
+	r, err := b.try(harvest.Options{AllPending: true})
+	if err != nil || r.Updated != 1 {
+		t.Errorf("%v, %+v", err, r)
+	}
+	b.wantPending(0)
+	b.wantSame("in the end")
+	b.wantBytes()
+}

@@ -1,0 +1,231 @@
+package daemon_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pmh-bridge/bridge/fixtures"
+	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/harvest"
+)
+
+// busyStep is a step in the life of a Source that also changes while it is
+// harvested.
+type busyStep struct {
+	what string
+	do   func(*listBench)
+	want []string
+	// mirror, when set, is what a mirror logs instead: it fetches content after
+	// that has changed again.
+	mirror []string
+	// restless: the next harvest has more.
+	restless bool
+}
+
+// busyLife is a history with all that can happen to resources and lists; so many
+// resources as equal have the same stamp, twice.
+func busyLife(equal int) []busyStep {
+	at := func(b *listBench, format string) {
+		for i := range equal {
+			b.origin.Create(fixtures.Resource{Name: fmt.Sprintf(format, i), Stamp: day(20)})
+		}
+	}
+	during := func(b *listBench, path string, do func()) {
+		b.origin.SetHook(path, fixtures.Hook{Times: 1, Before: func(*http.Request) { do() }})
+	}
+	return []busyStep{
+		{what: "created, and more while the Resource List is read", do: func(b *listBench) {
+			b.create("a", "b", "c")
+			b.origin.CloseChangeList()
+			b.create("d")
+			// It is asked for at the start, for its at, and read at the end.
+			during(b, fixtures.ResourceList, func() { b.create("e"); b.update("a"); b.remove("b") })
+		}, want: []string{"created a 2", "created c 1", "created d 1", "created e 1"}},
+		{what: "updated in several formats", do: func(b *listBench) {
+			b.origin.Update(fixtures.Resource{Name: "a", Alternates: []fixtures.Format{{Ext: "json", Type: "application/json"}, {Ext: "rdf", Type: "application/rdf+xml"}}})
+		}, want: []string{"updated a 3"}},
+		{what: "a format vanishes", do: func(b *listBench) {
+			b.origin.Update(fixtures.Resource{Name: "a", Alternates: []fixtures.Format{{Ext: "json", Type: "application/json"}}})
+		}, want: []string{"updated a 4"}},
+		{what: "touched, which is no change", do: func(b *listBench) { b.origin.Touch("c"); b.origin.Touch("d") }},
+		{what: "deleted and created again, across lists", do: func(b *listBench) {
+			b.remove("c")
+			b.origin.CloseChangeList()
+			b.recreate("c", "b")
+		}, want: []string{"created b 2", "updated c 2"}},
+		{what: "equal stamps", do: func(b *listBench) { b.origin.CloseChangeList(); at(b, "t%03d") }, want: numbered("created t%03d 1", equal)},
+		{what: "as many more, across the border of a list and the mark", do: func(b *listBench) { b.origin.CloseChangeList(); at(b, "u%03d") },
+			want: numbered("created u%03d 1", equal)},
+		{what: "the list closes while it is read", do: func(b *listBench) {
+			b.origin.SetTime(day(21))
+			b.create("f")
+			path := fixtures.ChangeListPart(5)
+			during(b, path, func() { b.origin.CloseChangeList(); b.update("f"); b.remove("e"); b.create("g") })
+		}, want: []string{"created f 1"}, mirror: []string{}, restless: true},
+		{what: "what came meanwhile", do: func(*listBench) {}, want: []string{"created g 1", "deleted e", "updated f 2"}, mirror: []string{"created f 2", "created g 1", "deleted e"}},
+		{what: "lists roll off that were read", do: func(b *listBench) { b.origin.RollOff(3); b.update("g") }, want: []string{"updated g 2"}},
+	}
+}
+
+// TestList_SourceThatChanges: the log tells exactly what happened, in batches of
+// any size, and harvesting again adds nothing.
+func TestList_SourceThatChanges(t *testing.T) {
+	for _, mode := range []string{config.Mirror, config.Reference} {
+		t.Run(mode, func(t *testing.T) {
+			var logs []string
+			for _, size := range []int{1, 7, 50_000} {
+				t.Run(fmt.Sprintf("batches of %d", size), func(t *testing.T) { logs = append(logs, liveBusily(t, mode, size, 10)) })
+			}
+			for _, l := range logs[1:] {
+				if l != logs[0] {
+					t.Errorf("the log depends on the size of batches:\n%s", firstDifference(logs[0], l))
+				}
+			}
+		})
+	}
+}
+
+func liveBusily(t *testing.T, mode string, size, equal int) (log string) {
+	b := newListBench(t, fixtures.SourceOptions{}, content(mode))
+	b.house.Harvester().BatchSize = size
+	for _, step := range busyLife(equal) {
+		b.apart()
+		step.do(b)
+		want := step.want
+		if mode == config.Mirror && step.mirror != nil {
+			want = step.mirror
+		}
+		r := b.expect(step.what, want...)
+		if pending := r.Pending > 0; r.Held+r.Quarantined != 0 || len(r.Warnings) != 0 || pending != (mode == config.Mirror && step.restless) {
+			t.Errorf("%s: %s", step.what, said(r))
+		}
+		if step.restless {
+			continue
+		}
+		b.wantSame(step.what)
+		if again := b.expect(step.what + ", again"); !again.NotModified {
+			t.Errorf("%s, again: %+v", step.what, again)
+		}
+	}
+	b.expectFull("a full harvest")
+	return b.dump()
+}
+
+// TestList_LostChanges: when Change Lists roll off before they were read, that is
+// said, and a baseline is compared, so that nothing but the times is lost.
+func TestList_LostChanges(t *testing.T) {
+	for name, o := range map[string]fixtures.SourceOptions{
+		"of an index":          {PerList: 2},
+		"of one list":          {ChangeLists: fixtures.SingleChangeList},
+		"of one list, windows": {ChangeLists: fixtures.SingleChangeList, Window: 3},
+		"in parts":             {PerList: 2, PerPart: 3},
+	} {
+		for _, mode := range []string{config.Mirror, config.Reference} {
+			t.Run(name+", "+mode, func(t *testing.T) {
+				b := newListBench(t, o, content(mode))
+				b.create("a", "b", "c", "d", "e")
+				b.expect("first", "created a 1", "created b 1", "created c 1", "created d 1", "created e 1")
+				b.apart()
+				b.update("a")
+				b.remove("b")
+				b.create("f")
+				b.update("c", "f", "d")
+				if o.Window == 0 {
+					b.origin.RollOff(100)
+				}
+				b.origin.ForgetRequests()
+				r := b.expect("what has rolled off", "created f 2", "deleted b", "updated a 2", "updated c 2", "updated d 2")
+				if len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "no longer in "+b.server.URL) || !r.Full || !r.Partial() {
+					t.Errorf("the loss was not said: %s", said(r))
+				}
+				if n := b.origin.Requests(fixtures.CapabilityList); n != 1 {
+					t.Errorf("the Capability List was asked for %d times before the changes were given up for lost, want once", n)
+				}
+				b.wantSame(name)
+				b.quiet("afterwards", b.expect("afterwards"))
+				b.apart()
+				b.update("e")
+				b.quiet("it goes on", b.expect("it goes on", "updated e 2"))
+			})
+		}
+	}
+}
+
+// TestList_BrokenOff: a harvest that fails at any of its requests goes on, and in
+// the end the log is the same as when none had failed.
+func TestList_BrokenOff(t *testing.T) {
+	life := func(b *listBench, harvests func()) {
+		b.create("a", "b", "c", "d", "e", "f", "g")
+		b.remove("b")
+		harvests()
+		b.apart()
+		b.update("a", "c", "a")
+		b.remove("d")
+		b.recreate("b")
+		b.create("h")
+		harvests()
+	}
+	o := fixtures.SourceOptions{PerList: 2, PerPart: 2}
+	whole := newListBench(t, o, content(config.Reference))
+	life(whole, func() { whole.harvest() })
+	want := whole.dump()
+	var paths []string
+	for path := range whole.origin.Asked() {
+		paths = append(paths, path)
+	}
+	if len(paths) < 10 {
+		t.Fatalf("only %q were asked for", paths)
+	}
+	for _, path := range paths {
+		t.Run(path, func(t *testing.T) {
+			b := newListBench(t, o, content(config.Reference))
+			b.house.Harvester().BatchSize = 1
+			failed := 0
+			life(b, func() {
+				// Four are all the attempts of one harvest.
+				b.origin.SetHook(path, fixtures.Hook{Status: http.StatusInternalServerError, Times: 4})
+				for {
+					_, err := b.try(harvest.Options{})
+					if err == nil {
+						break
+					}
+					if failed++; failed > 4 {
+						t.Fatal(err)
+					}
+					b.reopen()
+					b.quick()
+					b.house.Harvester().BatchSize = 1
+				}
+				b.origin.ClearHook(path)
+			})
+			if failed == 0 {
+				t.Error("no harvest failed")
+			}
+			b.wantSame(path)
+			if got := b.dump(); got != want {
+				t.Errorf("the log is another one:\n%s", firstDifference(want, got))
+			}
+		})
+	}
+}
+
+// TestList_Late: a stamp in the future does not become the mark and hides nothing
+// that comes later.
+func TestList_Late(t *testing.T) {
+	b := newListBench(t, fixtures.SourceOptions{}, content(config.Reference))
+	b.create("a", "b")
+	b.expect("first", "created a 1", "created b 1")
+	b.apart()
+	b.origin.Update(fixtures.Resource{Name: "a", Stamp: time.Now().Add(24 * time.Hour), LastMod: day(3)})
+	r := b.expect("a stamp of tomorrow", "updated a 2")
+	if first := reported(r, "late"); !strings.Contains(first, "/res/a") {
+		t.Errorf("not reported: %s", said(r))
+	}
+	b.origin.SetTime(day(4))
+	b.update("a", "b")
+	b.expect("after it", "updated a 3", "updated b 2")
+	b.wantSame("in the end")
+}

@@ -53,7 +53,7 @@ func htmlLinks(r io.Reader, at string) ([]string, error) {
 	for {
 		switch z.Next() {
 		case html.ErrorToken:
-			if err := z.Err(); err != io.EOF { //nolint:errorlint // a wrapped io.EOF is no end
+			if err := z.Err(); err != io.EOF {
 				return nil, fmt.Errorf("%s: %w", at, err)
 			}
 			return links, nil

@@ -74,7 +74,7 @@ func (l *List) Next() (*Entry, error) {
 	default:
 		err = l.fault(err)
 		l.fatal = err
-		if err == io.EOF && l.live && !l.ended { //nolint:errorlint // a wrapped io.EOF is no end
+		if err == io.EOF && l.live && !l.ended {
 			l.ended = true
 			l.after = l.p.after(l)
 		}
@@ -171,7 +171,7 @@ func (l *List) entries(each func(*Entry)) (whole bool, err error) {
 		}
 		var bad *EntryError
 		switch {
-		case err == io.EOF: //nolint:errorlint // a wrapped io.EOF is no end
+		case err == io.EOF:
 			return l.nameless == 0, nil
 		case errors.As(err, &bad):
 			l.problem(Problem{Rule: bad.Rule, URL: bad.URL, Line: bad.Line, Column: bad.Column, Found: bad.Reason, Expected: "a loc that leads to a document"})

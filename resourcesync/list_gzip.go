@@ -67,7 +67,7 @@ func (u *unpacker) Read(p []byte) (int, error) {
 	if u.out += int64(n); u.out > ratioFloor && u.out > maxRatio*u.raw.n {
 		return 0, &packedError{reason: fmt.Sprintf("the gzip file unpacks to more than %d times its size", maxRatio)}
 	}
-	if err != nil && err != io.EOF { //nolint:errorlint // a wrapped io.EOF is no end
+	if err != nil && err != io.EOF {
 		err = u.fault(err)
 	}
 	return n, err

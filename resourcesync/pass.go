@@ -218,7 +218,7 @@ func (p *pass) visit(l *List, visit func(context.Context, *List) error) error {
 		return p.absent(l.step, fault)
 	case err != nil:
 		return err
-	case l.fatal != nil && l.fatal != io.EOF: //nolint:errorlint // a wrapped io.EOF is no end
+	case l.fatal != nil && l.fatal != io.EOF:
 		return l.fatal
 	case !l.ended:
 		return fmt.Errorf("%s: %w: read it with Next until io.EOF", l.URL, ErrUnread)

@@ -90,12 +90,16 @@ func life(equal int) []change {
 		{what: "the chain grows during the walk", do: func(p *fixtures.Provider) {
 			p.CloseArchive()
 			p.Create(record("f", fixtures.Atom()))
+			grown := make(chan struct{})
 			p.SetHook(fixtures.Archive(4), fixtures.Hook{Times: 1, Before: func(*http.Request) {
 				p.Update(fixtures.Record{Name: "f", Summary: "During the walk."})
 				p.CloseArchive()
 				p.Delete("e")
 				p.Create(record("g", fixtures.Atom()))
+				close(grown)
 			}})
+			// The next document is asked for while the contents of the one before are.
+			p.SetHook("/records/f.atom", fixtures.Hook{Times: 1, Before: func(*http.Request) { <-grown }})
 		}, want: []string{"created f [atom]"}},
 		// Its content was fetched after the update, so a mirror has that already.
 		{what: "what came during the walk", do: func(*fixtures.Provider) {}, want: []string{"deleted e", "created g [atom]"}, stamped: []string{"updated f [atom]"}},

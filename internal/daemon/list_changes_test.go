@@ -229,3 +229,42 @@ func TestList_Late(t *testing.T) {
 	b.expect("after it", "updated a 3", "updated b 2")
 	b.wantSame("in the end")
 }
+
+// TestList_FullWithOverlap: a record that was taken from a Resource List, and whose
+// earlier change is read afterwards, is there all the same.
+func TestList_FullWithOverlap(t *testing.T) {
+	for _, mode := range []string{config.Mirror, config.Reference} {
+		t.Run(mode, func(t *testing.T) {
+			b := newListBench(t, fixtures.SourceOptions{PerList: 2}, content(mode), func(c *config.Config) { c.Sets[0].Sources[0].Overlap = time.Hour })
+			b.create("a", "b", "c", "d", "e")
+			b.expect("first", "created a 1", "created b 1", "created c 1", "created d 1", "created e 1")
+			b.apart()
+			b.update("e")
+			b.expect("next", "updated e 2")
+			b.quiet("in full", b.expectFull("in full"))
+			b.wantSame("in the end")
+		})
+	}
+}
+
+// TestList_CorrectedInPlace: an entry that is put right where it stands, without a
+// new change, is taken.
+func TestList_CorrectedInPlace(t *testing.T) {
+	for _, defect := range []fixtures.Defect{fixtures.WrongHash, fixtures.WrongLength, fixtures.LocDotDot, fixtures.LocFile} {
+		t.Run(string(defect), func(t *testing.T) {
+			b := newListBench(t, fixtures.SourceOptions{Carry: true})
+			b.create("a")
+			b.harvest()
+			b.apart()
+			b.create("b")
+			b.origin.MisbehaveOn("b", defect)
+			if r := b.expect("wrong"); r.Pending != 1 {
+				t.Errorf("%s", said(r))
+			}
+			b.origin.Behave()
+			b.expect("right", "created b 1")
+			b.wantPending(0)
+			b.quiet("afterwards", b.expect("afterwards"))
+		})
+	}
+}

@@ -54,7 +54,10 @@ func anyListHistory(t *testing.T, rt *rapid.T, mode string) {
 	if o.ChangeLists != fixtures.NoChangeLists && o.Window == 0 {
 		o.NoResourceList = rapid.IntRange(0, 4).Draw(rt, "no resource list") == 0
 	}
-	c := &chronicle{rt: rt, o: o, listBench: newListBench(t, o, content(mode),
+	overlap := func(cf *config.Config) {
+		cf.Sets[0].Sources[0].Overlap = rapid.SampledFrom([]time.Duration{0, 12 * time.Second, time.Hour}).Draw(rt, "overlap")
+	}
+	c := &chronicle{rt: rt, o: o, listBench: newListBench(t, o, content(mode), overlap,
 		entry(rapid.SampledFrom([]string{fixtures.CapabilityList, fixtures.SourceDescription}).Draw(rt, "entry")))}
 	defer func() {
 		c.server.Close()
@@ -134,9 +137,6 @@ func (c *chronicle) change() {
 		return
 	}
 	name := rapid.SampledFrom(live).Draw(c.rt, "resource")
-	if c.undated && what == "touch" {
-		what = "update" // a touch then has the time of a change long past
-	}
 	switch what {
 	case "update":
 		c.origin.Update(fixtures.Resource{Name: name, Stamp: c.stamp()})

@@ -117,7 +117,8 @@ func placed(it *event.Item, w *word, met bool) (v ruling, broken bool) {
 	case it.Baseline, c > 0:
 		return apply, false
 	case it.Place.List == w.place.List && w.place.Position > 0:
-		if it.Place.Position > w.place.Position {
+		// At the same place something else stands when the entry was corrected.
+		if it.Place.Position > w.place.Position || it.Place.Position == w.place.Position && !w.same {
 			return apply, false
 		}
 		return unchanged, false
@@ -173,7 +174,9 @@ func (b *batch) take(ctx context.Context, i int) (event.Outcome, error) {
 // reappears leaves the held list (A6); what was stepped back is forgotten when
 // an entry that wins over it is met.
 func (b *batch) meet(ctx context.Context, it *event.Item, r *record, v ruling) error {
-	alive := !it.Deleted && v != historical
+	// A Resource List tells that a record is there, although what it says of the
+	// record is older than what is known.
+	alive := !it.Deleted && (v != historical || it.Baseline)
 	b.walk.meet(r.id, alive)
 	if alive {
 		if err := b.unhold(ctx, r); err != nil {

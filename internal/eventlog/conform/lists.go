@@ -58,6 +58,7 @@ func testLists(t *testing.T, open Open) {
 		{"the newest list first", nil, [][]event.Item{placed(2, "a@2=new"), placed(1, "a@1=old -b@1")}, "logged historical tombstone", "created a@2=new"},
 		{"a later change in an older list", nil, [][]event.Item{placed(2, "a@2=x"), placed(1, "a@3=y")}, "logged logged", "created a@2=x, updated a@3=y"},
 		{"equal stamps, further on", [][]event.Item{placed(1, "a@5=x")}, [][]event.Item{placed(1, "!b a@5=y")}, "bad logged", "updated a@5=y"},
+		{"corrected in place", [][]event.Item{placed(1, "a@5=x b=x")}, [][]event.Item{placed(1, "a@5=y b=y")}, "logged logged", "updated a@5=y, updated b=y"},
 		{"equal stamps, a stale copy", [][]event.Item{placed(1, "!b a@5=y")}, [][]event.Item{placed(1, "a@5=x")}, "unchanged", ""},
 		{"equal stamps, the list has moved", [][]event.Item{placed(1, "!b a@5=y")}, [][]event.Item{placed(2, "a@5=y")}, "unchanged", ""},
 		{"equal stamps, another list", [][]event.Item{placed(1, "!b a@5=y")}, [][]event.Item{placed(2, "a@5=z")}, "logged", "updated a@5=z"},
@@ -157,6 +158,22 @@ func testAbsentAt(t *testing.T, open Open) {
 		b.want("absent at "+c.at.String(), got, c.absent+" ")
 		if have != 5 || absent != 0 {
 			t.Errorf("at %s: %d records, %d more absent than were named", c.at, have, absent)
+		}
+	}
+}
+
+// A Resource List tells that a record is there also where it knows less of it than
+// is known.
+func testThereInBaseline(t *testing.T, open Open) {
+	b := begin(t, open, Set{Content: event.Redirect})
+	b.pass(placed(2, "a@5=x"))
+	b.batch(0, &event.Batch{Start: true, Next: []byte("on"), Items: placed(1, "a@3=old b@3=x")})
+	b.batch(0, &event.Batch{Next: []byte("on"), Items: baseline(6, "a=x")})
+	for _, at := range []event.Stamp{{}, event.StampFromNanos(6)} {
+		ids, _, err := b.log.Absent(context.Background(), b.sources[0], at, 0, 10)
+		b.must(err)
+		if len(ids) != 0 {
+			t.Errorf("absent at %q: %q", at, ids)
 		}
 	}
 }

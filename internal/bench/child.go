@@ -23,16 +23,21 @@ const childArgument = "-child"
 
 // job is what a child is to do.
 type job struct {
-	Name    string // of the task
-	Folder  string // data folder
-	URL     string // of a provider
-	Content string // content mode of the set main
-	Number  int    // how much of it
-	Segment int    // events of a segment
-	Repeat  int
-	Full    bool
-	Gzip    bool
-	Profile string // where profiles go, "" nowhere
+	Name      string // of the task
+	Folder    string // data folder
+	Kind      string // of a provider; "" is Atom-PMH
+	URL       string // of a provider
+	Path      string // of a document that we publish, or a format for those of bodies
+	Content   string // content mode of the set main
+	Number    int    // how much of it
+	Documents int    // of a chain, of Number entries each
+	Changes   int    // in the Change List of a Source
+	Body      int    // bytes of a resource
+	Latency   time.Duration
+	Segment   int // events of a segment
+	Repeat    int
+	Full      bool
+	Profile   string // where profiles go, "" nowhere
 }
 
 // result is what a child has measured. A task that serves sends one when it is
@@ -53,14 +58,18 @@ type task func(ctx context.Context, j job, ready func(result)) (result, error)
 
 func tasks() map[string]task {
 	return map[string]task{
-		"provider":   serveChain,
+		"provider":   provide,
 		"harvest":    harvestOnce,
+		"follow":     followLists,
+		"readlist":   readList,
+		"tokens":     readTokens,
 		"insert":     insertRows,
 		"fetch":      fetchBodies,
 		"build":      buildLog,
 		"segments":   buildSegments,
-		"changelist": renderChangeList,
-		"encode":     encodeChangeList,
+		"render":     renderDocument,
+		"changelist": encodeChangeList,
+		"feed":       encodeFeed,
 		"snapshot":   makeSnapshot,
 		"serve":      serveHouse,
 		"memory":     serveMemory,

@@ -70,23 +70,11 @@ func serveMemory(ctx context.Context, j job, ready func(result)) (result, error)
 			docs[key{path, encoding}] = document{header, body}
 		}
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return result{}, err
-	}
-	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return result{}, serveUntil(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		doc := docs[key{r.URL.Path, r.Header.Get("Accept-Encoding")}]
 		maps.Copy(w.Header(), doc.header)
 		_, _ = w.Write(doc.body)
-	})}
-	ended := make(chan error, 1)
-	go func() { ended <- s.Serve(l) }()
-	ready(result{URL: "http://" + l.Addr().String()})
-	err = s.Close()
-	if e := <-ended; !errors.Is(e, http.ErrServerClosed) {
-		err = errors.Join(err, e)
-	}
-	return result{}, err
+	}), ready)
 }
 
 func read(ctx context.Context, url, encoding string) (http.Header, []byte, error) {

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/pmh-bridge/bridge/fixtures"
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/harvest"
@@ -36,7 +35,7 @@ func (b *bench) growth() error {
 		return err
 	}
 	defer done()
-	return b.chain(1, fewRecords, 512, func(url string) error {
+	return b.beside(chainOf(1, fewRecords, 512), func(url string) error {
 		j := job{Name: "harvest", Folder: folder, URL: url, Content: config.Mirror}
 		if _, err := b.do(j); err != nil { // so that there is a Source to be polled
 			return err
@@ -165,11 +164,7 @@ func appendMore(ctx context.Context, j job, _ func(result)) (r result, err error
 // Destination does: is the Change List, or the index, still what it was? Took and
 // Other are the mean of each.
 func pollHouse(ctx context.Context, j job, _ func(result)) (r result, err error) {
-	c, err := config.FromArguments(config.Flags{Data: j.Folder}, []string{"atompmh:" + j.URL + fixtures.Subscription})
-	if err != nil {
-		return r, err
-	}
-	h, err := daemon.Open(ctx, c, daemon.Options{Command: "bench"})
+	h, err := openOn(ctx, &j)
 	if err != nil {
 		return r, err
 	}

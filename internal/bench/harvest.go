@@ -5,83 +5,104 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/pmh-bridge/bridge/fixtures"
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 )
 
-// requestsPath is where a provider tells how many requests it has answered.
-const requestsPath = "/bench/requests"
-
-// serveChain is a provider: Number documents of Repeat entries, with bodies of
-// Segment bytes.
-func serveChain(_ context.Context, j job, ready func(result)) (result, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return result{}, err
-	}
-	chain := &fixtures.Chain{Documents: j.Number, Entries: j.Repeat, BodySize: j.Segment}
-	mux := http.NewServeMux()
-	mux.Handle("/", chain)
-	mux.HandleFunc(requestsPath, func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = fmt.Fprint(w, chain.Requests())
-	})
-	s := &http.Server{Handler: mux}
-	ended := make(chan error, 1)
-	go func() { ended <- s.Serve(l) }()
-	ready(result{URL: "http://" + l.Addr().String()})
-	err = s.Close()
-	if e := <-ended; !errors.Is(e, http.ErrServerClosed) {
-		err = errors.Join(err, e)
-	}
-	return result{Count: chain.Requests()}, err
-}
-
-// requests asks a provider how many requests it has answered.
-func requests(ctx context.Context, url string) (int64, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+requestsPath, nil)
-	if err != nil {
-		return 0, err
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return 0, err
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return 0, err
-	}
-	return strconv.ParseInt(string(text), 10, 64)
-}
-
-// harvestOnce makes one pass over a Chain as bridge harvest does. Count is the
+// harvestOnce makes one pass over a provider as bridge harvest does. Count is the
 // entries read, Bytes the events logged.
 func harvestOnce(ctx context.Context, j job, _ func(result)) (result, error) {
-	c, err := config.FromArguments(config.Flags{Data: j.Folder}, []string{"atompmh:" + j.URL + fixtures.Subscription})
+	h, err := openOn(ctx, &j)
 	if err != nil {
 		return result{}, err
 	}
-	c.Sets[0].Content = j.Content
-	h, err := daemon.Open(ctx, c, daemon.Options{Command: "bench"})
+	r, took, err := pass(ctx, h, harvest.Options{Full: j.Full})
+	return result{Took: took, Count: r.Entries, Bytes: r.Events()}, errors.Join(err, h.Close())
+}
+
+// openOn opens a data folder with the provider of a job as its Source.
+func openOn(ctx context.Context, j *job) (*daemon.House, error) {
+	c, err := config.FromArguments(config.Flags{Data: j.Folder}, []string{j.source()})
 	if err != nil {
-		return result{}, err
+		return nil, err
 	}
+	if j.Content != "" {
+		c.Sets[0].Content = j.Content
+	}
+	return daemon.Open(ctx, c, daemon.Options{Command: "bench"})
+}
+
+// pass harvests the one Source there is, and accepts no problem.
+func pass(ctx context.Context, h *daemon.House, o harvest.Options) (harvest.Report, time.Duration, error) {
 	start := time.Now()
-	r, err := h.Harvest(ctx, h.Sources[0], harvest.Options{Full: j.Full})
+	r, err := h.Harvest(ctx, h.Sources[0], o)
 	took := time.Since(start)
 	if err == nil && (r.Partial() || r.Problems > 0) {
 		err = fmt.Errorf("the harvest of the provider had problems: %+v", r)
 	}
-	return result{Took: took, Count: r.Entries, Bytes: r.Events()}, errors.Join(err, h.Close())
+	return r, took, err
+}
+
+// passes are the harvests of many records: new ones, with bare INSERTs of the
+// same rows beside them, the same ones again, and again read whole.
+type passes struct{ first, rival, again, full result }
+
+// harvestMany measures them in mode reference. Of again, Count is the number of
+// requests.
+func (b *bench) harvestMany(provider job) (best passes, err error) {
+	for range b.runs {
+		folder, done, err := b.work("harvest")
+		if err != nil {
+			return best, err
+		}
+		err = b.beside(provider, func(url string) error {
+			return best.measure(b, job{Name: "harvest", Kind: provider.Kind, Folder: folder, URL: url, Content: config.Reference})
+		})
+		done()
+		if err != nil {
+			return best, err
+		}
+	}
+	return best, nil
+}
+
+func (p *passes) measure(b *bench, j job) error {
+	r, err := b.do(j)
+	if err != nil {
+		return err
+	}
+	p.first = faster(p.first, r)
+	if r, err = b.do(job{Name: "insert", Folder: j.Folder}); err != nil {
+		return err
+	}
+	p.rival = faster(p.rival, r)
+	if r, err = b.unchanged(j); err != nil {
+		return err
+	}
+	p.again = faster(p.again, r)
+	j.Full = true
+	if r, err = b.do(j); err != nil {
+		return err
+	}
+	p.full = faster(p.full, r)
+	return nil
+}
+
+// row is what the first harvest came to.
+func (p *passes) row(name, unit string, bars ...bar) row {
+	have, bare := rate(p.first.Count, p.first.Took), rate(p.rival.Count, p.rival.Took)
+	return row{name: name, ours: perSecond(have, unit), rival: "the same rows, bare INSERTs: " + perSecond(bare, unit),
+		ratio: have / bare, peak: p.first.Peak, cpu: p.first.CPU,
+		bars: append([]bar{atLeast("60,000/s", have, 60_000), under(200, p.first.Peak)}, bars...)}
+}
+
+func (p *passes) ratio() float64 {
+	return rate(p.first.Count, p.first.Took) / rate(p.rival.Count, p.rival.Took)
 }
 
 // harvests: a chain of a million entries, new, unchanged, and read again whole;
@@ -89,66 +110,34 @@ func harvestOnce(ctx context.Context, j job, _ func(result)) (result, error) {
 func (b *bench) harvests() error {
 	const documents = 100
 	entries := b.scaled(10_000)
-	var ours, rival, again, full result
-	for range b.runs {
-		folder, done, err := b.work("harvest")
-		if err != nil {
-			return err
-		}
-		err = b.chain(documents, entries, 0, func(url string) error {
-			j := job{Name: "harvest", Folder: folder, URL: url, Content: config.Reference}
-			r, err := b.do(j)
-			if err != nil {
-				return err
-			}
-			ours = faster(ours, r)
-			if r, err = b.do(job{Name: "insert", Folder: folder}); err != nil {
-				return err
-			}
-			rival = faster(rival, r)
-			if r, err = b.unchanged(j); err != nil {
-				return err
-			}
-			again = faster(again, r)
-			j.Full = true
-			if r, err = b.do(j); err != nil {
-				return err
-			}
-			full = faster(full, r)
-			return nil
-		})
-		done()
-		if err != nil {
-			return err
-		}
+	p, err := b.harvestMany(chainOf(documents, entries, 0))
+	if err != nil {
+		return err
 	}
-	total := thousands(float64(documents * entries))
-	have, bare := rate(ours.Count, ours.Took), rate(rival.Count, rival.Took)
-	row{name: "harvest of " + total + " entries, mode reference", ours: perSecond(have, "entries"),
-		rival: "the same rows, bare INSERTs: " + perSecond(bare, "entries"), ratio: have / bare, peak: ours.Peak, cpu: ours.CPU,
-		bars: []bar{atLeast("60,000/s", have, 60_000), atLeast("ratio 0.7", have/bare, 0.7), under(200, ours.Peak)}}.print()
-	row{name: "harvested again, unchanged", ours: fmt.Sprintf("%s, %d request, %d events", short(again.Took), again.Count, again.Bytes), peak: again.Peak,
-		bars: []bar{below("50 ms", again.Took.Seconds(), 0.050), atLeast("1 request", -float64(again.Count), -1), atLeast("0 events", -float64(again.Bytes), 0)}}.print()
-	have = rate(full.Count, full.Took)
-	row{name: "harvested again with --full", ours: fmt.Sprintf("%s, %d events", perSecond(have, "entries"), full.Bytes), peak: full.Peak, cpu: full.CPU,
-		bars: []bar{atLeast("90,000/s", have, 90_000), atLeast("0 events", -float64(full.Bytes), 0)}}.print()
-	return b.twice(documents, entries, ours)
+	p.row("harvest of "+thousands(float64(documents*entries))+" entries, mode reference", "entries", atLeast("ratio 0.7", p.ratio(), 0.7)).print()
+	row{name: "harvested again, unchanged", ours: fmt.Sprintf("%s, %d request, %d events", short(p.again.Took), p.again.Count, p.again.Bytes), peak: p.again.Peak,
+		bars: []bar{below("50 ms", p.again.Took.Seconds(), 0.050), atLeast("1 request", -float64(p.again.Count), -1), atLeast("0 events", -float64(p.again.Bytes), 0)}}.print()
+	have := rate(p.full.Count, p.full.Took)
+	row{name: "harvested again with --full", ours: fmt.Sprintf("%s, %d events", perSecond(have, "entries"), p.full.Bytes), peak: p.full.Peak, cpu: p.full.CPU,
+		bars: []bar{atLeast("90,000/s", have, 90_000), atLeast("0 events", -float64(p.full.Bytes), 0)}}.print()
+	return b.twice("harvest of "+thousands(float64(2*documents*entries))+" entries (once)", "entries", chainOf(2*documents, entries, 0), p.first)
 }
 
-// twice harvests a chain of double length.
-func (b *bench) twice(documents, entries int, once result) error {
+// twice harvests double the number of records of an earlier harvest, for its
+// memory.
+func (b *bench) twice(name, unit string, provider job, once result) error {
 	folder, done, err := b.work("harvest")
 	if err != nil {
 		return err
 	}
 	defer done()
-	return b.chain(2*documents, entries, 0, func(url string) error {
-		r, err := b.do(job{Name: "harvest", Folder: folder, URL: url, Content: config.Reference})
+	return b.beside(provider, func(url string) error {
+		r, err := b.do(job{Name: "harvest", Kind: provider.Kind, Folder: folder, URL: url, Content: config.Reference})
 		if err != nil {
 			return err
 		}
 		growth := float64(r.Peak) / float64(once.Peak)
-		row{name: "harvest of " + thousands(float64(2*documents*entries)) + " entries (once)", ours: perSecond(rate(r.Count, r.Took), "entries"),
+		row{name: name, ours: perSecond(rate(r.Count, r.Took), unit),
 			rival: "memory of half as many: " + fmt.Sprintf("%.0f MB", float64(once.Peak)/1e6), ratio: growth, peak: r.Peak, cpu: r.CPU,
 			bars: []bar{under(200, r.Peak), below("memory within 1.1", growth, 1.1)}}.print()
 		return nil
@@ -177,17 +166,6 @@ func (b *bench) unchanged(j job) (best result, err error) {
 	return best, nil
 }
 
-// chain runs use beside a provider of a chain.
-func (b *bench) chain(documents, entries, body int, use func(url string) error) error {
-	p, at, err := b.serve(job{Name: "provider", Number: documents, Repeat: entries, Segment: body})
-	if err != nil {
-		return err
-	}
-	err = use(at.URL)
-	_, ended := p.end()
-	return errors.Join(err, ended)
-}
-
 // faster returns the result that took less time.
 func faster(best, r result) result {
 	if best.Took == 0 || r.Took < best.Took {
@@ -201,26 +179,9 @@ const mirrorBody = 2048
 // mirrors: small records with their contents.
 func (b *bench) mirrors() error {
 	entries := b.scaled(10_000)
-	var ours, rival result
-	for range b.runs {
-		folder, done, err := b.work("mirror")
-		if err != nil {
-			return err
-		}
-		err = b.chain(2, entries, mirrorBody, func(url string) error {
-			r, err := b.do(job{Name: "harvest", Folder: folder, URL: url, Content: config.Mirror})
-			if err != nil {
-				return err
-			}
-			ours = faster(ours, r)
-			r, err = b.do(job{Name: "fetch", URL: url, Number: 2 * entries})
-			rival = faster(rival, r)
-			return err
-		})
-		done()
-		if err != nil {
-			return err
-		}
+	ours, rival, err := b.mirrored(chainOf(2, entries, mirrorBody), job{Path: "/records/%08d.xml", Number: 2 * entries, Repeat: connections})
+	if err != nil {
+		return err
 	}
 	have, bare := rate(ours.Count, ours.Took), rate(rival.Count, rival.Took)
 	row{name: fmt.Sprintf("mirror of %s records of 2 KB, durable", thousands(float64(2*entries))), ours: perSecond(have, "records"),
@@ -229,18 +190,47 @@ func (b *bench) mirrors() error {
 	return nil
 }
 
-// fetchBodies is the mirror's rival: the same bodies, read and thrown away.
+// mirrored harvests a provider with its contents, beside a rival that fetches
+// bodies.
+func (b *bench) mirrored(provider, rival job) (ours, other result, err error) {
+	rival.Name = "fetch"
+	for range b.runs {
+		folder, done, err := b.work("mirror")
+		if err != nil {
+			return ours, other, err
+		}
+		err = b.beside(provider, func(url string) error {
+			r, err := b.do(job{Name: "harvest", Kind: provider.Kind, Folder: folder, URL: url, Content: config.Mirror})
+			if err != nil {
+				return err
+			}
+			ours = faster(ours, r)
+			rival.URL = url
+			r, err = b.do(rival)
+			other = faster(other, r)
+			return err
+		})
+		done()
+		if err != nil {
+			return ours, other, err
+		}
+	}
+	return ours, other, nil
+}
+
+// fetchBodies is a mirror's rival: Number bodies, Repeat at once, read and thrown
+// away. The job's Path is a format for their numbers. A single worker opens a
+// connection for each, as clients do that know no better.
 func fetchBodies(ctx context.Context, j job, _ func(result)) (result, error) {
-	const workers = 32
-	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: workers, DisableCompression: true}}
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: j.Repeat, DisableCompression: true, DisableKeepAlives: j.Repeat == 1}}
 	numbers := make(chan int)
-	failed := make(chan error, workers)
+	failed := make(chan error, j.Repeat)
 	var group sync.WaitGroup
 	start := time.Now()
-	for range workers {
+	for range j.Repeat {
 		group.Go(func() {
 			for n := range numbers {
-				if err := fetchBody(ctx, client, fmt.Sprintf("%s/records/%08d.xml", j.URL, n)); err != nil {
+				if err := fetchBody(ctx, client, j.URL+fmt.Sprintf(j.Path, n)); err != nil {
 					failed <- err
 					return
 				}
@@ -274,7 +264,7 @@ func fetchBody(ctx context.Context, client *http.Client, url string) error {
 	n, err := io.Copy(io.Discard, resp.Body)
 	err = errors.Join(err, resp.Body.Close())
 	if err == nil && (resp.StatusCode != http.StatusOK || n != mirrorBody) {
-		err = fmt.Errorf("%s: %s, %d bytes", strings.TrimSpace(url), resp.Status, n)
+		err = fmt.Errorf("%s: %s, %d bytes", url, resp.Status, n)
 	}
 	return err
 }

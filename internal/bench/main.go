@@ -74,11 +74,16 @@ type oneCase struct {
 func cases() []oneCase {
 	return []oneCase{
 		{"harvest", (*bench).harvests},
+		{"baseline", (*bench).baselines},
 		{"mirror", (*bench).mirrors},
+		{"follow", (*bench).follows},
+		{"readlist", (*bench).readLists},
 		{"changelist", (*bench).changeLists},
+		{"feedout", (*bench).feeds},
 		{"snapshot", (*bench).snapshots},
 		{"get", (*bench).gets},
 		{"growth", (*bench).growth},
+		{"poll", (*bench).polls},
 	}
 }
 

@@ -1,23 +1,16 @@
 package main
 
 import (
-	stdgzip "compress/gzip"
 	"context"
-	"encoding/xml"
 	"errors"
 	"fmt"
-	"io"
-	"math"
 	"os"
 	"path/filepath"
 	"time"
 
-	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/daemon"
-	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/publish"
-	"github.com/pmh-bridge/bridge/translate"
 )
 
 const (
@@ -37,43 +30,59 @@ func house(ctx context.Context, folder string) (*daemon.House, error) {
 // changeLists: the longest Change List there is, from the log to compressed
 // bytes in the cache.
 func (b *bench) changeLists() error {
-	folder, done, err := b.work("changelist")
+	return b.rendered("cold Change List of 50,000 events, log to gzip", "urls", "/sets/main/changelist/1.xml", "changelist",
+		func(have float64) bar { return atLeast("250,000/s", have, 250_000) })
+}
+
+// feeds: the archive document of the same segment. Only when the next one has
+// closed too has it its last form.
+func (b *bench) feeds() error {
+	return b.rendered("cold archive document of 50,000 events, log to gzip", "entries", "/sets/main/feed/1.atom", "feed")
+}
+
+// rendered measures the document at a path of a set whose first two segments have
+// closed, beside the task of a rival.
+func (b *bench) rendered(name, unit, path, task string, bars ...func(float64) bar) error {
+	folder, done, err := b.work(task)
 	if err != nil {
 		return err
 	}
 	defer done()
-	if _, err := b.do(job{Name: "build", Folder: folder, Content: config.Mirror, Number: segment, Segment: segment}); err != nil {
+	if _, err := b.do(job{Name: "build", Folder: folder, Content: config.Mirror, Number: 2 * segment, Segment: segment}); err != nil {
 		return err
 	}
 	var ours, rival result
 	for range b.runs {
-		r, err := b.do(job{Name: "changelist", Folder: folder, Repeat: 5})
+		r, err := b.do(job{Name: "render", Folder: folder, Path: path, Repeat: 5})
 		if err != nil {
 			return err
 		}
 		ours = faster(ours, r)
-		if r, err = b.do(job{Name: "encode", Folder: folder, Repeat: 2}); err != nil {
+		if r, err = b.do(job{Name: task, Folder: folder, Repeat: 2}); err != nil {
 			return err
 		}
 		rival = faster(rival, r)
 	}
 	have, bare := rate(segment, ours.Took), rate(segment, rival.Took)
-	row{name: "cold Change List of 50,000 events, log to gzip", ours: perSecond(have, "urls"),
-		rival: "encoding/xml and compress/gzip: " + perSecond(bare, "urls"), ratio: have / bare, peak: ours.Peak,
-		bars: []bar{atLeast("250,000/s", have, 250_000), under(30, ours.Peak)}}.print()
+	all := []bar{under(30, ours.Peak)}
+	for _, bar := range bars {
+		all = append(all, bar(have))
+	}
+	row{name: name, ours: perSecond(have, unit), rival: "encoding/xml and compress/gzip: " + perSecond(bare, unit), ratio: have / bare, peak: ours.Peak,
+		bars: all}.print()
 	return nil
 }
 
-// renderChangeList renders the first segment, each time with an empty cache;
-// Took is the best time.
-func renderChangeList(ctx context.Context, j job, _ func(result)) (best result, err error) {
+// renderDocument renders a document, each time with an empty cache; Took is the
+// best time.
+func renderDocument(ctx context.Context, j job, _ func(result)) (best result, err error) {
 	h, err := house(ctx, j.Folder)
 	if err != nil {
 		return best, err
 	}
 	for range j.Repeat {
 		var r result
-		if r, err = renderCold(ctx, h); err != nil {
+		if r, err = renderCold(ctx, h, j.Path); err != nil {
 			break
 		}
 		best = faster(best, r)
@@ -81,7 +90,7 @@ func renderChangeList(ctx context.Context, j job, _ func(result)) (best result, 
 	return best, errors.Join(err, h.Close())
 }
 
-func renderCold(ctx context.Context, h *daemon.House) (result, error) {
+func renderCold(ctx context.Context, h *daemon.House, path string) (result, error) {
 	if err := os.RemoveAll(filepath.Join(h.Config.Data, "cache")); err != nil {
 		return result{}, err
 	}
@@ -90,7 +99,7 @@ func renderCold(ctx context.Context, h *daemon.House) (result, error) {
 		return result{}, err
 	}
 	start := time.Now()
-	doc, err := p.Document(ctx, "/sets/main/changelist/1.xml", true)
+	doc, err := p.Document(ctx, path, true)
 	if err != nil {
 		return result{}, err
 	}
@@ -100,72 +109,9 @@ func renderCold(ctx context.Context, h *daemon.House) (result, error) {
 	}
 	took := time.Since(start)
 	if !doc.Immutable {
-		err = errors.New("the segment is not closed: its Change List is not what was to be measured")
+		err = errors.New("the segment is not closed: its document is not what was to be measured")
 	}
 	return result{Took: took, Bytes: size}, errors.Join(err, body.Close())
-}
-
-// xmlURL is a Change List's entry for encoding/xml.
-type xmlURL struct {
-	XMLName xml.Name  `xml:"url"`
-	Loc     string    `xml:"loc"`
-	LastMod string    `xml:"lastmod"`
-	MD      xmlMD     `xml:"rs:md"`
-	Links   []xmlLink `xml:"rs:ln"`
-}
-
-type xmlMD struct {
-	Change   string `xml:"change,attr"`
-	Datetime string `xml:"datetime,attr"`
-	Hash     string `xml:"hash,attr"`
-	Length   int64  `xml:"length,attr"`
-	Type     string `xml:"type,attr"`
-	ID       string `xml:"b:id,attr"`
-	Title    string `xml:"b:title,attr"`
-}
-
-type xmlLink struct {
-	Rel      string `xml:"rel,attr"`
-	Href     string `xml:"href,attr"`
-	Modified string `xml:"modified,attr"`
-	Hash     string `xml:"hash,attr"`
-	Length   int64  `xml:"length,attr"`
-	Type     string `xml:"type,attr"`
-}
-
-// encodeChangeList is the rival: the same entries from the same log through
-// encoding/xml's Encoder and compress/gzip, into nothing.
-func encodeChangeList(ctx context.Context, j job, _ func(result)) (best result, err error) {
-	l, err := eventlog.Open(ctx, j.Folder, eventlog.Options{ReadOnly: true})
-	if err != nil {
-		return best, err
-	}
-	for range j.Repeat {
-		start := time.Now()
-		if err = encode(ctx, l); err != nil {
-			break
-		}
-		best = faster(best, result{Took: time.Since(start)})
-	}
-	return best, errors.Join(err, l.Close())
-}
-
-func encode(ctx context.Context, l *eventlog.Log) error {
-	zw := stdgzip.NewWriter(io.Discard)
-	enc := xml.NewEncoder(zw)
-	for e, err := range l.Events(ctx, "main", event.Range{Upto: math.MaxInt64}) {
-		if err != nil {
-			return err
-		}
-		r := &e.Representations[e.Preferred]
-		u := xmlURL{Loc: translate.RecordURL(base, "main", e.Record), LastMod: e.Observed.Time().Format("2006-01-02T15:04:05Z"),
-			MD:    xmlMD{Change: e.Kind.String(), Datetime: e.Observed.String(), Hash: r.Hash, Length: r.Length, Type: r.Type, ID: e.Record, Title: e.Title},
-			Links: []xmlLink{{Rel: "via", Href: e.Via.Href, Modified: e.Via.Modified.String(), Hash: e.Via.Hash, Length: e.Via.Length, Type: e.Via.Type}}}
-		if err := enc.Encode(&u); err != nil {
-			return err
-		}
-	}
-	return errors.Join(enc.Close(), zw.Close())
 }
 
 // snapshots: all live records into the parts of a Resource List.

@@ -124,7 +124,9 @@ func (m *modelled) step(ev *event.Event, history []fixtures.Change) error {
 		m.at[""] = at
 		return nil
 	}
-	moved := false
+	// A representation that does not answer is left out (A13), as when its record
+	// is being deleted, and comes back when it does.
+	moved := m.last != nil && !slices.Equal(typesOf(m.last), typesOf(ev))
 	for _, rep := range ev.Representations {
 		at := slices.IndexFunc(history, func(c fixtures.Change) bool {
 			return slices.ContainsFunc(c.Alternates, func(a fixtures.Alternate) bool { return a.SHA256 == rep.SHA256() })
@@ -140,6 +142,14 @@ func (m *modelled) step(ev *event.Event, history []fixtures.Change) error {
 		return errors.New("nothing is new in it")
 	}
 	return nil
+}
+
+func typesOf(ev *event.Event) []string {
+	var out []string
+	for _, rep := range ev.Representations {
+		out = append(out, rep.Type)
+	}
+	return out
 }
 
 // learn sorts what has happened at the provider since the last time.

@@ -118,6 +118,7 @@ func numbered(format string, n int) []string {
 // TestProviderThatChanges: the log tells exactly what happened, in batches of any
 // size, and harvesting again adds nothing and asks for nothing that it need not.
 func TestProviderThatChanges(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{config.Mirror, config.Reference} {
 		t.Run(mode, func(t *testing.T) { sameLog(t, mode, 10, 1, 7, 50_000) })
 		t.Run(mode+", 1,000 equal stamps", func(t *testing.T) {
@@ -221,6 +222,7 @@ func firstDifference(a, b string) string {
 // has just the records that the provider has, with their very content, and the
 // events of the log, applied one after another, come to the same.
 func TestAnyHistory(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{config.Mirror, config.Reference} {
 		t.Run(mode, func(t *testing.T) {
 			fewer(t, 20)

@@ -137,6 +137,7 @@ func TestFault_RetryAfterLongerThanWeWait(t *testing.T) {
 // TestFault_BodyCutAtEveryByte: of a document that is not whole nothing is
 // applied, and from what it lacks nothing is inferred.
 func TestFault_BodyCutAtEveryByte(t *testing.T) {
+	t.Parallel()
 	peer.Heavy(t)
 	cut := map[string]func(doc []byte, n int) fixtures.Hook{
 		"the connection breaks": func(_ []byte, n int) fixtures.Hook { return fixtures.Hook{Break: n} },

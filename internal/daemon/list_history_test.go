@@ -19,6 +19,7 @@ import (
 // after another, come to the same, and each of them changes something; and
 // nothing is deleted that lives.
 func TestList_AnyHistory(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{config.Mirror, config.Reference} {
 		t.Run(mode, func(t *testing.T) {
 			fewer(t, 20)

@@ -112,6 +112,7 @@ func TestListFault_HostileDocuments(t *testing.T) {
 // from what it lacks nothing is inferred. A connection that breaks does so
 // wherever that is: only a soak tries every place.
 func TestListFault_CutAtEveryByte(t *testing.T) {
+	t.Parallel()
 	peer.Heavy(t)
 	for _, path := range []string{fixtures.ResourceList, fixtures.ChangeList} {
 		for name, cut := range map[string]struct {

@@ -90,6 +90,7 @@ func (o *outlet) untilClosed() {
 // incremental pass after each or one after all, the Resource List again, an
 // audit.
 func TestMostUsedDestinationMissesNothing(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{config.Mirror, config.Redirect} {
 		for name, every := range map[string]bool{"a pass after each close": true, "a pass after all": false} {
 			t.Run(mode+", "+name, func(t *testing.T) {

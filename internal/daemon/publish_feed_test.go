@@ -214,6 +214,7 @@ func (o *outlet) walk(name string, visit func(*atompmh.Entry)) atompmh.Result {
 // TestFeedRulesOverRandomHistories has a provider go through whatever it likes,
 // with segments of any length, and looks at the feeds after each harvest.
 func TestFeedRulesOverRandomHistories(t *testing.T) {
+	t.Parallel()
 	peer.Heavy(t)
 	fewer(t, 50)
 	schema := newAtomSchema(t)
@@ -304,6 +305,7 @@ func TestArchivesNeverChange(t *testing.T) {
 // TestCompleteFeedAboveTheLimit: with more than 50,000 records there is none, and
 // the answer says what to use.
 func TestCompleteFeedAboveTheLimit(t *testing.T) {
+	t.Parallel()
 	peer.Heavy(t)
 	chain := &fixtures.Chain{Documents: 25, Entries: 2000}
 	o := newOutlet(newBenchOf(t, chain, daemon.Options{}, content(config.Reference), segments(50_000)))

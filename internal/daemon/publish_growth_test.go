@@ -386,6 +386,7 @@ func (g *growth) publications() {
 
 // TestHundredTwentyThousand: 120,000 records in segments of 10,000.
 func TestHundredTwentyThousand(t *testing.T) {
+	t.Parallel()
 	peer.Heavy(t)
 	g := newGrowth(t, config.Reference, 10_000, 0)
 	waiting := g.ask(http.MethodGet, g.setURL("resourcelist.xml")).want(t, http.StatusServiceUnavailable)

@@ -245,6 +245,7 @@ func (r *readBy) wantRead(t *testing.T, url string, want []readLine) {
 // TestIndependentReaderReadsTheLog compares what a reader that shares nothing
 // with us finds in the documents with the events of the log.
 func TestIndependentReaderReadsTheLog(t *testing.T) {
+	t.Parallel()
 	peer.Need(t, "python3", "python3")
 	eachMode(t, func(t *testing.T, o *outlet, mode string) {
 		args := []string{"--window", o.base + "/.well-known/resourcesync"}

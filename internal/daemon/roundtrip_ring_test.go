@@ -134,6 +134,7 @@ func (g *ring) wantOrigin() {
 // to the events. What is deleted at the origin disappears everywhere, and what
 // comes back there comes back. Originals move, too.
 func TestRingsAddNothing(t *testing.T) {
+	t.Parallel()
 	peer.Heavy(t)
 	fewer(t, 8)
 	rapid.Check(t, func(rt *rapid.T) {

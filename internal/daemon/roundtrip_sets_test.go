@@ -72,6 +72,7 @@ func (m *mixed) wantTitle(what, id, want string) {
 // speaks, and a record goes when the last one that had it has dropped it. A blog
 // drops nothing.
 func TestA15_ThreeKindsShareRecords(t *testing.T) {
+	t.Parallel()
 	peer.Heavy(t)
 	for _, order := range [][]int{{0, 1, 2}, {2, 1, 0}} {
 		t.Run(fmt.Sprint(order), func(t *testing.T) {

@@ -42,7 +42,7 @@ test: ## all tests; peers that are missing are named and skipped
 	@./.ci/test $(TESTFLAGS) $(PACKAGES)
 
 race: ## the tests that are not heavy, under the race detector
-	$(GO) test -race -timeout 12m $(TESTFLAGS) $(PACKAGES)
+	$(GO) test -race -timeout 30m $(TESTFLAGS) $(PACKAGES)
 
 lint: ## go vet, golangci-lint or staticcheck, govulncheck
 	@TOOLS=$(TOOLS) ./.ci/lint

@@ -99,6 +99,7 @@ func flaws() []flaw {
 // TestList_Defects: a Source with any defect of the real world is followed without
 // a lost change, nothing is deleted that lives, and the defect is named.
 func TestList_Defects(t *testing.T) {
+	peer.Heavy(t)
 	rows := flaws()
 	for _, d := range fixtures.Defects() {
 		if !slices.ContainsFunc(rows, func(f flaw) bool { return f.defect == d }) {

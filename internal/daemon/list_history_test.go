@@ -12,6 +12,7 @@ import (
 	"github.com/pmh-bridge/bridge/fixtures"
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/harvest"
+	"github.com/pmh-bridge/bridge/internal/peer"
 )
 
 // TestList_AnyHistory: whatever a Source goes through, after each harvest bridge
@@ -19,6 +20,7 @@ import (
 // after another, come to the same, and each of them changes something; and
 // nothing is deleted that lives.
 func TestList_AnyHistory(t *testing.T) {
+	peer.Heavy(t)
 	t.Parallel()
 	for _, mode := range []string{config.Mirror, config.Reference} {
 		t.Run(mode, func(t *testing.T) {

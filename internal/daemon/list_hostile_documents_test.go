@@ -57,6 +57,7 @@ var listPlaced = regexp.MustCompile(`list\.xml:\d+:\d+: `)
 // TestListFault_HostileDocuments: a list that is not what it should be is refused
 // whole, with the place and the reason, and nothing is inferred from it.
 func TestListFault_HostileDocuments(t *testing.T) {
+	peer.Heavy(t)
 	head := func(path string) string {
 		md := `capability="resourcelist" at="2025-01-02T00:00:00Z"`
 		if path == fixtures.ChangeList {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/fixtures"
 	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/peer"
 )
 
 // shape is one way in which Sources publish their lists.
@@ -48,6 +49,7 @@ func shapes() []shape {
 // TestList_Shapes: whatever lists a Source has, the log tells the same of the same
 // life, and harvesting again costs a 304 for what may have changed.
 func TestList_Shapes(t *testing.T) {
+	peer.Heavy(t)
 	for _, s := range shapes() {
 		for _, mode := range []string{config.Mirror, config.Reference} {
 			t.Run(s.name+", "+mode, func(t *testing.T) {

@@ -31,6 +31,7 @@ import (
 // TestFeeds: in each mode the feeds keep the rules, say what the log says, and
 // are read by others.
 func TestFeeds(t *testing.T) {
+	peer.Heavy(t)
 	schema := newAtomSchema(t)
 	eachMode(t, func(t *testing.T, o *outlet, mode string) {
 		docs, complete := o.chain(), o.feed(o.setURL("complete.atom"))
@@ -156,6 +157,7 @@ func (o *outlet) checkAnswers(t *testing.T, complete *feedDoc, mode string) {
 
 // TestFeedsAreWalked has our own consumer read the feeds as it reads any other.
 func TestFeedsAreWalked(t *testing.T) {
+	peer.Heavy(t)
 	eachMode(t, func(t *testing.T, o *outlet, _ string) {
 		want := o.eachLive(func(ev *event.Event) string { return fmt.Sprint(ev.Record, ev.Title, len(ev.Representations)) })
 		for _, name := range []string{"feed.atom", "complete.atom"} {
@@ -261,6 +263,7 @@ func withoutNext(doc []byte) []byte { return nextLink.ReplaceAll(doc, nil) }
 // grows, over a new title, new processes and a lost cache: next-archive comes
 // once, when the next one has closed, and then nothing any more.
 func TestArchivesNeverChange(t *testing.T) {
+	peer.Heavy(t)
 	o := newOutlet(newBench(t, fixtures.Catalogue(nil), segments(4)))
 	o.harvest()
 	type form struct{ plain, packed, tag string }

@@ -273,6 +273,7 @@ func TestOriginJoinsAfterTheBridge(t *testing.T) {
 // Where the origin is a local file that may not be named, the first bridge's own
 // record is the original, and it knows that when it comes round.
 func TestRingAroundALocalFile(t *testing.T) {
+	peer.Heavy(t)
 	p, folder := fixtures.New(fixtures.Options{}), t.TempDir()
 	a, b, c := newRelay(t), newRelay(t), newRelay(t)
 	row := []*relay{a, b, c}

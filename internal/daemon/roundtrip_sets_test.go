@@ -116,6 +116,7 @@ func TestA15_ThreeKindsShareRecords(t *testing.T) {
 // The order of the configuration speaks, also when it changes: the new first one
 // takes the word where it is harvested again.
 func TestA15_AnotherOrderOfKinds(t *testing.T) {
+	peer.Heavy(t)
 	m := newMixed(t, config.Shared)
 	m.harvestAll(0, 1, 2)
 	other := m.pool
@@ -132,6 +133,7 @@ func TestA15_AnotherOrderOfKinds(t *testing.T) {
 // become urn:uuid of the Source's name and the identifier, everywhere; nothing is
 // shared, and each Source deletes its own.
 func TestA15_ThreeKindsOfTheirOwn(t *testing.T) {
+	peer.Heavy(t)
 	m := newMixed(t, config.PerSource)
 	m.harvestAll(0, 1, 2)
 	want := map[string]string{} // identifiers at the Sources

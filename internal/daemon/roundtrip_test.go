@@ -18,6 +18,7 @@ import (
 
 // Atom-PMH -> bridge -> ResourceSync -> bridge -> Atom-PMH.
 func TestRoundTripOfFeeds(t *testing.T) {
+	peer.Heavy(t)
 	fewer(t, 8)
 	rapid.Check(t, func(rt *rapid.T) {
 		o := newAtomOrigin(t, fixtures.Options{PerArchive: rapid.SampledFrom([]int{0, 2, 5}).Draw(rt, "entries a document")})
@@ -29,6 +30,7 @@ func TestRoundTripOfFeeds(t *testing.T) {
 // ResourceSync -> bridge -> Atom-PMH, archived or complete -> bridge ->
 // ResourceSync.
 func TestRoundTripOfLists(t *testing.T) {
+	peer.Heavy(t)
 	fewer(t, 8)
 	rapid.Check(t, func(rt *rapid.T) {
 		o := drawListOrigin(t, rt)

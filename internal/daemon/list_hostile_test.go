@@ -14,8 +14,8 @@ import (
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/fetch"
 	"github.com/pmh-bridge/bridge/internal/harvest"
-	"github.com/pmh-bridge/bridge/translate"
 	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/translate"
 )
 
 // listener notes who asks it for what, and with which credentials.

@@ -173,6 +173,10 @@ const (
 	// ModeReplay: bad input that can be taken in after all. Who was met does
 	// not count, and what is earlier than the stored state changes nothing.
 	ModeReplay
+	// ModeSubmission: records that were handed in, or dispositions (SIP). There
+	// is no walk: each item is the newest word of the Source, the cursor is
+	// neither compared nor moved, and Next and Progress are not used.
+	ModeSubmission
 )
 
 // Batch is a piece of a harvest. It commits as a whole or not at all (I2).
@@ -197,6 +201,10 @@ type Batch struct {
 	Mode Mode
 	// Person: what ModeHold keeps back only a person may release.
 	Person bool
+
+	// Exchange is what a batch of ModeSubmission does to submissions; nil is
+	// nothing.
+	Exchange *Exchange
 }
 
 // Appended is what became of a batch.
@@ -210,8 +218,14 @@ type Appended struct {
 	// Broken lists items that an earlier document of the walk should have
 	// followed: met before with an earlier stamp (S2).
 	Broken []int
-	// Created, Updated and Deleted count the events.
-	Created, Updated, Deleted int
+	// Created, Updated, Deleted and Rejected count the events.
+	Created, Updated, Deleted, Rejected int
+	// Stale lists the places of steps that did not happen, because their
+	// submission has another version by now. What belongs to them did not happen
+	// either; the outcome of their items is 0.
+	Stale []int
+	// IDs are those of the submissions of all steps, in their order.
+	IDs []int64
 }
 
 // Kept is an observation that waits in the harvest state: pending, or stepped

@@ -24,18 +24,19 @@ type batch struct {
 	walk   *walk
 	out    event.Appended
 
-	records []*record
-	hashes  []hashes                 // of the items
-	bytes   []byte                   // room for the blobs of rows
-	touched []*record                // in the order of their first change
-	seq     event.Seq                // the last one given out in the whole log
-	docs    map[event.Document]int64 // ids of those that were needed so far
-	locs    *locs
-	targets targets
-	closed  []segmentRow
-	open    segmentRow
-	fresh   []*record // in the order of their numbers
-	events  *bulk
+	records  []*record
+	hashes   []hashes                 // of the items
+	bytes    []byte                   // room for the blobs of rows
+	touched  []*record                // in the order of their first change
+	seq      event.Seq                // the last one given out in the whole log
+	docs     map[event.Document]int64 // ids of those that were needed so far
+	locs     *locs
+	targets  targets
+	exchange *exchange // nil without one
+	closed   []segmentRow
+	open     segmentRow
+	fresh    []*record // in the order of their numbers
+	events   *bulk
 }
 
 // setRow and sourceRow are what an Append needs of these tables.
@@ -70,14 +71,12 @@ func (l *Log) Append(ctx context.Context, in *event.Batch) (event.Appended, erro
 		return event.Appended{}, fmt.Errorf("appending to the log: %w", err)
 	}
 	var out event.Appended
-	err := l.write(ctx, func(ctx context.Context) error {
-		b := &batch{l: l, in: in}
-		if err := b.run(ctx); err != nil {
-			return err
-		}
+	b := &batch{l: l, in: in}
+	err := l.writeThen(ctx, func(ctx context.Context) error {
+		err := b.run(ctx)
 		out = b.out
-		return nil
-	})
+		return err
+	}, b.remember)
 	if err != nil {
 		return event.Appended{}, fmt.Errorf("appending to the log: %w", err)
 	}
@@ -91,6 +90,9 @@ func (l *Log) Append(ctx context.Context, in *event.Batch) (event.Appended, erro
 func check(in *event.Batch) error {
 	if in.Next != nil && len(in.Next) == 0 {
 		return errors.New("an empty cursor: nil ends a walk")
+	}
+	if in.Mode == event.ModeSubmission && (in.Next != nil || in.Progress != nil || in.Start) || in.Mode != event.ModeSubmission && in.Exchange != nil {
+		return errors.New("submissions are no part of a walk")
 	}
 	for i := range in.Items {
 		it := &in.Items[i]
@@ -115,16 +117,15 @@ func (b *batch) run(ctx context.Context) error {
 	if err := b.load(ctx, q); err != nil {
 		return err
 	}
-	if b.source.stored.Cursor.Version != b.in.Cursor {
-		return event.ErrConflict
-	}
-	if b.in.Start {
-		if err := b.l.endWalk(ctx, b.source.id); err != nil {
+	if b.in.Mode != event.ModeSubmission {
+		if err := b.step(ctx); err != nil {
 			return err
 		}
 	}
-	if b.walk, err = b.l.walkOf(ctx, b.source.id); err != nil {
-		return err
+	if b.in.Exchange != nil {
+		if b.exchange, err = b.loadExchange(ctx, q); err != nil {
+			return err
+		}
 	}
 	if b.records, err = b.find(ctx, q); err != nil {
 		return err
@@ -134,11 +135,33 @@ func (b *batch) run(ctx context.Context) error {
 	}
 	b.out.Outcomes = make([]event.Outcome, len(b.in.Items))
 	for i := range b.in.Items {
+		if b.exchange.leaves(i) {
+			continue
+		}
 		if b.out.Outcomes[i], err = b.take(ctx, i); err != nil {
 			return err
 		}
 	}
+	if b.exchange != nil {
+		if err := b.exchange.settle(ctx, b); err != nil {
+			return err
+		}
+	}
 	return b.save(ctx)
+}
+
+// step compares the cursor, and takes up the walk.
+func (b *batch) step(ctx context.Context) (err error) {
+	if b.source.stored.Cursor.Version != b.in.Cursor {
+		return event.ErrConflict
+	}
+	if b.in.Start {
+		if err := b.l.endWalk(ctx, b.source.id); err != nil {
+			return err
+		}
+	}
+	b.walk, err = b.l.walkOf(ctx, b.source.id)
+	return err
 }
 
 func (b *batch) find(ctx context.Context, q preparer) ([]*record, error) {
@@ -253,7 +276,7 @@ FROM source src JOIN sets s ON s.id = src.set_id WHERE src.id = $1`, []any{int64
 	if !found {
 		return fmt.Errorf("no Source %d in the log", b.in.Source)
 	}
-	if err := q.each(ctx, "SELECT id, rank FROM source WHERE set_id = $1", []any{b.set.id}, func(rows *sql.Rows) error {
+	if err := q.each(ctx, "SELECT id, rank FROM source WHERE set_id = $1 AND kind <> '"+Target+"'", []any{b.set.id}, func(rows *sql.Rows) error {
 		var id event.SourceID
 		var rank int64
 		err := rows.Scan(&id, &rank)
@@ -367,6 +390,9 @@ func (b *batch) save(ctx context.Context) error {
 			return err
 		}
 	}
+	if b.in.Mode == event.ModeSubmission {
+		return nil
+	}
 	return b.saveProgress(ctx)
 }
 
@@ -462,9 +488,17 @@ func (b *batch) document(ctx context.Context, i int) (int64, error) {
 	if len(b.in.Documents) == 0 {
 		return 0, nil
 	}
-	d := b.in.Documents[b.in.Items[i].Document]
+	return b.documentOf(ctx, b.in.Documents[b.in.Items[i].Document])
+}
+
+func (b *batch) documentOf(ctx context.Context, d event.Document) (int64, error) {
 	if id, ok := b.docs[d]; ok {
 		return id, nil
+	}
+	if b.in.Mode == event.ModeSubmission { // a service is one document for ever
+		if id, err := b.service(ctx, d); id != 0 || err != nil {
+			return id, err
+		}
 	}
 	s, err := b.l.stmt(ctx, "INSERT INTO document (source, url, feed_id, title, updated, sum) VALUES ($1, $2, $3, $4, $5, $6) RETURNING id")
 	if err != nil {

@@ -39,6 +39,7 @@ const (
 	flagSameOrder // it is that of Modified
 	flagPlace
 	flagTargets // some link leads to a record of the set
+	flagReason  // why a submission was rejected
 )
 
 // body is what an event or observation row holds besides its columns.
@@ -49,7 +50,8 @@ type body struct {
 	gone     string
 	shared   bool
 	moved    bool
-	late     bool // of one that waits: its stamp lay in the future (A3)
+	reason   string // of a rejection
+	late     bool   // of one that waits: its stamp lay in the future (A3)
 
 	// Not stored: the observation's digest and the key of its URI, when they
 	// have been worked out.
@@ -122,6 +124,9 @@ func appendBody(b []byte, v *body) []byte {
 	if slices.ContainsFunc(o.Links, func(l event.Link) bool { return l.Record != "" }) {
 		flags |= flagTargets
 	}
+	if v.reason != "" {
+		flags |= flagReason
+	}
 	b = append(b, bodyVersion)
 	b = binary.AppendUvarint(b, flags)
 	b = appendString(b, o.Record)
@@ -166,6 +171,9 @@ func appendBody(b []byte, v *body) []byte {
 		for _, l := range o.Links {
 			b = appendString(b, l.Record)
 		}
+	}
+	if v.reason != "" {
+		b = appendString(b, v.reason)
 	}
 	return b
 }
@@ -346,6 +354,9 @@ func readBody(b []byte, v *body) error {
 		for i := range links {
 			links[i].Record = r.string()
 		}
+	}
+	if v.reason = ""; flags&flagReason != 0 {
+		v.reason = r.string()
 	}
 	if r.bad || len(r.b) != 0 {
 		return errDamaged

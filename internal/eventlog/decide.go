@@ -330,10 +330,12 @@ func (b *batch) log(r *record, kind event.Kind, v *body) error {
 	if v.back = 0; b.set.last != 0 {
 		v.back = c.seq - int64(b.set.last)
 	}
-	b.place(event.Seq(c.seq), kind, b.set.clock, v)
-	b.set.last, b.set.lastObserved = b.seq, b.set.clock
 	b.set.events++
-	r.seq, r.last = b.seq, v
+	if kind != event.Rejected { // which belongs to no segment and changes no state
+		b.place(event.Seq(c.seq), kind, b.set.clock, v)
+		b.set.last, b.set.lastObserved = b.seq, b.set.clock
+		r.seq, r.last = b.seq, v
+	}
 	if b.out.First == 0 {
 		b.out.First = b.seq
 	}
@@ -345,6 +347,8 @@ func (b *batch) log(r *record, kind event.Kind, v *body) error {
 		b.out.Updated++
 	case event.Deleted:
 		b.out.Deleted++
+	case event.Rejected:
+		b.out.Rejected++
 	}
 	sealed := b.blob(func(to []byte) []byte {
 		from := len(to)

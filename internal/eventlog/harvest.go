@@ -65,6 +65,9 @@ func (b *batch) wait(ctx context.Context, i int, r *record) error {
 	p.partial = it.Partial
 	r.pending = p
 	delay := min(5*time.Minute<<min(p.tries, 20), 24*time.Hour)
+	if b.in.Mode == event.ModeSubmission {
+		delay = 0 // nobody has asked for it yet
+	}
 	next := int64(b.now) + delay.Microseconds()
 	return b.l.exec(ctx, `INSERT OR REPLACE INTO pending (source, record, partial, since, tries, next, reason, observation, sum)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`, int64(b.source.id), r.id, boolArg(p.partial), int64(p.since), p.tries, next, it.Pending, p.raw,

@@ -76,6 +76,8 @@ type Log struct {
 	stmts  map[string]*sql.Stmt     // prepared on conn
 	raws   map[string]rawStmt       // prepared on conn, past database/sql
 	failed error                    // why nothing can be written any more
+	// services are the documents that submissions came from.
+	services map[servedBy]int64
 
 	signal  sync.Mutex    // guards changed
 	changed chan struct{} // closed and replaced by every commit that appended
@@ -96,7 +98,7 @@ func Open(ctx context.Context, folder string, opt Options) (*Log, error) {
 		}
 	}
 	l := &Log{folder: folder, opt: opt, walks: map[event.SourceID]*walk{}, stmts: map[string]*sql.Stmt{}, raws: map[string]rawStmt{},
-		changed: make(chan struct{})}
+		services: map[servedBy]int64{}, changed: make(chan struct{})}
 	l.start.wall, l.start.running = opt.Clock()
 	if err := l.open(ctx); err != nil {
 		return nil, errors.Join(err, l.Close())
@@ -304,6 +306,12 @@ func (l *Log) writable() error {
 // that fail too the log is in doubt, and refuses to write until it is opened
 // anew.
 func (l *Log) write(ctx context.Context, do func(ctx context.Context) error) error {
+	return l.writeThen(ctx, do, func() {})
+}
+
+// writeThen is write, with what is done after the commit and before the next
+// transaction.
+func (l *Log) writeThen(ctx context.Context, do func(ctx context.Context) error, then func()) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := errors.Join(l.writable(), ctx.Err()); err != nil {
@@ -332,6 +340,7 @@ func (l *Log) write(ctx context.Context, do func(ctx context.Context) error) err
 		return explain(err)
 	}
 	committed = true
+	then()
 	return nil
 }
 

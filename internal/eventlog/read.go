@@ -19,8 +19,11 @@ type documentRow struct {
 
 // protocols are the words of the log for the kinds of Sources.
 func protocolOf(kind string) string {
-	if kind == "atompmh" {
+	switch kind {
+	case "atompmh":
 		return "atom-pmh"
+	case Target:
+		return "sip"
 	}
 	return kind
 }
@@ -110,7 +113,7 @@ func (s *scanner) decode(c columns, sealed []byte) error {
 		Modified: o.Modified, Title: o.Title, Representations: o.Representations, Preferred: o.Preferred, Via: viaOf(o), Links: o.Links,
 		Loc: o.Loc, Gone: s.v.gone, Moved: s.v.moved, Shared: s.v.shared,
 		Origin: event.Origin{Protocol: doc.protocol, Source: doc.source, Document: doc.url, FeedID: doc.feedID, FeedTitle: doc.title,
-			FeedUpdated: doc.updated, SourceIdentifier: o.SourceIdentifier},
+			FeedUpdated: doc.updated, SourceIdentifier: o.SourceIdentifier, Reason: s.v.reason},
 	}
 	return nil
 }

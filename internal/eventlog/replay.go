@@ -104,7 +104,9 @@ func (v *verifier) replay() error {
 			v.found(place, "%v", err)
 			return nil
 		}
-		if r := v.sets[c.set]; r == nil || c.record>>32 != c.set {
+		if r := v.sets[c.set]; r != nil && event.Kind(c.kind) == event.Rejected && c.record == 0 {
+			v.observedAt(r, event.Micros(c.observed), &b, place)
+		} else if r == nil || c.record>>32 != c.set {
 			v.found(place, "record %d is not in its set %d, or there is no such set", c.record, c.set)
 		} else if v.known(c.record) != nil {
 			v.event(r, &c, &b, place)
@@ -130,19 +132,9 @@ func (v *verifier) event(r *replay, c *columns, b *body, place string) {
 	if event.KeyBits(b.obs.Record) != r.keys[o] {
 		v.found(place, "it is of %q, which is not its record's identifier", b.obs.Record)
 	}
-	if b.document != 0 && !v.documents.has(b.document) {
-		v.found(place, "its document %d is missing", b.document)
-	}
-	if observed <= max(r.clock, r.set.Created) {
-		v.found(place, "it was observed at %v, not after the event before in set %s (%v)", observed, r.set.Name, max(r.clock, r.set.Created))
-	}
-	r.clock = max(r.clock, observed)
-	r.events++
-	if kind == event.Rejected {
-		return
-	}
+	v.observedAt(r, observed, b, place)
 	live := r.live.has(o)
-	if kind < event.Created || kind > event.Rejected || live == (kind == event.Created) || b.obs.Deleted != (kind == event.Deleted) {
+	if kind < event.Created || kind > event.Deleted || live == (kind == event.Created) || b.obs.Deleted != (kind == event.Deleted) {
 		v.found(place, "%v, but the record was %s before", kind, map[bool]string{true: "there", false: "not there"}[live])
 	}
 	if before := event.Seq(c.seq - b.back); b.back == 0 && r.lastSeq != 0 || b.back != 0 && before != r.lastSeq {
@@ -168,6 +160,18 @@ func (v *verifier) event(r *replay, c *columns, b *body, place string) {
 		r.locs[o] = newLocs(r.id).key(b.obs.Loc)
 		r.located++
 	}
+}
+
+// observedAt counts an event of any kind.
+func (v *verifier) observedAt(r *replay, observed event.Micros, b *body, place string) {
+	if b.document != 0 && !v.documents.has(b.document) {
+		v.found(place, "its document %d is missing", b.document)
+	}
+	if observed <= max(r.clock, r.set.Created) {
+		v.found(place, "it was observed at %v, not after the event before in set %s (%v)", observed, r.set.Name, max(r.clock, r.set.Created))
+	}
+	r.clock = max(r.clock, observed)
+	r.events++
 }
 
 // inSegment counts an event to its segment.

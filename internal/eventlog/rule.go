@@ -41,6 +41,8 @@ func (b *batch) lastWord(it *event.Item, r *record) word {
 // earlier document of the walk should have had the item (S2).
 func (b *batch) rule(it *event.Item, r *record) (v ruling, broken bool) {
 	switch b.in.Mode {
+	case event.ModeSubmission:
+		return apply, false
 	case event.ModeStepBack:
 		if r.back == nil || r.back.stamp != it.Order {
 			return superseded, false

@@ -86,7 +86,7 @@ func (l *Log) findSet(ctx context.Context, name string) (id int64, set event.Set
 type Source struct {
 	ID   event.SourceID
 	Set  string
-	Kind string // atompmh, resourcesync, sip or feed
+	Kind string // atompmh, resourcesync, sip or feed; Target
 	URL  string
 	Rank int
 	event.Progress
@@ -172,13 +172,27 @@ func noSet(name string) error {
 	return fmt.Errorf("no set %q in this data folder: %w", name, fs.ErrNotExist)
 }
 
+// Target is the kind of those that a set's records are submitted to. They have
+// their place among the Sources because they answer, and never speak for a
+// record.
+const Target = "submit"
+
 // Sources returns the Sources of a set in the order of their rank.
-func (l *Log) Sources(ctx context.Context, set string) (out []Source, err error) {
+func (l *Log) Sources(ctx context.Context, set string) ([]Source, error) {
+	return l.sources(ctx, set, "src.kind <> '"+Target+"'")
+}
+
+// Targets returns those that the set's records are, or were, submitted to.
+func (l *Log) Targets(ctx context.Context, set string) ([]Source, error) {
+	return l.sources(ctx, set, "src.kind = '"+Target+"'")
+}
+
+func (l *Log) sources(ctx context.Context, set, which string) (out []Source, err error) {
 	err = l.read(ctx, func(q querier) error {
 		rows, err := q.QueryContext(ctx, `SELECT src.id, src.set_id, s.name, src.kind, src.url, src.rank, src.sum, src.version, src.cursor, src.mark, src.memory, src.gap, src.kept,
 	(SELECT count(*) FROM pending p WHERE p.source = src.id), (SELECT count(*) FROM pending p WHERE p.source = src.id AND p.partial),
 	(SELECT count(*) FROM held h WHERE h.source = src.id), (SELECT count(*) FROM quarantine q WHERE q.source = src.id AND q.replayed = 0)
-FROM source src JOIN sets s ON s.id = src.set_id WHERE s.name = $1 ORDER BY src.rank, src.id`, set)
+FROM source src JOIN sets s ON s.id = src.set_id WHERE s.name = $1 AND `+which+` ORDER BY src.rank, src.id`, set)
 		return scanAll(rows, err, func(rows *sql.Rows) error {
 			var s Source
 			var mark sql.NullInt64

@@ -64,6 +64,7 @@ func (l *Log) Verify(ctx context.Context, report func(Finding)) error {
 			{"table held", doReset, v.readHeld},
 			{"table met", doReset, v.readMet},
 			{"table quarantine", doReset, v.readQuarantine},
+			{"tables of submissions", doRestore, v.readExchange},
 		} {
 			v.where, v.do, v.count = c.where, c.do, 0
 			if err := c.run(); err != nil {

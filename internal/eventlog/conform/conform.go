@@ -63,6 +63,14 @@ type Log interface {
 	Listed(ctx context.Context, set string, at event.Seq) iter.Seq2[*event.Event, error]
 	Record(ctx context.Context, set, key string) (*event.Event, error)
 	LastSeq(context.Context) (event.Seq, error)
+
+	Submission(ctx context.Context, id int64) (*event.Submission, error)
+	SubmissionByToken(ctx context.Context, token string) (*event.Submission, error)
+	Submissions(context.Context, event.SubmissionQuery) ([]event.Submission, error)
+	Answered(ctx context.Context, source event.SourceID, request [32]byte) ([]byte, error)
+	Notices(ctx context.Context, due event.Micros, limit int) ([]event.Notice, error)
+	Notifications(ctx context.Context, set string, verdict event.NotificationVerdict, limit int) ([]event.Notification, error)
+	Counts(context.Context, event.SourceID) (event.Counts, error)
 	Changed() <-chan struct{}
 	// Faults returns what is wrong with the log by its own account.
 	Faults(context.Context) ([]string, error)
@@ -85,6 +93,7 @@ func Test(t *testing.T, open Open, light bool) {
 		{"Lists", testLists}, {"ListsPending", testListsPending}, {"AbsentAt", testAbsentAt}, {"ThereInBaseline", testThereInBaseline}, {"Echo", testEcho}, {"EchoOfFormer", testEchoOfFormer}, {"EchoOfOwn", testEchoOfOwn}, {"Targets", testTargets},
 		{"Sources", testSources}, {"SourcesOrder", testSourcesOrder}, {"Locs", testLocs}, {"LocsOfSources", testLocsOfSources},
 		{"Segments", testSegments}, {"SegmentHours", testSegmentHours}, {"SegmentEntries", testSegmentEntries}, {"SeveralSets", testSeveralSets},
+		{"Submissions", testSubmissions}, {"SubmissionQueries", testSubmissionQueries}, {"Handed", testHanded}, {"Rejected", testRejected},
 		{"Observed", testObserved}, {"ClockJump", testClockJump},
 		{"Live", testLive}, {"Record", testRecord}, {"Readers", testReaders}, {"DryRun", testDryRun}, {"Closed", testClosed},
 	} {

@@ -159,6 +159,80 @@ CREATE TABLE held (
     PRIMARY KEY (source, record)
 ) STRICT, WITHOUT ROWID;
 
+-- Ingest requests that were received, or that a target sends, and what became of
+-- them. block and record are 64 bits of hashes; the rest is in body.
+CREATE TABLE submission (
+    id      INTEGER PRIMARY KEY,
+    source  INTEGER NOT NULL,
+    state   INTEGER NOT NULL,
+    version INTEGER NOT NULL,           -- compared and swapped
+    due     INTEGER NOT NULL,           -- 0: never
+    seq     INTEGER NOT NULL,           -- of the event that is submitted; 0 of a received one
+    token   TEXT    NOT NULL,
+    request BLOB,                       -- SHA-256 of a received request
+    block   INTEGER NOT NULL,
+    record  INTEGER NOT NULL,
+    created INTEGER NOT NULL,
+    changed INTEGER NOT NULL,
+    body    BLOB    NOT NULL,
+    sum     INTEGER NOT NULL
+) STRICT;
+CREATE INDEX submission_state ON submission (source, state);
+CREATE UNIQUE INDEX submission_token ON submission (token) WHERE token <> '';
+CREATE INDEX submission_request ON submission (request) WHERE request IS NOT NULL;
+CREATE INDEX submission_block ON submission (block) WHERE state IN (1, 2, 3, 4, 7);
+CREATE INDEX submission_record ON submission (record) WHERE state = 1;
+
+-- Dispositions that notification recipients are owed.
+CREATE TABLE notice (
+    id         INTEGER PRIMARY KEY,
+    submission INTEGER NOT NULL,
+    source     INTEGER NOT NULL,
+    state      INTEGER NOT NULL,
+    due        INTEGER NOT NULL, -- 0: never
+    created    INTEGER NOT NULL,
+    body       BLOB    NOT NULL,
+    sum        INTEGER NOT NULL
+) STRICT;
+CREATE INDEX notice_due ON notice (due) WHERE due > 0;
+
+-- Dispositions that we were notified of, each once.
+CREATE TABLE notification (
+    id         INTEGER PRIMARY KEY,
+    source     INTEGER NOT NULL,
+    digest     BLOB    NOT NULL,
+    submission INTEGER NOT NULL, -- 0: it is not known which
+    verdict    INTEGER NOT NULL,
+    first      INTEGER NOT NULL,
+    last       INTEGER NOT NULL,
+    times      INTEGER NOT NULL,
+    body       BLOB    NOT NULL,
+    sum        INTEGER NOT NULL,
+    UNIQUE (source, digest)
+) STRICT;
+
+-- What an ingest server has answered in the last day, where the log does not tell.
+CREATE TABLE answered (
+    source      INTEGER NOT NULL,
+    request     BLOB    NOT NULL, -- SHA-256
+    at          INTEGER NOT NULL,
+    disposition BLOB    NOT NULL,
+    sum         INTEGER NOT NULL,
+    PRIMARY KEY (source, request)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX answered_at ON answered (at);
+
+-- How many there are, so that nobody has to count a million rows. what: 1
+-- submissions, 2 notices, 3 notifications, each by its state or verdict; 4 what
+-- an ingest server has decided at once, without a row.
+CREATE TABLE tally (
+    source INTEGER NOT NULL,
+    what   INTEGER NOT NULL,
+    state  INTEGER NOT NULL,
+    n      INTEGER NOT NULL,
+    PRIMARY KEY (source, what, state)
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE quarantine (
     id         INTEGER PRIMARY KEY,
     source     INTEGER NOT NULL,

@@ -1,0 +1,241 @@
+package conform
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+)
+
+// exchange appends a batch of submissions.
+func (b *bench) exchange(in *event.Batch) event.Appended {
+	b.t.Helper()
+	in.Mode, in.Source = event.ModeSubmission, b.sources[0]
+	if in.Documents == nil {
+		in.Documents = []event.Document{{URL: "/sip/main"}}
+	}
+	out, err := b.log.Append(context.Background(), in)
+	b.must(err)
+	return out
+}
+
+// at returns a submission of the log's first Source with a state.
+func (b *bench) at(state event.State, token string) event.Submission {
+	return event.Submission{Source: b.sources[0], State: state, Token: token}
+}
+
+// A submission is kept whole; a step that is late does not happen, nor does what
+// belongs to it.
+func testSubmissions(t *testing.T, open Open) {
+	b := begin(t, open, Set{Content: event.Redirect})
+	ctx := context.Background()
+	full := event.Submission{Source: b.sources[0], State: event.StateForwarding, Token: "token", Seq: 7, Request: [32]byte{1, 2}, Block: []byte("<source/>"),
+		SourceIdentifier: "145", Record: "urn:r", Content: [32]byte{3}, Length: 99, Type: "text/xml", Title: "A title", Recipient: "http://r.example/", Assigned: "", Reason: "why",
+		Due: 5, Deadline: 6, Tries: 2, Late: true, Conflicts: 1}
+	out := b.exchange(&event.Batch{Exchange: &event.Exchange{Steps: []event.Step{{Submission: full}, {Submission: b.at(event.StateWaiting, "")}}}})
+	if len(out.IDs) != 2 || len(out.Stale) != 0 || out.Last != 0 {
+		t.Fatalf("appended: %+v", out)
+	}
+	b.reopen()
+	full.ID, full.Version, full.Set, full.Created, full.Changed = out.IDs[0], 1, "main", event.MicrosOf(b.clock.Wall), event.MicrosOf(b.clock.Wall)
+	got, err := b.log.SubmissionByToken(ctx, "token")
+	b.must(err)
+	if !reflect.DeepEqual(*got, full) {
+		t.Errorf("the submission:\n got %+v\nwant %+v", *got, full)
+	}
+	other, err := b.log.Submission(ctx, out.IDs[1])
+	b.must(err)
+	if other.Block != nil || other.Set != "main" {
+		t.Errorf("the other one: %+v", other)
+	}
+	if _, err := b.log.SubmissionByToken(ctx, ""); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no token: %v", err)
+	}
+
+	b.clock.Pass(time.Hour)
+	answer := *got
+	answer.State, answer.Assigned = event.StateAccepted, "a"
+	steps := &event.Batch{Items: items("a=x b=x"), Exchange: &event.Exchange{Steps: []event.Step{
+		{Submission: answer, Item: 1, Notice: &event.Notice{Recipient: "http://r.example/", Disposition: []byte("<d/>"), Message: "m@example"}},
+		{Submission: answer, Item: 2, Rejected: true, Notice: &event.Notice{Recipient: "never"}, Notification: &event.Notification{Digest: [32]byte{9}}},
+	}}}
+	out = b.exchange(steps)
+	b.want("outcomes", outcomes(out.Outcomes[:1]), "logged")
+	if out.Outcomes[1] != 0 || len(out.Stale) != 1 || out.Stale[0] != 1 || out.Rejected != 0 {
+		t.Errorf("of two steps of one version: %+v", out)
+	}
+	b.want("events", b.news(), "created a=x")
+	again := b.exchange(steps)
+	if len(again.Stale) != 2 || again.Last != 0 {
+		t.Errorf("the same steps again: %+v", again)
+	}
+	got, err = b.log.Submission(ctx, answer.ID)
+	b.must(err)
+	if got.State != event.StateAccepted || got.Version != 2 || got.Created != full.Created || got.Changed != event.MicrosOf(b.clock.Wall) {
+		t.Errorf("after the answer: %+v", got)
+	}
+	due, err := b.log.Notices(ctx, event.MicrosOf(b.clock.Wall), 10)
+	b.must(err)
+	if len(due) != 1 || due[0].Submission != answer.ID || string(due[0].Disposition) != "<d/>" || due[0].Message != "m@example" || due[0].State != event.NoticeWaiting || due[0].Set != "main" {
+		t.Fatalf("notices: %+v", due)
+	}
+	done := due[0]
+	done.State, done.Due, done.Tries = event.NoticeDelivered, 0, 1
+	b.exchange(&event.Batch{Exchange: &event.Exchange{Notices: []event.Notice{done}}})
+	if due, err = b.log.Notices(ctx, event.MicrosOf(b.clock.Wall), 10); err != nil || len(due) != 0 {
+		t.Errorf("after its delivery: %+v, %v", due, err)
+	}
+	counts, err := b.log.Counts(ctx, b.sources[0])
+	b.must(err)
+	if counts.Submissions[event.StateAccepted] != 1 || counts.Submissions[event.StateWaiting] != 1 || len(counts.Submissions) != 2 ||
+		counts.Notices[event.NoticeDelivered] != 1 || len(counts.Notices) != 1 || len(counts.Notifications) != 0 || len(counts.Direct) != 0 {
+		t.Errorf("counts: %+v", counts)
+	}
+}
+
+func testSubmissionQueries(t *testing.T, open Open) {
+	b := begin(t, open, Set{Content: event.Redirect})
+	var steps []event.Step
+	for i, state := range []event.State{event.StateWaiting, event.StateProvisional, event.StateAccepted, event.StateWaiting, event.StateUnsent} {
+		s := b.at(state, "")
+		s.Due = event.Micros(10 * (i % 3))
+		s.Record = []string{"urn:a", "urn:b"}[i%2]
+		s.Block = []byte("<source>" + s.Record + "</source>")
+		s.Request = [32]byte{byte(i % 2)}
+		steps = append(steps, event.Step{Submission: s})
+	}
+	ids := b.exchange(&event.Batch{Exchange: &event.Exchange{Steps: steps}}).IDs
+	request := [32]byte{1}
+	for _, c := range []struct {
+		name string
+		q    event.SubmissionQuery
+		want []int
+	}{
+		{"all", event.SubmissionQuery{}, []int{0, 1, 2, 3, 4}},
+		{"set", event.SubmissionQuery{Set: "other"}, nil},
+		{"source", event.SubmissionQuery{Source: b.sources[0], Limit: 2}, []int{0, 1}},
+		{"after", event.SubmissionQuery{After: ids[1], Limit: 2}, []int{2, 3}},
+		{"newest", event.SubmissionQuery{Newest: true, Limit: 2}, []int{4, 3}},
+		{"newest before", event.SubmissionQuery{Newest: true, After: ids[3], Limit: 2}, []int{2, 1}},
+		{"states", event.SubmissionQuery{States: []event.State{event.StateWaiting, event.StateUnsent}}, []int{0, 3, 4}},
+		{"due", event.SubmissionQuery{Due: 10}, []int{1, 4}},
+		{"due later", event.SubmissionQuery{Due: 20, States: []event.State{event.StateAccepted}}, []int{2}},
+		{"request", event.SubmissionQuery{Request: &request}, []int{1, 3}},
+		{"block", event.SubmissionQuery{Block: []byte("<source>urn:b</source>")}, []int{1, 3}},
+		{"open block", event.SubmissionQuery{Block: []byte("<source>urn:a</source>"), States: []event.State{event.StateWaiting, event.StateProvisional}}, []int{0}},
+		{"record", event.SubmissionQuery{Record: "urn:a"}, []int{0, 2, 4}},
+		{"waiting record", event.SubmissionQuery{Record: "urn:b", States: []event.State{event.StateWaiting}}, []int{3}},
+		{"since", event.SubmissionQuery{Since: event.MicrosOf(b.clock.Wall) + 1}, nil},
+	} {
+		found, err := b.log.Submissions(context.Background(), c.q)
+		b.must(err)
+		var got []int
+		for _, s := range found {
+			got = append(got, int(s.ID-ids[0]))
+		}
+		if !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// What is handed in is the newest word, whatever stamp it has, beside the walk of
+// nobody; the same bytes are no event.
+func testHanded(t *testing.T, open Open) {
+	b := begin(t, open, Set{Content: event.Redirect})
+	handed := func(words string) string {
+		return outcomes(b.exchange(&event.Batch{Items: items(words), Exchange: &event.Exchange{}}).Outcomes)
+	}
+	b.want("new", handed("a@5=x b@5=x"), "logged logged")
+	b.want("an earlier stamp and other bytes", handed("a@1=y"), "logged")
+	b.want("the same bytes", handed("a@9=y"), "unchanged")
+	b.want("two of one record in a batch", handed("a@9=z a@9=y a@9=y"), "logged logged unchanged")
+	b.want("events", b.news(), "created a@5=x, created b@5=x, updated a@1=y, updated a@9=z, updated a@9=y")
+	waits := items("c@1")
+	waits[0].Pending, waits[0].Fetched = "not fetched yet", false
+	out := b.exchange(&event.Batch{Items: waits})
+	b.want("without content", outcomes(out.Outcomes), "waiting")
+	kept, err := b.log.Pending(context.Background(), b.sources[0], event.MicrosOf(b.clock.Wall), 0, 10)
+	b.must(err)
+	if len(kept) != 1 || kept[0].Record != "urn:c" {
+		t.Fatalf("due at once: %+v", kept)
+	}
+	b.want("when it is there", b.more(event.ModeSettle, "c@1"), "logged")
+	p, err := b.log.Progress(context.Background(), b.sources[0])
+	b.must(err)
+	if _, err := b.log.Append(context.Background(), &event.Batch{Source: b.sources[0], Cursor: p.Cursor.Version, Exchange: &event.Exchange{}}); err == nil {
+		t.Error("submissions were part of a walk")
+	}
+	counts, err := b.log.Counts(context.Background(), b.sources[0])
+	b.must(err)
+	if counts.Direct[event.StateAccepted] != 5 {
+		t.Errorf("counted at once: %+v", counts.Direct)
+	}
+}
+
+// A rejection is an event that belongs to no segment and no record. The same
+// notification twice is one.
+func testRejected(t *testing.T, open Open) {
+	b := begin(t, open, Set{Content: event.Redirect, SegmentEvents: 2})
+	ctx := context.Background()
+	note := event.Notification{Digest: [32]byte{1}, Verdict: event.NotificationRejected, Outcome: event.StateRejected, SourceIdentifier: "146", Reason: "out of range", Block: []byte("<source/>")}
+	request := [32]byte{5}
+	b.exchange(&event.Batch{Items: items("a=x")})
+	out := b.exchange(&event.Batch{Items: items("b=x"), Exchange: &event.Exchange{
+		Rejections:    []event.Rejection{{Record: "urn:a", SourceIdentifier: "145", Reason: "no", Title: "T"}},
+		Notifications: []event.Notification{note},
+		Answered:      []event.Answered{{Request: request, Disposition: []byte("<d/>")}}}})
+	if out.Rejected != 2 || out.Created != 1 || out.Last-out.First != 2 {
+		t.Fatalf("appended: %+v", out)
+	}
+	out = b.exchange(&event.Batch{Items: items("c=x"), Exchange: &event.Exchange{Notifications: []event.Notification{note, note}}})
+	if out.Rejected != 0 {
+		t.Errorf("the same notification again: %+v", out)
+	}
+	b.reopen()
+	b.want("events", b.news(), "created a=x, created b=x, rejected a, rejected , created c=x")
+	b.want("live", b.now(), "a b c")
+	b.want("live before the last", b.live(4), "a b")
+	for seq, want := range map[event.Seq]event.Event{
+		3: {Seq: 3, Set: "main", Record: "urn:a", Kind: event.Rejected, Title: "T", Origin: event.Origin{Source: "one", Document: "/sip/main", SourceIdentifier: "145", Reason: "no"}},
+		4: {Seq: 4, Set: "main", Kind: event.Rejected, Origin: event.Origin{Source: "one", Document: "/sip/main", SourceIdentifier: "146", Reason: "out of range"}},
+	} {
+		got, err := b.log.Event(ctx, seq)
+		b.must(err)
+		if got.Record != want.Record || got.Kind != want.Kind || got.Title != want.Title || got.Origin.Reason != want.Origin.Reason ||
+			got.Origin.SourceIdentifier != want.Origin.SourceIdentifier || got.Origin.Document != want.Origin.Document || got.Via.Href != "" || got.Entries() != 0 {
+			t.Errorf("event %d: %+v", seq, got)
+		}
+	}
+	segments, err := b.log.Segments(ctx, "main")
+	b.must(err)
+	if len(segments) != 2 || segments[0].First != 1 || segments[0].Last != 2 || segments[1].First != 5 || segments[1].Events != 1 {
+		t.Errorf("segments: %+v", segments)
+	}
+	set, err := b.log.Set(ctx, "main")
+	b.must(err)
+	if set.Events != 5 || set.Last != 5 {
+		t.Errorf("the set: %+v", set)
+	}
+	found, err := b.log.Notifications(ctx, "main", event.NotificationRejected, 10)
+	b.must(err)
+	if len(found) != 1 || found[0].Times != 3 || found[0].Reason != note.Reason || string(found[0].Block) != "<source/>" || found[0].Set != "main" {
+		t.Errorf("notifications: %+v", found)
+	}
+	answer, err := b.log.Answered(ctx, b.sources[0], request)
+	b.must(err)
+	b.want("answered", string(answer), "<d/>")
+	b.clock.Pass(24*time.Hour + time.Second)
+	if answer, err = b.log.Answered(ctx, b.sources[0], request); err != nil || answer != nil {
+		t.Errorf("a day later: %q, %v", answer, err)
+	}
+	counts, err := b.log.Counts(ctx, b.sources[0])
+	b.must(err)
+	if counts.Direct[event.StateRejected] != 1 || counts.Notifications[event.NotificationRejected] != 1 {
+		t.Errorf("counts: %+v", counts)
+	}
+}

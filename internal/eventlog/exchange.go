@@ -1,0 +1,468 @@
+package eventlog
+
+import (
+	"context"
+	"database/sql"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+)
+
+// exchange is what a batch does to submissions.
+type exchange struct {
+	in    *event.Exchange
+	stale []bool // by step
+	ids   []int64
+	tally map[counted]int64 // what is to be added
+}
+
+// counted is a row of table tally.
+type counted struct {
+	source event.SourceID
+	what   int64
+	state  int64
+}
+
+// What table tally counts.
+const (
+	tallySubmissions = iota + 1
+	tallyNotices
+	tallyNotifications
+	tallyDirect
+)
+
+// loadExchange compares the versions of the submissions that the steps change.
+func (b *batch) loadExchange(ctx context.Context, q preparer) (*exchange, error) {
+	x := &exchange{in: b.in.Exchange, stale: make([]bool, len(b.in.Exchange.Steps)), ids: make([]int64, len(b.in.Exchange.Steps)), tally: map[counted]int64{}}
+	type row struct {
+		version int64
+		state   event.State
+	}
+	stored := map[int64]row{}
+	var wanted []int64
+	for i := range x.in.Steps {
+		s := &x.in.Steps[i]
+		if s.Submission.Source != b.source.id || s.Item < 0 || s.Item > len(b.in.Items) || s.Submission.State == 0 {
+			return nil, fmt.Errorf("step %d: it is of Source %d with item %d of %d and state %d", i, s.Submission.Source, s.Item, len(b.in.Items), s.Submission.State)
+		}
+		if s.Submission.ID != 0 {
+			wanted = append(wanted, s.Submission.ID)
+		}
+	}
+	if err := each(ctx, q, "SELECT id, source, state, version FROM submission WHERE id IN ("+in(lookup)+")", wanted, func(rows *sql.Rows) error {
+		var id, source int64
+		var r row
+		err := rows.Scan(&id, &source, &r.state, &r.version)
+		if event.SourceID(source) == b.source.id {
+			stored[id] = r
+		}
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	var last int64
+	if err := q.each(ctx, "SELECT coalesce(max(id), 0) FROM submission", nil, func(rows *sql.Rows) error { return rows.Scan(&last) }); err != nil {
+		return nil, err
+	}
+	for i := range x.in.Steps {
+		s := &x.in.Steps[i].Submission
+		if x.ids[i] = s.ID; s.ID == 0 {
+			last++
+			x.ids[i] = last
+			x.count(b.source.id, tallySubmissions, int64(s.State), 1)
+			continue
+		}
+		r, ok := stored[s.ID]
+		if !ok || r.version != s.Version {
+			x.stale[i] = true
+			b.out.Stale = append(b.out.Stale, i)
+			continue
+		}
+		x.count(b.source.id, tallySubmissions, int64(r.state), -1)
+		x.count(b.source.id, tallySubmissions, int64(s.State), 1)
+		stored[s.ID] = row{s.Version + 1, s.State} // a second step of the batch is late
+	}
+	b.out.IDs = x.ids
+	return x, nil
+}
+
+func (x *exchange) count(source event.SourceID, what, state, n int64) {
+	x.tally[counted{source, what, state}] += n
+}
+
+// leaves tells that an item belongs to a step that does not happen.
+func (x *exchange) leaves(item int) bool {
+	if x == nil {
+		return false
+	}
+	for i, stale := range x.stale {
+		if stale && x.in.Steps[i].Item == item+1 {
+			return true
+		}
+	}
+	return false
+}
+
+// settle writes what has happened to submissions, and logs the rejections.
+func (x *exchange) settle(ctx context.Context, b *batch) error {
+	for i := range x.in.Steps {
+		if x.stale[i] {
+			continue
+		}
+		if err := x.saveStep(ctx, b, i); err != nil {
+			return err
+		}
+	}
+	for i := range x.in.Notices {
+		if err := x.changeNotice(ctx, b, &x.in.Notices[i]); err != nil {
+			return err
+		}
+	}
+	if err := x.rejections(ctx, b); err != nil {
+		return err
+	}
+	for i := range x.in.Notifications {
+		if err := x.notified(ctx, b, x.in.Notifications[i]); err != nil {
+			return err
+		}
+	}
+	for i := range x.in.Answered {
+		if err := b.answered(ctx, &x.in.Answered[i]); err != nil {
+			return err
+		}
+	}
+	return x.saveTally(ctx, b)
+}
+
+// rejections logs what was rejected, and counts what was decided without a row.
+func (x *exchange) rejections(ctx context.Context, b *batch) error {
+	stepped := map[int]bool{}
+	for i := range x.in.Steps {
+		s := &x.in.Steps[i]
+		stepped[s.Item-1] = true
+		if s.Rejected && !x.stale[i] {
+			if err := b.reject(ctx, &event.Rejection{Record: s.Submission.Record, SourceIdentifier: s.Submission.SourceIdentifier,
+				Reason: s.Submission.Reason, Title: s.Submission.Title}); err != nil {
+				return err
+			}
+		}
+	}
+	for i := range x.in.Rejections {
+		if err := b.reject(ctx, &x.in.Rejections[i]); err != nil {
+			return err
+		}
+		x.count(b.source.id, tallyDirect, int64(event.StateRejected), 1)
+	}
+	for i, out := range b.out.Outcomes {
+		if out == event.Logged && !stepped[i] {
+			x.count(b.source.id, tallyDirect, int64(event.StateAccepted), 1)
+		}
+	}
+	return nil
+}
+
+// reject logs an event of kind rejected. It is of no record: a record that has
+// that identifier is what it was.
+func (b *batch) reject(ctx context.Context, r *event.Rejection) error {
+	var from event.Document
+	if len(b.in.Documents) > 0 {
+		from = b.in.Documents[0]
+	}
+	doc, err := b.documentOf(ctx, from)
+	if err != nil {
+		return err
+	}
+	return b.log(&record{}, event.Rejected, &body{document: doc, reason: r.Reason,
+		obs: event.Observation{Record: r.Record, Title: r.Title, SourceIdentifier: r.SourceIdentifier}})
+}
+
+// service finds the row of a document that the Source's events came from before.
+// Submissions commit in small groups, and each would add another.
+func (b *batch) service(ctx context.Context, d event.Document) (id int64, err error) {
+	key := servedBy{b.source.id, d}
+	if id := b.l.services[key]; id != 0 {
+		b.docs[d] = id
+		return id, nil
+	}
+	if d != (event.Document{URL: d.URL}) {
+		return 0, nil
+	}
+	err = writing{b.l}.each(ctx, "SELECT max(id) FROM document WHERE source = $1 AND url = $2 AND feed_id = '' AND title = '' AND updated IS NULL",
+		[]any{int64(b.source.id), d.URL}, func(rows *sql.Rows) error {
+			var n sql.NullInt64
+			err := rows.Scan(&n)
+			id = n.Int64
+			return err
+		})
+	if id != 0 && err == nil {
+		b.docs[d] = id
+	}
+	return id, err
+}
+
+// servedBy is a Source and what its documents say of themselves.
+type servedBy struct {
+	source   event.SourceID
+	document event.Document
+}
+
+// remember keeps the numbers of a batch's documents, now that it has committed.
+func (b *batch) remember() {
+	if b.in.Mode != event.ModeSubmission {
+		return
+	}
+	if len(b.l.services) > 1000 {
+		clear(b.l.services)
+	}
+	for d, id := range b.docs {
+		b.l.services[servedBy{b.source.id, d}] = id
+	}
+}
+
+func (x *exchange) saveTally(ctx context.Context, b *batch) error {
+	for c, n := range x.tally {
+		if n == 0 {
+			continue
+		}
+		if err := b.l.exec(ctx, "INSERT INTO tally (source, what, state, n) VALUES ($1, $2, $3, $4) ON CONFLICT DO UPDATE SET n = n + excluded.n",
+			int64(c.source), c.what, c.state, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (x *exchange) saveStep(ctx context.Context, b *batch, i int) error {
+	step := &x.in.Steps[i]
+	s := step.Submission
+	fresh := s.ID == 0
+	s.ID, s.Changed = x.ids[i], b.now
+	s.Version++
+	if fresh {
+		s.Created = b.now
+	}
+	if err := b.l.saveSubmission(ctx, &s, fresh); err != nil {
+		return err
+	}
+	if n := step.Notice; n != nil {
+		if err := x.addNotice(ctx, b, *n, s.ID); err != nil {
+			return err
+		}
+	}
+	if n := step.Notification; n != nil {
+		note := *n
+		note.Submission = s.ID
+		return x.notified(ctx, b, note)
+	}
+	return nil
+}
+
+func (x *exchange) addNotice(ctx context.Context, b *batch, n event.Notice, submission int64) error {
+	n.Submission, n.State, n.Created = submission, event.NoticeWaiting, b.now
+	if n.Due == 0 {
+		n.Due = b.now
+	}
+	x.count(b.source.id, tallyNotices, int64(n.State), 1)
+	raw := appendNotice(nil, &n)
+	return b.l.exec(ctx, "INSERT INTO notice (submission, source, state, due, created, body, sum) VALUES ($1, $2, $3, $4, $5, $6, $7)",
+		n.Submission, int64(b.source.id), int64(n.State), int64(n.Due), int64(n.Created), raw, noticeSum(b.source.id, &n, raw))
+}
+
+// changeNotice replaces a stored notice.
+func (x *exchange) changeNotice(ctx context.Context, b *batch, n *event.Notice) error {
+	var was event.NoticeState
+	source := event.SourceID(0)
+	if err := (writing{b.l}).each(ctx, "SELECT state, source FROM notice WHERE id = $1", []any{n.ID}, func(rows *sql.Rows) error { return rows.Scan(&was, &source) }); err != nil {
+		return err
+	}
+	if was == 0 {
+		return fmt.Errorf("no notice %d in the log", n.ID)
+	}
+	x.count(source, tallyNotices, int64(was), -1)
+	x.count(source, tallyNotices, int64(n.State), 1)
+	raw := appendNotice(nil, n)
+	return b.l.exec(ctx, "UPDATE notice SET state = $2, due = $3, body = $4, sum = $5 WHERE id = $1",
+		n.ID, int64(n.State), int64(n.Due), raw, noticeSum(source, n, raw))
+}
+
+// notified keeps a notification, the same one once. One of kind
+// NotificationRejected is an event when it is new.
+func (x *exchange) notified(ctx context.Context, b *batch, n event.Notification) error {
+	var was event.Notification
+	if err := (writing{b.l}).each(ctx, "SELECT id, submission, verdict, first, times FROM notification WHERE source = $1 AND digest = $2", []any{int64(b.source.id), n.Digest[:]}, func(rows *sql.Rows) error {
+		return rows.Scan(&was.ID, &was.Submission, &was.Verdict, &was.First, &was.Times)
+	}); err != nil {
+		return err
+	}
+	n.First, n.Last, n.Times = b.now, b.now, was.Times+1
+	if was.ID != 0 {
+		n.ID, n.First = was.ID, was.First
+		if n.Submission == 0 { // what was found out once stays
+			n.Submission, n.Verdict = was.Submission, was.Verdict
+		}
+		x.count(b.source.id, tallyNotifications, int64(was.Verdict), -1)
+	}
+	x.count(b.source.id, tallyNotifications, int64(n.Verdict), 1)
+	raw := appendNotification(nil, &n)
+	if was.ID != 0 {
+		return b.l.exec(ctx, "UPDATE notification SET submission = $2, verdict = $3, last = $4, times = $5, body = $6, sum = $7 WHERE id = $1",
+			n.ID, n.Submission, int64(n.Verdict), int64(n.Last), n.Times, raw, notificationSum(b.source.id, &n, raw))
+	}
+	if n.Verdict == event.NotificationRejected {
+		if err := b.reject(ctx, &event.Rejection{SourceIdentifier: n.SourceIdentifier, Reason: n.Reason}); err != nil {
+			return err
+		}
+	}
+	return b.l.exec(ctx, "INSERT INTO notification (source, digest, submission, verdict, first, last, times, body, sum) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+		int64(b.source.id), n.Digest[:], n.Submission, int64(n.Verdict), int64(n.First), int64(n.Last), n.Times, raw, notificationSum(b.source.id, &n, raw))
+}
+
+// answerKept is how long an answer is remembered.
+const answerKept = event.Micros(24 * time.Hour / time.Microsecond)
+
+func (b *batch) answered(ctx context.Context, a *event.Answered) error {
+	if err := b.l.exec(ctx, "DELETE FROM answered WHERE at < $1", int64(b.now-answerKept)); err != nil {
+		return err
+	}
+	return b.l.exec(ctx, "INSERT OR REPLACE INTO answered (source, request, at, disposition, sum) VALUES ($1, $2, $3, $4, $5)",
+		int64(b.source.id), a.Request[:], int64(b.now), a.Disposition, sumOf(b.source.id, a.Request[:], b.now, a.Disposition))
+}
+
+// saveSubmission writes a row as it is.
+func (l *Log) saveSubmission(ctx context.Context, s *event.Submission, fresh bool) error {
+	var request any
+	if s.Request != [32]byte{} {
+		request = s.Request[:]
+	}
+	raw := appendSubmission(nil, s)
+	args := []any{s.ID, int64(s.Source), int64(s.State), s.Version, int64(s.Due), int64(s.Seq), s.Token, request,
+		blockKey(s.Block), recordKey(s.Record), int64(s.Created), int64(s.Changed), raw, submissionSum(s, raw)}
+	if fresh {
+		return l.exec(ctx, `INSERT INTO submission (id, source, state, version, due, seq, token, request, block, record, created, changed, body, sum)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`, args...)
+	}
+	return l.exec(ctx, `UPDATE submission SET source = $2, state = $3, version = $4, due = $5, seq = $6, token = $7, request = $8, block = $9, record = $10,
+	created = $11, changed = $12, body = $13, sum = $14 WHERE id = $1`, args...)
+}
+
+func blockKey(block []byte) int64 {
+	if block == nil {
+		return 0
+	}
+	return event.KeyBits(string(block))
+}
+
+func recordKey(record string) int64 {
+	if record == "" {
+		return 0
+	}
+	return event.KeyBits(record)
+}
+
+func submissionSum(s *event.Submission, raw []byte) int64 {
+	return sumOf(s.ID, s.Source, int64(s.State), s.Version, s.Due, int64(s.Seq), s.Token, s.Request[:], s.Created, s.Changed, raw)
+}
+
+func noticeSum(source event.SourceID, n *event.Notice, raw []byte) int64 {
+	return sumOf(source, n.Submission, int64(n.State), n.Due, n.Created, raw)
+}
+
+func notificationSum(source event.SourceID, n *event.Notification, raw []byte) int64 {
+	return sumOf(source, n.Digest[:], n.Submission, int64(n.Verdict), n.First, n.Last, n.Times, raw)
+}
+
+// The bodies of these rows hold what nobody looks up, in the manner of an event's.
+const exchangeVersion = 1
+
+func appendSubmission(b []byte, s *event.Submission) []byte {
+	b = append(b, exchangeVersion, byte(boolArg(s.Late)), byte(boolArg(s.Block != nil)))
+	b = append(b, s.Content[:]...)
+	for _, text := range [...]string{string(s.Block), s.SourceIdentifier, s.Record, s.Type, s.Title, s.Recipient, s.Assigned, s.Reason} {
+		b = appendString(b, text)
+	}
+	for _, n := range [...]int64{s.Length, int64(s.Deadline), int64(s.Tries), int64(s.Conflicts)} {
+		b = binary.AppendVarint(b, n)
+	}
+	return b
+}
+
+func readSubmission(b []byte, s *event.Submission) error {
+	r := reader{b: b}
+	if r.byte() != exchangeVersion {
+		return errNewer
+	}
+	s.Late = r.byte() != 0
+	hasBlock := r.byte() != 0
+	r.digest(&s.Content)
+	block := r.string()
+	if hasBlock {
+		s.Block = []byte(block)
+	}
+	for _, text := range [...]*string{&s.SourceIdentifier, &s.Record, &s.Type, &s.Title, &s.Recipient, &s.Assigned, &s.Reason} {
+		*text = r.string()
+	}
+	s.Length, s.Deadline, s.Tries, s.Conflicts = r.varint(), event.Micros(r.varint()), int(r.varint()), int(r.varint())
+	return r.whole()
+}
+
+func appendNotice(b []byte, n *event.Notice) []byte {
+	b = append(b, exchangeVersion)
+	for _, text := range [...]string{n.Recipient, string(n.Disposition), n.Message, n.Reason} {
+		b = appendString(b, text)
+	}
+	return binary.AppendVarint(b, int64(n.Tries))
+}
+
+func readNotice(b []byte, n *event.Notice) error {
+	r := reader{b: b}
+	if r.byte() != exchangeVersion {
+		return errNewer
+	}
+	n.Recipient, n.Disposition, n.Message, n.Reason = r.string(), []byte(r.string()), r.string(), r.string()
+	n.Tries = int(r.varint())
+	return r.whole()
+}
+
+func appendNotification(b []byte, n *event.Notification) []byte {
+	b = append(b, exchangeVersion, byte(n.Outcome), byte(boolArg(n.Block != nil)))
+	for _, text := range [...]string{n.SourceIdentifier, n.Assigned, n.Reason, string(n.Block)} {
+		b = appendString(b, text)
+	}
+	return b
+}
+
+func readNotification(b []byte, n *event.Notification) error {
+	r := reader{b: b}
+	if r.byte() != exchangeVersion {
+		return errNewer
+	}
+	n.Outcome = event.State(r.byte())
+	hasBlock := r.byte() != 0
+	n.SourceIdentifier, n.Assigned, n.Reason = r.string(), r.string(), r.string()
+	if block := r.string(); hasBlock {
+		n.Block = []byte(block)
+	}
+	return r.whole()
+}
+
+var errNewer = errors.New("written by a newer bridge: its form is not known to this one")
+
+func (r *reader) digest(d *[32]byte) {
+	if len(r.b) < len(d) {
+		r.fail()
+		return
+	}
+	copy(d[:], r.b)
+	r.b = r.b[len(d):]
+}
+
+// whole returns whether everything was read, and nothing is left.
+func (r *reader) whole() error {
+	if r.bad || len(r.b) != 0 {
+		return errDamaged
+	}
+	return nil
+}

@@ -35,6 +35,7 @@ type Config struct {
 	// Proxy is the URL of an HTTP proxy for what we fetch, "" none. The
 	// environment's is not used.
 	Proxy    string
+	Mail     Mail
 	Snapshot Snapshot
 	Limits   Limits
 	// Sets in the order of the file; none is a configuration that only
@@ -53,6 +54,7 @@ type Limits struct {
 	FeedDocument   int64         // of one feed document; default 64 MiB
 	ListDocument   int64         // of one ResourceSync document; default 256 MiB
 	Record         int64         // of one representation; default 64 MiB
+	SIPMessage     int64         // of one SOAP message; default 4 MiB
 	Header         int64         // of an answer's header; default 64 KiB
 	Text           int64         // of one text or attribute value; default 8 MiB
 	Depth          int           // of XML elements; default 256
@@ -101,8 +103,10 @@ type Set struct {
 	// Identity is Shared or PerSource.
 	Identity string
 	// Sources in the order of the configuration: the first that has a record
-	// speaks for it.
+	// speaks for it. At most one is of kind KindSIP.
 	Sources []Source
+	// Submit are the ingest servers that the records are submitted to.
+	Submit []Target
 }
 
 // The kinds of Sources. An empty kind means: look at the document.
@@ -110,16 +114,19 @@ const (
 	AtomPMH      = "atompmh"
 	ResourceSync = "resourcesync"
 	Feed         = "feed"
-	SIP          = "sip"
+	KindSIP      = "sip"
 )
 
-// Source is an upstream server.
+// Source is an upstream server. One of kind KindSIP is not harvested: from Every
+// to Since all is zero.
 type Source struct {
 	// Name is for people, and part of identifiers with Identity PerSource; ""
 	// leaves the URL to stand for it.
 	Name string
 	Kind string
-	// URL is as it was typed (http, https), or the file URL of a path.
+	// URL is as it was typed (http, https), or the file URL of a path. Of a
+	// Source of kind KindSIP it is the peer's, for people and for trust, or else
+	// the path of our own service, /sip/{set}.
 	URL string
 	// PublicURL is where the folder of a local file is published, "" nowhere.
 	PublicURL string
@@ -146,6 +153,8 @@ type Source struct {
 	// nowhere else (RFC 7617); "" is nobody.
 	User     string
 	Password Secret
+	// SIP is our side of a Source of kind KindSIP, nil of another.
+	SIP *SIP
 }
 
 // Secret is a text that prints as stars.
@@ -175,9 +184,10 @@ func Default() *Config {
 		Listen:   "127.0.0.1:8080",
 		BaseURL:  "http://127.0.0.1:8080",
 		Data:     "bridge-data",
+		Mail:     Mail{From: "bridge@[127.0.0.1]"},
 		Snapshot: Snapshot{AfterDeletion: time.Minute, AfterChange: 10 * time.Minute},
 		Limits: Limits{
-			FeedDocument: 64 << 20, ListDocument: 256 << 20, Record: 64 << 20, Header: 64 << 10, Text: 8 << 20,
+			FeedDocument: 64 << 20, ListDocument: 256 << 20, Record: 64 << 20, SIPMessage: 4 << 20, Header: 64 << 10, Text: 8 << 20,
 			Depth: 256, Attributes: 256, Ratio: 100, Redirects: 5, Connections: 32,
 			ConnectTimeout: 15 * time.Second, HeaderTimeout: time.Minute, IdleTimeout: time.Minute,
 		},
@@ -195,17 +205,26 @@ func defaultSource() Source {
 	}
 }
 
-// TrustedHosts returns the host names that the operator typed in the Sources'
-// URLs: sorted, in lower case, without ports, each once.
+// TrustedHosts returns the host names that the operator typed: those of the
+// Sources' URLs, of the ingest servers that we submit to, and of the mail relay.
+// They are sorted, in lower case, without ports, each once.
 func (c *Config) TrustedHosts() []string {
-	var hosts []string
+	typed := []string{"//" + c.Mail.Relay}
 	for _, set := range c.Sets {
 		for _, s := range set.Sources {
-			for _, typed := range []string{s.URL, s.PublicURL} {
-				if u, err := url.Parse(typed); err == nil && u.Hostname() != "" {
-					hosts = append(hosts, strings.ToLower(u.Hostname()))
-				}
+			typed = append(typed, s.URL, s.PublicURL)
+			if s.SIP != nil {
+				typed = append(typed, s.SIP.RecordURL, s.SIP.Upstream)
 			}
+		}
+		for _, t := range set.Submit {
+			typed = append(typed, t.URL)
+		}
+	}
+	var hosts []string
+	for _, address := range typed {
+		if u, err := url.Parse(address); err == nil && u.Hostname() != "" {
+			hosts = append(hosts, strings.ToLower(u.Hostname()))
 		}
 	}
 	slices.Sort(hosts)
@@ -214,7 +233,8 @@ func (c *Config) TrustedHosts() []string {
 
 // Trusted returns all that the operator vouches for, as the guarded HTTP client
 // takes it: AllowHosts, TrustedHosts, and the URLs of Sources with a login, user
-// and password included. It must not be printed.
+// and password included. It must not be printed. The logins at ingest servers
+// are not in it: who submits sends them.
 func (c *Config) Trusted() []string {
 	all := append(slices.Clone(c.AllowHosts), c.TrustedHosts()...)
 	for _, set := range c.Sets {

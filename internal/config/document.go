@@ -173,21 +173,28 @@ type table struct {
 }
 
 func (t table) report(key, format string, args ...any) {
-	name := key
-	if t.label != "" {
-		name = strings.TrimSuffix(t.label+": "+key, ": ")
-	}
 	path := join(t.path, key)
 	if _, ok := t.doc.lines[path]; !ok {
 		path = t.path // a key that is missing: its table
 	}
-	t.doc.report(path, name, format, args...)
+	t.doc.report(path, t.called(key), format, args...)
+}
+
+// called returns what people call a key, with its table.
+func (t table) called(key string) string {
+	if t.label == "" {
+		return key
+	}
+	return strings.TrimSuffix(t.label+": "+key, ": ")
 }
 
 func (t table) has(key string) bool {
 	_, ok := t.values[key]
 	return ok
 }
+
+// empty tells whether a key is missing, or an empty string, which means the same.
+func (t table) empty(key string) bool { return !t.has(key) || t.values[key] == "" }
 
 // value returns the value of a key when it is there and of the type T.
 func value[T any](t table, key, want string) (T, bool) {
@@ -343,10 +350,34 @@ func (t table) texts(key string, check func(string) (string, error)) []string {
 	return all
 }
 
+// words reads a table of strings whose keys are not words of ours: check takes
+// each with its value and returns what the value becomes. nil is none.
+func (t table) words(key, example string, check func(word, text string) (string, error)) map[string]string {
+	values, _ := value[map[string]any](t, key, "a table: "+example)
+	if len(values) == 0 {
+		return nil
+	}
+	in := table{doc: t.doc, path: join(t.path, key), label: t.called(key), values: values, known: map[string]bool{}}
+	all := map[string]string{}
+	for _, word := range slices.Sorted(maps.Keys(values)) {
+		typed, ok := value[string](in, word, "a string, as in "+example)
+		if !ok {
+			continue
+		}
+		text, err := check(word, typed)
+		if err != nil {
+			in.report(word, "%v", err)
+			continue
+		}
+		all[word] = text
+	}
+	return all
+}
+
 // table reads a table inside this one; an absent one is empty.
 func (t table) table(key string) table {
 	values, _ := value[map[string]any](t, key, "a table: ["+join(t.path, key)+"]")
-	return table{doc: t.doc, path: join(t.path, key), label: key, values: values, known: map[string]bool{}}
+	return table{doc: t.doc, path: join(t.path, key), label: t.called(key), values: values, known: map[string]bool{}}
 }
 
 // tables reads an array of tables.
@@ -354,10 +385,7 @@ func (t table) tables(key, header string) []table {
 	values, _ := value[[]any](t, key, "a table with two brackets: [["+header+"]]")
 	var all []table
 	for i, v := range values {
-		in := table{doc: t.doc, path: element(join(t.path, key), i), label: fmt.Sprintf("%s %d", key, i+1), known: map[string]bool{}}
-		if t.label != "" {
-			in.label = t.label + ": " + in.label
-		}
+		in := table{doc: t.doc, path: element(join(t.path, key), i), label: t.called(fmt.Sprintf("%s %d", key, i+1)), known: map[string]bool{}}
 		values, ok := v.(map[string]any)
 		if !ok {
 			in.report("", "is %s; write a table: [[%s]]", typeName(v), header)

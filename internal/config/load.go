@@ -1,12 +1,15 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -41,11 +44,11 @@ func LoadWith(path string, flags Flags) (*Config, error) {
 		return nil, err
 	}
 	r := reader{doc: doc, folder: filepath.Dir(absolute)}
-	c := r.config(root)
-	c.File = absolute
-	if err := doc.finish(c, root, flags); err != nil {
+	c, err := r.read(root, flags)
+	if err != nil {
 		return nil, err
 	}
+	c.File = absolute
 	return c, nil
 }
 
@@ -70,22 +73,30 @@ func FromArguments(flags Flags, sources []string) (*Config, error) {
 			c.Sets = append(c.Sets, set)
 		}
 		for _, other := range c.Sets[i].Sources {
-			if other.URL == source.URL {
+			switch {
+			case other.SIP != nil && source.SIP != nil:
+				doc.report("", "source "+argument, "is the second of kind \"sip\" in set %q; one takes everything, so leave this out", name)
+			case other.URL == source.URL:
 				doc.report("", "source "+argument, "stands twice in set %q; write it once", name)
 			}
 		}
 		c.Sets[i].Sources = append(c.Sets[i].Sources, source)
 	}
 	root := table{doc: doc, known: map[string]bool{}}
-	if err := doc.finish(c, root, flags); err != nil {
+	c.Mail.From = "" // the flags may move it
+	if err := doc.reach(c, root, flags); err != nil {
+		return nil, err
+	}
+	if err := doc.err(); err != nil {
 		return nil, err
 	}
 	return c, nil
 }
 
-// finish puts the flags over the file and checks what depends on both. The flags
-// speak of themselves, without the file's lines.
-func (d *document) finish(c *Config, root table, flags Flags) error {
+// reach puts the flags over the file and checks what depends on both: where our
+// data is, and where others reach us. The flags speak of themselves, without the
+// file's lines.
+func (d *document) reach(c *Config, root table, flags Flags) error {
 	listen, base := root, root
 	c.Listen = root.text("listen", c.Listen)
 	given := root.text("base_url", "")
@@ -121,22 +132,38 @@ func (d *document) finish(c *Config, root table, flags Flags) error {
 	default:
 		c.BaseURL = "http://" + c.Listen
 	}
+	if u, err := url.Parse(cmp.Or(c.BaseURL, "http://"+c.Listen)); err == nil && c.Mail.From == "" {
+		c.Mail.From = fromHost(u.Hostname())
+	}
 	d.problems = append(d.problems, arguments.doc.problems...)
-	return d.err()
+	return nil
 }
 
 // reader turns tables into a Config.
 type reader struct {
 	doc    *document
 	folder string // of the file; absolute
+	// What was read of the Simple Ingest Protocol, for together.
+	services []service
+	outlets  []outlet
 }
 
 // oneSecond is the shortest pause between two harvests and the like.
 const oneSecond = time.Second
 
-func (r reader) config(t table) *Config {
+// read returns the configuration, or everything that is wrong with it.
+func (r *reader) read(root table, flags Flags) (*Config, error) {
+	c := r.config(root)
+	if err := r.doc.reach(c, root, flags); err != nil {
+		return nil, err
+	}
+	r.together(c)
+	return c, r.doc.err()
+}
+
+func (r *reader) config(t table) *Config {
 	c := Default()
-	// listen and base_url are read by finish, where flags may replace them.
+	// listen and base_url are read by reach, where flags may replace them.
 	t.known["listen"], t.known["base_url"] = true, true
 	c.Data = r.path(t.text("data", c.Data))
 	c.AllowHosts = t.texts("allow_hosts", checkHost)
@@ -151,6 +178,7 @@ func (r reader) config(t table) *Config {
 		}
 	}
 	t.known["proxy"] = true
+	c.Mail = r.mail(t.table("mail"))
 	snapshot := t.table("snapshot")
 	c.Snapshot.AfterDeletion = snapshot.duration("after_deletion", c.Snapshot.AfterDeletion, oneSecond)
 	c.Snapshot.AfterChange = snapshot.duration("after_change", c.Snapshot.AfterChange, oneSecond)
@@ -172,11 +200,12 @@ func (r reader) config(t table) *Config {
 	return c
 }
 
-func (r reader) limits(t table, l Limits) Limits {
+func (r *reader) limits(t table, l Limits) Limits {
 	const most = 1 << 20
 	l.FeedDocument = t.size("feed_document", l.FeedDocument)
 	l.ListDocument = t.size("list_document", l.ListDocument)
 	l.Record = t.size("record", l.Record)
+	l.SIPMessage = t.size("sip_message", l.SIPMessage)
 	l.Header = t.size("header", l.Header)
 	l.Text = t.size("text", l.Text)
 	l.Depth = t.number("depth", l.Depth, 8, 10_000)
@@ -194,7 +223,7 @@ func (r reader) limits(t table, l Limits) Limits {
 // setName is the form of a set's name.
 var setName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
 
-func (r reader) set(t table) Set {
+func (r *reader) set(t table) Set {
 	s := defaultSet()
 	s.Name = t.text("name", "")
 	switch {
@@ -218,30 +247,58 @@ func (r reader) set(t table) Set {
 	}
 	names, urls := map[string]bool{}, map[string]bool{}
 	for i, in := range t.tables("source", "set.source") {
-		source := r.source(in)
-		if source.Name != "" && names[source.Name] {
-			in.report("name", "another Source of the set is called %q; give each its own name", source.Name)
-		}
-		if source.URL != "" && urls[source.URL] {
-			in.report("url", "%s stands twice in the set; write it once", source.URL)
+		source := r.source(in, s.Name)
+		once(in, source.Name, source.URL, names, urls)
+		if source.SIP != nil && slices.ContainsFunc(s.Sources, func(other Source) bool { return other.SIP != nil }) {
+			in.report("kind", `is the second "sip" in the set; one takes everything, so leave this [[set.source]] out`)
 		}
 		if s.Identity == PerSource && i > 0 && source.Name == "" {
 			in.report("name", `is missing; with identity = "per-source" every Source but the first needs a name, which becomes part of its records' identifiers`)
 		}
-		names[source.Name], urls[source.URL] = true, true
 		s.Sources = append(s.Sources, source)
+	}
+	for _, in := range t.tables("submit", "set.submit") {
+		target := r.target(in, s.Name)
+		once(in, target.Name, target.URL, names, urls)
+		s.Submit = append(s.Submit, target)
 	}
 	t.finish(belongs())
 	return s
 }
 
-func (r reader) source(t table) Source {
-	s := defaultSource()
-	s.Name = t.text("name", "")
-	s.Kind = t.oneOf("kind", "", AtomPMH, ResourceSync, Feed, SIP)
-	if err := built(s.Kind); err != nil {
-		t.report("kind", "%v", err)
+// once checks that a name and a URL are those of one Source or target of a set:
+// the log knows them by the one, people by the other.
+func once(in table, name, address string, names, urls map[string]bool) {
+	if name != "" && names[name] {
+		in.report("name", "another Source of the set is called %q; give each its own name", name)
 	}
+	if address != "" && urls[address] && in.has("url") {
+		in.report("url", "%s stands twice in the set; write it once", address)
+	}
+	names[name], urls[address] = true, true
+}
+
+func (r *reader) source(t table, set string) Source {
+	name, kind := t.text("name", ""), t.oneOf("kind", "", kinds()...)
+	var s Source
+	if kind == KindSIP {
+		s = r.sipSource(t, set)
+	} else {
+		for _, key := range misplaced(t, sipKeys) {
+			t.report(key, `is for a Source of kind "sip"; write kind = "sip", or leave it out`)
+		}
+		s = r.harvested(t)
+	}
+	s.Name, s.Kind = name, kind
+	t.finish(belongs())
+	return s
+}
+
+// harvestKeys are the keys that only a Source has that we harvest.
+const harvestKeys = "public_url every full_every overlap max_documents guard_wait prefix since"
+
+func (r *reader) harvested(t table) Source {
+	s := defaultSource()
 	typed := t.text("url", "")
 	if u, err := locate(typed, r.folder); typed != "" && err != nil {
 		t.report("url", "%v", err)
@@ -264,18 +321,23 @@ func (r reader) source(t table) Source {
 	s.GuardWait = t.duration("guard_wait", s.GuardWait, 0)
 	s.Prefixes = t.texts("prefix", checkPrefix)
 	s.Since = t.moment("since")
-	s.User = t.text("user", "")
-	s.Password = r.secret(t, "password")
-	switch hasUser := s.User != ""; {
-	case hasUser != (t.has("password") || t.has("password_file")):
-		t.report("user", "goes with password or password_file; write both or none")
-	case hasUser && strings.HasPrefix(s.URL, "file:"):
+	s.User, s.Password = r.login(t, "user", "password")
+	if s.User != "" && strings.HasPrefix(s.URL, "file:") {
 		t.report("user", "is of no use with a local file; leave it out")
-	case strings.Contains(s.User, ":"):
-		t.report("user", "has a colon, which no user name may have (RFC 7617)")
 	}
-	t.finish(belongs())
 	return s
+}
+
+// login reads a user, and the password under its key or in a file.
+func (r *reader) login(t table, user, password string) (string, Secret) {
+	name, secret := t.text(user, ""), r.secret(t, password)
+	switch {
+	case (name != "") != (t.has(password) || t.has(password+"_file")):
+		t.report(user, "goes with %s or %s_file; write both or none", password, password)
+	case strings.Contains(name, ":"):
+		t.report(user, "has a colon, which no user name may have (RFC 7617)")
+	}
+	return name, secret
 }
 
 // environment is the only form in which a secret may stand in the file.
@@ -283,8 +345,13 @@ var environment = regexp.MustCompile(`^\$\{([A-Za-z_][A-Za-z0-9_]*)\}$`)
 
 // secret reads KEY = "${NAME}" or KEY_file = "path". What it reports never
 // shows what was written.
-func (r reader) secret(t table, key string) Secret {
+func (r *reader) secret(t table, key string) Secret {
 	text, path := t.text(key, ""), t.text(key+"_file", "")
+	for _, k := range []string{key, key + "_file"} {
+		if t.has(k) && t.empty(k) {
+			t.report(k, `is empty; write %s = "${NAME}" or %s_file = "path", or leave it out`, key, key)
+		}
+	}
 	switch {
 	case text != "" && path != "":
 		t.report(key, "stands beside %s_file; write one of the two", key)
@@ -311,7 +378,7 @@ func (r reader) secret(t table, key string) Secret {
 	return Secret{}
 }
 
-func (r reader) path(p string) string {
+func (r *reader) path(p string) string {
 	if filepath.IsAbs(p) {
 		return p
 	}
@@ -323,9 +390,13 @@ func (r reader) path(p string) string {
 func belongs() map[string]string {
 	where := map[string]string{}
 	for header, keys := range map[string]string{
-		"before the first [[set]]": "listen base_url data allow_hosts contact proxy",
-		"under [[set]]":            "title description content prefer formats segment_events segment_hours identity history",
-		"under [[set.source]]":     "kind url public_url every full_every overlap max_documents guard_wait prefix since user password password_file",
+		"before the first [[set]]":             "listen base_url data allow_hosts contact proxy",
+		"under [[set]]":                        "title description content prefer formats segment_events segment_hours identity history",
+		"under [[set.source]]":                 "kind url user password password_file " + harvestKeys,
+		`under a [[set.source]] of kind "sip"`: sipKeys,
+		"under [[set.submit]]":                 "submitter_name submitter_email sequence recipient workers into",
+		"under [mail]":                         "from relay hello",
+		"under [limits]":                       "sip_message",
 	} {
 		for key := range strings.FieldsSeq(keys) {
 			where[key] = header

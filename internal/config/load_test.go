@@ -40,20 +40,37 @@ func TestTemplateLoadsAsItIs(t *testing.T) {
 	}
 }
 
+// uncomment returns the template with all that it shows at once, for a folder
+// with feed.atom. The login of a local file is left out.
+func uncomment() string {
+	text := regexp.MustCompile(`(?m)^# (\[\[|[a-z_]+ = )`).ReplaceAllString(Template(), "$1")
+	text = strings.Replace(text, `url = "https://data.example.org/feed.atom"`, `url = "feed.atom"`, 1)
+	return regexp.MustCompile(`(?m)^(user = "harvester"|password_file = "source.password").*$`).ReplaceAllString(text, "")
+}
+
+// templateFolder has the files that the template names.
+func templateFolder(t *testing.T) string {
+	t.Helper()
+	folder := t.TempDir()
+	for _, name := range []string{"feed.atom", "mods-3-8.xsd"} {
+		write(t, folder, name, "<x/>")
+	}
+	for _, name := range []string{"archive.password", "upstream.password", "submitter.password", "sip.token"} {
+		write(t, folder, name, "open-sesame-open\n")
+	}
+	return folder
+}
+
 // Every key that the template shows exists, and every value that it shows for a
 // default is the default.
 func TestTemplateUncommented(t *testing.T) {
-	folder := t.TempDir()
-	write(t, folder, "source.password", "open sesame\n")
-	write(t, folder, "feed.atom", "<feed/>")
-	text := regexp.MustCompile(`(?m)^# (\[\[|[a-z_]+ = )`).ReplaceAllString(Template(), "$1")
-	text = strings.Replace(text, `url = "https://data.example.org/feed.atom"`, `url = "feed.atom"`, 1)
-	text = regexp.MustCompile(`(?m)^(user|password_file) = .*$`).ReplaceAllString(text, "")
+	folder := templateFolder(t)
+	text := uncomment()
 	c, err := Load(write(t, folder, "bridge.toml", text))
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
-	if len(c.Sets) != 1 || len(c.Sets[0].Sources) != 1 {
+	if len(c.Sets) != 2 || len(c.Sets[0].Sources) != 1 {
 		t.Fatalf("sets: %+v", c.Sets)
 	}
 	if c.Limits != Default().Limits || c.Snapshot != Default().Snapshot {
@@ -89,6 +106,7 @@ snapshot = { after_deletion = "5s", after_change = "1h" }
 feed_document = "1 MiB"
 list_document = "3 MiB"
 record = 1000
+sip_message = "5 MiB"
 header = "4KiB"
 text = "2 GiB"
 depth = 100
@@ -148,7 +166,7 @@ password_file = "secret"
 	if want := (Snapshot{5 * time.Second, time.Hour}); c.Snapshot != want {
 		t.Errorf("snapshot %v", c.Snapshot)
 	}
-	if want := (Limits{1 << 20, 3 << 20, 1000, 4 << 10, 2 << 30, 100, 50, 20, 3, 4, 7, time.Second, 2 * time.Second, 3 * time.Second}); c.Limits != want {
+	if want := (Limits{1 << 20, 3 << 20, 1000, 5 << 20, 4 << 10, 2 << 30, 100, 50, 20, 3, 4, 7, time.Second, 2 * time.Second, 3 * time.Second}); c.Limits != want {
 		t.Errorf("limits %+v", c.Limits)
 	}
 	local := defaultSource()
@@ -209,7 +227,7 @@ history = true
 prefer = "text/xml"
 formats = ["xml", "a/b", "a/b"]
 [[set.source]]
-kind = "sip"
+kind = "atom"
 every = "soon"
 overlap = 5
 urll = "x"
@@ -256,7 +274,7 @@ since = 2026-01-01T00:00:00
 		`:14: set 1: formats: "xml" is no media type`,
 		`:14: set 1: formats: "a/b" stands twice`,
 		`:15: set 1: source 1: url: is missing`,
-		`:16: set 1: source 1: kind: kind "sip" is not built into this version of bridge`,
+		`:16: set 1: source 1: kind: "atom" is none of its values; write "atompmh", "resourcesync", "feed" or "sip"`,
 		`:17: set 1: source 1: every: "soon" is no duration`,
 		`:18: set 1: source 1: overlap: is a number; write a duration in quotes`,
 		`:19: set 1: source 1: urll: there is no such key; the nearest is "url"`,
@@ -357,7 +375,7 @@ func TestFromArguments(t *testing.T) {
 	if c.BaseURL != "" || !filepath.IsAbs(c.Data) || c.File != "" || c.Sets[0].SegmentEvents != 10_000 {
 		t.Errorf("%+v", c)
 	}
-	_, err = FromArguments(Flags{Listen: "0.0.0.0:1"}, []string{"http://a.example/", "http://a.example/", "sip:http://b.example/"})
+	_, err = FromArguments(Flags{Listen: "0.0.0.0:1"}, []string{"http://a.example/", "http://a.example/", "rss:http://b.example/"})
 	var all *Error
 	if !errors.As(err, &all) || len(all.Problems) != 3 {
 		t.Errorf("error %v", err)
@@ -379,12 +397,13 @@ func TestNearest(t *testing.T) {
 func FuzzLoad(f *testing.F) {
 	f.Add(Template())
 	f.Add("[[set]]\nname=\"a\"\nsource=[{url=\"http://h.example\"}]\n[[set.source]]\n")
+	f.Add(uncomment())
 	f.Add("a.b.c = {d = [[1, {e = 2}], 3]}\n[limits]\nx.\"y\".z = 1")
 	f.Fuzz(func(t *testing.T, text string) {
 		doc, root, err := parse("f", []byte(text))
 		if err == nil {
 			r := reader{doc: doc, folder: t.TempDir()}
-			err = doc.finish(r.config(root), root, Flags{})
+			_, err = r.read(root, Flags{})
 		}
 		if err != nil && err.Error() == "" {
 			t.Error("an error that says nothing")

@@ -17,7 +17,8 @@ import (
 // fills in the defaults. What stands before the first "=" is a set only if it
 // has the form of a set's name, else the set is "main". What stands before the
 // first ":" is a kind only if it is one of the four. A path, relative to the
-// working folder, must exist and becomes a file URL.
+// working folder, must exist and becomes a file URL. Behind "sip:" may stand
+// nothing, the peer's URL, or a SIP.RecordURL.
 func ParseSource(argument string) (set string, s Source, err error) {
 	set, s = "main", defaultSource()
 	rest := argument
@@ -27,23 +28,32 @@ func ParseSource(argument string) (set string, s Source, err error) {
 	if before, after, ok := strings.Cut(rest, ":"); ok && slices.Contains(kinds(), before) {
 		s.Kind, rest = before, after
 	}
-	if err := built(s.Kind); err != nil {
-		return "", Source{}, fmt.Errorf("source %s: %w", argument, err)
+	if s.Kind == KindSIP {
+		s, err = parseSIP(rest, set)
+	} else {
+		s.URL, err = locate(rest, ".")
 	}
-	if s.URL, err = locate(rest, "."); err != nil {
+	if err != nil {
 		return "", Source{}, fmt.Errorf("source %s: %w", argument, err)
 	}
 	return set, s, nil
 }
 
-func kinds() []string { return []string{AtomPMH, ResourceSync, Feed, SIP} }
+func kinds() []string { return []string{AtomPMH, ResourceSync, Feed, KindSIP} }
 
-// built refuses the kind that this version cannot harvest.
-func built(kind string) error {
-	if kind != SIP {
-		return nil
+// parseSIP reads what stands behind "sip:". The path of our own service is
+// nothing new: so the Source is called when nobody has named the peer.
+func parseSIP(typed, set string) (Source, error) {
+	s := defaultSIPSource(set)
+	var err error
+	switch {
+	case typed == "" || typed == s.URL:
+	case strings.Contains(typed, AssignedIdentifier):
+		s.SIP.RecordURL, err = typed, checkRecordURL(typed)
+	default:
+		s.URL, err = checkWeb(typed)
 	}
-	return fmt.Errorf("kind %q is not built into this version of bridge; it harvests %s", kind, list([]string{AtomPMH, ResourceSync, Feed}))
+	return s, err
 }
 
 var (
@@ -65,18 +75,7 @@ func locate(typed, folder string) (string, error) {
 	case "":
 		return locatePath(typed, folder)
 	case "http", "https":
-		u, err := url.Parse(typed)
-		switch {
-		case err != nil:
-			return "", fmt.Errorf("%s is no URL: %w", redact(typed), errors.Unwrap(err))
-		case u.Host == "":
-			return "", fmt.Errorf("%s names no host", typed)
-		case u.User != nil:
-			return "", fmt.Errorf("%s holds a user or password; write the URL without it, and user and password_file in the configuration", redact(typed))
-		case u.Fragment != "":
-			return "", fmt.Errorf("%s has a fragment, which is never sent; leave out what begins with #", typed)
-		}
-		return typed, nil
+		return checkWeb(typed)
 	case "file":
 		u, err := url.Parse(typed)
 		if err != nil || u.Host != "" && u.Host != "localhost" || u.RawQuery != "" || u.Fragment != "" {
@@ -88,6 +87,25 @@ func locate(typed, folder string) (string, error) {
 		return "", fmt.Errorf("there is no kind %q; write %s, or leave it out", before, list(kinds()))
 	}
 	return "", fmt.Errorf("cannot harvest from %s://; write http://, https:// or a path", front)
+}
+
+// checkWeb accepts a URL that we can send requests to, and returns it as it is.
+func checkWeb(typed string) (string, error) {
+	if front := strings.ToLower(scheme.FindString(typed)); front != "http://" && front != "https://" {
+		return "", fmt.Errorf(`%q is no URL of a web server; write a whole one, like "https://library.example.org/sip"`, redact(typed))
+	}
+	u, err := url.Parse(typed)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("%s is no URL: %w", redact(typed), errors.Unwrap(err))
+	case u.Host == "":
+		return "", fmt.Errorf("%s names no host", typed)
+	case u.User != nil:
+		return "", fmt.Errorf("%s holds a user or password; write the URL without it, and user and password_file in the configuration", redact(typed))
+	case u.Fragment != "":
+		return "", fmt.Errorf("%s has a fragment, which is never sent; leave out what begins with #", typed)
+	}
+	return typed, nil
 }
 
 // redact cuts everything from a URL that may be a secret.

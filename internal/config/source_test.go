@@ -58,7 +58,6 @@ func TestParseSource(t *testing.T) {
 		"data.example.org/feed":        "for a server write http://data.example.org/feed",
 		"rss:http://h.example/":        `there is no kind "rss"; write "atompmh", "resourcesync", "feed" or "sip"`,
 		"ftp://h.example/":             "cannot harvest from ftp://; write http://",
-		"sip:http://h.example/":        `kind "sip" is not built into this version`,
 		"http:///feed.atom":            "names no host",
 		"http://h.example/#top":        "has a fragment",
 		"http://u:hunter2@h.example/":  "http://h.example/ holds a user or password",

@@ -72,7 +72,7 @@ type Limits struct {
 type Source struct {
 	ID   event.SourceID
 	Set  string
-	Kind string // atompmh, resourcesync or feed; "" when it is to be found out
+	Kind string // atompmh, resourcesync, feed or sip; "" when it is to be found out
 	// Found is told which kind a Source without one has turned out to be of;
 	// nil is allowed.
 	Found   func(ctx context.Context, kind string) error
@@ -134,6 +134,7 @@ const (
 	AtomPMH      = "atompmh"
 	ResourceSync = "resourcesync"
 	Feed         = "feed"
+	SIP          = "sip" // whose records submit takes in
 )
 
 // ErrKind: there is no adapter for the Source's kind.
@@ -189,6 +190,8 @@ func (r *run) follow(ctx context.Context) error {
 		return r.sync(ctx)
 	case Feed:
 		return r.feed(ctx)
+	case SIP:
+		return nil // it calls us: there is nothing to ask for but what is pending
 	}
 	return fmt.Errorf("%s: kind %q: %w", r.src.URL, r.src.Kind, ErrKind)
 }

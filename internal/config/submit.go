@@ -1,0 +1,309 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// Mail is how notifications are sent by mail, to recipients that are mailboxes.
+type Mail struct {
+	// From is the address that mails come from; default "bridge@" and the host of
+	// the base URL.
+	From string
+	// Relay is the server that takes all mail, host:port; "" asks the domain of
+	// each recipient.
+	Relay string
+	// Hello is the name that we greet servers with; "" is the domain of From.
+	Hello string
+}
+
+// NoRecipient as a Target's Recipient: no notification recipient is named, so the
+// server must answer synchronously.
+const NoRecipient = "none"
+
+// Target is an ingest server that a set's records are submitted to (Simple
+// Ingest Protocol).
+type Target struct {
+	// Name is for people; "" leaves the URL to stand for it.
+	Name string
+	// URL of the ingest server: http or https, and none of the set's Sources'.
+	URL string
+	// Formats say which schema URL among the server's properties stands for the
+	// records with a root element; see SIP.Formats. Without an entry the record's
+	// own xsi:schemaLocation tells.
+	Formats map[string]string
+	// SubmitterName and SubmitterEmail go into the source of each request; both
+	// are "" when nobody is named.
+	SubmitterName, SubmitterEmail string
+	// Sequence goes into the source as well; "" leaves it to the set's name.
+	Sequence string
+	// Recipient is where the server may send its dispositions: NoRecipient; an
+	// http URL without trailing slash, below which our /sip/{set} is reached; a
+	// mailbox of ours as smtp://host/box@domain, smtp:box@domain or
+	// mailto:box@domain; or "", our own address below the base URL, which is http
+	// then.
+	Recipient string
+	// Deadline is how long a record may stay without its ultimate disposition;
+	// default 168 h.
+	Deadline time.Duration
+	// Every is the first wait before a failed request is sent again, which doubles
+	// up to 1 h; default 1 min.
+	Every time.Duration
+	// Workers is the number of requests at a time; default 4.
+	Workers int
+	// Into is the set with a SIP Source that gets the accepted records, "" none.
+	Into string
+	// User and Password log us in at the URL, and nowhere else; "" is nobody.
+	User     string
+	Password Secret
+}
+
+func defaultTarget() Target {
+	return Target{Deadline: 168 * time.Hour, Every: time.Minute, Workers: 4}
+}
+
+func (r *reader) target(t table, set string) Target {
+	s := defaultTarget()
+	s.Name = t.text("name", "")
+	s.URL = t.web("url")
+	if t.empty("url") {
+		t.report("url", `is missing; write the URL of the ingest server: url = "https://..."`)
+	}
+	s.Formats = t.formats()
+	s.SubmitterName = t.text("submitter_name", "")
+	s.SubmitterEmail = t.mailbox("submitter_email", checkMailbox)
+	if t.empty("submitter_name") != t.empty("submitter_email") {
+		t.report("submitter_name", "goes with submitter_email; write both or none")
+	}
+	s.Sequence = t.text("sequence", "")
+	typed := t.text("recipient", "")
+	recipient, err := checkRecipient(typed)
+	if err != nil {
+		t.report("recipient", "%v", err)
+	}
+	s.Recipient = recipient
+	s.Deadline = t.duration("deadline", s.Deadline, oneSecond)
+	s.Every = t.duration("every", s.Every, oneSecond)
+	if s.Every > time.Hour {
+		t.report("every", "%s is too long; write 1h or less, which is as long as a wait becomes", s.Every)
+	}
+	s.Workers = t.number("workers", s.Workers, 1, 64)
+	s.Into = t.text("into", "")
+	s.User, s.Password = r.login(t, "user", "password")
+	t.finish(belongs())
+	r.outlets = append(r.outlets, outlet{in: t, set: set, target: s, mailed: err == nil && isMailbox(typed)})
+	return s
+}
+
+// wanted says what a recipient may be.
+const wanted = `"http://..." below which our /sip/SET is reached, "smtp://HOST/BOX@DOMAIN", "smtp:BOX@DOMAIN", "mailto:BOX@DOMAIN" or "none"`
+
+// checkRecipient returns what a Target's Recipient becomes.
+func checkRecipient(typed string) (string, error) {
+	if typed == "" || typed == NoRecipient {
+		return typed, nil
+	}
+	u, err := url.Parse(typed)
+	if err != nil || u.User != nil {
+		return "", fmt.Errorf("%q is no recipient; write %s", redact(typed), wanted)
+	}
+	switch {
+	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
+		return "", fmt.Errorf("%q has a query or a fragment; write %s", typed, wanted)
+	case u.Scheme == "http" && u.Hostname() != "":
+		return strings.TrimRight(typed, "/"), nil
+	case u.Scheme == "https":
+		return "", fmt.Errorf("%s is https, and the draft wants http or smtp; write %s", typed, wanted)
+	case !isMailbox(typed) || u.Scheme == "mailto" && u.Opaque == "" || u.Opaque == "" && u.Hostname() == "" || u.Port() != "" && !isPort(u.Port()):
+		return "", fmt.Errorf("%q is no recipient; write %s", typed, wanted)
+	}
+	_, err = checkBox(u.Opaque + strings.TrimPrefix(u.Path, "/"))
+	return typed, err
+}
+
+func isMailbox(recipient string) bool {
+	front, _, _ := strings.Cut(recipient, ":")
+	return strings.EqualFold(front, "smtp") || strings.EqualFold(front, "mailto")
+}
+
+func (r *reader) mail(t table) Mail {
+	m := Mail{From: t.mailbox("from", checkMailbox), Relay: t.text("relay", ""), Hello: t.text("hello", "")}
+	if m.Relay != "" {
+		if host, port, err := net.SplitHostPort(m.Relay); err != nil || host == "" || port == "0" || !isPort(port) {
+			t.report("relay", `%q is no server; write host:port, like "smtp.example.org:25"`, m.Relay)
+		}
+	}
+	if m.Hello != "" && !isDomain(m.Hello) {
+		t.report("hello", `%q is no name of a host; write it like "bridge.example.org"`, m.Hello)
+	}
+	t.finish(belongs())
+	return m
+}
+
+func isPort(service string) bool {
+	_, err := net.LookupPort("tcp", service)
+	return err == nil
+}
+
+// fromHost returns the default of Mail.From. A mail address takes an IP address
+// as a literal only (RFC 5321, 4.1.3).
+func fromHost(host string) string {
+	if a, err := netip.ParseAddr(host); err == nil && a.Is4() {
+		host = "[" + host + "]"
+	} else if err == nil {
+		host = "[IPv6:" + host + "]"
+	}
+	return "bridge@" + host
+}
+
+// mailbox reads a mail address; "" is none.
+func (t table) mailbox(key string, check func(string) (string, error)) string {
+	typed := t.text(key, "")
+	if typed == "" {
+		return ""
+	}
+	address, err := check(typed)
+	if err != nil {
+		t.report(key, "%v", err)
+	}
+	return address
+}
+
+var (
+	// localPart is the Dot-string of RFC 5321, 4.1.2.
+	localPart = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(\\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*$")
+	// box is a local part that means the same in a URL, and leaves the plus to
+	// what follows it. With a plus and the 26 letters of a token it is no longer
+	// than the 64 that servers must take (RFC 5321, 4.5.3.1.1).
+	box = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,36}$`)
+)
+
+// checkMailbox accepts a mail address and returns it with its domain in lower
+// case.
+func checkMailbox(s string) (string, error) {
+	at := strings.LastIndexByte(s, '@')
+	if at < 0 || at > 64 || !localPart.MatchString(s[:at]) || !isDomain(s[at+1:]) {
+		return "", fmt.Errorf("%q is no mail address; write it like %q, in ASCII", s, "box@example.org")
+	}
+	domain := s[at+1:]
+	if !strings.HasPrefix(domain, "[") {
+		domain = strings.ToLower(domain)
+	}
+	return s[:at+1] + domain, nil
+}
+
+// checkBox is checkMailbox for a mailbox of ours, to which tokens are added.
+func checkBox(s string) (string, error) {
+	address, err := checkMailbox(s)
+	if err == nil && !box.MatchString(address[:strings.LastIndexByte(address, '@')]) {
+		return "", fmt.Errorf("%q does not leave room for the token in box+token@domain; write a box of at most 37 letters, digits, dots, _ and -, without a plus", s)
+	}
+	return address, err
+}
+
+// isDomain accepts a domain, and an address literal in brackets.
+func isDomain(s string) bool {
+	if inside, ok := strings.CutPrefix(s, "["); ok {
+		inside, ok = strings.CutSuffix(inside, "]")
+		v6, isV6 := strings.CutPrefix(inside, "IPv6:")
+		a, err := netip.ParseAddr(v6)
+		return ok && err == nil && a.Zone() == "" && a.Is6() == isV6
+	}
+	return len(s) < 256 && hostName.MatchString(strings.ToLower(s))
+}
+
+// service and outlet are a SIP Source and a Target with their places in the file,
+// for what can be checked only when all of it is known.
+type service struct {
+	in  table
+	set string
+	sip *SIP
+}
+
+type outlet struct {
+	in     table
+	set    string
+	target Target
+	mailed bool // its recipient is a mailbox
+}
+
+// together checks what sets have to do with each other and with the base URL.
+func (r *reader) together(c *Config) {
+	services := map[string]*SIP{}
+	boxes := map[[2]string]string{} // set by listener and mailbox
+	for _, s := range r.services {
+		services[s.set] = s.sip
+		at := [2]string{s.sip.SMTPListen, strings.ToLower(s.sip.Mailbox)}
+		if other, ok := boxes[at]; ok && s.sip.Mailbox != "" {
+			s.in.report("mailbox", "%s is that of set %q; write another, or another smtp_listen", s.sip.Mailbox, other)
+		}
+		boxes[at] = s.set
+		if s.sip.Mode != "" && content(c, s.set) != Mirror {
+			s.in.report("mode", `%q keeps the records that it is sent; write content = "mirror" in the set`, s.sip.Mode)
+		}
+		if s.sip.Mode == Gateway && s.in.empty("recipient") && strings.HasPrefix(c.BaseURL, "https:") {
+			s.in.report("recipient", "is missing: the base URL is https, and the draft wants http or smtp; write %s", wanted)
+		}
+		if isMailbox(s.sip.Recipient) && s.sip.Mailbox == "" {
+			s.in.report("recipient", "is a mailbox, and nothing takes its mail; write smtp_listen and mailbox")
+		}
+		if isOurs(c, s.set, s.sip.Upstream) {
+			s.in.report("upstream", "%s is this very service; write the URL of the ingest server behind it", s.sip.Upstream)
+		}
+	}
+	for _, o := range r.outlets {
+		if content(c, o.set) != Mirror {
+			o.in.report("", `submits the content of records; write content = "mirror" in the set`)
+		}
+		if isOurs(c, o.set, o.target.URL) {
+			o.in.report("url", "%s is this set's own service, and what it accepts would be submitted again; write that of another set or server", o.target.URL)
+		}
+		if err := o.checkInto(c, services); err != nil {
+			o.in.report("into", "%v", err)
+		}
+		own := services[o.set]
+		if o.mailed && (own == nil || own.Mailbox == "") {
+			o.in.report("recipient", `is a mailbox, and nothing takes its mail; write a [[set.source]] with kind = "sip", smtp_listen and mailbox in the set`)
+		}
+		if o.in.empty("recipient") && strings.HasPrefix(c.BaseURL, "https:") {
+			o.in.report("recipient", "is missing: the base URL is https, and the draft wants http or smtp; write %s", wanted)
+		}
+	}
+}
+
+// isOurs tells whether a URL is that of a set's own SIP service.
+func isOurs(c *Config, set, typed string) bool {
+	return c.BaseURL != "" && strings.TrimRight(typed, "/") == c.BaseURL+servicePath(set)
+}
+
+func (o *outlet) checkInto(c *Config, services map[string]*SIP) error {
+	switch into := o.target.Into; {
+	case into == "":
+		return nil
+	case into == o.set:
+		return errors.New("is the set itself; write the name of another set")
+	case content(c, into) == "":
+		return fmt.Errorf("there is no set %q; write the name of one with a [[set.source]] of kind \"sip\"", into)
+	case services[into] == nil:
+		return fmt.Errorf("set %q does not take records in; give it a [[set.source]] with kind = \"sip\"", into)
+	case content(c, into) != Mirror:
+		return fmt.Errorf(`set %q does not keep records; write content = "mirror" in it`, into)
+	}
+	return nil
+}
+
+// content returns how a set keeps its records, "" when there is no such set.
+func content(c *Config, set string) string {
+	for i := range c.Sets {
+		if c.Sets[i].Name == set {
+			return c.Sets[i].Content
+		}
+	}
+	return ""
+}

@@ -94,10 +94,7 @@ func (l *Log) Submissions(ctx context.Context, q event.SubmissionQuery) ([]event
 	// The indexes hold only those that may be asked for: SQLite uses them when the
 	// condition is theirs, word for word.
 	if q.Block != nil {
-		and("b.block = ?", blockKey(q.Block))
-		if len(q.States) > 0 && !slices.ContainsFunc(q.States, func(s event.State) bool { return !s.Open() }) {
-			and("b.state IN (1, 2, 3, 4, 7)")
-		}
+		and("b.block <> 0 AND b.block = ?", blockKey(q.Block))
 	}
 	if q.Record != "" {
 		and("b.record = ?", recordKey(q.Record))

@@ -180,7 +180,7 @@ CREATE TABLE submission (
 CREATE INDEX submission_state ON submission (source, state);
 CREATE UNIQUE INDEX submission_token ON submission (token) WHERE token <> '';
 CREATE INDEX submission_request ON submission (request) WHERE request IS NOT NULL;
-CREATE INDEX submission_block ON submission (block) WHERE state IN (1, 2, 3, 4, 7);
+CREATE INDEX submission_block ON submission (block) WHERE block <> 0;
 CREATE INDEX submission_record ON submission (record) WHERE state = 1;
 
 -- Dispositions that notification recipients are owed.

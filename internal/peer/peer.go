@@ -19,15 +19,38 @@ func Required() bool { return os.Getenv("BRIDGE_PEERS") == "required" }
 func Need(t testing.TB, program, debianPackage string) string {
 	t.Helper()
 	path, err := exec.LookPath(program)
-	switch {
-	case err == nil:
-		return path
-	case Required():
-		t.Fatalf("peer %s is missing: install the Debian package %s (make deps does)", program, debianPackage)
-	default:
-		t.Skipf("peer %s is missing, so nothing is compared with it: install the Debian package %s (make deps does)", program, debianPackage)
+	if err != nil {
+		missing(t, program, debianPackage)
 	}
+	return path
+}
+
+// Module returns the path of a Python that has a module: the python3 that PATH
+// names, else the system's own, for which Debian's packages are. When neither has
+// it, the test is skipped or fails as with Need.
+func Module(t testing.TB, module, debianPackage string) (python string) {
+	t.Helper()
+	for _, name := range [...]string{"python3", "/usr/bin/python3"} {
+		path, err := exec.LookPath(name)
+		if err != nil {
+			continue
+		}
+		find := "import importlib.util, sys; sys.exit(importlib.util.find_spec(sys.argv[1]) is None)"
+		if exec.Command(path, "-c", find, module).Run() == nil {
+			return path
+		}
+	}
+	missing(t, "python3 module "+module, debianPackage)
 	return ""
+}
+
+// missing skips the test, or fails it, for want of a peer.
+func missing(t testing.TB, name, debianPackage string) {
+	t.Helper()
+	if Required() {
+		t.Fatalf("peer %s is missing: install the Debian package %s (make deps does)", name, debianPackage)
+	}
+	t.Skipf("peer %s is missing, so nothing is compared with it: install the Debian package %s (make deps does)", name, debianPackage)
 }
 
 // Shared returns the path of a file or folder of "shared", the folder beside the

@@ -57,6 +57,26 @@ func TestNeed(t *testing.T) {
 	}
 }
 
+func TestModule(t *testing.T) {
+	peer.Need(t, "python3", "python3")
+	for _, c := range []struct{ env, module, want string }{
+		{"", "json", "passed"},
+		{"required", "json", "passed"},
+		{"", "no_such_module", "skipped"},
+		{"required", "no_such_module", "failed"},
+	} {
+		t.Setenv("BRIDGE_PEERS", c.env)
+		got := outcome(t, func(r *recorder) {
+			if python := peer.Module(r, c.module, "some-package"); python == "" {
+				r.Fatalf("no path")
+			}
+		})
+		if got != c.want {
+			t.Errorf("BRIDGE_PEERS=%q, %s: %s, want %s", c.env, c.module, got, c.want)
+		}
+	}
+}
+
 func TestSharedIsNeverAFailure(t *testing.T) {
 	t.Setenv("BRIDGE_PEERS", "required")
 	if got := outcome(t, func(r *recorder) { peer.Shared(r, "no/such/file") }); got != "skipped" {

@@ -67,10 +67,10 @@ func (s *Scanner) Frame() (before []byte, after string) {
 		b.WriteByte('"')
 	}
 	for _, n := range s.ns[root.ns:] {
-		if n.prefix == "" {
-			declare("xmlns", n.space)
-		} else if n.prefix != "xml" {
-			declare("xmlns:"+n.prefix, n.space)
+		if n.Prefix == "" {
+			declare("xmlns", n.Space)
+		} else if n.Prefix != "xml" {
+			declare("xmlns:"+n.Prefix, n.Space)
 		}
 	}
 	if _, ok := s.Attr(Namespace, "base"); ok && root.base != nil {

@@ -99,6 +99,9 @@ func (s *Scanner) instruction() error {
 	if isXML && s.Start != 0 {
 		return s.Fail("an XML declaration that is not at the start")
 	}
+	if !isXML && (s.o.Instructions == InstructionsNowhere || s.o.Instructions == InstructionsOutside && len(s.stack) > 0) {
+		return s.Fail("the processing instruction <?%s is refused", Clip(target.raw))
+	}
 	end, err := s.src.find("?>")
 	if err != nil {
 		return err

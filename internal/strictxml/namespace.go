@@ -1,7 +1,9 @@
 package strictxml
 
 import (
+	"cmp"
 	"net/url"
+	"slices"
 )
 
 type frame struct {
@@ -10,7 +12,9 @@ type frame struct {
 	base *url.URL // nil when neither xml:base nor the document's URL is known
 }
 
-type binding struct{ prefix, space string }
+// Binding is a namespace and the prefix that stands for it; the prefix of the
+// default namespace is "".
+type Binding struct{ Prefix, Space string }
 
 // open makes a start tag of what was written the current token.
 func (s *Scanner) open(n *name) error {
@@ -40,11 +44,11 @@ func (s *Scanner) declare(w written, prefix, space string, outer int) error {
 		return s.Fail("namespace declaration %s=%q is not allowed", Clip(w.raw), Clip(space))
 	}
 	for _, b := range s.ns[outer:] {
-		if b.prefix == prefix {
+		if b.Prefix == prefix {
 			return s.Fail("attribute %s is there twice", Clip(w.raw))
 		}
 	}
-	s.ns = append(s.ns, binding{prefix, s.known(space)})
+	s.ns = append(s.ns, Binding{prefix, s.known(space)})
 	return nil
 }
 
@@ -61,11 +65,32 @@ func (s *Scanner) known(space string) string {
 // lookup finds the namespace of a prefix; no default namespace is "".
 func (s *Scanner) lookup(prefix string) (space string, ok bool) {
 	for i := len(s.ns) - 1; i >= 0; i-- {
-		if s.ns[i].prefix == prefix {
-			return s.ns[i].space, true
+		if s.ns[i].Prefix == prefix {
+			return s.ns[i].Space, true
 		}
 	}
 	return "", prefix == ""
+}
+
+// Inherited returns the namespaces that are in scope at the current start tag
+// without being declared in it, by prefix, the default namespace first; "xml" is
+// not among them.
+func (s *Scanner) Inherited() []Binding {
+	outer := s.stack[len(s.stack)-1].ns
+	seen := map[string]bool{"xml": true}
+	for _, b := range s.ns[outer:] {
+		seen[b.Prefix] = true
+	}
+	var in []Binding
+	for i := outer - 1; i >= 0; i-- {
+		b := s.ns[i]
+		if !seen[b.Prefix] && b.Space != "" {
+			in = append(in, b)
+		}
+		seen[b.Prefix] = true
+	}
+	slices.SortFunc(in, func(a, b Binding) int { return cmp.Compare(a.Prefix, b.Prefix) })
+	return in
 }
 
 // resolveAttrs finds the namespaces of the attributes of the element that f opens.

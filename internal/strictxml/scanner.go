@@ -21,6 +21,17 @@ const (
 	Text
 )
 
+// Instructions tells where a document may have processing instructions. The XML
+// declaration is none.
+type Instructions uint8
+
+// Where processing instructions may be; elsewhere they are refused.
+const (
+	InstructionsAnywhere Instructions = iota
+	InstructionsOutside               // of the root
+	InstructionsNowhere
+)
+
 // Options says what a Scanner has to know besides the bytes. The zero value is
 // valid.
 type Options struct {
@@ -30,6 +41,8 @@ type Options struct {
 	// ContentType is the value of the header field, for its charset.
 	ContentType string
 	Limits      Limits
+	// Instructions tells where processing instructions may be.
+	Instructions Instructions
 	// Want names what the caller reads, with its article, for messages.
 	Want string
 	// Namespaces are those that the caller looks for. Scanner.Space is the very
@@ -69,7 +82,7 @@ type Scanner struct {
 	written                []written
 
 	stack  []frame
-	ns     []binding
+	ns     []Binding
 	rooted bool // the root has been seen
 	empty  bool // the current start tag is its end tag as well
 }
@@ -77,8 +90,8 @@ type Scanner struct {
 // New returns a scanner of the document in r. Nothing is read before Next is
 // called.
 func New(r io.Reader, o Options) *Scanner {
-	o.Limits = o.Limits.withDefaults()
-	return &Scanner{in: r, o: o, src: newSource(o.Limits), ns: []binding{{"xml", Namespace}}}
+	o.Limits = o.Limits.WithDefaults()
+	return &Scanner{in: r, o: o, src: newSource(o.Limits), ns: []Binding{{"xml", Namespace}}}
 }
 
 // begin sets up the decoding.

@@ -34,7 +34,8 @@ type Limits struct {
 	Text int
 }
 
-func (l Limits) withDefaults() Limits {
+// WithDefaults returns the limits with their defaults filled in.
+func (l Limits) WithDefaults() Limits {
 	if l.Document == 0 {
 		l.Document = 64 << 20
 	}

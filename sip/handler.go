@@ -1,0 +1,339 @@
+package sip
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"mime"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/pmh-bridge/bridge/internal/strictxml"
+)
+
+const (
+	// comeBack is what a caller that is refused for calling too often is told to
+	// wait, in seconds.
+	comeBack = "60"
+
+	typeXML  = "text/xml; charset=utf-8"
+	typeText = "text/plain; charset=utf-8"
+)
+
+// Handler serves a Backend over HTTP (SOAP 1.1, 6): POST of messages, and GET of
+// its description at ?wsdl and ?xsd. The operation is what the message holds;
+// SOAPAction is not looked at.
+//
+// A *Fault is answered with status 500, a *Denied with its own status. Answers
+// without a message, such as 405 and 415, are plain text that says what is
+// wanted. A notification that was taken is answered with 202 and an empty body.
+type Handler struct {
+	Backend Backend
+	// Offers are the operations of the service. The others are refused with a
+	// fault of code Client.
+	Offers Operations
+	// Location is the URL of the service, for its WSDL, with nothing behind its
+	// path.
+	Location string
+	// MaxBytes is how long a message may be; 0 is 4 MiB.
+	MaxBytes int64
+	// Plain takes documents without an envelope as well. Such a one is answered
+	// with a document without an envelope, and instead of a fault with plain text
+	// and status 400, or 500 for one of code Server.
+	Plain bool
+	// Limits are what else a message may ask for; their Document does not count.
+	Limits strictxml.Limits
+	// Log is told why a call failed here; nil is silence.
+	Log *slog.Logger
+}
+
+// ServeHTTP serves a call whose URL has nothing behind the service's path.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.Serve(w, r, "") }
+
+// Serve serves a call. The token is what followed the service's path in the URL,
+// unescaped.
+//
+// The method is looked at first, then the caller, the headers, the length, and
+// last the message, so that nothing is read from a caller that may not call.
+func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, token string) {
+	x := &exchange{Handler: h, w: w, r: r, caller: callerOf(r, token)}
+	if allow := x.allowed(); allow != "" {
+		w.Header().Set("Allow", allow)
+		x.say(http.StatusMethodNotAllowed, "POST a SOAP 1.1 message, or GET the description at ?wsdl and ?xsd")
+		return
+	}
+	if err := h.Backend.Admit(r.Context(), x.caller); err != nil {
+		x.fail(err)
+		return
+	}
+	if r.Method == http.MethodPost {
+		x.post()
+	} else {
+		x.describe()
+	}
+}
+
+// callerOf tells what HTTP knows of the caller.
+func callerOf(r *http.Request, token string) Caller {
+	c := Caller{Token: token}
+	c.User, c.Password, c.HasLogin = r.BasicAuth()
+	if from, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
+		c.Address = from.Addr().Unmap().WithZone("")
+	}
+	return c
+}
+
+// exchange is one call over HTTP and its answer.
+type exchange struct {
+	*Handler
+	w      http.ResponseWriter
+	r      *http.Request
+	caller Caller
+	plain  bool // the message has no envelope
+}
+
+// allowed returns "" when the method is one for the URL, else those that are.
+func (x *exchange) allowed() string {
+	reading := x.r.Method == http.MethodGet || x.r.Method == http.MethodHead
+	switch {
+	case x.r.Method == http.MethodPost, reading && x.r.URL.RawQuery != "":
+		return ""
+	case x.r.URL.RawQuery != "":
+		return "GET, HEAD, POST"
+	}
+	return "POST"
+}
+
+// describe answers ?wsdl and ?xsd. With a token the service is described at the
+// URL with the token: at the bare one the caller might not be let in.
+func (x *exchange) describe() {
+	location := x.Location
+	if x.caller.Token != "" {
+		location += "/" + url.PathEscape(x.caller.Token)
+	}
+	switch strings.ToLower(strings.TrimSuffix(x.r.URL.RawQuery, "=")) {
+	case "wsdl":
+		x.send(http.StatusOK, typeXML, WSDL(x.Offers, location))
+	case "xsd":
+		x.send(http.StatusOK, typeXML, Schema())
+	default:
+		x.say(http.StatusNotFound, "nothing is described here but ?wsdl and ?xsd")
+	}
+}
+
+// post answers a message.
+func (x *exchange) post() {
+	if x.unsupported() {
+		return
+	}
+	body, ok := x.read()
+	if !ok {
+		return
+	}
+	contentType := x.r.Header.Get("Content-Type")
+	x.plain = x.Plain && !enveloped(body, contentType)
+	o := ReadOptions{ContentType: contentType, Limits: x.Limits, Plain: x.plain}
+	o.Limits.Document = x.limit()
+	m, err := ReadMessage(bytes.NewReader(body), o)
+	if err == nil {
+		m, err = x.dispatch(m)
+	}
+	switch {
+	case err != nil:
+		x.fail(err)
+	case m == nil:
+		x.send(http.StatusAccepted, "", nil)
+	case x.plain:
+		x.send(http.StatusOK, typeXML, AppendDocument(nil, m))
+	default:
+		x.send(http.StatusOK, typeXML, AppendMessage(nil, m))
+	}
+}
+
+func (x *exchange) limit() int64 {
+	if x.MaxBytes == 0 {
+		return maxMessage
+	}
+	return x.MaxBytes
+}
+
+// unsupported tells whether the headers announce what is not read here, and then
+// has answered.
+func (x *exchange) unsupported() bool {
+	given := x.r.Header.Get("Content-Type")
+	media, _, err := mime.ParseMediaType(given)
+	switch {
+	case media == "application/soap+xml":
+		x.say(http.StatusUnsupportedMediaType, "this service speaks SOAP 1.1: POST it as text/xml; SOAP 1.2 is not known here")
+	case err != nil || media != "text/xml" && media != "application/xml":
+		x.say(http.StatusUnsupportedMediaType, fmt.Sprintf("Content-Type is %q: POST the message as text/xml; charset=utf-8", strictxml.Clip(given)))
+	case !identity(x.r.Header):
+		x.w.Header().Set("Accept-Encoding", "identity") // RFC 9110 12.5.3
+		x.say(http.StatusUnsupportedMediaType, "the message is compressed: POST it without Content-Encoding")
+	default:
+		return false
+	}
+	return true
+}
+
+func identity(h http.Header) bool {
+	for _, encoding := range h.Values("Content-Encoding") {
+		if !strings.EqualFold(encoding, "identity") {
+			return false
+		}
+	}
+	return true
+}
+
+// read returns the whole body. If there is none to be had, it has answered.
+func (x *exchange) read() (body []byte, ok bool) {
+	most := x.limit()
+	var (
+		tooLarge *http.MaxBytesError
+		err      error
+	)
+	if x.r.ContentLength <= most {
+		body, err = io.ReadAll(http.MaxBytesReader(x.w, x.r.Body, most))
+	}
+	switch {
+	case x.r.ContentLength > most, errors.As(err, &tooLarge):
+		if tooLarge != nil {
+			most = tooLarge.Limit // perhaps of a server around us
+		}
+		x.say(http.StatusRequestEntityTooLarge, fmt.Sprintf("the message is longer than %d bytes", most))
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		x.w.Header().Set("Connection", "close")
+		x.say(http.StatusRequestTimeout, fmt.Sprintf("the message came too slowly: %d bytes have arrived", len(body)))
+	case err != nil:
+		x.fail(&Fault{Code: Client, Text: fmt.Sprintf("the message broke off after %d bytes: %v", len(body), err)})
+	default:
+		return body, true
+	}
+	return nil, false
+}
+
+// enveloped tells whether the message's root is an Envelope, in whatever
+// namespace. What has no root is taken for one that has: the answer is a fault
+// in either case.
+func enveloped(body []byte, contentType string) bool {
+	s := strictxml.New(bytes.NewReader(body), strictxml.Options{ContentType: contentType})
+	for s.Next() == nil {
+		if s.Kind == strictxml.StartTag {
+			return s.Local == "Envelope"
+		}
+	}
+	return true
+}
+
+// dispatch calls the operation that the message is for. The answer to a
+// notification is nil.
+func (x *exchange) dispatch(m *Message) (*Message, error) {
+	ctx := x.r.Context()
+	switch {
+	case m.Kind == KindGetProperties && x.Offers.Ingest:
+		p, err := x.Backend.GetProperties(ctx, x.caller)
+		return &Message{Kind: KindProperties, Properties: p}, err
+	case m.Kind == KindRequest && x.Offers.Ingest:
+		d, err := x.Backend.Ingest(ctx, x.caller, m.Request)
+		return &Message{Kind: KindDisposition, Disposition: d}, err
+	case m.Kind == KindDisposition && x.Offers.Notify:
+		if m.Disposition.Outcome == ProvisionallyAccepted {
+			return nil, &Fault{Code: Client, Path: "ingest-disposition/provisionally-accepted",
+				Text: "a notification must not be provisionally accepted; expected accepted or rejected"}
+		}
+		return nil, x.Backend.Notify(ctx, x.caller, m.Disposition)
+	}
+	return nil, x.notOffered(m.Kind)
+}
+
+// notOffered is the fault that answers a document for which there is no
+// operation here.
+func (x *exchange) notOffered(k Kind) error {
+	f := &Fault{Code: Client, Path: k.String(), Text: fmt.Sprintf("<%s> is an answer, not a request", k)}
+	for _, op := range (Operations{Ingest: true, Notify: true}).list() {
+		if op.input == k.String() {
+			f.Text = "the operation " + op.name + " is not offered here"
+		}
+	}
+	var offered []string
+	for _, op := range x.Offers.list() {
+		offered = append(offered, op.name)
+	}
+	f.Text += "; offered: " + strings.Join(offered, ", ")
+	return f
+}
+
+// fail answers an error.
+func (x *exchange) fail(err error) {
+	var (
+		denied *Denied
+		fault  *Fault
+	)
+	switch {
+	case errors.As(err, &denied):
+		x.deny(denied)
+		return
+	case errors.As(err, &fault):
+	default:
+		// Somebody who has hung up gets no answer, and that is no failure of ours.
+		// But the call may have been ended on our side, and then silence would be
+		// taken for success.
+		if x.Log != nil && (x.r.Context().Err() == nil || !errors.Is(err, context.Canceled)) {
+			x.Log.Error("a SIP call failed", "service", x.Location, "caller", x.caller.Address, "err", err)
+		}
+		fault = &Fault{Code: Server, Text: "the service could not process the message; try again later"}
+	}
+	x.fault(fault)
+}
+
+func (x *exchange) fault(f *Fault) {
+	switch {
+	case !x.plain:
+		x.send(http.StatusInternalServerError, typeXML, AppendMessage(nil, &Message{Kind: KindFault, Fault: f}))
+	case f.Code == Server:
+		x.say(http.StatusInternalServerError, f.Text)
+	case f.Line > 0:
+		x.say(http.StatusBadRequest, fmt.Sprintf("%s: %s", strictxml.Place(f.Path, f.Line, f.Column), f.Text))
+	case f.Path != "":
+		x.say(http.StatusBadRequest, f.Path+": "+f.Text)
+	default:
+		x.say(http.StatusBadRequest, f.Text)
+	}
+}
+
+func (x *exchange) deny(d *Denied) {
+	status := http.StatusForbidden
+	switch d.Status {
+	case http.StatusUnauthorized:
+		status = d.Status
+		x.w.Header().Set("WWW-Authenticate", `Basic realm="SIP", charset="UTF-8"`)
+	case http.StatusTooManyRequests:
+		status = d.Status
+		x.w.Header().Set("Retry-After", comeBack)
+	}
+	x.say(status, d.Reason)
+}
+
+// say answers in plain text.
+func (x *exchange) say(status int, text string) {
+	x.send(status, typeText, []byte(text+"\n"))
+}
+
+func (x *exchange) send(status int, contentType string, body []byte) {
+	head := x.w.Header()
+	if contentType != "" {
+		head.Set("Content-Type", contentType)
+	}
+	head.Set("Content-Length", strconv.Itoa(len(body)))
+	x.w.WriteHeader(status)
+	if len(body) > 0 {
+		_, _ = x.w.Write(body) // who does not hear the answer has to ask again
+	}
+}

@@ -35,23 +35,91 @@ func (g *Guard) trust(typed string) {
 	}
 }
 
-// dial decides by the host name of the URL, which is also what the transport's
-// pool goes by: a connection that a trusted name opened is never used for
-// another name of the same address.
-func (g *Guard) dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	name, _, err := net.SplitHostPort(addr)
+// Allowed tells whether the URL's host, of whatever scheme, may be asked at all:
+// the operator typed it, or every address that it has now is public. The error
+// is an *Error: ErrAddress when the host may not be asked, ErrUnresolved when
+// its name has no address that could be judged, which may change (Transient says
+// how likely). When ctx ends first, the error is its cause.
+//
+// This is an early answer for people, no protection: an address can change, so
+// connecting judges again. The text names what the name stands for in our
+// network: it is for the operator, not for whoever gave the URL.
+func (g *Guard) Allowed(ctx context.Context, u *url.URL) error {
+	known, err := g.judgeWritten(u)
+	if known || err != nil || g.options.Proxy != nil && (u.Scheme == "http" || u.Scheme == "https") {
+		return err
+	}
+	return g.judgeName(ctx, u)
+}
+
+// judgeWritten judges what can be seen without a lookup; known tells whether
+// that is enough.
+func (g *Guard) judgeWritten(u *url.URL) (known bool, err error) {
+	name := canonical(u.Hostname())
+	literal, notLiteral := netip.ParseAddr(name)
+	switch {
+	case name == "":
+		return true, &Error{URL: Plain(u), Err: fmt.Errorf("%w: the URL names no host", ErrAddress)}
+	case g.trusted[name]:
+		return true, nil
+	case local(u), notLiteral == nil && !g.public(literal):
+		return true, &Error{URL: Plain(u), Err: refuse(name, "not public")}
+	case notLiteral != nil && numeric(name):
+		return true, &Error{URL: Plain(u), Err: refuse(name, "no name, and an address in no form that is known here")}
+	}
+	return notLiteral == nil, nil
+}
+
+// judgeName looks up the URL's host and judges all of its addresses.
+func (g *Guard) judgeName(ctx context.Context, u *url.URL) error {
+	name := canonical(u.Hostname())
+	lookup, cancel := context.WithTimeout(ctx, g.options.ConnectTimeout)
+	defer cancel()
+	addresses, err := g.dialer.Resolver.LookupNetIP(lookup, "ip", name)
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil:
+		return &Error{URL: Plain(u), Err: fmt.Errorf("%w: %w", ErrUnresolved, err), transient: retryable(err)}
+	case len(addresses) == 0:
+		return &Error{URL: Plain(u), Err: ErrUnresolved, transient: true}
+	}
+	for _, a := range addresses {
+		if !g.public(a) {
+			return &Error{URL: Plain(u), Err: refuse(name, a.Unmap().String())}
+		}
+	}
+	return nil
+}
+
+// DialContext connects to host:port over TCP for other protocols than HTTP, as
+// net.Dialer does, under the same rule: a trusted name may have any address,
+// another one a public address only, else the error wraps ErrAddress. A proxy is
+// not asked.
+func (g *Guard) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	name, _, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err
 	}
 	d := g.dialer
-	if !g.trusted[canonical(name)] && !g.isProxy(addr) {
+	if !g.trusted[canonical(name)] {
 		// Called after the name has been resolved, for the very address that is
 		// connected to, so an answer that changes between two lookups is no use.
 		d.ControlContext = func(_ context.Context, network, address string, _ syscall.RawConn) error {
 			return g.checkAddress(name, network, address)
 		}
 	}
-	return d.DialContext(ctx, network, addr)
+	return d.DialContext(ctx, network, address)
+}
+
+// dial decides by the host name of the URL, which is also what the transport's
+// pool goes by: a connection that a trusted name opened is never used for
+// another name of the same address.
+func (g *Guard) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	if g.isProxy(addr) {
+		return g.dialer.DialContext(ctx, network, addr)
+	}
+	return g.DialContext(ctx, network, addr)
 }
 
 func (g *Guard) checkAddress(name, network, address string) error {
@@ -182,14 +250,21 @@ func (g *Guard) isProxy(addr string) bool {
 // checkProxied refuses what can be seen to be private before a proxy, whose
 // address is the only one that we connect to, gets the request.
 func (g *Guard) checkProxied(u *url.URL) error {
-	if g.options.Proxy == nil || g.Trusted(u) {
+	if g.options.Proxy == nil {
 		return nil
 	}
-	a, err := netip.ParseAddr(u.Hostname())
-	if local(u) || err == nil && !g.public(a) {
-		return &Error{URL: Plain(u), Err: refuse(u.Hostname(), "not public")}
+	_, err := g.judgeWritten(u)
+	return err
+}
+
+// numeric tells whether a name ends in a number, as no name does in the DNS. Some
+// resolvers, a proxy's perhaps, take 2130706433, 0x7f.1 and 127.1 for addresses.
+func numeric(name string) bool {
+	last := name[strings.LastIndexByte(name, '.')+1:]
+	if hex, ok := strings.CutPrefix(last, "0x"); ok {
+		return strings.Trim(hex, "0123456789abcdef") == ""
 	}
-	return nil
+	return last != "" && strings.Trim(last, "0123456789") == ""
 }
 
 // local tells whether the URL names this machine.

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
 )
@@ -196,8 +197,9 @@ func TestRedirects(t *testing.T) {
 	}
 }
 
-// nameServer answers every name with the next of the given addresses, and the
-// last one from then on.
+// nameServer answers every name with the next of the given answers, and the last
+// one from then on. An answer is the addresses of a name, with spaces between
+// them; "" says that there is no such name.
 func nameServer(t *testing.T, answers ...string) *net.Resolver {
 	t.Helper()
 	conn, err := net.ListenPacket("udp4", "127.0.0.1:0")
@@ -217,15 +219,21 @@ func nameServer(t *testing.T, answers ...string) *net.Resolver {
 				continue
 			}
 			m.Response, m.Additionals = true, nil
-			if q := m.Questions[0]; q.Type == dnsmessage.TypeA {
-				a := netip.MustParseAddr(answers[0])
-				if len(answers) > 1 {
-					answers = answers[1:]
+			q, addresses := m.Questions[0], strings.Fields(answers[0])
+			if q.Type == dnsmessage.TypeA && len(answers) > 1 {
+				answers = answers[1:]
+			}
+			if len(addresses) == 0 {
+				m.RCode = dnsmessage.RCodeNameError
+			}
+			for _, text := range addresses {
+				h := dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class}
+				switch a := netip.MustParseAddr(text); {
+				case a.Is4() && q.Type == dnsmessage.TypeA:
+					m.Answers = append(m.Answers, dnsmessage.Resource{Header: h, Body: &dnsmessage.AResource{A: a.As4()}})
+				case a.Is6() && q.Type == dnsmessage.TypeAAAA:
+					m.Answers = append(m.Answers, dnsmessage.Resource{Header: h, Body: &dnsmessage.AAAAResource{AAAA: a.As16()}})
 				}
-				m.Answers = []dnsmessage.Resource{{
-					Header: dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class},
-					Body:   &dnsmessage.AResource{A: a.As4()},
-				}}
 			}
 			if out, err := m.Pack(); err == nil {
 				conn.WriteTo(out, from)
@@ -295,5 +303,161 @@ func TestHTTPSAddresses(t *testing.T) {
 	var e *Error
 	if !errors.As(err, &e) || e.Attempts != 1 || Transient(err) {
 		t.Errorf("unknown certificate: %v, want one attempt and a final error", err)
+	}
+}
+
+func TestAllowed(t *testing.T) {
+	allowed, refused, unresolved := error(nil), ErrAddress, ErrUnresolved
+	for _, c := range []struct {
+		url, names string // what the name has for addresses
+		want       error
+	}{
+		{"http://93.184.216.34/notify", "", allowed},
+		{"https://[2606:4700::1111]:8443/", "", allowed},
+		{"smtp://93.184.216.34/box@library.example", "", allowed},
+		{"http://127.0.0.1/", "93.184.216.34", refused},
+		{"http://[::1]:80/", "93.184.216.34", refused},
+		{"http://[::ffff:10.0.0.1]/", "93.184.216.34", refused},
+		{"http://[fe80::1%25eth0]/", "93.184.216.34", refused},
+		{"http://169.254.169.254/latest/", "", refused},
+		{"smtp://10.0.0.1/box@library.example", "", refused},
+		{"http://2130706433/", "93.184.216.34", refused},
+		{"http://0x7F000001/", "93.184.216.34", refused},
+		{"http://127.1./", "93.184.216.34", refused},
+		{"smtp://0177.0.0.0x1/box@library.example", "93.184.216.34", refused},
+		{"http://7.example/", "93.184.216.34", allowed},
+		{"http://library.0xample/", "93.184.216.34", allowed},
+		{"http://localhost/", "93.184.216.34", refused},
+		{"http://a.LOCALHOST./", "93.184.216.34", refused},
+		{"http:///path", "93.184.216.34", refused},
+		{"mailto:box@library.example", "93.184.216.34", refused},
+		{"http://library.example/", "93.184.216.34", allowed},
+		{"smtp://library.example/box@library.example", "93.184.216.34 2606:4700::1111", allowed},
+		{"http://library.example/", "10.0.0.1", refused},
+		{"http://library.example/", "93.184.216.34 10.0.0.1", refused},
+		{"http://library.example/", "93.184.216.34 fd00::1", refused},
+		{"http://library.example/", "2606:4700::1111 127.0.0.1", refused},
+		{"http://library.example/", "", unresolved},
+		{"http://typed.example/", "10.0.0.1", allowed},
+		{"smtp://TYPED.example.:25/box", "", allowed},
+		{"http://b\u00fccher.example/", "10.0.0.1", allowed},
+		{"http://192.168.7.7:9/", "", allowed},
+		{"http://192.168.7.8/", "", refused},
+	} {
+		g := newGuard(t, Options{Trusted: []string{"typed.example", "xn--bcher-kva.example", "192.168.7.7"}})
+		g.dialer.Resolver = nameServer(t, c.names)
+		u, err := url.Parse(c.url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = g.Allowed(t.Context(), u)
+		if !errors.Is(err, c.want) {
+			t.Errorf("%s at %q: %v, want %v", c.url, c.names, err, c.want)
+		}
+		var e *Error
+		if err != nil && (!errors.As(err, &e) || e.URL != c.url && !strings.Contains(c.url, "%25")) {
+			t.Errorf("%s: error %#v", c.url, err)
+		}
+		if errors.Is(err, ErrAddress) == errors.Is(err, ErrUnresolved) && err != nil || Transient(err) {
+			t.Errorf("%s: the error is not clear: %v", c.url, err)
+		}
+	}
+}
+
+// A lookup that does not end says nothing about the host.
+func TestAllowedWithoutAnswer(t *testing.T) {
+	u := &url.URL{Scheme: "http", Host: "library.example"}
+	silent := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}}
+	g := newGuard(t, Options{ConnectTimeout: time.Millisecond})
+	g.dialer.Resolver = silent
+	if err := g.Allowed(t.Context(), u); !errors.Is(err, ErrUnresolved) || !Transient(err) {
+		t.Errorf("after the time for it: %v, want ErrUnresolved, transient", err)
+	}
+	patient := newGuard(t, Options{ConnectTimeout: time.Hour})
+	patient.dialer.Resolver = silent
+	why := errors.New("the caller has gone")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(why)
+	if err := patient.Allowed(ctx, u); err != why {
+		t.Errorf("after the caller has gone: %v", err)
+	}
+}
+
+// A proxy resolves names itself, and is asked for http and https alone.
+func TestAllowedThroughProxy(t *testing.T) {
+	g := newGuard(t, Options{Proxy: &url.URL{Scheme: "http", Host: "proxy.example:3128"}})
+	g.dialer.Resolver = nameServer(t, "10.0.0.1")
+	for u, want := range map[string]error{
+		"https://library.example/": nil, "http://10.0.0.1/": ErrAddress, "http://167772161/": ErrAddress, "http://localhost/": ErrAddress, "smtp://library.example/box@library.example": ErrAddress,
+	} {
+		parsed, err := url.Parse(u)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := g.Allowed(t.Context(), parsed); !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", u, err, want)
+		}
+	}
+}
+
+// What was allowed is judged again when it is connected to.
+func TestAllowedThenRebound(t *testing.T) {
+	s, conns := serve(t, func(http.ResponseWriter, *http.Request) {})
+	g := newGuard(t, Options{})
+	g.dialer.Resolver = nameServer(t, "93.184.216.34", "127.0.0.1")
+	u, err := url.Parse(named(t, s, "rebind.example.org"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Allowed(t.Context(), u); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.DialContext(t.Context(), "tcp", u.Host); !errors.Is(err, ErrAddress) {
+		t.Errorf("rebound name: %v, want ErrAddress", err)
+	}
+	if conns() != 0 {
+		t.Error("the server was reached")
+	}
+}
+
+func TestDialContext(t *testing.T) {
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A proxy of the HTTP client is nothing that other protocols may reach.
+	g := newGuard(t, Options{Trusted: []string{"relay.example"}, Proxy: &url.URL{Scheme: "http", Host: l.Addr().String()}})
+	g.dialer.Resolver = nameServer(t, "127.0.0.1")
+	for _, name := range []string{"127.0.0.1", "localhost", "mx.example", "", "::ffff:127.0.0.1"} {
+		if c, err := g.DialContext(t.Context(), "tcp", net.JoinHostPort(name, port)); !errors.Is(err, ErrAddress) {
+			t.Errorf("%q: %v, %v, want ErrAddress", name, c, err)
+		}
+	}
+	if _, err := g.DialContext(t.Context(), "udp", net.JoinHostPort("93.184.216.34", port)); !errors.Is(err, ErrAddress) {
+		t.Errorf("udp: %v, want ErrAddress", err)
+	}
+	if _, err := g.DialContext(t.Context(), "tcp", "relay.example"); err == nil {
+		t.Error("an address without a port was taken")
+	}
+	ours, err := g.DialContext(t.Context(), "tcp", net.JoinHostPort("RELAY.example.", port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ours.Close()
+	theirs, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs.Close()
+	if ours.LocalAddr().String() != theirs.RemoteAddr().String() {
+		t.Error("somebody else was let in")
 	}
 }

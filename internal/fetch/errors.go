@@ -18,6 +18,9 @@ import (
 var (
 	// ErrAddress: the host is not trusted and its address is not public.
 	ErrAddress = errors.New("the address is not public")
+	// ErrUnresolved: the host's name could not be looked up, so nobody knows
+	// whether its address is public. See Guard.Allowed.
+	ErrUnresolved = errors.New("the host's name has no address")
 	// ErrScheme: neither http nor https, nor file where that is allowed.
 	ErrScheme = errors.New("not an http or https address, and local files are not allowed here")
 	// ErrFile: a file: URL leads out of the folder that is allowed, or not to a

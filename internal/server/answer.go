@@ -30,7 +30,11 @@ const (
 type answer struct {
 	http.ResponseWriter
 	patience time.Duration
-	buffers  *sync.Pool
+	// goodbye is how long the rest of a body is waited for that nobody reads.
+	goodbye time.Duration
+	buffers *sync.Pool
+	body    *intake // of the request, nil when it has none
+	token   string  // in the request's path; no log may have it
 
 	status int // 0: nothing was sent
 	bytes  int64
@@ -44,11 +48,20 @@ func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 // WriteHeader is http.ResponseWriter.
 func (a *answer) WriteHeader(status int) {
-	if a.status == 0 {
-		a.status = status
-		a.extend()
-	}
+	a.begin(status)
 	a.ResponseWriter.WriteHeader(status)
+}
+
+// begin is called before anything is sent; only its first call counts.
+func (a *answer) begin(status int) {
+	if a.status != 0 {
+		return
+	}
+	a.status = status
+	if a.body != nil {
+		a.body.leave(a.Header(), a.goodbye)
+	}
+	a.extend()
 }
 
 // extend gives the client its time anew.
@@ -59,9 +72,7 @@ func (a *answer) extend() {
 
 // Write is io.Writer.
 func (a *answer) Write(p []byte) (int, error) {
-	if a.status == 0 {
-		a.status = http.StatusOK
-	}
+	a.begin(http.StatusOK)
 	a.extend()
 	n, err := a.ResponseWriter.Write(p)
 	a.sent(int64(n), err)
@@ -89,9 +100,7 @@ func (a *answer) ReadFrom(src io.Reader) (int64, error) {
 
 // send hands a file to sendfile, piece by piece.
 func (a *answer) send(w io.ReaderFrom, file *io.LimitedReader) (total int64, err error) {
-	if a.status == 0 {
-		a.status = http.StatusOK
-	}
+	a.begin(http.StatusOK)
 	for file.N > 0 && err == nil {
 		piece := io.LimitedReader{R: file.R, N: min(file.N, pieceSize)}
 		a.extend()
@@ -181,7 +190,7 @@ func (s *Server) fail(err error, c echo.Context) {
 		// Nobody waits any more. To return would be to answer 200.
 		panic(http.ErrAbortHandler)
 	default:
-		s.log.Error("a request failed", "path", r.URL.Path, "error", err)
+		s.log.Error("a request failed", "path", s.loggable(r.URL.Path), "error", err)
 		s.broken(a)
 	}
 }

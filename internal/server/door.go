@@ -1,6 +1,7 @@
 package server
 
 import (
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -13,7 +14,10 @@ import (
 // when something has gone wrong.
 func (s *Server) door(w http.ResponseWriter, r *http.Request) {
 	began, client := time.Now(), clientOf(r.RemoteAddr)
-	a := &answer{ResponseWriter: w, patience: s.opt.Limits.Patience, buffers: &s.buffers}
+	a := &answer{ResponseWriter: w, patience: s.opt.Limits.Patience, goodbye: s.opt.Limits.HeaderTime, buffers: &s.buffers}
+	if r.ContentLength != 0 {
+		a.body = newIntake(w, r.Body, began, s.opt.Limits.BodyTime)
+	}
 	if !s.gate.enter(client) {
 		w.Header().Set("Retry-After", "1")
 		say(a, http.StatusTooManyRequests, "Too many requests of your address at a time: wait for some of them to end.\n")
@@ -26,38 +30,53 @@ func (s *Server) door(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h["X-Content-Type-Options"] = s.nosniff
 	h["Content-Security-Policy"] = s.policy
+	path := s.below(r.URL.Path)
+	if rest, ok := strings.CutPrefix(path, "/sip/"); ok {
+		s.serveDesk(a, inside(r, path, a.body), rest)
+		return
+	}
 	if s.refused(a, r) {
 		return
 	}
-	if rest, ok := strings.CutPrefix(r.URL.Path, s.mount); ok && s.mount != "" {
-		if rest == "" {
-			http.Redirect(a, r, (&url.URL{Path: s.mount + "/"}).EscapedPath(), http.StatusPermanentRedirect)
-			return
-		}
-		if rest[0] == '/' {
-			under := *r
-			u := *r.URL
-			u.Path = rest
-			under.URL = &u
-			r = &under
-		}
+	if path == "" && r.URL.Path != "" {
+		http.Redirect(a, r, (&url.URL{Path: s.mount + "/"}).EscapedPath(), http.StatusPermanentRedirect)
+		return
 	}
-	s.echo.ServeHTTP(a, r)
+	s.echo.ServeHTTP(a, inside(r, path, nil))
+}
+
+// below returns what follows the base URL's path, and a path that is not below
+// it as it is.
+func (s *Server) below(path string) string {
+	if rest, ok := strings.CutPrefix(path, s.mount); ok && (rest == "" || rest[0] == '/') {
+		return rest
+	}
+	return path
+}
+
+// inside returns the request with another path, and with body if that is not
+// nil. The server's own must stay as it is.
+func inside(r *http.Request, path string, body *intake) *http.Request {
+	if path == r.URL.Path && body == nil {
+		return r
+	}
+	in, u := *r, *r.URL
+	u.Path = path
+	in.URL = &u
+	if body != nil {
+		in.Body = body
+	}
+	return &in
 }
 
 // refused answers requests that nothing here answers: other methods, bodies,
 // and paths that are written in another way than we write ours. Of these last,
 // %2e%2e is one.
 func (s *Server) refused(a *answer, r *http.Request) bool {
-	if r.ContentLength != 0 {
-		// What is left of the body must come in time too, or go unread.
-		_ = http.NewResponseController(a.ResponseWriter).SetReadDeadline(time.Now().Add(s.opt.Limits.HeaderTime))
-		a.Header().Set("Connection", "close")
-	}
 	switch {
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
 		a.Header().Set("Allow", "GET, HEAD")
-		say(a, http.StatusMethodNotAllowed, "This server is for reading: use GET or HEAD.\n")
+		say(a, http.StatusMethodNotAllowed, "This address is for reading: use GET or HEAD.\n")
 	case r.ContentLength != 0:
 		say(a, http.StatusRequestEntityTooLarge, "A request here has no body: send it without one.\n")
 	case r.URL.RawPath != "":
@@ -77,7 +96,11 @@ func (s *Server) rescue(a *answer, r *http.Request) {
 	if v == http.ErrAbortHandler { //nolint:errorlint // net/http knows it by the same comparison
 		panic(v)
 	}
-	s.log.Error("a request made its handler panic: please report this", "path", r.URL.Path, "panic", v, "stack", string(debug.Stack()))
+	what := fmt.Sprint(v)
+	if a.token != "" {
+		what = strings.ReplaceAll(what, a.token, "***")
+	}
+	s.log.Error("a request made its handler panic: please report this", "path", s.loggable(r.URL.Path), "panic", what, "stack", string(debug.Stack()))
 	s.broken(a)
 }
 
@@ -88,10 +111,10 @@ func (s *Server) note(a *answer, r *http.Request, began time.Time) {
 		if a.reading {
 			level = slog.LevelError
 		}
-		s.log.Log(r.Context(), level, "an answer was cut short", "path", r.URL.Path, "bytes", a.bytes, "error", a.err)
+		s.log.Log(r.Context(), level, "an answer was cut short", "path", s.loggable(r.URL.Path), "bytes", a.bytes, "error", a.err)
 	}
 	if s.log.Enabled(r.Context(), slog.LevelDebug) {
-		s.log.Debug("request", "method", r.Method, "path", r.URL.Path, "status", a.status, "bytes", a.bytes,
+		s.log.Debug("request", "method", r.Method, "path", s.loggable(r.URL.Path), "status", a.status, "bytes", a.bytes,
 			"took", time.Since(began), "client", r.RemoteAddr)
 	}
 }

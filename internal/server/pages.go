@@ -53,7 +53,7 @@ type page struct {
 	Lists []string
 	Feeds []feedView
 	Sets  []setView // of the first page: all; of a set's page: that one
-	// Blind: how harvests go could not be found out.
+	// Blind: how harvests and submissions go could not be found out.
 	Blind bool
 }
 
@@ -67,17 +67,27 @@ type setView struct {
 	Documents []documentView
 	Segments  []documentView // newest first
 	Recent    []documentView
-	Sources   []sourceView
+	standing
 }
 
-// Attention tells whether the set's page has something an operator should see.
-func (v setView) Attention() bool {
+// standing is how harvests and submissions of a set go.
+type standing struct {
+	Sources     []sourceView
+	Submissions submissionsView
+}
+
+// Attention names the part of the set's page that has something an operator
+// should see; "" is none.
+func (v standing) Attention() string {
 	for _, s := range v.Sources {
 		if len(s.Attention) > 0 {
-			return true
+			return "sources"
 		}
 	}
-	return false
+	if len(v.Submissions.Attention) > 0 {
+		return "submissions"
+	}
+	return ""
 }
 
 // documentView is a link to a document.
@@ -106,12 +116,13 @@ func (s *Server) home(c echo.Context) error {
 		recent := s.feedViews(&set)[0]
 		recent.Title = titleOf(&set) + ": " + recent.Title
 		p.Feeds = append(p.Feeds, recent)
-		p.Sets = append(p.Sets, setView{Set: set, Mode: set.Content.String(), Sources: status[set.Name]})
+		p.Sets = append(p.Sets, setView{Set: set, Mode: set.Content.String(), standing: status[set.Name]})
 	}
 	return s.write(c, "home", &p)
 }
 
-// setHome is the page of one set: its numbers, its documents, its Sources.
+// setHome is the page of one set: its numbers, its documents, its Sources, its
+// submissions.
 func (s *Server) setHome(c echo.Context) error {
 	ctx := c.Request().Context()
 	set, err := s.opt.Sets.Set(ctx, c.Param("set"))
@@ -123,7 +134,10 @@ func (s *Server) setHome(c echo.Context) error {
 		return err
 	}
 	p := page{Title: titleOf(&set), Lists: []string{s.capabilityList(set.Name)}, Feeds: s.feedViews(&set)}
-	v := setView{Set: set, Mode: set.Content.String(), Sources: s.status(ctx, &p)[set.Name]}
+	v := setView{Set: set, Mode: set.Content.String(), standing: s.status(ctx, &p)[set.Name]}
+	if s.deskOf(set.Name) != nil {
+		v.Submissions.Service = s.base + "/sip/" + set.Name
+	}
 	v.Documents, v.Segments = documentViews(set, segments)
 	for _, f := range recentForms() {
 		v.Recent = append(v.Recent, documentView{Href: f.Name, Name: f.Title})
@@ -177,8 +191,9 @@ func documentViews(set event.Set, segments []event.Segment) (documents, lists []
 	return documents, lists
 }
 
-// status reads how harvests go, by set. A page without that is better than none.
-func (s *Server) status(ctx context.Context, p *page) map[string][]sourceView {
+// status reads how harvests and submissions go, by set. A page without that is
+// better than none.
+func (s *Server) status(ctx context.Context, p *page) map[string]standing {
 	if s.opt.Status == nil {
 		return nil
 	}
@@ -186,15 +201,17 @@ func (s *Server) status(ctx context.Context, p *page) map[string][]sourceView {
 	if err != nil {
 		p.Blind = true
 		if ctx.Err() == nil {
-			s.log.Error("a page shows no Sources: their status cannot be read", "error", err)
+			s.log.Error("a page shows no Sources and no submissions: their status cannot be read", "error", err)
 		}
 		return nil
 	}
-	views := make(map[string][]sourceView, len(sets))
+	views := make(map[string]standing, len(sets))
 	for _, set := range sets {
+		v := standing{Submissions: viewSubmissions(&set.Submissions)}
 		for i := range set.Sources {
-			views[set.Set] = append(views[set.Set], viewSource(&set.Sources[i]))
+			v.Sources = append(v.Sources, viewSource(&set.Sources[i]))
 		}
+		views[set.Set] = v
 	}
 	return views
 }

@@ -4,7 +4,8 @@
 // It reads only, and only what its callers hand in; no path of a request ever
 // becomes a path of a file here. A request passes the door (door.go: methods,
 // limits, the mount), is routed, and is answered by one handler, or by its error
-// (answer.go).
+// (answer.go). What is below /sip/ alone may have a body, and goes to the Desk of
+// its set (desk.go).
 //
 // A base URL with a path, as in https://example.org/bridge, means that a proxy
 // stands in front. Whether it strips that path or keeps it does not matter:
@@ -69,10 +70,13 @@ type Sets interface {
 	Segments(ctx context.Context, set string) ([]event.Segment, error)
 }
 
-// SetStatus is how the harvest of a set goes.
+// SetStatus is how the harvest of a set goes, and its submissions.
 type SetStatus struct {
-	Set     string
-	Sources []SourceStatus
+	Set string
+	// Sources of the set; the ingest servers that it submits to are not among
+	// them, but in Submissions.
+	Sources     []SourceStatus
+	Submissions SubmissionStatus
 }
 
 // SourceStatus is how the harvest of a Source goes.
@@ -98,9 +102,13 @@ type SourceStatus struct {
 type Limits struct {
 	// HeaderBytes of a request; 0 is 64 KiB. More is answered with 431.
 	HeaderBytes int
-	// HeaderTime in which a request must have been sent whole; 0 is 10 s. No
-	// request here has a body: one that has is refused with 413.
+	// HeaderTime in which the header of a request must have been sent; 0 is 10 s.
+	// Only requests below /sip/ may have a body: others are refused with 413. What
+	// is left of a body that nobody reads is waited for as long again.
 	HeaderTime time.Duration
+	// BodyTime in which a body must have been sent whole; 0 is 30 s. Each 16 KiB
+	// that have come add a second.
+	BodyTime time.Duration
 	// Patience is how long a client may take for the next 256 KiB of an answer;
 	// 0 is 30 s. An answer may take as long as it likes while the client reads.
 	Patience time.Duration
@@ -121,7 +129,11 @@ type Options struct {
 	Records   Records
 	Contents  Contents
 	Sets      Sets
-	// Status tells of the Sources for the pages; nil when nothing is harvested.
+	// Desk returns the SIP service of a set, nil when it has none; a nil func is
+	// no service at all. Pages ask too, to link it.
+	Desk func(set string) Desk
+	// Status tells of Sources and submissions for the pages; nil when there are
+	// none.
 	Status func(ctx context.Context) ([]SetStatus, error)
 	// Ready says why log or Change Lists cannot be served, nil when they can;
 	// a nil func is a server that is always ready.
@@ -178,6 +190,7 @@ func (l Limits) orDefaults() Limits {
 		}
 	}
 	def(&l.HeaderTime, 10*time.Second)
+	def(&l.BodyTime, 30*time.Second)
 	def(&l.Patience, 30*time.Second)
 	def(&l.Idle, 2*time.Minute)
 	def(&l.Drain, 8*time.Second)

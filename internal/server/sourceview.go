@@ -8,6 +8,8 @@ import (
 // sourceView is a Source as a page shows it.
 type sourceView struct {
 	Kind string // "" while it is not known
+	// Asked: it is harvested. A SIP Source is not, it sends.
+	Asked bool
 	// Forms are the older forms of its protocol in which the Source was read.
 	Forms []string
 	URL   string // redacted
@@ -32,7 +34,7 @@ type lastView struct {
 
 func viewSource(s *SourceStatus) sourceView {
 	v := sourceView{
-		Kind: s.Kind, URL: redact(s.URL), Mark: known(s.Mark.Time()), Next: known(s.Next),
+		Kind: s.Kind, Asked: s.Kind != "sip", URL: redact(s.URL), Mark: known(s.Mark.Time()), Next: known(s.Next),
 		Pending: s.Pending, Held: s.Held, Quarantined: s.Quarantined,
 	}
 	v.Link = v.URL == s.URL && isWeb(s.URL)

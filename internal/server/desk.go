@@ -1,0 +1,101 @@
+package server
+
+import (
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// bodyRate is how many bytes of a body earn it one more second.
+const bodyRate = 16 << 10
+
+// Desk is the SIP service of one set; sip.Handler is one.
+type Desk interface {
+	// Serve answers a request of any method to /sip/{set}, when token is "", or to
+	// /sip/{set}/{token}. It bounds how long a body may be; how long it may take
+	// is bounded here, and then reading it fails with os.ErrDeadlineExceeded. A
+	// Serve that returns without an answer has its connection cut.
+	Serve(w http.ResponseWriter, r *http.Request, token string)
+}
+
+// deskOf returns the desk of a set, nil when it has none.
+func (s *Server) deskOf(set string) Desk {
+	if s.opt.Desk == nil {
+		return nil
+	}
+	return s.opt.Desk(set)
+}
+
+// serveDesk answers a request whose path is /sip/ and this rest.
+func (s *Server) serveDesk(a *answer, r *http.Request, rest string) {
+	set, token, more := strings.Cut(rest, "/")
+	var d Desk
+	if r.URL.RawPath == "" && set != "" && more == (token != "") && !strings.Contains(token, "/") {
+		d = s.deskOf(set)
+	}
+	if d == nil {
+		s.nothing(a)
+		return
+	}
+	a.token = token
+	d.Serve(a, r, token)
+	if a.status == 0 {
+		// To return would be to answer 200, which a submitter takes for our word.
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// intake is the body of a request. It must come in time: within limit, and a
+// second more for each bodyRate bytes of it.
+type intake struct {
+	io.ReadCloser
+	conn  *http.ResponseController
+	began time.Time
+	limit time.Duration
+	n     int64
+	ended bool
+}
+
+func newIntake(w http.ResponseWriter, body io.ReadCloser, began time.Time, limit time.Duration) *intake {
+	b := &intake{ReadCloser: body, conn: http.NewResponseController(w), began: began, limit: limit}
+	b.await(began.Add(limit))
+	return b
+}
+
+// Read implements io.Reader.
+func (b *intake) Read(p []byte) (int, error) {
+	if b.ended {
+		return 0, io.EOF
+	}
+	b.await(b.began.Add(b.limit + time.Duration(b.n/bodyRate)*time.Second))
+	n, err := b.ReadCloser.Read(p)
+	b.n += int64(n)
+	// At the end net/http lifts the deadline, and reads on to see whether the
+	// client goes away: another one would look like that.
+	b.ended = err == io.EOF
+	return n, err
+}
+
+// await bounds the reading. A connection without deadlines is no network's.
+func (b *intake) await(t time.Time) { _ = b.conn.SetReadDeadline(t) }
+
+// leave is for an answer that begins: what is left of the body must come in some
+// time too, or goes unread, and then nothing can follow it.
+func (b *intake) leave(h http.Header, limit time.Duration) {
+	if !b.ended {
+		h.Set("Connection", "close")
+		b.await(time.Now().Add(limit))
+	}
+}
+
+// tokenPath is a path with a token, wherever a proxy has put it.
+var tokenPath = regexp.MustCompile(`(?is)(/sip/[^/]*/).+`)
+
+// loggable returns a path without the token that may be in it: who knows it may
+// tell us what became of a submission.
+func (s *Server) loggable(path string) string {
+	below := s.below(path)
+	return path[:len(path)-len(below)] + tokenPath.ReplaceAllString(below, "${1}***")
+}

@@ -1,0 +1,159 @@
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/server"
+)
+
+// submitting serves the set main with a status of its submissions.
+func submitting(t *testing.T, s *server.SubmissionStatus, sources ...server.SourceStatus) *house {
+	return newHouse(t, "", func(o *server.Options) {
+		o.Status = func(context.Context) ([]server.SetStatus, error) {
+			return []server.SetStatus{{Set: "main", Sources: sources, Submissions: *s}}, nil
+		}
+	}).set("main", "Main", event.Mirror)
+}
+
+func TestPageShowsSubmissions(t *testing.T) {
+	since := time.Date(2026, 5, 6, 7, 8, 9, 0, time.FixedZone("", 7200))
+	s := server.SubmissionStatus{
+		Peers: []server.PeerStatus{
+			{States: map[event.State]int64{event.StateProvisional: 3, event.StateAccepted: 1234567, event.StateRejected: 2}},
+			{URL: "https://library.example/ingest", Conflicts: 1, States: map[event.State]int64{event.StateWaiting: 11, event.StateForwarding: 12, event.StateInDoubt: 13,
+				event.StateProvisional: 14, event.StateAccepted: 15, event.StateRejected: 16, event.StateUnresolved: 17, event.StateUnsent: 18}},
+		},
+		Notices:       map[event.NoticeState]int64{event.NoticeWaiting: 4, event.NoticeExpired: 5, event.NoticeRefused: 6},
+		Notifications: map[event.NotificationVerdict]int64{event.NotificationUncorrelated: 7, event.NotificationConflict: 8, event.NotificationMatched: 9000},
+		Problems: []server.SubmissionProblem{
+			{Identifier: "urn:example:1", Title: "Map of the campus", State: event.StateRejected, Reason: "no such format", Since: since},
+			{URL: "https://library.example/ingest", Identifier: "urn:example:2", State: event.StateAccepted, Conflicts: 2, Since: since},
+			{URL: "https://library.example/ingest", State: event.StateUnsent, Reason: "a deletion: SIP has none"},
+		},
+	}
+	h := submitting(t, &s)
+	d := h.page("/sets/main/")
+	has(t, d, "submitted to waiting forwarding in doubt provisional accepted rejected unresolved unsent contradicted",
+		"this service 0 0 0 3 1,234,567 2 0 0 0", "https://library.example/ingest 11 12 13 14 15 16 17 18 1",
+		"notices to submitters 4 waiting, 5 expired, 6 refused", "notifications received 7 uncorrelated, 8 conflict, 9,000 matched",
+		"urn:example:1 ( Map of the campus ): rejected since 2026-05-06 05:08:09 UTC , submitted to this service: no such format",
+		"urn:example:2 : accepted, contradicted 2 times since 2026-05-06 05:08:09 UTC , submitted to https://library.example/ingest",
+		"a record without an identifier : unsent, submitted to https://library.example/ingest: a deletion: SIP has none",
+		"when their time was up: 17.", "in doubt, since nobody knows whether they arrived: 13.", "contradicting answers: 1.",
+		"could not be delivered to their submitters: 5.", "belong to no submission: 7.", "contradict an earlier one: 8.")
+	home := h.page("/")
+	has(t, home, "Something needs a look")
+	if at := h.base + "/sets/main/#submissions"; !strings.Contains(strings.Join(home.links, " "), at) {
+		t.Errorf("the first page leads to %q, not to %s", home.links, at)
+	}
+}
+
+// What has come to an end, or is on its way, needs nobody.
+func TestPageAsksForALook(t *testing.T) {
+	peer := func(s event.State) server.SubmissionStatus {
+		return server.SubmissionStatus{Peers: []server.PeerStatus{{States: map[event.State]int64{s: 1}}}}
+	}
+	notice := func(s event.NoticeState) server.SubmissionStatus {
+		return server.SubmissionStatus{Notices: map[event.NoticeState]int64{s: 1}}
+	}
+	notification := func(v event.NotificationVerdict) server.SubmissionStatus {
+		return server.SubmissionStatus{Notifications: map[event.NotificationVerdict]int64{v: 1}}
+	}
+	var s server.SubmissionStatus
+	h := submitting(t, &s)
+	for name, c := range map[string]struct {
+		status server.SubmissionStatus
+		look   bool
+	}{
+		"nothing":      {server.SubmissionStatus{}, false},
+		"waiting":      {peer(event.StateWaiting), false},
+		"forwarding":   {peer(event.StateForwarding), false},
+		"provisional":  {peer(event.StateProvisional), false},
+		"accepted":     {peer(event.StateAccepted), false},
+		"rejected":     {peer(event.StateRejected), false},
+		"unsent":       {peer(event.StateUnsent), false},
+		"unresolved":   {peer(event.StateUnresolved), true},
+		"in doubt":     {peer(event.StateInDoubt), true},
+		"contradicted": {server.SubmissionStatus{Peers: []server.PeerStatus{{Conflicts: 1}}}, true},
+		"to deliver":   {notice(event.NoticeWaiting), false},
+		"delivered":    {notice(event.NoticeDelivered), false},
+		"refused":      {notice(event.NoticeRefused), false},
+		"expired":      {notice(event.NoticeExpired), true},
+		"matched":      {notification(event.NotificationMatched), false},
+		"record":       {notification(event.NotificationRecord), false},
+		"reported":     {notification(event.NotificationRejected), false},
+		"uncorrelated": {notification(event.NotificationUncorrelated), true},
+		"conflict":     {notification(event.NotificationConflict), true},
+	} {
+		s = c.status
+		d := h.page("/sets/main/")
+		if look := strings.Contains(h.page("/").text, "needs a look"); look != c.look {
+			t.Errorf("%s: the first page asks for a look: %t", name, look)
+		}
+		if shown := strings.Contains(d.text, "Submissions"); shown != (name != "nothing") {
+			t.Errorf("%s: the set's page shows submissions: %t", name, shown)
+		}
+	}
+}
+
+func TestSubmissionsOfStrangersAreHarmless(t *testing.T) {
+	const evil = `</bdi></table><script>alert(1)</script>"'><img src=x onerror=alert(1)>`
+	long := strings.Repeat("\u00fcber ", 1000)
+	s := server.SubmissionStatus{
+		Peers: []server.PeerStatus{{URL: "javascript:alert(1)"}, {URL: "https://user:secret@library.example/sip/main/secret?key=secret"}},
+		Problems: []server.SubmissionProblem{
+			{URL: evil, Identifier: evil, Title: evil, State: event.StateRejected, Reason: evil},
+			{Identifier: "https://user:secret@x.example/1?secret", Title: "see http://a.example/sip/main/secret", State: event.StateRejected, Reason: long},
+			{Identifier: long, Title: long, State: event.StateUnresolved, Reason: "POST https://u:secret@b.example/bridge/SIP/campus/secret: status 503; " +
+				"no such box: box+secret@mail.example, smtp://h.example/box+secret@mail.example, smtp:secret@m.example, mailto:secret@m.example"},
+			{Identifier: "urn:example:\xff\x00\u202e1\n2", State: event.StateUnsent, Reason: "file:///home/secret/x.xml"},
+		},
+	}
+	h := submitting(t, &s)
+	d := h.page("/sets/main/") // finds no script, no img, no handler
+	has(t, d, evil, "https://library.example/sip/main/***?...", "https://x.example/1?...", "see http://a.example/sip/main/***",
+		"POST https://b.example/bridge/SIP/campus/***: status 503; no such box: ...@mail.example, smtp://h.example/...@mail.example, ...@m.example, ...@m.example",
+		"file:.../x.xml", "1 2 : unsent")
+	if strings.Contains(d.text, "secret") || strings.Contains(strings.Join(d.links, " "), "secret") {
+		t.Errorf("the page tells a secret: %s %v", d.text, d.links)
+	}
+	if n := strings.Count(d.text, "\u00fcber"); n > 150 || n < 100 {
+		t.Errorf("long texts are shown with %d words", n)
+	}
+	if d.elements["bdi"] != 3+3+3+2 {
+		t.Errorf("%d texts of strangers stand apart", d.elements["bdi"])
+	}
+	for _, l := range d.links {
+		if !strings.HasPrefix(l, "http") {
+			t.Errorf("a link to %s", l)
+		}
+	}
+}
+
+func TestPageShowsTheNewestProblems(t *testing.T) {
+	var s server.SubmissionStatus
+	for i := range 50 {
+		s.Problems = append(s.Problems, server.SubmissionProblem{Identifier: fmt.Sprintf("urn:example:%02d", i), State: event.StateRejected})
+	}
+	d := submitting(t, &s).page("/sets/main/")
+	has(t, d, "urn:example:00", "urn:example:19")
+	if n := strings.Count(d.text, "urn:example:"); n != 20 {
+		t.Errorf("%d problems are shown", n)
+	}
+}
+
+// A SIP Source sends, so nothing is said of harvests.
+func TestPageShowsSIPSource(t *testing.T) {
+	h := submitting(t, &server.SubmissionStatus{}, server.SourceStatus{Kind: "sip", URL: "/sip/main", Pending: 3})
+	d := h.page("/sets/main/")
+	has(t, d, "/sip/main", "kind sip", "pending 3")
+	if strings.Contains(d.text, "harvested up to") || strings.Contains(d.text, "next harvest") {
+		t.Errorf("the page tells of a harvest: %s", d.text)
+	}
+	has(t, h.page("/"), "from /sip/main, by submission")
+}

@@ -1,0 +1,210 @@
+package mail
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// gate is the listener of a Receiver. It turns away connections above the limits
+// and knows which of the others may be closed without harm: those that have no
+// mail under way.
+type gate struct {
+	net.Listener
+	total, each int           // connections at a time, in all and per address
+	life        time.Duration // of one connection
+
+	mu     sync.Mutex
+	conns  map[*conn]bool
+	closed bool
+}
+
+// Accept returns the next connection within the limits.
+func (g *gate) Accept() (net.Conn, error) {
+	for {
+		c, err := g.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if admitted := g.admit(c); admitted != nil {
+			return admitted, nil
+		}
+		// What fits into the buffer of a new socket is written at once.
+		part(c, "421 4.7.0 Too many connections, try again later\r\n")
+		c.Close()
+	}
+}
+
+// part says a last line to a client that may be gone already.
+func part(c net.Conn, farewell string) {
+	if c.SetWriteDeadline(time.Now().Add(time.Second)) == nil {
+		_, _ = io.WriteString(c, farewell)
+	}
+}
+
+// Close ends the listening; again it does nothing.
+func (g *gate) Close() error {
+	if err := g.Listener.Close(); !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
+// admit returns nil when there are too many connections already.
+func (g *gate) admit(c net.Conn) *conn {
+	admitted := &conn{Conn: c, gate: g, peer: peerOf(c), until: time.Now().Add(g.life)}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	neighbours := 0
+	for other := range g.conns {
+		if network(other.peer) == network(admitted.peer) {
+			neighbours++
+		}
+	}
+	if len(g.conns) >= g.total || neighbours >= g.each {
+		return nil
+	}
+	admitted.over = g.closed
+	g.conns[admitted] = true
+	return admitted
+}
+
+// dismiss sends away who has no mail under way, and the others after their reply.
+func (g *gate) dismiss() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.closed = true
+	for c := range g.conns {
+		c.dismiss("421 4.3.2 Service shutting down, try again later\r\n")
+	}
+}
+
+// cut closes the connections that are left.
+func (g *gate) cut() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for c := range g.conns {
+		c.Conn.Close()
+	}
+}
+
+func (g *gate) forget(c *conn) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.conns, c)
+}
+
+// conn is a connection of a gate.
+type conn struct {
+	net.Conn
+	gate  *gate
+	peer  netip.Addr // zero when it is not known
+	until time.Time
+
+	mu       sync.Mutex
+	busy     bool   // a mail is being received or stored
+	over     bool   // nothing more is read, but for the mail under way
+	farewell string // is said then
+	ended    bool   // a Read has failed
+}
+
+// begin tells that the content of a mail comes now; false when it may not.
+func (c *conn) begin() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.busy = !c.over
+	return c.busy
+}
+
+// end tells that the reply to the mail is decided. It is written before the next
+// Read.
+func (c *conn) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.busy = false
+}
+
+// dismiss ends the connection as soon as no mail is under way.
+func (c *conn) dismiss(farewell string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.over, c.farewell = true, farewell
+	if !c.busy {
+		// Wakes a Read that waits. One that begins now sees over first.
+		_ = c.Conn.SetReadDeadline(time.Unix(1, 0))
+	}
+}
+
+// whole tells whether all that was to be read has come in.
+func (c *conn) whole() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.ended
+}
+
+// leave tells whether the connection is to end now, and says farewell once.
+func (c *conn) leave() bool {
+	c.mu.Lock()
+	leave, farewell := c.over && !c.busy, c.farewell
+	if leave {
+		c.farewell = ""
+	}
+	c.mu.Unlock()
+	if leave && farewell != "" {
+		part(c.Conn, farewell)
+	}
+	return leave
+}
+
+// Read fails once. What comes after a pause that was too long could be the rest of
+// a mail, and must not be taken for commands.
+func (c *conn) Read(p []byte) (int, error) {
+	if c.leave() || !c.whole() {
+		return 0, io.EOF
+	}
+	n, err := c.Conn.Read(p)
+	if err == nil {
+		return n, nil
+	}
+	if c.leave() {
+		return 0, io.EOF
+	}
+	c.mu.Lock()
+	c.ended = true
+	c.mu.Unlock()
+	return n, err
+}
+
+// SetReadDeadline keeps within the connection's life.
+func (c *conn) SetReadDeadline(t time.Time) error {
+	if t.After(c.until) {
+		t = c.until
+	}
+	return c.Conn.SetReadDeadline(t)
+}
+
+func (c *conn) Close() error {
+	c.gate.forget(c)
+	return c.Conn.Close()
+}
+
+func peerOf(c net.Conn) netip.Addr {
+	tcp, ok := c.RemoteAddr().(*net.TCPAddr)
+	if !ok {
+		return netip.Addr{}
+	}
+	return tcp.AddrPort().Addr().Unmap().WithZone("")
+}
+
+// network is what counts as one address: whoever has one of IPv6 has 2^64.
+func network(a netip.Addr) netip.Prefix {
+	bits := a.BitLen()
+	if a.Is6() {
+		bits = 64
+	}
+	p, _ := a.Prefix(bits) // the zero Prefix for the zero Addr
+	return p
+}

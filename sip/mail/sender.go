@@ -1,0 +1,284 @@
+package mail
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/smtp"
+	"net/textproto"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Sender delivers notifications. Its methods may be called from any goroutine.
+//
+// It encrypts where the server offers STARTTLS, and does not ask who the server
+// is: whoever sits in between could take the offer away just as well. Who needs
+// more sends through a Relay on the same machine that knows how.
+type Sender struct {
+	// From is the address of envelope and header, as box@domain; required.
+	From string
+	// Hello is the name that we give ourselves; "" is the domain of From.
+	Hello string
+	// Relay is the host:port of a server that takes all mail; "" is none.
+	Relay string
+	// Dial makes the connections; nil is that of a net.Dialer. Here is the place
+	// to refuse addresses: names come out of other people's messages.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// LookupMX finds the servers of a domain; nil is that of net.DefaultResolver,
+	// whose errors tell a domain that has none (net.DNSError.IsNotFound).
+	LookupMX func(ctx context.Context, domain string) ([]*net.MX, error)
+	// Port of recipients' servers where none is named; 0 is 25.
+	Port int
+	// Timeout of the delivery to one server and of the lookup; 0 is two minutes.
+	Timeout time.Duration
+	// Now is the clock for the header; nil is time.Now.
+	Now func() time.Time
+}
+
+// serverLimit is how many servers of one domain are tried.
+const serverLimit = 10
+
+// permanent is a failure that no repeat can change.
+type permanent struct{ error }
+
+func (p *permanent) Unwrap() error { return p.error }
+
+// Permanent tells whether no repeat of what failed will help: the server refused
+// the mail for good (5xx), or there can be no such address. Everything else may
+// be tried again.
+func Permanent(err error) bool {
+	var p *permanent
+	return errors.As(err, &p)
+}
+
+// Send delivers a mail and returns nil only when a server has answered 250 to its
+// end. An error does not mean that nobody has it, since the reply can get lost:
+// the Message-ID stays the same when it is sent again.
+//
+// The Relay takes it, else the recipient's own Host, else the servers of its
+// domain in the order of their preference, else the domain itself (RFC 5321,
+// 5.1). The next one is tried when one fails for the time being, which includes
+// a server that does not want to speak with us at all.
+func (s *Sender) Send(ctx context.Context, m *Mail) error {
+	content, err := s.compose(m)
+	if err != nil {
+		return err
+	}
+	servers, err := s.servers(ctx, m.To)
+	if err != nil {
+		return fmt.Errorf("mail to %s: %w", m.To.Address, err)
+	}
+	var failed error
+	for _, server := range servers {
+		err := s.deliver(ctx, server, m.To.Address, content)
+		if err == nil {
+			return nil
+		}
+		err = fmt.Errorf("mail to %s by %s: %w", m.To.Address, server, err)
+		if failed == nil {
+			failed = err
+		} else {
+			failed = fmt.Errorf("%w; %w", failed, err)
+		}
+		if Permanent(err) || ctx.Err() != nil {
+			break
+		}
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("%w: %w", failed, context.Cause(ctx))
+	}
+	return failed
+}
+
+// servers returns host:port of those that may take a recipient's mail, in order.
+func (s *Sender) servers(ctx context.Context, to Recipient) ([]string, error) {
+	port := strconv.Itoa(cmp.Or(s.Port, 25))
+	if s.Relay != "" {
+		return []string{s.Relay}, nil
+	}
+	if to.Host != "" {
+		if _, _, err := net.SplitHostPort(to.Host); err == nil {
+			return []string{to.Host}, nil
+		}
+		return []string{net.JoinHostPort(to.Host, port)}, nil
+	}
+
+	ctx, cancel := context.WithTimeout(ctx, s.timeout())
+	defer cancel()
+	_, domain, _ := strings.Cut(to.Address, "@")
+	lookup := s.LookupMX
+	if lookup == nil {
+		lookup = net.DefaultResolver.LookupMX
+	}
+	found, err := lookup(ctx, domain)
+	var missing *net.DNSError
+	switch {
+	case len(found) == 1 && found[0].Host == ".":
+		return nil, &permanent{fmt.Errorf("the domain %s takes no mail (RFC 7505)", domain)}
+	case len(found) > 0: // an error is about others, whose names are malformed
+	case err == nil || errors.As(err, &missing) && missing.IsNotFound:
+		return []string{net.JoinHostPort(domain, port)}, nil
+	default:
+		return nil, fmt.Errorf("looking up its servers: %w", err)
+	}
+	found = slices.Clone(found)
+	slices.SortStableFunc(found, func(a, b *net.MX) int { return cmp.Compare(a.Pref, b.Pref) })
+	var servers []string
+	for _, mx := range found[:min(len(found), serverLimit)] {
+		servers = append(servers, net.JoinHostPort(strings.TrimSuffix(mx.Host, "."), port))
+	}
+	return servers, nil
+}
+
+func (s *Sender) timeout() time.Duration { return cmp.Or(s.Timeout, 2*time.Minute) }
+
+// deliver sends a mail to one server. One whose TLS does not work gets it without.
+func (s *Sender) deliver(ctx context.Context, server, to string, content []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout())
+	defer cancel()
+	err := s.converse(ctx, server, to, content, true)
+	var unsafe *encryptionError
+	if errors.As(err, &unsafe) {
+		err = s.converse(ctx, server, to, content, false)
+	}
+	return err
+}
+
+// converse is one connection.
+func (s *Sender) converse(ctx context.Context, server, to string, content []byte, encrypt bool) error {
+	dial := s.Dial
+	if dial == nil {
+		dial = new(net.Dialer).DialContext
+	}
+	c, err := dial(ctx, "tcp", server)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	// The deadline of the context is a deadline of the connection, and its end
+	// wakes whoever waits.
+	defer context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })()
+
+	client, err := s.greet(&terse{Conn: c, left: terseLimit}, server, encrypt)
+	if err != nil {
+		return err
+	}
+	if err := s.transact(client, to, content); err != nil {
+		return err
+	}
+	// The mail is theirs now, whatever they say to this.
+	_ = client.Quit()
+	return nil
+}
+
+// encryptionError: the server offers STARTTLS, and it fails.
+type encryptionError struct{ error }
+
+// greet introduces us and encrypts the connection when that is offered. No
+// failure here is about the mail, so none is permanent.
+func (s *Sender) greet(c net.Conn, server string, encrypt bool) (*smtp.Client, error) {
+	host, _, err := net.SplitHostPort(server)
+	if err != nil {
+		return nil, err
+	}
+	client, err := smtp.NewClient(c, host)
+	if err != nil {
+		return nil, said("greeting", err)
+	}
+	hello := s.Hello
+	if hello == "" {
+		_, hello, _ = strings.Cut(s.From, "@")
+	}
+	if err := client.Hello(hello); err != nil {
+		return nil, said("EHLO", err)
+	}
+	if offered, _ := client.Extension("STARTTLS"); offered && encrypt {
+		if err := client.StartTLS(&tls.Config{ServerName: host, InsecureSkipVerify: true}); err != nil {
+			return nil, &encryptionError{said("STARTTLS", err)}
+		}
+	}
+	return client, nil
+}
+
+// transact sends one mail. What a server refuses here for good, it refuses for
+// good.
+func (s *Sender) transact(client *smtp.Client, to string, content []byte) error {
+	// Not the Client's own Mail: that asks for SMTPUTF8 wherever it is offered,
+	// and the mail could then go no further than to servers that have it.
+	size := ""
+	if ok, _ := client.Extension("SIZE"); ok {
+		size = " SIZE=" + strconv.Itoa(len(content))
+	}
+	if err := command(client.Text, "MAIL FROM:<%s>%s", s.From, size); err != nil {
+		return refusal("MAIL", err)
+	}
+	if err := client.Rcpt(to); err != nil {
+		return refusal("RCPT", err)
+	}
+	w, err := client.Data()
+	if err != nil {
+		return refusal("DATA", err)
+	}
+	if _, err := w.Write(content); err != nil {
+		return said("the mail", err)
+	}
+	if err := w.Close(); err != nil {
+		return refusal("the mail", err)
+	}
+	return nil
+}
+
+// command sends one that is answered with 250.
+func command(text *textproto.Conn, format string, args ...any) error {
+	id, err := text.Cmd(format, args...)
+	if err != nil {
+		return err
+	}
+	text.StartResponse(id)
+	defer text.EndResponse(id)
+	_, _, err = text.ReadResponse(250)
+	return err
+}
+
+// said names the step that failed, and makes one line of what a server said.
+func said(step string, err error) error {
+	var reply *textproto.Error
+	if errors.As(err, &reply) {
+		return fmt.Errorf("%s: answered %d %s", step, reply.Code, line(reply.Msg, 300))
+	}
+	return fmt.Errorf("%s: %w", step, err)
+}
+
+// refusal is said of a step whose 5xx is final.
+func refusal(step string, err error) error {
+	var reply *textproto.Error
+	if errors.As(err, &reply) && reply.Code/100 == 5 {
+		return &permanent{said(step, err)}
+	}
+	return said(step, err)
+}
+
+// terse is a connection to a server that has little to say: replies have no limit
+// of their own. A TLS handshake fits in as well.
+type terse struct {
+	net.Conn
+	left int
+}
+
+const terseLimit = 256 << 10
+
+func (t *terse) Read(p []byte) (int, error) {
+	if t.left <= 0 {
+		return 0, fmt.Errorf("the server has sent more than %d bytes: %w", terseLimit, io.ErrNoProgress)
+	}
+	n, err := t.Conn.Read(p[:min(len(p), t.left)])
+	t.left -= n
+	return n, err
+}

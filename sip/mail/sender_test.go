@@ -1,0 +1,475 @@
+package mail
+
+import (
+	"bufio"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/mail"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/sip"
+)
+
+func outgoing(to Recipient) *Mail {
+	return &Mail{ID: "7.1@bridge.example", To: to, Subject: "Disposition of 145", Message: message(accepted())}
+}
+
+// delivered is what sink.py tells of a mail.
+type delivered struct {
+	Hello, From, Type, Charset string
+	Encrypted, ASCII           bool
+	To, Options, Defects       []string
+	Header                     [][2]string
+	Longest                    int
+	Content                    []byte
+}
+
+// sink starts aiosmtpd and returns its address and what it tells.
+func sink(t *testing.T, args ...string) (address string, told *json.Decoder) {
+	t.Helper()
+	python := peer.Module(t, "aiosmtpd", "python3-aiosmtpd")
+	cmd := exec.CommandContext(t.Context(), python, append([]string{"testdata/sink.py"}, args...)...)
+	cmd.Stderr = os.Stderr
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		stdin.Close()
+		cmd.Wait() //nolint:errcheck // what it was there for, it has told
+	})
+	told = json.NewDecoder(stdout)
+	var port int
+	if err := told.Decode(&port); err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("127.0.0.1:%d", port), told
+}
+
+// certificate returns the files of a certificate that nobody has signed, for a
+// host that is none.
+func certificate(t *testing.T) (cert, key string) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"nobody.invalid"}, NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(name, kind string, b []byte) string {
+		path := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: b}), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	return write("cert.pem", "CERTIFICATE", der), write("key.pem", "PRIVATE KEY", pkcs8)
+}
+
+// An independent server gets exactly what was sent.
+func TestAiosmtpdReceives(t *testing.T) {
+	cert, key := certificate(t)
+	for name, args := range map[string][]string{"plain": nil, "encrypted": {cert, key}} {
+		t.Run(name, func(t *testing.T) {
+			address, told := sink(t, args...)
+			s := &Sender{From: "notify@bridge.example", Now: func() time.Time {
+				return time.Date(2004, 10, 18, 12, 13, 0, 0, time.FixedZone("", 7200))
+			}}
+			m := outgoing(Recipient{Host: address, Address: "box+token@lib.example"})
+			m.Subject = "Disposition of K\u00f6ln\r\nBcc: somebody@else.example"
+			if err := s.Send(t.Context(), m); err != nil {
+				t.Fatal(err)
+			}
+			var got delivered
+			if err := told.Decode(&got); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Contains(got.Options, fmt.Sprintf("SIZE=%d", size(t, s, m))) || slices.Contains(got.Options, "SMTPUTF8") {
+				t.Errorf("the options of MAIL are %q", got.Options)
+			}
+			got.Options = nil
+			want := delivered{
+				Hello: "bridge.example", From: "notify@bridge.example", To: []string{"box+token@lib.example"},
+				Encrypted: args != nil, ASCII: true, Longest: got.Longest, Defects: []string{},
+				Type: "text/xml", Charset: "utf-8", Content: m.Message,
+				Header: [][2]string{
+					{"Date", "Mon, 18 Oct 2004 10:13:00 +0000"},
+					{"From", "notify@bridge.example"},
+					{"To", "box+token@lib.example"},
+					{"Subject", "Disposition of K\u00f6ln Bcc: somebody@else.example"},
+					{"Message-ID", "<7.1@bridge.example>"},
+					{"Auto-Submitted", "auto-generated"},
+					{"MIME-Version", "1.0"},
+					{"Content-Type", `text/xml; charset="utf-8"`},
+					{"Content-Transfer-Encoding", "base64"},
+				},
+			}
+			if !reflect.DeepEqual(got, want) {
+				t.Errorf("arrived as\n%+v\nwant\n%+v", got, want)
+			}
+			if got.Longest > 998 {
+				t.Errorf("a line has %d bytes", got.Longest)
+			}
+		})
+	}
+}
+
+func size(t *testing.T, s *Sender, m *Mail) int {
+	t.Helper()
+	b, err := s.compose(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(b)
+}
+
+// Whatever stands in a mail, it is seven bits wide, has short lines, and no
+// fields but ours.
+func TestCompose(t *testing.T) {
+	s := &Sender{From: "notify@bridge.example"}
+	for _, subject := range []string{"", "a", "a\r\n\r\nb", "\x00\x01\x7f", strings.Repeat("x", 5000), strings.Repeat("\u2603", 5000), "=?utf-8?q?a?=", "\xff\xfe"} {
+		m := outgoing(Recipient{Address: "box@lib.example"})
+		m.Subject = subject
+		m.Message = []byte(strings.Repeat("\u00e9\r\n.\r\n\x00", 5000))
+		b, err := s.compose(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.SplitSeq(string(b), "\r\n") {
+			if len(line) > 998 || !isASCII(line) || strings.ContainsAny(line, "\r\n\x00") {
+				t.Fatalf("%.20q: a line is %q", subject, line)
+			}
+		}
+		got, err := mail.ReadMessage(strings.NewReader(string(b)))
+		if err != nil || len(got.Header) != 9 {
+			t.Errorf("%.20q: %d fields, %v", subject, len(got.Header), err)
+		}
+	}
+	m := outgoing(Recipient{Address: "box@lib.example"})
+	for what, c := range map[string]struct {
+		from, to, id string
+		permanent    bool
+	}{
+		"from": {"nobody", m.To.Address, m.ID, false},
+		"to":   {s.From, "a@b\r\nRCPT TO:<c@d>", m.ID, true},
+		"id":   {s.From, m.To.Address, "a>\r\nBcc: c@d", true},
+	} {
+		err := (&Sender{From: c.from}).Send(t.Context(), &Mail{To: Recipient{Address: c.to}, ID: c.id})
+		if err == nil || Permanent(err) != c.permanent || strings.ContainsAny(err.Error(), "\r\n") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// A mail goes from our Sender to our Receiver.
+func TestBothEnds(t *testing.T) {
+	r, l := notary()
+	s := &Sender{From: "notify@bridge.example"}
+	m := outgoing(Recipient{Host: serve(t, r), Address: "box+token@lib.example"})
+	for range 2 { // a repeat is delivered as well
+		if err := s.Send(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := l.all()
+	if len(got) != 2 || got[1].caller.Token != "token" || !reflect.DeepEqual(got[1].disposition, accepted()) {
+		t.Errorf("arrived as %+v", got)
+	}
+
+	l.notify = func(context.Context, sip.Caller) error { return errors.New("disk full") }
+	if err := s.Send(t.Context(), m); err == nil || Permanent(err) {
+		t.Errorf("storing failed: %v", err)
+	}
+	m.To.Address = "nobody@lib.example"
+	if err := s.Send(t.Context(), m); !Permanent(err) {
+		t.Errorf("an unknown box: %v", err)
+	}
+}
+
+// scripted is a server that says what it is told to.
+type scripted struct {
+	// answers by verb; "" is the greeting, "." the end of a mail. Others get 250.
+	// "hang" is no answer, "end" closes the connection.
+	answers map[string]string
+
+	mu    sync.Mutex
+	heard []string
+}
+
+func (s *scripted) start(t *testing.T) (address string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			wg.Go(func() {
+				defer c.Close()
+				s.serve(c)
+			})
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		wg.Wait()
+	})
+	return l.Addr().String()
+}
+
+func (s *scripted) serve(c net.Conn) {
+	lines := bufio.NewScanner(c)
+	inMail := false
+	for verb, line := "", ""; ; {
+		if !inMail || line == "." {
+			s.mu.Lock()
+			s.heard = append(s.heard, line)
+			s.mu.Unlock()
+			answer, ok := s.answers[verb]
+			switch {
+			case answer == "end":
+				return
+			case answer == "hang":
+				io.Copy(io.Discard, c) //nolint:errcheck // until the client leaves
+				return
+			case !ok && verb == "":
+				answer = "220 mx.example"
+			case !ok && verb == "DATA":
+				answer = "354 go on"
+			case !ok:
+				answer = "250 fine"
+			}
+			if _, err := io.WriteString(c, answer+"\r\n"); err != nil {
+				return
+			}
+			if verb == "STARTTLS" {
+				return // what comes now is no text
+			}
+			inMail = verb == "DATA" && strings.HasPrefix(answer, "354")
+		}
+		if !lines.Scan() {
+			return
+		}
+		line = lines.Text()
+		if verb = line; !inMail {
+			verb, _, _ = strings.Cut(line, " ")
+		}
+	}
+}
+
+// verbs are those that the server has heard, of all connections.
+func (s *scripted) verbs() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var verbs strings.Builder
+	for _, line := range s.heard {
+		if verb, _, _ := strings.Cut(line, " "); verb != "" { // "" is a connection
+			verbs.WriteString(" " + verb)
+		}
+	}
+	return verbs.String()
+}
+
+func TestServersThatFail(t *testing.T) {
+	const all = " EHLO MAIL RCPT DATA . QUIT"
+	for name, c := range map[string]struct {
+		answers   map[string]string
+		verbs     string
+		want      string // of the error; "" is success
+		permanent bool
+	}{
+		"none":                 {nil, all, "", false},
+		"no EHLO":              {map[string]string{"EHLO": "502 what?"}, " EHLO HELO MAIL RCPT DATA . QUIT", "", false},
+		"QUIT fails":           {map[string]string{"QUIT": "500 no"}, all, "", false},
+		"forwarded":            {map[string]string{"RCPT": "251 will forward"}, all, "", false},
+		"busy":                 {map[string]string{"": "421 busy"}, "", "greeting: answered 421 busy", false},
+		"no service":           {map[string]string{"": "554-no\r\n554 service"}, "", "greeting: answered 554 no service", false},
+		"not you":              {map[string]string{"EHLO": "550 no", "HELO": "550 no, no"}, " EHLO HELO", "EHLO: answered 550 no, no", false},
+		"sender refused":       {map[string]string{"MAIL": "553 5.1.8 no\x1b[1m"}, " EHLO MAIL", "MAIL: answered 553 5.1.8 no?[1m", true},
+		"box unknown":          {map[string]string{"RCPT": "550 5.1.1 who?"}, " EHLO MAIL RCPT", "RCPT: answered 550 5.1.1 who?", true},
+		"greylisted":           {map[string]string{"RCPT": "451 4.7.1 later"}, " EHLO MAIL RCPT", "RCPT: answered 451 4.7.1 later", false},
+		"DATA refused":         {map[string]string{"DATA": "554 no"}, " EHLO MAIL RCPT DATA", "DATA: answered 554 no", true},
+		"mail refused":         {map[string]string{".": "554 5.6.0 bad"}, " EHLO MAIL RCPT DATA .", "the mail: answered 554 5.6.0 bad", true},
+		"not stored":           {map[string]string{".": "451 4.3.0 full"}, " EHLO MAIL RCPT DATA .", "the mail: answered 451 4.3.0 full", false},
+		"an answer that is no": {map[string]string{".": "354 go on"}, " EHLO MAIL RCPT DATA .", "the mail: answered 354 go on", false},
+		"garbage":              {map[string]string{".": "hello"}, " EHLO MAIL RCPT DATA .", "the mail: ", false},
+		"ends at the end":      {map[string]string{".": "end"}, " EHLO MAIL RCPT DATA .", "the mail: EOF", false},
+		"ends at once":         {map[string]string{"": "end"}, "", "greeting: EOF", false},
+		"talks without end":    {map[string]string{"": strings.Repeat("220-hello\r\n", 100_000)}, "", "the server has sent more than 262144 bytes", false},
+		"silent":               {map[string]string{"": "hang"}, "", "greeting: ", false},
+		"silent at the end":    {map[string]string{".": "hang"}, " EHLO MAIL RCPT DATA .", "the mail: ", false},
+		"a TLS that is none": {map[string]string{"EHLO": "250-mx\r\n250 STARTTLS", "STARTTLS": "454 not now"},
+			" EHLO STARTTLS EHLO MAIL RCPT DATA . QUIT", "", false},
+		"a TLS that fails": {map[string]string{"EHLO": "250-mx\r\n250 STARTTLS", "STARTTLS": "220 go\r\nnot TLS"},
+			" EHLO STARTTLS EHLO MAIL RCPT DATA . QUIT", "", false},
+		"UTF-8 is not asked for": {map[string]string{"EHLO": "250-mx\r\n250-8BITMIME\r\n250-SMTPUTF8\r\n250 SIZE"}, all, "", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := &scripted{answers: c.answers}
+			s := &Sender{From: "notify@bridge.example", Timeout: time.Minute}
+			if strings.HasPrefix(name, "silent") {
+				s.Timeout = 100 * time.Millisecond
+			}
+			host := server.start(t)
+			err := s.Send(t.Context(), outgoing(Recipient{Host: host, Address: "box@lib.example"}))
+			switch {
+			case (err == nil) != (c.want == "") || Permanent(err) != c.permanent:
+				t.Errorf("%v, permanent: %v", err, Permanent(err))
+			case err != nil && (!strings.HasPrefix(err.Error(), "mail to box@lib.example by "+host+": ") || !strings.Contains(err.Error(), c.want)):
+				t.Errorf("%v, want %q", err, c.want)
+			case err != nil && strings.ContainsAny(err.Error(), "\r\n\x1b"):
+				t.Errorf("%q is not one line", err)
+			}
+			if got := server.verbs(); !strings.HasPrefix(got, c.verbs) {
+				t.Errorf("the server heard %q, want %q", got, c.verbs)
+			}
+			server.mu.Lock()
+			defer server.mu.Unlock()
+			for _, line := range server.heard {
+				if strings.HasPrefix(line, "MAIL") && (strings.Contains(line, "UTF8") || strings.Contains(line, "8BIT")) {
+					t.Errorf("heard %q", line)
+				}
+			}
+		})
+	}
+}
+
+func TestCancelled(t *testing.T) {
+	server := &scripted{answers: map[string]string{"RCPT": "hang"}}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	s := &Sender{From: "notify@bridge.example", Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := new(net.Dialer).DialContext(ctx, network, address)
+		return &watched{c, "RCPT", func() { cancel(errors.New("the daemon ends")) }}, err
+	}}
+	err := s.Send(ctx, outgoing(Recipient{Host: server.start(t), Address: "box@lib.example"}))
+	if err == nil || !strings.HasSuffix(err.Error(), "the daemon ends") || Permanent(err) {
+		t.Errorf("%v", err)
+	}
+}
+
+// watched calls when something is written.
+type watched struct {
+	net.Conn
+	word string
+	call func()
+}
+
+func (w *watched) Write(p []byte) (int, error) {
+	n, err := w.Conn.Write(p)
+	if strings.Contains(string(p), w.word) {
+		w.call()
+	}
+	return n, err
+}
+
+// Which servers are asked, in which order, and when it ends.
+func TestRouting(t *testing.T) {
+	good := (&scripted{}).start(t)
+	later := (&scripted{answers: map[string]string{"RCPT": "451 later"}}).start(t)
+	never := (&scripted{answers: map[string]string{"RCPT": "550 never"}}).start(t)
+	rude := (&scripted{answers: map[string]string{"": "554 go away"}}).start(t)
+	mx := func(hosts ...string) []*net.MX {
+		var found []*net.MX
+		for i, host := range hosts {
+			found = slices.Insert(found, 0, &net.MX{Host: host + ".", Pref: uint16(10 * i)})
+		}
+		return found
+	}
+	notFound := &net.DNSError{Err: "no such host", IsNotFound: true}
+	twelve := strings.Fields(strings.Repeat("down ", 12))
+
+	for name, c := range map[string]struct {
+		relay     string
+		host      string
+		found     []*net.MX
+		err       error
+		asked     string
+		want      string
+		permanent bool
+	}{
+		"in order":              {found: mx("good", "later"), asked: "good:25"},
+		"the next":              {found: mx("later", "down", "rude", "good", "never"), asked: "later:25 down:25 rude:25 good:25"},
+		"no":                    {found: mx("never", "good"), asked: "never:25", want: "answered 550 never", permanent: true},
+		"no after later":        {found: mx("later", "never", "good"), asked: "later:25 never:25", want: "answered 550 never", permanent: true},
+		"all later":             {found: mx("later", "rude"), asked: "later:25 rude:25", want: "answered 451 later; mail to box@good by rude:25: greeting: answered 554"},
+		"ten of twelve":         {found: mx(twelve...), asked: strings.TrimSpace(strings.Repeat("down:25 ", 10)), want: "refused"},
+		"none found":            {err: notFound, asked: "good:25"},
+		"nothing":               {asked: "good:25"},
+		"no mail at all":        {found: []*net.MX{{Host: "."}}, want: "takes no mail", permanent: true},
+		"some names malformed":  {found: mx("good"), err: errors.New("malformed name"), asked: "good:25"},
+		"the lookup fails":      {err: &net.DNSError{Err: "server misbehaving", IsTemporary: true}, want: "looking up its servers"},
+		"the host":              {host: "good", found: mx("never"), asked: "good:25"},
+		"the host and its port": {host: "good:2525", found: mx("never"), asked: "good:2525"},
+		"the host of IPv6":      {host: "::1", asked: "[::1]:25", want: "refused"},
+		"the host fails":        {host: "later", found: mx("good"), asked: "later:25", want: "451"},
+		"the relay":             {relay: "good:587", host: "never", found: mx("never"), asked: "good:587"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var asked []string
+			s := &Sender{
+				From:  "notify@bridge.example",
+				Relay: c.relay,
+				Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+					asked = append(asked, address)
+					name, _, _ := net.SplitHostPort(address)
+					there := map[string]string{"good": good, "later": later, "never": never, "rude": rude}[name]
+					if there == "" {
+						return nil, errors.New("refused")
+					}
+					return new(net.Dialer).DialContext(ctx, network, there)
+				},
+				LookupMX: func(_ context.Context, domain string) ([]*net.MX, error) {
+					if domain != "good" || c.host != "" || c.relay != "" {
+						t.Errorf("%q was looked up", domain)
+					}
+					return c.found, c.err
+				},
+			}
+			err := s.Send(t.Context(), outgoing(Recipient{Host: c.host, Address: "box@good"}))
+			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) || Permanent(err) != c.permanent {
+				t.Errorf("%v, permanent: %v", err, Permanent(err))
+			}
+			if got := strings.Join(asked, " "); got != c.asked {
+				t.Errorf("asked %s, want %s", got, c.asked)
+			}
+		})
+	}
+}

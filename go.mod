@@ -3,6 +3,7 @@ module github.com/pmh-bridge/bridge
 go 1.26.0
 
 require (
+	github.com/emersion/go-smtp v0.25.1
 	github.com/gorilla/feeds v1.2.0
 	github.com/klauspost/compress v1.20.3
 	github.com/labstack/echo/v4 v4.16.0
@@ -22,6 +23,7 @@ require (
 
 require (
 	github.com/dustin/go-humanize v1.1.0 // indirect
+	github.com/emersion/go-sasl v0.0.0-20241020182733-b788ff22d5a6 // indirect
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
 	github.com/labstack/gommon v0.5.0 // indirect

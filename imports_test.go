@@ -42,7 +42,7 @@ var rules = map[string]rule{
 	},
 	"sip/mail": {
 		ours:  []string{"sip"},
-		third: []string{"github.com/emersion/go-smtp", "github.com/emersion/go-message"},
+		third: []string{"github.com/emersion/go-smtp"},
 		why:   "SIP over SMTP is SIP and mail, nothing else",
 	},
 	"translate": {

@@ -41,7 +41,17 @@ func printConfig(w io.Writer, c *config.Config) error {
 	for _, set := range c.Sets {
 		fmt.Fprintf(&b, "set %s: %s, %s\n", set.Name, set.Content, counted(len(set.Sources), "Source", "Sources"))
 		for _, s := range set.Sources {
-			fmt.Fprintf(&b, "  %s, every %s\n", s.URL, short(s.Every))
+			switch {
+			case s.SIP == nil:
+				fmt.Fprintf(&b, "  %s, every %s\n", s.URL, short(s.Every))
+			case s.SIP.Mode == "":
+				fmt.Fprintf(&b, "  /sip/%s takes notifications\n", set.Name)
+			default:
+				fmt.Fprintf(&b, "  /sip/%s is an ingest server, mode %s\n", set.Name, s.SIP.Mode)
+			}
+		}
+		for _, t := range set.Submit {
+			fmt.Fprintf(&b, "  submits to %s\n", t.URL)
 		}
 	}
 	_, err := io.WriteString(w, b.String())

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -67,14 +68,22 @@ func (in *inputs) resolve(sources []string) (*config.Config, error) {
 
 // needSources refuses a configuration from which nothing can be harvested.
 func needSources(c *config.Config) error {
-	for _, set := range c.Sets {
-		if len(set.Sources) > 0 {
-			return nil
-		}
+	if hasSources(c, func(s *config.Source) bool { return s.Kind != config.KindSIP }) {
+		return nil
+	}
+	if hasSources(c, func(*config.Source) bool { return true }) {
+		return usage(errors.New("there is nothing to harvest: a Source of kind sip calls us, while bridge serve runs"))
 	}
 	const example = "name one, like:\n  bridge harvest https://data.example.org/feed.atom"
 	if c.File != "" {
 		return usage(fmt.Errorf("there is no Source in %s: add a [[set]] with a [[set.source]], or %s", c.File, example))
 	}
 	return usage(fmt.Errorf("there is no Source to harvest: %s\nor write a bridge.toml with: bridge init", example))
+}
+
+// hasSources tells whether the configuration has a Source of a sort.
+func hasSources(c *config.Config, sort func(*config.Source) bool) bool {
+	return slices.ContainsFunc(c.Sets, func(set config.Set) bool {
+		return slices.ContainsFunc(set.Sources, func(s config.Source) bool { return sort(&s) })
+	})
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -86,7 +87,11 @@ func printEvent(w io.Writer, ev *event.Event, asJSON bool) error {
 	if asJSON {
 		return printJSON(w, logLine(ev))
 	}
-	_, err := fmt.Fprintf(w, "%8d  %s  %-8s  %s  %s  %s\n", ev.Seq, ev.Observed.Time().Format("2006-01-02 15:04:05Z"), ev.Kind, ev.Set, ev.Record, ev.Title)
+	which, what := ev.Record, ev.Title
+	if ev.Kind == event.Rejected {
+		which, what = cmp.Or(ev.Origin.SourceIdentifier, ev.Record, "(no identifier)"), once(ev.Origin.Reason)
+	}
+	_, err := fmt.Fprintf(w, "%8d  %s  %-8s  %s  %s  %s\n", ev.Seq, ev.Observed.Time().Format("2006-01-02 15:04:05Z"), ev.Kind, ev.Set, which, what)
 	return err
 }
 

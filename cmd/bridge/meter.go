@@ -27,13 +27,18 @@ type meter struct {
 }
 
 func newMeter(w io.Writer, quiet bool) *meter {
-	m := &meter{out: w, quiet: quiet, by: map[int]harvest.Progress{}, start: time.Now(), told: time.Now()}
-	if f, ok := w.(*os.File); ok && !quiet && term.IsTerminal(int(f.Fd())) {
-		m.bar = progressbar.NewOptions64(-1, progressbar.OptionSetWriter(w), progressbar.OptionSetItsString("entries"), progressbar.OptionShowIts(),
-			progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish(),
-			progressbar.OptionSetDescription("harvesting"), progressbar.OptionSpinnerType(14), progressbar.OptionSetElapsedTime(true))
+	return &meter{out: w, quiet: quiet, by: map[int]harvest.Progress{}, start: time.Now(), told: time.Now(), bar: newBar(w, quiet, -1, "harvesting", "entries")}
+}
+
+// newBar returns a bar of so many things, -1 when that is not known; nil where
+// there is no terminal.
+func newBar(w io.Writer, quiet bool, total int64, doing, things string) *progressbar.ProgressBar {
+	if f, ok := w.(*os.File); !ok || quiet || !term.IsTerminal(int(f.Fd())) {
+		return nil
 	}
-	return m
+	return progressbar.NewOptions64(total, progressbar.OptionSetWriter(w), progressbar.OptionSetItsString(things), progressbar.OptionShowIts(), progressbar.OptionShowCount(),
+		progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish(),
+		progressbar.OptionSetDescription(doing), progressbar.OptionSpinnerType(14), progressbar.OptionSetElapsedTime(true))
 }
 
 // source returns what a harvest tells its progress.

@@ -60,6 +60,8 @@ func commands() []*cobra.Command {
 		statusCommand(),
 		sourceCommand(),
 		quarantineCommand(),
+		submissionCommand(),
+		submitCommand(),
 		verifyCommand(),
 		configCommand(),
 		initCommand(),

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/daemon"
+	"github.com/pmh-bridge/bridge/internal/harvest"
 )
 
 func serveCommand() *cobra.Command {
@@ -40,7 +41,7 @@ func serveCommand() *cobra.Command {
 
 // serve harvests and publishes until ctx ends.
 func serve(ctx context.Context, c *config.Config, o daemon.Options, out io.Writer) error {
-	if needSources(c) != nil && !daemon.HasLog(c.Data) {
+	if !hasSources(c, func(*config.Source) bool { return true }) && !daemon.HasLog(c.Data) {
 		return usage(fmt.Errorf("%s is empty and no Source is given: name one, like:\n  bridge serve https://data.example.org/feed.atom\nor write a bridge.toml with: bridge init", c.Data))
 	}
 	// The data folder first: who holds it matters more than who has the port.
@@ -64,8 +65,12 @@ func printServing(out io.Writer, h *daemon.House, base string, address net.Addr)
   %[1]s/sets/SET/feed.atom          for Atom-PMH, one feed for each set
 `, base, address)
 	for _, s := range h.Sources {
+		if s.Kind == harvest.SIP {
+			continue
+		}
 		fmt.Fprintf(out, "%s: harvesting %s now, then every %s\n", s.Set, s.URL, short(s.Every))
 	}
+	printSIP(out, h, base)
 	if len(h.Sources) == 0 {
 		fmt.Fprintf(out, "no Source is given: publishing what %s has, harvesting nothing\n", h.Config.Data)
 	}
@@ -73,4 +78,21 @@ func printServing(out io.Writer, h *daemon.House, base string, address net.Addr)
 		fmt.Fprintf(out, "warning: %s\n", w)
 	}
 	fmt.Fprintf(out, "bridge status --data %s says how far it has come; stop with Ctrl-C\n", h.Config.Data)
+}
+
+// printSIP says what is there for the Simple Ingest Protocol.
+func printSIP(out io.Writer, h *daemon.House, base string) {
+	for _, s := range h.SIPSets() {
+		what := "takes notifications"
+		if s.Mode != "" {
+			what = "is an ingest server, mode " + s.Mode
+		}
+		fmt.Fprintf(out, "%s: %s/sip/%s %s (description: ?wsdl)\n", s.Set, base, s.Set, what)
+		if s.Mailbox != "" {
+			fmt.Fprintf(out, "%s: mail to %s is taken at %s\n", s.Set, s.Mailbox, s.SMTPListen)
+		}
+		for _, url := range s.Targets {
+			fmt.Fprintf(out, "%s: submitting records to %s\n", s.Set, url)
+		}
+	}
 }

@@ -5,12 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/daemon"
+	"github.com/pmh-bridge/bridge/internal/harvest"
 )
 
 func statusCommand() *cobra.Command {
@@ -50,6 +54,17 @@ type (
 		LastSeq     event.Seq    `json:"last_seq"`
 		SnapshotSeq event.Seq    `json:"snapshot_seq"`
 		Sources     []jsonSource `json:"sources"`
+		Submissions []jsonPeer   `json:"submissions,omitempty"`
+	}
+	// jsonPeer counts the submissions that the set's own service has received, or
+	// that went to one ingest server.
+	jsonPeer struct {
+		Direction     string           `json:"direction"` // received or sent
+		URL           string           `json:"url"`
+		States        map[string]int64 `json:"states"`
+		Notices       map[string]int64 `json:"notices,omitempty"`       // dispositions that we owe
+		Notifications map[string]int64 `json:"notifications,omitempty"` // dispositions that we were told
+		Through       event.Seq        `json:"through,omitempty"`       // the last event that is in the outbox
 	}
 	jsonSource struct {
 		Kind        string    `json:"kind"`
@@ -91,9 +106,70 @@ func statusObject(sets []daemon.SetStatus) jsonStatus {
 			}
 			set.Sources = append(set.Sources, j)
 		}
+		for i := range s.Peers {
+			set.Submissions = append(set.Submissions, peerObject(&s.Peers[i]))
+		}
 		out.Sets = append(out.Sets, set)
 	}
 	return out
+}
+
+func peerObject(p *daemon.PeerStatus) jsonPeer {
+	j := jsonPeer{Direction: "received", URL: p.URL, States: words(p.States()), Notices: words(p.Notices), Notifications: words(p.Notifications), Through: p.Through}
+	if p.Sent {
+		j.Direction = "sent"
+	}
+	return j
+}
+
+// words names what was counted.
+func words[K interface {
+	comparable
+	fmt.Stringer
+}](counts map[K]int64) map[string]int64 {
+	out := map[string]int64{}
+	for k, n := range counts {
+		if n != 0 {
+			out[k.String()] = n
+		}
+	}
+	return out
+}
+
+// printPeer prints the submissions that went one way.
+func printPeer(w io.Writer, set string, p *daemon.PeerStatus) {
+	what := "submissions received"
+	if p.Sent {
+		what = "submissions to " + p.URL
+	}
+	fmt.Fprintf(w, "  %s: %s\n", what, listed(words(p.States())))
+	if p.Sent && p.Through > 0 {
+		fmt.Fprintf(w, "    taken from the log up to Seq %d\n", p.Through)
+	}
+	if n := words(p.Notices); len(n) > 0 {
+		fmt.Fprintf(w, "    notifications to submitters: %s\n", listed(n))
+	}
+	if n := words(p.Notifications); len(n) > 0 {
+		fmt.Fprintf(w, "    notifications from ingest servers: %s; see: bridge submission notifications --set %s\n", listed(n), set)
+	}
+	for _, s := range []event.State{event.StateInDoubt, event.StateUnresolved, event.StateRejected, event.StateUnsent} {
+		if p.Submissions[s] > 0 {
+			fmt.Fprintf(w, "    see why: bridge submission ls --set %s --state \"rejected,unresolved,in doubt,unsent\"\n", set)
+			break
+		}
+	}
+}
+
+// listed writes counts in a line, in the order of the alphabet.
+func listed(counts map[string]int64) string {
+	var parts []string
+	for _, word := range slices.Sorted(maps.Keys(counts)) {
+		parts = append(parts, fmt.Sprintf("%d %s", counts[word], word))
+	}
+	if len(parts) == 0 {
+		return "none yet"
+	}
+	return strings.Join(parts, ", ")
 }
 
 func printStatus(w io.Writer, sets []daemon.SetStatus) {
@@ -112,6 +188,9 @@ func printStatus(w io.Writer, sets []daemon.SetStatus) {
 		}
 		for i := range s.Sources {
 			printSource(w, &s.Sources[i], len(s.Sources) > 1)
+		}
+		for i := range s.Peers {
+			printPeer(w, s.Name, &s.Peers[i])
 		}
 	}
 }
@@ -163,6 +242,8 @@ func printSource(w io.Writer, s *daemon.SourceStatus, several bool) {
 // a plain sitemap, has no mark.
 func extent(s *daemon.SourceStatus) string {
 	switch r := s.Last; {
+	case s.Kind == harvest.SIP:
+		return "it calls us; nothing is harvested"
 	case s.Mark.Known():
 		return "harvested up to " + s.Mark.String()
 	case r != nil && r.Error == "" && s.GapText == "" && s.Cursor.Data == nil && (r.NotModified || r.Documents > 0):

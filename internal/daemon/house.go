@@ -52,6 +52,7 @@ type House struct {
 	opt      Options
 	guard    *fetch.Guard
 	harvest  *harvest.Harvester
+	exchange exchange
 }
 
 // Source is a configured Source, ready to be harvested.
@@ -96,7 +97,7 @@ func (h *House) open(ctx context.Context) error {
 	if h.Config.File != "" && h.Config.BaseURL != "" {
 		h.servedAt(h.Config.BaseURL)
 	}
-	return nil
+	return h.openExchange(ctx)
 }
 
 // clock gives the log the House's clock, which then is the one that never jumps

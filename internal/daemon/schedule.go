@@ -27,6 +27,9 @@ const (
 func (h *House) schedule(ctx context.Context, stop context.CancelCauseFunc, done func(*Source, harvest.Report, error)) {
 	var group sync.WaitGroup
 	for _, src := range h.Sources {
+		if src.Kind == harvest.SIP {
+			continue // it calls us
+		}
 		group.Go(func() { h.follow(ctx, src, stop, done) })
 	}
 	group.Wait()

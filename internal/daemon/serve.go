@@ -33,12 +33,19 @@ func (h *House) Serve(ctx context.Context, l net.Listener, done func(*Source, ha
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	h.servedAt(h.Base(l))
+	h.reachedAt(h.Base(l))
+	mails, err := h.openMail(ctx)
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
 	var group sync.WaitGroup
 	group.Go(func() { h.schedule(ctx, stop, done) })
-	err := h.Publish(ctx, l)
+	group.Go(func() { h.runExchange(ctx, stop, mails) })
+	err = h.Publish(ctx, l)
 	stop(nil)
 	group.Wait()
-	if cause := context.Cause(ctx); errors.Is(cause, eventlog.ErrStopped) {
+	var halted *haltedError
+	if cause := context.Cause(ctx); errors.Is(cause, eventlog.ErrStopped) || errors.As(cause, &halted) {
 		err = errors.Join(err, cause)
 	}
 	return err
@@ -55,7 +62,7 @@ func (h *House) Publish(ctx context.Context, l net.Listener) error {
 	}
 	s := server.New(server.Options{
 		Documents: p, Records: h.Log, Contents: contents{h.Contents}, Sets: h.Log, BaseURL: base, Logger: h.opt.Logger,
-		Status: h.serverStatus,
+		Status: h.serverStatus, Desk: h.desk,
 		Ready: func(ctx context.Context) error {
 			_, err := h.Log.Sets(ctx)
 			return err
@@ -85,6 +92,9 @@ func (h *House) serverStatus(ctx context.Context) ([]server.SetStatus, error) {
 		out[i].Set = set.Name
 		sources, err := h.sources(ctx, set.Name)
 		if err != nil {
+			return nil, err
+		}
+		if out[i].Submissions, err = h.submissionStatus(ctx, set.Name); err != nil {
 			return nil, err
 		}
 		for _, s := range sources {

@@ -20,6 +20,8 @@ type SetStatus struct {
 	// SnapshotSeq is the Seq whose state the Resource List shows.
 	SnapshotSeq event.Seq
 	Sources     []SourceStatus
+	// Peers tell of its submissions.
+	Peers []PeerStatus
 }
 
 // SourceStatus is how far a Source has come.
@@ -50,6 +52,9 @@ func (h *House) Status(ctx context.Context) ([]SetStatus, error) {
 			return nil, err
 		}
 		if out[i].Sources, err = h.sources(ctx, s.Name); err != nil {
+			return nil, err
+		}
+		if out[i].Peers, err = h.peers(ctx, s.Name); err != nil {
 			return nil, err
 		}
 	}

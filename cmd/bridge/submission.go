@@ -1,0 +1,331 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/daemon"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
+)
+
+func submissionCommand() *cobra.Command {
+	return group("submission", submissionListCommand(), submissionShowCommand(), submissionNotificationsCommand(),
+		decideCommand("submission accept", true), decideCommand("submission reject", false))
+}
+
+func submissionListCommand() *cobra.Command {
+	cmd := command("submission ls")
+	var in inputs
+	var set, states string
+	var limit int
+	var asJSON bool
+	in.addData(cmd)
+	cmd.Flags().StringVar(&set, "set", "", "only those of the set with this `name`")
+	cmd.Flags().StringVar(&states, "state", "", "only those in these `states`, with commas between them")
+	cmd.Flags().IntVar(&limit, "limit", 100, "at most this many, the newest; 0 is all")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON lines")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		q := event.SubmissionQuery{Set: set, Newest: true}
+		for _, word := range strings.FieldsFunc(states, func(r rune) bool { return r == ',' }) {
+			s := event.ParseState(strings.TrimSpace(word))
+			if s == 0 {
+				return usage(fmt.Errorf("--state: there is no state %q; the states are %s", word, stateWords()))
+			}
+			q.States = append(q.States, s)
+		}
+		h, err := in.read(cmd)
+		if err != nil {
+			return err
+		}
+		return errors.Join(printSubmissions(cmd.Context(), cmd.OutOrStdout(), h, q, limit, asJSON), h.Close())
+	}
+	return cmd
+}
+
+func stateWords() string {
+	var words []string
+	for s := event.StateWaiting; s <= event.StateUnsent; s++ {
+		words = append(words, s.String())
+	}
+	return strings.Join(words, ", ")
+}
+
+// printSubmissions prints the newest first, a page of the log at a time.
+func printSubmissions(ctx context.Context, w io.Writer, h *daemon.House, q event.SubmissionQuery, limit int, asJSON bool) error {
+	urls, err := peerURLs(ctx, h)
+	if err != nil {
+		return err
+	}
+	left := limit
+	for {
+		if q.Limit = 1000; limit > 0 {
+			q.Limit = min(q.Limit, left)
+		}
+		found, err := h.Log.Submissions(ctx, q)
+		if err != nil {
+			return err
+		}
+		for i := range found {
+			if err := printSubmission(w, &found[i], urls, asJSON); err != nil {
+				return err
+			}
+			q.After = found[i].ID
+		}
+		left -= len(found)
+		if len(found) < q.Limit || limit > 0 && left <= 0 {
+			return nil
+		}
+	}
+}
+
+// peerURLs returns the URLs of Sources and targets by their number.
+func peerURLs(ctx context.Context, h *daemon.House) (map[event.SourceID]string, error) {
+	sets, err := h.Log.Sets(ctx)
+	if err != nil {
+		return nil, err
+	}
+	urls := map[event.SourceID]string{}
+	for _, s := range sets {
+		for _, list := range []func(context.Context, string) ([]eventlog.Source, error){h.Log.Sources, h.Log.Targets} {
+			peers, err := list(ctx, s.Name)
+			if err != nil {
+				return nil, err
+			}
+			for _, p := range peers {
+				urls[p.ID] = p.URL
+			}
+		}
+	}
+	return urls, nil
+}
+
+func printSubmission(w io.Writer, s *event.Submission, urls map[event.SourceID]string, asJSON bool) error {
+	if asJSON {
+		return printJSON(w, submissionLine(s, urls))
+	}
+	which := cmp.Or(s.SourceIdentifier, s.Record, "(no identifier)")
+	said := cmp.Or(s.Assigned, s.Reason)
+	_, err := fmt.Fprintf(w, "%6d  %s  %-11s  %s  %s  %s\n", s.ID, s.Changed.Time().Format("2006-01-02 15:04:05Z"), s.State, s.Set, which, once(said))
+	return err
+}
+
+// The line of bridge submission ls --json. Fields are absent when unknown.
+type jsonSubmission struct {
+	ID               int64     `json:"id"`
+	Set              string    `json:"set"`
+	Server           string    `json:"server,omitempty"`
+	Direction        string    `json:"direction"`
+	State            string    `json:"state"`
+	Record           string    `json:"record,omitempty"`
+	SourceIdentifier string    `json:"source-identifier,omitempty"`
+	Title            string    `json:"title,omitempty"`
+	Assigned         string    `json:"assigned-identifier,omitempty"`
+	Reason           string    `json:"reason,omitempty"`
+	Recipient        string    `json:"notification-recipient,omitempty"`
+	Seq              event.Seq `json:"seq,omitempty"`
+	SHA256           string    `json:"sha256,omitempty"`
+	Length           int64     `json:"length,omitempty"`
+	Created          string    `json:"created"`
+	Changed          string    `json:"changed"`
+	Due              string    `json:"due,omitempty"`
+	Deadline         string    `json:"deadline,omitempty"`
+	Tries            int       `json:"tries,omitempty"`
+	Late             bool      `json:"late,omitempty"`
+	Conflicts        int       `json:"conflicts,omitempty"`
+}
+
+func submissionLine(s *event.Submission, urls map[event.SourceID]string) jsonSubmission {
+	line := jsonSubmission{ID: s.ID, Set: s.Set, Server: urls[s.Source], Direction: "received", State: s.State.String(), Record: s.Record,
+		SourceIdentifier: s.SourceIdentifier, Title: s.Title, Assigned: s.Assigned, Reason: s.Reason, Recipient: s.Recipient, Seq: s.Seq, Length: s.Length,
+		Created: s.Created.String(), Changed: s.Changed.String(), Tries: s.Tries, Late: s.Late, Conflicts: s.Conflicts}
+	if s.Seq != 0 {
+		line.Direction = "sent"
+	}
+	if s.Content != [32]byte{} {
+		line.SHA256 = event.SHA256Of(event.HashOf(s.Content))
+	}
+	for _, t := range []struct {
+		at event.Micros
+		to *string
+	}{{s.Due, &line.Due}, {s.Deadline, &line.Deadline}} {
+		if t.at > 0 {
+			*t.to = t.at.String()
+		}
+	}
+	return line
+}
+
+func submissionShowCommand() *cobra.Command {
+	cmd := command("submission show")
+	var in inputs
+	var record bool
+	in.addData(cmd)
+	cmd.Flags().BoolVar(&record, "record", false, "print the record itself and nothing else")
+	cmd.Args = cobra.ExactArgs(1)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		id, err := submissionID(args[0])
+		if err != nil {
+			return err
+		}
+		h, err := in.read(cmd)
+		if err != nil {
+			return err
+		}
+		return errors.Join(showSubmission(cmd.Context(), cmd.OutOrStdout(), h, id, record), h.Close())
+	}
+	return cmd
+}
+
+func submissionID(word string) (int64, error) {
+	id, err := strconv.ParseInt(word, 10, 64)
+	if err != nil || id < 1 {
+		return 0, usage(fmt.Errorf("%q is no number of a submission: see bridge submission ls", word))
+	}
+	return id, nil
+}
+
+func showSubmission(ctx context.Context, w io.Writer, h *daemon.House, id int64, record bool) error {
+	s, err := h.Submission(ctx, id)
+	if err != nil {
+		return err
+	}
+	if record {
+		return h.CopyRecord(ctx, w, s)
+	}
+	urls, err := peerURLs(ctx, h)
+	if err != nil {
+		return err
+	}
+	return printJSON(w, submissionLine(s, urls))
+}
+
+func submissionNotificationsCommand() *cobra.Command {
+	cmd := command("submission notifications")
+	var in inputs
+	var set, verdict string
+	var limit int
+	in.addData(cmd)
+	cmd.Flags().StringVar(&set, "set", "main", "the set with this `name`")
+	cmd.Flags().StringVar(&verdict, "verdict", "", "only those with this `verdict`: matched, record, rejected, uncorrelated or conflict")
+	cmd.Flags().IntVar(&limit, "limit", 100, "at most this many, the newest")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		wanted := event.NotificationVerdict(0)
+		for v := event.NotificationMatched; v <= event.NotificationConflict; v++ {
+			if v.String() == verdict {
+				wanted = v
+			}
+		}
+		if verdict != "" && wanted == 0 {
+			return usage(fmt.Errorf("--verdict: there is no verdict %q; write matched, record, rejected, uncorrelated or conflict", verdict))
+		}
+		h, err := in.read(cmd)
+		if err != nil {
+			return err
+		}
+		return errors.Join(printNotifications(cmd.Context(), cmd.OutOrStdout(), h, set, wanted, limit), h.Close())
+	}
+	return cmd
+}
+
+// The line of bridge submission notifications. Fields are absent when unknown.
+type jsonNotification struct {
+	ID               int64  `json:"id"`
+	Set              string `json:"set"`
+	Verdict          string `json:"verdict"`
+	Submission       int64  `json:"submission,omitempty"`
+	Outcome          string `json:"outcome"`
+	SourceIdentifier string `json:"source-identifier,omitempty"`
+	Assigned         string `json:"assigned-identifier,omitempty"`
+	Reason           string `json:"reason,omitempty"`
+	First            string `json:"first"`
+	Last             string `json:"last"`
+	Times            int    `json:"times"`
+}
+
+func printNotifications(ctx context.Context, w io.Writer, h *daemon.House, set string, verdict event.NotificationVerdict, limit int) error {
+	if _, err := h.Log.Set(ctx, set); err != nil {
+		return err
+	}
+	found, err := h.Log.Notifications(ctx, set, verdict, limit)
+	if err != nil {
+		return err
+	}
+	for i := range found {
+		n := &found[i]
+		if err := printJSON(w, jsonNotification{ID: n.ID, Set: n.Set, Verdict: n.Verdict.String(), Submission: n.Submission, Outcome: n.Outcome.String(),
+			SourceIdentifier: n.SourceIdentifier, Assigned: n.Assigned, Reason: n.Reason, First: n.First.String(), Last: n.Last.String(), Times: n.Times}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// decisionPatience is how long a decision may take that another process makes.
+const decisionPatience = 30 * time.Second
+
+// decideCommand settles a submission under review: here when nobody has the data
+// folder, else by leaving the decision to who has it.
+func decideCommand(name string, accept bool) *cobra.Command {
+	cmd := command(name)
+	var in inputs
+	d := daemon.Decision{Accept: accept}
+	in.addFile(cmd)
+	in.addData(cmd)
+	if accept {
+		cmd.Flags().StringVar(&d.Assigned, "identifier", "", "the assigned `identifier` (default: bridge assigns one)")
+	} else {
+		cmd.Flags().StringVar(&d.Reason, "reason", "", "why, in words for the submitter")
+	}
+	cmd.Args = cobra.ExactArgs(1)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		var err error
+		if d.ID, err = submissionID(args[0]); err != nil {
+			return err
+		}
+		if err := decide(cmd, &in, d); err != nil {
+			return err
+		}
+		word := "rejected"
+		if accept {
+			word = "accepted"
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "submission %d is %s\n", d.ID, word)
+		return nil
+	}
+	return cmd
+}
+
+func decide(cmd *cobra.Command, in *inputs, d daemon.Decision) error {
+	c, err := in.resolve(nil)
+	if err != nil {
+		return err
+	}
+	probe, err := openHouse(cmd.Context(), c, daemon.Options{ReadOnly: true, Logger: warnings(cmd.ErrOrStderr())})
+	if err != nil {
+		return err
+	}
+	if _, err := probe.Submission(cmd.Context(), d.ID); err != nil {
+		return errors.Join(err, probe.Close())
+	}
+	if err := probe.Close(); err != nil {
+		return err
+	}
+	h, err := openHouse(cmd.Context(), c, daemon.Options{Command: "bridge submission", Logger: warnings(cmd.ErrOrStderr())})
+	var locked *eventlog.LockedError
+	if errors.As(err, &locked) {
+		return daemon.LeaveDecision(cmd.Context(), c.Data, d, decisionPatience)
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(h.Decide(cmd.Context(), d), h.Close())
+}

@@ -1,0 +1,183 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
+)
+
+// A decision on a submission under review is made by a person, or by a program,
+// with bridge submission accept and reject. Where bridge serve has the data
+// folder, the command leaves the decision there as a file and serve takes it:
+// whoever may write into the folder may decide, and nobody else.
+
+// Decision settles a submission under review.
+type Decision struct {
+	ID     int64 `json:"id"`
+	Accept bool  `json:"accept"`
+	// Assigned is the identifier of an accepted record; "" lets the set assign
+	// one.
+	Assigned string `json:"assigned-identifier,omitempty"`
+	// Reason of a rejection.
+	Reason string `json:"reason,omitempty"`
+}
+
+const (
+	decisionFolder = "decisions"
+	decisionSuffix = ".json"
+	refusalSuffix  = ".refused"
+	decisionEvery  = time.Second / 2
+)
+
+// Decide takes a decision, in the process that holds the data folder.
+func (h *House) Decide(ctx context.Context, d Decision) error {
+	s, err := h.Log.Submission(ctx, d.ID)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("there is no submission %d: see bridge submission ls", d.ID)
+	}
+	if err != nil {
+		return err
+	}
+	for _, v := range h.exchange.services {
+		if v.desk.Source == s.Source {
+			return v.desk.Decide(ctx, d.ID, d.Accept, d.Assigned, d.Reason)
+		}
+	}
+	return fmt.Errorf("submission %d belongs to set %s, which is not configured as a SIP service: give its configuration with --config", d.ID, s.Set)
+}
+
+// takeDecisions takes what other processes have decided, until ctx ends.
+func (h *House) takeDecisions(ctx context.Context) {
+	folder := filepath.Join(h.Config.Data, decisionFolder)
+	tick := time.NewTicker(decisionEvery)
+	defer tick.Stop()
+	for {
+		files, err := os.ReadDir(folder)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			h.opt.Logger.Error("decisions cannot be read", "error", err)
+		}
+		for _, f := range files {
+			if strings.HasSuffix(f.Name(), decisionSuffix) {
+				h.takeDecision(ctx, filepath.Join(folder, f.Name()))
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// takeDecision takes one. The file goes when the decision has been committed, or
+// has been refused for good.
+func (h *House) takeDecision(ctx context.Context, path string) {
+	var d Decision
+	text, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(text, &d)
+	}
+	if err == nil {
+		err = h.Decide(ctx, d)
+	}
+	switch {
+	case ctx.Err() != nil || errors.Is(err, eventlog.ErrStopped) || errors.Is(err, eventlog.ErrFull):
+		return // it stays for the next time
+	case err != nil:
+		h.opt.Logger.Warn("a decision was refused", "submission", d.ID, "error", err)
+		if err := os.WriteFile(strings.TrimSuffix(path, decisionSuffix)+refusalSuffix, []byte(err.Error()), 0o600); err != nil {
+			h.opt.Logger.Error("a refusal cannot be told", "error", err)
+		}
+	}
+	if err := os.Remove(path); err != nil {
+		h.opt.Logger.Error("a decision that was taken cannot be removed; taking it again does no harm", "error", err)
+	}
+}
+
+// LeaveDecision lets the process that holds the data folder take a decision, and
+// waits until it has. The error is what that process says, or that it did not
+// answer in time: then the decision stays and is taken later.
+func LeaveDecision(ctx context.Context, folder string, d Decision, patience time.Duration) error {
+	dir := filepath.Join(folder, decisionFolder)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	text, err := json.Marshal(d)
+	if err != nil {
+		return err
+	}
+	name := filepath.Join(dir, strconv.FormatInt(d.ID, 10))
+	if err := os.Remove(name + refusalSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	draft := name + ".draft" // a name of its own for each process would let the later one win unseen
+	f, err := os.OpenFile(draft, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("somebody else is deciding on submission %d: try again, or remove %s when nobody is", d.ID, draft)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(draft, name+decisionSuffix)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(draft))
+	}
+	return awaitDecision(ctx, name, d.ID, patience)
+}
+
+func awaitDecision(ctx context.Context, name string, id int64, patience time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	tick := time.NewTicker(decisionEvery / 4)
+	defer tick.Stop()
+	for {
+		if _, err := os.Stat(name + decisionSuffix); errors.Is(err, fs.ErrNotExist) {
+			why, err := os.ReadFile(name + refusalSuffix)
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil
+			}
+			return errors.Join(errors.New(string(why)), err, os.Remove(name+refusalSuffix))
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the decision on submission %d was left for the process that holds the data folder, which has not taken it yet: see bridge submission show %d", id, id)
+		case <-tick.C:
+		}
+	}
+}
+
+// Submission returns one, with its record.
+func (h *House) Submission(ctx context.Context, id int64) (*event.Submission, error) {
+	s, err := h.Log.Submission(ctx, id)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("there is no submission %d: see bridge submission ls", id)
+	}
+	return s, err
+}
+
+// CopyRecord writes the record of a submission.
+func (h *House) CopyRecord(ctx context.Context, w io.Writer, s *event.Submission) error {
+	if h.Contents == nil || s.Content == [32]byte{} {
+		return fmt.Errorf("submission %d has no record here", s.ID)
+	}
+	b, err := h.Contents.Open(ctx, s.Content)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(w, b)
+	return errors.Join(err, b.Close())
+}

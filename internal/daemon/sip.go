@@ -1,0 +1,301 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/fetch"
+	"github.com/pmh-bridge/bridge/internal/strictxml"
+	"github.com/pmh-bridge/bridge/internal/submit"
+	"github.com/pmh-bridge/bridge/sip"
+	"github.com/pmh-bridge/bridge/sip/mail"
+)
+
+// targetRank is the place of the first target among a set's Sources: behind all
+// that speak for records.
+const targetRank = 1 << 20
+
+// exchange is all that the House does with the Simple Ingest Protocol.
+type exchange struct {
+	services []*service
+	outboxes []*submit.Outbox
+	post     *submit.Post
+	log      stoppable
+	// base is where others reach us; known when the server has its address.
+	base string
+}
+
+// service is what answers at /sip/{set}.
+type service struct {
+	set     string
+	source  *Source // nil where a set has targets only
+	config  *config.SIP
+	desk    *submit.Desk
+	handler *sip.Handler
+	// wake is sent to when observations wait for their content.
+	wake chan struct{}
+}
+
+// openExchange makes the services and outboxes of the configured sets, once all
+// their Sources are there: a target may send its records on into another set.
+func (h *House) openExchange(ctx context.Context) error {
+	h.exchange.log.Log = h.Log
+	h.exchange.post = &submit.Post{Store: &h.exchange.log, HTTP: h.sipClient, Mail: h.mailer(), Now: h.opt.Now, Log: h.opt.Logger}
+	for i := range h.Config.Sets {
+		s := &h.Config.Sets[i]
+		var own *Source
+		var c *config.SIP
+		for j := range s.Sources {
+			if s.Sources[j].SIP != nil {
+				own, c = h.sourceOf(s.Name, s.Sources[j].URL), s.Sources[j].SIP
+			}
+		}
+		if own == nil && len(s.Submit) == 0 {
+			continue
+		}
+		if err := h.openService(ctx, s, own, c); err != nil {
+			return fmt.Errorf("set %s: %w", s.Name, err)
+		}
+	}
+	return nil
+}
+
+// sourceOf returns a configured Source.
+func (h *House) sourceOf(set, url string) *Source {
+	for _, s := range h.Sources {
+		if s.Set == set && s.URL == url {
+			return s
+		}
+	}
+	return nil
+}
+
+func (h *House) openService(ctx context.Context, s *config.Set, own *Source, c *config.SIP) error {
+	stored, err := h.Log.Set(ctx, s.Name)
+	if err != nil {
+		return err
+	}
+	v := &service{set: s.Name, source: own, config: c, wake: make(chan struct{}, 1)}
+	v.desk = &submit.Desk{
+		Set: s.Name, Feed: stored.Feed, Content: stored.Content, Store: &h.exchange.log, Contents: records{contents{h.Contents}},
+		Endpoint: func() string { return h.exchange.base + "/sip/" + s.Name }, Recipient: h.mayNotify,
+		Targets: len(s.Submit) > 0, Into: map[event.SourceID]submit.Into{},
+		Posted: h.exchange.post.Poke, Pending: v.poke, Now: h.opt.Now, Log: h.opt.Logger,
+	}
+	if own != nil {
+		v.desk.Source, v.desk.URL = own.ID, own.URL
+		if err := h.configureDesk(v.desk, c); err != nil {
+			return err
+		}
+	}
+	for i := range s.Submit {
+		if err := h.openTarget(ctx, s, i, v); err != nil {
+			return err
+		}
+	}
+	v.handler = &sip.Handler{Backend: v.desk, Offers: v.desk.Offers(), MaxBytes: h.Config.Limits.SIPMessage, Plain: c != nil && c.PlainPost,
+		Limits: h.sipLimits(), Log: h.opt.Logger}
+	h.exchange.services = append(h.exchange.services, v)
+	return nil
+}
+
+// configureDesk gives a Desk what the configuration of its Source says.
+func (h *House) configureDesk(d *submit.Desk, c *config.SIP) error {
+	d.Mode, d.RecordURL, d.Deadline, d.ResendInDoubt = submit.Mode(c.Mode), c.RecordURL, c.Deadline, c.ResendInDoubt
+	d.Formats = formatsOf(c.Formats)
+	a := c.Access
+	d.Access = submit.Access{Kind: a.Kind, Token: a.Token.Reveal(), User: a.User, Password: a.Password.Reveal(), Addresses: a.Addresses}
+	if c.Upstream != "" {
+		client := h.sipClient(c.Upstream)
+		client.User, client.Password = c.User, c.Password.Reveal()
+		d.Upstream, d.Named = client, h.recipientOf(d.Set, c.Recipient)
+	}
+	if len(c.Schemas) == 0 {
+		return nil
+	}
+	lint, err := exec.LookPath("xmllint")
+	if err != nil {
+		return errors.New("schemas are given, and xmllint, which checks records against them, is not installed: install it (Debian: libxml2-utils), or leave schemas out")
+	}
+	d.Validate = submit.NewXMLLint(lint, c.Schemas)
+	return nil
+}
+
+func (h *House) openTarget(ctx context.Context, s *config.Set, i int, v *service) error {
+	t := &s.Submit[i]
+	id, err := h.Log.EnsureSource(ctx, s.Name, eventlog.Target, t.URL, targetRank+i)
+	if err != nil {
+		return err
+	}
+	client := h.sipClient(t.URL)
+	client.User, client.Password = t.User, t.Password.Reveal()
+	o := &submit.Outbox{
+		Set: s.Name, Source: id, URL: t.URL, Store: &h.exchange.log, Events: h.Log, Contents: v.desk.Contents, Server: client,
+		Formats: formatsOf(t.Formats), Sequence: cmp.Or(t.Sequence, s.Name), Recipient: h.recipientOf(s.Name, t.Recipient),
+		Deadline: t.Deadline, Every: t.Every, Workers: t.Workers, Fatal: func(err error) bool { return errors.Is(err, eventlog.ErrStopped) },
+		Now: h.opt.Now, Log: h.opt.Logger,
+	}
+	if t.SubmitterName != "" {
+		o.Submitter = &sip.Submitter{Name: t.SubmitterName, EmailAddress: t.SubmitterEmail}
+	}
+	if t.Into != "" {
+		into, err := h.into(t.Into)
+		if err != nil {
+			return err
+		}
+		o.Into, v.desk.Into[id] = into, into
+	}
+	h.exchange.outboxes = append(h.exchange.outboxes, o)
+	return nil
+}
+
+// into returns what takes accepted records into another set.
+func (h *House) into(set string) (submit.Into, error) {
+	for _, s := range h.Sources {
+		if s.Set == set && s.Kind == config.KindSIP {
+			return &submit.SetInto{Store: &h.exchange.log, Events: h.Log, Source: s.ID, URL: s.URL}, nil
+		}
+	}
+	return nil, fmt.Errorf("into names set %q, which has no SIP Source", set)
+}
+
+// recipientOf returns the notification recipient for a token: our own service, or
+// what the configuration says instead.
+func (h *House) recipientOf(set, configured string) func(token string) string {
+	switch {
+	case configured == config.NoRecipient:
+		return nil
+	case configured == "":
+		return func(token string) string { return h.exchange.base + "/sip/" + set + "/" + token }
+	case strings.HasPrefix(configured, "http:"):
+		return func(token string) string { return configured + "/sip/" + set + "/" + token }
+	}
+	at := strings.LastIndexByte(configured, '@')
+	return func(token string) string { return configured[:at] + "+" + token + configured[at:] }
+}
+
+func formatsOf(configured map[string]string) map[xml.Name]string {
+	out := make(map[xml.Name]string, len(configured))
+	for root, schema := range configured {
+		name := xml.Name{Local: root}
+		if space, local, ok := strings.Cut(strings.TrimPrefix(root, "{"), "}"); ok {
+			name = xml.Name{Space: space, Local: local}
+		}
+		out[name] = schema
+	}
+	return out
+}
+
+// sipClient asks a server, or notifies a recipient, under the address guard.
+func (h *House) sipClient(url string) *sip.HTTPClient {
+	return &sip.HTTPClient{HTTP: h.guard.Client(""), URL: url, MaxBytes: h.Config.Limits.SIPMessage}
+}
+
+func (h *House) mailer() *mail.Sender {
+	m := h.Config.Mail
+	return &mail.Sender{From: m.From, Hello: m.Hello, Relay: m.Relay, Dial: h.guard.DialContext, Now: h.opt.Now}
+}
+
+func (h *House) sipLimits() strictxml.Limits {
+	l := h.Config.Limits
+	return strictxml.Limits{Depth: l.Depth, Attributes: l.Attributes, Text: int(l.Text)}
+}
+
+// mayNotify tells why a notification-recipient that a stranger names may not be
+// used. A name that cannot be looked up now may be there when it is needed; the
+// guard looks again then.
+func (h *House) mayNotify(ctx context.Context, recipient string) error {
+	u, err := url.Parse(recipient)
+	if err != nil {
+		return fmt.Errorf("%q is no URL", recipient)
+	}
+	switch u.Scheme {
+	case "http", "https":
+		if u.Host == "" || u.User != nil || u.Fragment != "" {
+			return fmt.Errorf("%q is no URL of a service: write http://host/path", fetch.Plain(u))
+		}
+	case "smtp", "mailto":
+		to, err := mail.ParseRecipient(recipient)
+		if err != nil || to.Host == "" {
+			return err // without a host, the mail servers of its domain are looked up, under the guard
+		}
+		u = &url.URL{Scheme: "smtp", Host: to.Host}
+	default:
+		return fmt.Errorf("%q is neither http nor smtp", recipient)
+	}
+	if err := h.guard.Allowed(ctx, u); errors.Is(err, fetch.ErrAddress) {
+		// What a name stands for in our network is not for the stranger.
+		h.opt.Logger.Info("a notification-recipient was refused", "error", err)
+		return errors.New("its host is not one that everybody can reach")
+	}
+	return nil
+}
+
+func (v *service) poke() {
+	select {
+	case v.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Serve answers at /sip/{set}.
+func (v *service) Serve(w http.ResponseWriter, r *http.Request, token string) {
+	v.handler.Serve(w, r, token)
+}
+
+// SIPSet is a set that serves or uses the Simple Ingest Protocol.
+type SIPSet struct {
+	Set  string
+	Mode string // of its service; "" is a notification recipient
+	// Mailbox takes notifications by mail at SMTPListen; "" is none.
+	Mailbox, SMTPListen string
+	Targets             []string // URLs of the ingest servers that its records go to
+}
+
+// SIPSets lists them.
+func (h *House) SIPSets() []SIPSet {
+	var out []SIPSet
+	for _, v := range h.exchange.services {
+		s := SIPSet{Set: v.set, Mode: string(v.desk.Mode)}
+		if v.config != nil {
+			s.Mailbox, s.SMTPListen = v.config.Mailbox, v.config.SMTPListen
+		}
+		for _, o := range h.exchange.outboxes {
+			if o.Set == v.set {
+				s.Targets = append(s.Targets, o.URL)
+			}
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// settlePending asks for contents that wait, when there are new ones and as they
+// come due.
+func (h *House) settlePending(ctx context.Context, v *service) {
+	log := h.opt.Logger.With("set", v.set)
+	tick := time.NewTicker(settleEvery)
+	defer tick.Stop()
+	for {
+		if _, err := h.harvest.Settle(ctx, &v.source.Source); err != nil && ctx.Err() == nil {
+			log.Error("asking for pending records failed", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case <-v.wake:
+		}
+	}
+}

@@ -1,0 +1,146 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/server"
+	"github.com/pmh-bridge/bridge/sip"
+	"github.com/pmh-bridge/bridge/sip/mail"
+)
+
+// desk returns what answers at /sip/{set}; nil when nothing does.
+func (h *House) desk(set string) server.Desk {
+	for _, v := range h.exchange.services {
+		if v.set == set {
+			return v
+		}
+	}
+	return nil
+}
+
+// reachedAt tells the services under which URL they are reached, before the
+// first call.
+func (h *House) reachedAt(base string) {
+	h.exchange.base = base
+	for _, v := range h.exchange.services {
+		v.handler.Location = base + "/sip/" + v.set
+	}
+}
+
+// runExchange serves, submits and notifies until ctx ends. stop is called when
+// that cannot go on.
+func (h *House) runExchange(ctx context.Context, stop context.CancelCauseFunc, mails []mailRoom) {
+	h.exchange.log.stop = stop
+	var group sync.WaitGroup
+	run := func(what string, do func(context.Context) error) {
+		group.Go(func() {
+			err := do(ctx)
+			switch {
+			case err == nil || ctx.Err() != nil:
+			case errors.Is(err, eventlog.ErrStopped):
+				stop(err)
+			default:
+				stop(&haltedError{what, err})
+			}
+		})
+	}
+	for _, v := range h.exchange.services {
+		run("the SIP service of set "+v.set, v.desk.Run)
+		if v.source != nil {
+			group.Go(func() { h.settlePending(ctx, v) })
+		}
+	}
+	for _, o := range h.exchange.outboxes {
+		run("the submission of set "+o.Set+" to "+o.URL, o.Run)
+	}
+	if len(h.exchange.services) > 0 {
+		run("the delivery of notifications", h.exchange.post.Run)
+		group.Go(func() { h.takeDecisions(ctx) })
+	}
+	for _, m := range mails {
+		run("the mail server on "+m.listener.Addr().String(), func(ctx context.Context) error { return m.receiver.Serve(ctx, m.listener) })
+	}
+	group.Wait()
+}
+
+// stoppable is the log, telling when it has stopped: whoever calls the services
+// is only told to come again.
+type stoppable struct {
+	*eventlog.Log
+	stop context.CancelCauseFunc // nil before anything runs
+}
+
+// Append is that of the log.
+func (s *stoppable) Append(ctx context.Context, b *event.Batch) (event.Appended, error) {
+	out, err := s.Log.Append(ctx, b)
+	if errors.Is(err, eventlog.ErrStopped) && s.stop != nil {
+		s.stop(err)
+	}
+	return out, err
+}
+
+// haltedError: something without which bridge does not serve what it is
+// configured to serve cannot go on.
+type haltedError struct {
+	what string
+	err  error
+}
+
+func (e *haltedError) Error() string { return e.what + " has stopped: " + e.err.Error() }
+func (e *haltedError) Unwrap() error { return e.err }
+
+// mailRoom takes notifications by mail at one address, for one set or several.
+type mailRoom struct {
+	listener net.Listener
+	receiver *mail.Receiver
+}
+
+// openMail listens at every address of the configuration.
+func (h *House) openMail(ctx context.Context) ([]mailRoom, error) {
+	boxes := map[string]map[string]sip.Backend{} // by address, then by mailbox
+	var order []string
+	for _, v := range h.exchange.services {
+		if v.config == nil || v.config.SMTPListen == "" {
+			continue
+		}
+		at := v.config.SMTPListen
+		if boxes[at] == nil {
+			boxes[at] = map[string]sip.Backend{}
+			order = append(order, at)
+		}
+		boxes[at][strings.ToLower(v.config.Mailbox)] = v.desk
+	}
+	var rooms []mailRoom
+	for _, at := range order {
+		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", at)
+		if err != nil {
+			for _, m := range rooms {
+				err = errors.Join(err, m.listener.Close())
+			}
+			return nil, fmt.Errorf("listening on %s for mail: %w: stop what uses that address, or write another smtp_listen", at, err)
+		}
+		own := boxes[at]
+		domain := ""
+		for box := range own {
+			if _, d, _ := strings.Cut(box, "@"); domain == "" || d < domain {
+				domain = d
+			}
+		}
+		rooms = append(rooms, mailRoom{l, &mail.Receiver{Domain: domain, Reading: sip.ReadOptions{Limits: h.sipLimits()}, Log: h.opt.Logger,
+			Mailbox: func(local, domain string) sip.Backend {
+				b, ok := own[strings.ToLower(local)+"@"+domain]
+				if !ok {
+					return nil
+				}
+				return b
+			}}})
+	}
+	return rooms, nil
+}

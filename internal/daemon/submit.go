@@ -1,0 +1,64 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/url"
+
+	"github.com/pmh-bridge/bridge/internal/fetch"
+	"github.com/pmh-bridge/bridge/internal/submit"
+	"github.com/pmh-bridge/bridge/sip"
+)
+
+type (
+	// Files says how documents are submitted.
+	Files = submit.Files
+	// File is a document to be submitted.
+	File = submit.File
+	// FileResult is what has become of it.
+	FileResult = submit.FileResult
+)
+
+// IngestServer is where documents are submitted to.
+type IngestServer struct {
+	// URL is http or https. A user name and password in it are used when there is
+	// no User.
+	URL            string
+	User, Password string
+	// Version goes into the user agent.
+	Version string
+	Logger  *slog.Logger
+}
+
+// RequestError: what is to be done cannot be done, whatever the server says.
+type RequestError struct{ Err error }
+
+func (e *RequestError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the reason.
+func (e *RequestError) Unwrap() error { return e.Err }
+
+// Submit submits files to a server, which the operator has typed, and reports on
+// each in their order. It needs no data folder. how.Server is not used. A
+// *RequestError comes before anything is sent; see submit.Files.Submit for the
+// others.
+func (s *IngestServer) Submit(ctx context.Context, how Files, files []File, report func(FileResult)) error {
+	u, err := url.Parse(s.URL)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return &RequestError{fmt.Errorf("the ingest server has no http or https URL: write one like https://library.example.org/sip")}
+	}
+	if err := how.Check(); err != nil {
+		return &RequestError{err}
+	}
+	plain := fetch.Plain(u)
+	guard := fetch.New(fetch.Options{UserAgent: "bridge/" + s.Version, Trusted: []string{plain}, PerHost: how.Workers, Log: s.Logger})
+	defer guard.Close()
+	client := &sip.HTTPClient{HTTP: guard.Client(""), URL: plain, User: s.User, Password: s.Password}
+	if s.User == "" && u.User != nil {
+		client.User = u.User.Username()
+		client.Password, _ = u.User.Password()
+	}
+	how.Server = client
+	return how.Submit(ctx, files, report)
+}

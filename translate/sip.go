@@ -1,0 +1,205 @@
+package translate
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/xml"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/sip"
+)
+
+// AssignedIdentifier returns the identifier that a library assigns to the record
+// that a source element names: a name-based urn:uuid (version 8, of SHA-256) of
+// the set's feed id, the submitter, the sequence and the source-identifier. What
+// is absent and what is empty differ. So the same record submitted again gets the
+// same identifier, in this set and in no other.
+func AssignedIdentifier(feed string, s *sip.Source) string {
+	if s == nil {
+		s = &sip.Source{}
+	}
+	name := appendField(nil, &feed)
+	if s.Submitter == nil {
+		name = appendField(appendField(name, nil), nil)
+	} else {
+		name = appendField(appendField(name, &s.Submitter.Name), &s.Submitter.EmailAddress)
+	}
+	name = appendField(appendField(name, s.Sequence), s.Identifier)
+	sum := sha256.Sum256(name)
+	u := sum[:16]
+	u[6] = u[6]&0x0f | 0x80
+	u[8] = u[8]&0x3f | 0x80
+	return fmt.Sprintf("urn:uuid:%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
+}
+
+// appendField appends a field so that no two lists of fields have the same bytes.
+func appendField(to []byte, field *string) []byte {
+	if field == nil {
+		return append(to, 0)
+	}
+	to = binary.AppendUvarint(append(to, 1), uint64(len(*field)))
+	return append(to, *field...)
+}
+
+// FromRecord translates an accepted record, which is in the content store, into
+// an observation at the time now.
+func FromRecord(assigned string, s *sip.Source, r *sip.Record, now time.Time) event.Observation {
+	sub := event.Submission{Assigned: assigned, Content: sha256.Sum256(r.XML), Length: int64(len(r.XML)), Title: RecordTitle(r.XML)}
+	if s != nil && s.Identifier != nil {
+		sub.SourceIdentifier = *s.Identifier
+	}
+	return FromSubmission(&sub, now)
+}
+
+// FromSubmission does so for a submission that was accepted under its Assigned
+// identifier; what was submitted need not be read again.
+func FromSubmission(s *event.Submission, now time.Time) event.Observation {
+	o := disposed(s.Assigned, s.SourceIdentifier, now)
+	o.Title, o.Fetched = s.Title, true
+	o.Representations = []event.Representation{{Href: identifierIRI(s.Assigned), Type: "application/xml", Length: s.Length, Hash: event.HashOf(s.Content)}}
+	return o
+}
+
+// FromDisposition translates the news of an accepted record, whose content is
+// not at hand, into an observation at the time now. Its representation is where
+// the template recordURL says; the error is FillRecordURL's. Nothing tells when
+// the record was modified, so that is left unknown: else the same news again
+// would look like a change.
+func FromDisposition(assigned, recordURL string, s *sip.Source, now time.Time) (event.Observation, error) {
+	href, err := FillRecordURL(recordURL, assigned)
+	if err != nil {
+		return event.Observation{}, err
+	}
+	own := ""
+	if s != nil && s.Identifier != nil {
+		own = *s.Identifier
+	}
+	o := disposed(assigned, own, now)
+	o.Modified = event.Stamp{}
+	o.Representations = []event.Representation{{Href: href, Length: event.NoLength}}
+	return o, nil
+}
+
+func disposed(assigned, own string, now time.Time) event.Observation {
+	o := event.Observation{Record: assigned}
+	if own != assigned {
+		o.SourceIdentifier = own
+	}
+	o.Order, _ = event.StampOf(now)
+	o.Modified = o.Order
+	return o
+}
+
+// identifierIRI returns an identifier that may be any text as an absolute IRI:
+// itself when it is one, else in a URN of ours.
+func identifierIRI(id string) string {
+	bad := func(r rune) bool {
+		return unicode.IsSpace(r) || unicode.IsControl(r) || strings.ContainsRune("<>\"{}|\\^`", r)
+	}
+	if u, err := url.Parse(id); err == nil && u.IsAbs() && public(id) && !strings.HasSuffix(id, ":") && !strings.ContainsFunc(id, bad) {
+		return id
+	}
+	return "urn:x-bridge:sip:" + percentEncode(id)
+}
+
+// percentEncode leaves only what RFC 3986 calls unreserved.
+func percentEncode(s string) string {
+	const digits = "0123456789ABCDEF"
+	b := make([]byte, 0, len(s)+16)
+	for i := range len(s) {
+		c := s[i]
+		if 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("-._~", c) >= 0 {
+			b = append(b, c)
+		} else {
+			b = append(b, '%', digits[c>>4], digits[c&15])
+		}
+	}
+	return string(b)
+}
+
+// assignedPlace is where in a record_url the identifier goes.
+const assignedPlace = "{assigned-identifier}"
+
+// FillRecordURL puts an identifier, which may be any text, in its place in a
+// template. Scheme, host and what stands before the place remain those of the
+// template: an identifier that would lead out of that, as a server may read the
+// URL, is an error.
+func FillRecordURL(template, assigned string) (string, error) {
+	before, after, ok := strings.Cut(template, assignedPlace)
+	if !ok {
+		return "", fmt.Errorf("the record_url %q has no place for the identifier: write %s where it goes", template, assignedPlace)
+	}
+	fixed, err := url.Parse(before)
+	if err != nil {
+		return "", fmt.Errorf("the record_url %q: %w", template, err)
+	}
+	built := before + percentEncode(assigned) + after
+	u, err := url.Parse(built)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("the identifier %q makes no URL: %w", assigned, err)
+	case u.Scheme != fixed.Scheme || u.Host != fixed.Host || u.User.String() != fixed.User.String():
+		return "", fmt.Errorf("the identifier %q makes a URL elsewhere than the record_url %q: %s", assigned, template, built)
+	case assigned == "" || leadsOut(u.Path):
+		return "", fmt.Errorf("the identifier %q cannot stand in the record_url %q: it would lead out of its folder", assigned, template)
+	}
+	return built, nil
+}
+
+// leadsOut tells whether a decoded path has a segment that names the folder above
+// or the folder itself. Some servers decode an escaped slash before they look, and some
+// take a backslash for one.
+func leadsOut(decoded string) bool {
+	segments := strings.FieldsFunc(decoded, func(r rune) bool { return r == '/' || r == '\\' })
+	return slices.Contains(segments, "..") || slices.Contains(segments, ".")
+}
+
+// RecordTitle returns the text of the first Dublin Core title in a record, on one
+// line, or "".
+func RecordTitle(record []byte) string {
+	if !bytes.Contains(record, []byte("http://purl.org/dc/")) || !bytes.Contains(record, []byte("title")) {
+		return "" // most records need not be read for it
+	}
+	d := xml.NewDecoder(bytes.NewReader(record))
+	for {
+		token, err := d.Token()
+		if err != nil {
+			return ""
+		}
+		start, ok := token.(xml.StartElement)
+		if !ok || start.Name.Local != "title" || start.Name.Space != "http://purl.org/dc/elements/1.1/" && start.Name.Space != "http://purl.org/dc/terms/" {
+			continue
+		}
+		if title := strings.Join(strings.Fields(innerText(d)), " "); title != "" {
+			return title
+		}
+	}
+}
+
+// innerText returns the text of the element that was opened last, with that of
+// the elements in it.
+func innerText(d *xml.Decoder) string {
+	var text strings.Builder
+	for depth := 1; depth > 0; {
+		token, err := d.Token()
+		if err != nil {
+			return ""
+		}
+		switch t := token.(type) {
+		case xml.StartElement:
+			depth++
+		case xml.EndElement:
+			depth--
+		case xml.CharData:
+			text.Write(t)
+		}
+	}
+	return text.String()
+}

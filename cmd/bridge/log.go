@@ -91,7 +91,7 @@ func printEvent(w io.Writer, ev *event.Event, asJSON bool) error {
 	if ev.Kind == event.Rejected {
 		which, what = cmp.Or(ev.Origin.SourceIdentifier, ev.Record, "(no identifier)"), once(ev.Origin.Reason)
 	}
-	_, err := fmt.Fprintf(w, "%8d  %s  %-8s  %s  %s  %s\n", ev.Seq, ev.Observed.Time().Format("2006-01-02 15:04:05Z"), ev.Kind, ev.Set, which, what)
+	_, err := fmt.Fprintf(w, "%8d  %s  %-8s  %s  %s  %s\n", ev.Seq, ev.Observed.Time().Format("2006-01-02 15:04:05Z"), ev.Kind, ev.Set, oneLine(which), oneLine(what))
 	return err
 }
 

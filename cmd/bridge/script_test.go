@@ -37,6 +37,7 @@ func TestScripts(t *testing.T) {
 			"expect":   expectOutput,
 			"end":      endChild,
 			"get":      get,
+			"post":     post,
 			"shape":    shape,
 			"flip":     flip,
 			"fill":     fillIn,

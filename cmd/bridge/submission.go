@@ -18,8 +18,8 @@ import (
 )
 
 func submissionCommand() *cobra.Command {
-	return group("submission", submissionListCommand(), submissionShowCommand(), submissionNotificationsCommand(),
-		decideCommand("submission accept", true), decideCommand("submission reject", false))
+	return group("submission", submissionListCommand(), submissionShowCommand(), submissionNotificationsCommand(), submissionNoticesCommand(),
+		decideCommand("submission accept", true), decideCommand("submission reject", false), resendCommand())
 }
 
 func submissionListCommand() *cobra.Command {
@@ -114,7 +114,7 @@ func printSubmission(w io.Writer, s *event.Submission, urls map[event.SourceID]s
 	}
 	which := cmp.Or(s.SourceIdentifier, s.Record, "(no identifier)")
 	said := cmp.Or(s.Assigned, s.Reason)
-	_, err := fmt.Fprintf(w, "%6d  %s  %-11s  %s  %s  %s\n", s.ID, s.Changed.Time().Format("2006-01-02 15:04:05Z"), s.State, s.Set, which, once(said))
+	_, err := fmt.Fprintf(w, "%6d  %s  %-11s  %s  %s  %s\n", s.ID, s.Changed.Time().Format("2006-01-02 15:04:05Z"), s.State, s.Set, oneLine(which), oneLine(once(said)))
 	return err
 }
 
@@ -313,7 +313,12 @@ func decide(cmd *cobra.Command, in *inputs, d daemon.Decision) error {
 	if err != nil {
 		return err
 	}
-	if _, err := probe.Submission(cmd.Context(), d.ID); err != nil {
+	if d.ID != 0 {
+		_, err = probe.Submission(cmd.Context(), d.ID)
+	} else {
+		_, err = probe.Log.Set(cmd.Context(), d.Set)
+	}
+	if err != nil {
 		return errors.Join(err, probe.Close())
 	}
 	if err := probe.Close(); err != nil {
@@ -328,4 +333,37 @@ func decide(cmd *cobra.Command, in *inputs, d daemon.Decision) error {
 		return err
 	}
 	return errors.Join(h.Decide(cmd.Context(), d), h.Close())
+}
+
+// resendCommand puts submissions that were not sent, or not answered, back into
+// the outbox.
+func resendCommand() *cobra.Command {
+	cmd := command("submission resend")
+	var in inputs
+	var d daemon.Decision
+	in.addFile(cmd)
+	in.addData(cmd)
+	cmd.Flags().StringVar(&d.Set, "set", "", "all of the set with this `name`")
+	cmd.Flags().StringVar(&d.Resend, "state", event.StateUnsent.String(), "those in this `state`: unsent or unresolved")
+	cmd.Args = cobra.MaximumNArgs(1)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		switch s := event.ParseState(d.Resend); {
+		case s != event.StateUnsent && s != event.StateUnresolved:
+			return usage(fmt.Errorf("--state: %q cannot be sent again; write unsent or unresolved", d.Resend))
+		case len(args) == 0 && d.Set == "" || len(args) == 1 && d.Set != "":
+			return usage(errors.New("say what: the number of a submission, or all of a set with --set NAME"))
+		}
+		if len(args) == 1 {
+			var err error
+			if d.ID, err = submissionID(args[0]); err != nil {
+				return err
+			}
+		}
+		if err := decide(cmd, &in, d); err != nil {
+			return err
+		}
+		fmt.Fprintln(cmd.OutOrStdout(), "what is still the last word on its record is sent again; see bridge status")
+		return nil
+	}
+	return cmd
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 
@@ -68,7 +69,7 @@ func submitCommand() *cobra.Command {
 func (f *submitFlags) complete() error {
 	switch {
 	case f.server.URL == "":
-		return errors.New("say where to submit: bridge submit --server URL FILE...")
+		return errors.New("say where to submit: bridge submit --server URL FILE")
 	case (f.name == "") != (f.email == ""):
 		return errors.New("--submitter and --email go together: give both, or neither")
 	case (f.server.User == "") != (f.passwordFile == ""):
@@ -197,7 +198,7 @@ func (p *submitPrinter) print(r daemon.FileResult) {
 		p.err = cmp.Or(p.err, printJSON(p.out, jsonSubmitted{r.Name, r.State.String(), r.Assigned, r.Reason, r.Took.Seconds()}))
 		return
 	}
-	line := r.Name + ": " + r.State.String()
+	line := oneLine(r.Name) + ": " + r.State.String()
 	if said := oneLine(cmp.Or(r.Assigned, r.Reason)); said != "" {
 		line += ": " + said
 	}
@@ -205,9 +206,14 @@ func (p *submitPrinter) print(r daemon.FileResult) {
 	p.err = cmp.Or(p.err, err)
 }
 
-// oneLine is what a server says, without what would do something to a terminal.
+// oneLine escapes what a stranger's text would break a line with, or tell a
+// terminal.
 func oneLine(text string) string {
-	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
+	if !strings.ContainsFunc(text, unicode.IsControl) {
+		return text
+	}
+	quoted := strconv.Quote(text)
+	return quoted[1 : len(quoted)-1]
 }
 
 // outcome is the exit status: provisional is as far as a submission gets when

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,10 +23,14 @@ import (
 // folder, the command leaves the decision there as a file and serve takes it:
 // whoever may write into the folder may decide, and nobody else.
 
-// Decision settles a submission under review.
+// Decision settles a submission under review, or sends submissions again.
 type Decision struct {
-	ID     int64 `json:"id"`
-	Accept bool  `json:"accept"`
+	ID     int64 `json:"id,omitempty"` // 0: all that Set and Resend name
+	Accept bool  `json:"accept,omitempty"`
+	// Resend is the state (unsent or unresolved) of submissions of targets that are
+	// put back into the outbox; "" is a decision on a review.
+	Resend string `json:"resend,omitempty"`
+	Set    string `json:"set,omitempty"`
 	// Assigned is the identifier of an accepted record; "" lets the set assign
 	// one.
 	Assigned string `json:"assigned-identifier,omitempty"`
@@ -42,6 +47,9 @@ const (
 
 // Decide takes a decision, in the process that holds the data folder.
 func (h *House) Decide(ctx context.Context, d Decision) error {
+	if d.Resend != "" {
+		return h.resend(ctx, d)
+	}
 	s, err := h.Log.Submission(ctx, d.ID)
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("there is no submission %d: see bridge submission ls", d.ID)
@@ -55,6 +63,45 @@ func (h *House) Decide(ctx context.Context, d Decision) error {
 		}
 	}
 	return fmt.Errorf("submission %d belongs to set %s, which is not configured as a SIP service: give its configuration with --config", d.ID, s.Set)
+}
+
+// resend puts submissions back into the outboxes that they are of.
+func (h *House) resend(ctx context.Context, d Decision) error {
+	set := d.Set
+	if d.ID != 0 {
+		s, err := h.Submission(ctx, d.ID)
+		if err != nil {
+			return err
+		}
+		set = s.Set
+	}
+	found := false
+	for i, o := range h.exchange.outboxes {
+		if o.Set != set {
+			continue
+		}
+		if d.ID != 0 {
+			if s, err := h.Log.Submission(ctx, d.ID); err != nil || s.Source != o.Source {
+				continue
+			}
+		}
+		found = true
+		n, err := o.Resend(ctx, d.ID, event.ParseState(d.Resend))
+		if n > 0 {
+			select {
+			case h.exchange.reload[i] <- struct{}{}:
+			default:
+			}
+		}
+		if err != nil {
+			return err
+		}
+		h.opt.Logger.Info("submissions are sent again", "set", o.Set, "target", o.URL, "number", n)
+	}
+	if !found {
+		return fmt.Errorf("set %q has no configured [[set.submit]] that this could be sent to: give its configuration with --config", set)
+	}
+	return nil
 }
 
 // takeDecisions takes what other processes have decided, until ctx ends.
@@ -117,7 +164,7 @@ func LeaveDecision(ctx context.Context, folder string, d Decision, patience time
 	if err != nil {
 		return err
 	}
-	name := filepath.Join(dir, strconv.FormatInt(d.ID, 10))
+	name := filepath.Join(dir, cmp.Or(d.Set, strconv.FormatInt(d.ID, 10)))
 	if err := os.Remove(name + refusalSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

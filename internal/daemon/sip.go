@@ -30,8 +30,11 @@ const targetRank = 1 << 20
 type exchange struct {
 	services []*service
 	outboxes []*submit.Outbox
-	post     *submit.Post
-	log      stoppable
+	// reload is sent to when submissions were put back into an outbox, by its
+	// place in outboxes.
+	reload []chan struct{}
+	post   *submit.Post
+	log    stoppable
 	// base is where others reach us; known when the server has its address.
 	base string
 }
@@ -156,7 +159,9 @@ func (h *House) openTarget(ctx context.Context, s *config.Set, i int, v *service
 		}
 		o.Into, v.desk.Into[id] = into, into
 	}
-	h.exchange.outboxes = append(h.exchange.outboxes, o)
+	reload := make(chan struct{}, 1)
+	o.Reload = reload
+	h.exchange.outboxes, h.exchange.reload = append(h.exchange.outboxes, o), append(h.exchange.reload, reload)
 	return nil
 }
 
@@ -209,7 +214,7 @@ func (h *House) mailer() *mail.Sender {
 
 func (h *House) sipLimits() strictxml.Limits {
 	l := h.Config.Limits
-	return strictxml.Limits{Depth: l.Depth, Attributes: l.Attributes, Text: int(l.Text)}
+	return strictxml.Limits{Document: l.SIPMessage, Depth: l.Depth, Attributes: l.Attributes, Text: int(l.Text)}
 }
 
 // mayNotify tells why a notification-recipient that a stranger names may not be

@@ -133,7 +133,9 @@ func (h *House) openMail(ctx context.Context) ([]mailRoom, error) {
 				domain = d
 			}
 		}
-		rooms = append(rooms, mailRoom{l, &mail.Receiver{Domain: domain, Reading: sip.ReadOptions{Limits: h.sipLimits()}, Log: h.opt.Logger,
+		h.opt.Logger.Info("mail is taken", "address", l.Addr().String(), "configured", at) // a port 0 is known only now
+		rooms = append(rooms, mailRoom{l, &mail.Receiver{Domain: domain, Log: h.opt.Logger, Reading: sip.ReadOptions{Limits: h.sipLimits()},
+			MaxBytes: 2 * h.Config.Limits.SIPMessage, // in base64 it is a third longer
 			Mailbox: func(local, domain string) sip.Backend {
 				b, ok := own[strings.ToLower(local)+"@"+domain]
 				if !ok {

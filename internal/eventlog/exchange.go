@@ -15,7 +15,9 @@ import (
 type exchange struct {
 	in    *event.Exchange
 	stale []bool // by step
+	kept  []bool // the row stays under the keys that it is stored under
 	ids   []int64
+	fresh *bulk             // rows of new submissions
 	tally map[counted]int64 // what is to be added
 }
 
@@ -36,10 +38,12 @@ const (
 
 // loadExchange compares the versions of the submissions that the steps change.
 func (b *batch) loadExchange(ctx context.Context, q preparer) (*exchange, error) {
-	x := &exchange{in: b.in.Exchange, stale: make([]bool, len(b.in.Exchange.Steps)), ids: make([]int64, len(b.in.Exchange.Steps)), tally: map[counted]int64{}}
+	n := len(b.in.Exchange.Steps)
+	x := &exchange{in: b.in.Exchange, stale: make([]bool, n), kept: make([]bool, n), ids: make([]int64, n), tally: map[counted]int64{}}
 	type row struct {
 		version int64
 		state   event.State
+		keys    submissionKeys
 	}
 	stored := map[int64]row{}
 	var wanted []int64
@@ -52,11 +56,11 @@ func (b *batch) loadExchange(ctx context.Context, q preparer) (*exchange, error)
 			wanted = append(wanted, s.Submission.ID)
 		}
 	}
-	if err := each(ctx, q, "SELECT id, source, state, version FROM submission WHERE id IN ("+in(lookup)+")", wanted, func(rows *sql.Rows) error {
-		var id, source int64
+	if err := each(ctx, q, selectKeys, wanted, func(rows *sql.Rows) error {
+		var id int64
 		var r row
-		err := rows.Scan(&id, &source, &r.state, &r.version)
-		if event.SourceID(source) == b.source.id {
+		err := r.keys.scan(rows, &id, &r.state, &r.version)
+		if r.keys.source == b.source.id {
 			stored[id] = r
 		}
 		return err
@@ -70,6 +74,9 @@ func (b *batch) loadExchange(ctx context.Context, q preparer) (*exchange, error)
 	for i := range x.in.Steps {
 		s := &x.in.Steps[i].Submission
 		if x.ids[i] = s.ID; s.ID == 0 {
+			if x.fresh == nil {
+				x.fresh = b.l.bulk(ctx, insertSubmissions, 14)
+			}
 			last++
 			x.ids[i] = last
 			x.count(b.source.id, tallySubmissions, int64(s.State), 1)
@@ -83,7 +90,9 @@ func (b *batch) loadExchange(ctx context.Context, q preparer) (*exchange, error)
 		}
 		x.count(b.source.id, tallySubmissions, int64(r.state), -1)
 		x.count(b.source.id, tallySubmissions, int64(s.State), 1)
-		stored[s.ID] = row{s.Version + 1, s.State} // a second step of the batch is late
+		keys := keysOf(s)
+		x.kept[i] = r.keys == keys
+		stored[s.ID] = row{s.Version + 1, s.State, keys} // a second step of the batch is late
 	}
 	b.out.IDs = x.ids
 	return x, nil
@@ -113,6 +122,11 @@ func (x *exchange) settle(ctx context.Context, b *batch) error {
 			continue
 		}
 		if err := x.saveStep(ctx, b, i); err != nil {
+			return err
+		}
+	}
+	if x.fresh != nil {
+		if err := x.fresh.flush(); err != nil {
 			return err
 		}
 	}
@@ -237,6 +251,14 @@ func (x *exchange) saveTally(ctx context.Context, b *batch) error {
 
 func (x *exchange) saveStep(ctx context.Context, b *batch, i int) error {
 	step := &x.in.Steps[i]
+	if n := step.Notification; n != nil && n.Verdict == event.NotificationConflict {
+		was, err := b.notification(ctx, n)
+		if err != nil || was.Verdict == event.NotificationConflict { // it has contradicted before
+			note := *n
+			note.Submission = x.ids[i]
+			return errors.Join(err, x.notified(ctx, b, note))
+		}
+	}
 	s := step.Submission
 	fresh := s.ID == 0
 	s.ID, s.Changed = x.ids[i], b.now
@@ -244,7 +266,7 @@ func (x *exchange) saveStep(ctx context.Context, b *batch, i int) error {
 	if fresh {
 		s.Created = b.now
 	}
-	if err := b.l.saveSubmission(ctx, &s, fresh); err != nil {
+	if err := x.saveSubmission(ctx, b, &s, i); err != nil {
 		return err
 	}
 	if n := step.Notice; n != nil {
@@ -291,16 +313,14 @@ func (x *exchange) changeNotice(ctx context.Context, b *batch, n *event.Notice) 
 // notified keeps a notification, the same one once. One of kind
 // NotificationRejected is an event when it is new.
 func (x *exchange) notified(ctx context.Context, b *batch, n event.Notification) error {
-	var was event.Notification
-	if err := (writing{b.l}).each(ctx, "SELECT id, submission, verdict, first, times FROM notification WHERE source = $1 AND digest = $2", []any{int64(b.source.id), n.Digest[:]}, func(rows *sql.Rows) error {
-		return rows.Scan(&was.ID, &was.Submission, &was.Verdict, &was.First, &was.Times)
-	}); err != nil {
+	was, err := b.notification(ctx, &n)
+	if err != nil {
 		return err
 	}
 	n.First, n.Last, n.Times = b.now, b.now, was.Times+1
 	if was.ID != 0 {
 		n.ID, n.First = was.ID, was.First
-		if n.Submission == 0 { // what was found out once stays
+		if n.Submission == 0 && (was.Submission != 0 || n.Verdict == event.NotificationUncorrelated) { // what was found out once stays
 			n.Submission, n.Verdict = was.Submission, was.Verdict
 		}
 		x.count(b.source.id, tallyNotifications, int64(was.Verdict), -1)
@@ -320,6 +340,14 @@ func (x *exchange) notified(ctx context.Context, b *batch, n event.Notification)
 		int64(b.source.id), n.Digest[:], n.Submission, int64(n.Verdict), int64(n.First), int64(n.Last), n.Times, raw, notificationSum(b.source.id, &n, raw))
 }
 
+// notification returns what is stored of a notification, nothing when it is new.
+func (b *batch) notification(ctx context.Context, n *event.Notification) (was event.Notification, err error) {
+	err = writing{b.l}.each(ctx, "SELECT id, submission, verdict, first, times FROM notification WHERE source = $1 AND digest = $2", []any{int64(b.source.id), n.Digest[:]}, func(rows *sql.Rows) error {
+		return rows.Scan(&was.ID, &was.Submission, &was.Verdict, &was.First, &was.Times)
+	})
+	return was, err
+}
+
 // answerKept is how long an answer is remembered.
 const answerKept = event.Micros(24 * time.Hour / time.Microsecond)
 
@@ -329,41 +357,6 @@ func (b *batch) answered(ctx context.Context, a *event.Answered) error {
 	}
 	return b.l.exec(ctx, "INSERT OR REPLACE INTO answered (source, request, at, disposition, sum) VALUES ($1, $2, $3, $4, $5)",
 		int64(b.source.id), a.Request[:], int64(b.now), a.Disposition, sumOf(b.source.id, a.Request[:], b.now, a.Disposition))
-}
-
-// saveSubmission writes a row as it is.
-func (l *Log) saveSubmission(ctx context.Context, s *event.Submission, fresh bool) error {
-	var request any
-	if s.Request != [32]byte{} {
-		request = s.Request[:]
-	}
-	raw := appendSubmission(nil, s)
-	args := []any{s.ID, int64(s.Source), int64(s.State), s.Version, int64(s.Due), int64(s.Seq), s.Token, request,
-		blockKey(s.Block), recordKey(s.Record), int64(s.Created), int64(s.Changed), raw, submissionSum(s, raw)}
-	if fresh {
-		return l.exec(ctx, `INSERT INTO submission (id, source, state, version, due, seq, token, request, block, record, created, changed, body, sum)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`, args...)
-	}
-	return l.exec(ctx, `UPDATE submission SET source = $2, state = $3, version = $4, due = $5, seq = $6, token = $7, request = $8, block = $9, record = $10,
-	created = $11, changed = $12, body = $13, sum = $14 WHERE id = $1`, args...)
-}
-
-func blockKey(block []byte) int64 {
-	if block == nil {
-		return 0
-	}
-	return event.KeyBits(string(block))
-}
-
-func recordKey(record string) int64 {
-	if record == "" {
-		return 0
-	}
-	return event.KeyBits(record)
-}
-
-func submissionSum(s *event.Submission, raw []byte) int64 {
-	return sumOf(s.ID, s.Source, int64(s.State), s.Version, s.Due, int64(s.Seq), s.Token, s.Request[:], s.Created, s.Changed, raw)
 }
 
 func noticeSum(source event.SourceID, n *event.Notice, raw []byte) int64 {

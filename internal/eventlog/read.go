@@ -271,6 +271,35 @@ WHERE k.key = $1 AND k.record >> 32 = $2`, bits, s.idOf(set))
 	return found, err
 }
 
+// Latest tells which of these events are the last ones of their records; one of
+// kind rejected is of no record.
+func (l *Log) Latest(ctx context.Context, events []event.Seq) (map[event.Seq]bool, error) {
+	latest := make(map[event.Seq]bool, len(events))
+	wanted := make([]int64, len(events))
+	for i, seq := range events {
+		wanted[i] = int64(seq)
+	}
+	err := l.read(ctx, func(q querier) error {
+		return each(ctx, reading{q}, selectLast, wanted, func(rows *sql.Rows) error {
+			var seq event.Seq
+			var last sql.Null[event.Seq]
+			err := rows.Scan(&seq, &last)
+			switch {
+			case err != nil:
+				return err
+			case !last.Valid:
+				return fmt.Errorf("the record of event %d has no state: %w: run bridge verify", seq, errDamaged)
+			case last.V == seq:
+				latest[seq] = true
+			}
+			return nil
+		})
+	})
+	return latest, err
+}
+
+var selectLast = "SELECT e.seq, t.seq FROM event e LEFT JOIN state t ON t.record = e.record WHERE e.record <> 0 AND e.seq IN (" + in(lookup) + ")"
+
 // LastSeq returns the Seq of the last event of all sets, 0 when there is none.
 func (l *Log) LastSeq(ctx context.Context) (seq event.Seq, err error) {
 	err = l.read(ctx, func(q querier) error {

@@ -114,7 +114,9 @@ func (r *record) speaker(rank map[event.SourceID]int64) int {
 	return best
 }
 
-const lookup = 500 // keys a query
+// A query looks up so many keys, or a few where there are no more: those who wait
+// for a submission to be committed are few, and would pay for all places.
+const lookup, few = 500, 32
 
 // in returns n parameters. They are plain question marks: the driver asks for
 // the name of each named one, which costs the square of their number.
@@ -126,9 +128,13 @@ func each(ctx context.Context, q preparer, text string, values []int64, scan fun
 	values = slices.Clone(values)
 	slices.Sort(values)
 	values = slices.Compact(values)
-	args := make([]any, lookup)
+	size := lookup
+	if len(values) <= few {
+		text, size = strings.Replace(text, in(lookup), in(few), 1), few
+	}
+	args := make([]any, size)
 	for len(values) > 0 {
-		n := min(len(values), lookup)
+		n := min(len(values), size)
 		for i := range args {
 			args[i] = values[min(i, n-1)] // padded, so that one statement serves all
 		}

@@ -157,9 +157,9 @@ func (l *Log) Notices(ctx context.Context, due event.Micros, limit int) ([]event
 	return l.notices(ctx, "n.due > 0 AND n.due <= $1 ORDER BY n.due, n.id LIMIT $2", int64(due), limit)
 }
 
-// NoticesOf returns the newest notices of a set in a state.
+// NoticesOf returns the newest notices of a set in a state; 0 is any.
 func (l *Log) NoticesOf(ctx context.Context, set string, state event.NoticeState, limit int) ([]event.Notice, error) {
-	return l.notices(ctx, "s.name = $1 AND n.state = $2 ORDER BY n.id DESC LIMIT $3", set, int64(state), limit)
+	return l.notices(ctx, "s.name = $1 AND ($2 = 0 OR n.state = $2) ORDER BY n.id DESC LIMIT $3", set, int64(state), limit)
 }
 
 func (l *Log) notices(ctx context.Context, where string, args ...any) (out []event.Notice, err error) {

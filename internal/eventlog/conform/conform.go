@@ -62,6 +62,7 @@ type Log interface {
 	Live(ctx context.Context, set string, at event.Seq) iter.Seq2[*event.Event, error]
 	Listed(ctx context.Context, set string, at event.Seq) iter.Seq2[*event.Event, error]
 	Record(ctx context.Context, set, key string) (*event.Event, error)
+	Latest(context.Context, []event.Seq) (map[event.Seq]bool, error)
 	LastSeq(context.Context) (event.Seq, error)
 
 	Submission(ctx context.Context, id int64) (*event.Submission, error)

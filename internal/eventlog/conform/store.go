@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math"
 	"os"
 	"reflect"
@@ -289,6 +290,18 @@ func testRecord(t *testing.T, open Open) {
 		if ev, err := b.log.Record(ctx, c.set, c.key); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s in %s: %v, %v", c.key, c.set, ev, err)
 		}
+	}
+	b.exchange(&event.Batch{Exchange: &event.Exchange{Rejections: []event.Rejection{{Record: "urn:b", Reason: "no"}}}})
+	// Those of a@1, b@1, b@2, -a@2, the rejection, and one that there is not; more than
+	// fit into one query.
+	seqs := []event.Seq{5, 4, 3, 2, 1, 99}
+	for range 300 {
+		seqs = append(seqs, 3, 1)
+	}
+	latest, err := b.log.Latest(ctx, seqs)
+	b.must(err)
+	if want := map[event.Seq]bool{3: true, 4: true}; !maps.Equal(latest, want) {
+		t.Errorf("the last events are %v, want %v", latest, want)
 	}
 }
 

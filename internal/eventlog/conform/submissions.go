@@ -28,6 +28,13 @@ func (b *bench) at(state event.State, token string) event.Submission {
 	return event.Submission{Source: b.sources[0], State: state, Token: token}
 }
 
+func (b *bench) submission(id int64) *event.Submission {
+	b.t.Helper()
+	s, err := b.log.Submission(context.Background(), id)
+	b.must(err)
+	return s
+}
+
 // A submission is kept whole; a step that is late does not happen, nor does what
 // belongs to it.
 func testSubmissions(t *testing.T, open Open) {
@@ -78,6 +85,17 @@ func testSubmissions(t *testing.T, open Open) {
 	if got.State != event.StateAccepted || got.Version != 2 || got.Created != full.Created || got.Changed != event.MicrosOf(b.clock.Wall) {
 		t.Errorf("after the answer: %+v", got)
 	}
+	for times := range 2 { // a contradiction counts once
+		conflict := *b.submission(answer.ID)
+		conflict.Conflicts++
+		b.exchange(&event.Batch{Exchange: &event.Exchange{Steps: []event.Step{{Submission: conflict,
+			Notification: &event.Notification{Digest: [32]byte{8}, Verdict: event.NotificationConflict, Outcome: event.StateRejected}}}}})
+		found, err := b.log.Notifications(ctx, "main", event.NotificationConflict, 10)
+		b.must(err)
+		if got := b.submission(answer.ID); got.Conflicts != full.Conflicts+1 || len(found) != 1 || found[0].Times != times+1 || found[0].Submission != answer.ID {
+			t.Errorf("after %d conflicts: %+v, %+v", times+1, got, found)
+		}
+	}
 	due, err := b.log.Notices(ctx, event.MicrosOf(b.clock.Wall), 10)
 	b.must(err)
 	if len(due) != 1 || due[0].Submission != answer.ID || string(due[0].Disposition) != "<d/>" || due[0].Message != "m@example" || due[0].State != event.NoticeWaiting || due[0].Set != "main" {
@@ -92,7 +110,7 @@ func testSubmissions(t *testing.T, open Open) {
 	counts, err := b.log.Counts(ctx, b.sources[0])
 	b.must(err)
 	if counts.Submissions[event.StateAccepted] != 1 || counts.Submissions[event.StateWaiting] != 1 || len(counts.Submissions) != 2 ||
-		counts.Notices[event.NoticeDelivered] != 1 || len(counts.Notices) != 1 || len(counts.Notifications) != 0 || len(counts.Direct) != 0 {
+		counts.Notices[event.NoticeDelivered] != 1 || len(counts.Notices) != 1 || counts.Notifications[event.NotificationConflict] != 1 || len(counts.Direct) != 0 {
 		t.Errorf("counts: %+v", counts)
 	}
 }

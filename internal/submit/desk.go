@@ -1,0 +1,229 @@
+package submit
+
+import (
+	"context"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/sip"
+)
+
+// Mode is what a Desk is besides a notification recipient.
+type Mode string
+
+// The modes.
+const (
+	// Recipient: it takes notifications and nothing else.
+	Recipient Mode = ""
+	// Library: an ingest server that accepts at once and assigns identifiers.
+	Library Mode = "library"
+	// Review: an ingest server that accepts provisionally, until somebody
+	// decides.
+	Review Mode = "review"
+	// Gateway: an ingest server that passes on to another one.
+	Gateway Mode = "gateway"
+)
+
+// Desk is the SIP service of one set: its sip.Backend. Every method may be called
+// from any goroutine; Run must be running for Ingest to answer. A Desk that is in
+// use is not copied and its fields do not change.
+type Desk struct {
+	Set string
+	// Feed is the id of the set's feed (urn:uuid:...); identifiers that we assign
+	// are derived from it, so that those of two sets differ.
+	Feed string
+	// Source under which the log keeps what arrives here, and its URL there.
+	Source event.SourceID
+	URL    string
+	// Content is how the set treats content; 0 is event.Mirror.
+	Content event.Content
+	Mode    Mode
+
+	Store    Store
+	Contents Contents
+
+	// Formats that are accepted: the root element of a record, and the URL of its
+	// schema.
+	Formats map[xml.Name]string
+	// Validate checks a record against the schema of that URL; nil is no check.
+	// The reason tells why the record is invalid; an error tells that this could
+	// not be found out.
+	Validate func(ctx context.Context, schema string, record []byte) (reason string, err error)
+	// RecordURL is where a record can be fetched whose identifier a notification
+	// tells: an http or https URL with {assigned-identifier} in its path; "" is
+	// nowhere.
+	RecordURL string
+	// Recipient tells why a notification-recipient may not be used; nil, or a nil
+	// error, when it may.
+	Recipient func(ctx context.Context, url string) error
+	Access    Access
+
+	// Upstream is the ingest server behind a gateway.
+	Upstream Upstream
+	// Endpoint returns the URL of this service, without a slash at its end.
+	Endpoint func() string
+	// Named returns the notification recipient that a gateway names for a token;
+	// nil is the service itself.
+	Named func(token string) string
+	// Deadline is how long a provisional answer may stay one (gateway).
+	Deadline time.Duration
+	// ResendInDoubt: the server behind a gateway recognises repeats, so that a
+	// request in doubt may be sent again.
+	ResendInDoubt bool
+
+	// Targets: the set submits its records to an ingest server, so that
+	// notifications come here in every mode.
+	Targets bool
+	// Into takes the accepted records of those targets that have another set
+	// for them.
+	Into map[event.SourceID]Into
+
+	// Posted is called after notices were committed, Pending after observations
+	// that wait for their content. Both may be nil and must not block.
+	Posted, Pending func()
+	// Now is the clock; nil is time.Now.
+	Now func() time.Time
+	// Log gets what nobody else is told; nil is silence.
+	Log *slog.Logger
+
+	intake intake
+	tray   tray
+	gate   gate
+}
+
+var _ sip.Backend = (*Desk)(nil)
+
+// tendAtLeast is how long what is due may wait, should the moment be missed.
+const tendAtLeast = time.Minute
+
+// Run does what Ingest hands over, and in its time what is due: it must be
+// called once. When it returns, what was taken in has been answered, and Ingest
+// answers with an error. The error is nil when ctx has ended.
+func (d *Desk) Run(ctx context.Context) error {
+	err := d.recover(ctx)
+	if err != nil {
+		if ctx.Err() != nil {
+			err = nil
+		} else {
+			err = fmt.Errorf("set %s: see what was under way when the last run ended: %w", d.Set, err)
+		}
+		d.intake.end(err)
+		return err
+	}
+	var tending sync.WaitGroup
+	tending.Go(func() { d.attend(ctx) })
+	d.takeIn(ctx)
+	tending.Wait()
+	return nil
+}
+
+// attend does what is due until ctx ends.
+func (d *Desk) attend(ctx context.Context) {
+	for {
+		next, err := d.tend(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		wait := tendAtLeast
+		if err != nil {
+			d.log().Warn("what is due could not be done; it is tried again", "set", d.Set, "error", err)
+		} else if !next.IsZero() {
+			wait = min(wait, max(next.Sub(d.now()), time.Millisecond))
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+	}
+}
+
+// Offers returns the operations of the mode.
+func (d *Desk) Offers() sip.Operations {
+	switch d.Mode {
+	case Recipient:
+		return sip.Operations{Notify: true}
+	case Gateway:
+		return sip.Operations{Ingest: true, Notify: true}
+	}
+	return sip.Operations{Ingest: true, Notify: d.Targets}
+}
+
+// GetProperties returns the notification style of the mode and the accepted
+// formats.
+func (d *Desk) GetProperties(ctx context.Context, caller sip.Caller) (*sip.Properties, error) {
+	if err := d.mayIngest(&caller); err != nil {
+		return nil, err
+	}
+	switch d.Mode {
+	case Gateway:
+		return d.gatewayProperties(ctx)
+	case Review:
+		return &sip.Properties{Style: sip.Asynchronous, Formats: d.schemas()}, nil
+	}
+	return &sip.Properties{Style: sip.Synchronous, Formats: d.schemas()}, nil
+}
+
+// schemas returns the URLs of the accepted formats, each once, sorted.
+func (d *Desk) schemas() []string {
+	urls := make([]string, 0, len(d.Formats))
+	for _, u := range d.Formats {
+		urls = append(urls, u)
+	}
+	slices.Sort(urls)
+	return slices.Compact(urls)
+}
+
+// Ingest answers a request as the mode wants it, after what follows from it has
+// been committed.
+func (d *Desk) Ingest(ctx context.Context, caller sip.Caller, r *sip.Request) (*sip.Disposition, error) {
+	if err := d.mayIngest(&caller); err != nil {
+		return nil, err
+	}
+	if err := d.intake.ready(ctx); err != nil {
+		return nil, err
+	}
+	switch d.Mode {
+	case Review:
+		return d.ingestReview(ctx, r)
+	case Gateway:
+		return d.ingestGateway(ctx, r)
+	}
+	return d.ingestLibrary(ctx, r)
+}
+
+// mayIngest tells whether the caller may use the operations of an ingest server.
+// Admit lets in whoever has the token of a submission; that one is here to
+// notify.
+func (d *Desk) mayIngest(caller *sip.Caller) error {
+	if d.Mode == Recipient {
+		return &sip.Fault{Code: sip.Client, Text: "this service is a notification recipient: it offers notify, and neither get-properties nor ingest"}
+	}
+	if denied := d.Access.check(caller); denied != nil {
+		return denied
+	}
+	return nil
+}
+
+func (d *Desk) now() time.Time {
+	if d.Now != nil {
+		return d.Now()
+	}
+	return time.Now()
+}
+
+func (d *Desk) log() *slog.Logger {
+	if d.Log != nil {
+		return d.Log
+	}
+	return slog.New(slog.DiscardHandler)
+}
+
+// errEnded: the service has been stopped, or could not be started.
+var errEnded = errors.New("the service is not running")

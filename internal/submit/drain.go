@@ -1,0 +1,450 @@
+package submit
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/sip"
+)
+
+// drain is an Outbox at work. One goroutine reads and writes the log and holds
+// all of this; the workers get jobs and give reports back. Neither channel ever
+// blocks: a record is in hand from its job until its report has been committed,
+// and no more are in hand than a channel holds.
+type drain struct {
+	o       *Outbox
+	jobs    chan job
+	reports chan report
+	line    line
+
+	loaded  bool
+	seen    event.Seq         // the last event that was taken in
+	behind  bool              // there may be events after it
+	changed <-chan struct{}   // closed when there are; nil is to be asked for anew
+	waiting map[string]queued // by record
+	inHand  map[string]int64  // the row of each record that is with the workers, or with done
+	done    []report          // not committed yet
+
+	calls   sync.WaitGroup // the workers', and the one for the properties
+	asked   chan listing
+	asking  bool
+	formats []string  // that the server lists; nil is not known
+	stale   time.Time // when it has to list them again
+	expiry  time.Time // when deadlines are looked at next
+}
+
+// queued is a row that waits, and the newest of its record.
+type queued struct {
+	id            int64
+	due, deadline event.Micros
+}
+
+func queuedAs(id int64, s *event.Submission) queued { return queued{id, s.Due, s.Deadline} }
+
+// job is a submission that is to be sent.
+type job struct {
+	event.Submission
+	formats []string
+}
+
+// report is what has come of a job. The submission is as it was when that was
+// decided.
+type report struct {
+	event.Submission
+	reply
+	// unsent is why it cannot be sent.
+	unsent string
+	// local: nothing was sent, since the content could not be had.
+	local bool
+	// left: nothing has happened.
+	left bool
+	// expired: its deadline has come.
+	expired bool
+}
+
+// listing is what the server has answered to get-properties.
+type listing struct {
+	*sip.Properties
+	err error
+}
+
+const (
+	propertiesFor = time.Hour
+	lookAtLeast   = time.Minute
+)
+
+func newDrain(o *Outbox) *drain {
+	return &drain{o: o, jobs: make(chan job, groupLimit), reports: make(chan report, groupLimit), behind: true, inHand: map[string]int64{}, asked: make(chan listing, 1)}
+}
+
+// run goes round until ctx ends, or the log can be written no more.
+func (d *drain) run(ctx, calls context.Context) error {
+	rest := time.Duration(0)
+	for ctx.Err() == nil {
+		if d.changed == nil {
+			d.changed = d.o.Events.Changed() // before the events are read, so that none is missed
+		}
+		err := d.round(ctx, calls)
+		if ctx.Err() != nil {
+			break
+		}
+		if err != nil {
+			if d.o.Fatal != nil && d.o.Fatal(err) {
+				return err
+			}
+			d.loaded = false // the log knows what has happened all the same
+			rest = min(max(2*rest, storeFirst), storeLongest)
+			d.o.Log.Error("submissions wait for the log", "error", err, "again_in", rest)
+			d.wait(ctx, rest, nil)
+			continue
+		}
+		rest = 0
+		if len(d.done) == 0 && (!d.behind || d.full()) {
+			d.wait(ctx, d.idle(), d.reports)
+		}
+	}
+	return nil
+}
+
+// round does what there is to do.
+func (d *drain) round(ctx, calls context.Context) error {
+	if !d.loaded {
+		if err := d.load(ctx); err != nil {
+			return err
+		}
+	}
+	// What was answered is committed although ctx has ended.
+	if err := d.commit(calls); err != nil {
+		return err
+	}
+	if err := d.takeIn(ctx); err != nil {
+		return err
+	}
+	if now := d.o.Now(); !now.Before(d.expiry) {
+		if err := d.expire(ctx, now); err != nil {
+			return err
+		}
+		d.expiry = now.Add(min(max(d.o.Deadline/100, lookAtLeast), longestWait))
+	}
+	return d.hand(ctx)
+}
+
+// full tells that there is no room for more events.
+func (d *drain) full() bool { return len(d.waiting)+chunkLimit > aheadLimit }
+
+// wait waits for something to do, and takes reports.
+func (d *drain) wait(ctx context.Context, longest time.Duration, reports <-chan report) {
+	timer := time.NewTimer(longest)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	case <-d.changed:
+		d.changed, d.behind = nil, true
+	case <-d.o.Reload:
+		d.loaded = false
+	case l := <-d.asked:
+		d.listed(l)
+	case r := <-reports:
+		d.done = append(d.done, r)
+	}
+}
+
+// idle is how long there is nothing to do, if nothing happens. While something is
+// in hand, its report is what happens next.
+func (d *drain) idle() time.Duration {
+	now := d.o.Now()
+	next := d.expiry
+	sooner := func(at time.Time) bool {
+		if at.After(now) && at.Before(next) {
+			next = at
+		}
+		return at.After(now)
+	}
+	if !sooner(d.line.closedUntil()) && len(d.inHand) == 0 {
+		for _, w := range d.waiting {
+			sooner(w.due.Time())
+		}
+	}
+	return next.Sub(now)
+}
+
+// hand gives what is due to the workers.
+func (d *drain) hand(ctx context.Context) error {
+	now := d.o.Now()
+	if len(d.waiting) == 0 || len(d.inHand) > groupLimit/2 || !d.line.open(now) {
+		return nil
+	}
+	if d.formats == nil || !now.Before(d.stale) || d.line.takeDoubt() {
+		d.ask(ctx)
+	}
+	if d.asking && !d.hasListed() {
+		return nil
+	}
+	rows, err := d.o.Store.Submissions(ctx, event.SubmissionQuery{Source: d.o.Source, States: []event.State{event.StateWaiting},
+		Due: event.MicrosOf(now), Limit: groupLimit + len(d.inHand)})
+	if err != nil {
+		return err
+	}
+	for i := range rows {
+		s := &rows[i]
+		switch {
+		case d.inHand[s.Record] != 0 || len(d.inHand) == groupLimit:
+			continue
+		case overdue(s, now):
+			d.done = append(d.done, report{Submission: *s, expired: true})
+		default:
+			d.jobs <- job{*s, d.formats}
+		}
+		d.inHand[s.Record] = s.ID
+	}
+	if len(d.inHand) == 0 && d.full() {
+		d.loaded = false // answers that came as notifications have made room
+	}
+	return nil
+}
+
+// ask asks the server for its properties, beside everything else.
+func (d *drain) ask(ctx context.Context) {
+	if d.asking {
+		return
+	}
+	d.asking = true
+	d.calls.Go(func() {
+		p, err := d.o.Server.GetProperties(ctx)
+		d.asked <- listing{p, err}
+	})
+}
+
+// hasListed takes the answer if it is there, and tells whether it is a good one:
+// as long as there are many events to take in nobody waits for it.
+func (d *drain) hasListed() bool {
+	select {
+	case l := <-d.asked:
+		d.listed(l)
+		return l.err == nil
+	default:
+		return false
+	}
+}
+
+// listed takes the answer.
+func (d *drain) listed(l listing) {
+	d.asking = false
+	now := d.o.Now()
+	if l.err != nil {
+		d.formats = nil
+		d.warn(d.line.failed(d.o.Every, now, now, l.err, true), l.err)
+		return
+	}
+	d.formats, d.stale = l.Formats, now.Add(propertiesFor)
+}
+
+func (d *drain) warn(pause time.Duration, err error) {
+	if pause > 0 {
+		d.o.Log.Warn("the ingest server fails, and is left alone for a while", "error", err, "again_in", pause)
+	}
+}
+
+func overdue(s *event.Submission, now time.Time) bool {
+	return s.Deadline != 0 && s.Deadline <= event.MicrosOf(now)
+}
+
+// expire ends what has had no answer before its deadline.
+func (d *drain) expire(ctx context.Context, now time.Time) error {
+	for record, w := range d.waiting {
+		if w.deadline == 0 || w.deadline > event.MicrosOf(now) || d.inHand[record] != 0 {
+			continue
+		}
+		s, err := d.o.Store.Submission(ctx, w.id)
+		if err != nil {
+			return err
+		}
+		d.done = append(d.done, report{Submission: *s, expired: true})
+	}
+	query := event.SubmissionQuery{Source: d.o.Source, States: []event.State{event.StateProvisional}, Due: event.MicrosOf(now), Limit: chunkLimit}
+	for {
+		rows, err := d.o.Store.Submissions(ctx, query)
+		if err != nil {
+			return err
+		}
+		for i := range rows {
+			d.done = append(d.done, report{Submission: rows[i], expired: true})
+			query.After = rows[i].ID
+		}
+		if err := d.commit(ctx); err != nil || len(rows) < chunkLimit {
+			return err
+		}
+	}
+}
+
+// commit takes the reports that there are, and writes what follows from them, a
+// group at a time. What cannot be written is kept.
+func (d *drain) commit(ctx context.Context) error {
+	for {
+		for more := true; more; {
+			select {
+			case r := <-d.reports:
+				d.done = append(d.done, r)
+			default:
+				more = false
+			}
+		}
+		if len(d.done) == 0 {
+			return nil
+		}
+		late, err := d.commitGroup(ctx, d.done[:min(len(d.done), groupLimit)])
+		if err != nil {
+			return err
+		}
+		d.done = append(late, d.done[min(len(d.done), groupLimit):]...)
+	}
+}
+
+// commitGroup returns those whose submission somebody else has changed, as it is
+// now, to be decided anew.
+func (d *drain) commitGroup(ctx context.Context, group []report) (late []report, err error) {
+	var steps []event.Step
+	var accepted []*event.Submission
+	var of []int // the report of each step
+	for i := range group {
+		step, ok := d.o.step(&group[i])
+		if !ok {
+			continue
+		}
+		steps, of = append(steps, step), append(of, i)
+		if s := step.Submission; s.State == event.StateAccepted && group[i].State != event.StateAccepted {
+			accepted = append(accepted, &s)
+		}
+	}
+	stale, err := d.write(ctx, steps, accepted)
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range stale {
+		now, err := d.o.Store.Submission(ctx, group[of[n]].ID)
+		if err != nil {
+			return nil, err
+		}
+		r := group[of[n]]
+		r.Submission = *now
+		late = append(late, r)
+	}
+	for n, i := range of {
+		group[i].Submission = steps[n].Submission
+	}
+	for i := range group {
+		if !slices.ContainsFunc(late, func(r report) bool { return r.ID == group[i].ID }) {
+			d.settle(&group[i].Submission)
+		}
+	}
+	return late, nil
+}
+
+// write commits steps, and returns the places of those that came too late. What
+// was accepted is taken into the other set first, so that none is missing there:
+// taking it again changes nothing.
+func (d *drain) write(ctx context.Context, steps []event.Step, accepted []*event.Submission) (stale []int, err error) {
+	if len(steps) == 0 {
+		return nil, nil
+	}
+	if d.o.Into != nil {
+		if err := d.o.Into.Take(ctx, accepted...); err != nil {
+			return nil, err
+		}
+	}
+	out, err := d.append(ctx, steps)
+	return out.Stale, err
+}
+
+// settle lets the record of a submission go, as it is now.
+func (d *drain) settle(s *event.Submission) {
+	if d.inHand[s.Record] == s.ID {
+		delete(d.inHand, s.Record)
+	}
+	switch {
+	case d.waiting[s.Record].id != s.ID:
+	case s.State == event.StateWaiting:
+		d.waiting[s.Record] = queuedAs(s.ID, s)
+	default:
+		delete(d.waiting, s.Record)
+	}
+}
+
+// farewell writes what was answered after ctx has ended.
+func (d *drain) farewell(ctx context.Context) {
+	if err := d.commit(ctx); err != nil {
+		d.o.Log.Error("answers could not be logged, and are asked for again by the next run", "error", err)
+	}
+}
+
+// step is what follows from a report for its submission; false is nothing.
+func (o *Outbox) step(r *report) (event.Step, bool) {
+	s := r.Submission
+	open := s.State == event.StateWaiting || r.expired && s.State == event.StateProvisional
+	if r.left || r.disposition == nil && !open {
+		return event.Step{}, false // a notification was faster, or a later change has replaced it
+	}
+	now := o.Now()
+	switch {
+	case r.disposition != nil:
+		return o.decided(s, r.disposition, now)
+	case r.expired:
+		if !overdue(&s, now) {
+			return event.Step{}, false
+		}
+		s.State, s.Due, s.Deadline = event.StateUnresolved, 0, 0
+		s.Reason = joinReason("the ingest server has not told its decision in time", s.Reason)
+	case r.unsent != "":
+		unsent(&s, r.unsent)
+	case r.local:
+		s.Reason, s.Due = clip(r.err.Error()), event.MicrosOf(now.Add(o.Every))
+	default:
+		s.Tries++
+		s.Reason = clip(r.err.Error())
+		if aboutRecord(r.err) {
+			unsent(&s, s.Reason)
+			break
+		}
+		if s.Deadline == 0 && sip.Sent(r.err) {
+			s.Deadline = event.MicrosOf(now.Add(o.Deadline))
+		}
+		s.Due = event.MicrosOf(now.Add(max(backOff(o.Every, longestWait, s.Tries), retryAfter(r.err))))
+		if s.Deadline != 0 {
+			s.Due = min(s.Due, s.Deadline)
+		}
+	}
+	return event.Step{Submission: s}, true
+}
+
+// decided is what follows from a disposition. The ultimate one may have come in a
+// notification before.
+func (o *Outbox) decided(s event.Submission, disposition *sip.Disposition, now time.Time) (event.Step, bool) {
+	to := stateAfter(disposition)
+	switch s.Resolve(to, disposition.AssignedIdentifier) {
+	case event.Repeats:
+		return event.Step{}, false
+	case event.Contradicts:
+		s.Conflicts++
+		return event.Step{Submission: s, Notification: contradiction(&s, disposition, nil)}, true
+	}
+	s.Tries++
+	s.Late = to.Final() && s.State == event.StateUnresolved
+	s.State, s.Assigned, s.Reason, s.Due, s.Deadline = to, disposition.AssignedIdentifier, disposition.Reason, 0, 0
+	if to == event.StateProvisional {
+		s.Deadline = event.MicrosOf(now.Add(o.Deadline))
+		s.Due = s.Deadline
+	}
+	return event.Step{Submission: s, Rejected: to == event.StateRejected}, true
+}
+
+// stateAfter is the state that a reply leads to.
+func stateAfter(disposition *sip.Disposition) event.State {
+	if disposition.Outcome == sip.ProvisionallyAccepted {
+		return event.StateProvisional
+	}
+	return stateOf(disposition)
+}

@@ -1,0 +1,209 @@
+package submit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync/atomic"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/sip"
+)
+
+// Files submits documents from outside of any set to an ingest server, once, and
+// keeps nothing of it.
+type Files struct {
+	Server Upstream
+	// Recipient is the URL of the notification recipient; "" names none.
+	Recipient string
+	// Submitter and Sequence describe the source of each record; nil and "" are
+	// left out.
+	Submitter *sip.Submitter
+	Sequence  string
+	// Format is the URL of the schema that all of them follow; "" is the one that
+	// each names itself, in xsi:schemaLocation.
+	Format string
+	// Force sends also what is of no format that the server lists.
+	Force bool
+	// Workers is how many requests are under way at a time; 0 is 4.
+	Workers int
+}
+
+// File is a document to be submitted.
+type File struct {
+	Name string
+	// Identifier is the source's for the record; nil is none.
+	Identifier *string
+	Open       func() (io.ReadCloser, error)
+}
+
+// FileResult is what has become of a file.
+type FileResult struct {
+	Name string
+	// State is StateAccepted, with Assigned; StateRejected or StateProvisional;
+	// StateUnsent when the server has certainly not taken it; StateUnresolved when
+	// it may have, but no answer came.
+	State    event.State
+	Assigned string
+	// Reason of all but an acceptance, "" when a server gave none.
+	Reason string
+	// Unlisted: it was not sent because the server does not list its format, or
+	// because its format is not known.
+	Unlisted bool
+	Took     time.Duration
+}
+
+const (
+	// attempts is how often a request is sent that fails, attemptFirst the wait
+	// after the first time, which doubles.
+	attempts     = 4
+	attemptFirst = time.Second
+	// patience is how long a server may want to be left alone; one that wants more
+	// is given up.
+	patience = time.Minute
+)
+
+// Check tells what is wrong with what was asked for.
+func (f *Files) Check() error {
+	if f.Recipient != "" {
+		if err := parseRecipient(f.Recipient); err != nil {
+			return fmt.Errorf("the notification recipient %q cannot be used: %w", f.Recipient, err)
+		}
+	}
+	if s := f.Submitter; s != nil && (s.Name == "" || s.EmailAddress == "") {
+		return errors.New("a submitter has a name and a mail address: give both, or neither")
+	}
+	return nil
+}
+
+// Submit submits files and reports on each, in their order, from one goroutine.
+// The error is that the server does not tell what it accepts, so that nothing was
+// sent, or that ctx has ended. When the server does not answer for several files
+// in a row the rest is not sent.
+func (f *Files) Submit(ctx context.Context, files []File, report func(FileResult)) error {
+	var properties *sip.Properties
+	if _, err := insist(ctx, func() (err error) {
+		properties, err = f.Server.GetProperties(ctx)
+		return err
+	}); err != nil {
+		return fmt.Errorf("the ingest server does not tell what it accepts: %w", err)
+	}
+	workers := f.Workers
+	if workers <= 0 {
+		workers = 4
+	}
+	var silent atomic.Int32
+	// One more result is awaited than fit in here.
+	results := make(chan chan FileResult, workers-1)
+	go func() {
+		defer close(results)
+		for i := range files {
+			if ctx.Err() != nil {
+				return
+			}
+			result := make(chan FileResult, 1)
+			results <- result
+			go func() { result <- f.submit(ctx, &files[i], properties.Formats, &silent) }()
+		}
+	}()
+	for result := range results {
+		report(<-result)
+	}
+	return ctx.Err()
+}
+
+func (f *Files) submit(ctx context.Context, file *File, listed []string, silent *atomic.Int32) FileResult {
+	began := time.Now()
+	r := FileResult{Name: file.Name, State: event.StateUnsent}
+	if silent.Load() >= failuresAllowed {
+		r.Reason = fmt.Sprintf("not tried, since the server has not answered for the last %d", failuresAllowed)
+		return r
+	}
+	if request := f.request(file, &r, listed); request != nil {
+		var disposition *sip.Disposition
+		doubt, err := insist(ctx, func() (err error) {
+			disposition, err = f.Server.Ingest(ctx, request)
+			return err
+		})
+		switch {
+		case err == nil:
+			r.State, r.Assigned, r.Reason = stateAfter(disposition), disposition.AssignedIdentifier, disposition.Reason
+		case doubt:
+			r.State, r.Reason = event.StateUnresolved, err.Error()
+		default:
+			r.Reason = err.Error()
+		}
+		if err != nil && sip.Temporary(err) {
+			silent.Add(1)
+		} else {
+			silent.Store(0)
+		}
+	}
+	r.Took = time.Since(began)
+	return r
+}
+
+// request makes the request of a file; nil when it is not to be sent, and then r
+// says why.
+func (f *Files) request(file *File, r *FileResult, listed []string) *sip.Request {
+	record, err := readFile(file)
+	if err != nil {
+		r.Reason = err.Error()
+		return nil
+	}
+	format := f.Format
+	if format == "" {
+		format = record.Locations()[record.Root.Space]
+	}
+	if reason := unlisted(&record, format, listed); reason != "" && !f.Force {
+		r.Reason, r.Unlisted = reason, true
+		return nil
+	}
+	return &sip.Request{Source: sourceElement(f.Submitter, f.Sequence, file.Identifier), Recipient: f.Recipient, Record: record}
+}
+
+func readFile(file *File) (sip.Record, error) {
+	content, err := file.Open()
+	if err != nil {
+		return sip.Record{}, err
+	}
+	defer content.Close()
+	return sip.ReadRecord(content, sip.ReadOptions{}.Limits)
+}
+
+// sourceElement describes where a record comes from; nil when nothing is known.
+func sourceElement(submitter *sip.Submitter, sequence string, identifier *string) *sip.Source {
+	s := sip.Source{Submitter: submitter, Identifier: identifier}
+	if sequence != "" {
+		s.Sequence = &sequence
+	}
+	if s == (sip.Source{}) {
+		return nil
+	}
+	return &s
+}
+
+// insist makes a call again as long as that may help, a few times. doubt tells
+// whether one of those that failed may have arrived.
+func insist(ctx context.Context, call func() error) (doubt bool, err error) {
+	for n := 1; ; n++ {
+		err = call()
+		if err == nil {
+			return false, nil
+		}
+		doubt = doubt || !(reply{err: err}).refused()
+		var status *sip.StatusError
+		if n == attempts || !sip.Temporary(err) || errors.As(err, &status) && status.RetryAfter > patience {
+			return doubt, err
+		}
+		wait := time.NewTimer(max(backOff(attemptFirst, patience, n), retryAfter(err)))
+		select {
+		case <-ctx.Done():
+			wait.Stop()
+			return doubt, err
+		case <-wait.C:
+		}
+	}
+}

@@ -1,0 +1,374 @@
+package submit
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/sip"
+	"github.com/pmh-bridge/bridge/translate"
+)
+
+// Upstream is the ingest server that requests go on to; *sip.HTTPClient is one.
+type Upstream interface {
+	GetProperties(context.Context) (*sip.Properties, error)
+	Ingest(context.Context, *sip.Request) (*sip.Disposition, error)
+}
+
+// gate is what a desk remembers of requests that have a row in the log. The zero
+// value is ready.
+type gate struct {
+	requests   flights[[32]byte, *event.Submission]
+	properties flights[struct{}, *sip.Properties]
+
+	mu sync.Mutex
+	// owed is what came of sending requests on, as long as the log has not taken
+	// it. It may be more than the log can ever find out again: a server that
+	// answers at once sends no notification.
+	owed map[[32]byte]reply
+	// known are the properties of the ingest server, asked for at a time.
+	known *sip.Properties
+	asked time.Time
+}
+
+// propertiesKept is how long a gateway answers with the properties that it has.
+const propertiesKept = time.Minute
+
+// gatewayProperties returns those of the ingest server behind the gateway.
+func (d *Desk) gatewayProperties(ctx context.Context) (*sip.Properties, error) {
+	g := &d.gate
+	g.mu.Lock()
+	known, age := g.known, d.now().Sub(g.asked)
+	g.mu.Unlock()
+	if known != nil && age >= 0 && age < propertiesKept {
+		return known, nil
+	}
+	p, err := g.properties.do(ctx, struct{}{}, func() (*sip.Properties, error) {
+		p, err := d.Upstream.GetProperties(context.WithoutCancel(ctx))
+		if err != nil {
+			return nil, err
+		}
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.known, g.asked = p, d.now()
+		return p, nil
+	})
+	if err != nil && ctx.Err() == nil {
+		d.log().Warn("the ingest server does not tell its properties", "set", d.Set, "error", err)
+		return nil, &sip.Fault{Code: sip.Server, Text: "the ingest server behind this gateway does not tell its properties: try again later"}
+	}
+	return p, err
+}
+
+// ingestGateway passes a request on and relays the reply. Of equal requests that
+// come while one is under way only the first is sent.
+func (d *Desk) ingestGateway(ctx context.Context, r *sip.Request) (*sip.Disposition, error) {
+	if err := d.checkRecipient(ctx, r.Recipient); err != nil {
+		return nil, err
+	}
+	digest := requestDigest(r)
+	s, err := d.gate.requests.do(ctx, digest, func() (*event.Submission, error) {
+		// What was begun is brought to its end, although the submitter has hung up.
+		return d.forward(context.WithoutCancel(ctx), r, digest, func() bool { return ctx.Err() == nil })
+	})
+	if err != nil {
+		return nil, err
+	}
+	return d.answer(s, r.Source)
+}
+
+// forward brings the submission of a request as far as it gets now. It is in the
+// log before the request goes on, and the reply is in the log before it is
+// relayed: whatever breaks off between, a repeat of the request finds where it
+// stands. here tells whether the submitter is still on the line.
+func (d *Desk) forward(ctx context.Context, r *sip.Request, digest [32]byte, here func() bool) (*event.Submission, error) {
+	s, err := d.settled(ctx, digest, here)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case s == nil || s.State == event.StateUnsent:
+		if s, err = d.begin(ctx, s, r, digest); err != nil || s.State != event.StateForwarding {
+			return s, err
+		}
+	case s.State == event.StateInDoubt && d.ResendInDoubt:
+		if s, err = d.beginAgain(ctx, s.ID); err != nil || s.State != event.StateInDoubt {
+			return s, err
+		}
+	default:
+		return s, nil
+	}
+	return d.send(ctx, s, r.Source, r.Record.XML, here)
+}
+
+// latest returns the submission that a request is a repeat of: the last one with
+// its digest, as long as its answer is awaited, and for a day from then on. Nil is
+// none.
+func (d *Desk) latest(ctx context.Context, digest [32]byte) (*event.Submission, error) {
+	found, err := d.Store.Submissions(ctx, event.SubmissionQuery{Source: d.Source, Request: &digest, Newest: true, Limit: 1})
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	s := &found[0]
+	switch s.State {
+	case event.StateForwarding, event.StateInDoubt, event.StateProvisional:
+		return s, nil
+	}
+	if s.Changed < event.MicrosOf(d.now().Add(-repeatsFor)) {
+		return nil, nil
+	}
+	return s, nil
+}
+
+// repeatsFor is how long the same whole request is the same submission.
+const repeatsFor = 24 * time.Hour
+
+// newSubmission is that of a request that was received, its record stored.
+func (d *Desk) newSubmission(ctx context.Context, r *sip.Request, digest [32]byte) (*event.Submission, error) {
+	if err := d.Contents.Put(ctx, r.Record.XML); err != nil {
+		return nil, fmt.Errorf("store the record: %w", err)
+	}
+	s := &event.Submission{
+		Source: d.Source, Request: digest, Recipient: r.Recipient,
+		Content: sha256.Sum256(r.Record.XML), Length: int64(len(r.Record.XML)), Type: "application/xml", Title: translate.RecordTitle(r.Record.XML),
+	}
+	if r.Source != nil {
+		s.Block = sip.AppendSource(nil, r.Source)
+		if r.Source.Identifier != nil {
+			s.SourceIdentifier = *r.Source.Identifier
+		}
+	}
+	return s, nil
+}
+
+// begin commits that a request is about to be sent on for the first time, or
+// again after it is certain that it was not.
+func (d *Desk) begin(ctx context.Context, s *event.Submission, r *sip.Request, digest [32]byte) (*event.Submission, error) {
+	var err error
+	if s == nil {
+		s, err = d.newSubmission(ctx, r, digest)
+	}
+	if err != nil {
+		return nil, err
+	}
+	// Should the commit take effect and fail all the same, the row can be put right.
+	d.gate.owe(digest, reply{err: errNotSent})
+	if s.ID != 0 {
+		s, err = d.change(ctx, s.ID, func(s *event.Submission) bool {
+			if s.State != event.StateUnsent {
+				return false
+			}
+			s.State, s.Reason = event.StateForwarding, ""
+			s.Tries++
+			return true
+		})
+	} else {
+		s.State, s.Tries = event.StateForwarding, 1
+		if r.Recipient != "" {
+			s.Token = newToken()
+		}
+		var out event.Appended
+		if out, err = d.append(ctx, event.Step{Submission: *s}); err == nil {
+			s.ID = out.IDs[0]
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	d.gate.paid(digest)
+	return s, nil
+}
+
+// newToken returns 128 random bits, for a URL or a mailbox.
+func newToken() string { return strings.ToLower(rand.Text()) }
+
+// beginAgain commits that a request in doubt is about to be sent again.
+func (d *Desk) beginAgain(ctx context.Context, id int64) (*event.Submission, error) {
+	return d.change(ctx, id, func(s *event.Submission) bool {
+		if s.State != event.StateInDoubt {
+			return false
+		}
+		s.Tries++
+		s.Due = d.resendAt(s)
+		return true
+	})
+}
+
+// send sends a request on and commits what comes of it.
+func (d *Desk) send(ctx context.Context, s *event.Submission, source *sip.Source, record []byte, here func() bool) (*event.Submission, error) {
+	r := &sip.Request{Source: source, Record: sip.Record{XML: record}}
+	if s.Token != "" {
+		r.Recipient = d.recipient(s.Token)
+	}
+	disposition, err := d.Upstream.Ingest(ctx, r)
+	sent := reply{disposition, err}
+	s, err = d.land(context.WithoutCancel(ctx), s, sent, here())
+	if err != nil {
+		return nil, err
+	}
+	if s.State == event.StateUnsent {
+		return nil, sent.fault()
+	}
+	return s, nil
+}
+
+// recipient is where the ingest server shall send its disposition.
+func (d *Desk) recipient(token string) string {
+	if d.Named != nil {
+		return d.Named(token)
+	}
+	return d.Endpoint() + "/" + token
+}
+
+// reply is what came of sending a request on: a disposition, or an error.
+type reply struct {
+	disposition *sip.Disposition
+	err         error
+}
+
+var (
+	// errNotSent: there was no time for it.
+	errNotSent = errors.New("it could not be committed, and was not sent")
+	// errLeft: the log shows a request under way, and nobody is at it.
+	errLeft = errors.New("the gateway was stopped while the request was under way")
+)
+
+// refused tells whether the ingest server has certainly not taken the request,
+// when it was sent for the first time.
+func (r reply) refused() bool {
+	var fault *sip.Fault
+	var status *sip.StatusError
+	switch {
+	case errors.Is(r.err, errNotSent), errors.As(r.err, &fault):
+		return true
+	case errors.As(r.err, &status):
+		// Other answers may come from somebody between, who knows nothing of what
+		// has become of it.
+		return status.Status < http.StatusInternalServerError || status.Status == http.StatusNotImplemented || status.Status == http.StatusServiceUnavailable
+	}
+	return !sip.Sent(r.err)
+}
+
+// refusedForGood tells that of one that may have arrived before: only what the
+// server says of the message itself settles it.
+func (r reply) refusedForGood() bool {
+	var fault *sip.Fault
+	return errors.As(r.err, &fault) && fault.Code == sip.Client
+}
+
+// fault is what the submitter is told of a request that was not taken: what the
+// ingest server says, as far as it is about the request and not about the gateway.
+func (r reply) fault() error {
+	const text = "the ingest server behind this gateway has not taken the request: send it again later"
+	var fault *sip.Fault
+	switch {
+	case !errors.As(r.err, &fault) || fault.Code != sip.Client && fault.Code != sip.Server:
+		return &sip.Fault{Code: sip.Server, Text: text}
+	case fault.Code == sip.Server:
+		return &sip.Fault{Code: sip.Server, Text: text + "; it says: " + clip(fault.Text)}
+	}
+	return &sip.Fault{Code: sip.Client, Text: fault.Text, Path: fault.Path}
+}
+
+// answer is what a submission's request is answered now.
+func (d *Desk) answer(s *event.Submission, source *sip.Source) (*sip.Disposition, error) {
+	switch s.State {
+	case event.StateAccepted:
+		return &sip.Disposition{Source: source, Outcome: sip.Accepted, AssignedIdentifier: s.Assigned}, nil
+	case event.StateRejected:
+		return &sip.Disposition{Source: source, Outcome: sip.Rejected, Reason: s.Reason}, nil
+	case event.StateProvisional:
+		if s.Recipient != "" {
+			return &sip.Disposition{Source: source, Outcome: sip.ProvisionallyAccepted}, nil
+		}
+		return nil, &sip.Fault{Code: sip.Server, Text: "the ingest server has accepted the record provisionally, which cannot be passed on without a notification-recipient: repeat the request later, or name one"}
+	case event.StateInDoubt:
+		text := "in doubt: the request may have reached the ingest server, and is not sent again lest the record be ingested twice; repeat it later to learn what has become of it"
+		if d.ResendInDoubt {
+			text = "in doubt: the request may have reached the ingest server; it is sent there again in a while, and a repeat of it here at once"
+		}
+		return nil, &sip.Fault{Code: sip.Server, Text: text}
+	case event.StateUnresolved:
+		return nil, &sip.Fault{Code: sip.Server, Text: "unresolved: the ingest server has not told its decision in time; should it still come, a repeat of the request is answered with it"}
+	}
+	return nil, &sip.Fault{Code: sip.Server, Text: "the request could not be passed on: send it again"}
+}
+
+func (g *gate) owe(request [32]byte, r reply) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.owed == nil {
+		g.owed = map[[32]byte]reply{}
+	}
+	g.owed[request] = r
+}
+
+func (g *gate) paid(request [32]byte) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.owed, request)
+}
+
+func (g *gate) owes(request [32]byte) (reply, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	r, ok := g.owed[request]
+	return r, ok
+}
+
+// flights lets what is asked for several times at once be done once. The zero
+// value is ready.
+type flights[K comparable, V any] struct {
+	mu    sync.Mutex
+	under map[K]*flight[V]
+}
+
+// flight is under way until done is closed; then value and err are set.
+type flight[V any] struct {
+	done  chan struct{}
+	value V
+	err   error
+}
+
+// do returns what work returns, or what the one under way with the same key
+// does; when ctx ends sooner, whoever waits for another's work goes.
+func (f *flights[K, V]) do(ctx context.Context, key K, work func() (V, error)) (V, error) {
+	f.mu.Lock()
+	if other := f.under[key]; other != nil {
+		f.mu.Unlock()
+		select {
+		case <-other.done:
+			return other.value, other.err
+		case <-ctx.Done():
+			var none V
+			return none, ctx.Err()
+		}
+	}
+	if f.under == nil {
+		f.under = map[K]*flight[V]{}
+	}
+	own := &flight[V]{done: make(chan struct{}), err: errors.New("the request has failed")} // should work panic
+	f.under[key] = own
+	f.mu.Unlock()
+	defer func() {
+		f.mu.Lock()
+		delete(f.under, key)
+		f.mu.Unlock()
+		close(own.done)
+	}()
+	own.value, own.err = work()
+	return own.value, own.err
+}
+
+func (f *flights[K, V]) underWay(key K) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.under[key] != nil
+}

@@ -1,0 +1,221 @@
+package submit
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/xml"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/sip"
+	"github.com/pmh-bridge/bridge/sip/mail"
+	"github.com/pmh-bridge/bridge/translate"
+)
+
+// ingestLibrary accepts or rejects a request at once.
+func (d *Desk) ingestLibrary(ctx context.Context, r *sip.Request) (*sip.Disposition, error) {
+	if err := d.checkRecipient(ctx, r.Recipient); err != nil {
+		return nil, err
+	}
+	reason, err := d.refusal(ctx, &r.Record)
+	if err != nil {
+		return nil, err
+	}
+	p := &parcel{request: r, digest: requestDigest(r), reason: reason, whole: reason != "" || !identifies(r.Source)}
+	p.observation = translate.FromRecord(d.assign(r.Source), r.Source, &r.Record, d.now())
+	return d.intake.hand(ctx, p)
+}
+
+// identifies tells whether a source element names a record. An empty
+// source-identifier names none: else whoever always sends one would overwrite
+// each record with the next.
+func identifies(s *sip.Source) bool {
+	return s != nil && s.Identifier != nil && strings.TrimSpace(*s.Identifier) != ""
+}
+
+// assign returns the identifier of a record from that source: the same for the
+// same record, a new one where the source does not tell which it is.
+func (d *Desk) assign(s *sip.Source) string {
+	if identifies(s) {
+		return translate.AssignedIdentifier(d.Feed, s)
+	}
+	unique := rand.Text()
+	return translate.AssignedIdentifier(d.Feed, &sip.Source{Identifier: &unique})
+}
+
+// checkRecipient returns a fault when a notification-recipient is none, or may
+// not be used. "" is allowed: nobody is named.
+func (d *Desk) checkRecipient(ctx context.Context, recipient string) error {
+	if recipient == "" {
+		return nil
+	}
+	err := parseRecipient(recipient)
+	if err == nil && d.Recipient != nil {
+		err = d.Recipient(ctx, recipient)
+	}
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	}
+	return &sip.Fault{Code: sip.Client, Path: "ingest-request/notification-recipient",
+		Text: fmt.Sprintf("the notification-recipient %q cannot be used: %v", recipient, err)}
+}
+
+// parseRecipient tells what is wrong with the URL of a notification recipient.
+// The draft has http and smtp; https and mailto are taken as well.
+func parseRecipient(recipient string) error {
+	u, err := url.Parse(recipient)
+	if err != nil {
+		return fmt.Errorf("it is no URL")
+	}
+	switch u.Scheme {
+	case "http", "https":
+		if u.Hostname() == "" {
+			return fmt.Errorf("it names no host")
+		}
+		return nil
+	case "smtp", "mailto":
+		_, err := mail.ParseRecipient(recipient)
+		return err
+	}
+	return fmt.Errorf("it must be an http:, https:, smtp: or mailto: URL")
+}
+
+// refusal returns why a record is not accepted: its format is none of ours, or
+// the validator says so. The error is that the validator does not know.
+func (d *Desk) refusal(ctx context.Context, r *sip.Record) (string, error) {
+	schema, ok := d.Formats[r.Root]
+	if !ok {
+		names := make([]string, 0, len(d.Formats))
+		for n := range d.Formats {
+			names = append(names, qualified(n))
+		}
+		slices.Sort(names)
+		return fmt.Sprintf("the format %s is not accepted; accepted are: %s", clip(qualified(r.Root)), strings.Join(names, ", ")), nil
+	}
+	if d.Validate == nil {
+		return "", nil
+	}
+	reason, err := d.Validate(ctx, schema, r.XML)
+	if err != nil {
+		return "", fmt.Errorf("validate a record against %s: %w", schema, err)
+	}
+	return reason, nil
+}
+
+// qualified writes a name as the configuration does.
+func qualified(n xml.Name) string {
+	if n.Space == "" {
+		return n.Local
+	}
+	return "{" + n.Space + "}" + n.Local
+}
+
+// requestDigest identifies a whole request.
+func requestDigest(r *sip.Request) [32]byte {
+	var b []byte
+	if r.Source != nil {
+		b = sip.AppendSource(b, r.Source)
+	}
+	h := sha256.New()
+	for _, part := range [][]byte{b, []byte(r.Recipient), r.Record.XML} {
+		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(part))))
+		h.Write(part)
+	}
+	return [32]byte(h.Sum(nil))
+}
+
+// build decides about each parcel of a group, in their order.
+func (g *assembly) build(ctx context.Context, group []*parcel) error {
+	for i, p := range group {
+		if p.whole {
+			if first, ok := g.seen[p.digest]; ok {
+				g.answers[i] = g.answers[first]
+				continue
+			}
+			g.seen[p.digest] = i
+			known, err := g.known(ctx, p)
+			if err != nil {
+				return err
+			}
+			if known != nil {
+				g.answers[i].disposition = known
+				continue
+			}
+		}
+		g.answers[i].disposition = g.take(p)
+	}
+	return nil
+}
+
+// known returns what the same whole request was answered today. A rejection does
+// not bind when there is no reason for it any more.
+func (g *assembly) known(ctx context.Context, p *parcel) (*sip.Disposition, error) {
+	stored, err := g.desk.Store.Answered(ctx, g.desk.Source, p.digest)
+	if err != nil || stored == nil {
+		return nil, err
+	}
+	m, err := sip.ReadDocument(stored)
+	if err != nil {
+		return nil, fmt.Errorf("read the disposition that was stored for a request: %w", err)
+	}
+	if m.Disposition.Outcome == sip.Rejected && p.reason == "" {
+		return nil, nil
+	}
+	return m.Disposition, nil
+}
+
+// take adds a parcel to the batch and returns its disposition.
+func (g *assembly) take(p *parcel) *sip.Disposition {
+	o := p.observation
+	disp := &sip.Disposition{Source: p.request.Source, Outcome: sip.Accepted, AssignedIdentifier: o.Record}
+	if p.reason != "" {
+		disp.Outcome, disp.AssignedIdentifier, disp.Reason = sip.Rejected, "", p.reason
+		g.exchange.Rejections = append(g.exchange.Rejections,
+			event.Rejection{SourceIdentifier: o.SourceIdentifier, Reason: p.reason, Title: o.Title})
+	} else {
+		// The moment of the commit, so that of two that overtook each other the
+		// one in force is not the older.
+		o.Order, _ = event.StampOf(g.now)
+		o.Modified = o.Order
+		g.records = append(g.records, p.request.Record.XML)
+		g.items = append(g.items, event.Item{Observation: o})
+	}
+	if p.whole {
+		g.exchange.Answered = append(g.exchange.Answered, event.Answered{Request: p.digest, Disposition: document(disp)})
+	}
+	return disp
+}
+
+// store commits the contents, then what names them.
+func (g *assembly) store(ctx context.Context) error {
+	if len(g.records) > 0 {
+		if err := g.desk.Contents.Put(ctx, g.records...); err != nil {
+			return fmt.Errorf("store %d submitted records: %w", len(g.records), err)
+		}
+	}
+	if len(g.items)+len(g.exchange.Answered) == 0 {
+		return nil
+	}
+	if _, err := g.desk.Store.Append(ctx, g.desk.batch(g.items, &g.exchange)); err != nil {
+		return fmt.Errorf("log %d submitted records and %d rejections: %w", len(g.items), len(g.exchange.Rejections), err)
+	}
+	return nil
+}
+
+// batch returns a batch of this Source.
+func (d *Desk) batch(items []event.Item, x *event.Exchange) *event.Batch {
+	return &event.Batch{Source: d.Source, Mode: event.ModeSubmission, Documents: []event.Document{{URL: d.URL}}, Items: items, Exchange: x}
+}
+
+// document returns a disposition as a document of its own.
+func document(d *sip.Disposition) []byte {
+	return sip.AppendDocument(nil, &sip.Message{Kind: sip.KindDisposition, Disposition: d})
+}

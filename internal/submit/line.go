@@ -1,0 +1,106 @@
+package submit
+
+import (
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/pmh-bridge/bridge/sip"
+)
+
+// line is the way to the server. After failures in a row it is closed for a
+// while, so that a server that is down does not use up the tries of everything
+// that waits.
+type line struct {
+	mu       sync.Mutex
+	failures int
+	closed   time.Time // since when, and
+	until    time.Time
+	doubt    bool // after a failure the server is asked for its properties
+}
+
+// failuresAllowed is how many in a row close the line.
+const failuresAllowed = 3
+
+func (l *line) open(now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !now.Before(l.until)
+}
+
+func (l *line) closedUntil() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.until
+}
+
+func (l *line) takeDoubt() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	doubt := l.doubt
+	l.doubt = false
+	return doubt
+}
+
+func (l *line) answered() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.failures = 0
+}
+
+// failed counts a call that began at a time, and returns how long the line is
+// closed for it. atOnce: this failure alone is enough. A server that answers with
+// a fault is given a new chance each time: it may be the records.
+func (l *line) failed(every time.Duration, began, now time.Time, err error, atOnce bool) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if began.Before(l.closed) {
+		return 0 // under way when the line was closed
+	}
+	l.doubt = true
+	l.failures++
+	if atOnce {
+		l.failures = max(l.failures, failuresAllowed)
+	}
+	wait := retryAfter(err)
+	if l.failures >= failuresAllowed {
+		wait = max(wait, backOff(every, longestWait, l.failures-failuresAllowed+1))
+		var fault *sip.Fault
+		if errors.As(err, &fault) {
+			l.failures = 0
+		}
+	}
+	if wait > 0 {
+		l.closed, l.until = now, now.Add(wait)
+	}
+	return wait
+}
+
+// aboutRecord tells whether a failure is of this record alone, which will not be
+// taken whenever it is sent. Others may be put right: by the server, or by whoever
+// has given us its address and password.
+func aboutRecord(err error) bool {
+	var fault *sip.Fault
+	var status *sip.StatusError
+	switch {
+	case errors.As(err, &fault):
+		return fault.Code == sip.Client
+	case errors.As(err, &status):
+		switch status.Status {
+		case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusProxyAuthRequired:
+			return false
+		}
+		return status.Status/100 == 4 && !sip.Temporary(err)
+	}
+	return false
+}
+
+// retryAfter is how long the server wants to be left alone, an hour at most.
+func retryAfter(err error) time.Duration {
+	var status *sip.StatusError
+	if !errors.As(err, &status) {
+		return 0
+	}
+	return min(status.RetryAfter, longestWait)
+}

@@ -1,0 +1,326 @@
+package submit
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/sip"
+	"github.com/pmh-bridge/bridge/translate"
+)
+
+// errUnmatched: a notification belongs to no submission, or to several.
+var errUnmatched = errors.New("no submission that the notification must belong to")
+
+// Notify takes a disposition in: for the submission that it belongs to; else for
+// the record that it tells of, if there is somewhere to fetch it from; else to be
+// shown. It returns nil only when that is committed. The same notification again
+// adds nothing.
+func (d *Desk) Notify(ctx context.Context, caller sip.Caller, disp *sip.Disposition) error {
+	switch {
+	case !d.Offers().Notify:
+		return &sip.Fault{Code: sip.Client, Text: "this service is an ingest server: it offers get-properties and ingest, and no notify"}
+	case disp.Outcome == sip.ProvisionallyAccepted:
+		return &sip.Fault{Code: sip.Client, Path: "ingest-disposition/provisionally-accepted",
+			Text: "the disposition of a notification must not be provisionally accepted: send the ultimate one"}
+	}
+	note := notification(d.Set, caller.Token, disp)
+	find := func(ctx context.Context) (*event.Submission, error) {
+		return d.match(ctx, caller.Token, disp.Source, note)
+	}
+	_, _, err := d.resolve(ctx, arrival{find: find, disposition: disp, note: note})
+	if errors.Is(err, errUnmatched) {
+		return d.unmatched(ctx, disp, note)
+	}
+	return err
+}
+
+// notification returns what the log keeps of one that came to a set.
+func notification(set, token string, disp *sip.Disposition) *event.Notification {
+	h := sha256.New()
+	h.Write(binary.AppendUvarint(nil, uint64(len(token))))
+	h.Write([]byte(token))
+	h.Write(document(disp))
+	n := &event.Notification{Set: set, Digest: [32]byte(h.Sum(nil)), Outcome: stateOf(disp), Assigned: disp.AssignedIdentifier, Reason: disp.Reason}
+	if s := disp.Source; s != nil {
+		n.Block = sip.AppendSource(nil, s)
+		if s.Identifier != nil {
+			n.SourceIdentifier = *s.Identifier
+		}
+	}
+	return n
+}
+
+// stateOf returns the state that an ultimate disposition leads to.
+func stateOf(disp *sip.Disposition) event.State {
+	if disp.Outcome == sip.Accepted {
+		return event.StateAccepted
+	}
+	return event.StateRejected
+}
+
+// openStates are those in which an ultimate disposition would be the first.
+func openStates() []event.State {
+	var open []event.State
+	for s := event.StateWaiting; s <= event.StateUnsent; s++ {
+		if s.Open() {
+			open = append(open, s)
+		}
+	}
+	return open
+}
+
+// match returns the submission that a notification belongs to: the one with the
+// token, else the only open one with the same source element, else one that has
+// this very disposition already. It is never guessed: errUnmatched.
+func (d *Desk) match(ctx context.Context, token string, source *sip.Source, note *event.Notification) (*event.Submission, error) {
+	if token != "" {
+		s, err := d.Store.SubmissionByToken(ctx, token)
+		switch {
+		case err == nil && s.Set == d.Set:
+			return s, nil
+		case err != nil && !errors.Is(err, fs.ErrNotExist):
+			return nil, err
+		}
+	}
+	if source == nil || *source == (sip.Source{}) {
+		return nil, errUnmatched // an empty element tells nothing
+	}
+	open, err := d.openWith(ctx, note.Block)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(open) == 1:
+		return &open[0], nil
+	case len(open) > 1:
+		return nil, errUnmatched
+	}
+	ended, err := d.Store.Submissions(ctx, event.SubmissionQuery{Set: d.Set, States: []event.State{note.Outcome}, Block: note.Block, Newest: true, Limit: 100})
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(ended, func(s event.Submission) bool {
+		return s.Assigned == note.Assigned && s.Reason == note.Reason && !d.reviews(&s)
+	})
+	if i < 0 {
+		return nil, errUnmatched
+	}
+	return &ended[i], nil
+}
+
+// reviewLimit is how many submissions with one source element are looked through
+// for those that are not under review.
+const reviewLimit = 1000
+
+// openWith returns open submissions with a source element, all or at least two.
+// What is under review here is none: nobody but who reviews it may decide.
+func (d *Desk) openWith(ctx context.Context, block []byte) ([]event.Submission, error) {
+	q := event.SubmissionQuery{Set: d.Set, States: openStates(), Block: block, Limit: 2}
+	if d.Mode != Review {
+		return d.Store.Submissions(ctx, q)
+	}
+	q.Limit = reviewLimit
+	found, err := d.Store.Submissions(ctx, q)
+	if err != nil || len(found) == reviewLimit {
+		return found, err
+	}
+	return slices.DeleteFunc(found, func(s event.Submission) bool { return d.reviews(&s) }), nil
+}
+
+// reviews tells whether a submission is, or was, under review here.
+func (d *Desk) reviews(s *event.Submission) bool { return d.Mode == Review && s.Source == d.Source }
+
+// unmatched takes in a notification that belongs to no submission.
+func (d *Desk) unmatched(ctx context.Context, disp *sip.Disposition, note *event.Notification) error {
+	var items []event.Item
+	switch {
+	case disp.Outcome == sip.Rejected:
+		note.Verdict = event.NotificationRejected
+	case d.RecordURL == "":
+		note.Verdict = event.NotificationUncorrelated
+	default:
+		o, err := translate.FromDisposition(disp.AssignedIdentifier, d.RecordURL, disp.Source, d.now())
+		if err != nil {
+			note.Verdict, note.Reason = event.NotificationUncorrelated, err.Error()
+			break
+		}
+		note.Verdict = event.NotificationRecord
+		items = []event.Item{{Observation: o}}
+		if d.mirrors() {
+			items[0].Pending = "not fetched yet"
+		}
+	}
+	if _, err := d.tray.append(ctx, d.Store, d.batch(items, &event.Exchange{Notifications: []event.Notification{*note}})); err != nil {
+		return fmt.Errorf("log a notification: %w", err)
+	}
+	if len(items) > 0 && items[0].Pending != "" && d.Pending != nil {
+		d.Pending()
+	}
+	return nil
+}
+
+func (d *Desk) mirrors() bool { return d.Content == 0 || d.Content == event.Mirror }
+
+// arrival is an ultimate disposition that has arrived for a submission: in a
+// notification, as the reply to a request, or from whoever reviews it.
+type arrival struct {
+	// find returns the submission as it is now.
+	find        func(context.Context) (*event.Submission, error)
+	disposition *sip.Disposition
+	// note is the notification that it came in, to be completed with what
+	// becomes of it; nil when it came otherwise.
+	note *event.Notification
+	// relayed: the submitter gets the disposition as the reply to his own
+	// request, so no notice is owed.
+	relayed bool
+}
+
+// resolve commits what follows from an arrival for its submission, in one
+// transaction: the state; the record, if it is this set's to publish and was
+// accepted; the event, if it was rejected; the notice that its sender is owed.
+// When somebody else changes the submission meanwhile it is decided anew. It
+// returns the submission with the state that is then in force.
+func (d *Desk) resolve(ctx context.Context, a arrival) (*event.Submission, event.Resolution, error) {
+	for {
+		s, err := a.find(ctx)
+		if err != nil {
+			return nil, 0, err
+		}
+		resolution := s.Resolve(stateOf(a.disposition), a.disposition.AssignedIdentifier)
+		if resolution == event.Repeats && a.note == nil {
+			return s, resolution, nil
+		}
+		b, next, err := d.consequences(ctx, s, resolution, &a)
+		if err != nil {
+			return nil, 0, err
+		}
+		appended, err := d.tray.append(ctx, d.Store, b)
+		switch {
+		case err != nil:
+			return nil, 0, fmt.Errorf("log a disposition of submission %d: %w", s.ID, err)
+		case len(appended.Stale) == 0:
+			if len(b.Exchange.Steps) > 0 && b.Exchange.Steps[0].Notice != nil && d.Posted != nil {
+				d.Posted()
+			}
+			return next, resolution, nil
+		case ctx.Err() != nil:
+			return nil, 0, ctx.Err()
+		}
+	}
+}
+
+// consequences returns what is to be committed, and the submission as it is then.
+func (d *Desk) consequences(ctx context.Context, s *event.Submission, resolution event.Resolution, a *arrival) (*event.Batch, *event.Submission, error) {
+	b := d.batch(nil, &event.Exchange{})
+	b.Source = s.Source
+	var note *event.Notification
+	if a.note != nil {
+		n := *a.note
+		n.Submission, n.Verdict = s.ID, event.NotificationMatched
+		note = &n
+	}
+	next := *s
+	step := event.Step{Notification: note}
+	switch resolution {
+	case event.Repeats:
+		b.Exchange.Notifications = []event.Notification{*note}
+		return b, s, nil
+	case event.Contradicts:
+		next.Conflicts++
+		step.Notification = contradiction(s, a.disposition, note)
+	default:
+		if err := d.follow(ctx, &next, &step, b, a); err != nil {
+			return nil, nil, err
+		}
+	}
+	step.Submission = next
+	b.Exchange.Steps = []event.Step{step}
+	return b, &next, nil
+}
+
+// contradiction is what the log keeps of a disposition that contradicts the one
+// in force, whether it came in a notification or as a reply.
+func contradiction(s *event.Submission, disp *sip.Disposition, note *event.Notification) *event.Notification {
+	if note == nil {
+		note = notification(s.Set, s.Token, disp)
+		note.Submission = s.ID
+	}
+	note.Verdict = event.NotificationConflict
+	return note
+}
+
+// follow takes a submission to its end, with what belongs to that.
+func (d *Desk) follow(ctx context.Context, s *event.Submission, step *event.Step, b *event.Batch, a *arrival) error {
+	to := stateOf(a.disposition)
+	s.Late = s.State == event.StateUnresolved
+	s.State, s.Assigned, s.Reason, s.Due, s.Deadline = to, a.disposition.AssignedIdentifier, a.disposition.Reason, 0, 0
+	switch {
+	case to == event.StateRejected:
+		step.Rejected = true
+	case s.Source == d.Source:
+		b.Items = []event.Item{{Observation: d.accepted(s)}}
+		step.Item = 1
+	case d.Into[s.Source] != nil:
+		if err := d.Into[s.Source].Take(ctx, s); err != nil {
+			return fmt.Errorf("take submission %d into another set: %w", s.ID, err)
+		}
+	}
+	if a.relayed {
+		return nil
+	}
+	var err error
+	step.Notice, err = d.notice(s, a.disposition)
+	return err
+}
+
+// accepted returns what is published of an accepted submission.
+func (d *Desk) accepted(s *event.Submission) event.Observation {
+	o := translate.FromSubmission(s, d.now())
+	if d.RecordURL != "" {
+		if href, err := translate.FillRecordURL(d.RecordURL, s.Assigned); err == nil {
+			o.Representations[0].Href = href
+		} else {
+			d.log().Warn("the record has no URL at the library", "set", d.Set, "error", err)
+		}
+	}
+	return o
+}
+
+// notice returns what the sender of a submission is owed when it has come to its
+// end, nil when he named no recipient.
+func (d *Desk) notice(s *event.Submission, disp *sip.Disposition) (*event.Notice, error) {
+	if s.Recipient == "" {
+		return nil, nil
+	}
+	source, err := sourceOf(s)
+	if err != nil {
+		return nil, err
+	}
+	own := *disp
+	own.Source = source
+	now := event.MicrosOf(d.now())
+	return &event.Notice{
+		Set: d.Set, Recipient: s.Recipient, Disposition: document(&own), State: event.NoticeWaiting, Created: now, Due: now,
+		// One submission has one ultimate disposition, so this names the mail.
+		Message: fmt.Sprintf("submission-%d@%s.bridge", s.ID, strings.TrimPrefix(d.Feed, "urn:uuid:")),
+	}, nil
+}
+
+// sourceOf returns the source element that a request came with, nil when it had
+// none.
+func sourceOf(s *event.Submission) (*sip.Source, error) {
+	if s.Block == nil {
+		return nil, nil
+	}
+	source, err := sip.ParseSource(s.Block)
+	if err != nil {
+		return nil, fmt.Errorf("read the stored source element of submission %d: %w", s.ID, err)
+	}
+	return source, nil
+}

@@ -1,0 +1,382 @@
+package submit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/sip"
+	"github.com/pmh-bridge/bridge/sip/mail"
+)
+
+// owe puts accepted submissions into the log whose recipient is owed the news.
+func (h *gateHouse) owe(recipient string, identifiers ...string) {
+	h.t.Helper()
+	var steps []event.Step
+	for _, id := range identifiers {
+		disp := &sip.Disposition{Source: &sip.Source{Identifier: &id}, Outcome: sip.Accepted, AssignedIdentifier: "urn:lib:" + id}
+		steps = append(steps, event.Step{
+			Submission: event.Submission{Source: h.source, State: event.StateAccepted, Recipient: recipient, SourceIdentifier: id},
+			Notice:     &event.Notice{Recipient: recipient, Disposition: document(disp), Message: "submission-" + id + "@maps.bridge"},
+		})
+	}
+	_, err := h.process.Load().append(context.Background(), steps...)
+	h.do(err)
+}
+
+// drive delivers what is due now.
+func drive(p *Post) {
+	ctx := context.Background()
+	r := newRound(p)
+	for r.turn(ctx); len(r.busy) > 0; r.turn(ctx) {
+		r.take(<-r.sent)
+	}
+}
+
+// in returns the notices in a state.
+func (h *gateHouse) in(state event.NoticeState) []event.Notice {
+	h.t.Helper()
+	found, err := h.log.NoticesOf(context.Background(), "maps", state, 100_000)
+	h.do(err)
+	return found
+}
+
+// postOf returns a Post of the house with a log of its own life.
+func (h *gateHouse) postOf(l *life) *Post {
+	return &Post{Store: livingStore{h.log, l}, Now: h.clock.now, HTTP: plainClient}
+}
+
+// A recipient that is down is asked ever later, and gets its notice in the end.
+func TestRecipientIsDownForADay(t *testing.T) {
+	h := newGate(t, Gateway, nil)
+	down := true
+	tries := 0
+	box := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		tries++
+		if down {
+			panic(http.ErrAbortHandler)
+		}
+		(&sip.Handler{Backend: h.boxes, Offers: sip.Operations{Notify: true}}).ServeHTTP(w, r)
+	}))
+	h.owe(box, "1")
+	p := h.postOf(&life{})
+	start := h.clock.now()
+	var waits []string
+	for h.clock.now().Sub(start) < 24*time.Hour {
+		drive(p)
+		n := h.in(event.NoticeWaiting)[0]
+		wait := n.Due.Time().Sub(h.clock.now())
+		waits = append(waits, wait.String())
+		if n.Tries != len(waits) || n.Reason == "" || strings.Contains(n.Reason, box) {
+			t.Errorf("%+v", n)
+		}
+		h.clock.advance(wait - time.Microsecond)
+		drive(p)
+		if tries != len(waits) {
+			t.Fatalf("tried before it was due: %d times", tries)
+		}
+		h.clock.advance(time.Microsecond)
+	}
+	if got := strings.Join(waits, " "); got != "1m0s 2m0s 4m0s 8m0s 16m0s 32m0s 1h4m0s 2h8m0s 4h16m0s 6h0m0s 6h0m0s 6h0m0s" {
+		t.Errorf("waits %s", got)
+	}
+	down = false
+	drive(p)
+	if n := h.in(event.NoticeDelivered); len(n) != 1 || n[0].Due != 0 || n[0].Reason != "" {
+		t.Errorf("%+v", n)
+	}
+	if got := h.boxes.of("1"); len(got) != 1 {
+		t.Errorf("notified %d times", len(got))
+	}
+	h.verified()
+}
+
+func TestNoticeExpires(t *testing.T) {
+	h := newGate(t, Gateway, nil)
+	nobody := httptest.NewServer(http.NotFoundHandler())
+	nobody.Close()
+	h.owe(nobody.URL, "1", "2", "3")
+	p := h.postOf(&life{})
+	start := h.clock.now()
+	for len(h.in(event.NoticeWaiting)) > 0 {
+		drive(p)
+		if left := h.notices(); len(left) > 0 {
+			h.clock.advance(left[0].Due.Time().Sub(h.clock.now()))
+		}
+		if h.clock.now().Sub(start) > 6*24*time.Hour {
+			t.Fatal("after six days it still waits")
+		}
+	}
+	if d := h.clock.now().Sub(start); d != 5*24*time.Hour {
+		t.Errorf("given up after %v", d)
+	}
+	expired := h.in(event.NoticeExpired)
+	if len(expired) != 3 || expired[2].Tries < 20 || !strings.Contains(expired[0].Reason, "refused") {
+		t.Errorf("%+v", expired)
+	}
+	h.verified()
+}
+
+func TestRecipientAnswers(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		err   error
+		want  event.NoticeState
+		after time.Duration
+	}{
+		{"fault Client", &sip.Fault{Code: sip.Client, Text: "no such submission"}, event.NoticeRefused, 0},
+		{"fault Server", &sip.Fault{Code: sip.Server, Text: "full"}, event.NoticeWaiting, time.Minute},
+		{"fault VersionMismatch", &sip.Fault{Code: sip.VersionMismatch, Text: "what"}, event.NoticeWaiting, time.Minute},
+		{"status 403", &sip.Denied{Status: 403, Reason: "not you"}, event.NoticeWaiting, time.Minute},
+		{"status 429", &sip.Denied{Status: 429, Reason: "not now"}, event.NoticeWaiting, time.Minute},
+		{"nothing", nil, event.NoticeDelivered, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := newGate(t, Gateway, nil)
+			h.boxes.refuse = func(d *sip.Disposition) error {
+				if *d.Source.Identifier == "1" {
+					return c.err
+				}
+				return nil
+			}
+			h.owe(h.boxURL, "1", "2")
+			drive(h.postOf(&life{}))
+			var first event.Notice
+			for _, n := range h.in(c.want) {
+				if n.Message == "submission-1@maps.bridge" {
+					first = n
+				}
+			}
+			if due := first.Due; first.ID == 0 || c.after == 0 && due != 0 || c.after != 0 && due.Time().Sub(h.clock.now()) != c.after {
+				t.Errorf("%+v", first)
+			}
+			var fault *sip.Fault
+			second := h.boxes.of("2")
+			if answered := c.err == nil || errors.As(c.err, &fault); answered && len(second) != 1 {
+				t.Error("the other notice waits too, though the recipient is there")
+			} else if !answered && (len(second) != 0 || h.notices()[1].Tries != 0) {
+				t.Error("the other notice was tried, though the recipient takes none")
+			}
+		})
+	}
+}
+
+func TestRetryAfter(t *testing.T) {
+	for _, c := range []struct {
+		after string
+		want  time.Duration
+	}{{"30", time.Minute}, {"7200", 2 * time.Hour}, {"864000", 6 * time.Hour}} {
+		h := newGate(t, Gateway, nil)
+		box := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", c.after)
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}))
+		h.owe(box, "1", "2")
+		drive(h.postOf(&life{}))
+		for _, n := range h.in(event.NoticeWaiting) {
+			if got := n.Due.Time().Sub(h.clock.now()); got != c.want {
+				t.Errorf("Retry-After %s: again in %v, want %v", c.after, got, c.want)
+			}
+		}
+	}
+}
+
+// Killed at any point, or with a log that fails at any point, it delivers at least
+// once, and knows it in the end.
+func TestPostFaults(t *testing.T) {
+	h := newGate(t, Gateway, nil)
+	for f := fails; f <= killedAfter; f++ {
+		for n, reached := 1, true; reached; n++ {
+			reached = false
+			id := fmt.Sprintf("%d-%d", f, n)
+			h.owe(h.boxURL, id)
+			l := &life{plan: func(at int, _ string) fate {
+				if at != n {
+					return goesWell
+				}
+				reached = true
+				return f
+			}}
+			p := h.postOf(l)
+			p.HTTP = func(recipient string) *sip.HTTPClient {
+				return &sip.HTTPClient{URL: recipient, HTTP: &http.Client{Transport: livingWire{&http.Transport{DisableKeepAlives: true}, l, "post"}}}
+			}
+			drive(p)
+			drive(p)
+			h.clock.advance(time.Minute)
+			drive(h.postOf(&life{}))
+			if got := len(h.boxes.of(id)); got < 1 || got > 2 {
+				t.Errorf("%s at %d: notified %d times", fateNames[f], n, got)
+			}
+			if left := h.notices(); len(left) != 0 {
+				t.Fatalf("%s at %d: %+v", fateNames[f], n, left)
+			}
+		}
+	}
+	h.verified()
+}
+
+// While the log fails nothing is sent twice by one process.
+func TestPostWaitsForTheLog(t *testing.T) {
+	h := newGate(t, Gateway, nil)
+	l := &life{plan: func(_ int, point string) fate {
+		if point == "append" {
+			return fails
+		}
+		return goesWell
+	}}
+	h.owe(h.boxURL, "1", "2")
+	ctx := context.Background()
+	r := newRound(h.postOf(l))
+	r.turn(ctx)
+	r.take(<-r.sent)
+	for range 5 {
+		r.look = true
+		if wait := r.turn(ctx); wait != postAgain {
+			t.Errorf("it waits %v", wait)
+		}
+	}
+	l.calm()
+	for r.turn(ctx); len(r.busy) > 0; r.turn(ctx) {
+		r.take(<-r.sent)
+	}
+	if a, b := len(h.boxes.of("1")), len(h.boxes.of("2")); a != 1 || b != 1 || len(h.in(event.NoticeDelivered)) != 2 {
+		t.Errorf("notified %d and %d times", a, b)
+	}
+}
+
+// A notice that it was not told of is found within a minute; one that it was told
+// of, at once.
+func TestPoke(t *testing.T) {
+	h := newGate(t, Gateway, nil)
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		got := make(chan string, 10)
+		sent := func() (all []string) {
+			for synctest.Wait(); len(got) > 0; {
+				all = append(all, <-got)
+			}
+			return all
+		}
+		p := &Post{Store: h.log, Mail: mailerFunc(func(_ context.Context, m *mail.Mail) error { got <- m.ID; return nil }),
+			Now: func() time.Time { return h.clock.now().Add(time.Since(start)) }}
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan error)
+		go func() { ended <- p.Run(ctx) }()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		h.owe("mailto:maps@maps.example", "1")
+		time.Sleep(postAtLeast - 2*time.Second)
+		if got := sent(); len(got) != 0 {
+			t.Errorf("sent %v", got)
+		}
+		time.Sleep(2 * time.Second)
+		if got := sent(); !slices.Equal(got, []string{"submission-1@maps.bridge"}) {
+			t.Errorf("sent %v", got)
+		}
+		time.Sleep(time.Second)
+		h.owe("mailto:maps@maps.example", "2")
+		p.Poke()
+		p.Poke()
+		if got := sent(); !slices.Equal(got, []string{"submission-2@maps.bridge"}) {
+			t.Errorf("sent %v", got)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+type mailerFunc func(context.Context, *mail.Mail) error
+
+func (f mailerFunc) Send(ctx context.Context, m *mail.Mail) error { return f(ctx, m) }
+
+// What is under way when the process is stopped is broken off and not counted;
+// what was delivered is committed.
+func TestPostEnds(t *testing.T) {
+	h := newGate(t, Gateway, nil)
+	ctx, cancel := context.WithCancel(context.Background())
+	var wait sync.WaitGroup
+	wait.Add(2)
+	p := &Post{Store: h.log, Now: h.clock.now, Mail: mailerFunc(func(ctx context.Context, m *mail.Mail) error {
+		wait.Done()
+		<-ctx.Done()
+		if m.ID == "submission-1@maps.bridge" {
+			return nil // it was quick enough
+		}
+		return ctx.Err()
+	})}
+	h.owe("mailto:one@maps.example", "1")
+	h.owe("mailto:two@maps.example", "2")
+	ended := make(chan error)
+	go func() { ended <- p.Run(ctx) }()
+	wait.Wait()
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	delivered, waiting := h.in(event.NoticeDelivered), h.in(event.NoticeWaiting)
+	if len(delivered) != 1 || delivered[0].Tries != 1 || len(waiting) != 1 || waiting[0].Tries != 0 || waiting[0].Reason != "" {
+		t.Errorf("delivered %+v, waiting %+v", delivered, waiting)
+	}
+}
+
+// By mail, to a real server.
+func TestNoticeByMail(t *testing.T) {
+	h := newGate(t, Gateway, nil)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	h.do(err)
+	receiver := &mail.Receiver{Domain: "maps.example", Mailbox: func(local, _ string) sip.Backend {
+		if local == "maps" {
+			return h.boxes
+		}
+		return nil
+	}}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- receiver.Serve(ctx, l) }()
+	defer func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	h.owe("smtp:maps@maps.example", "1")
+	h.owe("mailto:nobody@maps.example", "2")
+	p := h.postOf(&life{})
+	drive(p) // without a Mailer
+	for _, n := range h.in(event.NoticeWaiting) {
+		if !strings.Contains(n.Reason, "no mail can be sent") {
+			t.Errorf("%+v", n)
+		}
+	}
+	h.clock.advance(time.Minute)
+	p.Mail = &mail.Sender{From: "bridge@bridge.example", Relay: l.Addr().String()}
+	drive(p)
+	if got := h.boxes.of("1"); len(got) != 1 || got[0].AssignedIdentifier != "urn:lib:1" {
+		t.Errorf("notified of %+v", got)
+	}
+	refused := h.in(event.NoticeRefused)
+	if len(refused) != 1 || !strings.Contains(refused[0].Reason, "550") || strings.Contains(refused[0].Reason, "nobody@") {
+		t.Errorf("%+v", refused)
+	}
+}
+
+func TestBackOff(t *testing.T) {
+	for tries, want := range map[int]time.Duration{0: time.Minute, 1: time.Minute, 2: 2 * time.Minute, 6: 32 * time.Minute, 7: time.Hour, 1 << 40: time.Hour} {
+		if got := backOff(time.Minute, time.Hour, tries); got != want {
+			t.Errorf("after %d tries %v, want %v", tries, got, want)
+		}
+	}
+}

@@ -1,0 +1,118 @@
+package submit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/sip"
+	"github.com/pmh-bridge/bridge/translate"
+)
+
+// ingestReview accepts a request provisionally, until somebody decides.
+func (d *Desk) ingestReview(ctx context.Context, r *sip.Request) (*sip.Disposition, error) {
+	if err := d.checkRecipient(ctx, r.Recipient); err != nil {
+		return nil, err
+	}
+	reason, err := d.refusal(ctx, &r.Record)
+	if err != nil {
+		return nil, err
+	}
+	if reason == "" && r.Recipient == "" {
+		reason = "needs a notification-recipient"
+	}
+	digest := requestDigest(r)
+	if reason != "" {
+		return d.intake.hand(ctx, &parcel{request: r, digest: digest, reason: reason, whole: true, observation: translate.FromRecord("", r.Source, &r.Record, d.now())})
+	}
+	s, err := d.gate.requests.do(ctx, digest, func() (*event.Submission, error) {
+		return d.queue(context.WithoutCancel(ctx), r, digest)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return d.answer(s, r.Source)
+}
+
+// queue puts a request before whoever decides, unless it is there already.
+func (d *Desk) queue(ctx context.Context, r *sip.Request, digest [32]byte) (*event.Submission, error) {
+	s, err := d.latest(ctx, digest)
+	if err != nil || s != nil {
+		return s, err
+	}
+	if s, err = d.newSubmission(ctx, r, digest); err != nil {
+		return nil, err
+	}
+	s.State = event.StateProvisional
+	_, err = d.append(ctx, event.Step{Submission: *s})
+	return s, err
+}
+
+// Decide settles a submission under review. It is accepted under the identifier
+// assigned ("" is the one that mode library would give it), or rejected for a
+// reason ("" is none). The same decision twice is nil; another one is an error
+// that says which is in force. With nil the decision is committed, and whoever
+// submitted the record is going to be notified.
+func (d *Desk) Decide(ctx context.Context, id int64, accept bool, assigned, reason string) error {
+	if d.Mode != Review {
+		return fmt.Errorf("set %s: its records are not reviewed here: set mode = \"review\" for its SIP Source", d.Set)
+	}
+	disposition := &sip.Disposition{Outcome: sip.Rejected, Reason: reason}
+	if accept {
+		if err := checkAssigned(assigned); err != nil {
+			return err
+		}
+		disposition = &sip.Disposition{Outcome: sip.Accepted, AssignedIdentifier: assigned}
+	}
+	_, _, err := d.resolve(ctx, arrival{
+		disposition: disposition,
+		find: func(ctx context.Context) (*event.Submission, error) {
+			s, err := d.Store.Submission(ctx, id)
+			if err != nil {
+				return nil, fmt.Errorf("submission %d of set %s: %w", id, d.Set, err)
+			}
+			return s, d.mayDecide(s, disposition)
+		},
+	})
+	return err
+}
+
+// mayDecide returns why a submission cannot be decided so. It completes a
+// disposition that leaves the identifier to us.
+func (d *Desk) mayDecide(s *event.Submission, disposition *sip.Disposition) error {
+	accept := disposition.Outcome == sip.Accepted
+	switch {
+	case s.Source != d.Source:
+		return fmt.Errorf("submission %d is not one to set %s", s.ID, d.Set)
+	case s.State == event.StateRejected && accept:
+		return fmt.Errorf("submission %d has been rejected already (%s): that stays in force", s.ID, s.Reason)
+	case s.State == event.StateAccepted && (!accept || disposition.AssignedIdentifier != "" && disposition.AssignedIdentifier != s.Assigned):
+		return fmt.Errorf("submission %d has been accepted already, as %s: that stays in force", s.ID, s.Assigned)
+	case s.State == event.StateAccepted:
+		disposition.AssignedIdentifier = s.Assigned
+	case accept && disposition.AssignedIdentifier == "":
+		source, err := sourceOf(s)
+		if err != nil {
+			return err
+		}
+		disposition.AssignedIdentifier = d.assign(source)
+	}
+	return nil
+}
+
+// checkAssigned refuses what cannot be an identifier.
+func checkAssigned(assigned string) error {
+	switch {
+	case !utf8.ValidString(assigned):
+		return errors.New("the identifier is not in UTF-8")
+	case strings.TrimSpace(assigned) != assigned:
+		return fmt.Errorf("the identifier %q has white space at an end", assigned)
+	case strings.ContainsFunc(assigned, unicode.IsControl):
+		return fmt.Errorf("the identifier %q has control characters", assigned)
+	}
+	return nil
+}

@@ -1,0 +1,47 @@
+// Package submit lets a set take part in the Simple Ingest Protocol: as an ingest
+// server in the modes library, review and gateway, as a notification recipient,
+// and as a submitter.
+//
+// A Desk serves one set: desk.go says which operations its mode offers,
+// access.go who may call them, library.go, review.go and gateway.go what becomes of an ingest
+// request, notify.go what becomes of a notification. An Outbox submits a set's
+// records to an ingest server (outbox.go). A Post delivers what notification
+// recipients are owed (post.go).
+//
+// All that they know is in the log: a submission, its state, and what follows
+// from a disposition commit in one transaction, and nothing is acknowledged
+// before that. Two that change one submission at a time meet at its version: the
+// second reads again and decides anew.
+package submit
+
+import (
+	"context"
+	"io"
+
+	"github.com/pmh-bridge/bridge/event"
+)
+
+// Store is what the log keeps of submissions; eventlog.Log is one.
+type Store interface {
+	// Append commits a batch of event.ModeSubmission.
+	Append(context.Context, *event.Batch) (event.Appended, error)
+	// Submission returns one by its ID; fs.ErrNotExist when there is none.
+	Submission(ctx context.Context, id int64) (*event.Submission, error)
+	// SubmissionByToken returns the one whose notification recipient has the
+	// token; fs.ErrNotExist when there is none.
+	SubmissionByToken(ctx context.Context, token string) (*event.Submission, error)
+	// Submissions returns those that a query selects.
+	Submissions(context.Context, event.SubmissionQuery) ([]event.Submission, error)
+	// Answered returns the disposition that a Source gave to the same whole
+	// request no longer than a day ago, nil when it gave none.
+	Answered(ctx context.Context, source event.SourceID, request [32]byte) ([]byte, error)
+	// Notices returns those that are due at a time, the longest due first.
+	Notices(ctx context.Context, due event.Micros, limit int) ([]event.Notice, error)
+}
+
+// Contents keeps records. What Put returned for is durable.
+type Contents interface {
+	Put(ctx context.Context, records ...[]byte) error
+	// Open returns a record and its length; ctx holds until it is closed.
+	Open(ctx context.Context, sum [32]byte) (io.ReadSeekCloser, int64, error)
+}

@@ -1,0 +1,90 @@
+package submit
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/pmh-bridge/bridge/sip"
+)
+
+// send is a worker: it does jobs until there are no more. When ctx has ended it
+// begins none.
+func (d *drain) send(ctx, calls context.Context) {
+	for j := range d.jobs {
+		r := report{Submission: j.Submission}
+		if now := d.o.Now(); ctx.Err() != nil || !d.line.open(now) {
+			r.left = true
+		} else if request := d.o.request(calls, &r, j.formats); request != nil {
+			r.disposition, r.err = d.o.Server.Ingest(calls, request)
+			r.left = calls.Err() != nil && r.err != nil
+			if r.err == nil || aboutRecord(r.err) {
+				d.line.answered()
+			} else if !r.left {
+				d.warn(d.line.failed(d.o.Every, now, d.o.Now(), r.err, false), r.err)
+			}
+		}
+		d.reports <- r
+	}
+}
+
+// request makes the request of a submission; nil when it is not to be sent, and
+// then r says why.
+func (o *Outbox) request(ctx context.Context, r *report, formats []string) *sip.Request {
+	content, err := o.content(ctx, r.Content)
+	if err != nil {
+		r.local, r.err, r.left = true, fmt.Errorf("its content cannot be read here: %w", err), ctx.Err() != nil
+		return nil
+	}
+	record, err := sip.ReadRecord(bytes.NewReader(content), sip.ReadOptions{}.Limits)
+	if err != nil {
+		r.unsent = "the record cannot be read: " + clip(err.Error())
+		return nil
+	}
+	format := o.Formats[record.Root]
+	if format == "" {
+		format = record.Locations()[record.Root.Space]
+	}
+	if r.unsent = unlisted(&record, format, formats); r.unsent != "" {
+		if format == "" {
+			r.unsent += "; name its schema under formats of the target"
+		}
+		return nil
+	}
+	request := &sip.Request{Source: sourceElement(o.Submitter, o.Sequence, &r.Record), Record: record}
+	if o.Recipient != nil {
+		request.Recipient = o.Recipient(r.Token)
+	}
+	return request
+}
+
+func (o *Outbox) content(ctx context.Context, sum [32]byte) ([]byte, error) {
+	r, length, err := o.Contents.Open(ctx, sum)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	content := make([]byte, length)
+	_, err = io.ReadFull(r, content)
+	return content, err
+}
+
+// unlisted says why a record is not sent to a server that lists these formats; ""
+// when it may be.
+func unlisted(record *sip.Record, format string, listed []string) string {
+	const shown = 5
+	if format != "" && slices.Contains(listed, format) {
+		return ""
+	}
+	accepts := strings.Join(listed[:min(len(listed), shown)], ", ")
+	if more := len(listed) - shown; more > 0 {
+		accepts += fmt.Sprintf(" and %d more", more)
+	}
+	if format == "" {
+		return fmt.Sprintf("its format is not known: the record names no schema for its root %s; the server accepts %s", clip(qualified(record.Root)), accepts)
+	}
+	return fmt.Sprintf("the server does not accept the format %s; it accepts %s", format, accepts)
+}

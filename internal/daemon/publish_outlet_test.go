@@ -80,16 +80,21 @@ func segments(events int) func(*config.Config) {
 	return func(c *config.Config) { c.Sets[0].SegmentEvents = events }
 }
 
-// publish starts to serve; it ends with the test or with halt.
+// publish starts to publish; it ends with the test or with halt.
 func (o *outlet) publish() {
+	o.t.Helper()
+	o.start(o.house.Publish)
+}
+
+// start serves on the listener until the test ends, or halt.
+func (o *outlet) start(serve func(context.Context, net.Listener) error) {
 	o.t.Helper()
 	if err := o.listener.SetDeadline(time.Time{}); err != nil {
 		o.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(o.t.Context())
 	done := make(chan error, 1)
-	house := o.house
-	go func() { done <- house.Publish(ctx, o.listener) }()
+	go func() { done <- serve(ctx, o.listener) }()
 	o.stop = func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -99,7 +104,7 @@ func (o *outlet) publish() {
 	o.t.Cleanup(o.halt)
 }
 
-// halt ends what publish began, and nothing else.
+// halt ends what start began, and nothing else.
 func (o *outlet) halt() {
 	if o.stop != nil {
 		o.stop()

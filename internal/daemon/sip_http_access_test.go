@@ -1,0 +1,194 @@
+package daemon_test
+
+import (
+	"encoding/xml"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// upstream is an ingest server of the test's own, which accepts everything
+// provisionally.
+type upstream struct {
+	*httptest.Server
+	mu         sync.Mutex
+	recipients []string
+	records    []string
+}
+
+func newUpstream(t *testing.T) *upstream {
+	u := &upstream{}
+	u.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var m struct {
+			Recipient string `xml:"Body>ingest-request>notification-recipient"`
+			Record    struct {
+				XML string `xml:",innerxml"`
+			} `xml:"Body>ingest-request>record"`
+		}
+		body, err := io.ReadAll(r.Body)
+		if err == nil {
+			err = xml.Unmarshal(body, &m)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		u.mu.Lock()
+		u.recipients = append(u.recipients, m.Recipient)
+		u.records = append(u.records, m.Record.XML)
+		u.mu.Unlock()
+		w.Header().Set("Content-Type", "text/xml; charset=utf-8")
+		if strings.Contains(string(body), "get-properties") {
+			io.WriteString(w, inSOAP(sipDoc("ingest-properties", "<i:notification-style>asynchronous</i:notification-style><i:formats><i:format>http://schemas.example/r.xsd</i:format></i:formats>")))
+			return
+		}
+		io.WriteString(w, inSOAP(sipDoc("ingest-disposition", "<i:provisionally-accepted/>")))
+	}))
+	t.Cleanup(u.Close)
+	return u
+}
+
+// last returns the path of the recipient that was named last.
+func (u *upstream) last(t *testing.T, base string) string {
+	t.Helper()
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(u.recipients) == 0 {
+		t.Fatal("nothing was sent on")
+	}
+	path, ok := strings.CutPrefix(u.recipients[len(u.recipients)-1], base)
+	if !ok {
+		t.Fatalf("the recipient is %q, not one below %s", u.recipients[len(u.recipients)-1], base)
+	}
+	return path
+}
+
+const (
+	accessToken    = "an-access-token-0123456789"
+	accessPassword = "open-sesame-0123456789"
+)
+
+// TestSIPAccess: who may call what, for each of the four kinds. A submission's
+// token admits its notification and nothing else, and secrets show nowhere.
+func TestSIPAccess(t *testing.T) {
+	t.Setenv("SIP_TOKEN", accessToken)
+	t.Setenv("SIP_PASSWORD", accessPassword)
+	up := newUpstream(t)
+	gateway := fmt.Sprintf("mode = \"gateway\"\nupstream = %q", up.URL)
+	h := newSoapHouse(t, "allow_hosts = [\"127.0.0.1\"]\n"+
+		soapSet("none", gateway, `access = "none"`)+
+		soapSet("token", gateway, `access = "token"`, `access_token = "${SIP_TOKEN}"`)+
+		soapSet("basic", gateway, `access = "basic"`, `access_user = "ann"`, `access_password = "${SIP_PASSWORD}"`)+
+		soapSet("far", gateway, `access = "addresses"`, `access_addresses = ["192.0.2.0/24"]`)+
+		soapSet("near", gateway, `access = "addresses"`, `access_addresses = ["127.0.0.1"]`)+
+		soapSet("main"))
+	tokens := []string{accessToken, accessPassword}
+	request := inSOAP(sipDoc("ingest-request", sourceOf("1")+recipientAt(h.base+"/sip/main")+recordOf(`<r xmlns="urn:r">x</r>`)))
+	properties := inSOAP(sipDoc("get-properties", ""))
+	for _, c := range []struct {
+		set, path string
+		args      []string // curl's, with what admits
+		denied    int      // what others are answered
+	}{
+		{"none", "/sip/none", nil, 0},
+		{"token", "/sip/token/" + accessToken, nil, 403},
+		{"basic", "/sip/basic", []string{"--user", "ann:" + accessPassword}, 401},
+		{"near", "/sip/near", nil, 0},
+	} {
+		h.curl(c.path, properties, c.args...).want(t, 200)
+		if d := h.curl(c.path, request, c.args...).disposition(t); d.Provisional == nil {
+			t.Fatalf("%s: %+v", c.set, d)
+		}
+		notify := up.last(t, h.base)
+		token := notify[strings.LastIndexByte(notify, '/')+1:]
+		tokens = append(tokens, token)
+		if notify != "/sip/"+c.set+"/"+token || len(token) < 16 || token == accessToken {
+			t.Fatalf("%s: the recipient is %s", c.set, notify)
+		}
+		if c.denied != 0 {
+			h.curl("/sip/"+c.set, request).want(t, c.denied)
+			h.curl("/sip/"+c.set, notifyOf(acceptedAs("lib/x"))).want(t, c.denied)
+			// It admits to notify alone.
+			before := h.state()
+			h.curl(notify, request).want(t, c.denied)
+			h.curl(notify, properties).want(t, c.denied)
+			h.curl(notify+"x", notifyOf(acceptedAs("lib/x"))).want(t, c.denied)
+			h.curl(notify[:len(notify)-1], notifyOf(acceptedAs("lib/x"))).want(t, c.denied)
+			if after := h.state(); after != before {
+				t.Errorf("%s: the log was\n%sand is\n%s", c.set, before, after)
+			}
+		}
+		h.curl(notify, notifyOf(acceptedAs("lib/"+c.set))).want(t, 202)
+		h.curl(notify, notifyOf(acceptedAs("lib/"+c.set))).want(t, 202)
+		h.want(c.set, h.told(c.set), "created lib/"+c.set)
+		h.want(c.set, h.submissions(c.set), "accepted 1 -> "+h.base+"/sip/main")
+		// Another set's token is none here.
+		if c.denied != 0 {
+			h.curl("/sip/"+c.set+"/"+tokens[2], notifyOf(acceptedAs("lib/x"))).want(t, c.denied)
+		}
+	}
+	h.curl("/sip/far", request).want(t, 403)
+	h.curl("/sip/far?wsdl", "").want(t, 403)
+	for _, set := range []string{"none", "token", "basic", "near"} {
+		h.hides(set, tokens)
+	}
+	h.secret(tokens)
+	for _, path := range []string{"/sip/token", "/sip/token/***", "/sip/none/***"} {
+		if !strings.Contains(h.said.String(), "path="+path+" ") {
+			t.Errorf("no request to %s is in the log, so nothing was hidden", path)
+		}
+	}
+	h.verified()
+}
+
+// hides fails when a document of a set has one of these texts.
+func (h *soapHouse) hides(set string, secrets []string) {
+	h.t.Helper()
+	for _, name := range []string{"", "capabilitylist.xml", "resourcelist.xml", "changelist.xml", "changelist/1.xml", "feed.atom", "complete.atom", "recent.rss", "recent.atom", "recent.json"} {
+		r := h.get("/sets/" + set + "/" + name)
+		for _, s := range secrets {
+			if strings.Contains(string(r.body)+fmt.Sprint(r.header), s) {
+				h.t.Errorf("%s has %s", r.url, s)
+			}
+		}
+	}
+}
+
+// secret fails when the log of the process, the status, or the page of all has
+// one of these texts.
+func (h *soapHouse) secret(secrets []string) {
+	h.t.Helper()
+	status, err := h.house.Status(h.t.Context())
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	for what, text := range map[string]string{
+		"the process's log": h.said.String(), "the status": fmt.Sprintf("%+v", status), "the page": string(h.get("/").body), "the configuration": fmt.Sprintf("%+v %#v", h.config, h.config),
+	} {
+		if len(text) < 100 {
+			h.t.Errorf("%s is %q", what, text)
+		}
+		for _, s := range secrets {
+			if i := strings.Index(text, s); i >= 0 {
+				h.t.Errorf("%s has %s: ...%s", what, s, text[max(0, i-100):i+len(s)])
+			}
+		}
+	}
+}
+
+// TestSIPAccess_TokenIsNotTaken: with a token as access, the token of the URL is
+// not one of a submission; a notification to it is matched by its source.
+func TestSIPAccess_TokenIsNotTaken(t *testing.T) {
+	t.Setenv("SIP_TOKEN", accessToken)
+	h := newSoapHouse(t, soapSet("main", `access = "token"`, `access_token = "${SIP_TOKEN}"`))
+	h.notify("/sip/main/"+accessToken, sourceOf("1")+acceptedAs("lib/1"))
+	h.want("notifications", h.verdicts("main"), "uncorrelated 1: accepted lib/1 x1")
+	if r := h.get("/sip/main/" + accessToken + "?wsdl"); !strings.Contains(string(r.body), h.base+"/sip/main/"+accessToken+"?xsd") {
+		t.Errorf("%s", r.body)
+	}
+	h.hides("main", []string{accessToken})
+	h.secret([]string{accessToken})
+}

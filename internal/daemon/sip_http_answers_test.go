@@ -1,0 +1,313 @@
+package daemon_test
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+)
+
+// soapRow is a row of the table of answers: a call, its answer, and whether the
+// log has changed.
+type soapRow struct {
+	name, path, message string
+	args                []string // of curl
+	status              int
+	media               string // "" is a fault, or plain text where there is no code
+	code, where, says   string // of a fault; says of any answer
+	header              string // "Name: value"
+	changes             bool
+}
+
+func (h *soapHouse) check(rows []soapRow) {
+	for _, row := range rows {
+		h.sub(row.name, func(t *testing.T) {
+			before := h.state()
+			r := h.curl(row.path, row.message, row.args...).want(t, row.status)
+			switch {
+			case row.code != "":
+				r.wantFault(t, row.code, row.where, row.says)
+			case row.media == "none":
+				r.field(t, "Content-Type", "")
+				r.field(t, "Content-Length", "0")
+			case row.media != "":
+				r.field(t, "Content-Type", row.media)
+			default:
+				r.field(t, "Content-Type", "text/plain; charset=utf-8")
+			}
+			if !strings.Contains(string(r.body), row.says) && row.code == "" {
+				t.Errorf("answered %q, want %q", r.body, row.says)
+			}
+			if name, value, ok := strings.Cut(row.header, ": "); ok {
+				r.field(t, name, value)
+			}
+			r.field(t, "X-Content-Type-Options", "nosniff")
+			if after := h.state(); (after != before) != row.changes {
+				t.Errorf("the log was\n%sand is\n%s", before, after)
+			}
+		})
+	}
+}
+
+// answersHouse has a service of every mode, and one of each access.
+func answersHouse(t *testing.T) *soapHouse {
+	t.Setenv("SIP_TOKEN", "an-access-token-0123456789")
+	t.Setenv("SIP_PASSWORD", "open sesame")
+	return newSoapHouse(t, "allow_hosts = [\"10.9.8.7\", \"inside.example\"]\n[limits]\nsip_message = \"64 KiB\"\n"+
+		soapSet("main", libraryMode)+
+		soapSet("review", reviewMode)+
+		soapSet("box", `record_url = "http://library.invalid/records/{assigned-identifier}"`)+
+		soapSet("plain", libraryMode, "plain_post = true")+
+		soapSet("plainbox", "plain_post = true")+
+		soapSet("token", libraryMode, `access = "token"`, `access_token = "${SIP_TOKEN}"`)+
+		soapSet("basic", libraryMode, `access = "basic"`, `access_user = "ann"`, `access_password = "${SIP_PASSWORD}"`)+
+		soapSet("near", libraryMode, `access = "addresses"`, `access_addresses = ["127.0.0.0/8"]`)+
+		soapSet("far", libraryMode, `access = "addresses"`, `access_addresses = ["192.0.2.0/24", "2001:db8::/32"]`))
+}
+
+// TestSIPAnswers_Transport: what is refused before the message is read.
+func TestSIPAnswers_Transport(t *testing.T) {
+	h := answersHouse(t)
+	message := ingestOf("1", "x")
+	rows := []soapRow{
+		{name: "GET", path: "/sip/main", status: 405, header: "Allow: POST", says: "?wsdl"},
+		{name: "HEAD", path: "/sip/main", args: []string{"--head"}, status: 405, header: "Allow: POST"},
+		{name: "nothing is described so", path: "/sip/main?x", status: 404, says: "?wsdl"},
+		{name: "no service", path: "/sip/none", message: message, status: 404},
+		{name: "behind the token", path: "/sip/main/token/more", message: message, status: 404},
+		{name: "no token but a slash", path: "/sip/main/", message: message, status: 404},
+		{name: "a path escaped", path: "/sip/%6dain", message: message, status: 404},
+		{name: "too long", path: "/sip/main", message: ingestOf("1", strings.Repeat("x", 64<<10)), status: 413, says: "65536 bytes"},
+		{name: "too long, in chunks", path: "/sip/main", message: ingestOf("1", strings.Repeat("x", 64<<10)), args: []string{"-H", "Transfer-Encoding: chunked"}, status: 413, says: "65536 bytes"},
+		{name: "compressed", path: "/sip/main", message: message, args: []string{"-H", "Content-Encoding: gzip"}, status: 415, header: "Accept-Encoding: identity"},
+		{name: "no login", path: "/sip/basic", message: message, status: 401, header: `Www-Authenticate: Basic realm="SIP", charset="UTF-8"`},
+		{name: "wrong password", path: "/sip/basic", message: message, args: []string{"--user", "ann:open"}, status: 401},
+		{name: "wrong user", path: "/sip/basic", message: message, args: []string{"--user", "bob:open sesame"}, status: 401},
+		{name: "no login, the description", path: "/sip/basic?wsdl", status: 401},
+		{name: "no token", path: "/sip/token", message: message, status: 403},
+		{name: "wrong token", path: "/sip/token/an-access-token-012345678", message: message, status: 403},
+		{name: "wrong token, the description", path: "/sip/token/x?wsdl", status: 403},
+		{name: "address", path: "/sip/far", message: message, status: 403},
+		{name: "address, and a header that claims another", path: "/sip/far", message: message, args: []string{"-H", "X-Forwarded-For: 192.0.2.1", "-H", "Forwarded: for=192.0.2.1"}, status: 403},
+		{name: "not let in goes before everything", path: "/sip/far", message: strings.Repeat("x", 65<<10), args: []string{"-H", "Content-Type: image/png"}, status: 403},
+	}
+	for _, method := range []string{"PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW"} {
+		rows = append(rows, soapRow{name: method, path: "/sip/main", message: message, args: []string{"-X", method}, status: 405, header: "Allow: POST"})
+	}
+	for _, media := range []string{"Content-Type:", "Content-Type: text/plain", "Content-Type: application/json", "Content-Type: application/x-www-form-urlencoded",
+		"Content-Type: multipart/related", "Content-Type: text/xml; charset=\"", "Content-Type: text/html", "Content-Type: application/soap+xml"} {
+		rows = append(rows, soapRow{name: media, path: "/sip/main", message: message, args: []string{"-H", media}, status: 415, says: "text/xml"})
+	}
+	h.check(rows)
+	h.verified()
+}
+
+// TestSIPAnswers_Faults: messages that are wrong.
+func TestSIPAnswers_Faults(t *testing.T) {
+	h := answersHouse(t)
+	good := ingestOf("1", "x")
+	record := recordOf(`<r xmlns="urn:r">x</r>`)
+	asked := func(content string) string { return inSOAP(sipDoc("ingest-request", content)) }
+	const soap12 = "http://www.w3.org/2003/05/soap-envelope"
+	fault := func(path, message, code, where, says string) soapRow {
+		return soapRow{name: path + " " + where + " " + says, path: path, message: message, status: 500, code: code, where: where, says: says}
+	}
+	main := func(message, where, says string) soapRow { return fault("/sip/main", message, "Client", where, says) }
+	box := func(content, where, says string) soapRow {
+		return fault("/sip/box", notifyOf(content), "Client", where, says)
+	}
+	headed := func(header string) string {
+		return strings.Replace(good, "<e:Body>", "<e:Header>"+header+"</e:Header><e:Body>", 1)
+	}
+	h.check([]soapRow{
+		main(" ", "", "empty"),
+		main("hello", "", "outside of the root"),
+		main(good[:len(good)-1], "Envelope", "cut off"),
+		main(strings.Replace(good, "</r>", "</s>", 1), "ingest-request/record/r", "</s>"),
+		main(strings.Replace(good, ">x<", ">\xff<", 1), "ingest-request/record/r", "UTF-8"),
+		main(strings.Replace(good, ">x<", ">&x;<", 1), "ingest-request/record/r", "&x;"),
+		main(good+"<a/>", "", "second root"),
+		main("<!DOCTYPE e>"+good, "", "DOCTYPE"),
+		main(strings.Replace(good, "<r ", "<!DOCTYPE r><r ", 1), "ingest-request/record", "DOCTYPE"),
+		main("<?xml-stylesheet href='x'?>"+good, "", "processing instruction"),
+		main(strings.Replace(good, ">x<", "><?php x?><", 1), "ingest-request/record/r", "processing instruction"),
+		main(inSOAP(""), "Envelope/Body", "expected one document"),
+		main(inSOAP(sipDoc("get-properties", "")+sipDoc("get-properties", "")), "Envelope/Body/get-properties", "one document"),
+		main(inSOAP("text"), "Envelope/Body", "text"),
+		main(`<e:Envelope xmlns:e="`+envelopeSpace+`"/>`, "Envelope", "<Body>"),
+		main(sipDoc("get-properties", ""), "get-properties", "Envelope"),
+		main(inSOAP("<unknown/>"), "unknown", "unknown"),
+		main(inSOAP(sipDoc("ingest", "")), "ingest", "ingest"),
+		main(inSOAP(strings.ReplaceAll(sipDoc("get-properties", ""), sipSpace, sipSpace+"/")), "get-properties", sipSpace+"/"),
+		main(inSOAP(sipDoc("get-properties", "<i:format/>")), "get-properties/format", "format"),
+		main(asked(""), "ingest-request", "record"),
+		main(asked(sourceOf("1")), "ingest-request", "record"),
+		main(asked(record+record), "ingest-request/record", "record"),
+		main(asked(record+sourceOf("1")), "ingest-request/source", "source"),
+		main(asked(recipientAt("http://10.9.8.7/n")+sourceOf("1")+record), "ingest-request/source", "source"),
+		main(asked("<i:record/>"), "ingest-request/record", "one element"),
+		main(asked(recordOf("text")), "ingest-request/record", "text"),
+		main(asked(recordOf("<a/><b/>")), "ingest-request/record/b", "one record"),
+		main(asked("<i:source><i:sequence/><i:submitter><i:name/><i:email-address/></i:submitter></i:source>"+record), "ingest-request/source/submitter", "submitter"),
+		main(asked("<i:source><i:submitter><i:name/></i:submitter></i:source>"+record), "ingest-request/source/submitter", "email-address"),
+		main(asked("<i:Source/>"+record), "ingest-request/Source", "Source"),
+		main(asked("<source/>"+record), "ingest-request/source", "without a namespace"),
+		main(asked("<i:record a='1'><a/></i:record>"), "ingest-request/record", "attribute a"),
+		fault("/sip/main", strings.ReplaceAll(good, envelopeSpace, soap12), "VersionMismatch", "Envelope", soap12),
+		fault("/sip/main", strings.ReplaceAll(strings.ReplaceAll(good, "e:", ""), "xmlns:e", "x"), "VersionMismatch", "Envelope", "without a namespace"),
+		fault("/sip/main", headed(`<t:tx xmlns:t="urn:t" e:mustUnderstand="1">5</t:tx>`), "MustUnderstand", "Envelope/Header/tx", "urn:t"),
+		fault("/sip/main", headed(`<t xmlns="urn:t" e:actor="http://schemas.xmlsoap.org/soap/actor/next" e:mustUnderstand="1"/>`), "MustUnderstand", "Envelope/Header/t", "urn:t"),
+		fault("/sip/box", strings.ReplaceAll(headed(`<t xmlns="urn:t" e:mustUnderstand="1"/>`), good, ""), "MustUnderstand", "Envelope/Header/t", "urn:t"),
+
+		main(notifyOf(acceptedAs("1")), "ingest-disposition", "notify is not offered"),
+		main(inSOAP("<e:Fault><faultcode>e:Client</faultcode><faultstring>x</faultstring></e:Fault>"), "Fault", "answer"),
+		fault("/sip/box", good, "Client", "ingest-request", "offered: notify"),
+		fault("/sip/box", inSOAP(sipDoc("get-properties", "")), "Client", "get-properties", "offered: notify"),
+		box("<i:provisionally-accepted/>", "ingest-disposition/provisionally-accepted", "must not be provisionally accepted"),
+		box(sourceOf("1")+"<i:provisionally-accepted/>", "ingest-disposition/provisionally-accepted", "must not be provisionally accepted"),
+		box("", "ingest-disposition", "accepted"),
+		box(acceptedAs("1")+rejectedFor("x"), "ingest-disposition/rejected", "rejected"),
+		box(acceptedAs("1")+acceptedAs("1"), "ingest-disposition/accepted", "accepted"),
+		box(acceptedAs(""), "ingest-disposition/accepted/assigned-identifier", "expected a text"),
+		box(acceptedAs("\n \t"), "ingest-disposition/accepted/assigned-identifier", "expected a text"),
+		box("<i:accepted/>", "ingest-disposition/accepted", "assigned-identifier"),
+		box("<i:refused/>", "ingest-disposition/refused", "refused"),
+		box(acceptedAs("1")+sourceOf("1"), "ingest-disposition/source", "source"),
+	})
+	h.verified()
+}
+
+// TestSIPAnswers_Recipients: a notification-recipient that is none, or that would
+// lead into our own network, is refused, whatever the mode; one that the operator
+// allows is not.
+func TestSIPAnswers_Recipients(t *testing.T) {
+	h := answersHouse(t)
+	asked := func(recipient string) string {
+		return inSOAP(sipDoc("ingest-request", sourceOf("1")+recipientAt(recipient)+recordOf(`<r xmlns="urn:r">x</r>`)))
+	}
+	bad := []string{
+		"nowhere", "/relative", "//host/x", "http://", "http:///x", "http://[::1", "http://a b/", "ftp://host.example/x", "file:///etc/passwd", "javascript:alert(1)",
+		"http://user:secret@host.example/", "https://host.example/#part", "smtp:", "smtp:nobody", "smtp://host.example", "mailto:", "mailto:a@b@", "gopher://host.example/",
+		"http://127.0.0.1/", "http://127.0.0.1:25/x", "http://169.254.169.254/latest/meta-data/", "http://[::1]/", "http://[::ffff:127.0.0.1]/", "http://[fe80::1]/", "http://[64:ff9b::7f00:1]/",
+		"http://localhost/", "http://LOCALHOST./x", "http://x.localhost/", "https://10.0.0.1/", "http://0.0.0.0/", "http://0/", "http://2130706433/", "http://0x7f000001/", "http://0177.0.0.1/",
+		"http://127.1/", "http://100.64.0.1/", "smtp://10.0.0.1/box@host.example", "smtp://localhost/box@host.example", "smtp://127.0.0.1:25/box@host.example",
+		h.base + "/sip/main",
+	}
+	if host, err := os.Hostname(); err == nil {
+		if found, err := net.LookupHost(host); err == nil && len(found) > 0 && net.ParseIP(found[0]).IsLoopback() {
+			bad = append(bad, "http://"+host+"/", "smtp://"+host+"/box@host.example")
+		}
+	}
+	var rows []soapRow
+	for _, set := range []string{"main", "review"} {
+		for _, r := range bad {
+			rows = append(rows, soapRow{name: set + " " + r, path: "/sip/" + set, message: asked(r), status: 500, code: "Client", where: "ingest-request/notification-recipient", says: "cannot be used"})
+		}
+		for i, r := range []string{"http://10.9.8.7/n", "https://10.9.8.7:8443/n?a=b&amp;c", "smtp://10.9.8.7/box@host.example", " http://inside.example/n\n", "http://203.0.114.1/", "smtp:box@host.example", "mailto:box@host.example"} {
+			message := strings.Replace(asked(r), ">1<", fmt.Sprintf(">%s %d<", set, i), 1)
+			rows = append(rows, soapRow{name: set + " takes " + r, path: "/sip/" + set, message: message, status: 200, media: "text/xml; charset=utf-8", says: "accepted", changes: true})
+		}
+	}
+	rows = append(rows,
+		soapRow{name: "none", path: "/sip/review", message: ingestOf("none", "x"), status: 200, media: "text/xml; charset=utf-8", says: "needs a notification-recipient", changes: true},
+		soapRow{name: "an empty one", path: "/sip/main", message: asked(""), status: 500, code: "Client", where: "ingest-request/notification-recipient", says: "expected a text"},
+	)
+	h.check(rows)
+	if own := strings.Join(h.submissions("review"), "\n"); strings.Contains(own, "127.0.0.1") || strings.Count(own, "provisional") != 7 {
+		t.Errorf("stored:\n%s", own)
+	}
+	if r := h.curl("/sip/main", asked("http://localhost/")); strings.Contains(string(r.body), "127.0.0.1") || strings.Contains(string(r.body), "allow_hosts") {
+		t.Errorf("the answer tells of our network: %s", r.body)
+	}
+	h.verified()
+}
+
+// TestSIPAnswers_Taken: what is taken, with and without an envelope.
+func TestSIPAnswers_Taken(t *testing.T) {
+	h := answersHouse(t)
+	const out = "text/xml; charset=utf-8"
+	plain := func(message string) string {
+		return strings.NewReplacer(inSOAPHead, "", inSOAPTail, "").Replace(message)
+	}
+	notify := notifyOf(sourceOf("1") + rejectedFor("no room"))
+	unknown := strings.Replace(ingestOf("odd", "x"), "urn:r", "urn:other", 1)
+	h.check([]soapRow{
+		{name: "get-properties", path: "/sip/main", message: inSOAP(sipDoc("get-properties", "")), status: 200, media: out, says: "<sip:notification-style>synchronous<"},
+		{name: "get-properties, review", path: "/sip/review", message: inSOAP(sipDoc("get-properties", "")), status: 200, media: out, says: "<sip:notification-style>asynchronous<"},
+		{name: "ingest", path: "/sip/main", message: ingestOf("1", "x"), status: 200, media: out, says: "assigned-identifier>urn:uuid:", changes: true},
+		{name: "ingest, again", path: "/sip/main", message: ingestOf("1", "x"), status: 200, media: out, says: "assigned-identifier>urn:uuid:"},
+		{name: "application/xml", path: "/sip/main", message: ingestOf("2", "x"), args: []string{"-H", "Content-Type: Application/XML"}, status: 200, media: out, says: "accepted", changes: true},
+		{name: "any SOAPAction", path: "/sip/main", message: ingestOf("3", "x"), args: []string{"-H", `SOAPAction: "urn:notify"`}, status: 200, media: out, says: "accepted", changes: true},
+		{name: "a header that need not be understood", path: "/sip/main", message: strings.Replace(ingestOf("4", "x"), "<e:Body>", `<e:Header><t xmlns="urn:t" e:mustUnderstand="0"/><t xmlns="urn:t" e:mustUnderstand="1" e:actor="urn:somebody"/></e:Header><e:Body>`, 1),
+			status: 200, media: out, says: "accepted", changes: true},
+		{name: "a format that is none of ours", path: "/sip/main", message: unknown, status: 200, media: out, says: "{urn:other}r is not accepted", changes: true},
+		{name: "the same once more", path: "/sip/main", message: unknown, status: 200, media: out, says: "{urn:other}r is not accepted"},
+		{name: "notify", path: "/sip/box", message: notify, status: 202, media: "none", changes: true},
+		{name: "the description", path: "/sip/box?wsdl", status: 200, media: out, says: h.base + "/sip/box?xsd"},
+		{name: "the schema", path: "/sip/box?xsd", status: 200, media: out, says: "ingest-disposition"},
+		{name: "from an address that may", path: "/sip/near", message: ingestOf("1", "x"), status: 200, media: out, says: "accepted", changes: true},
+		{name: "with the login", path: "/sip/basic", message: ingestOf("1", "x"), args: []string{"--user", "ann:open sesame"}, status: 200, media: out, says: "accepted", changes: true},
+		{name: "with the token", path: "/sip/token/an-access-token-0123456789", message: ingestOf("1", "x"), status: 200, media: out, says: "accepted", changes: true},
+
+		{name: "without an envelope, which is off", path: "/sip/main", message: plain(ingestOf("5", "x")), status: 500, code: "Client", where: "ingest-request", says: "Envelope"},
+		{name: "without an envelope", path: "/sip/plain", message: plain(ingestOf("1", "x")), status: 200, media: out, says: "<sip:ingest-disposition", changes: true},
+		{name: "with one all the same", path: "/sip/plain", message: ingestOf("2", "x"), status: 200, media: out, says: ":Envelope", changes: true},
+		{name: "plain and wrong", path: "/sip/plain", message: sipDoc("ingest-request", ""), status: 400, says: "ingest-request"},
+		{name: "a plain notification", path: "/sip/plainbox", message: plain(notify), status: 202, media: "none", changes: true},
+		{name: "a plain provisional one", path: "/sip/plainbox", message: sipDoc("ingest-disposition", "<i:provisionally-accepted/>"), status: 400, says: "provisionally"},
+	})
+	if r := h.get("/sip/main?xsd"); !strings.Contains(string(r.body), "ingest-request") {
+		t.Errorf("%s", r.body)
+	}
+	h.verified()
+}
+
+// TestSIPAnswers_StoringFails: nothing is acknowledged that is not there, reading
+// goes on, and what has failed works once the disk does.
+func TestSIPAnswers_StoringFails(t *testing.T) {
+	h := answersHouse(t)
+	recipient := recipientAt("http://10.9.8.7/n")
+	record := recordOf(`<r xmlns="urn:r">x</r>`)
+	for i, row := range []struct{ name, file, table, path, message string }{
+		{"the contents", "content.db", "content", "/sip/main", "<i:source/>" + record},
+		{"the events", "log.db", "event", "/sip/main", "<i:source/>" + recordOf(`<r xmlns="urn:r">2</r>`)},
+		{"the answers", "log.db", "answered", "/sip/main", "<i:source/>" + recordOf(`<r xmlns="urn:r">3</r>`)},
+		{"the counts", "log.db", "tally", "/sip/main", sourceOf("4") + record},
+		{"a rejection", "log.db", "event", "/sip/main", sourceOf("5") + recordOf("<s/>")},
+		{"the submissions", "log.db", "submission", "/sip/review", sourceOf("6") + recipient + record},
+		{"the notifications", "log.db", "notification", "/sip/box", sourceOf("7") + acceptedAs("7")},
+		{"what is pending", "log.db", "pending", "/sip/box", sourceOf("8") + acceptedAs("8")},
+		{"a rejection that we are told of", "log.db", "event", "/sip/box", sourceOf("9") + rejectedFor("no room")},
+	} {
+		h.sub(row.name, func(t *testing.T) {
+			message, status := inSOAP(sipDoc("ingest-request", row.message)), http.StatusOK
+			if strings.HasSuffix(row.path, "box") {
+				message, status = notifyOf(row.message), http.StatusAccepted
+			}
+			before := h.state()
+			heal := h.breaks(row.file, row.table)
+			for range 2 {
+				r := h.curl(row.path, message)
+				r.wantFault(t, "Server", "", "try again later")
+				if strings.Contains(string(r.body), "fire") {
+					t.Errorf("the answer tells of our disk: %s", r.body)
+				}
+			}
+			if after := h.state(); after != before {
+				t.Errorf("the log was\n%sand is\n%s", before, after)
+			}
+			h.get(h.setURL("changelist.xml"))
+			heal()
+			h.curl(row.path, message).want(t, status)
+			if after := h.state(); after == before {
+				t.Errorf("nothing came of it: %s", after)
+			}
+			if n := strings.Count(h.said.String(), "a SIP call failed"); n != 2*(i+1) {
+				t.Errorf("%d failures were logged, want %d", n, 2*(i+1))
+			}
+		})
+	}
+	h.verified()
+}

@@ -1,0 +1,296 @@
+package daemon_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/binary"
+	"encoding/json"
+	"encoding/xml"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf16"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/daemon"
+	"github.com/pmh-bridge/bridge/internal/peer"
+)
+
+// inUTF16 writes a text with a byte order mark.
+func inUTF16(text string, order binary.AppendByteOrder) string {
+	b := order.AppendUint16(nil, 0xfeff)
+	for _, u := range utf16.Encode([]rune(text)) {
+		b = order.AppendUint16(b, u)
+	}
+	return string(b)
+}
+
+// TestSIPHostile_Messages: what asks for more than its due is refused, with a short
+// answer, at once and for good; nothing is kept of it.
+func TestSIPHostile_Messages(t *testing.T) {
+	peer.Heavy(t)
+	h := newSoapHouse(t, soapSet("main", libraryMode))
+	var laughs strings.Builder
+	laughs.WriteString(`<!DOCTYPE a [<!ENTITY a0 "ha">`)
+	for i := range 30 {
+		fmt.Fprintf(&laughs, `<!ENTITY a%d "&a%d;&a%d;">`, i+1, i, i)
+	}
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	io.WriteString(z, ingestOf("1", strings.Repeat(" ", 64<<20)))
+	z.Close()
+	attributes := strings.Repeat(" a=''", 1_000_000)
+	long := strings.Repeat("x", 1<<20)
+	began := time.Now()
+	for _, c := range []struct {
+		name, message string
+		args          []string
+		status        int
+		says          string
+	}{
+		{"a billion laughs", laughs.String() + "]>" + ingestOf("1", "&a30;"), nil, 500, "DOCTYPE is refused"},
+		{"an external entity", `<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/passwd">]>` + ingestOf("1", "&x;"), nil, 500, "DOCTYPE is refused"},
+		{"a parameter entity", `<!DOCTYPE a [<!ENTITY % x SYSTEM "http://127.0.0.1/x">%x;]>` + ingestOf("1", ""), nil, 500, "DOCTYPE is refused"},
+		{"deep nesting", ingestOf("1", strings.Repeat("<a>", 500_000)), nil, 500, "nested deeper than 256"},
+		{"a million attributes", ingestOf("1", "<a"+attributes+"/>"), nil, 413, "4194304 bytes"},
+		{"as many as fit", ingestOf("1", "<a"+attributes[:4_000_000]+"/>"), nil, 500, "more than 256 attributes"},
+		{"an envelope of attributes", "<Envelope" + attributes[:4_000_000] + "/>", nil, 500, "more than 256 attributes"},
+		{"gzip, announced", packed.String(), []string{"-H", "Content-Encoding: gzip"}, 415, "compressed"},
+		{"gzip, not announced", packed.String(), nil, 500, "outside of the root"},
+		{"a NUL", ingestOf("1", "\x00"), nil, 500, "illegal character"},
+		{"a NUL, escaped", ingestOf("1", "&#0;"), nil, 500, "illegal character"},
+		{"an escape", ingestOf("\x1b[2J", ""), nil, 500, "illegal character"},
+		{"UTF-7", strings.ReplaceAll(ingestOf("1", "+ADw-script+AD4-"), "<r", "+ADw-r"), []string{"-H", "Content-Type: text/xml; charset=utf-7"}, 500, "utf-7"},
+		{"UTF-32", "\x00\x00\x00<" + ingestOf("1", "x"), nil, 500, "utf-32"},
+		{"a long name", inSOAP("<" + long + "/>"), nil, 500, "..."},
+		{"a long namespace", inSOAP(`<a xmlns="` + long + `"/>`), nil, 500, "..."},
+		{"a long attribute", inSOAP("<a " + long + "=''/>"), nil, 500, ""},
+		{"a long text", inSOAP(long), nil, 500, "..."},
+		{"a huge header", ingestOf("1", "x"), []string{"-H", "X-Long: " + long[:70<<10]}, 431, ""},
+		{"thousands of headers", ingestOf("1", "x"), slices.Repeat([]string{"-H", "X-A: b"}, 10_000), 431, ""},
+	} {
+		before := h.state()
+		r := h.curl("/sip/main", c.message, c.args...)
+		if r.status != c.status || !strings.Contains(string(r.body), c.says) || len(r.body) > 4096 {
+			t.Errorf("%s: answered %d, %d bytes: %.300s, want %d with %q", c.name, r.status, len(r.body), r.body, c.status, c.says)
+		}
+		if after := h.state(); after != before {
+			t.Errorf("%s: the log was\n%sand is\n%s", c.name, before, after)
+		}
+	}
+	t.Logf("all of it took %v", time.Since(began))
+	// Nobody is hindered afterwards.
+	h.curl("/sip/main", ingestOf("good", "x")).disposition(t)
+	h.verified()
+}
+
+// TestSIPHostile_Odd: what is odd and allowed is taken for what it is.
+func TestSIPHostile_Odd(t *testing.T) {
+	h := newSoapHouse(t, soapSet("main", libraryMode))
+	text := "\u00e9\u20ac\U0001f600"
+	wide := strings.Replace(ingestOf("1", text), "<e:Envelope", `<?xml version="1.0" encoding="UTF-16"?><e:Envelope`, 1)
+	for i, c := range []struct{ message, media, want string }{
+		{inUTF16(wide, binary.LittleEndian), "text/xml", text},
+		{inUTF16(strings.Replace(wide, ">1<", ">2<", 1), binary.BigEndian), "text/xml; charset=utf-16", text},
+		{strings.Replace(ingestOf("3", "\xe9"), "<e:Envelope", `<?xml version="1.0" encoding="ISO-8859-1"?><e:Envelope`, 1), "application/xml", "\u00e9"},
+		{"\xef\xbb\xbf" + ingestOf("4", text), "text/xml; charset=utf-8", text},
+		{strings.Replace(ingestOf("5", text), "<e:Body>", "<e:Header>"+strings.Repeat("<h xmlns='urn:h'/>", 100_000)+"</e:Header><e:Body>", 1), "text/xml", text},
+		{ingestOf("6", text+"<"+strings.Repeat("n", 1<<20)+"/>"), "text/xml", text + "<" + strings.Repeat("n", 1<<20) + "/>"},
+	} {
+		h.curl("/sip/main", c.message, "-H", "Content-Type: "+c.media).disposition(t)
+		changes := h.changes()
+		if len(changes) != i+1 {
+			t.Fatalf("message %d: %d entries", i+1, len(changes))
+		}
+		if got := string(h.get(changes[i].Loc).body); got != `<r xmlns="urn:r">`+c.want+"</r>" {
+			t.Errorf("message %d: served %.200q", i+1, got)
+		}
+	}
+	// A format's name may be long, what is said and kept of it is not.
+	long := strings.Repeat("n", 1<<20)
+	r := h.curl("/sip/main", inSOAP(sipDoc("ingest-request", recordOf("<"+long+" xmlns='urn:"+long+"'/>"))))
+	if d := r.disposition(t); d.Rejected == nil || len(r.body) > 4096 || !strings.Contains(d.Rejected.Reason, "is not accepted; accepted are: {http://www.w3.org/1999/xhtml}html, {urn:r}r") {
+		t.Errorf("answered %d bytes: %.300s", len(r.body), r.body)
+	}
+	h.verified()
+}
+
+// markup is what a stranger would like a browser to run.
+const markup = `"'><script>alert(1)</script><img src=x onerror=alert(2)>`
+
+// TestSIPHostile_Browser: a stranger's record is served so that a browser runs
+// nothing of it, and his texts stand in pages as texts.
+func TestSIPHostile_Browser(t *testing.T) {
+	l := newLibrary(t)
+	h := newSoapHouse(t, soapSet("main", libraryMode)+soapSet("box", l.records())+soapSet("lost"))
+	page := `<html xmlns="http://www.w3.org/1999/xhtml"><head><title>x</title><script>alert(1)</script></head><body onload="alert(2)"/></html>`
+	h.curl("/sip/main", inSOAP(sipDoc("ingest-request", sourceOf("page")+recordOf(page)))).disposition(t)
+	served := h.get(h.changes()[0].Loc)
+	for name, want := range map[string]string{"Content-Type": "application/xml", "Content-Security-Policy": "sandbox", "X-Content-Type-Options": "nosniff"} {
+		served.field(t, name, want)
+	}
+	if string(served.body) != page {
+		t.Errorf("served %s", served.body)
+	}
+
+	var escaped bytes.Buffer
+	if err := xml.EscapeText(&escaped, []byte(markup)); err != nil {
+		t.Fatal(err)
+	}
+	evil := escaped.String()
+	title := `<r xmlns="urn:r" xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:title>` + evil + `</dc:title></r>`
+	h.curl("/sip/main", inSOAP(sipDoc("ingest-request", sourceOf(evil)+recordOf(title)))).disposition(t)
+	r := h.curl("/sip/main", inSOAP(sipDoc("ingest-request", sourceOf(evil)+recordOf("<odd/>"))))
+	if d := r.disposition(t); d.Identifier != markup || strings.Contains(string(r.body), "<script") {
+		t.Errorf("answered %s", r.body)
+	}
+	l.put(markup, `<r onclick="alert(1)"/>`)
+	h.notify("/sip/box", sourceOf(evil)+acceptedAs(evil))
+	h.await(4)
+	h.notify("/sip/box", sourceOf(evil)+rejectedFor(evil))
+	h.notify("/sip/lost", sourceOf(evil)+acceptedAs(evil))
+	script := regexp.MustCompile(`(?i)<script>alert|<img src=x|onerror=alert\(2\)>`)
+	for _, path := range []string{"/", "/sets/main/", "/sets/box/", "/sets/lost/"} {
+		r := h.get(path)
+		if m := script.Find(r.body); m != nil || !strings.Contains(r.header.Get("Content-Security-Policy"), "default-src 'none'") || strings.Contains(r.header.Get("Content-Security-Policy"), "script") {
+			t.Errorf("%s has %q, policy %q", r.url, m, r.header.Get("Content-Security-Policy"))
+		}
+	}
+	for _, set := range []string{"main", "box"} {
+		for _, name := range []string{"capabilitylist.xml", "resourcelist.xml", "changelist.xml", "feed.atom", "complete.atom", "recent.rss", "recent.atom"} {
+			r := h.get("/sets/" + set + "/" + name)
+			if err := xml.Unmarshal(r.body, new(struct{})); err != nil || bytes.Contains(r.body, []byte("<script>alert")) {
+				t.Errorf("%s: %v\n%s", r.url, err, r.body)
+			}
+		}
+		if r := h.get("/sets/" + set + "/recent.json"); !json.Valid(r.body) {
+			t.Errorf("%s: %s", r.url, r.body)
+		}
+	}
+	h.verified()
+}
+
+// TestSIPHostile_LineBreaks: what has line breaks makes no lines of its own, in
+// headers or in the process's log.
+func TestSIPHostile_LineBreaks(t *testing.T) {
+	l := newLibrary(t)
+	h := newSoapHouse(t, soapSet("main", l.records())+soapSet("lib", libraryMode))
+	const broken = "x\r\nSet-Cookie: a=b\r\nlevel=ERROR msg=forged"
+	escaped := strings.NewReplacer("\r", "&#13;", "\n", "&#10;").Replace(broken)
+	l.put(broken, "<r/>")
+	h.notify("/sip/main", sourceOf(escaped)+acceptedAs(escaped))
+	h.await(1)
+	h.notify("/sip/main", sourceOf(escaped)+rejectedFor(escaped))
+	h.curl("/sip/lib", ingestOf(escaped, "x")).disposition(t)
+	h.curl("/sip/lib/a%0D%0Atime=2026%20level=ERROR", ingestOf(escaped, "x")).disposition(t)
+	h.curl("/sip/none%0d%0atime=2026%20level=ERROR", ingestOf(escaped, "x")).want(t, http.StatusNotFound)
+	changes := h.changes()
+	r := h.get(changes[0].Loc)
+	if r.header.Get("Set-Cookie") != "" || strings.Contains(fmt.Sprint(r.header), "Set-Cookie") && !strings.Contains(fmt.Sprint(r.header), "%0D%0ASet-Cookie") {
+		t.Errorf("header %v", r.header)
+	}
+	if ev := h.logged(allAfter(0)); len(ev) != 2 || ev[0].Record != broken || ev[0].Origin.SourceIdentifier != "" || ev[1].Origin.Reason != broken {
+		t.Errorf("events %+v", ev)
+	}
+	for line := range strings.Lines(h.said.String()) {
+		if !strings.HasPrefix(line, "time=") || strings.HasPrefix(line, "time=2026 level") {
+			t.Errorf("a forged line in the log: %q", line)
+		}
+	}
+	h.verified()
+}
+
+// TestSIPHostile_Traversal: no identifier leads out of the place that record_url
+// gives it.
+func TestSIPHostile_Traversal(t *testing.T) {
+	l := newLibrary(t)
+	h := newSoapHouse(t, soapSet("main", l.records()))
+	outside := []string{"..", ".", "../secret", "../../etc/passwd", "a/../../x", "a/./b", `..\secret`, `a\..\..\x`, "/../x", "//../x"}
+	for _, id := range outside {
+		h.notify("/sip/main", acceptedAs(id))
+	}
+	for _, n := range h.notifications("main") {
+		if n.Verdict.String() != "uncorrelated" || !strings.Contains(n.Reason, "lead out of its folder") {
+			t.Errorf("%q: %s, %s", n.Assigned, n.Verdict, n.Reason)
+		}
+	}
+	inside := []string{"%2e%2e/x", "..%2fx", "%2e%2e%2fx", "..;/x", "...", "a//b", "/abs", "@evil.example/", "http://evil.example/x", "x#y", "x?y=z", "\u2025/x", strings.Repeat("long", 300_000)}
+	for i, id := range inside {
+		l.put(id, fmt.Sprintf("<r>%d</r>", i))
+		h.notify("/sip/main", acceptedAs(id))
+	}
+	for i := range inside[:len(inside)-1] {
+		h.await(i + 1)
+	}
+	h.settle()
+	for _, path := range l.paths() {
+		if !strings.HasPrefix(path, "/records/") || strings.Count(path, "/") != 2 || regexp.MustCompile(`^/records/(\.|%2[eE]){1,2}$`).MatchString(path) {
+			t.Errorf("asked for %s", path)
+		}
+	}
+	if n := len(h.notifications("main")); n != len(outside)+len(inside) {
+		t.Errorf("%d notifications, want %d", n, len(outside)+len(inside))
+	}
+	// No server takes a request line of a megabyte: it stays pending, and is shown.
+	if h.pending() != 1 || len(h.changes()) != len(inside)-1 {
+		t.Errorf("%d pending, %d entries", h.pending(), len(h.changes()))
+	}
+	if r := h.get("/sets/main/"); len(r.body) > 100<<10 {
+		t.Errorf("the page has %d bytes", len(r.body))
+	}
+	h.verified()
+}
+
+// TestSIPHostile_Redirects: neither the library nor a recipient leads us into our
+// own network.
+func TestSIPHostile_Redirects(t *testing.T) {
+	secret := newListener(t)
+	for _, to := range []string{secret.URL + "/secret", "http://169.254.169.254/latest/meta-data/", "http://[::1]/", "file:///etc/passwd", "http://2130706433/", "gopher://127.0.0.1/"} {
+		l := newLibrary(t)
+		h := newSoapHouse(t, soapSet("main", l.records()))
+		l.put("1", "<r/>")
+		l.redirect(to)
+		h.notify("/sip/main", acceptedAs("1"))
+		l.wasAsked("/records/1")
+		h.settle()
+		if h.pending() != 1 || h.last() != 0 {
+			t.Errorf("%s: %d pending, events %q", to, h.pending(), h.told("main"))
+		}
+		l.redirect("")
+		h.settle()
+		h.want("once it answers itself", h.told("main"), "created 1")
+		h.verified()
+	}
+
+	asked := make(chan struct{}, 16)
+	astray := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, secret.URL+"/notified", http.StatusTemporaryRedirect)
+		asked <- struct{}{}
+	}))
+	defer astray.Close()
+	h := newSoapHouse(t, "allow_hosts = [\"127.0.0.1\"]\n"+soapSet("main", reviewMode))
+	h.send("/sip/main", inSOAP(sipDoc("ingest-request", recipientAt(astray.URL)+recordOf(`<r xmlns="urn:r"/>`))), http.StatusOK)
+	if err := h.house.Decide(t.Context(), daemon.Decision{ID: 1, Accept: true}); err != nil {
+		t.Fatal(err)
+	}
+	<-asked
+	for limit := time.Now().Add(time.Minute); ; { // what came of it is in the log a moment later
+		waiting, err := h.house.Log.NoticesOf(t.Context(), "main", event.NoticeWaiting, 10)
+		if err != nil || len(waiting) != 1 || time.Now().After(limit) {
+			t.Fatalf("notices %+v, %v", waiting, err)
+		}
+		if waiting[0].Tries == 1 && strings.Contains(waiting[0].Reason, "307") {
+			break
+		}
+	}
+	if got := secret.asked(); len(got) != 0 {
+		t.Errorf("reached %q", got)
+	}
+	h.verified()
+}

@@ -1,0 +1,268 @@
+package daemon_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/peer"
+)
+
+// takesMail are the keys of a SIP Source that has a mailbox; all of them are at
+// one address.
+func takesMail(box string) string {
+	return fmt.Sprintf("smtp_listen = \"127.0.0.1:0\"\nmailbox = %q", box)
+}
+
+var mailTaken = regexp.MustCompile(`msg="mail is taken" address=(\S+)`)
+
+// mailServer is where the bridge takes mail.
+func (h *soapHouse) mailServer() string {
+	h.t.Helper()
+	h.get("/healthz") // then it has begun to
+	found := mailTaken.FindAllStringSubmatch(h.said.String(), -1)
+	if len(found) == 0 {
+		h.t.Fatal("the bridge takes no mail")
+	}
+	return found[len(found)-1][1]
+}
+
+// swaks delivers the mail in a file and returns the last reply but that to QUIT.
+func (h *soapHouse) swaks(to, file string) string {
+	h.t.Helper()
+	out, _ := exec.Command(peer.Need(h.t, "swaks", "swaks"), "--server", h.mailServer(), "--helo", "library.example", "--timeout", "60s",
+		"--from", "ingest@library.example", "--to", to, "--data", "@"+file).CombinedOutput() // it fails with every refusal
+	var last string
+	for line := range strings.Lines(string(out)) {
+		if reply, ok := strings.CutPrefix(line, "<"); ok && !strings.Contains(reply, " 221 ") {
+			last = strings.TrimSpace(strings.TrimLeft(reply, "-*~ "))
+		}
+	}
+	if last == "" {
+		h.t.Fatalf("swaks says\n%s", out)
+	}
+	return last
+}
+
+// letter is a mail that is to be written.
+type letter struct {
+	How string `json:"how"`
+	To  string `json:"to"`
+	XML string `json:"xml"`
+}
+
+// written has Python write mails, and returns their files.
+func written(t *testing.T, letters ...letter) []string {
+	t.Helper()
+	folder := t.TempDir()
+	in, err := json.Marshal(map[string]any{"folder": folder, "mails": letters})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(peer.Need(t, "python3", "python3"), "testdata/sip_mail_compose.py")
+	cmd.Stdin = bytes.NewReader(in)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	var files []string
+	for i := range letters {
+		files = append(files, filepath.Join(folder, strconv.Itoa(i)))
+	}
+	return files
+}
+
+// mail writes a mail as short as can be and delivers it.
+func (h *soapHouse) mail(to, message string) string {
+	h.t.Helper()
+	return h.swaks(to, written(h.t, letter{"base64", to, message})[0])
+}
+
+// Every way in which a mail may bring a notification.
+var ways = []string{"7bit", "8bit", "binary", "quoted-printable", "base64", "mixed", "alternative", "nested", "signed"}
+
+// TestSIPMail_Encodings: notifications arrive for their submissions however the
+// mail is written.
+func TestSIPMail_Encodings(t *testing.T) {
+	library := newIngestServer(t, defers)
+	h := newSubmitterOf(t, soapSet("main", libraryMode, takesMail("main@bridge.example")), `recipient = "smtp:main@Bridge.example"`, library)
+	var records []string
+	var letters []letter
+	for _, rejected := range []bool{false, true} {
+		for _, how := range ways {
+			record := h.take(fmt.Sprint(how, rejected))
+			h.becomes(record, event.StateProvisional)
+			to, ok := strings.CutPrefix(library.requests(record)[0].Recipient, "smtp:")
+			if !ok || !strings.HasPrefix(to, "main+") {
+				t.Fatalf("the recipient is %q", to)
+			}
+			said := acceptedAs("Regal \u00e4\u00df \u6f22 &lt;" + how + "&gt;")
+			if rejected {
+				said = rejectedFor("zu gro\u00df &amp; zu schwer:\n  " + how + " \U0001F4DA")
+			}
+			records, letters = append(records, record), append(letters, letter{how, to, notifyOf(said)})
+		}
+	}
+	for i, file := range written(t, letters...) {
+		if reply := h.swaks(letters[i].To, file); !strings.HasPrefix(reply, "250 ") {
+			t.Errorf("%s: %s", letters[i].How, reply)
+			continue
+		}
+		// The reply says that it is committed: nothing need be waited for.
+		s := h.of(records[i])[0]
+		if how := letters[i].How; i < len(ways) {
+			if s.State != event.StateAccepted || s.Assigned != "Regal \u00e4\u00df \u6f22 <"+how+">" {
+				t.Errorf("%s: %+v", how, s)
+			}
+		} else if s.State != event.StateRejected || s.Reason != "zu gro\u00df & zu schwer:\n  "+how+" \U0001F4DA" {
+			t.Errorf("%s: %+v", how, s)
+		}
+	}
+	var kept []string
+	for _, how := range ways {
+		kept = append(kept, "created Regal \u00e4\u00df \u6f22 <"+how+">")
+	}
+	h.want("set kept", h.told("kept"), kept...)
+	h.wantCounts(fmt.Sprintf("accepted %d, rejected %d; matched %d", len(ways), len(ways), 2*len(ways)))
+	if strings.Contains(h.said.String(), h.of(records[0])[0].Token) {
+		t.Error("the bridge logs the token")
+	}
+	h.verified()
+}
+
+// TestSIPMail_Boxes: several sets share an address; who has no submission is told
+// of all the same, once.
+func TestSIPMail_Boxes(t *testing.T) {
+	h := newSoapHouse(t, soapSet("main", takesMail("main@bridge.example"))+soapSet("other", takesMail("Other.Box@lib.example"), `access = "addresses"`, `access_addresses = ["192.0.2.1"]`)+
+		soapSet("third", takesMail("third@lib.example")))
+	rejected := notifyOf(sourceOf("1") + rejectedFor("no room"))
+	accepted := notifyOf(sourceOf("2") + acceptedAs("17"))
+	for _, to := range []string{"main@bridge.example", "MAIN@BRIDGE.example", "main+nobody@bridge.example", "third@lib.example"} {
+		for _, message := range []string{rejected, accepted} {
+			if reply := h.mail(to, message); !strings.HasPrefix(reply, "250 ") {
+				t.Errorf("to %s: %s", to, reply)
+			}
+		}
+	}
+	h.want("set third", h.told("third"), "rejected 1: no room")
+	h.want("set third", h.verdicts("third"), "rejected 1: rejected no room x1", "uncorrelated 2: accepted 17 x1")
+	h.want("set main", h.verdicts("main"), "rejected 1: rejected no room x1", "rejected 1: rejected no room x2", "uncorrelated 2: accepted 17 x1", "uncorrelated 2: accepted 17 x2")
+	h.shows("third", "Notifications that belong to no submission: 1.", "no room")
+
+	before := h.state()
+	for _, row := range []struct{ to, message, reply string }{
+		{"nobody@bridge.example", rejected, "550 5.1.1 "},
+		{"main@lib.example", rejected, "550 5.1.1 "},
+		{"other.box@lib.example", rejected, "550 5.7.1 "},
+		{"main@bridge.example", notifyOf("<i:provisionally-accepted/>"), "554 5.6.0 ingest-disposition/provisionally-accepted: "},
+		{"main@bridge.example", notifyOf(acceptedAs("")), "554 5.6.0 ingest-disposition/accepted/assigned-identifier: "},
+		{"main@bridge.example", ingestOf("1", "x"), "554 5.6.0 found ingest-request, expected an ingest-disposition"},
+		{"main@bridge.example", "<!DOCTYPE x>" + rejected, "554 5.6.0 "},
+		{"main@bridge.example", "hello", "554 5.6.0 "},
+		{"main@bridge.example", strings.Replace(rejected, envelopeSpace, "urn:envelope", 1), "554 5.6.0 Envelope: "},
+		{"main@bridge.example", notifyOf(rejectedFor(strings.Repeat("too long\n", 1<<19))), "552 5.3.4 "},
+	} {
+		if reply := h.mail(row.to, row.message); !strings.HasPrefix(reply, row.reply) {
+			t.Errorf("%.60q to %s: %s, want %s", row.message, row.to, reply, row.reply)
+		}
+	}
+	if after := h.state(); after != before {
+		t.Errorf("the log was\n%sand is\n%s", before, after)
+	}
+	h.verified()
+}
+
+// TestSIPMail_Limit: sip_message holds for mail as well.
+func TestSIPMail_Limit(t *testing.T) {
+	h := newSoapHouse(t, "[limits]\nsip_message = \"16 KiB\"\n"+soapSet("main", takesMail("main@bridge.example")))
+	sized := func(bytes int) string {
+		return notifyOf(rejectedFor(strings.Repeat("x", bytes-len(notifyOf(rejectedFor(""))))))
+	}
+	if reply := h.mail("main@bridge.example", sized(16<<10)); !strings.HasPrefix(reply, "250 ") {
+		t.Errorf("16 KiB: %s", reply)
+	}
+	if reply := h.mail("main@bridge.example", sized(16<<10+1)); !strings.HasPrefix(reply, "552 ") {
+		t.Errorf("a byte more: %s", reply)
+	}
+	h.send("/sip/main", sized(16<<10+1), 413)
+	if n := len(h.told("main")); n != 1 {
+		t.Errorf("%d events, want 1", n)
+	}
+}
+
+// TestSIPMail_AfterTheCommit: a mail is taken only when what it says is in the log.
+func TestSIPMail_AfterTheCommit(t *testing.T) {
+	library := newIngestServer(t, defers)
+	h := newSubmitterOf(t, soapSet("box", takesMail("box@bridge.example"), `record_url = "http://library.invalid/{assigned-identifier}"`)+
+		soapSet("main", libraryMode, takesMail("main@bridge.example")), `recipient = "smtp:main@bridge.example"`, library)
+	for _, row := range []struct{ name, table, box, says string }{
+		{"the notification of a rejection", "notification", "main", rejectedFor("no room")},
+		{"the event of a rejection", "event", "main", rejectedFor("no room")},
+		{"the event of what is accepted", "event", "main", acceptedAs("1")},
+		{"the notification of what is accepted", "notification", "main", acceptedAs("2")},
+		{"the notification of somebody else's", "notification", "box", rejectedFor("no room")},
+		{"the event of somebody else's", "event", "box", rejectedFor("no space")},
+		{"what is to be fetched", "pending", "box", acceptedAs("3")},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			outer := h.t
+			h.t = t
+			defer func() { h.t = outer }()
+			to := "box@bridge.example"
+			record := ""
+			if row.box == "main" {
+				record = h.take(row.name)
+				h.becomes(record, event.StateProvisional)
+				to = strings.TrimPrefix(library.requests(record)[0].Recipient, "smtp:")
+			}
+			file := written(t, letter{"base64", to, notifyOf(row.says)})[0]
+			before, told := h.state(), len(h.told(row.box))
+			heal := h.breaks("log.db", row.table)
+			for range 2 {
+				if reply := h.swaks(to, file); !strings.HasPrefix(reply, "451 4.3.0 ") || strings.Contains(reply, "fire") {
+					t.Errorf("while the log fails: %s", reply)
+				}
+			}
+			// What is accepted goes into the other set first, which its repeat does
+			// not change.
+			if row.says != acceptedAs("2") && h.state() != before || len(h.told(row.box)) != told {
+				t.Errorf("the log was\n%sand is\n%s", before, h.state())
+			}
+			if record != "" && h.of(record)[0].State != event.StateProvisional {
+				t.Errorf("while the log fails: %+v", h.of(record)[0])
+			}
+			heal()
+			for range 2 { // and once more, as if the reply had been lost
+				if reply := h.swaks(to, file); !strings.HasPrefix(reply, "250 ") {
+					t.Errorf("when it works: %s", reply)
+				}
+			}
+			if record != "" && !h.of(record)[0].State.Final() || h.state() == before {
+				t.Errorf("it was taken, and the log is\n%s", h.state())
+			}
+		})
+	}
+	h.want("set kept", h.told("kept"), "created 1", "created 2")
+	h.want("set box", h.told("box"), "rejected : no room", "rejected : no space")
+	h.wantCounts("accepted 2, rejected 2; matched 4")
+	h.verified()
+}
+
+// TestSIPMail_Restart: what was taken is there after the end, and the mailbox too.
+func TestSIPMail_Restart(t *testing.T) {
+	h := newSoapHouse(t, soapSet("main", takesMail("main@bridge.example")))
+	for i := range 2 {
+		if reply := h.mail("main@bridge.example", notifyOf(rejectedFor(fmt.Sprint("reason ", i)))); !strings.HasPrefix(reply, "250 ") {
+			t.Error(reply)
+		}
+		h.restart(nil)
+	}
+	h.want("set main", h.told("main"), "rejected : reason 0", "rejected : reason 1")
+	h.verified()
+}

@@ -1,0 +1,331 @@
+package daemon_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/daemon"
+	"github.com/pmh-bridge/bridge/internal/peer"
+)
+
+// mailSink is a mail server that is not ours, behind a door.
+type mailSink struct {
+	t    *testing.T
+	door *door
+	in   io.Writer
+	told *json.Decoder
+}
+
+// sunk is a mail as the sink has understood it.
+type sunk struct {
+	ID, Sender, Subject, Type, Reply string
+	To, Header, Defects              []string
+	Documents                        any
+}
+
+func newMailSink(t *testing.T) *mailSink {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), peer.Module(t, "aiosmtpd", "python3-aiosmtpd"), "testdata/sip_mail_sink.py")
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &mailSink{t: t, in: in, told: json.NewDecoder(out)}
+	var port int
+	if err := s.told.Decode(&port); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.door = &door{Listener: l}
+	go s.lead(fmt.Sprint("127.0.0.1:", port))
+	t.Cleanup(func() {
+		l.Close()
+		in.Close()
+		cmd.Wait() //nolint:errcheck // what it was there for, it has told
+	})
+	return s
+}
+
+// lead leads those who come through the door to the server.
+func (s *mailSink) lead(server string) {
+	for {
+		from, err := s.door.Accept()
+		if err != nil {
+			return
+		}
+		to, err := net.Dial("tcp", server)
+		if err != nil {
+			from.Close()
+			continue
+		}
+		for _, pair := range [][2]net.Conn{{from, to}, {to, from}} {
+			go func() {
+				_, _ = io.Copy(pair[0], pair[1]) // until either hangs up
+				pair[0].Close()
+			}()
+		}
+	}
+}
+
+func (s *mailSink) address() string { return s.door.Addr().String() }
+
+// replies is what the next mails are answered.
+func (s *mailSink) replies(reply string) {
+	s.t.Helper()
+	fmt.Fprintln(s.in, reply)
+	var heard string
+	if err := s.told.Decode(&heard); err != nil || heard != reply {
+		s.t.Fatalf("the mail server was told %q and heard %q, %v", reply, heard, err)
+	}
+}
+
+// next returns the next mail that it gets.
+func (s *mailSink) next() sunk {
+	s.t.Helper()
+	var m sunk
+	if err := s.told.Decode(&m); err != nil {
+		s.t.Fatal(err)
+	}
+	return m
+}
+
+// reviewed submits a record for review, another one for each decision, and
+// settles it.
+func (h *soapHouse) reviewed(source, recipient string, d daemon.Decision) (submission int64) {
+	h.t.Helper()
+	record := recordOf(fmt.Sprintf(`<r xmlns="urn:r">%x %x</r>`, d.Assigned, d.Reason))
+	if h.send("/sip/main", inSOAP(sipDoc("ingest-request", source+recipientAt(recipient)+record)), 200).disposition(h.t).Provisional == nil {
+		h.t.Fatal("not accepted provisionally")
+	}
+	newest, err := h.house.Log.Submissions(h.t.Context(), event.SubmissionQuery{Set: "main", Newest: true, Limit: 1})
+	if err != nil || len(newest) != 1 {
+		h.t.Fatalf("%d submissions, %v", len(newest), err)
+	}
+	d.ID = newest[0].ID
+	if err := h.house.Decide(h.t.Context(), d); err != nil {
+		h.t.Fatal(err)
+	}
+	return d.ID
+}
+
+// notices returns those of set main in a state.
+func (h *soapHouse) notices(state event.NoticeState) []event.Notice {
+	h.t.Helper()
+	all, err := h.house.Log.NoticesOf(context.Background(), "main", state, 100)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return all
+}
+
+// TestSIPMail_Delivered: an independent server and parsers get the disposition that
+// was made, with the source that the submitter gave.
+func TestSIPMail_Delivered(t *testing.T) {
+	const full = "<i:source><i:submitter><i:name>Ann Gr\u00fcn &amp; S\u00f6hne</i:name><i:email-address>ann@lib.example</i:email-address></i:submitter>" +
+		"<i:sequence>A &lt;1&gt;</i:sequence><i:source-identifier>\u6f22 145</i:source-identifier></i:source>"
+	type pairs = []any
+	source := pairs{"source", pairs{pairs{"submitter", pairs{pairs{"name", "Ann Gr\u00fcn & S\u00f6hne"}, pairs{"email-address", "ann@lib.example"}}},
+		pairs{"sequence", "A <1>"}, pairs{"source-identifier", "\u6f22 145"}}}
+	accepted := pairs{"accepted", pairs{pairs{"assigned-identifier", "Regal \u00e4/1"}}}
+	rejected := pairs{"rejected", pairs{pairs{"reason", "zu gro\u00df &\n zu schwer"}}}
+	for _, relayed := range []bool{false, true} {
+		t.Run(fmt.Sprint("relay ", relayed), func(t *testing.T) {
+			sink := newMailSink(t)
+			text, recipients := "allow_hosts = [\"127.0.0.1\"]\n[mail]\nfrom = \"notes@bridge.example\"\n", []string{"smtp://" + sink.address() + "/Box@LIB.example"}
+			if relayed {
+				text, recipients = fmt.Sprintf("[mail]\nrelay = %q\nfrom = \"notes@bridge.example\"\n", sink.address()), []string{"mailto:Box@lib.example", "smtp:Box@lib.example"}
+			}
+			h := newSoapHouse(t, text+soapSet("main", reviewMode))
+			ids := map[string]bool{}
+			for _, recipient := range recipients {
+				for _, row := range []struct {
+					source   string
+					decision daemon.Decision
+					want     pairs
+				}{
+					{full, daemon.Decision{Accept: true, Assigned: "Regal \u00e4/1"}, pairs{source, accepted}},
+					{full, daemon.Decision{Reason: "zu gro\u00df &\n zu schwer"}, pairs{source, rejected}},
+					{"<i:source/>", daemon.Decision{}, pairs{pairs{"source", ""}, pairs{"rejected", ""}}},
+					{"", daemon.Decision{Accept: true, Assigned: "Regal \u00e4/1"}, pairs{accepted}},
+				} {
+					h.reviewed(row.source, recipient, row.decision)
+					m := sink.next()
+					if want := (pairs{pairs{"ingest-disposition", row.want}}); !reflect.DeepEqual(m.Documents, any(want)) {
+						t.Errorf("to %s came\n%q, want\n%q", recipient, m.Documents, want)
+					}
+					if m.Sender != "notes@bridge.example" || !reflect.DeepEqual(m.To, []string{"Box@lib.example"}) || !reflect.DeepEqual(m.Header, []string{"notes@bridge.example", "Box@lib.example"}) ||
+						m.Type != "text/xml utf-8" || len(m.Defects) > 0 || !strings.HasPrefix(m.Subject, "Ingest disposition: ") {
+						t.Errorf("the mail to %s is %+v", recipient, m)
+					}
+					ids[m.ID] = true
+				}
+			}
+			if len(ids) != 4*len(recipients) {
+				t.Errorf("the Message-IDs are %v", ids)
+			}
+			eventually(t, "all are delivered", func() bool { return len(h.notices(event.NoticeDelivered)) == len(ids) })
+			h.shows("main", fmt.Sprintf("notices to submitters%d delivered", len(ids)))
+			h.verified()
+		})
+	}
+}
+
+// failed waits until the only notice that waits was tried so often.
+func (h *soapHouse) failed(tries int) event.Notice {
+	h.t.Helper()
+	var all []event.Notice
+	eventually(h.t, fmt.Sprintf("tried %d times", tries), func() bool {
+		all = h.notices(event.NoticeWaiting)
+		return len(all) == 1 && all[0].Tries == tries
+	})
+	return all[0]
+}
+
+// poke has the bridge look at what it owes: it owes something else, which comes
+// through.
+func (h *soapHouse) poke(r *recipient, name string) {
+	h.t.Helper()
+	h.reviewed(sourceOf(name), r.URL, daemon.Decision{Reason: "poked"})
+	if d := r.next(); d.Identifier != name {
+		h.t.Fatalf("%s was told %+v", name, d)
+	}
+}
+
+// newOwing is a bridge under review that can be poked, with a clock.
+func newOwing(t *testing.T) (*soapHouse, *handClock, *recipient) {
+	t.Helper()
+	h, clock := newSoapHouse(t, "allow_hosts = [\"127.0.0.1\"]\n[mail]\nfrom = \"notes@bridge.example\"\n"+soapSet("main", reviewMode)), &handClock{}
+	h.restart(func() { h.options.Now = clock.now })
+	return h, clock, newRecipient(t)
+}
+
+// TestSIPMail_Retried: a recipient that is down, or has no room, gets its notice
+// when it is well again, under the same Message-ID.
+func TestSIPMail_Retried(t *testing.T) {
+	sink := newMailSink(t)
+	h, clock, other := newOwing(t)
+	sink.door.shut.Store(true)
+	h.reviewed(sourceOf("1"), "smtp://"+sink.address()+"/box@lib.example", daemon.Decision{Accept: true, Assigned: "17"})
+	n := h.failed(1)
+	if wait := n.Due.Time().Sub(clock.now()); wait <= 0 || wait > time.Minute || n.Reason == "" {
+		t.Errorf("after the first try: %+v", n)
+	}
+	h.shows("main", "1 waiting")
+
+	// Not before its time.
+	cut := sink.door.cut.Load()
+	clock.pass(30 * time.Second)
+	h.poke(other, "too early")
+	clock.pass(2 * time.Minute)
+	h.poke(other, "second")
+	h.failed(2)
+	if n := sink.door.cut.Load() - cut; n != 1 {
+		t.Errorf("tried %d times more, want 1", n)
+	}
+
+	sink.door.shut.Store(false)
+	sink.replies("451 4.2.2 the box is full")
+	h.restart(func() { clock.pass(time.Hour) })
+	first := sink.next()
+	if n := h.failed(3); !strings.Contains(n.Reason, "451") || !strings.Contains(n.Reason, "the box is full") || "<"+n.Message+">" != first.ID {
+		t.Errorf("after a temporary failure, mail %s: %+v", first.ID, n)
+	}
+	sink.replies("250 2.0.0 taken")
+	clock.pass(time.Hour)
+	h.poke(other, "fourth")
+	second := sink.next()
+	first.Reply, second.Reply = "", ""
+	if !reflect.DeepEqual(first, second) {
+		t.Errorf("first came\n%+v, then\n%+v", first, second)
+	}
+	eventually(t, "delivered", func() bool { return len(h.notices(event.NoticeWaiting)) == 0 })
+	for _, n := range h.notices(event.NoticeDelivered) {
+		if strings.HasPrefix(n.Recipient, "smtp") && (n.Tries != 4 || n.Due != 0) {
+			t.Errorf("delivered: %+v", n)
+		}
+	}
+	h.verified()
+}
+
+// TestSIPMail_Refused: what a recipient will not have is not sent again.
+func TestSIPMail_Refused(t *testing.T) {
+	sink := newMailSink(t)
+	h, clock, other := newOwing(t)
+	sink.replies("554 5.7.1 not for us")
+	h.reviewed(sourceOf("1"), "smtp://"+sink.address()+"/box@lib.example", daemon.Decision{})
+	sink.next()
+	eventually(t, "refused", func() bool { return len(h.notices(event.NoticeRefused)) == 1 })
+	if n := h.notices(event.NoticeRefused)[0]; n.Due != 0 || n.Tries != 1 || !strings.Contains(n.Reason, "not for us") {
+		t.Errorf("%+v", n)
+	}
+	h.shows("main", "1 refused")
+	sink.replies("250 2.0.0 taken")
+	clock.pass(24 * time.Hour)
+	h.poke(other, "later")
+	h.reviewed(sourceOf("2"), "smtp://"+sink.address()+"/box@lib.example", daemon.Decision{Reason: "another"})
+	if m := sink.next(); !strings.Contains(fmt.Sprint(m.Documents), "another") {
+		t.Errorf("the next mail is %+v", m)
+	}
+	h.verified()
+}
+
+// TestSIPMail_Expired: after five days it is over, and shown.
+func TestSIPMail_Expired(t *testing.T) {
+	sink := newMailSink(t)
+	h, clock, other := newOwing(t)
+	sink.door.shut.Store(true)
+	lost := h.reviewed(sourceOf("1"), "smtp://"+sink.address()+"/box@lib.example", daemon.Decision{Accept: true, Assigned: "17"})
+	h.failed(1)
+	for day := range 4 {
+		h.restart(func() { clock.pass(24 * time.Hour) })
+		h.failed(2 + day)
+	}
+	if n := sink.door.cut.Load(); n != 5 {
+		t.Errorf("%d connections in 5 tries", n)
+	}
+	clock.pass(25 * time.Hour)
+	h.poke(other, "the fifth day")
+	eventually(t, "expired", func() bool { return len(h.notices(event.NoticeExpired)) == 1 })
+	if n := h.notices(event.NoticeExpired)[0]; n.Submission != lost || n.Due != 0 || n.Reason == "" || n.Tries != 6 {
+		t.Errorf("expired: %+v", n)
+	}
+	if s, err := h.house.Submission(t.Context(), lost); err != nil || s.State != event.StateAccepted {
+		t.Errorf("its submission: %+v, %v", s, err)
+	}
+	status, err := h.house.Status(t.Context())
+	if err != nil || counted(status[0].Peers[0].Notices) != "delivered 1, expired 1" {
+		t.Errorf("the status: %+v, %v", status, err)
+	}
+	h.shows("main", "Answers that could not be delivered to their submitters: 1.", "1 expired")
+
+	// It stays so when the recipient is well again.
+	sink.door.shut.Store(false)
+	clock.pass(24 * time.Hour)
+	h.poke(other, "the sixth day")
+	h.reviewed(sourceOf("2"), "smtp://"+sink.address()+"/box@lib.example", daemon.Decision{Reason: "another"})
+	if m := sink.next(); !strings.Contains(fmt.Sprint(m.Documents), "another") {
+		t.Errorf("the next mail is %+v", m)
+	}
+	h.verified()
+}

@@ -1,0 +1,315 @@
+package daemon_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/sip"
+)
+
+// handClock is the time of day, and what the test has let pass besides.
+type handClock struct{ ahead atomic.Int64 }
+
+func (c *handClock) now() time.Time       { return time.Now().Add(time.Duration(c.ahead.Load())) }
+func (c *handClock) pass(d time.Duration) { c.ahead.Add(int64(d)) }
+
+// eventually waits until something holds.
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for limit := time.After(time.Minute); !holds(); {
+		select {
+		case <-tick.C:
+		case <-limit:
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+// door is a listener that cuts every connection while it is shut, as a server
+// does that is being started.
+type door struct {
+	net.Listener
+	shut atomic.Bool
+	cut  atomic.Int64 // how many connections
+}
+
+func (d *door) Accept() (net.Conn, error) {
+	for {
+		c, err := d.Listener.Accept()
+		if err != nil || !d.shut.Load() {
+			return c, err
+		}
+		c.Close()
+		d.cut.Add(1)
+	}
+}
+
+// knocked waits until somebody else has been turned away.
+func (d *door) knocked(t testing.TB) {
+	t.Helper()
+	before := d.cut.Load()
+	eventually(t, "the server that is down is asked", func() bool { return d.cut.Load() > before })
+}
+
+// ingestServer is one of the test's own.
+type ingestServer struct {
+	*httptest.Server
+	door *door
+
+	mu     sync.Mutex
+	answer func(*sip.Request) (*sip.Disposition, error)
+	asked  []*sip.Request
+}
+
+var _ sip.Backend = (*ingestServer)(nil)
+
+func newIngestServer(t *testing.T, answer func(*sip.Request) (*sip.Disposition, error)) *ingestServer {
+	s := &ingestServer{answer: answer}
+	h := &sip.Handler{Backend: s, Offers: sip.Operations{Ingest: true}}
+	s.Server = httptest.NewUnstartedServer(h)
+	s.door = &door{Listener: s.Listener}
+	s.Listener = s.door
+	s.Start()
+	h.Location = s.URL
+	t.Cleanup(s.Close)
+	return s
+}
+
+// shut takes the server down.
+func (s *ingestServer) shut() {
+	s.door.shut.Store(true)
+	s.CloseClientConnections()
+}
+
+func (s *ingestServer) GetProperties(context.Context, sip.Caller) (*sip.Properties, error) {
+	return &sip.Properties{Style: sip.Asynchronous, Formats: []string{"http://schemas.example/r.xsd"}}, nil
+}
+
+func (s *ingestServer) Ingest(_ context.Context, _ sip.Caller, r *sip.Request) (*sip.Disposition, error) {
+	s.mu.Lock()
+	s.asked = append(s.asked, r)
+	answer := s.answer
+	s.mu.Unlock()
+	return answer(r)
+}
+
+func (s *ingestServer) Notify(context.Context, sip.Caller, *sip.Disposition) error {
+	return &sip.Fault{Code: sip.Client, Text: "nobody tells me anything"}
+}
+
+func (s *ingestServer) Admit(context.Context, sip.Caller) error { return nil }
+
+func (s *ingestServer) answers(answer func(*sip.Request) (*sip.Disposition, error)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.answer = answer
+}
+
+// requests returns those for a record, in their order.
+func (s *ingestServer) requests(record string) (out []*sip.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.asked {
+		if *r.Source.Identifier == record {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// The answers of an ingest server. The assigned identifier is made of the
+// record's own.
+func shelf(record string) string { return "shelf:" + strings.TrimPrefix(record, "urn:uuid:") }
+
+func accepts(r *sip.Request) (*sip.Disposition, error) {
+	return &sip.Disposition{Source: r.Source, Outcome: sip.Accepted, AssignedIdentifier: shelf(*r.Source.Identifier)}, nil
+}
+
+func rejects(r *sip.Request) (*sip.Disposition, error) {
+	return &sip.Disposition{Source: r.Source, Outcome: sip.Rejected, Reason: "no author of " + *r.Source.Identifier}, nil
+}
+
+func defers(r *sip.Request) (*sip.Disposition, error) {
+	return &sip.Disposition{Source: r.Source, Outcome: sip.ProvisionallyAccepted}, nil
+}
+
+// tell notifies a recipient of what answer decides about a request.
+func tell(t testing.TB, url string, r *sip.Request, answer func(*sip.Request) (*sip.Disposition, error)) {
+	t.Helper()
+	d, err := answer(r)
+	if err == nil {
+		err = (&sip.HTTPClient{URL: url}).Notify(t.Context(), d)
+	}
+	if err != nil {
+		t.Errorf("notify %s: %v", url, err)
+	}
+}
+
+// submitter is a bridge whose set main takes records in and submits them to
+// ingest servers; what those accept goes into set kept.
+type submitter struct {
+	*soapHouse
+	clock *handClock
+}
+
+// newSubmitter has a target for each server. The keys are for all of them.
+func newSubmitter(t *testing.T, keys string, servers ...*ingestServer) *submitter {
+	t.Helper()
+	return newSubmitterOf(t, soapSet("main", libraryMode), keys, servers...)
+}
+
+// newSubmitterOf has a set main that begins as given.
+func newSubmitterOf(t *testing.T, main, keys string, servers ...*ingestServer) *submitter {
+	t.Helper()
+	text := main
+	for _, s := range servers {
+		text += fmt.Sprintf("[[set.submit]]\nurl = %q\ninto = \"kept\"\nevery = \"1s\"\nsubmitter_name = \"Ann Gr\u00fcn\"\nsubmitter_email = \"ann@bridge.example\"\n"+
+			"formats = { \"{urn:r}r\" = \"http://schemas.example/r.xsd\" }\n%s\n", s.URL, keys)
+	}
+	h := &submitter{newSoapHouse(t, text+soapSet("kept")), &handClock{}}
+	h.restart(func() { h.options.Now = h.clock.now })
+	return h
+}
+
+// restart ends the bridge and starts it again; meanwhile is done while it is
+// down.
+func (h *soapHouse) restart(meanwhile func()) {
+	h.t.Helper()
+	h.halt()
+	h.close()
+	if meanwhile != nil {
+		meanwhile()
+	}
+	h.run()
+}
+
+// take has set main accept a record, and returns its identifier there.
+func (h *submitter) take(name string) string {
+	h.t.Helper()
+	return h.send("/sip/main", ingestOf(name, "this is "+name), 200).disposition(h.t).Assigned
+}
+
+// later lets time pass, and has the bridge look at its clock: something happens.
+func (h *submitter) later(d time.Duration) (record string) {
+	h.t.Helper()
+	h.clock.pass(d)
+	return h.take(fmt.Sprint("woken at ", h.clock.now().UnixNano()))
+}
+
+// of returns the submissions of a record, in the order of the targets that they
+// went to.
+func (h *submitter) of(record string) []event.Submission {
+	h.t.Helper()
+	all, err := h.house.Log.Submissions(context.Background(), event.SubmissionQuery{Set: "main", Record: record})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	slices.SortFunc(all, func(a, b event.Submission) int { return int(a.Source - b.Source) })
+	return all
+}
+
+// becomes waits until the only submission of a record is in a state.
+func (h *submitter) becomes(record string, state event.State) *event.Submission {
+	h.t.Helper()
+	var last []event.Submission
+	defer func() {
+		if h.t.Failed() {
+			h.t.Logf("the submissions of %s are %+v", record, last)
+		}
+	}()
+	eventually(h.t, record+" is "+state.String(), func() bool {
+		last = h.of(record)
+		return len(last) == 1 && last[0].State == state
+	})
+	return &last[0]
+}
+
+// tried waits until the only submission of a record was sent so often.
+func (h *submitter) tried(record string, times int) *event.Submission {
+	h.t.Helper()
+	var s []event.Submission
+	eventually(h.t, fmt.Sprintf("%s is sent, %d times", record, times), func() bool {
+		s = h.of(record)
+		return len(s) == 1 && s[0].Tries >= times
+	})
+	return &s[0]
+}
+
+// counts returns what the status says of the targets of main: "accepted 1,
+// waiting 2; matched 3" for each.
+func (h *submitter) counts() []string {
+	h.t.Helper()
+	status, err := h.house.Status(h.t.Context())
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	var out []string
+	for _, s := range status {
+		for i := range s.Peers {
+			if p := &s.Peers[i]; s.Name == "main" && p.Sent {
+				out = append(out, counted(p.States())+"; "+counted(p.Notifications))
+			}
+		}
+	}
+	return out
+}
+
+// sorted puts strings into order that have names in them which nobody knows before.
+func sorted(all ...string) []string {
+	slices.Sort(all)
+	return all
+}
+
+func counted[K interface {
+	comparable
+	fmt.Stringer
+}](counts map[K]int64) string {
+	var out []string
+	for k, n := range counts {
+		if n != 0 {
+			out = append(out, fmt.Sprintf("%s %d", k, n))
+		}
+	}
+	slices.Sort(out)
+	return strings.Join(out, ", ")
+}
+
+// wantCounts fails unless the status says this.
+func (h *submitter) wantCounts(want ...string) {
+	h.t.Helper()
+	h.want("the status", h.counts(), want...)
+}
+
+// page returns what a set's page says, without its markup.
+func (h *soapHouse) page(set string) string {
+	h.t.Helper()
+	var b strings.Builder
+	for part := range strings.SplitSeq(string(h.get("/sets/"+set+"/").body), "<") {
+		if _, text, ok := strings.Cut(part, ">"); ok {
+			b.WriteString(text)
+		}
+	}
+	return b.String()
+}
+
+// shows fails unless a set's page says all of this.
+func (h *soapHouse) shows(set string, texts ...string) {
+	h.t.Helper()
+	page := h.page(set)
+	for _, text := range texts {
+		if !strings.Contains(page, text) {
+			h.t.Errorf("the page of set %s does not say %q:\n%s", set, text, page)
+		}
+	}
+}

@@ -201,8 +201,8 @@ func (s NoticeState) String() string {
 	return "unknown"
 }
 
-// Notification is a disposition that a notification recipient of ours was sent.
-// The same one twice is one, with Times counted.
+// Notification is a disposition that a notification recipient of ours was sent,
+// or a reply that contradicts one. The same one twice is one, with Times counted.
 type Notification struct {
 	ID  int64
 	Set string
@@ -311,4 +311,7 @@ type Counts struct {
 	// Direct counts what an ingest server has decided at once: accepted records,
 	// as far as they were new or changed, and rejections.
 	Direct map[State]int64
+	// Contradicted counts the submissions that were told another ultimate
+	// disposition than the one in force.
+	Contradicted int64
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/config"
@@ -46,7 +47,7 @@ func (h *House) peers(ctx context.Context, set string) ([]PeerStatus, error) {
 		if src.Kind != config.KindSIP && src.Kind != eventlog.Target {
 			continue
 		}
-		p := PeerStatus{Sent: src.Kind == eventlog.Target, URL: src.URL}
+		p := PeerStatus{Sent: src.Kind == eventlog.Target && !strings.HasPrefix(src.URL, servicePath), URL: src.URL}
 		if p.Counts, err = h.Log.Counts(ctx, src.ID); err != nil {
 			return nil, err
 		}
@@ -74,7 +75,7 @@ func (h *House) submissionStatus(ctx context.Context, set string) (server.Submis
 	for i := range peers {
 		p := &peers[i]
 		states := p.States()
-		row := server.PeerStatus{States: states, Conflicts: p.Notifications[event.NotificationConflict]}
+		row := server.PeerStatus{States: states, Conflicts: p.Contradicted}
 		if p.Sent {
 			row.URL = p.URL
 		}
@@ -170,8 +171,8 @@ func (h *House) rejections(ctx context.Context, set string, most int) ([]event.S
 // once, or hears of submissions that are not ours; "" when there is none.
 func (h *House) decidesAt(set string) string {
 	for _, v := range h.exchange.services {
-		if v.set == set && v.source != nil && (v.desk.Mode == submit.Library || v.desk.Mode == submit.Recipient) {
-			return v.source.URL
+		if v.set == set && (v.desk.Mode == submit.Library || v.desk.Mode == submit.Recipient) {
+			return v.desk.URL
 		}
 	}
 	return ""

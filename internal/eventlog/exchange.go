@@ -34,6 +34,7 @@ const (
 	tallyNotices
 	tallyNotifications
 	tallyDirect
+	tallyContradicted
 )
 
 // loadExchange compares the versions of the submissions that the steps change.
@@ -260,6 +261,9 @@ func (x *exchange) saveStep(ctx context.Context, b *batch, i int) error {
 		}
 	}
 	s := step.Submission
+	if n := step.Notification; n != nil && n.Verdict == event.NotificationConflict && s.Conflicts == 1 {
+		x.count(s.Source, tallyContradicted, 0, 1)
+	}
 	fresh := s.ID == 0
 	s.ID, s.Changed = x.ids[i], b.now
 	s.Version++

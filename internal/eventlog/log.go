@@ -68,6 +68,7 @@ type Log struct {
 	}
 
 	db     *sql.DB   // read-only connections; nil in a dry run
+	reads  sync.Map  // of *sql.Stmt by text, prepared on db
 	writer *sql.DB   // nil when opened for reading
 	conn   *sql.Conn // the one connection that writes
 
@@ -256,6 +257,10 @@ func (l *Log) Close() error {
 		errs = append(errs, l.conn.Close())
 	}
 	if l.db != nil {
+		l.reads.Range(func(_, s any) bool {
+			errs = append(errs, s.(*sql.Stmt).Close())
+			return true
+		})
 		errs = append(errs, l.db.Close())
 	}
 	if l.writer != nil {
@@ -288,6 +293,27 @@ func (l *Log) read(ctx context.Context, do func(q querier) error) error {
 		return err
 	}
 	return errors.Join(do(c), c.Close())
+}
+
+// prepared runs a query of which there are few, and that comes again and again:
+// each connection for reading keeps it. It scans every row.
+func (l *Log) prepared(ctx context.Context, text string, args []any, scan func(*sql.Rows) error) error {
+	if l.db == nil {
+		rows, err := l.conn.QueryContext(ctx, text, args...)
+		return scanAll(rows, err, scan)
+	}
+	known, ok := l.reads.Load(text)
+	if !ok {
+		s, err := l.db.PrepareContext(ctx, text)
+		if err != nil {
+			return err
+		}
+		if known, ok = l.reads.LoadOrStore(text, s); ok {
+			s.Close() // somebody was faster
+		}
+	}
+	rows, err := known.(*sql.Stmt).QueryContext(ctx, args...)
+	return scanAll(rows, err, scan)
 }
 
 // writable returns why nothing can be written, nil when it can. Callers hold mu.

@@ -53,13 +53,10 @@ func (l *Log) submission(ctx context.Context, where string, arg any) (*event.Sub
 }
 
 func (l *Log) submissions(ctx context.Context, where string, args ...any) (out []event.Submission, err error) {
-	err = l.read(ctx, func(q querier) error {
-		rows, err := q.QueryContext(ctx, selectSubmissions+" WHERE "+where, args...)
-		return scanAll(rows, err, func(rows *sql.Rows) error {
-			s, err := scanSubmission(rows)
-			out = append(out, s)
-			return err
-		})
+	err = l.prepared(ctx, selectSubmissions+" WHERE "+where, args, func(rows *sql.Rows) error {
+		s, err := scanSubmission(rows)
+		out = append(out, s)
+		return err
 	})
 	return out, err
 }
@@ -134,9 +131,8 @@ func (l *Log) Answered(ctx context.Context, source event.SourceID, request [32]b
 	if err != nil {
 		return nil, err
 	}
-	err = l.read(ctx, func(q querier) error {
-		rows, err := q.QueryContext(ctx, "SELECT at, disposition, sum FROM answered WHERE source = $1 AND request = $2 AND at >= $3", int64(source), request[:], int64(now-answerKept))
-		return scanAll(rows, err, func(rows *sql.Rows) error {
+	err = l.prepared(ctx, "SELECT at, disposition, sum FROM answered WHERE source = $1 AND request = $2 AND at >= $3",
+		[]any{int64(source), request[:], int64(now - answerKept)}, func(rows *sql.Rows) error {
 			var at event.Micros
 			var sum int64
 			err := rows.Scan(&at, &disposition, &sum)
@@ -145,7 +141,6 @@ func (l *Log) Answered(ctx context.Context, source event.SourceID, request [32]b
 			}
 			return err
 		})
-	})
 	return disposition, err
 }
 
@@ -231,6 +226,8 @@ func (l *Log) Counts(ctx context.Context, source event.SourceID) (event.Counts, 
 				c.Notifications[event.NotificationVerdict(state)] = n
 			case tallyDirect:
 				c.Direct[event.State(state)] = n
+			case tallyContradicted:
+				c.Contradicted = n
 			}
 			return err
 		})

@@ -56,6 +56,9 @@ func (v *verifier) readSubmissions(has map[counted]int64) error {
 			v.found(fmt.Sprintf("submission %d", s.ID), "%v", err)
 		}
 		has[counted{s.Source, tallySubmissions, int64(s.State)}]++
+		if s.Conflicts > 0 {
+			has[counted{s.Source, tallyContradicted, 0}]++
+		}
 		return nil
 	})
 }

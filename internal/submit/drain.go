@@ -34,6 +34,7 @@ type drain struct {
 	formats []string  // that the server lists; nil is not known
 	stale   time.Time // when it has to list them again
 	expiry  time.Time // when deadlines are looked at next
+	looked  time.Time // when it was last looked for what is due
 }
 
 // queued is a row that waits, and the newest of its record.
@@ -154,27 +155,28 @@ func (d *drain) wait(ctx context.Context, longest time.Duration, reports <-chan 
 }
 
 // idle is how long there is nothing to do, if nothing happens. While something is
-// in hand, its report is what happens next.
+// in hand, its report is what happens next. What has come due since the last look
+// at the rows is still to come.
 func (d *drain) idle() time.Duration {
-	now := d.o.Now()
 	next := d.expiry
 	sooner := func(at time.Time) bool {
-		if at.After(now) && at.Before(next) {
+		if at.After(d.looked) && at.Before(next) {
 			next = at
 		}
-		return at.After(now)
+		return at.After(d.looked)
 	}
 	if !sooner(d.line.closedUntil()) && len(d.inHand) == 0 {
 		for _, w := range d.waiting {
 			sooner(w.due.Time())
 		}
 	}
-	return next.Sub(now)
+	return next.Sub(d.o.Now())
 }
 
 // hand gives what is due to the workers.
 func (d *drain) hand(ctx context.Context) error {
 	now := d.o.Now()
+	d.looked = now
 	if len(d.waiting) == 0 || len(d.inHand) > groupLimit/2 || !d.line.open(now) {
 		return nil
 	}

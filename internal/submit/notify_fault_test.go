@@ -151,7 +151,7 @@ func TestRepliesAndNotifications(t *testing.T) {
 	if len(h.notices()) != 0 {
 		t.Error("a notice is owed to whoever had it in the reply")
 	}
-	if got := h.notifications(); !slices.Equal(got, []string{"matched 1"}) {
+	if got := h.notifications(); !slices.Equal(got, []string{"conflict 1", "matched 1"}) {
 		t.Errorf("notifications %q", got)
 	}
 	h.wantEvents("created urn:lib:1")

@@ -42,7 +42,7 @@ func testSubmissions(t *testing.T, open Open) {
 	ctx := context.Background()
 	full := event.Submission{Source: b.sources[0], State: event.StateForwarding, Token: "token", Seq: 7, Request: [32]byte{1, 2}, Block: []byte("<source/>"),
 		SourceIdentifier: "145", Record: "urn:r", Content: [32]byte{3}, Length: 99, Type: "text/xml", Title: "A title", Recipient: "http://r.example/", Assigned: "", Reason: "why",
-		Due: 5, Deadline: 6, Tries: 2, Late: true, Conflicts: 1}
+		Due: 5, Deadline: 6, Tries: 2, Late: true}
 	out := b.exchange(&event.Batch{Exchange: &event.Exchange{Steps: []event.Step{{Submission: full}, {Submission: b.at(event.StateWaiting, "")}}}})
 	if len(out.IDs) != 2 || len(out.Stale) != 0 || out.Last != 0 {
 		t.Fatalf("appended: %+v", out)
@@ -110,7 +110,7 @@ func testSubmissions(t *testing.T, open Open) {
 	counts, err := b.log.Counts(ctx, b.sources[0])
 	b.must(err)
 	if counts.Submissions[event.StateAccepted] != 1 || counts.Submissions[event.StateWaiting] != 1 || len(counts.Submissions) != 2 ||
-		counts.Notices[event.NoticeDelivered] != 1 || len(counts.Notices) != 1 || counts.Notifications[event.NotificationConflict] != 1 || len(counts.Direct) != 0 {
+		counts.Notices[event.NoticeDelivered] != 1 || len(counts.Notices) != 1 || counts.Notifications[event.NotificationConflict] != 1 || counts.Contradicted != 1 || len(counts.Direct) != 0 {
 		t.Errorf("counts: %+v", counts)
 	}
 }

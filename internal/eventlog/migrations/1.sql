@@ -224,7 +224,8 @@ CREATE INDEX answered_at ON answered (at);
 
 -- How many there are, so that nobody has to count a million rows. what: 1
 -- submissions, 2 notices, 3 notifications, each by its state or verdict; 4 what
--- an ingest server has decided at once, without a row.
+-- an ingest server has decided at once, without a row; 5 submissions that were
+-- contradicted.
 CREATE TABLE tally (
     source INTEGER NOT NULL,
     what   INTEGER NOT NULL,

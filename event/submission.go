@@ -4,8 +4,8 @@ package event
 // received, and waits for its ultimate disposition.
 type State uint8
 
-// The states of a submission. The last four are ends; only StateUnresolved may
-// still be followed by another, when a late disposition arrives.
+// The states of a submission. From StateAccepted on they are ends, but that what
+// is unresolved gets its disposition when that arrives late.
 const (
 	// StateWaiting: in the outbox, to be sent when it is due.
 	StateWaiting State = iota + 1
@@ -28,20 +28,32 @@ const (
 	// StateUnsent: it cannot be sent: a deletion, a format that the server does
 	// not list, no XML. Reason says which.
 	StateUnsent
+	// StateReplaced: it was not sent, since a later change of its record is
+	// submitted instead.
+	StateReplaced
 )
 
 // String returns the word for people and for JSON.
 func (s State) String() string {
-	words := [...]string{"", "waiting", "forwarding", "in doubt", "provisional", "accepted", "rejected", "unresolved", "unsent"}
+	words := [...]string{"", "waiting", "forwarding", "in doubt", "provisional", "accepted", "rejected", "unresolved", "unsent", "replaced"}
 	if int(s) < len(words) {
 		return words[s]
 	}
 	return "unknown"
 }
 
+// States returns all states, in their order.
+func States() []State {
+	var all []State
+	for s := StateWaiting; s <= StateReplaced; s++ {
+		all = append(all, s)
+	}
+	return all
+}
+
 // ParseState is the inverse of State.String; 0 for what is no state.
 func ParseState(word string) State {
-	for s := StateWaiting; s <= StateUnsent; s++ {
+	for _, s := range States() {
 		if s.String() == word {
 			return s
 		}
@@ -53,7 +65,7 @@ func ParseState(word string) State {
 func (s State) Final() bool { return s == StateAccepted || s == StateRejected }
 
 // Open tells whether an ultimate disposition would be the first.
-func (s State) Open() bool { return s != 0 && !s.Final() && s != StateUnsent }
+func (s State) Open() bool { return s != 0 && !s.Final() && s < StateUnsent }
 
 // Verdict on a disposition that arrives for a submission.
 type Resolution uint8

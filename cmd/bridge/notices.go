@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -18,7 +20,7 @@ func submissionNoticesCommand() *cobra.Command {
 	var set, state string
 	var limit int
 	in.addData(cmd)
-	cmd.Flags().StringVar(&set, "set", "main", "the set with this `name`")
+	cmd.Flags().StringVar(&set, "set", "", "only those of the set with this `name`")
 	cmd.Flags().StringVar(&state, "state", "", "only those in this `state`: waiting, delivered, refused or expired")
 	cmd.Flags().IntVar(&limit, "limit", 100, "at most this many, the newest")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -35,7 +37,9 @@ func submissionNoticesCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return errors.Join(printNotices(cmd.Context(), cmd.OutOrStdout(), h, set, wanted, limit), h.Close())
+		return errors.Join(eachSet(cmd.Context(), h, set, func(set string) error {
+			return printNotices(cmd.Context(), cmd.OutOrStdout(), h, set, wanted, limit)
+		}), h.Close())
 	}
 	return cmd
 }
@@ -54,9 +58,6 @@ type jsonNotice struct {
 }
 
 func printNotices(ctx context.Context, w io.Writer, h *daemon.House, set string, state event.NoticeState, limit int) error {
-	if _, err := h.Log.Set(ctx, set); err != nil {
-		return err
-	}
 	found, err := h.Log.NoticesOf(ctx, set, state, limit)
 	if err != nil {
 		return err
@@ -71,6 +72,27 @@ func printNotices(ctx context.Context, w io.Writer, h *daemon.House, set string,
 		if err := printJSON(w, line); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// eachSet does something for the set with the name, or for all when it is "".
+func eachSet(ctx context.Context, h *daemon.House, name string, do func(set string) error) error {
+	sets, err := h.Log.Sets(ctx)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, s := range sets {
+		names = append(names, s.Name)
+		if name == "" || s.Name == name {
+			if err := do(s.Name); err != nil {
+				return err
+			}
+		}
+	}
+	if name != "" && !slices.Contains(names, name) {
+		return fmt.Errorf("there is no set %q here; there is: %s", name, strings.Join(names, ", "))
 	}
 	return nil
 }

@@ -53,6 +53,9 @@ func serve(ctx context.Context, c *config.Config, o daemon.Options, out io.Write
 	if err != nil {
 		return errors.Join(fmt.Errorf("listening on %s: %w: stop what uses that address, or choose another with --listen", c.Listen, err), h.Close())
 	}
+	if err := h.ListenMail(ctx); err != nil {
+		return errors.Join(err, listener.Close(), h.Close())
+	}
 	printServing(out, h, h.Base(listener), listener.Addr())
 	return errors.Join(h.Serve(ctx, listener, nil), h.Close())
 }
@@ -87,7 +90,11 @@ func printSIP(out io.Writer, h *daemon.House, base string) {
 		if s.Mode != "" {
 			what = "is an ingest server, mode " + s.Mode
 		}
-		fmt.Fprintf(out, "%s: %s/sip/%s %s (description: ?wsdl)\n", s.Set, base, s.Set, what)
+		token := ""
+		if s.Token {
+			token = "/TOKEN"
+		}
+		fmt.Fprintf(out, "%s: %s/sip/%s%s %s (description: ?wsdl)\n", s.Set, base, s.Set, token, what)
 		if s.Mailbox != "" {
 			fmt.Fprintf(out, "%s: mail to %s is taken at %s\n", s.Set, s.Mailbox, s.SMTPListen)
 		}

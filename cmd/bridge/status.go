@@ -226,6 +226,12 @@ func printSource(w io.Writer, s *daemon.SourceStatus, several bool) {
 	}
 	if s.Pending > 0 {
 		fmt.Fprintf(w, "    pending: %d (%d of them published without some of their representations)\n", s.Pending, s.Partial)
+		for _, why := range s.Waits {
+			fmt.Fprintf(w, "      %s\n", oneLine(once(why)))
+		}
+		if more := s.Pending - len(s.Waits); more > 0 {
+			fmt.Fprintf(w, "      and %d more\n", more)
+		}
 	}
 	if s.Held > 0 {
 		fmt.Fprintf(w, "    HELD deletions: %d; apply them with: bridge source release %s\n", s.Held, which)

@@ -46,14 +46,15 @@ func submissionListCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return errors.Join(printSubmissions(cmd.Context(), cmd.OutOrStdout(), h, q, limit, asJSON), h.Close())
+		return errors.Join(eachSet(cmd.Context(), h, set, func(string) error { return nil }),
+			printSubmissions(cmd.Context(), cmd.OutOrStdout(), h, q, limit, asJSON), h.Close())
 	}
 	return cmd
 }
 
 func stateWords() string {
 	var words []string
-	for s := event.StateWaiting; s <= event.StateUnsent; s++ {
+	for _, s := range event.States() {
 		words = append(words, s.String())
 	}
 	return strings.Join(words, ", ")
@@ -214,7 +215,7 @@ func submissionNotificationsCommand() *cobra.Command {
 	var set, verdict string
 	var limit int
 	in.addData(cmd)
-	cmd.Flags().StringVar(&set, "set", "main", "the set with this `name`")
+	cmd.Flags().StringVar(&set, "set", "", "only those of the set with this `name`")
 	cmd.Flags().StringVar(&verdict, "verdict", "", "only those with this `verdict`: matched, record, rejected, uncorrelated or conflict")
 	cmd.Flags().IntVar(&limit, "limit", 100, "at most this many, the newest")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -231,7 +232,9 @@ func submissionNotificationsCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return errors.Join(printNotifications(cmd.Context(), cmd.OutOrStdout(), h, set, wanted, limit), h.Close())
+		return errors.Join(eachSet(cmd.Context(), h, set, func(set string) error {
+			return printNotifications(cmd.Context(), cmd.OutOrStdout(), h, set, wanted, limit)
+		}), h.Close())
 	}
 	return cmd
 }
@@ -252,9 +255,6 @@ type jsonNotification struct {
 }
 
 func printNotifications(ctx context.Context, w io.Writer, h *daemon.House, set string, verdict event.NotificationVerdict, limit int) error {
-	if _, err := h.Log.Set(ctx, set); err != nil {
-		return err
-	}
 	found, err := h.Log.Notifications(ctx, set, verdict, limit)
 	if err != nil {
 		return err
@@ -362,7 +362,7 @@ func resendCommand() *cobra.Command {
 		if err := decide(cmd, &in, d); err != nil {
 			return err
 		}
-		fmt.Fprintln(cmd.OutOrStdout(), "what is still the last word on its record is sent again; see bridge status")
+		fmt.Fprintln(cmd.OutOrStdout(), "the order was taken; only what is still the last word on its record, and no deletion, is sent again: see bridge submission ls")
 		return nil
 	}
 	return cmd

@@ -47,7 +47,7 @@ func submitCommand() *cobra.Command {
 	flags.BoolVar(&f.noIdentifier, "no-identifier", false, "send no identifier")
 	flags.StringVar(&f.files.Format, "format", "", "`URL` of the schema that the files follow")
 	flags.BoolVar(&f.files.Force, "force", false, "send files also in formats that the server does not list")
-	flags.IntVar(&f.files.Workers, "workers", 4, "requests at a `time`, 1 to 64")
+	flags.IntVar(&f.files.Workers, "workers", 4, "`number` of requests at a time, 1 to 64")
 	flags.BoolVar(&f.asJSON, "json", false, "print JSON lines")
 	cmd.Args = cobra.MinimumNArgs(1)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -112,6 +112,9 @@ func (r *reader) sipSource(t table, set string) Source {
 	if u := t.web("url"); u != "" {
 		s.URL = u
 	}
+	if strings.ContainsAny(s.URL, "{}") {
+		t.report("url", "is the library itself; where it publishes its records is record_url, like %q", "https://library.example.org/records/"+AssignedIdentifier)
+	}
 	c := s.SIP
 	c.Mode = t.oneOf("mode", "", Library, Gateway, Review)
 	c.RecordURL = t.text("record_url", "")
@@ -257,6 +260,9 @@ func checkRecordURL(template string) error {
 		return fmt.Errorf("has %s %d times; write it once, like %q", AssignedIdentifier, n, "https://library.example.org/records/"+AssignedIdentifier)
 	}
 	before, after, _ := strings.Cut(template, AssignedIdentifier)
+	if before != "" && scheme.FindString(before) == before {
+		return fmt.Errorf("%s stands in the host of the URL; write it behind the host and a slash", AssignedIdentifier)
+	}
 	front, err := checkWeb(before)
 	if err != nil {
 		return err

@@ -48,7 +48,7 @@ func parseSIP(typed, set string) (Source, error) {
 	var err error
 	switch {
 	case typed == "" || typed == s.URL:
-	case strings.Contains(typed, AssignedIdentifier):
+	case strings.ContainsAny(typed, "{}"):
 		s.SIP.RecordURL, err = typed, checkRecordURL(typed)
 	default:
 		s.URL, err = checkWeb(typed)

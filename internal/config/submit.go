@@ -113,6 +113,9 @@ func checkRecipient(typed string) (string, error) {
 	if err != nil || u.User != nil {
 		return "", fmt.Errorf("%q is no recipient; write %s", redact(typed), wanted)
 	}
+	if u.Scheme != "" {
+		typed = u.Scheme + typed[len(u.Scheme):] // in lower case
+	}
 	switch {
 	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
 		return "", fmt.Errorf("%q has a query or a fragment; write %s", typed, wanted)

@@ -25,8 +25,8 @@ func TestCheckRecordURL(t *testing.T) {
 		"https://h/{assigned-identifier}/{assigned-identifier}":     "2 times; write it once",
 		"https://h.example{assigned-identifier}":                    "stands in the host",
 		"https://h.example:{assigned-identifier}/":                  "stands in the host",
-		"https://{assigned-identifier}/":                            "names no host",
-		"https://{assigned-identifier}@h.example/":                  "names no host",
+		"https://{assigned-identifier}/":                            "stands in the host",
+		"https://{assigned-identifier}@h.example/":                  "stands in the host",
 		"https://u{assigned-identifier}@h.example/":                 "stands in the host",
 		"https://u:hunter2@h.example/{assigned-identifier}":         "holds a user",
 		"https://h.example/#{assigned-identifier}":                  "has a fragment",
@@ -70,6 +70,8 @@ func TestCheckRecipient(t *testing.T) {
 	for typed, want := range map[string]string{
 		"": "", "none": "none",
 		"http://h.example:8080/base//":           "http://h.example:8080/base",
+		"HTTP://H.example/":                      "http://H.example",
+		"SMTP:box@h.example":                     "smtp:box@h.example",
 		"smtp://mail.example/box@h.example":      "smtp://mail.example/box@h.example",
 		"smtp://[::1]:2525/box@localhost":        "smtp://[::1]:2525/box@localhost",
 		"smtp:box.x_1-2@h.example":               "smtp:box.x_1-2@h.example",
@@ -194,12 +196,11 @@ func TestSubmitWithoutSources(t *testing.T) {
 
 func TestSIPOnTheCommandLine(t *testing.T) {
 	for argument, want := range map[string]struct{ set, url, record string }{
-		"sip:":                       {"main", "/sip/main", ""},
-		"campus=sip:":                {"campus", "/sip/campus", ""},
-		"campus=sip:/sip/campus":     {"campus", "/sip/campus", ""},
-		"sip:https://h.example/a?b":  {"main", "https://h.example/a?b", ""},
-		"campus=sip:" + recordURL:    {"campus", "/sip/campus", recordURL},
-		"sip:http://127.0.0.1:9/{x}": {"main", "http://127.0.0.1:9/{x}", ""},
+		"sip:":                      {"main", "/sip/main", ""},
+		"campus=sip:":               {"campus", "/sip/campus", ""},
+		"campus=sip:/sip/campus":    {"campus", "/sip/campus", ""},
+		"sip:https://h.example/a?b": {"main", "https://h.example/a?b", ""},
+		"campus=sip:" + recordURL:   {"campus", "/sip/campus", recordURL},
 	} {
 		wantSource := defaultSIPSource(want.set)
 		wantSource.URL, wantSource.SIP.RecordURL = want.url, want.record
@@ -209,10 +210,11 @@ func TestSIPOnTheCommandLine(t *testing.T) {
 		}
 	}
 	for argument, want := range map[string]string{
+		"sip:http://127.0.0.1:9/{x}":                 "has {assigned-identifier} 0 times",
 		"sip:feed.atom":                              `"feed.atom" is no URL of a web server`,
 		"sip:/sip/other":                             `"/sip/other" is no URL of a web server`,
 		"sip:http://u:hunter2@h.example/":            "holds a user",
-		"sip:https://{assigned-identifier}.example/": "names no host",
+		"sip:https://{assigned-identifier}.example/": "stands in the host",
 	} {
 		if _, _, err := ParseSource(argument); !said(err, want) || !strings.HasPrefix(err.Error(), "source "+argument+": ") {
 			t.Errorf("%s: error %v, want %q", argument, err, want)

@@ -1,8 +1,8 @@
 package daemon
 
 import (
-	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -40,9 +39,12 @@ type Decision struct {
 
 const (
 	decisionFolder = "decisions"
+	draftSuffix    = ".draft"
 	decisionSuffix = ".json"
 	refusalSuffix  = ".refused"
 	decisionEvery  = time.Second / 2
+	// decisionKept is how long drafts and refusals stay that nobody comes for.
+	decisionKept = time.Hour
 )
 
 // Decide takes a decision, in the process that holds the data folder.
@@ -115,8 +117,10 @@ func (h *House) takeDecisions(ctx context.Context) {
 			h.opt.Logger.Error("decisions cannot be read", "error", err)
 		}
 		for _, f := range files {
-			if strings.HasSuffix(f.Name(), decisionSuffix) {
-				h.takeDecision(ctx, filepath.Join(folder, f.Name()))
+			if path := filepath.Join(folder, f.Name()); strings.HasSuffix(path, decisionSuffix) {
+				h.takeDecision(ctx, path)
+			} else if info, err := f.Info(); err == nil && time.Since(info.ModTime()) > decisionKept {
+				_ = os.Remove(path) // who has left it, or should have read it, was killed
 			}
 		}
 		select {
@@ -144,7 +148,8 @@ func (h *House) takeDecision(ctx context.Context, path string) {
 	case err != nil:
 		h.opt.Logger.Warn("a decision was refused", "submission", d.ID, "error", err)
 		if err := os.WriteFile(strings.TrimSuffix(path, decisionSuffix)+refusalSuffix, []byte(err.Error()), 0o600); err != nil {
-			h.opt.Logger.Error("a refusal cannot be told", "error", err)
+			h.opt.Logger.Error("a refusal cannot be told; it is tried again", "error", err)
+			return // without the file it would be taken for consent
 		}
 	}
 	if err := os.Remove(path); err != nil {
@@ -164,29 +169,24 @@ func LeaveDecision(ctx context.Context, folder string, d Decision, patience time
 	if err != nil {
 		return err
 	}
-	name := filepath.Join(dir, cmp.Or(d.Set, strconv.FormatInt(d.ID, 10)))
-	if err := os.Remove(name + refusalSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	draft := name + ".draft" // a name of its own for each process would let the later one win unseen
-	f, err := os.OpenFile(draft, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("somebody else is deciding on submission %d: try again, or remove %s when nobody is", d.ID, draft)
-	}
+	// Of two decisions on one submission both are answered: each has a name of its
+	// own, in the order of time.
+	name := filepath.Join(dir, fmt.Sprintf("%019d-%s", time.Now().UnixNano(), rand.Text()))
+	f, err := os.OpenFile(name+draftSuffix, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(text)
 	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(draft, name+decisionSuffix)
+		err = os.Rename(name+draftSuffix, name+decisionSuffix)
 	}
 	if err != nil {
-		return errors.Join(err, os.Remove(draft))
+		return errors.Join(err, os.Remove(name+draftSuffix))
 	}
-	return awaitDecision(ctx, name, d.ID, patience)
+	return awaitDecision(ctx, name, &d, patience)
 }
 
-func awaitDecision(ctx context.Context, name string, id int64, patience time.Duration) error {
+func awaitDecision(ctx context.Context, name string, d *Decision, patience time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	tick := time.NewTicker(decisionEvery / 4)
@@ -201,7 +201,10 @@ func awaitDecision(ctx context.Context, name string, id int64, patience time.Dur
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("the decision on submission %d was left for the process that holds the data folder, which has not taken it yet: see bridge submission show %d", id, id)
+			if d.ID == 0 {
+				return fmt.Errorf("the process that holds the data folder has not sent the submissions of set %s again yet; it has been told to: see bridge status", d.Set)
+			}
+			return fmt.Errorf("the decision on submission %d was left for the process that holds the data folder, which has not taken it yet: see bridge submission show %d", d.ID, d.ID)
 		case <-tick.C:
 		}
 	}

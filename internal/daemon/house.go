@@ -51,6 +51,7 @@ type House struct {
 	Sources  []*Source // in the order of the configuration
 	opt      Options
 	guard    *fetch.Guard
+	courier  *fetch.Guard // goes where strangers send it
 	harvest  *harvest.Harvester
 	exchange exchange
 }
@@ -87,7 +88,12 @@ func (h *House) open(ctx context.Context) error {
 	if err != nil || h.opt.ReadOnly {
 		return err
 	}
-	h.guard = fetch.New(h.fetchOptions())
+	o := h.fetchOptions()
+	h.guard = fetch.New(o)
+	// That the operator typed a host, perhaps with a password, is no leave for
+	// strangers to have something sent there.
+	o.Trusted = h.Config.AllowHosts
+	h.courier = fetch.New(o)
 	h.harvest = &harvest.Harvester{Log: h.Log, Waiting: h.Log, Absences: h.Log, Contents: contents{h.Contents}, Now: h.opt.Now, Workers: h.Config.Limits.Connections}
 	for i := range h.Config.Sets {
 		if err := h.openSet(ctx, &h.Config.Sets[i]); err != nil {
@@ -246,8 +252,13 @@ func (h *House) Close() error {
 	if h.Log != nil {
 		errs = append(errs, h.Log.Close())
 	}
-	if h.guard != nil {
-		h.guard.Close()
+	for _, m := range h.exchange.mails {
+		_ = m.listener.Close() // Serve has, if it ran
+	}
+	for _, g := range []*fetch.Guard{h.guard, h.courier} {
+		if g != nil {
+			g.Close()
+		}
 	}
 	return errors.Join(errs...)
 }

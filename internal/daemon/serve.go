@@ -34,14 +34,14 @@ func (h *House) Serve(ctx context.Context, l net.Listener, done func(*Source, ha
 	defer stop(nil)
 	h.servedAt(h.Base(l))
 	h.reachedAt(h.Base(l))
-	mails, err := h.openMail(ctx)
-	if err != nil {
+	h.exchange.log.stop = stop // before the first call
+	if err := h.ListenMail(ctx); err != nil {
 		return errors.Join(err, l.Close())
 	}
 	var group sync.WaitGroup
 	group.Go(func() { h.schedule(ctx, stop, done) })
-	group.Go(func() { h.runExchange(ctx, stop, mails) })
-	err = h.Publish(ctx, l)
+	group.Go(func() { h.runExchange(ctx, stop, h.exchange.mails) })
+	err := h.Publish(ctx, l)
 	stop(nil)
 	group.Wait()
 	var halted *haltedError

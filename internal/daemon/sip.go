@@ -6,6 +6,7 @@ import (
 	"encoding/xml"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"os/exec"
@@ -26,6 +27,9 @@ import (
 // that speak for records.
 const targetRank = 1 << 20
 
+// servicePath is where the services are, below the base URL.
+const servicePath = "/sip/"
+
 // exchange is all that the House does with the Simple Ingest Protocol.
 type exchange struct {
 	services []*service
@@ -35,6 +39,7 @@ type exchange struct {
 	reload []chan struct{}
 	post   *submit.Post
 	log    stoppable
+	mails  []mailRoom
 	// base is where others reach us; known when the server has its address.
 	base string
 }
@@ -54,7 +59,7 @@ type service struct {
 // their Sources are there: a target may send its records on into another set.
 func (h *House) openExchange(ctx context.Context) error {
 	h.exchange.log.Log = h.Log
-	h.exchange.post = &submit.Post{Store: &h.exchange.log, HTTP: h.sipClient, Mail: h.mailer(), Now: h.opt.Now, Log: h.opt.Logger}
+	h.exchange.post = &submit.Post{Store: &h.exchange.log, HTTP: func(recipient string) *sip.HTTPClient { return h.sipClient(h.courier, recipient) }, Mail: h.mailer(), Now: h.opt.Now, Log: h.opt.Logger}
 	for i := range h.Config.Sets {
 		s := &h.Config.Sets[i]
 		var own *Source
@@ -92,15 +97,22 @@ func (h *House) openService(ctx context.Context, s *config.Set, own *Source, c *
 	v := &service{set: s.Name, source: own, config: c, wake: make(chan struct{}, 1)}
 	v.desk = &submit.Desk{
 		Set: s.Name, Feed: stored.Feed, Content: stored.Content, Store: &h.exchange.log, Contents: records{contents{h.Contents}},
-		Endpoint: func() string { return h.exchange.base + "/sip/" + s.Name }, Recipient: h.mayNotify,
+		Endpoint: func() string { return h.exchange.base + servicePath + s.Name }, Recipient: h.mayNotify,
 		Targets: len(s.Submit) > 0, Into: map[event.SourceID]submit.Into{},
+		Record: func(ctx context.Context, identifier string) (*event.Event, error) {
+			return h.Log.Record(ctx, s.Name, event.Key(identifier))
+		},
 		Posted: h.exchange.post.Poke, Pending: v.poke, Now: h.opt.Now, Log: h.opt.Logger,
 	}
 	if own != nil {
 		v.desk.Source, v.desk.URL = own.ID, own.URL
-		if err := h.configureDesk(v.desk, c); err != nil {
-			return err
-		}
+		err = h.configureDesk(v.desk, c)
+	} else {
+		v.desk.URL = servicePath + s.Name
+		v.desk.Source, err = h.unownedSource(ctx, s.Name, v.desk.URL)
+	}
+	if err != nil {
+		return err
 	}
 	for i := range s.Submit {
 		if err := h.openTarget(ctx, s, i, v); err != nil {
@@ -113,6 +125,23 @@ func (h *House) openService(ctx context.Context, s *config.Set, own *Source, c *
 	return nil
 }
 
+// unownedSource returns what keeps the notifications that belong to no submission
+// of a set which has targets, and no SIP Source. It is one of kind Target, so that
+// it has no place among those that speak for records, unless there was a SIP
+// Source before.
+func (h *House) unownedSource(ctx context.Context, set, url string) (event.SourceID, error) {
+	all, err := h.Log.Sources(ctx, set)
+	if err != nil {
+		return 0, err
+	}
+	for i := range all {
+		if all[i].Kind == config.KindSIP && all[i].URL == url {
+			return all[i].ID, nil
+		}
+	}
+	return h.Log.EnsureSource(ctx, set, eventlog.Target, url, targetRank-1)
+}
+
 // configureDesk gives a Desk what the configuration of its Source says.
 func (h *House) configureDesk(d *submit.Desk, c *config.SIP) error {
 	d.Mode, d.RecordURL, d.Deadline, d.ResendInDoubt = submit.Mode(c.Mode), c.RecordURL, c.Deadline, c.ResendInDoubt
@@ -120,7 +149,7 @@ func (h *House) configureDesk(d *submit.Desk, c *config.SIP) error {
 	a := c.Access
 	d.Access = submit.Access{Kind: a.Kind, Token: a.Token.Reveal(), User: a.User, Password: a.Password.Reveal(), Addresses: a.Addresses}
 	if c.Upstream != "" {
-		client := h.sipClient(c.Upstream)
+		client := h.sipClient(h.guard, c.Upstream)
 		client.User, client.Password = c.User, c.Password.Reveal()
 		d.Upstream, d.Named = client, h.recipientOf(d.Set, c.Recipient)
 	}
@@ -141,7 +170,7 @@ func (h *House) openTarget(ctx context.Context, s *config.Set, i int, v *service
 	if err != nil {
 		return err
 	}
-	client := h.sipClient(t.URL)
+	client := h.sipClient(h.guard, t.URL)
 	client.User, client.Password = t.User, t.Password.Reveal()
 	o := &submit.Outbox{
 		Set: s.Name, Source: id, URL: t.URL, Store: &h.exchange.log, Events: h.Log, Contents: v.desk.Contents, Server: client,
@@ -182,9 +211,9 @@ func (h *House) recipientOf(set, configured string) func(token string) string {
 	case configured == config.NoRecipient:
 		return nil
 	case configured == "":
-		return func(token string) string { return h.exchange.base + "/sip/" + set + "/" + token }
+		return func(token string) string { return h.exchange.base + servicePath + set + "/" + token }
 	case strings.HasPrefix(configured, "http:"):
-		return func(token string) string { return configured + "/sip/" + set + "/" + token }
+		return func(token string) string { return configured + servicePath + set + "/" + token }
 	}
 	at := strings.LastIndexByte(configured, '@')
 	return func(token string) string { return configured[:at] + "+" + token + configured[at:] }
@@ -202,14 +231,20 @@ func formatsOf(configured map[string]string) map[xml.Name]string {
 	return out
 }
 
-// sipClient asks a server, or notifies a recipient, under the address guard.
-func (h *House) sipClient(url string) *sip.HTTPClient {
-	return &sip.HTTPClient{HTTP: h.guard.Client(""), URL: url, MaxBytes: h.Config.Limits.SIPMessage}
+// sipClient asks a server, or notifies a recipient, under an address guard.
+func (h *House) sipClient(g *fetch.Guard, url string) *sip.HTTPClient {
+	return &sip.HTTPClient{HTTP: g.Client(""), URL: url, MaxBytes: h.Config.Limits.SIPMessage}
 }
 
 func (h *House) mailer() *mail.Sender {
 	m := h.Config.Mail
-	return &mail.Sender{From: m.From, Hello: m.Hello, Relay: m.Relay, Dial: h.guard.DialContext, Now: h.opt.Now}
+	return &mail.Sender{From: m.From, Hello: m.Hello, Relay: m.Relay, Now: h.opt.Now,
+		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			if address == m.Relay {
+				return h.guard.DialContext(ctx, network, address)
+			}
+			return h.courier.DialContext(ctx, network, address)
+		}}
 }
 
 func (h *House) sipLimits() strictxml.Limits {
@@ -239,7 +274,7 @@ func (h *House) mayNotify(ctx context.Context, recipient string) error {
 	default:
 		return fmt.Errorf("%q is neither http nor smtp", recipient)
 	}
-	if err := h.guard.Allowed(ctx, u); errors.Is(err, fetch.ErrAddress) {
+	if err := h.courier.Allowed(ctx, u); errors.Is(err, fetch.ErrAddress) {
 		// What a name stands for in our network is not for the stranger.
 		h.opt.Logger.Info("a notification-recipient was refused", "error", err)
 		return errors.New("its host is not one that everybody can reach")
@@ -263,6 +298,8 @@ func (v *service) Serve(w http.ResponseWriter, r *http.Request, token string) {
 type SIPSet struct {
 	Set  string
 	Mode string // of its service; "" is a notification recipient
+	// Token tells that callers need a token behind the URL.
+	Token bool
 	// Mailbox takes notifications by mail at SMTPListen; "" is none.
 	Mailbox, SMTPListen string
 	Targets             []string // URLs of the ingest servers that its records go to
@@ -274,7 +311,7 @@ func (h *House) SIPSets() []SIPSet {
 	for _, v := range h.exchange.services {
 		s := SIPSet{Set: v.set, Mode: string(v.desk.Mode)}
 		if v.config != nil {
-			s.Mailbox, s.SMTPListen = v.config.Mailbox, v.config.SMTPListen
+			s.Mailbox, s.SMTPListen, s.Token = v.config.Mailbox, v.config.SMTPListen, v.config.Access.Kind == config.AccessToken
 		}
 		for _, o := range h.exchange.outboxes {
 			if o.Set == v.set {

@@ -30,14 +30,13 @@ func (h *House) desk(set string) server.Desk {
 func (h *House) reachedAt(base string) {
 	h.exchange.base = base
 	for _, v := range h.exchange.services {
-		v.handler.Location = base + "/sip/" + v.set
+		v.handler.Location = base + servicePath + v.set
 	}
 }
 
 // runExchange serves, submits and notifies until ctx ends. stop is called when
 // that cannot go on.
 func (h *House) runExchange(ctx context.Context, stop context.CancelCauseFunc, mails []mailRoom) {
-	h.exchange.log.stop = stop
 	var group sync.WaitGroup
 	run := func(what string, do func(context.Context) error) {
 		group.Go(func() {
@@ -100,6 +99,15 @@ func (e *haltedError) Unwrap() error { return e.err }
 type mailRoom struct {
 	listener net.Listener
 	receiver *mail.Receiver
+}
+
+// ListenMail listens at every smtp_listen of the configuration, for Serve, which
+// does it otherwise: so a command can say that it serves once all is sure.
+func (h *House) ListenMail(ctx context.Context) (err error) {
+	if h.exchange.mails == nil {
+		h.exchange.mails, err = h.openMail(ctx)
+	}
+	return err
 }
 
 // openMail listens at every address of the configuration.

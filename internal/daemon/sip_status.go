@@ -105,11 +105,15 @@ func (h *House) submissionStatus(ctx context.Context, set string) (server.Submis
 		if identifier == "" {
 			identifier = s.Record
 		}
-		out.Problems = append(out.Problems, server.SubmissionProblem{URL: urls[s.Source], Identifier: identifier, Title: s.Title, State: s.State,
-			Conflicts: s.Conflicts, Reason: s.Reason, Since: s.Changed.Time()})
+		out.Problems = append(out.Problems, server.SubmissionProblem{URL: urls[s.Source], Identifier: brief(identifier), Title: brief(s.Title), State: s.State,
+			Conflicts: s.Conflicts, Reason: brief(s.Reason), Since: s.Changed.Time()})
 	}
 	return out, nil
 }
+
+// brief cuts a stranger's text, which may have megabytes, to more than a page
+// shows of it: a page looks through all that it is given, for secrets.
+func brief(text string) string { return text[:min(len(text), 4<<10)] }
 
 // problems returns the newest submissions of a set that an operator should look
 // at.
@@ -160,11 +164,14 @@ func (h *House) rejections(ctx context.Context, set string, most int) ([]event.S
 			return nil, err
 		}
 		if ev.Kind == event.Rejected && ev.Origin.Source == own {
+			if len(out) == most { // a stranger's texts may be long, so no more of them are held
+				out = slices.Delete(out, 0, 1)
+			}
 			out = append(out, event.Submission{State: event.StateRejected, SourceIdentifier: ev.Origin.SourceIdentifier, Record: ev.Record, Title: ev.Title,
 				Reason: ev.Origin.Reason, Changed: ev.Observed})
 		}
 	}
-	return out[max(0, len(out)-most):], nil
+	return out, nil
 }
 
 // decidesAt returns the URL of the set's own SIP Source where that decides at

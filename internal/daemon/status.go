@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
 	"time"
 
@@ -33,6 +34,8 @@ type SourceStatus struct {
 	Next time.Time
 	// GapText describes an open gap, "" when there is none.
 	GapText string
+	// Waits are the first few records that are pending, each with the reason.
+	Waits []string
 }
 
 // Status tells how far every set and Source has come.
@@ -70,6 +73,17 @@ func (h *House) sources(ctx context.Context, set string) ([]SourceStatus, error)
 	for i, src := range all {
 		last, next := harvest.Stored(&src.Progress)
 		out[i] = SourceStatus{Source: src, Last: last, Next: next, GapText: harvest.Gap(src.Gap)}
+		if src.Pending == 0 {
+			continue
+		}
+		const shown = 3
+		waiting, err := h.Log.Pending(ctx, src.ID, math.MaxInt64, 0, shown)
+		if err != nil {
+			return nil, err
+		}
+		for _, k := range waiting {
+			out[i].Waits = append(out[i].Waits, k.Record+": "+k.Reason)
+		}
 	}
 	return out, nil
 }

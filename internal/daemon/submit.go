@@ -46,7 +46,7 @@ func (e *RequestError) Unwrap() error { return e.Err }
 func (s *IngestServer) Submit(ctx context.Context, how Files, files []File, report func(FileResult)) error {
 	u, err := url.Parse(s.URL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return &RequestError{fmt.Errorf("the ingest server has no http or https URL: write one like https://library.example.org/sip")}
+		return &RequestError{fmt.Errorf("the URL of the ingest server has no http:// or https://: write it like https://library.example.org/sip")}
 	}
 	if err := how.Check(); err != nil {
 		return &RequestError{err}

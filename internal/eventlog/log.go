@@ -308,8 +308,10 @@ func (l *Log) prepared(ctx context.Context, text string, args []any, scan func(*
 		if err != nil {
 			return err
 		}
-		if known, ok = l.reads.LoadOrStore(text, s); ok {
-			s.Close() // somebody was faster
+		if known, ok = l.reads.LoadOrStore(text, s); ok { // somebody was faster
+			if err := s.Close(); err != nil {
+				return err
+			}
 		}
 	}
 	rows, err := known.(*sql.Stmt).QueryContext(ctx, args...)

@@ -75,12 +75,18 @@ func (l *Log) Submissions(ctx context.Context, q event.SubmissionQuery) ([]event
 	if q.Source != 0 {
 		and("b.source = ?", int64(q.Source))
 	}
-	if len(q.States) > 0 {
-		var states []any
-		for _, s := range q.States {
-			states = append(states, int64(s))
+	states := q.States
+	if len(states) == 0 && q.Request == nil && q.Block == nil && q.Record == "" {
+		// The index has the rows of one Source and state in the order of their ID:
+		// with all states named SQLite stops at the limit, and else it sorts them all.
+		states = event.States()
+	}
+	if len(states) > 0 {
+		var args []any
+		for _, s := range states {
+			args = append(args, int64(s))
 		}
-		and("b.state IN ("+in(len(states))+")", states...)
+		and("b.state IN ("+in(len(args))+")", args...)
 	}
 	if q.Due > 0 {
 		and("b.due > 0 AND b.due <= ?", int64(q.Due))
@@ -154,7 +160,8 @@ func (l *Log) Notices(ctx context.Context, due event.Micros, limit int) ([]event
 
 // NoticesOf returns the newest notices of a set in a state; 0 is any.
 func (l *Log) NoticesOf(ctx context.Context, set string, state event.NoticeState, limit int) ([]event.Notice, error) {
-	return l.notices(ctx, "s.name = $1 AND ($2 = 0 OR n.state = $2) ORDER BY n.id DESC LIMIT $3", set, int64(state), limit)
+	which, args := oneOrAll(set, int64(state), int64(event.NoticeExpired))
+	return l.notices(ctx, "s.name = ? AND n.state IN ("+which+") ORDER BY n.id DESC LIMIT ?", append(args, limit)...)
 }
 
 func (l *Log) notices(ctx context.Context, where string, args ...any) (out []event.Notice, err error) {
@@ -179,6 +186,19 @@ func (l *Log) notices(ctx context.Context, where string, args ...any) (out []eve
 	return out, err
 }
 
+// oneOrAll names one state or verdict, or with 0 all from 1 to last, for a query
+// that takes the newest of a set: the index has those of one in the order of
+// their ID.
+func oneOrAll(set string, one, last int64) (which string, args []any) {
+	args = []any{set}
+	for n := int64(1); n <= last; n++ {
+		if one == 0 || n == one {
+			args = append(args, n)
+		}
+	}
+	return in(len(args) - 1), args
+}
+
 const selectNotifications = `SELECT n.id, n.source, s.name, n.digest, n.submission, n.verdict, n.first, n.last, n.times, n.body, n.sum
 FROM notification n JOIN source src ON src.id = n.source JOIN sets s ON s.id = src.set_id`
 
@@ -186,7 +206,8 @@ FROM notification n JOIN source src ON src.id = n.source JOIN sets s ON s.id = s
 // any.
 func (l *Log) Notifications(ctx context.Context, set string, verdict event.NotificationVerdict, limit int) (out []event.Notification, err error) {
 	err = l.read(ctx, func(q querier) error {
-		rows, err := q.QueryContext(ctx, selectNotifications+" WHERE s.name = $1 AND ($2 = 0 OR n.verdict = $2) ORDER BY n.id DESC LIMIT $3", set, int64(verdict), limit)
+		which, args := oneOrAll(set, int64(verdict), int64(event.NotificationConflict))
+		rows, err := q.QueryContext(ctx, selectNotifications+" WHERE s.name = ? AND n.verdict IN ("+which+") ORDER BY n.id DESC LIMIT ?", append(args, limit)...)
 		return scanAll(rows, err, func(rows *sql.Rows) error {
 			var n event.Notification
 			var source event.SourceID

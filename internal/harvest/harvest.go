@@ -165,6 +165,9 @@ func (r *run) once(ctx context.Context) error {
 	if err = r.pending(ctx); err == nil {
 		err = r.follow(ctx)
 	}
+	if r.src.Kind == SIP {
+		return err // a pass that asks nobody is none to be remembered
+	}
 	if errors.Is(err, event.ErrConflict) || ctx.Err() != nil {
 		return err
 	}

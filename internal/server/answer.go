@@ -158,7 +158,7 @@ func say(w http.ResponseWriter, status int, text string) {
 // nothing answers that there is nothing at this address.
 func (s *Server) nothing(w http.ResponseWriter) {
 	say(w, http.StatusNotFound, "There is nothing at this address. For people all starts at "+s.base+"/ and for programs at "+
-		s.base+"/.well-known/resourcesync\n")
+		s.base+"/.well-known/resourcesync; a set takes SIP at "+s.base+"/sip/ and its name, if it does.\n")
 }
 
 // broken answers that we failed. Half an answer cannot be taken back: its

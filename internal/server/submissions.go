@@ -85,9 +85,7 @@ type problemView struct {
 
 func viewSubmissions(s *SubmissionStatus) submissionsView {
 	v := submissionsView{Attention: attention(s)}
-	for state := event.StateWaiting; state <= event.StateUnsent; state++ {
-		v.States = append(v.States, state)
-	}
+	v.States = event.States()
 	for i := range s.Peers {
 		p := &s.Peers[i]
 		row := peerView{Name: peerName(p.URL), Conflicts: p.Conflicts}

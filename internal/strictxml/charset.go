@@ -15,22 +15,25 @@ import (
 
 var declaredEncoding = regexp.MustCompile(`^<\?xml[^>]*?\sencoding\s*=\s*["']([A-Za-z][A-Za-z0-9._:-]*)["']`)
 
+// head is how much of a document is looked at for its charset.
+const head = 1024
+
 // decoded returns r as UTF-8 without a byte order mark. By RFC 7303 3 the mark
 // decides, else the charset of the Content-Type, else the XML declaration, else
 // it is UTF-8. note is set when the Content-Type overrules a declaration.
 func decoded(r *bufio.Reader, contentType string) (out io.Reader, note string, err error) {
-	head, err := r.Peek(1024)
+	first, err := r.Peek(head)
 	if err != nil && err != io.EOF {
 		return nil, "", err
 	}
-	label, marked := marks(head)
+	label, marked := marks(first)
 	if marked > 0 {
 		if _, err := r.Discard(marked); err != nil {
 			return nil, "", err
 		}
 	}
 	if label == "" {
-		label, note = named(head, contentType)
+		label, note = named(first, contentType)
 	}
 	switch strings.ToLower(label) {
 	case "", "utf-8", "utf8":

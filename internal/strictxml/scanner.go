@@ -91,13 +91,13 @@ type Scanner struct {
 // called.
 func New(r io.Reader, o Options) *Scanner {
 	o.Limits = o.Limits.WithDefaults()
-	return &Scanner{in: r, o: o, src: newSource(o.Limits), ns: []Binding{{"xml", Namespace}}}
+	return &Scanner{in: r, o: o, src: newSource(r, o.Limits), ns: []Binding{{"xml", Namespace}}}
 }
 
 // begin sets up the decoding.
 func (s *Scanner) begin() {
 	whole := &capped{r: s.in, left: s.o.Limits.Document, cap: s.o.Limits.Document}
-	in, note, err := decoded(bufio.NewReader(whole), s.o.ContentType)
+	in, note, err := decoded(bufio.NewReaderSize(whole, head), s.o.ContentType)
 	if err != nil {
 		// The first token will say it, with its place.
 		in = errorReader{err}

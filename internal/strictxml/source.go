@@ -18,13 +18,21 @@ type source struct {
 	// byte that must stay (-1: none but the token's).
 	base, keep int64
 	limits     Limits
+	step       int   // how much is read at a time
 	err        error // of r, or that the token is too long; it stays
 }
 
-const chunk = 32 << 10
+// chunk is how much is read at a time at most, shortest how much at least.
+const chunk, shortest = 32 << 10, 512
 
-func newSource(limits Limits) source {
-	return source{keep: -1, limits: limits}
+// newSource returns the window on a document that comes from in. Of one in memory
+// the length is known, and a short one gets no more room than it needs.
+func newSource(in io.Reader, limits Limits) source {
+	s := source{keep: -1, limits: limits, step: chunk}
+	if whole, ok := in.(interface{ Len() int }); ok {
+		s.step = min(chunk, max(shortest, whole.Len()+1)) // at the end, one byte is asked for in vain
+	}
+	return s
 }
 
 // offset is the place of pos in the document.
@@ -74,7 +82,7 @@ func (s *source) fill() error {
 	}
 	s.makeRoom()
 	for range 100 {
-		n, err := s.r.Read(s.buf[len(s.buf) : len(s.buf)+chunk])
+		n, err := s.r.Read(s.buf[len(s.buf) : len(s.buf)+s.step])
 		s.buf = s.buf[:len(s.buf)+n]
 		if err != nil {
 			s.err = err
@@ -93,7 +101,7 @@ func (s *source) fill() error {
 // makeRoom forgets what nobody needs and grows the window when that is not
 // enough.
 func (s *source) makeRoom() {
-	if cap(s.buf)-len(s.buf) >= chunk {
+	if cap(s.buf)-len(s.buf) >= s.step {
 		return
 	}
 	from := s.token
@@ -102,8 +110,8 @@ func (s *source) makeRoom() {
 	}
 	rest := s.buf[from:]
 	to := s.buf[:0]
-	if cap(s.buf)-len(rest) < chunk {
-		to = make([]byte, 0, max(2*chunk, 2*cap(s.buf)))
+	if cap(s.buf)-len(rest) < s.step {
+		to = make([]byte, 0, max(2*s.step, 2*cap(s.buf)))
 	}
 	s.base += int64(from)
 	s.pos -= from

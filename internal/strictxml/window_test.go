@@ -71,6 +71,37 @@ func TestWindowStays(t *testing.T) {
 	}
 }
 
+// TestWindowFits: a short document in memory costs little more memory than it has
+// bytes, and is read to its end all the same when it grows as it is decoded.
+func TestWindowFits(t *testing.T) {
+	doc := "<a>" + strings.Repeat("\u00e9", 1000) + "</a>"
+	latin := strings.ReplaceAll(doc, "\u00e9", "\xe9")
+	for _, c := range []struct {
+		name, contentType string
+		in                io.Reader
+		most              int
+	}{
+		{"in memory", "", strings.NewReader(doc), 2 * (len(doc) + 1)},
+		{"in memory, in another charset", "text/xml; charset=iso-8859-1", strings.NewReader(latin), 4 * (len(latin) + 1)},
+		{"of unknown length", "", io.MultiReader(strings.NewReader(doc)), 2 * chunk},
+		{"longer than it says", "", lying{strings.NewReader(doc)}, 2 * len(doc)},
+	} {
+		s := New(c.in, Options{ContentType: c.contentType})
+		got, err := traced(s)
+		if want, _ := trace(doc, Options{}); err != nil || got != want {
+			t.Errorf("%s: %v, got %.50s", c.name, err, got)
+		}
+		if size := cap(s.src.buf); size > c.most || size < len(doc) {
+			t.Errorf("%s: the window of a document of %d bytes has %d", c.name, len(doc), size)
+		}
+	}
+}
+
+// lying has more to read than it says.
+type lying struct{ io.Reader }
+
+func (lying) Len() int { return 0 }
+
 // TestCapsWhileReading: what is too long is refused before it is stored, with a
 // reader that never ends.
 func TestCapsWhileReading(t *testing.T) {

@@ -84,6 +84,10 @@ type Desk struct {
 	// for them.
 	Into map[event.SourceID]Into
 
+	// Record returns the last event of the record with an identifier;
+	// fs.ErrNotExist when the set has none. Nil is a set that is not asked.
+	Record func(ctx context.Context, identifier string) (*event.Event, error)
+
 	// Posted is called after notices were committed, Pending after observations
 	// that wait for their content. Both may be nil and must not block.
 	Posted, Pending func()

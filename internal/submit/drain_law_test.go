@@ -156,7 +156,9 @@ func (h *outboxHouse) disagreements(server *fickle, alive map[string]bool) (out 
 		case event.StateRejected:
 			agrees = verdict != nil && verdict.Outcome == sip.Rejected && verdict.Reason == s.Reason
 		case event.StateUnsent:
-			agrees = s.Reason == "replaced by a later change" || s.Reason == "a deletion: SIP has none"
+			agrees = s.Reason == "a deletion: SIP has none"
+		case event.StateReplaced:
+			agrees = true
 		}
 		if !agrees {
 			out = append(out, fmt.Sprintf("submission %d of %s is %v (%s), the server says %+v", s.ID, s.Record, s.State, s.Reason, verdict))

@@ -153,10 +153,7 @@ func (f *Files) request(file *File, r *FileResult, listed []string) *sip.Request
 		r.Reason = err.Error()
 		return nil
 	}
-	format := f.Format
-	if format == "" {
-		format = record.Locations()[record.Root.Space]
-	}
+	format := formatOf(&record, f.Format, listed)
 	if reason := unlisted(&record, format, listed); reason != "" && !f.Force {
 		r.Reason, r.Unlisted = reason, true
 		return nil

@@ -31,11 +31,12 @@ type intake struct {
 // parcel is one request on its way into the log.
 type parcel struct {
 	request *sip.Request
-	digest  [32]byte
 	// reason of its rejection; "" when it is accepted.
 	reason string
-	// whole: repeats are known by the whole request, since no identifier tells.
-	whole bool
+	// whole: repeats are known by the whole request, since no identifier tells;
+	// digest is that of the request.
+	whole  bool
+	digest [32]byte
 	// observation of its record, as it would be accepted.
 	observation event.Observation
 	answer      chan answer // takes one without waiting

@@ -26,7 +26,10 @@ func (d *Desk) ingestLibrary(ctx context.Context, r *sip.Request) (*sip.Disposit
 	if err != nil {
 		return nil, err
 	}
-	p := &parcel{request: r, digest: requestDigest(r), reason: reason, whole: reason != "" || !identifies(r.Source)}
+	p := &parcel{request: r, reason: reason, whole: reason != "" || !identifies(r.Source)}
+	if p.whole {
+		p.digest = requestDigest(r)
+	}
 	p.observation = translate.FromRecord(d.assign(r.Source), r.Source, &r.Record, d.now())
 	return d.intake.hand(ctx, p)
 }

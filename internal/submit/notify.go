@@ -67,13 +67,7 @@ func stateOf(disp *sip.Disposition) event.State {
 
 // openStates are those in which an ultimate disposition would be the first.
 func openStates() []event.State {
-	var open []event.State
-	for s := event.StateWaiting; s <= event.StateUnsent; s++ {
-		if s.Open() {
-			open = append(open, s)
-		}
-	}
-	return open
+	return slices.DeleteFunc(event.States(), func(s event.State) bool { return !s.Open() })
 }
 
 // match returns the submission that a notification belongs to: the one with the

@@ -189,7 +189,8 @@ func (d *drain) takeIn(ctx context.Context) error {
 				return err
 			}
 			if old.State == event.StateWaiting {
-				steps = append(steps, event.Step{Submission: *unsent(old, "replaced by a later change")})
+				unsent(old, "").State = event.StateReplaced
+				steps = append(steps, event.Step{Submission: *old})
 			}
 		}
 		steps = append(steps, event.Step{Submission: d.o.row(c)})

@@ -352,11 +352,11 @@ func TestOutboxReplacesWhatWaits(t *testing.T) {
 			h.keep([2]string{"urn:a", text})
 			synctest.Wait()
 		}
-		h.wantStates("urn:a unsent: replaced by a later change", "urn:a unsent: replaced by a later change", "urn:a unsent: replaced by a later change", "urn:a waiting")
+		h.wantStates("urn:a replaced", "urn:a replaced", "urn:a replaced", "urn:a waiting")
 		close(hold)
 		synctest.Wait()
 		h.library.wantRequests(t, "urn:a one", "urn:a four")
-		h.wantStates("urn:a accepted as shelf:urn:a", "urn:a unsent: replaced by a later change", "urn:a unsent: replaced by a later change", "urn:a accepted as shelf:urn:a")
+		h.wantStates("urn:a accepted as shelf:urn:a", "urn:a replaced", "urn:a replaced", "urn:a accepted as shelf:urn:a")
 		if h.library.sameTwice {
 			t.Error("two requests of one record were under way at a time")
 		}
@@ -373,7 +373,7 @@ func TestOutboxDropsWhatIsDeleted(t *testing.T) {
 		synctest.Wait()
 		h.harvest(event.Observation{Record: "urn:a", Deleted: true})
 		synctest.Wait()
-		h.wantStates("urn:a unsent: replaced by a later change", "urn:a unsent: a deletion: SIP has none")
+		h.wantStates("urn:a replaced", "urn:a unsent: a deletion: SIP has none")
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"strings"
 	"sync"
 	"time"
@@ -74,9 +75,11 @@ const (
 )
 
 // Run delivers until ctx ends; what was delivered by then is committed before it
-// returns nil. It may run once at a time.
+// returns nil. It may run once at a time. It begins with what waits, due or not:
+// whoever has started the process may have mended what was in the way.
 func (p *Post) Run(ctx context.Context) error {
 	r := newRound(p)
+	r.fresh = true
 	for {
 		timer := time.NewTimer(r.turn(ctx))
 		select {
@@ -113,6 +116,7 @@ type round struct {
 	// done are those whose new state is not in the log yet.
 	done []event.Notice
 
+	fresh  bool      // whatever waits is due
 	look   bool      // the log is to be asked what is due
 	more   bool      // it has more than was looked at
 	looked time.Time // when it was asked last
@@ -178,26 +182,31 @@ func (r *round) fail(ctx context.Context, what string, err error) time.Duration 
 // load looks at what is due, and at more of it as long as that is too little to
 // keep the senders busy: a recipient with many notices must not hide the others.
 func (r *round) load(ctx context.Context) error {
+	now := r.now()
+	upto, soon := event.MicrosOf(now), event.MicrosOf(now.Add(postAtLeast))
+	if r.fresh {
+		upto, soon = math.MaxInt64, math.MaxInt64
+	}
 	for limit := postWindow; ; limit *= 2 {
-		due, err := r.Store.Notices(ctx, event.MicrosOf(r.now().Add(postAtLeast)), limit)
+		due, err := r.Store.Notices(ctx, soon, limit)
 		r.looked = time.Now()
 		if err != nil {
 			return err
 		}
 		r.look, r.more = false, len(due) == limit
-		r.line(due)
+		r.line(due, upto)
 		if !r.more || len(r.ready)+len(r.busy) >= r.workers || limit >= postWindow*postWindows {
+			r.fresh = false
 			return nil
 		}
 	}
 }
 
-// line sorts what is due by recipient.
-func (r *round) line(notices []event.Notice) {
+// line sorts what is due up to a time by recipient.
+func (r *round) line(notices []event.Notice, upto event.Micros) {
 	r.lines, r.ready, r.next = map[string][]event.Notice{}, nil, time.Time{}
-	now := event.MicrosOf(r.now())
 	for _, n := range notices {
-		if n.Due > now {
+		if n.Due > upto {
 			r.next = n.Due.Time() // they come in the order of their times
 			r.more = false
 			return

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -63,7 +64,7 @@ func (d *Desk) Decide(ctx context.Context, id int64, accept bool, assigned, reas
 	}
 	disposition := &sip.Disposition{Outcome: sip.Rejected, Reason: reason}
 	if accept {
-		if err := checkAssigned(assigned); err != nil {
+		if err := errors.Join(checkAssigned(assigned), d.checkFree(ctx, id, assigned)); err != nil {
 			return err
 		}
 		disposition = &sip.Disposition{Outcome: sip.Accepted, AssignedIdentifier: assigned}
@@ -79,6 +80,26 @@ func (d *Desk) Decide(ctx context.Context, id int64, accept bool, assigned, reas
 		},
 	})
 	return err
+}
+
+// checkFree refuses an identifier that a record of another origin has: a slip of
+// the finger would replace that.
+func (d *Desk) checkFree(ctx context.Context, id int64, assigned string) error {
+	if assigned == "" || d.Record == nil {
+		return nil
+	}
+	ev, err := d.Record(ctx, assigned)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	s, err := d.Store.Submission(ctx, id)
+	if err != nil || s.Assigned == assigned || s.SourceIdentifier != "" && s.SourceIdentifier == ev.Origin.SourceIdentifier {
+		return err
+	}
+	return fmt.Errorf("%q is the identifier of another record, whose identifier at its source is %q: assign another one, or none to have one assigned", assigned, ev.Origin.SourceIdentifier)
 }
 
 // mayDecide returns why a submission cannot be decided so. It completes a

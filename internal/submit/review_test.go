@@ -265,3 +265,25 @@ func TestReviewEqualRequests(t *testing.T) {
 	wait.Wait()
 	h.state(r, event.StateProvisional)
 }
+
+// A record's identifier is not given to another by a slip of the finger; an update
+// of the record may have it again.
+func TestDecideKeepsRecordsApart(t *testing.T) {
+	var h *gateHouse
+	h = newGate(t, Review, func(d *Desk) {
+		d.Record = func(ctx context.Context, identifier string) (*event.Event, error) {
+			return h.log.Record(ctx, d.Set, event.Key(identifier))
+		}
+	})
+	first, second := h.request("1"), h.request("2")
+	h.answered(first, sip.ProvisionallyAccepted)
+	h.answered(second, sip.ProvisionallyAccepted)
+	h.do(h.decide(first, true, "map/1", ""))
+	err := h.decide(second, true, "map/1", "")
+	if err == nil || !strings.Contains(err.Error(), `"map/1" is the identifier of another record`) {
+		t.Fatalf("decided: %v", err)
+	}
+	h.state(second, event.StateProvisional)
+	h.do(h.decide(first, true, "map/1", ""))
+	h.do(h.decide(second, true, "map/2", ""))
+}

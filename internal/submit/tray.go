@@ -2,6 +2,7 @@ package submit
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 
@@ -45,18 +46,30 @@ func (t *tray) append(ctx context.Context, store Store, b *event.Batch) (event.A
 		case t.turn <- struct{}{}:
 			// What others have put there is committed whether or not ctx ends meanwhile.
 			t.commit(context.WithoutCancel(ctx), store)
-			<-t.turn
 		}
 	}
 }
 
-// commit commits what is waiting, as far as it is of one Source.
+// errCut: a commit did not come to an end, as it panicked.
+var errCut = errors.New("the commit was cut short")
+
+// commit commits what is waiting, as far as it is of one Source, and gives the
+// turn back.
 func (t *tray) commit(ctx context.Context, store Store) {
 	sheets := t.take()
-	if len(sheets) == 0 {
-		return
+	var out event.Appended
+	err := errCut
+	defer func() {
+		deal(sheets, out, err)
+		<-t.turn
+	}()
+	if len(sheets) > 0 {
+		out, err = store.Append(ctx, merged(sheets))
 	}
-	out, err := store.Append(ctx, merged(sheets))
+}
+
+// deal gives each its part of what has come of the commit.
+func deal(sheets []*sheet, out event.Appended, err error) {
 	item, step := 0, 0
 	for _, s := range sheets {
 		if s.err = err; err == nil {

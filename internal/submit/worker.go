@@ -44,10 +44,7 @@ func (o *Outbox) request(ctx context.Context, r *report, formats []string) *sip.
 		r.unsent = "the record cannot be read: " + clip(err.Error())
 		return nil
 	}
-	format := o.Formats[record.Root]
-	if format == "" {
-		format = record.Locations()[record.Root.Space]
-	}
+	format := formatOf(&record, o.Formats[record.Root], formats)
 	if r.unsent = unlisted(&record, format, formats); r.unsent != "" {
 		if format == "" {
 			r.unsent += "; name its schema under formats of the target"
@@ -70,6 +67,16 @@ func (o *Outbox) content(ctx context.Context, sum [32]byte) ([]byte, error) {
 	content := make([]byte, length)
 	_, err = io.ReadFull(r, content)
 	return content, err
+}
+
+// formatOf is the schema that a record names itself, if the server lists it, else
+// the one that was configured for it, if any.
+func formatOf(record *sip.Record, configured string, listed []string) string {
+	own := record.Locations()[record.Root.Space]
+	if own != "" && (configured == "" || slices.Contains(listed, own)) {
+		return own
+	}
+	return configured
 }
 
 // unlisted says why a record is not sent to a server that lists these formats; ""

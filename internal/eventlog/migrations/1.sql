@@ -195,6 +195,7 @@ CREATE TABLE notice (
     sum        INTEGER NOT NULL
 ) STRICT;
 CREATE INDEX notice_due ON notice (due) WHERE due > 0;
+CREATE INDEX notice_state ON notice (source, state);
 
 -- Dispositions that we were notified of, each once.
 CREATE TABLE notification (
@@ -210,6 +211,7 @@ CREATE TABLE notification (
     sum        INTEGER NOT NULL,
     UNIQUE (source, digest)
 ) STRICT;
+CREATE INDEX notification_verdict ON notification (source, verdict);
 
 -- What an ingest server has answered in the last day, where the log does not tell.
 CREATE TABLE answered (

@@ -167,7 +167,7 @@ func TestSIPMail_Delivered(t *testing.T) {
 					{full, daemon.Decision{Accept: true, Assigned: "Regal \u00e4/1"}, pairs{source, accepted}},
 					{full, daemon.Decision{Reason: "zu gro\u00df &\n zu schwer"}, pairs{source, rejected}},
 					{"<i:source/>", daemon.Decision{}, pairs{pairs{"source", ""}, pairs{"rejected", ""}}},
-					{"", daemon.Decision{Accept: true, Assigned: "Regal \u00e4/1"}, pairs{accepted}},
+					{"", daemon.Decision{Accept: true, Assigned: "Regal \u00e4/" + recipient}, pairs{pairs{"accepted", pairs{pairs{"assigned-identifier", "Regal \u00e4/" + recipient}}}}},
 				} {
 					h.reviewed(row.source, recipient, row.decision)
 					m := sink.next()

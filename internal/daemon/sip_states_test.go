@@ -258,10 +258,11 @@ func TestSIPStates_Duplicates(t *testing.T) {
 }
 
 // TestSIPStates_WithoutToken: a notification that lacks the token, or has another,
-// belongs to the submission with its source element, if it is only one.
+// belongs to the submission with its source element, if it is only one and not
+// everybody may call.
 func TestSIPStates_WithoutToken(t *testing.T) {
 	one, two := newIngestServer(t, defers), newIngestServer(t, rejects)
-	h := newSubmitter(t, "", one, two)
+	h := newSubmitterOf(t, soapSet("main", libraryMode+"\naccess = \"addresses\"\naccess_addresses = [\"127.0.0.0/8\"]"), "", one, two)
 	awaited := func(record string, states ...event.State) func() bool {
 		return func() bool {
 			s := h.of(record)

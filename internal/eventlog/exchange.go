@@ -144,6 +144,11 @@ func (x *exchange) settle(ctx context.Context, b *batch) error {
 			return err
 		}
 	}
+	if len(x.in.Answered) > 0 { // what is too old goes, not much of it at a time
+		if err := b.l.exec(ctx, "DELETE FROM answered WHERE (source, request) IN (SELECT source, request FROM answered WHERE at < $1 LIMIT 1000)", int64(b.now-answerKept)); err != nil {
+			return err
+		}
+	}
 	for i := range x.in.Answered {
 		if err := b.answered(ctx, &x.in.Answered[i]); err != nil {
 			return err
@@ -356,9 +361,6 @@ func (b *batch) notification(ctx context.Context, n *event.Notification) (was ev
 const answerKept = event.Micros(24 * time.Hour / time.Microsecond)
 
 func (b *batch) answered(ctx context.Context, a *event.Answered) error {
-	if err := b.l.exec(ctx, "DELETE FROM answered WHERE at < $1", int64(b.now-answerKept)); err != nil {
-		return err
-	}
 	return b.l.exec(ctx, "INSERT OR REPLACE INTO answered (source, request, at, disposition, sum) VALUES ($1, $2, $3, $4, $5)",
 		int64(b.source.id), a.Request[:], int64(b.now), a.Disposition, sumOf(b.source.id, a.Request[:], b.now, a.Disposition))
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -193,6 +194,9 @@ func (d *Desk) Ingest(ctx context.Context, caller sip.Caller, r *sip.Request) (*
 	if err := d.intake.ready(ctx); err != nil {
 		return nil, err
 	}
+	if err := checkTexts("ingest-request", r.Source, ""); err != nil {
+		return nil, err
+	}
 	switch d.Mode {
 	case Review:
 		return d.ingestReview(ctx, r)
@@ -200,6 +204,31 @@ func (d *Desk) Ingest(ctx context.Context, caller sip.Caller, r *sip.Request) (*
 		return d.ingestGateway(ctx, r)
 	}
 	return d.ingestLibrary(ctx, r)
+}
+
+// longest is how many bytes a name or an identifier that somebody states may have:
+// all of them stay in the log for ever.
+const longest = 8 << 10
+
+// checkTexts refuses texts that are longer than anything that they could be. root
+// is the name of the document that they are in.
+func checkTexts(root string, s *sip.Source, assigned string) error {
+	texts := map[string]string{"accepted/assigned-identifier": assigned}
+	if s != nil && s.Submitter != nil {
+		texts["source/submitter/name"], texts["source/submitter/email-address"] = s.Submitter.Name, s.Submitter.EmailAddress
+	}
+	if s != nil && s.Sequence != nil {
+		texts["source/sequence"] = *s.Sequence
+	}
+	if s != nil && s.Identifier != nil {
+		texts["source/source-identifier"] = *s.Identifier
+	}
+	for _, path := range slices.Sorted(maps.Keys(texts)) {
+		if n := len(texts[path]); n > longest {
+			return &sip.Fault{Code: sip.Client, Path: root + "/" + path, Text: fmt.Sprintf("it has %d bytes: %d are the most that are taken", n, longest)}
+		}
+	}
+	return nil
 }
 
 // mayIngest tells whether the caller may use the operations of an ingest server.

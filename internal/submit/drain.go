@@ -75,10 +75,6 @@ type listing struct {
 const (
 	propertiesFor = time.Hour
 	lookAtLeast   = time.Minute
-	// gatherFor is how long an answer may wait for others, gatherAtMost for how
-	// many: the workers have enough to do meanwhile.
-	gatherFor    = 20 * time.Millisecond
-	gatherAtMost = 64
 )
 
 func newDrain(o *Outbox) *drain {
@@ -155,24 +151,6 @@ func (d *drain) wait(ctx context.Context, longest time.Duration, reports <-chan 
 		d.listed(l)
 	case r := <-reports:
 		d.done = append(d.done, r)
-		d.gather(ctx)
-	}
-}
-
-// gather takes the reports that follow at once on the first, so that they share a
-// commit. It waits for nobody when nothing else is in hand.
-func (d *drain) gather(ctx context.Context) {
-	late := time.NewTimer(gatherFor)
-	defer late.Stop()
-	for len(d.done) < min(gatherAtMost, len(d.inHand)) {
-		select {
-		case <-ctx.Done():
-			return
-		case <-late.C:
-			return
-		case r := <-d.reports:
-			d.done = append(d.done, r)
-		}
 	}
 }
 

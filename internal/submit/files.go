@@ -1,6 +1,7 @@
 package submit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -153,7 +154,7 @@ func (f *Files) request(file *File, r *FileResult, listed []string) *sip.Request
 		r.Reason = err.Error()
 		return nil
 	}
-	format := formatOf(&record, f.Format, listed)
+	format := cmp.Or(record.Locations()[record.Root.Space], f.Format)
 	if reason := unlisted(&record, format, listed); reason != "" && !f.Force {
 		r.Reason, r.Unlisted = reason, true
 		return nil

@@ -200,7 +200,8 @@ func TestFilesFormats(t *testing.T) {
 		{"not known", plain, Files{}, event.StateUnsent, "its format is not known: the record names no schema for its root book; the server accepts " + bookFormat},
 		{"not listed", foreign, Files{}, event.StateUnsent, "the server does not accept the format https://schemas.example/x.xsd; it accepts " + bookFormat},
 		{"said by hand", plain, Files{Format: bookFormat}, event.StateAccepted, ""},
-		{"said by hand, not listed", book(""), Files{Format: "https://schemas.example/x.xsd"}, event.StateUnsent, "the server does not accept the format https://schemas.example/x.xsd; it accepts " + bookFormat},
+		{"said by hand, and otherwise by the record", foreign, Files{Format: bookFormat}, event.StateUnsent, "the server does not accept the format https://schemas.example/x.xsd; it accepts " + bookFormat},
+		{"said by hand, not listed", plain, Files{Format: "https://schemas.example/x.xsd"}, event.StateUnsent, "the server does not accept the format https://schemas.example/x.xsd; it accepts " + bookFormat},
 		{"forced", plain, Files{Force: true}, event.StateAccepted, ""},
 	} {
 		c.files.Server = &shelf{formats: []string{bookFormat}}

@@ -30,6 +30,14 @@ func (d *Desk) Notify(ctx context.Context, caller sip.Caller, disp *sip.Disposit
 		return &sip.Fault{Code: sip.Client, Path: "ingest-disposition/provisionally-accepted",
 			Text: "the disposition of a notification must not be provisionally accepted: send the ultimate one"}
 	}
+	if err := checkTexts("ingest-disposition", disp.Source, disp.AssignedIdentifier); err != nil {
+		return err
+	}
+	if len(disp.Reason) > longest {
+		cut := *disp
+		cut.Reason = strings.ToValidUTF8(disp.Reason[:longest], "") + "..."
+		disp = &cut
+	}
 	note := notification(d.Set, caller.Token, disp)
 	find := func(ctx context.Context) (*event.Submission, error) {
 		return d.match(ctx, caller.Token, disp.Source, note)
@@ -71,8 +79,8 @@ func openStates() []event.State {
 }
 
 // match returns the submission that a notification belongs to: the one with the
-// token, else the only open one with the same source element, else one that has
-// this very disposition already. It is never guessed: errUnmatched.
+// token, else the only open one with the same source element (where everybody may
+// call, of those without a token), else one that has this very disposition already. It is never guessed: errUnmatched.
 func (d *Desk) match(ctx context.Context, token string, source *sip.Source, note *event.Notification) (*event.Submission, error) {
 	if token != "" {
 		s, err := d.Store.SubmissionByToken(ctx, token)
@@ -87,9 +95,13 @@ func (d *Desk) match(ctx context.Context, token string, source *sip.Source, note
 		return nil, errUnmatched // an empty element tells nothing
 	}
 	open, err := d.openWith(ctx, note.Block)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
+	}
+	if d.Access.open() { // then a source element, which others may know, proves nothing where there is a token
+		open = slices.DeleteFunc(open, func(s event.Submission) bool { return s.Token != "" })
+	}
+	switch {
 	case len(open) == 1:
 		return &open[0], nil
 	case len(open) > 1:

@@ -33,7 +33,7 @@ func TestConcurrentNotifications(t *testing.T) {
 		"without source": {200, "", rejected(nil, "no"), "rejected : no", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newDesk(t, Gateway, nil)
+			h := newDesk(t, Gateway, closed)
 			h.received("1", event.StateProvisional, nil)
 			var wait sync.WaitGroup
 			for range c.n {
@@ -60,7 +60,7 @@ func TestConcurrentNotifications(t *testing.T) {
 // Two that arrive at once and say different things: one is in force, the other is
 // a conflict.
 func TestConcurrentContradiction(t *testing.T) {
-	h := newDesk(t, Gateway, nil)
+	h := newDesk(t, Gateway, closed)
 	for n := range 20 {
 		sub := h.received(fmt.Sprint(n), event.StateProvisional, nil)
 		var wait sync.WaitGroup
@@ -93,7 +93,7 @@ func TestFailuresOfNotifications(t *testing.T) {
 		"rejected, both times": {func(h *deskHouse) { h.store.before.Store(1); h.store.after.Store(1) }, "token-1", rejected(mapOf("1"), "no"), "matched 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newDesk(t, Gateway, nil)
+			h := newDesk(t, Gateway, closed)
 			h.received("1", event.StateProvisional, nil)
 			server := httptest.NewServer(tokenPath{&sip.Handler{Backend: h.desk, Offers: h.desk.Offers()}})
 			defer server.Close()

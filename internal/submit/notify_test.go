@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -48,7 +49,7 @@ func TestNotificationEndsASubmission(t *testing.T) {
 			for _, disp := range []*sip.Disposition{accepted(mapOf("1"), "urn:lib:1"), rejected(mapOf("1"), "out of range")} {
 				t.Run(fmt.Sprintf("%s by %s to %s", state, by, disp.Outcome), func(t *testing.T) {
 					var posted atomic.Int32
-					h := newDesk(t, Gateway, func(_ *deskHouse, d *Desk) { d.Posted = func() { posted.Add(1) } })
+					h := newDesk(t, Gateway, func(h *deskHouse, d *Desk) { closed(h, d); d.Posted = func() { posted.Add(1) } })
 					h.received("2", event.StateProvisional, nil) // somebody else's
 					sub := h.received("1", state, func(s *event.Submission) { s.Due, s.Deadline = 1<<60, 1<<60 })
 					token := ""
@@ -156,7 +157,7 @@ func TestContradictionChangesNothing(t *testing.T) {
 // A notification that belongs to none, or to one of several, is never guessed to
 // belong to one.
 func TestUncorrelated(t *testing.T) {
-	h := newDesk(t, Gateway, nil)
+	h := newDesk(t, Gateway, closed)
 	one := h.received("1", event.StateProvisional, nil)
 	two := h.received("1", event.StateInDoubt, func(s *event.Submission) { s.Token = "another" })
 	empty := h.received("", event.StateProvisional, func(s *event.Submission) { s.Block = sip.AppendSource(nil, &sip.Source{}) })
@@ -335,5 +336,26 @@ func TestNotificationOfATarget(t *testing.T) {
 	h.do(err)
 	if found.Kind != event.Rejected || found.Record != "urn:maps:2" || found.Origin.SourceIdentifier != "urn:maps:2" || found.Origin.Reason != "no" {
 		t.Errorf("the event is %+v", found)
+	}
+}
+
+// closed makes a service that not everybody may call.
+func closed(_ *deskHouse, d *Desk) {
+	d.Access = Access{Kind: AccessAddresses, Addresses: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}}
+}
+
+// Where everybody may call, whoever knows the source element of a submission
+// cannot end it: it has a token.
+func TestForgedNotification(t *testing.T) {
+	h := newDesk(t, Gateway, nil)
+	sub := h.received("1", event.StateProvisional, nil)
+	h.notify("", accepted(mapOf("1"), "urn:evil"))
+	if got := h.submission(sub.ID); got.State != event.StateProvisional {
+		t.Errorf("it was ended: %+v", got)
+	}
+	h.notify(sub.Token, accepted(mapOf("1"), "urn:lib:1"))
+	h.wantEvents("created urn:lib:1")
+	if got := h.notifications(); !slices.Equal(got, []string{"matched 1", "uncorrelated 1"}) {
+		t.Errorf("notifications %q", got)
 	}
 }

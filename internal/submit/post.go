@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -106,13 +108,18 @@ type round struct {
 	first, longest, over time.Duration
 	sent                 chan sending
 
-	// lines are the due notices of each recipient that are not under way; ready
-	// are the recipients with such, and none under way.
+	// lines are the due notices to each host that are not under way; hosts are
+	// those with such, in the order in which they are served. (A bridge names
+	// another recipient for each submission, all on one host.)
 	lines map[string][]event.Notice
-	ready []string
+	hosts []string
 	// held are the notices under way, and those in done.
 	held map[int64]bool
-	busy map[string]bool
+	// busy counts those under way to each host, all are under; calling are their
+	// recipients.
+	busy    map[string]int
+	under   int
+	calling map[string]bool
 	// done are those whose new state is not in the log yet.
 	done []event.Notice
 
@@ -126,7 +133,7 @@ type round struct {
 // sending is a notice that was tried.
 type sending struct {
 	event.Notice
-	// down: its recipient could not be reached, so the others of it wait too.
+	// down: its host could not be reached, so the others to it wait too.
 	down bool
 }
 
@@ -137,7 +144,7 @@ func newRound(p *Post) *round {
 		}
 		return usual
 	}
-	r := &round{Post: p, workers: p.Workers, sent: make(chan sending), held: map[int64]bool{}, busy: map[string]bool{}, look: true,
+	r := &round{Post: p, workers: p.Workers, sent: make(chan sending), held: map[int64]bool{}, busy: map[string]int{}, calling: map[string]bool{}, look: true,
 		first: or(p.First, time.Minute), longest: or(p.Longest, 6*time.Hour), over: or(p.GiveUp, 5*24*time.Hour)}
 	if r.workers <= 0 {
 		r.workers = 8
@@ -170,7 +177,10 @@ func (r *round) turn(ctx context.Context) time.Duration {
 	return min(postAtLeast, max(r.next.Sub(r.now()), postPause))
 }
 
-func (r *round) idle() bool { return len(r.busy) < r.workers && len(r.ready) == 0 }
+func (r *round) idle() bool {
+	_, free := r.pick()
+	return r.under < r.workers && !free
+}
 
 func (r *round) fail(ctx context.Context, what string, err error) time.Duration {
 	if ctx.Err() == nil {
@@ -180,7 +190,7 @@ func (r *round) fail(ctx context.Context, what string, err error) time.Duration 
 }
 
 // load looks at what is due, and at more of it as long as that is too little to
-// keep the senders busy: a recipient with many notices must not hide the others.
+// keep the senders busy: a host with many notices must not hide the others.
 func (r *round) load(ctx context.Context) error {
 	now := r.now()
 	upto, soon := event.MicrosOf(now), event.MicrosOf(now.Add(postAtLeast))
@@ -195,16 +205,16 @@ func (r *round) load(ctx context.Context) error {
 		}
 		r.look, r.more = false, len(due) == limit
 		r.line(due, upto)
-		if !r.more || len(r.ready)+len(r.busy) >= r.workers || limit >= postWindow*postWindows {
+		if !r.more || len(r.hosts)+len(r.busy) >= r.workers || limit >= postWindow*postWindows {
 			r.fresh = false
 			return nil
 		}
 	}
 }
 
-// line sorts what is due up to a time by recipient.
+// line sorts what is due up to a time by host.
 func (r *round) line(notices []event.Notice, upto event.Micros) {
-	r.lines, r.ready, r.next = map[string][]event.Notice{}, nil, time.Time{}
+	r.lines, r.hosts, r.next = map[string][]event.Notice{}, nil, time.Time{}
 	for _, n := range notices {
 		if n.Due > upto {
 			r.next = n.Due.Time() // they come in the order of their times
@@ -214,23 +224,62 @@ func (r *round) line(notices []event.Notice, upto event.Micros) {
 		if r.held[n.ID] {
 			continue
 		}
-		if len(r.lines[n.Recipient]) == 0 && !r.busy[n.Recipient] {
-			r.ready = append(r.ready, n.Recipient)
+		host := hostOf(n.Recipient)
+		if len(r.lines[host]) == 0 {
+			r.hosts = append(r.hosts, host)
 		}
-		r.lines[n.Recipient] = append(r.lines[n.Recipient], n)
+		r.lines[host] = append(r.lines[host], n)
 	}
+}
+
+// hostOf returns what answers, or does not, for a recipient: the host of a URL,
+// the mail server or the domain of a mailbox.
+func hostOf(recipient string) string {
+	u, err := url.Parse(recipient)
+	switch {
+	case err != nil:
+		return recipient
+	case u.Host != "":
+		return u.Host
+	}
+	return u.Opaque[strings.LastIndexByte(u.Opaque, '@')+1:]
+}
+
+// pick returns the place in its line of the next notice that may be sent, to the
+// first of hosts that has one: no two to one recipient at a time, and at most
+// half of the senders on one host, so that a slow one does not stop the others.
+// Hosts that have none go to the end.
+func (r *round) pick() (i int, ok bool) {
+	for range r.hosts {
+		host := r.hosts[0]
+		if r.busy[host] < max(1, r.workers/2) {
+			if i = slices.IndexFunc(r.lines[host], func(n event.Notice) bool { return !r.calling[n.Recipient] }); i >= 0 {
+				return i, true
+			}
+		}
+		r.hosts = append(r.hosts[1:], host)
+	}
+	return 0, false
 }
 
 // send sets senders going, as many as may.
 func (r *round) send(ctx context.Context) {
-	for len(r.busy) < r.workers && len(r.ready) > 0 {
-		recipient := r.ready[0]
-		r.ready = r.ready[1:]
-		n := r.lines[recipient][0]
-		if r.lines[recipient] = r.lines[recipient][1:]; len(r.lines[recipient]) == 0 {
-			delete(r.lines, recipient)
+	for r.under < r.workers {
+		i, ok := r.pick()
+		if !ok {
+			return
 		}
-		r.busy[recipient], r.held[n.ID] = true, true
+		host := r.hosts[0]
+		n := r.lines[host][i]
+		r.hosts = r.hosts[1:]
+		if r.lines[host] = slices.Delete(r.lines[host], i, i+1); len(r.lines[host]) == 0 {
+			delete(r.lines, host)
+		} else {
+			r.hosts = append(r.hosts, host)
+		}
+		r.under++
+		r.busy[host]++
+		r.calling[n.Recipient], r.held[n.ID] = true, true
 		go func() { r.sent <- r.try(ctx, n) }()
 	}
 }
@@ -248,18 +297,21 @@ func (r *round) take(s sending) {
 }
 
 func (r *round) takeOne(s sending) {
-	delete(r.busy, s.Recipient)
+	host := hostOf(s.Recipient)
+	r.under--
+	if r.busy[host]--; r.busy[host] == 0 {
+		delete(r.busy, host)
+	}
+	delete(r.calling, s.Recipient)
 	r.done = append(r.done, s.Notice)
-	line := r.lines[s.Recipient]
 	if !s.down {
-		if len(line) > 0 {
-			r.ready = append(r.ready, s.Recipient)
-		}
 		return
 	}
 	// The others wait for the same moment, if they may still wait. That is no try of
 	// theirs.
-	delete(r.lines, s.Recipient)
+	line := r.lines[host]
+	delete(r.lines, host)
+	r.hosts = slices.DeleteFunc(r.hosts, func(h string) bool { return h == host })
 	now := r.now()
 	for _, n := range line {
 		n.Reason = s.Reason
@@ -303,7 +355,7 @@ func (r *round) commit(ctx context.Context) error {
 // end waits for the senders, whose calls end with ctx, and commits what they
 // have delivered.
 func (r *round) end(ctx context.Context) {
-	for len(r.busy) > 0 {
+	for r.under > 0 {
 		r.takeOne(<-r.sent)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), postEnd)

@@ -1,0 +1,460 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/fixtures"
+	"github.com/pmh-bridge/bridge/internal/daemon"
+	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/sip"
+)
+
+// TestGateway lets a bridge submit what it harvests to a second one, a gateway,
+// and that one to an ingest server that decides later, and kills each of the
+// three with SIGKILL at random moments. Where the ingest server recognises
+// repeats, every submission ends in exactly one ultimate disposition, the same
+// everywhere. Where it does not, nothing is sent to it twice, and what a crash has
+// caught is shown as in doubt. Nothing is lost.
+func TestGateway(t *testing.T) {
+	peer.Heavy(t)
+	rounds := 100
+	if peer.Soaking() {
+		rounds = 1000
+	}
+	t.Run("recognises repeats", func(t *testing.T) {
+		t.Parallel() // they mostly wait for the next second
+		k := newChain(t, true)
+		k.run(rounds, k.settleAll)
+	})
+	t.Run("recognises nothing", func(t *testing.T) {
+		t.Parallel()
+		k := newChain(t, false)
+		k.run(rounds, k.settleMost)
+		k.wait("all that the ingest server has told is known", k.untold)
+	})
+}
+
+const (
+	gatewayFormat   = "http://dublincore.org/schemas/rdf.xsd"
+	gatewaySequence = "catalogue"
+	// lookEvery is how often a test looks into the logs of others' processes, which
+	// tell nobody.
+	lookEvery = 25 * time.Millisecond
+)
+
+func gatewaySubmitter() *sip.Submitter {
+	return &sip.Submitter{Name: "Example Bridge", EmailAddress: "metadata@example.org"}
+}
+
+// chain is a submitter, a gateway and an ingest server.
+type chain struct {
+	t        *testing.T
+	seed     uint64
+	random   *rand.Rand
+	provider *fixtures.Provider
+	ambush   *atomic.Pointer[ambush]
+
+	submitter, gateway *station
+	target, gate       event.SourceID // of the submitter, and of the gateway
+	// Of these one is the ingest server.
+	reviewer  *station
+	review    event.SourceID
+	forgetful *forgetful
+
+	servers []mortal
+	kills   [3]int
+	hits    int             // kills while something passed
+	caught  map[string]bool // records whose request was sent again, or in doubt when everything had settled
+}
+
+const (
+	submitterConfig = `
+[[set]]
+name = "catalogue"
+[[set.source]]
+url = "%s"
+every = "1s"
+[[set.submit]]
+url = "%s/sip/gate"
+every = "1s"
+formats = { "{http://www.w3.org/1999/02/22-rdf-syntax-ns#}RDF" = "` + gatewayFormat + `" }
+submitter_name = "Example Bridge"
+submitter_email = "metadata@example.org"
+sequence = "` + gatewaySequence + `"
+`
+	gatewayConfig = `
+[[set]]
+name = "gate"
+[[set.source]]
+kind = "sip"
+mode = "gateway"
+upstream = "%s/sip/library"
+resend_in_doubt = %t
+`
+	reviewConfig = `
+[[set]]
+name = "library"
+[[set.source]]
+kind = "sip"
+mode = "review"
+formats = { "{http://www.w3.org/1999/02/22-rdf-syntax-ns#}RDF" = "` + gatewayFormat + `" }
+`
+)
+
+func newChain(t *testing.T, recognises bool) *chain {
+	k := &chain{t: t, seed: uint64(time.Now().UnixNano()), provider: fixtures.New(fixtures.Options{PerArchive: 50}), ambush: idle(), caught: map[string]bool{}}
+	k.random = rand.New(rand.NewPCG(k.seed, 0))
+	upstream := httptest.NewServer(k.provider)
+	t.Cleanup(upstream.Close)
+	s, g, l := newFront(t, k.ambush), newFront(t, k.ambush), newFront(t, k.ambush)
+	k.submitter = newStation(t, "the submitter", s, fmt.Sprintf(submitterConfig, upstream.URL+fixtures.Subscription, g.url()))
+	k.gateway = newStation(t, "the gateway", g, fmt.Sprintf(gatewayConfig, l.url(), recognises))
+	k.servers = []mortal{k.submitter, k.gateway}
+	if recognises {
+		k.reviewer = newStation(t, "the ingest server", l, reviewConfig)
+		k.servers = append(k.servers, k.reviewer)
+	} else {
+		k.forgetful = &forgetful{front: l}
+		k.servers = append(k.servers, k.forgetful)
+		t.Cleanup(func() { k.do(k.forgetful.kill()) })
+	}
+	for _, m := range k.servers {
+		k.do(m.rise())
+	}
+	k.submitter.watch()
+	k.gateway.watch()
+	k.target, k.gate = k.submitter.peer("catalogue", g.url()+"/sip/gate"), k.gateway.peer("gate", "/sip/gate")
+	if recognises {
+		k.reviewer.watch()
+		k.review = k.reviewer.peer("library", "/sip/library")
+	}
+	return k
+}
+
+func (k *chain) do(err error) {
+	k.t.Helper()
+	if err != nil {
+		k.t.Fatalf("seed %d: %v", k.seed, err)
+	}
+}
+
+// run makes records and kills, and lets everything settle after every tenth round.
+func (k *chain) run(rounds int, settle func()) {
+	if k.reviewer != nil {
+		ctx, stop := context.WithCancel(k.t.Context())
+		var deciding sync.WaitGroup
+		deciding.Go(func() { k.decide(ctx) })
+		defer deciding.Wait()
+		defer stop()
+	}
+	for i := range rounds {
+		for range 1 + k.random.IntN(4) {
+			k.provider.Create(fixtures.Record{Name: fmt.Sprintf("r-%d-%d", i, k.random.Uint32()), Formats: []fixtures.Format{fixtures.RDF()}})
+		}
+		k.round()
+		if i%10 == 9 || i == rounds-1 {
+			k.restart()
+			settle()
+			k.verify()
+		}
+		if k.t.Failed() {
+			k.t.Fatalf("in round %d of seed %d", i, k.seed)
+		}
+	}
+	k.t.Logf("%d rounds: killed the submitter %d times, the gateway %d, the ingest server %d, while something passed %d; %d records, of which %d were caught",
+		rounds, k.kills[0], k.kills[1], k.kills[2], k.hits, len(k.provider.Live()), len(k.caught))
+	if len(k.caught) == 0 {
+		k.t.Error("no request was ever caught by a crash: the test kills beside the point")
+	}
+}
+
+// round kills one of the three.
+func (k *chain) round() {
+	k.t.Helper()
+	n := k.random.IntN(len(k.servers))
+	k.kills[n]++
+	victim := k.servers[n]
+	hit, err := strike(k.random, k.ambush, 30, victim)
+	k.do(err)
+	if hit {
+		k.hits++
+	}
+	if k.random.IntN(2) == 0 {
+		k.do(victim.door().open()) // who calls it waits while it starts
+	}
+	if s, ok := victim.(*station); ok && k.random.IntN(5) == 0 {
+		k.do(s.flicker(k.random))
+	}
+	k.do(victim.rise())
+}
+
+// restart kills all three and starts them together: what waits for its next try is
+// tried when a bridge starts, and nobody is down then.
+func (k *chain) restart() {
+	k.t.Helper()
+	for _, m := range k.servers {
+		k.do(m.kill())
+	}
+	for _, m := range k.servers {
+		k.do(m.door().open())
+	}
+	var rising sync.WaitGroup
+	errs := make([]error, len(k.servers))
+	for i, m := range k.servers {
+		rising.Go(func() { errs[i] = m.rise() })
+	}
+	rising.Wait()
+	k.do(errors.Join(errs...))
+}
+
+// wait waits until missing finds nothing missing.
+func (k *chain) wait(what string, missing func() string) {
+	k.t.Helper()
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for limit := time.After(patience); ; {
+		lacks := missing()
+		if lacks == "" {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-limit:
+			k.t.Fatalf("seed %d: never: %s; %s\nthe submitter:\n%s\nthe gateway:\n%s", k.seed, what, lacks, k.submitter.serve.stderr.String(), k.gateway.serve.stderr.String())
+		}
+	}
+}
+
+// decisionOn is what every ingest server here decides on a record.
+func decisionOn(identifier string) *sip.Disposition {
+	if lot(identifier)%4 == 0 {
+		return &sip.Disposition{Outcome: sip.Rejected, Reason: identifier + " is out of range"}
+	}
+	return &sip.Disposition{Outcome: sip.Accepted, AssignedIdentifier: "lib:" + identifier}
+}
+
+// stateOn is the state that it leads to.
+func stateOn(identifier string) event.State {
+	if decisionOn(identifier).Outcome == sip.Accepted {
+		return event.StateAccepted
+	}
+	return event.StateRejected
+}
+
+// lot is a number that an identifier has drawn.
+func lot(identifier string) uint32 {
+	h := fnv.New32a()
+	h.Write([]byte(identifier))
+	return h.Sum32() >> 8
+}
+
+// byHand tells that a record is decided on by somebody with the command line, who
+// can do so only while the ingest server is not just being started.
+func byHand(identifier string) bool { return lot(identifier)/4%8 == 0 }
+
+// decide is the program that reviews: it decides on what it finds, once on each.
+func (k *chain) decide(ctx context.Context) {
+	var decisions sync.WaitGroup
+	defer decisions.Wait()
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	query := event.SubmissionQuery{Source: k.review}
+	for {
+		found, err := k.reviewer.log.Log.Submissions(ctx, query)
+		if err != nil && ctx.Err() == nil {
+			k.t.Error(err)
+			return
+		}
+		for _, s := range found {
+			query.After = s.ID
+			if byHand(s.SourceIdentifier) {
+				continue
+			}
+			on := decisionOn(s.SourceIdentifier)
+			d := daemon.Decision{ID: s.ID, Accept: on.Outcome == sip.Accepted, Assigned: on.AssignedIdentifier, Reason: on.Reason}
+			decisions.Go(func() {
+				if err := daemon.LeaveDecision(ctx, k.reviewer.data(), d, patience); err != nil && ctx.Err() == nil {
+					k.t.Error(err)
+				}
+			})
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// settleAll waits until everything is decided, and compares the three.
+func (k *chain) settleAll() {
+	k.t.Helper()
+	live := k.provider.Live()
+	k.wait("all records are with the ingest server", func() string {
+		if n := len(k.reviewer.submissions(k.review)); n < len(live) {
+			return fmt.Sprintf("%d of %d are", n, len(live))
+		}
+		return ""
+	})
+	k.decideByHand()
+	k.wait("all is decided, and everybody knows", k.undecided)
+	for _, s := range []struct {
+		*station
+		source event.SourceID
+		set    string
+	}{{k.submitter, k.target, "catalogue"}, {k.gateway, k.gate, "gate"}, {k.reviewer, k.review, "library"}} {
+		k.wantDecided(s.station, s.submissions(s.source), live)
+		k.wantQuiet(s.station, s.set)
+		k.wantEvents(s.station, s.set, live)
+	}
+	sent, taken := k.gateway.submissions(k.gate), k.reviewer.submissions(k.review)
+	for id := range taken {
+		if len(sent[id]) != 1 {
+			continue // said already
+		}
+		if sent[id][0].Content != taken[id][0].Content {
+			k.t.Errorf("%s: the ingest server has other bytes than the gateway", id)
+		}
+		if sent[id][0].Tries > 1 {
+			k.caught[id] = true
+		}
+	}
+}
+
+// decideByHand decides on what the program leaves.
+func (k *chain) decideByHand() {
+	k.t.Helper()
+	var commands sync.WaitGroup
+	defer commands.Wait()
+	for id, all := range k.reviewer.submissions(k.review) {
+		if !byHand(id) || all[0].State.Final() {
+			continue
+		}
+		args := []string{"reject", "--config", "bridge.toml", "--reason", decisionOn(id).Reason}
+		if stateOn(id) == event.StateAccepted {
+			args = []string{"accept", "--config", "bridge.toml", "--identifier", decisionOn(id).AssignedIdentifier}
+		}
+		commands.Go(func() {
+			c, err := start(k.reviewer.folder, nil, "bridge", append(append([]string{"submission"}, args...), strconv.FormatInt(all[0].ID, 10))...)
+			if err != nil {
+				k.t.Error(err)
+				return
+			}
+			defer c.kill()
+			if status, err := c.status(); err != nil || status != exitDone {
+				k.t.Errorf("bridge submission %q: exit status %d, %v\n%s", args, status, err, c.stderr.String())
+			}
+		})
+	}
+}
+
+// undecided says what is not at its end.
+func (k *chain) undecided() string {
+	live := int64(len(k.provider.Live()))
+	for _, s := range []struct {
+		*station
+		source event.SourceID
+	}{{k.submitter, k.target}, {k.gateway, k.gate}, {k.reviewer, k.review}} {
+		counts, err := s.log.Log.Counts(k.t.Context(), s.source)
+		k.do(err)
+		if ends := counts.Submissions[event.StateAccepted] + counts.Submissions[event.StateRejected]; ends < live || counts.Notices[event.NoticeWaiting] > 0 {
+			return fmt.Sprintf("%s has %v of %d records, and notices %v", s.name, counts.Submissions, live, counts.Notices)
+		}
+	}
+	return ""
+}
+
+// settleMost waits until every record is with the ingest server that recognises
+// nothing, or in doubt at the gateway, and compares.
+func (k *chain) settleMost() {
+	k.t.Helper()
+	k.wait("every record is with the ingest server, or in doubt", k.underWay)
+	k.wait("all that the ingest server has told is known", k.untold)
+	written, _ := k.forgetful.all()
+	requests, records := map[string]int{}, map[string]int{}
+	for _, w := range written {
+		if requests[w.recipient]++; requests[w.recipient] > 1 {
+			k.t.Errorf("the request of %s was sent %d times", w.identifier, requests[w.recipient])
+		}
+		if records[w.identifier]++; records[w.identifier] > 1 {
+			k.t.Errorf("%s was sent %d times", w.identifier, records[w.identifier])
+		}
+	}
+	gate := k.gateway.submissions(k.gate)
+	var doubted []string
+	for _, r := range k.provider.Live() {
+		all := gate[r.ID]
+		if len(all) != 1 {
+			k.t.Errorf("the gateway has %d submissions of %s", len(all), r.ID)
+			continue
+		}
+		if s := all[0]; s.State == event.StateInDoubt {
+			doubted = append(doubted, r.ID)
+			k.caught[r.ID] = true
+		} else if records[r.ID] != 1 || s.State.Final() && s.State != stateOn(r.ID) || s.Conflicts != 0 || s.Assigned != "" && s.Assigned != decisionOn(r.ID).AssignedIdentifier {
+			k.t.Errorf("the ingest server has %s %d times, and at the gateway it is %+v", r.ID, records[r.ID], s)
+		}
+		delete(records, r.ID)
+	}
+	if len(records) > 0 {
+		k.t.Errorf("the ingest server has what nobody has sent: %v", records)
+	}
+	slices.Sort(doubted)
+	if shown := k.shownInDoubt(); !slices.Equal(shown, doubted) {
+		k.t.Errorf("bridge submission ls shows as in doubt\n%q, want\n%q", shown, doubted)
+	}
+	k.wantQuiet(k.submitter, "catalogue")
+	k.wantQuiet(k.gateway, "gate")
+	k.forgetful.tell() // from now on: late
+}
+
+// underWay says which record is neither with the ingest server nor in doubt, or of
+// which the submitter does not know.
+func (k *chain) underWay() string {
+	sent, gate := k.submitter.submissions(k.target), k.gateway.submissions(k.gate)
+	for _, r := range k.provider.Live() {
+		if len(sent[r.ID]) == 0 || len(gate[r.ID]) == 0 {
+			return "nobody has " + r.ID
+		}
+		s, g := sent[r.ID][0], gate[r.ID][0]
+		switch {
+		case s.State == g.State:
+		case g.State == event.StateInDoubt && s.State == event.StateWaiting:
+		default:
+			return fmt.Sprintf("%s is %s (%s) at the submitter and %s (%s) at the gateway", r.ID, s.State, s.Reason, g.State, g.Reason)
+		}
+	}
+	counts, err := k.gateway.log.Log.Counts(k.t.Context(), k.gate)
+	k.do(err)
+	if counts.Notices[event.NoticeWaiting] > 0 {
+		return fmt.Sprintf("the gateway owes %v", counts.Notices)
+	}
+	return ""
+}
+
+// untold says which decision has been told and is not in force at the gateway and
+// at the submitter.
+func (k *chain) untold() string {
+	sent, gate := k.submitter.submissions(k.target), k.gateway.submissions(k.gate)
+	written, told := k.forgetful.all()
+	for _, w := range written[:told] {
+		for _, all := range [][]event.Submission{sent[w.identifier], gate[w.identifier]} {
+			if len(all) != 1 || all[0].State != stateOn(w.identifier) {
+				return fmt.Sprintf("%s: %+v", w.identifier, all)
+			}
+		}
+	}
+	return ""
+}

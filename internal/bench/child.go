@@ -50,6 +50,10 @@ type result struct {
 	Other time.Duration // of the rival, or of a second thing
 	Peak  int64         // resident memory of the child, in bytes
 	CPU   time.Duration // processor time of the child, from its start
+	Half  time.Duration // within which half of the answers came
+	Tail  time.Duration // and 99 of a hundred
+
+	Tenths []tenth // of an outbox
 }
 
 // task does a job. ready, for tasks that serve, sends a result and returns when
@@ -58,23 +62,31 @@ type task func(ctx context.Context, j job, ready func(result)) (result, error)
 
 func tasks() map[string]task {
 	return map[string]task{
-		"provider":   provide,
-		"harvest":    harvestOnce,
-		"follow":     followLists,
-		"readlist":   readList,
-		"tokens":     readTokens,
-		"insert":     insertRows,
-		"fetch":      fetchBodies,
-		"build":      buildLog,
-		"segments":   buildSegments,
-		"render":     renderDocument,
-		"changelist": encodeChangeList,
-		"feed":       encodeFeed,
-		"snapshot":   makeSnapshot,
-		"serve":      serveHouse,
-		"memory":     serveMemory,
-		"append":     appendMore,
-		"poll":       pollHouse,
+		"provider":    provide,
+		"harvest":     harvestOnce,
+		"follow":      followLists,
+		"readlist":    readList,
+		"tokens":      readTokens,
+		"insert":      insertRows,
+		"fetch":       fetchBodies,
+		"build":       buildLog,
+		"segments":    buildSegments,
+		"render":      renderDocument,
+		"changelist":  encodeChangeList,
+		"feed":        encodeFeed,
+		"snapshot":    makeSnapshot,
+		"serve":       serveHouse,
+		"memory":      serveMemory,
+		"append":      appendMore,
+		"poll":        pollHouse,
+		"library":     serveLibrary,
+		"target":      serveTarget,
+		"sink":        serveSink,
+		"post":        postAll,
+		"postbare":    postBare,
+		"submissions": buildSubmissions,
+		"shelf":       buildShelf,
+		"drain":       drainOutbox,
 	}
 }
 

@@ -59,21 +59,28 @@ func newBuilder(ctx context.Context, j job, set string, segment int) (*builder, 
 // add appends n new records in one transaction, and returns how long that took.
 // The walk that it is part of has ended when it returns.
 func (b *builder) add(ctx context.Context, n int) (time.Duration, error) {
-	batch := event.Batch{Source: b.source, Cursor: b.version, Start: true,
+	items := make([]event.Item, n)
+	for i := range items {
+		items[i].Observation = observation(b.next + i)
+	}
+	return b.append(ctx, items)
+}
+
+// append does so with records that somebody else has made up.
+func (b *builder) append(ctx context.Context, items []event.Item) (time.Duration, error) {
+	batch := event.Batch{Source: b.source, Cursor: b.version, Start: true, Items: items,
 		Documents: []event.Document{{URL: "https://repository.example/feed.atom", FeedID: "urn:example:feed", FeedTitle: "Catalogue"}}}
-	batch.Items = make([]event.Item, n)
-	for i := range batch.Items {
-		batch.Items[i].Observation = observation(b.next + i)
-		batch.Items[i].Claim = batch.Items[i].ClaimOf()
+	for i := range items {
+		items[i].Claim = items[i].ClaimOf()
 	}
 	start := time.Now()
 	out, err := b.log.Append(ctx, &batch)
 	took := time.Since(start)
-	if err == nil && out.Created != n {
-		err = fmt.Errorf("%d of %d records were new", out.Created, n)
+	if err == nil && out.Created != len(items) {
+		err = fmt.Errorf("%d of %d records were new", out.Created, len(items))
 	}
 	b.version = out.Cursor
-	b.next += n
+	b.next += len(items)
 	return took, err
 }
 

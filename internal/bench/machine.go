@@ -38,8 +38,13 @@ func load() string {
 // peak is the largest resident memory that this process has had, in bytes; 0
 // where the system does not tell. (What getrusage says begins with the
 // parent's.)
-func peak() int64 {
-	kb, err := strconv.ParseInt(strings.TrimSuffix(field("/proc/self/status", "VmHWM"), " kB"), 10, 64)
+func peak() int64 { return memory("VmHWM") }
+
+// resident is what it has now.
+func resident() int64 { return memory("VmRSS") }
+
+func memory(name string) int64 {
+	kb, err := strconv.ParseInt(strings.TrimSuffix(field("/proc/self/status", name), " kB"), 10, 64)
 	if err != nil {
 		return 0
 	}

@@ -27,6 +27,7 @@ type settings struct {
 	quick   bool
 	runs    int
 	soak    int // millions of events of the long log
+	outbox  int // records of the long outbox
 	patient time.Duration
 	folder  string
 	profile string
@@ -42,6 +43,7 @@ func main() {
 	flag.BoolVar(&s.quick, "quick", false, "a tenth of everything, once: to see that it works, not to quote")
 	flag.IntVar(&s.runs, "runs", 3, "how often a case is measured; the best counts")
 	flag.IntVar(&s.soak, "soak", 10, "size of the long log in millions of events")
+	flag.IntVar(&s.outbox, "outbox", million, "records of the long outbox")
 	flag.DurationVar(&s.patient, "patience", 4*time.Minute, "how long the long log may grow; then it is measured as it is")
 	flag.StringVar(&s.folder, "dir", "", "where to work; a new folder there is made and removed (default: the system's folder for temporary files)")
 	flag.StringVar(&s.profile, "profile", "", "folder for CPU and heap profiles of the measured processes")
@@ -84,6 +86,9 @@ func cases() []oneCase {
 		{"get", (*bench).gets},
 		{"growth", (*bench).growth},
 		{"poll", (*bench).polls},
+		{"ingest", (*bench).ingests},
+		{"notify", (*bench).notifies},
+		{"drain", (*bench).drains},
 	}
 }
 

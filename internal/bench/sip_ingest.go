@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/sip"
+)
+
+// nobody is the ingest server of a target that has nothing to send.
+const nobody = "http://127.0.0.1:9/sip"
+
+// pour lets many clients post n messages of each kind to a server, one kind after
+// the other. It returns what the clients have measured of each, and the last word
+// of the server.
+func (b *bench) pour(server job, n int, kinds ...string) (posted []result, end result, err error) {
+	p, at, err := b.serve(server)
+	if err != nil {
+		return nil, end, err
+	}
+	for _, kind := range kinds {
+		r, e := b.do(job{Name: "post", URL: at.URL, Path: kind, Number: n, Repeat: connections})
+		if err = e; err != nil {
+			break
+		}
+		posted = append(posted, r)
+	}
+	end, ended := p.end()
+	return posted, end, errors.Join(err, ended)
+}
+
+// answers says how fast, and how soon.
+func answers(r result, unit string) string {
+	return fmt.Sprintf("%s; half within %s, 99 %% within %s", perSecond(rate(r.Count, r.Took), unit), short(r.Half), short(r.Tail))
+}
+
+// ingests: many submitters at once to a library, with records that are new to it,
+// then as many of which half are known. The rival has the same handler, and keeps
+// each record in a file that is on the disk before it answers.
+func (b *bench) ingests() error {
+	n := b.scaled(60_000)
+	var first, second, rival, library result
+	for range b.runs {
+		folder, done, err := b.work("ingest")
+		if err != nil {
+			return err
+		}
+		posted, end, err := b.pour(job{Name: "library", Folder: folder}, n, newRecords, halfRecords)
+		done()
+		switch {
+		case err != nil:
+			return err
+		case end.Count != int64(n+n/2):
+			return fmt.Errorf("the library has %d records of %d", end.Count, n+n/2)
+		}
+		if first, second = faster(first, posted[0]), faster(second, posted[1]); library.CPU == 0 || end.CPU < library.CPU {
+			library = end
+		}
+		other, err := b.files(n, newRecords)
+		if err != nil {
+			return err
+		}
+		rival = faster(rival, other)
+	}
+	have := rate(first.Count, first.Took)
+	row{name: fmt.Sprintf("ingest of %s new records of 2 KB, library mode, %d clients, durable", thousands(float64(n)), connections), ours: answers(first, "submissions"),
+		rival: "a file with fsync for each: " + answers(rival, "submissions"), ratio: ratioOf(rival.Took, first.Took),
+		peak: library.Peak, bars: []bar{atLeast("3,000/s", have, 3000)}}.print()
+	row{name: "as many again, half of them other versions of those (CPU: of both)", ours: answers(second, "submissions"), peak: library.Peak, cpu: library.CPU,
+		bars: []bar{atLeast("3,000/s", rate(second.Count, second.Took), 3000)}}.print()
+	return nil
+}
+
+// files is the rival: a server that writes a file for each message.
+func (b *bench) files(n int, kind string) (result, error) {
+	folder, done, err := b.work("files")
+	if err != nil {
+		return result{}, err
+	}
+	defer done()
+	posted, end, err := b.pour(job{Name: "sink", Folder: folder}, n, kind)
+	if err != nil {
+		return result{}, err
+	}
+	if end.Count != int64(n) {
+		err = fmt.Errorf("the rival has %d records of %d", end.Count, n)
+	}
+	return posted[0], err
+}
+
+// notifies: ultimate dispositions of submissions that wait for one, from many
+// clients at once.
+func (b *bench) notifies() error {
+	n := b.scaled(60_000)
+	var ours, rival, server result
+	for range b.runs {
+		folder, done, err := b.work("notify")
+		if err != nil {
+			return err
+		}
+		if _, err = b.do(job{Name: "submissions", Folder: folder, Number: n}); err != nil {
+			done()
+			return err
+		}
+		posted, end, err := b.pour(job{Name: "target", Folder: folder}, n, dispositions)
+		done()
+		switch {
+		case err != nil:
+			return err
+		case end.Count != int64(n):
+			return fmt.Errorf("%d submissions of %d are accepted", end.Count, n)
+		}
+		if ours = faster(ours, posted[0]); server.CPU == 0 || end.CPU < server.CPU {
+			server = end
+		}
+		other, err := b.files(n, dispositions)
+		if err != nil {
+			return err
+		}
+		rival = faster(rival, other)
+	}
+	row{name: fmt.Sprintf("notifications of %s open submissions, by token, %d clients, durable", thousands(float64(n)), connections), ours: answers(ours, "notifications"),
+		rival: "a file with fsync for each: " + answers(rival, "notifications"), ratio: ratioOf(rival.Took, ours.Took), peak: server.Peak, cpu: server.CPU}.print()
+	return nil
+}
+
+// buildSubmissions makes Number records of the set main, and a provisionally
+// accepted submission of each.
+func buildSubmissions(ctx context.Context, j job, _ func(result)) (r result, err error) {
+	j.Content = config.Mirror
+	b, err := newBuilder(ctx, j, "main", 0)
+	if err != nil {
+		return r, err
+	}
+	for err == nil && b.next < j.Number {
+		_, err = b.add(ctx, min(batchSize, j.Number-b.next))
+	}
+	if err == nil {
+		err = b.submit(ctx, j.Number)
+	}
+	return r, errors.Join(err, b.log.Close())
+}
+
+// submit appends a submission of each of the first n records.
+func (b *builder) submit(ctx context.Context, n int) error {
+	target, err := b.log.EnsureSource(ctx, "main", eventlog.Target, nobody, 1<<20)
+	if err != nil {
+		return err
+	}
+	deadline := event.MicrosOf(time.Now().Add(24 * time.Hour))
+	for from := 0; from < n; from += batchSize {
+		steps := make([]event.Step, min(batchSize, n-from))
+		for i := range steps {
+			o := observation(from + i)
+			s := &steps[i].Submission
+			*s = event.Submission{Source: target, State: event.StateProvisional, Token: token(from + i), Seq: event.Seq(from + i + 1),
+				Block: sip.AppendSource(nil, sourceOfRecord(from+i)), SourceIdentifier: identifier(from + i), Record: o.Record, Title: o.Title,
+				Length: recordSize, Type: "application/xml", Due: deadline, Deadline: deadline, Tries: 1}
+		}
+		if _, err := b.log.Append(ctx, &event.Batch{Source: target, Mode: event.ModeSubmission, Documents: []event.Document{{URL: nobody}},
+			Exchange: &event.Exchange{Steps: steps}}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -481,37 +481,3 @@ func (b *batch) saveStates(ctx context.Context) error {
 	}
 	return nil
 }
-
-// document returns the id of the item's document, giving it one when something
-// first refers to it.
-func (b *batch) document(ctx context.Context, i int) (int64, error) {
-	if len(b.in.Documents) == 0 {
-		return 0, nil
-	}
-	return b.documentOf(ctx, b.in.Documents[b.in.Items[i].Document])
-}
-
-func (b *batch) documentOf(ctx context.Context, d event.Document) (int64, error) {
-	if id, ok := b.docs[d]; ok {
-		return id, nil
-	}
-	if b.in.Mode == event.ModeSubmission { // a service is one document for ever
-		if id, err := b.service(ctx, d); id != 0 || err != nil {
-			return id, err
-		}
-	}
-	s, err := b.l.stmt(ctx, "INSERT INTO document (source, url, feed_id, title, updated, sum) VALUES ($1, $2, $3, $4, $5, $6) RETURNING id")
-	if err != nil {
-		return 0, err
-	}
-	var id int64
-	if err := s.QueryRowContext(ctx, int64(b.source.id), d.URL, d.FeedID, d.FeedTitle, stampArg(d.FeedUpdated), documentSum(b.source.id, &d)).Scan(&id); err != nil {
-		return 0, err
-	}
-	b.docs[d] = id
-	return id, nil
-}
-
-func documentSum(source event.SourceID, d *event.Document) int64 {
-	return sumOf(source, d.URL, d.FeedID, d.FeedTitle, d.FeedUpdated)
-}

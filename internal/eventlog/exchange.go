@@ -199,49 +199,6 @@ func (b *batch) reject(ctx context.Context, r *event.Rejection) error {
 		obs: event.Observation{Record: r.Record, Title: r.Title, SourceIdentifier: r.SourceIdentifier}})
 }
 
-// service finds the row of a document that the Source's events came from before.
-// Submissions commit in small groups, and each would add another.
-func (b *batch) service(ctx context.Context, d event.Document) (id int64, err error) {
-	key := servedBy{b.source.id, d}
-	if id := b.l.services[key]; id != 0 {
-		b.docs[d] = id
-		return id, nil
-	}
-	if d != (event.Document{URL: d.URL}) {
-		return 0, nil
-	}
-	err = writing{b.l}.each(ctx, "SELECT max(id) FROM document WHERE source = $1 AND url = $2 AND feed_id = '' AND title = '' AND updated IS NULL",
-		[]any{int64(b.source.id), d.URL}, func(rows *sql.Rows) error {
-			var n sql.NullInt64
-			err := rows.Scan(&n)
-			id = n.Int64
-			return err
-		})
-	if id != 0 && err == nil {
-		b.docs[d] = id
-	}
-	return id, err
-}
-
-// servedBy is a Source and what its documents say of themselves.
-type servedBy struct {
-	source   event.SourceID
-	document event.Document
-}
-
-// remember keeps the numbers of a batch's documents, now that it has committed.
-func (b *batch) remember() {
-	if b.in.Mode != event.ModeSubmission {
-		return
-	}
-	if len(b.l.services) > 1000 {
-		clear(b.l.services)
-	}
-	for d, id := range b.docs {
-		b.l.services[servedBy{b.source.id, d}] = id
-	}
-}
-
 func (x *exchange) saveTally(ctx context.Context, b *batch) error {
 	for c, n := range x.tally {
 		if n == 0 {

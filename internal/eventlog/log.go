@@ -68,7 +68,7 @@ type Log struct {
 	}
 
 	db     *sql.DB   // read-only connections; nil in a dry run
-	reads  sync.Map  // of *sql.Stmt by text, prepared on db
+	reads  reads     // on db
 	writer *sql.DB   // nil when opened for reading
 	conn   *sql.Conn // the one connection that writes
 
@@ -257,11 +257,7 @@ func (l *Log) Close() error {
 		errs = append(errs, l.conn.Close())
 	}
 	if l.db != nil {
-		l.reads.Range(func(_, s any) bool {
-			errs = append(errs, s.(*sql.Stmt).Close())
-			return true
-		})
-		errs = append(errs, l.db.Close())
+		errs = append(errs, l.reads.close(), l.db.Close())
 	}
 	if l.writer != nil {
 		errs = append(errs, l.writer.Close())
@@ -295,27 +291,51 @@ func (l *Log) read(ctx context.Context, do func(q querier) error) error {
 	return errors.Join(do(c), c.Close())
 }
 
-// prepared runs a query of which there are few, and that comes again and again:
-// each connection for reading keeps it. It scans every row.
+// prepared runs a query of which there are few, and that comes again and again. It
+// scans every row.
 func (l *Log) prepared(ctx context.Context, text string, args []any, scan func(*sql.Rows) error) error {
 	if l.db == nil {
-		rows, err := l.conn.QueryContext(ctx, text, args...)
-		return scanAll(rows, err, scan)
+		return reading{l.conn}.each(ctx, text, args, scan)
 	}
-	known, ok := l.reads.Load(text)
-	if !ok {
-		s, err := l.db.PrepareContext(ctx, text)
-		if err != nil {
-			return err
-		}
-		if known, ok = l.reads.LoadOrStore(text, s); ok { // somebody was faster
-			if err := s.Close(); err != nil {
-				return err
-			}
-		}
+	s, err := l.reads.stmt(ctx, l.db, text)
+	if err != nil {
+		return err
 	}
-	rows, err := known.(*sql.Stmt).QueryContext(ctx, args...)
+	rows, err := s.QueryContext(ctx, args...)
 	return scanAll(rows, err, scan)
+}
+
+// reads are statements that each connection for reading keeps.
+type reads struct {
+	mu    sync.Mutex
+	stmts map[string]*sql.Stmt
+}
+
+func (r *reads) stmt(ctx context.Context, db *sql.DB, text string) (*sql.Stmt, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s, ok := r.stmts[text]; ok {
+		return s, nil
+	}
+	if r.stmts == nil {
+		r.stmts = map[string]*sql.Stmt{}
+	}
+	s, err := db.PrepareContext(ctx, text) //nolint:sqlclosecheck // close does
+	if err != nil {
+		return nil, fmt.Errorf("preparing %q: %w", text, err)
+	}
+	r.stmts[text] = s
+	return s, nil
+}
+
+func (r *reads) close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var errs []error
+	for _, s := range r.stmts {
+		errs = append(errs, s.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // writable returns why nothing can be written, nil when it can. Callers hold mu.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -59,11 +60,11 @@ func (h *gateHouse) postOf(l *life) *Post {
 // A recipient that is down is asked ever later, and gets its notice in the end.
 func TestRecipientIsDownForADay(t *testing.T) {
 	h := newGate(t, Gateway, nil)
-	down := true
-	tries := 0
+	var up atomic.Bool
+	var tries atomic.Int32
 	box := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		tries++
-		if down {
+		tries.Add(1)
+		if !up.Load() {
 			panic(http.ErrAbortHandler)
 		}
 		(&sip.Handler{Backend: h.boxes, Offers: sip.Operations{Notify: true}}).ServeHTTP(w, r)
@@ -82,15 +83,15 @@ func TestRecipientIsDownForADay(t *testing.T) {
 		}
 		h.clock.advance(wait - time.Microsecond)
 		drive(p)
-		if tries != len(waits) {
-			t.Fatalf("tried before it was due: %d times", tries)
+		if int(tries.Load()) != len(waits) {
+			t.Fatalf("tried before it was due: %d times", tries.Load())
 		}
 		h.clock.advance(time.Microsecond)
 	}
 	if got := strings.Join(waits, " "); got != "1m0s 2m0s 4m0s 8m0s 16m0s 32m0s 1h4m0s 2h8m0s 4h16m0s 6h0m0s 6h0m0s 6h0m0s" {
 		t.Errorf("waits %s", got)
 	}
-	down = false
+	up.Store(true)
 	drive(p)
 	if n := h.in(event.NoticeDelivered); len(n) != 1 || n[0].Due != 0 || n[0].Reason != "" {
 		t.Errorf("%+v", n)

@@ -89,7 +89,10 @@ func ReadMessage(r io.Reader, o ReadOptions) (*Message, error) {
 	if err != nil {
 		return nil, err
 	}
-	return m, d.end()
+	if err := d.end(); err != nil {
+		return nil, err
+	}
+	return m, nil
 }
 
 // ReadDocument reads one document without an envelope, in UTF-8. The error is a
@@ -103,7 +106,10 @@ func ReadDocument(b []byte) (*Message, error) {
 	if err != nil {
 		return nil, err
 	}
-	return m, d.end()
+	if err := d.end(); err != nil {
+		return nil, err
+	}
+	return m, nil
 }
 
 // ParseSource reads what AppendSource has written. The error is a *Fault.

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/pmh-bridge/bridge/event"
 )
 
 // upstream is an ingest server of the test's own, which accepts everything
@@ -123,6 +125,10 @@ func TestSIPAccess(t *testing.T) {
 		}
 		h.curl(notify, notifyOf(acceptedAs("lib/"+c.set))).want(t, 202)
 		h.curl(notify, notifyOf(acceptedAs("lib/"+c.set))).want(t, 202)
+		eventually(t, "the submitter told", func() bool { // which changes the log as well
+			waiting, err := h.house.Log.NoticesOf(t.Context(), c.set, event.NoticeWaiting, 1)
+			return err == nil && len(waiting) == 0
+		})
 		h.want(c.set, h.told(c.set), "created lib/"+c.set)
 		h.want(c.set, h.submissions(c.set), "accepted 1 -> "+h.base+"/sip/main")
 		// Another set's token is none here.

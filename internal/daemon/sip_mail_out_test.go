@@ -313,10 +313,10 @@ func TestSIPMail_Expired(t *testing.T) {
 	if s, err := h.house.Submission(t.Context(), lost); err != nil || s.State != event.StateAccepted {
 		t.Errorf("its submission: %+v, %v", s, err)
 	}
-	status, err := h.house.Status(t.Context())
-	if err != nil || counted(status[0].Peers[0].Notices) != "delivered 1, expired 1" {
-		t.Errorf("the status: %+v, %v", status, err)
-	}
+	eventually(t, "counted", func() bool {
+		status, err := h.house.Status(t.Context())
+		return err == nil && counted(status[0].Peers[0].Notices) == "delivered 1, expired 1"
+	})
 	h.shows("main", "Answers that could not be delivered to their submitters: 1.", "1 expired")
 
 	// It stays so when the recipient is well again.

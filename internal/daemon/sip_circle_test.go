@@ -306,6 +306,7 @@ func (c *circle) rejections() []string {
 // TestSIPCircle: what two Sources publish is submitted to a library, and comes
 // back as what it has accepted.
 func TestSIPCircle(t *testing.T) {
+	peer.Heavy(t)
 	c := newCircle(t)
 	c.harvest()
 	c.wantStates(c.submitted(), "map-0 accepted", "map-1 accepted", "map-2 accepted", "map-3 accepted",

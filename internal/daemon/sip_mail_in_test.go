@@ -90,6 +90,7 @@ var ways = []string{"7bit", "8bit", "binary", "quoted-printable", "base64", "mix
 // TestSIPMail_Encodings: notifications arrive for their submissions however the
 // mail is written.
 func TestSIPMail_Encodings(t *testing.T) {
+	peer.Heavy(t)
 	library := newIngestServer(t, defers)
 	h := newSubmitterOf(t, soapSet("main", libraryMode, takesMail("main@bridge.example")), `recipient = "smtp:main@Bridge.example"`, library)
 	var records []string
@@ -139,6 +140,7 @@ func TestSIPMail_Encodings(t *testing.T) {
 // TestSIPMail_Boxes: several sets share an address; who has no submission is told
 // of all the same, once.
 func TestSIPMail_Boxes(t *testing.T) {
+	peer.Heavy(t)
 	h := newSoapHouse(t, soapSet("main", takesMail("main@bridge.example"))+soapSet("other", takesMail("Other.Box@lib.example"), `access = "addresses"`, `access_addresses = ["192.0.2.1"]`)+
 		soapSet("third", takesMail("third@lib.example")))
 	rejected := notifyOf(sourceOf("1") + rejectedFor("no room"))
@@ -180,6 +182,7 @@ func TestSIPMail_Boxes(t *testing.T) {
 
 // TestSIPMail_Limit: sip_message holds for mail as well.
 func TestSIPMail_Limit(t *testing.T) {
+	peer.Heavy(t)
 	h := newSoapHouse(t, "[limits]\nsip_message = \"16 KiB\"\n"+soapSet("main", takesMail("main@bridge.example")))
 	sized := func(bytes int) string {
 		return notifyOf(rejectedFor(strings.Repeat("x", bytes-len(notifyOf(rejectedFor(""))))))
@@ -198,6 +201,7 @@ func TestSIPMail_Limit(t *testing.T) {
 
 // TestSIPMail_AfterTheCommit: a mail is taken only when what it says is in the log.
 func TestSIPMail_AfterTheCommit(t *testing.T) {
+	peer.Heavy(t)
 	library := newIngestServer(t, defers)
 	h := newSubmitterOf(t, soapSet("box", takesMail("box@bridge.example"), `record_url = "http://library.invalid/{assigned-identifier}"`)+
 		soapSet("main", libraryMode, takesMail("main@bridge.example")), `recipient = "smtp:main@bridge.example"`, library)
@@ -256,6 +260,7 @@ func TestSIPMail_AfterTheCommit(t *testing.T) {
 
 // TestSIPMail_Restart: what was taken is there after the end, and the mailbox too.
 func TestSIPMail_Restart(t *testing.T) {
+	peer.Heavy(t)
 	h := newSoapHouse(t, soapSet("main", takesMail("main@bridge.example")))
 	for i := range 2 {
 		if reply := h.mail("main@bridge.example", notifyOf(rejectedFor(fmt.Sprint("reason ", i)))); !strings.HasPrefix(reply, "250 ") {

@@ -434,8 +434,7 @@ func (o *Outbox) decided(s event.Submission, disposition *sip.Disposition, now t
 		return event.Step{Submission: s, Notification: contradiction(&s, disposition, nil)}, true
 	}
 	s.Tries++
-	s.Late = to.Final() && s.State == event.StateUnresolved
-	s.State, s.Assigned, s.Reason, s.Due, s.Deadline = to, disposition.AssignedIdentifier, disposition.Reason, 0, 0
+	bring(&s, to, disposition)
 	if to == event.StateProvisional {
 		s.Deadline = event.MicrosOf(now.Add(o.Deadline))
 		s.Due = s.Deadline

@@ -261,11 +261,16 @@ func contradiction(s *event.Submission, disp *sip.Disposition, note *event.Notif
 	return note
 }
 
+// bring takes a submission to the state that a disposition leads to.
+func bring(s *event.Submission, to event.State, disposition *sip.Disposition) {
+	s.Late = to.Final() && s.State == event.StateUnresolved
+	s.State, s.Assigned, s.Reason, s.Due, s.Deadline = to, disposition.AssignedIdentifier, disposition.Reason, 0, 0
+}
+
 // follow takes a submission to its end, with what belongs to that.
 func (d *Desk) follow(ctx context.Context, s *event.Submission, step *event.Step, b *event.Batch, a *arrival) error {
 	to := stateOf(a.disposition)
-	s.Late = s.State == event.StateUnresolved
-	s.State, s.Assigned, s.Reason, s.Due, s.Deadline = to, a.disposition.AssignedIdentifier, a.disposition.Reason, 0, 0
+	bring(s, to, a.disposition)
 	switch {
 	case to == event.StateRejected:
 		step.Rejected = true

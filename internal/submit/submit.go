@@ -2,10 +2,10 @@
 // server in the modes library, review and gateway, as a notification recipient,
 // and as a submitter.
 //
-// A Desk serves one set: desk.go says which operations its mode offers,
-// access.go who may call them, library.go, review.go and gateway.go what becomes of an ingest
-// request, notify.go what becomes of a notification. An Outbox submits a set's
-// records to an ingest server (outbox.go). A Post delivers what notification
+// A Desk serves one set: desk.go says which operations its mode offers, access.go
+// who may call them, library.go, review.go and gateway.go what becomes of an
+// ingest request, notify.go what becomes of a notification. An Outbox submits a
+// set's records to an ingest server (outbox.go). A Post delivers what notification
 // recipients are owed (post.go).
 //
 // All that they know is in the log: a submission, its state, and what follows

@@ -167,7 +167,7 @@ func (w *writer) number(attr string, n int) {
 // would be declared on it when it is read.
 func freePrefix(prefix string, record []byte) string {
 	mentioned := map[string]bool{}
-	prefixes(record, func(p []byte) {
+	mentions(record, func(p []byte) {
 		if bytes.HasPrefix(p, []byte(prefix)) {
 			mentioned[string(p)] = true
 		}

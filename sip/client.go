@@ -9,6 +9,7 @@ import (
 	"time"
 )
 
+// callTimeout is the default of HTTPClient.Timeout.
 const callTimeout = time.Minute
 
 // HTTPClient calls a service over HTTP, each operation once: it never repeats a
@@ -132,6 +133,8 @@ func (c *HTTPClient) request(ctx context.Context, operation string, d *delivery)
 		Header: http.Header{
 			"Content-Type": {typeXML},
 			"Accept":       {"text/xml"},
+			// Else net/http would ask for gzip, and undo it without a cap.
+			"Accept-Encoding": {"identity"},
 			// SOAP 1.1, 6.1.1; the name is written in its own way.
 			"SOAPAction": {`"` + Namespace + "/" + operation + `"`},
 		},

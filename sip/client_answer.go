@@ -133,13 +133,15 @@ func (a *answer) acknowledgement() error {
 	return a.fail(fmt.Errorf("the answer is <%s>, expected an acknowledgement", m.Kind))
 }
 
-// message reads the answer: 200 with a document, or a fault with 500, or, since
-// nothing else can be meant, with 200.
+// message reads the answer: a document with 200, or with 201 to 203, which say no
+// less; or a fault with 500, or, since nothing else can be meant, with one of
+// those.
 func (a *answer) message() (*Message, error) {
-	if a.StatusCode != http.StatusOK && a.StatusCode != http.StatusInternalServerError {
+	done := a.StatusCode >= http.StatusOK && a.StatusCode <= http.StatusNonAuthoritativeInfo
+	switch {
+	case !done && a.StatusCode != http.StatusInternalServerError:
 		return nil, a.status()
-	}
-	if a.err != nil && a.StatusCode == http.StatusOK {
+	case a.err != nil && done:
 		return nil, &callError{operation: a.operation, url: a.url, err: a.err, unanswered: !errors.Is(a.err, ErrTooLarge)}
 	}
 	m, err := ReadMessage(bytes.NewReader(a.body), ReadOptions{
@@ -149,12 +151,12 @@ func (a *answer) message() (*Message, error) {
 	switch {
 	case err == nil && m.Kind == KindFault:
 		return nil, a.fail(m.Fault)
+	case err == nil && done:
+		return m, nil
 	case a.StatusCode != http.StatusOK:
 		return nil, a.status()
-	case err != nil:
-		return nil, a.unreadable(err)
 	}
-	return m, nil
+	return nil, a.unreadable(err)
 }
 
 func (a *answer) fail(err error) error {
@@ -172,11 +174,38 @@ func (a *answer) unreadable(err error) error {
 			reason = fault.Path + ": " + reason
 		}
 	}
-	text := "the answer cannot be read: " + reason
-	if s := a.said(); s != "" {
-		text += "; it says: " + s
+	return &callError{operation: a.operation, url: a.url, err: errors.New("the answer cannot be read: " + reason + a.form()), unanswered: a.endless()}
+}
+
+// encoding returns what was done to the answer, though we have asked for it as it
+// is; "" is nothing.
+func (a *answer) encoding() string {
+	encoding := strings.Join(a.Header.Values("Content-Encoding"), ", ")
+	if strings.EqualFold(encoding, "identity") {
+		return ""
 	}
-	return &callError{operation: a.operation, url: a.url, err: errors.New(text), unanswered: a.endless()}
+	return encoding
+}
+
+// form says in which form the answer came, as far as it should have been another,
+// and what it says if that is for people.
+func (a *answer) form() string {
+	text := ""
+	if encoding := a.encoding(); encoding != "" {
+		text = "; its Content-Encoding is " + printable(encoding) + ", and none was asked for"
+	}
+	sent := a.Header.Get("Content-Type")
+	switch mediaType, _, _ := strings.Cut(strings.ToLower(sent), ";"); {
+	case mediaType == "", strings.TrimSpace(mediaType) == "text/xml":
+	case strings.HasPrefix(mediaType, "multipart/"):
+		text += "; its Content-Type is " + printable(sent) + ": messages with attachments (MTOM) are not read"
+	default:
+		text += "; its Content-Type is " + printable(sent)
+	}
+	if said := a.said(); said != "" {
+		text += "; it says: " + said
+	}
+	return text
 }
 
 // endless tells whether nothing but the end of the connection ended the answer,
@@ -187,15 +216,21 @@ func (a *answer) endless() bool {
 
 func (a *answer) status() error {
 	e := &StatusError{URL: a.url, Status: a.StatusCode, Text: a.said(), RetryAfter: wait(a.Header, time.Now())}
-	if to := a.Header.Get("Location"); a.StatusCode/100 == 3 && to != "" {
+	to := a.Header.Get("Location")
+	switch {
+	case a.StatusCode/100 == 3 && to != "":
 		e.Text = fmt.Sprintf("the service has moved to %s; give that address if it is right", printable(to))
+	case a.StatusCode/100 == 2:
+		e.Text = "what was asked for is not in the answer" + a.form()
+	case a.StatusCode == http.StatusInternalServerError && e.Text == "":
+		e.Text = strings.TrimPrefix(a.form(), "; ")
 	}
 	return a.fail(e)
 }
 
 // said returns the beginning of an answer in plain text, as one line.
 func (a *answer) said() string {
-	if !strings.HasPrefix(a.Header.Get("Content-Type"), "text/plain") {
+	if !strings.HasPrefix(a.Header.Get("Content-Type"), "text/plain") || a.encoding() != "" {
 		return ""
 	}
 	return printable(string(a.body[:min(len(a.body), 1000)]))

@@ -2,6 +2,7 @@ package sip_test
 
 import (
 	"bufio"
+	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,8 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -97,6 +100,15 @@ func badAnswers() []badAnswer {
 		{name: "moved", raw: "HTTP/1.1 301 X\r\nLocation: http://192.0.2.1/other\r\nContent-Length: 0\r\n\r\n", status: 301, says: "moved to http://192.0.2.1/other"},
 		{name: "see other", raw: "HTTP/1.1 303 X\r\nLocation: /other\r\nContent-Length: 0\r\n\r\n", status: 303, says: "moved to /other"},
 
+		{name: "reset", raw: httpAnswer("205 X", "", properties), status: 205, says: "205 Reset Content"},
+		{name: "partial", raw: httpAnswer("206 X", "", properties), status: 206},
+		{name: "not modified", raw: "HTTP/1.1 304 X\r\n\r\n", status: 304},
+		{name: "moved for now", raw: "HTTP/1.1 307 X\r\nLocation: /other\r\nContent-Length: 0\r\n\r\n", status: 307, says: "moved to /other"},
+
+		{name: "compressed", raw: httpAnswer("200 OK", "Content-Encoding: gzip\r\n", "\x1f\x8b\x08\x00"), says: "Content-Encoding is gzip, and none was asked for"},
+		{name: "compressed fault", raw: httpAnswer("500 X", "Content-Encoding: gzip\r\n", "\x1f\x8b\x08\x00"), temporary: true, status: 500, says: "Content-Encoding is gzip"},
+		{name: "MTOM", raw: "HTTP/1.1 200 OK\r\nContent-Type: multipart/related; boundary=b\r\nContent-Length: 7\r\n\r\n--b\r\n\r\n", says: "Content-Type is multipart/related; boundary=b: messages with attachments (MTOM) are not read"},
+		{name: "a page of its type", raw: "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 6\r\n\r\n<html>", says: "Content-Type is text/html"},
 		{name: "garbage", raw: httpAnswer("200 OK", "", "\x00\x01\x02"), says: "cannot be read"},
 		{name: "a page", raw: httpAnswer("200 OK", "", "<html><body>Welcome</body></html>"), says: "cannot be read"},
 		{name: "text", raw: "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n\r\nhello", says: "it says: hello"},
@@ -169,9 +181,57 @@ func TestClientOtherDocument(t *testing.T) {
 		c.URL = answering(t, "HTTP/1.1 "+status+"\r\nContent-Length: 0\r\n\r\n")
 		_, err := c.GetProperties(t.Context())
 		var se *sip.StatusError
-		if !errors.As(err, &se) || fmt.Sprintf("%d", se.Status) != status[:3] {
+		if !errors.As(err, &se) || fmt.Sprintf("%d", se.Status) != status[:3] || !strings.Contains(err.Error(), "not in the answer") || sip.Temporary(err) {
 			t.Errorf("%s: %v", status, err)
 		}
+	}
+}
+
+// A document is the answer with each status that says that there is one.
+func TestClientAnswerStatus(t *testing.T) {
+	c := &sip.HTTPClient{HTTP: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
+	r := &sip.Request{Record: sip.Record{XML: []byte("<r/>")}}
+	for _, status := range []string{"200 OK", "201 Created", "202 Accepted", "203 X"} {
+		c.URL = answering(t, httpAnswer(status, "", inEnvelope(docAccepted)))
+		if d, err := c.Ingest(t.Context(), r); err != nil || d.Outcome != sip.Accepted {
+			t.Errorf("%s: %+v, %v", status, d, err)
+		}
+		c.URL = answering(t, httpAnswer(status, "", faultOf("S:Client")))
+		_, err := c.Ingest(t.Context(), r)
+		var fault *sip.Fault
+		if !errors.As(err, &fault) || fault.Code != sip.Client {
+			t.Errorf("%s: %v", status, err)
+		}
+		c.URL = answering(t, httpAnswer(status, "", inEnvelope(docAccepted))[:150])
+		if _, err := c.Ingest(t.Context(), r); err == nil || !sip.Temporary(err) || !sip.Sent(err) {
+			t.Errorf("%s, cut off: %v", status, err)
+		}
+	}
+}
+
+// The answer is asked for as it is, and a compressed one is not undone, however
+// small it came.
+func TestClientAsksForIdentity(t *testing.T) {
+	asked := make(chan []string, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked <- r.Header.Values("Accept-Encoding")
+		w.Header().Set("Content-Encoding", "gzip")
+		z := gzip.NewWriter(w)
+		io.WriteString(z, inEnvelope(docAnswer))
+		z.Close()
+	}))
+	defer server.Close()
+	_, err := (&sip.HTTPClient{URL: server.URL}).GetProperties(t.Context())
+	if got := <-asked; !slices.Equal(got, []string{"identity"}) {
+		t.Errorf("asked for %q", got)
+	}
+	if err == nil || !strings.Contains(err.Error(), "Content-Encoding is gzip") || sip.Temporary(err) {
+		t.Error(err)
+	}
+	// One that only says so is read.
+	said := answering(t, httpAnswer("200 OK", "Content-Encoding: UTF-8\r\n", inEnvelope(docAnswer)))
+	if _, err := (&sip.HTTPClient{URL: said, HTTP: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}).GetProperties(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 func (r *reader) document() (*Message, error) {
 	outer := r.path
 	r.path = []string{r.name()}
+	r.note()
 	m, err := r.known()
 	if err == nil {
 		r.path = outer[:len(outer)-1]
@@ -57,7 +58,7 @@ func (r *reader) content(k Kind) (m *Message, err error) {
 func (r *reader) properties() (*Properties, error) {
 	p := &Properties{}
 	formats := part{names: []string{"format"}, need: true, many: true, read: func() error {
-		format, err := r.url()
+		format, err := r.trimmed()
 		p.Formats = append(p.Formats, format)
 		return err
 	}}
@@ -105,7 +106,7 @@ func (r *reader) request() (*Request, error) {
 	q := &Request{}
 	return q, r.sequence(Namespace,
 		optional("source", into(&q.Source, r.source)),
-		optional("notification-recipient", into(&q.Recipient, r.url)),
+		optional("notification-recipient", into(&q.Recipient, r.trimmed)),
 		element("record", into(&q.Record, r.record)))
 }
 
@@ -140,7 +141,7 @@ func (r *reader) disposition() (*Disposition, error) {
 		switch r.s.Local {
 		case Accepted.String():
 			d.Outcome = Accepted
-			return r.sequence(Namespace, element("assigned-identifier", into(&d.AssignedIdentifier, r.filled)))
+			return r.sequence(Namespace, element("assigned-identifier", into(&d.AssignedIdentifier, r.trimmed)))
 		case Rejected.String():
 			d.Outcome = Rejected
 			return r.sequence(Namespace, optional("reason", into(&d.Reason, r.text)))

@@ -37,7 +37,8 @@ const (
 type Handler struct {
 	Backend Backend
 	// Offers are the operations of the service. The others are refused with a
-	// fault of code Client.
+	// fault of code Client, but that a notification with a token goes to the Backend
+	// in any case: whoever has one was once told to send it here.
 	Offers Operations
 	// Location is the URL of the service, for its WSDL, with nothing behind its
 	// path.
@@ -61,22 +62,50 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.Serve(w,
 // unescaped.
 //
 // The method is looked at first, then the caller, the headers, the length, and
-// last the message, so that nothing is read from a caller that may not call.
+// last the message, so that nothing is looked at from a caller that may not call.
+// What has been refused is read on all the same, after the answer, but not much
+// more than a message may be: see hearOut.
 func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, token string) {
 	x := &exchange{Handler: h, w: w, r: r, caller: callerOf(r, token)}
+	x.answer()
+	if !x.heard {
+		x.hearOut()
+	}
+}
+
+func (x *exchange) answer() {
 	if allow := x.allowed(); allow != "" {
-		w.Header().Set("Allow", allow)
+		x.w.Header().Set("Allow", allow)
 		x.say(http.StatusMethodNotAllowed, "POST a SOAP 1.1 message, or GET the description at ?wsdl and ?xsd")
 		return
 	}
-	if err := h.Backend.Admit(r.Context(), x.caller); err != nil {
+	if err := x.Backend.Admit(x.r.Context(), x.caller); err != nil {
 		x.fail(err)
 		return
 	}
-	if r.Method == http.MethodPost {
+	if x.r.Method == http.MethodPost {
 		x.post()
 	} else {
 		x.describe()
+	}
+}
+
+// spare is how much longer than it may be a message is heard out.
+const spare = 1 << 20
+
+// hearOut reads on, after an answer that did not wait for the message: many
+// clients look for the answer only when they have sent everything, and would find
+// the connection broken. Who calls too often, waits for leave to send, or announces
+// more than will be read, is not heard out. How long that may take is up to the
+// server, which can end the reading as it ends that of a message.
+func (x *exchange) hearOut() {
+	most := x.limit() + spare
+	if x.r.ContentLength == 0 || x.r.ContentLength > most || x.r.Header.Get("Expect") != "" {
+		return
+	}
+	// Who cannot be given the answer now has no use for it later either.
+	if http.NewResponseController(x.w).Flush() == nil {
+		_, _ = io.CopyN(io.Discard, x.r.Body, most)
 	}
 }
 
@@ -97,6 +126,7 @@ type exchange struct {
 	r      *http.Request
 	caller Caller
 	plain  bool // the message has no envelope
+	heard  bool // no more of the message is to be read
 }
 
 // allowed returns "" when the method is one for the URL, else those that are.
@@ -138,12 +168,13 @@ func (x *exchange) post() {
 		return
 	}
 	contentType := x.r.Header.Get("Content-Type")
-	x.plain = x.Plain && !enveloped(body, contentType)
-	o := ReadOptions{ContentType: contentType, Limits: x.Limits, Plain: x.plain}
+	x.plain = x.bare(body)
+	o := ReadOptions{ContentType: contentType, Limits: x.Limits, Plain: x.plain, Places: Places{}}
 	o.Limits.Document = x.limit()
 	m, err := ReadMessage(bytes.NewReader(body), o)
 	if err == nil {
 		m, err = x.dispatch(m)
+		err = o.Places.Locate(err)
 	}
 	switch {
 	case err != nil:
@@ -202,8 +233,9 @@ func (x *exchange) read() (body []byte, ok bool) {
 	if x.r.ContentLength <= most {
 		body, err = io.ReadAll(http.MaxBytesReader(x.w, x.r.Body, most))
 	}
+	x.heard = x.r.ContentLength <= most && !errors.As(err, &tooLarge)
 	switch {
-	case x.r.ContentLength > most, errors.As(err, &tooLarge):
+	case !x.heard:
 		if tooLarge != nil {
 			most = tooLarge.Limit // perhaps of a server around us
 		}
@@ -212,6 +244,7 @@ func (x *exchange) read() (body []byte, ok bool) {
 		x.w.Header().Set("Connection", "close")
 		x.say(http.StatusRequestTimeout, fmt.Sprintf("the message came too slowly: %d bytes have arrived", len(body)))
 	case err != nil:
+		x.plain = x.bare(body)
 		x.fail(&Fault{Code: Client, Text: fmt.Sprintf("the message broke off after %d bytes: %v", len(body), err)})
 	default:
 		return body, true
@@ -219,17 +252,12 @@ func (x *exchange) read() (body []byte, ok bool) {
 	return nil, false
 }
 
-// enveloped tells whether the message's root is an Envelope, in whatever
-// namespace. What has no root is taken for one that has: the answer is a fault
-// in either case.
-func enveloped(body []byte, contentType string) bool {
-	s := strictxml.New(bytes.NewReader(body), strictxml.Options{ContentType: contentType})
-	for s.Next() == nil {
-		if s.Kind == strictxml.StartTag {
-			return s.Local == "Envelope"
-		}
-	}
-	return true
+// bare tells whether the message is taken for one without an envelope: where such
+// are allowed, and the root is no Envelope in whatever namespace. What has no root
+// that can be read, such as nothing at all, has no envelope.
+func (x *exchange) bare(body []byte) bool {
+	s := strictxml.New(bytes.NewReader(body), strictxml.Options{ContentType: x.r.Header.Get("Content-Type")})
+	return x.Plain && (s.Next() != nil || s.Local != "Envelope")
 }
 
 // dispatch calls the operation that the message is for. The answer to a
@@ -243,7 +271,7 @@ func (x *exchange) dispatch(m *Message) (*Message, error) {
 	case m.Kind == KindRequest && x.Offers.Ingest:
 		d, err := x.Backend.Ingest(ctx, x.caller, m.Request)
 		return &Message{Kind: KindDisposition, Disposition: d}, err
-	case m.Kind == KindDisposition && x.Offers.Notify:
+	case m.Kind == KindDisposition && (x.Offers.Notify || x.caller.Token != ""):
 		if m.Disposition.Outcome == ProvisionallyAccepted {
 			return nil, &Fault{Code: Client, Path: "ingest-disposition/provisionally-accepted",
 				Text: "a notification must not be provisionally accepted; expected accepted or rejected"}
@@ -317,6 +345,7 @@ func (x *exchange) deny(d *Denied) {
 	case http.StatusTooManyRequests:
 		status = d.Status
 		x.w.Header().Set("Retry-After", comeBack)
+		x.heard = true
 	}
 	x.say(status, d.Reason)
 }

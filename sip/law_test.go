@@ -21,13 +21,10 @@ func texts() *rapid.Generator[string] {
 	)
 }
 
-// filledTexts draws what is more than white space.
-func filledTexts() *rapid.Generator[string] {
-	return texts().Filter(func(s string) bool { return strictxml.Trim(s) != "" })
+// trimmedTexts draws what is more than white space, with none around it.
+func trimmedTexts() *rapid.Generator[string] {
+	return rapid.Map(texts(), strictxml.Trim).Filter(func(s string) bool { return s != "" })
 }
-
-// urls draws what has no white space around it.
-func urls() *rapid.Generator[string] { return rapid.Map(filledTexts(), strictxml.Trim) }
 
 func maybe(t *rapid.T, label string) *string {
 	return rapid.Ptr(texts(), true).Draw(t, label)
@@ -136,23 +133,39 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
+// TestAssignedIdentifierAlone: white space around an assigned identifier is none of
+// it, however it is written.
+func TestAssignedIdentifierAlone(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		want := &Disposition{Outcome: Accepted, AssignedIdentifier: trimmedTexts().Draw(t, "assigned")}
+		white := rapid.StringMatching(`(&#x20;|&#10;|&#xd;|&#9;|[ \t\r\n])*`)
+		document := AppendDocument(nil, &Message{Kind: KindDisposition, Disposition: want})
+		document = bytes.Replace(document, []byte("identifier>"), []byte("identifier>"+white.Draw(t, "before")), 1)
+		document = bytes.Replace(document, []byte("</sip:assigned"), []byte(white.Draw(t, "after")+"</sip:assigned"), 1)
+		back, err := ReadDocument(document)
+		if err != nil || !reflect.DeepEqual(back.Disposition, want) {
+			t.Fatalf("%s\nread as %s, %v", document, describe(back), err)
+		}
+	})
+}
+
 func drawMessage(t *rapid.T) *Message {
 	m := &Message{Kind: rapid.SampledFrom([]Kind{KindGetProperties, KindProperties, KindRequest, KindDisposition, KindFault}).Draw(t, "kind")}
 	switch m.Kind {
 	case KindProperties:
 		m.Properties = &Properties{Style: rapid.SampledFrom([]Style{Synchronous, Asynchronous}).Draw(t, "style"),
-			Formats: rapid.SliceOfN(urls(), 1, 4).Draw(t, "formats")}
+			Formats: rapid.SliceOfN(trimmedTexts(), 1, 4).Draw(t, "formats")}
 	case KindRequest:
 		rec, _ := drawRecord(t)
 		m.Request = &Request{Source: drawSource(t), Record: rec}
 		if rapid.Bool().Draw(t, "recipient") {
-			m.Request.Recipient = urls().Draw(t, "recipient's URL")
+			m.Request.Recipient = trimmedTexts().Draw(t, "recipient's URL")
 		}
 	case KindDisposition:
 		d := &Disposition{Source: drawSource(t), Outcome: rapid.SampledFrom([]Outcome{Accepted, ProvisionallyAccepted, Rejected}).Draw(t, "outcome")}
 		switch d.Outcome {
 		case Accepted:
-			d.AssignedIdentifier = filledTexts().Draw(t, "assigned")
+			d.AssignedIdentifier = trimmedTexts().Draw(t, "assigned")
 		case Rejected:
 			d.Reason = texts().Draw(t, "reason")
 		}

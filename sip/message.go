@@ -56,6 +56,8 @@ type ReadOptions struct {
 	Limits strictxml.Limits
 	// Plain: a document without an envelope is taken as well.
 	Plain bool
+	// Places are filled with those of the message's elements; nil is allowed.
+	Places Places
 }
 
 // maxMessage is the default of ReadOptions.Limits.Document.

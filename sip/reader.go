@@ -18,11 +18,12 @@ type reader struct {
 	limits strictxml.Limits
 	// path has the names of the elements that are open, from the document's on,
 	// or from the envelope's outside of it.
-	path []string
+	path   []string
+	places Places // nil when nobody wants them
 }
 
 func newReader(r io.Reader, o ReadOptions) *reader {
-	return &reader{limits: o.Limits, s: strictxml.New(r, strictxml.Options{
+	return &reader{limits: o.Limits, places: o.Places, s: strictxml.New(r, strictxml.Options{
 		URL: o.URL, ContentType: o.ContentType, Limits: o.Limits, Want: "a message of the Simple Ingest Protocol",
 		Instructions: strictxml.InstructionsNowhere, // SOAP 1.1, 3
 		Namespaces:   []string{Namespace, soapNamespace},
@@ -157,6 +158,7 @@ func (r *reader) sequence(space string, parts ...part) error {
 			return nil
 		}
 		taken = true
+		r.note()
 		if space == Namespace {
 			if err := r.attributes(); err != nil {
 				return err
@@ -227,20 +229,14 @@ func (r *reader) text() (string, error) {
 	}
 }
 
-// filled is text that is not only white space.
-func (r *reader) filled() (string, error) {
+// trimmed is text that is not only white space, without the white space around it.
+func (r *reader) trimmed() (string, error) {
 	empty := r.fault("found nothing in <%s>, expected a text", r.name())
 	text, err := r.text()
-	if err == nil && strictxml.Trim(text) == "" {
+	if text = strictxml.Trim(text); err == nil && text == "" {
 		return "", empty
 	}
 	return text, err
-}
-
-// url is filled without the white space around it.
-func (r *reader) url() (string, error) {
-	text, err := r.filled()
-	return strictxml.Trim(text), err
 }
 
 // into makes a part's read of one that returns a value.

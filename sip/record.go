@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/pmh-bridge/bridge/internal/strictxml"
 )
@@ -53,18 +52,25 @@ func readRecord(s *strictxml.Scanner, limits strictxml.Limits) (Record, error) {
 	limits = limits.WithDefaults()
 	root := xml.Name{Space: s.Space, Local: s.Local}
 	from, line, column := s.Start, s.Line, s.Column
-	inherited := s.Inherited()
+	need := needed(s.Inherited())
+	words := words{met: need.word}
 	s.Keep(from)
 	for outside := s.Depth() - 1; s.Depth() > outside; {
 		if s.Kind == strictxml.StartTag && s.Depth()-outside > limits.Depth-envelopeDepth {
 			return Record{}, s.Fail("the record's elements are nested deeper than %d", limits.Depth-envelopeDepth)
 		}
+		if len(need.inherited) > 0 {
+			need.element(s)
+			words.token(s)
+		}
 		if err := s.Next(); err != nil {
 			return Record{}, err
 		}
 	}
+	words.end()
 	element := s.Slice(from, s.Offset())
-	doc := standalone(element, inherited)
+	prefixes(element, need.prefix)
+	doc := need.declaredOn(element)
 	rec := Record{Root: root, XML: doc}
 	s.Keep(-1)
 	if len(doc) == len(element) {
@@ -79,64 +85,6 @@ func readRecord(s *strictxml.Scanner, limits strictxml.Limits) (Record, error) {
 			Reason: fmt.Sprintf("the record's start tag has too much in it, together with the namespaces in scope: %v", err)}
 	}
 	return rec, nil
-}
-
-// standalone returns a copy of an element, with those inherited namespaces
-// declared on it that it may need: the default one, and each whose prefix stands
-// in front of a colon, as in names and in the QNames of values. What is there stays
-// as it is.
-func standalone(element []byte, inherited []strictxml.Binding) []byte {
-	mentioned := map[string]bool{}
-	for _, b := range inherited {
-		mentioned[b.Prefix] = b.Prefix == ""
-	}
-	prefixes(element, func(p []byte) {
-		if _, ok := mentioned[string(p)]; ok {
-			mentioned[string(p)] = true
-		}
-	})
-	name := bytes.IndexAny(element, " \t\r\n/>")
-	doc := append(make([]byte, 0, len(element)+64), element[:name]...)
-	for _, b := range inherited {
-		open := " xmlns"
-		if b.Prefix != "" {
-			open += ":" + b.Prefix
-		}
-		if mentioned[b.Prefix] {
-			doc = strictxml.AppendAttr(doc, open+`="`, b.Space)
-		}
-	}
-	return append(doc, element[name:]...)
-}
-
-// prefixes calls f with each word of the XML that may be the prefix of a name.
-func prefixes(doc []byte, f func([]byte)) {
-	for {
-		colon := bytes.IndexByte(doc, ':')
-		if colon < 0 {
-			return
-		}
-		word := doc[:colon]
-		start := len(word)
-		for start > 0 && inName(word[start-1]) {
-			start--
-		}
-		f(nameIn(word[start:]))
-		// What is not ASCII may be a letter of the name, or a quote in front of it.
-		if i := bytes.LastIndexFunc(word[start:], func(r rune) bool { return r >= utf8.RuneSelf }); i >= 0 {
-			_, n := utf8.DecodeRune(word[start+i:])
-			f(nameIn(word[start+i+n:]))
-		}
-		doc = doc[colon+1:]
-	}
-}
-
-// nameIn cuts off what a name cannot begin with, but may follow, as in -p:x.
-func nameIn(word []byte) []byte { return bytes.TrimLeft(word, "-.0123456789") }
-
-// inName tells whether c may be a byte of a name without a colon.
-func inName(c byte) bool {
-	return 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9' || c == '_' || c == '-' || c == '.' || c >= utf8.RuneSelf
 }
 
 // Locations returns where the record says that its schemas are: the pairs of

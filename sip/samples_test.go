@@ -45,7 +45,7 @@ func samples() map[string]*Message {
 			Recipient: "http://example.org/notify?a=1&b=2", Record: gazetteer()}},
 		"request-least":   {Kind: KindRequest, Request: &Request{Record: plain}},
 		"request-empty":   {Kind: KindRequest, Request: &Request{Source: &Source{}, Record: plain}},
-		"accepted":        disposition(Disposition{Source: full(), Outcome: Accepted, AssignedIdentifier: " urn:x:1 <&>\n"}),
+		"accepted":        disposition(Disposition{Source: full(), Outcome: Accepted, AssignedIdentifier: "urn:x:1 <&>\n2"}),
 		"provisional":     disposition(Disposition{Outcome: ProvisionallyAccepted}),
 		"provisional-for": disposition(Disposition{Source: &Source{Sequence: new("")}, Outcome: ProvisionallyAccepted}),
 		"rejected":        disposition(Disposition{Source: &Source{Submitter: &Submitter{}, Identifier: new("")}, Outcome: Rejected}),

@@ -56,8 +56,8 @@ type Record struct {
 	// Root is its name.
 	Root xml.Name
 	// XML is the element as a document of its own: its bytes as they came, with
-	// the namespaces that were in scope declared on it, in UTF-8 and without an
-	// XML declaration.
+	// those of the namespaces in scope declared on it that it may need, in UTF-8
+	// and without an XML declaration.
 	XML []byte
 }
 
@@ -99,7 +99,8 @@ type Disposition struct {
 	// Source repeats the request's; nil when there is none.
 	Source  *Source
 	Outcome Outcome
-	// AssignedIdentifier of an accepted record, not empty.
+	// AssignedIdentifier of an accepted record, not empty, and without the white
+	// space that was around it in the message.
 	AssignedIdentifier string
 	// Reason of a rejection, "" when none is given.
 	Reason string
@@ -159,8 +160,8 @@ type Backend interface {
 	// Ingest is the operation ingest of an ingest server. The request is the
 	// callee's to keep.
 	Ingest(context.Context, Caller, *Request) (*Disposition, error)
-	// Notify is the operation notify of a notification recipient. It returns nil
-	// only when the disposition is durable.
+	// Notify is the operation notify of a notification recipient; the disposition
+	// is an ultimate one. It returns nil only when that is durable.
 	Notify(context.Context, Caller, *Disposition) error
 	// Admit tells whether the caller may call anything at all; else the error is
 	// a *Denied. It is asked before the message is read.
@@ -175,4 +176,5 @@ type Denied struct {
 	Reason string
 }
 
+// Error returns the reason.
 func (d *Denied) Error() string { return d.Reason }

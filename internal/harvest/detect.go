@@ -107,7 +107,7 @@ func (src *Source) sniff(a *follow.Answer) (kind, what string, err error) {
 	}
 	var root bytes.Buffer
 	limits := strictxml.Limits{Document: src.Limits.List, Text: src.Limits.Text, Depth: src.Limits.Depth, Attributes: src.Limits.Attributes}
-	s := strictxml.New(io.TeeReader(in, &root), strictxml.Options{URL: a.URL, ContentType: a.Header.Get("Content-Type"), Limits: limits})
+	s := strictxml.New(io.TeeReader(in, &root), strictxml.Options{URL: a.URL, ContentType: a.Header.Get("Content-Type"), WebCharsets: true, Limits: limits})
 	if err := s.Next(); err != nil {
 		return "", err.Error(), nil
 	}

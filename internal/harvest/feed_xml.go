@@ -40,7 +40,7 @@ type feedXML struct {
 func (g *feedReading) xml(doc []byte) error {
 	x := &feedXML{feedReading: g}
 	x.scan = strictxml.New(bytes.NewReader(doc), strictxml.Options{
-		URL: g.url, ContentType: g.contentType, Limits: g.limits, Want: "a feed",
+		URL: g.url, ContentType: g.contentType, WebCharsets: true, Limits: g.limits, Want: "a feed",
 		Namespaces: []string{atompmh.Namespace, atom03, rss10, dublinCore, atompmh.HistoryNamespace, atompmh.TombstonesNamespace},
 		Report: func(n strictxml.Notice) {
 			rule := ruleFeedBase

@@ -3,13 +3,18 @@ package strictxml
 import (
 	"bufio"
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"mime"
 	"regexp"
 	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"golang.org/x/net/html/charset"
+	"golang.org/x/text/encoding"
+	"golang.org/x/text/encoding/charmap"
 	"golang.org/x/text/transform"
 )
 
@@ -21,7 +26,7 @@ const head = 1024
 // decoded returns r as UTF-8 without a byte order mark. By RFC 7303 3 the mark
 // decides, else the charset of the Content-Type, else the XML declaration, else
 // it is UTF-8. note is set when the Content-Type overrules a declaration.
-func decoded(r *bufio.Reader, contentType string) (out io.Reader, note string, err error) {
+func decoded(r *bufio.Reader, o *Options) (out io.Reader, note string, err error) {
 	first, err := r.Peek(head)
 	if err != nil && err != io.EOF {
 		return nil, "", err
@@ -33,9 +38,9 @@ func decoded(r *bufio.Reader, contentType string) (out io.Reader, note string, e
 		}
 	}
 	if label == "" {
-		label, note = named(first, contentType)
+		label, note = named(first, o.ContentType)
 	}
-	switch strings.ToLower(label) {
+	switch label = strings.ToLower(Trim(label)); label {
 	case "", "utf-8", "utf8":
 		return r, note, nil
 	}
@@ -46,7 +51,29 @@ func decoded(r *bufio.Reader, contentType string) (out io.Reader, note string, e
 	case name == "utf-8":
 		return r, note, nil
 	}
-	return &whole{r: transform.NewReader(r, enc.NewDecoder()), charset: name}, note, nil
+	return transform.NewReader(r, decoder(label, name, enc, o.WebCharsets)), note, nil
+}
+
+// decoder returns what makes UTF-8 of a charset. label is what the document calls
+// it, name and enc are what that is in the WHATWG Encoding Standard. This takes
+// some names for Windows code pages that share most of their characters: unless
+// web says so, they are what they are called.
+func decoder(label, name string, enc encoding.Encoding, web bool) transform.Transformer {
+	codePage, windows := strings.CutPrefix(name, "windows-")
+	switch {
+	case name == "utf-16le":
+		return utf16Text{order: binary.LittleEndian, charset: name}
+	case name == "utf-16be":
+		return utf16Text{order: binary.BigEndian, charset: name}
+	case web || !windows || strings.HasSuffix(label, codePage):
+	case strings.HasSuffix(label, "ascii"), label == "ansi_x3.4-1968":
+		return ascii{}
+	case codePage == "1252":
+		name, enc = "iso-8859-1", charmap.ISO8859_1
+	case codePage == "1254":
+		name, enc = "iso-8859-9", charmap.ISO8859_9
+	}
+	return sound{Transformer: enc.NewDecoder(), charset: name}
 }
 
 // marks looks at the first bytes: a byte order mark, or UTF-16 without one.
@@ -89,29 +116,87 @@ func named(head []byte, contentType string) (label, note string) {
 	return declared, ""
 }
 
-// whole refuses what the decoder below could not convert: U+FFFD in its place
-// would make one identifier of two.
-type whole struct {
-	r       io.Reader
-	charset string
-	tail    [2]byte // the last two bytes of the read before
+// foreign is the fault of bytes that a charset does not have. U+FFFD in their
+// place would make one identifier of two.
+func foreign(name string) error {
+	return &fault{reason: "bytes that are no " + name}
 }
 
-func (w *whole) Read(p []byte) (int, error) {
-	n, err := w.r.Read(p)
-	bad := bytes.Contains(p[:n], []byte("\uFFFD"))
-	if n > 0 {
-		seam := append(w.tail[:], p[:min(n, 2)]...)
-		bad = bad || bytes.Contains(seam, []byte("\uFFFD"))
-		if n >= 2 {
-			seam = p[:n]
+// sound refuses what the decoder below could not convert, together with what was
+// converted at the same time: the place of the fault is somewhat before it.
+type sound struct {
+	transform.Transformer
+	charset string
+}
+
+func (s sound) Transform(dst, src []byte, atEOF bool) (nDst, nSrc int, err error) {
+	nDst, nSrc, err = s.Transformer.Transform(dst, src, atEOF)
+	if bytes.Contains(dst[:nDst], []byte("\uFFFD")) {
+		return 0, nSrc, foreign(s.charset)
+	}
+	return nDst, nSrc, err
+}
+
+// ascii passes on US-ASCII and nothing else.
+type ascii struct{ transform.NopResetter }
+
+func (ascii) Transform(dst, src []byte, _ bool) (nDst, nSrc int, err error) {
+	n := copy(dst, src)
+	if i := bytes.IndexFunc(src[:n], func(r rune) bool { return r >= utf8.RuneSelf }); i >= 0 {
+		return i, i, foreign("us-ascii")
+	}
+	if n < len(src) {
+		err = transform.ErrShortDst
+	}
+	return n, n, err
+}
+
+// utf16Text decodes UTF-16. It refuses half a surrogate pair and half a unit,
+// which golang.org/x/text makes U+FFFD of, as if that had been meant.
+type utf16Text struct {
+	transform.NopResetter
+	order   binary.ByteOrder
+	charset string
+}
+
+func (u utf16Text) Transform(dst, src []byte, atEOF bool) (nDst, nSrc int, err error) {
+	for nSrc < len(src) {
+		r, n := u.first(src[nSrc:])
+		switch {
+		case n == 0 && !atEOF:
+			return nDst, nSrc, transform.ErrShortSrc
+		case r < 0:
+			return nDst, nSrc, foreign(u.charset)
+		case nDst+utf8.RuneLen(r) > len(dst):
+			return nDst, nSrc, transform.ErrShortDst
 		}
-		copy(w.tail[:], seam[len(seam)-2:])
+		nDst += utf8.EncodeRune(dst[nDst:], r)
+		nSrc += n
 	}
-	if bad {
-		return 0, &fault{reason: fmt.Sprintf("bytes that are no %s", w.charset)}
+	return nDst, nSrc, nil
+}
+
+// first returns the character that src begins with, -1 when that is none, and its
+// length, 0 when src ends inside of it.
+func (u utf16Text) first(src []byte) (r rune, n int) {
+	if len(src) < 2 {
+		return -1, 0
 	}
-	return n, err
+	r = rune(u.order.Uint16(src))
+	if !utf16.IsSurrogate(r) {
+		return r, 2
+	}
+	const low = 0xDC00
+	switch {
+	case r >= low:
+		return -1, 2
+	case len(src) < 4:
+		return -1, 0
+	}
+	if r = utf16.DecodeRune(r, rune(u.order.Uint16(src[2:]))); r == utf8.RuneError {
+		return -1, 2
+	}
+	return r, 4
 }
 
 // capped counts the bytes of a document and ends one that is too long.

@@ -35,6 +35,8 @@ func FuzzScanner(f *testing.F) {
 	}
 	f.Add([]byte("<\x00/\x00\x00\xd8"), "") // broken twice: as XML, and then as UTF-16
 	f.Add([]byte("<a>\xfc</a>"), "text/xml; charset=iso-8859-1")
+	f.Add([]byte("<a>\xfc</a>"), "text/xml; charset=us-ascii")
+	f.Add([]byte("\xfe\xff\x00<\x00a\x00>\xd8\x35\xdd\x1e\xff\xfd\x00<\x00/\x00a\x00>"), "")
 	f.Fuzz(func(t *testing.T, doc []byte, contentType string) {
 		o := Options{URL: "http://a/", ContentType: contentType,
 			Limits: Limits{Document: 64 << 10, Depth: 20, Attributes: 10, Text: 10_000}}
@@ -50,7 +52,7 @@ func FuzzScanner(f *testing.F) {
 			}
 			return
 		}
-		in, _, err := decoded(bufio.NewReader(bytes.NewReader(doc)), contentType)
+		in, _, err := decoded(bufio.NewReader(bytes.NewReader(doc)), &o)
 		if err != nil {
 			t.Fatal(err)
 		}

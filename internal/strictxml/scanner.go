@@ -40,6 +40,11 @@ type Options struct {
 	URL string
 	// ContentType is the value of the header field, for its charset.
 	ContentType string
+	// WebCharsets gives the names of charsets the meaning that they have on the
+	// web (WHATWG Encoding Standard), where "us-ascii" and "iso-8859-1" are
+	// windows-1252, and "iso-8859-9" is windows-1254. Else they are what their
+	// names say (RFC 7303, 3), and a byte beyond ASCII is a fault in us-ascii.
+	WebCharsets bool
 	Limits      Limits
 	// Instructions tells where processing instructions may be.
 	Instructions Instructions
@@ -97,7 +102,7 @@ func New(r io.Reader, o Options) *Scanner {
 // begin sets up the decoding.
 func (s *Scanner) begin() {
 	whole := &capped{r: s.in, left: s.o.Limits.Document, cap: s.o.Limits.Document}
-	in, note, err := decoded(bufio.NewReaderSize(whole, head), s.o.ContentType)
+	in, note, err := decoded(bufio.NewReaderSize(whole, head), &s.o)
 	if err != nil {
 		// The first token will say it, with its place.
 		in = errorReader{err}

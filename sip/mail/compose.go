@@ -25,7 +25,7 @@ type Mail struct {
 // wrong: From is ours to correct.
 func (s *Sender) compose(m *Mail) ([]byte, error) {
 	if _, err := checkAddress(s.From); err != nil {
-		return nil, fmt.Errorf("sender of mail: %w", err)
+		return nil, fmt.Errorf("no mail can be sent from %q: write an address like %q, in ASCII, the domain a name", clip(s.From), "box@example.org")
 	}
 	if _, err := checkAddress(m.To.Address); err != nil {
 		return nil, &permanent{fmt.Errorf("recipient of mail: %w", err)}

@@ -104,13 +104,16 @@ func encodings(t testing.TB) map[string][]byte {
 		"latin-1 in base64":    letter("Content-Type: application/xml\nContent-Transfer-Encoding: base64", inBase64([]byte(inLatin1(declared("ISO-8859-1"))))),
 		"latin-1 quoted":       letter("Content-Type: text/xml; charset=iso-8859-1\nContent-Transfer-Encoding: quoted-printable", inQuotedPrintable([]byte(inLatin1(m)))),
 		"utf-16":               letter("Content-Type: text/xml\nContent-Transfer-Encoding: base64", inBase64(inUTF16(declared("UTF-16")))),
-		"broken parameter":     letter("Content-Type: text/xml; action", m),
-		"multipart/mixed":      whole(multi("mixed", "b", note, xml)),
-		"multipart/related":    whole(multi("related; type=\"text/xml\"", "=_b'()+_,-./:=?", xml)),
-		"multipart/signed":     whole(multi("signed", "b", xml, "Content-Type: application/pkcs7-signature\r\nContent-Transfer-Encoding: base64\r\n\r\nMIIB\r\n")),
-		"a part that has 8bit": whole(multi("mixed", "b", note, "Content-Type: text/xml; charset=utf-8\r\nContent-Transfer-Encoding: 8bit\r\n\r\n"+m)),
-		"a part in latin-1":    whole(multi("mixed", "b", "Content-Type: text/xml; charset=iso-8859-1\r\n\r\n"+inLatin1(m), note)),
-		"ten deep":             whole(deep),
+		"comments": letter("Content-Type: text/xml (a \"notification\"); charset=iso-8859-1 (Latin (\\) 1)); name=\"(1\\\"\" ()\nContent-Transfer-Encoding: (so) Base64 (\n said (we))",
+			inBase64([]byte(inLatin1(m)))),
+		"a comment behind 7bit": letter("Content-Type: application/xml\nContent-Transfer-Encoding: 7bit (comment)", inASCII(m)),
+		"broken parameter":      letter("Content-Type: text/xml; action", m),
+		"multipart/mixed":       whole(multi("mixed", "b", note, xml)),
+		"multipart/related":     whole(multi("related; type=\"text/xml\"", "=_b'()+_,-./:=?", xml)),
+		"multipart/signed":      whole(multi("signed", "b", xml, "Content-Type: application/pkcs7-signature\r\nContent-Transfer-Encoding: base64\r\n\r\nMIIB\r\n")),
+		"a part that has 8bit":  whole(multi("mixed", "b", note, "Content-Type: text/xml; charset=utf-8\r\nContent-Transfer-Encoding: 8bit\r\n\r\n"+m)),
+		"a part in latin-1":     whole(multi("mixed", "b", "Content-Type: text/xml; charset=iso-8859-1\r\n\r\n"+inLatin1(m), note)),
+		"ten deep":              whole(deep),
 	}
 }
 

@@ -70,7 +70,7 @@ type parts struct {
 
 // read takes a part, or the mail itself, which is one at the depth 0.
 func (p *parts) read(header textproto.MIMEHeader, body io.Reader, depth int) error {
-	contentType := header.Get("Content-Type")
+	contentType := uncommented(header.Get("Content-Type"))
 	media, params, err := mime.ParseMediaType(contentType)
 	if err != nil && !errors.Is(err, mime.ErrInvalidMediaParameter) || media == "" {
 		media = "text/plain" // RFC 2045, 5.2
@@ -81,7 +81,7 @@ func (p *parts) read(header textproto.MIMEHeader, body io.Reader, depth int) err
 	case strings.HasPrefix(media, "multipart/"):
 		return p.multipart(multipart.NewReader(body, params["boundary"]), media, depth+1)
 	case media == "text/xml" || media == "application/xml":
-		return p.xml(contentType, header.Get("Content-Transfer-Encoding"), body)
+		return p.xml(contentType, uncommented(header.Get("Content-Transfer-Encoding")), body)
 	}
 	if !slices.Contains(p.passed, media) {
 		p.passed = append(p.passed, media)
@@ -141,14 +141,39 @@ func (p *parts) notification() (*sip.Disposition, error) {
 	case p.message.Disposition.Outcome == sip.ProvisionallyAccepted:
 		f := fault("a notification must not be provisionally accepted; expected accepted or rejected")
 		f.Path = "ingest-disposition/provisionally-accepted"
-		return nil, f
+		return nil, p.options.Places.Locate(f)
 	}
 	return p.message.Disposition, nil
 }
 
+// uncommented returns a field's value without its comments, which may be nested,
+// and may be anywhere but in a quoted string (RFC 822, 3.4.3; RFC 2045, 5.1).
+func uncommented(value string) string {
+	var kept strings.Builder
+	depth, quoted := 0, false
+	for i := 0; i < len(value); i++ {
+		from := i
+		switch c := value[i]; {
+		case c == '\\' && (quoted || depth > 0) && i+1 < len(value):
+			i++ // whatever it is, it stands for itself
+		case c == '"' && depth == 0:
+			quoted = !quoted
+		case c == '(' && !quoted:
+			depth++
+		case c == ')' && depth > 0:
+			depth--
+			continue
+		}
+		if depth == 0 {
+			kept.WriteString(value[from : i+1])
+		}
+	}
+	return strings.TrimSpace(kept.String())
+}
+
 // decode undoes a Content-Transfer-Encoding (RFC 2045, 6).
 func decode(encoding string, r io.Reader) (io.Reader, error) {
-	switch strings.ToLower(strings.TrimSpace(encoding)) {
+	switch strings.ToLower(encoding) {
 	case "", "7bit", "8bit", "binary":
 		return r, nil
 	case "quoted-printable":

@@ -53,7 +53,8 @@ type Receiver struct {
 	Reading sip.ReadOptions
 	// Connections at a time, 0 is 64; those above are answered 421.
 	Connections int
-	// ConnectionsPerAddress at a time, 0 is 16; of IPv6, per /64.
+	// ConnectionsPerAddress at a time, 0 is 32, since a mail server in front opens 20
+	// of its own accord; of IPv6, per /64.
 	ConnectionsPerAddress int
 	// Timeout bounds the wait for each command, the time in which the content of
 	// a mail (by BDAT: each chunk) arrives, and the writing of each reply; 0 is
@@ -70,7 +71,7 @@ func (r Receiver) withDefaults() *Receiver {
 	r.Domain = cmp.Or(r.Domain, "localhost")
 	r.MaxBytes = cmp.Or(r.MaxBytes, 8<<20)
 	r.Connections = cmp.Or(r.Connections, 64)
-	r.ConnectionsPerAddress = cmp.Or(r.ConnectionsPerAddress, 16)
+	r.ConnectionsPerAddress = cmp.Or(r.ConnectionsPerAddress, 32)
 	r.Timeout = cmp.Or(r.Timeout, time.Minute)
 	if r.Log == nil {
 		r.Log = slog.New(slog.DiscardHandler)

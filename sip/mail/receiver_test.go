@@ -7,11 +7,10 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"strings"
 	"sync"
 	"testing"
-	"time"
+	"testing/synctest"
 
 	"github.com/pmh-bridge/bridge/internal/peer"
 	"github.com/pmh-bridge/bridge/sip"
@@ -153,7 +152,7 @@ func TestBadContent(t *testing.T) {
 		"a fault":           {document(&sip.Message{Kind: sip.KindFault, Fault: &sip.Fault{Code: sip.Server, Text: "x"}}), "554 5.6.0 found Fault, expected an ingest-disposition: by mail there is only the operation notify"},
 		"an ingest-request": {document(&sip.Message{Kind: sip.KindRequest, Request: &sip.Request{Record: sip.Record{XML: []byte("<a/>")}}}), "554 5.6.0 found ingest-request, expected an ingest-disposition: by mail there is only the operation notify"},
 		"provisional": {document(&sip.Message{Kind: sip.KindDisposition, Disposition: &sip.Disposition{Outcome: sip.ProvisionallyAccepted}}),
-			"554 5.6.0 ingest-disposition/provisionally-accepted: a notification must not be provisionally accepted; expected accepted or rejected"},
+			"554 5.6.0 ingest-disposition/provisionally-accepted: line 2, column 149: a notification must not be provisionally accepted; expected accepted or rejected"},
 		"wrong order": {inside("<sip:sequence>", "<sip:name/><sip:sequence>"), "554 5.6.0 ingest-disposition/source/name: line 2, column "},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -186,6 +185,8 @@ func TestBackendErrors(t *testing.T) {
 	}{
 		{nil, "250 2.0.0 OK: queued"},
 		{fault, "554 5.6.0 ingest-disposition/source: line 3, column 14: no such submission ? ?"},
+		{&sip.Fault{Code: sip.Client, Text: "too long", Path: "ingest-disposition/accepted/assigned-identifier"},
+			"554 5.6.0 ingest-disposition/accepted/assigned-identifier: line 2, column "},
 		{fmt.Errorf("wrapped: %w", fault), "554 5.6.0 ingest-disposition/source: line 3, column 14: no such submission ? ?"},
 		{&sip.Fault{Code: sip.Client, Text: strings.Repeat("x", 5000)}, "554 5.6.0 " + strings.Repeat("x", 477) + "..."},
 		{&sip.Fault{Code: sip.Server, Text: "disk full"}, "451 4.3.0 disk full"},
@@ -200,7 +201,7 @@ func TestBackendErrors(t *testing.T) {
 		client := call(t, serve(t, r))
 		client.begin("box+secret@lib.example")
 		client.content(plain())
-		if got := client.reply(); got != c.want {
+		if got := client.reply(); got != c.want && (!strings.HasSuffix(c.want, "column ") || !strings.HasPrefix(got, c.want)) {
 			t.Errorf("%v: %q, want %q", c.err, got, c.want)
 		}
 		// The mail is still the client's: it comes again and is taken.
@@ -316,56 +317,69 @@ func TestSmuggling(t *testing.T) {
 
 // 250 comes after Notify has returned, not before.
 func TestNotBeforeTheCommit(t *testing.T) {
-	r, l := notary()
-	storing, commit := make(chan struct{}), make(chan struct{})
-	l.notify = func(context.Context, sip.Caller) error {
-		close(storing)
-		<-commit
-		return nil
-	}
-	c := call(t, serve(t, r))
-	c.begin("box@lib.example")
-	c.content(plain())
-	<-storing
-	if err := c.conn.SetReadDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
-		t.Fatal(err)
-	}
-	var early [1]byte
-	if n, err := c.conn.Read(early[:]); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Fatalf("a reply before the commit: %d bytes, %v", n, err)
-	}
-	if err := c.conn.SetReadDeadline(time.Time{}); err != nil {
-		t.Fatal(err)
-	}
-	close(commit)
-	c.expect("250 2.0.0")
+	synctest.Test(t, func(t *testing.T) {
+		r, l := notary()
+		commit := make(chan struct{})
+		l.notify = func(context.Context, sip.Caller) error {
+			<-commit
+			return nil
+		}
+		p, stop, served := bubble(r)
+		c := p.call(t)
+		c.begin("box@lib.example")
+		c.content(plain())
+		said := make(chan string, 1)
+		go func() {
+			line, err := c.text.ReadLine()
+			said <- fmt.Sprint(line, err)
+		}()
+		synctest.Wait() // nobody has anything to do but to commit
+		if len(said) > 0 {
+			t.Error("a reply before the commit")
+		}
+		close(commit)
+		if got := <-said; got != "250 2.0.0 OK: queued<nil>" {
+			t.Error(got)
+		}
+		c.conn.Close()
+		stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // The connection breaks after the end of the mail and before the reply: it is
 // stored, the client does not know, and comes again.
 func TestLostReply(t *testing.T) {
-	r, l := notary()
-	storing, commit := make(chan struct{}), make(chan struct{})
-	l.notify = func(context.Context, sip.Caller) error {
-		storing <- struct{}{}
-		<-commit
-		return nil
-	}
-	address := serve(t, r)
-	c := call(t, address)
-	c.begin("box@lib.example")
-	c.content(plain())
-	<-storing
-	c.conn.Close()
-	close(commit)
-	c = call(t, address)
-	c.begin("box@lib.example")
-	c.content(plain())
-	<-storing
-	c.expect("250 2.0.0")
-	if got := len(l.all()); got != 2 {
-		t.Errorf("Notify was called %d times, want 2", got)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		r, l := notary()
+		commit := make(chan struct{})
+		l.notify = func(context.Context, sip.Caller) error {
+			<-commit
+			return nil
+		}
+		p, stop, served := bubble(r)
+		c := p.call(t)
+		c.begin("box@lib.example")
+		c.content(plain())
+		synctest.Wait() // it is being stored
+		c.conn.Close()
+		close(commit)
+		synctest.Wait() // and now it is
+		c = p.call(t)
+		if got := c.mail(plain()); got != "250 2.0.0 OK: queued" {
+			t.Error(got)
+		}
+		if got := len(l.all()); got != 2 {
+			t.Errorf("Notify was called %d times, want 2", got)
+		}
+		c.conn.Close()
+		stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // However much of a mail has come when the connection ends, nothing is taken.

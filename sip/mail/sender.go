@@ -58,6 +58,20 @@ func Permanent(err error) bool {
 	return errors.As(err, &p)
 }
 
+// answered is what a server has answered about this mail, for the time being.
+type answered struct{ error }
+
+func (a *answered) Unwrap() error { return a.error }
+
+// Answered tells, of an error of Send, whether a server has answered about this mail
+// or its recipient, so that other mail may well go through to the same domain; what
+// is Permanent counts as that. Otherwise the mail came to no server that could be
+// found, reached, and wanted to go on (reply 421 included).
+func Answered(err error) bool {
+	var a *answered
+	return errors.As(err, &a) || Permanent(err)
+}
+
 // Send delivers a mail and returns nil only when a server has answered 250 to its
 // end. An error does not mean that nobody has it, since the reply can get lost:
 // the Message-ID stays the same when it is sent again.
@@ -256,13 +270,17 @@ func said(step string, err error) error {
 	return fmt.Errorf("%s: %w", step, err)
 }
 
-// refusal is said of a step whose 5xx is final.
+// refusal is said of a step whose replies are about the mail, those of 5xx for
+// good; but 421 is about the connection (RFC 5321, 3.8).
 func refusal(step string, err error) error {
 	var reply *textproto.Error
-	if errors.As(err, &reply) && reply.Code/100 == 5 {
+	switch {
+	case !errors.As(err, &reply) || reply.Code == 421:
+		return said(step, err)
+	case reply.Code/100 == 5:
 		return &permanent{said(step, err)}
 	}
-	return said(step, err)
+	return &answered{said(step, err)}
 }
 
 // terse is a connection to a server that has little to say: replies have no limit

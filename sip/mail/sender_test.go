@@ -23,6 +23,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pmh-bridge/bridge/internal/peer"
@@ -192,6 +193,11 @@ func TestCompose(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
+	// An address of ours that no server would take is not the recipient's fault.
+	err := (&Sender{From: "bridge@[127.0.0.1]"}).Send(t.Context(), m)
+	if err == nil || Permanent(err) || !strings.HasPrefix(err.Error(), `no mail can be sent from "bridge@[127.0.0.1]": write an address like`) || strings.Contains(err.Error(), "smtp://") {
+		t.Errorf("from an address literal: %v", err)
+	}
 }
 
 // A mail goes from our Sender to our Receiver.
@@ -334,8 +340,6 @@ func TestServersThatFail(t *testing.T) {
 		"ends at the end":      {map[string]string{".": "end"}, " EHLO MAIL RCPT DATA .", "the mail: EOF", false},
 		"ends at once":         {map[string]string{"": "end"}, "", "greeting: EOF", false},
 		"talks without end":    {map[string]string{"": strings.Repeat("220-hello\r\n", 100_000)}, "", "the server has sent more than 262144 bytes", false},
-		"silent":               {map[string]string{"": "hang"}, "", "greeting: ", false},
-		"silent at the end":    {map[string]string{".": "hang"}, " EHLO MAIL RCPT DATA .", "the mail: ", false},
 		"a TLS that is none": {map[string]string{"EHLO": "250-mx\r\n250 STARTTLS", "STARTTLS": "454 not now"},
 			" EHLO STARTTLS EHLO MAIL RCPT DATA . QUIT", "", false},
 		"a TLS that fails": {map[string]string{"EHLO": "250-mx\r\n250 STARTTLS", "STARTTLS": "220 go\r\nnot TLS"},
@@ -345,9 +349,6 @@ func TestServersThatFail(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			server := &scripted{answers: c.answers}
 			s := &Sender{From: "notify@bridge.example", Timeout: time.Minute}
-			if strings.HasPrefix(name, "silent") {
-				s.Timeout = 100 * time.Millisecond
-			}
 			host := server.start(t)
 			err := s.Send(t.Context(), outgoing(Recipient{Host: host, Address: "box@lib.example"}))
 			switch {
@@ -368,6 +369,39 @@ func TestServersThatFail(t *testing.T) {
 					t.Errorf("heard %q", line)
 				}
 			}
+		})
+	}
+}
+
+// A server that says no more is given up after its time.
+func TestServersThatAreSilent(t *testing.T) {
+	for name, c := range map[string]struct{ at, verbs, want string }{
+		"at once":    {"", "", "greeting: "},
+		"at the end": {".", " EHLO MAIL RCPT DATA .", "the mail: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := &scripted{answers: map[string]string{c.at: "hang"}}
+				var served sync.WaitGroup
+				s := &Sender{From: "notify@bridge.example", Timeout: time.Minute, Dial: func(context.Context, string, string) (net.Conn, error) {
+					near, far := net.Pipe()
+					served.Go(func() {
+						defer far.Close()
+						server.serve(far)
+					})
+					return near, nil
+				}}
+				start := time.Now()
+				err := s.Send(t.Context(), outgoing(Recipient{Host: "mx.example:25", Address: "box@lib.example"}))
+				since(t, start, time.Minute)
+				if err == nil || Permanent(err) || !strings.HasPrefix(err.Error(), "mail to box@lib.example by mx.example:25: "+c.want) {
+					t.Errorf("%v, want %q", err, c.want)
+				}
+				served.Wait()
+				if got := server.verbs(); got != c.verbs {
+					t.Errorf("the server heard %q, want %q", got, c.verbs)
+				}
+			})
 		})
 	}
 }

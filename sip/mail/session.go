@@ -85,12 +85,17 @@ func (s *session) Data(r io.Reader) error {
 		return reply(421, smtp.EnhancedCode{4, 3, 2}, "Service shutting down, try again later")
 	}
 	defer s.conn.end()
+	if s.mails >= mailsPerConnection {
+		s.conn.dismiss("") // after the reply: a mail server in front goes on with another connection, and defers nothing
+	}
 	s.mu.Lock()
 	to := s.to
 	s.mu.Unlock()
 
 	content := &source{r: r}
-	d, err := readMail(content, s.receiver.Reading)
+	reading := s.receiver.Reading
+	reading.Places = sip.Places{}
+	d, err := readMail(content, reading)
 	// What follows the part that counts has to arrive as well: a mail that is cut
 	// off stays with the client. When a chunk of BDAT is cut off, the reader just
 	// ends, and only the connection knows.
@@ -103,7 +108,7 @@ func (s *session) Data(r io.Reader) error {
 	case err != nil:
 		return s.refused(to, s.answer(addressee{}, err))
 	}
-	if answer := s.notify(to, d); answer != nil {
+	if answer := s.notify(to, d, reading.Places); answer != nil {
 		return s.refused(to, answer)
 	}
 	return nil
@@ -113,10 +118,10 @@ func (s *session) Data(r io.Reader) error {
 // them. So a failure that may pass wins over one that stays, and the client
 // repeats the whole mail: those who have the notification know it again, nobody
 // loses it because another refused, and a refusal is told in the end.
-func (s *session) notify(to []addressee, d *sip.Disposition) *smtp.SMTPError {
+func (s *session) notify(to []addressee, d *sip.Disposition, places sip.Places) *smtp.SMTPError {
 	var worst *smtp.SMTPError
 	for _, a := range to {
-		answer := s.answer(a, a.backend.Notify(s.calls, a.caller, d))
+		answer := s.answer(a, places.Locate(a.backend.Notify(s.calls, a.caller, d)))
 		if answer != nil && (worst == nil || answer.Temporary() && !worst.Temporary()) {
 			worst = answer
 		}

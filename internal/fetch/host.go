@@ -64,7 +64,7 @@ func (g *Guard) sweep() {
 // enter waits until a request may be sent: there is a slot, the host has not
 // asked to be left alone, and the rate allows it.
 func (h *host) enter(ctx context.Context, o *Options) (*slot, error) {
-	if _, err := h.closed(o); err != nil {
+	if _, err := h.closed(ctx, o); err != nil {
 		return nil, err // before it queues
 	}
 	s, err := h.acquire(ctx)
@@ -72,7 +72,7 @@ func (h *host) enter(ctx context.Context, o *Options) (*slot, error) {
 		return nil, err
 	}
 	for reserved := false; ; {
-		wait, err := h.closed(o)
+		wait, err := h.closed(ctx, o)
 		switch {
 		case err != nil:
 		case wait > 0:
@@ -93,8 +93,8 @@ func (h *host) enter(ctx context.Context, o *Options) (*slot, error) {
 }
 
 // closed returns how long the host wants to be left alone, ErrWait when that is
-// longer than we wait.
-func (h *host) closed(o *Options) (time.Duration, error) {
+// longer than we wait, or than whoever asks has time for.
+func (h *host) closed(ctx context.Context, o *Options) (time.Duration, error) {
 	h.mu.Lock()
 	until := h.notBefore
 	h.mu.Unlock()
@@ -102,7 +102,8 @@ func (h *host) closed(o *Options) (time.Duration, error) {
 		return 0, nil
 	}
 	wait := time.Until(until)
-	if wait > o.MaxWait && !o.Insist {
+	deadline, limited := ctx.Deadline()
+	if wait > o.MaxWait && !o.Insist || limited && until.After(deadline) {
 		return 0, fmt.Errorf("%w, but after %s", ErrWait, until.UTC().Format(time.RFC3339))
 	}
 	return wait, nil

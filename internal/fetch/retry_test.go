@@ -342,6 +342,29 @@ func TestRetryAfterBeyondTheCap(t *testing.T) {
 	}
 }
 
+// What is asked for beyond the time that a request has is not waited for either.
+func TestRetryAfterBeyondTheRequest(t *testing.T) {
+	do := func(n int, w http.ResponseWriter) { w.Header().Set("Retry-After", "30"); w.WriteHeader(503) }
+	inBubble(t, Options{Attempts: 1, MaxWait: time.Hour, Insist: true}, do, func(c *http.Client, a *asks) {
+		if status, _, err := get(c, "http://h.example/"); err != nil || status != 503 {
+			t.Errorf("status %d, %v", status, err)
+		}
+		short := *c
+		short.Timeout = 29 * time.Second
+		if _, _, err := get(&short, "http://h.example/"); !errors.Is(err, ErrWait) || !Transient(err) {
+			t.Errorf("with less time than that: %v, want ErrWait, transient", err)
+		}
+		if d := time.Since(a.start); d != 0 {
+			t.Errorf("waited %s", d)
+		}
+		short.Timeout = 31 * time.Second
+		if status, _, err := get(&short, "http://h.example/"); err != nil || status != 503 {
+			t.Errorf("with more time than that: status %d, %v", status, err)
+		}
+		a.within(t, 0, 30*time.Second)
+	})
+}
+
 // serve: it is waited for, an hour at most.
 func TestInsist(t *testing.T) {
 	for value, wait := range map[string]time.Duration{"1800": 30 * time.Minute, "3600": time.Hour, "86400": time.Hour, strings.Repeat("9", 30): time.Hour} {

@@ -232,7 +232,8 @@ type Origin struct {
 	// the record's (identity = "per-source"), and the source-identifier of a
 	// rejected SIP submission.
 	SourceIdentifier string
-	// Reason of a rejected event.
+	// Reason of a rejected event, and of a deletion that somebody has decided
+	// on: why a record was withdrawn. "" where none was given.
 	Reason string
 }
 
@@ -353,6 +354,8 @@ type Set struct {
 	// segment; Last is 0 and LastObserved is Created when there is none.
 	Last         Seq
 	LastObserved Micros
+	// Newest is Observed of the last event of any kind, Created when there is none.
+	Newest Micros
 	// Live counts the records that exist; Events all events, rejected ones
 	// included.
 	Live, Events int64

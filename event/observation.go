@@ -113,6 +113,9 @@ type Item struct {
 	Complete bool
 	// Late: the stamp is later than the answer's own date (A3).
 	Late bool
+	// Reason is why somebody has decided on a deletion; the event keeps it. ""
+	// is a deletion that the Source has told of.
+	Reason string
 	// Quarantine is why the item is bad; its record is met, and nothing else
 	// changes. The input itself travels in Batch.Quarantine.
 	Quarantine bool
@@ -252,6 +255,20 @@ const (
 	Skip Verdict = iota
 	// Fetch: its content is needed.
 	Fetch
+)
+
+// Holding is what a Source holds of a record, by its last word on it.
+type Holding uint8
+
+// The holdings.
+const (
+	// HoldsNothing: the Source has never had the record.
+	HoldsNothing Holding = iota
+	// HoldsRecord: the Source has it, or its content is awaited. Whether it is
+	// published under this Source's word is another question (A15).
+	HoldsRecord
+	// HoldsDeletion: the Source has taken it back.
+	HoldsDeletion
 )
 
 // Errors of the log that decide what a caller does next.

@@ -12,8 +12,9 @@ const (
 	// StateForwarding: a gateway has committed it and is sending it on. Nobody
 	// knows whether it has arrived until the reply is there.
 	StateForwarding
-	// StateInDoubt: the process ended while it was forwarding. It is sent again
-	// only where the server is known to recognise repeats.
+	// StateInDoubt: it was forwarded, and the reply was lost, or the process ended
+	// before it was there. It is sent again only where the server is known to
+	// recognise repeats.
 	StateInDoubt
 	// StateProvisional: provisionally accepted; the ultimate disposition is to
 	// come in a notification, or from whoever reviews it.
@@ -67,7 +68,7 @@ func (s State) Final() bool { return s == StateAccepted || s == StateRejected }
 // Open tells whether an ultimate disposition would be the first.
 func (s State) Open() bool { return s != 0 && !s.Final() && s < StateUnsent }
 
-// Verdict on a disposition that arrives for a submission.
+// Resolution is what a disposition that arrives means to its submission.
 type Resolution uint8
 
 // The resolutions.
@@ -149,8 +150,37 @@ type Submission struct {
 	Tries int
 	// Late: its ultimate disposition came after the deadline.
 	Late bool
+	// Owed: a target has submitted it, it was accepted, and it was not taken into
+	// another set yet. Where there is none to take it into it stays so.
+	Owed bool
 	// Conflicts counts ultimate dispositions that contradict the first.
 	Conflicts int
+}
+
+// Told is how a notification tells to which submission it belongs.
+type Told uint8
+
+// How notifications tell of submissions.
+const (
+	// ToldNever: it was received and never sent on. Whoever reviews it decides, and
+	// no notification.
+	ToldNever Told = iota
+	// ToldByToken: by its token, and by its source element only as far as a stranger
+	// cannot send one with that.
+	ToldByToken
+	// ToldByBlock: by its source element alone, since no token was named.
+	ToldByBlock
+)
+
+// Told returns how a notification tells of the submission, whatever its state.
+func (s *Submission) Told() Told {
+	switch {
+	case s.Token != "":
+		return ToldByToken
+	case s.Seq == 0 && s.Tries == 0:
+		return ToldNever
+	}
+	return ToldByBlock
 }
 
 // Step is a change of one submission: it is new (ID and Version 0), or it
@@ -230,9 +260,15 @@ type Notification struct {
 	Assigned         string
 	Reason           string
 	// Block is its source element as a document, nil when there is none.
-	Block       []byte
+	Block []byte
+	// First and Last are when it came first and last, Times how often.
 	First, Last Micros
 	Times       int
+	// Item is the place in Batch.Items, plus one, of the observation that it gives
+	// rise to; 0 is none. When the notification has come before, and the Source has
+	// deleted the record, that observation is left alone (its outcome is 0): a
+	// repeat does not bring back what was withdrawn. The log does not keep it.
+	Item int
 }
 
 // NotificationVerdict is what became of a notification.
@@ -298,20 +334,24 @@ type SubmissionQuery struct {
 	Set    string
 	Source SourceID
 	States []State
-	// Due selects those with 0 < their Due <= this.
-	Due Micros
 	// Request selects received ones by their digest, Block those whose source
 	// element is the same, Record by the record's identifier.
 	Request *[32]byte
 	Block   []byte
 	Record  string
-	// Since selects those that were created no earlier.
-	Since Micros
+	// Owed selects those that are.
+	Owed bool
+	// Told selects, of those that Block does, those that notifications tell of in
+	// these ways.
+	Told []Told
 	// After and Limit page in the order of their ID; Limit 0 is 1000. Newest
 	// turns that order around: those with an ID below After, or all when it is 0.
 	After  int64
 	Limit  int
 	Newest bool
+	// AnyOrder is for whom some will do: neither an order nor After counts, so that
+	// no more are looked at than are returned.
+	AnyOrder bool
 }
 
 // Counts says how many submissions, notices and notifications a Source or target

@@ -135,7 +135,7 @@ func (b *batch) run(ctx context.Context) error {
 	}
 	b.out.Outcomes = make([]event.Outcome, len(b.in.Items))
 	for i := range b.in.Items {
-		if b.exchange.leaves(i) {
+		if b.exchange.leaves(i, b.records[i], b.source.id) {
 			continue
 		}
 		if b.out.Outcomes[i], err = b.take(ctx, i); err != nil {

@@ -39,7 +39,7 @@ const (
 	flagSameOrder // it is that of Modified
 	flagPlace
 	flagTargets // some link leads to a record of the set
-	flagReason  // why a submission was rejected
+	flagReason  // why a submission was rejected, or a record withdrawn
 )
 
 // body is what an event or observation row holds besides its columns.
@@ -50,7 +50,7 @@ type body struct {
 	gone     string
 	shared   bool
 	moved    bool
-	reason   string // of a rejection
+	reason   string // of a rejection, or a withdrawal
 	late     bool   // of one that waits: its stamp lay in the future (A3)
 
 	// Not stored: the observation's digest and the key of its URI, when they

@@ -2,6 +2,7 @@ package eventlog_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -143,6 +144,12 @@ func everything(ctx context.Context, l *eventlog.Log) (string, error) {
 			}
 		}
 	}
+	submissions, err := l.Submissions(ctx, event.SubmissionQuery{})
+	notices, nerr := l.NoticesOf(ctx, "mirror", 0, 0, 1000)
+	notifications, terr := l.Notifications(ctx, "mirror", 0, 0, 1000)
+	if err := errors.Join(err, nerr, terr, enc.Encode(submissions), enc.Encode(notices), enc.Encode(notifications)); err != nil {
+		return "", err
+	}
 	bad, err := l.Quarantined(ctx, "")
 	if err := errors.Join(err, enc.Encode(bad)); err != nil {
 		return "", err
@@ -203,9 +210,43 @@ func damageable(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
+	submitted := make([]event.Step, 400)
+	for i := range submitted {
+		submitted[i].Submission = event.Submission{Source: src, State: event.StateProvisional, Token: fmt.Sprint("token ", i), Recipient: "https://recipient.example/box",
+			Block: fmt.Appendf(nil, "<source><source-identifier>%d</source-identifier></source>", i), SourceIdentifier: fmt.Sprint(i), Due: event.Micros(1e15 + i), Request: sha256.Sum256(fmt.Append(nil, i))}
+	}
+	if _, err := l.Append(ctx, &event.Batch{Source: src, Mode: event.ModeSubmission, Exchange: &event.Exchange{Steps: submitted}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Append(ctx, &event.Batch{Source: third, Mode: event.ModeSubmission, Exchange: exchanged(third)}); err != nil {
+		t.Fatal(err)
+	}
 	sound(t, l)
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
 	return folder
+}
+
+// exchanged has submissions of a Source, with notices and notifications, and
+// answers.
+func exchanged(source event.SourceID) *event.Exchange {
+	var x event.Exchange
+	for i := range 90 {
+		id := fmt.Sprintf("urn:deposit:%d", i)
+		s := event.Submission{Source: source, State: []event.State{event.StateProvisional, event.StateRejected, event.StateInDoubt}[i%3], Token: "token " + id,
+			Request: [32]byte{byte(i), 1}, Block: []byte("<source>" + id + "</source>"), SourceIdentifier: id, Content: [32]byte{byte(i), 2}, Length: 2000,
+			Type: "application/xml", Title: "Deposit " + id, Recipient: "https://r.example/" + id}
+		step := event.Step{Submission: s}
+		if s.State == event.StateRejected {
+			step.Notice = &event.Notice{Recipient: s.Recipient, Disposition: []byte("<rejected>" + id + "</rejected>"), Message: id + "@main.bridge"}
+			step.Notification = &event.Notification{Digest: [32]byte{byte(i), 3}, Verdict: event.NotificationMatched, Outcome: event.StateRejected, Reason: "no " + id}
+		} else {
+			step.Submission.Due = event.Micros(1_700_000_000_000_000 + i)
+			step.Submission.Deadline = step.Submission.Due
+		}
+		x.Steps = append(x.Steps, step)
+		x.Answered = append(x.Answered, event.Answered{Request: [32]byte{byte(i), 4}, Disposition: []byte("<accepted>" + id + "</accepted>")})
+	}
+	return &x
 }

@@ -301,7 +301,7 @@ func (b *batch) logDeletion(ctx context.Context, i int, r *record) error {
 	if err != nil {
 		return err
 	}
-	v := &body{document: doc, obs: event.Observation{Record: r.identifier, Deleted: true, Modified: it.Modified,
+	v := &body{document: doc, reason: it.Reason, obs: event.Observation{Record: r.identifier, Deleted: true, Modified: it.Modified,
 		Title: last.obs.Title, SourceIdentifier: last.obs.SourceIdentifier, Loc: last.obs.Loc}}
 	v.obs.Via = event.Link{Href: last.obs.ViaHref(), Length: event.NoLength, Modified: it.Modified}
 	if !it.Modified.Known() { // by absence: what is known of the original is when it last changed

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
@@ -14,8 +15,10 @@ import (
 // exchange is what a batch does to submissions.
 type exchange struct {
 	in    *event.Exchange
-	stale []bool // by step
-	kept  []bool // the row stays under the keys that it is stored under
+	stale []bool       // by step
+	again map[int]bool // items of notifications that have come before
+	kept  []bool       // the row stays under the keys that it is stored under
+	told  []bool       // its rejection is an event already
 	ids   []int64
 	fresh *bulk             // rows of new submissions
 	tally map[counted]int64 // what is to be added
@@ -40,7 +43,7 @@ const (
 // loadExchange compares the versions of the submissions that the steps change.
 func (b *batch) loadExchange(ctx context.Context, q preparer) (*exchange, error) {
 	n := len(b.in.Exchange.Steps)
-	x := &exchange{in: b.in.Exchange, stale: make([]bool, n), kept: make([]bool, n), ids: make([]int64, n), tally: map[counted]int64{}}
+	x := &exchange{in: b.in.Exchange, stale: make([]bool, n), kept: make([]bool, n), told: make([]bool, n), ids: make([]int64, n), tally: map[counted]int64{}}
 	type row struct {
 		version int64
 		state   event.State
@@ -76,7 +79,7 @@ func (b *batch) loadExchange(ctx context.Context, q preparer) (*exchange, error)
 		s := &x.in.Steps[i].Submission
 		if x.ids[i] = s.ID; s.ID == 0 {
 			if x.fresh == nil {
-				x.fresh = b.l.bulk(ctx, insertSubmissions, 14)
+				x.fresh = b.l.bulk(ctx, insertSubmissions, 16)
 			}
 			last++
 			x.ids[i] = last
@@ -96,17 +99,45 @@ func (b *batch) loadExchange(ctx context.Context, q preparer) (*exchange, error)
 		stored[s.ID] = row{s.Version + 1, s.State, keys} // a second step of the batch is late
 	}
 	b.out.IDs = x.ids
-	return x, nil
+	return x, x.loadAgain(ctx, b)
+}
+
+// loadAgain looks up which notifications that have items have come before.
+func (x *exchange) loadAgain(ctx context.Context, b *batch) error {
+	for i := range x.in.Notifications {
+		n := &x.in.Notifications[i]
+		if n.Item < 0 || n.Item > len(b.in.Items) {
+			return fmt.Errorf("notification %d: it is of item %d of %d", i, n.Item, len(b.in.Items))
+		}
+		if n.Item == 0 {
+			continue
+		}
+		was, err := b.notification(ctx, n)
+		if err != nil {
+			return err
+		}
+		if was.ID != 0 {
+			if x.again == nil {
+				x.again = map[int]bool{}
+			}
+			x.again[n.Item-1] = true
+		}
+	}
+	return nil
 }
 
 func (x *exchange) count(source event.SourceID, what, state, n int64) {
 	x.tally[counted{source, what, state}] += n
 }
 
-// leaves tells that an item belongs to a step that does not happen.
-func (x *exchange) leaves(item int) bool {
+// leaves tells that an item belongs to a step that does not happen, or to a
+// notification that has come before its record was deleted.
+func (x *exchange) leaves(item int, r *record, source event.SourceID) bool {
 	if x == nil {
 		return false
+	}
+	if s := r.by(source); x.again[item] && s != nil && !s.alive && r.pending == nil {
+		return true
 	}
 	for i, stale := range x.stale {
 		if stale && x.in.Steps[i].Item == item+1 {
@@ -163,7 +194,7 @@ func (x *exchange) rejections(ctx context.Context, b *batch) error {
 	for i := range x.in.Steps {
 		s := &x.in.Steps[i]
 		stepped[s.Item-1] = true
-		if s.Rejected && !x.stale[i] {
+		if s.Rejected && !x.stale[i] && !x.told[i] {
 			if err := b.reject(ctx, &event.Rejection{Record: s.Submission.Record, SourceIdentifier: s.Submission.SourceIdentifier,
 				Reason: s.Submission.Reason, Title: s.Submission.Title}); err != nil {
 				return err
@@ -241,6 +272,11 @@ func (x *exchange) saveStep(ctx context.Context, b *batch, i int) error {
 		}
 	}
 	if n := step.Notification; n != nil {
+		before, err := b.heard(ctx, n)
+		if err != nil {
+			return err
+		}
+		x.told[i] = slices.Contains(before, event.NotificationRejected)
 		note := *n
 		note.Submission = s.ID
 		return x.notified(ctx, b, note)
@@ -277,7 +313,7 @@ func (x *exchange) changeNotice(ctx context.Context, b *batch, n *event.Notice) 
 }
 
 // notified keeps a notification, the same one once. One of kind
-// NotificationRejected is an event when it is new.
+// NotificationRejected is an event when it is new to the set.
 func (x *exchange) notified(ctx context.Context, b *batch, n event.Notification) error {
 	was, err := b.notification(ctx, &n)
 	if err != nil {
@@ -298,7 +334,11 @@ func (x *exchange) notified(ctx context.Context, b *batch, n event.Notification)
 			n.ID, n.Submission, int64(n.Verdict), int64(n.Last), n.Times, raw, notificationSum(b.source.id, &n, raw))
 	}
 	if n.Verdict == event.NotificationRejected {
-		if err := b.reject(ctx, &event.Rejection{SourceIdentifier: n.SourceIdentifier, Reason: n.Reason}); err != nil {
+		before, err := b.heard(ctx, &n)
+		if err == nil && len(before) == 0 {
+			err = b.reject(ctx, &event.Rejection{SourceIdentifier: n.SourceIdentifier, Reason: n.Reason})
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -312,6 +352,19 @@ func (b *batch) notification(ctx context.Context, n *event.Notification) (was ev
 		return rows.Scan(&was.ID, &was.Submission, &was.Verdict, &was.First, &was.Times)
 	})
 	return was, err
+}
+
+// heard returns what became of a notification wherever in the set it is kept: with
+// the Source that it came to, and with the one whose submission it belongs to.
+func (b *batch) heard(ctx context.Context, n *event.Notification) (verdicts []event.NotificationVerdict, err error) {
+	err = writing{b.l}.each(ctx, `SELECT n.verdict FROM source own JOIN source src ON src.set_id = own.set_id
+	JOIN notification n ON n.source = src.id AND n.digest = $2 WHERE own.id = $1`, []any{int64(b.source.id), n.Digest[:]}, func(rows *sql.Rows) error {
+		var v event.NotificationVerdict
+		err := rows.Scan(&v)
+		verdicts = append(verdicts, v)
+		return err
+	})
+	return verdicts, err
 }
 
 // answerKept is how long an answer is remembered.

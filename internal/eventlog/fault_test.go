@@ -274,14 +274,17 @@ func TestKill(t *testing.T) {
 			acknowledged = number(t, line)
 		}
 		spin(time.Duration(rand.IntN(8_000)) * time.Microsecond)
-		kill(t, child)
-		for {
+		if err := child.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		for { // what it said before it died, which Wait would throw away
 			line, err := stdout.ReadString('\n')
 			if err != nil {
 				break
 			}
 			acknowledged = number(t, line)
 		}
+		_ = child.Wait() // it was killed
 		check(t, folder, acknowledged, round == rounds-1)
 	}
 }

@@ -38,7 +38,7 @@ func TestNewestRowsAreNotSearchedFor(t *testing.T) {
 	}
 	add(1, event.StateAccepted, event.NotificationUncorrelated)
 	for _, copies := range []string{
-		`submission SELECT NULL, source, state, version, due, seq, '', request, block, record, created, changed, zeroblob(500), sum FROM submission, n`,
+		`submission SELECT NULL, source, state, version, due, seq, '', request, block, record, told, created, changed, owed, zeroblob(500), sum FROM submission, n`,
 		`notice SELECT NULL, submission, source, state, 0, created, zeroblob(500), sum FROM notice, n`,
 		`notification SELECT NULL, source, randomblob(32), submission, verdict, first, last, times, zeroblob(500), sum FROM notification, n`,
 	} {
@@ -67,15 +67,15 @@ func TestNewestRowsAreNotSearchedFor(t *testing.T) {
 			return len(s), err
 		}},
 		"the newest notice": {"notice", func() (int, error) {
-			n, err := l.NoticesOf(ctx, "main", 0, 1)
+			n, err := l.NoticesOf(ctx, "main", 0, 0, 1)
 			return len(n), err
 		}},
 		"the newest notification": {"notification", func() (int, error) {
-			n, err := l.Notifications(ctx, "main", 0, 1)
+			n, err := l.Notifications(ctx, "main", 0, 0, 1)
 			return len(n), err
 		}},
 		"the newest of few notifications": {"notification", func() (int, error) {
-			n, err := l.Notifications(ctx, "main", event.NotificationConflict, 20)
+			n, err := l.Notifications(ctx, "main", event.NotificationConflict, 0, 20)
 			return len(n), err
 		}},
 	} {

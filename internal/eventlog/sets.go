@@ -235,13 +235,13 @@ func noSource(id event.SourceID) error {
 	return fmt.Errorf("no Source %d in this data folder: %w", id, fs.ErrNotExist)
 }
 
-const selectSets = `SELECT id, name, title, description, content, created, feed, complete, segment_events, segment_hours, sum, last_seq, last_observed, live, events FROM sets`
+const selectSets = `SELECT id, name, title, description, content, created, feed, complete, segment_events, segment_hours, sum, last_seq, last_observed, clock, live, events FROM sets`
 
 func scanSet(rows *sql.Rows) (id int64, s event.Set, err error) {
 	var segmentEvents, segmentHours int
 	var sum int64
 	err = rows.Scan(&id, &s.Name, &s.Title, &s.Description, &s.Content, &s.Created, &s.Feed, &s.Complete, &segmentEvents, &segmentHours, &sum,
-		&s.Last, &s.LastObserved, &s.Live, &s.Events)
+		&s.Last, &s.LastObserved, &s.Newest, &s.Live, &s.Events)
 	if err == nil && sum != setSum(&s, segmentEvents, segmentHours) {
 		err = fmt.Errorf("set %q: %w: run bridge verify", s.Name, errDamaged)
 	}

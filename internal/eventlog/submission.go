@@ -3,21 +3,25 @@ package eventlog
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"slices"
 	"strings"
 
 	"github.com/pmh-bridge/bridge/event"
 )
 
-const selectSubmissions = `SELECT b.id, b.source, s.name, b.state, b.version, b.due, b.seq, b.token, b.request, b.created, b.changed, b.body, b.sum
-FROM submission b JOIN source src ON src.id = b.source JOIN sets s ON s.id = src.set_id`
+const (
+	submissionColumns = "b.state, b.version, b.due, b.seq, b.token, b.request, b.created, b.changed, b.owed, b.body, b.sum FROM submission b"
+	selectSubmissions = "SELECT b.id, b.source, s.name, " + submissionColumns + " JOIN source src ON src.id = b.source JOIN sets s ON s.id = src.set_id"
+)
 
 func scanSubmission(rows *sql.Rows) (s event.Submission, err error) {
 	var request, raw []byte
 	var sum int64
-	if err := rows.Scan(&s.ID, &s.Source, &s.Set, &s.State, &s.Version, &s.Due, &s.Seq, &s.Token, &request, &s.Created, &s.Changed, &raw, &sum); err != nil {
+	if err := rows.Scan(&s.ID, &s.Source, &s.Set, &s.State, &s.Version, &s.Due, &s.Seq, &s.Token, &request, &s.Created, &s.Changed, &s.Owed, &raw, &sum); err != nil {
 		return s, err
 	}
 	copy(s.Request[:], request)
@@ -76,7 +80,7 @@ func (l *Log) Submissions(ctx context.Context, q event.SubmissionQuery) ([]event
 		and("b.source = ?", int64(q.Source))
 	}
 	states := q.States
-	if len(states) == 0 && q.Request == nil && q.Block == nil && q.Record == "" {
+	if len(states) == 0 && q.Request == nil && q.Block == nil && q.Record == "" && !q.Owed {
 		// The index has the rows of one Source and state in the order of their ID:
 		// with all states named SQLite stops at the limit, and else it sorts them all.
 		states = event.States()
@@ -88,9 +92,6 @@ func (l *Log) Submissions(ctx context.Context, q event.SubmissionQuery) ([]event
 		}
 		and("b.state IN ("+in(len(args))+")", args...)
 	}
-	if q.Due > 0 {
-		and("b.due > 0 AND b.due <= ?", int64(q.Due))
-	}
 	if q.Request != nil {
 		and("b.request IS NOT NULL AND b.request = ?", q.Request[:])
 	}
@@ -98,25 +99,26 @@ func (l *Log) Submissions(ctx context.Context, q event.SubmissionQuery) ([]event
 	// condition is theirs, word for word.
 	if q.Block != nil {
 		and("b.block <> 0 AND b.block = ?", blockKey(q.Block))
+		which, values := toldIn(q.Told)
+		and(which, values...)
 	}
 	if q.Record != "" {
-		and("b.record = ?", recordKey(q.Record))
-		if slices.Equal(q.States, []event.State{event.StateWaiting}) {
-			and("b.state = 1")
-		}
+		and("b.record <> 0 AND b.record = ?", recordKey(q.Record))
 	}
-	if q.Since > 0 {
-		and("b.created >= ?", int64(q.Since))
+	if q.Owed {
+		and("b.owed")
 	}
 	order := " ORDER BY b.id"
+	if q.Newest {
+		order += " DESC"
+	}
 	switch {
+	case q.AnyOrder:
+		order = ""
 	case q.Newest && q.After > 0:
 		and("b.id < ?", q.After)
 	case !q.Newest:
 		and("b.id > ?", q.After)
-	}
-	if q.Newest {
-		order += " DESC"
 	}
 	if q.Limit <= 0 {
 		q.Limit = 1000
@@ -128,6 +130,62 @@ func (l *Log) Submissions(ctx context.Context, q event.SubmissionQuery) ([]event
 	return slices.DeleteFunc(found, func(s event.Submission) bool { // hashes of the others are the same
 		return q.Block != nil && string(s.Block) != string(q.Block) || q.Record != "" && s.Record != q.Record
 	}), err
+}
+
+// toldIn selects what notifications tell of in some ways; none is all, which are
+// named too: then the index goes on with the order of the ID.
+func toldIn(ways []event.Told) (which string, values []any) {
+	if len(ways) == 0 {
+		ways = []event.Told{event.ToldNever, event.ToldByToken, event.ToldByBlock}
+	}
+	for _, w := range ways {
+		values = append(values, int64(w))
+	}
+	return "b.told IN (" + in(len(ways)) + ")", values
+}
+
+// SubmissionsDue returns those of a Source in one state with 0 < their Due <= at,
+// the longest due first, a page at a time: those that come after the Due and ID of
+// another one, which need not be as it was any more; nil is from the start.
+func (l *Log) SubmissionsDue(ctx context.Context, source event.SourceID, state event.State, at event.Micros, after *event.Submission, limit int) ([]event.Submission, error) {
+	var passed event.Submission
+	if after != nil {
+		passed = *after
+	}
+	return l.submissions(ctx, "b.source = $1 AND b.state = $2 AND b.due > 0 AND b.due <= $3 AND (b.due, b.id) > ($4, $5) ORDER BY b.due, b.id LIMIT $6",
+		int64(source), int64(state), int64(at), int64(passed.Due), passed.ID, limit)
+}
+
+// errEnough ends a query whose other rows do not matter.
+var errEnough = errors.New("enough")
+
+// Later tells whether a later version of what a submission submits is in one of
+// some states: one of the same Source with a higher ID, and of the same record
+// where a target sends it, else with the same source element. With assigned only
+// those count to which that identifier was assigned.
+func (l *Log) Later(ctx context.Context, s *event.Submission, states []event.State, assigned string) (bool, error) {
+	// Whatever else the rows have in common, these two have an index of their own.
+	told, ways := toldIn(nil)
+	which, args := "b.block <> 0 AND b.block = ? AND "+told, append([]any{blockKey(s.Block)}, ways...)
+	if s.Seq != 0 {
+		which, args = "b.record <> 0 AND b.record = ?", []any{recordKey(s.Record)}
+	}
+	args = append(args, s.ID, int64(s.Source))
+	for _, state := range states {
+		args = append(args, int64(state))
+	}
+	err := l.prepared(ctx, selectSubmissions+" WHERE "+which+" AND b.id > ? AND +b.source = ? AND b.state IN ("+in(len(states))+")", args, func(rows *sql.Rows) error {
+		v, err := scanSubmission(rows)
+		same := v.Record == s.Record && (s.Seq != 0 || string(v.Block) == string(s.Block)) // hashes of others are the same
+		if err == nil && same && (assigned == "" || v.Assigned == assigned) {
+			return errEnough
+		}
+		return err
+	})
+	if errors.Is(err, errEnough) {
+		return true, nil
+	}
+	return false, err
 }
 
 // Answered returns the disposition that a Source gave to the same whole request
@@ -153,15 +211,22 @@ func (l *Log) Answered(ctx context.Context, source event.SourceID, request [32]b
 const selectNotices = `SELECT n.id, n.submission, n.source, s.name, n.state, n.due, n.created, n.body, n.sum
 FROM notice n JOIN source src ON src.id = n.source JOIN sets s ON s.id = src.set_id`
 
-// Notices returns those that are due at a time, the longest due first.
-func (l *Log) Notices(ctx context.Context, due event.Micros, limit int) ([]event.Notice, error) {
-	return l.notices(ctx, "n.due > 0 AND n.due <= $1 ORDER BY n.due, n.id LIMIT $2", int64(due), limit)
+// Notices returns those with 0 < their Due <= due, the longest due first, a page at
+// a time: those that come after the Due and ID of another one, which need not be as
+// it was any more; nil is from the start.
+func (l *Log) Notices(ctx context.Context, due event.Micros, after *event.Notice, limit int) ([]event.Notice, error) {
+	var passed event.Notice
+	if after != nil {
+		passed = *after
+	}
+	return l.notices(ctx, "n.due > 0 AND n.due <= $1 AND (n.due, n.id) > ($2, $3) ORDER BY n.due, n.id LIMIT $4", int64(due), int64(passed.Due), passed.ID, limit)
 }
 
-// NoticesOf returns the newest notices of a set in a state; 0 is any.
-func (l *Log) NoticesOf(ctx context.Context, set string, state event.NoticeState, limit int) ([]event.Notice, error) {
-	which, args := oneOrAll(set, int64(state), int64(event.NoticeExpired))
-	return l.notices(ctx, "s.name = ? AND n.state IN ("+which+") ORDER BY n.id DESC LIMIT ?", append(args, limit)...)
+// NoticesOf returns the newest notices of a set in a state; 0 is any. With after
+// they are those with an ID below it.
+func (l *Log) NoticesOf(ctx context.Context, set string, state event.NoticeState, after int64, limit int) ([]event.Notice, error) {
+	which, args := oneOrAll(set, after, int64(state), int64(event.NoticeExpired))
+	return l.notices(ctx, "s.name = ? AND n.id < ? AND n.state IN ("+which+") ORDER BY n.id DESC LIMIT ?", append(args, limit)...)
 }
 
 func (l *Log) notices(ctx context.Context, where string, args ...any) (out []event.Notice, err error) {
@@ -188,26 +253,29 @@ func (l *Log) notices(ctx context.Context, where string, args ...any) (out []eve
 
 // oneOrAll names one state or verdict, or with 0 all from 1 to last, for a query
 // that takes the newest of a set: the index has those of one in the order of
-// their ID.
-func oneOrAll(set string, one, last int64) (which string, args []any) {
-	args = []any{set}
+// their ID, of which those below after are asked for.
+func oneOrAll(set string, after, one, last int64) (which string, args []any) {
+	if after <= 0 {
+		after = math.MaxInt64
+	}
+	args = []any{set, after}
 	for n := int64(1); n <= last; n++ {
 		if one == 0 || n == one {
 			args = append(args, n)
 		}
 	}
-	return in(len(args) - 1), args
+	return in(len(args) - 2), args
 }
 
 const selectNotifications = `SELECT n.id, n.source, s.name, n.digest, n.submission, n.verdict, n.first, n.last, n.times, n.body, n.sum
 FROM notification n JOIN source src ON src.id = n.source JOIN sets s ON s.id = src.set_id`
 
 // Notifications returns the newest notifications of a set with a verdict; 0 is
-// any.
-func (l *Log) Notifications(ctx context.Context, set string, verdict event.NotificationVerdict, limit int) (out []event.Notification, err error) {
+// any. With after they are those with an ID below it.
+func (l *Log) Notifications(ctx context.Context, set string, verdict event.NotificationVerdict, after int64, limit int) (out []event.Notification, err error) {
 	err = l.read(ctx, func(q querier) error {
-		which, args := oneOrAll(set, int64(verdict), int64(event.NotificationConflict))
-		rows, err := q.QueryContext(ctx, selectNotifications+" WHERE s.name = ? AND n.verdict IN ("+which+") ORDER BY n.id DESC LIMIT ?", append(args, limit)...)
+		which, args := oneOrAll(set, after, int64(verdict), int64(event.NotificationConflict))
+		rows, err := q.QueryContext(ctx, selectNotifications+" WHERE s.name = ? AND n.id < ? AND n.verdict IN ("+which+") ORDER BY n.id DESC LIMIT ?", append(args, limit)...)
 		return scanAll(rows, err, func(rows *sql.Rows) error {
 			var n event.Notification
 			var source event.SourceID

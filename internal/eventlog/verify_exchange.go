@@ -7,14 +7,32 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 )
 
-// readExchange checks what is kept of submissions, and that it was counted right.
+// readExchange checks what is kept of submissions, that what belongs together is
+// there, and that it was counted right.
 func (v *verifier) readExchange() error {
 	has := map[counted]int64{}
-	for _, read := range []func(map[counted]int64) error{v.readSubmissions, v.readNotices, v.readNotifications} {
+	for _, read := range []func(map[counted]int64) error{v.readSubmissions, v.readNotices, v.readNotifications, v.readTally} {
 		if err := read(has); err != nil {
 			return err
 		}
 	}
+	return v.each("SELECT source, request, at, disposition, sum FROM answered", func(rows *sql.Rows) error {
+		var source event.SourceID
+		var request, disposition []byte
+		var at event.Micros
+		var sum int64
+		if err := rows.Scan(&source, &request, &at, &disposition, &sum); err != nil {
+			return err
+		}
+		if _, known := v.sources[source]; !known || sum != sumOf(source, request, at, disposition) {
+			v.found(fmt.Sprintf("Source %d", source), "an answer is not what was stored, or the Source is missing")
+		}
+		return nil
+	})
+}
+
+// readTally compares what was counted with what there is.
+func (v *verifier) readTally(has map[counted]int64) error {
 	if err := v.each("SELECT source, what, state, n FROM tally", func(rows *sql.Rows) error {
 		var c counted
 		var n int64
@@ -32,64 +50,102 @@ func (v *verifier) readExchange() error {
 	for c, n := range has {
 		v.found(fmt.Sprintf("tally of Source %d", c.source), "%d in state %d of %d are not counted", n, c.state, c.what)
 	}
-	return v.each("SELECT source, request, at, disposition, sum FROM answered", func(rows *sql.Rows) error {
-		var source event.SourceID
-		var request, disposition []byte
-		var at event.Micros
-		var sum int64
-		err := rows.Scan(&source, &request, &at, &disposition, &sum)
-		if err == nil && sum != sumOf(source, request, at, disposition) {
-			v.found(fmt.Sprintf("Source %d", source), "an answer is not what was stored")
-		}
-		return err
-	})
+	return nil
 }
 
-func (v *verifier) readSubmissions(has map[counted]int64) error {
-	// The join leaves out those whose Source is missing: they stay uncounted.
-	return v.each(selectSubmissions, func(rows *sql.Rows) error {
-		s, err := scanSubmission(rows)
-		if s.ID == 0 && err != nil {
+// owner is the submission that a notice or a notification names, in columns of the
+// same row: all are NULL when it is not there.
+type owner struct {
+	source sql.Null[event.SourceID]
+	state  sql.Null[event.State]
+	body   []byte
+}
+
+const ownerColumns = "b.source, b.state, b.body"
+
+// belongs checks to whom a notice or a notification of a Source belongs.
+func (v *verifier) belongs(place string, source event.SourceID, submission int64, o *owner) bool {
+	_, known := v.sources[source]
+	switch {
+	case !known:
+		v.found(place, "its Source %d is missing", source)
+	case submission == 0:
+		return true
+	case !o.source.Valid:
+		v.found(place, "it belongs to submission %d, which is missing", submission)
+	case o.source.V != source:
+		v.found(place, "it is of Source %d, and submission %d, to which it belongs, is of Source %d", source, submission, o.source.V)
+	default:
+		return true
+	}
+	return false
+}
+
+func (v *verifier) readNotices(has map[counted]int64) error {
+	return v.each("SELECT n.id, n.submission, n.source, n.state, n.due, n.created, n.body, n.sum, "+ownerColumns+
+		" FROM notice n LEFT JOIN submission b ON b.id = n.submission", func(rows *sql.Rows) error {
+		var n event.Notice
+		var source event.SourceID
+		var o owner
+		var raw []byte
+		var sum int64
+		if err := rows.Scan(&n.ID, &n.Submission, &source, &n.State, &n.Due, &n.Created, &raw, &sum, &o.source, &o.state, &o.body); err != nil {
 			return err
 		}
-		if err != nil {
-			v.found(fmt.Sprintf("submission %d", s.ID), "%v", err)
-		}
-		has[counted{s.Source, tallySubmissions, int64(s.State)}]++
-		if s.Conflicts > 0 {
-			has[counted{s.Source, tallyContradicted, 0}]++
+		has[counted{source, tallyNotices, int64(n.State)}]++
+		place := fmt.Sprintf("notice %d", n.ID)
+		switch {
+		case sum != noticeSum(source, &n, raw) || readNotice(raw, &n) != nil:
+			v.found(place, "it is not what was stored")
+		case n.Submission == 0:
+			v.found(place, "it belongs to no submission")
+		case !v.belongs(place, source, n.Submission, &o):
+		case !o.state.V.Final():
+			v.found(place, "it tells what was decided about submission %d, which is %s", n.Submission, o.state.V)
+		case n.State == event.NoticeWaiting && (n.Recipient == "" || n.Due == 0):
+			v.found(place, "it waits, and has no recipient or no time to be delivered at: nobody will be told of submission %d", n.Submission)
 		}
 		return nil
 	})
 }
 
-func (v *verifier) readNotices(has map[counted]int64) error {
-	return v.each("SELECT id, submission, source, state, due, created, body, sum FROM notice", func(rows *sql.Rows) error {
-		var n event.Notice
+func (v *verifier) readNotifications(has map[counted]int64) error {
+	return v.each("SELECT n.id, n.source, n.digest, n.submission, n.verdict, n.first, n.last, n.times, n.body, n.sum, "+ownerColumns+
+		" FROM notification n LEFT JOIN submission b ON b.id = n.submission", func(rows *sql.Rows) error {
+		var n event.Notification
 		var source event.SourceID
-		var raw []byte
+		var o owner
+		var digest, raw []byte
 		var sum int64
-		err := rows.Scan(&n.ID, &n.Submission, &source, &n.State, &n.Due, &n.Created, &raw, &sum)
-		if err == nil && (sum != noticeSum(source, &n, raw) || readNotice(raw, &n) != nil) {
-			v.found(fmt.Sprintf("notice %d", n.ID), "it is not what was stored")
+		if err := rows.Scan(&n.ID, &source, &digest, &n.Submission, &n.Verdict, &n.First, &n.Last, &n.Times, &raw, &sum, &o.source, &o.state, &o.body); err != nil {
+			return err
 		}
-		has[counted{source, tallyNotices, int64(n.State)}]++
-		return err
+		has[counted{source, tallyNotifications, int64(n.Verdict)}]++
+		copy(n.Digest[:], digest)
+		place := fmt.Sprintf("notification %d", n.ID)
+		switch {
+		case sum != notificationSum(source, &n, raw) || readNotification(raw, &n) != nil:
+			v.found(place, "it is not what was stored")
+		case v.belongs(place, source, n.Submission, &o):
+			v.verdict(place, &n, &o)
+		}
+		return nil
 	})
 }
 
-func (v *verifier) readNotifications(has map[counted]int64) error {
-	return v.each("SELECT id, source, digest, submission, verdict, first, last, times, body, sum FROM notification", func(rows *sql.Rows) error {
-		var n event.Notification
-		var source event.SourceID
-		var digest, raw []byte
-		var sum int64
-		err := rows.Scan(&n.ID, &source, &digest, &n.Submission, &n.Verdict, &n.First, &n.Last, &n.Times, &raw, &sum)
-		copy(n.Digest[:], digest)
-		if err == nil && (sum != notificationSum(source, &n, raw) || readNotification(raw, &n) != nil) {
-			v.found(fmt.Sprintf("notification %d", n.ID), "it is not what was stored")
-		}
-		has[counted{source, tallyNotifications, int64(n.Verdict)}]++
-		return err
-	})
+// verdict compares what became of a notification with the submission to which it
+// belongs.
+func (v *verifier) verdict(place string, n *event.Notification, o *owner) {
+	wants := map[event.NotificationVerdict]event.Resolution{
+		event.NotificationMatched:  event.Repeats, // or it was the first to say so
+		event.NotificationConflict: event.Contradicts,
+	}[n.Verdict]
+	s := event.Submission{State: o.state.V}
+	switch {
+	case (wants != 0) != (n.Submission != 0):
+		v.found(place, "it is %s, and belongs to submission %d (0 is none)", n.Verdict, n.Submission)
+	case wants == 0 || readSubmission(o.body, &s) != nil: // a body that is damaged is found with its submission
+	case s.Resolve(n.Outcome, n.Assigned) != wants:
+		v.found(place, "it is %s: %s %q; submission %d is %s %q", n.Verdict, n.Outcome, n.Assigned, n.Submission, s.State, s.Assigned)
+	}
 }

@@ -68,9 +68,12 @@ type Log interface {
 	Submission(ctx context.Context, id int64) (*event.Submission, error)
 	SubmissionByToken(ctx context.Context, token string) (*event.Submission, error)
 	Submissions(context.Context, event.SubmissionQuery) ([]event.Submission, error)
+	SubmissionsDue(ctx context.Context, source event.SourceID, state event.State, at event.Micros, after *event.Submission, limit int) ([]event.Submission, error)
+	Later(ctx context.Context, s *event.Submission, states []event.State, assigned string) (bool, error)
 	Answered(ctx context.Context, source event.SourceID, request [32]byte) ([]byte, error)
-	Notices(ctx context.Context, due event.Micros, limit int) ([]event.Notice, error)
-	Notifications(ctx context.Context, set string, verdict event.NotificationVerdict, limit int) ([]event.Notification, error)
+	Holding(ctx context.Context, source event.SourceID, identifier string) (event.Holding, error)
+	Notices(ctx context.Context, due event.Micros, after *event.Notice, limit int) ([]event.Notice, error)
+	Notifications(ctx context.Context, set string, verdict event.NotificationVerdict, after int64, limit int) ([]event.Notification, error)
 	Counts(context.Context, event.SourceID) (event.Counts, error)
 	Changed() <-chan struct{}
 	// Faults returns what is wrong with the log by its own account.
@@ -94,7 +97,8 @@ func Test(t *testing.T, open Open, light bool) {
 		{"Lists", testLists}, {"ListsPending", testListsPending}, {"AbsentAt", testAbsentAt}, {"ThereInBaseline", testThereInBaseline}, {"Echo", testEcho}, {"EchoOfFormer", testEchoOfFormer}, {"EchoOfOwn", testEchoOfOwn}, {"Targets", testTargets},
 		{"Sources", testSources}, {"SourcesOrder", testSourcesOrder}, {"Locs", testLocs}, {"LocsOfSources", testLocsOfSources},
 		{"Segments", testSegments}, {"SegmentHours", testSegmentHours}, {"SegmentEntries", testSegmentEntries}, {"SeveralSets", testSeveralSets},
-		{"Submissions", testSubmissions}, {"SubmissionQueries", testSubmissionQueries}, {"Handed", testHanded}, {"Rejected", testRejected},
+		{"Submissions", testSubmissions}, {"SubmissionQueries", testSubmissionQueries}, {"SubmissionsDue", testSubmissionsDue}, {"Handed", testHanded}, {"Rejected", testRejected},
+		{"LaterVersions", testLaterVersions}, {"Owed", testOwed}, {"Withdrawn", testWithdrawn}, {"Holding", testHolding},
 		{"Observed", testObserved}, {"ClockJump", testClockJump},
 		{"Live", testLive}, {"Record", testRecord}, {"Readers", testReaders}, {"DryRun", testDryRun}, {"Closed", testClosed},
 	} {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -24,8 +25,8 @@ func (b *bench) exchange(in *event.Batch) event.Appended {
 }
 
 // at returns a submission of the log's first Source with a state.
-func (b *bench) at(state event.State, token string) event.Submission {
-	return event.Submission{Source: b.sources[0], State: state, Token: token}
+func (b *bench) at(state event.State) event.Submission {
+	return event.Submission{Source: b.sources[0], State: state}
 }
 
 func (b *bench) submission(id int64) *event.Submission {
@@ -40,10 +41,12 @@ func (b *bench) submission(id int64) *event.Submission {
 func testSubmissions(t *testing.T, open Open) {
 	b := begin(t, open, Set{Content: event.Redirect})
 	ctx := context.Background()
-	full := event.Submission{Source: b.sources[0], State: event.StateForwarding, Token: "token", Seq: 7, Request: [32]byte{1, 2}, Block: []byte("<source/>"),
+	b.exchange(&event.Batch{Items: items("r=x"), Exchange: &event.Exchange{}})
+	b.want("what is submitted", b.news(), "created r=x")
+	full := event.Submission{Source: b.sources[0], State: event.StateForwarding, Token: "token", Seq: 1, Request: [32]byte{1, 2}, Block: []byte("<source/>"),
 		SourceIdentifier: "145", Record: "urn:r", Content: [32]byte{3}, Length: 99, Type: "text/xml", Title: "A title", Recipient: "http://r.example/", Assigned: "", Reason: "why",
 		Due: 5, Deadline: 6, Tries: 2, Late: true}
-	out := b.exchange(&event.Batch{Exchange: &event.Exchange{Steps: []event.Step{{Submission: full}, {Submission: b.at(event.StateWaiting, "")}}}})
+	out := b.exchange(&event.Batch{Exchange: &event.Exchange{Steps: []event.Step{{Submission: full}, {Submission: b.at(event.StateWaiting)}}}})
 	if len(out.IDs) != 2 || len(out.Stale) != 0 || out.Last != 0 {
 		t.Fatalf("appended: %+v", out)
 	}
@@ -90,13 +93,13 @@ func testSubmissions(t *testing.T, open Open) {
 		conflict.Conflicts++
 		b.exchange(&event.Batch{Exchange: &event.Exchange{Steps: []event.Step{{Submission: conflict,
 			Notification: &event.Notification{Digest: [32]byte{8}, Verdict: event.NotificationConflict, Outcome: event.StateRejected}}}}})
-		found, err := b.log.Notifications(ctx, "main", event.NotificationConflict, 10)
+		found, err := b.log.Notifications(ctx, "main", event.NotificationConflict, 0, 10)
 		b.must(err)
 		if got := b.submission(answer.ID); got.Conflicts != full.Conflicts+1 || len(found) != 1 || found[0].Times != times+1 || found[0].Submission != answer.ID {
 			t.Errorf("after %d conflicts: %+v, %+v", times+1, got, found)
 		}
 	}
-	due, err := b.log.Notices(ctx, event.MicrosOf(b.clock.Wall), 10)
+	due, err := b.log.Notices(ctx, event.MicrosOf(b.clock.Wall), nil, 10)
 	b.must(err)
 	if len(due) != 1 || due[0].Submission != answer.ID || string(due[0].Disposition) != "<d/>" || due[0].Message != "m@example" || due[0].State != event.NoticeWaiting || due[0].Set != "main" {
 		t.Fatalf("notices: %+v", due)
@@ -104,13 +107,13 @@ func testSubmissions(t *testing.T, open Open) {
 	done := due[0]
 	done.State, done.Due, done.Tries = event.NoticeDelivered, 0, 1
 	b.exchange(&event.Batch{Exchange: &event.Exchange{Notices: []event.Notice{done}}})
-	if due, err = b.log.Notices(ctx, event.MicrosOf(b.clock.Wall), 10); err != nil || len(due) != 0 {
+	if due, err = b.log.Notices(ctx, event.MicrosOf(b.clock.Wall), nil, 10); err != nil || len(due) != 0 {
 		t.Errorf("after its delivery: %+v, %v", due, err)
 	}
 	counts, err := b.log.Counts(ctx, b.sources[0])
 	b.must(err)
 	if counts.Submissions[event.StateAccepted] != 1 || counts.Submissions[event.StateWaiting] != 1 || len(counts.Submissions) != 2 ||
-		counts.Notices[event.NoticeDelivered] != 1 || len(counts.Notices) != 1 || counts.Notifications[event.NotificationConflict] != 1 || counts.Contradicted != 1 || len(counts.Direct) != 0 {
+		counts.Notices[event.NoticeDelivered] != 1 || len(counts.Notices) != 1 || counts.Notifications[event.NotificationConflict] != 1 || counts.Contradicted != 1 || counts.Direct[event.StateAccepted] != 1 || len(counts.Direct) != 1 {
 		t.Errorf("counts: %+v", counts)
 	}
 }
@@ -119,14 +122,20 @@ func testSubmissionQueries(t *testing.T, open Open) {
 	b := begin(t, open, Set{Content: event.Redirect})
 	var steps []event.Step
 	for i, state := range []event.State{event.StateWaiting, event.StateProvisional, event.StateAccepted, event.StateWaiting, event.StateUnsent} {
-		s := b.at(state, "")
+		s := b.at(state)
+		s.Assigned = map[event.State]string{event.StateAccepted: "urn:a"}[state]
 		s.Due = event.Micros(10 * (i % 3))
 		s.Record = []string{"urn:a", "urn:b"}[i%2]
 		s.Block = []byte("<source>" + s.Record + "</source>")
 		s.Request = [32]byte{byte(i % 2)}
+		s.Tries = i / 2 // of "urn:b" the first was never sent on
+		if i == 2 {
+			s.Token = "token"
+		}
 		steps = append(steps, event.Step{Submission: s})
 	}
-	ids := b.exchange(&event.Batch{Exchange: &event.Exchange{Steps: steps}}).IDs
+	steps[2].Item = 1
+	ids := b.exchange(&event.Batch{Items: items("a=x"), Exchange: &event.Exchange{Steps: steps}}).IDs
 	request := [32]byte{1}
 	for _, c := range []struct {
 		name string
@@ -140,14 +149,16 @@ func testSubmissionQueries(t *testing.T, open Open) {
 		{"newest", event.SubmissionQuery{Newest: true, Limit: 2}, []int{4, 3}},
 		{"newest before", event.SubmissionQuery{Newest: true, After: ids[3], Limit: 2}, []int{2, 1}},
 		{"states", event.SubmissionQuery{States: []event.State{event.StateWaiting, event.StateUnsent}}, []int{0, 3, 4}},
-		{"due", event.SubmissionQuery{Due: 10}, []int{1, 4}},
-		{"due later", event.SubmissionQuery{Due: 20, States: []event.State{event.StateAccepted}}, []int{2}},
 		{"request", event.SubmissionQuery{Request: &request}, []int{1, 3}},
 		{"block", event.SubmissionQuery{Block: []byte("<source>urn:b</source>")}, []int{1, 3}},
 		{"open block", event.SubmissionQuery{Block: []byte("<source>urn:a</source>"), States: []event.State{event.StateWaiting, event.StateProvisional}}, []int{0}},
+		{"told by token", event.SubmissionQuery{Block: []byte("<source>urn:a</source>"), Told: []event.Told{event.ToldByToken}}, []int{2}},
+		{"told by block", event.SubmissionQuery{Block: []byte("<source>urn:a</source>"), Told: []event.Told{event.ToldByBlock}}, []int{4}},
+		{"told somehow", event.SubmissionQuery{Block: []byte("<source>urn:b</source>"), Told: []event.Told{event.ToldByToken, event.ToldByBlock}}, []int{3}},
+		{"told never", event.SubmissionQuery{Block: []byte("<source>urn:b</source>"), Told: []event.Told{event.ToldNever}, AnyOrder: true}, []int{1}},
+		{"in any order", event.SubmissionQuery{Block: []byte("<source>urn:b</source>"), States: []event.State{event.StateProvisional}, AnyOrder: true, After: ids[4], Limit: 1}, []int{1}},
 		{"record", event.SubmissionQuery{Record: "urn:a"}, []int{0, 2, 4}},
 		{"waiting record", event.SubmissionQuery{Record: "urn:b", States: []event.State{event.StateWaiting}}, []int{3}},
-		{"since", event.SubmissionQuery{Since: event.MicrosOf(b.clock.Wall) + 1}, nil},
 	} {
 		found, err := b.log.Submissions(context.Background(), c.q)
 		b.must(err)
@@ -158,6 +169,56 @@ func testSubmissionQueries(t *testing.T, open Open) {
 		if !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
+	}
+}
+
+// What is due comes the longest due first, a page at a time, and nothing else; what
+// becomes of a page does not disturb the next one.
+func testSubmissionsDue(t *testing.T, open Open) {
+	b := begin(t, open, Set{Content: event.Redirect}, "one", "two")
+	var steps []event.Step
+	for _, due := range []event.Micros{30, 10, 0, 20, 20, 20, 10, 40} {
+		s := b.at(event.StateProvisional)
+		s.Due = due
+		other := b.at(event.StateInDoubt)
+		other.Due = 10
+		steps = append(steps, event.Step{Submission: s}, event.Step{Submission: other})
+	}
+	ids := b.exchange(&event.Batch{Exchange: &event.Exchange{Steps: steps}}).IDs
+	want := []int64{ids[2], ids[12], ids[6], ids[8], ids[10], ids[0]}
+	for _, limit := range []int{1, 2, 3, 100} {
+		var got []int64
+		var last *event.Submission
+		for {
+			page, err := b.log.SubmissionsDue(context.Background(), b.sources[0], event.StateProvisional, 30, last, limit)
+			b.must(err)
+			if len(page) == 0 {
+				break
+			}
+			for i := range page {
+				got, last = append(got, page[i].ID), &page[i]
+			}
+			if limit == 3 { // they are put off, or due no more
+				for i := range page {
+					s := page[i]
+					s.Due = event.Micros(i * 50)
+					b.exchange(&event.Batch{Exchange: &event.Exchange{Steps: []event.Step{{Submission: s}}}})
+				}
+			}
+			if len(page) > limit {
+				t.Errorf("%d at once, no more than %d were wanted", len(page), limit)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%d at a time: %v, want %v", limit, got, want)
+		}
+		if limit == 3 {
+			want = []int64{}
+		}
+	}
+	found, err := b.log.SubmissionsDue(context.Background(), b.sources[1], event.StateProvisional, 1000, nil, 100)
+	if b.must(err); len(found) > 0 {
+		t.Errorf("of another Source: %+v", found)
 	}
 }
 
@@ -239,7 +300,7 @@ func testRejected(t *testing.T, open Open) {
 	if set.Events != 5 || set.Last != 5 {
 		t.Errorf("the set: %+v", set)
 	}
-	found, err := b.log.Notifications(ctx, "main", event.NotificationRejected, 10)
+	found, err := b.log.Notifications(ctx, "main", event.NotificationRejected, 0, 10)
 	b.must(err)
 	if len(found) != 1 || found[0].Times != 3 || found[0].Reason != note.Reason || string(found[0].Block) != "<source/>" || found[0].Set != "main" {
 		t.Errorf("notifications: %+v", found)

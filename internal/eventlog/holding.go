@@ -1,0 +1,49 @@
+package eventlog
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+
+	"github.com/pmh-bridge/bridge/event"
+)
+
+const selectHolding = `SELECT r.id, r.identifier, t.said, p.said, p.shadow, EXISTS (SELECT 1 FROM pending w WHERE w.source = src.id AND w.record = r.id)
+FROM source src JOIN record_key k ON k.key = $1 JOIN record r ON r.id = k.record AND r.id >> 32 = src.set_id
+LEFT JOIN state t ON t.record = r.id LEFT JOIN presence p ON p.record = r.id AND p.source = src.id WHERE src.id = $2`
+
+// Holding returns what a Source holds of the record of its set with that
+// identifier, whichever Source speaks for the record.
+func (l *Log) Holding(ctx context.Context, source event.SourceID, identifier string) (holds event.Holding, err error) {
+	err = l.prepared(ctx, selectHolding, []any{event.KeyBits(identifier), int64(source)}, func(rows *sql.Rows) error {
+		var id int64
+		var name string
+		var first, other, shadow []byte
+		var pending bool
+		if err := rows.Scan(&id, &name, &first, &other, &shadow, &pending); err != nil || name != identifier {
+			return err
+		}
+		if pending {
+			holds = event.HoldsRecord
+			return nil
+		}
+		// One of them has the speaker's word, or that of the last who spoke.
+		for _, word := range [][2][]byte{{first, nil}, {other, shadow}} {
+			if word[0] == nil {
+				continue
+			}
+			s, err := readSaid(word[0], word[1], id)
+			switch {
+			case err != nil:
+				return fmt.Errorf("what Source %d says of record %q: %w: run bridge verify", source, identifier, err)
+			case s.source != source:
+			case s.alive:
+				holds = event.HoldsRecord
+			default:
+				holds = event.HoldsDeletion
+			}
+		}
+		return nil
+	})
+	return holds, err
+}

@@ -154,11 +154,16 @@ func (f *Feeder) sourceOf(e *event.Event) *atompmh.Source {
 	if o.FeedID == "" || len(o.FeedID) > maxSourceID {
 		return nil
 	}
-	f.source = atompmh.Source{ID: o.FeedID, Title: o.FeedTitle, Updated: o.FeedUpdated.Time()}
-	if len(f.source.Title) > maxSourceTitle {
-		f.source.Title = strings.ToValidUTF8(f.source.Title[:maxSourceTitle], "")
-	}
+	f.source = atompmh.Source{ID: o.FeedID, Title: cut(o.FeedTitle, maxSourceTitle), Updated: o.FeedUpdated.Time()}
 	return &f.source
+}
+
+// cut shortens a text to so many bytes at most, without cutting a character.
+func cut(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "")
 }
 
 // atomType leaves out what has not the form of a media type (RFC 4287 4.2.7.3).

@@ -161,8 +161,12 @@ func leadsOut(decoded string) bool {
 	return slices.Contains(segments, "..") || slices.Contains(segments, ".")
 }
 
+// maxRecordTitle is how many bytes of a title are kept: it stands in every document
+// that names the record, and a stranger has written it.
+const maxRecordTitle = 1000
+
 // RecordTitle returns the text of the first Dublin Core title in a record, on one
-// line, or "".
+// line and cut after 1000 bytes, or "".
 func RecordTitle(record []byte) string {
 	if !bytes.Contains(record, []byte("http://purl.org/dc/")) || !bytes.Contains(record, []byte("title")) {
 		return "" // most records need not be read for it
@@ -178,7 +182,7 @@ func RecordTitle(record []byte) string {
 			continue
 		}
 		if title := strings.Join(strings.Fields(innerText(d)), " "); title != "" {
-			return title
+			return strings.TrimSpace(cut(title, maxRecordTitle))
 		}
 	}
 }

@@ -186,17 +186,21 @@ func TestFromDisposition(t *testing.T) {
 func TestRecordTitle(t *testing.T) {
 	const dc, terms = `xmlns:dc="http://purl.org/dc/elements/1.1/"`, `xmlns="http://purl.org/dc/terms/"`
 	for record, want := range map[string]string{
-		`<r ` + dc + `><dc:title>One &amp; two</dc:title></r>`:                        "One & two",
-		`<title ` + terms + `><![CDATA[<Title>]]></title>`:                            "<Title>",
-		`<r ` + dc + `><title>no</title><dc:title/><dc:title>yes</dc:title></r>`:      "yes",
-		`<r xmlns:dc="urn:other" ` + terms + `><dc:title>no</dc:title></r>`:           "",
-		`<r ` + dc + `><dc:creator>title</dc:creator></r>`:                            "",
-		`<r><title>no</title></r>`:                                                    "",
-		`<r ` + dc + `><dc:title>cut`:                                                 "",
-		`<r ` + dc + `><dc:title>a<!-- b --><x>` + "\n\t c</x></dc:title></r>":        "a c",
-		strings.Repeat("<a>", 1000) + `<title ` + terms + `>deep`:                     "",
-		`<r ` + dc + `>` + strings.Repeat("<dc:title> </dc:title>", 10_000) + `</r>`:  "",
-		fmt.Sprintf(`<r %s><dc:title>%s</dc:title></r>`, dc, strings.Repeat("x", 70)): strings.Repeat("x", 70),
+		`<r ` + dc + `><dc:title>One &amp; two</dc:title></r>`:                           "One & two",
+		`<title ` + terms + `><![CDATA[<Title>]]></title>`:                               "<Title>",
+		`<r ` + dc + `><title>no</title><dc:title/><dc:title>yes</dc:title></r>`:         "yes",
+		`<r xmlns:dc="urn:other" ` + terms + `><dc:title>no</dc:title></r>`:              "",
+		`<r ` + dc + `><dc:creator>title</dc:creator></r>`:                               "",
+		`<r><title>no</title></r>`:                                                       "",
+		`<r ` + dc + `><dc:title>cut`:                                                    "",
+		`<r ` + dc + `><dc:title>a<!-- b --><x>` + "\n\t c</x></dc:title></r>":           "a c",
+		strings.Repeat("<a>", 1000) + `<title ` + terms + `>deep`:                        "",
+		`<r ` + dc + `>` + strings.Repeat("<dc:title> </dc:title>", 10_000) + `</r>`:     "",
+		fmt.Sprintf(`<r %s><dc:title>%s</dc:title></r>`, dc, strings.Repeat("x", 70)):    strings.Repeat("x", 70),
+		`<r ` + dc + `><dc:title>` + strings.Repeat("x", 1000) + `</dc:title></r>`:       strings.Repeat("x", 1000),
+		`<r ` + dc + `><dc:title>` + strings.Repeat("x", 3<<20) + `</dc:title></r>`:      strings.Repeat("x", 1000),
+		`<r ` + dc + `><dc:title>` + strings.Repeat("x\u00fc", 1000) + `</dc:title></r>`: strings.Repeat("x\u00fc", 333) + "x",
+		`<r ` + dc + `><dc:title>` + strings.Repeat("x ", 1000) + `</dc:title></r>`:      strings.TrimSpace(strings.Repeat("x ", 500)),
 	} {
 		if got := RecordTitle([]byte(record)); got != want {
 			t.Errorf("%.80s: title %q, want %q", record, got, want)

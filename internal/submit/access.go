@@ -4,8 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
-	"errors"
-	"io/fs"
 	"net/http"
 	"net/netip"
 
@@ -77,16 +75,10 @@ func (d *Desk) Admit(ctx context.Context, caller sip.Caller) error {
 	if denied == nil {
 		return nil
 	}
-	if caller.Token == "" || !d.Offers().Notify {
+	s, err := d.withToken(ctx, caller.Token)
+	if err == nil && s == nil {
+		d.refusals.note(d.log().With("set", d.Set), caller.Address, d.Access.lacking(&caller))
 		return denied
 	}
-	switch s, err := d.Store.SubmissionByToken(ctx, caller.Token); {
-	case errors.Is(err, fs.ErrNotExist):
-		return denied
-	case err != nil:
-		return err
-	case s.Set != d.Set:
-		return denied
-	}
-	return nil
+	return err
 }

@@ -81,9 +81,9 @@ type Desk struct {
 	// Targets: the set submits its records to an ingest server, so that
 	// notifications come here in every mode.
 	Targets bool
-	// Into takes the accepted records of those targets that have another set
-	// for them.
-	Into map[event.SourceID]Into
+	// Owing is called when a record of a target was accepted (see Outbox.Owing). It
+	// may be nil and must not block.
+	Owing func(target event.SourceID)
 
 	// Record returns the last event of the record with an identifier;
 	// fs.ErrNotExist when the set has none. Nil is a set that is not asked.
@@ -92,6 +92,9 @@ type Desk struct {
 	// Posted is called after notices were committed, Pending after observations
 	// that wait for their content. Both may be nil and must not block.
 	Posted, Pending func()
+	// Fatal tells that after this failure of the log no other call can succeed;
+	// nil is never.
+	Fatal func(error) bool
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
 	// Log gets what nobody else is told; nil is silence.
@@ -100,6 +103,10 @@ type Desk struct {
 	intake intake
 	tray   tray
 	gate   gate
+	// refusals are those of Admit.
+	refusals refusals
+	// concluding lets the end of one version of a record be committed at a time.
+	concluding turns
 }
 
 var _ sip.Backend = (*Desk)(nil)
@@ -109,15 +116,11 @@ const tendAtLeast = time.Minute
 
 // Run does what Ingest hands over, and in its time what is due: it must be
 // called once. When it returns, what was taken in has been answered, and Ingest
-// answers with an error. The error is nil when ctx has ended.
+// answers with an error. As long as the log cannot take what became of requests
+// of the last run, Ingest answers with an error too. The error is nil when ctx has
+// ended, else Fatal.
 func (d *Desk) Run(ctx context.Context) error {
-	err := d.recover(ctx)
-	if err != nil {
-		if ctx.Err() != nil {
-			err = nil
-		} else {
-			err = fmt.Errorf("set %s: see what was under way when the last run ended: %w", d.Set, err)
-		}
+	if err := d.begun(ctx); err != nil || ctx.Err() != nil {
 		d.intake.end(err)
 		return err
 	}
@@ -126,6 +129,28 @@ func (d *Desk) Run(ctx context.Context) error {
 	d.takeIn(ctx)
 	tending.Wait()
 	return nil
+}
+
+// begun returns when what was under way in the last run is settled, or ctx has
+// ended. The error is Fatal.
+func (d *Desk) begun(ctx context.Context) error {
+	for rest := storeFirst; ; rest = min(2*rest, storeLongest) {
+		err := d.recover(ctx)
+		if err == nil || ctx.Err() != nil {
+			return nil
+		}
+		err = fmt.Errorf("set %s: see what was under way when the last run ended: %w", d.Set, err)
+		if d.Fatal != nil && d.Fatal(err) {
+			return err
+		}
+		d.intake.hold(err)
+		d.log().Error("the service waits for the log", "set", d.Set, "error", err, "again_in", rest)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(rest):
+		}
+	}
 }
 
 // attend does what is due until ctx ends.
@@ -149,7 +174,8 @@ func (d *Desk) attend(ctx context.Context) {
 	}
 }
 
-// Offers returns the operations of the mode.
+// Offers returns the operations of the mode. In every mode Notify takes a
+// notification with the token of a submission, too.
 func (d *Desk) Offers() sip.Operations {
 	switch d.Mode {
 	case Recipient:
@@ -213,22 +239,36 @@ const longest = 8 << 10
 // checkTexts refuses texts that are longer than anything that they could be. root
 // is the name of the document that they are in.
 func checkTexts(root string, s *sip.Source, assigned string) error {
-	texts := map[string]string{"accepted/assigned-identifier": assigned}
-	if s != nil && s.Submitter != nil {
-		texts["source/submitter/name"], texts["source/submitter/email-address"] = s.Submitter.Name, s.Submitter.EmailAddress
-	}
-	if s != nil && s.Sequence != nil {
-		texts["source/sequence"] = *s.Sequence
-	}
-	if s != nil && s.Identifier != nil {
-		texts["source/source-identifier"] = *s.Identifier
-	}
+	texts := sourceTexts(s)
+	texts["accepted/assigned-identifier"] = assigned
 	for _, path := range slices.Sorted(maps.Keys(texts)) {
-		if n := len(texts[path]); n > longest {
-			return &sip.Fault{Code: sip.Client, Path: root + "/" + path, Text: fmt.Sprintf("it has %d bytes: %d are the most that are taken", n, longest)}
+		if len(texts[path]) > longest {
+			return tooLong(root+"/"+path, texts[path])
 		}
 	}
 	return nil
+}
+
+func tooLong(path, text string) error {
+	return &sip.Fault{Code: sip.Client, Path: path, Text: fmt.Sprintf("it has %d bytes: %d are the most that are taken", len(text), longest)}
+}
+
+// sourceTexts returns the texts of a source element by their paths.
+func sourceTexts(s *sip.Source) map[string]string {
+	texts := map[string]string{}
+	if s == nil {
+		return texts
+	}
+	if s.Submitter != nil {
+		texts["source/submitter/name"], texts["source/submitter/email-address"] = s.Submitter.Name, s.Submitter.EmailAddress
+	}
+	if s.Sequence != nil {
+		texts["source/sequence"] = *s.Sequence
+	}
+	if s.Identifier != nil {
+		texts["source/source-identifier"] = *s.Identifier
+	}
+	return texts
 }
 
 // mayIngest tells whether the caller may use the operations of an ingest server.

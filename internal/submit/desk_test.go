@@ -144,7 +144,7 @@ func (h *deskHouse) wantEvents(want ...string) {
 // notifications returns the log's as "verdict times".
 func (h *deskHouse) notifications() []string {
 	h.t.Helper()
-	found, err := h.log.Notifications(context.Background(), "maps", 0, 10_000)
+	found, err := h.log.Notifications(context.Background(), "maps", 0, 0, 10_000)
 	h.do(err)
 	var out []string
 	for _, n := range found {
@@ -157,7 +157,7 @@ func (h *deskHouse) notifications() []string {
 // notices returns those that wait.
 func (h *deskHouse) notices() []event.Notice {
 	h.t.Helper()
-	found, err := h.log.Notices(context.Background(), event.MicrosOf(time.Now().Add(time.Hour)), 1000)
+	found, err := h.log.Notices(context.Background(), event.MicrosOf(time.Now().Add(time.Hour)), nil, 1000)
 	h.do(err)
 	return found
 }
@@ -266,7 +266,7 @@ func TestOperationsOfEachMode(t *testing.T) {
 			t.Errorf("mode %q, targets %v: %+v, want %+v", c.mode, c.targets, got, c.want)
 		}
 		if !c.want.Notify {
-			isFault(t, d.Notify(context.Background(), sip.Caller{}, &sip.Disposition{Outcome: sip.Rejected}), sip.Client, "")
+			isFault(t, d.Notify(context.Background(), sip.Caller{}, &sip.Disposition{Outcome: sip.Rejected}), sip.Client, "ingest-disposition")
 		}
 	}
 	d := &Desk{}

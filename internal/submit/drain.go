@@ -2,6 +2,7 @@ package submit
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -28,6 +29,9 @@ type drain struct {
 	inHand  map[string]int64  // the row of each record that is with the workers, or with done
 	done    []report          // not committed yet
 
+	owing    bool // there may be accepted records that are to be passed on
+	accepted int  // how many were since the last time
+
 	calls   sync.WaitGroup // the workers', and the one for the properties
 	asked   chan listing
 	asking  bool
@@ -35,6 +39,7 @@ type drain struct {
 	stale   time.Time // when it has to list them again
 	expiry  time.Time // when deadlines are looked at next
 	looked  time.Time // when it was last looked for what is due
+	memory  memory    // what the log keeps of how the server fails
 }
 
 // queued is a row that waits, and the newest of its record.
@@ -78,7 +83,7 @@ const (
 )
 
 func newDrain(o *Outbox) *drain {
-	return &drain{o: o, jobs: make(chan job, groupLimit), reports: make(chan report, groupLimit), behind: true, inHand: map[string]int64{}, asked: make(chan listing, 1)}
+	return &drain{o: o, jobs: make(chan job, groupLimit), reports: make(chan report, groupLimit), behind: true, owing: true, inHand: map[string]int64{}, asked: make(chan listing, 1)}
 }
 
 // run goes round until ctx ends, or the log can be written no more.
@@ -103,7 +108,7 @@ func (d *drain) run(ctx, calls context.Context) error {
 			continue
 		}
 		rest = 0
-		if len(d.done) == 0 && (!d.behind || d.full()) {
+		if d.loaded && len(d.done) == 0 && (!d.behind || d.full()) {
 			d.wait(ctx, d.idle(), d.reports)
 		}
 	}
@@ -130,7 +135,16 @@ func (d *drain) round(ctx, calls context.Context) error {
 		}
 		d.expiry = now.Add(min(max(d.o.Deadline/100, lookAtLeast), longestWait))
 	}
-	return d.hand(ctx)
+	if err := d.hand(ctx); err != nil {
+		return err
+	}
+	// While answers come quickly many are passed on together, and else at once.
+	if len(d.reports) == 0 || d.accepted >= groupLimit {
+		if err := d.passOn(calls); err != nil {
+			return err
+		}
+	}
+	return d.tell(calls) // the last: it may be long until the next round
 }
 
 // full tells that there is no room for more events.
@@ -147,6 +161,8 @@ func (d *drain) wait(ctx context.Context, longest time.Duration, reports <-chan 
 		d.changed, d.behind = nil, true
 	case <-d.o.Reload:
 		d.loaded = false
+	case <-d.o.Owing:
+		d.owing = true
 	case l := <-d.asked:
 		d.listed(l)
 	case r := <-reports:
@@ -186,27 +202,40 @@ func (d *drain) hand(ctx context.Context) error {
 	if d.asking && !d.hasListed() {
 		return nil
 	}
-	rows, err := d.o.Store.Submissions(ctx, event.SubmissionQuery{Source: d.o.Source, States: []event.State{event.StateWaiting},
-		Due: event.MicrosOf(now), Limit: groupLimit + len(d.inHand)})
+	rows, err := d.o.Store.SubmissionsDue(ctx, d.o.Source, event.StateWaiting, event.MicrosOf(now), nil, groupLimit+len(d.inHand))
 	if err != nil {
 		return err
 	}
-	for i := range rows {
-		s := &rows[i]
-		switch {
-		case d.inHand[s.Record] != 0 || len(d.inHand) == groupLimit:
-			continue
-		case overdue(s, now):
+	if len(rows) == 0 && len(d.inHand) == 0 { // answers that came as notifications have made room
+		maps.DeleteFunc(d.waiting, func(_ string, w queued) bool { return w.due <= event.MicrosOf(now) })
+	}
+	due, err := d.named(ctx, d.next(rows))
+	if err != nil {
+		return err
+	}
+	for _, s := range due {
+		d.inHand[s.Record] = s.ID
+		if overdue(s, now) {
 			d.done = append(d.done, report{Submission: *s, expired: true})
-		default:
+		} else {
 			d.jobs <- job{*s, d.formats}
 		}
-		d.inHand[s.Record] = s.ID
-	}
-	if len(d.inHand) == 0 && d.full() {
-		d.loaded = false // answers that came as notifications have made room
 	}
 	return nil
+}
+
+// next picks those of the rows that are due whose turn it is.
+func (d *drain) next(rows []event.Submission) (due []*event.Submission) {
+	for i := range rows {
+		switch s := &rows[i]; {
+		case d.inHand[s.Record] != 0 || len(d.inHand)+len(due) == groupLimit:
+		case d.waiting[s.Record].id != s.ID:
+			d.loaded = false // somebody has put it there: is it the last word on its record?
+		default:
+			due = append(due, s)
+		}
+	}
+	return due
 }
 
 // ask asks the server for its properties, beside everything else.
@@ -217,7 +246,9 @@ func (d *drain) ask(ctx context.Context) {
 	d.asking = true
 	d.calls.Go(func() {
 		p, err := d.o.Server.GetProperties(ctx)
-		d.asked <- listing{p, err}
+		if ctx.Err() == nil { // else it says nothing of the server
+			d.asked <- listing{p, err}
+		}
 	})
 }
 
@@ -242,13 +273,8 @@ func (d *drain) listed(l listing) {
 		d.warn(d.line.failed(d.o.Every, now, now, l.err, true), l.err)
 		return
 	}
+	d.line.listed()
 	d.formats, d.stale = l.Formats, now.Add(propertiesFor)
-}
-
-func (d *drain) warn(pause time.Duration, err error) {
-	if pause > 0 {
-		d.o.Log.Warn("the ingest server fails, and is left alone for a while", "error", err, "again_in", pause)
-	}
 }
 
 func overdue(s *event.Submission, now time.Time) bool {
@@ -267,15 +293,14 @@ func (d *drain) expire(ctx context.Context, now time.Time) error {
 		}
 		d.done = append(d.done, report{Submission: *s, expired: true})
 	}
-	query := event.SubmissionQuery{Source: d.o.Source, States: []event.State{event.StateProvisional}, Due: event.MicrosOf(now), Limit: chunkLimit}
+	var last *event.Submission
 	for {
-		rows, err := d.o.Store.Submissions(ctx, query)
+		rows, err := d.o.Store.SubmissionsDue(ctx, d.o.Source, event.StateProvisional, event.MicrosOf(now), last, chunkLimit)
 		if err != nil {
 			return err
 		}
 		for i := range rows {
-			d.done = append(d.done, report{Submission: rows[i], expired: true})
-			query.After = rows[i].ID
+			d.done, last = append(d.done, report{Submission: rows[i], expired: true}), &rows[i]
 		}
 		if err := d.commit(ctx); err != nil || len(rows) < chunkLimit {
 			return err
@@ -310,7 +335,6 @@ func (d *drain) commit(ctx context.Context) error {
 // now, to be decided anew.
 func (d *drain) commitGroup(ctx context.Context, group []report) (late []report, err error) {
 	var steps []event.Step
-	var accepted []*event.Submission
 	var of []int // the report of each step
 	for i := range group {
 		step, ok := d.o.step(&group[i])
@@ -318,15 +342,18 @@ func (d *drain) commitGroup(ctx context.Context, group []report) (late []report,
 			continue
 		}
 		steps, of = append(steps, step), append(of, i)
-		if s := step.Submission; s.State == event.StateAccepted && group[i].State != event.StateAccepted {
-			accepted = append(accepted, &s)
+		if step.Submission.Owed {
+			d.owing = true
+			d.accepted++
 		}
 	}
-	stale, err := d.write(ctx, steps, accepted)
-	if err != nil {
-		return nil, err
+	var out event.Appended
+	if len(steps) > 0 {
+		if out, err = d.append(ctx, steps); err != nil {
+			return nil, err
+		}
 	}
-	for _, n := range stale {
+	for _, n := range out.Stale {
 		now, err := d.o.Store.Submission(ctx, group[of[n]].ID)
 		if err != nil {
 			return nil, err
@@ -344,22 +371,6 @@ func (d *drain) commitGroup(ctx context.Context, group []report) (late []report,
 		}
 	}
 	return late, nil
-}
-
-// write commits steps, and returns the places of those that came too late. What
-// was accepted is taken into the other set first, so that none is missing there:
-// taking it again changes nothing.
-func (d *drain) write(ctx context.Context, steps []event.Step, accepted []*event.Submission) (stale []int, err error) {
-	if len(steps) == 0 {
-		return nil, nil
-	}
-	if d.o.Into != nil {
-		if err := d.o.Into.Take(ctx, accepted...); err != nil {
-			return nil, err
-		}
-	}
-	out, err := d.append(ctx, steps)
-	return out.Stale, err
 }
 
 // settle lets the record of a submission go, as it is now.
@@ -380,6 +391,13 @@ func (d *drain) settle(s *event.Submission) {
 func (d *drain) farewell(ctx context.Context) {
 	if err := d.commit(ctx); err != nil {
 		d.o.Log.Error("answers could not be logged, and are asked for again by the next run", "error", err)
+		return
+	}
+	if err := d.tell(ctx); err != nil {
+		d.o.Log.Error("how the ingest server fails could not be logged", "error", err)
+	}
+	if err := d.passOn(ctx); err != nil {
+		d.o.Log.Error("accepted records could not be taken into the other set, which the next run does", "error", err)
 	}
 }
 
@@ -398,8 +416,7 @@ func (o *Outbox) step(r *report) (event.Step, bool) {
 		if !overdue(&s, now) {
 			return event.Step{}, false
 		}
-		s.State, s.Due, s.Deadline = event.StateUnresolved, 0, 0
-		s.Reason = joinReason("the ingest server has not told its decision in time", s.Reason)
+		lapsed(&s)
 	case r.unsent != "":
 		unsent(&s, r.unsent)
 	case r.local:
@@ -411,6 +428,10 @@ func (o *Outbox) step(r *report) (event.Step, bool) {
 			unsent(&s, s.Reason)
 			break
 		}
+		if r.undecided() {
+			s.State, s.Due, s.Deadline = event.StateUnresolved, 0, 0
+			break
+		}
 		if s.Deadline == 0 && sip.Sent(r.err) {
 			s.Deadline = event.MicrosOf(now.Add(o.Deadline))
 		}
@@ -420,6 +441,14 @@ func (o *Outbox) step(r *report) (event.Step, bool) {
 		}
 	}
 	return event.Step{Submission: s}, true
+}
+
+// lapsed says that no ultimate disposition of a submission came before its
+// deadline.
+func lapsed(s *event.Submission) *event.Submission {
+	s.State, s.Due, s.Deadline = event.StateUnresolved, 0, 0
+	s.Reason = joinReason("the ingest server has not told its decision in time", s.Reason)
+	return s
 }
 
 // decided is what follows from a disposition. The ultimate one may have come in a

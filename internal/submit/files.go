@@ -30,6 +30,9 @@ type Files struct {
 	Force bool
 	// Workers is how many requests are under way at a time; 0 is 4.
 	Workers int
+	// Waits is told that the server could not be asked for its properties, and how
+	// long it is until it is asked again; nil is nobody.
+	Waits func(err error, wait time.Duration)
 }
 
 // File is a document to be submitted.
@@ -45,7 +48,7 @@ type FileResult struct {
 	Name string
 	// State is StateAccepted, with Assigned; StateRejected or StateProvisional;
 	// StateUnsent when the server has certainly not taken it; StateUnresolved when
-	// it may have, but no answer came.
+	// it may have, but no answer came, or one that decides nothing.
 	State    event.State
 	Assigned string
 	// Reason of all but an acceptance, "" when a server gave none.
@@ -53,7 +56,8 @@ type FileResult struct {
 	// Unlisted: it was not sent because the server does not list its format, or
 	// because its format is not known.
 	Unlisted bool
-	Took     time.Duration
+	// Took is how long all tries and the waits between them have taken.
+	Took time.Duration
 }
 
 const (
@@ -85,7 +89,7 @@ func (f *Files) Check() error {
 // in a row the rest is not sent.
 func (f *Files) Submit(ctx context.Context, files []File, report func(FileResult)) error {
 	var properties *sip.Properties
-	if _, err := insist(ctx, func() (err error) {
+	if _, err := insist(ctx, f.Waits, func() (err error) {
 		properties, err = f.Server.GetProperties(ctx)
 		return err
 	}); err != nil {
@@ -124,9 +128,10 @@ func (f *Files) submit(ctx context.Context, file *File, listed []string, silent 
 	}
 	if request := f.request(file, &r, listed); request != nil {
 		var disposition *sip.Disposition
-		doubt, err := insist(ctx, func() (err error) {
-			disposition, err = f.Server.Ingest(ctx, request)
-			return err
+		doubt, err := insist(ctx, nil, func() (err error) {
+			r := ask(ctx, f.Server, request)
+			disposition = r.disposition
+			return r.err
 		})
 		switch {
 		case err == nil:
@@ -184,8 +189,9 @@ func sourceElement(submitter *sip.Submitter, sequence string, identifier *string
 }
 
 // insist makes a call again as long as that may help, a few times. doubt tells
-// whether one of those that failed may have arrived.
-func insist(ctx context.Context, call func() error) (doubt bool, err error) {
+// whether one of those that failed may have arrived; waits, which may be nil, is
+// called before each wait.
+func insist(ctx context.Context, waits func(error, time.Duration), call func() error) (doubt bool, err error) {
 	for n := 1; ; n++ {
 		err = call()
 		if err == nil {
@@ -196,12 +202,16 @@ func insist(ctx context.Context, call func() error) (doubt bool, err error) {
 		if n == attempts || !sip.Temporary(err) || errors.As(err, &status) && status.RetryAfter > patience {
 			return doubt, err
 		}
-		wait := time.NewTimer(max(backOff(attemptFirst, patience, n), retryAfter(err)))
+		wait := max(backOff(attemptFirst, patience, n), retryAfter(err))
+		if waits != nil {
+			waits(err, wait)
+		}
+		timer := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
-			wait.Stop()
+			timer.Stop()
 			return doubt, err
-		case <-wait.C:
+		case <-timer.C:
 		}
 	}
 }

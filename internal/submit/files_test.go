@@ -127,9 +127,13 @@ func TestFilesServerGone(t *testing.T) {
 	down, _ := callFailures(t)
 	synctest.Test(t, func(t *testing.T) {
 		library := &shelf{formats: []string{bookFormat}, broken: func() error { return down }}
-		lines, err := submitFiles(t.Context(), Files{Server: library}, file("a", book("")))
+		var waits []string
+		lines, err := submitFiles(t.Context(), Files{Server: library, Waits: func(err error, wait time.Duration) { waits = append(waits, fmt.Sprint(wait, " ", err)) }}, file("a", book("")))
 		if !errors.Is(err, down) || len(lines) != 0 || library.asked != 4 {
 			t.Errorf("%v after %d tries, results %q", err, library.asked, lines)
+		}
+		if want := []string{"1s " + down.Error(), "2s " + down.Error(), "4s " + down.Error()}; !slices.Equal(waits, want) {
+			t.Errorf("told of the waits %q, want %q", waits, want)
 		}
 		library.broken = nil
 		library.answer = func(int, *sip.Request, func() *sip.Disposition) (*sip.Disposition, error) { return nil, down }

@@ -27,15 +27,26 @@ type Upstream interface {
 type gate struct {
 	requests   flights[[32]byte, *event.Submission]
 	properties flights[struct{}, *sip.Properties]
+	rest       rest
+	// sending lets one version of a record be on its way at a time, by its source
+	// element: else the later one might arrive first.
+	sending turns
 
 	mu sync.Mutex
 	// owed is what came of sending requests on, as long as the log has not taken
 	// it. It may be more than the log can ever find out again: a server that
 	// answers at once sends no notification.
-	owed map[[32]byte]reply
+	owed map[[32]byte]debt
 	// known are the properties of the ingest server, asked for at a time.
 	known *sip.Properties
 	asked time.Time
+}
+
+// debt is what came of the newest submission of a request, if that has a higher ID
+// than after: else it is not in the log.
+type debt struct {
+	reply reply
+	after int64
 }
 
 // propertiesKept is how long a gateway answers with the properties that it has.
@@ -51,8 +62,14 @@ func (d *Desk) gatewayProperties(ctx context.Context) (*sip.Properties, error) {
 		return known, nil
 	}
 	p, err := g.properties.do(ctx, struct{}{}, func() (*sip.Properties, error) {
-		p, err := d.Upstream.GetProperties(context.WithoutCancel(ctx))
+		if err := g.rest.over(d.now()); err != nil {
+			return nil, err
+		}
+		asking, stop := lasting(ctx)
+		defer stop()
+		p, err := d.Upstream.GetProperties(asking)
 		if err != nil {
+			g.rest.take(d.now(), err)
 			return nil, err
 		}
 		g.mu.Lock()
@@ -60,9 +77,9 @@ func (d *Desk) gatewayProperties(ctx context.Context) (*sip.Properties, error) {
 		g.known, g.asked = p, d.now()
 		return p, nil
 	})
-	if err != nil && ctx.Err() == nil {
+	if err != nil && (ctx.Err() == nil || serverEnds(ctx)) {
 		d.log().Warn("the ingest server does not tell its properties", "set", d.Set, "error", err)
-		return nil, &sip.Fault{Code: sip.Server, Text: "the ingest server behind this gateway does not tell its properties: try again later"}
+		return nil, &sip.Fault{Code: sip.Server, Text: "the ingest server behind this gateway does not tell its properties: try again later" + said(err)}
 	}
 	return p, err
 }
@@ -76,7 +93,9 @@ func (d *Desk) ingestGateway(ctx context.Context, r *sip.Request) (*sip.Disposit
 	digest := requestDigest(r)
 	s, err := d.gate.requests.do(ctx, digest, func() (*event.Submission, error) {
 		// What was begun is brought to its end, although the submitter has hung up.
-		return d.forward(context.WithoutCancel(ctx), r, digest, func() bool { return ctx.Err() == nil })
+		going, stop := lasting(ctx)
+		defer stop()
+		return d.forward(going, r, digest, func() bool { return ctx.Err() == nil })
 	})
 	if err != nil {
 		return nil, err
@@ -89,40 +108,72 @@ func (d *Desk) ingestGateway(ctx context.Context, r *sip.Request) (*sip.Disposit
 // relayed: whatever breaks off between, a repeat of the request finds where it
 // stands. here tells whether the submitter is still on the line.
 func (d *Desk) forward(ctx context.Context, r *sip.Request, digest [32]byte, here func() bool) (*event.Submission, error) {
-	s, err := d.settled(ctx, digest, here)
+	newest, err := d.settled(ctx, digest, here)
 	if err != nil {
 		return nil, err
 	}
-	switch {
-	case s == nil || s.State == event.StateUnsent:
-		if s, err = d.begin(ctx, s, r, digest); err != nil || s.State != event.StateForwarding {
+	s, err := d.repeated(ctx, newest)
+	if err != nil || s != nil && !d.goesOn(s) {
+		return s, err
+	}
+	defer d.gate.turn(r.Source)()
+	if s, err = d.repeated(ctx, s); err != nil { // another version may have had its turn before
+		return nil, err
+	}
+	if s != nil && s.State == event.StateInDoubt {
+		if s, err = d.beginAgain(ctx, s); err != nil || s.State != event.StateInDoubt {
 			return s, err
 		}
-	case s.State == event.StateInDoubt && d.ResendInDoubt:
-		if s, err = d.beginAgain(ctx, s.ID); err != nil || s.State != event.StateInDoubt {
-			return s, err
-		}
-	default:
-		return s, nil
+	} else if s, err = d.begin(ctx, s, r, digest, newest); err != nil || s.State != event.StateForwarding {
+		return s, err
 	}
 	return d.send(ctx, s, r.Source, r.Record.XML, here)
 }
 
-// latest returns the submission that a request is a repeat of: the last one with
-// its digest, as long as its answer is awaited, and for a day from then on. Nil is
-// none.
-func (d *Desk) latest(ctx context.Context, digest [32]byte) (*event.Submission, error) {
+// goesOn tells whether a repeat has a submission sent on.
+func (d *Desk) goesOn(s *event.Submission) bool {
+	return s.State == event.StateUnsent || s.State == event.StateInDoubt && d.ResendInDoubt
+}
+
+// turn waits until no other version of a record is on its way, and returns what
+// lets the next one go.
+func (g *gate) turn(source *sip.Source) (end func()) {
+	if !identifies(source) {
+		return func() {}
+	}
+	return g.sending.take(string(sip.AppendSource(nil, source)))
+}
+
+// newest returns the newest submission with a digest, nil when there is none.
+func (d *Desk) newest(ctx context.Context, digest [32]byte) (*event.Submission, error) {
 	found, err := d.Store.Submissions(ctx, event.SubmissionQuery{Source: d.Source, Request: &digest, Newest: true, Limit: 1})
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
-	s := &found[0]
+	return &found[0], nil
+}
+
+// repeated returns the newest submission of a request when that is what the same
+// request is a repeat of, else nil: as long as its answer is awaited, and for a day
+// from then on unless its record is withdrawn; and no longer than until a later
+// version of its record comes, which it would take back.
+func (d *Desk) repeated(ctx context.Context, s *event.Submission) (*event.Submission, error) {
+	if s == nil {
+		return nil, nil
+	}
+	if over, err := d.superseded(ctx, s); err != nil || over {
+		return nil, err
+	}
 	switch s.State {
 	case event.StateForwarding, event.StateInDoubt, event.StateProvisional:
 		return s, nil
 	}
 	if s.Changed < event.MicrosOf(d.now().Add(-repeatsFor)) {
 		return nil, nil
+	}
+	over, err := d.answersNoMore(ctx, s)
+	if err != nil || over {
+		return nil, err
 	}
 	return s, nil
 }
@@ -149,8 +200,9 @@ func (d *Desk) newSubmission(ctx context.Context, r *sip.Request, digest [32]byt
 }
 
 // begin commits that a request is about to be sent on for the first time, or
-// again after it is certain that it was not.
-func (d *Desk) begin(ctx context.Context, s *event.Submission, r *sip.Request, digest [32]byte) (*event.Submission, error) {
+// again after it is certain that it was not. s is what it is a repeat of, newest
+// the newest submission with its digest; both may be nil.
+func (d *Desk) begin(ctx context.Context, s *event.Submission, r *sip.Request, digest [32]byte, newest *event.Submission) (*event.Submission, error) {
 	var err error
 	if s == nil {
 		s, err = d.newSubmission(ctx, r, digest)
@@ -159,7 +211,14 @@ func (d *Desk) begin(ctx context.Context, s *event.Submission, r *sip.Request, d
 		return nil, err
 	}
 	// Should the commit take effect and fail all the same, the row can be put right.
-	d.gate.owe(digest, reply{err: errNotSent})
+	owed := debt{reply: reply{err: errNotSent}}
+	if newest != nil {
+		owed.after = newest.ID
+	}
+	if s.ID != 0 {
+		owed.after = s.ID - 1
+	}
+	d.gate.owe(digest, owed)
 	if s.ID != 0 {
 		s, err = d.change(ctx, s.ID, func(s *event.Submission) bool {
 			if s.State != event.StateUnsent {
@@ -189,11 +248,20 @@ func (d *Desk) begin(ctx context.Context, s *event.Submission, r *sip.Request, d
 // newToken returns 128 random bits, for a URL or a mailbox.
 func newToken() string { return strings.ToLower(rand.Text()) }
 
-// beginAgain commits that a request in doubt is about to be sent again.
-func (d *Desk) beginAgain(ctx context.Context, id int64) (*event.Submission, error) {
-	return d.change(ctx, id, func(s *event.Submission) bool {
+// beginAgain commits that a request in doubt is about to be sent again; when a
+// later version of its record has been submitted it is not, and awaited no longer.
+func (d *Desk) beginAgain(ctx context.Context, s *event.Submission) (*event.Submission, error) {
+	over, err := d.superseded(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	return d.change(ctx, s.ID, func(s *event.Submission) bool {
 		if s.State != event.StateInDoubt {
 			return false
+		}
+		if over {
+			s.State, s.Due, s.Reason = event.StateUnresolved, 0, "a later version of its record was submitted"
+			return true
 		}
 		s.Tries++
 		s.Due = d.resendAt(s)
@@ -207,9 +275,15 @@ func (d *Desk) send(ctx context.Context, s *event.Submission, source *sip.Source
 	if s.Token != "" {
 		r.Recipient = d.recipient(s.Token)
 	}
-	disposition, err := d.Upstream.Ingest(ctx, r)
-	sent := reply{disposition, err}
-	s, err = d.land(context.WithoutCancel(ctx), s, sent, here())
+	sent := reply{err: d.gate.rest.over(d.now())}
+	if sent.err == nil {
+		sent = ask(ctx, d.Upstream, r)
+		d.gate.rest.take(d.now(), sent.err)
+		if serverEnds(ctx) && !sent.refused() && (errors.Is(sent.err, context.Canceled) || errors.Is(sent.err, http.ErrServerClosed)) {
+			sent.err = errLeft
+		}
+	}
+	s, err := d.land(context.WithoutCancel(ctx), s, sent, here())
 	if err != nil {
 		return nil, err
 	}
@@ -225,56 +299,6 @@ func (d *Desk) recipient(token string) string {
 		return d.Named(token)
 	}
 	return d.Endpoint() + "/" + token
-}
-
-// reply is what came of sending a request on: a disposition, or an error.
-type reply struct {
-	disposition *sip.Disposition
-	err         error
-}
-
-var (
-	// errNotSent: there was no time for it.
-	errNotSent = errors.New("it could not be committed, and was not sent")
-	// errLeft: the log shows a request under way, and nobody is at it.
-	errLeft = errors.New("the gateway was stopped while the request was under way")
-)
-
-// refused tells whether the ingest server has certainly not taken the request,
-// when it was sent for the first time.
-func (r reply) refused() bool {
-	var fault *sip.Fault
-	var status *sip.StatusError
-	switch {
-	case errors.Is(r.err, errNotSent), errors.As(r.err, &fault):
-		return true
-	case errors.As(r.err, &status):
-		// Other answers may come from somebody between, who knows nothing of what
-		// has become of it.
-		return status.Status < http.StatusInternalServerError || status.Status == http.StatusNotImplemented || status.Status == http.StatusServiceUnavailable
-	}
-	return !sip.Sent(r.err)
-}
-
-// refusedForGood tells that of one that may have arrived before: only what the
-// server says of the message itself settles it.
-func (r reply) refusedForGood() bool {
-	var fault *sip.Fault
-	return errors.As(r.err, &fault) && fault.Code == sip.Client
-}
-
-// fault is what the submitter is told of a request that was not taken: what the
-// ingest server says, as far as it is about the request and not about the gateway.
-func (r reply) fault() error {
-	const text = "the ingest server behind this gateway has not taken the request: send it again later"
-	var fault *sip.Fault
-	switch {
-	case !errors.As(r.err, &fault) || fault.Code != sip.Client && fault.Code != sip.Server:
-		return &sip.Fault{Code: sip.Server, Text: text}
-	case fault.Code == sip.Server:
-		return &sip.Fault{Code: sip.Server, Text: text + "; it says: " + clip(fault.Text)}
-	}
-	return &sip.Fault{Code: sip.Client, Text: fault.Text, Path: fault.Path}
 }
 
 // answer is what a submission's request is answered now.
@@ -301,13 +325,13 @@ func (d *Desk) answer(s *event.Submission, source *sip.Source) (*sip.Disposition
 	return nil, &sip.Fault{Code: sip.Server, Text: "the request could not be passed on: send it again"}
 }
 
-func (g *gate) owe(request [32]byte, r reply) {
+func (g *gate) owe(request [32]byte, d debt) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.owed == nil {
-		g.owed = map[[32]byte]reply{}
+		g.owed = map[[32]byte]debt{}
 	}
-	g.owed[request] = r
+	g.owed[request] = d
 }
 
 func (g *gate) paid(request [32]byte) {
@@ -316,11 +340,11 @@ func (g *gate) paid(request [32]byte) {
 	delete(g.owed, request)
 }
 
-func (g *gate) owes(request [32]byte) (reply, bool) {
+func (g *gate) owes(request [32]byte) (debt, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	r, ok := g.owed[request]
-	return r, ok
+	d, ok := g.owed[request]
+	return d, ok
 }
 
 // flights lets what is asked for several times at once be done once. The zero

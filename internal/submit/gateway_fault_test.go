@@ -225,20 +225,7 @@ func (h *gateHouse) anyFaults(rt *rapid.T, prefix string) {
 		answers:    rapid.SampledFrom([]sip.Outcome{sip.Accepted, sip.Rejected, sip.ProvisionallyAccepted}).Draw(rt, "answers"),
 		ultimate:   rapid.SampledFrom([]sip.Outcome{sip.Accepted, sip.Rejected}).Draw(rt, "ultimate")}
 	sc.apply(h)
-	strokes := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) misfortune {
-		return misfortune{rapid.IntRange(1, 12).Draw(rt, "after"), fate(rapid.IntRange(int(fails), int(killedAfter)).Draw(rt, "fate"))}
-	}), 0, 6).Draw(rt, "strokes")
-	plan := func(int, string) fate {
-		if len(strokes) == 0 {
-			return goesWell
-		}
-		if strokes[0].After--; strokes[0].After > 0 {
-			return goesWell
-		}
-		f := strokes[0].Fate
-		strokes = strokes[1:]
-		return f
-	}
+	plan := misfortunes(rt)
 	h.start(Gateway, plan)
 	var requests []*sip.Request
 	for i := range rapid.IntRange(1, 3).Draw(rt, "submissions") {

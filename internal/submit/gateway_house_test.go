@@ -388,7 +388,7 @@ func (h *gateHouse) events(identifier string) (out []string) {
 // notices returns those that wait.
 func (h *gateHouse) notices() []event.Notice {
 	h.t.Helper()
-	found, err := h.log.Notices(context.Background(), event.MicrosOf(h.clock.now().Add(1000*time.Hour)), 10_000)
+	found, err := h.log.Notices(context.Background(), event.MicrosOf(h.clock.now().Add(1000*time.Hour)), nil, 10_000)
 	h.do(err)
 	return found
 }
@@ -400,7 +400,7 @@ func (h *gateHouse) post() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	r := newRound(p)
-	for r.turn(ctx); len(r.busy) > 0; r.turn(ctx) {
+	for r.turn(ctx); r.under > 0; r.turn(ctx) {
 		r.take(<-r.sent)
 	}
 	if len(r.done) > 0 {

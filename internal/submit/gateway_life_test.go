@@ -50,12 +50,15 @@ const (
 	cutOff
 	// refused: a message certainly does not leave.
 	refused
+	// muted: a message arrives, and is answered 202 and nothing more. Elsewhere all
+	// goes well.
+	muted
 	// killed: the process ends before it, or right after it.
 	killedBefore
 	killedAfter
 )
 
-var fateNames = map[fate]string{fails: "fails", cutOff: "cut off", refused: "refused", killedBefore: "killed before", killedAfter: "killed after"}
+var fateNames = map[fate]string{fails: "fails", cutOff: "cut off", refused: "refused", muted: "muted", killedBefore: "killed before", killedAfter: "killed after"}
 
 var errKilled = errors.New("the process is dead")
 
@@ -161,8 +164,16 @@ func (s livingStore) Submissions(ctx context.Context, q event.SubmissionQuery) (
 	return out, err
 }
 
-func (s livingStore) Notices(ctx context.Context, due event.Micros, limit int) (out []event.Notice, err error) {
-	err = s.life.pass("notices", func() error { out, err = s.Store.Notices(ctx, due, limit); return err })
+func (s livingStore) SubmissionsDue(ctx context.Context, source event.SourceID, state event.State, at event.Micros, after *event.Submission, limit int) (out []event.Submission, err error) {
+	err = s.life.pass("look", func() error {
+		out, err = s.Store.SubmissionsDue(ctx, source, state, at, after, limit)
+		return err
+	})
+	return out, err
+}
+
+func (s livingStore) Notices(ctx context.Context, due event.Micros, after *event.Notice, limit int) (out []event.Notice, err error) {
+	err = s.life.pass("notices", func() error { out, err = s.Store.Notices(ctx, due, after, limit); return err })
 	return out, err
 }
 
@@ -195,6 +206,10 @@ func (w livingWire) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, errBroken
 	}
 	resp, err := w.RoundTripper.RoundTrip(r)
+	if err == nil && f == muted {
+		resp.Body.Close()
+		resp = &http.Response{StatusCode: http.StatusAccepted, ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{}, Body: http.NoBody, Request: r}
+	}
 	if alive := w.life.leave(f); err == nil && (!alive || f == cutOff) {
 		resp.Body.Close()
 		return nil, errBroken

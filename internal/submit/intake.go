@@ -24,6 +24,8 @@ type intake struct {
 	once    sync.Once
 	in      chan *parcel
 	started chan struct{} // closed when takeIn runs
+	held    chan struct{} // closed when it cannot begin yet
+	why     error         // that is, written before held is closed
 	ended   chan struct{} // closed when it runs no more
 	reason  error         // why, written before ended is closed
 }
@@ -49,8 +51,17 @@ type answer struct {
 
 func (in *intake) init() {
 	in.once.Do(func() {
-		in.in, in.started, in.ended = make(chan *parcel), make(chan struct{}), make(chan struct{})
+		in.in, in.started, in.held, in.ended = make(chan *parcel), make(chan struct{}), make(chan struct{}), make(chan struct{})
 	})
+}
+
+// hold lets nobody wait for the service to begin: that takes a while.
+func (in *intake) hold(why error) {
+	in.init()
+	if in.why == nil {
+		in.why = why
+		close(in.held)
+	}
 }
 
 // ready waits until the service runs.
@@ -59,6 +70,13 @@ func (in *intake) ready(ctx context.Context) error {
 	select {
 	case <-in.started:
 		return nil
+	default:
+	}
+	select {
+	case <-in.started:
+		return nil
+	case <-in.held:
+		return in.why
 	case <-in.ended:
 		return in.failure()
 	case <-ctx.Done():

@@ -73,6 +73,10 @@ func (s *slowStore) Answered(context.Context, event.SourceID, [32]byte) ([]byte,
 	return nil, nil
 }
 
+func (s *slowStore) SubmissionsDue(context.Context, event.SourceID, event.State, event.Micros, *event.Submission, int) ([]event.Submission, error) {
+	return nil, nil
+}
+
 func (s *slowStore) Submissions(context.Context, event.SubmissionQuery) ([]event.Submission, error) {
 	return nil, nil
 }

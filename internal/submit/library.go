@@ -57,6 +57,10 @@ func (d *Desk) checkRecipient(ctx context.Context, recipient string) error {
 	if recipient == "" {
 		return nil
 	}
+	const path = "ingest-request/notification-recipient"
+	if len(recipient) > longest {
+		return tooLong(path, recipient)
+	}
 	err := parseRecipient(recipient)
 	if err == nil && d.Recipient != nil {
 		err = d.Recipient(ctx, recipient)
@@ -67,8 +71,7 @@ func (d *Desk) checkRecipient(ctx context.Context, recipient string) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	}
-	return &sip.Fault{Code: sip.Client, Path: "ingest-request/notification-recipient",
-		Text: fmt.Sprintf("the notification-recipient %q cannot be used: %v", recipient, err)}
+	return &sip.Fault{Code: sip.Client, Path: path, Text: fmt.Sprintf("the notification-recipient %q cannot be used: %v", clip(recipient), err)}
 }
 
 // parseRecipient tells what is wrong with the URL of a notification recipient.

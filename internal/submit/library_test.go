@@ -228,7 +228,10 @@ func TestConcurrentDuplicates(t *testing.T) {
 			for i := range answers {
 				wait.Go(func() {
 					own := *r
-					answers[i] = h.ingest(&own)
+					var err error
+					if answers[i], err = h.desk.Ingest(context.Background(), sip.Caller{}, &own); err != nil {
+						t.Error(err)
+					}
 				})
 			}
 			wait.Wait()
@@ -239,9 +242,6 @@ func TestConcurrentDuplicates(t *testing.T) {
 			}
 			if got := h.events(); len(got) != 1 {
 				t.Errorf("%d events, want one", len(got))
-			}
-			if n := h.store.appended.Load(); n > 500 {
-				t.Errorf("%d commits for 1,000 requests", n)
 			}
 		})
 	}

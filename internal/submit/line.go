@@ -2,7 +2,6 @@ package submit
 
 import (
 	"errors"
-	"net/http"
 	"sync"
 	"time"
 
@@ -18,6 +17,7 @@ type line struct {
 	closed   time.Time // since when, and
 	until    time.Time
 	doubt    bool // after a failure the server is asked for its properties
+	trouble  *Trouble
 }
 
 // failuresAllowed is how many in a row close the line.
@@ -46,7 +46,24 @@ func (l *line) takeDoubt() bool {
 func (l *line) answered() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.failures = 0
+	l.failures, l.trouble = 0, nil
+}
+
+// listed: the server has told its properties. It may fail all the same when it is
+// given a record.
+func (l *line) listed() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.trouble != nil && l.trouble.Properties {
+		l.trouble = nil
+	}
+}
+
+// troubled returns how the server fails, nil when it answers.
+func (l *line) troubled() *Trouble {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.trouble
 }
 
 // failed counts a call that began at a time, and returns how long the line is
@@ -73,27 +90,13 @@ func (l *line) failed(every time.Duration, began, now time.Time, err error, atOn
 	}
 	if wait > 0 {
 		l.closed, l.until = now, now.Add(wait)
+		t := &Trouble{Since: now.UTC(), Reason: clip(err.Error()), Again: l.until.UTC(), Properties: atOnce}
+		if l.trouble != nil {
+			t.Since = l.trouble.Since
+		}
+		l.trouble = t
 	}
 	return wait
-}
-
-// aboutRecord tells whether a failure is of this record alone, which will not be
-// taken whenever it is sent. Others may be put right: by the server, or by whoever
-// has given us its address and password.
-func aboutRecord(err error) bool {
-	var fault *sip.Fault
-	var status *sip.StatusError
-	switch {
-	case errors.As(err, &fault):
-		return fault.Code == sip.Client
-	case errors.As(err, &status):
-		switch status.Status {
-		case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusProxyAuthRequired:
-			return false
-		}
-		return status.Status/100 == 4 && !sip.Temporary(err)
-	}
-	return false
 }
 
 // retryAfter is how long the server wants to be left alone, an hour at most.

@@ -21,32 +21,74 @@ var errUnmatched = errors.New("no submission that the notification must belong t
 // Notify takes a disposition in: for the submission that it belongs to; else for
 // the record that it tells of, if there is somewhere to fetch it from; else to be
 // shown. It returns nil only when that is committed. The same notification again
-// adds nothing.
+// adds nothing, but that such a record is fetched again unless it is withdrawn.
 func (d *Desk) Notify(ctx context.Context, caller sip.Caller, disp *sip.Disposition) error {
-	switch {
-	case !d.Offers().Notify:
-		return &sip.Fault{Code: sip.Client, Text: "this service is an ingest server: it offers get-properties and ingest, and no notify"}
-	case disp.Outcome == sip.ProvisionallyAccepted:
+	if err := d.mayNotify(ctx, caller.Token); err != nil {
+		return err
+	}
+	if disp.Outcome == sip.ProvisionallyAccepted {
 		return &sip.Fault{Code: sip.Client, Path: "ingest-disposition/provisionally-accepted",
 			Text: "the disposition of a notification must not be provisionally accepted: send the ultimate one"}
 	}
-	if err := checkTexts("ingest-disposition", disp.Source, disp.AssignedIdentifier); err != nil {
+	disp, err := keepable(disp)
+	if err != nil {
 		return err
-	}
-	if len(disp.Reason) > longest {
-		cut := *disp
-		cut.Reason = strings.ToValidUTF8(disp.Reason[:longest], "") + "..."
-		disp = &cut
 	}
 	note := notification(d.Set, caller.Token, disp)
 	find := func(ctx context.Context) (*event.Submission, error) {
 		return d.match(ctx, caller.Token, disp.Source, note)
 	}
-	_, _, err := d.resolve(ctx, arrival{find: find, disposition: disp, note: note})
+	_, _, err = d.resolve(ctx, arrival{find: find, disposition: disp, note: note})
 	if errors.Is(err, errUnmatched) {
 		return d.unmatched(ctx, disp, note)
 	}
 	return err
+}
+
+// mayNotify refuses notifications where none are offered, but those with a token:
+// what was sent on before the mode was another one, or while there was a target,
+// still gets its disposition.
+func (d *Desk) mayNotify(ctx context.Context, token string) error {
+	if d.Offers().Notify {
+		return nil
+	}
+	s, err := d.withToken(ctx, token)
+	if err == nil && s == nil {
+		err = &sip.Fault{Code: sip.Client, Path: "ingest-disposition", Text: "this service is an ingest server: it offers get-properties and ingest, and no notify"}
+	}
+	return err
+}
+
+// withToken returns the submission of the set that has a token, nil when there is
+// none.
+func (d *Desk) withToken(ctx context.Context, token string) (*event.Submission, error) {
+	if token == "" {
+		return nil, nil
+	}
+	s, err := d.Store.SubmissionByToken(ctx, token)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case s.Set != d.Set:
+		return nil, nil
+	}
+	return s, nil
+}
+
+// keepable returns a disposition with a reason that is not too long for the log.
+// The error is a *sip.Fault: the other texts cannot be cut.
+func keepable(disp *sip.Disposition) (*sip.Disposition, error) {
+	if err := checkTexts("ingest-disposition", disp.Source, disp.AssignedIdentifier); err != nil {
+		return nil, err
+	}
+	if len(disp.Reason) <= longest {
+		return disp, nil
+	}
+	cut := *disp
+	cut.Reason = strings.ToValidUTF8(disp.Reason[:longest], "") + "..."
+	return &cut, nil
 }
 
 // notification returns what the log keeps of one that came to a set.
@@ -80,67 +122,52 @@ func openStates() []event.State {
 
 // match returns the submission that a notification belongs to: the one with the
 // token, else the only open one with the same source element (where everybody may
-// call, of those without a token), else one that has this very disposition already. It is never guessed: errUnmatched.
+// call, of those without a token), else one that has this very disposition already.
+// It is never guessed: errUnmatched.
 func (d *Desk) match(ctx context.Context, token string, source *sip.Source, note *event.Notification) (*event.Submission, error) {
-	if token != "" {
-		s, err := d.Store.SubmissionByToken(ctx, token)
-		switch {
-		case err == nil && s.Set == d.Set:
-			return s, nil
-		case err != nil && !errors.Is(err, fs.ErrNotExist):
-			return nil, err
-		}
+	if s, err := d.withToken(ctx, token); err != nil || s != nil {
+		return s, err
 	}
 	if source == nil || *source == (sip.Source{}) {
 		return nil, errUnmatched // an empty element tells nothing
 	}
-	open, err := d.openWith(ctx, note.Block)
-	if err != nil {
-		return nil, err
+	told := []event.Told{event.ToldByBlock}
+	if !d.Access.open() { // else a source element, which others may know, proves nothing where there is a token
+		told = append(told, event.ToldByToken)
 	}
-	if d.Access.open() { // then a source element, which others may know, proves nothing where there is a token
-		open = slices.DeleteFunc(open, func(s event.Submission) bool { return s.Token != "" })
-	}
+	q := event.SubmissionQuery{Set: d.Set, States: openStates(), Block: note.Block, Told: told, AnyOrder: true, Limit: 2}
+	open, err := d.Store.Submissions(ctx, q)
 	switch {
+	case err != nil:
+		return nil, err
 	case len(open) == 1:
 		return &open[0], nil
 	case len(open) > 1:
 		return nil, errUnmatched
 	}
-	ended, err := d.Store.Submissions(ctx, event.SubmissionQuery{Set: d.Set, States: []event.State{note.Outcome}, Block: note.Block, Newest: true, Limit: 100})
-	if err != nil {
-		return nil, err
-	}
-	i := slices.IndexFunc(ended, func(s event.Submission) bool {
-		return s.Assigned == note.Assigned && s.Reason == note.Reason && !d.reviews(&s)
-	})
-	if i < 0 {
-		return nil, errUnmatched
-	}
-	return &ended[i], nil
+	return d.toldAlready(ctx, note)
 }
 
-// reviewLimit is how many submissions with one source element are looked through
-// for those that are not under review.
-const reviewLimit = 1000
+// retold is among how many of the newest the one is looked for that a notification
+// tells of once more.
+const retold = 20
 
-// openWith returns open submissions with a source element, all or at least two.
-// What is under review here is none: nobody but who reviews it may decide.
-func (d *Desk) openWith(ctx context.Context, block []byte) ([]event.Submission, error) {
-	q := event.SubmissionQuery{Set: d.Set, States: openStates(), Block: block, Limit: 2}
-	if d.Mode != Review {
-		return d.Store.Submissions(ctx, q)
+// toldAlready returns a submission with the source element of a notification that
+// has its disposition, if one of the newest does; else errUnmatched.
+func (d *Desk) toldAlready(ctx context.Context, note *event.Notification) (*event.Submission, error) {
+	for _, told := range []event.Told{event.ToldByToken, event.ToldByBlock} {
+		ended, err := d.Store.Submissions(ctx, event.SubmissionQuery{
+			Set: d.Set, States: []event.State{note.Outcome}, Block: note.Block, Told: []event.Told{told}, Newest: true, Limit: retold,
+		})
+		if err != nil {
+			return nil, err
+		}
+		if i := slices.IndexFunc(ended, func(s event.Submission) bool { return s.Assigned == note.Assigned && s.Reason == note.Reason }); i >= 0 {
+			return &ended[i], nil
+		}
 	}
-	q.Limit = reviewLimit
-	found, err := d.Store.Submissions(ctx, q)
-	if err != nil || len(found) == reviewLimit {
-		return found, err
-	}
-	return slices.DeleteFunc(found, func(s event.Submission) bool { return d.reviews(&s) }), nil
+	return nil, errUnmatched
 }
-
-// reviews tells whether a submission is, or was, under review here.
-func (d *Desk) reviews(s *event.Submission) bool { return d.Mode == Review && s.Source == d.Source }
 
 // unmatched takes in a notification that belongs to no submission.
 func (d *Desk) unmatched(ctx context.Context, disp *sip.Disposition, note *event.Notification) error {
@@ -156,7 +183,7 @@ func (d *Desk) unmatched(ctx context.Context, disp *sip.Disposition, note *event
 			note.Verdict, note.Reason = event.NotificationUncorrelated, err.Error()
 			break
 		}
-		note.Verdict = event.NotificationRecord
+		note.Verdict, note.Item = event.NotificationRecord, 1
 		items = []event.Item{{Observation: o}}
 		if d.mirrors() {
 			items[0].Pending = "not fetched yet"
@@ -202,23 +229,48 @@ func (d *Desk) resolve(ctx context.Context, a arrival) (*event.Submission, event
 		if resolution == event.Repeats && a.note == nil {
 			return s, resolution, nil
 		}
-		b, next, err := d.consequences(ctx, s, resolution, &a)
-		if err != nil {
-			return nil, 0, err
-		}
-		appended, err := d.tray.append(ctx, d.Store, b)
+		next, err := d.conclude(ctx, s, resolution, &a)
 		switch {
 		case err != nil:
-			return nil, 0, fmt.Errorf("log a disposition of submission %d: %w", s.ID, err)
-		case len(appended.Stale) == 0:
-			if len(b.Exchange.Steps) > 0 && b.Exchange.Steps[0].Notice != nil && d.Posted != nil {
-				d.Posted()
-			}
+			return nil, 0, err
+		case next != nil:
 			return next, resolution, nil
 		case ctx.Err() != nil:
 			return nil, 0, ctx.Err()
 		}
 	}
+}
+
+// conclude commits what follows from an arrival for a submission as it was found,
+// and returns it as it is then; nil when somebody else has changed it meanwhile.
+func (d *Desk) conclude(ctx context.Context, s *event.Submission, resolution event.Resolution, a *arrival) (*event.Submission, error) {
+	if resolution == event.Resolves && s.Source == d.Source && versioned(s) {
+		// Of two versions that are accepted at the same time each has to know of the
+		// other.
+		defer d.concluding.take(string(s.Block))()
+		now, err := d.Store.Submission(ctx, s.ID)
+		if err != nil || now.Version != s.Version {
+			return nil, err
+		}
+	}
+	b, next, err := d.consequences(ctx, s, resolution, a)
+	if err != nil {
+		return nil, err
+	}
+	appended, err := d.tray.append(ctx, d.Store, b)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("log a disposition of submission %d: %w", s.ID, err)
+	case len(appended.Stale) > 0:
+		return nil, nil
+	}
+	if len(b.Exchange.Steps) > 0 && b.Exchange.Steps[0].Notice != nil && d.Posted != nil {
+		d.Posted()
+	}
+	if next.Owed && d.Owing != nil {
+		d.Owing(next.Source)
+	}
+	return next, nil
 }
 
 // consequences returns what is to be committed, and the submission as it is then.
@@ -261,10 +313,12 @@ func contradiction(s *event.Submission, disp *sip.Disposition, note *event.Notif
 	return note
 }
 
-// bring takes a submission to the state that a disposition leads to.
+// bring takes a submission to the state that a disposition leads to. What a target
+// has submitted is from then on owed to the set that takes it, if there is one.
 func bring(s *event.Submission, to event.State, disposition *sip.Disposition) {
 	s.Late = to.Final() && s.State == event.StateUnresolved
 	s.State, s.Assigned, s.Reason, s.Due, s.Deadline = to, disposition.AssignedIdentifier, disposition.Reason, 0, 0
+	s.Owed = to == event.StateAccepted && s.Seq != 0
 }
 
 // follow takes a submission to its end, with what belongs to that.
@@ -275,11 +329,13 @@ func (d *Desk) follow(ctx context.Context, s *event.Submission, step *event.Step
 	case to == event.StateRejected:
 		step.Rejected = true
 	case s.Source == d.Source:
-		b.Items = []event.Item{{Observation: d.accepted(s)}}
-		step.Item = 1
-	case d.Into[s.Source] != nil:
-		if err := d.Into[s.Source].Take(ctx, s); err != nil {
-			return fmt.Errorf("take submission %d into another set: %w", s.ID, err)
+		passed, err := overtaken(ctx, d.Store, s)
+		if err != nil {
+			return err
+		}
+		if !passed {
+			b.Items = []event.Item{{Observation: d.accepted(s)}}
+			step.Item = 1
 		}
 	}
 	if a.relayed {

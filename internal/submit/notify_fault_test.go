@@ -37,7 +37,11 @@ func TestConcurrentNotifications(t *testing.T) {
 			h.received("1", event.StateProvisional, nil)
 			var wait sync.WaitGroup
 			for range c.n {
-				wait.Go(func() { h.notify(c.token, c.disp) })
+				wait.Go(func() {
+					if err := h.desk.Notify(context.Background(), sip.Caller{Token: c.token}, c.disp); err != nil {
+						t.Error(err)
+					}
+				})
 			}
 			wait.Wait()
 			h.notify(c.token, c.disp)
@@ -64,8 +68,13 @@ func TestConcurrentContradiction(t *testing.T) {
 	for n := range 20 {
 		sub := h.received(fmt.Sprint(n), event.StateProvisional, nil)
 		var wait sync.WaitGroup
-		wait.Go(func() { h.notify(sub.Token, accepted(nil, fmt.Sprintf("urn:lib:%d", n))) })
-		wait.Go(func() { h.notify(sub.Token, rejected(nil, "no")) })
+		for _, disp := range []*sip.Disposition{accepted(nil, fmt.Sprintf("urn:lib:%d", n)), rejected(nil, "no")} {
+			wait.Go(func() {
+				if err := h.desk.Notify(context.Background(), sip.Caller{Token: sub.Token}, disp); err != nil {
+					t.Error(err)
+				}
+			})
+		}
 		wait.Wait()
 		if got := h.submission(sub.ID); !got.State.Final() || got.Conflicts != 1 {
 			t.Errorf("submission %d: %+v", n, got)

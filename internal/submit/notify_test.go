@@ -2,13 +2,11 @@ package submit
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -36,7 +34,7 @@ func (h *deskHouse) received(n string, state event.State, change func(*event.Sub
 	r := request(n, n)
 	s, err := h.desk.newSubmission(context.Background(), r, requestDigest(r))
 	h.do(err)
-	s.State, s.Token, s.Recipient = state, "token-"+n, "http://maps.example/sip"
+	s.State, s.Tries, s.Token, s.Recipient = state, 1, "token-"+n, "http://maps.example/sip"
 	if change != nil {
 		change(s)
 	}
@@ -193,13 +191,19 @@ func TestSubmissionsOfAnotherSet(t *testing.T) {
 	}
 }
 
+// reviewed makes a submission one that was never sent on.
+func reviewed(s *event.Submission) { s.Token, s.Tries = "", 0 }
+
+// tokenless makes a submission one whose sender named no recipient.
+func tokenless(s *event.Submission) { s.Token = "" }
+
 // What is under review only whoever reviews it decides; a target's submission with
 // the same source element is found beside it.
 func TestReviewIsNotDecidedByNotification(t *testing.T) {
 	h := newDesk(t, Review, func(_ *deskHouse, d *Desk) { d.Targets = true })
 	target := h.target()
-	under := h.received("1", event.StateProvisional, func(s *event.Submission) { s.Token = "" })
-	done := h.received("2", event.StateAccepted, func(s *event.Submission) { s.Token, s.Assigned = "", "urn:lib:2" })
+	under := h.received("1", event.StateProvisional, reviewed)
+	done := h.received("2", event.StateAccepted, func(s *event.Submission) { reviewed(s); s.Assigned = "urn:lib:2" })
 	sent := h.add(event.Submission{Source: target, State: event.StateProvisional, Seq: 1, Record: "urn:maps:1", Block: under.Block})
 	h.notify("", accepted(mapOf("1"), "urn:lib:1"))
 	h.notify("", accepted(mapOf("1"), "urn:lib:9"))
@@ -282,55 +286,30 @@ func TestRecordURL(t *testing.T) {
 	}
 }
 
-// taken collects what goes into another set.
-type taken struct {
-	mu  sync.Mutex
-	ids []string
-	err error
-}
-
-func (t *taken) Take(_ context.Context, accepted ...*event.Submission) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.err != nil {
-		return t.err
-	}
-	for _, s := range accepted {
-		t.ids = append(t.ids, s.Assigned)
-	}
-	return nil
-}
-
 // A target's record is published already: its disposition is no event of it, but
-// goes into the other set first, and a rejection is told.
+// is owed to the other set, and a rejection is told.
 func TestNotificationOfATarget(t *testing.T) {
-	into := &taken{err: errBroken}
-	h := newDesk(t, Library, func(h *deskHouse, d *Desk) { d.Targets = true })
+	var owing []event.SourceID
+	h := newDesk(t, Library, func(h *deskHouse, d *Desk) {
+		d.Targets, d.Owing = true, func(target event.SourceID) { owing = append(owing, target) }
+	})
 	target := h.target()
-	h.desk.Into = map[event.SourceID]Into{target: into}
 	add := func(token string, state event.State) *event.Submission {
 		return h.add(event.Submission{Source: target, State: state, Token: token, Seq: 1, Record: "urn:maps:" + token, SourceIdentifier: "urn:maps:" + token})
 	}
 	// The final disposition may be faster than the reply to the request.
 	waiting, provisional := add("1", event.StateWaiting), add("2", event.StateProvisional)
-	if err := h.desk.Notify(t.Context(), sip.Caller{Token: "1"}, accepted(nil, "urn:lib:1")); !errors.Is(err, errBroken) {
-		t.Errorf("the other set cannot take it: %v", err)
-	}
-	if got := h.submission(waiting.ID); got.State != event.StateWaiting {
-		t.Errorf("it is %s although the other set does not have it", got.State)
-	}
-	into.err = nil
 	h.notify("1", accepted(nil, "urn:lib:1"))
 	h.notify("2", rejected(nil, "no"))
 	got := h.submission(waiting.ID)
-	if got.State != event.StateAccepted || got.Assigned != "urn:lib:1" || got.Resolve(event.StateProvisional, "") != event.Repeats {
+	if got.State != event.StateAccepted || got.Assigned != "urn:lib:1" || !got.Owed || got.Resolve(event.StateProvisional, "") != event.Repeats {
 		t.Errorf("accepted: %+v", got)
 	}
-	if got := h.submission(provisional.ID); got.State != event.StateRejected || got.Reason != "no" {
+	if got := h.submission(provisional.ID); got.State != event.StateRejected || got.Reason != "no" || got.Owed {
 		t.Errorf("rejected: %+v", got)
 	}
-	if !slices.Equal(into.ids, []string{"urn:lib:1"}) || len(h.notices()) != 0 {
-		t.Errorf("taken %q, %d notices", into.ids, len(h.notices()))
+	if !slices.Equal(owing, []event.SourceID{target}) || len(h.notices()) != 0 {
+		t.Errorf("owed by %d, %d notices", owing, len(h.notices()))
 	}
 	found, err := h.log.Event(t.Context(), 1)
 	h.do(err)

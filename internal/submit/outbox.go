@@ -1,6 +1,7 @@
 package submit
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/xml"
@@ -57,8 +58,12 @@ type Outbox struct {
 	Every time.Duration
 	// Workers is how many requests are under way at a time; 0 is 4.
 	Workers int
-	// Into takes the accepted records; nil is nobody.
+	// Into takes the accepted records; nil is nobody. What is accepted meanwhile is
+	// taken when there is one.
 	Into Into
+	// Owing tells that somebody else has taken in that a record was accepted (see
+	// Desk.Owing); nil is never.
+	Owing <-chan struct{}
 	// Fatal tells that after this failure of the log no other call can succeed;
 	// nil is never. All other failures are waited out.
 	Fatal func(error) bool
@@ -108,15 +113,9 @@ func (o *Outbox) Run(ctx context.Context) error {
 
 func (o *Outbox) withDefaults() *Outbox {
 	c := *o
-	if c.Deadline == 0 {
-		c.Deadline = 168 * time.Hour
-	}
-	if c.Every == 0 {
-		c.Every = time.Minute
-	}
-	if c.Workers == 0 {
-		c.Workers = 4
-	}
+	c.Deadline = cmp.Or(c.Deadline, defaultDeadline)
+	c.Every = cmp.Or(c.Every, time.Minute)
+	c.Workers = cmp.Or(c.Workers, 4)
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -146,6 +145,9 @@ type representation struct {
 
 // load finds out how far the outbox has come.
 func (d *drain) load(ctx context.Context) error {
+	if err := d.remember(ctx); err != nil {
+		return err
+	}
 	newest, err := d.o.Store.Submissions(ctx, event.SubmissionQuery{Source: d.o.Source, Newest: true, Limit: 1})
 	if err != nil {
 		return err
@@ -160,15 +162,66 @@ func (d *drain) load(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		for i := range rows {
-			waiting[rows[i].Record], query.After = queuedAs(rows[i].ID, &rows[i]), rows[i].ID
+		if err := d.queue(ctx, rows, waiting); err != nil {
+			return err
 		}
 		if len(rows) < chunkLimit {
 			break
 		}
+		query.After = rows[len(rows)-1].ID
+	}
+	if err := d.bringForward(ctx); err != nil {
+		return err
 	}
 	d.waiting, d.loaded = waiting, true
 	return nil
+}
+
+// queue adds rows that wait, and puts right which of them should not, or not so
+// long. At most one row of a record waits: one that was put back into the outbox
+// while its record changed is not the last word on it any more. And what was made
+// while the clock was ahead is not due in years.
+func (d *drain) queue(ctx context.Context, rows []event.Submission, waiting map[string]queued) error {
+	seqs := make([]event.Seq, len(rows))
+	for i := range rows {
+		seqs[i] = rows[i].Seq
+	}
+	latest, err := d.o.Events.Latest(ctx, seqs)
+	if err != nil {
+		return err
+	}
+	now := d.o.Now()
+	soon, last := event.MicrosOf(now.Add(max(longestWait, d.o.Every))), event.MicrosOf(now.Add(d.o.Deadline))
+	var steps []event.Step
+	for i := range rows {
+		s := &rows[i]
+		was := *s
+		if !latest[s.Seq] {
+			unsent(s, "").State = event.StateReplaced
+		} else {
+			if s.Due > soon {
+				s.Due = event.MicrosOf(now)
+			}
+			s.Deadline = min(s.Deadline, last)
+			waiting[s.Record] = queuedAs(s.ID, s)
+		}
+		if s.State != was.State || s.Due != was.Due || s.Deadline != was.Deadline {
+			steps = append(steps, event.Step{Submission: *s})
+		}
+	}
+	if len(steps) == 0 {
+		return nil
+	}
+	_, err = d.append(ctx, steps) // what is late was answered meanwhile
+	return err
+}
+
+// bringForward lets nothing be awaited for longer than the deadline from now on.
+func (d *drain) bringForward(ctx context.Context) error {
+	return bringForward(ctx, d.o.Store, d.o.Source, d.o.Now().Add(d.o.Deadline), func(steps []event.Step) error {
+		_, err := d.append(ctx, steps)
+		return err
+	})
 }
 
 // takeIn makes rows of the next events, when there is room for them.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +15,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/peer"
 	"github.com/pmh-bridge/bridge/sip"
 	"github.com/pmh-bridge/bridge/sip/mail"
 )
@@ -23,23 +23,27 @@ import (
 // owe puts accepted submissions into the log whose recipient is owed the news.
 func (h *gateHouse) owe(recipient string, identifiers ...string) {
 	h.t.Helper()
-	var steps []event.Step
-	for _, id := range identifiers {
+	d := h.process.Load()
+	b := d.batch(nil, &event.Exchange{})
+	for i, id := range identifiers {
 		disp := &sip.Disposition{Source: &sip.Source{Identifier: &id}, Outcome: sip.Accepted, AssignedIdentifier: "urn:lib:" + id}
-		steps = append(steps, event.Step{
-			Submission: event.Submission{Source: h.source, State: event.StateAccepted, Recipient: recipient, SourceIdentifier: id},
-			Notice:     &event.Notice{Recipient: recipient, Disposition: document(disp), Message: "submission-" + id + "@maps.bridge"},
-		})
+		s := event.Submission{Source: h.source, State: event.StateAccepted, Recipient: recipient, SourceIdentifier: id, Assigned: disp.AssignedIdentifier}
+		b.Items = append(b.Items, event.Item{Observation: d.accepted(&s)})
+		b.Exchange.Steps = append(b.Exchange.Steps, event.Step{Submission: s, Item: i + 1,
+			Notice: &event.Notice{Recipient: recipient, Disposition: document(disp), Message: "submission-" + id + "@maps.bridge"}})
 	}
-	_, err := h.process.Load().append(context.Background(), steps...)
+	_, err := d.tray.append(context.Background(), d.Store, b)
 	h.do(err)
 }
 
-// drive delivers what is due now.
-func drive(p *Post) {
+// drive delivers what is due now, in a process of its own.
+func drive(p *Post) { newRound(p).deliverDue() }
+
+// deliverDue delivers what is due now.
+func (r *round) deliverDue() {
 	ctx := context.Background()
-	r := newRound(p)
-	for r.turn(ctx); len(r.busy) > 0; r.turn(ctx) {
+	r.look, r.looked = true, time.Time{}
+	for r.turn(ctx); r.under > 0; r.turn(ctx) {
 		r.take(<-r.sent)
 	}
 }
@@ -47,7 +51,7 @@ func drive(p *Post) {
 // in returns the notices in a state.
 func (h *gateHouse) in(state event.NoticeState) []event.Notice {
 	h.t.Helper()
-	found, err := h.log.NoticesOf(context.Background(), "maps", state, 100_000)
+	found, err := h.log.NoticesOf(context.Background(), "maps", state, 0, 100_000)
 	h.do(err)
 	return found
 }
@@ -104,9 +108,7 @@ func TestRecipientIsDownForADay(t *testing.T) {
 
 func TestNoticeExpires(t *testing.T) {
 	h := newGate(t, Gateway, nil)
-	nobody := httptest.NewServer(http.NotFoundHandler())
-	nobody.Close()
-	h.owe(nobody.URL, "1", "2", "3")
+	h.owe("http://"+peer.Nobody(t), "1", "2", "3")
 	p := h.postOf(&life{})
 	start := h.clock.now()
 	for len(h.in(event.NoticeWaiting)) > 0 {
@@ -165,30 +167,55 @@ func TestRecipientAnswers(t *testing.T) {
 			second := h.boxes.of("2")
 			if answered := c.err == nil || errors.As(c.err, &fault); answered && len(second) != 1 {
 				t.Error("the other notice waits too, though the recipient is there")
-			} else if !answered && (len(second) != 0 || h.notices()[1].Tries != 0) {
+			} else if !answered && (len(second) != 0 || h.notices()[0].Tries != 0) {
 				t.Error("the other notice was tried, though the recipient takes none")
 			}
 		})
 	}
 }
 
+// A host that wants to be left alone is, by all notices to it.
 func TestRetryAfter(t *testing.T) {
 	for _, c := range []struct {
-		after string
-		want  time.Duration
-	}{{"30", time.Minute}, {"7200", 2 * time.Hour}, {"864000", 6 * time.Hour}} {
-		h := newGate(t, Gateway, nil)
-		box := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Retry-After", c.after)
-			w.WriteHeader(http.StatusServiceUnavailable)
-		}))
-		h.owe(box, "1", "2")
-		drive(h.postOf(&life{}))
-		for _, n := range h.in(event.NoticeWaiting) {
-			if got := n.Due.Time().Sub(h.clock.now()); got != c.want {
-				t.Errorf("Retry-After %s: again in %v, want %v", c.after, got, c.want)
+		status    int
+		after     string
+		due, rest time.Duration
+	}{
+		{503, "30", time.Minute, 30 * time.Second}, {503, "7200", 2 * time.Hour, 2 * time.Hour}, {429, "864000", 6 * time.Hour, 6 * time.Hour},
+		{500, "7200", 2 * time.Hour, 0}, {503, "", time.Minute, 0}, {404, "", time.Minute, 0},
+	} {
+		t.Run(fmt.Sprint(c.status, " ", c.after), func(t *testing.T) {
+			h := newGate(t, Gateway, nil)
+			var calls atomic.Int32
+			box := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				calls.Add(1)
+				if r.URL.Path == "/busy" {
+					w.Header().Set("Retry-After", c.after)
+					w.WriteHeader(c.status)
+				}
+			}))
+			h.owe(box+"/busy", "1")
+			p := h.postOf(&life{})
+			p.Workers = 1
+			r := newRound(p)
+			r.deliverDue()
+			n := h.in(event.NoticeWaiting)[0]
+			if got := n.Due.Time().Sub(h.clock.now()); got != c.due {
+				t.Errorf("again in %v, want %v", got, c.due)
 			}
-		}
+			h.owe(box+"/other", "2")
+			if c.rest > 0 {
+				h.clock.advance(c.rest - time.Microsecond)
+				if r.deliverDue(); calls.Load() != 1 {
+					t.Error("the other was tried before the rest was over")
+				}
+				h.clock.advance(time.Microsecond)
+			}
+			r.deliverDue()
+			if left := h.in(event.NoticeWaiting); len(left) > 1 || len(left) == 1 && left[0].ID != n.ID {
+				t.Errorf("waiting: %+v", left)
+			}
+		})
 	}
 }
 
@@ -248,7 +275,7 @@ func TestPostWaitsForTheLog(t *testing.T) {
 		}
 	}
 	l.calm()
-	for r.turn(ctx); len(r.busy) > 0; r.turn(ctx) {
+	for r.turn(ctx); r.under > 0; r.turn(ctx) {
 		r.take(<-r.sent)
 	}
 	if a, b := len(h.boxes.of("1")), len(h.boxes.of("2")); a != 1 || b != 1 || len(h.in(event.NoticeDelivered)) != 2 {
@@ -331,6 +358,35 @@ func TestPostEnds(t *testing.T) {
 	if len(delivered) != 1 || delivered[0].Tries != 1 || len(waiting) != 1 || waiting[0].Tries != 0 || waiting[0].Reason != "" {
 		t.Errorf("delivered %+v, waiting %+v", delivered, waiting)
 	}
+}
+
+// What is delivered while a commit is under way is committed together.
+func TestDeliveriesShareACommit(t *testing.T) {
+	h := newGate(t, Gateway, nil)
+	synctest.Test(t, func(t *testing.T) {
+		deliver := map[string]chan struct{}{}
+		for i := range 4 {
+			id := fmt.Sprint(i)
+			deliver["submission-"+id+"@maps.bridge"] = make(chan struct{})
+			h.owe("mailto:"+id+"@maps.example", id)
+		}
+		gated := &gatedLog{Store: h.log, pass: make(chan error)}
+		p := &Post{Store: gated, Now: h.clock.now, Mail: mailerFunc(func(_ context.Context, m *mail.Mail) error { <-deliver[m.ID]; return nil })}
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan error)
+		go func() { ended <- p.Run(ctx) }()
+		for i := range 4 {
+			close(deliver[fmt.Sprintf("submission-%d@maps.bridge", i)])
+			synctest.Wait() // the first is being committed, the others wait for that
+		}
+		close(gated.pass)
+		synctest.Wait()
+		cancel()
+		h.do(<-ended)
+		if !slices.Equal(gated.sizes, []int{1, 3}) || len(h.in(event.NoticeDelivered)) != 4 {
+			t.Errorf("commits of %d, %d are delivered", gated.sizes, len(h.in(event.NoticeDelivered)))
+		}
+	})
 }
 
 // By mail, to a real server.

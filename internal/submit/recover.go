@@ -5,15 +5,75 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
+	"math"
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
-// recover finds out what was under way when the last run ended. It returns
-// before the first request is taken.
-func (d *Desk) recover(ctx context.Context) error { return d.sweep(ctx) }
+// recover finds out what was under way when the last run ended, and puts right
+// when what waits is due. It returns before the first request is taken.
+func (d *Desk) recover(ctx context.Context) error {
+	if err := d.sweep(ctx); err != nil {
+		return err
+	}
+	if err := d.each(ctx, event.SubmissionQuery{States: []event.State{event.StateInDoubt}}, d.hasten); err != nil {
+		return err
+	}
+	return bringForward(ctx, d.Store, d.Source, d.now().Add(d.deadline()), func(steps []event.Step) error {
+		_, err := d.append(ctx, steps...)
+		return err
+	})
+}
+
+// hasten brings forward what is in doubt, where that was set by a clock that was
+// ahead, or by other settings: with a longer deadline, or when nothing was sent
+// again.
+func (d *Desk) hasten(ctx context.Context, page []event.Submission) error {
+	now := d.now()
+	last := event.MicrosOf(now.Add(d.deadline()))
+	var steps []event.Step
+	for _, s := range page {
+		was := s
+		if d.resends() && (s.Due == s.Deadline || s.Due > event.MicrosOf(now.Add(resendLongest))) {
+			s.Due = event.MicrosOf(now)
+		}
+		s.Deadline = min(s.Deadline, last)
+		s.Due = min(s.Due, s.Deadline)
+		if s.Due != was.Due || s.Deadline != was.Deadline {
+			steps = append(steps, event.Step{Submission: s})
+		}
+	}
+	if len(steps) == 0 {
+		return nil
+	}
+	_, err := d.append(ctx, steps...)
+	return err
+}
+
+// bringForward ends at a time what is provisional and would be awaited for longer:
+// it became so while the clock was ahead, or with a longer deadline.
+func bringForward(ctx context.Context, store Store, source event.SourceID, until time.Time, commit func([]event.Step) error) error {
+	at := event.MicrosOf(until)
+	last := &event.Submission{Due: at, ID: math.MaxInt64}
+	for {
+		page, err := store.SubmissionsDue(ctx, source, event.StateProvisional, math.MaxInt64, last, pageLimit)
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		last = &page[len(page)-1]
+		steps := make([]event.Step, len(page))
+		for i, s := range page {
+			s.Due, s.Deadline = at, at
+			steps[i].Submission = s
+		}
+		if err := commit(steps); err != nil {
+			return err
+		}
+	}
+}
 
 // tend does what is due, and returns when something is due next; the zero time
 // when nothing is known to be.
@@ -25,11 +85,15 @@ func (d *Desk) tend(ctx context.Context) (time.Time, error) {
 		return time.Time{}, err
 	}
 	now := d.now()
-	doubtful, next, err := d.expire(ctx, event.MicrosOf(now))
-	if err != nil {
+	for _, state := range awaiting() {
+		if err := d.expire(ctx, state, now); err != nil {
+			return time.Time{}, err
+		}
+	}
+	if err := d.resend(ctx, now); err != nil {
 		return time.Time{}, err
 	}
-	return next, d.resend(ctx, doubtful)
+	return d.nextDue(ctx, now)
 }
 
 // payUp tells the log what came of requests when it could not take it.
@@ -45,7 +109,7 @@ func (d *Desk) payUp(ctx context.Context) error {
 // sweep settles what the log shows as being sent on, though nobody is at it: the
 // process was killed, or its last word did not get into the log.
 func (d *Desk) sweep(ctx context.Context) error {
-	return d.each(ctx, event.SubmissionQuery{States: []event.State{event.StateForwarding}}, func(s []event.Submission) error {
+	return d.each(ctx, event.SubmissionQuery{States: []event.State{event.StateForwarding}}, func(ctx context.Context, s []event.Submission) error {
 		for i := range s {
 			if err := d.settle(ctx, s[i].Request); err != nil {
 				return err
@@ -69,21 +133,21 @@ func (d *Desk) settle(ctx context.Context, request [32]byte) error {
 // gone: nobody is on the line, who is to be answered otherwise.
 func gone() bool { return false }
 
-// settled returns the submission that a request is a repeat of, nil if there is
-// none, after it has told the log what is still owed to it. Only the one who
-// has the request under way may call it.
+// settled returns the newest submission of a request, nil if there is none, after
+// it has told the log what is still owed to it. Only the one who has the request
+// under way may call it; so of several submissions of a request none but the newest
+// can be on its way.
 func (d *Desk) settled(ctx context.Context, request [32]byte, here func() bool) (*event.Submission, error) {
-	s, err := d.latest(ctx, request)
+	s, err := d.newest(ctx, request)
 	if err != nil {
 		return nil, err
 	}
-	r, owed := d.gate.owes(request)
+	owed, owes := d.gate.owes(request)
 	switch {
-	case s == nil:
+	case s == nil, owes && s.ID <= owed.after:
 		d.gate.paid(request) // its commit has failed indeed
-		return nil, nil
-	case owed:
-		return d.land(ctx, s, r, here())
+	case owes:
+		return d.land(ctx, s, owed.reply, here())
 	case s.State == event.StateForwarding:
 		return d.land(ctx, s, reply{err: errLeft}, here())
 	}
@@ -94,7 +158,7 @@ func (d *Desk) settled(ctx context.Context, request [32]byte, here func() bool) 
 // stored then. What the log does not take is kept for the next time. relayed
 // tells that the submitter is about to be answered.
 func (d *Desk) land(ctx context.Context, s *event.Submission, r reply, relayed bool) (*event.Submission, error) {
-	d.gate.owe(s.Request, r)
+	d.gate.owe(s.Request, debt{r, s.ID - 1})
 	id := s.ID
 	var err error
 	if r.disposition != nil && r.disposition.Outcome != sip.ProvisionallyAccepted {
@@ -179,38 +243,80 @@ func (d *Desk) deadline() time.Duration {
 	return defaultDeadline
 }
 
-// expire ends the waiting for what has reached its deadline. It returns what is
-// to be sent again, and when something is due next.
-func (d *Desk) expire(ctx context.Context, now event.Micros) (doubtful []event.Submission, next time.Time, err error) {
-	soon := now + event.Micros(tendAtLeast/time.Microsecond)
-	query := event.SubmissionQuery{States: []event.State{event.StateInDoubt, event.StateProvisional}, Due: soon}
-	err = d.each(ctx, query, func(found []event.Submission) error {
+// awaiting are the states whose submissions come due here.
+func awaiting() []event.State { return []event.State{event.StateInDoubt, event.StateProvisional} }
+
+// expire ends the waiting for what has reached its deadline. What else is due is
+// to be sent again; where nothing is any more, it is due at its deadline.
+func (d *Desk) expire(ctx context.Context, state event.State, now time.Time) error {
+	for page, err := range d.due(ctx, state, now) {
+		if err != nil {
+			return err
+		}
 		var over []event.Step
-		for _, s := range found {
+		for _, s := range page {
 			switch {
-			case s.Due > now:
-				if t := s.Due.Time(); next.IsZero() || t.Before(next) {
-					next = t
-				}
-			case s.Deadline != 0 && s.Deadline <= now:
-				if s.State == event.StateProvisional {
-					s.Reason = ""
-				}
-				s.State, s.Due = event.StateUnresolved, 0
-				s.Reason = joinReason("the ingest server has not told its decision in time", s.Reason)
-				over = append(over, event.Step{Submission: s})
-			case s.State == event.StateInDoubt && d.ResendInDoubt && d.Upstream != nil:
-				doubtful = append(doubtful, s)
+			case overdue(&s, now):
+				giveUp(&s)
+			case state == event.StateInDoubt && d.resends():
+				continue
+			default:
+				s.Due = s.Deadline
 			}
+			over = append(over, event.Step{Submission: s})
 		}
 		if len(over) == 0 {
-			return nil
+			continue
 		}
-		// A step that is late lost to a disposition.
-		_, err := d.append(ctx, over...)
-		return err
-	})
-	return doubtful, next, err
+		// A step that is late has lost to a disposition.
+		if _, err := d.append(ctx, over...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// giveUp makes a submission one whose decision has not come in time.
+func giveUp(s *event.Submission) {
+	if s.State == event.StateProvisional {
+		s.Reason = ""
+	}
+	s.State, s.Due = event.StateUnresolved, 0
+	s.Reason = joinReason("the ingest server has not told its decision in time", s.Reason)
+}
+
+// due hands out what is due in a state at a time, the longest due first, a page at
+// a time. It reads nothing else, and nothing twice, whatever becomes of a page.
+func (d *Desk) due(ctx context.Context, state event.State, at time.Time) iter.Seq2[[]event.Submission, error] {
+	return func(yield func([]event.Submission, error) bool) {
+		var last *event.Submission
+		for {
+			page, err := d.Store.SubmissionsDue(ctx, d.Source, state, event.MicrosOf(at), last, pageLimit)
+			if !yield(page, err) || err != nil || len(page) < pageLimit {
+				return
+			}
+			end := page[len(page)-1]
+			last = &end
+		}
+	}
+}
+
+// nextDue returns when something is due that is not due yet; the zero time is
+// never.
+func (d *Desk) nextDue(ctx context.Context, now time.Time) (next time.Time, err error) {
+	passed := event.Submission{Due: event.MicrosOf(now), ID: math.MaxInt64}
+	for _, state := range awaiting() {
+		first, err := d.Store.SubmissionsDue(ctx, d.Source, state, math.MaxInt64, &passed, 1)
+		if err != nil {
+			return time.Time{}, err
+		}
+		for _, s := range first {
+			if t := s.Due.Time(); next.IsZero() || t.Before(next) {
+				next = t
+			}
+		}
+	}
+	return next, nil
 }
 
 func joinReason(what, why string) string {
@@ -220,44 +326,61 @@ func joinReason(what, why string) string {
 	return what + ": " + why
 }
 
-// resend sends what is in doubt again, until one of them gets no answer: then the
-// others wait too, since the server is not well.
-func (d *Desk) resend(ctx context.Context, doubtful []event.Submission) error {
-	for i := range doubtful {
-		request := doubtful[i].Request
-		s, err := d.gate.requests.do(ctx, request, func() (*event.Submission, error) {
-			s, err := d.settled(ctx, request, gone)
-			if err != nil || s == nil || s.State != event.StateInDoubt {
-				return s, err
-			}
-			return d.sendAgain(ctx, s.ID)
-		})
-		var fault *sip.Fault
-		if errors.As(err, &fault) {
-			continue // it is settled: unsent
-		}
+// resends tells whether what is in doubt is sent again.
+func (d *Desk) resends() bool { return d.ResendInDoubt && d.Upstream != nil }
+
+// resend sends what is in doubt and due again, until one of them gets no answer:
+// then the others wait too, since the server is not well.
+func (d *Desk) resend(ctx context.Context, now time.Time) error {
+	if !d.resends() {
+		return nil
+	}
+	for page, err := range d.due(ctx, event.StateInDoubt, now) {
 		if err != nil {
 			return err
 		}
-		if s != nil && s.State == event.StateInDoubt {
-			return nil
+		for i := range page {
+			if answered, err := d.resendOne(ctx, page[i].ID, page[i].Request); err != nil || !answered {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
+// resendOne sends one again, unless it has been settled meanwhile, and tells
+// whether the server has answered.
+func (d *Desk) resendOne(ctx context.Context, id int64, request [32]byte) (answered bool, err error) {
+	s, err := d.gate.requests.do(ctx, request, func() (*event.Submission, error) {
+		if _, err := d.settled(ctx, request, gone); err != nil {
+			return nil, err
+		}
+		s, err := d.Store.Submission(ctx, id) // a later one of the same request is another one
+		if err != nil || s.State != event.StateInDoubt {
+			return s, err
+		}
+		return d.sendAgain(ctx, s)
+	})
+	var fault *sip.Fault
+	if errors.As(err, &fault) {
+		return true, nil // it is settled: unsent
+	}
+	return s == nil || s.State != event.StateInDoubt, err
+}
+
 // sendAgain sends a submission from what the log and the content store have of
 // it, so that the server sees the same request.
-func (d *Desk) sendAgain(ctx context.Context, id int64) (*event.Submission, error) {
-	s, err := d.beginAgain(ctx, id)
+func (d *Desk) sendAgain(ctx context.Context, s *event.Submission) (*event.Submission, error) {
+	source, err := sourceOf(s)
+	if err != nil {
+		return nil, err
+	}
+	defer d.gate.turn(source)()
+	s, err = d.beginAgain(ctx, s)
 	if err != nil || s.State != event.StateInDoubt {
 		return s, err
 	}
 	record, err := d.record(ctx, s)
-	if err != nil {
-		return nil, err
-	}
-	source, err := sourceOf(s)
 	if err != nil {
 		return nil, err
 	}
@@ -289,17 +412,19 @@ func (g *gate) debts() [][32]byte {
 	return requests
 }
 
+// pageLimit is how many submissions are read at a time.
+const pageLimit = 1000
+
 // each hands out the submissions of this Source that a query selects, a page at a
 // time.
-func (d *Desk) each(ctx context.Context, q event.SubmissionQuery, page func([]event.Submission) error) error {
-	const size = 1000
-	q.Source, q.Limit = d.Source, size
+func (d *Desk) each(ctx context.Context, q event.SubmissionQuery, page func(context.Context, []event.Submission) error) error {
+	q.Source, q.Limit = d.Source, pageLimit
 	for {
 		found, err := d.Store.Submissions(ctx, q)
 		if err != nil {
 			return err
 		}
-		if err := page(found); err != nil || len(found) < size {
+		if err := page(ctx, found); err != nil || len(found) < pageLimit {
 			return err
 		}
 		q.After = found[len(found)-1].ID

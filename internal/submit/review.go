@@ -41,7 +41,10 @@ func (d *Desk) ingestReview(ctx context.Context, r *sip.Request) (*sip.Dispositi
 
 // queue puts a request before whoever decides, unless it is there already.
 func (d *Desk) queue(ctx context.Context, r *sip.Request, digest [32]byte) (*event.Submission, error) {
-	s, err := d.latest(ctx, digest)
+	s, err := d.newest(ctx, digest)
+	if err == nil {
+		s, err = d.repeated(ctx, s)
+	}
 	if err != nil || s != nil {
 		return s, err
 	}
@@ -53,15 +56,14 @@ func (d *Desk) queue(ctx context.Context, r *sip.Request, digest [32]byte) (*eve
 	return s, err
 }
 
-// Decide settles a submission under review. It is accepted under the identifier
+// Decide settles a submission under review: one that was received and never sent
+// on, whatever the mode is by now. Nothing else settles it, and what was sent on
+// is settled by whom it went to. It is accepted under the identifier
 // assigned ("" is the one that mode library would give it), or rejected for a
 // reason ("" is none). The same decision twice is nil; another one is an error
 // that says which is in force. With nil the decision is committed, and whoever
 // submitted the record is going to be notified.
 func (d *Desk) Decide(ctx context.Context, id int64, accept bool, assigned, reason string) error {
-	if d.Mode != Review {
-		return fmt.Errorf("set %s: its records are not reviewed here: set mode = \"review\" for its SIP Source", d.Set)
-	}
 	disposition := &sip.Disposition{Outcome: sip.Rejected, Reason: reason}
 	if accept {
 		if err := errors.Join(checkAssigned(assigned), d.checkFree(ctx, id, assigned)); err != nil {
@@ -76,7 +78,10 @@ func (d *Desk) Decide(ctx context.Context, id int64, accept bool, assigned, reas
 			if err != nil {
 				return nil, fmt.Errorf("submission %d of set %s: %w", id, d.Set, err)
 			}
-			return s, d.mayDecide(s, disposition)
+			if err := d.mayDecide(s, disposition); err != nil {
+				return nil, err
+			}
+			return s, d.stillThere(ctx, s)
 		},
 	})
 	return err
@@ -109,6 +114,8 @@ func (d *Desk) mayDecide(s *event.Submission, disposition *sip.Disposition) erro
 	switch {
 	case s.Source != d.Source:
 		return fmt.Errorf("submission %d is not one to set %s", s.ID, d.Set)
+	case s.Told() != event.ToldNever:
+		return fmt.Errorf("submission %d is not under review: it was passed on to an ingest server, whose decision it is", s.ID)
 	case s.State == event.StateRejected && accept:
 		return fmt.Errorf("submission %d has been rejected already (%s): that stays in force", s.ID, s.Reason)
 	case s.State == event.StateAccepted && (!accept || disposition.AssignedIdentifier != "" && disposition.AssignedIdentifier != s.Assigned):
@@ -123,6 +130,16 @@ func (d *Desk) mayDecide(s *event.Submission, disposition *sip.Disposition) erro
 		disposition.AssignedIdentifier = d.assign(source)
 	}
 	return nil
+}
+
+// stillThere refuses to accept once more what has been withdrawn: that would say
+// that the record is published.
+func (d *Desk) stillThere(ctx context.Context, s *event.Submission) error {
+	gone, err := d.withdrawn(ctx, s)
+	if err == nil && gone {
+		err = fmt.Errorf("submission %d has been accepted already, as %s, and that record has been withdrawn since: to publish it again, have it submitted again", s.ID, s.Assigned)
+	}
+	return err
 }
 
 // checkAssigned refuses what cannot be an identifier.

@@ -177,11 +177,16 @@ func TestDecideRefuses(t *testing.T) {
 	if err := desk.Decide(ctx, out.IDs[0], true, "", ""); err == nil || !strings.Contains(err.Error(), "not one to set maps") {
 		t.Errorf("a submission of a target: %v", err)
 	}
+	h.library.answers = sip.ProvisionallyAccepted
 	h.start(Gateway, nil)
-	if err := h.decide(r, true, "", ""); err == nil || !strings.Contains(err.Error(), "not reviewed here") {
-		t.Errorf("a gateway: %v", err)
+	passed := h.request("2")
+	h.answered(passed, sip.ProvisionallyAccepted)
+	h.start(Review, nil)
+	if err := h.decide(passed, true, "", ""); err == nil || !strings.Contains(err.Error(), "not under review") {
+		t.Errorf("what a gateway has passed on: %v", err)
 	}
 	h.state(r, event.StateProvisional)
+	h.state(passed, event.StateProvisional)
 }
 
 // Of two that decide at once one wins, and the other is told.

@@ -4,9 +4,9 @@
 //
 // A Desk serves one set: desk.go says which operations its mode offers, access.go
 // who may call them, library.go, review.go and gateway.go what becomes of an
-// ingest request, notify.go what becomes of a notification. An Outbox submits a
-// set's records to an ingest server (outbox.go). A Post delivers what notification
-// recipients are owed (post.go).
+// ingest request, notify.go what becomes of a notification, withdraw.go how a
+// record is taken back. An Outbox submits a set's records to an ingest server
+// (outbox.go). A Post delivers what notification recipients are owed (post.go).
 //
 // All that they know is in the log: a submission, its state, and what follows
 // from a disposition commit in one transaction, and nothing is acknowledged
@@ -32,11 +32,25 @@ type Store interface {
 	SubmissionByToken(ctx context.Context, token string) (*event.Submission, error)
 	// Submissions returns those that a query selects.
 	Submissions(context.Context, event.SubmissionQuery) ([]event.Submission, error)
+	// SubmissionsDue returns those of a Source in a state that are due at a time,
+	// the longest due first, after the Due and ID of another one (nil: all), and no
+	// more than limit.
+	SubmissionsDue(ctx context.Context, source event.SourceID, state event.State, at event.Micros, after *event.Submission, limit int) ([]event.Submission, error)
+	// Later tells whether a later version of what a submission submits is in one of
+	// some states: one of the same Source with a higher ID, and of the same record
+	// where a target sends it, else with the same source element. With assigned only
+	// those count to which that identifier was assigned.
+	Later(ctx context.Context, s *event.Submission, states []event.State, assigned string) (bool, error)
 	// Answered returns the disposition that a Source gave to the same whole
 	// request no longer than a day ago, nil when it gave none.
 	Answered(ctx context.Context, source event.SourceID, request [32]byte) ([]byte, error)
-	// Notices returns those that are due at a time, the longest due first.
-	Notices(ctx context.Context, due event.Micros, limit int) ([]event.Notice, error)
+	// Holding returns what a Source holds of a record of its set.
+	Holding(ctx context.Context, source event.SourceID, identifier string) (event.Holding, error)
+	// Progress returns what the log keeps of a Source; of a target, its Trouble.
+	Progress(ctx context.Context, source event.SourceID) (event.Progress, error)
+	// Notices returns those that are due at a time, the longest due first, after the
+	// Due and ID of another one (nil: all), and no more than limit.
+	Notices(ctx context.Context, due event.Micros, after *event.Notice, limit int) ([]event.Notice, error)
 }
 
 // Contents keeps records. What Put returned for is durable.

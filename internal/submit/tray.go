@@ -115,10 +115,15 @@ func merged(sheets []*sheet) *event.Batch {
 			}
 			x.Steps = append(x.Steps, step)
 		}
+		for _, n := range s.batch.Exchange.Notifications {
+			if n.Item > 0 {
+				n.Item += len(b.Items)
+			}
+			x.Notifications = append(x.Notifications, n)
+		}
 		b.Items = append(b.Items, s.batch.Items...)
 		x.Rejections = append(x.Rejections, s.batch.Exchange.Rejections...)
 		x.Notices = append(x.Notices, s.batch.Exchange.Notices...)
-		x.Notifications = append(x.Notifications, s.batch.Exchange.Notifications...)
 		x.Answered = append(x.Answered, s.batch.Exchange.Answered...)
 	}
 	return &b

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -19,7 +20,7 @@ func (d *drain) send(ctx, calls context.Context) {
 		if now := d.o.Now(); ctx.Err() != nil || !d.line.open(now) {
 			r.left = true
 		} else if request := d.o.request(calls, &r, j.formats); request != nil {
-			r.disposition, r.err = d.o.Server.Ingest(calls, request)
+			r.reply = ask(calls, d.o.Server, request)
 			r.left = calls.Err() != nil && r.err != nil
 			if r.err == nil || aboutRecord(r.err) {
 				d.line.answered()
@@ -52,10 +53,37 @@ func (o *Outbox) request(ctx context.Context, r *report, formats []string) *sip.
 		return nil
 	}
 	request := &sip.Request{Source: sourceElement(o.Submitter, o.Sequence, &r.Record), Record: record}
-	if o.Recipient != nil {
+	if o.Recipient != nil && r.Token != "" {
 		request.Recipient = o.Recipient(r.Token)
 	}
 	return request
+}
+
+// named gives a token to those that have none, since they were made when no
+// recipient was named. It is in the log before anybody can notify of it.
+func (d *drain) named(ctx context.Context, due []*event.Submission) ([]*event.Submission, error) {
+	var steps []event.Step
+	var of []*event.Submission
+	for _, s := range due {
+		if s.Token == "" && d.o.Recipient != nil {
+			s.Token = newToken()
+			steps, of = append(steps, event.Step{Submission: *s}), append(of, s)
+		}
+	}
+	if len(steps) == 0 {
+		return due, nil
+	}
+	out, err := d.append(ctx, steps)
+	if err != nil {
+		return nil, err
+	}
+	for i, s := range of {
+		if slices.Contains(out.Stale, i) {
+			s.ID = 0 // it was answered meanwhile
+		}
+		s.Version++
+	}
+	return slices.DeleteFunc(due, func(s *event.Submission) bool { return s.ID == 0 }), nil
 }
 
 func (o *Outbox) content(ctx context.Context, sum [32]byte) ([]byte, error) {

@@ -1,0 +1,28 @@
+package submit
+
+import (
+	"context"
+	"errors"
+	"net/http"
+)
+
+// lasting returns a context for what goes on although the caller has hung up, until
+// stop. When the server ends, it ends too, and then calls can still be answered:
+// the cause is http.ErrServerClosed.
+func lasting(ctx context.Context) (lasts context.Context, stop func()) {
+	lasts, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	unwatch := context.AfterFunc(ctx, func() {
+		if serverEnds(ctx) {
+			end(http.ErrServerClosed)
+		}
+	})
+	return lasts, func() {
+		unwatch()
+		end(nil)
+	}
+}
+
+// serverEnds tells whether a call ends since the server does.
+func serverEnds(ctx context.Context) bool {
+	return errors.Is(context.Cause(ctx), http.ErrServerClosed)
+}

@@ -1,0 +1,392 @@
+package submit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/sip"
+)
+
+// answerFrom lets a real client ask a real server that answers with a status and a
+// body, and returns what came of it.
+func answerFrom(t *testing.T, r *sip.Request, status int, body string) reply {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "text/xml")
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, body)
+	}))
+	defer server.Close()
+	return ask(context.Background(), plainClient(server.URL), r)
+}
+
+// accepting is a disposition as a message.
+func accepting(identifier string, source *sip.Source) string {
+	d := &sip.Disposition{Source: source, Outcome: sip.Accepted, AssignedIdentifier: identifier}
+	return string(sip.AppendMessage(nil, &sip.Message{Kind: sip.KindDisposition, Disposition: d}))
+}
+
+// What an answer leads to is the same for a gateway, a target and files: who may
+// have sent twice what was taken, or given up what was not, is in one place.
+func TestAnswerMeansTheSameEverywhere(t *testing.T) {
+	const page = "<html>no message</html>"
+	r := request("1", "map")
+	other, long := *r.Source, *r.Source
+	two, far := "2", strings.Repeat("x", longest+1)
+	other.Identifier, long.Sequence = &two, &far
+	for _, c := range []struct {
+		name                   string
+		status                 int
+		body                   string
+		gateway, target, files event.State
+		says                   string // in the reason
+	}{
+		{"a disposition", 200, accepting("7", r.Source), event.StateAccepted, event.StateAccepted, event.StateAccepted, ""},
+		{"a disposition, created", 201, accepting("7", r.Source), event.StateAccepted, event.StateAccepted, event.StateAccepted, ""},
+		{"a disposition, taken", 202, accepting("7", r.Source), event.StateAccepted, event.StateAccepted, event.StateAccepted, ""},
+		{"a disposition, changed", 203, accepting("7", r.Source), event.StateAccepted, event.StateAccepted, event.StateAccepted, ""},
+		{"no source", 200, accepting("7", nil), event.StateAccepted, event.StateAccepted, event.StateAccepted, ""},
+
+		{"another source", 200, accepting("7", &other), event.StateInDoubt, event.StateUnresolved, event.StateUnresolved, `source-identifier is "2", and "1" was sent`},
+		{"a long source", 200, accepting("7", &long), event.StateInDoubt, event.StateUnresolved, event.StateUnresolved, "sequence: it has 8193 bytes"},
+		{"a long identifier", 200, accepting(far, r.Source), event.StateInDoubt, event.StateUnresolved, event.StateUnresolved, "assigned-identifier: it has 8193 bytes"},
+		{"nothing", 200, "", event.StateInDoubt, event.StateUnresolved, event.StateUnresolved, "cannot be read"},
+		{"a page", 200, page, event.StateInDoubt, event.StateUnresolved, event.StateUnresolved, "cannot be read"},
+		{"taken", 202, "", event.StateInDoubt, event.StateUnresolved, event.StateUnresolved, "HTTP 202"},
+		{"taken, in words", 202, page, event.StateInDoubt, event.StateUnresolved, event.StateUnresolved, "HTTP 202"},
+		{"no content", 204, "", event.StateInDoubt, event.StateUnresolved, event.StateUnresolved, "HTTP 204"},
+		{"partial content", 206, accepting("7", r.Source), event.StateInDoubt, event.StateUnresolved, event.StateUnresolved, "HTTP 206"},
+		{"moved", 301, "", event.StateInDoubt, event.StateUnresolved, event.StateUnresolved, "HTTP 301"},
+		{"see other", 303, "", event.StateInDoubt, event.StateUnresolved, event.StateUnresolved, "HTTP 303"},
+		{"not modified", 304, "", event.StateInDoubt, event.StateUnresolved, event.StateUnresolved, "HTTP 304"},
+		{"moved for now", 307, "", event.StateInDoubt, event.StateUnresolved, event.StateUnresolved, "HTTP 307"},
+
+		{"out of order", 500, page, event.StateInDoubt, event.StateWaiting, event.StateUnresolved, "HTTP 500"},
+		{"bad gateway", 502, page, event.StateInDoubt, event.StateWaiting, event.StateUnresolved, "HTTP 502"},
+		{"too late", 504, page, event.StateInDoubt, event.StateWaiting, event.StateUnresolved, "HTTP 504"},
+
+		{"not here", 501, page, event.StateUnsent, event.StateWaiting, event.StateUnsent, "HTTP 501"},
+		{"busy", 503, page, event.StateUnsent, event.StateWaiting, event.StateUnsent, "HTTP 503"},
+		{"too slow", 408, page, event.StateUnsent, event.StateWaiting, event.StateUnsent, "HTTP 408"},
+		{"too many", 429, page, event.StateUnsent, event.StateWaiting, event.StateUnsent, "HTTP 429"},
+		{"password", 401, page, event.StateUnsent, event.StateWaiting, event.StateUnsent, "HTTP 401"},
+		{"address", 404, page, event.StateUnsent, event.StateWaiting, event.StateUnsent, "HTTP 404"},
+
+		{"bad request", 400, page, event.StateUnsent, event.StateUnsent, event.StateUnsent, "HTTP 400"},
+		{"too long", 413, page, event.StateUnsent, event.StateUnsent, event.StateUnsent, "HTTP 413"},
+		{"unprocessable", 422, page, event.StateUnsent, event.StateUnsent, event.StateUnsent, "HTTP 422"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := answerFrom(t, r, c.status, c.body)
+			now := time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
+			gateway := event.Submission{State: event.StateForwarding}
+			if got.err != nil {
+				(&Desk{Now: func() time.Time { return now }}).progress(&gateway, got)
+			} else {
+				gateway.State = stateAfter(got.disposition)
+			}
+			o := (&Outbox{Now: func() time.Time { return now }}).withDefaults()
+			step, _ := o.step(&report{Submission: event.Submission{State: event.StateWaiting}, reply: got})
+			target := step.Submission
+			file := fileAnswered(t, got)
+			if gateway.State != c.gateway || target.State != c.target || file.State != c.files {
+				t.Errorf("gateway %v, target %v, files %v; want %v, %v, %v (%v)", gateway.State, target.State, file.State, c.gateway, c.target, c.files, got.err)
+			}
+			for _, reason := range []string{gateway.Reason, target.Reason, file.Reason} {
+				if !strings.Contains(reason, c.says) {
+					t.Errorf("the reason is %q, and %q is not in it", reason, c.says)
+				}
+			}
+			if again := target.Due != 0; again != (c.target == event.StateWaiting) {
+				t.Errorf("the target is due at %v", target.Due)
+			}
+		})
+	}
+}
+
+// fileAnswered is what becomes of a file whose requests are all answered so.
+func fileAnswered(t *testing.T, r reply) (result FileResult) {
+	synctest.Test(t, func(t *testing.T) {
+		library := &shelf{formats: []string{bookFormat}, answer: func(int, *sip.Request, func() *sip.Disposition) (*sip.Disposition, error) {
+			if r.err != nil {
+				return nil, r.err
+			}
+			return &sip.Disposition{Outcome: r.disposition.Outcome, AssignedIdentifier: r.disposition.AssignedIdentifier}, nil
+		}}
+		f := Files{Server: library}
+		if err := f.Submit(t.Context(), []File{file("1", book(""))}, func(r FileResult) { result = r }); err != nil {
+			t.Error(err)
+		}
+	})
+	return result
+}
+
+// Which sources are the same, by the texts that both have.
+func TestOtherSource(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		text := rapid.SampledFrom([]string{"a", "b", ""})
+		maybe := func(label string) *string { return rapid.Ptr(text, true).Draw(rt, label) }
+		draw := func(label string) *sip.Source {
+			s := &sip.Source{Sequence: maybe(label + " sequence"), Identifier: maybe(label + " identifier")}
+			if rapid.Bool().Draw(rt, label+" submitter") {
+				s.Submitter = &sip.Submitter{Name: text.Draw(rt, label+" name"), EmailAddress: text.Draw(rt, label+" email")}
+			}
+			return s
+		}
+		sent, repeated := draw("sent"), draw("repeated")
+		theirs, ours := sourceTexts(repeated), sourceTexts(sent)
+		same := true
+		for path := range theirs {
+			same = same && (theirs[path] == "" || theirs[path] == ours[path])
+		}
+		got := otherSource(sent, repeated)
+		if (got == "") != same {
+			rt.Fatalf("%v and %v: %q", ours, theirs, got)
+		}
+		if otherSource(sent, sent) != "" || otherSource(sent, nil) != "" {
+			rt.Fatal("what repeats all, or nothing, is not another source")
+		}
+		if padded := spaced(repeated); otherSource(sent, padded) != got {
+			rt.Fatalf("white space makes a difference: %q, %q", otherSource(sent, padded), got)
+		}
+	})
+}
+
+// spaced is a source with white space around each of its texts.
+func spaced(s *sip.Source) *sip.Source {
+	wide := func(s *string) *string {
+		if s == nil {
+			return nil
+		}
+		w := "\n  " + *s + " "
+		return &w
+	}
+	out := &sip.Source{Sequence: wide(s.Sequence), Identifier: wide(s.Identifier)}
+	if s.Submitter != nil {
+		out.Submitter = &sip.Submitter{Name: *wide(&s.Submitter.Name), EmailAddress: *wide(&s.Submitter.EmailAddress)}
+	}
+	return out
+}
+
+// oddGate is a gateway before a server that answers each ingest alike, and counts.
+func oddGate(t *testing.T, answer func(w http.ResponseWriter)) (h *gateHouse, asked func() int) {
+	t.Helper()
+	came := make(chan struct{}, 100)
+	url := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		came <- struct{}{}
+		answer(w)
+	}))
+	return newGate(t, Gateway, func(d *Desk) { d.Upstream = plainClient(url) }), func() int { return len(came) }
+}
+
+// What may have been taken is not sent twice, whatever the server says instead of
+// an answer.
+func TestGatewayOddAnswerIsSentOnce(t *testing.T) {
+	for _, status := range []int{200, 202, 204, 301, 303} {
+		h, asked := oddGate(t, func(w http.ResponseWriter) { w.WriteHeader(status) })
+		r := h.request("1")
+		for range 3 {
+			h.faulted(r, sip.Server, "in doubt")
+		}
+		if s := h.state(r, event.StateInDoubt); asked() != 1 || s.Tries != 1 {
+			t.Errorf("status %d: asked %d times, %d tries", status, asked(), s.Tries)
+		}
+		h.tend(49 * time.Hour)
+		h.state(r, event.StateUnresolved)
+	}
+}
+
+// An answer about another record decides nothing about this one.
+func TestGatewayAnswerAboutAnotherRecord(t *testing.T) {
+	h := newGate(t, Gateway, nil)
+	h.library.recognises = false
+	h.library.instead = func(*sip.Request) (*sip.Disposition, error) {
+		two := "2"
+		return &sip.Disposition{Source: &sip.Source{Identifier: &two}, Outcome: sip.Accepted, AssignedIdentifier: "urn:lib:2"}, nil
+	}
+	r := h.request("1")
+	h.faulted(r, sip.Server, "in doubt")
+	if s := h.state(r, event.StateInDoubt); s.Reason != `the answer is not about what was sent: its source/source-identifier is "2", and "1" was sent` {
+		t.Errorf("reason %q", s.Reason)
+	}
+	if ev := append(h.events("1"), h.events("2")...); len(ev) != 0 {
+		t.Errorf("events %v", ev)
+	}
+}
+
+// A reason is kept as long as one of a notification.
+func TestGatewayLongReason(t *testing.T) {
+	h := newGate(t, Gateway, nil)
+	h.library.instead = func(r *sip.Request) (*sip.Disposition, error) {
+		return &sip.Disposition{Source: r.Source, Outcome: sip.Rejected, Reason: strings.Repeat("\u00e9", longest)}, nil
+	}
+	r := h.request("1")
+	want := strings.Repeat("\u00e9", longest/2) + "..."
+	if got := h.answered(r, sip.Rejected).Reason; got != want {
+		t.Errorf("answered a reason of %d bytes", len(got))
+	}
+	if s := h.state(r, event.StateRejected); s.Reason != want {
+		t.Errorf("kept a reason of %d bytes", len(s.Reason))
+	}
+}
+
+// What will not be taken whenever it is sent is the submitter's to mend, and he is
+// told what is wrong.
+func TestGatewayRefusedForGood(t *testing.T) {
+	for status, says := range map[int]string{
+		400: "refuses the request: HTTP 400 Bad Request: look here",
+		413: "too long for it as it is passed on: HTTP 413 Request Entity Too Large: look here",
+		415: "HTTP 415 Unsupported Media Type: look here",
+		422: "HTTP 422 Unprocessable Entity: look here",
+	} {
+		h, _ := oddGate(t, func(w http.ResponseWriter) { http.Error(w, "look here", status) })
+		r := h.request("1")
+		h.faulted(r, sip.Client, says)
+		h.state(r, event.StateUnsent)
+	}
+	// What is between the gateway and its server is not his business.
+	for _, status := range []int{401, 403, 404, 405, 407} {
+		h, _ := oddGate(t, func(w http.ResponseWriter) { http.Error(w, "look here", status) })
+		r := h.request("1")
+		h.faulted(r, sip.Server, "send it again later")
+		if _, err := h.submit(r); strings.Contains(err.Error(), "look here") {
+			t.Errorf("status %d: %v", status, err)
+		}
+	}
+}
+
+// While the server wants to be left alone nobody waits for it, and everybody is
+// told when to come again.
+func TestGatewayLeavesTheServerAlone(t *testing.T) {
+	for _, after := range []struct {
+		asked string
+		rests time.Duration
+	}{{"1800", 30 * time.Minute}, {"9999", time.Hour}} {
+		up := false
+		h, asked := oddGate(t, func(w http.ResponseWriter) {
+			if !up {
+				w.Header().Set("Retry-After", after.asked)
+				http.Error(w, "busy", http.StatusServiceUnavailable)
+				return
+			}
+			w.Header().Set("Content-Type", "text/xml")
+			_, _ = io.WriteString(w, accepting("7", nil))
+		})
+		first, second := h.request("1"), h.request("2")
+		h.faulted(first, sip.Server, "HTTP 503 Service Unavailable: busy; wants to be asked again in")
+		until := "it wants to be left alone until " + h.clock.now().Add(after.rests).Format(time.RFC3339) + ": HTTP 503 Service Unavailable: busy"
+		h.faulted(first, sip.Server, until)
+		h.faulted(second, sip.Server, until)
+		if s := h.state(second, event.StateUnsent); s.Reason != until {
+			t.Errorf("reason %q", s.Reason)
+		}
+		_, err := h.process.Load().GetProperties(context.Background(), sip.Caller{})
+		var fault *sip.Fault
+		if !errors.As(err, &fault) || !strings.Contains(fault.Text, until) {
+			t.Errorf("properties: %v", err)
+		}
+		if asked() != 1 {
+			t.Fatalf("asked %d times", asked())
+		}
+		up = true
+		h.clock.advance(after.rests - time.Second)
+		h.faulted(first, sip.Server, until)
+		h.clock.advance(time.Second)
+		h.answered(first, sip.Accepted)
+		h.answered(second, sip.Accepted)
+		if asked() != 3 {
+			t.Errorf("asked %d times", asked())
+		}
+	}
+}
+
+// What is in doubt stays so while the server is left alone, and is sent again
+// after that.
+func TestGatewayDoubtWhileTheServerRests(t *testing.T) {
+	h := newGate(t, Gateway, func(d *Desk) { d.ResendInDoubt = true })
+	fates := []error{errors.New("broken"), &sip.StatusError{Status: 503, RetryAfter: 10 * time.Minute}}
+	calls := 0
+	h.process.Load().Upstream = upstreamFunc(func(r *sip.Request) (*sip.Disposition, error) {
+		if calls++; calls <= len(fates) {
+			return nil, fates[calls-1]
+		}
+		return &sip.Disposition{Outcome: sip.Accepted, AssignedIdentifier: "7"}, nil
+	})
+	r := request("1", "a")
+	for range 3 {
+		h.faulted(r, sip.Server, "in doubt")
+	}
+	h.tend(9 * time.Minute)
+	if s := h.state(r, event.StateInDoubt); calls != 2 || !strings.Contains(s.Reason, "left alone") {
+		t.Errorf("%d calls, %+v", calls, s)
+	}
+	for range 10 {
+		h.tend(time.Hour)
+	}
+	if s := h.state(r, event.StateAccepted); calls != 3 || s.Assigned != "7" {
+		t.Errorf("%d calls, %+v", calls, s)
+	}
+}
+
+// upstreamFunc is an ingest server that is a function.
+type upstreamFunc func(*sip.Request) (*sip.Disposition, error)
+
+func (f upstreamFunc) GetProperties(context.Context) (*sip.Properties, error) {
+	return nil, errors.New("nobody asks")
+}
+
+func (f upstreamFunc) Ingest(_ context.Context, r *sip.Request) (*sip.Disposition, error) {
+	return f(r)
+}
+
+// A target does not send again what may have been taken, and a late notification
+// still counts.
+func TestOutboxUndecided(t *testing.T) {
+	odd := map[string]reply{}
+	for _, status := range []int{200, 202, 204, 303} {
+		odd[fmt.Sprintf("urn:%d", status)] = answerFrom(t, request("1", ""), status, "")
+	}
+	inBubble(t, func(t *testing.T, h *outboxHouse) {
+		h.library.answer = func(_ int, r *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
+			id := *r.Source.Identifier
+			d := keep()
+			if id == "urn:other" {
+				d.Source = &sip.Source{Identifier: new(string)}
+				*d.Source.Identifier = "urn:else"
+				return d, nil
+			}
+			return nil, odd[id].err
+		}
+		h.keep([2]string{"urn:200", ""}, [2]string{"urn:202", ""}, [2]string{"urn:204", ""}, [2]string{"urn:303", ""}, [2]string{"urn:other", ""})
+		stop := h.start(h.outbox(func(o *Outbox) { o.Workers = 1 }))
+		defer stop()
+		time.Sleep(24 * time.Hour)
+		synctest.Wait()
+		rows := h.rows()
+		for _, s := range rows {
+			if s.State != event.StateUnresolved || s.Tries != 1 || s.Due != 0 || s.Deadline != 0 || s.Reason == "" {
+				t.Errorf("%s: %+v", s.Record, s)
+			}
+		}
+		if n := len(h.library.requests()); n != len(rows) {
+			t.Errorf("%d requests for %d records", n, len(rows))
+		}
+		h.do(h.desk.Notify(context.Background(), sip.Caller{Token: rows[1].Token}, &sip.Disposition{Outcome: sip.Accepted, AssignedIdentifier: "shelf:202"}))
+		if s := h.rows()[1]; s.State != event.StateAccepted || !s.Late {
+			t.Errorf("after the notification: %+v", s)
+		}
+	})
+}

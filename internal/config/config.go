@@ -7,6 +7,9 @@
 package config
 
 import (
+	"cmp"
+	"fmt"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -24,6 +27,10 @@ type Config struct {
 	// when Listen leaves the port to the system (port 0): then it is
 	// http:// and the address that the server got.
 	BaseURL string
+	// TrustedProxies are the networks of the web servers in front of us, none of
+	// them an IPv4 network in IPv6's form: what these say in X-Forwarded-For is
+	// believed. None is the default, and nobody is.
+	TrustedProxies []netip.Prefix
 	// Data is the absolute path of the data folder.
 	Data string
 	// AllowHosts are host names and IP addresses, in lower case, that documents
@@ -184,7 +191,6 @@ func Default() *Config {
 		Listen:   "127.0.0.1:8080",
 		BaseURL:  "http://127.0.0.1:8080",
 		Data:     "bridge-data",
-		Mail:     Mail{From: "bridge@[127.0.0.1]"},
 		Snapshot: Snapshot{AfterDeletion: time.Minute, AfterChange: 10 * time.Minute},
 		Limits: Limits{
 			FeedDocument: 64 << 20, ListDocument: 256 << 20, Record: 64 << 20, SIPMessage: 4 << 20, Header: 64 << 10, Text: 8 << 20,
@@ -229,6 +235,40 @@ func (c *Config) TrustedHosts() []string {
 	}
 	slices.Sort(hosts)
 	return slices.Compact(hosts)
+}
+
+// Warnings returns what is no error and still likely a mistake, each in a line,
+// with what to do.
+func (c *Config) Warnings() []string {
+	here, _, _ := checkListen(c.Listen) // it has been checked
+	if u, err := url.Parse(cmp.Or(c.BaseURL, "http://"+c.Listen)); err == nil && here && isLoopback(u.Hostname()) {
+		return nil
+	}
+	var all []string
+	for _, set := range c.Sets {
+		for _, s := range set.Sources {
+			if s.SIP == nil || s.SIP.Access.Kind != AccessNone || s.SIP.Mode == "" {
+				continue
+			}
+			where := ""
+			if s.SIP.Mode == Gateway {
+				where = ", in our name, to the ingest server behind it"
+			}
+			all = append(all, fmt.Sprintf(`set %q: anybody who reaches %s may submit records%s: write access = "token", "basic" or "addresses" in its [[set.source]], see docs/sip.md#who-may-call`,
+				set.Name, c.BaseURL+servicePath(set.Name), where))
+		}
+	}
+	return all
+}
+
+// Notes returns what is right and may surprise all the same, each in a line, with
+// what to do.
+func (c *Config) Notes() []string {
+	notifies := func(s Source) bool { return s.SIP != nil && (s.SIP.Mode == Review || s.SIP.Mode == Gateway) }
+	if c.Mail.From != "" || !slices.ContainsFunc(c.Sets, func(s Set) bool { return slices.ContainsFunc(s.Sources, notifies) }) {
+		return nil
+	}
+	return []string{`no mail can be sent, since the host of the base URL makes no mail address: who submits must name an http or https URL as notification-recipient; to take mailboxes too, write from = "bridge@example.org" under [mail]`}
 }
 
 // Trusted returns all that the operator vouches for, as the guarded HTTP client

@@ -83,7 +83,6 @@ func FromArguments(flags Flags, sources []string) (*Config, error) {
 		c.Sets[i].Sources = append(c.Sets[i].Sources, source)
 	}
 	root := table{doc: doc, known: map[string]bool{}}
-	c.Mail.From = "" // the flags may move it
 	if err := doc.reach(c, root, flags); err != nil {
 		return nil, err
 	}
@@ -165,6 +164,7 @@ func (r *reader) config(t table) *Config {
 	c := Default()
 	// listen and base_url are read by reach, where flags may replace them.
 	t.known["listen"], t.known["base_url"] = true, true
+	c.TrustedProxies = t.networks("trusted_proxies")
 	c.Data = r.path(t.text("data", c.Data))
 	c.AllowHosts = t.texts("allow_hosts", checkHost)
 	c.Contact = t.text("contact", "")
@@ -390,7 +390,7 @@ func (r *reader) path(p string) string {
 func belongs() map[string]string {
 	where := map[string]string{}
 	for header, keys := range map[string]string{
-		"before the first [[set]]":             "listen base_url data allow_hosts contact proxy",
+		"before the first [[set]]":             "listen base_url trusted_proxies data allow_hosts contact proxy",
 		"under [[set]]":                        "title description content prefer formats segment_events segment_hours identity history",
 		"under [[set.source]]":                 "kind url user password password_file " + harvestKeys,
 		`under a [[set.source]] of kind "sip"`: sipKeys,
@@ -415,6 +415,11 @@ func checkListen(address string) (loopback bool, port int, err error) {
 	if err != nil {
 		return false, 0, fmt.Errorf("%q has no port; write a number from 0 to 65535 after the last colon", address)
 	}
+	return isLoopback(host), port, nil
+}
+
+// isLoopback tells whether a host is reached from its own machine only.
+func isLoopback(host string) bool {
 	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback(), port, nil
+	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
 }

@@ -173,7 +173,7 @@ func (r *reader) upstream(t table, c *SIP) {
 	c.Deadline = t.duration("deadline", c.Deadline, oneSecond)
 	c.ResendInDoubt, _ = value[bool](t, "resend_in_doubt", "true or false")
 	var err error
-	if c.Recipient, err = checkRecipient(t.text("recipient", "")); err != nil {
+	if c.Recipient, err = checkRecipient(t.text("recipient", ""), wantedOfGateway); err != nil {
 		t.report("recipient", "%v", err)
 	} else if c.Recipient == NoRecipient {
 		t.report("recipient", "must be one: a gateway is told later what became of a request; write where it is reached, or leave this out")
@@ -288,11 +288,7 @@ func (r *reader) access(t table) Access {
 		t.report(key, "the token is too short, or has a character that URLs do not take as it is; make it of 16 or more of A-Z, a-z, 0-9, _ and -")
 	}
 	a.User, a.Password = r.login(t, "access_user", "access_password")
-	for _, network := range t.texts("access_addresses", checkNetwork) {
-		if p, err := netip.ParsePrefix(network); err == nil { // as checkNetwork has written it
-			a.Addresses = append(a.Addresses, p)
-		}
-	}
+	a.Addresses = t.networks("access_addresses")
 	for _, group := range []struct{ kind, keys, needs string }{
 		{AccessToken, "access_token access_token_file", "access_token_file"},
 		{AccessBasic, "access_user access_password access_password_file", "access_user and access_password_file"},
@@ -313,6 +309,17 @@ func (r *reader) access(t table) Access {
 func emptyList(v any) bool {
 	values, ok := v.([]any)
 	return ok && len(values) == 0
+}
+
+// networks reads a list of addresses and networks.
+func (t table) networks(key string) []netip.Prefix {
+	var all []netip.Prefix
+	for _, network := range t.texts(key, checkNetwork) {
+		if p, err := netip.ParsePrefix(network); err == nil { // as checkNetwork has written it
+			all = append(all, p)
+		}
+	}
+	return all
 }
 
 // checkNetwork accepts an address or a network, and returns the network.

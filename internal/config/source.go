@@ -18,7 +18,7 @@ import (
 // has the form of a set's name, else the set is "main". What stands before the
 // first ":" is a kind only if it is one of the four. A path, relative to the
 // working folder, must exist and becomes a file URL. Behind "sip:" may stand
-// nothing, the peer's URL, or a SIP.RecordURL.
+// nothing, or a SIP.RecordURL.
 func ParseSource(argument string) (set string, s Source, err error) {
 	set, s = "main", defaultSource()
 	rest := argument
@@ -45,15 +45,14 @@ func kinds() []string { return []string{AtomPMH, ResourceSync, Feed, KindSIP} }
 // nothing new: so the Source is called when nobody has named the peer.
 func parseSIP(typed, set string) (Source, error) {
 	s := defaultSIPSource(set)
-	var err error
-	switch {
-	case typed == "" || typed == s.URL:
-	case strings.ContainsAny(typed, "{}"):
-		s.SIP.RecordURL, err = typed, checkRecordURL(typed)
-	default:
-		s.URL, err = checkWeb(typed)
+	if typed == "" || typed == s.URL {
+		return s, nil
 	}
-	return s, err
+	s.SIP.RecordURL = typed
+	if err := checkRecordURL(typed); err != nil {
+		return s, fmt.Errorf("record_url: %w", err)
+	}
+	return s, nil
 }
 
 var (
@@ -114,12 +113,13 @@ func redact(typed string) string {
 	rest := typed[len(front):]
 	rest = rest[strings.LastIndex(rest, "@")+1:]
 	if before, _, ok := strings.Cut(rest, "?"); ok {
-		rest = before + "?..."
+		rest = before + "?***"
 	}
 	return front + rest
 }
 
-func locatePath(path, folder string) (string, error) {
+func locatePath(typed, folder string) (string, error) {
+	path := typed
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(folder, path)
 	}
@@ -132,13 +132,34 @@ func locatePath(path, folder string) (string, error) {
 	case err != nil && hostAndPort.MatchString(path):
 		return "", fmt.Errorf("there is no file %s; for a server write http://%s or https://%s", path, path, path)
 	case errors.Is(err, os.ErrNotExist):
-		return "", fmt.Errorf("there is no file %s", absolute)
+		return "", fmt.Errorf("there is no file %s%s", absolute, meant(typed))
 	case err != nil:
 		return "", err
 	case info.IsDir():
 		return "", fmt.Errorf("%s is a folder; write the path of the subscription document in it", absolute)
 	}
 	return (&url.URL{Scheme: "file", Path: filepath.ToSlash(absolute)}).String(), nil
+}
+
+var (
+	// word is a kind, or was meant to be one. A letter and a colon is a drive.
+	word = regexp.MustCompile(`^([A-Za-z][A-Za-z]+):`)
+	// setLike is what would be a set's name in lower case.
+	setLike = regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9-]{0,62})=`)
+)
+
+// meant says what else than a file somebody may have meant, "" is nothing.
+func meant(typed string) string {
+	if m := setLike.FindStringSubmatch(typed); m != nil && m[1] != strings.ToLower(m[1]) {
+		return fmt.Sprintf("; the name of a set is written in lower case: %s=", strings.ToLower(m[1]))
+	}
+	if m := word.FindStringSubmatch(typed); m != nil {
+		return fmt.Sprintf(", and no kind %q: the kinds are %s", m[1], list(kinds()))
+	}
+	if slices.Contains(kinds(), typed) {
+		return fmt.Sprintf("; a kind is written with a colon: %s:", typed)
+	}
+	return ""
 }
 
 // checkBaseURL returns base without its trailing slash.

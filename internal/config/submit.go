@@ -13,8 +13,9 @@ import (
 
 // Mail is how notifications are sent by mail, to recipients that are mailboxes.
 type Mail struct {
-	// From is the address that mails come from; default "bridge@" and the host of
-	// the base URL.
+	// From is the address that mails come from, its domain a name; default
+	// "bridge@" and the host of the base URL. "" is none, and no mail can be sent:
+	// that host is an IP address, or a name that other machines do not know.
 	From string
 	// Relay is the server that takes all mail, host:port; "" asks the domain of
 	// each recipient.
@@ -83,7 +84,7 @@ func (r *reader) target(t table, set string) Target {
 	}
 	s.Sequence = t.text("sequence", "")
 	typed := t.text("recipient", "")
-	recipient, err := checkRecipient(typed)
+	recipient, err := checkRecipient(typed, wanted)
 	if err != nil {
 		t.report("recipient", "%v", err)
 	}
@@ -101,11 +102,15 @@ func (r *reader) target(t table, set string) Target {
 	return s
 }
 
-// wanted says what a recipient may be.
-const wanted = `"http://..." below which our /sip/SET is reached, "smtp://HOST/BOX@DOMAIN", "smtp:BOX@DOMAIN", "mailto:BOX@DOMAIN" or "none"`
+// What a recipient may be, of a gateway and of a Target.
+const (
+	wantedOfGateway = `"http://..." below which our /sip/SET is reached, "smtp://HOST/BOX@DOMAIN", "smtp:BOX@DOMAIN" or "mailto:BOX@DOMAIN"`
+	wanted          = `"http://..." below which our /sip/SET is reached, "smtp://HOST/BOX@DOMAIN", "smtp:BOX@DOMAIN", "mailto:BOX@DOMAIN" or "none"`
+)
 
-// checkRecipient returns what a Target's Recipient becomes.
-func checkRecipient(typed string) (string, error) {
+// checkRecipient returns what a Recipient becomes. What it wants is one of the
+// above.
+func checkRecipient(typed, wanted string) (string, error) {
 	if typed == "" || typed == NoRecipient {
 		return typed, nil
 	}
@@ -136,7 +141,7 @@ func isMailbox(recipient string) bool {
 }
 
 func (r *reader) mail(t table) Mail {
-	m := Mail{From: t.mailbox("from", checkMailbox), Relay: t.text("relay", ""), Hello: t.text("hello", "")}
+	m := Mail{From: t.mailbox("from", checkFrom), Relay: t.text("relay", ""), Hello: t.text("hello", "")}
 	if m.Relay != "" {
 		if host, port, err := net.SplitHostPort(m.Relay); err != nil || host == "" || port == "0" || !isPort(port) {
 			t.report("relay", `%q is no server; write host:port, like "smtp.example.org:25"`, m.Relay)
@@ -154,15 +159,25 @@ func isPort(service string) bool {
 	return err == nil
 }
 
-// fromHost returns the default of Mail.From. A mail address takes an IP address
-// as a literal only (RFC 5321, 4.1.3).
+// fromHost returns the default of Mail.From for the host of the base URL, "" when
+// that makes none.
 func fromHost(host string) string {
-	if a, err := netip.ParseAddr(host); err == nil && a.Is4() {
-		host = "[" + host + "]"
-	} else if err == nil {
-		host = "[IPv6:" + host + "]"
+	from, err := checkFrom("bridge@" + host)
+	if err != nil || isLoopback(host) {
+		return ""
 	}
-	return "bridge@" + host
+	return from
+}
+
+// checkFrom is checkMailbox for an address that mails come from: servers ask its
+// domain back, so that has to be a name (RFC 5321, 2.3.5).
+func checkFrom(s string) (string, error) {
+	address, err := checkMailbox(s)
+	_, domain, _ := strings.Cut(address, "@")
+	if _, notIP := netip.ParseAddr(domain); err == nil && (notIP == nil || !domainName.MatchString(domain) || len(address) > 254) {
+		return "", fmt.Errorf("%q has no domain name behind the @, and mail servers would not take it; write it like %q", s, "bridge@example.org")
+	}
+	return address, err
 }
 
 // mailbox reads a mail address; "" is none.
@@ -185,6 +200,8 @@ var (
 	// what follows it. With a plus and the 26 letters of a token it is no longer
 	// than the 64 that servers must take (RFC 5321, 4.5.3.1.1).
 	box = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,36}$`)
+	// domainName is the Domain of RFC 5321, 4.1.2, in lower case.
+	domainName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*$`)
 )
 
 // checkMailbox accepts a mail address and returns it with its domain in lower
@@ -240,6 +257,10 @@ type outlet struct {
 func (r *reader) together(c *Config) {
 	services := map[string]*SIP{}
 	boxes := map[[2]string]string{} // set by listener and mailbox
+	submits := map[string]bool{}
+	for _, o := range r.outlets {
+		submits[o.set] = true
+	}
 	for _, s := range r.services {
 		services[s.set] = s.sip
 		at := [2]string{s.sip.SMTPListen, strings.ToLower(s.sip.Mailbox)}
@@ -247,42 +268,44 @@ func (r *reader) together(c *Config) {
 			s.in.report("mailbox", "%s is that of set %q; write another, or another smtp_listen", s.sip.Mailbox, other)
 		}
 		boxes[at] = s.set
+		s.checkMailbox(submits[s.set])
 		if s.sip.Mode != "" && content(c, s.set) != Mirror {
 			s.in.report("mode", `%q keeps the records that it is sent; write content = "mirror" in the set`, s.sip.Mode)
 		}
 		if s.sip.Mode == Gateway && s.in.empty("recipient") && strings.HasPrefix(c.BaseURL, "https:") {
-			s.in.report("recipient", "is missing: the base URL is https, and the draft wants http or smtp; write %s", wanted)
+			s.in.report("recipient", "is missing: the base URL is https, and the draft wants http or smtp; write %s", wantedOfGateway)
 		}
 		if isMailbox(s.sip.Recipient) && s.sip.Mailbox == "" {
 			s.in.report("recipient", "is a mailbox, and nothing takes its mail; write smtp_listen and mailbox")
-		}
-		if isOurs(c, s.set, s.sip.Upstream) {
-			s.in.report("upstream", "%s is this very service; write the URL of the ingest server behind it", s.sip.Upstream)
 		}
 	}
 	for _, o := range r.outlets {
 		if content(c, o.set) != Mirror {
 			o.in.report("", `submits the content of records; write content = "mirror" in the set`)
 		}
-		if isOurs(c, o.set, o.target.URL) {
-			o.in.report("url", "%s is this set's own service, and what it accepts would be submitted again; write that of another set or server", o.target.URL)
-		}
 		if err := o.checkInto(c, services); err != nil {
 			o.in.report("into", "%v", err)
 		}
 		own := services[o.set]
 		if o.mailed && (own == nil || own.Mailbox == "") {
-			o.in.report("recipient", `is a mailbox, and nothing takes its mail; write a [[set.source]] with kind = "sip", smtp_listen and mailbox in the set`)
+			o.in.report("recipient", `is a mailbox, and nothing takes its mail; write a [[set.source]] with kind = "sip", smtp_listen and mailbox in set %q`, o.set)
 		}
 		if o.in.empty("recipient") && strings.HasPrefix(c.BaseURL, "https:") {
 			o.in.report("recipient", "is missing: the base URL is https, and the draft wants http or smtp; write %s", wanted)
 		}
 	}
+	r.circles(c, services)
 }
 
-// isOurs tells whether a URL is that of a set's own SIP service.
-func isOurs(c *Config, set, typed string) bool {
-	return c.BaseURL != "" && strings.TrimRight(typed, "/") == c.BaseURL+servicePath(set)
+// checkMailbox refuses a mailbox that could not take a single mail.
+func (s *service) checkMailbox(submits bool) {
+	switch {
+	case s.sip.Mailbox == "" || submits || s.sip.Mode == Gateway || wrongMode(s.in, s.sip):
+	case s.sip.Mode != "":
+		s.in.report("mailbox", "could take no mail: mode = %q decides here, and without a [[set.submit]] there is nobody who could notify the set; leave mailbox and smtp_listen out", s.sip.Mode)
+	case s.sip.Access.Kind == AccessBasic:
+		s.in.report("mailbox", `could take no mail: access = "basic" wants a password, and mail has none; write access = "token" or "addresses", or leave mailbox and smtp_listen out`)
+	}
 }
 
 func (o *outlet) checkInto(c *Config, services map[string]*SIP) error {

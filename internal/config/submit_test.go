@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"reflect"
 	"strings"
@@ -78,7 +79,7 @@ func TestCheckRecipient(t *testing.T) {
 		"mailto:box@[IPv6:::1]":                  "mailto:box@[IPv6:::1]",
 		"smtp:" + strings.Repeat("b", 37) + "@h": "smtp:" + strings.Repeat("b", 37) + "@h",
 	} {
-		if got, err := checkRecipient(typed); err != nil || got != want {
+		if got, err := checkRecipient(typed, wanted); err != nil || got != want {
 			t.Errorf("%s: %q, %v, want %q", typed, got, err, want)
 		}
 	}
@@ -108,8 +109,22 @@ func TestCheckRecipient(t *testing.T) {
 		"smtp:box@h example":                     "is no mail address",
 		"smtp:" + strings.Repeat("b", 38) + "@h": "a box of at most 37",
 	} {
-		if _, err := checkRecipient(typed); !said(err, want) || strings.Contains(err.Error(), "hunter2") {
+		if _, err := checkRecipient(typed, wanted); !said(err, want) || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: error %v, want %q", typed, err, want)
+		}
+	}
+}
+
+// A gateway is never told that it could do without a recipient.
+func TestRecipientOfGateway(t *testing.T) {
+	const gateway = "[[set]]\nname = \"a\"\n[[set.source]]\nkind = \"sip\"\nmode = \"gateway\"\nupstream = \"https://ingest.example\"\n"
+	for keys, want := range map[string]string{
+		"": "is missing: the base URL is https", "recipient = \"x\"\n": "is no recipient", "recipient = \"https://bridge.example\"\n": "is https, and the draft wants http or smtp",
+		"recipient = \"none\"\n": "must be one: a gateway is told later",
+	} {
+		_, err := load(t, "base_url = \"https://bridge.example\"\n"+gateway+keys)
+		if !said(err, want) || strings.Contains(err.Error(), `or "none"`) || keys != "recipient = \"none\"\n" && !said(err, wantedOfGateway) {
+			t.Errorf("%s: error %v, want %q", keys, err, want)
 		}
 	}
 }
@@ -144,17 +159,23 @@ func TestRootName(t *testing.T) {
 }
 
 // The address that mail comes from follows from the base URL, wherever that
-// comes from.
+// comes from, unless nobody could answer to it.
 func TestMailFromBaseURL(t *testing.T) {
 	for _, row := range []struct {
 		text  string
 		flags Flags
 		want  string
 	}{
-		{"", Flags{}, "bridge@[127.0.0.1]"},
-		{"", Flags{Listen: "[::1]:80"}, "bridge@[IPv6:::1]"},
-		{"", Flags{Listen: "localhost:0"}, "bridge@localhost"},
-		{`base_url = "https://a.example:8443/x"`, Flags{}, "bridge@a.example"},
+		{"", Flags{}, ""},
+		{"", Flags{Listen: "[::1]:80"}, ""},
+		{"", Flags{Listen: "localhost:0"}, ""},
+		{`base_url = "http://LOCALHOST"`, Flags{}, ""},
+		{`base_url = "https://192.0.2.1:8443"`, Flags{}, ""},
+		{`base_url = "https://[2001:db8::1]"`, Flags{}, ""},
+		{`base_url = "https://b\u00fccher.example"`, Flags{}, ""},
+		{`base_url = "https://a_b.example"`, Flags{}, ""},
+		{`base_url = "http://intranet"`, Flags{}, "bridge@intranet"},
+		{`base_url = "https://A.example:8443/x"`, Flags{}, "bridge@a.example"},
 		{`base_url = "https://a.example/"`, Flags{BaseURL: "http://b.example"}, "bridge@b.example"},
 		{"[mail]\nfrom = \"Box@C.example\"", Flags{BaseURL: "http://b.example"}, "Box@c.example"},
 	} {
@@ -169,10 +190,55 @@ func TestMailFromBaseURL(t *testing.T) {
 		}
 	}
 	if err := quick.Check(func(ip [16]byte) bool {
-		_, err := checkMailbox(fromHost(netip.AddrFrom16(ip).String()))
-		return err == nil
+		a := netip.AddrFrom16(ip)
+		return fromHost(a.String()) == "" && fromHost(netip.AddrFrom4([4]byte(ip[:4])).String()) == ""
 	}, nil); err != nil {
 		t.Error(err)
+	}
+	long := strings.Repeat("a", 63)
+	for typed, want := range map[string]string{
+		"Box@C.Example": "", "a.b+c@localhost": "", "a@" + long + ".example": "",
+		"box@[192.0.2.1]": "has no domain name behind the @", "box@[IPv6:::1]": "has no domain name", "box@192.0.2.1": "has no domain name", "a@h.": "is no mail address",
+		"a@a_b.example": "has no domain name", "a@a..b": "has no domain name", "a@a-.b": "has no domain name", "a@" + long + "a.example": "has no domain name",
+		"a@" + strings.Repeat(long+".", 3) + strings.Repeat("e", 61): "has no domain name", "box": "is no mail address",
+	} {
+		if _, err := checkFrom(typed); !said(err, want) {
+			t.Errorf("%s: error %v, want %q", typed, err, want)
+		}
+	}
+	if _, err := load(t, "[mail]\nfrom = \"bridge@[192.0.2.1]\"\n"); !said(err, `:2: mail: from: "bridge@[192.0.2.1]" has no domain name behind the @, and mail servers would not take it; write it like "bridge@example.org"`) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// A mailbox to which no mail could be let in is none.
+func TestMailboxForNobody(t *testing.T) {
+	t.Setenv("BRIDGE_TEST_SECRET", "0123456789_abc-DEF")
+	const (
+		target  = "[[set.submit]]\nurl = \"https://archive.example\"\n"
+		formats = "formats = { r = \"urn:r\" }\n"
+		library = "mode = \"library\"\n" + formats
+		review  = "mode = \"review\"\n" + formats
+		gateway = "mode = \"gateway\"\nupstream = \"https://ingest.example\"\n"
+		basic   = "access = \"basic\"\naccess_user = \"a\"\naccess_password = \"${BRIDGE_TEST_SECRET}\"\n"
+		token   = "access = \"token\"\naccess_token = \"${BRIDGE_TEST_SECRET}\"\n"
+		decides = `could take no mail: mode = "%s" decides here, and without a [[set.submit]] there is nobody who could notify the set; leave mailbox and smtp_listen out`
+		locked  = `could take no mail: access = "basic" wants a password, and mail has none; write access = "token" or "addresses", or leave mailbox and smtp_listen out`
+	)
+	for _, row := range []struct{ source, target, want string }{
+		{"", "", ""}, {token, "", ""}, {"access = \"addresses\"\naccess_addresses = [\"192.0.2.1\"]\n", "", ""},
+		{basic, "", locked}, {basic, target, ""}, {gateway, "", ""}, {gateway + basic, "", ""},
+		{library, "", fmt.Sprintf(decides, "library")}, {library + basic, "", fmt.Sprintf(decides, "library")}, {library, target, ""}, {library + basic, target, ""},
+		{review, "", fmt.Sprintf(decides, "review")}, {review, target, ""},
+	} {
+		_, err := load(t, "[[set]]\nname = \"a\"\n[[set.source]]\nkind = \"sip\"\nsmtp_listen = \":25\"\nmailbox = \"a@b.example\"\n"+row.source+row.target)
+		want := row.want
+		if want != "" {
+			want = `:6: set "a": source 1: mailbox: ` + want
+		}
+		if !said(err, want) {
+			t.Errorf("%s%s: error %v, want %q", row.source, row.target, err, want)
+		}
 	}
 }
 
@@ -196,11 +262,10 @@ func TestSubmitWithoutSources(t *testing.T) {
 
 func TestSIPOnTheCommandLine(t *testing.T) {
 	for argument, want := range map[string]struct{ set, url, record string }{
-		"sip:":                      {"main", "/sip/main", ""},
-		"campus=sip:":               {"campus", "/sip/campus", ""},
-		"campus=sip:/sip/campus":    {"campus", "/sip/campus", ""},
-		"sip:https://h.example/a?b": {"main", "https://h.example/a?b", ""},
-		"campus=sip:" + recordURL:   {"campus", "/sip/campus", recordURL},
+		"sip:":                    {"main", "/sip/main", ""},
+		"campus=sip:":             {"campus", "/sip/campus", ""},
+		"campus=sip:/sip/campus":  {"campus", "/sip/campus", ""},
+		"campus=sip:" + recordURL: {"campus", "/sip/campus", recordURL},
 	} {
 		wantSource := defaultSIPSource(want.set)
 		wantSource.URL, wantSource.SIP.RecordURL = want.url, want.record
@@ -210,11 +275,13 @@ func TestSIPOnTheCommandLine(t *testing.T) {
 		}
 	}
 	for argument, want := range map[string]string{
-		"sip:http://127.0.0.1:9/{x}":                 "has {assigned-identifier} 0 times",
-		"sip:feed.atom":                              `"feed.atom" is no URL of a web server`,
-		"sip:/sip/other":                             `"/sip/other" is no URL of a web server`,
-		"sip:http://u:hunter2@h.example/":            "holds a user",
-		"sip:https://{assigned-identifier}.example/": "stands in the host",
+		"sip:http://127.0.0.1:9/{x}":                           "has {assigned-identifier} 0 times",
+		"sip:http://h.example/records/":                        "record_url: has {assigned-identifier} 0 times; write it once, like ",
+		"sip:feed.atom":                                        "has {assigned-identifier} 0 times",
+		"sip:/sip/other":                                       "has {assigned-identifier} 0 times",
+		"sip:records/{assigned-identifier}":                    `"records/" is no URL of a web server`,
+		"sip:http://u:hunter2@h.example/{assigned-identifier}": "holds a user",
+		"sip:https://{assigned-identifier}.example/":           "stands in the host",
 	} {
 		if _, _, err := ParseSource(argument); !said(err, want) || !strings.HasPrefix(err.Error(), "source "+argument+": ") {
 			t.Errorf("%s: error %v, want %q", argument, err, want)

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"regexp"
@@ -16,7 +17,9 @@ type Desk interface {
 	// Serve answers a request of any method to /sip/{set}, when token is "", or to
 	// /sip/{set}/{token}. It bounds how long a body may be; how long it may take
 	// is bounded here, and then reading it fails with os.ErrDeadlineExceeded. A
-	// Serve that returns without an answer has its connection cut.
+	// Serve that returns without an answer has its connection cut. When the server
+	// ends, the request's context ends with the cause http.ErrServerClosed a while
+	// before its connection is cut, so that it can still be answered.
 	Serve(w http.ResponseWriter, r *http.Request, token string)
 }
 
@@ -40,7 +43,10 @@ func (s *Server) serveDesk(a *answer, r *http.Request, rest string) {
 		return
 	}
 	a.token = token
-	d.Serve(a, r, token)
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
+	defer context.AfterFunc(s.ending, func() { cancel(http.ErrServerClosed) })()
+	d.Serve(a, r.WithContext(ctx), token)
 	if a.status == 0 {
 		// To return would be to answer 200, which a submitter takes for our word.
 		panic(http.ErrAbortHandler)

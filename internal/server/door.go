@@ -13,6 +13,7 @@ import (
 // door is what every request passes before it is routed, and what is left of it
 // when something has gone wrong.
 func (s *Server) door(w http.ResponseWriter, r *http.Request) {
+	r = s.attributed(r)
 	began, client := time.Now(), clientOf(r.RemoteAddr)
 	a := &answer{ResponseWriter: w, patience: s.opt.Limits.Patience, goodbye: s.opt.Limits.HeaderTime, buffers: &s.buffers}
 	if r.ContentLength != 0 {

@@ -72,7 +72,7 @@ func clientOf(remote string) netip.Addr {
 	if err != nil {
 		return netip.Addr{}
 	}
-	a := ap.Addr().Unmap().WithZone("")
+	a := plain(ap.Addr())
 	if a.Is6() {
 		p, _ := a.Prefix(64) // 64 bits fit
 		a = p.Addr()

@@ -25,7 +25,7 @@ func (s *Server) readyz(c echo.Context) error {
 		defer cancel()
 		if err := s.opt.Ready(ctx); err != nil {
 			w.Header().Set("Retry-After", "5")
-			say(w, http.StatusServiceUnavailable, "not ready: "+redact(err.Error())+"\n")
+			say(w, http.StatusServiceUnavailable, "not ready: "+public(err.Error())+"\n")
 			return nil
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"html/template"
 	"io"
 	"net/http"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -247,18 +246,4 @@ func number(n int64) string {
 func when(t time.Time) template.HTML {
 	t = t.UTC()
 	return template.HTML(`<time datetime="` + t.Format(time.RFC3339) + `">` + t.Format("2006-01-02 15:04:05") + ` UTC</time>`)
-}
-
-// Parts of a URL that not everybody who sees a page need know.
-var (
-	userPart   = regexp.MustCompile(`(?i)\b(https?://)[^/?#\s"'<>]*@`)
-	queryPart  = regexp.MustCompile(`(?i)\b(https?://[^?#\s"'<>]*)\?(?:[^#\s"'<>]*[^#\s"'<>.,:;)])?`)
-	folderPart = regexp.MustCompile(`(?i)\bfile:[^\s"'<>]*/`)
-)
-
-// redact takes user, query and local folder out of the URLs in a text.
-func redact(text string) string {
-	text = userPart.ReplaceAllString(text, "$1")
-	text = queryPart.ReplaceAllString(text, "$1?...")
-	return folderPart.ReplaceAllString(text, "file:.../")
 }

@@ -250,6 +250,34 @@ func TestEndWaitsNoLonger(t *testing.T) {
 	})
 }
 
+// A call of a desk that takes longer is told so while it can still be answered.
+func TestEndLetsDesksAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := make(chan struct{})
+		r := runWith(one{desk: desk(func(w http.ResponseWriter, r *http.Request, _ string) {
+			close(asked)
+			<-r.Context().Done()
+			http.Error(w, "in doubt: "+context.Cause(r.Context()).Error(), http.StatusInternalServerError)
+		})})
+		c := r.dial()
+		io.WriteString(c, "POST /sip/main HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi")
+		<-asked
+		began := time.Now()
+		r.stop()
+		res, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(res.Body)
+		if took := time.Since(began); took != 7*time.Second || err != nil || res.StatusCode != 500 || string(body) != "in doubt: http: Server closed\n" {
+			t.Errorf("after %v: %d %q, %v", took, res.StatusCode, body, err)
+		}
+		if err := <-r.ended; err != nil || time.Since(began) >= 8*time.Second {
+			t.Errorf("ended after %v: %v", time.Since(began), err)
+		}
+	})
+}
+
 // A client that has begun its next request already is not seen to go; its
 // request ends all the same.
 func TestEndReachesEveryRequest(t *testing.T) {
@@ -354,10 +382,9 @@ func TestEndUnderLoad(t *testing.T) {
 		})
 	}
 	<-warm
-	began := time.Now()
 	stop()
-	if err := <-ended; err != nil || time.Since(began) > 10*time.Second {
-		t.Errorf("ended after %v: %v", time.Since(began), err)
+	if err := <-ended; err != nil {
+		t.Errorf("ended: %v", err)
 	}
 	clients.Wait()
 	tr.CloseIdleConnections()

@@ -21,6 +21,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strings"
 	"sync"
@@ -82,8 +83,9 @@ type SetStatus struct {
 // SourceStatus is how the harvest of a Source goes.
 type SourceStatus struct {
 	Kind string // as in the configuration: atompmh, ...
-	// URL of the Source. Pages show it, and all other texts of a Source, without
-	// user, query and local folders: who may see a page need not know these.
+	// URL of the Source. Pages show it, and all other texts of a Source, as
+	// Private has it and without local folders: who may see a page need not know
+	// these.
 	URL string
 	// Mark is how far the Source has been harvested, by its own clock.
 	Mark event.Stamp
@@ -116,9 +118,11 @@ type Limits struct {
 	Idle time.Duration
 	// PerAddress is how many requests of one IP address (of one /64 in IPv6) are
 	// answered at a time; more are answered with 429. 0 is 256; below 0 is no
-	// limit, which is right behind a proxy, whose address is the only one seen.
+	// limit. Behind a proxy that is none of Options.Proxies its address is the only
+	// one seen.
 	PerAddress int
-	// Drain is how long requests may go on when the server ends; 0 is 8 s.
+	// Drain is how long requests may go on when the server ends; 0 is 8 s. In the
+	// last eighth of it calls of a Desk are to be answered; see there.
 	Drain time.Duration
 }
 
@@ -140,6 +144,11 @@ type Options struct {
 	Ready func(ctx context.Context) error
 	// BaseURL is what all published URLs begin with, absolute.
 	BaseURL string
+	// Proxies are the networks of the web servers in front of us, none of them an
+	// IPv4 network in IPv6's form: what one of these adds to X-Forwarded-For is
+	// believed, and a request of it counts as its caller's wherever addresses
+	// matter. Everybody else's header is ignored.
+	Proxies []netip.Prefix
 	// Logger gets faults as errors, what clients do as debug; nil is silence.
 	Logger *slog.Logger
 	Limits Limits
@@ -159,6 +168,9 @@ type Server struct {
 	nosniff, policy []string
 	// buffers are *[bufferSize]byte, for answers that are no files.
 	buffers sync.Pool
+	// ending ends when calls of desks have to be answered, by hurry.
+	ending context.Context
+	hurry  context.CancelFunc
 
 	mu    sync.Mutex
 	modes map[string]event.Content // of sets that were asked for; fixed when a set is made
@@ -178,6 +190,7 @@ func New(o Options) *Server {
 	if u, err := url.Parse(s.base); err == nil {
 		s.mount = u.Path
 	}
+	s.ending, s.hurry = context.WithCancel(context.Background())
 	s.buffers.New = func() any { return new([bufferSize]byte) }
 	s.echo = s.routes()
 	return s
@@ -267,6 +280,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 func (s *Server) drain(srv *http.Server, cancel context.CancelFunc) {
 	ctx, done := context.WithTimeout(context.Background(), s.opt.Limits.Drain)
 	defer done()
+	defer time.AfterFunc(s.opt.Limits.Drain-s.opt.Limits.Drain/8, s.hurry).Stop()
 	if srv.Shutdown(ctx) == nil {
 		return
 	}

@@ -34,7 +34,7 @@ type lastView struct {
 
 func viewSource(s *SourceStatus) sourceView {
 	v := sourceView{
-		Kind: s.Kind, Asked: s.Kind != "sip", URL: redact(s.URL), Mark: known(s.Mark.Time()), Next: known(s.Next),
+		Kind: s.Kind, Asked: s.Kind != "sip", URL: public(s.URL), Mark: known(s.Mark.Time()), Next: known(s.Next),
 		Pending: s.Pending, Held: s.Held, Quarantined: s.Quarantined,
 	}
 	v.Link = v.URL == s.URL && isWeb(s.URL)
@@ -45,17 +45,17 @@ func viewSource(s *SourceStatus) sourceView {
 			v.Forms = append(v.Forms, form(d))
 		}
 		if r.Error != "" {
-			v.Attention = append(v.Attention, "The last harvest failed: "+redact(r.Error))
+			v.Attention = append(v.Attention, "The last harvest failed: "+public(r.Error))
 		}
 		for _, w := range r.Warnings {
-			v.Attention = append(v.Attention, redact(w))
+			v.Attention = append(v.Attention, public(w))
 		}
 		for _, x := range r.Examples {
-			v.Attention = append(v.Attention, "Rule "+x.Rule+" was broken "+times(x.Count)+", first: "+redact(x.First))
+			v.Attention = append(v.Attention, "Rule "+x.Rule+" was broken "+times(x.Count)+", first: "+public(x.First))
 		}
 	}
 	if s.Gap != "" {
-		v.Attention = append(v.Attention, "A document is missing, changes may be lost: "+redact(s.Gap)+
+		v.Attention = append(v.Attention, "A document is missing, changes may be lost: "+public(s.Gap)+
 			". When it stays away, go on with bridge source accept-gap.")
 	}
 	if s.Held > 0 {

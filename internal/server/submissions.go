@@ -1,7 +1,7 @@
 package server
 
 import (
-	"regexp"
+	"fmt"
 	"strings"
 	"time"
 
@@ -34,7 +34,26 @@ type PeerStatus struct {
 	// Conflicts counts those, of any state, that have an ultimate disposition and
 	// another one that contradicts it.
 	Conflicts int64
+	// Reason is why the ingest server fails, and Since when it does; "" is that it
+	// answers. Again is when it is asked again; zero is within an hour.
+	Reason       string
+	Since, Again time.Time
 }
+
+// Decider tells who has decided on a submission.
+type Decider uint8
+
+// The deciders.
+const (
+	// DecidedThere: the ingest server that it was submitted or passed on to, or
+	// nobody yet.
+	DecidedThere Decider = iota
+	// DecidedHere: our own service.
+	DecidedHere
+	// DecidedElsewhere: an ingest server that somebody else has submitted to, and
+	// which has told us.
+	DecidedElsewhere
+)
 
 // SubmissionProblem is a submission that needs attention.
 type SubmissionProblem struct {
@@ -45,6 +64,8 @@ type SubmissionProblem struct {
 	// Title of the record, "" when it has none.
 	Title string
 	State event.State
+	// By is who has rejected it; of other states it tells nothing.
+	By Decider
 	// Conflicts counts the dispositions that contradict the one in force.
 	Conflicts int
 	// Reason of the rejection, of the last failure, or of what is unsent.
@@ -79,8 +100,8 @@ type peerView struct {
 
 // problemView is a submission that needs attention.
 type problemView struct {
-	Identifier, Title, State, Conflicts, Peer, Reason string
-	Since                                             *time.Time
+	Identifier, Title, State, Conflicts, How, Reason string
+	Since                                            *time.Time
 }
 
 func viewSubmissions(s *SubmissionStatus) submissionsView {
@@ -99,8 +120,8 @@ func viewSubmissions(s *SubmissionStatus) submissionsView {
 		event.NotificationRecord, event.NotificationRejected)
 	for _, p := range s.Problems[:min(len(s.Problems), problemsShown)] {
 		view := problemView{
-			Identifier: clip(private(p.Identifier), 200), Title: clip(private(p.Title), 120), State: p.State.String(), Peer: peerName(p.URL),
-			Reason: clip(mailbox.ReplaceAllString(private(p.Reason), "...@"), 300), Since: known(p.Since),
+			Identifier: clip(public(p.Identifier), 200), Title: clip(public(p.Title), 120), State: p.State.String(), How: p.how(),
+			Reason: shownReason(p.Reason), Since: known(p.Since),
 		}
 		if p.Conflicts > 0 {
 			view.Conflicts = times(int64(p.Conflicts))
@@ -123,6 +144,9 @@ func attention(s *SubmissionStatus) (sentences []string) {
 		unresolved += s.Peers[i].States[event.StateUnresolved]
 		inDoubt += s.Peers[i].States[event.StateInDoubt]
 		conflicts += s.Peers[i].Conflicts
+		if p := &s.Peers[i]; p.Reason != "" {
+			sentences = append(sentences, p.trouble())
+		}
 	}
 	say := func(n int64, what, advice string) {
 		if n > 0 {
@@ -136,6 +160,22 @@ func attention(s *SubmissionStatus) (sentences []string) {
 	say(s.Notifications[event.NotificationUncorrelated], "Notifications that belong to no submission", "Nothing is published of them; with record_url their records can be fetched.")
 	say(s.Notifications[event.NotificationConflict], "Notifications that contradict an earlier one", "The first one stays in force; ask the library which one is right.")
 	return sentences
+}
+
+// trouble says how the ingest server fails. Of waiting submissions nothing else
+// shows it, since they are not tried one by one.
+func (p *PeerStatus) trouble() string {
+	const moment = "2006-01-02 15:04:05 UTC"
+	again := "within an hour"
+	if !p.Again.IsZero() {
+		again = "at " + p.Again.UTC().Format(moment)
+	}
+	return fmt.Sprintf("%s fails since %s: %s. It is asked again %s.", peerName(p.URL), p.Since.UTC().Format(moment), shownReason(p.Reason), again)
+}
+
+// shownReason is a reason as strangers may read it.
+func shownReason(reason string) string {
+	return clip(mailbox.ReplaceAllString(public(reason), "...@"), 300)
 }
 
 // tally writes counts as "3 waiting, 1 expired", without those of zero.
@@ -152,23 +192,23 @@ func tally[K interface {
 	return strings.Join(parts, ", ")
 }
 
+// how says where the submission went, or who told of it.
+func (p *SubmissionProblem) how() string {
+	switch {
+	case p.State == event.StateRejected && p.By == DecidedHere:
+		return "decided here"
+	case p.State == event.StateRejected && p.By == DecidedElsewhere:
+		return "told by an ingest server"
+	}
+	return "submitted to " + peerName(p.URL)
+}
+
 func peerName(url string) string {
 	if url == "" {
 		return "this service"
 	}
-	return clip(private(url), 200)
+	return clip(public(url), 200)
 }
-
-var (
-	// tokenPart is the token in the URL of a SIP service, in a text.
-	tokenPart = regexp.MustCompile(`(?i)(/sip/[^/?#\s"'<>]*/)[^?#\s"'<>]*[^?#\s"'<>.,:;)]`)
-	// mailbox is all of a mail address or a user part but its domain. Those of
-	// recipients carry tokens.
-	mailbox = regexp.MustCompile(`[^\s"'<>()\[\],;/@]+@`)
-)
-
-// private is redact for texts that may name the URL of a submission.
-func private(text string) string { return tokenPart.ReplaceAllString(redact(text), "${1}***") }
 
 // clip writes a stranger's text in one line of at most n characters.
 func clip(text string, n int) string {

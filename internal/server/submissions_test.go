@@ -25,13 +25,17 @@ func TestPageShowsSubmissions(t *testing.T) {
 	s := server.SubmissionStatus{
 		Peers: []server.PeerStatus{
 			{States: map[event.State]int64{event.StateProvisional: 3, event.StateAccepted: 1234567, event.StateRejected: 2}},
-			{URL: "https://library.example/ingest", Conflicts: 1, States: map[event.State]int64{event.StateWaiting: 11, event.StateForwarding: 12, event.StateInDoubt: 13,
+			{URL: "https://library.example/ingest", Conflicts: 1, Reason: "connection refused", Since: since, Again: since.Add(time.Minute), States: map[event.State]int64{event.StateWaiting: 11, event.StateForwarding: 12, event.StateInDoubt: 13,
 				event.StateProvisional: 14, event.StateAccepted: 15, event.StateRejected: 16, event.StateUnresolved: 17, event.StateUnsent: 18}},
 		},
 		Notices:       map[event.NoticeState]int64{event.NoticeWaiting: 4, event.NoticeExpired: 5, event.NoticeRefused: 6},
 		Notifications: map[event.NotificationVerdict]int64{event.NotificationUncorrelated: 7, event.NotificationConflict: 8, event.NotificationMatched: 9000},
 		Problems: []server.SubmissionProblem{
-			{Identifier: "urn:example:1", Title: "Map of the campus", State: event.StateRejected, Reason: "no such format", Since: since},
+			{Identifier: "urn:example:1", Title: "Map of the campus", State: event.StateRejected, By: server.DecidedHere, Reason: "no such format", Since: since},
+			{Identifier: "urn:example:3", State: event.StateRejected, By: server.DecidedElsewhere, Reason: "out of range", Since: since},
+			{Identifier: "urn:example:4", State: event.StateRejected, Since: since},
+			{URL: "https://library.example/ingest", Identifier: "urn:example:5", State: event.StateRejected},
+			{Identifier: "urn:example:6", State: event.StateAccepted, By: server.DecidedHere, Conflicts: 1},
 			{URL: "https://library.example/ingest", Identifier: "urn:example:2", State: event.StateAccepted, Conflicts: 2, Since: since},
 			{URL: "https://library.example/ingest", State: event.StateUnsent, Reason: "a deletion: SIP has none"},
 		},
@@ -41,11 +45,15 @@ func TestPageShowsSubmissions(t *testing.T) {
 	has(t, d, "submitted to waiting forwarding in doubt provisional accepted rejected unresolved unsent replaced contradicted",
 		"this service 0 0 0 3 1,234,567 2 0 0 0", "https://library.example/ingest 11 12 13 14 15 16 17 18 0 1",
 		"notices to submitters 4 waiting, 5 expired, 6 refused", "notifications received 7 uncorrelated, 8 conflict, 9,000 matched",
-		"urn:example:1 ( Map of the campus ): rejected since 2026-05-06 05:08:09 UTC , submitted to this service: no such format",
+		"urn:example:1 ( Map of the campus ): rejected since 2026-05-06 05:08:09 UTC , decided here: no such format",
+		"urn:example:3 : rejected since 2026-05-06 05:08:09 UTC , told by an ingest server: out of range",
+		"urn:example:4 : rejected since 2026-05-06 05:08:09 UTC , submitted to this service",
+		"urn:example:5 : rejected, submitted to https://library.example/ingest",
+		"urn:example:6 : accepted, contradicted once, submitted to this service",
 		"urn:example:2 : accepted, contradicted 2 times since 2026-05-06 05:08:09 UTC , submitted to https://library.example/ingest",
 		"a record without an identifier : unsent, submitted to https://library.example/ingest: a deletion: SIP has none",
 		"when their time was up: 17.", "in doubt, since nobody knows whether they arrived: 13.", "contradicting answers: 1.",
-		"could not be delivered to their submitters: 5.", "belong to no submission: 7.", "contradict an earlier one: 8.")
+		"could not be delivered to their submitters: 5.", "https://library.example/ingest fails since 2026-05-06 05:08:09 UTC: connection refused. It is asked again at 2026-05-06 05:09:09 UTC.", "belong to no submission: 7.", "contradict an earlier one: 8.")
 	home := h.page("/")
 	has(t, home, "Something needs a look")
 	if at := h.base + "/sets/main/#submissions"; !strings.Contains(strings.Join(home.links, " "), at) {
@@ -105,7 +113,8 @@ func TestSubmissionsOfStrangersAreHarmless(t *testing.T) {
 	const evil = `</bdi></table><script>alert(1)</script>"'><img src=x onerror=alert(1)>`
 	long := strings.Repeat("\u00fcber ", 1000)
 	s := server.SubmissionStatus{
-		Peers: []server.PeerStatus{{URL: "javascript:alert(1)"}, {URL: "https://user:secret@library.example/sip/main/secret?key=secret"}},
+		Peers: []server.PeerStatus{{URL: "javascript:alert(1)"}, {URL: "https://user:secret@library.example/sip/main/secret?key=secret",
+			Reason: evil + " GET https://u:secret@b.example/sip/a/secret", Since: time.Date(2026, 5, 6, 7, 8, 9, 0, time.FixedZone("", 7200))}},
 		Problems: []server.SubmissionProblem{
 			{URL: evil, Identifier: evil, Title: evil, State: event.StateRejected, Reason: evil},
 			{Identifier: "https://user:secret@x.example/1?secret", Title: "see http://a.example/sip/main/secret", State: event.StateRejected, Reason: long},
@@ -116,16 +125,16 @@ func TestSubmissionsOfStrangersAreHarmless(t *testing.T) {
 	}
 	h := submitting(t, &s)
 	d := h.page("/sets/main/") // finds no script, no img, no handler
-	has(t, d, evil, "https://library.example/sip/main/***?...", "https://x.example/1?...", "see http://a.example/sip/main/***",
+	has(t, d, evil, "https://library.example/sip/main/***?***", "https://x.example/1?***", "see http://a.example/sip/main/***",
 		"POST https://b.example/bridge/SIP/campus/***: status 503; no such box: ...@mail.example, smtp://h.example/...@mail.example, ...@m.example, ...@m.example",
-		"file:.../x.xml", "1 2 : unsent")
+		"file:.../x.xml", "1 2 : unsent", "https://library.example/sip/main/***?*** fails since 2026-05-06 05:08:09 UTC: "+evil+" GET https://b.example/sip/a/***. It is asked again within an hour.")
 	if strings.Contains(d.text, "secret") || strings.Contains(strings.Join(d.links, " "), "secret") {
 		t.Errorf("the page tells a secret: %s %v", d.text, d.links)
 	}
 	if n := strings.Count(d.text, "\u00fcber"); n > 150 || n < 100 {
 		t.Errorf("long texts are shown with %d words", n)
 	}
-	if d.elements["bdi"] != 3+3+3+2 {
+	if d.elements["bdi"] != 1+3+3+3+2 {
 		t.Errorf("%d texts of strangers stand apart", d.elements["bdi"])
 	}
 	for _, l := range d.links {

@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"net/netip"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/daemon"
 )
 
 func configCommand() *cobra.Command {
@@ -22,6 +24,9 @@ func configCheckCommand() *cobra.Command {
 	in.addFile(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		c, err := config.Load(cmp.Or(in.file, defaultFile))
+		if err == nil && hasSources(c, func(s *config.Source) bool { return s.SIP != nil && len(s.SIP.Schemas) > 0 }) {
+			_, err = daemon.Validator()
+		}
 		if err != nil {
 			return usage(err)
 		}
@@ -34,28 +39,72 @@ func printConfig(w io.Writer, c *config.Config) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: no errors\n", c.File)
 	reached := cmp.Or(c.BaseURL, "the port that it gets")
-	fmt.Fprintf(&b, "listen %s, reached as %s\ndata %s\n", c.Listen, reached, c.Data)
+	fmt.Fprintf(&b, "listen %s, reached as %s\n", c.Listen, reached)
+	if len(c.TrustedProxies) > 0 {
+		fmt.Fprintf(&b, "trusted proxies %s\n", networks(c.TrustedProxies))
+	}
+	fmt.Fprintf(&b, "data %s\n", c.Data)
 	if len(c.Sets) == 0 {
 		fmt.Fprintf(&b, "no sets: serve publishes what the data folder has, and harvests nothing\n")
+	}
+	if c.Mail.From != "" && hasSources(c, func(s *config.Source) bool { return s.SIP != nil }) {
+		fmt.Fprintf(&b, "mail from %s, by %s\n", c.Mail.From, cmp.Or(c.Mail.Relay, "the mail servers of its recipients"))
 	}
 	for _, set := range c.Sets {
 		fmt.Fprintf(&b, "set %s: %s, %s\n", set.Name, set.Content, counted(len(set.Sources), "Source", "Sources"))
 		for _, s := range set.Sources {
-			switch {
-			case s.SIP == nil:
-				fmt.Fprintf(&b, "  %s, every %s\n", s.URL, short(s.Every))
-			case s.SIP.Mode == "":
-				fmt.Fprintf(&b, "  /sip/%s takes notifications\n", set.Name)
-			default:
-				fmt.Fprintf(&b, "  /sip/%s is an ingest server, mode %s\n", set.Name, s.SIP.Mode)
+			if s.SIP == nil {
+				fmt.Fprintf(&b, "  %s, every %s\n", daemon.Private(s.URL), short(s.Every))
+				continue
+			}
+			fmt.Fprintf(&b, "  /sip/%s %s, access %s\n", set.Name, roleOf(s.SIP.Mode), accessOf(&s.SIP.Access))
+			if s.SIP.Mailbox != "" {
+				fmt.Fprintf(&b, "  mail to %s is taken at %s\n", s.SIP.Mailbox, s.SIP.SMTPListen)
 			}
 		}
 		for _, t := range set.Submit {
-			fmt.Fprintf(&b, "  submits to %s\n", t.URL)
+			fmt.Fprintf(&b, "  submits to %s\n", daemon.Private(t.URL))
 		}
+	}
+	for _, note := range c.Notes() {
+		fmt.Fprintf(&b, "note: %s\n", note)
+	}
+	for _, warning := range c.Warnings() {
+		fmt.Fprintf(&b, "warning: %s\n", warning)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// roleOf says what a SIP service of a mode does.
+func roleOf(mode string) string {
+	if mode == "" {
+		return "takes notifications"
+	}
+	return "is an ingest server, mode " + mode
+}
+
+// accessOf says who may call, without what is secret.
+func accessOf(a *config.Access) string {
+	switch a.Kind {
+	case config.AccessBasic:
+		return a.Kind + ", user " + a.User
+	case config.AccessAddresses:
+		return a.Kind + ", " + networks(a.Addresses)
+	}
+	return a.Kind
+}
+
+// networks writes them as they may be typed: one address without its length.
+func networks(all []netip.Prefix) string {
+	words := make([]string, len(all))
+	for i, p := range all {
+		words[i] = p.String()
+		if p.IsSingleIP() {
+			words[i] = p.Addr().String()
+		}
+	}
+	return strings.Join(words, ", ")
 }
 
 func counted(n int, one, many string) string {

@@ -1,19 +1,20 @@
 package main
 
 import (
+	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"math"
 	"math/rand/v2"
 	"net"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pmh-bridge/bridge/internal/peer"
 )
 
 // mortal is a server that a test kills, and that comes back at the same URL.
@@ -23,34 +24,6 @@ type mortal interface {
 	rise() error
 	kill() error
 	door() *front
-}
-
-// reserve returns an address on loopback that stays the test's own: connections
-// to it are refused until somebody listens there.
-func reserve(t testing.TB) string {
-	t.Helper()
-	// A socket that is bound and does not listen keeps the port from everybody who
-	// looks for a free one; who asks for this one may have it (SO_REUSEADDR, which
-	// net.Listen sets too).
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	unix.CloseOnExec(fd)
-	if err := errors.Join(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1), unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})); err != nil {
-		t.Fatal(err)
-	}
-	bound, err := unix.Getsockname(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	release := func() { _ = unix.Close(fd) }
-	if runtime.GOOS == "linux" {
-		t.Cleanup(release)
-	} else {
-		release() // other systems do not share a port so; it is likely to stay free
-	}
-	return fmt.Sprintf("127.0.0.1:%d", bound.(*unix.SockaddrInet4).Port)
 }
 
 // front is the address of a server through all its lives. It passes on what comes,
@@ -69,7 +42,7 @@ type opening struct {
 }
 
 func newFront(t testing.TB, a *atomic.Pointer[ambush]) *front {
-	f := &front{address: reserve(t), ambush: a}
+	f := &front{address: peer.Nobody(t), ambush: a}
 	t.Cleanup(f.shut)
 	return f
 }
@@ -150,9 +123,14 @@ func (f *front) pass(to, from *net.TCPConn) {
 	for {
 		n, err := from.Read(piece)
 		if n > 0 {
-			f.ambush.Load().passing()
-			if _, err := to.Write(piece[:n]); err != nil {
+			lost := f.ambush.Load().passing(f, piece[:n])
+			if !lost {
+				_, err := to.Write(piece[:n])
+				lost = err != nil
+			}
+			if lost {
 				cut(from)
+				cut(to)
 				return
 			}
 		}
@@ -173,21 +151,26 @@ func cut(c *net.TCPConn) {
 
 // ambush waits for something to pass one of the fronts.
 type ambush struct {
+	at   *front        // nil is any
+	word string        // what it has to have in it; "" is nothing
 	left atomic.Int64  // how much passes before that
 	hit  chan struct{} // closed when it does
-	// hold: what passes stays where it is until over is closed.
-	hold bool
-	over chan struct{}
+	// hold: what passes stays where it is until over is closed; lose: and does not
+	// arrive.
+	hold, lose bool
+	over       chan struct{}
 }
 
-func (a *ambush) passing() {
-	if a.left.Add(-1) != 0 {
-		return
+// passing tells whether what passes is lost.
+func (a *ambush) passing(at *front, piece []byte) (lost bool) {
+	if a.at != nil && a.at != at || !bytes.Contains(piece, []byte(a.word)) || a.left.Add(-1) != 0 {
+		return false
 	}
 	close(a.hit)
 	if a.hold {
 		<-a.over
 	}
+	return a.lose
 }
 
 // strike kills a server when so many pieces at most have passed, before the last

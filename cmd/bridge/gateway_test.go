@@ -159,6 +159,7 @@ func (k *chain) run(rounds int, settle func()) {
 		defer deciding.Wait()
 		defer stop()
 	}
+	k.catch()
 	for i := range rounds {
 		for range 1 + k.random.IntN(4) {
 			k.provider.Create(fixtures.Record{Name: fmt.Sprintf("r-%d-%d", i, k.random.Uint32()), Formats: []fixtures.Format{fixtures.RDF()}})
@@ -178,6 +179,27 @@ func (k *chain) run(rounds int, settle func()) {
 	if len(k.caught) == 0 {
 		k.t.Error("no request was ever caught by a crash: the test kills beside the point")
 	}
+}
+
+// catch kills the gateway while a request of its own is on the way to the ingest
+// server, and loses that: there is one at least that a crash has caught.
+func (k *chain) catch() {
+	k.t.Helper()
+	a := &ambush{at: k.servers[2].door(), word: "ingest-request", hit: make(chan struct{}), hold: true, lose: true, over: make(chan struct{})}
+	a.left.Store(1)
+	k.ambush.Store(a)
+	k.provider.Create(fixtures.Record{Name: "caught", Formats: []fixtures.Format{fixtures.RDF()}})
+	select {
+	case <-a.hit:
+	case <-time.After(patience):
+		k.t.Fatalf("nothing is sent to the ingest server\nthe submitter:\n%s\nthe gateway:\n%s", k.submitter.serve.stderr.String(), k.gateway.serve.stderr.String())
+	}
+	k.kills[1]++
+	k.hits++
+	err := k.gateway.kill()
+	close(a.over)
+	k.do(err)
+	k.do(k.gateway.rise())
 }
 
 // round kills one of the three.

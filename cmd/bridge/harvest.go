@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -159,7 +158,7 @@ func (p *harvestPrinter) report(src *daemon.Source, r *harvest.Report) {
 	p.bar.clear()
 	var err error
 	if p.json {
-		err = printJSON(p.out, jsonReport{src.Set, src.URL, src.Kind, p.dry, r})
+		err = printJSON(p.out, jsonReport{src.Set, daemon.Private(src.URL), src.Kind, p.dry, daemon.PrivateReport(r)})
 	} else {
 		err = printReport(p.out, src, r, p.dry)
 	}
@@ -173,11 +172,4 @@ type jsonReport struct {
 	Kind   string `json:"kind,omitempty"` // absent while it is not known
 	DryRun bool   `json:"dry_run,omitempty"`
 	*harvest.Report
-}
-
-// printJSON prints a value as one line, with URLs as they are.
-func printJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	return e.Encode(v)
 }

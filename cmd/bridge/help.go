@@ -40,6 +40,17 @@ func command(name string) *cobra.Command {
 func group(name string, commands ...*cobra.Command) *cobra.Command {
 	cmd := command(name)
 	cmd.AddCommand(commands...)
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		err := cobra.NoArgs(cmd, args)
+		if err == nil {
+			return nil
+		}
+		cmd.SuggestionsMinimumDistance = 2
+		if close := cmd.SuggestionsFor(args[0]); len(close) > 0 {
+			err = fmt.Errorf("%w; did you mean %s?", err, strings.Join(close, " or "))
+		}
+		return err
+	}
 	// A command without code of its own would take any word and print its help.
 	cmd.RunE = func(*cobra.Command, []string) error {
 		var names []string

@@ -60,7 +60,7 @@ func TestKillMail(t *testing.T) {
 	if peer.Soaking() {
 		rounds = 1000
 	}
-	a, inside := idle(), reserve(t)
+	a, inside := idle(), peer.Nobody(t)
 	box := &letterBox{front: newFront(t, a), inside: inside}
 	k := newIngestKilling(t, newStation(t, "bridge", newFront(t, a), fmt.Sprintf(mailConfig, inside)), a, box)
 	for n := range 4 {
@@ -166,8 +166,8 @@ func (k *ingestKilling) run(rounds int) {
 	k.t.Logf("%d rounds, while something passed %d; ready after %v at most; %s", rounds, hits, k.slowest, k.tally())
 }
 
-// rise starts the bridge, which must be ready in 5 s; who calls it meanwhile
-// waits.
+// rise starts the bridge, which must be ready in 5 s where nothing else runs; who
+// calls it meanwhile waits.
 func (k *ingestKilling) rise() error {
 	began := time.Now()
 	if err := errors.Join(k.open(), k.station.rise()); err != nil {
@@ -177,7 +177,7 @@ func (k *ingestKilling) rise() error {
 		return err
 	}
 	k.slowest = max(k.slowest, time.Since(began))
-	if k.slowest > 5*time.Second {
+	if overdue(k.slowest, 5*time.Second) {
 		return fmt.Errorf("ready after %v, want 5 s at most", k.slowest)
 	}
 	if k.box != nil {
@@ -369,7 +369,7 @@ func (k *ingestKilling) compare() {
 // compareNotifications counts those that are no events.
 func (k *ingestKilling) compareNotifications(news map[string]*errand) {
 	k.t.Helper()
-	kept, err := k.log.Log.Notifications(k.t.Context(), "inbox", 0, 1<<30)
+	kept, err := k.log.Log.Notifications(k.t.Context(), "inbox", 0, 0, 1<<30)
 	if err != nil {
 		k.t.Fatal(err)
 	}

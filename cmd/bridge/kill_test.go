@@ -21,7 +21,8 @@ import (
 // TestKill kills bridge with SIGKILL at random moments of harvests and of
 // publication, over Sources that change while they are read. One data folder
 // lives through all rounds. Nothing may be lost or doubled; cursors, marks and
-// documents must be right; and bridge must be ready again within 5 s.
+// documents must be right; and bridge must be ready again within 5 s where nothing
+// else runs.
 func TestKill(t *testing.T) {
 	peer.Heavy(t)
 	rounds, segment, churn := 100, 20, 6
@@ -252,7 +253,7 @@ func (k *killing) killServe() {
 		return
 	}
 	k.slowest = max(k.slowest, time.Since(began))
-	if k.slowest > 5*time.Second {
+	if overdue(k.slowest, 5*time.Second) {
 		k.t.Errorf("ready after %v, want 5 s at most", k.slowest)
 	}
 	read := make(chan error)

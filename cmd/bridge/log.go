@@ -50,7 +50,10 @@ func (in *inputs) read(cmd *cobra.Command) (*daemon.House, error) {
 		return nil, err
 	}
 	h, err := openHouse(cmd.Context(), c, daemon.Options{ReadOnly: true, Logger: warnings(cmd.ErrOrStderr())})
-	if errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case err != nil && !daemon.HasLog(c.Data):
+		return nil, usage(fmt.Errorf("%s holds no log: give the data folder of a bridge with --data; bridge serve and bridge harvest make a new one", c.Data))
+	case errors.Is(err, fs.ErrNotExist):
 		return nil, usage(err)
 	}
 	return h, err
@@ -89,7 +92,7 @@ func printEvent(w io.Writer, ev *event.Event, asJSON bool) error {
 	}
 	which, what := ev.Record, ev.Title
 	if ev.Kind == event.Rejected {
-		which, what = cmp.Or(ev.Origin.SourceIdentifier, ev.Record, "(no identifier)"), once(ev.Origin.Reason)
+		which, what = cmp.Or(ev.Origin.SourceIdentifier, ev.Record, "(no identifier)"), once(daemon.Private(ev.Origin.Reason))
 	}
 	_, err := fmt.Fprintf(w, "%8d  %s  %-8s  %s  %s  %s\n", ev.Seq, ev.Observed.Time().Format("2006-01-02 15:04:05Z"), ev.Kind, ev.Set, oneLine(which), oneLine(what))
 	return err
@@ -138,7 +141,7 @@ func logLine(ev *event.Event) jsonEvent {
 	o := ev.Origin
 	line := jsonEvent{Seq: ev.Seq, Set: ev.Set, Record: ev.Record, Kind: ev.Kind.String(), Observed: ev.Observed.String(),
 		Modified: ev.Modified.String(), Title: ev.Title,
-		Origin: jsonOrigin{o.Protocol, o.Source, o.Document, o.SourceIdentifier, o.Reason}}
+		Origin: jsonOrigin{o.Protocol, daemon.Private(o.Source), daemon.Private(o.Document), o.SourceIdentifier, daemon.Private(o.Reason)}}
 	for _, r := range ev.Representations {
 		sum, other := hashes(r.Hash)
 		line.Representations = append(line.Representations, jsonRepresentation{r.Href, r.Type, length(r.Length), sum, other})

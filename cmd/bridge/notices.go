@@ -19,10 +19,12 @@ func submissionNoticesCommand() *cobra.Command {
 	var in inputs
 	var set, state string
 	var limit int
+	var asJSON bool
 	in.addData(cmd)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON lines")
 	cmd.Flags().StringVar(&set, "set", "", "only those of the set with this `name`")
 	cmd.Flags().StringVar(&state, "state", "", "only those in this `state`: waiting, delivered, refused or expired")
-	cmd.Flags().IntVar(&limit, "limit", 100, "at most this many, the newest")
+	cmd.Flags().IntVar(&limit, "limit", 100, "at most this many of a set, the newest; 0 is all")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		wanted := event.NoticeState(0)
 		for s := event.NoticeWaiting; s <= event.NoticeExpired; s++ {
@@ -38,13 +40,13 @@ func submissionNoticesCommand() *cobra.Command {
 			return err
 		}
 		return errors.Join(eachSet(cmd.Context(), h, set, func(set string) error {
-			return printNotices(cmd.Context(), cmd.OutOrStdout(), h, set, wanted, limit)
+			return printNotices(cmd.Context(), cmd.OutOrStdout(), h, set, wanted, limit, asJSON)
 		}), h.Close())
 	}
 	return cmd
 }
 
-// The line of bridge submission notices. Fields are absent when unknown.
+// The line of bridge submission notices --json. Fields are absent when unknown.
 type jsonNotice struct {
 	ID         int64  `json:"id"`
 	Set        string `json:"set"`
@@ -57,23 +59,51 @@ type jsonNotice struct {
 	Due        string `json:"due,omitempty"`
 }
 
-func printNotices(ctx context.Context, w io.Writer, h *daemon.House, set string, state event.NoticeState, limit int) error {
-	found, err := h.Log.NoticesOf(ctx, set, state, limit)
-	if err != nil {
-		return err
-	}
-	for i := range found {
-		n := &found[i]
-		line := jsonNotice{ID: n.ID, Set: n.Set, Submission: n.Submission, Recipient: n.Recipient, State: n.State.String(), Tries: n.Tries, Reason: n.Reason,
+func printNotices(ctx context.Context, w io.Writer, h *daemon.House, set string, state event.NoticeState, limit int, asJSON bool) error {
+	return newest(limit, func(after int64, most int) ([]event.Notice, error) {
+		return h.Log.NoticesOf(ctx, set, state, after, most)
+	}, func(n *event.Notice) (int64, error) {
+		if !asJSON {
+			return n.ID, printNotice(w, n)
+		}
+		line := jsonNotice{ID: n.ID, Set: n.Set, Submission: n.Submission, Recipient: daemon.Private(n.Recipient), State: n.State.String(), Tries: n.Tries, Reason: daemon.Private(n.Reason),
 			Created: n.Created.String()}
 		if n.Due > 0 {
 			line.Due = n.Due.String()
 		}
-		if err := printJSON(w, line); err != nil {
+		return n.ID, printJSON(w, line)
+	})
+}
+
+func printNotice(w io.Writer, n *event.Notice) error {
+	_, err := fmt.Fprintf(w, "%6d  %s  %-9s  %s  submission %d  %s  %s\n", n.ID, n.Created.Time().Format("2006-01-02 15:04:05Z"), n.State, n.Set, n.Submission,
+		oneLine(daemon.Private(n.Recipient)), oneLine(once(daemon.Private(n.Reason))))
+	return err
+}
+
+// newest prints at most limit of what there is, all with 0, a page of the log at a
+// time: the next one begins after the ID of what was printed last.
+func newest[T any](limit int, page func(after int64, most int) ([]T, error), print func(*T) (id int64, err error)) error {
+	left, after := limit, int64(0)
+	for {
+		most := 1000
+		if limit > 0 {
+			most = min(most, left)
+		}
+		found, err := page(after, most)
+		if err != nil {
 			return err
 		}
+		for i := range found {
+			if after, err = print(&found[i]); err != nil {
+				return err
+			}
+		}
+		left -= len(found)
+		if len(found) < most || limit > 0 && left <= 0 {
+			return nil
+		}
 	}
-	return nil
 }
 
 // eachSet does something for the set with the name, or for all when it is "".

@@ -59,25 +59,26 @@ func printQuarantined(w io.Writer, q *event.Quarantined, asJSON bool) error {
 	if q.Replayed != 0 {
 		replayed = q.Replayed.String()
 	}
+	url, reason := daemon.Private(q.URL), daemon.Private(q.Reason)
 	if asJSON {
-		return printJSON(w, jsonQuarantined{q.ID, q.Set, q.URL, q.Line, q.Column, q.Record, q.Rule, q.Reason, q.First.String(), q.Last.String(), q.Times, replayed})
+		return printJSON(w, jsonQuarantined{q.ID, q.Set, url, q.Line, q.Column, q.Record, q.Rule, reason, q.First.String(), q.Last.String(), q.Times, replayed})
 	}
 	taken := ""
 	if replayed != "" {
 		taken = "; taken in " + q.Replayed.Time().Format("2006-01-02 15:04:05Z")
 	}
-	_, err := fmt.Fprintf(w, "%d  %s  %s  %s\n    %s: %s\n    met %s, last %s%s\n", q.ID, q.Set, place(q), q.Record,
-		q.Rule, q.Reason, counted(q.Times, "time", "times"), q.Last.Time().Format("2006-01-02 15:04:05Z"), taken)
+	_, err := fmt.Fprintf(w, "%d  %s  %s  %s\n    %s: %s\n    met %s, last %s%s\n", q.ID, q.Set, place(url, q), q.Record,
+		q.Rule, reason, counted(q.Times, "time", "times"), q.Last.Time().Format("2006-01-02 15:04:05Z"), taken)
 	return err
 }
 
 // place is where bad input stood. Content that is not what its list says has
 // only the list.
-func place(q *event.Quarantined) string {
+func place(url string, q *event.Quarantined) string {
 	if q.Line == 0 {
-		return q.URL
+		return url
 	}
-	return fmt.Sprintf("%s:%d:%d", q.URL, q.Line, q.Column)
+	return fmt.Sprintf("%s:%d:%d", url, q.Line, q.Column)
 }
 
 func quarantineShowCommand() *cobra.Command {
@@ -158,7 +159,7 @@ func replay(ctx context.Context, w io.Writer, h *daemon.House, ids []int64) erro
 		report, err := h.Replay(ctx, &q)
 		if err != nil {
 			still++
-			fmt.Fprintf(w, "%d  %v\n", id, err)
+			fmt.Fprintf(w, "%d  %s\n", id, daemon.Private(err.Error()))
 			continue
 		}
 		fmt.Fprintf(w, "%d  taken in: %s\n", id, counted(int(report.Events()), "event", "events"))

@@ -13,7 +13,8 @@ import (
 // printReport prints what one harvest of a Source was worth.
 func printReport(to io.Writer, src *daemon.Source, r *harvest.Report, dry bool) error {
 	var w strings.Builder
-	fmt.Fprintf(&w, "%s: %s%s\n", src.Set, src.URL, inBrackets(src.Kind))
+	url, r := daemon.Private(src.URL), daemon.PrivateReport(r)
+	fmt.Fprintf(&w, "%s: %s%s\n", src.Set, url, inBrackets(src.Kind))
 	took := r.Ended.Sub(r.Started).Round(time.Millisecond)
 	switch {
 	case r.NotModified && r.Events() == 0:
@@ -40,7 +41,7 @@ func printReport(to io.Writer, src *daemon.Source, r *harvest.Report, dry bool) 
 		fmt.Fprintf(&w, "  warning: %s\n", warning)
 	}
 	if r.Gap != "" {
-		fmt.Fprintf(&w, "  GAP: %s\n  %s; when it is gone for good: bridge source accept-gap %s %s\n", once(r.Gap), gapMeans(src.Kind), src.Set, src.URL)
+		fmt.Fprintf(&w, "  GAP: %s\n  %s; when it is gone for good: bridge source accept-gap %s %s\n", once(r.Gap), gapMeans(src.Kind), src.Set, quoted(url))
 	}
 	if r.Error != "" {
 		fmt.Fprintf(&w, "  FAILED: %s\n", once(r.Error))

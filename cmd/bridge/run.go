@@ -7,6 +7,8 @@ import (
 	"io"
 
 	"github.com/spf13/cobra"
+
+	"github.com/pmh-bridge/bridge/internal/daemon"
 )
 
 // The exit statuses, on which scripts depend.
@@ -108,7 +110,7 @@ func execute(ctx context.Context, commands []*cobra.Command, args []string, stdi
 	case !ran:
 		status = exitUsage
 	}
-	fmt.Fprintf(stderr, "bridge: %v\n", err)
+	fmt.Fprintf(stderr, "bridge: %s\n", daemon.Private(err.Error()))
 	if !ran {
 		fmt.Fprintf(stderr, "Usage: %s\nMore: %s --help\n", cmd.UseLine(), cmd.CommandPath())
 	}

@@ -38,6 +38,7 @@ func TestScripts(t *testing.T) {
 			"end":      endChild,
 			"get":      get,
 			"post":     post,
+			"await":    await,
 			"shape":    shape,
 			"flip":     flip,
 			"fill":     fillIn,

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -71,7 +72,7 @@ func printServing(out io.Writer, h *daemon.House, base string, address net.Addr)
 		if s.Kind == harvest.SIP {
 			continue
 		}
-		fmt.Fprintf(out, "%s: harvesting %s now, then every %s\n", s.Set, s.URL, short(s.Every))
+		fmt.Fprintf(out, "%s: harvesting %s now, then every %s\n", s.Set, daemon.Private(s.URL), short(s.Every))
 	}
 	printSIP(out, h, base)
 	if len(h.Sources) == 0 {
@@ -80,23 +81,25 @@ func printServing(out io.Writer, h *daemon.House, base string, address net.Addr)
 	if w := h.PathWarning(); w != "" {
 		fmt.Fprintf(out, "warning: %s\n", w)
 	}
+	for _, n := range h.Config.Notes() {
+		fmt.Fprintf(out, "note: %s\n", n)
+	}
+	for _, w := range h.Config.Warnings() {
+		fmt.Fprintf(out, "warning: %s\n", w)
+	}
 	fmt.Fprintf(out, "bridge status --data %s says how far it has come; stop with Ctrl-C\n", h.Config.Data)
 }
 
 // printSIP says what is there for the Simple Ingest Protocol.
 func printSIP(out io.Writer, h *daemon.House, base string) {
 	for _, s := range h.SIPSets() {
-		what := "takes notifications"
-		if s.Mode != "" {
-			what = "is an ingest server, mode " + s.Mode
-		}
-		token := ""
+		token, mailbox := "", s.Mailbox
 		if s.Token {
-			token = "/TOKEN"
+			token, mailbox = "/TOKEN", strings.Replace(mailbox, "@", "+TOKEN@", 1)
 		}
-		fmt.Fprintf(out, "%s: %s/sip/%s%s %s (description: ?wsdl)\n", s.Set, base, s.Set, token, what)
+		fmt.Fprintf(out, "%s: %s/sip/%s%s %s (description: ?wsdl)\n", s.Set, base, s.Set, token, roleOf(s.Mode))
 		if s.Mailbox != "" {
-			fmt.Fprintf(out, "%s: mail to %s is taken at %s\n", s.Set, s.Mailbox, s.SMTPListen)
+			fmt.Fprintf(out, "%s: mail to %s is taken at %s\n", s.Set, mailbox, s.SMTPListen)
 		}
 		for _, url := range s.Targets {
 			fmt.Fprintf(out, "%s: submitting records to %s\n", s.Set, url)

@@ -33,7 +33,7 @@ func sourceListCommand() *cobra.Command {
 		found := false
 		for _, s := range sets {
 			for i := range s.Sources {
-				if len(args) > 0 && args[0] != s.Name || len(args) > 1 && args[1] != s.Sources[i].URL {
+				if len(args) > 0 && args[0] != s.Name || len(args) > 1 && daemon.Private(args[1]) != s.Sources[i].URL {
 					continue
 				}
 				found = true
@@ -85,19 +85,20 @@ func resetSource(ctx context.Context, w io.Writer, h *daemon.House, s *daemon.So
 	if err := h.Harvester().Reset(ctx, s.ID); err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "%s: %s is read from the beginning in the next harvest; its records and events stay\n", s.Set, s.URL)
+	fmt.Fprintf(w, "%s: %s is read from the beginning in the next harvest; its records and events stay\n", s.Set, daemon.Private(s.URL))
 	return nil
 }
 
 func acceptGap(ctx context.Context, w io.Writer, h *daemon.House, s *daemon.Source) error {
 	url, err := h.Harvester().AcceptGap(ctx, s.ID)
 	if errors.Is(err, harvest.ErrNoGap) {
-		fmt.Fprintf(w, "%s: %s has no gap: nothing to accept\n", s.Set, s.URL)
+		fmt.Fprintf(w, "%s: %s has no gap: nothing to accept\n", s.Set, daemon.Private(s.URL))
 		return nil
 	}
 	if err != nil {
 		return err
 	}
+	url = daemon.Private(url)
 	if s.Kind == harvest.ResourceSync {
 		fmt.Fprintf(w, "%s: %s is not asked for any more; what only it told of is lost\n", s.Set, url)
 		return nil

@@ -65,6 +65,13 @@ type (
 		Notices       map[string]int64 `json:"notices,omitempty"`       // dispositions that we owe
 		Notifications map[string]int64 `json:"notifications,omitempty"` // dispositions that we were told
 		Through       event.Seq        `json:"through,omitempty"`       // the last event that is in the outbox
+		Former        bool             `json:"former,omitempty"`        // the configuration does not name it any more
+		Failing       *jsonTrouble     `json:"failing,omitempty"`
+	}
+	jsonTrouble struct {
+		Since  string `json:"since"`
+		Reason string `json:"reason"`
+		Again  string `json:"again,omitempty"` // absent: within an hour
 	}
 	jsonSource struct {
 		Kind        string    `json:"kind"`
@@ -117,7 +124,13 @@ func statusObject(sets []daemon.SetStatus) jsonStatus {
 func peerObject(p *daemon.PeerStatus) jsonPeer {
 	j := jsonPeer{Direction: "received", URL: p.URL, States: words(p.States()), Notices: words(p.Notices), Notifications: words(p.Notifications), Through: p.Through}
 	if p.Sent {
-		j.Direction = "sent"
+		j.Direction, j.Former = "sent", p.Former
+	}
+	if t := p.Trouble; t != nil {
+		j.Failing = &jsonTrouble{Since: t.Since.Format(time.RFC3339), Reason: t.Reason}
+		if !t.Again.IsZero() {
+			j.Failing.Again = t.Again.Format(time.RFC3339)
+		}
 	}
 	return j
 }
@@ -138,19 +151,32 @@ func words[K interface {
 
 // printPeer prints the submissions that went one way.
 func printPeer(w io.Writer, set string, p *daemon.PeerStatus) {
-	what := "submissions received"
-	if p.Sent {
-		what = "submissions to " + p.URL
+	counts, indent := words(p.States()), "    "
+	switch {
+	case p.Sent:
+		fmt.Fprintf(w, "  submissions to %s: %s\n", p.URL, listed(counts))
+	case len(counts) > 0:
+		fmt.Fprintf(w, "  submissions received: %s\n", listed(counts))
+	default: // it may be a notification recipient, which receives none
+		indent = "  "
 	}
-	fmt.Fprintf(w, "  %s: %s\n", what, listed(words(p.States())))
+	if p.Former {
+		fmt.Fprintf(w, "    not configured any more: nothing is sent there, and what waits is when it is configured again\n")
+	} else if t := p.Trouble; t != nil {
+		again := "within an hour"
+		if !t.Again.IsZero() {
+			again = "at " + t.Again.Format("2006-01-02 15:04:05Z")
+		}
+		fmt.Fprintf(w, "    FAILING since %s: %s\n    asked again %s\n", t.Since.Format("2006-01-02 15:04:05Z"), oneLine(once(t.Reason)), again)
+	}
 	if p.Sent && p.Through > 0 {
 		fmt.Fprintf(w, "    taken from the log up to Seq %d\n", p.Through)
 	}
 	if n := words(p.Notices); len(n) > 0 {
-		fmt.Fprintf(w, "    notifications to submitters: %s\n", listed(n))
+		fmt.Fprintf(w, "%snotifications to submitters: %s\n", indent, listed(n))
 	}
 	if n := words(p.Notifications); len(n) > 0 {
-		fmt.Fprintf(w, "    notifications from ingest servers: %s; see: bridge submission notifications --set %s\n", listed(n), set)
+		fmt.Fprintf(w, "%snotifications from ingest servers: %s; see: bridge submission notifications --set %s\n", indent, listed(n), set)
 	}
 	for _, s := range []event.State{event.StateInDoubt, event.StateUnresolved, event.StateRejected, event.StateUnsent} {
 		if p.Submissions[s] > 0 {
@@ -177,7 +203,11 @@ func printStatus(w io.Writer, sets []daemon.SetStatus) {
 		fmt.Fprintln(w, "no sets yet: harvest something first, like: bridge harvest https://data.example.org/feed.atom")
 	}
 	for _, s := range sets {
-		fmt.Fprintf(w, "%s (%s): %s, %s, last change %s\n", s.Name, s.Content, counted(int(s.Live), "record", "records"), counted(int(s.Events), "event", "events"), s.LastObserved.Time().Format("2006-01-02 15:04:05Z"))
+		last := ""
+		if s.Events > 0 {
+			last = ", last change " + s.Newest.Time().Format("2006-01-02 15:04:05Z")
+		}
+		fmt.Fprintf(w, "%s (%s): %s, %s%s\n", s.Name, s.Content, counted(int(s.Live), "record", "records"), counted(int(s.Events), "event", "events"), last)
 		switch s.SnapshotSeq {
 		case s.Last:
 			fmt.Fprintf(w, "  Resource List: up to date (Seq %d)\n", s.Last)
@@ -202,7 +232,7 @@ func printSource(w io.Writer, s *daemon.SourceStatus, several bool) {
 	fmt.Fprintf(w, "    %s\n", extent(s))
 	which := s.Set
 	if several {
-		which += " " + s.URL
+		which += " " + quoted(s.URL)
 	}
 	if r := s.Last; r != nil {
 		what := fmt.Sprintf("%s, %s", counted(int(r.Entries), "entry", "entries"), counted(int(r.Events()), "event", "events"))
@@ -242,6 +272,14 @@ func printSource(w io.Writer, s *daemon.SourceStatus, several bool) {
 	if s.GapText != "" {
 		fmt.Fprintf(w, "    GAP: %s\n    when it is gone for good: bridge source accept-gap %s\n", once(s.GapText), which)
 	}
+}
+
+// quoted returns a URL as it is typed in a shell.
+func quoted(url string) string {
+	if strings.ContainsAny(url, "*?&;") {
+		return "'" + url + "'"
+	}
+	return url
 }
 
 // extent says how far a Source was harvested. One that states no times, such as

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -19,7 +21,7 @@ import (
 
 func submissionCommand() *cobra.Command {
 	return group("submission", submissionListCommand(), submissionShowCommand(), submissionNotificationsCommand(), submissionNoticesCommand(),
-		decideCommand("submission accept", true), decideCommand("submission reject", false), resendCommand())
+		decideCommand("submission accept", true), decideCommand("submission reject", false), withdrawCommand(), resendCommand())
 }
 
 func submissionListCommand() *cobra.Command {
@@ -62,59 +64,61 @@ func stateWords() string {
 
 // printSubmissions prints the newest first, a page of the log at a time.
 func printSubmissions(ctx context.Context, w io.Writer, h *daemon.House, q event.SubmissionQuery, limit int, asJSON bool) error {
-	urls, err := peerURLs(ctx, h)
+	peers, err := partners(ctx, h)
 	if err != nil {
 		return err
 	}
-	left := limit
-	for {
-		if q.Limit = 1000; limit > 0 {
-			q.Limit = min(q.Limit, left)
-		}
-		found, err := h.Log.Submissions(ctx, q)
-		if err != nil {
-			return err
-		}
-		for i := range found {
-			if err := printSubmission(w, &found[i], urls, asJSON); err != nil {
-				return err
-			}
-			q.After = found[i].ID
-		}
-		left -= len(found)
-		if len(found) < q.Limit || limit > 0 && left <= 0 {
-			return nil
-		}
-	}
+	return newest(limit, func(after int64, most int) ([]event.Submission, error) {
+		q.After, q.Limit = after, most
+		return h.Log.Submissions(ctx, q)
+	}, func(s *event.Submission) (int64, error) { return s.ID, printSubmission(w, s, peers, asJSON) })
 }
 
-// peerURLs returns the URLs of Sources and targets by their number.
-func peerURLs(ctx context.Context, h *daemon.House) (map[event.SourceID]string, error) {
+// partner is who has submitted, or is submitted to.
+type partner struct {
+	url     string
+	trouble *daemon.Trouble // of an ingest server; nil is none
+}
+
+// partners returns Sources and targets by their number.
+func partners(ctx context.Context, h *daemon.House) (map[event.SourceID]partner, error) {
 	sets, err := h.Log.Sets(ctx)
 	if err != nil {
 		return nil, err
 	}
-	urls := map[event.SourceID]string{}
+	peers := map[event.SourceID]partner{}
 	for _, s := range sets {
-		for _, list := range []func(context.Context, string) ([]eventlog.Source, error){h.Log.Sources, h.Log.Targets} {
-			peers, err := list(ctx, s.Name)
+		sources, err := h.Log.Sources(ctx, s.Name)
+		if err != nil {
+			return nil, err
+		}
+		for _, src := range sources {
+			peers[src.ID] = partner{url: src.URL}
+		}
+		targets, err := h.Log.Targets(ctx, s.Name)
+		if err != nil {
+			return nil, err
+		}
+		for i := range targets {
+			trouble, err := h.Trouble(&targets[i])
 			if err != nil {
 				return nil, err
 			}
-			for _, p := range peers {
-				urls[p.ID] = p.URL
-			}
+			peers[targets[i].ID] = partner{targets[i].URL, trouble}
 		}
 	}
-	return urls, nil
+	return peers, nil
 }
 
-func printSubmission(w io.Writer, s *event.Submission, urls map[event.SourceID]string, asJSON bool) error {
+func printSubmission(w io.Writer, s *event.Submission, peers map[event.SourceID]partner, asJSON bool) error {
 	if asJSON {
-		return printJSON(w, submissionLine(s, urls))
+		return printJSON(w, submissionLine(s, peers))
 	}
 	which := cmp.Or(s.SourceIdentifier, s.Record, "(no identifier)")
-	said := cmp.Or(s.Assigned, s.Reason)
+	said := cmp.Or(s.Assigned, daemon.Private(s.Reason))
+	if t := peers[s.Source].trouble; t != nil && said == "" && s.State == event.StateWaiting {
+		said = "not tried, since the ingest server fails: " + daemon.Private(t.Reason)
+	}
 	_, err := fmt.Fprintf(w, "%6d  %s  %-11s  %s  %s  %s\n", s.ID, s.Changed.Time().Format("2006-01-02 15:04:05Z"), s.State, s.Set, oneLine(which), oneLine(once(said)))
 	return err
 }
@@ -142,11 +146,13 @@ type jsonSubmission struct {
 	Tries            int       `json:"tries,omitempty"`
 	Late             bool      `json:"late,omitempty"`
 	Conflicts        int       `json:"conflicts,omitempty"`
+	// Withdrawn: its record was taken back since. Only bridge submission show looks.
+	Withdrawn bool `json:"withdrawn,omitempty"`
 }
 
-func submissionLine(s *event.Submission, urls map[event.SourceID]string) jsonSubmission {
-	line := jsonSubmission{ID: s.ID, Set: s.Set, Server: urls[s.Source], Direction: "received", State: s.State.String(), Record: s.Record,
-		SourceIdentifier: s.SourceIdentifier, Title: s.Title, Assigned: s.Assigned, Reason: s.Reason, Recipient: s.Recipient, Seq: s.Seq, Length: s.Length,
+func submissionLine(s *event.Submission, peers map[event.SourceID]partner) jsonSubmission {
+	line := jsonSubmission{ID: s.ID, Set: s.Set, Server: daemon.Private(peers[s.Source].url), Direction: "received", State: s.State.String(), Record: s.Record,
+		SourceIdentifier: s.SourceIdentifier, Title: s.Title, Assigned: s.Assigned, Reason: daemon.Private(s.Reason), Recipient: daemon.Private(s.Recipient), Seq: s.Seq, Length: s.Length,
 		Created: s.Created.String(), Changed: s.Changed.String(), Tries: s.Tries, Late: s.Late, Conflicts: s.Conflicts}
 	if s.Seq != 0 {
 		line.Direction = "sent"
@@ -168,9 +174,10 @@ func submissionLine(s *event.Submission, urls map[event.SourceID]string) jsonSub
 func submissionShowCommand() *cobra.Command {
 	cmd := command("submission show")
 	var in inputs
-	var record bool
+	var record, asJSON bool
 	in.addData(cmd)
 	cmd.Flags().BoolVar(&record, "record", false, "print the record itself and nothing else")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	cmd.Args = cobra.ExactArgs(1)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		id, err := submissionID(args[0])
@@ -181,7 +188,11 @@ func submissionShowCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return errors.Join(showSubmission(cmd.Context(), cmd.OutOrStdout(), h, id, record), h.Close())
+		w := cmd.OutOrStdout()
+		if record {
+			return errors.Join(copyRecord(cmd.Context(), w, h, id), h.Close())
+		}
+		return errors.Join(showSubmission(cmd.Context(), w, h, id, asJSON), h.Close())
 	}
 	return cmd
 }
@@ -194,19 +205,66 @@ func submissionID(word string) (int64, error) {
 	return id, nil
 }
 
-func showSubmission(ctx context.Context, w io.Writer, h *daemon.House, id int64, record bool) error {
+func copyRecord(ctx context.Context, w io.Writer, h *daemon.House, id int64) error {
 	s, err := h.Submission(ctx, id)
 	if err != nil {
 		return err
 	}
-	if record {
-		return h.CopyRecord(ctx, w, s)
-	}
-	urls, err := peerURLs(ctx, h)
+	return h.CopyRecord(ctx, w, s)
+}
+
+func showSubmission(ctx context.Context, w io.Writer, h *daemon.House, id int64, asJSON bool) error {
+	s, err := h.Submission(ctx, id)
 	if err != nil {
 		return err
 	}
-	return printJSON(w, submissionLine(s, urls))
+	peers, err := partners(ctx, h)
+	if err != nil {
+		return err
+	}
+	line := submissionLine(s, peers)
+	if s.State == event.StateAccepted {
+		holds, err := h.Log.Holding(ctx, s.Source, s.Assigned)
+		if err != nil {
+			return err
+		}
+		line.Withdrawn = holds == event.HoldsDeletion
+	}
+	if asJSON {
+		return printJSON(w, line)
+	}
+	return printFields(w, line)
+}
+
+// printFields prints an object of JSON that holds no others for people, a field a
+// line.
+func printFields(w io.Writer, object any) error {
+	text, err := json.Marshal(object)
+	if err != nil {
+		return err
+	}
+	var b strings.Builder
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	for {
+		key, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if _, brace := key.(json.Delim); brace {
+			continue
+		}
+		value, err := d.Token()
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(&b, "%-24s%s\n", key, oneLine(fmt.Sprint(value)))
+	}
+	_, err = io.WriteString(w, b.String())
+	return err
 }
 
 func submissionNotificationsCommand() *cobra.Command {
@@ -214,10 +272,12 @@ func submissionNotificationsCommand() *cobra.Command {
 	var in inputs
 	var set, verdict string
 	var limit int
+	var asJSON bool
 	in.addData(cmd)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON lines")
 	cmd.Flags().StringVar(&set, "set", "", "only those of the set with this `name`")
 	cmd.Flags().StringVar(&verdict, "verdict", "", "only those with this `verdict`: matched, record, rejected, uncorrelated or conflict")
-	cmd.Flags().IntVar(&limit, "limit", 100, "at most this many, the newest")
+	cmd.Flags().IntVar(&limit, "limit", 100, "at most this many of a set, the newest; 0 is all")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		wanted := event.NotificationVerdict(0)
 		for v := event.NotificationMatched; v <= event.NotificationConflict; v++ {
@@ -233,13 +293,13 @@ func submissionNotificationsCommand() *cobra.Command {
 			return err
 		}
 		return errors.Join(eachSet(cmd.Context(), h, set, func(set string) error {
-			return printNotifications(cmd.Context(), cmd.OutOrStdout(), h, set, wanted, limit)
+			return printNotifications(cmd.Context(), cmd.OutOrStdout(), h, set, wanted, limit, asJSON)
 		}), h.Close())
 	}
 	return cmd
 }
 
-// The line of bridge submission notifications. Fields are absent when unknown.
+// The line of bridge submission notifications --json. Fields are absent when unknown.
 type jsonNotification struct {
 	ID               int64  `json:"id"`
 	Set              string `json:"set"`
@@ -254,19 +314,31 @@ type jsonNotification struct {
 	Times            int    `json:"times"`
 }
 
-func printNotifications(ctx context.Context, w io.Writer, h *daemon.House, set string, verdict event.NotificationVerdict, limit int) error {
-	found, err := h.Log.Notifications(ctx, set, verdict, limit)
-	if err != nil {
-		return err
-	}
-	for i := range found {
-		n := &found[i]
-		if err := printJSON(w, jsonNotification{ID: n.ID, Set: n.Set, Verdict: n.Verdict.String(), Submission: n.Submission, Outcome: n.Outcome.String(),
-			SourceIdentifier: n.SourceIdentifier, Assigned: n.Assigned, Reason: n.Reason, First: n.First.String(), Last: n.Last.String(), Times: n.Times}); err != nil {
-			return err
+func printNotifications(ctx context.Context, w io.Writer, h *daemon.House, set string, verdict event.NotificationVerdict, limit int, asJSON bool) error {
+	return newest(limit, func(after int64, most int) ([]event.Notification, error) {
+		return h.Log.Notifications(ctx, set, verdict, after, most)
+	}, func(n *event.Notification) (int64, error) {
+		if !asJSON {
+			return n.ID, printNotification(w, n)
 		}
+		return n.ID, printJSON(w, jsonNotification{ID: n.ID, Set: n.Set, Verdict: n.Verdict.String(), Submission: n.Submission, Outcome: n.Outcome.String(),
+			SourceIdentifier: n.SourceIdentifier, Assigned: n.Assigned, Reason: daemon.Private(n.Reason), First: n.First.String(), Last: n.Last.String(), Times: n.Times})
+	})
+}
+
+func printNotification(w io.Writer, n *event.Notification) error {
+	said := n.Outcome.String()
+	if more := cmp.Or(n.Assigned, daemon.Private(n.Reason)); more != "" {
+		said += ": " + oneLine(once(more))
 	}
-	return nil
+	if n.Submission != 0 {
+		said += fmt.Sprintf("; of submission %d", n.Submission)
+	}
+	if n.Times > 1 {
+		said += fmt.Sprintf("; %d times", n.Times)
+	}
+	_, err := fmt.Fprintf(w, "%6d  %s  %-12s  %s  %s  %s\n", n.ID, n.Last.Time().Format("2006-01-02 15:04:05Z"), n.Verdict, n.Set, oneLine(cmp.Or(n.SourceIdentifier, "(no identifier)")), said)
+	return err
 }
 
 // decisionPatience is how long a decision may take that another process makes.
@@ -305,14 +377,11 @@ func decideCommand(name string, accept bool) *cobra.Command {
 }
 
 func decide(cmd *cobra.Command, in *inputs, d daemon.Decision) error {
-	c, err := in.resolve(nil)
+	probe, err := in.read(cmd)
 	if err != nil {
 		return err
 	}
-	probe, err := openHouse(cmd.Context(), c, daemon.Options{ReadOnly: true, Logger: warnings(cmd.ErrOrStderr())})
-	if err != nil {
-		return err
-	}
+	c := probe.Config
 	if d.ID != 0 {
 		_, err = probe.Submission(cmd.Context(), d.ID)
 	} else {

@@ -10,9 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-	"unicode"
+	"time"
 
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
@@ -60,6 +59,12 @@ func submitCommand() *cobra.Command {
 		}
 		f.server.Version, f.server.Logger = release(), warnings(cmd.ErrOrStderr())
 		out := &submitPrinter{out: cmd.OutOrStdout(), json: f.asJSON, bar: newBar(cmd.ErrOrStderr(), f.asJSON, int64(len(files)), "submitting", "files"), count: map[event.State]int{}}
+		f.files.Waits = func(err error, wait time.Duration) {
+			if out.bar != nil {
+				_ = out.bar.Clear()
+			}
+			fmt.Fprintf(cmd.ErrOrStderr(), "bridge: trying again in %s: %s\n", short(wait), daemon.Private(err.Error()))
+		}
 		return f.submit(cmd.Context(), files, out)
 	}
 	return cmd
@@ -190,6 +195,7 @@ type jsonSubmitted struct {
 func (p *submitPrinter) print(r daemon.FileResult) {
 	p.count[r.State]++
 	p.unlisted = p.unlisted || r.Unlisted
+	r.Reason = daemon.Private(r.Reason)
 	if p.bar != nil {
 		_ = p.bar.Clear()
 		defer func() { _ = p.bar.Add(1) }()
@@ -204,16 +210,6 @@ func (p *submitPrinter) print(r daemon.FileResult) {
 	}
 	_, err := fmt.Fprintln(p.out, line)
 	p.err = cmp.Or(p.err, err)
-}
-
-// oneLine escapes what a stranger's text would break a line with, or tell a
-// terminal.
-func oneLine(text string) string {
-	if !strings.ContainsFunc(text, unicode.IsControl) {
-		return text
-	}
-	quoted := strconv.Quote(text)
-	return quoted[1 : len(quoted)-1]
 }
 
 // outcome is the exit status: provisional is as far as a submission gets when

@@ -18,13 +18,15 @@ import (
 )
 
 // A decision on a submission under review is made by a person, or by a program,
-// with bridge submission accept and reject. Where bridge serve has the data
-// folder, the command leaves the decision there as a file and serve takes it:
-// whoever may write into the folder may decide, and nobody else.
+// with bridge submission accept and reject; so are the orders to resend and to
+// withdraw. Where bridge serve has the data folder, the command leaves the decision
+// there as a file and serve takes it: whoever may write into the folder may decide,
+// and nobody else.
 
-// Decision settles a submission under review, or sends submissions again.
+// Decision settles a submission under review, sends submissions again, or
+// withdraws a record.
 type Decision struct {
-	ID     int64 `json:"id,omitempty"` // 0: all that Set and Resend name
+	ID     int64 `json:"id,omitempty"` // 0: what Set names, with Resend or Withdraw
 	Accept bool  `json:"accept,omitempty"`
 	// Resend is the state (unsent or unresolved) of submissions of targets that are
 	// put back into the outbox; "" is a decision on a review.
@@ -33,7 +35,13 @@ type Decision struct {
 	// Assigned is the identifier of an accepted record; "" lets the set assign
 	// one.
 	Assigned string `json:"assigned-identifier,omitempty"`
-	// Reason of a rejection.
+	// Withdraw is the identifier of a record of Set that its SIP Source shall have
+	// no more; "" is another decision.
+	Withdraw string `json:"withdraw,omitempty"`
+	// Seq is the last one in the log when it was decided to withdraw the record.
+	// What was withdrawn after that, and submitted again, is not meant.
+	Seq event.Seq `json:"seq,omitempty"`
+	// Reason of a rejection, or a withdrawal.
 	Reason string `json:"reason,omitempty"`
 }
 
@@ -49,12 +57,15 @@ const (
 
 // Decide takes a decision, in the process that holds the data folder.
 func (h *House) Decide(ctx context.Context, d Decision) error {
-	if d.Resend != "" {
+	switch {
+	case d.Resend != "":
 		return h.resend(ctx, d)
+	case d.Withdraw != "":
+		return h.withdraw(ctx, d)
 	}
 	s, err := h.Log.Submission(ctx, d.ID)
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("there is no submission %d: see bridge submission ls", d.ID)
+		return h.noSubmission(d.ID)
 	}
 	if err != nil {
 		return err
@@ -146,7 +157,7 @@ func (h *House) takeDecision(ctx context.Context, path string) {
 	case ctx.Err() != nil || errors.Is(err, eventlog.ErrStopped) || errors.Is(err, eventlog.ErrFull):
 		return // it stays for the next time
 	case err != nil:
-		h.opt.Logger.Warn("a decision was refused", "submission", d.ID, "error", err)
+		h.opt.Logger.Warn("a decision was refused", "about", d.subject(), "error", err)
 		if err := os.WriteFile(strings.TrimSuffix(path, decisionSuffix)+refusalSuffix, []byte(err.Error()), 0o600); err != nil {
 			h.opt.Logger.Error("a refusal cannot be told; it is tried again", "error", err)
 			return // without the file it would be taken for consent
@@ -157,33 +168,79 @@ func (h *House) takeDecision(ctx context.Context, path string) {
 	}
 }
 
+// subject is what a decision is about, in words for people.
+func (d *Decision) subject() string {
+	switch {
+	case d.ID != 0:
+		return fmt.Sprintf("submission %d", d.ID)
+	case d.Withdraw != "":
+		return fmt.Sprintf("record %q of set %s", d.Withdraw, d.Set)
+	}
+	return "the submissions of set " + d.Set
+}
+
+// seen is what shows whether a decision was taken.
+func (d *Decision) seen() string {
+	switch {
+	case d.ID != 0:
+		return fmt.Sprintf("bridge submission show %d", d.ID)
+	case d.Withdraw != "":
+		return "bridge log --set " + d.Set
+	}
+	return "bridge status"
+}
+
 // LeaveDecision lets the process that holds the data folder take a decision, and
 // waits until it has. The error is what that process says, or that it did not
 // answer in time: then the decision stays and is taken later.
 func LeaveDecision(ctx context.Context, folder string, d Decision, patience time.Duration) error {
-	dir := filepath.Join(folder, decisionFolder)
+	return LeaveDecisions(ctx, folder, []Decision{d}, patience)[0]
+}
+
+// LeaveDecisions does so with several, which are taken in their order, and returns
+// what became of each. patience is how long one may take after the one before.
+func LeaveDecisions(ctx context.Context, folder string, all []Decision, patience time.Duration) []error {
+	names, errs := make([]string, len(all)), make([]error, len(all))
+	for i := range all {
+		names[i], errs[i] = leaveDecision(filepath.Join(folder, decisionFolder), &all[i])
+	}
+	for i := range all {
+		if errs[i] != nil {
+			continue
+		}
+		if errs[i] = awaitDecision(ctx, names[i], &all[i], patience); errors.Is(errs[i], errNotTaken) {
+			patience = 0 // nobody is there who takes the others
+		}
+	}
+	return errs
+}
+
+var errNotTaken = errors.New("has not taken it yet")
+
+// leaveDecision writes a decision whole and returns its name without the suffix.
+func leaveDecision(dir string, d *Decision) (string, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
+		return "", err
 	}
 	text, err := json.Marshal(d)
 	if err != nil {
-		return err
+		return "", err
 	}
 	// Of two decisions on one submission both are answered: each has a name of its
 	// own, in the order of time.
 	name := filepath.Join(dir, fmt.Sprintf("%019d-%s", time.Now().UnixNano(), rand.Text()))
 	f, err := os.OpenFile(name+draftSuffix, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return err
+		return "", err
 	}
 	_, err = f.Write(text)
 	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
 		err = os.Rename(name+draftSuffix, name+decisionSuffix)
 	}
 	if err != nil {
-		return errors.Join(err, os.Remove(name+draftSuffix))
+		return "", errors.Join(err, os.Remove(name+draftSuffix))
 	}
-	return awaitDecision(ctx, name, &d, patience)
+	return name, nil
 }
 
 func awaitDecision(ctx context.Context, name string, d *Decision, patience time.Duration) error {
@@ -201,10 +258,7 @@ func awaitDecision(ctx context.Context, name string, d *Decision, patience time.
 		}
 		select {
 		case <-ctx.Done():
-			if d.ID == 0 {
-				return fmt.Errorf("the process that holds the data folder has not sent the submissions of set %s again yet; it has been told to: see bridge status", d.Set)
-			}
-			return fmt.Errorf("the decision on submission %d was left for the process that holds the data folder, which has not taken it yet: see bridge submission show %d", d.ID, d.ID)
+			return fmt.Errorf("the decision on %s was left for the process that holds the data folder, which %w: see %s", d.subject(), errNotTaken, d.seen())
 		case <-tick.C:
 		}
 	}
@@ -214,9 +268,13 @@ func awaitDecision(ctx context.Context, name string, d *Decision, patience time.
 func (h *House) Submission(ctx context.Context, id int64) (*event.Submission, error) {
 	s, err := h.Log.Submission(ctx, id)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("there is no submission %d: see bridge submission ls", id)
+		return nil, h.noSubmission(id)
 	}
 	return s, err
+}
+
+func (h *House) noSubmission(id int64) error {
+	return fmt.Errorf("there is no submission %d in %s: see bridge submission ls", id, h.Config.Data)
 }
 
 // CopyRecord writes the record of a submission.

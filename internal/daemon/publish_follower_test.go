@@ -1,7 +1,9 @@
 package daemon_test
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"math/rand/v2"
 	"net/http"
@@ -232,11 +234,12 @@ func TestFollowerOfTheIndexMissesNothing(t *testing.T) {
 	o.compareFollowers(followers, begins, faults)
 }
 
-// removeCache deletes all rendered documents, also while they are written.
+// removeCache deletes all rendered documents, if there are any, also while they are
+// written.
 func (o *outlet) removeCache() {
 	o.t.Helper()
 	cache := filepath.Join(o.config.Data, "cache")
-	if err := os.Rename(cache, cache+".old"); err != nil {
+	if err := os.Rename(cache, cache+".old"); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		o.t.Error(err)
 	}
 	if err := os.RemoveAll(cache + ".old"); err != nil {

@@ -5,8 +5,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +13,7 @@ import (
 	"github.com/pmh-bridge/bridge/fixtures"
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/harvest"
+	"github.com/pmh-bridge/bridge/internal/peer"
 )
 
 // mirrorBench is a mirror of a provider with one record in two formats.
@@ -314,10 +313,9 @@ func TestA14_AllWantedFormatsHaveVanished(t *testing.T) {
 // A host that is down is asked a few times, not once for each record.
 func TestA13_AHostThatIsDownIsLeftAlone(t *testing.T) {
 	p := fixtures.New(fixtures.Options{})
-	dead := httptest.NewServer(http.NotFoundHandler())
-	dead.Close()
+	dead := "http://" + peer.Nobody(t)
 	for i := range 200 {
-		p.Create(fixtures.Record{Name: fmt.Sprintf("r%03d", i), Formats: []fixtures.Format{{Ext: "xml", Type: "application/xml", Href: fmt.Sprintf("%s/%d.xml", dead.URL, i)}}})
+		p.Create(fixtures.Record{Name: fmt.Sprintf("r%03d", i), Formats: []fixtures.Format{{Ext: "xml", Type: "application/xml", Href: fmt.Sprintf("%s/%d.xml", dead, i)}}})
 	}
 	b := newBench(t, p, func(c *config.Config) { c.AllowHosts = []string{"127.0.0.1"} })
 	b.quick()

@@ -61,7 +61,7 @@ func (h *House) Publish(ctx context.Context, l net.Listener) error {
 		return err
 	}
 	s := server.New(server.Options{
-		Documents: p, Records: h.Log, Contents: contents{h.Contents}, Sets: h.Log, BaseURL: base, Logger: h.opt.Logger,
+		Documents: p, Records: h.Log, Contents: contents{h.Contents}, Sets: h.Log, BaseURL: base, Proxies: h.Config.TrustedProxies, Logger: h.opt.Logger,
 		Status: h.serverStatus, Desk: h.desk,
 		Ready: func(ctx context.Context) error {
 			_, err := h.Log.Sets(ctx)

@@ -37,6 +37,9 @@ type exchange struct {
 	// reload is sent to when submissions were put back into an outbox, by its
 	// place in outboxes.
 	reload []chan struct{}
+	// owing is sent to when a record of a target was accepted.
+	owing  map[event.SourceID]chan struct{}
+	former submit.Former
 	post   *submit.Post
 	log    stoppable
 	mails  []mailRoom
@@ -59,6 +62,7 @@ type service struct {
 // their Sources are there: a target may send its records on into another set.
 func (h *House) openExchange(ctx context.Context) error {
 	h.exchange.log.Log = h.Log
+	h.exchange.owing = map[event.SourceID]chan struct{}{}
 	h.exchange.post = &submit.Post{Store: &h.exchange.log, HTTP: func(recipient string) *sip.HTTPClient { return h.sipClient(h.courier, recipient) }, Mail: h.mailer(), Now: h.opt.Now, Log: h.opt.Logger}
 	for i := range h.Config.Sets {
 		s := &h.Config.Sets[i]
@@ -76,7 +80,34 @@ func (h *House) openExchange(ctx context.Context) error {
 			return fmt.Errorf("set %s: %w", s.Name, err)
 		}
 	}
+	return h.openFormer(ctx)
+}
+
+// openFormer finds out which targets are not configured any more.
+func (h *House) openFormer(ctx context.Context) error {
+	f := &h.exchange.former
+	f.Store, f.Fatal, f.Now, f.Log = &h.exchange.log, isStopped, h.opt.Now, h.opt.Logger
+	sets, err := h.Log.Sets(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range sets {
+		targets, err := h.Log.Targets(ctx, sets[i].Name)
+		if err != nil {
+			return err
+		}
+		for _, t := range targets {
+			if isSent(&t) && h.exchange.owing[t.ID] == nil {
+				f.Targets = append(f.Targets, t.ID)
+			}
+		}
+	}
 	return nil
+}
+
+// isSent tells whether a Source is an ingest server that records are sent to.
+func isSent(s *eventlog.Source) bool {
+	return s.Kind == eventlog.Target && !strings.HasPrefix(s.URL, servicePath)
 }
 
 // sourceOf returns a configured Source.
@@ -98,11 +129,11 @@ func (h *House) openService(ctx context.Context, s *config.Set, own *Source, c *
 	v.desk = &submit.Desk{
 		Set: s.Name, Feed: stored.Feed, Content: stored.Content, Store: &h.exchange.log, Contents: records{contents{h.Contents}},
 		Endpoint: func() string { return h.exchange.base + servicePath + s.Name }, Recipient: h.mayNotify,
-		Targets: len(s.Submit) > 0, Into: map[event.SourceID]submit.Into{},
+		Targets: len(s.Submit) > 0, Owing: h.exchange.owe,
 		Record: func(ctx context.Context, identifier string) (*event.Event, error) {
 			return h.Log.Record(ctx, s.Name, event.Key(identifier))
 		},
-		Posted: h.exchange.post.Poke, Pending: v.poke, Now: h.opt.Now, Log: h.opt.Logger,
+		Posted: h.exchange.post.Poke, Pending: v.poke, Fatal: isStopped, Now: h.opt.Now, Log: h.opt.Logger,
 	}
 	if own != nil {
 		v.desk.Source, v.desk.URL = own.ID, own.URL
@@ -146,6 +177,9 @@ func (h *House) unownedSource(ctx context.Context, set, url string) (event.Sourc
 func (h *House) configureDesk(d *submit.Desk, c *config.SIP) error {
 	d.Mode, d.RecordURL, d.Deadline, d.ResendInDoubt = submit.Mode(c.Mode), c.RecordURL, c.Deadline, c.ResendInDoubt
 	d.Formats = formatsOf(c.Formats)
+	if h.Config.Mail.From == "" && (d.Mode == submit.Review || d.Mode == submit.Gateway) {
+		d.Recipient = h.mayNotifyByWeb
+	}
 	a := c.Access
 	d.Access = submit.Access{Kind: a.Kind, Token: a.Token.Reveal(), User: a.User, Password: a.Password.Reveal(), Addresses: a.Addresses}
 	if c.Upstream != "" {
@@ -156,12 +190,22 @@ func (h *House) configureDesk(d *submit.Desk, c *config.SIP) error {
 	if len(c.Schemas) == 0 {
 		return nil
 	}
-	lint, err := exec.LookPath("xmllint")
+	lint, err := Validator()
 	if err != nil {
-		return errors.New("schemas are given, and xmllint, which checks records against them, is not installed: install it (Debian: libxml2-utils), or leave schemas out")
+		return err
 	}
 	d.Validate = submit.NewXMLLint(lint, c.Schemas)
 	return nil
+}
+
+// Validator returns the path of what checks records against their schemas. The
+// error tells that there is none; then no service with schemas can be opened.
+func Validator() (string, error) {
+	lint, err := exec.LookPath("xmllint")
+	if err != nil {
+		return "", errors.New("schemas are given, and xmllint, which checks records against them, is not installed: install it (Debian: libxml2-utils), or leave schemas out")
+	}
+	return lint, nil
 }
 
 func (h *House) openTarget(ctx context.Context, s *config.Set, i int, v *service) error {
@@ -175,7 +219,7 @@ func (h *House) openTarget(ctx context.Context, s *config.Set, i int, v *service
 	o := &submit.Outbox{
 		Set: s.Name, Source: id, URL: t.URL, Store: &h.exchange.log, Events: h.Log, Contents: v.desk.Contents, Server: client,
 		Formats: formatsOf(t.Formats), Sequence: cmp.Or(t.Sequence, s.Name), Recipient: h.recipientOf(s.Name, t.Recipient),
-		Deadline: t.Deadline, Every: t.Every, Workers: t.Workers, Fatal: func(err error) bool { return errors.Is(err, eventlog.ErrStopped) },
+		Deadline: t.Deadline, Every: t.Every, Workers: t.Workers, Fatal: isStopped,
 		Now: h.opt.Now, Log: h.opt.Logger,
 	}
 	if t.SubmitterName != "" {
@@ -186,12 +230,24 @@ func (h *House) openTarget(ctx context.Context, s *config.Set, i int, v *service
 		if err != nil {
 			return err
 		}
-		o.Into, v.desk.Into[id] = into, into
+		o.Into = into
 	}
-	reload := make(chan struct{}, 1)
-	o.Reload = reload
+	reload, owing := make(chan struct{}, 1), make(chan struct{}, 1)
+	o.Reload, o.Owing = reload, owing
 	h.exchange.outboxes, h.exchange.reload = append(h.exchange.outboxes, o), append(h.exchange.reload, reload)
+	h.exchange.owing[id] = owing
 	return nil
+}
+
+// isStopped tells that the log takes nothing any more.
+func isStopped(err error) bool { return errors.Is(err, eventlog.ErrStopped) }
+
+// owe tells the outbox of a target that one of its records was accepted.
+func (x *exchange) owe(target event.SourceID) {
+	select {
+	case x.owing[target] <- struct{}{}:
+	default: // it has been told, or the target is not configured any more
+	}
 }
 
 // into returns what takes accepted records into another set.
@@ -236,8 +292,12 @@ func (h *House) sipClient(g *fetch.Guard, url string) *sip.HTTPClient {
 	return &sip.HTTPClient{HTTP: g.Client(""), URL: url, MaxBytes: h.Config.Limits.SIPMessage}
 }
 
-func (h *House) mailer() *mail.Sender {
+// mailer sends mail; nil where there is no address that it could come from.
+func (h *House) mailer() submit.Mailer {
 	m := h.Config.Mail
+	if m.From == "" {
+		return nil
+	}
 	return &mail.Sender{From: m.From, Hello: m.Hello, Relay: m.Relay, Now: h.opt.Now,
 		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 			if address == m.Relay {
@@ -270,7 +330,6 @@ func (h *House) mayNotify(ctx context.Context, recipient string) error {
 		if err != nil || to.Host == "" {
 			return err // without a host, the mail servers of its domain are looked up, under the guard
 		}
-		u = &url.URL{Scheme: "smtp", Host: to.Host}
 	default:
 		return fmt.Errorf("%q is neither http nor smtp", recipient)
 	}
@@ -280,6 +339,15 @@ func (h *House) mayNotify(ctx context.Context, recipient string) error {
 		return errors.New("its host is not one that everybody can reach")
 	}
 	return nil
+}
+
+// mayNotifyByWeb is mayNotify where no mail can be sent, of a service that may
+// have something to tell later.
+func (h *House) mayNotifyByWeb(ctx context.Context, recipient string) error {
+	if _, err := mail.ParseRecipient(recipient); err == nil {
+		return errors.New("this service cannot send mail: name an http or https recipient")
+	}
+	return h.mayNotify(ctx, recipient)
 }
 
 func (v *service) poke() {
@@ -302,7 +370,7 @@ type SIPSet struct {
 	Token bool
 	// Mailbox takes notifications by mail at SMTPListen; "" is none.
 	Mailbox, SMTPListen string
-	Targets             []string // URLs of the ingest servers that its records go to
+	Targets             []string // URLs of the ingest servers that its records go to, as Private has them
 }
 
 // SIPSets lists them.
@@ -315,7 +383,7 @@ func (h *House) SIPSets() []SIPSet {
 		}
 		for _, o := range h.exchange.outboxes {
 			if o.Set == v.set {
-				s.Targets = append(s.Targets, o.URL)
+				s.Targets = append(s.Targets, Private(o.URL))
 			}
 		}
 		out = append(out, s)

@@ -274,6 +274,7 @@ func (c *circle) wantPublished(accepted map[string]original) {
 	if got := c.two.published("main"); !maps.Equal(got, published) || len(assigned) != len(accepted) {
 		c.t.Errorf("the library publishes\n%q\nand has accepted\n%q", got, published)
 	}
+	c.one.kept()
 	if got := c.one.published("kept"); !maps.Equal(got, kept) {
 		c.t.Errorf("set kept is\n%q, want\n%q", got, kept)
 	}

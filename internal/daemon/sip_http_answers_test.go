@@ -57,7 +57,7 @@ func (h *soapHouse) check(rows []soapRow) {
 func answersHouse(t *testing.T) *soapHouse {
 	t.Setenv("SIP_TOKEN", "an-access-token-0123456789")
 	t.Setenv("SIP_PASSWORD", "open sesame")
-	return newSoapHouse(t, "allow_hosts = [\"10.9.8.7\", \"inside.example\"]\n[limits]\nsip_message = \"64 KiB\"\n"+
+	return newSoapHouse(t, "allow_hosts = [\"10.9.8.7\", \"inside.example\"]\n[limits]\nsip_message = \"64 KiB\"\n[mail]\nfrom = \"notes@bridge.example\"\n"+
 		soapSet("main", libraryMode)+
 		soapSet("review", reviewMode)+
 		soapSet("box", `record_url = "http://library.invalid/records/{assigned-identifier}"`)+

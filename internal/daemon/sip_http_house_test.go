@@ -143,12 +143,15 @@ func notifyOf(content string) string { return inSOAP(sipDoc("ingest-disposition"
 // the base URL.
 func (h *soapHouse) curl(path, message string, args ...string) webReply {
 	h.t.Helper()
-	full := []string{"-sS", "--noproxy", "*", "-i", "-H", "Expect:"}
+	full := []string{"-sS", "--noproxy", "*", "-i"}
 	if message != "" {
 		full = append(full, "--data-binary", "@-")
 	}
-	if !slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "Content-Type") }) {
-		full = append(full, "-H", "Content-Type: text/xml")
+	for _, usual := range []string{"Content-Type: text/xml", "Expect:"} { // curl acts on the first of a name
+		name, _, _ := strings.Cut(usual, ":")
+		if !slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, name) }) {
+			full = append(full, "-H", usual)
+		}
 	}
 	cmd := exec.Command(peer.Need(h.t, "curl", "curl"), append(append(full, args...), h.base+path)...)
 	cmd.Stdin = strings.NewReader(message)
@@ -294,7 +297,7 @@ func (h *soapHouse) state() string {
 
 func (h *soapHouse) notifications(set string) []event.Notification {
 	h.t.Helper()
-	all, err := h.house.Log.Notifications(context.Background(), set, 0, 10_000)
+	all, err := h.house.Log.Notifications(context.Background(), set, 0, 0, 10_000)
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -330,6 +333,16 @@ func (h *soapHouse) told(set string) []string {
 		out = append(out, ev.Kind.String()+" "+ev.Record)
 	}
 	return out
+}
+
+// kept returns what was told of set kept, once it has taken all that was accepted.
+func (h *soapHouse) kept() []string {
+	h.t.Helper()
+	eventually(h.t, "set kept has what was accepted", func() bool {
+		owed, err := h.house.Log.Submissions(context.Background(), event.SubmissionQuery{Set: "main", Owed: true})
+		return err == nil && len(owed) == 0
+	})
+	return h.told("kept")
 }
 
 // verdicts says what became of the notifications of a set: "verdict own outcome

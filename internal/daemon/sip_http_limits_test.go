@@ -46,7 +46,9 @@ func TestSIPLimits(t *testing.T) {
 		{"as many attributes as may be", ingestOf("attributes", attributes(256)), 200, ""},
 		{"one more", ingestOf("more", attributes(257)), 500, "more than 256 attributes"},
 	} {
-		for _, args := range [][]string{nil, {"-H", "Transfer-Encoding: chunked"}, {"-H", "Expect: 100-continue"}} {
+		// Who expects to be asked for the message waits for that: curl would send it
+		// after a second, to a server that has answered without it.
+		for _, args := range [][]string{nil, {"-H", "Transfer-Encoding: chunked"}, {"-H", "Expect: 100-continue", "--expect100-timeout", "60"}} {
 			before, taken := h.state(), h.last()
 			r := h.curl("/sip/main", c.message, args...).want(t, c.status)
 			if c.status != 200 {
@@ -152,6 +154,7 @@ func TestSIPLimits_Crowd(t *testing.T) {
 	}
 
 	var refused atomic.Int64
+	freed := make(chan struct{}) // closed when those inside go on
 	var first, all sync.WaitGroup
 	first.Add(crowd)
 	for i := range crowd {
@@ -179,10 +182,12 @@ func TestSIPLimits_Crowd(t *testing.T) {
 					told = true
 					first.Done()
 				}
+				<-freed
 			}
 		})
 	}
 	first.Wait()
+	close(freed)
 	if n := refused.Load(); n < crowd {
 		t.Errorf("%d of %d clients were refused while the gate was full", n, crowd)
 	}

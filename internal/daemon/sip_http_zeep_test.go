@@ -228,7 +228,7 @@ func TestSIPRecord(t *testing.T) {
 	for i, c := range []struct{ sent, want string }{
 		{`<r xmlns="urn:r"/>`, `<r xmlns="urn:r"/>`},
 		{`<r xmlns="urn:r"  a = '1'` + "\n" + `><![CDATA[<&]]>&#x41;<!-- c --><x/></r >`, `<r xmlns="urn:r"  a = '1'` + "\n" + `><![CDATA[<&]]>&#x41;<!-- c --><x/></r >`},
-		{`<z:r xmlns:z="urn:r"><p:a q:b="1"/></z:r>`, `<z:r xmlns="` + sipSpace + `" xmlns:p="urn:p" xmlns:q="urn:q?a=1&amp;b=2" xmlns:z="urn:r"><p:a q:b="1"/></z:r>`},
+		{`<z:r xmlns:z="urn:r"><p:a q:b="1"/></z:r>`, `<z:r xmlns:p="urn:p" xmlns:q="urn:q?a=1&amp;b=2" xmlns:z="urn:r"><p:a q:b="1"/></z:r>`},
 		{`<r xmlns="urn:r" t="p:int">e:x</r>`, `<r xmlns:e="` + envelopeSpace + `" xmlns:p="urn:p" xmlns="urn:r" t="p:int">e:x</r>`},
 		{"<r xmlns=\"urn:r\">\u00e9\u20ac\U0001f600</r>", "<r xmlns=\"urn:r\">\u00e9\u20ac\U0001f600</r>"},
 		{"<r xmlns=\"urn:r\">a\r\nb\tc</r>", "<r xmlns=\"urn:r\">a\r\nb\tc</r>"},

@@ -132,7 +132,7 @@ func (h *soapHouse) reviewed(source, recipient string, d daemon.Decision) (submi
 // notices returns those of set main in a state.
 func (h *soapHouse) notices(state event.NoticeState) []event.Notice {
 	h.t.Helper()
-	all, err := h.house.Log.NoticesOf(context.Background(), "main", state, 100)
+	all, err := h.house.Log.NoticesOf(context.Background(), "main", state, 0, 100)
 	if err != nil {
 		h.t.Fatal(err)
 	}

@@ -17,6 +17,14 @@ import (
 
 // desk returns what answers at /sip/{set}; nil when nothing does.
 func (h *House) desk(set string) server.Desk {
+	if v := h.service(set); v != nil {
+		return v
+	}
+	return nil
+}
+
+// service returns the SIP service of a set, nil when it has none.
+func (h *House) service(set string) *service {
 	for _, v := range h.exchange.services {
 		if v.set == set {
 			return v
@@ -57,12 +65,15 @@ func (h *House) runExchange(ctx context.Context, stop context.CancelCauseFunc, m
 		}
 	}
 	for _, o := range h.exchange.outboxes {
-		run("the submission of set "+o.Set+" to "+o.URL, o.Run)
+		run("the submission of set "+o.Set+" to "+Private(o.URL), o.Run)
+	}
+	if len(h.exchange.former.Targets) > 0 {
+		run("the end of submissions to former targets", h.exchange.former.Run)
 	}
 	if len(h.exchange.services) > 0 {
 		run("the delivery of notifications", h.exchange.post.Run)
-		group.Go(func() { h.takeDecisions(ctx) })
 	}
+	group.Go(func() { h.takeDecisions(ctx) }) // to withdraw a record a set need not have a service any more
 	for _, m := range mails {
 		run("the mail server on "+m.listener.Addr().String(), func(ctx context.Context) error { return m.receiver.Serve(ctx, m.listener) })
 	}

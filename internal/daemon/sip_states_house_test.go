@@ -55,13 +55,6 @@ func (d *door) Accept() (net.Conn, error) {
 	}
 }
 
-// knocked waits until somebody else has been turned away.
-func (d *door) knocked(t testing.TB) {
-	t.Helper()
-	before := d.cut.Load()
-	eventually(t, "the server that is down is asked", func() bool { return d.cut.Load() > before })
-}
-
 // ingestServer is one of the test's own.
 type ingestServer struct {
 	*httptest.Server
@@ -163,7 +156,8 @@ type submitter struct {
 	clock *handClock
 }
 
-// newSubmitter has a target for each server. The keys are for all of them.
+// newSubmitter has a target for each server. The keys are for all of them. What has
+// failed waits for its next try until the test lets time pass.
 func newSubmitter(t *testing.T, keys string, servers ...*ingestServer) *submitter {
 	t.Helper()
 	return newSubmitterOf(t, soapSet("main", libraryMode), keys, servers...)
@@ -174,7 +168,7 @@ func newSubmitterOf(t *testing.T, main, keys string, servers ...*ingestServer) *
 	t.Helper()
 	text := main
 	for _, s := range servers {
-		text += fmt.Sprintf("[[set.submit]]\nurl = %q\ninto = \"kept\"\nevery = \"1s\"\nsubmitter_name = \"Ann Gr\u00fcn\"\nsubmitter_email = \"ann@bridge.example\"\n"+
+		text += fmt.Sprintf("[[set.submit]]\nurl = %q\ninto = \"kept\"\nevery = \"1m\"\nsubmitter_name = \"Ann Gr\u00fcn\"\nsubmitter_email = \"ann@bridge.example\"\n"+
 			"formats = { \"{urn:r}r\" = \"http://schemas.example/r.xsd\" }\n%s\n", s.URL, keys)
 	}
 	h := &submitter{newSoapHouse(t, text+soapSet("kept")), &handClock{}}
@@ -205,6 +199,18 @@ func (h *submitter) later(d time.Duration) (record string) {
 	h.t.Helper()
 	h.clock.pass(d)
 	return h.take(fmt.Sprint("woken at ", h.clock.now().UnixNano()))
+}
+
+// inVain does what has the bridge ask a server that is down, and waits until the
+// bridge knows that it is.
+func (h *submitter) inVain(do func()) {
+	h.t.Helper()
+	told := func() int {
+		return strings.Count(h.said.String(), "the ingest server fails, and is left alone for a while")
+	}
+	before := told()
+	do()
+	eventually(h.t, "the server that is down is asked", func() bool { return told() > before })
 }
 
 // of returns the submissions of a record, in the order of the targets that they

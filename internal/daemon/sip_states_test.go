@@ -20,7 +20,7 @@ func TestSIPStates_AtOnce(t *testing.T) {
 	if s.Assigned != shelf(good) || s.Late || s.Tries != 1 || s.Due != 0 || s.Deadline != 0 {
 		t.Errorf("accepted as %+v", s)
 	}
-	h.want("set kept", h.told("kept"), "created "+shelf(good))
+	h.want("set kept", h.kept(), "created "+shelf(good))
 
 	library.answers(rejects)
 	bad := h.take("bad")
@@ -29,7 +29,7 @@ func TestSIPStates_AtOnce(t *testing.T) {
 		t.Errorf("rejected as %+v", s)
 	}
 	h.want("set main", h.told("main"), "created "+good, "created "+bad, "rejected "+bad+": no author of "+bad)
-	h.want("set kept", h.told("kept"), "created "+shelf(good))
+	h.want("set kept", h.kept(), "created "+shelf(good))
 	if r := library.requests(good)[0]; r.Recipient != h.base+"/sip/main/"+h.of(good)[0].Token || len(r.Source.Submitter.Name) != len("Ann Gr\u00fcn") || *r.Source.Sequence != "main" ||
 		string(r.Record.XML) != `<r xmlns="urn:r">this is good</r>` {
 		t.Errorf("the server was sent %+v %+v", r, r.Source)
@@ -37,7 +37,7 @@ func TestSIPStates_AtOnce(t *testing.T) {
 	// A final reply leaves nothing to be told.
 	tell(t, library.requests(good)[0].Recipient, library.requests(good)[0], accepts)
 	h.wantCounts("accepted 1, rejected 1; matched 1")
-	h.want("set kept, told again", h.told("kept"), "created "+shelf(good))
+	h.want("set kept, told again", h.kept(), "created "+shelf(good))
 	h.shows("main", bad, "rejected", "no author of "+bad)
 	if strings.Contains(h.page("main"), h.of(good)[0].Token) {
 		t.Error("the page has a token")
@@ -57,7 +57,7 @@ func TestSIPStates_Provisional(t *testing.T) {
 		}
 	}
 	h.wantCounts("provisional 2; ")
-	h.want("set kept", h.told("kept"))
+	h.want("set kept", h.kept())
 	h.shows("main", "provisional")
 	h.restart(nil) // what is awaited is durable
 	tell(t, library.requests(good)[0].Recipient, library.requests(good)[0], accepts)
@@ -70,7 +70,7 @@ func TestSIPStates_Provisional(t *testing.T) {
 		t.Errorf("notified of rejection: %+v", s)
 	}
 	h.want("set main", h.told("main"), "created "+good, "created "+bad, "rejected "+bad+": no author of "+bad)
-	h.want("set kept", h.told("kept"), "created "+shelf(good))
+	h.want("set kept", h.kept(), "created "+shelf(good))
 	h.wantCounts("accepted 1, rejected 1; matched 2")
 	h.shows("main", "no author of "+bad)
 	if n := len(library.requests(good)) + len(library.requests(bad)); n != 2 {
@@ -109,7 +109,7 @@ func TestSIPStates_FinalBeforeProvisional(t *testing.T) {
 	if s := h.of(bad)[0]; s.State != event.StateRejected || s.Conflicts != 0 || s.Due != 0 {
 		t.Errorf("after the reply: %+v", s)
 	}
-	h.want("set kept", h.told("kept"), "created "+shelf(good))
+	h.want("set kept", h.kept(), "created "+shelf(good))
 	h.wantCounts("accepted 1, rejected 1; matched 2")
 	if n := len(library.requests(good)) + len(library.requests(bad)); n != 2 {
 		t.Errorf("%d requests, want 2", n)
@@ -159,7 +159,7 @@ func TestSIPStates_NoAnswer(t *testing.T) {
 			t.Errorf("late: %+v, want %s", s, want)
 		}
 	}
-	h.want("set kept", sorted(h.told("kept")...), sorted("created "+shelf(woken), "created "+shelf(lost), "created "+shelf(silent), "created "+shelf(gone))...)
+	h.want("set kept", sorted(h.kept()...), sorted("created "+shelf(woken), "created "+shelf(lost), "created "+shelf(silent), "created "+shelf(gone))...)
 	if page := h.page("main"); strings.Contains(page, "when their time was up") || !strings.Contains(page, "no author of "+refused) {
 		t.Errorf("the page says\n%s", page)
 	}
@@ -193,7 +193,7 @@ func TestSIPStates_Contradiction(t *testing.T) {
 	if s := h.of(bad)[0]; s.State != event.StateRejected || s.Assigned != "" || s.Conflicts != 1 {
 		t.Errorf("rejected first: %+v", s)
 	}
-	h.want("set kept", h.told("kept"), "created "+shelf(good))
+	h.want("set kept", h.kept(), "created "+shelf(good))
 	h.want("set main", h.told("main"), "created "+good, "created "+bad, "rejected "+bad+": no author of "+bad)
 	h.wantCounts("accepted 1, rejected 1; conflict 3, matched 2")
 	h.want("the notifications", h.verdicts("main"), sorted(
@@ -236,13 +236,18 @@ func TestSIPStates_Duplicates(t *testing.T) {
 	h.becomes(good, event.StateProvisional)
 	r := library.requests(good)[0]
 	const clients, each = 200, 5 // no more than one address may have at a time
+	own := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: clients}}
+	defer own.CloseIdleConnections()
+	d, _ := accepts(r)
 	var group sync.WaitGroup
 	start := make(chan struct{})
 	for range clients {
 		group.Go(func() {
 			<-start
 			for range each {
-				tell(t, r.Recipient, r, accepts)
+				if err := (&sip.HTTPClient{HTTP: own, URL: r.Recipient}).Notify(t.Context(), d); err != nil {
+					t.Error(err)
+				}
 			}
 		})
 	}
@@ -251,7 +256,7 @@ func TestSIPStates_Duplicates(t *testing.T) {
 	if s := h.of(good)[0]; s.State != event.StateAccepted || s.Conflicts != 0 {
 		t.Errorf("%+v", s)
 	}
-	h.want("set kept", h.told("kept"), "created "+shelf(good))
+	h.want("set kept", h.kept(), "created "+shelf(good))
 	h.want("the notifications", h.verdicts("main"), "matched "+good+": accepted "+shelf(good)+" x1000")
 	h.wantCounts("accepted 1; matched 1")
 	h.verified()
@@ -278,7 +283,7 @@ func TestSIPStates_WithoutToken(t *testing.T) {
 	if !awaited(good, event.StateAccepted, event.StateRejected)() || !awaited(astray, event.StateAccepted, event.StateRejected)() {
 		t.Errorf("told without the token: %+v %+v", h.of(good), h.of(astray))
 	}
-	h.want("set kept", h.told("kept"), "created "+shelf(good), "created "+shelf(astray))
+	h.want("set kept", h.kept(), "created "+shelf(good), "created "+shelf(astray))
 
 	two.answers(defers)
 	both := h.take("both")
@@ -303,7 +308,7 @@ func TestSIPStates_WithoutToken(t *testing.T) {
 	if !awaited(both, event.StateAccepted, event.StateRejected)() {
 		t.Errorf("told without the token, when one was left: %+v", h.of(both))
 	}
-	h.want("set kept", h.told("kept")[2:], "created "+shelf(both))
+	h.want("set kept", h.kept()[2:], "created "+shelf(both))
 	h.verified()
 }
 
@@ -312,14 +317,12 @@ func TestSIPStates_Down(t *testing.T) {
 	library := newIngestServer(t, accepts)
 	h := newSubmitter(t, `deadline = "24h"`, library)
 	library.shut()
-	records := []string{h.take("first")}
-	library.door.knocked(t)
+	var records []string
+	h.inVain(func() { records = append(records, h.take("first")) })
 	for range 5 {
-		records = append(records, h.later(20*time.Hour))
-		library.door.knocked(t)
+		h.inVain(func() { records = append(records, h.later(20*time.Hour)) })
 	}
-	h.restart(func() { h.clock.pass(24 * time.Hour) })
-	library.door.knocked(t)
+	h.inVain(func() { h.restart(func() { h.clock.pass(24 * time.Hour) }) })
 	for _, record := range records {
 		// Nothing was sent, so that no answer is missing.
 		if s := h.becomes(record, event.StateWaiting); s.Deadline != 0 {
@@ -337,7 +340,7 @@ func TestSIPStates_Down(t *testing.T) {
 		}
 	}
 	h.wantCounts("accepted 7; ")
-	if got := h.told("kept"); len(got) != len(records) {
+	if got := h.kept(); len(got) != len(records) {
 		t.Errorf("set kept: %q", got)
 	}
 	h.verified()
@@ -355,7 +358,8 @@ func TestSIPStates_Faults(t *testing.T) {
 		t.Errorf("after a fault Server: %+v", s)
 	}
 	library.answers(accepts)
-	h.clock.pass(time.Minute)
+	woken := h.later(time.Minute)
+	h.becomes(woken, event.StateAccepted)
 	if s := h.becomes(good, event.StateAccepted); s.Tries != 2 || s.Reason != "" {
 		t.Errorf("after it went well: %+v", s)
 	}
@@ -368,9 +372,9 @@ func TestSIPStates_Faults(t *testing.T) {
 	if s.Tries != 1 || s.Due != 0 || !strings.Contains(s.Reason, "I do not read that") || !strings.Contains(s.Reason, "ingest-request/record") {
 		t.Errorf("after a fault Client: %+v", s)
 	}
-	h.want("set main", h.told("main"), "created "+good, "created "+bad)
-	h.want("set kept", h.told("kept"), "created "+shelf(good))
-	h.wantCounts("accepted 1, unsent 1; ")
+	h.want("set main", h.told("main"), "created "+good, "created "+woken, "created "+bad)
+	h.want("set kept", sorted(h.kept()...), sorted("created "+shelf(good), "created "+shelf(woken))...)
+	h.wantCounts("accepted 2, unsent 1; ")
 	h.shows("main", bad, "unsent", "I do not read that")
 	library.answers(accepts)
 	h.becomes(h.later(200*time.Hour), event.StateAccepted)

@@ -3,9 +3,10 @@ package daemon
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"math"
 	"slices"
-	"strings"
+	"time"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/config"
@@ -25,6 +26,27 @@ type PeerStatus struct {
 	// Through is the Seq up to which a set's events are in the outbox; of one that
 	// sends only.
 	Through event.Seq
+	// Former tells that the configuration, if there is one, does not name the
+	// ingest server any more.
+	Former bool
+	// Trouble is as House.Trouble has it.
+	Trouble *Trouble
+}
+
+// Trouble is how an ingest server fails that a set's records go to.
+type Trouble = submit.Trouble
+
+// Trouble returns how a target fails, nil when it answers. Again is zero when that
+// moment has passed.
+func (h *House) Trouble(target *eventlog.Source) (*Trouble, error) {
+	t, err := submit.StoredTrouble(&target.Progress)
+	if err != nil {
+		return nil, fmt.Errorf("set %s, target %s: %w", target.Set, Private(target.URL), err)
+	}
+	if t != nil && !t.Again.After(h.now()) {
+		t.Again = time.Time{}
+	}
+	return t, nil
 }
 
 // attentionStates are those that an operator should look at.
@@ -47,11 +69,12 @@ func (h *House) peers(ctx context.Context, set string) ([]PeerStatus, error) {
 		if src.Kind != config.KindSIP && src.Kind != eventlog.Target {
 			continue
 		}
-		p := PeerStatus{Sent: src.Kind == eventlog.Target && !strings.HasPrefix(src.URL, servicePath), URL: src.URL}
+		p := PeerStatus{Sent: isSent(&src), URL: src.URL}
 		if p.Counts, err = h.Log.Counts(ctx, src.ID); err != nil {
 			return nil, err
 		}
 		if p.Sent {
+			p.Former = h.Config.File != "" && !h.submitsTo(set, src.URL)
 			newest, err := h.Log.Submissions(ctx, event.SubmissionQuery{Source: src.ID, Newest: true, Limit: 1})
 			if err != nil {
 				return nil, err
@@ -59,10 +82,24 @@ func (h *House) peers(ctx context.Context, set string) ([]PeerStatus, error) {
 			for _, s := range newest {
 				p.Through = s.Seq
 			}
+			if p.Trouble, err = h.Trouble(&src); err != nil {
+				return nil, err
+			}
 		}
 		out = append(out, p)
 	}
 	return out, nil
+}
+
+// submitsTo tells whether a set is configured to submit to an ingest server.
+func (h *House) submitsTo(set, url string) bool {
+	for i := range h.Config.Sets {
+		s := &h.Config.Sets[i]
+		if s.Name == set && slices.ContainsFunc(s.Submit, func(t config.Target) bool { return t.URL == url }) {
+			return true
+		}
+	}
+	return false
 }
 
 // submissionStatus is the same for the pages.
@@ -79,6 +116,9 @@ func (h *House) submissionStatus(ctx context.Context, set string) (server.Submis
 		if p.Sent {
 			row.URL = p.URL
 		}
+		if t := p.Trouble; t != nil {
+			row.Reason, row.Since, row.Again = t.Reason, t.Since, t.Again
+		}
 		out.Peers = append(out.Peers, row)
 		for s, n := range p.Notices {
 			out.Notices[s] += n
@@ -88,6 +128,10 @@ func (h *House) submissionStatus(ctx context.Context, set string) (server.Submis
 		}
 	}
 	problems, err := h.problems(ctx, set)
+	if err != nil {
+		return out, err
+	}
+	decider, err := h.decider(ctx, set)
 	if err != nil {
 		return out, err
 	}
@@ -106,7 +150,7 @@ func (h *House) submissionStatus(ctx context.Context, set string) (server.Submis
 			identifier = s.Record
 		}
 		out.Problems = append(out.Problems, server.SubmissionProblem{URL: urls[s.Source], Identifier: brief(identifier), Title: brief(s.Title), State: s.State,
-			Conflicts: s.Conflicts, Reason: brief(s.Reason), Since: s.Changed.Time()})
+			By: decider(s), Conflicts: s.Conflicts, Reason: brief(s.Reason), Since: s.Changed.Time()})
 	}
 	return out, nil
 }
@@ -115,15 +159,17 @@ func (h *House) submissionStatus(ctx context.Context, set string) (server.Submis
 // shows of it: a page looks through all that it is given, for secrets.
 func brief(text string) string { return text[:min(len(text), 4<<10)] }
 
+// problemsShown is how many problems a page is given.
+const problemsShown = 20
+
 // problems returns the newest submissions of a set that an operator should look
-// at.
+// at; one without an ID is an event of kind rejected.
 func (h *House) problems(ctx context.Context, set string) ([]event.Submission, error) {
-	const shown = 20
-	out, err := h.Log.Submissions(ctx, event.SubmissionQuery{Set: set, States: attentionStates(), Newest: true, Limit: shown})
+	out, err := h.Log.Submissions(ctx, event.SubmissionQuery{Set: set, States: attentionStates(), Newest: true, Limit: problemsShown})
 	if err != nil {
 		return nil, err
 	}
-	conflicts, err := h.Log.Notifications(ctx, set, event.NotificationConflict, shown)
+	conflicts, err := h.Log.Notifications(ctx, set, event.NotificationConflict, 0, problemsShown)
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +183,7 @@ func (h *House) problems(ctx context.Context, set string) ([]event.Submission, e
 		}
 		out = append(out, *s)
 	}
-	rejected, err := h.rejections(ctx, set, shown)
+	rejected, err := h.rejections(ctx, set)
 	if err != nil {
 		return nil, err
 	}
@@ -148,11 +194,11 @@ func (h *House) problems(ctx context.Context, set string) ([]event.Submission, e
 
 // rejections returns the last events of kind rejected that have no submission of
 // their own, among the newest events of a set.
-func (h *House) rejections(ctx context.Context, set string, most int) ([]event.Submission, error) {
+func (h *House) rejections(ctx context.Context, set string) ([]event.Submission, error) {
 	const looked = 2000
-	own := h.decidesAt(set)
-	if own == "" {
-		return nil, nil
+	own := h.service(set)
+	if own == nil || own.desk.Mode != submit.Library && own.desk.Mode != submit.Recipient {
+		return nil, nil // all others have one
 	}
 	last, err := h.Log.LastSeq(ctx)
 	if err != nil {
@@ -163,8 +209,8 @@ func (h *House) rejections(ctx context.Context, set string, most int) ([]event.S
 		if err != nil {
 			return nil, err
 		}
-		if ev.Kind == event.Rejected && ev.Origin.Source == own {
-			if len(out) == most { // a stranger's texts may be long, so no more of them are held
+		if ev.Kind == event.Rejected && ev.Origin.Source == own.desk.URL {
+			if len(out) == problemsShown { // a stranger's texts may be long, so no more of them are held
 				out = slices.Delete(out, 0, 1)
 			}
 			out = append(out, event.Submission{State: event.StateRejected, SourceIdentifier: ev.Origin.SourceIdentifier, Record: ev.Record, Title: ev.Title,
@@ -174,15 +220,26 @@ func (h *House) rejections(ctx context.Context, set string, most int) ([]event.S
 	return out, nil
 }
 
-// decidesAt returns the URL of the set's own SIP Source where that decides at
-// once, or hears of submissions that are not ours; "" when there is none.
-func (h *House) decidesAt(set string) string {
-	for _, v := range h.exchange.services {
-		if v.set == set && (v.desk.Mode == submit.Library || v.desk.Mode == submit.Recipient) {
-			return v.desk.URL
-		}
+// decider tells who has rejected what problems returns: a set that decides at
+// once may be told of rejections as well, and then has kept what it was told.
+func (h *House) decider(ctx context.Context, set string) (func(*event.Submission) server.Decider, error) {
+	own := h.service(set)
+	told, err := h.Log.Notifications(ctx, set, event.NotificationRejected, 0, problemsShown)
+	if err != nil {
+		return nil, err
 	}
-	return ""
+	return func(s *event.Submission) server.Decider {
+		isTold := func(n event.Notification) bool {
+			return n.SourceIdentifier == s.SourceIdentifier && n.Reason == s.Reason
+		}
+		switch {
+		case own == nil, s.ID != 0 && (own.desk.Mode != submit.Review || s.Source != own.desk.Source):
+			return server.DecidedThere
+		case s.ID == 0 && (own.desk.Mode == submit.Recipient || slices.ContainsFunc(told, isTold)):
+			return server.DecidedElsewhere
+		}
+		return server.DecidedHere
+	}, nil
 }
 
 // States counts all submissions, those included that were decided at once.

@@ -2,7 +2,9 @@ package daemon_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/pmh-bridge/bridge/event"
 )
@@ -35,5 +37,49 @@ func TestTargetsWithoutAService(t *testing.T) {
 	eventually(t, "the gateway sees what it has left", func() bool { return h.submissions("main")[0] == "in doubt 3 -> " })
 	h.notify("/sip/alone", sourceOf("1")+rejectedFor("no title"))
 	h.want("the notifications", h.verdicts("alone"), "rejected 1: rejected no title x3", "uncorrelated 2: accepted L2 x1")
+	h.verified()
+}
+
+// What waits for a target that is not configured any more ends at its deadline, the
+// status says so, and what may still be sent is when the target is back.
+func TestFormerTarget(t *testing.T) {
+	library := newIngestServer(t, defers)
+	h := newSubmitter(t, `deadline = "24h"`, library)
+	configured := h.config.Sets
+	silent := h.take("silent")
+	h.becomes(silent, event.StateProvisional)
+	library.shut()
+	var waits string
+	h.inVain(func() { waits = h.take("waits") })
+	former := func() (out []string) {
+		t.Helper()
+		status, err := h.house.Status(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range status {
+			for i := range s.Peers {
+				if s.Peers[i].Sent {
+					out = append(out, fmt.Sprint(s.Peers[i].Former))
+				}
+			}
+		}
+		return out
+	}
+	h.want("configured", former(), "false")
+	h.restart(func() {
+		h.config.Sets = slices.Clone(configured)
+		h.config.Sets[0].Submit = nil
+		h.clock.pass(25 * time.Hour)
+	})
+	h.becomes(silent, event.StateUnresolved)
+	h.becomes(waits, event.StateWaiting)
+	h.want("not configured", former(), "true")
+
+	library.door.shut.Store(false)
+	library.answers(accepts)
+	h.restart(func() { h.config.Sets = configured; h.clock.pass(2 * time.Hour) })
+	h.becomes(waits, event.StateAccepted)
+	h.becomes(silent, event.StateUnresolved)
 	h.verified()
 }

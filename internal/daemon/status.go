@@ -38,7 +38,8 @@ type SourceStatus struct {
 	Waits []string
 }
 
-// Status tells how far every set and Source has come.
+// Status tells how far every set and Source has come, with all URLs and what is
+// said of them as Private has it.
 func (h *House) Status(ctx context.Context) ([]SetStatus, error) {
 	sets, err := h.Log.Sets(ctx)
 	if err != nil {
@@ -60,8 +61,24 @@ func (h *House) Status(ctx context.Context) ([]SetStatus, error) {
 		if out[i].Peers, err = h.peers(ctx, s.Name); err != nil {
 			return nil, err
 		}
+		out[i].hide()
 	}
 	return out, nil
+}
+
+// hide takes out what Private does.
+func (s *SetStatus) hide() {
+	for i := range s.Sources {
+		src := &s.Sources[i]
+		src.URL, src.GapText, src.Last = Private(src.URL), Private(src.GapText), PrivateReport(src.Last)
+	}
+	for i := range s.Peers {
+		p := &s.Peers[i]
+		p.URL = Private(p.URL)
+		if p.Trouble != nil {
+			p.Trouble.Reason = Private(p.Trouble.Reason)
+		}
+	}
 }
 
 func (h *House) sources(ctx context.Context, set string) ([]SourceStatus, error) {
@@ -82,10 +99,17 @@ func (h *House) sources(ctx context.Context, set string) ([]SourceStatus, error)
 			return nil, err
 		}
 		for _, k := range waiting {
-			out[i].Waits = append(out[i].Waits, k.Record+": "+k.Reason)
+			out[i].Waits = append(out[i].Waits, k.Record+": "+Private(k.Reason))
 		}
 	}
 	return out, nil
+}
+
+func (h *House) now() time.Time {
+	if h.opt.Now == nil {
+		return time.Now()
+	}
+	return h.opt.Now()
 }
 
 // Publisher returns a publisher of the log's documents below a base URL.
@@ -96,9 +120,9 @@ func (h *House) Publisher(base string) (*publish.Publisher, error) {
 	})
 }
 
-// Find returns the Source of a set that a person means: by its URL or name, or
-// without either the only one. One that is not configured has the default
-// settings.
+// Find returns the Source of a set that a person means: by its URL, also as
+// Private has it if no other looks the same, or by its name, or without either
+// the only one. One that is not configured has the default settings.
 func (h *House) Find(ctx context.Context, set, source string) (*Source, error) {
 	all, err := h.Log.Sources(ctx, set)
 	if err != nil {
@@ -112,18 +136,14 @@ func (h *House) Find(ctx context.Context, set, source string) (*Source, error) {
 			}
 		}
 	}
-	var found *eventlog.Source
-	for i := range all {
-		if all[i].URL == url || source == "" && len(all) == 1 {
-			found = &all[i]
-		}
-	}
+	found := findSource(all, url)
 	switch {
-	case found == nil && len(all) == 0:
+	case found != nil:
+	case len(all) == 0:
 		return nil, fmt.Errorf("set %q has no Source in this data folder: see bridge source ls", set)
-	case found == nil && source == "":
+	case source == "":
 		return nil, fmt.Errorf("set %q has %d Sources: name one of them, see bridge source ls %s", set, len(all), set)
-	case found == nil:
+	default:
 		return nil, fmt.Errorf("set %q has no Source %q: see bridge source ls %s", set, source, set)
 	}
 	for _, s := range h.Sources {
@@ -134,6 +154,27 @@ func (h *House) Find(ctx context.Context, set, source string) (*Source, error) {
 	return h.unconfigured(ctx, set, found)
 }
 
+// findSource returns the one with a URL, the only one that looks like it, or the
+// only one if there is no URL; nil is none.
+func findSource(all []eventlog.Source, url string) *eventlog.Source {
+	if url == "" && len(all) == 1 {
+		return &all[0]
+	}
+	var alike []*eventlog.Source
+	for i := range all {
+		switch {
+		case all[i].URL == url:
+			return &all[i]
+		case Private(all[i].URL) == url:
+			alike = append(alike, &all[i])
+		}
+	}
+	if len(alike) != 1 {
+		return nil
+	}
+	return alike[0]
+}
+
 // unconfigured makes a Source that only the log knows ready to be worked on.
 func (h *House) unconfigured(ctx context.Context, set string, s *eventlog.Source) (*Source, error) {
 	stored, err := h.Log.Set(ctx, set)
@@ -141,12 +182,17 @@ func (h *House) unconfigured(ctx context.Context, set string, s *eventlog.Source
 		return nil, err
 	}
 	source := s.URL
-	if s.Kind != "" {
+	switch s.Kind {
+	case "":
+	case config.KindSIP:
+		source = config.KindSIP + ":" // whatever its URL: it calls us
+	default:
 		source = s.Kind + ":" + source
 	}
 	c, err := config.FromArguments(config.Flags{Data: h.Config.Data}, []string{set + "=" + source})
 	if err != nil {
 		return nil, err
 	}
+	c.Sets[0].Sources[0].URL = s.URL
 	return h.source(&c.Sets[0], 0, stored.Content, s.ID)
 }

@@ -2,7 +2,7 @@ package daemon
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"log/slog"
 	"net/url"
 
@@ -34,6 +34,7 @@ type IngestServer struct {
 // RequestError: what is to be done cannot be done, whatever the server says.
 type RequestError struct{ Err error }
 
+// Error is the reason, as text.
 func (e *RequestError) Error() string { return e.Err.Error() }
 
 // Unwrap returns the reason.
@@ -46,7 +47,7 @@ func (e *RequestError) Unwrap() error { return e.Err }
 func (s *IngestServer) Submit(ctx context.Context, how Files, files []File, report func(FileResult)) error {
 	u, err := url.Parse(s.URL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return &RequestError{fmt.Errorf("the URL of the ingest server has no http:// or https://: write it like https://library.example.org/sip")}
+		return &RequestError{errors.New("the URL of the ingest server has no http:// or https://: write it like https://library.example.org/sip")}
 	}
 	if err := how.Check(); err != nil {
 		return &RequestError{err}

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"pgregory.net/rapid"
+
+	"github.com/pmh-bridge/bridge/event"
+)
+
+func TestOneLine(t *testing.T) {
+	for text, want := range map[string]string{
+		"": "",
+		"Straße 漢字　“x” \\n\u00a0é😀": "Straße 漢字　“x” \\n\u00a0é😀", // seen as it is
+		"\ufffd":                   "\ufffd",
+		"a\tb\r\nc\x00":            `a\tb\r\nc\x00`,
+		"\x1b[2J\x7f\u009b2J":      `\x1b[2J\x7f\u009b2J`,
+		"invoice\u202efdp.exe":     `invoice\u202efdp.exe`,
+		"\u2066a\u2069":            `\u2066a\u2069`,
+		"\u200b\u200f\ufeff\u00ad": `\u200b\u200f\ufeff\u00ad`,
+		"a\u2028b\u2029c":          `a\u2028b\u2029c`,
+		"\U000e0041":               `\U000e0041`,
+		"\xffa\xc3":                `\xffa\xc3`,
+		"\"\u202e\\":               `"\u202e\`,
+	} {
+		if got := oneLine(text); got != want {
+			t.Errorf("%+q: %+q, want %+q", text, got, want)
+		}
+	}
+}
+
+// Whatever stands in a text, nothing of what is printed of it is hidden; as JSON it
+// is the same text.
+func TestNothingHidden(t *testing.T) {
+	special := []rune("\x00\t\n\x1b \x7f\u0085\u009b\u00ad\u061c\u200b\u200e\u202a\u202e\u2028\u2029\u2066\ufeff\U0001d173\U000e0001\"\\<&é漢😀\ue000")
+	rapid.Check(t, func(t *rapid.T) {
+		text := string(rapid.SliceOf(rapid.OneOf(rapid.SampledFrom(special), rapid.Rune())).Draw(t, "text"))
+		unseen := func(r rune) bool { return unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp) }
+		if got := oneLine(text + "\xff"); strings.ContainsFunc(got, unseen) || !utf8.ValidString(got) {
+			t.Fatalf("%+q is printed as %+q", text, got)
+		}
+		var out strings.Builder
+		was := jsonSubmission{ID: 1, Set: "main", Title: text, Reason: text}
+		if err := printJSON(&out, was); err != nil {
+			t.Fatal(err)
+		}
+		line, ended := strings.CutSuffix(out.String(), "\n")
+		var is jsonSubmission
+		if err := json.Unmarshal([]byte(line), &is); err != nil || !reflect.DeepEqual(is, was) || !ended || strings.ContainsFunc(line, unseen) {
+			t.Fatalf("%+q is printed as %+q: %v", text, line, err)
+		}
+	})
+}
+
+// What a stranger writes into an identifier, a title or a reason moves nothing of
+// the line that it stands in, in any form.
+func TestNothingHiddenInLines(t *testing.T) {
+	const evil = "x\u202etxet"
+	var out strings.Builder
+	rejected := &event.Event{Kind: event.Rejected, Origin: event.Origin{SourceIdentifier: evil, Reason: evil}}
+	for _, asJSON := range []bool{false, true} {
+		for _, ev := range []*event.Event{{Kind: event.Created, Record: evil, Title: evil}, rejected} {
+			if err := printEvent(&out, ev, asJSON); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := printSubmission(&out, &event.Submission{SourceIdentifier: evil, Reason: evil}, nil, asJSON); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := strings.Count(out.String(), `x\u202etxet`); n != 12 || strings.Contains(out.String(), "\u202e") {
+		t.Errorf("%d times, want 12:\n%+q", n, out.String())
+	}
+}

@@ -1,0 +1,257 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// hush is in every secret of the test.
+const hush = "s3cret"
+
+// peers are the servers whose URLs hold secrets: a Source; one that is gone; and
+// ingest servers and a notification recipient, which cut every connection, but
+// one that tells its properties.
+type peers struct {
+	*httptest.Server
+	cut chan string // the paths that were asked for and cut
+}
+
+func newPeers(t *testing.T) *peers {
+	p := &peers{cut: make(chan string, 1000)}
+	p.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		switch {
+		case r.URL.Path == "/feed.atom" && r.URL.Query().Get("key") == hush+"-of-the-source":
+			fmt.Fprint(w, `<feed xmlns="http://www.w3.org/2005/Atom" xmlns:fh="http://purl.org/syndication/history/1.0"><id>urn:x:feed</id><title>Campus</title>`+
+				`<updated>2025-01-02T00:00:00Z</updated><fh:complete/><author><name>A</name></author><link rel="self" href="https://museum.example/feed.atom"/>`+
+				`<entry><id>urn:x:145</id><title>Storke Tower</title><updated>2025-01-01T00:00:00Z</updated><link rel="alternate" type="application/xml" href="145.xml"/></entry></feed>`)
+		case r.URL.Path == "/145.xml":
+			fmt.Fprint(w, placeRecord)
+		case strings.HasPrefix(r.URL.Path, "/sip/archive/") && strings.Contains(string(body), "get-properties"):
+			w.Header().Set("Content-Type", "text/xml")
+			fmt.Fprint(w, enveloped(`<ingest-properties xmlns="http://www.alexandria.ucsb.edu"><notification-style>synchronous</notification-style>`+
+				`<formats><format>http://places.example/1/place.xsd</format></formats></ingest-properties>`))
+		case r.Method == http.MethodPost:
+			p.cut <- r.URL.Path
+			panic(http.ErrAbortHandler)
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	t.Cleanup(p.Close)
+	return p
+}
+
+// await returns when a path was cut so many times.
+func (p *peers) await(t *testing.T, path string, times int) {
+	t.Helper()
+	for limit := time.After(patience); times > 0; {
+		select {
+		case got := <-p.cut:
+			if got == path {
+				times--
+			}
+		case <-limit:
+			t.Fatalf("%s was not asked for", path)
+		}
+	}
+}
+
+const placeRecord = `<place xmlns="http://places.example/1"><name>Storke Tower</name></place>`
+
+func enveloped(document string) string {
+	return `<e:Envelope xmlns:e="http://schemas.xmlsoap.org/soap/envelope/"><e:Body>` + document + `</e:Body></e:Envelope>`
+}
+
+// told is everything that bridge has let people see, by what said it.
+type told struct {
+	t      *testing.T
+	folder string
+	by     map[string]string
+}
+
+// run runs a command to its end and keeps what it prints.
+func (o *told) run(want int, args ...string) string {
+	o.t.Helper()
+	c, err := start(o.folder, nil, "bridge", args...)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	o.t.Cleanup(c.kill)
+	got, err := c.status()
+	text := c.stdout.String() + c.stderr.String()
+	if err != nil || got != want {
+		o.t.Fatalf("bridge %q: status %d, want %d: %v\n%s", args, got, want, err, text)
+	}
+	o.by["bridge "+strings.ReplaceAll(strings.Join(args, " "), hush, "")] = text
+	return text
+}
+
+// post sends a message and returns the answer's status.
+func (o *told) post(url, document string, want int) {
+	o.t.Helper()
+	res, err := http.Post(url, "text/xml", strings.NewReader(enveloped(document)))
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	answer, err := io.ReadAll(res.Body)
+	if err != nil || res.StatusCode != want {
+		o.t.Fatalf("status %d, want %d: %v %s", res.StatusCode, want, err, answer)
+	}
+	o.by["answer to "+document] = strings.ReplaceAll(string(answer), document, "")
+}
+
+func (o *told) page(url string) {
+	o.t.Helper()
+	res, err := http.Get(url)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil || res.StatusCode != http.StatusOK {
+		o.t.Fatalf("%s: status %d: %v", url, res.StatusCode, err)
+	}
+	o.by["page "+url] = string(text)
+}
+
+// TestSecretsOfURLsStayHidden: what stands in the query or behind the service's
+// path of a URL that the operator or a submitter has typed is used, and shows
+// nowhere.
+func TestSecretsOfURLsStayHidden(t *testing.T) {
+	far := newPeers(t)
+	o := &told{t: t, folder: t.TempDir(), by: map[string]string{}}
+	feed, recipient := far.URL+"/feed.atom?key="+hush+"-of-the-source", far.URL+"/sip/told/"+hush+"-of-the-submitter"
+	archive := far.URL + "/sip/archive/" + hush + "-of-the-archive"
+	for name, text := range map[string]string{"sip.token": hush + "-of-the-desk", "145.xml": placeRecord, "bridge.toml": fmt.Sprintf(`
+allow_hosts = ["127.0.0.1"]
+[[set]]
+name = "campus"
+[[set.source]]
+kind = "atompmh"
+url = %q
+[[set.source]]
+kind = "atompmh"
+url = "%s/gone.atom?key=%s"
+[[set.submit]]
+url = %q
+every = "1s"
+formats = { "{http://places.example/1}place" = "http://places.example/1/place.xsd" }
+[[set]]
+name = "gate"
+[[set.source]]
+kind = "sip"
+mode = "gateway"
+upstream = "%s/sip/real/%s-of-the-upstream"
+[[set]]
+name = "desk"
+[[set.source]]
+kind = "sip"
+mode = "review"
+formats = { "{http://places.example/1}place" = "http://places.example/1/place.xsd" }
+access = "token"
+access_token_file = "sip.token"
+`, feed, far.URL, hush, archive, far.URL, hush)} {
+		if err := os.WriteFile(filepath.Join(o.folder, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o.run(exitDone, "config", "check")
+	serve, err := start(o.folder, nil, "bridge", "serve", "--verbose", "--listen", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(serve.kill)
+	base, err := serve.ready()
+	if err != nil {
+		t.Fatal(err)
+	}
+	far.await(t, "/sip/archive/"+hush+"-of-the-archive", 3) // as many failures as make it known
+
+	request := func(id string) string {
+		return `<ingest-request xmlns="http://www.alexandria.ucsb.edu"><source><source-identifier>` + id + `</source-identifier></source><notification-recipient>` +
+			recipient + `</notification-recipient><record>` + placeRecord + `</record></ingest-request>`
+	}
+	o.post(base+"/sip/gate", `<get-properties xmlns="http://www.alexandria.ucsb.edu"/>`, http.StatusInternalServerError)
+	o.post(base+"/sip/gate", request("1"), http.StatusInternalServerError)
+	o.post(base+"/sip/gate/"+hush+"-of-nobody", `<ingest-disposition xmlns="http://www.alexandria.ucsb.edu"><source><source-identifier>9</source-identifier></source>`+
+		`<rejected><reason>ask http://far.example/sip/x/`+hush+`</reason></rejected></ingest-disposition>`, http.StatusAccepted)
+	o.post(base+"/sip/desk/"+hush+"-of-the-desk", request("2"), http.StatusOK)
+	ls := o.run(exitDone, "submission", "ls")
+	m := regexp.MustCompile(`(?m)^ +(\d+) .* provisional `).FindStringSubmatch(ls)
+	if m == nil {
+		t.Fatalf("nothing is under review:\n%s", ls)
+	}
+	o.run(exitDone, "submission", "accept", m[1])
+	for _, line := range []string{`a notice was not delivered`, `the ingest server fails, and is left alone`, `msg="harvest failed"`, `path=/sip/desk/\*\*\* `} {
+		if _, err := serve.stderr.expect(regexp.MustCompile(line)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, args := range []string{"status", "status --json", "log", "log --json", "submission ls", "submission ls --json", "submission show 1", "submission show 2", "submission show 3",
+		"submission notices", "submission notices --json", "submission notifications", "submission notifications --json", "submission show --json 1", "source ls", "quarantine ls", "verify", "verify --json"} {
+		o.run(exitDone, strings.Fields(args)...)
+	}
+	for _, path := range []string{"/", "/sets/campus/", "/sets/gate/", "/sets/desk/"} {
+		o.page(base + path)
+	}
+	if err := serve.cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := serve.status(); err != nil || got != exitDone {
+		t.Fatalf("status %d: %v\n%s", got, err, serve.stderr.String())
+	}
+	o.by["serve's output"], o.by["serve's log"] = serve.stdout.String(), serve.stderr.String()
+
+	o.run(exitPartly, "harvest", "--config", "bridge.toml")
+	o.run(exitPartly, "harvest", "--config", "bridge.toml", "--json")
+	o.run(exitFailed, "submit", "--server", archive, "--format", "http://places.example/1/place.xsd", "145.xml")
+	// Keys that select by URL take the URL as it is, and as it is shown.
+	for _, url := range []string{feed, far.URL + "/feed.atom?***"} {
+		if got := o.run(exitDone, "source", "reset", "campus", url); !strings.HasPrefix(got, "campus: "+far.URL+"/feed.atom?*** is read from the beginning") {
+			t.Errorf("%s", got)
+		}
+		if got := o.run(exitDone, "source", "ls", "campus", url); !strings.Contains(got, "atompmh "+far.URL+"/feed.atom?***\n") {
+			t.Errorf("%s", got)
+		}
+	}
+	o.run(exitFailed, "source", "reset", "campus", far.URL+"/other.atom?key="+hush)
+	o.hasNoSecret()
+}
+
+// hasNoSecret fails when a secret was told, or where nothing was hidden that
+// should have been told of.
+func (o *told) hasNoSecret() {
+	o.t.Helper()
+	for what, text := range o.by {
+		if i := strings.Index(text, hush); i >= 0 {
+			o.t.Errorf("%s tells a secret: ...%s...", what, text[max(0, i-200):min(len(text), i+50)])
+		}
+	}
+	for _, what := range []string{"config check", "status", "status --json", "log", "log --json", "submission ls", "submission ls --json", "submission show 1", "submission show 2",
+		"submission notices", "submission notices --json", "submission notifications", "submission notifications --json", "submission show --json 1", "source ls", "harvest --config bridge.toml", "harvest --config bridge.toml --json"} {
+		if !strings.Contains(o.by["bridge "+what], "***") {
+			o.t.Errorf("bridge %s names no URL with a secret, so nothing was hidden:\n%s", what, o.by["bridge "+what])
+		}
+	}
+	for what, parts := range map[string][]string{
+		"serve's output": {"/feed.atom?***", "/sip/archive/***", "/sip/desk/TOKEN"},
+		"serve's log":    {"/feed.atom?***", "/gone.atom?***", "/sip/archive/***", "/sip/real/***"},
+		"bridge status":  {"/feed.atom?***", "/gone.atom?***", "submissions to http://127.0.0.1:", "/sip/archive/***"},
+	} {
+		for _, part := range parts {
+			if !strings.Contains(o.by[what], part) {
+				o.t.Errorf("%s does not have %s:\n%s", what, part, o.by[what])
+			}
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package daemon_test
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/daemon"
+)
+
+// TestSIPPage_WhoHasRejected: a page says of a rejection whether it was decided
+// here, by the ingest server behind us, or told by one that somebody else has
+// submitted to.
+func TestSIPPage_WhoHasRejected(t *testing.T) {
+	up := newUpstream(t)
+	h := newSoapHouse(t, "allow_hosts = [\"127.0.0.1\"]\n"+
+		soapSet("told")+
+		soapSet("review", reviewMode)+
+		soapSet("gate", fmt.Sprintf("mode = \"gateway\"\nupstream = %q", up.URL))+
+		soapSet("both", libraryMode)+fmt.Sprintf("[[set.submit]]\nurl = %q\n", up.URL)+
+		soapSet("main"))
+	record := sourceOf("1") + recipientAt(h.base+"/sip/main") + recordOf(`<r xmlns="urn:r">x</r>`)
+
+	h.notify("/sip/told", sourceOf("1")+rejectedFor("out of range"))
+	h.notify("/sip/both", sourceOf("1")+rejectedFor("out of range"))
+	h.send("/sip/both", inSOAP(sipDoc("ingest-request", sourceOf("2")+recordOf(`<q xmlns="urn:q"/>`))), 200)
+	h.send("/sip/review", inSOAP(sipDoc("ingest-request", record)), 200)
+	if err := h.house.Decide(t.Context(), daemon.Decision{ID: 1, Reason: "no coordinates"}); err != nil {
+		t.Fatal(err)
+	}
+	h.send("/sip/gate", inSOAP(sipDoc("ingest-request", record)), 200)
+	h.notify(up.last(t, h.base), sourceOf("1")+rejectedFor("not wanted"))
+
+	for set, want := range map[string][]string{
+		"told":   {`1: rejected, told by an ingest server: out of range`},
+		"both":   {`2: rejected, decided here: the format {urn:q}q is not accepted`, `1: rejected, told by an ingest server: out of range`},
+		"review": {`1: rejected, decided here: no coordinates`},
+		"gate":   {`1: rejected, submitted to this service: not wanted`},
+	} {
+		page := regexp.MustCompile(` since <time.*?</time>|<[^>]*>`).ReplaceAllString(string(h.get("/sets/"+set+"/").body), "")
+		_, problems, _ := strings.Cut(page, "Newest that need attention")
+		lines := strings.Split(strings.TrimSpace(problems), "\n")
+		if len(lines) != len(want) {
+			t.Errorf("%s: %q, want %q", set, lines, want)
+			continue
+		}
+		for i, line := range lines {
+			if !strings.HasPrefix(line, want[i]) {
+				t.Errorf("%s: %q, want %q", set, line, want[i])
+			}
+		}
+	}
+}
+
+// A Source is found by its URL as it is and as it is shown, if that is only one.
+func TestFindTakesWhatIsShown(t *testing.T) {
+	folder := t.TempDir()
+	c, err := config.FromArguments(config.Flags{Data: folder}, []string{
+		"one=http://a.example/feed?key=secret", "one=http://a.example/plain",
+		"two=http://a.example/feed?key=secret", "two=http://a.example/feed?key=other",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := daemon.Open(t.Context(), c, daemon.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	for _, q := range []struct{ set, typed, want string }{
+		{"one", "http://a.example/feed?key=secret", "http://a.example/feed?key=secret"},
+		{"one", "http://a.example/feed?***", "http://a.example/feed?key=secret"},
+		{"one", "http://a.example/plain", "http://a.example/plain"},
+		{"one", "http://a.example/feed?key=guess", ""},
+		{"one", "", ""},
+		{"two", "http://a.example/feed?key=other", "http://a.example/feed?key=other"},
+		{"two", "http://a.example/feed?***", ""},
+	} {
+		found, err := h.Find(t.Context(), q.set, q.typed)
+		if q.want == "" && err == nil || q.want != "" && (err != nil || found.URL != q.want) {
+			t.Errorf("%s %s: %+v, %v", q.set, q.typed, found, err)
+		}
+	}
+}

@@ -1,0 +1,153 @@
+package daemon_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/daemon"
+	"github.com/pmh-bridge/bridge/sip/mail"
+)
+
+// asking is a request that names a notification-recipient.
+func asking(name, recipient string) string {
+	return inSOAP(sipDoc("ingest-request", sourceOf(name)+recipientAt(recipient)+recordOf(`<r xmlns="urn:r">x</r>`)))
+}
+
+// TestSIPRecipient_Addresses: whichever scheme, form of the host and port a
+// notification-recipient has, it leads to hosts that everybody can reach, or that
+// the operator allows, and to no other.
+func TestSIPRecipient_Addresses(t *testing.T) {
+	h := newSoapHouse(t, "allow_hosts = [\"inside.example\", \"10.9.8.7\", \"fd00::7\"]\n[mail]\nfrom = \"notes@bridge.example\"\n"+soapSet("main", reviewMode))
+	hosts := map[string]bool{
+		"203.0.114.1": true, "10.9.8.7": true, "[2a00:1450:4001::1]": true, "[fd00::7]": true, "inside.example": true,
+		"127.0.0.1": false, "10.0.0.1": false, "192.168.1.1": false, "169.254.169.254": false, "0.0.0.0": false,
+		"[::1]": false, "[::]": false, "[fd00::1]": false, "[fe80::1]": false, "[::ffff:10.0.0.1]": false, "[::ffff:7f00:1]": false, "[64:ff9b::a00:1]": false,
+		"localhost": false, "x.localhost": false, "127.1": false, "2130706433": false,
+	}
+	n := 0
+	ask := func(recipient string, taken bool) {
+		n++
+		h.sub(recipient, func(t *testing.T) {
+			before := h.state()
+			r, err := h.post("/sip/main", asking(fmt.Sprint(n), recipient))
+			switch {
+			case err != nil:
+				t.Fatal(err)
+			case taken:
+				if r.want(t, 200).disposition(t).Provisional == nil {
+					t.Error("not accepted provisionally")
+				}
+				return
+			}
+			r.wantFault(t, "Client", "ingest-request/notification-recipient", "cannot be used")
+			if h.state() != before {
+				t.Error("the log has changed")
+			}
+		})
+	}
+	for host, public := range hosts {
+		for _, port := range []string{"", ":25", ":8080"} {
+			ask("http://"+host+port+"/n", public)
+			ask("https://"+host+port, public)
+			ask("smtp://"+host+port+"/box@lib.example", public)
+			ask("mailto://"+host+port+"/box@lib.example", false)
+		}
+		_, err := netip.ParseAddr(strings.Trim(host, "[]"))
+		ask("smtp:box@"+host, err != nil) // the servers of a name are looked up, under the guard, when there is mail
+		ask("mailto:box@"+host, err != nil)
+	}
+}
+
+// TestSIPRecipient_WithoutMail: where no mail can be sent a mailbox is refused to
+// whoever would have to be told there, and not kept waiting for ever.
+func TestSIPRecipient_WithoutMail(t *testing.T) {
+	behind := newIngestServer(t, accepts)
+	h := newSoapHouse(t, soapSet("main", reviewMode)+soapSet("gate", fmt.Sprintf("mode = \"gateway\"\nupstream = %q", behind.URL))+soapSet("library", libraryMode))
+	boxes := []string{"mailto:box@lib.example", "smtp:box@lib.example", "smtp://203.0.114.1/box@lib.example", "SMTP://[2a00:1450:4001::1]:25/box@lib.example"}
+	before := h.state()
+	for _, set := range []string{"main", "gate"} {
+		for _, box := range boxes {
+			r, err := h.post("/sip/"+set, asking(box, box))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.wantFault(t, "Client", "ingest-request/notification-recipient", "this service cannot send mail: name an http or https recipient")
+		}
+		r, err := h.post("/sip/"+set, asking("1", "mailto:nobody"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.wantFault(t, "Client", "ingest-request/notification-recipient", "is no mail address")
+	}
+	if after := h.state(); after != before {
+		t.Errorf("the log was\n%sand is\n%s", before, after)
+	}
+	h.send("/sip/main", asking("web", "http://203.0.114.1/n"), 200)
+	h.send("/sip/library", asking("1", boxes[0]), 200) // decides at once, and never tells anybody
+
+	h.restart(func() { h.config.Mail.From = "notes@bridge.example" })
+	for i, box := range boxes {
+		if h.send("/sip/main", asking(fmt.Sprint("box ", i), box), 200).disposition(t).Provisional == nil {
+			t.Errorf("%s is not accepted provisionally", box)
+		}
+	}
+}
+
+// TestSIPRecipient_MailNoMore: a notice that was to go by mail says what is
+// missing when there is no address left that it could come from.
+func TestSIPRecipient_MailNoMore(t *testing.T) {
+	h, clock, _ := newOwing(t)
+	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone.Close()
+	h.reviewed(sourceOf("1"), "smtp://"+gone.Addr().String()+"/box@lib.example", daemon.Decision{Accept: true})
+	h.failed(1)
+	h.restart(func() {
+		clock.pass(time.Hour)
+		h.config.Mail.From = ""
+	})
+	if n := h.failed(2); !strings.Contains(n.Reason, "set from in [mail]") || n.State != event.NoticeWaiting {
+		t.Errorf("%+v", n)
+	}
+}
+
+// TestMailFrom: what the configuration takes for an address that mail can come
+// from, by itself or by default, is one for the sender too.
+func TestMailFrom(t *testing.T) {
+	reached := errors.New("the mail is composed")
+	compose := func(from string) error {
+		s := &mail.Sender{From: from, Relay: "relay.example:25", Dial: func(context.Context, string, string) (net.Conn, error) { return nil, reached }}
+		return s.Send(t.Context(), &mail.Mail{ID: "1@bridge.example", To: mail.Recipient{Address: "box@lib.example"}})
+	}
+	label := rapid.StringMatching(`[A-Za-z0-9_-]{0,3}`)
+	hosts := rapid.OneOf(
+		rapid.SampledFrom([]string{"localhost", "127.0.0.1", "192.0.2.1", "[2001:db8::1]", "bridge.example.org", "a.b.", "a..b", "1.2.3", strings.Repeat("a", 64) + ".example", strings.Repeat("a.", 130) + "example"}),
+		rapid.Map(rapid.SliceOfN(label, 1, 4), func(labels []string) string { return strings.Join(labels, ".") }))
+	found := 0
+	rapid.Check(t, func(t *rapid.T) {
+		host := hosts.Draw(t, "host")
+		c, err := config.FromArguments(config.Flags{BaseURL: "http://" + host}, nil)
+		if err != nil || c.Mail.From == "" {
+			return
+		}
+		found++
+		if err := compose(c.Mail.From); !errors.Is(err, reached) {
+			t.Fatalf("%s gives %s: %v", host, c.Mail.From, err)
+		}
+	})
+	if found == 0 {
+		t.Error("no host gives an address")
+	}
+}

@@ -1,0 +1,21 @@
+package daemon_test
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/pmh-bridge/bridge/internal/daemon"
+)
+
+// An order to withdraw a record is carried out also where nothing is configured
+// any more that has to do with SIP.
+func TestWithdrawnWithoutAService(t *testing.T) {
+	h := newSoapHouse(t, soapSet("main", libraryMode))
+	id := h.send("/sip/main", ingestOf("1", "spam"), http.StatusOK).disposition(t).Assigned
+	h.restart(func() { h.config.Sets = nil })
+	if err := daemon.LeaveDecision(t.Context(), h.config.Data, h.order(id), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	h.want("the events", h.told("main"), "created "+id, "deleted "+id)
+}

@@ -1,0 +1,402 @@
+package daemon_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/daemon"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/sip"
+)
+
+// exchanges is a bridge that does all that there is with submissions: main takes
+// records in and submits them to library, and kept takes what that accepts; desk
+// reviews; gate passes on to behind.
+type exchanges struct {
+	*submitter
+	library, behind *ingestServer
+	// box takes notices, as long as boxOpen.
+	box     *httptest.Server
+	boxOpen atomic.Bool
+}
+
+func newExchanges(t *testing.T, resend bool) *exchanges {
+	t.Helper()
+	x := &exchanges{library: newIngestServer(t, accepts), behind: newIngestServer(t, accepts)}
+	x.boxOpen.Store(true)
+	x.box = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if x.boxOpen.Load() {
+			w.WriteHeader(http.StatusAccepted)
+		} else {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	}))
+	t.Cleanup(x.box.Close)
+	x.submitter = newSubmitterOf(t, "allow_hosts = [\"127.0.0.1\"]\n"+soapSet("desk", reviewMode)+
+		soapSet("gate", fmt.Sprintf("mode = \"gateway\"\nupstream = %q\ndeadline = \"24h\"\nresend_in_doubt = %v", x.behind.URL, resend))+
+		soapSet("main", libraryMode), `deadline = "24h"`, x.library)
+	return x
+}
+
+// ask submits a record to a set, and tells whether it was answered.
+func (x *exchanges) ask(set, name, text string, recipient bool) bool {
+	parts := sourceOf(name)
+	if recipient {
+		parts += recipientAt(x.box.URL)
+	}
+	r, err := x.post("/sip/"+set, inSOAP(sipDoc("ingest-request", parts+recordOf(text))))
+	return err == nil && r.status == http.StatusOK
+}
+
+func mapOf(text string) string { return `<r xmlns="urn:r">` + text + `</r>` }
+
+func breaksOff(*sip.Request) (*sip.Disposition, error) { panic(http.ErrAbortHandler) }
+
+func refusesIt(*sip.Request) (*sip.Disposition, error) {
+	return nil, &sip.Fault{Code: sip.Client, Text: "not like this"}
+}
+
+// in returns the submissions in a state.
+func (x *exchanges) in(state event.State) []event.Submission {
+	x.t.Helper()
+	found, err := x.house.Log.Submissions(context.Background(), event.SubmissionQuery{States: []event.State{state}})
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	return found
+}
+
+// everyState makes a bridge with a submission in each state, notices that wait and
+// that were delivered, and notifications with each verdict.
+func everyState(t *testing.T) *exchanges {
+	t.Helper()
+	x := newExchanges(t, false)
+	x.library.answers(defers)
+	late := x.take("late")
+	x.becomes(late, event.StateProvisional)
+	x.restart(func() { x.clock.pass(25 * time.Hour) })
+	x.becomes(late, event.StateUnresolved)
+
+	provisional := x.take("provisional")
+	x.becomes(provisional, event.StateProvisional)
+	x.library.answers(accepts)
+	good := x.take("good")
+	x.becomes(good, event.StateAccepted)
+	tell(t, x.library.requests(good)[0].Recipient, x.library.requests(good)[0], rejects) // a conflict
+	x.library.answers(rejects)
+	x.becomes(x.take("bad"), event.StateRejected)
+	page := x.send("/sip/main", inSOAP(sipDoc("ingest-request", sourceOf("page")+recordOf(`<html xmlns="http://www.w3.org/1999/xhtml"/>`))), 200).disposition(t).Assigned
+	x.becomes(page, event.StateUnsent)
+	x.library.answers(breaksOff)
+	changed := x.take("changed")
+	x.tried(changed, 1)
+	x.send("/sip/main", ingestOf("changed", "another text"), 200)
+	eventually(t, "the first text is replaced", func() bool { return len(x.in(event.StateReplaced)) == 1 })
+
+	for _, name := range []string{"undecided", "accepted", "refused"} {
+		if !x.ask("desk", name, mapOf(name), true) {
+			t.Fatal("not taken")
+		}
+	}
+	x.ask("desk", "nobody is to be told", mapOf("x"), false)
+	x.decide("accepted", true)
+	eventually(t, "a notice is delivered", func() bool { return len(x.notices(event.NoticeDelivered)) == 1 })
+	x.boxOpen.Store(false)
+	x.decide("refused", false)
+
+	x.behind.answers(breaksOff)
+	x.ask("gate", "doubtful", mapOf("doubtful"), true)
+	began, end := make(chan struct{}), make(chan struct{})
+	x.behind.answers(func(r *sip.Request) (*sip.Disposition, error) {
+		close(began)
+		<-end
+		return accepts(r)
+	})
+	answered := make(chan bool, 1)
+	go func() { answered <- x.ask("gate", "under way", mapOf("under way"), true) }()
+	<-began
+	t.Cleanup(func() {
+		close(end)
+		<-answered
+	})
+	x.notify("/sip/kept", sourceOf("unknown")+rejectedFor("out of range"))
+	x.notify("/sip/kept", sourceOf("unknown")+acceptedAs("nowhere"))
+	for _, state := range event.States() {
+		if len(x.in(state)) == 0 {
+			t.Errorf("no submission is %s", state)
+		}
+	}
+	return x
+}
+
+// decide settles a submission under review.
+func (x *exchanges) decide(name string, accept bool) {
+	x.t.Helper()
+	for _, s := range x.in(event.StateProvisional) {
+		if s.Set == "desk" && s.SourceIdentifier == name {
+			if err := x.house.Decide(context.Background(), daemon.Decision{ID: s.ID, Accept: accept}); err != nil {
+				x.t.Fatal(err)
+			}
+			return
+		}
+	}
+	x.t.Fatalf("%s is not under review", name)
+}
+
+func (x *exchanges) notices(state event.NoticeState) []event.Notice {
+	x.t.Helper()
+	var out []event.Notice
+	for _, set := range []string{"desk", "gate"} {
+		found, err := x.house.Log.NoticesOf(context.Background(), set, state, 0, 1000)
+		if err != nil {
+			x.t.Fatal(err)
+		}
+		out = append(out, found...)
+	}
+	return out
+}
+
+// copied is a data folder as the bridge would leave it if it were killed now.
+func (x *exchanges) copied() string {
+	x.t.Helper()
+	folder := x.t.TempDir()
+	for _, name := range []string{eventlog.FileName, "content.db"} { // contents last
+		tamper(x.t, filepath.Join(x.config.Data, name), "VACUUM INTO ?", filepath.Join(folder, name))
+	}
+	return folder
+}
+
+// tamper changes a database behind the bridge's back.
+func tamper(t *testing.T, file, text string, args ...any) {
+	t.Helper()
+	db, err := sql.Open("sqlite", "file:"+file+"?_pragma=busy_timeout(60000)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.Exec(text, args...); err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+}
+
+// findings is what bridge verify says of a data folder.
+func findings(t *testing.T, folder string) (out []string) {
+	t.Helper()
+	h, err := daemon.Open(t.Context(), &config.Config{Data: folder, BaseURL: "http://bridge.example"}, daemon.Options{ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = h.Verify(t.Context(), func(f daemon.Finding) { out = append(out, f.Where+": "+f.What+": "+f.Do) })
+	if err := errors.Join(err, h.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// Whatever state submissions are in, verify has nothing to say; and what it says
+// when a record is gone, is damaged or is another one, is that and nothing else.
+func TestVerifySubmitted(t *testing.T) {
+	x := everyState(t)
+	if found := findings(t, x.copied()); len(found) > 0 {
+		t.Fatalf("of a sound folder: %q", found)
+	}
+	where := func(s *event.Submission) string { return "content " + hex.EncodeToString(s.Content[:]) + ": " }
+	remove := func(t *testing.T, folder string, s *event.Submission) {
+		tamper(t, filepath.Join(folder, "content.db"), "DELETE FROM content WHERE sum = ?", s.Content[:])
+	}
+	for _, state := range []event.State{event.StateForwarding, event.StateInDoubt, event.StateProvisional} {
+		t.Run("gone while "+state.String(), func(t *testing.T) {
+			i := slices.IndexFunc(x.in(state), func(s event.Submission) bool { return s.Seq == 0 })
+			s, folder := &x.in(state)[i], x.copied()
+			remove(t, folder, s)
+			wantFinding(t, folder, fmt.Sprintf("%ssubmission %d of set %s, which is %s, keeps its record there, and it is not there: restore content.db", where(s), s.ID, s.Set, state))
+		})
+	}
+	// The record of what a target sends, or what was accepted, is that of an event.
+	for _, state := range []event.State{event.StateWaiting, event.StateProvisional, event.StateUnresolved, event.StateUnsent, event.StateAccepted} {
+		t.Run("gone from a target, or from whoever reads, while "+state.String(), func(t *testing.T) {
+			i := slices.IndexFunc(x.in(state), func(s event.Submission) bool { return s.Seq != 0 || s.Set == "desk" && state == event.StateAccepted })
+			s, folder := &x.in(state)[i], x.copied()
+			remove(t, folder, s)
+			found := findings(t, folder)
+			if len(found) == 0 || slices.ContainsFunc(found, func(f string) bool { return !strings.HasPrefix(f, where(s)+"an event of set ") }) {
+				t.Errorf("%q", found)
+			}
+		})
+	}
+	t.Run("damaged", func(t *testing.T) {
+		s, folder := &x.in(event.StateInDoubt)[0], x.copied()
+		tamper(t, filepath.Join(folder, "content.db"), "UPDATE content SET bytes = zeroblob(length) WHERE sum = ?", s.Content[:])
+		wantFinding(t, folder, where(s))
+	})
+	t.Run("of another length", func(t *testing.T) {
+		s, folder := x.in(event.StateInDoubt)[0], x.copied()
+		l, err := eventlog.Open(t.Context(), folder, eventlog.Options{AcceptClock: true})
+		if err == nil {
+			s.Length++
+			_, err = l.Append(t.Context(), &event.Batch{Source: s.Source, Mode: event.ModeSubmission, Exchange: &event.Exchange{Steps: []event.Step{{Submission: s}}}})
+			err = errors.Join(err, l.Close())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantFinding(t, folder, fmt.Sprintf("%ssubmission %d of set gate, which is in doubt, says that its record there has %d bytes, and it has %d", where(&s), s.ID, s.Length, s.Length-1))
+	})
+	t.Run("no store", func(t *testing.T) {
+		folder := x.copied()
+		if err := os.Remove(filepath.Join(folder, "content.db")); err != nil {
+			t.Fatal(err)
+		}
+		wantFinding(t, folder, "content.db: it is not there, and set desk is a mirror")
+	})
+}
+
+// wantFinding fails unless verify finds one thing, and that.
+func wantFinding(t *testing.T, folder, want string) {
+	t.Helper()
+	if found := findings(t, folder); len(found) != 1 || !strings.HasPrefix(found[0], want) {
+		t.Errorf("found %q, want %q", found, want)
+	}
+}
+
+// TestVerifySubmitted_NoEvents: a set that only reviews has no event, and its
+// records are missed all the same.
+func TestVerifySubmitted_NoEvents(t *testing.T) {
+	x := newExchanges(t, false)
+	x.ask("desk", "1", mapOf("1"), true)
+	folder := x.copied()
+	if err := os.Remove(filepath.Join(folder, "content.db")); err != nil {
+		t.Fatal(err)
+	}
+	wantFinding(t, folder, "content.db: it is not there, and the records of submissions are kept in it: restore content.db")
+}
+
+// TestSubmittedRecordsAreKept: nothing cleans away a record that no event names;
+// it is there, byte for byte, for whoever decides months later.
+func TestSubmittedRecordsAreKept(t *testing.T) {
+	x := newExchanges(t, false)
+	tamper(t, filepath.Join(x.config.Data, "content.db"), "CREATE TRIGGER kept BEFORE DELETE ON content BEGIN SELECT RAISE(ABORT, 'a content is removed'); END")
+	record := mapOf("undecided")
+	x.ask("desk", "undecided", record, true)
+	s := x.in(event.StateProvisional)[0]
+	if s.Content != sha256.Sum256([]byte(record)) || x.last() != 0 {
+		t.Fatalf("%d events, and %+v", x.last(), s)
+	}
+	for range 2 {
+		x.restart(func() { x.clock.pass(40 * 24 * time.Hour) })
+		x.take("something else") // and its documents are made
+		x.page("desk")
+		x.get("/sets/desk/resourcelist.xml")
+	}
+	x.verified()
+	x.decide("undecided", true)
+	x.verified()
+	for ev, err := range x.house.Log.Events(t.Context(), "desk", allAfter(0)) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := x.get("/sets/desk/records/"+event.Key(ev.Record)).want(t, http.StatusOK); string(got.body) != record {
+			t.Errorf("served is %q, want %q", got.body, record)
+		}
+	}
+}
+
+// TestVerify_AnyExchange: after any history of submissions verify has nothing to
+// say, beside the bridge that works and when it was killed.
+func TestVerify_AnyExchange(t *testing.T) {
+	peer.Heavy(t)
+	fewer(t, 6)
+	rapid.Check(t, func(rt *rapid.T) {
+		x := newExchanges(t, rapid.Bool().Draw(rt, "resend"))
+		answers := map[string]func(*sip.Request) (*sip.Disposition, error){"accepts": accepts, "rejects": rejects, "defers": defers, "breaks off": breaksOff, "faults": refusesIt}
+		words := []string{"accepts", "rejects", "defers", "defers", "breaks off", "faults"}
+		for range rapid.IntRange(20, 60).Draw(rt, "steps") {
+			id, text := rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(rt, "record"), mapOf(rapid.SampledFrom([]string{"x", "y"}).Draw(rt, "text"))
+			switch rapid.SampledFrom([]string{"take", "take", "take page", "review", "decide", "pass on", "pass on", "tell", "tell gate", "withdraw", "box", "restart"}).Draw(rt, "step") {
+			case "take":
+				x.library.answers(answers[rapid.SampledFrom(words).Draw(rt, "answer")])
+				x.ask("main", id, text, false)
+			case "take page":
+				x.ask("main", id, `<html xmlns="http://www.w3.org/1999/xhtml"/>`, false)
+			case "review":
+				x.ask("desk", id, text, rapid.Bool().Draw(rt, "recipient"))
+			case "decide":
+				for _, s := range x.in(event.StateProvisional) {
+					if s.Set == "desk" && s.SourceIdentifier == id {
+						x.decide(id, rapid.Bool().Draw(rt, "accept"))
+					}
+				}
+			case "pass on":
+				x.behind.answers(answers[rapid.SampledFrom(words).Draw(rt, "answer")])
+				x.ask("gate", id, text, rapid.Bool().Draw(rt, "recipient"))
+			case "tell":
+				x.tellAny(x.library, rapid.SampledFrom(words[:2]).Draw(rt, "what") == "accepts")
+			case "tell gate":
+				x.tellAny(x.behind, rapid.SampledFrom(words[:2]).Draw(rt, "what") == "accepts")
+			case "withdraw":
+				x.withdrawAny(rapid.SampledFrom([]string{"main", "desk", "gate"}).Draw(rt, "set"))
+			case "box":
+				x.boxOpen.Store(rapid.Bool().Draw(rt, "open"))
+			case "restart":
+				wait := time.Duration(rapid.SampledFrom([]int{0, 1, 30}).Draw(rt, "hours")) * time.Hour
+				x.restart(func() { x.clock.pass(wait) })
+			}
+		}
+		if found := findings(t, x.copied()); len(found) > 0 {
+			rt.Fatalf("when killed: %q", found)
+		}
+		x.halt()
+		x.verified()
+		x.close()
+	})
+}
+
+// tellAny notifies the bridge about the last request of an ingest server that named
+// a recipient; it need not take that.
+func (x *exchanges) tellAny(s *ingestServer, accept bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range slices.Backward(s.asked) {
+		if r.Recipient == "" {
+			continue
+		}
+		answer := rejects
+		if accept {
+			answer = accepts
+		}
+		d, _ := answer(r)
+		_ = (&sip.HTTPClient{URL: r.Recipient}).Notify(x.t.Context(), d)
+		return
+	}
+}
+
+// withdrawAny withdraws the record of a set that was logged first, if it is there.
+func (x *exchanges) withdrawAny(set string) {
+	for ev, err := range x.house.Log.Events(x.t.Context(), set, allAfter(0)) {
+		if err != nil {
+			x.t.Fatal(err)
+		}
+		if ev.Kind == event.Created {
+			_ = x.house.Decide(x.t.Context(), daemon.Decision{Set: set, Withdraw: ev.Record, Seq: x.last()}) // which may be late
+			return
+		}
+	}
+}

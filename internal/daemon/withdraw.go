@@ -1,0 +1,70 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/submit"
+)
+
+// withdraw carries out the decision to withdraw a record. What it needs to know is
+// in the log, so that the set need not be configured here, or not any more.
+func (h *House) withdraw(ctx context.Context, d Decision) error {
+	src, err := h.sipSource(ctx, d.Set)
+	if err != nil {
+		return err
+	}
+	// A crash between the commit and the end of the decision's file brings the
+	// decision back, perhaps when the record has been submitted anew.
+	for ev, err := range h.Log.Events(ctx, d.Set, event.Range{After: d.Seq, Upto: math.MaxInt64}) {
+		if err != nil {
+			return err
+		}
+		if ev.Kind == event.Deleted && ev.Record == d.Withdraw {
+			return nil
+		}
+	}
+	desk := submit.Desk{Set: d.Set, Source: src.ID, URL: src.URL, Store: &h.exchange.log, Now: h.opt.Now, Log: h.opt.Logger}
+	return desk.Withdraw(ctx, d.Withdraw, d.Reason)
+}
+
+// sipSource returns the Source of kind sip that a set has, or had.
+func (h *House) sipSource(ctx context.Context, set string) (*eventlog.Source, error) {
+	if _, err := h.Log.Set(ctx, set); err != nil {
+		return nil, err
+	}
+	all, err := h.Log.Sources(ctx, set)
+	if err != nil {
+		return nil, err
+	}
+	for i := range all {
+		if all[i].Kind == config.KindSIP {
+			return &all[i], nil
+		}
+	}
+	return nil, fmt.Errorf("set %s has no SIP Source: only what came by SIP can be withdrawn; what another Source has goes when that Source deletes it", set)
+}
+
+// Stays tells whether a record that was withdrawn from a set is published all the
+// same, because another Source of the set has it too (A15).
+func (h *House) Stays(ctx context.Context, set, identifier string) (bool, error) {
+	ev, err := h.Log.Record(ctx, set, event.Key(identifier))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil // its content has never come
+	case err != nil || !ev.Live():
+		return false, err
+	}
+	src, err := h.sipSource(ctx, set)
+	if err != nil {
+		return false, err
+	}
+	holds, err := h.Log.Holding(ctx, src.ID, identifier)
+	return holds == event.HoldsDeletion, err // else it has been submitted again since
+}

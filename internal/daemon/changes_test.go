@@ -2,11 +2,9 @@ package daemon_test
 
 import (
 	"encoding/json"
-	"flag"
 	"fmt"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -225,31 +223,10 @@ func TestAnyHistory(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{config.Mirror, config.Reference} {
 		t.Run(mode, func(t *testing.T) {
-			fewer(t, 20)
+			peer.Checks(t, 20)
 			rapid.Check(t, func(rt *rapid.T) { anyHistory(t, rt, mode) })
 		})
 	}
-}
-
-// fewer makes rapid check n cases instead of 100, because each opens a log; a
-// soak and -rapid.checks have as many as they want.
-func fewer(t *testing.T, n int) {
-	f := flag.Lookup("rapid.checks")
-	before := f.Value.String()
-	switch {
-	case before != f.DefValue:
-		return
-	case peer.Soaking():
-		n = 2000
-	}
-	if err := f.Value.Set(strconv.Itoa(n)); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := f.Value.Set(before); err != nil {
-			t.Error(err)
-		}
-	})
 }
 
 func anyHistory(t *testing.T, rt *rapid.T, mode string) {

@@ -24,7 +24,7 @@ func TestList_AnyHistory(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{config.Mirror, config.Reference} {
 		t.Run(mode, func(t *testing.T) {
-			fewer(t, 20)
+			peer.Checks(t, 20)
 			rapid.Check(t, func(rt *rapid.T) { anyListHistory(t, rt, mode) })
 		})
 	}

@@ -218,7 +218,7 @@ func (o *outlet) walk(name string, visit func(*atompmh.Entry)) atompmh.Result {
 func TestFeedRulesOverRandomHistories(t *testing.T) {
 	t.Parallel()
 	peer.Heavy(t)
-	fewer(t, 50)
+	peer.Checks(t, 50)
 	schema := newAtomSchema(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		mode := rapid.SampledFrom([]string{config.Mirror, config.Redirect, config.Reference}).Draw(rt, "mode")

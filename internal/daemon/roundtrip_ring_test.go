@@ -140,7 +140,7 @@ func (g *ring) wantOrigin() {
 func TestRingsAddNothing(t *testing.T) {
 	t.Parallel()
 	peer.Heavy(t)
-	fewer(t, 8)
+	peer.Checks(t, 8)
 	rapid.Check(t, func(rt *rapid.T) {
 		g := newRing(t, rt)
 		defer g.end()

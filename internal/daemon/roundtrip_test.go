@@ -20,7 +20,7 @@ import (
 // Atom-PMH -> bridge -> ResourceSync -> bridge -> Atom-PMH.
 func TestRoundTripOfFeeds(t *testing.T) {
 	peer.Heavy(t)
-	fewer(t, 8)
+	peer.Checks(t, 8)
 	rapid.Check(t, func(rt *rapid.T) {
 		o := newAtomOrigin(t, fixtures.Options{PerArchive: rapid.SampledFrom([]int{0, 2, 5}).Draw(rt, "entries a document")})
 		a, b := newRelay(t), newRelay(t)
@@ -32,7 +32,7 @@ func TestRoundTripOfFeeds(t *testing.T) {
 // ResourceSync.
 func TestRoundTripOfLists(t *testing.T) {
 	peer.Heavy(t)
-	fewer(t, 8)
+	peer.Checks(t, 8)
 	rapid.Check(t, func(rt *rapid.T) {
 		o := drawListOrigin(t, rt)
 		a, b := newRelay(t), newRelay(t)
@@ -117,7 +117,7 @@ func anyFetches(row []*relay) bool {
 // entries, which another bridge follows.
 func TestCompleteFeedsBecomeArchived(t *testing.T) {
 	peer.Heavy(t)
-	fewer(t, 4)
+	peer.Checks(t, 4)
 	rapid.Check(t, func(rt *rapid.T) {
 		o := newAtomOrigin(t, fixtures.Options{Complete: true})
 		a, b := newRelay(t), newRelay(t)
@@ -128,7 +128,7 @@ func TestCompleteFeedsBecomeArchived(t *testing.T) {
 // An aggregator: ResourceSync in, ResourceSync out.
 func TestRoundTripOfAggregators(t *testing.T) {
 	peer.Heavy(t)
-	fewer(t, 4)
+	peer.Checks(t, 4)
 	rapid.Check(t, func(rt *rapid.T) {
 		o := drawListOrigin(t, rt)
 		a, b := newRelay(t), newRelay(t)
@@ -139,7 +139,7 @@ func TestRoundTripOfAggregators(t *testing.T) {
 // Four bridges in a row, with one protocol after the other.
 func TestRoundTripOfFour(t *testing.T) {
 	peer.Heavy(t)
-	fewer(t, 3)
+	peer.Checks(t, 3)
 	rapid.Check(t, func(rt *rapid.T) {
 		var o origin = newAtomOrigin(t, fixtures.Options{PerArchive: 3})
 		if rapid.Bool().Draw(rt, "lists") {

@@ -323,7 +323,7 @@ func TestSubmittedRecordsAreKept(t *testing.T) {
 // say, beside the bridge that works and when it was killed.
 func TestVerify_AnyExchange(t *testing.T) {
 	peer.Heavy(t)
-	fewer(t, 6)
+	peer.Checks(t, 6)
 	rapid.Check(t, func(rt *rapid.T) {
 		x := newExchanges(t, rapid.Bool().Draw(rt, "resend"))
 		answers := map[string]func(*sip.Request) (*sip.Disposition, error){"accepts": accepts, "rejects": rejects, "defers": defers, "breaks off": breaksOff, "faults": refusesIt}

@@ -65,7 +65,7 @@ func (h *outboxHouse) shelve(n int) {
 
 // Over real connections, with several workers, each record arrives once.
 func TestOutboxOverHTTP(t *testing.T) {
-	n := 10_000
+	n := 3000
 	if testing.Short() || raced {
 		n = 1000
 	}

@@ -183,6 +183,7 @@ func (w *town) post(h *gateHouse, began time.Time) *Post {
 // that was not tried.
 func TestPostLaw(t *testing.T) {
 	peer.Heavy(t)
+	peer.Checks(t, 25)
 	h := newGate(t, Gateway, nil)
 	rapid.Check(t, func(rt *rapid.T) {
 		kinds := rapid.SampledFrom([]string{"good", "good", "good", "wrong", "ill", "unwilling", "slow", "busy"})

@@ -17,6 +17,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/peer"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -43,6 +44,7 @@ func TestDueIsDone(t *testing.T) {
 	record := request("x", "map").Record.XML
 	h.do(h.contents.Put(context.Background(), record))
 	n := 0
+	peer.Checks(t, 40)
 	rapid.Check(t, func(rt *rapid.T) {
 		n++
 		c := &dueCase{rt: rt, h: h, begin: h.clock.now(), resends: rapid.Bool().Draw(rt, "resends"), down: rapid.Bool().Draw(rt, "down")}

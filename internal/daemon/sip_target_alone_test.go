@@ -48,7 +48,10 @@ func TestFormerTarget(t *testing.T) {
 	configured := h.config.Sets
 	silent := h.take("silent")
 	h.becomes(silent, event.StateProvisional)
+	// What was begun may have arrived. So the outbox begins anew, and asks for the
+	// properties first, in vain.
 	library.shut()
+	h.restart(nil)
 	var waits string
 	h.inVain(func() { waits = h.take("waits") })
 	former := func() (out []string) {

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/peer"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 )
 
@@ -237,6 +238,7 @@ func TestVerifySubmissions_Source(t *testing.T) {
 // Whatever becomes of submissions, in any number and order, verify has nothing to
 // say: not of records that were deleted, or are another Source's, since.
 func TestVerifySubmissions_AnyHistory(t *testing.T) {
+	peer.Checks(t, 40)
 	heavy(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		d := newDesk(t)

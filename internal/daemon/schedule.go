@@ -12,11 +12,12 @@ import (
 	"github.com/pmh-bridge/bridge/internal/harvest"
 )
 
-// retryFirst, settleEvery and probeEvery are how soon a failed harvest is tried
-// again, how often serve looks for pending contents that are due, and how often
-// it looks for space when the disk is full.
+// retryFirst and retryMost are how soon a harvest is tried again after the first
+// failure and after many; settleEvery and probeEvery how often serve looks for
+// pending contents that are due, and for space when the disk is full.
 const (
 	retryFirst  = time.Minute
+	retryMost   = 24 * time.Hour
 	settleEvery = time.Minute
 	probeEvery  = 10 * time.Second
 )
@@ -37,7 +38,7 @@ func (h *House) schedule(ctx context.Context, stop context.CancelCauseFunc, done
 
 func (h *House) follow(ctx context.Context, src *Source, stop context.CancelCauseFunc, done func(*Source, harvest.Report, error)) {
 	log := h.opt.Logger.With("set", src.Set, "source", src.URL)
-	retry := retryFirst
+	failures := 0
 	for {
 		report, err := h.Harvest(ctx, src, harvest.Options{Every: src.Every})
 		if ctx.Err() != nil {
@@ -49,11 +50,11 @@ func (h *House) follow(ctx context.Context, src *Source, stop context.CancelCaus
 		}
 		wait := src.Every
 		if err != nil {
-			wait = min(retry, src.Every)
-			retry *= 2
-			log.Error("harvest failed", "error", err, "again_in", wait)
+			failures++
+			wait = retryDelay(failures, src.Every)
+			log.Error("harvest failed", "error", err, "failures", failures, "again_in", wait)
 		} else {
-			retry = retryFirst
+			failures = 0
 			log.Info("harvested", "created", report.Created, "updated", report.Updated, "deleted", report.Deleted, "documents", report.Documents,
 				"pending", report.Pending, "held", report.Held, "quarantined", report.Quarantined)
 			for _, w := range report.Warnings {
@@ -74,6 +75,18 @@ func (h *House) follow(ctx context.Context, src *Source, stop context.CancelCaus
 			return
 		}
 	}
+}
+
+// retryDelay is how long a Source is left alone after so many failures in a row,
+// the last included: a minute, then twice as long each time, up to the time
+// between its harvests and to a day.
+func retryDelay(failures int, every time.Duration) time.Duration {
+	most := min(every, retryMost)
+	delay := retryFirst
+	for ; failures > 1 && delay < most; failures-- {
+		delay *= 2
+	}
+	return min(delay, most)
 }
 
 // pause waits for the next harvest, and asks for pending contents as they come

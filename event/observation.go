@@ -85,6 +85,9 @@ const (
 	Shadowed
 	// Waiting: the content could not be had; kept as pending (A13).
 	Waiting
+	// NeedsContent: it applies, and its content did not come with it. It is kept
+	// as pending, due at once: whoever has the content settles it (ModeSettle).
+	NeedsContent
 	// Bad: quarantined.
 	Bad
 	// Echoed: another bridge gives back what the set has, or had, from a Source
@@ -119,6 +122,18 @@ type Item struct {
 	// Quarantine is why the item is bad; its record is met, and nothing else
 	// changes. The input itself travels in Batch.Quarantine.
 	Quarantine bool
+}
+
+// Outdates reports whether the item, met before another one of its record in the
+// same walk, makes that one historical and leaves nothing else to learn from it.
+func (it *Item) Outdates(later *Item) bool {
+	switch {
+	case later.Baseline || later.Complete: // it tells that the record is there
+		return false
+	case it.Place.IsZero() && later.Place.IsZero():
+		return !later.Order.After(it.Order)
+	}
+	return !later.Order.Known() || !it.Order.Known() || later.Late || it.Late || !later.Order.After(it.Order)
 }
 
 // Quarantined is a piece of bad input, kept whole.
@@ -244,18 +259,6 @@ type Kept struct {
 	Reason string
 	Tries  int
 }
-
-// Verdict is what Append would make of an observation, as far as that can be
-// said before its content is fetched.
-type Verdict uint8
-
-// The verdicts.
-const (
-	// Skip: it changes nothing that needs its content.
-	Skip Verdict = iota
-	// Fetch: its content is needed.
-	Fetch
-)
 
 // Holding is what a Source holds of a record, by its last word on it.
 type Holding uint8

@@ -122,15 +122,17 @@ func (b *batch) touch(r *record) {
 func (b *batch) apply(ctx context.Context, i int, r *record) (event.Outcome, error) {
 	it := &b.in.Items[i]
 	late := b.late(it, r)
-	if it.Pending != "" {
-		if err := b.wait(ctx, i, r); err != nil || !it.Partial {
+	switch {
+	case it.Pending != "":
+		if err := b.wait(ctx, i, r, it.Pending); err != nil || !it.Partial {
 			return event.Waiting, err
 		}
-	} else if err := b.unwait(ctx, r); err != nil {
-		return 0, err
-	}
-	if b.set.content == event.Mirror && !it.Deleted && !it.Fetched {
-		return 0, fmt.Errorf("record %q: its content was not fetched", it.Record)
+	case b.set.content == event.Mirror && !it.Deleted && !it.Fetched:
+		return event.NeedsContent, b.wait(ctx, i, r, unasked)
+	default:
+		if err := b.unwait(ctx, r); err != nil {
+			return 0, err
+		}
 	}
 	if b.in.Mode != event.ModeSettle { // content that can be had at last is no presence in the feed
 		if err := b.unhold(ctx, r); err != nil {
@@ -358,32 +360,39 @@ func (b *batch) log(r *record, kind event.Kind, v *body) error {
 	return b.events.add(c.seq, c.set, c.record, c.kind, c.observed, sealed)
 }
 
-// Verdicts tells of each item whether Append, in ModeWalk, would want its
-// content. It writes nothing.
-func (l *Log) Verdicts(ctx context.Context, source event.SourceID, items []event.Item) ([]event.Verdict, error) {
+// NeedsContent reports of each item of a batch that is to be appended whether
+// its content is needed. It writes nothing. The answer is Append's own, as long
+// as a record stands in the batch once and nobody else appends meanwhile; where
+// it has become another one, Append keeps the item as pending.
+func (l *Log) NeedsContent(ctx context.Context, in *event.Batch) ([]bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.writable(); err != nil {
 		return nil, err
 	}
-	b := &batch{l: l, in: &event.Batch{Source: source, Items: items}}
+	b := &batch{l: l, in: in}
 	q := writing{l}
 	if err := b.load(ctx, q); err != nil {
 		return nil, err
 	}
+	out := make([]bool, len(in.Items))
+	if b.set.content != event.Mirror {
+		return out, nil
+	}
 	var err error
-	if b.walk, err = l.walkOf(ctx, source); err != nil {
-		return nil, err
+	if b.walk = newWalk(); !in.Start {
+		if b.walk, err = l.walkOf(ctx, in.Source); err != nil {
+			return nil, err
+		}
 	}
 	if b.records, err = b.find(ctx, q); err != nil {
 		return nil, err
 	}
-	out := make([]event.Verdict, len(items))
 	if err := b.loadVias(ctx, q); err != nil {
 		return nil, err
 	}
-	for i := range items {
-		it, r := &items[i], b.records[i]
+	for i := range in.Items {
+		it, r := &in.Items[i], b.records[i]
 		if v, _ := b.rule(it, r); v != apply || it.Deleted || it.Quarantine {
 			continue
 		}
@@ -391,9 +400,7 @@ func (l *Log) Verdicts(ctx context.Context, source event.SourceID, items []event
 		if err != nil {
 			return nil, err
 		}
-		if !echo {
-			out[i] = event.Fetch
-		}
+		out[i] = !echo
 	}
 	return out, nil
 }

@@ -41,9 +41,13 @@ func scanPending(rows *sql.Rows, source event.SourceID, known map[int64]*record)
 	return nil
 }
 
+// unasked is why an observation waits whose content nobody has asked for.
+const unasked = "its content has not been asked for yet"
+
 // wait keeps an observation whose content could not be had, to be asked again:
-// after five minutes first, then after twice as long each time, a day at most.
-func (b *batch) wait(ctx context.Context, i int, r *record) error {
+// after five minutes first, then after twice as long each time, a day at most;
+// at once when nobody has asked for it yet.
+func (b *batch) wait(ctx context.Context, i int, r *record, reason string) error {
 	it := &b.in.Items[i]
 	p := r.pending
 	if p != nil && p.is(it) {
@@ -65,13 +69,13 @@ func (b *batch) wait(ctx context.Context, i int, r *record) error {
 	p.partial = it.Partial
 	r.pending = p
 	delay := min(5*time.Minute<<min(p.tries, 20), 24*time.Hour)
-	if b.in.Mode == event.ModeSubmission {
-		delay = 0 // nobody has asked for it yet
+	if reason == unasked || b.in.Mode == event.ModeSubmission {
+		delay = 0
 	}
 	next := int64(b.now) + delay.Microseconds()
 	return b.l.exec(ctx, `INSERT OR REPLACE INTO pending (source, record, partial, since, tries, next, reason, observation, sum)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`, int64(b.source.id), r.id, boolArg(p.partial), int64(p.since), p.tries, next, it.Pending, p.raw,
-		sumOf(b.source.id, r.id, p.partial, p.since, p.tries, next, it.Pending, p.raw))
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`, int64(b.source.id), r.id, boolArg(p.partial), int64(p.since), p.tries, next, reason, p.raw,
+		sumOf(b.source.id, r.id, p.partial, p.since, p.tries, next, reason, p.raw))
 }
 
 func (b *batch) unwait(ctx context.Context, r *record) error {

@@ -51,43 +51,43 @@ func (r *run) take(ctx context.Context, b *event.Batch) error {
 	if err := r.contents(ctx, b, wanted); err != nil {
 		return err
 	}
-	return r.commit(ctx, b)
+	out, err := r.append(ctx, b)
+	if err != nil {
+		return err
+	}
+	return r.takeLate(ctx, b, out.Outcomes)
 }
 
-// wanted returns the indexes of the items whose content is needed: of a record
-// that stands several times in the batch, not the entries that are historical.
-func (r *run) wanted(ctx context.Context, b *event.Batch) ([]int, error) {
-	var wanted []int
-	if b.Mode != event.ModeWalk {
-		for i := range b.Items {
-			if !b.Items[i].Deleted {
-				wanted = append(wanted, i)
-			}
+// takeLate fetches what only Append has found to be needed: another Source has
+// spoken of the record since the log was asked.
+func (r *run) takeLate(ctx context.Context, b *event.Batch, outcomes []event.Outcome) error {
+	late := event.Batch{Mode: event.ModeSettle, Next: b.Next, Documents: b.Documents}
+	for i, o := range outcomes {
+		if o == event.NeedsContent {
+			late.Items = append(late.Items, b.Items[i])
 		}
-		return wanted, nil
 	}
-	if b.Start {
-		// The walk before is forgotten, and who it met with it, so that verdicts
-		// are those of this one. Nothing of this batch is stored yet, so the cursor
-		// must not name what it has read.
-		if err := r.commit(ctx, &event.Batch{Start: true, Next: []byte(unread)}); err != nil {
+	if len(late.Items) == 0 {
+		return nil
+	}
+	return r.take(ctx, &late)
+}
+
+// wanted returns the indexes of the items whose content is needed. A record
+// stands once in a batch.
+func (r *run) wanted(ctx context.Context, b *event.Batch) ([]int, error) {
+	needs := make([]bool, len(b.Items))
+	if b.Mode == event.ModeWalk {
+		b.Source = r.src.ID
+		var err error
+		if needs, err = r.h.Log.NeedsContent(ctx, b); err != nil {
 			return nil, err
 		}
-		b.Start = false
 	}
-	verdicts, err := r.h.Log.Verdicts(ctx, r.src.ID, b.Items)
-	if err != nil {
-		return nil, err
-	}
-	newest := make(map[string]event.Stamp, len(b.Items))
-	for i, v := range verdicts {
-		it := &b.Items[i]
-		stamp, again := newest[it.Record]
-		if v == event.Fetch && (!again || !it.Baseline && it.Order.After(stamp)) {
+	var wanted []int
+	for i := range b.Items {
+		if needs[i] || b.Mode != event.ModeWalk && !b.Items[i].Deleted {
 			wanted = append(wanted, i)
-		}
-		if !again || it.Order.After(stamp) {
-			newest[it.Record] = it.Order
 		}
 	}
 	return wanted, nil

@@ -27,7 +27,7 @@ import (
 // Log is where observations become events.
 type Log interface {
 	Append(context.Context, *event.Batch) (event.Appended, error)
-	Verdicts(context.Context, event.SourceID, []event.Item) ([]event.Verdict, error)
+	NeedsContent(context.Context, *event.Batch) ([]bool, error)
 	Progress(context.Context, event.SourceID) (event.Progress, error)
 }
 

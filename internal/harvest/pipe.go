@@ -41,7 +41,8 @@ type pipe struct {
 
 	// Of the writer's goroutine.
 	batch event.Batch
-	safe  []byte // the cursor after the last document that was taken in whole
+	has   map[string]int // of a mirror: where a record's item stands in batch
+	safe  []byte         // the cursor after the last document that was taken in whole
 	since time.Time
 }
 
@@ -113,11 +114,7 @@ func (p *pipe) write() error {
 		b.Documents = append(b.Documents, x.doc)
 		b.Quarantine = append(b.Quarantine, x.quarantine...)
 		for len(x.items) > 0 {
-			n := min(len(x.items), size-len(b.Items))
-			for i := range x.items[:n] {
-				x.items[i].Document = doc
-			}
-			b.Items = append(b.Items, x.items[:n]...)
+			n := p.fill(x.items[:min(len(x.items), size-len(b.Items))], doc)
 			x.items = x.items[n:]
 			if len(x.items) > 0 {
 				if err := p.commit(); err != nil {
@@ -139,6 +136,48 @@ func (p *pipe) write() error {
 	return nil
 }
 
+// fill adds items of a document to the batch and returns how many it has taken.
+// In a mirror a batch has a record once, so that what the log says of contents
+// before they are fetched is what Append says: an item that the one in the batch
+// outdates is historical, and another one begins a new batch.
+func (p *pipe) fill(items []event.Item, doc int) int {
+	b := &p.batch
+	if p.r.src.Content != event.Mirror {
+		from := len(b.Items)
+		b.Items = append(b.Items, items...)
+		for i := range b.Items[from:] {
+			b.Items[from+i].Document = doc
+		}
+		return len(items)
+	}
+	if p.has == nil {
+		p.has = make(map[string]int, p.r.size())
+	}
+	for i := range items {
+		it := &items[i]
+		if at, again := p.has[it.Record]; again {
+			if !b.Items[at].Outdates(it) {
+				return i
+			}
+			p.r.note(func(r *Report) { r.Historical++ })
+			p.left(1)
+			continue
+		}
+		p.has[it.Record] = len(b.Items)
+		b.Items = append(b.Items, *it)
+		b.Items[len(b.Items)-1].Document = doc
+	}
+	return len(items)
+}
+
+// left makes room for so many observations.
+func (p *pipe) left(n int) {
+	p.mu.Lock()
+	p.queued -= n
+	p.mu.Unlock()
+	p.room.Broadcast()
+}
+
 // commit fetches what the batch needs and appends it.
 func (p *pipe) commit() error {
 	b := p.batch
@@ -147,10 +186,8 @@ func (p *pipe) commit() error {
 	if err := p.r.take(p.ctx, &b); err != nil {
 		return err
 	}
-	p.mu.Lock()
-	p.queued -= n
-	p.mu.Unlock()
-	p.room.Broadcast()
+	p.left(n)
+	clear(p.has)
 	clear(b.Items) // what they refer to may go; the next batch takes their place
 	p.batch, p.since = event.Batch{Items: b.Items[:0]}, p.r.h.now()
 	return nil

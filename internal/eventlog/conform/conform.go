@@ -42,7 +42,7 @@ type Log interface {
 	Make(ctx context.Context, set Set, sources ...string) ([]event.SourceID, error)
 
 	Append(context.Context, *event.Batch) (event.Appended, error)
-	Verdicts(context.Context, event.SourceID, []event.Item) ([]event.Verdict, error)
+	NeedsContent(context.Context, *event.Batch) ([]bool, error)
 	Replayed(ctx context.Context, id int64) error
 
 	Progress(context.Context, event.SourceID) (event.Progress, error)
@@ -93,7 +93,7 @@ func Test(t *testing.T, open Open, light bool) {
 	}{
 		{"Events", testEvents}, {"Cursor", testCursor}, {"Progress", testProgress}, {"Refused", testRefused},
 		{"State", testState}, {"Walk", testWalk}, {"StepBack", testStepBack}, {"Complete", testComplete}, {"Hold", testHold},
-		{"Pending", testPending}, {"Verdicts", testVerdicts}, {"Replay", testReplay}, {"Quarantine", testQuarantine},
+		{"Pending", testPending}, {"NeedsContent", testNeedsContent}, {"Replay", testReplay}, {"Quarantine", testQuarantine},
 		{"Lists", testLists}, {"ListsPending", testListsPending}, {"AbsentAt", testAbsentAt}, {"ThereInBaseline", testThereInBaseline}, {"Echo", testEcho}, {"EchoOfFormer", testEchoOfFormer}, {"EchoOfOwn", testEchoOfOwn}, {"Targets", testTargets},
 		{"Sources", testSources}, {"SourcesOrder", testSourcesOrder}, {"Locs", testLocs}, {"LocsOfSources", testLocsOfSources},
 		{"Segments", testSegments}, {"SegmentHours", testSegmentHours}, {"SegmentEntries", testSegmentEntries}, {"SeveralSets", testSeveralSets},
@@ -291,7 +291,7 @@ func (b *bench) moreOf(source int, mode event.Mode, words string) string {
 }
 
 var outcomeWords = [...]string{event.Logged: "logged", event.Unchanged: "unchanged", event.Historical: "historical", event.SteppedBack: "stepped-back",
-	event.Tombstone: "tombstone", event.Shadowed: "shadowed", event.Waiting: "waiting", event.Bad: "bad", event.Echoed: "echoed"}
+	event.Tombstone: "tombstone", event.Shadowed: "shadowed", event.Waiting: "waiting", event.NeedsContent: "needs-content", event.Bad: "bad", event.Echoed: "echoed"}
 
 func outcomes(all []event.Outcome) string {
 	var words []string

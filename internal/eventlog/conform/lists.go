@@ -192,7 +192,7 @@ func fromBridge(words string, via ...string) []event.Item {
 // What a bridge gives back that the set has, or had, from a Source of its own is
 // no presence: else what is deleted at its origin would live on in a ring.
 func testEcho(t *testing.T, open Open) {
-	b := begin(t, open, Set{Content: event.Redirect}, "origin", "bridge")
+	b := begin(t, open, Set{Content: event.Mirror}, "origin", "bridge")
 	bridge := func(words string, via ...string) string {
 		t.Helper()
 		out := b.batch(1, &event.Batch{Start: true, Items: fromBridge(words, via...)})
@@ -205,10 +205,10 @@ func testEcho(t *testing.T, open Open) {
 	}
 	origin("a@1=x b@1=x")
 	b.want("given back, and others", bridge("a@5=x b@5=x c@5=x", "a", "elsewhere", "c0"), "echoed shadowed logged")
-	verdicts, err := b.log.Verdicts(context.Background(), b.sources[1], fromBridge("a@6=x c@6=x", "a", "c0"))
+	needs, err := b.log.NeedsContent(context.Background(), &event.Batch{Source: b.sources[1], Items: fromBridge("a@6=x c@6=x", "a", "c0")})
 	b.must(err)
-	if len(verdicts) != 2 || verdicts[0] != event.Skip || verdicts[1] != event.Fetch {
-		t.Errorf("verdicts %v, want that of a record that comes back to be skipped", verdicts)
+	if len(needs) != 2 || needs[0] || !needs[1] {
+		t.Errorf("contents are needed: %v, want none of a record that comes back", needs)
 	}
 	origin("-a@2 -b@2")
 	b.want("deleted at the origin", b.now(), "b c")

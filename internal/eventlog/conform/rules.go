@@ -308,7 +308,6 @@ func testPending(t *testing.T, open Open) {
 		t.Errorf("%d pending after they were deleted", n)
 	}
 	b.want("events", b.news(), "updated a@7, deleted a@9")
-	b.want("not fetched", failure(b, &event.Batch{Start: true, Next: []byte("on"), Items: unfetched("c@1")}), "error")
 	testPendingBack(b, say, pending)
 }
 
@@ -366,22 +365,38 @@ func failure(b *bench, in *event.Batch) string {
 	return "error"
 }
 
-// Verdicts foretell what Append makes of a walk's items, and change nothing.
-func testVerdicts(t *testing.T, open Open) {
+// D105: NeedsContent says what Append will make of a walk's items, and changes
+// nothing. What comes without its content all the same waits for it, and the
+// other items of the batch are taken in.
+func testNeedsContent(t *testing.T, open Open) {
 	b := begin(t, open, Set{Content: event.Mirror})
 	b.walk("a@5=x b@5=x")
 	b.batch(0, &event.Batch{Next: []byte("on")})
-	ask := func(words string) string {
-		verdicts, err := b.log.Verdicts(context.Background(), b.sources[0], items(words))
+	ask := func(start bool, words string) string {
+		needs, err := b.log.NeedsContent(context.Background(), &event.Batch{Source: b.sources[0], Start: start, Items: items(words)})
 		b.must(err)
 		var out []string
-		for _, v := range verdicts {
-			out = append(out, map[event.Verdict]string{event.Skip: "skip", event.Fetch: "fetch"}[v])
+		for _, n := range needs {
+			out = append(out, map[bool]string{false: "no", true: "yes"}[n])
 		}
 		return strings.Join(out, " ")
 	}
-	b.want("in the walk", ask("a@5=y a@4=x a@6=x c@1 -d@9 !e"), "skip skip fetch fetch skip skip")
+	b.want("in the walk", ask(false, "a@5=y a@4=x a@6=x c@1 -d@9 !e"), "no no yes yes no no")
+	b.want("at the start of another", ask(true, "a@5=y a@5=x"), "yes no")
 	b.end(0)
-	b.want("in the next", ask("a@5=x a@5=y a@4=x a@6=x"), "skip fetch skip fetch")
+	b.want("in the next", ask(false, "a@5=x a@5=y a@4=x a@6=x"), "no yes no yes")
 	b.want("live", b.now(), "a b")
+
+	b.news()
+	mixed := append(items("c@1=x"), unfetched("a@6=y d@1=y b@5=x")...)
+	b.want("without contents", outcomes(b.batch(0, &event.Batch{Start: true, Next: []byte("on"), Items: mixed}).Outcomes), "logged needs-content needs-content unchanged")
+	b.want("events", b.news(), "created c@1=x")
+	b.reopen()
+	kept, err := b.log.Pending(context.Background(), b.sources[0], event.MicrosOf(b.clock.Wall), 0, 9)
+	b.must(err)
+	if len(kept) != 2 || kept[0].Record != "urn:a" || kept[1].Record != "urn:d" || kept[0].Tries != 0 {
+		t.Errorf("pending: %+v", kept)
+	}
+	b.want("with contents", b.more(event.ModeSettle, "a@6=y d@1=y"), "logged logged")
+	b.want("events", b.news(), "updated a@6=y, created d@1=y")
 }

@@ -409,14 +409,14 @@ func testClosed(t *testing.T, open Open) {
 	b.stop()
 	ctx := context.Background()
 	_, append := b.log.Append(ctx, &event.Batch{Source: b.sources[0]})
-	_, verdicts := b.log.Verdicts(ctx, b.sources[0], nil)
+	_, needs := b.log.NeedsContent(ctx, &event.Batch{Source: b.sources[0]})
 	_, sets := b.log.Sets(ctx)
 	_, last := b.log.LastSeq(ctx)
 	_, _, absent := b.log.CountAbsent(ctx, b.sources[0], event.Stamp{})
 	var events error
 	for _, events = range b.log.Events(ctx, "", event.Range{Upto: 9}) {
 	}
-	for i, err := range []error{append, verdicts, sets, last, absent, events} {
+	for i, err := range []error{append, needs, sets, last, absent, events} {
 		if err == nil {
 			t.Errorf("%d: a closed log answers", i)
 		}

@@ -31,6 +31,8 @@ type settings struct {
 	patient time.Duration
 	folder  string
 	profile string
+	binary  string // bridge, of the hostile cases
+	attack  string // one defect of the hostile cases
 }
 
 func main() {
@@ -47,6 +49,8 @@ func main() {
 	flag.DurationVar(&s.patient, "patience", 4*time.Minute, "how long the long log may grow; then it is measured as it is")
 	flag.StringVar(&s.folder, "dir", "", "where to work; a new folder there is made and removed (default: the system's folder for temporary files)")
 	flag.StringVar(&s.profile, "profile", "", "folder for CPU and heap profiles of the measured processes")
+	flag.StringVar(&s.binary, "binary", "", "the bridge that the case hostile attacks (default: it is built)")
+	flag.StringVar(&s.attack, "attack", "", "of the case hostile only the attacks of this defect, such as D60")
 	flag.Parse()
 	if s.quick {
 		s.runs, s.soak = 1, 1
@@ -89,6 +93,7 @@ func cases() []oneCase {
 		{"ingest", (*bench).ingests},
 		{"notify", (*bench).notifies},
 		{"drain", (*bench).drains},
+		{"hostile", (*bench).hostile},
 	}
 }
 

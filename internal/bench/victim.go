@@ -1,0 +1,236 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// victim is a running bridge serve that is under attack: a process of its own,
+// so that its processor time and memory are its own. While it runs /healthz is
+// asked for ten times a second, each time on a new connection.
+type victim struct {
+	url, mail string // its base URL, and the address of its mail server
+	folder    string
+	pid       int
+	cmd       *exec.Cmd
+	output    *output
+
+	probing  context.CancelFunc
+	probes   sync.WaitGroup
+	slowest  atomic.Int64 // nanoseconds of the slowest answer of /healthz
+	failed   atomic.Int64 // how often it did not answer 200
+	overgrew atomic.Bool  // it was ended because it took more than tooMuch
+}
+
+// tooMuch is the memory at which a victim is ended: the machine is needed for
+// the rest of the table.
+const tooMuch = 3 << 30
+
+// service is the SIP service that every victim has, open to everybody.
+const service = `
+[[set]]
+name = "library"
+[[set.source]]
+kind = "sip"
+mode = "library"
+formats = ` + format + `
+[[set]]
+name = "notified"
+[[set.source]]
+kind = "sip"
+smtp_listen = %q
+mailbox = "library@bridge.example.org"
+`
+
+// startVictim starts bridge serve with a set "main" that has the given Source, ""
+// for none, as the attack wants it.
+func (b *bench) startVictim(binary string, a attack, source string) (*victim, error) {
+	folder, err := os.MkdirTemp(b.folder, "victim-")
+	if err != nil {
+		return nil, err
+	}
+	mail, err := freeAddress()
+	if err != nil {
+		return nil, err
+	}
+	v := &victim{folder: folder, mail: mail, output: &output{seen: make(chan struct{})}}
+	text := "listen = \"127.0.0.1:0\"\ndata = \"data\"\nallow_hosts = [\"127.0.0.1\"]\n" + fmt.Sprintf(service, mail)
+	if source != "" {
+		text += fmt.Sprintf("[[set]]\nname = \"main\"\ncontent = %q\n[[set.source]]\nkind = %q\nurl = %q\n", cmp.Or(a.content, "mirror"), a.kind, source)
+	}
+	if err := os.WriteFile(filepath.Join(folder, "bridge.toml"), []byte(text), 0o600); err != nil {
+		return nil, err
+	}
+	v.cmd = exec.CommandContext(b.ctx, binary, "serve")
+	if a.descriptors > 0 {
+		v.cmd = exec.CommandContext(b.ctx, "sh", "-c", fmt.Sprintf(`ulimit -n %d; exec "$0" serve`, a.descriptors), binary)
+	}
+	v.cmd.Dir, v.cmd.Stdout, v.cmd.Stderr = folder, v.output, v.output
+	if err := v.cmd.Start(); err != nil {
+		return nil, err
+	}
+	v.pid = v.cmd.Process.Pid
+	select {
+	case <-v.output.seen:
+	case <-time.After(30 * time.Second):
+		return nil, errors.Join(fmt.Errorf("bridge serve is not ready after 30 s: %s", v.output.text()), v.kill())
+	}
+	v.url = "http://" + v.output.address
+	ctx, cancel := context.WithCancel(b.ctx)
+	v.probing = cancel
+	v.probes.Go(func() { v.probe(ctx) })
+	return v, nil
+}
+
+// probe asks for /healthz, and watches the memory, until ctx ends.
+func (v *victim) probe(ctx context.Context) {
+	client := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if v.memory("VmRSS") > tooMuch {
+			v.overgrew.Store(true)
+			v.failed.Add(1)
+			_ = v.cmd.Process.Kill()
+			return
+		}
+		start := time.Now()
+		resp, err := client.Get(v.url + "/healthz")
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil || resp.StatusCode != http.StatusOK {
+			v.failed.Add(1)
+		}
+		if err == nil {
+			_ = resp.Body.Close()
+		}
+		if took := int64(time.Since(start)); took > v.slowest.Load() {
+			v.slowest.Store(took)
+		}
+	}
+}
+
+func (v *victim) kill() error {
+	_ = v.cmd.Process.Kill()
+	_ = v.cmd.Wait()
+	return nil
+}
+
+// end ends the victim and removes its folder.
+func (v *victim) end() error {
+	v.probing()
+	v.probes.Wait()
+	return errors.Join(v.kill(), os.RemoveAll(v.folder))
+}
+
+// memory is a line of the process's status, in bytes; 0 when it has ended.
+func (v *victim) memory(name string) int64 {
+	kb, err := strconv.ParseInt(strings.TrimSuffix(field(fmt.Sprintf("/proc/%d/status", v.pid), name), " kB"), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return kb << 10
+}
+
+// processorTime is what the victim has used, in user and system mode.
+func (v *victim) processorTime() time.Duration {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", v.pid))
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(data), ") ") // the name may hold spaces
+	f := strings.Fields(rest)
+	if len(f) < 13 {
+		return 0
+	}
+	user, _ := strconv.ParseInt(f[11], 10, 64)
+	system, _ := strconv.ParseInt(f[12], 10, 64)
+	const ticks = 100 // of a second, on every Linux that Go runs on
+	return time.Duration(user+system) * time.Second / ticks
+}
+
+// quiet waits until the victim has done nothing to speak of for two seconds, at
+// most as long as most. The probes cost it next to nothing.
+func (v *victim) quiet(ctx context.Context, most time.Duration) (ended bool) {
+	end := time.Now().Add(most)
+	tick := time.NewTicker(500 * time.Millisecond)
+	defer tick.Stop()
+	last, still := v.processorTime(), 0
+	for time.Now().Before(end) && ctx.Err() == nil {
+		<-tick.C
+		now := v.processorTime()
+		if now == 0 {
+			return true
+		}
+		if now-last < 60*time.Millisecond {
+			still++
+		} else {
+			still = 0
+		}
+		if last = now; still >= 4 {
+			return true
+		}
+	}
+	return false
+}
+
+// output keeps what a victim prints, and looks for the line that tells where it
+// serves.
+type output struct {
+	mu      sync.Mutex
+	all     strings.Builder
+	address string
+	seen    chan struct{}
+}
+
+var servingLine = regexp.MustCompile(`(?m)^serving http://\S+ on (\S+)$`)
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.all.Len() < 1<<20 {
+		o.all.Write(p)
+	}
+	if o.address == "" {
+		if m := servingLine.FindStringSubmatch(o.all.String()); m != nil {
+			o.address = m[1]
+			close(o.seen)
+		}
+	}
+	return len(p), nil
+}
+
+func (o *output) text() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.all.String()
+}
+
+// freeAddress is a loopback address where nobody listens.
+func freeAddress() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	return l.Addr().String(), nil
+}

@@ -30,6 +30,7 @@ type batch struct {
 	touched  []*record                // in the order of their first change
 	seq      event.Seq                // the last one given out in the whole log
 	docs     map[event.Document]int64 // ids of those that were needed so far
+	feeds    map[string]*event.Feed   // theirs, by their bytes
 	locs     *locs
 	targets  targets
 	exchange *exchange // nil without one
@@ -196,7 +197,8 @@ func (b *batch) judge() {
 		if h.same || it.Deleted || it.Quarantine {
 			return
 		}
-		h.digest = it.Digest()
+		it.Links = b.targets.resolve(it.Links)
+		h.digest = it.Digest(b.set.content)
 		if reference {
 			h.loc = locs.key(it.Loc)
 		}
@@ -296,14 +298,14 @@ func (b *batch) prepare(ctx context.Context, q preparer) error {
 	if err := b.loadOpenSegment(ctx, q); err != nil {
 		return err
 	}
+	if err := b.loadTargets(ctx, q); err != nil {
+		return err
+	}
 	b.judge()
 	if err := b.loadLast(ctx, q); err != nil {
 		return err
 	}
-	if err := b.loadTargets(ctx, q); err != nil {
-		return err
-	}
-	b.docs = map[event.Document]int64{}
+	b.docs, b.feeds = map[event.Document]int64{}, map[string]*event.Feed{}
 	b.events = b.l.bulk(ctx, insertEvents, 6)
 	if b.set.content != event.Reference {
 		return nil

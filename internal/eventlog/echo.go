@@ -216,17 +216,16 @@ func (b *batch) loadTargets(ctx context.Context, q preparer) error {
 	})
 }
 
-// keep returns links with those records alone that the set has.
-func (t targets) keep(links []event.Link) []event.Link {
+// resolve returns links that say which of the records that they may lead to the
+// set has.
+func (t targets) resolve(links []event.Link) []event.Link {
 	for i := range links {
-		if links[i].Record != "" && !t.linked[links[i].Record] {
-			kept := append([]event.Link(nil), links...)
-			for j := i; j < len(kept); j++ {
-				if !t.linked[kept[j].Record] {
-					kept[j].Record = ""
-				}
+		if l := &links[i]; l.InSet != (l.Record != "" && t.linked[l.Record]) {
+			links = slices.Clone(links)
+			for j := i; j < len(links); j++ {
+				links[j].InSet = links[j].Record != "" && t.linked[links[j].Record]
 			}
-			return kept
+			return links
 		}
 	}
 	return links

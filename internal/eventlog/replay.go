@@ -155,7 +155,7 @@ func (v *verifier) event(r *replay, c *columns, b *body, place string) {
 		return
 	}
 	r.live.add(o)
-	r.digests[o] = b.obs.Digest()
+	r.digests[o] = b.obs.Digest(r.set.Content)
 	if r.locs != nil && b.obs.Loc != "" {
 		r.locs[o] = newLocs(r.id).key(b.obs.Loc)
 		r.located++

@@ -280,8 +280,8 @@ func testTargets(t *testing.T, open Open) {
 		out := b.batch(0, &event.Batch{Items: linked(c.words, c.target)})
 		ev, err := b.log.Event(context.Background(), out.First)
 		b.must(err)
-		if len(ev.Links) != 2 || ev.Links[0].Record != c.want || ev.Links[0].Href != href(c.target) || ev.Links[0].Length != 3 || ev.Links[1].Record != "" {
-			t.Errorf("%s: links %+v, want one to %q", c.words, ev.Links, c.want)
+		if len(ev.Links) != 2 || ev.Links[0].InSet != (c.want != "") || ev.Links[0].Href != href(c.target) || ev.Links[0].Length != 3 || ev.Links[1].InSet {
+			t.Errorf("%s: links %+v, want the target %q in the set", c.words, ev.Links, c.want)
 		}
 	}
 	b.seen = 99

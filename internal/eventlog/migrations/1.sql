@@ -47,6 +47,7 @@ CREATE TABLE document (
     feed_id TEXT    NOT NULL,
     title   TEXT    NOT NULL,
     updated INTEGER,
+    feed    BLOB,             -- what else the feed says of itself
     sum     INTEGER NOT NULL
 ) STRICT;
 

@@ -334,6 +334,7 @@ func (b *batch) log(r *record, kind event.Kind, v *body) error {
 	b.set.events++
 	if kind != event.Rejected { // which belongs to no segment and changes no state
 		b.place(event.Seq(c.seq), kind, b.set.clock, v)
+		b.relate(r, kind, v)
 		b.set.last, b.set.lastObserved = b.seq, b.set.clock
 		r.seq, r.last = b.seq, v
 	}

@@ -59,6 +59,7 @@ func (l *Log) Verify(ctx context.Context, report func(Finding)) error {
 			{"table state", doRestore, v.readStates},
 			{"table presence", doReset, v.readPresence},
 			{"table loc", doRestore, v.readLocs},
+			{"table link", doRestore, v.readLinks},
 			{"table pending", doReset, v.readPending},
 			{"table step_back", doReset, v.readStepBacks},
 			{"table held", doReset, v.readHeld},

@@ -116,6 +116,14 @@ CREATE TABLE loc (
     PRIMARY KEY (key, record)
 ) STRICT, WITHOUT ROWID;
 
+-- Which live records of a set link to an identifier, as described by or
+-- describing it, whether or not the set has such a record.
+CREATE TABLE link (
+    key    INTEGER NOT NULL,
+    record INTEGER NOT NULL,
+    PRIMARY KEY (key, record)
+) STRICT, WITHOUT ROWID;
+
 -- Who was met in the walk under way: two bitmaps over the ordinals of records,
 -- met and met alive, and their sum.
 CREATE TABLE met (

@@ -193,7 +193,7 @@ func (r *Reader) content(d *draftEntry, report reporter) error {
 	}
 	if src, ok := s.Attr("", "src"); ok {
 		c.HasSrc = true
-		resolved, err := strictxml.Resolve(s.Base(), src)
+		resolved, err := s.Resolve(s.Base(), src)
 		if err != nil {
 			report(ruleLink, "src "+strconv.Quote(clip(src)), "an IRI reference")
 		}
@@ -291,7 +291,7 @@ func (r *Reader) link(report reporter) (l Link, ok bool, err error) {
 	l.Rel = relation(rel)
 	var bad error
 	if ok {
-		l.Href, bad = strictxml.Resolve(base, href)
+		l.Href, bad = s.Resolve(base, href)
 	}
 	if !ok || bad != nil {
 		ok = false

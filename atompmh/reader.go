@@ -144,8 +144,9 @@ func (r *Reader) start() error {
 	if s.Space != Namespace || s.Local != "feed" {
 		return s.Fail("%s; want an Atom Feed Document, with root {%s}feed", whatRoot(s), Namespace)
 	}
-	r.prologue, r.epilogue = s.Frame()
-	return nil
+	var err error
+	r.prologue, r.epilogue, err = s.Frame()
+	return err
 }
 
 // notice makes a Problem of what the scanner has read over.

@@ -187,8 +187,9 @@ func (r *Reader) start() error {
 	r.sitemaps, r.folded = s.Space, name != s.Local
 	r.doc.Index = name == "sitemapindex"
 	r.doc.Dialect = DialectSitemap
-	r.frame, r.end = s.Frame()
-	return nil
+	var err error
+	r.frame, r.end, err = s.Frame()
+	return err
 }
 
 // notice makes a Problem of what the scanner has read over.

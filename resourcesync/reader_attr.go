@@ -90,7 +90,7 @@ func (r *Reader) link() (l Link, ok bool) {
 		}
 	}
 	ref := strictxml.Trim(href)
-	target, err := strictxml.Resolve(r.scan.Base(), ref)
+	target, err := r.scan.Resolve(r.scan.Base(), ref)
 	switch {
 	case ref == "" || err != nil || target == "":
 		r.problem(ruleLink, at.line, at.column, "a link "+strconv.Quote(strictxml.Clip(l.Rel))+" with href "+strconv.Quote(strictxml.Clip(href)), "a URI; the link is left out")

@@ -113,7 +113,7 @@ func (r *Reader) loc(d *draftEntry) error {
 	}
 	raw := string(text)
 	ref := strictxml.Trim(raw)
-	loc, err := strictxml.Resolve(base, ref)
+	loc, err := r.scan.Resolve(base, ref)
 	switch {
 	case markup:
 		d.bad(ruleLoc, "loc holds elements; want a URI")

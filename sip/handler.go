@@ -51,6 +51,10 @@ type Handler struct {
 	Plain bool
 	// Limits are what else a message may ask for; their Document does not count.
 	Limits strictxml.Limits
+	// Turns has room for as many values as messages may be read at once; Handlers
+	// may share one. nil is no limit. A message waits for its turn when it is there
+	// whole, so that nobody's slow connection takes one.
+	Turns chan struct{}
 	// Log is told why a call failed here; nil is silence.
 	Log *slog.Logger
 }
@@ -167,14 +171,11 @@ func (x *exchange) post() {
 	if !ok {
 		return
 	}
-	contentType := x.r.Header.Get("Content-Type")
-	x.plain = x.bare(body)
-	o := ReadOptions{ContentType: contentType, Limits: x.Limits, Plain: x.plain, Places: Places{}}
-	o.Limits.Document = x.limit()
-	m, err := ReadMessage(bytes.NewReader(body), o)
+	places := Places{}
+	m, err := x.message(body, places)
 	if err == nil {
 		m, err = x.dispatch(m)
-		err = o.Places.Locate(err)
+		err = places.Locate(err)
 	}
 	switch {
 	case err != nil:
@@ -186,6 +187,23 @@ func (x *exchange) post() {
 	default:
 		x.send(http.StatusOK, typeXML, AppendMessage(nil, m))
 	}
+}
+
+// message reads the message of a body, when its turn has come.
+func (x *exchange) message(body []byte, places Places) (*Message, error) {
+	ctx := x.r.Context()
+	if x.Turns != nil {
+		select {
+		case x.Turns <- struct{}{}:
+			defer func() { <-x.Turns }()
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	x.plain = x.bare(body)
+	o := ReadOptions{Context: ctx, ContentType: x.r.Header.Get("Content-Type"), Limits: x.Limits, Plain: x.plain, Places: places}
+	o.Limits.Document = x.limit()
+	return ReadMessage(bytes.NewReader(body), o)
 }
 
 func (x *exchange) limit() int64 {

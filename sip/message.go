@@ -2,6 +2,7 @@ package sip
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -56,6 +57,8 @@ type ReadOptions struct {
 	Limits strictxml.Limits
 	// Plain: a document without an envelope is taken as well.
 	Plain bool
+	// Context ends the reading; nil is allowed.
+	Context context.Context
 	// Places are filled with those of the message's elements; nil is allowed.
 	Places Places
 }

@@ -27,6 +27,7 @@ func newReader(r io.Reader, o ReadOptions) *reader {
 		URL: o.URL, ContentType: o.ContentType, Limits: o.Limits, Want: "a message of the Simple Ingest Protocol",
 		Instructions: strictxml.InstructionsNowhere, // SOAP 1.1, 3
 		Namespaces:   []string{Namespace, soapNamespace},
+		Context:      o.Context,
 	})}
 }
 

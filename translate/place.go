@@ -55,11 +55,11 @@ func (p *place) representation(loc string, r *event.Representation) string {
 // true of the Source's copy and not of ours: it is "".
 func (p *place) related(l *event.Link) string {
 	switch {
-	case !l.InSet || !l.Describes():
+	case l.Record == "" || l.Rel != relDescribedBy && l.Rel != relDescribes:
 		return ""
 	case p.content != event.Reference:
 		return p.record(l.Record)
-	case event.Public(l.Href):
+	case public(l.Href):
 		return l.Href
 	}
 	return ""
@@ -94,5 +94,11 @@ func original(e *event.Event) (via event.Link, ok bool) {
 	if !via.Modified.Known() {
 		via.Modified = e.Modified
 	}
-	return via, event.Public(via.Href)
+	return via, public(via.Href)
+}
+
+// public tells whether a URL may stand in a published document: there is one,
+// and it names no file of the machine that the Source was read on.
+func public(href string) bool {
+	return href != "" && (len(href) < 5 || !strings.EqualFold(href[:5], "file:"))
 }

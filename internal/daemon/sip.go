@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"os/exec"
+	"runtime"
 	"strings"
 	"time"
 
@@ -43,6 +44,8 @@ type exchange struct {
 	post   *submit.Post
 	log    stoppable
 	mails  []mailRoom
+	// turns lets as many messages of strangers be read at once as there are cores.
+	turns chan struct{}
 	// base is where others reach us; known when the server has its address.
 	base string
 }
@@ -62,6 +65,7 @@ type service struct {
 // their Sources are there: a target may send its records on into another set.
 func (h *House) openExchange(ctx context.Context) error {
 	h.exchange.log.Log = h.Log
+	h.exchange.turns = make(chan struct{}, runtime.GOMAXPROCS(0))
 	h.exchange.owing = map[event.SourceID]chan struct{}{}
 	h.exchange.post = &submit.Post{Store: &h.exchange.log, HTTP: func(recipient string) *sip.HTTPClient { return h.sipClient(h.courier, recipient) }, Mail: h.mailer(), Now: h.opt.Now, Log: h.opt.Logger}
 	for i := range h.Config.Sets {
@@ -151,7 +155,7 @@ func (h *House) openService(ctx context.Context, s *config.Set, own *Source, c *
 		}
 	}
 	v.handler = &sip.Handler{Backend: v.desk, Offers: v.desk.Offers(), MaxBytes: h.Config.Limits.SIPMessage, Plain: c != nil && c.PlainPost,
-		Limits: h.sipLimits(), Log: h.opt.Logger}
+		Limits: h.sipLimits(), Turns: h.exchange.turns, Log: h.opt.Logger}
 	h.exchange.services = append(h.exchange.services, v)
 	return nil
 }

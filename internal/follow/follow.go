@@ -20,7 +20,12 @@ import (
 	"time"
 )
 
-const maxRedirects = 5
+const (
+	maxRedirects = 5
+	// maxURL is how long the address of a document may be, in bytes: it is the base
+	// of all that the document names.
+	maxURL = 8 << 10
+)
 
 // ErrRefused: a link or redirect leads where the walk may not go.
 var ErrRefused = errors.New("address refused")
@@ -96,6 +101,9 @@ func (c *Client) Allowed(to string) error {
 }
 
 func (c *Client) check(u *url.URL) error {
+	if n := len(u.String()); n > maxURL {
+		return fmt.Errorf("%w: an address of %d bytes; want at most %d", ErrRefused, n, maxURL)
+	}
 	switch u.Scheme {
 	case "http", "https":
 		host := u.Hostname()

@@ -65,6 +65,8 @@ func TestAllowed(t *testing.T) {
 		{local, "file://host/data/in/1.xml", true, false},
 		{local, "https://a.example/x", false, false},
 		{local, "https://b.example/x", true, true},
+		{"http://a.example/", "http://a.example/" + strings.Repeat("x", 8000), false, true},
+		{"http://a.example/", "http://a.example/" + strings.Repeat("x", 8<<10), true, false}, // D60
 	} {
 		c := newClient(t, Options{Start: tt.start, AllowHost: func(host string) bool { return tt.allow && host != "a.example" }})
 		err := c.Allowed(tt.to)

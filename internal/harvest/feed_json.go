@@ -203,13 +203,17 @@ func (x *feedJSON) item(raw []byte, offset int) feedItem {
 
 // links takes url, else external_url, and the attachments.
 func (x *feedJSON) links(it *feedItem, said *gofeed.Item) {
+	resolve := func(ref string) (href string, ok bool) {
+		href, err := strictxml.Resolve(x.base, ref)
+		return x.target(href, err, ref, it.entry.Line, it.entry.Column)
+	}
 	for _, ref := range said.Links {
-		if href, ok := x.resolve(x.base, ref, it.entry.Line, it.entry.Column); ok && len(it.entry.Links) == 0 {
+		if href, ok := resolve(ref); ok && len(it.entry.Links) == 0 {
 			it.entry.Links = append(it.entry.Links, alternate(href, ""))
 		}
 	}
 	for _, e := range said.Enclosures {
-		if href, ok := x.resolve(x.base, e.URL, it.entry.Line, it.entry.Column); ok {
+		if href, ok := resolve(e.URL); ok {
 			it.enclosures = append(it.enclosures, event.Link{Rel: "enclosure", Href: href, Type: strings.TrimSpace(e.Type), Length: lengthOf(e.Length)})
 		}
 	}

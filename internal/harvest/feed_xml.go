@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -87,8 +86,9 @@ func (x *feedXML) root() error {
 		x.problem(ruleFeedNamespace, s.Line, s.Column, "<%s> in namespace %q, taken for what its name says", s.Local, strictxml.Clip(s.Space))
 	}
 	x.space = s.Space
-	x.prologue, x.epilogue = s.Frame()
-	return nil
+	var err error
+	x.prologue, x.epilogue, err = s.Frame()
+	return err
 }
 
 // children reads what stands in the root, and in RSS's channels, up to the
@@ -310,7 +310,8 @@ func (x *feedXML) atomContent(it *xmlItem) error {
 	mediaType, _ := s.Attr("", "type")
 	line, column, base := s.Line, s.Column, s.Base()
 	if src != "" && x.atom {
-		if href, ok := x.resolve(base, src, line, column); ok {
+		href, err := s.Resolve(base, src)
+		if href, ok := x.target(href, err, src, line, column); ok {
 			it.elsewhere = append(it.elsewhere, alternate(href, strictxml.Trim(mediaType)))
 		}
 	}
@@ -341,8 +342,9 @@ func (x *feedXML) atomLink(it *xmlItem) error {
 }
 
 // link adds a link to an item, when it leads somewhere.
-func (x *feedXML) link(it *xmlItem, rel, href, mediaType, length string, base *url.URL, line, column int) {
-	href, ok := x.resolve(base, href, line, column)
+func (x *feedXML) link(it *xmlItem, rel, href, mediaType, length string, base *strictxml.Base, line, column int) {
+	resolved, err := x.scan.Resolve(base, href)
+	href, ok := x.target(resolved, err, href, line, column)
 	if !ok {
 		return
 	}
@@ -361,10 +363,10 @@ func (x *feedXML) link(it *xmlItem, rel, href, mediaType, length string, base *u
 	}
 }
 
-// resolve resolves a link by RFC 3986, and reports one that leads nowhere.
-func (g *feedReading) resolve(base *url.URL, ref string, line, column int) (href string, ok bool) {
-	href, err := strictxml.Resolve(base, ref)
-	href = escaped(href)
+// target takes what a link was resolved to, or could not be, and reports one that
+// leads nowhere.
+func (g *feedReading) target(resolved string, err error, ref string, line, column int) (href string, ok bool) {
+	href = escaped(resolved)
 	if err != nil || strictxml.Trim(ref) == "" || !g.reachable(href) {
 		g.problem(ruleFeedLink, line, column, "link %q leads to nothing that can be taken; want http or https; it is left out", strictxml.Clip(ref))
 		return "", false

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -184,7 +185,7 @@ func TestRequestsThroughAProxyAreCountedApart(t *testing.T) {
 		inside, leave := make(chan struct{}), make(chan struct{})
 		h := newHouse(t, "", func(o *server.Options) {
 			o.Limits.PerAddress = 1
-			withDesk(waits(inside, leave))(o)
+			o.Ready = func(context.Context) error { inside <- struct{}{}; <-leave; return nil }
 			if trusted {
 				o.Proxies = prefixes("127.0.0.1/32")
 			}
@@ -213,13 +214,13 @@ func TestRequestsThroughAProxyAreCountedApart(t *testing.T) {
 		}
 		want := func(status int, from, claim string) {
 			t.Helper()
-			if got, err := ask(from, "/robots.txt", claim); err != nil || got != status {
+			if got, err := ask(from, "/healthz", claim); err != nil || got != status {
 				t.Errorf("proxy trusted %t: %s, which claims to be %q, gets %d, want %d: %v", trusted, from, claim, got, status, err)
 			}
 		}
 		ended := make(chan error, 1)
 		go func() {
-			status, err := ask("127.0.0.2", "/sip/main", "")
+			status, err := ask("127.0.0.2", "/readyz", "")
 			if err == nil && status != http.StatusOK {
 				err = fmt.Errorf("status %d", status)
 			}
@@ -232,7 +233,7 @@ func TestRequestsThroughAProxyAreCountedApart(t *testing.T) {
 		if trusted {
 			others = http.StatusOK
 		}
-		line := h.journal.expect("path=/robots.txt")
+		line := h.journal.expect("path=/healthz")
 		want(others, "127.0.0.3", "")
 		if trusted && !strings.HasSuffix(<-line, " client=127.0.0.3:0") {
 			t.Error("the access log has another client")

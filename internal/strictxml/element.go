@@ -1,9 +1,8 @@
 package strictxml
 
 import (
-	"bytes"
-	"encoding/xml"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -51,33 +50,44 @@ func (s *Scanner) Offset() int64 { return s.src.offset() }
 // are valid until Next is called.
 func (s *Scanner) Slice(from, to int64) []byte { return s.src.slice(from, to) }
 
+// longestFrame is how long the start tag may be that Frame returns, in bytes, but
+// for its xml:base.
+const longestFrame = 4 << 10
+
 // Frame returns what makes a child of the root a document of its own, to be put
 // before and after its bytes: the root's name, namespaces and xml:base, and
-// nothing that changes from document to document. The current token is the
-// root's start tag.
-func (s *Scanner) Frame() (before []byte, after string) {
+// nothing that changes from document to document. The namespaces that the caller
+// looks for come first; of the others those are left out that would be too much,
+// as a child may have a few bytes. The current token is the root's start tag.
+func (s *Scanner) Frame() (before []byte, after string, err error) {
 	root := s.stack[0]
-	var b bytes.Buffer
-	name := root.name.raw
-	b.WriteString("<" + name)
-	declare := func(attr, value string) {
-		b.WriteString(" " + attr + `="`)
-		// Writing to a bytes.Buffer cannot fail.
-		_ = xml.EscapeText(&b, []byte(value))
-		b.WriteByte('"')
+	if len(root.name.raw) > longestFrame/2 {
+		return nil, "", s.Fail("the root's name is longer than %d bytes", longestFrame/2)
 	}
-	for _, n := range s.ns[root.ns:] {
-		if n.Prefix == "" {
-			declare("xmlns", n.Space)
-		} else if n.Prefix != "xml" {
-			declare("xmlns:"+n.Prefix, n.Space)
+	before = append(before, "<"+root.name.raw...)
+	for _, sought := range []bool{true, false} {
+		for _, b := range s.ns[root.ns:] {
+			attr := ` xmlns="`
+			if b.Prefix != "" {
+				attr = " xmlns:" + b.Prefix + `="`
+			}
+			if b.Prefix == "xml" || slices.Contains(s.o.Namespaces, b.Space) != sought || len(before)+len(attr)+len(b.Space) > longestFrame {
+				continue
+			}
+			was := len(before)
+			if before = AppendAttr(before, attr, b.Space); len(before) > longestFrame {
+				before = before[:was]
+			}
 		}
 	}
 	if _, ok := s.Attr(Namespace, "base"); ok && root.base != nil {
-		declare("xml:base", root.base.String())
+		u, err := s.baseURL(root.base)
+		if err != nil {
+			return nil, "", s.Fail("the root's xml:base cannot be taken: %v", err)
+		}
+		before = AppendAttr(before, ` xml:base="`, u.String())
 	}
-	b.WriteByte('>')
-	return b.Bytes(), "</" + name + ">"
+	return append(before, '>'), "</" + root.name.raw + ">", nil
 }
 
 // What says in words what kind of document it is whose root is the current start

@@ -11,7 +11,14 @@ import (
 type name struct {
 	raw           string // as written
 	prefix, local string // raw, cut at its colon
+
+	// space is the namespace of the prefix while Scanner.scope is scope.
+	space string
+	scope uint64
 }
+
+// declares reports whether an attribute of this name is a namespace declaration.
+func (n *name) declares() bool { return n.prefix == "xmlns" || n.raw == "xmlns" }
 
 // names holds names that were met, each at its place, so that a name that comes
 // again and again is made and checked once. A rarer one may take the place of

@@ -2,19 +2,30 @@ package strictxml
 
 import (
 	"cmp"
-	"net/url"
+	"encoding/xml"
+	"fmt"
 	"slices"
 )
 
 type frame struct {
 	name *name
-	ns   int      // length of Scanner.ns outside of the element
-	base *url.URL // nil when neither xml:base nor the document's URL is known
+	ns   int   // length of Scanner.ns outside of the element
+	base *Base // nil when neither xml:base nor the document's URL is known
 }
 
 // Binding is a namespace and the prefix that stands for it; the prefix of the
 // default namespace is "".
 type Binding struct{ Prefix, Space string }
+
+// binding is a Binding in scope. outer is the index in Scanner.ns of the one of
+// the same prefix that it hides, -1 when there is none.
+type binding struct {
+	Binding
+	outer int
+}
+
+// maxBindings is how many namespace declarations may be in scope at once.
+const maxBindings = 1024
 
 // open makes a start tag of what was written the current token.
 func (s *Scanner) open(n *name) error {
@@ -22,7 +33,7 @@ func (s *Scanner) open(n *name) error {
 	if err := s.attributes(); err != nil {
 		return err
 	}
-	space, ok := s.lookup(n.prefix)
+	space, ok := s.lookup(n)
 	if !ok {
 		return s.Fail("element <%s> has a prefix that is not declared", Clip(n.raw))
 	}
@@ -43,13 +54,37 @@ func (s *Scanner) declare(w written, prefix, space string, outer int) error {
 	if prefix == "xmlns" || (prefix == "xml") != (space == Namespace) || space == xmlnsNamespace || space == "" && prefix != "" {
 		return s.Fail("namespace declaration %s=%q is not allowed", Clip(w.raw), Clip(space))
 	}
-	for _, b := range s.ns[outer:] {
-		if b.Prefix == prefix {
-			return s.Fail("attribute %s is there twice", Clip(w.raw))
+	hidden, again := s.innermost[prefix]
+	switch {
+	case again && hidden >= outer:
+		return s.Fail("attribute %s is there twice", Clip(w.raw))
+	case !again:
+		hidden = -1
+	}
+	if len(s.ns) > maxBindings {
+		return s.cap(&fault{cap: CapNamespaces, reason: fmt.Sprintf("more than %d namespace declarations are in scope", maxBindings)})
+	}
+	s.innermost[prefix] = len(s.ns)
+	s.ns = append(s.ns, binding{Binding{prefix, s.known(space)}, hidden})
+	s.scope++
+	return nil
+}
+
+// undeclare takes the declarations of an element out of scope; outer is how many
+// there were outside of it.
+func (s *Scanner) undeclare(outer int) {
+	if len(s.ns) == outer {
+		return
+	}
+	for _, b := range slices.Backward(s.ns[outer:]) {
+		if b.outer < 0 {
+			delete(s.innermost, b.Prefix)
+		} else {
+			s.innermost[b.Prefix] = b.outer
 		}
 	}
-	s.ns = append(s.ns, Binding{prefix, s.known(space)})
-	return nil
+	s.ns = s.ns[:outer]
+	s.scope++
 }
 
 // known returns the caller's own string for a namespace that it looks for.
@@ -62,14 +97,21 @@ func (s *Scanner) known(space string) string {
 	return space
 }
 
-// lookup finds the namespace of a prefix; no default namespace is "".
-func (s *Scanner) lookup(prefix string) (space string, ok bool) {
-	for i := len(s.ns) - 1; i >= 0; i-- {
-		if s.ns[i].Prefix == prefix {
-			return s.ns[i].Space, true
-		}
+// lookup finds the namespace of a name's prefix; no default namespace is "". The
+// name remembers it until a declaration comes into scope or leaves it.
+func (s *Scanner) lookup(n *name) (space string, ok bool) {
+	if n.scope == s.scope {
+		return n.space, true
 	}
-	return "", prefix == ""
+	at, ok := s.innermost[n.prefix]
+	switch {
+	case ok:
+		space = s.ns[at].Space
+	case n.prefix != "":
+		return "", false
+	}
+	n.space, n.scope = space, s.scope
+	return space, true
 }
 
 // Inherited returns the namespaces that are in scope at the current start tag
@@ -77,53 +119,51 @@ func (s *Scanner) lookup(prefix string) (space string, ok bool) {
 // not among them.
 func (s *Scanner) Inherited() []Binding {
 	outer := s.stack[len(s.stack)-1].ns
-	seen := map[string]bool{"xml": true}
-	for _, b := range s.ns[outer:] {
-		seen[b.Prefix] = true
-	}
 	var in []Binding
-	for i := outer - 1; i >= 0; i-- {
-		b := s.ns[i]
-		if !seen[b.Prefix] && b.Space != "" {
-			in = append(in, b)
+	for prefix, at := range s.innermost {
+		if b := s.ns[at]; at < outer && prefix != "xml" && b.Space != "" {
+			in = append(in, b.Binding)
 		}
-		seen[b.Prefix] = true
 	}
 	slices.SortFunc(in, func(a, b Binding) int { return cmp.Compare(a.Prefix, b.Prefix) })
 	return in
 }
 
+// manyAttributes is from how many on a map finds those that are there twice.
+const manyAttributes = 16
+
 // resolveAttrs finds the namespaces of the attributes of the element that f opens.
 func (s *Scanner) resolveAttrs(f *frame) error {
-	for i := range s.Attrs {
+	var seen map[xml.Name]bool
+	if len(s.Attrs) > manyAttributes {
+		seen = make(map[xml.Name]bool, len(s.Attrs))
+	}
+	i := 0
+	for _, w := range s.written {
+		if w.declares() {
+			continue
+		}
 		a := &s.Attrs[i]
-		if prefix := a.Name.Space; prefix != "" {
-			space, ok := s.lookup(prefix)
+		if w.prefix != "" {
+			space, ok := s.lookup(w.name)
 			if !ok {
-				return s.Fail("attribute %s has a prefix that is not declared", Clip(prefix+":"+a.Name.Local))
+				return s.Fail("attribute %s has a prefix that is not declared", Clip(w.raw))
 			}
 			a.Name.Space = space
 			if space == Namespace && a.Name.Local == "base" {
 				s.rebase(f, a.Value)
 			}
 		}
-		for j := range i {
-			if s.Attrs[j].Name == a.Name {
-				return s.Fail("attribute %s is there twice", Clip(qname(a.Name)))
-			}
+		again := seen[a.Name]
+		if seen != nil {
+			seen[a.Name] = true
+		} else {
+			again = slices.ContainsFunc(s.Attrs[:i], func(b xml.Attr) bool { return b.Name == a.Name })
 		}
+		if again {
+			return s.Fail("attribute %s is there twice", Clip(qname(a.Name)))
+		}
+		i++
 	}
 	return nil
-}
-
-func (s *Scanner) rebase(f *frame, ref string) {
-	u, err := url.Parse(Trim(ref))
-	if err != nil {
-		s.report(Notice{About: AboutBase, Line: s.Line, Column: s.Column, Found: Clip(ref), Expected: "an IRI reference in xml:base; it is ignored"})
-		return
-	}
-	if f.base != nil {
-		u = f.base.ResolveReference(u)
-	}
-	f.base = u
 }

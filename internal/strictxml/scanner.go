@@ -3,11 +3,11 @@ package strictxml
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/xml"
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 )
 
 // Kind is the kind of a token.
@@ -56,7 +56,12 @@ type Options struct {
 	// Report is told of defects that can be read over; nil is allowed. It is
 	// called from within Next.
 	Report func(Notice)
+	// Context ends the reading of a document that is in memory; nil is allowed.
+	Context context.Context
 }
+
+// contextTokens is after how many tokens the context is looked at.
+const contextTokens = 4096
 
 // Scanner reads the tokens of a document without a document type (XML 1.0, fourth
 // edition, and Namespaces in XML 1.0): the five entities and character references
@@ -86,17 +91,30 @@ type Scanner struct {
 	resolved, text, values []byte
 	written                []written
 
-	stack  []frame
-	ns     []Binding
-	rooted bool // the root has been seen
-	empty  bool // the current start tag is its end tag as well
+	stack []frame
+	ns    []binding
+	// innermost is the index in ns of each prefix that is bound, scope a number
+	// that changes whenever one is bound or no longer is.
+	innermost map[string]int
+	scope     uint64
+	// document is the base that the document's URL is; spent is what Resolve has
+	// cost.
+	document *Base
+	spent    int64
+	tokens   uint
+	rooted   bool // the root has been seen
+	empty    bool // the current start tag is its end tag as well
 }
 
 // New returns a scanner of the document in r. Nothing is read before Next is
 // called.
 func New(r io.Reader, o Options) *Scanner {
 	o.Limits = o.Limits.WithDefaults()
-	return &Scanner{in: r, o: o, src: newSource(r, o.Limits), ns: []Binding{{"xml", Namespace}}}
+	return &Scanner{
+		in: r, o: o, src: newSource(r, o.Limits),
+		ns: []binding{{Binding{"xml", Namespace}, -1}}, innermost: map[string]int{"xml": 0}, scope: 1,
+		document: documentBase(o.URL),
+	}
 }
 
 // begin sets up the decoding.
@@ -124,20 +142,6 @@ func (s *Scanner) report(n Notice) {
 	}
 }
 
-// Base is the base URI in force at the current token: that of a start tag counts
-// for it already. It is nil when neither xml:base nor the document's URL is
-// known.
-func (s *Scanner) Base() *url.URL {
-	if len(s.stack) > 0 {
-		return s.stack[len(s.stack)-1].base
-	}
-	u, err := url.Parse(s.o.URL)
-	if err != nil || s.o.URL == "" {
-		return nil
-	}
-	return u
-}
-
 // Depth is the number of elements that are open; a start tag has opened its own,
 // an end tag has closed it.
 func (s *Scanner) Depth() int { return len(s.stack) }
@@ -152,6 +156,10 @@ func (s *Scanner) Next() error {
 	}
 	if s.src.r == nil {
 		s.begin()
+	}
+	if s.tokens++; s.tokens%contextTokens == 0 && s.o.Context != nil && s.o.Context.Err() != nil {
+		s.err = fmt.Errorf("%s: reading the document: %w", Place(s.o.URL, s.Line, s.Column), context.Cause(s.o.Context))
+		return s.err
 	}
 	for {
 		s.startToken()

@@ -127,17 +127,16 @@ func (s *Scanner) attributes() error {
 			value = string(s.values[start:w.end])
 		}
 		start = w.end
-		switch {
-		case w.prefix == "xmlns":
-			if err := s.declare(w, w.local, value, outer); err != nil {
-				return err
-			}
-		case w.raw == "xmlns":
-			if err := s.declare(w, "", value, outer); err != nil {
-				return err
-			}
-		default:
+		if !w.declares() {
 			s.Attrs = append(s.Attrs, xml.Attr{Name: xml.Name{Space: w.prefix, Local: w.local}, Value: value})
+			continue
+		}
+		prefix := w.local
+		if w.prefix == "" {
+			prefix = ""
+		}
+		if err := s.declare(w, prefix, value, outer); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -184,5 +183,5 @@ func (s *Scanner) pop() {
 	f := s.stack[len(s.stack)-1]
 	s.Kind = EndTag
 	s.stack = s.stack[:len(s.stack)-1]
-	s.ns = s.ns[:f.ns]
+	s.undeclare(f.ns)
 }

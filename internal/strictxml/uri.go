@@ -14,9 +14,12 @@ func Trim(s string) string { return strings.Trim(s, white) }
 // Resolve resolves a reference by RFC 3986 5.2, white space around it left out.
 // Without a base a relative one stays as it is. An absolute reference without dot
 // segments is returned byte for byte: parsing it and writing it again would
-// escape what others compare.
+// escape what others compare. What is longer than MaxReference is refused.
 func Resolve(base *url.URL, ref string) (string, error) {
 	ref = Trim(ref)
+	if len(ref) > MaxReference {
+		return "", errTooLong
+	}
 	if HasScheme(ref) && !strings.Contains(ref, "/.") {
 		return ref, nil
 	}
@@ -27,7 +30,11 @@ func Resolve(base *url.URL, ref string) (string, error) {
 	if base == nil {
 		return ref, nil
 	}
-	return base.ResolveReference(u).String(), nil
+	resolved := base.ResolveReference(u).String()
+	if len(resolved) > MaxReference {
+		return "", errTooLong
+	}
+	return resolved, nil
 }
 
 // HasScheme tells whether s starts with a scheme (RFC 3986 3.1).

@@ -1,0 +1,50 @@
+package peer
+
+import (
+	"runtime"
+	"runtime/metrics"
+	"testing"
+	"time"
+)
+
+// What reading a document may cost: a fixed part, and so much for each byte that
+// arrived. Reading costs about a hundredth of it, so that a loaded machine and the
+// instrumentation of a fuzz run are no reason to fail, and work that grows faster
+// than its input is one.
+const (
+	fixedTime     = 500 * time.Millisecond
+	timePerByte   = 2 * time.Microsecond
+	fixedMemory   = 2 << 20
+	memoryPerByte = 512
+)
+
+// Affordable runs f, which reads n bytes that a stranger sent, in this goroutine,
+// and fails the test when it took more processor time, or allocated more, than
+// that many bytes may cost. Nothing else may run in the process meanwhile.
+func Affordable(t testing.TB, n int, f func()) {
+	t.Helper()
+	most, memory := fixedTime+time.Duration(n)*timePerByte, uint64(fixedMemory+n*memoryPerByte)
+	if raceDetector {
+		most *= 20
+	}
+	took, allocated := cost(f)
+	if took > most {
+		t.Errorf("%d bytes took %v of processor time; want at most %v", n, took, most)
+	}
+	if allocated > memory {
+		t.Errorf("%d bytes made it allocate %d bytes (%d each); want at most %d", n, allocated, allocated/uint64(max(n, 1)), memory)
+	}
+}
+
+// cost returns the processor time and the bytes of heap that f has used.
+func cost(f func()) (took time.Duration, allocated uint64) {
+	runtime.LockOSThread() // whose time is taken
+	defer runtime.UnlockOSThread()
+	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
+	metrics.Read(sample)
+	before, start := sample[0].Value.Uint64(), threadTime()
+	f()
+	took = threadTime() - start
+	metrics.Read(sample)
+	return took, sample[0].Value.Uint64() - before
+}

@@ -1,0 +1,16 @@
+package peer
+
+import (
+	"syscall"
+	"time"
+)
+
+// threadTime is the processor time of this thread.
+func threadTime() time.Duration {
+	const thread = 1 // RUSAGE_THREAD
+	var u syscall.Rusage
+	if err := syscall.Getrusage(thread, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

@@ -26,7 +26,7 @@ func hostileDocuments() []hostileDocument {
 	return []hostileDocument{
 		{"3 MiB of SIP request, a long xml:base inherited 200 times", "D60", "sip", "text/xml; charset=utf-8", "", nestedBases},
 		{"512 KiB of SIP request, 8,000 references to a long xml:base", "D60", "sip", "text/xml; charset=utf-8", "", manyBases},
-		{"sitemap of 9 KB, 330 relative references to a long xml:base", "D60", "sitemap", xml, "gzip", func() []byte { return packed(sitemapWithBase()) }},
+		{"sitemap of 1,650 relative references to a long xml:base", "D60", "sitemap", xml, "gzip", func() []byte { return packed(sitemapWithBase()) }},
 		{"2 MiB of SIP request, 200 elements of 250 declarations each", "D61", "sip", "text/xml; charset=utf-8", "", func() []byte { return sipRequest(manyPrefixes(200, 2<<20)) }},
 		{"2 MiB of Atom feed, 250 elements of 250 declarations each", "D61", "atom", atom, "", func() []byte { return feedOf(xmlnsAtom, manyPrefixes(250, 2<<20)) }},
 		{"entry of 8,000 equal alternates", "D102", "atom", atom, "", equalAlternates},
@@ -50,11 +50,11 @@ func manyBases() []byte {
 	return sipRequest(`<r xml:base="http://h.example/` + strings.Repeat("b", 256<<10) + `/">` + strings.Repeat(`<a xml:base="references/12345"/>`, 8000) + "</r>")
 }
 
-// sitemapWithBase is a sitemap whose entries are short for a base of 4 MiB.
+// sitemapWithBase is a sitemap whose entries are short for a base of 800 KB.
 func sitemapWithBase() []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xml:base="http://h.example/%s/">`, strings.Repeat("b", 4<<20))
-	for i := range 330 {
+	fmt.Fprintf(&b, `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xml:base="http://h.example/%s/">`, strings.Repeat("b", 800<<10))
+	for i := range 1650 {
 		fmt.Fprintf(&b, "<url><loc>%d</loc></url>", i)
 	}
 	b.WriteString("</urlset>")

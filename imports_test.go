@@ -52,6 +52,7 @@ var rules = map[string]rule{
 	"fixtures": {why: "the example providers are written by hand, so that what reads them is tested against something else"},
 
 	"internal/follow": {why: "follow knows HTTP and where links may lead, and no protocol"},
+	"internal/limit":  {why: "limit knows connections and bytes, and no protocol"},
 	"internal/strictxml": {
 		third: []string{"golang.org/x/net/html", "golang.org/x/text"},
 		why:   "strictxml knows XML and character sets, and no protocol",
@@ -90,7 +91,7 @@ var rules = map[string]rule{
 		why:  "submissions take the outbox as an interface of their own",
 	},
 	"internal/server": {
-		ours:  []string{"event", "sip", "internal/publish", "internal/harvest", "internal/submit", "internal/server/..."},
+		ours:  []string{"event", "sip", "internal/publish", "internal/harvest", "internal/submit", "internal/limit", "internal/server/..."},
 		third: []string{"github.com/labstack/echo", "github.com/gorilla/feeds"},
 		why:   "the server knows what is published, not how it is stored",
 	},

@@ -8,12 +8,14 @@ import (
 )
 
 // Digest returns 64 bits of SHA-256 over what counts as the state of a live
-// record (I5): title; per representation type, hash and length, and href only
-// where there is no hash; the via's href. Where a representation has no hash,
-// the stamp counts too: nothing else tells that its content has changed. The
-// order of the representations does not count. Two states are the same when
-// their digests are.
-func (o *Observation) Digest() int64 {
+// record in a set that treats content so (I5): title; per representation type,
+// language, profile, hash and length; categories; the links that are published;
+// the via's href. The href of a representation counts where others are sent to
+// it, and in a mirror where there is no hash. Where there is none, the stamp
+// counts too: nothing else tells that the content has changed. The order of
+// representations, categories and links does not count. Two states are the same
+// when their digests are.
+func (o *Observation) Digest(content Content) int64 {
 	b := make([]byte, 0, 512)
 	b = appendField(b, o.Title)
 	b = appendField(b, o.ViaHref())
@@ -22,19 +24,64 @@ func (o *Observation) Digest() int64 {
 	if len(reps) > 1 {
 		reps = slices.Clone(reps)
 		slices.SortFunc(reps, func(x, y Representation) int {
-			return cmp.Or(cmp.Compare(x.Type, y.Type), cmp.Compare(x.Hash, y.Hash), cmp.Compare(x.Length, y.Length), cmp.Compare(x.Href, y.Href))
+			return cmp.Or(cmp.Compare(x.Type, y.Type), cmp.Compare(x.Hreflang, y.Hreflang), cmp.Compare(x.Profile, y.Profile),
+				cmp.Compare(x.Hash, y.Hash), cmp.Compare(x.Length, y.Length), cmp.Compare(x.Href, y.Href))
 		})
 	}
-	for _, r := range reps {
+	b = binary.AppendUvarint(b, uint64(len(reps)))
+	for i := range reps {
+		r := &reps[i]
 		b = appendField(b, r.Type)
+		b = appendField(b, r.Hreflang)
+		b = appendField(b, r.Profile)
 		b = appendField(b, r.Hash)
 		b = binary.LittleEndian.AppendUint64(b, uint64(r.Length))
-		if r.Hash == "" {
+		if r.Hash == "" || content != Mirror {
 			b = appendField(b, r.Href)
+		}
+		if r.Hash == "" {
 			b = binary.LittleEndian.AppendUint64(b, uint64(o.Modified.Nanos()))
 		}
 	}
+	b = appendCategories(b, o.Categories)
+	b = appendPublished(b, o.Links, content)
 	return bits(b)
+}
+
+func appendCategories(b []byte, categories []Category) []byte {
+	if len(categories) > 1 {
+		categories = slices.Clone(categories)
+		slices.SortFunc(categories, func(x, y Category) int {
+			return cmp.Or(cmp.Compare(x.Scheme, y.Scheme), cmp.Compare(x.Term, y.Term), cmp.Compare(x.Label, y.Label))
+		})
+	}
+	b = binary.AppendUvarint(b, uint64(len(categories)))
+	for _, c := range categories {
+		b = appendField(appendField(appendField(b, c.Term), c.Scheme), c.Label)
+	}
+	return b
+}
+
+// appendPublished appends the links that are published, a record of the set by
+// its identifier: its own URL follows from that, but in mode reference.
+func appendPublished(b []byte, links []Link, content Content) []byte {
+	var published [][]byte
+	for i := range links {
+		l := &links[i]
+		if !l.Published() {
+			continue
+		}
+		field := appendField(appendField(appendField(nil, l.Rel), l.Type), l.Record)
+		if l.Record == "" || content == Reference {
+			field = appendField(field, l.Href)
+		}
+		published = append(published, field)
+	}
+	slices.SortFunc(published, slices.Compare)
+	for _, field := range published {
+		b = append(b, field...)
+	}
+	return b
 }
 
 // ViaHref returns where the original is: the inherited via, else the preferred
@@ -47,7 +94,7 @@ func (o *Observation) ViaHref() string {
 }
 
 // ClaimOf returns 64 bits of SHA-256 over all that a document said of a record
-// but its order and place. Where stamp and claim are the stored ones nothing has
+// but its order, its place and its details. Where stamp and claim are the stored ones nothing has
 // to be fetched.
 func (o *Observation) ClaimOf() int64 {
 	b := make([]byte, 0, 512)
@@ -59,14 +106,18 @@ func (o *Observation) ClaimOf() int64 {
 	b = binary.LittleEndian.AppendUint64(b, uint64(o.Modified.Nanos()))
 	b = appendLinkField(b, o.Via)
 	b = binary.LittleEndian.AppendUint64(b, uint64(o.Preferred))
-	for _, r := range o.Representations {
+	for i := range o.Representations {
+		r := &o.Representations[i]
 		b = appendField(b, r.Href)
 		b = appendField(b, r.Type)
+		b = appendField(b, r.Hreflang)
+		b = appendField(b, r.Profile)
 		b = appendField(b, r.Hash)
 		b = binary.LittleEndian.AppendUint64(b, uint64(r.Length))
 	}
+	b = appendCategories(b, o.Categories)
 	for _, l := range o.Links {
-		b = appendLinkField(b, l)
+		b = appendField(appendLinkField(b, l), l.Record)
 	}
 	return bits(b)
 }

@@ -189,6 +189,9 @@ type Representation struct {
 	Href string
 	// Type is its media type as the Source stated it, or "" when unknown.
 	Type string
+	// Hreflang is the language that it is in (RFC 4287 4.2.7.4), Profile what
+	// narrows its media type; "" when the Source states none.
+	Hreflang, Profile string
 	// Length is in bytes, NoLength when unknown.
 	Length int64
 	// Hash is a whitespace-delimited list of hashes in the form of
@@ -212,10 +215,12 @@ type Link struct {
 	Length   int64 // NoLength when unknown
 	Hash     string
 	Modified Stamp
-	// Record is the identifier of the record of the same set that the link
-	// leads to; "" when it leads elsewhere. An observation names the record
-	// that it may be, an event one that was there when it was logged.
+	// Record is the identifier of the record of the same set that a link to or
+	// from a description may lead to; "" for other links.
 	Record string
+	// InSet: the set had that record when the event was logged. The log sets
+	// it, and logs another event when it changes.
+	InSet bool
 }
 
 // Origin says where the observation behind an event came from.
@@ -228,6 +233,8 @@ type Origin struct {
 	FeedID      string
 	FeedTitle   string
 	FeedUpdated Stamp
+	// Feed is what else the feed says of itself; nil when it says nothing.
+	Feed *Feed
 	// SourceIdentifier is the identifier at the Source where it differs from
 	// the record's (identity = "per-source"), and the source-identifier of a
 	// rejected SIP submission.
@@ -249,7 +256,13 @@ type Event struct {
 	// Modified is when the Source says that the record was last modified or
 	// deleted; unknown when it does not say.
 	Modified Stamp
-	Title    string
+	// CopyModified is when the Source's copy was last modified, where that is
+	// known and the original is elsewhere.
+	CopyModified Stamp
+	Title        string
+	Categories   []Category
+	// Details is nil when there are none.
+	Details *Details
 	// Representations in the Source's order; none on deletions.
 	Representations []Representation
 	// Preferred is the index of the representation that the record's own URL

@@ -115,6 +115,7 @@ func observation(change ...func(*event.Observation)) *event.Observation {
 // What counts as the state of a record (I5), and what does not.
 func TestDigest(t *testing.T) {
 	unhashed := func(o *event.Observation) { o.Representations[1].Hash = "" }
+	maps := []event.Category{{Term: "maps", Scheme: "urn:scheme", Label: "Maps"}, {Term: "old"}}
 	for name, c := range map[string]struct {
 		a, b *event.Observation
 		same bool
@@ -130,13 +131,32 @@ func TestDigest(t *testing.T) {
 		"href of one without a hash": {observation(unhashed), observation(unhashed, func(o *event.Observation) { o.Representations[1].Href = "https://b.example/" }), false},
 		"the original's place":       {observation(), observation(func(o *event.Observation) { o.Representations[0].Href = "https://b.example/" }), false},
 		"inherited via":              {observation(), observation(func(o *event.Observation) { o.Via.Href = "https://o.example/" }), false},
+		"language (D16)":             {observation(), observation(func(o *event.Observation) { o.Representations[0].Hreflang = "de" }), false},
+		"profile (D24)":              {observation(), observation(func(o *event.Observation) { o.Representations[0].Profile = "urn:p" }), false},
+		"category (D15)":             {observation(), observation(func(o *event.Observation) { o.Categories = maps }), false},
+		"another order of categories": {observation(func(o *event.Observation) { o.Categories = maps }),
+			observation(func(o *event.Observation) { o.Categories = []event.Category{maps[1], maps[0]} }), true},
+		"details (D15)": {observation(), observation(func(o *event.Observation) { o.Details = &event.Details{Language: "de"} }), true},
+		"link to a record of the set (D7)": {observation(func(o *event.Observation) { o.Links = []event.Link{{Rel: "describes", Record: "a"}} }),
+			observation(func(o *event.Observation) { o.Links = []event.Link{{Rel: "describes", Record: "a", InSet: true}} }), false},
+		"link that is not published (D7)": {observation(), observation(func(o *event.Observation) { o.Links = []event.Link{{Rel: "collection", Href: "https://b.example/"}} }), true},
 		"another order": {observation(), observation(func(o *event.Observation) {
 			slices.Reverse(o.Representations)
 			o.Preferred = 1
 		}), true},
 	} {
-		if same := c.a.Digest() == c.b.Digest(); same != c.same {
+		if same := c.a.Digest(event.Mirror) == c.b.Digest(event.Mirror); same != c.same {
 			t.Errorf("%s: the same state: %v", name, same)
+		}
+	}
+}
+
+// D111: where others are sent to the originals, their addresses count.
+func TestDigestOfAddresses(t *testing.T) {
+	moved := observation(func(o *event.Observation) { o.Representations[1].Href = "https://b.example/" })
+	for _, content := range []event.Content{event.Mirror, event.Redirect, event.Reference} {
+		if same := observation().Digest(content) == moved.Digest(content); same != (content == event.Mirror) {
+			t.Errorf("mode %v: another href, the same state: %v", content, same)
 		}
 	}
 }

@@ -19,8 +19,14 @@ type Observation struct {
 	// their stamps do not; zero for others.
 	Place Place
 	// Modified is when the record was last modified or deleted, at its origin.
-	Modified        Stamp
-	Title           string
+	Modified Stamp
+	// CopyModified is when the Source's copy was last modified, where the
+	// original is elsewhere (Via) and the Source says both.
+	CopyModified Stamp
+	Title        string
+	Categories   []Category
+	// Details is what is passed on and is no part of the state; nil for none.
+	Details         *Details
 	Representations []Representation
 	// Preferred is the index of the representation that stands for the record.
 	Preferred int
@@ -61,6 +67,8 @@ type Document struct {
 	FeedID      string
 	FeedTitle   string
 	FeedUpdated Stamp
+	// Feed is what else the feed says of itself; nil when it says nothing.
+	Feed *Feed
 }
 
 // Outcome is what the log made of one observation.

@@ -119,7 +119,7 @@ type Submission struct {
 	// Request is the SHA-256 of a received request, by which a repeat is known.
 	Request [32]byte
 	// Block is the request's source element as a document of its own, nil when
-	// there was none; it is what dispositions without a token are matched by.
+	// there was none.
 	Block []byte
 	// SourceIdentifier in it.
 	SourceIdentifier string
@@ -157,30 +157,17 @@ type Submission struct {
 	Conflicts int
 }
 
-// Told is how a notification tells to which submission it belongs.
-type Told uint8
+// UnderReview reports whether the submission was received and never sent on:
+// whoever reviews it decides, and no notification.
+func (s *Submission) UnderReview() bool { return s.Token == "" && s.Seq == 0 && s.Tries == 0 }
 
-// How notifications tell of submissions.
-const (
-	// ToldNever: it was received and never sent on. Whoever reviews it decides, and
-	// no notification.
-	ToldNever Told = iota
-	// ToldByToken: by its token, and by its source element only as far as a stranger
-	// cannot send one with that.
-	ToldByToken
-	// ToldByBlock: by its source element alone, since no token was named.
-	ToldByBlock
-)
-
-// Told returns how a notification tells of the submission, whatever its state.
-func (s *Submission) Told() Told {
-	switch {
-	case s.Token != "":
-		return ToldByToken
-	case s.Seq == 0 && s.Tries == 0:
-		return ToldNever
+// Subject is what a submission is a version of: the record that a target
+// submits, or the source element of a request that was received; "" is none.
+func (s *Submission) Subject() string {
+	if s.Seq != 0 {
+		return s.Record
 	}
-	return ToldByBlock
+	return string(s.Block)
 }
 
 // Step is a change of one submission: it is new (ID and Version 0), or it
@@ -334,24 +321,17 @@ type SubmissionQuery struct {
 	Set    string
 	Source SourceID
 	States []State
-	// Request selects received ones by their digest, Block those whose source
-	// element is the same, Record by the record's identifier.
+	// Request selects received ones by their digest, Subject the versions of one
+	// Subject.
 	Request *[32]byte
-	Block   []byte
-	Record  string
+	Subject string
 	// Owed selects those that are.
 	Owed bool
-	// Told selects, of those that Block does, those that notifications tell of in
-	// these ways.
-	Told []Told
 	// After and Limit page in the order of their ID; Limit 0 is 1000. Newest
 	// turns that order around: those with an ID below After, or all when it is 0.
 	After  int64
 	Limit  int
 	Newest bool
-	// AnyOrder is for whom some will do: neither an order nor After counts, so that
-	// no more are looked at than are returned.
-	AnyOrder bool
 }
 
 // Counts says how many submissions, notices and notifications a Source or target

@@ -92,7 +92,7 @@ func (f *Feeder) alternates(e *event.Event) {
 }
 
 func (f *Feeder) alternate(href string, r *event.Representation) {
-	if !public(href) {
+	if !event.Public(href) {
 		return
 	}
 	l := atompmh.Link{Rel: "alternate", Href: href, Type: atomType(f.mediaType(r.Type)), Length: r.Length}

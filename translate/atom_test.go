@@ -58,7 +58,7 @@ func TestFeederEntry(t *testing.T) {
 		`<link rel="alternate" href="https://origin.example/1.json" type="application/json" length="3" b:hash="md5:00"/>` + "\n"
 	const deleted = "<content/>\n"
 	updated, _ := event.StampOf(time.Date(2025, 12, 31, 23, 59, 59, 5, time.UTC))
-	describes := event.Link{Rel: "describes", Href: "https://origin.example/2", Type: "text/html", Length: event.NoLength, Record: "urn:x:2"}
+	describes := event.Link{Rel: "describes", Href: "https://origin.example/2", Type: "text/html", Length: event.NoLength, Record: "urn:x:2", InSet: true}
 
 	for _, c := range []struct {
 		name    string
@@ -200,7 +200,7 @@ func checkRead(t *rapid.T, e *event.Event, entry *atompmh.Entry) {
 	if links := got.Alternates(); e.Live() && (len(links) < 1 || len(links) > max(1, len(e.Representations)+1)) || !e.Live() && len(links) > 0 {
 		t.Errorf("%d alternates of %d representations", len(links), len(e.Representations))
 	}
-	if v, ok := got.Via(); ok != public(e.Via.Href) || ok && v.Href != e.Via.Href {
+	if v, ok := got.Via(); ok != event.Public(e.Via.Href) || ok && v.Href != e.Via.Href {
 		t.Errorf("via %q is read as %q", e.Via.Href, v.Href)
 	}
 	if got.Untitled() && strings.TrimSpace(e.Title) != "" && strings.Join(strings.Fields(e.Title), " ") != strings.Join(strings.Fields(entry.ID), " ") {

@@ -60,7 +60,7 @@ func FromResource(e *resourcesync.Entry, w *Wants) (event.Observation, error) {
 func takeVia(e *resourcesync.Entry, o *event.Observation) {
 	for i := range e.Links {
 		l := &e.Links[i]
-		if l.Rel != resourcesync.RelVia || !public(l.Href) {
+		if l.Rel != resourcesync.RelVia || !event.Public(l.Href) {
 			continue
 		}
 		m := stampOf(l.Modified)

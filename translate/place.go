@@ -55,11 +55,11 @@ func (p *place) representation(loc string, r *event.Representation) string {
 // true of the Source's copy and not of ours: it is "".
 func (p *place) related(l *event.Link) string {
 	switch {
-	case l.Record == "" || l.Rel != relDescribedBy && l.Rel != relDescribes:
+	case !l.InSet || !l.Describes():
 		return ""
 	case p.content != event.Reference:
 		return p.record(l.Record)
-	case public(l.Href):
+	case event.Public(l.Href):
 		return l.Href
 	}
 	return ""
@@ -94,11 +94,5 @@ func original(e *event.Event) (via event.Link, ok bool) {
 	if !via.Modified.Known() {
 		via.Modified = e.Modified
 	}
-	return via, public(via.Href)
-}
-
-// public tells whether a URL may stand in a published document: there is one,
-// and it names no file of the machine that the Source was read on.
-func public(href string) bool {
-	return href != "" && (len(href) < 5 || !strings.EqualFold(href[:5], "file:"))
+	return via, event.Public(via.Href)
 }

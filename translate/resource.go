@@ -146,7 +146,7 @@ func (l *Lister) appendAlternates(links []resourcesync.Link, loc string, e *even
 			continue
 		}
 		href := l.representation(loc, r)
-		if !public(href) {
+		if !event.Public(href) {
 			continue
 		}
 		links = append(links, resourcesync.Link{

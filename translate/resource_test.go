@@ -111,12 +111,12 @@ func TestListerChangeEntries(t *testing.T) {
 		{"nothing preferred", event.Mirror, event.Created, func(e *event.Event) { e.Representations, e.Preferred = nil, -1 },
 			own + strings.Replace(md("created"), ` hash="`+hash+`" length="0" type="text/xml"`, "", 1) + via},
 		{"describes another record", event.Mirror, event.Created, func(e *event.Event) {
-			e.Links = []event.Link{{Rel: "describes", Href: "https://origin.example/2", Type: "text/html", Record: "urn:x:2"},
+			e.Links = []event.Link{{Rel: "describes", Href: "https://origin.example/2", Type: "text/html", Record: "urn:x:2", InSet: true},
 				{Rel: "describedby", Href: "https://elsewhere.example/"}, {Rel: "collection", Href: "https://origin.example/all", Record: "urn:x:3"}}
 		}, own + md("created") + via + ownAlternates +
 			`<rs:ln rel="describes" href="` + RecordURL(listerBase, "main", "urn:x:2") + `" type="text/html" b:id="urn:x:2"/>` + "\n"},
 		{"is described, by reference", event.Reference, event.Created, func(e *event.Event) {
-			e.Links = []event.Link{{Rel: "describedby", Href: "urn:x:2", Record: "urn:x:2"}, {Rel: "describedby", Href: "file:///3", Record: "urn:x:3"}}
+			e.Links = []event.Link{{Rel: "describedby", Href: "urn:x:2", Record: "urn:x:2", InSet: true}, {Rel: "describedby", Href: "file:///3", Record: "urn:x:3", InSet: true}}
 		}, theirs + md("created") + via + theirAlternates + `<rs:ln rel="describedby" href="urn:x:2"/>` + "\n"},
 		{"id is the loc", event.Reference, event.Deleted, func(e *event.Event) { e.Record, e.Title = e.Loc, "" },
 			theirs + strings.Replace(md("deleted"), carried, "/>\n", 1) + via},

@@ -103,7 +103,7 @@ func identifierIRI(id string) string {
 	bad := func(r rune) bool {
 		return unicode.IsSpace(r) || unicode.IsControl(r) || strings.ContainsRune("<>\"{}|\\^`", r)
 	}
-	if u, err := url.Parse(id); err == nil && u.IsAbs() && public(id) && !strings.HasSuffix(id, ":") && !strings.ContainsFunc(id, bad) {
+	if u, err := url.Parse(id); err == nil && u.IsAbs() && event.Public(id) && !strings.HasSuffix(id, ":") && !strings.ContainsFunc(id, bad) {
 		return id
 	}
 	return "urn:x-bridge:sip:" + percentEncode(id)

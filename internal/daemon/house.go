@@ -21,6 +21,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/fetch"
 	"github.com/pmh-bridge/bridge/internal/harvest"
+	"github.com/pmh-bridge/bridge/internal/limit"
 	"github.com/pmh-bridge/bridge/translate"
 )
 
@@ -54,6 +55,7 @@ type House struct {
 	courier  *fetch.Guard // goes where strangers send it
 	harvest  *harvest.Harvester
 	exchange exchange
+	bodies   *limit.Bytes // of the requests of strangers under way
 }
 
 // Source is a configured Source, ready to be harvested.
@@ -68,7 +70,7 @@ func Open(ctx context.Context, c *config.Config, opt Options) (*House, error) {
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}
-	h := &House{Config: c, opt: opt}
+	h := &House{Config: c, opt: opt, bodies: newBodies(c.Limits.SIPMessage)}
 	if err := h.open(ctx); err != nil {
 		return nil, errors.Join(err, h.Close())
 	}

@@ -60,9 +60,11 @@ func (h *House) Publish(ctx context.Context, l net.Listener) error {
 		l.Close()
 		return err
 	}
+	all, perClient := connections()
 	s := server.New(server.Options{
 		Documents: p, Records: h.Log, Contents: contents{h.Contents}, Sets: h.Log, BaseURL: base, Proxies: h.Config.TrustedProxies, Logger: h.opt.Logger,
-		Status: h.serverStatus, Desk: h.desk,
+		Status: h.serverStatus, Desk: h.desk, Bodies: h.bodies,
+		Limits: server.Limits{Connections: all, ConnectionsPerAddress: perClient},
 		Ready: func(ctx context.Context) error {
 			_, err := h.Log.Sets(ctx)
 			return err

@@ -217,7 +217,7 @@ func (h *submitter) inVain(do func()) {
 // went to.
 func (h *submitter) of(record string) []event.Submission {
 	h.t.Helper()
-	all, err := h.house.Log.Submissions(context.Background(), event.SubmissionQuery{Set: "main", Record: record})
+	all, err := h.house.Log.Submissions(context.Background(), event.SubmissionQuery{Set: "main", Subject: record})
 	if err != nil {
 		h.t.Fatal(err)
 	}

@@ -24,19 +24,21 @@ type batch struct {
 	walk   *walk
 	out    event.Appended
 
-	records  []*record
-	hashes   []hashes                 // of the items
-	bytes    []byte                   // room for the blobs of rows
-	touched  []*record                // in the order of their first change
-	seq      event.Seq                // the last one given out in the whole log
-	docs     map[event.Document]int64 // ids of those that were needed so far
-	locs     *locs
-	targets  targets
-	exchange *exchange // nil without one
-	closed   []segmentRow
-	open     segmentRow
-	fresh    []*record // in the order of their numbers
-	events   *bulk
+	records   []*record
+	hashes    []hashes                 // of the items
+	bytes     []byte                   // room for the blobs of rows
+	touched   []*record                // in the order of their first change
+	seq       event.Seq                // the last one given out in the whole log
+	docs      map[event.Document]int64 // ids of those that were needed so far
+	feeds     map[string]*event.Feed   // theirs, by their bytes
+	locs      *locs
+	targets   targets
+	relations relations
+	exchange  *exchange // nil without one
+	closed    []segmentRow
+	open      segmentRow
+	fresh     []*record // in the order of their numbers
+	events    *bulk
 }
 
 // setRow and sourceRow are what an Append needs of these tables.
@@ -147,6 +149,9 @@ func (b *batch) run(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := b.relink(ctx, q); err != nil {
+		return err
+	}
 	return b.save(ctx)
 }
 
@@ -196,7 +201,8 @@ func (b *batch) judge() {
 		if h.same || it.Deleted || it.Quarantine {
 			return
 		}
-		h.digest = it.Digest()
+		it.Links = b.targets.resolve(it.Links)
+		h.digest = it.Digest(b.set.content)
 		if reference {
 			h.loc = locs.key(it.Loc)
 		}
@@ -296,14 +302,14 @@ func (b *batch) prepare(ctx context.Context, q preparer) error {
 	if err := b.loadOpenSegment(ctx, q); err != nil {
 		return err
 	}
+	if err := b.loadTargets(ctx, q); err != nil {
+		return err
+	}
 	b.judge()
 	if err := b.loadLast(ctx, q); err != nil {
 		return err
 	}
-	if err := b.loadTargets(ctx, q); err != nil {
-		return err
-	}
-	b.docs = map[event.Document]int64{}
+	b.docs, b.feeds = map[event.Document]int64{}, map[string]*event.Feed{}
 	b.events = b.l.bulk(ctx, insertEvents, 6)
 	if b.set.content != event.Reference {
 		return nil
@@ -333,33 +339,15 @@ func (b *batch) prepare(ctx context.Context, q preparer) error {
 // loadLast loads the last events of records that may change. Of a record that
 // several Sources have it is always needed: who speaks for it may change.
 func (b *batch) loadLast(ctx context.Context, q preparer) error {
-	need := map[int64]*record{}
-	var seqs []int64
+	var need []*record
 	for i, r := range b.records {
 		h := &b.hashes[i]
-		if r.seq == 0 || h.same || need[int64(r.seq)] != nil {
+		if h.same || len(r.says) == 1 && b.source.id == r.says[0].source && r.live && h.digest == r.digest {
 			continue
 		}
-		if len(r.says) == 1 && b.source.id == r.says[0].source && r.live && h.digest == r.digest {
-			continue
-		}
-		need[int64(r.seq)] = r
-		seqs = append(seqs, int64(r.seq))
+		need = append(need, r)
 	}
-	return each(ctx, q, "SELECT seq, set_id, record, kind, observed, body FROM event WHERE seq IN ("+in(lookup)+")", seqs, func(rows *sql.Rows) error {
-		var c columns
-		var sealed sql.RawBytes
-		if err := rows.Scan(&c.seq, &c.set, &c.record, &c.kind, &c.observed, &sealed); err != nil {
-			return err
-		}
-		raw, err := unseal(c, sealed)
-		if err != nil {
-			return fmt.Errorf("event %d: %w: run bridge verify", c.seq, err)
-		}
-		r := need[c.seq]
-		r.last = new(body)
-		return readBody(raw, r.last)
-	})
+	return b.loadBodies(ctx, q, need)
 }
 
 // save writes what the items have made, then the bookkeeping of the walk.
@@ -377,6 +365,9 @@ func (b *batch) save(ctx context.Context) error {
 		if err := b.locs.save(ctx, b.l); err != nil {
 			return err
 		}
+	}
+	if err := b.saveLinks(ctx); err != nil {
+		return err
 	}
 	if err := b.saveSegments(ctx); err != nil {
 		return err

@@ -38,8 +38,13 @@ const (
 	flagOrder     // the order is there
 	flagSameOrder // it is that of Modified
 	flagPlace
-	flagTargets // some link leads to a record of the set
+	flagTargets // some link may lead to a record of the set
 	flagReason  // why a submission was rejected, or a record withdrawn
+	// The flags of nearly every event are above: these cost a byte.
+	flagCopy       // when the copy was modified
+	flagVariants   // some representation has a language or profile
+	flagCategories // it is in categories
+	flagDetails    // what is passed on and does not count
 )
 
 // body is what an event or observation row holds besides its columns.
@@ -127,6 +132,18 @@ func appendBody(b []byte, v *body) []byte {
 	if v.reason != "" {
 		flags |= flagReason
 	}
+	if o.CopyModified.Known() {
+		flags |= flagCopy
+	}
+	if slices.ContainsFunc(o.Representations, func(r event.Representation) bool { return r.Hreflang != "" || r.Profile != "" }) {
+		flags |= flagVariants
+	}
+	if len(o.Categories) > 0 {
+		flags |= flagCategories
+	}
+	if o.Details != nil {
+		flags |= flagDetails
+	}
 	b = append(b, bodyVersion)
 	b = binary.AppendUvarint(b, flags)
 	b = appendString(b, o.Record)
@@ -169,11 +186,84 @@ func appendBody(b []byte, v *body) []byte {
 	}
 	if flags&flagTargets != 0 {
 		for _, l := range o.Links {
-			b = appendString(b, l.Record)
+			if b = appendString(b, l.Record); l.Record != "" {
+				b = append(b, boolByte(l.InSet))
+			}
 		}
 	}
 	if v.reason != "" {
 		b = appendString(b, v.reason)
+	}
+	if flags&flagCopy != 0 {
+		b = binary.AppendVarint(b, o.CopyModified.Nanos())
+	}
+	if flags&flagVariants != 0 {
+		for i := range o.Representations {
+			b = appendString(b, o.Representations[i].Hreflang)
+			b = appendString(b, o.Representations[i].Profile)
+		}
+	}
+	if flags&flagCategories != 0 {
+		b = appendCategories(b, o.Categories)
+	}
+	if flags&flagDetails != 0 {
+		b = appendDetails(b, o.Details)
+	}
+	return b
+}
+
+func boolByte(v bool) byte {
+	if v {
+		return 1
+	}
+	return 0
+}
+
+func appendCategories(b []byte, categories []event.Category) []byte {
+	b = binary.AppendUvarint(b, uint64(len(categories)))
+	for _, c := range categories {
+		b = appendString(appendString(appendString(b, c.Term), c.Scheme), c.Label)
+	}
+	return b
+}
+
+func appendPersons(b []byte, persons []event.Person) []byte {
+	b = binary.AppendUvarint(b, uint64(len(persons)))
+	for _, p := range persons {
+		b = appendString(appendString(appendString(b, p.Name), p.URI), p.Email)
+	}
+	return b
+}
+
+func appendText(b []byte, t event.Text) []byte {
+	return appendString(appendString(b, t.Value), t.Language)
+}
+
+func appendDetails(b []byte, d *event.Details) []byte {
+	b = appendString(b, d.Language)
+	b = appendPersons(b, d.Authors)
+	b = appendPersons(b, d.Contributors)
+	b = appendText(b, d.Rights)
+	b = appendString(b, d.ChangeFreq)
+	if d.Source == nil {
+		return append(b, 0)
+	}
+	return appendFeed(append(b, 1), d.Source)
+}
+
+// appendFeed appends what a feed says of itself; table document has it in the
+// same form.
+func appendFeed(b []byte, f *event.Feed) []byte {
+	b = appendString(b, f.ID)
+	b = appendText(b, f.Title)
+	b = appendStamp(b, f.Updated)
+	b = appendPersons(b, f.Authors)
+	b = appendPersons(b, f.Contributors)
+	b = appendText(b, f.Rights)
+	b = appendCategories(b, f.Categories)
+	b = binary.AppendUvarint(b, uint64(len(f.Links)))
+	for _, l := range f.Links {
+		b = appendLink(b, l)
 	}
 	return b
 }
@@ -303,6 +393,54 @@ func (r *reader) link() event.Link {
 		Length: r.varint(), Hash: r.string(), Modified: r.stamp()}
 }
 
+func (r *reader) bool() bool { return r.byte() != 0 }
+
+func (r *reader) text() event.Text { return event.Text{Value: r.string(), Language: r.string()} }
+
+func (r *reader) categories() (out []event.Category) {
+	for range r.count() {
+		out = append(out, event.Category{Term: r.string(), Scheme: r.string(), Label: r.string()})
+	}
+	return out
+}
+
+func (r *reader) persons() (out []event.Person) {
+	for range r.count() {
+		out = append(out, event.Person{Name: r.string(), URI: r.string(), Email: r.string()})
+	}
+	return out
+}
+
+func (r *reader) details() *event.Details {
+	d := &event.Details{Language: r.string(), Authors: r.persons(), Contributors: r.persons(), Rights: r.text(), ChangeFreq: r.string()}
+	if r.bool() {
+		d.Source = r.feed()
+	}
+	return d
+}
+
+func (r *reader) feed() *event.Feed {
+	f := &event.Feed{ID: r.string(), Title: r.text(), Updated: r.stamp(), Authors: r.persons(), Contributors: r.persons(),
+		Rights: r.text(), Categories: r.categories()}
+	for range r.count() {
+		f.Links = append(f.Links, r.link())
+	}
+	return f
+}
+
+// readFeed is the inverse of appendFeed; nothing is no feed.
+func readFeed(b []byte) (*event.Feed, error) {
+	if len(b) == 0 {
+		return nil, nil
+	}
+	r := reader{b: b}
+	f := r.feed()
+	if r.bad || len(r.b) != 0 {
+		return nil, errDamaged
+	}
+	return f, nil
+}
+
 // readBody is the inverse of appendBody. It reuses the slices of v.
 func readBody(b []byte, v *body) error {
 	r := reader{b: b}
@@ -352,11 +490,27 @@ func readBody(b []byte, v *body) error {
 	}
 	if flags&flagTargets != 0 {
 		for i := range links {
-			links[i].Record = r.string()
+			if links[i].Record = r.string(); links[i].Record != "" {
+				links[i].InSet = r.bool()
+			}
 		}
 	}
 	if v.reason = ""; flags&flagReason != 0 {
 		v.reason = r.string()
+	}
+	if flags&flagCopy != 0 {
+		o.CopyModified = event.StampFromNanos(r.varint())
+	}
+	if flags&flagVariants != 0 {
+		for i := range reps {
+			reps[i].Hreflang, reps[i].Profile = r.string(), r.string()
+		}
+	}
+	if flags&flagCategories != 0 {
+		o.Categories = r.categories()
+	}
+	if flags&flagDetails != 0 {
+		o.Details = r.details()
 	}
 	if r.bad || len(r.b) != 0 {
 		return errDamaged

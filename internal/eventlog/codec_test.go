@@ -7,6 +7,31 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 )
 
+// detailed has everything that few records have.
+var detailed = event.Observation{Record: "urn:x:1", CopyModified: event.StampFromNanos(8), Categories: []event.Category{{Term: "maps", Scheme: "urn:s", Label: "Maps"}, {Term: "b"}},
+	Representations: []event.Representation{{Href: "https://a.example/1", Hreflang: "de", Profile: "urn:p"}, {Href: "https://a.example/2"}},
+	Links:           []event.Link{{Rel: "describes", Href: "urn:2", Record: "urn:2", InSet: true}, {Rel: "related", Href: "urn:3"}},
+	Details: &event.Details{Language: "de", Authors: []event.Person{{Name: "A", URI: "https://a.example/", Email: "a@a.example"}}, Contributors: []event.Person{{Name: "C"}},
+		Rights: event.Text{Value: "free", Language: "en"}, ChangeFreq: "weekly",
+		Source: &event.Feed{ID: "urn:feed", Title: event.Text{Value: "Feed"}, Updated: event.StampFromNanos(3), Authors: []event.Person{{Name: "F"}},
+			Contributors: []event.Person{{Name: "G"}}, Rights: event.Text{Value: "none"}, Categories: []event.Category{{Term: "t"}},
+			Links: []event.Link{{Rel: "self", Href: "https://a.example/feed", Length: event.NoLength}}}}}
+
+// What the body of an event holds is read as it was written, and what is absent
+// takes no room (D15, D16).
+func TestBodyOfDetails(t *testing.T) {
+	var got body
+	if err := readBody(appendBody(nil, &body{obs: detailed}), &got); err != nil || !reflect.DeepEqual(got.obs, detailed) {
+		t.Errorf("%v\n got %+v\nwant %+v", err, got.obs, detailed)
+	}
+	plain := event.Observation{Record: "urn:x:1", Title: "A", Representations: []event.Representation{{Href: "https://a.example/1", Type: "text/xml", Length: 3}}}
+	// version, flags (one byte), record, document, back, title, own identifier, loc,
+	// a representation of 5 fields, preferred, links
+	if n, want := len(appendBody(nil, &body{obs: plain})), 1+1+8+1+1+2+1+1+(1+20+9+1+1+1)+1+1; n != want {
+		t.Errorf("a plain body has %d bytes, want %d", n, want)
+	}
+}
+
 // FuzzBody reads any bytes as a body: it never panics, and what it takes it
 // writes and reads again as the same.
 func FuzzBody(f *testing.F) {
@@ -25,6 +50,7 @@ func FuzzBody(f *testing.F) {
 	placed.obs.Order = placed.obs.Modified
 	f.Add(appendBody(nil, &placed))
 	f.Add(appendBody(nil, &body{obs: event.Observation{Record: "x", Deleted: true}}))
+	f.Add(appendBody(nil, &body{obs: detailed}))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		var first, second body
 		if readBody(raw, &first) != nil {

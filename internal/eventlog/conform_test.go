@@ -47,3 +47,8 @@ func TestLaws(t *testing.T) {
 	heavy(t)
 	conform.Laws(t, open)
 }
+
+func TestLinkLaws(t *testing.T) {
+	heavy(t)
+	conform.LinkLaws(t, open)
+}

@@ -175,6 +175,8 @@ func damageable(t *testing.T) string {
 		older[i].Modified = older[i].Modified.Add(-time.Hour)
 		older[i].Order = older[i].Modified
 	}
+	describing := items(600, 2)
+	describing[0].Links = []event.Link{{Rel: event.RelDescribes, Href: "urn:601", Record: describing[1].Record}, {Rel: event.RelDescribedBy, Href: "urn:0", Record: "urn:0"}}
 	gone := items(40, 60)
 	for i := range gone {
 		gone[i].Deleted, gone[i].Order, gone[i].Modified = true, event.Stamp{}, event.Stamp{}
@@ -195,7 +197,7 @@ func damageable(t *testing.T) string {
 		bad = append(bad, event.Quarantined{URL: "https://repository.example/feed.atom", Line: i, Rule: "S10", Reason: "neither content nor alternate", Input: fmt.Appendf(nil, "<entry><id>%d</id></entry>", i)})
 	}
 	for _, in := range []*event.Batch{
-		{Source: src, Start: true, Next: []byte("on"), Items: older, Quarantine: bad},
+		{Source: src, Start: true, Next: []byte("on"), Items: append(older, describing...), Quarantine: bad},
 		{Source: src, Next: []byte("on"), Mode: event.ModeAbsent, Items: gone[:20]},
 		{Source: src, Next: []byte("on"), Mode: event.ModeHold, Items: gone[20:], Progress: &event.Progress{Mark: event.StampFromNanos(1), Memory: []byte(`{"feed_id":"urn:x"}`), Gap: "gap"}},
 		{Source: third, Next: []byte("on"), Items: waiting},

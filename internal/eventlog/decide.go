@@ -193,7 +193,6 @@ func (b *batch) speak(ctx context.Context, i int, r *record, s *said) (event.Out
 	}
 	v := &body{obs: it.Observation, document: doc, digest: b.hashes[i].digest, loc: b.hashes[i].loc}
 	v.obs.Claim, v.obs.Order, v.obs.Place = 0, event.Stamp{}, event.Place{}
-	v.obs.Links = b.targets.keep(v.obs.Links)
 	if !it.Modified.Known() && r.live && r.last != nil && r.last.obs.Modified.Known() { // a list that does not say when says nothing new
 		v.obs.Modified, v.digest = r.last.obs.Modified, 0
 	}
@@ -256,7 +255,7 @@ func (r *record) missing() error {
 func (b *batch) logState(r *record, v *body) (event.Outcome, error) {
 	digest := v.digest
 	if digest == 0 {
-		digest = v.obs.Digest()
+		digest = v.obs.Digest(b.set.content)
 	}
 	if r.live && r.digest == digest {
 		return event.Unchanged, nil
@@ -335,6 +334,7 @@ func (b *batch) log(r *record, kind event.Kind, v *body) error {
 	b.set.events++
 	if kind != event.Rejected { // which belongs to no segment and changes no state
 		b.place(event.Seq(c.seq), kind, b.set.clock, v)
+		b.relate(r, kind, v)
 		b.set.last, b.set.lastObserved = b.seq, b.set.clock
 		r.seq, r.last = b.seq, v
 	}

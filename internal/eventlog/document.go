@@ -20,25 +20,36 @@ func (b *batch) documentOf(ctx context.Context, d event.Document) (int64, error)
 	if id, ok := b.docs[d]; ok {
 		return id, nil
 	}
+	asked := d
+	var feed []byte
+	if d.Feed != nil { // of the same feed there may be many copies
+		feed = appendFeed(nil, d.Feed)
+		if same := b.feeds[string(feed)]; same == nil {
+			b.feeds[string(feed)] = d.Feed
+		} else if d.Feed = same; b.docs[d] != 0 {
+			b.docs[asked] = b.docs[d]
+			return b.docs[d], nil
+		}
+	}
 	if b.in.Mode == event.ModeSubmission { // a service is one document for ever
 		if id, err := b.service(ctx, d); id != 0 || err != nil {
 			return id, err
 		}
 	}
-	s, err := b.l.stmt(ctx, "INSERT INTO document (source, url, feed_id, title, updated, sum) VALUES ($1, $2, $3, $4, $5, $6) RETURNING id")
+	s, err := b.l.stmt(ctx, "INSERT INTO document (source, url, feed_id, title, updated, feed, sum) VALUES ($1, $2, $3, $4, $5, $6, $7) RETURNING id")
 	if err != nil {
 		return 0, err
 	}
 	var id int64
-	if err := s.QueryRowContext(ctx, int64(b.source.id), d.URL, d.FeedID, d.FeedTitle, stampArg(d.FeedUpdated), documentSum(b.source.id, &d)).Scan(&id); err != nil {
+	if err := s.QueryRowContext(ctx, int64(b.source.id), d.URL, d.FeedID, d.FeedTitle, stampArg(d.FeedUpdated), feed, documentSum(b.source.id, &d, feed)).Scan(&id); err != nil {
 		return 0, err
 	}
-	b.docs[d] = id
+	b.docs[d], b.docs[asked] = id, id
 	return id, nil
 }
 
-func documentSum(source event.SourceID, d *event.Document) int64 {
-	return sumOf(source, d.URL, d.FeedID, d.FeedTitle, d.FeedUpdated)
+func documentSum(source event.SourceID, d *event.Document, feed []byte) int64 {
+	return sumOf(source, d.URL, d.FeedID, d.FeedTitle, d.FeedUpdated, feed)
 }
 
 // service finds the row of a document that the Source's events came from before.

@@ -2,7 +2,6 @@ package eventlog
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"slices"
@@ -141,15 +140,6 @@ func (b *batch) loadVias(ctx context.Context, q preparer) error {
 	return nil
 }
 
-// targets are the records of the set that the items speak of besides their own.
-type targets struct {
-	linked map[string]bool // identifiers that links lead to
-	// home has the records that are called here as an item is at its Source,
-	// where that differs from what the item is called here (A15): a bridge that
-	// gives back what it has from us calls it as we do.
-	home map[string]*record
-}
-
 // loadHomes looks up what may come back under another identifier.
 func (b *batch) loadHomes(ctx context.Context, q preparer) error {
 	var names []event.Item
@@ -174,60 +164,4 @@ func (b *batch) loadHomes(ctx context.Context, q preparer) error {
 		b.targets.home[r.identifier] = r
 	}
 	return nil
-}
-
-// loadTargets looks them up. A record of the same batch that a link leads to
-// counts, wherever it stands.
-func (b *batch) loadTargets(ctx context.Context, q preparer) error {
-	if err := b.loadHomes(ctx, q); err != nil {
-		return err
-	}
-	wanted := map[string]bool{}
-	var keys []int64
-	for i := range b.in.Items {
-		for _, l := range b.in.Items[i].Links {
-			if l.Record != "" && !wanted[l.Record] {
-				wanted[l.Record] = true
-				keys = append(keys, event.KeyBits(l.Record))
-			}
-		}
-	}
-	if len(wanted) == 0 {
-		return nil
-	}
-	b.targets.linked = map[string]bool{}
-	for i := range b.in.Items {
-		if it := &b.in.Items[i]; wanted[it.Record] && !it.Deleted && !it.Quarantine {
-			b.targets.linked[it.Record] = true
-		}
-	}
-	return each(ctx, q, selectRecords, keys, func(rows *sql.Rows) error {
-		var id, key int64
-		var identifier string
-		var seq, digest sql.NullInt64
-		var raw sql.RawBytes
-		if err := rows.Scan(&id, &key, &identifier, &seq, &digest, &raw); err != nil {
-			return err
-		}
-		if id>>32 == b.set.id && digest.Valid && wanted[identifier] {
-			b.targets.linked[identifier] = true
-		}
-		return nil
-	})
-}
-
-// keep returns links with those records alone that the set has.
-func (t targets) keep(links []event.Link) []event.Link {
-	for i := range links {
-		if links[i].Record != "" && !t.linked[links[i].Record] {
-			kept := append([]event.Link(nil), links...)
-			for j := i; j < len(kept); j++ {
-				if !t.linked[kept[j].Record] {
-					kept[j].Record = ""
-				}
-			}
-			return kept
-		}
-	}
-	return links
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
@@ -18,7 +17,6 @@ type exchange struct {
 	stale []bool       // by step
 	again map[int]bool // items of notifications that have come before
 	kept  []bool       // the row stays under the keys that it is stored under
-	told  []bool       // its rejection is an event already
 	ids   []int64
 	fresh *bulk             // rows of new submissions
 	tally map[counted]int64 // what is to be added
@@ -43,7 +41,7 @@ const (
 // loadExchange compares the versions of the submissions that the steps change.
 func (b *batch) loadExchange(ctx context.Context, q preparer) (*exchange, error) {
 	n := len(b.in.Exchange.Steps)
-	x := &exchange{in: b.in.Exchange, stale: make([]bool, n), kept: make([]bool, n), told: make([]bool, n), ids: make([]int64, n), tally: map[counted]int64{}}
+	x := &exchange{in: b.in.Exchange, stale: make([]bool, n), kept: make([]bool, n), ids: make([]int64, n), tally: map[counted]int64{}}
 	type row struct {
 		version int64
 		state   event.State
@@ -79,7 +77,7 @@ func (b *batch) loadExchange(ctx context.Context, q preparer) (*exchange, error)
 		s := &x.in.Steps[i].Submission
 		if x.ids[i] = s.ID; s.ID == 0 {
 			if x.fresh == nil {
-				x.fresh = b.l.bulk(ctx, insertSubmissions, 16)
+				x.fresh = b.l.bulk(ctx, insertSubmissions, 14)
 			}
 			last++
 			x.ids[i] = last
@@ -194,7 +192,7 @@ func (x *exchange) rejections(ctx context.Context, b *batch) error {
 	for i := range x.in.Steps {
 		s := &x.in.Steps[i]
 		stepped[s.Item-1] = true
-		if s.Rejected && !x.stale[i] && !x.told[i] {
+		if s.Rejected && !x.stale[i] {
 			if err := b.reject(ctx, &event.Rejection{Record: s.Submission.Record, SourceIdentifier: s.Submission.SourceIdentifier,
 				Reason: s.Submission.Reason, Title: s.Submission.Title}); err != nil {
 				return err
@@ -272,11 +270,6 @@ func (x *exchange) saveStep(ctx context.Context, b *batch, i int) error {
 		}
 	}
 	if n := step.Notification; n != nil {
-		before, err := b.heard(ctx, n)
-		if err != nil {
-			return err
-		}
-		x.told[i] = slices.Contains(before, event.NotificationRejected)
 		note := *n
 		note.Submission = s.ID
 		return x.notified(ctx, b, note)
@@ -334,11 +327,7 @@ func (x *exchange) notified(ctx context.Context, b *batch, n event.Notification)
 			n.ID, n.Submission, int64(n.Verdict), int64(n.Last), n.Times, raw, notificationSum(b.source.id, &n, raw))
 	}
 	if n.Verdict == event.NotificationRejected {
-		before, err := b.heard(ctx, &n)
-		if err == nil && len(before) == 0 {
-			err = b.reject(ctx, &event.Rejection{SourceIdentifier: n.SourceIdentifier, Reason: n.Reason})
-		}
-		if err != nil {
+		if err := b.reject(ctx, &event.Rejection{SourceIdentifier: n.SourceIdentifier, Reason: n.Reason}); err != nil {
 			return err
 		}
 	}
@@ -352,19 +341,6 @@ func (b *batch) notification(ctx context.Context, n *event.Notification) (was ev
 		return rows.Scan(&was.ID, &was.Submission, &was.Verdict, &was.First, &was.Times)
 	})
 	return was, err
-}
-
-// heard returns what became of a notification wherever in the set it is kept: with
-// the Source that it came to, and with the one whose submission it belongs to.
-func (b *batch) heard(ctx context.Context, n *event.Notification) (verdicts []event.NotificationVerdict, err error) {
-	err = writing{b.l}.each(ctx, `SELECT n.verdict FROM source own JOIN source src ON src.set_id = own.set_id
-	JOIN notification n ON n.source = src.id AND n.digest = $2 WHERE own.id = $1`, []any{int64(b.source.id), n.Digest[:]}, func(rows *sql.Rows) error {
-		var v event.NotificationVerdict
-		err := rows.Scan(&v)
-		verdicts = append(verdicts, v)
-		return err
-	})
-	return verdicts, err
 }
 
 // answerKept is how long an answer is remembered.

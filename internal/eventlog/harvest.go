@@ -233,7 +233,7 @@ func (l *Log) keep(ctx context.Context, q querier, out []event.Kept, k event.Kep
 	}
 	k.Observation = v.obs
 	doc, err := readDocument(ctx, q, v.document)
-	k.Document = event.Document{URL: doc.url, FeedID: doc.feedID, FeedTitle: doc.title, FeedUpdated: doc.updated}
+	k.Document = event.Document{URL: doc.url, FeedID: doc.feedID, FeedTitle: doc.title, FeedUpdated: doc.updated, Feed: doc.feed}
 	return append(out, k), err
 }
 

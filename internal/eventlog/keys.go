@@ -8,47 +8,39 @@ import (
 )
 
 // submissionKeys are the columns that submissions are found by, besides state and
-// due. They hardly ever change, and an UPDATE that names them writes three more
+// due. They hardly ever change, and an UPDATE that names them writes more
 // indexes, in places that are scattered.
 type submissionKeys struct {
-	source        event.SourceID
-	seq           event.Seq
-	token         string
-	request       [32]byte
-	block, record int64 // hashes
-	told          event.Told
-	created       event.Micros
+	source  event.SourceID
+	seq     event.Seq
+	token   string
+	request [32]byte
+	subject int64 // a hash
+	created event.Micros
 }
 
 var (
-	selectKeys        = "SELECT id, state, version, source, seq, token, request, block, record, told, created FROM submission WHERE id IN (" + in(lookup) + ")"
-	insertSubmissions = "INSERT OR FAIL INTO submission (id, source, state, version, due, seq, token, request, block, record, told, created, changed, owed, body, sum) VALUES "
+	selectKeys        = "SELECT id, state, version, source, seq, token, request, subject, created FROM submission WHERE id IN (" + in(lookup) + ")"
+	insertSubmissions = "INSERT OR FAIL INTO submission (id, source, state, version, due, seq, token, request, subject, created, changed, owed, body, sum) VALUES "
 )
 
 // scan reads a row of selectKeys.
 func (k *submissionKeys) scan(rows *sql.Rows, id *int64, state *event.State, version *int64) error {
 	var request sql.RawBytes
-	err := rows.Scan(id, state, version, &k.source, &k.seq, &k.token, &request, &k.block, &k.record, &k.told, &k.created)
+	err := rows.Scan(id, state, version, &k.source, &k.seq, &k.token, &request, &k.subject, &k.created)
 	copy(k.request[:], request)
 	return err
 }
 
 func keysOf(s *event.Submission) submissionKeys {
-	return submissionKeys{s.Source, s.Seq, s.Token, s.Request, blockKey(s.Block), recordKey(s.Record), s.Told(), s.Created}
+	return submissionKeys{s.Source, s.Seq, s.Token, s.Request, subjectKey(s.Subject()), s.Created}
 }
 
-func blockKey(block []byte) int64 {
-	if block == nil {
+func subjectKey(subject string) int64 {
+	if subject == "" {
 		return 0
 	}
-	return event.KeyBits(string(block))
-}
-
-func recordKey(record string) int64 {
-	if record == "" {
-		return 0
-	}
-	return event.KeyBits(record)
+	return event.KeyBits(subject)
 }
 
 // saveSubmission writes the row of a step as it is. New ones are written together,
@@ -65,13 +57,13 @@ func (x *exchange) saveSubmission(ctx context.Context, b *batch, s *event.Submis
 	if k.request != [32]byte{} {
 		request = k.request[:]
 	}
-	args := []any{s.ID, int64(k.source), int64(s.State), s.Version, int64(s.Due), int64(k.seq), k.token, request, k.block, k.record, int64(k.told),
+	args := []any{s.ID, int64(k.source), int64(s.State), s.Version, int64(s.Due), int64(k.seq), k.token, request, k.subject,
 		int64(k.created), int64(s.Changed), boolArg(s.Owed), raw, sum}
 	if x.in.Steps[step].Submission.ID == 0 {
 		return x.fresh.add(args...)
 	}
-	return b.l.exec(ctx, `UPDATE submission SET source = $2, state = $3, version = $4, due = $5, seq = $6, token = $7, request = $8, block = $9, record = $10, told = $11,
-	created = $12, changed = $13, owed = $14, body = $15, sum = $16 WHERE id = $1`, args...)
+	return b.l.exec(ctx, `UPDATE submission SET source = $2, state = $3, version = $4, due = $5, seq = $6, token = $7, request = $8, subject = $9,
+	created = $10, changed = $11, owed = $12, body = $13, sum = $14 WHERE id = $1`, args...)
 }
 
 func submissionSum(s *event.Submission, raw []byte) int64 {

@@ -38,7 +38,7 @@ func TestNewestRowsAreNotSearchedFor(t *testing.T) {
 	}
 	add(1, event.StateAccepted, event.NotificationUncorrelated)
 	for _, copies := range []string{
-		`submission SELECT NULL, source, state, version, due, seq, '', request, block, record, told, created, changed, owed, zeroblob(500), sum FROM submission, n`,
+		`submission SELECT NULL, source, state, version, due, seq, '', request, subject, created, changed, owed, zeroblob(500), sum FROM submission, n`,
 		`notice SELECT NULL, submission, source, state, 0, created, zeroblob(500), sum FROM notice, n`,
 		`notification SELECT NULL, source, randomblob(32), submission, verdict, first, last, times, zeroblob(500), sum FROM notification, n`,
 	} {

@@ -15,6 +15,7 @@ import (
 type documentRow struct {
 	protocol, source, url, feedID, title string
 	updated                              event.Stamp
+	feed                                 *event.Feed
 }
 
 // protocols are the words of the log for the kinds of Sources.
@@ -35,15 +36,19 @@ func readDocument(ctx context.Context, q querier, id int64) (d documentRow, err 
 	var h sourceHead
 	var updated sql.NullInt64
 	var own, sum int64
-	err = q.QueryRowContext(ctx, `SELECT d.source, d.url, d.feed_id, d.title, d.updated, d.sum, src.id, src.set_id, src.kind, src.url, src.rank, src.sum
+	var feed []byte
+	err = q.QueryRowContext(ctx, `SELECT d.source, d.url, d.feed_id, d.title, d.updated, d.feed, d.sum, src.id, src.set_id, src.kind, src.url, src.rank, src.sum
 FROM document d JOIN source src ON src.id = d.source WHERE d.id = $1`, id).
-		Scan(&h.id, &d.url, &d.feedID, &d.title, &updated, &own, &h.id, &h.set, &h.kind, &h.url, &h.rank, &sum)
+		Scan(&h.id, &d.url, &d.feedID, &d.title, &updated, &feed, &own, &h.id, &h.set, &h.kind, &h.url, &h.rank, &sum)
 	if err != nil {
 		return d, fmt.Errorf("document %d: %w: run bridge verify", id, err)
 	}
 	d.protocol, d.source, d.updated = protocolOf(h.kind), h.url, stampOf(updated)
-	if own != documentSum(h.id, &event.Document{URL: d.url, FeedID: d.feedID, FeedTitle: d.title, FeedUpdated: d.updated}) || sum != h.sum() {
-		err = fmt.Errorf("document %d: %w: run bridge verify", id, errDamaged)
+	if own != documentSum(h.id, &event.Document{URL: d.url, FeedID: d.feedID, FeedTitle: d.title, FeedUpdated: d.updated}, feed) || sum != h.sum() {
+		return d, fmt.Errorf("document %d: %w: run bridge verify", id, errDamaged)
+	}
+	if d.feed, err = readFeed(feed); err != nil {
+		err = fmt.Errorf("document %d: %w: run bridge verify", id, err)
 	}
 	return d, err
 }
@@ -110,10 +115,10 @@ func (s *scanner) decode(c columns, sealed []byte) error {
 	o := &s.v.obs
 	s.ev = event.Event{
 		Seq: event.Seq(c.seq), Set: s.sets[c.set].Name, Record: o.Record, Kind: event.Kind(c.kind), Observed: event.Micros(c.observed),
-		Modified: o.Modified, Title: o.Title, Representations: o.Representations, Preferred: o.Preferred, Via: viaOf(o), Links: o.Links,
+		Modified: o.Modified, CopyModified: o.CopyModified, Title: o.Title, Categories: o.Categories, Details: o.Details, Representations: o.Representations, Preferred: o.Preferred, Via: viaOf(o), Links: o.Links,
 		Loc: o.Loc, Gone: s.v.gone, Moved: s.v.moved, Shared: s.v.shared,
 		Origin: event.Origin{Protocol: doc.protocol, Source: doc.source, Document: doc.url, FeedID: doc.feedID, FeedTitle: doc.title,
-			FeedUpdated: doc.updated, SourceIdentifier: o.SourceIdentifier, Reason: s.v.reason},
+			FeedUpdated: doc.updated, Feed: doc.feed, SourceIdentifier: o.SourceIdentifier, Reason: s.v.reason},
 	}
 	return nil
 }

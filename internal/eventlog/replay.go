@@ -3,6 +3,7 @@ package eventlog
 import (
 	"database/sql"
 	"fmt"
+	"slices"
 
 	"github.com/pmh-bridge/bridge/event"
 )
@@ -20,6 +21,7 @@ type replay struct {
 	digests []int64
 	locs    []int64 // keys of the URIs; nil when the mode is not reference
 	live    seqs
+	links   map[int64][]int64 // of records that link to others: the keys of these, sorted
 
 	events   int64
 	clock    event.Micros // Observed of the last event
@@ -148,6 +150,7 @@ func (v *verifier) event(r *replay, c *columns, b *body, place string) {
 		r.locs[o] = 0
 		r.located--
 	}
+	r.relate(o, kind, b.obs.Links)
 	r.last[o] = c.seq
 	r.lastSeq, r.observed = event.Seq(c.seq), observed
 	if kind == event.Deleted {
@@ -155,11 +158,33 @@ func (v *verifier) event(r *replay, c *columns, b *body, place string) {
 		return
 	}
 	r.live.add(o)
-	r.digests[o] = b.obs.Digest()
+	r.digests[o] = b.obs.Digest(r.set.Content)
 	if r.locs != nil && b.obs.Loc != "" {
 		r.locs[o] = newLocs(r.id).key(b.obs.Loc)
 		r.located++
 	}
+}
+
+// relate takes in what a record links to after an event.
+func (r *replay) relate(o int64, kind event.Kind, links []event.Link) {
+	delete(r.links, o)
+	if kind == event.Deleted {
+		return
+	}
+	var keys []int64
+	for i := range links {
+		if links[i].Record != "" {
+			keys = append(keys, linkKey(r.id, links[i].Record))
+		}
+	}
+	if len(keys) == 0 {
+		return
+	}
+	if r.links == nil {
+		r.links = map[int64][]int64{}
+	}
+	slices.Sort(keys)
+	r.links[o] = slices.Compact(keys)
 }
 
 // observedAt counts an event of any kind.

@@ -80,7 +80,7 @@ func (l *Log) Submissions(ctx context.Context, q event.SubmissionQuery) ([]event
 		and("b.source = ?", int64(q.Source))
 	}
 	states := q.States
-	if len(states) == 0 && q.Request == nil && q.Block == nil && q.Record == "" && !q.Owed {
+	if len(states) == 0 && q.Request == nil && q.Subject == "" && !q.Owed {
 		// The index has the rows of one Source and state in the order of their ID:
 		// with all states named SQLite stops at the limit, and else it sorts them all.
 		states = event.States()
@@ -97,13 +97,8 @@ func (l *Log) Submissions(ctx context.Context, q event.SubmissionQuery) ([]event
 	}
 	// The indexes hold only those that may be asked for: SQLite uses them when the
 	// condition is theirs, word for word.
-	if q.Block != nil {
-		and("b.block <> 0 AND b.block = ?", blockKey(q.Block))
-		which, values := toldIn(q.Told)
-		and(which, values...)
-	}
-	if q.Record != "" {
-		and("b.record <> 0 AND b.record = ?", recordKey(q.Record))
+	if q.Subject != "" {
+		and("b.subject <> 0 AND b.subject = ?", subjectKey(q.Subject))
 	}
 	if q.Owed {
 		and("b.owed")
@@ -113,8 +108,6 @@ func (l *Log) Submissions(ctx context.Context, q event.SubmissionQuery) ([]event
 		order += " DESC"
 	}
 	switch {
-	case q.AnyOrder:
-		order = ""
 	case q.Newest && q.After > 0:
 		and("b.id < ?", q.After)
 	case !q.Newest:
@@ -128,20 +121,8 @@ func (l *Log) Submissions(ctx context.Context, q event.SubmissionQuery) ([]event
 	}
 	found, err := l.submissions(ctx, strings.Join(where, " AND ")+order+" LIMIT ?", append(args, q.Limit)...)
 	return slices.DeleteFunc(found, func(s event.Submission) bool { // hashes of the others are the same
-		return q.Block != nil && string(s.Block) != string(q.Block) || q.Record != "" && s.Record != q.Record
+		return q.Subject != "" && s.Subject() != q.Subject
 	}), err
-}
-
-// toldIn selects what notifications tell of in some ways; none is all, which are
-// named too: then the index goes on with the order of the ID.
-func toldIn(ways []event.Told) (which string, values []any) {
-	if len(ways) == 0 {
-		ways = []event.Told{event.ToldNever, event.ToldByToken, event.ToldByBlock}
-	}
-	for _, w := range ways {
-		values = append(values, int64(w))
-	}
-	return "b.told IN (" + in(len(ways)) + ")", values
 }
 
 // SubmissionsDue returns those of a Source in one state with 0 < their Due <= at,
@@ -159,25 +140,19 @@ func (l *Log) SubmissionsDue(ctx context.Context, source event.SourceID, state e
 // errEnough ends a query whose other rows do not matter.
 var errEnough = errors.New("enough")
 
-// Later tells whether a later version of what a submission submits is in one of
-// some states: one of the same Source with a higher ID, and of the same record
-// where a target sends it, else with the same source element. With assigned only
-// those count to which that identifier was assigned.
+// Later reports whether a later version of a submission is in one of some states:
+// one of the same Source and Subject with a higher ID. With assigned only those
+// count to which that identifier was assigned.
 func (l *Log) Later(ctx context.Context, s *event.Submission, states []event.State, assigned string) (bool, error) {
-	// Whatever else the rows have in common, these two have an index of their own.
-	told, ways := toldIn(nil)
-	which, args := "b.block <> 0 AND b.block = ? AND "+told, append([]any{blockKey(s.Block)}, ways...)
-	if s.Seq != 0 {
-		which, args = "b.record <> 0 AND b.record = ?", []any{recordKey(s.Record)}
-	}
-	args = append(args, s.ID, int64(s.Source))
+	// Whatever else the rows have in common, the subject has an index of its own.
+	args := []any{subjectKey(s.Subject()), s.ID, int64(s.Source)}
 	for _, state := range states {
 		args = append(args, int64(state))
 	}
-	err := l.prepared(ctx, selectSubmissions+" WHERE "+which+" AND b.id > ? AND +b.source = ? AND b.state IN ("+in(len(states))+")", args, func(rows *sql.Rows) error {
+	err := l.prepared(ctx, selectSubmissions+" WHERE b.subject <> 0 AND b.subject = ? AND b.id > ? AND +b.source = ? AND b.state IN ("+in(len(states))+")", args, func(rows *sql.Rows) error {
 		v, err := scanSubmission(rows)
-		same := v.Record == s.Record && (s.Seq != 0 || string(v.Block) == string(s.Block)) // hashes of others are the same
-		if err == nil && same && (assigned == "" || v.Assigned == assigned) {
+		if err == nil && v.Subject() == s.Subject() && // hashes of others are the same
+			(assigned == "" || v.Assigned == assigned) {
 			return errEnough
 		}
 		return err

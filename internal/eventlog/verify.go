@@ -59,6 +59,7 @@ func (l *Log) Verify(ctx context.Context, report func(Finding)) error {
 			{"table state", doRestore, v.readStates},
 			{"table presence", doReset, v.readPresence},
 			{"table loc", doRestore, v.readLocs},
+			{"table link", doRestore, v.readLinks},
 			{"table pending", doReset, v.readPending},
 			{"table step_back", doReset, v.readStepBacks},
 			{"table held", doReset, v.readHeld},
@@ -217,16 +218,17 @@ func (v *verifier) readSources() error {
 }
 
 func (v *verifier) readDocuments() error {
-	return v.each("SELECT id, source, url, feed_id, title, updated, sum FROM document", func(rows *sql.Rows) error {
+	return v.each("SELECT id, source, url, feed_id, title, updated, feed, sum FROM document", func(rows *sql.Rows) error {
 		var id, sum int64
 		var source event.SourceID
 		var d event.Document
 		var updated sql.NullInt64
-		if err := rows.Scan(&id, &source, &d.URL, &d.FeedID, &d.FeedTitle, &updated, &sum); err != nil {
+		var feed []byte
+		if err := rows.Scan(&id, &source, &d.URL, &d.FeedID, &d.FeedTitle, &updated, &feed, &sum); err != nil {
 			return err
 		}
 		d.FeedUpdated = stampOf(updated)
-		if _, ok := v.sources[source]; !ok || sum != documentSum(source, &d) {
+		if _, ok := v.sources[source]; !ok || sum != documentSum(source, &d, feed) {
 			v.found(fmt.Sprintf("document %d", id), "it is not what was stored, or its Source %d is missing", source)
 		}
 		v.documents.add(id)

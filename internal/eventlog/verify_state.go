@@ -3,6 +3,7 @@ package eventlog
 import (
 	"database/sql"
 	"fmt"
+	"slices"
 
 	"github.com/pmh-bridge/bridge/event"
 )
@@ -91,6 +92,37 @@ func (v *verifier) readLocs() error {
 	for r, n := range left {
 		if n != 0 {
 			v.found("set "+r.set.Name, "%d live records have no URI", n)
+		}
+	}
+	return nil
+}
+
+func (v *verifier) readLinks() error {
+	if err := v.each("SELECT key, record FROM link", func(rows *sql.Rows) error {
+		var key, record int64
+		if err := rows.Scan(&key, &record); err != nil {
+			return err
+		}
+		r := v.known(record)
+		if r == nil {
+			return nil
+		}
+		o := ordinal(record) - 1
+		at, ok := slices.BinarySearch(r.links[o], key)
+		if !ok {
+			v.found(fmt.Sprintf("set %s, record %d", r.set.Name, o+1), "its last event has no such link")
+			return nil
+		}
+		r.links[o] = slices.Delete(r.links[o], at, at+1)
+		return nil
+	}); err != nil {
+		return err
+	}
+	for _, r := range v.order {
+		for o, keys := range r.links {
+			if len(keys) > 0 {
+				v.found(fmt.Sprintf("set %s, record %d", r.set.Name, o+1), "links of its last event are missing")
+			}
 		}
 	}
 	return nil

@@ -59,6 +59,8 @@ func TestVerify(t *testing.T) {
 		{"table state", "DELETE FROM state WHERE seq = 7"},
 		{"table presence", "UPDATE presence SET shadow = NULL"},
 		{"table presence", "UPDATE presence SET source = 3"},
+		{"table link", "DELETE FROM link WHERE key = (SELECT min(key) FROM link)"},
+		{"table link", "INSERT INTO link SELECT 5, record FROM link LIMIT 1"},
 		{"table loc", "DELETE FROM loc WHERE key = (SELECT min(key) FROM loc)"},
 		{"table loc", "UPDATE loc SET record = record + 1 WHERE key = (SELECT min(key) FROM loc)"},
 		{"table pending", "UPDATE pending SET next = 0"},

@@ -37,8 +37,10 @@ type answer struct {
 	token   string  // in the request's path; no log may have it
 
 	status int // 0: nothing was sent
-	bytes  int64
-	err    error // the first that cut the answer short
+	// refused: the server itself has answered, and the handler is not heard.
+	refused bool
+	bytes   int64
+	err     error // the first that cut the answer short
 	// reading: the error is one of reading our own bytes.
 	reading bool
 }
@@ -48,6 +50,9 @@ func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 // WriteHeader is http.ResponseWriter.
 func (a *answer) WriteHeader(status int) {
+	if a.refused {
+		return
+	}
 	a.begin(status)
 	a.ResponseWriter.WriteHeader(status)
 }
@@ -72,6 +77,9 @@ func (a *answer) extend() {
 
 // Write is io.Writer.
 func (a *answer) Write(p []byte) (int, error) {
+	if a.refused {
+		return len(p), nil
+	}
 	a.begin(http.StatusOK)
 	a.extend()
 	n, err := a.ResponseWriter.Write(p)
@@ -153,6 +161,12 @@ func say(w http.ResponseWriter, status int, text string) {
 	h.Set("Content-Length", strconv.Itoa(len(text)))
 	w.WriteHeader(status)
 	_, _ = io.WriteString(w, text) // answer remembers the error
+}
+
+// busy answers that the server has too much to do to look at the request.
+func (s *Server) busy(w http.ResponseWriter) {
+	w.Header().Set("Retry-After", "5")
+	say(w, http.StatusServiceUnavailable, "The server is busy: ask again.\n")
 }
 
 // nothing answers that there is nothing at this address.

@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net"
@@ -185,7 +184,7 @@ func TestRequestsThroughAProxyAreCountedApart(t *testing.T) {
 		inside, leave := make(chan struct{}), make(chan struct{})
 		h := newHouse(t, "", func(o *server.Options) {
 			o.Limits.PerAddress = 1
-			o.Ready = func(context.Context) error { inside <- struct{}{}; <-leave; return nil }
+			withDesk(waits(inside, leave))(o)
 			if trusted {
 				o.Proxies = prefixes("127.0.0.1/32")
 			}
@@ -214,13 +213,13 @@ func TestRequestsThroughAProxyAreCountedApart(t *testing.T) {
 		}
 		want := func(status int, from, claim string) {
 			t.Helper()
-			if got, err := ask(from, "/healthz", claim); err != nil || got != status {
+			if got, err := ask(from, "/robots.txt", claim); err != nil || got != status {
 				t.Errorf("proxy trusted %t: %s, which claims to be %q, gets %d, want %d: %v", trusted, from, claim, got, status, err)
 			}
 		}
 		ended := make(chan error, 1)
 		go func() {
-			status, err := ask("127.0.0.2", "/readyz", "")
+			status, err := ask("127.0.0.2", "/sip/main", "")
 			if err == nil && status != http.StatusOK {
 				err = fmt.Errorf("status %d", status)
 			}
@@ -233,7 +232,7 @@ func TestRequestsThroughAProxyAreCountedApart(t *testing.T) {
 		if trusted {
 			others = http.StatusOK
 		}
-		line := h.journal.expect("path=/healthz")
+		line := h.journal.expect("path=/robots.txt")
 		want(others, "127.0.0.3", "")
 		if trusted && !strings.HasSuffix(<-line, " client=127.0.0.3:0") {
 			t.Error("the access log has another client")

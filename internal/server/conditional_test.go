@@ -84,20 +84,3 @@ func TestNotModified(t *testing.T) {
 		t.Error("If-Modified-Since won over If-None-Match")
 	}
 }
-
-func TestClientOf(t *testing.T) {
-	for remote, want := range map[string]string{
-		"192.0.2.7:1":                "192.0.2.7",
-		"[::ffff:192.0.2.7]:1":       "192.0.2.7",
-		"[2001:db8:1:2:3:4:5:6]:1":   "2001:db8:1:2::",
-		"[2001:db8:1:2:ffff::]:2":    "2001:db8:1:2::",
-		"[fe80::1%eth0]:1":           "fe80::",
-		"@":                          "invalid IP",
-		"":                           "invalid IP",
-		"[2001:db8:1:3:3:4:5:6]:443": "2001:db8:1:3::",
-	} {
-		if got := clientOf(remote).String(); got != want {
-			t.Errorf("%q is %s, want %s", remote, got, want)
-		}
-	}
-}

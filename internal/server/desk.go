@@ -4,13 +4,13 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"net/netip"
 	"regexp"
 	"strings"
 	"time"
-)
 
-// bodyRate is how many bytes of a body earn it one more second.
-const bodyRate = 16 << 10
+	"github.com/pmh-bridge/bridge/internal/limit"
+)
 
 // Desk is the SIP service of one set; sip.Handler is one.
 type Desk interface {
@@ -53,20 +53,28 @@ func (s *Server) serveDesk(a *answer, r *http.Request, rest string) {
 	}
 }
 
-// intake is the body of a request. It must come in time: within limit, and a
-// second more for each bodyRate bytes of it.
+// intake is the body of a request. It must come in time, and as long as there is
+// room for it in the budget of all bodies.
 type intake struct {
 	io.ReadCloser
 	conn  *http.ResponseController
-	began time.Time
-	limit time.Duration
-	n     int64
-	ended bool
+	until time.Time
+	hold  *limit.Hold
+	// refuse answers a request that there is no room for.
+	refuse func()
+	ended  bool
 }
 
-func newIntake(w http.ResponseWriter, body io.ReadCloser, began time.Time, limit time.Duration) *intake {
-	b := &intake{ReadCloser: body, conn: http.NewResponseController(w), began: began, limit: limit}
-	b.await(began.Add(limit))
+func (s *Server) newIntake(a *answer, body io.ReadCloser, client netip.Addr, began time.Time) *intake {
+	b := &intake{ReadCloser: body, conn: http.NewResponseController(a.ResponseWriter), until: began.Add(s.opt.Limits.BodyTime)}
+	b.hold = s.opt.Bodies.Hold(client, func() { b.await(time.Unix(1, 0)) })
+	b.refuse = func() {
+		if a.status == 0 {
+			s.busy(a)
+			a.refused = true
+		}
+	}
+	b.await(b.until)
 	return b
 }
 
@@ -75,12 +83,16 @@ func (b *intake) Read(p []byte) (int, error) {
 	if b.ended {
 		return 0, io.EOF
 	}
-	b.await(b.began.Add(b.limit + time.Duration(b.n/bodyRate)*time.Second))
 	n, err := b.ReadCloser.Read(p)
-	b.n += int64(n)
+	if b.hold.Add(int64(n)) != nil {
+		b.refuse()
+		return 0, limit.ErrFull
+	}
 	// At the end net/http lifts the deadline, and reads on to see whether the
 	// client goes away: another one would look like that.
-	b.ended = err == io.EOF
+	if b.ended = err == io.EOF; b.ended {
+		b.hold.Whole()
+	}
 	return n, err
 }
 

@@ -8,18 +8,23 @@ import (
 	"runtime/debug"
 	"strings"
 	"time"
+
+	"github.com/pmh-bridge/bridge/internal/limit"
 )
 
 // door is what every request passes before it is routed, and what is left of it
 // when something has gone wrong.
 func (s *Server) door(w http.ResponseWriter, r *http.Request) {
 	r = s.attributed(r)
-	began, client := time.Now(), clientOf(r.RemoteAddr)
+	began, client := time.Now(), limit.ClientOf(r.RemoteAddr)
 	a := &answer{ResponseWriter: w, patience: s.opt.Limits.Patience, goodbye: s.opt.Limits.HeaderTime, buffers: &s.buffers}
 	if r.ContentLength != 0 {
-		a.body = newIntake(w, r.Body, began, s.opt.Limits.BodyTime)
+		a.body = s.newIntake(a, r.Body, client, began)
+		defer a.body.hold.Release()
 	}
-	if !s.gate.enter(client) {
+	path := s.below(r.URL.Path)
+	health := path == "/healthz" || path == "/readyz"
+	if !s.gate.enter(client, health) {
 		w.Header().Set("Retry-After", "1")
 		say(a, http.StatusTooManyRequests, "Too many requests of your address at a time: wait for some of them to end.\n")
 		return
@@ -29,9 +34,15 @@ func (s *Server) door(w http.ResponseWriter, r *http.Request) {
 	defer s.rescue(a, r)
 
 	h := w.Header()
+	if r.Context().Value(spareKey{}) != nil {
+		h.Set("Connection", "close")
+		if !health {
+			s.busy(a)
+			return
+		}
+	}
 	h["X-Content-Type-Options"] = s.nosniff
 	h["Content-Security-Policy"] = s.policy
-	path := s.below(r.URL.Path)
 	if rest, ok := strings.CutPrefix(path, "/sip/"); ok {
 		s.serveDesk(a, inside(r, path, a.body), rest)
 		return

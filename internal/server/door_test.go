@@ -125,17 +125,26 @@ func TestReady(t *testing.T) {
 	h.get("/healthz").want(t, 200).field(t, "Content-Type", "text/plain; charset=utf-8")
 }
 
+// waits is a desk that tells when it is asked, and answers when it may.
+func waits(inside, leave chan struct{}) desk {
+	return func(w http.ResponseWriter, _ *http.Request, _ string) {
+		inside <- struct{}{}
+		<-leave
+		w.WriteHeader(http.StatusOK)
+	}
+}
+
 func TestRequestsOfOneAddress(t *testing.T) {
 	const limit = 3
 	inside, leave := make(chan struct{}), make(chan struct{})
 	h := newHouse(t, "", func(o *server.Options) {
 		o.Limits.PerAddress = limit
-		o.Ready = func(context.Context) error { inside <- struct{}{}; <-leave; return nil }
+		withDesk(waits(inside, leave))(o)
 	})
 	ended := make(chan error, limit)
 	for range limit {
 		go func() {
-			res, err := h.web.Client().Get(h.base + "/readyz")
+			res, err := h.web.Client().Get(h.base + "/sip/main")
 			if err == nil {
 				res.Body.Close()
 				if res.StatusCode != 200 {
@@ -146,16 +155,16 @@ func TestRequestsOfOneAddress(t *testing.T) {
 		}()
 		<-inside
 	}
-	h.get("/healthz").want(t, 429).field(t, "Retry-After", "1")
+	h.get("/robots.txt").want(t, 429).field(t, "Retry-After", "1")
 	// What is refused is no request under way.
-	h.get("/healthz").want(t, 429)
+	h.get("/robots.txt").want(t, 429)
 	close(leave)
 	for range limit {
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
 	}
-	h.get("/healthz").want(t, 200)
+	h.get("/robots.txt").want(t, 200)
 }
 
 func TestAccessLog(t *testing.T) {

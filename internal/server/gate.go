@@ -18,12 +18,12 @@ type gate struct {
 
 func newGate(limit int) *gate { return &gate{limit: limit, busy: map[netip.Addr]int{}} }
 
-// enter lets a request in; ok is false when its address has enough of them.
-// Who was let in must leave.
-func (g *gate) enter(a netip.Addr) (ok bool) {
+// enter lets a request in; ok is false when its address has enough of them, which
+// does not matter for one that is always let in. Who was let in must leave.
+func (g *gate) enter(a netip.Addr, always bool) (ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.limit >= 0 && g.busy[a] >= g.limit {
+	if !always && g.limit >= 0 && g.busy[a] >= g.limit {
 		return false
 	}
 	g.busy[a]++
@@ -62,20 +62,4 @@ func (g *gate) wait(d time.Duration) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.total
-}
-
-// clientOf returns who counts as one client: an IPv4 address, or the /64 of an
-// IPv6 address, since one client has all of that. The zero Addr stands for all
-// who have no address.
-func clientOf(remote string) netip.Addr {
-	ap, err := netip.ParseAddrPort(remote)
-	if err != nil {
-		return netip.Addr{}
-	}
-	a := plain(ap.Addr())
-	if a.Is6() {
-		p, _ := a.Prefix(64) // 64 bits fit
-		a = p.Addr()
-	}
-	return a
 }

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -21,9 +22,7 @@ func (s *Server) healthz(c echo.Context) error {
 func (s *Server) readyz(c echo.Context) error {
 	w := c.Response().Writer
 	if s.opt.Ready != nil {
-		ctx, cancel := context.WithTimeout(c.Request().Context(), readyTime)
-		defer cancel()
-		if err := s.opt.Ready(ctx); err != nil {
+		if err := s.ready.ask(c.Request().Context(), s.opt.Ready); err != nil {
 			w.Header().Set("Retry-After", "5")
 			say(w, http.StatusServiceUnavailable, "not ready: "+public(err.Error())+"\n")
 			return nil
@@ -31,4 +30,41 @@ func (s *Server) readyz(c echo.Context) error {
 	}
 	say(w, http.StatusOK, "ready\n")
 	return nil
+}
+
+// readiness asks once for all who ask at the same time: no limit bounds how many
+// these are, so they must not cost more than one of them.
+type readiness struct {
+	mu    sync.Mutex
+	asked *readyAnswer // nil while nobody asks
+}
+
+type readyAnswer struct {
+	done chan struct{}
+	err  error
+}
+
+func (r *readiness) ask(ctx context.Context, ready func(context.Context) error) error {
+	r.mu.Lock()
+	a := r.asked
+	if a == nil {
+		a = &readyAnswer{done: make(chan struct{})}
+		r.asked = a
+		go func() {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyTime)
+			defer cancel()
+			a.err = ready(ctx)
+			r.mu.Lock()
+			r.asked = nil
+			r.mu.Unlock()
+			close(a.done)
+		}()
+	}
+	r.mu.Unlock()
+	select {
+	case <-a.done:
+		return a.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }

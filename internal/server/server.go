@@ -14,6 +14,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -31,6 +32,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/harvest"
+	"github.com/pmh-bridge/bridge/internal/limit"
 	"github.com/pmh-bridge/bridge/internal/publish"
 )
 
@@ -108,8 +110,7 @@ type Limits struct {
 	// Only requests below /sip/ may have a body: others are refused with 413. What
 	// is left of a body that nobody reads is waited for as long again.
 	HeaderTime time.Duration
-	// BodyTime in which a body must have been sent whole; 0 is 30 s. Each 16 KiB
-	// that have come add a second.
+	// BodyTime in which a body must have been sent whole; 0 is a minute.
 	BodyTime time.Duration
 	// Patience is how long a client may take for the next 256 KiB of an answer;
 	// 0 is 30 s. An answer may take as long as it likes while the client reads.
@@ -121,6 +122,11 @@ type Limits struct {
 	// limit. Behind a proxy that is none of Options.Proxies its address is the only
 	// one seen.
 	PerAddress int
+	// Connections at a time, in all and of one client; 0 is 4096 and 1024. Those of
+	// a proxy of Options.Proxies count in all alone. Above that idle ones are closed
+	// for new ones, and where none is idle the new one gets 503, or an answer of
+	// /healthz or /readyz.
+	Connections, ConnectionsPerAddress int
 	// Drain is how long requests may go on when the server ends; 0 is 8 s. In the
 	// last eighth of it calls of a Desk are to be answered; see there.
 	Drain time.Duration
@@ -151,6 +157,9 @@ type Options struct {
 	Proxies []netip.Prefix
 	// Logger gets faults as errors, what clients do as debug; nil is silence.
 	Logger *slog.Logger
+	// Bodies is the budget of the bytes of requests under way, shared with other
+	// servers; nil is one of 64 MiB, a quarter of it for one client.
+	Bodies *limit.Bytes
 	Limits Limits
 }
 
@@ -164,6 +173,7 @@ type Server struct {
 	gate  *gate
 	pages pages
 	memo  *memo
+	ready readiness
 	// nosniff and policy are header fields that all answers begin with.
 	nosniff, policy []string
 	// buffers are *[bufferSize]byte, for answers that are no files.
@@ -181,6 +191,9 @@ func New(o Options) *Server {
 	o.Limits = o.Limits.orDefaults()
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Bodies == nil {
+		o.Bodies = limit.NewBytes(64<<20, 16<<20)
 	}
 	s := &Server{
 		opt: o, log: o.Logger, base: strings.TrimRight(o.BaseURL, "/"),
@@ -203,7 +216,7 @@ func (l Limits) orDefaults() Limits {
 		}
 	}
 	def(&l.HeaderTime, 10*time.Second)
-	def(&l.BodyTime, 30*time.Second)
+	def(&l.BodyTime, time.Minute)
 	def(&l.Patience, 30*time.Second)
 	def(&l.Idle, 2*time.Minute)
 	def(&l.Drain, 8*time.Second)
@@ -213,7 +226,22 @@ func (l Limits) orDefaults() Limits {
 	if l.PerAddress == 0 {
 		l.PerAddress = 256
 	}
+	l.Connections = cmp.Or(l.Connections, 4096)
+	l.ConnectionsPerAddress = min(cmp.Or(l.ConnectionsPerAddress, 1024), l.Connections)
 	return l
+}
+
+// spareConnections are kept for those that find the server full.
+const spareConnections = 32
+
+// spareKey marks the context of the requests on a spare connection.
+type spareKey struct{}
+
+func markSpare(ctx context.Context, c net.Conn) context.Context {
+	if limit.IsSpare(c) {
+		return context.WithValue(ctx, spareKey{}, true)
+	}
+	return ctx
 }
 
 // routes is the part of the table of URLs that this server answers.
@@ -251,15 +279,17 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	requests, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	lim := s.opt.Limits
+	limited := limit.NewListener(l, limit.Conns{All: lim.Connections, PerClient: lim.ConnectionsPerAddress, Spare: spareConnections, Exempt: s.trusts})
 	srv := &http.Server{
 		Handler: s.Handler(), MaxHeaderBytes: lim.HeaderBytes, ReadHeaderTimeout: lim.HeaderTime,
 		// No ReadTimeout: it would end the context of an answer that takes longer.
 		WriteTimeout: lim.Patience, IdleTimeout: lim.Idle,
 		BaseContext: func(net.Listener) context.Context { return requests },
-		ErrorLog:    slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		ConnState:   limited.State, ConnContext: markSpare,
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- srv.Serve(l) }()
+	go func() { ended <- srv.Serve(limited) }()
 	var err error
 	select {
 	case err = <-ended:

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"slices"
 	"strings"
 
 	"github.com/pmh-bridge/bridge/event"
@@ -15,10 +14,7 @@ import (
 	"github.com/pmh-bridge/bridge/translate"
 )
 
-// errUnmatched: a notification belongs to no submission, or to several.
-var errUnmatched = errors.New("no submission that the notification must belong to")
-
-// Notify takes a disposition in: for the submission that it belongs to; else for
+// Notify takes a disposition in: for the submission whose token it names; else for
 // the record that it tells of, if there is somewhere to fetch it from; else to be
 // shown. It returns nil only when that is committed. The same notification again
 // adds nothing, but that such a record is fetched again unless it is withdrawn.
@@ -35,13 +31,15 @@ func (d *Desk) Notify(ctx context.Context, caller sip.Caller, disp *sip.Disposit
 		return err
 	}
 	note := notification(d.Set, caller.Token, disp)
-	find := func(ctx context.Context) (*event.Submission, error) {
-		return d.match(ctx, caller.Token, disp.Source, note)
+	s, err := d.withToken(ctx, caller.Token)
+	if err != nil {
+		return err
 	}
-	_, _, err = d.resolve(ctx, arrival{find: find, disposition: disp, note: note})
-	if errors.Is(err, errUnmatched) {
+	if s == nil {
 		return d.unmatched(ctx, disp, note)
 	}
+	find := func(ctx context.Context) (*event.Submission, error) { return d.Store.Submission(ctx, s.ID) }
+	_, _, err = d.resolve(ctx, arrival{find: find, disposition: disp, note: note})
 	return err
 }
 
@@ -113,60 +111,6 @@ func stateOf(disp *sip.Disposition) event.State {
 		return event.StateAccepted
 	}
 	return event.StateRejected
-}
-
-// openStates are those in which an ultimate disposition would be the first.
-func openStates() []event.State {
-	return slices.DeleteFunc(event.States(), func(s event.State) bool { return !s.Open() })
-}
-
-// match returns the submission that a notification belongs to: the one with the
-// token, else the only open one with the same source element (where everybody may
-// call, of those without a token), else one that has this very disposition already.
-// It is never guessed: errUnmatched.
-func (d *Desk) match(ctx context.Context, token string, source *sip.Source, note *event.Notification) (*event.Submission, error) {
-	if s, err := d.withToken(ctx, token); err != nil || s != nil {
-		return s, err
-	}
-	if source == nil || *source == (sip.Source{}) {
-		return nil, errUnmatched // an empty element tells nothing
-	}
-	told := []event.Told{event.ToldByBlock}
-	if !d.Access.open() { // else a source element, which others may know, proves nothing where there is a token
-		told = append(told, event.ToldByToken)
-	}
-	q := event.SubmissionQuery{Set: d.Set, States: openStates(), Block: note.Block, Told: told, AnyOrder: true, Limit: 2}
-	open, err := d.Store.Submissions(ctx, q)
-	switch {
-	case err != nil:
-		return nil, err
-	case len(open) == 1:
-		return &open[0], nil
-	case len(open) > 1:
-		return nil, errUnmatched
-	}
-	return d.toldAlready(ctx, note)
-}
-
-// retold is among how many of the newest the one is looked for that a notification
-// tells of once more.
-const retold = 20
-
-// toldAlready returns a submission with the source element of a notification that
-// has its disposition, if one of the newest does; else errUnmatched.
-func (d *Desk) toldAlready(ctx context.Context, note *event.Notification) (*event.Submission, error) {
-	for _, told := range []event.Told{event.ToldByToken, event.ToldByBlock} {
-		ended, err := d.Store.Submissions(ctx, event.SubmissionQuery{
-			Set: d.Set, States: []event.State{note.Outcome}, Block: note.Block, Told: []event.Told{told}, Newest: true, Limit: retold,
-		})
-		if err != nil {
-			return nil, err
-		}
-		if i := slices.IndexFunc(ended, func(s event.Submission) bool { return s.Assigned == note.Assigned && s.Reason == note.Reason }); i >= 0 {
-			return &ended[i], nil
-		}
-	}
-	return nil, errUnmatched
 }
 
 // unmatched takes in a notification that belongs to no submission.

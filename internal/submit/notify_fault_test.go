@@ -26,7 +26,6 @@ func TestConcurrentNotifications(t *testing.T) {
 		owed  int    // notices
 	}{
 		"by token":       {1000, "token-1", accepted(mapOf("1"), "urn:lib:1"), "created urn:lib:1", 1},
-		"by source":      {200, "", accepted(mapOf("1"), "urn:lib:1"), "created urn:lib:1", 1},
 		"rejected":       {200, "token-1", rejected(mapOf("1"), "no"), "rejected 1: no", 1},
 		"of nobody":      {1000, "", rejected(mapOf("9"), "no"), "rejected 9: no", 0},
 		"uncorrelated":   {200, "", accepted(mapOf("9"), "urn:lib:9"), "", 0},
@@ -96,7 +95,6 @@ func TestFailuresOfNotifications(t *testing.T) {
 	}{
 		"matched, before":      {func(h *deskHouse) { h.store.before.Store(1) }, "token-1", accepted(mapOf("1"), "urn:lib:1"), "matched 1"},
 		"matched, after":       {func(h *deskHouse) { h.store.after.Store(1) }, "token-1", accepted(mapOf("1"), "urn:lib:1"), "matched 2"},
-		"by source, after":     {func(h *deskHouse) { h.store.after.Store(1) }, "", accepted(mapOf("1"), "urn:lib:1"), "matched 2"},
 		"of nobody, before":    {func(h *deskHouse) { h.store.before.Store(1) }, "", rejected(mapOf("9"), "no"), "rejected 1"},
 		"of nobody, after":     {func(h *deskHouse) { h.store.after.Store(1) }, "", rejected(mapOf("9"), "no"), "rejected 2"},
 		"rejected, both times": {func(h *deskHouse) { h.store.before.Store(1); h.store.after.Store(1) }, "token-1", rejected(mapOf("1"), "no"), "matched 2"},

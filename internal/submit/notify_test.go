@@ -43,53 +43,48 @@ func (h *deskHouse) received(n string, state event.State, change func(*event.Sub
 
 func TestNotificationEndsASubmission(t *testing.T) {
 	for _, state := range []event.State{event.StateForwarding, event.StateInDoubt, event.StateProvisional, event.StateUnresolved} {
-		for _, by := range []string{"token", "source element"} {
-			for _, disp := range []*sip.Disposition{accepted(mapOf("1"), "urn:lib:1"), rejected(mapOf("1"), "out of range")} {
-				t.Run(fmt.Sprintf("%s by %s to %s", state, by, disp.Outcome), func(t *testing.T) {
-					var posted atomic.Int32
-					h := newDesk(t, Gateway, func(h *deskHouse, d *Desk) { closed(h, d); d.Posted = func() { posted.Add(1) } })
-					h.received("2", event.StateProvisional, nil) // somebody else's
-					sub := h.received("1", state, func(s *event.Submission) { s.Due, s.Deadline = 1<<60, 1<<60 })
-					token := ""
-					if by == "token" {
-						token = sub.Token
-					}
-					h.notify(token, disp)
-					got := h.submission(sub.ID)
-					if got.State != stateOf(disp) || got.Assigned != disp.AssignedIdentifier || got.Reason != disp.Reason || got.Due != 0 || got.Deadline != 0 || got.Late != (state == event.StateUnresolved) || got.Conflicts != 0 {
-						t.Errorf("the submission is %+v", got)
-					}
-					want := "created urn:lib:1"
-					if disp.Outcome == sip.Rejected {
-						want = "rejected 1: out of range"
-					}
-					h.wantEvents(want)
-					notices := h.notices()
-					if len(notices) != 1 || notices[0].Submission != sub.ID || notices[0].Recipient != "http://maps.example/sip" || posted.Load() != 1 {
-						t.Fatalf("notices %+v, %d times told", notices, posted.Load())
-					}
-					if want := document(disp); string(notices[0].Disposition) != string(want) {
-						t.Errorf("the notice is %s\nwant %s", notices[0].Disposition, want)
-					}
-					if local, domain, ok := strings.Cut(notices[0].Message, "@"); !ok || !strings.HasSuffix(local, fmt.Sprint(sub.ID)) || strings.ContainsAny(domain, ":<> ") {
-						t.Errorf("Message-ID %q", notices[0].Message)
-					}
-					if got := h.notifications(); !slices.Equal(got, []string{"matched 1"}) {
-						t.Errorf("notifications %q", got)
-					}
-					// The same later adds nothing.
-					before := h.submission(sub.ID)
-					h.notify(token, disp)
-					h.wantEvents(want)
-					if after := h.submission(sub.ID); !reflect.DeepEqual(before, after) {
-						t.Errorf("the repeat made %+v of %+v", after, before)
-					}
-					if got := h.notifications(); !slices.Equal(got, []string{"matched 2"}) || len(h.notices()) != 1 {
-						t.Errorf("after the repeat: %q, %d notices", got, len(h.notices()))
-					}
-					h.verified()
-				})
-			}
+		for _, disp := range []*sip.Disposition{accepted(mapOf("1"), "urn:lib:1"), rejected(mapOf("1"), "out of range")} {
+			t.Run(fmt.Sprintf("%s to %s", state, disp.Outcome), func(t *testing.T) {
+				var posted atomic.Int32
+				h := newDesk(t, Gateway, func(h *deskHouse, d *Desk) { closed(h, d); d.Posted = func() { posted.Add(1) } })
+				h.received("2", event.StateProvisional, nil) // somebody else's
+				sub := h.received("1", state, func(s *event.Submission) { s.Due, s.Deadline = 1<<60, 1<<60 })
+				token := sub.Token
+				h.notify(token, disp)
+				got := h.submission(sub.ID)
+				if got.State != stateOf(disp) || got.Assigned != disp.AssignedIdentifier || got.Reason != disp.Reason || got.Due != 0 || got.Deadline != 0 || got.Late != (state == event.StateUnresolved) || got.Conflicts != 0 {
+					t.Errorf("the submission is %+v", got)
+				}
+				want := "created urn:lib:1"
+				if disp.Outcome == sip.Rejected {
+					want = "rejected 1: out of range"
+				}
+				h.wantEvents(want)
+				notices := h.notices()
+				if len(notices) != 1 || notices[0].Submission != sub.ID || notices[0].Recipient != "http://maps.example/sip" || posted.Load() != 1 {
+					t.Fatalf("notices %+v, %d times told", notices, posted.Load())
+				}
+				if want := document(disp); string(notices[0].Disposition) != string(want) {
+					t.Errorf("the notice is %s\nwant %s", notices[0].Disposition, want)
+				}
+				if local, domain, ok := strings.Cut(notices[0].Message, "@"); !ok || !strings.HasSuffix(local, fmt.Sprint(sub.ID)) || strings.ContainsAny(domain, ":<> ") {
+					t.Errorf("Message-ID %q", notices[0].Message)
+				}
+				if got := h.notifications(); !slices.Equal(got, []string{"matched 1"}) {
+					t.Errorf("notifications %q", got)
+				}
+				// The same later adds nothing.
+				before := h.submission(sub.ID)
+				h.notify(token, disp)
+				h.wantEvents(want)
+				if after := h.submission(sub.ID); !reflect.DeepEqual(before, after) {
+					t.Errorf("the repeat made %+v of %+v", after, before)
+				}
+				if got := h.notifications(); !slices.Equal(got, []string{"matched 2"}) || len(h.notices()) != 1 {
+					t.Errorf("after the repeat: %q, %d notices", got, len(h.notices()))
+				}
+				h.verified()
+			})
 		}
 	}
 }
@@ -152,34 +147,6 @@ func TestContradictionChangesNothing(t *testing.T) {
 	}
 }
 
-// A notification that belongs to none, or to one of several, is never guessed to
-// belong to one.
-func TestUncorrelated(t *testing.T) {
-	h := newDesk(t, Gateway, closed)
-	one := h.received("1", event.StateProvisional, nil)
-	two := h.received("1", event.StateInDoubt, func(s *event.Submission) { s.Token = "another" })
-	empty := h.received("", event.StateProvisional, func(s *event.Submission) { s.Block = sip.AppendSource(nil, &sip.Source{}) })
-	for _, disp := range []*sip.Disposition{
-		accepted(mapOf("1"), "urn:lib:1"), accepted(mapOf("9"), "urn:lib:9"), accepted(nil, "urn:lib:8"), accepted(&sip.Source{}, "urn:lib:7"),
-	} {
-		h.notify("", disp)
-		h.notify("token-of-nobody", disp)
-	}
-	for _, s := range []*event.Submission{one, two, empty} {
-		if got := h.submission(s.ID); !reflect.DeepEqual(got, s) {
-			t.Errorf("%+v became %+v", s, got)
-		}
-	}
-	h.wantEvents()
-	want := slices.Repeat([]string{"uncorrelated 1"}, 8)
-	if got := h.notifications(); !slices.Equal(got, want) {
-		t.Errorf("notifications %q, want %q", got, want)
-	}
-	h.notify("another", accepted(mapOf("1"), "urn:lib:1")) // now one of the two is left
-	h.notify("", accepted(mapOf("1"), "urn:lib:2"))
-	h.wantEvents("created urn:lib:1", "created urn:lib:2")
-}
-
 // The submissions of another set are not looked at.
 func TestSubmissionsOfAnotherSet(t *testing.T) {
 	h := newDesk(t, Gateway, nil)
@@ -194,9 +161,6 @@ func TestSubmissionsOfAnotherSet(t *testing.T) {
 // reviewed makes a submission one that was never sent on.
 func reviewed(s *event.Submission) { s.Token, s.Tries = "", 0 }
 
-// tokenless makes a submission one whose sender named no recipient.
-func tokenless(s *event.Submission) { s.Token = "" }
-
 // What is under review only whoever reviews it decides; a target's submission with
 // the same source element is found beside it.
 func TestReviewIsNotDecidedByNotification(t *testing.T) {
@@ -204,8 +168,8 @@ func TestReviewIsNotDecidedByNotification(t *testing.T) {
 	target := h.target()
 	under := h.received("1", event.StateProvisional, reviewed)
 	done := h.received("2", event.StateAccepted, func(s *event.Submission) { reviewed(s); s.Assigned = "urn:lib:2" })
-	sent := h.add(event.Submission{Source: target, State: event.StateProvisional, Seq: 1, Record: "urn:maps:1", Block: under.Block})
-	h.notify("", accepted(mapOf("1"), "urn:lib:1"))
+	sent := h.add(event.Submission{Source: target, State: event.StateProvisional, Seq: 1, Record: "urn:maps:1", Block: under.Block, Token: "sent"})
+	h.notify("sent", accepted(mapOf("1"), "urn:lib:1"))
 	h.notify("", accepted(mapOf("1"), "urn:lib:9"))
 	h.notify("", accepted(mapOf("2"), "urn:lib:2"))
 	for _, s := range []*event.Submission{under, done} {

@@ -105,7 +105,7 @@ func (h *gateHouse) decideEntry(e *entry, outcome sip.Outcome) {
 // isNewest wants a request that was answered to be the last one of its record.
 func (h *gateHouse) isNewest(r *sip.Request) {
 	h.t.Helper()
-	found, err := h.log.Submissions(context.Background(), event.SubmissionQuery{Source: h.source, Block: sip.AppendSource(nil, r.Source), Newest: true})
+	found, err := h.log.Submissions(context.Background(), event.SubmissionQuery{Source: h.source, Subject: string(sip.AppendSource(nil, r.Source)), Newest: true})
 	h.do(err)
 	for i := range found {
 		if s := &found[i]; s.State != event.StateUnsent {
@@ -135,7 +135,7 @@ func (h *gateHouse) inOrder(first int) {
 	}
 	for id := range sent {
 		source := mapOf(id)
-		found, err := h.log.Submissions(ctx, event.SubmissionQuery{Source: h.source, Block: sip.AppendSource(nil, source), States: []event.State{event.StateAccepted}, Newest: true, Limit: 1})
+		found, err := h.log.Submissions(ctx, event.SubmissionQuery{Source: h.source, Subject: string(sip.AppendSource(nil, source)), States: []event.State{event.StateAccepted}, Newest: true, Limit: 1})
 		h.do(err)
 		if len(found) == 0 {
 			continue

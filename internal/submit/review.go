@@ -114,7 +114,7 @@ func (d *Desk) mayDecide(s *event.Submission, disposition *sip.Disposition) erro
 	switch {
 	case s.Source != d.Source:
 		return fmt.Errorf("submission %d is not one to set %s", s.ID, d.Set)
-	case s.Told() != event.ToldNever:
+	case !s.UnderReview():
 		return fmt.Errorf("submission %d is not under review: it was passed on to an ingest server, whose decision it is", s.ID)
 	case s.State == event.StateRejected && accept:
 		return fmt.Errorf("submission %d has been rejected already (%s): that stays in force", s.ID, s.Reason)

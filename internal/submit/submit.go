@@ -36,10 +36,9 @@ type Store interface {
 	// the longest due first, after the Due and ID of another one (nil: all), and no
 	// more than limit.
 	SubmissionsDue(ctx context.Context, source event.SourceID, state event.State, at event.Micros, after *event.Submission, limit int) ([]event.Submission, error)
-	// Later tells whether a later version of what a submission submits is in one of
-	// some states: one of the same Source with a higher ID, and of the same record
-	// where a target sends it, else with the same source element. With assigned only
-	// those count to which that identifier was assigned.
+	// Later reports whether a later version of a submission is in one of some states:
+	// one of the same Source and Subject with a higher ID. With assigned only those
+	// count to which that identifier was assigned.
 	Later(ctx context.Context, s *event.Submission, states []event.State, assigned string) (bool, error)
 	// Answered returns the disposition that a Source gave to the same whole
 	// request no longer than a day ago, nil when it gave none.

@@ -258,31 +258,3 @@ func testEchoOfOwn(t *testing.T, open Open) {
 	b.want("given back, and another", outcomes(out.Outcomes), "echoed logged")
 	b.want("live", b.now(), "a own-b")
 }
-
-// A link names the record that it leads to when the set has it: before, or in
-// the same batch.
-func testTargets(t *testing.T, open Open) {
-	b := begin(t, open, Set{Content: event.Redirect})
-	linked := func(words, target string) []event.Item {
-		all := items(words)
-		all[0].Links = []event.Link{{Rel: "describedby", Href: href(target), Length: 3, Record: "urn:" + target}, {Rel: "related", Href: href("x"), Length: event.NoLength}}
-		return all
-	}
-	for _, c := range []struct {
-		words, target, want string
-	}{
-		{"a@1=x b@1=x", "b", "urn:b"},
-		{"c@1=x", "b", "urn:b"},
-		{"d@1=x", "missing", ""},
-		{"e@1=x -b@2", "b", "urn:b"}, // it was there before
-		{"f@1=x", "b", ""},
-	} {
-		out := b.batch(0, &event.Batch{Items: linked(c.words, c.target)})
-		ev, err := b.log.Event(context.Background(), out.First)
-		b.must(err)
-		if len(ev.Links) != 2 || ev.Links[0].Record != c.want || ev.Links[0].Href != href(c.target) || ev.Links[0].Length != 3 || ev.Links[1].Record != "" {
-			t.Errorf("%s: links %+v, want one to %q", c.words, ev.Links, c.want)
-		}
-	}
-	b.seen = 99
-}

@@ -128,7 +128,6 @@ func testSubmissionQueries(t *testing.T, open Open) {
 		s.Record = []string{"urn:a", "urn:b"}[i%2]
 		s.Block = []byte("<source>" + s.Record + "</source>")
 		s.Request = [32]byte{byte(i % 2)}
-		s.Tries = i / 2 // of "urn:b" the first was never sent on
 		if i == 2 {
 			s.Token = "token"
 		}
@@ -150,15 +149,10 @@ func testSubmissionQueries(t *testing.T, open Open) {
 		{"newest before", event.SubmissionQuery{Newest: true, After: ids[3], Limit: 2}, []int{2, 1}},
 		{"states", event.SubmissionQuery{States: []event.State{event.StateWaiting, event.StateUnsent}}, []int{0, 3, 4}},
 		{"request", event.SubmissionQuery{Request: &request}, []int{1, 3}},
-		{"block", event.SubmissionQuery{Block: []byte("<source>urn:b</source>")}, []int{1, 3}},
-		{"open block", event.SubmissionQuery{Block: []byte("<source>urn:a</source>"), States: []event.State{event.StateWaiting, event.StateProvisional}}, []int{0}},
-		{"told by token", event.SubmissionQuery{Block: []byte("<source>urn:a</source>"), Told: []event.Told{event.ToldByToken}}, []int{2}},
-		{"told by block", event.SubmissionQuery{Block: []byte("<source>urn:a</source>"), Told: []event.Told{event.ToldByBlock}}, []int{4}},
-		{"told somehow", event.SubmissionQuery{Block: []byte("<source>urn:b</source>"), Told: []event.Told{event.ToldByToken, event.ToldByBlock}}, []int{3}},
-		{"told never", event.SubmissionQuery{Block: []byte("<source>urn:b</source>"), Told: []event.Told{event.ToldNever}, AnyOrder: true}, []int{1}},
-		{"in any order", event.SubmissionQuery{Block: []byte("<source>urn:b</source>"), States: []event.State{event.StateProvisional}, AnyOrder: true, After: ids[4], Limit: 1}, []int{1}},
-		{"record", event.SubmissionQuery{Record: "urn:a"}, []int{0, 2, 4}},
-		{"waiting record", event.SubmissionQuery{Record: "urn:b", States: []event.State{event.StateWaiting}}, []int{3}},
+		{"subject", event.SubmissionQuery{Subject: "<source>urn:b</source>"}, []int{1, 3}},
+		{"open subject", event.SubmissionQuery{Subject: "<source>urn:a</source>", States: []event.State{event.StateWaiting, event.StateProvisional}}, []int{0}},
+		{"waiting subject", event.SubmissionQuery{Subject: "<source>urn:b</source>", States: []event.State{event.StateWaiting}}, []int{3}},
+		{"no subject", event.SubmissionQuery{Subject: "urn:a"}, nil}, // it is that of a sent one only
 	} {
 		found, err := b.log.Submissions(context.Background(), c.q)
 		b.must(err)

@@ -47,6 +47,7 @@ CREATE TABLE document (
     feed_id TEXT    NOT NULL,
     title   TEXT    NOT NULL,
     updated INTEGER,
+    feed    BLOB,             -- what else the feed says of itself
     sum     INTEGER NOT NULL
 ) STRICT;
 
@@ -115,6 +116,14 @@ CREATE TABLE loc (
     PRIMARY KEY (key, record)
 ) STRICT, WITHOUT ROWID;
 
+-- Which live records of a set link to an identifier, as described by or
+-- describing it, whether or not the set has such a record.
+CREATE TABLE link (
+    key    INTEGER NOT NULL,
+    record INTEGER NOT NULL,
+    PRIMARY KEY (key, record)
+) STRICT, WITHOUT ROWID;
+
 -- Who was met in the walk under way: two bitmaps over the ordinals of records,
 -- met and met alive, and their sum.
 CREATE TABLE met (
@@ -160,8 +169,8 @@ CREATE TABLE held (
 ) STRICT, WITHOUT ROWID;
 
 -- Ingest requests that were received, or that a target sends, and what became of
--- them. block and record are 64 bits of hashes; told is how a notification tells of
--- it, and follows from the rest; that is in body.
+-- them. subject is 64 bits of a hash of what it is a version of: the record that a
+-- target sends, or the source element of a request; that is in body.
 CREATE TABLE submission (
     id      INTEGER PRIMARY KEY,
     source  INTEGER NOT NULL,
@@ -171,9 +180,7 @@ CREATE TABLE submission (
     seq     INTEGER NOT NULL,           -- of the event that is submitted; 0 of a received one
     token   TEXT    NOT NULL,
     request BLOB,                       -- SHA-256 of a received request
-    block   INTEGER NOT NULL,
-    record  INTEGER NOT NULL,
-    told    INTEGER NOT NULL,           -- 0: never, 1: by its token, 2: by block alone
+    subject INTEGER NOT NULL,           -- 0: none
     created INTEGER NOT NULL,
     changed INTEGER NOT NULL,
     owed    INTEGER NOT NULL,           -- 1: accepted, and not taken into another set yet
@@ -184,8 +191,7 @@ CREATE INDEX submission_state ON submission (source, state);
 CREATE INDEX submission_due ON submission (source, state, due) WHERE due > 0;
 CREATE UNIQUE INDEX submission_token ON submission (token) WHERE token <> '';
 CREATE INDEX submission_request ON submission (request) WHERE request IS NOT NULL;
-CREATE INDEX submission_block ON submission (block, state, told) WHERE block <> 0;
-CREATE INDEX submission_record ON submission (record) WHERE record <> 0;
+CREATE INDEX submission_subject ON submission (subject) WHERE subject <> 0;
 CREATE INDEX submission_owed ON submission (source) WHERE owed;
 
 -- Dispositions that notification recipients are owed.

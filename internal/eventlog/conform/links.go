@@ -1,0 +1,163 @@
+package conform
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/pmh-bridge/bridge/event"
+)
+
+// linked returns items of which the first links to targets.
+func linked(words string, targets ...string) []event.Item {
+	all := items(words)
+	for _, target := range targets {
+		all[0].Links = append(all[0].Links, event.Link{Rel: "describedby", Href: href(target), Length: 3, Record: "urn:" + target})
+	}
+	return all
+}
+
+// tellLinks is tell with what the record links to and the set has.
+func tellLinks(ev *event.Event) string {
+	s := tell(ev)
+	for _, l := range ev.Links {
+		if l.InSet {
+			s += " > " + strings.TrimPrefix(l.Record, "urn:")
+		}
+	}
+	return s
+}
+
+// D7: a link leads to a record for as long as the set has it, whichever batch says
+// what, and in whatever order.
+func testLinks(t *testing.T, open Open) {
+	b := begin(t, open, Set{Content: event.Redirect}, "one", "two")
+	for _, c := range []struct {
+		name   string
+		source int
+		items  []event.Item
+		want   string
+	}{
+		{"both in one batch, the target last", 0, linked("a@1=x b@1=x", "b"), "created a@1=x > b, created b@1=x"},
+		{"the target is missing", 0, linked("c@1=x", "d"), "created c@1=x"},
+		{"the target comes later", 0, items("d@1=x"), "created d@1=x, updated c@1=x > d"},
+		{"the same again", 0, linked("c@2=x d@2=x", "d"), ""},
+		{"the target goes", 0, items("-d@3"), "deleted d@3, updated c@1=x"},
+		{"the target goes with the describer's update", 0, linked("a@2=y -b@2", "b"), "updated a@2=y, deleted b@2"},
+		{"the target comes back, from another Source", 1, items("b@2=x"), "created b@2=x, updated a@2=y > b"},
+		{"the target is quarantined", 0, linked("e@1=x !f", "f"), "created e@1=x"},
+		{"a tombstone is no target", 0, linked("g@1=x -h@1", "h"), "created g@1=x"},
+		{"a deletion that is not the last word", 0, linked("i@1=x -b@3", "b"), "created i@1=x, updated i@1=x > b"},
+		{"to itself", 0, linked("j@1=x", "j"), "created j@1=x > j"},
+		{"the describer goes, then the target", 0, append(items("-i@2 -a@3"), items("-j@2")...), "deleted i@2, deleted a@3, deleted j@2"},
+		{"nobody links to it any more", 1, items("-b@4"), "deleted b@4"},
+		{"two targets come, one of them twice", 0, linked("k@1=x", "l", "m", "l"), "created k@1=x"},
+		{"they come", 0, items("l@1=x m@1=x"), "created l@1=x, created m@1=x, updated k@1=x > l > m > l"},
+	} {
+		b.batch(c.source, &event.Batch{Items: c.items})
+		var news []string
+		for ev, err := range b.log.Events(context.Background(), "main", event.Range{After: b.seen, Upto: math.MaxInt64}) {
+			b.must(err)
+			b.seen = ev.Seq
+			news = append(news, tellLinks(ev))
+		}
+		if got := strings.Join(news, ", "); got != c.want {
+			t.Errorf("%s:\n got %s\nwant %s", c.name, got, c.want)
+		}
+	}
+}
+
+// D7: a record that many describe changes them all when it comes or goes.
+func testManyLinks(t *testing.T, open Open) {
+	const n = 2500
+	b := begin(t, open, Set{Content: event.Redirect})
+	var all []event.Item
+	for i := range n {
+		all = append(all, linked(fmt.Sprintf("r%d@1=x", i), "hub")...)
+	}
+	b.batch(0, &event.Batch{Items: all})
+	for i, c := range []struct{ words, want string }{{"hub@1=x", "hub"}, {"-hub@2", ""}} {
+		out := b.batch(0, &event.Batch{Items: items(c.words)})
+		if out.Updated != n {
+			t.Errorf("%s: %d records were updated, want %d", c.words, out.Updated, n)
+		}
+		seen := 0
+		for ev, err := range b.log.Live(context.Background(), "main", math.MaxInt64) {
+			b.must(err)
+			if len(ev.Links) == 1 {
+				if seen++; ev.Links[0].InSet != (i == 0) {
+					t.Fatalf("%s: %s", c.words, tellLinks(ev))
+				}
+			}
+		}
+		if seen != n {
+			t.Errorf("%d records with links, want %d", seen, n)
+		}
+	}
+	b.seen = math.MaxInt64
+}
+
+// LinkLaws: over random histories of two Sources, after each batch every link
+// between records says whether the set has its target (D7), and the log finds
+// no fault with itself.
+func LinkLaws(t *testing.T, open Open) {
+	rapid.Check(t, func(t *rapid.T) {
+		ctx := context.Background()
+		must := func(err error) {
+			if err != nil {
+				t.Helper()
+				t.Fatal(err)
+			}
+		}
+		folder, err := os.MkdirTemp("", "links-")
+		must(err)
+		defer os.RemoveAll(folder)
+		clock := &Clock{Wall: time.Unix(1_700_000_000, 0)}
+		log, err := open(ctx, folder, Options{Clock: clock.Read})
+		must(err)
+		defer func() { must(log.Close()) }()
+		content := rapid.SampledFrom([]event.Content{event.Redirect, event.Reference}).Draw(t, "content")
+		ids, err := log.Make(ctx, Set{Name: "main", Content: content, SegmentEvents: 3}, "one", "two")
+		must(err)
+		names := []string{"a", "b", "c", "d", "e"}
+		for range rapid.IntRange(1, 12).Draw(t, "batches") {
+			var all []event.Item
+			for range rapid.IntRange(1, 4).Draw(t, "items") {
+				word := rapid.SampledFrom(names).Draw(t, "record") + fmt.Sprintf("@%d", rapid.IntRange(1, 9).Draw(t, "stamp"))
+				if rapid.IntRange(0, 2).Draw(t, "kind") == 0 {
+					all = append(all, items("-"+word)...)
+					continue
+				}
+				targets := rapid.SliceOfN(rapid.SampledFrom(names), 0, 3).Draw(t, "targets")
+				all = append(all, linked(word+"="+rapid.SampledFrom([]string{"x", "y"}).Draw(t, "content"), targets...)...)
+			}
+			source := rapid.SampledFrom(ids).Draw(t, "source")
+			p, err := log.Progress(ctx, source)
+			must(err)
+			_, err = log.Append(ctx, &event.Batch{Source: source, Cursor: p.Cursor.Version, Start: rapid.Bool().Draw(t, "start"), Next: []byte("on"), Items: all})
+			must(err)
+			live := map[string][]event.Link{}
+			for ev, err := range log.Live(ctx, "main", math.MaxInt64) {
+				must(err)
+				live[ev.Record] = slices.Clone(ev.Links)
+			}
+			for id, links := range live {
+				for _, l := range links {
+					if _, there := live[l.Record]; there != l.InSet {
+						t.Fatalf("%s links to %s, in the set: %v, and that is live: %v", id, l.Record, l.InSet, there)
+					}
+				}
+			}
+		}
+		if faults, err := log.Faults(ctx); err != nil || len(faults) > 0 {
+			t.Fatalf("the log finds fault with itself: %v\n%s", err, strings.Join(faults, "\n"))
+		}
+	})
+}

@@ -1,0 +1,316 @@
+package eventlog
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/pmh-bridge/bridge/event"
+)
+
+// Links between records of a set (describedby, describes) are part of the state
+// of the record that has them, and are published as long as the set has their
+// target. Table link knows which live records link to an identifier, whether or
+// not the set has it, so that those whose target came or went get an event in the
+// same transaction, however the records were spread over batches.
+
+// linkRow is a row of table link: a live record, and the key of an identifier
+// that it links to.
+type linkRow struct{ key, record int64 }
+
+// linkKey is 64 bits of a hash of set and identifier.
+func linkKey(set int64, identifier string) int64 {
+	return event.KeyBits(identifier) ^ set*0x1e3779b97f4a7c15
+}
+
+// targets are the records of the set that the items speak of besides their own.
+type targets struct {
+	linked map[string]bool // those that links lead to: whether the set will have them after the batch, as far as its items tell
+	// home has the records that are called here as an item is at its Source,
+	// where that differs from what the item is called here (A15): a bridge that
+	// gives back what it has from us calls it as we do.
+	home map[string]*record
+}
+
+// loadTargets looks them up. What the batch itself says of a record that a link
+// leads to counts, wherever it stands.
+func (b *batch) loadTargets(ctx context.Context, q preparer) error {
+	if err := b.loadHomes(ctx, q); err != nil {
+		return err
+	}
+	wanted := map[string]bool{}
+	for i := range b.in.Items {
+		addTargets(wanted, b.in.Items[i].Links)
+	}
+	if len(wanted) == 0 {
+		return nil
+	}
+	if err := b.living(ctx, q, wanted); err != nil {
+		return err
+	}
+	for i := range b.in.Items {
+		it := &b.in.Items[i]
+		if _, ok := wanted[it.Record]; ok && !it.Quarantine {
+			wanted[it.Record] = !it.Deleted
+		}
+	}
+	b.targets.linked = wanted
+	return nil
+}
+
+func addTargets(to map[string]bool, links []event.Link) {
+	for i := range links {
+		if links[i].Record != "" {
+			to[links[i].Record] = false
+		}
+	}
+}
+
+// living says of identifiers whether the set has a record of that name, by what
+// is stored.
+func (b *batch) living(ctx context.Context, q preparer, identifiers map[string]bool) error {
+	keys := make([]int64, 0, len(identifiers))
+	for id := range identifiers {
+		keys = append(keys, event.KeyBits(id))
+	}
+	return each(ctx, q, selectRecords, keys, func(rows *sql.Rows) error {
+		var id, key int64
+		var identifier string
+		var seq, digest sql.NullInt64
+		var raw sql.RawBytes
+		if err := rows.Scan(&id, &key, &identifier, &seq, &digest, &raw); err != nil {
+			return err
+		}
+		if _, ok := identifiers[identifier]; ok && id>>32 == b.set.id {
+			identifiers[identifier] = digest.Valid
+		}
+		return nil
+	})
+}
+
+// resolve returns links that say which of the records that they may lead to the
+// set has.
+func (t targets) resolve(links []event.Link) []event.Link {
+	return resolve(links, func(id string) bool { return t.linked[id] })
+}
+
+func resolve(links []event.Link, has func(identifier string) bool) []event.Link {
+	cloned := false
+	for i := range links {
+		in := links[i].Record != "" && has(links[i].Record)
+		if in == links[i].InSet {
+			continue
+		}
+		if !cloned {
+			links, cloned = slices.Clone(links), true
+		}
+		links[i].InSet = in
+	}
+	return links
+}
+
+// relations are what a batch changes in table link, and the records that may
+// need another event for it.
+type relations struct {
+	rows    map[linkRow]bool // true: to be there
+	linking []*record        // logged with links to records
+	turned  []*record        // that came or went
+}
+
+// relate notes what an event changes, before it is the record's last one.
+func (b *batch) relate(r *record, kind event.Kind, v *body) {
+	if kind != event.Updated {
+		b.relations.turned = append(b.relations.turned, r)
+	}
+	if r.last != nil && !r.last.obs.Deleted {
+		b.setRows(r, r.last.obs.Links, false)
+	}
+	if kind != event.Deleted && b.setRows(r, v.obs.Links, true) {
+		b.relations.linking = append(b.relations.linking, r)
+	}
+}
+
+func (b *batch) setRows(r *record, links []event.Link, there bool) (any bool) {
+	for i := range links {
+		if id := links[i].Record; id != "" {
+			if b.relations.rows == nil {
+				b.relations.rows = map[linkRow]bool{}
+			}
+			b.relations.rows[linkRow{linkKey(b.set.id, id), r.id}] = there
+			any = true
+		}
+	}
+	return any
+}
+
+// relink logs an event of each record that links to one that came or went with
+// this batch, or that what the items told of in advance has not become of.
+func (b *batch) relink(ctx context.Context, q preparer) error {
+	describers, err := b.describers(ctx, q)
+	if err != nil || len(describers)+len(b.relations.linking) == 0 {
+		return err
+	}
+	own, byID := make(map[string]*record, len(b.records)), make(map[int64]*record, len(b.records))
+	for _, r := range b.records {
+		own[r.identifier], byID[r.id] = r, r
+	}
+	ours := slices.Clone(b.relations.linking)
+	others := make([]int64, 0, len(describers))
+	for _, id := range describers {
+		if r := byID[id]; r != nil {
+			ours = append(ours, r)
+		} else {
+			others = append(others, id)
+		}
+	}
+	if err := b.relinkRecords(ctx, q, ours, own); err != nil {
+		return err
+	}
+	for page := range slices.Chunk(others, relinkedAtOnce) { // there may be as many as the set has records
+		records, err := b.recordsByID(ctx, q, page)
+		if err != nil {
+			return err
+		}
+		touched := b.touched
+		b.touched = nil
+		if err := b.relinkRecords(ctx, q, records, own); err != nil {
+			return err
+		}
+		if err := b.saveStates(ctx); err != nil {
+			return err
+		}
+		b.touched = touched
+	}
+	return nil
+}
+
+const relinkedAtOnce = 1000
+
+// describers are the records that linked, before the batch, to one that came or
+// went with it.
+func (b *batch) describers(ctx context.Context, q preparer) (ids []int64, err error) {
+	if len(b.relations.turned) == 0 {
+		return nil, nil
+	}
+	some := false
+	if err := q.each(ctx, "SELECT 1 FROM link LIMIT 1", nil, func(*sql.Rows) error { some = true; return nil }); err != nil || !some {
+		return nil, err
+	}
+	keys := make([]int64, len(b.relations.turned))
+	for i, r := range b.relations.turned {
+		keys[i] = linkKey(b.set.id, r.identifier)
+	}
+	err = each(ctx, q, "SELECT record FROM link WHERE key IN ("+in(lookup)+")", keys, func(rows *sql.Rows) error {
+		var id int64
+		err := rows.Scan(&id)
+		ids = append(ids, id)
+		return err
+	})
+	slices.Sort(ids)
+	return slices.Compact(ids), err
+}
+
+// recordsByID loads records that are not in the batch.
+func (b *batch) recordsByID(ctx context.Context, q preparer, ids []int64) ([]*record, error) {
+	var items []event.Item
+	if err := each(ctx, q, "SELECT identifier FROM record WHERE id IN ("+in(lookup)+")", ids, func(rows *sql.Rows) error {
+		var it event.Item
+		err := rows.Scan(&it.Record)
+		items = append(items, it)
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	look := &batch{l: b.l, in: &event.Batch{Source: b.in.Source, Items: items}, set: b.set, source: b.source}
+	return look.find(ctx, q)
+}
+
+// relinkRecords logs an event of each of these records whose links are not as
+// they were when its last event was logged.
+func (b *batch) relinkRecords(ctx context.Context, q preparer, records []*record, own map[string]*record) error {
+	if err := b.loadBodies(ctx, q, records); err != nil {
+		return err
+	}
+	others := map[string]bool{}
+	for _, r := range records {
+		switch {
+		case !r.live:
+		case r.last == nil:
+			return r.missing()
+		default:
+			addTargets(others, r.last.obs.Links)
+		}
+	}
+	maps.DeleteFunc(others, func(id string, _ bool) bool { return own[id] != nil })
+	if err := b.living(ctx, q, others); err != nil {
+		return err
+	}
+	has := func(id string) bool {
+		if r := own[id]; r != nil {
+			return r.live
+		}
+		return others[id]
+	}
+	for _, r := range records {
+		if !r.live {
+			continue
+		}
+		links := resolve(r.last.obs.Links, has)
+		if slices.Equal(links, r.last.obs.Links) {
+			continue
+		}
+		v := *r.last
+		v.obs.Links, v.moved, v.gone = links, false, ""
+		r.digest = v.obs.Digest(b.set.content)
+		b.touch(r)
+		if err := b.log(r, event.Updated, &v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// loadBodies loads the last events of records where they are not at hand.
+func (b *batch) loadBodies(ctx context.Context, q preparer, records []*record) error {
+	need := map[int64]*record{}
+	var seqs []int64
+	for _, r := range records {
+		if r.last == nil && r.seq != 0 && need[int64(r.seq)] == nil {
+			need[int64(r.seq)] = r
+			seqs = append(seqs, int64(r.seq))
+		}
+	}
+	return each(ctx, q, "SELECT seq, set_id, record, kind, observed, body FROM event WHERE seq IN ("+in(lookup)+")", seqs, func(rows *sql.Rows) error {
+		var c columns
+		var sealed sql.RawBytes
+		if err := rows.Scan(&c.seq, &c.set, &c.record, &c.kind, &c.observed, &sealed); err != nil {
+			return err
+		}
+		raw, err := unseal(c, sealed)
+		if err != nil {
+			return fmt.Errorf("event %d: %w: run bridge verify", c.seq, err)
+		}
+		r := need[c.seq]
+		r.last = new(body)
+		return readBody(raw, r.last)
+	})
+}
+
+// saveLinks writes what differs, in the order of the table.
+func (b *batch) saveLinks(ctx context.Context) error {
+	for _, row := range slices.SortedFunc(maps.Keys(b.relations.rows), func(x, y linkRow) int {
+		return cmp.Or(cmp.Compare(x.key, y.key), cmp.Compare(x.record, y.record))
+	}) {
+		text := "DELETE FROM link WHERE key = $1 AND record = $2"
+		if b.relations.rows[row] {
+			text = "INSERT OR IGNORE INTO link (key, record) VALUES ($1, $2)"
+		}
+		if err := b.l.exec(ctx, text, row.key, row.record); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,133 @@
+// Package limit bounds what clients hold of a server whatever they do: the bytes
+// of requests that are being received and worked on (Bytes), and connections
+// (Listener). It knows no protocol. A client is an address, see Client.
+package limit
+
+import (
+	"container/list"
+	"errors"
+	"net/netip"
+	"sync"
+)
+
+// ErrFull: a request may hold no more bytes now. It is the server's state and
+// not the request's fault: answer 503 or 451, so that the client comes again.
+var ErrFull = errors.New("too much is being received at a time")
+
+// Bytes is a budget for the bytes of requests under way, shared by all
+// protocols. Its methods, and those of its Holds, may be called from any
+// goroutine.
+//
+// Where slow requests have used it up, or the share of their client, the oldest
+// one that is still being received is cut off: whoever sends at a usual speed is
+// done before it is the oldest.
+type Bytes struct {
+	total, share int64
+
+	mu        sync.Mutex
+	held      int64
+	clients   map[netip.Addr]int64
+	receiving *list.List // of *Hold, oldest first
+}
+
+// NewBytes returns a budget of total bytes, of which one client gets share at
+// most.
+func NewBytes(total, share int64) *Bytes {
+	return &Bytes{total: total, share: share, clients: map[netip.Addr]int64{}, receiving: list.New()}
+}
+
+// Hold is what one request holds of a budget. Release it.
+type Hold struct {
+	b      *Bytes
+	client netip.Addr
+	cut    func()
+	n      int64
+	place  *list.Element // in receiving; nil once whole
+	failed bool
+}
+
+// Hold begins a request of a client. cut ends its receiving from another
+// goroutine, as by a read deadline in the past, and must return at once; with
+// nil it cannot be cut off.
+func (b *Bytes) Hold(client netip.Addr, cut func()) *Hold {
+	h := &Hold{b: b, client: client, cut: cut}
+	if cut != nil {
+		b.mu.Lock()
+		h.place = b.receiving.PushBack(h)
+		b.mu.Unlock()
+	}
+	return h
+}
+
+// Add counts n more bytes of the request. The error is ErrFull: they are not
+// counted, and the request is to be refused.
+func (h *Hold) Add(n int64) error {
+	b := h.b
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if h.failed {
+		return ErrFull
+	}
+	if ofClient := b.clients[h.client]+n > b.share; ofClient || b.held+n > b.total {
+		h.fail()
+		// Its memory comes back when its request ends, too late for this one.
+		b.cutOldest(func(o *Hold) bool { return !ofClient || o.client == h.client })
+		return ErrFull
+	}
+	b.held += n
+	b.clients[h.client] += n
+	h.n += n
+	return nil
+}
+
+// cutOldest cuts off the request of those that fit that has been received for the
+// longest time.
+func (b *Bytes) cutOldest(fits func(*Hold) bool) {
+	for e := b.receiving.Front(); e != nil; e = e.Next() {
+		if h := e.Value.(*Hold); h.n > 0 && fits(h) {
+			h.fail()
+			h.cut()
+			return
+		}
+	}
+}
+
+// fail marks a request as cut off.
+func (h *Hold) fail() {
+	h.failed = true
+	h.received()
+}
+
+func (h *Hold) received() {
+	if h.place != nil {
+		h.b.receiving.Remove(h.place)
+		h.place = nil
+	}
+}
+
+// Failed reports whether the request was refused bytes, or was cut off.
+func (h *Hold) Failed() bool {
+	h.b.mu.Lock()
+	defer h.b.mu.Unlock()
+	return h.failed
+}
+
+// Whole says that the request has been received: it is not cut off any more.
+func (h *Hold) Whole() {
+	h.b.mu.Lock()
+	defer h.b.mu.Unlock()
+	h.received()
+}
+
+// Release gives everything back. Only its first call counts.
+func (h *Hold) Release() {
+	b := h.b
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	h.received()
+	b.held -= h.n
+	if b.clients[h.client] -= h.n; b.clients[h.client] == 0 {
+		delete(b.clients, h.client)
+	}
+	h.n = 0
+}

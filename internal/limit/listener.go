@@ -1,0 +1,197 @@
+package limit
+
+import (
+	"container/list"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+)
+
+// Conns are how many connections a Listener has at a time.
+type Conns struct {
+	// All of them, and those of one client. Above a limit the connection that has
+	// been idle for the longest time is closed for the new one.
+	All, PerClient int
+	// Spare are connections above the limits, where none is idle: enough of the
+	// server is left in them to say that it is busy, and that it lives (see
+	// IsSpare). When they are used up, the oldest idle one is closed for the next.
+	Spare int
+	// Exempt reports whether a client may have as many as there are in all, such as
+	// a proxy in front of us; nil is nobody.
+	Exempt func(netip.Addr) bool
+}
+
+// Listener takes connections within limits. Who serves them tells it which are
+// idle, by State; one that has never been told of counts as idle, as those do
+// whose first request has not come whole.
+type Listener struct {
+	net.Listener
+	limits Conns
+
+	mu      sync.Mutex
+	all     int
+	clients map[netip.Addr]int
+	idle    *list.List // of *Conn within the limits, idle for the longest time first
+	spare   *list.List // of *Conn above them, oldest first
+}
+
+// NewListener returns a Listener over another one, which it closes.
+func NewListener(l net.Listener, c Conns) *Listener {
+	return &Listener{Listener: l, limits: c, clients: map[netip.Addr]int{}, idle: list.New(), spare: list.New()}
+}
+
+// Conn is a connection of a Listener.
+type Conn struct {
+	net.Conn
+	l      *Listener
+	client netip.Addr
+	spare  bool
+
+	// These are the Listener's.
+	place  *list.Element // in one of its lists, nil in none
+	closed bool
+}
+
+// Accept returns the next connection that there is room for.
+func (l *Listener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if admitted := l.admit(c); admitted != nil {
+			return admitted, nil
+		}
+		_ = c.Close() // there is nothing to lose in it
+	}
+}
+
+// admit returns nil where there is no room, not even among the spare ones.
+func (l *Listener) admit(conn net.Conn) *Conn {
+	c := &Conn{Conn: conn, l: l, client: ClientOf(conn.RemoteAddr().String())}
+	var victim *Conn
+	defer func() {
+		if victim != nil {
+			_ = victim.Conn.Close() // whoever serves it finds out
+		}
+	}()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var room bool
+	switch {
+	case l.clients[c.client] >= l.limits.PerClient && (l.limits.Exempt == nil || !l.limits.Exempt(c.client)):
+		victim = l.evict(l.idle, func(o *Conn) bool { return o.client == c.client })
+		room = victim != nil
+	case l.all >= l.limits.All:
+		victim = l.evict(l.idle, nil)
+		room = victim != nil
+	default:
+		room = true
+	}
+	if room {
+		l.all++
+		l.clients[c.client]++
+		c.place = l.idle.PushBack(c)
+		return c
+	}
+	if l.spare.Len() >= l.limits.Spare {
+		if victim = l.evict(l.spare, nil); victim == nil {
+			return nil
+		}
+	}
+	c.spare = true
+	c.place = l.spare.PushBack(c)
+	return c
+}
+
+// evict takes the first connection of a list that fits off the books; the caller
+// closes it.
+func (l *Listener) evict(from *list.List, fits func(*Conn) bool) *Conn {
+	for e := from.Front(); e != nil; e = e.Next() {
+		if c := e.Value.(*Conn); fits == nil || fits(c) {
+			l.forget(c)
+			return c
+		}
+	}
+	return nil
+}
+
+// forget takes a connection off the books, once.
+func (l *Listener) forget(c *Conn) {
+	if c.closed {
+		return
+	}
+	c.closed = true
+	l.leave(c)
+	if c.spare {
+		return
+	}
+	l.all--
+	if l.clients[c.client]--; l.clients[c.client] == 0 {
+		delete(l.clients, c.client)
+	}
+}
+
+func (l *Listener) leave(c *Conn) {
+	if c.place == nil {
+		return
+	}
+	if c.spare {
+		l.spare.Remove(c.place)
+	} else {
+		l.idle.Remove(c.place)
+	}
+	c.place = nil
+}
+
+// State is for http.Server.ConnState, which calls a connection active when the
+// header of a request has come, and no sooner.
+func (l *Listener) State(conn net.Conn, state http.ConnState) {
+	c, ok := conn.(*Conn)
+	if !ok || c.spare {
+		return // those are the next to go, whatever they do
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case state == http.StateActive:
+		l.leave(c)
+	case state == http.StateIdle && !c.closed && c.place == nil:
+		c.place = l.idle.PushBack(c)
+	}
+}
+
+// IsSpare reports whether a connection is one above the limits, and of a client
+// that has too many.
+func IsSpare(c net.Conn) bool {
+	own, ok := c.(*Conn)
+	return ok && own.spare
+}
+
+// Close implements net.Conn.
+func (c *Conn) Close() error {
+	c.l.mu.Lock()
+	c.l.forget(c)
+	c.l.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// ReadFrom implements io.ReaderFrom: without it files would not go out by
+// sendfile.
+func (c *Conn) ReadFrom(r io.Reader) (int64, error) {
+	if rf, ok := c.Conn.(io.ReaderFrom); ok {
+		return rf.ReadFrom(r)
+	}
+	return io.Copy(struct{ io.Writer }{c.Conn}, r)
+}
+
+// CloseWrite ends what we send; a connection that cannot do that is left as it
+// is.
+func (c *Conn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
+}

@@ -1,0 +1,144 @@
+package server_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pmh-bridge/bridge/internal/limit"
+	"github.com/pmh-bridge/bridge/internal/server"
+)
+
+// runLimited runs a server with one desk on pipes, with these options changed.
+func runLimited(d server.Desk, change func(*server.Options)) *running {
+	r := &running{pipes: newPipes(), journal: &journal{}, ended: make(chan error, 1)}
+	o := one{}
+	opt := server.Options{Documents: o, Records: o, Contents: o, Sets: o, BaseURL: "http://x", Logger: slog.New(r.journal), Desk: func(string) server.Desk { return d }}
+	change(&opt)
+	s := server.New(opt)
+	var ctx context.Context
+	ctx, r.stop = context.WithCancel(context.Background())
+	go func() { r.ended <- s.Run(ctx, r.pipes) }()
+	return r
+}
+
+// D66: with all connections busy, and with all requests of the address under way,
+// health is answered at once, and everybody else is told to come again.
+func TestHealthIsAnsweredWhenAllIsBusy(t *testing.T) {
+	for name, change := range map[string]func(*server.Options){
+		"connections": func(o *server.Options) { o.Limits.Connections = 2 },
+		"one client":  func(o *server.Options) { o.Limits.ConnectionsPerAddress = 2 },
+		"requests":    func(o *server.Options) { o.Limits.PerAddress = 2 },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var d reads
+			r := runLimited(&d, change)
+			var busy []io.Closer
+			for range 2 {
+				c, _ := r.post(t, "Content-Length: 5\r\n")
+				busy = append(busy, c)
+			}
+			synctest.Wait() // their bodies are being waited for
+			began := time.Now()
+			for path, want := range map[string]int{"/healthz": 200, "/readyz": 200, "/": 503} {
+				if path == "/" && name == "requests" {
+					want = 429
+				}
+				c := r.dial()
+				go fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", path)
+				res, err := http.ReadResponse(bufio.NewReader(c), nil)
+				if err != nil {
+					t.Fatal(name, path, err)
+				}
+				if res.StatusCode != want || want != 200 && res.Header.Get("Retry-After") == "" {
+					t.Errorf("%s: %s is answered %d, %v", name, path, res.StatusCode, res.Header)
+				}
+				c.Close()
+			}
+			if time.Since(began) != 0 {
+				t.Errorf("%s: answered after %v", name, time.Since(began))
+			}
+			for _, c := range busy {
+				c.Close()
+			}
+			r.end(t)
+		})
+	}
+}
+
+// D66: connections that wait for nothing are closed for those that ask.
+func TestIdleConnectionsMakeRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := runLimited(nil, func(o *server.Options) { o.Limits.Connections = 10 })
+		var idle []net.Conn
+		for range 100 {
+			idle = append(idle, r.dial())
+		}
+		synctest.Wait()
+		c, began := r.dial(), time.Now()
+		br := bufio.NewReader(c)
+		for range 3 {
+			go io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+			if res := answered(t, br, http.StatusOK); res.Close {
+				t.Error("a request on a connection that made its way is the last one")
+			}
+			for range 9 {
+				idle = append(idle, r.dial())
+			}
+		}
+		if time.Since(began) != 0 {
+			t.Errorf("answered after %v", time.Since(began))
+		}
+		for _, c := range append(idle, c) {
+			c.Close()
+		}
+		r.end(t)
+	})
+}
+
+// D66, D35: bodies have a budget. What it has no room for is answered 503 before
+// the desk is heard, and the slowest of all is cut off for others.
+func TestBodiesHaveABudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const kib = 1 << 10
+		bodies := limit.NewBytes(100*kib, 100*kib)
+		said := make(chan error, 3)
+		d := desk(func(w http.ResponseWriter, r *http.Request, _ string) {
+			_, err := io.Copy(io.Discard, r.Body)
+			said <- err
+			w.Header().Set("X-Desk", "spoke")
+			w.WriteHeader(http.StatusAccepted)
+			_, _ = io.WriteString(w, "taken")
+		})
+		r := runLimited(d, func(o *server.Options) { o.Bodies = bodies })
+		slow, slowReader := r.post(t, fmt.Sprintf("Content-Length: %d\r\n", 200*kib))
+		io.WriteString(slow, strings.Repeat("x", 60*kib))
+		synctest.Wait()
+		quick, quickReader := r.post(t, fmt.Sprintf("Content-Length: %d\r\n", 50*kib))
+		go io.WriteString(quick, strings.Repeat("x", 50*kib))
+		for name, br := range map[string]*bufio.Reader{"the newcomer": quickReader, "the slow one": slowReader} {
+			res := answered(t, br, http.StatusServiceUnavailable)
+			if <-said == nil || !res.Close || res.Header.Get("Retry-After") == "" || res.Header.Get("X-Desk") != "" {
+				t.Errorf("%s: %v, close %t", name, res.Header, res.Close)
+			}
+		}
+		quick.Close()
+		slow.Close()
+		synctest.Wait()
+		again, againReader := r.post(t, fmt.Sprintf("Content-Length: %d\r\n", 100*kib))
+		go io.WriteString(again, strings.Repeat("x", 100*kib))
+		if answered(t, againReader, http.StatusAccepted); <-said != nil {
+			t.Error("a body that there is room for was refused")
+		}
+		again.Close()
+		r.end(t)
+	})
+}

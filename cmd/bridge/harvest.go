@@ -22,12 +22,13 @@ const atOnce = 4
 func harvestCommand() *cobra.Command {
 	cmd := command("harvest")
 	var in inputs
-	var full, dry, asJSON, acceptClock bool
+	var full, dry, asJSON, quiet, acceptClock bool
 	in.addFile(cmd)
 	in.addData(cmd)
 	cmd.Flags().BoolVar(&full, "full", false, "read every document down to the oldest")
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "say what would be logged, and keep nothing")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON lines")
+	cmd.Flags().BoolVar(&quiet, "quiet", false, "print only what a person should look at, for cron")
 	cmd.Flags().BoolVar(&acceptClock, "accept-clock", false, "log although the clock jumped ahead")
 	cmd.Args = cobra.ArbitraryArgs
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -42,8 +43,8 @@ func harvestCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		out := &harvestPrinter{out: cmd.OutOrStdout(), json: asJSON, dry: dry}
-		out.bar = newMeter(cmd.ErrOrStderr(), asJSON)
+		out := &harvestPrinter{out: cmd.OutOrStdout(), json: asJSON, dry: dry, quiet: quiet}
+		out.bar = newMeter(cmd.ErrOrStderr(), asJSON || quiet)
 		return errors.Join(harvestAll(cmd.Context(), h, harvest.Options{Full: full, AllPending: true}, out), h.Close())
 	}
 	return cmd
@@ -144,15 +145,19 @@ func undone(src *daemon.Source, r *harvest.Report, sets []daemon.SetStatus) (lef
 
 // harvestPrinter prints what harvests were worth.
 type harvestPrinter struct {
-	mu   sync.Mutex // guards out and err
-	out  io.Writer
-	json bool
-	dry  bool
-	bar  *meter
-	err  error // of out, the first
+	mu    sync.Mutex // guards out and err
+	out   io.Writer
+	json  bool
+	dry   bool
+	quiet bool // only what a person should look at
+	bar   *meter
+	err   error // of out, the first
 }
 
 func (p *harvestPrinter) report(src *daemon.Source, r *harvest.Report) {
+	if p.quiet && !r.Partial() {
+		return
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.bar.clear()
@@ -168,7 +173,7 @@ func (p *harvestPrinter) report(src *daemon.Source, r *harvest.Report) {
 // A line of bridge harvest --json.
 type jsonReport struct {
 	Set    string `json:"set"`
-	Source string `json:"source"`
+	URL    string `json:"url"`
 	Kind   string `json:"kind,omitempty"` // absent while it is not known
 	DryRun bool   `json:"dry_run,omitempty"`
 	*harvest.Report

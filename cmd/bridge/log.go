@@ -23,6 +23,7 @@ func logCommand() *cobra.Command {
 	var set string
 	var after int64
 	var follow, asJSON bool
+	in.addFile(cmd)
 	in.addData(cmd)
 	cmd.Flags().StringVar(&set, "set", "", "only this `set`")
 	cmd.Flags().Int64Var(&after, "after", 0, "only events after this `SEQ`")

@@ -61,7 +61,7 @@ func (m *meter) show() {
 		sum.Fetched += p.Fetched
 	}
 	if m.bar != nil {
-		m.bar.Describe(fmt.Sprintf("%d documents, %d entries, %d events logged", sum.Documents, sum.Entries, sum.Events))
+		m.bar.Describe(fmt.Sprintf("%s, %s, %s logged", counted(int(sum.Documents), "document", "documents"), counted(int(sum.Entries), "entry", "entries"), counted(int(sum.Events), "event", "events")))
 		_ = m.bar.Set64(sum.Entries)
 		return
 	}
@@ -71,7 +71,8 @@ func (m *meter) show() {
 	}
 	m.told = now
 	rate := float64(sum.Entries) / now.Sub(m.start).Seconds()
-	fmt.Fprintf(m.out, "read %d documents, %d entries (%.0f/s); logged %d events; fetched %d representations\n", sum.Documents, sum.Entries, rate, sum.Events, sum.Fetched)
+	fmt.Fprintf(m.out, "read %s, %s (%.0f/s); logged %s; fetched %s\n", counted(int(sum.Documents), "document", "documents"), counted(int(sum.Entries), "entry", "entries"), rate,
+		counted(int(sum.Events), "event", "events"), counted(int(sum.Fetched), "representation", "representations"))
 }
 
 // clear makes room for other output.

@@ -20,6 +20,7 @@ func submissionNoticesCommand() *cobra.Command {
 	var set, state string
 	var limit int
 	var asJSON bool
+	in.addFile(cmd)
 	in.addData(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON lines")
 	cmd.Flags().StringVar(&set, "set", "", "only those of the set with this `name`")

@@ -22,6 +22,7 @@ func quarantineListCommand() *cobra.Command {
 	var in inputs
 	var set string
 	var asJSON bool
+	in.addFile(cmd)
 	in.addData(cmd)
 	cmd.Flags().StringVar(&set, "set", "", "only this `set`")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON lines")
@@ -84,6 +85,7 @@ func place(url string, q *event.Quarantined) string {
 func quarantineShowCommand() *cobra.Command {
 	cmd := command("quarantine show")
 	var in inputs
+	in.addFile(cmd)
 	in.addData(cmd)
 	cmd.Args = cobra.ExactArgs(1)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -97,6 +99,9 @@ func quarantineShowCommand() *cobra.Command {
 		}
 		q, err := h.Log.QuarantinedInput(cmd.Context(), id)
 		if err == nil {
+			if n := len(q.Input); n > 0 && q.Input[n-1] != '\n' {
+				q.Input = append(q.Input, '\n')
+			}
 			_, err = cmd.OutOrStdout().Write(q.Input)
 		}
 		return errors.Join(err, h.Close())

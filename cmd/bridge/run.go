@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -89,7 +91,7 @@ func execute(ctx context.Context, commands []*cobra.Command, args []string, stdi
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	root.SetArgs(args)
+	root.SetArgs(unlessUnknown(root, args))
 
 	// What goes wrong before a command's own code runs is wrong usage: unknown
 	// commands and flags, missing arguments.
@@ -115,6 +117,17 @@ func execute(ctx context.Context, commands []*cobra.Command, args []string, stdi
 		fmt.Fprintf(stderr, "Usage: %s\nMore: %s --help\n", cmd.UseLine(), cmd.CommandPath())
 	}
 	return status
+}
+
+// unlessUnknown returns the arguments, without a wish for help where they name a
+// subcommand that does not exist: cobra would print the help of the group and
+// report success.
+func unlessUnknown(root *cobra.Command, args []string) []string {
+	cmd, rest, err := root.Find(args)
+	if err != nil || !cmd.HasParent() || !cmd.HasSubCommands() || len(rest) == 0 || strings.HasPrefix(rest[0], "-") {
+		return args
+	}
+	return slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return arg == "-h" || arg == "--help" })
 }
 
 // watch sets ran when the code of cmd, or of a command below it, begins.

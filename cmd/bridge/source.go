@@ -22,6 +22,7 @@ func sourceCommand() *cobra.Command {
 func sourceListCommand() *cobra.Command {
 	cmd := command("source ls")
 	var in inputs
+	in.addFile(cmd)
 	in.addData(cmd)
 	cmd.Args = cobra.MaximumNArgs(2)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -53,6 +54,7 @@ func sourceListCommand() *cobra.Command {
 func sourceAction(name, holder string, do func(context.Context, io.Writer, *daemon.House, *daemon.Source) error) *cobra.Command {
 	cmd := command(name)
 	var in inputs
+	in.addFile(cmd)
 	in.addData(cmd)
 	cmd.Args = cobra.RangeArgs(1, 2)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -21,6 +21,7 @@ func statusCommand() *cobra.Command {
 	cmd := command("status")
 	var in inputs
 	var asJSON bool
+	in.addFile(cmd)
 	in.addData(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -30,6 +30,7 @@ func submissionListCommand() *cobra.Command {
 	var set, states string
 	var limit int
 	var asJSON bool
+	in.addFile(cmd)
 	in.addData(cmd)
 	cmd.Flags().StringVar(&set, "set", "", "only those of the set with this `name`")
 	cmd.Flags().StringVar(&states, "state", "", "only those in these `states`, with commas between them")
@@ -175,6 +176,7 @@ func submissionShowCommand() *cobra.Command {
 	cmd := command("submission show")
 	var in inputs
 	var record, asJSON bool
+	in.addFile(cmd)
 	in.addData(cmd)
 	cmd.Flags().BoolVar(&record, "record", false, "print the record itself and nothing else")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
@@ -273,6 +275,7 @@ func submissionNotificationsCommand() *cobra.Command {
 	var set, verdict string
 	var limit int
 	var asJSON bool
+	in.addFile(cmd)
 	in.addData(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON lines")
 	cmd.Flags().StringVar(&set, "set", "", "only those of the set with this `name`")

@@ -14,6 +14,7 @@ func verifyCommand() *cobra.Command {
 	cmd := command("verify")
 	var in inputs
 	var asJSON bool
+	in.addFile(cmd)
 	in.addData(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON lines")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

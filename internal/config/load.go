@@ -413,7 +413,7 @@ func checkListen(address string) (loopback bool, port int, err error) {
 	}
 	port, err = net.LookupPort("tcp", service)
 	if err != nil {
-		return false, 0, fmt.Errorf("%q has no port; write a number from 0 to 65535 after the last colon", address)
+		return false, 0, fmt.Errorf("%q: %q is no port; write a number from 0 to 65535 after the last colon", address, service)
 	}
 	return isLoopback(host), port, nil
 }

@@ -320,7 +320,7 @@ func TestLoadFails(t *testing.T) {
 		"twice":           {"data = \"x\"\ndata = \"y\"\n", "bridge.toml:"},
 		"variable":        {"[[set]]\nname=\"a\"\n[[set.source]]\nurl=\"http://h.example\"\nuser=\"u\"\npassword=\"${BRIDGE_TEST_UNSET}\"", "environment variable BRIDGE_TEST_UNSET is not set"},
 		"no port":         {`listen = "localhost"`, `"localhost" is no address`},
-		"port":            {`listen = "localhost:http8"`, "has no port"},
+		"port":            {`listen = "localhost:http8"`, `"http8" is no port`},
 		"base relative":   {`base_url = "bridge.example.org"`, "is not absolute"},
 		"base query":      {`base_url = "http://h.example/?a"`, "has a query"},
 		"base user":       {`base_url = "http://u:hunter2@h.example/"`, "holds a user"},

@@ -46,6 +46,20 @@ func (r *run) replay(ctx context.Context, q *event.Quarantined) error {
 	return r.take(ctx, b)
 }
 
+// stillBad says why input is still bad. An entry's place is the one where it stood
+// in its document, not the one in the input that was kept.
+func stillBad(err error, q *event.Quarantined) error {
+	var entry *atompmh.EntryError
+	var resource *resourcesync.EntryError
+	switch {
+	case errors.As(err, &entry):
+		entry.Line, entry.Column = q.Line, q.Column
+	case errors.As(err, &resource):
+		resource.Line, resource.Column = q.Line, q.Column
+	}
+	return fmt.Errorf("%w: %w", ErrStillBad, err)
+}
+
 // entriesAgain reads quarantined Atom-PMH entries.
 func (r *run) entriesAgain(ctx context.Context, q *event.Quarantined) ([]event.Observation, error) {
 	entries, err := entriesOf(q)
@@ -79,7 +93,7 @@ func (r *run) resourcesAgain(_ context.Context, q *event.Quarantined) ([]event.O
 		case errors.Is(err, io.EOF):
 			return nil, fmt.Errorf("%w: it has no entry", ErrStillBad)
 		case err != nil:
-			return nil, fmt.Errorf("%w: %w", ErrStillBad, err)
+			return nil, stillBad(err, q)
 		case !understood(e.Metadata.Change):
 			return nil, fmt.Errorf("%w: change %q is none that is known", ErrStillBad, e.Metadata.Change)
 		}
@@ -103,7 +117,7 @@ func entriesOf(q *event.Quarantined) ([]*atompmh.Entry, error) {
 		case errors.Is(err, io.EOF):
 			return nil, fmt.Errorf("%w: it has no entry", ErrStillBad)
 		case err != nil:
-			return nil, fmt.Errorf("%w: %w", ErrStillBad, err)
+			return nil, stillBad(err, q)
 		}
 		out = append(out, e)
 	}

@@ -34,7 +34,8 @@ type Report struct {
 	NotModified bool `json:"not_modified,omitempty"`
 	// Full: the walk reached the oldest document.
 	Full bool `json:"full,omitempty"`
-	// Problems counts broken rules; Examples are the first of each rule.
+	// Problems counts broken rules, and the error; Examples are the first of each
+	// rule.
 	Problems int64     `json:"problems"`
 	Examples []Example `json:"examples,omitempty"`
 	// Warnings are what an operator should know, in sentences.
@@ -103,6 +104,7 @@ func (r *run) ended(failed error) Report {
 	out.Documents, out.Entries, out.Fetched = r.documents.Load(), r.entries.Load(), r.fetched.Load()
 	if failed != nil {
 		out.Error = failed.Error()
+		out.Problems++
 	}
 	return out
 }

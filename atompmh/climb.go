@@ -145,7 +145,7 @@ func (c *climb) visit(doc *Document, visit func(context.Context, *Document) erro
 // to climb on, or for its feed/updated in the stop rule (A2).
 func (c *climb) lookAhead(doc *Document) {
 	to := doc.reader.feed.PrevArchive
-	if to == "" || doc.mayComplete() || c.urls[follow.Key(to)] || slices.Contains(c.w.Accepted, to) ||
+	if to == "" || doc.mayComplete() || c.urls[follow.Key(to)] || slices.Contains(c.w.Accepted, to) || follow.Foreign(doc.URL, to) ||
 		c.cur.Documents+1 >= cmp.Or(c.w.MaxDocuments, defaultMaxDocuments) || c.client.Allowed(to) != nil {
 		return
 	}
@@ -195,6 +195,9 @@ func (c *climb) next(doc *Document) (*Document, error) {
 	}
 	if c.urls[follow.Key(to)] {
 		return nil, fmt.Errorf("%s: prev-archive leads to %s, which this walk has read: %w; tell the feed's operator", doc.URL, to, ErrLoop)
+	}
+	if follow.Foreign(doc.URL, to) {
+		return nil, fmt.Errorf("%s: %w: prev-archive of %s, which is not local, may not lead to a file", to, ErrRefused, doc.URL)
 	}
 	prev, err := c.get(to, Validators{})
 	if missing(err) {

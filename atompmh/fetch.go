@@ -10,7 +10,11 @@ import (
 const accept = "application/atom+xml, application/xml;q=0.9, text/xml;q=0.8, */*;q=0.1"
 
 func newClient(w *Walk) (*follow.Client, error) {
-	c, err := follow.New(follow.Options{HTTP: w.Client, Start: w.URL, AllowHost: w.AllowHost, Accept: accept, Now: w.Now})
+	o := follow.Options{HTTP: w.Client, Start: w.URL, AllowHost: w.AllowHost, Accept: accept, Now: w.Now}
+	if w.Resume != nil {
+		o.Led = w.Resume.Hosts
+	}
+	c, err := follow.New(o)
 	if err != nil {
 		return nil, fmt.Errorf("subscription document: %w", err)
 	}
@@ -21,6 +25,7 @@ func newClient(w *Walk) (*follow.Client, error) {
 // until it is closed.
 func (c *climb) get(to string, v Validators) (*Document, error) {
 	answer, err := c.client.Get(c.ctx, to, v)
+	c.cur.Hosts = c.client.Led()
 	if err != nil {
 		return nil, err
 	}

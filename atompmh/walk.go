@@ -48,7 +48,8 @@ type Walk struct {
 	MaxDocuments int
 	// AllowHost tells whether links and redirects may lead to a host (without
 	// port) other than that of URL; nil allows none. It may be called from two
-	// goroutines at once.
+	// goroutines at once. A host that URL itself is redirected to needs no leave:
+	// the Client has to refuse what may not be asked at all.
 	AllowHost func(host string) bool
 	// Limits cap each document.
 	Limits Limits
@@ -90,6 +91,9 @@ type Cursor struct {
 	Last     time.Time `json:"last,omitzero"`
 	// Validators of the subscription document, for when the walk has ended.
 	Validators Validators `json:"validators,omitzero"`
+	// Hosts are others that the Walk's URL was redirected to, and where the
+	// chain may go on.
+	Hosts []string `json:"hosts,omitempty"`
 	// Heads are feed/updated of the archive documents met so far.
 	Heads map[string]time.Time `json:"heads,omitempty"`
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"strings"
 
@@ -91,6 +92,7 @@ type discovery struct {
 	dumps        []string
 	partial      bool // some set is left out
 	entry        bool // the last answer is that of the Walk's URL
+	locked       bool // the Walk's URL wants a login
 }
 
 // page is what a look has shown.
@@ -107,7 +109,7 @@ func (d *discovery) look(to string) (page, error) {
 	if most := d.p.most(); len(d.seen) > most+len(knownPlaces) {
 		return page{}, fmt.Errorf("%s: %w: discovery has looked at %d; if the Source is that large, raise the cap", to, ErrTooManyDocuments, most)
 	}
-	a, err := d.p.client.Get(d.p.ctx, to, Validators{})
+	a, err := d.p.get(to, Validators{})
 	if s := follow.Status(err); s != 0 && s != 429 && s < 500 {
 		return page{answer: fmt.Sprintf("HTTP status %d", s)}, nil
 	}
@@ -147,6 +149,7 @@ func (d *discovery) run() error {
 		return &StatusError{URL: w.URL, Status: 410}
 	}
 	d.entry = false
+	d.locked = first.answer == "HTTP status 401"
 	if first.list != nil {
 		if err := d.take(first.list, "the address itself"); err != nil {
 			return err
@@ -184,6 +187,9 @@ func (d *discovery) verdict() error {
 		return nil
 	case len(d.dumps) > 0:
 		return fmt.Errorf("%s: %w", d.dumps[0], ErrOnlyDumps)
+	}
+	if d.locked {
+		return &StatusError{URL: d.p.w.URL, Status: http.StatusUnauthorized}
 	}
 	for _, g := range d.missing {
 		d.fail("named there,", g.URL, g.Reason)

@@ -61,6 +61,11 @@ func (l *List) Head() *Document { return l.reader.Document() }
 // Next returns the next entry, see Reader.Next.
 func (l *List) Next() (*Entry, error) {
 	e, err := l.reader.Next()
+	if err == nil && follow.Foreign(l.URL, e.Loc) && !follow.Foreign(l.p.w.URL, e.Loc) {
+		// A walk that begins at a local document may go to local files otherwise.
+		e, err = nil, &EntryError{Rule: ruleLoc, URL: l.URL, Line: e.Line, Column: e.Column, Loc: e.Loc, ID: e.Metadata.ID,
+			Reason: "it names a local file; want an http or https address, since the list is not local", Input: l.reader.Input()}
+	}
 	switch bad := err.(type) { //nolint:errorlint // Reader.Next returns it bare
 	case nil:
 		l.Entries++

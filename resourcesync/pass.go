@@ -44,11 +44,7 @@ type pass struct {
 }
 
 func newPass(ctx context.Context, w *Walk) (*pass, error) {
-	client, err := follow.New(follow.Options{HTTP: w.Client, Start: w.URL, AllowHost: w.AllowHost, Accept: accept, Now: w.Now})
-	if err != nil {
-		return nil, fmt.Errorf("ResourceSync Source: %w", err)
-	}
-	p := &pass{w: w, ctx: ctx, client: client, read: map[string]bool{}, told: map[Problem]bool{}}
+	p := &pass{w: w, ctx: ctx, read: map[string]bool{}, told: map[Problem]bool{}}
 	switch m := w.Memory; {
 	case w.Resume != nil:
 		p.cur, p.resumed = w.Resume.clone(), true
@@ -68,8 +64,23 @@ func newPass(ctx context.Context, w *Walk) (*pass, error) {
 	p.cur.Memory.URL = w.URL
 	if w.Resume == nil {
 		p.cur.Full, p.cur.Due = w.Full, w.Full
+		if w.Full {
+			p.cur.Memory.Hosts = nil
+		}
+	}
+	var err error
+	p.client, err = follow.New(follow.Options{HTTP: w.Client, Start: w.URL, AllowHost: w.AllowHost, Led: p.cur.Memory.Hosts, Accept: accept, Now: w.Now})
+	if err != nil {
+		return nil, fmt.Errorf("ResourceSync Source: %w", err)
 	}
 	return p, nil
+}
+
+// get asks for a document.
+func (p *pass) get(url string, v Validators) (*follow.Answer, error) {
+	a, err := p.client.Get(p.ctx, url, v)
+	p.cur.Memory.Hosts = p.client.Led()
+	return a, err
 }
 
 func (p *pass) close() {
@@ -181,7 +192,7 @@ func (p *pass) open(url string, v Validators) (*List, error) {
 		}
 		h.close()
 	}
-	a, err := p.client.Get(p.ctx, url, v)
+	a, err := p.get(url, v)
 	if err != nil {
 		return nil, err
 	}

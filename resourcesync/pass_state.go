@@ -150,6 +150,7 @@ func (m *Memory) clone() Memory {
 	n := *m
 	n.Descriptions = slices.Clone(m.Descriptions)
 	n.Streams = slices.Clone(m.Streams)
+	n.Hosts = slices.Clone(m.Hosts)
 	for i := range n.Streams {
 		s := &n.Streams[i]
 		s.Open = slices.Clone(s.Open)

@@ -79,7 +79,9 @@ type Walk struct {
 	MaxDocuments int
 	// AllowHost tells whether links and redirects may lead to a host (without
 	// port) other than that of URL; nil allows none. It may be called from two
-	// goroutines at once.
+	// goroutines at once. A host that URL itself, or a well-known address of its
+	// host, is redirected to needs no leave: the Client has to refuse what may not
+	// be asked at all.
 	AllowHost func(host string) bool
 	// Limits cap each document, as it is once it was unpacked.
 	Limits Limits
@@ -111,6 +113,9 @@ type Memory struct {
 	// Descriptions are the Source Descriptions that led to the streams.
 	Descriptions []Naming `json:"descriptions,omitempty"`
 	Streams      []Stream `json:"streams"`
+	// Hosts are others that the Walk's URL was redirected to, and where its
+	// documents may be.
+	Hosts []string `json:"hosts,omitempty"`
 	// Partial: the Source has sets of resources that are not followed.
 	Partial bool `json:"partial,omitempty"`
 }

@@ -286,7 +286,7 @@ func TestClientUnderGuard(t *testing.T) {
 		ran     int
 	}{
 		{fetch.Options{}, []error{fetch.ErrAddress, fetch.ErrAddress}, 0},
-		{fetch.Options{Trusted: []string{base}, MaxWait: time.Second}, []error{nil, fetch.ErrWait}, 1},
+		{fetch.Options{Reach: fetch.Reach{Origin: base}, MaxWait: time.Second}, []error{nil, fetch.ErrWait}, 1},
 	} {
 		guard := fetch.New(c.options)
 		defer guard.Close()

@@ -77,6 +77,9 @@ func missingDocument(kind string) string {
 // things: older forms of its protocol, what was left alone, broken rules with
 // the first place of each.
 func printFindings(w io.Writer, indent string, r *harvest.Report) {
+	if r.Moved != "" {
+		fmt.Fprintf(w, "%smoved permanently to %s: change url\n", indent, r.Moved)
+	}
 	for _, d := range r.Dialects {
 		fmt.Fprintf(w, "%swritten as %s\n", indent, dialect(d))
 	}

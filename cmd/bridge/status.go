@@ -94,6 +94,7 @@ type (
 		Problems  int64    `json:"problems"`
 		Skipped   int64    `json:"skipped,omitempty"`
 		Dialects  []string `json:"dialects,omitempty"`
+		Moved     string   `json:"moved,omitempty"`
 		Error     string   `json:"error,omitempty"`
 		Warnings  []string `json:"warnings,omitempty"`
 	}
@@ -110,7 +111,7 @@ func statusObject(sets []daemon.SetStatus) jsonStatus {
 			}
 			if r := src.Last; r != nil {
 				j.Last = &jsonLast{Started: r.Started.UTC().Format(time.RFC3339), Ended: r.Ended.UTC().Format(time.RFC3339),
-					Documents: r.Documents, Entries: r.Entries, Events: r.Events(), Problems: r.Problems, Skipped: r.Skipped, Dialects: r.Dialects, Error: r.Error, Warnings: r.Warnings}
+					Documents: r.Documents, Entries: r.Entries, Events: r.Events(), Problems: r.Problems, Skipped: r.Skipped, Dialects: r.Dialects, Moved: r.Moved, Error: r.Error, Warnings: r.Warnings}
 			}
 			set.Sources = append(set.Sources, j)
 		}

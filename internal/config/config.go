@@ -12,7 +12,6 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -33,8 +32,9 @@ type Config struct {
 	TrustedProxies []netip.Prefix
 	// Data is the absolute path of the data folder.
 	Data string
-	// AllowHosts are host names and IP addresses, in lower case, that documents
-	// may send us to although they are neither public nor the Source's own.
+	// AllowHosts are host names and IP addresses, in lower case and with or
+	// without a port, that every Source may send us to whatever their addresses
+	// are.
 	AllowHosts []string
 	// Contact is a mail address or URL that requests name in User-Agent; ""
 	// names none.
@@ -156,6 +156,11 @@ type Source struct {
 	// zero time selects all.
 	Prefixes []string
 	Since    time.Time
+	// OwnContents: the contents of records come from the URL's own host, from
+	// ContentHosts and from AllowHosts alone; otherwise from any public address
+	// too. ContentHosts are written as AllowHosts are.
+	OwnContents  bool
+	ContentHosts []string
 	// User and Password log us in at the URL's scheme, host and port, and
 	// nowhere else (RFC 7617); "" is nobody.
 	User     string
@@ -211,32 +216,6 @@ func defaultSource() Source {
 	}
 }
 
-// TrustedHosts returns the host names that the operator typed: those of the
-// Sources' URLs, of the ingest servers that we submit to, and of the mail relay.
-// They are sorted, in lower case, without ports, each once.
-func (c *Config) TrustedHosts() []string {
-	typed := []string{"//" + c.Mail.Relay}
-	for _, set := range c.Sets {
-		for _, s := range set.Sources {
-			typed = append(typed, s.URL, s.PublicURL)
-			if s.SIP != nil {
-				typed = append(typed, s.SIP.RecordURL, s.SIP.Upstream)
-			}
-		}
-		for _, t := range set.Submit {
-			typed = append(typed, t.URL)
-		}
-	}
-	var hosts []string
-	for _, address := range typed {
-		if u, err := url.Parse(address); err == nil && u.Hostname() != "" {
-			hosts = append(hosts, strings.ToLower(u.Hostname()))
-		}
-	}
-	slices.Sort(hosts)
-	return slices.Compact(hosts)
-}
-
 // Warnings returns what is no error and still likely a mistake, each in a line,
 // with what to do.
 func (c *Config) Warnings() []string {
@@ -269,21 +248,4 @@ func (c *Config) Notes() []string {
 		return nil
 	}
 	return []string{`no mail can be sent, since the host of the base URL makes no mail address: who submits must name an http or https URL as notification-recipient; to take mailboxes too, write from = "bridge@example.org" under [mail]`}
-}
-
-// Trusted returns all that the operator vouches for, as the guarded HTTP client
-// takes it: AllowHosts, TrustedHosts, and the URLs of Sources with a login, user
-// and password included. It must not be printed. The logins at ingest servers
-// are not in it: who submits sends them.
-func (c *Config) Trusted() []string {
-	all := append(slices.Clone(c.AllowHosts), c.TrustedHosts()...)
-	for _, set := range c.Sets {
-		for _, s := range set.Sources {
-			if u, err := url.Parse(s.URL); err == nil && s.User != "" {
-				u.User = url.UserPassword(s.User, s.Password.Reveal())
-				all = append(all, u.String())
-			}
-		}
-	}
-	return all
 }

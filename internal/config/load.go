@@ -295,7 +295,7 @@ func (r *reader) source(t table, set string) Source {
 }
 
 // harvestKeys are the keys that only a Source has that we harvest.
-const harvestKeys = "public_url every full_every overlap max_documents guard_wait prefix since"
+const harvestKeys = "public_url every full_every overlap max_documents guard_wait prefix since content_hosts"
 
 func (r *reader) harvested(t table) Source {
 	s := defaultSource()
@@ -321,11 +321,22 @@ func (r *reader) harvested(t table) Source {
 	s.GuardWait = t.duration("guard_wait", s.GuardWait, 0)
 	s.Prefixes = t.texts("prefix", checkPrefix)
 	s.Since = t.moment("since")
+	s.OwnContents, s.ContentHosts = t.contentHosts()
 	s.User, s.Password = r.login(t, "user", "password")
 	if s.User != "" && strings.HasPrefix(s.URL, "file:") {
 		t.report("user", "is of no use with a local file; leave it out")
 	}
 	return s
+}
+
+// contentHosts reads where contents may come from: "public", the default, "same",
+// or a list of hosts.
+func (t table) contentHosts() (only bool, hosts []string) {
+	const key = "content_hosts"
+	if _, isList := t.values[key].([]any); isList {
+		return true, t.texts(key, checkHost)
+	}
+	return t.oneOf(key, "public", "public", "same") == "same", nil
 }
 
 // login reads a user, and the password under its key or in a file.

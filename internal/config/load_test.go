@@ -189,15 +189,6 @@ password_file = "secret"
 	if !reflect.DeepEqual(c.Sets, want) {
 		t.Errorf("sets\n%+v\nwant\n%+v", c.Sets, want)
 	}
-	if got, want := c.TrustedHosts(), []string{"a.example", "b.example", "files.example"}; !reflect.DeepEqual(got, want) {
-		t.Errorf("trusted hosts %v", got)
-	}
-	trusted := strings.Join(c.Trusted(), " ")
-	for _, part := range []string{"10.0.0.7", "b.example", "https://me:rosebud@A.example:8443/feed.atom?x=1", "http://you:swordfish@b.example/"} {
-		if !strings.Contains(trusted, part) {
-			t.Errorf("%q is not trusted: %s", part, trusted)
-		}
-	}
 	asJSON, err := json.Marshal(c)
 	if err != nil {
 		t.Fatal(err)
@@ -409,4 +400,31 @@ func FuzzLoad(f *testing.F) {
 			t.Error("an error that says nothing")
 		}
 	})
+}
+
+// D62: where the contents of a Source may come from, and hosts with a port.
+func TestContentHosts(t *testing.T) {
+	const source = "[[set]]\nname = \"a\"\n[[set.source]]\nurl = \"https://a.example/\"\n"
+	for value, want := range map[string]struct {
+		only  bool
+		hosts []string
+	}{
+		`"public"`: {}, `"same"`: {true, nil}, `[]`: {true, nil}, `["CDN.example", "10.0.0.7:8080", "[::1]", "[::1]:80"]`: {true, []string{"cdn.example", "10.0.0.7:8080", "::1", "[::1]:80"}},
+	} {
+		c, err := load(t, source+"content_hosts = "+value+"\n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := c.Sets[0].Sources[0]; got.OwnContents != want.only || !reflect.DeepEqual(got.ContentHosts, want.hosts) {
+			t.Errorf("%s: %t %q", value, got.OwnContents, got.ContentHosts)
+		}
+	}
+	for value, wrong := range map[string]string{
+		`"any"`: `content_hosts: "any" is none of its values; write "public" or "same"`, `true`: "content_hosts: is true or false", `["http://a.example/"]`: "is no host",
+		`["a.example:0"]`: "is no host", `["a.example:70000"]`: "is no host", `["a.example:http"]`: "is no host", `[":80"]`: "is no host",
+	} {
+		if _, err := load(t, source+"content_hosts = "+value+"\n"); err == nil || !strings.Contains(err.Error(), wrong) {
+			t.Errorf("%s: %v", value, err)
+		}
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -206,10 +207,17 @@ func checkPrefix(s string) (string, error) {
 // hostName is a name without port, scheme or path.
 var hostName = regexp.MustCompile(`^[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?$`)
 
+// checkHost accepts a host, or host:port, and returns it in lower case, an
+// address without brackets unless there is a port.
 func checkHost(s string) (string, error) {
-	host := strings.ToLower(strings.Trim(s, "[]"))
-	if net.ParseIP(host) == nil && !hostName.MatchString(host) {
-		return "", fmt.Errorf("%q is no host; write a host name or an IP address, without port or path", s)
+	host := strings.ToLower(s)
+	name, port, err := net.SplitHostPort(host)
+	if err != nil {
+		host = strings.Trim(host, "[]")
+		name, port = host, "1"
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 || net.ParseIP(name) == nil && !hostName.MatchString(name) {
+		return "", fmt.Errorf(`%q is no host; write a host name or an IP address, like "files.example.org" or "10.0.0.7:8080", without scheme or path`, s)
 	}
 	return host, nil
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net"
 	"net/url"
 	"path/filepath"
 	"strings"
@@ -42,6 +43,9 @@ type Options struct {
 	Logger  *slog.Logger
 	// Now is the clock; nil is the system's.
 	Now func() time.Time
+	// Network is what names are looked up and connections made with; the zero
+	// value is the system's.
+	Network fetch.Network
 }
 
 // House is an open data folder with all that works on it.
@@ -51,8 +55,9 @@ type House struct {
 	Contents *content.Store
 	Sources  []*Source // in the order of the configuration
 	opt      Options
-	guard    *fetch.Guard
-	courier  *fetch.Guard // goes where strangers send it
+	guard    *fetch.Guard   // the limits that all have in common
+	guards   []*fetch.Guard // one or two of each Source and target
+	courier  *fetch.Guard   // of these, the one that goes where strangers send it
 	harvest  *harvest.Harvester
 	exchange exchange
 	bodies   *limit.Bytes // of the requests of strangers under way
@@ -90,12 +95,16 @@ func (h *House) open(ctx context.Context) error {
 	if err != nil || h.opt.ReadOnly {
 		return err
 	}
+	known, err := h.Log.Hosts(ctx)
+	if err != nil {
+		return err
+	}
 	o := h.fetchOptions()
+	o.Names = fetch.NewNames(known, h.Log.RememberHost)
 	h.guard = fetch.New(o)
 	// That the operator typed a host, perhaps with a password, is no leave for
 	// strangers to have something sent there.
-	o.Trusted = h.Config.AllowHosts
-	h.courier = fetch.New(o)
+	h.courier = h.newGuard(fetch.Reach{Allowed: h.Config.AllowHosts, Notices: true})
 	h.harvest = &harvest.Harvester{Log: h.Log, Waiting: h.Log, Absences: h.Log, Contents: contents{h.Contents}, Now: h.opt.Now, Workers: h.Config.Limits.Connections}
 	for i := range h.Config.Sets {
 		if err := h.openSet(ctx, &h.Config.Sets[i]); err != nil {
@@ -124,7 +133,7 @@ func (h *House) clock() func() (time.Time, time.Duration) {
 func (h *House) fetchOptions() fetch.Options {
 	l := h.Config.Limits
 	o := fetch.Options{
-		UserAgent: "bridge/" + h.opt.Version, Contact: h.Config.Contact, Trusted: h.Config.Trusted(),
+		UserAgent: "bridge/" + h.opt.Version, Contact: h.Config.Contact, Network: h.opt.Network,
 		PerHost: l.Connections, Rate: float64(l.Rate), ConnectTimeout: l.ConnectTimeout, HeaderTimeout: l.HeaderTimeout, IdleTimeout: l.IdleTimeout,
 		Redirects: l.Redirects, HeaderBytes: l.Header, Ratio: int64(l.Ratio), Log: h.opt.Logger,
 	}
@@ -202,7 +211,7 @@ func (h *House) source(s *config.Set, i int, mode event.Content, id event.Source
 	plain, root, l := fetch.Plain(u), "", h.Config.Limits
 	src := &Source{Every: c.Every, Source: harvest.Source{
 		ID: id, Set: s.Name, Kind: c.Kind, URL: plain, Content: mode,
-		Overlap: c.Overlap, MaxDocuments: c.MaxDocuments, GuardWait: c.GuardWait, FullEvery: c.FullEvery, AllowHost: h.allowHost,
+		Overlap: c.Overlap, MaxDocuments: c.MaxDocuments, GuardWait: c.GuardWait, FullEvery: c.FullEvery, AllowHost: h.allowHost, User: c.User,
 		Wants:  translate.Wants{Formats: s.Formats, Prefer: s.Prefer, PublicURL: c.PublicURL, Prefixes: c.Prefixes},
 		Limits: harvest.Limits{Document: l.FeedDocument, List: l.ListDocument, Record: l.Record, Depth: l.Depth, Text: int(l.Text), Attributes: l.Attributes},
 	}}
@@ -219,8 +228,35 @@ func (h *House) source(s *config.Set, i int, mode event.Content, id event.Source
 	if s.Identity == config.PerSource && i > 0 {
 		src.Wants.Name = cmp.Or(c.Name, plain)
 	}
-	src.Client = h.guard.Client(root)
+	h.openClients(src, c, root)
 	return src, nil
+}
+
+// openClients gives a Source its clients: for its documents, and for the contents
+// of its records.
+func (h *House) openClients(src *Source, c *config.Source, root string) {
+	reach := fetch.Reach{Origin: src.URL, Allowed: h.Config.AllowHosts}
+	if c.User != "" {
+		reach.User = url.UserPassword(c.User, c.Password.Reveal())
+	}
+	if c.PublicURL != "" {
+		reach.Typed = append(reach.Typed, c.PublicURL)
+	}
+	if c.SIP != nil && c.SIP.RecordURL != "" {
+		reach.Typed = append(reach.Typed, c.SIP.RecordURL)
+	}
+	src.Client = h.newGuard(reach).Client(root)
+	if c.OwnContents {
+		reach.Only, reach.Typed = true, append(reach.Typed, c.ContentHosts...)
+		src.ContentClient = h.newGuard(reach).Client(root)
+	}
+}
+
+// newGuard returns a Guard that is closed with the House.
+func (h *House) newGuard(r fetch.Reach) *fetch.Guard {
+	g := h.guard.With(r)
+	h.guards = append(h.guards, g)
+	return g
 }
 
 // LocalError: a set would publish the URLs of local files.
@@ -234,11 +270,14 @@ func (e *LocalError) Error() string {
 	return fmt.Sprintf("set %s: content = %q publishes the Source's own URLs, and %s is a local file: give its source a public_url, or use content = \"mirror\"", e.Set, e.Content, e.Path)
 }
 
-// allowHost tells whether a chain may lead to another host: one that the
-// operator typed.
+// allowHost tells whether the documents of a Source may lead to another host: one
+// that allow_hosts names, on whichever port.
 func (h *House) allowHost(host string) bool {
-	for _, t := range append(h.Config.TrustedHosts(), h.Config.AllowHosts...) {
-		if strings.EqualFold(t, host) {
+	for _, allowed := range h.Config.AllowHosts {
+		if name, _, err := net.SplitHostPort(allowed); err == nil {
+			allowed = name
+		}
+		if strings.EqualFold(allowed, host) {
 			return true
 		}
 	}
@@ -257,10 +296,8 @@ func (h *House) Close() error {
 	for _, m := range h.exchange.mails {
 		_ = m.listener.Close() // Serve has, if it ran
 	}
-	for _, g := range []*fetch.Guard{h.guard, h.courier} {
-		if g != nil {
-			g.Close()
-		}
+	for _, g := range h.guards {
+		g.Close()
 	}
 	return errors.Join(errs...)
 }

@@ -242,5 +242,5 @@ func (b *listBench) apart() {
 // quickTo is quick for a Source that was typed by this name, so that its address
 // is trusted by no other.
 func (b *listBench) quickTo(host string) {
-	b.quick(func(o *fetch.Options) { o.Trusted = []string{host} })
+	b.quick(func(o *fetch.Options) { o.Reach.Allowed = []string{host} })
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -186,7 +187,7 @@ func TestListFault_Credentials(t *testing.T) {
 	sent := map[string]bool{}
 	b := newListBench(t, fixtures.SourceOptions{Carry: true})
 	b.quick(func(o *fetch.Options) {
-		o.Trusted = []string{strings.Replace(b.server.URL, "://", "://reader:s3cret@", 1)}
+		o.Reach.User = url.UserPassword("reader", "s3cret")
 	})
 	inner := b.server.Config.Handler
 	b.server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -32,7 +32,7 @@ func PrivateReport(r *harvest.Report) *harvest.Report {
 		return nil
 	}
 	out := *r
-	out.Gap, out.Error, out.Warnings, out.Examples = Private(r.Gap), Private(r.Error), slices.Clone(r.Warnings), slices.Clone(r.Examples)
+	out.Gap, out.Error, out.Moved, out.Warnings, out.Examples = Private(r.Gap), Private(r.Error), Private(r.Moved), slices.Clone(r.Warnings), slices.Clone(r.Examples)
 	for i, w := range out.Warnings {
 		out.Warnings[i] = Private(w)
 	}

@@ -56,7 +56,7 @@ type pool struct {
 func (r *relay) run(pools ...pool) {
 	r.t.Helper()
 	var text strings.Builder
-	fmt.Fprintf(&text, "data = \"data\"\nlisten = %q\nbase_url = %q\n", strings.TrimPrefix(r.base, "http://"), r.base)
+	fmt.Fprintf(&text, "data = \"data\"\nallow_hosts = [\"127.0.0.1\"]\nlisten = %q\nbase_url = %q\n", strings.TrimPrefix(r.base, "http://"), r.base)
 	for i := range pools {
 		p := &pools[i]
 		p.write(&text)

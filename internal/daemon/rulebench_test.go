@@ -8,7 +8,6 @@ import (
 	"io"
 	"math"
 	"net/http"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -175,11 +174,7 @@ func (b *bench) later(d time.Duration) {
 // quick replaces the Source's client by one of the same guard rules that waits
 // a millisecond before it asks again.
 func (b *bench) quick(change ...func(*fetch.Options)) {
-	u, err := url.Parse(b.server.URL)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	o := fetch.Options{Backoff: time.Millisecond, Trusted: []string{u.Hostname()}}
+	o := fetch.Options{Backoff: time.Millisecond, Reach: fetch.Reach{Origin: b.server.URL, Allowed: []string{"127.0.0.1"}}}
 	for _, f := range change {
 		f(&o)
 	}

@@ -187,7 +187,7 @@ func (h *House) configureDesk(d *submit.Desk, c *config.SIP) error {
 	a := c.Access
 	d.Access = submit.Access{Kind: a.Kind, Token: a.Token.Reveal(), User: a.User, Password: a.Password.Reveal(), Addresses: a.Addresses}
 	if c.Upstream != "" {
-		client := h.sipClient(h.guard, c.Upstream)
+		client := h.sipClient(h.newGuard(h.typed(c.Upstream)), c.Upstream)
 		client.User, client.Password = c.User, c.Password.Reveal()
 		d.Upstream, d.Named = client, h.recipientOf(d.Set, c.Recipient)
 	}
@@ -218,7 +218,7 @@ func (h *House) openTarget(ctx context.Context, s *config.Set, i int, v *service
 	if err != nil {
 		return err
 	}
-	client := h.sipClient(h.guard, t.URL)
+	client := h.sipClient(h.newGuard(h.typed(t.URL)), t.URL)
 	client.User, client.Password = t.User, t.Password.Reveal()
 	o := &submit.Outbox{
 		Set: s.Name, Source: id, URL: t.URL, Store: &h.exchange.log, Events: h.Log, Contents: v.desk.Contents, Server: client,
@@ -296,16 +296,22 @@ func (h *House) sipClient(g *fetch.Guard, url string) *sip.HTTPClient {
 	return &sip.HTTPClient{HTTP: g.Client(""), URL: url, MaxBytes: h.Config.Limits.SIPMessage}
 }
 
+// typed is the reach of what the operator typed a host for: a URL, or host:port.
+func (h *House) typed(host string) fetch.Reach {
+	return fetch.Reach{Typed: []string{host}, Allowed: h.Config.AllowHosts, Only: true}
+}
+
 // mailer sends mail; nil where there is no address that it could come from.
 func (h *House) mailer() submit.Mailer {
 	m := h.Config.Mail
 	if m.From == "" {
 		return nil
 	}
+	relay := h.newGuard(h.typed(m.Relay))
 	return &mail.Sender{From: m.From, Hello: m.Hello, Relay: m.Relay, Now: h.opt.Now,
 		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 			if address == m.Relay {
-				return h.guard.DialContext(ctx, network, address)
+				return relay.DialContext(ctx, network, address)
 			}
 			return h.courier.DialContext(ctx, network, address)
 		}}
@@ -337,7 +343,10 @@ func (h *House) mayNotify(ctx context.Context, recipient string) error {
 	default:
 		return fmt.Errorf("%q is neither http nor smtp", recipient)
 	}
-	if err := h.courier.Allowed(ctx, u); errors.Is(err, fetch.ErrAddress) {
+	switch err := h.courier.Allowed(ctx, u); {
+	case errors.Is(err, fetch.ErrPort):
+		return fmt.Errorf("its port is not one that notices go to: want 80, 443, 25, 465, 587 or one above 1024 that is no other service's")
+	case errors.Is(err, fetch.ErrAddress):
 		// What a name stands for in our network is not for the stranger.
 		h.opt.Logger.Info("a notification-recipient was refused", "error", err)
 		return errors.New("its host is not one that everybody can reach")

@@ -53,7 +53,7 @@ func (s *IngestServer) Submit(ctx context.Context, how Files, files []File, repo
 		return &RequestError{err}
 	}
 	plain := fetch.Plain(u)
-	guard := fetch.New(fetch.Options{UserAgent: "bridge/" + s.Version, Trusted: []string{plain}, PerHost: how.Workers, Log: s.Logger})
+	guard := fetch.New(fetch.Options{UserAgent: "bridge/" + s.Version, Reach: fetch.Reach{Origin: plain}, PerHost: how.Workers, Log: s.Logger})
 	defer guard.Close()
 	client := &sip.HTTPClient{HTTP: guard.Client(""), URL: plain, User: s.User, Password: s.Password}
 	if s.User == "" && u.User != nil {

@@ -144,6 +144,10 @@ func everything(ctx context.Context, l *eventlog.Log) (string, error) {
 			}
 		}
 	}
+	hosts, err := l.Hosts(ctx)
+	if err := errors.Join(err, enc.Encode(hosts)); err != nil {
+		return "", err
+	}
 	submissions, err := l.Submissions(ctx, event.SubmissionQuery{})
 	notices, nerr := l.NoticesOf(ctx, "mirror", 0, 0, 1000)
 	notifications, terr := l.Notifications(ctx, "mirror", 0, 0, 1000)
@@ -167,7 +171,7 @@ func damageable(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(add(l, src, 0, 400), add(l, second, 300, 200)); err != nil {
+	if err := errors.Join(add(l, src, 0, 400), add(l, second, 300, 200), l.RememberHost(ctx, "other.example", true), l.RememberHost(ctx, "third.example", false)); err != nil {
 		t.Fatal(err)
 	}
 	older := items(0, 30)

@@ -294,3 +294,32 @@ FROM segment g JOIN sets s ON s.id = g.set_id WHERE s.name = $1 ORDER BY n`, set
 	}
 	return out, err
 }
+
+// Hosts returns the host names that were connected to, and which of them had
+// public addresses then.
+func (l *Log) Hosts(ctx context.Context) (map[string]bool, error) {
+	known := map[string]bool{}
+	err := l.read(ctx, func(q querier) error {
+		rows, err := q.QueryContext(ctx, "SELECT name, public, sum FROM host")
+		return scanAll(rows, err, func(rows *sql.Rows) error {
+			var name string
+			var public bool
+			var sum int64
+			err := rows.Scan(&name, &public, &sum)
+			if err == nil && sum != sumOf(name, public) {
+				err = fmt.Errorf("host %q: %w: run bridge verify", name, errDamaged)
+			}
+			known[name] = public
+			return err
+		})
+	})
+	return known, err
+}
+
+// RememberHost keeps whether a host name that was connected to for the first time
+// had public addresses.
+func (l *Log) RememberHost(ctx context.Context, name string, public bool) error {
+	return l.write(ctx, func(ctx context.Context) error {
+		return l.exec(ctx, "INSERT OR IGNORE INTO host (name, public, sum) VALUES ($1, $2, $3)", name, boolArg(public), sumOf(name, public))
+	})
+}

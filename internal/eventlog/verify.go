@@ -51,6 +51,7 @@ func (l *Log) Verify(ctx context.Context, report func(Finding)) error {
 			{"database schema", doRestore, v.schema},
 			{"table sets", doRestore, v.readSets},
 			{"table source", doReset, v.readSources},
+			{"table host", doRestore, v.readHosts},
 			{"table document", doRestore, v.readDocuments},
 			{"table record", doRestore, v.readRecords},
 			{"table segment", doRestore, v.readSegments},

@@ -174,6 +174,18 @@ func (v *verifier) readHeld() error {
 	})
 }
 
+func (v *verifier) readHosts() error {
+	return v.each("SELECT name, public, sum FROM host", func(rows *sql.Rows) error {
+		var name string
+		var public, sum int64
+		err := rows.Scan(&name, &public, &sum)
+		if err == nil && sum != sumOf(name, public) {
+			v.found(fmt.Sprintf("host %q", name), "it is not what was stored")
+		}
+		return err
+	})
+}
+
 func (v *verifier) readMet() error {
 	return v.each("SELECT source, page, bits FROM met", func(rows *sql.Rows) error {
 		var source, n int64

@@ -30,6 +30,8 @@ func TestVerify(t *testing.T) {
 		{"table source", "UPDATE source SET rank = 5 WHERE id = 1"},
 		{"table source", "UPDATE source SET mark = 2 WHERE id = 1"},
 		{"table source", "UPDATE source SET memory = NULL WHERE id = 1"},
+		{"table host", "UPDATE host SET public = 1 - public"},
+		{"table host", "UPDATE host SET name = 'x.example' WHERE public = 1"},
 		{"table document", "UPDATE document SET title = 'x' WHERE id = 1"},
 		{"table event", "DELETE FROM document WHERE id = 1"},
 		{"table record", "UPDATE record_key SET key = key + 1 WHERE record & 4294967295 = 7"},

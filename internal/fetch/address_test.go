@@ -20,14 +20,13 @@ import (
 )
 
 func TestPublic(t *testing.T) {
-	g := New(Options{})
 	for _, a := range []string{
 		"8.8.8.8", "1.1.1.1", "9.255.255.255", "11.0.0.0", "100.63.255.255", "100.128.0.0", "126.255.255.255", "128.0.0.0",
 		"169.253.255.255", "172.15.255.255", "172.32.0.0", "192.0.1.0", "192.167.255.255", "198.17.255.255", "198.20.0.0",
 		"203.0.114.0", "223.255.255.255", "2606:4700::1111", "2001:4860:4860::8888", "2001:200::", "2003::", "3ffe::",
 		"64:ff9b::8.8.8.8", "2002:808:808::1", "::ffff:8.8.8.8",
 	} {
-		if !g.public(netip.MustParseAddr(a)) {
+		if classOf(netip.MustParseAddr(a)) != publicClass {
 			t.Errorf("%s is refused", a)
 		}
 	}
@@ -42,7 +41,7 @@ func TestPublic(t *testing.T) {
 		"2001::1", "2001:0:808:808::1", "2001:2::1", "2001:10::1", "2001:db8::1", "2001:1ff::", "3fff::1", "3fff:fff::1",
 		"100::1", "5f00::1", "4000::", "1fff::",
 	} {
-		if g.public(netip.MustParseAddr(a)) {
+		if classOf(netip.MustParseAddr(a)) == publicClass {
 			t.Errorf("%s is let through", a)
 		}
 	}
@@ -52,21 +51,20 @@ func TestPublic(t *testing.T) {
 func FuzzPublic(f *testing.F) {
 	f.Add([]byte{127, 0, 0, 1})
 	f.Add([]byte{8, 8, 4, 4})
-	g := New(Options{})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) != 4 {
 			t.Skip("no IPv4 address")
 		}
 		a := netip.AddrFrom4([4]byte(b))
-		want := g.public(a)
-		if want && (a.IsPrivate() || a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsMulticast() || a.IsUnspecified()) {
+		want := classOf(a)
+		if want == publicClass && (a.IsPrivate() || a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsMulticast() || a.IsUnspecified()) {
 			t.Errorf("%s is let through", a)
 		}
 		for _, form := range []string{
 			"::ffff:" + a.String(), "64:ff9b::" + a.String(), fmt.Sprintf("2002:%02x%02x:%02x%02x::1", b[0], b[1], b[2], b[3]),
 		} {
-			if got := g.public(netip.MustParseAddr(form)); got != want {
-				t.Errorf("%s: public %t, %s: %t", a, want, form, got)
+			if got := classOf(netip.MustParseAddr(form)); got != want {
+				t.Errorf("%s: class %d, %s: %d", a, want, form, got)
 			}
 		}
 	})
@@ -74,8 +72,7 @@ func FuzzPublic(f *testing.F) {
 
 func TestLoopbackIsRefusedUnlessTyped(t *testing.T) {
 	s, conns := serve(t, func(http.ResponseWriter, *http.Request) {})
-	g := newGuard(t, Options{})
-	g.dialer.Resolver = nameServer(t, "127.0.0.1")
+	g := newGuard(t, Options{Network: Network{Resolver: nameServer(t, "127.0.0.1")}})
 	for _, name := range []string{"127.0.0.1", "localhost", "LOCALHOST", "localhost.", "::ffff:127.0.0.1", "::1", "0.0.0.0", "::"} {
 		_, _, err := get(g.Client(""), named(t, s, name))
 		if !errors.Is(err, ErrAddress) || Transient(err) {
@@ -105,32 +102,33 @@ func TestRefusalSaysWhatToDo(t *testing.T) {
 	}
 }
 
-// Trust belongs to the name that was typed, in any spelling, on all ports.
-func TestTrust(t *testing.T) {
-	s, _ := serve(t, func(http.ResponseWriter, *http.Request) {})
-	for _, typed := range []string{"localhost", "LocalHost.", "localhost:1", "http://localhost:9/feed", "https://u:p@localhost/x"} {
-		g := newGuard(t, Options{Trusted: []string{typed}})
-		mustGet(t, g.Client(""), named(t, s, "localhost"))
-		if _, _, err := get(g.Client(""), s.URL); !errors.Is(err, ErrAddress) {
-			t.Errorf("typed %q: 127.0.0.1 gives %v, want ErrAddress", typed, err)
-		}
-	}
+// What the operator vouches for, and what he typed, is known in every spelling.
+func TestPlaces(t *testing.T) {
 	for typed, asked := range map[string]string{
-		"[::1]": "http://[::1]:5/", "::1": "http://[0:0:0:0:0:0:0:1]/", "[::1]:80": "http://[::1]/", "http://[::1]:80/": "http://[::1]/",
-		"127.0.0.1": "http://[::ffff:127.0.0.1]/", "bücher.example": "http://xn--bcher-kva.example/", "http://xn--bcher-kva.example": "http://BÜCHER.example/",
-		"under_score.example": "http://UNDER_score.example/",
+		"localhost": "http://LocalHost.:7/", "[::1]": "http://[::1]:5/", "::1": "http://[0:0:0:0:0:0:0:1]/", "[::1]:80": "http://[::1]/",
+		"127.0.0.1": "http://[::ffff:127.0.0.1]/", "b\u00fccher.example": "http://xn--bcher-kva.example/", "xn--bcher-kva.example:443": "https://B\u00dcCHER.example/",
+		"under_score.example": "smtp://UNDER_score.example/", "box.example:25": "smtp://box.example",
 	} {
 		u, err := url.Parse(asked)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !New(Options{Trusted: []string{typed}}).Trusted(u) {
-			t.Errorf("typed %q, %s is not trusted", typed, asked)
+		for _, r := range []Reach{{Allowed: []string{typed}}, {Typed: []string{typed}}} {
+			c := r.compile()
+			if rule, err := c.rule(canonical(u.Hostname()), port(u)); err != nil || rule == publicAddress {
+				t.Errorf("typed %q, asked for %s: rule %d, %v", typed, asked, rule, err)
+			}
 		}
 	}
-	for _, typed := range []string{"", "http://%zz/", "http:///path"} {
-		if g := New(Options{Trusted: []string{typed}}); len(g.trusted) != 0 {
-			t.Errorf("typed %q: %v is trusted", typed, g.trusted)
+	for _, typed := range []string{"", ":", "[]", ":80"} {
+		c := Reach{Typed: []string{typed}, Allowed: []string{typed}}.compile()
+		if len(c.typed)+len(c.allowed) != 0 {
+			t.Errorf("typed %q: %+v", typed, c)
+		}
+	}
+	for _, origin := range []string{"http://%zz/", "http:///path", "/sip/set"} {
+		if c := (Reach{Origin: origin}).compile(); len(c.typed) != 0 {
+			t.Errorf("origin %q: %+v", origin, c)
 		}
 	}
 }
@@ -139,7 +137,7 @@ func TestTrust(t *testing.T) {
 // address and port.
 func TestConnectionsAreNotSharedBetweenNames(t *testing.T) {
 	s, conns := serve(t, func(http.ResponseWriter, *http.Request) {})
-	g := newGuard(t, Options{Trusted: []string{"127.0.0.1"}})
+	g := newGuard(t, Options{Reach: Reach{Typed: []string{"127.0.0.1"}}})
 	mustGet(t, g.Client(""), s.URL)
 	for range 3 {
 		if _, _, err := get(g.Client(""), named(t, s, "localhost")); !errors.Is(err, ErrAddress) {
@@ -157,7 +155,7 @@ func TestRedirectToPrivateHost(t *testing.T) {
 	public, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, named(t, private, "localhost"), http.StatusFound)
 	})
-	g := newGuard(t, Options{Trusted: []string{"127.0.0.1"}})
+	g := newGuard(t, Options{Reach: Reach{Typed: []string{"127.0.0.1"}}})
 	if _, _, err := get(g.Client(""), public.URL); !errors.Is(err, ErrAddress) {
 		t.Errorf("redirect to a private host: %v, want ErrAddress", err)
 	}
@@ -179,7 +177,7 @@ func TestRedirects(t *testing.T) {
 			http.Redirect(w, r, "/"+string(n[0]-1), http.StatusMovedPermanently)
 		}
 	})
-	g := newGuard(t, Options{Trusted: []string{s.URL}})
+	g := newGuard(t, Options{Reach: Reach{Origin: s.URL}})
 	mustGet(t, g.Client("/"), s.URL+"/5")
 	for _, path := range []string{"/6", "/loop"} {
 		if _, _, err := get(g.Client("/"), s.URL+path); !errors.Is(err, ErrRedirects) || Transient(err) {
@@ -252,8 +250,7 @@ func nameServer(t *testing.T, answers ...string) *net.Resolver {
 func TestNamesWithPrivateAddresses(t *testing.T) {
 	s, conns := serve(t, func(http.ResponseWriter, *http.Request) {})
 	for _, answer := range []string{"127.0.0.1", "10.0.0.1", "169.254.169.254", "0.0.0.0"} {
-		g := newGuard(t, Options{})
-		g.dialer.Resolver = nameServer(t, answer)
+		g := newGuard(t, Options{Network: Network{Resolver: nameServer(t, answer)}})
 		if _, _, err := get(g.Client(""), named(t, s, "harmless.example.org")); !errors.Is(err, ErrAddress) {
 			t.Errorf("a name for %s: %v, want ErrAddress", answer, err)
 		}
@@ -262,24 +259,22 @@ func TestNamesWithPrivateAddresses(t *testing.T) {
 		t.Error("the server was reached")
 	}
 
-	g := newGuard(t, Options{Trusted: []string{"typed.example.org"}})
-	g.dialer.Resolver = nameServer(t, "127.0.0.1")
-	mustGet(t, g.Client(""), named(t, s, "typed.example.org"))
+	g := newGuard(t, Options{Reach: Reach{Allowed: []string{"allowed.example.org"}}, Network: Network{Resolver: nameServer(t, "127.0.0.1")}})
+	mustGet(t, g.Client(""), named(t, s, "allowed.example.org"))
 	if _, _, err := get(g.Client(""), named(t, s, "harmless.example.org")); !errors.Is(err, ErrAddress) {
-		t.Errorf("another name of the trusted address: %v, want ErrAddress", err)
+		t.Errorf("another name of the allowed address: %v, want ErrAddress", err)
 	}
 }
 
 func TestRebinding(t *testing.T) {
 	s, conns := serve(t, func(http.ResponseWriter, *http.Request) {})
-	g := newGuard(t, Options{})
 	names := nameServer(t, "93.184.216.34", "127.0.0.1")
 	// Whoever looks first sees a public address ...
 	if seen, err := names.LookupHost(t.Context(), "rebind.example.org"); err != nil || seen[0] != "93.184.216.34" {
 		t.Fatalf("looked up %v, %v", seen, err)
 	}
 	// ... and the connection goes by a second look.
-	g.dialer.Resolver = names
+	g := newGuard(t, Options{Network: Network{Resolver: names}})
 	if _, _, err := get(g.Client(""), named(t, s, "rebind.example.org")); !errors.Is(err, ErrAddress) {
 		t.Errorf("rebound name: %v, want ErrAddress", err)
 	}
@@ -298,7 +293,7 @@ func TestHTTPSAddresses(t *testing.T) {
 	if _, _, err := get(g.Client(""), s.URL); !errors.Is(err, ErrAddress) {
 		t.Errorf("https to loopback: %v, want ErrAddress", err)
 	}
-	trusting := newGuard(t, Options{Trusted: []string{s.URL}})
+	trusting := newGuard(t, Options{Reach: Reach{Origin: s.URL}})
 	_, _, err := get(trusting.Client(""), s.URL)
 	var e *Error
 	if !errors.As(err, &e) || e.Attempts != 1 || Transient(err) {
@@ -344,8 +339,7 @@ func TestAllowed(t *testing.T) {
 		{"http://192.168.7.7:9/", "", allowed},
 		{"http://192.168.7.8/", "", refused},
 	} {
-		g := newGuard(t, Options{Trusted: []string{"typed.example", "xn--bcher-kva.example", "192.168.7.7"}})
-		g.dialer.Resolver = nameServer(t, c.names)
+		g := newGuard(t, Options{Reach: Reach{Allowed: []string{"typed.example", "xn--bcher-kva.example", "192.168.7.7"}}, Network: Network{Resolver: nameServer(t, c.names)}})
 		u, err := url.Parse(c.url)
 		if err != nil {
 			t.Fatal(err)
@@ -371,13 +365,11 @@ func TestAllowedWithoutAnswer(t *testing.T) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}}
-	g := newGuard(t, Options{ConnectTimeout: time.Millisecond})
-	g.dialer.Resolver = silent
+	g := newGuard(t, Options{ConnectTimeout: time.Millisecond, Network: Network{Resolver: silent}})
 	if err := g.Allowed(t.Context(), u); !errors.Is(err, ErrUnresolved) || !Transient(err) {
 		t.Errorf("after the time for it: %v, want ErrUnresolved, transient", err)
 	}
-	patient := newGuard(t, Options{ConnectTimeout: time.Hour})
-	patient.dialer.Resolver = silent
+	patient := newGuard(t, Options{ConnectTimeout: time.Hour, Network: Network{Resolver: silent}})
 	why := errors.New("the caller has gone")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(why)
@@ -388,8 +380,7 @@ func TestAllowedWithoutAnswer(t *testing.T) {
 
 // A proxy resolves names itself, and is asked for http and https alone.
 func TestAllowedThroughProxy(t *testing.T) {
-	g := newGuard(t, Options{Proxy: &url.URL{Scheme: "http", Host: "proxy.example:3128"}})
-	g.dialer.Resolver = nameServer(t, "10.0.0.1")
+	g := newGuard(t, Options{Proxy: &url.URL{Scheme: "http", Host: "proxy.example:3128"}, Network: Network{Resolver: nameServer(t, "10.0.0.1")}})
 	for u, want := range map[string]error{
 		"https://library.example/": nil, "http://10.0.0.1/": ErrAddress, "http://167772161/": ErrAddress, "http://localhost/": ErrAddress, "smtp://library.example/box@library.example": ErrAddress,
 	} {
@@ -406,8 +397,7 @@ func TestAllowedThroughProxy(t *testing.T) {
 // What was allowed is judged again when it is connected to.
 func TestAllowedThenRebound(t *testing.T) {
 	s, conns := serve(t, func(http.ResponseWriter, *http.Request) {})
-	g := newGuard(t, Options{})
-	g.dialer.Resolver = nameServer(t, "93.184.216.34", "127.0.0.1")
+	g := newGuard(t, Options{Network: Network{Resolver: nameServer(t, "93.184.216.34", "127.0.0.1")}})
 	u, err := url.Parse(named(t, s, "rebind.example.org"))
 	if err != nil {
 		t.Fatal(err)
@@ -434,8 +424,7 @@ func TestDialContext(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A proxy of the HTTP client is nothing that other protocols may reach.
-	g := newGuard(t, Options{Trusted: []string{"relay.example"}, Proxy: &url.URL{Scheme: "http", Host: l.Addr().String()}})
-	g.dialer.Resolver = nameServer(t, "127.0.0.1")
+	g := newGuard(t, Options{Reach: Reach{Allowed: []string{"relay.example"}}, Proxy: &url.URL{Scheme: "http", Host: l.Addr().String()}, Network: Network{Resolver: nameServer(t, "127.0.0.1")}})
 	for _, name := range []string{"127.0.0.1", "localhost", "mx.example", "", "::ffff:127.0.0.1"} {
 		if c, err := g.DialContext(t.Context(), "tcp", net.JoinHostPort(name, port)); !errors.Is(err, ErrAddress) {
 			t.Errorf("%q: %v, %v, want ErrAddress", name, c, err)

@@ -25,7 +25,7 @@ func BenchmarkGet(b *testing.B) {
 	defer tuned.CloseIdleConnections()
 	plainGzip := &http.Transport{MaxIdleConnsPerHost: 32}
 	defer plainGzip.CloseIdleConnections()
-	g := newGuard(b, Options{Trusted: []string{s.URL}, PerHost: 32, IdleTimeout: time.Minute})
+	g := newGuard(b, Options{Reach: Reach{Origin: s.URL}, PerHost: 32, IdleTimeout: time.Minute})
 	for _, c := range []struct {
 		name   string
 		client *http.Client

@@ -44,7 +44,7 @@ func TestGzip(t *testing.T) {
 		w.Header().Set("Content-Encoding", r.URL.Query().Get("encoding"))
 		w.Write(gz(doc))
 	})
-	c := newGuard(t, Options{Trusted: []string{s.URL}}).Client("")
+	c := newGuard(t, Options{Reach: Reach{Origin: s.URL}}).Client("")
 	for _, encoding := range []string{"gzip", "x-gzip", "GZIP"} {
 		resp, err := c.Get(s.URL + "?encoding=" + encoding)
 		if err != nil {
@@ -88,7 +88,7 @@ func TestEncodingsThatCannotBeUndone(t *testing.T) {
 			}
 			io.WriteString(w, body)
 		})
-		c := newGuard(t, Options{Trusted: []string{s.URL}}).Client("")
+		c := newGuard(t, Options{Reach: Reach{Origin: s.URL}}).Client("")
 		_, _, err := get(c, s.URL)
 		if !errors.Is(err, ErrEncoding) || Transient(err) || !strings.Contains(err.Error(), s.URL) {
 			t.Errorf("%s: %v, want ErrEncoding", encoding, err)
@@ -114,7 +114,7 @@ func TestRatio(t *testing.T) {
 		w.Header().Set("Content-Encoding", "gzip")
 		w.Write(bombs[r.URL.Query().Get("b")])
 	})
-	c := newGuard(t, Options{Trusted: []string{s.URL}}).Client("")
+	c := newGuard(t, Options{Reach: Reach{Origin: s.URL}}).Client("")
 	for name := range bombs {
 		u := s.URL + "/?b=" + strings.ReplaceAll(name, " ", "+")
 		resp, err := c.Get(u)
@@ -137,7 +137,7 @@ func TestRatio(t *testing.T) {
 			}
 		}
 	}
-	lax := newGuard(t, Options{Trusted: []string{s.URL}, Ratio: 2000}).Client("")
+	lax := newGuard(t, Options{Reach: Reach{Origin: s.URL}, Ratio: 2000}).Client("")
 	if _, body, err := get(lax, s.URL+"/?b=bomb"); err != nil || len(body) != 16<<20 {
 		t.Errorf("with a ratio of 2000: %d bytes, %v", len(body), err)
 	}
@@ -179,7 +179,7 @@ func TestCutBodies(t *testing.T) {
 	}
 	var cut []byte
 	s, _ := serve(t, func(w http.ResponseWriter, r *http.Request) { raw(w, cut) })
-	c := newGuard(t, Options{Trusted: []string{s.URL}}).Client("")
+	c := newGuard(t, Options{Reach: Reach{Origin: s.URL}}).Client("")
 	for name, form := range forms {
 		step := 331
 		for n := 0; n < len(form.body); {
@@ -228,7 +228,7 @@ func TestHTTP2(t *testing.T) {
 	s.EnableHTTP2 = true
 	s.StartTLS()
 	t.Cleanup(s.Close)
-	g := newGuard(t, Options{Trusted: []string{s.URL}})
+	g := newGuard(t, Options{Reach: Reach{Origin: s.URL}})
 	g.base.TLSClientConfig = s.Client().Transport.(*http.Transport).TLSClientConfig.Clone()
 	resp, err := g.Client("").Get(s.URL)
 	if err != nil || resp.ProtoMajor != 2 {
@@ -367,7 +367,7 @@ func TestConnectionsAreReused(t *testing.T) {
 	} {
 		s, conns := serve(t, h)
 		size = c.size
-		client := newGuard(t, Options{Trusted: []string{s.URL}}).Client("")
+		client := newGuard(t, Options{Reach: Reach{Origin: s.URL}}).Client("")
 		for range 20 {
 			resp, err := client.Get(s.URL + c.path)
 			if err != nil {

@@ -1,16 +1,15 @@
 package fetch
 
 import (
+	"context"
 	"encoding/base64"
-	"net"
 	"net/http"
 	"net/url"
-	"strings"
 )
 
 // Plain returns the URL without user name, password and fragment: the form to
-// request, store, print and publish. Credentials that were typed in a URL are
-// known to the Guard (Options.Trusted), which adds them where they belong.
+// request, store, print and publish. Logins are the Guard's (Reach.User), which
+// adds them where they belong.
 func Plain(u *url.URL) string {
 	if u.User == nil && u.Fragment == "" {
 		return u.String()
@@ -22,24 +21,14 @@ func Plain(u *url.URL) string {
 
 func origin(u *url.URL) string { return u.Scheme + "://" + authority(u) }
 
-// remember keeps the credentials of a URL that the operator typed.
-func (g *Guard) remember(u *url.URL) {
-	if u.User == nil || u.Scheme != "http" && u.Scheme != "https" {
-		return
-	}
-	g.logins[origin(u)] = append(g.logins[origin(u)], u.User)
-}
+// maxURL caps the URL that a redirect leads to, in bytes.
+const maxURL = 8 << 10
 
-// authorize decides which credentials the request carries. A user name in its
-// URL counts only when the operator typed it for that origin: URLs come out of
-// documents too, and theirs would be sent under our name.
+// authorize decides which credentials the request carries: those that the
+// operator gave for its very origin, or what the caller has set. A user name in a
+// URL counts for nothing: URLs come out of documents, and theirs would be sent
+// under our name.
 func (g *Guard) authorize(r *http.Request) {
-	typed := g.logins[origin(r.URL)]
-	if len(typed) == 0 {
-		if to, ok := upgraded(r.URL); ok {
-			typed = g.logins[to]
-		}
-	}
 	if user := r.URL.User; user != nil {
 		// http.Client has made a header of it already.
 		if r.Header.Get("Authorization") == basic(user) {
@@ -48,26 +37,11 @@ func (g *Guard) authorize(r *http.Request) {
 		u := *r.URL
 		u.User = nil
 		r.URL = &u
-		for _, t := range typed {
-			if basic(t) == basic(user) {
-				r.Header.Set("Authorization", basic(t))
-				return
-			}
-		}
 		g.options.Log.Warn("a user name in the address was not sent: the operator did not type it", "url", Plain(r.URL))
 	}
-	if len(typed) > 0 && r.Header.Get("Authorization") == "" {
-		r.Header.Set("Authorization", basic(typed[0]))
+	if g.reach.login != "" && r.Header.Get("Authorization") == "" && origin(r.URL) == g.reach.origin {
+		r.Header.Set("Authorization", g.reach.login)
 	}
-}
-
-// upgraded returns the plain http origin of a host whose https origin, on the
-// usual port, u has: credentials for the one may go to the other.
-func upgraded(u *url.URL) (string, bool) {
-	if u.Scheme != "https" || port(u) != "443" {
-		return "", false
-	}
-	return "http://" + net.JoinHostPort(strings.ToLower(u.Hostname()), "80"), true
 }
 
 // basic is the value of an Authorization header (RFC 7617).
@@ -76,19 +50,13 @@ func basic(user *url.Userinfo) string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(user.Username()+":"+password))
 }
 
-// sameOwner tells whether credentials given for one URL may go to another.
-func sameOwner(given, to *url.URL) bool {
-	if origin(given) == origin(to) {
-		return true
-	}
-	up, ok := upgraded(to)
-	return ok && up == origin(given)
-}
-
 // checkRedirect is the client's CheckRedirect.
 func (g *Guard) checkRedirect(req *http.Request, via []*http.Request) error {
 	if len(via) > g.options.Redirects {
 		return &Error{URL: Plain(req.URL), Err: ErrRedirects}
+	}
+	if len(req.URL.String()) > maxURL {
+		return &Error{URL: Plain(via[len(via)-1].URL), Err: ErrURL}
 	}
 	if req.URL.Scheme != "http" && req.URL.Scheme != "https" {
 		return &Error{URL: Plain(req.URL), Err: ErrScheme}
@@ -96,12 +64,26 @@ func (g *Guard) checkRedirect(req *http.Request, via []*http.Request) error {
 	// What net/http would carry on to subdomains, other ports and unencrypted
 	// connections. A relative Location inherits the user name, and the referrer
 	// may have a token in its query.
-	if !sameOwner(via[0].URL, req.URL) {
+	if origin(via[0].URL) != origin(req.URL) {
 		for _, k := range [...]string{"Authorization", "Proxy-Authorization", "Cookie", "Cookie2"} {
 			req.Header.Del(k)
 		}
 	}
 	req.Header.Del("Referer")
 	req.URL.User = nil
+	if tell, ok := req.Context().Value(redirects{}).(func(*http.Request, []*http.Request)); ok {
+		tell(req, via)
+	}
 	return nil
+}
+
+// redirects is the key of what WithRedirects adds.
+type redirects struct{}
+
+// WithRedirects returns a context whose requests tell of each redirect before
+// they follow it: the next request, whose Response has led to it, and those
+// before, as http.Client.CheckRedirect has them. Tell may be called from several
+// goroutines.
+func WithRedirects(ctx context.Context, tell func(next *http.Request, via []*http.Request)) context.Context {
+	return context.WithValue(ctx, redirects{}, tell)
 }

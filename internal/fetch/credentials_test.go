@@ -40,13 +40,12 @@ func TestCredentials(t *testing.T) {
 	b, _ := serve(t, h)
 	var log bytes.Buffer
 	g := newGuard(t, Options{
-		Trusted: []string{withUser(t, a.URL, "ann:secret") + "/feed", withUser(t, a.URL, "bob:other"), b.URL, "ftp://x:y@127.0.0.1/"},
-		Log:     slog.New(slog.NewTextHandler(&log, nil)),
+		Reach: Reach{Origin: a.URL + "/feed", User: url.UserPassword("ann", "secret"), Typed: []string{"127.0.0.1"}},
+		Log:   slog.New(slog.NewTextHandler(&log, nil)),
 	})
-	ann, bob := basic(url.UserPassword("ann", "secret")), basic(url.UserPassword("bob", "other"))
+	ann := basic(url.UserPassword("ann", "secret"))
 	for _, c := range []struct{ what, url, want string }{
 		{"typed, with its user", withUser(t, a.URL, "ann:secret"), ann},
-		{"the other user of the host", withUser(t, a.URL, "bob:other"), bob},
 		{"a link on the same host", a.URL + "/archive/3", ann},
 		{"another port", b.URL, ""},
 		{"another user out of a document", withUser(t, a.URL, "eve:x"), ann},
@@ -59,7 +58,7 @@ func TestCredentials(t *testing.T) {
 			t.Errorf("%s: sent %q, want %q", c.what, got, c.want)
 		}
 	}
-	if strings.Count(log.String(), "was not sent") != 3 || strings.Contains(log.String(), "secret") || strings.Contains(log.String(), "token@") {
+	if strings.Count(log.String(), "was not sent") != 4 || strings.Contains(log.String(), "secret") || strings.Contains(log.String(), "token@") {
 		t.Errorf("log %s", log.String())
 	}
 }
@@ -77,7 +76,7 @@ func TestCredentialsOnRedirect(t *testing.T) {
 		}
 		record(w, r)
 	})
-	g := newGuard(t, Options{Trusted: []string{"127.0.0.1", "localhost", withUser(t, first.URL, "ann:secret")}})
+	g := newGuard(t, Options{Reach: Reach{Origin: first.URL, User: url.UserPassword("ann", "secret"), Typed: []string{"127.0.0.1", "localhost"}}})
 	host := func(raw string) string { u, _ := url.Parse(raw); return u.Host }
 	for _, c := range []struct {
 		what, target string
@@ -123,34 +122,13 @@ func TestCredentialsOnRedirect(t *testing.T) {
 	}
 }
 
-func TestSameOwner(t *testing.T) {
-	for _, c := range []struct {
-		given, to string
-		want      bool
-	}{
-		{"http://a.example/", "http://A.example:80/x", true},
-		{"http://a.example/", "https://a.example/", true},
-		{"http://[::1]/", "https://[::1]/", true},
-		{"https://a.example/", "http://a.example/", false},
-		{"https://a.example/", "https://a.example:8443/", false},
-		{"http://a.example:8080/", "https://a.example/", false},
-		{"https://a.example/", "https://sub.a.example/", false},
-		{"https://a.example/", "https://a.example.evil.example/", false},
-	} {
-		given, _ := url.Parse(c.given)
-		to, _ := url.Parse(c.to)
-		if got := sameOwner(given, to); got != c.want {
-			t.Errorf("credentials for %s to %s: %t", c.given, c.to, got)
-		}
-	}
-}
-
-// The typed credentials of http are sent over https, never the other way.
-func TestCredentialsOverTLS(t *testing.T) {
-	g := New(Options{Trusted: []string{"http://u:p@up.example/", "https://u:p@down.example/"}})
+// A login is for the very origin that was typed: not for TLS on the same host,
+// nor for another port or a name below.
+func TestLoginIsForItsOriginOnly(t *testing.T) {
+	g := New(Options{Reach: Reach{Origin: "http://up.example/", User: url.UserPassword("u", "p")}})
 	for raw, want := range map[string]bool{
-		"http://up.example/": true, "https://up.example/": true, "https://up.example:444/": false,
-		"https://down.example/": true, "http://down.example/": false,
+		"http://up.example/": true, "http://UP.example:80/x": true, "https://up.example/": false, "http://up.example:8080/": false,
+		"http://sub.up.example/": false, "http://up.example.evil.example/": false, "http://down.example/": false,
 	} {
 		r := g.prepare(httptest.NewRequest("GET", raw, nil))
 		if got := r.Header.Get("Authorization") != ""; got != want {
@@ -166,7 +144,7 @@ func TestNoSecretsInErrors(t *testing.T) {
 	})
 	typed := withUser(t, s.URL, "ann:secret") + "/x"
 	u, _ := url.Parse(typed)
-	g := newGuard(t, Options{Trusted: []string{typed}})
+	g := newGuard(t, Options{Reach: Reach{Origin: s.URL, User: u.User}})
 	_, _, broken := get(g.Client(""), Plain(u))
 	_, _, refused := get(newGuard(t, Options{}).Client(""), Plain(u))
 	for _, err := range []error{broken, refused} {

@@ -16,8 +16,12 @@ import (
 // What the guard refuses or gives up. Each comes wrapped in an *Error, but
 // ErrTooLarge.
 var (
-	// ErrAddress: the host is not trusted and its address is not public.
+	// ErrAddress: the host has an address that it may not have. See Reach.
 	ErrAddress = errors.New("the address is not public")
+	// ErrHost: the host is none of those that alone may be asked.
+	ErrHost = errors.New("not one of the hosts that contents may come from")
+	// ErrPort: nothing that we have to say belongs to the port.
+	ErrPort = errors.New("no notice goes to port")
 	// ErrUnresolved: the host's name could not be looked up, so nobody knows
 	// whether its address is public. See Guard.Allowed.
 	ErrUnresolved = errors.New("the host's name has no address")
@@ -28,6 +32,8 @@ var (
 	ErrFile = errors.New("the local file is refused")
 	// ErrRedirects: there were more redirects than are followed.
 	ErrRedirects = errors.New("too many redirects")
+	// ErrURL: a redirect leads to a URL that is too long.
+	ErrURL = fmt.Errorf("it redirects to a URL of more than %d bytes", maxURL)
 	// ErrRatio: the body unpacks to more than Options.Ratio allows.
 	ErrRatio = errors.New("the compressed body unpacks to suspiciously many bytes")
 	// ErrEncoding: the body has a Content-Encoding that we did not ask for, or
@@ -85,13 +91,13 @@ func (e *Error) advice() string {
 	switch {
 	case errors.As(e.Err, &path):
 		return "check the file and who may read it"
-	case errors.Is(e.Err, ErrAddress), errors.Is(e.Err, ErrFile):
+	case forbidden(e.Err), errors.Is(e.Err, ErrFile):
 		return "" // has its own
 	case errors.Is(e.Err, ErrScheme):
 		return "a file is read only as the operator typed it, or from its folder"
 	case errors.Is(e.Err, ErrRedirects):
 		return "give the address that they end at, or tell the server's operator"
-	case errors.Is(e.Err, ErrRatio), errors.Is(e.Err, ErrEncoding):
+	case errors.Is(e.Err, ErrRatio), errors.Is(e.Err, ErrEncoding), errors.Is(e.Err, ErrURL):
 		return "tell the server's operator"
 	case errors.Is(e.Err, ErrWait):
 		return "try again then"
@@ -108,7 +114,7 @@ func explain(req *http.Request, attempts int, err error) error {
 	if err == nil {
 		return nil
 	}
-	if errors.Is(err, ErrWait) || errors.Is(err, ErrAddress) {
+	if errors.Is(err, ErrWait) || forbidden(err) {
 		attempts = 0
 	}
 	return &Error{URL: Plain(req.URL), Attempts: attempts, Err: err, transient: retryable(err) || errors.Is(err, ErrWait)}
@@ -123,13 +129,18 @@ func retryable(err error) bool {
 		dns         *net.DNSError
 	)
 	switch {
-	case errors.Is(err, ErrAddress), errors.Is(err, ErrWait), errors.Is(err, http.ErrSchemeMismatch),
+	case forbidden(err), errors.Is(err, ErrWait), errors.Is(err, http.ErrSchemeMismatch),
 		errors.Is(err, context.Canceled), errors.As(err, &certificate), errors.As(err, &record):
 		return false
 	case errors.As(err, &dns):
 		return !dns.IsNotFound
 	}
 	return true
+}
+
+// forbidden tells whether the Guard's Reach has refused the request.
+func forbidden(err error) bool {
+	return errors.Is(err, ErrAddress) || errors.Is(err, ErrHost) || errors.Is(err, ErrPort)
 }
 
 // Transient tells whether the same request may succeed later: the network

@@ -12,16 +12,14 @@ import (
 	"compress/gzip"
 	"context"
 	"log/slog"
-	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"sync"
 	"time"
 )
 
-// Options configure a Guard. The zero value works: it trusts nobody, so it
-// reaches public addresses only.
+// Options configure a Guard. The zero value works: it reaches public addresses
+// only.
 type Options struct {
 	// UserAgent is what we call ourselves; "" is "bridge".
 	UserAgent string
@@ -29,14 +27,15 @@ type Options struct {
 	// log; it is added to UserAgent.
 	Contact string
 
-	// Trusted lists what the operator typed: host names, addresses or whole
-	// URLs, from the Sources, from allow_hosts. These hosts may have any
-	// address, on all ports. Trust belongs to the name: "localhost" does not
-	// open 127.0.0.1. A user name and password in an http or https URL are sent
-	// with every request to that scheme, host and port, and with none else;
-	// when there are several for one of them, the first one typed is sent.
-	Trusted []string
-	// Proxy, when set, gets all requests but those to trusted loopback hosts.
+	// Reach says where requests may go; see Guard.With for another one.
+	Reach Reach
+	// Network is what connections are made with.
+	Network Network
+	// Names remembers the names that were typed; nil is a memory of this Guard's
+	// own.
+	Names *Names
+	// Proxy, when set, gets all requests but those to loopback hosts that the
+	// operator typed.
 	// The environment is never asked. A proxy resolves names itself, so it has
 	// to refuse private addresses; only those written in a URL are seen here.
 	Proxy *url.URL
@@ -83,17 +82,22 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// Guard makes HTTP clients and holds what they share: connections, limits, and
-// which host asked to be left alone until when. A process has one. Its methods
-// may be called from any goroutine.
+// Guard makes HTTP clients for one Reach: what a Source, an ingest server or a
+// recipient of notices is to be asked with. It has the connections, and shares
+// with the other Guards of the process the limits for each host, and which one
+// asked to be left alone until when. Its methods may be called from any
+// goroutine.
 type Guard struct {
+	*shared
+	reach reach
+	base  *http.Transport
+}
+
+// shared is what all Guards of a process have in common.
+type shared struct {
 	options Options
 	agent   string
-	trusted map[string]bool
-	logins  map[string][]*url.Userinfo // by origin
-	special []netip.Prefix
-	dialer  net.Dialer
-	base    *http.Transport
+	names   *Names
 	unzip   sync.Pool // of *gzip.Reader
 
 	mu      sync.Mutex
@@ -103,25 +107,23 @@ type Guard struct {
 
 // New returns a Guard. It starts nothing; see Close.
 func New(o Options) *Guard {
-	g := &Guard{
-		options: withDefaults(o),
-		trusted: map[string]bool{},
-		logins:  map[string][]*url.Userinfo{},
-		special: specialPrefixes(),
-		hosts:   map[string]*host{},
-		sweepAt: 1024,
+	s := &shared{options: withDefaults(o), names: o.Names, hosts: map[string]*host{}, sweepAt: 1024}
+	if s.names == nil {
+		s.names = NewNames(nil, nil)
 	}
-	g.unzip.New = func() any { return new(gzip.Reader) }
-	g.agent = g.options.UserAgent
+	s.unzip.New = func() any { return new(gzip.Reader) }
+	s.agent = s.options.UserAgent
 	if o.Contact != "" {
-		g.agent += " (+" + o.Contact + ")"
+		s.agent += " (+" + o.Contact + ")"
 	}
-	for _, typed := range o.Trusted {
-		g.trust(typed)
-	}
-	g.dialer = net.Dialer{Timeout: g.options.ConnectTimeout, KeepAlive: 30 * time.Second}
-	g.base = &http.Transport{
-		DialContext:            g.dial,
+	return (&Guard{shared: s}).With(o.Reach)
+}
+
+// With returns a Guard for another Reach, with connections of its own.
+func (g *Guard) With(r Reach) *Guard {
+	with := &Guard{shared: g.shared, reach: r.compile()}
+	with.base = &http.Transport{
+		DialContext:            with.dial,
 		TLSHandshakeTimeout:    g.options.ConnectTimeout,
 		ResponseHeaderTimeout:  g.options.HeaderTimeout,
 		MaxResponseHeaderBytes: g.options.HeaderBytes,
@@ -132,10 +134,10 @@ func New(o Options) *Guard {
 		ForceAttemptHTTP2:      true,
 		HTTP2:                  &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second},
 	}
-	if o.Proxy != nil {
-		g.base.Proxy = g.proxy
+	if g.options.Proxy != nil {
+		with.base.Proxy = with.proxy
 	}
-	return g
+	return with
 }
 
 func withDefaults(o Options) Options {
@@ -205,7 +207,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 func (t *transport) roundTrip(req *http.Request) (*http.Response, error) {
 	switch req.URL.Scheme {
 	case "http", "https":
-		if err := t.guard.checkProxied(req.URL); err != nil {
+		if _, err := t.guard.judgeWritten(req.URL); err != nil {
 			return nil, err
 		}
 		return t.guard.send(t.guard.prepare(req))
@@ -232,9 +234,7 @@ func (g *Guard) prepare(req *http.Request) *http.Request {
 	if r.Method == http.MethodGet && r.Header.Get("Accept-Encoding") == "" && r.Header.Get("Range") == "" {
 		r.Header.Set("Accept-Encoding", "gzip")
 	}
-	if r.URL.User != nil || len(g.logins) > 0 {
-		g.authorize(r)
-	}
+	g.authorize(r)
 	return r
 }
 

@@ -135,7 +135,7 @@ func bubble(o Options, h http.HandlerFunc) (g *Guard, stop func()) {
 func TestUserAgentAndErrorsOfCallers(t *testing.T) {
 	var agent string
 	s, _ := serve(t, func(w http.ResponseWriter, r *http.Request) { agent = r.UserAgent() })
-	g := newGuard(t, Options{Trusted: []string{s.URL}, UserAgent: "bridge/1.2", Contact: "https://example.org/bot"})
+	g := newGuard(t, Options{Reach: Reach{Origin: s.URL}, UserAgent: "bridge/1.2", Contact: "https://example.org/bot"})
 	mustGet(t, g.Client(""), s.URL)
 	if want := "bridge/1.2 (+https://example.org/bot)"; agent != want {
 		t.Errorf("user agent %q, want %q", agent, want)
@@ -154,7 +154,7 @@ func TestRequestIsNotChanged(t *testing.T) {
 	s, _ := serve(t, func(http.ResponseWriter, *http.Request) {})
 	u, _ := url.Parse(s.URL)
 	u.User = url.UserPassword("u", "p")
-	g := newGuard(t, Options{Trusted: []string{u.String()}})
+	g := newGuard(t, Options{Reach: Reach{Origin: s.URL}})
 	req := &http.Request{Method: "GET", URL: u, Header: http.Header{"X-Own": {"1"}}}
 	resp, err := g.Client("").Transport.RoundTrip(req)
 	if err != nil {
@@ -177,11 +177,11 @@ func TestHeaderCap(t *testing.T) {
 	s, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Big", strings.Repeat("x", 70<<10))
 	})
-	g := newGuard(t, Options{Trusted: []string{s.URL}, Attempts: 1})
+	g := newGuard(t, Options{Reach: Reach{Origin: s.URL}, Attempts: 1})
 	if _, _, err := get(g.Client(""), s.URL); err == nil {
 		t.Error("a header of 70 KiB was taken")
 	}
-	roomy := newGuard(t, Options{Trusted: []string{s.URL}, Attempts: 1, HeaderBytes: 128 << 10})
+	roomy := newGuard(t, Options{Reach: Reach{Origin: s.URL}, Attempts: 1, HeaderBytes: 128 << 10})
 	mustGet(t, roomy.Client(""), s.URL)
 }
 
@@ -205,7 +205,7 @@ func TestConfiguredProxy(t *testing.T) {
 	direct, _ := serve(t, func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "direct") })
 	pu, _ := url.Parse(proxy.URL)
 	typed := named(t, direct, "localhost")
-	g := newGuard(t, Options{Proxy: pu, Trusted: []string{typed}})
+	g := newGuard(t, Options{Proxy: pu, Reach: Reach{Origin: typed}})
 
 	mustGet(t, g.Client(""), "http://repository.example/feed")
 	if len(asked) != 1 || asked[0] != "http://repository.example/feed" {

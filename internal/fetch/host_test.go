@@ -130,7 +130,7 @@ func TestManyReaders(t *testing.T) {
 		}
 		w.Write(doc)
 	})
-	g := newGuard(t, Options{Trusted: []string{s.URL}, PerHost: 4})
+	g := newGuard(t, Options{Reach: Reach{Origin: s.URL}, PerHost: 4})
 	var all sync.WaitGroup
 	for worker := range 16 {
 		all.Go(func() {

@@ -6,7 +6,11 @@
 //     port), or of one that the operator allows; never to a file.
 //   - A local document leads to files below its own folder, and to the hosts that
 //     the operator allows.
-//   - Redirects obey the same rules, and there are at most five of them.
+//   - Redirects obey the same rules, and there are at most five of them. But the
+//     address that the operator typed, and the well-known ones of its host, may be
+//     redirected to any host, which then counts as the Source's own: who runs the
+//     one says that the documents are at the other. Which addresses may be asked at
+//     all is for the HTTP client to judge.
 package follow
 
 import (
@@ -16,7 +20,9 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -25,6 +31,8 @@ const (
 	// maxURL is how long the address of a document may be, in bytes: it is the base
 	// of all that the document names.
 	maxURL = 8 << 10
+	// maxLed is how many hosts Start may lead to by redirects.
+	maxLed = 10
 )
 
 // ErrRefused: a link or redirect leads where the walk may not go.
@@ -43,6 +51,8 @@ type Options struct {
 	// port) other than that of Start; nil allows none. It may be called from two
 	// goroutines at once.
 	AllowHost func(host string) bool
+	// Led are hosts that Start has led to in an earlier walk: see Client.Led.
+	Led []string
 	// Accept is the header field of that name.
 	Accept string
 	// Now is the clock for answers without a Date; nil is time.Now.
@@ -56,6 +66,9 @@ type Client struct {
 	http  *http.Client
 	start *url.URL
 	ahead *ahead
+
+	mu  sync.Mutex // the request under way ahead may be redirected too
+	led []string
 }
 
 // New returns a Client, or an error that says why Start cannot be one.
@@ -73,10 +86,10 @@ func New(o Options) (*Client, error) {
 	if o.HTTP != nil {
 		client = *o.HTTP
 	}
-	c := &Client{o: o, http: &client, start: start}
+	c := &Client{o: o, http: &client, start: start, led: slices.Clone(o.Led)}
 	inner := client.CheckRedirect
 	client.CheckRedirect = func(req *http.Request, via []*http.Request) error {
-		if err := c.check(req.URL); err != nil {
+		if err := c.redirected(via[0].URL, req.URL); err != nil {
 			return err
 		}
 		if inner != nil {
@@ -100,6 +113,40 @@ func (c *Client) Allowed(to string) error {
 	return c.check(u)
 }
 
+// Led returns the hosts, besides its own, that Start was redirected to.
+func (c *Client) Led() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.led)
+}
+
+// redirected tells whether a request may be redirected to a URL.
+func (c *Client) redirected(asked, to *url.URL) error {
+	if to.Scheme == "file" {
+		return fmt.Errorf("%s: %w: a redirect may not lead to a file", to.Redacted(), ErrRefused)
+	}
+	err := c.check(to)
+	if err == nil || !c.typed(asked) || to.Scheme != "http" && to.Scheme != "https" || len(to.String()) > maxURL {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.led) == maxLed {
+		return fmt.Errorf("%w; %s has led to %d others already", err, c.start.Redacted(), maxLed)
+	}
+	c.led = append(c.led, strings.ToLower(to.Hostname()))
+	return nil
+}
+
+// typed tells whether a URL is what the operator typed, or one of the well-known
+// ones of its host.
+func (c *Client) typed(u *url.URL) bool {
+	if Key(u.String()) == Key(c.start.String()) {
+		return true
+	}
+	return u.Scheme == c.start.Scheme && u.Host == c.start.Host && (u.Path == "/.well-known/resourcesync" || u.Path == "/robots.txt")
+}
+
 func (c *Client) check(u *url.URL) error {
 	if n := len(u.String()); n > maxURL {
 		return fmt.Errorf("%w: an address of %d bytes; want at most %d", ErrRefused, n, maxURL)
@@ -110,10 +157,10 @@ func (c *Client) check(u *url.URL) error {
 		if c.start.Scheme != "file" && strings.EqualFold(host, c.start.Hostname()) {
 			return nil
 		}
-		if c.o.AllowHost != nil && c.o.AllowHost(host) {
+		if c.o.AllowHost != nil && c.o.AllowHost(host) || slices.Contains(c.Led(), strings.ToLower(host)) {
 			return nil
 		}
-		return fmt.Errorf("%s: %w: host %q is not that of %s; allow it if it belongs to the Source", u.Redacted(), ErrRefused, host, c.start.Redacted())
+		return fmt.Errorf("%s: %w: host %q is not that of %s; if it belongs to the Source, allow it (allow_hosts)", u.Redacted(), ErrRefused, host, c.start.Redacted())
 	case "file":
 		if c.start.Scheme != "file" {
 			return fmt.Errorf("%s: %w: a remote document may not lead to a file", u.Redacted(), ErrRefused)
@@ -230,6 +277,11 @@ func (a *ahead) drop() {
 	if a.answer != nil {
 		a.answer.Close()
 	}
+}
+
+// Foreign tells whether a remote document names a local file, which it may not.
+func Foreign(document, link string) bool {
+	return strings.HasPrefix(link, "file:") && !strings.HasPrefix(document, "file:")
 }
 
 // Key is how a walk recognises a URL: without its fragment.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -110,6 +111,62 @@ func TestGet(t *testing.T) {
 	for _, v := range []Validators{a.Validators, {ETag: `"1"`}, {LastModified: "then"}} {
 		if _, err := c.Get(t.Context(), s.URL+"/doc", v); Status(err) != http.StatusNotModified {
 			t.Errorf("%+v: %v", v, err)
+		}
+	}
+}
+
+// D50: what the operator typed, and the well-known places of its host, may be
+// redirected to other hosts, which links may lead to from then on; other
+// documents may not. D75: no redirect leads to a file.
+func TestRedirectsOfWhatWasTyped(t *testing.T) {
+	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if to := r.URL.Query().Get("to"); to != "" {
+			http.Redirect(w, r, to, http.StatusFound)
+		}
+		if strings.HasSuffix(r.URL.Path, "resourcesync") && strings.HasPrefix(r.Host, "127.") {
+			http.Redirect(w, r, "http://"+strings.Replace(r.Host, "127.0.0.1", "third.localhost", 1)+"/", http.StatusFound)
+		}
+	})
+	dial := func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, s.Listener.Addr().String())
+	}
+	local := &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
+	other := strings.Replace(s.URL, "127.0.0.1", "other.localhost", 1)
+	get := func(c *Client, to string) error {
+		a, err := c.Get(t.Context(), to, Validators{})
+		if err == nil {
+			a.Close()
+		}
+		return err
+	}
+	start := s.URL + "/start?to=" + other + "/feed"
+	c := newClient(t, Options{HTTP: local, Start: start})
+	if err := get(c, other+"/archive"); !errors.Is(err, ErrRefused) {
+		t.Errorf("a link to another host: %v", err)
+	}
+	if err := get(c, s.URL+"/archive?to="+other+"/x"); !errors.Is(err, ErrRefused) {
+		t.Errorf("a redirect of another document: %v", err)
+	}
+	for _, to := range []string{start, other + "/archive", s.URL + "/archive?to=" + other + "/x", s.URL + "/.well-known/resourcesync"} {
+		if err := get(c, to); err != nil {
+			t.Errorf("%s: %v", to, err)
+		}
+	}
+	if got := c.Led(); len(got) != 2 || got[0] != "other.localhost" || got[1] != "third.localhost" {
+		t.Errorf("led to %q", got)
+	}
+	again := newClient(t, Options{HTTP: local, Start: start, Led: c.Led()})
+	if err := get(again, other+"/archive"); err != nil {
+		t.Errorf("where it has led to before: %v", err)
+	}
+	files := newClient(t, Options{HTTP: local, Start: "file:///data/in/feed.atom", AllowHost: func(string) bool { return true }})
+	if err := get(files, s.URL+"/x?to=file:///data/in/x"); !errors.Is(err, ErrRefused) {
+		t.Errorf("a redirect to a file: %v", err)
+	}
+	for n := range maxLed + 1 {
+		err := get(c, fmt.Sprintf("%s/robots.txt?to=http://n%d.localhost:%s/", s.URL, n, s.URL[strings.LastIndexByte(s.URL, ':')+1:]))
+		if wanted := n < maxLed-2; (err == nil) != wanted {
+			t.Errorf("host %d: %v", n+3, err)
 		}
 	}
 }

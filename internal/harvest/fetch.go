@@ -1,6 +1,7 @@
 package harvest
 
 import (
+	"cmp"
 	"context"
 	"crypto/md5"
 	"crypto/sha1"
@@ -240,7 +241,7 @@ func (r *run) get(ctx context.Context, href string) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	return r.src.Client.Do(req)
+	return cmp.Or(r.src.ContentClient, r.src.Client).Do(req)
 }
 
 // settle writes into an item what became of its representations. Those that

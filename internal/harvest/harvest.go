@@ -21,6 +21,8 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/fetch"
+	"github.com/pmh-bridge/bridge/internal/follow"
 	"github.com/pmh-bridge/bridge/translate"
 )
 
@@ -78,7 +80,10 @@ type Source struct {
 	Found   func(ctx context.Context, kind string) error
 	URL     string
 	Content event.Content
-	Client  *http.Client
+	// Client asks for documents, ContentClient for contents; nil is Client.
+	Client, ContentClient *http.Client
+	// User is whom Client logs in at the URL's own host; "" is nobody.
+	User string
 	// AllowHost tells whether the chain may lead to a host other than URL's.
 	AllowHost    func(host string) bool
 	Wants        translate.Wants
@@ -145,8 +150,20 @@ var ErrKind = errors.New("this kind of Source cannot be harvested by this versio
 func (h *Harvester) Harvest(ctx context.Context, src *Source, o Options) (Report, error) {
 	r := &run{h: h, src: src, opt: o}
 	r.report.Started = h.now().UTC()
-	err := r.once(ctx)
+	err := src.refused(r.once(fetch.WithRedirects(ctx, r.redirected)))
 	return r.ended(err), err
+}
+
+// refused says of an error that the Source wants a login, or another one, what to
+// do about it.
+func (src *Source) refused(err error) error {
+	switch {
+	case follow.Status(err) != http.StatusUnauthorized:
+		return err
+	case src.User == "":
+		return fmt.Errorf("%w; the server wants a login: write user and password_file under this [[set.source]]", err)
+	}
+	return fmt.Errorf("%w; the server refuses the login of %q: check user and password_file of this [[set.source]], which go to its url's own scheme, host and port only", err, src.User)
 }
 
 // once makes the pass: first what is pending from earlier harvests, then what

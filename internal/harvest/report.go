@@ -2,10 +2,12 @@ package harvest
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/fetch"
 )
 
 // Report is what a harvest was worth.
@@ -30,6 +32,9 @@ type Report struct {
 	// Dialects names what the Source's lists are written in, besides
 	// ResourceSync 1.1.
 	Dialects []string `json:"dialects,omitempty"`
+	// Moved is where the Source's URL has moved permanently (301 or 308), "" when
+	// it has not.
+	Moved string `json:"moved,omitempty"`
 	// NotModified: the Source said that nothing has changed.
 	NotModified bool `json:"not_modified,omitempty"`
 	// Full: the walk reached the oldest document.
@@ -80,6 +85,19 @@ func (r *run) problem(rule, text string) {
 			}
 		}
 		p.Examples = append(p.Examples, Example{Rule: rule, Count: 1, First: text})
+	})
+}
+
+// redirected notes that the Source's URL has moved permanently, as far as each
+// redirect on the way says so.
+func (r *run) redirected(next *http.Request, via []*http.Request) {
+	if fetch.Plain(via[0].URL) != r.src.URL || next.Response.StatusCode != http.StatusMovedPermanently && next.Response.StatusCode != http.StatusPermanentRedirect {
+		return
+	}
+	r.note(func(p *Report) {
+		if from := fetch.Plain(via[len(via)-1].URL); len(via) == 1 || p.Moved == from {
+			p.Moved = fetch.Plain(next.URL)
+		}
 	})
 }
 

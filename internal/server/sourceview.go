@@ -44,6 +44,9 @@ func viewSource(s *SourceStatus) sourceView {
 		for _, d := range r.Dialects {
 			v.Forms = append(v.Forms, form(d))
 		}
+		if r.Moved != "" {
+			v.Attention = append(v.Attention, "Moved permanently to "+public(r.Moved)+": change url in the configuration.")
+		}
 		if r.Error != "" {
 			v.Attention = append(v.Attention, "The last harvest failed: "+public(r.Error))
 		}

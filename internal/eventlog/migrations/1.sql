@@ -39,6 +39,14 @@ CREATE TABLE source (
     UNIQUE (set_id, url)
 ) STRICT;
 
+-- The host names that an operator typed, and whether their addresses were public
+-- when they were first connected to.
+CREATE TABLE host (
+    name   TEXT PRIMARY KEY,
+    public INTEGER NOT NULL,
+    sum    INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
 -- What a Source's document said of itself, for the events that came from it.
 CREATE TABLE document (
     id      INTEGER PRIMARY KEY,

@@ -67,8 +67,11 @@ func (d *Document) Next() (*Entry, error) {
 // Input returns the last entry whole, see Reader.Input.
 func (d *Document) Input() []byte { return d.reader.Input() }
 
-// AppendInput appends it to b, see Reader.AppendInput.
-func (d *Document) AppendInput(b []byte) []byte { return d.reader.AppendInput(b) }
+// AppendEntry appends the bytes of the last entry to b, see Reader.AppendEntry.
+func (d *Document) AppendEntry(b []byte) []byte { return d.reader.AppendEntry(b) }
+
+// Frame makes a document of entries of this one, see Reader.Frame.
+func (d *Document) Frame(entries ...[]byte) []byte { return d.reader.Frame(entries...) }
 
 // Late tells whether a stamp lies after the answer's date, so that it must not
 // become the mark. Date has whole seconds: a stamp within its second is not

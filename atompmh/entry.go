@@ -11,6 +11,9 @@ import (
 	"github.com/pmh-bridge/bridge/internal/strictxml"
 )
 
+// maxLinks is how many links an entry, or the feed itself, may have.
+const maxLinks = 10_000
+
 // draftEntry is an entry while it is being read, with what it breaks.
 type draftEntry struct {
 	Entry
@@ -175,6 +178,10 @@ func (r *Reader) entryLink(d *draftEntry, report reporter) error {
 		if strictxml.Trim(l.Type) == "" {
 			report(ruleType, "an alternate link without type: "+clip(l.Href), "the media type of the representation")
 		}
+	}
+	if len(r.links) == maxLinks {
+		d.bad(ruleEntry, "more than %d links", maxLinks)
+		return nil
 	}
 	r.links = append(r.links, l)
 	return nil

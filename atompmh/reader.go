@@ -38,8 +38,9 @@ type Reader struct {
 	begun  bool // the current token starts the next entry
 	// from and to are the last entry's place in the document.
 	from, to int64
-	prologue []byte // the root's start tag, for Input
+	prologue []byte // the root's start tag, for Frame
 	epilogue string
+	framed   int64  // how many bytes of prologue Frame has given
 	links    []Link // scratch for an entry's links
 	seen     counts
 }
@@ -101,22 +102,40 @@ func (r *Reader) Next() (*Entry, error) {
 
 // Input returns the entry that Next returned last, whole: a document of its own
 // in UTF-8, which a Reader with the same URL reads in the same way. It is nil
-// before the first entry.
+// before the first entry. See Frame for what it may cost.
 func (r *Reader) Input() []byte {
 	if r.to == 0 {
 		return nil
 	}
-	return r.AppendInput(make([]byte, 0, len(r.prologue)+int(r.to-r.from)+len(r.epilogue)))
+	return r.Frame(r.scan.Slice(r.from, r.to))
 }
 
-// AppendInput appends what Input returns to b.
-func (r *Reader) AppendInput(b []byte) []byte {
+// AppendEntry appends the bytes of the entry that Next returned last to b, for
+// Frame.
+func (r *Reader) AppendEntry(b []byte) []byte {
 	if r.to == 0 {
 		return b
 	}
-	b = append(b, r.prologue...)
-	b = append(b, r.scan.Slice(r.from, r.to)...)
-	return append(b, r.epilogue...)
+	return append(b, r.scan.Slice(r.from, r.to)...)
+}
+
+// Frame makes a document of entries of this one: it puts the root's namespaces and
+// base around them. Entries may be far shorter than that. Once a Reader has framed
+// far more than it has read, it returns the entries alone.
+func (r *Reader) Frame(entries ...[]byte) []byte {
+	before, after := r.prologue, r.epilogue
+	if r.framed += int64(len(before)); r.framed > strictxml.FrameBudget(r.scan.Offset()) {
+		before, after = nil, ""
+	}
+	size := len(before) + len(after)
+	for _, e := range entries {
+		size += len(e)
+	}
+	b := append(make([]byte, 0, size), before...)
+	for _, e := range entries {
+		b = append(b, e...)
+	}
+	return append(b, after...)
 }
 
 func (r *Reader) readHead() error {
@@ -294,7 +313,9 @@ func (r *Reader) feedLink(report reporter) error {
 	if err != nil || !ok {
 		return err
 	}
-	r.feed.Links = append(r.feed.Links, l)
+	if len(r.feed.Links) < maxLinks {
+		r.feed.Links = append(r.feed.Links, l)
+	}
 	var to *string
 	switch l.Rel {
 	case relPrevArchive:

@@ -65,7 +65,7 @@ func representations(t *rapid.T, label string) []event.Representation {
 	}), 0, 6).Draw(t, label)
 }
 
-var nameForm = regexp.MustCompile(`^x*([0-9a-f]{8}\.)?[a-z0-9]+$`)
+var nameForm = regexp.MustCompile(`^([0-9a-f]{8}(-[0-9]+)?\.)?[a-z0-9]+$`)
 
 // A name is unique in its record, and a representation keeps it for as long as
 // the record has it.

@@ -3,43 +3,49 @@ package event
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"strconv"
 	"strings"
 )
 
 // NameRepresentations gives each representation of a record the last part of
 // its URL. A representation that the record already had (same Href) keeps its
 // name; a new one is named after its media type when that is free in the
-// record, else with eight hex digits of its Href in front.
+// record, else with eight hex digits of its Href in front, and a number where
+// those are taken too.
 func NameRepresentations(reps, before []Representation) {
 	if len(reps) == 1 && len(before) == 0 { // nearly every record
 		reps[0].Name = Extension(reps[0].Type)
 		return
 	}
-	taken := make(map[string]bool, len(reps))
+	had := make(map[string]string, len(before))
+	for i := range before {
+		if b := &before[i]; had[b.Href] == "" {
+			had[b.Href] = b.Name
+		}
+	}
+	taken := make(map[string]int, len(reps)) // and how many names began as it does
 	for i := range reps {
-		reps[i].Name = ""
-		for _, b := range before {
-			if b.Href == reps[i].Href && b.Name != "" && !taken[b.Name] {
-				reps[i].Name = b.Name
-				taken[b.Name] = true
-				break
-			}
+		r := &reps[i]
+		if r.Name = had[r.Href]; r.Name != "" {
+			taken[r.Name] = 1
+			delete(had, r.Href)
 		}
 	}
 	for i := range reps {
-		if reps[i].Name != "" {
+		r := &reps[i]
+		if r.Name != "" {
 			continue
 		}
-		name := Extension(reps[i].Type)
-		if taken[name] {
-			sum := sha256.Sum256([]byte(reps[i].Href))
-			name = hex.EncodeToString(sum[:4]) + "." + name
+		name := Extension(r.Type)
+		if taken[name] > 0 {
+			sum := sha256.Sum256([]byte(r.Href))
+			stem, ext := hex.EncodeToString(sum[:4]), "."+name
+			for name = stem + ext; taken[name] > 0; name = stem + "-" + strconv.Itoa(taken[stem+ext]) + ext {
+				taken[stem+ext]++
+			}
 		}
-		for taken[name] { // the same Href twice in one record
-			name = "x" + name
-		}
-		reps[i].Name = name
-		taken[name] = true
+		r.Name = name
+		taken[name]++
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/net/html"
 
 	"github.com/pmh-bridge/bridge/internal/follow"
+	"github.com/pmh-bridge/bridge/internal/strictxml"
 )
 
 const (
@@ -48,6 +49,7 @@ func htmlLinks(r io.Reader, at string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	based := false
 	var links []string
 	z := html.NewTokenizer(io.LimitReader(r, maxPage))
 	for {
@@ -66,16 +68,32 @@ func htmlLinks(r io.Reader, at string) ([]string, error) {
 		case "body":
 			return links, nil
 		case "base":
-			if u, err := base.Parse(strings.TrimSpace(attributes(z)["href"])); err == nil {
-				base = u
+			if href, ok := attributes(z)["href"]; ok && !based { // of several the first counts
+				based = true
+				if u, err := base.Parse(strictxml.Trim(href)); err == nil && len(href) <= strictxml.MaxReference {
+					base = u
+				}
 			}
 		case "link":
 			a := attributes(z)
-			if u, err := base.Parse(strings.TrimSpace(a["href"])); err == nil && a["href"] != "" && hasRelation(a["rel"]) {
-				links = append(links, u.String())
+			if a["href"] != "" && hasRelation(a["rel"]) {
+				if links = appendLink(links, base, a["href"]); len(links) == maxNamed {
+					return links, nil
+				}
 			}
 		}
 	}
+}
+
+// maxNamed is how many documents a page, a header or a robots.txt may name.
+const maxNamed = 1000
+
+// appendLink appends the target of a link, if it is one.
+func appendLink(links []string, base *url.URL, ref string) []string {
+	if to, err := strictxml.Resolve(base, ref); err == nil && len(links) < maxNamed {
+		return append(links, to)
+	}
+	return links
 }
 
 func attributes(z *html.Tokenizer) map[string]string {
@@ -120,8 +138,8 @@ func linkHeader(a *follow.Answer) []string {
 				if !strings.EqualFold(strings.TrimSpace(name), "rel") {
 					continue
 				}
-				if u, err := base.Parse(strings.TrimSpace(target)); err == nil && hasRelation(strings.Trim(rel, " \t\"")) {
-					links = append(links, u.String())
+				if hasRelation(strings.Trim(rel, " \t\"")) {
+					links = appendLink(links, base, target)
 				}
 				break // of several rel only the first counts
 			}
@@ -223,23 +241,25 @@ func (d *discovery) sitemaps(at string) (urls []string, answer string, err error
 	if err != nil {
 		return nil, "", err
 	}
-	lines := bufio.NewScanner(io.LimitReader(a.Body, maxRobots))
-	lines.Buffer(nil, maxRobots+1)
-	for lines.Scan() {
-		line, _, _ := strings.Cut(strings.TrimPrefix(lines.Text(), "\uFEFF"), " #")
-		name, value, ok := strings.Cut(line, ":")
-		if !ok || !strings.EqualFold(strings.TrimSpace(name), "sitemap") {
-			continue
-		}
-		if u, err := base.Parse(strings.TrimSpace(value)); err == nil {
-			urls = append(urls, u.String())
-		}
-	}
-	if err := lines.Err(); err != nil {
+	if urls, err = sitemapLines(a.Body, base); err != nil {
 		return nil, "", fmt.Errorf("%s: %w", at, err)
 	}
 	if len(urls) == 0 {
 		answer = "no Sitemap line"
 	}
 	return urls, answer, nil
+}
+
+// sitemapLines returns what the Sitemap lines of a robots.txt name.
+func sitemapLines(r io.Reader, base *url.URL) (urls []string, err error) {
+	lines := bufio.NewScanner(io.LimitReader(r, maxRobots))
+	lines.Buffer(nil, maxRobots+1)
+	for lines.Scan() {
+		line, _, _ := strings.Cut(strings.TrimPrefix(lines.Text(), "\uFEFF"), " #")
+		name, value, ok := strings.Cut(line, ":")
+		if ok && strings.EqualFold(strings.TrimSpace(name), "sitemap") {
+			urls = appendLink(urls, base, value)
+		}
+	}
+	return urls, lines.Err()
 }

@@ -94,9 +94,6 @@ func (l *List) Position() int { return l.Entries }
 // Input returns the last entry whole, see Reader.Input.
 func (l *List) Input() []byte { return l.reader.Input() }
 
-// AppendInput appends it to b, see Reader.AppendInput.
-func (l *List) AppendInput(b []byte) []byte { return l.reader.AppendInput(b) }
-
 // Late tells whether a stamp lies after the answer's date, so that it must not
 // become the mark. Date has whole seconds: a stamp within its second is not
 // late.

@@ -48,6 +48,7 @@ type Reader struct {
 	from, to int64
 	frame    []byte // the root's start tag, for Input
 	end      string
+	framed   int64  // how many bytes of frame Input has given
 	links    []Link // scratch for an entry's links
 
 	sitemaps string // the namespace of the root
@@ -130,26 +131,22 @@ func (r *Reader) Next() (*Entry, error) {
 // Input returns the entry that Next returned last, whole: a document of its own
 // in UTF-8, which a Reader with the same URL reads in the same way. Of the head it
 // has only what is the same in every harvest: the capability. It is nil before the
-// first entry.
+// first entry. An entry may be far shorter than what stands around it: once a
+// Reader has given far more than it has read, it returns the entry alone.
 func (r *Reader) Input() []byte {
 	if r.to == 0 {
 		return nil
 	}
-	return r.AppendInput(make([]byte, 0, len(r.frame)+int(r.to-r.from)+len(r.end)+128))
-}
-
-// AppendInput appends what Input returns to b.
-func (r *Reader) AppendInput(b []byte) []byte {
-	if r.to == 0 {
-		return b
+	entry := r.scan.Slice(r.from, r.to)
+	if r.framed += int64(len(r.frame)); r.framed > strictxml.FrameBudget(r.scan.Offset()) {
+		return slices.Clone(entry)
 	}
-	b = append(b, r.frame...)
+	b := append(make([]byte, 0, len(r.frame)+len(entry)+len(r.end)+128), r.frame...)
 	if r.doc.Capability != "" {
 		b = strictxml.AppendAttr(append(b, "<md"...), ` xmlns="`, r.doc.Dialect.namespace())
 		b = append(strictxml.AppendAttr(b, ` capability="`, string(r.doc.Capability)), "/>"...)
 	}
-	b = append(b, r.scan.Slice(r.from, r.to)...)
-	return append(b, r.end...)
+	return append(append(b, entry...), r.end...)
 }
 
 func (r *Reader) readHead() error {
@@ -357,7 +354,7 @@ const draftDescription = "resourcesync"
 func (r *Reader) headLink() error {
 	r.checkPosition(r.here())
 	l, ok := r.link()
-	if ok {
+	if ok && len(r.doc.Links) < maxLinks {
 		r.doc.Links = append(r.doc.Links, l)
 		if l.Rel == draftDescription {
 			r.seen.draft = true

@@ -150,10 +150,17 @@ func (r *Reader) named(at place, a *xml.Attr) xml.Name {
 	return name
 }
 
+// maxExtra is how many attributes that are not of the framework are kept of an
+// element, or of all that say something of the same thing.
+const maxExtra = 256
+
 // extra appends an attribute that has no field.
 func (r *Reader) extra(to []xml.Attr, at place, name xml.Name, value string) []xml.Attr {
 	if name.Space == strictxml.Namespace && name.Local == "base" {
 		return to // it has done its work
+	}
+	if len(to) == maxExtra {
+		return to
 	}
 	for i := range to {
 		if to[i].Name == name {
@@ -182,7 +189,7 @@ func carriedField(local string, id, title *string) *string {
 
 // capability reads a capability, which is a word in lower case.
 func (r *Reader) capability(at place, value string) Capability {
-	c := Capability(strings.ToLower(strictxml.Trim(value)))
+	c := Capability(strictxml.Clip(strings.ToLower(strictxml.Trim(value))))
 	if string(c) != value {
 		r.problem(ruleCapability, at.line, at.column, strconv.Quote(strictxml.Clip(value)), "a word in lower case; it is taken as "+strictxml.Clip(string(c)))
 	}

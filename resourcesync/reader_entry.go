@@ -9,6 +9,9 @@ import (
 	"github.com/pmh-bridge/bridge/internal/strictxml"
 )
 
+// maxLinks is how many links an entry, or the document itself, may have.
+const maxLinks = 10_000
+
 // draftEntry is an entry while it is being read, with what it breaks.
 type draftEntry struct {
 	Entry
@@ -91,7 +94,11 @@ func (r *Reader) child(d *draftEntry) error {
 		}
 		r.metadata(&d.Metadata, entryAttr)
 	case elementLink:
-		if l, ok := r.link(); ok {
+		switch l, ok := r.link(); {
+		case !ok:
+		case len(r.links) == maxLinks:
+			d.bad(ruleEntry, "more than %d links", maxLinks)
+		default:
 			r.links = append(r.links, l)
 		}
 	case elementURL, elementSitemap:

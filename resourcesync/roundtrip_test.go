@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pmh-bridge/bridge/internal/strictxml"
 	"pgregory.net/rapid"
 )
 
@@ -233,6 +234,8 @@ func readInputs(doc []byte, limits Limits) (d *Document, bad []*EntryError, inpu
 			inputs = append(inputs, r.Input())
 		case errors.As(err, &be):
 			bad = append(bad, be)
+		case err == io.EOF && r.framed > strictxml.FrameBudget(0):
+			return nil, nil, nil, &DocumentError{Line: 1, Column: 1, Reason: "more entries than frames"}
 		case err == io.EOF:
 			d = r.Document()
 			d.Entries = entries

@@ -224,7 +224,7 @@ func TestList(t *testing.T) {
 			if err == io.EOF {
 				break
 			}
-			if path == "/cl3" && !bytes.Contains(l.Input(), []byte("<url>")) || !bytes.HasSuffix(l.AppendInput([]byte("x")), l.Input()) {
+			if path == "/cl3" && !bytes.Contains(l.Input(), []byte("<url>")) {
 				t.Errorf("input %s", l.Input())
 			}
 		}

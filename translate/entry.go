@@ -62,6 +62,14 @@ func (w *Wants) skip(o *event.Observation, href string) error {
 	return ErrUnselected
 }
 
+// accept returns why an observation is left alone, or too much to be taken.
+func (w *Wants) accept(o *event.Observation, href string) error {
+	if err := w.skip(o, href); err != nil {
+		return err
+	}
+	return o.Bound()
+}
+
 // ErrLocal: an entry names only local files, of which none is published, where
 // others would have to be sent to them.
 var ErrLocal = errors.New("no alternate link lies in the Source's folder, so none has a place below its public_url")
@@ -77,8 +85,9 @@ func (w *Wants) Identifier(id string) (record, own string) {
 
 // FromEntry translates what an Atom-PMH entry says into an observation. An
 // entry that has alternates, but none that the set wants, is a deletion for
-// that set (A14). What another bridge carries (P1) is taken back. The errors are
-// ErrLocal, ErrUnselected and ErrOwn.
+// that set (A14). What another bridge carries (P1) is taken back. Of links with the
+// same href the first counts. The errors are ErrLocal, ErrUnselected, ErrOwn and
+// event.ErrTooMuch.
 func FromEntry(e *atompmh.Entry, w *Wants) (event.Observation, error) {
 	o := event.Observation{Title: e.Title, Deleted: e.Kind == atompmh.Deletion}
 	if e.Untitled() { // else the record would have a title by passing through a feed
@@ -89,7 +98,7 @@ func FromEntry(e *atompmh.Entry, w *Wants) (event.Observation, error) {
 	o.Modified = o.Order
 	o.Via = viaOf(e, &o)
 	if o.Deleted {
-		return o, w.skip(&o, "")
+		return o, w.accept(&o, "")
 	}
 	links, wanted := e.Alternates(), 0
 	o.Representations = make([]event.Representation, 0, len(links))
@@ -117,7 +126,7 @@ func FromEntry(e *atompmh.Entry, w *Wants) (event.Observation, error) {
 	if err := w.finish(&o, wanted); err != nil {
 		return o, err
 	}
-	return o, w.skip(&o, hrefOf(&o))
+	return o, w.accept(&o, hrefOf(&o))
 }
 
 // hrefOf is the URL that stands for the record.
@@ -156,6 +165,7 @@ func (w *Wants) finish(o *event.Observation, wanted int) error {
 	case len(o.Representations) == 0:
 		return ErrLocal
 	}
+	o.Representations = event.Distinct(o.Representations)
 	o.Preferred = Preferred(w.Prefer, o.Representations)
 	r := &o.Representations[o.Preferred]
 	if o.Via.Href == "" {

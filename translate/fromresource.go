@@ -13,8 +13,9 @@ import (
 // into an observation. The record is the one that another bridge carries, else
 // that of the loc; never that of the via, which two resources may share. Its
 // alternates are further representations of it (ResourceSync 14.3). Order is the
-// datetime of the change, if the entry has one. The errors are ErrLocal,
-// ErrUnselected and ErrOwn.
+// datetime of the change, if the entry has one. Of links with the same href the
+// first counts. The errors are ErrLocal, ErrUnselected, ErrOwn and
+// event.ErrTooMuch.
 func FromResource(e *resourcesync.Entry, w *Wants) (event.Observation, error) {
 	md := &e.Metadata
 	o := event.Observation{Title: md.Title, Deleted: md.Change == resourcesync.Deleted, Order: stampOf(md.Datetime)}
@@ -25,7 +26,7 @@ func FromResource(e *resourcesync.Entry, w *Wants) (event.Observation, error) {
 	}
 	takeVia(e, &o)
 	if o.Deleted {
-		return o, w.skip(&o, e.Loc)
+		return o, w.accept(&o, e.Loc)
 	}
 	wanted := 0
 	have := func(href, mediaType, hash string, length resourcesync.Length) {
@@ -52,7 +53,7 @@ func FromResource(e *resourcesync.Entry, w *Wants) (event.Observation, error) {
 	if err := w.finish(&o, wanted); err != nil {
 		return o, err
 	}
-	return o, w.skip(&o, e.Loc)
+	return o, w.accept(&o, e.Loc)
 }
 
 // takeVia takes the original that the entry names (clause 14.8), and when it was

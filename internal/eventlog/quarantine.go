@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"fmt"
 	"io/fs"
+	"strings"
 
 	"github.com/pmh-bridge/bridge/event"
 )
@@ -15,6 +16,9 @@ import (
 func (b *batch) quarantine(ctx context.Context, in *event.Quarantined) error {
 	q := *in
 	q.Source, q.First, q.Last, q.Times, q.Replayed = b.source.id, b.now, b.now, 1, 0
+	if len(q.Record) > event.MaxIdentifier {
+		q.Record = strings.ToValidUTF8(q.Record[:event.MaxIdentifier], "")
+	}
 	if q.Input == nil {
 		q.Input = []byte{}
 	}

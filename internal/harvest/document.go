@@ -1,7 +1,6 @@
 package harvest
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -21,7 +20,7 @@ type reading struct {
 	doc     *atompmh.Document
 	found   map[string]int // identifier -> index in winners
 	winners []winner
-	inputs  []byte // of the winners, one after the other
+	inputs  []byte // the bytes of the winners, one after the other
 	piece   piece
 }
 
@@ -30,7 +29,7 @@ type reading struct {
 type winner struct {
 	item     event.Item
 	entry    *atompmh.Entry
-	from, to int // place of its input in reading.inputs
+	from, to int // its place in reading.inputs
 }
 
 // begin readies g for a document. What it has allocated for the one before is
@@ -86,11 +85,23 @@ func (g *reading) bad(e *atompmh.EntryError) {
 	g.r.note(func(p *Report) { p.Quarantined++ })
 	g.piece.quarantine = append(g.piece.quarantine,
 		event.Quarantined{URL: e.URL, Line: e.Line, Column: e.Column, Record: e.ID, Rule: e.Rule, Reason: e.Reason, Input: e.Input})
-	if e.ID != "" {
+	if meets(e.ID) {
 		it := event.Item{Quarantine: true}
 		it.Record, it.SourceIdentifier = g.r.src.Wants.Identifier(e.ID)
 		g.piece.bad = append(g.piece.bad, it)
 	}
+}
+
+// meets reports whether the identifier of a bad entry tells which record it is
+// about. The log has none with a longer one than it takes.
+func meets(id string) bool { return id != "" && len(id) <= event.MaxIdentifier }
+
+// ruleOf is the rule that an entry breaks which was read and cannot be translated.
+func ruleOf(err error) string {
+	if errors.Is(err, event.ErrTooMuch) {
+		return ruleTooMuch
+	}
+	return ruleLocal
 }
 
 // take makes an entry its record's winner, when it is.
@@ -123,12 +134,12 @@ func (g *reading) winner(e *atompmh.Entry) (winner, bool) {
 		g.r.note(func(p *Report) { p.Skipped++ })
 		return winner{}, false
 	case err != nil:
-		g.bad(&atompmh.EntryError{Rule: ruleLocal, URL: g.doc.URL, Line: e.Line, Column: e.Column, ID: e.ID, Reason: err.Error(), Input: g.doc.Input()})
+		g.bad(&atompmh.EntryError{Rule: ruleOf(err), URL: g.doc.URL, Line: e.Line, Column: e.Column, ID: e.ID, Reason: err.Error(), Input: g.doc.Input()})
 		return winner{}, false
 	}
 	it.Late = g.doc.Late(e.Updated)
 	w := winner{item: it, entry: e, from: len(g.inputs)}
-	g.inputs = g.doc.AppendInput(g.inputs)
+	g.inputs = g.doc.AppendEntry(g.inputs)
 	w.to = len(g.inputs)
 	return w, true
 }
@@ -157,7 +168,7 @@ func (g *reading) tie(ctx context.Context, old *winner, e *atompmh.Entry) error 
 	if err != nil {
 		g.r.note(func(p *Report) { p.Quarantined++ })
 		g.piece.quarantine = append(g.piece.quarantine, event.Quarantined{
-			URL: g.doc.URL, Line: e.Line, Column: e.Column, Record: e.ID, Rule: ruleTie, Input: both(g.inputs[old.from:old.to], g.doc.Input()),
+			URL: g.doc.URL, Line: e.Line, Column: e.Column, Record: e.ID, Rule: ruleTie, Input: g.doc.Frame(g.inputs[old.from:old.to], g.doc.AppendEntry(nil)),
 			Reason: "an active and a deletion entry have the same stamp, and whether the record exists could not be found out: " + err.Error(),
 		})
 		old.item.Quarantine = true
@@ -179,14 +190,6 @@ func (g *reading) tie(ctx context.Context, old *winner, e *atompmh.Entry) error 
 
 // ruleTie is the rule of what tie quarantines; Replay asks again.
 const ruleTie = "A1"
-
-// both puts the entries of two inputs from one document into one. The root's
-// start tag, which they share, has no ">" inside.
-func both(a, b []byte) []byte {
-	end := bytes.LastIndex(a, []byte("</"))
-	start := bytes.IndexByte(b, '>') + 1
-	return append(slices.Clone(a[:end]), b[start:]...)
-}
 
 // finish completes the piece, now that the whole document was read.
 func (g *reading) finish() error {

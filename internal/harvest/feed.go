@@ -109,7 +109,7 @@ func (r *run) takeFeed(ctx context.Context, doc *feedDocument, a *follow.Answer)
 			r.note(func(p *Report) { p.Skipped++ })
 			continue
 		case err != nil:
-			it.bad(ruleLocal, "%s", err)
+			it.bad(ruleOf(err), "%s", err)
 			continue
 		}
 		item.Late = a.Late(item.Modified.Time())
@@ -188,6 +188,9 @@ func (r *run) feedItem(it *feedItem) (event.Item, error) {
 			}
 		}
 	}
+	if err := o.Bound(); err != nil {
+		return event.Item{}, err
+	}
 	o.Claim = o.ClaimOf()
 	if it.content != [sha256.Size]byte{} {
 		both := sha256.Sum256(binary.BigEndian.AppendUint64(it.content[:], uint64(o.Claim)))
@@ -206,7 +209,7 @@ func (r *run) badItems(doc *feedDocument, url string) (quarantine []event.Quaran
 		}
 		quarantine = append(quarantine, event.Quarantined{URL: url, Line: it.entry.Line, Column: it.entry.Column,
 			Record: it.entry.ID, Rule: it.rule, Reason: it.reason, Input: it.input})
-		if it.entry.ID != "" {
+		if meets(it.entry.ID) {
 			bad := event.Item{Quarantine: true}
 			bad.Record, bad.SourceIdentifier = r.src.Wants.Identifier(it.entry.ID)
 			met = append(met, bad)

@@ -32,6 +32,7 @@ type feedXML struct {
 	space    string // of the root
 	prologue []byte
 	epilogue string
+	framed   int64 // how many bytes of prologue whole has given
 	head     []feedWord
 }
 
@@ -209,8 +210,12 @@ func (x *feedXML) deleted() error {
 }
 
 // whole returns the element that ends with the current token as a document of
-// its own. It starts where the bytes are kept from.
+// its own, or alone once such documents are far longer than the feed. It starts
+// where the bytes are kept from.
 func (x *feedXML) whole(from int64) []byte {
+	if x.framed += int64(len(x.prologue)); x.framed > strictxml.FrameBudget(x.scan.Offset()) {
+		return slices.Clone(x.scan.Slice(from, x.scan.Offset()))
+	}
 	return slices.Concat(x.prologue, x.scan.Slice(from, x.scan.Offset()), []byte(x.epilogue))
 }
 

@@ -264,7 +264,7 @@ func (r *run) settle(it *event.Item, got []fetched) {
 		default:
 			rep := it.Representations[f.rep]
 			rep.Hash, rep.Length = event.HashOf(f.sum), f.size
-			if rep.Type == "" {
+			if rep.Type == "" && len(f.mediaType) <= event.MaxType {
 				rep.Type = f.mediaType
 			}
 			have = append(have, rep)

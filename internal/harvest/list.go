@@ -17,18 +17,19 @@ import (
 	"github.com/pmh-bridge/bridge/translate"
 )
 
-// Rules of this adapter: an entry that cannot be taken, a change that nobody
+// Rules of this adapter: an entry that cannot be taken, one that says too much, a change that nobody
 // knows, content that is not what its list says, changes that are not in the
 // order of time, a time that lies in the future, a resource that stands twice in
 // a Resource List, and one whose loc has a user name.
 const (
-	ruleLocal  = "local"
-	ruleChange = "change"
-	ruleHash   = "hash"
-	ruleOrder  = "order"
-	ruleLate   = "late"
-	ruleTwice  = "twice"
-	ruleUser   = "user"
+	ruleLocal   = "local"
+	ruleTooMuch = "size"
+	ruleChange  = "change"
+	ruleHash    = "hash"
+	ruleOrder   = "order"
+	ruleLate    = "late"
+	ruleTwice   = "twice"
+	ruleUser    = "user"
 )
 
 // listing is one list of a pass on its way from entries to observations.
@@ -94,7 +95,7 @@ func (g *listing) bad(e *resourcesync.EntryError) {
 	record := cmp.Or(e.ID, e.Loc)
 	g.piece.quarantine = append(g.piece.quarantine,
 		event.Quarantined{URL: e.URL, Line: e.Line, Column: e.Column, Record: record, Rule: e.Rule, Reason: e.Reason, Input: e.Input})
-	if record != "" {
+	if meets(record) {
 		it := event.Item{Quarantine: true}
 		it.Record, it.SourceIdentifier = g.wants.Identifier(record)
 		it.Place = event.Place{List: g.id}
@@ -112,7 +113,7 @@ func (g *listing) take(e *resourcesync.Entry) {
 		g.r.note(func(p *Report) { p.Skipped++ })
 		return
 	case err != nil:
-		g.refuse(e, ruleLocal, err.Error())
+		g.refuse(e, ruleOf(err), err.Error())
 		return
 	case !g.doc.Baseline && !understood(e.Metadata.Change):
 		g.refuse(e, ruleChange, fmt.Sprintf("change %q; want created, updated or deleted", e.Metadata.Change))

@@ -54,6 +54,10 @@ func (s *Scanner) Slice(from, to int64) []byte { return s.src.slice(from, to) }
 // for its xml:base.
 const longestFrame = 4 << 10
 
+// FrameBudget is how many bytes of frames may be put in front of children of a
+// document of which so much was read.
+func FrameBudget(read int64) int64 { return 1<<20 + 4*read }
+
 // Frame returns what makes a child of the root a document of its own, to be put
 // before and after its bytes: the root's name, namespaces and xml:base, and
 // nothing that changes from document to document. The namespaces that the caller

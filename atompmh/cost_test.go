@@ -1,0 +1,101 @@
+package atompmh
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/pmh-bridge/bridge/internal/peer"
+)
+
+// hostileFeeds are feeds of about n bytes that ask much of their reader.
+func hostileFeeds(n int) map[string][]byte {
+	const entry = `<entry><id>urn:x:1</id><title>t</title><updated>2020-01-01T00:00:00Z</updated>`
+	feed := func(root, content string) []byte {
+		return []byte(`<feed xmlns="http://www.w3.org/2005/Atom"` + root + `><id>urn:x</id><title>t</title><updated>2020-01-01T00:00:00Z</updated>` + content + "</feed>")
+	}
+	fill := func(each string) string { return strings.Repeat(each, max(1, n/len(each))) }
+	var declared strings.Builder
+	for i := range 250 {
+		fmt.Fprintf(&declared, ` xmlns:p%d="urn:%s"`, i, strings.Repeat("n", n/1000))
+	}
+	base := ` xml:base="http://h.example/` + strings.Repeat("b", 8000) + `/"`
+	docs := map[string][]byte{
+		"an entry of equal alternates":          feed("", entry+fill(`<link type="text/xml" href="http://h.example/r"/>`)+"</entry>"),
+		"a feed of links":                       feed("", fill(`<link rel="prev-archive" href="r"/>`)),
+		"bad entries under long declarations":   feed(declared.String(), fill("<entry/>")),
+		"entries under a long base":             feed(base, fill(`<entry><id>urn:x:1</id><updated>2020-01-01T00:00:00Z</updated><link href="1"/></entry>`)),
+		"bad entries under a long base":         feed(base, fill("<entry/>")),
+		"contents with a src under a long base": feed(base, entry+fill(`<content src="1"/>`)+"</entry>"),
+		"many ids":                              feed("", entry+fill("<id>urn:x:1</id>")+"</entry>"),
+		"a long id":                             feed("", "<entry><id>urn:"+fill("x")+"</id></entry>"),
+		"a title of HTML":                       feed("", `<entry><title type="html">`+fill("&lt;script>")+"</title></entry>"),
+		"a title of references in HTML":         feed("", `<entry><title type="html">`+fill("&amp;lt;")+"</title></entry>"),
+		"dates that are none":                   feed("", fill("<entry><id>urn:x:1</id><updated>2020-01-01T00:00:00.0000000000000000000000000000</updated></entry>")),
+	}
+	for name, element := range peer.Hostile(n) {
+		docs["in an entry: "+name] = feed("", entry+element+"</entry>")
+		docs["in a title: "+name] = feed("", `<entry><title type="xhtml">`+element+"</title></entry>")
+	}
+	return docs
+}
+
+// readWhole reads a document as a harvest does, which keeps what is bad.
+func readWhole(doc []byte) {
+	r := NewReader(bytes.NewReader(doc), Options{URL: "http://h.example/feed", Report: func(Problem) {}})
+	for {
+		_, err := r.Next()
+		var bad *EntryError
+		if err != nil && !errors.As(err, &bad) {
+			return
+		}
+	}
+}
+
+// D60, D61, D77, D103: whatever is in a feed, reading it costs time and memory in
+// proportion to its length.
+func TestCost(t *testing.T) {
+	for name, doc := range hostileFeeds(512 << 10) {
+		t.Run(name, func(t *testing.T) {
+			peer.Affordable(t, len(doc), func() { readWhole(doc) })
+		})
+	}
+}
+
+// FuzzCost: the same of any document.
+func FuzzCost(f *testing.F) {
+	for _, doc := range hostileFeeds(16 << 10) {
+		f.Add(doc)
+	}
+	f.Fuzz(func(t *testing.T, doc []byte) {
+		peer.Affordable(t, len(doc), func() { readWhole(doc) })
+	})
+}
+
+// FuzzTimeCost: reading a stamp costs time and memory in proportion to its length.
+func FuzzTimeCost(f *testing.F) {
+	for _, s := range []string{"2020-01-01T00:00:00Z", "2020-01-01T00:00:00.", "", strings.Repeat("0", 1<<20), "2020-01-01T00:00:00." + strings.Repeat("0", 1<<20) + "Z"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		peer.Affordable(t, len(s), func() { _, _ = ParseTime(s) })
+	})
+}
+
+// An entry with more links than anybody can use is bad, and the reading goes on
+// after it (D102). A feed keeps as many.
+func TestManyLinks(t *testing.T) {
+	links := strings.Repeat(`<link rel="x" href="http://h.example/x"/>`, maxLinks)
+	entry := func(more string) string {
+		return `<entry><id>urn:x:1</id><title>t</title><updated>2020-01-01T00:00:00Z</updated><link href="http://h.example/r"/>` + more + `</entry>`
+	}
+	got := readAll(strings.NewReader(feedOf(links+links+entry("")+entry(links)+entry(""))), Options{URL: docURL})
+	if got.err != nil || len(got.entries) != 2 || len(got.bad) != 1 || !strings.Contains(got.bad[0].Reason, "more than 10000 links") {
+		t.Errorf("%d entries, %v, %v", len(got.entries), got.bad, got.err)
+	}
+	if n := len(got.feed.Links); n != maxLinks {
+		t.Errorf("the feed has %d links", n)
+	}
+}

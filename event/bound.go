@@ -1,0 +1,89 @@
+package event
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// What a Source may say of one record, in bytes where nothing else is said. What it
+// says is published, and stays in memory while it is.
+const (
+	MaxIdentifier      = 8 << 10
+	MaxHref            = 8 << 10
+	MaxHash            = 4 << 10
+	MaxTitle           = 4 << 10 // a longer one is cut
+	MaxType            = 255     // of media types and relations
+	MaxRepresentations = 256     // of one record
+	MaxLinks           = 1024    // of one record, beside its representations
+)
+
+// ErrTooMuch: a Source says more of a record than is taken.
+var ErrTooMuch = errors.New("too much is said of the record")
+
+// cutMark ends a title that was cut.
+const cutMark = " …"
+
+// CutTitle cuts a title that is longer than MaxTitle, and marks it as cut.
+func CutTitle(title string) string {
+	if len(title) <= MaxTitle {
+		return title
+	}
+	return strings.TrimSpace(strings.ToValidUTF8(title[:MaxTitle-len(cutMark)], "")) + cutMark
+}
+
+// Distinct leaves out each representation whose Href another one has before it.
+func Distinct(reps []Representation) []Representation {
+	const few = 8
+	var seen map[string]bool
+	if len(reps) > few {
+		seen = make(map[string]bool, len(reps))
+	}
+	out := reps[:0]
+	for i := range reps {
+		href := reps[i].Href
+		if seen[href] || seen == nil && slices.ContainsFunc(out, func(r Representation) bool { return r.Href == href }) {
+			continue
+		}
+		if seen != nil {
+			seen[href] = true
+		}
+		out = append(out, reps[i])
+	}
+	return out
+}
+
+// Bound cuts the title, and returns an ErrTooMuch that says what is too long, or
+// too many.
+func (o *Observation) Bound() error {
+	o.Title = CutTitle(o.Title)
+	err := cmp.Or(long("identifier", o.Record, MaxIdentifier), long("identifier", o.SourceIdentifier, MaxIdentifier), long("loc", o.Loc, MaxHref), o.Via.bound())
+	if n := len(o.Representations); n > MaxRepresentations {
+		err = cmp.Or(err, fmt.Errorf("%w: %d representations; want at most %d", ErrTooMuch, n, MaxRepresentations))
+	}
+	if n := len(o.Links); n > MaxLinks {
+		err = cmp.Or(err, fmt.Errorf("%w: %d links; want at most %d", ErrTooMuch, n, MaxLinks))
+	}
+	for i := 0; i < len(o.Representations) && err == nil; i++ {
+		r := &o.Representations[i]
+		err = cmp.Or(long("URL of a representation", r.Href, MaxHref), long("media type", r.Type, MaxType), long("hash", r.Hash, MaxHash))
+	}
+	for i := 0; i < len(o.Links) && err == nil; i++ {
+		err = o.Links[i].bound()
+	}
+	return err
+}
+
+func (l *Link) bound() error {
+	return cmp.Or(long("relation", l.Rel, MaxType), long("URL of a link", l.Href, MaxHref), long("media type of a link", l.Type, MaxType),
+		long("hash of a link", l.Hash, MaxHash), long("identifier behind a link", l.Record, MaxIdentifier))
+}
+
+func long(what, s string, most int) error {
+	if len(s) <= most {
+		return nil
+	}
+	return fmt.Errorf("%w: its %s has %d bytes; want at most %d", ErrTooMuch, what, len(s), most)
+}

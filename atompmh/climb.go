@@ -68,8 +68,8 @@ func (c *climb) first() (*Document, error) {
 	if missing(err) {
 		return nil, fmt.Errorf("%w (%w)", ErrStaleCursor, err)
 	}
-	if err != nil {
-		return nil, err
+	if err != nil || c.cur.Paged {
+		return doc, err
 	}
 	return c.arrive(doc)
 }
@@ -96,11 +96,38 @@ func (c *climb) subscription() (*Document, error) {
 		return nil, err
 	}
 	c.cur.Validators = doc.Validators
+	if doc, err = c.current(doc); err != nil {
+		return nil, err
+	}
 	if err := c.identify(doc); err != nil {
 		doc.close()
 		return nil, err
 	}
 	c.heads[follow.Key(doc.Requested)] = doc.reader.feed.Updated
+	return doc, nil
+}
+
+// current returns the subscription document where URL leads to an archive
+// document, which will never tell of anything new.
+func (c *climb) current(doc *Document) (*Document, error) {
+	feed := &doc.reader.feed
+	if !feed.Archive || feed.Complete {
+		return doc, nil
+	}
+	p := Problem{Rule: ruleCurrent, URL: doc.URL, Found: "an archive document", Expected: "the feed's subscription document; this one will never have anything new"}
+	to := feed.Current
+	if to == "" || follow.Key(to) == follow.Key(doc.URL) || follow.Key(to) == follow.Key(doc.Requested) {
+		doc.problem(p)
+		return doc, nil
+	}
+	p.Expected = "the feed's subscription document, " + clip(to) + ", which is read instead"
+	doc.close()
+	doc, err := c.linked(doc, relCurrent, to)
+	if err != nil {
+		return nil, err
+	}
+	c.cur.Validators = Validators{} // they would be of another URL than the one that is asked
+	doc.problem(p)
 	return doc, nil
 }
 
@@ -144,8 +171,8 @@ func (c *climb) visit(doc *Document, visit func(context.Context, *Document) erro
 // lookAhead asks for the next document already, when it is sure to be needed:
 // to climb on, or for its feed/updated in the stop rule (A2).
 func (c *climb) lookAhead(doc *Document) {
-	to := doc.reader.feed.PrevArchive
-	if to == "" || doc.mayComplete() || c.urls[follow.Key(to)] || slices.Contains(c.w.Accepted, to) || follow.Foreign(doc.URL, to) ||
+	to, paged := doc.reader.feed.older()
+	if to == "" || paged || doc.mayComplete() || c.urls[follow.Key(to)] || slices.Contains(c.w.Accepted, to) || follow.Foreign(doc.URL, to) ||
 		c.cur.Documents+1 >= cmp.Or(c.w.MaxDocuments, defaultMaxDocuments) || c.client.Allowed(to) != nil {
 		return
 	}
@@ -177,6 +204,9 @@ func (c *climb) next(doc *Document) (*Document, error) {
 	}
 	c.checkComplete(doc)
 	c.cur, _ = doc.Cursor()
+	if c.cur.Paged {
+		return c.nextPage(doc)
+	}
 	sum := doc.bodyHash()
 	if before, seen := c.bodies[sum]; seen {
 		return nil, fmt.Errorf("%s is byte for byte the same as %s: %w; tell the feed's operator", doc.URL, before, ErrLoop)
@@ -196,10 +226,7 @@ func (c *climb) next(doc *Document) (*Document, error) {
 	if c.urls[follow.Key(to)] {
 		return nil, fmt.Errorf("%s: prev-archive leads to %s, which this walk has read: %w; tell the feed's operator", doc.URL, to, ErrLoop)
 	}
-	if follow.Foreign(doc.URL, to) {
-		return nil, fmt.Errorf("%s: %w: prev-archive of %s, which is not local, may not lead to a file", to, ErrRefused, doc.URL)
-	}
-	prev, err := c.get(to, Validators{})
+	prev, err := c.linked(doc, relPrevArchive, to)
 	if missing(err) {
 		c.res.Gap = &Gap{URL: to, Reason: err.Error()}
 		return nil, nil
@@ -208,6 +235,47 @@ func (c *climb) next(doc *Document) (*Document, error) {
 		return nil, err
 	}
 	return c.arrive(prev)
+}
+
+// linked asks for the document that a link of doc leads to.
+func (c *climb) linked(doc *Document, rel, to string) (*Document, error) {
+	if follow.Foreign(doc.URL, to) {
+		return nil, fmt.Errorf("%s: %w: %s of %s, which is not local, may not lead to a file", to, ErrRefused, rel, doc.URL)
+	}
+	return c.get(to, Validators{})
+}
+
+// nextPage returns the page after doc (RFC 5005 3). Pages promise nothing: by
+// convention the newest entries come first, so the walk ends at the first page that
+// lies below the mark, at one that it has read, and at one that is not there.
+func (c *climb) nextPage(doc *Document) (*Document, error) {
+	if doc.Index == 0 {
+		doc.problem(Problem{Rule: rulePaged, URL: doc.URL, Found: "next pages instead of archives", Expected: "prev-archive; the pages are read, but entries that change place meanwhile may be missed"})
+	}
+	sum := doc.bodyHash()
+	_, seen := c.bodies[sum]
+	c.bodies[sum] = doc.URL
+	to, last := c.cur.Next, c.cur.Last
+	below := !c.cur.Full && !c.w.Mark.IsZero() && !last.IsZero() && last.Before(c.w.Mark.Add(-c.w.Overlap))
+	if seen || below || c.urls[follow.Key(to)] {
+		c.end()
+		return nil, nil
+	}
+	page, err := c.linked(doc, relNext, to)
+	if follow.Missing(err) {
+		c.end()
+		return nil, nil
+	}
+	if missing(err) {
+		c.res.Gap = &Gap{URL: to, Reason: err.Error()}
+		return nil, nil
+	}
+	if err == nil && c.urls[follow.Key(page.URL)] {
+		page.close()
+		c.end()
+		return nil, nil
+	}
+	return page, err
 }
 
 // arrive judges an archive document by its head: nil when the walk ends before

@@ -130,9 +130,9 @@ func (d *Document) advance() {
 		c.FeedID = d.reader.feed.ID
 	}
 	c.Complete = d.Complete()
-	c.Next = d.reader.feed.PrevArchive
+	c.Next, c.Paged = d.reader.feed.older()
 	if c.Complete {
-		c.Next = ""
+		c.Next, c.Paged = "", false
 	}
 	c.Last = d.Smallest
 	if d.empty() {
@@ -144,6 +144,20 @@ func (d *Document) advance() {
 	if !c.Fixed {
 		c.Fixed, c.Target = true, d.Largest
 	}
+}
+
+// older returns the link to the document with older entries, "" when there is none:
+// the archive document before, or in a feed that has no archives its next page.
+func (f *Feed) older() (href string, paged bool) {
+	if f.PrevArchive != "" || f.Archive {
+		return f.PrevArchive, false
+	}
+	for i := range f.Links {
+		if f.Links[i].Rel == relNext {
+			return f.Links[i].Href, true
+		}
+	}
+	return "", false
 }
 
 // open reads the head of an answer.

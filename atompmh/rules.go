@@ -39,6 +39,8 @@ const (
 	ruleAlternates = "4287-alternates"
 	ruleBase       = "4287-base"
 	ruleArchive    = "5005-prev-archive"
+	rulePaged      = "5005-paged"
+	ruleCurrent    = "5005-current"
 	ruleTombstone  = "6721-deleted-entry"
 	ruleCharset    = "7303-charset"
 )
@@ -70,6 +72,8 @@ func Rules() []Rule {
 		{ruleAlternates, "no two alternate links of an entry have the same type and hreflang", "RFC 4287 4.1.2", false},
 		{ruleBase, "xml:base is an IRI reference", "RFC 4287 2", false},
 		{ruleArchive, "a document has at most one prev-archive link", "RFC 5005 4", false},
+		{rulePaged, "a logical feed of several documents is archived: pages (next) promise nothing about what stands where", "RFC 5005 3", false},
+		{ruleCurrent, "a logical feed is harvested from its subscription document, not from an archive document", "RFC 5005 4", false},
 		{ruleTombstone, "at:deleted-entry has ref and when", "RFC 6721 3", false},
 		{ruleCharset, "Content-Type and XML declaration name the same charset", "RFC 7303 3.2", false},
 	}

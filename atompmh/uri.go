@@ -13,6 +13,7 @@ const (
 	relNextArchive = "next-archive"
 	relCurrent     = "current"
 	relSelf        = "self"
+	relNext        = "next"
 )
 
 // relation normalises a rel attribute (RFC 4287 4.2.7.2).

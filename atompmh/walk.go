@@ -74,6 +74,8 @@ type Cursor struct {
 	Documents int `json:"documents"`
 	// Full tells that the walk climbs to the oldest document.
 	Full bool `json:"full,omitempty"`
+	// Paged tells that Next is a page (RFC 5005 3), not an archive document.
+	Paged bool `json:"paged,omitempty"`
 	// Target is the mark to be, once the first document with entries was read.
 	Target time.Time `json:"target,omitzero"`
 	// Fixed tells that Target will not change any more. It may be zero then:

@@ -1,0 +1,112 @@
+package atompmh
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// next is a link to the page after this one.
+func next(path string) string { return fmt.Sprintf(`<link rel="next" href="%s"/>`, path) }
+
+// pages serves three pages of a feed that has no archives.
+func pages(s *site) {
+	s.put("/feed", page{updated: 20, tail: next("/p2"), entries: []string{alive("a", 20)}}.String())
+	s.put("/p2", page{updated: 20, tail: next("/p3"), entries: []string{alive("b", 10)}}.String())
+	s.put("/p3", page{updated: 20, entries: []string{alive("c", 5)}}.String())
+}
+
+// D8, D86: the pages of a feed without archives are read to their end, or to the
+// first one below the mark, and the report says that they promise nothing.
+func TestPagesAreFollowed(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		mark    float64
+		full    bool
+		change  func(*site)
+		paths   string
+		entries string
+	}{
+		{name: "first harvest", paths: "/feed /p2 /p3", entries: "aa ab ac"},
+		{name: "below the mark", mark: 15, paths: "/feed /p2", entries: "aa ab"},
+		{name: "full", mark: 15, full: true, paths: "/feed /p2 /p3", entries: "aa ab ac"},
+		{name: "a page that is not there", paths: "/feed /p2", entries: "aa ab", change: func(s *site) { s.status("/p3", 404) }},
+		{name: "every page is the first", paths: "/feed /p2", entries: "aa aa", change: func(s *site) {
+			same := page{updated: 20, tail: next("/p2"), entries: []string{alive("a", 20)}}.String()
+			s.put("/feed", same)
+			s.put("/p2", same)
+		}},
+		{name: "a ring", paths: "/feed /p2", entries: "aa ab", change: func(s *site) {
+			s.put("/p2", page{updated: 20, tail: next("/feed"), entries: []string{alive("b", 10)}}.String())
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newSite(t)
+			pages(s)
+			if tt.change != nil {
+				tt.change(s)
+			}
+			w := s.walk()
+			w.Full = tt.full
+			if tt.mark > 0 {
+				w.Mark, w.Overlap = day(tt.mark), time.Hour
+			}
+			got := s.run(w)
+			got.expect(t, tt.paths, tt.entries)
+			if !got.reported(rulePaged) || got.Gap != nil || got.Complete || !got.Target.Equal(day(20)) {
+				t.Errorf("%+v, problems %v", got.Result, got.problems)
+			}
+		})
+	}
+}
+
+// A page that cannot be read leaves a gap, as an archive document does.
+func TestPageThatIsBroken(t *testing.T) {
+	s := newSite(t)
+	pages(s)
+	s.put("/p3", "<html/>")
+	got := s.run(s.walk())
+	if got.Gap == nil || got.Gap.URL != s.URL+"/p3" {
+		t.Errorf("gap %v", got.Gap)
+	}
+}
+
+// An unfinished walk over pages goes on with the next one.
+func TestPagesResume(t *testing.T) {
+	s := newSite(t)
+	pages(s)
+	w := s.walk()
+	w.Resume = &Cursor{Next: s.URL + "/p3", Paged: true, Documents: 2, Fixed: true, Target: day(20)}
+	got := s.run(w)
+	got.expect(t, "/p3", "ac")
+	if got.Documents != 3 || !got.Target.Equal(day(20)) {
+		t.Errorf("%+v", got.Result)
+	}
+}
+
+// D8: the URL of an archive document leads to the subscription document, or the
+// report says what is wrong with it.
+func TestArchiveDocumentAsURL(t *testing.T) {
+	for _, tt := range []struct{ name, current, paths string }{
+		{"with current", "/feed", "/feed /3 /2 /1"},
+		{"without", "", "/3 /2 /1"},
+		{"that names itself", "/3", "/3 /2 /1"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newSite(t)
+			chain(s)
+			tail := `<fh:archive xmlns:fh="` + HistoryNamespace + `"/>`
+			if tt.current != "" {
+				tail += `<link rel="current" href="` + tt.current + `"/>`
+			}
+			s.put("/3", page{updated: 15, prev: "/2", head: tail, entries: []string{alive("c", 15), gone("d", 11)}}.String())
+			w := s.walk()
+			w.URL = s.URL + "/3"
+			got := s.run(w)
+			got.expect(t, tt.paths, "*")
+			if !got.reported(ruleCurrent) {
+				t.Errorf("not reported: %v", got.problems)
+			}
+		})
+	}
+}

@@ -106,10 +106,8 @@ func (h *House) open(ctx context.Context) error {
 	// strangers to have something sent there.
 	h.courier = h.newGuard(fetch.Reach{Allowed: h.Config.AllowHosts, Notices: true})
 	h.harvest = &harvest.Harvester{Log: h.Log, Waiting: h.Log, Absences: h.Log, Contents: contents{h.Contents}, Now: h.opt.Now, Workers: h.Config.Limits.Connections}
-	for i := range h.Config.Sets {
-		if err := h.openSet(ctx, &h.Config.Sets[i]); err != nil {
-			return err
-		}
+	if err := h.openSets(ctx); err != nil {
+		return err
 	}
 	if h.Config.File != "" && h.Config.BaseURL != "" {
 		h.servedAt(h.Config.BaseURL)
@@ -146,59 +144,46 @@ func (h *House) fetchOptions() fetch.Options {
 	return o
 }
 
-func (h *House) openSet(ctx context.Context, s *config.Set) error {
-	mode, err := event.ParseContent(s.Content)
-	if err != nil {
-		return err
-	}
-	if h.Config.File == "" { // SOURCEs of the command line do not speak of it
-		if stored, err := h.Log.Set(ctx, s.Name); err == nil {
-			mode = stored.Content
-		} else if !errors.Is(err, fs.ErrNotExist) {
+// openSets makes the configured sets and Sources, in one transaction.
+func (h *House) openSets(ctx context.Context) error {
+	sets := make([]eventlog.SetConfig, len(h.Config.Sets))
+	for i := range h.Config.Sets {
+		s := &h.Config.Sets[i]
+		mode, err := event.ParseContent(s.Content)
+		if err != nil {
 			return err
 		}
+		sets[i] = eventlog.SetConfig{Name: s.Name, Title: s.Title, Description: s.Description, Content: mode,
+			AnyContent:    h.Config.File == "", // SOURCEs of the command line do not speak of it
+			SegmentEvents: s.SegmentEvents, SegmentHours: s.SegmentHours}
+		for _, src := range s.Sources {
+			u, err := url.Parse(src.URL)
+			if err != nil {
+				return fmt.Errorf("source %s: %w", src.URL, err)
+			}
+			sets[i].Sources = append(sets[i].Sources, eventlog.SourceConfig{Kind: src.Kind, URL: fetch.Plain(u)})
+		}
 	}
-	if err := h.Log.EnsureSet(ctx, eventlog.SetConfig{Name: s.Name, Title: s.Title, Description: s.Description, Content: mode,
-		SegmentEvents: s.SegmentEvents, SegmentHours: s.SegmentHours}); err != nil {
+	if err := h.Log.Configure(ctx, sets); err != nil {
 		return err
 	}
-	for i := range s.Sources {
-		if err := h.openSource(ctx, s, i, mode); err != nil {
-			return err
+	for i := range sets {
+		for j, stored := range sets[i].Sources {
+			src, err := h.source(&h.Config.Sets[i], j, sets[i].Content, stored.ID)
+			if err != nil {
+				return err
+			}
+			// The configuration may leave the kind open; the Source may have shown it.
+			if src.Kind = stored.Kind; src.Kind == "" {
+				src.Found = func(ctx context.Context, kind string) error {
+					_, err := h.Log.EnsureSource(ctx, src.Set, kind, src.URL, j)
+					return err
+				}
+			}
+			h.Sources = append(h.Sources, src)
 		}
 	}
 	return nil
-}
-
-func (h *House) openSource(ctx context.Context, s *config.Set, i int, mode event.Content) error {
-	src, err := h.source(s, i, mode, 0)
-	if err != nil {
-		return err
-	}
-	if src.Kind == "" { // the configuration leaves it open; the Source may have shown it
-		if src.Kind, err = h.storedKind(ctx, s.Name, src.URL); err != nil {
-			return err
-		}
-		src.Found = func(ctx context.Context, kind string) error {
-			_, err := h.Log.EnsureSource(ctx, s.Name, kind, src.URL, i)
-			return err
-		}
-	}
-	src.ID, err = h.Log.EnsureSource(ctx, s.Name, src.Kind, src.URL, i)
-	h.Sources = append(h.Sources, src)
-	return err
-}
-
-// storedKind returns of what kind a Source has turned out to be, "" when it has
-// not been harvested yet.
-func (h *House) storedKind(ctx context.Context, set, url string) (string, error) {
-	stored, err := h.Log.Sources(ctx, set)
-	for _, k := range stored {
-		if k.URL == url {
-			return k.Kind, err
-		}
-	}
-	return "", err
 }
 
 // source makes the i-th Source of a configured set ready to be harvested.

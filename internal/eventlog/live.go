@@ -108,7 +108,7 @@ func (l *Log) liveNow(ctx context.Context, q querier, set string, at event.Seq) 
 		defer tx.Rollback()
 		q = tx
 	}
-	var now event.Set
+	var now storedSet
 	st := &state{shared: map[int64]bool{}}
 	rows, err := q.QueryContext(ctx, selectSets+" WHERE name = $1", set)
 	if err := scanAll(rows, err, func(rows *sql.Rows) (err error) {

@@ -71,7 +71,7 @@ func newScanner(ctx context.Context, q querier) (*scanner, error) {
 	rows, err := q.QueryContext(ctx, selectSets)
 	return s, scanAll(rows, err, func(rows *sql.Rows) error {
 		id, set, err := scanSet(rows)
-		s.sets[id] = set
+		s.sets[id] = set.Set
 		return err
 	})
 }

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
+	"slices"
 
 	"github.com/pmh-bridge/bridge/event"
 )
@@ -17,9 +19,14 @@ type SetConfig struct {
 	// new set's title is its name.
 	Name, Title, Description string
 	Content                  event.Content
+	// AnyContent takes the content mode of a set that is there already, whatever
+	// Content says; Configure then sets Content to it.
+	AnyContent bool
 	// SegmentEvents and SegmentHours say when a segment closes; 0 is 10,000
 	// and 24, more than 50,000 events is 50,000.
 	SegmentEvents, SegmentHours int
+	// Sources in the order in which they speak for a record.
+	Sources []SourceConfig
 }
 
 // ContentError: a set was made with another content mode, which is fixed.
@@ -32,49 +39,98 @@ func (e *ContentError) Error() string {
 	return fmt.Sprintf("set %s was made with content = %q, which cannot be changed to %q: put it back, or make a new set with another name and harvest into that", e.Set, e.Has, e.Want)
 }
 
-// EnsureSet makes the set, with its creation time and feed ids, or brings its
-// settings up to date. Another content mode is a *ContentError.
-func (l *Log) EnsureSet(ctx context.Context, c SetConfig) error {
-	if c.SegmentEvents <= 0 {
-		c.SegmentEvents = 10_000
-	}
-	c.SegmentEvents = min(c.SegmentEvents, maxEntries)
-	if c.SegmentHours <= 0 {
-		c.SegmentHours = 24
-	}
+// SourceConfig is what the configuration says of a Source.
+type SourceConfig struct {
+	// ID is filled in by Configure.
+	ID event.SourceID
+	// Kind is what is stored when it is "", and filled in by Configure then.
+	Kind string
+	URL  string
+}
+
+// Configure brings sets and their Sources up to date in one transaction, and
+// makes those that are missing. In each set the Sources get their rank in the
+// order in which they stand; those that the configuration no longer has come
+// after them. Where everything is as it should be nothing is written. Another
+// content mode is a *ContentError.
+func (l *Log) Configure(ctx context.Context, sets []SetConfig) error {
 	return l.write(ctx, func(ctx context.Context) error {
-		id, has, err := l.findSet(ctx, c.Name)
-		if err != nil {
-			return err
-		}
-		c.Title, c.Description = cmp.Or(c.Title, has.Title, c.Name), cmp.Or(c.Description, has.Description)
-		s := event.Set{Name: c.Name, Title: c.Title, Description: c.Description, Content: c.Content, Created: has.Created, Feed: has.Feed, Complete: has.Complete}
-		if id != 0 {
-			if has.Content != c.Content {
-				return &ContentError{Set: c.Name, Has: has.Content, Want: c.Content}
+		for i := range sets {
+			id, err := l.ensureSet(ctx, &sets[i])
+			if err != nil {
+				return err
 			}
-			return l.exec(ctx, "UPDATE sets SET title = $2, description = $3, segment_events = $4, segment_hours = $5, sum = $6 WHERE id = $1",
-				id, c.Title, c.Description, c.SegmentEvents, c.SegmentHours, setSum(&s, c.SegmentEvents, c.SegmentHours))
+			if err := l.ensureSources(ctx, id, sets[i].Sources); err != nil {
+				return err
+			}
 		}
-		if s.Created, err = l.now(); err != nil {
-			return err
-		}
-		s.Feed, s.Complete = newUUID(), newUUID()
-		if err := l.exec(ctx, `INSERT INTO sets (name, title, description, content, created, feed, complete, segment_events, segment_hours, sum, last_observed, clock)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $5, $5)`, s.Name, s.Title, s.Description, int64(s.Content), int64(s.Created), s.Feed, s.Complete,
-			c.SegmentEvents, c.SegmentHours, setSum(&s, c.SegmentEvents, c.SegmentHours)); err != nil {
-			return err
-		}
-		return l.exec(ctx, "INSERT INTO segment (set_id, n, from_at) SELECT id, 1, created FROM sets WHERE name = $1", s.Name)
+		return nil
 	})
 }
 
-func setSum(s *event.Set, segmentEvents, segmentHours int) int64 {
-	return sumOf(s.Name, s.Title, s.Description, int64(s.Content), s.Created, s.Feed, s.Complete, segmentEvents, segmentHours)
+// EnsureSet is Configure for one set whose Sources stay as they are.
+func (l *Log) EnsureSet(ctx context.Context, c SetConfig) error {
+	return l.write(ctx, func(ctx context.Context) error {
+		_, err := l.ensureSet(ctx, &c)
+		return err
+	})
+}
+
+func (l *Log) ensureSet(ctx context.Context, c *SetConfig) (int64, error) {
+	id, has, err := l.findSet(ctx, c.Name)
+	if err != nil {
+		return 0, err
+	}
+	want := has
+	want.Name, want.Title, want.Description = c.Name, cmp.Or(c.Title, has.Title, c.Name), cmp.Or(c.Description, has.Description)
+	want.segmentEvents, want.segmentHours = min(max(c.SegmentEvents, 0), maxEntries), max(c.SegmentHours, 0)
+	if want.segmentEvents == 0 {
+		want.segmentEvents = 10_000
+	}
+	if want.segmentHours == 0 {
+		want.segmentHours = 24
+	}
+	if c.AnyContent && id != 0 {
+		c.Content = has.Content
+	}
+	want.Content = c.Content
+	switch {
+	case id != 0 && has.Content != c.Content:
+		return 0, &ContentError{Set: c.Name, Has: has.Content, Want: c.Content}
+	case id != 0 && want == has:
+		return id, nil
+	case id != 0:
+		return id, l.exec(ctx, "UPDATE sets SET title = $2, description = $3, segment_events = $4, segment_hours = $5, sum = $6 WHERE id = $1",
+			id, want.Title, want.Description, want.segmentEvents, want.segmentHours, want.sum())
+	}
+	if want.Created, err = l.now(); err != nil {
+		return 0, err
+	}
+	want.Feed, want.Complete = newUUID(), newUUID()
+	s, err := l.stmt(ctx, `INSERT INTO sets (name, title, description, content, created, feed, complete, segment_events, segment_hours, sum, last_observed, clock)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $5, $5) RETURNING id`)
+	if err != nil {
+		return 0, err
+	}
+	if err := s.QueryRowContext(ctx, want.Name, want.Title, want.Description, int64(want.Content), int64(want.Created), want.Feed, want.Complete,
+		want.segmentEvents, want.segmentHours, want.sum()).Scan(&id); err != nil {
+		return 0, err
+	}
+	return id, l.exec(ctx, "INSERT INTO segment (set_id, n, from_at) VALUES ($1, 1, $2)", id, int64(want.Created))
+}
+
+// storedSet is a row of sets.
+type storedSet struct {
+	event.Set
+	segmentEvents, segmentHours int
+}
+
+func (s *storedSet) sum() int64 {
+	return sumOf(s.Name, s.Title, s.Description, int64(s.Content), s.Created, s.Feed, s.Complete, s.segmentEvents, s.segmentHours)
 }
 
 // findSet returns a set with its number, 0 when there is none. Callers hold mu.
-func (l *Log) findSet(ctx context.Context, name string) (id int64, set event.Set, err error) {
+func (l *Log) findSet(ctx context.Context, name string) (id int64, set storedSet, err error) {
 	err = writing{l}.each(ctx, selectSets+" WHERE name = $1", []any{name}, func(rows *sql.Rows) (err error) {
 		id, set, err = scanSet(rows)
 		return err
@@ -95,10 +151,45 @@ type Source struct {
 	Pending, Partial, Held, Quarantined int
 }
 
-// EnsureSource makes the Source, or brings its kind and rank up to date. The
-// lowest rank speaks for a record that several Sources of a set have. A Source
-// that has had the rank so far goes behind all others: when every configured
-// Source was given its place, those that are no longer configured come last.
+// ensureSources gives the configured Sources of a set their places.
+func (l *Log) ensureSources(ctx context.Context, set int64, sources []SourceConfig) error {
+	stored, err := l.heads(ctx, set)
+	if err != nil || len(sources) == 0 {
+		return err
+	}
+	last := len(sources) - 1
+	for _, h := range stored {
+		last = max(last, h.rank)
+	}
+	configured := map[string]bool{}
+	for rank := range sources {
+		c := &sources[rank]
+		configured[c.URL] = true
+		h := sourceHead{set: set, kind: c.Kind, url: c.URL, rank: rank}
+		if has, ok := stored[c.URL]; ok {
+			h.id, h.kind = has.id, cmp.Or(c.Kind, has.kind)
+		}
+		if err := l.saveHead(ctx, &h, stored[c.URL]); err != nil {
+			return err
+		}
+		c.ID, c.Kind, stored[c.URL] = h.id, h.kind, h
+	}
+	// Those that are left and have a rank that is needed go behind all others.
+	for _, url := range slices.Sorted(maps.Keys(stored)) {
+		if h := stored[url]; !configured[url] && h.rank < len(sources) {
+			last++
+			moved := h
+			moved.rank = last
+			if err := l.saveHead(ctx, &moved, h); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// EnsureSource makes one Source, or brings its kind and rank up to date. A
+// Source that has had the rank so far goes behind all others.
 func (l *Log) EnsureSource(ctx context.Context, set, kind, url string, rank int) (id event.SourceID, err error) {
 	err = l.write(ctx, func(ctx context.Context) error {
 		setID, _, err := l.findSet(ctx, set)
@@ -108,39 +199,57 @@ func (l *Log) EnsureSource(ctx context.Context, set, kind, url string, rank int)
 		if setID == 0 {
 			return noSet(set)
 		}
-		var displaced []sourceHead
-		last := rank
-		if err := (writing{l}).each(ctx, selectHeads+" WHERE set_id = $1", []any{setID}, func(rows *sql.Rows) error {
-			h, err := scanHead(rows)
-			last = max(last, h.rank)
-			switch {
-			case h.url == url:
-				id = h.id
-			case h.rank == rank:
-				displaced = append(displaced, h)
-			}
-			return err
-		}); err != nil {
-			return err
-		}
-		for _, h := range displaced {
-			last++
-			h.rank = last
-			if err := l.exec(ctx, "UPDATE source SET rank = $2, sum = $3 WHERE id = $1", int64(h.id), h.rank, h.sum()); err != nil {
-				return err
-			}
-		}
-		h := sourceHead{id: id, set: setID, kind: kind, url: url, rank: rank}
-		if id != 0 {
-			return l.exec(ctx, "UPDATE source SET kind = $2, rank = $3, sum = $4 WHERE id = $1", int64(id), kind, rank, h.sum())
-		}
-		s, err := l.stmt(ctx, "INSERT INTO source (set_id, kind, url, rank, sum, kept) VALUES ($1, $2, $3, $4, $5, $6) RETURNING id")
+		stored, err := l.heads(ctx, setID)
 		if err != nil {
 			return err
 		}
-		return s.QueryRowContext(ctx, setID, kind, url, rank, h.sum(), keptSum(new(event.Progress))).Scan(&id)
+		last := rank
+		for _, h := range stored {
+			last = max(last, h.rank)
+		}
+		for _, h := range stored {
+			if h.rank == rank && h.url != url {
+				moved := h
+				last++
+				moved.rank = last
+				if err := l.saveHead(ctx, &moved, h); err != nil {
+					return err
+				}
+			}
+		}
+		h := sourceHead{id: stored[url].id, set: setID, kind: kind, url: url, rank: rank}
+		err = l.saveHead(ctx, &h, stored[url])
+		id = h.id
+		return err
 	})
 	return id, err
+}
+
+// heads returns the Sources of a set by their URL. Callers hold mu.
+func (l *Log) heads(ctx context.Context, set int64) (map[string]sourceHead, error) {
+	out := map[string]sourceHead{}
+	err := writing{l}.each(ctx, selectHeads+" WHERE set_id = $1", []any{set}, func(rows *sql.Rows) error {
+		h, err := scanHead(rows)
+		out[h.url] = h
+		return err
+	})
+	return out, err
+}
+
+// saveHead writes a Source unless it is as it was; one without a number is new
+// and gets one.
+func (l *Log) saveHead(ctx context.Context, h *sourceHead, was sourceHead) error {
+	switch {
+	case *h == was:
+		return nil
+	case h.id != 0:
+		return l.exec(ctx, "UPDATE source SET kind = $2, rank = $3, sum = $4 WHERE id = $1", int64(h.id), h.kind, h.rank, h.sum())
+	}
+	s, err := l.stmt(ctx, "INSERT INTO source (set_id, kind, url, rank, sum, kept) VALUES ($1, $2, $3, $4, $5, $6) RETURNING id")
+	if err != nil {
+		return err
+	}
+	return s.QueryRowContext(ctx, h.set, h.kind, h.url, h.rank, h.sum(), keptSum(new(event.Progress))).Scan(&h.id)
 }
 
 // sourceHead is what a Source is, besides how far it has been harvested.
@@ -237,12 +346,11 @@ func noSource(id event.SourceID) error {
 
 const selectSets = `SELECT id, name, title, description, content, created, feed, complete, segment_events, segment_hours, sum, last_seq, last_observed, clock, live, events FROM sets`
 
-func scanSet(rows *sql.Rows) (id int64, s event.Set, err error) {
-	var segmentEvents, segmentHours int
+func scanSet(rows *sql.Rows) (id int64, s storedSet, err error) {
 	var sum int64
-	err = rows.Scan(&id, &s.Name, &s.Title, &s.Description, &s.Content, &s.Created, &s.Feed, &s.Complete, &segmentEvents, &segmentHours, &sum,
+	err = rows.Scan(&id, &s.Name, &s.Title, &s.Description, &s.Content, &s.Created, &s.Feed, &s.Complete, &s.segmentEvents, &s.segmentHours, &sum,
 		&s.Last, &s.LastObserved, &s.Newest, &s.Live, &s.Events)
-	if err == nil && sum != setSum(&s, segmentEvents, segmentHours) {
+	if err == nil && sum != s.sum() {
 		err = fmt.Errorf("set %q: %w: run bridge verify", s.Name, errDamaged)
 	}
 	return id, s, err
@@ -261,7 +369,7 @@ func (l *Log) sets(ctx context.Context, where string, args []any, found func(id 
 		return scanAll(rows, err, func(rows *sql.Rows) error {
 			id, s, err := scanSet(rows)
 			if err == nil {
-				found(id, s)
+				found(id, s.Set)
 			}
 			return err
 		})

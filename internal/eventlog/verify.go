@@ -174,7 +174,7 @@ func (v *verifier) readSets() error {
 		if err != nil {
 			v.found(fmt.Sprintf("set %d", id), "%v", err)
 		}
-		r := &replay{id: id, set: s}
+		r := &replay{id: id, set: s.Set}
 		v.sets[id], v.order = r, append(v.order, r)
 		return nil
 	}); err != nil {

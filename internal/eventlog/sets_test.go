@@ -1,0 +1,124 @@
+package eventlog_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
+)
+
+// commits counts the transactions in the log's write-ahead file: of each the
+// last frame says how large the database is then.
+func commits(t *testing.T, folder string) int {
+	t.Helper()
+	wal, err := os.ReadFile(filepath.Join(folder, eventlog.FileName+"-wal"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	const header, frameHeader = 32, 24
+	if len(wal) < header {
+		return 0
+	}
+	page, n := int(binary.BigEndian.Uint32(wal[8:])), 0
+	for at := header; at+frameHeader+page <= len(wal); at += frameHeader + page {
+		if binary.BigEndian.Uint32(wal[at+4:]) != 0 && string(wal[at+8:at+16]) == string(wal[16:24]) {
+			n++
+		}
+	}
+	return n
+}
+
+// TestConfigureIsOneTransaction: opening with many Sources costs one
+// transaction, and none when nothing has changed (D126).
+func TestConfigureIsOneTransaction(t *testing.T) {
+	folder := t.TempDir()
+	config := func() []eventlog.SetConfig {
+		var sets []eventlog.SetConfig
+		for i := range 10 {
+			s := eventlog.SetConfig{Name: fmt.Sprintf("s%d", i), Content: event.Reference}
+			for j := range 20 {
+				s.Sources = append(s.Sources, eventlog.SourceConfig{Kind: "feed", URL: fmt.Sprintf("http://h.example/%d/%d", i, j)})
+			}
+			sets = append(sets, s)
+		}
+		return sets
+	}
+	l, err := eventlog.Open(t.Context(), folder, eventlog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := commits(t, folder)
+	first := config()
+	if err := l.Configure(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	if n := commits(t, folder) - before; n != 1 {
+		t.Errorf("200 Sources were made in %d transactions, want 1", n)
+	}
+	before = commits(t, folder)
+	second := config()
+	if err := l.Configure(t.Context(), second); err != nil {
+		t.Fatal(err)
+	}
+	if n := commits(t, folder) - before; n != 0 {
+		t.Errorf("the same configuration again took %d transactions, want 0", n)
+	}
+	for i := range first {
+		if !slices.Equal(first[i].Sources, second[i].Sources) {
+			t.Errorf("set %s: other Sources the second time: %v, then %v", first[i].Name, first[i].Sources, second[i].Sources)
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestConfigureRanks: Sources speak in the order of the configuration, and those
+// that it no longer has come last.
+func TestConfigureRanks(t *testing.T) {
+	l, err := eventlog.Open(t.Context(), t.TempDir(), eventlog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	for _, urls := range [][]string{{"a", "b", "c"}, {"c", "a", "b"}, {"d", "b"}, {"a"}, {"b", "d", "a", "c"}, {"c", "c"}} {
+		set := eventlog.SetConfig{Name: "main", Content: event.Reference}
+		for _, u := range urls {
+			set.Sources = append(set.Sources, eventlog.SourceConfig{Kind: "feed", URL: u})
+		}
+		if err := l.Configure(t.Context(), []eventlog.SetConfig{set}); err != nil {
+			t.Fatal(err)
+		}
+		stored, err := l.Sources(t.Context(), "main")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		ranks := map[int]bool{}
+		for _, s := range stored {
+			got = append(got, s.URL)
+			if ranks[s.Rank] {
+				t.Errorf("after %v: two Sources have rank %d", urls, s.Rank)
+			}
+			ranks[s.Rank] = true
+		}
+		want := slices.Compact(slices.Clone(urls))
+		if len(got) < len(want) || !slices.Equal(got[:len(want)], want) {
+			t.Errorf("configured %v, the order is %v", urls, got)
+		}
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -35,7 +36,7 @@ func serveCommand() *cobra.Command {
 		if verbose {
 			level = slog.LevelDebug
 		}
-		return serve(cmd.Context(), c, daemon.Options{AcceptClock: acceptClock, Patient: true, Command: "bridge serve", Logger: logger(cmd.ErrOrStderr(), level)}, cmd.OutOrStdout())
+		return serve(cmd.Context(), c, daemon.Options{AcceptClock: acceptClock, Command: "bridge serve", Logger: logger(cmd.ErrOrStderr(), level)}, cmd.OutOrStdout())
 	}
 	return cmd
 }
@@ -57,12 +58,14 @@ func serve(ctx context.Context, c *config.Config, o daemon.Options, out io.Write
 	if err := h.ListenMail(ctx); err != nil {
 		return errors.Join(err, listener.Close(), h.Close())
 	}
-	printServing(out, h, h.Base(listener), listener.Addr())
+	if err := printServing(ctx, out, h, h.Base(listener), listener.Addr()); err != nil {
+		return errors.Join(err, listener.Close(), h.Close())
+	}
 	return errors.Join(h.Serve(ctx, listener, nil), h.Close())
 }
 
 // printServing says what is served and what comes next.
-func printServing(out io.Writer, h *daemon.House, base string, address net.Addr) {
+func printServing(ctx context.Context, out io.Writer, h *daemon.House, base string, address net.Addr) error {
 	fmt.Fprintf(out, `serving %s on %s
   %[1]s/                            a page of what there is
   %[1]s/.well-known/resourcesync    for ResourceSync
@@ -72,7 +75,14 @@ func printServing(out io.Writer, h *daemon.House, base string, address net.Addr)
 		if s.Kind == harvest.SIP {
 			continue
 		}
-		fmt.Fprintf(out, "%s: harvesting %s now, then every %s\n", s.Set, daemon.Private(s.URL), short(s.Every))
+		first := "now"
+		switch wait, err := h.DueIn(ctx, s); {
+		case err != nil:
+			return err
+		case wait > 0:
+			first = "in " + short(wait.Round(time.Second))
+		}
+		fmt.Fprintf(out, "%s: harvesting %s %s, then every %s\n", s.Set, daemon.Private(s.URL), first, short(s.Every))
 	}
 	printSIP(out, h, base)
 	if len(h.Sources) == 0 {
@@ -88,6 +98,7 @@ func printServing(out io.Writer, h *daemon.House, base string, address net.Addr)
 		fmt.Fprintf(out, "warning: %s\n", w)
 	}
 	fmt.Fprintf(out, "bridge status --data %s says how far it has come; stop with Ctrl-C\n", h.Config.Data)
+	return nil
 }
 
 // printSIP says what is there for the Simple Ingest Protocol.

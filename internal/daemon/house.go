@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
@@ -34,8 +35,6 @@ type Options struct {
 	DryRun bool
 	// AcceptClock confirms a clock that jumped ahead (I3).
 	AcceptClock bool
-	// Patient waits as long as a server asks, up to an hour: for serve.
-	Patient bool
 	// Command says who holds the writer's lock.
 	Command string
 	// Version goes into the user agent.
@@ -59,6 +58,7 @@ type House struct {
 	guards   []*fetch.Guard // one or two of each Source and target
 	courier  *fetch.Guard   // of these, the one that goes where strangers send it
 	harvest  *harvest.Harvester
+	underway underway
 	exchange exchange
 	bodies   *limit.Bytes // of the requests of strangers under way
 }
@@ -67,6 +67,7 @@ type House struct {
 type Source struct {
 	harvest.Source
 	Every time.Duration
+	busy  sync.Mutex // held while it is harvested, or its pending contents are asked for
 }
 
 // Open opens the data folder of a configuration and makes its sets and Sources.
@@ -112,6 +113,9 @@ func (h *House) open(ctx context.Context) error {
 	if h.Config.File != "" && h.Config.BaseURL != "" {
 		h.servedAt(h.Config.BaseURL)
 	}
+	if err := h.openUnderway(ctx); err != nil {
+		return err
+	}
 	return h.openExchange(ctx)
 }
 
@@ -134,9 +138,6 @@ func (h *House) fetchOptions() fetch.Options {
 		UserAgent: "bridge/" + h.opt.Version, Contact: h.Config.Contact, Network: h.opt.Network,
 		PerHost: l.Connections, Rate: float64(l.Rate), ConnectTimeout: l.ConnectTimeout, HeaderTimeout: l.HeaderTimeout, IdleTimeout: l.IdleTimeout,
 		Redirects: l.Redirects, HeaderBytes: l.Header, Ratio: int64(l.Ratio), Log: h.opt.Logger,
-	}
-	if h.opt.Patient {
-		o.MaxWait, o.Insist = time.Hour, true
 	}
 	if h.Config.Proxy != "" {
 		o.Proxy, _ = url.Parse(h.Config.Proxy) // checked by config
@@ -198,7 +199,7 @@ func (h *House) source(s *config.Set, i int, mode event.Content, id event.Source
 		ID: id, Set: s.Name, Kind: c.Kind, URL: plain, Content: mode,
 		Overlap: c.Overlap, MaxDocuments: c.MaxDocuments, GuardWait: c.GuardWait, FullEvery: c.FullEvery, AllowHost: h.allowHost, User: c.User,
 		Wants:  translate.Wants{Formats: s.Formats, Prefer: s.Prefer, PublicURL: c.PublicURL, Prefixes: c.Prefixes},
-		Limits: harvest.Limits{Document: l.FeedDocument, List: l.ListDocument, Record: l.Record, Depth: l.Depth, Text: int(l.Text), Attributes: l.Attributes},
+		Limits: harvest.Limits{Document: l.FeedDocument, List: l.ListDocument, Record: l.Record, Depth: l.Depth, Text: int(l.Text), Attributes: l.Attributes, Time: l.HarvestTime, Bytes: l.HarvestSize},
 	}}
 	if !c.Since.IsZero() {
 		src.Wants.Since, _ = event.StampOf(c.Since)
@@ -271,7 +272,7 @@ func (h *House) allowHost(host string) bool {
 
 // Close ends everything and gives the data folder back.
 func (h *House) Close() error {
-	var errs []error
+	errs := []error{h.underway.close()}
 	if h.Contents != nil {
 		errs = append(errs, h.Contents.Close())
 	}
@@ -285,11 +286,6 @@ func (h *House) Close() error {
 		g.Close()
 	}
 	return errors.Join(errs...)
-}
-
-// Harvest makes one pass over a Source.
-func (h *House) Harvest(ctx context.Context, s *Source, o harvest.Options) (harvest.Report, error) {
-	return h.harvest.Harvest(ctx, &s.Source, o)
 }
 
 // Harvester is for what can be done to a Source besides harvesting it.

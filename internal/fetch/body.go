@@ -13,8 +13,9 @@ import (
 )
 
 const (
-	// minProgress is what a body has to bring in each IdleTimeout.
-	minProgress = 1 << 10
+	// leastRate is how many bytes a second a body has to bring, over each
+	// IdleTimeout.
+	leastRate = 1 << 10
 	// ratioFloor is the output from which on the ratio is judged: short
 	// documents of spaces compress as well as bombs do.
 	ratioFloor = 1 << 20
@@ -24,15 +25,19 @@ const (
 	drainTime  = 250 * time.Millisecond
 )
 
+// errTime ends a request whose body has no time left.
+var errTime = errors.New("no time left")
+
 // watch puts the answer's body under the guard's eyes. w has what came from the
 // network.
 func (g *Guard) watch(req *http.Request, resp *http.Response, w *wire) {
 	w.caller = req.Context()
 	w.url = req.URL
 	w.length = resp.ContentLength
-	w.idle, w.left = g.options.IdleTimeout, g.options.IdleTimeout
+	w.idle, w.left, w.most = g.options.IdleTimeout, g.options.IdleTimeout, g.options.BodyTimeout
+	w.least = max(1, int64(leastRate*w.idle.Seconds()))
 	w.reuse = resp.ProtoMajor == 1 && !resp.Close
-	w.timer = time.AfterFunc(w.left, func() { w.cancel(ErrIdle) })
+	w.timer = time.AfterFunc(w.left, func() { w.cancel(errTime) })
 	w.timer.Stop()
 	w.slot.pause()
 	resp.Body = w
@@ -70,6 +75,8 @@ type wire struct {
 	timer  *time.Timer
 	idle   time.Duration
 	left   time.Duration // waiting time until more has to have come
+	most   time.Duration // waiting time until all has to have come
+	least  int64         // bytes that have to come in each idle
 	recent int64         // bytes since left was last filled up
 	n      int64
 	err    error // what all further Reads return
@@ -96,15 +103,17 @@ func (w *wire) Read(p []byte) (int, error) {
 func (w *wire) read(p []byte) (int, error) {
 	w.slot.reading()
 	start := time.Now()
-	w.timer.Reset(w.left)
+	w.timer.Reset(min(w.left, w.most))
 	n, err := w.src.Read(p)
 	w.timer.Stop()
 	w.slot.pause()
+	waited := time.Since(start)
 	w.n += int64(n)
-	if w.recent += int64(n); w.recent >= minProgress {
+	w.most -= waited
+	if w.recent += int64(n); w.recent >= w.least {
 		w.recent, w.left = 0, w.idle
 	} else {
-		w.left -= time.Since(start)
+		w.left -= waited
 	}
 	return n, err
 }
@@ -114,8 +123,10 @@ func (w *wire) diagnose(err error) {
 	switch {
 	case w.caller.Err() != nil:
 		w.err = context.Cause(w.caller)
-	case errors.Is(context.Cause(w.ctx), ErrIdle):
-		w.fail(fmt.Errorf("%w: under %d bytes in %s, %d in all", ErrIdle, minProgress, w.idle, w.n), true)
+	case errors.Is(context.Cause(w.ctx), errTime) && w.most <= 0:
+		w.fail(fmt.Errorf("%w: %d bytes in all", ErrLong, w.n), true)
+	case errors.Is(context.Cause(w.ctx), errTime):
+		w.fail(fmt.Errorf("%w: under %d bytes in %s, %d in all", ErrIdle, w.least, w.idle, w.n), true)
 	case err == io.ErrUnexpectedEOF:
 		w.fail(fmt.Errorf("%w after %d bytes", ErrBroken, w.n), true)
 	default:
@@ -155,7 +166,7 @@ func (w *wire) Close() error {
 }
 
 func (w *wire) drain() {
-	w.idle, w.left = drainTime, drainTime
+	w.idle, w.left, w.least = drainTime, drainTime, 1<<10
 	var buf [4 << 10]byte
 	for start := w.n; w.n-start <= drainBytes; {
 		if _, err := w.read(buf[:]); err != nil {

@@ -280,7 +280,9 @@ func TestSlowBodies(t *testing.T) {
 		{"a byte a second", drip(time.Second, 10_000, "x"), ErrIdle, time.Minute, time.Minute},
 		{"a byte just in time", drip(59*time.Second, 10_000, "x"), ErrIdle, time.Minute, time.Minute},
 		{"a KiB, then nothing", drip(50*time.Second, 1, strings.Repeat("x", 5000)+"\n"), nil, 50 * time.Second, 50 * time.Second},
-		{"a KiB each time", drip(50*time.Second, 100, strings.Repeat("x", 1100)), nil, 5000 * time.Second, 5000 * time.Second},
+		{"a KiB a second", drip(50*time.Second, 50, strings.Repeat("x", 60<<10)), nil, 2500 * time.Second, 2500 * time.Second},
+		{"25 bytes a second (D148)", drip(time.Second, 1_000_000, strings.Repeat("x", 25)), ErrIdle, time.Minute, time.Minute},
+		{"fast enough, without an end (D148)", drip(time.Second, 1_000_000, strings.Repeat("x", 1100)), ErrLong, time.Hour, time.Hour},
 		{"short and slow", drip(5*time.Second, 10, "x"), nil, 50 * time.Second, 50 * time.Second},
 	} {
 		synctest.Test(t, func(t *testing.T) {

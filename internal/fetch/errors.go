@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // What the guard refuses or gives up. Each comes wrapped in an *Error, but
@@ -44,10 +45,22 @@ var (
 	// ErrBroken: the body ended before its end. It wraps io.ErrUnexpectedEOF.
 	ErrBroken = fmt.Errorf("the body broke off: %w", io.ErrUnexpectedEOF)
 	// ErrIdle: the body came too slowly. See Options.IdleTimeout.
-	ErrIdle = errors.New("the body came to a standstill")
+	ErrIdle = errors.New("the body came too slowly")
+	// ErrLong: the body took too long in all. See Options.BodyTimeout.
+	ErrLong = errors.New("the body took too long")
 	// ErrWait: the server asked to be left alone for longer than we wait.
 	ErrWait = errors.New("the server asked not to be asked yet")
 )
+
+// WaitError is an ErrWait that says until when the server asked to be left alone.
+type WaitError struct{ Until time.Time }
+
+func (e *WaitError) Error() string {
+	return ErrWait.Error() + ", but after " + e.Until.UTC().Format(time.RFC3339)
+}
+
+// Is makes it an ErrWait.
+func (e *WaitError) Is(target error) bool { return target == ErrWait }
 
 // Error is a request that was refused or that failed, from http.Client's
 // methods (inside its *url.Error) or from a body's Read.

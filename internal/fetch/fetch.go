@@ -52,22 +52,23 @@ type Options struct {
 	// up to a quarter of it is added at random. 0 is 1 s.
 	Backoff time.Duration
 	// MaxWait is the longest wait that a server may ask for with Retry-After;
-	// 0 is 60 s.
+	// 0 is 60 s. Of a server that asks for more the answer is returned at once,
+	// and requests for the same document fail with a *WaitError until the time
+	// has come, or for an hour.
 	MaxWait time.Duration
-	// Insist decides about a server that asks for more than MaxWait. When
-	// false, its answer is returned at once and requests to it fail with
-	// ErrWait until the time has come. When true, it is asked again after
-	// MaxWait.
-	Insist bool
 
 	// ConnectTimeout bounds the name lookup and the connection, and the TLS
 	// handshake; 0 is 15 s.
 	ConnectTimeout time.Duration
 	// HeaderTimeout bounds the wait for the answer's header; 0 is 60 s.
 	HeaderTimeout time.Duration
-	// IdleTimeout bounds the time in which a body brings less than 1 KiB and
-	// does not end. Only waiting for the server counts; 0 is 60 s.
+	// IdleTimeout bounds the time in which a body brings less than 1 KiB for
+	// each second of it, and does not end. Only waiting for the server counts;
+	// 0 is 60 s.
 	IdleTimeout time.Duration
+	// BodyTimeout bounds how long a body may take in all. Only waiting for the
+	// server counts; 0 is an hour.
+	BodyTimeout time.Duration
 
 	// Redirects is how many are followed; 0 is 5.
 	Redirects int
@@ -149,6 +150,7 @@ func withDefaults(o Options) Options {
 	orDefault(&o.ConnectTimeout, 15*time.Second)
 	orDefault(&o.HeaderTimeout, time.Minute)
 	orDefault(&o.IdleTimeout, time.Minute)
+	orDefault(&o.BodyTimeout, time.Hour)
 	orDefault(&o.Redirects, 5)
 	orDefault(&o.HeaderBytes, 64<<10)
 	orDefault(&o.Ratio, 100)
@@ -247,11 +249,13 @@ func (g *Guard) send(req *http.Request) (*http.Response, error) {
 		attempts = g.options.Attempts
 	}
 	for attempt := 1; ; attempt++ {
+		start := time.Now()
 		resp, asked, err := g.once(req, h)
 		if err != nil && req.Context().Err() != nil {
 			return nil, err // the caller no longer wants it
 		}
-		if attempt == attempts || !g.worthwhile(resp, asked, err) {
+		// Who has waited for an answer for as long as is allowed has tried enough.
+		if attempt == attempts || !g.worthwhile(resp, asked, err) || err != nil && time.Since(start) >= g.options.HeaderTimeout {
 			return resp, explain(req, attempt, err)
 		}
 		wait := backoff(g.options.Backoff, attempt)
@@ -259,6 +263,7 @@ func (g *Guard) send(req *http.Request) (*http.Response, error) {
 		if resp != nil {
 			resp.Body.Close()
 		}
+		report(req.Context(), Waiting{For: "another attempt", Until: time.Now().Add(wait)})
 		if err := sleep(req.Context(), wait); err != nil {
 			return nil, err
 		}
@@ -271,26 +276,28 @@ func (g *Guard) worthwhile(resp *http.Response, asked time.Duration, err error) 
 	if err != nil {
 		return retryable(err)
 	}
-	return TransientStatus(resp.StatusCode) && (asked <= g.options.MaxWait || g.options.Insist)
+	return TransientStatus(resp.StatusCode) && asked <= g.options.MaxWait
 }
 
 // once sends the request when its host may be asked. asked is the wait that the
 // answer wants before the next request.
 func (g *Guard) once(req *http.Request, h *host) (resp *http.Response, asked time.Duration, err error) {
-	slot, err := h.enter(req.Context(), &g.options)
+	slot, err := h.enter(req.Context(), &g.options, req.URL.RequestURI())
 	if err != nil {
 		return nil, 0, err
 	}
 	ctx, cancel := context.WithCancelCause(req.Context())
+	slot.send()
 	resp, err = g.base.RoundTrip(req.WithContext(ctx))
+	slot.answered()
 	if err != nil {
 		cancel(nil)
 		slot.release()
 		return nil, 0, err
 	}
 	if TransientStatus(resp.StatusCode) {
-		if asked = retryAfter(resp.Header, time.Now()); asked > 0 {
-			h.postpone(asked, &g.options)
+		if asked = RetryAfter(resp.Header, time.Now()); asked > 0 {
+			h.postpone(asked, &g.options, req.URL.RequestURI())
 		}
 	}
 	if resp.Body == http.NoBody || resp.StatusCode == http.StatusSwitchingProtocols {

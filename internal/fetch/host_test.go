@@ -46,6 +46,90 @@ func TestConcurrencyLimit(t *testing.T) {
 	})
 }
 
+// Requests that are never answered do not keep others of their host from being
+// sent (D151), and there is a bound on how many wait for it at a time.
+func TestHangingRequestsGiveTheirSlotUp(t *testing.T) {
+	const slots, hanging = 16, 60
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		open, most := 0, 0
+		g, stop := bubble(Options{PerHost: slots}, func(w http.ResponseWriter, r *http.Request) {
+			mu.Lock()
+			open++
+			most = max(most, open)
+			mu.Unlock()
+			if r.URL.Path != "/good" {
+				<-r.Context().Done()
+			}
+			mu.Lock()
+			open--
+			mu.Unlock()
+		})
+		defer stop()
+		var all sync.WaitGroup
+		for range hanging {
+			all.Go(func() {
+				if _, _, err := get(g.Client(""), "http://h.example/hangs"); !Transient(err) {
+					t.Errorf("a request that hangs: %v", err)
+				}
+			})
+		}
+		synctest.Wait()
+		for i := range 10 {
+			start := time.Now()
+			if _, _, err := get(g.Client(""), "http://h.example/good"); err != nil {
+				t.Error(err)
+			}
+			if took := time.Since(start); took > 4*slowAfter {
+				t.Errorf("good request %d took %s", i, took)
+			}
+		}
+		all.Wait()
+		if most <= slots {
+			t.Errorf("%d requests waited at a time, and the good ones were not sent beside them", most)
+		}
+	})
+}
+
+// There is a bound on how many requests without an answer a host has at a time.
+func TestSlowRequestsAreBounded(t *testing.T) {
+	const slots = 2
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		open, most := 0, 0
+		release := make(chan struct{})
+		g, stop := bubble(Options{PerHost: slots, HeaderTimeout: time.Hour}, func(w http.ResponseWriter, r *http.Request) {
+			mu.Lock()
+			open++
+			most = max(most, open)
+			mu.Unlock()
+			<-release
+			mu.Lock()
+			open--
+			mu.Unlock()
+		})
+		defer stop()
+		var all sync.WaitGroup
+		for range 10 * slots {
+			all.Go(func() {
+				if _, _, err := get(g.Client(""), "http://h.example/"); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		time.Sleep(time.Minute) // synctest's, which takes no time
+		synctest.Wait()
+		if most != slots*(slowMost+1) {
+			t.Errorf("%d requests waited for their answers after a minute, want %d", most, slots*(slowMost+1))
+		}
+		close(release)
+		all.Wait()
+		if h := g.hosts["h.example:80"]; h.slow != 0 || len(h.slots) != 0 || len(h.held) != 0 {
+			t.Errorf("%d slow, %d slots, %d held are left", h.slow, len(h.slots), len(h.held))
+		}
+	})
+}
+
 // A body counts until it has been read, or closed, or left alone for a while.
 func TestBodiesHoldTheirSlot(t *testing.T) {
 	for _, c := range []struct {
@@ -164,8 +248,11 @@ func TestHostsAreForgotten(t *testing.T) {
 		g := New(Options{})
 		busy := g.enlist("busy")
 		closed := g.enlist("closed")
-		closed.postpone(time.Hour, &g.options)
+		closed.postpone(time.Minute, &g.options, "/")
 		g.leave(closed)
+		refused := g.enlist("refused")
+		refused.postpone(time.Hour, &g.options, "/")
+		g.leave(refused)
 		for i := range 10_000 {
 			g.leave(g.enlist(fmt.Sprint(i)))
 			time.Sleep(time.Millisecond) // synctest's, which takes no time
@@ -173,7 +260,7 @@ func TestHostsAreForgotten(t *testing.T) {
 		if n := len(g.hosts); n > 2048 {
 			t.Errorf("%d hosts are remembered", n)
 		}
-		if g.hosts["busy"] != busy || g.hosts["closed"] != closed {
+		if g.hosts["busy"] != busy || g.hosts["closed"] != closed || g.hosts["refused"] != refused {
 			t.Error("a host that is in use, or that asked to wait, was forgotten")
 		}
 	})

@@ -20,11 +20,11 @@ func backoff(first time.Duration, attempt int) time.Duration {
 	return d + rand.N(d/4+1)
 }
 
-// retryAfter returns the wait that an answer asks for (RFC 9110 10.2.3), 0 when
+// RetryAfter returns the wait that an answer asks for (RFC 9110 10.2.3), 0 when
 // it asks for none or in no known form. A date is compared with the answer's own
 // Date, which tells the server's clock, or else with now. Of several fields the
 // longest counts.
-func retryAfter(h http.Header, now time.Time) time.Duration {
+func RetryAfter(h http.Header, now time.Time) time.Duration {
 	var longest time.Duration
 	for _, v := range h.Values("Retry-After") {
 		v = strings.TrimSpace(v)

@@ -49,14 +49,14 @@ func TestRetryAfter(t *testing.T) {
 		if c.date != "" {
 			h.Set("Date", c.date)
 		}
-		if got := retryAfter(h, now); got != c.want {
+		if got := RetryAfter(h, now); got != c.want {
 			t.Errorf("Retry-After %q, Date %q: %s, want %s", c.value, c.date, got, c.want)
 		}
 	}
-	if got := retryAfter(http.Header{"Retry-After": {"5", "garbage", "9", "-1"}}, now); got != 9*time.Second {
+	if got := RetryAfter(http.Header{"Retry-After": {"5", "garbage", "9", "-1"}}, now); got != 9*time.Second {
 		t.Errorf("several fields: %s, want the longest", got)
 	}
-	if got := retryAfter(http.Header{}, now); got != 0 {
+	if got := RetryAfter(http.Header{}, now); got != 0 {
 		t.Errorf("no field: %s", got)
 	}
 }
@@ -68,7 +68,7 @@ func FuzzRetryAfter(f *testing.F) {
 	}
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	f.Fuzz(func(t *testing.T, value, date string) {
-		d := retryAfter(http.Header{"Retry-After": {value}, "Date": {date}}, now)
+		d := RetryAfter(http.Header{"Retry-After": {value}, "Date": {date}}, now)
 		if d < 0 {
 			t.Errorf("Retry-After %q, Date %q: %s", value, date, d)
 		}
@@ -76,7 +76,7 @@ func FuzzRetryAfter(f *testing.F) {
 		if n, err := strconv.ParseUint(value, 10, 31); err == nil && d != time.Duration(n)*time.Second {
 			t.Errorf("Retry-After %q: %s", value, d)
 		}
-		if again := retryAfter(http.Header{"Retry-After": {" " + value + "\t", value}, "Date": {date}}, now); again != d {
+		if again := RetryAfter(http.Header{"Retry-After": {" " + value + "\t", value}, "Date": {date}}, now); again != d {
 			t.Errorf("Retry-After %q: %s, with blanks %s", value, d, again)
 		}
 	})
@@ -242,14 +242,15 @@ func TestNetworkErrorsAreRetried(t *testing.T) {
 	})
 }
 
-// A server that takes the request and says nothing.
+// A server that takes the request and says nothing is not asked again: four
+// attempts of a minute each kept a harvest for four minutes (D52).
 func TestHeaderTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		g, stop := bubble(Options{Attempts: 2, HeaderTimeout: 30 * time.Second}, func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+		g, stop := bubble(Options{HeaderTimeout: 30 * time.Second}, func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 		defer stop()
 		_, _, err := get(g.Client(""), "http://h.example/")
-		if d := time.Since(start); err == nil || !Transient(err) || d < 61*time.Second || d > 62*time.Second {
+		if d := time.Since(start); err == nil || !Transient(err) || d != 30*time.Second {
 			t.Errorf("after %s: %v", d, err)
 		}
 		synctest.Wait()
@@ -345,7 +346,7 @@ func TestRetryAfterBeyondTheCap(t *testing.T) {
 // What is asked for beyond the time that a request has is not waited for either.
 func TestRetryAfterBeyondTheRequest(t *testing.T) {
 	do := func(n int, w http.ResponseWriter) { w.Header().Set("Retry-After", "30"); w.WriteHeader(503) }
-	inBubble(t, Options{Attempts: 1, MaxWait: time.Hour, Insist: true}, do, func(c *http.Client, a *asks) {
+	inBubble(t, Options{Attempts: 1}, do, func(c *http.Client, a *asks) {
 		if status, _, err := get(c, "http://h.example/"); err != nil || status != 503 {
 			t.Errorf("status %d, %v", status, err)
 		}
@@ -365,22 +366,32 @@ func TestRetryAfterBeyondTheRequest(t *testing.T) {
 	})
 }
 
-// serve: it is waited for, an hour at most.
-func TestInsist(t *testing.T) {
-	for value, wait := range map[string]time.Duration{"1800": 30 * time.Minute, "3600": time.Hour, "86400": time.Hour, strings.Repeat("9", 30): time.Hour} {
-		do := func(n int, w http.ResponseWriter) {
-			if n == 1 {
-				w.Header().Set("Retry-After", value)
-				w.WriteHeader(503)
-			}
+// A wait that is too long is one document's own (D116), and is remembered for an
+// hour at most.
+func TestRetryAfterOfOneDocument(t *testing.T) {
+	do := func(n int, w http.ResponseWriter) {
+		if n == 1 {
+			w.Header().Set("Retry-After", "86400")
+			w.WriteHeader(503)
 		}
-		inBubble(t, Options{MaxWait: time.Hour, Insist: true}, do, func(c *http.Client, a *asks) {
-			if status, _, err := get(c, "http://h.example/"); err != nil || status != 200 {
-				t.Errorf("status %d, %v", status, err)
-			}
-			a.within(t, 0, wait)
-		})
 	}
+	inBubble(t, Options{}, do, func(c *http.Client, a *asks) {
+		if status, _, err := get(c, "http://h.example/record"); err != nil || status != 503 {
+			t.Errorf("status %d, %v", status, err)
+		}
+		if status, _, err := get(c, "http://h.example/feed"); err != nil || status != 200 {
+			t.Errorf("another document of the host: status %d, %v", status, err)
+		}
+		_, _, err := get(c, "http://h.example/record")
+		var wait *WaitError
+		if !errors.As(err, &wait) || !wait.Until.Equal(a.start.Add(time.Hour)) {
+			t.Errorf("the same document: %v, want a wait of an hour", err)
+		}
+		time.Sleep(time.Hour + time.Second) // synctest's, which takes no time
+		if status, _, err := get(c, "http://h.example/record"); err != nil || status != 200 {
+			t.Errorf("after an hour: status %d, %v", status, err)
+		}
+	})
 }
 
 // Whoever waits stops waiting when it is told to.
@@ -389,7 +400,7 @@ func TestWaitsEndWithTheContext(t *testing.T) {
 		w.Header().Set("Retry-After", "3600")
 		w.WriteHeader(503)
 	}
-	inBubble(t, Options{MaxWait: time.Hour, Insist: true, PerHost: 1}, do, func(c *http.Client, a *asks) {
+	inBubble(t, Options{MaxWait: time.Hour, PerHost: 1}, do, func(c *http.Client, a *asks) {
 		stopped := errors.New("stopped")
 		ctx, cancel := context.WithCancelCause(context.Background())
 		time.AfterFunc(5*time.Second, func() { cancel(stopped) })

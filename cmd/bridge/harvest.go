@@ -16,9 +16,6 @@ import (
 	"github.com/pmh-bridge/bridge/internal/harvest"
 )
 
-// atOnce is how many Sources one harvest asks at the same time.
-const atOnce = 4
-
 func harvestCommand() *cobra.Command {
 	cmd := command("harvest")
 	var in inputs
@@ -63,19 +60,19 @@ func openHouse(ctx context.Context, c *config.Config, o daemon.Options) (*daemon
 	return h, err
 }
 
-// harvestAll makes one pass over every Source, a few at the same time.
+// harvestAll makes one pass over every Source, all at the same time: how many do
+// something, and do not only wait for their servers, is the House's business.
 func harvestAll(ctx context.Context, h *daemon.House, o harvest.Options, out *harvestPrinter) error {
 	var group sync.WaitGroup
-	slots := make(chan struct{}, atOnce)
 	reports := make([]harvest.Report, len(h.Sources))
 	failed := make([]error, len(h.Sources))
 	for i, src := range h.Sources {
-		slots <- struct{}{}
 		group.Go(func() {
-			defer func() { <-slots }()
 			o := o
-			o.Progress = out.bar.source(i)
+			var ended func()
+			o.Progress, ended = out.bar.source(src.URL)
 			reports[i], failed[i] = h.Harvest(ctx, src, o)
+			ended()
 			out.report(src, &reports[i])
 		})
 	}

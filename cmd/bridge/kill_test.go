@@ -206,13 +206,15 @@ func (k *killing) blow(c *child) {
 	default:
 	}
 	k.killAt.Store(0)
+	patience := time.Duration(k.random.IntN(300)) * time.Millisecond
 	if k.random.IntN(2) == 0 {
+		patience = 1500 * time.Millisecond // a Source may be asked again only after a second
 		k.killAt.Store(k.requests.Load() + 1 + k.random.Int64N(40))
 	}
 	select {
 	case <-k.strike:
 	case <-c.ended:
-	case <-time.After(time.Duration(k.random.IntN(300)) * time.Millisecond):
+	case <-time.After(patience):
 	}
 	c.kill()
 }

@@ -16,19 +16,40 @@ import (
 )
 
 // meter shows how far harvests have come: on a terminal a bar with the rate,
-// elsewhere one line a second at most.
+// elsewhere one line a second at most, and none while nothing happens.
 type meter struct {
-	mu    sync.Mutex
-	out   io.Writer
-	quiet bool
-	bar   *progressbar.ProgressBar
-	by    map[int]harvest.Progress
-	told  time.Time
-	start time.Time
+	mu      sync.Mutex
+	out     io.Writer
+	quiet   bool
+	bar     *progressbar.ProgressBar
+	sources []*metered
+	start   time.Time
+	last    string        // the line that was printed last
+	ended   chan struct{} // closed by stop
+}
+
+// metered is a Source whose harvest is under way, or has ended.
+type metered struct {
+	name  string
+	ended bool
+	harvest.Progress
 }
 
 func newMeter(w io.Writer, quiet bool) *meter {
-	return &meter{out: w, quiet: quiet, by: map[int]harvest.Progress{}, start: time.Now(), told: time.Now(), bar: newBar(w, quiet, -1, "harvesting", "entries")}
+	m := &meter{out: w, quiet: quiet, start: time.Now(), bar: newBar(w, quiet, -1, "harvesting", "entries"), ended: make(chan struct{})}
+	go func() {
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case <-m.ended:
+				return
+			case <-tick.C:
+				m.show()
+			}
+		}
+	}()
+	return m
 }
 
 // newBar returns a bar of so many things, -1 when that is not known; nil where
@@ -42,37 +63,83 @@ func newBar(w io.Writer, quiet bool, total int64, doing, things string) *progres
 		progressbar.OptionSetDescription(doing), progressbar.OptionSpinnerType(14), progressbar.OptionSetElapsedTime(true))
 }
 
-// source returns what a harvest tells its progress.
-func (m *meter) source(i int) func(harvest.Progress) {
-	return func(p harvest.Progress) {
+// source returns what a harvest tells its progress, and what it calls when it has
+// ended. name is what people call its Source.
+func (m *meter) source(name string) (tell func(harvest.Progress), ended func()) {
+	s := &metered{name: name}
+	m.mu.Lock()
+	m.sources = append(m.sources, s)
+	m.mu.Unlock()
+	tell = func(p harvest.Progress) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		m.by[i] = p
-		m.show()
+		s.Progress = p
+	}
+	return tell, func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		s.ended = true
 	}
 }
 
+// show prints the line of now, if it says something new.
 func (m *meter) show() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.quiet {
+		return
+	}
 	var sum harvest.Progress
-	for _, p := range m.by {
-		sum.Documents += p.Documents
-		sum.Entries += p.Entries
-		sum.Events += p.Events
-		sum.Fetched += p.Fetched
+	var waited *metered // the first that has not ended
+	left := 0
+	for _, s := range m.sources {
+		sum.Documents += s.Documents
+		sum.Entries += s.Entries
+		sum.Events += s.Events
+		sum.Fetched += s.Fetched
+		sum.Wanted += s.Wanted
+		if !s.ended {
+			left++
+			if waited == nil {
+				waited = s
+			}
+		}
+	}
+	text := progressText(&sum)
+	if waited != nil && waited.Doing != "" {
+		text += "; " + daemon.Private(waited.name) + ": " + doingText(&waited.Progress)
+	}
+	if left > 1 {
+		text += fmt.Sprintf("; and %d more Sources", left-1)
 	}
 	if m.bar != nil {
-		m.bar.Describe(fmt.Sprintf("%s, %s, %s logged", counted(int(sum.Documents), "document", "documents"), counted(int(sum.Entries), "entry", "entries"), counted(int(sum.Events), "event", "events")))
-		_ = m.bar.Set64(sum.Entries)
+		m.bar.Describe(text)
+		_ = m.bar.Set64(sum.Entries + sum.Fetched)
 		return
 	}
-	now := time.Now()
-	if m.quiet || now.Sub(m.told) < time.Second {
+	if text == m.last {
 		return
 	}
-	m.told = now
-	rate := float64(sum.Entries) / now.Sub(m.start).Seconds()
-	fmt.Fprintf(m.out, "read %s, %s (%.0f/s); logged %s; fetched %s\n", counted(int(sum.Documents), "document", "documents"), counted(int(sum.Entries), "entry", "entries"), rate,
-		counted(int(sum.Events), "event", "events"), counted(int(sum.Fetched), "representation", "representations"))
+	m.last = text
+	fmt.Fprintf(m.out, "%s (%.0f/s)\n", text, float64(sum.Entries+sum.Fetched)/time.Since(m.start).Seconds())
+}
+
+// progressText says how far a harvest has come, or several.
+func progressText(p *harvest.Progress) string {
+	text := fmt.Sprintf("read %s, %s; logged %s", counted(int(p.Documents), "document", "documents"), counted(int(p.Entries), "entry", "entries"), counted(int(p.Events), "event", "events"))
+	if p.Wanted > 0 {
+		text += fmt.Sprintf("; fetched %d of %s", p.Fetched, counted(int(p.Wanted), "content", "contents"))
+	}
+	return text
+}
+
+// doingText says what a harvest does or waits for.
+func doingText(p *harvest.Progress) string {
+	text := daemon.Private(p.Doing)
+	if !p.Until.IsZero() {
+		text += ", until " + p.Until.UTC().Format("15:04:05Z")
+	}
+	return text
 }
 
 // clear makes room for other output.
@@ -85,6 +152,7 @@ func (m *meter) clear() {
 }
 
 func (m *meter) stop() {
+	close(m.ended)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.bar != nil {

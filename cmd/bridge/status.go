@@ -75,15 +75,28 @@ type (
 		Again  string `json:"again,omitempty"` // absent: within an hour
 	}
 	jsonSource struct {
-		Kind        string    `json:"kind"`
-		URL         string    `json:"url"`
-		Mark        string    `json:"mark,omitempty"`
-		Last        *jsonLast `json:"last,omitempty"`
-		Pending     int       `json:"pending"`
-		Held        int       `json:"held"`
-		Quarantined int       `json:"quarantined"`
-		Gap         string    `json:"gap,omitempty"`
-		Next        string    `json:"next,omitempty"`
+		Kind        string     `json:"kind"`
+		URL         string     `json:"url"`
+		Mark        string     `json:"mark,omitempty"`
+		Last        *jsonLast  `json:"last,omitempty"`
+		Pending     int        `json:"pending"`
+		Held        int        `json:"held"`
+		Quarantined int        `json:"quarantined"`
+		Gap         string     `json:"gap,omitempty"`
+		Next        string     `json:"next,omitempty"`
+		Failures    int        `json:"failures,omitempty"` // in a row
+		Underway    *jsonDoing `json:"underway,omitempty"`
+	}
+	// jsonDoing is a harvest under way.
+	jsonDoing struct {
+		Started   string `json:"started"`
+		Doing     string `json:"doing,omitempty"`
+		Until     string `json:"until,omitempty"` // absent: it is not known
+		Documents int64  `json:"documents"`
+		Entries   int64  `json:"entries"`
+		Events    int64  `json:"events"`
+		Fetched   int64  `json:"fetched"`
+		Wanted    int64  `json:"wanted"`
 	}
 	jsonLast struct {
 		Started   string   `json:"started"`
@@ -105,7 +118,13 @@ func statusObject(sets []daemon.SetStatus) jsonStatus {
 	for _, s := range sets {
 		set := jsonSet{Name: s.Name, Records: s.Live, Events: s.Events, LastSeq: s.Last, SnapshotSeq: s.SnapshotSeq, Sources: []jsonSource{}}
 		for _, src := range s.Sources {
-			j := jsonSource{Kind: src.Kind, URL: src.URL, Mark: src.Mark.String(), Pending: src.Pending, Held: src.Held, Quarantined: src.Quarantined, Gap: src.GapText}
+			j := jsonSource{Kind: src.Kind, URL: src.URL, Mark: src.Mark.String(), Pending: src.Pending, Held: src.Held, Quarantined: src.Quarantined, Gap: src.GapText, Failures: src.Failures}
+			if u := src.Underway; u != nil {
+				j.Underway = &jsonDoing{Started: u.Started.UTC().Format(time.RFC3339), Doing: u.Doing, Documents: u.Documents, Entries: u.Entries, Events: u.Events, Fetched: u.Fetched, Wanted: u.Wanted}
+				if !u.Until.IsZero() {
+					j.Underway.Until = u.Until.UTC().Format(time.RFC3339)
+				}
+			}
 			if !src.Next.IsZero() {
 				j.Next = src.Next.UTC().Format(time.RFC3339)
 			}
@@ -250,11 +269,18 @@ func printSource(w io.Writer, s *daemon.SourceStatus, several bool) {
 			fmt.Fprintf(w, "    FAILED: %s\n", once(r.Error))
 		}
 	}
-	if s.Cursor.Data != nil {
+	if u := s.Underway; u != nil {
+		fmt.Fprintf(w, "    being harvested since %s: %s\n", u.Started.UTC().Format("2006-01-02 15:04:05Z"), progressText(&u.Progress)+"; "+doingText(&u.Progress))
+	}
+	if s.Cursor.Data != nil && s.Underway == nil {
 		fmt.Fprintf(w, "    a walk is unfinished; the next harvest goes on with it\n")
 	}
-	if !s.Next.IsZero() {
-		fmt.Fprintf(w, "    next harvest %s\n", s.Next.UTC().Format("2006-01-02 15:04:05Z"))
+	if !s.Next.IsZero() && s.Underway == nil {
+		after := ""
+		if s.Failures > 1 {
+			after = fmt.Sprintf(" (%d have failed in a row)", s.Failures)
+		}
+		fmt.Fprintf(w, "    next harvest %s%s\n", s.Next.UTC().Format("2006-01-02 15:04:05Z"), after)
 	}
 	if s.Pending > 0 {
 		fmt.Fprintf(w, "    pending: %d (%d of them published without some of their representations)\n", s.Pending, s.Partial)

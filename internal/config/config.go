@@ -72,7 +72,9 @@ type Limits struct {
 	Rate           int           // of requests to one host, a second; default 0, none
 	ConnectTimeout time.Duration // default 15 s
 	HeaderTimeout  time.Duration // from the request to the answer's header; default 60 s
-	IdleTimeout    time.Duration // without a byte of the body; default 60 s
+	IdleTimeout    time.Duration // with under 1 KiB of the body a second; default 60 s
+	HarvestTime    time.Duration // of one harvest of a Source; default 12 h
+	HarvestSize    int64         // of the documents of one harvest; default 64 GiB
 }
 
 // The content modes of a set.
@@ -201,6 +203,7 @@ func Default() *Config {
 			FeedDocument: 64 << 20, ListDocument: 256 << 20, Record: 64 << 20, SIPMessage: 4 << 20, Header: 64 << 10, Text: 8 << 20,
 			Depth: 256, Attributes: 256, Ratio: 100, Redirects: 5, Connections: 32,
 			ConnectTimeout: 15 * time.Second, HeaderTimeout: time.Minute, IdleTimeout: time.Minute,
+			HarvestTime: 12 * time.Hour, HarvestSize: 64 << 30,
 		},
 	}
 }

@@ -217,6 +217,8 @@ func (r *reader) limits(t table, l Limits) Limits {
 	l.ConnectTimeout = t.duration("connect_timeout", l.ConnectTimeout, oneSecond)
 	l.HeaderTimeout = t.duration("header_timeout", l.HeaderTimeout, oneSecond)
 	l.IdleTimeout = t.duration("idle_timeout", l.IdleTimeout, oneSecond)
+	l.HarvestTime = t.duration("harvest_time", l.HarvestTime, oneSecond)
+	l.HarvestSize = t.size("harvest_size", l.HarvestSize)
 	return l
 }
 

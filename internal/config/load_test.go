@@ -118,6 +118,8 @@ rate = 7
 connect_timeout = "1s"
 header_timeout = "2s"
 idle_timeout = "3s"
+harvest_time = "4h"
+harvest_size = "1 GiB"
 [[set]]
 name = "campus"
 title = "Campus"
@@ -166,7 +168,7 @@ password_file = "secret"
 	if want := (Snapshot{5 * time.Second, time.Hour}); c.Snapshot != want {
 		t.Errorf("snapshot %v", c.Snapshot)
 	}
-	if want := (Limits{1 << 20, 3 << 20, 1000, 5 << 20, 4 << 10, 2 << 30, 100, 50, 20, 3, 4, 7, time.Second, 2 * time.Second, 3 * time.Second}); c.Limits != want {
+	if want := (Limits{1 << 20, 3 << 20, 1000, 5 << 20, 4 << 10, 2 << 30, 100, 50, 20, 3, 4, 7, time.Second, 2 * time.Second, 3 * time.Second, 4 * time.Hour, 1 << 30}); c.Limits != want {
 		t.Errorf("limits %+v", c.Limits)
 	}
 	local := defaultSource()

@@ -2,11 +2,14 @@ package daemon
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"math/rand/v2"
 	"os"
 	"sync"
 	"time"
 
+	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/content"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/harvest"
@@ -14,67 +17,93 @@ import (
 
 // retryFirst and retryMost are how soon a harvest is tried again after the first
 // failure and after many; settleEvery and probeEvery how often serve looks for
-// pending contents that are due, and for space when the disk is full.
+// pending contents that are due, and for space when the disk is full; flushEvery
+// how often it writes when Sources were last asked.
 const (
 	retryFirst  = time.Minute
 	retryMost   = 24 * time.Hour
 	settleEvery = time.Minute
 	probeEvery  = 10 * time.Second
+	flushEvery  = time.Minute
+	// settleAtOnce is how many Sources have their pending contents asked for at
+	// the same time.
+	settleAtOnce = 16
 )
 
-// schedule harvests every Source when it is due, each on its own, until ctx
-// ends. stop is called when the log itself is in doubt. Other failures are logged and tried again sooner than the next harvest is
-// due, ever later up to then. done is told of each harvest; nil is allowed.
-func (h *House) schedule(ctx context.Context, stop context.CancelCauseFunc, done func(*Source, harvest.Report, error)) {
-	var group sync.WaitGroup
-	for _, src := range h.Sources {
-		if src.Kind == harvest.SIP {
-			continue // it calls us
-		}
-		group.Go(func() { h.follow(ctx, src, stop, done) })
-	}
-	group.Wait()
+// Harvest makes one pass over a Source, whether it is due or not.
+func (h *House) Harvest(ctx context.Context, s *Source, o harvest.Options) (harvest.Report, error) {
+	return h.harvestSource(ctx, s, 0, o)
 }
 
-func (h *House) follow(ctx context.Context, src *Source, stop context.CancelCauseFunc, done func(*Source, harvest.Report, error)) {
-	log := h.opt.Logger.With("set", src.Set, "source", src.URL)
-	failures := 0
-	for {
-		report, err := h.Harvest(ctx, src, harvest.Options{Every: src.Every})
-		if ctx.Err() != nil {
-			return
-		}
-		if errors.Is(err, eventlog.ErrStopped) {
-			stop(err)
-			return
-		}
-		wait := src.Every
-		if err != nil {
-			failures++
-			wait = retryDelay(failures, src.Every)
-			log.Error("harvest failed", "error", err, "failures", failures, "again_in", wait)
-		} else {
-			failures = 0
-			log.Info("harvested", "created", report.Created, "updated", report.Updated, "deleted", report.Deleted, "documents", report.Documents,
-				"pending", report.Pending, "held", report.Held, "quarantined", report.Quarantined)
-			for _, w := range report.Warnings {
-				log.Warn(w)
-			}
-			if report.Gap != "" {
-				log.Warn("gap: " + report.Gap)
-			}
-		}
-		if done != nil {
-			done(src, report, err)
-		}
-		again := h.pause
-		if errors.Is(err, eventlog.ErrFull) || errors.Is(err, content.ErrFull) {
-			again = h.space
-		}
-		if !again(ctx, src, wait) {
-			return
+// harvestSource does so, and keeps how that went and when the Source is asked
+// next: after every, or at once where that is 0.
+func (h *House) harvestSource(ctx context.Context, s *Source, every time.Duration, o harvest.Options) (harvest.Report, error) {
+	s.busy.Lock()
+	defer s.busy.Unlock()
+	var under *job
+	o.Begin = func() { under = h.underway.begin(s) }
+	tell := o.Progress
+	o.Progress = func(p harvest.Progress) {
+		under.tell(p)
+		if tell != nil {
+			tell(p)
 		}
 	}
+	defer func() {
+		if under != nil {
+			under.end()
+		}
+	}()
+	report, err := h.harvest.Harvest(ctx, &s.Source, o)
+	if ctx.Err() != nil || s.Kind == harvest.SIP {
+		return report, err // a pass that was ended, or asks nobody, is none to be remembered
+	}
+	return report, errors.Join(err, h.plan(ctx, s, every, &report, err))
+}
+
+// plan keeps when a Source is asked next, and how the last harvest has fared.
+func (h *House) plan(ctx context.Context, s *Source, every time.Duration, r *harvest.Report, failed error) error {
+	was, err := h.Log.Schedule(ctx, s.ID)
+	if err != nil {
+		return err
+	}
+	next := event.Schedule{}
+	if failed != nil && !isOurs(failed) {
+		next.Failures = was.Failures + 1
+	}
+	if every > 0 {
+		next.Next = event.MicrosOf(nextHarvest(r, failed, next.Failures, every))
+	}
+	if next.Report, err = json.Marshal(r); err != nil {
+		return err
+	}
+	// What a crash may forget costs one request more.
+	lazily := failed == nil && was.Failures == 0 && r.Events() == 0
+	err = h.Log.SaveSchedule(ctx, s.ID, next, lazily)
+	if errors.Is(err, eventlog.ErrFull) || errors.Is(err, eventlog.ErrStopped) {
+		return nil // it is kept in memory, and what matters was said already
+	}
+	return err
+}
+
+// isOurs reports whether a harvest failed for a reason that is not its Source's.
+func isOurs(err error) bool {
+	return errors.Is(err, eventlog.ErrFull) || errors.Is(err, content.ErrFull) || errors.Is(err, eventlog.ErrStopped) || errors.Is(err, event.ErrClock) || errors.Is(err, harvest.ErrSpent)
+}
+
+// nextHarvest returns when a Source is asked again after a harvest: later than
+// the Source wishes, and not at the same moment as others which were asked
+// together with it.
+func nextHarvest(r *harvest.Report, failed error, failures int, every time.Duration) time.Time {
+	delay := every
+	if failed != nil && !errors.Is(failed, harvest.ErrSpent) {
+		delay = retryDelay(max(failures, 1), every)
+	}
+	next := r.Ended.Add(delay + rand.N(delay/10+1))
+	if failed != nil && r.RetryAfter.After(next) {
+		next = r.RetryAfter
+	}
+	return next
 }
 
 // retryDelay is how long a Source is left alone after so many failures in a row,
@@ -89,49 +118,158 @@ func retryDelay(failures int, every time.Duration) time.Duration {
 	return min(delay, most)
 }
 
-// pause waits for the next harvest, and asks for pending contents as they come
-// due meanwhile. It tells whether there is a next harvest.
-func (h *House) pause(ctx context.Context, src *Source, wait time.Duration) bool {
-	return until(ctx, wait, settleEvery, func() bool {
-		if _, err := h.harvest.Settle(ctx, &src.Source); err != nil && ctx.Err() == nil {
-			h.opt.Logger.Error("asking for pending contents failed", "set", src.Set, "source", src.URL, "error", err)
+// schedule harvests every Source when it is due, each on its own, until ctx
+// ends. stop is called when the log itself is in doubt. Other failures are logged
+// and tried again, ever later. done is told of each harvest; nil is allowed.
+func (h *House) schedule(ctx context.Context, stop context.CancelCauseFunc, done func(*Source, harvest.Report, error)) {
+	var group sync.WaitGroup
+	for _, src := range h.Sources {
+		if src.Kind == harvest.SIP {
+			continue // it calls us
 		}
-		return false
-	})
-}
-
-// space waits until the data folder takes a file again, or the next harvest is
-// due: what a full disk has kept from being logged must not wait for the
-// schedule, and the Source need not be asked meanwhile. It tells whether there
-// is a next harvest.
-func (h *House) space(ctx context.Context, src *Source, wait time.Duration) bool {
-	return until(ctx, wait, probeEvery, func() bool {
-		if h.probe() != nil {
-			return false
-		}
-		h.opt.Logger.Info("there is space again", "set", src.Set, "source", src.URL)
-		return true
-	})
-}
-
-// until returns true after wait, or sooner when look, which is called every so
-// often meanwhile, says so; false when ctx ends first.
-func until(ctx context.Context, wait, every time.Duration, look func() bool) bool {
-	due := time.NewTimer(wait)
-	defer due.Stop()
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return false
-		case <-due.C:
-			return true
-		case <-tick.C:
-			if look() {
-				return true
+		group.Go(func() { h.follow(ctx, src, stop, done) })
+	}
+	group.Go(func() { h.settle(ctx) })
+	group.Go(func() {
+		for until(ctx, flushEvery) {
+			if err := h.Log.FlushSchedules(ctx); err != nil && ctx.Err() == nil {
+				h.opt.Logger.Error("when Sources were asked cannot be written", "error", err)
 			}
 		}
+	})
+	group.Wait()
+}
+
+func (h *House) follow(ctx context.Context, src *Source, stop context.CancelCauseFunc, done func(*Source, harvest.Report, error)) {
+	log := h.opt.Logger.With("set", src.Set, "source", src.URL)
+	for {
+		wait, err := h.DueIn(ctx, src)
+		if err != nil && ctx.Err() == nil {
+			log.Error("when the Source is due cannot be read", "error", err)
+			wait = src.Every
+		}
+		if !until(ctx, wait) {
+			return
+		}
+		report, err := h.harvestSource(ctx, src, src.Every, harvest.Options{})
+		if ctx.Err() != nil {
+			return
+		}
+		if errors.Is(err, eventlog.ErrStopped) {
+			stop(err)
+			return
+		}
+		h.logHarvest(ctx, src, &report, err)
+		if done != nil {
+			done(src, report, err)
+		}
+		if (errors.Is(err, eventlog.ErrFull) || errors.Is(err, content.ErrFull)) && !h.space(ctx, src) {
+			return
+		}
+	}
+}
+
+// logHarvest tells the operator what a harvest was worth.
+func (h *House) logHarvest(ctx context.Context, src *Source, report *harvest.Report, failed error) {
+	log := h.opt.Logger.With("set", src.Set, "source", src.URL)
+	if failed != nil {
+		s, _ := h.Log.Schedule(ctx, src.ID) // it was read a moment ago
+		log.Error("harvest failed", "error", failed, "failures", s.Failures, "again", s.Next.Time())
+		var defect *harvest.PanicError
+		if errors.As(failed, &defect) {
+			log.Error("where it happened", "stack", string(defect.Stack))
+		}
+		return
+	}
+	log.Info("harvested", "created", report.Created, "updated", report.Updated, "deleted", report.Deleted, "documents", report.Documents,
+		"pending", report.Pending, "held", report.Held, "quarantined", report.Quarantined)
+	for _, w := range report.Warnings {
+		log.Warn(w)
+	}
+	if report.Gap != "" {
+		log.Warn("gap: " + report.Gap)
+	}
+}
+
+// DueIn returns how long it is until a Source is to be asked: not longer than
+// from one harvest to the next, whatever was planned before a new configuration
+// or by another clock.
+func (h *House) DueIn(ctx context.Context, src *Source) (time.Duration, error) {
+	s, err := h.Log.Schedule(ctx, src.ID)
+	if err != nil || s.Next == 0 {
+		return 0, err
+	}
+	return min(s.Next.Time().Sub(h.now()), max(src.Every+src.Every/10, time.Hour)), nil
+}
+
+// settle asks for pending contents as they come due, until ctx ends.
+func (h *House) settle(ctx context.Context) {
+	slots := make(chan struct{}, settleAtOnce)
+	var group sync.WaitGroup
+	defer group.Wait()
+	for until(ctx, settleEvery) {
+		due, err := h.Log.DuePending(ctx, event.MicrosOf(h.now()))
+		if err != nil && ctx.Err() == nil {
+			h.opt.Logger.Error("pending contents cannot be read", "error", err)
+		}
+		for _, id := range due {
+			src := h.sourceByID(id)
+			if src == nil || !src.busy.TryLock() {
+				continue // not configured, or asked for right now
+			}
+			select {
+			case slots <- struct{}{}:
+			default: // all are taken by slow hosts: in the next minute
+				src.busy.Unlock()
+				continue
+			}
+			group.Go(func() {
+				defer func() { src.busy.Unlock(); <-slots }()
+				if _, err := h.harvest.Settle(ctx, &src.Source); err != nil && ctx.Err() == nil {
+					h.opt.Logger.Error("asking for pending contents failed", "set", src.Set, "source", src.URL, "error", err)
+				}
+			})
+		}
+	}
+}
+
+func (h *House) sourceByID(id event.SourceID) *Source {
+	for _, s := range h.Sources {
+		if s.ID == id {
+			return s
+		}
+	}
+	return nil
+}
+
+// space waits until the data folder takes a file again, or the Source is due:
+// what a full disk has kept from being logged must not wait for the schedule, and
+// the Source need not be asked meanwhile. It returns false when ctx ends.
+func (h *House) space(ctx context.Context, src *Source) bool {
+	for {
+		wait, err := h.DueIn(ctx, src)
+		if err != nil || wait <= 0 {
+			return ctx.Err() == nil
+		}
+		if !until(ctx, min(wait, probeEvery)) {
+			return false
+		}
+		if h.probe() == nil {
+			h.opt.Logger.Info("there is space again", "set", src.Set, "source", src.URL)
+			return h.Log.SaveSchedule(ctx, src.ID, event.Schedule{}, true) == nil
+		}
+	}
+}
+
+// until returns true after wait, and false when ctx ends first.
+func until(ctx context.Context, wait time.Duration) bool {
+	due := time.NewTimer(wait)
+	defer due.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-due.C:
+		return ctx.Err() == nil
 	}
 }
 

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -30,8 +31,12 @@ type SourceStatus struct {
 	eventlog.Source
 	// Last is the report of the last harvest, nil when there was none.
 	Last *harvest.Report
-	// Next is when the next harvest is planned, zero when none is.
-	Next time.Time
+	// Next is when the next harvest is planned, zero when none is; Failures is how
+	// many have failed in a row.
+	Next     time.Time
+	Failures int
+	// Underway is the harvest under way, nil when there is none.
+	Underway *Underway
 	// GapText describes an open gap, "" when there is none.
 	GapText string
 	// Waits are the first few records that are pending, each with the reason.
@@ -71,6 +76,9 @@ func (s *SetStatus) hide() {
 	for i := range s.Sources {
 		src := &s.Sources[i]
 		src.URL, src.GapText, src.Last = Private(src.URL), Private(src.GapText), PrivateReport(src.Last)
+		if src.Underway != nil {
+			src.Underway.Doing = Private(src.Underway.Doing)
+		}
 	}
 	for i := range s.Peers {
 		p := &s.Peers[i]
@@ -86,10 +94,18 @@ func (h *House) sources(ctx context.Context, set string) ([]SourceStatus, error)
 	if err != nil {
 		return nil, err
 	}
+	underway := h.underwayOf()
 	out := make([]SourceStatus, len(all))
 	for i, src := range all {
-		last, next := harvest.Stored(&src.Progress)
-		out[i] = SourceStatus{Source: src, Last: last, Next: next, GapText: harvest.Gap(src.Gap)}
+		out[i] = SourceStatus{Source: src, GapText: harvest.Gap(src.Gap), Failures: src.Schedule.Failures, Underway: underway[src.ID]}
+		if src.Schedule.Next != 0 {
+			out[i].Next = src.Schedule.Next.Time()
+		}
+		if len(src.Schedule.Report) > 0 {
+			if err := json.Unmarshal(src.Schedule.Report, &out[i].Last); err != nil {
+				return nil, fmt.Errorf("the report of the last harvest of %s: %w", src.URL, err)
+			}
+		}
 		if src.Pending == 0 {
 			continue
 		}

@@ -216,6 +216,11 @@ func damageable(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
+	for i, source := range []event.SourceID{src, second, third} {
+		if err := l.SaveSchedule(ctx, source, event.Schedule{Next: event.Micros(1e15 + i), Failures: i, Report: []byte(`{"events":1}`)}, i > 0); err != nil {
+			t.Fatal(err)
+		}
+	}
 	submitted := make([]event.Step, 400)
 	for i := range submitted {
 		submitted[i].Submission = event.Submission{Source: src, State: event.StateProvisional, Token: fmt.Sprint("token ", i), Recipient: "https://recipient.example/box",

@@ -80,6 +80,8 @@ type Log struct {
 	// services are the documents that submissions came from.
 	services map[servedBy]int64
 
+	schedules schedules
+
 	signal  sync.Mutex    // guards changed
 	changed chan struct{} // closed and replaced by every commit that appended
 }
@@ -230,13 +232,16 @@ var errClosed = errors.New("the log is closed, or was opened for reading only")
 // Close ends all connections and gives the lock back. A dry run leaves nothing
 // behind.
 func (l *Log) Close() error {
+	var errs []error
+	if err := l.FlushSchedules(context.Background()); !errors.Is(err, errClosed) && !errors.Is(err, ErrStopped) {
+		errs = append(errs, err)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if errors.Is(l.failed, errClosed) {
 		return nil
 	}
 	l.failed = errClosed
-	var errs []error
 	for _, s := range l.stmts {
 		errs = append(errs, s.Close())
 	}

@@ -146,6 +146,7 @@ type Source struct {
 	URL  string
 	Rank int
 	event.Progress
+	Schedule event.Schedule
 	// Pending, Held and Quarantined count what waits; Partial are pending ones
 	// that are published without some of their representations.
 	Pending, Partial, Held, Quarantined int
@@ -298,17 +299,26 @@ func (l *Log) Targets(ctx context.Context, set string) ([]Source, error) {
 
 func (l *Log) sources(ctx context.Context, set, which string) (out []Source, err error) {
 	err = l.read(ctx, func(q querier) error {
-		rows, err := q.QueryContext(ctx, `SELECT src.id, src.set_id, s.name, src.kind, src.url, src.rank, src.sum, src.version, src.cursor, src.mark, src.memory, src.gap, src.kept,
+		rows, err := q.QueryContext(ctx, `SELECT src.id, src.set_id, s.name, src.kind, src.url, src.rank, src.sum, src.version, src.cursor, src.mark, src.memory, src.gap, src.kept, `+scheduleColumns+`,
 	(SELECT count(*) FROM pending p WHERE p.source = src.id), (SELECT count(*) FROM pending p WHERE p.source = src.id AND p.partial),
 	(SELECT count(*) FROM held h WHERE h.source = src.id), (SELECT count(*) FROM quarantine q WHERE q.source = src.id AND q.replayed = 0)
-FROM source src JOIN sets s ON s.id = src.set_id WHERE s.name = $1 AND `+which+` ORDER BY src.rank, src.id`, set)
+FROM source src JOIN sets s ON s.id = src.set_id LEFT JOIN schedule sch ON sch.source = src.id WHERE s.name = $1 AND `+which+` ORDER BY src.rank, src.id`, set)
 		return scanAll(rows, err, func(rows *sql.Rows) error {
 			var s Source
 			var mark sql.NullInt64
 			var setID, sum, kept int64
-			if err := rows.Scan(&s.ID, &setID, &s.Set, &s.Kind, &s.URL, &s.Rank, &sum, &s.Cursor.Version, &s.Cursor.Data, &mark, &s.Memory, &s.Gap, &kept,
-				&s.Pending, &s.Partial, &s.Held, &s.Quarantined); err != nil {
+			var sch scheduleRow
+			columns := slices.Concat([]any{&s.ID, &setID, &s.Set, &s.Kind, &s.URL, &s.Rank, &sum, &s.Cursor.Version, &s.Cursor.Data, &mark, &s.Memory, &s.Gap, &kept},
+				sch.columns(), []any{&s.Pending, &s.Partial, &s.Held, &s.Quarantined})
+			if err := rows.Scan(columns...); err != nil {
 				return err
+			}
+			var err error
+			if s.Schedule, err = sch.schedule(s.ID); err != nil {
+				return err
+			}
+			if fresh, ok := l.schedules.get(s.ID); ok {
+				s.Schedule = fresh
 			}
 			s.Mark = stampOf(mark)
 			if h := (sourceHead{s.ID, setID, s.Kind, s.URL, s.Rank}); sum != h.sum() || kept != keptSum(&s.Progress) {

@@ -65,6 +65,7 @@ func (l *Log) Verify(ctx context.Context, report func(Finding)) error {
 			{"table step_back", doReset, v.readStepBacks},
 			{"table held", doReset, v.readHeld},
 			{"table met", doReset, v.readMet},
+			{"table schedule", doReset, v.readSchedules},
 			{"table quarantine", doReset, v.readQuarantine},
 			{"tables of submissions", doRestore, v.readExchange},
 		} {

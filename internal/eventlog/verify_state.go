@@ -186,6 +186,22 @@ func (v *verifier) readHosts() error {
 	})
 }
 
+func (v *verifier) readSchedules() error {
+	return v.each("SELECT source, "+scheduleColumns+" FROM schedule sch", func(rows *sql.Rows) error {
+		var source event.SourceID
+		var s scheduleRow
+		if err := rows.Scan(append([]any{&source}, s.columns()...)...); err != nil {
+			return err
+		}
+		if _, known := v.sources[source]; !known {
+			v.found(fmt.Sprintf("Source %d", source), "it is missing")
+		} else if _, err := s.schedule(source); err != nil {
+			v.found(fmt.Sprintf("Source %d", source), "it is not what was stored")
+		}
+		return nil
+	})
+}
+
 func (v *verifier) readMet() error {
 	return v.each("SELECT source, page, bits FROM met", func(rows *sql.Rows) error {
 		var source, n int64

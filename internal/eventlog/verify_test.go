@@ -70,6 +70,8 @@ func TestVerify(t *testing.T) {
 		{"table step_back", "UPDATE step_back SET stamp = stamp + 1"},
 		{"table held", "UPDATE held SET since = 0"},
 		{"table met", "UPDATE met SET bits = zeroblob(8196)"},
+		{"table schedule", "UPDATE schedule SET next = next + 1"},
+		{"table schedule", "UPDATE schedule SET source = 99 WHERE source = 2"},
 		{"table quarantine", "UPDATE quarantine SET input = zeroblob(3) WHERE id = 2"},
 		{"table quarantine", "UPDATE quarantine SET replayed = 9 WHERE id = 2"},
 		{"database schema", "CREATE TABLE stranger (id INTEGER)"},

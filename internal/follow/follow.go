@@ -178,12 +178,32 @@ func (c *Client) check(u *url.URL) error {
 // *StatusError. When Ahead has asked for the same, its answer is taken, which
 // belongs to Ahead's context; otherwise what was asked for ahead is dropped.
 func (c *Client) Get(ctx context.Context, to string, v Validators) (*Answer, error) {
+	var answer *Answer
+	var err error
 	if a := c.ahead; a != nil && a.url == to && a.v == v {
 		c.ahead = nil
-		return a.take()
+		wait(ctx, func() { answer, err = a.take() })
+		return answer, err
 	}
 	c.Close()
-	return c.get(ctx, to, v)
+	wait(ctx, func() { answer, err = c.get(ctx, to, v) })
+	return answer, err
+}
+
+type waitKey struct{}
+
+// WithWait returns a context for Get. around is called whenever Get has to wait
+// for a server, and calls what it is given, once.
+func WithWait(ctx context.Context, around func(do func())) context.Context {
+	return context.WithValue(ctx, waitKey{}, around)
+}
+
+func wait(ctx context.Context, do func()) {
+	if around, ok := ctx.Value(waitKey{}).(func(func())); ok {
+		around(do)
+		return
+	}
+	do()
 }
 
 // Ahead starts asking for the document that is likely to be next. It does not

@@ -1,6 +1,7 @@
 package harvest
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -30,9 +31,6 @@ type memory struct {
 	// a legacy feed does.
 	Lists *resourcesync.Memory `json:"lists,omitempty"`
 	Feed  feedMemory           `json:"feed,omitzero"`
-	Last  *Report              `json:"last,omitempty"`
-	// Next is when the next harvest is planned.
-	Next time.Time `json:"next,omitzero"`
 }
 
 // gap is a missing archive document, and the mark that will be when an operator
@@ -69,8 +67,11 @@ type run struct {
 	h   *Harvester
 	src *Source
 	opt Options
+	// place is that of a harvest; nil when only what waits is asked for.
+	place *place
 
 	stored  event.Progress
+	saved   event.Progress // as the log has it
 	memory  memory
 	version int64  // of the stored cursor
 	data    []byte // the stored cursor
@@ -84,6 +85,9 @@ type run struct {
 
 	hosts                               hosts // which of them still answer
 	documents, entries, events, fetched atomic.Int64
+	needed                              atomic.Int64 // contents, fetched or not
+	bytes                               atomic.Int64 // of the documents
+	activity                            atomic.Pointer[activity]
 }
 
 // atom harvests an Atom-PMH Source: first what is left of an unfinished walk,
@@ -155,7 +159,7 @@ func (r *run) walk(ctx context.Context, from *cursor) error {
 func (r *run) walker(from *cursor) *atompmh.Walk {
 	l := &r.src.Limits
 	w := &atompmh.Walk{
-		Client: r.src.Client, URL: r.src.URL, Overlap: r.src.Overlap, Mark: r.stored.Mark.Time(), WantID: r.memory.FeedID,
+		Client: r.documentClient(), URL: r.src.URL, Overlap: r.src.Overlap, Mark: r.stored.Mark.Time(), WantID: r.memory.FeedID,
 		Heads: r.memory.Heads, Accepted: r.memory.Accepted, MaxDocuments: r.src.MaxDocuments, AllowHost: r.src.AllowHost,
 		Limits: atompmh.Limits{Document: l.Document, Text: l.Text, Depth: l.Depth, Attributes: l.Attributes}, Now: r.h.now,
 		Report: func(p atompmh.Problem) { r.problem(p.Rule, p.String()) },
@@ -245,14 +249,14 @@ func (r *run) progress() *event.Progress {
 	return &event.Progress{Mark: r.stored.Mark, Memory: data, Gap: r.stored.Gap}
 }
 
-// remember keeps the report for status, whatever came of the harvest.
-func (r *run) remember(ctx context.Context, failed error) error {
-	last := r.ended(failed)
-	r.memory.Last, r.memory.Next = &last, time.Time{}
-	if r.opt.Every > 0 {
-		r.memory.Next = last.Ended.Add(r.opt.Every)
+// remember keeps what the harvest has learned, unless that is what is kept
+// already: a harvest that finds nothing new writes nothing.
+func (r *run) remember(ctx context.Context) error {
+	p := r.progress()
+	if p.Mark == r.saved.Mark && p.Gap == r.saved.Gap && bytes.Equal(p.Memory, r.saved.Memory) {
+		return nil
 	}
-	return r.commit(ctx, &event.Batch{Next: r.data, Progress: r.progress()})
+	return r.commit(ctx, &event.Batch{Next: r.data, Progress: p})
 }
 
 // commit appends a batch under the cursor's present version.
@@ -268,6 +272,10 @@ func (r *run) append(ctx context.Context, b *event.Batch) (event.Appended, error
 		return out, err
 	}
 	r.version, r.data = out.Cursor, b.Next
+	if b.Progress != nil {
+		r.saved = *b.Progress
+	}
 	r.count(b, &out)
+	r.tell()
 	return out, nil
 }

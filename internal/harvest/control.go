@@ -6,21 +6,22 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/pmh-bridge/bridge/event"
 )
 
-// Reset forgets how far a Source has been harvested: mark, unfinished walk, gap
-// and feed id. Records and events stay; the next harvest reads everything and
+// Reset forgets how far a Source has been harvested: mark, unfinished walk, gap,
+// feed id, and when it is asked next. Records and events stay; the next harvest reads everything and
 // logs what differs. It is the way on when a feed's id has changed (A7).
 func (h *Harvester) Reset(ctx context.Context, id event.SourceID) error {
 	p, err := h.Log.Progress(ctx, id)
 	if err != nil {
 		return err
 	}
-	_, err = h.Log.Append(ctx, &event.Batch{Source: id, Cursor: p.Cursor.Version, Progress: &event.Progress{}})
-	return err
+	if _, err := h.Log.Append(ctx, &event.Batch{Source: id, Cursor: p.Cursor.Version, Progress: &event.Progress{}}); err != nil {
+		return err
+	}
+	return h.Log.SaveSchedule(ctx, id, event.Schedule{}, false)
 }
 
 // ErrNoGap: there is nothing to accept.
@@ -69,17 +70,6 @@ func Gap(stored string) string {
 	return fmt.Sprintf("%s: %s (since %s)", open.URL, open.Reason, open.Since.Format("2006-01-02 15:04"))
 }
 
-// Stored reads out of what the log keeps of a Source the report of the last
-// harvest, nil when there was none, and when the next is planned, zero when none
-// is.
-func Stored(p *event.Progress) (last *Report, next time.Time) {
-	var m memory
-	if unmarshal(p.Memory, &m) != nil {
-		return nil, next
-	}
-	return m.Last, m.Next
-}
-
 // begin loads what is stored of a Source for work outside a walk. An unfinished
 // walk stays as it is.
 func (h *Harvester) begin(ctx context.Context, src *Source) (*run, error) {
@@ -97,9 +87,14 @@ func (h *Harvester) begin(ctx context.Context, src *Source) (*run, error) {
 func (h *Harvester) Settle(ctx context.Context, src *Source) (Report, error) {
 	r, err := h.begin(ctx, src)
 	if err == nil {
-		err = r.pending(ctx)
+		err = r.settleDue(ctx)
 	}
 	return r.ended(err), err
+}
+
+func (r *run) settleDue(ctx context.Context) (err error) {
+	defer recovered(&err)
+	return r.pending(ctx)
 }
 
 // Release applies all held deletions of a Source (A6).

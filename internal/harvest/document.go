@@ -21,6 +21,7 @@ type reading struct {
 	found   map[string]int // identifier -> index in winners
 	winners []winner
 	inputs  []byte // the bytes of the winners, one after the other
+	meter   meter
 	piece   piece
 }
 
@@ -40,7 +41,7 @@ func (g *reading) begin(r *run, d *atompmh.Document) {
 	}
 	clear(g.found)
 	clear(g.winners)
-	*g = reading{r: r, doc: d, found: g.found, winners: g.winners[:0], inputs: g.inputs[:0], piece: piece{doc: event.Document{URL: d.URL}}}
+	*g = reading{r: r, doc: d, found: g.found, winners: g.winners[:0], inputs: g.inputs[:0], meter: r.meter(), piece: piece{doc: event.Document{URL: d.URL}}}
 }
 
 // document reads one document to its end, picks each record's winner, and hands
@@ -49,10 +50,14 @@ func (g *reading) begin(r *run, d *atompmh.Document) {
 func (r *run) document(ctx context.Context, d *atompmh.Document, p *pipe) error {
 	g := &r.reading
 	g.begin(r, d)
+	defer func() { r.place.done(g.meter.taken) }() // unless it goes to the log
 	for {
 		e, err := d.Next()
 		if errors.Is(err, io.EOF) {
 			break
+		}
+		if err := g.meter.entry(ctx); err != nil {
+			return err
 		}
 		var bad *atompmh.EntryError
 		switch {
@@ -77,6 +82,7 @@ func (r *run) document(ctx context.Context, d *atompmh.Document, p *pipe) error 
 	if err := g.finish(); err != nil {
 		return err
 	}
+	g.piece.memory, g.meter.taken = g.meter.taken, 0
 	return p.send(g.piece)
 }
 

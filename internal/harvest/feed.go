@@ -48,6 +48,11 @@ func (r *run) feed(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", answer.URL, err)
 	}
+	// Its parser holds all of it, several times.
+	if err := r.place.add(ctx, 8*int64(len(body))); err != nil {
+		return err
+	}
+	defer r.place.done(8 * int64(len(body)))
 	doc, err := r.newFeedReading(answer.URL, answer.Header.Get("Content-Type")).read(body)
 	if err != nil {
 		return err
@@ -62,7 +67,7 @@ func (r *run) feed(ctx context.Context) error {
 
 // askFeed asks for the feed, conditionally unless everything is wanted.
 func (r *run) askFeed(ctx context.Context) (*follow.Answer, error) {
-	client, err := follow.New(follow.Options{HTTP: r.src.Client, Start: r.src.URL, AllowHost: r.src.AllowHost, Now: r.h.now,
+	client, err := follow.New(follow.Options{HTTP: r.documentClient(), Start: r.src.URL, AllowHost: r.src.AllowHost, Now: r.h.now,
 		Accept: "application/atom+xml, application/rss+xml, application/rdf+xml, application/feed+json, application/xml;q=0.9, text/xml;q=0.9, application/json;q=0.8, */*;q=0.1"})
 	if err != nil {
 		return nil, err

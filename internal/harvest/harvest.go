@@ -13,7 +13,6 @@ package harvest
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -31,6 +30,7 @@ type Log interface {
 	Append(context.Context, *event.Batch) (event.Appended, error)
 	NeedsContent(context.Context, *event.Batch) ([]bool, error)
 	Progress(context.Context, event.SourceID) (event.Progress, error)
+	SaveSchedule(ctx context.Context, source event.SourceID, s event.Schedule, lazily bool) error
 }
 
 // Waiting is what the log keeps for the harvest: observations and deletions
@@ -68,6 +68,9 @@ type Limits struct {
 	Text       int   // bytes of one text or attribute value, 8 MiB
 	Depth      int   // of XML elements, 256
 	Attributes int   // of one element, namespaces included, 256
+
+	Time  time.Duration // of one harvest; 0 is no limit
+	Bytes int64         // of the documents of one harvest; 0 is no limit
 }
 
 // Source is one upstream server and what a set wants of it.
@@ -111,6 +114,7 @@ type Harvester struct {
 	// BatchTime how long they may wait for each other, 0 is a second.
 	BatchSize int
 	BatchTime time.Duration
+	capacity  capacity
 	// Workers is how many representations are fetched at once, 0 is 32.
 	Workers int
 }
@@ -121,9 +125,9 @@ type Options struct {
 	Full bool
 	// AllPending asks for everything pending, due or not.
 	AllPending bool
-	// Every is the time until the next harvest, for status; 0 when none is
-	// planned.
-	Every time.Duration
+	// Begin is called once the harvest has its place among those that are under
+	// way at the same time; nil is allowed.
+	Begin func()
 	// Progress is told how far the harvest has come; nil is allowed. It is
 	// called from several goroutines, never at the same time.
 	Progress func(Progress)
@@ -131,7 +135,12 @@ type Options struct {
 
 // Progress is how far a harvest has come.
 type Progress struct {
-	Documents, Entries, Events, Fetched int64
+	// Documents and Entries were read, Events logged, and Fetched of Wanted
+	// contents are there.
+	Documents, Entries, Events, Fetched, Wanted int64
+	// Doing is what is under way or waited for, and Until how long if known.
+	Doing string
+	Until time.Time
 }
 
 // The kinds of Sources that can be harvested.
@@ -149,8 +158,18 @@ var ErrKind = errors.New("this kind of Source cannot be harvested by this versio
 // with an error too.
 func (h *Harvester) Harvest(ctx context.Context, src *Source, o Options) (Report, error) {
 	r := &run{h: h, src: src, opt: o}
+	var err error
+	if r.place, err = h.capacity.enter(ctx); err != nil {
+		return r.ended(err), err
+	}
+	defer r.place.leave()
+	if o.Begin != nil {
+		o.Begin()
+	}
 	r.report.Started = h.now().UTC()
-	err := src.refused(r.once(fetch.WithRedirects(ctx, r.redirected)))
+	ctx = follow.WithWait(fetch.WithRedirects(ctx, r.redirected), func(do func()) { r.place.wait(ctx, do) })
+	err = src.refused(r.once(ctx))
+	r.tell()
 	return r.ended(err), err
 }
 
@@ -168,18 +187,17 @@ func (src *Source) refused(err error) error {
 
 // once makes the pass: first what is pending from earlier harvests, then what
 // the Source says, then what is held.
-func (r *run) once(ctx context.Context) error {
-	var err error
+func (r *run) once(ctx context.Context) (err error) {
+	defer recovered(&err)
 	if r.stored, err = r.h.Log.Progress(ctx, r.src.ID); err != nil {
 		return err
 	}
-	r.version, r.data = r.stored.Cursor.Version, r.stored.Cursor.Data
-	if len(r.stored.Memory) > 0 {
-		if err := json.Unmarshal(r.stored.Memory, &r.memory); err != nil {
-			return fmt.Errorf("what the last harvest left cannot be read (%w): run bridge source reset %s", err, r.src.Set)
-		}
+	r.version, r.data, r.saved = r.stored.Cursor.Version, r.stored.Cursor.Data, r.stored
+	if err := unmarshal(r.stored.Memory, &r.memory); err != nil {
+		return fmt.Errorf("what the last harvest left cannot be read (%w): run bridge source reset %s", err, r.src.Set)
 	}
-	if err = r.pending(ctx); err == nil {
+	r.place.wait(ctx, func() { err = r.pending(ctx) })
+	if err == nil {
 		err = r.follow(ctx)
 	}
 	if r.src.Kind == SIP {
@@ -188,13 +206,15 @@ func (r *run) once(ctx context.Context) error {
 	if errors.Is(err, event.ErrConflict) || ctx.Err() != nil {
 		return err
 	}
-	return errors.Join(err, r.overdue(ctx), r.remember(ctx, err))
+	return errors.Join(err, r.overdue(ctx), r.remember(ctx))
 }
 
 // follow lets the adapter of the Source's kind follow it.
 func (r *run) follow(ctx context.Context) error {
 	if r.src.Kind == "" {
-		kind, err := Detect(ctx, r.src)
+		asked := *r.src
+		asked.Client = r.documentClient()
+		kind, err := Detect(ctx, &asked)
 		if err == nil && r.src.Found != nil {
 			err = r.src.Found(ctx, kind)
 		}

@@ -3,6 +3,7 @@ package harvest
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -41,23 +42,28 @@ type listing struct {
 	at    event.Stamp // of a baseline
 	items []event.Item
 	piece piece
+	meter meter
 	dated bool                // some entry has a datetime
 	met   map[string]struct{} // the records of a baseline's list
 }
 
 // list reads one list to its end, picks each record's last word, and hands that
 // on. Of a list that cannot be read to its end nothing is taken.
-func (r *run) list(d *resourcesync.List, p *pipe) error {
-	g := &listing{r: r, doc: d, id: listID(d.Identity), wants: r.wants(), piece: piece{doc: event.Document{URL: d.URL}}}
+func (r *run) list(ctx context.Context, d *resourcesync.List, p *pipe) error {
+	g := &listing{r: r, doc: d, id: listID(d.Identity), wants: r.wants(), meter: r.meter(), piece: piece{doc: event.Document{URL: d.URL}}}
 	g.at = stampOf(d.Head().At)
 	g.items = make([]event.Item, 0, p.latest) // the lists of an index are mostly of one length
 	if d.Baseline {
 		g.met = make(map[string]struct{}, p.latest)
 	}
+	defer func() { r.place.done(g.meter.taken) }() // unless it goes to the log
 	for {
 		e, err := d.Next()
 		if errors.Is(err, io.EOF) {
 			break
+		}
+		if err := g.meter.entry(ctx); err != nil {
+			return err
 		}
 		var bad *resourcesync.EntryError
 		switch {
@@ -75,6 +81,7 @@ func (r *run) list(d *resourcesync.List, p *pipe) error {
 	if err := g.finish(p); err != nil {
 		return err
 	}
+	g.piece.memory, g.meter.taken = g.meter.taken, 0
 	return p.send(g.piece)
 }
 

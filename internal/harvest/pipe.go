@@ -15,6 +15,7 @@ type piece struct {
 	bad        []event.Item
 	quarantine []event.Quarantined
 	active     int64
+	memory     int64  // taken of the harvest's load, given back once it is durable
 	cursor     []byte // where the walk goes on after the document
 }
 
@@ -42,8 +43,10 @@ type pipe struct {
 	// Of the writer's goroutine.
 	batch event.Batch
 	has   map[string]int // of a mirror: where a record's item stands in batch
-	safe  []byte         // the cursor after the last document that was taken in whole
-	since time.Time
+	// memory is what is given back after the next commit.
+	memory int64
+	safe   []byte // the cursor after the last document that was taken in whole
+	since  time.Time
 }
 
 // newPipe opens a pipe for a walk that begins anew, or goes on.
@@ -75,35 +78,38 @@ func newPipe(ctx context.Context, r *run, anew bool) *pipe {
 // send hands a document on and waits while too much is queued: beside the
 // transaction that is being written there is room for one more, and for one
 // document, however large.
-func (p *pipe) send(x piece) error {
+func (p *pipe) send(x piece) (err error) {
 	p.active, p.latest = x.active, len(x.items)
 	p.r.documents.Add(1)
 	p.r.tell()
-	p.mu.Lock()
-	for size := p.r.size(); p.queued > size && p.queued+len(x.items) > 2*size; {
-		p.room.Wait()
-	}
-	p.queued += len(x.items)
-	p.mu.Unlock()
-	select {
-	case p.ch <- x:
-		return nil
-	case <-p.ctx.Done():
-		return context.Cause(p.ctx)
-	}
+	p.r.place.wait(p.ctx, func() {
+		p.mu.Lock()
+		for size := p.r.size(); p.queued > size && p.queued+len(x.items) > 2*size; {
+			p.room.Wait()
+		}
+		p.queued += len(x.items)
+		p.mu.Unlock()
+		select {
+		case p.ch <- x:
+		case <-p.ctx.Done():
+			err = context.Cause(p.ctx)
+		}
+	})
+	return err
 }
 
 // close waits until everything sent is durable.
-func (p *pipe) close() error {
+func (p *pipe) close() (err error) {
 	close(p.ch)
-	err := <-p.done
+	p.r.place.wait(p.ctx, func() { err = <-p.done })
 	p.cancel(nil)
 	return err
 }
 
 // write takes pieces and commits them in batches, which may end in the middle
 // of a document: the cursor then still names the document before.
-func (p *pipe) write() error {
+func (p *pipe) write() (err error) {
+	defer recovered(&err)
 	size, wait := p.r.size(), p.r.h.BatchTime
 	if wait == 0 {
 		wait = time.Second
@@ -124,6 +130,7 @@ func (p *pipe) write() error {
 			}
 		}
 		p.safe = x.cursor
+		p.memory += x.memory
 		if len(b.Items) >= size || p.r.h.now().Sub(p.since) >= wait {
 			if err := p.commit(); err != nil {
 				return err
@@ -187,6 +194,8 @@ func (p *pipe) commit() error {
 		return err
 	}
 	p.left(n)
+	p.r.place.done(p.memory)
+	p.memory = 0
 	clear(p.has)
 	clear(b.Items) // what they refer to may go; the next batch takes their place
 	p.batch, p.since = event.Batch{Items: b.Items[:0]}, p.r.h.now()

@@ -47,6 +47,8 @@ type Report struct {
 	Warnings []string `json:"warnings,omitempty"`
 	// Gap is the missing archive document, "" when none is missing.
 	Gap string `json:"gap,omitempty"`
+	// RetryAfter is until when the Source wants to be left alone.
+	RetryAfter time.Time `json:"retry_after,omitzero"`
 	// Error is why the harvest failed, "" when it did not.
 	Error string `json:"error,omitempty"`
 }
@@ -134,7 +136,24 @@ func (r *run) tell() {
 	}
 	r.telling.Lock()
 	defer r.telling.Unlock()
-	r.opt.Progress(Progress{Documents: r.documents.Load(), Entries: r.entries.Load(), Events: r.events.Load(), Fetched: r.fetched.Load()})
+	p := Progress{Documents: r.documents.Load(), Entries: r.entries.Load(), Events: r.events.Load(), Fetched: r.fetched.Load(), Wanted: r.needed.Load()}
+	if a := r.activity.Load(); a != nil {
+		p.Doing, p.Until = a.doing, a.until
+	}
+	r.opt.Progress(p)
+}
+
+// activity is what a harvest does, or waits for.
+type activity struct {
+	doing string
+	until time.Time
+}
+
+// doing says what the harvest does now, or waits for, and until when if that is
+// known.
+func (r *run) doing(what string, until time.Time) {
+	r.activity.Store(&activity{doing: what, until: until})
+	r.tell()
 }
 
 // count adds what became of a batch to the report.

@@ -71,13 +71,14 @@ func (r *run) lists(ctx context.Context, from *listCursor) error {
 		return err
 	}
 	w := r.src.lists()
+	w.Client = r.documentClient()
 	w.Memory, w.Full, w.Accepted, w.Now = r.memory.Lists, full, r.memory.Accepted, r.h.now
 	w.Report = func(p resourcesync.Problem) { r.problem(p.Rule, p.String()) }
 	p := newPipe(ctx, r, from == nil)
 	if from != nil {
 		w.Resume, p.active = from.Lists, from.Active
 	}
-	result, err := w.Run(p.ctx, func(_ context.Context, d *resourcesync.List) error { return r.list(d, p) })
+	result, err := w.Run(p.ctx, func(ctx context.Context, d *resourcesync.List) error { return r.list(ctx, d, p) })
 	if perr := p.close(); perr != nil {
 		return perr
 	}

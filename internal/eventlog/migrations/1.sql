@@ -47,6 +47,16 @@ CREATE TABLE host (
     sum    INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
+-- When a Source is asked next, and how its harvests have fared. Apart from the
+-- Source, because a harvest that finds nothing new writes nothing else.
+CREATE TABLE schedule (
+    source   INTEGER PRIMARY KEY,
+    next     INTEGER NOT NULL, -- 0: no harvest is planned
+    failures INTEGER NOT NULL, -- harvests in a row
+    report   BLOB,             -- of the last harvest
+    sum      INTEGER NOT NULL
+) STRICT;
+
 -- What a Source's document said of itself, for the events that came from it.
 CREATE TABLE document (
     id      INTEGER PRIMARY KEY,

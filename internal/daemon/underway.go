@@ -1,0 +1,231 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/harvest"
+)
+
+// A harvest that is under way has a file of its own in the data folder, which
+// says what it does. bridge status shows it; and one that is there when the
+// folder is opened tells of a harvest that ended with its process. The files are
+// not synced: what outlives a process is in the system's hands.
+
+const (
+	underwayFolder = "underway"
+	// underwayEvery is how often such files are written again; one that is older
+	// than underwayStale is of a process that has ended.
+	underwayEvery = 2 * time.Second
+	underwayStale = 5 * underwayEvery
+)
+
+// Underway is a harvest that is under way.
+type Underway struct {
+	Started time.Time `json:"started"`
+	harvest.Progress
+}
+
+// underway keeps the files of one process. The zero value, without a folder,
+// keeps none.
+type underway struct {
+	folder string
+	now    func() time.Time
+
+	mu   sync.Mutex
+	jobs map[event.SourceID]*job
+	stop chan struct{} // closed when the last job has ended
+}
+
+// job is one harvest under way.
+type job struct {
+	of *underway
+	id event.SourceID
+
+	mu sync.Mutex
+	Underway
+}
+
+// openUnderway counts each harvest that the last process was at when it died as
+// one that failed, so that a Source which brings us down does so ever less often.
+func (h *House) openUnderway(ctx context.Context) error {
+	if h.opt.DryRun {
+		return nil
+	}
+	folder := filepath.Join(h.Config.Data, underwayFolder)
+	files, err := os.ReadDir(folder)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, f := range files {
+		path := filepath.Join(folder, f.Name())
+		id, ok := underwayID(f.Name())
+		if src := h.sourceByID(id); ok && src != nil {
+			was, err := readUnderway(path)
+			if err != nil {
+				was.Started = h.now() // cut short: it had only begun
+			}
+			report := harvest.Report{Started: was.Started, Ended: h.now().UTC(), Documents: was.Documents, Entries: was.Entries,
+				Error: fmt.Sprintf("bridge ended during this harvest, which was %s", doingOr(was.Doing, "beginning"))}
+			if err := h.plan(ctx, src, src.Every, &report, errEnded); err != nil {
+				return err
+			}
+			h.opt.Logger.Warn("bridge ended during a harvest, which counts as a failed one", "set", src.Set, "source", src.URL)
+		}
+		if err := os.Remove(path); err != nil {
+			return err
+		}
+	}
+	h.underway.folder, h.underway.now = folder, h.now
+	return nil
+}
+
+// errEnded: the process ended during a harvest.
+var errEnded = errors.New("bridge ended during the harvest")
+
+func doingOr(doing, otherwise string) string {
+	if doing == "" {
+		return otherwise
+	}
+	return doing
+}
+
+func underwayID(name string) (event.SourceID, bool) {
+	n, err := strconv.ParseInt(strings.TrimSuffix(name, ".json"), 10, 64)
+	return event.SourceID(n), err == nil && strings.HasSuffix(name, ".json")
+}
+
+func readUnderway(path string) (u Underway, err error) {
+	text, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(text, &u)
+	}
+	return u, err
+}
+
+// underwayOf returns the harvests that some process is at now.
+func (h *House) underwayOf() map[event.SourceID]*Underway {
+	out := map[event.SourceID]*Underway{}
+	folder := filepath.Join(h.Config.Data, underwayFolder)
+	files, err := os.ReadDir(folder)
+	if err != nil {
+		return out // there is none
+	}
+	for _, f := range files {
+		info, err := f.Info()
+		id, ok := underwayID(f.Name())
+		if err != nil || !ok || time.Since(info.ModTime()) > underwayStale {
+			continue
+		}
+		if u, err := readUnderway(filepath.Join(folder, f.Name())); err == nil { // else it is being written
+			out[id] = &u
+		}
+	}
+	return out
+}
+
+func (u *underway) begin(s *Source) *job {
+	j := &job{of: u, id: s.ID}
+	if u.folder == "" {
+		return j
+	}
+	j.Started = u.now().UTC()
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.jobs == nil {
+		u.jobs = map[event.SourceID]*job{}
+	}
+	if len(u.jobs) == 0 {
+		u.stop = make(chan struct{})
+		go u.refresh(u.stop)
+	}
+	u.jobs[s.ID] = j
+	j.write()
+	return j
+}
+
+// tell takes in how far the harvest has come.
+func (j *job) tell(p harvest.Progress) {
+	j.mu.Lock()
+	j.Progress = p
+	j.mu.Unlock()
+}
+
+func (j *job) end() {
+	u := j.of
+	if u.folder == "" {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.jobs[j.id] != j {
+		return // close was before it
+	}
+	delete(u.jobs, j.id)
+	if len(u.jobs) == 0 {
+		close(u.stop)
+	}
+	_ = os.Remove(j.path()) // a file that stays costs a pause after the next start
+}
+
+// refresh writes the files again and again, so that they tell what is done now.
+func (u *underway) refresh(stop chan struct{}) {
+	tick := time.NewTicker(underwayEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-tick.C:
+		}
+		u.mu.Lock()
+		for _, j := range u.jobs {
+			j.write()
+		}
+		u.mu.Unlock()
+	}
+}
+
+// close forgets the harvests that were told to end.
+func (u *underway) close() error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(u.jobs) > 0 {
+		close(u.stop)
+	}
+	var errs []error
+	for _, j := range u.jobs {
+		errs = append(errs, os.Remove(j.path()))
+	}
+	clear(u.jobs)
+	return errors.Join(errs...)
+}
+
+func (j *job) path() string {
+	return filepath.Join(j.of.folder, strconv.FormatInt(int64(j.id), 10)+".json")
+}
+
+// write puts the file in its place. What cannot be written is missed by nobody
+// but bridge status.
+func (j *job) write() {
+	j.mu.Lock()
+	text, err := json.Marshal(j.Underway)
+	j.mu.Unlock()
+	if err != nil {
+		return
+	}
+	err = os.WriteFile(j.path(), text, 0o600)
+	if errors.Is(err, fs.ErrNotExist) && os.MkdirAll(j.of.folder, 0o700) == nil {
+		_ = os.WriteFile(j.path(), text, 0o600)
+	}
+}

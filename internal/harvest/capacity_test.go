@@ -1,0 +1,135 @@
+package harvest
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// TestPlacesAreLent: harvests that wait for their servers do not keep others from
+// working, however many they are (D148, D151).
+func TestPlacesAreLent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c capacity
+		ctx, end := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		for range 10 * placesAtOnce { // they hang
+			all.Go(func() {
+				p, err := c.enter(ctx)
+				if err != nil {
+					return
+				}
+				defer p.leave()
+				p.wait(ctx, func() { <-ctx.Done() })
+			})
+		}
+		synctest.Wait()
+		start := time.Now()
+		for range 50 {
+			p, err := c.enter(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.leave()
+		}
+		if took := time.Since(start); took > 11*placeAfter {
+			t.Errorf("50 good harvests had their places after %s", took)
+		}
+		end()
+		all.Wait()
+		if c.taken != 0 || len(c.queue) != 0 {
+			t.Errorf("%d places are taken in the end, %d wait", c.taken, len(c.queue))
+		}
+	})
+}
+
+// TestPlacesAreBounded: no more harvests work at a time than there are places.
+func TestPlacesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c capacity
+		var mu sync.Mutex
+		working, most := 0, 0
+		work := func(d time.Duration) {
+			mu.Lock()
+			working++
+			most = max(most, working)
+			mu.Unlock()
+			time.Sleep(d) // of the bubble's clock
+			mu.Lock()
+			working--
+			mu.Unlock()
+		}
+		var all sync.WaitGroup
+		for i := range 100 {
+			all.Go(func() {
+				p, err := c.enter(t.Context())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer p.leave()
+				for range 5 {
+					work(time.Duration(i) * time.Millisecond)
+					p.wait(t.Context(), func() { time.Sleep(time.Duration(i) * 50 * time.Millisecond) })
+				}
+			})
+		}
+		all.Wait()
+		if most != placesAtOnce || c.taken != 0 {
+			t.Errorf("%d harvests worked at a time, want %d; %d places are taken in the end", most, placesAtOnce, c.taken)
+		}
+	})
+}
+
+// TestMemoryIsBounded is a law (D120): whatever documents harvests read at the
+// same time, all of them end, and the memory that they take is bounded by what
+// there is for all, one document, and a step of each.
+func TestMemoryIsBounded(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		documents := rapid.SliceOfN(rapid.Int64Range(1, 3*inFlight), 1, 60).Draw(rt, "documents")
+		hangs := rapid.SliceOfN(rapid.Bool(), len(documents), len(documents)).Draw(rt, "hangs")
+		synctest.Test(t, func(t *testing.T) {
+			var c capacity
+			var all sync.WaitGroup
+			largest, slow, most := int64(0), int64(0), int64(0)
+			for i, size := range documents {
+				largest = max(largest, size)
+				if hangs[i] {
+					slow += size
+				}
+				all.Go(func() {
+					p, err := c.enter(t.Context())
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					defer p.leave()
+					const step = inFlight / 50
+					for read := int64(0); read < size; read += step {
+						if err := p.add(t.Context(), min(step, size-read)); err != nil {
+							t.Error(err)
+							return
+						}
+						c.mu.Lock()
+						most = max(most, c.used)
+						c.mu.Unlock()
+						if hangs[i] {
+							p.wait(t.Context(), func() { time.Sleep(time.Minute) }) // of the bubble's clock
+						}
+					}
+				})
+			}
+			all.Wait()
+			if bound := inFlight + largest + slow + int64(len(documents))*inFlight/50; most > bound {
+				t.Errorf("%d bytes in flight, want %d at most", most, bound)
+			}
+			if c.used != 0 || c.taken != 0 || len(c.waiting) != 0 || c.over != nil {
+				t.Errorf("in the end %d bytes, %d places and %d waiters are left", c.used, c.taken, len(c.waiting))
+			}
+		})
+	})
+}

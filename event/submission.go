@@ -13,8 +13,7 @@ const (
 	// knows whether it has arrived until the reply is there.
 	StateForwarding
 	// StateInDoubt: it was forwarded, and the reply was lost, or the process ended
-	// before it was there. It is sent again only where the server is known to
-	// recognise repeats.
+	// before it was there. It is never sent again by itself.
 	StateInDoubt
 	// StateProvisional: provisionally accepted; the ultimate disposition is to
 	// come in a notification, or from whoever reviews it.
@@ -185,6 +184,11 @@ type Step struct {
 	Notice *Notice
 	// Notification is the disposition that was received; nil is none.
 	Notification *Notification
+	// Settled: somebody has said what the ingest server decided. The submission has
+	// no Conflicts any more, and its notifications, and the one with the ID Settles
+	// (0 is none), become NotificationSettled.
+	Settled bool
+	Settles int64
 }
 
 // Notice is a disposition that is to be delivered to a notification recipient,
@@ -275,11 +279,14 @@ const (
 	NotificationUncorrelated
 	// NotificationConflict: it contradicts the ultimate disposition in force.
 	NotificationConflict
+	// NotificationSettled: somebody has settled the submission that it is about, and
+	// what it says does not count any more.
+	NotificationSettled
 )
 
 // String returns the word for people and for JSON.
 func (v NotificationVerdict) String() string {
-	words := [...]string{"", "matched", "record", "rejected", "uncorrelated", "conflict"}
+	words := [...]string{"", "matched", "record", "rejected", "uncorrelated", "conflict", "settled"}
 	if int(v) < len(words) {
 		return words[v]
 	}
@@ -346,4 +353,6 @@ type Counts struct {
 	// Contradicted counts the submissions that were told another ultimate
 	// disposition than the one in force.
 	Contradicted int64
+	// UnderReview counts those that wait for a decision here.
+	UnderReview int64
 }

@@ -69,7 +69,14 @@ func TestNothingHiddenInLines(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := printSubmission(&out, &event.Submission{SourceIdentifier: evil, Reason: evil}, nil, asJSON); err != nil {
+		s := &event.Submission{SourceIdentifier: evil, Reason: evil}
+		line, err := submissionLine(t.Context(), nil, s, nil)
+		if err == nil && asJSON {
+			err = printJSON(&out, line)
+		} else if err == nil {
+			err = printSubmission(&out, s, &line, nil, false)
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 	}

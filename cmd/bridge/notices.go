@@ -19,10 +19,11 @@ func submissionNoticesCommand() *cobra.Command {
 	var in inputs
 	var set, state string
 	var limit int
-	var asJSON bool
+	var asJSON, full bool
 	in.addFile(cmd)
 	in.addData(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON lines")
+	cmd.Flags().BoolVar(&full, "full", false, "do not cut long texts")
 	cmd.Flags().StringVar(&set, "set", "", "only those of the set with this `name`")
 	cmd.Flags().StringVar(&state, "state", "", "only those in this `state`: waiting, delivered, refused or expired")
 	cmd.Flags().IntVar(&limit, "limit", 100, "at most this many of a set, the newest; 0 is all")
@@ -41,7 +42,7 @@ func submissionNoticesCommand() *cobra.Command {
 			return err
 		}
 		return errors.Join(eachSet(cmd.Context(), h, set, func(set string) error {
-			return printNotices(cmd.Context(), cmd.OutOrStdout(), h, set, wanted, limit, asJSON)
+			return printNotices(cmd.Context(), cmd.OutOrStdout(), h, set, wanted, limit, asJSON, full)
 		}), h.Close())
 	}
 	return cmd
@@ -60,12 +61,12 @@ type jsonNotice struct {
 	Due        string `json:"due,omitempty"`
 }
 
-func printNotices(ctx context.Context, w io.Writer, h *daemon.House, set string, state event.NoticeState, limit int, asJSON bool) error {
+func printNotices(ctx context.Context, w io.Writer, h *daemon.House, set string, state event.NoticeState, limit int, asJSON, full bool) error {
 	return newest(limit, func(after int64, most int) ([]event.Notice, error) {
 		return h.Log.NoticesOf(ctx, set, state, after, most)
 	}, func(n *event.Notice) (int64, error) {
 		if !asJSON {
-			return n.ID, printNotice(w, n)
+			return n.ID, printNotice(w, n, full)
 		}
 		line := jsonNotice{ID: n.ID, Set: n.Set, Submission: n.Submission, Recipient: daemon.Private(n.Recipient), State: n.State.String(), Tries: n.Tries, Reason: daemon.Private(n.Reason),
 			Created: n.Created.String()}
@@ -76,9 +77,9 @@ func printNotices(ctx context.Context, w io.Writer, h *daemon.House, set string,
 	})
 }
 
-func printNotice(w io.Writer, n *event.Notice) error {
+func printNotice(w io.Writer, n *event.Notice, full bool) error {
 	_, err := fmt.Fprintf(w, "%6d  %s  %-9s  %s  submission %d  %s  %s\n", n.ID, n.Created.Time().Format("2006-01-02 15:04:05Z"), n.State, n.Set, n.Submission,
-		oneLine(daemon.Private(n.Recipient)), oneLine(once(daemon.Private(n.Reason))))
+		brief(daemon.Private(n.Recipient), full), brief(once(daemon.Private(n.Reason)), full))
 	return err
 }
 

@@ -63,6 +63,7 @@ type (
 		Direction     string           `json:"direction"` // received or sent
 		URL           string           `json:"url"`
 		States        map[string]int64 `json:"states"`
+		UnderReview   int64            `json:"under_review,omitempty"`  // of those that are provisional
 		Notices       map[string]int64 `json:"notices,omitempty"`       // dispositions that we owe
 		Notifications map[string]int64 `json:"notifications,omitempty"` // dispositions that we were told
 		Through       event.Seq        `json:"through,omitempty"`       // the last event that is in the outbox
@@ -143,7 +144,7 @@ func statusObject(sets []daemon.SetStatus) jsonStatus {
 }
 
 func peerObject(p *daemon.PeerStatus) jsonPeer {
-	j := jsonPeer{Direction: "received", URL: p.URL, States: words(p.States()), Notices: words(p.Notices), Notifications: words(p.Notifications), Through: p.Through}
+	j := jsonPeer{Direction: "received", URL: p.URL, States: words(p.States()), UnderReview: p.UnderReview, Notices: words(p.Notices), Notifications: words(p.Notifications), Through: p.Through}
 	if p.Sent {
 		j.Direction, j.Former = "sent", p.Former
 	}
@@ -180,6 +181,9 @@ func printPeer(w io.Writer, set string, p *daemon.PeerStatus) {
 		fmt.Fprintf(w, "  submissions received: %s\n", listed(counts))
 	default: // it may be a notification recipient, which receives none
 		indent = "  "
+	}
+	if p.UnderReview > 0 {
+		fmt.Fprintf(w, "    %d under review: they wait for bridge submission accept or reject; see: bridge submission ls --review --set %s\n", p.UnderReview, set)
 	}
 	if p.Former {
 		fmt.Fprintf(w, "    not configured any more: nothing is sent there, and what waits is when it is configured again\n")

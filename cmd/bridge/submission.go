@@ -10,50 +10,104 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/daemon"
-	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/sip"
 )
 
 func submissionCommand() *cobra.Command {
-	return group("submission", submissionListCommand(), submissionShowCommand(), submissionNotificationsCommand(), submissionNoticesCommand(),
-		decideCommand("submission accept", true), decideCommand("submission reject", false), withdrawCommand(), resendCommand())
+	return group("submission", submissionListCommand(), submissionShowCommand(), submissionDiffCommand(), submissionExportCommand(),
+		submissionNotificationsCommand(), submissionNoticesCommand(), reviewCommand("submission accept", true), reviewCommand("submission reject", false),
+		settleCommand(), withdrawCommand(), resendCommand())
 }
 
 func submissionListCommand() *cobra.Command {
 	cmd := command("submission ls")
 	var in inputs
-	var set, states string
+	var pick selection
 	var limit int
-	var asJSON bool
+	var asJSON, full bool
 	in.addFile(cmd)
 	in.addData(cmd)
-	cmd.Flags().StringVar(&set, "set", "", "only those of the set with this `name`")
-	cmd.Flags().StringVar(&states, "state", "", "only those in these `states`, with commas between them")
+	pick.add(cmd)
 	cmd.Flags().IntVar(&limit, "limit", 100, "at most this many, the newest; 0 is all")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON lines")
+	cmd.Flags().BoolVar(&full, "full", false, "do not cut long texts")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		q := event.SubmissionQuery{Set: set, Newest: true}
-		for _, word := range strings.FieldsFunc(states, func(r rune) bool { return r == ',' }) {
-			s := event.ParseState(strings.TrimSpace(word))
-			if s == 0 {
-				return usage(fmt.Errorf("--state: there is no state %q; the states are %s", word, stateWords()))
-			}
-			q.States = append(q.States, s)
+		q, err := pick.query()
+		if err != nil {
+			return err
 		}
 		h, err := in.read(cmd)
 		if err != nil {
 			return err
 		}
-		return errors.Join(eachSet(cmd.Context(), h, set, func(string) error { return nil }),
-			printSubmissions(cmd.Context(), cmd.OutOrStdout(), h, q, limit, asJSON), h.Close())
+		return errors.Join(eachSet(cmd.Context(), h, pick.set, func(string) error { return nil }),
+			printSubmissions(cmd.Context(), cmd.OutOrStdout(), h, q, pick.review, limit, asJSON, full), h.Close())
 	}
 	return cmd
 }
+
+// selection says which submissions are meant.
+type selection struct {
+	set, states string
+	review      bool
+}
+
+func (p *selection) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&p.set, "set", "", "only those of the set with this `name`")
+	cmd.Flags().StringVar(&p.states, "state", "", "only those in these `states`, with commas between them")
+	cmd.Flags().BoolVar(&p.review, "review", false, "only those under review, which wait for a decision here")
+}
+
+func (p *selection) query() (event.SubmissionQuery, error) {
+	q := event.SubmissionQuery{Set: p.set, Newest: true}
+	if p.review && p.states != "" {
+		return q, usage(errors.New("--review and --state exclude each other"))
+	}
+	if p.review {
+		q.States = []event.State{event.StateProvisional}
+	}
+	for _, word := range strings.FieldsFunc(p.states, func(r rune) bool { return r == ',' }) {
+		s := event.ParseState(strings.TrimSpace(word))
+		if s == 0 {
+			return q, usage(fmt.Errorf("--state: there is no state %q; the states are %s", word, stateWords()))
+		}
+		q.States = append(q.States, s)
+	}
+	return q, nil
+}
+
+// eachSelected calls do with the newest submissions, at most limit of them (0 is
+// all).
+func eachSelected(ctx context.Context, h *daemon.House, q event.SubmissionQuery, review bool, limit int, do func(*event.Submission) error) error {
+	left := limit
+	err := newest(0, func(after int64, most int) ([]event.Submission, error) {
+		q.After, q.Limit = after, most
+		return h.Log.Submissions(ctx, q)
+	}, func(s *event.Submission) (int64, error) {
+		if review && !s.UnderReview() {
+			return s.ID, nil
+		}
+		if err := do(s); err != nil {
+			return s.ID, err
+		}
+		if left--; left == 0 {
+			return s.ID, errLimit
+		}
+		return s.ID, nil
+	})
+	if errors.Is(err, errLimit) {
+		return nil
+	}
+	return err
+}
+
+// errLimit ends what prints a list.
+var errLimit = errors.New("that was all that was asked for")
 
 func stateWords() string {
 	var words []string
@@ -64,15 +118,21 @@ func stateWords() string {
 }
 
 // printSubmissions prints the newest first, a page of the log at a time.
-func printSubmissions(ctx context.Context, w io.Writer, h *daemon.House, q event.SubmissionQuery, limit int, asJSON bool) error {
+func printSubmissions(ctx context.Context, w io.Writer, h *daemon.House, q event.SubmissionQuery, review bool, limit int, asJSON, full bool) error {
 	peers, err := partners(ctx, h)
 	if err != nil {
 		return err
 	}
-	return newest(limit, func(after int64, most int) ([]event.Submission, error) {
-		q.After, q.Limit = after, most
-		return h.Log.Submissions(ctx, q)
-	}, func(s *event.Submission) (int64, error) { return s.ID, printSubmission(w, s, peers, asJSON) })
+	return eachSelected(ctx, h, q, review, limit, func(s *event.Submission) error {
+		line, err := submissionLine(ctx, h, s, peers)
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			return printJSON(w, line)
+		}
+		return printSubmission(w, s, &line, peers, full)
+	})
 }
 
 // partner is who has submitted, or is submitted to.
@@ -111,47 +171,77 @@ func partners(ctx context.Context, h *daemon.House) (map[event.SourceID]partner,
 	return peers, nil
 }
 
-func printSubmission(w io.Writer, s *event.Submission, peers map[event.SourceID]partner, asJSON bool) error {
-	if asJSON {
-		return printJSON(w, submissionLine(s, peers))
+func printSubmission(w io.Writer, s *event.Submission, line *jsonSubmission, peers map[event.SourceID]partner, full bool) error {
+	which := brief(cmp.Or(s.SourceIdentifier, s.Record, "(no identifier)"), full)
+	if s.Title != "" {
+		which += fmt.Sprintf("  \"%s\"", brief(s.Title, full))
 	}
-	which := cmp.Or(s.SourceIdentifier, s.Record, "(no identifier)")
-	said := cmp.Or(s.Assigned, daemon.Private(s.Reason))
-	if t := peers[s.Source].trouble; t != nil && said == "" && s.State == event.StateWaiting {
+	said := cmp.Or(s.Assigned, line.Reason)
+	switch t := peers[s.Source].trouble; {
+	case line.New:
+		said = "new"
+	case line.Replaces != "":
+		said = "replaces " + line.Replaces
+	case t != nil && said == "" && s.State == event.StateWaiting:
 		said = "not tried, since the ingest server fails: " + daemon.Private(t.Reason)
 	}
-	_, err := fmt.Fprintf(w, "%6d  %s  %-11s  %s  %s  %s\n", s.ID, s.Changed.Time().Format("2006-01-02 15:04:05Z"), s.State, s.Set, oneLine(which), oneLine(once(said)))
+	_, err := fmt.Fprintf(w, "%6d  %s  %-11s  %s  %s  %s\n", s.ID, s.Changed.Time().Format("2006-01-02 15:04:05Z"), s.State, s.Set, which, brief(once(said), full))
 	return err
+}
+
+// shown is how many characters of a text a line of a list shows.
+const shown = 200
+
+// brief is a stranger's text for a line of a list, cut unless it is wanted in full.
+func brief(text string, full bool) string {
+	text = oneLine(text)
+	if full {
+		return text
+	}
+	n := 0
+	for i := range text {
+		if n++; n > shown {
+			return text[:i] + "…"
+		}
+	}
+	return text
 }
 
 // The line of bridge submission ls --json. Fields are absent when unknown.
 type jsonSubmission struct {
-	ID               int64     `json:"id"`
-	Set              string    `json:"set"`
-	Server           string    `json:"server,omitempty"`
-	Direction        string    `json:"direction"`
-	State            string    `json:"state"`
-	Record           string    `json:"record,omitempty"`
-	SourceIdentifier string    `json:"source-identifier,omitempty"`
-	Title            string    `json:"title,omitempty"`
-	Assigned         string    `json:"assigned-identifier,omitempty"`
-	Reason           string    `json:"reason,omitempty"`
-	Recipient        string    `json:"notification-recipient,omitempty"`
-	Seq              event.Seq `json:"seq,omitempty"`
-	SHA256           string    `json:"sha256,omitempty"`
-	Length           int64     `json:"length,omitempty"`
-	Created          string    `json:"created"`
-	Changed          string    `json:"changed"`
-	Due              string    `json:"due,omitempty"`
-	Deadline         string    `json:"deadline,omitempty"`
-	Tries            int       `json:"tries,omitempty"`
-	Late             bool      `json:"late,omitempty"`
-	Conflicts        int       `json:"conflicts,omitempty"`
+	ID               int64  `json:"id"`
+	Set              string `json:"set"`
+	Server           string `json:"server,omitempty"`
+	Direction        string `json:"direction"`
+	State            string `json:"state"`
+	Record           string `json:"record,omitempty"`
+	SourceIdentifier string `json:"source-identifier,omitempty"`
+	Sequence         string `json:"sequence,omitempty"`
+	Submitter        string `json:"submitter,omitempty"`
+	Email            string `json:"email-address,omitempty"`
+	Title            string `json:"title,omitempty"`
+	Assigned         string `json:"assigned-identifier,omitempty"`
+	// Of one under review: whether its record would be a new one, or which one it
+	// would replace.
+	New       bool      `json:"new,omitempty"`
+	Replaces  string    `json:"replaces,omitempty"`
+	Reason    string    `json:"reason,omitempty"`
+	Recipient string    `json:"notification-recipient,omitempty"`
+	Seq       event.Seq `json:"seq,omitempty"`
+	SHA256    string    `json:"sha256,omitempty"`
+	Length    int64     `json:"length,omitempty"`
+	Created   string    `json:"created"`
+	Changed   string    `json:"changed"`
+	Due       string    `json:"due,omitempty"`
+	Deadline  string    `json:"deadline,omitempty"`
+	Tries     int       `json:"tries,omitempty"`
+	Late      bool      `json:"late,omitempty"`
+	Conflicts int       `json:"conflicts,omitempty"`
 	// Withdrawn: its record was taken back since. Only bridge submission show looks.
 	Withdrawn bool `json:"withdrawn,omitempty"`
 }
 
-func submissionLine(s *event.Submission, peers map[event.SourceID]partner) jsonSubmission {
+func submissionLine(ctx context.Context, h *daemon.House, s *event.Submission, peers map[event.SourceID]partner) (jsonSubmission, error) {
 	line := jsonSubmission{ID: s.ID, Set: s.Set, Server: daemon.Private(peers[s.Source].url), Direction: "received", State: s.State.String(), Record: s.Record,
 		SourceIdentifier: s.SourceIdentifier, Title: s.Title, Assigned: s.Assigned, Reason: daemon.Private(s.Reason), Recipient: daemon.Private(s.Recipient), Seq: s.Seq, Length: s.Length,
 		Created: s.Created.String(), Changed: s.Changed.String(), Tries: s.Tries, Late: s.Late, Conflicts: s.Conflicts}
@@ -169,7 +259,38 @@ func submissionLine(s *event.Submission, peers map[event.SourceID]partner) jsonS
 			*t.to = t.at.String()
 		}
 	}
-	return line
+	var err error
+	if line.Sequence, line.Submitter, line.Email, err = sourceTexts(s.Block); err != nil {
+		return line, fmt.Errorf("submission %d: %w", s.ID, err)
+	}
+	if s.State == event.StateProvisional && s.UnderReview() {
+		replaced, err := h.Replaces(ctx, s)
+		if err != nil {
+			return line, err
+		}
+		if line.New = replaced == nil; replaced != nil {
+			line.Replaces = replaced.Record
+		}
+	}
+	return line, nil
+}
+
+// sourceTexts returns what a source element says besides the identifier.
+func sourceTexts(element []byte) (sequence, submitter, email string, err error) {
+	if element == nil {
+		return "", "", "", nil
+	}
+	source, err := sip.ParseSource(element)
+	if err != nil {
+		return "", "", "", fmt.Errorf("its source element cannot be read: %w", err)
+	}
+	if source.Sequence != nil {
+		sequence = *source.Sequence
+	}
+	if source.Submitter != nil {
+		submitter, email = source.Submitter.Name, source.Submitter.EmailAddress
+	}
+	return sequence, submitter, email, nil
 }
 
 func submissionShowCommand() *cobra.Command {
@@ -224,7 +345,10 @@ func showSubmission(ctx context.Context, w io.Writer, h *daemon.House, id int64,
 	if err != nil {
 		return err
 	}
-	line := submissionLine(s, peers)
+	line, err := submissionLine(ctx, h, s, peers)
+	if err != nil {
+		return err
+	}
 	if s.State == event.StateAccepted {
 		holds, err := h.Log.Holding(ctx, s.Source, s.Assigned)
 		if err != nil {
@@ -274,29 +398,30 @@ func submissionNotificationsCommand() *cobra.Command {
 	var in inputs
 	var set, verdict string
 	var limit int
-	var asJSON bool
+	var asJSON, full bool
 	in.addFile(cmd)
 	in.addData(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON lines")
+	cmd.Flags().BoolVar(&full, "full", false, "do not cut long texts")
 	cmd.Flags().StringVar(&set, "set", "", "only those of the set with this `name`")
-	cmd.Flags().StringVar(&verdict, "verdict", "", "only those with this `verdict`: matched, record, rejected, uncorrelated or conflict")
+	cmd.Flags().StringVar(&verdict, "verdict", "", "only those with this `verdict`: matched, record, rejected, uncorrelated, conflict or settled")
 	cmd.Flags().IntVar(&limit, "limit", 100, "at most this many of a set, the newest; 0 is all")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		wanted := event.NotificationVerdict(0)
-		for v := event.NotificationMatched; v <= event.NotificationConflict; v++ {
+		for v := event.NotificationMatched; v <= event.NotificationSettled; v++ {
 			if v.String() == verdict {
 				wanted = v
 			}
 		}
 		if verdict != "" && wanted == 0 {
-			return usage(fmt.Errorf("--verdict: there is no verdict %q; write matched, record, rejected, uncorrelated or conflict", verdict))
+			return usage(fmt.Errorf("--verdict: there is no verdict %q; write matched, record, rejected, uncorrelated, conflict or settled", verdict))
 		}
 		h, err := in.read(cmd)
 		if err != nil {
 			return err
 		}
 		return errors.Join(eachSet(cmd.Context(), h, set, func(set string) error {
-			return printNotifications(cmd.Context(), cmd.OutOrStdout(), h, set, wanted, limit, asJSON)
+			return printNotifications(cmd.Context(), cmd.OutOrStdout(), h, set, wanted, limit, asJSON, full)
 		}), h.Close())
 	}
 	return cmd
@@ -310,6 +435,9 @@ type jsonNotification struct {
 	Submission       int64  `json:"submission,omitempty"`
 	Outcome          string `json:"outcome"`
 	SourceIdentifier string `json:"source-identifier,omitempty"`
+	Sequence         string `json:"sequence,omitempty"`
+	Submitter        string `json:"submitter,omitempty"`
+	Email            string `json:"email-address,omitempty"`
 	Assigned         string `json:"assigned-identifier,omitempty"`
 	Reason           string `json:"reason,omitempty"`
 	First            string `json:"first"`
@@ -317,22 +445,27 @@ type jsonNotification struct {
 	Times            int    `json:"times"`
 }
 
-func printNotifications(ctx context.Context, w io.Writer, h *daemon.House, set string, verdict event.NotificationVerdict, limit int, asJSON bool) error {
+func printNotifications(ctx context.Context, w io.Writer, h *daemon.House, set string, verdict event.NotificationVerdict, limit int, asJSON, full bool) error {
 	return newest(limit, func(after int64, most int) ([]event.Notification, error) {
 		return h.Log.Notifications(ctx, set, verdict, after, most)
 	}, func(n *event.Notification) (int64, error) {
 		if !asJSON {
-			return n.ID, printNotification(w, n)
+			return n.ID, printNotification(w, n, full)
 		}
-		return n.ID, printJSON(w, jsonNotification{ID: n.ID, Set: n.Set, Verdict: n.Verdict.String(), Submission: n.Submission, Outcome: n.Outcome.String(),
-			SourceIdentifier: n.SourceIdentifier, Assigned: n.Assigned, Reason: daemon.Private(n.Reason), First: n.First.String(), Last: n.Last.String(), Times: n.Times})
+		line := jsonNotification{ID: n.ID, Set: n.Set, Verdict: n.Verdict.String(), Submission: n.Submission, Outcome: n.Outcome.String(),
+			SourceIdentifier: n.SourceIdentifier, Assigned: n.Assigned, Reason: daemon.Private(n.Reason), First: n.First.String(), Last: n.Last.String(), Times: n.Times}
+		var err error
+		if line.Sequence, line.Submitter, line.Email, err = sourceTexts(n.Block); err != nil {
+			return n.ID, fmt.Errorf("notification %d: %w", n.ID, err)
+		}
+		return n.ID, printJSON(w, line)
 	})
 }
 
-func printNotification(w io.Writer, n *event.Notification) error {
+func printNotification(w io.Writer, n *event.Notification, full bool) error {
 	said := n.Outcome.String()
 	if more := cmp.Or(n.Assigned, daemon.Private(n.Reason)); more != "" {
-		said += ": " + oneLine(once(more))
+		said += ": " + brief(once(more), full)
 	}
 	if n.Submission != 0 {
 		said += fmt.Sprintf("; of submission %d", n.Submission)
@@ -340,102 +473,6 @@ func printNotification(w io.Writer, n *event.Notification) error {
 	if n.Times > 1 {
 		said += fmt.Sprintf("; %d times", n.Times)
 	}
-	_, err := fmt.Fprintf(w, "%6d  %s  %-12s  %s  %s  %s\n", n.ID, n.Last.Time().Format("2006-01-02 15:04:05Z"), n.Verdict, n.Set, oneLine(cmp.Or(n.SourceIdentifier, "(no identifier)")), said)
+	_, err := fmt.Fprintf(w, "%6d  %s  %-12s  %s  %s  %s\n", n.ID, n.Last.Time().Format("2006-01-02 15:04:05Z"), n.Verdict, n.Set, brief(cmp.Or(n.SourceIdentifier, "(no identifier)"), full), said)
 	return err
-}
-
-// decisionPatience is how long a decision may take that another process makes.
-const decisionPatience = 30 * time.Second
-
-// decideCommand settles a submission under review: here when nobody has the data
-// folder, else by leaving the decision to who has it.
-func decideCommand(name string, accept bool) *cobra.Command {
-	cmd := command(name)
-	var in inputs
-	d := daemon.Decision{Accept: accept}
-	in.addFile(cmd)
-	in.addData(cmd)
-	if accept {
-		cmd.Flags().StringVar(&d.Assigned, "identifier", "", "the assigned `identifier` (default: bridge assigns one)")
-	} else {
-		cmd.Flags().StringVar(&d.Reason, "reason", "", "why, in words for the submitter")
-	}
-	cmd.Args = cobra.ExactArgs(1)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		var err error
-		if d.ID, err = submissionID(args[0]); err != nil {
-			return err
-		}
-		if err := decide(cmd, &in, d); err != nil {
-			return err
-		}
-		word := "rejected"
-		if accept {
-			word = "accepted"
-		}
-		fmt.Fprintf(cmd.OutOrStdout(), "submission %d is %s\n", d.ID, word)
-		return nil
-	}
-	return cmd
-}
-
-func decide(cmd *cobra.Command, in *inputs, d daemon.Decision) error {
-	probe, err := in.read(cmd)
-	if err != nil {
-		return err
-	}
-	c := probe.Config
-	if d.ID != 0 {
-		_, err = probe.Submission(cmd.Context(), d.ID)
-	} else {
-		_, err = probe.Log.Set(cmd.Context(), d.Set)
-	}
-	if err != nil {
-		return errors.Join(err, probe.Close())
-	}
-	if err := probe.Close(); err != nil {
-		return err
-	}
-	h, err := openHouse(cmd.Context(), c, daemon.Options{Command: "bridge submission", Logger: warnings(cmd.ErrOrStderr())})
-	var locked *eventlog.LockedError
-	if errors.As(err, &locked) {
-		return daemon.LeaveDecision(cmd.Context(), c.Data, d, decisionPatience)
-	}
-	if err != nil {
-		return err
-	}
-	return errors.Join(h.Decide(cmd.Context(), d), h.Close())
-}
-
-// resendCommand puts submissions that were not sent, or not answered, back into
-// the outbox.
-func resendCommand() *cobra.Command {
-	cmd := command("submission resend")
-	var in inputs
-	var d daemon.Decision
-	in.addFile(cmd)
-	in.addData(cmd)
-	cmd.Flags().StringVar(&d.Set, "set", "", "all of the set with this `name`")
-	cmd.Flags().StringVar(&d.Resend, "state", event.StateUnsent.String(), "those in this `state`: unsent or unresolved")
-	cmd.Args = cobra.MaximumNArgs(1)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		switch s := event.ParseState(d.Resend); {
-		case s != event.StateUnsent && s != event.StateUnresolved:
-			return usage(fmt.Errorf("--state: %q cannot be sent again; write unsent or unresolved", d.Resend))
-		case len(args) == 0 && d.Set == "" || len(args) == 1 && d.Set != "":
-			return usage(errors.New("say what: the number of a submission, or all of a set with --set NAME"))
-		}
-		if len(args) == 1 {
-			var err error
-			if d.ID, err = submissionID(args[0]); err != nil {
-				return err
-			}
-		}
-		if err := decide(cmd, &in, d); err != nil {
-			return err
-		}
-		fmt.Fprintln(cmd.OutOrStdout(), "the order was taken; only what is still the last word on its record, and no deletion, is sent again: see bridge submission ls")
-		return nil
-	}
-	return cmd
 }

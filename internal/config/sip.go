@@ -49,9 +49,6 @@ type SIP struct {
 	// Deadline is how long a provisional answer from upstream may stay the last
 	// word; default 168 h.
 	Deadline time.Duration
-	// ResendInDoubt: upstream recognises repeats, so that a gateway may send
-	// again what was under way when it ended.
-	ResendInDoubt bool
 	// Recipient is where upstream may send its dispositions (gateway): "", our own
 	// address below the base URL, which is http then, or as a Target's.
 	Recipient string
@@ -91,7 +88,7 @@ type Access struct {
 
 // sipKeys are the keys that only a Source of kind KindSIP has. Formats, which a
 // set has as well, is another thing there.
-const sipKeys = "mode record_url schemas upstream recipient deadline resend_in_doubt plain_post smtp_listen mailbox " +
+const sipKeys = "mode record_url schemas upstream recipient deadline plain_post smtp_listen mailbox " +
 	"access access_token access_token_file access_user access_password access_password_file access_addresses"
 
 // defaultSIPSource is also the whole of what "sip:" means on the command line.
@@ -171,7 +168,9 @@ func (r *reader) upstream(t table, c *SIP) {
 	c.Upstream = t.web("upstream")
 	c.User, c.Password = r.login(t, "user", "password")
 	c.Deadline = t.duration("deadline", c.Deadline, oneSecond)
-	c.ResendInDoubt, _ = value[bool](t, "resend_in_doubt", "true or false")
+	for _, key := range misplaced(t, "resend_in_doubt") {
+		t.report(key, "is no key any more: what is in doubt is never sent again by itself; leave it out, and say with bridge submission settle what the ingest server has done")
+	}
 	var err error
 	if c.Recipient, err = checkRecipient(t.text("recipient", ""), wantedOfGateway); err != nil {
 		t.report("recipient", "%v", err)
@@ -184,7 +183,7 @@ func (r *reader) upstream(t table, c *SIP) {
 	if c.Mode == Gateway || wrongMode(t, c) {
 		return
 	}
-	for _, key := range misplaced(t, "upstream user password password_file recipient deadline resend_in_doubt") {
+	for _, key := range misplaced(t, "upstream user password password_file recipient deadline") {
 		t.report(key, `is only for mode = "gateway"; leave it out`)
 	}
 }

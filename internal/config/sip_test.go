@@ -73,7 +73,7 @@ func TestTemplateGateways(t *testing.T) {
 			t.Errorf("access %+v, want %+v", got.Access, want)
 		}
 		if got.Upstream != "https://ingest.example.org/sip" || got.User != "bridge" || got.Password.Reveal() != "open-sesame-open" ||
-			got.Recipient != "http://bridge.example.org" || got.Deadline != 168*time.Hour || got.ResendInDoubt {
+			got.Recipient != "http://bridge.example.org" || got.Deadline != 168*time.Hour {
 			t.Errorf("gateway %+v", got)
 		}
 	}
@@ -115,7 +115,6 @@ user = "me"
 password = "${BRIDGE_TEST_PASSWORD}"
 deadline = "1s"
 recipient = "http://plain.example/"
-resend_in_doubt = true
 access = "token"
 access_token = "${BRIDGE_TEST_TOKEN}"
 plain_post = true
@@ -156,7 +155,7 @@ mailbox = "kept@bridge.example"
 	*gate.SIP = SIP{
 		Mode: Gateway, Upstream: "https://Ingest.example/sip", User: "me", Password: Secret{"rosebud"},
 		Formats: map[string]string{"record": "urn:dc", "{urn:x.y}données": "http://x.example/y.xsd"}, Schemas: map[string]string{"urn:dc": xsd},
-		Deadline: time.Second, Recipient: "http://plain.example", ResendInDoubt: true, Access: Access{Kind: AccessToken, Token: Secret{"0123456789_abc-DEF"}},
+		Deadline: time.Second, Recipient: "http://plain.example", Access: Access{Kind: AccessToken, Token: Secret{"0123456789_abc-DEF"}},
 		PlainPost: true, SMTPListen: ":25", Mailbox: "gate@bridge.example",
 	}
 	kept := defaultSIPSource("kept")
@@ -324,7 +323,7 @@ upstream = "https://ingest.example/"
 		`:33: set "a": source 2: mailbox: goes with smtp_listen; write both or none`,
 		`:36: set "b": source 1: upstream: is missing; with mode = "gateway" write the URL of the ingest server behind it`,
 		`:36: set "b": source 1: recipient: is missing: the base URL is https, and the draft wants http or smtp; write ` + wantedOfGateway,
-		`:39: set "b": source 1: resend_in_doubt: is a string; write true or false`,
+		`:39: set "b": source 1: resend_in_doubt: is no key any more: what is in doubt is never sent again by itself; leave it out, and say with bridge submission settle what the ingest server has done`,
 		`:40: set "b": source 1: formats: a:b: is no name of a root element; write "{namespace}name", or "name" for one without a namespace`,
 		`:40: set "b": source 1: formats: y: "y.xsd" is no absolute URL; write that of the schema, like "http://www.loc.gov/standards/mods/v3/mods-3-8.xsd"`,
 		`:40: set "b": source 1: formats: z: is a number; write a string, as in formats = { "{namespace}root" = "URL of the schema" }`,

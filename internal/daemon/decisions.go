@@ -2,34 +2,39 @@ package daemon
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/submit"
 )
 
-// A decision on a submission under review is made by a person, or by a program,
-// with bridge submission accept and reject; so are the orders to resend and to
-// withdraw. Where bridge serve has the data folder, the command leaves the decision
-// there as a file and serve takes it: whoever may write into the folder may decide,
-// and nobody else.
+// Decisions on submissions are made by a person, or by a program, with bridge
+// submission accept, reject, settle, resend and withdraw. Where bridge serve has the
+// data folder, the command asks it over a Unix socket in that folder: whoever may
+// write there may decide, and nobody else. Otherwise the command takes the folder and
+// decides itself.
 
-// Decision settles a submission under review, sends submissions again, or
-// withdraws a record.
+// Decision settles a submission, sends submissions again, or withdraws a record.
 type Decision struct {
 	ID     int64 `json:"id,omitempty"` // 0: what Set names, with Resend or Withdraw
 	Accept bool  `json:"accept,omitempty"`
+	// Replace: the record that has the identifier Assigned already may be replaced by
+	// that of somebody else.
+	Replace bool `json:"replace,omitempty"`
+	// Settle is what became of a submission that was sent on; nil is a decision on
+	// one under review.
+	Settle *submit.Settlement `json:"settle,omitempty"`
 	// Resend is the state (unsent or unresolved) of submissions of targets that are
-	// put back into the outbox; "" is a decision on a review.
+	// put back into the outbox; "" is another decision.
 	Resend string `json:"resend,omitempty"`
 	Set    string `json:"set,omitempty"`
 	// Assigned is the identifier of an accepted record; "" lets the set assign
@@ -38,44 +43,55 @@ type Decision struct {
 	// Withdraw is the identifier of a record of Set that its SIP Source shall have
 	// no more; "" is another decision.
 	Withdraw string `json:"withdraw,omitempty"`
-	// Seq is the last one in the log when it was decided to withdraw the record.
-	// What was withdrawn after that, and submitted again, is not meant.
-	Seq event.Seq `json:"seq,omitempty"`
 	// Reason of a rejection, or a withdrawal.
 	Reason string `json:"reason,omitempty"`
 }
 
-const (
-	decisionFolder = "decisions"
-	draftSuffix    = ".draft"
-	decisionSuffix = ".json"
-	refusalSuffix  = ".refused"
-	decisionEvery  = time.Second / 2
-	// decisionKept is how long drafts and refusals stay that nobody comes for.
-	decisionKept = time.Hour
-)
+// Decided is what came of a Decision besides its commit.
+type Decided struct {
+	// Published is the identifier under which the submission had been accepted
+	// before another disposition was settled on: the record is published still. "" is
+	// none.
+	Published string `json:"published,omitempty"`
+	// Stays: the record that was withdrawn is published all the same, since another
+	// Source of the set has it.
+	Stays bool `json:"stays,omitempty"`
+	// Error is why it was refused; "" when it is committed.
+	Error string `json:"error,omitempty"`
+}
 
 // Decide takes a decision, in the process that holds the data folder.
-func (h *House) Decide(ctx context.Context, d Decision) error {
+func (h *House) Decide(ctx context.Context, d Decision) (Decided, error) {
 	switch {
 	case d.Resend != "":
-		return h.resend(ctx, d)
+		return Decided{}, h.resend(ctx, d)
 	case d.Withdraw != "":
-		return h.withdraw(ctx, d)
-	}
-	s, err := h.Log.Submission(ctx, d.ID)
-	if errors.Is(err, fs.ErrNotExist) {
-		return h.noSubmission(d.ID)
-	}
-	if err != nil {
-		return err
-	}
-	for _, v := range h.exchange.services {
-		if v.desk.Source == s.Source {
-			return v.desk.Decide(ctx, d.ID, d.Accept, d.Assigned, d.Reason)
+		if err := h.withdraw(ctx, d); err != nil {
+			return Decided{}, err
 		}
+		stays, err := h.stays(ctx, d.Set, d.Withdraw)
+		return Decided{Stays: stays}, err
 	}
-	return fmt.Errorf("submission %d belongs to set %s, which is not configured as a SIP service: give its configuration with --config", d.ID, s.Set)
+	s, err := h.Submission(ctx, d.ID)
+	if err != nil {
+		return Decided{}, err
+	}
+	v := h.service(s.Set)
+	if v == nil || v.desk.Source != s.Source && d.Settle == nil {
+		return Decided{}, fmt.Errorf("submission %d belongs to set %s, which is not configured as a SIP service: give its configuration with --config", d.ID, s.Set)
+	}
+	if d.Settle == nil {
+		return Decided{}, v.desk.Decide(ctx, submit.Verdict{ID: d.ID, Accept: d.Accept, Assigned: d.Assigned, Reason: d.Reason, Replace: d.Replace})
+	}
+	before, err := v.desk.Settle(ctx, d.ID, *d.Settle)
+	if err != nil || before.State != event.StateAccepted {
+		return Decided{}, err
+	}
+	after, err := h.Log.Submission(ctx, d.ID)
+	if err != nil || after.State == before.State && after.Assigned == before.Assigned {
+		return Decided{}, err
+	}
+	return Decided{Published: before.Assigned}, nil
 }
 
 // resend puts submissions back into the outboxes that they are of.
@@ -85,6 +101,9 @@ func (h *House) resend(ctx context.Context, d Decision) error {
 		s, err := h.Submission(ctx, d.ID)
 		if err != nil {
 			return err
+		}
+		if s.Seq == 0 {
+			return fmt.Errorf("submission %d was received, and only what a [[set.submit]] sends can be sent again: its submitter may repeat it; what the ingest server has said is told with bridge submission settle", s.ID)
 		}
 		set = s.Set
 	}
@@ -117,55 +136,131 @@ func (h *House) resend(ctx context.Context, d Decision) error {
 	return nil
 }
 
-// takeDecisions takes what other processes have decided, until ctx ends.
-func (h *House) takeDecisions(ctx context.Context) {
-	folder := filepath.Join(h.Config.Data, decisionFolder)
-	tick := time.NewTicker(decisionEvery)
-	defer tick.Stop()
-	for {
-		files, err := os.ReadDir(folder)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			h.opt.Logger.Error("decisions cannot be read", "error", err)
+const (
+	// controlName is the socket in the data folder.
+	controlName = "control"
+	// socketPath is how long the path of a socket may be everywhere.
+	socketPath = 100
+	// mostDecisions bounds one request.
+	mostDecisions = 64 << 20
+)
+
+// serveDecisions takes the decisions of other processes until ctx ends.
+func (h *House) serveDecisions(ctx context.Context) {
+	l, remove, err := listenControl(h.Config.Data)
+	if err != nil {
+		h.opt.Logger.Error("no decisions can be taken while bridge runs", "error", err)
+		return
+	}
+	defer remove()
+	server := &http.Server{Handler: http.HandlerFunc(h.takeDecisions), ReadTimeout: time.Minute, BaseContext: func(net.Listener) context.Context { return ctx }}
+	stop := context.AfterFunc(ctx, func() {
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		_ = server.Shutdown(end)
+	})
+	defer stop()
+	if err := server.Serve(l); err != nil && !errors.Is(err, http.ErrServerClosed) {
+		h.opt.Logger.Error("no more decisions can be taken while bridge runs", "error", err)
+	}
+}
+
+// listenControl listens in a data folder. The caller holds the lock, so that a
+// socket that lies there is of a process that was killed. Where its path would be
+// too long it is elsewhere, and a link leads to it.
+func listenControl(folder string) (l net.Listener, remove func(), err error) {
+	path := filepath.Join(folder, controlName)
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, err
+	}
+	remove = func() { _ = os.Remove(path) }
+	at := path
+	if len(path) > socketPath {
+		dir, err := os.MkdirTemp("", "bridge-")
+		if err != nil {
+			return nil, nil, err
 		}
-		for _, f := range files {
-			if path := filepath.Join(folder, f.Name()); strings.HasSuffix(path, decisionSuffix) {
-				h.takeDecision(ctx, path)
-			} else if info, err := f.Info(); err == nil && time.Since(info.ModTime()) > decisionKept {
-				_ = os.Remove(path) // who has left it, or should have read it, was killed
-			}
+		at = filepath.Join(dir, controlName)
+		if err := os.Symlink(at, path); err != nil {
+			return nil, nil, errors.Join(err, os.Remove(dir))
 		}
-		select {
-		case <-ctx.Done():
+		remove = func() { _, _ = os.Remove(path), os.RemoveAll(dir) }
+	}
+	if l, err = (&net.ListenConfig{}).Listen(context.Background(), "unix", at); err == nil {
+		err = os.Chmod(at, 0o600)
+	}
+	if err != nil {
+		remove()
+		return nil, nil, err
+	}
+	return l, remove, nil
+}
+
+// takeDecisions answers each decision when it is committed or refused, a line each.
+func (h *House) takeDecisions(w http.ResponseWriter, r *http.Request) {
+	var all []Decision
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, mostDecisions)).Decode(&all); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	out, flush := json.NewEncoder(w), http.NewResponseController(w)
+	for i := range all {
+		if r.Context().Err() != nil {
 			return
-		case <-tick.C:
+		}
+		done, err := h.Decide(context.WithoutCancel(r.Context()), all[i])
+		if err != nil {
+			done.Error = err.Error()
+			h.opt.Logger.Warn("a decision was refused", "about", all[i].subject(), "error", err)
+		}
+		if out.Encode(done) != nil || flush.Flush() != nil {
+			return
 		}
 	}
 }
 
-// takeDecision takes one. The file goes when the decision has been committed, or
-// has been refused for good.
-func (h *House) takeDecision(ctx context.Context, path string) {
-	var d Decision
-	text, err := os.ReadFile(path)
-	if err == nil {
-		err = json.Unmarshal(text, &d)
+// ErrNobodyDecides: no process takes decisions for a data folder.
+var ErrNobodyDecides = errors.New("no process takes decisions")
+
+// SendDecisions asks the process that serves from a data folder to take decisions,
+// in their order, and calls told with what came of each. The error is
+// ErrNobodyDecides, or that it is not known what became of those that told was not
+// called with.
+func SendDecisions(ctx context.Context, folder string, all []Decision, told func(i int, done Decided)) error {
+	at := filepath.Join(folder, controlName)
+	if linked, err := os.Readlink(at); err == nil {
+		at = linked
 	}
-	if err == nil {
-		err = h.Decide(ctx, d)
-	}
-	switch {
-	case ctx.Err() != nil || errors.Is(err, eventlog.ErrStopped) || errors.Is(err, eventlog.ErrFull):
-		return // it stays for the next time
-	case err != nil:
-		h.opt.Logger.Warn("a decision was refused", "about", d.subject(), "error", err)
-		if err := os.WriteFile(strings.TrimSuffix(path, decisionSuffix)+refusalSuffix, []byte(err.Error()), 0o600); err != nil {
-			h.opt.Logger.Error("a refusal cannot be told; it is tried again", "error", err)
-			return // without the file it would be taken for consent
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", at)
+		if err != nil {
+			return nil, errors.Join(ErrNobodyDecides, err)
 		}
+		return conn, nil
+	}}}
+	body, writer := io.Pipe()
+	go func() { writer.CloseWithError(json.NewEncoder(writer).Encode(all)) }()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://bridge/decisions", body)
+	if err != nil {
+		return err
 	}
-	if err := os.Remove(path); err != nil {
-		h.opt.Logger.Error("a decision that was taken cannot be removed; taking it again does no harm", "error", err)
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
 	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("the process that has the data folder answers %s", resp.Status)
+	}
+	lines := json.NewDecoder(resp.Body)
+	for i := range all {
+		var done Decided
+		if err := lines.Decode(&done); err != nil {
+			return fmt.Errorf("the process that has the data folder has ended, or does not answer; whether %s was decided shows %s: %w", all[i].subject(), all[i].seen(), err)
+		}
+		told(i, done)
+	}
+	return nil
 }
 
 // subject is what a decision is about, in words for people.
@@ -190,91 +285,13 @@ func (d *Decision) seen() string {
 	return "bridge status"
 }
 
-// LeaveDecision lets the process that holds the data folder take a decision, and
-// waits until it has. The error is what that process says, or that it did not
-// answer in time: then the decision stays and is taken later.
-func LeaveDecision(ctx context.Context, folder string, d Decision, patience time.Duration) error {
-	return LeaveDecisions(ctx, folder, []Decision{d}, patience)[0]
-}
-
-// LeaveDecisions does so with several, which are taken in their order, and returns
-// what became of each. patience is how long one may take after the one before.
-func LeaveDecisions(ctx context.Context, folder string, all []Decision, patience time.Duration) []error {
-	names, errs := make([]string, len(all)), make([]error, len(all))
-	for i := range all {
-		names[i], errs[i] = leaveDecision(filepath.Join(folder, decisionFolder), &all[i])
-	}
-	for i := range all {
-		if errs[i] != nil {
-			continue
-		}
-		if errs[i] = awaitDecision(ctx, names[i], &all[i], patience); errors.Is(errs[i], errNotTaken) {
-			patience = 0 // nobody is there who takes the others
-		}
-	}
-	return errs
-}
-
-var errNotTaken = errors.New("has not taken it yet")
-
-// leaveDecision writes a decision whole and returns its name without the suffix.
-func leaveDecision(dir string, d *Decision) (string, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", err
-	}
-	text, err := json.Marshal(d)
-	if err != nil {
-		return "", err
-	}
-	// Of two decisions on one submission both are answered: each has a name of its
-	// own, in the order of time.
-	name := filepath.Join(dir, fmt.Sprintf("%019d-%s", time.Now().UnixNano(), rand.Text()))
-	f, err := os.OpenFile(name+draftSuffix, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return "", err
-	}
-	_, err = f.Write(text)
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(name+draftSuffix, name+decisionSuffix)
-	}
-	if err != nil {
-		return "", errors.Join(err, os.Remove(name+draftSuffix))
-	}
-	return name, nil
-}
-
-func awaitDecision(ctx context.Context, name string, d *Decision, patience time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	tick := time.NewTicker(decisionEvery / 4)
-	defer tick.Stop()
-	for {
-		if _, err := os.Stat(name + decisionSuffix); errors.Is(err, fs.ErrNotExist) {
-			why, err := os.ReadFile(name + refusalSuffix)
-			if errors.Is(err, fs.ErrNotExist) {
-				return nil
-			}
-			return errors.Join(errors.New(string(why)), err, os.Remove(name+refusalSuffix))
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("the decision on %s was left for the process that holds the data folder, which %w: see %s", d.subject(), errNotTaken, d.seen())
-		case <-tick.C:
-		}
-	}
-}
-
 // Submission returns one, with its record.
 func (h *House) Submission(ctx context.Context, id int64) (*event.Submission, error) {
 	s, err := h.Log.Submission(ctx, id)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, h.noSubmission(id)
+		return nil, fmt.Errorf("there is no submission %d in %s: see bridge submission ls", id, h.Config.Data)
 	}
 	return s, err
-}
-
-func (h *House) noSubmission(id int64) error {
-	return fmt.Errorf("there is no submission %d in %s: see bridge submission ls", id, h.Config.Data)
 }
 
 // CopyRecord writes the record of a submission.

@@ -1,14 +1,36 @@
 package daemon_test
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
-	"time"
 
+	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/daemon"
 )
+
+// decided asks who serves from a data folder to decide, once it listens, and returns
+// what was refused.
+func decided(t *testing.T, folder string, all ...daemon.Decision) []error {
+	t.Helper()
+	errs := make([]error, len(all))
+	eventually(t, "decisions are taken", func() bool {
+		err := daemon.SendDecisions(context.Background(), folder, all, func(i int, done daemon.Decided) {
+			if done.Error != "" {
+				errs[i] = errors.New(done.Error)
+			}
+		})
+		if err != nil && !errors.Is(err, daemon.ErrNobodyDecides) {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
+	return errs
+}
 
 // Two who decide on one submission at the same time are both told the truth,
 // whoever was first.
@@ -16,31 +38,71 @@ func TestDecisionsAtOnce(t *testing.T) {
 	library := newRecipient(t)
 	h := newSoapHouse(t, "allow_hosts = [\"127.0.0.1\"]\n"+soapSet("main", reviewMode))
 	h.send("/sip/main", inSOAP(sipDoc("ingest-request", sourceOf("1")+recipientAt(library.URL)+recordOf(`<r xmlns="urn:r"/>`))), 200)
-	h.halt() // so that both decisions lie there when it looks
-	h.close()
-
 	decisions := []daemon.Decision{{ID: 1, Accept: true, Assigned: "L1"}, {ID: 1, Reason: "no title"}}
-	said := make([]chan error, len(decisions))
-	for i, d := range decisions {
-		said[i] = make(chan error, 1)
-		go func() { said[i] <- daemon.LeaveDecision(t.Context(), h.config.Data, d, time.Minute) }()
-		eventually(t, "the decision lies there", func() bool {
-			files, _ := filepath.Glob(filepath.Join(h.config.Data, "decisions", "*.json"))
-			return len(files) > i || len(said[0])+len(said[i]) > 0
-		})
+	errs := make([]error, len(decisions))
+	var both sync.WaitGroup
+	for i := range decisions {
+		both.Go(func() { errs[i] = decided(t, h.config.Data, decisions[i])[0] })
 	}
-	h.run()
-	if err := <-said[0]; err != nil {
-		t.Errorf("the first decision: %v", err)
+	both.Wait()
+	if (errs[0] == nil) == (errs[1] == nil) {
+		t.Fatalf("both or neither: %v", errs)
 	}
-	if err := <-said[1]; err == nil || !strings.Contains(err.Error(), "accepted already, as L1") {
-		t.Errorf("the second decision: %v, want that the first is in force", err)
+	got := library.next()
+	if errs[0] == nil && (got.Assigned != "L1" || !strings.Contains(errs[1].Error(), "accepted already, as L1")) ||
+		errs[1] == nil && (got.Rejected == nil || !strings.Contains(errs[0].Error(), "rejected already (no title)")) {
+		t.Errorf("%v; the submitter is told %+v", errs, got)
 	}
-	if got := library.next(); got.Assigned != "L1" {
-		t.Errorf("the submitter is told %+v", got)
+}
+
+// D37: any number of decisions is one request, and each is answered.
+func TestManyDecisions(t *testing.T) {
+	h := newSoapHouse(t, "allow_hosts = [\"127.0.0.1\"]\n"+soapSet("main", reviewMode))
+	library := newRecipient(t)
+	const n = 30
+	all := make([]daemon.Decision, n+1)
+	for i := range n {
+		h.send("/sip/main", inSOAP(sipDoc("ingest-request", sourceOf(string(rune('A'+i)))+recipientAt(library.URL)+recordOf(`<r xmlns="urn:r"/>`))), 200)
+		all[i] = daemon.Decision{ID: int64(i + 1), Accept: i%2 == 0, Reason: "no"}
 	}
-	eventually(t, "nothing is left", func() bool {
-		files, err := os.ReadDir(filepath.Join(h.config.Data, "decisions"))
-		return err == nil && len(files) == 0
-	})
+	all[n].ID = n + 1
+	errs := decided(t, h.config.Data, all...)
+	for i, err := range errs {
+		if (err != nil) != (i == n) {
+			t.Errorf("decision %d: %v", i, err)
+		}
+	}
+	counts, err := h.house.Log.Counts(t.Context(), h.house.Sources[0].ID)
+	if err != nil || counts.Submissions[event.StateAccepted] != n/2 || counts.Submissions[event.StateRejected] != n/2 || counts.UnderReview != 0 {
+		t.Errorf("%+v, %v", counts, err)
+	}
+}
+
+// A data folder with a path that is too long for a socket is no obstacle, nor is a
+// socket that a killed process has left, and when serve ends nothing is left.
+func TestDecisionsWhereverTheFolderIs(t *testing.T) {
+	for _, depth := range []int{0, 40} {
+		h := newSoapHouse(t, "")
+		h.halt()
+		h.close()
+		folder := filepath.Join(h.config.Data, strings.Repeat("deep/", depth))
+		if err := os.MkdirAll(folder, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(folder, "control"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		h.config.Data = folder
+		h.run()
+		if err := decided(t, folder, daemon.Decision{ID: 1})[0]; err == nil || !strings.Contains(err.Error(), "there is no submission 1") {
+			t.Errorf("in a path of %d bytes: %v", len(folder), err)
+		}
+		h.halt()
+		if _, err := os.Lstat(filepath.Join(folder, "control")); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("after the end: %v", err)
+		}
+		if err := daemon.SendDecisions(t.Context(), folder, []daemon.Decision{{ID: 1}}, nil); !errors.Is(err, daemon.ErrNobodyDecides) {
+			t.Errorf("nobody is there: %v", err)
+		}
+	}
 }

@@ -179,7 +179,7 @@ func (h *House) unownedSource(ctx context.Context, set, url string) (event.Sourc
 
 // configureDesk gives a Desk what the configuration of its Source says.
 func (h *House) configureDesk(d *submit.Desk, c *config.SIP) error {
-	d.Mode, d.RecordURL, d.Deadline, d.ResendInDoubt = submit.Mode(c.Mode), c.RecordURL, c.Deadline, c.ResendInDoubt
+	d.Mode, d.RecordURL, d.Deadline = submit.Mode(c.Mode), c.RecordURL, c.Deadline
 	d.Formats = formatsOf(c.Formats)
 	if h.Config.Mail.From == "" && (d.Mode == submit.Review || d.Mode == submit.Gateway) {
 		d.Recipient = h.mayNotifyByWeb

@@ -35,7 +35,7 @@ func TestRecipientsAtTypedHosts(t *testing.T) {
 	if err != nil || len(all) != 1 {
 		t.Fatal(all, err)
 	}
-	if err := h.house.Decide(t.Context(), daemon.Decision{ID: all[0].ID, Accept: true}); err != nil {
+	if _, err := h.house.Decide(t.Context(), daemon.Decision{ID: all[0].ID, Accept: true}); err != nil {
 		t.Fatal(err)
 	}
 	for c := range calls {

@@ -27,7 +27,7 @@ func TestSIPPage_WhoHasRejected(t *testing.T) {
 	h.notify("/sip/both", sourceOf("1")+rejectedFor("out of range"))
 	h.send("/sip/both", inSOAP(sipDoc("ingest-request", sourceOf("2")+recordOf(`<q xmlns="urn:q"/>`))), 200)
 	h.send("/sip/review", inSOAP(sipDoc("ingest-request", record)), 200)
-	if err := h.house.Decide(t.Context(), daemon.Decision{ID: 1, Reason: "no coordinates"}); err != nil {
+	if _, err := h.house.Decide(t.Context(), daemon.Decision{ID: 1, Reason: "no coordinates"}); err != nil {
 		t.Fatal(err)
 	}
 	h.send("/sip/gate", inSOAP(sipDoc("ingest-request", record)), 200)

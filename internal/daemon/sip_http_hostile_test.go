@@ -283,7 +283,7 @@ func TestSIPHostile_Redirects(t *testing.T) {
 	defer astray.Close()
 	h := newSoapHouse(t, "allow_hosts = [\"127.0.0.1\"]\n"+soapSet("main", reviewMode))
 	h.send("/sip/main", inSOAP(sipDoc("ingest-request", recipientAt(astray.URL)+recordOf(`<r xmlns="urn:r"/>`))), http.StatusOK)
-	if err := h.house.Decide(t.Context(), daemon.Decision{ID: 1, Accept: true}); err != nil {
+	if _, err := h.house.Decide(t.Context(), daemon.Decision{ID: 1, Accept: true}); err != nil {
 		t.Fatal(err)
 	}
 	<-asked

@@ -147,7 +147,7 @@ func TestSIPZeep_Review(t *testing.T) {
 		t.Errorf("answered %+v", got[3])
 	}
 	for _, d := range []daemon.Decision{{ID: 1, Accept: true, Assigned: "lib/1"}, {ID: 2, Reason: "no room"}} {
-		if err := h.house.Decide(t.Context(), d); err != nil {
+		if _, err := h.house.Decide(t.Context(), d); err != nil {
 			t.Fatal(err)
 		}
 		switch n := r.next(); {

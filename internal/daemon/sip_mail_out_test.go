@@ -123,7 +123,7 @@ func (h *soapHouse) reviewed(source, recipient string, d daemon.Decision) (submi
 		h.t.Fatalf("%d submissions, %v", len(newest), err)
 	}
 	d.ID = newest[0].ID
-	if err := h.house.Decide(h.t.Context(), d); err != nil {
+	if _, err := h.house.Decide(h.t.Context(), d); err != nil {
 		h.t.Fatal(err)
 	}
 	return d.ID

@@ -3,9 +3,6 @@ package daemon_test
 import (
 	"net/http"
 	"testing"
-	"time"
-
-	"github.com/pmh-bridge/bridge/internal/daemon"
 )
 
 // An order to withdraw a record is carried out also where nothing is configured
@@ -14,7 +11,7 @@ func TestWithdrawnWithoutAService(t *testing.T) {
 	h := newSoapHouse(t, soapSet("main", libraryMode))
 	id := h.send("/sip/main", ingestOf("1", "spam"), http.StatusOK).disposition(t).Assigned
 	h.restart(func() { h.config.Sets = nil })
-	if err := daemon.LeaveDecision(t.Context(), h.config.Data, h.order(id), time.Minute); err != nil {
+	if err := decided(t, h.config.Data, h.order(id))[0]; err != nil {
 		t.Fatal(err)
 	}
 	h.want("the events", h.told("main"), "created "+id, "deleted "+id)

@@ -73,7 +73,7 @@ func (h *House) runExchange(ctx context.Context, stop context.CancelCauseFunc, m
 	if len(h.exchange.services) > 0 {
 		run("the delivery of notifications", h.exchange.post.Run)
 	}
-	group.Go(func() { h.takeDecisions(ctx) }) // to withdraw a record a set need not have a service any more
+	group.Go(func() { h.serveDecisions(ctx) }) // to withdraw a record a set need not have a service any more
 	for _, m := range mails {
 		run("the mail server on "+m.listener.Addr().String(), func(ctx context.Context) error { return m.receiver.Serve(ctx, m.listener) })
 	}

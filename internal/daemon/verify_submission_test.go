@@ -38,7 +38,7 @@ type exchanges struct {
 	boxOpen atomic.Bool
 }
 
-func newExchanges(t *testing.T, resend bool) *exchanges {
+func newExchanges(t *testing.T) *exchanges {
 	t.Helper()
 	x := &exchanges{library: newIngestServer(t, accepts), behind: newIngestServer(t, accepts)}
 	x.boxOpen.Store(true)
@@ -51,7 +51,7 @@ func newExchanges(t *testing.T, resend bool) *exchanges {
 	}))
 	t.Cleanup(x.box.Close)
 	x.submitter = newSubmitterOf(t, "allow_hosts = [\"127.0.0.1\"]\n"+soapSet("desk", reviewMode)+
-		soapSet("gate", fmt.Sprintf("mode = \"gateway\"\nupstream = %q\ndeadline = \"24h\"\nresend_in_doubt = %v", x.behind.URL, resend))+
+		soapSet("gate", fmt.Sprintf("mode = \"gateway\"\nupstream = %q\ndeadline = \"24h\"", x.behind.URL))+
 		soapSet("main", libraryMode), `deadline = "24h"`, x.library)
 	return x
 }
@@ -88,7 +88,7 @@ func (x *exchanges) in(state event.State) []event.Submission {
 // that were delivered, and notifications with each verdict.
 func everyState(t *testing.T) *exchanges {
 	t.Helper()
-	x := newExchanges(t, false)
+	x := newExchanges(t)
 	x.library.answers(defers)
 	late := x.take("late")
 	x.becomes(late, event.StateProvisional)
@@ -152,7 +152,7 @@ func (x *exchanges) decide(name string, accept bool) {
 	x.t.Helper()
 	for _, s := range x.in(event.StateProvisional) {
 		if s.Set == "desk" && s.SourceIdentifier == name {
-			if err := x.house.Decide(context.Background(), daemon.Decision{ID: s.ID, Accept: accept}); err != nil {
+			if _, err := x.house.Decide(context.Background(), daemon.Decision{ID: s.ID, Accept: accept}); err != nil {
 				x.t.Fatal(err)
 			}
 			return
@@ -280,7 +280,7 @@ func wantFinding(t *testing.T, folder, want string) {
 // TestVerifySubmitted_NoEvents: a set that only reviews has no event, and its
 // records are missed all the same.
 func TestVerifySubmitted_NoEvents(t *testing.T) {
-	x := newExchanges(t, false)
+	x := newExchanges(t)
 	x.ask("desk", "1", mapOf("1"), true)
 	folder := x.copied()
 	if err := os.Remove(filepath.Join(folder, "content.db")); err != nil {
@@ -292,7 +292,7 @@ func TestVerifySubmitted_NoEvents(t *testing.T) {
 // TestSubmittedRecordsAreKept: nothing cleans away a record that no event names;
 // it is there, byte for byte, for whoever decides months later.
 func TestSubmittedRecordsAreKept(t *testing.T) {
-	x := newExchanges(t, false)
+	x := newExchanges(t)
 	tamper(t, filepath.Join(x.config.Data, "content.db"), "CREATE TRIGGER kept BEFORE DELETE ON content BEGIN SELECT RAISE(ABORT, 'a content is removed'); END")
 	record := mapOf("undecided")
 	x.ask("desk", "undecided", record, true)
@@ -325,7 +325,7 @@ func TestVerify_AnyExchange(t *testing.T) {
 	peer.Heavy(t)
 	peer.Checks(t, 6)
 	rapid.Check(t, func(rt *rapid.T) {
-		x := newExchanges(t, rapid.Bool().Draw(rt, "resend"))
+		x := newExchanges(t)
 		answers := map[string]func(*sip.Request) (*sip.Disposition, error){"accepts": accepts, "rejects": rejects, "defers": defers, "breaks off": breaksOff, "faults": refusesIt}
 		words := []string{"accepts", "rejects", "defers", "defers", "breaks off", "faults"}
 		for range rapid.IntRange(20, 60).Draw(rt, "steps") {
@@ -395,7 +395,7 @@ func (x *exchanges) withdrawAny(set string) {
 			x.t.Fatal(err)
 		}
 		if ev.Kind == event.Created {
-			_ = x.house.Decide(x.t.Context(), daemon.Decision{Set: set, Withdraw: ev.Record, Seq: x.last()}) // which may be late
+			_, _ = x.house.Decide(x.t.Context(), daemon.Decision{Set: set, Withdraw: ev.Record}) // which may be late
 			return
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/config"
@@ -19,16 +18,6 @@ func (h *House) withdraw(ctx context.Context, d Decision) error {
 	src, err := h.sipSource(ctx, d.Set)
 	if err != nil {
 		return err
-	}
-	// A crash between the commit and the end of the decision's file brings the
-	// decision back, perhaps when the record has been submitted anew.
-	for ev, err := range h.Log.Events(ctx, d.Set, event.Range{After: d.Seq, Upto: math.MaxInt64}) {
-		if err != nil {
-			return err
-		}
-		if ev.Kind == event.Deleted && ev.Record == d.Withdraw {
-			return nil
-		}
 	}
 	desk := submit.Desk{Set: d.Set, Source: src.ID, URL: src.URL, Store: &h.exchange.log, Now: h.opt.Now, Log: h.opt.Logger}
 	return desk.Withdraw(ctx, d.Withdraw, d.Reason)
@@ -51,9 +40,9 @@ func (h *House) sipSource(ctx context.Context, set string) (*eventlog.Source, er
 	return nil, fmt.Errorf("set %s has no SIP Source: only what came by SIP can be withdrawn; what another Source has goes when that Source deletes it", set)
 }
 
-// Stays tells whether a record that was withdrawn from a set is published all the
+// stays reports whether a record that was withdrawn from a set is published all the
 // same, because another Source of the set has it too (A15).
-func (h *House) Stays(ctx context.Context, set, identifier string) (bool, error) {
+func (h *House) stays(ctx context.Context, set, identifier string) (bool, error) {
 	ev, err := h.Log.Record(ctx, set, event.Key(identifier))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

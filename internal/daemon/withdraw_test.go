@@ -1,14 +1,9 @@
 package daemon_test
 
 import (
-	"encoding/json"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/pmh-bridge/bridge/atompmh"
 	"github.com/pmh-bridge/bridge/event"
@@ -16,10 +11,10 @@ import (
 	"github.com/pmh-bridge/bridge/internal/daemon"
 )
 
-// order is what bridge submission withdraw leaves for who has the data folder.
+// order is what bridge submission withdraw asks who has the data folder for.
 func (h *soapHouse) order(identifier string) daemon.Decision {
 	h.t.Helper()
-	return daemon.Decision{Set: "main", Withdraw: identifier, Seq: h.last(), Reason: "take-down notice 17"}
+	return daemon.Decision{Set: "main", Withdraw: identifier, Reason: "take-down notice 17"}
 }
 
 // A record that is withdrawn while the bridge serves is deleted in every document,
@@ -30,7 +25,7 @@ func TestWithdrawnIsPublished(t *testing.T) {
 	h.send("/sip/main", ingestOf("2", "ham"), http.StatusOK)
 	loc := h.changes()[0].Loc
 	h.get(loc).want(t, http.StatusOK)
-	if err := daemon.LeaveDecision(t.Context(), h.config.Data, h.order(id), time.Minute); err != nil {
+	if err := decided(t, h.config.Data, h.order(id))[0]; err != nil {
 		t.Fatal(err)
 	}
 	changes := h.changes()
@@ -67,45 +62,6 @@ func TestWithdrawnIsPublished(t *testing.T) {
 	h.verified()
 }
 
-// A decision that was left lives through the end of the process that should take
-// it, before it has and after; and what was submitted anew meanwhile is not meant.
-func TestWithdrawalAndCrash(t *testing.T) {
-	h := newSoapHouse(t, soapSet("main", libraryMode))
-	id := h.send("/sip/main", ingestOf("1", "spam"), http.StatusOK).disposition(t).Assigned
-	h.halt()
-	order := h.order(id)
-	h.close()
-	err := daemon.LeaveDecision(t.Context(), h.config.Data, order, 0)
-	if err == nil || !strings.Contains(err.Error(), "has not taken it yet: see bridge log --set main") {
-		t.Errorf("nobody is there: %v", err)
-	}
-	h.run()
-	h.await(2)
-	h.want("taken", h.told("main"), "created "+id, "deleted "+id)
-	decisions := filepath.Join(h.config.Data, "decisions")
-	left := func() bool {
-		files, err := os.ReadDir(decisions)
-		return err == nil && len(files) > 0
-	}
-	eventually(t, "nothing is left", func() bool { return !left() })
-
-	// As a crash leaves it between the commit and the end of the file.
-	h.send("/sip/main", ingestOf("1", "spam"), http.StatusOK)
-	text, err := json.Marshal(order)
-	if err != nil {
-		t.Fatal(err)
-	}
-	h.halt()
-	h.close()
-	if err := os.WriteFile(filepath.Join(decisions, "1.json"), text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	h.run()
-	eventually(t, "it was taken", func() bool { return !left() })
-	h.want("not meant", h.told("main"), "created "+id, "deleted "+id, "created "+id)
-	h.verified()
-}
-
 // Several are told apart, and each is answered.
 func TestWithdrawSeveral(t *testing.T) {
 	h := newSoapHouse(t, soapSet("main", libraryMode)+soapSet("inbox")+"[[set]]\nname = \"campus\"\n[[set.source]]\nurl = \"http://127.0.0.1:1/\"\nkind = \"atompmh\"\n")
@@ -115,7 +71,7 @@ func TestWithdrawSeveral(t *testing.T) {
 	}
 	orders[1].Withdraw = "urn:nobody"
 	orders = append(orders, daemon.Decision{Set: "campus", Withdraw: "x"}, daemon.Decision{Set: "none", Withdraw: "x"})
-	errs := daemon.LeaveDecisions(t.Context(), h.config.Data, orders, time.Minute)
+	errs := decided(t, h.config.Data, orders...)
 	for i, want := range []string{"", `no record "urn:nobody" from its SIP Source`, "", "set campus has no SIP Source: only what came by SIP can be withdrawn", `no set "none"`} {
 		if got := errs[i]; (got == nil) != (want == "") || got != nil && !strings.Contains(got.Error(), want) {
 			t.Errorf("decision %d: %v, want %q", i, got, want)
@@ -126,30 +82,6 @@ func TestWithdrawSeveral(t *testing.T) {
 	}
 }
 
-// Where nobody takes decisions all of them together are waited for as long as one
-// is, and stay.
-func TestDecisionsThatNobodyTakes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		folder, begin := t.TempDir(), time.Now()
-		errs := daemon.LeaveDecisions(t.Context(), folder, []daemon.Decision{{Set: "main", Withdraw: "a"}, {ID: 7}, {Set: "main", Resend: "unsent"}}, time.Minute)
-		if took := time.Since(begin); took != time.Minute {
-			t.Errorf("it took %v", took)
-		}
-		for i, want := range []string{
-			`the decision on record "a" of set main was left for the process that holds the data folder, which has not taken it yet: see bridge log --set main`,
-			"the decision on submission 7 was left for the process that holds the data folder, which has not taken it yet: see bridge submission show 7",
-			"the decision on the submissions of set main was left for the process that holds the data folder, which has not taken it yet: see bridge status",
-		} {
-			if errs[i] == nil || errs[i].Error() != want {
-				t.Errorf("decision %d: %v, want %s", i, errs[i], want)
-			}
-		}
-		if files, err := filepath.Glob(filepath.Join(folder, "decisions", "*.json")); err != nil || len(files) != 3 {
-			t.Errorf("there are %q, %v", files, err)
-		}
-	})
-}
-
 // What a set has had by SIP can be withdrawn when it is not configured any more.
 func TestWithdrawWithoutConfiguration(t *testing.T) {
 	h := newSoapHouse(t, soapSet("main", libraryMode))
@@ -158,13 +90,10 @@ func TestWithdrawWithoutConfiguration(t *testing.T) {
 	order := h.order(id)
 	h.config.Sets = nil
 	h.reopen()
-	if err := h.house.Decide(t.Context(), order); err != nil {
-		t.Fatal(err)
+	if done, err := h.house.Decide(t.Context(), order); err != nil || done.Stays {
+		t.Fatalf("%+v, %v", done, err)
 	}
 	h.want("events", h.told("main"), "created "+id, "deleted "+id)
-	if stays, err := h.house.Stays(t.Context(), "main", id); err != nil || stays {
-		t.Errorf("it stays: %v, %v", stays, err)
-	}
 	h.verified()
 }
 
@@ -179,7 +108,7 @@ func TestWithdrawnFromALibraryElsewhere(t *testing.T) {
 	h.await(1)
 	l.wasAsked("/records/2")
 	for _, id := range []string{"1", "2"} {
-		if err := daemon.LeaveDecision(t.Context(), h.config.Data, h.order(id), time.Minute); err != nil {
+		if err := decided(t, h.config.Data, h.order(id))[0]; err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -216,11 +145,12 @@ func TestWithdrawnStays(t *testing.T) {
 		Documents: []event.Document{{URL: other.URL}}, Items: []event.Item{{Observation: theirs}}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := daemon.LeaveDecision(t.Context(), h.config.Data, h.order("1"), time.Minute); err != nil {
+	if err := daemon.SendDecisions(t.Context(), h.config.Data, []daemon.Decision{h.order("1")}, func(_ int, done daemon.Decided) {
+		if done.Error != "" || !done.Stays {
+			t.Errorf("%+v", done)
+		}
+	}); err != nil {
 		t.Fatal(err)
-	}
-	if stays, err := h.house.Stays(t.Context(), "main", "1"); err != nil || !stays {
-		t.Errorf("it stays: %v, %v", stays, err)
 	}
 	h.want("events", h.told("main"), "created 1", "updated 1")
 	if got := len(h.resources()); got != 1 {

@@ -36,6 +36,7 @@ const (
 	tallyNotifications
 	tallyDirect
 	tallyContradicted
+	tallyReview
 )
 
 // loadExchange compares the versions of the submissions that the steps change.
@@ -82,6 +83,9 @@ func (b *batch) loadExchange(ctx context.Context, q preparer) (*exchange, error)
 			last++
 			x.ids[i] = last
 			x.count(b.source.id, tallySubmissions, int64(s.State), 1)
+			if waitsForReview(s.State, s) {
+				x.count(b.source.id, tallyReview, 0, 1)
+			}
 			continue
 		}
 		r, ok := stored[s.ID]
@@ -92,6 +96,12 @@ func (b *batch) loadExchange(ctx context.Context, q preparer) (*exchange, error)
 		}
 		x.count(b.source.id, tallySubmissions, int64(r.state), -1)
 		x.count(b.source.id, tallySubmissions, int64(s.State), 1)
+		if waitsForReview(r.state, s) { // what was sent to nobody once never is
+			x.count(b.source.id, tallyReview, 0, -1)
+		}
+		if waitsForReview(s.State, s) {
+			x.count(b.source.id, tallyReview, 0, 1)
+		}
 		keys := keysOf(s)
 		x.kept[i] = r.keys == keys
 		stored[s.ID] = row{s.Version + 1, s.State, keys} // a second step of the batch is late
@@ -122,6 +132,12 @@ func (x *exchange) loadAgain(ctx context.Context, b *batch) error {
 		}
 	}
 	return nil
+}
+
+// waitsForReview reports whether a submission waits for a decision here when it is
+// in a state.
+func waitsForReview(state event.State, s *event.Submission) bool {
+	return state == event.StateProvisional && s.UnderReview()
 }
 
 func (x *exchange) count(source event.SourceID, what, state, n int64) {
@@ -245,7 +261,7 @@ func (x *exchange) saveStep(ctx context.Context, b *batch, i int) error {
 	step := &x.in.Steps[i]
 	if n := step.Notification; n != nil && n.Verdict == event.NotificationConflict {
 		was, err := b.notification(ctx, n)
-		if err != nil || was.Verdict == event.NotificationConflict { // it has contradicted before
+		if err != nil || was.Verdict == event.NotificationConflict || was.Verdict == event.NotificationSettled { // it has contradicted before
 			note := *n
 			note.Submission = x.ids[i]
 			return errors.Join(err, x.notified(ctx, b, note))
@@ -254,6 +270,15 @@ func (x *exchange) saveStep(ctx context.Context, b *batch, i int) error {
 	s := step.Submission
 	if n := step.Notification; n != nil && n.Verdict == event.NotificationConflict && s.Conflicts == 1 {
 		x.count(s.Source, tallyContradicted, 0, 1)
+	}
+	if step.Settled {
+		if s.Conflicts > 0 {
+			x.count(s.Source, tallyContradicted, 0, -1)
+		}
+		s.Conflicts = 0
+		if err := x.settleNotifications(ctx, b, s.ID, step.Settles); err != nil {
+			return err
+		}
 	}
 	fresh := s.ID == 0
 	s.ID, s.Changed = x.ids[i], b.now
@@ -315,7 +340,7 @@ func (x *exchange) notified(ctx context.Context, b *batch, n event.Notification)
 	n.First, n.Last, n.Times = b.now, b.now, was.Times+1
 	if was.ID != 0 {
 		n.ID, n.First = was.ID, was.First
-		if n.Submission == 0 && (was.Submission != 0 || n.Verdict == event.NotificationUncorrelated) { // what was found out once stays
+		if was.Verdict == event.NotificationSettled || n.Submission == 0 && (was.Submission != 0 || n.Verdict == event.NotificationUncorrelated) { // what was found out once stays
 			n.Submission, n.Verdict = was.Submission, was.Verdict
 		}
 		x.count(b.source.id, tallyNotifications, int64(was.Verdict), -1)
@@ -333,6 +358,39 @@ func (x *exchange) notified(ctx context.Context, b *batch, n event.Notification)
 	}
 	return b.l.exec(ctx, "INSERT INTO notification (source, digest, submission, verdict, first, last, times, body, sum) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
 		int64(b.source.id), n.Digest[:], n.Submission, int64(n.Verdict), int64(n.First), int64(n.Last), n.Times, raw, notificationSum(b.source.id, &n, raw))
+}
+
+// settleNotifications marks the notifications of a submission as settled, and another
+// one that was found to be about it.
+func (x *exchange) settleNotifications(ctx context.Context, b *batch, submission, another int64) error {
+	type row struct {
+		event.Notification
+		source event.SourceID
+		raw    []byte
+	}
+	var all []row
+	if err := (writing{b.l}).each(ctx, `SELECT id, source, digest, submission, verdict, first, last, times, body FROM notification WHERE submission <> 0 AND submission = $1
+	UNION ALL SELECT id, source, digest, submission, verdict, first, last, times, body FROM notification WHERE id = $2 AND submission = 0`, []any{submission, another}, func(rows *sql.Rows) error {
+		var r row
+		var digest []byte
+		err := rows.Scan(&r.ID, &r.source, &digest, &r.Submission, &r.Verdict, &r.First, &r.Last, &r.Times, &r.raw)
+		copy(r.Digest[:], digest)
+		all = append(all, r)
+		return err
+	}); err != nil {
+		return err
+	}
+	for i := range all {
+		r := &all[i]
+		x.count(r.source, tallyNotifications, int64(r.Verdict), -1)
+		x.count(r.source, tallyNotifications, int64(event.NotificationSettled), 1)
+		r.Submission, r.Verdict = submission, event.NotificationSettled
+		if err := b.l.exec(ctx, "UPDATE notification SET submission = $2, verdict = $3, sum = $4 WHERE id = $1",
+			r.ID, r.Submission, int64(r.Verdict), notificationSum(r.source, &r.Notification, r.raw)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // notification returns what is stored of a notification, nothing when it is new.

@@ -245,12 +245,28 @@ func oneOrAll(set string, after, one, last int64) (which string, args []any) {
 const selectNotifications = `SELECT n.id, n.source, s.name, n.digest, n.submission, n.verdict, n.first, n.last, n.times, n.body, n.sum
 FROM notification n JOIN source src ON src.id = n.source JOIN sets s ON s.id = src.set_id`
 
+// Notification returns one by its number; fs.ErrNotExist when there is none.
+func (l *Log) Notification(ctx context.Context, id int64) (*event.Notification, error) {
+	found, err := l.notifications(ctx, "n.id = ?", id)
+	if err == nil && len(found) == 0 {
+		err = fmt.Errorf("there is no such notification: %w", fs.ErrNotExist)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &found[0], nil
+}
+
 // Notifications returns the newest notifications of a set with a verdict; 0 is
 // any. With after they are those with an ID below it.
-func (l *Log) Notifications(ctx context.Context, set string, verdict event.NotificationVerdict, after int64, limit int) (out []event.Notification, err error) {
+func (l *Log) Notifications(ctx context.Context, set string, verdict event.NotificationVerdict, after int64, limit int) ([]event.Notification, error) {
+	which, args := oneOrAll(set, after, int64(verdict), int64(event.NotificationSettled))
+	return l.notifications(ctx, "s.name = ? AND n.id < ? AND n.verdict IN ("+which+") ORDER BY n.id DESC LIMIT ?", append(args, limit)...)
+}
+
+func (l *Log) notifications(ctx context.Context, where string, args ...any) (out []event.Notification, err error) {
 	err = l.read(ctx, func(q querier) error {
-		which, args := oneOrAll(set, after, int64(verdict), int64(event.NotificationConflict))
-		rows, err := q.QueryContext(ctx, selectNotifications+" WHERE s.name = ? AND n.id < ? AND n.verdict IN ("+which+") ORDER BY n.id DESC LIMIT ?", append(args, limit)...)
+		rows, err := q.QueryContext(ctx, selectNotifications+" WHERE "+where, args...)
 		return scanAll(rows, err, func(rows *sql.Rows) error {
 			var n event.Notification
 			var source event.SourceID
@@ -292,6 +308,8 @@ func (l *Log) Counts(ctx context.Context, source event.SourceID) (event.Counts, 
 				c.Direct[event.State(state)] = n
 			case tallyContradicted:
 				c.Contradicted = n
+			case tallyReview:
+				c.UnderReview = n
 			}
 			return err
 		})

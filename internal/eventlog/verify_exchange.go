@@ -126,6 +126,7 @@ func (v *verifier) readNotifications(has map[counted]int64) error {
 		switch {
 		case sum != notificationSum(source, &n, raw) || readNotification(raw, &n) != nil:
 			v.found(place, "it is not what was stored")
+		case n.Verdict == event.NotificationSettled && o.source.Valid: // it may have come to another Source of the set
 		case v.belongs(place, source, n.Submission, &o):
 			v.verdict(place, &n, &o)
 		}
@@ -142,6 +143,7 @@ func (v *verifier) verdict(place string, n *event.Notification, o *owner) {
 	}[n.Verdict]
 	s := event.Submission{State: o.state.V}
 	switch {
+	case n.Verdict == event.NotificationSettled && n.Submission != 0: // somebody knows better than it
 	case (wants != 0) != (n.Submission != 0):
 		v.found(place, "it is %s, and belongs to submission %d (0 is none)", n.Verdict, n.Submission)
 	case wants == 0 || readSubmission(o.body, &s) != nil: // a body that is damaged is found with its submission

@@ -21,6 +21,9 @@ func (v *verifier) readSubmissions(has map[counted]int64) error {
 			return err
 		}
 		has[counted{s.Source, tallySubmissions, int64(s.State)}]++
+		if waitsForReview(s.State, &s) {
+			has[counted{s.Source, tallyReview, 0}]++
+		}
 		if s.Conflicts > 0 {
 			has[counted{s.Source, tallyContradicted, 0}]++
 		}

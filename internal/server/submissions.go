@@ -154,7 +154,7 @@ func attention(s *SubmissionStatus) (sentences []string) {
 		}
 	}
 	say(unresolved, "Submissions without an answer when their time was up", "Ask the ingest server what became of them; a late answer still counts.")
-	say(inDoubt, "Submissions in doubt, since nobody knows whether they arrived", "Ask the ingest server; they are sent again only with resend_in_doubt = true.")
+	say(inDoubt, "Submissions in doubt, since nobody knows whether they arrived", "Ask the ingest server, and say what it says with bridge submission settle.")
 	say(conflicts, "Submissions with contradicting answers", "The first answer stays in force; ask the ingest server which one is right.")
 	say(s.Notices[event.NoticeExpired], "Answers that could not be delivered to their submitters", "Tell the submitters.")
 	say(s.Notifications[event.NotificationUncorrelated], "Notifications that belong to no submission", "Nothing is published of them; with record_url their records can be fetched.")

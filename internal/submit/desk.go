@@ -74,9 +74,6 @@ type Desk struct {
 	Named func(token string) string
 	// Deadline is how long a provisional answer may stay one (gateway).
 	Deadline time.Duration
-	// ResendInDoubt: the server behind a gateway recognises repeats, so that a
-	// request in doubt may be sent again.
-	ResendInDoubt bool
 
 	// Targets: the set submits its records to an ingest server, so that
 	// notifications come here in every mode.

@@ -432,7 +432,7 @@ func (o *Outbox) step(r *report) (event.Step, bool) {
 			s.State, s.Due, s.Deadline = event.StateUnresolved, 0, 0
 			break
 		}
-		if s.Deadline == 0 && sip.Sent(r.err) {
+		if s.Deadline == 0 && !r.refused() { // only what may have arrived is awaited
 			s.Deadline = event.MicrosOf(now.Add(o.Deadline))
 		}
 		s.Due = event.MicrosOf(now.Add(max(backOff(o.Every, longestWait, s.Tries), retryAfter(r.err))))

@@ -113,26 +113,17 @@ func (d *Desk) forward(ctx context.Context, r *sip.Request, digest [32]byte, her
 		return nil, err
 	}
 	s, err := d.repeated(ctx, newest)
-	if err != nil || s != nil && !d.goesOn(s) {
+	if err != nil || s != nil && s.State != event.StateUnsent {
 		return s, err
 	}
 	defer d.gate.turn(r.Source)()
 	if s, err = d.repeated(ctx, s); err != nil { // another version may have had its turn before
 		return nil, err
 	}
-	if s != nil && s.State == event.StateInDoubt {
-		if s, err = d.beginAgain(ctx, s); err != nil || s.State != event.StateInDoubt {
-			return s, err
-		}
-	} else if s, err = d.begin(ctx, s, r, digest, newest); err != nil || s.State != event.StateForwarding {
+	if s, err = d.begin(ctx, s, r, digest, newest); err != nil || s.State != event.StateForwarding {
 		return s, err
 	}
 	return d.send(ctx, s, r.Source, r.Record.XML, here)
-}
-
-// goesOn tells whether a repeat has a submission sent on.
-func (d *Desk) goesOn(s *event.Submission) bool {
-	return s.State == event.StateUnsent || s.State == event.StateInDoubt && d.ResendInDoubt
 }
 
 // turn waits until no other version of a record is on its way, and returns what
@@ -248,27 +239,6 @@ func (d *Desk) begin(ctx context.Context, s *event.Submission, r *sip.Request, d
 // newToken returns 128 random bits, for a URL or a mailbox.
 func newToken() string { return strings.ToLower(rand.Text()) }
 
-// beginAgain commits that a request in doubt is about to be sent again; when a
-// later version of its record has been submitted it is not, and awaited no longer.
-func (d *Desk) beginAgain(ctx context.Context, s *event.Submission) (*event.Submission, error) {
-	over, err := d.superseded(ctx, s)
-	if err != nil {
-		return nil, err
-	}
-	return d.change(ctx, s.ID, func(s *event.Submission) bool {
-		if s.State != event.StateInDoubt {
-			return false
-		}
-		if over {
-			s.State, s.Due, s.Reason = event.StateUnresolved, 0, "a later version of its record was submitted"
-			return true
-		}
-		s.Tries++
-		s.Due = d.resendAt(s)
-		return true
-	})
-}
-
 // send sends a request on and commits what comes of it.
 func (d *Desk) send(ctx context.Context, s *event.Submission, source *sip.Source, record []byte, here func() bool) (*event.Submission, error) {
 	r := &sip.Request{Source: source, Record: sip.Record{XML: record}}
@@ -314,11 +284,7 @@ func (d *Desk) answer(s *event.Submission, source *sip.Source) (*sip.Disposition
 		}
 		return nil, &sip.Fault{Code: sip.Server, Text: "the ingest server has accepted the record provisionally, which cannot be passed on without a notification-recipient: repeat the request later, or name one"}
 	case event.StateInDoubt:
-		text := "in doubt: the request may have reached the ingest server, and is not sent again lest the record be ingested twice; repeat it later to learn what has become of it"
-		if d.ResendInDoubt {
-			text = "in doubt: the request may have reached the ingest server; it is sent there again in a while, and a repeat of it here at once"
-		}
-		return nil, &sip.Fault{Code: sip.Server, Text: text}
+		return nil, &sip.Fault{Code: sip.Server, Text: "in doubt: the request may have reached the ingest server, and is not sent again lest the record be ingested twice; repeat it later to learn what has become of it"}
 	case event.StateUnresolved:
 		return nil, &sip.Fault{Code: sip.Server, Text: "unresolved: the ingest server has not told its decision in time; should it still come, a repeat of the request is answered with it"}
 	}

@@ -30,14 +30,13 @@ func once(at string, f fate) func(int, string) fate {
 
 // scenario is what a submitter and a library do.
 type scenario struct {
-	recognises bool
-	answers    sip.Outcome
-	ultimate   sip.Outcome // after a provisional answer
-	recipient  bool
+	answers   sip.Outcome
+	ultimate  sip.Outcome // after a provisional answer
+	recipient bool
 }
 
 func (s scenario) String() string {
-	text := fmt.Sprintf("recognises=%v answers=%v", s.recognises, s.answers)
+	text := fmt.Sprintf("answers=%v", s.answers)
 	if s.answers == sip.ProvisionallyAccepted {
 		text += fmt.Sprintf(" then=%v", s.ultimate)
 	}
@@ -45,22 +44,19 @@ func (s scenario) String() string {
 }
 
 func (s scenario) apply(h *gateHouse) {
-	h.library.recognises, h.library.answers = s.recognises, s.answers
-	h.change = func(d *Desk) { d.ResendInDoubt = s.recognises }
+	h.library.recognises, h.library.answers = false, s.answers
 }
 
-// Whatever happens once between any two steps: with a server that recognises
-// repeats each submission comes to exactly one ultimate disposition, and its
-// submitter learns it; with another one nothing is ever sent twice.
+// Whatever happens once between any two steps: nothing is ever sent twice, and what
+// the server has told, each submission has as its one ultimate disposition, and its
+// submitter learns it.
 func TestEveryFaultAtEveryPoint(t *testing.T) {
 	peer.Heavy(t)
 	var all []scenario
-	for _, recognises := range []bool{true, false} {
-		for _, recipient := range []bool{true, false} {
-			all = append(all, scenario{recognises, sip.Accepted, 0, recipient}, scenario{recognises, sip.Rejected, 0, recipient})
-		}
-		all = append(all, scenario{recognises, sip.ProvisionallyAccepted, sip.Accepted, true}, scenario{recognises, sip.ProvisionallyAccepted, sip.Rejected, true})
+	for _, recipient := range []bool{true, false} {
+		all = append(all, scenario{sip.Accepted, 0, recipient}, scenario{sip.Rejected, 0, recipient})
 	}
+	all = append(all, scenario{sip.ProvisionallyAccepted, sip.Accepted, true}, scenario{sip.ProvisionallyAccepted, sip.Rejected, true})
 	for _, s := range all {
 		t.Run(s.String(), func(t *testing.T) {
 			t.Parallel()
@@ -124,7 +120,7 @@ func (h *gateHouse) insist(r *sip.Request) (replies []*sip.Disposition) {
 }
 
 // check wants what is promised to hold for a request.
-func (h *gateHouse) check(sc scenario, r *sip.Request, replies []*sip.Disposition) {
+func (h *gateHouse) check(r *sip.Request, replies []*sip.Disposition) {
 	h.t.Helper()
 	id := *r.Source.Identifier
 	fail := func(format string, args ...any) {
@@ -132,14 +128,12 @@ func (h *gateHouse) check(sc scenario, r *sip.Request, replies []*sip.Dispositio
 	}
 	s := h.of(r)
 	entries := h.library.of(id)
-	if len(entries) > 1 || !sc.recognises && len(entries) == 1 && entries[0].times > 1 {
+	if len(entries) > 1 || len(entries) == 1 && entries[0].times > 1 {
 		fail("the library was sent the record more than once")
 	}
 	switch {
 	case s.State.Final():
 		h.checkFinal(fail, s, r, entries, replies)
-	case sc.recognises:
-		fail("it ended %v (%s)", s.State, s.Reason)
 	case s.State == event.StateInDoubt:
 		h.checkDoubt(fail, r)
 	default:
@@ -221,9 +215,8 @@ type misfortune struct {
 
 func (h *gateHouse) anyFaults(rt *rapid.T, prefix string) {
 	sc := scenario{recipient: true,
-		recognises: rapid.Bool().Draw(rt, "recognises"),
-		answers:    rapid.SampledFrom([]sip.Outcome{sip.Accepted, sip.Rejected, sip.ProvisionallyAccepted}).Draw(rt, "answers"),
-		ultimate:   rapid.SampledFrom([]sip.Outcome{sip.Accepted, sip.Rejected}).Draw(rt, "ultimate")}
+		answers:  rapid.SampledFrom([]sip.Outcome{sip.Accepted, sip.Rejected, sip.ProvisionallyAccepted}).Draw(rt, "answers"),
+		ultimate: rapid.SampledFrom([]sip.Outcome{sip.Accepted, sip.Rejected}).Draw(rt, "ultimate")}
 	sc.apply(h)
 	plan := misfortunes(rt)
 	h.start(Gateway, plan)
@@ -270,45 +263,41 @@ func (h *gateHouse) conclude(sc scenario, requests []*sip.Request, replies map[*
 	}
 	h.post()
 	for _, r := range requests {
-		h.check(sc, r, replies[r])
+		h.check(r, replies[r])
 	}
 	h.expire(requests...)
 }
 
 // Many at once, and the process is killed in between, again and again.
 func TestKilledAmongMany(t *testing.T) {
-	for _, recognises := range []bool{true, false} {
-		t.Run(fmt.Sprintf("recognises=%v", recognises), func(t *testing.T) {
-			h := newGate(t, Gateway, nil)
-			sc := scenario{recognises, sip.ProvisionallyAccepted, sip.Accepted, true}
-			sc.apply(h)
-			const rounds, clients = 10, 8
-			var requests []*sip.Request
-			for round := range rounds {
-				h.start(Gateway, func(n int, _ string) fate {
-					if n == 20+7*round {
-						return killedAfter
-					}
-					return goesWell
-				})
-				var wait sync.WaitGroup
-				for c := range clients {
-					r := h.request(fmt.Sprintf("%d-%d", round, c))
-					requests = append(requests, r)
-					wait.Go(func() { _, _ = h.submit(r) }) // some are cut off
-				}
-				wait.Wait()
-				h.restart()
+	h := newGate(t, Gateway, nil)
+	sc := scenario{sip.ProvisionallyAccepted, sip.Accepted, true}
+	sc.apply(h)
+	const rounds, clients = 10, 8
+	var requests []*sip.Request
+	for round := range rounds {
+		h.start(Gateway, func(n int, _ string) fate {
+			if n == 20+7*round {
+				return killedAfter
 			}
-			h.start(Gateway, nil)
-			replies := map[*sip.Request][]*sip.Disposition{}
-			for _, r := range requests {
-				replies[r] = h.insist(r)
-			}
-			h.conclude(sc, requests, replies)
-			h.verified()
+			return goesWell
 		})
+		var wait sync.WaitGroup
+		for c := range clients {
+			r := h.request(fmt.Sprintf("%d-%d", round, c))
+			requests = append(requests, r)
+			wait.Go(func() { _, _ = h.submit(r) }) // some are cut off
+		}
+		wait.Wait()
+		h.restart()
 	}
+	h.start(Gateway, nil)
+	replies := map[*sip.Request][]*sip.Disposition{}
+	for _, r := range requests {
+		replies[r] = h.insist(r)
+	}
+	h.conclude(sc, requests, replies)
+	h.verified()
 }
 
 // While the log fails for long, what is known is not forgotten: a server that

@@ -16,55 +16,51 @@ import (
 // When the server ends while the ingest server takes its time, everybody is told
 // that the request is in doubt, and so it is in the log.
 func TestGatewayServerEnds(t *testing.T) {
-	for _, resend := range []bool{false, true} {
-		t.Run(fmt.Sprint("resend ", resend), func(t *testing.T) {
-			h := newGate(t, Gateway, func(d *Desk) { d.ResendInDoubt = resend })
-			const n = 4
-			arrived, release := make(chan struct{}, n), make(chan struct{})
-			slow := serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-				arrived <- struct{}{}
-				<-release
-			}))
-			defer close(release)
-			desk := h.process.Load().Desk
-			desk.Upstream = plainClient(slow)
-			ctx, end := context.WithCancelCause(t.Context())
-			hungUp, hangUp := context.WithCancel(ctx)
-			var calls sync.WaitGroup
-			for i := range n {
-				calls.Go(func() {
-					_, err := desk.Ingest(ctx, sip.Caller{}, h.request(fmt.Sprint(i)))
-					var fault *sip.Fault
-					if !errors.As(err, &fault) || fault.Code != sip.Server || !strings.HasPrefix(fault.Text, "in doubt: the request may have reached") {
-						t.Errorf("answered %v", err)
-					}
-				})
+	h := newGate(t, Gateway, nil)
+	const n = 4
+	arrived, release := make(chan struct{}, n), make(chan struct{})
+	slow := serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		arrived <- struct{}{}
+		<-release
+	}))
+	defer close(release)
+	desk := h.process.Load().Desk
+	desk.Upstream = plainClient(slow)
+	ctx, end := context.WithCancelCause(t.Context())
+	hungUp, hangUp := context.WithCancel(ctx)
+	var calls sync.WaitGroup
+	for i := range n {
+		calls.Go(func() {
+			_, err := desk.Ingest(ctx, sip.Caller{}, h.request(fmt.Sprint(i)))
+			var fault *sip.Fault
+			if !errors.As(err, &fault) || fault.Code != sip.Server || !strings.HasPrefix(fault.Text, "in doubt: the request may have reached") {
+				t.Errorf("answered %v", err)
 			}
-			for range n {
-				<-arrived
-			}
-			// Who hangs up ends nothing.
-			waited := make(chan error)
-			go func() {
-				_, err := desk.Ingest(hungUp, sip.Caller{}, h.request("0"))
-				waited <- err
-			}()
-			hangUp()
-			if err := <-waited; !errors.Is(err, context.Canceled) {
-				t.Errorf("who has hung up got %v", err)
-			}
-			h.state(h.request("0"), event.StateForwarding)
-			end(http.ErrServerClosed)
-			calls.Wait()
-			for i := range n {
-				s := h.state(h.request(fmt.Sprint(i)), event.StateInDoubt)
-				if now := event.MicrosOf(h.clock.now()); s.Reason != errLeft.Error() || s.Tries != 1 || resend != (s.Due == now) {
-					t.Errorf("%+v", s)
-				}
-			}
-			h.verified()
 		})
 	}
+	for range n {
+		<-arrived
+	}
+	// Who hangs up ends nothing.
+	waited := make(chan error)
+	go func() {
+		_, err := desk.Ingest(hungUp, sip.Caller{}, h.request("0"))
+		waited <- err
+	}()
+	hangUp()
+	if err := <-waited; !errors.Is(err, context.Canceled) {
+		t.Errorf("who has hung up got %v", err)
+	}
+	h.state(h.request("0"), event.StateForwarding)
+	end(http.ErrServerClosed)
+	calls.Wait()
+	for i := range n {
+		s := h.state(h.request(fmt.Sprint(i)), event.StateInDoubt)
+		if s.Reason != errLeft.Error() || s.Tries != 1 || s.Due != s.Deadline {
+			t.Errorf("%+v", s)
+		}
+	}
+	h.verified()
 }
 
 // An answer that arrives in time is the answer.

@@ -43,10 +43,12 @@ func (l *line) takeDoubt() bool {
 	return doubt
 }
 
+// answered ends the trouble, and with it the pause: a call that was under way when
+// the line was closed may be the one that succeeds.
 func (l *line) answered() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.failures, l.trouble = 0, nil
+	l.failures, l.trouble, l.until = 0, nil, time.Time{}
 }
 
 // listed: the server has told its properties. It may fail all the same when it is

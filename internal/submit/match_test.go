@@ -111,10 +111,10 @@ func TestReviewOutlivesTheMode(t *testing.T) {
 					t.Fatalf("a stranger has decided: %+v", got)
 				}
 				ctx := context.Background()
-				if err := h.desk.Decide(ctx, sent.ID, accept, "", ""); err == nil || !strings.Contains(err.Error(), "not under review") {
+				if err := h.desk.Decide(ctx, Verdict{ID: sent.ID, Accept: accept, Assigned: "", Reason: ""}); err == nil || !strings.Contains(err.Error(), "not under review") {
 					t.Errorf("what was sent on: %v", err)
 				}
-				h.do(h.desk.Decide(ctx, under.ID, accept, "", "no"))
+				h.do(h.desk.Decide(ctx, Verdict{ID: under.ID, Accept: accept, Assigned: "", Reason: "no"}))
 				want := "rejected 1: no"
 				if accept {
 					want = "created " + h.submission(under.ID).Assigned

@@ -156,6 +156,10 @@ type arrival struct {
 	// relayed: the submitter gets the disposition as the reply to his own
 	// request, so no notice is owed.
 	relayed bool
+	// settled: somebody knows what the ingest server has decided, whatever is in
+	// force; settles is the notification that says so, 0 is none.
+	settled bool
+	settles int64
 }
 
 // resolve commits what follows from an arrival for its submission, in one
@@ -188,7 +192,7 @@ func (d *Desk) resolve(ctx context.Context, a arrival) (*event.Submission, event
 // conclude commits what follows from an arrival for a submission as it was found,
 // and returns it as it is then; nil when somebody else has changed it meanwhile.
 func (d *Desk) conclude(ctx context.Context, s *event.Submission, resolution event.Resolution, a *arrival) (*event.Submission, error) {
-	if resolution == event.Resolves && s.Source == d.Source && versioned(s) {
+	if (resolution == event.Resolves || a.settled) && s.Source == d.Source && versioned(s) {
 		// Of two versions that are accepted at the same time each has to know of the
 		// other.
 		defer d.concluding.take(string(s.Block))()
@@ -228,12 +232,13 @@ func (d *Desk) consequences(ctx context.Context, s *event.Submission, resolution
 		note = &n
 	}
 	next := *s
-	step := event.Step{Notification: note}
-	switch resolution {
-	case event.Repeats:
+	step := event.Step{Notification: note, Settled: a.settled, Settles: a.settles}
+	switch {
+	case a.settled && resolution == event.Repeats:
+	case resolution == event.Repeats:
 		b.Exchange.Notifications = []event.Notification{*note}
 		return b, s, nil
-	case event.Contradicts:
+	case resolution == event.Contradicts && !a.settled:
 		next.Conflicts++
 		step.Notification = contradiction(s, a.disposition, note)
 	default:
@@ -268,6 +273,7 @@ func bring(s *event.Submission, to event.State, disposition *sip.Disposition) {
 // follow takes a submission to its end, with what belongs to that.
 func (d *Desk) follow(ctx context.Context, s *event.Submission, step *event.Step, b *event.Batch, a *arrival) error {
 	to := stateOf(a.disposition)
+	told := s.State.Final() // its sender was told an ultimate disposition, and there is one only
 	bring(s, to, a.disposition)
 	switch {
 	case to == event.StateRejected:
@@ -282,7 +288,7 @@ func (d *Desk) follow(ctx context.Context, s *event.Submission, step *event.Step
 			step.Item = 1
 		}
 	}
-	if a.relayed {
+	if a.relayed || told {
 		return nil
 	}
 	var err error

@@ -33,8 +33,6 @@ func TestLaterVersionWins(t *testing.T) {
 
 // anyVersions submits versions of two records, under any misfortunes.
 func (h *gateHouse) anyVersions(rt *rapid.T, prefix string) {
-	resends := rapid.Bool().Draw(rt, "resends")
-	h.change = func(d *Desk) { d.ResendInDoubt = resends }
 	h.library.recognises = false // so that it has an entry of each request
 	plan := misfortunes(rt)
 	h.start(Gateway, plan)

@@ -68,43 +68,6 @@ func (h *gateHouse) rows() []event.Submission {
 	return found
 }
 
-// An old version that is in doubt is not sent any more when a later one has been:
-// neither in its time, nor by a restart. What the server tells of it late counts.
-func TestInDoubtDoesNotOvertake(t *testing.T) {
-	for _, again := range []string{"in time", "restart", "restart, log fails"} {
-		t.Run(again, func(t *testing.T) {
-			h := newGate(t, Gateway, func(d *Desk) { d.ResendInDoubt = true })
-			h.start(Gateway, once("upstream", fails))
-			old := h.version("old")
-			h.faulted(old, sip.Server, "in doubt")
-			h.answered(h.version("new"), sip.Accepted)
-			switch again {
-			case "restart":
-				h.start(Gateway, nil)
-			case "restart, log fails":
-				h.start(Gateway, once("append", fails))
-				h.clock.advance(2 * time.Minute)
-				if _, err := h.process.Load().tend(t.Context()); !errors.Is(err, errBroken) {
-					t.Errorf("the log fails: %v", err)
-				}
-			}
-			h.tend(2 * time.Minute)
-			s := h.state(old, event.StateUnresolved)
-			if !strings.Contains(s.Reason, "a later version of its record was submitted") || s.Due != 0 {
-				t.Errorf("%+v", s)
-			}
-			h.tend(47 * time.Hour)
-			h.wantTexts("the server got", h.got(), "new")
-			h.do(h.process.Load().Notify(t.Context(), sip.Caller{Token: s.Token}, accepted(old.Source, "urn:lib:1")))
-			if s := h.state(old, event.StateAccepted); !s.Late {
-				t.Errorf("late: %+v", s)
-			}
-			h.wantTexts("published", h.published("urn:lib:1"), "created new")
-			h.verified()
-		})
-	}
-}
-
 // A version that is submitted once more, after another one, is a submission of its
 // own. As long as there is no other one it is a repeat.
 func TestRevert(t *testing.T) {
@@ -168,7 +131,7 @@ func TestRevertElsewhere(t *testing.T) {
 		t.Errorf("%d are under review, want 3", n)
 	}
 	for _, s := range h.rows() {
-		h.do(h.process.Load().Decide(t.Context(), s.ID, true, "urn:lib:1", ""))
+		h.do(h.process.Load().Decide(t.Context(), Verdict{ID: s.ID, Accept: true, Assigned: "urn:lib:1", Reason: ""}))
 	}
 	h.wantTexts("published after review", h.published("urn:lib:1"), "created A", "updated B", "updated A")
 	h.verified()
@@ -183,21 +146,19 @@ func TestRevertElsewhere(t *testing.T) {
 // A repeat of what is in doubt is the same submission, until another version has
 // come; then it is sent, and the one in doubt is not.
 func TestRepeatOfDoubtIsAnother(t *testing.T) {
-	for _, resends := range []bool{true, false} {
-		h := newGate(t, Gateway, func(d *Desk) { d.ResendInDoubt = resends })
-		h.start(Gateway, once("upstream", fails))
-		h.faulted(h.version("A"), sip.Server, "in doubt")
-		h.answered(h.version("B"), sip.Accepted)
-		h.answered(h.version("A"), sip.Accepted)
-		h.tend(49 * time.Hour)
-		h.wantTexts("the server got", h.got(), "B", "A")
-		rows := h.rows()
-		if len(rows) != 3 || rows[0].State != event.StateUnresolved || rows[2].State != event.StateAccepted || rows[0].Request != rows[2].Request || rows[0].Token == rows[2].Token {
-			t.Errorf("%+v", rows)
-		}
-		h.wantTexts("published", h.published("urn:lib:1"), "created B", "updated A")
-		h.verified()
+	h := newGate(t, Gateway, nil)
+	h.start(Gateway, once("upstream", fails))
+	h.faulted(h.version("A"), sip.Server, "in doubt")
+	h.answered(h.version("B"), sip.Accepted)
+	h.answered(h.version("A"), sip.Accepted)
+	h.tend(49 * time.Hour)
+	h.wantTexts("the server got", h.got(), "B", "A")
+	rows := h.rows()
+	if len(rows) != 3 || rows[0].State != event.StateUnresolved || rows[2].State != event.StateAccepted || rows[0].Request != rows[2].Request || rows[0].Token == rows[2].Token {
+		t.Errorf("%+v", rows)
 	}
+	h.wantTexts("published", h.published("urn:lib:1"), "created B", "updated A")
+	h.verified()
 }
 
 // A reply that the log could not take belongs to its own submission, although the
@@ -333,35 +294,6 @@ func TestOldVersionIsAcceptedLast(t *testing.T) {
 				}
 			}
 			h.verified()
-		}
-	}
-}
-
-// What is in doubt already is sent again when resend_in_doubt is switched on, and
-// what a wrong clock has put off.
-func TestResendIsSwitchedOn(t *testing.T) {
-	for name, alter := range map[string]func(h *gateHouse, s *event.Submission){
-		"switched on": func(*gateHouse, *event.Submission) {},
-		"a wrong clock": func(h *gateHouse, s *event.Submission) {
-			s.Due, s.Deadline = event.MicrosOf(h.clock.now().AddDate(10, 0, 0)), event.MicrosOf(h.clock.now().AddDate(11, 0, 0))
-		},
-	} {
-		h := newGate(t, Gateway, nil)
-		h.start(Gateway, once("upstream", killedAfter))
-		r := h.request("1")
-		if _, err := h.submit(r); err == nil {
-			t.Fatal("it was answered")
-		}
-		h.start(Gateway, nil)
-		s := h.state(r, event.StateInDoubt)
-		alter(h, s)
-		_, err := h.process.Load().append(t.Context(), event.Step{Submission: *s})
-		h.do(err)
-		h.change = func(d *Desk) { d.ResendInDoubt = true }
-		h.start(Gateway, nil)
-		h.tend(0)
-		if s := h.of(r); s.State != event.StateAccepted {
-			t.Errorf("%s: %v, due in %v", name, s.State, s.Due.Time().Sub(h.clock.now()))
 		}
 	}
 }

@@ -218,7 +218,7 @@ func (d *drain) queue(ctx context.Context, rows []event.Submission, waiting map[
 
 // bringForward lets nothing be awaited for longer than the deadline from now on.
 func (d *drain) bringForward(ctx context.Context) error {
-	return bringForward(ctx, d.o.Store, d.o.Source, d.o.Now().Add(d.o.Deadline), func(steps []event.Step) error {
+	return bringForward(ctx, d.o.Store, d.o.Source, event.StateProvisional, d.o.Now().Add(d.o.Deadline), func(steps []event.Step) error {
 		_, err := d.append(ctx, steps)
 		return err
 	})

@@ -2,9 +2,7 @@ package submit
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"math"
 	"time"
@@ -19,47 +17,24 @@ func (d *Desk) recover(ctx context.Context) error {
 	if err := d.sweep(ctx); err != nil {
 		return err
 	}
-	if err := d.each(ctx, event.SubmissionQuery{States: []event.State{event.StateInDoubt}}, d.hasten); err != nil {
-		return err
-	}
-	return bringForward(ctx, d.Store, d.Source, d.now().Add(d.deadline()), func(steps []event.Step) error {
-		_, err := d.append(ctx, steps...)
-		return err
-	})
-}
-
-// hasten brings forward what is in doubt, where that was set by a clock that was
-// ahead, or by other settings: with a longer deadline, or when nothing was sent
-// again.
-func (d *Desk) hasten(ctx context.Context, page []event.Submission) error {
-	now := d.now()
-	last := event.MicrosOf(now.Add(d.deadline()))
-	var steps []event.Step
-	for _, s := range page {
-		was := s
-		if d.resends() && (s.Due == s.Deadline || s.Due > event.MicrosOf(now.Add(resendLongest))) {
-			s.Due = event.MicrosOf(now)
-		}
-		s.Deadline = min(s.Deadline, last)
-		s.Due = min(s.Due, s.Deadline)
-		if s.Due != was.Due || s.Deadline != was.Deadline {
-			steps = append(steps, event.Step{Submission: s})
+	for _, state := range awaiting() {
+		if err := bringForward(ctx, d.Store, d.Source, state, d.now().Add(d.deadline()), func(steps []event.Step) error {
+			_, err := d.append(ctx, steps...)
+			return err
+		}); err != nil {
+			return err
 		}
 	}
-	if len(steps) == 0 {
-		return nil
-	}
-	_, err := d.append(ctx, steps...)
-	return err
+	return nil
 }
 
-// bringForward ends at a time what is provisional and would be awaited for longer:
-// it became so while the clock was ahead, or with a longer deadline.
-func bringForward(ctx context.Context, store Store, source event.SourceID, until time.Time, commit func([]event.Step) error) error {
+// bringForward ends at a time what is in a state in which it would be awaited for
+// longer: it came into it while the clock was ahead, or with a longer deadline.
+func bringForward(ctx context.Context, store Store, source event.SourceID, state event.State, until time.Time, commit func([]event.Step) error) error {
 	at := event.MicrosOf(until)
 	last := &event.Submission{Due: at, ID: math.MaxInt64}
 	for {
-		page, err := store.SubmissionsDue(ctx, source, event.StateProvisional, math.MaxInt64, last, pageLimit)
+		page, err := store.SubmissionsDue(ctx, source, state, math.MaxInt64, last, pageLimit)
 		if err != nil || len(page) == 0 {
 			return err
 		}
@@ -89,9 +64,6 @@ func (d *Desk) tend(ctx context.Context) (time.Time, error) {
 		if err := d.expire(ctx, state, now); err != nil {
 			return time.Time{}, err
 		}
-	}
-	if err := d.resend(ctx, now); err != nil {
-		return time.Time{}, err
 	}
 	return d.nextDue(ctx, now)
 }
@@ -181,8 +153,7 @@ func (d *Desk) land(ctx context.Context, s *event.Submission, r reply, relayed b
 // ultimate disposition. It returns false when nothing follows: a notification has
 // been faster.
 func (d *Desk) progress(s *event.Submission, r reply) bool {
-	first := s.State == event.StateForwarding
-	if !first && s.State != event.StateInDoubt {
+	if s.State != event.StateForwarding {
 		return false
 	}
 	now := d.now()
@@ -194,37 +165,18 @@ func (d *Desk) progress(s *event.Submission, r reply) bool {
 		}
 		s.Deadline = event.MicrosOf(now.Add(d.deadline()))
 		s.Due = s.Deadline
-	case first && r.refused() || r.refusedForGood():
+	case r.refused():
 		s.State, s.Reason, s.Due, s.Deadline = event.StateUnsent, failureText(r.err), 0, 0
 	default:
 		s.State, s.Reason = event.StateInDoubt, failureText(r.err)
-		if first {
-			s.Deadline = event.MicrosOf(now.Add(d.deadline()))
-			s.Due = d.resendAt(s)
-			if d.ResendInDoubt && errors.Is(r.err, errLeft) {
-				s.Due = event.MicrosOf(now)
-			}
-		}
+		s.Deadline = event.MicrosOf(now.Add(d.deadline()))
+		s.Due = s.Deadline
 	}
 	return true
 }
 
-// The back-off of what is in doubt, and how long a decision may take where the
-// Desk says nothing.
-const (
-	resendFirst     = time.Minute
-	resendLongest   = time.Hour
-	defaultDeadline = 7 * 24 * time.Hour
-)
-
-// resendAt returns when a submission in doubt is due: to be sent again, or to be
-// given up.
-func (d *Desk) resendAt(s *event.Submission) event.Micros {
-	if !d.ResendInDoubt {
-		return s.Deadline
-	}
-	return min(event.MicrosOf(d.now().Add(backOff(resendFirst, resendLongest, s.Tries))), s.Deadline)
-}
+// defaultDeadline is how long a decision may take where the Desk says nothing.
+const defaultDeadline = 7 * 24 * time.Hour
 
 // backOff returns how long to wait after so many tries: first, doubled with each
 // up to longest.
@@ -246,8 +198,7 @@ func (d *Desk) deadline() time.Duration {
 // awaiting are the states whose submissions come due here.
 func awaiting() []event.State { return []event.State{event.StateInDoubt, event.StateProvisional} }
 
-// expire ends the waiting for what has reached its deadline. What else is due is
-// to be sent again; where nothing is any more, it is due at its deadline.
+// expire ends the waiting for what has reached its deadline.
 func (d *Desk) expire(ctx context.Context, state event.State, now time.Time) error {
 	for page, err := range d.due(ctx, state, now) {
 		if err != nil {
@@ -255,12 +206,9 @@ func (d *Desk) expire(ctx context.Context, state event.State, now time.Time) err
 		}
 		var over []event.Step
 		for _, s := range page {
-			switch {
-			case overdue(&s, now):
+			if overdue(&s, now) {
 				giveUp(&s)
-			case state == event.StateInDoubt && d.resends():
-				continue
-			default:
+			} else {
 				s.Due = s.Deadline
 			}
 			over = append(over, event.Step{Submission: s})
@@ -324,81 +272,6 @@ func joinReason(what, why string) string {
 		return what
 	}
 	return what + ": " + why
-}
-
-// resends tells whether what is in doubt is sent again.
-func (d *Desk) resends() bool { return d.ResendInDoubt && d.Upstream != nil }
-
-// resend sends what is in doubt and due again, until one of them gets no answer:
-// then the others wait too, since the server is not well.
-func (d *Desk) resend(ctx context.Context, now time.Time) error {
-	if !d.resends() {
-		return nil
-	}
-	for page, err := range d.due(ctx, event.StateInDoubt, now) {
-		if err != nil {
-			return err
-		}
-		for i := range page {
-			if answered, err := d.resendOne(ctx, page[i].ID, page[i].Request); err != nil || !answered {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// resendOne sends one again, unless it has been settled meanwhile, and tells
-// whether the server has answered.
-func (d *Desk) resendOne(ctx context.Context, id int64, request [32]byte) (answered bool, err error) {
-	s, err := d.gate.requests.do(ctx, request, func() (*event.Submission, error) {
-		if _, err := d.settled(ctx, request, gone); err != nil {
-			return nil, err
-		}
-		s, err := d.Store.Submission(ctx, id) // a later one of the same request is another one
-		if err != nil || s.State != event.StateInDoubt {
-			return s, err
-		}
-		return d.sendAgain(ctx, s)
-	})
-	var fault *sip.Fault
-	if errors.As(err, &fault) {
-		return true, nil // it is settled: unsent
-	}
-	return s == nil || s.State != event.StateInDoubt, err
-}
-
-// sendAgain sends a submission from what the log and the content store have of
-// it, so that the server sees the same request.
-func (d *Desk) sendAgain(ctx context.Context, s *event.Submission) (*event.Submission, error) {
-	source, err := sourceOf(s)
-	if err != nil {
-		return nil, err
-	}
-	defer d.gate.turn(source)()
-	s, err = d.beginAgain(ctx, s)
-	if err != nil || s.State != event.StateInDoubt {
-		return s, err
-	}
-	record, err := d.record(ctx, s)
-	if err != nil {
-		return nil, err
-	}
-	return d.send(ctx, s, source, record, gone)
-}
-
-// record reads a submission's record.
-func (d *Desk) record(ctx context.Context, s *event.Submission) ([]byte, error) {
-	r, _, err := d.Contents.Open(ctx, s.Content)
-	if err != nil {
-		return nil, fmt.Errorf("submission %d: its record: %w", s.ID, err)
-	}
-	defer r.Close()
-	record, err := io.ReadAll(r)
-	if err != nil {
-		return nil, fmt.Errorf("submission %d: its record: %w", s.ID, err)
-	}
-	return record, nil
 }
 
 // debts returns the requests whose end is owed to the log.

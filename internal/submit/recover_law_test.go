@@ -1,12 +1,10 @@
 package submit
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"database/sql"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -24,18 +22,16 @@ import (
 // dueCase is a random crowd of submissions, and what has to become of it by the
 // rules alone.
 type dueCase struct {
-	rt      *rapid.T
-	h       *gateHouse
-	desk    *Desk
-	begin   time.Time
-	resends bool
-	down    bool // the ingest server does not answer
-	rows    []event.Submission
+	rt    *rapid.T
+	h     *gateHouse
+	desk  *Desk
+	begin time.Time
+	rows  []event.Submission
 }
 
 // Whatever is due at a time is done then, and nothing else: deadlines end the
-// waiting, what is in doubt is sent again where that is allowed, and the next time
-// is the next Due. However many there are, and whatever else is in the log.
+// waiting, and the next time is the next Due. However many there are, and whatever
+// else is in the log.
 func TestDueIsDone(t *testing.T) {
 	if raced {
 		t.Skip("a hundred crowds, one after the other")
@@ -47,13 +43,13 @@ func TestDueIsDone(t *testing.T) {
 	peer.Checks(t, 40)
 	rapid.Check(t, func(rt *rapid.T) {
 		n++
-		c := &dueCase{rt: rt, h: h, begin: h.clock.now(), resends: rapid.Bool().Draw(rt, "resends"), down: rapid.Bool().Draw(rt, "down")}
+		c := &dueCase{rt: rt, h: h, begin: h.clock.now()}
 		many := rapid.IntRange(1, 30).Draw(rt, "submissions")
-		if rapid.IntRange(0, 9).Draw(rt, "a crowd") == 0 && (!c.resends || c.down) {
+		if rapid.IntRange(0, 9).Draw(rt, "a crowd") == 0 {
 			many += 2 * pageLimit
 		}
 		var err error
-		c.desk = &Desk{Set: "maps", Feed: h.feed, Mode: Gateway, Store: h.log, Contents: h.contents, ResendInDoubt: c.resends, Now: h.clock.now, Upstream: c}
+		c.desk = &Desk{Set: "maps", Feed: h.feed, Mode: Gateway, Store: h.log, Contents: h.contents, Now: h.clock.now}
 		c.desk.URL = fmt.Sprint("/sip/maps/", n)
 		c.desk.Source, err = h.log.EnsureSource(context.Background(), "maps", "sip", c.desk.URL, n)
 		h.do(err)
@@ -117,19 +113,6 @@ func (c *dueCase) fill(many int, stranger event.SourceID, content [32]byte, leng
 	}
 }
 
-// GetProperties is that of an Upstream.
-func (c *dueCase) GetProperties(context.Context) (*sip.Properties, error) {
-	return nil, errors.New("nobody asks")
-}
-
-// Ingest accepts, unless the server is down.
-func (c *dueCase) Ingest(_ context.Context, r *sip.Request) (*sip.Disposition, error) {
-	if c.down {
-		return nil, errors.New("no answer")
-	}
-	return &sip.Disposition{Source: r.Source, Outcome: sip.Accepted, AssignedIdentifier: "urn:lib:" + *r.Source.Identifier}, nil
-}
-
 // tendAt lets the Desk do what is due, and compares every row with the rules.
 func (c *dueCase) tendAt(after time.Duration) {
 	c.h.clock.advance(c.begin.Add(after).Sub(c.h.clock.now()))
@@ -161,28 +144,15 @@ func (c *dueCase) waits(s *event.Submission) bool {
 
 // follow is what the rules make of the rows at a time.
 func (c *dueCase) follow(now event.Micros) {
-	var again []*event.Submission
 	for i := range c.rows {
 		s := &c.rows[i]
 		switch {
 		case !c.waits(s) || s.Due > now:
 		case s.Deadline <= now:
 			s.State, s.Due = event.StateUnresolved, 0
-		case s.State == event.StateInDoubt && c.resends:
-			again = append(again, s)
 		default:
 			s.Due = s.Deadline
 		}
-	}
-	slices.SortFunc(again, func(a, b *event.Submission) int { return cmp.Or(cmp.Compare(a.Due, b.Due), cmp.Compare(a.ID, b.ID)) })
-	for _, s := range again {
-		s.Tries++
-		if !c.down {
-			s.State, s.Due, s.Deadline = event.StateAccepted, 0, 0
-			continue
-		}
-		s.Due = min(now+event.Micros(time.Minute<<(s.Tries-1)/time.Microsecond), s.Deadline)
-		return // the server is not well, the others wait
 	}
 }
 

@@ -2,7 +2,6 @@ package submit
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -12,8 +11,7 @@ import (
 	"github.com/pmh-bridge/bridge/sip"
 )
 
-// A request that was cut off is in doubt. Without leave to send it again it never
-// is, whoever asks.
+// A request that was cut off is in doubt, and never sent again, whoever asks.
 func TestInDoubtIsNotSentAgain(t *testing.T) {
 	h := newGate(t, Gateway, nil)
 	h.library.recognises = false
@@ -65,111 +63,6 @@ func TestInDoubtIsNotified(t *testing.T) {
 			t.Errorf("notified of %+v", got)
 		}
 		h.verified()
-	}
-}
-
-// To a server that recognises repeats it is sent again by itself, ever later, and
-// its sender is notified of what comes of it.
-func TestInDoubtIsSentAgain(t *testing.T) {
-	h := newGate(t, Gateway, func(d *Desk) { d.ResendInDoubt = true })
-	h.start(Gateway, func(_ int, point string) fate {
-		if point == "upstream" {
-			return fails
-		}
-		return goesWell
-	})
-	r := h.request("1")
-	h.faulted(r, sip.Server, "sent there again")
-	var waits []string
-	for range 9 {
-		s := h.state(r, event.StateInDoubt)
-		wait := s.Due.Time().Sub(h.clock.now())
-		waits = append(waits, wait.String())
-		h.tend(wait - time.Second)
-		if got := h.of(r); got.Tries != s.Tries {
-			t.Fatalf("tried before it was due: %+v", got)
-		}
-		h.tend(time.Second)
-		if got := h.of(r); got.Tries != s.Tries+1 {
-			t.Fatalf("not tried when it was due: %+v", got)
-		}
-	}
-	if got := strings.Join(waits, " "); got != "1m0s 2m0s 4m0s 8m0s 16m0s 32m0s 1h0m0s 1h0m0s 1h0m0s" {
-		t.Errorf("waits %s", got)
-	}
-	h.faulted(r, sip.Server, "sent there again") // and at once, when it is repeated
-	h.start(Gateway, nil)
-	h.tend(time.Hour)
-	h.state(r, event.StateAccepted)
-	h.post()
-	if got := h.boxes.of("1"); len(got) != 1 || got[0].AssignedIdentifier != "urn:lib:1" {
-		t.Errorf("notified of %+v", got)
-	}
-	h.answered(r, sip.Accepted)
-	if e := h.library.of("1"); len(e) != 1 || string(e[0].request.Record.XML) != string(r.Record.XML) {
-		t.Errorf("the library has %+v", e)
-	}
-	h.verified()
-}
-
-// The repeat of a request in doubt gets the answer on its own connection.
-func TestInDoubtIsSentAgainByItsRepeat(t *testing.T) {
-	h := newGate(t, Gateway, func(d *Desk) { d.ResendInDoubt = true })
-	h.start(Gateway, once("upstream", cutOff))
-	r := h.request("1")
-	h.faulted(r, sip.Server, "in doubt")
-	h.answered(r, sip.Accepted)
-	if n := h.notices(); len(n) != 0 {
-		t.Errorf("notices %+v", n)
-	}
-	if e := h.library.of("1"); len(e) != 1 || e[0].times != 2 {
-		t.Errorf("the library has %+v", e)
-	}
-}
-
-// What the server says to the second sending settles the first only when it is
-// about the message itself.
-func TestInDoubtIsRefused(t *testing.T) {
-	for _, c := range []struct {
-		err  error
-		want event.State
-	}{
-		{&sip.Fault{Code: sip.Client, Text: "no such element"}, event.StateUnsent},
-		{&sip.Fault{Code: sip.Server, Text: "full"}, event.StateInDoubt},
-		{&sip.Denied{Status: 403, Reason: "not you"}, event.StateInDoubt},
-	} {
-		h := newGate(t, Gateway, func(d *Desk) { d.ResendInDoubt = true })
-		h.start(Gateway, once("upstream", fails))
-		r := h.request("1")
-		h.faulted(r, sip.Server, "in doubt")
-		h.library.instead = func(*sip.Request) (*sip.Disposition, error) { return nil, c.err }
-		h.tend(time.Minute)
-		h.state(r, c.want)
-	}
-}
-
-// A server that does not answer is asked for one of many only.
-func TestResendingStopsAtAFailure(t *testing.T) {
-	h := newGate(t, Gateway, func(d *Desk) { d.ResendInDoubt = true })
-	h.start(Gateway, func(_ int, point string) fate {
-		if point == "upstream" {
-			return fails
-		}
-		return goesWell
-	})
-	for i := range 5 {
-		h.faulted(h.request(fmt.Sprint(i)), sip.Server, "in doubt")
-	}
-	p := h.process.Load()
-	before := p.life.count("upstream")
-	h.tend(time.Minute)
-	if n := p.life.count("upstream") - before; n != 1 {
-		t.Errorf("%d were sent", n)
-	}
-	h.start(Gateway, nil)
-	h.tend(2 * time.Minute)
-	for i := range 5 {
-		h.state(h.request(fmt.Sprint(i)), event.StateAccepted)
 	}
 }
 

@@ -59,8 +59,8 @@ var (
 	errLeft = errors.New("the gateway was stopped while the request was under way")
 )
 
-// refused tells whether the ingest server has certainly not taken the request,
-// when it was sent for the first time.
+// refused reports whether the ingest server has certainly not taken the request. One
+// that redirects has not: nobody follows it.
 func (r reply) refused() bool {
 	var fault *sip.Fault
 	var status *sip.StatusError
@@ -71,16 +71,9 @@ func (r reply) refused() bool {
 	case errors.As(r.err, &status):
 		// Other answers may come from somebody between, who knows nothing of what
 		// has become of it; or they say that it was taken, and not what is decided.
-		return status.Status/100 == 4 || status.Status == http.StatusNotImplemented || status.Status == http.StatusServiceUnavailable
+		return status.Status/100 == 3 || status.Status/100 == 4 || status.Status == http.StatusNotImplemented || status.Status == http.StatusServiceUnavailable
 	}
 	return !sip.Sent(r.err)
-}
-
-// refusedForGood tells that of one that may have arrived before: only what the
-// server says of the message itself settles it.
-func (r reply) refusedForGood() bool {
-	var fault *sip.Fault
-	return errors.As(r.err, &fault) && fault.Code == sip.Client
 }
 
 // undecided tells whether the ingest server has answered, and may have taken the

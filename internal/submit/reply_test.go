@@ -39,7 +39,8 @@ func accepting(identifier string, source *sip.Source) string {
 }
 
 // What an answer leads to is the same for a gateway, a target and files: who may
-// have sent twice what was taken, or given up what was not, is in one place.
+// have sent twice what was taken, or given up what was not, is in one place. A
+// redirection is a refusal (D33).
 func TestAnswerMeansTheSameEverywhere(t *testing.T) {
 	const page = "<html>no message</html>"
 	r := request("1", "map")
@@ -68,10 +69,10 @@ func TestAnswerMeansTheSameEverywhere(t *testing.T) {
 		{"taken, in words", 202, page, event.StateInDoubt, event.StateUnresolved, event.StateUnresolved, "HTTP 202"},
 		{"no content", 204, "", event.StateInDoubt, event.StateUnresolved, event.StateUnresolved, "HTTP 204"},
 		{"partial content", 206, accepting("7", r.Source), event.StateInDoubt, event.StateUnresolved, event.StateUnresolved, "HTTP 206"},
-		{"moved", 301, "", event.StateInDoubt, event.StateUnresolved, event.StateUnresolved, "HTTP 301"},
-		{"see other", 303, "", event.StateInDoubt, event.StateUnresolved, event.StateUnresolved, "HTTP 303"},
-		{"not modified", 304, "", event.StateInDoubt, event.StateUnresolved, event.StateUnresolved, "HTTP 304"},
-		{"moved for now", 307, "", event.StateInDoubt, event.StateUnresolved, event.StateUnresolved, "HTTP 307"},
+		{"moved", 301, "", event.StateUnsent, event.StateWaiting, event.StateUnsent, "HTTP 301"},
+		{"see other", 303, "", event.StateUnsent, event.StateWaiting, event.StateUnsent, "HTTP 303"},
+		{"not modified", 304, "", event.StateUnsent, event.StateWaiting, event.StateUnsent, "HTTP 304"},
+		{"moved for now", 307, "", event.StateUnsent, event.StateWaiting, event.StateUnsent, "HTTP 307"},
 
 		{"out of order", 500, page, event.StateInDoubt, event.StateWaiting, event.StateUnresolved, "HTTP 500"},
 		{"bad gateway", 502, page, event.StateInDoubt, event.StateWaiting, event.StateUnresolved, "HTTP 502"},
@@ -108,6 +109,10 @@ func TestAnswerMeansTheSameEverywhere(t *testing.T) {
 				if !strings.Contains(reason, c.says) {
 					t.Errorf("the reason is %q, and %q is not in it", reason, c.says)
 				}
+			}
+			// D31: only what may have arrived is awaited.
+			if awaited := target.Deadline != 0; target.State == event.StateWaiting && awaited != (c.gateway == event.StateInDoubt) {
+				t.Errorf("the target's deadline is %v", target.Deadline)
 			}
 			if again := target.Due != 0; again != (c.target == event.StateWaiting) {
 				t.Errorf("the target is due at %v", target.Due)
@@ -313,34 +318,6 @@ func TestGatewayLeavesTheServerAlone(t *testing.T) {
 	}
 }
 
-// What is in doubt stays so while the server is left alone, and is sent again
-// after that.
-func TestGatewayDoubtWhileTheServerRests(t *testing.T) {
-	h := newGate(t, Gateway, func(d *Desk) { d.ResendInDoubt = true })
-	fates := []error{errors.New("broken"), &sip.StatusError{Status: 503, RetryAfter: 10 * time.Minute}}
-	calls := 0
-	h.process.Load().Upstream = upstreamFunc(func(r *sip.Request) (*sip.Disposition, error) {
-		if calls++; calls <= len(fates) {
-			return nil, fates[calls-1]
-		}
-		return &sip.Disposition{Outcome: sip.Accepted, AssignedIdentifier: "7"}, nil
-	})
-	r := request("1", "a")
-	for range 3 {
-		h.faulted(r, sip.Server, "in doubt")
-	}
-	h.tend(9 * time.Minute)
-	if s := h.state(r, event.StateInDoubt); calls != 2 || !strings.Contains(s.Reason, "left alone") {
-		t.Errorf("%d calls, %+v", calls, s)
-	}
-	for range 10 {
-		h.tend(time.Hour)
-	}
-	if s := h.state(r, event.StateAccepted); calls != 3 || s.Assigned != "7" {
-		t.Errorf("%d calls, %+v", calls, s)
-	}
-}
-
 // upstreamFunc is an ingest server that is a function.
 type upstreamFunc func(*sip.Request) (*sip.Disposition, error)
 
@@ -356,7 +333,7 @@ func (f upstreamFunc) Ingest(_ context.Context, r *sip.Request) (*sip.Dispositio
 // still counts.
 func TestOutboxUndecided(t *testing.T) {
 	odd := map[string]reply{}
-	for _, status := range []int{200, 202, 204, 303} {
+	for _, status := range []int{200, 202, 204} {
 		odd[fmt.Sprintf("urn:%d", status)] = answerFrom(t, request("1", ""), status, "")
 	}
 	inBubble(t, func(t *testing.T, h *outboxHouse) {
@@ -370,7 +347,7 @@ func TestOutboxUndecided(t *testing.T) {
 			}
 			return nil, odd[id].err
 		}
-		h.keep([2]string{"urn:200", ""}, [2]string{"urn:202", ""}, [2]string{"urn:204", ""}, [2]string{"urn:303", ""}, [2]string{"urn:other", ""})
+		h.keep([2]string{"urn:200", ""}, [2]string{"urn:202", ""}, [2]string{"urn:204", ""}, [2]string{"urn:other", ""})
 		stop := h.start(h.outbox(func(o *Outbox) { o.Workers = 1 }))
 		defer stop()
 		time.Sleep(24 * time.Hour)

@@ -56,20 +56,37 @@ func (d *Desk) queue(ctx context.Context, r *sip.Request, digest [32]byte) (*eve
 	return s, err
 }
 
+// Verdict is what was decided on a submission under review.
+type Verdict struct {
+	ID int64
+	// Accept it under the identifier Assigned ("" is the one that mode library would
+	// give it), or reject it for Reason ("" is none).
+	Accept           bool
+	Assigned, Reason string
+	// Replace: Assigned may be the identifier of somebody else's record.
+	Replace bool
+}
+
 // Decide settles a submission under review: one that was received and never sent
 // on, whatever the mode is by now. Nothing else settles it, and what was sent on
-// is settled by whom it went to. It is accepted under the identifier
-// assigned ("" is the one that mode library would give it), or rejected for a
-// reason ("" is none). The same decision twice is nil; another one is an error
-// that says which is in force. With nil the decision is committed, and whoever
+// is settled by whom it went to. The same decision twice is nil; another one is an
+// error that says which is in force. With nil the decision is committed, and whoever
 // submitted the record is going to be notified.
-func (d *Desk) Decide(ctx context.Context, id int64, accept bool, assigned, reason string) error {
-	disposition := &sip.Disposition{Outcome: sip.Rejected, Reason: reason}
-	if accept {
-		if err := errors.Join(checkAssigned(assigned), d.checkFree(ctx, id, assigned)); err != nil {
+func (d *Desk) Decide(ctx context.Context, v Verdict) error {
+	disposition, id := &sip.Disposition{Outcome: sip.Rejected, Reason: v.Reason}, v.ID
+	if v.Accept {
+		if err := checkAssigned(v.Assigned); err != nil {
 			return err
 		}
-		disposition = &sip.Disposition{Outcome: sip.Accepted, AssignedIdentifier: assigned}
+		if v.Assigned != "" && !v.Replace {
+			if err := d.checkFree(ctx, id, v.Assigned); err != nil {
+				return err
+			}
+		}
+		disposition = &sip.Disposition{Outcome: sip.Accepted, AssignedIdentifier: v.Assigned}
+	}
+	if len(v.Reason) > longest {
+		return fmt.Errorf("the reason has %d bytes: %d are the most that are taken", len(v.Reason), longest)
 	}
 	_, _, err := d.resolve(ctx, arrival{
 		disposition: disposition,
@@ -78,7 +95,7 @@ func (d *Desk) Decide(ctx context.Context, id int64, accept bool, assigned, reas
 			if err != nil {
 				return nil, fmt.Errorf("submission %d of set %s: %w", id, d.Set, err)
 			}
-			if err := d.mayDecide(s, disposition); err != nil {
+			if err := d.mayDecide(ctx, s, disposition); err != nil {
 				return nil, err
 			}
 			return s, d.stillThere(ctx, s)
@@ -87,10 +104,12 @@ func (d *Desk) Decide(ctx context.Context, id int64, accept bool, assigned, reas
 	return err
 }
 
-// checkFree refuses an identifier that a record of another origin has: a slip of
-// the finger would replace that.
+// checkFree refuses an identifier that another record of the set has: to accept the
+// submission under it would replace that. The same record is one that was accepted
+// under it for the same source element, submitter included, or that library mode
+// would give that identifier.
 func (d *Desk) checkFree(ctx context.Context, id int64, assigned string) error {
-	if assigned == "" || d.Record == nil {
+	if d.Record == nil {
 		return nil
 	}
 	ev, err := d.Record(ctx, assigned)
@@ -101,15 +120,33 @@ func (d *Desk) checkFree(ctx context.Context, id int64, assigned string) error {
 		return err
 	}
 	s, err := d.Store.Submission(ctx, id)
-	if err != nil || s.Assigned == assigned || s.SourceIdentifier != "" && s.SourceIdentifier == ev.Origin.SourceIdentifier {
+	if err != nil || s.Assigned == assigned {
 		return err
 	}
-	return fmt.Errorf("%q is the identifier of another record, whose identifier at its source is %q: assign another one, or none to have one assigned", assigned, ev.Origin.SourceIdentifier)
+	own, err := d.isOwn(ctx, s, assigned)
+	if err != nil || own {
+		return err
+	}
+	return fmt.Errorf("%q is the identifier of another record, whose identifier at its source is %q: assign another one, or none to have one assigned, or say --replace to put this one in its place", assigned, ev.Origin.SourceIdentifier)
+}
+
+// isOwn reports whether a record was submitted with the same source element.
+func (d *Desk) isOwn(ctx context.Context, s *event.Submission, assigned string) (bool, error) {
+	if !versioned(s) {
+		return false, nil
+	}
+	source, err := sourceOf(s)
+	if err != nil || d.assign(source) == assigned {
+		return err == nil, err
+	}
+	first := *s
+	first.ID = 0 // any version of it
+	return d.Store.Later(ctx, &first, []event.State{event.StateAccepted}, assigned)
 }
 
 // mayDecide returns why a submission cannot be decided so. It completes a
 // disposition that leaves the identifier to us.
-func (d *Desk) mayDecide(s *event.Submission, disposition *sip.Disposition) error {
+func (d *Desk) mayDecide(ctx context.Context, s *event.Submission, disposition *sip.Disposition) error {
 	accept := disposition.Outcome == sip.Accepted
 	switch {
 	case s.Source != d.Source:
@@ -123,13 +160,31 @@ func (d *Desk) mayDecide(s *event.Submission, disposition *sip.Disposition) erro
 	case s.State == event.StateAccepted:
 		disposition.AssignedIdentifier = s.Assigned
 	case accept && disposition.AssignedIdentifier == "":
-		source, err := sourceOf(s)
-		if err != nil {
-			return err
-		}
-		disposition.AssignedIdentifier = d.assign(source)
+		var err error
+		disposition.AssignedIdentifier, err = IdentifierOf(ctx, d.Store, d.Feed, s)
+		return err
 	}
 	return nil
+}
+
+// IdentifierOf returns the identifier under which a submission to a set with a feed
+// is accepted where nobody assigns one: that of the last version of its record that
+// was accepted, else the one that mode library gives.
+func IdentifierOf(ctx context.Context, store Store, feed string, s *event.Submission) (string, error) {
+	if versioned(s) {
+		accepted, err := store.Submissions(ctx, event.SubmissionQuery{Source: s.Source, Subject: s.Subject(), States: []event.State{event.StateAccepted}, Newest: true, Limit: 1})
+		if err != nil {
+			return "", err
+		}
+		if len(accepted) > 0 {
+			return accepted[0].Assigned, nil
+		}
+	}
+	source, err := sourceOf(s)
+	if err != nil {
+		return "", err
+	}
+	return (&Desk{Feed: feed}).assign(source), nil
 }
 
 // stillThere refuses to accept once more what has been withdrawn: that would say

@@ -16,7 +16,7 @@ import (
 
 func (h *gateHouse) decide(r *sip.Request, accept bool, assigned, reason string) error {
 	h.t.Helper()
-	return h.process.Load().Decide(context.Background(), h.of(r).ID, accept, assigned, reason)
+	return h.process.Load().Decide(context.Background(), Verdict{ID: h.of(r).ID, Accept: accept, Assigned: assigned, Reason: reason})
 }
 
 func TestReview(t *testing.T) {
@@ -161,7 +161,7 @@ func TestDecideRefuses(t *testing.T) {
 	h.answered(r, sip.ProvisionallyAccepted)
 	ctx := context.Background()
 	desk := h.process.Load().Desk
-	if err := desk.Decide(ctx, 4711, true, "", ""); !errors.Is(err, fs.ErrNotExist) {
+	if err := desk.Decide(ctx, Verdict{ID: 4711, Accept: true, Assigned: "", Reason: ""}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no such submission: %v", err)
 	}
 	for assigned, says := range map[string]string{" 17": "white space", "1\n7": "control", "\xff": "UTF-8"} {
@@ -174,7 +174,7 @@ func TestDecideRefuses(t *testing.T) {
 	out, err := h.log.Append(ctx, &event.Batch{Source: target, Mode: event.ModeSubmission, Exchange: &event.Exchange{Steps: []event.Step{
 		{Submission: event.Submission{Source: target, State: event.StateProvisional, Record: "x"}}}}})
 	h.do(err)
-	if err := desk.Decide(ctx, out.IDs[0], true, "", ""); err == nil || !strings.Contains(err.Error(), "not one to set maps") {
+	if err := desk.Decide(ctx, Verdict{ID: out.IDs[0], Accept: true, Assigned: "", Reason: ""}); err == nil || !strings.Contains(err.Error(), "not one to set maps") {
 		t.Errorf("a submission of a target: %v", err)
 	}
 	h.library.answers = sip.ProvisionallyAccepted
@@ -200,7 +200,7 @@ func TestDecideAtOnce(t *testing.T) {
 		var wait sync.WaitGroup
 		for n := range errs {
 			wait.Go(func() {
-				errs[n] = h.process.Load().Decide(context.Background(), id, n%2 == 0, "", "no")
+				errs[n] = h.process.Load().Decide(context.Background(), Verdict{ID: id, Accept: n%2 == 0, Assigned: "", Reason: "no"})
 			})
 		}
 		wait.Wait()

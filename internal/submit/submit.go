@@ -32,6 +32,8 @@ type Store interface {
 	SubmissionByToken(ctx context.Context, token string) (*event.Submission, error)
 	// Submissions returns those that a query selects.
 	Submissions(context.Context, event.SubmissionQuery) ([]event.Submission, error)
+	// Notification returns one by its ID; fs.ErrNotExist when there is none.
+	Notification(ctx context.Context, id int64) (*event.Notification, error)
 	// SubmissionsDue returns those of a Source in a state that are due at a time,
 	// the longest due first, after the Due and ID of another one (nil: all), and no
 	// more than limit.

@@ -1,7 +1,9 @@
 package submit
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -94,4 +96,61 @@ func TestOutboxTellsOfFaults(t *testing.T) {
 			t.Errorf("when it takes them: %+v, written %d times", got, n)
 		}
 	})
+}
+
+// D32: the success that ends the trouble of a server ends its pause: a call may have
+// been under way when the others failed.
+func TestSuccessEndsThePause(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *outboxHouse) {
+		const failing = 3
+		server := beforehand{h.library, func(r *sip.Request) error {
+			switch id := *r.Source.Identifier; {
+			case id < fmt.Sprintf("urn:%02d", failing):
+				time.Sleep(time.Second)
+				return &sip.StatusError{Status: 503}
+			case id == fmt.Sprintf("urn:%02d", failing):
+				time.Sleep(2 * time.Second)
+			default:
+				time.Sleep(time.Second)
+			}
+			return nil
+		}}
+		var records [][2]string
+		for i := range failing + 1 + 25 {
+			records = append(records, [2]string{fmt.Sprintf("urn:%02d", i), ""})
+		}
+		h.keep(records...)
+		stop := h.start(h.outbox(func(o *Outbox) { o.Workers, o.Server = failing+1, server }))
+		defer stop()
+		time.Sleep(1500 * time.Millisecond)
+		synctest.Wait()
+		if got, _ := h.trouble(); got == nil {
+			t.Fatal("three failures are no trouble")
+		}
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		waiting := 0
+		for _, s := range h.rows() {
+			if s.State == event.StateWaiting {
+				waiting++
+			}
+		}
+		if got, _ := h.trouble(); got != nil || waiting != failing {
+			t.Errorf("when it answers %d wait, %d have failed; trouble: %+v", waiting, failing, got)
+		}
+	})
+}
+
+// beforehand is an ingest server that may fail, or take its time, before it looks at
+// a request; at several at a time.
+type beforehand struct {
+	*shelf
+	do func(*sip.Request) error
+}
+
+func (b beforehand) Ingest(ctx context.Context, r *sip.Request) (*sip.Disposition, error) {
+	if err := b.do(r); err != nil {
+		return nil, err
+	}
+	return b.shelf.Ingest(ctx, r)
 }

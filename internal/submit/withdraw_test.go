@@ -296,7 +296,7 @@ func TestWithdrawnAfterReview(t *testing.T) {
 	if n != 2 || second.State != event.StateProvisional {
 		t.Fatalf("%d submissions, the last %+v", n, second)
 	}
-	h.do(h.process.Load().Decide(t.Context(), second.ID, true, "17", ""))
+	h.do(h.process.Load().Decide(t.Context(), Verdict{ID: second.ID, Accept: true, Assigned: "17", Reason: ""}))
 	h.answered(r, sip.Accepted)
 	h.wantEvents("17", "created", "deleted", "created")
 

@@ -241,6 +241,7 @@ CREATE TABLE notification (
     UNIQUE (source, digest)
 ) STRICT;
 CREATE INDEX notification_verdict ON notification (source, verdict);
+CREATE INDEX notification_submission ON notification (submission) WHERE submission <> 0;
 
 -- What an ingest server has answered in the last day, where the log does not tell.
 CREATE TABLE answered (
@@ -256,7 +257,7 @@ CREATE INDEX answered_at ON answered (at);
 -- How many there are, so that nobody has to count a million rows. what: 1
 -- submissions, 2 notices, 3 notifications, each by its state or verdict; 4 what
 -- an ingest server has decided at once, without a row; 5 submissions that were
--- contradicted.
+-- contradicted; 6 those that wait for a decision here.
 CREATE TABLE tally (
     source INTEGER NOT NULL,
     what   INTEGER NOT NULL,

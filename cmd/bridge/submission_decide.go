@@ -1,0 +1,230 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/daemon"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/submit"
+)
+
+// reviewCommand accepts or rejects submissions under review.
+func reviewCommand(name string, accept bool) *cobra.Command {
+	cmd := command(name)
+	var in inputs
+	d := daemon.Decision{Accept: accept}
+	word := "rejected"
+	in.addFile(cmd)
+	in.addData(cmd)
+	if accept {
+		word = "accepted"
+		cmd.Flags().StringVar(&d.Assigned, "identifier", "", "the assigned `identifier`, of a single ID (default: bridge assigns one)")
+		cmd.Flags().BoolVar(&d.Replace, "replace", false, "replace the record that has the identifier, although another one was submitted as that")
+	} else {
+		cmd.Flags().StringVar(&d.Reason, "reason", "", "why, in words for the submitter")
+	}
+	cmd.Args = cobra.MinimumNArgs(1)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		switch {
+		case d.Assigned != "" && len(args) > 1:
+			return usage(errors.New("--identifier is of one record: give one ID"))
+		case d.Replace && d.Assigned == "":
+			return usage(errors.New("--replace goes with --identifier"))
+		}
+		all := make([]daemon.Decision, len(args))
+		for i, arg := range args {
+			all[i] = d
+			var err error
+			if all[i].ID, err = submissionID(arg); err != nil {
+				return err
+			}
+		}
+		return in.decide(cmd, all, func(w io.Writer, i int, _ daemon.Decided) {
+			fmt.Fprintf(w, "submission %d is %s\n", all[i].ID, word)
+		})
+	}
+	return cmd
+}
+
+// settleCommand says what an ingest server has decided on a submission.
+func settleCommand() *cobra.Command {
+	cmd := command("submission settle")
+	var in inputs
+	var how submit.Settlement
+	var notTaken bool
+	in.addFile(cmd)
+	in.addData(cmd)
+	cmd.Flags().StringVar(&how.Assigned, "accepted", "", "the ingest server has accepted it under this `identifier`")
+	cmd.Flags().StringVar(&how.Reason, "rejected", "", "the ingest server has rejected it for this `reason`, which may be empty")
+	cmd.Flags().BoolVar(&notTaken, "not-taken", false, "the ingest server does not have it")
+	cmd.Flags().Int64Var(&how.Notification, "notification", 0, "the notification with this `number`, which belongs to no submission, is about it")
+	cmd.Args = cobra.ExactArgs(1)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		given := 0
+		for flag, state := range map[string]event.State{"accepted": event.StateAccepted, "rejected": event.StateRejected, "not-taken": event.StateUnsent, "notification": 0} {
+			if cmd.Flags().Changed(flag) {
+				given++
+				how.Outcome = state
+			}
+		}
+		if given != 1 {
+			return usage(errors.New("say what has become of it: --accepted ID, --rejected REASON, --not-taken, or --notification N"))
+		}
+		id, err := submissionID(args[0])
+		if err != nil {
+			return err
+		}
+		return in.decide(cmd, []daemon.Decision{{ID: id, Settle: &how}}, func(w io.Writer, _ int, done daemon.Decided) {
+			fmt.Fprintf(w, "submission %d is settled: see bridge submission show %d\n", id, id)
+			if done.Published != "" {
+				fmt.Fprintf(w, "what was accepted before, as %s, stays published: bridge submission withdraw takes it back; its submitter was told of it, and is not told again\n", oneLine(done.Published))
+			}
+		})
+	}
+	return cmd
+}
+
+// resendCommand puts submissions that were not sent, or not answered, back into
+// the outbox.
+func resendCommand() *cobra.Command {
+	cmd := command("submission resend")
+	var in inputs
+	var d daemon.Decision
+	in.addFile(cmd)
+	in.addData(cmd)
+	cmd.Flags().StringVar(&d.Set, "set", "", "all of the set with this `name`")
+	cmd.Flags().StringVar(&d.Resend, "state", event.StateUnsent.String(), "those in this `state`: unsent or unresolved")
+	cmd.Args = cobra.MaximumNArgs(1)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		switch s := event.ParseState(d.Resend); {
+		case s != event.StateUnsent && s != event.StateUnresolved:
+			return usage(fmt.Errorf("--state: %q cannot be sent again; write unsent or unresolved", d.Resend))
+		case len(args) == 0 && d.Set == "" || len(args) == 1 && d.Set != "":
+			return usage(errors.New("say what: the number of a submission, or all of a set with --set NAME"))
+		}
+		if len(args) == 1 {
+			var err error
+			if d.ID, err = submissionID(args[0]); err != nil {
+				return err
+			}
+		}
+		return in.decide(cmd, []daemon.Decision{d}, func(w io.Writer, _ int, _ daemon.Decided) {
+			fmt.Fprintln(w, "the order was taken; only what is still the last word on its record, and no deletion, is sent again: see bridge submission ls")
+		})
+	}
+	return cmd
+}
+
+// withdrawCommand takes records back that came by SIP.
+func withdrawCommand() *cobra.Command {
+	cmd := command("submission withdraw")
+	var in inputs
+	var set, reason string
+	in.addFile(cmd)
+	in.addData(cmd)
+	cmd.Flags().StringVar(&set, "set", "", "the `name` of the set that has the records")
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the event log")
+	cmd.Args = cobra.MinimumNArgs(1)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if set == "" {
+			return usage(errors.New("say which set has the records: --set NAME"))
+		}
+		all := make([]daemon.Decision, len(args))
+		for i, id := range args {
+			if id == "" {
+				return usage(errors.New("an identifier is empty: bridge log has those of the records"))
+			}
+			all[i] = daemon.Decision{Set: set, Withdraw: id, Reason: reason}
+		}
+		return in.decide(cmd, all, func(w io.Writer, i int, done daemon.Decided) {
+			but := ""
+			if done.Stays {
+				but = "; it stays published, since another Source of the set has it too"
+			}
+			fmt.Fprintf(w, "record %s of set %s is withdrawn%s\n", oneLine(args[i]), set, but)
+		})
+	}
+	return cmd
+}
+
+const (
+	// decisionPatience is how long a process may hold the data folder that takes no
+	// decisions, such as a harvest; it is looked again after decisionPause.
+	decisionPatience = 30 * time.Second
+	decisionPause    = 200 * time.Millisecond
+)
+
+// decide takes decisions where nobody has the data folder, else it asks who has it,
+// and prints a line for each that was taken.
+func (in *inputs) decide(cmd *cobra.Command, all []daemon.Decision, print func(w io.Writer, i int, done daemon.Decided)) error {
+	c, err := in.decidable(cmd, all)
+	if err != nil {
+		return err
+	}
+	var refused []error
+	told := func(i int, done daemon.Decided) {
+		if done.Error != "" {
+			refused = append(refused, errors.New(done.Error))
+		} else {
+			print(cmd.OutOrStdout(), i, done)
+		}
+	}
+	if err := decideSomewhere(cmd, c, all, told); err != nil {
+		return errors.Join(append(refused, err)...)
+	}
+	if n := len(refused); n > 0 && n < len(all) {
+		return partly(errors.Join(refused...))
+	}
+	return errors.Join(refused...)
+}
+
+// decidable returns the configuration, when there is a log, and a set with the name.
+func (in *inputs) decidable(cmd *cobra.Command, all []daemon.Decision) (*config.Config, error) {
+	h, err := in.read(cmd)
+	if err != nil {
+		return nil, err
+	}
+	if set := all[0].Set; set != "" {
+		err = eachSet(cmd.Context(), h, set, func(string) error { return nil })
+	}
+	return h.Config, errors.Join(err, h.Close())
+}
+
+func decideSomewhere(cmd *cobra.Command, c *config.Config, all []daemon.Decision, told func(int, daemon.Decided)) error {
+	ctx := cmd.Context()
+	for limit := time.Now().Add(decisionPatience); ; {
+		h, err := openHouse(ctx, c, daemon.Options{Command: cmd.CommandPath(), Logger: warnings(cmd.ErrOrStderr())})
+		if err == nil {
+			for i := range all {
+				done, err := h.Decide(ctx, all[i])
+				if err != nil {
+					done.Error = err.Error()
+				}
+				told(i, done)
+			}
+			return h.Close()
+		}
+		var locked *eventlog.LockedError
+		if !errors.As(err, &locked) {
+			return err
+		}
+		if err := daemon.SendDecisions(ctx, c.Data, all, told); !errors.Is(err, daemon.ErrNobodyDecides) {
+			return err
+		}
+		if time.Now().After(limit) {
+			return fmt.Errorf("%w; it takes no decisions, or not yet", locked)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(decisionPause):
+		}
+	}
+}

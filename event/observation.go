@@ -93,14 +93,31 @@ const (
 	Shadowed
 	// Waiting: the content could not be had; kept as pending (A13).
 	Waiting
-	// NeedsContent: it applies, and its content did not come with it. It is kept
-	// as pending, due at once: whoever has the content settles it (ModeSettle).
+	// NeedsContent: it applies, and its content did not come with it; or its URL
+	// has to be asked whether it does (Answer). It is kept as pending, due at
+	// once: whoever has the content settles it (ModeSettle).
 	NeedsContent
+	// Unselected: the configuration selects other records.
+	Unselected
 	// Bad: quarantined.
 	Bad
 	// Echoed: another bridge gives back what the set has, or had, from a Source
 	// of its own. It gives the record no presence.
 	Echoed
+)
+
+// Answer is what the URL of a record said when it was asked whether an item
+// holds.
+type Answer uint8
+
+// The answers.
+const (
+	// Unasked: nobody has asked.
+	Unasked Answer = iota
+	// Confirmed: what was deleted is gone, what is there answers.
+	Confirmed
+	// Refuted: it is the other way round, so the item is an old one.
+	Refuted
 )
 
 // Item is one observation in a batch.
@@ -127,6 +144,12 @@ type Item struct {
 	// Reason is why somebody has decided on a deletion; the event keeps it. ""
 	// is a deletion that the Source has told of.
 	Reason string
+	// Answer is what the record's own URL said, where nothing else tells whether
+	// the item is newer than what is known.
+	Answer Answer
+	// Unselected: the configuration selects other records. The record is met, and
+	// nothing else changes.
+	Unselected bool
 	// Quarantine is why the item is bad; its record is met, and nothing else
 	// changes. The input itself travels in Batch.Quarantine.
 	Quarantine bool

@@ -62,6 +62,9 @@ type sourceRow struct {
 	pending bool                     // the Source has pending observations
 	backs   bool                     // or such as were stepped back
 	held    bool                     // or held deletions
+	orders  bool                     // or the order of what was met and applies not
+
+	ordering ordering
 }
 
 // Append is the only mutation of the log. It decides of each item, in order,
@@ -136,11 +139,12 @@ func (b *batch) run(ctx context.Context) error {
 		return err
 	}
 	b.out.Outcomes = make([]event.Outcome, len(b.in.Items))
+	a := b.asker()
 	for i := range b.in.Items {
 		if b.exchange.leaves(i, b.records[i], b.source.id) {
 			continue
 		}
-		if b.out.Outcomes[i], err = b.take(ctx, i); err != nil {
+		if b.out.Outcomes[i], err = b.take(ctx, a, i); err != nil {
 			return err
 		}
 	}
@@ -198,7 +202,7 @@ func (b *batch) judge() {
 			s := &r.says[0]
 			h.same = s.source == b.source.id && s.alive == !it.Deleted && s.claim == it.Claim && s.stamp == it.Order && s.place == it.Place
 		}
-		if h.same || it.Deleted || it.Quarantine {
+		if h.same || it.Deleted || it.Quarantine || it.Unselected {
 			return
 		}
 		it.Links = b.targets.resolve(it.Links)
@@ -262,14 +266,17 @@ func (b *batch) load(ctx context.Context, q preparer) error {
 	found := false
 	err := q.each(ctx, `SELECT s.id, s.content, s.segment_events, s.segment_hours, s.last_seq, s.last_observed, s.clock, s.live, s.events, s.records,
 	src.version, src.cursor, src.mark, src.memory, src.gap, src.kept, (SELECT coalesce(max(seq), 0) FROM event),
-	EXISTS (SELECT 1 FROM pending WHERE source = src.id), EXISTS (SELECT 1 FROM step_back WHERE source = src.id), EXISTS (SELECT 1 FROM held WHERE source = src.id)
+	EXISTS (SELECT 1 FROM pending WHERE source = src.id), EXISTS (SELECT 1 FROM step_back WHERE source = src.id), EXISTS (SELECT 1 FROM held WHERE source = src.id),
+	EXISTS (SELECT 1 FROM met_order WHERE source = src.id), src.kind
 FROM source src JOIN sets s ON s.id = src.set_id WHERE src.id = $1`, []any{int64(b.in.Source)}, func(rows *sql.Rows) error {
 		found = true
 		var mark sql.NullInt64
 		var sum int64
+		var kind string
 		s, src, p := &b.set, &b.source, &b.source.stored
 		err := rows.Scan(&s.id, &s.content, &s.segmentEvents, &s.segmentHours, &s.last, &s.lastObserved, &s.clock, &s.live, &s.events, &s.records,
-			&p.Cursor.Version, &p.Cursor.Data, &mark, &p.Memory, &p.Gap, &sum, &b.seq, &src.pending, &src.backs, &src.held)
+			&p.Cursor.Version, &p.Cursor.Data, &mark, &p.Memory, &p.Gap, &sum, &b.seq, &src.pending, &src.backs, &src.held, &src.orders, &kind)
+		src.ordering = orderingOf(kind)
 		p.Mark = stampOf(mark)
 		if err == nil && sum != keptSum(p) {
 			err = damagedSource(b.in.Source)
@@ -324,11 +331,11 @@ func (b *batch) prepare(ctx context.Context, q preparer) error {
 			keys = append(keys, b.locs.key(last.obs.Loc))
 		}
 		for j := range r.says {
-			if s := &r.says[j]; s.shadow != nil { // it may get the word
-				var v body
-				if err := readBody(s.shadow, &v); err != nil {
-					return fmt.Errorf("record %q: what Source %d says of it: %w: run bridge verify", r.identifier, s.source, err)
-				}
+			v, err := r.says[j].kept(r)
+			if err != nil {
+				return err
+			}
+			if v != nil { // it may get the word
 				keys = append(keys, b.locs.key(v.obs.Loc))
 			}
 		}
@@ -443,11 +450,17 @@ func (b *batch) saveStates(ctx context.Context) error {
 		for i := range r.says {
 			s := &r.says[i]
 			switch {
-			case i == 0 && s.stored:
+			case i == r.speaker && s.stored:
 				if err := b.l.exec(ctx, "DELETE FROM presence WHERE record = $1 AND source = $2", r.id, int64(s.source)); err != nil {
 					return err
 				}
-			case i > 0 && (s.dirty || !s.stored):
+			case i != r.speaker && (s.dirty || !s.stored):
+				if s.word != nil {
+					if err := b.resolve(ctx, s.word); err != nil {
+						return err
+					}
+					s.shadow, s.word = appendBody(nil, s.word), nil
+				}
 				if err := present.add(r.id, int64(s.source), appendSaid(nil, r.id, s), s.shadow); err != nil {
 					return err
 				}
@@ -461,7 +474,7 @@ func (b *batch) saveStates(ctx context.Context) error {
 		if r.stored {
 			states = replaced
 		}
-		if err := states.add(r.id, int64(r.seq), digest, b.blob(func(to []byte) []byte { return appendSaid(to, r.id, &r.says[0]) })); err != nil {
+		if err := states.add(r.id, int64(r.seq), digest, b.blob(func(to []byte) []byte { return appendSaid(to, r.id, &r.says[r.speaker]) })); err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,7 @@
 package eventlog_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"testing"
@@ -19,7 +20,7 @@ func (l sqlite) Make(ctx context.Context, s conform.Set, sources ...string) ([]e
 	}
 	var out []event.SourceID
 	for rank, url := range sources {
-		id, err := l.EnsureSource(ctx, s.Name, "atompmh", url, rank)
+		id, err := l.EnsureSource(ctx, s.Name, cmp.Or(s.Kind, "atompmh"), url, rank)
 		if err != nil {
 			return nil, err
 		}

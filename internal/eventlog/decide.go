@@ -1,249 +1,506 @@
 package eventlog
 
 import (
-	"context"
-	"encoding/binary"
-	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/pmh-bridge/bridge/event"
 )
 
-// take decides of one item and does what follows, in memory.
-func (b *batch) take(ctx context.Context, i int) (event.Outcome, error) {
-	it, r := &b.in.Items[i], b.records[i]
-	v, broken := b.rule(it, r)
-	if broken {
-		b.out.Broken = append(b.out.Broken, i)
+// ordering is what puts in order what a Source says of one record.
+type ordering uint8
+
+const (
+	// unordered: nothing does. Feeds, folders and SIP: what differs applies.
+	unordered ordering = iota
+	// byStamp: the stamp of an entry (Atom-PMH, OAI-PMH).
+	byStamp
+	// byPlace: the place of a change in its list, and its datetime where it has
+	// one (ResourceSync). When a resource was modified orders nothing.
+	byPlace
+)
+
+// orderingOf is that of a kind of Source. What was said under another one cannot
+// be compared: the kind of a Source may change (D107).
+func orderingOf(kind string) ordering {
+	switch kind {
+	case "atompmh", "oaipmh":
+		return byStamp
+	case "resourcesync":
+		return byPlace
 	}
-	if err := b.know(r); err != nil {
-		return 0, err
+	return unordered
+}
+
+// orderedBy is the ordering under which something was said.
+func orderedBy(stamp event.Stamp, place event.Place) ordering {
+	switch {
+	case !place.IsZero():
+		return byPlace
+	case stamp.Known():
+		return byStamp
 	}
-	if b.in.Mode == event.ModeWalk {
-		if err := b.meet(ctx, it, r, v); err != nil {
-			return 0, err
+	return unordered
+}
+
+// asker is what all items of a batch have in common.
+type asker struct {
+	source   event.SourceID
+	ordering ordering
+	mode     event.Mode
+	content  event.Content
+	rank     map[event.SourceID]int64 // of all Sources of the set
+	others   bool                     // the set has other Sources
+	targets  targets
+}
+
+// change is what becomes of a row that waits with a record.
+type change uint8
+
+const (
+	leave change = iota
+	put
+	remove
+)
+
+// decision is what an item means for its record. The record itself, as it is in
+// memory, has been brought to its new state.
+type decision struct {
+	outcome event.Outcome
+	broken  bool // an earlier document of the walk should have had the item (S2)
+	// met: nothing older of the walk applies. present: it stood in the
+	// enumeration. Neither follows from the other.
+	met, present bool
+	pending      change
+	reason       string // why it waits
+	late         bool   // its stamp lay in the future when it was met
+	held, back   change
+	order        change // of what was met, where nothing else keeps it
+	said         bool   // what the Sources say is to be stored
+	// kind of the event that is to be logged, 0 for none; body of that event,
+	// and of the record's event before.
+	kind         event.Kind
+	body, before *body
+}
+
+// decide is what an item means for its record (I5, A1, A15). It does no I/O: all
+// that it needs was loaded, and what follows is in the decision. Append carries
+// that out; NeedsContent asks for it beforehand.
+func (a *asker) decide(r *record, it *event.Item, h *hashes) (d decision, err error) {
+	v, broken := a.rule(r, it)
+	d.broken, d.late = broken, a.late(r, it)
+	spoken := it.Quarantine || it.Unselected || it.Complete && it.Deleted // of the record, without a state that could apply
+	if a.mode == event.ModeWalk {
+		a.meet(r, it, v, spoken, &d)
+		if spoken {
+			d.outcome = event.Unchanged // absence decides in a complete enumeration (A5)
+			if it.Quarantine {
+				d.outcome = event.Bad
+			} else if it.Unselected {
+				d.outcome = event.Unselected
+			}
+			return d, nil
 		}
 	}
-	switch {
-	case it.Quarantine:
-		return event.Bad, nil
-	case it.Complete && it.Deleted && b.in.Mode == event.ModeWalk:
-		return event.Unchanged, nil // absence decides there (A5)
+	if it.Answer == event.Refuted {
+		d.pending = remove
+		v = historical
 	}
 	switch v {
 	case unchanged, superseded:
-		return b.leave(ctx, i, r)
+		return d, a.keep(r, it, &d)
 	case historical:
-		return event.Historical, nil
+		d.outcome = event.Historical
+		return d, nil
 	case stepBack:
-		return event.SteppedBack, b.stepBack(ctx, i, r)
+		d.outcome, d.back = event.SteppedBack, put
+		return d, nil
+	case doubt:
+		if it.Answer == event.Confirmed || !it.Deleted && a.content == event.Mirror { // the content of a mirror answers
+			break
+		}
+		d.outcome, d.pending, d.reason = event.NeedsContent, put, unasked
+		if it.Pending != "" {
+			d.outcome, d.reason = event.Waiting, it.Pending
+		}
+		return d, nil
 	}
-	if b.in.Mode == event.ModeHold {
-		return event.Waiting, b.hold(ctx, r)
+	if a.mode == event.ModeHold {
+		d.outcome, d.held = event.Waiting, put
+		return d, nil
 	}
-	echo, err := b.echo(it, r)
+	echo, err := a.echo(r, it)
 	if err != nil {
-		return 0, err
+		return d, err
 	}
 	if echo {
-		return b.takeEcho(ctx, i, r)
+		return d, a.takeEcho(r, it, h, &d)
 	}
-	return b.apply(ctx, i, r)
+	return d, a.apply(r, it, h, &d)
 }
 
-// meet marks the record as met in the walk, whatever becomes of the item. What
-// reappears leaves the held list (A6); what was stepped back is forgotten when
-// an entry that wins over it is met.
-func (b *batch) meet(ctx context.Context, it *event.Item, r *record, v ruling) error {
-	// A Resource List tells that a record is there, although what it says of the
-	// record is older than what is known.
-	alive := !it.Deleted && (v != historical || it.Baseline)
-	b.walk.meet(r.id, alive)
-	if alive {
-		if err := b.unhold(ctx, r); err != nil {
-			return err
+// meet notes that the Source has spoken of the record in this walk.
+func (a *asker) meet(r *record, it *event.Item, v ruling, spoken bool, d *decision) {
+	d.met = true
+	switch {
+	case it.Deleted, it.Unselected:
+	case a.ordering == byPlace && !it.Quarantine:
+		// A Resource List enumerates what is there; a change says what was, when it
+		// happened.
+		d.present = it.Baseline
+	default:
+		d.present = v != historical
+	}
+	if d.present {
+		d.held = remove // what reappears leaves the held list (A6)
+	}
+	if v == historical {
+		return
+	}
+	if spoken {
+		d.order = put
+	} else {
+		d.order = remove
+	}
+	if v != stepBack || spoken {
+		d.back = remove // what was stepped back, the walk has met something that wins over
+	}
+}
+
+// ruling is what the order of an item makes of it.
+type ruling uint8
+
+const (
+	apply     ruling = iota + 1
+	unchanged        // the stored claim, or nothing to say
+	historical
+	stepBack
+	superseded // pending content that a newer entry has replaced
+	doubt      // nothing tells whether it or what is stored is newer: its URL has to be asked
+)
+
+// word is what a Source last said of a record, as far as later words are
+// compared with it.
+type word struct {
+	known  bool // it said something
+	alive  bool
+	stamp  event.Stamp
+	place  event.Place
+	future bool // its stamp lay in the future when it was stored
+	same   bool // it is what the item says
+}
+
+// lastWord returns what the item is compared with. What is pending is the newer
+// word of the Source, published or not. An order of another kind is none.
+func (a *asker) lastWord(r *record, it *event.Item) (w word) {
+	if s := r.by(a.source); s != nil {
+		w = word{known: true, alive: s.alive, stamp: s.stamp, place: s.place, future: s.future, same: s.claim == it.Claim && s.alive == !it.Deleted}
+	}
+	if p := r.pending; p != nil && !p.partial && (!w.known || a.ordering == byPlace && !p.place.IsZero() || a.ordering != byPlace && !p.stamp.Before(w.stamp)) {
+		w = word{known: true, alive: !p.deleted, stamp: p.stamp, place: p.place, future: p.late, same: p.claim == it.Claim && p.deleted == it.Deleted}
+	}
+	if orderedBy(w.stamp, w.place) != a.ordering {
+		w.stamp, w.place, w.future = event.Stamp{}, event.Place{}, false
+	}
+	return w
+}
+
+// metOrder is the stamp of what was met of the record in this walk, and whether
+// it can be trusted. Where it is unknown nothing is later.
+func (r *record) metOrder(w *word) (stamp event.Stamp, trusted bool) {
+	switch {
+	case r.order != nil:
+		return r.order.stamp, true
+	case r.back != nil:
+		return r.back.stamp, true
+	}
+	return w.stamp, !w.future
+}
+
+// rule decides by the order of the item alone. It changes nothing.
+func (a *asker) rule(r *record, it *event.Item) (v ruling, broken bool) {
+	s := r.by(a.source)
+	switch a.mode {
+	case event.ModeSubmission:
+		return apply, false
+	case event.ModeStepBack:
+		if r.back == nil || r.back.stamp != it.Order {
+			return superseded, false
 		}
+		return apply, false
+	case event.ModeSettle:
+		switch {
+		case r.pending == nil || !r.pending.is(it):
+			return superseded, false
+		case it.Deleted || a.ordering == byPlace && a.content != event.Mirror: // it waits for an answer
+			return doubt, false
+		}
+		return apply, false
+	case event.ModeAbsent, event.ModeHold:
+		switch {
+		case (s == nil || !s.alive) && r.pending == nil:
+			return unchanged, false
+		case a.mode == event.ModeAbsent && s != nil && s.undated():
+			return doubt, false // the enumeration may be older than the change
+		}
+		return apply, false
 	}
-	if v == historical || v == stepBack || it.Quarantine || it.Complete && it.Deleted {
-		return nil
+	w := a.lastWord(r, it)
+	if a.ordering == byPlace {
+		return a.byPlace(r, it, &w)
 	}
-	return b.forget(ctx, r)
+	if a.mode == event.ModeWalk && r.met {
+		if met, _ := r.metOrder(&w); a.ordering == unordered || r.order != nil && !met.Known() || !it.Order.After(met) {
+			return historical, false
+		}
+		broken = true // it wins over what was met first, so it is judged as the first
+	}
+	if a.ordering == unordered {
+		if w.known && w.same {
+			return unchanged, false
+		}
+		return apply, false
+	}
+	switch c := it.Order.Compare(w.stamp); {
+	case !w.known || c > 0:
+		return apply, broken
+	case c == 0 && w.same:
+		return unchanged, broken
+	case c == 0:
+		return apply, broken
+	case a.mode == event.ModeReplay:
+		return historical, false
+	}
+	return stepBack, broken
 }
 
-// leave: the item changes nothing that the Source says. What else may be due is
+// byPlace decides for a Source whose lists are read from the newest to the
+// oldest, so that of a record only the first entry counts. To read a list again
+// is not harmless: what is no later than what was applied last is left alone.
+// Datetimes tell that where both are to be trusted, else the places in one list;
+// else the change stands when it says the same of whether the record is there, or
+// states a later modification, and is in doubt when not.
+func (a *asker) byPlace(r *record, it *event.Item, w *word) (v ruling, broken bool) {
+	dated := it.Order.Known() && !it.Late
+	if a.mode == event.ModeWalk && r.met {
+		if met, trusted := r.metOrder(w); it.Baseline || !dated || !trusted || !met.Known() || !it.Order.After(met) {
+			return historical, false
+		}
+		broken = true
+	}
+	c := 0
+	if dated = dated && w.stamp.Known() && !w.future; dated {
+		c = it.Order.Compare(w.stamp)
+	}
+	switch {
+	case !w.known:
+		return apply, broken
+	case c < 0:
+		return historical, false
+	case it.Baseline && w.same:
+		return unchanged, broken
+	case dated && (it.Baseline || c > 0):
+		return apply, broken
+	case it.Place.List == w.place.List && it.Place.Position > 0 && w.place.Position > 0:
+		// At the same place something else stands when the entry was corrected.
+		if it.Place.Position > w.place.Position || it.Place.Position == w.place.Position && !w.same {
+			return apply, broken
+		}
+		return unchanged, broken
+	case w.same:
+		return unchanged, broken
+	case dated, w.alive == !it.Deleted, it.Place.Position == 0 && w.place.Position == 0:
+		return apply, broken
+	}
+	if stored := r.modified(a.source); stored.Known() && it.Modified.After(stored) {
+		return apply, broken
+	}
+	return doubt, broken
+}
+
+// undated reports whether a list of changes spoke of the record last, without a
+// time that can be compared with that of an enumeration.
+func (s *said) undated() bool { return s.place.Position > 0 && (!s.stamp.Known() || s.future) }
+
+// keep: the item changes nothing that the Source says. What else may be due is
 // that another Source speaks for the record since the configuration's order has
 // changed (A15).
-func (b *batch) leave(ctx context.Context, i int, r *record) (event.Outcome, error) {
-	switch b.in.Mode {
+func (a *asker) keep(r *record, it *event.Item, d *decision) error {
+	d.outcome = event.Unchanged
+	switch a.mode {
 	case event.ModeAbsent, event.ModeHold:
-		return event.Unchanged, b.unhold(ctx, r) // it is gone already
+		d.held = remove // it is gone already
+		return nil
 	case event.ModeWalk, event.ModeReplay:
 	default:
-		return event.Unchanged, nil
+		return nil
 	}
 	// What is pending and not this the Source has taken back; a place in a list
 	// was compared with what is pending.
-	if it, p := &b.in.Items[i], r.pending; p != nil && it.Place.IsZero() && !p.is(it) {
-		if err := b.unwait(ctx, r); err != nil {
-			return 0, err
-		}
+	if p := r.pending; p != nil && a.ordering != byPlace && !p.is(it) {
+		d.pending = remove
 	}
-	if !r.live || r.speaker(b.source.rank) <= 0 {
-		return event.Unchanged, nil
-	}
-	b.touch(r)
-	return b.turn(r)
-}
-
-// know gives a record that is met for the first time its number.
-func (b *batch) know(r *record) error {
-	if r.id != 0 {
+	if !r.live || r.first(a.rank) == r.speaker {
 		return nil
 	}
-	b.set.records++
-	if b.set.records >= 1<<32 {
-		return errors.New("the set is full: it holds 4 billion records")
-	}
-	r.id = b.set.id<<32 | b.set.records
-	b.fresh = append(b.fresh, r)
-	return nil
+	d.said = true
+	return a.turn(r, d)
 }
 
-func (b *batch) touch(r *record) {
-	if !r.dirty {
-		r.dirty = true
-		b.touched = append(b.touched, r)
-	}
-}
-
-// apply takes an observation as what the Source now says, and logs an event
-// when that changes the record's state (I5).
-func (b *batch) apply(ctx context.Context, i int, r *record) (event.Outcome, error) {
-	it := &b.in.Items[i]
-	late := b.late(it, r)
+// apply takes an observation as what the Source now says, and decides on an
+// event when that changes the record's state (I5).
+func (a *asker) apply(r *record, it *event.Item, h *hashes, d *decision) error {
 	switch {
 	case it.Pending != "":
-		if err := b.wait(ctx, i, r, it.Pending); err != nil || !it.Partial {
-			return event.Waiting, err
+		d.pending, d.reason = put, it.Pending
+		if !it.Partial {
+			d.outcome = event.Waiting
+			return nil
 		}
-	case b.set.content == event.Mirror && !it.Deleted && !it.Fetched:
-		return event.NeedsContent, b.wait(ctx, i, r, unasked)
+	case a.content == event.Mirror && !it.Deleted && !it.Fetched:
+		d.outcome, d.pending, d.reason = event.NeedsContent, put, unasked
+		return nil
 	default:
-		if err := b.unwait(ctx, r); err != nil {
-			return 0, err
-		}
+		d.pending = remove
 	}
-	if b.in.Mode != event.ModeSettle { // content that can be had at last is no presence in the feed
-		if err := b.unhold(ctx, r); err != nil {
-			return 0, err
-		}
+	if a.mode != event.ModeSettle || it.Deleted { // content that can be had at last is no presence in the feed
+		d.held = remove
 	}
-	s := r.by(b.source.id)
+	s := r.by(a.source)
 	if s == nil {
-		if b.in.Mode == event.ModeAbsent {
-			return event.Unchanged, nil // it was only pending
+		if a.mode == event.ModeAbsent {
+			d.outcome = event.Unchanged // it was only pending
+			return nil
 		}
-		r.says = append(r.says, said{source: b.source.id})
-		s = &r.says[len(r.says)-1]
+		s = r.add(a.source)
 	}
 	if err := r.remember(s, it); err != nil {
-		return 0, err
+		return err
 	}
 	s.alive, s.dirty = !it.Deleted, true
-	if b.in.Mode != event.ModeAbsent {
-		s.say(it, late)
+	if a.mode != event.ModeAbsent {
+		s.say(it, d.late, a.ordering)
 	}
 	if s.alive {
-		if err := b.disown(it, r); err != nil {
-			return 0, err
+		if err := a.disown(r, it); err != nil {
+			return err
 		}
 	}
-	b.touch(r)
-	return b.speak(ctx, i, r, s)
+	d.said = true
+	return a.speak(r, s, it, h, d)
+}
+
+// late reports whether the item's stamp lay in the future when it was met: what
+// has waited has to remember.
+func (a *asker) late(r *record, it *event.Item) bool {
+	switch {
+	case a.mode == event.ModeSettle && r.pending != nil:
+		return r.pending.late
+	case a.mode == event.ModeStepBack && r.back != nil:
+		return r.back.late
+	}
+	return it.Late
 }
 
 // say notes what an item says, to compare later ones with it.
-func (s *said) say(it *event.Item, late bool) {
-	s.stamp, s.place, s.claim = it.Order, it.Place, it.Claim
-	s.future, s.plain = late, it.Order == it.Modified
+func (s *said) say(it *event.Item, late bool, o ordering) {
+	s.claim = it.Claim
+	if o == byPlace && it.Place.IsZero() { // no entry of a list: an absence, or a replay
+		if s.place.IsZero() {
+			s.place.List = 1
+		}
+		if !it.Order.Known() {
+			return
+		}
+	} else {
+		s.place = it.Place
+	}
+	s.stamp, s.future, s.plain = it.Order, late, it.Order == it.Modified
 }
 
 // speak lets the Source that now speaks for the record say its state. s is what
-// the item's Source says; says[0] is the one whose word the log has.
-func (b *batch) speak(ctx context.Context, i int, r *record, s *said) (event.Outcome, error) {
-	it := &b.in.Items[i]
-	s.shadow = nil
-	who := r.speaker(b.source.rank)
-	if who < 0 {
+// the item's Source says.
+func (a *asker) speak(r *record, s *said, it *event.Item, h *hashes, d *decision) error {
+	s.shadow, s.word = nil, nil
+	first := r.first(a.rank)
+	if first < 0 {
 		if !r.live {
-			return event.Tombstone, nil
+			d.outcome = event.Tombstone
+			return nil
 		}
-		return event.Logged, b.logDeletion(ctx, i, r)
+		return a.logDeletion(r, it, d)
 	}
 	if !s.alive {
-		return b.turn(r)
+		return a.turn(r, d)
 	}
-	if r.live && &r.says[who] == s && who == 0 && r.digest == b.hashes[i].digest {
-		return event.Unchanged, nil // the document needs no number
+	mine := &r.says[first] == s
+	if mine && r.live && first == r.speaker && r.digest == h.digest {
+		d.outcome = event.Unchanged
+		return nil
 	}
-	doc, err := b.document(ctx, i)
-	if err != nil {
-		return 0, err
-	}
-	v := &body{obs: it.Observation, document: doc, digest: b.hashes[i].digest, loc: b.hashes[i].loc}
+	v := &body{obs: it.Observation, document: documentOf(it), digest: h.digest, loc: h.loc}
 	v.obs.Claim, v.obs.Order, v.obs.Place = 0, event.Stamp{}, event.Place{}
 	if !it.Modified.Known() && r.live && r.last != nil && r.last.obs.Modified.Known() { // a list that does not say when says nothing new
 		v.obs.Modified, v.digest = r.last.obs.Modified, 0
 	}
-	if &r.says[who] != s {
-		s.shadow = appendBody(nil, v)
-		return b.turn(r)
+	if !mine {
+		s.word = v
+		return a.turn(r, d)
 	}
-	if err := r.yield(who); err != nil {
-		return 0, err
+	if err := r.yield(first); err != nil {
+		return err
 	}
-	return b.logState(r, v)
+	a.logState(r, v, d)
+	return nil
 }
+
+// documentOf stands for the document of an item until that has a number: below
+// zero, since numbers are above.
+func documentOf(it *event.Item) int64 { return ^int64(it.Document) }
 
 // turn gives the word to the Source that is to speak for the record, if it has
 // not got it already.
-func (b *batch) turn(r *record) (event.Outcome, error) {
-	who := r.speaker(b.source.rank)
-	if who == 0 {
-		return event.Shadowed, nil
-	}
-	speaker := &r.says[who]
-	v := new(body)
-	if err := readBody(speaker.shadow, v); err != nil {
-		return 0, fmt.Errorf("record %q: what Source %d says of it: %w: run bridge verify", r.identifier, speaker.source, err)
-	}
-	speaker.shadow = nil
-	if err := r.yield(who); err != nil {
-		return 0, err
-	}
-	return b.logState(r, v)
-}
-
-// yield makes says[who] the one whose word the log has, and keeps the word of
-// the one before for the day the new one falls silent.
-func (r *record) yield(who int) error {
-	if who == 0 {
+func (a *asker) turn(r *record, d *decision) error {
+	first := r.first(a.rank)
+	if first == r.speaker {
+		d.outcome = event.Shadowed
 		return nil
 	}
-	old := &r.says[0]
-	if r.live && old.alive && old.shadow == nil {
+	s := &r.says[first]
+	v, err := s.kept(r)
+	if err != nil {
+		return err
+	}
+	if v == nil {
+		return fmt.Errorf("record %q: what Source %d says of it is missing: run bridge verify", r.identifier, s.source)
+	}
+	s.shadow, s.word = nil, nil
+	if err := r.yield(first); err != nil {
+		return err
+	}
+	a.logState(r, v, d)
+	return nil
+}
+
+// yield makes says[first] the one whose word the log has, and keeps the word of
+// the one before for the day the new one falls silent.
+func (r *record) yield(first int) error {
+	if first == r.speaker {
+		return nil
+	}
+	old := &r.says[r.speaker]
+	if r.live && old.alive && old.shadow == nil && old.word == nil {
 		if r.last == nil {
 			return r.missing()
 		}
-		word := *r.last
+		w := *r.last
 		if old.plain { // a change of the stamp alone is not logged
-			word.obs.Modified = old.stamp
+			w.obs.Modified = old.stamp
 		}
-		old.shadow = appendBody(nil, &word)
+		old.word = &w
 	}
 	old.dirty = true
-	r.says[0], r.says[who] = r.says[who], r.says[0]
+	r.speaker = first
 	return nil
 }
 
@@ -251,18 +508,19 @@ func (r *record) missing() error {
 	return fmt.Errorf("record %q: its last event %d is missing: run bridge verify", r.identifier, r.seq)
 }
 
-// logState appends created or updated when the state is not the stored one.
-func (b *batch) logState(r *record, v *body) (event.Outcome, error) {
+// logState decides on created or updated when the state is not the stored one.
+func (a *asker) logState(r *record, v *body, d *decision) {
 	digest := v.digest
 	if digest == 0 {
-		digest = v.obs.Digest(b.set.content)
+		digest = v.obs.Digest(a.content)
 	}
 	if r.live && r.digest == digest {
-		return event.Unchanged, nil
+		d.outcome = event.Unchanged
+		return
 	}
-	kind := event.Created
+	d.outcome, d.kind = event.Logged, event.Created
 	if r.live {
-		kind = event.Updated
+		d.kind = event.Updated
 	}
 	var before []event.Representation
 	if r.last != nil {
@@ -271,38 +529,19 @@ func (b *batch) logState(r *record, v *body) (event.Outcome, error) {
 	v.obs.Representations = slices.Clone(v.obs.Representations)
 	event.NameRepresentations(v.obs.Representations, before)
 	v.shared, v.moved, v.gone = false, false, ""
-	if b.locs != nil {
-		if r.live && r.last == nil {
-			return 0, r.missing()
-		}
-		if r.live && r.last.obs.Loc != v.obs.Loc {
-			v.moved = true
-			if b.locs.drop(r.last.obs.Loc, r.id) {
-				v.gone = r.last.obs.Loc
-			}
-		}
-		v.shared = b.locs.add(v.obs.Loc, v.loc, r.id)
-	}
-	r.digest = digest
-	if !r.live {
-		b.set.live++
-		r.live = true
-	}
-	return event.Logged, b.log(r, kind, v)
+	r.digest, r.live = digest, true
+	d.before, d.body = r.last, v
+	r.last = v
 }
 
-// logDeletion appends deleted: with the last title, and the via of the state
+// logDeletion decides on deleted: with the last title, and the via of the state
 // that has gone.
-func (b *batch) logDeletion(ctx context.Context, i int, r *record) error {
-	it, last := &b.in.Items[i], r.last
+func (a *asker) logDeletion(r *record, it *event.Item, d *decision) error {
+	last := r.last
 	if last == nil {
 		return r.missing()
 	}
-	doc, err := b.document(ctx, i)
-	if err != nil {
-		return err
-	}
-	v := &body{document: doc, reason: it.Reason, obs: event.Observation{Record: r.identifier, Deleted: true, Modified: it.Modified,
+	v := &body{document: documentOf(it), reason: it.Reason, obs: event.Observation{Record: r.identifier, Deleted: true, Modified: it.Modified,
 		Title: last.obs.Title, SourceIdentifier: last.obs.SourceIdentifier, Loc: last.obs.Loc}}
 	v.obs.Via = event.Link{Href: last.obs.ViaHref(), Length: event.NoLength, Modified: it.Modified}
 	if !it.Modified.Known() { // by absence: what is known of the original is when it last changed
@@ -312,95 +551,12 @@ func (b *batch) logDeletion(ctx context.Context, i int, r *record) error {
 			v.obs.Via.Modified = last.obs.Via.Modified
 		}
 	}
-	if it.Title != "" && b.in.Mode != event.ModeAbsent {
+	if it.Title != "" && a.mode != event.ModeAbsent {
 		v.obs.Title = it.Title
 	}
-	if b.locs != nil {
-		v.shared = !b.locs.drop(last.obs.Loc, r.id)
-	}
 	r.live, r.digest = false, 0
-	b.set.live--
-	return b.log(r, event.Deleted, v)
-}
-
-// log gives the event its place.
-func (b *batch) log(r *record, kind event.Kind, v *body) error {
-	b.seq++
-	b.set.clock = max(b.now, b.set.clock+1)
-	c := columns{seq: int64(b.seq), set: b.set.id, record: r.id, kind: int64(kind), observed: int64(b.set.clock)}
-	if v.back = 0; b.set.last != 0 {
-		v.back = c.seq - int64(b.set.last)
-	}
-	b.set.events++
-	if kind != event.Rejected { // which belongs to no segment and changes no state
-		b.place(event.Seq(c.seq), kind, b.set.clock, v)
-		b.relate(r, kind, v)
-		b.set.last, b.set.lastObserved = b.seq, b.set.clock
-		r.seq, r.last = b.seq, v
-	}
-	if b.out.First == 0 {
-		b.out.First = b.seq
-	}
-	b.out.Last = b.seq
-	switch kind {
-	case event.Created:
-		b.out.Created++
-	case event.Updated:
-		b.out.Updated++
-	case event.Deleted:
-		b.out.Deleted++
-	case event.Rejected:
-		b.out.Rejected++
-	}
-	sealed := b.blob(func(to []byte) []byte {
-		from := len(to)
-		to = appendBody(to, v)
-		return binary.LittleEndian.AppendUint32(to, checksum(c, to[from:]))
-	})
-	return b.events.add(c.seq, c.set, c.record, c.kind, c.observed, sealed)
-}
-
-// NeedsContent reports of each item of a batch that is to be appended whether
-// its content is needed. It writes nothing. The answer is Append's own, as long
-// as a record stands in the batch once and nobody else appends meanwhile; where
-// it has become another one, Append keeps the item as pending.
-func (l *Log) NeedsContent(ctx context.Context, in *event.Batch) ([]bool, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err := l.writable(); err != nil {
-		return nil, err
-	}
-	b := &batch{l: l, in: in}
-	q := writing{l}
-	if err := b.load(ctx, q); err != nil {
-		return nil, err
-	}
-	out := make([]bool, len(in.Items))
-	if b.set.content != event.Mirror {
-		return out, nil
-	}
-	var err error
-	if b.walk = newWalk(); !in.Start {
-		if b.walk, err = l.walkOf(ctx, in.Source); err != nil {
-			return nil, err
-		}
-	}
-	if b.records, err = b.find(ctx, q); err != nil {
-		return nil, err
-	}
-	if err := b.loadVias(ctx, q); err != nil {
-		return nil, err
-	}
-	for i := range in.Items {
-		it, r := &in.Items[i], b.records[i]
-		if v, _ := b.rule(it, r); v != apply || it.Deleted || it.Quarantine {
-			continue
-		}
-		echo, err := b.echo(it, r)
-		if err != nil {
-			return nil, err
-		}
-		out[i] = !echo
-	}
-	return out, nil
+	d.outcome, d.kind = event.Logged, event.Deleted
+	d.before, d.body = last, v
+	r.last = v
+	return nil
 }

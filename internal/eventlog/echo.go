@@ -2,8 +2,6 @@ package eventlog
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/pmh-bridge/bridge/event"
@@ -13,16 +11,16 @@ import (
 // set, or from a Source of this set: its via is the original that the set has,
 // or had, from another Source. Were that a presence, what is deleted at its
 // origin would live on in a ring of bridges.
-func (b *batch) echo(it *event.Item, r *record) (bool, error) {
-	if it.Via.Href == "" || it.Deleted || !b.source.others {
+func (a *asker) echo(r *record, it *event.Item) (bool, error) {
+	if it.Via.Href == "" || it.Deleted || !a.others {
 		return false, nil
 	}
-	if home := b.targets.home[it.SourceIdentifier]; home != nil {
+	if home := a.targets.home[it.SourceIdentifier]; home != nil {
 		if echo, err := home.has(it.Via.Href, 0); echo || err != nil {
 			return echo, err
 		}
 	}
-	return r.has(it.Via.Href, b.source.id)
+	return r.has(it.Via.Href, a.source)
 }
 
 // has tells whether a Source, but for one, says that this is the original, or was
@@ -50,7 +48,7 @@ func (s *said) had(via string) bool {
 
 // remember keeps where the original was, when an item says that it is elsewhere.
 func (r *record) remember(s *said, it *event.Item) error {
-	if it.Deleted || r.last == nil && s == &r.says[0] { // nothing that counts has changed
+	if it.Deleted || r.last == nil && s == &r.says[r.speaker] { // nothing that counts has changed
 		return nil
 	}
 	obs, err := r.word(slices.IndexFunc(r.says, func(o said) bool { return o.source == s.source }))
@@ -65,14 +63,14 @@ func (r *record) remember(s *said, it *event.Item) error {
 
 // disown takes the presence of bridges away that have given the record before
 // its original came from a Source of the set itself.
-func (b *batch) disown(it *event.Item, r *record) error {
-	if it.Via.Href != "" || !b.source.others {
+func (a *asker) disown(r *record, it *event.Item) error {
+	if it.Via.Href != "" || !a.others {
 		return nil
 	}
-	own, via := r.by(b.source.id), it.ViaHref()
+	own, via := r.by(a.source), it.ViaHref()
 	for i := range r.says {
 		s := &r.says[i]
-		if s.source == b.source.id || !s.alive {
+		if s.source == a.source || !s.alive {
 			continue
 		}
 		obs, err := r.word(i)
@@ -80,64 +78,58 @@ func (b *batch) disown(it *event.Item, r *record) error {
 			return err
 		}
 		if obs != nil && obs.Via.Href != "" && (obs.Via.Href == via || own.had(obs.Via.Href)) {
-			s.alive, s.shadow, s.dirty = false, nil, true
+			s.alive, s.shadow, s.word, s.dirty = false, nil, nil, true
 		}
 	}
 	return nil
 }
 
-// word returns what says[i] stands for, as far as it is known: the log has the
-// first one's, alive or deleted.
+// word returns what says[i] stands for, as far as it is known: the log has that
+// of the speaker, alive or deleted.
 func (r *record) word(i int) (*event.Observation, error) {
-	s := &r.says[i]
-	switch {
-	case s.shadow != nil:
-		var v body
-		if err := readBody(s.shadow, &v); err != nil {
-			return nil, fmt.Errorf("record %q: what Source %d says of it: %w: run bridge verify", r.identifier, s.source, err)
-		}
+	switch v, err := r.says[i].kept(r); {
+	case v != nil:
 		return &v.obs, nil
-	case i > 0 || r.seq == 0:
-		return nil, nil
+	case err != nil, i != r.speaker || r.seq == 0:
+		return nil, err
 	case r.last == nil:
 		return nil, r.missing()
 	}
 	return &r.last.obs, nil
 }
 
-// takeEcho notes what the bridge said, so that it need not be looked at again,
-// and takes its presence away if it had one.
-func (b *batch) takeEcho(ctx context.Context, i int, r *record) (event.Outcome, error) {
-	it := &b.in.Items[i]
-	if err := b.unwait(ctx, r); err != nil {
-		return 0, err
+// modified is when the record was modified, by the last word of a Source;
+// unknown when that does not say.
+func (r *record) modified(source event.SourceID) event.Stamp {
+	i := slices.IndexFunc(r.says, func(s said) bool { return s.source == source })
+	if p := r.pending; p != nil && !p.partial {
+		return p.modified
 	}
-	s := r.by(b.source.id)
-	if s == nil {
-		r.says = append(r.says, said{source: b.source.id})
-		s = &r.says[len(r.says)-1]
+	if i < 0 {
+		return event.Stamp{}
 	}
-	s.alive, s.dirty = false, true
-	s.say(it, it.Late)
-	b.touch(r)
-	out, err := b.speak(ctx, i, r, s)
-	if out != event.Logged {
-		out = event.Echoed
+	obs, err := r.word(i)
+	if err != nil || obs == nil {
+		return event.Stamp{}
 	}
-	return out, err
+	return obs.Modified
 }
 
-// loadVias loads the last events of records that the items may echo.
-func (b *batch) loadVias(ctx context.Context, q preparer) error {
-	if !b.source.others {
-		return nil
+// takeEcho notes what the bridge said, so that it need not be looked at again,
+// and takes its presence away if it had one.
+func (a *asker) takeEcho(r *record, it *event.Item, h *hashes, d *decision) error {
+	s := r.by(a.source)
+	if s == nil {
+		s = r.add(a.source)
 	}
-	for i := range b.in.Items {
-		if b.in.Items[i].Via.Href != "" {
-			return errors.Join(b.loadHomes(ctx, q), b.loadLast(ctx, q))
-		}
+	s.alive, s.dirty = false, true
+	s.say(it, it.Late, a.ordering)
+	d.pending, d.said = remove, true
+	err := a.speak(r, s, it, h, d)
+	if d.outcome != event.Logged {
+		d.outcome = event.Echoed
 	}
-	return nil
+	return err
 }
 
 // loadHomes looks up what may come back under another identifier.

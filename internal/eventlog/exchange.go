@@ -240,7 +240,7 @@ func (b *batch) reject(ctx context.Context, r *event.Rejection) error {
 	if err != nil {
 		return err
 	}
-	return b.log(&record{}, event.Rejected, &body{document: doc, reason: r.Reason,
+	return b.log(&record{}, nil, event.Rejected, &body{document: doc, reason: r.Reason,
 		obs: event.Observation{Record: r.Record, Title: r.Title, SourceIdentifier: r.SourceIdentifier}})
 }
 

@@ -12,14 +12,16 @@ import (
 // pendingRow is an observation whose content could not be fetched yet, as a
 // batch sees it.
 type pendingRow struct {
-	stamp   event.Stamp // its order
-	place   event.Place
-	claim   int64
-	late    bool
-	partial bool
-	since   event.Micros
-	tries   int64
-	raw     []byte // the observation
+	stamp    event.Stamp // its order
+	place    event.Place
+	modified event.Stamp
+	claim    int64
+	deleted  bool
+	late     bool
+	partial  bool
+	since    event.Micros
+	tries    int64
+	raw      []byte // the observation
 }
 
 func (p *pendingRow) is(it *event.Item) bool { return p.claim == it.Claim && p.stamp == it.Order }
@@ -37,6 +39,7 @@ func scanPending(rows *sql.Rows, source event.SourceID, known map[int64]*record)
 		return fmt.Errorf("what is pending of record %q: %w: run bridge verify", known[id].identifier, errDamaged)
 	}
 	p.stamp, p.place, p.claim, p.late = v.obs.Order, v.obs.Place, v.obs.Claim, v.late
+	p.modified, p.deleted = v.obs.Modified, v.obs.Deleted
 	known[id].pending = p
 	return nil
 }
@@ -47,7 +50,7 @@ const unasked = "its content has not been asked for yet"
 // wait keeps an observation whose content could not be had, to be asked again:
 // after five minutes first, then after twice as long each time, a day at most;
 // at once when nobody has asked for it yet.
-func (b *batch) wait(ctx context.Context, i int, r *record, reason string) error {
+func (b *batch) wait(ctx context.Context, i int, r *record, d *decision) error {
 	it := &b.in.Items[i]
 	p := r.pending
 	if p != nil && p.is(it) {
@@ -58,24 +61,28 @@ func (b *batch) wait(ctx context.Context, i int, r *record, reason string) error
 			obs = *it.Asked
 		}
 		obs.Claim = it.Claim
+		if obs.Deleted && len(obs.Representations) == 0 { // where to ask whether it has gone
+			if w, err := r.word(r.speaker); err == nil && w != nil {
+				obs.Representations = []event.Representation{{Href: hrefOf(w), Length: event.NoLength}}
+			}
+		}
 		doc, err := b.document(ctx, i)
 		if err != nil {
 			return err
 		}
-		late := b.late(it, r)
-		p = &pendingRow{stamp: it.Order, place: it.Place, claim: it.Claim, late: late, since: b.now,
-			raw: appendBody(nil, &body{obs: obs, document: doc, late: late})}
+		p = &pendingRow{stamp: it.Order, place: it.Place, modified: it.Modified, claim: it.Claim, deleted: it.Deleted, late: d.late, since: b.now,
+			raw: appendBody(nil, &body{obs: obs, document: doc, late: d.late})}
 	}
 	p.partial = it.Partial
 	r.pending = p
 	delay := min(5*time.Minute<<min(p.tries, 20), 24*time.Hour)
-	if reason == unasked || b.in.Mode == event.ModeSubmission {
+	if d.reason == unasked || b.in.Mode == event.ModeSubmission {
 		delay = 0
 	}
 	next := int64(b.now) + delay.Microseconds()
 	return b.l.exec(ctx, `INSERT OR REPLACE INTO pending (source, record, partial, since, tries, next, reason, observation, sum)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`, int64(b.source.id), r.id, boolArg(p.partial), int64(p.since), p.tries, next, reason, p.raw,
-		sumOf(b.source.id, r.id, p.partial, p.since, p.tries, next, reason, p.raw))
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`, int64(b.source.id), r.id, boolArg(p.partial), int64(p.since), p.tries, next, d.reason, p.raw,
+		sumOf(b.source.id, r.id, p.partial, p.since, p.tries, next, d.reason, p.raw))
 }
 
 func (b *batch) unwait(ctx context.Context, r *record) error {
@@ -86,28 +93,19 @@ func (b *batch) unwait(ctx context.Context, r *record) error {
 	return b.l.exec(ctx, "DELETE FROM pending WHERE source = $1 AND record = $2", int64(b.source.id), r.id)
 }
 
-// late tells whether the item's stamp lay in the future when it was met: what
-// has waited has to remember.
-func (b *batch) late(it *event.Item, r *record) bool {
-	switch {
-	case b.in.Mode == event.ModeSettle && r.pending != nil:
-		return r.pending.late
-	case b.in.Mode == event.ModeStepBack && r.back != nil:
-		return r.back.late
-	}
-	return it.Late
+// heldRow is a deletion by absence that the guard keeps back.
+type heldRow struct {
+	since  event.Micros
+	person bool // only a person may release it
 }
 
-// heldRow is a deletion by absence that the guard keeps back.
-type heldRow struct{ since event.Micros }
-
 func scanHeld(rows *sql.Rows, source event.SourceID, known map[int64]*record) error {
-	var id, person, sum int64
+	var id, sum int64
 	h := new(heldRow)
-	if err := rows.Scan(&id, &h.since, &person, &sum); err != nil {
+	if err := rows.Scan(&id, &h.since, &h.person, &sum); err != nil {
 		return err
 	}
-	if sum != sumOf(source, id, h.since, person) {
+	if sum != sumOf(source, id, h.since, boolArg(h.person)) {
 		return fmt.Errorf("the held deletion of record %q: %w: run bridge verify", known[id].identifier, errDamaged)
 	}
 	known[id].held = h
@@ -115,12 +113,13 @@ func scanHeld(rows *sql.Rows, source event.SourceID, known map[int64]*record) er
 }
 
 // hold keeps a deletion by absence back (A6). How long counts from the first
-// time.
+// time, and what only a person may release stays so (D116).
 func (b *batch) hold(ctx context.Context, r *record) error {
 	if r.held == nil {
 		r.held = &heldRow{since: b.now}
 	}
-	person := boolArg(b.in.Person)
+	r.held.person = r.held.person || b.in.Person
+	person := boolArg(r.held.person)
 	return b.l.exec(ctx, "INSERT OR REPLACE INTO held (source, record, since, person, sum) VALUES ($1, $2, $3, $4, $5)",
 		int64(b.source.id), r.id, int64(r.held.since), person, sumOf(b.source.id, r.id, r.held.since, person))
 }
@@ -182,6 +181,48 @@ func (b *batch) forget(ctx context.Context, r *record) error {
 	}
 	r.back = nil
 	return b.l.exec(ctx, "DELETE FROM step_back WHERE source = $1 AND record = $2", int64(b.source.id), r.id)
+}
+
+// orderRow is the order of an entry that the walk has met where nothing else
+// keeps it: it was bad, or not selected. What is older does not apply (D106).
+type orderRow struct{ stamp event.Stamp }
+
+func scanOrder(rows *sql.Rows, source event.SourceID, known map[int64]*record) error {
+	var id, sum int64
+	var stamp sql.NullInt64
+	if err := rows.Scan(&id, &stamp, &sum); err != nil {
+		return err
+	}
+	if sum != sumOf(source, id, stampOf(stamp)) {
+		return fmt.Errorf("what was met of record %q: %w: run bridge verify", known[id].identifier, errDamaged)
+	}
+	known[id].order = &orderRow{stampOf(stamp)}
+	return nil
+}
+
+func (b *batch) keepOrder(ctx context.Context, it *event.Item, r *record) error {
+	r.order = &orderRow{it.Order}
+	if b.source.ordering == byPlace && it.Late {
+		r.order.stamp = event.Stamp{}
+	}
+	return b.l.exec(ctx, "INSERT OR REPLACE INTO met_order (source, record, stamp, sum) VALUES ($1, $2, $3, $4)",
+		int64(b.source.id), r.id, stampArg(r.order.stamp), sumOf(b.source.id, r.id, r.order.stamp))
+}
+
+func (b *batch) dropOrder(ctx context.Context, r *record) error {
+	if r.order == nil {
+		return nil
+	}
+	r.order = nil
+	return b.l.exec(ctx, "DELETE FROM met_order WHERE source = $1 AND record = $2", int64(b.source.id), r.id)
+}
+
+// hrefOf is where a record that is there, or was, can be had.
+func hrefOf(obs *event.Observation) string {
+	if obs.Preferred < len(obs.Representations) {
+		return obs.Representations[obs.Preferred].Href
+	}
+	return ""
 }
 
 // StepBacks returns what the walk under way has stepped back, in the order of
@@ -258,8 +299,9 @@ func (l *Log) identifiers(ctx context.Context, query string, args ...any) (out [
 }
 
 // CountAbsent returns how many records the Source has, and how many of them the
-// walk under way has not met alive. Records of which the Source said something
-// later than at do not count as absent; an unknown at leaves none out.
+// enumeration of the walk under way did not have. What the Source changed later
+// than at does not count as absent; when at is unknown, nor does anything that a
+// list of changes spoke of last.
 func (l *Log) CountAbsent(ctx context.Context, source event.SourceID, at event.Stamp) (absent, have int64, err error) {
 	err = l.read(ctx, func(q querier) error {
 		return l.absent(ctx, q, source, at, 0, func(_ int64, gone bool) bool {
@@ -319,14 +361,14 @@ UNION ALL SELECT record, NULL, NULL, observation FROM pending WHERE source = $1 
 	defer rows.Close()
 	var last int64 // the record that the rows so far were about, if the Source has it
 	later := false // than at
-	tell := func() bool { return last == 0 || visit(last, !later && !w.hasAlive(last)) }
+	tell := func() bool { return last == 0 || visit(last, !later && !w.wasPresent(last)) }
 	for rows.Next() {
 		var record int64
 		var raw, shadow, waits sql.RawBytes
 		if err := rows.Scan(&record, &raw, &shadow, &waits); err != nil {
 			return err
 		}
-		stamp, has, err := presence(record, source, raw, shadow, waits)
+		w, has, err := presence(record, source, raw, shadow, waits)
 		if err != nil {
 			return err
 		}
@@ -339,7 +381,7 @@ UNION ALL SELECT record, NULL, NULL, observation FROM pending WHERE source = $1 
 			}
 			last, later = record, false
 		}
-		later = later || at.Known() && stamp.After(at)
+		later = later || w.laterThan(at)
 	}
 	if err := rows.Err(); err != nil {
 		return err
@@ -348,22 +390,28 @@ UNION ALL SELECT record, NULL, NULL, observation FROM pending WHERE source = $1 
 	return nil
 }
 
-// presence tells whether a row means that the Source has the record, and the
-// order of what it said last; unknown where that lay in the future.
-func presence(record int64, source event.SourceID, raw, shadow, waits []byte) (stamp event.Stamp, has bool, err error) {
+// laterThan reports whether what was said changed the record after the moment of
+// an enumeration.
+func (w *word) laterThan(at event.Stamp) bool {
+	if !at.Known() {
+		return w.place.Position > 0
+	}
+	return !w.future && w.stamp.After(at)
+}
+
+// presence reports whether a row means that the Source has the record, and what
+// it said last.
+func presence(record int64, source event.SourceID, raw, shadow, waits []byte) (w word, has bool, err error) {
 	if raw == nil {
 		var v body
 		if err := readBody(waits, &v); err != nil {
-			return stamp, false, fmt.Errorf("what is pending of record %d: %w: run bridge verify", record, err)
+			return w, false, fmt.Errorf("what is pending of record %d: %w: run bridge verify", record, err)
 		}
-		return v.obs.Order, true, nil
+		return word{stamp: v.obs.Order, place: v.obs.Place, future: v.late}, true, nil
 	}
 	s, err := readSaid(raw, shadow, record)
 	if err != nil {
-		return stamp, false, fmt.Errorf("state of record %d: %w: run bridge verify", record, err)
+		return w, false, fmt.Errorf("state of record %d: %w: run bridge verify", record, err)
 	}
-	if s.future {
-		s.stamp = event.Stamp{}
-	}
-	return s.stamp, s.source == source && s.alive, nil
+	return word{stamp: s.stamp, place: s.place, future: s.future}, s.source == source && s.alive, nil
 }

@@ -120,13 +120,13 @@ type relations struct {
 	turned  []*record        // that came or went
 }
 
-// relate notes what an event changes, before it is the record's last one.
-func (b *batch) relate(r *record, kind event.Kind, v *body) {
+// relate notes what an event changes.
+func (b *batch) relate(r *record, before *body, kind event.Kind, v *body) {
 	if kind != event.Updated {
 		b.relations.turned = append(b.relations.turned, r)
 	}
-	if r.last != nil && !r.last.obs.Deleted {
-		b.setRows(r, r.last.obs.Links, false)
+	if before != nil && !before.obs.Deleted {
+		b.setRows(r, before.obs.Links, false)
 	}
 	if kind != event.Deleted && b.setRows(r, v.obs.Links, true) {
 		b.relations.linking = append(b.relations.linking, r)
@@ -266,7 +266,7 @@ func (b *batch) relinkRecords(ctx context.Context, q preparer, records []*record
 		v.obs.Links, v.moved, v.gone = links, false, ""
 		r.digest = v.obs.Digest(b.set.content)
 		b.touch(r)
-		if err := b.log(r, event.Updated, &v); err != nil {
+		if err := b.log(r, r.last, event.Updated, &v); err != nil {
 			return err
 		}
 	}

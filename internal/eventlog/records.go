@@ -25,11 +25,25 @@ type said struct {
 	// vias are hashes of where it said before that the original is, the latest
 	// last. They tell what a bridge gives back.
 	vias []int64
-	// shadow is the observation of a Source that does not speak for the
-	// record; the speaker's is in the log.
+	// shadow is the observation of a Source that does not speak for the record,
+	// as it is stored; word is one that is not stored yet. The speaker's is in
+	// the log.
 	shadow []byte
+	word   *body
 	stored bool // has a row in table presence
 	dirty  bool
+}
+
+// kept returns the observation of a Source that does not speak; nil without one.
+func (s *said) kept(r *record) (*body, error) {
+	if s.word != nil || s.shadow == nil {
+		return s.word, nil
+	}
+	v := new(body)
+	if err := readBody(s.shadow, v); err != nil {
+		return nil, fmt.Errorf("record %q: what Source %d says of it: %w: run bridge verify", r.identifier, s.source, err)
+	}
+	return v, nil
 }
 
 const (
@@ -77,15 +91,18 @@ type record struct {
 	seq    event.Seq
 	live   bool
 	digest int64
-	// says holds what the Sources say. The first is kept in table state: the
-	// speaker's while the record lives.
-	says []said
+	// says holds what the Sources say. speaker is the index of the one whose word
+	// the log has, alive or deleted; it is kept in table state.
+	says    []said
+	speaker int
 	// last is the body of the event at seq, loaded when it is needed.
 	last *body
 	// What waits, of the batch's Source.
 	pending *pendingRow
 	back    *backRow
 	held    *heldRow
+	order   *orderRow
+	met     bool // in the walk under way
 
 	stored bool    // has a row in table state
 	dirty  bool    // table state wants it
@@ -101,10 +118,16 @@ func (r *record) by(source event.SourceID) *said {
 	return nil
 }
 
-// speaker returns the index of the Source that speaks for the record: of those
+// add makes room for what another Source says.
+func (r *record) add(source event.SourceID) *said {
+	r.says = append(r.says, said{source: source})
+	return &r.says[len(r.says)-1]
+}
+
+// first returns the index of the Source that is to speak for the record: of those
 // that have it the first in the order of the configuration (A15); -1 when none
 // has it. Which Source said something first does not count.
-func (r *record) speaker(rank map[event.SourceID]int64) int {
+func (r *record) first(rank map[event.SourceID]int64) int {
 	best := -1
 	for i := range r.says {
 		if s := &r.says[i]; s.alive && (best < 0 || rank[s.source] < rank[r.says[best].source]) {
@@ -190,6 +213,7 @@ FROM record_key k JOIN record r ON r.id = k.record LEFT JOIN state s ON s.record
 	selectPresence = `SELECT record, source, said, shadow FROM presence WHERE record IN (` + in(lookup) + `)`
 	selectPending  = `SELECT record, partial, since, tries, next, reason, observation, sum FROM pending WHERE record IN (` + in(lookup) + `) AND source = ?`
 	selectBack     = `SELECT record, stamp, future, observation, sum FROM step_back WHERE record IN (` + in(lookup) + `) AND source = ?`
+	selectOrder    = `SELECT record, stamp, sum FROM met_order WHERE record IN (` + in(lookup) + `) AND source = ?`
 	selectHeld     = `SELECT record, since, person, sum FROM held WHERE record IN (` + in(lookup) + `) AND source = ?`
 )
 
@@ -262,7 +286,7 @@ func (b *batch) loadStates(ctx context.Context, q preparer, all []*record, keys 
 // what waits.
 func (b *batch) loadRest(ctx context.Context, q preparer, all []*record) error {
 	src := &b.source
-	if !src.others && !src.pending && !src.backs && !src.held {
+	if !src.others && !src.pending && !src.backs && !src.held && !src.orders {
 		return nil
 	}
 	known := make(map[int64]*record, len(all))
@@ -282,6 +306,7 @@ func (b *batch) loadRest(ctx context.Context, q preparer, all []*record) error {
 		{src.others, q, selectPresence, func(rows *sql.Rows) error { return scanPresence(rows, known) }},
 		{src.pending, withSource{q, src.id}, selectPending, func(rows *sql.Rows) error { return scanPending(rows, src.id, known) }},
 		{src.backs, withSource{q, src.id}, selectBack, func(rows *sql.Rows) error { return scanBack(rows, src.id, known) }},
+		{src.orders, withSource{q, src.id}, selectOrder, func(rows *sql.Rows) error { return scanOrder(rows, src.id, known) }},
 		{src.held, withSource{q, src.id}, selectHeld, func(rows *sql.Rows) error { return scanHeld(rows, src.id, known) }},
 	} {
 		if t.wanted {

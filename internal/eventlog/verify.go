@@ -63,6 +63,7 @@ func (l *Log) Verify(ctx context.Context, report func(Finding)) error {
 			{"table link", doRestore, v.readLinks},
 			{"table pending", doReset, v.readPending},
 			{"table step_back", doReset, v.readStepBacks},
+			{"table met_order", doReset, v.readOrders},
 			{"table held", doReset, v.readHeld},
 			{"table met", doReset, v.readMet},
 			{"table schedule", doReset, v.readSchedules},

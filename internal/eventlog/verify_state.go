@@ -162,6 +162,19 @@ func (v *verifier) readStepBacks() error {
 	})
 }
 
+func (v *verifier) readOrders() error {
+	return v.each("SELECT source, record, stamp, sum FROM met_order", func(rows *sql.Rows) error {
+		var source event.SourceID
+		var record, sum int64
+		var stamp sql.NullInt64
+		err := rows.Scan(&source, &record, &stamp, &sum)
+		if err == nil {
+			v.names(fmt.Sprintf("Source %d, record %d", source, ordinal(record)), source, record, sum == sumOf(source, record, stampOf(stamp)))
+		}
+		return err
+	})
+}
+
 func (v *verifier) readHeld() error {
 	return v.each("SELECT source, record, since, person, sum FROM held", func(rows *sql.Rows) error {
 		var source event.SourceID

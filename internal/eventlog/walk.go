@@ -9,12 +9,13 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 )
 
-// walk is who was met in the walk under way of one Source: two bitmaps over the
-// ordinals of the set's records, in pages that are stored with every batch.
-// 250 KB for a million records.
+// walk is what the walk under way of one Source has come across: two bitmaps over
+// the ordinals of the set's records, in pages that are stored with every batch.
+// met are those that it spoke of: nothing older applies. present are those that
+// stood in the enumeration: they are not absent. 250 KB for a million records.
 type walk struct {
-	met, alive map[int64]*page
-	dirty      map[int64]bool
+	met, present map[int64]*page
+	dirty        map[int64]bool
 }
 
 const pageBits = 4096 * 8
@@ -22,14 +23,14 @@ const pageBits = 4096 * 8
 type page [4096]byte
 
 func newWalk() *walk {
-	return &walk{met: map[int64]*page{}, alive: map[int64]*page{}, dirty: map[int64]bool{}}
+	return &walk{met: map[int64]*page{}, present: map[int64]*page{}, dirty: map[int64]bool{}}
 }
 
 func ordinal(record int64) int64 { return record & (1<<32 - 1) }
 
 func (w *walk) has(record int64) bool { return bit(w.met, record) }
 
-func (w *walk) hasAlive(record int64) bool { return bit(w.alive, record) }
+func (w *walk) wasPresent(record int64) bool { return bit(w.present, record) }
 
 func bit(pages map[int64]*page, record int64) bool {
 	o := ordinal(record)
@@ -37,15 +38,15 @@ func bit(pages map[int64]*page, record int64) bool {
 	return p != nil && p[o%pageBits/8]&(1<<(o%8)) != 0
 }
 
-func (w *walk) meet(record int64, alive bool) {
+func (w *walk) meet(record int64, present bool) {
 	o := ordinal(record)
 	n := o / pageBits
 	if w.met[n] == nil {
-		w.met[n], w.alive[n] = new(page), new(page)
+		w.met[n], w.present[n] = new(page), new(page)
 	}
 	w.met[n][o%pageBits/8] |= 1 << (o % 8)
-	if alive {
-		w.alive[n][o%pageBits/8] |= 1 << (o % 8)
+	if present {
+		w.present[n][o%pageBits/8] |= 1 << (o % 8)
 	}
 	w.dirty[n] = true
 }
@@ -68,7 +69,7 @@ func (l *Log) walkOf(ctx context.Context, source event.SourceID) (*walk, error) 
 		if err != nil || len(bits) != 2*len(page{}) {
 			return fmt.Errorf("who the walk of Source %d has met: %w: run bridge verify, or harvest with --full", source, errDamaged)
 		}
-		w.met[n], w.alive[n] = (*page)(slices.Clone(bits[:len(page{})])), (*page)(slices.Clone(bits[len(page{}):]))
+		w.met[n], w.present[n] = (*page)(slices.Clone(bits[:len(page{})])), (*page)(slices.Clone(bits[len(page{}):]))
 		return nil
 	}); err != nil {
 		return nil, err
@@ -77,7 +78,7 @@ func (l *Log) walkOf(ctx context.Context, source event.SourceID) (*walk, error) 
 	return w, nil
 }
 
-// walkNow returns a copy of who was met alive that nobody else changes.
+// walkNow returns a copy of what was present that nobody else changes.
 func (l *Log) walkNow(ctx context.Context, source event.SourceID) (*walk, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -89,15 +90,15 @@ func (l *Log) walkNow(ctx context.Context, source event.SourceID) (*walk, error)
 		return nil, err
 	}
 	now := newWalk()
-	for n, p := range w.alive {
-		now.alive[n] = (*page)(slices.Clone(p[:]))
+	for n, p := range w.present {
+		now.present[n] = (*page)(slices.Clone(p[:]))
 	}
 	return now, nil
 }
 
 func (l *Log) saveWalk(ctx context.Context, source event.SourceID, w *walk) error {
 	for n := range w.dirty {
-		bits := slices.Concat(w.met[n][:], w.alive[n][:])
+		bits := slices.Concat(w.met[n][:], w.present[n][:])
 		err := l.exec(ctx, "INSERT OR REPLACE INTO met (source, page, bits) VALUES ($1, $2, $3)",
 			int64(source), n, seal(columns{record: n, set: int64(source)}, bits))
 		if err != nil {
@@ -112,6 +113,9 @@ func (l *Log) saveWalk(ctx context.Context, source event.SourceID, w *walk) erro
 func (l *Log) endWalk(ctx context.Context, source event.SourceID) error {
 	delete(l.walks, source)
 	if err := l.exec(ctx, "DELETE FROM met WHERE source = $1", int64(source)); err != nil {
+		return err
+	}
+	if err := l.exec(ctx, "DELETE FROM met_order WHERE source = $1", int64(source)); err != nil {
 		return err
 	}
 	return l.exec(ctx, "DELETE FROM step_back WHERE source = $1", int64(source))

@@ -23,6 +23,8 @@ type Set struct {
 	Name                        string
 	Content                     event.Content
 	SegmentEvents, SegmentHours int // 0: the implementation's defaults
+	// Kind of its Sources; "" is atompmh.
+	Kind string
 }
 
 // Options say how a log is opened.
@@ -195,7 +197,8 @@ func (b *bench) sound() {
 //
 //	name@stamp=content   the record is there; content stands for its bytes
 //	-name@stamp          it is deleted
-//	!name                bad input
+//	!name@stamp          bad input
+//	~name@stamp          not selected
 //
 // Without stamp it is unknown; without content it has no hash. "name>loc" is a
 // record at another URI than its own.
@@ -205,6 +208,7 @@ func items(words string) []event.Item {
 		var it event.Item
 		w, it.Deleted = strings.CutPrefix(w, "-")
 		w, it.Quarantine = strings.CutPrefix(w, "!")
+		w, it.Unselected = strings.CutPrefix(w, "~")
 		w, content, _ := strings.Cut(w, "=")
 		w, stamp, stamped := strings.Cut(w, "@")
 		w, loc, _ := strings.Cut(w, ">")
@@ -220,7 +224,7 @@ func items(words string) []event.Item {
 		if loc == "" {
 			loc = w
 		}
-		if !it.Deleted && !it.Quarantine {
+		if !it.Deleted && !it.Quarantine && !it.Unselected {
 			it.Title = "Title of " + w
 			r := event.Representation{Href: href(loc), Type: "text/plain", Length: event.NoLength}
 			if content != "" {
@@ -291,7 +295,7 @@ func (b *bench) moreOf(source int, mode event.Mode, words string) string {
 }
 
 var outcomeWords = [...]string{event.Logged: "logged", event.Unchanged: "unchanged", event.Historical: "historical", event.SteppedBack: "stepped-back",
-	event.Tombstone: "tombstone", event.Shadowed: "shadowed", event.Waiting: "waiting", event.NeedsContent: "needs-content", event.Bad: "bad", event.Echoed: "echoed"}
+	event.Tombstone: "tombstone", event.Shadowed: "shadowed", event.Waiting: "waiting", event.NeedsContent: "needs-content", event.Unselected: "unselected", event.Bad: "bad", event.Echoed: "echoed"}
 
 func outcomes(all []event.Outcome) string {
 	var words []string

@@ -102,7 +102,7 @@ func item(t *rapid.T, complete bool) event.Item {
 	case 0, 1, 2:
 		word = "-" + word
 	case 3:
-		word = "!" + name
+		word = rapid.SampledFrom([]string{"!" + name, "!" + word, "~" + word}).Draw(t, "no state")
 	default:
 		if c := rapid.SampledFrom([]string{"", "p", "q"}).Draw(t, "content"); c != "" {
 			word += "=" + c

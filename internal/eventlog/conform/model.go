@@ -33,8 +33,9 @@ type modelSaid struct {
 }
 
 type modelWalk struct {
-	met, alive map[string]bool
-	back       map[string]event.Item
+	met     map[string]event.Item // the newest that was met of each record
+	present map[string]bool
+	back    map[string]event.Item
 }
 
 func newModel(reference bool, sources int) *model {
@@ -47,7 +48,7 @@ func newModel(reference bool, sources int) *model {
 }
 
 func (m *model) start(source int) {
-	m.walks[source] = &modelWalk{met: map[string]bool{}, alive: map[string]bool{}, back: map[string]event.Item{}}
+	m.walks[source] = &modelWalk{met: map[string]event.Item{}, present: map[string]bool{}, back: map[string]event.Item{}}
 }
 
 func (m *model) record(id string) *modelRecord {
@@ -61,25 +62,19 @@ func (m *model) record(id string) *modelRecord {
 func (m *model) meet(source int, it event.Item) {
 	w, r := m.walks[source], m.record(it.Record)
 	s := r.says[source]
-	back, stepped := w.back[it.Record]
-	first := !w.met[it.Record]
-	w.met[it.Record] = true
-	// In the walk the newest wins, of equal ones the first.
-	switch {
-	case first:
-	case stepped && it.Order.After(back.Order):
-	case !stepped && s != nil && it.Order.After(s.item.Order):
-	default:
+	// In the walk the newest wins, of equal ones the first, whatever becomes of it.
+	if met, again := w.met[it.Record]; again && (!met.Order.Known() || !it.Order.After(met.Order)) {
 		return
 	}
-	if !it.Deleted {
-		w.alive[it.Record] = true
+	w.met[it.Record] = it
+	if !it.Deleted && !it.Unselected {
+		w.present[it.Record] = true
 	}
-	if it.Quarantine || it.Deleted && it.Complete {
+	delete(w.back, it.Record)
+	if it.Quarantine || it.Unselected || it.Deleted && it.Complete {
 		return
 	}
 	// The winner against what the Source said before.
-	delete(w.back, it.Record)
 	switch {
 	case s == nil || it.Order.After(s.item.Order):
 	case it.Order.Before(s.item.Order):
@@ -208,11 +203,11 @@ func (m *model) live() string {
 	return strings.Join(out, " ")
 }
 
-// missing returns what a Source has and its walk has not met alive.
+// missing returns what a Source has and was not present in its walk.
 func (m *model) missing(source int) []string {
 	var out []string
 	for id, r := range m.records {
-		if s := r.says[source]; s != nil && s.alive && !m.walks[source].alive[id] {
+		if s := r.says[source]; s != nil && s.alive && !m.walks[source].present[id] {
 			out = append(out, id)
 		}
 	}

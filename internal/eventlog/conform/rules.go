@@ -51,6 +51,13 @@ func testWalk(t *testing.T, open Open) {
 		{"deletion in an older document", "a@5=x", []string{"a@6=y", "-a@7"}, "logged logged", "updated a@6=y, deleted a@7", 1},
 		{"bad, then older", "", []string{"!a", "a@5=x"}, "bad historical", "", 0},
 		{"bad leaves the record", "a@5=x", []string{"!a", "a@5=x"}, "bad historical", "", 0},
+		// D106: met is met, whatever becomes of it.
+		{"bad and newer, then older ones", "a@3=x", []string{"!a@7", "a@5=y"}, "bad historical", "", 0},
+		{"bad and undated, then newer than what is stored", "a@3=x", []string{"!a", "a@5=y"}, "bad historical", "", 0},
+		{"bad and older than the next", "a@3=x", []string{"!a@4", "a@5=y"}, "bad logged", "updated a@5=y", 1},
+		{"not selected, then older ones", "a@3=x", []string{"~a@7", "a@5=y b@1"}, "unselected historical logged", "created b@1", 0},
+		{"not selected and never seen, then older", "", []string{"~a@7", "a@5=y"}, "unselected historical", "", 0},
+		{"not selected, stepped back, then older", "a@9=x", []string{"~a@7", "a@5=y -a@8"}, "unselected historical stepped-back", "", 1},
 		{"tombstone, then older", "", []string{"-a@6", "a@5=x"}, "tombstone historical", "", 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -195,7 +202,6 @@ func testHold(t *testing.T, open Open) {
 	b.walk("a@5=x b@5=x c@5=x d@5=x e@5=x")
 	b.end(0)
 	b.news()
-	start := event.MicrosOf(b.clock.Wall)
 	b.walk("")
 	b.batch(0, &event.Batch{Mode: event.ModeHold, Person: true, Next: []byte("on"), Items: items("-a -b -c -d -e -f")})
 	b.end(0)
@@ -206,8 +212,14 @@ func testHold(t *testing.T, open Open) {
 	b.walk("b@5=x c@4=x d@6=y !e")
 	b.want("held after b, c, d, e reappeared", held(true, 0), "a")
 	b.more(event.ModeHold, "-a")
-	b.want("held since the first time", held(false, start), "a")
-	b.want("held since earlier", held(false, start-1), "")
+	b.want("for a person still (D116)", held(false, math.MaxInt64), "")
+	b.want("since when", b.walk("")+b.more(event.ModeHold, "-d"), "waiting")
+	b.want("not for a person", held(false, event.MicrosOf(b.clock.Wall)), "d")
+	b.want("held since earlier", held(false, event.MicrosOf(b.clock.Wall)-1), "")
+	b.clock.Pass(time.Hour)
+	b.more(event.ModeHold, "-d")
+	b.want("held since the first time", held(false, event.MicrosOf(b.clock.Wall.Add(-time.Hour))), "d")
+	b.want("reappeared", b.walk("d@6=y"), "unchanged")
 	b.want("released", b.more(event.ModeAbsent, "-a"), "logged")
 	b.want("held", held(true, 0), "")
 	b.end(0)

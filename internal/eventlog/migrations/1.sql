@@ -142,13 +142,22 @@ CREATE TABLE link (
     PRIMARY KEY (key, record)
 ) STRICT, WITHOUT ROWID;
 
--- Who was met in the walk under way: two bitmaps over the ordinals of records,
--- met and met alive, and their sum.
+-- What the walk under way has come across: two bitmaps over the ordinals of
+-- records, met and present, and their sum.
 CREATE TABLE met (
     source INTEGER NOT NULL,
     page   INTEGER NOT NULL,
     bits   BLOB    NOT NULL,
     PRIMARY KEY (source, page)
+) STRICT, WITHOUT ROWID;
+
+-- The stamp of what was met and nothing else keeps: it was bad or not selected.
+CREATE TABLE met_order (
+    source INTEGER NOT NULL,
+    record INTEGER NOT NULL,
+    stamp  INTEGER, -- NULL: unknown
+    sum    INTEGER NOT NULL,
+    PRIMARY KEY (source, record)
 ) STRICT, WITHOUT ROWID;
 
 -- Observations of the walk under way that are earlier than what is stored.

@@ -1,0 +1,236 @@
+package eventlog
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+
+	"github.com/pmh-bridge/bridge/event"
+)
+
+// asker returns what decisions need to know of the batch.
+func (b *batch) asker() *asker {
+	return &asker{source: b.source.id, ordering: b.source.ordering, mode: b.in.Mode, content: b.set.content, rank: b.source.rank,
+		others: b.source.others, targets: b.targets}
+}
+
+// take decides of one item and does what follows.
+func (b *batch) take(ctx context.Context, a *asker, i int) (event.Outcome, error) {
+	it, r := &b.in.Items[i], b.records[i]
+	r.met = b.in.Mode == event.ModeWalk && r.id != 0 && b.walk.has(r.id)
+	d, err := a.decide(r, it, &b.hashes[i])
+	if err != nil {
+		return 0, err
+	}
+	if d.broken {
+		b.out.Broken = append(b.out.Broken, i)
+	}
+	if err := b.number(r); err != nil {
+		return 0, err
+	}
+	if d.met {
+		b.walk.meet(r.id, d.present)
+	}
+	if err := b.keep(ctx, i, r, &d); err != nil {
+		return 0, err
+	}
+	if d.said {
+		b.touch(r)
+	}
+	if d.kind != 0 {
+		return d.outcome, b.publish(ctx, r, &d)
+	}
+	return d.outcome, nil
+}
+
+// keep stores what waits with the record.
+func (b *batch) keep(ctx context.Context, i int, r *record, d *decision) error {
+	if d.pending == put {
+		if err := b.wait(ctx, i, r, d); err != nil {
+			return err
+		}
+	} else if d.pending == remove {
+		if err := b.unwait(ctx, r); err != nil {
+			return err
+		}
+	}
+	if d.held == put {
+		if err := b.hold(ctx, r); err != nil {
+			return err
+		}
+	} else if d.held == remove {
+		if err := b.unhold(ctx, r); err != nil {
+			return err
+		}
+	}
+	if d.back == put {
+		if err := b.stepBack(ctx, i, r); err != nil {
+			return err
+		}
+	} else if d.back == remove {
+		if err := b.forget(ctx, r); err != nil {
+			return err
+		}
+	}
+	switch d.order {
+	case put:
+		return b.keepOrder(ctx, &b.in.Items[i], r)
+	case remove:
+		return b.dropOrder(ctx, r)
+	}
+	return nil
+}
+
+// number gives a record that is met for the first time its number.
+func (b *batch) number(r *record) error {
+	if r.id != 0 {
+		return nil
+	}
+	b.set.records++
+	if b.set.records >= 1<<32 {
+		return errors.New("the set is full: it holds 4 billion records")
+	}
+	r.id = b.set.id<<32 | b.set.records
+	b.fresh = append(b.fresh, r)
+	return nil
+}
+
+func (b *batch) touch(r *record) {
+	if !r.dirty {
+		r.dirty = true
+		b.touched = append(b.touched, r)
+	}
+}
+
+// publish logs the event of a decision, under the URI that the record has in a
+// set in mode reference.
+func (b *batch) publish(ctx context.Context, r *record, d *decision) error {
+	v := d.body
+	if b.locs != nil {
+		switch d.kind {
+		case event.Deleted:
+			v.shared = !b.locs.drop(v.obs.Loc, r.id)
+		case event.Updated:
+			if d.before == nil {
+				return r.missing()
+			}
+			if before := d.before.obs.Loc; before != v.obs.Loc {
+				v.moved = true
+				if b.locs.drop(before, r.id) {
+					v.gone = before
+				}
+			}
+			v.shared = b.locs.add(v.obs.Loc, v.loc, r.id)
+		default:
+			v.shared = b.locs.add(v.obs.Loc, v.loc, r.id)
+		}
+	}
+	switch d.kind {
+	case event.Created:
+		b.set.live++
+	case event.Deleted:
+		b.set.live--
+	}
+	if err := b.resolve(ctx, v); err != nil {
+		return err
+	}
+	return b.log(r, d.before, d.kind, v)
+}
+
+// resolve gives the document of a body its number.
+func (b *batch) resolve(ctx context.Context, v *body) (err error) {
+	if v.document >= 0 {
+		return nil
+	}
+	if len(b.in.Documents) == 0 {
+		v.document = 0
+		return nil
+	}
+	v.document, err = b.documentOf(ctx, b.in.Documents[^v.document])
+	return err
+}
+
+// log gives the event its place. before is the record's event before.
+func (b *batch) log(r *record, before *body, kind event.Kind, v *body) error {
+	b.seq++
+	b.set.clock = max(b.now, b.set.clock+1)
+	c := columns{seq: int64(b.seq), set: b.set.id, record: r.id, kind: int64(kind), observed: int64(b.set.clock)}
+	if v.back = 0; b.set.last != 0 {
+		v.back = c.seq - int64(b.set.last)
+	}
+	b.set.events++
+	if kind != event.Rejected { // which belongs to no segment and changes no state
+		b.place(event.Seq(c.seq), kind, b.set.clock, v)
+		b.relate(r, before, kind, v)
+		b.set.last, b.set.lastObserved = b.seq, b.set.clock
+		r.seq, r.last = b.seq, v
+	}
+	if b.out.First == 0 {
+		b.out.First = b.seq
+	}
+	b.out.Last = b.seq
+	switch kind {
+	case event.Created:
+		b.out.Created++
+	case event.Updated:
+		b.out.Updated++
+	case event.Deleted:
+		b.out.Deleted++
+	case event.Rejected:
+		b.out.Rejected++
+	}
+	sealed := b.blob(func(to []byte) []byte {
+		from := len(to)
+		to = appendBody(to, v)
+		return binary.LittleEndian.AppendUint32(to, checksum(c, to[from:]))
+	})
+	return b.events.add(c.seq, c.set, c.record, c.kind, c.observed, sealed)
+}
+
+// NeedsContent reports of each item of a batch that is to be appended whether
+// its content is needed, or its URL has to be asked. It writes nothing. The
+// answer is Append's own, by the same decision, as long as a record stands in
+// the batch once and nobody else appends meanwhile; where it has become another
+// one, Append keeps the item as pending.
+func (l *Log) NeedsContent(ctx context.Context, in *event.Batch) ([]bool, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.writable(); err != nil {
+		return nil, err
+	}
+	b := &batch{l: l, in: in}
+	q := writing{l}
+	if err := b.load(ctx, q); err != nil {
+		return nil, err
+	}
+	var err error
+	if b.walk = newWalk(); !in.Start && in.Mode == event.ModeWalk {
+		if b.walk, err = l.walkOf(ctx, in.Source); err != nil {
+			return nil, err
+		}
+	}
+	if b.records, err = b.find(ctx, q); err != nil {
+		return nil, err
+	}
+	b.judge()
+	if err := errors.Join(b.loadLast(ctx, q), b.loadHomes(ctx, q)); err != nil {
+		return nil, err
+	}
+	out := make([]bool, len(in.Items))
+	a := b.asker()
+	for i := range in.Items {
+		r := b.records[i]
+		if in.Start {
+			r.back, r.order = nil, nil
+		}
+		r.met = in.Mode == event.ModeWalk && r.id != 0 && b.walk.has(r.id)
+		it := in.Items[i]
+		it.Fetched, it.Pending = false, ""
+		d, err := a.decide(r, &it, &b.hashes[i])
+		if err != nil {
+			return nil, err
+		}
+		out[i] = d.outcome == event.NeedsContent
+	}
+	return out, nil
+}

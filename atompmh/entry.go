@@ -57,7 +57,7 @@ func (r *Reader) entry() (*Entry, error) {
 	if d.ids != 1 {
 		id = ""
 	}
-	return nil, &EntryError{Rule: d.rule, URL: r.o.URL, Line: d.Line, Column: d.Column, ID: id, Reason: d.reason, Input: r.Input()}
+	return nil, &EntryError{Rule: d.rule, URL: r.o.URL, Line: d.Line, Column: d.Column, ID: id, Updated: d.Updated, Reason: d.reason, Input: r.Input()}
 }
 
 // tombstone reads an at:deleted-entry (RFC 6721 3).

@@ -3,6 +3,7 @@ package atompmh
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/pmh-bridge/bridge/internal/strictxml"
 )
@@ -36,6 +37,8 @@ type EntryError struct {
 	// ID is the identifier of the record (see Entry.Record) when exactly one
 	// could be read, else "".
 	ID string
+	// Updated is the entry's stamp when it could be read, else zero.
+	Updated time.Time
 	// Reason says what is wrong and what was expected.
 	Reason string
 	// Input is the entry whole, as a document of its own in UTF-8 that a Reader

@@ -12,8 +12,8 @@ const (
 	// 1.0 count as 1.1.
 	Dialect11 Dialect = "1.1"
 	// Dialect10 is version 1.0 (2014): a list of changes with entries, none of which
-	// has a datetime. There lastmod is the time of the change. As the last entry
-	// may have one, a Reader says so only once it has read to the end.
+	// has a datetime. There the place in the list says which of two changes is the
+	// later one; lastmod does not. As the last entry may have one, a Reader says so only once it has read to the end.
 	Dialect10 Dialect = "1.0"
 	// Dialect091 is a draft of 2013 up to 0.9.1 with today's namespace: the attribute
 	// modified on an rs:md, the capability "resourcesync" for a Source
@@ -21,7 +21,7 @@ const (
 	// without any of them looks like one of a later version.
 	Dialect091 Dialect = "0.9.1"
 	// DialectBeta is the draft that D-Lib Magazine showed in 2013, in BetaNamespace.
-	// lastmod is the time of a change, and the newest change stands first.
+	// The newest change stands first.
 	DialectBeta Dialect = "2013 beta"
 	// DialectSitemap is a sitemap or an index of sitemaps without anything of
 	// ResourceSync.

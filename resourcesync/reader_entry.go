@@ -39,7 +39,7 @@ func (r *Reader) entry() (*Entry, error) {
 	}
 	if d.rule != "" {
 		return nil, &EntryError{Rule: d.rule, URL: r.o.URL, Line: d.Line, Column: d.Column,
-			Loc: d.Loc, ID: d.Metadata.ID, Reason: d.reason, Input: r.Input()}
+			Loc: d.Loc, ID: d.Metadata.ID, Datetime: d.Metadata.Datetime, Reason: d.reason, Input: r.Input()}
 	}
 	r.judge(&d.Entry)
 	return &d.Entry, nil

@@ -134,6 +134,9 @@ type EntryError struct {
 	Line, Column int
 	// Loc and ID are what the entry says of itself, "" when it could not be read.
 	Loc, ID string
+	// Datetime is when it says that the change happened; zero when that could not
+	// be read.
+	Datetime Datetime
 	// Reason says what is wrong and what was expected.
 	Reason string
 	// Input is the entry whole, as a document of its own in UTF-8 that a Reader

@@ -189,7 +189,8 @@ func (l *Log) ensureSources(ctx context.Context, set int64, sources []SourceConf
 	return nil
 }
 
-// EnsureSource makes one Source, or brings its kind and rank up to date. A
+// EnsureSource makes one Source, or brings its kind and rank up to date; an empty
+// kind leaves the stored one. A
 // Source that has had the rank so far goes behind all others.
 func (l *Log) EnsureSource(ctx context.Context, set, kind, url string, rank int) (id event.SourceID, err error) {
 	err = l.write(ctx, func(ctx context.Context) error {
@@ -218,7 +219,7 @@ func (l *Log) EnsureSource(ctx context.Context, set, kind, url string, rank int)
 				}
 			}
 		}
-		h := sourceHead{id: stored[url].id, set: setID, kind: kind, url: url, rank: rank}
+		h := sourceHead{id: stored[url].id, set: setID, kind: cmp.Or(kind, stored[url].kind), url: url, rank: rank}
 		err = l.saveHead(ctx, &h, stored[url])
 		id = h.id
 		return err
@@ -238,12 +239,18 @@ func (l *Log) heads(ctx context.Context, set int64) (map[string]sourceHead, erro
 }
 
 // saveHead writes a Source unless it is as it was; one without a number is new
-// and gets one.
+// and gets one. Of another kind it is harvested anew: marks, cursors and orders of
+// two kinds have nothing in common (D107).
 func (l *Log) saveHead(ctx context.Context, h *sourceHead, was sourceHead) error {
 	switch {
 	case *h == was:
 		return nil
 	case h.id != 0:
+		if was.kind != "" && h.kind != was.kind {
+			if err := l.forgetHarvest(ctx, h.id); err != nil {
+				return err
+			}
+		}
 		return l.exec(ctx, "UPDATE source SET kind = $2, rank = $3, sum = $4 WHERE id = $1", int64(h.id), h.kind, h.rank, h.sum())
 	}
 	s, err := l.stmt(ctx, "INSERT INTO source (set_id, kind, url, rank, sum, kept) VALUES ($1, $2, $3, $4, $5, $6) RETURNING id")
@@ -251,6 +258,22 @@ func (l *Log) saveHead(ctx context.Context, h *sourceHead, was sourceHead) error
 		return err
 	}
 	return s.QueryRowContext(ctx, h.set, h.kind, h.url, h.rank, h.sum(), keptSum(new(event.Progress))).Scan(&h.id)
+}
+
+// forgetHarvest forgets how far a Source has been harvested. What waits for its
+// content, and what is held, stays.
+func (l *Log) forgetHarvest(ctx context.Context, id event.SourceID) error {
+	var none event.Progress
+	if err := (writing{l}).each(ctx, "SELECT version + 1 FROM source WHERE id = $1", []any{int64(id)}, func(rows *sql.Rows) error {
+		return rows.Scan(&none.Cursor.Version)
+	}); err != nil {
+		return err
+	}
+	if err := l.exec(ctx, "UPDATE source SET version = $2, cursor = NULL, mark = NULL, memory = NULL, gap = '', kept = $3 WHERE id = $1",
+		int64(id), none.Cursor.Version, keptSum(&none)); err != nil {
+		return err
+	}
+	return l.endWalk(ctx, id)
 }
 
 // sourceHead is what a Source is, besides how far it has been harvested.

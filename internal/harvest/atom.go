@@ -78,6 +78,7 @@ type run struct {
 	// absent: the Source was seen, whole, and does not have what is held (A6).
 	absent  bool
 	reading reading // the document that is being read
+	doubted bool    // some deletion by absence waits for the answer of its URL
 
 	mu      sync.Mutex // guards report
 	report  Report

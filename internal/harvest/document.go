@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"time"
 
 	"github.com/pmh-bridge/bridge/atompmh"
 	"github.com/pmh-bridge/bridge/event"
@@ -26,11 +27,12 @@ type reading struct {
 }
 
 // winner is the entry of a document that counts for its record: the newest, of
-// equal ones the first.
+// equal ones the first, whatever becomes of it (D106).
 type winner struct {
 	item     event.Item
-	entry    *atompmh.Entry
-	from, to int // its place in reading.inputs
+	updated  time.Time
+	entry    *atompmh.Entry // nil of a bad one
+	from, to int            // its place in reading.inputs
 }
 
 // begin readies g for a document. What it has allocated for the one before is
@@ -91,11 +93,24 @@ func (g *reading) bad(e *atompmh.EntryError) {
 	g.r.note(func(p *Report) { p.Quarantined++ })
 	g.piece.quarantine = append(g.piece.quarantine,
 		event.Quarantined{URL: e.URL, Line: e.Line, Column: e.Column, Record: e.ID, Rule: e.Rule, Reason: e.Reason, Input: e.Input})
-	if meets(e.ID) {
-		it := event.Item{Quarantine: true}
-		it.Record, it.SourceIdentifier = g.r.src.Wants.Identifier(e.ID)
-		g.piece.bad = append(g.piece.bad, it)
+	if !meets(e.ID) {
+		return
 	}
+	w := winner{item: event.Item{Quarantine: true}, updated: e.Updated}
+	w.item.Record, w.item.SourceIdentifier = g.r.src.Wants.Identifier(e.ID)
+	if !e.Updated.IsZero() {
+		w.item.Order, _ = event.StampOf(e.Updated)
+	}
+	if at, again := g.found[e.ID]; !again {
+		g.set(e.ID, w)
+	} else if e.Updated.After(g.winners[at].updated) {
+		g.winners[at] = w
+	}
+}
+
+func (g *reading) set(id string, w winner) {
+	g.found[id] = len(g.winners)
+	g.winners = append(g.winners, w)
 }
 
 // meets reports whether the identifier of a bad entry tells which record it is
@@ -112,20 +127,21 @@ func ruleOf(err error) string {
 
 // take makes an entry its record's winner, when it is.
 func (g *reading) take(ctx context.Context, e *atompmh.Entry) error {
-	at, again := g.found[e.ID]
-	switch {
-	case !again:
-		w, ok := g.winner(e)
-		if ok {
-			g.found[e.ID] = len(g.winners)
-			g.winners = append(g.winners, w)
+	at, again := g.found[e.Record()]
+	if !again {
+		if w, ok := g.winner(e); ok {
+			g.set(e.Record(), w)
 		}
-	case e.Updated.After(g.winners[at].entry.Updated):
+		return nil
+	}
+	old := &g.winners[at]
+	switch c := e.Updated.Compare(old.updated); {
+	case c > 0, c == 0 && old.entry == nil: // what is bad has nothing to say
 		if w, ok := g.winner(e); ok {
 			g.winners[at] = w
 		}
-	case e.Updated.Equal(g.winners[at].entry.Updated) && e.Kind != g.winners[at].entry.Kind:
-		return g.tie(ctx, &g.winners[at], e)
+	case c == 0 && e.Kind != old.entry.Kind && !old.item.Unselected:
+		return g.tie(ctx, old, e)
 	}
 	return nil
 }
@@ -138,16 +154,26 @@ func (g *reading) winner(e *atompmh.Entry) (winner, bool) {
 	switch {
 	case errors.Is(err, translate.ErrUnselected), errors.Is(err, translate.ErrOwn):
 		g.r.note(func(p *Report) { p.Skipped++ })
-		return winner{}, false
+		if !errors.Is(err, translate.ErrUnselected) || g.r.old(&it.Observation) {
+			return winner{}, false
+		}
+		it.Unselected = true
 	case err != nil:
-		g.bad(&atompmh.EntryError{Rule: ruleOf(err), URL: g.doc.URL, Line: e.Line, Column: e.Column, ID: e.ID, Reason: err.Error(), Input: g.doc.Input()})
+		g.bad(&atompmh.EntryError{Rule: ruleOf(err), URL: g.doc.URL, Line: e.Line, Column: e.Column, ID: e.Record(), Updated: e.Updated, Reason: err.Error(), Input: g.doc.Input()})
 		return winner{}, false
 	}
 	it.Late = g.doc.Late(e.Updated)
-	w := winner{item: it, entry: e, from: len(g.inputs)}
+	w := winner{item: it, updated: e.Updated, entry: e, from: len(g.inputs)}
 	g.inputs = g.doc.AppendEntry(g.inputs)
 	w.to = len(g.inputs)
 	return w, true
+}
+
+// old reports whether since leaves an observation out, and with it all that is
+// older: then nothing has to remember that its record was met.
+func (r *run) old(o *event.Observation) bool {
+	since := r.src.Wants.Since
+	return since.Known() && o.Modified.Known() && o.Modified.Before(since) && o.Modified == o.Order
 }
 
 // item is what an entry says of its record, as the log takes it.
@@ -203,14 +229,13 @@ func (g *reading) finish() error {
 	x.doc.FeedID, x.doc.FeedTitle = feed.ID, feed.Title
 	x.doc.FeedUpdated, _ = event.StampOf(feed.Updated)
 	complete := g.doc.Complete()
-	x.items = make([]event.Item, 0, len(g.winners)+len(x.bad))
+	x.items = make([]event.Item, 0, len(g.winners))
 	for _, i := range g.inOrder() {
 		w := &g.winners[i]
 		// An active entry without a wanted format (A14) is no absence.
-		w.item.Complete = complete && (w.entry.Kind == atompmh.Deletion || !w.item.Deleted)
+		w.item.Complete = complete && w.entry != nil && (w.entry.Kind == atompmh.Deletion || !w.item.Deleted)
 		x.items = append(x.items, w.item)
 	}
-	x.items = append(x.items, x.bad...)
 	c, ok := g.doc.Cursor()
 	if !ok {
 		return fmt.Errorf("%s: %w", g.doc.URL, atompmh.ErrUnread)

@@ -42,9 +42,6 @@ func (r *run) size() int {
 
 // take appends a batch, in a mirror with the contents that it needs.
 func (r *run) take(ctx context.Context, b *event.Batch) error {
-	if r.src.Content != event.Mirror {
-		return r.commit(ctx, b)
-	}
 	wanted, err := r.wanted(ctx, b)
 	if err != nil {
 		return err
@@ -59,8 +56,8 @@ func (r *run) take(ctx context.Context, b *event.Batch) error {
 	return r.takeLate(ctx, b, out.Outcomes)
 }
 
-// takeLate fetches what only Append has found to be needed: another Source has
-// spoken of the record since the log was asked.
+// takeLate fetches what only Append has found to be needed, and asks whether that
+// holds which is in doubt.
 func (r *run) takeLate(ctx context.Context, b *event.Batch, outcomes []event.Outcome) error {
 	late := event.Batch{Mode: event.ModeSettle, Next: b.Next, Documents: b.Documents}
 	for i, o := range outcomes {
@@ -74,25 +71,36 @@ func (r *run) takeLate(ctx context.Context, b *event.Batch, outcomes []event.Out
 	return r.take(ctx, &late)
 }
 
-// wanted returns the indexes of the items whose content is needed. A record
-// stands once in a batch.
-func (r *run) wanted(ctx context.Context, b *event.Batch) ([]int, error) {
-	needs := make([]bool, len(b.Items))
-	if b.Mode == event.ModeWalk {
+// wanted returns the indexes of the items whose content is needed, or whose URL
+// is to be asked. In a mirror a record stands once in a batch.
+func (r *run) wanted(ctx context.Context, b *event.Batch) (wanted []int, err error) {
+	mirror := r.src.Content == event.Mirror
+	var needs []bool
+	if b.Mode == event.ModeWalk && mirror {
 		b.Source = r.src.ID
-		var err error
 		if needs, err = r.h.Log.NeedsContent(ctx, b); err != nil {
 			return nil, err
 		}
 	}
-	var wanted []int
 	for i := range b.Items {
-		if needs[i] || b.Mode != event.ModeWalk && !b.Items[i].Deleted {
+		switch b.Mode {
+		case event.ModeWalk:
+			if mirror && needs[i] {
+				wanted = append(wanted, i)
+			}
+		case event.ModeSettle:
 			wanted = append(wanted, i)
+		default:
+			if mirror && !b.Items[i].Deleted {
+				wanted = append(wanted, i)
+			}
 		}
 	}
 	return wanted, nil
 }
+
+// asks reports whether a record's URL is asked for an answer alone.
+func (r *run) asks(it *event.Item) bool { return it.Deleted || r.src.Content != event.Mirror }
 
 // fetched is what became of one representation.
 type fetched struct {
@@ -108,6 +116,9 @@ type fetched struct {
 // them into the store, and writes into the items what was found (A13). It
 // returns once everything is durable.
 func (r *run) contents(ctx context.Context, b *event.Batch, wanted []int) error {
+	if len(wanted) == 0 {
+		return nil
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	jobs := make(chan fetched)
@@ -125,7 +136,11 @@ func (r *run) contents(ctx context.Context, b *event.Batch, wanted []int) error 
 	go func() {
 		defer close(jobs)
 		for _, i := range wanted {
-			for rep := range b.Items[i].Representations {
+			reps := b.Items[i].Representations
+			if r.asks(&b.Items[i]) {
+				reps = reps[:min(len(reps), 1)]
+			}
+			for rep := range reps {
 				select {
 				case jobs <- fetched{item: i, rep: rep}:
 				case <-ctx.Done():
@@ -153,6 +168,9 @@ func (r *run) contents(ctx context.Context, b *event.Batch, wanted []int) error 
 // the mirrors that the Source names, the best one first.
 func (r *run) fetch(ctx context.Context, j fetched, it *event.Item, keep *keeper) fetched {
 	rep := &it.Representations[j.rep]
+	if r.asks(it) {
+		return r.ask(ctx, j, rep.Href)
+	}
 	first := r.fetchFrom(ctx, j, rep, rep.Href, keep)
 	if first.err == nil || j.rep != 0 || ctx.Err() != nil {
 		return first
@@ -167,6 +185,42 @@ func (r *run) fetch(ctx context.Context, j fetched, it *event.Item, keep *keeper
 		}
 	}
 	return first
+}
+
+// ask asks whether a URL answers; what it answers with is not read.
+func (r *run) ask(ctx context.Context, j fetched, href string) fetched {
+	if j.err = r.hosts.ask(href); j.err != nil {
+		return j
+	}
+	resp, err := r.get(ctx, href)
+	r.hosts.answered(href, err == nil && !fetch.TransientStatus(resp.StatusCode))
+	if err != nil {
+		j.err = err
+		return j
+	}
+	j.gone = fetch.Gone(resp.StatusCode)
+	if j.gone || resp.StatusCode != http.StatusOK {
+		j.err = fmt.Errorf("%s answered %s", href, resp.Status)
+	}
+	if err := resp.Body.Close(); err != nil && j.err == nil {
+		j.err = err
+	}
+	return j
+}
+
+// answer writes into an item what its URL answered. Without a URL there is
+// nobody to contradict it.
+func answer(it *event.Item, got []fetched) {
+	it.Answer, it.Pending = event.Confirmed, ""
+	if len(got) == 0 {
+		return
+	}
+	switch f := &got[0]; {
+	case f.err != nil && !f.gone:
+		it.Answer, it.Pending = event.Unasked, f.err.Error()
+	case f.gone != it.Deleted:
+		it.Answer = event.Refuted
+	}
 }
 
 // fetchFrom asks for a representation and reads it to its end.
@@ -249,6 +303,10 @@ func (r *run) get(ctx context.Context, href string) (*http.Response, error) {
 // failure of any other kind makes the whole observation wait (A13).
 func (r *run) settle(it *event.Item, got []fetched) {
 	slices.SortFunc(got, func(a, b fetched) int { return a.rep - b.rep })
+	if r.asks(it) {
+		answer(it, got)
+		return
+	}
 	asked := it.Observation
 	asked.Representations = slices.Clone(asked.Representations)
 	var have []event.Representation

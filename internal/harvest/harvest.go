@@ -189,12 +189,8 @@ func (src *Source) refused(err error) error {
 // the Source says, then what is held.
 func (r *run) once(ctx context.Context) (err error) {
 	defer recovered(&err)
-	if r.stored, err = r.h.Log.Progress(ctx, r.src.ID); err != nil {
+	if err = r.load(ctx); err != nil {
 		return err
-	}
-	r.version, r.data, r.saved = r.stored.Cursor.Version, r.stored.Cursor.Data, r.stored
-	if err := unmarshal(r.stored.Memory, &r.memory); err != nil {
-		return fmt.Errorf("what the last harvest left cannot be read (%w): run bridge source reset %s", err, r.src.Set)
 	}
 	r.place.wait(ctx, func() { err = r.pending(ctx) })
 	if err == nil {
@@ -207,6 +203,18 @@ func (r *run) once(ctx context.Context) (err error) {
 		return err
 	}
 	return errors.Join(err, r.overdue(ctx), r.remember(ctx))
+}
+
+// load reads what is stored of the Source.
+func (r *run) load(ctx context.Context) (err error) {
+	if r.stored, err = r.h.Log.Progress(ctx, r.src.ID); err != nil {
+		return err
+	}
+	r.version, r.data, r.saved, r.memory = r.stored.Cursor.Version, r.stored.Cursor.Data, r.stored, memory{}
+	if err := unmarshal(r.stored.Memory, &r.memory); err != nil {
+		return fmt.Errorf("what the last harvest left cannot be read (%w): run bridge source reset %s", err, r.src.Set)
+	}
+	return nil
 }
 
 // follow lets the adapter of the Source's kind follow it.
@@ -222,6 +230,9 @@ func (r *run) follow(ctx context.Context) error {
 			return err
 		}
 		r.src.Kind = kind
+		if err := r.load(ctx); err != nil { // another kind begins anew
+			return err
+		}
 	}
 	switch r.src.Kind {
 	case AtomPMH:

@@ -43,7 +43,6 @@ type listing struct {
 	items []event.Item
 	piece piece
 	meter meter
-	dated bool                // some entry has a datetime
 	met   map[string]struct{} // the records of a baseline's list
 }
 
@@ -105,19 +104,21 @@ func (g *listing) bad(e *resourcesync.EntryError) {
 	if meets(record) {
 		it := event.Item{Quarantine: true}
 		it.Record, it.SourceIdentifier = g.wants.Identifier(record)
-		it.Place = event.Place{List: g.id}
-		g.piece.bad = append(g.piece.bad, it)
+		it.Order = stampOf(e.Datetime)
+		g.add(&it)
 	}
 }
 
 // take translates an entry.
 func (g *listing) take(e *resourcesync.Entry) {
-	it := event.Item{Baseline: g.doc.Baseline}
-	var err error
-	it.Observation, err = translate.FromResource(e, &g.wants)
+	it, err := observe(e, &g.wants, g.doc.Baseline)
 	switch {
 	case errors.Is(err, translate.ErrUnselected), errors.Is(err, translate.ErrOwn):
 		g.r.note(func(p *Report) { p.Skipped++ })
+		if errors.Is(err, translate.ErrUnselected) && e.Metadata.ID != "" && e.Metadata.ID != e.Loc { // another entry of it may be selected
+			it.Unselected = true
+			g.add(&it)
+		}
 		return
 	case err != nil:
 		g.refuse(e, ruleOf(err), err.Error())
@@ -129,22 +130,37 @@ func (g *listing) take(e *resourcesync.Entry) {
 	if hasUser(e.Loc) {
 		g.r.problem(ruleUser, fmt.Sprintf("%s:%d:%d: record %q: its loc has a user name or password, which is not sent", g.doc.URL, e.Line, e.Column, it.Record))
 	}
+	if !g.add(&it) {
+		g.r.problem(ruleTwice, fmt.Sprintf("%s:%d:%d: record %q stands in the list twice; the first entry is taken", g.doc.URL, e.Line, e.Column, it.Record))
+	} else if g.doc.Baseline && !it.Deleted {
+		g.piece.active++
+	}
+}
+
+// observe is what an entry says of its record. A deletion without a datetime says
+// where to ask whether it holds (D83).
+func observe(e *resourcesync.Entry, wants *translate.Wants, baseline bool) (event.Item, error) {
+	o, err := translate.FromResource(e, wants)
+	if o.Deleted && !baseline && !o.Order.Known() && e.Metadata.Change == resourcesync.Deleted {
+		o.Representations = []event.Representation{{Href: e.Loc, Length: event.NoLength}}
+	}
+	return event.Item{Observation: o, Baseline: baseline}, err
+}
+
+// add gives an item its place; false when it is left out, since its record stands
+// in a baseline already.
+func (g *listing) add(it *event.Item) bool {
 	it.Place = event.Place{List: g.id, Position: int64(g.doc.Position())}
-	if g.doc.Baseline {
+	if it.Baseline = g.doc.Baseline; it.Baseline {
 		if _, again := g.met[it.Record]; again {
-			g.r.problem(ruleTwice, fmt.Sprintf("%s:%d:%d: record %q stands in the list twice; the first entry is taken", g.doc.URL, e.Line, e.Column, it.Record))
-			return
+			return false
 		}
 		g.met[it.Record] = struct{}{}
 		it.Place.Position, it.Order = 0, g.at
-		if !it.Deleted {
-			g.piece.active++
-		}
-	} else if it.Order.Known() {
-		g.dated = true
 	}
-	g.date(&it)
-	g.items = append(g.items, it)
+	g.date(it)
+	g.items = append(g.items, *it)
+	return true
 }
 
 // refuse puts an entry into quarantine that was read and cannot be taken.
@@ -189,7 +205,6 @@ func (g *listing) finish(p *pipe) error {
 		g.order()
 		x.items = g.winners()
 	}
-	x.items = append(x.items, x.bad...)
 	c, ok := g.doc.Cursor()
 	if !ok {
 		return fmt.Errorf("%s: the list was not read to its end", g.doc.URL)
@@ -199,19 +214,10 @@ func (g *listing) finish(p *pipe) error {
 	return err
 }
 
-// order gives the changes of a list older than ResourceSync 1.1 their order: such
-// a list has no datetime anywhere, and lastmod says when a resource changed. In
-// later ones lastmod may lie anywhere. A list that begins with its newest change
-// is turned round, so that of changes of one moment the last one stands last, and
-// so that places count from the end that stays.
+// order turns a list round that begins with its newest change, so that of changes
+// of one moment the last one stands last, and so that places count from the end
+// that stays.
 func (g *listing) order() {
-	if !g.dated && g.doc.Head().Dialect != resourcesync.Dialect11 {
-		for i := range g.items {
-			it := &g.items[i]
-			it.Order = it.Modified
-			g.date(it)
-		}
-	}
 	if !backwards(g.items, g.doc.Head().Dialect == resourcesync.DialectBeta) {
 		return
 	}
@@ -222,18 +228,28 @@ func (g *listing) order() {
 	}
 }
 
-// backwards tells whether each change is no later than the one before it, and
-// some are earlier; where none is, that is what the beta of 2013 does.
+// backwards reports whether each change is no later than the one before it, and
+// some are earlier. Where none has a datetime it is what the dialect says: in the
+// beta of 2013 the newest stands first. When a resource was modified says
+// nothing of when a change was listed (D5).
 func backwards(items []event.Item, beta bool) bool {
-	earlier := beta
-	for i := 1; i < len(items); i++ {
-		a, b := &items[i-1], &items[i]
-		if !a.Order.Known() || !b.Order.Known() || a.Order.Before(b.Order) {
-			return false
+	earlier, dated := false, 0
+	for i := range items {
+		if items[i].Order.Known() {
+			dated++
 		}
-		earlier = earlier || b.Order.Before(a.Order)
+		if i > 0 {
+			a, b := &items[i-1], &items[i]
+			if a.Order.Before(b.Order) {
+				return false
+			}
+			earlier = earlier || b.Order.Before(a.Order)
+		}
 	}
-	return earlier
+	if dated == 0 {
+		return beta
+	}
+	return dated == len(items) && (earlier || beta)
 }
 
 // winners picks the last word on each record, and puts them in the order of

@@ -12,7 +12,6 @@ import (
 type piece struct {
 	doc        event.Document
 	items      []event.Item
-	bad        []event.Item
 	quarantine []event.Quarantined
 	active     int64
 	memory     int64  // taken of the harvest's load, given back once it is durable

@@ -10,7 +10,6 @@ import (
 	"github.com/pmh-bridge/bridge/atompmh"
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/resourcesync"
-	"github.com/pmh-bridge/bridge/translate"
 )
 
 // ErrStillBad: what was quarantined cannot be taken in.
@@ -97,11 +96,11 @@ func (r *run) resourcesAgain(_ context.Context, q *event.Quarantined) ([]event.O
 		case !understood(e.Metadata.Change):
 			return nil, fmt.Errorf("%w: change %q is none that is known", ErrStillBad, e.Metadata.Change)
 		}
-		o, err := translate.FromResource(e, &wants)
+		it, err := observe(e, &wants, false)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrStillBad, err)
 		}
-		out = append(out, o)
+		out = append(out, it.Observation)
 	}
 }
 

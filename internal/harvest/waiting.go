@@ -65,8 +65,11 @@ func (r *run) absences(ctx context.Context, at event.Stamp, active int64, next [
 	}
 	for after := int64(0); ; {
 		ids, last, err := r.h.Absences.Absent(ctx, r.src.ID, at, after, piecewise)
-		if err != nil || len(ids) == 0 {
+		if err != nil {
 			return err
+		}
+		if len(ids) == 0 {
+			return r.settleDoubts(ctx)
 		}
 		after = last
 		if err := r.gone(ctx, ids, mode, person, next); err != nil {
@@ -75,12 +78,27 @@ func (r *run) absences(ctx context.Context, at event.Stamp, active int64, next [
 	}
 }
 
+// gone appends deletions by absence. Of what a list of changes spoke of last,
+// without saying when, the URL is asked first.
 func (r *run) gone(ctx context.Context, ids []string, mode event.Mode, person bool, next []byte) error {
 	b := &event.Batch{Mode: mode, Person: person, Next: next, Documents: []event.Document{{URL: r.src.URL, FeedID: r.memory.FeedID}}}
 	for _, id := range ids {
 		b.Items = append(b.Items, event.Item{Observation: event.Observation{Record: id, Deleted: true}})
 	}
-	return r.commit(ctx, b)
+	out, err := r.append(ctx, b)
+	if err == nil && slices.Contains(out.Outcomes, event.NeedsContent) {
+		r.doubted = true
+	}
+	return err
+}
+
+// settleDoubts asks the URLs of what was found to be in doubt.
+func (r *run) settleDoubts(ctx context.Context) error {
+	if !r.doubted {
+		return nil
+	}
+	r.doubted = false
+	return r.pending(ctx)
 }
 
 // overdue applies deletions that have been held for long enough. That is done
@@ -137,5 +155,5 @@ func (r *run) release(ctx context.Context, all bool, since event.Micros) error {
 			return err
 		}
 	}
-	return nil
+	return r.settleDoubts(ctx)
 }

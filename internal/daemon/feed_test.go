@@ -266,24 +266,68 @@ func TestFeedPending(t *testing.T) {
 	}
 }
 
-// A feed that kind atompmh would see more of is taken as any other; that is said
-// once as a warning, and reported every time.
-func TestFeedOfAtomPMH(t *testing.T) {
+// D85, D86: the archives and the pages of a legacy feed are read: all of them at
+// first, later only where something may be new. What a later page says of a record
+// that an earlier one has is historical.
+func TestFeedPagesAreFollowed(t *testing.T) {
+	for _, rel := range []string{"next", "prev-archive"} {
+		t.Run(rel, func(t *testing.T) {
+			s := newBlog()
+			link := func(to string) string {
+				return `<atom:link xmlns:atom="http://www.w3.org/2005/Atom" rel="` + rel + `" href="` + to + `"/>`
+			}
+			page := func(head string, items ...string) string {
+				return `<rss version="2.0"><channel><title>Blog</title>` + head + strings.Join(items, "") + "</channel></rss>"
+			}
+			s.head = link("/older/2")
+			s.pages["/older/2"] = page(link("/older/3"), item("a", "an older text"))
+			s.pages["/older/3"] = page(link("/older/4"), item("aaa", "x")) // and there the feed ends: 404
+			b := newFeedBench(t, s, content(config.Reference))
+			b.wantLog("first", "created a Post a", "created aa Post aa", "created aaa Post aaa")
+			if got := strings.Join(s.asked(), " "); got != "/feed.atom /older/2 /older/3 /older/4" {
+				t.Errorf("asked for %s", got)
+			}
+			s.edit(func(s *blog) { s.items = append([]string{item("aaaaaa", "new")}, s.items...) })
+			b.wantLog("later", "created aaaaaa Post aaaaaa")
+			for _, path := range s.asked() {
+				if path == "/older/3" {
+					t.Error("a page below the mark was followed by another one")
+				}
+			}
+		})
+	}
+}
+
+// A page that cannot be read is said and asked for again; what was read counts.
+func TestFeedPageThatFails(t *testing.T) {
 	s := newBlog()
-	s.head = `<atom:link xmlns:atom="http://www.w3.org/2005/Atom" rel="prev-archive" href="/archive/1"/>`
+	s.head = `<atom:link xmlns:atom="http://www.w3.org/2005/Atom" rel="next" href="/older/2"/>`
+	s.pages["/older/2"] = "" // 500
 	b := newFeedBench(t, s, content(config.Reference))
 	r := b.wantLog("first", "created a Post a", "created aa Post aa")
+	if len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "/older/2") {
+		t.Errorf("warnings %q", r.Warnings)
+	}
+	s.edit(func(s *blog) {
+		s.pages["/older/2"] = `<rss version="2.0"><channel><title>Blog</title>` + item("aaa", "x") + "</channel></rss>"
+	})
+	b.wantLog("again", "created aaa Post aaa")
+}
+
+// An Atom feed with archives is advised to be harvested as Atom-PMH, once; RSS
+// cannot be (D85).
+func TestFeedOfAtomPMH(t *testing.T) {
+	s := newBlog()
+	s.body = `<feed xmlns="http://www.w3.org/2005/Atom"><id>urn:f</id><title>F</title><updated>2026-01-01T00:00:00Z</updated><link rel="prev-archive" href="/archive/1"/>` +
+		`<entry><id>urn:a</id><title>Post a</title><updated>2026-01-01T00:00:00Z</updated><link href="/p/a"/></entry></feed>`
+	b := newFeedBench(t, s, content(config.Reference))
+	r := b.wantLog("first", "created a Post a")
 	if len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "atompmh") || reported(r, "feed-kind") == "" {
 		t.Errorf("not told: %+v", r)
 	}
 	r = b.wantFull("again")
 	if len(r.Warnings) != 0 || reported(r, "feed-kind") == "" {
 		t.Errorf("told again, or not reported: %+v", r)
-	}
-	for _, path := range s.asked() {
-		if !strings.HasPrefix(path, "/feed.atom") {
-			t.Errorf("asked for %s", path)
-		}
 	}
 }
 

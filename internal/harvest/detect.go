@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 
 	"github.com/pmh-bridge/bridge/atompmh"
@@ -112,6 +113,9 @@ func (src *Source) sniff(a *follow.Answer) (kind, what string, err error) {
 	limits := strictxml.Limits{Document: src.Limits.List, Text: src.Limits.Text, Depth: src.Limits.Depth, Attributes: src.Limits.Attributes}
 	s := strictxml.New(io.TeeReader(in, &root), strictxml.Options{URL: a.URL, ContentType: a.Header.Get("Content-Type"), WebCharsets: true, Limits: limits})
 	if err := s.Next(); err != nil {
+		if kind := kindOfRoot(text); kind != "" { // what the readers forgive is forgiven here too
+			return kind, "", nil
+		}
 		return "", err.Error(), nil
 	}
 	switch {
@@ -134,30 +138,49 @@ func advice(feeds []string) string {
 	return " that names the feeds " + strings.Join(feeds, ", ") + ": take one of them as the Source's URL"
 }
 
-// sniffAtom tells an Atom-PMH feed from an ordinary one: the former says that it
-// is archived or complete (RFC 5005), or has entries without content (S10). One
-// without any entry may become either, and is taken for the former.
+// rootName finds the root of a document that a strict parser refuses.
+var rootName = regexp.MustCompile(`(?is)^(?:\s|<\?.*?\?>|<!--.*?-->|<!doctype[^>]*>)*<(?:[\w.-]+:)?([\w.-]+)`)
+
+// kindOfRoot tells the kind of a document by its root's local name alone.
+func kindOfRoot(head []byte) string {
+	m := rootName.FindSubmatch(head)
+	if m == nil {
+		return ""
+	}
+	switch strings.ToLower(string(m[1])) {
+	case "urlset", "sitemapindex":
+		return ResourceSync
+	case "feed", "rss", "rdf":
+		return Feed
+	}
+	return ""
+}
+
+// sniffAtom tells an Atom-PMH feed from an ordinary one. The former has entries
+// with alternates and without content, or deletions (S10); or it is archived or
+// complete (RFC 5005) and has entries with alternates. A feed whose entries have
+// their content inside, or behind content@src, is an ordinary one that may be
+// archived. One without any entry may become either, and is taken for Atom-PMH.
 func sniffAtom(a *follow.Answer) string {
 	r := atompmh.NewReader(a.Body, atompmh.Options{URL: a.URL, ContentType: a.Header.Get("Content-Type")})
-	contents := 0
+	entries := 0
 	for range sniffed {
 		e, err := r.Next()
-		f := r.Feed()
-		if f.Archive || f.Complete || f.PrevArchive != "" || f.Current != "" {
-			return AtomPMH
-		}
 		var bad *atompmh.EntryError
+		f := r.Feed()
 		switch {
 		case errors.As(err, &bad):
+			entries++
 			continue
-		case err != nil && contents == 0:
+		case errors.Is(err, io.EOF) && entries == 0:
 			return AtomPMH
 		case err != nil:
 			return Feed
-		case e.Tombstone || e.Content == nil || e.Kind == atompmh.Deletion:
+		case e.Tombstone || e.Content == nil || e.Kind == atompmh.Deletion,
+			f.Archive || f.Complete || f.PrevArchive != "" || f.Current != "":
 			return AtomPMH
 		}
-		contents++
+		entries++
 	}
 	return Feed
 }

@@ -26,13 +26,25 @@ type feedMemory struct {
 	Validators follow.Validators `json:"validators,omitzero"`
 	// Advised: it was said that kind atompmh would see more.
 	Advised bool `json:"advised,omitempty"`
+	// Whole: its archives or pages were read to the last one.
+	Whole bool `json:"whole,omitempty"`
 }
 
-// feed harvests a legacy feed: RSS, Atom or JSON Feed, one document. It says what
-// is new; what it does not have says nothing, because every such feed drops what
-// is old.
+// feed harvests a legacy feed: RSS, Atom or JSON Feed. It says what is new; what it
+// does not have says nothing, because every such feed drops what is old. Where it
+// names archives or further pages (RFC 5005 3 and 4, JSON Feed's next_url) these are
+// read too.
 func (r *run) feed(ctx context.Context) error {
-	answer, err := r.askFeed(ctx)
+	client, err := follow.New(follow.Options{HTTP: r.documentClient(), Start: r.src.URL, AllowHost: r.src.AllowHost, Now: r.h.now,
+		Accept: "application/atom+xml, application/rss+xml, application/rdf+xml, application/feed+json, application/xml;q=0.9, text/xml;q=0.9, application/json;q=0.8, */*;q=0.1"})
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	if r.opt.Full {
+		r.memory.Feed.Validators = follow.Validators{}
+	}
+	doc, answer, err := r.feedDocument(ctx, client, r.src.URL, r.memory.Feed.Validators)
 	switch status := follow.Status(err); {
 	case status == http.StatusNotModified && r.memory.Feed.Validators != follow.Validators{}:
 		r.note(func(p *Report) { p.NotModified = true })
@@ -43,40 +55,79 @@ func (r *run) feed(ctx context.Context) error {
 	case err != nil:
 		return err
 	}
-	defer answer.Close()
-	body, err := io.ReadAll(fetch.Limit(answer.Body, cmp.Or(r.src.Limits.Document, 64<<20), "a feed document"))
-	if err != nil {
-		return fmt.Errorf("%s: %w", answer.URL, err)
-	}
-	// Its parser holds all of it, several times.
-	if err := r.place.add(ctx, 8*int64(len(body))); err != nil {
-		return err
-	}
-	defer r.place.done(8 * int64(len(body)))
-	doc, err := r.newFeedReading(answer.URL, answer.Header.Get("Content-Type")).read(body)
-	if err != nil {
-		return err
-	}
 	r.advise(doc, answer.URL)
-	if err := r.takeFeed(ctx, doc, answer); err != nil {
+	p, mark := newPipe(ctx, r, true), r.stored.Mark
+	whole, err := r.feedPages(ctx, client, p, doc, answer, &mark)
+	if err = errors.Join(err, p.close()); err != nil {
 		return err
 	}
-	r.memory.Feed.Validators = answer.Validators
+	r.stored.Mark = mark
+	r.memory.Feed.Validators, r.memory.Feed.Whole = answer.Validators, whole
+	if !whole {
+		r.memory.Feed.Validators = follow.Validators{} // the rest is asked for again
+	}
 	return r.commit(ctx, &event.Batch{Progress: r.progress()})
 }
 
-// askFeed asks for the feed, conditionally unless everything is wanted.
-func (r *run) askFeed(ctx context.Context) (*follow.Answer, error) {
-	client, err := follow.New(follow.Options{HTTP: r.documentClient(), Start: r.src.URL, AllowHost: r.src.AllowHost, Now: r.h.now,
-		Accept: "application/atom+xml, application/rss+xml, application/rdf+xml, application/feed+json, application/xml;q=0.9, text/xml;q=0.9, application/json;q=0.8, */*;q=0.1"})
+// feedPages hands a document to the log, and those with older items that it leads
+// to. It reports whether all that were wanted could be read: the first time all of
+// them, later those that may have something new.
+func (r *run) feedPages(ctx context.Context, client *follow.Client, p *pipe, doc *feedDocument, answer *follow.Answer, mark *event.Stamp) (whole bool, err error) {
+	seen := map[string]bool{follow.Key(r.src.URL): true, follow.Key(answer.URL): true}
+	since, limit := r.stored.Mark.Add(-r.src.Overlap), cmp.Or(r.src.MaxDocuments, 10_000)
+	for n := 1; ; n++ {
+		x, newest := r.feedPiece(doc, answer)
+		if newest.After(*mark) {
+			*mark = newest
+		}
+		if err := p.send(x); err != nil {
+			return false, err
+		}
+		all := r.opt.Full || !r.memory.Feed.Whole
+		if doc.older == "" || seen[follow.Key(doc.older)] || !all && !newest.After(since) {
+			return true, nil
+		}
+		if n >= limit {
+			r.warn(fmt.Sprintf("the feed has more than %d pages: %s and those behind it were not read; raise max_documents", limit, doc.older))
+			return false, nil
+		}
+		if follow.Foreign(answer.URL, doc.older) {
+			return false, fmt.Errorf("%s: %w: a page of %s, which is not local, may not lead to a file", doc.older, follow.ErrRefused, answer.URL)
+		}
+		seen[follow.Key(doc.older)] = true
+		next, page, err := r.feedDocument(ctx, client, doc.older, follow.Validators{})
+		switch {
+		case follow.Missing(err): // the page after the last one
+			r.problem(ruleFeedPage, answer.URL+": "+err.Error())
+			return true, nil
+		case ctx.Err() != nil:
+			return false, ctx.Err()
+		case err != nil:
+			r.warn("a page of the feed could not be read, those behind it neither: " + err.Error())
+			return false, nil
+		}
+		doc, answer = next, page
+	}
+}
+
+// feedDocument asks for a document of the feed and reads it whole.
+func (r *run) feedDocument(ctx context.Context, client *follow.Client, url string, v follow.Validators) (*feedDocument, *follow.Answer, error) {
+	answer, err := client.Get(ctx, url, v)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	defer client.Close()
-	if r.opt.Full {
-		r.memory.Feed.Validators = follow.Validators{}
+	defer answer.Close()
+	body, err := io.ReadAll(fetch.Limit(answer.Body, cmp.Or(r.src.Limits.Document, 64<<20), "a feed document"))
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", answer.URL, err)
 	}
-	return client.Get(ctx, r.src.URL, r.memory.Feed.Validators)
+	// Its parser holds all of it, several times.
+	if err := r.place.add(ctx, 8*int64(len(body))); err != nil {
+		return nil, nil, err
+	}
+	defer r.place.done(8 * int64(len(body)))
+	doc, err := r.newFeedReading(answer.URL, answer.Header.Get("Content-Type")).read(body)
+	return doc, answer, err
 }
 
 // newFeedReading readies the reading of one document.
@@ -103,10 +154,10 @@ func (r *run) advise(doc *feedDocument, url string) {
 	}
 }
 
-// takeFeed hands the items of a document to the log, in the order of their dates.
-func (r *run) takeFeed(ctx context.Context, doc *feedDocument, a *follow.Answer) error {
-	x := piece{doc: event.Document{URL: a.URL, FeedID: doc.id, FeedTitle: doc.title, FeedUpdated: doc.updated}, cursor: []byte(unread)}
-	mark := r.stored.Mark
+// feedPiece translates the items of a document, in the order of their dates. newest
+// is the latest of them that does not lie in the future.
+func (r *run) feedPiece(doc *feedDocument, a *follow.Answer) (x piece, newest event.Stamp) {
+	x = piece{doc: event.Document{URL: a.URL, FeedID: doc.id, FeedTitle: doc.title, FeedUpdated: doc.updated}, cursor: []byte(unread)}
 	for _, it := range r.feedWinners(doc, a.URL) {
 		item, err := r.feedItem(it)
 		switch {
@@ -114,12 +165,12 @@ func (r *run) takeFeed(ctx context.Context, doc *feedDocument, a *follow.Answer)
 			r.note(func(p *Report) { p.Skipped++ })
 			continue
 		case err != nil:
-			it.bad(ruleOf(err), "%s", err)
+			it.bad(ruleLocal, "%s", err)
 			continue
 		}
 		item.Late = a.Late(item.Modified.Time())
-		if !item.Late && item.Modified.After(mark) {
-			mark = item.Modified
+		if !item.Late && item.Modified.After(newest) {
+			newest = item.Modified
 		}
 		x.items = append(x.items, item)
 	}
@@ -128,12 +179,7 @@ func (r *run) takeFeed(ctx context.Context, doc *feedDocument, a *follow.Answer)
 	x.quarantine, met = r.badItems(doc, a.URL)
 	x.items = append(x.items, met...)
 	r.entries.Add(int64(len(doc.items)))
-	p := newPipe(ctx, r, true)
-	if err := errors.Join(p.send(x), p.close()); err != nil {
-		return err
-	}
-	r.stored.Mark = mark
-	return nil
+	return x, newest
 }
 
 // feedWinners returns of each record the item that counts: the first, and a

@@ -151,6 +151,10 @@ func (x *feedJSON) member(name json.Token) error {
 			x.doc.title = plainTitle(v, false)
 		case "feed_url":
 			x.doc.id = v
+		case "next_url":
+			if to, err := strictxml.Resolve(x.base, v); err == nil && x.reachable(to) {
+				x.doc.older = to
+			}
 		}
 	case bool:
 		x.doc.ended = x.doc.ended || name == "expired" && v

@@ -27,6 +27,7 @@ const (
 	ruleFeedItem      = "feed-item"      // an item that cannot be read
 	ruleFeedDeleted   = "feed-deleted"   // at:deleted-entry
 	ruleFeedKind      = "feed-kind"      // the feed can do more than kind feed sees
+	ruleFeedPage      = "feed-page"      // a page that is not there
 )
 
 // mending turns what legacy feeds get wrong most often into well-formed XML, so

@@ -26,6 +26,9 @@ type feedDocument struct {
 	protocol bool
 	// ended: it says of itself that nothing more will come.
 	ended bool
+	// older is where older items are, "" when nowhere: an archive document, or the
+	// next page.
+	older string
 }
 
 // feedItem is one item or entry. Of its entry, Links are alternates and via.

@@ -143,8 +143,20 @@ func (x *feedXML) foreign() bool {
 // of RFC 5005 may stand in RSS too.
 func (x *feedXML) headLink() error {
 	s := x.scan
-	if rel, _ := s.Attr("", "rel"); strings.EqualFold(s.Local, "link") && relation(rel) == "prev-archive" {
+	if !strings.EqualFold(s.Local, "link") {
+		return s.Skip()
+	}
+	rel, _ := s.Attr("", "rel")
+	archive := relation(rel) == "prev-archive"
+	if archive && x.atom {
 		x.doc.protocol = true
+	}
+	if archive || relation(rel) == "next" && x.doc.older == "" {
+		if href, _ := s.Attr("", "href"); href != "" {
+			if to, err := s.Resolve(s.Base(), href); err == nil && x.reachable(to) {
+				x.doc.older = to
+			}
+		}
 	}
 	return s.Skip()
 }

@@ -1,0 +1,61 @@
+package harvest
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+// D85: the kind is found as leniently as the readers read, and atompmh only where
+// entries have alternates.
+func TestDetect(t *testing.T) {
+	const head = `<id>urn:f</id><title>F</title><updated>2026-01-01T00:00:00Z</updated>`
+	atom := func(more string) string {
+		return `<feed xmlns="http://www.w3.org/2005/Atom" xmlns:fh="http://purl.org/syndication/history/1.0">` + head + more + `</feed>`
+	}
+	entry := func(more string) string {
+		return `<entry><id>urn:1</id><title>T</title><updated>2026-01-01T00:00:00Z</updated>` + more + `</entry>`
+	}
+	for _, tt := range []struct{ name, doc, want string }{
+		{"RSS", `<rss version="2.0"><channel/></rss>`, Feed},
+		{"RSS after a blank line", "\n<?xml version=\"1.0\"?>\n<rss version=\"2.0\"><channel/></rss>", Feed},
+		{"RSS with a prefix that is not declared", `<rss version="2.0" media:x="1"><channel/></rss>`, Feed},
+		{"sitemap after a blank line", "\n<?xml version=\"1.0\"?><urlset xmlns=\"http://www.sitemaps.org/schemas/sitemap/0.9\"/>", ResourceSync},
+		{"Atom without entries", atom(""), AtomPMH},
+		{"Atom-PMH", atom(entry(`<link href="/r" type="a/b"/>`)), AtomPMH},
+		{"a blog", atom(entry(`<link href="/r"/><content>text</content>`)), Feed},
+		{"an archived blog with alternates", atom(`<link rel="prev-archive" href="/1"/>` + entry(`<link href="/r"/><content>text</content>`)), AtomPMH},
+		{"archived, with content src alone", atom(`<link rel="prev-archive" href="/1"/>` + entry(`<content src="/r" type="a/b"/>`)), Feed},
+		{"a blog with a prefix that is not declared", `<feed xmlns="http://www.w3.org/2005/Atom">` + head + `<georss:point>1 2</georss:point>` + entry(`<link href="/r"/><content>text</content>`) + `</feed>`, Feed},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path != "/doc" {
+					http.NotFound(w, r)
+					return
+				}
+				_, _ = io.WriteString(w, tt.doc)
+			}))
+			defer s.Close()
+			got, err := Detect(context.Background(), &Source{URL: s.URL + "/doc", Client: s.Client()})
+			if err != nil || got != tt.want {
+				t.Errorf("kind %q, %v; want %q", got, err, tt.want)
+			}
+		})
+	}
+}
+
+// D57: a text file is called one.
+func TestDetectTextFile(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "https://example.org/a\nhttps://example.org/b\n")
+	}))
+	defer s.Close()
+	kind, err := Detect(context.Background(), &Source{URL: s.URL, Client: s.Client()})
+	if kind != "" || err == nil || !strings.Contains(err.Error(), "a text file") {
+		t.Errorf("kind %q, %v", kind, err)
+	}
+}

@@ -61,9 +61,13 @@ var rules = map[string]rule{
 		third: []string{"golang.org/x/net", "golang.org/x/sync", "github.com/klauspost/compress"},
 		why:   "the guarded HTTP client knows HTTP only",
 	},
-	"internal/eventlog": {
-		ours:  []string{"event"},
+	"internal/sqlite": {
 		third: []string{"modernc.org/sqlite", "golang.org/x/sys"},
+		why:   "sqlite opens databases and knows nothing of what is in them",
+	},
+	"internal/eventlog": {
+		ours:  []string{"event", "internal/sqlite"},
+		third: []string{"golang.org/x/sys"},
 		why:   "the log knows events and SQLite (and the system's file lock)",
 	},
 	"internal/eventlog/conform": {
@@ -72,9 +76,8 @@ var rules = map[string]rule{
 		why:   "the suite that every event log must pass knows none of them",
 	},
 	"internal/content": {
-		ours:  []string{"event"},
-		third: []string{"modernc.org/sqlite"},
-		why:   "the content store knows SQLite only",
+		ours: []string{"event", "internal/sqlite"},
+		why:  "the content store knows SQLite only",
 	},
 	"internal/publish": {
 		ours:  []string{"event", "translate", "atompmh", "resourcesync"},
@@ -262,8 +265,9 @@ func TestImportRules(t *testing.T) {
 		{"internal/daemon", module + "/internal/eventlog", true},
 		{"internal/daemon", module + "/internal/peer", false},
 		{"internal/daemon", module + "/internalnot", false},
-		{"internal/content", "modernc.org/sqlite/lib", true},
-		{"internal/content", "modernc.org/sqlitenot", false},
+		{"internal/content", "modernc.org/sqlite", false},
+		{"internal/sqlite", "modernc.org/sqlite/lib", true},
+		{"internal/sqlite", "modernc.org/sqlitenot", false},
 		{"sip/mail", module + "/sip", true},
 		{"sip/mail", module, false},
 	} {

@@ -36,7 +36,7 @@ func (s *Store) Open(ctx context.Context, sum Sum) (*Blob, error) {
 	case errors.Is(err, sql.ErrNoRows):
 		return nil, fmt.Errorf("content %s: %w", sum, fs.ErrNotExist)
 	case err != nil:
-		return nil, fmt.Errorf("%s: read content %s: %w", s.path, sum, coded(err))
+		return nil, fmt.Errorf("%s: read content %s: %w", s.path, sum, s.coded(err))
 	}
 	if b.size > chunkSize && body == nil {
 		return b, nil
@@ -93,7 +93,7 @@ func (b *Blob) load(n int64) error {
 	case errors.Is(err, sql.ErrNoRows):
 		return fmt.Errorf("%s: %w", b.store.path, damage(b.sum, fmt.Sprintf("chunk %d is missing", n)))
 	case err != nil:
-		return fmt.Errorf("%s: read chunk %d of content %s: %w", b.store.path, n, b.sum, coded(err))
+		return fmt.Errorf("%s: read chunk %d of content %s: %w", b.store.path, n, b.sum, b.store.coded(err))
 	}
 	want := sealOf(b.sum, b.size, n, part)
 	if string(seal) != string(want[:]) || int64(len(part)) != min(chunkSize, b.size-n*chunkSize) {
@@ -140,7 +140,7 @@ func (s *Store) Verify(ctx context.Context, report func(Sum, error)) (Stats, err
 	for after := int64(0); ; {
 		last, large, err := s.verifySmall(ctx, after, &seen, report)
 		if err != nil {
-			return seen, fmt.Errorf("%s: verify: %w", s.path, coded(err))
+			return seen, fmt.Errorf("%s: verify: %w", s.path, s.coded(err))
 		}
 		for _, b := range large {
 			seen.Count++
@@ -154,7 +154,7 @@ func (s *Store) Verify(ctx context.Context, report func(Sum, error)) (Stats, err
 	}
 	var verdict string
 	if err := s.query.QueryRowContext(ctx, `PRAGMA integrity_check(1)`).Scan(&verdict); err != nil {
-		return seen, fmt.Errorf("%s: verify: %w", s.path, coded(err))
+		return seen, fmt.Errorf("%s: verify: %w", s.path, s.coded(err))
 	}
 	if verdict != "ok" {
 		return seen, fmt.Errorf("%s is %w (%s): restore it from a backup", s.path, ErrDamaged, verdict)

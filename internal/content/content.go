@@ -15,9 +15,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"sync"
+	"time"
+
+	"github.com/pmh-bridge/bridge/internal/sqlite"
 )
 
 // Errors that decide what a caller does next.
@@ -26,10 +28,10 @@ var (
 	ErrTooLarge = errors.New("content is larger than allowed")
 	// ErrDamaged: stored bytes are not what was stored. Asking again does not
 	// help.
-	ErrDamaged = errors.New("damaged")
+	ErrDamaged = sqlite.ErrDamaged
 	// ErrFull: the disk is full. Nothing was stored, what is stored can be
 	// read, and the same call succeeds once there is space.
-	ErrFull = errors.New("no space left for contents")
+	ErrFull = sqlite.ErrFull
 	// ErrReadOnly: the store was opened for reading.
 	ErrReadOnly = errors.New("the content store is open for reading only")
 )
@@ -78,6 +80,7 @@ type Store struct {
 
 	mu     sync.Mutex // held by whoever writes
 	writer *writer    // nil when reading only
+	idle   *time.Timer
 }
 
 // querier is what *sql.DB and *sql.Conn have in common.
@@ -105,42 +108,59 @@ func Open(ctx context.Context, path string, o Options) (*Store, error) {
 }
 
 func (s *Store) open(ctx context.Context, o Options) error {
-	_, err := os.Stat(s.path)
-	missing := errors.Is(err, fs.ErrNotExist)
+	found, err := kind().Find(s.path)
 	switch {
-	case err != nil && !missing:
+	case err != nil:
 		return err
-	case o.ReadOnly && missing:
-		return err
-	}
-	if !o.ReadOnly {
+	case o.ReadOnly && !found:
+		return fs.ErrNotExist
+	case o.DryRun:
 		where := s.path
-		if o.DryRun && missing {
+		if !found {
 			where = ""
 		}
-		if s.writer, err = openWriter(ctx, where, o.DryRun); err != nil {
+		if s.writer, err = openWriter(ctx, where, true); err != nil {
 			return err
 		}
-	}
-	if o.DryRun {
-		s.spool = ""
-		s.query = s.writer.conn
-	} else {
-		if s.writer != nil {
-			if err := s.sweep(); err != nil {
+		s.spool, s.query = "", s.writer.conn
+	default:
+		if !o.ReadOnly {
+			if err := s.openWriter(ctx, found); err != nil {
 				return err
 			}
 		}
-		if s.readers, err = openReaders(ctx, s.path); err != nil {
+		if s.readers, err = kind().OpenReaders(ctx, s.path, readConnections, "cache_size(-8192)"); err != nil {
 			return err
 		}
 		s.query = s.readers
 	}
 	if s.get, err = s.query.PrepareContext(ctx, `SELECT id, CAST(length AS INTEGER), bytes FROM content WHERE sum = $1`); err != nil {
-		return coded(err)
+		return s.coded(err)
 	}
 	s.getPart, err = s.query.PrepareContext(ctx, `SELECT seal, bytes FROM chunk WHERE content = $1 AND n = $2`)
-	return coded(err)
+	return s.coded(err)
+}
+
+func (s *Store) openWriter(ctx context.Context, found bool) (err error) {
+	if !found {
+		if err := kind().Create(ctx, s.path); err != nil {
+			return err
+		}
+	}
+	if s.writer, err = openWriter(ctx, s.path, false); err != nil {
+		return err
+	}
+	s.idle = time.AfterFunc(sqlite.IdleTime, s.checkpoint)
+	return s.sweep()
+}
+
+// checkpoint is called when nothing has been written for a while.
+func (s *Store) checkpoint() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.writer.conn != nil {
+		_ = sqlite.Checkpoint(context.Background(), s.writer.conn) // the next one, or opening the file, does it
+	}
 }
 
 // Close ends the store and, in a dry run, forgets what was put in. Blobs that
@@ -157,6 +177,9 @@ func (s *Store) Close() error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.idle != nil {
+		s.idle.Stop()
+	}
 	if s.writer != nil {
 		errs = append(errs, s.writer.close())
 	}
@@ -174,7 +197,7 @@ func (s *Store) Stats(ctx context.Context) (Stats, error) {
 	var st Stats
 	err := s.query.QueryRowContext(ctx, `SELECT count, length FROM total`).Scan(&st.Count, &st.Bytes)
 	if err != nil {
-		return Stats{}, fmt.Errorf("%s: count contents: %w", s.path, coded(err))
+		return Stats{}, fmt.Errorf("%s: count contents: %w", s.path, s.coded(err))
 	}
 	return st, nil
 }

@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"github.com/pmh-bridge/bridge/internal/sqlite"
 )
 
 // chunkSize is the length of a chunk, and of the largest content that stands in
@@ -146,7 +148,10 @@ func (s *Store) Put(ctx context.Context, drafts ...*Draft) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.writer.put(ctx, s.query, drafts); err != nil {
-		return fmt.Errorf("%s: store %d contents: %w", s.path, len(drafts), coded(err))
+		return fmt.Errorf("%s: store %d contents: %w", s.path, len(drafts), s.coded(err))
+	}
+	if s.idle != nil {
+		s.idle.Reset(sqlite.IdleTime)
 	}
 	return nil
 }

@@ -1,0 +1,74 @@
+//go:build unix
+
+package sqlite
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+	"modernc.org/sqlite"
+	lib "modernc.org/sqlite/lib"
+)
+
+// Errors that decide what a caller does next.
+var (
+	// ErrFull: there is no space. Nothing was written, reading goes on, and the same
+	// call succeeds once there is space.
+	ErrFull = errors.New("no space left on the disk")
+	// ErrDamaged: the file is not what was written.
+	ErrDamaged = errors.New("damaged")
+	// ErrDisk: the file system fails. What the database holds is not known before
+	// it is opened anew.
+	ErrDisk = errors.New("the file system fails")
+)
+
+const cantOpen = lib.SQLITE_CANTOPEN
+
+// Code returns the primary result code of an error of the driver, 0 for others.
+func Code(err error) int { return extended(err) & 0xff }
+
+func extended(err error) int {
+	if e, ok := errors.AsType[*sqlite.Error](err); ok {
+		return e.Code()
+	}
+	return 0
+}
+
+// NoTransaction reports whether an error says that there was no transaction to
+// end: SQLite ends one by itself after some failures, as when the disk is full.
+func NoTransaction(err error) bool { return Code(err) == lib.SQLITE_ERROR }
+
+// Explain adds to an error what it means to us. Some of SQLite's codes do not say
+// that the disk is full: then the file system of path is asked.
+func Explain(path string, err error) error {
+	if err == nil || errors.Is(err, ErrFull) || errors.Is(err, ErrDamaged) || errors.Is(err, ErrDisk) {
+		return err
+	}
+	code := Code(err)
+	switch {
+	case code == lib.SQLITE_FULL, errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return fmt.Errorf("%w: %w", ErrFull, err)
+	case code == lib.SQLITE_CORRUPT, code == lib.SQLITE_NOTADB:
+		return fmt.Errorf("%w: %w", ErrDamaged, err)
+	case code == lib.SQLITE_IOERR, code == lib.SQLITE_CANTOPEN:
+		if extended(err) == lib.SQLITE_IOERR_SHMSIZE || full(filepath.Dir(path)) {
+			return fmt.Errorf("%w: %w", ErrFull, err)
+		}
+		return fmt.Errorf("%w: %w", ErrDisk, err)
+	case code == lib.SQLITE_READONLY:
+		return fmt.Errorf("%w: %w", ErrDisk, err)
+	}
+	return err
+}
+
+// full reports whether a file system has no room for the smallest of files.
+func full(folder string) bool {
+	var st unix.Statfs_t
+	if unix.Statfs(folder, &st) != nil {
+		return false
+	}
+	return uint64(st.Bavail)*uint64(st.Bsize) < 64<<10 || st.Files > 0 && st.Ffree == 0
+}

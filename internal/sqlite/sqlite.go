@@ -1,0 +1,272 @@
+//go:build unix
+
+// Package sqlite opens the databases of a data folder and says what their errors
+// mean. It knows files, not tables: what a database holds is for its package.
+//
+// A database is made whole or not at all, so an empty file is never a new one; its
+// header names what it is; its write-ahead log is checkpointed at a few megabytes
+// and whenever nothing is being written, so that the file alone has nearly all.
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+	_ "modernc.org/sqlite" // the driver
+)
+
+// Kind is a sort of database.
+type Kind struct {
+	// Name is what messages call it.
+	Name string
+	// ID is its application_id: no other database is taken for one.
+	ID uint32
+	// Migrations holds 1.sql, 2.sql and so on. The number of the last is the version
+	// of the format.
+	Migrations fs.FS
+}
+
+const (
+	// fileMode: records may be private, and log.db holds tokens and addresses.
+	fileMode = 0o600
+	// walPages is how many pages the write-ahead log may have before a commit
+	// checkpoints it, and walBytes what is left of it on the disk.
+	walPages = 1000
+	walBytes = 4 << 20
+	// IdleTime is how long nothing is written before a checkpoint.
+	IdleTime = time.Second
+)
+
+// Version is the number of the last migration.
+func (k *Kind) Version() int {
+	n := 0
+	for {
+		if _, err := fs.Stat(k.Migrations, fmt.Sprintf("%d.sql", n+1)); err != nil {
+			return n
+		}
+		n++
+	}
+}
+
+// Schema returns the text of all migrations.
+func (k *Kind) Schema() (text string, err error) { return k.steps(0) }
+
+// steps returns what brings a database of a version up to date.
+func (k *Kind) steps(version int) (text string, err error) {
+	for n := version + 1; n <= k.Version(); n++ {
+		step, err := fs.ReadFile(k.Migrations, fmt.Sprintf("%d.sql", n))
+		if err != nil {
+			return "", err
+		}
+		text += string(step) + "\n"
+	}
+	return text + fmt.Sprintf("PRAGMA application_id = %d;\nPRAGMA user_version = %d;\n", k.ID, k.Version()), nil
+}
+
+// Find reports whether path is a database of the kind. A file that is something
+// else, or nothing, is an error: a new database must not take its place.
+func (k *Kind) Find(path string) (bool, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	var header [100]byte
+	n, err := io.ReadFull(f, header[:])
+	switch {
+	case n == 0 && errors.Is(err, io.EOF):
+		return false, fmt.Errorf("%s is empty: its bytes were lost, or it was made by something else: %w: restore it from a backup", path, ErrDamaged)
+	case err != nil && !errors.Is(err, io.ErrUnexpectedEOF):
+		return false, err
+	case n < len(header) || string(header[:16]) != "SQLite format 3\x00":
+		return false, fmt.Errorf("%s is no database: %w: restore it from a backup", path, ErrDamaged)
+	}
+	if id := binary.BigEndian.Uint32(header[68:]); id != k.ID {
+		return false, fmt.Errorf("%s is a database, but no %s: it belongs to something else (application_id %#x): give another folder", path, k.Name, id)
+	}
+	return true, nil
+}
+
+// Create makes a new database. It stands under its name when it is whole and
+// durable, not before.
+func (k *Kind) Create(ctx context.Context, path string) error {
+	tmp := path + ".new"
+	for _, leftover := range []string{tmp, tmp + "-journal", tmp + "-wal", tmp + "-shm"} {
+		if err := os.Remove(leftover); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	// SQLite gives the files beside it the mode of the database.
+	f, err := os.OpenFile(tmp, os.O_RDWR|os.O_CREATE|os.O_EXCL, fileMode)
+	if err != nil {
+		return Explain(path, err)
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	if err := k.fill(ctx, tmp); err != nil {
+		_ = os.Remove(tmp) // the next attempt would
+		return Explain(path, err)
+	}
+	if err := os.Rename(tmp, path); err != nil {
+		return err
+	}
+	return SyncDir(filepath.Dir(path))
+}
+
+func (k *Kind) fill(ctx context.Context, path string) error {
+	text, err := k.Schema()
+	if err != nil {
+		return err
+	}
+	db, err := sql.Open("sqlite", DSN(path, "rw", "synchronous(full)"))
+	if err != nil {
+		return err
+	}
+	db.SetMaxOpenConns(1)
+	_, err = db.ExecContext(ctx, "BEGIN IMMEDIATE;\n"+text+"COMMIT;\nPRAGMA journal_mode = wal")
+	return errors.Join(err, db.Close())
+}
+
+// SyncDir makes the names in a folder durable.
+func SyncDir(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// OpenWriter opens the connection that writes, of which there is one, and brings
+// the database up to date. Its file exists; "" is a new database in memory.
+func (k *Kind) OpenWriter(ctx context.Context, path string, pragmas ...string) (*sql.DB, *sql.Conn, error) {
+	db, err := sql.Open("sqlite", DSN(path, "rw", append(pragmas, "journal_mode(wal)", "synchronous(full)", "busy_timeout(10000)", "cell_size_check(1)",
+		fmt.Sprintf("wal_autocheckpoint(%d)", walPages), fmt.Sprintf("journal_size_limit(%d)", walBytes))...))
+	if err != nil {
+		return nil, nil, err
+	}
+	db.SetMaxOpenConns(1)
+	conn, err := k.connect(ctx, db)
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("opening %s: %w", path, Explain(path, err)), db.Close())
+	}
+	return db, conn, nil
+}
+
+func (k *Kind) connect(ctx context.Context, db *sql.DB) (*sql.Conn, error) {
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := k.migrate(ctx, conn); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return conn, nil
+}
+
+func (k *Kind) migrate(ctx context.Context, conn *sql.Conn) error {
+	var version int
+	if err := conn.QueryRowContext(ctx, "PRAGMA user_version").Scan(&version); err != nil {
+		return err
+	}
+	if err := k.newer(version); err != nil || version == k.Version() {
+		return err
+	}
+	text, err := k.steps(version)
+	if err != nil {
+		return err
+	}
+	if _, err := conn.ExecContext(ctx, "BEGIN IMMEDIATE;\n"+text+"COMMIT"); err != nil {
+		return fmt.Errorf("bringing it to version %d: %w", k.Version(), err) // closing undoes it
+	}
+	return nil
+}
+
+func (k *Kind) newer(version int) error {
+	if version > k.Version() {
+		return fmt.Errorf("it was written by a newer bridge (version %d of its format, this one knows %d): use that one", version, k.Version())
+	}
+	return nil
+}
+
+// OpenReaders opens connections that read. A folder that cannot be written, or a
+// full disk, is read without writing: that needs a database that was closed, or
+// whose files were all copied.
+func (k *Kind) OpenReaders(ctx context.Context, path string, connections int, pragmas ...string) (*sql.DB, error) {
+	mode := "rw"
+	if unix.Access(filepath.Dir(path), unix.W_OK) != nil {
+		mode = k.unwritable(path)
+	}
+	db, err := k.openReaders(ctx, path, mode, connections, pragmas)
+	if err != nil && mode == "rw" && errors.Is(err, ErrFull) && k.unwritable(path) == immutable {
+		db, err = k.openReaders(ctx, path, immutable, connections, pragmas)
+	}
+	if err != nil && mode != "rw" && Code(err) == cantOpen {
+		err = fmt.Errorf("%w: the folder cannot be written, and %s-wal holds what %[2]s does not have yet: copy the folder to where it can be written", err, filepath.Base(path))
+	}
+	return db, err
+}
+
+// immutable reads a database that nobody writes, without locks and without files
+// beside it.
+const immutable = "ro&immutable=1"
+
+func (k *Kind) unwritable(path string) string {
+	if st, err := os.Stat(path + "-wal"); err == nil && st.Size() > 0 {
+		return "ro"
+	}
+	return immutable
+}
+
+func (k *Kind) openReaders(ctx context.Context, path, mode string, connections int, pragmas []string) (*sql.DB, error) {
+	db, err := sql.Open("sqlite", DSN(path, mode, append(pragmas, "query_only(1)", "busy_timeout(10000)", "cell_size_check(1)")...))
+	if err != nil {
+		return nil, err
+	}
+	db.SetMaxOpenConns(connections)
+	db.SetMaxIdleConns(connections)
+	var version int
+	err = db.QueryRowContext(ctx, "PRAGMA user_version").Scan(&version)
+	if err == nil {
+		err = k.newer(version)
+	}
+	if err == nil && version < k.Version() {
+		err = fmt.Errorf("it was written by an older bridge (version %d of its format, this one wants %d): run serve or harvest once, which brings it up to date", version, k.Version())
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("opening %s: %w", path, Explain(path, err)), db.Close())
+	}
+	return db, nil
+}
+
+// DSN is the driver's name of a database; mode is that of SQLite's URIs. The empty
+// path is a database in memory.
+func DSN(path, mode string, pragmas ...string) string {
+	if path == "" {
+		path, mode = ":memory:", "memory"
+	} else {
+		path = (&url.URL{Path: path}).EscapedPath()
+	}
+	q := url.Values{"_pragma": pragmas, "_dqs": {"0"}}
+	return "file:" + path + "?mode=" + mode + "&" + q.Encode()
+}
+
+// Checkpoint brings what the write-ahead log has into the database itself, as far
+// as nobody reads older states.
+func Checkpoint(ctx context.Context, conn *sql.Conn) error {
+	_, err := conn.ExecContext(ctx, "PRAGMA wal_checkpoint(PASSIVE)")
+	return err
+}

@@ -364,7 +364,9 @@ type Set struct {
 	// Feed and Complete are the urn:uuid ids of the two published feeds.
 	Feed, Complete string
 	// Last and LastObserved belong to the set's last event that is in a
-	// segment; Last is 0 and LastObserved is Created when there is none.
+	// segment; Last is 0 and LastObserved is Created when there is none. After
+	// the log has begun a new epoch LastObserved is Created again until the next
+	// event.
 	Last         Seq
 	LastObserved Micros
 	// Newest is Observed of the last event of any kind, Created when there is none.
@@ -372,4 +374,7 @@ type Set struct {
 	// Live counts the records that exist; Events all events, rejected ones
 	// included.
 	Live, Events int64
+	// Partial: one of its Sources was never walked whole, so the state of the set
+	// is not to be taken for all that there is.
+	Partial bool
 }

@@ -81,7 +81,7 @@ func (l *Log) Append(ctx context.Context, in *event.Batch) (event.Appended, erro
 		err := b.run(ctx)
 		out = b.out
 		return err
-	}, b.remember)
+	}, func() { b.remember(); l.advance(ctx) })
 	if err != nil {
 		return event.Appended{}, fmt.Errorf("appending to the log: %w", err)
 	}
@@ -265,7 +265,7 @@ func (b *batch) load(ctx context.Context, q preparer) error {
 	b.source = sourceRow{id: b.in.Source, rank: map[event.SourceID]int64{}}
 	found := false
 	err := q.each(ctx, `SELECT s.id, s.content, s.segment_events, s.segment_hours, s.last_seq, s.last_observed, s.clock, s.live, s.events, s.records,
-	src.version, src.cursor, src.mark, src.memory, src.gap, src.kept, (SELECT coalesce(max(seq), 0) FROM event),
+	src.version, src.cursor, src.mark, src.memory, src.gap, src.kept, max((SELECT coalesce(max(seq), 0) FROM event), (SELECT coalesce(max(upto_seq), 0) FROM epoch)),
 	EXISTS (SELECT 1 FROM pending WHERE source = src.id), EXISTS (SELECT 1 FROM step_back WHERE source = src.id), EXISTS (SELECT 1 FROM held WHERE source = src.id),
 	EXISTS (SELECT 1 FROM met_order WHERE source = src.id), src.kind
 FROM source src JOIN sets s ON s.id = src.set_id WHERE src.id = $1`, []any{int64(b.in.Source)}, func(rows *sql.Rows) error {

@@ -39,7 +39,7 @@ func TestFlippedBytes(t *testing.T) {
 		}
 		folder := t.TempDir()
 		bytes[at] ^= bit
-		err := os.WriteFile(filepath.Join(folder, eventlog.FileName), bytes, 0o600)
+		err := errors.Join(os.WriteFile(filepath.Join(folder, eventlog.FileName), bytes, 0o600), os.Link(filepath.Join(original, eventlog.HeadName), filepath.Join(folder, eventlog.HeadName)))
 		bytes[at] ^= bit
 		if err != nil {
 			t.Fatal(err)

@@ -29,3 +29,6 @@ func (l *Log) Exec(ctx context.Context, text string, args ...any) error {
 	_, err := l.conn.ExecContext(ctx, text, args...)
 	return err
 }
+
+// Checkpoint does what is done when nothing has been written for a while.
+func (l *Log) Checkpoint() { l.checkpoint() }

@@ -3,6 +3,7 @@
 package eventlog
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -10,7 +11,11 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pmh-bridge/bridge/internal/sqlite"
 )
+
+const lockName = "lock"
 
 // LockedError: another process writes the log.
 type LockedError struct {
@@ -24,12 +29,15 @@ func (e *LockedError) Error() string {
 
 // lockFile is the writer's lock: a file with the holder's description, held by
 // flock, so that it ends with the process whatever way that ends.
-type lockFile struct{ f *os.File }
+type lockFile struct {
+	f    *os.File
+	info os.FileInfo
+}
 
 func takeLock(folder, holder string) (*lockFile, error) {
-	f, err := os.OpenFile(filepath.Join(folder, "lock"), os.O_RDWR|os.O_CREATE, 0o644)
+	f, err := os.OpenFile(filepath.Join(folder, lockName), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("data folder: %w", err)
+		return nil, fmt.Errorf("data folder: %w", sqlite.Explain(folder, err))
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		defer f.Close()
@@ -46,11 +54,92 @@ func takeLock(folder, holder string) (*lockFile, error) {
 	if holder == "" {
 		holder = "process"
 	}
-	if err := errors.Join(f.Truncate(0), writeAt(f, fmt.Sprintf("%s (process %d)\n", holder, os.Getpid()))); err != nil {
+	err = errors.Join(f.Truncate(0), writeAt(f, fmt.Sprintf("%s (process %d)\n", holder, os.Getpid())))
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		err = nil // a full disk is no reason not to read; only the name is missing
+	}
+	info, statErr := f.Stat()
+	if err := errors.Join(err, statErr); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	return &lockFile{f}, nil
+	return &lockFile{f, info}, nil
 }
+
+// Held reports whether a process holds the writer's lock of a data folder.
+func Held(folder string) bool {
+	f, err := os.Open(filepath.Join(folder, lockName))
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK)
+}
+
+// present returns an error when the data folder is not the one any more that was
+// opened: what is written now would be written to files that nobody finds again.
+func (l *Log) present() error {
+	if l.lock == nil {
+		return nil // a dry run without a folder
+	}
+	for _, f := range []struct {
+		path string
+		was  os.FileInfo
+	}{{filepath.Join(l.folder, lockName), l.lock.info}, {l.path, l.file}} {
+		if f.was == nil {
+			continue
+		}
+		switch is, err := os.Stat(f.path); {
+		case err != nil:
+			return fmt.Errorf("the data folder was removed, renamed or unmounted: %w", err)
+		case !os.SameFile(is, f.was):
+			return fmt.Errorf("the data folder was replaced: %s is another file than when it was opened", f.path)
+		}
+	}
+	return nil
+}
+
+// Check returns why the log must not be written any more, nil when it may: that
+// its folder has gone, or that the disk fails. A caller that holds the log for
+// long calls it every few seconds.
+func (l *Log) Check(ctx context.Context) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.writable(); err != nil {
+		return err
+	}
+	var commits int64
+	err := l.conn.QueryRowContext(ctx, "SELECT commits FROM log").Scan(&commits)
+	if err = errors.Join(l.present(), l.explain(err)); err != nil && ctx.Err() == nil {
+		l.failed = err
+		return fmt.Errorf("%w: %w", ErrStopped, err)
+	}
+	return nil
+}
+
+// A reserve lets the log be opened when the disk is full: SQLite needs room for
+// its files even to read what may be written.
+const (
+	reserveName  = "reserve"
+	reserveBytes = 2 << 20
+)
+
+// keepReserve makes the reserve, if there is room.
+func (l *Log) keepReserve() {
+	path := filepath.Join(l.folder, reserveName)
+	if _, err := os.Stat(path); err == nil {
+		return
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return
+	}
+	if err := errors.Join(allocate(f, reserveBytes), f.Close()); err != nil {
+		_ = os.Remove(path) // half of it is of no use
+	}
+}
+
+// useReserve gives the reserve away; it reports whether there was one.
+func (l *Log) useReserve() bool { return os.Remove(filepath.Join(l.folder, reserveName)) == nil }
 
 func writeAt(f *os.File, s string) error {
 	_, err := f.WriteAt([]byte(s), 0)

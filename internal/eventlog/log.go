@@ -15,23 +15,20 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/url"
 	"os"
 	"path/filepath"
 	"sync"
 	"time"
 
-	"modernc.org/sqlite"
-	sqlite3 "modernc.org/sqlite/lib"
-
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/sqlite"
 )
 
 // FileName is the name of the log's database in the data folder.
 const FileName = "log.db"
 
 // ErrFull: the disk is full. Nothing was written; reading goes on.
-var ErrFull = errors.New("no space left for the log")
+var ErrFull = sqlite.ErrFull
 
 // ErrStopped: after a failure it is not known what the database holds. The log
 // writes nothing any more and has to be opened anew.
@@ -49,7 +46,8 @@ type Options struct {
 	// AcceptClock confirms a clock that jumped ahead (I3).
 	AcceptClock bool
 	// Clock returns the wall clock and the time since some fixed moment by a
-	// clock that never jumps. Nil is the system's.
+	// clock that never jumps, nor stops while the machine is suspended. Nil is the
+	// system's.
 	Clock func() (wall time.Time, running time.Duration)
 	// Holder describes this process to whoever finds the log locked.
 	Holder string
@@ -60,12 +58,11 @@ type Options struct {
 type Log struct {
 	folder  string
 	scratch string // of a dry run where there is no log yet
+	path    string // of the database
 	opt     Options
 	lock    *lockFile
-	start   struct {
-		wall    time.Time
-		running time.Duration
-	}
+	file    os.FileInfo // of the database when it was opened
+	loss    *Loss       // found when it was opened
 
 	db     *sql.DB   // read-only connections; nil in a dry run
 	reads  reads     // on db
@@ -73,6 +70,9 @@ type Log struct {
 	conn   *sql.Conn // the one connection that writes
 
 	mu     sync.Mutex               // held while writing; guards what follows
+	guard  guard                    // of the clock
+	head   *headFile                // nil in a dry run, and when opened for reading
+	idle   *time.Timer              // checkpoints when nothing is being written
 	walks  map[event.SourceID]*walk // as stored, or as a batch under way has made them
 	stmts  map[string]*sql.Stmt     // prepared on conn
 	raws   map[string]rawStmt       // prepared on conn, past database/sql
@@ -89,20 +89,32 @@ type Log struct {
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// Open opens the log in the data folder, which it makes when it is missing
-// (unless ReadOnly). A log that another process writes is an error of type
-// *LockedError.
+// kind is the sort of database that a log is ("brLg").
+func kind() *sqlite.Kind {
+	steps, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		panic(err) // the path is constant
+	}
+	return &sqlite.Kind{Name: "log", ID: 0x62724c67, Migrations: steps}
+}
+
+// Exists reports whether a data folder holds a log, or a file in its place.
+func Exists(folder string) bool {
+	_, err := os.Stat(filepath.Join(folder, FileName))
+	return err == nil
+}
+
+// Open opens the log in the data folder, and makes both when they are missing
+// (unless ReadOnly); but no log where a folder has had one. A log that another
+// process writes is an error of type *LockedError. One that has lost events since
+// it was written last goes on in a new epoch: see Loss.
 func Open(ctx context.Context, folder string, opt Options) (*Log, error) {
 	if opt.Clock == nil {
-		epoch := time.Now()
-		opt.Clock = func() (time.Time, time.Duration) {
-			now := time.Now()
-			return now.Round(0), now.Sub(epoch)
-		}
+		opt.Clock = systemClock
 	}
-	l := &Log{folder: folder, opt: opt, walks: map[event.SourceID]*walk{}, stmts: map[string]*sql.Stmt{}, raws: map[string]rawStmt{},
-		services: map[servedBy]int64{}, changed: make(chan struct{})}
-	l.start.wall, l.start.running = opt.Clock()
+	l := &Log{folder: folder, path: filepath.Join(folder, FileName), opt: opt, walks: map[event.SourceID]*walk{}, stmts: map[string]*sql.Stmt{},
+		raws: map[string]rawStmt{}, services: map[servedBy]int64{}, changed: make(chan struct{}),
+		guard: guard{clock: opt.Clock, accept: opt.AcceptClock}}
 	if err := l.open(ctx); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
@@ -110,120 +122,171 @@ func Open(ctx context.Context, folder string, opt Options) (*Log, error) {
 }
 
 func (l *Log) open(ctx context.Context) error {
-	path := filepath.Join(l.folder, FileName)
 	if l.opt.ReadOnly {
-		if _, err := os.Stat(path); err != nil {
-			if errors.Is(err, fs.ErrNotExist) {
-				return fmt.Errorf("%s holds no log: give the data folder of a bridge with --data, or harvest something first: %w", l.folder, err)
-			}
-			return err
-		}
-		return l.openReaders(ctx, path)
+		return l.openForReading(ctx)
 	}
-	_, err := os.Stat(path)
-	if l.opt.DryRun && errors.Is(err, fs.ErrNotExist) {
+	found, err := kind().Find(l.path)
+	if err != nil {
+		return err
+	}
+	if l.opt.DryRun && !found {
 		if l.scratch, err = os.MkdirTemp("", "bridge-dry-run-"); err != nil {
 			return fmt.Errorf("dry run: %w", err)
 		}
-		path = filepath.Join(l.scratch, FileName)
-	} else {
-		if err := os.MkdirAll(l.folder, 0o755); err != nil {
-			return fmt.Errorf("data folder: %w", err)
-		}
-		lock, err := takeLock(l.folder, l.opt.Holder)
-		if err != nil {
+		l.path = filepath.Join(l.scratch, FileName)
+		if err := kind().Create(ctx, l.path); err != nil {
 			return err
 		}
-		l.lock = lock
+		return l.openWriter(ctx)
 	}
-	if err := l.openWriter(ctx, path); err != nil || l.opt.DryRun {
+	if err := l.openFolder(); err != nil {
+		return err
+	}
+	err = l.openForWriting(ctx)
+	if errors.Is(err, ErrFull) && l.useReserve() {
+		err = l.closeDatabase()
+		clear(l.stmts)
+		l.conn, l.db, l.writer = nil, nil, nil
+		if err == nil {
+			err = l.openForWriting(ctx)
+		}
+	}
+	if errors.Is(err, ErrFull) {
+		err = fmt.Errorf("the data folder %s cannot be opened for writing: make room there first: %w", l.folder, err)
+	}
+	return err
+}
+
+// openFolder makes the data folder, which is for its owner alone, and locks it.
+func (l *Log) openFolder() (err error) {
+	if err := os.MkdirAll(l.folder, 0o700); err != nil {
+		return fmt.Errorf("data folder: %w", err)
+	}
+	l.lock, err = takeLock(l.folder, l.opt.Holder)
+	return err
+}
+
+func (l *Log) openForWriting(ctx context.Context) error {
+	found, err := kind().Find(l.path)
+	if err != nil {
+		return err
+	}
+	if !found && !l.opt.DryRun {
+		if err := l.create(ctx); err != nil {
+			return err
+		}
+	}
+	h, place, headErr := readHead(l.folder)
+	if err := l.openWriter(ctx); err != nil || l.opt.DryRun {
 		return err // a dry run reads on the connection that writes
 	}
-	return l.openReaders(ctx, path)
+	if l.file, err = os.Stat(l.path); err != nil {
+		return err
+	}
+	if err := l.openReaders(ctx); err != nil {
+		return err
+	}
+	return l.openEpoch(ctx, h, place, headErr)
+}
+
+// create makes a new log, unless the folder has had one.
+func (l *Log) create(ctx context.Context) error {
+	for _, name := range []string{HeadName, FileName + "-wal", "content.db"} {
+		switch _, err := os.Stat(filepath.Join(l.folder, name)); {
+		case err == nil:
+			return fmt.Errorf("%s has lost its log: %s is there, and %s is not: put %[3]s back from a backup; to begin anew move what is in the folder away",
+				l.folder, name, FileName)
+		case !errors.Is(err, fs.ErrNotExist):
+			return err
+		}
+	}
+	return kind().Create(ctx, l.path)
+}
+
+// openEpoch compares the log with its head, and goes on in a new epoch if it has
+// to.
+func (l *Log) openEpoch(ctx context.Context, h head, place int, headErr error) error {
+	if err := l.look(ctx, h, headErr); err != nil {
+		return err
+	}
+	if l.loss != nil && l.loss.Events() {
+		if err := l.beginEpoch(ctx, l.loss, h); err != nil {
+			return err
+		}
+	}
+	now, err := topOf(ctx, l.conn, 1<<62)
+	if err != nil {
+		return err
+	}
+	now.Seen = max(h.Seen, now.Observed)
+	if l.head, err = openHead(l.folder, place, now); err != nil {
+		return err
+	}
+	l.idle = time.AfterFunc(sqlite.IdleTime, l.checkpoint)
+	l.keepReserve()
+	return nil
+}
+
+// look finds out what the log has lost, and when it was in use last.
+func (l *Log) look(ctx context.Context, h head, headErr error) error {
+	return l.read(ctx, func(q querier) (err error) {
+		if l.loss, err = lossSince(ctx, q, h, headErr); err != nil {
+			return err
+		}
+		var last sql.NullInt64
+		if err := q.QueryRowContext(ctx, "SELECT max(clock) FROM sets").Scan(&last); err != nil {
+			return err
+		}
+		if seen := max(h.Seen, event.Micros(last.Int64)); seen > 0 {
+			l.guard.seen = seen.Time()
+		}
+		return nil
+	})
+}
+
+func (l *Log) openForReading(ctx context.Context) error {
+	found, err := kind().Find(l.path)
+	if err == nil && !found {
+		err = fmt.Errorf("%s holds no log: give the data folder of a bridge with --data, or harvest something first: %w", l.folder, fs.ErrNotExist)
+	}
+	if err != nil {
+		return err
+	}
+	h, _, headErr := readHead(l.folder)
+	if err := l.openReaders(ctx); err != nil {
+		return err
+	}
+	return l.look(ctx, h, headErr)
 }
 
 // openWriter opens the one connection that writes. A cache takes twice the memory
 // that is asked for, because the driver's pieces of memory are powers of two and
 // a page with its header is a little more than one. Larger ones were no faster:
 // batches write in the order of the keys, and the system has a cache too.
-func (l *Log) openWriter(ctx context.Context, path string) error {
-	var err error
-	l.writer, err = sql.Open("sqlite", dsn(path, "rwc",
-		"journal_mode(wal)", "synchronous(full)", "cache_size(-16384)", "wal_autocheckpoint(10000)",
-		"busy_timeout(10000)", "foreign_keys(0)", "temp_store(memory)"))
-	if err != nil {
+func (l *Log) openWriter(ctx context.Context) (err error) {
+	if l.writer, l.conn, err = kind().OpenWriter(ctx, l.path, "cache_size(-16384)", "foreign_keys(0)", "temp_store(memory)"); err != nil {
 		return err
-	}
-	l.writer.SetMaxOpenConns(1)
-	if l.conn, err = l.writer.Conn(ctx); err != nil {
-		return fmt.Errorf("opening %s: %w", path, err)
 	}
 	if l.opt.DryRun {
-		if _, err := l.conn.ExecContext(ctx, "BEGIN IMMEDIATE"); err != nil {
-			return err
-		}
+		_, err = l.conn.ExecContext(ctx, "BEGIN IMMEDIATE")
 	}
-	return l.migrate(ctx, path)
+	return err
 }
 
-func (l *Log) openReaders(ctx context.Context, path string) error {
-	var err error
-	l.db, err = sql.Open("sqlite", dsn(path, "rw", "query_only(1)", "cache_size(-2048)", "busy_timeout(10000)"))
-	if err != nil {
-		return err
-	}
-	l.db.SetMaxOpenConns(4)
-	l.db.SetMaxIdleConns(4)
-	var version int
-	if err := l.db.QueryRowContext(ctx, "PRAGMA user_version").Scan(&version); err != nil {
-		return fmt.Errorf("reading %s: %w", path, err)
-	}
-	return checkVersion(path, version, l.opt.ReadOnly)
+func (l *Log) openReaders(ctx context.Context) (err error) {
+	l.db, err = kind().OpenReaders(ctx, l.path, 4, "cache_size(-2048)")
+	return err
 }
 
-func dsn(path, mode string, pragmas ...string) string {
-	q := url.Values{"mode": {mode}}
-	for _, p := range pragmas {
-		q.Add("_pragma", p)
+// checkpoint is called when nothing has been written for a while.
+func (l *Log) checkpoint() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.writable() == nil {
+		// Both are done again, at the latest when the log is closed.
+		_ = sqlite.Checkpoint(context.Background(), l.conn)
+		_ = l.head.f.Sync()
 	}
-	return (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: q.Encode()}).String()
-}
-
-// schemaVersion is the number of the last migration.
-const schemaVersion = 1
-
-func checkVersion(path string, version int, exact bool) error {
-	switch {
-	case version > schemaVersion:
-		return fmt.Errorf("%s was written by a newer bridge (format %d, this one knows %d): use that one", path, version, schemaVersion)
-	case exact && version < schemaVersion:
-		return fmt.Errorf("%s was written by an older bridge (format %d, this one wants %d): run serve or harvest once, which brings it up to date", path, version, schemaVersion)
-	}
-	return nil
-}
-
-func (l *Log) migrate(ctx context.Context, path string) error {
-	var version int
-	if err := l.conn.QueryRowContext(ctx, "PRAGMA user_version").Scan(&version); err != nil {
-		return fmt.Errorf("reading %s: %w", path, err)
-	}
-	if err := checkVersion(path, version, false); err != nil {
-		return err
-	}
-	for ; version < schemaVersion; version++ {
-		text, err := migrations.ReadFile(fmt.Sprintf("migrations/%d.sql", version+1))
-		if err != nil {
-			return err
-		}
-		step := fmt.Sprintf("%s\nPRAGMA user_version = %d", text, version+1)
-		if !l.opt.DryRun {
-			step = "BEGIN IMMEDIATE;\n" + step + ";\nCOMMIT"
-		}
-		if _, err := l.conn.ExecContext(ctx, step); err != nil {
-			return fmt.Errorf("bringing %s to format %d: %w", path, version+1, explain(err)) // closing undoes it
-		}
-	}
-	return nil
 }
 
 // errClosed: nothing can be written through this Log.
@@ -242,6 +305,24 @@ func (l *Log) Close() error {
 		return nil
 	}
 	l.failed = errClosed
+	if l.idle != nil {
+		l.idle.Stop()
+	}
+	errs = append(errs, l.closeDatabase())
+	if l.head != nil {
+		errs = append(errs, l.head.close())
+	}
+	if l.lock != nil {
+		errs = append(errs, l.lock.release())
+	}
+	if l.scratch != "" {
+		errs = append(errs, os.RemoveAll(l.scratch))
+	}
+	return errors.Join(errs...)
+}
+
+func (l *Log) closeDatabase() error {
+	var errs []error
 	for _, s := range l.stmts {
 		errs = append(errs, s.Close())
 	}
@@ -255,7 +336,7 @@ func (l *Log) Close() error {
 	}
 	if l.conn != nil {
 		if l.opt.DryRun {
-			if _, err := l.conn.ExecContext(context.Background(), "ROLLBACK"); !noTransaction(err) {
+			if _, err := l.conn.ExecContext(context.Background(), "ROLLBACK"); !sqlite.NoTransaction(err) {
 				errs = append(errs, err)
 			}
 		}
@@ -266,12 +347,6 @@ func (l *Log) Close() error {
 	}
 	if l.writer != nil {
 		errs = append(errs, l.writer.Close())
-	}
-	if l.lock != nil {
-		errs = append(errs, l.lock.release())
-	}
-	if l.scratch != "" {
-		errs = append(errs, os.RemoveAll(l.scratch))
 	}
 	return errors.Join(errs...)
 }
@@ -378,7 +453,7 @@ func (l *Log) writeThen(ctx context.Context, do func(ctx context.Context) error,
 		begin, commit = "SAVEPOINT step", "RELEASE step"
 	}
 	if _, err := l.conn.ExecContext(ctx, begin); err != nil {
-		return explain(err)
+		return l.explain(err)
 	}
 	committed := false
 	defer func() { // also when do panics
@@ -386,15 +461,46 @@ func (l *Log) writeThen(ctx context.Context, do func(ctx context.Context) error,
 			l.undo(ctx)
 		}
 	}()
+	before, err := l.changes(ctx)
+	if err != nil {
+		return l.explain(err)
+	}
 	if err := do(ctx); err != nil {
-		return explain(err)
+		return l.explain(err)
+	}
+	after, err := l.changes(ctx)
+	changed := after != before
+	if err == nil && changed {
+		err = l.exec(ctx, "UPDATE log SET commits = commits + 1")
+	}
+	if err != nil {
+		return l.explain(err)
 	}
 	if _, err := l.conn.ExecContext(ctx, commit); err != nil {
-		return explain(err)
+		return l.explain(err)
 	}
 	committed = true
 	then()
+	if !changed {
+		return nil
+	}
+	if l.idle != nil {
+		l.idle.Reset(sqlite.IdleTime)
+	}
+	if err := errors.Join(l.present(), l.committed()); err != nil {
+		l.failed = err
+		return fmt.Errorf("%w: %w", ErrStopped, err)
+	}
 	return nil
+}
+
+// changes counts the rows that were ever changed on the connection.
+func (l *Log) changes(ctx context.Context) (n int64, err error) {
+	s, err := l.stmt(ctx, "SELECT total_changes()")
+	if err == nil {
+		err = s.QueryRowContext(ctx).Scan(&n)
+	}
+	return n, err
 }
 
 // undo ends a transaction that failed. SQLite may have undone it by itself, as
@@ -406,22 +512,23 @@ func (l *Log) undo(ctx context.Context) {
 	if l.opt.DryRun {
 		text = "ROLLBACK TO step; RELEASE step"
 	}
-	if _, err := l.conn.ExecContext(ctx, text); err != nil && (l.opt.DryRun || !noTransaction(err)) {
+	if _, err := l.conn.ExecContext(ctx, text); err != nil && (l.opt.DryRun || !sqlite.NoTransaction(err)) {
 		l.failed = fmt.Errorf("a transaction could not be undone: %w", err)
 	}
 }
 
-// noTransaction: there was none to undo.
-func noTransaction(err error) bool {
-	var e *sqlite.Error
-	return errors.As(err, &e) && e.Code() == sqlite3.SQLITE_ERROR
-}
-
-// explain turns what the driver says into what a caller decides by.
-func explain(err error) error {
-	var e *sqlite.Error
-	if errors.As(err, &e) && e.Code()&0xff == sqlite3.SQLITE_FULL {
-		return fmt.Errorf("%w: free some, nothing was lost: %w", ErrFull, err)
+// explain turns what the driver says into what a caller decides by. When the disk
+// fails, or the database is damaged, it is not known what it holds: the log stops.
+func (l *Log) explain(err error) error {
+	err = sqlite.Explain(l.path, err)
+	switch {
+	case errors.Is(err, ErrFull):
+		return fmt.Errorf("%w: free some, nothing was lost", err)
+	case errors.Is(err, sqlite.ErrDisk), errors.Is(err, sqlite.ErrDamaged):
+		if l.failed == nil {
+			l.failed = err
+		}
+		return fmt.Errorf("%w: %w", ErrStopped, err)
 	}
 	return err
 }
@@ -462,16 +569,6 @@ func (l *Log) announce() {
 	defer l.signal.Unlock()
 	close(l.changed)
 	l.changed = make(chan struct{})
-}
-
-// now returns the clock's time, or ErrClock when it has run ahead of the clock
-// that never jumps by more than a day since the log was opened (I3).
-func (l *Log) now() (event.Micros, error) {
-	wall, running := l.opt.Clock()
-	if ahead := wall.Sub(l.start.wall) - (running - l.start.running); ahead > 24*time.Hour && !l.opt.AcceptClock {
-		return 0, fmt.Errorf("%w (it says %s)", event.ErrClock, wall.UTC().Format(time.RFC3339))
-	}
-	return event.MicrosOf(wall), nil
 }
 
 func newUUID() string {

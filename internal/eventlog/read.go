@@ -60,6 +60,7 @@ type scanner struct {
 	ctx  context.Context
 	sets map[int64]event.Set
 	docs map[int64]documentRow
+	lost epochs
 	v    body
 	ev   event.Event
 }
@@ -68,6 +69,10 @@ const eventColumns = "e.seq, e.set_id, e.record, e.kind, e.observed, e.body"
 
 func newScanner(ctx context.Context, q querier) (*scanner, error) {
 	s := &scanner{q: q, ctx: ctx, sets: map[int64]event.Set{}, docs: map[int64]documentRow{}}
+	var err error
+	if s.lost, err = readEpochs(ctx, q); err != nil {
+		return nil, err
+	}
 	rows, err := q.QueryContext(ctx, selectSets)
 	return s, scanAll(rows, err, func(rows *sql.Rows) error {
 		id, set, err := scanSet(rows)
@@ -186,7 +191,7 @@ func (l *Log) Events(ctx context.Context, set string, r event.Range) iter.Seq2[*
 func (s *scanner) before(set string) event.Seq {
 	switch {
 	case set == "":
-		return s.ev.Seq - 1
+		return s.lost.before(s.ev.Seq)
 	case s.v.back == 0:
 		return 0
 	}

@@ -15,6 +15,8 @@ type replay struct {
 	set         event.Set // as stored
 	storedClock event.Micros
 	records     int64 // ordinals given out
+	base        int64 // events up to it are of an earlier epoch
+	baseN       int   // segments too
 
 	keys    []int64
 	last    []int64 // Seq of the last event
@@ -67,7 +69,10 @@ func (v *verifier) readSegments() error {
 		if n := len(r.segments); n > 0 {
 			from = r.segments[n-1].Until
 		}
-		if s.N != len(r.segments)+1 || s.From != from || len(r.segments) > 0 && r.segments[len(r.segments)-1].Open() {
+		if s.From != from && (len(r.segments) == 0 && r.base > 0 || v.epochs.began(s.From)) {
+			from = s.From
+		}
+		if s.N != r.baseN+len(r.segments)+1 || s.From != from || len(r.segments) > 0 && r.segments[len(r.segments)-1].Open() {
 			v.found(fmt.Sprintf("set %s, segment %d", r.set.Name, s.N), "it does not begin where the one before ends")
 		}
 		r.segments = append(r.segments, s)
@@ -94,7 +99,7 @@ func (v *verifier) replay() error {
 			return err
 		}
 		place := fmt.Sprintf("event %d", c.seq)
-		if c.seq != before+1 {
+		if event.Seq(before) != v.epochs.before(event.Seq(c.seq)) {
 			v.found(place, "it follows event %d", before)
 		}
 		before = c.seq
@@ -107,7 +112,7 @@ func (v *verifier) replay() error {
 			return nil
 		}
 		if r := v.sets[c.set]; r != nil && event.Kind(c.kind) == event.Rejected && c.record == 0 {
-			v.observedAt(r, event.Micros(c.observed), &b, place)
+			v.observedAt(r, &c, &b, place)
 		} else if r == nil || c.record>>32 != c.set {
 			v.found(place, "record %d is not in its set %d, or there is no such set", c.record, c.set)
 		} else if v.known(c.record) != nil {
@@ -134,7 +139,7 @@ func (v *verifier) event(r *replay, c *columns, b *body, place string) {
 	if event.KeyBits(b.obs.Record) != r.keys[o] {
 		v.found(place, "it is of %q, which is not its record's identifier", b.obs.Record)
 	}
-	v.observedAt(r, observed, b, place)
+	v.observedAt(r, c, b, place)
 	live := r.live.has(o)
 	if kind < event.Created || kind > event.Deleted || live == (kind == event.Created) || b.obs.Deleted != (kind == event.Deleted) {
 		v.found(place, "%v, but the record was %s before", kind, map[bool]string{true: "there", false: "not there"}[live])
@@ -188,12 +193,16 @@ func (r *replay) relate(o int64, kind event.Kind, links []event.Link) {
 }
 
 // observedAt counts an event of any kind.
-func (v *verifier) observedAt(r *replay, observed event.Micros, b *body, place string) {
+func (v *verifier) observedAt(r *replay, c *columns, b *body, place string) {
+	observed, after := event.Micros(c.observed), r.clock
+	if c.seq > r.base {
+		after = max(after, r.set.Created)
+	}
 	if b.document != 0 && !v.documents.has(b.document) {
 		v.found(place, "its document %d is missing", b.document)
 	}
-	if observed <= max(r.clock, r.set.Created) {
-		v.found(place, "it was observed at %v, not after the event before in set %s (%v)", observed, r.set.Name, max(r.clock, r.set.Created))
+	if observed <= after {
+		v.found(place, "it was observed at %v, not after the event before in set %s (%v)", observed, r.set.Name, after)
 	}
 	r.clock = max(r.clock, observed)
 	r.events++
@@ -249,7 +258,7 @@ func (v *verifier) compareSets() error {
 	for _, r := range v.order {
 		s := &r.set
 		last, clock := r.observed, max(r.clock, s.Created)
-		if r.lastSeq == 0 {
+		if int64(r.lastSeq) <= r.base {
 			last = s.Created
 		}
 		if s.Last != r.lastSeq || s.LastObserved != last || s.Live != r.live.n || s.Events != r.events || r.storedClock != clock {

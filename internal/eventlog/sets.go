@@ -27,6 +27,8 @@ type SetConfig struct {
 	SegmentEvents, SegmentHours int
 	// Sources in the order in which they speak for a record.
 	Sources []SourceConfig
+	// Partial: a new set has Sources that are yet to be walked.
+	Partial bool
 }
 
 // ContentError: a set was made with another content mode, which is fixed.
@@ -107,13 +109,13 @@ func (l *Log) ensureSet(ctx context.Context, c *SetConfig) (int64, error) {
 		return 0, err
 	}
 	want.Feed, want.Complete = newUUID(), newUUID()
-	s, err := l.stmt(ctx, `INSERT INTO sets (name, title, description, content, created, feed, complete, segment_events, segment_hours, sum, last_observed, clock)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $5, $5) RETURNING id`)
+	s, err := l.stmt(ctx, `INSERT INTO sets (name, title, description, content, created, feed, complete, segment_events, segment_hours, sum, last_observed, clock, partial)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $5, $5, $11) RETURNING id`)
 	if err != nil {
 		return 0, err
 	}
 	if err := s.QueryRowContext(ctx, want.Name, want.Title, want.Description, int64(want.Content), int64(want.Created), want.Feed, want.Complete,
-		want.segmentEvents, want.segmentHours, want.sum()).Scan(&id); err != nil {
+		want.segmentEvents, want.segmentHours, want.sum(), boolArg(c.Partial)).Scan(&id); err != nil {
 		return 0, err
 	}
 	return id, l.exec(ctx, "INSERT INTO segment (set_id, n, from_at) VALUES ($1, 1, $2)", id, int64(want.Created))
@@ -377,16 +379,23 @@ func noSource(id event.SourceID) error {
 	return fmt.Errorf("no Source %d in this data folder: %w", id, fs.ErrNotExist)
 }
 
-const selectSets = `SELECT id, name, title, description, content, created, feed, complete, segment_events, segment_hours, sum, last_seq, last_observed, clock, live, events FROM sets`
+const selectSets = `SELECT id, name, title, description, content, created, feed, complete, segment_events, segment_hours, sum, last_seq, last_observed, clock, live, events, partial FROM sets`
 
 func scanSet(rows *sql.Rows) (id int64, s storedSet, err error) {
 	var sum int64
 	err = rows.Scan(&id, &s.Name, &s.Title, &s.Description, &s.Content, &s.Created, &s.Feed, &s.Complete, &s.segmentEvents, &s.segmentHours, &sum,
-		&s.Last, &s.LastObserved, &s.Newest, &s.Live, &s.Events)
+		&s.Last, &s.LastObserved, &s.Newest, &s.Live, &s.Events, &s.Partial)
 	if err == nil && sum != s.sum() {
 		err = fmt.Errorf("set %q: %w: run bridge verify", s.Name, errDamaged)
 	}
 	return id, s, err
+}
+
+// Whole takes note that each Source of a set was walked whole.
+func (l *Log) Whole(ctx context.Context, set string) error {
+	return l.write(ctx, func(ctx context.Context) error {
+		return l.exec(ctx, "UPDATE sets SET partial = 0 WHERE name = $1", set)
+	})
 }
 
 // Sets returns all sets in the order of their creation.

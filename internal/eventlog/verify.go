@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"path"
 	"slices"
 
 	"github.com/pmh-bridge/bridge/event"
@@ -20,6 +19,7 @@ type Finding struct {
 
 const (
 	doRestore = "restore the data folder from a backup"
+	doEpoch   = "put a newer copy of the data folder back, if there is one; else bridge serve and bridge harvest go on in a new epoch, which Destinations take in anew"
 	doReset   = "run bridge source reset for the Source, then bridge harvest --full; the log itself is not touched by this"
 	// maxFindings of one check are reported singly; the others are counted.
 	maxFindings = 100
@@ -33,6 +33,9 @@ const (
 //
 // It takes a pass over everything, and some dozen bytes of memory a record.
 func (l *Log) Verify(ctx context.Context, report func(Finding)) error {
+	if l.loss != nil && l.head == nil && !l.loss.Backup {
+		report(Finding{"file " + HeadName, l.loss.String(), doEpoch})
+	}
 	return l.read(ctx, func(q querier) error {
 		if c, ok := q.(*sql.Conn); ok && !l.opt.DryRun {
 			tx, err := c.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
@@ -49,6 +52,7 @@ func (l *Log) Verify(ctx context.Context, report func(Finding)) error {
 		}{
 			{"database", doRestore, v.structure},
 			{"database schema", doRestore, v.schema},
+			{"table epoch", doRestore, v.readEpochs},
 			{"table sets", doRestore, v.readSets},
 			{"table source", doReset, v.readSources},
 			{"table host", doRestore, v.readHosts},
@@ -93,6 +97,7 @@ type verifier struct {
 	where, do string // of the check under way
 	count     int
 
+	epochs    epochs
 	sets      map[int64]*replay
 	order     []*replay // in the order of the sets' numbers
 	sources   map[event.SourceID]int64
@@ -136,14 +141,12 @@ func (v *verifier) schema() (err error) {
 	}
 	defer fresh.Close()
 	fresh.SetMaxOpenConns(1)
-	for n := 1; n <= schemaVersion; n++ {
-		text, err := migrations.ReadFile(path.Join("migrations", fmt.Sprint(n)+".sql"))
-		if err != nil {
-			return err
-		}
-		if _, err := fresh.ExecContext(v.ctx, string(text)); err != nil {
-			return err
-		}
+	text, err := kind().Schema()
+	if err != nil {
+		return err
+	}
+	if _, err := fresh.ExecContext(v.ctx, text); err != nil {
+		return err
 	}
 	want, err := schemaOf(v.ctx, fresh)
 	if err != nil {
@@ -167,6 +170,17 @@ func schemaOf(ctx context.Context, q querier) (out []string, err error) {
 	return out, err
 }
 
+func (v *verifier) readEpochs() error {
+	return v.each(selectEpochs, func(rows *sql.Rows) error {
+		e, err := scanEpoch(rows)
+		if err != nil || e.N != int64(len(v.epochs))+2 {
+			v.found(fmt.Sprintf("epoch %d", e.N), "it is not what was stored, or does not follow the one before")
+		}
+		v.epochs = append(v.epochs, e)
+		return nil
+	})
+}
+
 func (v *verifier) readSets() error {
 	if err := v.each(selectSets+" ORDER BY id", func(rows *sql.Rows) error {
 		id, s, err := scanSet(rows)
@@ -182,12 +196,13 @@ func (v *verifier) readSets() error {
 	}); err != nil {
 		return err
 	}
-	return v.each("SELECT id, clock, records FROM sets", func(rows *sql.Rows) error {
-		var id, records int64
+	return v.each("SELECT id, clock, records, base_seq, base_n FROM sets", func(rows *sql.Rows) error {
+		var id, records, base int64
 		var clock event.Micros
-		err := rows.Scan(&id, &clock, &records)
+		var segments int
+		err := rows.Scan(&id, &clock, &records, &base, &segments)
 		if r := v.sets[id]; r != nil {
-			r.storedClock, r.records = clock, records
+			r.storedClock, r.records, r.base, r.baseN = clock, records, base, segments
 		}
 		return err
 	})

@@ -102,7 +102,7 @@ func BenchmarkChangeListCold(b *testing.B) {
 func BenchmarkArchiveCold(b *testing.B) {
 	p := newPublisher(b, newStream(50_000))
 	s := p.log.(*stream).sets["main"]
-	it := archive(s.set, s.segments[0], s.segments[1])
+	it := archive(s.set, 1, s.segments[0], s.segments[1])
 	for _, gzip := range []bool{true, false} {
 		b.Run(map[bool]string{true: "compressed", false: "plain"}[gzip], func(b *testing.B) {
 			b.ReportAllocs()

@@ -106,6 +106,9 @@ func (p *Publisher) item(ctx context.Context, name, rest string) (Item, error) {
 			return Item{}, ErrNotFound
 		}
 		segment, err := p.segment(ctx, st, n)
+		if err == nil && segment.From < st.fixed.Created {
+			err = ErrNotFound // of an epoch that has ended
+		}
 		return changeList(st.fixed, segment), err
 	case isFeed:
 		n, ok := fileNumber(feed, ".atom")
@@ -216,6 +219,9 @@ func (p *Publisher) resourceList(ctx context.Context, name string, gzip bool) (*
 	if err != nil {
 		return nil, err
 	}
+	if err := whole(&set, setPath(name, "resourcelist.xml")); err != nil {
+		return nil, err
+	}
 	if p.direct(st, set) {
 		doc := p.document(ctx, resourceList(set), gzip)
 		fits, err := p.fits(ctx, st, doc)
@@ -271,6 +277,13 @@ func (p *Publisher) partDocument(ctx context.Context, name, numbers string, gzip
 	}
 	st, err := p.state(ctx, name)
 	if err != nil {
+		return nil, err
+	}
+	set, err := p.set(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if err := whole(&set, setPath(name, "resourcelist.xml")); err != nil {
 		return nil, err
 	}
 	current, previous := st.shelf()

@@ -39,7 +39,7 @@ func planFeeds(set event.Set, segments []event.Segment) []Item {
 	items := []Item{subscription(set, segments)}
 	for i, s := range segments {
 		if !s.Open() {
-			items = append(items, archive(set, s, segments[i+1]))
+			items = append(items, archive(set, segments[0].N, s, segments[i+1]))
 		}
 	}
 	if set.Live <= completeLimit {
@@ -53,7 +53,7 @@ func planFeeds(set event.Set, segments []event.Segment) []Item {
 func subscription(set event.Set, segments []event.Segment) Item {
 	open := segments[len(segments)-1]
 	it := Item{Path: setPath(set.Name, "feed.atom"), Kind: Subscription, Set: set,
-		N: open.N, Events: open.Range(), Entries: open.Events, From: open.From, At: set.LastObserved}
+		N: open.N, Events: open.Range(), Entries: open.Events, From: open.From, At: set.LastObserved, First: open.N == segments[0].N}
 	switch {
 	case open.Events == 0 || set.Last < open.First:
 		it.Events, it.Entries, it.At = event.Range{}, 0, open.From
@@ -68,9 +68,9 @@ func archivePath(set string, n int) string { return fmt.Sprintf("/sets/%s/feed/%
 
 // archive is a closed segment. It has its last form when the next one has closed
 // too, and with that has a document to link to (P2).
-func archive(set event.Set, s, next event.Segment) Item {
+func archive(set event.Set, first int, s, next event.Segment) Item {
 	return Item{Path: archivePath(set.Name, s.N), Kind: Archive, Set: set, Closed: !next.Open(),
-		N: s.N, Events: s.Range(), Entries: s.Events, From: s.From, Until: s.Until, At: s.Until, Next: next.Until}
+		N: s.N, Events: s.Range(), Entries: s.Events, From: s.From, Until: s.Until, At: s.Until, Next: next.Until, First: s.N == first}
 }
 
 func completeFeed(set event.Set) Item {
@@ -107,11 +107,20 @@ func (p *Publisher) archive(ctx context.Context, st *state, n int64) (Item, erro
 		return Item{}, ErrNotFound
 	}
 	next, err := p.segment(ctx, st, n+1)
-	return archive(st.fixed, s, next), err
+	if err != nil {
+		return Item{}, err
+	}
+	st.mu.Lock()
+	first := st.segments[0].N // segment has read them
+	st.mu.Unlock()
+	return archive(st.fixed, first, s, next), nil
 }
 
 func (p *Publisher) complete(set event.Set) (Item, error) {
 	it := completeFeed(set)
+	if err := whole(&set, it.Path); err != nil {
+		return it, err
+	}
 	if set.Live > completeLimit {
 		return it, &TooManyError{Path: it.Path, Records: set.Live, Limit: completeLimit, Instead: p.base + setPath(set.Name, "feed.atom")}
 	}
@@ -148,7 +157,7 @@ func feedHead(base string, it *Item) *atompmh.Feed {
 	}
 	head.Archive = it.Kind == Archive
 	head.Current = base + setPath(it.Set.Name, "feed.atom")
-	if it.N > 1 {
+	if !it.First {
 		head.PrevArchive = base + archivePath(it.Set.Name, it.N-1)
 	}
 	if it.Next != 0 {

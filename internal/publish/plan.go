@@ -68,6 +68,8 @@ type Item struct {
 	// Next is the border of the segment after that of an archive document; 0
 	// while that one is open, and the document lacks its link to it.
 	Next event.Micros
+	// First: it is a document of the set's first segment, and has none before it.
+	First bool
 
 	sets     []event.Set     // of a Source Description or robots.txt
 	segments []event.Segment // of a Change List Index
@@ -103,7 +105,7 @@ func PlanSet(set event.Set, segments []event.Segment, snapshot *Snapshot) []Item
 		}
 	}
 	items = append(items, changeListIndex(set, segments), changeListWindow(set, segments))
-	for _, s := range segments {
+	for _, s := range changes(set, segments) {
 		items = append(items, changeList(set, s))
 	}
 	return append(items, planFeeds(set, segments)...)
@@ -143,9 +145,21 @@ func partPath(set string, seq event.Seq, n int) string {
 	return fmt.Sprintf("/sets/%s/resourcelist/%d/%d.xml", set, seq, n)
 }
 
+// changes are the segments that Change Lists tell: those since the creation of the
+// set, which is renewed when the log has lost something. Feeds have all of them,
+// because the chain of a feed leads to every record.
+func changes(set event.Set, segments []event.Segment) []event.Segment {
+	for i := range segments {
+		if segments[i].From >= set.Created {
+			return segments[i:]
+		}
+	}
+	return nil
+}
+
 func changeListIndex(set event.Set, segments []event.Segment) Item {
 	return Item{Path: setPath(set.Name, "changelist-index.xml"), Kind: ChangeListIndex, Set: set,
-		From: set.Created, segments: segments}
+		From: set.Created, segments: changes(set, segments)}
 }
 
 func changeListPath(set string, n int) string {
@@ -165,6 +179,7 @@ const headRoom = 4 << 10
 func changeListWindow(set event.Set, segments []event.Segment) Item {
 	it := Item{Path: setPath(set.Name, "changelist.xml"), Kind: ChangeListWindow, Set: set, From: set.Created}
 	bytes := int64(headRoom)
+	segments = changes(set, segments)
 	for i := len(segments) - 1; i >= 0; i-- {
 		s := segments[i]
 		it.Entries += s.Entries

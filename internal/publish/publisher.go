@@ -97,7 +97,8 @@ type Publisher struct {
 var ErrNotFound = errors.New("no such document")
 
 // NotReadyError: the document will exist, but its snapshot has not been made
-// yet. A server answers 503 with Retry-After.
+// yet, or the set does not have all its records yet. A server answers 503 with
+// Retry-After.
 type NotReadyError struct {
 	Path       string
 	RetryAfter time.Duration
@@ -105,12 +106,25 @@ type NotReadyError struct {
 
 // Error says what is missing and when to ask again.
 func (e *NotReadyError) Error() string {
-	return fmt.Sprintf("%s: its snapshot is being made: ask again in %v", e.Path, e.RetryAfter)
+	return fmt.Sprintf("%s: it is being made: ask again in %v", e.Path, e.RetryAfter)
 }
 
-// snapshotWait is the Retry-After of a NotReadyError: a million records take
-// less.
-const snapshotWait = 10 * time.Second
+// snapshotWait is the Retry-After of a snapshot that is being made: a million
+// records take less. partialWait is that of a set whose Sources are being walked
+// for the first time.
+const (
+	snapshotWait = 10 * time.Second
+	partialWait  = 30 * time.Second
+)
+
+// whole returns a *NotReadyError while the state of a set must not be published:
+// a Destination deletes what a complete list lacks.
+func whole(set *event.Set, path string) error {
+	if set.Partial {
+		return &NotReadyError{path, partialWait}
+	}
+	return nil
+}
 
 // New returns a Publisher. It touches no file.
 func New(o Options) (*Publisher, error) {
@@ -175,6 +189,9 @@ func (p *Publisher) Plan(ctx context.Context, set string) ([]Item, error) {
 		return nil, err
 	}
 	var snapshot *Snapshot
+	if err := whole(&s, setPath(set, "resourcelist.xml")); err != nil {
+		return nil, err
+	}
 	if current, _ := st.shelf(); !p.direct(st, s) {
 		if current == nil {
 			return nil, &NotReadyError{setPath(set, "resourcelist.xml"), snapshotWait}
@@ -282,17 +299,31 @@ func (p *Publisher) segment(ctx context.Context, st *state, n int64) (event.Segm
 	st.mu.Lock()
 	closed := st.closed
 	st.mu.Unlock()
-	if n >= 1 && n <= int64(len(closed)) {
-		return closed[n-1], nil
+	if s, ok := numbered(closed, n); ok {
+		return s, nil
 	}
 	_, segments, err := p.segments(ctx, st)
 	if err != nil {
 		return event.Segment{}, err
 	}
-	if n < 1 || n > int64(len(segments)) {
+	s, ok := numbered(segments, n)
+	if !ok {
 		return event.Segment{}, ErrNotFound
 	}
-	return segments[n-1], nil
+	return s, nil
+}
+
+// numbered finds segment n among all that there are: after a loss the first of
+// them has a later number than 1.
+func numbered(segments []event.Segment, n int64) (event.Segment, bool) {
+	if len(segments) == 0 {
+		return event.Segment{}, false
+	}
+	i := n - int64(segments[0].N)
+	if i < 0 || i >= int64(len(segments)) {
+		return event.Segment{}, false
+	}
+	return segments[i], true
 }
 
 // direct tells whether the set's Resource List is one document, as far as is

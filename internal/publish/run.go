@@ -78,6 +78,9 @@ func (p *Publisher) look(ctx context.Context, plans map[string]*plan, set event.
 		pl = p.firstPlan(st, set)
 		plans[set.Name] = pl
 	}
+	if set.Partial {
+		return nil
+	}
 	if p.direct(st, set) {
 		*pl = plan{shown: set.Last}
 		return nil

@@ -94,8 +94,8 @@ func (p *Publisher) loadShelf(ctx context.Context, set event.Set) (current, prev
 // ours tells whether a snapshot was made from this very log: the event that it
 // ends with was observed at the moment it shows.
 func (p *Publisher) ours(ctx context.Context, set event.Set, s *stored) (bool, error) {
-	if s.Seq == 0 {
-		return s.At == set.Created, nil
+	if s.Seq == set.Last {
+		return s.At == set.LastObserved, nil
 	}
 	for e, err := range p.log.Events(ctx, set.Name, event.Range{After: s.Seq - 1, Upto: s.Seq}) {
 		if err != nil {

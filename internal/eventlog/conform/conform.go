@@ -101,7 +101,7 @@ func Test(t *testing.T, open Open, light bool) {
 		{"Segments", testSegments}, {"SegmentHours", testSegmentHours}, {"SegmentEntries", testSegmentEntries}, {"SeveralSets", testSeveralSets},
 		{"Submissions", testSubmissions}, {"SubmissionQueries", testSubmissionQueries}, {"SubmissionsDue", testSubmissionsDue}, {"Handed", testHanded}, {"Rejected", testRejected},
 		{"LaterVersions", testLaterVersions}, {"Owed", testOwed}, {"Withdrawn", testWithdrawn}, {"Holding", testHolding},
-		{"Observed", testObserved}, {"ClockJump", testClockJump},
+		{"Observed", testObserved}, {"ClockJump", testClockJump}, {"ClockAtStart", testClockAtStart},
 		{"Live", testLive}, {"Record", testRecord}, {"Readers", testReaders}, {"DryRun", testDryRun}, {"Closed", testClosed},
 	} {
 		t.Run(part.name, func(t *testing.T) {

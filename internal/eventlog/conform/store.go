@@ -10,6 +10,7 @@ import (
 	"math"
 	"os"
 	"reflect"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -200,12 +201,12 @@ func testObserved(t *testing.T, open Open) {
 		}
 	}
 	check("first")
-	for _, d := range []time.Duration{time.Hour, -time.Hour, -10 * 365 * 24 * time.Hour, 0, time.Hour} {
+	for _, d := range []time.Duration{time.Hour, -time.Hour, -10 * 365 * 24 * time.Hour, 0, time.Hour, 10 * 365 * 24 * time.Hour} {
 		b.clock.Wall = b.clock.Wall.Add(d)
 		b.clock.Running += time.Second
 		check(fmt.Sprint("running, clock moved by ", d))
 	}
-	for _, d := range []time.Duration{-time.Hour, -10 * 365 * 24 * time.Hour, 30 * 365 * 24 * time.Hour, -30 * 365 * 24 * time.Hour} {
+	for _, d := range []time.Duration{-time.Hour, -5 * 365 * 24 * time.Hour, 5 * 365 * 24 * time.Hour, 300 * 24 * time.Hour} {
 		b.stop()
 		b.clock.Wall = b.clock.Wall.Add(d)
 		b.start()
@@ -237,6 +238,43 @@ func testClockJump(t *testing.T, open Open) {
 	b.clock.Wall = good.Add(10 * 365 * 24 * time.Hour)
 	b.walk("e@1=x")
 	b.want("live", b.now(), "a b c d e")
+}
+
+// I3, D142: a clock that is years ahead of what the log has seen, or was never
+// set, is refused when the log is opened, and believed without a restart once it
+// is right; it does not make the right one look wrong.
+func testClockAtStart(t *testing.T, open Open) {
+	b := begin(t, open, Set{Content: event.Redirect})
+	b.walk("a@1=x")
+	right := b.clock.Wall
+	names := "a"
+	for name, wall := range map[string]time.Time{"ten years ahead": right.AddDate(10, 0, 0), "in 1970": time.Unix(86400, 0)} {
+		b.clock.Wall = wall
+		b.reopen()
+		for range 2 {
+			if _, err := b.try(0, &event.Batch{Start: true, Items: items("d@1=x")}); !errors.Is(err, event.ErrClock) {
+				t.Errorf("%s: %v", name, err)
+			}
+			b.clock.Running += time.Hour
+			b.clock.Wall = b.clock.Wall.Add(time.Hour)
+		}
+		b.want("reading goes on", b.now(), names)
+		right = right.Add(48 * time.Hour) // it was off for a while
+		b.clock.Wall = right
+		id := string(rune('a' + len(strings.Fields(names))))
+		b.walk(id + "@1=x")
+		names += " " + id
+		b.clock.Wall = right.AddDate(0, 0, 2)
+		if _, err := b.try(0, &event.Batch{Start: true, Items: items("d@1=x")}); !errors.Is(err, event.ErrClock) {
+			t.Errorf("%s, then right, then two days ahead: %v", name, err)
+		}
+		b.clock.Wall = right
+	}
+	b.clock.Wall = right.AddDate(10, 0, 0)
+	b.options.AcceptClock = true
+	b.reopen()
+	b.walk("z@1=x")
+	b.want("live", b.now(), names+" z")
 }
 
 // The state at every position, now and afterwards.

@@ -2,6 +2,24 @@
 -- sum is a CRC-32C over the other columns of a row, as far as they do not follow
 -- from the log itself: a damaged row is an error, never another answer.
 
+-- One row: what the log as a whole has come to.
+CREATE TABLE log (
+    id      INTEGER PRIMARY KEY CHECK (id = 1),
+    commits INTEGER NOT NULL -- the number of transactions
+) STRICT;
+INSERT INTO log (id, commits) VALUES (1, 0);
+
+-- Epochs that began because events had been lost; the first one has no row. No
+-- Seq after after_seq and up to upto_seq is there.
+CREATE TABLE epoch (
+    n         INTEGER PRIMARY KEY,
+    started   INTEGER NOT NULL,
+    after_seq INTEGER NOT NULL,
+    upto_seq  INTEGER NOT NULL,
+    reason    TEXT    NOT NULL,
+    sum       INTEGER NOT NULL
+) STRICT;
+
 CREATE TABLE sets (
     id             INTEGER PRIMARY KEY,
     name           TEXT    NOT NULL UNIQUE,
@@ -14,12 +32,15 @@ CREATE TABLE sets (
     segment_events INTEGER NOT NULL,
     segment_hours  INTEGER NOT NULL,
     sum            INTEGER NOT NULL,           -- of the columns above
-    last_seq       INTEGER NOT NULL DEFAULT 0, -- of the last event that is in a segment
-    last_observed  INTEGER NOT NULL,           -- of that event, else created
+    last_seq       INTEGER NOT NULL DEFAULT 0, -- of the last event that is, or was, in a segment
+    last_observed  INTEGER NOT NULL,           -- of that event, else created, if that is later
     clock          INTEGER NOT NULL,           -- the largest Observed given out
     live           INTEGER NOT NULL DEFAULT 0,
     events         INTEGER NOT NULL DEFAULT 0,
-    records        INTEGER NOT NULL DEFAULT 0  -- the largest ordinal in record
+    records        INTEGER NOT NULL DEFAULT 0, -- the largest ordinal in record
+    partial        INTEGER NOT NULL,           -- 1: a Source has not been walked whole yet
+    base_seq       INTEGER NOT NULL DEFAULT 0, -- events up to it are of an earlier epoch
+    base_n         INTEGER NOT NULL DEFAULT 0  -- the segments have the numbers after it
 ) STRICT;
 
 -- rank is the order of the Sources in the configuration: the first speaks.

@@ -1,0 +1,95 @@
+//go:build unix
+
+package eventlog
+
+import (
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/pmh-bridge/bridge/event"
+)
+
+const (
+	// jump is how far the clock may run ahead of the one that never jumps (I3).
+	jump = 24 * time.Hour
+	// rest is how long a log may have rested before its clock is doubted: nothing
+	// else tells a long rest from a clock that is years ahead.
+	rest = 366 * 24 * time.Hour
+)
+
+// plausible is before any clock that is set: a machine that has lost its clock
+// starts in 1970, or when its firmware was made.
+var plausible = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// guard decides whether the clock can be believed: times in the log never go back,
+// so one that is taken from a wrong clock stays for ever.
+//
+// It is armed by the first plausible time: one that is not long after what the log
+// has seen last, nor before it. From then on the clock may not jump ahead of the
+// one that never does. Until then, and after a jump, each time is looked at anew,
+// so that a clock that was put right is believed without a restart.
+type guard struct {
+	clock func() (wall time.Time, running time.Duration)
+	// accept: whatever the clock says was confirmed.
+	accept bool
+	seen   time.Time // the last time that the log has seen; zero of a new one
+
+	armed   bool
+	wall    time.Time // when the guard was armed
+	running time.Duration
+}
+
+func systemClock() (time.Time, time.Duration) {
+	var t unix.Timespec
+	if err := unix.ClockGettime(sinceBoot, &t); err != nil {
+		panic(err) // the clock is one that every system of its kind has
+	}
+	return time.Now().Round(0), time.Duration(t.Nano())
+}
+
+// now returns the clock's time, or an event.ErrClock when it is not to be
+// believed.
+func (g *guard) now() (time.Time, error) {
+	wall, running := g.clock()
+	if g.accept {
+		return wall, nil
+	}
+	if g.armed {
+		if due := g.wall.Add(running - g.running); wall.Sub(due) > jump {
+			return wall, clockError(wall, "it was %s a moment ago", due)
+		}
+		return wall, nil
+	}
+	switch {
+	case wall.Before(plausible):
+		return wall, clockError(wall, "it cannot have been set: %s is long over", plausible)
+	case g.seen.IsZero():
+	case wall.Sub(g.seen) > rest:
+		return wall, clockError(wall, "the log was last written at %s", g.seen)
+	case g.seen.Sub(wall) > jump:
+		return wall, nil // what is logged gets later times all the same
+	}
+	g.armed, g.wall, g.running = true, wall, running
+	return wall, nil
+}
+
+func clockError(wall time.Time, why string, at time.Time) error {
+	return fmt.Errorf("%w (it says %s, and "+why+")", event.ErrClock, wall.UTC().Format(time.RFC3339), at.UTC().Format(time.RFC3339))
+}
+
+// Clock returns why the clock is not believed, and so nothing is logged; nil when
+// it is.
+func (l *Log) Clock() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, err := l.now()
+	return err
+}
+
+// now returns the clock's time. Callers hold mu.
+func (l *Log) now() (event.Micros, error) {
+	wall, err := l.guard.now()
+	return event.MicrosOf(wall), err
+}

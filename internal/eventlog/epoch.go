@@ -1,0 +1,150 @@
+package eventlog
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+
+	"github.com/pmh-bridge/bridge/event"
+)
+
+// Epoch is a part of the log's life: a new one begins when the log is found to
+// have lost events that were published. Destinations keep what we have forgotten,
+// so nothing of the epoch before may be continued: the sets get a new creation and
+// new feed ids, their Change Lists begin anew, and no number of a Seq or a
+// segment that may have been published is given out again.
+type Epoch struct {
+	N       int64
+	Started event.Micros
+	// After is the last event of the epoch before; up to Upto no Seq is given out.
+	After, Upto event.Seq
+	Reason      string
+}
+
+func (e *Epoch) sum() int64 { return sumOf(e.N, e.Started, int64(e.After), int64(e.Upto), e.Reason) }
+
+// unknownLoss is how many events, at most, a log is thought to have lost when
+// nothing tells.
+const unknownLoss = 1_000_000
+
+const selectEpochs = "SELECT n, started, after_seq, upto_seq, reason, sum FROM epoch ORDER BY n"
+
+func scanEpoch(rows *sql.Rows) (e Epoch, err error) {
+	var sum int64
+	err = rows.Scan(&e.N, &e.Started, &e.After, &e.Upto, &e.Reason, &sum)
+	if err == nil && sum != e.sum() {
+		err = fmt.Errorf("epoch %d: %w: run bridge verify", e.N, errDamaged)
+	}
+	return e, err
+}
+
+// epochs are those that began after a loss, in order.
+type epochs []Epoch
+
+// before returns the Seq that an event follows.
+func (all epochs) before(seq event.Seq) event.Seq {
+	for _, e := range all {
+		if seq == e.Upto+1 {
+			return e.After
+		}
+	}
+	return seq - 1
+}
+
+// began reports whether one of them began at a moment.
+func (all epochs) began(at event.Micros) bool {
+	return slices.ContainsFunc(all, func(e Epoch) bool { return e.Started == at })
+}
+
+// readEpochs reads them all.
+func readEpochs(ctx context.Context, q querier) (all epochs, err error) {
+	rows, err := q.QueryContext(ctx, selectEpochs)
+	return all, scanAll(rows, err, func(rows *sql.Rows) error {
+		e, err := scanEpoch(rows)
+		all = append(all, e)
+		return err
+	})
+}
+
+// Epochs returns the epochs that began after a loss, in order.
+func (l *Log) Epochs(ctx context.Context) (out []Epoch, err error) {
+	err = l.read(ctx, func(q querier) (err error) {
+		out, err = readEpochs(ctx, q)
+		return err
+	})
+	return out, err
+}
+
+// beginEpoch goes on after a loss.
+func (l *Log) beginEpoch(ctx context.Context, loss *Loss, h head) error {
+	return l.write(ctx, func(ctx context.Context) error {
+		lost := max(loss.Lost-loss.Last, 1)
+		if loss.Unknown != "" {
+			lost = unknownLoss
+		}
+		now, err := l.now()
+		if err != nil {
+			return fmt.Errorf("a new epoch cannot begin: %w", err)
+		}
+		e := Epoch{Started: max(now, h.Observed+1), After: loss.Last, Upto: loss.Last + lost, Reason: loss.String()}
+		if err := (writing{l}).each(ctx, "SELECT (SELECT count(*) FROM epoch) + 2, max((SELECT coalesce(max(clock), 0) FROM sets) + 1, $1), max((SELECT coalesce(max(upto_seq), 0) FROM epoch), $2)",
+			[]any{int64(e.Started), int64(e.Upto)}, func(rows *sql.Rows) error { return rows.Scan(&e.N, &e.Started, &e.Upto) }); err != nil {
+			return err
+		}
+		if err := l.exec(ctx, "INSERT INTO epoch (n, started, after_seq, upto_seq, reason, sum) VALUES ($1, $2, $3, $4, $5, $6)",
+			e.N, int64(e.Started), int64(e.After), int64(e.Upto), e.Reason, e.sum()); err != nil {
+			return err
+		}
+		sets := map[int64]*storedSet{}
+		if err := (writing{l}).each(ctx, selectSets, nil, func(rows *sql.Rows) error {
+			id, s, err := scanSet(rows)
+			sets[id] = &s
+			return err
+		}); err != nil {
+			return err
+		}
+		for id, s := range sets {
+			if err := l.renewSet(ctx, id, s, &e); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// renewSet begins the new epoch of a set. Its events stay, and what they have come
+// to. Its segments get other numbers than any that was published: as each closed
+// one has an event of its own, no more of them were lost than events. The open one
+// is closed, so that the Change Lists of the epoch begin with it.
+func (l *Log) renewSet(ctx context.Context, id int64, s *storedSet, e *Epoch) error {
+	at, lost := e.Started, int(e.Upto-e.After)
+	var open segmentRow
+	if err := (writing{l}).each(ctx, selectSegments+" ORDER BY n DESC LIMIT 1", []any{id}, func(rows *sql.Rows) (err error) {
+		open, err = scanSegment(rows)
+		return err
+	}); err != nil {
+		return err
+	}
+	shift, next := open.N+lost, open.N+lost+open.N
+	if err := l.exec(ctx, "UPDATE segment SET n = n + $2 WHERE set_id = $1", id, shift); err != nil {
+		return err
+	}
+	if open.Events == 0 {
+		if err := l.exec(ctx, "DELETE FROM segment WHERE set_id = $1 AND n = $2", id, next); err != nil {
+			return err
+		}
+	} else {
+		if err := l.exec(ctx, "UPDATE segment SET until_at = $3 WHERE set_id = $1 AND n = $2", id, next, int64(s.LastObserved)); err != nil {
+			return err
+		}
+		next++
+	}
+	s.Created, s.Feed, s.Complete = at, newUUID(), newUUID()
+	if err := l.exec(ctx, `UPDATE sets SET created = $2, feed = $3, complete = $4, sum = $5, last_observed = $2, clock = $2, base_seq = $7, base_n = base_n + $6,
+	partial = EXISTS (SELECT 1 FROM source WHERE set_id = sets.id AND kind NOT IN ('sip', '`+Target+`')) WHERE id = $1`,
+		id, int64(at), s.Feed, s.Complete, s.sum(), shift, int64(e.After)); err != nil {
+		return err
+	}
+	return l.exec(ctx, "INSERT INTO segment (set_id, n, from_at) VALUES ($1, $2, $3)", id, next, int64(at))
+}

@@ -1,0 +1,378 @@
+package eventlog_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
+)
+
+// crashed returns the files of a data folder as a crash leaves them: with commits
+// that are in the write-ahead log alone.
+func crashed(t *testing.T, batches int) map[string][]byte {
+	t.Helper()
+	folder := t.TempDir()
+	l, src := filled(t, folder, event.Redirect)
+	for i := range batches {
+		if err := add(l, src, i*10, 10); err != nil {
+			t.Fatal(err)
+		}
+	}
+	files := copied(t, folder)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+func copied(t *testing.T, folder string) map[string][]byte {
+	t.Helper()
+	files := map[string][]byte{}
+	for _, name := range []string{eventlog.FileName, eventlog.FileName + "-wal", eventlog.HeadName} {
+		b, err := os.ReadFile(filepath.Join(folder, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[name] = b
+	}
+	return files
+}
+
+// placed makes a data folder of files.
+func placed(t *testing.T, files map[string][]byte) string {
+	t.Helper()
+	folder := t.TempDir()
+	for name, b := range files {
+		if err := os.WriteFile(filepath.Join(folder, name), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return folder
+}
+
+// reader opens a folder for reading and returns what verify finds.
+func reader(t *testing.T, folder string) (l *eventlog.Log, findings []string) {
+	t.Helper()
+	l, err := eventlog.Open(context.Background(), folder, eventlog.Options{ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	if err := l.Verify(context.Background(), func(f eventlog.Finding) { findings = append(findings, f.Where+": "+f.What) }); err != nil {
+		t.Fatal(err)
+	}
+	return l, findings
+}
+
+// D140: of 100 copies with a byte of the write-ahead log flipped each has all that
+// was committed, or it is noticed, by those who read and by who writes, and a new
+// epoch begins.
+func TestFlippedWAL(t *testing.T) {
+	heavy(t)
+	files := crashed(t, 12)
+	const wal = eventlog.FileName + "-wal"
+	if len(files[wal]) < 100_000 {
+		t.Fatalf("the write-ahead log has %d bytes: nothing to damage", len(files[wal]))
+	}
+	if l, found := reader(t, placed(t, files)); l.Loss() != nil || len(found) > 0 {
+		t.Fatalf("undamaged: %v, %q", l.Loss(), found)
+	}
+	random, noticed := rand.New(rand.NewPCG(140, 1)), 0
+	for range 100 {
+		at := random.IntN(len(files[wal]))
+		damaged := maps.Clone(files)
+		damaged[wal] = bytes.Clone(files[wal])
+		damaged[wal][at] ^= 1 << random.IntN(8)
+		if reopened(t, placed(t, damaged), 120) {
+			noticed++
+		}
+	}
+	t.Logf("%d of 100 noticed", noticed)
+	if noticed < 50 {
+		t.Errorf("only %d of 100 flips cost a commit: this shows less than it should", noticed)
+	}
+}
+
+// reopened opens a folder for reading, then for writing, and reports whether a
+// loss was noticed. One that is not, or that does not begin a new epoch, fails.
+func reopened(t *testing.T, folder string, want event.Seq) (noticed bool) {
+	t.Helper()
+	ctx := context.Background()
+	beside, found := reader(t, folder)
+	has, err := beside.LastSeq(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, src, err := start(folder, event.Redirect)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lost := has < want
+	backup := beside.Loss() != nil && beside.Loss().Backup // as whole as it was when it was made
+	if lost && (len(found) == 0 != backup || beside.Loss() == nil || l.Loss() == nil || !l.Loss().Events()) {
+		t.Errorf("the log ends at %d of %d, and nobody noticed: %q, %v", has, want, found, l.Loss())
+	}
+	if epochs, err := l.Epochs(ctx); err != nil || (len(epochs) > 0) != lost {
+		t.Errorf("the log ends at %d of %d, epochs %v, %v", has, want, epochs, err)
+	}
+	if err := add(l, src, 5000, 3); err != nil {
+		t.Fatal(err)
+	}
+	events, err := all(l)
+	if last, serr := l.LastSeq(ctx); errors.Join(err, serr) != nil || last <= want || len(events) != int(has)+3 {
+		t.Errorf("going on: %d events, the last %d, %v, %v", len(events), last, err, serr)
+	}
+	sound(t, l)
+	noticed = l.Loss() != nil
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, found := reader(t, folder); len(found) > 0 {
+		t.Errorf("in the new epoch verify finds %q", found)
+	}
+	return noticed
+}
+
+// D140, D146: an older copy that is put back is noticed: what was published since
+// is given no number again, the sets begin anew, and their old Change Lists are
+// not continued.
+func TestOlderCopy(t *testing.T) {
+	ctx := context.Background()
+	folder := t.TempDir()
+	l, src := filled(t, folder, event.Redirect) // 300 events a segment
+	if err := add(l, src, 0, 700); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	older := copied(t, folder)
+	delete(older, eventlog.HeadName)
+	l, src = filled(t, folder, event.Redirect)
+	if err := add(l, src, 700, 900); err != nil {
+		t.Fatal(err)
+	}
+	was, err := l.Set(ctx, "main")
+	if err != nil {
+		t.Fatal(err)
+	}
+	segments, err := l.Segments(ctx, "main")
+	if err := errors.Join(err, l.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, eventlog.FileName), older[eventlog.FileName], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if !reopened(t, folder, 1600) {
+		t.Fatal("nobody noticed")
+	}
+
+	l, _ = filled(t, folder, event.Redirect)
+	defer l.Close()
+	if l.Loss() != nil {
+		t.Errorf("the next start has lost %v", l.Loss())
+	}
+	is, err := l.Set(ctx, "main")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if is.Created <= was.LastObserved || is.Feed == was.Feed || is.Complete == was.Complete || !is.Partial || is.Last <= was.Last {
+		t.Errorf("the set was %+v, and is %+v", was, is)
+	}
+	now, err := l.Segments(ctx, "main")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, s := range now {
+		if s.N <= segments[len(segments)-1].N || i > 0 && s.N != now[i-1].N+1 {
+			t.Errorf("segment %d: %d were published", s.N, len(segments))
+		}
+	}
+	if open := now[len(now)-1]; open.From != is.Created || open.Events != 3 {
+		t.Errorf("the open segment is %+v", open)
+	}
+}
+
+// D140: what is lost may be no event: a submission that was acknowledged. That is
+// said, and needs no new epoch. A log whose head is missing, as after a backup was
+// put back into an empty folder, is not trusted.
+func TestLostCommits(t *testing.T) {
+	ctx := context.Background()
+	folder := t.TempDir()
+	l, src := filled(t, folder, event.Redirect)
+	if err := add(l, src, 0, 7); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	older := copied(t, folder)
+	l, src = filled(t, folder, event.Redirect)
+	if _, err := l.Append(ctx, &event.Batch{Source: src, Mode: event.ModeSubmission, Exchange: exchanged(src)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	files := copied(t, folder)
+	files[eventlog.FileName] = older[eventlog.FileName]
+	l, _ = filled(t, placed(t, files), event.Redirect)
+	if epochs, err := l.Epochs(ctx); l.Loss() == nil || l.Loss().Events() || len(epochs) > 0 || err != nil {
+		t.Errorf("lost %v, epochs %v, %v", l.Loss(), epochs, err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	delete(files, eventlog.HeadName)
+	reopened(t, placed(t, files), 1000)
+	files[eventlog.HeadName] = bytes.Repeat([]byte("?"), 1024)
+	reopened(t, placed(t, files), 1000)
+}
+
+// D143, D145: no new log is made where one has been, and a log.db that is none is
+// said to be so.
+func TestNoNewLog(t *testing.T) {
+	ctx := context.Background()
+	folder := t.TempDir()
+	l, src := filled(t, folder, event.Redirect)
+	if err := errors.Join(add(l, src, 0, 7), l.Close()); err != nil {
+		t.Fatal(err)
+	}
+	files := copied(t, folder)
+	for name, c := range map[string]struct {
+		change func(map[string][]byte)
+		want   string
+	}{
+		"deleted":               {func(f map[string][]byte) { delete(f, eventlog.FileName) }, "has lost its log: head is there"},
+		"deleted, the WAL left": {func(f map[string][]byte) { clear(f); f[eventlog.FileName+"-wal"] = []byte("x") }, "has lost its log: log.db-wal is there"},
+		"beside contents":       {func(f map[string][]byte) { clear(f); f["content.db"] = []byte("x") }, "has lost its log: content.db is there"},
+		"empty":                 {func(f map[string][]byte) { f[eventlog.FileName] = nil }, "log.db is empty"},
+		"text":                  {func(f map[string][]byte) { f[eventlog.FileName] = bytes.Repeat([]byte("text "), 100) }, "log.db is no database"},
+		"another's": {func(f map[string][]byte) {
+			f[eventlog.FileName] = bytes.Clone(f[eventlog.FileName])
+			copy(f[eventlog.FileName][68:], "brCn")
+		}, "log.db is a database, but no log"},
+	} {
+		files := maps.Clone(files)
+		c.change(files)
+		folder := placed(t, files)
+		for _, o := range []eventlog.Options{{}, {DryRun: true}, {ReadOnly: true}} {
+			if (o.DryRun || o.ReadOnly) && strings.Contains(c.want, "has lost") {
+				continue // nothing is made then
+			}
+			if l, err := eventlog.Open(ctx, folder, o); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%s, %+v: %v, want %q", name, o, err, c.want)
+				if err == nil {
+					_ = l.Close()
+				}
+			}
+		}
+	}
+}
+
+// D145: a copy of log.db alone, made while nothing is being written, has all; and
+// what is being written is never more than a few megabytes ahead.
+func TestCheckpoint(t *testing.T) {
+	heavy(t)
+	folder := t.TempDir()
+	l, src := filled(t, folder, event.Redirect)
+	defer l.Close()
+	if err := add(l, src, 0, 20_000); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 200 { // small commits, one after the other
+		if err := add(l, src, 20_000+i*10, 10); err != nil {
+			t.Fatal(err)
+		}
+		if st, err := os.Stat(filepath.Join(folder, eventlog.FileName+"-wal")); err != nil || i > 20 && st.Size() > 8<<20 {
+			t.Fatalf("the write-ahead log has %d bytes, %v", st.Size(), err)
+		}
+	}
+	l.Checkpoint()
+	files := copied(t, folder)
+	delete(files, eventlog.FileName+"-wal")
+	copied, found := reader(t, placed(t, files))
+	if last, err := copied.LastSeq(context.Background()); last != 22_000 || err != nil || len(found) > 0 {
+		t.Errorf("the copy ends at %d, %v; verify finds %q", last, err, found)
+	}
+}
+
+// D144: a log whose folder was removed, renamed or replaced acknowledges nothing.
+func TestFolderGone(t *testing.T) {
+	ctx := context.Background()
+	for name, change := range map[string]func(folder string) error{
+		"removed": os.RemoveAll,
+		"renamed": func(folder string) error { return os.Rename(folder, folder+".old") },
+		"replaced": func(folder string) error {
+			if err := os.Rename(folder, folder+".old"); err != nil {
+				return err
+			}
+			return os.CopyFS(folder, os.DirFS(folder+".old"))
+		},
+		"the log replaced": func(folder string) error {
+			path := filepath.Join(folder, eventlog.FileName)
+			b, err := os.ReadFile(path)
+			return errors.Join(err, os.Remove(path), os.WriteFile(path, b, 0o600))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			folder := filepath.Join(t.TempDir(), "data")
+			l, src := filled(t, folder, event.Redirect)
+			defer func() { _ = l.Close() }() // its files are gone
+			if err := errors.Join(add(l, src, 0, 7), l.Check(ctx)); err != nil {
+				t.Fatal(err)
+			}
+			if err := change(folder); err != nil {
+				t.Fatal(err)
+			}
+			p, err := l.Progress(ctx, src)
+			if err != nil {
+				t.Skip("it cannot be read any more: nothing is acknowledged")
+			}
+			in := &event.Batch{Source: src, Cursor: p.Cursor.Version, Next: []byte("on"), Documents: []event.Document{{URL: "https://repository.example/1.atom"}}, Items: items(7, 1)}
+			for range 2 {
+				if _, err := l.Append(ctx, in); !errors.Is(err, eventlog.ErrStopped) {
+					t.Errorf("acknowledged: %v", err)
+				}
+			}
+			if err := l.Check(ctx); !errors.Is(err, eventlog.ErrStopped) {
+				t.Errorf("Check: %v", err)
+			}
+		})
+	}
+}
+
+// D73: the data folder and what is in it are for its owner alone.
+func TestModes(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "data")
+	l, src := filled(t, folder, event.Redirect)
+	defer l.Close()
+	if err := add(l, src, 0, 7); err != nil {
+		t.Fatal(err)
+	}
+	if st, err := os.Stat(folder); err != nil || st.Mode().Perm() != 0o700 {
+		t.Errorf("the folder: %v, %v", st.Mode(), err)
+	}
+	entries, err := os.ReadDir(folder)
+	if err != nil || len(entries) < 5 {
+		t.Fatalf("%v, %v", entries, err)
+	}
+	for _, e := range entries {
+		if st, err := e.Info(); err != nil || st.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v", e.Name(), st.Mode(), err)
+		}
+	}
+}

@@ -1,0 +1,257 @@
+//go:build unix
+
+package eventlog
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/sqlite"
+)
+
+// HeadName is the name of a small file in the data folder that says how far the
+// log has come, so that a log that has lost its end is noticed: SQLite takes the
+// first damaged frame of a write-ahead log for its end, and an older copy of a
+// database is as whole as a newer one.
+//
+// It is written after each commit and before anybody learns of it, so the log
+// never ends before it unless something was lost. It has two places that are
+// written in turn, so that one is whole whatever happens.
+const HeadName = "head"
+
+const headPlace = 512
+
+// head is how far the log had come.
+type head struct {
+	Commits  int64        // of the log's whole life
+	Seq      event.Seq    // of the last event, 0 when there was none
+	Hash     string       // of that event
+	Observed event.Micros // of that event
+	// Seen is when that was, or a later moment at which the process still ran.
+	Seen event.Micros
+}
+
+const headFormat = "bridge head 1: commits %d seq %d hash %s observed %d seen %d"
+
+// line is the head as it is written, with its checksum.
+func (h *head) line() []byte {
+	hash := h.Hash
+	if hash == "" {
+		hash = "-"
+	}
+	b := fmt.Appendf(nil, headFormat, h.Commits, h.Seq, hash, h.Observed, h.Seen)
+	b = fmt.Appendf(b, " crc %08x", crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)))
+	return append(append(b, bytes.Repeat([]byte(" "), headPlace-1-len(b))...), '\n')
+}
+
+func readHeadLine(b []byte) (h head, ok bool) {
+	b, sum, found := bytes.Cut(bytes.TrimRight(b, " \n"), []byte(" crc "))
+	if !found || string(sum) != fmt.Sprintf("%08x", crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli))) {
+		return h, false
+	}
+	if _, err := fmt.Sscanf(string(b), headFormat, &h.Commits, &h.Seq, &h.Hash, &h.Observed, &h.Seen); err != nil {
+		return h, false
+	}
+	if h.Hash == "-" {
+		h.Hash = ""
+	}
+	return h, true
+}
+
+// readHead returns the later of the two heads and its place. Neither being there
+// is fs.ErrNotExist; neither being whole is errDamaged.
+func readHead(folder string) (h head, place int, err error) {
+	path := filepath.Join(folder, HeadName)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return h, 0, err
+	}
+	place = -1
+	for i := range 2 {
+		if len(b) < (i+1)*headPlace {
+			break
+		}
+		if other, ok := readHeadLine(b[i*headPlace : (i+1)*headPlace]); ok && (place < 0 || other.Commits > h.Commits || other.Commits == h.Commits && other.Seen > h.Seen) {
+			h, place = other, i
+		}
+	}
+	if place < 0 {
+		return h, 0, fmt.Errorf("%s: %w", path, errDamaged)
+	}
+	return h, place, nil
+}
+
+// headFile writes the head. Its user holds the log's mutex.
+type headFile struct {
+	f     *os.File
+	place int // of the newer one
+	now   head
+}
+
+// openHead opens the file, which it makes when it is missing.
+func openHead(folder string, place int, now head) (*headFile, error) {
+	path := filepath.Join(folder, HeadName)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, sqlite.Explain(path, err)
+	}
+	h := &headFile{f: f, place: place, now: now}
+	// Both places, so that the file has its room on the disk from now on.
+	if err := errors.Join(h.write(), h.write(), f.Sync(), sqlite.SyncDir(folder)); err != nil {
+		return nil, errors.Join(sqlite.Explain(path, err), f.Close())
+	}
+	return h, nil
+}
+
+// write writes the head into the older place.
+func (h *headFile) write() error {
+	h.place = 1 - h.place
+	_, err := h.f.WriteAt(h.now.line(), int64(h.place*headPlace))
+	return err
+}
+
+func (h *headFile) close() error { return errors.Join(h.f.Sync(), h.f.Close()) }
+
+// committed takes note of a commit. Callers hold mu.
+func (l *Log) committed() error {
+	if l.head == nil {
+		return nil // a dry run
+	}
+	l.head.now.Commits++
+	if wall, err := l.guard.now(); err == nil {
+		l.head.now.Seen = max(l.head.now.Seen, event.MicrosOf(wall))
+	}
+	return l.head.write()
+}
+
+// advance takes note of the last event. Callers hold mu, and call committed next.
+func (l *Log) advance(ctx context.Context) {
+	if l.head == nil {
+		return
+	}
+	// An event that cannot be read now is left to verify: the head stays where it
+	// was, and is right.
+	_ = writing{l}.each(context.WithoutCancel(ctx), "SELECT "+eventColumns+" FROM event e ORDER BY e.seq DESC LIMIT 1", nil, l.head.now.scan)
+}
+
+// topOf reads the last event that is not after upto, and how many commits the log
+// has seen.
+func topOf(ctx context.Context, q querier, upto event.Seq) (h head, err error) {
+	if err := q.QueryRowContext(ctx, "SELECT commits FROM log").Scan(&h.Commits); err != nil {
+		return h, err
+	}
+	rows, err := q.QueryContext(ctx, "SELECT "+eventColumns+" FROM event e WHERE e.seq <= $1 ORDER BY e.seq DESC LIMIT 1", int64(upto))
+	return h, scanAll(rows, err, func(rows *sql.Rows) error { return h.scan(rows) })
+}
+
+func (h *head) scan(rows *sql.Rows) error {
+	var c columns
+	var body sql.RawBytes
+	if err := rows.Scan(&c.seq, &c.set, &c.record, &c.kind, &c.observed, &body); err != nil {
+		return err
+	}
+	hash := sha256.New()
+	for _, n := range []int64{c.seq, c.set, c.record, c.kind, c.observed} {
+		_ = binary.Write(hash, binary.BigEndian, n) // a hash takes everything
+	}
+	hash.Write(body)
+	h.Seq, h.Observed, h.Hash = event.Seq(c.seq), event.Micros(c.observed), hex.EncodeToString(hash.Sum(nil)[:16])
+	return nil
+}
+
+// Loss is what a log has lost since it was last written: it ends before the head,
+// or nobody knows, because the head is missing.
+type Loss struct {
+	// Unknown says why the head does not tell; "" when it does.
+	Unknown string
+	// Backup: the head is missing, as it is in a copy of the databases alone.
+	Backup bool
+	// Last is the last event that the log has, Lost the last that it had. They are
+	// equal when only other things were lost: submissions, or how far Sources had
+	// been harvested.
+	Last, Lost event.Seq
+	// Commits is how many transactions were lost.
+	Commits int64
+	// At is when the last of them was made.
+	At event.Micros
+}
+
+// String says what was lost.
+func (l *Loss) String() string {
+	switch {
+	case l.Unknown != "":
+		return fmt.Sprintf("it is not known whether the log is whole (%s): it ends at Seq %d", l.Unknown, l.Last)
+	case l.Lost > l.Last:
+		return fmt.Sprintf("the log ends at Seq %d, but Seq %d to %d were committed, the last at %v: they are lost, with %d transactions", l.Last, l.Last+1, l.Lost, l.At, l.Commits)
+	case l.Commits > 0:
+		return fmt.Sprintf("the last %d transactions of the log are lost, none of them with an event: submissions that were acknowledged until %v may be missing", l.Commits, l.At)
+	}
+	return fmt.Sprintf("the log has another event at Seq %d than was committed there at %v: it is not the same log any more", l.Lost, l.At)
+}
+
+// Events reports whether events were lost, or may have been.
+func (l *Loss) Events() bool { return l.Unknown != "" || l.Commits <= 0 || l.Lost > l.Last }
+
+// lossSince compares the log with its head; nil is no loss. The head was read
+// before: a log that is being written only grows.
+func lossSince(ctx context.Context, q querier, h head, headErr error) (*Loss, error) {
+	has, err := topOf(ctx, q, 1<<62)
+	if err != nil {
+		return nil, err
+	}
+	loss := &Loss{Last: has.Seq, Lost: h.Seq, At: h.Seen, Commits: max(h.Commits-has.Commits, 0)}
+	switch {
+	case errors.Is(headErr, fs.ErrNotExist) && has.Commits == 0:
+		return nil, nil // it was made just now
+	case errors.Is(headErr, fs.ErrNotExist):
+		loss.Unknown, loss.Backup = "the file "+HeadName+" is not there, as after a backup was put back", true
+		return loss, nil
+	case errors.Is(headErr, errDamaged):
+		loss.Unknown = "the file " + HeadName + " is damaged"
+		return loss, nil
+	case headErr != nil:
+		return nil, headErr
+	case h.Seq > has.Seq, loss.Commits > 0:
+		return loss, nil
+	}
+	then, err := topOf(ctx, q, h.Seq)
+	if err != nil || then.Seq == h.Seq && then.Hash == h.Hash {
+		return nil, err
+	}
+	return loss, nil
+}
+
+// Loss returns what the log had lost when it was opened, nil when nothing; a log
+// that was opened for writing goes on in a new epoch since.
+func (l *Log) Loss() *Loss { return l.loss }
+
+// Seen returns when the log was last seen to be in use.
+func (l *Log) Seen() time.Time { return l.guard.seen }
+
+// Beat takes note that the process still runs, so that a later start can tell a
+// rest from a clock that is wrong, and a status from a clock that has jumped.
+func (l *Log) Beat() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.writable(); err != nil {
+		return err
+	}
+	wall, err := l.guard.now()
+	if err != nil || l.head == nil {
+		return nil // the clock's error is for those who write
+	}
+	l.head.now.Seen = max(l.head.now.Seen, event.MicrosOf(wall))
+	return l.head.write()
+}

@@ -92,7 +92,7 @@ func resetSource(ctx context.Context, w io.Writer, h *daemon.House, s *daemon.So
 }
 
 func acceptGap(ctx context.Context, w io.Writer, h *daemon.House, s *daemon.Source) error {
-	url, err := h.Harvester().AcceptGap(ctx, s.ID)
+	url, err := h.Harvester().AcceptGap(ctx, &s.Source)
 	if errors.Is(err, harvest.ErrNoGap) {
 		fmt.Fprintf(w, "%s: %s has no gap: nothing to accept\n", s.Set, daemon.Private(s.URL))
 		return nil

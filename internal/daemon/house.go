@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -89,6 +90,7 @@ func (h *House) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	h.sayLoss()
 	h.Contents, err = content.Open(ctx, filepath.Join(h.Config.Data, "content.db"), content.Options{ReadOnly: h.opt.ReadOnly, DryRun: h.opt.DryRun})
 	if h.opt.ReadOnly && errors.Is(err, fs.ErrNotExist) {
 		h.Contents, err = nil, nil
@@ -108,6 +110,9 @@ func (h *House) open(ctx context.Context) error {
 	h.courier = h.newGuard(fetch.Reach{Allowed: h.Config.AllowHosts, Notices: true})
 	h.harvest = &harvest.Harvester{Log: h.Log, Waiting: h.Log, Absences: h.Log, Contents: contents{h.Contents}, Now: h.opt.Now, Workers: h.Config.Limits.Connections}
 	if err := h.openSets(ctx); err != nil {
+		return err
+	}
+	if err := h.openEpochs(ctx); err != nil {
 		return err
 	}
 	if h.Config.File != "" && h.Config.BaseURL != "" {
@@ -156,7 +161,8 @@ func (h *House) openSets(ctx context.Context) error {
 		}
 		sets[i] = eventlog.SetConfig{Name: s.Name, Title: s.Title, Description: s.Description, Content: mode,
 			AnyContent:    h.Config.File == "", // SOURCEs of the command line do not speak of it
-			SegmentEvents: s.SegmentEvents, SegmentHours: s.SegmentHours}
+			SegmentEvents: s.SegmentEvents, SegmentHours: s.SegmentHours,
+			Partial: slices.ContainsFunc(s.Sources, func(s config.Source) bool { return s.Kind != config.KindSIP })}
 		for _, src := range s.Sources {
 			u, err := url.Parse(src.URL)
 			if err != nil {

@@ -55,14 +55,14 @@ func TestA8_MissingArchive(t *testing.T) {
 
 func TestA8_AcceptedGap(t *testing.T) {
 	b := threeDocuments(t, func(c *config.Config) { c.Sets[0].Sources[0].FullEvery = 7 * 24 * time.Hour })
-	if _, err := b.house.Harvester().AcceptGap(t.Context(), b.source().ID); !errors.Is(err, harvest.ErrNoGap) {
+	if _, err := b.house.Harvester().AcceptGap(t.Context(), &b.source().Source); !errors.Is(err, harvest.ErrNoGap) {
 		t.Errorf("nothing to accept: %v", err)
 	}
 	b.archive(active("g", "v1", day(7)))
 	b.feed(active("h", "v1", day(8)))
 	b.provider.SetHook(fixtures.Archive(3), fixtures.Hook{Status: http.StatusNotFound})
 	b.wantLog("gap", "created h v1")
-	gone, err := b.house.Harvester().AcceptGap(t.Context(), b.source().ID)
+	gone, err := b.house.Harvester().AcceptGap(t.Context(), &b.source().Source)
 	if err != nil || !strings.HasSuffix(gone, "/archive/3.atom") {
 		t.Errorf("accepted %q, %v", gone, err)
 	}

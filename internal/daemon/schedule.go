@@ -58,7 +58,11 @@ func (h *House) harvestSource(ctx context.Context, s *Source, every time.Duratio
 	if ctx.Err() != nil || s.Kind == harvest.SIP {
 		return report, err // a pass that was ended, or asks nobody, is none to be remembered
 	}
-	return report, errors.Join(err, h.plan(ctx, s, every, &report, err))
+	failed := err
+	if err == nil {
+		err = h.walked(ctx, s.Set)
+	}
+	return report, errors.Join(err, h.plan(ctx, s, every, &report, failed))
 }
 
 // plan keeps when a Source is asked next, and how the last harvest has fared.

@@ -5,20 +5,12 @@ import (
 	"context"
 	"errors"
 	"net"
-	"os"
-	"path/filepath"
 	"sync"
 
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 	"github.com/pmh-bridge/bridge/internal/server"
 )
-
-// HasLog tells whether a data folder holds a log.
-func HasLog(folder string) bool {
-	_, err := os.Stat(filepath.Join(folder, eventlog.FileName))
-	return err == nil
-}
 
 // Base is the URL that published documents begin with: the configured one, or
 // that of the listener where the configuration leaves the port to the system.
@@ -40,6 +32,7 @@ func (h *House) Serve(ctx context.Context, l net.Listener, done func(*Source, ha
 	}
 	var group sync.WaitGroup
 	group.Go(func() { h.schedule(ctx, stop, done) })
+	group.Go(func() { h.watch(ctx, stop) })
 	group.Go(func() { h.runExchange(ctx, stop, h.exchange.mails) })
 	err := h.Publish(ctx, l)
 	stop(nil)
@@ -65,10 +58,7 @@ func (h *House) Publish(ctx context.Context, l net.Listener) error {
 		Documents: p, Records: h.Log, Contents: contents{h.Contents}, Sets: h.Log, BaseURL: base, Proxies: h.Config.TrustedProxies, Logger: h.opt.Logger,
 		Status: h.serverStatus, Desk: h.desk, Bodies: h.bodies,
 		Limits: server.Limits{Connections: all, ConnectionsPerAddress: perClient},
-		Ready: func(ctx context.Context) error {
-			_, err := h.Log.Sets(ctx)
-			return err
-		},
+		Ready:  h.ready,
 	})
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

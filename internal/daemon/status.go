@@ -210,5 +210,9 @@ func (h *House) unconfigured(ctx context.Context, set string, s *eventlog.Source
 		return nil, err
 	}
 	c.Sets[0].Sources[0].URL = s.URL
-	return h.source(&c.Sets[0], 0, stored.Content, s.ID)
+	src, err := h.source(&c.Sets[0], 0, stored.Content, s.ID)
+	if err == nil {
+		src.Epoch = stored.Feed
+	}
+	return src, err
 }

@@ -25,6 +25,8 @@ type memory struct {
 	Accepted []string `json:"accepted,omitempty"`
 	// Complete: the last enumeration was a complete feed.
 	Complete bool `json:"complete,omitempty"`
+	// Whole is the Epoch in which the Source was walked whole.
+	Whole string `json:"whole,omitempty"`
 	// FullAt is when a walk last climbed as far as the chain goes.
 	FullAt time.Time `json:"full_at,omitzero"`
 	// Lists is what a walk over a ResourceSync Source leaves, Feed what one over

@@ -28,24 +28,35 @@ func (h *Harvester) Reset(ctx context.Context, id event.SourceID) error {
 var ErrNoGap = errors.New("the Source has no gap")
 
 // AcceptGap takes note that an archive document is gone for good: from now on
-// the chain counts as ending before it (A8). It returns the document's URL.
-func (h *Harvester) AcceptGap(ctx context.Context, id event.SourceID) (string, error) {
-	p, err := h.Log.Progress(ctx, id)
+// the chain counts as ending before it (A8). It returns the document's URL. Of a
+// Source that was never walked whole it takes note that its set is published
+// without it, and returns the Source's URL.
+func (h *Harvester) AcceptGap(ctx context.Context, src *Source) (string, error) {
+	p, err := h.Log.Progress(ctx, src.ID)
 	if err != nil {
 		return "", err
 	}
+	var m memory
+	if err := unmarshal(p.Memory, &m); err != nil {
+		return "", err
+	}
+	whole := m.Whole == src.Epoch
+	m.Whole = src.Epoch
 	if p.Gap == "" {
-		return "", ErrNoGap
+		if whole || src.Kind == SIP {
+			return "", ErrNoGap
+		}
+		r := &run{h: h, src: src, memory: m, stored: p, version: p.Cursor.Version}
+		return src.URL, r.commit(ctx, &event.Batch{Next: p.Cursor.Data, Progress: r.progress()})
 	}
 	var open gap
-	var m memory
-	if err := errors.Join(json.Unmarshal([]byte(p.Gap), &open), unmarshal(p.Memory, &m)); err != nil {
+	if err := json.Unmarshal([]byte(p.Gap), &open); err != nil {
 		return "", err
 	}
 	if !slices.Contains(m.Accepted, open.URL) {
 		m.Accepted = append(m.Accepted, open.URL)
 	}
-	r := &run{h: h, src: &Source{ID: id}, memory: m, stored: p, version: p.Cursor.Version}
+	r := &run{h: h, src: src, memory: m, stored: p, version: p.Cursor.Version}
 	if t, ok := event.StampOf(open.Target); ok && !open.Target.IsZero() {
 		r.stored.Mark = t
 	}
@@ -68,6 +79,16 @@ func Gap(stored string) string {
 		return stored
 	}
 	return fmt.Sprintf("%s: %s (since %s)", open.URL, open.Reason, open.Since.Format("2006-01-02 15:04"))
+}
+
+// Whole returns the Epoch in which a Source was last walked whole, "" when it
+// never was.
+func Whole(p *event.Progress) string {
+	var m memory
+	if unmarshal(p.Memory, &m) != nil {
+		return ""
+	}
+	return m.Whole
 }
 
 // begin loads what is stored of a Source for work outside a walk. An unfinished

@@ -87,6 +87,9 @@ type Source struct {
 	Client, ContentClient *http.Client
 	// User is whom Client logs in at the URL's own host; "" is nobody.
 	User string
+	// Epoch names the life of the set: what was walked in another one does not
+	// count as walked (see Whole).
+	Epoch string
 	// AllowHost tells whether the chain may lead to a host other than URL's.
 	AllowHost    func(host string) bool
 	Wants        translate.Wants
@@ -201,6 +204,9 @@ func (r *run) once(ctx context.Context) (err error) {
 	}
 	if errors.Is(err, event.ErrConflict) || ctx.Err() != nil {
 		return err
+	}
+	if err == nil && r.data == nil && r.stored.Gap == "" {
+		r.memory.Whole = r.src.Epoch
 	}
 	return errors.Join(err, r.overdue(ctx), r.remember(ctx))
 }

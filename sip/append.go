@@ -136,6 +136,10 @@ func (w *writer) disposition(d *Disposition) {
 	w.close("ingest-disposition")
 }
 
+// aboutBody reports whether a fault has a detail. One that is about the Body must
+// have it, and one that is about a header, or the envelope, must not (SOAP 1.1, 4.4).
+func (f *Fault) aboutBody() bool { return f.Code != MustUnderstand && f.Code != VersionMismatch }
+
 // fault writes a Fault, whose children have no namespace (SOAP 1.1, 4.4).
 func (w *writer) fault(f *Fault) {
 	code := f.Code
@@ -147,9 +151,11 @@ func (w *writer) fault(f *Fault) {
 	w.b = append(w.b, "</faultcode><faultstring>"...)
 	w.b = strictxml.AppendEscaped(w.b, f.Text)
 	w.b = append(w.b, "</faultstring>"...)
-	if f.Path != "" || f.Line > 0 || f.Column > 0 {
+	if f.aboutBody() {
 		w.b = append(w.b, `<detail><bridge:problem xmlns:bridge="`+detailNamespace+`"`...)
-		w.b = strictxml.AppendAttr(w.b, ` path="`, f.Path)
+		if f.Path != "" {
+			w.b = strictxml.AppendAttr(w.b, ` path="`, f.Path)
+		}
 		w.number("line", f.Line)
 		w.number("column", f.Column)
 		w.b = append(w.b, "/></detail>"...)
@@ -163,11 +169,11 @@ func (w *writer) number(attr string, n int) {
 	}
 }
 
-// freePrefix returns a prefix that the record does not mention: one that it does
-// would be declared on it when it is read.
+// freePrefix returns a prefix that the record does not use: a reader might declare
+// that one on it.
 func freePrefix(prefix string, record []byte) string {
 	mentioned := map[string]bool{}
-	mentions(record, func(p []byte) {
+	prefixes(record, func(p []byte) {
 		if bytes.HasPrefix(p, []byte(prefix)) {
 			mentioned[string(p)] = true
 		}

@@ -95,6 +95,12 @@ func (r *reader) present() (*string, error) {
 	return &text, err
 }
 
+// maybe is text that is missing when there is nothing in it but white space.
+func (r *reader) maybe() (string, error) {
+	text, err := r.text()
+	return strictxml.Trim(text), err
+}
+
 func (r *reader) submitter() (*Submitter, error) {
 	s := &Submitter{}
 	return s, r.sequence(Namespace,
@@ -106,7 +112,7 @@ func (r *reader) request() (*Request, error) {
 	q := &Request{}
 	return q, r.sequence(Namespace,
 		optional("source", into(&q.Source, r.source)),
-		optional("notification-recipient", into(&q.Recipient, r.trimmed)),
+		optional("notification-recipient", into(&q.Recipient, r.maybe)),
 		element("record", into(&q.Record, r.record)))
 }
 

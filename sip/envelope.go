@@ -60,6 +60,10 @@ func (r *reader) body() (*Message, error) {
 	if err != nil {
 		return nil, err
 	}
+	if !more && isGetProperties(r.action) {
+		r.leave()
+		return &Message{Kind: KindGetProperties}, nil
+	}
 	if !more {
 		return nil, r.fault("found </Body>, expected one document")
 	}
@@ -76,6 +80,15 @@ func (r *reader) body() (*Message, error) {
 	}
 	r.leave()
 	return m, nil
+}
+
+// isGetProperties reports whether a SOAPAction, which stands in quotes (SOAP 1.1,
+// 6.1.1), names that operation, whatever URI it has in front.
+func isGetProperties(action string) bool {
+	action = strings.Trim(action, "\"")
+	name := KindGetProperties.String()
+	before, ok := strings.CutSuffix(action, name)
+	return ok && (before == "" || strings.HasSuffix(before, "/") || strings.HasSuffix(before, "#") || strings.HasSuffix(before, ":"))
 }
 
 // soapFault reads a Fault (SOAP 1.1, 4.4). It is read for people only, so what is

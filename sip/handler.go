@@ -29,7 +29,7 @@ const (
 
 // Handler serves a Backend over HTTP (SOAP 1.1, 6): POST of messages, and GET of
 // its description at ?wsdl and ?xsd. The operation is what the message holds;
-// SOAPAction is not looked at.
+// SOAPAction counts only where the Body is empty (ReadOptions.Action).
 //
 // A *Fault is answered with status 500, a *Denied with its own status. Answers
 // without a message, such as 405 and 415, are plain text that says what is
@@ -201,7 +201,7 @@ func (x *exchange) message(body []byte, places Places) (*Message, error) {
 		}
 	}
 	x.plain = x.bare(body)
-	o := ReadOptions{Context: ctx, ContentType: x.r.Header.Get("Content-Type"), Limits: x.Limits, Plain: x.plain, Places: places}
+	o := ReadOptions{Context: ctx, ContentType: x.r.Header.Get("Content-Type"), Limits: x.Limits, Plain: x.plain, Action: x.r.Header.Get("SOAPAction"), Places: places}
 	o.Limits.Document = x.limit()
 	return ReadMessage(bytes.NewReader(body), o)
 }

@@ -197,3 +197,22 @@ func TestHandlerPlainBrokenOff(t *testing.T) {
 		}
 	}
 }
+
+// TestEmptyBody: the draft has no document for get-properties, so clients differ; an
+// empty Body with its SOAPAction is one too, and without it nothing (D39).
+func TestEmptyBody(t *testing.T) {
+	h := &sip.Handler{Backend: &desk{}, Offers: sip.Operations{Ingest: true}}
+	for action, want := range map[string]int{
+		`"http://www.alexandria.ucsb.edu/get-properties"`: 200, "get-properties": 200, `"urn:x#get-properties"`: 200,
+		"": 500, `""`: 500, `"http://www.alexandria.ucsb.edu/ingest"`: 500, "forget-properties": 500,
+	} {
+		r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(inEnvelope(" ")))
+		r.Header.Set("Content-Type", "text/xml")
+		r.Header.Set("SOAPAction", action)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != want || want == 200 && !strings.Contains(w.Body.String(), "ingest-properties") {
+			t.Errorf("SOAPAction %s: %d %s", action, w.Code, w.Body)
+		}
+	}
+}

@@ -101,7 +101,7 @@ func TestHandlerZeep(t *testing.T) {
 	for step, want := range map[string]zeepLine{
 		"fault of the caller": {Fault: "Client", Text: "not that recipient", Path: "ingest-request/notification-recipient"},
 		"fault of the server": {Fault: "Server", Text: "the service could not process the message; try again later"},
-		"header":              {Fault: "MustUnderstand", Path: "Envelope/Header/token"},
+		"header":              {Fault: "MustUnderstand"},
 		"denied":              {Status: 429},
 	} {
 		l := got[step]

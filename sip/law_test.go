@@ -173,6 +173,9 @@ func drawMessage(t *rapid.T) *Message {
 	case KindFault:
 		m.Fault = &Fault{Code: rapid.SampledFrom([]Code{VersionMismatch, MustUnderstand, Client, Server}).Draw(t, "code"), Text: texts().Draw(t, "text"),
 			Path: texts().Draw(t, "path"), Line: rapid.IntRange(0, 1000).Draw(t, "line"), Column: rapid.IntRange(0, 1000).Draw(t, "column")}
+		if !m.Fault.aboutBody() { // there is no place for it (D42)
+			m.Fault.Path, m.Fault.Line, m.Fault.Column = "", 0, 0
+		}
 	}
 	return m
 }

@@ -57,6 +57,10 @@ type ReadOptions struct {
 	Limits strictxml.Limits
 	// Plain: a document without an envelope is taken as well.
 	Plain bool
+	// Action is the SOAPAction that came with the message. When it is that of
+	// get-properties, for which the draft has no document, an empty Body is a
+	// get-properties too.
+	Action string
 	// Context ends the reading; nil is allowed.
 	Context context.Context
 	// Places are filled with those of the message's elements; nil is allowed.

@@ -31,25 +31,13 @@ func inScope(t *rapid.T) (declared [4]string, meaning map[string]string) {
 
 // uses draws a piece of a record that uses a prefix in one of the ways there are.
 func uses(t *rapid.T, p string) string {
-	ref := func(s string) string { // some characters by reference
-		var b strings.Builder
-		for _, r := range s {
-			b.WriteString(rapid.SampledFrom([]string{string(r), fmt.Sprintf("&#%d;", r), fmt.Sprintf("&#x%X;", r)}).Draw(t, "reference"))
-		}
-		return b.String()
-	}
-	_, first := utf8.DecodeRuneInString(p)
 	return rapid.SampledFrom([]func() string{
 		func() string { return "<" + p + ":x/>" },
 		func() string { return "<x " + p + ":y=''/>" },
-		func() string { return "<x y='" + ref(p+":z") + "'/>" },
-		func() string { return "<x y='/" + ref(p+":z[1]/zz") + "'/>" },
-		func() string { return "<x y='zz " + ref(p) + " zy'/>" },
-		func() string { return "<x y=\"" + ref(p) + "\"/>" },
-		func() string { return "<x>" + ref(p+":z") + "</x>" },
-		func() string { return "<x>zz\n" + ref(p) + "\t<![CDATA[zy]]></x>" },
-		func() string { return "<x><![CDATA[" + p + "]]></x>" },
-		func() string { return "<x>" + p[:first] + "<!-- -->" + p[first:] + "</x>" },
+		func() string { return "<x y='" + p + ":z'/>" },
+		func() string { return "<x y='/" + p + ":z[1]/zz'/>" },
+		func() string { return "<x>" + p + ":z</x>" },
+		func() string { return "<x><![CDATA[" + p + ":z]]></x>" },
 	}).Draw(t, "use")()
 }
 
@@ -111,31 +99,22 @@ func declarations(t *rapid.T, doc []byte) map[string]string {
 	return has
 }
 
-// TestWordsOfNames: no word ends inside of a name that XML allows.
-func TestWordsOfNames(t *testing.T) {
-	begin, in := 0, 0
+// TestBeginningsOfNames: whatever XML allows at the beginning of a name is one here.
+func TestBeginningsOfNames(t *testing.T) {
+	begin := 0
 	for r := rune(utf8.RuneSelf); r <= 0xFFFF; r++ {
-		ask := func(name string) bool {
-			_, err := xml.NewDecoder(strings.NewReader("<" + name + "/>")).RawToken()
-			return err == nil
-		}
 		c := string(r)
-		if !utf8.ValidString(c) || !ask("a"+c) {
+		if !utf8.ValidString(c) {
 			continue
 		}
-		in++
-		if !inWord(r) {
-			t.Errorf("%U parts words", r)
-		}
-		if ask(c) {
-			begin++
-			if !beginsName(r) {
-				t.Errorf("%U begins no word", r)
+		if _, err := xml.NewDecoder(strings.NewReader("<" + c + "/>")).RawToken(); err == nil {
+			if begin++; !beginsName(r) {
+				t.Errorf("%U begins no name", r)
 			}
 		}
 	}
-	if begin < 30_000 || in <= begin {
-		t.Errorf("encoding/xml allows %d characters, %d of them at the beginning of names", in, begin)
+	if begin < 30_000 {
+		t.Errorf("encoding/xml allows %d characters at the beginning of names", begin)
 	}
 }
 
@@ -156,8 +135,7 @@ func TestCanonical(t *testing.T) {
 	const around = `<S:Envelope xmlns:S="` + soapNamespace + `" xmlns="urn:d" xmlns:w14="urn:w14?a=1&amp;b=2" xmlns:p="urn:p" xmlns:unused="urn:unused"><S:Body>` +
 		`<I:ingest-request xmlns:I="` + Namespace + `" xmlns:w14="urn:w14/2"><I:record>%s</I:record></I:ingest-request></S:Body></S:Envelope>`
 	for record, alone := range map[string]string{
-		`<r p:Ignorable="w14"><w14/></r>`:            `<r xmlns="urn:d" xmlns:p="urn:p" xmlns:w14="urn:w14/2" p:Ignorable="w14"><w14/></r>`,
-		`<p:r t="p&#58;x">&#112;:x</p:r>`:            `<p:r xmlns="urn:d" xmlns:p="urn:p" t="p:x">p:x</p:r>`,
+		`<p:r t="w14:x">p:x</p:r>`:                   `<p:r xmlns:p="urn:p" xmlns:w14="urn:w14/2" t="w14:x">p:x</p:r>`,
 		`<p:r><w14:a xmlns:w14="urn:n"/></p:r>`:      `<p:r xmlns:p="urn:p" xmlns:w14="urn:w14/2"><w14:a xmlns:w14="urn:n"/></p:r>`,
 		`<r xmlns=""><a xmlns="urn:d"/></r>`:         `<r><a xmlns="urn:d"/></r>`,
 		"<p:r\r\n p:a = '\"' > <![CDATA[1]]></p:r >": `<p:r xmlns:p="urn:p" p:a='"'> 1</p:r>`,

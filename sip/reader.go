@@ -16,6 +16,7 @@ import (
 type reader struct {
 	s      *strictxml.Scanner
 	limits strictxml.Limits
+	action string // ReadOptions.Action
 	// path has the names of the elements that are open, from the document's on,
 	// or from the envelope's outside of it.
 	path   []string
@@ -23,7 +24,7 @@ type reader struct {
 }
 
 func newReader(r io.Reader, o ReadOptions) *reader {
-	return &reader{limits: o.Limits, places: o.Places, s: strictxml.New(r, strictxml.Options{
+	return &reader{limits: o.Limits, action: o.Action, places: o.Places, s: strictxml.New(r, strictxml.Options{
 		URL: o.URL, ContentType: o.ContentType, Limits: o.Limits, Want: "a message of the Simple Ingest Protocol",
 		Instructions: strictxml.InstructionsNowhere, // SOAP 1.1, 3
 		Namespaces:   []string{Namespace, soapNamespace},

@@ -53,7 +53,6 @@ func readRecord(s *strictxml.Scanner, limits strictxml.Limits) (Record, error) {
 	root := xml.Name{Space: s.Space, Local: s.Local}
 	from, line, column := s.Start, s.Line, s.Column
 	need := needed(s.Inherited())
-	words := words{met: need.word}
 	s.Keep(from)
 	for outside := s.Depth() - 1; s.Depth() > outside; {
 		if s.Kind == strictxml.StartTag && s.Depth()-outside > limits.Depth-envelopeDepth {
@@ -61,15 +60,13 @@ func readRecord(s *strictxml.Scanner, limits strictxml.Limits) (Record, error) {
 		}
 		if len(need.inherited) > 0 {
 			need.element(s)
-			words.token(s)
 		}
 		if err := s.Next(); err != nil {
 			return Record{}, err
 		}
 	}
-	words.end()
 	element := s.Slice(from, s.Offset())
-	prefixes(element, need.prefix)
+	prefixes(element, need.value)
 	doc := need.declaredOn(element)
 	rec := Record{Root: root, XML: doc}
 	s.Keep(-1)

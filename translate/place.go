@@ -88,11 +88,14 @@ func printable(s string) bool {
 }
 
 // original is the link to the original of the event's record, with the time at
-// which the Source says it was modified; ok is false when it may not be named.
+// which the Source says it was modified; ok is false when it may not be named, or
+// there is none: what was deposited by SIP is nowhere else, and its Href only the
+// identifier.
 func original(e *event.Event) (via event.Link, ok bool) {
 	via = e.Via
 	if !via.Modified.Known() {
 		via.Modified = e.Modified
 	}
-	return via, event.Public(via.Href)
+	deposited := e.Origin.Protocol == "sip" && !strings.HasPrefix(via.Href, "http://") && !strings.HasPrefix(via.Href, "https://")
+	return via, event.Public(via.Href) && !deposited
 }

@@ -207,3 +207,21 @@ func TestRecordTitle(t *testing.T) {
 		}
 	}
 }
+
+// D23: what was deposited is nowhere else, so that no via leads to its own identifier.
+func TestNoViaOfADeposit(t *testing.T) {
+	deposit := FromSubmission(&event.Submission{Assigned: "urn:uuid:13fd9167-365b-81ff-8e16-95648d91d3c7"}, time.Unix(0, 0))
+	for _, c := range []struct {
+		protocol, href string
+		want           bool
+	}{
+		{"sip", deposit.Representations[0].Href, false},
+		{"sip", "urn:x-bridge:sip:7", false},
+		{"sip", "https://library.example/records/7", true},
+		{"atom-pmh", "urn:uuid:13fd9167-365b-81ff-8e16-95648d91d3c7", true},
+	} {
+		if _, ok := original(&event.Event{Via: event.Link{Href: c.href}, Origin: event.Origin{Protocol: c.protocol}}); ok != c.want {
+			t.Errorf("via %s of a record by %s: %v", c.href, c.protocol, ok)
+		}
+	}
+}

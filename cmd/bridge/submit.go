@@ -45,7 +45,7 @@ func submitCommand() *cobra.Command {
 	flags.StringVar(&f.identifier, "identifier", "", "the source's `identifier` for the record, of a single FILE")
 	flags.BoolVar(&f.noIdentifier, "no-identifier", false, "send no identifier")
 	flags.StringVar(&f.files.Format, "format", "", "`URL` of the schema that the files follow")
-	flags.BoolVar(&f.files.Force, "force", false, "send files also in formats that the server does not list")
+	flags.BoolVar(&f.files.Force, "force", false, "do not ask the server which formats it accepts, and send all")
 	flags.IntVar(&f.files.Workers, "workers", 4, "`number` of requests at a time, 1 to 64")
 	flags.BoolVar(&f.asJSON, "json", false, "print JSON lines")
 	cmd.Args = cobra.MinimumNArgs(1)
@@ -53,7 +53,10 @@ func submitCommand() *cobra.Command {
 		if err := f.complete(); err != nil {
 			return usage(err)
 		}
-		files, err := f.find(args, cmd.InOrStdin())
+		files, skipped, err := f.find(args, cmd.InOrStdin())
+		for _, name := range skipped {
+			fmt.Fprintf(cmd.ErrOrStderr(), "bridge: %s is skipped\n", oneLine(name))
+		}
 		if err != nil {
 			return usage(err)
 		}
@@ -100,25 +103,29 @@ func (f *submitFlags) complete() error {
 // standardInput is the FILE that stands for it.
 const standardInput = "-"
 
-// find returns the files that the arguments mean, with their identifiers.
-func (f *submitFlags) find(args []string, stdin io.Reader) ([]daemon.File, error) {
-	var files []daemon.File
+// find returns the files that the arguments mean, with their identifiers, and what
+// lies in the folders and is skipped.
+func (f *submitFlags) find(args []string, stdin io.Reader) (files []daemon.File, skipped []string, err error) {
 	named := map[string]string{} // the file of each identifier
 	for _, arg := range args {
-		names, err := filesOf(arg)
+		names, others, err := filesOf(arg)
+		skipped = append(skipped, others...)
 		if err != nil {
-			return nil, err
+			return nil, skipped, err
 		}
 		for _, name := range names {
 			file := daemon.File{Name: name, Open: func() (io.ReadCloser, error) { return os.Open(name) }}
-			id := strings.TrimSuffix(filepath.Base(name), ".xml")
+			id := filepath.Base(name)
+			if isXMLFile(id) {
+				id = id[:len(id)-len(".xml")]
+			}
 			if name == standardInput {
 				file.Open = func() (io.ReadCloser, error) { return io.NopCloser(stdin), nil }
 				id = ""
 			}
 			if id = cmp.Or(f.identifier, id); id != "" && !f.noIdentifier {
 				if other, ok := named[id]; ok {
-					return nil, fmt.Errorf("%s and %s would both be submitted as %s, and the second replace the first: submit them one by one with --identifier, or with --no-identifier", other, name, id)
+					return nil, skipped, fmt.Errorf("%s and %s would both be submitted as %s, and the second replace the first: submit them one by one with --identifier, or with --no-identifier", other, name, id)
 				}
 				named[id] = name
 				file.Identifier = &id
@@ -126,32 +133,41 @@ func (f *submitFlags) find(args []string, stdin io.Reader) ([]daemon.File, error
 			files = append(files, file)
 		}
 	}
-	return files, nil
+	return files, skipped, nil
 }
 
-// filesOf returns a file, or the .xml files of a folder, sorted.
-func filesOf(arg string) ([]string, error) {
+// isXMLFile reports whether a file is XML by its name.
+func isXMLFile(name string) bool { return strings.EqualFold(filepath.Ext(name), ".xml") }
+
+// filesOf returns a file, or the XML files of a folder, sorted, and what else is in
+// the folder. A hidden file is none that somebody means.
+func filesOf(arg string) (names, skipped []string, err error) {
 	if arg == standardInput {
-		return []string{arg}, nil
+		return []string{arg}, nil, nil
 	}
 	info, err := os.Stat(arg)
 	if err != nil || !info.IsDir() {
-		return []string{arg}, err
+		return []string{arg}, nil, err
 	}
 	entries, err := os.ReadDir(arg)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var names []string
 	for _, e := range entries {
-		if !e.IsDir() && filepath.Ext(e.Name()) == ".xml" {
-			names = append(names, filepath.Join(arg, e.Name()))
+		name := filepath.Join(arg, e.Name())
+		switch {
+		case e.IsDir():
+			skipped = append(skipped, name+string(filepath.Separator))
+		case isXMLFile(name) && !strings.HasPrefix(e.Name(), "."):
+			names = append(names, name)
+		default:
+			skipped = append(skipped, name)
 		}
 	}
 	if len(names) == 0 {
-		return nil, fmt.Errorf("%s: there is no .xml file in this folder", arg)
+		return nil, skipped, fmt.Errorf("%s: there is no .xml file in this folder", arg)
 	}
-	return names, nil
+	return names, skipped, nil
 }
 
 func (f *submitFlags) submit(ctx context.Context, files []daemon.File, out *submitPrinter) error {

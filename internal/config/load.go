@@ -407,7 +407,7 @@ func belongs() map[string]string {
 		"under [[set]]":                        "title description content prefer formats segment_events segment_hours identity history",
 		"under [[set.source]]":                 "kind url user password password_file " + harvestKeys,
 		`under a [[set.source]] of kind "sip"`: sipKeys,
-		"under [[set.submit]]":                 "submitter_name submitter_email sequence recipient workers into",
+		"under [[set.submit]]":                 "submitter_name submitter_email sequence recipient workers properties into",
 		"under [mail]":                         "from relay hello",
 		"under [limits]":                       "sip_message",
 	} {

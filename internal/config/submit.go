@@ -58,12 +58,21 @@ type Target struct {
 	Every time.Duration
 	// Workers is the number of requests at a time; default 4.
 	Workers int
+	// SkipProperties: the server is not asked for its properties, and gets records
+	// of every format.
+	SkipProperties bool
 	// Into is the set with a SIP Source that gets the accepted records, "" none.
 	Into string
 	// User and Password log us in at the URL, and nowhere else; "" is nobody.
 	User     string
 	Password Secret
 }
+
+// The values of a target's key properties.
+const (
+	askProperties  = "ask"
+	skipProperties = "skip"
+)
 
 func defaultTarget() Target {
 	return Target{Deadline: 168 * time.Hour, Every: time.Minute, Workers: 4}
@@ -95,6 +104,7 @@ func (r *reader) target(t table, set string) Target {
 		t.report("every", "%s is too long; write 1h or less, which is as long as a wait becomes", s.Every)
 	}
 	s.Workers = t.number("workers", s.Workers, 1, 64)
+	s.SkipProperties = t.oneOf("properties", askProperties, askProperties, skipProperties) == skipProperties
 	s.Into = t.text("into", "")
 	s.User, s.Password = r.login(t, "user", "password")
 	t.finish(belongs())

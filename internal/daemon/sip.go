@@ -223,7 +223,7 @@ func (h *House) openTarget(ctx context.Context, s *config.Set, i int, v *service
 	o := &submit.Outbox{
 		Set: s.Name, Source: id, URL: t.URL, Store: &h.exchange.log, Events: h.Log, Contents: v.desk.Contents, Server: client,
 		Formats: formatsOf(t.Formats), Sequence: cmp.Or(t.Sequence, s.Name), Recipient: h.recipientOf(s.Name, t.Recipient),
-		Deadline: t.Deadline, Every: t.Every, Workers: t.Workers, Fatal: isStopped,
+		Deadline: t.Deadline, Every: t.Every, Workers: t.Workers, SkipProperties: t.SkipProperties, Fatal: isStopped,
 		Now: h.opt.Now, Log: h.opt.Logger,
 	}
 	if t.SubmitterName != "" {

@@ -196,7 +196,7 @@ func (d *drain) hand(ctx context.Context) error {
 	if len(d.waiting) == 0 || len(d.inHand) > groupLimit/2 || !d.line.open(now) {
 		return nil
 	}
-	if d.formats == nil || !now.Before(d.stale) || d.line.takeDoubt() {
+	if !d.o.SkipProperties && (d.formats == nil || !now.Before(d.stale) || d.line.takeDoubt()) {
 		d.ask(ctx)
 	}
 	if d.asking && !d.hasListed() {

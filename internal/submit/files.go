@@ -26,7 +26,8 @@ type Files struct {
 	// Format is the URL of the schema that all of them follow; "" is the one that
 	// each names itself, in xsi:schemaLocation.
 	Format string
-	// Force sends also what is of no format that the server lists.
+	// Force sends also what is of no format that the server lists, which is not even
+	// asked: it may not know our get-properties.
 	Force bool
 	// Workers is how many requests are under way at a time; 0 is 4.
 	Workers int
@@ -88,12 +89,14 @@ func (f *Files) Check() error {
 // sent, or that ctx has ended. When the server does not answer for several files
 // in a row the rest is not sent.
 func (f *Files) Submit(ctx context.Context, files []File, report func(FileResult)) error {
-	var properties *sip.Properties
-	if _, err := insist(ctx, f.Waits, func() (err error) {
-		properties, err = f.Server.GetProperties(ctx)
-		return err
-	}); err != nil {
-		return fmt.Errorf("the ingest server does not tell what it accepts: %w", err)
+	properties := &sip.Properties{}
+	if !f.Force {
+		if _, err := insist(ctx, f.Waits, true, func() (err error) {
+			properties, err = f.Server.GetProperties(ctx)
+			return err
+		}); err != nil {
+			return fmt.Errorf("the ingest server does not tell what it accepts; --force submits all the same: %w", err)
+		}
 	}
 	workers := f.Workers
 	if workers <= 0 {
@@ -128,7 +131,7 @@ func (f *Files) submit(ctx context.Context, file *File, listed []string, silent 
 	}
 	if request := f.request(file, &r, listed); request != nil {
 		var disposition *sip.Disposition
-		doubt, err := insist(ctx, nil, func() (err error) {
+		doubt, err := insist(ctx, nil, identifies(request.Source), func() (err error) {
 			r := ask(ctx, f.Server, request)
 			disposition = r.disposition
 			return r.err
@@ -138,6 +141,9 @@ func (f *Files) submit(ctx context.Context, file *File, listed []string, silent 
 			r.State, r.Assigned, r.Reason = stateAfter(disposition), disposition.AssignedIdentifier, disposition.Reason
 		case doubt:
 			r.State, r.Reason = event.StateUnresolved, err.Error()
+			if !identifies(request.Source) {
+				r.Reason += "; it is not sent again, since it has no identifier, and would be two records if it has arrived: ask the ingest server"
+			}
 		default:
 			r.Reason = err.Error()
 		}
@@ -188,10 +194,10 @@ func sourceElement(submitter *sip.Submitter, sequence string, identifier *string
 	return &s
 }
 
-// insist makes a call again as long as that may help, a few times. doubt tells
-// whether one of those that failed may have arrived; waits, which may be nil, is
-// called before each wait.
-func insist(ctx context.Context, waits func(error, time.Duration), call func() error) (doubt bool, err error) {
+// insist makes a call again as long as that may help, a few times; where a repeat is
+// not harmless, only when it certainly has not arrived. doubt tells whether one of
+// those that failed may have; waits, which may be nil, is called before each wait.
+func insist(ctx context.Context, waits func(error, time.Duration), harmless bool, call func() error) (doubt bool, err error) {
 	for n := 1; ; n++ {
 		err = call()
 		if err == nil {
@@ -199,7 +205,7 @@ func insist(ctx context.Context, waits func(error, time.Duration), call func() e
 		}
 		doubt = doubt || !(reply{err: err}).refused()
 		var status *sip.StatusError
-		if n == attempts || !sip.Temporary(err) || errors.As(err, &status) && status.RetryAfter > patience {
+		if n == attempts || doubt && !harmless || !sip.Temporary(err) || errors.As(err, &status) && status.RetryAfter > patience {
 			return doubt, err
 		}
 		wait := max(backOff(attemptFirst, patience, n), retryAfter(err))

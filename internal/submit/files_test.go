@@ -248,3 +248,48 @@ func TestFilesInterrupted(t *testing.T) {
 		}
 	})
 }
+
+// D39: by force files go to a server that does not know our get-properties.
+func TestFilesForcedOnAServerWithoutProperties(t *testing.T) {
+	library := &shelf{broken: func() error { return &sip.Fault{Code: sip.Client, Text: "what is get-properties?"} }}
+	lines, err := submitFiles(t.Context(), Files{Server: library, Force: true}, file("a", `<book/>`))
+	if err != nil || !slices.Equal(lines, []string{"a.xml accepted: shelf:a"}) || library.asked != 0 {
+		t.Errorf("%q, %v, asked %d times", lines, err, library.asked)
+	}
+	if _, err = submitFiles(t.Context(), Files{Server: library}, file("a", `<book/>`)); err == nil || !strings.Contains(err.Error(), "--force") {
+		t.Errorf("without force: %v", err)
+	}
+}
+
+// D43: without an identifier what may have arrived is not sent again: it would be
+// another record. What certainly has not is.
+func TestFilesWithoutIdentifierAreNotRepeated(t *testing.T) {
+	lost, refused := errors.New("cut off"), &sip.StatusError{Status: 503}
+	for _, c := range []struct {
+		fails      error
+		identifier bool
+		sent       int
+		want       event.State
+	}{
+		{&sip.StatusError{Status: 502}, true, attempts, event.StateUnresolved},
+		{&sip.StatusError{Status: 502}, false, 1, event.StateUnresolved},
+		{refused, false, attempts, event.StateUnsent},
+		{lost, false, 1, event.StateUnresolved},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			sent := 0
+			f := file("a", book(""))
+			if !c.identifier {
+				f.Identifier = nil
+			}
+			server := upstreamFunc(func(*sip.Request) (*sip.Disposition, error) { sent++; return nil, c.fails })
+			var got FileResult
+			if err := (&Files{Server: server, Force: true}).Submit(t.Context(), []File{f}, func(r FileResult) { got = r }); err != nil {
+				t.Fatal(err)
+			}
+			if sent != c.sent || got.State != c.want {
+				t.Errorf("%v, identifier %v: sent %d times, %+v", c.fails, c.identifier, sent, got)
+			}
+		})
+	}
+}

@@ -17,11 +17,9 @@ import (
 	"github.com/pmh-bridge/bridge/translate"
 )
 
-// ingestLibrary accepts or rejects a request at once.
+// ingestLibrary accepts or rejects a request at once. A notification-recipient is not
+// looked at: nobody will ever be notified.
 func (d *Desk) ingestLibrary(ctx context.Context, r *sip.Request) (*sip.Disposition, error) {
-	if err := d.checkRecipient(ctx, r.Recipient); err != nil {
-		return nil, err
-	}
 	reason, err := d.refusal(ctx, &r.Record)
 	if err != nil {
 		return nil, err

@@ -37,8 +37,10 @@ type Outbox struct {
 	}
 	Contents Contents
 	// Server is asked for its properties first, and gets only what is of a format
-	// that it lists.
-	Server Upstream
+	// that it lists; but with SkipProperties it gets everything, and is not asked: the
+	// draft gives that operation no document, so a server need not know ours.
+	Server         Upstream
+	SkipProperties bool
 	// Formats are the URLs of schemas by the root element of a record. A record
 	// whose root is not among them is of the format that its own
 	// xsi:schemaLocation names.

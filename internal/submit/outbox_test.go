@@ -430,3 +430,20 @@ func TestOutboxInto(t *testing.T) {
 		h.do(h.log.Verify(ctx, func(f eventlog.Finding) { t.Errorf("verify: %v", f) }))
 	})
 }
+
+// D39: a target whose server does not know our get-properties gets everything, when
+// it is told not to ask.
+func TestOutboxSkipsProperties(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *outboxHouse) {
+		h.library.broken = func() error { return &sip.Fault{Code: sip.Client, Text: "what is get-properties?"} }
+		h.library.formats = nil
+		h.keep([2]string{"urn:a", "one"}, [2]string{"urn:b", "two"})
+		stop := h.start(h.outbox(func(o *Outbox) { o.SkipProperties = true }))
+		defer stop()
+		synctest.Wait()
+		h.wantStates("urn:a accepted as shelf:urn:a", "urn:b accepted as shelf:urn:b")
+		if h.library.asked != 0 {
+			t.Errorf("asked %d times", h.library.asked)
+		}
+	})
+}

@@ -46,7 +46,10 @@ func (o *Outbox) request(ctx context.Context, r *report, formats []string) *sip.
 		return nil
 	}
 	format := formatOf(&record, o.Formats[record.Root], formats)
-	if r.unsent = unlisted(&record, format, formats); r.unsent != "" {
+	if !o.SkipProperties {
+		r.unsent = unlisted(&record, format, formats)
+	}
+	if r.unsent != "" {
 		if format == "" {
 			r.unsent += "; name its schema under formats of the target"
 		}

@@ -4,7 +4,6 @@ go 1.26.0
 
 require (
 	github.com/emersion/go-smtp v0.25.1
-	github.com/gorilla/feeds v1.2.0
 	github.com/klauspost/compress v1.20.3
 	github.com/labstack/echo/v4 v4.16.0
 	github.com/mmcdole/gofeed v1.4.2

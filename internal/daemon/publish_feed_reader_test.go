@@ -242,7 +242,7 @@ func (d *feedDoc) checkHeader(t *testing.T, o *outlet) {
 	t.Helper()
 	control, modified := "no-cache", ""
 	if d.to("next-archive") != "" {
-		control = "public, max-age=31536000, immutable"
+		control = "public, max-age=86400"
 		modified = o.feed(d.to("next-archive")).updated().UTC().Format(http.TimeFormat)
 	}
 	d.field(t, "Cache-Control", control)

@@ -171,7 +171,7 @@ func (w *observer) lookAtClosed(m listEntry, whole bool) {
 		t.Errorf("%s holds other bytes when it is compressed", m.Loc)
 	}
 	for _, r := range []webReply{packed, plain} {
-		r.field(t, "Cache-Control", "public, max-age=31536000, immutable")
+		r.field(t, "Cache-Control", "public, max-age=86400")
 	}
 	if w.open.url == m.Loc {
 		w.grown++

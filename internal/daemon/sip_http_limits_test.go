@@ -113,7 +113,7 @@ func (h *soapHouse) dial() *caller {
 
 // begin sends the head of a message of some length.
 func (c *caller) begin(path string, length int, header string) {
-	fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: text/xml\r\nContent-Length: %d\r\n%s\r\n", path, length, header)
+	fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/xml\r\nContent-Length: %d\r\n%s\r\n", path, length, header)
 }
 
 // answer reads one; its status is 0 when the connection was closed without.

@@ -39,7 +39,7 @@ func BenchmarkClosedDocument(b *testing.B) {
 			doc := h.get(c.path, header...).want(b, 200)
 			rival := startRival(b, doc)
 			ours := h.web.Listener.Addr().String()
-			request := "GET " + c.path + " HTTP/1.1\r\nHost: x\r\nAccept-Encoding: " + c.coding + "\r\n\r\n"
+			request := "GET " + c.path + " HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: " + c.coding + "\r\n\r\n"
 			us, them := newLoad(b, ours, request), newLoad(b, rival, request)
 			var usTime, themTime time.Duration
 			b.SetBytes(int64(len(doc.body)))

@@ -1,8 +1,10 @@
 package server
 
 import (
+	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strings"
 )
@@ -69,3 +71,71 @@ func parseHop(text string) (netip.AddrPort, bool) {
 
 // plain returns an address in the form in which networks are configured.
 func plain(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
+
+// misdirected reports whether a request on loopback names a host that we are not
+// known by there. A browser sends such a one for a web page that has had its own
+// name lead to this machine, and would let that page read the answer.
+func (s *Server) misdirected(r *http.Request) bool {
+	if r.Host == "" || !onLoopback(r) {
+		return false
+	}
+	host := hostOf(r.Host)
+	_, err := netip.ParseAddr(host)
+	return err != nil && !strings.EqualFold(host, s.host) && !isLocalhost(host)
+}
+
+// hostOf returns a Host header without its port and the brackets of IPv6.
+func hostOf(header string) string {
+	host := header
+	if h, _, err := net.SplitHostPort(header); err == nil {
+		host = h
+	}
+	return strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+}
+
+func isLocalhost(host string) bool {
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	return host == "localhost" || strings.HasSuffix(host, ".localhost")
+}
+
+// onLoopback reports whether a request has come in at an address of loopback.
+func onLoopback(r *http.Request) bool {
+	at, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	if !ok {
+		return false
+	}
+	ap, err := netip.ParseAddrPort(at.String())
+	return err == nil && ap.Addr().Unmap().IsLoopback()
+}
+
+// operator reports whether a request is of someone who may know how this server is
+// set up and what fails: one on this very machine, of a server that nobody else is
+// meant to reach. All others are strangers; operators have bridge status.
+func (s *Server) operator(r *http.Request) bool {
+	host, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(s.host, "["), "]"))
+	local := isLocalhost(s.host) || err == nil && host.IsLoopback()
+	return local && onLoopback(r) && r.Header.Get(forwarded) == "" && r.Header.Get("Forwarded") == ""
+}
+
+// publicName reports whether the host of a URL is one that everybody can know: no
+// name or address of somebody's own network.
+func publicName(rawURL string) bool {
+	u, err := url.Parse(rawURL)
+	if err != nil || !isWeb(rawURL) {
+		return false
+	}
+	host := strings.ToLower(strings.TrimSuffix(u.Hostname(), "."))
+	if a, err := netip.ParseAddr(host); err == nil {
+		a = a.Unmap()
+		return a.IsGlobalUnicast() && !a.IsPrivate()
+	}
+	if isLocalhost(host) || !strings.Contains(host, ".") {
+		return false
+	}
+	for _, own := range []string{".internal", ".intranet", ".local", ".localdomain", ".lan", ".home", ".corp", ".private", ".home.arpa"} {
+		if strings.HasSuffix(host, own) {
+			return false
+		}
+	}
+	return true
+}

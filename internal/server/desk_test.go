@@ -79,7 +79,7 @@ func TestDeskPathsAreExact(t *testing.T) {
 		"/sip%2fmain", "/sip/main%2ftoken", "/sip/%6dain", "/sip/main/%74oken", "/sip/MAIN", "/sip/..%2fsip/main", "/sip/:set", "/sip/*",
 	} {
 		for _, method := range []string{"GET", "POST", "BREW"} {
-			r, rest := h.raw(method + " " + target + " HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello")
+			r, rest := h.raw(method + " " + target + " HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhello")
 			r.want(t, 404).field(t, "X-Content-Type-Options", "nosniff")
 			if _, err := rest.ReadByte(); err == nil {
 				t.Errorf("%s %s: the connection goes on after a body that nobody read", method, target)
@@ -149,7 +149,7 @@ func TestTokensAreInNoLog(t *testing.T) {
 func (r *running) post(t *testing.T, header string) (io.ReadWriteCloser, *bufio.Reader) {
 	t.Helper()
 	c := r.dial()
-	if _, err := io.WriteString(c, "POST /sip/main/token HTTP/1.1\r\nHost: x\r\n"+header+"\r\n"); err != nil {
+	if _, err := io.WriteString(c, "POST /sip/main/token HTTP/1.1\r\nHost: localhost\r\n"+header+"\r\n"); err != nil {
 		t.Fatal(err)
 	}
 	return c, bufio.NewReader(c)
@@ -246,7 +246,7 @@ func TestLongBody(t *testing.T) {
 		if res := answered(t, br, http.StatusAccepted); res.Close || d.n != size || time.Since(began) < 50*time.Second {
 			t.Errorf("%d bytes, %v, close %t", d.n, time.Since(began), res.Close)
 		}
-		if _, err := io.WriteString(c, "POST /sip/main HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi"); err != nil {
+		if _, err := io.WriteString(c, "POST /sip/main HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\nhi"); err != nil {
 			t.Fatal(err)
 		}
 		if answered(t, br, http.StatusAccepted); d.n != 2 {
@@ -289,7 +289,7 @@ func TestBodyThatIsNotRead(t *testing.T) {
 			r := runWith(one{desk: desk(func(w http.ResponseWriter, r *http.Request, _ string) { http.Error(w, "no", http.StatusForbidden) })})
 			began := time.Now()
 			c := r.dial()
-			io.WriteString(c, "POST /sip/main HTTP/1.1\r\nHost: x\r\n"+sent)
+			io.WriteString(c, "POST /sip/main HTTP/1.1\r\nHost: localhost\r\n"+sent)
 			br := bufio.NewReader(c)
 			if res := answered(t, br, http.StatusForbidden); !res.Close || time.Since(began) != 0 {
 				t.Errorf("%q: after %v, close %t", sent, time.Since(began), res.Close)
@@ -332,7 +332,7 @@ func TestHugeBody(t *testing.T) {
 	// The client is a patient one, which reads only after it has sent it all.
 	body := strings.Repeat("x", 1_100_000)
 	for _, rest := range []string{"Content-Length: 1100000\r\n\r\n" + body, "Transfer-Encoding: chunked\r\n\r\n10c8e0\r\n" + body + "\r\n0\r\n\r\n"} {
-		r, after := h.raw("POST /sip/main HTTP/1.1\r\nHost: x\r\n" + rest)
+		r, after := h.raw("POST /sip/main HTTP/1.1\r\nHost: localhost\r\n" + rest)
 		r.want(t, 413)
 		if _, err := after.ReadByte(); err == nil {
 			t.Error("the connection goes on after a body that nobody read")
@@ -440,13 +440,13 @@ func TestServiceOfSIP(t *testing.T) {
 		if res := answered(t, br, http.StatusAccepted); res.ContentLength != 0 || res.Close || b.token != "token" {
 			t.Errorf("length %d, close %t, token %q", res.ContentLength, res.Close, b.token)
 		}
-		io.WriteString(c, "GET /sip/main?wsdl HTTP/1.1\r\nHost: x\r\n\r\n")
+		io.WriteString(c, "GET /sip/main?wsdl HTTP/1.1\r\nHost: localhost\r\n\r\n")
 		if res := answered(t, br, http.StatusOK); res.Header.Get("Content-Type") != "text/xml; charset=utf-8" || res.Close {
 			t.Errorf("description: %v, close %t", res.Header, res.Close)
 		}
-		io.WriteString(c, "PUT /sip/main HTTP/1.1\r\nHost: x\r\n\r\n")
+		io.WriteString(c, "PUT /sip/main HTTP/1.1\r\nHost: localhost\r\n\r\n")
 		answered(t, br, http.StatusMethodNotAllowed)
-		io.WriteString(c, "POST /sip/main HTTP/1.1\r\nHost: x\r\nContent-Type: text/xml\r\nContent-Length: 500\r\n\r\n"+message[:9])
+		io.WriteString(c, "POST /sip/main HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/xml\r\nContent-Length: 500\r\n\r\n"+message[:9])
 		if res := answered(t, br, http.StatusRequestTimeout); !res.Close {
 			t.Error("the connection goes on after half a message")
 		}

@@ -19,7 +19,7 @@ func (s *Server) document(c echo.Context) error {
 	key := memoKey{r.URL.Path, acceptsGzip(r.Header)}
 	if d := s.memo.get(key); d != nil {
 		maps.Copy(w.Header(), d.header)
-		if !headed(w, r, &d.meta) {
+		if !current(w, r, &d.meta) {
 			send(w, r, &d.meta, bytes.NewReader(d.body), int64(len(d.body)))
 		}
 		return nil
@@ -30,7 +30,7 @@ func (s *Server) document(c echo.Context) error {
 	}
 	header := headerOf(&doc.Meta)
 	maps.Copy(w.Header(), header)
-	if headed(w, r, &doc.Meta) {
+	if current(w, r, &doc.Meta) {
 		return nil
 	}
 	body, size, err := doc.Open()
@@ -60,7 +60,9 @@ func headerOf(m *publish.Meta) http.Header {
 		"Cache-Control": {"no-cache"},
 	}
 	if m.Immutable {
-		h.Set("Cache-Control", "public, max-age=31536000, immutable")
+		// Of this log; a data folder that is made anew has other bytes at the same
+		// URL. So nobody keeps it for longer than a day without asking.
+		h.Set("Cache-Control", "public, max-age=86400")
 	}
 	if !m.LastModified.IsZero() {
 		h.Set("Last-Modified", m.LastModified.UTC().Format(http.TimeFormat))
@@ -73,18 +75,13 @@ func headerOf(m *publish.Meta) http.Header {
 	return h
 }
 
-// headed answers what needs no bytes, so that nothing is rendered for it: 304,
-// and HEAD, which has no Content-Length then (RFC 9110 9.3.2 allows that).
-func headed(w http.ResponseWriter, r *http.Request, m *publish.Meta) bool {
-	switch {
-	case notModified(r.Header, m.ETag, m.LastModified, true):
+// current answers 304, which needs no bytes, so that nothing is rendered for it.
+func current(w http.ResponseWriter, r *http.Request, m *publish.Meta) bool {
+	if notModified(r.Header, m.ETag, m.LastModified, true) {
 		w.WriteHeader(http.StatusNotModified)
-	case r.Method == http.MethodHead:
-		w.WriteHeader(http.StatusOK)
-	default:
-		return false
+		return true
 	}
-	return true
+	return false
 }
 
 // send answers with a document's bytes. http.ServeContent is for requests that
@@ -99,5 +96,7 @@ func send(w http.ResponseWriter, r *http.Request, m *publish.Meta, body io.ReadS
 	}
 	w.Header()["Content-Length"] = []string{strconv.FormatInt(size, 10)}
 	w.WriteHeader(http.StatusOK)
-	_, _ = io.CopyN(w, body, size) // answer remembers the error
+	if r.Method != http.MethodHead {
+		_, _ = io.CopyN(w, body, size) // answer remembers the error
+	}
 }

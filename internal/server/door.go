@@ -43,6 +43,15 @@ func (s *Server) door(w http.ResponseWriter, r *http.Request) {
 	}
 	h["X-Content-Type-Options"] = s.nosniff
 	h["Content-Security-Policy"] = s.policy
+	if !health && s.misdirected(r) {
+		say(a, http.StatusMisdirectedRequest, "This server is not at the host that the request names.\n")
+		return
+	}
+	if strings.Contains(r.Header.Get("Range"), ",") {
+		// Each range is read and sent anew, and nobody who means well has asked for
+		// several: the whole costs less.
+		r.Header.Del("Range")
+	}
 	if rest, ok := strings.CutPrefix(path, "/sip/"); ok {
 		s.serveDesk(a, inside(r, path, a.body), rest)
 		return

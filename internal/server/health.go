@@ -2,7 +2,9 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"net/http"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -23,8 +25,12 @@ func (s *Server) readyz(c echo.Context) error {
 	w := c.Response().Writer
 	if s.opt.Ready != nil {
 		if err := s.ready.ask(c.Request().Context(), s.opt.Ready); err != nil {
+			why := "not ready; bridge status and the server's log say why\n"
+			if s.operator(c.Request()) {
+				why = "not ready: " + public(err.Error()) + "\n"
+			}
 			w.Header().Set("Retry-After", "5")
-			say(w, http.StatusServiceUnavailable, "not ready: "+public(err.Error())+"\n")
+			say(w, http.StatusServiceUnavailable, why)
 			return nil
 		}
 	}
@@ -44,6 +50,17 @@ type readyAnswer struct {
 	err  error
 }
 
+// protect runs work of a goroutine of its own: a panic there would end the
+// process, and becomes an error.
+func protect(what string, work func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("%s panicked, please report this: %v\n%s", what, v, debug.Stack())
+		}
+	}()
+	return work()
+}
+
 func (r *readiness) ask(ctx context.Context, ready func(context.Context) error) error {
 	r.mu.Lock()
 	a := r.asked
@@ -53,7 +70,7 @@ func (r *readiness) ask(ctx context.Context, ready func(context.Context) error) 
 		go func() {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyTime)
 			defer cancel()
-			a.err = ready(ctx)
+			a.err = protect("the check of readiness", func() error { return ready(ctx) })
 			r.mu.Lock()
 			r.asked = nil
 			r.mu.Unlock()

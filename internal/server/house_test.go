@@ -14,7 +14,9 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -37,6 +39,7 @@ type house struct {
 	web      *httptest.Server
 	base     string
 	journal  *journal
+	asked    atomic.Int64 // how often, for the time
 	sources  map[string]event.SourceID
 	cursors  map[string]int64
 	stamp    int64
@@ -52,6 +55,10 @@ func (s stored) Open(ctx context.Context, sum [32]byte) (io.ReadSeekCloser, int6
 	}
 	return b, b.Size(), nil
 }
+
+// now is a clock that is a minute later each time that it is looked at: all that a
+// test logs is a while ago, and nothing is still as it was found out before.
+func (h *house) now() time.Time { return time.Now().Add(time.Duration(h.asked.Add(1)) * time.Minute) }
 
 // newHouse serves under path; change, if not nil, adapts the options.
 func newHouse(t testing.TB, path string, change func(*server.Options)) *house {
@@ -71,7 +78,8 @@ func newHouse(t testing.TB, path string, change func(*server.Options)) *house {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.opt = server.Options{Documents: h.pub, Records: h.log, Contents: stored{h.contents}, Sets: h.log, BaseURL: h.base, Logger: slog.New(h.journal)}
+	h.opt = server.Options{Documents: h.pub, Records: h.log, Contents: stored{h.contents}, Sets: h.log, BaseURL: h.base, Logger: slog.New(h.journal),
+		Now: h.now}
 	if change != nil {
 		change(&h.opt)
 	}

@@ -53,7 +53,7 @@ func TestHealthIsAnsweredWhenAllIsBusy(t *testing.T) {
 					want = 429
 				}
 				c := r.dial()
-				go fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", path)
+				go fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", path)
 				res, err := http.ReadResponse(bufio.NewReader(c), nil)
 				if err != nil {
 					t.Fatal(name, path, err)
@@ -86,7 +86,7 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 		c, began := r.dial(), time.Now()
 		br := bufio.NewReader(c)
 		for range 3 {
-			go io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+			go io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
 			if res := answered(t, br, http.StatusOK); res.Close {
 				t.Error("a request on a connection that made its way is the last one")
 			}

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -18,6 +19,10 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/publish"
 )
+
+// segmentsShown is how many Change Lists the page of a set names; the index has
+// all of them.
+const segmentsShown = 100
 
 //go:embed pages.html style.css
 var files embed.FS
@@ -47,13 +52,12 @@ func newPages() pages {
 type page struct {
 	Style template.CSS
 	Title string
-	// Lists are the URLs of the Capability Lists that the page leads to
-	// (ResourceSync 6.3.2).
-	Lists []string
 	Feeds []feedView
 	Sets  []setView // of the first page: all; of a set's page: that one
 	// Blind: how harvests and submissions go could not be found out.
 	Blind bool
+	// Operator: whoever reads it may know what fails, and where Sources are.
+	Operator bool
 }
 
 // feedView is a feed that a page leads feed readers to.
@@ -64,7 +68,8 @@ type setView struct {
 	event.Set
 	Mode      string
 	Documents []documentView
-	Segments  []documentView // newest first
+	Segments  []documentView // newest first, the last segmentsShown
+	Older     int            // how many segments are not shown
 	Recent    []documentView
 	standing
 }
@@ -108,10 +113,9 @@ func (s *Server) home(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	p := page{Title: "bridge"}
+	p := page{Title: "bridge", Operator: s.operator(c.Request())}
 	status := s.status(ctx, &p)
 	for _, set := range sets {
-		p.Lists = append(p.Lists, s.capabilityList(set.Name))
 		recent := s.feedViews(&set)[0]
 		recent.Title = titleOf(&set) + ": " + recent.Title
 		p.Feeds = append(p.Feeds, recent)
@@ -132,12 +136,15 @@ func (s *Server) setHome(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	p := page{Title: titleOf(&set), Lists: []string{s.capabilityList(set.Name)}, Feeds: s.feedViews(&set)}
+	p := page{Title: titleOf(&set), Operator: s.operator(c.Request()), Feeds: s.feedViews(&set)}
 	v := setView{Set: set, Mode: set.Content.String(), standing: s.status(ctx, &p)[set.Name]}
 	if s.deskOf(set.Name) != nil {
 		v.Submissions.Service = s.base + "/sip/" + set.Name
 	}
 	v.Documents, v.Segments = documentViews(set, segments)
+	if v.Older = len(v.Segments) - segmentsShown; v.Older > 0 {
+		v.Segments = v.Segments[:segmentsShown]
+	}
 	for _, f := range recentForms() {
 		v.Recent = append(v.Recent, documentView{Href: f.Name, Name: f.Title})
 	}
@@ -145,7 +152,15 @@ func (s *Server) setHome(c echo.Context) error {
 	return s.write(c, "set", &p)
 }
 
-func (s *Server) capabilityList(set string) string { return s.setPage(set) + "capabilitylist.xml" }
+// slash leads to the set's page, whose links are relative to it.
+func (s *Server) slash(c echo.Context) error {
+	set, err := s.opt.Sets.Set(c.Request().Context(), c.Param("set"))
+	if err != nil {
+		return notFound(err)
+	}
+	http.Redirect(c.Response().Writer, c.Request(), s.mount+"/sets/"+set.Name+"/", http.StatusMovedPermanently)
+	return nil
+}
 
 // feedViews are the feeds of a set, the one for people first.
 func (s *Server) feedViews(set *event.Set) []feedView {
@@ -190,13 +205,13 @@ func documentViews(set event.Set, segments []event.Segment) (documents, lists []
 	return documents, lists
 }
 
-// status reads how harvests and submissions go, by set. A page without that is
-// better than none.
+// status returns how harvests and submissions go, by set, as whoever reads the
+// page may know it. A page without that is better than none.
 func (s *Server) status(ctx context.Context, p *page) map[string]standing {
 	if s.opt.Status == nil {
 		return nil
 	}
-	sets, err := s.opt.Status(ctx)
+	sets, err := s.stood.get(ctx, s.opt.Now, s.opt.Status)
 	if err != nil {
 		p.Blind = true
 		if ctx.Err() == nil {
@@ -206,13 +221,44 @@ func (s *Server) status(ctx context.Context, p *page) map[string]standing {
 	}
 	views := make(map[string]standing, len(sets))
 	for _, set := range sets {
-		v := standing{Submissions: viewSubmissions(&set.Submissions)}
+		var v standing
+		if p.Operator {
+			v.Submissions = viewSubmissions(&set.Submissions)
+		}
 		for i := range set.Sources {
-			v.Sources = append(v.Sources, viewSource(&set.Sources[i]))
+			if p.Operator {
+				v.Sources = append(v.Sources, viewSource(&set.Sources[i]))
+			} else {
+				v.Sources = append(v.Sources, strangersView(&set.Sources[i]))
+			}
 		}
 		views[set.Set] = v
 	}
 	return views
+}
+
+// statusAge is how long the pages show the same status: to find it out costs more
+// than all else on a page, and anybody may ask for pages.
+const statusAge = 3 * time.Second
+
+// standings keeps the status of all sets for a while.
+type standings struct {
+	mu   sync.Mutex // held while it is found out, so that all who wait get the same
+	at   time.Time
+	sets []SetStatus
+}
+
+func (k *standings) get(ctx context.Context, now func() time.Time, read func(context.Context) ([]SetStatus, error)) ([]SetStatus, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if age := now().Sub(k.at); !k.at.IsZero() && age >= 0 && age < statusAge {
+		return k.sets, nil
+	}
+	sets, err := read(ctx)
+	if err == nil {
+		k.sets, k.at = sets, now()
+	}
+	return sets, err
 }
 
 func (s *Server) write(c echo.Context, name string, p *page) error {

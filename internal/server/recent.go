@@ -2,30 +2,34 @@ package server
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"encoding/xml"
 	"fmt"
 	"io"
 	"maps"
-	"strconv"
+	"slices"
+	"strings"
+	"time"
 
-	"github.com/gorilla/feeds"
 	"github.com/labstack/echo/v4"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/publish"
 )
 
-// recentItems is how many changes the feeds for people show.
-const recentItems = 50
+// recentItems is how many changes the feeds for people show, and recentEvents how
+// many events they look through for that.
+const recentItems, recentEvents = 50, 1000
 
 // recentForm is one of the formats of the feed for people.
 type recentForm struct {
 	Name        string // last part of its URL
 	Title       string
 	ContentType string
-	write       func(w io.Writer, self string, f *feeds.Feed) error
+	write       func(w io.Writer, f *recentFeed) error
 }
 
 func recentForms() []recentForm {
@@ -47,18 +51,24 @@ func (s *Server) recent(form recentForm) echo.HandlerFunc {
 		}
 		m := publish.Meta{ContentType: form.ContentType, ETag: s.recentTag(form.Name, &set)}
 		maps.Copy(w.Header(), headerOf(&m))
-		if headed(w, r, &m) {
+		if current(w, r, &m) {
 			return nil
 		}
-		events, err := s.newest(r.Context(), &set)
-		if err != nil {
-			return err
+		key := memoKey{path: r.URL.Path + m.ETag}
+		d := s.memo.get(key)
+		if d == nil {
+			f, err := s.recentFeed(r.Context(), &set, form.Name)
+			if err != nil {
+				return err
+			}
+			var b bytes.Buffer
+			if err := form.write(&b, f); err != nil {
+				return err
+			}
+			d = &closed{key: key, meta: m, body: b.Bytes()}
+			s.memo.put(d)
 		}
-		var b bytes.Buffer
-		if err := form.write(&b, s.setPage(set.Name)+form.Name, s.recentFeed(&set, events)); err != nil {
-			return err
-		}
-		send(w, r, &m, bytes.NewReader(b.Bytes()), int64(b.Len()))
+		send(w, r, &m, bytes.NewReader(d.body), int64(len(d.body)))
 		return nil
 	}
 }
@@ -66,20 +76,84 @@ func (s *Server) recent(form recentForm) echo.HandlerFunc {
 // recentTag is made of all that decides the bytes. The first number changes with
 // the looks of these feeds.
 func (s *Server) recentTag(form string, set *event.Set) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%d %q %q %q %q %q %d %d", 1, s.base, form, set.Name, set.Title, set.Description, set.Created, set.Last))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d %q %q %q %q %q %d %q %d %d", 2, s.base, form, set.Name, set.Title, set.Description, set.Created, set.Feed, set.Last, set.LastObserved))
 	return fmt.Sprintf(`"%x"`, sum[:16])
 }
 
-// newest returns the newest events of a set, the last one first. The log counts
-// over all sets, so how far back they reach is not known: the segments bound it,
-// and within them it is tried with longer and longer ranges.
+// recentFeed is what all formats say.
+type recentFeed struct {
+	Title, About string
+	Self, Home   string
+	Updated      time.Time
+	Items        []recentItem
+}
+
+// recentItem is the last change of a record.
+type recentItem struct {
+	ID      string
+	Title   string
+	Kind    string
+	Summary string
+	Link    string // "" of a deletion
+	At      time.Time
+}
+
+func (s *Server) recentFeed(ctx context.Context, set *event.Set, name string) (*recentFeed, error) {
+	events, err := s.newest(ctx, set)
+	if err != nil {
+		return nil, err
+	}
+	f := &recentFeed{Title: titleOf(set), About: cmp.Or(set.Description, "The newest changes of this set's records"),
+		Self: s.setPage(set.Name) + name, Home: s.setPage(set.Name), Updated: set.LastObserved.Time()}
+	for i := range events {
+		e := &events[i]
+		item := recentItem{ID: fmt.Sprintf("%s#%d", f.Home, e.Seq), Title: cmp.Or(e.Title, e.Record), Kind: e.Kind.String(), Summary: summary(e), At: e.Observed.Time()}
+		if e.Live() {
+			item.Link = s.recentLink(set, e)
+		}
+		f.Items = append(f.Items, item)
+	}
+	return f, nil
+}
+
+// summary says in a line what happened: "Updated, from Maps (origin.example):
+// text/html, text/xml".
+func summary(e *event.Event) string {
+	kind := e.Kind.String()
+	var b strings.Builder
+	b.WriteString(strings.ToUpper(kind[:1]) + kind[1:])
+	host := ""
+	if publicName(e.Origin.Source) {
+		host = (sourceView{URL: e.Origin.Source}).Host()
+	}
+	switch title := clip(e.Origin.FeedTitle, 120); {
+	case title != "" && host != "":
+		b.WriteString(", from " + title + " (" + host + ")")
+	case title != "" || host != "":
+		b.WriteString(", from " + title + host)
+	}
+	var kinds []string
+	for i := range e.Representations {
+		if kind := clip(e.Representations[i].Type, 80); kind != "" && !slices.Contains(kinds, kind) && e.Live() {
+			kinds = append(kinds, kind)
+		}
+	}
+	if len(kinds) > 0 {
+		b.WriteString(": " + strings.Join(kinds, ", "))
+	}
+	return b.String()
+}
+
+// newest returns the last events of the records that changed last, the newest
+// first. The log counts over all sets, so how far back they reach is not known:
+// the segments bound it, and within them it is tried with longer and longer ranges.
 func (s *Server) newest(ctx context.Context, set *event.Set) ([]event.Event, error) {
 	segments, err := s.opt.Sets.Segments(ctx, set.Name)
 	if err != nil {
 		return nil, err
 	}
 	floor, count := set.Last, 0
-	for i := len(segments) - 1; i >= 0 && count < recentItems; i-- {
+	for i := len(segments) - 1; i >= 0 && count < recentEvents; i-- {
 		if g := &segments[i]; g.Events > 0 && g.First <= set.Last {
 			floor = g.First - 1
 			count += g.Events
@@ -87,48 +161,29 @@ func (s *Server) newest(ctx context.Context, set *event.Set) ([]event.Event, err
 	}
 	for span := event.Seq(2 * recentItems); ; span *= 4 {
 		after := max(set.Last-span, floor)
-		found, err := s.last(ctx, set.Name, event.Range{After: after, Upto: set.Last})
-		if err != nil || len(found) == recentItems || after == floor {
+		found, seen, err := s.last(ctx, set.Name, event.Range{After: after, Upto: set.Last})
+		if err != nil || len(found) == recentItems || after == floor || seen >= recentEvents {
 			return found, err
 		}
 	}
 }
 
-// last returns the last events of a range, the very last one first.
-func (s *Server) last(ctx context.Context, set string, r event.Range) ([]event.Event, error) {
-	var ring [recentItems]event.Event
-	n := 0
+// last returns the last events of the records of a range, the very last one first,
+// and how many events there are.
+func (s *Server) last(ctx context.Context, set string, r event.Range) (found []event.Event, seen int, err error) {
+	byRecord := map[string]event.Event{}
 	for e, err := range s.opt.Records.Events(ctx, set, r) {
 		if err != nil {
-			return nil, err
+			return nil, seen, err
 		}
-		if e.Kind != event.Rejected {
-			ring[n%recentItems] = *e
-			n++
+		if seen++; e.Kind != event.Rejected {
+			own := *e
+			own.Representations = slices.Clone(e.Representations)
+			byRecord[e.Record] = own
 		}
 	}
-	found := make([]event.Event, 0, recentItems)
-	for i := n - 1; i >= max(0, n-recentItems); i-- {
-		found = append(found, ring[i%recentItems])
-	}
-	return found, nil
-}
-
-func (s *Server) recentFeed(set *event.Set, events []event.Event) *feeds.Feed {
-	f := &feeds.Feed{Title: titleOf(set), Description: set.Description, Updated: set.LastObserved.Time(), Link: &feeds.Link{Href: s.setPage(set.Name)}}
-	if f.Description == "" {
-		f.Description = "The newest changes of this set's records"
-	}
-	for i := range events {
-		e := &events[i]
-		item := &feeds.Item{Title: e.Title, Id: s.setPage(set.Name) + "#" + strconv.FormatInt(int64(e.Seq), 10), IsPermaLink: "false",
-			Description: "The record was " + e.Kind.String() + ".", Created: e.Observed.Time(), Link: &feeds.Link{Href: s.recentLink(set, e)}}
-		if item.Title == "" {
-			item.Title = e.Record
-		}
-		f.Items = append(f.Items, item)
-	}
-	return f
+	found = slices.SortedFunc(maps.Values(byRecord), func(a, b event.Event) int { return cmp.Compare(b.Seq, a.Seq) })
+	return found[:min(len(found), recentItems)], seen, nil
 }
 
 // recentLink is where a person sees the record: where we serve it, else at its
@@ -138,7 +193,7 @@ func (s *Server) recentLink(set *event.Set, e *event.Event) string {
 	case set.Content != event.Reference:
 		return s.setPage(set.Name) + "records/" + event.Key(e.Record)
 	case isWeb(e.Loc):
-		return e.Loc
+		return asciiURL(e.Loc)
 	}
 	return s.setPage(set.Name)
 }
@@ -152,30 +207,139 @@ func titleOf(set *event.Set) string {
 	return set.Title
 }
 
-// writeAtom gives the feed an id of its own and an author, both of which RFC 4287
-// demands.
-func writeAtom(w io.Writer, self string, f *feeds.Feed) error {
-	f.Author = &feeds.Author{Name: f.Title}
-	a := (&feeds.Atom{Feed: f}).AtomFeed()
-	a.Id = self
-	return feeds.WriteXML(a, w)
+// asciiURL writes an IRI as the URI that RSS and Atom readers take.
+func asciiURL(iri string) string {
+	var b strings.Builder
+	for _, c := range []byte(iri) {
+		if c <= ' ' || c >= 0x7f {
+			fmt.Fprintf(&b, "%%%02X", c)
+		} else {
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
 }
 
-func writeRSS(w io.Writer, _ string, f *feeds.Feed) error { return f.WriteRss(w) }
+type atomLink struct {
+	Rel  string `xml:"rel,attr"`
+	Type string `xml:"type,attr,omitempty"`
+	Href string `xml:"href,attr"`
+}
 
-// writeJSON adds what JSON Feed 1.1 demands besides: where the feed is, a text of
-// each item, and items even when there are none.
-func writeJSON(w io.Writer, self string, f *feeds.Feed) error {
-	doc := struct {
-		*feeds.JSONFeed
-		Items []*feeds.JSONItem `json:"items"`
-	}{(&feeds.JSON{Feed: f}).JSONFeed(), []*feeds.JSONItem{}}
-	doc.FeedUrl = self
-	for _, item := range doc.JSONFeed.Items {
-		item.ContentText, item.Summary = item.Summary, ""
-		doc.Items = append(doc.Items, item)
+type atomFeed struct {
+	XMLName  xml.Name    `xml:"http://www.w3.org/2005/Atom feed"`
+	ID       string      `xml:"id"`
+	Title    string      `xml:"title"`
+	Subtitle string      `xml:"subtitle"`
+	Updated  string      `xml:"updated"`
+	Author   string      `xml:"author>name"`
+	Links    []atomLink  `xml:"link"`
+	Entries  []atomEntry `xml:"entry"`
+}
+
+type atomEntry struct {
+	ID       string       `xml:"id"`
+	Title    string       `xml:"title"`
+	Updated  string       `xml:"updated"`
+	Links    []atomLink   `xml:"link"`
+	Category atomCategory `xml:"category"`
+	Summary  string       `xml:"summary"`
+}
+
+type atomCategory struct {
+	Term string `xml:"term,attr"`
+}
+
+func writeAtom(w io.Writer, f *recentFeed) error {
+	doc := atomFeed{ID: f.Self, Title: f.Title, Subtitle: f.About, Updated: f.Updated.UTC().Format(time.RFC3339), Author: f.Title,
+		Links: []atomLink{{"self", "application/atom+xml", f.Self}, {"alternate", "text/html", f.Home}}}
+	for _, item := range f.Items {
+		e := atomEntry{ID: item.ID, Title: item.Title, Updated: item.At.UTC().Format(time.RFC3339), Category: atomCategory{item.Kind}, Summary: item.Summary}
+		if item.Link != "" {
+			e.Links = []atomLink{{Rel: "alternate", Href: item.Link}}
+		}
+		doc.Entries = append(doc.Entries, e)
+	}
+	return writeXML(w, doc)
+}
+
+type rssFeed struct {
+	XMLName xml.Name `xml:"rss"`
+	Version string   `xml:"version,attr"`
+	Atom    string   `xml:"xmlns:atom,attr"`
+	Channel struct { // its own place is in an element of Atom, since RSS has none for that
+		Title       string    `xml:"title"`
+		Link        string    `xml:"link"`
+		Description string    `xml:"description"`
+		Self        atomLink  `xml:"atom:link"`
+		Built       string    `xml:"lastBuildDate"`
+		Items       []rssItem `xml:"item"`
+	} `xml:"channel"`
+}
+
+type rssItem struct {
+	Title       string  `xml:"title"`
+	Link        string  `xml:"link,omitempty"`
+	Description string  `xml:"description"`
+	Category    string  `xml:"category"`
+	GUID        rssGUID `xml:"guid"`
+	Published   string  `xml:"pubDate"`
+}
+
+type rssGUID struct {
+	PermaLink bool   `xml:"isPermaLink,attr"`
+	ID        string `xml:",chardata"`
+}
+
+func writeRSS(w io.Writer, f *recentFeed) error {
+	doc := rssFeed{Version: "2.0", Atom: "http://www.w3.org/2005/Atom"}
+	c := &doc.Channel
+	c.Title, c.Link, c.Description, c.Built = f.Title, f.Home, f.About, f.Updated.UTC().Format(time.RFC1123Z)
+	c.Self = atomLink{"self", "application/rss+xml", f.Self}
+	for _, item := range f.Items {
+		c.Items = append(c.Items, rssItem{item.Title, item.Link, item.Summary, item.Kind, rssGUID{ID: item.ID}, item.At.UTC().Format(time.RFC1123Z)})
+	}
+	return writeXML(w, doc)
+}
+
+func writeXML(w io.Writer, doc any) error {
+	if _, err := io.WriteString(w, xml.Header); err != nil {
+		return err
+	}
+	enc := xml.NewEncoder(w)
+	enc.Indent("", "  ")
+	if err := enc.Encode(doc); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, "\n")
+	return err
+}
+
+type jsonFeed struct {
+	Version     string     `json:"version"`
+	Title       string     `json:"title"`
+	Home        string     `json:"home_page_url"`
+	Self        string     `json:"feed_url"`
+	Description string     `json:"description"`
+	Items       []jsonItem `json:"items"`
+}
+
+type jsonItem struct {
+	ID        string   `json:"id"`
+	URL       string   `json:"url,omitempty"`
+	Title     string   `json:"title"`
+	Content   string   `json:"content_text"`
+	Published string   `json:"date_published"`
+	Tags      []string `json:"tags"`
+}
+
+func writeJSON(w io.Writer, f *recentFeed) error {
+	doc := jsonFeed{"https://jsonfeed.org/version/1.1", f.Title, f.Home, f.Self, f.About, []jsonItem{}}
+	for _, item := range f.Items {
+		doc.Items = append(doc.Items, jsonItem{item.ID, item.Link, item.Title, item.Summary, item.At.UTC().Format(time.RFC3339), []string{item.Kind}})
 	}
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
 	return enc.Encode(doc)
 }

@@ -32,7 +32,7 @@ func TestRecent(t *testing.T) {
 	h := newHouse(t, "", nil).set("main", "Maps & plans", event.Mirror).set("away", "", event.Reference)
 	before := time.Now().Add(-time.Second)
 	id := func(i int) string { return fmt.Sprintf("urn:example:%d", i) }
-	for i := range 48 {
+	for i := range 50 {
 		h.alive("main", id(i), rep{"text/xml", "<a/>"})
 		for j := range i % 5 { // the log's positions are those of both sets
 			h.alive("away", fmt.Sprintf("urn:example:%d:%d", i, j), rep{"text/xml", "<a/>"})
@@ -67,20 +67,20 @@ func TestRecent(t *testing.T) {
 		if len(seen) != 50 {
 			t.Errorf("%s: %d different items", name, len(seen))
 		}
-		if got := f.Items[0]; got.Title != "Record "+id(4) || what(0) != "The record was deleted." || got.Link != h.base+recordPath("main", id(4), "") {
+		if got := f.Items[0]; got.Title != "Record "+id(4) || what(0) != "Deleted, from origin.example" || got.Link != "" {
 			t.Errorf("%s: the newest is %+v", name, got)
 		}
-		if got := f.Items[1]; !strings.HasPrefix(got.Title, "<b>A & B") && got.Title != "A & B\uFFFD" || what(1) != "The record was created." {
+		if got := f.Items[1]; !strings.HasPrefix(got.Title, "<b>A & B") && got.Title != "A & B\uFFFD" || what(1) != "Created, from origin.example: text/plain" {
 			t.Errorf("%s: the next is %q: %s", name, got.Title, what(1))
 		}
-		if got := f.Items[2]; got.Title != "Record "+id(3) || what(2) != "The record was updated." {
+		if got := f.Items[2]; got.Title != "Record "+id(3) || what(2) != "Updated, from origin.example: text/xml" {
 			t.Errorf("%s: then %+v", name, got)
 		}
 		if got := f.Items[49]; got.Title != "Record "+id(1) {
 			t.Errorf("%s: the last is %s", name, got.Title)
 		}
 		away := h.recent("away", name)
-		if len(away.Items) != 50 || away.Items[0].Link != "https://origin.example/data/urn:example:47:1/0" || away.Title != "away" {
+		if len(away.Items) != 50 || away.Items[0].Link != "https://origin.example/data/urn:example:49:3/0" || away.Title != "away" {
 			t.Errorf("%s by reference: %q, %d items, %+v", name, away.Title, len(away.Items), away.Items[0])
 		}
 	}

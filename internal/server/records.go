@@ -117,24 +117,51 @@ func redirect(w http.ResponseWriter, r *http.Request, href string) {
 	http.Redirect(w, r, href, http.StatusTemporaryRedirect)
 }
 
-// modified is the lastmod of the record in our lists.
-func modified(e *event.Event) time.Time { return e.Observed.Time().Truncate(time.Second) }
+// modified is the lastmod of the record in our lists; zero while it is so young
+// that the record may still change within that second, since a client that knows
+// no more of it than the second would miss the change. Then the entity tag alone
+// decides.
+func (s *Server) modified(e *event.Event) time.Time {
+	lastmod := e.Observed.Time().Truncate(time.Second)
+	if s.opt.Now().Sub(lastmod) < 2*time.Second { // the last event of that second is a second old
+		return time.Time{}
+	}
+	return lastmod
+}
+
+// recordPolicy lets a stranger's page show itself, and nothing more.
+const recordPolicy = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
+
+// describe sets what is said of a stranger's content: it must not act as ours in a
+// browser, nor tell anybody that it is being read. What a browser would run as a
+// page, it saves.
+func describe(h http.Header, kind string) {
+	h.Set("Content-Security-Policy", recordPolicy)
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Content-Type", kind)
+	if lower := strings.ToLower(kind); strings.Contains(lower, "html") || strings.Contains(lower, "svg") {
+		h.Set("Content-Disposition", "attachment")
+	}
+}
 
 // mirrored answers with our copy. Its content is a stranger's: a browser shall
 // run nothing of it, and take it for nothing but what it is said to be. It is
 // never compressed, so hash and length in our lists are those of what goes out.
 func (s *Server) mirrored(w http.ResponseWriter, r *http.Request, e *event.Event, rep event.Representation) error {
-	digits, lastmod := rep.SHA256(), modified(e)
+	digits, lastmod := rep.SHA256(), s.modified(e)
 	var sum [32]byte
 	if n, err := hex.Decode(sum[:], []byte(digits)); err != nil || n != len(sum) {
 		return fmt.Errorf("record %q of set %s (event %d) has no SHA-256 although its set is a mirror: run bridge verify", e.Record, e.Set, e.Seq)
 	}
 	describeCopy := func() {
 		h := w.Header()
-		h.Set("Content-Security-Policy", "sandbox")
-		h.Set("Content-Type", mediaType(rep.Type))
+		describe(h, mediaType(rep.Type))
 		h.Set("ETag", `"`+digits+`"`)
-		h.Set("Last-Modified", lastmod.Format(http.TimeFormat))
+		if !lastmod.IsZero() {
+			h.Set("Last-Modified", lastmod.Format(http.TimeFormat))
+		}
 		h.Set("Cache-Control", "no-cache")
 	}
 	if notModified(r.Header, `"`+digits+`"`, lastmod, false) {

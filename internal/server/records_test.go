@@ -48,7 +48,7 @@ func TestRecord(t *testing.T) {
 		tag := `"` + hexSum(c.body) + `"`
 		got.field(t, "Content-Type", c.kind).field(t, "ETag", tag).field(t, "Last-Modified", stamp).field(t, "Content-Encoding", "").
 			field(t, "Content-Length", strconv.Itoa(len(c.body))).field(t, "Accept-Ranges", "bytes").
-			field(t, "Content-Security-Policy", "sandbox").field(t, "X-Content-Type-Options", "nosniff").field(t, "Cache-Control", "no-cache")
+			field(t, "Content-Security-Policy", "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'").field(t, "X-Content-Type-Options", "nosniff").field(t, "Cache-Control", "no-cache")
 		head := h.ask(http.MethodHead, h.base+path).want(t, 200)
 		for name := range got.header {
 			if name != "Date" {

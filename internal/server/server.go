@@ -161,6 +161,8 @@ type Options struct {
 	// servers; nil is one of 64 MiB, a quarter of it for one client.
 	Bodies *limit.Bytes
 	Limits Limits
+	// Now is the clock; nil is the system's.
+	Now func() time.Time
 }
 
 // Server answers requests. Its methods may be called from any goroutine.
@@ -169,11 +171,13 @@ type Server struct {
 	log   *slog.Logger
 	base  string // without a slash at its end
 	mount string // path of base, "" when there is none
+	host  string // of base, without its port
 	echo  *echo.Echo
 	gate  *gate
 	pages pages
 	memo  *memo
 	ready readiness
+	stood standings
 	// nosniff and policy are header fields that all answers begin with.
 	nosniff, policy []string
 	// buffers are *[bufferSize]byte, for answers that are no files.
@@ -195,13 +199,16 @@ func New(o Options) *Server {
 	if o.Bodies == nil {
 		o.Bodies = limit.NewBytes(64<<20, 16<<20)
 	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
 	s := &Server{
 		opt: o, log: o.Logger, base: strings.TrimRight(o.BaseURL, "/"),
 		gate: newGate(o.Limits.PerAddress), pages: newPages(), memo: newMemo(), modes: map[string]event.Content{},
 		nosniff: []string{"nosniff"}, policy: []string{"default-src 'none'; frame-ancestors 'none'"},
 	}
 	if u, err := url.Parse(s.base); err == nil {
-		s.mount = u.Path
+		s.mount, s.host = u.Path, u.Hostname()
 	}
 	s.ending, s.hurry = context.WithCancel(context.Background())
 	s.buffers.New = func() any { return new([bufferSize]byte) }
@@ -254,6 +261,7 @@ func (s *Server) routes() *echo.Echo {
 		"/readyz":                   s.readyz,
 		"/robots.txt":               s.document,
 		"/.well-known/resourcesync": s.document,
+		"/sets/:set":                s.slash,
 		"/sets/:set/":               s.setHome,
 		"/sets/:set/records/:name":  s.record,
 		"/sets/:set/*":              s.document, // publish knows which there are

@@ -70,6 +70,20 @@ func viewSource(s *SourceStatus) sourceView {
 	return v
 }
 
+// strangersView is what a stranger may know of a Source: where it is, if that is no
+// address of our own network, and how far it has been harvested.
+func strangersView(s *SourceStatus) sourceView {
+	v := sourceView{Kind: s.Kind, Asked: s.Kind != "sip", Mark: known(s.Mark.Time())}
+	if publicName(s.URL) {
+		v.URL = public(s.URL)
+		v.URL = v.Host()
+	}
+	if r := s.Last; r != nil {
+		v.Last = &lastView{Ended: r.Ended}
+	}
+	return v
+}
+
 // form is what to call a dialect of ResourceSync.
 func form(dialect string) string {
 	if dialect == "sitemap" {

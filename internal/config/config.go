@@ -54,6 +54,8 @@ type Config struct {
 type Snapshot struct {
 	AfterDeletion time.Duration // default 60 s
 	AfterChange   time.Duration // default 10 min
+	Keep          time.Duration // after its successor was made; default 24 h
+	KeepSize      int64         // of all snapshots of a set; default 4 GiB
 }
 
 // Limits are the caps on what peers send us. Sizes are in bytes.
@@ -75,6 +77,8 @@ type Limits struct {
 	IdleTimeout    time.Duration // with under 1 KiB of the body a second; default 60 s
 	HarvestTime    time.Duration // of one harvest of a Source; default 12 h
 	HarvestSize    int64         // of the documents of one harvest; default 64 GiB
+	Cache          int64         // of rendered documents; default 1 GiB
+	FreeSpace      int64         // of the disk, at least, for what strangers do not send; default 1 GiB
 }
 
 // The content modes of a set.
@@ -198,12 +202,13 @@ func Default() *Config {
 		Listen:   "127.0.0.1:8080",
 		BaseURL:  "http://127.0.0.1:8080",
 		Data:     "bridge-data",
-		Snapshot: Snapshot{AfterDeletion: time.Minute, AfterChange: 10 * time.Minute},
+		Snapshot: Snapshot{AfterDeletion: time.Minute, AfterChange: 10 * time.Minute, Keep: 24 * time.Hour, KeepSize: 4 << 30},
 		Limits: Limits{
 			FeedDocument: 64 << 20, ListDocument: 256 << 20, Record: 64 << 20, SIPMessage: 4 << 20, Header: 64 << 10, Text: 8 << 20,
 			Depth: 256, Attributes: 256, Ratio: 100, Redirects: 5, Connections: 32,
 			ConnectTimeout: 15 * time.Second, HeaderTimeout: time.Minute, IdleTimeout: time.Minute,
 			HarvestTime: 12 * time.Hour, HarvestSize: 64 << 30,
+			Cache: 1 << 30, FreeSpace: 1 << 30,
 		},
 	}
 }

@@ -182,6 +182,8 @@ func (r *reader) config(t table) *Config {
 	snapshot := t.table("snapshot")
 	c.Snapshot.AfterDeletion = snapshot.duration("after_deletion", c.Snapshot.AfterDeletion, oneSecond)
 	c.Snapshot.AfterChange = snapshot.duration("after_change", c.Snapshot.AfterChange, oneSecond)
+	c.Snapshot.Keep = snapshot.duration("keep", c.Snapshot.Keep, oneSecond)
+	c.Snapshot.KeepSize = snapshot.size("keep_size", c.Snapshot.KeepSize)
 	snapshot.finish(nil)
 	limits := t.table("limits")
 	c.Limits = r.limits(limits, c.Limits)
@@ -219,6 +221,8 @@ func (r *reader) limits(t table, l Limits) Limits {
 	l.IdleTimeout = t.duration("idle_timeout", l.IdleTimeout, oneSecond)
 	l.HarvestTime = t.duration("harvest_time", l.HarvestTime, oneSecond)
 	l.HarvestSize = t.size("harvest_size", l.HarvestSize)
+	l.Cache = t.size("cache", l.Cache)
+	l.FreeSpace = t.size("free_space", l.FreeSpace)
 	return l
 }
 

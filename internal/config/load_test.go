@@ -101,7 +101,7 @@ data = "store"
 allow_hosts = ["Inner.example", "10.0.0.7", "[::1]"]
 contact = "ops@example.org"
 proxy = "http://proxy.example:3128"
-snapshot = { after_deletion = "5s", after_change = "1h" }
+snapshot = { after_deletion = "5s", after_change = "1h", keep = "2h", keep_size = "7 MiB" }
 [limits]
 feed_document = "1 MiB"
 list_document = "3 MiB"
@@ -120,6 +120,8 @@ header_timeout = "2s"
 idle_timeout = "3s"
 harvest_time = "4h"
 harvest_size = "1 GiB"
+cache = "9 MiB"
+free_space = "2 GiB"
 [[set]]
 name = "campus"
 title = "Campus"
@@ -165,10 +167,10 @@ password_file = "secret"
 	if want := []string{"inner.example", "10.0.0.7", "::1"}; !reflect.DeepEqual(c.AllowHosts, want) {
 		t.Errorf("allow_hosts %v", c.AllowHosts)
 	}
-	if want := (Snapshot{5 * time.Second, time.Hour}); c.Snapshot != want {
+	if want := (Snapshot{5 * time.Second, time.Hour, 2 * time.Hour, 7 << 20}); c.Snapshot != want {
 		t.Errorf("snapshot %v", c.Snapshot)
 	}
-	if want := (Limits{1 << 20, 3 << 20, 1000, 5 << 20, 4 << 10, 2 << 30, 100, 50, 20, 3, 4, 7, time.Second, 2 * time.Second, 3 * time.Second, 4 * time.Hour, 1 << 30}); c.Limits != want {
+	if want := (Limits{1 << 20, 3 << 20, 1000, 5 << 20, 4 << 10, 2 << 30, 100, 50, 20, 3, 4, 7, time.Second, 2 * time.Second, 3 * time.Second, 4 * time.Hour, 1 << 30, 9 << 20, 2 << 30}); c.Limits != want {
 		t.Errorf("limits %+v", c.Limits)
 	}
 	local := defaultSource()

@@ -46,22 +46,25 @@ type Options struct {
 	// Network is what names are looked up and connections made with; the zero
 	// value is the system's.
 	Network fetch.Network
+	// StatusAge is how long pages show the same status; 0 is 3 s.
+	StatusAge time.Duration
 }
 
 // House is an open data folder with all that works on it.
 type House struct {
-	Config   *config.Config
-	Log      *eventlog.Log
-	Contents *content.Store
-	Sources  []*Source // in the order of the configuration
-	opt      Options
-	guard    *fetch.Guard   // the limits that all have in common
-	guards   []*fetch.Guard // one or two of each Source and target
-	courier  *fetch.Guard   // of these, the one that goes where strangers send it
-	harvest  *harvest.Harvester
-	underway underway
-	exchange exchange
-	bodies   *limit.Bytes // of the requests of strangers under way
+	Config    *config.Config
+	Log       *eventlog.Log
+	Contents  *content.Store
+	Sources   []*Source // in the order of the configuration
+	opt       Options
+	guard     *fetch.Guard   // the limits that all have in common
+	guards    []*fetch.Guard // one or two of each Source and target
+	courier   *fetch.Guard   // of these, the one that goes where strangers send it
+	harvest   *harvest.Harvester
+	underway  underway
+	exchange  exchange
+	bodies    *limit.Bytes // of the requests of strangers under way
+	diskSpace *limit.Space // what strangers leave free of the disk
 }
 
 // Source is a configured Source, ready to be harvested.
@@ -78,6 +81,13 @@ func Open(ctx context.Context, c *config.Config, opt Options) (*House, error) {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}
 	h := &House{Config: c, opt: opt, bodies: newBodies(c.Limits.SIPMessage)}
+	h.diskSpace = &limit.Space{Folder: c.Data, Floor: c.Limits.FreeSpace, Share: 20, Changed: func(why error) {
+		if why == nil {
+			opt.Logger.Info("the disk has room again: submissions are taken, documents are cached")
+			return
+		}
+		opt.Logger.Error("no submission is taken and no document is cached any more, so that harvests can go on: make room", "error", why)
+	}}
 	if err := h.open(ctx); err != nil {
 		return nil, errors.Join(err, h.Close())
 	}

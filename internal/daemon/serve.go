@@ -56,8 +56,8 @@ func (h *House) Publish(ctx context.Context, l net.Listener) error {
 	all, perClient := connections()
 	s := server.New(server.Options{
 		Documents: p, Records: h.Log, Contents: contents{h.Contents}, Sets: h.Log, BaseURL: base, Proxies: h.Config.TrustedProxies, Logger: h.opt.Logger,
-		Status: h.serverStatus, Desk: h.desk, Bodies: h.bodies,
-		Limits: server.Limits{Connections: all, ConnectionsPerAddress: perClient},
+		Status: h.serverStatus, Desk: h.desk, Bodies: h.bodies, Full: h.diskSpace.Low,
+		Limits: server.Limits{Connections: all, ConnectionsPerAddress: perClient, StatusAge: h.opt.StatusAge},
 		Ready:  h.ready,
 	})
 	ctx, cancel := context.WithCancel(ctx)

@@ -133,7 +133,7 @@ func TestSIPHostile_Browser(t *testing.T) {
 	page := `<html xmlns="http://www.w3.org/1999/xhtml"><head><title>x</title><script>alert(1)</script></head><body onload="alert(2)"/></html>`
 	h.curl("/sip/main", inSOAP(sipDoc("ingest-request", sourceOf("page")+recordOf(page)))).disposition(t)
 	served := h.get(h.changes()[0].Loc)
-	for name, want := range map[string]string{"Content-Type": "application/xml", "Content-Security-Policy": "sandbox", "X-Content-Type-Options": "nosniff"} {
+	for name, want := range map[string]string{"Content-Type": "application/xml", "Content-Security-Policy": "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'", "X-Content-Type-Options": "nosniff"} {
 		served.field(t, name, want)
 	}
 	if string(served.body) != page {

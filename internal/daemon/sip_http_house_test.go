@@ -66,7 +66,7 @@ func newSoapHouse(t *testing.T, text string) *soapHouse {
 	if h.config, err = config.Load(file); err != nil {
 		t.Fatal(err)
 	}
-	h.options = daemon.Options{Logger: slog.New(slog.NewTextHandler(h.said, &slog.HandlerOptions{Level: slog.LevelDebug}))}
+	h.options = daemon.Options{StatusAge: 1, Logger: slog.New(slog.NewTextHandler(h.said, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 	h.run()
 	return h
 }

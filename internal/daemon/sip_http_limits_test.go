@@ -132,7 +132,7 @@ func (c *caller) answer(t testing.TB) webReply {
 func TestSIPLimits_Crowd(t *testing.T) {
 	peer.Heavy(t)
 	h := newSoapHouse(t, soapSet("main", libraryMode, "")+soapSet("box"))
-	const gate, crowd = 256, 1000
+	const gate, crowd = 256, 600
 	inside := make([]*caller, gate)
 	for i := range inside {
 		c := h.dial()

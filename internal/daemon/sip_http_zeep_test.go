@@ -113,7 +113,7 @@ func TestSIPZeep_Library(t *testing.T) {
 	}
 	served := h.get(changes[1].Loc)
 	served.field(t, "Content-Type", "application/xml")
-	served.field(t, "Content-Security-Policy", "sandbox")
+	served.field(t, "Content-Security-Policy", "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'")
 	if "sha-256:"+served.sum() != changes[1].Meta.Hash || !strings.Contains(string(served.body), `a="2"`) || strings.Contains(string(served.body), "alexandria") {
 		t.Errorf("served %s with hash %s", served.body, changes[1].Meta.Hash)
 	}

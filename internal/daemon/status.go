@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -50,7 +51,7 @@ func (h *House) Status(ctx context.Context) ([]SetStatus, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := h.Publisher("http://localhost")
+	p, err := h.Publisher("")
 	if err != nil {
 		return nil, err
 	}
@@ -128,11 +129,18 @@ func (h *House) now() time.Time {
 	return h.opt.Now()
 }
 
-// Publisher returns a publisher of the log's documents below a base URL.
+// renderingAge is how old an open document may become before it is made anew, for
+// each 1,000 of its entries: about fifty times what making them takes.
+const renderingAge = 200 * time.Millisecond
+
+// Publisher returns a publisher of the log's documents below a base URL; without
+// one it only tells what there is.
 func (h *House) Publisher(base string) (*publish.Publisher, error) {
+	s := h.Config.Snapshot
 	return publish.New(publish.Options{
-		Log: h.Log, BaseURL: base, CacheDir: filepath.Join(h.Config.Data, "cache"), SnapshotDir: filepath.Join(h.Config.Data, "snapshots"),
-		AfterDeletion: h.Config.Snapshot.AfterDeletion, AfterChange: h.Config.Snapshot.AfterChange, Now: h.opt.Now, Logger: h.opt.Logger,
+		Log: h.Log, BaseURL: cmp.Or(base, "http://localhost"), AnyBase: base == "", MinAge: renderingAge, Full: h.diskSpace.Low,
+		CacheBytes: h.Config.Limits.Cache, Kept: publish.Kept{Age: s.Keep, Bytes: s.KeepSize}, CacheDir: filepath.Join(h.Config.Data, "cache"), SnapshotDir: filepath.Join(h.Config.Data, "snapshots"),
+		AfterDeletion: s.AfterDeletion, AfterChange: s.AfterChange, Now: h.opt.Now, Logger: h.opt.Logger,
 	})
 }
 

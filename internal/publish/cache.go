@@ -2,6 +2,7 @@ package publish
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -12,6 +13,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -23,18 +26,42 @@ import (
 // last, and only if its length and hash agree with that sum: half a file or a
 // damaged one is as good as none.
 //
+// It has a size. Above it those documents go that nobody has asked for for the
+// longest time; those who are reading them read on.
+//
 // When it cannot be written it is passed over: documents are then made in
 // memory for those who wait for them.
 type cache struct {
 	dir  string
 	disk disk
-	// slots bounds how many documents are made at a time, and with that the
-	// memory and the readers of the log that they take.
-	slots chan struct{}
+	size int64
+	// full is why nothing more is to be written, nil where the disk has room; a nil
+	// func is a disk that always has.
+	full func() error
+	// all bounds how many documents are made at a time, and with that the memory
+	// and the readers of the log that they take.
+	all chan struct{}
 
 	mu      sync.Mutex
+	slots   map[string]chan struct{} // by set: what one set costs does not keep others out
 	flights map[string]*flight
-	known   map[string]known
+	files   map[string]*cached
+	held    int64  // bytes of files
+	uses    uint64 // how often a file was used, as a clock
+}
+
+// How many documents are made at a time: in all, and of one set.
+const (
+	slotsInAll = 6
+	slotsOfSet = 2
+)
+
+// cached is a file of the cache.
+type cached struct {
+	size    int64
+	time    time.Time
+	checked bool // its hash has been compared since it last changed
+	used    uint64
 }
 
 // known is a file whose hash has been compared since it last changed.
@@ -52,9 +79,34 @@ type sum struct {
 // renderFunc writes a document.
 type renderFunc func(ctx context.Context, w io.Writer) error
 
-func newCache(dir string, d disk) *cache {
-	return &cache{dir: dir, disk: d, slots: make(chan struct{}, 2),
-		flights: map[string]*flight{}, known: map[string]known{}}
+func newCache(dir string, d disk, size int64) *cache {
+	return &cache{dir: dir, disk: d, size: size, all: make(chan struct{}, slotsInAll), slots: map[string]chan struct{}{},
+		flights: map[string]*flight{}, files: map[string]*cached{}}
+}
+
+// slot waits until a document of the set that a name belongs to may be made.
+func (c *cache) slot(ctx context.Context, name string) (leave func(), err error) {
+	parts := strings.SplitN(filepath.ToSlash(name), "/", 3) // see cacheName and partFolder
+	set := parts[min(1, len(parts)-1)]
+	c.mu.Lock()
+	own := c.slots[set]
+	if own == nil {
+		own = make(chan struct{}, slotsOfSet)
+		c.slots[set] = own
+	}
+	c.mu.Unlock()
+	select {
+	case own <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	select {
+	case c.all <- struct{}{}:
+		return func() { <-c.all; <-own }, nil
+	case <-ctx.Done():
+		<-own
+		return nil, ctx.Err()
+	}
 }
 
 // open returns the document called name and its length, and renders it first if
@@ -91,9 +143,14 @@ func (memory) Close() error { return nil }
 // fast opens a file whose hash is known to be right; nil when there is none.
 func (c *cache) fast(name string) (*os.File, int64) {
 	c.mu.Lock()
-	k, ok := c.known[name]
+	var k cached
+	if own := c.files[name]; own != nil {
+		c.uses++
+		own.used = c.uses
+		k = *own
+	}
 	c.mu.Unlock()
-	if !ok {
+	if !k.checked {
 		return nil, 0
 	}
 	f, err := os.Open(filepath.Join(c.dir, name))
@@ -113,13 +170,12 @@ func (c *cache) make(ctx context.Context, name string, render renderFunc) ([]byt
 	if c.verify(name) {
 		return nil, nil
 	}
-	select {
-	case c.slots <- struct{}{}:
-		defer func() { <-c.slots }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	leave, err := c.slot(ctx, name)
+	if err != nil {
+		return nil, err
 	}
-	err := c.store(ctx, name, render)
+	defer leave()
+	err = c.store(ctx, name, render)
 	var unwritable *storeError
 	if !errors.As(err, &unwritable) {
 		return nil, err
@@ -170,6 +226,11 @@ func (l *limited) Write(p []byte) (int, error) {
 // that a power cut has shortened does not agree with its sum.
 func (c *cache) store(ctx context.Context, name string, render renderFunc) error {
 	path := filepath.Join(c.dir, name)
+	if c.full != nil {
+		if err := c.full(); err != nil {
+			return &storeError{err}
+		}
+	}
 	if err := c.disk.mkdir(filepath.Dir(path)); err != nil {
 		return &storeError{err}
 	}
@@ -200,10 +261,52 @@ func (c *cache) store(ctx context.Context, name string, render renderFunc) error
 		_ = os.Remove(tmp)
 		return &storeError{err}
 	}
-	c.mu.Lock()
-	c.known[name] = known{size: st.Size(), time: st.ModTime()}
-	c.mu.Unlock()
+	c.enter(name, st, true)
+	c.evict(name)
 	return nil
+}
+
+// enter counts a file.
+func (c *cache) enter(name string, st fs.FileInfo, checked bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.leave(name)
+	c.uses++
+	c.files[name] = &cached{size: st.Size(), time: st.ModTime(), checked: checked, used: c.uses}
+	c.held += st.Size()
+}
+
+// leave counts a file no more; c.mu is held.
+func (c *cache) leave(name string) {
+	if f := c.files[name]; f != nil {
+		c.held -= f.size
+		delete(c.files, name)
+	}
+}
+
+// evict removes what was not used for the longest time, but for one file, until a
+// tenth of the size is free: so it is not done for each document.
+func (c *cache) evict(but string) {
+	c.mu.Lock()
+	var names []string
+	if c.held > c.size {
+		for name := range c.files {
+			if name != but {
+				names = append(names, name)
+			}
+		}
+		slices.SortFunc(names, func(a, b string) int { return cmp.Compare(c.files[a].used, c.files[b].used) })
+		held, n := c.held, 0
+		for n < len(names) && held > c.size-c.size/10 {
+			held -= c.files[names[n]].size
+			n++
+		}
+		names = names[:n]
+	}
+	c.mu.Unlock()
+	for _, name := range names {
+		c.forget(name)
+	}
 }
 
 // storeSum puts the sum beside the file at path, whole or not at all.
@@ -254,16 +357,14 @@ func (c *cache) verify(name string) bool {
 	if _, err := io.Copy(h, f); err != nil || hex.EncodeToString(h.Sum(nil)) != want.sha256 {
 		return false
 	}
-	c.mu.Lock()
-	c.known[name] = known{size: st.Size(), time: st.ModTime()}
-	c.mu.Unlock()
+	c.enter(name, st, true)
 	return true
 }
 
 // forget removes one document. Those who are reading it read on.
 func (c *cache) forget(name string) {
 	c.mu.Lock()
-	delete(c.known, name)
+	c.leave(name)
 	c.mu.Unlock()
 	path := filepath.Join(c.dir, name)
 	// What cannot be removed now goes when the cache is tidied, at the next start.
@@ -310,9 +411,15 @@ func (c *cache) once(ctx context.Context, name string, work func(context.Context
 		c.flights[name] = f
 		go func() {
 			defer cancel()
+			// A panic in a goroutine of its own would end the process.
+			defer func() {
+				if v := recover(); v != nil {
+					f.data, f.err = nil, fmt.Errorf("making %s panicked, please report this: %v\n%s", name, v, debug.Stack())
+				}
+				c.land(name, f)
+				close(f.done)
+			}()
 			f.data, f.err = work(workCtx)
-			c.land(name, f)
-			close(f.done)
 		}()
 	}
 	f.waiters++
@@ -351,26 +458,50 @@ func (c *cache) land(name string, f *flight) {
 // forgetFolder removes all documents in a folder.
 func (c *cache) forgetFolder(folder string) {
 	c.mu.Lock()
-	for name := range c.known {
+	for name := range c.files {
 		if strings.HasPrefix(name, folder+string(filepath.Separator)) {
-			delete(c.known, name)
+			c.leave(name)
 		}
 	}
 	c.mu.Unlock()
 	_ = c.disk.remove(filepath.Join(c.dir, folder))
 }
 
-// tidy removes open documents, which are of an earlier run, and files that were
-// never finished.
+// tidy removes open documents, which are of an earlier run, files that were never
+// finished, and what is too much; and counts the rest, oldest first.
 func (c *cache) tidy() error {
 	c.forgetFolder("open")
-	return filepath.WalkDir(c.dir, func(path string, d fs.DirEntry, err error) error {
+	type found struct {
+		name string
+		st   fs.FileInfo
+	}
+	var all []found
+	err := filepath.WalkDir(c.dir, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil
+		case err != nil || d.IsDir() || strings.HasSuffix(path, ".sum"):
+			return err
+		case strings.HasSuffix(path, ".tmp"):
+			return c.disk.remove(path)
+		}
+		st, err := d.Info()
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
-		if err == nil && strings.HasSuffix(path, ".tmp") {
-			err = c.disk.remove(path)
-		}
-		return err
+		name, relErr := filepath.Rel(c.dir, path)
+		all = append(all, found{name, st})
+		return errors.Join(err, relErr)
 	})
+	slices.SortFunc(all, func(a, b found) int { return a.st.ModTime().Compare(b.st.ModTime()) })
+	for _, f := range all {
+		c.mu.Lock()
+		counted := c.files[f.name] != nil // it is in use already
+		c.mu.Unlock()
+		if !counted {
+			c.enter(f.name, f.st, false)
+		}
+	}
+	c.evict("")
+	return err
 }

@@ -105,11 +105,7 @@ func (p *Publisher) item(ctx context.Context, name, rest string) (Item, error) {
 		if !ok {
 			return Item{}, ErrNotFound
 		}
-		segment, err := p.segment(ctx, st, n)
-		if err == nil && segment.From < st.fixed.Created {
-			err = ErrNotFound // of an epoch that has ended
-		}
-		return changeList(st.fixed, segment), err
+		return p.changeList(ctx, st, n)
 	case isFeed:
 		n, ok := fileNumber(feed, ".atom")
 		if !ok {
@@ -127,9 +123,22 @@ func (p *Publisher) item(ctx context.Context, name, rest string) (Item, error) {
 	case "complete.atom":
 		return p.complete(set)
 	case "changelist.xml":
-		return changeListWindow(st.fixed, segments), nil
+		return changeListWindow(set, segments), nil
 	}
 	return changeListIndex(st.fixed, segments), nil
+}
+
+// changeList finds a set's Change List n.
+func (p *Publisher) changeList(ctx context.Context, st *state, n int64) (Item, error) {
+	segment, err := p.segment(ctx, st, n)
+	if err == nil && segment.From < st.fixed.Created {
+		err = ErrNotFound // of an epoch that has ended
+	}
+	if err != nil || !segment.Open() {
+		return changeList(st.fixed, segment), err
+	}
+	set, err := p.set(ctx, st.fixed.Name)
+	return changeList(set, segment), err
 }
 
 // fileNumber reads "12.xml". There is one name for each number.
@@ -146,8 +155,12 @@ func number(s string) (int64, bool) {
 	return n, err == nil && n > 0 && strconv.FormatInt(n, 10) == s
 }
 
-// document returns a document that is made from the log.
+// document returns a document that is made from the log, or as it was made a short
+// while ago.
 func (p *Publisher) document(ctx context.Context, it Item, gzip bool) *Document {
+	if last, ok := p.young(&it); ok {
+		it = last
+	}
 	doc := &Document{Meta: p.meta(&it, gzip)}
 	switch it.Kind {
 	case ChangeList, ChangeListWindow, ResourceList, Subscription, Archive, Complete:
@@ -187,18 +200,42 @@ func (p *Publisher) cached(ctx context.Context, it Item, gzip bool) (io.ReadSeek
 	if err != nil || it.Closed {
 		return body, size, err
 	}
-	slot := it.Path
+	slot, key := it.Path, it.key(p.base, false)
 	if gzip {
 		slot += ".gz"
 	}
 	p.mu.Lock()
 	old := p.latest[slot]
 	p.latest[slot] = name
+	if last := p.shown[it.Path]; last.key != key && (last.it.Kind != it.Kind || last.it.At <= it.At) {
+		p.shown[it.Path] = shown{it, key, p.opts.Now()}
+	}
 	p.mu.Unlock()
 	if old != "" && old != name {
 		p.cache.forget(old)
 	}
 	return body, size, nil
+}
+
+// young returns an open document as it was last made, while that is too short a
+// time ago to make it anew. Who asks for a document after each change would have
+// it made whole each time otherwise.
+func (p *Publisher) young(it *Item) (Item, bool) {
+	if it.Closed || p.opts.MinAge == 0 {
+		return Item{}, false
+	}
+	p.mu.Lock()
+	last, ok := p.shown[it.Path]
+	p.mu.Unlock()
+	if !ok || last.it.Kind != it.Kind {
+		return Item{}, false
+	}
+	entries := last.it.Entries
+	if entries < 0 { // not known before it is made
+		entries = int(last.it.Set.Live)
+	}
+	age := p.opts.Now().Sub(last.at)
+	return last.it, age >= 0 && age < time.Duration(entries/1000)*p.opts.MinAge
 }
 
 func cacheName(it *Item, base string, gzip bool) string {
@@ -233,7 +270,7 @@ func (p *Publisher) resourceList(ctx context.Context, name string, gzip bool) (*
 		st.mu.Unlock()
 		p.rouse()
 	}
-	current, _ := st.shelf()
+	current := st.current()
 	if current == nil {
 		return nil, &NotReadyError{setPath(name, "resourcelist.xml"), snapshotWait}
 	}
@@ -286,9 +323,8 @@ func (p *Publisher) partDocument(ctx context.Context, name, numbers string, gzip
 	if err := whole(&set, setPath(name, "resourcelist.xml")); err != nil {
 		return nil, err
 	}
-	current, previous := st.shelf()
-	for _, s := range []*stored{current, previous} {
-		if s != nil && s.Seq == event.Seq(seq) && n <= int64(len(s.Files)) {
+	for _, s := range st.snapshots() {
+		if s.Seq == event.Seq(seq) && n <= int64(len(s.Files)) {
 			return p.storedPart(ctx, st, s, int(n), gzip)
 		}
 	}

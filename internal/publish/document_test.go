@@ -281,7 +281,7 @@ func eachFault(t *testing.T, body func(t *testing.T, fault func(op, path string,
 
 // A document that cannot be kept and is too large for memory is a clear error.
 func TestCacheFullAndDocumentTooLarge(t *testing.T) {
-	c := newCache(t.TempDir(), disk{func(string, string, func() error) error { return syscall.ENOSPC }})
+	c := newCache(t.TempDir(), disk{func(string, string, func() error) error { return syscall.ENOSPC }}, 1<<30)
 	big := func(_ context.Context, w io.Writer) error {
 		for range 1 + memoryLimit>>20 {
 			if _, err := w.Write(make([]byte, 1<<20)); err != nil {

@@ -63,7 +63,9 @@ type Item struct {
 	// From and Until are the borders of a Change List, its index or a feed; Until
 	// is 0 for one that may grow.
 	From, Until event.Micros
-	// At is the moment a Resource List shows, or when a feed was updated.
+	// At is the moment a Resource List shows, or when a feed was updated. Of an open
+	// Change List it is that of the set's last event: after a backup was restored,
+	// another event may have the same Seq.
 	At event.Micros
 	// Next is the border of the segment after that of an archive document; 0
 	// while that one is open, and the document lacks its link to it.
@@ -157,9 +159,16 @@ func changes(set event.Set, segments []event.Segment) []event.Segment {
 	return nil
 }
 
+// changeListIndex names the newest Change Lists that fit into one document, and
+// says from where on: an index of indexes is not allowed.
 func changeListIndex(set event.Set, segments []event.Segment) Item {
-	return Item{Path: setPath(set.Name, "changelist-index.xml"), Kind: ChangeListIndex, Set: set,
-		From: set.Created, segments: changes(set, segments)}
+	segments = changes(set, segments)
+	it := Item{Path: setPath(set.Name, "changelist-index.xml"), Kind: ChangeListIndex, Set: set, From: set.Created, segments: segments}
+	if older := len(segments) - resourcesync.MaxEntries; older > 0 {
+		it.segments = segments[older:]
+		it.From = it.segments[0].From
+	}
+	return it
 }
 
 func changeListPath(set string, n int) string {
@@ -167,8 +176,12 @@ func changeListPath(set string, n int) string {
 }
 
 func changeList(set event.Set, s event.Segment) Item {
-	return Item{Path: changeListPath(set.Name, s.N), Kind: ChangeList, Set: set, Closed: !s.Open(),
+	it := Item{Path: changeListPath(set.Name, s.N), Kind: ChangeList, Set: set, Closed: !s.Open(),
 		N: s.N, Events: s.Range(), Entries: s.Entries, From: s.From, Until: s.Until}
+	if !it.Closed {
+		it.At = set.LastObserved
+	}
+	return it
 }
 
 // headRoom is what the head and the end of a list may take beside its entries.
@@ -177,7 +190,7 @@ const headRoom = 4 << 10
 // changeListWindow is the open segment, which is always there whole, and as many
 // whole closed ones before it as fit into one document.
 func changeListWindow(set event.Set, segments []event.Segment) Item {
-	it := Item{Path: setPath(set.Name, "changelist.xml"), Kind: ChangeListWindow, Set: set, From: set.Created}
+	it := Item{Path: setPath(set.Name, "changelist.xml"), Kind: ChangeListWindow, Set: set, From: set.Created, At: set.LastObserved}
 	bytes := int64(headRoom)
 	segments = changes(set, segments)
 	for i := len(segments) - 1; i >= 0; i-- {
@@ -208,6 +221,8 @@ func (it *Item) key(base string, gzip bool) string {
 	fmt.Fprintf(h, "%d %d %q %q %d %d %d %d %d %d %d %d %d %d\n", FormatVersion, it.Kind, base, it.Path,
 		it.Set.Content, it.Set.Created, it.N, it.Events.After, it.Events.Upto, it.From, it.Until, it.At,
 		it.parts, len(it.segments))
+	// A set that was made anew, or goes on after a backup was restored, has other ids.
+	fmt.Fprintf(h, "%q\n", it.Set.Feed)
 	for _, s := range it.sets {
 		fmt.Fprintf(h, "%q\n", s.Name)
 	}
@@ -217,7 +232,6 @@ func (it *Item) key(base string, gzip bool) string {
 	}
 	if it.isFeed() {
 		fmt.Fprintf(h, "%q %q %d\n", it.feedID(), it.feedTitle(), it.Next)
-		fmt.Fprintf(h, "%q\n", it.Set.Feed) // which also makes ids of entries
 	}
 	key := hex.EncodeToString(h.Sum(nil)[:16])
 	if gzip {

@@ -2,6 +2,7 @@ package publish
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -58,13 +59,27 @@ type Options struct {
 	BaseURL string
 	// CacheDir holds rendered documents. It may be deleted at any time.
 	CacheDir string
+	// CacheBytes is how large it may become; 0 is 1 GiB.
+	CacheBytes int64
+	// Full is why nothing more is to be written into it, nil where the disk has
+	// room. A nil func is a disk that always has.
+	Full func() error
 	// SnapshotDir holds snapshots: {set}/{seq}/. Deleting it costs making the
 	// last one anew.
 	SnapshotDir string
+	// AnyBase takes snapshots that were made for any base URL: for who asks what there
+	// is and serves nothing.
+	AnyBase bool
 	// AfterDeletion and AfterChange are how long after the first deletion or
 	// change that it does not show a snapshot is made anew; 0 is a minute, and
 	// ten.
 	AfterDeletion, AfterChange time.Duration
+	// MinAge is how old the last rendering of an open document may become before it
+	// is made anew, for each 1,000 of its entries; one with fewer always is. 0 is no
+	// time at all. What it shows is a range of the log all the same.
+	MinAge time.Duration
+	// Kept bounds the snapshots that are kept for those who walk their parts.
+	Kept Kept
 	// Poll is how often Run asks the log what has changed; 0 is two seconds.
 	Poll time.Duration
 	// Now is the clock of Run's schedule; nil is time.Now. No document has its
@@ -72,6 +87,15 @@ type Options struct {
 	Now func() time.Time
 	// Logger gets what Run cannot return; nil is silence.
 	Logger *slog.Logger
+}
+
+// Kept bounds how many snapshots of a set are kept. The newest two always are.
+type Kept struct {
+	// Age is how long after its successor was made one is kept; 0 is a day.
+	Age time.Duration
+	// Count of all of them, and Bytes that they have together; 0 is 100, and 4 GiB.
+	Count int
+	Bytes int64
 }
 
 // Publisher serves the documents of a log. Its methods may be called from any
@@ -91,6 +115,14 @@ type Publisher struct {
 	mu     sync.Mutex
 	states map[string]*state
 	latest map[string]string // cached name of the last rendering of an open document
+	shown  map[string]shown  // open documents by path
+}
+
+// shown is an open document as it was last made, compressed or not.
+type shown struct {
+	it  Item
+	key string
+	at  time.Time
 }
 
 // ErrNotFound: there is no such document, or there is no longer.
@@ -138,6 +170,7 @@ func New(o Options) (*Publisher, error) {
 	o.AfterDeletion = orDuration(o.AfterDeletion, time.Minute)
 	o.AfterChange = orDuration(o.AfterChange, 10*time.Minute)
 	o.Poll = orDuration(o.Poll, 2*time.Second)
+	o.Kept = Kept{orDuration(o.Kept.Age, 24*time.Hour), cmp.Or(o.Kept.Count, 100), cmp.Or(o.Kept.Bytes, 4<<30)}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -148,9 +181,10 @@ func New(o Options) (*Publisher, error) {
 		opts: o, log: o.Log, base: strings.TrimRight(o.BaseURL, "/"), logger: o.Logger,
 		limits: Limits{Entries: resourcesync.MaxEntries, Bytes: resourcesync.MaxBytes},
 		wake:   make(chan struct{}, 1),
-		states: map[string]*state{}, latest: map[string]string{},
+		states: map[string]*state{}, latest: map[string]string{}, shown: map[string]shown{},
 	}
-	p.cache = newCache(filepath.Join(o.CacheDir, cacheEpoch(p.base)), p.disk)
+	p.cache = newCache(filepath.Join(o.CacheDir, cacheEpoch(p.base)), p.disk, cmp.Or(o.CacheBytes, 1<<30))
+	p.cache.full = o.Full
 	return p, nil
 }
 
@@ -192,7 +226,7 @@ func (p *Publisher) Plan(ctx context.Context, set string) ([]Item, error) {
 	if err := whole(&s, setPath(set, "resourcelist.xml")); err != nil {
 		return nil, err
 	}
-	if current, _ := st.shelf(); !p.direct(st, s) {
+	if current := st.current(); !p.direct(st, s) {
 		if current == nil {
 			return nil, &NotReadyError{setPath(set, "resourcelist.xml"), snapshotWait}
 		}
@@ -210,8 +244,8 @@ func (p *Publisher) set(ctx context.Context, name string) (event.Set, error) {
 	return set, err
 }
 
-// state is what the Publisher remembers of a set. Nothing in it but the shelf
-// of snapshots is of its own making.
+// state is what the Publisher remembers of a set. Nothing in it but the
+// snapshots is of its own making.
 type state struct {
 	fixed  event.Set  // for what is fixed when the set is made
 	making sync.Mutex // held while a snapshot is made
@@ -221,8 +255,7 @@ type state struct {
 	segments []event.Segment // all of them, as of last or later
 	last     event.Seq       // the set's last event when they were read
 	over     bool            // its Resource List is larger than one document may be
-	current  *stored
-	previous *stored
+	kept     []*stored       // the snapshots, newest first; the slice is never changed
 }
 
 // state returns the set's state, and on the first call looks at what snapshots
@@ -239,7 +272,7 @@ func (p *Publisher) state(ctx context.Context, name string) (*state, error) {
 		return nil, err
 	}
 	st = &state{fixed: set}
-	if st.current, st.previous, err = p.loadShelf(ctx, set); err != nil {
+	if st.kept, err = p.loadSnapshots(ctx, set); err != nil {
 		return nil, err
 	}
 	p.mu.Lock()
@@ -251,12 +284,19 @@ func (p *Publisher) state(ctx context.Context, name string) (*state, error) {
 	return st, nil
 }
 
-// shelf returns the set's current snapshot and the one before it, nil when there
-// is none.
-func (st *state) shelf() (current, previous *stored) {
+// snapshots returns the set's snapshots, newest first.
+func (st *state) snapshots() []*stored {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	return st.current, st.previous
+	return st.kept
+}
+
+// current returns the set's newest snapshot, nil when there is none.
+func (st *state) current() *stored {
+	if kept := st.snapshots(); len(kept) > 0 {
+		return kept[0]
+	}
+	return nil
 }
 
 // segments returns the set as it is now and its segments as they are then or

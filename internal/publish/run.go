@@ -85,6 +85,9 @@ func (p *Publisher) look(ctx context.Context, plans map[string]*plan, set event.
 		*pl = plan{shown: set.Last}
 		return nil
 	}
+	st.making.Lock()
+	p.prune(st)
+	st.making.Unlock()
 	if err := p.reckon(ctx, st, set, pl); err != nil {
 		return err
 	}
@@ -96,7 +99,7 @@ func (p *Publisher) look(ctx context.Context, plans map[string]*plan, set event.
 		pl.due = p.opts.Now().Add(retryAfter)
 		return err
 	}
-	if current, _ := st.shelf(); current != nil {
+	if current := st.current(); current != nil {
 		*pl = plan{shown: current.Seq, seen: current.Seq}
 		p.logger.Info("snapshot made", "set", set.Name, "seq", current.Seq, "records", set.Live,
 			"parts", current.Parts, "took", p.opts.Now().Sub(start))
@@ -110,7 +113,7 @@ func (p *Publisher) firstPlan(st *state, set event.Set) *plan {
 	if err := p.tidy(st); err != nil {
 		p.logger.Warn("leftovers of snapshots could not be removed", "set", set.Name, "error", err)
 	}
-	current, _ := st.shelf()
+	current := st.current()
 	if current == nil {
 		return &plan{}
 	}
@@ -125,7 +128,7 @@ func (p *Publisher) firstPlan(st *state, set event.Set) *plan {
 // current one.
 func (p *Publisher) reckon(ctx context.Context, st *state, set event.Set, pl *plan) error {
 	now := p.opts.Now()
-	current, _ := st.shelf()
+	current := st.current()
 	switch {
 	case current == nil:
 		if pl.shown != 0 || pl.due.IsZero() { // the first, or the last one was given up

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/klauspost/compress/gzip"
 
@@ -24,8 +25,8 @@ import (
 // A snapshot is a folder {SnapshotDir}/{set}/{seq} with the compressed parts and
 // a list of them, listName. The folder gets its name when all in it is durable,
 // in one rename, so its parts and the index that names them appear together.
-// The highest Seq is the current snapshot. The one before it stays for those
-// who are walking its parts; older ones go.
+// The highest Seq is the current snapshot. Those before it stay for a while, for
+// those who are walking their parts (Kept).
 //
 // Only the compressed form is kept: it is a sixth of the bytes to make durable.
 // The other is unpacked into the cache when somebody asks for it.
@@ -59,6 +60,8 @@ type stored struct {
 	Snapshot
 	Dir   string
 	Files []storedFile
+	made  time.Time
+	bytes int64
 
 	mu      sync.Mutex
 	checked map[int]known // parts whose hash has been compared
@@ -66,13 +69,14 @@ type stored struct {
 
 func (p *Publisher) setDir(set string) string { return filepath.Join(p.opts.SnapshotDir, set) }
 
-// loadShelf finds the set's two newest snapshots that are whole and of this
-// format, base URL, set and log.
-func (p *Publisher) loadShelf(ctx context.Context, set event.Set) (current, previous *stored, err error) {
+// loadSnapshots finds the set's snapshots that are whole and of this format, base
+// URL, set and log, newest first.
+func (p *Publisher) loadSnapshots(ctx context.Context, set event.Set) ([]*stored, error) {
 	seqs, err := snapshotSeqs(p.setDir(set.Name))
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
+	var kept []*stored
 	for _, seq := range seqs {
 		s := p.loadSnapshot(set, seq)
 		if s == nil {
@@ -80,15 +84,41 @@ func (p *Publisher) loadShelf(ctx context.Context, set event.Set) (current, prev
 		}
 		switch ours, err := p.ours(ctx, set, s); {
 		case err != nil:
-			return nil, nil, err
-		case !ours: // of a log that was replaced by a backup
-		case current == nil:
-			current = s
-		default:
-			return current, s, nil
+			return nil, err
+		case ours: // else of a log that was replaced by a backup
+			kept = append(kept, s)
 		}
 	}
-	return current, nil, nil
+	return kept, nil
+}
+
+// stay returns how many of some snapshots, newest first, are kept.
+func (k Kept) stay(kept []*stored, now time.Time) int {
+	var bytes int64
+	for i, s := range kept {
+		bytes += s.bytes
+		if i >= 2 && (i >= k.Count || bytes > k.Bytes || now.Sub(kept[i-1].made) > k.Age) {
+			return i
+		}
+	}
+	return len(kept)
+}
+
+// prune removes the snapshots that are no longer kept; where the disk is nearly
+// full, all but two. st.making is held.
+func (p *Publisher) prune(st *state) {
+	limits := p.opts.Kept
+	if p.opts.Full != nil && p.opts.Full() != nil {
+		limits.Count = 2
+	}
+	st.mu.Lock()
+	n := limits.stay(st.kept, p.opts.Now())
+	gone := st.kept[n:]
+	st.kept = st.kept[:n:n]
+	st.mu.Unlock()
+	for _, s := range gone {
+		p.drop(st.fixed.Name, s.Dir, s.Seq)
+	}
 }
 
 // ours tells whether a snapshot was made from this very log: the event that it
@@ -127,6 +157,10 @@ func snapshotSeqs(dir string) ([]event.Seq, error) {
 // The hashes are compared when a part is first served.
 func (p *Publisher) loadSnapshot(set event.Set, seq event.Seq) *stored {
 	dir := filepath.Join(p.setDir(set.Name), strconv.FormatInt(int64(seq), 10))
+	at, err := os.Stat(filepath.Join(dir, listName))
+	if err != nil {
+		return nil
+	}
 	data, err := os.ReadFile(filepath.Join(dir, listName))
 	if err != nil {
 		return nil
@@ -135,16 +169,22 @@ func (p *Publisher) loadSnapshot(set event.Set, seq event.Seq) *stored {
 	if json.Unmarshal(data, &l) != nil || len(l.Parts) == 0 || l.Seq != seq {
 		return nil
 	}
-	if want := p.newList(set, Snapshot{Seq: seq, At: l.At}, l.Parts); !want.like(l) {
+	want := p.newList(set, Snapshot{Seq: seq, At: l.At}, l.Parts)
+	if p.opts.AnyBase {
+		want.Base = l.Base
+	}
+	if !want.like(l) {
 		return nil
 	}
+	var bytes int64
 	for i, f := range l.Parts {
+		bytes += f.Gzip
 		st, err := os.Stat(filepath.Join(dir, fmt.Sprintf(partPattern, i+1)))
 		if err != nil || st.Size() != f.Gzip {
 			return nil
 		}
 	}
-	return &stored{Snapshot: Snapshot{Seq: seq, At: l.At, Parts: len(l.Parts)}, Dir: dir, Files: l.Parts,
+	return &stored{Snapshot: Snapshot{Seq: seq, At: l.At, Parts: len(l.Parts)}, Dir: dir, Files: l.Parts, made: at.ModTime(), bytes: bytes,
 		checked: map[int]known{}}
 }
 
@@ -264,19 +304,15 @@ func (s *stored) unpack(ctx context.Context, n int, w io.Writer) error {
 	return ctx.Err()
 }
 
-// giveUp takes a damaged snapshot off the shelf, for good, and has the next one
-// made at once.
+// giveUp gives up a damaged snapshot, for good, and has the next one made at once.
 func (p *Publisher) giveUp(st *state, s *stored, why error) {
 	st.mu.Lock()
-	mine := s == st.current || s == st.previous
-	switch s {
-	case st.current:
-		st.current, st.previous = st.previous, nil
-	case st.previous:
-		st.previous = nil
+	n := slices.Index(st.kept, s)
+	if n >= 0 {
+		st.kept = slices.Concat(st.kept[:n], st.kept[n+1:])
 	}
 	st.mu.Unlock()
-	if !mine {
+	if n < 0 {
 		return
 	}
 	p.logger.Error("a snapshot is damaged and will be made again", "set", st.fixed.Name, "seq", s.Seq, "error", why)
@@ -299,7 +335,7 @@ func (p *Publisher) drop(set, dir string, seq event.Seq) {
 }
 
 // tidy removes what crashes and older formats have left behind: half-made
-// snapshots, those that are not on the shelf, and old renderings.
+// snapshots, those that are not kept, and old renderings.
 func (p *Publisher) tidy(st *state) error {
 	st.making.Lock()
 	defer st.making.Unlock()
@@ -319,9 +355,10 @@ func (p *Publisher) tidy(st *state) error {
 	if err != nil {
 		return err
 	}
-	current, previous := st.shelf()
+	p.prune(st)
+	kept := st.snapshots()
 	for _, seq := range seqs {
-		if current != nil && seq == current.Seq || previous != nil && seq == previous.Seq {
+		if slices.ContainsFunc(kept, func(s *stored) bool { return s.Seq == seq }) {
 			continue
 		}
 		p.drop(st.fixed.Name, filepath.Join(dir, strconv.FormatInt(int64(seq), 10)), seq)

@@ -27,7 +27,7 @@ func (p *Publisher) SnapshotSeq(ctx context.Context, set string) (event.Seq, err
 	if p.direct(st, s) {
 		return s.Last, nil
 	}
-	if current, _ := st.shelf(); current != nil {
+	if current := st.current(); current != nil {
 		return current.Seq, nil
 	}
 	return 0, nil
@@ -40,7 +40,7 @@ func (p *Publisher) SnapshotSeq(ctx context.Context, set string) (event.Seq, err
 //
 // The order of steps is the safety argument: parts, list and folder are durable
 // before the rename; the rename shows all or nothing, and is durable before
-// anybody is told of it; only then older snapshots go, but for one. A failed
+// anybody is told of it; only then older snapshots go (Kept). A failed
 // step leaves a folder that has no name of a snapshot, or a whole snapshot that
 // the next call finds and takes.
 func (p *Publisher) Snapshot(ctx context.Context, set string) error {
@@ -55,7 +55,7 @@ func (p *Publisher) Snapshot(ctx context.Context, set string) error {
 		return err
 	}
 	at := Snapshot{Seq: s.Last, At: s.LastObserved}
-	if current, _ := st.shelf(); current != nil && current.Seq == at.Seq {
+	if current := st.current(); current != nil && current.Seq == at.Seq {
 		return nil
 	}
 	final := filepath.Join(p.setDir(set), strconv.FormatInt(int64(at.Seq), 10))
@@ -78,15 +78,12 @@ func (p *Publisher) Snapshot(ctx context.Context, set string) error {
 // shelve makes a snapshot the current one and removes those that are too old.
 func (p *Publisher) shelve(st *state, made *stored) {
 	st.mu.Lock()
-	oldest := st.previous
-	st.previous, st.current = st.current, made
+	st.kept = append([]*stored{made}, st.kept...)
 	if made.Parts == 1 {
 		st.over = false // it fits again; if not, the next request finds out
 	}
 	st.mu.Unlock()
-	if oldest != nil {
-		p.drop(st.fixed.Name, oldest.Dir, oldest.Seq)
-	}
+	p.prune(st)
 }
 
 // makeSnapshot writes the folder final. What stands there is not whole.

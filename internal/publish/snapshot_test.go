@@ -107,6 +107,7 @@ func TestSnapshot(t *testing.T) {
 		t.Error("the snapshot has changed")
 	}
 	old := partPath("main", set.Last, 1)
+	p.opts.Kept.Count = 2
 	for i := range 3 {
 		if err := p.Snapshot(t.Context(), "main"); err != nil {
 			t.Fatal(err)
@@ -164,7 +165,7 @@ func TestParts(t *testing.T) {
 			t.Errorf("%+v: %d entries of %d", limits, len(got), len(want))
 		}
 		st, _ := p.state(t.Context(), "main")
-		current, _ := st.shelf()
+		current := st.current()
 		for i, f := range current.Files {
 			if f.Entries > limits.Entries || f.Length > limits.Bytes && f.Entries > 1 {
 				t.Errorf("%+v: part %d has %d entries and %d bytes", limits, i+1, f.Entries, f.Length)

@@ -83,7 +83,7 @@ func (p *Publisher) VerifySnapshot(ctx context.Context, set string) ([]Check, er
 	if err != nil {
 		return nil, err
 	}
-	current, _ := st.shelf()
+	current := st.current()
 	if current == nil {
 		return nil, nil
 	}

@@ -43,6 +43,11 @@ func (s *Server) serveDesk(a *answer, r *http.Request, rest string) {
 		return
 	}
 	a.token = token
+	if r.Method == http.MethodPost && s.opt.Full != nil && s.opt.Full() != nil {
+		a.Header().Set("Retry-After", "300")
+		say(a, http.StatusServiceUnavailable, "There is too little room on this server's disk: send it again later.\n")
+		return
+	}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
 	defer context.AfterFunc(s.ending, func() { cancel(http.ErrServerClosed) })()

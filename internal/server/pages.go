@@ -211,7 +211,7 @@ func (s *Server) status(ctx context.Context, p *page) map[string]standing {
 	if s.opt.Status == nil {
 		return nil
 	}
-	sets, err := s.stood.get(ctx, s.opt.Now, s.opt.Status)
+	sets, err := s.stood.get(ctx, s.opt.Now, s.opt.Limits.StatusAge, s.opt.Status)
 	if err != nil {
 		p.Blind = true
 		if ctx.Err() == nil {
@@ -237,21 +237,18 @@ func (s *Server) status(ctx context.Context, p *page) map[string]standing {
 	return views
 }
 
-// statusAge is how long the pages show the same status: to find it out costs more
+// standings keeps the status of all sets for a while: to find it out costs more
 // than all else on a page, and anybody may ask for pages.
-const statusAge = 3 * time.Second
-
-// standings keeps the status of all sets for a while.
 type standings struct {
 	mu   sync.Mutex // held while it is found out, so that all who wait get the same
 	at   time.Time
 	sets []SetStatus
 }
 
-func (k *standings) get(ctx context.Context, now func() time.Time, read func(context.Context) ([]SetStatus, error)) ([]SetStatus, error) {
+func (k *standings) get(ctx context.Context, now func() time.Time, most time.Duration, read func(context.Context) ([]SetStatus, error)) ([]SetStatus, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if age := now().Sub(k.at); !k.at.IsZero() && age >= 0 && age < statusAge {
+	if age := now().Sub(k.at); !k.at.IsZero() && age >= 0 && age < most {
 		return k.sets, nil
 	}
 	sets, err := read(ctx)

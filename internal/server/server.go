@@ -127,6 +127,8 @@ type Limits struct {
 	// for new ones, and where none is idle the new one gets 503, or an answer of
 	// /healthz or /readyz.
 	Connections, ConnectionsPerAddress int
+	// StatusAge is how long pages show the same status; 0 is 3 s.
+	StatusAge time.Duration
 	// Drain is how long requests may go on when the server ends; 0 is 8 s. In the
 	// last eighth of it calls of a Desk are to be answered; see there.
 	Drain time.Duration
@@ -161,6 +163,9 @@ type Options struct {
 	// servers; nil is one of 64 MiB, a quarter of it for one client.
 	Bodies *limit.Bytes
 	Limits Limits
+	// Full is why nothing may be taken from strangers now, nil where the disk has room;
+	// a nil func is a disk that always has.
+	Full func() error
 	// Now is the clock; nil is the system's.
 	Now func() time.Time
 }
@@ -227,6 +232,7 @@ func (l Limits) orDefaults() Limits {
 	def(&l.Patience, 30*time.Second)
 	def(&l.Idle, 2*time.Minute)
 	def(&l.Drain, 8*time.Second)
+	def(&l.StatusAge, 3*time.Second)
 	if l.HeaderBytes == 0 {
 		l.HeaderBytes = 64 << 10
 	}

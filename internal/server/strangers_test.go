@@ -214,3 +214,27 @@ func TestRecentNamesARecordOnce(t *testing.T) {
 		}
 	}
 }
+
+// D69: nothing is taken from strangers where the disk is nearly full; what there is
+// goes on being served.
+func TestNothingIsTakenOnAFullDisk(t *testing.T) {
+	var full atomic.Bool
+	h := newHouse(t, "", func(o *server.Options) {
+		withDesk(tells)(o)
+		o.Full = func() error {
+			if full.Load() {
+				return errors.New("full")
+			}
+			return nil
+		}
+	}).set("main", "Main", event.Mirror)
+	for _, low := range []bool{true, false} {
+		full.Store(low)
+		want := map[bool]int{true: 503, false: 200}[low]
+		if r := h.ask(http.MethodPost, h.base+"/sip/main").want(t, want); low && r.header.Get("Retry-After") == "" {
+			t.Error("without Retry-After")
+		}
+		h.get("/sip/main?wsdl").want(t, 200)
+		h.get("/sets/main/changelist.xml").want(t, 200)
+	}
+}

@@ -1,0 +1,66 @@
+package limit
+
+import (
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Space keeps some of a disk free: what strangers send and what can be made again
+// is refused before the rest of the disk is used up. Its methods may be called from
+// any goroutine.
+type Space struct {
+	// Folder is on the disk.
+	Folder string
+	// Floor is how many bytes are kept free at least; and so is one Share-th of the
+	// disk, but no more than 50 GiB of it. 0 is no share.
+	Floor, Share int64
+	// Changed is told when the disk begins to be nearly full, with why, and when it
+	// ends, with nil; a nil func is not.
+	Changed func(why error)
+
+	mu    sync.Mutex
+	asked time.Time
+	why   error
+}
+
+// LowError: less of a disk is free than shall be.
+type LowError struct {
+	Folder      string
+	Free, Floor int64
+}
+
+func (e *LowError) Error() string {
+	return fmt.Sprintf("the disk of %s is nearly full: %d MiB are free, and %d MiB are kept for what must be written", e.Folder, e.Free>>20, e.Floor>>20)
+}
+
+// Low returns a *LowError while the disk is nearly full, as it was in the last
+// second, and nil otherwise, also where the system does not tell.
+func (s *Space) Low() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := time.Now(); s.asked.IsZero() || now.Sub(s.asked) > time.Second {
+		s.asked = now
+		before := s.why
+		s.why = s.ask()
+		if s.Changed != nil && (before == nil) != (s.why == nil) {
+			s.Changed(s.why)
+		}
+	}
+	return s.why
+}
+
+func (s *Space) ask() error {
+	free, total, err := disk(s.Folder)
+	if err != nil {
+		return nil
+	}
+	floor := s.Floor
+	if s.Share > 0 {
+		floor = max(floor, min(total/s.Share, 50<<30))
+	}
+	if free >= floor {
+		return nil
+	}
+	return &LowError{Folder: s.Folder, Free: free, Floor: floor}
+}

@@ -1,0 +1,32 @@
+package limit_test
+
+import (
+	"errors"
+	"math"
+	"testing"
+
+	"github.com/pmh-bridge/bridge/internal/limit"
+)
+
+// D69: a disk is nearly full below the floor, and who is told of it is told once.
+func TestSpace(t *testing.T) {
+	dir := t.TempDir()
+	roomy := &limit.Space{Folder: dir, Floor: 1}
+	if err := roomy.Low(); err != nil {
+		t.Errorf("a byte is not free: %v", err)
+	}
+	var told []error
+	narrow := &limit.Space{Folder: dir, Floor: math.MaxInt64, Changed: func(why error) { told = append(told, why) }}
+	for range 3 {
+		var low *limit.LowError
+		if err := narrow.Low(); !errors.As(err, &low) || low.Free <= 0 || low.Floor != math.MaxInt64 {
+			t.Errorf("got %v", err)
+		}
+	}
+	if len(told) != 1 || told[0] == nil {
+		t.Errorf("told %v", told)
+	}
+	if err := (&limit.Space{Folder: dir + "/gone", Floor: math.MaxInt64}).Low(); err != nil {
+		t.Errorf("of no disk: %v", err)
+	}
+}

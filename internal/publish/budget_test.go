@@ -1,0 +1,265 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/resourcesync"
+)
+
+// D75, D131: the cache keeps to its size, also what an earlier run has left in it;
+// what goes is what nobody has asked for for the longest time.
+func TestCacheHasASize(t *testing.T) {
+	dir := t.TempDir()
+	made := map[string]int{}
+	ask := func(c *cache, name string, size int) {
+		t.Helper()
+		body, n, err := c.open(t.Context(), "closed/main/"+name, func(_ context.Context, w io.Writer) error {
+			made[name]++
+			_, err := w.Write(make([]byte, size))
+			return err
+		})
+		if err != nil || n != int64(size) {
+			t.Fatalf("%s: %d bytes, %v", name, n, err)
+		}
+		body.Close()
+	}
+	onDisk := func() (names []string) {
+		entries, err := os.ReadDir(filepath.Join(dir, "closed/main"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			if !strings.HasSuffix(e.Name(), ".sum") {
+				names = append(names, e.Name())
+			}
+		}
+		return names
+	}
+	c := newCache(dir, disk{}, 1000)
+	for i := range 10 {
+		ask(c, fmt.Sprint(i), 100)
+	}
+	ask(c, "0", 100) // again, so 1 is the one that was not used for the longest time
+	ask(c, "new", 100)
+	if got, want := onDisk(), []string{"0", "3", "4", "5", "6", "7", "8", "9", "new"}; !slices.Equal(got, want) {
+		t.Errorf("left: %q, want %q", got, want)
+	}
+	ask(c, "large", 5000)
+	if got := onDisk(); !slices.Equal(got, []string{"large"}) {
+		t.Errorf("beside one that is larger than all may be: %q", got)
+	}
+	ask(c, "1", 100)
+	ask(c, "2", 100)
+	if made["1"] != 2 || made["0"] != 1 || made["large"] != 1 {
+		t.Errorf("made %v", made)
+	}
+	later := newCache(dir, disk{}, 150)
+	if err := later.tidy(); err != nil {
+		t.Fatal(err)
+	}
+	if got := onDisk(); len(got) != 1 || later.held != 100 {
+		t.Errorf("after a start with a smaller size: %q, %d bytes", got, later.held)
+	}
+	if left, err := filepath.Glob(filepath.Join(dir, "closed/main/*.sum")); err != nil || len(left) != 1 {
+		t.Errorf("sums: %q, %v", left, err)
+	}
+}
+
+// D69: nothing is written where the disk is nearly full, and documents are served
+// all the same.
+func TestNothingIsCachedOnAFullDisk(t *testing.T) {
+	p := newPublisher(t, history(10, event.Mirror).fill("main", 15))
+	p.cache.full = func() error { return errors.New("the disk is nearly full") }
+	if body, _ := get(t, p, "/sets/main/changelist/1.xml", false); len(body) == 0 {
+		t.Error("no document")
+	}
+	if files := cacheFiles(t, p); len(files) > 0 {
+		t.Errorf("written: %q", files)
+	}
+}
+
+// D68: what is made for one set does not keep another one waiting.
+func TestSlotsOfASet(t *testing.T) {
+	c := newCache(t.TempDir(), disk{}, 1<<20)
+	ctx, cancel := context.WithCancel(t.Context())
+	began, ended := make(chan struct{}), make(chan error)
+	const crowd = 10
+	for i := range crowd {
+		go func() {
+			_, _, err := c.open(ctx, fmt.Sprintf("open/busy/%d", i), func(ctx context.Context, _ io.Writer) error {
+				began <- struct{}{}
+				<-ctx.Done()
+				return ctx.Err()
+			})
+			ended <- err
+		}()
+	}
+	for range slotsOfSet {
+		<-began
+	}
+	body, _, err := c.open(t.Context(), "open/quiet/1", func(_ context.Context, w io.Writer) error {
+		_, err := io.WriteString(w, "here")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	body.Close()
+	select {
+	case <-began:
+		t.Error("more documents of one set are made at a time than it has slots")
+	default:
+	}
+	cancel()
+	for range crowd {
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	}
+}
+
+// D75: a panic while a document is made is an error of those who wait for it.
+func TestPanicOfARendering(t *testing.T) {
+	c := newCache(t.TempDir(), disk{}, 1<<20)
+	for range 2 {
+		if _, _, err := c.open(t.Context(), "open/main/1", func(context.Context, io.Writer) error { panic("no such thing") }); err == nil || !strings.Contains(err.Error(), "no such thing") {
+			t.Fatalf("got %v", err)
+		}
+	}
+	if len(c.flights) > 0 || len(c.all) > 0 {
+		t.Error("it goes on")
+	}
+}
+
+// D68: a large open document is made anew only when it is old enough, whatever the
+// log does; a small one, and one that has closed, at once.
+func TestOpenDocumentsHaveAnAge(t *testing.T) {
+	const large, small = 3000, 20
+	l := newLog().make("large", event.Mirror, large+2).make("small", event.Mirror, 1000)
+	l.many("large", large).many("small", small)
+	now := time.Unix(1_800_000_000, 0)
+	p := newPublisher(t, l)
+	p.opts.Now = func() time.Time { return now }
+	p.opts.MinAge = time.Second
+	paths := []string{"/changelist/1.xml", "/changelist.xml", "/resourcelist.xml", "/feed.atom", "/complete.atom"}
+	tag := func(set, path string, gzip bool) string {
+		t.Helper()
+		_, meta := get(t, p, "/sets/"+set+path, gzip)
+		return strings.TrimSuffix(strings.Trim(meta.ETag, `"`), "-gz")
+	}
+	first := map[string]string{}
+	for _, path := range paths {
+		first[path] = tag("large", path, false)
+		first["small"+path] = tag("small", path, false)
+	}
+	l.many("large", 1).many("small", 1)
+	now = now.Add(3*time.Second - 1)
+	for _, path := range paths {
+		if tag("large", path, false) != first[path] || tag("large", path, true) != first[path] {
+			t.Errorf("%s was made anew after less than its age", path)
+		}
+		if tag("small", path, false) == first["small"+path] {
+			t.Errorf("%s of a small set was not made anew", path)
+		}
+	}
+	now = now.Add(1)
+	for _, path := range paths {
+		if tag("large", path, false) == first[path] {
+			t.Errorf("%s was not made anew in time", path)
+		}
+	}
+	l.many("large", 1) // closes the segment
+	if _, meta := get(t, p, "/sets/large/changelist/1.xml", false); !meta.Immutable {
+		t.Error("a Change List that has closed is served as it was while open")
+	}
+}
+
+// D115: after a restored backup, or with a folder made anew, other events have the
+// same Seqs: no tag and no file of the cache is that of the old ones.
+func TestTagsOfAnotherHistory(t *testing.T) {
+	const events = 7
+	tags := map[string]string{}
+	for name, change := range map[string]func(*sliceLog){
+		"first":    func(l *sliceLog) { l.many("main", events) },
+		"restored": func(l *sliceLog) { l.many("main", events-1).add("main", later(l, "main")) },
+		"anew": func(l *sliceLog) {
+			l.sets["main"].set.Feed = "urn:uuid:another"
+			l.many("main", events)
+		},
+	} {
+		l := history(100, event.Mirror)
+		change(l)
+		p := newPublisher(t, l)
+		for _, path := range []string{"/changelist/1.xml", "/changelist.xml", "/resourcelist.xml", "/feed.atom", "/complete.atom"} {
+			_, meta := get(t, p, "/sets/main"+path, false)
+			if other, ok := tags[meta.ETag]; ok {
+				t.Errorf("%s of %s has the tag of %s", path, name, other)
+			}
+			tags[meta.ETag] = path + " of " + name
+		}
+	}
+}
+
+// later is an event as history makes it, observed a microsecond later.
+func later(l *sliceLog, set string) event.Event {
+	s := l.sets[set]
+	e := sample(event.Created, len(s.events), 1)
+	e.Observed = s.set.LastObserved + 1_000_002
+	return e
+}
+
+// D130: snapshots stay for their age, within a number and a size; two always do.
+func TestHowManySnapshotsStay(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	// Newest first, one each hour; all have 10 bytes.
+	kept := make([]*stored, 40)
+	for i := range kept {
+		kept[i] = &stored{made: now.Add(-time.Duration(i) * time.Hour), bytes: 10}
+	}
+	for _, c := range []struct {
+		name  string
+		kept  []*stored
+		limit Kept
+		want  int
+	}{
+		{"none", nil, Kept{24 * time.Hour, 100, 1000}, 0},
+		{"all are young", kept[:10], Kept{24 * time.Hour, 100, 1000}, 10},
+		{"a day", kept, Kept{24 * time.Hour, 100, 1000}, 26}, // the last one was current until 24 hours ago
+		{"a number", kept, Kept{24 * time.Hour, 5, 1000}, 5},
+		{"a size", kept, Kept{24 * time.Hour, 100, 75}, 7},
+		{"two are too large", kept, Kept{24 * time.Hour, 100, 15}, 2},
+		{"two are too many", kept, Kept{24 * time.Hour, 1, 1000}, 2},
+		{"two are too old", kept[30:], Kept{24 * time.Hour, 100, 1000}, 2},
+	} {
+		if got := c.limit.stay(c.kept, now); got != c.want {
+			t.Errorf("%s: %d stay, want %d", c.name, got, c.want)
+		}
+	}
+}
+
+// D131: an index has no more entries than a document may, and says where it starts.
+func TestIndexOfTooManySegments(t *testing.T) {
+	segments := make([]event.Segment, resourcesync.MaxEntries+2)
+	for i := range segments {
+		from := created + event.Micros(i)
+		segments[i] = event.Segment{N: i + 1, From: from, Until: from + 1, First: event.Seq(i + 1), Last: event.Seq(i + 1), Events: 1, Entries: 1}
+	}
+	segments[len(segments)-1].Until = 0
+	it := changeListIndex(event.Set{Name: "main", Created: created}, segments)
+	if len(it.segments) != resourcesync.MaxEntries || it.segments[0].N != 3 || it.From != segments[2].From {
+		t.Errorf("%d entries, the first is %d, from %d", len(it.segments), it.segments[0].N, it.From)
+	}
+	if err := Render(io.Discard, base, &it, nil); err != nil {
+		t.Error(err)
+	}
+}

@@ -34,6 +34,32 @@ func TestOneLine(t *testing.T) {
 	}
 }
 
+// D70: whatever a command prints, in whatever pieces, nothing hidden gets through.
+func TestEscaping(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		special := []rune("\x00\t\n\r\x1b\x7f\u0085\u009b\u202e\u2028\ufeff\U000e0001\u00e9\u6f22\U0001f600\ufffd")
+		text := string(rapid.SliceOf(rapid.OneOf(rapid.SampledFrom(special), rapid.Rune())).Draw(t, "text"))
+		var out strings.Builder
+		w := &escaping{out: &out}
+		for rest := []byte(text); len(rest) > 0; {
+			n := rapid.IntRange(1, min(4, len(rest))).Draw(t, "bytes")
+			if m, err := w.Write(rest[:n]); m != n || err != nil {
+				t.Fatal(m, err)
+			}
+			rest = rest[n:]
+		}
+		got := out.String()
+		if want := escapeText(text); got != want {
+			t.Fatalf("%+q is printed as %+q, want %+q", text, got, want)
+		}
+		for _, r := range got {
+			if r != '\n' && r != '\t' && hidden(r) {
+				t.Fatalf("%+q is printed as %+q", text, got)
+			}
+		}
+	})
+}
+
 // Whatever stands in a text, nothing of what is printed of it is hidden; as JSON it
 // is the same text.
 func TestNothingHidden(t *testing.T) {

@@ -4,12 +4,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"sync"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
-	"golang.org/x/term"
 
 	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/harvest"
@@ -55,7 +53,10 @@ func newMeter(w io.Writer, quiet bool) *meter {
 // newBar returns a bar of so many things, -1 when that is not known; nil where
 // there is no terminal.
 func newBar(w io.Writer, quiet bool, total int64, doing, things string) *progressbar.ProgressBar {
-	if f, ok := w.(*os.File); !ok || quiet || !term.IsTerminal(int(f.Fd())) {
+	if e, ok := w.(*escaping); ok {
+		w = e.out // a bar moves; what it says of a stranger's is numbers
+	}
+	if quiet || !isTerminal(w) {
 		return nil
 	}
 	return progressbar.NewOptions64(total, progressbar.OptionSetWriter(w), progressbar.OptionSetItsString(things), progressbar.OptionShowIts(), progressbar.OptionShowCount(),

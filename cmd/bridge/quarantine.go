@@ -102,7 +102,7 @@ func quarantineShowCommand() *cobra.Command {
 			if n := len(q.Input); n > 0 && q.Input[n-1] != '\n' {
 				q.Input = append(q.Input, '\n')
 			}
-			_, err = cmd.OutOrStdout().Write(q.Input)
+			_, err = unescaped(cmd.OutOrStdout()).Write(q.Input)
 		}
 		return errors.Join(err, h.Close())
 	}

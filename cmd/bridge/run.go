@@ -76,7 +76,7 @@ func commands() []*cobra.Command {
 // run is the whole program: one command line, from its arguments to its exit
 // status. It returns soon after ctx has ended.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	return execute(ctx, commands(), args, stdin, stdout, stderr)
+	return execute(ctx, commands(), args, stdin, &escaping{out: stdout}, &escaping{out: stderr})
 }
 
 func execute(ctx context.Context, commands []*cobra.Command, args []string, stdin io.Reader, stdout, stderr io.Writer) int {

@@ -92,7 +92,7 @@ func TestNothingIsCachedOnAFullDisk(t *testing.T) {
 func TestSlotsOfASet(t *testing.T) {
 	c := newCache(t.TempDir(), disk{}, 1<<20)
 	ctx, cancel := context.WithCancel(t.Context())
-	began, ended := make(chan struct{}), make(chan error)
+	began, ended := make(chan struct{}, 10), make(chan error)
 	const crowd = 10
 	for i := range crowd {
 		go func() {

@@ -29,17 +29,22 @@ func harvestCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&acceptClock, "accept-clock", false, "log although the clock jumped ahead")
 	cmd.Args = cobra.ArbitraryArgs
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		var names []string
+		if in.file != "" { // SOURCEs exclude it
+			names, args = args, nil
+		}
 		c, err := in.resolve(args)
 		if err != nil {
 			return err
 		}
-		if err := needSources(c); err != nil {
+		if err := errors.Join(needSources(c), knownNames(c, names)); err != nil {
 			return err
 		}
 		h, err := openHouse(cmd.Context(), c, daemon.Options{DryRun: dry, AcceptClock: acceptClock, Command: "bridge harvest", Logger: warnings(cmd.ErrOrStderr())})
 		if err != nil {
 			return err
 		}
+		h.Only(names)
 		out := &harvestPrinter{out: cmd.OutOrStdout(), json: asJSON, dry: dry, quiet: quiet}
 		out.bar = newMeter(cmd.ErrOrStderr(), asJSON || quiet)
 		return errors.Join(harvestAll(cmd.Context(), h, harvest.Options{Full: full, AllPending: true}, out), h.Close())
@@ -160,7 +165,7 @@ func (p *harvestPrinter) report(src *daemon.Source, r *harvest.Report) {
 	p.bar.clear()
 	var err error
 	if p.json {
-		err = printJSON(p.out, jsonReport{src.Set, daemon.Private(src.URL), src.Kind, p.dry, daemon.PrivateReport(r)})
+		err = printJSON(p.out, jsonReport{src.Set, src.Name, daemon.Private(src.URL), src.Kind, p.dry, daemon.PrivateReport(r)})
 	} else {
 		err = printReport(p.out, src, r, p.dry)
 	}
@@ -170,6 +175,7 @@ func (p *harvestPrinter) report(src *daemon.Source, r *harvest.Report) {
 // A line of bridge harvest --json.
 type jsonReport struct {
 	Set    string `json:"set"`
+	Name   string `json:"name,omitempty"`
 	URL    string `json:"url"`
 	Kind   string `json:"kind,omitempty"` // absent while it is not known
 	DryRun bool   `json:"dry_run,omitempty"`

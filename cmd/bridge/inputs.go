@@ -81,6 +81,16 @@ func needSources(c *config.Config) error {
 	return usage(fmt.Errorf("there is no Source to harvest: %s\nor write a bridge.toml with: bridge init", example))
 }
 
+// knownNames refuses a name that is neither that of a set nor that of a Source.
+func knownNames(c *config.Config, names []string) error {
+	for _, name := range names {
+		if !slices.ContainsFunc(c.Sets, func(set config.Set) bool { return set.Name == name }) && !hasSources(c, func(s *config.Source) bool { return s.Name == name }) {
+			return usage(fmt.Errorf("%s has no set and no Source named %q; SOURCEs and --config exclude each other: write the Sources into the file, or leave --config out", c.File, name))
+		}
+	}
+	return nil
+}
+
 // hasSources tells whether the configuration has a Source of a sort.
 func hasSources(c *config.Config, sort func(*config.Source) bool) bool {
 	return slices.ContainsFunc(c.Sets, func(set config.Set) bool {

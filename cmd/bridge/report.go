@@ -14,7 +14,7 @@ import (
 func printReport(to io.Writer, src *daemon.Source, r *harvest.Report, dry bool) error {
 	var w strings.Builder
 	url, r := daemon.Private(src.URL), daemon.PrivateReport(r)
-	fmt.Fprintf(&w, "%s: %s%s\n", src.Set, url, inBrackets(src.Kind))
+	fmt.Fprintf(&w, "%s: %s%s\n", src.Set, strings.TrimSpace(src.Name+" "+url), inBrackets(src.Kind))
 	took := r.Ended.Sub(r.Started).Round(time.Millisecond)
 	switch {
 	case r.NotModified && r.Events() == 0:

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 )
@@ -16,7 +17,33 @@ func sourceCommand() *cobra.Command {
 	return group("source", sourceListCommand(),
 		sourceAction("source reset", "bridge source reset", resetSource),
 		sourceAction("source accept-gap", "bridge source accept-gap", acceptGap),
-		sourceAction("source release", "bridge source release", releaseHeld))
+		sourceAction("source release", "bridge source release", releaseHeld),
+		sourceForgetCommand())
+}
+
+func sourceForgetCommand() *cobra.Command {
+	var keep, remove bool
+	cmd := sourceAction("source forget", "bridge source forget", func(ctx context.Context, w io.Writer, h *daemon.House, s *daemon.Source) error {
+		_, have, err := h.Log.CountAbsent(ctx, s.ID, event.Stamp{})
+		switch {
+		case err != nil:
+			return err
+		case keep && remove:
+			return usage(errors.New("--keep and --delete exclude each other"))
+		case have > 0 && !keep && !remove:
+			return usage(fmt.Errorf("%s: %s has %s: say --delete to delete those that no other Source of the set has, or --keep to keep them as they are",
+				s.Set, daemon.Private(s.URL), counted(int(have), "record", "records")))
+		}
+		report, err := h.Harvester().Forget(ctx, &s.Source, keep)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(w, "%s: %s is forgotten: %s deleted\n", s.Set, daemon.Private(s.URL), counted(int(report.Deleted), "record", "records"))
+		return nil
+	})
+	cmd.Flags().BoolVar(&keep, "keep", false, "keep the records that only this Source has")
+	cmd.Flags().BoolVar(&remove, "delete", false, "delete the records that only this Source has")
+	return cmd
 }
 
 func sourceListCommand() *cobra.Command {
@@ -34,7 +61,7 @@ func sourceListCommand() *cobra.Command {
 		found := false
 		for _, s := range sets {
 			for i := range s.Sources {
-				if len(args) > 0 && args[0] != s.Name || len(args) > 1 && daemon.Private(args[1]) != s.Sources[i].URL {
+				if len(args) > 0 && args[0] != s.Name || len(args) > 1 && args[1] != s.Sources[i].Name && daemon.Private(args[1]) != s.Sources[i].URL {
 					continue
 				}
 				found = true

@@ -76,6 +76,8 @@ type (
 		Again  string `json:"again,omitempty"` // absent: within an hour
 	}
 	jsonSource struct {
+		Name        string     `json:"name,omitempty"`
+		Former      bool       `json:"former,omitempty"` // not configured any more
 		Kind        string     `json:"kind"`
 		URL         string     `json:"url"`
 		Mark        string     `json:"mark,omitempty"`
@@ -119,7 +121,7 @@ func statusObject(sets []daemon.SetStatus) jsonStatus {
 	for _, s := range sets {
 		set := jsonSet{Name: s.Name, Records: s.Live, Events: s.Events, LastSeq: s.Last, SnapshotSeq: s.SnapshotSeq, Sources: []jsonSource{}}
 		for _, src := range s.Sources {
-			j := jsonSource{Kind: src.Kind, URL: src.URL, Mark: src.Mark.String(), Pending: src.Pending, Held: src.Held, Quarantined: src.Quarantined, Gap: src.GapText, Failures: src.Failures}
+			j := jsonSource{Name: src.Name, Former: src.Former, Kind: src.Kind, URL: src.URL, Mark: src.Mark.String(), Pending: src.Pending, Held: src.Held, Quarantined: src.Quarantined, Gap: src.GapText, Failures: src.Failures}
 			if u := src.Underway; u != nil {
 				j.Underway = &jsonDoing{Started: u.Started.UTC().Format(time.RFC3339), Doing: u.Doing, Documents: u.Documents, Entries: u.Entries, Events: u.Events, Fetched: u.Fetched, Wanted: u.Wanted}
 				if !u.Until.IsZero() {
@@ -253,11 +255,14 @@ func printStatus(w io.Writer, sets []daemon.SetStatus) {
 // printSource prints how far a Source has come; several tells that its set has
 // others, so that commands must name it.
 func printSource(w io.Writer, s *daemon.SourceStatus, several bool) {
-	fmt.Fprintf(w, "  %s %s\n", cmp.Or(s.Kind, "(kind not known yet)"), s.URL)
+	fmt.Fprintf(w, "  %s %s\n", cmp.Or(s.Kind, "(kind not known yet)"), strings.TrimSpace(s.Name+" "+s.URL))
+	if s.Former {
+		fmt.Fprintf(w, "    NOT CONFIGURED ANY MORE: its records stay; end it with: bridge source forget %s %s\n", s.Set, cmp.Or(s.Name, quoted(s.URL)))
+	}
 	fmt.Fprintf(w, "    %s\n", extent(s))
 	which := s.Set
 	if several {
-		which += " " + quoted(s.URL)
+		which += " " + cmp.Or(s.Name, quoted(s.URL))
 	}
 	if r := s.Last; r != nil {
 		what := fmt.Sprintf("%s, %s", counted(int(r.Entries), "entry", "entries"), counted(int(r.Events()), "event", "events"))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"slices"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
@@ -34,6 +35,15 @@ func (h *House) Replay(ctx context.Context, q *event.Quarantined) (harvest.Repor
 		return report, h.Log.Replayed(ctx, q.ID)
 	}
 	return harvest.Report{}, fmt.Errorf("set %s no longer has the Source it came from", q.Set)
+}
+
+// Only leaves of the configured Sources those that names name: sets, or Sources.
+func (h *House) Only(names []string) {
+	if len(names) > 0 {
+		h.Sources = slices.DeleteFunc(h.Sources, func(s *Source) bool {
+			return !slices.Contains(names, s.Set) && (s.Name == "" || !slices.Contains(names, s.Name))
+		})
+	}
 }
 
 // PathWarning says what the operator has to do when the base URL has a path, ""

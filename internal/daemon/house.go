@@ -70,6 +70,7 @@ type House struct {
 // Source is a configured Source, ready to be harvested.
 type Source struct {
 	harvest.Source
+	Name  string // in the configuration, "" when it has none
 	Every time.Duration
 	busy  sync.Mutex // held while it is harvested, or its pending contents are asked for
 }
@@ -171,6 +172,7 @@ func (h *House) openSets(ctx context.Context) error {
 		}
 		sets[i] = eventlog.SetConfig{Name: s.Name, Title: s.Title, Description: s.Description, Content: mode,
 			AnyContent:    h.Config.File == "", // SOURCEs of the command line do not speak of it
+			Whole:         h.Config.File != "", // nor of other Sources
 			SegmentEvents: s.SegmentEvents, SegmentHours: s.SegmentHours,
 			Partial: slices.ContainsFunc(s.Sources, func(s config.Source) bool { return s.Kind != config.KindSIP })}
 		for _, src := range s.Sources {
@@ -178,13 +180,17 @@ func (h *House) openSets(ctx context.Context) error {
 			if err != nil {
 				return fmt.Errorf("source %s: %w", src.URL, err)
 			}
-			sets[i].Sources = append(sets[i].Sources, eventlog.SourceConfig{Kind: src.Kind, URL: fetch.Plain(u)})
+			sets[i].Sources = append(sets[i].Sources, eventlog.SourceConfig{Name: src.Name, Kind: src.Kind, URL: fetch.Plain(u)})
 		}
 	}
 	if err := h.Log.Configure(ctx, sets); err != nil {
 		return err
 	}
 	for i := range sets {
+		for _, former := range sets[i].Former {
+			h.opt.Logger.Warn("a Source is not configured any more: its records stay as they are until it is configured again or ended with bridge source forget",
+				"set", sets[i].Name, "source", Private(former))
+		}
 		for j, stored := range sets[i].Sources {
 			src, err := h.source(&h.Config.Sets[i], j, sets[i].Content, stored.ID)
 			if err != nil {
@@ -211,7 +217,7 @@ func (h *House) source(s *config.Set, i int, mode event.Content, id event.Source
 		return nil, fmt.Errorf("source %s: %w", c.URL, err)
 	}
 	plain, root, l := fetch.Plain(u), "", h.Config.Limits
-	src := &Source{Every: c.Every, Source: harvest.Source{
+	src := &Source{Name: c.Name, Every: c.Every, Source: harvest.Source{
 		ID: id, Set: s.Name, Kind: c.Kind, URL: plain, Content: mode,
 		Overlap: c.Overlap, MaxDocuments: c.MaxDocuments, GuardWait: c.GuardWait, FullEvery: c.FullEvery, AllowHost: h.allowHost, User: c.User,
 		Wants:  translate.Wants{Formats: s.Formats, Prefer: s.Prefer, PublicURL: c.PublicURL, Prefixes: c.Prefixes},

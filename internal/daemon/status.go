@@ -144,23 +144,14 @@ func (h *House) Publisher(base string) (*publish.Publisher, error) {
 	})
 }
 
-// Find returns the Source of a set that a person means: by its URL, also as
-// Private has it if no other looks the same, or by its name, or without either
-// the only one. One that is not configured has the default settings.
+// Find returns the Source of a set that a person means: by its name, or its URL,
+// also as Private has it if no other looks the same, or without either the only one. One that is not configured has the default settings.
 func (h *House) Find(ctx context.Context, set, source string) (*Source, error) {
 	all, err := h.Log.Sources(ctx, set)
 	if err != nil {
 		return nil, err
 	}
-	url := source
-	for i := range h.Config.Sets {
-		for _, s := range h.Config.Sets[i].Sources {
-			if h.Config.Sets[i].Name == set && s.Name == source && source != "" {
-				url = s.URL
-			}
-		}
-	}
-	found := findSource(all, url)
+	found := findSource(all, source)
 	switch {
 	case found != nil:
 	case len(all) == 0:
@@ -178,18 +169,18 @@ func (h *House) Find(ctx context.Context, set, source string) (*Source, error) {
 	return h.unconfigured(ctx, set, found)
 }
 
-// findSource returns the one with a URL, the only one that looks like it, or the
-// only one if there is no URL; nil is none.
-func findSource(all []eventlog.Source, url string) *eventlog.Source {
-	if url == "" && len(all) == 1 {
+// findSource returns the one with a name or URL, the only one whose URL looks like
+// it, or the only one if there is neither; nil is none.
+func findSource(all []eventlog.Source, source string) *eventlog.Source {
+	if source == "" && len(all) == 1 {
 		return &all[0]
 	}
 	var alike []*eventlog.Source
 	for i := range all {
 		switch {
-		case all[i].URL == url:
+		case source != "" && all[i].Name == source, all[i].URL == source:
 			return &all[i]
-		case Private(all[i].URL) == url:
+		case Private(all[i].URL) == source:
 			alike = append(alike, &all[i])
 		}
 	}

@@ -240,7 +240,7 @@ func (a *asker) rule(r *record, it *event.Item) (v ruling, broken bool) {
 		switch {
 		case (s == nil || !s.alive) && r.pending == nil:
 			return unchanged, false
-		case a.mode == event.ModeAbsent && s != nil && s.undated():
+		case a.mode == event.ModeAbsent && it.Reason == "" && s != nil && s.undated():
 			return doubt, false // the enumeration may be older than the change
 		}
 		return apply, false

@@ -27,6 +27,11 @@ type SetConfig struct {
 	SegmentEvents, SegmentHours int
 	// Sources in the order in which they speak for a record.
 	Sources []SourceConfig
+	// Whole tells that the configuration has no other Sources of the set: those
+	// that the log knows besides are not configured any more. Their URLs are filled
+	// in as Former by Configure.
+	Whole  bool
+	Former []string
 	// Partial: a new set has Sources that are yet to be walked.
 	Partial bool
 }
@@ -45,6 +50,9 @@ func (e *ContentError) Error() string {
 type SourceConfig struct {
 	// ID is filled in by Configure.
 	ID event.SourceID
+	// Name is what a Source stays the same by when its URL changes; "" has it
+	// known by its URL alone.
+	Name string
 	// Kind is what is stored when it is "", and filled in by Configure then.
 	Kind string
 	URL  string
@@ -62,7 +70,7 @@ func (l *Log) Configure(ctx context.Context, sets []SetConfig) error {
 			if err != nil {
 				return err
 			}
-			if err := l.ensureSources(ctx, id, sets[i].Sources); err != nil {
+			if err := l.ensureSources(ctx, id, &sets[i]); err != nil {
 				return err
 			}
 		}
@@ -144,9 +152,13 @@ func (l *Log) findSet(ctx context.Context, name string) (id int64, set storedSet
 type Source struct {
 	ID   event.SourceID
 	Set  string
+	Name string // in the configuration, "" when it has none there
 	Kind string // atompmh, resourcesync, sip or feed; Target
 	URL  string
 	Rank int
+	// Former: it is not configured any more. Nothing new is asked of it, and what
+	// it has said stays in force until Forget.
+	Former bool
 	event.Progress
 	Schedule event.Schedule
 	// Pending, Held and Quarantined count what waits; Partial are pending ones
@@ -154,38 +166,53 @@ type Source struct {
 	Pending, Partial, Held, Quarantined int
 }
 
-// ensureSources gives the configured Sources of a set their places.
-func (l *Log) ensureSources(ctx context.Context, set int64, sources []SourceConfig) error {
+// ensureSources gives the configured Sources of a set their places. A Source is
+// known by its URL, else by its name.
+func (l *Log) ensureSources(ctx context.Context, set int64, config *SetConfig) error {
+	sources := config.Sources
 	stored, err := l.heads(ctx, set)
-	if err != nil || len(sources) == 0 {
+	if err != nil || len(sources) == 0 && !config.Whole {
 		return err
 	}
 	last := len(sources) - 1
 	for _, h := range stored {
 		last = max(last, h.rank)
 	}
-	configured := map[string]bool{}
+	left := maps.Clone(stored)
+	for i := range sources {
+		delete(left, sources[i].URL)
+	}
 	for rank := range sources {
 		c := &sources[rank]
-		configured[c.URL] = true
-		h := sourceHead{set: set, kind: c.Kind, url: c.URL, rank: rank}
-		if has, ok := stored[c.URL]; ok {
-			h.id, h.kind = has.id, cmp.Or(c.Kind, has.kind)
+		was, ok := stored[c.URL]
+		if !ok && c.Name != "" { // by its name it is the same Source at another URL
+			for url, h := range left {
+				if h.name == c.Name && h.standing != forgotten {
+					was = h
+					delete(left, url)
+				}
+			}
 		}
-		if err := l.saveHead(ctx, &h, stored[c.URL]); err != nil {
+		h := sourceHead{id: was.id, set: set, name: c.Name, kind: cmp.Or(c.Kind, was.kind), url: c.URL, rank: rank}
+		if err := l.saveHead(ctx, &h, was); err != nil {
 			return err
 		}
-		c.ID, c.Kind, stored[c.URL] = h.id, h.kind, h
+		c.ID, c.Kind = h.id, h.kind
 	}
 	// Those that are left and have a rank that is needed go behind all others.
-	for _, url := range slices.Sorted(maps.Keys(stored)) {
-		if h := stored[url]; !configured[url] && h.rank < len(sources) {
+	for _, url := range slices.Sorted(maps.Keys(left)) {
+		was := left[url]
+		h := was
+		if h.rank < len(sources) {
 			last++
-			moved := h
-			moved.rank = last
-			if err := l.saveHead(ctx, &moved, h); err != nil {
-				return err
-			}
+			h.rank = last
+		}
+		if config.Whole && h.kind != Target && h.standing != forgotten {
+			h.standing = former
+			config.Former = append(config.Former, h.url)
+		}
+		if err := l.saveHead(ctx, &h, was); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -221,7 +248,7 @@ func (l *Log) EnsureSource(ctx context.Context, set, kind, url string, rank int)
 				}
 			}
 		}
-		h := sourceHead{id: stored[url].id, set: setID, kind: cmp.Or(kind, stored[url].kind), url: url, rank: rank}
+		h := sourceHead{id: stored[url].id, set: setID, name: stored[url].name, kind: cmp.Or(kind, stored[url].kind), url: url, rank: rank}
 		err = l.saveHead(ctx, &h, stored[url])
 		id = h.id
 		return err
@@ -253,13 +280,42 @@ func (l *Log) saveHead(ctx context.Context, h *sourceHead, was sourceHead) error
 				return err
 			}
 		}
-		return l.exec(ctx, "UPDATE source SET kind = $2, rank = $3, sum = $4 WHERE id = $1", int64(h.id), h.kind, h.rank, h.sum())
+		return l.exec(ctx, "UPDATE source SET name = $2, kind = $3, url = $4, rank = $5, standing = $6, sum = $7 WHERE id = $1",
+			int64(h.id), h.name, h.kind, h.url, h.rank, int64(h.standing), h.sum())
 	}
-	s, err := l.stmt(ctx, "INSERT INTO source (set_id, kind, url, rank, sum, kept) VALUES ($1, $2, $3, $4, $5, $6) RETURNING id")
+	s, err := l.stmt(ctx, "INSERT INTO source (set_id, name, kind, url, rank, standing, sum, kept) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING id")
 	if err != nil {
 		return err
 	}
-	return s.QueryRowContext(ctx, h.set, h.kind, h.url, h.rank, h.sum(), keptSum(new(event.Progress))).Scan(&h.id)
+	return s.QueryRowContext(ctx, h.set, h.name, h.kind, h.url, h.rank, int64(h.standing), h.sum(), keptSum(new(event.Progress))).Scan(&h.id)
+}
+
+// Forget ends a Source: it is listed no more, and what waited of it is dropped. What
+// the set has of it stays as it is. Configured again it begins anew.
+func (l *Log) Forget(ctx context.Context, id event.SourceID) error {
+	return l.write(ctx, func(ctx context.Context) error {
+		var was sourceHead
+		if err := (writing{l}).each(ctx, selectHeads+" WHERE id = $1", []any{int64(id)}, func(rows *sql.Rows) (err error) {
+			was, err = scanHead(rows)
+			return err
+		}); err != nil {
+			return err
+		}
+		if was.id == 0 {
+			return noSource(id)
+		}
+		for _, table := range []string{"pending", "held", "quarantine", "schedule"} {
+			if err := l.exec(ctx, "DELETE FROM "+table+" WHERE source = $1", int64(id)); err != nil {
+				return err
+			}
+		}
+		if err := l.forgetHarvest(ctx, id); err != nil {
+			return err
+		}
+		h := was
+		h.name, h.standing = "", forgotten
+		return l.saveHead(ctx, &h, was)
+	})
 }
 
 // forgetHarvest forgets how far a Source has been harvested. What waits for its
@@ -280,19 +336,31 @@ func (l *Log) forgetHarvest(ctx context.Context, id event.SourceID) error {
 
 // sourceHead is what a Source is, besides how far it has been harvested.
 type sourceHead struct {
-	id        event.SourceID
-	set       int64
-	kind, url string
-	rank      int
+	id              event.SourceID
+	set             int64
+	name, kind, url string
+	rank            int
+	standing        standing
 }
 
-func (h *sourceHead) sum() int64 { return sumOf(h.set, h.kind, h.url, h.rank) }
+// standing is what the configuration says of a Source.
+type standing int64
 
-const selectHeads = "SELECT id, set_id, kind, url, rank, sum FROM source"
+const (
+	configured standing = iota
+	former              // not any more
+	forgotten           // and a person has ended it
+)
+
+func (h *sourceHead) sum() int64 {
+	return sumOf(h.set, h.name, h.kind, h.url, h.rank, int64(h.standing))
+}
+
+const selectHeads = "SELECT id, set_id, name, kind, url, rank, standing, sum FROM source"
 
 func scanHead(rows *sql.Rows) (h sourceHead, err error) {
 	var sum int64
-	err = rows.Scan(&h.id, &h.set, &h.kind, &h.url, &h.rank, &sum)
+	err = rows.Scan(&h.id, &h.set, &h.name, &h.kind, &h.url, &h.rank, &h.standing, &sum)
 	if err == nil && sum != h.sum() {
 		err = damagedSource(h.id)
 	}
@@ -324,16 +392,17 @@ func (l *Log) Targets(ctx context.Context, set string) ([]Source, error) {
 
 func (l *Log) sources(ctx context.Context, set, which string) (out []Source, err error) {
 	err = l.read(ctx, func(q querier) error {
-		rows, err := q.QueryContext(ctx, `SELECT src.id, src.set_id, s.name, src.kind, src.url, src.rank, src.sum, src.version, src.cursor, src.mark, src.memory, src.gap, src.kept, `+scheduleColumns+`,
+		rows, err := q.QueryContext(ctx, `SELECT src.id, src.set_id, s.name, src.name, src.kind, src.url, src.rank, src.standing, src.sum, src.version, src.cursor, src.mark, src.memory, src.gap, src.kept, `+scheduleColumns+`,
 	(SELECT count(*) FROM pending p WHERE p.source = src.id), (SELECT count(*) FROM pending p WHERE p.source = src.id AND p.partial),
 	(SELECT count(*) FROM held h WHERE h.source = src.id), (SELECT count(*) FROM quarantine q WHERE q.source = src.id AND q.replayed = 0)
-FROM source src JOIN sets s ON s.id = src.set_id LEFT JOIN schedule sch ON sch.source = src.id WHERE s.name = $1 AND `+which+` ORDER BY src.rank, src.id`, set)
+FROM source src JOIN sets s ON s.id = src.set_id LEFT JOIN schedule sch ON sch.source = src.id WHERE s.name = $1 AND src.standing <> 2 AND `+which+` ORDER BY src.rank, src.id`, set)
 		return scanAll(rows, err, func(rows *sql.Rows) error {
 			var s Source
 			var mark sql.NullInt64
 			var setID, sum, kept int64
 			var sch scheduleRow
-			columns := slices.Concat([]any{&s.ID, &setID, &s.Set, &s.Kind, &s.URL, &s.Rank, &sum, &s.Cursor.Version, &s.Cursor.Data, &mark, &s.Memory, &s.Gap, &kept},
+			var stands standing
+			columns := slices.Concat([]any{&s.ID, &setID, &s.Set, &s.Name, &s.Kind, &s.URL, &s.Rank, &stands, &sum, &s.Cursor.Version, &s.Cursor.Data, &mark, &s.Memory, &s.Gap, &kept},
 				sch.columns(), []any{&s.Pending, &s.Partial, &s.Held, &s.Quarantined})
 			if err := rows.Scan(columns...); err != nil {
 				return err
@@ -346,7 +415,8 @@ FROM source src JOIN sets s ON s.id = src.set_id LEFT JOIN schedule sch ON sch.s
 				s.Schedule = fresh
 			}
 			s.Mark = stampOf(mark)
-			if h := (sourceHead{s.ID, setID, s.Kind, s.URL, s.Rank}); sum != h.sum() || kept != keptSum(&s.Progress) {
+			s.Former = stands == former
+			if h := (sourceHead{s.ID, setID, s.Name, s.Kind, s.URL, s.Rank, stands}); sum != h.sum() || kept != keptSum(&s.Progress) {
 				return damagedSource(s.ID)
 			}
 			out = append(out, s)

@@ -18,6 +18,8 @@ import (
 
 // memory is what a harvest leaves for the next one, besides the mark.
 type memory struct {
+	// URL is where the Source was when it was harvested last.
+	URL        string               `json:"url,omitempty"`
 	FeedID     string               `json:"feed_id,omitempty"`
 	Validators atompmh.Validators   `json:"validators,omitzero"`
 	Heads      map[string]time.Time `json:"heads,omitempty"`

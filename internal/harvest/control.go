@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/pmh-bridge/bridge/event"
@@ -22,6 +23,41 @@ func (h *Harvester) Reset(ctx context.Context, id event.SourceID) error {
 		return err
 	}
 	return h.Log.SaveSchedule(ctx, id, event.Schedule{}, false)
+}
+
+// Forget ends a Source. What only it has is deleted, or kept as it is. Held
+// deletions, pending contents and quarantined input of it go with it.
+func (h *Harvester) Forget(ctx context.Context, src *Source, keep bool) (Report, error) {
+	if err := h.Reset(ctx, src.ID); err != nil {
+		return Report{}, err
+	}
+	r, err := h.begin(ctx, src)
+	if err == nil && !keep {
+		err = r.withdraw(ctx)
+	}
+	if err == nil {
+		err = h.Log.Forget(ctx, src.ID)
+	}
+	return r.ended(err), err
+}
+
+// withdraw takes back all that the Source has.
+func (r *run) withdraw(ctx context.Context) error {
+	ever := event.StampFromNanos(math.MaxInt64)
+	for after := int64(0); ; {
+		ids, last, err := r.h.Absences.Absent(ctx, r.src.ID, ever, after, piecewise)
+		if err != nil || len(ids) == 0 {
+			return err
+		}
+		after = last
+		b := &event.Batch{Mode: event.ModeAbsent, Documents: []event.Document{{URL: r.src.URL}}}
+		for _, id := range ids {
+			b.Items = append(b.Items, event.Item{Observation: event.Observation{Record: id, Deleted: true}, Reason: "its Source was forgotten"})
+		}
+		if err := r.commit(ctx, b); err != nil {
+			return err
+		}
+	}
 }
 
 // ErrNoGap: there is nothing to accept.

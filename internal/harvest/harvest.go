@@ -30,6 +30,7 @@ type Log interface {
 	Append(context.Context, *event.Batch) (event.Appended, error)
 	NeedsContent(context.Context, *event.Batch) ([]bool, error)
 	Progress(context.Context, event.SourceID) (event.Progress, error)
+	Forget(context.Context, event.SourceID) error
 	SaveSchedule(ctx context.Context, source event.SourceID, s event.Schedule, lazily bool) error
 }
 
@@ -220,7 +221,20 @@ func (r *run) load(ctx context.Context) (err error) {
 	if err := unmarshal(r.stored.Memory, &r.memory); err != nil {
 		return fmt.Errorf("what the last harvest left cannot be read (%w): run bridge source reset %s", err, r.src.Set)
 	}
+	r.moved()
 	return nil
+}
+
+// moved begins anew where the configuration has another URL for a Source of this
+// name (D1). Which feed it is, and what is known of its records, stays.
+func (r *run) moved() {
+	m := &r.memory
+	if was := m.URL; was != "" && was != r.src.URL && r.src.Kind != SIP {
+		r.warn(fmt.Sprintf("the Source's url was %s before: it is read whole", was))
+		*m = memory{FeedID: m.FeedID, Complete: m.Complete}
+		r.data, r.stored.Gap, r.opt.Full = nil, "", true
+	}
+	m.URL = r.src.URL
 }
 
 // follow lets the adapter of the Source's kind follow it.

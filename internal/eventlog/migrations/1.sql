@@ -47,9 +47,11 @@ CREATE TABLE sets (
 CREATE TABLE source (
     id      INTEGER PRIMARY KEY,
     set_id  INTEGER NOT NULL REFERENCES sets (id),
+    name    TEXT    NOT NULL,           -- in the configuration, '' when it has none there
     kind    TEXT    NOT NULL,
     url     TEXT    NOT NULL,
     rank    INTEGER NOT NULL,
+    standing INTEGER NOT NULL,          -- 0: configured, 1: not any more, 2: forgotten
     sum     INTEGER NOT NULL,           -- of the columns above
     version INTEGER NOT NULL DEFAULT 0, -- of the cursor, compared and swapped
     cursor  BLOB,                       -- NULL when no walk is under way

@@ -35,6 +35,7 @@ func (o *Observation) Digest(content Content) int64 {
 		b = appendField(b, r.Hreflang)
 		b = appendField(b, r.Profile)
 		b = appendField(b, r.Hash)
+		b = appendField(b, r.Encoding)
 		b = binary.LittleEndian.AppendUint64(b, uint64(r.Length))
 		if r.Hash == "" || content != Mirror {
 			b = appendField(b, r.Href)
@@ -113,6 +114,7 @@ func (o *Observation) ClaimOf() int64 {
 		b = appendField(b, r.Hreflang)
 		b = appendField(b, r.Profile)
 		b = appendField(b, r.Hash)
+		b = appendField(b, r.Encoding)
 		b = binary.LittleEndian.AppendUint64(b, uint64(r.Length))
 	}
 	b = appendCategories(b, o.Categories)

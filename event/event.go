@@ -198,6 +198,9 @@ type Representation struct {
 	// ResourceSync 7, "sha-256:" and hex; "" when unknown. In a mirror it is
 	// the SHA-256 of the bytes that we keep, and nothing else.
 	Hash string
+	// Encoding is the content coding, "gzip", of the bytes that the Source's
+	// Hash and Length are of; "" is none, as always of the bytes that we keep.
+	Encoding string
 	// Name is the last part of our own URL of it: {key}.{Name}. The log gives
 	// it when the event is logged and keeps it for as long as the record has a
 	// representation with this Href; observations leave it empty.

@@ -95,13 +95,16 @@ func (f *Feeder) alternate(href string, r *event.Representation) {
 	if !event.Public(href) {
 		return
 	}
-	l := atompmh.Link{Rel: "alternate", Href: href, Type: atomType(f.mediaType(r.Type)), Length: r.Length}
+	l, hash := atompmh.Link{Rel: "alternate", Href: href, Type: atomType(f.mediaType(r.Type)), Length: r.Length}, r.Hash
+	if r.Encoding != "" { // which a link cannot tell
+		l.Length, hash = atompmh.NoLength, ""
+	}
 	if kind := strings.ToLower(l.Type); f.types[kind] {
 		l.Rel = atompmh.RelFurtherAlternate
 	} else {
 		f.types[kind] = true
 	}
-	f.append(l, carried{hash: r.Hash})
+	f.append(l, carried{hash: hash})
 }
 
 // via appends the link to the original, if it may be named.

@@ -170,7 +170,10 @@ func (w *Wants) finish(o *event.Observation, wanted int) error {
 	r := &o.Representations[o.Preferred]
 	if o.Via.Href == "" {
 		if public, ok := w.Public(r.Href); ok && public != r.Href {
-			o.Via = event.Link{Href: public, Type: r.Type, Length: r.Length, Hash: r.Hash, Modified: o.Modified}
+			o.Via = event.Link{Href: public, Type: r.Type, Length: event.NoLength, Modified: o.Modified}
+			if r.Encoding == "" {
+				o.Via.Length, o.Via.Hash = r.Length, r.Hash
+			}
 		}
 	}
 	return nil

@@ -29,7 +29,7 @@ func FromResource(e *resourcesync.Entry, w *Wants) (event.Observation, error) {
 		return o, w.accept(&o, e.Loc)
 	}
 	wanted := 0
-	have := func(href, mediaType, hash string, length resourcesync.Length) {
+	have := func(href, mediaType, hash, encoding string, length resourcesync.Length) {
 		if !Wanted(w.Formats, mediaType) {
 			return
 		}
@@ -40,13 +40,13 @@ func FromResource(e *resourcesync.Entry, w *Wants) (event.Observation, error) {
 				return
 			}
 		}
-		o.Representations = append(o.Representations, event.Representation{Href: href, Type: mediaType, Hash: Hashes(hash), Length: lengthOf(length)})
+		o.Representations = append(o.Representations, event.Representation{Href: href, Type: mediaType, Hash: Hashes(hash), Encoding: codingOf(encoding), Length: lengthOf(length)})
 	}
-	have(e.Loc, md.Type, md.Hash, md.Length)
+	have(e.Loc, md.Type, md.Hash, md.Encoding, md.Length)
 	mirrored := wanted > 0
 	for i := range e.Links {
 		if l := &e.Links[i]; l.Rel == resourcesync.RelAlternate && l.Href != e.Loc {
-			have(l.Href, l.Type, l.Hash, l.Length)
+			have(l.Href, l.Type, l.Hash, l.Encoding, l.Length)
 		}
 	}
 	o.Links = related(e, w, mirrored)
@@ -68,7 +68,8 @@ func takeVia(e *resourcesync.Entry, o *event.Observation) {
 		if m.Known() {
 			o.Modified = m
 		}
-		o.Via = event.Link{Href: l.Href, Type: l.Type, Length: lengthOf(l.Length), Hash: Hashes(l.Hash), Modified: m}
+		o.Via = linkOf(l)
+		o.Via.Rel, o.Via.Modified = "", m
 		return
 	}
 }
@@ -109,7 +110,24 @@ func priority(l *resourcesync.Link) int {
 }
 
 func linkOf(l *resourcesync.Link) event.Link {
-	return event.Link{Rel: strings.TrimSpace(l.Rel), Href: l.Href, Type: l.Type, Length: lengthOf(l.Length), Hash: Hashes(l.Hash), Modified: stampOf(l.Modified)}
+	out := event.Link{Rel: strings.TrimSpace(l.Rel), Href: l.Href, Type: l.Type, Length: event.NoLength, Modified: stampOf(l.Modified)}
+	if codingOf(l.Encoding) == "" { // else they are those of bytes that nobody keeps
+		out.Length, out.Hash = lengthOf(l.Length), Hashes(l.Hash)
+	}
+	return out
+}
+
+// codingOf returns the content coding that a hash and a length are of (clause 7,
+// encoding; RFC 9110 8.4.1), "" for none.
+func codingOf(encoding string) string {
+	switch e := strings.ToLower(strings.TrimSpace(encoding)); e {
+	case "identity":
+		return ""
+	case "x-gzip":
+		return "gzip"
+	default:
+		return e
+	}
 }
 
 func lengthOf(l resourcesync.Length) int64 {

@@ -68,7 +68,7 @@ func (l *Lister) entry(i int, e *event.Event) *resourcesync.Entry {
 	links := appendVia(l.links[i][:0], e)
 	if e.Live() {
 		if r, ok := e.Pref(); ok {
-			entry.Metadata.Hash = r.Hash
+			entry.Metadata.Hash, entry.Metadata.Encoding = r.Hash, r.Encoding
 			entry.Metadata.Length = resourcesync.Bytes(r.Length)
 			entry.Metadata.Type = l.mediaType(r.Type)
 		}
@@ -150,11 +150,12 @@ func (l *Lister) appendAlternates(links []resourcesync.Link, loc string, e *even
 			continue
 		}
 		links = append(links, resourcesync.Link{
-			Rel:    resourcesync.RelAlternate,
-			Href:   href,
-			Hash:   r.Hash,
-			Length: resourcesync.Bytes(r.Length),
-			Type:   l.mediaType(r.Type),
+			Rel:      resourcesync.RelAlternate,
+			Href:     href,
+			Hash:     r.Hash,
+			Encoding: r.Encoding,
+			Length:   resourcesync.Bytes(r.Length),
+			Type:     l.mediaType(r.Type),
 		})
 	}
 	return links

@@ -188,8 +188,8 @@ func (b *batch) log(r *record, before *body, kind event.Kind, v *body) error {
 }
 
 // NeedsContent reports of each item of a batch that is to be appended whether
-// its content is needed, or its URL has to be asked. It writes nothing. The
-// answer is Append's own, by the same decision, as long as a record stands in
+// its content is needed, or its URL has to be asked; in a set that keeps no
+// contents, whether it applies. It writes nothing. The answer is Append's own, by the same decision, as long as a record stands in
 // the batch once and nobody else appends meanwhile; where it has become another
 // one, Append keeps the item as pending.
 func (l *Log) NeedsContent(ctx context.Context, in *event.Batch) ([]bool, error) {
@@ -230,7 +230,8 @@ func (l *Log) NeedsContent(ctx context.Context, in *event.Batch) ([]bool, error)
 		if err != nil {
 			return nil, err
 		}
-		out[i] = d.outcome == event.NeedsContent
+		// In another set than a mirror what applies needs what HTTP says of it.
+		out[i] = d.outcome == event.NeedsContent || b.set.content != event.Mirror && !it.Deleted && (d.outcome == event.Logged || d.outcome == event.Shadowed)
 	}
 	return out, nil
 }

@@ -42,7 +42,7 @@ const (
 	flagReason  // why a submission was rejected, or a record withdrawn
 	// The flags of nearly every event are above: these cost a byte.
 	flagCopy       // when the copy was modified
-	flagVariants   // some representation has a language or profile
+	flagVariants   // some representation has a language, profile or encoding
 	flagCategories // it is in categories
 	flagDetails    // what is passed on and does not count
 )
@@ -135,7 +135,7 @@ func appendBody(b []byte, v *body) []byte {
 	if o.CopyModified.Known() {
 		flags |= flagCopy
 	}
-	if slices.ContainsFunc(o.Representations, func(r event.Representation) bool { return r.Hreflang != "" || r.Profile != "" }) {
+	if slices.ContainsFunc(o.Representations, func(r event.Representation) bool { return r.Hreflang != "" || r.Profile != "" || r.Encoding != "" }) {
 		flags |= flagVariants
 	}
 	if len(o.Categories) > 0 {
@@ -201,6 +201,7 @@ func appendBody(b []byte, v *body) []byte {
 		for i := range o.Representations {
 			b = appendString(b, o.Representations[i].Hreflang)
 			b = appendString(b, o.Representations[i].Profile)
+			b = appendString(b, o.Representations[i].Encoding)
 		}
 	}
 	if flags&flagCategories != 0 {
@@ -503,7 +504,7 @@ func readBody(b []byte, v *body) error {
 	}
 	if flags&flagVariants != 0 {
 		for i := range reps {
-			reps[i].Hreflang, reps[i].Profile = r.string(), r.string()
+			reps[i].Hreflang, reps[i].Profile, reps[i].Encoding = r.string(), r.string(), r.string()
 		}
 	}
 	if flags&flagCategories != 0 {

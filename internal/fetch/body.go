@@ -211,13 +211,32 @@ func (u *unzipped) Read(p []byte) (int, error) {
 func (u *unzipped) unzip(p []byte) (int, error) {
 	if u.zr == nil {
 		u.zr = u.guard.unzip.Get().(*gzip.Reader)
-		if err := u.zr.Reset(u.wire); err == io.EOF {
+		if err := u.zr.Reset(u.coded()); err == io.EOF {
 			return 0, io.ErrUnexpectedEOF // an empty body is no gzip
 		} else if err != nil {
 			return 0, err
 		}
 	}
 	return u.zr.Read(p)
+}
+
+// coded is the body as it is transferred, which whoever called WithCoded gets to
+// see.
+func (u *unzipped) coded() io.Reader {
+	if to, ok := u.caller.Value(codedKey{}).(io.Writer); ok {
+		return io.TeeReader(u.wire, to)
+	}
+	return u.wire
+}
+
+// codedKey is the key of what WithCoded adds.
+type codedKey struct{}
+
+// WithCoded returns a context under which the bytes of a body that comes in gzip
+// are written to a writer as they are transferred, while the body itself is
+// undone. Nothing is written of a body that comes as it is.
+func WithCoded(ctx context.Context, to io.Writer) context.Context {
+	return context.WithValue(ctx, codedKey{}, to)
 }
 
 // blame tells a body that broke off from one that is no gzip.

@@ -226,6 +226,10 @@ func undeleted(a, b *feedItem) *feedItem {
 // new date, so the claim is of all that stands in the item.
 func (r *run) feedItem(it *feedItem) (event.Item, error) {
 	wants := r.wants()
+	if len(wants.Formats) > 0 && translate.Wanted(wants.Formats, "text/html") {
+		// Most links of most feeds have no type and lead to a page.
+		wants.Formats = append(slices.Clone(wants.Formats), "")
+	}
 	o, err := translate.FromEntry(&it.entry, &wants)
 	if err != nil {
 		return event.Item{}, err

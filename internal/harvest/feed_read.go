@@ -172,9 +172,6 @@ func (it *feedItem) complete(id, permalink string) {
 // alternate is a link to the page that an item is about. Feeds mean a page when
 // they do not say what is behind a link.
 func alternate(href, mediaType string) atompmh.Link {
-	if mediaType == "" {
-		mediaType = "text/html"
-	}
 	return atompmh.Link{Rel: "alternate", Href: href, Type: mediaType, Length: atompmh.NoLength}
 }
 

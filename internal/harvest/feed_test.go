@@ -69,7 +69,7 @@ func lineOf(item *event.Item) string {
 	}
 	parts := []string{item.Record, item.Title, item.Modified.String()}
 	for _, r := range item.Representations {
-		parts = append(parts, kindOf(r.Type, r.Length)+" "+r.Href)
+		parts = append(parts, strings.TrimSpace(kindOf(r.Type, r.Length)+" "+r.Href))
 	}
 	for _, l := range item.Links {
 		parts = append(parts, l.Rel+" "+kindOf(l.Type, l.Length)+" "+l.Href)

@@ -20,6 +20,7 @@ import (
 	"github.com/pmh-bridge/bridge/atompmh"
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/fetch"
+	"github.com/pmh-bridge/bridge/internal/follow"
 	"github.com/pmh-bridge/bridge/resourcesync"
 	"github.com/pmh-bridge/bridge/translate"
 )
@@ -47,6 +48,9 @@ func (r *run) take(ctx context.Context, b *event.Batch) error {
 		return err
 	}
 	if err := r.contents(ctx, b, wanted); err != nil {
+		return err
+	}
+	if err := r.types(ctx, b); err != nil {
 		return err
 	}
 	out, err := r.append(ctx, b)
@@ -108,8 +112,11 @@ type fetched struct {
 	sum       [32]byte
 	size      int64
 	mediaType string
-	gone      bool
-	err       error
+	// err is why it was not had. It is final when nothing tells that this will
+	// pass; never, when nobody would ask again; and gone, when there is nothing at
+	// a URL that was asked for an answer alone.
+	err                error
+	final, never, gone bool
 }
 
 // contents fetches the representations of the wanted items, some at once, puts
@@ -128,7 +135,7 @@ func (r *run) contents(ctx context.Context, b *event.Batch, wanted []int) error 
 	for range min(r.h.workers(), max(len(wanted), 1)) {
 		workers.Go(func() {
 			for j := range jobs {
-				j = r.fetch(ctx, j, &b.Items[j.item], keep)
+				j = r.fetch(ctx, j, b, keep)
 				results <- j
 			}
 		})
@@ -159,24 +166,29 @@ func (r *run) contents(ctx context.Context, b *event.Batch, wanted []int) error 
 		return err
 	}
 	for _, i := range wanted {
-		r.settle(&b.Items[i], got[i])
+		r.settle(&b.Items[i], got[i], b.Mode == event.ModeSettle)
 	}
 	return nil
 }
 
 // fetch gets one representation: from its own place, or, when that fails, from
 // the mirrors that the Source names, the best one first.
-func (r *run) fetch(ctx context.Context, j fetched, it *event.Item, keep *keeper) fetched {
-	rep := &it.Representations[j.rep]
+func (r *run) fetch(ctx context.Context, j fetched, b *event.Batch, keep *keeper) fetched {
+	it := &b.Items[j.item]
+	rep, document := &it.Representations[j.rep], b.Documents[it.Document].URL
 	if r.asks(it) {
 		return r.ask(ctx, j, rep.Href)
+	}
+	if !fetchable(rep.Href, document) {
+		j.never, j.err = true, fmt.Errorf("%s is not fetched: only http and https are, and local files that a local document names", rep.Href)
+		return j
 	}
 	first := r.fetchFrom(ctx, j, rep, rep.Href, keep)
 	if first.err == nil || j.rep != 0 || ctx.Err() != nil {
 		return first
 	}
 	for _, l := range it.Links {
-		if l.Rel != resourcesync.RelDuplicate {
+		if l.Rel != resourcesync.RelDuplicate || !fetchable(l.Href, document) {
 			continue
 		}
 		if second := r.fetchFrom(ctx, j, rep, l.Href, keep); second.err == nil {
@@ -223,28 +235,36 @@ func answer(it *event.Item, got []fetched) {
 	}
 }
 
+// fetchable tells whether contents can be asked for at a URL that a document
+// names.
+func fetchable(href, document string) bool {
+	scheme, _, _ := strings.Cut(href, ":")
+	switch strings.ToLower(scheme) {
+	case "http", "https":
+		return true
+	case "file":
+		return !follow.Foreign(document, href)
+	}
+	return false
+}
+
 // fetchFrom asks for a representation and reads it to its end.
 func (r *run) fetchFrom(ctx context.Context, j fetched, rep *event.Representation, href string, keep *keeper) fetched {
 	if j.err = r.hosts.ask(href); j.err != nil {
 		return j
 	}
-	resp, err := r.get(ctx, href)
+	check := newCheck(rep)
+	resp, err := r.get(fetch.WithCoded(ctx, &check.coded), href)
 	r.hosts.answered(href, err == nil && !fetch.TransientStatus(resp.StatusCode))
 	if err != nil {
-		j.err = err
+		j.err, j.final = err, !fetch.Transient(err)
 		return j
 	}
 	defer resp.Body.Close()
-	switch {
-	case fetch.Gone(resp.StatusCode):
-		j.gone = true
-		j.err = fmt.Errorf("%s answered %s", href, resp.Status)
-		return j
-	case resp.StatusCode != http.StatusOK:
-		j.err = fmt.Errorf("%s answered %s", href, resp.Status)
+	if resp.StatusCode != http.StatusOK {
+		j.err, j.final = fmt.Errorf("%s answered %s", href, resp.Status), !fetch.TransientStatus(resp.StatusCode)
 		return j
 	}
-	check := newCheck(rep.Hash)
 	limit := r.src.Limits.Record
 	if limit == 0 {
 		limit = 64 << 20
@@ -252,7 +272,7 @@ func (r *run) fetchFrom(ctx context.Context, j fetched, rep *event.Representatio
 	body := &noted{r: fetch.Limit(resp.Body, limit, "a representation")}
 	draft, err := r.h.Contents.Draft(io.TeeReader(body, check), limit)
 	if err != nil {
-		j.err = fmt.Errorf("%s: %w", href, err)
+		j.err, j.final = fmt.Errorf("%s: %w", href, err), !fetch.Transient(err)
 		if body.err == nil { // the store's fault, not the Source's
 			keep.fail(err)
 		}
@@ -277,31 +297,35 @@ const mismatch = "not what the Source says: "
 // is a hint in Atom (RFC 4287 4.2.7.6) and a statement in ResourceSync (clause
 // 7). A media type that differs is reported and changes nothing.
 func (r *run) differs(c *check, rep *event.Representation, got *fetched) string {
+	length := rep.Length
 	if r.src.Kind != ResourceSync {
-		return c.against(got.sum)
+		length = event.NoLength
 	}
-	if rep.Length >= 0 && rep.Length != got.size {
-		return fmt.Sprintf("it has %d bytes, the Source says %d", got.size, rep.Length)
-	}
-	why := c.against(got.sum)
-	if why == "" && rep.Type != "" && got.mediaType != "" && !translate.SameType(rep.Type, got.mediaType) {
+	why := c.against(got, length)
+	if why == "" && r.src.Kind == ResourceSync && rep.Type != "" && got.mediaType != "" && !translate.SameType(rep.Type, got.mediaType) {
 		r.problem("type", fmt.Sprintf("%s is served as %s, the Source says %s, which is kept", rep.Href, got.mediaType, rep.Type))
 	}
 	return why
 }
 
 func (r *run) get(ctx context.Context, href string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, href, nil)
+	return r.send(ctx, http.MethodGet, href)
+}
+
+func (r *run) send(ctx context.Context, method, href string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, href, nil)
 	if err != nil {
 		return nil, err
 	}
 	return cmp.Or(r.src.ContentClient, r.src.Client).Do(req)
 }
 
-// settle writes into an item what became of its representations. Those that
-// answered make the record; what is gone is left out and asked for again; a
-// failure of any other kind makes the whole observation wait (A13).
-func (r *run) settle(it *event.Item, got []fetched) {
+// settle writes into an item what became of its representations (A13). Those that
+// answered make the record. What cannot be had is left out and asked for again:
+// at once where nothing tells that this will pass, else when it was asked for
+// again. Until then, and while content is not what its list says, the whole
+// observation waits.
+func (r *run) settle(it *event.Item, got []fetched, again bool) {
 	slices.SortFunc(got, func(a, b fetched) int { return a.rep - b.rep })
 	if r.asks(it) {
 		answer(it, got)
@@ -310,35 +334,37 @@ func (r *run) settle(it *event.Item, got []fetched) {
 	asked := it.Observation
 	asked.Representations = slices.Clone(asked.Representations)
 	var have []event.Representation
-	var left []string
+	var left, never []string
 	for _, f := range got {
 		switch {
-		case f.err != nil && !f.gone:
+		case f.never:
+			never = append(never, f.err.Error())
+		case f.err != nil && !f.final && (!again || strings.HasPrefix(f.err.Error(), mismatch)):
 			it.Pending = f.err.Error()
 			return
-		case f.gone:
+		case f.err != nil:
 			left = append(left, f.err.Error())
-			r.problem("A13", fmt.Sprintf("record %q: %v", it.Record, f.err))
 		default:
 			rep := it.Representations[f.rep]
-			rep.Hash, rep.Length = event.HashOf(f.sum), f.size
-			if rep.Type == "" && len(f.mediaType) <= event.MaxType {
+			rep.Hash, rep.Length, rep.Encoding = event.HashOf(f.sum), f.size, ""
+			if f.mediaType != "" && len(f.mediaType) <= event.MaxType && (rep.Type == "" || r.src.Kind == Feed) { // legacy feeds guess
 				rep.Type = f.mediaType
 			}
 			have = append(have, rep)
 		}
 	}
-	if len(left) > 0 {
-		it.Pending, it.Partial = strings.Join(left, "; "), len(have) > 0
+	for _, why := range slices.Concat(left, never) {
+		r.problem("A13", fmt.Sprintf("record %q: %s", it.Record, why))
 	}
 	if len(have) == 0 {
+		it.Pending = strings.Join(slices.Concat(left, never), "; ")
 		return
 	}
-	it.Representations, it.Fetched = have, true
-	if it.Partial {
-		it.Asked = &asked
-		it.Preferred = translate.Preferred(r.src.Wants.Prefer, have)
+	if len(left) > 0 {
+		it.Pending, it.Partial, it.Asked = strings.Join(left, "; "), true, &asked
 	}
+	it.Representations, it.Fetched = have, true
+	it.Preferred = translate.Preferred(r.src.Wants.Prefer, have)
 }
 
 // alive asks whether a record with an active entry is there: one answer is
@@ -425,53 +451,122 @@ func (k *keeper) put(ctx context.Context) {
 // checked. That of SHA-256 is known from the store.
 type check struct {
 	sha256 string
-	others []stated
+	others digests
+	// coded is of the bytes as they are transferred, where hash and length are
+	// stated of these.
+	coded coded
+	// unknown: they are stated of a coding that nobody asks for.
+	unknown bool
 }
+
+// digests are stated hashes, and the bytes so far.
+type digests []stated
 
 type stated struct {
 	name, digits string
 	hash         hash.Hash
 }
 
-func newCheck(hashes string) *check {
+// coded is the body of an answer in gzip.
+type coded struct {
+	digests
+	wanted bool
+	size   int64
+}
+
+func newCheck(rep *event.Representation) *check {
 	c := &check{}
-	for h := range strings.FieldsSeq(hashes) {
+	switch rep.Encoding {
+	case "":
+	case "gzip":
+		c.coded.wanted = true
+	default:
+		c.unknown = true
+		return c
+	}
+	for h := range strings.FieldsSeq(rep.Hash) {
 		name, digits, _ := strings.Cut(h, ":")
-		var of hash.Hash
+		var of func() hash.Hash
 		switch {
 		case name == "sha-256" && len(digits) == 2*sha256.Size:
-			c.sha256 = digits
-			continue
+			of, c.sha256 = sha256.New, digits
 		case name == "md5" && len(digits) == 2*md5.Size:
-			of = md5.New()
+			of = md5.New
 		case name == "sha-1" && len(digits) == 2*sha1.Size:
-			of = sha1.New()
+			of = sha1.New
 		case name == "sha-384" && len(digits) == 2*sha512.Size384:
-			of = sha512.New384()
+			of = sha512.New384
 		case name == "sha-512" && len(digits) == 2*sha512.Size:
-			of = sha512.New()
+			of = sha512.New
 		default:
 			continue
 		}
-		c.others = append(c.others, stated{name, digits, of})
+		if name != "sha-256" {
+			c.others = append(c.others, stated{name, digits, of()})
+		}
+		if c.coded.wanted {
+			c.coded.digests = append(c.coded.digests, stated{name, digits, of()})
+		}
 	}
 	return c
 }
 
 // Write is io.Writer.
-func (c *check) Write(b []byte) (int, error) {
-	for _, s := range c.others {
+func (c *check) Write(b []byte) (int, error) { return c.others.Write(b) }
+
+// Write is io.Writer.
+func (c *coded) Write(b []byte) (int, error) {
+	if c.wanted {
+		c.size += int64(len(b))
+		return c.digests.Write(b)
+	}
+	return len(b), nil
+}
+
+// Write is io.Writer.
+func (d digests) Write(b []byte) (int, error) {
+	for _, s := range d {
 		s.hash.Write(b)
 	}
 	return len(b), nil
 }
 
-// against returns why the bytes are not the stated ones, "" when they are.
-func (c *check) against(sum [32]byte) string {
-	if got := hex.EncodeToString(sum[:]); c.sha256 != "" && got != c.sha256 {
-		return "its SHA-256 is " + got + ", the Source says " + c.sha256
+// against returns why the bytes are not the stated ones, "" when they are. Where
+// hash and length are stated of the body in a coding, that is compared; and the
+// bytes themselves as well, since many mean these all the same, and a server need
+// not send the coding.
+func (c *check) against(got *fetched, length int64) string {
+	if c.unknown {
+		return ""
 	}
-	for _, s := range c.others {
+	why := ofLength(got.size, length)
+	if sum := hex.EncodeToString(got.sum[:]); why == "" && c.sha256 != "" && sum != c.sha256 {
+		why = "its SHA-256 is " + sum + ", the Source says " + c.sha256
+	}
+	if why == "" {
+		why = c.others.against()
+	}
+	if why == "" || c.coded.size == 0 {
+		return why
+	}
+	if why = ofLength(c.coded.size, length); why == "" {
+		why = c.coded.against()
+	}
+	if why != "" {
+		why = "in gzip " + why
+	}
+	return why
+}
+
+func ofLength(got, stated int64) string {
+	if stated >= 0 && stated != got {
+		return fmt.Sprintf("it has %d bytes, the Source says %d", got, stated)
+	}
+	return ""
+}
+
+func (d digests) against() string {
+	for _, s := range d {
 		if got := hex.EncodeToString(s.hash.Sum(nil)); got != s.digits {
 			return "its " + strings.ToUpper(s.name) + " is " + got + ", the Source says " + s.digits
 		}

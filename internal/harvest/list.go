@@ -288,7 +288,7 @@ func before(a, b *event.Item) bool {
 // quarantine.
 func inputOf(o *event.Observation, list string) ([]byte, error) {
 	rep := &o.Representations[0]
-	e := resourcesync.Entry{Loc: rep.Href, Metadata: resourcesync.Metadata{Hash: rep.Hash, Length: resourcesync.Bytes(rep.Length), Type: rep.Type, Title: o.Title}}
+	e := resourcesync.Entry{Loc: rep.Href, Metadata: resourcesync.Metadata{Hash: rep.Hash, Encoding: rep.Encoding, Length: resourcesync.Bytes(rep.Length), Type: rep.Type, Title: o.Title}}
 	if o.Record != rep.Href {
 		e.Metadata.ID = o.Record
 	}

@@ -82,7 +82,7 @@ func (b *bench) bytes(r *event.Representation) []byte {
 }
 
 func TestA13_WhatAnswersMakesTheRecord(t *testing.T) {
-	for _, status := range []int{403, 404, 410} {
+	for _, status := range []int{401, 403, 404, 410, 418} { // D4
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
 			b := mirrorBench(t)
 			b.provider.SetHook("/records/a.rdf", answer(status))
@@ -105,7 +105,7 @@ func TestA13_WhatAnswersMakesTheRecord(t *testing.T) {
 func TestA13_AllDeadOrAnErrorIsPending(t *testing.T) {
 	for name, c := range map[string]struct{ atom, rdf int }{
 		"all gone":           {404, 410},
-		"one refuses":        {200, 401},
+		"all refuse":         {401, 403},
 		"one fails":          {500, 200},
 		"one gone, one down": {404, 503},
 		"all down":           {500, 502},

@@ -325,6 +325,7 @@ func TestFeedOfAtomPMH(t *testing.T) {
 	if len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "atompmh") || reported(r, "feed-kind") == "" {
 		t.Errorf("not told: %+v", r)
 	}
+	s.asked() // for the feed, and once for the types of its links (D13)
 	r = b.wantFull("again")
 	if len(r.Warnings) != 0 || reported(r, "feed-kind") == "" {
 		t.Errorf("told again, or not reported: %+v", r)

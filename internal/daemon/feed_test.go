@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -284,7 +285,8 @@ func TestFeedPagesAreFollowed(t *testing.T) {
 			s.pages["/older/3"] = page(link("/older/4"), item("aaa", "x")) // and there the feed ends: 404
 			b := newFeedBench(t, s, content(config.Reference))
 			b.wantLog("first", "created a Post a", "created aa Post aa", "created aaa Post aaa")
-			if got := strings.Join(s.asked(), " "); got != "/feed.atom /older/2 /older/3 /older/4" {
+			documents := slices.DeleteFunc(s.asked(), func(path string) bool { return strings.HasPrefix(path, "/p/") }) // whose types are asked for (D13)
+			if got := strings.Join(documents, " "); got != "/feed.atom /older/2 /older/3 /older/4" {
 				t.Errorf("asked for %s", got)
 			}
 			s.edit(func(s *blog) { s.items = append([]string{item("aaaaaa", "new")}, s.items...) })
@@ -325,7 +327,6 @@ func TestFeedOfAtomPMH(t *testing.T) {
 	if len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "atompmh") || reported(r, "feed-kind") == "" {
 		t.Errorf("not told: %+v", r)
 	}
-	s.asked() // for the feed, and once for the types of its links (D13)
 	r = b.wantFull("again")
 	if len(r.Warnings) != 0 || reported(r, "feed-kind") == "" {
 		t.Errorf("told again, or not reported: %+v", r)

@@ -6,6 +6,8 @@
 package event
 
 import (
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -135,6 +137,28 @@ func (s Stamp) Time() time.Time {
 		return time.Time{}
 	}
 	return time.Unix(0, s.ns).UTC()
+}
+
+// GobEncode writes a stamp for GobDecode.
+func (s Stamp) GobEncode() ([]byte, error) {
+	if !s.known {
+		return nil, nil
+	}
+	return binary.AppendVarint(nil, s.ns), nil
+}
+
+// GobDecode reads what GobEncode has written.
+func (s *Stamp) GobDecode(b []byte) error {
+	*s = Stamp{}
+	if len(b) == 0 {
+		return nil
+	}
+	ns, n := binary.Varint(b)
+	if n != len(b) {
+		return errors.New("not a stamp")
+	}
+	*s = StampFromNanos(ns)
+	return nil
 }
 
 // Compare orders stamps; an unknown stamp is earlier than every known one.

@@ -119,7 +119,10 @@ func (h *House) open(ctx context.Context) error {
 	// That the operator typed a host, perhaps with a password, is no leave for
 	// strangers to have something sent there.
 	h.courier = h.newGuard(fetch.Reach{Allowed: h.Config.AllowHosts, Notices: true})
-	h.harvest = &harvest.Harvester{Log: h.Log, Waiting: h.Log, Absences: h.Log, Contents: contents{h.Contents}, Now: h.opt.Now, Workers: h.Config.Limits.Connections}
+	h.harvest = &harvest.Harvester{Log: h.Log, Waiting: h.Log, Absences: h.Log, Contents: contents{h.Contents}, Now: h.opt.Now, Workers: h.Config.Limits.Connections, Folder: h.Config.Data}
+	if h.opt.DryRun {
+		h.harvest.Folder = "" // the data folder may not be there
+	}
 	if err := h.openSets(ctx); err != nil {
 		return err
 	}

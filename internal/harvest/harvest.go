@@ -118,7 +118,12 @@ type Harvester struct {
 	// BatchTime how long they may wait for each other, 0 is a second.
 	BatchSize int
 	BatchTime time.Duration
-	capacity  capacity
+	// ListMemory is how many observations of one list wait in memory for its end, 0
+	// is 65,536; more wait in a temporary file in Folder, which is the system's for
+	// such files where none is named.
+	ListMemory int
+	Folder     string
+	capacity   capacity
 	// Workers is how many representations are fetched at once, 0 is 32.
 	Workers int
 }

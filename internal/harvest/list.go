@@ -40,22 +40,32 @@ type listing struct {
 	id    int64 // of the list, for places
 	wants translate.Wants
 	at    event.Stamp // of a baseline
-	items []event.Item
-	piece piece
 	meter meter
-	met   map[string]struct{} // the records of a baseline's list
+
+	// What the entries have said so far, and bad input. Once that is too much it
+	// waits in spill.
+	items      []event.Item
+	quarantine []event.Quarantined
+	text       int // bytes of both
+	spill      *spill
+
+	active    int64 // records that a baseline has
+	trend     trend
+	backwards bool // the newest change comes first
 }
 
 // list reads one list to its end, picks each record's last word, and hands that
 // on. Of a list that cannot be read to its end nothing is taken.
 func (r *run) list(ctx context.Context, d *resourcesync.List, p *pipe) error {
-	g := &listing{r: r, doc: d, id: listID(d.Identity), wants: r.wants(), meter: r.meter(), piece: piece{doc: event.Document{URL: d.URL}}}
+	g := &listing{r: r, doc: d, id: listID(d.Identity), wants: r.wants(), meter: r.meter()}
 	g.at = stampOf(d.Head().At)
-	g.items = make([]event.Item, 0, p.latest) // the lists of an index are mostly of one length
-	if d.Baseline {
-		g.met = make(map[string]struct{}, p.latest)
-	}
-	defer func() { r.place.done(g.meter.taken) }() // unless it goes to the log
+	g.items = make([]event.Item, 0, min(p.latest, listMemory)) // the lists of an index are mostly of one length
+	defer func() {
+		r.place.done(g.meter.taken) // unless it goes to the log
+		if g.spill != nil {
+			g.spill.close()
+		}
+	}()
 	for {
 		e, err := d.Next()
 		if errors.Is(err, io.EOF) {
@@ -73,15 +83,42 @@ func (r *run) list(ctx context.Context, d *resourcesync.List, p *pipe) error {
 		default:
 			g.take(e)
 		}
+		if len(g.items) >= cmp.Or(r.h.ListMemory, listMemory) || g.text >= textMemory {
+			if err := g.toFile(); err != nil {
+				return fmt.Errorf("%s: %w", d.URL, err)
+			}
+		}
 		if r.entries.Add(1)%1000 == 0 {
 			r.tell()
 		}
 	}
-	if err := g.finish(p); err != nil {
-		return err
+	return g.finish(ctx, p)
+}
+
+// toFile lets what was said so far wait in a file.
+func (g *listing) toFile() error {
+	if g.spill == nil {
+		var err error
+		if g.spill, err = newSpill(g.r.h.Folder); err != nil {
+			return err
+		}
 	}
-	g.piece.memory, g.meter.taken = g.meter.taken, 0
-	return p.send(g.piece)
+	for i := range g.items {
+		if err := g.spill.add(&g.items[i]); err != nil {
+			return err
+		}
+	}
+	for i := range g.quarantine {
+		if err := g.spill.addBad(&g.quarantine[i]); err != nil {
+			return err
+		}
+	}
+	clear(g.items)
+	clear(g.quarantine)
+	g.items, g.quarantine, g.text = g.items[:0], g.quarantine[:0], 0
+	g.r.place.done(g.meter.taken)
+	g.meter.taken = 0
+	return nil
 }
 
 // listID is 64 bits of a hash of what identifies a list; never 0, which is no
@@ -99,7 +136,8 @@ func (r *run) wants() translate.Wants {
 func (g *listing) bad(e *resourcesync.EntryError) {
 	g.r.note(func(p *Report) { p.Quarantined++ })
 	record := cmp.Or(e.ID, e.Loc)
-	g.piece.quarantine = append(g.piece.quarantine,
+	g.text += len(e.Input) + len(record)
+	g.quarantine = append(g.quarantine,
 		event.Quarantined{URL: e.URL, Line: e.Line, Column: e.Column, Record: record, Rule: e.Rule, Reason: e.Reason, Input: e.Input})
 	if meets(record) {
 		it := event.Item{Quarantine: true}
@@ -130,11 +168,7 @@ func (g *listing) take(e *resourcesync.Entry) {
 	if hasUser(e.Loc) {
 		g.r.problem(ruleUser, fmt.Sprintf("%s:%d:%d: record %q: its loc has a user name or password, which is not sent", g.doc.URL, e.Line, e.Column, it.Record))
 	}
-	if !g.add(&it) {
-		g.r.problem(ruleTwice, fmt.Sprintf("%s:%d:%d: record %q stands in the list twice; the first entry is taken", g.doc.URL, e.Line, e.Column, it.Record))
-	} else if g.doc.Baseline && !it.Deleted {
-		g.piece.active++
-	}
+	g.add(&it)
 }
 
 // observe is what an entry says of its record. A deletion without a datetime says
@@ -147,20 +181,28 @@ func observe(e *resourcesync.Entry, wants *translate.Wants, baseline bool) (even
 	return event.Item{Observation: o, Baseline: baseline}, err
 }
 
-// add gives an item its place; false when it is left out, since its record stands
-// in a baseline already.
-func (g *listing) add(it *event.Item) bool {
+// add gives an item its place.
+func (g *listing) add(it *event.Item) {
 	it.Place = event.Place{List: g.id, Position: int64(g.doc.Position())}
 	if it.Baseline = g.doc.Baseline; it.Baseline {
-		if _, again := g.met[it.Record]; again {
-			return false
-		}
-		g.met[it.Record] = struct{}{}
-		it.Place.Position, it.Order = 0, g.at
+		it.Order = g.at
 	}
 	g.date(it)
+	g.trend.add(it.Order)
+	g.text += textOf(&it.Observation)
 	g.items = append(g.items, *it)
-	return true
+}
+
+// textOf is about how many bytes of text an observation has.
+func textOf(o *event.Observation) int {
+	n := len(o.Record) + len(o.Title) + len(o.Via.Href) + len(o.Via.Hash)
+	for i := range o.Representations {
+		n += len(o.Representations[i].Href) + len(o.Representations[i].Hash)
+	}
+	for i := range o.Links {
+		n += len(o.Links[i].Href) + len(o.Links[i].Hash)
+	}
+	return n
 }
 
 // refuse puts an entry into quarantine that was read and cannot be taken.
@@ -195,81 +237,164 @@ func (g *listing) date(it *event.Item) {
 	}
 }
 
-// finish completes the piece, now that the whole list was read.
-func (g *listing) finish(p *pipe) error {
-	x := &g.piece
-	x.active += p.active
-	if g.doc.Baseline {
-		x.items = g.items
-	} else {
-		g.order()
-		x.items = g.winners()
+// finish hands on what counts, now that the whole list was read. All pieces but
+// the last have no cursor: until that one is stored the walk goes on at this list.
+func (g *listing) finish(ctx context.Context, p *pipe) error {
+	g.backwards = g.trend.backwards(g.doc.Head().Dialect == resourcesync.DialectBeta)
+	last := piece{doc: event.Document{URL: g.doc.URL}}
+	if g.spill == nil {
+		last.items, last.quarantine = g.counting(g.items), g.quarantine
+	} else if err := g.fromFile(ctx, p, last); err != nil {
+		return err
 	}
 	c, ok := g.doc.Cursor()
 	if !ok {
 		return fmt.Errorf("%s: the list was not read to its end", g.doc.URL)
 	}
+	last.active = p.active + g.active
 	var err error
-	x.cursor, err = json.Marshal(listCursor{Lists: &c, Active: x.active})
-	return err
+	if last.cursor, err = json.Marshal(listCursor{Lists: &c, Active: last.active}); err != nil {
+		return err
+	}
+	last.memory, g.meter.taken = g.meter.taken, 0
+	return p.send(last)
 }
 
-// order turns a list round that begins with its newest change, so that of changes
+// fromFile hands on what waits in the file, in pieces like x.
+func (g *listing) fromFile(ctx context.Context, p *pipe, x piece) error {
+	if err := g.toFile(); err != nil { // the rest
+		return err
+	}
+	g.items = nil
+	x.active = p.active
+	for part := range spillParts {
+		x.memory = g.spill.memory(part)
+		if err := g.r.place.add(ctx, x.memory); err != nil {
+			return err
+		}
+		items, err := g.spill.items(part)
+		if err != nil {
+			return err
+		}
+		x.items = g.counting(items)
+		if err := p.send(x); err != nil {
+			return err
+		}
+	}
+	x.items, x.memory = nil, 0
+	size := 0
+	err := g.spill.eachBad(func(q *event.Quarantined) error {
+		x.quarantine = append(x.quarantine, *q)
+		if size += len(q.Input); size < quarantinePiece {
+			return nil
+		}
+		full := x
+		x.quarantine, size = nil, 0
+		return p.send(full)
+	})
+	if err != nil {
+		return err
+	}
+	return p.send(x)
+}
+
+// counting picks what counts of all that the list says of some records: in a
+// baseline the first entry of each, in a list of changes the last one.
+func (g *listing) counting(items []event.Item) []event.Item {
+	if g.doc.Baseline {
+		return g.firsts(items)
+	}
+	if g.backwards {
+		g.turn(items)
+	}
+	return g.winners(items)
+}
+
+// firsts leaves out the entries of records that stand in a baseline already.
+func (g *listing) firsts(items []event.Item) []event.Item {
+	met := make(map[string]struct{}, len(items))
+	out := items[:0]
+	for i := range items {
+		it := &items[i]
+		good := !it.Quarantine && !it.Unselected
+		if _, again := met[it.Record]; again {
+			if good {
+				g.r.problem(ruleTwice, fmt.Sprintf("%s: record %q stands in the list twice, as entry %d too; the first is taken", g.doc.URL, it.Record, it.Place.Position))
+			}
+			continue
+		}
+		met[it.Record] = struct{}{}
+		if good && !it.Deleted {
+			g.active++
+		}
+		it.Place.Position = 0
+		out = append(out, *it)
+	}
+	return out
+}
+
+// turn turns a list round that begins with its newest change, so that of changes
 // of one moment the last one stands last, and so that places count from the end
 // that stays.
-func (g *listing) order() {
-	if !backwards(g.items, g.doc.Head().Dialect == resourcesync.DialectBeta) {
-		return
+func (g *listing) turn(items []event.Item) {
+	slices.Reverse(items)
+	for i := range items {
+		at := &items[i].Place.Position
+		*at = int64(g.doc.Entries) + 1 - *at
 	}
-	slices.Reverse(g.items)
-	for i, entries := 0, int64(g.doc.Entries); i < len(g.items); i++ {
-		at := &g.items[i].Place.Position
-		*at = entries + 1 - *at
+}
+
+// trend is the way that the datetimes of a list go.
+type trend struct {
+	last             event.Stamp
+	n, dated         int
+	forward, earlier bool // some are later than the one before; earlier
+}
+
+func (t *trend) add(s event.Stamp) {
+	if t.n > 0 {
+		t.forward = t.forward || t.last.Before(s)
+		t.earlier = t.earlier || s.Before(t.last)
 	}
+	if s.Known() {
+		t.dated++
+	}
+	t.last = s
+	t.n++
 }
 
 // backwards reports whether each change is no later than the one before it, and
 // some are earlier. Where none has a datetime it is what the dialect says: in the
 // beta of 2013 the newest stands first. When a resource was modified says
 // nothing of when a change was listed (D5).
-func backwards(items []event.Item, beta bool) bool {
-	earlier, dated := false, 0
-	for i := range items {
-		if items[i].Order.Known() {
-			dated++
-		}
-		if i > 0 {
-			a, b := &items[i-1], &items[i]
-			if a.Order.Before(b.Order) {
-				return false
-			}
-			earlier = earlier || b.Order.Before(a.Order)
-		}
-	}
-	if dated == 0 {
+func (t *trend) backwards(beta bool) bool {
+	switch {
+	case t.forward:
+		return false
+	case t.dated == 0:
 		return beta
 	}
-	return dated == len(items) && (earlier || beta)
+	return t.dated == t.n && (t.earlier || beta)
 }
 
 // winners picks the last word on each record, and puts them in the order of
 // time.
-func (g *listing) winners() []event.Item {
-	last := make(map[string]int, len(g.items))
+func (g *listing) winners(items []event.Item) []event.Item {
+	last := make(map[string]int, len(items))
 	ordered := true
-	for i := range g.items {
-		it := &g.items[i]
-		if j, again := last[it.Record]; again && before(it, &g.items[j]) {
-			g.r.problem(ruleOrder, fmt.Sprintf("%s: a change of record %q at %s stands after its later one at %s", g.doc.URL, it.Record, it.Order, g.items[j].Order))
+	for i := range items {
+		it := &items[i]
+		if j, again := last[it.Record]; again && before(it, &items[j]) {
+			g.r.problem(ruleOrder, fmt.Sprintf("%s: a change of record %q at %s stands after its later one at %s", g.doc.URL, it.Record, it.Order, items[j].Order))
 			continue
 		}
 		last[it.Record] = i
 		ordered = ordered && it.Order.Known() && !it.Late
 	}
-	out := g.items[:0]
-	for i := range g.items {
-		if last[g.items[i].Record] == i {
-			out = append(out, g.items[i])
+	out := items[:0]
+	for i := range items {
+		if last[items[i].Record] == i {
+			out = append(out, items[i])
 		}
 	}
 	if ordered {

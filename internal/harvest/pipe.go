@@ -8,14 +8,14 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 )
 
-// piece is what one document came to.
+// piece is what one document came to, or a part of that.
 type piece struct {
 	doc        event.Document
 	items      []event.Item
 	quarantine []event.Quarantined
 	active     int64
 	memory     int64  // taken of the harvest's load, given back once it is durable
-	cursor     []byte // where the walk goes on after the document
+	cursor     []byte // where the walk goes on after the document; nil before its last piece
 }
 
 // piecesQueued bounds how many documents wait for the log, however small.
@@ -79,7 +79,9 @@ func newPipe(ctx context.Context, r *run, anew bool) *pipe {
 // document, however large.
 func (p *pipe) send(x piece) (err error) {
 	p.active, p.latest = x.active, len(x.items)
-	p.r.documents.Add(1)
+	if x.cursor != nil {
+		p.r.documents.Add(1)
+	}
 	p.r.tell()
 	p.r.place.wait(p.ctx, func() {
 		p.mu.Lock()
@@ -128,7 +130,9 @@ func (p *pipe) write() (err error) {
 				b.Documents, doc = append(b.Documents, x.doc), 0
 			}
 		}
-		p.safe = x.cursor
+		if x.cursor != nil {
+			p.safe = x.cursor
+		}
 		p.memory += x.memory
 		if len(b.Items) >= size || p.r.h.now().Sub(p.since) >= wait {
 			if err := p.commit(); err != nil {

@@ -1,0 +1,101 @@
+package harvest
+
+import (
+	"fmt"
+	"reflect"
+	"testing"
+
+	"github.com/pmh-bridge/bridge/event"
+)
+
+// fill gives everything in a value that is not zero.
+func fill(v reflect.Value, n int) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if n < 3 { // an observation may hold another one
+			v.Set(reflect.New(v.Type().Elem()))
+			fill(v.Elem(), n+1)
+		}
+	case reflect.Struct:
+		if v.Type() == reflect.TypeFor[event.Stamp]() {
+			v.Set(reflect.ValueOf(event.StampFromNanos(int64(n) - 7)))
+			return
+		}
+		for i := range v.NumField() {
+			fill(v.Field(i), n+1)
+		}
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
+		for i := range v.Len() {
+			fill(v.Index(i), n+i)
+		}
+	case reflect.String:
+		v.SetString(fmt.Sprint("text ", n))
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Uint8, reflect.Uint64:
+		v.SetUint(uint64(n))
+	default:
+		v.SetInt(int64(n) + 1)
+	}
+}
+
+// D64: what waits in a file comes back as it was, all of it, in its order, and with
+// what else is said of its record.
+func TestSpill(t *testing.T) {
+	s, err := newSpill(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	const records = 5000
+	want := map[string][]event.Item{}
+	for i := range 3 * records {
+		var it event.Item
+		if i%2 == 0 {
+			fill(reflect.ValueOf(&it).Elem(), i%100)
+		}
+		it.Record = fmt.Sprint("urn:", i%records)
+		want[it.Record] = append(want[it.Record], it)
+		if err := s.add(&it); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var bad event.Quarantined
+	fill(reflect.ValueOf(&bad).Elem(), 1)
+	if err := s.addBad(&bad); err != nil {
+		t.Fatal(err)
+	}
+	for part := range spillParts {
+		items, err := s.items(part)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string][]event.Item{}
+		for _, it := range items {
+			got[it.Record] = append(got[it.Record], it)
+		}
+		for record, items := range got {
+			if !reflect.DeepEqual(items, want[record]) {
+				t.Fatalf("%s: %+v, want %+v", record, items, want[record])
+			}
+			delete(want, record)
+		}
+		if len(got) > 3*records/spillParts {
+			t.Errorf("%d records in part %d", len(got), part)
+		}
+	}
+	if len(want) > 0 {
+		t.Errorf("%d records did not come back", len(want))
+	}
+	n := 0
+	err = s.eachBad(func(q *event.Quarantined) error {
+		if n++; !reflect.DeepEqual(*q, bad) {
+			t.Errorf("%+v, want %+v", *q, bad)
+		}
+		return nil
+	})
+	if err != nil || n != 1 {
+		t.Errorf("%d, %v", n, err)
+	}
+}

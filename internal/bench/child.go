@@ -66,6 +66,8 @@ func tasks() map[string]task {
 		"harvest":     harvestOnce,
 		"follow":      followLists,
 		"readlist":    readList,
+		"longlist":    serveLongList,
+		"takelong":    takeLongList,
 		"tokens":      readTokens,
 		"insert":      insertRows,
 		"fetch":       fetchBodies,

@@ -84,6 +84,7 @@ func cases() []oneCase {
 		{"mirror", (*bench).mirrors},
 		{"follow", (*bench).follows},
 		{"readlist", (*bench).readLists},
+		{"longlist", (*bench).longLists},
 		{"changelist", (*bench).changeLists},
 		{"feedout", (*bench).feeds},
 		{"snapshot", (*bench).snapshots},

@@ -32,7 +32,10 @@ func (g *feedReading) json(body []byte) error {
 	x.base, _ = url.Parse(g.url) // without a base relative links are reported
 	err := x.members()
 	var syntax *json.SyntaxError
+	var fault *strictxml.DocumentError
 	switch {
+	case errors.As(err, &fault):
+		return fault
 	case err == nil:
 	case errors.As(err, &syntax):
 		line, column := placeIn(body, min(int(syntax.Offset), len(body)))
@@ -176,7 +179,9 @@ func (x *feedJSON) items() error {
 		if err := x.dec.Decode(&raw); err != nil {
 			return err
 		}
-		x.doc.items = append(x.doc.items, x.item(raw, int(x.dec.InputOffset())-len(raw)))
+		if err := x.add(x.item(raw, int(x.dec.InputOffset())-len(raw))); err != nil {
+			return err
+		}
 	}
 	_, err = x.dec.Token() // the array's end
 	return err

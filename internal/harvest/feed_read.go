@@ -74,6 +74,19 @@ func (g *feedReading) fail(line, column int, format string, args ...any) error {
 	return &strictxml.DocumentError{URL: g.url, Line: line, Column: column, Reason: fmt.Sprintf(format, args...)}
 }
 
+// mostItems is how many items a feed may have: all of them are in memory, and
+// gofeed takes as long for a short one as for a long one.
+const mostItems = 50_000
+
+// add takes an item.
+func (g *feedReading) add(it feedItem) error {
+	if len(g.doc.items) == mostItems {
+		return g.fail(it.entry.Line, it.entry.Column, "more than %d items; want a feed of the newest ones, or Atom-PMH", mostItems)
+	}
+	g.doc.items = append(g.doc.items, it)
+	return nil
+}
+
 // read reads a document whole. Of one that cannot be read whole nothing is taken.
 func (g *feedReading) read(body []byte) (*feedDocument, error) {
 	start := bytes.TrimLeft(bytes.TrimPrefix(body, []byte(byteOrderMark)), " \t\r\n")

@@ -217,8 +217,7 @@ func (x *feedXML) deleted() error {
 	} else {
 		it.entry.Updated = t
 	}
-	x.doc.items = append(x.doc.items, it)
-	return nil
+	return x.add(it)
 }
 
 // whole returns the element that ends with the current token as a document of
@@ -265,8 +264,7 @@ func (x *feedXML) item() error {
 	it.content = sha256.Sum256(s.Slice(from, s.Offset()))
 	it.input = x.whole(from)
 	it.complete(it.id, it.permalink)
-	x.doc.items = append(x.doc.items, it.feedItem)
-	return nil
+	return x.add(it.feedItem)
 }
 
 // child reads one element of an item.

@@ -37,9 +37,9 @@ func readDocument(ctx context.Context, q querier, id int64) (d documentRow, err 
 	var updated sql.NullInt64
 	var own, sum int64
 	var feed []byte
-	err = q.QueryRowContext(ctx, `SELECT d.source, d.url, d.feed_id, d.title, d.updated, d.feed, d.sum, src.id, src.set_id, src.kind, src.url, src.rank, src.sum
+	err = q.QueryRowContext(ctx, `SELECT d.source, d.url, d.feed_id, d.title, d.updated, d.feed, d.sum, src.id, src.set_id, src.name, src.kind, src.url, src.rank, src.standing, src.sum
 FROM document d JOIN source src ON src.id = d.source WHERE d.id = $1`, id).
-		Scan(&h.id, &d.url, &d.feedID, &d.title, &updated, &feed, &own, &h.id, &h.set, &h.kind, &h.url, &h.rank, &sum)
+		Scan(&h.id, &d.url, &d.feedID, &d.title, &updated, &feed, &own, &h.id, &h.set, &h.name, &h.kind, &h.url, &h.rank, &h.standing, &sum)
 	if err != nil {
 		return d, fmt.Errorf("document %d: %w: run bridge verify", id, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/netip"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -48,10 +49,19 @@ func (s *Server) serveDesk(a *answer, r *http.Request, rest string) {
 		say(a, http.StatusServiceUnavailable, "There is too little room on this server's disk: send it again later.\n")
 		return
 	}
+	client, login := limit.ClientOf(r.RemoteAddr), r.Header.Get("Authorization") != ""
+	if wait := s.logins.Wait(client, s.opt.Now()); login && wait > 0 {
+		a.Header().Set("Retry-After", strconv.FormatInt(int64((wait+time.Second-1)/time.Second), 10))
+		say(a, http.StatusTooManyRequests, "Too many logins of your address have failed: wait a little.\n")
+		return
+	}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
 	defer context.AfterFunc(s.ending, func() { cancel(http.ErrServerClosed) })()
 	d.Serve(a, r.WithContext(ctx), token)
+	if login && a.status == http.StatusUnauthorized {
+		s.logins.Failed(client, s.opt.Now())
+	}
 	if a.status == 0 {
 		// To return would be to answer 200, which a submitter takes for our word.
 		panic(http.ErrAbortHandler)

@@ -183,6 +183,8 @@ type Server struct {
 	memo  *memo
 	ready readiness
 	stood standings
+	// logins are those that failed.
+	logins limit.Attempts
 	// nosniff and policy are header fields that all answers begin with.
 	nosniff, policy []string
 	// buffers are *[bufferSize]byte, for answers that are no files.

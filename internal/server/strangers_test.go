@@ -238,3 +238,54 @@ func TestNothingIsTakenOnAFullDisk(t *testing.T) {
 		h.get("/sets/main/changelist.xml").want(t, 200)
 	}
 }
+
+// D75: passwords are not guessed at the speed of the network, and whoever has the
+// right one from elsewhere is let in meanwhile.
+func TestLoginsAreSlowedDown(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	h := newHouse(t, "", func(o *server.Options) {
+		o.Now = func() time.Time { return now }
+		o.Proxies = prefixes("127.0.0.1/32")
+		withDesk(func(w http.ResponseWriter, r *http.Request, _ string) {
+			if _, password, _ := r.BasicAuth(); password != "right" {
+				w.WriteHeader(http.StatusUnauthorized)
+				return
+			}
+			w.WriteHeader(http.StatusOK)
+		})(o)
+	})
+	login := func(from, password string) int {
+		t.Helper()
+		r, err := http.NewRequest(http.MethodGet, h.base+"/sip/main", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("X-Forwarded-For", from)
+		if password != "" {
+			r.SetBasicAuth("ann", password)
+		}
+		res, err := h.web.Client().Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		return res.StatusCode
+	}
+	for i := range 10 {
+		if got := login("192.0.2.1", fmt.Sprint("wrong", i)); got != 401 {
+			t.Errorf("guess %d is answered %d", i+1, got)
+		}
+	}
+	for password, want := range map[string]int{"wrong": 429, "right": 429, "": 401} {
+		if got := login("192.0.2.1", password); got != want {
+			t.Errorf("then %q is answered %d, want %d", password, got, want)
+		}
+	}
+	if got := login("192.0.2.2", "right"); got != 200 {
+		t.Errorf("elsewhere: %d", got)
+	}
+	now = now.Add(6 * time.Second)
+	if got := login("192.0.2.1", "right"); got != 200 {
+		t.Errorf("a little later: %d", got)
+	}
+}

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
@@ -148,5 +149,24 @@ func (h *House) ready(ctx context.Context) error {
 	if h.opt.ReadOnly {
 		return nil
 	}
-	return errors.Join(h.Log.Check(ctx), h.Log.Clock())
+	return errors.Join(h.Log.Check(ctx), h.Log.Clock(), h.contentsThere(ctx))
+}
+
+// contentsThere returns an error when the log has records whose copies we serve,
+// and there is not one copy.
+func (h *House) contentsThere(ctx context.Context) error {
+	sets, err := h.Log.Sets(ctx)
+	if err != nil {
+		return err
+	}
+	stats, err := h.Contents.Stats(ctx)
+	if err != nil || stats.Count > 0 {
+		return err
+	}
+	for i := range sets {
+		if s := &sets[i]; s.Content == event.Mirror && s.Live > 0 {
+			return fmt.Errorf("the contents of the records are gone (set %s has %d records, content.db has nothing): restore content.db from a backup, or have them fetched again with bridge harvest --full", s.Name, s.Live)
+		}
+	}
+	return nil
 }

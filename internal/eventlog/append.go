@@ -388,6 +388,11 @@ func (b *batch) save(ctx context.Context) error {
 			return err
 		}
 	}
+	if len(b.in.Quarantine) > 0 {
+		if err := b.trimQuarantine(ctx); err != nil {
+			return err
+		}
+	}
 	if b.in.Mode == event.ModeSubmission {
 		return nil
 	}

@@ -39,6 +39,47 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, CAST($9 AS BLOB), $10, $11, $12, $13, $1
 WHERE id = $1`, q.ID, q.URL, q.Line, q.Column, q.Record, q.Rule, q.Reason, int64(q.Last), q.Times, int64(q.Replayed), quarantineSum(&q))
 }
 
+const (
+	// quarantineInputs is how many bad inputs are kept of a Source, and
+	// quarantineBytes how many bytes these have.
+	quarantineInputs = 10_000
+	quarantineBytes  = 256 << 20
+)
+
+// trimQuarantine removes what is too much of the Source: first what was taken in
+// after all, then what was met last the longest time ago, until there is room for a
+// while. The reports of harvests have counted it, and what is still bad comes
+// again.
+func (b *batch) trimQuarantine(ctx context.Context) error {
+	w := writing{b.l}
+	source := int64(b.source.id)
+	var inputs, bytes int64
+	if err := w.each(ctx, "SELECT count(*), coalesce(sum(length(input)), 0) FROM quarantine WHERE source = $1", []any{source}, func(rows *sql.Rows) error {
+		return rows.Scan(&inputs, &bytes)
+	}); err != nil || inputs <= quarantineInputs && bytes <= quarantineBytes {
+		return err
+	}
+	var gone []int64
+	if err := w.each(ctx, "SELECT id, length(input) FROM quarantine WHERE source = $1 ORDER BY replayed = 0, last, id", []any{source}, func(rows *sql.Rows) error {
+		var id, length int64
+		err := rows.Scan(&id, &length)
+		if inputs > quarantineInputs/10*9 || bytes > quarantineBytes/10*9 {
+			gone = append(gone, id)
+			inputs--
+			bytes -= length
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	for _, id := range gone {
+		if err := b.l.exec(ctx, "DELETE FROM quarantine WHERE id = $1", id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func quarantineSum(q *event.Quarantined) int64 {
 	digest := sha256.Sum256(q.Input)
 	return sumOf(q.Source, digest[:], q.URL, q.Line, q.Column, q.Record, q.Rule, q.Reason, q.First, q.Last, q.Times, q.Replayed)

@@ -1,0 +1,68 @@
+package eventlog_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
+)
+
+// D131: of a Source so many bad inputs are kept and no more; the newest stay, and
+// another Source loses none.
+func TestQuarantineHasALimit(t *testing.T) {
+	ctx := t.Context()
+	l, err := eventlog.Open(ctx, t.TempDir(), eventlog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if err := l.EnsureSet(ctx, eventlog.SetConfig{Name: "main", Content: event.Mirror}); err != nil {
+		t.Fatal(err)
+	}
+	cursors := map[event.SourceID]int64{}
+	keep := func(source event.SourceID, from, n int, size int) {
+		t.Helper()
+		b := &event.Batch{Source: source, Cursor: cursors[source], Start: true, Documents: []event.Document{{URL: "https://origin.example/feed.atom"}}}
+		for i := range n {
+			b.Quarantine = append(b.Quarantine, event.Quarantined{URL: "https://origin.example/feed.atom", Rule: "S2", Reason: "bad",
+				Input: fmt.Appendf(make([]byte, size), "input %d", from+i)})
+		}
+		out, err := l.Append(ctx, b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cursors[source] = out.Cursor
+	}
+	source := func(i int) event.SourceID {
+		t.Helper()
+		id, err := l.EnsureSource(ctx, "main", "atompmh", fmt.Sprintf("https://origin.example/%d", i), i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return id
+	}
+	flood, large, other := source(0), source(1), source(2)
+	keep(other, 0, 3, 0)
+	for i := range 11 {
+		keep(flood, i*1000, 1000, 0)
+	}
+	for i := range 9 {
+		keep(large, i, 1, 32<<20)
+	}
+	all, err := l.Quarantined(ctx, "main")
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept, newest := map[event.SourceID]int{}, map[event.SourceID]int64{}
+	for _, q := range all {
+		kept[q.Source]++
+		newest[q.Source] = q.ID
+	}
+	if kept[flood] != 9000 || kept[large] != 7 || kept[other] != 3 {
+		t.Errorf("kept: %d of 11,000, %d of 9 with 32 MiB each, %d of 3", kept[flood], kept[large], kept[other])
+	}
+	if q, err := l.QuarantinedInput(ctx, newest[flood]); err != nil || string(q.Input) != "input 10999" {
+		t.Errorf("the newest is %q, %v", q.Input, err)
+	}
+}

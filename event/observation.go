@@ -130,6 +130,9 @@ type Item struct {
 	// the others asked again.
 	Pending string
 	Partial bool
+	// After is when it may be asked for again at the earliest, as its server wants
+	// it; 0 leaves that to the log.
+	After Micros
 	// Asked is the observation with all its representations, where Partial has
 	// left some out.
 	Asked *Observation
@@ -296,6 +299,14 @@ type Kept struct {
 	Flag   bool
 	Reason string
 	Tries  int
+}
+
+// Due is a pending observation whose content may be asked for.
+type Due struct {
+	// Number is the record's.
+	Number int64
+	// Asked is when its content was last asked for, 0 never.
+	Asked Micros
 }
 
 // Holding is what a Source holds of a record, by its last word on it.

@@ -21,7 +21,8 @@ type pendingRow struct {
 	partial  bool
 	since    event.Micros
 	tries    int64
-	raw      []byte // the observation
+	asked    event.Micros // 0: never
+	raw      []byte       // the observation
 }
 
 func (p *pendingRow) is(it *event.Item) bool { return p.claim == it.Claim && p.stamp == it.Order }
@@ -30,12 +31,12 @@ func scanPending(rows *sql.Rows, source event.SourceID, known map[int64]*record)
 	var id, next, sum int64
 	var reason string
 	p := new(pendingRow)
-	if err := rows.Scan(&id, &p.partial, &p.since, &p.tries, &next, &reason, &p.raw, &sum); err != nil {
+	if err := rows.Scan(&id, &p.partial, &p.since, &p.tries, &p.asked, &next, &reason, &p.raw, &sum); err != nil {
 		return err
 	}
 	var v body
 	err := readBody(p.raw, &v)
-	if err != nil || sum != sumOf(source, id, p.partial, p.since, p.tries, next, reason, p.raw) {
+	if err != nil || sum != sumOf(source, id, p.partial, p.since, p.tries, p.asked, next, reason, p.raw) {
 		return fmt.Errorf("what is pending of record %q: %w: run bridge verify", known[id].identifier, errDamaged)
 	}
 	p.stamp, p.place, p.claim, p.late = v.obs.Order, v.obs.Place, v.obs.Claim, v.late
@@ -53,8 +54,14 @@ const unasked = "its content has not been asked for yet"
 func (b *batch) wait(ctx context.Context, i int, r *record, d *decision) error {
 	it := &b.in.Items[i]
 	p := r.pending
+	never := d.reason == unasked || b.in.Mode == event.ModeSubmission
 	if p != nil && p.is(it) {
-		p.tries++
+		if d.reason == unasked {
+			return nil // it goes on waiting as it did
+		}
+		if p.asked != 0 && !never {
+			p.tries++
+		}
 	} else {
 		obs := unsettle(it.Observation)
 		if it.Asked != nil {
@@ -75,14 +82,15 @@ func (b *batch) wait(ctx context.Context, i int, r *record, d *decision) error {
 	}
 	p.partial = it.Partial
 	r.pending = p
-	delay := min(5*time.Minute<<min(p.tries, 20), 24*time.Hour)
-	if d.reason == unasked || b.in.Mode == event.ModeSubmission {
-		delay = 0
+	next := int64(b.now)
+	if !never {
+		p.asked = b.now
+		delay := min(5*time.Minute<<min(p.tries, 20), 24*time.Hour)
+		next = max(next+delay.Microseconds(), min(int64(it.After), next+(24*time.Hour).Microseconds()))
 	}
-	next := int64(b.now) + delay.Microseconds()
-	return b.l.exec(ctx, `INSERT OR REPLACE INTO pending (source, record, partial, since, tries, next, reason, observation, sum)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`, int64(b.source.id), r.id, boolArg(p.partial), int64(p.since), p.tries, next, d.reason, p.raw,
-		sumOf(b.source.id, r.id, p.partial, p.since, p.tries, next, d.reason, p.raw))
+	return b.l.exec(ctx, `INSERT OR REPLACE INTO pending (source, record, partial, since, tries, asked, next, reason, observation, sum)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`, int64(b.source.id), r.id, boolArg(p.partial), int64(p.since), p.tries, int64(p.asked), next, d.reason, p.raw,
+		sumOf(b.source.id, r.id, p.partial, p.since, p.tries, p.asked, next, d.reason, p.raw))
 }
 
 func (b *batch) unwait(ctx context.Context, r *record) error {
@@ -246,22 +254,60 @@ func (l *Log) StepBacks(ctx context.Context, source event.SourceID) (out []event
 	return out, err
 }
 
+const selectWaiting = "SELECT record, partial, since, tries, asked, next, reason, observation, sum FROM pending WHERE source = $1"
+
+func (l *Log) scanWaiting(ctx context.Context, q querier, source event.SourceID, rows *sql.Rows, out []event.Kept) ([]event.Kept, error) {
+	var k event.Kept
+	var raw []byte
+	var since, asked, next, sum int64
+	if err := rows.Scan(&k.Number, &k.Flag, &since, &k.Tries, &asked, &next, &k.Reason, &raw, &sum); err != nil {
+		return out, err
+	}
+	return l.keep(ctx, q, out, k, raw, sum == sumOf(source, k.Number, k.Flag, since, k.Tries, asked, next, k.Reason, raw))
+}
+
 // Pending returns the Source's pending observations whose next try is due, at
 // most limit, in the order of the records' numbers, after one of these.
 func (l *Log) Pending(ctx context.Context, source event.SourceID, due event.Micros, after int64, limit int) (out []event.Kept, err error) {
 	err = l.read(ctx, func(q querier) error {
-		rows, err := q.QueryContext(ctx, `SELECT record, partial, since, tries, next, reason, observation, sum FROM pending
-WHERE source = $1 AND next <= $2 AND record > $3 ORDER BY record LIMIT $4`, int64(source), int64(due), after, limit)
-		return scanAll(rows, err, func(rows *sql.Rows) error {
-			var k event.Kept
-			var raw []byte
-			var since, next, sum int64
-			if err := rows.Scan(&k.Number, &k.Flag, &since, &k.Tries, &next, &k.Reason, &raw, &sum); err != nil {
-				return err
-			}
-			out, err = l.keep(ctx, q, out, k, raw, sum == sumOf(source, k.Number, k.Flag, since, k.Tries, next, k.Reason, raw))
+		rows, err := q.QueryContext(ctx, selectWaiting+" AND next <= $2 AND record > $3 ORDER BY record LIMIT $4", int64(source), int64(due), after, limit)
+		return scanAll(rows, err, func(rows *sql.Rows) (err error) {
+			out, err = l.scanWaiting(ctx, q, source, rows, out)
 			return err
 		})
+	})
+	return out, err
+}
+
+// Due returns which of the Source's pending observations may be asked for, the
+// next first: those that never were, then in the order in which they are due.
+func (l *Log) Due(ctx context.Context, source event.SourceID, due event.Micros) (out []event.Due, err error) {
+	err = l.read(ctx, func(q querier) error {
+		rows, err := q.QueryContext(ctx, "SELECT record, asked FROM pending WHERE source = $1 AND next <= $2 ORDER BY asked > 0, next, record", int64(source), int64(due))
+		return scanAll(rows, err, func(rows *sql.Rows) error {
+			var d event.Due
+			err := rows.Scan(&d.Number, &d.Asked)
+			out = append(out, d)
+			return err
+		})
+	})
+	return out, err
+}
+
+// PendingOf returns the pending observations of some records, in their order, as
+// far as they are still pending.
+func (l *Log) PendingOf(ctx context.Context, source event.SourceID, records []event.Due) (out []event.Kept, err error) {
+	err = l.read(ctx, func(q querier) error {
+		for _, d := range records {
+			rows, err := q.QueryContext(ctx, selectWaiting+" AND record = $2", int64(source), d.Number)
+			if err := scanAll(rows, err, func(rows *sql.Rows) (err error) {
+				out, err = l.scanWaiting(ctx, q, source, rows, out)
+				return err
+			}); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	return out, err
 }

@@ -211,7 +211,7 @@ var (
 	selectRecords = `SELECT r.id, k.key, r.identifier, s.seq, s.digest, s.said
 FROM record_key k JOIN record r ON r.id = k.record LEFT JOIN state s ON s.record = r.id WHERE k.key IN (` + in(lookup) + `)`
 	selectPresence = `SELECT record, source, said, shadow FROM presence WHERE record IN (` + in(lookup) + `)`
-	selectPending  = `SELECT record, partial, since, tries, next, reason, observation, sum FROM pending WHERE record IN (` + in(lookup) + `) AND source = ?`
+	selectPending  = `SELECT record, partial, since, tries, asked, next, reason, observation, sum FROM pending WHERE record IN (` + in(lookup) + `) AND source = ?`
 	selectBack     = `SELECT record, stamp, future, observation, sum FROM step_back WHERE record IN (` + in(lookup) + `) AND source = ?`
 	selectOrder    = `SELECT record, stamp, sum FROM met_order WHERE record IN (` + in(lookup) + `) AND source = ?`
 	selectHeld     = `SELECT record, since, person, sum FROM held WHERE record IN (` + in(lookup) + `) AND source = ?`

@@ -129,17 +129,17 @@ func (v *verifier) readLinks() error {
 }
 
 func (v *verifier) readPending() error {
-	return v.each("SELECT source, record, partial, since, tries, next, reason, observation, sum FROM pending", func(rows *sql.Rows) error {
+	return v.each("SELECT source, record, partial, since, tries, asked, next, reason, observation, sum FROM pending", func(rows *sql.Rows) error {
 		var source event.SourceID
-		var record, since, tries, next, sum int64
+		var record, since, tries, asked, next, sum int64
 		var partial bool
 		var reason string
 		var raw []byte
-		if err := rows.Scan(&source, &record, &partial, &since, &tries, &next, &reason, &raw, &sum); err != nil {
+		if err := rows.Scan(&source, &record, &partial, &since, &tries, &asked, &next, &reason, &raw, &sum); err != nil {
 			return err
 		}
 		place := fmt.Sprintf("Source %d, record %d", source, ordinal(record))
-		v.names(place, source, record, sum == sumOf(source, record, partial, since, tries, next, reason, raw))
+		v.names(place, source, record, sum == sumOf(source, record, partial, since, tries, asked, next, reason, raw))
 		v.observed(place, raw)
 		return nil
 	})

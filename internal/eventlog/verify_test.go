@@ -66,6 +66,7 @@ func TestVerify(t *testing.T) {
 		{"table loc", "DELETE FROM loc WHERE key = (SELECT min(key) FROM loc)"},
 		{"table loc", "UPDATE loc SET record = record + 1 WHERE key = (SELECT min(key) FROM loc)"},
 		{"table pending", "UPDATE pending SET next = 0"},
+		{"table pending", "UPDATE pending SET asked = 0"},
 		{"table pending", "UPDATE pending SET observation = zeroblob(9)"},
 		{"table step_back", "UPDATE step_back SET stamp = stamp + 1"},
 		{"table held", "UPDATE held SET since = 0"},

@@ -245,7 +245,7 @@ func (g *Guard) send(req *http.Request) (*http.Response, error) {
 	h := g.enlist(authority(req.URL))
 	defer g.leave(h)
 	attempts := 1
-	if idempotent(req) {
+	if idempotent(req) && req.Context().Value(onceKey{}) == nil {
 		attempts = g.options.Attempts
 	}
 	for attempt := 1; ; attempt++ {

@@ -19,6 +19,11 @@ func WithWaiting(ctx context.Context, tell func(Waiting)) context.Context {
 	return context.WithValue(ctx, waitingKey{}, tell)
 }
 
+type onceKey struct{}
+
+// Once returns a context for requests that are not tried again.
+func Once(ctx context.Context) context.Context { return context.WithValue(ctx, onceKey{}, true) }
+
 func report(ctx context.Context, w Waiting) {
 	if tell, ok := ctx.Value(waitingKey{}).(func(Waiting)); ok {
 		tell(w)

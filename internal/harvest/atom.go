@@ -80,15 +80,20 @@ type run struct {
 	version int64  // of the stored cursor
 	data    []byte // the stored cursor
 	// absent: the Source was seen, whole, and does not have what is held (A6).
-	absent  bool
+	absent bool
+	// whole: the lists were read to their end, so that nothing newer is said of
+	// what is pending.
+	whole   bool
+	hurry   bool    // a walk is under way, which does not wait for slow contents
+	left    int     // contents that were needed, and not asked for to the end
 	reading reading // the document that is being read
 	doubted bool    // some deletion by absence waits for the answer of its URL
 
-	mu      sync.Mutex // guards report
+	mu      sync.Mutex // guards report and hosts
 	report  Report
 	telling sync.Mutex // held while Options.Progress is called
 
-	hosts                               hosts // which of them still answer
+	hosts                               map[string]*hostState // of contents
 	documents, entries, events, fetched atomic.Int64
 	needed                              atomic.Int64 // contents, fetched or not
 	bytes                               atomic.Int64 // of the documents

@@ -16,6 +16,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/pmh-bridge/bridge/atompmh"
 	"github.com/pmh-bridge/bridge/event"
@@ -57,15 +59,22 @@ func (r *run) take(ctx context.Context, b *event.Batch) error {
 	if err != nil {
 		return err
 	}
-	return r.takeLate(ctx, b, out.Outcomes)
+	return r.takeLate(ctx, b, wanted, out.Outcomes)
 }
 
 // takeLate fetches what only Append has found to be needed, and asks whether that
-// holds which is in doubt.
-func (r *run) takeLate(ctx context.Context, b *event.Batch, outcomes []event.Outcome) error {
+// holds which is in doubt. What was not asked for with the others waits in the
+// queue.
+func (r *run) takeLate(ctx context.Context, b *event.Batch, wanted []int, outcomes []event.Outcome) error {
 	late := event.Batch{Mode: event.ModeSettle, Next: b.Next, Documents: b.Documents}
 	for i, o := range outcomes {
-		if o == event.NeedsContent {
+		_, asked := slices.BinarySearch(wanted, i)
+		switch {
+		case o != event.NeedsContent:
+		case asked:
+			r.left++
+			r.note(func(p *Report) { p.Pending++ })
+		default:
 			late.Items = append(late.Items, b.Items[i])
 		}
 	}
@@ -109,6 +118,8 @@ func (r *run) asks(it *event.Item) bool { return it.Deleted || r.src.Content != 
 // fetched is what became of one representation.
 type fetched struct {
 	item, rep int
+	host      string
+	waits     *atomic.Bool // for an answer
 	sum       [32]byte
 	size      int64
 	mediaType string
@@ -117,63 +128,74 @@ type fetched struct {
 	// a URL that was asked for an answer alone.
 	err                error
 	final, never, gone bool
+	after              time.Time // its server wants it not to be asked for before
 }
 
-// contents fetches the representations of the wanted items, some at once, puts
-// them into the store, and writes into the items what was found (A13). It
-// returns once everything is durable.
+// contents fetches the representations of the wanted items, puts them into the
+// store, and writes into the items what was found (A13). It returns once
+// everything is durable. Items whose content was not asked for to the end stay as
+// they are.
 func (r *run) contents(ctx context.Context, b *event.Batch, wanted []int) error {
 	if len(wanted) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	jobs := make(chan fetched)
-	results := make(chan fetched)
 	keep := &keeper{store: r.h.Contents}
-	var workers sync.WaitGroup
-	for range min(r.h.workers(), max(len(wanted), 1)) {
-		workers.Go(func() {
-			for j := range jobs {
-				j = r.fetch(ctx, j, b, keep)
-				results <- j
-			}
-		})
-	}
-	go func() {
-		defer close(jobs)
-		for _, i := range wanted {
-			reps := b.Items[i].Representations
-			if r.asks(&b.Items[i]) {
-				reps = reps[:min(len(reps), 1)]
-			}
-			for rep := range reps {
-				select {
-				case jobs <- fetched{item: i, rep: rep}:
-				case <-ctx.Done():
-					return
-				}
-			}
+	var jobs []fetched
+	left := make(map[int]int, len(wanted)) // jobs of an item
+	for _, i := range wanted {
+		reps := b.Items[i].Representations
+		if r.asks(&b.Items[i]) {
+			reps = reps[:min(len(reps), 1)]
 		}
-	}()
-	go func() { workers.Wait(); close(results) }()
+		for rep := range reps {
+			left[i]++
+			jobs = append(jobs, fetched{item: i, rep: rep, host: hostOf(reps[rep].Href), waits: new(atomic.Bool)})
+		}
+	}
+	r.needed.Add(int64(len(jobs)))
+	r.doing("fetching contents", time.Time{})
 	got := make(map[int][]fetched, len(wanted))
-	for f := range results {
+	for _, f := range r.fetchAll(ctx, jobs, func(ctx context.Context, j fetched) fetched {
+		return r.fetch(ctx, j, b, keep)
+	}) {
 		got[f.item] = append(got[f.item], f)
 	}
-	err := errors.Join(context.Cause(ctx), keep.flush(ctx))
-	if err != nil {
+	if err := errors.Join(context.Cause(ctx), keep.flush(ctx)); err != nil {
 		return err
 	}
 	for _, i := range wanted {
-		r.settle(&b.Items[i], got[i], b.Mode == event.ModeSettle)
+		it := &b.Items[i]
+		again := b.Mode == event.ModeSettle
+		if again && len(got[i]) > 0 { // the others were not asked for
+			for rep := len(got[i]); rep < left[i]; rep++ {
+				got[i] = append(got[i], fetched{err: errLeft})
+			}
+		}
+		if len(got[i]) == left[i] || !again && slices.ContainsFunc(got[i], fetched.waiting) {
+			r.settle(it, got[i], again)
+		}
 	}
 	return nil
 }
 
+// errLeft: a representation was not asked for, and others of its record were.
+var errLeft = errors.New("it was not asked for yet")
+
+// waiting reports whether a failure makes the whole record wait, whatever becomes
+// of its other representations.
+func (f fetched) waiting() bool { return f.err != nil && !f.final && !f.never && !f.gone }
+
 // fetch gets one representation: from its own place, or, when that fails, from
 // the mirrors that the Source names, the best one first.
-func (r *run) fetch(ctx context.Context, j fetched, b *event.Batch, keep *keeper) fetched {
+func (r *run) fetch(ctx context.Context, j fetched, b *event.Batch, keep *keeper) (out fetched) {
+	var defect error
+	defer func() {
+		if defect != nil { // it counts against the record, like any other failure
+			out = j
+			out.err = defect
+		}
+	}()
+	defer recovered(&defect)
 	it := &b.Items[j.item]
 	rep, document := &it.Representations[j.rep], b.Documents[it.Document].URL
 	if r.asks(it) {
@@ -201,13 +223,8 @@ func (r *run) fetch(ctx context.Context, j fetched, b *event.Batch, keep *keeper
 
 // ask asks whether a URL answers; what it answers with is not read.
 func (r *run) ask(ctx context.Context, j fetched, href string) fetched {
-	if j.err = r.hosts.ask(href); j.err != nil {
-		return j
-	}
-	resp, err := r.get(ctx, href)
-	r.hosts.answered(href, err == nil && !fetch.TransientStatus(resp.StatusCode))
+	resp, err := r.getContent(ctx, &j, href)
 	if err != nil {
-		j.err = err
 		return j
 	}
 	j.gone = fetch.Gone(resp.StatusCode)
@@ -250,14 +267,9 @@ func fetchable(href, document string) bool {
 
 // fetchFrom asks for a representation and reads it to its end.
 func (r *run) fetchFrom(ctx context.Context, j fetched, rep *event.Representation, href string, keep *keeper) fetched {
-	if j.err = r.hosts.ask(href); j.err != nil {
-		return j
-	}
 	check := newCheck(rep)
-	resp, err := r.get(fetch.WithCoded(ctx, &check.coded), href)
-	r.hosts.answered(href, err == nil && !fetch.TransientStatus(resp.StatusCode))
+	resp, err := r.getContent(fetch.WithCoded(ctx, &check.coded), &j, href)
 	if err != nil {
-		j.err, j.final = err, !fetch.Transient(err)
 		return j
 	}
 	defer resp.Body.Close()
@@ -272,7 +284,10 @@ func (r *run) fetchFrom(ctx context.Context, j fetched, rep *event.Representatio
 	body := &noted{r: fetch.Limit(resp.Body, limit, "a representation")}
 	draft, err := r.h.Contents.Draft(io.TeeReader(body, check), limit)
 	if err != nil {
-		j.err, j.final = fmt.Errorf("%s: %w", href, err), !fetch.Transient(err)
+		if j.err, j.final = fmt.Errorf("%s: %w", href, err), !fetch.Transient(err); context.Cause(ctx) != nil {
+			j.err, j.final = context.Cause(ctx), false
+			return j
+		}
 		if body.err == nil { // the store's fault, not the Source's
 			keep.fail(err)
 		}
@@ -308,6 +323,23 @@ func (r *run) differs(c *check, rep *event.Representation, got *fetched) string 
 	return why
 }
 
+// getContent asks for a content, and writes into j why there was no answer.
+func (r *run) getContent(ctx context.Context, j *fetched, href string) (*http.Response, error) {
+	j.waits.Store(true)
+	defer j.waits.Store(false)
+	resp, err := r.get(ctx, href)
+	if err != nil {
+		if j.err, j.final = err, !fetch.Transient(err); context.Cause(ctx) != nil {
+			j.err, j.final = context.Cause(ctx), false
+		}
+		return nil, err
+	}
+	if asked := fetch.RetryAfter(resp.Header, r.h.now()); asked > 0 && fetch.TransientStatus(resp.StatusCode) {
+		j.after = r.h.now().Add(min(asked, 24*time.Hour))
+	}
+	return resp, nil
+}
+
 func (r *run) get(ctx context.Context, href string) (*http.Response, error) {
 	return r.send(ctx, http.MethodGet, href)
 }
@@ -341,6 +373,9 @@ func (r *run) settle(it *event.Item, got []fetched, again bool) {
 			never = append(never, f.err.Error())
 		case f.err != nil && !f.final && (!again || strings.HasPrefix(f.err.Error(), mismatch)):
 			it.Pending = f.err.Error()
+			if !f.after.IsZero() {
+				it.After = event.MicrosOf(f.after)
+			}
 			return
 		case f.err != nil:
 			left = append(left, f.err.Error())

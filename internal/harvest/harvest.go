@@ -39,6 +39,8 @@ type Log interface {
 type Waiting interface {
 	StepBacks(context.Context, event.SourceID) ([]event.Kept, error)
 	Pending(ctx context.Context, source event.SourceID, due event.Micros, after int64, limit int) ([]event.Kept, error)
+	Due(ctx context.Context, source event.SourceID, due event.Micros) ([]event.Due, error)
+	PendingOf(ctx context.Context, source event.SourceID, records []event.Due) ([]event.Kept, error)
 	Held(ctx context.Context, source event.SourceID, all bool, since event.Micros) ([]string, error)
 }
 
@@ -194,25 +196,32 @@ func (src *Source) refused(err error) error {
 	return fmt.Errorf("%w; the server refuses the login of %q: check user and password_file of this [[set.source]], which go to its url's own scheme, host and port only", err, src.User)
 }
 
-// once makes the pass: first what is pending from earlier harvests, then what
-// the Source says, then what is held.
+// once makes the pass: first what the Source says, then the contents that are
+// pending, from earlier harvests too, then what is held.
 func (r *run) once(ctx context.Context) (err error) {
 	defer recovered(&err)
 	if err = r.load(ctx); err != nil {
 		return err
 	}
-	r.place.wait(ctx, func() { err = r.pending(ctx) })
-	if err == nil {
-		err = r.follow(ctx)
-	}
-	if r.src.Kind == SIP {
-		return err // a pass that asks nobody is none to be remembered
-	}
+	r.hurry = true
+	err = r.follow(ctx)
+	r.hurry = false
 	if errors.Is(err, event.ErrConflict) || ctx.Err() != nil {
 		return err
 	}
 	if err == nil && r.data == nil && r.stored.Gap == "" {
 		r.memory.Whole = r.src.Epoch
+	}
+	if err == nil || r.report.RetryAfter.IsZero() { // it may want to be left alone
+		var waits error
+		r.place.wait(ctx, func() { waits = r.pending(ctx) })
+		if waits == nil && r.whole {
+			waits = r.mismatches(ctx, r.data)
+		}
+		err = errors.Join(err, waits)
+	}
+	if errors.Is(err, event.ErrConflict) || ctx.Err() != nil || r.src.Kind == SIP {
+		return err // a pass that asks nobody is none to be remembered
 	}
 	return errors.Join(err, r.overdue(ctx), r.remember(ctx))
 }

@@ -78,11 +78,12 @@ func (r *run) head(ctx context.Context, href string) (mediaType, why string) {
 	if !fetchable(href, r.src.URL) {
 		return "", "only http and https are asked"
 	}
-	if err := r.hosts.ask(href); err != nil {
-		return "", err.Error()
+	host := r.host(hostOf(href))
+	if host.failing() { // a type is not worth more
+		return "", "the last requests to its host failed"
 	}
 	resp, err := r.send(ctx, http.MethodHead, r.src.local(href))
-	r.hosts.answered(href, err == nil)
+	host.took(&fetched{err: err}, r.h.now())
 	if err != nil {
 		return "", err.Error()
 	}

@@ -91,7 +91,8 @@ func (r *run) lists(ctx context.Context, from *listCursor) error {
 		if result.Memory != nil {
 			r.memory.Lists = result.Memory
 		}
-		return r.mismatches(ctx, r.data)
+		r.whole = true
+		return nil
 	case result.Ended:
 		r.warn("the Source has ended (410); the records stay as they are: take it out of the configuration")
 		return nil
@@ -136,10 +137,7 @@ func (r *run) endLists(ctx context.Context, e *listEnding) error {
 			return err
 		}
 	}
-	if err := r.mismatches(ctx, next); err != nil {
-		return err
-	}
-	r.absent = result.Complete
+	r.absent, r.whole = result.Complete, true
 	r.note(func(p *Report) { p.Full = result.Baseline })
 	r.memory.Lists, r.memory.Complete = result.Memory, result.Complete
 	if result.Baseline || e.Full {

@@ -120,27 +120,51 @@ func (r *run) overdueSince() event.Micros {
 	return event.MicrosOf(r.h.now().Add(-wait))
 }
 
-// pending asks again for the contents that are due.
+// pendingMost is how long one harvest asks for pending contents: what is left
+// stays due.
+const pendingMost = 10 * time.Minute
+
+// pending asks for the contents that are due: first those that were never asked
+// for, then in the order in which they are due. What this harvest has asked for
+// already is left for the next.
 func (r *run) pending(ctx context.Context) error {
-	due := event.MicrosOf(r.h.now())
+	start := r.h.now()
+	due := event.MicrosOf(start)
 	if r.opt.AllPending {
 		due = math.MaxInt64
 	}
-	for after := int64(0); ; {
-		kept, err := r.h.Waiting.Pending(ctx, r.src.ID, due, after, mirrorBatch)
-		if err != nil || len(kept) == 0 {
+	list, err := r.h.Waiting.Due(ctx, r.src.ID, due)
+	if err != nil {
+		return err
+	}
+	list = slices.DeleteFunc(list, func(d event.Due) bool { return d.Asked >= event.MicrosOf(r.report.Started) })
+	for part := range slices.Chunk(list, mirrorBatch) {
+		if r.h.now().Sub(start) > pendingMost {
+			return nil
+		}
+		for _, d := range part {
+			if d.Asked == 0 && r.left > 0 { // it counts anew
+				r.left--
+				r.note(func(p *Report) { p.Pending-- })
+			}
+		}
+		kept, err := r.h.Waiting.PendingOf(ctx, r.src.ID, part)
+		if err != nil {
 			return err
 		}
-		after = kept[len(kept)-1].Number
 		b := event.Batch{Mode: event.ModeSettle, Next: r.data}
 		for i := range kept {
 			b.Documents = append(b.Documents, kept[i].Document)
 			b.Items = append(b.Items, r.again(kept[i].Observation, i))
 		}
+		if len(b.Items) == 0 {
+			continue
+		}
 		if err := r.take(ctx, &b); err != nil {
 			return err
 		}
 	}
+	return nil
 }
 
 // release applies deletions that were held: all, or those held since no later

@@ -200,13 +200,15 @@ CREATE TABLE pending (
     record      INTEGER NOT NULL,
     partial     INTEGER NOT NULL, -- 1: logged without some of its representations
     since       INTEGER NOT NULL,
-    tries       INTEGER NOT NULL,
+    tries       INTEGER NOT NULL, -- after the first
+    asked       INTEGER NOT NULL, -- when it was last asked for, 0 never
     next        INTEGER NOT NULL,
     reason      TEXT    NOT NULL,
     observation BLOB    NOT NULL,
     sum         INTEGER NOT NULL,
     PRIMARY KEY (source, record)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX pending_due ON pending (source, next);
 
 -- Deletions by absence that the guard keeps back.
 CREATE TABLE held (

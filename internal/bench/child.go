@@ -81,6 +81,8 @@ func tasks() map[string]task {
 		"memory":      serveMemory,
 		"append":      appendMore,
 		"poll":        pollHouse,
+		"sources":     harvestSources,
+		"open":        openSources,
 		"library":     serveLibrary,
 		"target":      serveTarget,
 		"sink":        serveSink,

@@ -91,6 +91,7 @@ func cases() []oneCase {
 		{"get", (*bench).gets},
 		{"growth", (*bench).growth},
 		{"poll", (*bench).polls},
+		{"sources", (*bench).sources},
 		{"ingest", (*bench).ingests},
 		{"notify", (*bench).notifies},
 		{"drain", (*bench).drains},

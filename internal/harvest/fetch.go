@@ -368,14 +368,14 @@ func (r *run) settle(it *event.Item, got []fetched, again bool) {
 	var have []event.Representation
 	var left, never []string
 	for _, f := range got {
+		if !f.after.IsZero() {
+			it.After = max(it.After, event.MicrosOf(f.after))
+		}
 		switch {
 		case f.never:
 			never = append(never, f.err.Error())
 		case f.err != nil && !f.final && (!again || strings.HasPrefix(f.err.Error(), mismatch)):
 			it.Pending = f.err.Error()
-			if !f.after.IsZero() {
-				it.After = event.MicrosOf(f.after)
-			}
 			return
 		case f.err != nil:
 			left = append(left, f.err.Error())

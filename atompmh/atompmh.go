@@ -43,9 +43,9 @@ type Feed struct {
 	Updated time.Time
 	// UpdatedRaw is the text that Updated was read from.
 	UpdatedRaw string
-	// Author is the name of the first atom:author, Generator the text of
-	// atom:generator; "" when there is none.
-	Author, Generator string
+	Metadata
+	// Generator is the text of atom:generator, "" when there is none.
+	Generator string
 	// Links are all links of the feed, in document order.
 	Links []Link
 	// Archive and Complete tell of fh:archive and fh:complete (RFC 5005 2, 4).
@@ -88,6 +88,9 @@ type Entry struct {
 	// CarriedID is what another bridge calls the record where that is no
 	// absolute IRI, from the attribute id in CarriedNamespace; "" when absent.
 	CarriedID string
+	// CarriedModified is when the record was last modified by the word of its
+	// Source, where no link says so, from the attribute modified there.
+	CarriedModified string
 	// Updated is atom:updated (or at:deleted-entry's when) in UTC, to the
 	// nanosecond; further digits are cut off. Its year is 1678 to 2261.
 	Updated time.Time
@@ -95,6 +98,7 @@ type Entry struct {
 	UpdatedRaw string
 	// Title is atom:title as plain text, white space collapsed.
 	Title string
+	Metadata
 	// Links are all links with a usable href, in document order.
 	Links []Link
 	// Content is atom:content; nil when there is none.
@@ -184,4 +188,6 @@ type Source struct {
 	// Updated is in UTC, zero when missing or bad.
 	Updated    time.Time
 	UpdatedRaw string
+	Metadata
+	Links []Link
 }

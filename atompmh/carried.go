@@ -9,7 +9,8 @@ const (
 	// are those of the original: a time of RFC 3339, hashes in the manner of
 	// ResourceSync ("sha-256:" and hex), bytes. On an alternate link hash is that
 	// of the representation. On atom:entry, and on a link that leads to a record,
-	// id is what the bridge calls the record.
+	// id is what the bridge calls the record; on atom:entry, modified is when the
+	// record was last modified, where no link of relation via says so.
 	CarriedNamespace = "urn:x-bridge:terms:1"
 	// RelFurtherAlternate is the relation of the second and every further
 	// alternate link of one media type and language, of which RFC 4287 (4.1.2)
@@ -17,9 +18,9 @@ const (
 	RelFurtherAlternate = CarriedNamespace + ":alternate"
 )
 
-// CanBeID tells whether an identifier can stand as atom:id byte for byte: it
-// begins like an absolute IRI (RFC 4287 4.2.6), and XML can hold it.
-func CanBeID(id string) bool { return strictxml.HasScheme(id) && strictxml.Holds(id) }
+// CanBeID reports whether an identifier can stand as atom:id byte for byte: it is
+// an absolute IRI (RFC 4287 4.2.6), and XML can hold it.
+func CanBeID(id string) bool { return strictxml.IsIRI(id) && strictxml.Holds(id) }
 
 // Record returns the identifier of the entry's record: the one that it carries,
 // else its atom:id.

@@ -18,9 +18,9 @@ const maxLinks = 10_000
 type draftEntry struct {
 	Entry
 	ids, titles, updates int
-	alternates           int // those without a usable href included
-	usable               int // those with one
-	author               bool
+	alternates           int    // those without a usable href included
+	usable               int    // those with one
+	author               bool   // it, or its atom:source, has one
 	rule, reason         string // why it is bad; the first reason stands
 }
 
@@ -36,6 +36,7 @@ func (r *Reader) entry() (*Entry, error) {
 	d := &draftEntry{}
 	d.Line, d.Column = s.Line, s.Column
 	d.CarriedID, _ = s.Attr(CarriedNamespace, "id")
+	d.CarriedModified, _ = s.Attr(CarriedNamespace, "modified")
 	report := func(rule, found, expected string) {
 		r.problem(Problem{Rule: rule, Line: d.Line, Column: d.Column, Record: d.ID, Found: found, Expected: expected})
 	}
@@ -132,9 +133,10 @@ func (r *Reader) child(d *draftEntry, report reporter) error {
 		}
 		return err
 	case "title":
+		language := s.Lang()
 		title, err := r.textConstruct()
 		if d.titles++; d.titles == 1 {
-			d.Title = title
+			d.Title, d.Language = title, language
 		}
 		return err
 	case "link":
@@ -143,8 +145,10 @@ func (r *Reader) child(d *draftEntry, report reporter) error {
 		return r.content(d, report)
 	case "source":
 		return r.source(d, report)
-	case "author":
-		d.author = true
+	}
+	d.author = d.author || s.Local == "author"
+	if ok, err := r.metadata(&d.Metadata); ok {
+		return err
 	}
 	return s.Skip()
 }
@@ -243,6 +247,7 @@ func (r *Reader) source(d *draftEntry, report reporter) error {
 		case s.Local == "id":
 			src.ID, _, err = r.characters()
 		case s.Local == "title":
+			src.Language = s.Lang()
 			src.Title, err = r.textConstruct()
 		case s.Local == "updated":
 			if src.UpdatedRaw, _, err = r.characters(); err == nil {
@@ -251,11 +256,18 @@ func (r *Reader) source(d *draftEntry, report reporter) error {
 					report(ruleDate, "atom:source updated "+strconv.Quote(clip(src.UpdatedRaw)), bad.Error())
 				}
 			}
-		case s.Local == "author":
-			d.author = true
-			err = s.Skip()
+		case s.Local == "link":
+			var l Link
+			var ok bool
+			if l, ok, err = r.link(report); ok {
+				src.Links = append(src.Links, l)
+			}
 		default:
-			err = s.Skip()
+			d.author = d.author || s.Local == "author"
+			var ok bool
+			if ok, err = r.metadata(&src.Metadata); !ok {
+				err = s.Skip()
+			}
 		}
 		if err != nil {
 			return err
@@ -376,7 +388,7 @@ func duplicate(links []Link) *Link {
 	for i := range links {
 		for j := range i {
 			a, b := &links[i], &links[j]
-			if a.Rel == relAlternate && b.Rel == relAlternate && a.Hreflang == b.Hreflang && strings.EqualFold(a.Type, b.Type) {
+			if a.Rel == relAlternate && b.Rel == relAlternate && strings.EqualFold(a.Hreflang, b.Hreflang) && strings.EqualFold(a.Type, b.Type) {
 				return a
 			}
 		}
@@ -388,7 +400,7 @@ func (r *Reader) checkID(id string, report reporter) {
 	switch {
 	case id != strictxml.Trim(id):
 		report(ruleID, "white space around "+strconv.Quote(clip(id)), "none; it counts as part of the identifier")
-	case !strictxml.HasScheme(id):
+	case !strictxml.IsIRI(id):
 		report(ruleID, strconv.Quote(clip(id)), "an absolute IRI")
 	}
 }

@@ -227,8 +227,6 @@ func (r *Reader) feedElement() error {
 	case s.Space == HistoryNamespace && s.Local == "complete":
 		r.feed.Complete = true
 	case s.Space != Namespace:
-	case s.Local == "author":
-		return r.author()
 	case s.Local == "generator":
 		r.feed.Generator, err = r.textConstruct()
 		return err
@@ -248,6 +246,7 @@ func (r *Reader) feedElement() error {
 		return nil
 	case s.Local == "title":
 		var title string
+		language := s.Lang()
 		if title, err = r.textConstruct(); err != nil {
 			return err
 		}
@@ -255,10 +254,15 @@ func (r *Reader) feedElement() error {
 			report(ruleFeed, "a second atom:title", "one; the first is taken")
 			return nil
 		}
-		r.feed.Title = title
+		r.feed.Title, r.feed.Language = title, language
 		return nil
 	case s.Local == "updated":
 		return r.feedUpdated(report)
+	default:
+		r.seen.author = r.seen.author || s.Local == "author"
+		if ok, err := r.metadata(&r.feed.Metadata); ok {
+			return err
+		}
 	}
 	return s.Skip()
 }
@@ -282,30 +286,6 @@ func (r *Reader) feedUpdated(report reporter) error {
 	}
 	r.feed.Updated = t
 	return nil
-}
-
-// author reads the feed's atom:author (RFC 4287 3.2).
-func (r *Reader) author() error {
-	s, first := r.scan, !r.seen.author
-	r.seen.author = true
-	for depth := s.Depth(); ; {
-		if err := s.Next(); err != nil {
-			return err
-		}
-		var err error
-		switch {
-		case s.Kind == strictxml.EndTag && s.Depth() < depth:
-			return nil
-		case s.Kind != strictxml.StartTag:
-		case s.Space == Namespace && s.Local == "name" && first:
-			r.feed.Author, err = r.textConstruct()
-		default:
-			err = s.Skip()
-		}
-		if err != nil {
-			return err
-		}
-	}
 }
 
 func (r *Reader) feedLink(report reporter) error {

@@ -166,11 +166,14 @@ func TestHead(t *testing.T) {
 }
 
 func TestEntry(t *testing.T) {
-	doc := feedOf("\n  " + `<entry xml:base="http://h.example/p/q"><id>a b#</id>
+	doc := feedOf("\n  " + `<entry xml:base="http://h.example/p/q" xml:lang="de"><id>a b#</id>
 <title type="xhtml"><div xmlns="http://www.w3.org/1999/xhtml">One <b>two</b>
  three</div></title><updated>2020-02-29T23:59:59.1234567899-01:30</updated>
 <link href="r" type="text/x" hreflang="de" title="L" length="12" modified="m" le:md5="5"/><link rel="VIA" href="http://v.example/a b"/><link rel="http://x.example/Rel" href="" length="x"/>
-<source><id>urn:s</id><title>S</title><updated>2001-01-01T00:00:00Z</updated><link href="no"/></source><summary>x</summary></entry>`)
+<source xml:lang="fr"><id>urn:s</id><title>S</title><updated>2001-01-01T00:00:00Z</updated><link href="s"/>
+<author><name>Source</name></author><category term="all"/><rights type="html">&lt;i&gt;free&lt;/i&gt;</rights></source>
+<author><uri>a</uri><email>a@h.example</email></author><author/><author><name> A  B </name><name>C</name></author><contributor><name>D</name><x xmlns="urn:x"/></contributor>
+<category term=" maps " scheme="urn:sch" label="Maps"/><category/><rights xml:lang="en">ours</rights><rights>theirs</rights><summary>x</summary></entry>`)
 	got := readString(doc)
 	if got.err != nil || len(got.entries) != 1 {
 		t.Fatal(got.err, got.bad)
@@ -182,8 +185,16 @@ func TestEntry(t *testing.T) {
 	if want := time.Date(2020, 3, 1, 1, 29, 59, 123456789, time.UTC); !e.Updated.Equal(want) || e.UpdatedRaw != "2020-02-29T23:59:59.1234567899-01:30" {
 		t.Errorf("updated %v %q", e.Updated, e.UpdatedRaw)
 	}
-	if want := (Source{"urn:s", "S", time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC), "2001-01-01T00:00:00Z"}); *e.Source != want {
-		t.Errorf("source %+v", e.Source)
+	// D15: who made it, what it is about and whose it is, of the entry and of the
+	// feed that it was copied from.
+	if want := (Source{ID: "urn:s", Title: "S", Updated: time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC), UpdatedRaw: "2001-01-01T00:00:00Z",
+		Metadata: Metadata{Language: "fr", Authors: []Person{{Name: "Source"}}, Categories: []Category{{Term: "all"}}, Rights: Text{"free", "fr"}},
+		Links:    []Link{{Rel: "alternate", Href: "http://h.example/p/s", Length: NoLength}}}); !reflect.DeepEqual(*e.Source, want) {
+		t.Errorf("source\n%+v, want\n%+v", *e.Source, want)
+	}
+	if want := (Metadata{Language: "de", Authors: []Person{{Name: "a@h.example", URI: "http://h.example/p/a", Email: "a@h.example"}, {Name: "A B"}}, Contributors: []Person{{Name: "D"}},
+		Rights: Text{"ours", "en"}, Categories: []Category{{"maps", "urn:sch", "Maps"}}}); !reflect.DeepEqual(e.Metadata, want) {
+		t.Errorf("metadata\n%+v, want\n%+v", e.Metadata, want)
 	}
 	if a := e.Alternates(); len(a) != 1 || a[0].Href != "http://h.example/p/r" || a[0].Type != "text/x" || a[0].Hreflang != "de" || a[0].Title != "L" || a[0].Length != 12 {
 		t.Errorf("alternates %+v", a)

@@ -42,6 +42,10 @@ const (
 	rulePaged      = "5005-paged"
 	ruleCurrent    = "5005-current"
 	ruleTombstone  = "6721-deleted-entry"
+	rulePerson     = "4287-person"
+	ruleCategory   = "4287-category"
+	ruleLanguage   = "4287-lang"
+	ruleSource     = "4287-source"
 	ruleCharset    = "7303-charset"
 )
 
@@ -61,7 +65,7 @@ func Rules() []Rule {
 		{"S9", "a URI that answers 403, 404 or 410 means that its entry is no longer active; 401 and 5xx do not", draft + "Resolvability of URIs", true},
 		{ruleS10, "an entry has an alternate link and no atom:content, or an empty atom:content without src and no alternate link", draft + "Detecting entry type", false},
 		{ruleS11, "prev-archive is on all documents but the oldest, and on no complete one", draft + "Complete feeds; Example 1", false},
-		{ruleType, "an alternate link has the media type of its representation", draft + "Active entries", false},
+		{ruleType, "an alternate link has the media type of its representation, and a media type is one", draft + "Active entries", false},
 		{ruleFeedID, "every document of a logical feed has the same, permanent atom:id", "RFC 4287 4.2.6", false},
 		{ruleFeed, "a feed has exactly one atom:id, atom:title and atom:updated, and an author unless every entry has one", "RFC 4287 4.1.1", false},
 		{ruleEntry, "an entry has exactly one atom:id, atom:title and atom:updated, and at most one atom:content", "RFC 4287 4.1.2", false},
@@ -74,6 +78,10 @@ func Rules() []Rule {
 		{ruleArchive, "a document has at most one prev-archive link", "RFC 5005 4", false},
 		{rulePaged, "a logical feed of several documents is archived: pages (next) promise nothing about what stands where", "RFC 5005 3", false},
 		{ruleCurrent, "a logical feed is harvested from its subscription document, not from an archive document", "RFC 5005 4", false},
+		{rulePerson, "an author or contributor has a name, its uri is an IRI, and its email an address", "RFC 4287 3.2", false},
+		{ruleCategory, "a category has a term, and its scheme is an IRI", "RFC 4287 4.2.2", false},
+		{ruleLanguage, "xml:lang and hreflang are language tags", "RFC 4287 2, 4.2.7.4", false},
+		{ruleSource, "the atom:id of an atom:source is an absolute IRI", "RFC 4287 4.2.6, 4.2.11", false},
 		{ruleTombstone, "at:deleted-entry has ref and when", "RFC 6721 3", false},
 		{ruleCharset, "Content-Type and XML declaration name the same charset", "RFC 7303 3.2", false},
 	}

@@ -38,22 +38,49 @@ type Writer struct {
 	PrevUpdated time.Time
 
 	out     *strictxml.Output
-	updated time.Time // of the feed
-	whole   bool      // fh:complete
+	head    Feed
+	begun   bool // the head is written
+	carries bool // the root declares the prefix of CarriedNamespace
 	entries int
 	err     error
 }
 
 // NewWriter begins a document with what head says. Its links are Self, Current,
 // PrevArchive and NextArchive, and of Links those with another relation. ID,
-// Title, Updated and Author must be given. The bytes go to w in pieces of some 32
+// Title, Updated and Authors must be given. The bytes go to w in pieces of some 32
 // KiB; w is never closed.
 func NewWriter(w io.Writer, head *Feed) *Writer {
-	wr := &Writer{out: strictxml.NewOutput(w), updated: head.Updated, whole: head.Complete}
-	if wr.err = head.check(); wr.err == nil {
-		wr.out.Buf = appendHead(wr.out.Buf, head)
-	}
+	wr := &Writer{out: strictxml.NewOutput(w), head: *head}
+	wr.err = head.check()
 	return wr
+}
+
+// begin writes the head. Whether the prefix of CarriedNamespace is declared there
+// depends on the first entry: nearly all are like it. Where it is not, a later
+// entry that has need of it declares it itself.
+func (w *Writer) begin(first *Entry) {
+	w.begun = true
+	w.carries = first != nil && first.carries()
+	w.out.Buf = appendHead(w.out.Buf, &w.head, w.carries)
+}
+
+// carries reports whether something of the entry is in CarriedNamespace.
+func (e *Entry) carries() bool {
+	if e.carriesID() || e.CarriedModified != "" {
+		return true
+	}
+	for i := range e.Links {
+		for j := range e.Links[i].Other {
+			if e.Links[i].Other[j].Name.Space == CarriedNamespace {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (e *Entry) carriesID() bool {
+	return e.CarriedID != "" && e.CarriedID != e.ID && strictxml.Holds(e.CarriedID)
 }
 
 // Entry appends one entry and keeps nothing of it. ID, Title, Updated and Kind
@@ -68,7 +95,10 @@ func (w *Writer) Entry(e *Entry) error {
 	if w.err = w.check(e); w.err != nil {
 		return w.err
 	}
-	w.out.Buf = appendEntry(w.out.Buf, e)
+	if !w.begun {
+		w.begin(e)
+	}
+	w.out.Buf = appendEntry(w.out.Buf, e, !w.carries && e.carries())
 	w.entries++
 	if w.out.Full() {
 		w.err = w.out.Flush()
@@ -86,6 +116,9 @@ func (w *Writer) Close() error {
 	if w.err != nil {
 		return w.err
 	}
+	if !w.begun {
+		w.begin(nil)
+	}
 	w.out.Buf = append(w.out.Buf, "</feed>\n"...)
 	if w.err = w.out.Flush(); w.err != nil {
 		return w.err
@@ -94,13 +127,22 @@ func (w *Writer) Close() error {
 	return nil
 }
 
-func appendHead(b []byte, f *Feed) []byte {
-	b = append(b, `<?xml version="1.0" encoding="UTF-8"?>`+"\n"+
-		`<feed xmlns="`+Namespace+`" xmlns:fh="`+HistoryNamespace+`" xmlns:b="`+CarriedNamespace+`">`+"\n"...)
+const carriedDeclaration = ` xmlns:b="` + CarriedNamespace + `"`
+
+// appendHead declares no namespace that the document has no use for.
+func appendHead(b []byte, f *Feed, carries bool) []byte {
+	b = append(b, `<?xml version="1.0" encoding="UTF-8"?>`+"\n"+`<feed xmlns="`+Namespace+`"`...)
+	if f.Archive || f.Complete {
+		b = append(b, ` xmlns:fh="`+HistoryNamespace+`"`...)
+	}
+	if carries {
+		b = append(b, carriedDeclaration...)
+	}
+	b = append(b, ">\n"...)
 	b = appendElement(b, " <id>", f.ID, "</id>\n")
-	b = appendElement(b, " <title>", f.Title, "</title>\n")
+	b = append(appendText(append(b, ' '), "title", f.Title, f.Language), '\n')
 	b = appendTime(b, " <updated>", f.Updated, "</updated>\n")
-	b = appendElement(b, " <author><name>", f.Author, "</name></author>\n")
+	b = f.Metadata.append(b, " ", "\n")
 	if f.Generator != "" {
 		b = appendElement(b, " <generator>", f.Generator, "</generator>\n")
 	}
@@ -127,15 +169,20 @@ func appendHead(b []byte, f *Feed) []byte {
 	return b
 }
 
-func appendEntry(b []byte, e *Entry) []byte {
+func appendEntry(b []byte, e *Entry, declare bool) []byte {
 	b = append(b, " <entry"...)
-	if e.CarriedID != e.ID && strictxml.Holds(e.CarriedID) {
+	if declare {
+		b = append(b, carriedDeclaration...)
+	}
+	if e.carriesID() {
 		b = strictxml.AppendAttr(b, ` b:id="`, e.CarriedID)
 	}
+	b = strictxml.AppendAttr(b, ` b:modified="`, e.CarriedModified)
 	b = append(b, ">\n"...)
 	b = appendElement(b, "  <id>", e.ID, "</id>\n")
-	b = appendElement(b, "  <title>", e.Title, "</title>\n")
+	b = append(appendText(append(b, "  "...), "title", e.Title, e.Language), '\n')
 	b = appendTime(b, "  <updated>", e.Updated, "</updated>\n")
+	b = e.Metadata.append(b, "  ", "\n")
 	for i := range e.Links {
 		b = appendLink(append(b, "  "...), &e.Links[i])
 	}
@@ -145,10 +192,15 @@ func appendEntry(b []byte, e *Entry) []byte {
 			b = appendElement(b, "<id>", s.ID, "</id>")
 		}
 		if s.Title != "" {
-			b = appendElement(b, "<title>", s.Title, "</title>")
+			b = appendText(b, "title", s.Title, s.Language)
 		}
 		if !s.Updated.IsZero() {
 			b = appendTime(b, "<updated>", s.Updated, "</updated>")
+		}
+		b = s.Metadata.append(b, "", "")
+		for i := range s.Links {
+			b = appendLink(b, &s.Links[i])
+			b = b[:len(b)-1] // one line for all of it
 		}
 		b = append(b, "</source>\n"...)
 	}

@@ -43,7 +43,7 @@ func FuzzWriter(f *testing.F) {
 
 // meaning is what a Writer keeps of an entry.
 func meaning(e *Entry) Entry {
-	m := Entry{Kind: e.Kind, ID: e.ID, Updated: e.Updated, Title: e.Title}
+	m := Entry{Kind: e.Kind, ID: e.ID, Updated: e.Updated, Title: e.Title, CarriedModified: e.CarriedModified, Metadata: e.Metadata}
 	if e.CarriedID != e.ID {
 		m.CarriedID = e.CarriedID
 	}
@@ -61,7 +61,10 @@ func meaning(e *Entry) Entry {
 		m.Links = append(m.Links, kept)
 	}
 	if s := e.Source; s != nil {
-		m.Source = &Source{ID: s.ID, Title: s.Title, Updated: s.Updated}
+		m.Source = &Source{ID: s.ID, Title: s.Title, Updated: s.Updated, Metadata: s.Metadata}
+		if m.Source.Title == "" { // which would have the language
+			m.Source.Language = ""
+		}
 	}
 	return m
 }

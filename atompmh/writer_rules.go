@@ -18,14 +18,17 @@ func (f *Feed) check() error {
 
 func (f *Feed) broken() *RuleError {
 	switch {
-	case f.ID == "" || f.Title == "" || f.Author == "":
-		return breaks(ruleFeed, "id %q, title %q, author %q: all three are mandatory", clip(f.ID), clip(f.Title), clip(f.Author))
-	case !strictxml.HasScheme(f.ID):
+	case f.ID == "" || f.Title == "" || len(f.Authors) == 0:
+		return breaks(ruleFeed, "id %q, title %q, %d authors: all three are mandatory", clip(f.ID), clip(f.Title), len(f.Authors))
+	case !strictxml.IsIRI(f.ID):
 		return breaks(ruleID, "id %q is no absolute IRI", clip(f.ID))
 	case !dated(f.Updated):
 		return breaks(ruleFeed, "updated is missing or has no year from 1678 to 2261")
 	case f.Complete && f.PrevArchive != "":
 		return breaks(ruleS11, "prev-archive %s beside fh:complete", clip(f.PrevArchive))
+	}
+	if err := f.Metadata.broken(); err != nil {
+		return err
 	}
 	return brokenLink(f.Links)
 }
@@ -43,12 +46,12 @@ func (w *Writer) broken(e *Entry) *RuleError {
 	switch {
 	case e.ID == "" || e.Title == "":
 		return breaks(ruleEntry, "id %q and title %q: both are mandatory", clip(e.ID), clip(e.Title))
-	case !strictxml.HasScheme(e.ID):
+	case !strictxml.IsIRI(e.ID):
 		return breaks(ruleID, "id %q is no absolute IRI", clip(e.ID))
 	case !dated(e.Updated):
 		return breaks(ruleEntry, "updated is missing or has no year from 1678 to 2261")
-	case e.Updated.After(w.updated):
-		return breaks(ruleS1, "updated %v is later than the feed's, %v", exact(e.Updated), exact(w.updated))
+	case e.Updated.After(w.head.Updated):
+		return breaks(ruleS1, "updated %v is later than the feed's, %v", exact(e.Updated), exact(w.head.Updated))
 	case e.Updated.Before(w.PrevUpdated):
 		return breaks(ruleS2, "updated %v is earlier than that of the document behind prev-archive, %v", exact(e.Updated), exact(w.PrevUpdated))
 	}
@@ -58,6 +61,20 @@ func (w *Writer) broken(e *Entry) *RuleError {
 	if l := duplicate(e.Links); l != nil {
 		return breaks(ruleAlternates, "two alternate links of type %q, hreflang %q: let the further one have the relation %s",
 			clip(l.Type), clip(l.Hreflang), RelFurtherAlternate)
+	}
+	if err := e.Metadata.broken(); err != nil {
+		return err
+	}
+	if s := e.Source; s != nil {
+		if s.ID != "" && !strictxml.IsIRI(s.ID) {
+			return breaks(ruleSource, "id %q of atom:source is no absolute IRI", clip(s.ID))
+		}
+		if err := s.Metadata.broken(); err != nil {
+			return err
+		}
+		if err := brokenLink(s.Links); err != nil {
+			return err
+		}
 	}
 	return brokenLink(e.Links)
 }
@@ -71,6 +88,11 @@ func (w *Writer) brokenKind(e *Entry) *RuleError {
 			alternates++
 		case RelFurtherAlternate:
 			further++
+		default:
+			continue
+		}
+		if e.Links[i].Type == "" {
+			return breaks(ruleType, "an alternate link without type: %s", clip(e.Links[i].Href))
 		}
 	}
 	c := e.Content
@@ -87,7 +109,7 @@ func (w *Writer) brokenKind(e *Entry) *RuleError {
 		return breaks(ruleS10, "a deletion entry with an alternate link")
 	case c != nil && (!c.Empty || c.HasSrc):
 		return breaks(ruleS10, "a deletion entry with a content that is not empty, or has src")
-	case w.whole:
+	case w.head.Complete:
 		return breaks(ruleS7, "a deletion entry beside fh:complete")
 	}
 	return nil
@@ -95,8 +117,13 @@ func (w *Writer) brokenKind(e *Entry) *RuleError {
 
 func brokenLink(links []Link) *RuleError {
 	for i := range links {
-		if links[i].Href == "" {
-			return breaks(ruleLink, "link %s without href", clip(links[i].Rel))
+		switch l := &links[i]; {
+		case l.Href == "":
+			return breaks(ruleLink, "link %s without href", clip(l.Rel))
+		case l.Type != "" && !CanBeType(l.Type):
+			return breaks(ruleType, "link %s with type %q", clip(l.Href), clip(l.Type))
+		case l.Hreflang != "" && !CanBeLanguage(l.Hreflang):
+			return breaks(ruleLanguage, "link %s with hreflang %q", clip(l.Href), clip(l.Hreflang))
 		}
 	}
 	return nil

@@ -20,7 +20,7 @@ var written = time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
 
 // sampleHead has what a head must have.
 func sampleHead() *Feed {
-	return &Feed{ID: "urn:uuid:6f0e1a52-7a3c-4c39-9a0e-51d2c2b7f0a1", Title: "Maps & plans", Author: "The library", Updated: written}
+	return &Feed{ID: "urn:uuid:6f0e1a52-7a3c-4c39-9a0e-51d2c2b7f0a1", Title: "Maps & plans", Metadata: Metadata{Authors: []Person{{Name: "The library"}}}, Updated: written}
 }
 
 func carriedAttrs(pairs ...string) (attrs []xml.Attr) {
@@ -31,12 +31,15 @@ func carriedAttrs(pairs ...string) (attrs []xml.Attr) {
 }
 
 func activeEntry() Entry {
-	return Entry{Kind: Active, ID: "urn:x:1", CarriedID: "1", Title: "A <b>", Updated: written, Links: []Link{
+	return Entry{Kind: Active, ID: "urn:x:1", CarriedID: "1", CarriedModified: "2024-01-01T00:00:00Z", Title: "A <b>", Updated: written, Metadata: Metadata{
+		Language: "en-GB", Authors: []Person{{Name: "A", URI: "https://a.example/?a&b", Email: "a@a.example"}, {Name: "B & C"}}, Contributors: []Person{{Name: "D"}},
+		Rights: Text{"© us", "fr"}, Categories: []Category{{"maps", "urn:scheme", "Maps & plans"}, {Term: "old"}}}, Links: []Link{
 		{Rel: "alternate", Href: "https://a.example/1?x&y", Type: "text/xml", Hreflang: "en", Title: "one", Length: 0, Other: carriedAttrs("hash", "md5:0f")},
 		{Rel: RelFurtherAlternate, Href: "https://a.example/2", Type: "text/xml", Hreflang: "en", Length: NoLength},
 		{Rel: "via", Href: "https://o.example/1", Length: NoLength, Other: carriedAttrs("modified", "2025-01-01T00:00:00.000000007Z", "hash", "md5:0e", "length", "9")},
 		{Rel: "describedby", Href: "https://a.example/3", Length: NoLength, Other: carriedAttrs("id", "3")},
-	}, Source: &Source{ID: "urn:f", Title: "F", Updated: written.Add(-time.Hour)}}
+	}, Source: &Source{ID: "urn:f", Title: "F", Updated: written.Add(-time.Hour), Metadata: Metadata{Language: "de", Authors: []Person{{Name: "Them"}},
+		Categories: []Category{{Term: "all"}}, Rights: Text{Value: "theirs"}}, Links: []Link{{Rel: "self", Href: "https://o.example/feed", Type: "application/atom+xml", Length: NoLength}}}}
 }
 
 func deletionEntry() Entry {
@@ -78,15 +81,21 @@ func TestWriter(t *testing.T) {
  <link rel="prev-archive" href="https://a.example/1"/>
  <link rel="next-archive" href="https://a.example/3"/>
  <link rel="license" href="https://a.example/l"/>
- <entry b:id="1">
+ <entry b:id="1" b:modified="2024-01-01T00:00:00Z">
   <id>urn:x:1</id>
-  <title>A &lt;b&gt;</title>
+  <title xml:lang="en-GB">A &lt;b&gt;</title>
   <updated>2026-01-02T03:04:05.000006Z</updated>
+  <author><name>A</name><uri>https://a.example/?a&amp;b</uri><email>a@a.example</email></author>
+  <author><name>B &amp; C</name></author>
+  <contributor><name>D</name></contributor>
+  <category term="maps" scheme="urn:scheme" label="Maps &amp; plans"/>
+  <category term="old"/>
+  <rights xml:lang="fr">© us</rights>
   <link rel="alternate" href="https://a.example/1?x&amp;y" type="text/xml" hreflang="en" title="one" length="0" b:hash="md5:0f"/>
   <link rel="urn:x-bridge:terms:1:alternate" href="https://a.example/2" type="text/xml" hreflang="en"/>
   <link rel="via" href="https://o.example/1" b:modified="2025-01-01T00:00:00.000000007Z" b:hash="md5:0e" b:length="9"/>
   <link rel="describedby" href="https://a.example/3" b:id="3"/>
-  <source><id>urn:f</id><title>F</title><updated>2026-01-02T02:04:05.000006Z</updated></source>
+  <source><id>urn:f</id><title xml:lang="de">F</title><updated>2026-01-02T02:04:05.000006Z</updated><author><name>Them</name></author><category term="all"/><rights>theirs</rights><link rel="self" href="https://o.example/feed" type="application/atom+xml"/></source>
  </entry>
  <entry>
   <id>urn:x:2</id>
@@ -185,7 +194,7 @@ func TestWriterRules(t *testing.T) {
 	}{
 		{"feed without id", ruleFeed, feed(func(f *Feed) { f.ID = "" }), nil},
 		{"feed without title", ruleFeed, feed(func(f *Feed) { f.Title = "" }), nil},
-		{"feed without author", ruleFeed, feed(func(f *Feed) { f.Author = "" }), nil},
+		{"feed without author", ruleFeed, feed(func(f *Feed) { f.Authors = nil }), nil},
 		{"feed without updated", ruleFeed, feed(func(f *Feed) { f.Updated = time.Time{} }), nil},
 		{"feed id that is no IRI", ruleID, feed(func(f *Feed) { f.ID = "feed" }), nil},
 		{"complete with prev-archive", ruleS11, feed(func(f *Feed) { f.Complete, f.PrevArchive = true, "https://a.example/1" }), nil},
@@ -205,6 +214,20 @@ func TestWriterRules(t *testing.T) {
 		{"no kind", ruleS10, same, entry(activeEntry(), func(e *Entry) { e.Kind = 0 })},
 		{"deletion in a complete feed", ruleS7, feed(func(f *Feed) { f.Complete = true }), entry(deletionEntry(), func(*Entry) {})},
 		{"two alternates of one type", ruleAlternates, same, entry(activeEntry(), func(e *Entry) { e.Links[1].Rel = "alternate" })},
+		{"D17: id that looks like an IRI", ruleID, same, entry(activeEntry(), func(e *Entry) { e.ID = "Post: my first one" })},
+		{"D13: alternate without type", ruleType, same, entry(activeEntry(), func(e *Entry) { e.Links[0].Type = "" })},
+		{"D13: further alternate without type", ruleType, same, entry(activeEntry(), func(e *Entry) { e.Links[1].Type = "" })},
+		{"D90: type that is none", ruleType, same, entry(activeEntry(), func(e *Entry) { e.Links[0].Type = "pdf" })},
+		{"D90: type of a source's link", ruleType, same, entry(activeEntry(), func(e *Entry) { e.Source = &Source{Links: []Link{{Rel: "self", Href: "x", Type: "a/b c"}}} })},
+		{"D90: id of a source", ruleSource, same, entry(activeEntry(), func(e *Entry) { e.Source = &Source{ID: " "} })},
+		{"D90: relative id of a source", ruleSource, same, entry(activeEntry(), func(e *Entry) { e.Source = &Source{ID: "/feed"} })},
+		{"language of a link", ruleLanguage, same, entry(activeEntry(), func(e *Entry) { e.Links[0].Hreflang = "en_GB" })},
+		{"language of a title", ruleLanguage, same, entry(activeEntry(), func(e *Entry) { e.Language = "English language" })},
+		{"person without name", rulePerson, same, entry(activeEntry(), func(e *Entry) { e.Authors = []Person{{Email: "a@b"}} })},
+		{"person with a relative uri", rulePerson, same, entry(activeEntry(), func(e *Entry) { e.Contributors = []Person{{Name: "A", URI: "a"}} })},
+		{"person with a bad email", rulePerson, feed(func(f *Feed) { f.Authors[0].Email = "at home" }), nil},
+		{"category without term", ruleCategory, same, entry(activeEntry(), func(e *Entry) { e.Categories = []Category{{Label: "A"}} })},
+		{"category with a bad scheme", ruleCategory, same, entry(activeEntry(), func(e *Entry) { e.Source.Categories = []Category{{Term: "a", Scheme: "b c"}} })},
 		{"link without href", ruleLink, same, entry(activeEntry(), func(e *Entry) { e.Links[2].Href = "" })},
 	} {
 		_, err := write(c.head, c.entries...)
@@ -241,10 +264,14 @@ func TestWriterText(t *testing.T) {
 	text := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"<", "&amp;", "]]>", "\x00", "\xff", "\r\n", "\uffff", "  a  b ", "\"'"}))
 	rapid.Check(t, func(t *rapid.T) {
 		e := activeEntry()
-		e.ID, e.Title, e.CarriedID = "urn:"+text.Draw(t, "id"), "t"+text.Draw(t, "title"), text.Draw(t, "carried")
-		e.Links[0].Type, e.Links[0].Other = text.Draw(t, "type"), carriedAttrs("hash", text.Draw(t, "hash"))
+		if id := "urn:" + text.Draw(t, "id"); CanBeID(id) {
+			e.ID = id
+		}
+		e.Title, e.CarriedID = "t"+text.Draw(t, "title"), text.Draw(t, "carried")
+		e.Links[0].Title, e.Links[0].Other = text.Draw(t, "link title"), carriedAttrs("hash", text.Draw(t, "hash"))
+		e.Categories[0].Label, e.Rights.Value = text.Draw(t, "label"), text.Draw(t, "rights")
 		head := sampleHead()
-		head.Author = "a" + text.Draw(t, "author")
+		head.Authors = []Person{{Name: "a" + text.Draw(t, "author")}}
 		doc, err := write(head, e)
 		if err != nil {
 			t.Fatal(err)
@@ -253,7 +280,7 @@ func TestWriterText(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v\n%s", err, doc)
 		}
-		if strictxml.Holds(e.ID) && got.ID != e.ID || strictxml.Holds(e.Title) && got.Title != collapse(e.Title) || CanBeID(e.ID) != strictxml.Holds(e.ID) {
+		if got.ID != e.ID || strictxml.Holds(e.Title) && got.Title != collapse(e.Title) || strictxml.Holds(e.Rights.Value) && got.Rights.Value != collapse(e.Rights.Value) {
 			t.Fatalf("got %q %q, want %q %q", got.ID, got.Title, e.ID, e.Title)
 		}
 		want := e.CarriedID
@@ -263,10 +290,50 @@ func TestWriterText(t *testing.T) {
 		if got.CarriedID != want {
 			t.Fatalf("got carried id %q, want %q", got.CarriedID, want)
 		}
-		if l := &got.Links[0]; strictxml.Holds(e.Links[0].Type) && l.Type != e.Links[0].Type {
-			t.Fatalf("got type %q, want %q", l.Type, e.Links[0].Type)
+		if l := &got.Links[0]; strictxml.Holds(e.Links[0].Title) && l.Title != e.Links[0].Title {
+			t.Fatalf("got title %q, want %q", l.Title, e.Links[0].Title)
+		}
+		if c := &got.Categories[0]; strictxml.Holds(e.Categories[0].Label) && c.Label != e.Categories[0].Label {
+			t.Fatalf("got label %q, want %q", c.Label, e.Categories[0].Label)
 		}
 	})
+}
+
+// D22: namespaces are declared where they are of use.
+func TestWriterDeclares(t *testing.T) {
+	fh, b := `xmlns:fh="`+HistoryNamespace+`"`, `xmlns:b="`+CarriedNamespace+`"`
+	plain := activeEntry()
+	plain.CarriedID, plain.CarriedModified, plain.Links = "", "", plain.Links[:1]
+	plain.Links[0].Other = nil
+	for _, c := range []struct {
+		name    string
+		edit    func(*Feed)
+		entries []Entry
+		fh, b   int
+	}{
+		{"nothing", func(*Feed) {}, nil, 0, 0},
+		{"an archive", func(f *Feed) { f.Archive = true }, nil, 1, 0},
+		{"a complete feed", func(f *Feed) { f.Complete = true }, []Entry{plain}, 1, 0},
+		{"the first carries", func(*Feed) {}, []Entry{activeEntry(), plain, activeEntry()}, 0, 1},
+		{"the second and third carry", func(*Feed) {}, []Entry{plain, activeEntry(), activeEntry()}, 0, 2},
+	} {
+		head := sampleHead()
+		c.edit(head)
+		doc, err := write(head, c.entries...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, m := strings.Count(string(doc), fh), strings.Count(string(doc), b); n != c.fh || m != c.b {
+			t.Errorf("%s: %d and %d declarations, want %d and %d\n%s", c.name, n, m, c.fh, c.b, doc)
+		}
+		r := NewReader(bytes.NewReader(doc), Options{})
+		for i := range c.entries {
+			got, err := r.Next()
+			if err != nil || got.CarriedID != c.entries[i].CarriedID {
+				t.Errorf("%s, entry %d: %v, carried id %q", c.name, i, err, got.CarriedID)
+			}
+		}
+	}
 }
 
 type brokenPipe struct{ room int }

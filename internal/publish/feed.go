@@ -149,7 +149,7 @@ func renderFeed(w io.Writer, base string, it *Item, events iter.Seq2[*event.Even
 
 func feedHead(base string, it *Item) *atompmh.Feed {
 	// The software's version is left out: the same log gives the same bytes.
-	head := &atompmh.Feed{ID: it.feedID(), Title: it.feedTitle(), Author: it.feedTitle(), Generator: "bridge",
+	head := &atompmh.Feed{ID: it.feedID(), Title: it.feedTitle(), Metadata: atompmh.Metadata{Authors: []atompmh.Person{{Name: it.feedTitle()}}}, Generator: "bridge",
 		Updated: it.At.Time(), Self: base + it.Path}
 	if it.Kind == Complete {
 		head.Complete = true

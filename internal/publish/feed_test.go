@@ -60,8 +60,8 @@ func TestFeedHeads(t *testing.T) {
 		if h := head(f); h != wanted || len(got) != entries {
 			t.Errorf("%s: got %s with %d entries\nwant %s with %d", name, h, len(got), wanted, entries)
 		}
-		if !f.Updated.Equal(updated.Time()) || f.Author != f.Title {
-			t.Errorf("%s: updated %v, want %v; author %q", name, f.Updated, updated.Time(), f.Author)
+		if !f.Updated.Equal(updated.Time()) || len(f.Authors) != 1 || f.Authors[0].Name != f.Title {
+			t.Errorf("%s: updated %v, want %v; authors %q", name, f.Updated, updated.Time(), f.Authors)
 		}
 		if id := l.sets["main"].set.Feed; f.Complete == (f.ID == id) || f.Complete != (f.ID == l.sets["main"].set.Complete) {
 			t.Errorf("%s: id %s", name, f.ID)

@@ -9,8 +9,9 @@ import (
 
 type frame struct {
 	name *name
-	ns   int   // length of Scanner.ns outside of the element
-	base *Base // nil when neither xml:base nor the document's URL is known
+	ns   int    // length of Scanner.ns outside of the element
+	base *Base  // nil when neither xml:base nor the document's URL is known
+	lang string // xml:lang
 }
 
 // Binding is a namespace and the prefix that stands for it; the prefix of the
@@ -29,7 +30,7 @@ const maxBindings = 1024
 
 // open makes a start tag of what was written the current token.
 func (s *Scanner) open(n *name) error {
-	f := frame{name: n, ns: len(s.ns), base: s.Base()}
+	f := frame{name: n, ns: len(s.ns), base: s.Base(), lang: s.Lang()}
 	if err := s.attributes(); err != nil {
 		return err
 	}
@@ -150,8 +151,13 @@ func (s *Scanner) resolveAttrs(f *frame) error {
 				return s.Fail("attribute %s has a prefix that is not declared", Clip(w.raw))
 			}
 			a.Name.Space = space
-			if space == Namespace && a.Name.Local == "base" {
-				s.rebase(f, a.Value)
+			if space == Namespace {
+				switch a.Name.Local {
+				case "base":
+					s.rebase(f, a.Value)
+				case "lang":
+					f.lang = Trim(a.Value)
+				}
 			}
 		}
 		again := seen[a.Name]

@@ -142,6 +142,15 @@ func (s *Scanner) report(n Notice) {
 	}
 }
 
+// Lang is the language in force at the current token, as xml:lang states it (XML
+// 1.0, 2.12): that of a start tag counts for it already. It is "" when unknown.
+func (s *Scanner) Lang() string {
+	if len(s.stack) == 0 {
+		return ""
+	}
+	return s.stack[len(s.stack)-1].lang
+}
+
 // Depth is the number of elements that are open; a start tag has opened its own,
 // an end tag has closed it.
 func (s *Scanner) Depth() int { return len(s.stack) }

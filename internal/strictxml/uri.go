@@ -3,6 +3,7 @@ package strictxml
 import (
 	"net/url"
 	"strings"
+	"unicode/utf8"
 )
 
 // white is the white space of XML (1.0, 2.3).
@@ -50,4 +51,80 @@ func HasScheme(s string) bool {
 		}
 	}
 	return false
+}
+
+// IsIRI reports whether s is an IRI (RFC 3987 2.2): a scheme, and after it
+// nothing but what may stand there.
+func IsIRI(s string) bool {
+	if !HasScheme(s) || !utf8.ValidString(s) {
+		return false
+	}
+	_, rest, _ := strings.Cut(s, ":")
+	rest, fragment, _ := strings.Cut(rest, "#")
+	rest, query, _ := strings.Cut(rest, "?")
+	if after, ok := strings.CutPrefix(rest, "//"); ok {
+		authority := after
+		if slash := strings.IndexByte(after, '/'); slash >= 0 {
+			authority, rest = after[:slash], after[slash:]
+		} else {
+			rest = ""
+		}
+		if !isAuthority(authority) {
+			return false
+		}
+	}
+	return isIRIText(rest, "/:@", false) && isIRIText(query, "/?:@", true) && isIRIText(fragment, "/?:@", false)
+}
+
+// isAuthority reports whether s is an iauthority.
+func isAuthority(s string) bool {
+	if at := strings.LastIndexByte(s, '@'); at >= 0 {
+		if !isIRIText(s[:at], ":", false) {
+			return false
+		}
+		s = s[at+1:]
+	}
+	host, port := s, ""
+	if end := strings.LastIndexByte(s, ']'); strings.HasPrefix(s, "[") && end > 0 {
+		host, port = s[1:end], s[end+1:]
+		if port != "" && port[0] != ':' {
+			return false
+		}
+		return isIRIText(host, ":", false) && isDigits(strings.TrimPrefix(port, ":"))
+	}
+	host, port, _ = strings.Cut(s, ":")
+	return isIRIText(host, "", false) && isDigits(port)
+}
+
+func isDigits(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return r < '0' || r > '9' })
+}
+
+// isIRIText reports whether s consists of iunreserved, percent-encoded octets,
+// sub-delims and the characters in more, in a query also of private ones.
+func isIRIText(s, more string, query bool) bool {
+	for i, r := range s {
+		switch {
+		case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9':
+		case r == '%':
+			if i+2 >= len(s) || !isHex(s[i+1]) || !isHex(s[i+2]) {
+				return false
+			}
+		case r < 0x80:
+			if !strings.ContainsRune("-._~!$&'()*+,;=", r) && !strings.ContainsRune(more, r) {
+				return false
+			}
+		case 0xE000 <= r && r <= 0xF8FF, r >= 0xF0000:
+			if !query || r&0xFFFE == 0xFFFE {
+				return false
+			}
+		case r < 0xA0, 0xFDD0 <= r && r <= 0xFDEF, r >= 0xFFF0 && r <= 0xFFFF, r >= 0xE0000 && r <= 0xE0FFF, r&0xFFFE == 0xFFFE:
+			return false
+		}
+	}
+	return true
+}
+
+func isHex(c byte) bool {
+	return '0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
 }

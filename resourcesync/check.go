@@ -215,7 +215,7 @@ func headAttr(name xml.Name) bool {
 
 func entryAttr(name xml.Name) bool {
 	if name.Space != "" {
-		return name.Space == CarriedNamespace && (name.Local == "id" || name.Local == "title")
+		return name.Space == CarriedNamespace && (name.Local == "id" || name.Local == "title" || name.Local == "hreflang" || name.Local == "modified")
 	}
 	switch name.Local {
 	case "change", "datetime", "encoding", "hash", "length", "path", "type", "etag":
@@ -226,7 +226,7 @@ func entryAttr(name xml.Name) bool {
 
 func linkAttr(name xml.Name) bool {
 	if name.Space != "" {
-		return name.Space == CarriedNamespace && name.Local == "id"
+		return name.Space == CarriedNamespace && (name.Local == "id" || name.Local == "hreflang")
 	}
 	switch name.Local {
 	case "rel", "href", "modified", "encoding", "hash", "length", "path", "pri", "type", "profile":

@@ -23,8 +23,10 @@ const (
 	// CarriedNamespace is ours, for what travels between two bridges in
 	// attributes of an entry's rs:md and rs:ln (clause 7 allows attributes in
 	// other namespaces): "id", the identifier of the record where it is not its
-	// loc (on a link: of the record that the link leads to), and "title", its
-	// title. It is a name and no address, and it never changes.
+	// loc (on a link: of the record that the link leads to); "title", its title;
+	// "modified", when it was last modified by the word of its Source, where no
+	// link of relation via says so; and "hreflang", the language of a
+	// representation. It is a name and no address, and it never changes.
 	CarriedNamespace = "urn:x-bridge:terms:1"
 )
 
@@ -167,8 +169,9 @@ type Metadata struct {
 	// it was last modified.
 	ETag     string
 	Modified Datetime
-	// ID and Title are carried in CarriedNamespace.
-	ID, Title string
+	// ID, Title, Hreflang and CarriedModified are carried in CarriedNamespace.
+	ID, Title, Hreflang string
+	CarriedModified     Datetime
 	// Extra are attributes that the specification does not define.
 	Extra []xml.Attr
 }
@@ -177,7 +180,12 @@ type Metadata struct {
 func (m *Metadata) isZero() bool {
 	return m.Capability == "" && m.At.IsZero() && m.Completed.IsZero() && m.From.IsZero() && m.Until.IsZero() &&
 		m.Change == "" && m.Datetime.IsZero() && m.Encoding == "" && m.Hash == "" && !m.Length.known && m.Path == "" && m.Type == "" &&
-		m.ETag == "" && m.Modified.IsZero() && m.ID == "" && m.Title == "" && len(m.Extra) == 0
+		m.ETag == "" && m.Modified.IsZero() && !m.carries() && len(m.Extra) == 0
+}
+
+// carries reports whether there is something in CarriedNamespace.
+func (m *Metadata) carries() bool {
+	return m.ID != "" || m.Title != "" || m.Hreflang != "" || !m.CarriedModified.IsZero()
 }
 
 // Link is an rs:ln element (clauses 7 and 14). What is zero is not written;
@@ -195,8 +203,9 @@ type Link struct {
 	// Profile narrows the media type; the schema has had it since 2023.
 	Profile string
 	// ID is the identifier of the record that the link leads to, where that is
-	// not its Href. It is carried in CarriedNamespace.
-	ID string
+	// not its Href, and Hreflang the language of what is there. They are carried
+	// in CarriedNamespace.
+	ID, Hreflang string
 	// Extra are attributes that the specification does not define.
 	Extra []xml.Attr
 }

@@ -9,11 +9,17 @@ import (
 
 const carriedDeclaration = ` xmlns:b="` + CarriedNamespace + `"`
 
-// declaresCarried tells whether the root declares the prefix b. Lists of
-// documents have no use for it.
-func (d *Document) declaresCarried() bool {
-	return !d.Index && !d.Capability.lists() && d.Dialect != DialectSitemap
+// carries reports whether something of the entry is in CarriedNamespace.
+func (e *Entry) carries() bool {
+	for i := range e.Links {
+		if e.Links[i].carries() {
+			return true
+		}
+	}
+	return e.Metadata.carries()
 }
+
+func (l *Link) carries() bool { return l.ID != "" || l.Hreflang != "" }
 
 func (w *Writer) appendHead(b []byte) []byte {
 	d := &w.head
@@ -25,7 +31,7 @@ func (w *Writer) appendHead(b []byte) []byte {
 	}
 	b = append(b, ` xmlns="`+SitemapNamespace+`"`...)
 	b = strictxml.AppendAttr(b, ` xmlns:rs="`, d.Dialect.namespace())
-	if d.declaresCarried() {
+	if w.declared {
 		b = append(b, carriedDeclaration...)
 	}
 	b = append(b, ">\n"...)
@@ -74,7 +80,7 @@ func (w *Writer) appendEntry(b []byte, e *Entry) []byte {
 
 func (w *Writer) appendMetadata(b []byte, m *Metadata) []byte {
 	b = append(b, "<rs:md"...)
-	if (m.ID != "" || m.Title != "") && !w.head.declaresCarried() {
+	if m.carries() && !w.declared {
 		b = append(b, carriedDeclaration...)
 	}
 	b = strictxml.AppendAttr(b, ` capability="`, string(m.Capability))
@@ -93,12 +99,14 @@ func (w *Writer) appendMetadata(b []byte, m *Metadata) []byte {
 	b = appendTime(b, ` modified="`, m.Modified)
 	b = strictxml.AppendAttr(b, ` b:id="`, m.ID)
 	b = strictxml.AppendAttr(b, ` b:title="`, m.Title)
+	b = strictxml.AppendAttr(b, ` b:hreflang="`, m.Hreflang)
+	b = appendTime(b, ` b:modified="`, m.CarriedModified)
 	return append(appendExtra(b, m.Extra), "/>\n"...)
 }
 
 func (w *Writer) appendLink(b []byte, l *Link) []byte {
 	b = append(b, "<rs:ln"...)
-	if l.ID != "" && !w.head.declaresCarried() {
+	if l.carries() && !w.declared {
 		b = append(b, carriedDeclaration...)
 	}
 	b = strictxml.AppendAttr(b, ` rel="`, l.Rel)
@@ -114,6 +122,7 @@ func (w *Writer) appendLink(b []byte, l *Link) []byte {
 	b = strictxml.AppendAttr(b, ` type="`, l.Type)
 	b = strictxml.AppendAttr(b, ` profile="`, l.Profile)
 	b = strictxml.AppendAttr(b, ` b:id="`, l.ID)
+	b = strictxml.AppendAttr(b, ` b:hreflang="`, l.Hreflang)
 	return append(appendExtra(b, l.Extra), "/>\n"...)
 }
 

@@ -17,8 +17,12 @@ func (r *Reader) metadata(m *Metadata, defined func(xml.Name) bool) {
 		switch name := r.named(at, a); {
 		case !defined(name):
 			m.Extra = r.extra(m.Extra, at, name, a.Value)
+		case name.Space == CarriedNamespace && name.Local == "modified":
+			if m.CarriedModified.IsZero() {
+				m.CarriedModified = readStamp(r, at, name.Local, a.Value)
+			}
 		case name.Space == CarriedNamespace:
-			fill(carriedField(name.Local, &m.ID, &m.Title), a.Value)
+			fill(m.carried(name.Local), a.Value)
 		default:
 			r.metadataField(m, at, name.Local, a.Value)
 		}
@@ -81,8 +85,10 @@ func (r *Reader) link() (l Link, ok bool) {
 		switch name := r.named(at, a); {
 		case !linkAttr(name):
 			l.Extra = r.extra(l.Extra, at, name, a.Value)
-		case name.Space == CarriedNamespace:
+		case name.Space == CarriedNamespace && name.Local == "id":
 			fill(&l.ID, a.Value)
+		case name.Space == CarriedNamespace:
+			fill(&l.Hreflang, a.Value)
 		case name.Local == "href":
 			href = a.Value
 		default:
@@ -180,11 +186,15 @@ func fill(to *string, value string) {
 	}
 }
 
-func carriedField(local string, id, title *string) *string {
-	if local == "id" {
-		return id
+// carried is the text of that name in CarriedNamespace.
+func (m *Metadata) carried(local string) *string {
+	switch local {
+	case "id":
+		return &m.ID
+	case "title":
+		return &m.Title
 	}
-	return title
+	return &m.Hreflang
 }
 
 // capability reads a capability, which is a word in lower case.

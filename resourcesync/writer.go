@@ -24,14 +24,16 @@ type Writer struct {
 	MaxEntries int
 	MaxBytes   int64
 
-	out     *strictxml.Output
-	head    Document
-	broken  broken // what to do with a broken rule
-	fault   *fault // the first broken rule, of a strict writer
-	tail    string // what ends the document; "" once it has ended
-	entries int
-	last    Datetime // of the last change
-	err     error
+	out      *strictxml.Output
+	head     Document
+	begun    bool   // the head is written
+	declared bool   // the root declares the prefix of CarriedNamespace
+	broken   broken // what to do with a broken rule
+	fault    *fault // the first broken rule, of a strict writer
+	tail     string // what ends the document; "" once it has ended
+	entries  int
+	last     Datetime // of the last change
+	err      error
 }
 
 // NewWriter begins a document with head and, if it has any, its Entries. The
@@ -76,7 +78,6 @@ func (w *Writer) begin(to io.Writer, head *Document) {
 		w.err = w.fault.at("head")
 		return
 	}
-	w.out.Buf = w.appendHead(w.out.Buf)
 	for i := range head.Entries {
 		if w.Entry(&head.Entries[i]) != nil {
 			break
@@ -99,6 +100,9 @@ func (w *Writer) Entry(e *Entry) error {
 	if w.MaxEntries > 0 && w.entries >= w.MaxEntries {
 		return ErrFull
 	}
+	if !w.begun {
+		w.open(e.carries())
+	}
 	before := len(w.out.Buf)
 	w.out.Buf = w.appendEntry(w.out.Buf, e)
 	if w.MaxBytes > 0 && w.entries > 0 && w.Size() > w.MaxBytes {
@@ -115,12 +119,29 @@ func (w *Writer) Entry(e *Entry) error {
 	return w.err
 }
 
+// open writes the head. Whether the prefix of CarriedNamespace is declared there
+// depends on the first entry: nearly all are like it. Where it is not, what has
+// need of it later declares it itself.
+func (w *Writer) open(carries bool) {
+	w.begun = true
+	for i := range w.head.Links {
+		carries = carries || w.head.Links[i].carries()
+	}
+	w.declared = carries && w.head.Dialect != DialectSitemap
+	w.out.Buf = w.appendHead(w.out.Buf)
+}
+
 // Entries counts the entries written so far.
 func (w *Writer) Entries() int { return w.entries }
 
 // Size returns the length in bytes that the document has when it is closed now.
 // After Close it is the length of the document.
 func (w *Writer) Size() int64 {
+	if !w.begun && w.err == nil {
+		empty := Writer{head: w.head, out: &strictxml.Output{}}
+		empty.open(false)
+		return empty.out.Len() + int64(len(w.tail))
+	}
 	return w.out.Len() + int64(len(w.tail))
 }
 
@@ -128,6 +149,9 @@ func (w *Writer) Size() int64 {
 func (w *Writer) Close() error {
 	if w.err != nil {
 		return w.err
+	}
+	if !w.begun {
+		w.open(false)
 	}
 	w.out.Buf = append(w.out.Buf, w.tail...)
 	w.tail = ""

@@ -18,6 +18,7 @@ const (
 	MaxType            = 255     // of media types and relations
 	MaxRepresentations = 256     // of one record
 	MaxLinks           = 1024    // of one record, beside its representations
+	MaxSaid            = 400_000 // of all together: lists and feeds have room for so much
 )
 
 // ErrTooMuch: a Source says more of a record than is taken.
@@ -73,7 +74,46 @@ func (o *Observation) Bound() error {
 	for i := 0; i < len(o.Links) && err == nil; i++ {
 		err = o.Links[i].bound()
 	}
+	if n := o.size(); err == nil && n > MaxSaid {
+		err = fmt.Errorf("%w: what is said of it, without its content, has %d bytes; want at most %d", ErrTooMuch, n, MaxSaid)
+	}
 	return err
+}
+
+// size counts the bytes of what an observation says, and some for each piece.
+func (o *Observation) size() int {
+	n := len(o.Record) + len(o.Title) + len(o.SourceIdentifier) + len(o.Loc) + sizeOfLink(&o.Via) + sizeOfCategories(o.Categories)
+	for i := range o.Representations {
+		r := &o.Representations[i]
+		n += pieceSize + len(r.Href) + len(r.Type) + len(r.Hreflang) + len(r.Profile) + len(r.Hash)
+	}
+	for i := range o.Links {
+		n += sizeOfLink(&o.Links[i])
+	}
+	if d := o.Details; d != nil {
+		n += len(d.Language) + len(d.Rights.Value) + len(d.Rights.Language) + len(d.ChangeFreq) + sizeOfPersons(d.Authors) + sizeOfPersons(d.Contributors)
+	}
+	return n
+}
+
+const pieceSize = 20
+
+func sizeOfLink(l *Link) int {
+	return pieceSize + len(l.Rel) + len(l.Href) + len(l.Type) + len(l.Hash) + len(l.Record)
+}
+
+func sizeOfPersons(persons []Person) (n int) {
+	for i := range persons {
+		n += pieceSize + len(persons[i].Name) + len(persons[i].URI) + len(persons[i].Email)
+	}
+	return n
+}
+
+func sizeOfCategories(categories []Category) (n int) {
+	for i := range categories {
+		n += pieceSize + len(categories[i].Term) + len(categories[i].Scheme) + len(categories[i].Label)
+	}
+	return n
 }
 
 func (l *Link) bound() error {

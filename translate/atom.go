@@ -17,12 +17,11 @@ import (
 // call, and only one goroutine uses it at a time.
 type Feeder struct {
 	place
-	space  [16]byte // of the identifiers that are no absolute IRI
-	entry  atompmh.Entry
-	source atompmh.Source
-	links  []atompmh.Link
-	attrs  []xml.Attr
-	types  map[string]bool
+	space [16]byte // of the identifiers that are no absolute IRI
+	entry atompmh.Entry
+	links []atompmh.Link
+	attrs []xml.Attr
+	types map[string]bool // and languages
 }
 
 // NewFeeder returns a Feeder for a set whose documents stand below base, an
@@ -42,13 +41,16 @@ func (f *Feeder) Entry(e *event.Event) *atompmh.Entry {
 		return nil
 	}
 	f.links, f.attrs = f.links[:0], f.attrs[:0]
-	f.entry = atompmh.Entry{Kind: atompmh.Deletion, ID: f.id(e.Record), Updated: e.Observed.Time(), Title: e.Title, Source: f.sourceOf(e)}
+	f.entry = atompmh.Entry{Kind: atompmh.Deletion, ID: f.id(e.Record), Updated: e.Observed.Time(), Title: e.Title, Metadata: metadata(e), Source: source(e)}
 	entry := &f.entry
+	if m := carriedModified(e); m.Known() {
+		entry.CarriedModified = m.String()
+	}
 	if entry.ID != e.Record {
 		entry.CarriedID = e.Record
 	}
 	if strings.TrimSpace(entry.Title) == "" {
-		entry.Title = entry.ID
+		entry.Title, entry.Language = entry.ID, ""
 	}
 	if e.Live() {
 		entry.Kind = atompmh.Active
@@ -56,7 +58,7 @@ func (f *Feeder) Entry(e *event.Event) *atompmh.Entry {
 	}
 	f.via(e)
 	if e.Live() {
-		f.describing(e)
+		f.others(e)
 	}
 	entry.Links = f.links
 	return entry
@@ -71,8 +73,8 @@ func (f *Feeder) id(record string) string {
 }
 
 // alternates appends the preferred representation and then the others. Of one
-// media type only the first may be an alternate link (RFC 4287 4.1.2), so the
-// others have a relation of our own (P6).
+// media type and language only the first may be an alternate link (RFC 4287
+// 4.1.2), so the others have a relation of our own (P6).
 func (f *Feeder) alternates(e *event.Event) {
 	loc := f.loc(e)
 	clear(f.types)
@@ -95,11 +97,12 @@ func (f *Feeder) alternate(href string, r *event.Representation) {
 	if !event.Public(href) {
 		return
 	}
-	l, hash := atompmh.Link{Rel: "alternate", Href: href, Type: atomType(f.mediaType(r.Type)), Length: r.Length}, r.Hash
+	// The draft asks for a type of every alternate.
+	l, hash := atompmh.Link{Rel: "alternate", Href: href, Type: ServedType(r.Type), Hreflang: language(r.Hreflang), Length: r.Length}, r.Hash
 	if r.Encoding != "" { // which a link cannot tell
 		l.Length, hash = atompmh.NoLength, ""
 	}
-	if kind := strings.ToLower(l.Type); f.types[kind] {
+	if kind := strings.ToLower(l.Type + "\x00" + l.Hreflang); f.types[kind] {
 		l.Rel = atompmh.RelFurtherAlternate
 	} else {
 		f.types[kind] = true
@@ -114,17 +117,16 @@ func (f *Feeder) via(e *event.Event) {
 		if v.Length >= 0 {
 			c.length = strconv.FormatInt(v.Length, 10)
 		}
-		f.append(atompmh.Link{Rel: "via", Href: v.Href, Type: atomType(v.Type), Length: atompmh.NoLength}, c)
+		f.append(atompmh.Link{Rel: "via", Href: v.Href, Type: linkType(v.Type), Length: atompmh.NoLength}, c)
 	}
 }
 
-// describing appends links to records of the set that describe this one, or are
-// described by it.
-func (f *Feeder) describing(e *event.Event) {
+// others appends the links that are passed on besides.
+func (f *Feeder) others(e *event.Event) {
 	for i := range e.Links {
 		l := &e.Links[i]
 		if href := f.related(l); href != "" {
-			f.append(atompmh.Link{Rel: l.Rel, Href: href, Type: atomType(l.Type), Length: atompmh.NoLength}, carried{id: otherThan(href, l.Record)})
+			f.append(atompmh.Link{Rel: l.Rel, Href: href, Type: linkType(l.Type), Length: atompmh.NoLength}, carried{id: otherThan(href, l.Record)})
 		}
 	}
 }
@@ -141,41 +143,6 @@ func (f *Feeder) append(l atompmh.Link, c carried) {
 	}
 	l.Other = f.attrs[begin:len(f.attrs):len(f.attrs)]
 	f.links = append(f.links, l)
-}
-
-// What of a feed goes into atom:source is bounded, since it stands in every
-// entry that came from that feed.
-const (
-	maxSourceID    = 1000 // bytes; a longer one names nobody any more
-	maxSourceTitle = 200  // bytes; what is longer is cut
-)
-
-// sourceOf tells of the feed that the event came from (RFC 4287 4.2.11); nil when
-// that is not known.
-func (f *Feeder) sourceOf(e *event.Event) *atompmh.Source {
-	o := &e.Origin
-	if o.FeedID == "" || len(o.FeedID) > maxSourceID {
-		return nil
-	}
-	f.source = atompmh.Source{ID: o.FeedID, Title: cut(o.FeedTitle, maxSourceTitle), Updated: o.FeedUpdated.Time()}
-	return &f.source
-}
-
-// cut shortens a text to so many bytes at most, without cutting a character.
-func cut(s string, most int) string {
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "")
-}
-
-// atomType leaves out what has not the form of a media type (RFC 4287 4.2.7.3).
-func atomType(t string) string {
-	slash := strings.IndexByte(t, '/')
-	if slash < 1 || slash == len(t)-1 || !printable(t) {
-		return ""
-	}
-	return t
 }
 
 // nameUUID returns the urn:uuid, version 5, of a name in a namespace (RFC 9562

@@ -47,7 +47,7 @@ var (
 	ErrOwn = errors.New("its original is a record of this set, which another bridge gives back")
 )
 
-// skip tells whether an observation is to be left alone. href is the URL that
+// skip says why an observation is to be left alone, nil when it is not. href is the URL that
 // stands for the record, "" when it is not known.
 func (w *Wants) skip(o *event.Observation, href string) error {
 	if w.Own != "" && strings.HasPrefix(o.Via.Href, w.Own) {
@@ -74,6 +74,9 @@ func (w *Wants) accept(o *event.Observation, href string) error {
 // others would have to be sent to them.
 var ErrLocal = errors.New("no alternate link lies in the Source's folder, so none has a place below its public_url")
 
+// ErrUnreachable: an entry names alternates, but none that could be asked for.
+var ErrUnreachable = errors.New("no alternate link can be followed: want http or https")
+
 // Identifier returns the identifier of the record that the Source calls id, and
 // id itself where that differs (A15).
 func (w *Wants) Identifier(id string) (record, own string) {
@@ -86,8 +89,8 @@ func (w *Wants) Identifier(id string) (record, own string) {
 // FromEntry translates what an Atom-PMH entry says into an observation. An
 // entry that has alternates, but none that the set wants, is a deletion for
 // that set (A14). What another bridge carries (P1) is taken back. Of links with the
-// same href the first counts. The errors are ErrLocal, ErrUnselected, ErrOwn and
-// event.ErrTooMuch.
+// same href the first counts. The errors are ErrLocal, ErrUnreachable, ErrUnselected,
+// ErrOwn and event.ErrTooMuch.
 func FromEntry(e *atompmh.Entry, w *Wants) (event.Observation, error) {
 	o := event.Observation{Title: e.Title, Deleted: e.Kind == atompmh.Deletion}
 	if e.Untitled() { // else the record would have a title by passing through a feed
@@ -97,33 +100,33 @@ func FromEntry(e *atompmh.Entry, w *Wants) (event.Observation, error) {
 	o.Order, _ = event.StampOf(e.Updated)
 	o.Modified = o.Order
 	o.Via = viaOf(e, &o)
+	if m, ok := stampIn(e.CarriedModified); ok {
+		o.Modified = m
+	}
+	if o.Via.Href != "" && (o.Via.Modified.Known() || o.Modified != o.Order) {
+		o.CopyModified = o.Order
+	}
+	o.Details = detailsOf(e)
 	if o.Deleted {
 		return o, w.accept(&o, "")
 	}
-	links, wanted := e.Alternates(), 0
-	o.Representations = make([]event.Representation, 0, len(links))
-	for i := range links {
-		l := &links[i]
-		if !Wanted(w.Formats, l.Type) {
-			continue
-		}
-		wanted++
-		href := l.Href
-		if w.Published {
-			var ok bool
-			if href, ok = w.Public(href); !ok {
-				continue
-			}
-		}
-		o.Representations = append(o.Representations, event.Representation{Href: href, Type: l.Type, Length: l.Length, Hash: hashOf(l)})
-	}
+	o.Categories = categoriesOf(e.Categories)
+	t := taking{w: w, o: &o}
+	o.Representations = make([]event.Representation, 0, 2)
 	for i := range e.Links {
-		if l := &e.Links[i]; l.Rel == relDescribedBy || l.Rel == relDescribes {
+		switch l := &e.Links[i]; l.Rel {
+		case "alternate", atompmh.RelFurtherAlternate:
+			t.take(event.Representation{Href: l.Href, Type: l.Type, Hreflang: l.Hreflang, Length: l.Length, Hash: hashOf(l)})
+		case event.RelDescribedBy, event.RelDescribes:
 			id, ok := l.Attr(atompmh.CarriedNamespace, "id")
 			o.Links = append(o.Links, w.related(event.Link{Rel: l.Rel, Href: l.Href, Type: l.Type, Length: l.Length}, id, ok))
+		case event.RelProfile, event.RelRelated:
+			if other := (event.Link{Rel: l.Rel, Href: l.Href, Type: l.Type, Length: l.Length}); other.Published() {
+				o.Links = append(o.Links, other)
+			}
 		}
 	}
-	if err := w.finish(&o, wanted); err != nil {
+	if err := t.finish(); err != nil {
 		return o, err
 	}
 	return o, w.accept(&o, hrefOf(&o))
@@ -137,13 +140,6 @@ func hrefOf(o *event.Observation) string {
 	return o.Representations[o.Preferred].Href
 }
 
-// relDescribedBy and relDescribes lead to the description of a resource, and to
-// what a description describes (ResourceSync 14.5; RFC 6892).
-const (
-	relDescribedBy = "describedby"
-	relDescribes   = "describes"
-)
-
 // related completes a link to what may be another record of the set: the one
 // that another bridge names, else the one whose identifier is the link's target.
 func (w *Wants) related(l event.Link, carried string, named bool) event.Link {
@@ -155,13 +151,45 @@ func (w *Wants) related(l event.Link, carried string, named bool) event.Link {
 	return l
 }
 
-// finish completes the observation of a record that is there, of whose
-// representations so many are wanted.
-func (w *Wants) finish(o *event.Observation, wanted int) error {
+// taking takes the representations of a record into its observation.
+type taking struct {
+	w           *Wants
+	o           *event.Observation
+	wanted      int
+	unreachable int // of the wanted ones
+}
+
+// take takes a representation, if the set wants it. What is neither on the web
+// nor a file is kept as something related.
+func (t *taking) take(r event.Representation) {
+	if !Wanted(t.w.Formats, r.Type) {
+		return
+	}
+	t.wanted++
+	if !event.OnTheWeb(r.Href) && event.Public(r.Href) {
+		t.unreachable++
+		t.o.Links = append(t.o.Links, event.Link{Rel: event.RelRelated, Href: r.Href, Type: r.Type, Length: r.Length, Hash: r.Hash})
+		return
+	}
+	if t.w.Published {
+		var ok bool
+		if r.Href, ok = t.w.Public(r.Href); !ok {
+			return
+		}
+	}
+	t.o.Representations = append(t.o.Representations, r)
+}
+
+// finish completes the observation of a record that is there.
+func (t *taking) finish() error {
+	w, o := t.w, t.o
 	switch {
-	case wanted == 0:
-		o.Deleted, o.Representations, o.Links = true, nil, nil
+	case t.wanted == 0:
+		o.Deleted, o.Representations, o.Links, o.Categories = true, nil, nil, nil
 		return nil
+	case t.wanted == t.unreachable:
+		o.Links = nil
+		return ErrUnreachable
 	case len(o.Representations) == 0:
 		return ErrLocal
 	}
@@ -236,7 +264,7 @@ func viaOf(e *atompmh.Entry, o *event.Observation) event.Link {
 	if !ok || strings.HasPrefix(l.Href, "file:") {
 		return event.Link{}
 	}
-	v := event.Link{Href: l.Href, Type: l.Type, Length: l.Length, Hash: hashOf(&l), Modified: o.Modified}
+	v := event.Link{Href: l.Href, Type: l.Type, Length: l.Length, Hash: hashOf(&l)}
 	if n, ok := l.Attr(atompmh.CarriedNamespace, "length"); ok {
 		if n, err := strconv.ParseInt(strings.TrimSpace(n), 10, 64); err == nil && n >= 0 {
 			v.Length = n
@@ -251,11 +279,15 @@ func viaOf(e *atompmh.Entry, o *event.Observation) event.Link {
 }
 
 func modified(l *atompmh.Link, space string) (event.Stamp, bool) {
-	m, ok := l.Attr(space, "modified")
-	if !ok {
+	m, _ := l.Attr(space, "modified")
+	return stampIn(m)
+}
+
+func stampIn(s string) (event.Stamp, bool) {
+	if s == "" {
 		return event.Stamp{}, false
 	}
-	t, err := atompmh.ParseTime(m)
+	t, err := atompmh.ParseTime(s)
 	if err != nil {
 		return event.Stamp{}, false
 	}

@@ -14,8 +14,8 @@ import (
 // that of the loc; never that of the via, which two resources may share. Its
 // alternates are further representations of it (ResourceSync 14.3). Order is the
 // datetime of the change, if the entry has one. Of links with the same href the
-// first counts. The errors are ErrLocal, ErrUnselected, ErrOwn and
-// event.ErrTooMuch.
+// first counts. The errors are ErrLocal, ErrUnreachable, ErrUnselected, ErrOwn
+// and event.ErrTooMuch.
 func FromResource(e *resourcesync.Entry, w *Wants) (event.Observation, error) {
 	md := &e.Metadata
 	o := event.Observation{Title: md.Title, Deleted: md.Change == resourcesync.Deleted, Order: stampOf(md.Datetime)}
@@ -24,33 +24,29 @@ func FromResource(e *resourcesync.Entry, w *Wants) (event.Observation, error) {
 	if !o.Modified.Known() {
 		o.Modified = o.Order
 	}
+	copied := o.Modified
 	takeVia(e, &o)
+	if m := stampOf(md.CarriedModified); m.Known() {
+		o.Modified = m
+	}
+	if o.Via.Href != "" && (o.Via.Modified.Known() || o.Modified != copied) {
+		o.CopyModified = copied
+	}
 	if o.Deleted {
 		return o, w.accept(&o, e.Loc)
 	}
-	wanted := 0
-	have := func(href, mediaType, hash, encoding string, length resourcesync.Length) {
-		if !Wanted(w.Formats, mediaType) {
-			return
-		}
-		wanted++
-		if w.Published {
-			var ok bool
-			if href, ok = w.Public(href); !ok {
-				return
-			}
-		}
-		o.Representations = append(o.Representations, event.Representation{Href: href, Type: mediaType, Hash: Hashes(hash), Encoding: codingOf(encoding), Length: lengthOf(length)})
+	if e.ChangeFreq != "" {
+		o.Details = &event.Details{ChangeFreq: e.ChangeFreq}
 	}
-	have(e.Loc, md.Type, md.Hash, md.Encoding, md.Length)
-	mirrored := wanted > 0
+	t := taking{w: w, o: &o}
+	t.take(event.Representation{Href: e.Loc, Type: md.Type, Hreflang: md.Hreflang, Hash: Hashes(md.Hash), Encoding: codingOf(md.Encoding), Length: lengthOf(md.Length)})
+	o.Links = append(o.Links, related(e, w, t.wanted > 0)...)
 	for i := range e.Links {
 		if l := &e.Links[i]; l.Rel == resourcesync.RelAlternate && l.Href != e.Loc {
-			have(l.Href, l.Type, l.Hash, l.Encoding, l.Length)
+			t.take(event.Representation{Href: l.Href, Type: l.Type, Hreflang: l.Hreflang, Profile: l.Profile, Hash: Hashes(l.Hash), Encoding: codingOf(l.Encoding), Length: lengthOf(l.Length)})
 		}
 	}
-	o.Links = related(e, w, mirrored)
-	if err := w.finish(&o, wanted); err != nil {
+	if err := t.finish(); err != nil {
 		return o, err
 	}
 	return o, w.accept(&o, e.Loc)
@@ -92,7 +88,7 @@ func related(e *resourcesync.Entry, w *Wants, mirrored bool) []event.Link {
 	for i := range e.Links {
 		switch l := &e.Links[i]; l.Rel {
 		case resourcesync.RelAlternate, resourcesync.RelVia, resourcesync.RelDuplicate, resourcesync.RelUp, resourcesync.RelIndex:
-		case relDescribedBy, relDescribes:
+		case event.RelDescribedBy, event.RelDescribes:
 			out = append(out, w.related(linkOf(l), l.ID, l.ID != ""))
 		default:
 			out = append(out, linkOf(l))

@@ -65,7 +65,7 @@ func TestFromResource(t *testing.T) {
 		{"via", entry(link("via", "https://origin.example/1", func(l *resourcesync.Link) {
 			l.Modified, l.Hash, l.Length, l.Type = at(1), "md5:1B2CF535F27731C974343645A3985328", resourcesync.Bytes(7), "text/html"
 		})), Wants{}, plain(func(o *event.Observation) {
-			o.Modified = stamp(1)
+			o.Modified, o.CopyModified = stamp(1), stamp(2) // D11
 			o.Via = event.Link{Href: "https://origin.example/1", Type: "text/html", Length: 7, Hash: "md5:1b2cf535f27731c974343645a3985328", Modified: stamp(1)}
 		}), nil},
 		{"via of a deletion", entry(func(e *resourcesync.Entry) {
@@ -73,6 +73,26 @@ func TestFromResource(t *testing.T) {
 			link("via", "https://origin.example/1", nil)(e)
 		}), Wants{}, event.Observation{Record: loc, Deleted: true, Order: stamp(3), Modified: stamp(2),
 			Via: event.Link{Href: "https://origin.example/1", Length: event.NoLength}}, nil},
+		{"D12: via without a stamp, the bridge's before it carries that", entry(func(e *resourcesync.Entry) {
+			link("via", "https://origin.example/1", nil)(e)
+			e.Metadata.CarriedModified = at(1)
+		}), Wants{}, plain(func(o *event.Observation) {
+			o.Modified, o.CopyModified, o.Via = stamp(1), stamp(2), bare("", "https://origin.example/1")
+		}), nil},
+		{"D14: an alternate that is not on the web", entry(link("alternate", "urn:isbn:1", func(l *resourcesync.Link) { l.Type = "text/plain" })), Wants{},
+			plain(func(o *event.Observation) {
+				o.Links = []event.Link{{Rel: "related", Href: "urn:isbn:1", Type: "text/plain", Length: event.NoLength}}
+			}), nil},
+		{"D14: nothing on the web", &resourcesync.Entry{Loc: "ftp://source.example/1"}, Wants{}, event.Observation{Record: "ftp://source.example/1", Representations: nil}, ErrUnreachable},
+		{"D16, D24: a language, a profile, changefreq", entry(func(e *resourcesync.Entry) {
+			link("alternate", "https://source.example/maps/1.de", func(l *resourcesync.Link) { l.Hreflang, l.Profile = "de", "urn:p" })(e)
+			link("profile", "urn:q", nil)(e)
+			e.Metadata.Hreflang, e.ChangeFreq = "en", "weekly"
+		}), Wants{}, plain(func(o *event.Observation) {
+			o.Representations = []event.Representation{rep, {Href: "https://source.example/maps/1.de", Hreflang: "de", Profile: "urn:p", Length: event.NoLength}}
+			o.Representations[0].Hreflang = "en"
+			o.Details, o.Links = &event.Details{ChangeFreq: "weekly"}, []event.Link{bare("profile", "urn:q")}
+		}), nil},
 		{"via that is a file", entry(link("via", "file:///etc/passwd", nil)), Wants{}, plain(nil), nil},
 		{"comes back to us", entry(link("via", "https://we.example/sets/main/records/x", nil)), Wants{Own: "https://we.example/sets/main/"},
 			plain(func(o *event.Observation) { o.Via = bare("", "https://we.example/sets/main/records/x") }), ErrOwn},

@@ -1,8 +1,7 @@
 package translate
 
 import (
-	"strings"
-
+	"github.com/pmh-bridge/bridge/atompmh"
 	"github.com/pmh-bridge/bridge/event"
 )
 
@@ -50,14 +49,13 @@ func (p *place) representation(loc string, r *event.Representation) string {
 	return loc + "." + r.Name
 }
 
-// related is where a link is published that describes: at our URL of the record
-// of the set that it leads to. What leads elsewhere, and every other relation, is
-// true of the Source's copy and not of ours: it is "".
+// related is where a link is published: one to or from a description at our URL
+// of the record of the set that it leads to. What is not published is "".
 func (p *place) related(l *event.Link) string {
 	switch {
-	case !l.InSet || !l.Describes():
+	case !l.Published():
 		return ""
-	case p.content != event.Reference:
+	case l.Describes() && p.content != event.Reference:
 		return p.record(l.Record)
 	case event.Public(l.Href):
 		return l.Href
@@ -73,29 +71,38 @@ func otherThan(href, identifier string) string {
 	return identifier
 }
 
-// mediaType is the type that GET answers with: the stated one. Only where we
-// answer ourselves, and it is none that a header can hold, it is another.
+// mediaType is the type that GET answers with: where we answer ourselves that of
+// what is served, elsewhere the stated one, if it is a type.
 func (p *place) mediaType(stated string) string {
-	if p.content == event.Mirror && (stated == "" || !printable(stated)) {
-		return "application/octet-stream"
+	if p.content == event.Mirror {
+		return ServedType(stated)
 	}
-	return stated
+	return linkType(stated)
 }
 
-// printable tells whether a header field can hold s.
-func printable(s string) bool {
-	return !strings.ContainsFunc(s, func(c rune) bool { return c < ' ' || c >= 0x7f })
-}
-
-// original is the link to the original of the event's record, with the time at
-// which the Source says it was modified; ok is false when it may not be named, or
-// there is none: what was deposited by SIP is nowhere else, and its Href only the
-// identifier.
+// original is the link to the original of the event's record, as it came; ok is
+// false when there is none that may be named. Of what was handed in to us (SIP)
+// we are the original, unless the submitter's name for it is a URL.
 func original(e *event.Event) (via event.Link, ok bool) {
 	via = e.Via
-	if !via.Modified.Known() {
-		via.Modified = e.Modified
+	if e.Origin.Protocol == "sip" && !event.OnTheWeb(via.Href) {
+		via = event.Link{Href: e.Origin.SourceIdentifier, Length: event.NoLength}
+		return via, event.OnTheWeb(via.Href) && atompmh.CanBeID(via.Href)
 	}
-	deposited := e.Origin.Protocol == "sip" && !strings.HasPrefix(via.Href, "http://") && !strings.HasPrefix(via.Href, "https://")
-	return via, event.Public(via.Href) && !deposited
+	return via, event.Public(via.Href)
+}
+
+// carriedModified is when the record was last modified, where the link to the
+// original does not say so; unknown where it does.
+func carriedModified(e *event.Event) event.Stamp {
+	if via, ok := original(e); ok && via.Modified == e.Modified {
+		return event.Stamp{}
+	}
+	return e.Modified
+}
+
+// inherited reports whether the Source's copy is not the original.
+func inherited(e *event.Event) bool {
+	r, ok := e.Pref()
+	return ok && r.Href != e.Via.Href
 }

@@ -71,9 +71,13 @@ func (l *Lister) entry(i int, e *event.Event) *resourcesync.Entry {
 			entry.Metadata.Hash, entry.Metadata.Encoding = r.Hash, r.Encoding
 			entry.Metadata.Length = resourcesync.Bytes(r.Length)
 			entry.Metadata.Type = l.mediaType(r.Type)
+			entry.Metadata.Hreflang = language(r.Hreflang)
+		}
+		if e.Details != nil {
+			entry.ChangeFreq = changeFreq(e.Details.ChangeFreq)
 		}
 		links = l.appendAlternates(links, entry.Loc, e)
-		links = l.appendDescribing(links, e)
+		links = l.appendOthers(links, e)
 	}
 	carry(entry, e)
 	l.links[i], entry.Links = links, links
@@ -105,6 +109,16 @@ func carry(entry *resourcesync.Entry, e *event.Event) {
 		entry.Metadata.ID = e.Record
 	}
 	entry.Metadata.Title = e.Title
+	entry.Metadata.CarriedModified = stamp(carriedModified(e))
+}
+
+// changeFreq leaves out what is no word of the Sitemap protocol.
+func changeFreq(stated string) string {
+	switch stated {
+	case "always", "hourly", "daily", "weekly", "monthly", "yearly", "never":
+		return stated
+	}
+	return ""
 }
 
 // lastMod is when the copy that loc answers changed: ours when we serve it, the
@@ -115,10 +129,17 @@ func (l *Lister) lastMod(e *event.Event) resourcesync.Datetime {
 	if l.content != event.Reference {
 		return resourcesync.Seconds(observed)
 	}
-	if !e.Modified.Known() || e.Modified.Time().After(observed) {
+	m := e.Modified
+	switch {
+	case e.CopyModified.Known():
+		m = e.CopyModified
+	case inherited(e) && e.Via.Modified.Known():
+		return resourcesync.Datetime{} // what is known is true of the original
+	}
+	if !m.Known() || m.Time().After(observed) {
 		return resourcesync.Datetime{}
 	}
-	return resourcesync.Seconds(e.Modified.Time())
+	return resourcesync.Seconds(m.Time())
 }
 
 // appendVia appends the link to the original (clause 14.8), if it may be named.
@@ -133,7 +154,7 @@ func appendVia(links []resourcesync.Link, e *event.Event) []resourcesync.Link {
 		Modified: stamp(v.Modified),
 		Hash:     v.Hash,
 		Length:   resourcesync.Bytes(v.Length),
-		Type:     v.Type,
+		Type:     linkType(v.Type),
 	})
 }
 
@@ -156,18 +177,20 @@ func (l *Lister) appendAlternates(links []resourcesync.Link, loc string, e *even
 			Encoding: r.Encoding,
 			Length:   resourcesync.Bytes(r.Length),
 			Type:     l.mediaType(r.Type),
+			Hreflang: language(r.Hreflang),
+			Profile:  r.Profile,
 		})
 	}
 	return links
 }
 
-// appendDescribing appends links to records of the set that describe this one, or
-// are described by it (clause 14.5).
-func (l *Lister) appendDescribing(links []resourcesync.Link, e *event.Event) []resourcesync.Link {
+// appendOthers appends the links that are passed on besides (clauses 14.5 and
+// 14.8).
+func (l *Lister) appendOthers(links []resourcesync.Link, e *event.Event) []resourcesync.Link {
 	for i := range e.Links {
 		from := &e.Links[i]
 		if href := l.related(from); href != "" {
-			links = append(links, resourcesync.Link{Rel: from.Rel, Href: href, Type: from.Type, ID: otherThan(href, from.Record)})
+			links = append(links, resourcesync.Link{Rel: from.Rel, Href: href, Type: linkType(from.Type), ID: otherThan(href, from.Record)})
 		}
 	}
 	return links

@@ -17,7 +17,7 @@ const listerBase = "https://bridge.example"
 func listed(kind event.Kind, content event.Content) *event.Event {
 	observed := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
 	modified, _ := event.StampOf(observed.Add(-time.Hour + 7))
-	e := &event.Event{Seq: 9, Set: "main", Record: "urn:x:Record 1", Kind: kind, Title: "A & B",
+	e := &event.Event{Seq: 9, Set: "main", Record: "urn:x:Record-1", Kind: kind, Title: "A & B",
 		Observed: event.MicrosOf(observed), Modified: modified, Preferred: 1,
 		Via: event.Link{Href: "https://origin.example/1.xml", Type: "text/xml", Length: 7, Hash: "md5:0f", Modified: modified}}
 	if kind != event.Deleted {
@@ -58,10 +58,11 @@ func lines(t *testing.T, capability resourcesync.Capability, entries ...resource
 }
 
 func TestListerChangeEntries(t *testing.T) {
-	record := RecordURL(listerBase, "main", "urn:x:Record 1")
+	record := RecordURL(listerBase, "main", "urn:x:Record-1")
 	hash := "sha-256:" + strings.Repeat("ab", 32)
 	via := `<rs:ln rel="via" href="https://origin.example/1.xml" modified="2026-01-02T02:04:05.000006007Z" hash="md5:0f" length="7" type="text/xml"/>` + "\n"
-	const carried = ` b:id="urn:x:Record 1" b:title="A &amp; B"/>` + "\n"
+	const carried = ` b:id="urn:x:Record-1" b:title="A &amp; B"/>` + "\n"
+	const carriedModified = ` b:id="urn:x:Record-1" b:title="A &amp; B" b:modified="2026-01-02T02:04:05.000006007Z"/>` + "\n"
 	own := `<loc>` + record + "</loc>\n<lastmod>2026-01-02T03:04:05Z</lastmod>\n"
 	ownAlternates := `<rs:ln rel="alternate" href="` + record + `.html" type="text/html"/>` + "\n" +
 		`<rs:ln rel="alternate" href="` + record + `.12345678.json" hash="md5:00" length="3" type="application/json"/>` + "\n"
@@ -103,11 +104,44 @@ func TestListerChangeEntries(t *testing.T) {
 			e.Modified, _ = event.StampOf(e.Observed.Time().Add(1))
 			e.Representations = e.Representations[1:2]
 			e.Preferred = 0
-		}, "<loc>https://origin.example/1.xml</loc>\n" + md("created") + via},
-		{"via without its own stamp", event.Mirror, event.Deleted, func(e *event.Event) { e.Via.Modified = event.Stamp{} }, own + md("deleted") + via},
+			e.Via.Modified = e.Modified
+		}, "<loc>https://origin.example/1.xml</loc>\n" + md("created") + strings.Replace(via, "02T02:04:05.000006007Z", "02T03:04:05.000006001Z", 1)},
+		{"D12: an inherited via without its own stamp", event.Mirror, event.Deleted, func(e *event.Event) { e.Via.Modified = event.Stamp{} },
+			own + strings.Replace(md("deleted"), carried, carriedModified, 1) + strings.Replace(via, ` modified="2026-01-02T02:04:05.000006007Z"`, "", 1)},
+		{"D11: the copy has a stamp of its own", event.Reference, event.Created, func(e *event.Event) {
+			e.CopyModified, e.Via.Href = event.StampFromNanos(1e18), "https://elsewhere.example/1.xml"
+		}, strings.Replace(theirs, "2026-01-02T02:04:05Z", "2001-09-09T01:46:40Z", 1) + md("created") + strings.Replace(via, "origin", "elsewhere", 1) + theirAlternates},
+		{"D11: the copy's stamp is not known", event.Reference, event.Created, func(e *event.Event) { e.Via.Href = "https://elsewhere.example/1.xml" },
+			"<loc>https://origin.example/1.xml</loc>\n" + md("created") + strings.Replace(via, "origin", "elsewhere", 1) + theirAlternates},
+		{"D11: the copy alone has a stamp", event.Reference, event.Created, func(e *event.Event) {
+			e.Via.Href, e.Via.Modified = "https://elsewhere.example/1.xml", event.Stamp{}
+		}, theirs + strings.Replace(md("created"), carried, carriedModified, 1) +
+			strings.NewReplacer("origin", "elsewhere", ` modified="2026-01-02T02:04:05.000006007Z"`, "").Replace(via) + theirAlternates},
+		{"D16, D24: languages, profiles, changefreq", event.Mirror, event.Created, func(e *event.Event) {
+			e.Representations[0].Hreflang, e.Representations[1].Hreflang, e.Representations[2].Profile = "no tag", "de-AT", "urn:p"
+			e.Details = &event.Details{ChangeFreq: "weekly"}
+			e.Links = []event.Link{{Rel: "profile", Href: "https://profile.example/"}, {Rel: "related", Href: "urn:isbn:1", Type: "pdf"}, {Rel: "related", Href: "https://elsewhere.example/"}}
+		}, strings.Replace(own, "</lastmod>\n", "</lastmod>\n<changefreq>weekly</changefreq>\n", 1) + strings.Replace(md("created"), "/>", ` b:hreflang="de-AT"/>`, 1) + via +
+			strings.Replace(ownAlternates, `application/json"`, `application/json" profile="urn:p"`, 1) +
+			`<rs:ln rel="profile" href="https://profile.example/"/>` + "\n" + `<rs:ln rel="related" href="urn:isbn:1"/>` + "\n"},
+		{"D24: no word of sitemaps", event.Mirror, event.Created, func(e *event.Event) { e.Details = &event.Details{ChangeFreq: "often"} }, own + md("created") + via + ownAlternates},
+		{"D90: types that are none", event.Mirror, event.Created, func(e *event.Event) {
+			e.Representations[1].Type, e.Representations[2].Type, e.Via.Type = "pdf", "", "xml"
+		}, own + strings.Replace(md("created"), "text/xml", "application/octet-stream", 1) + strings.Replace(via, ` type="text/xml"`, "", 1) +
+			strings.Replace(ownAlternates, "application/json", "application/octet-stream", 1)},
+		{"D90: types that are none, by reference", event.Reference, event.Created, func(e *event.Event) {
+			e.Representations[1].Type, e.Representations[2].Type = "pdf", ""
+		}, theirs + strings.Replace(md("created"), ` type="text/xml"`, "", 1) + via + strings.Replace(theirAlternates, ` type="application/json"`, "", 1)},
+		{"D23: handed in to us", event.Mirror, event.Created, func(e *event.Event) {
+			e.Via, e.Origin.Protocol = event.Link{Href: "urn:x:Record-1", Length: event.NoLength, Modified: e.Modified}, "sip"
+		}, own + strings.Replace(md("created"), carried, carriedModified, 1) + ownAlternates},
+		{"D23: handed in to us, with the submitter's URL", event.Mirror, event.Deleted, func(e *event.Event) {
+			e.Via = event.Link{Href: "urn:x:Record-1", Length: event.NoLength, Modified: e.Modified}
+			e.Origin.Protocol, e.Origin.SourceIdentifier = "sip", "https://submitter.example/1"
+		}, own + strings.Replace(md("deleted"), carried, carriedModified, 1) + `<rs:ln rel="via" href="https://submitter.example/1"/>` + "\n"},
 		{"no stamp at all", event.Mirror, event.Deleted, func(e *event.Event) { e.Modified, e.Via.Modified = event.Stamp{}, event.Stamp{} },
 			own + md("deleted") + strings.Replace(via, ` modified="2026-01-02T02:04:05.000006007Z"`, "", 1)},
-		{"via in a local file", event.Mirror, event.Deleted, func(e *event.Event) { e.Via.Href = "FILE:///etc/passwd" }, own + md("deleted")},
+		{"via in a local file", event.Mirror, event.Deleted, func(e *event.Event) { e.Via.Href = "FILE:///etc/passwd" }, own + strings.Replace(md("deleted"), carried, carriedModified, 1)},
 		{"nothing preferred", event.Mirror, event.Created, func(e *event.Event) { e.Representations, e.Preferred = nil, -1 },
 			own + strings.Replace(md("created"), ` hash="`+hash+`" length="0" type="text/xml"`, "", 1) + via},
 		{"describes another record", event.Mirror, event.Created, func(e *event.Event) {
@@ -148,11 +182,11 @@ func TestListerResourceEntry(t *testing.T) {
 }
 
 func TestRecordURLs(t *testing.T) {
-	record := RecordURL(listerBase, "main", "urn:x:Record 1")
-	if want := listerBase + "/sets/main/records/" + event.Key("urn:x:Record 1"); record != want {
+	record := RecordURL(listerBase, "main", "urn:x:Record-1")
+	if want := listerBase + "/sets/main/records/" + event.Key("urn:x:Record-1"); record != want {
 		t.Errorf("got %s, want %s", record, want)
 	}
-	if got := RepresentationURL(listerBase, "main", "urn:x:Record 1", "xml"); got != record+".xml" {
+	if got := RepresentationURL(listerBase, "main", "urn:x:Record-1", "xml"); got != record+".xml" {
 		t.Errorf("got %s", got)
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 
+	"github.com/pmh-bridge/bridge/atompmh"
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/sip"
 )
@@ -100,10 +100,7 @@ func disposed(assigned, own string, now time.Time) event.Observation {
 // identifierIRI returns an identifier that may be any text as an absolute IRI:
 // itself when it is one, else in a URN of ours.
 func identifierIRI(id string) string {
-	bad := func(r rune) bool {
-		return unicode.IsSpace(r) || unicode.IsControl(r) || strings.ContainsRune("<>\"{}|\\^`", r)
-	}
-	if u, err := url.Parse(id); err == nil && u.IsAbs() && event.Public(id) && !strings.HasSuffix(id, ":") && !strings.ContainsFunc(id, bad) {
+	if atompmh.CanBeID(id) && event.Public(id) && !strings.HasSuffix(id, ":") {
 		return id
 	}
 	return "urn:x-bridge:sip:" + percentEncode(id)

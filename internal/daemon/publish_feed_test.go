@@ -2,6 +2,7 @@ package daemon_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -110,7 +111,7 @@ func (o *outlet) checkAgainstLog(t faults, docs []*feedDoc, mode string) {
 		}
 		var want []string
 		for j, r := range ev.Representations {
-			if s := r.Type + " " + r.Hash; j == ev.Preferred {
+			if s := cmp.Or(r.Type, "application/octet-stream") + " " + r.Hash; j == ev.Preferred {
 				want = slices.Insert(want, 0, s)
 			} else {
 				want = append(want, s)

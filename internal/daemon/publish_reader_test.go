@@ -185,10 +185,13 @@ func (o *outlet) wantEntry(mode string, e *event.Event, change bool) readLine {
 	via := map[string]string{"rel": "via", "href": e.Via.Href, "modified": e.Modified.String()}
 	l.Links = append(l.Links, via)
 	for i, r := range e.Representations {
+		if !strings.Contains(r.Type, "/") || strings.ContainsFunc(r.Type, func(c rune) bool { return c > '~' }) {
+			r.Type = "" // it is none
+		}
 		if i == e.Preferred {
 			state(via, r)
 		}
-		if mode == config.Mirror && strings.ContainsFunc(r.Type, func(c rune) bool { return c > '~' }) {
+		if mode == config.Mirror && r.Type == "" {
 			r.Type = "application/octet-stream" // what we serve it as
 		}
 		if i == e.Preferred {

@@ -93,13 +93,13 @@ func (o *atomOrigin) history(fetches bool, prefer string) belief {
 			p.title, p.modified = "", ""
 		}
 		for _, a := range c.Alternates {
-			p.images = append(p.images, image{a.Type, a.SHA256}.typed(fetches))
+			p.images = append(p.images, image{a.Type, a.SHA256}.typed())
 			content[a.SHA256] = o.url + a.Href
 		}
 		p = p.prefers(prefer)
 		if p.alive {
 			first := p.images[0]
-			p.via, p.viaType = content[first.sum], first.kind
+			p.via, p.viaType = content[first.sum], first.stated(fetches)
 			if fetches {
 				p.viaHash = "sha-256:" + first.sum
 			}
@@ -166,13 +166,13 @@ func (o *listOrigin) history(fetches bool, prefer string) belief {
 		}
 		content := map[string]string{}
 		for _, a := range c.Representations {
-			p.images = append(p.images, image{a.Type, a.SHA256}.typed(fetches))
+			p.images = append(p.images, image{a.Type, a.SHA256}.typed())
 			content[a.SHA256] = o.url + a.Href
 		}
 		p = p.prefers(prefer)
 		if p.alive && p.via == "" {
 			first := p.images[0]
-			p.via, p.viaType, p.viaHash = content[first.sum], first.kind, "sha-256:"+first.sum
+			p.via, p.viaType, p.viaHash = content[first.sum], first.stated(fetches), "sha-256:"+first.sum
 		}
 		b[c.ID] = p
 	}

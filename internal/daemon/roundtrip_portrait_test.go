@@ -59,12 +59,21 @@ func (p portrait) is(now portrait, stamped bool) bool {
 }
 
 // typed is what a bridge makes of types that nobody states: in a mirror they are
-// those of the answers.
-func (im image) typed(fetches bool) image {
-	if fetches && im.kind == "" {
+// those of the answers, and no feed has an alternate without a type (D13).
+func (im image) typed() image {
+	if im.kind == "" {
 		im.kind = "application/octet-stream"
 	}
 	return im
+}
+
+// stated is the type that is stated of the original: where nobody fetches, none
+// of what has none.
+func (im image) stated(fetches bool) string {
+	if !fetches && im.kind == "application/octet-stream" {
+		return ""
+	}
+	return im.kind
 }
 
 // told is what the bridge tells at a URL: a complete feed says nothing of what is
@@ -85,7 +94,7 @@ func (r *relay) observe(of belief, stamped bool) {
 	for id, p := range of {
 		p.images = slices.Clone(p.images)
 		for i := range p.images {
-			p.images[i] = p.images[i].typed(r.fetches)
+			p.images[i] = p.images[i].typed()
 		}
 		seen[id] = p
 	}
@@ -163,7 +172,7 @@ func (r *relay) readFeeds(t faults) belief {
 // stated gets a representation, whose bytes must have the hash that is stated.
 func stated(t faults, href, kind, hash string) image {
 	t.Helper()
-	im := image{kind, served(t, href)}
+	im := image{kind, served(t, href)}.typed()
 	for h := range strings.FieldsSeq(hash) {
 		if sum, ok := strings.CutPrefix(h, "sha-256:"); ok && sum != im.sum {
 			t.Errorf("%s serves %s, and %s is stated", href, im.sum, sum)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/atompmh"
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/strictxml"
 	"github.com/pmh-bridge/bridge/translate"
 )
 
@@ -119,8 +120,11 @@ func meets(id string) bool { return id != "" && len(id) <= event.MaxIdentifier }
 
 // ruleOf is the rule that an entry breaks which was read and cannot be translated.
 func ruleOf(err error) string {
-	if errors.Is(err, event.ErrTooMuch) {
+	switch {
+	case errors.Is(err, event.ErrTooMuch):
 		return ruleTooMuch
+	case errors.Is(err, translate.ErrUnreachable):
+		return ruleUnreachable
 	}
 	return ruleLocal
 }
@@ -162,6 +166,11 @@ func (g *reading) winner(e *atompmh.Entry) (winner, bool) {
 		g.bad(&atompmh.EntryError{Rule: ruleOf(err), URL: g.doc.URL, Line: e.Line, Column: e.Column, ID: e.Record(), Updated: e.Updated, Reason: err.Error(), Input: g.doc.Input()})
 		return winner{}, false
 	}
+	if len(it.Links) > 0 {
+		for _, l := range e.Alternates() {
+			g.r.unreachable(g.doc.URL, e.Line, e.Column, l.Href)
+		}
+	}
 	it.Late = g.doc.Late(e.Updated)
 	w := winner{item: it, updated: e.Updated, entry: e, from: len(g.inputs)}
 	g.inputs = g.doc.AppendEntry(g.inputs)
@@ -174,6 +183,13 @@ func (g *reading) winner(e *atompmh.Entry) (winner, bool) {
 func (r *run) old(o *event.Observation) bool {
 	since := r.src.Wants.Since
 	return since.Known() && o.Modified.Known() && o.Modified.Before(since) && o.Modified == o.Order
+}
+
+// unreachable reports an alternate that cannot be asked for.
+func (r *run) unreachable(url string, line, column int, href string) {
+	if event.Public(href) && !event.OnTheWeb(href) {
+		r.problem(ruleUnreachable, fmt.Sprintf("%s: alternate %s is not on the web; it is passed on as a related link", strictxml.Place(url, line, column), strictxml.Clip(href)))
+	}
 }
 
 // item is what an entry says of its record, as the log takes it.
@@ -228,6 +244,7 @@ func (g *reading) finish() error {
 	feed, x := g.doc.Feed(), &g.piece
 	x.doc.FeedID, x.doc.FeedTitle = feed.ID, feed.Title
 	x.doc.FeedUpdated, _ = event.StampOf(feed.Updated)
+	x.doc.Feed = translate.FeedOf(feed)
 	complete := g.doc.Complete()
 	x.items = make([]event.Item, 0, len(g.winners))
 	for _, i := range g.inOrder() {

@@ -165,7 +165,7 @@ func (r *run) feedPiece(doc *feedDocument, a *follow.Answer) (x piece, newest ev
 			r.note(func(p *Report) { p.Skipped++ })
 			continue
 		case err != nil:
-			it.bad(ruleLocal, "%s", err)
+			it.bad(ruleOf(err), "%s", err)
 			continue
 		}
 		item.Late = a.Late(item.Modified.Time())
@@ -182,8 +182,8 @@ func (r *run) feedPiece(doc *feedDocument, a *follow.Answer) (x piece, newest ev
 	return x, newest
 }
 
-// feedWinners returns of each record the item that counts: the first, and a
-// deletion unless the item is later.
+// feedWinners returns of each record the item that counts: the latest, of equally
+// late ones the first, and a deletion unless the item is later.
 func (r *run) feedWinners(doc *feedDocument, url string) []*feedItem {
 	var winners []*feedItem
 	found := map[string]int{}
@@ -203,8 +203,12 @@ func (r *run) feedWinners(doc *feedDocument, url string) []*feedItem {
 			winners[at] = undeleted(first, it)
 			continue
 		}
-		r.problem(ruleFeedID, fmt.Sprintf("%s: identity %q is there twice; the first counts, that in line %d",
-			strictxml.Place(url, it.entry.Line, it.entry.Column), strictxml.Clip(it.entry.ID), first.entry.Line))
+		counts := "the first counts, that"
+		if it.entry.Updated.After(first.entry.Updated) {
+			counts, winners[at] = "the later one counts, not that", it
+		}
+		r.problem(ruleFeedID, fmt.Sprintf("%s: identity %q is there twice; %s in line %d",
+			strictxml.Place(url, it.entry.Line, it.entry.Column), strictxml.Clip(it.entry.ID), counts, first.entry.Line))
 	}
 	return winners
 }

@@ -18,19 +18,21 @@ import (
 	"github.com/pmh-bridge/bridge/translate"
 )
 
-// Rules of this adapter: an entry that cannot be taken, one that says too much, a change that nobody
+// Rules of this adapter: an entry that cannot be taken, one whose alternates
+// cannot be asked for over HTTP, one that says too much, a change that nobody
 // knows, content that is not what its list says, changes that are not in the
 // order of time, a time that lies in the future, a resource that stands twice in
 // a Resource List, and one whose loc has a user name.
 const (
-	ruleLocal   = "local"
-	ruleTooMuch = "size"
-	ruleChange  = "change"
-	ruleHash    = "hash"
-	ruleOrder   = "order"
-	ruleLate    = "late"
-	ruleTwice   = "twice"
-	ruleUser    = "user"
+	ruleLocal       = "local"
+	ruleUnreachable = "unreachable"
+	ruleTooMuch     = "size"
+	ruleChange      = "change"
+	ruleHash        = "hash"
+	ruleOrder       = "order"
+	ruleLate        = "late"
+	ruleTwice       = "twice"
+	ruleUser        = "user"
 )
 
 // listing is one list of a pass on its way from entries to observations.
@@ -164,6 +166,11 @@ func (g *listing) take(e *resourcesync.Entry) {
 	case !g.doc.Baseline && !understood(e.Metadata.Change):
 		g.refuse(e, ruleChange, fmt.Sprintf("change %q; want created, updated or deleted", e.Metadata.Change))
 		return
+	}
+	for i := range e.Links {
+		if l := &e.Links[i]; l.Rel == resourcesync.RelAlternate && !it.Deleted {
+			g.r.unreachable(g.doc.URL, e.Line, e.Column, l.Href)
+		}
 	}
 	if hasUser(e.Loc) {
 		g.r.problem(ruleUser, fmt.Sprintf("%s:%d:%d: record %q: its loc has a user name or password, which is not sent", g.doc.URL, e.Line, e.Column, it.Record))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/resourcesync"
+	"github.com/pmh-bridge/bridge/translate"
 )
 
 // Meta is what a server needs to know of a document before its bytes.
@@ -42,6 +43,10 @@ type Document struct {
 // need be; the context is the one that Document was called with. A document
 // that is a file is an *os.File, which a server can pass to sendfile.
 func (d *Document) Open() (body io.ReadSeekCloser, size int64, err error) { return d.open() }
+
+// ServedType is the media type under which a copy of what has this type is
+// served, and which the documents give it.
+func ServedType(stated string) string { return translate.ServedType(stated) }
 
 // Document returns the document at a path that begins with a slash and follows
 // the base URL, compressed if gzip is set. The error is ErrNotFound, a

@@ -114,8 +114,11 @@ func changeIndex(base string, it *Item) *resourcesync.Document {
 		Capability: resourcesync.ChangeList,
 		Index:      true,
 		From:       datetime(it.From),
-		Links:      []resourcesync.Link{upLink(base, it.Set.Name)},
-		Entries:    make([]resourcesync.Entry, 0, len(it.segments)),
+		Links: []resourcesync.Link{upLink(base, it.Set.Name),
+			// The window is in no index (12.2) and in no Capability List, which has
+			// one entry a capability (9); a link is what is left to name it.
+			{Rel: resourcesync.RelAlternate, Href: base + setPath(it.Set.Name, "changelist.xml")}},
+		Entries: make([]resourcesync.Entry, 0, len(it.segments)),
 	}
 	for _, s := range it.segments {
 		e := resourcesync.Entry{Loc: base + changeListPath(it.Set.Name, s.N)}

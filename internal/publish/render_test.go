@@ -187,7 +187,8 @@ func history(every int, content event.Content) *sliceLog {
 }
 
 // Publishing in any steps gives the bytes of publishing once; closed documents
-// never change; open ones grow only at their end (I1, I4).
+// never change; open ones grow only at their end (I1, I4). While a list is empty
+// nobody has read anything of it, so its first entry may declare a namespace.
 func TestAnyStepsSameBytes(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		every := rapid.IntRange(1, 9).Draw(rt, "every")
@@ -217,7 +218,7 @@ func TestAnyStepsSameBytes(t *testing.T) {
 				}
 				if it.Closed {
 					closed[it.Path] = got
-				} else if was, ok := open[it.Path]; ok && (it.Kind == ChangeList) && !bytes.HasPrefix(got, bytes.TrimSuffix(was, []byte("</urlset>\n"))) {
+				} else if was, ok := open[it.Path]; ok && (it.Kind == ChangeList) && len(entriesOf(was)) > 0 && !bytes.HasPrefix(got, bytes.TrimSuffix(was, []byte("</urlset>\n"))) {
 					rt.Fatalf("%s was open and has changed behind its readers:\n%s\n%s", it.Path, was, got)
 				}
 				open[it.Path] = got

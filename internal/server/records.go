@@ -157,7 +157,7 @@ func (s *Server) mirrored(w http.ResponseWriter, r *http.Request, e *event.Event
 	}
 	describeCopy := func() {
 		h := w.Header()
-		describe(h, mediaType(rep.Type))
+		describe(h, publish.ServedType(rep.Type))
 		h.Set("ETag", `"`+digits+`"`)
 		if !lastmod.IsZero() {
 			h.Set("Last-Modified", lastmod.Format(http.TimeFormat))
@@ -180,12 +180,4 @@ func (s *Server) mirrored(w http.ResponseWriter, r *http.Request, e *event.Event
 	describeCopy()
 	http.ServeContent(w, r, "", lastmod, body)
 	return nil
-}
-
-// mediaType is the type that the Source stated, if a header can hold it.
-func mediaType(t string) string {
-	if t == "" || strings.ContainsFunc(t, func(c rune) bool { return c < ' ' || c >= 0x7f }) {
-		return "application/octet-stream"
-	}
-	return t
 }

@@ -31,6 +31,7 @@ type batch struct {
 	seq       event.Seq                // the last one given out in the whole log
 	docs      map[event.Document]int64 // ids of those that were needed so far
 	feeds     map[string]*event.Feed   // theirs, by their bytes
+	weights   map[int64]int64          // of what documents give as atom:source
 	locs      *locs
 	targets   targets
 	relations relations
@@ -316,7 +317,7 @@ func (b *batch) prepare(ctx context.Context, q preparer) error {
 	if err := b.loadLast(ctx, q); err != nil {
 		return err
 	}
-	b.docs, b.feeds = map[event.Document]int64{}, map[string]*event.Feed{}
+	b.docs, b.feeds, b.weights = map[event.Document]int64{}, map[string]*event.Feed{}, map[int64]int64{}
 	b.events = b.l.bulk(ctx, insertEvents, 6)
 	if b.set.content != event.Reference {
 		return nil

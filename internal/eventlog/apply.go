@@ -152,6 +152,10 @@ func (b *batch) resolve(ctx context.Context, v *body) (err error) {
 
 // log gives the event its place. before is the record's event before.
 func (b *batch) log(r *record, before *body, kind event.Kind, v *body) error {
+	source, err := b.sourceWeight(v.document)
+	if err != nil {
+		return err
+	}
 	b.seq++
 	b.set.clock = max(b.now, b.set.clock+1)
 	c := columns{seq: int64(b.seq), set: b.set.id, record: r.id, kind: int64(kind), observed: int64(b.set.clock)}
@@ -160,7 +164,7 @@ func (b *batch) log(r *record, before *body, kind event.Kind, v *body) error {
 	}
 	b.set.events++
 	if kind != event.Rejected { // which belongs to no segment and changes no state
-		b.place(event.Seq(c.seq), kind, b.set.clock, v)
+		b.place(event.Seq(c.seq), kind, b.set.clock, v, source)
 		b.relate(r, before, kind, v)
 		b.set.last, b.set.lastObserved = b.seq, b.set.clock
 		r.seq, r.last = b.seq, v

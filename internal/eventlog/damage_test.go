@@ -179,8 +179,10 @@ func damageable(t *testing.T) string {
 		older[i].Modified = older[i].Modified.Add(-time.Hour)
 		older[i].Order = older[i].Modified
 	}
-	describing := items(600, 2)
-	describing[0].Links = []event.Link{{Rel: event.RelDescribes, Href: "urn:601", Record: describing[1].Record}, {Rel: event.RelDescribedBy, Href: "urn:0", Record: "urn:0"}}
+	describing := items(600, 100)
+	for i := range describing {
+		describing[i].Links = []event.Link{{Rel: event.RelDescribes, Href: "urn:601", Record: describing[1].Record}, {Rel: event.RelDescribedBy, Href: "urn:0", Record: "urn:0"}}
+	}
 	gone := items(40, 60)
 	for i := range gone {
 		gone[i].Deleted, gone[i].Order, gone[i].Modified = true, event.Stamp{}, event.Stamp{}

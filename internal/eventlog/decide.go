@@ -543,13 +543,21 @@ func (a *asker) logDeletion(r *record, it *event.Item, d *decision) error {
 	}
 	v := &body{document: documentOf(it), reason: it.Reason, obs: event.Observation{Record: r.identifier, Deleted: true, Modified: it.Modified,
 		Title: last.obs.Title, SourceIdentifier: last.obs.SourceIdentifier, Loc: last.obs.Loc}}
-	v.obs.Via = event.Link{Href: last.obs.ViaHref(), Length: event.NoLength, Modified: it.Modified}
-	if !it.Modified.Known() { // by absence: what is known of the original is when it last changed
-		v.obs.Modified = last.obs.Modified
-		v.obs.Via.Modified = last.obs.Modified
-		if last.obs.Via.Href != "" {
-			v.obs.Via.Modified = last.obs.Via.Modified
-		}
+	v.obs.CopyModified = it.CopyModified
+	if !it.Modified.Known() { // by absence: what is known is when it last changed
+		v.obs.Modified, v.obs.CopyModified = last.obs.Modified, last.obs.CopyModified
+	}
+	v.obs.Via = event.Link{Href: last.obs.ViaHref(), Length: event.NoLength, Modified: v.obs.Modified}
+	switch {
+	case last.obs.Via.Href == "":
+	case it.Via.Href == last.obs.Via.Href && it.Via.Modified.Known():
+		v.obs.Via.Modified = it.Via.Modified
+	default: // an inherited link is passed on as it came
+		v.obs.Via.Modified = last.obs.Via.Modified
+	}
+	v.obs.Details = it.Details
+	if d := last.obs.Details; v.obs.Details == nil && d != nil && (d.Language != "" || d.Source != nil) {
+		v.obs.Details = &event.Details{Language: d.Language, Source: d.Source}
 	}
 	if it.Title != "" && a.mode != event.ModeAbsent {
 		v.obs.Title = it.Title

@@ -54,10 +54,10 @@ func (r *replay) ready() {
 }
 
 func (v *verifier) readSegments() error {
-	if err := v.each("SELECT set_id, n, from_at, until_at, start, first, last, events, entries, weight FROM segment ORDER BY set_id, n", func(rows *sql.Rows) error {
+	if err := v.each("SELECT set_id, n, from_at, until_at, start, first, last, events, entries, weight, feed_weight FROM segment ORDER BY set_id, n", func(rows *sql.Rows) error {
 		var id int64
 		var s segmentRow
-		if err := rows.Scan(&id, &s.N, &s.From, &s.Until, &s.start, &s.First, &s.Last, &s.Events, &s.Entries, &s.Weight); err != nil {
+		if err := rows.Scan(&id, &s.N, &s.From, &s.Until, &s.start, &s.First, &s.Last, &s.Events, &s.Entries, &s.Weight, &s.feed); err != nil {
 			return err
 		}
 		r := v.sets[id]
@@ -230,7 +230,9 @@ func (v *verifier) inSegment(r *replay, seq event.Seq, kind event.Kind, observed
 	s.Events++
 	entries := entriesOf(kind, b)
 	s.Entries += entries
-	s.Weight += weightOf(b, entries)
+	w := weightOf(b, entries, v.weights[b.document])
+	s.Weight += w.list
+	s.feed += w.feed
 }
 
 // endSegment compares a segment with what its events have come to.
@@ -250,7 +252,7 @@ func (v *verifier) endSegment(r *replay) {
 }
 
 func words(s *segmentRow) string {
-	return fmt.Sprintf("%d to %d, %d events, %d entries, weight %d, from %v to %v, first at %v", s.First, s.Last, s.Events, s.Entries, s.Weight, s.From, s.Until, s.start)
+	return fmt.Sprintf("%d to %d, %d events, %d entries, weights %d and %d, from %v to %v, first at %v", s.First, s.Last, s.Events, s.Entries, s.Weight, s.feed, s.From, s.Until, s.start)
 }
 
 // compareSets compares the sets' counters with what the events have come to.

@@ -9,20 +9,18 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 )
 
-// maxWeight closes a segment whose Change List may be larger than 40 MB.
-const maxWeight = 40_000_000
-
 // segmentRow is a segment as it is stored; start is the Observed of its first
 // event.
 type segmentRow struct {
 	event.Segment
 	start event.Micros
+	feed  int64 // an upper bound of the bytes of its archive document
 }
 
-const selectSegments = "SELECT n, from_at, until_at, start, first, last, events, entries, weight FROM segment WHERE set_id = $1"
+const selectSegments = "SELECT n, from_at, until_at, start, first, last, events, entries, weight, feed_weight FROM segment WHERE set_id = $1"
 
 func scanSegment(rows *sql.Rows) (s segmentRow, err error) {
-	err = rows.Scan(&s.N, &s.From, &s.Until, &s.start, &s.First, &s.Last, &s.Events, &s.Entries, &s.Weight)
+	err = rows.Scan(&s.N, &s.From, &s.Until, &s.start, &s.First, &s.Last, &s.Events, &s.Entries, &s.Weight, &s.feed)
 	return s, err
 }
 
@@ -38,13 +36,15 @@ func (b *batch) loadOpenSegment(ctx context.Context, q preparer) error {
 }
 
 // place puts an event into the open segment. A segment closes before an event
-// that comes segment_hours after its first, and with the event that makes it
-// long or heavy enough: a function of the log, never of a timer. It is never
-// empty when it closes.
-func (b *batch) place(seq event.Seq, kind event.Kind, observed event.Micros, v *body) {
+// that comes segment_hours after its first, or for which its documents have no
+// room, and with the event that makes it long or heavy enough: a function of the
+// log, never of a timer. It is never empty when it closes.
+func (b *batch) place(seq event.Seq, kind event.Kind, observed event.Micros, v *body, source int64) {
 	entries := entriesOf(kind, v)
+	w := weightOf(v, entries, source)
 	if s := &b.open; s.Events > 0 &&
-		(observed-s.start >= event.Micros(b.set.segmentHours)*event.Micros(time.Hour/time.Microsecond) || int64(s.Entries+entries) > maxEntries) {
+		(observed-s.start >= event.Micros(b.set.segmentHours)*event.Micros(time.Hour/time.Microsecond) || int64(s.Entries+entries) > maxEntries ||
+			s.Weight+w.list > listRoom || s.feed+w.feed > feedRoom) {
 		b.closeSegment()
 	}
 	s := &b.open
@@ -54,7 +54,8 @@ func (b *batch) place(seq event.Seq, kind event.Kind, observed event.Micros, v *
 	s.Last = seq
 	s.Events++
 	s.Entries += entries
-	s.Weight += weightOf(v, entries)
+	s.Weight += w.list
+	s.feed += w.feed
 	if int64(s.Events) >= b.set.segmentEvents || s.Weight > maxWeight || int64(s.Entries) >= maxEntries {
 		s.Until = observed
 		b.closeSegment()
@@ -79,8 +80,8 @@ func (b *batch) saveSegments(ctx context.Context) error {
 		return nil
 	}
 	for _, s := range append(b.closed, b.open) {
-		err := b.l.exec(ctx, `INSERT OR REPLACE INTO segment (set_id, n, from_at, until_at, start, first, last, events, entries, weight)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`, b.set.id, s.N, int64(s.From), int64(s.Until), int64(s.start), int64(s.First), int64(s.Last), s.Events, s.Entries, s.Weight)
+		err := b.l.exec(ctx, `INSERT OR REPLACE INTO segment (set_id, n, from_at, until_at, start, first, last, events, entries, weight, feed_weight)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`, b.set.id, s.N, int64(s.From), int64(s.Until), int64(s.start), int64(s.First), int64(s.Last), s.Events, s.Entries, s.Weight, s.feed)
 		if err != nil {
 			return err
 		}
@@ -91,47 +92,4 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`, b.set.id, s.N, int64(s.From),
 func entriesOf(kind event.Kind, v *body) int {
 	e := event.Event{Kind: kind, Gone: v.gone, Shared: v.shared}
 	return e.Entries()
-}
-
-// weightOf is an upper bound of the bytes that an event takes in a Change List,
-// where the base URL and the set's name are no longer than 100 bytes together.
-// The numbers are those of the markup with the longest times and lengths.
-func weightOf(v *body, entries int) int64 {
-	const (
-		entry     = 225
-		via       = 120
-		alternate = 85
-		own       = 100 + 16 + 87 // a URL of ours: base and set, path, key
-	)
-	o := &v.obs
-	url := int64(own)
-	if o.Loc != "" { // it is published under the Source's own
-		url = 0
-	}
-	each := entry + via + url + escaped(o.Record) + escaped(o.Title) + escaped(o.ViaHref()) + escaped(o.Via.Type) + escaped(o.Via.Hash)
-	n := each*int64(max(entries, 1)) + escaped(o.Loc) + 2*escaped(v.gone)
-	for i, r := range o.Representations {
-		n += escaped(r.Type) + escaped(r.Hash)
-		if i == o.Preferred { // its type and hash stand in rs:md and in the via
-			n += escaped(r.Type) + escaped(r.Hash)
-			continue
-		}
-		n += alternate + url + 1 + int64(len(r.Name))
-		if url == 0 {
-			n += escaped(r.Href)
-		}
-	}
-	return n
-}
-
-// escaped is an upper bound of the length of s in an attribute.
-func escaped(s string) int64 {
-	n := int64(len(s))
-	for i := 0; i < len(s); i++ {
-		switch s[i] {
-		case '&', '<', '>', '"', '\'', '\t', '\n', '\r':
-			n += 5
-		}
-	}
-	return n
 }

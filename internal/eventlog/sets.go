@@ -501,7 +501,7 @@ func (l *Log) Set(ctx context.Context, name string) (set event.Set, err error) {
 // Segments returns the segments of a set, oldest first; the last is open.
 func (l *Log) Segments(ctx context.Context, set string) (out []event.Segment, err error) {
 	err = l.read(ctx, func(q querier) error {
-		rows, err := q.QueryContext(ctx, `SELECT n, from_at, until_at, start, first, last, g.events, entries, weight
+		rows, err := q.QueryContext(ctx, `SELECT n, from_at, until_at, start, first, last, g.events, entries, weight, feed_weight
 FROM segment g JOIN sets s ON s.id = g.set_id WHERE s.name = $1 ORDER BY n`, set)
 		return scanAll(rows, err, func(rows *sql.Rows) error {
 			s, err := scanSegment(rows)

@@ -45,7 +45,7 @@ func (l *Log) Verify(ctx context.Context, report func(Finding)) error {
 			defer tx.Rollback()
 			q = tx
 		}
-		v := &verifier{ctx: ctx, q: q, report: report, sets: map[int64]*replay{}, sources: map[event.SourceID]int64{}}
+		v := &verifier{ctx: ctx, q: q, report: report, sets: map[int64]*replay{}, sources: map[event.SourceID]int64{}, weights: map[int64]int64{}}
 		for _, c := range []struct {
 			where, do string
 			run       func() error
@@ -102,6 +102,7 @@ type verifier struct {
 	order     []*replay // in the order of the sets' numbers
 	sources   map[event.SourceID]int64
 	documents seqs
+	weights   map[int64]int64 // of what documents give as atom:source
 }
 
 // found reports a finding of the check under way.
@@ -242,12 +243,15 @@ func (v *verifier) readDocuments() error {
 		var d event.Document
 		var updated sql.NullInt64
 		var feed []byte
-		if err := rows.Scan(&id, &source, &d.URL, &d.FeedID, &d.FeedTitle, &updated, &feed, &sum); err != nil {
+		var err error
+		if err = rows.Scan(&id, &source, &d.URL, &d.FeedID, &d.FeedTitle, &updated, &feed, &sum); err != nil {
 			return err
 		}
 		d.FeedUpdated = stampOf(updated)
 		if _, ok := v.sources[source]; !ok || sum != documentSum(source, &d, feed) {
 			v.found(fmt.Sprintf("document %d", id), "it is not what was stored, or its Source %d is missing", source)
+		} else if v.weights[id], err = documentWeight(d.FeedID, d.FeedTitle, feed); err != nil {
+			v.found(fmt.Sprintf("document %d", id), "what its feed says cannot be read: %v", err)
 		}
 		v.documents.add(id)
 		return nil

@@ -127,7 +127,8 @@ CREATE TABLE segment (
     last     INTEGER NOT NULL DEFAULT 0,
     events   INTEGER NOT NULL DEFAULT 0,
     entries  INTEGER NOT NULL DEFAULT 0,
-    weight   INTEGER NOT NULL DEFAULT 0,
+    weight   INTEGER NOT NULL DEFAULT 0, -- bounds of the bytes of its Change List
+    feed_weight INTEGER NOT NULL DEFAULT 0, -- and of its archive document
     PRIMARY KEY (set_id, n)
 ) STRICT, WITHOUT ROWID;
 

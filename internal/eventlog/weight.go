@@ -22,8 +22,8 @@ const (
 // The numbers are those of the markup with the longest times and lengths.
 const (
 	weightURL     = 100 + 16 + 87 // a URL of ours: base and set, path, key
-	weightListed  = 270           // a url element, with its rs:md
-	weightLink    = 150           // an rs:ln or atom:link
+	weightListed  = 285           // a url element, with its rs:md
+	weightLink    = 165           // an rs:ln or atom:link
 	weightType    = 24            // application/octet-stream, in place of no type
 	weightEntry   = 260           // an atom:entry
 	weightUUID    = 45
@@ -56,7 +56,7 @@ func weightOf(v *body, entries int, source int64) (w weight) {
 	}
 	for i := range o.Representations {
 		r := &o.Representations[i]
-		n := max(escaped(r.Type), weightType) + escaped(r.Hash) + escaped(r.Hreflang)
+		n := max(escaped(r.Type), weightType) + escaped(r.Hash) + escaped(r.Hreflang) + escaped(r.Encoding)
 		own := url + 1 + int64(len(r.Name))
 		if url == 0 {
 			own = escaped(r.Href)

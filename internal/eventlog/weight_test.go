@@ -59,7 +59,7 @@ func TestWeightLaw(t *testing.T) {
 		if !o.Deleted {
 			for range rapid.SampledFrom([]int{0, 1, 3, 20}).Draw(t, "representations") {
 				o.Representations = append(o.Representations, event.Representation{Href: href.Draw(t, "href"), Type: text.Draw(t, "type"), Hash: text.Draw(t, "hash"),
-					Length: number.Draw(t, "length"), Hreflang: text.Draw(t, "hreflang"), Profile: text.Draw(t, "profile")})
+					Length: number.Draw(t, "length"), Hreflang: text.Draw(t, "hreflang"), Encoding: rapid.SampledFrom([]string{"", "gzip"}).Draw(t, "encoding"), Profile: text.Draw(t, "profile")})
 			}
 			if n := len(o.Representations); n > 0 {
 				o.Preferred = rapid.IntRange(0, n-1).Draw(t, "preferred")

@@ -52,7 +52,7 @@ func serveLongList(_ context.Context, j job, ready func(result)) (result, error)
 		}
 		w.Header().Set("Content-Type", "application/xml")
 		out := bufio.NewWriterSize(w, 64<<10)
-		defer out.Flush() // who does not read it to its end finds out
+		defer func() { _ = out.Flush() }() // who does not read it to its end finds out
 		stamp, change := `at="2026-01-01T00:00:00Z"`, ""
 		if j.Path == "changelist" {
 			stamp, change = `from="2026-01-01T00:00:00Z"`, `<rs:md change="created"/>`

@@ -71,7 +71,7 @@ func Rules() []Rule {
 		{ruleEntry, "an entry has exactly one atom:id, atom:title and atom:updated, and at most one atom:content", "RFC 4287 4.1.2", false},
 		{ruleID, "atom:id is an absolute IRI, without white space around it", "RFC 4287 4.2.6", false},
 		{ruleDate, "a date is as in RFC 3339, without white space around it", "RFC 4287 3.3", false},
-		{ruleRange, "a stamp lies in the years 1678 to 2261 (int64 nanoseconds)", "this implementation", false},
+		{ruleRange, "a stamp lies in the years until 2261 (int64 nanoseconds)", "this implementation", false},
 		{ruleLink, "a link has an href that is an IRI reference", "RFC 4287 4.2.7.1", false},
 		{ruleAlternates, "no two alternate links of an entry have the same type and hreflang", "RFC 4287 4.1.2", false},
 		{ruleBase, "xml:base is an IRI reference", "RFC 4287 2", false},

@@ -11,8 +11,9 @@ var errTimeForm = errors.New("want RFC 3339, such as 2026-01-02T03:04:05.678Z")
 // ParseTime reads a timestamp of RFC 3339 5.6 with any number of fraction digits
 // (those below the nanosecond are cut off) and any offset, and returns it in UTC.
 // t and z may be in lower case; a leap second is the start of the next minute.
-// Years outside 1678 to 2261 are an error, because int64 nanoseconds cannot hold
-// them.
+// Years after 2261 are an error, because int64 nanoseconds cannot hold them; what
+// is before 1678, which somebody may really mean, or means nothing at all, is taken
+// as its beginning.
 func ParseTime(s string) (time.Time, error) {
 	if len(s) < len("2006-01-02T15:04:05Z") {
 		return time.Time{}, errTimeForm
@@ -47,11 +48,16 @@ func ParseTime(s string) (time.Time, error) {
 		return time.Time{}, fmt.Errorf("%q is no such time", s)
 	}
 	t := time.Date(year, time.Month(month), day, hour, minute-offset, second, nanos, time.UTC)
-	if y := t.Year(); y < 1678 || y > 2261 {
-		return time.Time{}, errors.New("want a year from 1678 to 2261")
+	if t.Year() > 2261 {
+		return time.Time{}, errors.New("want a year until 2261")
+	}
+	if t.Before(earliest()) {
+		return earliest(), nil
 	}
 	return t, nil
 }
+
+func earliest() time.Time { return time.Date(1678, 1, 1, 0, 0, 0, 0, time.UTC) }
 
 func digits(s string) (n int, ok bool) {
 	for i := range len(s) {

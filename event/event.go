@@ -113,11 +113,15 @@ type Stamp struct {
 	known bool
 }
 
-// StampOf returns the stamp of t. Times outside 1678 to 2262 do not fit; ok is
-// false for them and the stamp is unknown.
+// StampOf returns the stamp of t. Times before 1678 do not fit and have the
+// earliest stamp. Later ones than 2261, and the zero time, have none: ok is false
+// for them and the stamp is unknown.
 func StampOf(t time.Time) (s Stamp, ok bool) {
-	if y := t.UTC().Year(); y < 1678 || y > 2261 {
+	switch y := t.UTC().Year(); {
+	case t.IsZero(), y > 2261:
 		return Stamp{}, false
+	case y < 1678:
+		t = time.Date(1678, 1, 1, 0, 0, 0, 0, time.UTC)
 	}
 	return Stamp{ns: t.UnixNano(), known: true}, true
 }

@@ -166,8 +166,15 @@ func TestStamps(t *testing.T) {
 	if !unknown.Before(epoch) || epoch.Before(unknown) || unknown.Compare(event.Stamp{}) != 0 || epoch.String() != "1970-01-01T00:00:00Z" || unknown.String() != "" {
 		t.Error("an unknown stamp is earlier than every known one, and prints as nothing")
 	}
-	if _, ok := event.StampOf(time.Date(1600, 1, 1, 0, 0, 0, 0, time.UTC)); ok {
-		t.Error("the year 1600 does not fit")
+	// D89: what is too early has the earliest stamp; no time, and what is too late, none.
+	earliest, _ := event.StampOf(time.Date(1678, 1, 1, 0, 0, 0, 0, time.UTC))
+	for year, want := range map[int]event.Stamp{-1: earliest, 1: earliest, 1600: earliest, 1677: earliest, 2262: unknown, 9999: unknown} {
+		if s, ok := event.StampOf(time.Date(year, 5, 1, 0, 0, 0, 0, time.UTC)); s != want || ok != want.Known() {
+			t.Errorf("year %d: %v, %t, want %v", year, s, ok, want)
+		}
+	}
+	if s, ok := event.StampOf(time.Time{}); ok || s.Known() {
+		t.Errorf("no time at all: %v", s)
 	}
 	at := time.Date(2026, 1, 2, 3, 4, 5, 1000, time.FixedZone("", 3600))
 	if got := event.MicrosOf(at).String(); got != "2026-01-02T02:04:05.000001Z" {

@@ -69,7 +69,8 @@ func (e *NoSourceError) Error() string {
 // robots.txt, plain sitemaps count only where there is no Resource List.
 //
 // The error is a *NoSourceError when there is nothing, ErrOnlyDumps when there
-// are no lists, and else one that may pass.
+// are no lists, ErrNoBaseline when a dump stands for the Resource List, and else
+// one that may pass.
 func (w *Walk) Discover(ctx context.Context) (Found, error) {
 	p, err := newPass(ctx, w)
 	if err != nil {
@@ -90,9 +91,10 @@ type discovery struct {
 	tried        []Tried
 	seen         map[string]bool // documents looked at
 	dumps        []string
-	partial      bool // some set is left out
-	entry        bool // the last answer is that of the Walk's URL
-	locked       bool // the Walk's URL wants a login
+	unlisted     string // a Capability List with a Resource Dump and no Resource List
+	partial      bool   // some set is left out
+	entry        bool   // the last answer is that of the Walk's URL
+	locked       bool   // the Walk's URL wants a login
 }
 
 // page is what a look has shown.
@@ -185,6 +187,8 @@ func (d *discovery) verdict() error {
 	switch {
 	case len(d.found.Sets) > 0:
 		return nil
+	case d.unlisted != "":
+		return fmt.Errorf("%s: %w", d.unlisted, ErrNoBaseline)
 	case len(d.dumps) > 0:
 		return fmt.Errorf("%s: %w", d.dumps[0], ErrOnlyDumps)
 	}

@@ -1,6 +1,7 @@
 package resourcesync
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -81,7 +82,7 @@ func (d *discovery) names(l *List, depth int) error {
 // capabilityList takes a set of resources.
 func (d *discovery) capabilityList(l *List) error {
 	set := Lists{CapabilityList: l.Requested}
-	dumps, err := set.read(l, nil)
+	found, err := set.read(l, nil)
 	if missing(err) {
 		d.lack(l.Requested, err)
 		return nil
@@ -89,13 +90,17 @@ func (d *discovery) capabilityList(l *List) error {
 	if err != nil {
 		return err
 	}
-	d.add(set, dumps)
+	d.add(set, found)
 	return nil
 }
 
 // add takes a set, unless it has no lists or is known already.
-func (d *discovery) add(set Lists, dumps []string) {
+func (d *discovery) add(set Lists, also dumps) {
 	switch {
+	case set.ResourceList == "" && set.ChangeList != "" && also.resources != "":
+		d.partial, d.unlisted = true, set.CapabilityList
+		d.p.report(Problem{Rule: ruleNames, URL: set.CapabilityList, Found: "the Resource Dump " + also.resources + " and no Resource List",
+			Expected: "a Resource List; the set is left out, since its Change Lists do not tell what was there before"}, false)
 	case set.ResourceList != "" || set.ChangeList != "":
 		if !slices.ContainsFunc(d.found.Sets, func(o Lists) bool { return (&Stream{Lists: o}).same(set) }) {
 			d.found.Sets = append(d.found.Sets, set)
@@ -103,7 +108,7 @@ func (d *discovery) add(set Lists, dumps []string) {
 	default:
 		d.partial = true
 		found := "a Capability List without a list"
-		if len(dumps) > 0 {
+		if also != (dumps{}) {
 			d.dumps = append(d.dumps, set.CapabilityList)
 			found = "a Capability List with nothing but dumps"
 		}
@@ -111,9 +116,12 @@ func (d *discovery) add(set Lists, dumps []string) {
 	}
 }
 
+// dumps are the first of each kind that a Capability List names.
+type dumps struct{ resources, changes string }
+
 // read reads a Capability List (clause 9) into what it names, and returns its
 // dumps besides. Every loc goes into locs, if that is not nil.
-func (s *Lists) read(l *List, locs map[string]bool) (dumps []string, err error) {
+func (s *Lists) read(l *List, locs map[string]bool) (found dumps, err error) {
 	_, err = l.entries(func(e *Entry) {
 		if locs != nil {
 			locs[follow.Key(e.Loc)] = true
@@ -124,8 +132,11 @@ func (s *Lists) read(l *List, locs map[string]bool) (dumps []string, err error) 
 			list = &s.ResourceList
 		case ChangeList:
 			list = &s.ChangeList
-		case ResourceDump, ChangeDump:
-			dumps = append(dumps, e.Loc)
+		case ResourceDump:
+			found.resources = cmp.Or(found.resources, e.Loc)
+			return
+		case ChangeDump:
+			found.changes = cmp.Or(found.changes, e.Loc)
 			return
 		default:
 			return
@@ -137,7 +148,7 @@ func (s *Lists) read(l *List, locs map[string]bool) (dumps []string, err error) 
 				Found: "a second " + string(e.Metadata.Capability) + ", " + e.Loc, Expected: "one; it is not followed"})
 		}
 	})
-	return dumps, err
+	return found, err
 }
 
 // list takes a list that was reached without its Capability List: that of its
@@ -178,7 +189,7 @@ func (d *discovery) list(l *List) error {
 	} else {
 		l.close()
 	}
-	d.add(set, nil)
+	d.add(set, dumps{})
 	return nil
 }
 
@@ -202,7 +213,7 @@ type above struct {
 	list  *List
 	locs  map[string]bool
 	set   Lists
-	dumps []string
+	dumps dumps
 }
 
 func (a *above) names(urls []string) bool {

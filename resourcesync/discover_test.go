@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -239,6 +240,29 @@ func TestNothingToFollow(t *testing.T) {
 				t.Errorf("error %v", err)
 			}
 		})
+	}
+}
+
+// D3: what a Resource Dump and Change Lists tell is not all that the Source has,
+// and is refused; another set of the Source is followed, and never taken as whole.
+func TestDumpInsteadOfResourceList(t *testing.T) {
+	s := newSite(t)
+	dumped := lists("/dump", "resourcedump") + lists("/cl", "changelist")
+	s.put("/cap", urlset(attrs("capability", "capabilitylist"), dumped))
+	s.put("/cl", changes(5, 0))
+	if _, err := s.discover("/cap"); !errors.Is(err, ErrNoBaseline) || !strings.Contains(err.Error(), "no Resource List") {
+		t.Errorf("%v", err)
+	}
+	s.put("/.well-known/resourcesync", urlset(attrs("capability", "description"), lists("/cap", "capabilitylist")+lists("/other", "capabilitylist")))
+	s.put("/other", urlset(attrs("capability", "capabilitylist"), lists("/rl", "resourcelist")))
+	s.put("/rl", resources(5))
+	got := s.run(s.walk("/.well-known/resourcesync"))
+	if got.err != nil || got.Complete || !slices.ContainsFunc(got.problems, func(p Problem) bool { return strings.Contains(p.Found, "/dump and no Resource List") }) {
+		t.Errorf("%+v", got)
+	}
+	s.put("/cap", urlset(attrs("capability", "capabilitylist"), dumped+lists("/rl", "resourcelist")))
+	if _, err := s.discover("/cap"); err != nil {
+		t.Errorf("with a Resource List: %v", err)
 	}
 }
 

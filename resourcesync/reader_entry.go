@@ -2,6 +2,7 @@ package resourcesync
 
 import (
 	"fmt"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -120,7 +121,7 @@ func (r *Reader) loc(d *draftEntry) error {
 	}
 	raw := string(text)
 	ref := strictxml.Trim(raw)
-	loc, err := r.scan.Resolve(base, ref)
+	loc, err := r.scan.Resolve(base, spaced(ref))
 	switch {
 	case markup:
 		d.bad(ruleLoc, "loc holds elements; want a URI")
@@ -132,12 +133,25 @@ func (r *Reader) loc(d *draftEntry) error {
 		d.bad(ruleLoc, "loc %q; want an absolute URI", strictxml.Clip(ref))
 		return nil
 	case loc != ref:
-		r.problem(ruleLoc, at.line, at.column, strconv.Quote(strictxml.Clip(ref)), "an absolute URI without dot segments; it is taken as "+strictxml.Clip(loc))
+		r.problem(ruleLoc, at.line, at.column, strconv.Quote(strictxml.Clip(ref)), "an absolute URI without spaces and dot segments; it is taken as "+strictxml.Clip(loc))
 	case len(ref) != len(raw):
 		r.problem(ruleLoc, at.line, at.column, "white space around "+strictxml.Clip(ref), "none; it is cut off")
 	}
 	d.Loc = loc
 	return nil
+}
+
+// spaced escapes the spaces of a reference, which mean what they would escaped. A
+// host can have none.
+func spaced(ref string) string {
+	if !strings.Contains(ref, " ") {
+		return ref
+	}
+	escaped := strings.ReplaceAll(ref, " ", "%20")
+	if _, err := url.Parse(escaped); err != nil {
+		return ref
+	}
+	return escaped
 }
 
 // absolute tells whether s is an absolute URI as far as its beginning and its

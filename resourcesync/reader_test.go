@@ -32,6 +32,7 @@ func TestTolerance(t *testing.T) {
 		{"white space in loc", listOf("<url><loc>\n http://a.example/1\n</loc></url>"), "rs-loc", "http://a.example/1"},
 		{"relative loc", listOf("<url><loc>../1?x#y</loc></url>"), "rs-loc", "http://example.org/1?x#y"},
 		{"dot segments", listOf("<url><loc>http://a.example/b/../1</loc></url>"), "rs-loc", "http://a.example/1"},
+		{"spaces in loc (D87)", listOf("<url><loc> http://a.example/a b/c  d </loc></url>"), "rs-loc", "http://a.example/a%20b/c%20%20d"},
 		{"base", listOf(`<url xml:base="http://b.example/c/"><loc>1</loc></url>`), "rs-loc", "http://b.example/c/1"},
 		{"two locs", listOf("<url><loc>http://a.example/1</loc><loc>http://a.example/2</loc></url>"), "rs-loc", "http://a.example/1"},
 		{"other schemes", listOf("<url><loc>urn:x:1</loc></url><url><loc>gsiftp://g/1</loc></url>"), "", "urn:x:1 | gsiftp://g/1"},
@@ -249,7 +250,8 @@ func TestBadEntries(t *testing.T) {
 		{"empty loc", `<url><loc> </loc></url>`, "rs-loc", "", ""},
 		{"loc with elements", `<url><loc>http://a.example/<b>1</b></loc></url>`, "rs-loc", "", ""},
 		{"loc without host", `<url><loc>http:///x</loc></url>`, "rs-loc", "", ""},
-		{"loc with a blank", `<url><loc>http://a.example/a b</loc></url>`, "rs-loc", "", ""},
+		{"loc with a blank in its host", `<url><loc>http://a b.example/</loc></url>`, "rs-loc", "", ""},
+		{"loc with a tab", "<url><loc>http://a.example/a\tb</loc></url>", "rs-loc", "", ""},
 		{"loc that is no reference", `<url><loc>http://a.example/../%zz</loc></url>`, "rs-loc", "", ""},
 		{"url in a url", `<url><loc>http://a.example/1</loc><url><loc>http://a.example/2</loc></url></url>`, "rs-entry", "http://a.example/1", ""},
 	} {

@@ -144,7 +144,7 @@ func (g *feedReading) date(item *gofeed.Item, line, column int) event.Stamp {
 			if s, ok := event.StampOf(*d.time); ok {
 				return s
 			}
-			why = "its year is not within 1678 to 2261"
+			why = "its year is after 2261"
 		}
 		g.problem(ruleFeedDate, line, column, "date %q is left out: %s", strictxml.Clip(d.text), why)
 	}

@@ -263,3 +263,23 @@ func TestIndexOfTooManySegments(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// D114: who asks what there is finds the snapshots of a set whatever base URL they
+// were made for; who serves another one does not.
+func TestSnapshotOfAnyBase(t *testing.T) {
+	l, dir := history(100, event.Mirror).many("main", 20), t.TempDir()
+	of := func(base string, anyBase bool) *Publisher {
+		p := publisherIn(t, l, dir)
+		p.base, p.opts.AnyBase = base, anyBase
+		p.limits.Entries = 5
+		return p
+	}
+	if err := of("https://one.example", false).Snapshot(t.Context(), "main"); err != nil {
+		t.Fatal(err)
+	}
+	for anyBase, want := range map[bool]event.Seq{true: 20, false: 0} {
+		if seq, err := of("https://two.example", anyBase).SnapshotSeq(t.Context(), "main"); seq != want || err != nil {
+			t.Errorf("any base %t: Seq %d, %v, want %d", anyBase, seq, err, want)
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"iter"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -374,5 +375,47 @@ func TestModes(t *testing.T) {
 		if st, err := e.Info(); err != nil || st.Mode().Perm() != 0o600 {
 			t.Errorf("%s: %v, %v", e.Name(), st.Mode(), err)
 		}
+	}
+}
+
+// D123, D151: who reads and stalls, as `bridge log --follow | less` does, holds
+// back no checkpoint.
+func TestStalledReader(t *testing.T) {
+	heavy(t)
+	folder := t.TempDir()
+	l, src := filled(t, folder, event.Redirect)
+	defer l.Close()
+	if err := add(l, src, 0, 5000); err != nil {
+		t.Fatal(err)
+	}
+	next, stop := iter.Pull2(l.Events(context.Background(), "main", event.Range{Upto: 1 << 60}))
+	defer stop()
+	live, stopLive := iter.Pull2(l.Live(context.Background(), "main", 5000))
+	defer stopLive()
+	for _, next := range []func() (*event.Event, error, bool){next, live} {
+		if _, err, ok := next(); err != nil || !ok {
+			t.Fatal(err)
+		}
+	}
+	for i := range 500 {
+		if err := add(l, src, 5000+i*10, 10); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if st, err := os.Stat(filepath.Join(folder, eventlog.FileName+"-wal")); err != nil || st.Size() > 8<<20 {
+		t.Errorf("the write-ahead log has %d bytes, %v", st.Size(), err)
+	}
+	n := 1
+	for {
+		_, err, ok := next()
+		if !ok {
+			break
+		}
+		if n++; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n != 10_000 {
+		t.Errorf("the stalled reader has read %d events of 10000", n)
 	}
 }

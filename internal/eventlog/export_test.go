@@ -3,6 +3,7 @@ package eventlog
 import (
 	"context"
 	"fmt"
+	"testing"
 )
 
 // LimitPages caps the database at so many pages more than it has now, as a full
@@ -32,3 +33,11 @@ func (l *Log) Exec(ctx context.Context, text string, args ...any) error {
 
 // Checkpoint does what is done when nothing has been written for a while.
 func (l *Log) Checkpoint() { l.checkpoint() }
+
+// DropCache has the writer read its pages from the disk again.
+func (l *Log) DropCache(t testing.TB) {
+	t.Helper()
+	if err := l.Exec(context.Background(), "PRAGMA shrink_memory; PRAGMA cache_size = 1"); err != nil {
+		t.Fatal(err)
+	}
+}

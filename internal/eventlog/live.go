@@ -154,13 +154,7 @@ func (l *Log) liveNow(ctx context.Context, q querier, set string, at event.Seq) 
 // liveThen works the state at an earlier position out of the log.
 func liveThen(ctx context.Context, q querier, st *state, at event.Seq) error {
 	var last []int64 // by ordinal of the record
-	rows, err := q.QueryContext(ctx, "SELECT "+eventColumns+" FROM event e WHERE e.set_id = $1 AND e.seq <= $2 ORDER BY e.seq", st.set, int64(at))
-	if err := scanAll(rows, err, func(rows *sql.Rows) error {
-		var c columns
-		var sealed sql.RawBytes
-		if err := rows.Scan(&c.seq, &c.set, &c.record, &c.kind, &c.observed, &sealed); err != nil {
-			return err
-		}
+	if err := eachRow(ctx, q, "e.set_id = $3 AND ", []any{st.set}, event.Range{Upto: at}, nil, func(c columns, sealed []byte) error {
 		if _, err := unseal(c, sealed); err != nil {
 			return fmt.Errorf("event %d in the log: %w: run bridge verify, and restore a backup", c.seq, err)
 		}
@@ -198,9 +192,9 @@ func (st *state) list(ctx context.Context, q querier, at event.Seq, once bool, y
 	left := st.last.n
 	seen := map[int64]bool{} // of the URIs that are shared, or may be
 	key := newLocs(st.set).key
-	if err := st.visit(ctx, q, at, func(rows *sql.Rows) error {
-		ev, err := s.scanIf(rows, st.last.has)
-		if err != nil || ev == nil {
+	if err := st.visit(ctx, q, at, func(c columns, sealed []byte) error {
+		ev, err := s.event(c, sealed)
+		if err != nil {
 			return err
 		}
 		left--
@@ -228,18 +222,24 @@ func (st *state) list(ctx context.Context, q querier, at event.Seq, once bool, y
 	return nil
 }
 
-// visit scans the rows of the state's events: the whole range in one pass, or
-// just these where they are few among the log's.
-func (st *state) visit(ctx context.Context, q querier, at event.Seq, scan func(*sql.Rows) error) error {
+// visit calls do for the rows of the state's events: out of the whole range in one
+// pass, or just these where they are few among the log's.
+func (st *state) visit(ctx context.Context, q querier, at event.Seq, do func(c columns, sealed []byte) error) error {
 	if st.last.n*8 > int64(at) {
-		rows, err := q.QueryContext(ctx, "SELECT "+eventColumns+" FROM event e WHERE e.seq <= $1 ORDER BY e.seq", int64(at))
-		return scanAll(rows, err, scan)
+		return eachRow(ctx, q, "", nil, event.Range{Upto: at}, st.last.has, do)
 	}
-	few := make([]int64, 0, lookup)
+	few := make([]any, 0, lookup)
+	var p rowPage
 	flush := func() error {
-		err := each(ctx, reading{q}, "SELECT "+eventColumns+" FROM event e WHERE e.seq IN ("+in(lookup)+") ORDER BY e.seq", few, scan)
+		if len(few) == 0 {
+			return nil
+		}
+		rows, err := q.QueryContext(ctx, "SELECT "+eventColumns+" FROM event e WHERE e.seq IN ("+in(len(few))+") ORDER BY e.seq", few...)
 		few = few[:0]
-		return err
+		if err := p.read(rows, err, nil); err != nil {
+			return err
+		}
+		return p.each(do)
 	}
 	for seq := range st.last.all() {
 		if few = append(few, seq); len(few) == lookup {

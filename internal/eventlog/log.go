@@ -365,10 +365,14 @@ func (l *Log) read(ctx context.Context, do func(q querier) error) error {
 		return do(l.conn)
 	}
 	c, err := l.db.Conn(ctx)
-	if err != nil {
-		return err
+	if err == nil {
+		err = errors.Join(do(c), c.Close())
 	}
-	return errors.Join(do(c), c.Close())
+	err = sqlite.Explain(l.path, err)
+	if l.writer != nil && (errors.Is(err, sqlite.ErrDisk) || errors.Is(err, sqlite.ErrDamaged)) {
+		err = fmt.Errorf("%w: %w", ErrStopped, err) // who would write must not go on
+	}
+	return err
 }
 
 // prepared runs a query of which there are few, and that comes again and again. It

@@ -81,22 +81,82 @@ func newScanner(ctx context.Context, q querier) (*scanner, error) {
 	})
 }
 
-// scan reads one row. The event is good until the next scan.
-func (s *scanner) scan(rows *sql.Rows) (*event.Event, error) {
-	return s.scanIf(rows, func(int64) bool { return true })
-}
-
-// scanIf does so when the event at that place is wanted, else returns nil.
-func (s *scanner) scanIf(rows *sql.Rows, wanted func(seq int64) bool) (*event.Event, error) {
-	var c columns
-	var sealed sql.RawBytes
-	if err := rows.Scan(&c.seq, &c.set, &c.record, &c.kind, &c.observed, &sealed); err != nil || !wanted(c.seq) {
-		return nil, err
-	}
+// event returns the event of a row. It is good until the next one.
+func (s *scanner) event(c columns, sealed []byte) (*event.Event, error) {
 	if err := s.decode(c, sealed); err != nil {
 		return nil, fmt.Errorf("event %d in the log: %w: run bridge verify, and restore a backup", c.seq, err)
 	}
 	return &s.ev, nil
+}
+
+// scan reads one row.
+func (s *scanner) scan(rows *sql.Rows) (*event.Event, error) {
+	var c columns
+	var sealed sql.RawBytes
+	if err := rows.Scan(&c.seq, &c.set, &c.record, &c.kind, &c.observed, &sealed); err != nil {
+		return nil, err
+	}
+	return s.event(c, sealed)
+}
+
+// eventPage is how many rows of table event one statement reads.
+const eventPage = 500
+
+// eachRow calls do for the rows of table event in a range, in their order. It reads
+// page by page, and a page to its end before it hands on any of it: however long
+// do takes, it holds no read transaction, which would keep the write-ahead log
+// from being checkpointed.
+func eachRow(ctx context.Context, q querier, where string, args []any, r event.Range, wanted func(seq int64) bool, do func(c columns, sealed []byte) error) error {
+	var p rowPage
+	for after := int64(r.After); ; {
+		rows, err := q.QueryContext(ctx, fmt.Sprintf("SELECT %s FROM event e WHERE %se.seq > $1 AND e.seq <= $2 ORDER BY e.seq LIMIT %d", eventColumns, where, eventPage),
+			append([]any{after, int64(r.Upto)}, args...)...)
+		if err := p.read(rows, err, wanted); err != nil {
+			return err
+		}
+		if err := p.each(do); err != nil || p.rows < eventPage {
+			return err
+		}
+		after = p.last
+	}
+}
+
+// rowPage are some rows of table event.
+type rowPage struct {
+	rows  int   // all that were read
+	last  int64 // Seq of the last of them
+	kept  []columns
+	ends  []int // of their bodies in bytes
+	bytes []byte
+}
+
+// read reads rows and keeps those that are wanted.
+func (p *rowPage) read(rows *sql.Rows, err error, wanted func(seq int64) bool) error {
+	*p = rowPage{kept: p.kept[:0], ends: p.ends[:0], bytes: p.bytes[:0]}
+	return scanAll(rows, err, func(rows *sql.Rows) error {
+		var c columns
+		var sealed sql.RawBytes
+		if err := rows.Scan(&c.seq, &c.set, &c.record, &c.kind, &c.observed, &sealed); err != nil {
+			return err
+		}
+		p.rows, p.last = p.rows+1, c.seq
+		if wanted == nil || wanted(c.seq) {
+			p.bytes = append(p.bytes, sealed...)
+			p.kept, p.ends = append(p.kept, c), append(p.ends, len(p.bytes))
+		}
+		return nil
+	})
+}
+
+func (p *rowPage) each(do func(c columns, sealed []byte) error) error {
+	from := 0
+	for i, c := range p.kept {
+		if err := do(c, p.bytes[from:p.ends[i]]); err != nil {
+			return err
+		}
+		from = p.ends[i]
+	}
+	return nil
 }
 
 func (s *scanner) decode(c columns, sealed []byte) error {
@@ -155,14 +215,14 @@ func (l *Log) Events(ctx context.Context, set string, r event.Range) iter.Seq2[*
 			if set != "" && id == 0 {
 				return nil
 			}
-			where, args := "", []any{int64(r.After), int64(r.Upto)}
+			var where string
+			var args []any
 			if set != "" && len(s.sets) > 1 {
-				where, args = "e.set_id = $3 AND ", append(args, id)
+				where, args = "e.set_id = $3 AND ", []any{id}
 			}
-			rows, err := q.QueryContext(ctx, "SELECT "+eventColumns+" FROM event e WHERE "+where+"e.seq > $1 AND e.seq <= $2 ORDER BY e.seq", args...)
 			last := r.After
-			if err := scanAll(rows, err, func(rows *sql.Rows) error {
-				ev, err := s.scan(rows)
+			if err := eachRow(ctx, q, where, args, r, nil, func(c columns, sealed []byte) error {
+				ev, err := s.event(c, sealed)
 				if err == nil && s.before(set) > last {
 					err = lost(last, ev.Seq)
 				}

@@ -127,6 +127,17 @@ func (b *Blob) Close() error {
 	return nil
 }
 
+// Check reads a content to its end: nil when its bytes have its hash, else an
+// error that is fs.ErrNotExist or ErrDamaged, or why it could not be read.
+func (s *Store) Check(ctx context.Context, sum Sum) error {
+	b, err := s.Open(ctx, sum)
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	return b.verify()
+}
+
 // verifyPage is how many contents Verify reads in one go; between two goes the
 // database may be tidied.
 const verifyPage = 1000

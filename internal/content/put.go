@@ -156,6 +156,36 @@ func (s *Store) Put(ctx context.Context, drafts ...*Draft) error {
 	return nil
 }
 
+// Replace stores a draft in the place of a content that is damaged, or is missing.
+// It is the same content: its name is its hash.
+func (s *Store) Replace(ctx context.Context, d *Draft) error {
+	if s.writer == nil {
+		return ErrReadOnly
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.writer.do(ctx, func() error { return s.writer.replace(ctx, d) }); err != nil {
+		return fmt.Errorf("%s: replace content %s: %w", s.path, d.sum, s.coded(err))
+	}
+	return nil
+}
+
+func (w *writer) replace(ctx context.Context, d *Draft) error {
+	for _, text := range []string{
+		`UPDATE total SET (count, length) = (SELECT total.count - count(*), total.length - coalesce(sum(c.length), 0) FROM content c WHERE c.sum = $1)`,
+		`DELETE FROM chunk WHERE content IN (SELECT id FROM content WHERE sum = $1)`,
+		`DELETE FROM content WHERE sum = $1`,
+	} {
+		if _, err := w.conn.ExecContext(ctx, text, d.sum[:]); err != nil {
+			return err
+		}
+	}
+	if d.size <= chunkSize {
+		return w.insert(ctx, []*Draft{d}, nil)
+	}
+	return w.insert(ctx, nil, []*Draft{d})
+}
+
 // put looks up in q, which sees all that was committed, since nobody else writes.
 func (w *writer) put(ctx context.Context, q querier, drafts []*Draft) error {
 	sums := make([]Sum, len(drafts))

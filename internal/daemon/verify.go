@@ -6,11 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math"
+	"slices"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/content"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/harvest"
+	"github.com/pmh-bridge/bridge/internal/publish"
 )
 
 // Finding is something in the data folder that is not as it must be.
@@ -56,12 +60,13 @@ const (
 )
 
 // verifyContents reads every content, and then asks for each that an event or a
-// submission names.
+// submission names. What is missing or damaged is named with its record.
 func (h *House) verifyContents(ctx context.Context, sets []event.Set, v *Verified, report func(Finding)) error {
+	bad := map[content.Sum]string{} // what is wrong with a content; "" once it was reported
 	if h.Contents != nil {
 		stats, err := h.Contents.Verify(ctx, func(sum content.Sum, err error) {
 			if err != nil {
-				report(Finding{"content " + sum.String(), err.Error(), restore})
+				bad[sum] = err.Error()
 			}
 		})
 		v.Contents = stats.Count
@@ -71,33 +76,48 @@ func (h *House) verifyContents(ctx context.Context, sets []event.Set, v *Verifie
 			return err
 		}
 	}
-	gone := map[content.Sum]bool{} // and reported
 	for _, s := range sets {
 		if s.Content != event.Mirror || s.Events == 0 {
 			continue
 		}
 		if h.Contents == nil {
-			report(Finding{"content.db", "it is not there, and set " + s.Name + " is a mirror", restore})
+			report(Finding{"content.db", "it is not there, and set " + s.Name + " is a mirror", fetchAgain})
 			return nil
 		}
-		if err := h.verifyNamed(ctx, s.Name, gone, report); err != nil {
+		if err := h.verifyNamed(ctx, s.Name, bad, report); err != nil {
 			return err
 		}
 	}
-	return h.verifySubmitted(ctx, gone, report)
+	for sum, what := range bad {
+		if what != "" {
+			report(Finding{"content " + sum.String(), what + "; no event names it", restore})
+			bad[sum] = ""
+		}
+	}
+	return h.verifySubmitted(ctx, bad, report)
 }
 
-// verifyNamed asks the store for every content that an event of a set names, and
-// remembers which are gone.
-func (h *House) verifyNamed(ctx context.Context, set string, gone map[content.Sum]bool, report func(Finding)) error {
-	var sums []content.Sum
+// fetchAgain is what can be done about contents that Sources have too.
+const fetchAgain = "bridge harvest --full fetches it again, if the Source still has it; else restore content.db from a backup"
+
+// verifyNamed asks the store for every content that an event of a set names.
+func (h *House) verifyNamed(ctx context.Context, set string, bad map[content.Sum]string, report func(Finding)) error {
+	type naming struct{ who, do string }
+	named := map[content.Sum]naming{} // those that are to be asked for
 	ask := func() error {
-		missing, err := h.Contents.Missing(ctx, sums)
+		missing, err := h.Contents.Missing(ctx, slices.Collect(maps.Keys(named)))
 		for _, m := range missing {
-			gone[m] = true
-			report(Finding{"content " + m.String(), "an event of set " + set + " names it, and it is not there", restore})
+			if _, known := bad[m]; !known {
+				bad[m] = "it is not there"
+			}
 		}
-		sums = sums[:0]
+		for sum, n := range named {
+			if what := bad[sum]; what != "" {
+				bad[sum] = ""
+				report(Finding{"content " + sum.String(), what + "; " + n.who, n.do})
+			}
+		}
+		clear(named)
 		return err
 	}
 	for ev, err := range h.Log.Events(ctx, set, event.Range{Upto: math.MaxInt64}) {
@@ -110,9 +130,13 @@ func (h *House) verifyNamed(ctx context.Context, set string, gone map[content.Su
 				report(Finding{fmt.Sprintf("event %d", ev.Seq), "a representation of a mirror has no SHA-256", restore})
 				continue
 			}
-			sums = append(sums, sum)
+			do := fetchAgain
+			if ev.Origin.Protocol == harvest.SIP {
+				do = restore // it came with a request
+			}
+			named[sum] = naming{fmt.Sprintf("event %d names it, of record %q of set %s, as %s", ev.Seq, ev.Record, set, Private(r.Href)), do}
 		}
-		if len(sums) >= 1000 {
+		if len(named) >= 1000 {
 			if err := ask(); err != nil {
 				return err
 			}
@@ -124,7 +148,7 @@ func (h *House) verifyNamed(ctx context.Context, set string, gone map[content.Su
 // verifySubmitted asks the store for the record of every submission that is still
 // to be sent, to be decided about or to be sent again. That of an accepted one is
 // in an event, if it is served.
-func (h *House) verifySubmitted(ctx context.Context, gone map[content.Sum]bool, report func(Finding)) error {
+func (h *House) verifySubmitted(ctx context.Context, bad map[content.Sum]string, report func(Finding)) error {
 	q := event.SubmissionQuery{Limit: 1000, States: []event.State{event.StateWaiting, event.StateForwarding, event.StateInDoubt, event.StateProvisional,
 		event.StateUnresolved, event.StateUnsent}}
 	for {
@@ -134,8 +158,8 @@ func (h *House) verifySubmitted(ctx context.Context, gone map[content.Sum]bool, 
 		}
 		for i := range page {
 			s := &page[i]
-			if s.Content == [32]byte{} || gone[s.Content] {
-				continue
+			if _, known := bad[s.Content]; s.Content == [32]byte{} || known {
+				continue // of none, or reported
 			}
 			if h.Contents == nil {
 				report(Finding{"content.db", "it is not there, and the records of submissions are kept in it", restoreRecord})
@@ -146,7 +170,7 @@ func (h *House) verifySubmitted(ctx context.Context, gone map[content.Sum]bool, 
 				return err
 			}
 			if what != "" {
-				gone[s.Content] = true
+				bad[s.Content] = ""
 				report(Finding{"content " + content.Sum(s.Content).String(), fmt.Sprintf("submission %d of set %s, which is %s, %s", s.ID, s.Set, s.State, what), restoreRecord})
 			}
 		}
@@ -177,9 +201,30 @@ func (h *House) recordFault(ctx context.Context, s *event.Submission) (string, e
 }
 
 func (h *House) verifyDocuments(ctx context.Context, sets []event.Set, v *Verified, report func(Finding)) error {
-	// Where the system chooses the port, each run of serve has a base URL of its
-	// own, and finds nothing of what another has kept: any will do to render.
-	p, err := h.Publisher(cmp.Or(h.Config.BaseURL, "http://"+h.Config.Listen))
+	// What is kept may have been rendered under another base URL: of another run,
+	// where the system chooses the port, or because --data alone was given.
+	bases := publish.Bases(h.cacheDir(), h.snapshotDir())
+	if len(bases) == 0 {
+		bases = []string{cmp.Or(h.Config.BaseURL, "http://"+h.Config.Listen)} // any will do to render
+	}
+	for i, base := range bases {
+		var again Verified
+		if i == 0 {
+			again = *v
+		}
+		if err := h.verifyBase(ctx, base, sets, &again, report); err != nil {
+			return err
+		}
+		if i == 0 {
+			*v = again // a document counts once
+		}
+	}
+	return nil
+}
+
+// verifyBase renders the closed documents under a base URL.
+func (h *House) verifyBase(ctx context.Context, base string, sets []event.Set, v *Verified, report func(Finding)) error {
+	p, err := h.Publisher(base)
 	if err != nil {
 		return err
 	}

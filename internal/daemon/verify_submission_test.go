@@ -237,7 +237,7 @@ func TestVerifySubmitted(t *testing.T) {
 			s, folder := &x.in(state)[i], x.copied()
 			remove(t, folder, s)
 			found := findings(t, folder)
-			if len(found) == 0 || slices.ContainsFunc(found, func(f string) bool { return !strings.HasPrefix(f, where(s)+"an event of set ") }) {
+			if len(found) == 0 || slices.ContainsFunc(found, func(f string) bool { return !strings.HasPrefix(f, where(s)+"it is not there; event ") }) {
 				t.Errorf("%q", found)
 			}
 		})

@@ -177,10 +177,7 @@ func (p *Publisher) deletes(ctx context.Context, set string, r event.Range) (boo
 // epochs, open documents, and files that were never finished.
 func (p *Publisher) tidyCache() error {
 	entries, err := os.ReadDir(p.opts.CacheDir)
-	if err != nil {
-		if errors.Is(err, os.ErrNotExist) {
-			return nil
-		}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	var errs []error
@@ -189,5 +186,14 @@ func (p *Publisher) tidyCache() error {
 			errs = append(errs, p.disk.remove(filepath.Join(p.opts.CacheDir, e.Name())))
 		}
 	}
-	return errors.Join(append(errs, p.cache.tidy())...)
+	return errors.Join(append(errs, p.cache.tidy(), p.nameCache())...)
+}
+
+// nameCache writes beside what is rendered for which base URL that is: its hash,
+// which names the folder, does not tell.
+func (p *Publisher) nameCache() error {
+	if err := p.disk.mkdir(p.cache.dir); err != nil {
+		return err
+	}
+	return p.disk.writeFile(filepath.Join(p.cache.dir, baseName), []byte(p.base+"\n"), false)
 }

@@ -471,12 +471,16 @@ func TestRunTidies(t *testing.T) {
 		}
 	})
 	for _, f := range cacheFiles(t, p) {
-		if !strings.HasPrefix(f, "closed/main/8-1-") {
+		if !strings.HasPrefix(f, "closed/main/8-1-") && f != baseName {
 			t.Errorf("left: %s", f)
 		}
 	}
 	left, _ := os.ReadDir(filepath.Join(dir, "cache"))
 	if len(left) != 2 {
 		t.Errorf("the cache's folder has %v", left)
+	}
+	// D152: whoever verifies finds out for which base URL it was rendered.
+	if bases := Bases(filepath.Join(dir, "cache"), filepath.Join(dir, "snapshots")); !slices.Equal(bases, []string{p.base}) {
+		t.Errorf("kept for %q, want %q", bases, p.base)
 	}
 }

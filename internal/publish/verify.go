@@ -4,10 +4,14 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/klauspost/compress/gzip"
 
@@ -27,6 +31,29 @@ type Check struct {
 	// Damaged are the files among them that hold other bytes. Those of the cache
 	// may be deleted; they are never served, nor are a snapshot's.
 	Damaged []string
+}
+
+// baseName is the file in a folder of the cache that has its base URL.
+const baseName = "base"
+
+// Bases returns the base URLs of all that is kept in two folders of a Publisher,
+// sorted: what is to be verified may be another's than the configured one.
+func Bases(cacheDir, snapshotDir string) []string {
+	found := map[string]bool{}
+	named, _ := filepath.Glob(filepath.Join(cacheDir, "*", baseName)) // the pattern is well formed
+	for _, path := range named {
+		if b, err := os.ReadFile(path); err == nil {
+			found[strings.TrimSpace(string(b))] = true
+		}
+	}
+	lists, _ := filepath.Glob(filepath.Join(snapshotDir, "*", "*", listName))
+	for _, path := range lists {
+		var l list
+		if b, err := os.ReadFile(path); err == nil && json.Unmarshal(b, &l) == nil && l.Base != "" {
+			found[l.Base] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(found))
 }
 
 // VerifySegment renders the Change List and the archive document of a closed

@@ -19,7 +19,7 @@ import (
 func harvestCommand() *cobra.Command {
 	cmd := command("harvest")
 	var in inputs
-	var full, dry, asJSON, quiet, acceptClock bool
+	var full, dry, asJSON, quiet, acceptClock, newData bool
 	in.addFile(cmd)
 	in.addData(cmd)
 	cmd.Flags().BoolVar(&full, "full", false, "read every document down to the oldest")
@@ -27,6 +27,7 @@ func harvestCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON lines")
 	cmd.Flags().BoolVar(&quiet, "quiet", false, "print only what a person should look at, for cron")
 	cmd.Flags().BoolVar(&acceptClock, "accept-clock", false, "log although the clock jumped ahead")
+	cmd.Flags().BoolVar(&newData, "new-data", false, "begin anew where the data folder was used and has gone")
 	cmd.Args = cobra.ArbitraryArgs
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var names []string
@@ -40,7 +41,7 @@ func harvestCommand() *cobra.Command {
 		if err := errors.Join(needSources(c), knownNames(c, names)); err != nil {
 			return err
 		}
-		h, err := openHouse(cmd.Context(), c, daemon.Options{DryRun: dry, AcceptClock: acceptClock, Command: "bridge harvest", Logger: warnings(cmd.ErrOrStderr())})
+		h, err := openHouse(cmd.Context(), c, daemon.Options{DryRun: dry, AcceptClock: acceptClock, NewData: newData, Command: "bridge harvest", Logger: warnings(cmd.ErrOrStderr())})
 		if err != nil {
 			return err
 		}

@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
@@ -14,8 +15,16 @@ import (
 
 func main() {
 	daemon.LimitMemory()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	status := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
-	stop()
-	os.Exit(status)
+	ctx, cancel := context.WithCancel(context.Background())
+	ends := make(chan os.Signal, 2)
+	signal.Notify(ends, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-ends
+		cancel()
+		// Whoever asks again does not want to wait for requests under way. What was
+		// acknowledged is on the disk.
+		fmt.Fprintf(os.Stderr, "bridge: %s: ending at once\n", <-ends)
+		os.Exit(exitFailed)
+	}()
+	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }

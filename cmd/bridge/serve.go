@@ -7,7 +7,10 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,11 +23,12 @@ import (
 func serveCommand() *cobra.Command {
 	cmd := command("serve")
 	var in inputs
-	var acceptClock, verbose bool
+	var acceptClock, newData, verbose bool
 	in.addFile(cmd)
 	in.addData(cmd)
 	in.addServer(cmd)
 	cmd.Flags().BoolVar(&acceptClock, "accept-clock", false, "log although the clock jumped ahead")
+	cmd.Flags().BoolVar(&newData, "new-data", false, "begin anew where the data folder was used and has gone")
 	cmd.Flags().BoolVar(&verbose, "verbose", false, "log every request too")
 	cmd.Args = cobra.ArbitraryArgs
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -36,7 +40,7 @@ func serveCommand() *cobra.Command {
 		if verbose {
 			level = slog.LevelDebug
 		}
-		return serve(cmd.Context(), c, daemon.Options{AcceptClock: acceptClock, Command: "bridge serve", Logger: logger(cmd.ErrOrStderr(), level)}, cmd.OutOrStdout())
+		return serve(cmd.Context(), c, daemon.Options{AcceptClock: acceptClock, NewData: newData, Command: "bridge serve", Logger: logger(cmd.ErrOrStderr(), level)}, cmd.OutOrStdout())
 	}
 	return cmd
 }
@@ -62,6 +66,24 @@ func serve(ctx context.Context, c *config.Config, o daemon.Options, out io.Write
 		return errors.Join(err, listener.Close(), h.Close())
 	}
 	return errors.Join(h.Serve(ctx, listener, nil), h.Close())
+}
+
+// ignoreHangup lets a hangup, which would end the process, pass with a line in the
+// log, until what it returns is called.
+func ignoreHangup(log *slog.Logger) (end func()) {
+	hangups, done := make(chan os.Signal, 1), make(chan struct{})
+	signal.Notify(hangups, syscall.SIGHUP)
+	go func() {
+		for {
+			select {
+			case <-hangups:
+				log.Warn("SIGHUP was ignored: nothing is read anew; restart bridge serve to have it read its configuration")
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() { signal.Stop(hangups); close(done) }
 }
 
 // printServing says what is served and what comes next.

@@ -30,9 +30,13 @@ func statusCommand() *cobra.Command {
 			return err
 		}
 		sets, err := h.Status(cmd.Context())
-		if err == nil && asJSON {
-			err = printJSON(cmd.OutOrStdout(), statusObject(sets))
+		warnings, werr := h.Warnings(cmd.Context())
+		if err = errors.Join(err, werr); err == nil && asJSON {
+			err = printJSON(cmd.OutOrStdout(), statusObject(sets, warnings))
 		} else if err == nil {
+			for _, text := range warnings {
+				fmt.Fprintf(cmd.OutOrStdout(), "WARNING: %s\n", text)
+			}
 			printStatus(cmd.OutOrStdout(), sets)
 			if w := h.PathWarning(); w != "" {
 				fmt.Fprintf(cmd.OutOrStdout(), "warning: %s\n", w)
@@ -46,7 +50,8 @@ func statusCommand() *cobra.Command {
 // The object of bridge status --json.
 type (
 	jsonStatus struct {
-		Sets []jsonSet `json:"sets"`
+		Warnings []string  `json:"warnings,omitempty"`
+		Sets     []jsonSet `json:"sets"`
 	}
 	jsonSet struct {
 		Name        string       `json:"name"`
@@ -54,6 +59,7 @@ type (
 		Events      int64        `json:"events"`
 		LastSeq     event.Seq    `json:"last_seq"`
 		SnapshotSeq event.Seq    `json:"snapshot_seq"`
+		Partial     bool         `json:"partial,omitempty"` // its complete lists answer 503
 		Sources     []jsonSource `json:"sources"`
 		Submissions []jsonPeer   `json:"submissions,omitempty"`
 	}
@@ -116,10 +122,10 @@ type (
 	}
 )
 
-func statusObject(sets []daemon.SetStatus) jsonStatus {
-	out := jsonStatus{Sets: []jsonSet{}}
+func statusObject(sets []daemon.SetStatus, warnings []string) jsonStatus {
+	out := jsonStatus{Warnings: warnings, Sets: []jsonSet{}}
 	for _, s := range sets {
-		set := jsonSet{Name: s.Name, Records: s.Live, Events: s.Events, LastSeq: s.Last, SnapshotSeq: s.SnapshotSeq, Sources: []jsonSource{}}
+		set := jsonSet{Name: s.Name, Records: s.Live, Events: s.Events, LastSeq: s.Last, SnapshotSeq: s.SnapshotSeq, Partial: s.Partial, Sources: []jsonSource{}}
 		for _, src := range s.Sources {
 			j := jsonSource{Name: src.Name, Former: src.Former, Kind: src.Kind, URL: src.URL, Mark: src.Mark.String(), Pending: src.Pending, Held: src.Held, Quarantined: src.Quarantined, Gap: src.GapText, Failures: src.Failures}
 			if u := src.Underway; u != nil {
@@ -235,10 +241,12 @@ func printStatus(w io.Writer, sets []daemon.SetStatus) {
 			last = ", last change " + s.Newest.Time().Format("2006-01-02 15:04:05Z")
 		}
 		fmt.Fprintf(w, "%s (%s): %s, %s%s\n", s.Name, s.Content, counted(int(s.Live), "record", "records"), counted(int(s.Events), "event", "events"), last)
-		switch s.SnapshotSeq {
-		case s.Last:
+		switch {
+		case s.Partial:
+			fmt.Fprintf(w, "  PARTIAL: not all of its Sources were read to the end yet; Resource List and complete feed answer 503 until then\n")
+		case s.SnapshotSeq == s.Last:
 			fmt.Fprintf(w, "  Resource List: up to date (Seq %d)\n", s.Last)
-		case 0:
+		case s.SnapshotSeq == 0:
 			fmt.Fprintf(w, "  Resource List: none yet; bridge serve makes it\n")
 		default:
 			fmt.Fprintf(w, "  Resource List: Seq %d of %d\n", s.SnapshotSeq, s.Last)

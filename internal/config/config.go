@@ -18,7 +18,8 @@ import (
 // Config is a complete configuration. A zero value is none; see Default.
 type Config struct {
 	// File is the absolute path of the file that was read, "" without one.
-	File string
+	File    string
+	exposed []string // files with secrets that others may read
 	// Listen is the address of the server, host:port.
 	Listen string
 	// BaseURL is where others reach the server: absolute, http or https, without
@@ -227,11 +228,14 @@ func defaultSource() Source {
 // Warnings returns what is no error and still likely a mistake, each in a line,
 // with what to do.
 func (c *Config) Warnings() []string {
+	var all []string
+	for _, path := range c.exposed {
+		all = append(all, fmt.Sprintf("%s holds a secret and others may read it: chmod 600 %[1]s", path))
+	}
 	here, _, _ := checkListen(c.Listen) // it has been checked
 	if u, err := url.Parse(cmp.Or(c.BaseURL, "http://"+c.Listen)); err == nil && here && isLoopback(u.Hostname()) {
-		return nil
+		return all
 	}
-	var all []string
 	for _, set := range c.Sets {
 		for _, s := range set.Sources {
 			if s.SIP == nil || s.SIP.Access.Kind != AccessNone || s.SIP.Mode == "" {

@@ -145,6 +145,7 @@ type reader struct {
 	// What was read of the Simple Ingest Protocol, for together.
 	services []service
 	outlets  []outlet
+	exposed  []string // files with secrets that others may read
 }
 
 // oneSecond is the shortest pause between two harvests and the like.
@@ -153,6 +154,7 @@ const oneSecond = time.Second
 // read returns the configuration, or everything that is wrong with it.
 func (r *reader) read(root table, flags Flags) (*Config, error) {
 	c := r.config(root)
+	c.exposed = r.exposed
 	if err := r.doc.reach(c, root, flags); err != nil {
 		return nil, err
 	}
@@ -389,6 +391,9 @@ func (r *reader) secret(t table, key string) Secret {
 		} else if secret == "" || strings.ContainsAny(secret, "\r\n") {
 			t.report(key+"_file", "%s must hold one line, the secret", path)
 		} else {
+			if st, err := os.Stat(r.path(path)); err == nil && st.Mode().Perm()&0o077 != 0 {
+				r.exposed = append(r.exposed, r.path(path))
+			}
 			return Secret{secret}
 		}
 	}

@@ -4,9 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 )
@@ -17,9 +23,6 @@ const (
 	checkEvery = 2 * time.Second
 	beatEvery  = 30 * time.Second
 )
-
-// Epoch is a new beginning of the log after a loss.
-type Epoch = eventlog.Epoch
 
 // HasLog reports whether a data folder holds a log, or something that stands where
 // one must be.
@@ -69,6 +72,44 @@ func (h *House) sayLoss() {
 	default:
 		h.opt.Logger.Error("THE LOG HAS LOST SOMETHING", "folder", h.Config.Data, "lost", loss.String())
 	}
+}
+
+// Warnings returns what a person should know of the data folder, in sentences: what
+// the log has lost, and why nothing is logged.
+func (h *House) Warnings(ctx context.Context) ([]string, error) {
+	var out []string
+	if loss := h.Log.Loss(); loss != nil && (h.opt.ReadOnly || !loss.Events()) {
+		text := loss.String()
+		if loss.Events() && h.opt.ReadOnly {
+			text += "; when bridge serve or bridge harvest opens it for writing it goes on in a new epoch"
+		}
+		out = append(out, text)
+	}
+	epochs, err := h.Log.Epochs(ctx)
+	for _, e := range epochs {
+		out = append(out, fmt.Sprintf("epoch %d began at %v: %s", e.N, e.Started, e.Reason))
+	}
+	if clock := h.clockTrouble(); clock != "" {
+		out = append(out, clock)
+	}
+	return out, err
+}
+
+// clockTrouble says what is wrong with the clock. A process that reads does not
+// know what the one that writes has seen, but for when it last ran without doubt.
+func (h *House) clockTrouble() string {
+	if !h.opt.ReadOnly {
+		if err := h.Log.Clock(); err != nil {
+			return err.Error()
+		}
+		return ""
+	}
+	ahead := h.now().Sub(h.Log.Seen())
+	if !h.Log.Seen().IsZero() && ahead > 24*time.Hour && eventlog.Held(h.Config.Data) {
+		return fmt.Sprintf("the clock may have jumped: a process holds the data folder, and has believed no time since %s: nothing is logged; put the clock right, or restart it with --accept-clock",
+			h.Log.Seen().UTC().Format(time.RFC3339))
+	}
+	return ""
 }
 
 // openEpochs tells the Sources in which epoch their sets are, and takes note of
@@ -149,7 +190,11 @@ func (h *House) ready(ctx context.Context) error {
 	if h.opt.ReadOnly {
 		return nil
 	}
-	return errors.Join(h.Log.Check(ctx), h.Log.Clock(), h.contentsThere(ctx))
+	err := errors.Join(h.Log.Check(ctx), h.Log.Clock(), h.contentsThere(ctx))
+	if l := h.lost.Load(); l != nil && l.grave() {
+		err = errors.Join(err, l)
+	}
+	return err
 }
 
 // contentsThere returns an error when the log has records whose copies we serve,
@@ -169,4 +214,47 @@ func (h *House) contentsThere(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// A usedList is a file beside a configuration with the data folders that were made
+// with it, one a line. It tells a folder that is used for the first time from one
+// that has gone, as when its disk is not mounted: a new log there would be
+// published, and Destinations would delete all that they have.
+type usedList struct{ path, folder string }
+
+func used(c *config.Config) (usedList, error) {
+	folder, err := filepath.Abs(c.Data)
+	return usedList{c.File + ".used", folder}, err
+}
+
+func (u usedList) read() ([]string, error) {
+	b, err := os.ReadFile(u.path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	return strings.Split(strings.TrimSpace(string(b)), "\n"), err
+}
+
+// check refuses to begin anew in a folder that was used.
+func (u usedList) check() error {
+	if HasLog(u.folder) {
+		return nil
+	}
+	all, err := u.read()
+	if err == nil && slices.Contains(all, u.folder) {
+		err = fmt.Errorf("the data folder %s was used before, and holds no log now: is its disk mounted? Else put a backup there; to begin anew, with nothing, add --new-data (%s remembers the folder)", u.folder, u.path)
+	}
+	return err
+}
+
+// add remembers the folder. Where the list cannot be written nothing is remembered,
+// which is said.
+func (u usedList) add(log *slog.Logger) {
+	all, err := u.read()
+	if err != nil || slices.Contains(all, u.folder) {
+		return
+	}
+	if err := os.WriteFile(u.path, []byte(strings.Join(append(all, u.folder), "\n")+"\n"), 0o644); err != nil {
+		log.Debug("that the data folder is used now could not be remembered: if it goes, a new one will be made", "file", u.path, "error", err)
+	}
 }

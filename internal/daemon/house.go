@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
@@ -36,6 +37,8 @@ type Options struct {
 	DryRun bool
 	// AcceptClock confirms a clock that jumped ahead (I3).
 	AcceptClock bool
+	// NewData begins anew where the data folder was used and has gone.
+	NewData bool
 	// Command says who holds the writer's lock.
 	Command string
 	// Version goes into the user agent.
@@ -57,9 +60,10 @@ type House struct {
 	Contents  *content.Store
 	Sources   []*Source // in the order of the configuration
 	opt       Options
-	guard     *fetch.Guard   // the limits that all have in common
-	guards    []*fetch.Guard // one or two of each Source and target
-	courier   *fetch.Guard   // of these, the one that goes where strangers send it
+	lost      atomic.Pointer[lost] // nil when no content is missing
+	guard     *fetch.Guard         // the limits that all have in common
+	guards    []*fetch.Guard       // one or two of each Source and target
+	courier   *fetch.Guard         // of these, the one that goes where strangers send it
 	harvest   *harvest.Harvester
 	underway  underway
 	exchange  exchange
@@ -96,12 +100,22 @@ func Open(ctx context.Context, c *config.Config, opt Options) (*House, error) {
 }
 
 func (h *House) open(ctx context.Context) error {
-	var err error
+	remember := h.Config.File != "" && !h.opt.ReadOnly && !h.opt.DryRun
+	list, err := used(h.Config)
+	if err == nil && remember && !h.opt.NewData {
+		err = list.check()
+	}
+	if err != nil {
+		return err
+	}
 	h.Log, err = eventlog.Open(ctx, h.Config.Data, eventlog.Options{ReadOnly: h.opt.ReadOnly, DryRun: h.opt.DryRun, AcceptClock: h.opt.AcceptClock, Holder: h.opt.Command, Clock: h.clock()})
 	if err != nil {
 		return err
 	}
 	h.sayLoss()
+	if remember {
+		list.add(h.opt.Logger)
+	}
 	h.Contents, err = content.Open(ctx, filepath.Join(h.Config.Data, "content.db"), content.Options{ReadOnly: h.opt.ReadOnly, DryRun: h.opt.DryRun})
 	if h.opt.ReadOnly && errors.Is(err, fs.ErrNotExist) {
 		h.Contents, err = nil, nil

@@ -59,6 +59,9 @@ func (h *House) harvestSource(ctx context.Context, s *Source, every time.Duratio
 		return report, err // a pass that was ended, or asks nobody, is none to be remembered
 	}
 	failed := err
+	if err == nil && o.Full {
+		err = h.heal(ctx, s, &report)
+	}
 	if err == nil {
 		err = h.walked(ctx, s.Set)
 	}

@@ -33,6 +33,7 @@ func (h *House) Serve(ctx context.Context, l net.Listener, done func(*Source, ha
 	var group sync.WaitGroup
 	group.Go(func() { h.schedule(ctx, stop, done) })
 	group.Go(func() { h.watch(ctx, stop) })
+	group.Go(func() { h.count(ctx) })
 	group.Go(func() { h.runExchange(ctx, stop, h.exchange.mails) })
 	err := h.Publish(ctx, l)
 	stop(nil)

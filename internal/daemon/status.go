@@ -129,6 +129,9 @@ func (h *House) now() time.Time {
 	return h.opt.Now()
 }
 
+func (h *House) cacheDir() string    { return filepath.Join(h.Config.Data, "cache") }
+func (h *House) snapshotDir() string { return filepath.Join(h.Config.Data, "snapshots") }
+
 // renderingAge is how old an open document may become before it is made anew, for
 // each 1,000 of its entries: about fifty times what making them takes.
 const renderingAge = 200 * time.Millisecond
@@ -139,7 +142,7 @@ func (h *House) Publisher(base string) (*publish.Publisher, error) {
 	s := h.Config.Snapshot
 	return publish.New(publish.Options{
 		Log: h.Log, BaseURL: cmp.Or(base, "http://localhost"), AnyBase: base == "", MinAge: renderingAge, Full: h.diskSpace.Low,
-		CacheBytes: h.Config.Limits.Cache, Kept: publish.Kept{Age: s.Keep, Bytes: s.KeepSize}, CacheDir: filepath.Join(h.Config.Data, "cache"), SnapshotDir: filepath.Join(h.Config.Data, "snapshots"),
+		CacheBytes: h.Config.Limits.Cache, Kept: publish.Kept{Age: s.Keep, Bytes: s.KeepSize}, CacheDir: h.cacheDir(), SnapshotDir: h.snapshotDir(),
 		AfterDeletion: s.AfterDeletion, AfterChange: s.AfterChange, Now: h.opt.Now, Logger: h.opt.Logger,
 	})
 }

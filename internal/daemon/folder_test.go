@@ -1,0 +1,273 @@
+package daemon_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pmh-bridge/bridge/fixtures"
+	"github.com/pmh-bridge/bridge/internal/config"
+
+	"github.com/pmh-bridge/bridge/internal/daemon"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/harvest"
+)
+
+// published serves what the bench has and returns its URL, and what ends it.
+func published(t *testing.T, serve func(context.Context, net.Listener) error) (url string, end func() error) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- serve(ctx, l) }()
+	return "http://" + l.Addr().String(), func() error { cancel(); return <-ended }
+}
+
+// answered returns the status of a URL, its Retry-After and its body.
+func answered(t *testing.T, url string) (status int, again, body string) {
+	t.Helper()
+	resp, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, resp.Header.Get("Retry-After"), string(b)
+}
+
+// D143: a part of a set is not published as all of it. The complete lists answer
+// 503 until each of its Sources was walked whole once; then a Source that joins, or
+// fails, takes them away no more. A new epoch begins like a new set.
+func TestPartialSet(t *testing.T) {
+	p := fixtures.Catalogue(nil)
+	var other string
+	b := newBench(t, p, content("reference"), func(c *config.Config) {
+		other = strings.Replace(c.Sets[0].Sources[0].URL, "feed.atom", "other.atom", 1)
+		second := c.Sets[0].Sources[0]
+		second.URL = other
+		c.Sets[0].Sources = append(c.Sets[0].Sources, second)
+	})
+	url, end := published(t, b.house.Publish)
+	complete := []string{"/sets/main/resourcelist.xml", "/sets/main/complete.atom"}
+	want := func(when string, status int) {
+		t.Helper()
+		for _, path := range complete {
+			if got, again, _ := answered(t, url+path); got != status || (again != "") != (status == http.StatusServiceUnavailable) {
+				t.Errorf("%s: %s answered %d, Retry-After %q, want %d", when, path, got, again, status)
+			}
+		}
+		for _, path := range []string{"/sets/main/changelist.xml", "/sets/main/feed.atom", "/sets/main/capabilitylist.xml"} {
+			if got, _, _ := answered(t, url+path); got != http.StatusOK {
+				t.Errorf("%s: %s answered %d", when, path, got)
+			}
+		}
+	}
+	want("before the first harvest", http.StatusServiceUnavailable)
+	b.harvest()
+	want("one Source was walked", http.StatusServiceUnavailable)
+	if _, err := b.house.Harvest(t.Context(), b.house.Sources[1], harvest.Options{}); err == nil {
+		t.Fatal("the second Source answers: this test shows nothing")
+	}
+	want("the other fails", http.StatusServiceUnavailable)
+	if _, err := b.house.Harvester().AcceptGap(t.Context(), &b.house.Sources[1].Source); err != nil {
+		t.Fatal(err)
+	}
+	b.harvest()
+	want("the other was given up", http.StatusOK)
+	if err := end(); err != nil {
+		t.Fatal(err)
+	}
+
+	b.close()
+	third := b.config.Sets[0].Sources[1]
+	third.URL = strings.Replace(third.URL, "other", "third", 1)
+	b.config.Sets[0].Sources = append(b.config.Sets[0].Sources, third)
+	b.open()
+	url, end = published(t, b.house.Publish)
+	want("a third has joined", http.StatusOK)
+	if err := end(); err != nil {
+		t.Fatal(err)
+	}
+
+	b.close()
+	b.config.Sets[0].Sources = b.config.Sets[0].Sources[:1]
+	if err := os.Remove(filepath.Join(b.config.Data, eventlog.HeadName)); err != nil {
+		t.Fatal(err)
+	}
+	b.open()
+	if warnings, err := b.house.Warnings(t.Context()); err != nil || len(warnings) != 1 || !strings.HasPrefix(warnings[0], "epoch 2 began at") {
+		t.Errorf("warnings %q, %v", warnings, err)
+	}
+	url, end = published(t, b.house.Publish)
+	want("a backup was put back", http.StatusServiceUnavailable)
+	b.harvest()
+	want("and harvested", http.StatusOK)
+	if err := end(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// D143: where a configuration names a folder that was used and has gone, no new
+// log is made unless that is asked for; the first use needs nothing.
+func TestFolderWasUsed(t *testing.T) {
+	folder := t.TempDir()
+	file := filepath.Join(folder, "bridge.toml")
+	if err := os.WriteFile(file, []byte("data = \"data\"\n[[set]]\nname = \"main\"\n[[set.source]]\nurl = \"http://127.0.0.1:1/\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	open := func(o daemon.Options) error {
+		c, err := config.Load(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h, err := daemon.Open(t.Context(), c, o)
+		if err != nil {
+			return err
+		}
+		return h.Close()
+	}
+	for range 2 {
+		if err := open(daemon.Options{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Rename(filepath.Join(folder, "data"), filepath.Join(folder, "elsewhere")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(folder, "data"), 0o700); err != nil { // as an empty mount point
+		t.Fatal(err)
+	}
+	if err := open(daemon.Options{}); err == nil || !strings.Contains(err.Error(), "was used before, and holds no log now") {
+		t.Errorf("opened: %v", err)
+	}
+	if entries, err := os.ReadDir(filepath.Join(folder, "data")); err != nil || len(entries) > 0 {
+		t.Errorf("left %v, %v", entries, err)
+	}
+	if err := open(daemon.Options{NewData: true}); err != nil {
+		t.Error(err)
+	}
+}
+
+// D144: serve ends with an error, soon, when its data folder has gone.
+func TestServeFolderGone(t *testing.T) {
+	b := newBench(t, fixtures.Catalogue(nil), content("reference"))
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- b.house.Serve(ctx, l, nil) }()
+	if err := os.Rename(b.config.Data, b.config.Data+".old"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Rename(b.config.Data+".old", b.config.Data) })
+	if err := <-ended; !errors.Is(err, eventlog.ErrStopped) || ctx.Err() != nil {
+		t.Errorf("serve ended with %v", err)
+	}
+	if err := b.house.Close(); err != nil {
+		t.Error(err)
+	}
+	b.house = nil
+}
+
+// D9, D150: verify names the record whose content is damaged or gone, and harvest
+// --full fetches it again; when many have gone /readyz says so.
+func TestHealContents(t *testing.T) {
+	p := fixtures.Catalogue(nil)
+	b := newBench(t, p, content("mirror"))
+	b.harvest()
+	path := filepath.Join(b.config.Data, "content.db")
+	b.close()
+	tamper(t, path, "UPDATE content SET bytes = zeroblob(length) WHERE id = 3")
+	tamper(t, path, "DELETE FROM content WHERE id = 5; UPDATE total SET count = count - 1, length = (SELECT sum(length) FROM content)")
+	b.open()
+	found := func() (out []string) {
+		t.Helper()
+		if _, err := b.house.Verify(t.Context(), func(f daemon.Finding) { out = append(out, f.Where+": "+f.What+": "+f.Do) }); err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	before := found()
+	if len(before) != 2 {
+		t.Fatalf("verify finds %q", before)
+	}
+	for _, f := range before {
+		if !strings.Contains(f, "of record \"") || !strings.Contains(f, "of set main, as "+b.server.URL) || !strings.Contains(f, "bridge harvest --full fetches it again") {
+			t.Errorf("verify says %s", f)
+		}
+	}
+	seq := b.last()
+	if r := b.full(); len(r.Warnings) > 0 || r.Fetched < 2 {
+		t.Errorf("the full harvest: %+v", r)
+	}
+	b.want("no event is new", b.events(seq))
+	if left := found(); len(left) > 0 {
+		t.Errorf("healed, and verify finds %q", left)
+	}
+
+	b.close()
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	b.open()
+	url, end := published(t, func(ctx context.Context, l net.Listener) error { return b.house.Serve(ctx, l, nil) })
+	for {
+		status, _, body := answered(t, url+"/readyz")
+		if status == http.StatusServiceUnavailable && strings.Contains(body, "contents are missing") {
+			break
+		}
+		if t.Context().Err() != nil {
+			t.Fatalf("/readyz answers %d: %s", status, body)
+		}
+	}
+	if err := end(); err != nil {
+		t.Fatal(err)
+	}
+	b.full()
+	if left := found(); len(left) > 0 {
+		t.Errorf("healed, and verify finds %q", left)
+	}
+}
+
+// What a Source has replaced is not taken for what was published.
+func TestHealOther(t *testing.T) {
+	p := fixtures.Catalogue(nil)
+	b := newBench(t, p, content("mirror"))
+	b.harvest()
+	b.close()
+	tamper(t, filepath.Join(b.config.Data, "content.db"), "UPDATE content SET bytes = zeroblob(length) WHERE id = 3")
+	b.open()
+	b.server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == fixtures.Subscription || strings.HasPrefix(r.URL.Path, "/archive/") {
+			p.ServeHTTP(w, r)
+			return
+		}
+		_, _ = io.WriteString(w, "other bytes")
+	})
+	if r := b.full(); len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "1 contents are missing or damaged") {
+		t.Errorf("the full harvest: %+v", r)
+	}
+	if _, err := b.house.Verify(t.Context(), func(f daemon.Finding) {
+		if !strings.Contains(f.What, "damaged") {
+			t.Errorf("verify says %+v", f)
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+}

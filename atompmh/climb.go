@@ -145,7 +145,7 @@ func (c *climb) identify(doc *Document) error {
 func (c *climb) visit(doc *Document, visit func(context.Context, *Document) error) error {
 	defer doc.close()
 	if c.cur.Documents >= cmp.Or(c.w.MaxDocuments, defaultMaxDocuments) {
-		return fmt.Errorf("%s: %w: %d were read; if the feed is that long, raise the cap and go on", doc.Requested, ErrTooManyDocuments, c.cur.Documents)
+		return &TooManyError{URL: doc.Requested, Read: c.cur.Documents}
 	}
 	c.urls[follow.Key(doc.Requested)], c.urls[follow.Key(doc.URL)] = true, true
 	doc.Index = c.cur.Documents

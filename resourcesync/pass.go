@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -150,7 +151,7 @@ func (p *pass) arrive(s Step) (*List, error) {
 		return nil, nil
 	case resumed && follow.Missing(err):
 		return nil, fmt.Errorf("%w (%w)", ErrStaleCursor, err)
-	case missing(err):
+	case missing(err), p.failsAtFirst(s, err):
 		return nil, p.absent(s, err)
 	case err != nil:
 		return nil, err
@@ -216,7 +217,7 @@ func (p *pass) hold(l *List) {
 func (p *pass) visit(l *List, visit func(context.Context, *List) error) error {
 	defer l.close()
 	if p.cur.Documents >= p.most() {
-		return fmt.Errorf("%s: %w: %d were read; if the Source is that large, raise the cap and go on", l.Requested, ErrTooManyDocuments, p.most())
+		return &TooManyError{URL: l.Requested, Read: p.most()}
 	}
 	p.read[follow.Key(l.Requested)], p.read[follow.Key(l.URL)] = true, true
 	l.Index = p.cur.Documents
@@ -265,6 +266,13 @@ func (p *pass) report(q Problem, live bool) {
 		}
 	}
 	p.w.Report(q)
+}
+
+// failsAtFirst reports whether a Change List fails that was never read: the
+// Resource List, which is read anyway, makes up for it.
+func (p *pass) failsAtFirst(s Step, err error) bool {
+	stream := p.stream(s.Stream)
+	return follow.Status(err) >= http.StatusInternalServerError && !s.Baseline && !stream.Known && stream.ResourceList != ""
 }
 
 // missing tells whether a list is not to be had: it is gone, or is no document

@@ -3,6 +3,7 @@ package resourcesync
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -278,3 +279,17 @@ func (w *Walk) Run(ctx context.Context, visit func(context.Context, *List) error
 	err = p.run(visit)
 	return p.result(err == nil), err
 }
+
+// TooManyError is an ErrTooManyDocuments that says which document was not read.
+type TooManyError struct {
+	URL  string
+	Read int // documents
+}
+
+// Error says so, and what to do.
+func (e *TooManyError) Error() string {
+	return fmt.Sprintf("%s: %v: %d were read; if the Source is that large, raise the cap and go on", e.URL, ErrTooManyDocuments, e.Read)
+}
+
+// Unwrap returns ErrTooManyDocuments.
+func (e *TooManyError) Unwrap() error { return ErrTooManyDocuments }

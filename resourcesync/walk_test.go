@@ -236,6 +236,22 @@ func TestFull(t *testing.T) {
 	}
 }
 
+// A Change List that fails when the Source is read first does not keep the Resource
+// List from being read (D84); later it does keep the walk.
+func TestChangeListFailsAtFirst(t *testing.T) {
+	s := newSite(t)
+	classic(s)
+	s.status("/cl4", http.StatusServiceUnavailable)
+	w := s.walk("/cap")
+	first := s.run(w)
+	if first.err != nil || first.Lost == "" || !first.Complete || !strings.Contains(strings.Join(first.lists, " "), "/rl*") {
+		t.Fatalf("%+v, visited %v, error %v", first.Result, first.lists, first.err)
+	}
+	if again := s.again(w, first); again.err == nil {
+		t.Errorf("it fails again: visited %v", again.lists)
+	}
+}
+
 func TestEnded(t *testing.T) {
 	s := newSite(t)
 	s.status("/gone", http.StatusGone)

@@ -128,8 +128,9 @@ func (r *run) resume(ctx context.Context) error {
 	}
 	err := r.walk(ctx, &c)
 	switch {
-	case err == nil, r.documents.Load() > 0, ctx.Err() != nil,
-		errors.Is(err, event.ErrConflict), errors.Is(err, atompmh.ErrTooManyDocuments):
+	case r.atItsEnd():
+		return nil
+	case err == nil, r.documents.Load() > 0, ctx.Err() != nil, errors.Is(err, event.ErrConflict):
 		return err
 	}
 	r.problem("A10", "the unfinished walk could not be resumed and starts anew: "+err.Error())
@@ -147,10 +148,13 @@ func (r *run) walk(ctx context.Context, from *cursor) error {
 	if perr := p.close(); perr != nil {
 		return perr
 	}
+	var many *atompmh.TooManyError
 	switch {
 	case errors.Is(err, atompmh.ErrLoop):
 		// The same walk would end the same way: the next one starts anew.
 		return errors.Join(err, r.commit(ctx, &event.Batch{Next: nil}))
+	case errors.As(err, &many):
+		return r.tooMany(ctx, many.URL, err)
 	case errors.Is(err, atompmh.ErrFeedID):
 		return fmt.Errorf("%w: nothing was taken in; if the feed was replaced on purpose, run bridge source reset %s %s", err, r.src.Set, r.src.URL)
 	case err != nil:
@@ -235,6 +239,25 @@ func (r *run) gap(ctx context.Context, g *atompmh.Gap, result *atompmh.Result) e
 	}
 	r.memory.FeedID = cmp.Or(r.memory.FeedID, result.FeedID)
 	return r.commit(ctx, &event.Batch{Progress: r.progress()})
+}
+
+// tooMany ends a harvest that has read as many documents as it may. What it has
+// not read is a gap; the walk can go on should the cap be raised.
+func (r *run) tooMany(ctx context.Context, at string, why error) error {
+	if err := r.openGap(gap{URL: at, Reason: why.Error()}); err != nil {
+		return err
+	}
+	return r.commit(ctx, &event.Batch{Next: r.data, Progress: r.progress()})
+}
+
+// atItsEnd reports whether an unfinished walk had read as many documents as it
+// may, before this harvest. The walk begins anew then, for what is new since.
+func (r *run) atItsEnd() bool {
+	if r.report.Gap == "" || r.documents.Load() > 0 || r.data == nil {
+		return false
+	}
+	r.note(func(p *Report) { p.Gap = "" })
+	return true
 }
 
 // openGap takes note of a gap, since when it has been there included.

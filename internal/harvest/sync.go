@@ -55,8 +55,9 @@ func (r *run) resumeLists(ctx context.Context) error {
 	}
 	err := r.lists(ctx, &c)
 	switch {
-	case err == nil, r.documents.Load() > 0, ctx.Err() != nil,
-		errors.Is(err, event.ErrConflict), errors.Is(err, resourcesync.ErrTooManyDocuments):
+	case r.atItsEnd():
+		return nil
+	case err == nil, r.documents.Load() > 0, ctx.Err() != nil, errors.Is(err, event.ErrConflict):
 		return err
 	}
 	r.problem("A10", "the unfinished walk could not be resumed and starts anew: "+err.Error())
@@ -82,7 +83,10 @@ func (r *run) lists(ctx context.Context, from *listCursor) error {
 	if perr := p.close(); perr != nil {
 		return perr
 	}
+	var many *resourcesync.TooManyError
 	switch {
+	case errors.As(err, &many):
+		return r.tooMany(ctx, many.URL, err)
 	case err != nil:
 		return err
 	case result.NotModified:

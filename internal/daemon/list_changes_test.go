@@ -205,7 +205,9 @@ func TestList_BrokenOff(t *testing.T) {
 				t.Error("no harvest failed")
 			}
 			b.wantSame(path)
-			if got := b.dump(); got != want {
+			// Without a Change List that fails at first the Resource List says it all,
+			// in its own order (D84).
+			if got := b.dump(); got != want && !strings.HasPrefix(path, "/changelist") {
 				t.Errorf("the log is another one:\n%s", firstDifference(want, got))
 			}
 		})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"strings"
 	"sync"
 
@@ -155,6 +156,7 @@ func (h *House) openMail(ctx context.Context) ([]mailRoom, error) {
 		h.opt.Logger.Info("mail is taken", "address", l.Addr().String(), "configured", at) // a port 0 is known only now
 		rooms = append(rooms, mailRoom{l, &mail.Receiver{Domain: domain, Log: h.opt.Logger, Reading: sip.ReadOptions{Limits: h.sipLimits()},
 			MaxBytes: 2 * h.Config.Limits.SIPMessage, // in base64 it is a third longer
+			Room:     func(client netip.Addr) mail.Room { return h.bodies.Hold(client, nil) },
 			Mailbox: func(local, domain string) sip.Backend {
 				b, ok := own[strings.ToLower(local)+"@"+domain]
 				if !ok {

@@ -15,7 +15,8 @@ import (
 type gate struct {
 	net.Listener
 	total, each int           // connections at a time, in all and per address
-	life        time.Duration // of one connection
+	patience    time.Duration // until a connection has named a recipient of ours
+	life        time.Duration // of one that has
 
 	mu     sync.Mutex
 	conns  map[*conn]bool
@@ -55,21 +56,42 @@ func (g *gate) Close() error {
 
 // admit returns nil when there are too many connections already.
 func (g *gate) admit(c net.Conn) *conn {
-	admitted := &conn{Conn: c, gate: g, peer: peerOf(c), until: time.Now().Add(g.life)}
+	admitted := &conn{Conn: c, gate: g, peer: peerOf(c), since: time.Now()}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	neighbours := 0
+	from := map[netip.Prefix]int{}
 	for other := range g.conns {
-		if network(other.peer) == network(admitted.peer) {
-			neighbours++
-		}
+		from[network(other.peer)]++
 	}
-	if len(g.conns) >= g.total || neighbours >= g.each {
+	neighbours := from[network(admitted.peer)]
+	if neighbours >= g.each || len(g.conns) >= g.total && !g.makeRoom(from, neighbours) {
 		return nil
 	}
 	admitted.over = g.closed
 	g.conns[admitted] = true
 	return admitted
+}
+
+// makeRoom sends one away who has no mail under way, of the address with the most
+// connections, if that has more than the newcomer: first who has named no recipient
+// yet, and of these who has been there longest. The caller holds mu.
+func (g *gate) makeRoom(from map[netip.Prefix]int, neighbours int) bool {
+	most := neighbours + 1
+	for _, n := range from {
+		most = max(most, n)
+	}
+	var victim *conn
+	for c := range g.conns {
+		if from[network(c.peer)] == most && !c.isBusy() && (victim == nil || c.before(victim)) {
+			victim = c
+		}
+	}
+	if victim == nil {
+		return false
+	}
+	delete(g.conns, victim)
+	victim.dismiss("421 4.7.0 Others are waiting, try again later\r\n")
+	return true
 }
 
 // dismiss sends away who has no mail under way, and the others after their reply.
@@ -102,9 +124,10 @@ type conn struct {
 	net.Conn
 	gate  *gate
 	peer  netip.Addr // zero when it is not known
-	until time.Time
+	since time.Time
 
 	mu       sync.Mutex
+	welcome  bool   // it has named a recipient of ours
 	busy     bool   // a mail is being received or stored
 	over     bool   // nothing more is read, but for the mail under way
 	farewell string // is said then
@@ -117,6 +140,41 @@ func (c *conn) begin() bool {
 	defer c.mu.Unlock()
 	c.busy = !c.over
 	return c.busy
+}
+
+// recipient tells that the client has named a recipient of ours.
+func (c *conn) recipient() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.welcome = true
+}
+
+// until is when the connection ends.
+func (c *conn) until() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.welcome {
+		return c.since.Add(c.gate.life)
+	}
+	return c.since.Add(c.gate.patience)
+}
+
+func (c *conn) isBusy() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.busy
+}
+
+// before reports whether a connection is to give way before another one.
+func (c *conn) before(other *conn) bool {
+	a, b := c.welcomed(), other.welcomed()
+	return !a && b || a == b && c.since.Before(other.since)
+}
+
+func (c *conn) welcomed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.welcome
 }
 
 // end tells that the reply to the mail is decided. It is written before the next
@@ -180,8 +238,8 @@ func (c *conn) Read(p []byte) (int, error) {
 
 // SetReadDeadline keeps within the connection's life.
 func (c *conn) SetReadDeadline(t time.Time) error {
-	if t.After(c.until) {
-		t = c.until
+	if until := c.until(); t.After(until) {
+		t = until
 	}
 	return c.Conn.SetReadDeadline(t)
 }

@@ -116,9 +116,21 @@ func TestSlowClients(t *testing.T) {
 			t.Errorf("what came too late was answered %q", rest)
 		}
 
-		// Who does something now and then has half an hour.
+		// D72: who names no recipient has a minute, whatever he does.
 		start = time.Now()
 		c = p.call(t)
+		for time.Since(start) < time.Minute-time.Second {
+			c.say("250 2.0.0", "NOOP")
+			time.Sleep(time.Second)
+		}
+		c.expect("421 4.4.2")
+		since(t, start, time.Minute)
+
+		// Who has named one, and does something now and then, has half an hour.
+		start = time.Now()
+		c = p.call(t)
+		c.say("250 2.0.0", "MAIL FROM:<ingest@server.example>")
+		c.say("250 2.0.0", "RCPT TO:<box@lib.example>")
 		for time.Since(start) < 30*time.Minute-time.Second {
 			c.say("250 2.0.0", "NOOP")
 			time.Sleep(time.Second)
@@ -255,7 +267,6 @@ func TestConnectionLimits(t *testing.T) {
 	refused(from("127.0.0.1"))
 	other := from("127.0.0.2")
 	other.expect("220 ")
-	refused(from("127.0.0.3"))
 	refused(from("127.0.0.1"))
 	// Who leaves makes room.
 	first.say("221 ", "QUIT")
@@ -411,4 +422,95 @@ func TestHostileMails(t *testing.T) {
 			t.Error("a mail was taken")
 		}
 	})
+}
+
+// from calls from an address of the loopback network.
+func from(t *testing.T, source, address string) *client {
+	t.Helper()
+	conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(source)}}).Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return on(t, conn)
+}
+
+// D72: silent connections from a few addresses do not stop the mail of another one,
+// nor a mail that is under way.
+func TestSilentClientsGiveWay(t *testing.T) {
+	r, l := notary()
+	r.Connections, r.ConnectionsPerAddress = 5, 2
+	address := serve(t, r)
+	working := from(t, "127.0.0.1", address)
+	working.expect("220 ")
+	working.say("250 ", "EHLO client.example")
+	working.begin("box@lib.example")
+	var silent []*client
+	for _, source := range []string{"127.0.0.1", "127.0.0.2", "127.0.0.2", "127.0.0.3"} {
+		c := from(t, source, address)
+		c.expect("220 ")
+		silent = append(silent, c)
+	}
+	// It is full. Who has as many connections as anybody gets no other one.
+	more := from(t, "127.0.0.2", address)
+	more.expect("421 4.7.0 Too many connections")
+	// Another one is let in, in place of who has been silent for longest.
+	other := from(t, "127.0.0.4", address)
+	other.expect("220 ")
+	other.say("250 ", "EHLO client.example")
+	other.begin("box@lib.example")
+	other.content(plain())
+	other.expect("250 ")
+	if rest := silent[0].gone(); !strings.HasPrefix(rest, "421 4.7.0 Others are waiting") {
+		t.Errorf("who was silent for longest hears %q", rest)
+	}
+	working.content(plain())
+	working.expect("250 ")
+	if got := len(l.all()); got != 2 {
+		t.Errorf("%d notifications were taken", got)
+	}
+}
+
+// room is a budget of bytes.
+type room struct {
+	mu         sync.Mutex
+	left, held int64
+}
+
+func (r *room) Add(n int64) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.left < n {
+		return errors.New("full")
+	}
+	r.left -= n
+	r.held += n
+	return nil
+}
+
+func (r *room) Release() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.left += r.held
+	r.held = 0
+}
+
+// D35: a mail for which there is no room is left with its sender, and takes up none
+// when it has gone.
+func TestMailsThatDoNotFit(t *testing.T) {
+	r, l := notary()
+	budget := &room{left: int64(len(plain())) + 100}
+	r.Room = func(netip.Addr) Room { return budget }
+	address := serve(t, r)
+	for range 3 {
+		c := call(t, address)
+		if got := c.mail(append(plain(), strings.Repeat("<!-- -->\r\n", 1000)...)); !strings.HasPrefix(got, "451 4.3.1 ") {
+			t.Errorf("a mail that is too much: %q", got)
+		}
+		if got := c.mail(plain()); !strings.HasPrefix(got, "250 ") {
+			t.Errorf("one that fits: %q", got)
+		}
+	}
+	if got := len(l.all()); got != 3 || budget.held != 0 {
+		t.Errorf("%d were taken, %d bytes are held", got, budget.held)
+	}
 }

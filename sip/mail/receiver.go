@@ -12,6 +12,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"net/netip"
 	"time"
 
 	"github.com/emersion/go-smtp"
@@ -56,6 +57,13 @@ type Receiver struct {
 	// ConnectionsPerAddress at a time, 0 is 32, since a mail server in front opens 20
 	// of its own accord; of IPv6, per /64.
 	ConnectionsPerAddress int
+	// Patience is how long a client may take until it has named a recipient that is
+	// taken here; 0 is 60 s. When all connections are taken, who has not done so yet
+	// gives way to a newcomer from an address that has fewer.
+	Patience time.Duration
+	// Room returns what is asked for room for the bytes of a mail, of an address, as
+	// they come in; nil is room for all.
+	Room func(client netip.Addr) Room
 	// Timeout bounds the wait for each command, the time in which the content of
 	// a mail (by BDAT: each chunk) arrives, and the writing of each reply; 0 is
 	// 60 s. Who is late is not listened to any more. A connection ends after half
@@ -66,12 +74,22 @@ type Receiver struct {
 	Log *slog.Logger
 }
 
+// Room is what a mail under way takes up.
+type Room interface {
+	// Add takes room for more bytes; the error is that there is none, and has the
+	// mail answered with 451.
+	Add(n int64) error
+	// Release gives all of it back.
+	Release()
+}
+
 // withDefaults returns a copy in which no zero value means something else.
 func (r Receiver) withDefaults() *Receiver {
 	r.Domain = cmp.Or(r.Domain, "localhost")
 	r.MaxBytes = cmp.Or(r.MaxBytes, 8<<20)
 	r.Connections = cmp.Or(r.Connections, 64)
 	r.ConnectionsPerAddress = cmp.Or(r.ConnectionsPerAddress, 32)
+	r.Patience = cmp.Or(r.Patience, time.Minute)
 	r.Timeout = cmp.Or(r.Timeout, time.Minute)
 	if r.Log == nil {
 		r.Log = slog.New(slog.DiscardHandler)
@@ -92,6 +110,7 @@ func (r *Receiver) Serve(ctx context.Context, l net.Listener) error {
 		Listener: l,
 		total:    r.Connections,
 		each:     r.ConnectionsPerAddress,
+		patience: r.Patience,
 		life:     connectionLife,
 		conns:    map[*conn]bool{},
 	}

@@ -70,6 +70,7 @@ func (s *session) Rcpt(to string, _ *smtp.RcptOptions) error {
 		return refusal
 	}
 
+	s.conn.recipient()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !slices.ContainsFunc(s.to, func(b addressee) bool { return a.box == b.box && a.caller == b.caller }) {
@@ -93,6 +94,10 @@ func (s *session) Data(r io.Reader) error {
 	s.mu.Unlock()
 
 	content := &source{r: r}
+	if s.receiver.Room != nil {
+		content.room = s.receiver.Room(s.conn.peer)
+		defer content.room.Release()
+	}
 	reading := s.receiver.Reading
 	reading.Places = sip.Places{}
 	d, err := readMail(content, reading)
@@ -100,6 +105,9 @@ func (s *session) Data(r io.Reader) error {
 	// off stays with the client. When a chunk of BDAT is cut off, the reader just
 	// ends, and only the connection knows.
 	_, _ = io.Copy(io.Discard, content)
+	if errors.Is(content.err, errNoRoom) {
+		_, _ = io.Copy(io.Discard, r)
+	}
 	switch {
 	case content.err != nil:
 		return s.refused(to, transferError(content.err))
@@ -186,6 +194,8 @@ func transferError(err error) *smtp.SMTPError {
 	switch {
 	case errors.As(err, &known):
 		return known
+	case errors.Is(err, errNoRoom):
+		return reply(451, smtp.EnhancedCode{4, 3, 1}, "too much is being received at a time, try again later")
 	case errors.Is(err, smtp.ErrTooLongLine):
 		return reply(554, smtp.EnhancedCode{5, 6, 0}, fmt.Sprintf("a line is longer than %d bytes: send it in base64", lineBytes))
 	}
@@ -212,14 +222,25 @@ func reply(code int, enhanced smtp.EnhancedCode, text string) *smtp.SMTPError {
 // source remembers why the content of a mail ended early, so that nothing that
 // reads through it takes a broken connection for bad content.
 type source struct {
-	r   io.Reader
-	err error
+	r    io.Reader
+	room Room // nil: there is enough
+	err  error
 }
 
+// errNoRoom: too much is being received at a time.
+var errNoRoom = errors.New("there is no room for the mail now")
+
 func (s *source) Read(p []byte) (int, error) {
+	if s.err != nil {
+		return 0, s.err
+	}
 	n, err := s.r.Read(p)
 	if err != nil && err != io.EOF {
 		s.err = err
+	}
+	if n > 0 && s.room != nil && s.room.Add(int64(n)) != nil {
+		s.err = errNoRoom
+		return 0, s.err
 	}
 	return n, err
 }

@@ -67,7 +67,7 @@ func (h *House) openExchange(ctx context.Context) error {
 	h.exchange.log.Log = h.Log
 	h.exchange.turns = make(chan struct{}, runtime.GOMAXPROCS(0))
 	h.exchange.owing = map[event.SourceID]chan struct{}{}
-	h.exchange.post = &submit.Post{Store: &h.exchange.log, HTTP: func(recipient string) *sip.HTTPClient { return h.sipClient(h.courier, recipient) }, Mail: h.mailer(), Now: h.opt.Now, Log: h.opt.Logger}
+	h.exchange.post = &submit.Post{Store: &h.exchange.log, HTTP: h.notifyClient, Mail: h.mailer(), Now: h.opt.Now, Log: h.opt.Logger}
 	for i := range h.Config.Sets {
 		s := &h.Config.Sets[i]
 		var own *Source
@@ -315,6 +315,13 @@ func (h *House) mailer() submit.Mailer {
 			}
 			return h.courier.DialContext(ctx, network, address)
 		}}
+}
+
+// notifyClient notifies a recipient, which has nothing to say but that it has heard.
+func (h *House) notifyClient(recipient string) *sip.HTTPClient {
+	c := h.sipClient(h.courier, recipient)
+	c.MaxBytes = 64 << 10
+	return c
 }
 
 func (h *House) sipLimits() strictxml.Limits {

@@ -153,7 +153,11 @@ func (d *Desk) begun(ctx context.Context) error {
 // attend does what is due until ctx ends.
 func (d *Desk) attend(ctx context.Context) {
 	for {
-		next, err := d.tend(ctx)
+		var next time.Time
+		err := guarded(func() (err error) {
+			next, err = d.tend(ctx)
+			return err
+		})
 		if ctx.Err() != nil {
 			return
 		}

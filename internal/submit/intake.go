@@ -157,10 +157,12 @@ func (in *intake) drain(group []*parcel) []*parcel {
 // commit takes a group into the content store and the log and answers it.
 func (d *Desk) commit(ctx context.Context, group []*parcel) {
 	g := assembly{desk: d, now: d.now(), answers: make([]answer, len(group)), seen: make(map[[32]byte]int)}
-	err := g.build(ctx, group)
-	if err == nil {
-		err = g.store(ctx)
-	}
+	err := guarded(func() error {
+		if err := g.build(ctx, group); err != nil {
+			return err
+		}
+		return g.store(ctx)
+	})
 	for i, p := range group {
 		if err != nil {
 			g.answers[i] = answer{err: err}

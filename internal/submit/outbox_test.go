@@ -36,6 +36,7 @@ const bookFormat = "https://schemas.example/book.xsd"
 
 func newOutboxHouse(t testing.TB) *outboxHouse {
 	t.Helper()
+	thisDecade()
 	ctx := context.Background()
 	folder := t.TempDir()
 	h := &outboxHouse{t: t, library: &shelf{formats: []string{"https://schemas.example/other.xsd", bookFormat}}}

@@ -116,6 +116,7 @@ type round struct {
 	looked time.Time     // when it was asked last
 	took   time.Duration // how long it took to answer
 	next   time.Time     // when the next is due that is not due yet
+	slow   time.Time     // when the next recipient will be slow
 }
 
 func newRound(p *Post) *round {
@@ -152,7 +153,7 @@ func (r *round) turn(ctx context.Context) time.Duration {
 // idle is how long there is nothing to do, if nothing happens.
 func (r *round) idle() time.Duration {
 	wait, now := postAtLeast-time.Since(r.looked), r.now()
-	for _, t := range [...]time.Time{r.next, r.soonest(now)} {
+	for _, t := range [...]time.Time{r.next, r.soonest(now), r.slow} {
 		if !t.IsZero() {
 			wait = min(wait, t.Sub(now))
 		}
@@ -227,6 +228,8 @@ func (r *round) each(ctx context.Context, due event.Micros, after *event.Notice,
 // send sets senders going, as many as may, and tells whether some have nothing
 // to do.
 func (r *round) send(ctx context.Context) (free bool) {
+	r.relieve(r.now())
+	defer func() { r.slow = r.nextSlow() }()
 	for r.under < r.senders {
 		t, emptied, ok := r.begin(r.now())
 		if !ok {
@@ -234,7 +237,12 @@ func (r *round) send(ctx context.Context) (free bool) {
 		}
 		r.look = r.look || emptied
 		r.held[t.id] = true
-		go func() { r.sent <- r.try(ctx, t) }()
+		call, cut := context.WithCancelCause(ctx)
+		r.flying[t.id].cut = cut
+		go func() {
+			defer cut(nil)
+			r.sent <- r.try(ctx, call, t)
+		}()
 	}
 	return false
 }
@@ -291,7 +299,7 @@ func (r *round) commit(ctx context.Context) error {
 // end waits for the senders, whose calls end with ctx, and commits what they
 // have delivered.
 func (r *round) end(ctx context.Context) {
-	for r.under > 0 {
+	for len(r.flying) > 0 {
 		r.takeOne(<-r.sent)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), postEnd)

@@ -2,7 +2,9 @@ package submit
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
+	"errors"
 	"net/url"
 	"slices"
 	"strings"
@@ -56,14 +58,23 @@ type lanes struct {
 
 	// rests tells until when a host or a recipient is left alone.
 	rests map[key]time.Time
-	// calling are the recipients of those under way; under is how many these are,
-	// doubtful how many of them.
+	// calling are the recipients of those under way; under is how many of these keep
+	// a sender, doubtful how many of these. flying are all of them, by their notice.
 	calling         map[key]bool
 	under, doubtful int
+	flying          map[int64]*flying
+}
+
+// flying is a ticket under way.
+type flying struct {
+	ticket
+	since time.Time
+	slow  bool // it keeps no sender any more
+	cut   context.CancelCauseFunc
 }
 
 func newLanes(senders int) lanes {
-	return lanes{senders: senders, hosts: map[key]*lane{}, rests: map[key]time.Time{}, calling: map[key]bool{}}
+	return lanes{senders: senders, hosts: map[key]*lane{}, rests: map[key]time.Time{}, calling: map[key]bool{}, flying: map[int64]*flying{}}
 }
 
 // clear forgets all tickets, and the hosts of which nothing else is to be known.
@@ -147,6 +158,7 @@ func (q *lanes) begin(now time.Time) (t ticket, emptied, ok bool) {
 		if t.doubtful = l.doubt || t.tries > 0; t.doubtful {
 			q.doubtful++
 		}
+		q.flying[t.id] = &flying{ticket: t, since: now}
 		return t, emptied, true
 	}
 	return ticket{}, false, false
@@ -173,17 +185,63 @@ func (q *lanes) ready(host key, l *lane, now time.Time) int {
 // end takes a ticket back, and learns from what has become of it.
 func (q *lanes) end(s *sending) {
 	l := q.hosts[s.host]
-	q.under--
+	q.release(q.flying[s.id])
+	delete(q.flying, s.id)
 	l.busy--
 	delete(q.calling, s.recipient)
-	if s.doubtful {
-		q.doubtful--
-	}
 	if s.notice != nil {
 		l.doubt = s.down
 	}
 	q.rest(s.host, s.hostUntil)
 	q.rest(s.recipient, s.recipientUntil)
+}
+
+// release takes the sender from a ticket under way, for another one.
+func (q *lanes) release(f *flying) {
+	if f.slow {
+		return
+	}
+	f.slow = true
+	q.under--
+	if f.doubtful {
+		q.doubtful--
+	}
+}
+
+// How long a recipient may take before its sender goes on to others, and how many
+// such recipients are waited for; beyond that, the one that has taken longest is given
+// up until its next try. Else a few that never answer would keep all senders.
+const (
+	postSlow     = 2 * time.Second
+	postSlowMost = 128
+)
+
+// errTarpit: too many others take as long.
+var errTarpit = errors.New("it does not answer, and too many others do not either")
+
+// relieve takes their senders from those that are slow.
+func (q *lanes) relieve(now time.Time) {
+	var slow []*flying
+	for _, f := range q.flying {
+		if now.Sub(f.since) >= postSlow {
+			q.release(f)
+			slow = append(slow, f)
+		}
+	}
+	slices.SortFunc(slow, func(a, b *flying) int { return a.since.Compare(b.since) })
+	for _, f := range slow[:max(0, len(slow)-postSlowMost)] {
+		f.cut(errTarpit)
+	}
+}
+
+// nextSlow returns when the next one under way is slow; the zero time is never.
+func (q *lanes) nextSlow() (next time.Time) {
+	for _, f := range q.flying {
+		if at := f.since.Add(postSlow); !f.slow && (next.IsZero() || at.Before(next)) {
+			next = at
+		}
+	}
+	return next
 }
 
 func (q *lanes) rest(who key, until time.Time) {

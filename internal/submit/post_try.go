@@ -26,8 +26,9 @@ type sending struct {
 	hostUntil, recipientUntil time.Time
 }
 
-// try reads a notice, sends it, and returns what has become of it.
-func (r *round) try(ctx context.Context, t ticket) sending {
+// try reads a notice, sends it, and returns what has become of it. ctx ends with the
+// Post, call also when this call is given up.
+func (r *round) try(ctx, call context.Context, t ticket) sending {
 	s := sending{ticket: t}
 	found, err := r.Store.Notices(ctx, t.due, &event.Notice{Due: t.due, ID: t.id - 1}, 1)
 	switch {
@@ -40,7 +41,13 @@ func (r *round) try(ctx context.Context, t ticket) sending {
 		return s
 	}
 	n := &found[0]
-	s.down, err = r.deliver(ctx, n)
+	err = guarded(func() (err error) {
+		s.down, err = r.deliver(call, n)
+		return err
+	})
+	if err != nil && context.Cause(call) == errTarpit { //nolint:errorlint // it is set as it is
+		s.down, err = true, errTarpit
+	}
 	if err != nil && ctx.Err() != nil {
 		return s // broken off by the end of the process: that is no try
 	}

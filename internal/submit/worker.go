@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/sip"
@@ -19,16 +20,26 @@ func (d *drain) send(ctx, calls context.Context) {
 		r := report{Submission: j.Submission}
 		if now := d.o.Now(); ctx.Err() != nil || !d.line.open(now) {
 			r.left = true
-		} else if request := d.o.request(calls, &r, j.formats); request != nil {
-			r.reply = ask(calls, d.o.Server, request)
-			r.left = calls.Err() != nil && r.err != nil
-			if r.err == nil || aboutRecord(r.err) {
-				d.line.answered()
-			} else if !r.left {
-				d.warn(d.line.failed(d.o.Every, now, d.o.Now(), r.err, false), r.err)
-			}
+		} else if err := guarded(func() error { d.sendOne(calls, &r, j.formats, now); return nil }); err != nil {
+			r.local, r.err = true, err
+			d.o.Log.Error("a record could not be submitted", "record", r.Record, "error", err)
 		}
 		d.reports <- r
+	}
+}
+
+// sendOne sends one, and tells the line what came of it.
+func (d *drain) sendOne(calls context.Context, r *report, formats []string, now time.Time) {
+	request := d.o.request(calls, r, formats)
+	if request == nil {
+		return
+	}
+	r.reply = ask(calls, d.o.Server, request)
+	r.left = calls.Err() != nil && r.err != nil
+	if r.err == nil || aboutRecord(r.err) {
+		d.line.answered()
+	} else if !r.left {
+		d.warn(d.line.failed(d.o.Every, now, d.o.Now(), r.err, false), r.err)
 	}
 }
 

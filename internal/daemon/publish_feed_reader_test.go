@@ -30,13 +30,14 @@ type (
 		Entries  []feedEntry `xml:"http://www.w3.org/2005/Atom entry"`
 	}
 	feedEntry struct {
-		Carried string        `xml:"urn:x-bridge:terms:1 id,attr"`
-		ID      []string      `xml:"http://www.w3.org/2005/Atom id"`
-		Title   []string      `xml:"http://www.w3.org/2005/Atom title"`
-		Updated []string      `xml:"http://www.w3.org/2005/Atom updated"`
-		Links   []feedLink    `xml:"http://www.w3.org/2005/Atom link"`
-		Content []feedContent `xml:"http://www.w3.org/2005/Atom content"`
-		Source  *struct {
+		Carried  string        `xml:"urn:x-bridge:terms:1 id,attr"`
+		Modified string        `xml:"urn:x-bridge:terms:1 modified,attr"`
+		ID       []string      `xml:"http://www.w3.org/2005/Atom id"`
+		Title    []string      `xml:"http://www.w3.org/2005/Atom title"`
+		Updated  []string      `xml:"http://www.w3.org/2005/Atom updated"`
+		Links    []feedLink    `xml:"http://www.w3.org/2005/Atom link"`
+		Content  []feedContent `xml:"http://www.w3.org/2005/Atom content"`
+		Source   *struct {
 			ID      string `xml:"http://www.w3.org/2005/Atom id"`
 			Title   string `xml:"http://www.w3.org/2005/Atom title"`
 			Updated string `xml:"http://www.w3.org/2005/Atom updated"`

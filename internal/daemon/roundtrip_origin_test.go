@@ -99,7 +99,7 @@ func (o *atomOrigin) history(fetches bool, prefer string) belief {
 		p = p.prefers(prefer)
 		if p.alive {
 			first := p.images[0]
-			p.via, p.viaType = content[first.sum], first.stated(fetches)
+			p.via, p.viaType = content[first.sum], first.kind // what is not stated is asked for
 			if fetches {
 				p.viaHash = "sha-256:" + first.sum
 			}

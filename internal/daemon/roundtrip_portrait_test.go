@@ -155,7 +155,7 @@ func (r *relay) readFeeds(t faults) belief {
 		if len(via) != 1 {
 			t.Fatalf("record %q has the originals %v", id, via)
 		}
-		p.via, p.viaHash, p.viaType, p.modified = via[0].Href, via[0].Hash, via[0].Type, via[0].Modified
+		p.via, p.viaHash, p.viaType, p.modified = via[0].Href, via[0].Hash, via[0].Type, cmp.Or(e.Modified, via[0].Modified)
 		links := e.of("alternate")
 		p.alive = len(links) > 0
 		if p.alive && len(e.alternates()) != len(links) { // of one type several
@@ -189,11 +189,13 @@ type (
 	carryingEntry struct {
 		Loc  string `xml:"http://www.sitemaps.org/schemas/sitemap/0.9 loc"`
 		Meta struct {
-			ID     string `xml:"urn:x-bridge:terms:1 id,attr"`
-			Title  string `xml:"urn:x-bridge:terms:1 title,attr"`
-			Change string `xml:"change,attr"`
-			Hash   string `xml:"hash,attr"`
-			Type   string `xml:"type,attr"`
+			ID    string `xml:"urn:x-bridge:terms:1 id,attr"`
+			Title string `xml:"urn:x-bridge:terms:1 title,attr"`
+			// When the record was modified, where the via does not say so (D12).
+			Modified string `xml:"urn:x-bridge:terms:1 modified,attr"`
+			Change   string `xml:"change,attr"`
+			Hash     string `xml:"hash,attr"`
+			Type     string `xml:"type,attr"`
 		} `xml:"http://www.openarchives.org/rs/terms/ md"`
 		Links []listLink `xml:"http://www.openarchives.org/rs/terms/ ln"`
 	}
@@ -244,7 +246,7 @@ func (e *carryingEntry) portrait(t faults) portrait {
 	if len(via) != 1 {
 		t.Fatalf("record %q has the originals %v", e.record(), via)
 	}
-	p.via, p.viaHash, p.viaType, p.modified = via[0].Href, via[0].Hash, via[0].Type, via[0].Modified
+	p.via, p.viaHash, p.viaType, p.modified = via[0].Href, via[0].Hash, via[0].Type, cmp.Or(e.Meta.Modified, via[0].Modified)
 	if !p.alive {
 		return p
 	}

@@ -543,6 +543,9 @@ func (a *asker) logDeletion(r *record, it *event.Item, d *decision) error {
 	}
 	v := &body{document: documentOf(it), reason: it.Reason, obs: event.Observation{Record: r.identifier, Deleted: true, Modified: it.Modified,
 		Title: last.obs.Title, SourceIdentifier: last.obs.SourceIdentifier, Loc: last.obs.Loc}}
+	for _, rep := range last.obs.Representations { // a name, once given, stays, also when the record comes back
+		v.obs.Representations = append(v.obs.Representations, event.Representation{Href: rep.Href, Name: rep.Name, Length: event.NoLength})
+	}
 	v.obs.CopyModified = it.CopyModified
 	if !it.Modified.Known() { // by absence: what is known is when it last changed
 		v.obs.Modified, v.obs.CopyModified = last.obs.Modified, last.obs.CopyModified

@@ -178,6 +178,9 @@ func (s *scanner) decode(c columns, sealed []byte) error {
 		s.docs[s.v.document] = doc
 	}
 	o := &s.v.obs
+	if o.Deleted {
+		o.Representations = o.Representations[:0] // their names alone are kept
+	}
 	s.ev = event.Event{
 		Seq: event.Seq(c.seq), Set: s.sets[c.set].Name, Record: o.Record, Kind: event.Kind(c.kind), Observed: event.Micros(c.observed),
 		Modified: o.Modified, CopyModified: o.CopyModified, Title: o.Title, Categories: o.Categories, Details: o.Details, Representations: o.Representations, Preferred: o.Preferred, Via: viaOf(o), Links: o.Links,

@@ -55,6 +55,9 @@ func weightOf(v *body, entries int, source int64) (w weight) {
 		w.feed += weightLink + weightURL + weightType
 	}
 	for i := range o.Representations {
+		if o.Deleted {
+			break
+		}
 		r := &o.Representations[i]
 		n := max(escaped(r.Type), weightType) + escaped(r.Hash) + escaped(r.Hreflang) + escaped(r.Encoding)
 		own := url + 1 + int64(len(r.Name))

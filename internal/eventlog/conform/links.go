@@ -74,6 +74,38 @@ func testLinks(t *testing.T, open Open) {
 	}
 }
 
+// D116: a representation keeps its name when its record is deleted and comes back.
+func testNamesStay(t *testing.T, open Open) {
+	b := begin(t, open, Set{Content: event.Redirect})
+	both := func(words, first, second string) []event.Item {
+		all := items(words)
+		r := all[0].Representations[0]
+		all[0].Representations = []event.Representation{r, r}
+		all[0].Representations[0].Href, all[0].Representations[1].Href = href(first), href(second)
+		return all
+	}
+	names := func() map[string]string {
+		ev, err := b.log.Record(context.Background(), "main", event.Key("urn:a"))
+		b.must(err)
+		out := map[string]string{}
+		for _, r := range ev.Representations {
+			out[r.Href] = r.Name
+		}
+		return out
+	}
+	b.batch(0, &event.Batch{Items: both("a@1=x", "one", "two")})
+	want := names()
+	b.batch(0, &event.Batch{Items: items("-a@2")})
+	if got := names(); len(got) != 0 {
+		t.Errorf("a deleted record has %v", got)
+	}
+	b.batch(0, &event.Batch{Items: both("a@3=x", "two", "one")})
+	if got := names(); len(got) != 2 || got[href("one")] != want[href("one")] || got[href("two")] != want[href("two")] {
+		t.Errorf("names %v, before %v", got, want)
+	}
+	b.seen = math.MaxInt64
+}
+
 // D7: a record that many describe changes them all when it comes or goes.
 func testManyLinks(t *testing.T, open Open) {
 	const n = 2500

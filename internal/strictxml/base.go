@@ -107,11 +107,12 @@ func (s *Scanner) spend(n int) bool {
 // that name. A reference is refused, too, that makes far more of the document than
 // it is.
 func (s *Scanner) Resolve(b *Base, ref string) (string, error) {
+	ref = Trim(ref)
 	switch {
+	case HasScheme(ref):
+		return absolute(ref, b != nil)
 	case b == nil:
 		return Resolve(nil, ref)
-	case HasScheme(Trim(ref)):
-		return Resolve(&url.URL{}, ref)
 	}
 	base, err := s.baseURL(b)
 	if err != nil {

@@ -18,24 +18,37 @@ func Trim(s string) string { return strings.Trim(s, white) }
 // escape what others compare. What is longer than MaxReference is refused.
 func Resolve(base *url.URL, ref string) (string, error) {
 	ref = Trim(ref)
-	if len(ref) > MaxReference {
-		return "", errTooLong
-	}
-	if HasScheme(ref) && !strings.Contains(ref, "/.") {
-		return ref, nil
+	if HasScheme(ref) {
+		return absolute(ref, base != nil)
 	}
 	u, err := url.Parse(ref)
 	if err != nil {
 		return "", err
 	}
-	if base == nil {
-		return ref, nil
+	resolved := ref
+	if base != nil {
+		resolved = base.ResolveReference(u).String()
 	}
-	resolved := base.ResolveReference(u).String()
 	if len(resolved) > MaxReference {
 		return "", errTooLong
 	}
 	return resolved, nil
+}
+
+// absolute takes an absolute reference, and resolves dot segments in it where there
+// is a base.
+func absolute(ref string, based bool) (string, error) {
+	switch {
+	case len(ref) > MaxReference:
+		return "", errTooLong
+	case !strings.Contains(ref, "/."):
+		return ref, nil
+	}
+	u, err := url.Parse(ref)
+	if err != nil || !based {
+		return ref, err
+	}
+	return u.ResolveReference(u).String(), nil
 }
 
 // HasScheme tells whether s starts with a scheme (RFC 3986 3.1).

@@ -18,7 +18,6 @@ import (
 	"github.com/pmh-bridge/bridge/fixtures"
 	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/peer"
-	"github.com/pmh-bridge/bridge/internal/submit"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -372,7 +371,7 @@ func (k *chain) settleDoubts() {
 	taken := k.reviewer.submissions(k.review)
 	for id, all := range k.gateway.submissions(k.gate) {
 		if s := all[0]; s.State == event.StateInDoubt && len(taken[id]) == 0 {
-			d := daemon.Decision{ID: s.ID, Settle: &submit.Settlement{Outcome: event.StateUnsent}}
+			d := daemon.Decision{ID: s.ID, Settle: &daemon.Settlement{Outcome: event.StateUnsent}}
 			k.do(daemon.SendDecisions(k.t.Context(), k.gateway.data(), []daemon.Decision{d}, func(_ int, done daemon.Decided) {
 				if done.Error != "" {
 					k.t.Errorf("%s: %s", id, done.Error)

@@ -12,7 +12,6 @@ import (
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
-	"github.com/pmh-bridge/bridge/internal/submit"
 )
 
 // reviewCommand accepts or rejects submissions under review.
@@ -57,7 +56,7 @@ func reviewCommand(name string, accept bool) *cobra.Command {
 func settleCommand() *cobra.Command {
 	cmd := command("submission settle")
 	var in inputs
-	var how submit.Settlement
+	var how daemon.Settlement
 	var notTaken bool
 	in.addFile(cmd)
 	in.addData(cmd)

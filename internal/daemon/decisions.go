@@ -23,6 +23,9 @@ import (
 // write there may decide, and nobody else. Otherwise the command takes the folder and
 // decides itself.
 
+// Settlement is what somebody has found out about a submission.
+type Settlement = submit.Settlement
+
 // Decision settles a submission, sends submissions again, or withdraws a record.
 type Decision struct {
 	ID     int64 `json:"id,omitempty"` // 0: what Set names, with Resend or Withdraw
@@ -32,7 +35,7 @@ type Decision struct {
 	Replace bool `json:"replace,omitempty"`
 	// Settle is what became of a submission that was sent on; nil is a decision on
 	// one under review.
-	Settle *submit.Settlement `json:"settle,omitempty"`
+	Settle *Settlement `json:"settle,omitempty"`
 	// Resend is the state (unsent or unresolved) of submissions of targets that are
 	// put back into the outbox; "" is another decision.
 	Resend string `json:"resend,omitempty"`

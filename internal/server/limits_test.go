@@ -39,8 +39,11 @@ func TestHealthIsAnsweredWhenAllIsBusy(t *testing.T) {
 		"requests":    func(o *server.Options) { o.Limits.PerAddress = 2 },
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			var d reads
-			r := runLimited(&d, change)
+			d := desk(func(w http.ResponseWriter, r *http.Request, _ string) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				w.WriteHeader(http.StatusAccepted)
+			})
+			r := runLimited(d, change)
 			var busy []io.Closer
 			for range 2 {
 				c, _ := r.post(t, "Content-Length: 5\r\n")

@@ -8,7 +8,9 @@
 // means. A ResourceSync entry takes the same way from listing.take in list.go,
 // an item of a legacy feed from feed.go. atom.go, sync.go and feed.go begin,
 // resume and end a walk, waiting.go does what a walk's end allows and what was
-// put off, control.go and replay.go what a person asks for.
+// put off, control.go and replay.go what a person asks for. contents.go decides
+// which contents are asked for when, capacity.go how much all harvests have in
+// memory, and watch.go what one may take.
 package harvest
 
 import (

@@ -389,3 +389,27 @@ func FuzzFeed(f *testing.F) {
 		}
 	})
 }
+
+// D88: of an item that stands in a feed twice the latest counts, of equally late
+// ones the first.
+func TestFeedTakesTheLatestOfTwins(t *testing.T) {
+	item := func(title, date string) string {
+		return "<item><guid>urn:x:1</guid><title>" + title + "</title><link>http://feeds.example/1</link><pubDate>" + date + "</pubDate></item>"
+	}
+	const early, late = "Mon, 05 Jan 2026 10:00:00 GMT", "Tue, 06 Jan 2026 10:00:00 GMT"
+	for _, c := range []struct{ items, want string }{
+		{item("a", early) + item("b", late), "b"},
+		{item("a", late) + item("b", early), "a"},
+		{item("a", late) + item("b", late), "a"},
+		{item("a", early) + item("b", late) + item("c", late), "b"},
+	} {
+		r := feedRun()
+		doc, _, err := watched(r, []byte(`<rss version="2.0"><channel><title>t</title>`+c.items+"</channel></rss>"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w := r.feedWinners(doc, r.src.URL); len(w) != 1 || w[0].entry.Title != c.want {
+			t.Errorf("%s: %d records, the first is %q, want %q", c.items, len(w), w[0].entry.Title, c.want)
+		}
+	}
+}

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -223,4 +225,41 @@ func entries(t *testing.T, base string) int {
 		t.Fatalf("%s: %v", resp.Status, err)
 	}
 	return len(l.Resources)
+}
+
+// TestSignals: a hangup does not end bridge serve, and who asks twice for its end
+// need not wait for requests under way (D152).
+func TestSignals(t *testing.T) {
+	provider := fixtures.New(fixtures.Options{})
+	provider.Create(fixtures.Record{Name: "first"})
+	upstream := httptest.NewServer(provider)
+	defer upstream.Close()
+	c := launch(t, "bridge", "serve", "--data", filepath.Join(t.TempDir(), "data"), "--listen", "127.0.0.1:0", upstream.URL+fixtures.Subscription)
+	server, err := c.ready()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.stderr.expect(regexp.MustCompile(`SIGHUP was ignored`)); err != nil {
+		t.Fatal(err)
+	}
+	// A request that never ends its header is waited for.
+	conn, err := net.Dial("tcp", strings.TrimPrefix(server, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: "); err != nil {
+		t.Fatal(err)
+	}
+	for _, signal := range []os.Signal{syscall.SIGTERM, syscall.SIGINT} { // two of one kind might arrive as one
+		if err := c.cmd.Process.Signal(signal); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if status, err := c.status(); status != exitFailed || err != nil || !strings.Contains(c.stderr.String(), "ending at once") {
+		t.Errorf("ended with %d, %v\n%s", status, err, c.stderr.String())
+	}
 }

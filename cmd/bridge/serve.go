@@ -62,6 +62,7 @@ func serve(ctx context.Context, c *config.Config, o daemon.Options, out io.Write
 	if err := h.ListenMail(ctx); err != nil {
 		return errors.Join(err, listener.Close(), h.Close())
 	}
+	defer ignoreHangup(o.Logger)()
 	if err := printServing(ctx, out, h, h.Base(listener), listener.Addr()); err != nil {
 		return errors.Join(err, listener.Close(), h.Close())
 	}

@@ -134,8 +134,7 @@ func (s *Store) Check(ctx context.Context, sum Sum) error {
 	if err != nil {
 		return err
 	}
-	defer b.Close()
-	return b.verify()
+	return errors.Join(b.verify(), b.Close())
 }
 
 // verifyPage is how many contents Verify reads in one go; between two goes the

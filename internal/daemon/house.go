@@ -190,6 +190,7 @@ func (h *House) openSets(ctx context.Context) error {
 		sets[i] = eventlog.SetConfig{Name: s.Name, Title: s.Title, Description: s.Description, Content: mode,
 			AnyContent:    h.Config.File == "", // SOURCEs of the command line do not speak of it
 			Whole:         h.Config.File != "", // nor of other Sources
+			KeepOrder:     h.Config.File == "", // nor of the order, one at a time (D112)
 			SegmentEvents: s.SegmentEvents, SegmentHours: s.SegmentHours,
 			Partial: slices.ContainsFunc(s.Sources, func(s config.Source) bool { return s.Kind != config.KindSIP })}
 		for _, src := range s.Sources {
@@ -209,14 +210,14 @@ func (h *House) openSets(ctx context.Context) error {
 				"set", sets[i].Name, "source", Private(former))
 		}
 		for j, stored := range sets[i].Sources {
-			src, err := h.source(&h.Config.Sets[i], j, sets[i].Content, stored.ID)
+			src, err := h.source(&h.Config.Sets[i], j, &sets[i])
 			if err != nil {
 				return err
 			}
 			// The configuration may leave the kind open; the Source may have shown it.
 			if src.Kind = stored.Kind; src.Kind == "" {
 				src.Found = func(ctx context.Context, kind string) error {
-					_, err := h.Log.EnsureSource(ctx, src.Set, kind, src.URL, j)
+					_, err := h.Log.EnsureSource(ctx, src.Set, kind, src.URL, -1)
 					return err
 				}
 			}
@@ -227,8 +228,8 @@ func (h *House) openSets(ctx context.Context) error {
 }
 
 // source makes the i-th Source of a configured set ready to be harvested.
-func (h *House) source(s *config.Set, i int, mode event.Content, id event.SourceID) (*Source, error) {
-	c := &s.Sources[i]
+func (h *House) source(s *config.Set, i int, in *eventlog.SetConfig) (*Source, error) {
+	c, mode, id := &s.Sources[i], in.Content, in.Sources[i].ID
 	u, err := url.Parse(c.URL)
 	if err != nil {
 		return nil, fmt.Errorf("source %s: %w", c.URL, err)
@@ -250,7 +251,7 @@ func (h *House) source(s *config.Set, i int, mode event.Content, id event.Source
 			return nil, &LocalError{Set: s.Name, Content: mode, Path: u.Path}
 		}
 	}
-	if s.Identity == config.PerSource && i > 0 {
+	if s.Identity == config.PerSource && id != in.First { // whoever stands first by now (D113)
 		src.Wants.Name = cmp.Or(c.Name, plain)
 	}
 	h.openClients(src, c, root)

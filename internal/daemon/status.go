@@ -212,7 +212,7 @@ func (h *House) unconfigured(ctx context.Context, set string, s *eventlog.Source
 		return nil, err
 	}
 	c.Sets[0].Sources[0].URL = s.URL
-	src, err := h.source(&c.Sets[0], 0, stored.Content, s.ID)
+	src, err := h.source(&c.Sets[0], 0, &eventlog.SetConfig{Content: stored.Content, Sources: []eventlog.SourceConfig{{ID: s.ID}}, First: s.ID})
 	if err == nil {
 		src.Epoch = stored.Feed
 	}

@@ -34,6 +34,12 @@ type SetConfig struct {
 	Former []string
 	// Partial: a new set has Sources that are yet to be walked.
 	Partial bool
+	// KeepOrder leaves Sources that are there already in the order in which they
+	// were first seen, and puts new ones behind them.
+	KeepOrder bool
+	// First is filled in by Configure: the Source that the set had first. Who that
+	// is never changes.
+	First event.SourceID
 }
 
 // ContentError: a set was made with another content mode, which is fixed.
@@ -176,7 +182,9 @@ func (l *Log) ensureSources(ctx context.Context, set int64, config *SetConfig) e
 	}
 	last := len(sources) - 1
 	for _, h := range stored {
-		last = max(last, h.rank)
+		if h.kind != Target {
+			last = max(last, h.rank)
+		}
 	}
 	left := maps.Clone(stored)
 	for i := range sources {
@@ -194,10 +202,30 @@ func (l *Log) ensureSources(ctx context.Context, set int64, config *SetConfig) e
 			}
 		}
 		h := sourceHead{id: was.id, set: set, name: c.Name, kind: cmp.Or(c.Kind, was.kind), url: c.URL, rank: rank}
+		switch {
+		case config.KeepOrder && was.id != 0:
+			h.rank = was.rank
+		case config.KeepOrder && len(stored) > 0:
+			last++
+			h.rank = last
+		}
 		if err := l.saveHead(ctx, &h, was); err != nil {
 			return err
 		}
 		c.ID, c.Kind = h.id, h.kind
+	}
+	for _, h := range stored {
+		if h.kind != Target && (config.First == 0 || h.id < config.First) {
+			config.First = h.id
+		}
+	}
+	for i := range sources {
+		if config.First == 0 || sources[i].ID < config.First {
+			config.First = sources[i].ID
+		}
+	}
+	if config.KeepOrder {
+		return nil
 	}
 	// Those that are left and have a rank that is needed go behind all others.
 	for _, url := range slices.Sorted(maps.Keys(left)) {
@@ -219,8 +247,8 @@ func (l *Log) ensureSources(ctx context.Context, set int64, config *SetConfig) e
 }
 
 // EnsureSource makes one Source, or brings its kind and rank up to date; an empty
-// kind leaves the stored one. A
-// Source that has had the rank so far goes behind all others.
+// kind and a rank below 0 leave the stored ones. A Source that has had the rank so
+// far goes behind all others.
 func (l *Log) EnsureSource(ctx context.Context, set, kind, url string, rank int) (id event.SourceID, err error) {
 	err = l.write(ctx, func(ctx context.Context) error {
 		setID, _, err := l.findSet(ctx, set)
@@ -233,6 +261,9 @@ func (l *Log) EnsureSource(ctx context.Context, set, kind, url string, rank int)
 		stored, err := l.heads(ctx, setID)
 		if err != nil {
 			return err
+		}
+		if rank < 0 {
+			rank = stored[url].rank
 		}
 		last := rank
 		for _, h := range stored {

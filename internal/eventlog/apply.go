@@ -109,20 +109,23 @@ func (b *batch) publish(ctx context.Context, r *record, d *decision) error {
 	if b.locs != nil {
 		switch d.kind {
 		case event.Deleted:
-			v.shared = !b.locs.drop(v.obs.Loc, r.id)
+			v.shared = !b.locs.drop(v.obs.Loc)
 		case event.Updated:
 			if d.before == nil {
 				return r.missing()
 			}
-			if before := d.before.obs.Loc; before != v.obs.Loc {
-				v.moved = true
-				if b.locs.drop(before, r.id) {
-					v.gone = before
-				}
+			before := d.before.obs.Loc
+			if before == v.obs.Loc {
+				v.shared = b.locs.shared(before)
+				break
 			}
-			v.shared = b.locs.add(v.obs.Loc, v.loc, r.id)
+			v.moved = true
+			if b.locs.drop(before) {
+				v.gone = before
+			}
+			v.shared = b.locs.add(v.obs.Loc, v.loc)
 		default:
-			v.shared = b.locs.add(v.obs.Loc, v.loc, r.id)
+			v.shared = b.locs.add(v.obs.Loc, v.loc)
 		}
 	}
 	switch d.kind {

@@ -140,7 +140,7 @@ func (l *Log) liveNow(ctx context.Context, q querier, set string, at event.Seq) 
 		return nil, fmt.Errorf("set %s: %d records are live in the state table, %d were counted: run bridge verify", set, st.last.n, now.Live)
 	}
 	if st.reference {
-		rows, err := q.QueryContext(ctx, "SELECT key FROM loc GROUP BY key HAVING count(*) > 1")
+		rows, err := q.QueryContext(ctx, "SELECT key FROM loc WHERE set_id = $1 AND n > 1", st.set)
 		return st, scanAll(rows, err, func(rows *sql.Rows) error {
 			var key int64
 			err := rows.Scan(&key)

@@ -71,20 +71,23 @@ func (v *verifier) readLocs() error {
 	left := map[*replay]int64{}
 	for _, r := range v.order {
 		left[r] = r.located
+		slices.Sort(r.locs) // nobody asks any more which record has which
 	}
-	if err := v.each("SELECT key, record FROM loc", func(rows *sql.Rows) error {
-		var key, record int64
-		if err := rows.Scan(&key, &record); err != nil {
+	if err := v.each("SELECT key, set_id, n FROM loc", func(rows *sql.Rows) error {
+		var key, set, n int64
+		if err := rows.Scan(&key, &set, &n); err != nil {
 			return err
 		}
-		r := v.known(record)
-		if r == nil {
-			return nil
+		r, has := v.sets[set], int64(0)
+		if r != nil {
+			for at, _ := slices.BinarySearch(r.locs, key); at < len(r.locs) && r.locs[at] == key; at++ {
+				has++
+			}
+			left[r] -= has
 		}
-		if o := ordinal(record) - 1; r.locs == nil || !r.live.has(o) || r.locs[o] != key {
-			v.found(fmt.Sprintf("set %s, record %d", r.set.Name, o+1), "it is not live under that URI")
+		if n != has || n == 0 {
+			v.found(fmt.Sprintf("set %d, key %d", set, key), "%d records are counted under that URI, %d are live there", n, has)
 		}
-		left[r]--
 		return nil
 	}); err != nil {
 		return err

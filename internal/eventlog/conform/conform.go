@@ -95,7 +95,7 @@ func Test(t *testing.T, open Open, light bool) {
 	}{
 		{"Events", testEvents}, {"Cursor", testCursor}, {"Progress", testProgress}, {"Refused", testRefused},
 		{"State", testState}, {"Walk", testWalk}, {"StepBack", testStepBack}, {"Complete", testComplete}, {"Hold", testHold},
-		{"Pending", testPending}, {"NeedsContent", testNeedsContent}, {"Replay", testReplay}, {"Quarantine", testQuarantine},
+		{"Pending", testPending}, {"NeedsContent", testNeedsContent}, {"ManyAtOneURI", testManyAtOneURI}, {"Replay", testReplay}, {"Quarantine", testQuarantine},
 		{"Lists", testLists}, {"ListsPending", testListsPending}, {"AbsentAt", testAbsentAt}, {"ThereInBaseline", testThereInBaseline}, {"Echo", testEcho}, {"EchoOfFormer", testEchoOfFormer}, {"EchoOfOwn", testEchoOfOwn}, {"Links", testLinks}, {"ManyLinks", testManyLinks}, {"NamesStay", testNamesStay},
 		{"Sources", testSources}, {"SourcesOrder", testSourcesOrder}, {"Locs", testLocs}, {"LocsOfSources", testLocsOfSources},
 		{"Segments", testSegments}, {"SegmentHours", testSegmentHours}, {"SegmentEntries", testSegmentEntries}, {"SeveralSets", testSeveralSets},

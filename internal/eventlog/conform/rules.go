@@ -3,6 +3,7 @@ package conform
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"math"
 	"strings"
@@ -411,4 +412,23 @@ func testNeedsContent(t *testing.T, open Open) {
 	}
 	b.want("with contents", b.more(event.ModeSettle, "a@6=y d@1=y"), "logged logged")
 	b.want("events", b.news(), "updated a@6=y, created d@1=y")
+}
+
+// D124, D127: however many records share a URI, one more is counted, not compared
+// with the others; which URIs are shared is known for each set.
+func testManyAtOneURI(t *testing.T, open Open) {
+	b := begin(t, open, Set{Content: event.Reference})
+	const many = 20_000
+	all := make([]event.Item, many)
+	for i := range all {
+		all[i] = items(fmt.Sprintf("r%d>shared@1", i))[0]
+	}
+	b.batch(0, &event.Batch{Start: true, Next: []byte("on"), Items: all})
+	b.reopen()
+	b.news()
+	b.want("one more", b.walk("x>shared@2"), "logged")
+	b.want("events", b.news(), "created x@2 at shared shared")
+	b.want("and one away", b.walk("x>elsewhere@3"), "logged")
+	b.want("events", b.news(), "updated x@3 at elsewhere moved")
+	b.want("listed", fmt.Sprint(len(strings.Fields(b.records(b.log.Listed(context.Background(), "main", math.MaxInt64))))), "2")
 }

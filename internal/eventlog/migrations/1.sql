@@ -151,12 +151,14 @@ CREATE TABLE presence (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX presence_source ON presence (source);
 
--- Which live records of a set in mode reference are published under a URI.
+-- How many live records of a set in mode reference are published under a URI.
+-- key = 64 bits of a hash of set and URI.
 CREATE TABLE loc (
-    key    INTEGER NOT NULL,
-    record INTEGER NOT NULL,
-    PRIMARY KEY (key, record)
-) STRICT, WITHOUT ROWID;
+    key    INTEGER PRIMARY KEY,
+    set_id INTEGER NOT NULL,
+    n      INTEGER NOT NULL
+) STRICT;
+CREATE INDEX loc_shared ON loc (set_id) WHERE n > 1;
 
 -- Which live records of a set link to an identifier, as described by or
 -- describing it, whether or not the set has such a record.

@@ -144,7 +144,7 @@ func (a *asker) meet(r *record, it *event.Item, v ruling, spoken bool, d *decisi
 	d.met = true
 	switch {
 	case it.Deleted, it.Unselected:
-	case a.ordering == byPlace && !it.Quarantine:
+	case a.ordering == byPlace:
 		// A Resource List enumerates what is there; a change says what was, when it
 		// happened.
 		d.present = it.Baseline
@@ -188,21 +188,28 @@ type word struct {
 	place  event.Place
 	future bool // its stamp lay in the future when it was stored
 	same   bool // it is what the item says
+	again  bool // it was said in the same words, whatever absence has made of it
 }
 
 // lastWord returns what the item is compared with. What is pending is the newer
 // word of the Source, published or not. An order of another kind is none.
 func (a *asker) lastWord(r *record, it *event.Item) (w word) {
 	if s := r.by(a.source); s != nil {
-		w = word{known: true, alive: s.alive, stamp: s.stamp, place: s.place, future: s.future, same: s.claim == it.Claim && s.alive == !it.Deleted}
+		w = word{known: true, alive: s.alive, stamp: s.stamp, place: s.place, future: s.future, same: s.claim == it.Claim && s.alive == !it.Deleted, again: s.claim == it.Claim}
 	}
 	if p := r.pending; p != nil && !p.partial && (!w.known || a.ordering == byPlace && !p.place.IsZero() || a.ordering != byPlace && !p.stamp.Before(w.stamp)) {
-		w = word{known: true, alive: !p.deleted, stamp: p.stamp, place: p.place, future: p.late, same: p.claim == it.Claim && p.deleted == it.Deleted}
+		w = word{known: true, alive: !p.deleted, stamp: p.stamp, place: p.place, future: p.late, same: p.claim == it.Claim && p.deleted == it.Deleted, again: p.claim == it.Claim}
 	}
-	if orderedBy(w.stamp, w.place) != a.ordering {
-		w.stamp, w.place, w.future = event.Stamp{}, event.Place{}, false
-	}
+	w.within(a.ordering)
 	return w
+}
+
+// within forgets an order that is none under another ordering. What was said in
+// that is to be said again.
+func (w *word) within(o ordering) {
+	if w.known && o != unordered && orderedBy(w.stamp, w.place) != o {
+		*w = word{known: true, alive: w.alive}
+	}
 }
 
 // metOrder is the stamp of what was met of the record in this walk, and whether
@@ -283,10 +290,12 @@ func (a *asker) rule(r *record, it *event.Item) (v ruling, broken bool) {
 func (a *asker) byPlace(r *record, it *event.Item, w *word) (v ruling, broken bool) {
 	dated := it.Order.Known() && !it.Late
 	if a.mode == event.ModeWalk && r.met {
-		if met, trusted := r.metOrder(w); it.Baseline || !dated || !trusted || !met.Known() || !it.Order.After(met) {
+		met, trusted := r.metOrder(w)
+		ofChange := r.order != nil || w.place.Position > 0 // that the Resource List knew
+		if !dated || !trusted || !met.Known() || !it.Order.After(met) && !(it.Baseline && ofChange && it.Order == met) {
 			return historical, false
 		}
-		broken = true
+		broken = !it.Baseline // which is read last, and shows a later moment
 	}
 	c := 0
 	if dated = dated && w.stamp.Known() && !w.future; dated {
@@ -303,11 +312,11 @@ func (a *asker) byPlace(r *record, it *event.Item, w *word) (v ruling, broken bo
 		return apply, broken
 	case it.Place.List == w.place.List && it.Place.Position > 0 && w.place.Position > 0:
 		// At the same place something else stands when the entry was corrected.
-		if it.Place.Position > w.place.Position || it.Place.Position == w.place.Position && !w.same {
+		if it.Place.Position > w.place.Position || it.Place.Position == w.place.Position && !w.again {
 			return apply, broken
 		}
 		return unchanged, broken
-	case w.same:
+	case w.same, dated && w.again:
 		return unchanged, broken
 	case dated, w.alive == !it.Deleted, it.Place.Position == 0 && w.place.Position == 0:
 		return apply, broken
@@ -402,20 +411,19 @@ func (a *asker) late(r *record, it *event.Item) bool {
 	return it.Late
 }
 
-// say notes what an item says, to compare later ones with it.
+// say notes what an item says, to compare later ones with it. What has no place
+// among lists and no datetime is an absence, or a replay: it does not take the
+// place of the entry that the lists still have.
 func (s *said) say(it *event.Item, late bool, o ordering) {
-	s.claim = it.Claim
-	if o == byPlace && it.Place.IsZero() { // no entry of a list: an absence, or a replay
-		if s.place.IsZero() {
-			s.place.List = 1
-		}
-		if !it.Order.Known() {
-			return
-		}
-	} else {
+	switch {
+	case o != byPlace || !it.Place.IsZero():
 		s.place = it.Place
+	case s.place.IsZero():
+		s.place.List = 1
+	case !it.Order.Known():
+		return
 	}
-	s.stamp, s.future, s.plain = it.Order, late, it.Order == it.Modified
+	s.claim, s.stamp, s.future, s.plain = it.Claim, it.Order, late, it.Order == it.Modified
 }
 
 // speak lets the Source that now speaks for the record say its state. s is what

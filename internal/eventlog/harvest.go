@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
@@ -69,7 +70,12 @@ func (b *batch) wait(ctx context.Context, i int, r *record, d *decision) error {
 		}
 		obs.Claim = it.Claim
 		if obs.Deleted && len(obs.Representations) == 0 { // where to ask whether it has gone
-			if w, err := r.word(r.speaker); err == nil && w != nil {
+			own := max(slices.IndexFunc(r.says, func(s said) bool { return s.source == b.source.id }), 0)
+			w, err := r.word(own)
+			if w == nil && err == nil {
+				w, err = r.word(r.speaker)
+			}
+			if err == nil && w != nil {
 				obs.Representations = []event.Representation{{Href: hrefOf(w), Length: event.NoLength}}
 			}
 		}
@@ -395,7 +401,13 @@ func (l *Log) absent(ctx context.Context, q querier, source event.SourceID, at e
 		return err
 	}
 	var set int64
-	if err := q.QueryRowContext(ctx, "SELECT set_id FROM source WHERE id = $1", int64(source)).Scan(&set); err != nil {
+	var kind string
+	if err := q.QueryRowContext(ctx, "SELECT set_id, kind FROM source WHERE id = $1", int64(source)).Scan(&set, &kind); err != nil {
+		return err
+	}
+	ordering := orderingOf(kind)
+	spoken, err := spokenLater(ctx, q, source, ordering, at)
+	if err != nil {
 		return err
 	}
 	rows, err := q.QueryContext(ctx, `SELECT record, said, NULL, NULL FROM state WHERE record > $2 AND record < $3
@@ -407,7 +419,7 @@ UNION ALL SELECT record, NULL, NULL, observation FROM pending WHERE source = $1 
 	defer rows.Close()
 	var last int64 // the record that the rows so far were about, if the Source has it
 	later := false // than at
-	tell := func() bool { return last == 0 || visit(last, !later && !w.wasPresent(last)) }
+	tell := func() bool { return last == 0 || visit(last, !later && !w.wasPresent(last) && !spoken[last]) }
 	for rows.Next() {
 		var record int64
 		var raw, shadow, waits sql.RawBytes
@@ -427,6 +439,7 @@ UNION ALL SELECT record, NULL, NULL, observation FROM pending WHERE source = $1 
 			}
 			last, later = record, false
 		}
+		w.within(ordering)
 		later = later || w.laterThan(at)
 	}
 	if err := rows.Err(); err != nil {
@@ -434,6 +447,25 @@ UNION ALL SELECT record, NULL, NULL, observation FROM pending WHERE source = $1 
 	}
 	tell()
 	return nil
+}
+
+// spokenLater returns the records of which the walk has met a change later than
+// the enumeration that was bad, or not selected: what became of them is not known.
+func spokenLater(ctx context.Context, q querier, source event.SourceID, o ordering, at event.Stamp) (map[int64]bool, error) {
+	out := map[int64]bool{}
+	if o != byPlace {
+		return out, nil
+	}
+	rows, err := q.QueryContext(ctx, "SELECT record, stamp FROM met_order WHERE source = $1", int64(source))
+	return out, scanAll(rows, err, func(rows *sql.Rows) error {
+		var record int64
+		var stamp sql.NullInt64
+		err := rows.Scan(&record, &stamp)
+		if !at.Known() || !stamp.Valid || stampOf(stamp).After(at) {
+			out[record] = true
+		}
+		return err
+	})
 }
 
 // laterThan reports whether what was said changed the record after the moment of
@@ -453,11 +485,11 @@ func presence(record int64, source event.SourceID, raw, shadow, waits []byte) (w
 		if err := readBody(waits, &v); err != nil {
 			return w, false, fmt.Errorf("what is pending of record %d: %w: run bridge verify", record, err)
 		}
-		return word{stamp: v.obs.Order, place: v.obs.Place, future: v.late}, true, nil
+		return word{known: true, stamp: v.obs.Order, place: v.obs.Place, future: v.late}, true, nil
 	}
 	s, err := readSaid(raw, shadow, record)
 	if err != nil {
 		return w, false, fmt.Errorf("state of record %d: %w: run bridge verify", record, err)
 	}
-	return word{stamp: s.stamp, place: s.place, future: s.future}, s.source == source && s.alive, nil
+	return word{known: true, stamp: s.stamp, place: s.place, future: s.future}, s.source == source && s.alive, nil
 }

@@ -214,7 +214,7 @@ func textOf(o *event.Observation) int {
 
 // refuse puts an entry into quarantine that was read and cannot be taken.
 func (g *listing) refuse(e *resourcesync.Entry, rule, reason string) {
-	g.bad(&resourcesync.EntryError{Rule: rule, URL: g.doc.URL, Line: e.Line, Column: e.Column, Loc: e.Loc, ID: e.Metadata.ID, Reason: reason, Input: g.doc.Input()})
+	g.bad(&resourcesync.EntryError{Rule: rule, URL: g.doc.URL, Line: e.Line, Column: e.Column, Loc: e.Loc, ID: e.Metadata.ID, Datetime: e.Metadata.Datetime, Reason: reason, Input: g.doc.Input()})
 }
 
 // understood tells whether it is known what became of a resource. Where the word

@@ -1,0 +1,520 @@
+package harvest_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/content"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/harvest"
+	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/resourcesync"
+	"github.com/pmh-bridge/bridge/translate"
+)
+
+// TestLaw: whatever happens at some Sources of a set, and in whatever order,
+// pieces and broken documents they tell of it, the log has what the naive model
+// in law_model_test.go has, and the same harvest once more logs nothing. The documents go over sockets, through the
+// adapters, into a log on disk. (D5, D82, D83, D104, D105, D106, D107)
+//
+// 300 histories; more with -rapid.checks, which names the seed of what fails.
+func TestLaw(t *testing.T) {
+	if testing.Short() {
+		t.Skip("many histories")
+	}
+	peer.Checks(t, 300)
+	var at *history
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { at.serve(w, r) }))
+	defer server.Close()
+	rapid.Check(t, func(t *rapid.T) {
+		folder, err := os.MkdirTemp("", "law-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer os.RemoveAll(folder)
+		at = &history{t: t, base: server.URL}
+		at.open(folder)
+		defer at.close()
+		for range rapid.IntRange(2, 8).Draw(t, "harvests") {
+			at.step()
+		}
+		if err := at.log.Verify(context.Background(), func(f eventlog.Finding) { t.Fatalf("%s: %s", f.Where, f.What) }); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// history is some Sources, the log that follows them, and the model of it.
+type history struct {
+	t        *rapid.T
+	base     string
+	log      *eventlog.Log
+	contents *content.Store
+	harvest  *harvest.Harvester
+	mode     event.Content
+	sources  []*source
+	model    model
+}
+
+func (h *history) must(err error) {
+	if err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func (h *history) open(folder string) {
+	ctx := context.Background()
+	var err error
+	h.log, err = eventlog.Open(ctx, folder, eventlog.Options{Holder: "a test"})
+	h.must(err)
+	h.contents, err = content.Open(ctx, filepath.Join(folder, "content.db"), content.Options{})
+	h.must(err)
+	h.harvest = &harvest.Harvester{Log: h.log, Waiting: h.log, Absences: h.log, Contents: stored{h.contents}, Workers: 2,
+		BatchSize: rapid.IntRange(1, 6).Draw(h.t, "batch")}
+	h.mode = rapid.SampledFrom([]event.Content{event.Redirect, event.Mirror}).Draw(h.t, "content")
+	h.must(h.log.EnsureSet(ctx, eventlog.SetConfig{Name: "main", Content: h.mode}))
+	for i := range rapid.IntRange(1, 3).Draw(h.t, "sources") {
+		s := newSource(h.t, fmt.Sprintf("%s/s%d", h.base, i), i, h.mode)
+		h.sources = append(h.sources, s)
+		h.model = append(h.model, map[string]word{})
+		h.ensure(s)
+	}
+}
+
+func (h *history) ensure(s *source) {
+	var err error
+	s.id, err = h.log.EnsureSource(context.Background(), "main", s.kind, s.url+"/doc", s.rank)
+	h.must(err)
+}
+
+func (h *history) close() {
+	h.must(h.contents.Close())
+	h.must(h.log.Close())
+}
+
+// stored is the content store as a harvest wants it.
+type stored struct{ *content.Store }
+
+type draft struct{ *content.Draft }
+
+func (d draft) Sum() [32]byte { return d.Draft.Sum() }
+
+func (c stored) Draft(r io.Reader, limit int64) (harvest.Draft, error) {
+	d, err := c.Store.Draft(r, limit)
+	if err != nil {
+		return nil, err
+	}
+	return draft{d}, nil
+}
+
+func (c stored) Put(ctx context.Context, all []harvest.Draft) error {
+	drafts := make([]*content.Draft, len(all))
+	for i, d := range all {
+		drafts[i] = d.(draft).Draft
+	}
+	return c.Store.Put(ctx, drafts...)
+}
+
+// step lets things happen at one Source, and harvests it.
+func (h *history) step() {
+	s := rapid.SampledFrom(h.sources).Draw(h.t, "source")
+	if rapid.IntRange(0, 7).Draw(h.t, "another kind") == 0 {
+		before := s.kind
+		if s.kind = rapid.SampledFrom(kinds).Draw(h.t, "kind"); s.kind != before {
+			s.seen, s.known = 0, false
+			h.ensure(s)
+		}
+	}
+	s.grow(h.t)
+	full := rapid.IntRange(0, 3).Draw(h.t, "full") == 0
+	if rapid.IntRange(0, 5).Draw(h.t, "fails") == 0 {
+		s.failing = rapid.SampledFrom([]string{"doc", "cl", "rl", "cl/0", "cl/1", "feed/0", "feed/1"}).Draw(h.t, "failing")
+		_, err := h.pass(s, full)
+		failed := err != nil
+		if s.failing = ""; !failed { // nobody asked for it
+			h.model.take(s, full)
+			h.compare()
+		}
+		s.sound = true // the half that was taken in may be older than what is bad
+		s.grow(h.t)
+		s.sound = false
+	}
+	if _, err := h.pass(s, full); err != nil {
+		h.t.Fatalf("%s: %v", s.kind, err)
+	}
+	h.model.take(s, full)
+	h.compare()
+	before := h.last()
+	_, err := h.pass(s, false)
+	h.must(err)
+	h.model.take(s, false)
+	h.compare()
+	if now := h.last(); now != before {
+		h.t.Fatalf("the same once more has logged %s", strings.Join(h.events(before), ", "))
+	}
+}
+
+func (h *history) pass(s *source, full bool) (harvest.Report, error) {
+	return h.harvest.Harvest(context.Background(), &harvest.Source{ID: s.id, Set: "main", Kind: s.kind, URL: s.url + "/doc", Content: h.mode,
+		Client: http.DefaultClient, Wants: translate.Wants{Prefixes: []string{s.url + "/r/"}}, Overlap: time.Hour}, harvest.Options{Full: full, AllPending: true})
+}
+
+func (h *history) last() event.Seq {
+	seq, err := h.log.LastSeq(context.Background())
+	h.must(err)
+	return seq
+}
+
+func (h *history) events(after event.Seq) (out []string) {
+	for ev, err := range h.log.Events(context.Background(), "main", event.Range{After: after, Upto: math.MaxInt64}) {
+		h.must(err)
+		out = append(out, fmt.Sprintf("%v %s %q", ev.Kind, ev.Record, ev.Title))
+	}
+	return out
+}
+
+// compare compares what lives in the log with the model.
+func (h *history) compare() {
+	got := map[string]string{}
+	for ev, err := range h.log.Live(context.Background(), "main", math.MaxInt64) {
+		h.must(err)
+		got[strings.TrimPrefix(ev.Record, "urn:")] = ev.Title
+	}
+	if want := h.model.live(); !maps.Equal(got, want) {
+		h.t.Fatalf("the log has %v, want %v", got, want)
+	}
+}
+
+func (h *history) serve(w http.ResponseWriter, r *http.Request) {
+	for _, s := range h.sources {
+		if path, ok := strings.CutPrefix(h.base+r.URL.Path, s.url+"/"); ok {
+			s.serve(w, path)
+			return
+		}
+	}
+	http.NotFound(w, r)
+}
+
+var kinds = []string{harvest.AtomPMH, harvest.ResourceSync, harvest.Feed}
+
+// statement is what a Source has once said of a record.
+type statement struct {
+	name       string
+	version    int // 0: deleted
+	bad        bool
+	unselected bool
+	dated      bool
+	list       int // the list of changes that it stands in
+	document   int // the archive document
+}
+
+// source is a Source that has said some things, in minutes counted from 1, and
+// shows them as a chain of feeds, a complete feed, lists, or a short feed.
+type source struct {
+	url  string
+	id   event.SourceID
+	rank int
+	kind string
+	mode event.Content
+
+	said    []statement
+	truth   map[string]int // versions of what is there, at that URL
+	outside map[string]bool
+	// snapshot is the Resource List, as things were after so many statements.
+	snapshot map[string]entry
+	at       int
+	version  int
+	failing  string
+
+	complete, untimed, undated, overlap, badly, sound bool
+	order                                             map[int]int // of lastmod, which says nothing
+	document, list                                    int
+
+	// What the model remembers: how many statements were taken in, and whether
+	// there was a harvest.
+	seen  int
+	known bool
+}
+
+func newSource(t *rapid.T, url string, rank int, mode event.Content) *source {
+	s := &source{url: url, rank: rank, mode: mode, truth: map[string]int{}, outside: map[string]bool{}, order: map[int]int{},
+		kind: rapid.SampledFrom(kinds).Draw(t, "kind"), complete: rapid.IntRange(0, 3).Draw(t, "complete") == 0,
+		untimed: rapid.IntRange(0, 3).Draw(t, "no at") == 0, undated: rapid.IntRange(0, 3).Draw(t, "no datetime") == 0,
+		overlap: rapid.Bool().Draw(t, "overlaps")}
+	s.badly = !s.untimed && !s.undated && !s.complete
+	// One record is always there: the guard would keep it back if all were gone.
+	s.version++
+	s.truth["z"] = s.version
+	s.said = append(s.said, statement{name: "z", version: s.version, dated: !s.undated})
+	s.show()
+	return s
+}
+
+// grow makes some things happen.
+func (s *source) grow(t *rapid.T) {
+	for range rapid.IntRange(0, 6).Draw(t, "happens") {
+		name := rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "record")
+		st := statement{name: name, dated: !s.undated && (s.badly || rapid.Bool().Draw(t, "datetime")), list: s.list, document: s.document}
+		switch rapid.IntRange(0, 11).Draw(t, "what") {
+		case 0:
+			s.document++
+			continue
+		case 1:
+			s.list++
+			continue
+		case 2:
+			s.list, s.document = s.list+1, s.document+1
+			s.show()
+			continue
+		case 3, 4:
+			if s.truth[name] == 0 {
+				continue
+			}
+			delete(s.truth, name)
+		case 5:
+			// A deletion that nobody tells of. A mirror would wait for the content, and
+			// what is new and in doubt is asked for.
+			taken := !slices.ContainsFunc(s.said[s.seen:], func(st statement) bool { return st.name == name })
+			if s.kind == harvest.ResourceSync && s.mode != event.Mirror && taken {
+				delete(s.truth, name)
+			}
+			continue
+		case 6:
+			s.version++
+			s.truth[name], st.version, st.bad = s.version, s.version, s.badly && !s.sound
+			s.outside[name] = false
+		case 7:
+			s.version++
+			s.truth[name], st.version, st.unselected = s.version, s.version, s.badly && !s.sound
+			s.outside[name] = st.unselected
+		default:
+			s.version++
+			s.truth[name], st.version = s.version, s.version
+			s.outside[name] = false
+			if s.badly && s.list > 0 && rapid.IntRange(0, 3).Draw(t, "a closed list grows") == 0 {
+				st.list--
+			}
+		}
+		s.said = append(s.said, st)
+		s.order[len(s.said)] = rapid.IntRange(0, 50).Draw(t, "lastmod")
+	}
+}
+
+// entry is what a Resource List has of a record.
+type entry struct {
+	version int
+	outside bool
+}
+
+// show makes a Resource List of what is there.
+func (s *source) show() {
+	s.snapshot, s.at = map[string]entry{}, len(s.said)
+	for name, version := range s.truth {
+		s.snapshot[name] = entry{version, s.outside[name]}
+	}
+}
+
+func (s *source) title(name string, version int) string {
+	return fmt.Sprintf("%s %d of %d", name, version, s.rank)
+}
+
+func (s *source) loc(name string, outside bool) string {
+	if outside {
+		return s.url + "/x/" + name
+	}
+	return s.url + "/r/" + name
+}
+
+func minute(n int) string {
+	return time.Date(2020, 1, 1, 0, n, 0, 0, time.UTC).Format(time.RFC3339)
+}
+
+func (s *source) serve(w http.ResponseWriter, path string) {
+	if path == s.failing {
+		http.Error(w, "not now", http.StatusInternalServerError)
+		return
+	}
+	kind, part, _ := strings.Cut(path, "/")
+	var n int
+	_, _ = fmt.Sscan(part, &n)
+	switch {
+	case kind == "r" || kind == "x":
+		if version := s.truth[part]; version > 0 && s.outside[part] == (kind == "x") {
+			fmt.Fprint(w, s.title(part, version))
+			return
+		}
+		http.Error(w, "gone", http.StatusNotFound)
+	case path == "doc" && s.kind == harvest.ResourceSync:
+		s.writeList(w, "capabilitylist", "", fmt.Sprintf(`<url><loc>%s/cl</loc><rs:md capability="changelist"/></url><url><loc>%s/rl</loc><rs:md capability="resourcelist"/></url>`, s.url, s.url))
+	case path == "doc" && s.kind == harvest.Feed:
+		s.serveRSS(w)
+	case path == "doc":
+		s.serveFeed(w, s.document)
+	case kind == "feed":
+		s.serveFeed(w, n)
+	case path == "rl":
+		at := fmt.Sprintf(` at="%s"`, minute(s.at))
+		if s.untimed {
+			at = ""
+		}
+		var entries strings.Builder
+		for _, name := range slices.Sorted(maps.Keys(s.snapshot)) {
+			fmt.Fprintf(&entries, s.resource(name, s.snapshot[name].version, s.snapshot[name].outside, ""), "")
+		}
+		s.writeList(w, "resourcelist", at, entries.String())
+	case path == "cl":
+		s.serveIndex(w)
+	case kind == "cl":
+		s.serveChanges(w, n)
+	}
+}
+
+// writeList writes a list, or a Capability List.
+func (s *source) writeList(w io.Writer, capability, attrs, entries string) {
+	fmt.Fprintf(w, `<urlset xmlns=%q xmlns:rs=%q xmlns:b=%q><rs:md capability=%q%s/>%s</urlset>`,
+		resourcesync.SitemapNamespace, resourcesync.Namespace, resourcesync.CarriedNamespace, capability, attrs, entries)
+}
+
+// resource is an entry of a list.
+func (s *source) resource(name string, version int, outside bool, attrs string) string {
+	if version > 0 {
+		attrs += fmt.Sprintf(` hash="sha-256:%x" b:title=%q`, sha256.Sum256([]byte(s.title(name, version))), s.title(name, version))
+	}
+	return fmt.Sprintf(`<url><loc>%s</loc>%%s<rs:md%s b:id="urn:%s"/></url>`, s.loc(name, outside), attrs, name)
+}
+
+// begins is the minute before which a list of changes has nothing.
+func (s *source) begins(list int) int {
+	if list == 0 {
+		return 0
+	}
+	for i := range s.said {
+		if s.said[i].list >= list {
+			return i
+		}
+	}
+	return len(s.said)
+}
+
+func (s *source) borders(list int) string {
+	b := fmt.Sprintf(` from="%s"`, minute(s.begins(list)))
+	if list < s.list {
+		b += fmt.Sprintf(` until="%s"`, minute(s.begins(list+1)))
+	}
+	return b
+}
+
+func (s *source) serveIndex(w io.Writer) {
+	fmt.Fprintf(w, `<sitemapindex xmlns=%q xmlns:rs=%q><rs:md capability="changelist" from="%s"/>`, resourcesync.SitemapNamespace, resourcesync.Namespace, minute(0))
+	for i := range s.list + 1 {
+		fmt.Fprintf(w, `<sitemap><loc>%s/cl/%d</loc><rs:md%s/></sitemap>`, s.url, i, s.borders(i))
+	}
+	fmt.Fprint(w, `</sitemapindex>`)
+}
+
+func (s *source) serveChanges(w io.Writer, list int) {
+	var entries strings.Builder
+	last := -1 // of the list before
+	for i := range s.said {
+		if s.said[i].list < list {
+			last = i
+		}
+	}
+	for i, st := range s.said {
+		if st.list != list && (!s.overlap || i != last) {
+			continue
+		}
+		change := map[bool]string{true: "updated", false: "deleted"}[st.version > 0]
+		if st.bad {
+			change = "mangled"
+		}
+		attrs := fmt.Sprintf(` change=%q`, change)
+		if st.dated {
+			attrs += fmt.Sprintf(` datetime="%s"`, minute(i+1))
+		}
+		lastmod := ""
+		if n := s.order[i+1]; n > 0 && n <= 30 { // any that is not later than the change
+			lastmod = "<lastmod>" + minute(min(n, i+1)) + "</lastmod>"
+		}
+		fmt.Fprintf(&entries, s.resource(st.name, st.version, st.unselected, attrs), lastmod)
+	}
+	s.writeList(w, "changelist", s.borders(list), entries.String())
+}
+
+func (s *source) serveFeed(w io.Writer, document int) {
+	head := ""
+	if s.complete {
+		head = `<fh:complete/>`
+	} else if document > 0 {
+		head = fmt.Sprintf(`<link rel="prev-archive" href="%s/feed/%d"/>`, s.url, document-1)
+	}
+	if !s.complete && document < s.document {
+		head += `<fh:archive/>`
+	}
+	updated := 0
+	var entries []string
+	for i, st := range s.said {
+		if !s.complete && st.document <= document {
+			updated = i + 1
+		}
+		if s.complete && (s.truth[st.name] != st.version || st.version == 0) || !s.complete && st.document != document {
+			continue
+		}
+		entries = append(entries, s.entry(&st, i+1))
+	}
+	if s.complete {
+		updated = len(s.said)
+	}
+	slices.Reverse(entries)
+	fmt.Fprintf(w, `<feed xmlns="http://www.w3.org/2005/Atom" xmlns:fh="http://purl.org/syndication/history/1.0"><id>urn:feed</id><title>Feed</title><updated>%s</updated>%s<author><name>x</name></author>%s</feed>`,
+		minute(updated), head, strings.Join(entries, ""))
+}
+
+func (s *source) entry(st *statement, at int) string {
+	body := `<content/>`
+	switch {
+	case st.bad:
+		body = `<content>neither here nor there</content>`
+	case st.version > 0:
+		body = fmt.Sprintf(`<link rel="alternate" type="text/plain" href="%s"/>`, s.loc(st.name, st.unselected))
+	}
+	return fmt.Sprintf(`<entry><id>urn:%s</id><title>%s</title><updated>%s</updated>%s</entry>`, st.name, s.title(st.name, st.version), minute(at), body)
+}
+
+// recent is how many of its last statements a short feed shows.
+const recent = 4
+
+// shown returns the last statement on each record that a short feed shows.
+func (s *source) shown() (out []statement) {
+	seen := map[string]bool{}
+	for i := len(s.said) - 1; i >= max(0, len(s.said)-recent); i-- {
+		if st := s.said[i]; st.version > 0 && s.truth[st.name] == st.version && !seen[st.name] {
+			seen[st.name] = true
+			out = append(out, st)
+		}
+	}
+	return out
+}
+
+func (s *source) serveRSS(w io.Writer) {
+	fmt.Fprint(w, `<rss version="2.0"><channel><title>Feed</title><link>https://source.example/</link><description>x</description>`)
+	for _, st := range s.shown() {
+		fmt.Fprintf(w, `<item><guid isPermaLink="false">urn:%s</guid><title>%s</title><link>%s</link></item>`, st.name, s.title(st.name, st.version), s.loc(st.name, st.unselected))
+	}
+	fmt.Fprint(w, `</channel></rss>`)
+}

@@ -38,6 +38,7 @@ type capacity struct {
 type place struct {
 	of      *capacity
 	waiting bool          // for something else than a place
+	server  bool          // and that is the Source's server
 	lent    bool          // another harvest has it meanwhile
 	given   chan struct{} // closed when it is this one's turn
 	load    *load
@@ -102,14 +103,19 @@ func (c *capacity) free() {
 
 // wait does something that may take long. After a while the place goes to
 // another harvest, and is waited for afterwards. A nil place has none to lend.
-func (p *place) wait(ctx context.Context, do func()) {
+func (p *place) wait(ctx context.Context, do func()) { p.waitFor(ctx, false, do) }
+
+// waitServer is wait for the Source's server.
+func (p *place) waitServer(ctx context.Context, do func()) { p.waitFor(ctx, true, do) }
+
+func (p *place) waitFor(ctx context.Context, server bool, do func()) {
 	if p == nil {
 		do()
 		return
 	}
 	c := p.of
 	c.mu.Lock()
-	p.waiting = true
+	p.waiting, p.server = true, server
 	c.mu.Unlock()
 	timer := time.AfterFunc(placeAfter, p.lend)
 	do()
@@ -129,7 +135,10 @@ func (p *place) lend() {
 	}
 	p.lent = true
 	c.free()
-	if c.over == p.load {
+	// Who waits for the log keeps its leave to go on beyond the memory there is:
+	// it holds what it has read. Who waits for a slow server loses it, unless its
+	// successor would take too much.
+	if c.over == p.load && p.server && c.used < 2*inFlight {
 		c.over = nil
 		c.wake()
 	}

@@ -180,7 +180,7 @@ func (h *Harvester) Harvest(ctx context.Context, src *Source, o Options) (Report
 		o.Begin()
 	}
 	r.report.Started = h.now().UTC()
-	ctx = follow.WithWait(fetch.WithRedirects(ctx, r.redirected), func(do func()) { r.place.wait(ctx, do) })
+	ctx = follow.WithWait(fetch.WithRedirects(ctx, r.redirected), func(do func()) { r.place.waitServer(ctx, do) })
 	err = src.refused(r.once(ctx))
 	r.tell()
 	return r.ended(err), err

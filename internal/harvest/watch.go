@@ -80,7 +80,7 @@ type watchedBody struct {
 
 // Read implements io.Reader.
 func (b *watchedBody) Read(p []byte) (n int, err error) {
-	b.run.place.wait(b.ctx, func() { n, err = b.ReadCloser.Read(p) })
+	b.run.place.waitServer(b.ctx, func() { n, err = b.ReadCloser.Read(p) })
 	b.run.bytes.Add(int64(n))
 	if err == nil {
 		err = b.run.spent()

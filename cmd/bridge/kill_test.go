@@ -78,6 +78,7 @@ type killing struct {
 
 	model
 	closed                map[string][]byte // closed documents, by path
+	whole                 map[string]bool   // sets whose Resource List has been there
 	slowest               time.Duration     // until ready
 	harvests, early, late int
 }
@@ -158,7 +159,7 @@ func newKilling(t *testing.T, segment int) *killing {
 }
 
 func newKillingOf(t *testing.T, sets map[string]killSet) *killing {
-	k := &killing{t: t, seed: uint64(time.Now().UnixNano()), folder: t.TempDir(), sets: sets, strike: make(chan struct{}, 1), closed: map[string][]byte{}}
+	k := &killing{t: t, seed: uint64(time.Now().UnixNano()), folder: t.TempDir(), sets: sets, strike: make(chan struct{}, 1), closed: map[string][]byte{}, whole: map[string]bool{}}
 	k.random = rand.New(rand.NewPCG(k.seed, 0))
 	return k
 }

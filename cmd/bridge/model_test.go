@@ -297,6 +297,11 @@ func (k *killing) readUntilGone(server string) error {
 				if err == nil {
 					_, err = k.read(server, "/sets/"+set+"/"+name)
 				}
+				if name == "resourcelist.xml" && err == nil {
+					k.whole[set] = true
+				} else if name == "resourcelist.xml" && !k.whole[set] && strings.Contains(err.Error(), "503 Service Unavailable") {
+					err = nil // until each Source of the set was walked whole (D143)
+				}
 			}
 			if errors.Is(err, errCut) {
 				return nil

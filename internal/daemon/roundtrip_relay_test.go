@@ -119,7 +119,9 @@ func (r *relay) take(t faults, s *daemon.Source, o harvest.Options) harvest.Repo
 	if err != nil {
 		t.Fatalf("%s: %v", s.URL, err)
 	}
-	if report.Partial() {
+	// In a ring somebody is asked first, before it has walked its own Sources (D143).
+	waits := len(report.Warnings) == 1 && report.Events() == 0 && strings.Contains(report.Warnings[0], "has not walked all its own Sources yet")
+	if report.Partial() && !waits {
 		t.Fatalf("%s: something is left undone: %+v", s.URL, report)
 	}
 	return report

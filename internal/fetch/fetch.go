@@ -276,7 +276,14 @@ func (g *Guard) worthwhile(resp *http.Response, asked time.Duration, err error) 
 	if err != nil {
 		return retryable(err)
 	}
-	return TransientStatus(resp.StatusCode) && asked <= g.options.MaxWait
+	return mayPass(resp) && asked <= g.options.MaxWait
+}
+
+// mayPass reports whether the same request may be answered otherwise soon. A bridge
+// that waits for its own Sources (see PartialHeader of package follow) does not
+// change while it is asked.
+func mayPass(resp *http.Response) bool {
+	return TransientStatus(resp.StatusCode) && resp.Header.Get("Bridge-Partial") == ""
 }
 
 // once sends the request when its host may be asked. asked is the wait that the
@@ -295,7 +302,7 @@ func (g *Guard) once(req *http.Request, h *host) (resp *http.Response, asked tim
 		slot.release()
 		return nil, 0, err
 	}
-	if TransientStatus(resp.StatusCode) {
+	if mayPass(resp) {
 		if asked = RetryAfter(resp.Header, time.Now()); asked > 0 {
 			h.postpone(asked, &g.options, req.URL.RequestURI())
 		}

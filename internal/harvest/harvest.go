@@ -211,6 +211,11 @@ func (r *run) once(ctx context.Context) (err error) {
 	if errors.Is(err, event.ErrConflict) || ctx.Err() != nil {
 		return err
 	}
+	var status *follow.StatusError
+	if errors.As(err, &status) && status.Partial {
+		r.warn("the Source is a bridge that has not walked all its own Sources yet; it is asked again, and does not keep this set from being published")
+		r.memory.Whole, err = r.src.Epoch, nil
+	}
 	if err == nil && r.data == nil && r.stored.Gap == "" {
 		r.memory.Whole = r.src.Epoch
 	}

@@ -277,7 +277,7 @@ func (p *Publisher) resourceList(ctx context.Context, name string, gzip bool) (*
 	}
 	current := st.current()
 	if current == nil {
-		return nil, &NotReadyError{setPath(name, "resourcelist.xml"), snapshotWait}
+		return nil, &NotReadyError{setPath(name, "resourcelist.xml"), snapshotWait, false}
 	}
 	return p.document(ctx, resourceListIndex(st.fixed, current.Snapshot), gzip), nil
 }

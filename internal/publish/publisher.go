@@ -134,6 +134,8 @@ var ErrNotFound = errors.New("no such document")
 type NotReadyError struct {
 	Path       string
 	RetryAfter time.Duration
+	// Partial: not all Sources of the set were walked yet.
+	Partial bool
 }
 
 // Error says what is missing and when to ask again.
@@ -153,7 +155,7 @@ const (
 // a Destination deletes what a complete list lacks.
 func whole(set *event.Set, path string) error {
 	if set.Partial {
-		return &NotReadyError{path, partialWait}
+		return &NotReadyError{path, partialWait, true}
 	}
 	return nil
 }
@@ -228,7 +230,7 @@ func (p *Publisher) Plan(ctx context.Context, set string) ([]Item, error) {
 	}
 	if current := st.current(); !p.direct(st, s) {
 		if current == nil {
-			return nil, &NotReadyError{setPath(set, "resourcelist.xml"), snapshotWait}
+			return nil, &NotReadyError{setPath(set, "resourcelist.xml"), snapshotWait, false}
 		}
 		snapshot = &current.Snapshot
 	}

@@ -199,6 +199,9 @@ func (s *Server) fail(err error, c echo.Context) {
 		say(a, http.StatusNotFound, tooMany.Error()+"\n")
 	case errors.As(err, &wait):
 		a.Header().Set("Retry-After", strconv.FormatInt(int64((wait.RetryAfter+time.Second-1)/time.Second), 10))
+		if wait.Partial { // follow.PartialHeader, for bridges that harvest each other
+			a.Header().Set("Bridge-Partial", "1")
+		}
 		say(a, http.StatusServiceUnavailable, "This document will be here, but it is still being made: ask again.\n")
 	case r.Context().Err() != nil:
 		// Nobody waits any more. To return would be to answer 200.

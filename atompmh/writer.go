@@ -142,7 +142,7 @@ func appendHead(b []byte, f *Feed, carries bool) []byte {
 	b = appendElement(b, " <id>", f.ID, "</id>\n")
 	b = append(appendText(append(b, ' '), "title", f.Title, f.Language), '\n')
 	b = appendTime(b, " <updated>", f.Updated, "</updated>\n")
-	b = f.Metadata.append(b, " ", "\n")
+	b = f.append(b, " ", "\n")
 	if f.Generator != "" {
 		b = appendElement(b, " <generator>", f.Generator, "</generator>\n")
 	}
@@ -182,7 +182,7 @@ func appendEntry(b []byte, e *Entry, declare bool) []byte {
 	b = appendElement(b, "  <id>", e.ID, "</id>\n")
 	b = append(appendText(append(b, "  "...), "title", e.Title, e.Language), '\n')
 	b = appendTime(b, "  <updated>", e.Updated, "</updated>\n")
-	b = e.Metadata.append(b, "  ", "\n")
+	b = e.append(b, "  ", "\n")
 	for i := range e.Links {
 		b = appendLink(append(b, "  "...), &e.Links[i])
 	}
@@ -197,7 +197,7 @@ func appendEntry(b []byte, e *Entry, declare bool) []byte {
 		if !s.Updated.IsZero() {
 			b = appendTime(b, "<updated>", s.Updated, "</updated>")
 		}
-		b = s.Metadata.append(b, "", "")
+		b = s.append(b, "", "")
 		for i := range s.Links {
 			b = appendLink(b, &s.Links[i])
 			b = b[:len(b)-1] // one line for all of it

@@ -27,7 +27,7 @@ func (f *Feed) broken() *RuleError {
 	case f.Complete && f.PrevArchive != "":
 		return breaks(ruleS11, "prev-archive %s beside fh:complete", clip(f.PrevArchive))
 	}
-	if err := f.Metadata.broken(); err != nil {
+	if err := f.broken(); err != nil {
 		return err
 	}
 	return brokenLink(f.Links)
@@ -62,14 +62,14 @@ func (w *Writer) broken(e *Entry) *RuleError {
 		return breaks(ruleAlternates, "two alternate links of type %q, hreflang %q: let the further one have the relation %s",
 			clip(l.Type), clip(l.Hreflang), RelFurtherAlternate)
 	}
-	if err := e.Metadata.broken(); err != nil {
+	if err := e.broken(); err != nil {
 		return err
 	}
 	if s := e.Source; s != nil {
 		if s.ID != "" && !strictxml.IsIRI(s.ID) {
 			return breaks(ruleSource, "id %q of atom:source is no absolute IRI", clip(s.ID))
 		}
-		if err := s.Metadata.broken(); err != nil {
+		if err := s.broken(); err != nil {
 			return err
 		}
 		if err := brokenLink(s.Links); err != nil {

@@ -79,13 +79,13 @@ func (b *bench) suffer(binary string, a attack) (err error) {
 	ctx, cancel := context.WithTimeout(b.ctx, 2*patience)
 	defer cancel()
 	if a.serve == nil {
-		v.quiet(ctx, patience) // what starting costs does not count
+		v.quiet(ctx) // what starting costs does not count
 	}
 	if a.prepare != nil {
 		if err := a.prepare(ctx, v); err != nil {
 			return err
 		}
-		v.quiet(ctx, patience)
+		v.quiet(ctx)
 	}
 	before := v.processorTime()
 	received, note, err := a.strike(ctx, v)
@@ -93,7 +93,7 @@ func (b *bench) suffer(binary string, a attack) (err error) {
 	if err != nil && !harmed && !v.overgrew.Load() {
 		return err
 	}
-	ended := v.quiet(ctx, patience)
+	ended := v.quiet(ctx)
 	peak, took := v.memory("VmHWM"), v.processorTime()-before
 	switch {
 	case v.overgrew.Load():
@@ -115,7 +115,7 @@ func (b *bench) suffer(binary string, a attack) (err error) {
 // waits until the victim has read it, and says how it went.
 func harvested(size int64) func(context.Context, *victim) (int64, string, error) {
 	return func(ctx context.Context, v *victim) (int64, string, error) {
-		v.quiet(ctx, patience)
+		v.quiet(ctx)
 		return size, "", nil
 	}
 }
@@ -239,7 +239,7 @@ func bigRecord(w http.ResponseWriter, r *http.Request) {
 
 // manyRanges asks for thousands of pieces of the one record.
 func manyRanges(ctx context.Context, v *victim) (received int64, note string, err error) {
-	v.quiet(ctx, patience)
+	v.quiet(ctx)
 	list, err := v.get(ctx, "/sets/main/resourcelist.xml", nil)
 	if err != nil {
 		return 0, "", err
@@ -374,7 +374,7 @@ func longTitles(w http.ResponseWriter, r *http.Request) {
 
 // readPages reads what shows titles.
 func readPages(ctx context.Context, v *victim) (int64, string, error) {
-	v.quiet(ctx, patience)
+	v.quiet(ctx)
 	var group sync.WaitGroup
 	var most atomic.Int64
 	for range 20 {

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -86,7 +85,8 @@ func (b *bench) startVictim(binary string, a attack, source string) (*victim, er
 	select {
 	case <-v.output.seen:
 	case <-time.After(30 * time.Second):
-		return nil, errors.Join(fmt.Errorf("bridge serve is not ready after 30 s: %s", v.output.text()), v.kill())
+		v.kill()
+		return nil, fmt.Errorf("bridge serve is not ready after 30 s: %s", v.output.text())
 	}
 	v.url = "http://" + v.output.address
 	ctx, cancel := context.WithCancel(b.ctx)
@@ -129,17 +129,17 @@ func (v *victim) probe(ctx context.Context) {
 	}
 }
 
-func (v *victim) kill() error {
+func (v *victim) kill() {
 	_ = v.cmd.Process.Kill()
 	_ = v.cmd.Wait()
-	return nil
 }
 
 // end ends the victim and removes its folder.
 func (v *victim) end() error {
 	v.probing()
 	v.probes.Wait()
-	return errors.Join(v.kill(), os.RemoveAll(v.folder))
+	v.kill()
+	return os.RemoveAll(v.folder)
 }
 
 // memory is a line of the process's status, in bytes; 0 when it has ended.
@@ -169,9 +169,9 @@ func (v *victim) processorTime() time.Duration {
 }
 
 // quiet waits until the victim has done nothing to speak of for two seconds, at
-// most as long as most. The probes cost it next to nothing.
-func (v *victim) quiet(ctx context.Context, most time.Duration) (ended bool) {
-	end := time.Now().Add(most)
+// most for patience. The probes cost it next to nothing.
+func (v *victim) quiet(ctx context.Context) (ended bool) {
+	end := time.Now().Add(patience)
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
 	last, still := v.processorTime(), 0

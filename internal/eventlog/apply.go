@@ -45,29 +45,32 @@ func (b *batch) take(ctx context.Context, a *asker, i int) (event.Outcome, error
 
 // keep stores what waits with the record.
 func (b *batch) keep(ctx context.Context, i int, r *record, d *decision) error {
-	if d.pending == put {
+	switch d.pending {
+	case put:
 		if err := b.wait(ctx, i, r, d); err != nil {
 			return err
 		}
-	} else if d.pending == remove {
+	case remove:
 		if err := b.unwait(ctx, r); err != nil {
 			return err
 		}
 	}
-	if d.held == put {
+	switch d.held {
+	case put:
 		if err := b.hold(ctx, r); err != nil {
 			return err
 		}
-	} else if d.held == remove {
+	case remove:
 		if err := b.unhold(ctx, r); err != nil {
 			return err
 		}
 	}
-	if d.back == put {
+	switch d.back {
+	case put:
 		if err := b.stepBack(ctx, i, r); err != nil {
 			return err
 		}
-	} else if d.back == remove {
+	case remove:
 		if err := b.forget(ctx, r); err != nil {
 			return err
 		}

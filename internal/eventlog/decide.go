@@ -91,7 +91,7 @@ func (a *asker) decide(r *record, it *event.Item, h *hashes) (d decision, err er
 	d.broken, d.late = broken, a.late(r, it)
 	spoken := it.Quarantine || it.Unselected || it.Complete && it.Deleted // of the record, without a state that could apply
 	if a.mode == event.ModeWalk {
-		a.meet(r, it, v, spoken, &d)
+		a.meet(it, v, spoken, &d)
 		if spoken {
 			d.outcome = event.Unchanged // absence decides in a complete enumeration (A5)
 			if it.Quarantine {
@@ -140,7 +140,7 @@ func (a *asker) decide(r *record, it *event.Item, h *hashes) (d decision, err er
 }
 
 // meet notes that the Source has spoken of the record in this walk.
-func (a *asker) meet(r *record, it *event.Item, v ruling, spoken bool, d *decision) {
+func (a *asker) meet(it *event.Item, v ruling, spoken bool, d *decision) {
 	d.met = true
 	switch {
 	case it.Deleted, it.Unselected:
@@ -292,7 +292,8 @@ func (a *asker) byPlace(r *record, it *event.Item, w *word) (v ruling, broken bo
 	if a.mode == event.ModeWalk && r.met {
 		met, trusted := r.metOrder(w)
 		ofChange := r.order != nil || w.place.Position > 0 // that the Resource List knew
-		if !dated || !trusted || !met.Known() || !it.Order.After(met) && !(it.Baseline && ofChange && it.Order == met) {
+		later := it.Order.After(met) || it.Baseline && ofChange && it.Order == met
+		if !dated || !trusted || !met.Known() || !later {
 			return historical, false
 		}
 		broken = !it.Baseline // which is read last, and shows a later moment

@@ -80,7 +80,7 @@ func (g *Guard) sweep() {
 // enter waits until a request may be sent: there is a slot, the host has not
 // asked to be left alone, and the rate allows it. document is what is asked for.
 func (h *host) enter(ctx context.Context, o *Options, document string) (*slot, error) {
-	if _, err := h.closed(ctx, o, document); err != nil {
+	if _, err := h.closed(ctx, document); err != nil {
 		return nil, err // before it queues
 	}
 	s, err := h.acquire(ctx)
@@ -88,7 +88,7 @@ func (h *host) enter(ctx context.Context, o *Options, document string) (*slot, e
 		return nil, err
 	}
 	for reserved := false; ; {
-		wait, err := h.closed(ctx, o, document)
+		wait, err := h.closed(ctx, document)
 		switch {
 		case err != nil:
 		case wait > 0:
@@ -112,7 +112,7 @@ func (h *host) enter(ctx context.Context, o *Options, document string) (*slot, e
 
 // closed returns how long the host wants to be left alone, a *WaitError when that
 // is longer than we wait, or than whoever asks has time for.
-func (h *host) closed(ctx context.Context, o *Options, document string) (time.Duration, error) {
+func (h *host) closed(ctx context.Context, document string) (time.Duration, error) {
 	h.mu.Lock()
 	until, refused := h.notBefore, h.refused[document]
 	h.mu.Unlock()

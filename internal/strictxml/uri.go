@@ -97,15 +97,14 @@ func isAuthority(s string) bool {
 		}
 		s = s[at+1:]
 	}
-	host, port := s, ""
 	if end := strings.LastIndexByte(s, ']'); strings.HasPrefix(s, "[") && end > 0 {
-		host, port = s[1:end], s[end+1:]
+		host, port := s[1:end], s[end+1:]
 		if port != "" && port[0] != ':' {
 			return false
 		}
 		return isIRIText(host, ":", false) && isDigits(strings.TrimPrefix(port, ":"))
 	}
-	host, port, _ = strings.Cut(s, ":")
+	host, port, _ := strings.Cut(s, ":")
 	return isIRIText(host, "", false) && isDigits(port)
 }
 

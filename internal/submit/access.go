@@ -30,9 +30,6 @@ type Access struct {
 	Addresses      []netip.Prefix
 }
 
-// open tells whether everybody may call.
-func (a *Access) open() bool { return a.Kind == "" || a.Kind == AccessNone }
-
 // check returns nil when the caller is let in. What it says is the same whatever
 // is wrong.
 func (a *Access) check(c *sip.Caller) *sip.Denied {

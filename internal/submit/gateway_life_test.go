@@ -92,18 +92,6 @@ func (l *life) leave(f fate) bool {
 	return !l.dead
 }
 
-// count tells how often a point was met.
-func (l *life) count(point string) (n int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, p := range l.points {
-		if p == point {
-			n++
-		}
-	}
-	return n
-}
-
 // calm lets all go well from here on.
 func (l *life) calm() {
 	l.mu.Lock()

@@ -150,7 +150,7 @@ func LinkLaws(t *testing.T, open Open) {
 		}
 		folder, err := os.MkdirTemp("", "links-")
 		must(err)
-		defer os.RemoveAll(folder)
+		defer func() { must(os.RemoveAll(folder)) }()
 		clock := &Clock{Wall: time.Unix(1_700_000_000, 0)}
 		log, err := open(ctx, folder, Options{Clock: clock.Read})
 		must(err)

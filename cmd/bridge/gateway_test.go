@@ -372,11 +372,15 @@ func (k *chain) settleDoubts() {
 	for id, all := range k.gateway.submissions(k.gate) {
 		if s := all[0]; s.State == event.StateInDoubt && len(taken[id]) == 0 {
 			d := daemon.Decision{ID: s.ID, Settle: &daemon.Settlement{Outcome: event.StateUnsent}}
-			k.do(daemon.SendDecisions(k.t.Context(), k.gateway.data(), []daemon.Decision{d}, func(_ int, done daemon.Decided) {
+			err := daemon.SendDecisions(k.t.Context(), k.gateway.data(), []daemon.Decision{d}, func(_ int, done daemon.Decided) {
 				if done.Error != "" {
 					k.t.Errorf("%s: %s", id, done.Error)
 				}
-			}))
+			})
+			if errors.Is(err, daemon.ErrNobodyDecides) {
+				return // the gateway has not started again yet
+			}
+			k.do(err)
 		}
 	}
 }

@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -112,12 +114,39 @@ func (b *bench) suffer(binary string, a attack) (err error) {
 }
 
 // harvested is the strike of a Source whose document is hostile by itself: it
-// waits until the victim has read it, and says how it went.
+// waits until a harvest has ended, and says how many records came of it.
 func harvested(size int64) func(context.Context, *victim) (int64, string, error) {
 	return func(ctx context.Context, v *victim) (int64, string, error) {
-		v.quiet(ctx)
-		return size, "", nil
+		for {
+			v.quiet(ctx)
+			note, ended := v.harvest(ctx)
+			if ended || ctx.Err() != nil || v.overgrew.Load() {
+				return size, note, nil
+			}
+		}
 	}
+}
+
+// harvest says what bridge status tells of the set main, and whether a harvest of it
+// has ended.
+func (v *victim) harvest(ctx context.Context) (note string, ended bool) {
+	out, err := exec.CommandContext(ctx, v.binary, "status", "--json", "--data", filepath.Join(v.folder, "data")).Output()
+	var status struct {
+		Sets []struct {
+			Name    string
+			Records int
+			Sources []struct{ Last *struct{ Error string } }
+		}
+	}
+	if err != nil || json.Unmarshal(out, &status) != nil {
+		return "status failed", false
+	}
+	for _, set := range status.Sets {
+		if set.Name == "main" && len(set.Sources) == 1 && set.Sources[0].Last != nil {
+			return fmt.Sprintf("%s records; %s", thousands(float64(set.Records)), cmp.Or(set.Sources[0].Last.Error, "no error")), true
+		}
+	}
+	return "", false
 }
 
 // posted is the strike of a peer that posts one body so many times at once.

@@ -22,6 +22,7 @@ import (
 // asked for ten times a second, each time on a new connection.
 type victim struct {
 	url, mail string // its base URL, and the address of its mail server
+	binary    string
 	folder    string
 	pid       int
 	cmd       *exec.Cmd
@@ -65,7 +66,7 @@ func (b *bench) startVictim(binary string, a attack, source string) (*victim, er
 	if err != nil {
 		return nil, err
 	}
-	v := &victim{folder: folder, mail: mail, output: &output{seen: make(chan struct{})}}
+	v := &victim{binary: binary, folder: folder, mail: mail, output: &output{seen: make(chan struct{})}}
 	text := "listen = \"127.0.0.1:0\"\ndata = \"data\"\nallow_hosts = [\"127.0.0.1\"]\n" + fmt.Sprintf(service, mail)
 	if source != "" {
 		text += fmt.Sprintf("[[set]]\nname = \"main\"\ncontent = %q\n[[set.source]]\nkind = %q\nurl = %q\n", cmp.Or(a.content, "mirror"), a.kind, source)

@@ -27,7 +27,7 @@ func (f *Feed) broken() *RuleError {
 	case f.Complete && f.PrevArchive != "":
 		return breaks(ruleS11, "prev-archive %s beside fh:complete", clip(f.PrevArchive))
 	}
-	if err := f.broken(); err != nil {
+	if err := f.Metadata.broken(); err != nil {
 		return err
 	}
 	return brokenLink(f.Links)

@@ -316,11 +316,11 @@ func TestCompleteFeedAboveTheLimit(t *testing.T) {
 	o.harvest()
 	path := "/sets/main/complete.atom"
 	before := o.get(path)
-	for _, r := range []webReply{before, o.get("/sets/main/feed/1.atom")} {
-		if n := bytes.Count(r.body, []byte("<entry>")); n != 50_000 {
-			t.Errorf("%s has %d entries", r.url, n)
-		}
+	if n := bytes.Count(before.body, []byte("<entry>")); n != 50_000 {
+		t.Errorf("%s has %d entries", before.url, n)
 	}
+	// It closed before it was too long for another bridge to read (D116).
+	archived := bytes.Count(o.get("/sets/main/feed/1.atom").body, []byte("<entry>"))
 	o.halt()
 	o.close()
 	chain.Documents = 26
@@ -339,7 +339,7 @@ func TestCompleteFeedAboveTheLimit(t *testing.T) {
 	if page := o.get("/sets/main/"); bytes.Contains(page.body, []byte("complete.atom")) {
 		t.Error("the page leads to it")
 	}
-	if d := o.feed("/sets/main/feed.atom"); len(d.Entries) != 2000 || d.to("prev-archive") != o.setURL("feed/1.atom") {
+	if d := o.feed("/sets/main/feed.atom"); len(d.Entries) != 52_000-archived || d.to("prev-archive") != o.setURL("feed/1.atom") {
 		t.Errorf("the subscription document has %d entries and leads to %s", len(d.Entries), d.to("prev-archive"))
 	}
 }

@@ -111,7 +111,7 @@ func (g *growth) checkNextSnapshots(first map[string]string) {
 		before = next
 	}
 	for url := range first {
-		g.ask(http.MethodGet, url).want(t, http.StatusNotFound)
+		g.ask(http.MethodGet, url).want(t, http.StatusOK)
 	}
 }
 

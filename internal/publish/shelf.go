@@ -111,8 +111,9 @@ func (p *Publisher) prune(st *state) {
 	if p.opts.Full != nil && p.opts.Full() != nil {
 		limits.Count = 2
 	}
+	now := p.opts.Now()
 	st.mu.Lock()
-	n := limits.stay(st.kept, p.opts.Now())
+	n := limits.stay(st.kept, now)
 	gone := st.kept[n:]
 	st.kept = st.kept[:n:n]
 	st.mu.Unlock()

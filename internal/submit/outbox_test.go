@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/content"
@@ -41,7 +42,8 @@ func newOutboxHouse(t testing.TB) *outboxHouse {
 	folder := t.TempDir()
 	h := &outboxHouse{t: t, library: &shelf{formats: []string{"https://schemas.example/other.xsd", bookFormat}}}
 	var err error
-	h.log, err = eventlog.Open(ctx, folder, eventlog.Options{})
+	begin := time.Now() // both of the log's clocks are the bubble's
+	h.log, err = eventlog.Open(ctx, folder, eventlog.Options{Clock: func() (time.Time, time.Duration) { return time.Now(), time.Since(begin) }})
 	h.do(err)
 	h.contents, err = content.Open(ctx, filepath.Join(folder, "content.db"), content.Options{})
 	h.do(err)

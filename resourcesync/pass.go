@@ -151,7 +151,10 @@ func (p *pass) arrive(s Step) (*List, error) {
 		return nil, nil
 	case resumed && follow.Missing(err):
 		return nil, fmt.Errorf("%w (%w)", ErrStaleCursor, err)
-	case missing(err), p.failsAtFirst(s, err):
+	case p.failsAtFirst(s, err):
+		p.cur.Incomplete = true // what it says is there is not known, so nothing is absent
+		return nil, p.absent(s, err)
+	case missing(err):
 		return nil, p.absent(s, err)
 	case err != nil:
 		return nil, err

@@ -213,7 +213,7 @@ func TestGatewayUnsent(t *testing.T) {
 // request in doubt.
 func TestGatewayStatus(t *testing.T) {
 	for status, want := range map[int]event.State{
-		202: event.StateInDoubt, 204: event.StateInDoubt, 301: event.StateInDoubt, 307: event.StateInDoubt, 404: event.StateUnsent, 413: event.StateUnsent, 501: event.StateUnsent, 503: event.StateUnsent,
+		202: event.StateInDoubt, 204: event.StateInDoubt, 301: event.StateUnsent, 307: event.StateUnsent, 404: event.StateUnsent, 413: event.StateUnsent, 501: event.StateUnsent, 503: event.StateUnsent,
 		500: event.StateInDoubt, 502: event.StateInDoubt, 504: event.StateInDoubt, 200: event.StateInDoubt,
 	} {
 		h := newGate(t, Gateway, func(d *Desk) {

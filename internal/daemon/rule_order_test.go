@@ -2,6 +2,7 @@ package daemon_test
 
 import (
 	"net/http"
+	"path/filepath"
 	"testing"
 
 	"github.com/pmh-bridge/bridge/fixtures"
@@ -38,7 +39,7 @@ func TestD112_SourcesByTurnsKeepTheirOrder(t *testing.T) {
 // identifiers, wherever it stands by now.
 func TestD113_ReorderedSourcesKeepTheirIdentifiers(t *testing.T) {
 	b := newTwoSources(t, fixtures.Options{}, func(c *config.Config) { c.Sets[0].Identity = config.PerSource })
-	b.config.File = "bridge.toml"
+	b.config.File = filepath.Join(t.TempDir(), "bridge.toml")
 	b.feed(active("a", "first", day(1)))
 	b.feed2(active("b", "second", day(1)))
 	b.harvestOf(0)

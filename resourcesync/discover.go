@@ -77,7 +77,7 @@ func (w *Walk) Discover(ctx context.Context) (Found, error) {
 		return Found{}, err
 	}
 	defer p.close()
-	d := discovery{p: p, seen: map[string]bool{}}
+	d := newDiscovery(p)
 	err = d.run()
 	return d.found, err
 }
@@ -87,7 +87,8 @@ type discovery struct {
 	p            *pass
 	found        Found
 	descriptions []Naming
-	missing      []Gap // documents that are named and not there
+	validators   map[string]Validators // of Capability Lists, by URL
+	missing      []Gap                 // documents that are named and not there
 	tried        []Tried
 	seen         map[string]bool // documents looked at
 	dumps        []string
@@ -95,6 +96,10 @@ type discovery struct {
 	partial      bool   // some set is left out
 	entry        bool   // the last answer is that of the Walk's URL
 	locked       bool   // the Walk's URL wants a login
+}
+
+func newDiscovery(p *pass) *discovery {
+	return &discovery{p: p, seen: map[string]bool{}, validators: map[string]Validators{}}
 }
 
 // page is what a look has shown.

@@ -90,12 +90,13 @@ func (d *discovery) capabilityList(l *List) error {
 	if err != nil {
 		return err
 	}
-	d.add(set, found)
+	d.add(set, found, l.answer.Validators)
 	return nil
 }
 
-// add takes a set, unless it has no lists or is known already.
-func (d *discovery) add(set Lists, also dumps) {
+// add takes a set, unless it has no lists or is known already. v are the
+// Validators of its Capability List.
+func (d *discovery) add(set Lists, also dumps, v Validators) {
 	switch {
 	case set.ResourceList == "" && set.ChangeList != "" && also.resources != "":
 		d.partial, d.unlisted = true, set.CapabilityList
@@ -104,6 +105,7 @@ func (d *discovery) add(set Lists, also dumps) {
 	case set.ResourceList != "" || set.ChangeList != "":
 		if !slices.ContainsFunc(d.found.Sets, func(o Lists) bool { return (&Stream{Lists: o}).same(set) }) {
 			d.found.Sets = append(d.found.Sets, set)
+			d.validators[set.CapabilityList] = v
 		}
 	default:
 		d.partial = true
@@ -189,7 +191,7 @@ func (d *discovery) list(l *List) error {
 	} else {
 		l.close()
 	}
-	d.add(set, dumps{})
+	d.add(set, dumps{}, Validators{})
 	return nil
 }
 
@@ -201,7 +203,7 @@ func (d *discovery) setOf(l *List, up string, urls []string) (bool, error) {
 		return false, err
 	}
 	if c.list.Head().Capability == CapabilityList && c.names(urls) {
-		d.add(c.set, c.dumps)
+		d.add(c.set, c.dumps, c.list.answer.Validators)
 		return true, nil
 	}
 	l.broken(ruleNames, "a link up to "+up+", which does not name it", "its Capability List; it is followed alone")
@@ -251,7 +253,7 @@ func (d *discovery) upward(l *List) error {
 			return err
 		}
 		if a != nil && a.list.Head().Capability == CapabilityList {
-			d.add(a.set, a.dumps)
+			d.add(a.set, a.dumps, a.list.answer.Validators)
 			return nil
 		}
 	}

@@ -38,6 +38,7 @@ type pass struct {
 	read   map[string]bool  // documents of this run, as asked for and as answered
 	told   map[Problem]bool // of documents that may be opened again
 	held   *List            // opened, and perhaps the next to be read
+	asked  map[int]bool     // streams whose Capability List was asked in this run
 
 	ended    bool // the Source has ended
 	surveyed bool // discovery was made in this run
@@ -45,7 +46,7 @@ type pass struct {
 }
 
 func newPass(ctx context.Context, w *Walk) (*pass, error) {
-	p := &pass{w: w, ctx: ctx, read: map[string]bool{}, told: map[Problem]bool{}}
+	p := &pass{w: w, ctx: ctx, read: map[string]bool{}, told: map[Problem]bool{}, asked: map[int]bool{}}
 	switch m := w.Memory; {
 	case w.Resume != nil:
 		p.cur, p.resumed = w.Resume.clone(), true

@@ -3,6 +3,7 @@ package resourcesync
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"time"
 
@@ -91,7 +92,7 @@ func (p *pass) expandChanges(l *List, lists []Step, whole bool) error {
 		if turned, err := p.turns(l, oldest(l.Head(), sorted)); turned || err != nil {
 			return err
 		}
-		stream.Open, stream.Closed = nil, false
+		stream.Open, stream.Closed = nil, true
 	}
 	if !whole {
 		p.lost("which Change Lists there are cannot be told, since an entry of " + l.URL + " cannot be read")
@@ -99,10 +100,16 @@ func (p *pass) expandChanges(l *List, lists []Step, whole bool) error {
 	for i := range sorted {
 		sorted[i].Validators = stream.before[sorted[i].URL]
 		if sorted[i].Until.IsZero() {
-			stream.Open = append(stream.Open, sorted[i].URL)
+			stream.Open, stream.Closed = append(stream.Open, sorted[i].URL), false
 		}
 	}
 	wanted := needed(sorted, p.since(stream))
+	if n := len(sorted); n > 0 && len(stream.Open) == 0 {
+		stream.Open = []string{sorted[n-1].URL}
+		if len(wanted) == 0 && stream.Known {
+			wanted = sorted[n-1:]
+		}
+	}
 	unconditional(wanted)
 	p.cur.Steps = merge(wanted, p.cur.Steps)
 	return nil
@@ -148,7 +155,7 @@ func (p *pass) turns(l *List, oldest time.Time) (turned bool, err error) {
 	s, stream := l.step, p.stream(l.step.Stream)
 	covered := latest(latest(stream.Mark, stream.Covered), s.Behind)
 	late := stream.Known && !covered.IsZero() && oldest.After(covered)
-	closed := !l.Head().Index && !l.open() && !p.surveyed && stream.CapabilityList != ""
+	closed := !l.Head().Index && !l.open() && !p.surveyed && !p.asked[s.Stream] && stream.CapabilityList != ""
 	if (late || closed) && !s.Again {
 		return true, p.again(l, late)
 	}
@@ -170,6 +177,9 @@ func (p *pass) again(l *List, late bool) error {
 	}
 	stream := p.stream(s.Stream)
 	next := Step{Stream: s.Stream, URL: stream.ChangeList}
+	if next.URL == "" { // this one is read all the same
+		next.URL = s.URL
+	}
 	if next.URL == s.URL {
 		next.Again, next.Behind = true, s.Behind
 		delete(p.read, follow.Key(l.Requested))
@@ -192,14 +202,19 @@ func (p *pass) again(l *List, late bool) error {
 	return nil
 }
 
-// ask reads the Capability List of a stream again. When it names no Change List
-// any more, the stream stays as it is.
+// ask reads the Capability List of a stream again, if it has changed. When it
+// names no list any more, the stream stays as it is. It is done once in a run,
+// unless the Change List turns out to be behind.
 func (p *pass) ask(stream int) error {
 	s := p.stream(stream)
+	p.asked[stream] = true
 	if s.CapabilityList == "" {
 		return nil
 	}
-	l, err := p.open(s.CapabilityList, Validators{})
+	l, err := p.open(s.CapabilityList, s.Named)
+	if follow.Status(err) == http.StatusNotModified && s.Named != (Validators{}) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -207,19 +222,20 @@ func (p *pass) ask(stream int) error {
 	if _, err := lists.read(l, nil); err != nil {
 		return err
 	}
-	if lists.ChangeList != "" {
-		s.rename(lists)
+	s.Named = l.answer.Validators
+	if lists.ChangeList != "" || lists.ResourceList != "" {
+		p.rename(s, lists)
 	}
 	return nil
 }
 
-// survives reports a Capability List that is not to be had, without which the
-// walk can go on; any other error it returns.
+// survives reports a Capability List that is not to be had, or fails, without
+// which the walk can go on; any other error it returns.
 func (p *pass) survives(err error) error {
-	if !missing(err) {
+	if !missing(err) && follow.Status(err) < http.StatusInternalServerError {
 		return err
 	}
-	p.report(Problem{Rule: ruleMissing, URL: p.w.URL, Found: err.Error(), Expected: "the Capability List, which may name a newer Change List"}, false)
+	p.report(Problem{Rule: ruleMissing, URL: p.w.URL, Found: err.Error(), Expected: "the Capability List, which may name another list"}, false)
 	return nil
 }
 

@@ -55,7 +55,7 @@ func (p *pass) describes(d *Naming) (bool, error) {
 // done once in a run.
 func (p *pass) discover() error {
 	p.surveyed = true
-	d := discovery{p: p, seen: map[string]bool{}}
+	d := newDiscovery(p)
 	err := d.run()
 	if follow.Status(err) == http.StatusGone && d.entry {
 		p.ended = true
@@ -69,13 +69,13 @@ func (p *pass) discover() error {
 		p.gap(g)
 	}
 	p.cur.Memory.Descriptions, p.cur.Memory.Partial = d.descriptions, d.partial
-	p.adopt(d.found.Sets)
+	p.adopt(d.found.Sets, d.validators)
 	return p.plan()
 }
 
 // adopt makes the streams those of the sets that were found. What is known of a
-// stream goes on with it.
-func (p *pass) adopt(sets []Lists) {
+// stream goes on with it. validators are those of the Capability Lists.
+func (p *pass) adopt(sets []Lists, validators map[string]Validators) {
 	before := p.cur.Memory.Streams
 	streams := make([]Stream, len(sets))
 	known := 0
@@ -85,10 +85,11 @@ func (p *pass) adopt(sets []Lists) {
 		if j >= 0 {
 			known++
 			streams[i] = before[j]
-			streams[i].rename(set)
+			p.rename(&streams[i], set)
 		} else if set.ResourceList != "" {
 			p.cur.Due = true
 		}
+		streams[i].Named = validators[set.CapabilityList]
 	}
 	if known < len(before) {
 		p.cur.Due = true
@@ -105,12 +106,17 @@ func (s *Stream) same(set Lists) bool {
 	return s.Lists == set
 }
 
-func (s *Stream) rename(to Lists) {
+// rename gives a stream the lists that its Capability List names now. A Change
+// List that follows another one goes on from it; any other difference makes a
+// baseline due.
+func (p *pass) rename(s *Stream, to Lists) {
 	if s.ChangeList != to.ChangeList {
-		s.Open, s.Closed = nil, false
+		s.Open, s.Closed, s.Final = nil, false, Closing{}
+		p.cur.Due = p.cur.Due || s.ChangeList == "" || to.ChangeList == ""
 	}
 	if s.ResourceList != to.ResourceList {
 		s.Parts = nil
+		p.cur.Due = true
 	}
 	s.Lists = to
 }
@@ -120,21 +126,19 @@ func (p *pass) plan() error {
 	p.cur.Steps, p.cur.Planned = nil, false
 	for i := range p.cur.Memory.Streams {
 		s := p.stream(i)
-		if s.ChangeList == "" {
-			continue
-		}
-		if s.Known && s.Closed && !p.surveyed && s.CapabilityList != "" {
-			same, err := p.renamed(i)
-			switch {
+		if s.Known && !p.surveyed && (s.ChangeList == "" || s.Closed) {
+			switch err := p.ask(i); {
 			case follow.Missing(err):
 				return p.discover()
 			case err != nil:
-				return err
-			case same:
-				continue
+				if err := p.survives(err); err != nil {
+					return err
+				}
 			}
 		}
-		p.cur.Steps = append(p.cur.Steps, Step{Stream: i, URL: s.ChangeList, Validators: s.before[s.ChangeList]})
+		if s.ChangeList != "" {
+			p.cur.Steps = append(p.cur.Steps, Step{Stream: i, URL: s.ChangeList, Validators: s.before[s.ChangeList]})
+		}
 	}
 	for i := range p.cur.Memory.Streams {
 		if s := p.stream(i); s.ChangeList == "" && !p.cur.Due {
@@ -148,25 +152,6 @@ func (p *pass) plan() error {
 	}
 	p.planBaseline()
 	return p.peek()
-}
-
-// renamed asks the Capability List for the Change List that comes after a closed
-// one; same tells that there is none yet.
-func (p *pass) renamed(stream int) (same bool, err error) {
-	s := p.stream(stream)
-	before := s.ChangeList
-	if err = p.ask(stream); !follow.Missing(err) {
-		err = p.survives(err)
-	}
-	if err != nil {
-		return false, err
-	}
-	if s.ChangeList != before {
-		return false, nil
-	}
-	// What nobody asks for is not forgotten.
-	s.Validators = maps.Clone(s.before)
-	return true, nil
 }
 
 // probe finds out whether a stream that has only a Resource List has changed. A

@@ -44,6 +44,22 @@ func (c *Cursor) changed(l *List, overlap time.Duration) {
 	} else if l.step.Depth == 0 && l.step.Until.IsZero() {
 		s.Closed = true
 	}
+	if s.Closed && (l.Requested == s.ChangeList || slices.Contains(s.Open, l.Requested)) {
+		s.closes(l)
+	}
+}
+
+// closes compares the newest Change List, which is closed, with what it was.
+func (s *Stream) closes(l *List) {
+	now := Closing{URL: l.Requested, Until: latest(l.Head().Until.Time(), l.step.Until), Entries: l.Entries}
+	if was := s.Final; was.URL == now.URL && (!was.Until.Equal(now.Until) || was.Entries != now.Entries) {
+		l.broken(ruleClosed, now.String(), was.String()+", as before, since until means that the list does not change any more; what is new in it is taken")
+	}
+	s.Final = now
+}
+
+func (c Closing) String() string {
+	return fmt.Sprintf("until %s and %d entries", stamp(c.Until), c.Entries)
 }
 
 // enumerated takes in what a whole Resource List is worth as an enumeration.

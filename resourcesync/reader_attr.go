@@ -203,6 +203,10 @@ func (r *Reader) capability(at place, value string) Capability {
 	if string(c) != value {
 		r.problem(ruleCapability, at.line, at.column, strconv.Quote(strictxml.Clip(value)), "a word in lower case; it is taken as "+strictxml.Clip(string(c)))
 	}
+	if list := c.ofIndex(); list != "" {
+		r.problem(ruleCapability, at.line, at.column, strconv.Quote(string(c)), strconv.Quote(string(list))+", which an index has too; it is taken as that")
+		return list
+	}
 	return c
 }
 

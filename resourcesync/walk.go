@@ -49,6 +49,12 @@ import (
 // without it. A Source Description is asked too, since a new set shows nowhere
 // else. A stream that has only a Resource List is asked for that and, when it is
 // an index, for every part; when all answer 304 nothing is due.
+//
+// Where no open Change List is followed, only the Capability List can tell of
+// another list (clause 12.1): it is asked first, conditionally. A Change List
+// that comes or goes, or another Resource List, makes a baseline due. The newest
+// Change List is asked for although it is closed: some Sources go on writing to
+// it, which is reported.
 type Walk struct {
 	// Client makes every request; nil is http.DefaultClient. Its CheckRedirect
 	// is called after the walk's own check of where a redirect leads; without
@@ -137,11 +143,16 @@ type Stream struct {
 	New Times `json:"new,omitzero"`
 	// Known: a walk over the stream has ended whole.
 	Known bool `json:"known,omitempty"`
-	// Closed: the Change List is no index and has an until, so that only the
-	// Capability List can tell of the next one (clause 12.1).
+	// Named makes the next request for the Capability List conditional.
+	Named Validators `json:"named,omitzero"`
+	// Closed: no Change List is open, so that only the Capability List can tell of
+	// the next one (clause 12.1).
 	Closed bool `json:"closed,omitempty"`
-	// Open are the lists in the Change List Index that may still grow.
+	// Open are the lists in the Change List Index that may still grow, or the
+	// newest one when all are closed.
 	Open []string `json:"open,omitempty"`
+	// Final is the newest Change List as it was when it was found closed.
+	Final Closing `json:"final,omitzero"`
 	// Parts are the lists in the Resource List Index, in a stream without a
 	// Change List.
 	Parts []string `json:"parts,omitempty"`
@@ -150,6 +161,13 @@ type Stream struct {
 
 	// before are the Validators of the last walk.
 	before map[string]Validators
+}
+
+// Closing is a closed Change List: its until, and how many entries it had.
+type Closing struct {
+	URL     string    `json:"url"`
+	Until   time.Time `json:"until"`
+	Entries int       `json:"entries"`
 }
 
 // Times say how far a stream has been read, by the Source's own clock.

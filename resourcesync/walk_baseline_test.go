@@ -34,7 +34,7 @@ func TestResourceListIndex(t *testing.T) {
 	if again := s.again(w, first); !again.NotModified || again.Complete || again.Memory == nil {
 		t.Errorf("%+v", again.Result)
 	}
-	expectRequests(t, s, "/rl! /p1! /p2! /p3!")
+	expectRequests(t, s, "/cap! /rl! /p1! /p2! /p3!")
 
 	// One part has changed: all are read, since absence counts.
 	s.put("/p2", resources(6, res("b"), res("d")))
@@ -43,7 +43,7 @@ func TestResourceListIndex(t *testing.T) {
 	if !again.Complete || again.NotModified {
 		t.Errorf("%+v", again.Result)
 	}
-	expectRequests(t, s, "/rl! /p1! /p2 /rl /p1 /p2 /p3")
+	expectRequests(t, s, "/cap! /rl! /p1! /p2 /rl /p1 /p2 /p3")
 }
 
 // TestPartsWithoutAt: that the parts belong to one snapshot shows only when the
@@ -322,7 +322,7 @@ func TestClosedList(t *testing.T) {
 	if again := s.again(w, first); !again.NotModified {
 		t.Errorf("%+v", again.Result)
 	}
-	expectRequests(t, s, "/cap")
+	expectRequests(t, s, "/cap! /cl1!")
 
 	serve("/cl2")
 	s.put("/cl2", changes(6, 0, change("b", 7)))

@@ -10,6 +10,7 @@ const (
 	ruleMissing = "rs-missing"
 	ruleNames   = "rs-names"
 	ruleReach   = "rs-reach"
+	ruleClosed  = "rs-closed"
 )
 
 // walkRules are the rules about how documents fit together.
@@ -24,5 +25,6 @@ func walkRules() []Rule {
 		{ruleMissing, "what a document names is there, and is what it is said to be", clause + "6.2", false},
 		{ruleNames, "what a document calls its Capability List or index names the document, and has one entry for a capability", clause + "6.2, 9", false},
 		{ruleReach, "the Change Lists begin no later than the Resource List's at", clause + "5.2, 12.1", false},
+		{ruleClosed, "a Change List with until stays as it is", clause + "7, 12.1", false},
 	}
 }

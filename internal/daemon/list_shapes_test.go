@@ -23,14 +23,15 @@ type shape struct {
 
 func shapes() []shape {
 	const single, index, resources = fixtures.ChangeList + " 1!", fixtures.ChangeListIndex + " 1!", fixtures.ResourceList + " 1!"
+	const capabilities = fixtures.CapabilityList + " 1!"
 	return []shape{
 		{name: "an index with one open list", steady: []string{index, fixtures.ChangeListPart(1) + " 1!"}},
 		{name: "an index with closed lists", options: fixtures.SourceOptions{PerList: 3}, steady: []string{index, fixtures.ChangeListPart(6) + " 1!"}},
 		{name: "one Change List", options: fixtures.SourceOptions{ChangeLists: fixtures.SingleChangeList}, steady: []string{single}},
 		{name: "a Resource List in parts", options: fixtures.SourceOptions{PerPart: 2, PerList: 4}, steady: []string{index, fixtures.ChangeListPart(4) + " 1!"}},
-		{name: "no Change List", options: fixtures.SourceOptions{ChangeLists: fixtures.NoChangeLists}, steady: []string{resources}},
+		{name: "no Change List", options: fixtures.SourceOptions{ChangeLists: fixtures.NoChangeLists}, steady: []string{capabilities, resources}},
 		{name: "no Change List, a Resource List in parts", options: fixtures.SourceOptions{ChangeLists: fixtures.NoChangeLists, PerPart: 2},
-			steady: []string{resources, fixtures.ResourceListPart(1) + " 1!", fixtures.ResourceListPart(2) + " 1!"}},
+			steady: []string{capabilities, resources, fixtures.ResourceListPart(1) + " 1!", fixtures.ResourceListPart(2) + " 1!"}},
 		{name: "no Resource List", options: fixtures.SourceOptions{NoResourceList: true, PerList: 3}, steady: []string{index, fixtures.ChangeListPart(6) + " 1!"}},
 		{name: "a Source Description", entry: fixtures.SourceDescription, steady: []string{fixtures.SourceDescription + " 1!", index, fixtures.ChangeListPart(1) + " 1!"}},
 		{name: "version 1.0", options: fixtures.SourceOptions{Dialect: fixtures.ResourceSync10, PerList: 3}, dialect: "1.0", steady: []string{index, fixtures.ChangeListPart(6) + " 1!"}},

@@ -1,0 +1,195 @@
+package resourcesync
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// TestCapabilityListChanges: where no open Change List is followed, each pass asks
+// the Capability List what there is, and follows that. (D80)
+func TestCapabilityListChanges(t *testing.T) {
+	closed := []string{lists("/cl", "changelist"), lists("/rl", "resourcelist")}
+	for _, tt := range []struct {
+		name          string
+		before, after []string
+		visited, asks string // in the pass after the change
+	}{
+		{"a Change List is added", []string{lists("/rl", "resourcelist")}, []string{lists("/rl", "resourcelist"), lists("/open", "changelist")},
+			"/open /rl*", "/cap /open /rl"},
+		{"a Change List goes", closed, []string{lists("/rl", "resourcelist")}, "/rl*", "/cap /rl"},
+		{"another Resource List", []string{lists("/rl", "resourcelist")}, []string{lists("/rl2", "resourcelist")}, "/rl2*", "/cap /rl2"},
+		{"another Resource List beside a closed Change List", closed, []string{lists("/cl", "changelist"), lists("/rl2", "resourcelist")}, "/rl2*", "/cap /cl! /rl2"},
+		{"another Change List", closed, []string{lists("/open", "changelist"), lists("/rl", "resourcelist")}, "/open", "/cap /open"},
+		{"nothing that is followed", closed, append([]string{lists("/dump", "resourcedump")}, closed...), "", "/cap /cl!"},
+		{"it names nothing any more", closed, nil, "", "/cap /cl!"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newSite(t)
+			s.tags = true
+			s.put("/rl", resources(5, res("a")))
+			s.put("/rl2", resources(7, res("a"), res("b")))
+			s.put("/cl", changes(1, 6, change("a", 2)))
+			s.put("/open", changes(5, 0, change("b", 7)))
+			s.put("/cap", urlset(attrs("capability", "capabilitylist"), tt.before...))
+			w := s.walk("/cap")
+			first := s.run(w)
+			s.requests()
+
+			// An unchanged Capability List costs one answer of 304, and leaves nothing to
+			// write.
+			same := s.again(w, first)
+			if r := s.requests(); !same.NotModified || !strings.HasPrefix(r, "/cap! ") || strings.Count(r, "/") != strings.Count(r, "!") {
+				t.Errorf("%+v, asked for %s", same.Result, r)
+			}
+			if a, b := mustJSON(t, first.Memory), mustJSON(t, same.Memory); a != b {
+				t.Errorf("the memory was\n%s\nand is\n%s", a, b)
+			}
+
+			s.put("/cap", urlset(attrs("capability", "capabilitylist"), tt.after...))
+			got := s.again(w, same)
+			got.expect(t, tt.visited)
+			expectRequests(t, s, tt.asks)
+			if got.Lost != "" || got.Gap != nil || strings.Contains(tt.visited, "*") != got.Complete {
+				t.Errorf("%+v", got.Result)
+			}
+			if end := s.again(w, got); !end.NotModified {
+				t.Errorf("%+v", end.Result)
+			}
+		})
+	}
+}
+
+func mustJSON(t *testing.T, v any) string {
+	t.Helper()
+	b, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// TestCapabilityListFails: what is known is followed without it. (D80)
+func TestCapabilityListFails(t *testing.T) {
+	s := newSite(t)
+	s.tags = true
+	s.put("/cap", urlset(attrs("capability", "capabilitylist"), lists("/rl", "resourcelist")))
+	s.put("/rl", resources(5, res("a")))
+	w := s.walk("/cap")
+	first := s.run(w)
+	for name, fail := range map[string]func(){
+		"503":     func() { s.status("/cap", http.StatusServiceUnavailable) },
+		"damaged": func() { s.put("/cap", "<urlset") },
+	} {
+		fail()
+		s.put("/rl", resources(6, res("a"), res("b"), res(name)))
+		got := s.again(w, first)
+		got.expect(t, "/rl*")
+		if !got.Complete || !got.reported(ruleMissing) {
+			t.Errorf("%s: %+v, %v", name, got.Result, got.problems)
+		}
+	}
+	// A login that is wanted now is no reason to go on.
+	s.status("/cap", http.StatusUnauthorized)
+	if got := s.again(w, first); got.err == nil {
+		t.Errorf("%+v", got.Result)
+	}
+}
+
+// TestClosedListGrows: a Change List that says that it is closed, and grows
+// nevertheless, is read again, which is reported. (D81)
+func TestClosedListGrows(t *testing.T) {
+	for _, tags := range []bool{true, false} {
+		s := newSite(t)
+		s.tags = tags
+		s.put("/cap", urlset(attrs("capability", "capabilitylist"), lists("/cl", "changelist"), lists("/rl", "resourcelist")))
+		s.put("/rl", resources(5, res("a")))
+		s.put("/cl", changes(1, 6, change("a", 2)))
+		w := s.walk("/cap")
+		first := s.run(w)
+		if first.reported(ruleClosed) {
+			t.Errorf("%v", first.problems)
+		}
+		for i, list := range []string{
+			changes(1, 8, change("a", 2), change("b", 7)),                   // as if it were made anew for each request
+			changes(1, 8, change("a", 2), change("b", 7), change("c", 7.5)), // or written on
+			changes(1, 8, change("a", 2), change("b", 7), change("c", 7.5), change("d", 9)),
+		} {
+			s.put("/cl", list)
+			got := s.again(w, first)
+			got.expect(t, "/cl")
+			if !got.reported(ruleClosed) || got.Baseline || got.Lost != "" || strings.Count(strings.Join(got.entries, " "), " ") != i+2 {
+				t.Errorf("%d: %+v, read %v, problems %v", i, got.Result, got.entries, got.problems)
+			}
+			first = got
+		}
+		if got := s.again(w, first); got.reported(ruleClosed) || got.NotModified != tags {
+			t.Errorf("unchanged: %+v, %v", got.Result, got.problems)
+		}
+	}
+}
+
+// TestClosedListsOfAnIndexGrow: so is the newest list of an index of which all are
+// closed, whether or not the index changes with it. (D81)
+func TestClosedListsOfAnIndexGrow(t *testing.T) {
+	s := newSite(t)
+	s.tags = true
+	index := func(until float64) {
+		s.put("/cl", sitemapindex(attrs("capability", "changelist", "from", 1), named("/1", "from", 1, "until", 3), named("/2", "from", 3, "until", until)))
+	}
+	index(6)
+	s.put("/cap", urlset(attrs("capability", "capabilitylist"), lists("/cl", "changelist"), lists("/rl", "resourcelist")))
+	s.put("/rl", resources(2, res("a")))
+	s.put("/1", changes(1, 3, change("a", 2)))
+	s.put("/2", changes(3, 6, change("b", 4)))
+	w := s.walk("/cap")
+	got := s.run(w)
+	got.expect(t, "/2 /1 /rl*")
+	s.requests()
+	if got = s.again(w, got); !got.NotModified {
+		t.Errorf("%+v", got.Result)
+	}
+	expectRequests(t, s, "/cap! /cl! /2!")
+
+	s.put("/2", changes(3, 6, change("b", 4), change("c", 7)))
+	got = s.again(w, got)
+	got.expect(t, "/2")
+	if !got.reported(ruleClosed) || !got.Mark.Equal(day(7)) {
+		t.Errorf("%+v, %v", got.Result, got.problems)
+	}
+	// What it has grown by is later than its until, which the mark follows.
+	index(6.5)
+	s.put("/2", changes(3, 6.5, change("b", 4), change("c", 7), change("d", 6.4)))
+	got = s.again(w, got)
+	got.expect(t, "/2")
+	if !got.reported(ruleClosed) {
+		t.Errorf("%v", got.problems)
+	}
+	// Another list follows it, as it should.
+	s.put("/3", changes(8, 0, change("e", 9)))
+	s.put("/cl", sitemapindex(attrs("capability", "changelist", "from", 1), named("/1", "from", 1, "until", 3), named("/2", "from", 3, "until", 8), named("/3", "from", 8)))
+	got = s.again(w, got)
+	got.expect(t, "/3")
+	if s.requests(); got.Lost != "" || s.again(w, got).Result.NotModified != true {
+		t.Errorf("%+v", got.Result)
+	}
+	expectRequests(t, s, "/cl! /3!")
+}
+
+// TestCapabilitiesOfIndexes: words that some Sources have for an index mean its
+// lists. (D82)
+func TestCapabilitiesOfIndexes(t *testing.T) {
+	s := newSite(t)
+	classic(s)
+	s.put("/cap", urlset(attrs("capability", "capabilitylist"), lists("/rl", "resourcelistindex"), lists("/cl", "changelistindex")))
+	s.put("/cl", sitemapindex(attrs("capability", "changelistindex", "from", 1), named("/cl3", "from", 4, "until", 10), named("/cl4", "from", 10)))
+	s.put("/rl", sitemapindex(attrs("capability", "resourcelistindex", "at", 5), named("/part", "at", 5)))
+	s.put("/part", resources(5, res("a")))
+	got := s.run(s.walk("/cap"))
+	got.expect(t, "/cl4 /cl3 /part*")
+	if !got.Complete || !got.reported(ruleCapability) {
+		t.Errorf("%+v, problems %v", got.Result, got.problems)
+	}
+	s.run(s.walk("/cl")).expect(t, "/cl4 /cl3") // it is an entrance, too
+}

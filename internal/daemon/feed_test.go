@@ -358,3 +358,38 @@ func TestFeedFromFile(t *testing.T) {
 		t.Errorf("the file has not changed: %+v", r)
 	}
 }
+
+// D15: what a legacy feed says of itself and of its items stands in the aggregated
+// Atom: the item's own on the entry, the feed's in its atom:source, and the feed
+// that an item was copied from instead.
+func TestFeedMetadataIsPublished(t *testing.T) {
+	s := newBlog()
+	s.head = `<link>http://blog.example/</link><language>de</language><copyright>© Blog</copyright><managingEditor>ed@blog.example (Ed)</managingEditor><category>Harbours</category>`
+	s.items = []string{
+		strings.Replace(item("a", "x"), "</item>", `<author>jo@blog.example (Jo)</author><category domain="http://blog.example/t">Piers</category></item>`, 1),
+		strings.Replace(item("aa", "x"), "</item>", `<source url="http://origin.example/rss">Origin</source></item>`, 1),
+	}
+	b := newFeedBench(t, s)
+	b.wantLog("the first harvest", "created a Post a", "created aa Post aa")
+	url, end := published(t, b.house.Publish)
+	defer end()
+	status, _, feed := answered(t, url+"/sets/main/feed.atom")
+	if status != http.StatusOK {
+		t.Fatalf("status %d", status)
+	}
+	at := strings.Index(feed, "<id>urn:aa</id>")
+	if at < 0 {
+		t.Fatalf("no entry urn:aa in %s", feed)
+	}
+	for _, want := range []struct{ in, text string }{
+		{feed[:at], `<title xml:lang="de">Post a</title>`},
+		{feed[:at], `<author><name>Jo</name><email>jo@blog.example</email></author>`},
+		{feed[:at], `<category term="Piers" scheme="http://blog.example/t"/>`},
+		{feed[:at], `<source><title xml:lang="de">Blog</title><author><name>Ed</name><email>ed@blog.example</email></author><category term="Harbours"/><rights xml:lang="de">© Blog</rights><link rel="alternate" href="http://blog.example/"/></source>`},
+		{feed[at:], `<source><title>Origin</title><link rel="self" href="http://origin.example/rss"/></source>`},
+	} {
+		if !strings.Contains(want.in, want.text) {
+			t.Errorf("no %s in\n%s", want.text, want.in)
+		}
+	}
+}

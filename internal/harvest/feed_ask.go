@@ -25,6 +25,7 @@ const wordBytes = 64 << 10
 type feedWord struct {
 	name       string // under which gofeed knows it
 	kind, mode string // the attributes type and mode of Atom
+	language   string // as xml:lang states it
 	text       []byte // what stands in it, as markup
 }
 
@@ -91,14 +92,19 @@ func (g *feedReading) askGofeed(doc []byte) (item *gofeed.Item, err error) {
 	return feed.Items[0], nil
 }
 
-// title returns an item's title as plain text. RSS does not say whether titles
-// are HTML; where they look like it they are.
-func (g *feedReading) title(item *gofeed.Item, words []feedWord) string {
-	markup := !g.atom
-	if i := slices.IndexFunc(words, func(w feedWord) bool { return w.name == "title" }); g.atom && i >= 0 {
-		markup = strings.Contains(strings.ToLower(words[i].kind), "html")
+// title returns an item's title as plain text, and its language. RSS does not say
+// whether titles are HTML; where they look like it they are.
+func (g *feedReading) title(item *gofeed.Item, words []feedWord) (title, language string) {
+	var word feedWord
+	for _, name := range []string{"atom:title", "dc:title", "title"} {
+		if i := slices.IndexFunc(words, func(w feedWord) bool { return w.name == name }); i >= 0 {
+			word = words[i]
+		}
 	}
-	return plainTitle(item.Title, markup)
+	if title = plainTitle(item.Title, !g.atom || strings.Contains(strings.ToLower(word.kind), "html")); title == "" {
+		return "", ""
+	}
+	return title, word.language
 }
 
 // htmlTag matches the tags that titles have. Other words in angle brackets are

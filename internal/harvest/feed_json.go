@@ -15,6 +15,7 @@ import (
 
 	"github.com/mmcdole/gofeed"
 
+	"github.com/pmh-bridge/bridge/atompmh"
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/strictxml"
 )
@@ -143,26 +144,39 @@ func (x *feedJSON) members() error {
 
 // member reads what the feed says of itself.
 func (x *feedJSON) member(name json.Token) error {
-	var value any
-	if err := x.dec.Decode(&value); err != nil {
+	var raw json.RawMessage
+	if err := x.dec.Decode(&raw); err != nil {
 		return err
 	}
-	switch v := value.(type) {
-	case string:
-		switch name {
-		case "title":
-			x.doc.title = plainTitle(v, false)
-		case "feed_url":
-			x.doc.id = v
-		case "next_url":
-			if to, err := strictxml.Resolve(x.base, v); err == nil && x.reachable(to) {
-				x.doc.older = to
-			}
+	var text string
+	if json.Unmarshal(raw, &text) != nil {
+		text = "" // has another type
+	}
+	switch name {
+	case "title":
+		x.doc.title = plainTitle(text, false)
+	case "feed_url":
+		x.doc.id = text
+		x.headLink("self", text)
+	case "home_page_url":
+		x.headLink("alternate", text)
+	case "next_url":
+		if to, err := strictxml.Resolve(x.base, text); err == nil && text != "" && x.reachable(to) {
+			x.doc.older = to
 		}
-	case bool:
-		x.doc.ended = x.doc.ended || name == "expired" && v
+	case "expired":
+		x.doc.ended = x.doc.ended || string(raw) == "true"
+	case "author", "authors", "language":
+		x.metadata(&x.doc.metadata, fmt.Appendf(nil, "{%q:%s}", name, raw))
 	}
 	return nil
+}
+
+// headLink takes a link of the feed itself.
+func (x *feedJSON) headLink(rel, ref string) {
+	if to, err := strictxml.Resolve(x.base, ref); err == nil && ref != "" && x.reachable(to) {
+		x.doc.links = append(x.doc.links, atompmh.Link{Rel: rel, Href: to, Length: atompmh.NoLength})
+	}
 }
 
 func (x *feedJSON) items() error {
@@ -205,6 +219,7 @@ func (x *feedJSON) item(raw []byte, offset int) feedItem {
 	}
 	it.entry.Title = plainTitle(said.Title, false)
 	it.entry.Updated = x.date(said, line, column).Time()
+	x.metadata(&it.metadata, raw)
 	x.links(&it, said)
 	it.complete(id, id)
 	return it

@@ -21,6 +21,8 @@ import (
 type feedDocument struct {
 	id, title string
 	updated   event.Stamp
+	metadata  feedMetadata
+	links     []atompmh.Link
 	items     []feedItem
 	// protocol: it has what only Atom-PMH gives a meaning to.
 	protocol bool
@@ -41,8 +43,9 @@ type feedItem struct {
 	// rule and reason say why it is to be quarantined; "" when it is not.
 	rule, reason string
 
-	words  []feedWord // what gofeed is to read of an item in XML
-	source string     // dc:source
+	words    []feedWord // what gofeed is to read of an item in XML
+	source   string     // dc:source
+	metadata feedMetadata
 }
 
 func (it *feedItem) bad(rule, format string, args ...any) {
@@ -115,6 +118,7 @@ func (g *feedReading) read(body []byte) (*feedDocument, error) {
 			g.doc.items[i].bad(ruleFeedItem, "%s", err)
 		}
 	}
+	g.languages()
 	return &g.doc, nil
 }
 
@@ -127,7 +131,7 @@ func (g *feedReading) item(it *feedItem) error {
 	if err != nil {
 		return err
 	}
-	it.entry.Title = g.title(said, it.words)
+	it.entry.Title, it.metadata.Language = g.title(said, it.words)
 	it.entry.Updated = g.date(said, it.entry.Line, it.entry.Column).Time()
 	return nil
 }

@@ -206,6 +206,31 @@ func feedTable() []feedCase {
 			"quarantined | feed-link | 9 | the item has neither a link nor an enclosure that could be taken",
 			"reported feed-link 4",
 		}},
+		{"metadata-atom-03.xml", []string{
+			"feed | Old log | tag:log.example,2004:1 | 2004-06-02T10:00:00Z",
+			"tag:log.example,2004:1.1 | Goleudy | 2004-06-02T10:00:00Z | text/html http://log.example/1",
+		}},
+		{"metadata-atom-10.atom", []string{
+			"feed | Planet | urn:planet | 2025-02-01T00:00:00Z",
+			"urn:entry:1 | Hafen | 2025-01-31T00:00:00Z | https://blog.example/1 | https://blog.example/1.en",
+		}},
+		{"metadata-json.json", []string{
+			"feed | Buoys | https://buoys.example/feed.json | ",
+			"1 | Boei |  | https://buoys.example/1",
+			"2 | Buoy |  | https://buoys.example/2",
+			"3 |  |  | https://buoys.example/3",
+		}},
+		{"metadata-rss-10.rdf", []string{
+			"feed | Journal of Rigging |  | ",
+			"http://toc.example/1 | On knots |  | http://toc.example/1",
+			"http://toc.example/2 | On sails |  | http://toc.example/2",
+		}},
+		{"metadata-rss-20.xml", []string{
+			"feed | Chart room |  | ",
+			"https://charts.example/12 | Blatt 12 |  | https://charts.example/12",
+			"https://charts.example/13 | Sheet 13 |  | https://charts.example/13",
+			"https://charts.example/14 | Feuille 14 |  | https://charts.example/14",
+		}},
 		{"mismatched-tags.xml", []string{
 			"refused | 3:86: <i> is closed by </b>",
 		}},

@@ -2,11 +2,13 @@ package harvest
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +18,7 @@ import (
 	"github.com/mmcdole/gofeed"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/follow"
 	"github.com/pmh-bridge/bridge/internal/strictxml"
 )
 
@@ -412,4 +415,114 @@ func TestFeedTakesTheLatestOfTwins(t *testing.T) {
 			t.Errorf("%s: %d records, the first is %q, want %q", c.items, len(w), w[0].entry.Title, c.want)
 		}
 	}
+}
+
+// D15: who made it, what it is about, whose it is and in which language goes into
+// the log, of the feed and of its items, and so does the feed that an item says it
+// came from. D16: languages of alternates do too.
+func TestFeedMetadata(t *testing.T) {
+	person := func(name, email, uri string) event.Person { return event.Person{Name: name, Email: email, URI: uri} }
+	link := func(rel, href, mediaType string) event.Link {
+		return event.Link{Rel: rel, Href: href, Type: mediaType, Length: event.NoLength}
+	}
+	type item struct {
+		categories []event.Category
+		details    *event.Details
+	}
+	for _, tt := range []struct {
+		file  string
+		feed  *event.Feed
+		items []item
+	}{
+		{"metadata-rss-20.xml",
+			&event.Feed{Title: event.Text{Language: "de-AT"}, Authors: []event.Person{person("Edda Editor", "editor@charts.example", "")},
+				Rights:     event.Text{Value: "© 2025 Chart room", Language: "de-AT"},
+				Categories: []event.Category{{Term: "Cartography", Scheme: "https://charts.example/topics"}},
+				Links:      []event.Link{link("alternate", "http://feeds.example/charts/", ""), link("self", "https://charts.example/feed.xml", "application/rss+xml")}},
+			[]item{
+				{[]event.Category{{Term: "Maps"}, {Term: "Maps", Scheme: "https://charts.example/topics"}},
+					&event.Details{Language: "de-AT", Authors: []event.Person{person("Jane Doe", "jane@charts.example", ""), person("Karl & Co.", "", "")},
+						Contributors: []event.Person{person("The surveyors", "", "")}, Rights: event.Text{Value: "CC BY 4.0", Language: "de-AT"}}},
+				{nil, &event.Details{Language: "en", Authors: []event.Person{person("nobody@charts.example", "nobody@charts.example", ""), person("Charts FM", "", "")},
+					Source: &event.Feed{Title: event.Text{Value: "The origin"}, Links: []event.Link{link("self", "https://origin.example/rss", "")}}}},
+				{[]event.Category{{Term: "fr", Scheme: "https://charts.example/l", Label: "French"}},
+					&event.Details{Language: "de-AT", Authors: []event.Person{person("Anne", "", "https://people.example/anne")}}},
+			}},
+		{"metadata-rss-10.rdf",
+			&event.Feed{Title: event.Text{Language: "en"}, Authors: []event.Person{person("The society", "", "")}, Rights: event.Text{Value: "The society", Language: "en"},
+				Categories: []event.Category{{Term: "Rigging"}}, Links: []event.Link{link("alternate", "http://toc.example/", "")}},
+			[]item{
+				{[]event.Category{{Term: "Knots"}}, &event.Details{Language: "fr", Authors: []event.Person{person("Rope, R.", "", ""), person("Twine, T.", "", "")}}},
+				{nil, &event.Details{Language: "en", Rights: event.Text{Value: "Public domain", Language: "en"}}},
+			}},
+		{"metadata-atom-03.xml",
+			&event.Feed{Title: event.Text{Language: "en"}, Authors: []event.Person{person("Keeper", "keeper@log.example", "http://feeds.example/keeper")},
+				Rights: event.Text{Value: "Keeper", Language: "en"}, Links: []event.Link{link("alternate", "http://log.example/", "text/html")}},
+			[]item{
+				{[]event.Category{{Term: "Light"}}, &event.Details{Language: "cy", Authors: []event.Person{person("Mate", "", "")},
+					Contributors: []event.Person{person("Cook", "", ""), person("boy@log.example", "boy@log.example", "")}}},
+			}},
+		{"metadata-atom-10.atom",
+			&event.Feed{Title: event.Text{Language: "en"}, Authors: []event.Person{person("Planet", "", "")}, Rights: event.Text{Value: "Each entry its author's", Language: "en"},
+				Categories: []event.Category{{Term: "planet"}},
+				Links:      []event.Link{link("self", "https://planet.example/atom", ""), link("alternate", "https://planet.example/", "text/html")}},
+			[]item{
+				{[]event.Category{{Term: "Harbours", Scheme: "https://blog.example/tags#", Label: "All harbours"}},
+					&event.Details{Language: "de", Authors: []event.Person{person("Blogger", "", "https://blog.example/me")}, Contributors: []event.Person{person("Reader", "", "")},
+						Rights: event.Text{Value: "© Blogger", Language: "en"},
+						Source: &event.Feed{ID: "urn:blog", Title: event.Text{Value: "Das Blog", Language: "de"}, Updated: known(time.Date(2025, 1, 31, 0, 0, 0, 0, time.UTC)),
+							Authors: []event.Person{person("Blogger", "", "")}, Rights: event.Text{Value: "© Blogger", Language: "de"},
+							Categories: []event.Category{{Term: "sea"}}, Links: []event.Link{link("self", "https://blog.example/atom", "application/atom+xml")}}}},
+			}},
+		{"metadata-json.json",
+			&event.Feed{Title: event.Text{Language: "nl"}, Authors: []event.Person{person("Service", "", "https://buoys.example/about")},
+				Links: []event.Link{link("alternate", "https://buoys.example/", ""), link("self", "https://buoys.example/feed.json", "")}},
+			[]item{
+				{[]event.Category{{Term: "buoy"}, {Term: "red buoy"}}, &event.Details{Language: "nl",
+					Authors: []event.Person{person("A. Anker", "", "http://feeds.example/a"), person("https://b.example/", "", "https://b.example/")}}},
+				{nil, &event.Details{Language: "en", Authors: []event.Person{person("Old form", "", "")}}},
+				{nil, nil},
+			}},
+	} {
+		t.Run(tt.file, func(t *testing.T) {
+			r := feedRun()
+			doc, _, err := watched(r, feedFile(t, tt.file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			piece, _ := r.feedPiece(doc, &follow.Answer{URL: r.src.URL})
+			same(t, "the feed", piece.doc.Feed, tt.feed)
+			if len(piece.items) != len(tt.items) {
+				t.Fatalf("%d items, want %d", len(piece.items), len(tt.items))
+			}
+			for i, want := range tt.items {
+				same(t, fmt.Sprintf("categories of item %d", i), piece.items[i].Categories, want.categories)
+				same(t, fmt.Sprintf("details of item %d", i), piece.items[i].Details, want.details)
+			}
+		})
+	}
+	r := feedRun()
+	doc, _, err := watched(r, feedFile(t, "metadata-atom-10.atom"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	piece, _ := r.feedPiece(doc, &follow.Answer{URL: r.src.URL})
+	if reps := piece.items[0].Representations; len(reps) != 2 || reps[0].Hreflang != "de" || reps[1].Hreflang != "en" {
+		t.Errorf("representations %+v", reps)
+	}
+}
+
+func same(t *testing.T, what string, got, want any) {
+	t.Helper()
+	if reflect.DeepEqual(got, want) {
+		return
+	}
+	shown := func(v any) []byte {
+		b, err := json.MarshalIndent(v, "\t", " ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	t.Errorf("%s:\n\t%s\nwant\n\t%s", what, shown(got), shown(want))
 }

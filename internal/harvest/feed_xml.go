@@ -41,7 +41,7 @@ func (g *feedReading) xml(doc []byte) error {
 	x := &feedXML{feedReading: g}
 	x.scan = strictxml.New(bytes.NewReader(doc), strictxml.Options{
 		URL: g.url, ContentType: g.contentType, WebCharsets: true, Limits: g.limits, Want: "a feed",
-		Namespaces: []string{atompmh.Namespace, atom03, rss10, dublinCore, atompmh.HistoryNamespace, atompmh.TombstonesNamespace},
+		Namespaces: []string{atompmh.Namespace, atom03, rss10, dublinCore, atompmh.HistoryNamespace, atompmh.TombstonesNamespace, itunes},
 		Report: func(n strictxml.Notice) {
 			rule := ruleFeedBase
 			if n.About == strictxml.AboutCharset {
@@ -64,7 +64,7 @@ func (g *feedReading) xml(doc []byte) error {
 		g.problem(ruleFeedItem, 1, 1, "the feed's own title and date are left out: %s", err)
 		return nil
 	}
-	g.doc.title = g.title(said, x.head)
+	g.doc.title, g.doc.metadata.Language = g.title(said, x.head)
 	g.doc.updated = g.date(said, 1, 1)
 	return nil
 }
@@ -117,8 +117,10 @@ func (x *feedXML) children() error {
 		case x.atom && name == "entry", !x.atom && name == "item":
 			err = x.item() // whatever namespace it has been given by mistake
 		case !x.atom && name == "channel" && s.Depth() == 2:
-		case x.foreign():
+		case name == "link":
 			err = x.headLink()
+		case x.foreign():
+			err = x.headMetadata(name)
 		default:
 			err = x.headElement(name)
 		}
@@ -131,7 +133,7 @@ func (x *feedXML) children() error {
 // foreign tells whether the current element belongs to an extension.
 func (x *feedXML) foreign() bool {
 	switch x.scan.Space {
-	case dublinCore, atompmh.HistoryNamespace, atompmh.TombstonesNamespace:
+	case dublinCore, itunes, atompmh.HistoryNamespace, atompmh.TombstonesNamespace:
 		return true
 	case atompmh.Namespace, atom03:
 		return !x.atom && x.scan.Space != x.space
@@ -143,9 +145,6 @@ func (x *feedXML) foreign() bool {
 // of RFC 5005 may stand in RSS too.
 func (x *feedXML) headLink() error {
 	s := x.scan
-	if !strings.EqualFold(s.Local, "link") {
-		return s.Skip()
-	}
 	rel, _ := s.Attr("", "rel")
 	archive := relation(rel) == "prev-archive"
 	if archive && x.atom {
@@ -158,14 +157,20 @@ func (x *feedXML) headLink() error {
 			}
 		}
 	}
-	return s.Skip()
+	return x.feedLink(&x.doc.links)
+}
+
+// headMetadata reads an element of the feed's own metadata.
+func (x *feedXML) headMetadata(name string) error {
+	if ok, err := x.metadata(&x.doc.metadata, name); ok {
+		return err
+	}
+	return x.scan.Skip()
 }
 
 // headElement reads what the feed says of itself.
 func (x *feedXML) headElement(name string) error {
 	switch name {
-	case "link":
-		return x.headLink()
 	case "id":
 		if x.doc.id == "" {
 			text, _, err := x.scan.Characters()
@@ -176,7 +181,7 @@ func (x *feedXML) headElement(name string) error {
 		x.scan.Keep(x.scan.Start)
 		return x.word(&x.head, wordOf(name))
 	}
-	return x.scan.Skip()
+	return x.headMetadata(name)
 }
 
 // tail looks at what follows the root. Legacy feeds have counters and scripts
@@ -280,12 +285,21 @@ func (x *feedXML) child(it *xmlItem) error {
 		return x.atomChild(it, name)
 	case space == dublinCore:
 		return x.dublinCoreChild(it, name)
+	case space == itunes:
+		return x.itemMetadata(it, name)
 	}
 	return s.Skip()
 }
 
+// itemMetadata reads an element of an item's metadata.
+func (x *feedXML) itemMetadata(it *xmlItem, name string) error {
+	if ok, err := x.metadata(&it.metadata, name); ok {
+		return err
+	}
+	return x.scan.Skip()
+}
+
 func (x *feedXML) atomChild(it *xmlItem, name string) error {
-	s := x.scan
 	switch name {
 	case "id":
 		if x.atom && it.id == "" {
@@ -300,8 +314,10 @@ func (x *feedXML) atomChild(it *xmlItem, name string) error {
 			name = "atom:" + name
 		}
 		return x.word(&it.words, name)
+	case "source":
+		return x.source(it)
 	}
-	return s.Skip()
+	return x.itemMetadata(it, name)
 }
 
 // atomID reads an identifier byte for byte (RFC 4287 4.2.6.1).
@@ -339,6 +355,7 @@ func (x *feedXML) atomLink(it *xmlItem) error {
 	href, has := s.Attr("", "href")
 	rel, _ := s.Attr("", "rel")
 	mediaType, _ := s.Attr("", "type")
+	hreflang, _ := s.Attr("", "hreflang")
 	length, _ := s.Attr("", "length")
 	line, column, base := s.Line, s.Column, s.Base()
 	if err := s.Skip(); err != nil {
@@ -352,28 +369,22 @@ func (x *feedXML) atomLink(it *xmlItem) error {
 		x.problem(ruleFeedLink, line, column, "a link without href; it is left out")
 		return nil
 	}
-	x.link(it, rel, href, mediaType, length, base, line, column)
+	x.link(it, atompmh.Link{Rel: rel, Href: href, Type: mediaType, Hreflang: strictxml.Trim(hreflang), Length: lengthOf(length)}, base, line, column)
 	return nil
 }
 
 // link adds a link to an item, when it leads somewhere.
-func (x *feedXML) link(it *xmlItem, rel, href, mediaType, length string, base *strictxml.Base, line, column int) {
-	resolved, err := x.scan.Resolve(base, href)
-	href, ok := x.target(resolved, err, href, line, column)
+func (x *feedXML) link(it *xmlItem, l atompmh.Link, base *strictxml.Base, line, column int) {
+	resolved, err := x.scan.Resolve(base, l.Href)
+	href, ok := x.target(resolved, err, l.Href, line, column)
 	if !ok {
 		return
 	}
-	mediaType = strictxml.Trim(mediaType)
-	switch rel {
-	case "enclosure":
-		it.enclosures = append(it.enclosures, event.Link{Rel: rel, Href: href, Type: mediaType, Length: lengthOf(length)})
-	case "via":
-		if onTheWeb(href) {
-			it.entry.Links = append(it.entry.Links, atompmh.Link{Rel: rel, Href: href, Type: mediaType, Length: lengthOf(length)})
-		}
-	default:
-		l := alternate(href, mediaType)
-		l.Length = lengthOf(length)
+	l.Href, l.Type = href, strictxml.Trim(l.Type)
+	switch {
+	case l.Rel == "enclosure":
+		it.enclosures = append(it.enclosures, event.Link{Rel: l.Rel, Href: href, Type: l.Type, Length: l.Length})
+	case l.Rel != "via" || onTheWeb(href):
 		it.entry.Links = append(it.entry.Links, l)
 	}
 }
@@ -419,7 +430,7 @@ func (x *feedXML) dublinCoreChild(it *xmlItem, name string) error {
 		it.source = escaped(strictxml.Trim(string(text)))
 		return err
 	}
-	return x.scan.Skip()
+	return x.itemMetadata(it, name)
 }
 
 func (x *feedXML) rssChild(it *xmlItem, name string) error {
@@ -433,11 +444,14 @@ func (x *feedXML) rssChild(it *xmlItem, name string) error {
 		href, _ := s.Attr("", "url")
 		mediaType, _ := s.Attr("", "type")
 		length, _ := s.Attr("", "length")
-		x.link(it, "enclosure", href, mediaType, length, s.Base(), s.Line, s.Column)
+		x.link(it, atompmh.Link{Rel: "enclosure", Href: href, Type: mediaType, Length: lengthOf(length)}, s.Base(), s.Line, s.Column)
+		return s.Skip()
 	case "title", "pubdate":
 		return x.word(&it.words, wordOf(name))
+	case "source":
+		return x.source(it)
 	}
-	return s.Skip()
+	return x.itemMetadata(it, name)
 }
 
 // guid reads an identifier of RSS, without the white space around it. Unless it
@@ -468,7 +482,7 @@ func (x *feedXML) rssLink(it *xmlItem) error {
 	line, column, base := s.Line, s.Column, s.Base()
 	text, _, err := s.Characters()
 	if href := strictxml.Trim(string(text)); href != "" && len(it.entry.Alternates()) == 0 {
-		x.link(it, "alternate", href, "", "", base, line, column)
+		x.link(it, alternate(href, ""), base, line, column)
 	}
 	return err
 }
@@ -480,6 +494,7 @@ func (x *feedXML) word(words *[]feedWord, name string) error {
 	w := feedWord{name: name}
 	w.kind, _ = s.Attr("", "type")
 	w.mode, _ = s.Attr("", "mode")
+	w.language = s.Lang()
 	line, column, from := s.Line, s.Column, s.Offset()
 	if slices.ContainsFunc(*words, func(o feedWord) bool { return o.name == name }) {
 		return s.Skip()
@@ -488,7 +503,7 @@ func (x *feedXML) word(words *[]feedWord, name string) error {
 		return err
 	}
 	if s.Start-from > wordBytes {
-		x.problem(ruleFeedItem, line, column, "<%s> is longer than %d bytes; it is left out", name, wordBytes)
+		x.tooLong(name, line, column)
 		return nil
 	}
 	w.text = bytes.Clone(s.Slice(from, s.Start))

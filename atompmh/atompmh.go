@@ -15,7 +15,11 @@ package atompmh
 
 import (
 	"encoding/xml"
+	"strconv"
+	"strings"
 	"time"
+
+	"github.com/pmh-bridge/bridge/internal/strictxml"
 )
 
 // The namespaces that matter. Prefixes never do.
@@ -30,6 +34,31 @@ const (
 	// Extensions, such as le:md5; they are kept in Link.Other.
 	LinkExtensionsNamespace = "http://purl.org/atompub/link-extensions/1.0"
 )
+
+// openSearch is how the namespaces of OpenSearch's response elements begin.
+const openSearch = "http://a9.com/-/spec/opensearch"
+
+// IsTotalResults reports whether an element is OpenSearch's totalResults, of
+// whichever version.
+func IsTotalResults(space, local string) bool {
+	return local == "totalResults" && strings.HasPrefix(space, openSearch)
+}
+
+// TotalResults reads the text of a totalResults; 0 when it is no number.
+func TotalResults(text string) int64 {
+	n, err := strconv.ParseInt(strictxml.Trim(text), 10, 64)
+	if err != nil || n < 0 {
+		return 0
+	}
+	return n
+}
+
+// Short reports whether far fewer entries were read than a feed claims to have:
+// more than a tenth of them is missing.
+func Short(claimed, read int64) bool {
+	missing := claimed - read
+	return missing > 1 && missing > claimed/10
+}
 
 // Feed is the feed metadata of one Atom Feed Document (RFC 4287 4.1.1). The
 // elements may stand anywhere in the document, so after the entries there may
@@ -48,6 +77,9 @@ type Feed struct {
 	Generator string
 	// Links are all links of the feed, in document order.
 	Links []Link
+	// TotalResults is how many entries there are in all by the feed's own word
+	// (totalResults of OpenSearch 1.0 and 1.1); 0 when it does not say.
+	TotalResults int64
 	// Archive and Complete tell of fh:archive and fh:complete (RFC 5005 2, 4).
 	Archive, Complete bool
 	// PrevArchive, NextArchive, Current and Self are the resolved hrefs of the

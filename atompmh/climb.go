@@ -257,7 +257,10 @@ func (c *climb) nextPage(doc *Document) (*Document, error) {
 	c.bodies[sum] = doc.URL
 	to, last := c.cur.Next, c.cur.Last
 	below := !c.cur.Full && !c.w.Mark.IsZero() && !last.IsZero() && last.Before(c.w.Mark.Add(-c.w.Overlap))
-	if seen || below || c.urls[follow.Key(to)] {
+	if below {
+		return nil, nil
+	}
+	if seen || c.urls[follow.Key(to)] {
 		c.end()
 		return nil, nil
 	}
@@ -319,6 +322,8 @@ func (c *climb) checkComplete(doc *Document) {
 	switch {
 	case !feed.Complete:
 		return
+	case Short(doc.after.TotalResults, doc.after.Entries):
+		return // the walk's end says so
 	case !doc.Complete() && doc.after.Active:
 		p.Rule, p.Found, p.Expected = ruleS8, "fh:complete", "none: a newer document has entries that are or may be active; it is ignored"
 	case !doc.Complete():
@@ -335,6 +340,10 @@ func (c *climb) checkComplete(doc *Document) {
 func (c *climb) end() {
 	c.res.Oldest = true
 	c.res.Complete = c.cur.Complete
+	if Short(c.cur.TotalResults, c.cur.Entries) && c.w.Report != nil {
+		c.w.Report(Problem{Rule: ruleResults, URL: c.w.URL, Found: fmt.Sprintf("%d results claimed and %d read", c.cur.TotalResults, c.cur.Entries),
+			Expected: "all of them; fh:complete, where it is, is ignored"})
+	}
 	c.res.Lost = !c.cur.Complete && !c.w.Mark.IsZero() && c.cur.Smallest.After(c.w.Mark)
 }
 
@@ -343,7 +352,7 @@ func (c *climb) result() Result {
 	r.FeedID = c.cur.FeedID
 	r.Target = c.cur.Target
 	r.Validators = c.cur.Validators
-	r.Documents = c.cur.Documents
+	r.Documents, r.Entries, r.TotalResults = c.cur.Documents, c.cur.Entries, c.cur.TotalResults
 	r.Heads = newest(c.cur.Heads, c.w.Heads)
 	return r
 }

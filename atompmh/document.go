@@ -1,6 +1,7 @@
 package atompmh
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"hash"
 	"io"
@@ -80,10 +81,11 @@ func (d *Document) Late(stamp time.Time) bool { return d.answer.Late(stamp) }
 
 // Complete tells whether the document is a complete enumeration, so that absence
 // from it means deletion: it has fh:complete, no newer document of the walk had
-// an active entry or a bad one that may have been active, and each of its own
-// entries had a readable id. It is false until Next has returned io.EOF.
+// an active entry or a bad one that may have been active, each of its own entries
+// had a readable id, and the feed does not claim to have far more of them. It is
+// false until Next has returned io.EOF.
 func (d *Document) Complete() bool {
-	return d.ended && d.mayComplete() && !d.nameless
+	return d.ended && d.mayComplete() && !d.nameless && !Short(d.after.TotalResults, d.after.Entries)
 }
 
 // mayComplete is Complete as far as the head can tell.
@@ -126,6 +128,8 @@ func (d *Document) empty() bool { return d.Active+d.Deletions == 0 }
 func (d *Document) advance() {
 	c := &d.after
 	c.Documents++
+	c.Entries += int64(d.Active + d.Deletions + d.Bad)
+	c.TotalResults = cmp.Or(c.TotalResults, d.reader.feed.TotalResults)
 	if d.Index == 0 {
 		c.FeedID = d.reader.feed.ID
 	}

@@ -226,6 +226,11 @@ func (r *Reader) feedElement() error {
 		r.feed.Archive = true
 	case s.Space == HistoryNamespace && s.Local == "complete":
 		r.feed.Complete = true
+	case IsTotalResults(s.Space, s.Local):
+		var text string
+		text, _, err = r.characters()
+		r.feed.TotalResults = TotalResults(text)
+		return err
 	case s.Space != Namespace:
 	case s.Local == "generator":
 		r.feed.Generator, err = r.textConstruct()

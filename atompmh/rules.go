@@ -41,6 +41,7 @@ const (
 	ruleArchive    = "5005-prev-archive"
 	rulePaged      = "5005-paged"
 	ruleCurrent    = "5005-current"
+	ruleResults    = "opensearch-results"
 	ruleTombstone  = "6721-deleted-entry"
 	rulePerson     = "4287-person"
 	ruleCategory   = "4287-category"
@@ -78,6 +79,7 @@ func Rules() []Rule {
 		{ruleArchive, "a document has at most one prev-archive link", "RFC 5005 4", false},
 		{rulePaged, "a logical feed of several documents is archived: pages (next) promise nothing about what stands where", "RFC 5005 3", false},
 		{ruleCurrent, "a logical feed is harvested from its subscription document, not from an archive document", "RFC 5005 4", false},
+		{ruleResults, "a feed leads to as many entries as totalResults claims", "OpenSearch 1.1 draft 6, Response elements", false},
 		{rulePerson, "an author or contributor has a name, its uri is an IRI, and its email an address", "RFC 4287 3.2", false},
 		{ruleCategory, "a category has a term, and its scheme is an IRI", "RFC 4287 4.2.2", false},
 		{ruleLanguage, "xml:lang and hreflang are language tags", "RFC 4287 2, 4.2.7.4", false},

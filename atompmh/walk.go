@@ -73,6 +73,10 @@ type Cursor struct {
 	Next string `json:"next,omitempty"`
 	// Documents counts those that were read to their end.
 	Documents int `json:"documents"`
+	// Entries counts those of these documents, TotalResults is what the first
+	// one that says so claims to be there.
+	Entries      int64 `json:"entries,omitempty"`
+	TotalResults int64 `json:"total_results,omitempty"`
 	// Full tells that the walk climbs to the oldest document.
 	Full bool `json:"full,omitempty"`
 	// Paged tells that Next is a page (RFC 5005 3), not an archive document.
@@ -123,11 +127,16 @@ type Result struct {
 	Heads map[string]time.Time
 	// Documents counts those read to their end, those before a Resume included.
 	Documents int
+	// Entries counts those of these documents, bad and historical ones included,
+	// and TotalResults is how many there are by the feed's own word, 0 when it does
+	// not say.
+	Entries, TotalResults int64
 	// Oldest: the walk read the whole logical feed, to its oldest document or to
 	// a complete one.
 	Oldest bool
 	// Complete: the last document was a complete enumeration: fh:complete, read
-	// to its end, and no active entry in any newer document.
+	// to its end, no active entry in any newer document, and not Short of what the
+	// feed claims to have.
 	Complete bool
 	// Lost: the chain ended while everything in it was later than Mark.
 	// Archives are missing at its end; deletions may be lost.

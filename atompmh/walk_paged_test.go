@@ -26,9 +26,10 @@ func TestPagesAreFollowed(t *testing.T) {
 		change  func(*site)
 		paths   string
 		entries string
+		above   bool // it ends above the oldest page
 	}{
 		{name: "first harvest", paths: "/feed /p2 /p3", entries: "aa ab ac"},
-		{name: "below the mark", mark: 15, paths: "/feed /p2", entries: "aa ab"},
+		{name: "below the mark", mark: 15, paths: "/feed /p2", entries: "aa ab", above: true},
 		{name: "full", mark: 15, full: true, paths: "/feed /p2 /p3", entries: "aa ab ac"},
 		{name: "a page that is not there", paths: "/feed /p2", entries: "aa ab", change: func(s *site) { s.status("/p3", 404) }},
 		{name: "every page is the first", paths: "/feed /p2", entries: "aa aa", change: func(s *site) {
@@ -53,7 +54,7 @@ func TestPagesAreFollowed(t *testing.T) {
 			}
 			got := s.run(w)
 			got.expect(t, tt.paths, tt.entries)
-			if !got.reported(rulePaged) || got.Gap != nil || got.Complete || !got.Target.Equal(day(20)) {
+			if !got.reported(rulePaged) || got.Gap != nil || got.Complete || got.Oldest == tt.above || !got.Target.Equal(day(20)) {
 				t.Errorf("%+v, problems %v", got.Result, got.problems)
 			}
 		})
@@ -106,6 +107,50 @@ func TestArchiveDocumentAsURL(t *testing.T) {
 			got.expect(t, tt.paths, "*")
 			if !got.reported(ruleCurrent) {
 				t.Errorf("not reported: %v", got.problems)
+			}
+		})
+	}
+}
+
+// D86: a feed that claims far more results than its documents lead to is reported,
+// once the walk has come to its end, and is no complete enumeration.
+func TestTotalResults(t *testing.T) {
+	claim := func(n int) string {
+		return fmt.Sprintf(`<o:totalResults xmlns:o="http://a9.com/-/spec/opensearch/1.1/"> %d </o:totalResults>`, n)
+	}
+	one := []string{alive("a", 20)}
+	for _, tt := range []struct {
+		name     string
+		feed     page
+		mark     float64
+		short    bool
+		complete bool
+	}{
+		{name: "one entry of 173,245", feed: page{head: claim(173245), entries: one}, short: true},
+		{name: "after the entries", feed: page{tail: claim(173245), entries: one}, short: true},
+		{name: "OpenSearch 1.0", feed: page{head: `<s:totalResults xmlns:s="http://a9.com/-/spec/opensearchrss/1.0/">173245</s:totalResults>`, entries: one}, short: true},
+		{name: "another namespace", feed: page{head: `<totalResults>173245</totalResults>`, entries: one}},
+		{name: "no number", feed: page{head: `<s:totalResults xmlns:s="http://a9.com/-/spec/opensearchrss/1.0/">many</s:totalResults>`, entries: one}},
+		{name: "as many as there are", feed: page{head: claim(3), tail: next("/p2"), entries: one}},
+		{name: "one too many", feed: page{head: claim(4), tail: next("/p2"), entries: one}},
+		{name: "many more than all pages have", feed: page{head: claim(5), tail: next("/p2"), entries: one}, short: true},
+		{name: "not read to the end", mark: 15, feed: page{head: claim(173245), tail: next("/p2"), entries: one}},
+		{name: "complete", feed: page{head: claim(1) + "<fh:complete/>", entries: one}, complete: true},
+		{name: "not complete at all", feed: page{head: claim(173245) + "<fh:complete/>", entries: one}, short: true},
+		{name: "not complete, said at its end", feed: page{head: "<fh:complete/>", entries: one, tail: claim(173245)}, short: true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newSite(t)
+			pages(s)
+			tt.feed.updated = 20
+			s.put("/feed", tt.feed.String())
+			w := s.walk()
+			if tt.mark > 0 {
+				w.Mark, w.Overlap = day(tt.mark), time.Hour
+			}
+			got := s.run(w)
+			if got.err != nil || got.reported(ruleResults) != tt.short || got.Complete != tt.complete || got.Oldest != (tt.mark == 0) {
+				t.Errorf("%v, %+v, problems %v", got.err, got.Result, got.problems)
 			}
 		})
 	}

@@ -29,12 +29,35 @@ type memory struct {
 	Complete bool `json:"complete,omitempty"`
 	// Whole is the Epoch in which the Source was walked whole.
 	Whole string `json:"whole,omitempty"`
+	// Short is what the Source claims to have beyond what could be read, nil when
+	// that is not far more.
+	Short *shortfall `json:"short,omitempty"`
 	// FullAt is when a walk last climbed as far as the chain goes.
 	FullAt time.Time `json:"full_at,omitzero"`
 	// Lists is what a walk over a ResourceSync Source leaves, Feed what one over
 	// a legacy feed does.
 	Lists *resourcesync.Memory `json:"lists,omitempty"`
 	Feed  feedMemory           `json:"feed,omitzero"`
+}
+
+// shortfall is how many results a feed claims to have, and how many it leads to.
+type shortfall struct {
+	Claimed int64 `json:"claimed"`
+	Read    int64 `json:"read"`
+}
+
+// String says so, and what it means.
+func (s *shortfall) String() string {
+	return fmt.Sprintf("the feed claims to have %d results, and leads to %d: the others are not harvested, and nothing is deleted because it is absent; look for a feed that leads to all of them", s.Claimed, s.Read)
+}
+
+// compare takes note of how many results a feed claims, once all that it leads to
+// was read.
+func (m *memory) compare(claimed, read int64) {
+	m.Short = nil
+	if atompmh.Short(claimed, read) {
+		m.Short = &shortfall{Claimed: claimed, Read: read}
+	}
 }
 
 // gap is a missing archive document, and the mark that will be when an operator
@@ -162,6 +185,7 @@ func (r *run) walk(ctx context.Context, from *cursor) error {
 	case result.NotModified:
 		r.note(func(p *Report) { p.NotModified = r.documents.Load() == 0 })
 		r.absent = r.memory.Complete
+		r.warnShort()
 		return nil
 	case result.Ended:
 		r.warn("the feed has ended (410); the records stay as they are: take the Source out of the configuration")
@@ -217,6 +241,10 @@ func (r *run) end(ctx context.Context, e *ending) error {
 		}
 	}
 	whole := result.Oldest || result.Complete
+	if whole {
+		r.memory.compare(result.TotalResults, result.Entries)
+	}
+	r.warnShort()
 	r.absent = result.Complete
 	r.note(func(p *Report) { p.Full = whole })
 	m := &r.memory
@@ -229,6 +257,13 @@ func (r *run) end(ctx context.Context, e *ending) error {
 		r.stored.Mark = t
 	}
 	return r.commit(ctx, &event.Batch{Progress: r.progress()})
+}
+
+// warnShort says that the last whole walk found far less than the feed claims.
+func (r *run) warnShort() {
+	if s := r.memory.Short; s != nil {
+		r.warn(s.String())
+	}
 }
 
 // gap keeps the mark: what is newer than the missing archive has been applied,

@@ -48,6 +48,7 @@ func (r *run) feed(ctx context.Context) error {
 	switch status := follow.Status(err); {
 	case status == http.StatusNotModified && r.memory.Feed.Validators != follow.Validators{}:
 		r.note(func(p *Report) { p.NotModified = true })
+		r.reportShort(r.src.URL, true)
 		return nil
 	case status == http.StatusGone:
 		r.warn("the feed has ended (410); the records stay as they are: take the Source out of the configuration")
@@ -56,11 +57,12 @@ func (r *run) feed(ctx context.Context) error {
 		return err
 	}
 	r.advise(doc, answer.URL)
-	p, mark := newPipe(ctx, r, true), r.stored.Mark
+	p, mark, known := newPipe(ctx, r, true), r.stored.Mark, r.memory.Short != nil
 	whole, err := r.feedPages(ctx, client, p, doc, answer, &mark)
 	if err = errors.Join(err, p.close()); err != nil {
 		return err
 	}
+	r.reportShort(answer.URL, known)
 	r.stored.Mark = mark
 	r.memory.Feed.Validators, r.memory.Feed.Whole = answer.Validators, whole
 	if !whole {
@@ -75,7 +77,9 @@ func (r *run) feed(ctx context.Context) error {
 func (r *run) feedPages(ctx context.Context, client *follow.Client, p *pipe, doc *feedDocument, answer *follow.Answer, mark *event.Stamp) (whole bool, err error) {
 	seen := map[string]bool{follow.Key(r.src.URL): true, follow.Key(answer.URL): true}
 	since, limit := r.stored.Mark.Add(-r.src.Overlap), cmp.Or(r.src.MaxDocuments, 10_000)
+	claimed, read := doc.results, int64(0)
 	for n := 1; ; n++ {
+		read += int64(len(doc.items))
 		x, newest := r.feedPiece(doc, answer)
 		if newest.After(*mark) {
 			*mark = newest
@@ -84,7 +88,11 @@ func (r *run) feedPages(ctx context.Context, client *follow.Client, p *pipe, doc
 			return false, err
 		}
 		all := r.opt.Full || !r.memory.Feed.Whole
-		if doc.older == "" || seen[follow.Key(doc.older)] || !all && !newest.After(since) {
+		if doc.older == "" || seen[follow.Key(doc.older)] {
+			r.memory.compare(claimed, read)
+			return true, nil
+		}
+		if !all && !newest.After(since) {
 			return true, nil
 		}
 		if n >= limit {
@@ -99,6 +107,7 @@ func (r *run) feedPages(ctx context.Context, client *follow.Client, p *pipe, doc
 		switch {
 		case follow.Missing(err): // the page after the last one
 			r.problem(ruleFeedPage, answer.URL+": "+err.Error())
+			r.memory.compare(claimed, read)
 			return true, nil
 		case ctx.Err() != nil:
 			return false, ctx.Err()
@@ -151,6 +160,19 @@ func (r *run) advise(doc *feedDocument, url string) {
 	if !r.memory.Feed.Advised {
 		r.memory.Feed.Advised = true
 		r.warn(advice)
+	}
+}
+
+// reportShort reports a feed that claims to have far more than it leads to. That
+// is as usual as it is with feeds of what is new: the operator is warned once.
+func (r *run) reportShort(url string, known bool) {
+	s := r.memory.Short
+	if s == nil {
+		return
+	}
+	r.problem(ruleFeedResults, url+": "+s.String())
+	if !known {
+		r.warn(s.String())
 	}
 }
 

@@ -28,6 +28,7 @@ const (
 	ruleFeedDeleted   = "feed-deleted"   // at:deleted-entry
 	ruleFeedKind      = "feed-kind"      // the feed can do more than kind feed sees
 	ruleFeedPage      = "feed-page"      // a page that is not there
+	ruleFeedResults   = "feed-results"   // far fewer items than the feed claims to have
 )
 
 // mending turns what legacy feeds get wrong most often into well-formed XML, so
@@ -310,6 +311,8 @@ func usualNamespace(prefix string) string {
 		return rdfSyntax
 	case "rss":
 		return rss10
+	case "opensearch", "openSearch":
+		return "http://a9.com/-/spec/opensearch/1.1/"
 	}
 	return "urn:undeclared:" + prefix
 }

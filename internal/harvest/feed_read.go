@@ -28,6 +28,9 @@ type feedDocument struct {
 	protocol bool
 	// ended: it says of itself that nothing more will come.
 	ended bool
+	// results is how many results it claims to have (OpenSearch), 0 when it does
+	// not say.
+	results int64
 	// older is where older items are, "" when nowhere: an archive document, or the
 	// next page.
 	older string

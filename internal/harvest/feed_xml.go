@@ -114,6 +114,10 @@ func (x *feedXML) children() error {
 		case s.Space == atompmh.HistoryNamespace && name == "complete":
 			x.doc.protocol = true
 			err = s.Skip()
+		case atompmh.IsTotalResults(s.Space, s.Local):
+			var text []byte
+			text, _, err = s.Characters()
+			x.doc.results = atompmh.TotalResults(string(text))
 		case x.atom && name == "entry", !x.atom && name == "item":
 			err = x.item() // whatever namespace it has been given by mistake
 		case !x.atom && name == "channel" && s.Depth() == 2:

@@ -309,16 +309,18 @@ type Event struct {
 	// Loc is the upstream URI under which a set in mode reference publishes
 	// the record; "" in the other modes.
 	Loc string
-	// Gone is the Loc that ends with this event because the record moved to
-	// another; a Change List names it as deleted, before the event itself.
+	// Lists have a Loc once: of several records that share it the one that came
+	// first owns it, until it moves or is deleted. The log then has another event
+	// of the record that owns it next (D109).
+
+	// Unlisted: another record owns the Loc. Lists say nothing of this one.
+	Unlisted bool
+	// Arrived: an update with which the record comes to own its Loc: it moved
+	// there, or another one has left it. Change Lists name the Loc as created.
+	Arrived bool
+	// Gone is the Loc that the record owned before this event and has moved away
+	// from; Change Lists name it as deleted, before the event itself.
 	Gone string
-	// Moved: before this event the record was published under another Loc,
-	// whether or not that has gone.
-	Moved bool
-	// Shared: another live record of the set was published under the same Loc
-	// when the event was logged. A shared creation is listed as updated, a
-	// shared deletion not at all.
-	Shared bool
 }
 
 // Live tells whether the record exists after the event.
@@ -334,17 +336,17 @@ func (e *Event) Pref() (r Representation, ok bool) {
 
 // Entries returns how many entries the event has in a Change List: one, two
 // when a record in mode reference moved to another URI, none for a rejection or
-// the deletion of a record whose URI another record still has.
+// a record that is not listed.
 func (e *Event) Entries() int {
 	if e.Kind == Rejected {
 		return 0
 	}
-	n := 1
+	n := 0
 	if e.Gone != "" {
 		n++
 	}
-	if e.Kind == Deleted && e.Shared {
-		n--
+	if !e.Unlisted {
+		n++
 	}
 	return n
 }

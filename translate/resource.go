@@ -21,8 +21,8 @@ func NewLister(base, set string, content event.Content) *Lister {
 }
 
 // ChangeEntries returns the entries that e has in a Change List, e.Entries() in
-// number: none for what is not published, two for a record in mode reference
-// that moved to another URI (deleted there, created here).
+// number: none for what is not published or listed, two for a record in mode
+// reference that moved to another URI (deleted there, created here).
 func (l *Lister) ChangeEntries(e *event.Event) []resourcesync.Entry {
 	if e.Kind == event.Rejected {
 		return nil
@@ -32,7 +32,7 @@ func (l *Lister) ChangeEntries(e *event.Event) []resourcesync.Entry {
 		l.gone(&l.entries[n], e)
 		n++
 	}
-	if e.Kind == event.Deleted && e.Shared {
+	if e.Unlisted {
 		return l.entries[:n]
 	}
 	entry := l.entry(n, e)
@@ -46,15 +46,12 @@ func (l *Lister) ChangeEntries(e *event.Event) []resourcesync.Entry {
 func (l *Lister) ResourceEntry(e *event.Event) *resourcesync.Entry { return l.entry(0, e) }
 
 // change is the word for e itself, after what is gone has been told. To a
-// Destination it is the URI that changes: one that another record has had all
-// along is never created, and one that the record moved to is.
+// Destination it is the URI that changes.
 func change(e *event.Event) string {
 	switch {
 	case e.Kind == event.Deleted:
 		return resourcesync.Deleted
-	case e.Shared:
-		return resourcesync.Updated
-	case e.Kind == event.Created || e.Moved:
+	case e.Kind == event.Created || e.Arrived:
 		return resourcesync.Created
 	}
 	return resourcesync.Updated

@@ -91,14 +91,14 @@ func TestListerChangeEntries(t *testing.T) {
 		{"deleted", event.Mirror, event.Deleted, nil, own + md("deleted") + via},
 		{"rejected", event.Mirror, event.Rejected, nil, ""},
 		{"created by reference", event.Reference, event.Created, nil, theirs + md("created") + via + theirAlternates},
-		{"shared creation", event.Reference, event.Created, func(e *event.Event) { e.Shared = true }, theirs + md("updated") + via + theirAlternates},
-		{"shared deletion", event.Reference, event.Deleted, func(e *event.Event) { e.Shared = true }, ""},
-		{"moved", event.Reference, event.Updated, func(e *event.Event) { e.Gone, e.Moved = "https://origin.example/old", true },
+		{"D109: created at a loc that another record owns", event.Reference, event.Created, func(e *event.Event) { e.Unlisted = true }, ""},
+		{"D109: deleted there", event.Reference, event.Deleted, func(e *event.Event) { e.Unlisted = true }, ""},
+		{"moved", event.Reference, event.Updated, func(e *event.Event) { e.Gone, e.Arrived = "https://origin.example/old", true },
 			gone + theirs + md("created") + via + theirAlternates},
-		{"moved to a shared loc", event.Reference, event.Updated, func(e *event.Event) {
-			e.Gone, e.Moved, e.Shared = "https://origin.example/old", true, true
-		}, gone + theirs + md("updated") + via + theirAlternates},
-		{"moved from a loc that another record keeps", event.Reference, event.Updated, func(e *event.Event) { e.Moved = true },
+		{"D109: moved to a loc that another record owns", event.Reference, event.Updated, func(e *event.Event) {
+			e.Gone, e.Unlisted = "https://origin.example/old", true
+		}, gone},
+		{"D109: it comes to own its loc", event.Reference, event.Updated, func(e *event.Event) { e.Arrived = true },
 			theirs + md("created") + via + theirAlternates},
 		{"modified in the future", event.Reference, event.Created, func(e *event.Event) {
 			e.Modified, _ = event.StampOf(e.Observed.Time().Add(1))

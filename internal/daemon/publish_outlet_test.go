@@ -217,6 +217,8 @@ type (
 		Hash       string `xml:"hash,attr"`
 		Length     string `xml:"length,attr"`
 		Type       string `xml:"type,attr"`
+		ID         string `xml:"urn:x-bridge:terms:1 id,attr"`
+		Title      string `xml:"urn:x-bridge:terms:1 title,attr"`
 		At         string `xml:"at,attr"`
 		Completed  string `xml:"completed,attr"`
 		From       string `xml:"from,attr"`

@@ -7,18 +7,22 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/fixtures"
 	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/harvest"
 )
 
 // TestEveryLocLivesOnItsOwn has records move between few URLs, share them and
-// vanish. Whoever plays the Change Lists from the first on never meets a URL that
-// is created twice, nor one updated or deleted that is not there, and always has
-// just the URLs of the Resource List.
+// vanish (D109). Whoever plays the Change Lists from the first on never meets a
+// URL that is created twice, nor one updated or deleted that is not there, and
+// always has just what the Resource List says of each URL. A bridge that harvests
+// the changes alone has just the records that are listed.
 func TestEveryLocLivesOnItsOwn(t *testing.T) {
-	const rounds, records, places = 80, 6, 4
+	const rounds, records, places = 120, 6, 4
 	p := fixtures.New(fixtures.Options{})
 	o := newOutlet(newBench(t, p, content(config.Reference), segments(9)))
+	next := newRelay(t)
 	rng := rand.New(rand.NewPCG(2026, 11))
 	alive, known := map[string]bool{}, map[string]bool{}
 	kinds := map[string]int{}
@@ -44,14 +48,31 @@ func TestEveryLocLivesOnItsOwn(t *testing.T) {
 		o.harvest()
 		clear(kinds)
 		have := o.play(kinds)
-		var listed []string
+		listed, records := map[string]string{}, []string{}
 		for _, e := range o.resources() {
-			listed = append(listed, e.Loc)
+			if listed[e.Loc] != "" {
+				t.Fatalf("round %d: %s is listed twice", round, e.Loc)
+			}
+			listed[e.Loc] = e.state()
+			records = append(records, e.Meta.ID)
 		}
-		slices.Sort(listed)
-		if got := slices.Sorted(maps.Keys(have)); !slices.Equal(got, listed) {
-			t.Fatalf("round %d: the changes leave\n%q\nthe Resource List has\n%q", round, got, listed)
+		if !maps.Equal(have, listed) {
+			t.Fatalf("round %d: the changes leave\n%q\nthe Resource List has\n%q", round, have, listed)
 		}
+		places := map[string]bool{}
+		for _, at := range o.eachLive(func(ev *event.Event) string { return ev.Loc }) {
+			places[at] = true
+		}
+		if len(places) != len(listed) {
+			t.Fatalf("round %d: the records are at %v, listed are %q", round, places, listed)
+		}
+		if round == 0 {
+			next.run(pool{content: config.Reference, sources: []string{"resourcesync:" + o.setURL("capabilitylist.xml")}})
+			defer next.end()
+		}
+		next.take(t, next.source(), harvest.Options{})
+		slices.Sort(records)
+		next.want(fmt.Sprintf("round %d: the next bridge", round), next.eachLive(func(ev *event.Event) string { return ev.Record }), records...)
 	}
 	if kinds["created"] < 10 || kinds["updated"] < 10 || kinds["deleted"] < 10 {
 		t.Errorf("the history was too tame: %v", kinds)
@@ -59,10 +80,16 @@ func TestEveryLocLivesOnItsOwn(t *testing.T) {
 	t.Logf("%v in %d Change Lists", kinds, len(o.changeLists()))
 }
 
+// state is what an entry says of a record, apart from how that came about.
+func (e listEntry) state() string {
+	e.Meta.Change, e.Meta.Datetime = "", ""
+	return fmt.Sprint(e)
+}
+
 // play applies all changes in order, and counts their kinds.
-func (o *outlet) play(kinds map[string]int) map[string]bool {
+func (o *outlet) play(kinds map[string]int) map[string]string {
 	o.t.Helper()
-	have := map[string]bool{}
+	have := map[string]string{}
 	last := ""
 	for i, e := range o.changes() {
 		kinds[e.Meta.Change]++
@@ -70,13 +97,13 @@ func (o *outlet) play(kinds map[string]int) map[string]bool {
 			o.t.Fatalf("change %d is of %s, the one before of %s", i+1, e.Meta.Datetime, last)
 		}
 		last = e.Meta.Datetime
-		if have[e.Loc] == (e.Meta.Change == "created") {
-			o.t.Fatalf("change %d: %s is %s, and was there before: %t", i+1, e.Loc, e.Meta.Change, have[e.Loc])
+		if _, there := have[e.Loc]; there == (e.Meta.Change == "created") {
+			o.t.Fatalf("change %d: %s is %s, and was there before: %t", i+1, e.Loc, e.Meta.Change, there)
 		}
 		if len(linked(e.Links, "via")) != 1 {
 			o.t.Errorf("change %d has no via", i+1)
 		}
-		have[e.Loc] = true
+		have[e.Loc] = e.state()
 		if e.Meta.Change == "deleted" {
 			delete(have, e.Loc)
 		}

@@ -24,7 +24,8 @@ type batch struct {
 	walk   *walk
 	out    event.Appended
 
-	records   []*record
+	records   []*record                // of the items, then those that inherited a URI
+	byID      map[int64]*record        // made when it is first needed
 	hashes    []hashes                 // of the items
 	bytes     []byte                   // room for the blobs of rows
 	touched   []*record                // in the order of their first change

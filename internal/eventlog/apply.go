@@ -95,6 +95,9 @@ func (b *batch) number(r *record) error {
 	}
 	r.id = b.set.id<<32 | b.set.records
 	b.fresh = append(b.fresh, r)
+	if b.byID != nil {
+		b.byID[r.id] = r
+	}
 	return nil
 }
 
@@ -105,30 +108,14 @@ func (b *batch) touch(r *record) {
 	}
 }
 
-// publish logs the event of a decision, under the URI that the record has in a
-// set in mode reference.
+// publish logs the event of a decision, and in a set in mode reference that of the
+// record that has the URI from then on.
 func (b *batch) publish(ctx context.Context, r *record, d *decision) error {
-	v := d.body
+	var left int64
 	if b.locs != nil {
-		switch d.kind {
-		case event.Deleted:
-			v.shared = !b.locs.drop(v.obs.Loc)
-		case event.Updated:
-			if d.before == nil {
-				return r.missing()
-			}
-			before := d.before.obs.Loc
-			if before == v.obs.Loc {
-				v.shared = b.locs.shared(before)
-				break
-			}
-			v.moved = true
-			if b.locs.drop(before) {
-				v.gone = before
-			}
-			v.shared = b.locs.add(v.obs.Loc, v.loc)
-		default:
-			v.shared = b.locs.add(v.obs.Loc, v.loc)
+		var err error
+		if left, err = b.locate(ctx, r, d); err != nil {
+			return err
 		}
 	}
 	switch d.kind {
@@ -137,10 +124,13 @@ func (b *batch) publish(ctx context.Context, r *record, d *decision) error {
 	case event.Deleted:
 		b.set.live--
 	}
-	if err := b.resolve(ctx, v); err != nil {
+	if err := b.resolve(ctx, d.body); err != nil {
 		return err
 	}
-	return b.log(r, d.before, d.kind, v)
+	if err := b.log(r, d.before, d.kind, d.body); err != nil {
+		return err
+	}
+	return b.inherit(ctx, left)
 }
 
 // resolve gives the document of a body its number.
@@ -167,6 +157,9 @@ func (b *batch) log(r *record, before *body, kind event.Kind, v *body) error {
 	c := columns{seq: int64(b.seq), set: b.set.id, record: r.id, kind: int64(kind), observed: int64(b.set.clock)}
 	if v.back = 0; b.set.last != 0 {
 		v.back = c.seq - int64(b.set.last)
+	}
+	if v.before = 0; kind == event.Updated || kind == event.Deleted {
+		v.before = c.seq - int64(r.seq)
 	}
 	b.set.events++
 	if kind != event.Rejected { // which belongs to no segment and changes no state

@@ -131,7 +131,7 @@ func BenchmarkBare(b *testing.B) {
 	defer conn.Close()
 	b.Run("new", func(b *testing.B) {
 		rival := map[string]*rows{}
-		for text, width := range map[string]int{"record (id, identifier)": 2, "record_key (key, record)": 2, "event (seq, set_id, record, kind, observed, body)": 6, "state (record, seq, digest, said)": 4, "loc (key, set_id, n)": 3} {
+		for text, width := range map[string]int{"record (id, identifier)": 2, "record_key (key, record)": 2, "event (seq, set_id, record, kind, observed, body)": 6, "state (record, seq, digest, said)": 4, "loc (key, owner, others)": 3} {
 			rival[strings.Fields(text)[0]] = prepare(b, conn, text, width)
 		}
 		batches(b, func(from int, items []event.Item) { bare(b, conn, rival, from, items) })
@@ -170,7 +170,7 @@ func bare(b *testing.B, conn *sql.Conn, rival map[string]*rows, from int, items 
 	}
 	slices.SortFunc(all, func(x, y row) int { return cmp.Compare(x.loc, y.loc) })
 	for i := range all {
-		rival["loc"].add(b, all[i].loc, 1, 1)
+		rival["loc"].add(b, all[i].loc, all[i].id, 0)
 	}
 	exec("COMMIT")
 }

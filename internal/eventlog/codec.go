@@ -28,11 +28,11 @@ var errDamaged = errors.New("damaged: the stored bytes do not match their checks
 const (
 	flagModified = 1 << iota
 	flagVia
-	flagShared
+	flagUnlisted
 	flagFetched
 	flagDeleted
 	flagGone
-	flagMoved
+	flagArrived
 	flagLate
 	flagClaim
 	flagOrder     // the order is there
@@ -45,6 +45,7 @@ const (
 	flagVariants   // some representation has a language, profile or encoding
 	flagCategories // it is in categories
 	flagDetails    // what is passed on and does not count
+	flagBefore     // the record had an event before, and was there
 )
 
 // body is what an event or observation row holds besides its columns.
@@ -52,9 +53,10 @@ type body struct {
 	obs      event.Observation
 	document int64 // id in table document
 	back     int64 // of an event: how far back the set's event before is; 0 for the first
+	before   int64 // of an update or a deletion: how far back the record's event before is
 	gone     string
-	shared   bool
-	moved    bool
+	unlisted bool
+	arrived  bool
 	reason   string // of a rejection, or a withdrawal
 	late     bool   // of one that waits: its stamp lay in the future (A3)
 
@@ -95,8 +97,8 @@ func appendBody(b []byte, v *body) []byte {
 	if o.Via != (event.Link{}) {
 		flags |= flagVia
 	}
-	if v.moved {
-		flags |= flagMoved
+	if v.arrived {
+		flags |= flagArrived
 	}
 	if v.late {
 		flags |= flagLate
@@ -104,8 +106,8 @@ func appendBody(b []byte, v *body) []byte {
 	if o.Claim != 0 {
 		flags |= flagClaim
 	}
-	if v.shared {
-		flags |= flagShared
+	if v.unlisted {
+		flags |= flagUnlisted
 	}
 	if o.Fetched {
 		flags |= flagFetched
@@ -143,6 +145,9 @@ func appendBody(b []byte, v *body) []byte {
 	}
 	if o.Details != nil {
 		flags |= flagDetails
+	}
+	if v.before != 0 {
+		flags |= flagBefore
 	}
 	b = append(b, bodyVersion)
 	b = binary.AppendUvarint(b, flags)
@@ -209,6 +214,9 @@ func appendBody(b []byte, v *body) []byte {
 	}
 	if flags&flagDetails != 0 {
 		b = appendDetails(b, o.Details)
+	}
+	if v.before != 0 {
+		b = binary.AppendUvarint(b, uint64(v.before))
 	}
 	return b
 }
@@ -460,7 +468,7 @@ func readBody(b []byte, v *body) error {
 	o.Title = r.string()
 	o.SourceIdentifier = r.string()
 	o.Loc = r.string()
-	v.shared, v.moved, v.late, v.gone = flags&flagShared != 0, flags&flagMoved != 0, flags&flagLate != 0, ""
+	v.unlisted, v.arrived, v.late, v.gone = flags&flagUnlisted != 0, flags&flagArrived != 0, flags&flagLate != 0, ""
 	if flags&flagGone != 0 {
 		v.gone = r.string()
 	}
@@ -512,6 +520,9 @@ func readBody(b []byte, v *body) error {
 	}
 	if flags&flagDetails != 0 {
 		o.Details = r.details()
+	}
+	if v.before = 0; flags&flagBefore != 0 {
+		v.before = int64(r.uvarint())
 	}
 	if r.bad || len(r.b) != 0 {
 		return errDamaged

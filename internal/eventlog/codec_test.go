@@ -35,7 +35,7 @@ func TestBodyOfDetails(t *testing.T) {
 // FuzzBody reads any bytes as a body: it never panics, and what it takes it
 // writes and reads again as the same.
 func FuzzBody(f *testing.F) {
-	whole := &body{document: 7, gone: "https://a.example/old", shared: true, obs: event.Observation{
+	whole := &body{document: 7, gone: "https://a.example/old", unlisted: true, obs: event.Observation{
 		Record: "urn:x:1", Title: "A title", Modified: event.StampFromNanos(-5), Fetched: true, SourceIdentifier: "1", Loc: "https://a.example/new",
 		Representations: []event.Representation{{Href: "https://a.example/1", Type: "text/xml", Length: event.NoLength, Hash: "md5:00", Name: "xml"}, {Href: "b", Length: 3}},
 		Preferred:       1,

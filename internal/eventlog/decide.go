@@ -537,7 +537,7 @@ func (a *asker) logState(r *record, v *body, d *decision) {
 	}
 	v.obs.Representations = slices.Clone(v.obs.Representations)
 	event.NameRepresentations(v.obs.Representations, before)
-	v.shared, v.moved, v.gone = false, false, ""
+	v.unlisted, v.arrived, v.gone = false, false, ""
 	r.digest, r.live = digest, true
 	d.before, d.body = r.last, v
 	r.last = v

@@ -263,7 +263,7 @@ func (b *batch) relinkRecords(ctx context.Context, q preparer, records []*record
 			continue
 		}
 		v := *r.last
-		v.obs.Links, v.moved, v.gone = links, false, ""
+		v.obs.Links, v.arrived, v.gone = links, false, ""
 		r.digest = v.obs.Digest(b.set.content)
 		b.touch(r)
 		if err := b.log(r, r.last, event.Updated, &v); err != nil {

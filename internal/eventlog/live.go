@@ -11,9 +11,6 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 )
 
-// errMoved: the set has events after the wanted position.
-var errMoved = errors.New("the state has moved on")
-
 // seqs is a set of positions of the log: one bit for each place up to the last.
 type seqs struct {
 	words []uint64
@@ -57,40 +54,37 @@ func (s *seqs) all() iter.Seq[int64] {
 
 // state is which events are the last ones of the live records of a set.
 type state struct {
-	set       int64
-	reference bool
-	last      seqs
-	// shared holds the keys of URIs that several records have; nil when that
-	// is not known.
-	shared map[int64]bool
+	set  int64
+	last seqs
 }
 
 // Live returns the last event of each record that is live at a position, in the
-// order of these events. At the set's last position, and after it, it reads the
-// current state; an earlier one is worked out from the log, which takes a pass
-// over it. An event is good until the next one is asked for. One of the log's
-// few connections is in use until the sequence ends.
+// order of these events. It starts from the current state, and takes back what
+// has happened since the position (D128). An event is good until the next one is
+// asked for. One of the log's few connections is in use until the sequence ends.
 func (l *Log) Live(ctx context.Context, set string, at event.Seq) iter.Seq2[*event.Event, error] {
 	return l.living(ctx, set, at, false)
 }
 
-// Listed is Live but for records that share a URI in a set in mode reference: of
-// these it returns the first, since a Resource List has a URI once.
+// Listed is Live without records whose Loc another one owns: a Resource List has a
+// URI once.
 func (l *Log) Listed(ctx context.Context, set string, at event.Seq) iter.Seq2[*event.Event, error] {
 	return l.living(ctx, set, at, true)
 }
 
-func (l *Log) living(ctx context.Context, set string, at event.Seq, once bool) iter.Seq2[*event.Event, error] {
+func (l *Log) living(ctx context.Context, set string, at event.Seq, listed bool) iter.Seq2[*event.Event, error] {
 	return func(yield func(*event.Event, error) bool) {
 		err := l.read(ctx, func(q querier) error {
-			st, err := l.liveNow(ctx, q, set, at)
-			if errors.Is(err, errMoved) {
-				err = liveThen(ctx, q, st, at)
-			}
+			st, now, err := l.liveNow(ctx, q, set, at)
 			if err != nil {
 				return err
 			}
-			return st.list(ctx, q, at, once, yield)
+			if at < now {
+				if err := st.takeBack(ctx, q, event.Range{After: at, Upto: now}); err != nil {
+					return err
+				}
+			}
+			return st.list(ctx, q, at, listed, yield)
 		})
 		if err != nil && !errors.Is(err, errStop) {
 			yield(nil, err)
@@ -98,32 +92,30 @@ func (l *Log) living(ctx context.Context, set string, at event.Seq, once bool) i
 	}
 }
 
-// liveNow reads the state table in one transaction.
-func (l *Log) liveNow(ctx context.Context, q querier, set string, at event.Seq) (*state, error) {
+// liveNow reads the state table in one transaction: the events up to a position
+// that are the last ones of live records, and the set's last position.
+func (l *Log) liveNow(ctx context.Context, q querier, set string, at event.Seq) (*state, event.Seq, error) {
 	if c, ok := q.(*sql.Conn); ok && !l.opt.DryRun {
 		tx, err := c.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		defer tx.Rollback()
 		q = tx
 	}
 	var now storedSet
-	st := &state{shared: map[int64]bool{}}
+	st := new(state)
 	rows, err := q.QueryContext(ctx, selectSets+" WHERE name = $1", set)
 	if err := scanAll(rows, err, func(rows *sql.Rows) (err error) {
 		st.set, now, err = scanSet(rows)
 		return err
 	}); err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if st.set == 0 {
-		return nil, noSet(set)
+		return nil, 0, noSet(set)
 	}
-	st.reference = now.Content == event.Reference
-	if at < now.Last {
-		return st, errMoved
-	}
+	live := int64(0)
 	rows, err = q.QueryContext(ctx, "SELECT seq FROM state WHERE record > $1 AND record < $2 AND digest IS NOT NULL", st.set<<32, (st.set+1)<<32)
 	if err := scanAll(rows, err, func(rows *sql.Rows) error {
 		var seq int64
@@ -131,67 +123,52 @@ func (l *Log) liveNow(ctx context.Context, q querier, set string, at event.Seq) 
 		if err == nil && (seq <= 0 || seq > int64(now.Last)) {
 			return fmt.Errorf("set %s: the state table names event %d of %d: run bridge verify", set, seq, now.Last)
 		}
-		st.last.add(seq)
-		return err
-	}); err != nil {
-		return nil, err
-	}
-	if st.last.n != now.Live {
-		return nil, fmt.Errorf("set %s: %d records are live in the state table, %d were counted: run bridge verify", set, st.last.n, now.Live)
-	}
-	if st.reference {
-		rows, err := q.QueryContext(ctx, "SELECT key FROM loc WHERE set_id = $1 AND n > 1", st.set)
-		return st, scanAll(rows, err, func(rows *sql.Rows) error {
-			var key int64
-			err := rows.Scan(&key)
-			st.shared[key] = true
-			return err
-		})
-	}
-	return st, nil
-}
-
-// liveThen works the state at an earlier position out of the log.
-func liveThen(ctx context.Context, q querier, st *state, at event.Seq) error {
-	var last []int64 // by ordinal of the record
-	if err := eachRow(ctx, q, "e.set_id = $3 AND ", []any{st.set}, event.Range{Upto: at}, nil, func(c columns, sealed []byte) error {
-		if _, err := unseal(c, sealed); err != nil {
-			return fmt.Errorf("event %d in the log: %w: run bridge verify, and restore a backup", c.seq, err)
-		}
-		o := ordinal(c.record)
-		if n := int64(len(last)); n <= o {
-			last = append(last, make([]int64, o+1-n)...)
-		}
-		switch event.Kind(c.kind) {
-		case event.Created, event.Updated:
-			last[o] = c.seq
-		case event.Deleted:
-			last[o] = 0
-		}
-		return nil
-	}); err != nil {
-		return err
-	}
-	st.shared = nil
-	for _, seq := range last {
-		if seq != 0 {
+		if live++; seq <= int64(at) {
 			st.last.add(seq)
 		}
+		return err
+	}); err != nil {
+		return nil, 0, err
 	}
-	return nil
+	if live != now.Live {
+		return nil, 0, fmt.Errorf("set %s: %d records are live in the state table, %d were counted: run bridge verify", set, live, now.Live)
+	}
+	return st, now.Last, nil
 }
 
-// list yields the events of the state in the order of the log, each URI of a set
-// in mode reference once if wanted. Events never change, so no transaction is
-// needed any more.
-func (st *state) list(ctx context.Context, q querier, at event.Seq, once bool, yield func(*event.Event, error) bool) error {
+// takeBack makes the state that of the position before a range of events. Of a
+// record that they change the first one tells whether it was there, and with which
+// event.
+func (st *state) takeBack(ctx context.Context, q querier, since event.Range) error {
+	var told seqs // records, by their ordinals
+	var v body
+	return eachRow(ctx, q, "e.set_id = $3 AND ", []any{st.set}, since, nil, func(c columns, sealed []byte) error {
+		if kind := event.Kind(c.kind); kind == event.Rejected || told.has(ordinal(c.record)) {
+			return nil
+		}
+		told.add(ordinal(c.record))
+		raw, err := unseal(c, sealed)
+		if err == nil {
+			err = readBody(raw, &v)
+		}
+		if err != nil {
+			return fmt.Errorf("event %d in the log: %w: run bridge verify, and restore a backup", c.seq, err)
+		}
+		if v.before != 0 {
+			st.last.add(c.seq - v.before)
+		}
+		return nil
+	})
+}
+
+// list yields the events of the state in the order of the log, or those that lists
+// have. Events never change, so no transaction is needed any more.
+func (st *state) list(ctx context.Context, q querier, at event.Seq, listed bool, yield func(*event.Event, error) bool) error {
 	s, err := newScanner(ctx, q)
 	if err != nil {
 		return err
 	}
 	left := st.last.n
-	seen := map[int64]bool{} // of the URIs that are shared, or may be
-	key := newLocs(st.set).key
 	if err := st.visit(ctx, q, at, func(c columns, sealed []byte) error {
 		ev, err := s.event(c, sealed)
 		if err != nil {
@@ -201,13 +178,8 @@ func (st *state) list(ctx context.Context, q querier, at event.Seq, once bool, y
 		if ev.Set != s.sets[st.set].Name || !ev.Live() {
 			return fmt.Errorf("event %d: the state table takes it for the last one of a live record of set %s: run bridge verify", ev.Seq, s.sets[st.set].Name)
 		}
-		if once && st.reference && ev.Loc != "" {
-			if k := key(ev.Loc); st.shared == nil || st.shared[k] {
-				if seen[k] {
-					return nil
-				}
-				seen[k] = true
-			}
+		if listed && ev.Unlisted {
+			return nil
 		}
 		if !yield(ev, nil) {
 			return errStop

@@ -4,78 +4,60 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"fmt"
 	"slices"
 
 	"github.com/pmh-bridge/bridge/event"
 )
 
-// locs knows how many live records of a set in mode reference are published under
-// a URI: several may share one, and it is listed once and deleted with the last.
-// Which they are does not matter, so that one more of many costs no more than the
-// second (D124).
+// locs knows which live record of a set in mode reference owns a URI, and how many
+// others share it (D109). Which these are is asked for only when the owner leaves,
+// so that one more of many costs no more than the second (D124).
 type locs struct {
-	set int64
-	n   map[int64]int64 // key of the URI -> records
-	was map[int64]int64 // as stored, for save
+	set  int64
+	uses map[int64]use // by the key of the URI
+	was  map[int64]use // as stored, for save
+}
+
+// use is who is at a URI: nobody when it is zero.
+type use struct {
+	owner  int64 // the number of a record
+	others int64
 }
 
 func newLocs(set int64) *locs {
-	return &locs{set: set, n: map[int64]int64{}, was: map[int64]int64{}}
+	return &locs{set: set, uses: map[int64]use{}, was: map[int64]use{}}
 }
 
 // key is 64 bits of a hash of set and URI.
 func (l *locs) key(uri string) int64 { return event.KeyBits(uri) ^ l.set*0x1e3779b97f4a7c15 }
 
 func (l *locs) load(ctx context.Context, q preparer, keys []int64) error {
-	return each(ctx, q, "SELECT key, n FROM loc WHERE key IN ("+in(lookup)+")", keys, func(rows *sql.Rows) error {
-		var key, n int64
-		if err := rows.Scan(&key, &n); err != nil {
+	return each(ctx, q, "SELECT key, owner, others FROM loc WHERE key IN ("+in(lookup)+")", keys, func(rows *sql.Rows) error {
+		var key int64
+		var u use
+		if err := rows.Scan(&key, &u.owner, &u.others); err != nil {
 			return err
 		}
-		l.n[key], l.was[key] = n, n
+		l.uses[key], l.was[key] = u, u
 		return nil
 	})
-}
-
-// add publishes one more record under a URI and reports whether another one has
-// it too. Without a URI a record is published nowhere. key is that of the URI,
-// when it is known already.
-func (l *locs) add(uri string, key int64) (shared bool) {
-	if uri == "" {
-		return false
-	}
-	k := cmp.Or(key, l.key(uri))
-	l.n[k]++
-	return l.n[k] > 1
-}
-
-// shared reports whether several records are published under a URI.
-func (l *locs) shared(uri string) bool { return uri != "" && l.n[l.key(uri)] > 1 }
-
-// drop ends that for one record and reports whether the URI has gone with it.
-func (l *locs) drop(uri string) (gone bool) {
-	if uri == "" {
-		return true
-	}
-	k := l.key(uri)
-	l.n[k]--
-	return l.n[k] <= 0
 }
 
 // save writes what differs, in the order of the keys: it is the order of the
 // table.
 func (l *locs) save(ctx context.Context, log *Log) error {
-	keys := make([]int64, 0, len(l.n))
-	for k, n := range l.n {
-		if n != l.was[k] {
+	keys := make([]int64, 0, len(l.uses))
+	for k, u := range l.uses {
+		if u != l.was[k] {
 			keys = append(keys, k)
 		}
 	}
 	slices.Sort(keys)
 	rows := log.bulk(ctx, replaceLocs, 3)
 	for _, k := range keys {
-		if l.n[k] > 0 {
-			if err := rows.add(k, l.set, l.n[k]); err != nil {
+		if u := l.uses[k]; u.owner != 0 {
+			if err := rows.add(k, u.owner, u.others); err != nil {
 				return err
 			}
 		} else if err := log.exec(ctx, "DELETE FROM loc WHERE key = $1", k); err != nil {
@@ -83,4 +65,131 @@ func (l *locs) save(ctx context.Context, log *Log) error {
 		}
 	}
 	return rows.flush()
+}
+
+// locate says in the event of a decision whether lists have it, and takes note of
+// where the record now is. It returns the key of the URI that the record owned and
+// has left to others, 0 when there is none.
+func (b *batch) locate(ctx context.Context, r *record, d *decision) (left int64, err error) {
+	v := d.body
+	switch {
+	case d.kind == event.Created:
+		v.unlisted, err = b.join(ctx, r, v)
+	case d.kind == event.Deleted:
+		v.unlisted, left, err = b.leave(ctx, r, v.obs.Loc)
+	case d.before == nil:
+		err = r.missing()
+	case d.before.obs.Loc == v.obs.Loc:
+		v.unlisted = v.obs.Loc != "" && b.locs.uses[b.locs.key(v.obs.Loc)].owner != r.id
+	default:
+		var other bool
+		if other, left, err = b.leave(ctx, r, d.before.obs.Loc); err != nil {
+			break
+		}
+		if !other {
+			v.gone = d.before.obs.Loc
+		}
+		v.unlisted, err = b.join(ctx, r, v)
+		v.arrived = !v.unlisted
+	}
+	return left, err
+}
+
+// join puts a record at its URI and reports whether another one owns that. Without
+// a URI it is nowhere.
+func (b *batch) join(ctx context.Context, r *record, v *body) (other bool, err error) {
+	if v.obs.Loc == "" {
+		return false, nil
+	}
+	k := cmp.Or(v.loc, b.locs.key(v.obs.Loc))
+	u := b.locs.uses[k]
+	if u.owner == 0 {
+		b.locs.uses[k] = use{owner: r.id}
+		return false, nil
+	}
+	u.others++
+	b.locs.uses[k] = u
+	return true, b.l.exec(ctx, "INSERT INTO loc_other (key, record) VALUES ($1, $2)", k, r.id)
+}
+
+// leave takes a record away from a URI and reports whether another one owns that;
+// if none does, and others share it, left is its key.
+func (b *batch) leave(ctx context.Context, r *record, uri string) (other bool, left int64, err error) {
+	if uri == "" {
+		return false, 0, nil
+	}
+	k := b.locs.key(uri)
+	u := b.locs.uses[k]
+	if u.owner == r.id {
+		u.owner = 0
+		b.locs.uses[k] = u
+		if u.others > 0 {
+			left = k
+		}
+		return false, left, nil
+	}
+	u.others--
+	b.locs.uses[k] = u
+	return true, 0, b.l.exec(ctx, "DELETE FROM loc_other WHERE key = $1 AND record = $2", k, r.id)
+}
+
+// inherit gives a URI that its owner has left to another record that shares it, and
+// logs an event of that: to a Destination it is new. The record that was numbered
+// last comes first. Where many go one after another, mostly in the order of their
+// numbers, the URI changes hands once, not with each of them.
+func (b *batch) inherit(ctx context.Context, key int64) error {
+	if key == 0 {
+		return nil
+	}
+	q := writing{b.l}
+	u := b.locs.uses[key]
+	if err := q.each(ctx, "SELECT coalesce(max(record), 0) FROM loc_other WHERE key = $1", []any{key}, func(rows *sql.Rows) error {
+		return rows.Scan(&u.owner)
+	}); err != nil {
+		return err
+	}
+	r, err := b.heir(ctx, q, u.owner)
+	if err != nil {
+		return err
+	}
+	u.others--
+	b.locs.uses[key] = u
+	if err := b.l.exec(ctx, "DELETE FROM loc_other WHERE key = $1 AND record = $2", key, r.id); err != nil {
+		return err
+	}
+	v := *r.last
+	v.unlisted, v.arrived, v.gone = false, true, ""
+	b.touch(r)
+	return b.log(r, r.last, event.Updated, &v)
+}
+
+// heir returns a record by its number, with its last event: the batch's own, or one
+// that is loaded and belongs to the batch from then on.
+func (b *batch) heir(ctx context.Context, q preparer, id int64) (*record, error) {
+	if b.byID == nil {
+		b.byID = make(map[int64]*record, len(b.records))
+		for _, r := range b.records {
+			b.byID[r.id] = r
+		}
+	}
+	r := b.byID[id]
+	if r == nil {
+		found, err := b.recordsByID(ctx, q, []int64{id})
+		if err != nil {
+			return nil, err
+		}
+		if len(found) != 1 {
+			return nil, fmt.Errorf("record %d, which shares a URI, is missing: run bridge verify", id)
+		}
+		r = found[0]
+		b.byID[id] = r
+		b.records = append(b.records, r)
+	}
+	if err := b.loadBodies(ctx, q, []*record{r}); err != nil {
+		return nil, err
+	}
+	if !r.live || r.last == nil {
+		return nil, r.missing()
+	}
+	return r, nil
 }

@@ -184,7 +184,7 @@ func (s *scanner) decode(c columns, sealed []byte) error {
 	s.ev = event.Event{
 		Seq: event.Seq(c.seq), Set: s.sets[c.set].Name, Record: o.Record, Kind: event.Kind(c.kind), Observed: event.Micros(c.observed),
 		Modified: o.Modified, CopyModified: o.CopyModified, Title: o.Title, Categories: o.Categories, Details: o.Details, Representations: o.Representations, Preferred: o.Preferred, Via: viaOf(o), Links: o.Links,
-		Loc: o.Loc, Gone: s.v.gone, Moved: s.v.moved, Shared: s.v.shared,
+		Loc: o.Loc, Gone: s.v.gone, Arrived: s.v.arrived, Unlisted: s.v.unlisted,
 		Origin: event.Origin{Protocol: doc.protocol, Source: doc.source, Document: doc.url, FeedID: doc.feedID, FeedTitle: doc.title,
 			FeedUpdated: doc.updated, Feed: doc.feed, SourceIdentifier: o.SourceIdentifier, Reason: s.v.reason},
 	}

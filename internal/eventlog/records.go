@@ -366,7 +366,7 @@ const (
 	insertStates   = "INSERT OR FAIL INTO state (record, seq, digest, said) VALUES "
 	replaceStates  = "INSERT OR REPLACE INTO state (record, seq, digest, said) VALUES "
 	replacePresent = "INSERT OR REPLACE INTO presence (record, source, said, shadow) VALUES "
-	replaceLocs    = "INSERT OR REPLACE INTO loc (key, set_id, n) VALUES "
+	replaceLocs    = "INSERT OR REPLACE INTO loc (key, owner, others) VALUES "
 )
 
 // rowsAtOnce is how many rows one INSERT takes: measured, more gains nothing.

@@ -23,6 +23,7 @@ type replay struct {
 	digests []int64
 	locs    []int64 // keys of the URIs; nil when the mode is not reference
 	live    seqs
+	listed  seqs              // those that own their URI
 	links   map[int64][]int64 // of records that link to others: the keys of these, sorted
 
 	events   int64
@@ -154,6 +155,10 @@ func (v *verifier) event(r *replay, c *columns, b *body, place string) {
 	if r.locs != nil && r.locs[o] != 0 {
 		r.locs[o] = 0
 		r.located--
+		r.listed.remove(o)
+	}
+	if (kind != event.Created || b.before != 0) && c.seq-b.before != r.last[o] {
+		v.found(place, "it follows event %d of its record by its own account; in the log it follows %d", c.seq-b.before, r.last[o])
 	}
 	r.relate(o, kind, b.obs.Links)
 	r.last[o] = c.seq
@@ -167,6 +172,9 @@ func (v *verifier) event(r *replay, c *columns, b *body, place string) {
 	if r.locs != nil && b.obs.Loc != "" {
 		r.locs[o] = newLocs(r.id).key(b.obs.Loc)
 		r.located++
+		if !b.unlisted {
+			r.listed.add(o)
+		}
 	}
 }
 

@@ -90,6 +90,6 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`, b.set.id, s.N, int64(s.F
 }
 
 func entriesOf(kind event.Kind, v *body) int {
-	e := event.Event{Kind: kind, Gone: v.gone, Shared: v.shared}
+	e := event.Event{Kind: kind, Gone: v.gone, Unlisted: v.unlisted}
 	return e.Entries()
 }

@@ -68,36 +68,55 @@ func (v *verifier) readPresence() error {
 }
 
 func (v *verifier) readLocs() error {
-	left := map[*replay]int64{}
-	for _, r := range v.order {
-		left[r] = r.located
-		slices.Sort(r.locs) // nobody asks any more which record has which
-	}
-	if err := v.each("SELECT key, set_id, n FROM loc", func(rows *sql.Rows) error {
-		var key, set, n int64
-		if err := rows.Scan(&key, &set, &n); err != nil {
-			return err
+	others := map[int64]int64{} // by key, so far as they were not found there
+	if err := v.each("SELECT key, record FROM loc_other", func(rows *sql.Rows) error {
+		var key, record int64
+		err := rows.Scan(&key, &record)
+		if err == nil {
+			others[key]++
+			v.located(key, record, false)
 		}
-		r, has := v.sets[set], int64(0)
-		if r != nil {
-			for at, _ := slices.BinarySearch(r.locs, key); at < len(r.locs) && r.locs[at] == key; at++ {
-				has++
-			}
-			left[r] -= has
-		}
-		if n != has || n == 0 {
-			v.found(fmt.Sprintf("set %d, key %d", set, key), "%d records are counted under that URI, %d are live there", n, has)
-		}
-		return nil
+		return err
 	}); err != nil {
 		return err
 	}
-	for r, n := range left {
-		if n != 0 {
-			v.found("set "+r.set.Name, "%d live records have no URI", n)
+	if err := v.each("SELECT key, owner, others FROM loc", func(rows *sql.Rows) error {
+		var key, owner, n int64
+		err := rows.Scan(&key, &owner, &n)
+		if err == nil {
+			v.located(key, owner, true)
+			if n != others[key] {
+				v.found(fmt.Sprintf("key %d", key), "%d records share that URI, %d were counted", others[key], n)
+			}
+			delete(others, key)
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	if len(others) > 0 {
+		v.found("", "%d URIs that records share have no owner", len(others))
+	}
+	for _, r := range v.order {
+		if r.located != 0 {
+			v.found("set "+r.set.Name, "%d live records have no URI", r.located)
 		}
 	}
 	return nil
+}
+
+// located checks that a record is at a URI, and whether it owns that.
+func (v *verifier) located(key, record int64, owns bool) {
+	r := v.known(record)
+	if r == nil {
+		return
+	}
+	o := ordinal(record) - 1
+	if r.locs == nil || r.locs[o] != key || r.listed.has(o) != owns {
+		v.found(fmt.Sprintf("set %s, record %d", r.set.Name, o+1), "it is not at the URI that its last event has, or it is the wrong one that lists have")
+		return
+	}
+	r.located--
 }
 
 func (v *verifier) readLinks() error {

@@ -64,7 +64,7 @@ func TestVerify(t *testing.T) {
 		{"table link", "DELETE FROM link WHERE key = (SELECT min(key) FROM link)"},
 		{"table link", "INSERT INTO link SELECT 5, record FROM link LIMIT 1"},
 		{"table loc", "DELETE FROM loc WHERE key = (SELECT min(key) FROM loc)"},
-		{"table loc", "UPDATE loc SET n = n + 1 WHERE key = (SELECT min(key) FROM loc)"},
+		{"table loc", "UPDATE loc SET others = others + 1 WHERE key = (SELECT min(key) FROM loc)"},
 		{"table pending", "UPDATE pending SET next = 0"},
 		{"table pending", "UPDATE pending SET asked = 0"},
 		{"table pending", "UPDATE pending SET observation = zeroblob(9)"},

@@ -71,12 +71,12 @@ func TestWeightLaw(t *testing.T) {
 		if content == event.Reference {
 			o.Loc = href.Draw(t, "loc")
 			if kind == event.Updated && rapid.Bool().Draw(t, "moved") {
-				v.moved, v.gone = true, href.Draw(t, "gone")
+				v.arrived, v.gone = true, href.Draw(t, "gone")
 			}
 		}
 		e := &event.Event{Seq: 1, Set: "main", Record: o.Record, Kind: kind, Observed: event.MicrosOf(time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)),
 			Modified: o.Modified, CopyModified: o.CopyModified, Title: o.Title, Categories: o.Categories, Details: o.Details, Representations: o.Representations, Preferred: o.Preferred,
-			Via: viaOf(o), Links: o.Links, Loc: o.Loc, Gone: v.gone, Moved: v.moved, Origin: event.Origin{Protocol: rapid.SampledFrom([]string{"sip", "atom-pmh"}).Draw(t, "protocol"), SourceIdentifier: o.SourceIdentifier}}
+			Via: viaOf(o), Links: o.Links, Loc: o.Loc, Gone: v.gone, Arrived: v.arrived, Origin: event.Origin{Protocol: rapid.SampledFrom([]string{"sip", "atom-pmh"}).Draw(t, "protocol"), SourceIdentifier: o.SourceIdentifier}}
 		var source int64
 		if rapid.Bool().Draw(t, "document") {
 			f := feed.Draw(t, "feed")

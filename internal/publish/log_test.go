@@ -1,7 +1,6 @@
 package publish
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -33,6 +32,8 @@ type sliceSet struct {
 	events   []event.Event
 	segments []event.Segment
 	live     map[string]string // loc by record
+	owners   map[string]string // record by loc
+	filled   int               // steps of fill; a set in mode reference has more events
 }
 
 var created = event.MicrosOf(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
@@ -42,7 +43,7 @@ func newLog() *sliceLog { return &sliceLog{sets: map[string]*sliceSet{}} }
 func (l *sliceLog) make(name string, content event.Content, every int) *sliceLog {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.sets[name] = &sliceSet{every: every, live: map[string]string{},
+	l.sets[name] = &sliceSet{every: every, live: map[string]string{}, owners: map[string]string{},
 		set: event.Set{Name: name, Title: strings.ToUpper(name), Content: content, Created: created, LastObserved: created,
 			Feed:     "urn:uuid:6f0e1a52-7a3c-4c39-9a0e-51d2c2b7f0a1",
 			Complete: "urn:uuid:0b8b5f0c-9d3e-4f46-8a57-3c1e6a0d9b22"},
@@ -54,18 +55,30 @@ func (l *sliceLog) make(name string, content event.Content, every int) *sliceLog
 func (l *sliceLog) add(set string, e event.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := l.sets[set]
+	for s := l.sets[set]; ; {
+		left := l.addOne(s, e)
+		heir := s.heir(left)
+		if heir < 0 {
+			return
+		}
+		e = s.events[heir]
+		e.Kind, e.Observed, e.Arrived, e.Gone = event.Updated, 0, true, ""
+	}
+}
+
+// addOne returns the loc that nobody owns any more.
+func (l *sliceLog) addOne(s *sliceSet, e event.Event) (left string) {
 	l.seq++
-	e.Seq, e.Set = l.seq, set
+	e.Seq, e.Set = l.seq, s.set.Name
 	s.set.Events++
 	if e.Observed == 0 {
 		e.Observed = s.set.LastObserved + 1_000_001
 	}
 	if e.Kind == event.Rejected {
 		s.events = append(s.events, e)
-		return
+		return ""
 	}
-	s.locate(&e)
+	left = s.locate(&e)
 	s.events = append(s.events, e)
 	s.set.Last, s.set.LastObserved, s.set.Live = e.Seq, e.Observed, int64(len(s.live))
 
@@ -81,34 +94,52 @@ func (l *sliceLog) add(set string, e event.Event) {
 		open.Until = e.Observed
 		s.segments = append(slices.Clip(s.segments), event.Segment{N: open.N + 1, From: e.Observed})
 	}
+	return left
 }
 
-// locate keeps the books of mode reference and says which locs come and go.
-func (s *sliceSet) locate(e *event.Event) {
-	shared := func(loc string) bool {
-		for record, l := range s.live {
-			if record != e.Record && l == loc {
-				return true
-			}
-		}
-		return false
+// locate keeps the books of mode reference, and says which locs come and go.
+func (s *sliceSet) locate(e *event.Event) (left string) {
+	old, was := s.live[e.Record]
+	if e.Kind == event.Deleted {
+		e.Loc = old
 	}
-	if s.set.Content == event.Reference {
-		old, was := s.live[e.Record]
-		e.Moved = was && e.Live() && old != e.Loc
-		if e.Moved && !shared(old) {
+	if moved := was && (!e.Live() || old != e.Loc); moved && s.owners[old] == e.Record {
+		delete(s.owners, old)
+		if left = old; e.Live() {
 			e.Gone = old
 		}
-		if e.Kind == event.Deleted {
-			e.Loc = old
-		}
-		e.Shared = shared(e.Loc)
 	}
 	if e.Live() {
 		s.live[e.Record] = e.Loc
 	} else {
 		delete(s.live, e.Record)
 	}
+	if s.set.Content != event.Reference {
+		return ""
+	}
+	if e.Live() && s.owners[e.Loc] == "" {
+		s.owners[e.Loc] = e.Record
+	}
+	if e.Live() {
+		e.Unlisted = s.owners[e.Loc] != e.Record
+		e.Arrived = !e.Unlisted && was && (old != e.Loc || e.Arrived)
+	} else {
+		e.Unlisted = left == ""
+	}
+	return left
+}
+
+// heir returns the last event of one that a loc is left to, -1 when there is none.
+func (s *sliceSet) heir(loc string) int {
+	if loc == "" {
+		return -1
+	}
+	for i, e := range slices.Backward(s.events) {
+		if l, ok := s.live[e.Record]; ok && l == loc && e.Live() {
+			return i
+		}
+	}
+	return -1
 }
 
 func (l *sliceLog) Sets(context.Context) ([]event.Set, error) {
@@ -152,15 +183,15 @@ func (l *sliceLog) Events(ctx context.Context, set string, r event.Range) iter.S
 }
 
 func (l *sliceLog) Live(ctx context.Context, set string, at event.Seq) iter.Seq2[*event.Event, error] {
-	return l.last(ctx, set, at, func(e *event.Event) string { return e.Record })
+	return l.last(ctx, set, at, func(*event.Event) bool { return true })
 }
 
 func (l *sliceLog) Listed(ctx context.Context, set string, at event.Seq) iter.Seq2[*event.Event, error] {
-	return l.last(ctx, set, at, func(e *event.Event) string { return cmp.Or(e.Loc, e.Record) })
+	return l.last(ctx, set, at, func(e *event.Event) bool { return !e.Unlisted })
 }
 
-// last yields of the records that live the last event for each key.
-func (l *sliceLog) last(ctx context.Context, set string, at event.Seq, key func(*event.Event) string) iter.Seq2[*event.Event, error] {
+// last yields the last events of the records that live, as far as they are wanted.
+func (l *sliceLog) last(ctx context.Context, set string, at event.Seq, wanted func(*event.Event) bool) iter.Seq2[*event.Event, error] {
 	return l.yield(ctx, set, func(events []event.Event) []event.Event {
 		last := map[string]int{}
 		for i, e := range events {
@@ -168,15 +199,9 @@ func (l *sliceLog) last(ctx context.Context, set string, at event.Seq, key func(
 				last[e.Record] = i
 			}
 		}
-		byKey := map[string]int{}
-		for _, i := range last {
-			if events[i].Live() {
-				byKey[key(&events[i])] = max(byKey[key(&events[i])], i+1)
-			}
-		}
 		var live []event.Event
 		for i, e := range events {
-			if byKey[key(&e)] == i+1 {
+			if n, ok := last[e.Record]; ok && n == i && e.Live() && wanted(&e) {
 				live = append(live, e)
 			}
 		}
@@ -227,12 +252,13 @@ func sample(kind event.Kind, number, version int) event.Event {
 	return e
 }
 
-// fill logs a history in which records are created, updated, deleted and come
+// fill logs a history, one event or a few in mode reference for each step, in which records are created, updated, deleted and come
 // back.
 func (l *sliceLog) fill(set string, events int) *sliceLog {
 	l.mu.Lock()
 	s := l.sets[set]
-	start, live := len(s.events), map[int]bool{}
+	start, live := s.filled, map[int]bool{}
+	s.filled += events
 	reference := s.set.Content == event.Reference
 	for record := range s.live {
 		var n int

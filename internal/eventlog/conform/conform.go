@@ -331,7 +331,7 @@ func tell(ev *event.Event) string {
 		for _, w := range []struct {
 			is   bool
 			word string
-		}{{ev.Gone != "", " gone " + strings.TrimPrefix(ev.Gone, href(""))}, {ev.Moved, " moved"}, {ev.Shared, " shared"}} {
+		}{{ev.Gone != "", " gone " + strings.TrimPrefix(ev.Gone, href(""))}, {ev.Arrived, " arrived"}, {ev.Unlisted, " unlisted"}} {
 			if w.is {
 				s += w.word
 			}

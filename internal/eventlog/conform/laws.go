@@ -242,32 +242,31 @@ func (h *history) compare() {
 	for i, l := range h.logs {
 		ctx := context.Background()
 		var got []string
-		state := map[string]string{}
-		replayed := []string{""}
+		mirror := map[string]string{}
+		mirrored := []string{""}
 		kept := l.set.SegmentEvents
 		for ev, err := range l.log.Events(ctx, "main", event.Range{Upto: math.MaxInt64}) {
 			h.must(err)
 			got = append(got, lineOf(ev))
-			delete(state, ev.Record)
-			if ev.Live() {
-				state[ev.Record] = ev.Loc
-			}
-			replayed = append(replayed, h.listed(state))
+			h.apply(mirror, ev)
+			mirrored = append(mirrored, words(mirror))
 		}
 		if !slices.Equal(got, h.model.events) {
 			h.t.Fatalf("log %d has\n%s\nwant\n%s", i, strings.Join(got, "\n"), strings.Join(h.model.events, "\n"))
 		}
-		if !h.model.reference && h.model.live() != strings.TrimSpace(replayed[len(replayed)-1]) {
-			h.t.Fatalf("live %s, want %s", replayed[len(replayed)-1], h.model.live())
+		if keys := strings.Join(slices.Sorted(maps.Keys(mirror)), " "); keys != h.model.listed() {
+			h.t.Fatalf("listed are %s, want %s", keys, h.model.listed())
 		}
-		for at, want := range replayed {
-			live := map[string]string{}
+		for at, want := range mirrored {
+			list := map[string]string{}
+			n := 0
 			for ev, err := range l.log.Listed(ctx, "main", event.Seq(at)) {
 				h.must(err)
-				live[ev.Record] = ev.Loc
+				list[h.keyOf(ev)] = stateOf(ev)
+				n++
 			}
-			if got := h.listed(live); got != want || len(live) != strings.Count(want, " ") {
-				h.t.Fatalf("log %d, live at %d: %s, want %s", i, at, got, want)
+			if got := words(list); got != want || n != len(list) {
+				h.t.Fatalf("log %d, listed at %d: %s in %d entries, want what the changes come to: %s", i, at, got, n, want)
 			}
 		}
 		segments, err := l.log.Segments(ctx, "main")
@@ -287,18 +286,40 @@ func (h *history) compare() {
 	}
 }
 
-// listed returns what a list of the live records has: in mode reference one for
-// each URI.
-func (h *history) listed(state map[string]string) string {
-	var out []string
-	for record, loc := range state {
-		if h.model.reference {
-			record = loc
-		}
-		out = append(out, record+" ")
+// apply does to a mirror what the Change List says of an event (D109).
+func (h *history) apply(mirror map[string]string, ev *event.Event) {
+	if ev.Gone != "" {
+		delete(mirror, ev.Gone)
 	}
-	slices.Sort(out)
-	return strings.Join(slices.Compact(out), "")
+	switch {
+	case ev.Unlisted:
+	case ev.Live():
+		mirror[h.keyOf(ev)] = stateOf(ev)
+	default:
+		delete(mirror, h.keyOf(ev))
+	}
+}
+
+// keyOf is what a list knows the record of an event by.
+func (h *history) keyOf(ev *event.Event) string {
+	if h.model.reference {
+		return ev.Loc
+	}
+	return ev.Record
+}
+
+// stateOf is what a list says of a record.
+func stateOf(ev *event.Event) string {
+	r, _ := ev.Pref()
+	return fmt.Sprint(ev.Record, ev.Modified, ev.Title, r.Hash, r.Href, ev.Observed)
+}
+
+func words(m map[string]string) string {
+	var out []string
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		out = append(out, k+": "+m[k])
+	}
+	return strings.Join(out, "\n")
 }
 
 func (h *history) alive() int { return len(strings.Fields(h.model.live())) }

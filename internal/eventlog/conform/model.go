@@ -2,6 +2,7 @@ package conform
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 
@@ -15,15 +16,18 @@ type model struct {
 	rank      map[int]int // of a Source; the lowest speaks
 	records   map[string]*modelRecord
 	walks     map[int]*modelWalk
+	owners    map[string]*modelRecord // by URI, in mode reference
 	events    []string
 }
 
 type modelRecord struct {
 	id    string
+	n     int // how many were met before it
 	says  map[int]*modelSaid
 	state string // "" when the record does not exist
 	title string
 	loc   string
+	hash  string
 	stamp event.Stamp // of the last event
 }
 
@@ -39,7 +43,7 @@ type modelWalk struct {
 }
 
 func newModel(reference bool, sources int) *model {
-	m := &model{reference: reference, rank: map[int]int{}, records: map[string]*modelRecord{}, walks: map[int]*modelWalk{}}
+	m := &model{reference: reference, rank: map[int]int{}, records: map[string]*modelRecord{}, walks: map[int]*modelWalk{}, owners: map[string]*modelRecord{}}
 	for i := range sources {
 		m.rank[i] = i
 		m.start(i)
@@ -53,7 +57,7 @@ func (m *model) start(source int) {
 
 func (m *model) record(id string) *modelRecord {
 	if m.records[id] == nil {
-		m.records[id] = &modelRecord{id: id, says: map[int]*modelSaid{}}
+		m.records[id] = &modelRecord{id: id, n: len(m.records), says: map[int]*modelSaid{}}
 	}
 	return m.records[id]
 }
@@ -135,8 +139,9 @@ func (m *model) settle(r *modelRecord, cause *event.Item) {
 		if cause.Title != "" {
 			title = cause.Title
 		}
-		r.state = ""
-		m.log("deleted", r, stamp, title, "", m.shares(r, r.loc), false, "")
+		r.state, r.title, r.stamp, r.hash = "", title, stamp, ""
+		unlisted := m.reference && m.owners[r.loc] != r
+		m.leave(r, r.loc, func() { m.log("deleted", r, unlisted, false, "") })
 		return
 	}
 	it := r.says[speaker].item
@@ -153,34 +158,56 @@ func (m *model) settle(r *modelRecord, cause *event.Item) {
 		return
 	}
 	kind, moved, gone := "created", false, ""
+	old := r.loc
 	if r.state != "" {
 		kind = "updated"
-		if moved = r.loc != loc; moved && !m.shares(r, r.loc) {
-			gone = r.loc
+		if moved = old != loc; moved && m.owners[old] == r {
+			gone = old
 		}
 	}
-	r.state, r.loc, r.title = state, loc, it.Title
-	m.log(kind, r, it.Modified, it.Title, rep.Hash, m.shares(r, loc), moved, gone)
+	r.state, r.loc, r.title, r.stamp, r.hash = state, loc, it.Title, it.Modified, rep.Hash
+	log := func() {
+		if m.reference && m.owners[loc] == nil {
+			m.owners[loc] = r
+		}
+		unlisted := m.reference && m.owners[loc] != r
+		m.log(kind, r, unlisted, moved && !unlisted, gone)
+	}
+	if !moved {
+		log()
+		return
+	}
+	m.leave(r, old, log)
 }
 
-// shares tells whether another live record is at the URI.
-func (m *model) shares(r *modelRecord, loc string) bool {
+// leave ends that a record is at a URI, logs that, and gives the URI to the record
+// there that was met last, if the one that left has owned it (D109).
+func (m *model) leave(r *modelRecord, loc string, log func()) {
+	if m.owners[loc] != r {
+		log()
+		return
+	}
+	delete(m.owners, loc)
+	log()
+	var heir *modelRecord
 	for _, other := range m.records {
-		if other != r && other.state != "" && other.loc == loc && m.reference {
-			return true
+		if other != r && other.state != "" && other.loc == loc && (heir == nil || other.n > heir.n) {
+			heir = other
 		}
 	}
-	return false
+	if heir != nil {
+		m.owners[loc] = heir
+		m.log("updated", heir, false, true, "")
+	}
 }
 
-func (m *model) log(kind string, r *modelRecord, stamp event.Stamp, title, hash string, shared, moved bool, gone string) {
-	r.stamp = stamp
-	m.events = append(m.events, line(kind, r.id, stamp, title, hash, r.loc, gone, moved, shared))
+func (m *model) log(kind string, r *modelRecord, unlisted, arrived bool, gone string) {
+	m.events = append(m.events, line(kind, r.id, r.stamp, r.title, r.hash, r.loc, gone, arrived, unlisted))
 }
 
 // line is an event as it is compared: all but its time and place.
-func line(kind, record string, stamp event.Stamp, title, hash, loc, gone string, moved, shared bool) string {
-	return fmt.Sprintf("%s %s @%v %q %s at=%s gone=%s moved=%v shared=%v", kind, record, stamp, title, hash, loc, gone, moved, shared)
+func line(kind, record string, stamp event.Stamp, title, hash, loc, gone string, arrived, unlisted bool) string {
+	return fmt.Sprintf("%s %s @%v %q %s at=%s gone=%s arrived=%v unlisted=%v", kind, record, stamp, title, hash, loc, gone, arrived, unlisted)
 }
 
 func lineOf(ev *event.Event) string {
@@ -188,7 +215,7 @@ func lineOf(ev *event.Event) string {
 	if r, ok := ev.Pref(); ok {
 		hash = r.Hash
 	}
-	return line(ev.Kind.String(), ev.Record, ev.Modified, ev.Title, hash, ev.Loc, ev.Gone, ev.Moved, ev.Shared)
+	return line(ev.Kind.String(), ev.Record, ev.Modified, ev.Title, hash, ev.Loc, ev.Gone, ev.Arrived, ev.Unlisted)
 }
 
 // live returns the records that exist.
@@ -201,6 +228,22 @@ func (m *model) live() string {
 	}
 	sort.Strings(out)
 	return strings.Join(out, " ")
+}
+
+// listed returns what lists name: the live records, in mode reference their URIs,
+// each once.
+func (m *model) listed() string {
+	if !m.reference {
+		return m.live()
+	}
+	var out []string
+	for _, r := range m.records {
+		if r.state != "" {
+			out = append(out, r.loc)
+		}
+	}
+	slices.Sort(out)
+	return strings.Join(slices.Compact(out), " ")
 }
 
 // missing returns what a Source has and was not present in its walk.

@@ -151,14 +151,20 @@ CREATE TABLE presence (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX presence_source ON presence (source);
 
--- How many live records of a set in mode reference are published under a URI.
--- key = 64 bits of a hash of set and URI.
+-- Which live record of a set in mode reference is listed under a URI, and how many
+-- others share that. key = 64 bits of a hash of set and URI.
 CREATE TABLE loc (
     key    INTEGER PRIMARY KEY,
-    set_id INTEGER NOT NULL,
-    n      INTEGER NOT NULL
+    owner  INTEGER NOT NULL,
+    others INTEGER NOT NULL
 ) STRICT;
-CREATE INDEX loc_shared ON loc (set_id) WHERE n > 1;
+
+-- Those others.
+CREATE TABLE loc_other (
+    key    INTEGER NOT NULL,
+    record INTEGER NOT NULL,
+    PRIMARY KEY (key, record)
+) STRICT, WITHOUT ROWID;
 
 -- Which live records of a set link to an identifier, as described by or
 -- describing it, whether or not the set has such a record.

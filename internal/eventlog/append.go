@@ -33,6 +33,7 @@ type batch struct {
 	docs      map[event.Document]int64 // ids of those that were needed so far
 	feeds     map[string]*event.Feed   // theirs, by their bytes
 	weights   map[int64]int64          // of what documents give as atom:source
+	has       map[hasPage]*page        // that it has changed
 	locs      *locs
 	targets   targets
 	relations relations
@@ -370,6 +371,9 @@ func (b *batch) save(ctx context.Context) error {
 	if err := b.saveStates(ctx); err != nil {
 		return err
 	}
+	if err := b.saveHas(ctx); err != nil {
+		return err
+	}
 	if b.locs != nil {
 		if err := b.locs.save(ctx, b.l); err != nil {
 			return err
@@ -456,6 +460,9 @@ func (b *batch) saveStates(ctx context.Context) error {
 		}
 		for i := range r.says {
 			s := &r.says[i]
+			if err := b.holds(ctx, s, r.id); err != nil {
+				return err
+			}
 			switch {
 			case i == r.speaker && s.stored:
 				if err := b.l.exec(ctx, "DELETE FROM presence WHERE record = $1 AND source = $2", r.id, int64(s.source)); err != nil {

@@ -570,6 +570,7 @@ func readSaid(b, shadow []byte, record int64) (s said, err error) {
 	s.source = event.SourceID(r.uvarint())
 	flags := r.byte()
 	s.setFlags(flags)
+	s.wasAlive = s.alive
 	s.stamp = r.stamp()
 	s.claim = r.fixed()
 	if flags&saidPlaced != 0 {

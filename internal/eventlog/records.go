@@ -28,10 +28,11 @@ type said struct {
 	// shadow is the observation of a Source that does not speak for the record,
 	// as it is stored; word is one that is not stored yet. The speaker's is in
 	// the log.
-	shadow []byte
-	word   *body
-	stored bool // has a row in table presence
-	dirty  bool
+	shadow   []byte
+	word     *body
+	wasAlive bool // whether it was alive when it was stored
+	stored   bool // has a row in table presence
+	dirty    bool
 }
 
 // kept returns the observation of a Source that does not speak; nil without one.

@@ -45,7 +45,7 @@ func (l *Log) Verify(ctx context.Context, report func(Finding)) error {
 			defer tx.Rollback()
 			q = tx
 		}
-		v := &verifier{ctx: ctx, q: q, report: report, sets: map[int64]*replay{}, sources: map[event.SourceID]int64{}, weights: map[int64]int64{}}
+		v := &verifier{ctx: ctx, q: q, report: report, sets: map[int64]*replay{}, sources: map[event.SourceID]int64{}, has: map[event.SourceID]*seqs{}, weights: map[int64]int64{}}
 		for _, c := range []struct {
 			where, do string
 			run       func() error
@@ -63,6 +63,7 @@ func (l *Log) Verify(ctx context.Context, report func(Finding)) error {
 			{"table sets", doRestore, v.compareSets},
 			{"table state", doRestore, v.readStates},
 			{"table presence", doReset, v.readPresence},
+			{"table has", doRestore, v.readHas},
 			{"table loc", doRestore, v.readLocs},
 			{"table link", doRestore, v.readLinks},
 			{"table pending", doReset, v.readPending},
@@ -102,7 +103,8 @@ type verifier struct {
 	order     []*replay // in the order of the sets' numbers
 	sources   map[event.SourceID]int64
 	documents seqs
-	weights   map[int64]int64 // of what documents give as atom:source
+	has       map[event.SourceID]*seqs // by ordinal of the record
+	weights   map[int64]int64          // of what documents give as atom:source
 }
 
 // found reports a finding of the check under way.

@@ -31,6 +31,7 @@ func (v *verifier) readStates() error {
 		}
 		s, err := readSaid(raw, nil, record)
 		v.names(place, s.source, record, err == nil)
+		v.holds(&s, record)
 		if err == nil && live && !s.alive {
 			v.found(place, "it is live, and Source %d, which speaks for it, does not have it", s.source)
 		}
@@ -57,6 +58,7 @@ func (v *verifier) readPresence() error {
 		place := fmt.Sprintf("Source %d, record %d", source, ordinal(record))
 		s, err := readSaid(raw, shadow, record)
 		v.names(place, source, record, err == nil && s.source == source)
+		v.holds(&s, record)
 		if shadow != nil {
 			v.observed(place, shadow)
 		}
@@ -65,6 +67,53 @@ func (v *verifier) readPresence() error {
 		}
 		return nil
 	})
+}
+
+// holds takes note of what a Source has.
+func (v *verifier) holds(s *said, record int64) {
+	if !s.alive {
+		return
+	}
+	if v.has[s.source] == nil {
+		v.has[s.source] = new(seqs)
+	}
+	v.has[s.source].add(ordinal(record))
+}
+
+func (v *verifier) readHas() error {
+	if err := v.each("SELECT source, page, bits FROM has", func(rows *sql.Rows) error {
+		var at hasPage
+		var sealed sql.RawBytes
+		if err := rows.Scan(&at.source, &at.n, &sealed); err != nil {
+			return err
+		}
+		place := fmt.Sprintf("Source %d, page %d", at.source, at.n)
+		var p page
+		if err := p.unseal(at, sealed); err != nil {
+			v.found(place, "%v", err)
+			return nil
+		}
+		has := v.has[at.source]
+		if has == nil {
+			has = new(seqs)
+		}
+		for o := at.n * pageBits; o < (at.n+1)*pageBits; o++ {
+			there := p[o%pageBits/8]&(1<<(o%8)) != 0
+			if there != has.has(o) {
+				v.found(place, "it says %v of whether the Source has record %d", there, o)
+			}
+			has.remove(o)
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	for source, has := range v.has {
+		if has.n > 0 {
+			v.found(fmt.Sprintf("Source %d", source), "%d records that it has are missing", has.n)
+		}
+	}
+	return nil
 }
 
 func (v *verifier) readLocs() error {

@@ -30,8 +30,6 @@ func ordinal(record int64) int64 { return record & (1<<32 - 1) }
 
 func (w *walk) has(record int64) bool { return bit(w.met, record) }
 
-func (w *walk) wasPresent(record int64) bool { return bit(w.present, record) }
-
 func bit(pages map[int64]*page, record int64) bool {
 	o := ordinal(record)
 	p := pages[o/pageBits]

@@ -151,6 +151,15 @@ CREATE TABLE presence (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX presence_source ON presence (source);
 
+-- Which records a Source has, by its last word: a bitmap over their ordinals, and
+-- its sum.
+CREATE TABLE has (
+    source INTEGER NOT NULL,
+    page   INTEGER NOT NULL,
+    bits   BLOB    NOT NULL,
+    PRIMARY KEY (source, page)
+) STRICT, WITHOUT ROWID;
+
 -- Which live record of a set in mode reference is listed under a URI, and how many
 -- others share that. key = 64 bits of a hash of set and URI.
 CREATE TABLE loc (

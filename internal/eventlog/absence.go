@@ -1,0 +1,302 @@
+package eventlog
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"fmt"
+	"maps"
+	"math/bits"
+	"slices"
+
+	"github.com/pmh-bridge/bridge/event"
+)
+
+// Table has knows which records each Source has: a bitmap over the ordinals of the
+// set's records, in pages. What a complete enumeration did not have is the
+// difference to what it had, and costs what the Source has, however large the set
+// is (D125).
+
+// hasPage is the number of a page of one Source.
+type hasPage struct {
+	source event.SourceID
+	n      int64
+}
+
+// holds keeps whether a Source has a record, if that has changed.
+func (b *batch) holds(ctx context.Context, s *said, record int64) error {
+	if s.alive == s.wasAlive {
+		return nil
+	}
+	s.wasAlive = s.alive
+	o := ordinal(record)
+	at := hasPage{s.source, o / pageBits}
+	p := b.has[at]
+	if p == nil {
+		p = new(page)
+		if err := (writing{b.l}).each(ctx, "SELECT bits FROM has WHERE source = $1 AND page = $2", []any{int64(at.source), at.n}, func(rows *sql.Rows) error {
+			var sealed sql.RawBytes
+			if err := rows.Scan(&sealed); err != nil {
+				return err
+			}
+			return p.unseal(at, sealed)
+		}); err != nil {
+			return err
+		}
+		if b.has == nil {
+			b.has = map[hasPage]*page{}
+		}
+		b.has[at] = p
+	}
+	if s.alive {
+		p[o%pageBits/8] |= 1 << (o % 8)
+	} else {
+		p[o%pageBits/8] &^= 1 << (o % 8)
+	}
+	return nil
+}
+
+func (b *batch) saveHas(ctx context.Context) error {
+	for _, at := range slices.SortedFunc(maps.Keys(b.has), func(x, y hasPage) int {
+		return cmp.Or(cmp.Compare(x.source, y.source), cmp.Compare(x.n, y.n))
+	}) {
+		if err := b.l.exec(ctx, "INSERT OR REPLACE INTO has (source, page, bits) VALUES ($1, $2, $3)", int64(at.source), at.n, b.has[at].seal(at)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// The checksum of a page covers its place.
+func (at hasPage) columns() columns { return columns{set: int64(at.source), record: at.n} }
+
+func (p *page) seal(at hasPage) []byte { return seal(at.columns(), slices.Clone(p[:])) }
+
+func (p *page) unseal(at hasPage, sealed []byte) error {
+	raw, err := unseal(at.columns(), sealed)
+	if err != nil || len(raw) != len(p) {
+		return fmt.Errorf("which records Source %d has: %w: run bridge verify", at.source, errDamaged)
+	}
+	copy(p[:], raw)
+	return nil
+}
+
+// CountAbsent returns how many records the Source has, and how many of them the
+// enumeration of the walk under way did not have. What the Source changed later
+// than at does not count as absent; when at is unknown, nor does anything that a
+// list of changes spoke of last.
+func (l *Log) CountAbsent(ctx context.Context, source event.SourceID, at event.Stamp) (absent, have int64, err error) {
+	err = l.read(ctx, func(q querier) error {
+		a, err := l.absence(ctx, q, source, at)
+		if err != nil {
+			return err
+		}
+		for _, p := range a.has {
+			for _, b := range p {
+				have += int64(bits.OnesCount8(b))
+			}
+		}
+		return a.each(ctx, q, 0, func(int64) bool {
+			absent++
+			return true
+		})
+	})
+	return absent, have, err
+}
+
+// Absent returns identifiers of records that the Source has, or is to deliver
+// the content of, and that count as absent: at most limit, after a record
+// number, with the number to go on from.
+func (l *Log) Absent(ctx context.Context, source event.SourceID, at event.Stamp, after int64, limit int) (ids []string, next int64, err error) {
+	err = l.read(ctx, func(q querier) error {
+		a, err := l.absence(ctx, q, source, at)
+		if err != nil {
+			return err
+		}
+		var records []int64
+		if err := a.each(ctx, q, after, func(record int64) bool {
+			records = append(records, record)
+			return len(records) < limit
+		}); err != nil {
+			return err
+		}
+		for _, r := range records {
+			var id string
+			if err := q.QueryRowContext(ctx, "SELECT identifier FROM record WHERE id = $1", r).Scan(&id); err != nil {
+				return fmt.Errorf("record %d: %w", r, err)
+			}
+			ids, next = append(ids, id), r
+		}
+		return nil
+	})
+	return ids, next, err
+}
+
+// absence is what a Source has or is to deliver, beside what the walk has come
+// across.
+type absence struct {
+	source   event.SourceID
+	set      int64
+	at       event.Stamp
+	ordering ordering
+	has      map[int64]*page
+	walk     *walk
+	// spoken are records of which the walk has met a change later than the
+	// enumeration that was bad, or not selected: what became of them is not known.
+	spoken map[int64]bool
+}
+
+func (l *Log) absence(ctx context.Context, q querier, source event.SourceID, at event.Stamp) (*absence, error) {
+	a := &absence{source: source, at: at, has: map[int64]*page{}}
+	var err error
+	if a.walk, err = l.walkNow(ctx, source); err != nil {
+		return nil, err
+	}
+	var kind string
+	if err := q.QueryRowContext(ctx, "SELECT set_id, kind FROM source WHERE id = $1", int64(source)).Scan(&a.set, &kind); err != nil {
+		return nil, err
+	}
+	a.ordering = orderingOf(kind)
+	if a.spoken, err = spokenLater(ctx, q, source, a.ordering, at); err != nil {
+		return nil, err
+	}
+	rows, err := q.QueryContext(ctx, "SELECT page, bits FROM has WHERE source = $1", int64(source))
+	if err := scanAll(rows, err, func(rows *sql.Rows) error {
+		var n int64
+		var sealed sql.RawBytes
+		if err := rows.Scan(&n, &sealed); err != nil {
+			return err
+		}
+		a.has[n] = new(page)
+		return a.has[n].unseal(hasPage{source, n}, sealed)
+	}); err != nil {
+		return nil, err
+	}
+	rows, err = q.QueryContext(ctx, "SELECT record FROM pending WHERE source = $1", int64(source))
+	return a, scanAll(rows, err, func(rows *sql.Rows) error {
+		var record int64
+		err := rows.Scan(&record)
+		n, o := ordinal(record)/pageBits, ordinal(record)
+		if a.has[n] == nil {
+			a.has[n] = new(page)
+		}
+		a.has[n][o%pageBits/8] |= 1 << (o % 8)
+		return err
+	})
+}
+
+// each calls do for the records that count as absent, after a record number, in
+// the order of their numbers, until it says that it is enough. Only of those that
+// the enumeration did not have it looks up what was said of them.
+func (a *absence) each(ctx context.Context, q querier, after int64, do func(record int64) bool) error {
+	piece := make([]int64, 0, lookup)
+	flush := func() (more bool, err error) {
+		later, err := a.later(ctx, q, piece)
+		if err != nil {
+			return false, err
+		}
+		for _, r := range piece {
+			if !later[r] && !do(r) {
+				return false, nil
+			}
+		}
+		piece = piece[:0]
+		return true, nil
+	}
+	for _, n := range slices.Sorted(maps.Keys(a.has)) {
+		p, present := a.has[n], a.walk.present[n]
+		if present == nil {
+			present = new(page)
+		}
+		for i := range p {
+			for left := p[i] &^ present[i]; left != 0; left &= left - 1 {
+				record := a.set<<32 | n*pageBits | int64(i)*8 | int64(bits.TrailingZeros8(left))
+				if record <= after || a.spoken[record] {
+					continue
+				}
+				if piece = append(piece, record); len(piece) < lookup {
+					continue
+				}
+				if more, err := flush(); err != nil || !more {
+					return err
+				}
+			}
+		}
+	}
+	_, err := flush()
+	return err
+}
+
+// later tells which of some records the Source has changed, by its word, after the
+// moment of the enumeration.
+func (a *absence) later(ctx context.Context, q querier, records []int64) (map[int64]bool, error) {
+	later := map[int64]bool{}
+	note := func(record int64, w word) {
+		w.within(a.ordering)
+		if w.laterThan(a.at) {
+			later[record] = true
+		}
+	}
+	said := func(rows *sql.Rows) error {
+		var record int64
+		var raw, shadow sql.RawBytes
+		if err := rows.Scan(&record, &raw, &shadow); err != nil {
+			return err
+		}
+		s, err := readSaid(raw, shadow, record)
+		if err != nil {
+			return fmt.Errorf("state of record %d: %w: run bridge verify", record, err)
+		}
+		if s.source == a.source && s.alive {
+			note(record, word{known: true, stamp: s.stamp, place: s.place, future: s.future})
+		}
+		return nil
+	}
+	r := reading{q}
+	if err := each(ctx, r, "SELECT record, said, NULL FROM state WHERE record IN ("+in(lookup)+")", records, said); err != nil {
+		return nil, err
+	}
+	if err := each(ctx, withSource{r, a.source}, "SELECT record, said, shadow FROM presence WHERE record IN ("+in(lookup)+") AND source = ?", records, said); err != nil {
+		return nil, err
+	}
+	return later, each(ctx, withSource{r, a.source}, "SELECT record, observation FROM pending WHERE record IN ("+in(lookup)+") AND source = ?", records, func(rows *sql.Rows) error {
+		var record int64
+		var waits sql.RawBytes
+		if err := rows.Scan(&record, &waits); err != nil {
+			return err
+		}
+		var v body
+		if err := readBody(waits, &v); err != nil {
+			return fmt.Errorf("what is pending of record %d: %w: run bridge verify", record, err)
+		}
+		note(record, word{known: true, stamp: v.obs.Order, place: v.obs.Place, future: v.late})
+		return nil
+	})
+}
+
+// spokenLater returns absence.spoken.
+func spokenLater(ctx context.Context, q querier, source event.SourceID, o ordering, at event.Stamp) (map[int64]bool, error) {
+	out := map[int64]bool{}
+	if o != byPlace {
+		return out, nil
+	}
+	rows, err := q.QueryContext(ctx, "SELECT record, stamp FROM met_order WHERE source = $1", int64(source))
+	return out, scanAll(rows, err, func(rows *sql.Rows) error {
+		var record int64
+		var stamp sql.NullInt64
+		err := rows.Scan(&record, &stamp)
+		if !at.Known() || !stamp.Valid || stampOf(stamp).After(at) {
+			out[record] = true
+		}
+		return err
+	})
+}
+
+// laterThan reports whether what was said changed the record after the moment of
+// an enumeration.
+func (w *word) laterThan(at event.Stamp) bool {
+	if !at.Known() {
+		return w.place.Position > 0
+	}
+	return !w.future && w.stamp.After(at)
+}

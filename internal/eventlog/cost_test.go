@@ -1,0 +1,142 @@
+package eventlog_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
+)
+
+// What is asked often costs what the answer takes, and not what the log holds.
+// Allocations are counted: there are some for each row that is read.
+
+// costs fails when do allocates more often than a number of times.
+func costs(t *testing.T, what string, most float64, do func()) {
+	t.Helper()
+	if n := testing.AllocsPerRun(1, do); n > most {
+		t.Errorf("%s takes %.0f allocations, more than %.0f", what, n, most)
+	}
+}
+
+// D125: how much of a Source is absent costs what the Source has and was not
+// present, not what the set has.
+func TestD125_AbsenceBySource(t *testing.T) {
+	const n = 20_000
+	ctx := context.Background()
+	l, full := filled(t, t.TempDir(), event.Redirect)
+	empty, err := l.EnsureSource(ctx, "main", "atompmh", "https://empty.example/feed.atom", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := add(l, full, 0, n); err != nil {
+		t.Fatal(err)
+	}
+	if err := add(l, empty, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		what         string
+		source       event.SourceID
+		absent, have int64
+	}{{"a Source without records", empty, 0, 0}, {"a Source all of whose records are present", full, 0, n}} {
+		costs(t, c.what, n/10, func() {
+			if absent, have, err := l.CountAbsent(ctx, c.source, event.Stamp{}); err != nil || absent != c.absent || have != c.have {
+				t.Errorf("%s: %d of %d are absent, %v", c.what, absent, have, err)
+			}
+			if ids, _, err := l.Absent(ctx, c.source, event.Stamp{}, 0, 100); err != nil || len(ids) != 0 {
+				t.Errorf("%s: %q are absent, %v", c.what, ids, err)
+			}
+		})
+	}
+}
+
+// D128: the state a little while ago costs what has happened since, not what has
+// ever happened.
+func TestD128_StateOfEarlier(t *testing.T) {
+	const records, rounds = 50, 400
+	ctx := context.Background()
+	l, src := filled(t, t.TempDir(), event.Redirect)
+	for round := range rounds {
+		all := items(0, records)
+		for i := range all {
+			all[i].Order = event.StampFromNanos(all[i].Order.Nanos() + int64(round))
+			all[i].Modified, all[i].Claim = all[i].Order, 0
+		}
+		p, err := l.Progress(ctx, src)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.Append(ctx, &event.Batch{Source: src, Cursor: p.Cursor.Version, Start: true, Next: []byte("x"), Items: all}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, ago := range []event.Seq{0, 1, records - 1, 3*records + 7} {
+		at := event.Seq(records*rounds) - ago
+		costs(t, "the state as of an earlier event", records*rounds/4, func() {
+			live, last := 0, event.Seq(0)
+			for ev, err := range l.Live(ctx, "main", at) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				live, last = live+1, ev.Seq
+			}
+			if live != records || last != at {
+				t.Errorf("as of %d, %d records live, the last event is %d", at, live, last)
+			}
+		})
+	}
+}
+
+// BenchmarkAbsent counts what is absent of a Source of a set of 500,000 records.
+func BenchmarkAbsent(b *testing.B) {
+	l, full, empty := filledHalf(b)
+	defer l.Close()
+	for name, source := range map[string]event.SourceID{"empty Source": empty, "all present": full} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if _, _, err := l.CountAbsent(context.Background(), source, event.Stamp{}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkStateOfEarlier begins to read the state of a set of 500,000 records one
+// event ago.
+func BenchmarkStateOfEarlier(b *testing.B) {
+	l, _, _ := filledHalf(b)
+	defer l.Close()
+	for name, at := range map[string]event.Seq{"now": half, "an event ago": half - 1} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				for _, err := range l.Live(context.Background(), "main", at) {
+					if err != nil {
+						b.Fatal(err)
+					}
+					break
+				}
+			}
+		})
+	}
+}
+
+const half = 500_000
+
+func filledHalf(b *testing.B) (l *eventlog.Log, full, empty event.SourceID) {
+	b.Helper()
+	l, full, err := start(b.TempDir(), event.Redirect)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if empty, err = l.EnsureSource(context.Background(), "main", "atompmh", "https://empty.example/feed.atom", 1); err != nil {
+		b.Fatal(err)
+	}
+	for from := 0; from < half; from += benchBatch {
+		if err := add(l, full, from, benchBatch); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return l, full, empty
+}

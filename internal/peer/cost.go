@@ -20,13 +20,12 @@ const (
 
 // Affordable runs f, which reads n bytes that a stranger sent, in this goroutine,
 // and fails the test when it took more processor time, or allocated more, than
-// that many bytes may cost. Nothing else may run in the process meanwhile.
+// that many bytes may cost. Nothing else may run in the process meanwhile. It skips
+// under the race detector, which takes and allocates more of both.
 func Affordable(t testing.TB, n int, f func()) {
 	t.Helper()
+	Heavy(t)
 	most, memory := fixedTime+time.Duration(n)*timePerByte, uint64(fixedMemory+n*memoryPerByte)
-	if raceDetector {
-		most *= 20
-	}
 	took, allocated := cost(f)
 	if took > most {
 		t.Errorf("%d bytes took %v of processor time; want at most %v", n, took, most)

@@ -14,6 +14,7 @@ func (r *recorder) Errorf(string, ...any) { r.verdict = "failed" }
 // Work that grows with its input is affordable, work that grows with its square is
 // not, in time and in memory.
 func TestAffordable(t *testing.T) {
+	peer.Heavy(t) // or nothing is measured
 	const n = 64 << 10
 	for _, c := range []struct {
 		name, want string

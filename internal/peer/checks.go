@@ -7,8 +7,9 @@ import (
 )
 
 // Checks makes rapid check n cases of a law instead of 100 until the test ends,
-// where each costs much; a soak and -rapid.checks have as many as they want. It is
-// for tests whose package has rapid's flags.
+// where each costs much; a soak and -rapid.checks have as many as they want, and
+// under the race detector a tenth is enough. It is for tests whose package has
+// rapid's flags.
 func Checks(t testing.TB, n int) {
 	t.Helper()
 	f := flag.Lookup("rapid.checks")
@@ -18,6 +19,8 @@ func Checks(t testing.TB, n int) {
 		return
 	case Soaking():
 		n = 2000
+	case raceDetector:
+		n = max(1, n/10)
 	}
 	set := func(value string) {
 		if err := f.Value.Set(value); err != nil {

@@ -70,6 +70,7 @@ func runUntil(t *testing.T, p *Post, done <-chan struct{}) {
 }
 
 func TestThousandNotices(t *testing.T) {
+	peer.Heavy(t)
 	for _, recipients := range []int{10, 3} {
 		t.Run(fmt.Sprint(recipients, " recipients"), func(t *testing.T) {
 			h := newGate(t, Gateway, nil)

@@ -5,12 +5,14 @@ import (
 	"testing"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/peer"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 )
 
 // D131: of a Source so many bad inputs are kept and no more; the newest stay, and
 // another Source loses none.
 func TestQuarantineHasALimit(t *testing.T) {
+	peer.Heavy(t)
 	ctx := t.Context()
 	l, err := eventlog.Open(ctx, t.TempDir(), eventlog.Options{})
 	if err != nil {

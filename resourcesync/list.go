@@ -33,14 +33,13 @@ type List struct {
 	answer *follow.Answer
 	reader *Reader
 	step   Step
-	after  Cursor // once the list was read to its end
-	ended  bool   // read to io.EOF
+	ended  bool   // read to io.EOF, and taken into the pass's cursor
 	fatal  error  // what Next returned last, if it ends the reading
 	live   bool   // it is being visited
-	// datetime and lastmod are the largest of the entries, late ones left out;
-	// nameless counts bad entries without a readable loc.
-	datetime, lastmod time.Time
-	nameless          int
+	// datetime is the largest of the entries, late ones left out; nameless counts
+	// bad entries without a readable loc.
+	datetime time.Time
+	nameless int
 }
 
 // newList reads the head of an answer whose body is in.
@@ -81,7 +80,7 @@ func (l *List) Next() (*Entry, error) {
 		l.fatal = err
 		if err == io.EOF && l.live && !l.ended {
 			l.ended = true
-			l.after = l.p.after(l)
+			l.p.cur.take(l, l.p.w.Overlap)
 		}
 	}
 	return e, err
@@ -102,14 +101,38 @@ func (l *List) Late(stamp time.Time) bool { return l.answer.Late(stamp) }
 // Cursor returns where the walk goes on after this list. It is to be stored in
 // one transaction with what the list said; ok is false until Next has returned
 // io.EOF.
-func (l *List) Cursor() (c Cursor, ok bool) { return l.after.clone(), l.ended }
+func (l *List) Cursor() (c Cursor, ok bool) {
+	if !l.ended {
+		return Cursor{}, false
+	}
+	return l.p.cur.clone(), true
+}
+
+// cursorParts is how many parts of a cursor may be written for each list.
+const cursorParts = 64
+
+// Checkpoint reports whether the Cursor after this list is to be stored: it names
+// all lists that are still to be read, so that storing it each time would cost the
+// square of their number (D121). It is due after every list while few are left,
+// after the first one, and else after so many that their share of it is small.
+// Who goes on from an earlier one reads the lists since then again. It is to be
+// asked once for each list.
+func (l *List) Checkpoint() bool {
+	p := l.p
+	parts := len(p.cur.Steps)
+	for i := range p.cur.Memory.Streams {
+		parts += len(p.cur.Memory.Streams[i].Validators)
+	}
+	if p.unsaved++; p.saved && p.unsaved*cursorParts < parts {
+		return false
+	}
+	p.saved, p.unsaved = true, 0
+	return true
+}
 
 func (l *List) count(e *Entry) {
 	if t := e.Metadata.Datetime; !t.IsZero() {
 		l.datetime = l.later(l.datetime, t)
-	}
-	if t := e.LastMod; !t.IsZero() {
-		l.lastmod = l.later(l.lastmod, t)
 	}
 }
 
@@ -121,11 +144,12 @@ func (l *List) later(t time.Time, d Datetime) time.Time {
 	return t
 }
 
-// mark is the largest time of a change. Before datetime came with version 1.1,
-// lastmod was it.
+// mark is the largest time of a change. Where no change has one it is the latest
+// border of the list, which the Source gives as its own time; what lastmod says is
+// not when a change was listed (D5).
 func (l *List) mark() time.Time {
-	if l.datetime.IsZero() && l.Head().Dialect != Dialect11 {
-		return l.lastmod
+	if l.datetime.IsZero() && l.Entries > 0 {
+		return l.later(l.later(time.Time{}, l.Head().From), l.Head().Until)
 	}
 	return l.datetime
 }

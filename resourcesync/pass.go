@@ -40,6 +40,9 @@ type pass struct {
 	held   *List            // opened, and perhaps the next to be read
 	asked  map[int]bool     // streams whose Capability List was asked in this run
 
+	saved   bool // a cursor of this run was to be stored
+	unsaved int  // lists since then
+
 	ended    bool // the Source has ended
 	surveyed bool // discovery was made in this run
 	resumed  bool // the first document of a resumed walk has not answered yet
@@ -152,10 +155,7 @@ func (p *pass) arrive(s Step) (*List, error) {
 		return nil, nil
 	case resumed && follow.Missing(err):
 		return nil, fmt.Errorf("%w (%w)", ErrStaleCursor, err)
-	case p.failsAtFirst(s, err):
-		p.cur.Incomplete = true // what it says is there is not known, so nothing is absent
-		return nil, p.absent(s, err)
-	case missing(err):
+	case missing(err), p.failsAtFirst(s, err):
 		return nil, p.absent(s, err)
 	case err != nil:
 		return nil, err
@@ -239,7 +239,6 @@ func (p *pass) visit(l *List, visit func(context.Context, *List) error) error {
 	case !l.ended:
 		return fmt.Errorf("%s: %w: read it with Next until io.EOF", l.URL, ErrUnread)
 	}
-	p.cur = l.after
 	return nil
 }
 

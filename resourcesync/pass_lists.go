@@ -142,6 +142,8 @@ func (p *pass) since(s *Stream) time.Time {
 	switch {
 	case !s.Known:
 		return s.New.At
+	case s.Missed:
+		return s.At
 	case s.Mark.IsZero():
 		return time.Time{}
 	}
@@ -274,7 +276,12 @@ func (p *pass) absent(s Step, why error) error {
 		p.gap(Gap{URL: s.URL, Reason: why.Error()})
 		return nil
 	}
+	due := p.cur.Due
 	p.lost(fmt.Sprintf("the Change List %s is not to be had (%v)", s.URL, why))
+	if !follow.Missing(why) { // it may be had later: until then nobody knows what it says is there
+		p.cur.Incomplete, stream.New.Missed = true, true
+		p.cur.Due = due || !stream.Missed // one baseline makes up for it, not one a pass
+	}
 	return nil
 }
 

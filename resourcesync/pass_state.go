@@ -12,9 +12,8 @@ import (
 	"time"
 )
 
-// after returns the cursor as it is once a list was read to its end.
-func (p *pass) after(l *List) Cursor {
-	c := p.cur.clone()
+// take moves the cursor behind a list that was read to its end.
+func (c *Cursor) take(l *List, overlap time.Duration) {
 	c.Documents++
 	head := l.Head()
 	if d := string(head.Dialect); d != "" && !slices.Contains(c.Dialects, d) {
@@ -23,10 +22,9 @@ func (p *pass) after(l *List) Cursor {
 	if l.Baseline {
 		c.enumerated(l)
 	} else {
-		c.changed(l, p.w.Overlap)
+		c.changed(l, overlap)
 	}
 	c.Memory.validate(l.step.Stream, l)
-	return c
 }
 
 // changed takes in what a whole Change List says of time.
@@ -142,6 +140,9 @@ func (m *Memory) settle(baseline bool) {
 			}
 		}
 		s.Covered = latest(s.Covered, s.Mark)
+		if s.Missed = s.New.Missed; s.Missed {
+			s.Validators = nil // an index that has not changed would hide the list
+		}
 		s.New = Times{}
 		for _, part := range s.Parts {
 			if _, ok := s.Validators[part]; !ok {

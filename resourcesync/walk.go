@@ -173,8 +173,9 @@ type Closing struct {
 // Times say how far a stream has been read, by the Source's own clock.
 type Times struct {
 	// Mark is the largest datetime that was read in the Change Lists and did not
-	// lie after its answer's Date; without any, the at of the Resource List;
-	// without that, the from of the Change List. It never falls.
+	// lie after its answer's Date, or the latest border of one without any
+	// datetime; without either, the at of the Resource List; without that, the
+	// from of the Change List. It never falls.
 	Mark time.Time `json:"mark,omitzero"`
 	// Covered is up to when all changes have been read, as far as the Source's
 	// own times tell: it is never before Mark. A Change List that begins later
@@ -182,6 +183,9 @@ type Times struct {
 	Covered time.Time `json:"covered,omitzero"`
 	// At is that of the last Resource List.
 	At time.Time `json:"at,omitzero"`
+	// Missed: a Change List failed, or was damaged. It is asked for again, with all
+	// that reach to At.
+	Missed bool `json:"missed,omitempty"`
 }
 
 // Cursor is an unfinished walk, to be stored together with what its lists said.

@@ -1,8 +1,12 @@
 package resourcesync
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
+	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -171,7 +175,7 @@ func TestClosedListsOfAnIndexGrow(t *testing.T) {
 	s.put("/cl", sitemapindex(attrs("capability", "changelist", "from", 1), named("/1", "from", 1, "until", 3), named("/2", "from", 3, "until", 8), named("/3", "from", 8)))
 	got = s.again(w, got)
 	got.expect(t, "/3")
-	if s.requests(); got.Lost != "" || s.again(w, got).Result.NotModified != true {
+	if s.requests(); got.Lost != "" || !s.again(w, got).NotModified {
 		t.Errorf("%+v", got.Result)
 	}
 	expectRequests(t, s, "/cl! /3!")
@@ -192,4 +196,59 @@ func TestCapabilitiesOfIndexes(t *testing.T) {
 		t.Errorf("%+v, problems %v", got.Result, got.problems)
 	}
 	s.run(s.walk("/cl")).expect(t, "/cl4 /cl3") // it is an entrance, too
+}
+
+// TestCheckpoints: what is written of the cursors is constant a list, however many
+// lists an index has, and a walk goes on from any of them. (D121)
+func TestCheckpoints(t *testing.T) {
+	share := map[int]int{} // bytes of cursors a list
+	for _, n := range []int{400, 1600} {
+		s := newSite(t)
+		var index []string
+		for i := range n {
+			from := 1 + float64(i)
+			at := fmt.Sprintf("/cl%d", i)
+			index = append(index, named(at, "from", from, "until", from+1))
+			s.put(at, changes(from, from+1, change("a", from+0.5)))
+		}
+		s.put("/cl", sitemapindex(attrs("capability", "changelist", "from", 1), index...))
+		written := 0
+		var stored []Cursor
+		var read []string
+		w := s.walk("/cl")
+		visit := func(_ context.Context, l *List) error {
+			for {
+				if _, err := l.Next(); err == io.EOF {
+					break
+				} else if err != nil {
+					return err
+				}
+			}
+			read = append(read, l.URL)
+			if l.Checkpoint() {
+				c, _ := l.Cursor()
+				stored = append(stored, c)
+				written += len(mustJSON(t, c))
+			}
+			return nil
+		}
+		if _, err := w.Run(t.Context(), visit); err != nil || len(read) != n {
+			t.Fatalf("%d lists, error %v", len(read), err)
+		}
+		share[n] = written / n
+		all, first := read, stored[0]
+		if first.Documents != 1 {
+			t.Errorf("the first cursor comes after %d lists", first.Documents)
+		}
+		for _, c := range []Cursor{first, stored[len(stored)/2], stored[len(stored)-1]} {
+			read, stored, w.Resume = nil, nil, roundTrip(t, &c)
+			if r, err := w.Run(t.Context(), visit); err != nil || r.Memory == nil || !slices.Equal(read, all[c.Documents:]) {
+				t.Errorf("from %d: read %d, error %v", c.Documents, len(read), err)
+			}
+		}
+	}
+	if share[1600] > share[400]*3/2 {
+		t.Errorf("bytes a list: %v", share)
+	}
+	t.Logf("bytes a list: %v", share)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -151,7 +152,8 @@ func TestMark(t *testing.T) {
 		{"the at of the Resource List", changes(1, 0), resources(5), 5},
 		{"no late at", changes(1, 0), resources(late), 1},
 		{"from", changes(2, 0), "", 2},
-		{"no datetime: lastmod", changes(1, 0, `<url><loc>{}/r/a</loc><lastmod>2020-01-04T00:00:00Z</lastmod><rs:md change="updated"/></url>`), "", 4},
+		{"no datetime: the border of the list, not lastmod", changes(3, 0, `<url><loc>{}/r/a</loc><lastmod>2020-01-04T00:00:00Z</lastmod><rs:md change="updated"/></url>`), resources(2), 3},
+		{"no datetime, closed", changes(1, 3.5, `<url><loc>{}/r/a</loc><lastmod>2020-01-02T00:00:00Z</lastmod><rs:md change="updated"/></url>`), resources(2), 3.5},
 		{"a datetime: lastmod says nothing", changes(1, 0, change("a", 2),
 			`<url><loc>{}/r/a</loc><lastmod>2020-01-04T00:00:00Z</lastmod><rs:md change="updated"/></url>`), "", 2},
 	} {
@@ -175,6 +177,25 @@ func TestMark(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestLastmodIsNoMark: a list that is published late is read, however late the
+// resources in the lists before it were modified. (D5)
+func TestLastmodIsNoMark(t *testing.T) {
+	s := newSite(t)
+	undated := func(name string) string {
+		return fmt.Sprintf(`<url><loc>{}/r/%s</loc><lastmod>2020-01-20T00:00:00Z</lastmod><rs:md change="updated"/></url>`, name)
+	}
+	classic(s)
+	s.put("/cl", sitemapindex(attrs("capability", "changelist", "from", 1), named("/cl3", "from", 7, "until", 10)))
+	s.put("/cl3", changes(7, 10, undated("a")))
+	w := s.walk("/cap")
+	first := s.run(w)
+	first.expect(t, "/cl3 /rl*")
+	s.put("/cl4", changes(10, 12, undated("b")))
+	s.put("/cl5", changes(12, 0))
+	s.put("/cl", sitemapindex(attrs("capability", "changelist", "from", 1), named("/cl3", "from", 7, "until", 10), named("/cl4", "from", 10, "until", 12), named("/cl5", "from", 12)))
+	s.again(w, first).expect(t, "/cl5 /cl4 /cl3")
 }
 
 func TestStreams(t *testing.T) {
@@ -236,19 +257,63 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// A Change List that fails when the Source is read first does not keep the Resource
-// List from being read (D84), but nothing is absent then; later it does keep the walk.
+// TestChangeListFailsAtFirst: a Change List that fails when the Source is read
+// first does not keep the Resource List from being read, but nothing is absent
+// then; later it does keep the walk. What it had is read once it answers. (D84)
 func TestChangeListFailsAtFirst(t *testing.T) {
 	s := newSite(t)
+	s.tags = true
 	classic(s)
-	s.status("/cl4", http.StatusServiceUnavailable)
+	s.status("/cl3", http.StatusServiceUnavailable)
 	w := s.walk("/cap")
 	first := s.run(w)
-	if first.err != nil || first.Lost == "" || first.Complete || !strings.Contains(strings.Join(first.lists, " "), "/rl*") {
-		t.Fatalf("%+v, visited %v, error %v", first.Result, first.lists, first.err)
+	first.expect(t, "/cl4 /cl2 /rl*")
+	if first.Lost == "" || first.Complete {
+		t.Fatalf("%+v", first.Result)
 	}
 	if again := s.again(w, first); again.err == nil {
 		t.Errorf("it fails again: visited %v", again.lists)
+	}
+	s.put("/cl3", changes(7, 10, change("a", 8)))
+	second := s.again(w, first)
+	second.expect(t, "/cl4 /cl3 /cl2")
+	if second.Lost != "" || second.Baseline {
+		t.Errorf("%+v", second.Result)
+	}
+	if third := s.again(w, second); !third.NotModified {
+		t.Errorf("%+v", third.Result)
+	}
+}
+
+// TestDamagedChangeList: one that cannot be read is asked for until it can be,
+// with one baseline in all; until then nothing is absent. (D84)
+func TestDamagedChangeList(t *testing.T) {
+	s := newSite(t)
+	s.tags = true
+	classic(s)
+	w := s.walk("/cap")
+	first := s.run(w)
+	whole := changes(10, 13, change("c", 11), change("d", 12))
+	s.put("/cl4", strings.TrimSuffix(whole, "</urlset>"))
+	s.put("/cl5", changes(13, 0, change("e", 14)))
+	s.put("/cl", sitemapindex(attrs("capability", "changelist", "from", 1), named("/cl3", "from", 7, "until", 10), named("/cl4", "from", 10, "until", 13), named("/cl5", "from", 13)))
+	got := s.again(w, first)
+	got.expect(t, "/cl5 /cl4 /rl*")
+	for range 2 {
+		if !strings.Contains(got.Lost, "/cl4") || got.Complete {
+			t.Errorf("%+v", got.Result)
+		}
+		got = s.again(w, got)
+		got.expect(t, "/cl5 /cl4 /cl3")
+	}
+	s.put("/cl4", whole)
+	got = s.again(w, got)
+	got.expect(t, "/cl5 /cl4 /cl3")
+	if got.Lost != "" {
+		t.Errorf("%+v", got.Result)
+	}
+	if end := s.again(w, got); !end.NotModified {
+		t.Errorf("%+v", end.Result)
 	}
 }
 

@@ -259,6 +259,7 @@ func (g *reading) finish() error {
 	}
 	x.active = int64(g.doc.Active)
 	var err error
+	x.last = true
 	x.cursor, err = json.Marshal(cursor{Walk: c, Active: x.active})
 	return err
 }

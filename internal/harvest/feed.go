@@ -180,7 +180,7 @@ func (r *run) reportShort(url string, known bool) {
 // is the latest of them that does not lie in the future.
 func (r *run) feedPiece(doc *feedDocument, a *follow.Answer) (x piece, newest event.Stamp) {
 	x = piece{doc: event.Document{URL: a.URL, FeedID: doc.id, FeedTitle: doc.title, FeedUpdated: doc.updated,
-		Feed: translate.FeedOf(&atompmh.Feed{Metadata: doc.metadata.Metadata, Links: doc.links})}, cursor: []byte(unread)}
+		Feed: translate.FeedOf(&atompmh.Feed{Metadata: doc.metadata.Metadata, Links: doc.links})}, last: true, cursor: []byte(unread)}
 	for _, it := range r.feedWinners(doc, a.URL) {
 		item, err := r.feedItem(it)
 		switch {

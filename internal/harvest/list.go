@@ -254,14 +254,16 @@ func (g *listing) finish(ctx context.Context, p *pipe) error {
 	} else if err := g.fromFile(ctx, p, last); err != nil {
 		return err
 	}
-	c, ok := g.doc.Cursor()
-	if !ok {
-		return fmt.Errorf("%s: the list was not read to its end", g.doc.URL)
-	}
-	last.active = p.active + g.active
-	var err error
-	if last.cursor, err = json.Marshal(listCursor{Lists: &c, Active: last.active}); err != nil {
-		return err
+	last.last, last.active = true, p.active+g.active
+	if g.doc.Checkpoint() {
+		c, ok := g.doc.Cursor()
+		if !ok {
+			return fmt.Errorf("%s: the list was not read to its end", g.doc.URL)
+		}
+		var err error
+		if last.cursor, err = json.Marshal(listCursor{Lists: &c, Active: last.active}); err != nil {
+			return err
+		}
 	}
 	last.memory, g.meter.taken = g.meter.taken, 0
 	return p.send(last)

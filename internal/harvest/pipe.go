@@ -15,7 +15,8 @@ type piece struct {
 	quarantine []event.Quarantined
 	active     int64
 	memory     int64  // taken of the harvest's load, given back once it is durable
-	cursor     []byte // where the walk goes on after the document; nil before its last piece
+	last       bool   // of its document
+	cursor     []byte // where the walk goes on after the document; nil before its last piece, and where that is not to be stored
 }
 
 // piecesQueued bounds how many documents wait for the log, however small.
@@ -79,7 +80,7 @@ func newPipe(ctx context.Context, r *run, anew bool) *pipe {
 // document, however large.
 func (p *pipe) send(x piece) (err error) {
 	p.active, p.latest = x.active, len(x.items)
-	if x.cursor != nil {
+	if x.last {
 		p.r.documents.Add(1)
 	}
 	p.r.tell()

@@ -1,12 +1,43 @@
 package harvest_test
 
 import (
+	"fmt"
+	"slices"
+
+	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 )
 
-// model is the log without regard to how it is written: of each Source, in the
-// order of the configuration, its last word on each record.
-type model []map[string]word
+// model is the log without regard to how it is written: of each Source its last
+// word on each record.
+type model []words
+
+type words struct {
+	source *source
+	of     map[string]word
+}
+
+// harvested is a harvest that has come to its end. Some lists of changes were not
+// to be had: those of these names, all where one is that of the index. They are
+// gone, or may be had later.
+type harvested struct {
+	full    bool
+	without []string
+	gone    bool
+}
+
+// lacks reports whether the harvest could not read a statement.
+func (p *harvested) lacks(s *source, i int) bool {
+	if len(p.without) == 0 {
+		return false
+	}
+	for list := range s.list + 1 {
+		if !slices.Contains(p.without, "") && !slices.Contains(p.without, fmt.Sprintf("/%d", list)) && s.has(list, i) {
+			return false
+		}
+	}
+	return true
+}
 
 // word is what a Source said last of a record.
 type word struct {
@@ -21,8 +52,9 @@ type word struct {
 // has one speaks for it.
 func (m model) live() map[string]string {
 	out := map[string]string{}
-	for i := len(m) - 1; i >= 0; i-- {
-		for name, w := range m[i] {
+	ranked := slices.SortedFunc(slices.Values(m), func(a, b words) int { return b.source.rank - a.source.rank })
+	for _, w := range ranked {
+		for name, w := range w.of {
 			if w.version > 0 {
 				out[name] = w.title
 			}
@@ -31,9 +63,18 @@ func (m model) live() map[string]string {
 	return out
 }
 
-// take is a harvest of a Source that has come to its end.
-func (m model) take(s *source, full bool) {
-	words := m[s.rank]
+// forget: when a Source of another kind said something does not tell whether a
+// list is newer (D107).
+func (m model) forget(s *source) {
+	for name, w := range m[s.number].of {
+		w.at, w.change = 0, false
+		m[s.number].of[name] = w
+	}
+}
+
+// take is a harvest of a Source.
+func (m model) take(s *source, p harvested) {
+	words := m[s.number].of
 	switch {
 	case s.kind == harvest.Feed: // what it shows is there; what it does not show says nothing
 		for _, st := range s.shown() {
@@ -55,36 +96,63 @@ func (m model) take(s *source, full bool) {
 		}
 		return
 	}
-	baseline := s.kind == harvest.ResourceSync && (full || !s.known)
+	baseline := s.kind == harvest.ResourceSync && (p.full || !s.known)
 	// Of the statements that are new the last one on each record decides. If it is
 	// bad or not selected, nothing is known but that older ones do not hold.
-	decided := map[string]bool{}
-	for i := len(s.said) - 1; i >= s.seen; i-- {
+	decided, spoken, waiting := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	for i := len(s.said) - 1; i >= 0; i-- {
 		st := s.said[i]
-		switch {
-		case decided[st.name]:
+		if p.lacks(s, i) {
+			continue
+		}
+		old := s.taken[i] || spoken[st.name]
+		s.taken[i], spoken[st.name] = true, true
+		switch w, known := words[st.name]; {
+		case old:
 		case baseline && !s.untimed && i < s.at && s.listed(st.name) > 0: // the Resource List is newer
+		case known && !w.change && w.at > i && st.dated && !s.untimed: // and was read before
 		default:
-			if !st.bad && !st.unselected {
+			waiting[st.name] = s.waits(st.name, st.version) && i >= s.at
+			if !st.bad && !st.unselected && !s.waits(st.name, st.version) {
 				words[st.name] = s.word(st, i+1)
 			}
 			decided[st.name] = true
 		}
 	}
-	s.seen, s.known = len(s.said), true
+	s.known = true
 	if !baseline {
 		return
 	}
 	// A later change holds against the list, even one that cannot be taken.
 	later := map[string]bool{}
 	for i, st := range s.said {
-		later[st.name] = (st.bad || st.unselected) && i >= s.at
+		if p.lacks(s, i) {
+			continue
+		}
+		later[st.name] = waiting[st.name] || (st.bad || st.unselected) && i >= s.at
 	}
 	for name := range s.snapshot {
+		version := s.listed(name)
+		if version == 0 || decided[name] || later[name] || s.waits(name, version) {
+			continue
+		}
 		w, known := words[name]
-		if version := s.listed(name); version > 0 && !decided[name] && !later[name] && (!known || w.at <= s.at && !s.untimed) {
+		// Where no times tell, the list holds against what was not read again; it says
+		// nothing against a change that is read later.
+		untold := known && w.change && (s.untimed || !w.dated) && !spoken[name]
+		if untold {
+			for i := range s.said {
+				if s.said[i].name == name {
+					delete(s.taken, i)
+				}
+			}
+		}
+		if !known || untold || s.untimed && !w.change && !spoken[name] || !s.untimed && w.at <= s.at {
 			words[name] = word{version: version, at: s.at, title: s.title(name, version)}
 		}
+	}
+	if len(p.without) > 0 && !p.gone {
+		return // nobody knows what they tell
 	}
 	// What the list does not have is gone, unless a change tells of it later.
 	for name, w := range words {
@@ -96,6 +164,12 @@ func (m model) take(s *source, full bool) {
 			delete(words, name)
 		}
 	}
+}
+
+// waits reports whether a mirror cannot have a version, since there is another
+// one by now: that of which a list that fails tells.
+func (s *source) waits(name string, version int) bool {
+	return s.mode == event.Mirror && version > 0 && s.truth[name] != version
 }
 
 // word is what the statement of a number says.

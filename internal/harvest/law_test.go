@@ -69,6 +69,7 @@ type history struct {
 	mode     event.Content
 	sources  []*source
 	model    model
+	ranked   bool // the order of the Sources changes
 }
 
 func (h *history) must(err error) {
@@ -88,10 +89,12 @@ func (h *history) open(folder string) {
 		BatchSize: rapid.IntRange(1, 6).Draw(h.t, "batch")}
 	h.mode = rapid.SampledFrom([]event.Content{event.Redirect, event.Mirror}).Draw(h.t, "content")
 	h.must(h.log.EnsureSet(ctx, eventlog.SetConfig{Name: "main", Content: h.mode}))
+	h.ranked = rapid.IntRange(0, 3).Draw(h.t, "ranks change") == 0
 	for i := range rapid.IntRange(1, 3).Draw(h.t, "sources") {
-		s := newSource(h.t, fmt.Sprintf("%s/s%d", h.base, i), i, h.mode)
+		s := newSource(h.t, fmt.Sprintf("%s/s%d", h.base, i), i, h.mode, h.kinds())
+		s.badly = s.badly && !h.ranked
 		h.sources = append(h.sources, s)
-		h.model = append(h.model, map[string]word{})
+		h.model = append(h.model, words{source: s, of: map[string]word{}})
 		h.ensure(s)
 	}
 }
@@ -130,49 +133,101 @@ func (c stored) Put(ctx context.Context, all []harvest.Draft) error {
 	return c.Store.Put(ctx, drafts...)
 }
 
+// kinds of Sources that can say again all that they have said, where that is
+// needed: of a record that nobody speaks of the first Source in a new order does
+// not come to speak.
+func (h *history) kinds() []string {
+	if h.ranked {
+		return []string{harvest.AtomPMH, harvest.ResourceSync}
+	}
+	return []string{harvest.AtomPMH, harvest.ResourceSync, harvest.Feed}
+}
+
+// rank gives the Sources another order, and has all of them say what they have.
+func (h *history) rank() {
+	for i, rank := range rapid.Permutation([]int{0, 1, 2}[:len(h.sources)]).Draw(h.t, "ranks") {
+		h.sources[i].rank = rank
+		h.ensure(h.sources[i])
+	}
+	for _, s := range h.sources {
+		_, err := h.pass(s, true)
+		h.must(err)
+		h.model.take(s, harvested{full: true})
+	}
+	h.compare()
+}
+
 // step lets things happen at one Source, and harvests it.
 func (h *history) step() {
+	if h.ranked && rapid.IntRange(0, 3).Draw(h.t, "another order") == 0 {
+		h.rank()
+	}
 	s := rapid.SampledFrom(h.sources).Draw(h.t, "source")
 	if rapid.IntRange(0, 7).Draw(h.t, "another kind") == 0 {
 		before := s.kind
-		if s.kind = rapid.SampledFrom(kinds).Draw(h.t, "kind"); s.kind != before {
-			s.seen, s.known = 0, false
+		if s.kind = rapid.SampledFrom(h.kinds()).Draw(h.t, "kind"); s.kind != before {
+			s.taken, s.known = map[int]bool{}, false
+			h.model.forget(s)
 			h.ensure(s)
 		}
 	}
 	s.grow(h.t)
 	full := rapid.IntRange(0, 3).Draw(h.t, "full") == 0
 	if rapid.IntRange(0, 5).Draw(h.t, "fails") == 0 {
-		s.failing = rapid.SampledFrom([]string{"doc", "rl", "feed/0", "feed/1"}).Draw(h.t, "failing")
-		r, err := h.pass(s, full)
-		if s.failing = ""; err == nil && len(r.Warnings) == 0 { // nobody asked for it
-			h.model.take(s, full)
-			h.compare()
-		} else {
-			full = true // whether the lists went on past it does not matter then
-		}
-		s.sound = true // the half that was taken in may be older than what is bad
+		h.fail(s, full)
 		s.grow(h.t)
 		s.sound = false
 	}
 	if _, err := h.pass(s, full); err != nil {
 		h.t.Fatalf("%s: %v", s.kind, err)
 	}
-	h.model.take(s, full)
+	h.model.take(s, harvested{full: full})
 	h.compare()
 	before := h.last()
 	_, err := h.pass(s, false)
 	h.must(err)
-	h.model.take(s, false)
+	h.model.take(s, harvested{})
 	h.compare()
 	if now := h.last(); now != before {
 		h.t.Fatalf("the same once more has logged %s", strings.Join(h.events(before), ", "))
 	}
 }
 
+// fail harvests a Source while one of its documents fails, is missing or is cut
+// off. Where the pass ends there, nobody knows how much was taken in before. Past
+// a Change List it goes on, says so, and what that has comes in later.
+func (h *history) fail(s *source, full bool) {
+	s.failing, s.asked = rapid.SampledFrom([]string{"doc", "cl", "rl", "cl/0", "cl/1", "feed/0", "feed/1"}).Draw(h.t, "failing"), false
+	s.failure = fails
+	list, ofChanges := strings.CutPrefix(s.failing, "cl")
+	if ofChanges {
+		s.failure = rapid.SampledFrom([]int{fails, missing, cutOff}).Draw(h.t, "failure")
+	}
+	r, err := h.pass(s, full)
+	s.failing = ""
+	switch {
+	case !s.asked:
+		h.must(err)
+		h.model.take(s, harvested{full: full})
+		h.compare()
+	case ofChanges && (s.failure != fails || !s.known):
+		h.must(err)
+		if !r.Partial() {
+			h.t.Fatalf("past the Change List cl%s: %+v", list, r)
+		}
+		h.model.take(s, harvested{full: true, without: []string{list}, gone: s.failure == missing})
+		h.compare()
+	default:
+		if err == nil {
+			h.t.Fatal("a document has failed, and the pass has not")
+		}
+		s.sound = true // the half that was taken in may be older than what is bad
+	}
+}
+
 func (h *history) pass(s *source, full bool) (harvest.Report, error) {
 	return h.harvest.Harvest(context.Background(), &harvest.Source{ID: s.id, Set: "main", Kind: s.kind, URL: s.url + "/doc", Content: h.mode,
-		Client: http.DefaultClient, Wants: translate.Wants{Prefixes: []string{s.url + "/r/"}}, Overlap: time.Hour}, harvest.Options{Full: full, AllPending: true})
+		Client: http.DefaultClient, Wants: translate.Wants{Prefixes: []string{s.url + "/r/"}}, Overlap: 1000 * time.Hour}, harvest.Options{Full: full, AllPending: true})
 }
 
 func (h *history) last() event.Seq {
@@ -211,7 +266,12 @@ func (h *history) serve(w http.ResponseWriter, r *http.Request) {
 	http.NotFound(w, r)
 }
 
-var kinds = []string{harvest.AtomPMH, harvest.ResourceSync, harvest.Feed}
+// What may happen to a document.
+const (
+	fails   = http.StatusInternalServerError
+	missing = http.StatusNotFound
+	cutOff  = http.StatusOK
+)
 
 // statement is what a Source has once said of a record.
 type statement struct {
@@ -222,16 +282,18 @@ type statement struct {
 	dated      bool
 	list       int // the list of changes that it stands in
 	document   int // the archive document
+	minute     int // when; of two statements of one minute the later one counts
 }
 
-// source is a Source that has said some things, in minutes counted from 1, and
+// source is a Source that has said some things, one or several a minute, and
 // shows them as a chain of feeds, a complete feed, lists, or a short feed.
 type source struct {
-	url  string
-	id   event.SourceID
-	rank int
-	kind string
-	mode event.Content
+	url    string
+	id     event.SourceID
+	number int
+	rank   int
+	kind   string
+	mode   event.Content
 
 	said    []statement
 	truth   map[string]int // versions of what is there, at that URL
@@ -240,20 +302,24 @@ type source struct {
 	snapshot map[string]entry
 	at       int
 	version  int
-	failing  string
+	// failing is a document, and failure what happens to it; asked: it was asked
+	// for.
+	failing string
+	failure int
+	asked   bool
 
 	complete, untimed, undated, overlap, badly, sound bool
 	order                                             map[int]int // of lastmod, which says nothing
 	document, list                                    int
 
-	// What the model remembers: how many statements were taken in, and whether
-	// there was a harvest.
-	seen  int
+	// What the model remembers: which statements were taken in, and whether there
+	// was a harvest.
+	taken map[int]bool
 	known bool
 }
 
-func newSource(t *rapid.T, url string, rank int, mode event.Content) *source {
-	s := &source{url: url, rank: rank, mode: mode, truth: map[string]int{}, outside: map[string]bool{}, order: map[int]int{},
+func newSource(t *rapid.T, url string, number int, mode event.Content, kinds []string) *source {
+	s := &source{url: url, number: number, rank: number, mode: mode, taken: map[int]bool{}, truth: map[string]int{}, outside: map[string]bool{}, order: map[int]int{},
 		kind: rapid.SampledFrom(kinds).Draw(t, "kind"), complete: rapid.IntRange(0, 3).Draw(t, "complete") == 0,
 		untimed: rapid.IntRange(0, 3).Draw(t, "no at") == 0, undated: rapid.IntRange(0, 3).Draw(t, "no datetime") == 0,
 		overlap: rapid.Bool().Draw(t, "overlaps")}
@@ -261,7 +327,7 @@ func newSource(t *rapid.T, url string, rank int, mode event.Content) *source {
 	// One record is always there: the guard would keep it back if all were gone.
 	s.version++
 	s.truth["z"] = s.version
-	s.said = append(s.said, statement{name: "z", version: s.version, dated: !s.undated})
+	s.said = append(s.said, statement{name: "z", version: s.version, dated: !s.undated, minute: 1})
 	s.show()
 	return s
 }
@@ -290,8 +356,11 @@ func (s *source) grow(t *rapid.T) {
 		case 5:
 			// A deletion that nobody tells of. A mirror would wait for the content, and
 			// what is new and in doubt is asked for.
-			taken := !slices.ContainsFunc(s.said[s.seen:], func(st statement) bool { return st.name == name })
-			if s.kind == harvest.ResourceSync && s.mode != event.Mirror && taken {
+			unread := false
+			for i, st := range s.said {
+				unread = unread || st.name == name && !s.taken[i]
+			}
+			if s.kind == harvest.ResourceSync && s.mode != event.Mirror && !unread {
 				delete(s.truth, name)
 			}
 			continue
@@ -310,6 +379,10 @@ func (s *source) grow(t *rapid.T) {
 			if s.badly && s.list > 0 && rapid.IntRange(0, 3).Draw(t, "a closed list grows") == 0 {
 				st.list--
 			}
+		}
+		st.minute = s.minute(len(s.said))
+		if len(s.said) == s.at || st.list < s.list || rapid.IntRange(0, 3).Draw(t, "same minute") != 0 { // a Resource List has all up to its at, and the lists tell of one minute which comes later
+			st.minute++
 		}
 		s.said = append(s.said, st)
 		s.order[len(s.said)] = rapid.IntRange(0, 50).Draw(t, "lastmod")
@@ -331,7 +404,7 @@ func (s *source) show() {
 }
 
 func (s *source) title(name string, version int) string {
-	return fmt.Sprintf("%s %d of %d", name, version, s.rank)
+	return fmt.Sprintf("%s %d of %d", name, version, s.number)
 }
 
 func (s *source) loc(name string, outside bool) string {
@@ -341,15 +414,34 @@ func (s *source) loc(name string, outside bool) string {
 	return s.url + "/r/" + name
 }
 
+// minute is that of so many statements.
+func (s *source) minute(n int) int {
+	if n == 0 {
+		return 0
+	}
+	return s.said[n-1].minute
+}
+
 func minute(n int) string {
 	return time.Date(2020, 1, 1, 0, n, 0, 0, time.UTC).Format(time.RFC3339)
 }
 
 func (s *source) serve(w http.ResponseWriter, path string) {
 	if path == s.failing {
-		http.Error(w, "not now", http.StatusInternalServerError)
+		s.asked = true
+		if s.failure != cutOff {
+			http.Error(w, "not now", s.failure)
+			return
+		}
+		whole := httptest.NewRecorder()
+		defer func() { _, _ = w.Write(whole.Body.Bytes()[:whole.Body.Len()-10]) }()
+		s.write(whole, path)
 		return
 	}
+	s.write(w, path)
+}
+
+func (s *source) write(w http.ResponseWriter, path string) {
 	kind, part, _ := strings.Cut(path, "/")
 	var n int
 	_, _ = fmt.Sscan(part, &n)
@@ -369,7 +461,7 @@ func (s *source) serve(w http.ResponseWriter, path string) {
 	case kind == "feed":
 		s.serveFeed(w, n)
 	case path == "rl":
-		at := fmt.Sprintf(` at="%s"`, minute(s.at))
+		at := fmt.Sprintf(` at="%s"`, minute(s.minute(s.at)))
 		if s.untimed {
 			at = ""
 		}
@@ -413,9 +505,9 @@ func (s *source) begins(list int) int {
 }
 
 func (s *source) borders(list int) string {
-	b := fmt.Sprintf(` from="%s"`, minute(s.begins(list)))
+	b := fmt.Sprintf(` from="%s"`, minute(s.minute(s.begins(list))))
 	if list < s.list {
-		b += fmt.Sprintf(` until="%s"`, minute(s.begins(list+1)))
+		b += fmt.Sprintf(` until="%s"`, minute(s.minute(s.begins(list+1))))
 	}
 	return b
 }
@@ -428,16 +520,22 @@ func (s *source) serveIndex(w io.Writer) {
 	fmt.Fprint(w, `</sitemapindex>`)
 }
 
-func (s *source) serveChanges(w io.Writer, list int) {
-	var entries strings.Builder
-	last := -1 // of the list before
-	for i := range s.said {
-		if s.said[i].list < list {
-			last = i
+// has reports whether a list of changes has a statement: its own, and where lists
+// overlap the last one before it.
+func (s *source) has(list, i int) bool {
+	last := -1
+	for j := range s.said {
+		if s.said[j].list < list {
+			last = j
 		}
 	}
+	return s.said[i].list == list || s.overlap && i == last
+}
+
+func (s *source) serveChanges(w io.Writer, list int) {
+	var entries strings.Builder
 	for i, st := range s.said {
-		if st.list != list && (!s.overlap || i != last) {
+		if !s.has(list, i) {
 			continue
 		}
 		change := map[bool]string{true: "updated", false: "deleted"}[st.version > 0]
@@ -446,11 +544,11 @@ func (s *source) serveChanges(w io.Writer, list int) {
 		}
 		attrs := fmt.Sprintf(` change=%q`, change)
 		if st.dated {
-			attrs += fmt.Sprintf(` datetime="%s"`, minute(i+1))
+			attrs += fmt.Sprintf(` datetime="%s"`, minute(st.minute))
 		}
 		lastmod := ""
 		if n := s.order[i+1]; n > 0 && n <= 30 { // any that is not later than the change
-			lastmod = "<lastmod>" + minute(min(n, i+1)) + "</lastmod>"
+			lastmod = "<lastmod>" + minute(min(n, st.minute)) + "</lastmod>"
 		}
 		fmt.Fprintf(&entries, s.resource(st.name, st.version, st.unselected, attrs), lastmod)
 	}
@@ -469,24 +567,24 @@ func (s *source) serveFeed(w io.Writer, document int) {
 	}
 	updated := 0
 	var entries []string
-	for i, st := range s.said {
+	for _, st := range s.said {
 		if !s.complete && st.document <= document {
-			updated = i + 1
+			updated = st.minute
 		}
 		if s.complete && (s.truth[st.name] != st.version || st.version == 0) || !s.complete && st.document != document {
 			continue
 		}
-		entries = append(entries, s.entry(&st, i+1))
+		entries = append(entries, s.entry(&st))
 	}
 	if s.complete {
-		updated = len(s.said)
+		updated = s.minute(len(s.said))
 	}
 	slices.Reverse(entries)
 	fmt.Fprintf(w, `<feed xmlns="http://www.w3.org/2005/Atom" xmlns:fh="http://purl.org/syndication/history/1.0"><id>urn:feed</id><title>Feed</title><updated>%s</updated>%s<author><name>x</name></author>%s</feed>`,
 		minute(updated), head, strings.Join(entries, ""))
 }
 
-func (s *source) entry(st *statement, at int) string {
+func (s *source) entry(st *statement) string {
 	body := `<content/>`
 	switch {
 	case st.bad:
@@ -494,7 +592,7 @@ func (s *source) entry(st *statement, at int) string {
 	case st.version > 0:
 		body = fmt.Sprintf(`<link rel="alternate" type="text/plain" href="%s"/>`, s.loc(st.name, st.unselected))
 	}
-	return fmt.Sprintf(`<entry><id>urn:%s</id><title>%s</title><updated>%s</updated>%s</entry>`, st.name, s.title(st.name, st.version), minute(at), body)
+	return fmt.Sprintf(`<entry><id>urn:%s</id><title>%s</title><updated>%s</updated>%s</entry>`, st.name, s.title(st.name, st.version), minute(st.minute), body)
 }
 
 // recent is how many of its last statements a short feed shows.

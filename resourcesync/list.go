@@ -33,9 +33,9 @@ type List struct {
 	answer *follow.Answer
 	reader *Reader
 	step   Step
-	ended  bool   // read to io.EOF, and taken into the pass's cursor
-	fatal  error  // what Next returned last, if it ends the reading
-	live   bool   // it is being visited
+	ended  bool  // read to io.EOF, and taken into the pass's cursor
+	fatal  error // what Next returned last, if it ends the reading
+	live   bool  // it is being visited
 	// datetime is the largest of the entries, late ones left out; nameless counts
 	// bad entries without a readable loc.
 	datetime time.Time

@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/peer"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/peer"
 )
 
 // D131: of a Source so many bad inputs are kept and no more; the newest stay, and

@@ -255,6 +255,9 @@ type Notification struct {
 	// First and Last are when it came first and last, Times how often.
 	First, Last Micros
 	Times       int
+	// Stranger: it came from somebody who showed no secret. While it belongs to
+	// nothing it is no event, and may make room for newer ones of strangers.
+	Stranger bool
 	// Item is the place in Batch.Items, plus one, of the observation that it gives
 	// rise to; 0 is none. When the notification has come before, and the Source has
 	// deleted the record, that observation is left alone (its outcome is 0): a
@@ -271,8 +274,8 @@ const (
 	NotificationMatched NotificationVerdict = iota + 1
 	// NotificationRecord: its record is fetched from the library.
 	NotificationRecord
-	// NotificationRejected: it belongs to no submission of ours and was logged as
-	// an event of kind rejected.
+	// NotificationRejected: it belongs to no submission of ours, and was logged as
+	// an event of kind rejected unless it is a Stranger's.
 	NotificationRejected
 	// NotificationUncorrelated: it belongs to no submission, or to several, and
 	// there is nowhere to fetch the record from.
@@ -296,6 +299,12 @@ func (v NotificationVerdict) String() string {
 // Rejection is a submission that was rejected and has no row of its own: one to
 // our ingest server, or one of somebody else's that we were notified of.
 type Rejection struct {
+	// Stranger: it came from somebody who showed no secret. Such a rejection is no
+	// event: the newest of a Source are kept, and have an ID, their Set, and At.
+	Stranger bool
+	ID       int64
+	Set      string
+	At       Micros
 	// Record is the identifier, "" when it has none.
 	Record           string
 	SourceIdentifier string
@@ -313,7 +322,8 @@ type Answered struct {
 // Exchange is what a batch of ModeSubmission does besides its items.
 type Exchange struct {
 	Steps []Step
-	// Rejections are logged as events of kind rejected, after the items.
+	// Rejections are logged as events of kind rejected, after the items, but those
+	// of strangers.
 	Rejections []Rejection
 	// Notices, which have an ID, replace the stored ones.
 	Notices []Notice
@@ -355,4 +365,7 @@ type Counts struct {
 	Contradicted int64
 	// UnderReview counts those that wait for a decision here.
 	UnderReview int64
+	// Dropped counts the rejections and notifications of strangers that are not kept
+	// any more, since newer ones have taken their place.
+	Dropped int64
 }

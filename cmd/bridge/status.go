@@ -72,6 +72,7 @@ type (
 		UnderReview   int64            `json:"under_review,omitempty"`  // of those that are provisional
 		Notices       map[string]int64 `json:"notices,omitempty"`       // dispositions that we owe
 		Notifications map[string]int64 `json:"notifications,omitempty"` // dispositions that we were told
+		Dropped       int64            `json:"dropped,omitempty"`       // rejections and notifications of strangers that are not kept any more
 		Through       event.Seq        `json:"through,omitempty"`       // the last event that is in the outbox
 		Former        bool             `json:"former,omitempty"`        // the configuration does not name it any more
 		Failing       *jsonTrouble     `json:"failing,omitempty"`
@@ -152,7 +153,7 @@ func statusObject(sets []daemon.SetStatus, warnings []string) jsonStatus {
 }
 
 func peerObject(p *daemon.PeerStatus) jsonPeer {
-	j := jsonPeer{Direction: "received", URL: p.URL, States: words(p.States()), UnderReview: p.UnderReview, Notices: words(p.Notices), Notifications: words(p.Notifications), Through: p.Through}
+	j := jsonPeer{Direction: "received", URL: p.URL, States: words(p.States()), UnderReview: p.UnderReview, Notices: words(p.Notices), Notifications: words(p.Notifications), Dropped: p.Dropped, Through: p.Through}
 	if p.Sent {
 		j.Direction, j.Former = "sent", p.Former
 	}
@@ -210,6 +211,9 @@ func printPeer(w io.Writer, set string, p *daemon.PeerStatus) {
 	}
 	if n := words(p.Notifications); len(n) > 0 {
 		fmt.Fprintf(w, "%snotifications from ingest servers: %s; see: bridge submission notifications --set %s\n", indent, listed(n), set)
+	}
+	if p.Dropped > 0 {
+		fmt.Fprintf(w, "%s%s of strangers not kept any more, since newer ones have taken their place\n", indent, counted(int(p.Dropped), "rejection or notification", "rejections and notifications"))
 	}
 	for _, s := range []event.State{event.StateInDoubt, event.StateUnresolved, event.StateRejected, event.StateUnsent} {
 		if p.Submissions[s] > 0 {

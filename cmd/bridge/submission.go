@@ -20,7 +20,7 @@ import (
 
 func submissionCommand() *cobra.Command {
 	return group("submission", submissionListCommand(), submissionShowCommand(), submissionDiffCommand(), submissionExportCommand(),
-		submissionNotificationsCommand(), submissionNoticesCommand(), reviewCommand("submission accept", true), reviewCommand("submission reject", false),
+		submissionRejectionsCommand(), submissionNotificationsCommand(), submissionNoticesCommand(), reviewCommand("submission accept", true), reviewCommand("submission reject", false),
 		settleCommand(), withdrawCommand(), resendCommand())
 }
 
@@ -391,6 +391,58 @@ func printFields(w io.Writer, object any) error {
 	}
 	_, err = io.WriteString(w, b.String())
 	return err
+}
+
+func submissionRejectionsCommand() *cobra.Command {
+	cmd := command("submission rejections")
+	var in inputs
+	var set string
+	var limit int
+	var asJSON, full bool
+	in.addFile(cmd)
+	in.addData(cmd)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON lines")
+	cmd.Flags().BoolVar(&full, "full", false, "do not cut long texts")
+	cmd.Flags().StringVar(&set, "set", "", "only those of the set with this `name`")
+	cmd.Flags().IntVar(&limit, "limit", 100, "at most this many of a set, the newest; 0 is all")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		h, err := in.read(cmd)
+		if err != nil {
+			return err
+		}
+		return errors.Join(eachSet(cmd.Context(), h, set, func(set string) error {
+			return printRejections(cmd.Context(), cmd.OutOrStdout(), h, set, limit, asJSON, full)
+		}), h.Close())
+	}
+	return cmd
+}
+
+// The line of bridge submission rejections --json. Fields are absent when unknown.
+type jsonRejection struct {
+	ID               int64  `json:"id"`
+	Set              string `json:"set"`
+	At               string `json:"at"`
+	Record           string `json:"record,omitempty"`
+	SourceIdentifier string `json:"source-identifier,omitempty"`
+	Title            string `json:"title,omitempty"`
+	Reason           string `json:"reason,omitempty"`
+}
+
+func printRejections(ctx context.Context, w io.Writer, h *daemon.House, set string, limit int, asJSON, full bool) error {
+	return newest(limit, func(after int64, most int) ([]event.Rejection, error) {
+		return h.Log.Rejections(ctx, set, after, most)
+	}, func(r *event.Rejection) (int64, error) {
+		if asJSON {
+			return r.ID, printJSON(w, jsonRejection{ID: r.ID, Set: r.Set, At: r.At.String(), Record: r.Record, SourceIdentifier: r.SourceIdentifier,
+				Title: r.Title, Reason: daemon.Private(r.Reason)})
+		}
+		which := brief(cmp.Or(r.SourceIdentifier, r.Record, "(no identifier)"), full)
+		if r.Title != "" {
+			which += fmt.Sprintf("  \"%s\"", brief(r.Title, full))
+		}
+		_, err := fmt.Fprintf(w, "%6d  %s  %s  %s  %s\n", r.ID, r.At.Time().Format("2006-01-02 15:04:05Z"), r.Set, which, brief(once(daemon.Private(r.Reason)), full))
+		return r.ID, err
+	})
 }
 
 func submissionNotificationsCommand() *cobra.Command {

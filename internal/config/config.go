@@ -80,6 +80,13 @@ type Limits struct {
 	HarvestSize    int64         // of the documents of one harvest; default 64 GiB
 	Cache          int64         // of rendered documents; default 1 GiB
 	FreeSpace      int64         // of the disk, at least, for what strangers do not send; default 1 GiB
+
+	// What strangers, who call a service with AccessNone, may have stored in a day; 0
+	// messages are as many as they like.
+	OpenAddressMessages int   // of one address; default 10,000
+	OpenAddressSize     int64 // default 1 GiB
+	OpenSetMessages     int   // of all of them, in one set; default 100,000
+	OpenSetSize         int64 // default 8 GiB
 }
 
 // The content modes of a set.
@@ -210,6 +217,7 @@ func Default() *Config {
 			ConnectTimeout: 15 * time.Second, HeaderTimeout: time.Minute, IdleTimeout: time.Minute,
 			HarvestTime: 12 * time.Hour, HarvestSize: 64 << 30,
 			Cache: 1 << 30, FreeSpace: 1 << 30,
+			OpenAddressMessages: 10_000, OpenAddressSize: 1 << 30, OpenSetMessages: 100_000, OpenSetSize: 8 << 30,
 		},
 	}
 }
@@ -233,23 +241,37 @@ func (c *Config) Warnings() []string {
 		all = append(all, fmt.Sprintf("%s holds a secret and others may read it: chmod 600 %[1]s", path))
 	}
 	here, _, _ := checkListen(c.Listen) // it has been checked
-	if u, err := url.Parse(cmp.Or(c.BaseURL, "http://"+c.Listen)); err == nil && here && isLoopback(u.Hostname()) {
-		return all
-	}
+	u, err := url.Parse(cmp.Or(c.BaseURL, "http://"+c.Listen))
+	web := !here || err != nil || !isLoopback(u.Hostname())
 	for _, set := range c.Sets {
 		for _, s := range set.Sources {
-			if s.SIP == nil || s.SIP.Access.Kind != AccessNone || s.SIP.Mode == "" {
+			if s.SIP == nil || s.SIP.Access.Kind != AccessNone {
 				continue
 			}
-			where := ""
-			if s.SIP.Mode == Gateway {
-				where = ", in our name, to the ingest server behind it"
+			if web {
+				all = append(all, fmt.Sprintf(`set %q: anybody who reaches %s may %s: write access = "token", "basic" or "addresses" in its [[set.source]], see docs/sip.md#who-may-call`,
+					set.Name, c.BaseURL+servicePath(set.Name), s.SIP.openTo()))
 			}
-			all = append(all, fmt.Sprintf(`set %q: anybody who reaches %s may submit records%s: write access = "token", "basic" or "addresses" in its [[set.source]], see docs/sip.md#who-may-call`,
-				set.Name, c.BaseURL+servicePath(set.Name), where))
+			if here, _, err := checkListen(s.SIP.SMTPListen); s.SIP.SMTPListen != "" && (!here || err != nil) {
+				all = append(all, fmt.Sprintf(`set %q: anybody who reaches port %s may send notifications by mail: write access = "token" or "addresses" in its [[set.source]], see docs/sip.md#who-may-call`,
+					set.Name, s.SIP.SMTPListen))
+			}
 		}
 	}
 	return all
+}
+
+// openTo says what anybody may do who reaches a service with AccessNone.
+func (s *SIP) openTo() string {
+	switch {
+	case s.Mode == Gateway:
+		return "submit records, in our name, to the ingest server behind it"
+	case s.Mode != "":
+		return "submit records"
+	case s.RecordURL != "":
+		return "send notifications, and so have records fetched from " + s.RecordURL
+	}
+	return "send notifications"
 }
 
 // Notes returns what is right and may surprise all the same, each in a line, with

@@ -225,6 +225,10 @@ func (r *reader) limits(t table, l Limits) Limits {
 	l.HarvestSize = t.size("harvest_size", l.HarvestSize)
 	l.Cache = t.size("cache", l.Cache)
 	l.FreeSpace = t.size("free_space", l.FreeSpace)
+	l.OpenAddressMessages = t.number("open_address_messages", l.OpenAddressMessages, 0, 1<<30)
+	l.OpenAddressSize = t.size("open_address_size", l.OpenAddressSize)
+	l.OpenSetMessages = t.number("open_set_messages", l.OpenSetMessages, 0, 1<<30)
+	l.OpenSetSize = t.size("open_set_size", l.OpenSetSize)
 	return l
 }
 

@@ -122,6 +122,10 @@ harvest_time = "4h"
 harvest_size = "1 GiB"
 cache = "9 MiB"
 free_space = "2 GiB"
+open_address_messages = 0
+open_address_size = "5 MiB"
+open_set_messages = 77
+open_set_size = "6 MiB"
 [[set]]
 name = "campus"
 title = "Campus"
@@ -170,7 +174,7 @@ password_file = "secret"
 	if want := (Snapshot{5 * time.Second, time.Hour, 2 * time.Hour, 7 << 20}); c.Snapshot != want {
 		t.Errorf("snapshot %v", c.Snapshot)
 	}
-	if want := (Limits{1 << 20, 3 << 20, 1000, 5 << 20, 4 << 10, 2 << 30, 100, 50, 20, 3, 4, 7, time.Second, 2 * time.Second, 3 * time.Second, 4 * time.Hour, 1 << 30, 9 << 20, 2 << 30}); c.Limits != want {
+	if want := (Limits{1 << 20, 3 << 20, 1000, 5 << 20, 4 << 10, 2 << 30, 100, 50, 20, 3, 4, 7, time.Second, 2 * time.Second, 3 * time.Second, 4 * time.Hour, 1 << 30, 9 << 20, 2 << 30, 0, 5 << 20, 77, 6 << 20}); c.Limits != want {
 		t.Errorf("limits %+v", c.Limits)
 	}
 	local := defaultSource()

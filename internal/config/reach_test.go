@@ -38,7 +38,8 @@ func TestTrustedProxies(t *testing.T) {
 	}
 }
 
-// Who may write is asked about only where others can come in.
+// Who may write is asked about only where others can come in, of every service that
+// is open (D69).
 func TestWarnings(t *testing.T) {
 	t.Setenv("BRIDGE_TEST_TOKEN", "0123456789_abc-DEF")
 	const (
@@ -46,7 +47,8 @@ func TestWarnings(t *testing.T) {
 		review  = "mode = \"review\"\nformats = { r = \"urn:r\" }\n"
 		gateway = "mode = \"gateway\"\nupstream = \"https://ingest.example\"\nrecipient = \"http://bridge.example\"\n"
 		public  = "base_url = \"https://bridge.example\"\n"
-		open    = `set "deposits": anybody who reaches https://bridge.example/sip/deposits may submit records: write `
+		mailbox = "mailbox = \"box@lib.example\"\n"
+		open    = `set "deposits": anybody who reaches https://bridge.example/sip/deposits may submit records: write access = "token", "basic" or "addresses"`
 		passed  = `set "deposits": anybody who reaches https://bridge.example/sip/deposits may submit records, in our name, to the ingest server behind it: write `
 	)
 	for _, c := range []struct{ server, source, want string }{
@@ -60,7 +62,11 @@ func TestWarnings(t *testing.T) {
 		{public, library + "access = \"none\"\n", open},
 		{"listen = \":8080\"\n" + public, library, open},
 		{"listen = \"0.0.0.0:8080\"\nbase_url = \"http://127.0.0.1:8080\"\n", library, `set "deposits": anybody who reaches http://127.0.0.1:8080/sip/deposits may submit records`},
-		{public, "", ""},
+		{public, "", `set "deposits": anybody who reaches https://bridge.example/sip/deposits may send notifications: write `},
+		{public, "record_url = \"https://lib.example/{assigned-identifier}\"\n", `set "deposits": anybody who reaches https://bridge.example/sip/deposits may send notifications, and so have records fetched from https://lib.example/{assigned-identifier}: write `},
+		{"", "smtp_listen = \"127.0.0.1:25\"\n" + mailbox, ""},
+		{"", "smtp_listen = \":25\"\n" + mailbox, `set "deposits": anybody who reaches port :25 may send notifications by mail: write access = "token" or "addresses"`},
+		{"", "smtp_listen = \":25\"\n" + mailbox + "access = \"token\"\naccess_token = \"${BRIDGE_TEST_TOKEN}\"\n", ""},
 		{public, gateway, passed},
 		{"", gateway, ""},
 		{public, gateway + "access = \"token\"\naccess_token = \"${BRIDGE_TEST_TOKEN}\"\n", ""},
@@ -80,7 +86,7 @@ func TestWarnings(t *testing.T) {
 			continue
 		}
 		if len(all) != 1 || !strings.HasPrefix(all[0], c.want) || strings.Contains(all[0], "\n") ||
-			!strings.HasSuffix(all[0], `write access = "token", "basic" or "addresses" in its [[set.source]], see docs/sip.md#who-may-call`) {
+			!strings.HasSuffix(all[0], ` in its [[set.source]], see docs/sip.md#who-may-call`) {
 			t.Errorf("%s%s: %q, want %q", c.server, c.source, all, c.want)
 		}
 	}

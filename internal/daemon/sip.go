@@ -18,6 +18,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/fetch"
+	"github.com/pmh-bridge/bridge/internal/limit"
 	"github.com/pmh-bridge/bridge/internal/strictxml"
 	"github.com/pmh-bridge/bridge/internal/submit"
 	"github.com/pmh-bridge/bridge/sip"
@@ -46,6 +47,8 @@ type exchange struct {
 	mails  []mailRoom
 	// turns lets as many messages of strangers be read at once as there are cores.
 	turns chan struct{}
+	// What anybody can cause is logged once a minute.
+	mailRefusals, recipientRefusals limit.Lines
 	// base is where others reach us; known when the server has its address.
 	base string
 }
@@ -138,6 +141,10 @@ func (h *House) openService(ctx context.Context, s *config.Set, own *Source, c *
 			return h.Log.Record(ctx, s.Name, event.Key(identifier))
 		},
 		Posted: h.exchange.post.Poke, Pending: v.poke, Fatal: isStopped, Now: h.opt.Now, Log: h.opt.Logger,
+		Quota: &limit.Quota{
+			PerClient: limit.Amount{Messages: int64(h.Config.Limits.OpenAddressMessages), Bytes: h.Config.Limits.OpenAddressSize},
+			All:       limit.Amount{Messages: int64(h.Config.Limits.OpenSetMessages), Bytes: h.Config.Limits.OpenSetSize},
+		},
 	}
 	if own != nil {
 		v.desk.Source, v.desk.URL = own.ID, own.URL
@@ -355,7 +362,9 @@ func (h *House) mayNotify(ctx context.Context, recipient string) error {
 		return fmt.Errorf("its port is not one that notices go to: want 80, 443, 25, 465, 587 or one above 1024 that is no other service's")
 	case errors.Is(err, fetch.ErrAddress):
 		// What a name stands for in our network is not for the stranger.
-		h.opt.Logger.Info("a notification-recipient was refused", "error", err)
+		h.exchange.recipientRefusals.Note(func(n int) {
+			h.opt.Logger.Info("notification-recipients were refused", "recipients", n, "last", err)
+		})
 		return errors.New("its host is not one that everybody can reach")
 	}
 	return nil

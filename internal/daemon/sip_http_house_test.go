@@ -88,10 +88,18 @@ func (h *soapHouse) sub(name string, do func(t *testing.T)) {
 	})
 }
 
-// soapSet is a set with a SIP Source, as a part of a configuration file.
+// soapSet is a set with a SIP Source, as a part of a configuration file. Callers on
+// this machine are known to it, unless the keys say whom it lets in.
 func soapSet(name string, keys ...string) string {
-	return fmt.Sprintf("[[set]]\nname = %q\nsegment_events = 3\n[[set.source]]\nkind = \"sip\"\n%s\n", name, strings.Join(keys, "\n"))
+	all := strings.Join(keys, "\n")
+	if !strings.Contains(all, "access = ") {
+		all += "\n" + knownHere
+	}
+	return fmt.Sprintf("[[set]]\nname = %q\nsegment_events = 3\n[[set.source]]\nkind = \"sip\"\n%s\n", name, all)
 }
+
+// knownHere lets in whoever calls from this machine.
+const knownHere = "access = \"addresses\"\naccess_addresses = [\"127.0.0.1\", \"::1\"]"
 
 const (
 	libraryMode = `mode = "library"

@@ -163,7 +163,7 @@ func brief(text string) string { return text[:min(len(text), 4<<10)] }
 const problemsShown = 20
 
 // problems returns the newest submissions of a set that an operator should look
-// at; one without an ID is an event of kind rejected.
+// at; one without an ID is a rejection that has no submission of its own.
 func (h *House) problems(ctx context.Context, set string) ([]event.Submission, error) {
 	out, err := h.Log.Submissions(ctx, event.SubmissionQuery{Set: set, States: attentionStates(), Newest: true, Limit: problemsShown})
 	if err != nil {
@@ -192,8 +192,8 @@ func (h *House) problems(ctx context.Context, set string) ([]event.Submission, e
 	return out, nil
 }
 
-// rejections returns the last events of kind rejected that have no submission of
-// their own, among the newest events of a set.
+// rejections returns the last rejections that have no submission of their own: those
+// of strangers, and among the newest events of a set those of kind rejected.
 func (h *House) rejections(ctx context.Context, set string) ([]event.Submission, error) {
 	const looked = 2000
 	own := h.service(set)
@@ -215,6 +215,22 @@ func (h *House) rejections(ctx context.Context, set string) ([]event.Submission,
 			}
 			out = append(out, event.Submission{State: event.StateRejected, SourceIdentifier: ev.Origin.SourceIdentifier, Record: ev.Record, Title: ev.Title,
 				Reason: ev.Origin.Reason, Changed: ev.Observed})
+		}
+	}
+	ofStrangers, err := h.Log.Rejections(ctx, set, 0, problemsShown)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range ofStrangers {
+		out = append(out, event.Submission{State: event.StateRejected, SourceIdentifier: r.SourceIdentifier, Record: r.Record, Title: r.Title, Reason: r.Reason, Changed: r.At})
+	}
+	told, err := h.Log.Notifications(ctx, set, event.NotificationRejected, 0, problemsShown)
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range told {
+		if n.Stranger { // the others are events
+			out = append(out, event.Submission{State: event.StateRejected, SourceIdentifier: n.SourceIdentifier, Reason: n.Reason, Changed: n.First})
 		}
 	}
 	return out, nil

@@ -20,6 +20,8 @@ type exchange struct {
 	ids   []int64
 	fresh *bulk             // rows of new submissions
 	tally map[counted]int64 // what is to be added
+	// strangers: there are rejections or notifications of strangers.
+	strangers bool
 }
 
 // counted is a row of table tally.
@@ -37,6 +39,7 @@ const (
 	tallyDirect
 	tallyContradicted
 	tallyReview
+	tallyDropped
 )
 
 // loadExchange compares the versions of the submissions that the steps change.
@@ -189,6 +192,9 @@ func (x *exchange) settle(ctx context.Context, b *batch) error {
 			return err
 		}
 	}
+	if err := x.trimStrangers(ctx, b); err != nil {
+		return err
+	}
 	if len(x.in.Answered) > 0 { // what is too old goes, not much of it at a time
 		if err := b.l.exec(ctx, "DELETE FROM answered WHERE (source, request) IN (SELECT source, request FROM answered WHERE at < $1 LIMIT 1000)", int64(b.now-answerKept)); err != nil {
 			return err
@@ -216,7 +222,7 @@ func (x *exchange) rejections(ctx context.Context, b *batch) error {
 		}
 	}
 	for i := range x.in.Rejections {
-		if err := b.reject(ctx, &x.in.Rejections[i]); err != nil {
+		if err := x.rejected(ctx, b, x.in.Rejections[i]); err != nil {
 			return err
 		}
 		x.count(b.source.id, tallyDirect, int64(event.StateRejected), 1)
@@ -225,6 +231,65 @@ func (x *exchange) rejections(ctx context.Context, b *batch) error {
 		if out == event.Logged && !stepped[i] {
 			x.count(b.source.id, tallyDirect, int64(event.StateAccepted), 1)
 		}
+	}
+	return nil
+}
+
+// rejected logs a rejection that has no row of its own, or keeps that of a stranger
+// for a while.
+func (x *exchange) rejected(ctx context.Context, b *batch, r event.Rejection) error {
+	if !r.Stranger {
+		return b.reject(ctx, &r)
+	}
+	x.strangers = true
+	r.At = b.now
+	raw := appendRejection(nil, &r)
+	return b.l.exec(ctx, "INSERT INTO rejection (source, at, body, sum) VALUES ($1, $2, $3, $4)", int64(b.source.id), int64(r.At), raw, rejectionSum(b.source.id, &r, raw))
+}
+
+// strangersKept is how many rejections of strangers are kept of a Source, and how
+// many notifications of strangers that belong to nothing: anybody may cause
+// as many as he likes.
+const strangersKept = 1000
+
+// trimStrangers removes the oldest of what strangers have caused when there is too
+// much of it, and counts that.
+func (x *exchange) trimStrangers(ctx context.Context, b *batch) error {
+	if !x.strangers {
+		return nil
+	}
+	for _, t := range []struct{ count, oldest, remove string }{
+		{"SELECT count(*) FROM rejection WHERE source = $1", "SELECT id, 0 FROM rejection WHERE source = $1 ORDER BY id LIMIT $2",
+			"DELETE FROM rejection WHERE id = $1"},
+		{"SELECT count(*) FROM notification WHERE source = $1 AND stranger = 1", "SELECT id, verdict FROM notification WHERE source = $1 AND stranger = 1 ORDER BY id LIMIT $2",
+			"DELETE FROM notification WHERE id = $1"},
+	} {
+		w := writing{b.l}
+		var n int64
+		if err := w.each(ctx, t.count, []any{int64(b.source.id)}, func(rows *sql.Rows) error { return rows.Scan(&n) }); err != nil {
+			return err
+		}
+		if n <= strangersKept {
+			continue
+		}
+		var gone []int64
+		if err := w.each(ctx, t.oldest, []any{int64(b.source.id), n - strangersKept}, func(rows *sql.Rows) error {
+			var id, verdict int64
+			err := rows.Scan(&id, &verdict)
+			gone = append(gone, id)
+			if verdict != 0 {
+				x.count(b.source.id, tallyNotifications, verdict, -1)
+			}
+			return err
+		}); err != nil {
+			return err
+		}
+		for _, id := range gone {
+			if err := b.l.exec(ctx, t.remove, id); err != nil {
+				return err
+			}
+		}
+		x.count(b.source.id, tallyDropped, 0, int64(len(gone)))
 	}
 	return nil
 }
@@ -331,7 +396,8 @@ func (x *exchange) changeNotice(ctx context.Context, b *batch, n *event.Notice) 
 }
 
 // notified keeps a notification, the same one once. One of kind
-// NotificationRejected is an event when it is new to the set.
+// NotificationRejected is an event when it is new to the set, and not a
+// stranger's.
 func (x *exchange) notified(ctx context.Context, b *batch, n event.Notification) error {
 	was, err := b.notification(ctx, &n)
 	if err != nil {
@@ -343,21 +409,24 @@ func (x *exchange) notified(ctx context.Context, b *batch, n event.Notification)
 		if was.Verdict == event.NotificationSettled || n.Submission == 0 && (was.Submission != 0 || n.Verdict == event.NotificationUncorrelated) { // what was found out once stays
 			n.Submission, n.Verdict = was.Submission, was.Verdict
 		}
+		n.Stranger = n.Stranger && was.Stranger
 		x.count(b.source.id, tallyNotifications, int64(was.Verdict), -1)
 	}
+	n.Stranger = n.Stranger && n.Submission == 0 && (n.Verdict == event.NotificationRejected || n.Verdict == event.NotificationUncorrelated)
+	x.strangers = x.strangers || n.Stranger
 	x.count(b.source.id, tallyNotifications, int64(n.Verdict), 1)
 	raw := appendNotification(nil, &n)
 	if was.ID != 0 {
-		return b.l.exec(ctx, "UPDATE notification SET submission = $2, verdict = $3, last = $4, times = $5, body = $6, sum = $7 WHERE id = $1",
-			n.ID, n.Submission, int64(n.Verdict), int64(n.Last), n.Times, raw, notificationSum(b.source.id, &n, raw))
+		return b.l.exec(ctx, "UPDATE notification SET submission = $2, verdict = $3, last = $4, times = $5, stranger = $6, body = $7, sum = $8 WHERE id = $1",
+			n.ID, n.Submission, int64(n.Verdict), int64(n.Last), n.Times, boolArg(n.Stranger), raw, notificationSum(b.source.id, &n, raw))
 	}
-	if n.Verdict == event.NotificationRejected {
+	if n.Verdict == event.NotificationRejected && !n.Stranger {
 		if err := b.reject(ctx, &event.Rejection{SourceIdentifier: n.SourceIdentifier, Reason: n.Reason}); err != nil {
 			return err
 		}
 	}
-	return b.l.exec(ctx, "INSERT INTO notification (source, digest, submission, verdict, first, last, times, body, sum) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
-		int64(b.source.id), n.Digest[:], n.Submission, int64(n.Verdict), int64(n.First), int64(n.Last), n.Times, raw, notificationSum(b.source.id, &n, raw))
+	return b.l.exec(ctx, "INSERT INTO notification (source, digest, submission, verdict, first, last, times, stranger, body, sum) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+		int64(b.source.id), n.Digest[:], n.Submission, int64(n.Verdict), int64(n.First), int64(n.Last), n.Times, boolArg(n.Stranger), raw, notificationSum(b.source.id, &n, raw))
 }
 
 // settleNotifications marks the notifications of a submission as settled, and another
@@ -385,7 +454,7 @@ func (x *exchange) settleNotifications(ctx context.Context, b *batch, submission
 		x.count(r.source, tallyNotifications, int64(r.Verdict), -1)
 		x.count(r.source, tallyNotifications, int64(event.NotificationSettled), 1)
 		r.Submission, r.Verdict = submission, event.NotificationSettled
-		if err := b.l.exec(ctx, "UPDATE notification SET submission = $2, verdict = $3, sum = $4 WHERE id = $1",
+		if err := b.l.exec(ctx, "UPDATE notification SET submission = $2, verdict = $3, stranger = 0, sum = $4 WHERE id = $1",
 			r.ID, r.Submission, int64(r.Verdict), notificationSum(r.source, &r.Notification, r.raw)); err != nil {
 			return err
 		}
@@ -395,8 +464,8 @@ func (x *exchange) settleNotifications(ctx context.Context, b *batch, submission
 
 // notification returns what is stored of a notification, nothing when it is new.
 func (b *batch) notification(ctx context.Context, n *event.Notification) (was event.Notification, err error) {
-	err = writing{b.l}.each(ctx, "SELECT id, submission, verdict, first, times FROM notification WHERE source = $1 AND digest = $2", []any{int64(b.source.id), n.Digest[:]}, func(rows *sql.Rows) error {
-		return rows.Scan(&was.ID, &was.Submission, &was.Verdict, &was.First, &was.Times)
+	err = writing{b.l}.each(ctx, "SELECT id, submission, verdict, first, times, stranger FROM notification WHERE source = $1 AND digest = $2", []any{int64(b.source.id), n.Digest[:]}, func(rows *sql.Rows) error {
+		return rows.Scan(&was.ID, &was.Submission, &was.Verdict, &was.First, &was.Times, &was.Stranger)
 	})
 	return was, err
 }
@@ -414,7 +483,11 @@ func noticeSum(source event.SourceID, n *event.Notice, raw []byte) int64 {
 }
 
 func notificationSum(source event.SourceID, n *event.Notification, raw []byte) int64 {
-	return sumOf(source, n.Digest[:], n.Submission, int64(n.Verdict), n.First, n.Last, n.Times, raw)
+	return sumOf(source, n.Digest[:], n.Submission, int64(n.Verdict), n.First, n.Last, n.Times, boolArg(n.Stranger), raw)
+}
+
+func rejectionSum(source event.SourceID, r *event.Rejection, raw []byte) int64 {
+	return sumOf(source, r.At, raw)
 }
 
 // The bodies of these rows hold what nobody looks up, in the manner of an event's.
@@ -475,6 +548,23 @@ func appendNotification(b []byte, n *event.Notification) []byte {
 		b = appendString(b, text)
 	}
 	return b
+}
+
+func appendRejection(b []byte, r *event.Rejection) []byte {
+	b = append(b, exchangeVersion)
+	for _, text := range [...]string{r.Record, r.SourceIdentifier, r.Reason, r.Title} {
+		b = appendString(b, text)
+	}
+	return b
+}
+
+func readRejection(b []byte, r *event.Rejection) error {
+	from := reader{b: b}
+	if from.byte() != exchangeVersion {
+		return errNewer
+	}
+	r.Record, r.SourceIdentifier, r.Reason, r.Title = from.string(), from.string(), from.string(), from.string()
+	return from.whole()
 }
 
 func readNotification(b []byte, n *event.Notification) error {

@@ -42,7 +42,7 @@ func TestNewestRowsAreNotSearchedFor(t *testing.T) {
 	for _, copies := range []string{
 		`submission SELECT NULL, source, state, version, due, seq, '', request, subject, created, changed, owed, zeroblob(500), sum FROM submission, n`,
 		`notice SELECT NULL, submission, source, state, 0, created, zeroblob(500), sum FROM notice, n`,
-		`notification SELECT NULL, source, randomblob(32), submission, verdict, first, last, times, zeroblob(500), sum FROM notification, n`,
+		`notification SELECT NULL, source, randomblob(32), submission, verdict, first, last, times, stranger, zeroblob(500), sum FROM notification, n`,
 	} {
 		if err := l.write(ctx, func(ctx context.Context) error {
 			return l.exec(ctx, "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 50000) INSERT INTO "+copies)

@@ -242,7 +242,7 @@ func oneOrAll(set string, after, one, last int64) (which string, args []any) {
 	return in(len(args) - 2), args
 }
 
-const selectNotifications = `SELECT n.id, n.source, s.name, n.digest, n.submission, n.verdict, n.first, n.last, n.times, n.body, n.sum
+const selectNotifications = `SELECT n.id, n.source, s.name, n.digest, n.submission, n.verdict, n.first, n.last, n.times, n.stranger, n.body, n.sum
 FROM notification n JOIN source src ON src.id = n.source JOIN sets s ON s.id = src.set_id`
 
 // Notification returns one by its number; fs.ErrNotExist when there is none.
@@ -272,7 +272,7 @@ func (l *Log) notifications(ctx context.Context, where string, args ...any) (out
 			var source event.SourceID
 			var digest, raw []byte
 			var sum int64
-			if err := rows.Scan(&n.ID, &source, &n.Set, &digest, &n.Submission, &n.Verdict, &n.First, &n.Last, &n.Times, &raw, &sum); err != nil {
+			if err := rows.Scan(&n.ID, &source, &n.Set, &digest, &n.Submission, &n.Verdict, &n.First, &n.Last, &n.Times, &n.Stranger, &raw, &sum); err != nil {
 				return err
 			}
 			copy(n.Digest[:], digest)
@@ -281,6 +281,34 @@ func (l *Log) notifications(ctx context.Context, where string, args ...any) (out
 			}
 			err := readNotification(raw, &n)
 			out = append(out, n)
+			return err
+		})
+	})
+	return out, err
+}
+
+// Rejections returns the newest rejections of strangers' requests of a set. With
+// after they are those with an ID below it.
+func (l *Log) Rejections(ctx context.Context, set string, after int64, limit int) (out []event.Rejection, err error) {
+	if after <= 0 {
+		after = math.MaxInt64
+	}
+	err = l.read(ctx, func(q querier) error {
+		rows, err := q.QueryContext(ctx, `SELECT r.id, r.source, s.name, r.at, r.body, r.sum
+FROM rejection r JOIN source src ON src.id = r.source JOIN sets s ON s.id = src.set_id WHERE s.name = ? AND r.id < ? ORDER BY r.id DESC LIMIT ?`, set, after, limit)
+		return scanAll(rows, err, func(rows *sql.Rows) error {
+			r := event.Rejection{Stranger: true}
+			var source event.SourceID
+			var raw []byte
+			var sum int64
+			if err := rows.Scan(&r.ID, &source, &r.Set, &r.At, &raw, &sum); err != nil {
+				return err
+			}
+			if sum != rejectionSum(source, &r, raw) {
+				return fmt.Errorf("rejection %d: %w: run bridge verify", r.ID, errDamaged)
+			}
+			err := readRejection(raw, &r)
+			out = append(out, r)
 			return err
 		})
 	})
@@ -310,6 +338,8 @@ func (l *Log) Counts(ctx context.Context, source event.SourceID) (event.Counts, 
 				c.Contradicted = n
 			case tallyReview:
 				c.UnderReview = n
+			case tallyDropped:
+				c.Dropped = n
 			}
 			return err
 		})

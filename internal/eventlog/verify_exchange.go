@@ -11,7 +11,7 @@ import (
 // there, and that it was counted right.
 func (v *verifier) readExchange() error {
 	has := map[counted]int64{}
-	for _, read := range []func(map[counted]int64) error{v.readSubmissions, v.readNotices, v.readNotifications, v.readTally} {
+	for _, read := range []func(map[counted]int64) error{v.readSubmissions, v.readNotices, v.readNotifications, v.readRejections, v.readTally} {
 		if err := read(has); err != nil {
 			return err
 		}
@@ -37,7 +37,7 @@ func (v *verifier) readTally(has map[counted]int64) error {
 		var c counted
 		var n int64
 		err := rows.Scan(&c.source, &c.what, &c.state, &n)
-		if c.what != tallyDirect {
+		if c.what != tallyDirect && c.what != tallyDropped { // of those there are no rows
 			if n != has[c] {
 				v.found(fmt.Sprintf("tally of Source %d", c.source), "%d are counted in state %d of %d, there are %d", n, c.state, c.what, has[c])
 			}
@@ -110,14 +110,14 @@ func (v *verifier) readNotices(has map[counted]int64) error {
 }
 
 func (v *verifier) readNotifications(has map[counted]int64) error {
-	return v.each("SELECT n.id, n.source, n.digest, n.submission, n.verdict, n.first, n.last, n.times, n.body, n.sum, "+ownerColumns+
+	return v.each("SELECT n.id, n.source, n.digest, n.submission, n.verdict, n.first, n.last, n.times, n.stranger, n.body, n.sum, "+ownerColumns+
 		" FROM notification n LEFT JOIN submission b ON b.id = n.submission", func(rows *sql.Rows) error {
 		var n event.Notification
 		var source event.SourceID
 		var o owner
 		var digest, raw []byte
 		var sum int64
-		if err := rows.Scan(&n.ID, &source, &digest, &n.Submission, &n.Verdict, &n.First, &n.Last, &n.Times, &raw, &sum, &o.source, &o.state, &o.body); err != nil {
+		if err := rows.Scan(&n.ID, &source, &digest, &n.Submission, &n.Verdict, &n.First, &n.Last, &n.Times, &n.Stranger, &raw, &sum, &o.source, &o.state, &o.body); err != nil {
 			return err
 		}
 		has[counted{source, tallyNotifications, int64(n.Verdict)}]++
@@ -129,6 +129,22 @@ func (v *verifier) readNotifications(has map[counted]int64) error {
 		case n.Verdict == event.NotificationSettled && o.source.Valid: // it may have come to another Source of the set
 		case v.belongs(place, source, n.Submission, &o):
 			v.verdict(place, &n, &o)
+		}
+		return nil
+	})
+}
+
+func (v *verifier) readRejections(map[counted]int64) error {
+	return v.each("SELECT id, source, at, body, sum FROM rejection", func(rows *sql.Rows) error {
+		var r event.Rejection
+		var source event.SourceID
+		var raw []byte
+		var sum int64
+		if err := rows.Scan(&r.ID, &source, &r.At, &raw, &sum); err != nil {
+			return err
+		}
+		if _, known := v.sources[source]; !known || sum != rejectionSum(source, &r, raw) || readRejection(raw, &r) != nil {
+			v.found(fmt.Sprintf("rejection %d", r.ID), "it is not what was stored, or its Source is missing")
 		}
 		return nil
 	})

@@ -1,6 +1,7 @@
 // Package limit bounds what clients hold of a server whatever they do: the bytes
-// of requests that are being received and worked on (Bytes), and connections
-// (Listener). It knows no protocol. A client is an address, see Client.
+// of requests that are being received and worked on (Bytes), connections
+// (Listener), what is stored of theirs in a day (Quota), and the lines that they
+// cause in the server's log (Lines). It knows no protocol. A client is an address, see Client.
 package limit
 
 import (

@@ -58,6 +58,43 @@ func (a *Access) check(c *sip.Caller) *sip.Denied {
 	return nil
 }
 
+// lacking says for our own log what a caller lacks who was not let in.
+func (a *Access) lacking(c *sip.Caller) string {
+	switch {
+	case a.Kind == AccessBasic && !c.HasLogin:
+		return "no user name and password"
+	case a.Kind == AccessBasic:
+		return "a wrong user name or password"
+	case a.Kind == AccessToken && c.Token == "":
+		return "no token"
+	case a.Kind == AccessToken:
+		return "a wrong token"
+	case a.Kind == AccessAddresses:
+		return "the address is none of access_addresses"
+	}
+	return "no access"
+}
+
+// stranger reports whether whoever the service lets in has shown nothing that tells
+// him from everybody else.
+func (d *Desk) stranger() bool { return d.Access.Kind == "" || d.Access.Kind == AccessNone }
+
+// takeFromStranger counts what a stranger has stored, if it is one. The error is a
+// *sip.Fault: he has had enough for today.
+func (d *Desk) takeFromStranger(caller *sip.Caller, bytes int64) error {
+	if d.Quota == nil || !d.stranger() {
+		return nil
+	}
+	err := d.Quota.Take(caller.Address, bytes, d.now())
+	if err == nil {
+		return nil
+	}
+	d.overQuota.Note(func(n int) {
+		d.log().Warn("messages of strangers were refused", "set", d.Set, "messages", n, "last", caller.Address, "why", err)
+	})
+	return &sip.Fault{Code: sip.Server, Text: "nothing was stored: " + err.Error() + ", or ask whoever runs this service to let you in by a secret"}
+}
+
 // same compares in a time that tells nothing, not even of lengths.
 func same(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
@@ -74,7 +111,10 @@ func (d *Desk) Admit(ctx context.Context, caller sip.Caller) error {
 	}
 	s, err := d.withToken(ctx, caller.Token)
 	if err == nil && s == nil {
-		d.refusals.note(d.log().With("set", d.Set), caller.Address, d.Access.lacking(&caller))
+		why := d.Access.lacking(&caller)
+		d.refusals.Note(func(n int) {
+			d.log().Info("callers were not let in", "set", d.Set, "calls", n, "last", caller.Address, "why", why)
+		})
 		return denied
 	}
 	return err

@@ -128,11 +128,16 @@ func (h *deskHouse) submission(id int64) *event.Submission {
 	return s
 }
 
-// events returns the events of the set as "kind record" and what a rejected one
-// says.
+// events returns the rejections of strangers that are kept, and the events of the set
+// as "kind record" and what a rejected one says.
 func (h *deskHouse) events() []string {
 	h.t.Helper()
 	out := []string{}
+	kept, err := h.log.Rejections(context.Background(), "maps", 0, 10_000)
+	h.do(err)
+	for _, r := range slices.Backward(kept) {
+		out = append(out, fmt.Sprintf("kept %s: %s", r.SourceIdentifier, r.Reason))
+	}
 	for e, err := range h.log.Events(context.Background(), "maps", event.Range{Upto: 1 << 40}) {
 		h.do(err)
 		out = append(out, strings.TrimSpace(fmt.Sprintf("%s %s", e.Kind, e.Record)))

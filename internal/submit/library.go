@@ -183,7 +183,7 @@ func (g *assembly) take(p *parcel) *sip.Disposition {
 	if p.reason != "" {
 		disp.Outcome, disp.AssignedIdentifier, disp.Reason = sip.Rejected, "", p.reason
 		g.exchange.Rejections = append(g.exchange.Rejections,
-			event.Rejection{SourceIdentifier: o.SourceIdentifier, Reason: p.reason, Title: o.Title})
+			event.Rejection{Stranger: g.desk.stranger(), SourceIdentifier: o.SourceIdentifier, Reason: p.reason, Title: o.Title})
 	} else {
 		// The moment of the commit, so that of two that overtook each other the
 		// one in force is not the older.

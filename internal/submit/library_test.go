@@ -135,7 +135,7 @@ func TestLibraryRejects(t *testing.T) {
 	if _, err := h.desk.Ingest(t.Context(), sip.Caller{}, request("3", "crash")); !errors.Is(err, crash) {
 		t.Errorf("a crash of the validator: %v", err)
 	}
-	h.wantEvents("rejected 1: the format {urn:other}map is not accepted; accepted are: plain, {urn:maps}map", "rejected 2: line 1: bad under "+deskFormat)
+	h.wantEvents("kept 1: the format {urn:other}map is not accepted; accepted are: plain, {urn:maps}map", "kept 2: line 1: bad under "+deskFormat)
 	set, err := h.log.Set(t.Context(), "maps")
 	h.do(err)
 	if set.Last != 0 || set.Live != 0 {
@@ -165,7 +165,7 @@ func TestLibraryRejectionEndsWithItsReason(t *testing.T) {
 		if first.Outcome != sip.Accepted || !reflect.DeepEqual(first, again) {
 			t.Errorf("identifier %q: then %+v and %+v", identifier, first, again)
 		}
-		h.wantEvents("rejected "+identifier+": not yet", "created "+first.AssignedIdentifier)
+		h.wantEvents("kept "+identifier+": not yet", "created "+first.AssignedIdentifier)
 	}
 }
 
@@ -211,7 +211,7 @@ func TestRecipientIsChecked(t *testing.T) {
 			t.Errorf("%q: %v, want %q in it", recipient, err, reason)
 		}
 	}
-	h.wantEvents("rejected 1: needs a notification-recipient")
+	h.wantEvents("kept 1: needs a notification-recipient")
 }
 
 // A thousand of the same at once are one event, whatever makes them the same.

@@ -36,6 +36,9 @@ func (d *Desk) Notify(ctx context.Context, caller sip.Caller, disp *sip.Disposit
 		return err
 	}
 	if s == nil {
+		if err := d.takeFromStranger(&caller, int64(len(note.Block)+len(note.Reason)+len(note.Assigned))); err != nil {
+			return err
+		}
 		return d.unmatched(ctx, disp, note)
 	}
 	find := func(ctx context.Context) (*event.Submission, error) { return d.Store.Submission(ctx, s.ID) }
@@ -113,8 +116,10 @@ func stateOf(disp *sip.Disposition) event.State {
 	return event.StateRejected
 }
 
-// unmatched takes in a notification that belongs to no submission.
+// unmatched takes in a notification that belongs to no submission. Whoever knows
+// the token of one is no stranger; this one knows none.
 func (d *Desk) unmatched(ctx context.Context, disp *sip.Disposition, note *event.Notification) error {
+	note.Stranger = d.stranger()
 	var items []event.Item
 	switch {
 	case disp.Outcome == sip.Rejected:

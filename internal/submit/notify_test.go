@@ -187,9 +187,16 @@ func TestReviewIsNotDecidedByNotification(t *testing.T) {
 }
 
 // Rejections that belong to nobody are events, in no segment; accepted ones that
-// cannot be fetched are shown only.
+// cannot be fetched are shown only. Those of strangers are no events (D40).
 func TestRecipientWithoutSubmissions(t *testing.T) {
-	h := newDesk(t, Recipient, nil)
+	open := newDesk(t, Recipient, nil)
+	open.notify("", rejected(mapOf("1"), "out of range"))
+	open.wantEvents()
+	if got := open.notifications(); !slices.Equal(got, []string{"rejected 1"}) {
+		t.Errorf("of a stranger: %q", got)
+	}
+	open.verified()
+	h := newDesk(t, Recipient, func(_ *deskHouse, d *Desk) { d.Access = Access{Kind: AccessBasic, User: "u", Password: "p"} })
 	for range 3 {
 		h.notify("", rejected(mapOf("1"), "out of range"))
 		h.notify("", rejected(nil, ""))

@@ -102,8 +102,11 @@ func TestReviewRefuses(t *testing.T) {
 			t.Errorf("reason %q", got)
 		}
 	}
-	if ev := h.events("1"); len(ev) != 1 || ev[0] != "rejected" {
+	if ev := h.events("1"); len(ev) != 0 {
 		t.Errorf("events %v", ev)
+	}
+	if kept, err := h.log.Rejections(t.Context(), "maps", 0, 10); err != nil || len(kept) != 1 || kept[0].SourceIdentifier != "1" {
+		t.Errorf("kept: %+v, %v", kept, err)
 	}
 	other := h.request("2")
 	other.Record.XML, other.Record.Root.Local = []byte(`<tune xmlns="urn:maps"/>`), "tune"

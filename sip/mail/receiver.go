@@ -69,9 +69,23 @@ type Receiver struct {
 	// 60 s. Who is late is not listened to any more. A connection ends after half
 	// an hour in any case.
 	Timeout time.Duration
-	// Log is told of mails that were refused and of failures to store; nil is
-	// silence.
+	// Full returns why nothing more can be stored now, or nil; mails are then answered
+	// with 452. A nil Full is never.
+	Full func() error
+	// Refused is told of mails that were refused, from several goroutines; it may be
+	// nil and must not block.
+	Refused func(Refusal)
+	// Log is told of failures to store; nil is silence.
 	Log *slog.Logger
+}
+
+// Refusal is a mail that was refused, after its content had been sent.
+type Refusal struct {
+	Client netip.Addr
+	Sender string   // as the client has named it
+	To     []string // mailboxes without their tokens
+	Reply  int
+	Reason string
 }
 
 // Room is what a mail under way takes up.

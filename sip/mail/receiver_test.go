@@ -9,6 +9,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -198,11 +199,20 @@ func TestBackendErrors(t *testing.T) {
 		r, l := notary()
 		l.notify = func(context.Context, sip.Caller) error { return c.err }
 		r.Log = slog.New(slog.NewTextHandler(&journal, nil))
+		refused := make(chan Refusal, 1)
+		r.Refused = func(r Refusal) { refused <- r }
 		client := call(t, serve(t, r))
 		client.begin("box+secret@lib.example")
 		client.content(plain())
 		if got := client.reply(); got != c.want && (!strings.HasSuffix(c.want, "column ") || !strings.HasPrefix(got, c.want)) {
 			t.Errorf("%v: %q, want %q", c.err, got, c.want)
+		}
+		if c.err == nil {
+			if len(refused) > 0 {
+				t.Errorf("told of %+v", <-refused)
+			}
+		} else if got := <-refused; got.To[0] != "box@lib.example" || !strings.HasPrefix(c.want, fmt.Sprint(got.Reply)) || got.Reason == "" || !got.Client.IsLoopback() {
+			t.Errorf("%v: told of %+v", c.err, got)
 		}
 		// The mail is still the client's: it comes again and is taken.
 		l.notify = nil
@@ -492,5 +502,24 @@ func TestPanic(t *testing.T) {
 	})
 	if !strings.Contains(journal.String(), "a bug") {
 		t.Errorf("the log says %q", journal.String())
+	}
+}
+
+// D69: while the disk is nearly full no mail is begun, and it comes again later.
+func TestNoMailOnAFullDisk(t *testing.T) {
+	r, l := notary()
+	var full atomic.Bool
+	full.Store(true)
+	r.Full = func() error {
+		if full.Load() {
+			return errors.New("full")
+		}
+		return nil
+	}
+	client := call(t, serve(t, r))
+	client.say("452 4.3.1 too little room on this server's disk, try again later", "MAIL FROM:<a@b.example>")
+	full.Store(false)
+	if got := client.mail(plain()); got != "250 2.0.0 OK: queued" || len(l.all()) != 1 {
+		t.Errorf("then %s", got)
 	}
 }

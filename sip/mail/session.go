@@ -45,6 +45,9 @@ func (s *session) Mail(from string, _ *smtp.MailOptions) error {
 		return s.sendAway("too many mails on one connection, go on with another")
 	}
 	s.sender = from
+	if s.receiver.Full != nil && s.receiver.Full() != nil {
+		return reply(452, smtp.EnhancedCode{4, 3, 1}, "too little room on this server's disk, try again later")
+	}
 	return nil
 }
 
@@ -153,14 +156,16 @@ func (s *session) sendAway(why string) *smtp.SMTPError {
 	return reply(421, smtp.EnhancedCode{4, 7, 0}, why)
 }
 
-// refused tells the log of a mail that the client keeps. Tokens stay out of it.
+// refused tells of a mail that the client keeps.
 func (s *session) refused(to []addressee, answer *smtp.SMTPError) *smtp.SMTPError {
+	if s.receiver.Refused == nil {
+		return answer
+	}
 	boxes := make([]string, len(to))
 	for i, a := range to {
 		boxes[i] = a.box
 	}
-	s.receiver.Log.Info("mail refused", "peer", s.conn.peer, "sender", s.sender, "to", boxes,
-		"reply", answer.Code, "reason", answer.Message)
+	s.receiver.Refused(Refusal{Client: s.conn.peer, Sender: s.sender, To: boxes, Reply: answer.Code, Reason: answer.Message})
 	return answer
 }
 

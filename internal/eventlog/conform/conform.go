@@ -75,6 +75,7 @@ type Log interface {
 	Answered(ctx context.Context, source event.SourceID, request [32]byte) ([]byte, error)
 	Holding(ctx context.Context, source event.SourceID, identifier string) (event.Holding, error)
 	Notices(ctx context.Context, due event.Micros, after *event.Notice, limit int) ([]event.Notice, error)
+	Rejections(ctx context.Context, set string, after int64, limit int) ([]event.Rejection, error)
 	Notifications(ctx context.Context, set string, verdict event.NotificationVerdict, after int64, limit int) ([]event.Notification, error)
 	Counts(context.Context, event.SourceID) (event.Counts, error)
 	Changed() <-chan struct{}
@@ -99,7 +100,7 @@ func Test(t *testing.T, open Open, light bool) {
 		{"Lists", testLists}, {"ListsPending", testListsPending}, {"AbsentAt", testAbsentAt}, {"ThereInBaseline", testThereInBaseline}, {"Echo", testEcho}, {"EchoOfFormer", testEchoOfFormer}, {"EchoOfOwn", testEchoOfOwn}, {"Links", testLinks}, {"ManyLinks", testManyLinks}, {"NamesStay", testNamesStay},
 		{"Sources", testSources}, {"SourcesOrder", testSourcesOrder}, {"Locs", testLocs}, {"LocsOfSources", testLocsOfSources},
 		{"Segments", testSegments}, {"SegmentHours", testSegmentHours}, {"SegmentEntries", testSegmentEntries}, {"SeveralSets", testSeveralSets},
-		{"Submissions", testSubmissions}, {"SubmissionQueries", testSubmissionQueries}, {"SubmissionsDue", testSubmissionsDue}, {"Handed", testHanded}, {"Rejected", testRejected},
+		{"Submissions", testSubmissions}, {"SubmissionQueries", testSubmissionQueries}, {"SubmissionsDue", testSubmissionsDue}, {"Handed", testHanded}, {"Rejected", testRejected}, {"Strangers", testStrangers},
 		{"LaterVersions", testLaterVersions}, {"Owed", testOwed}, {"Withdrawn", testWithdrawn}, {"Holding", testHolding},
 		{"Observed", testObserved}, {"ClockJump", testClockJump}, {"ClockAtStart", testClockAtStart},
 		{"Live", testLive}, {"Record", testRecord}, {"Readers", testReaders}, {"DryRun", testDryRun}, {"Closed", testClosed},

@@ -3,6 +3,7 @@ package conform
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"reflect"
 	"slices"
@@ -309,6 +310,76 @@ func testRejected(t *testing.T, open Open) {
 	counts, err := b.log.Counts(ctx, b.sources[0])
 	b.must(err)
 	if counts.Direct[event.StateRejected] != 1 || counts.Notifications[event.NotificationRejected] != 1 {
+		t.Errorf("counts: %+v", counts)
+	}
+}
+
+// D40: what strangers cause is no event, and the newest thousand of each kind are
+// kept; what belongs to something, or comes from somebody who is known, stays.
+func testStrangers(t *testing.T, open Open) {
+	b := begin(t, open, Set{Content: event.Redirect})
+	ctx := context.Background()
+	note := func(n int, v event.NotificationVerdict, stranger bool) event.Notification {
+		digest := [32]byte{byte(n), byte(n >> 8), byte(v)}
+		return event.Notification{Digest: digest, Verdict: v, Outcome: event.StateRejected, SourceIdentifier: fmt.Sprint(n), Stranger: stranger}
+	}
+	known := note(0, event.NotificationRejected, false)
+	fetched := note(0, event.NotificationRecord, true)
+	claimed := note(0, event.NotificationUncorrelated, true)
+	out := b.exchange(&event.Batch{Exchange: &event.Exchange{
+		Notifications: []event.Notification{known, fetched, claimed},
+		Rejections:    []event.Rejection{{SourceIdentifier: "known"}},
+		Steps:         []event.Step{{Submission: b.at(event.StateUnresolved)}},
+	}})
+	if out.Rejected != 2 {
+		t.Errorf("of two rejections of somebody who is known: %+v", out)
+	}
+	found, err := b.log.Notifications(ctx, "main", event.NotificationUncorrelated, 0, 10)
+	b.must(err)
+	s, err := b.log.Submission(ctx, out.IDs[0])
+	b.must(err)
+	s.State = event.StateRejected
+	b.exchange(&event.Batch{Exchange: &event.Exchange{Steps: []event.Step{{Submission: *s, Settled: true, Settles: found[0].ID}}}})
+
+	const many, most = 2200, 1000
+	for i := 0; i < many; i += 100 {
+		x := event.Exchange{}
+		for n := i; n < i+100; n++ {
+			verdict := event.NotificationRejected
+			if n%2 == 0 {
+				verdict = event.NotificationUncorrelated
+			}
+			x.Notifications = append(x.Notifications, note(n+1, verdict, true))
+			x.Rejections = append(x.Rejections, event.Rejection{Stranger: true, Record: "urn:a", SourceIdentifier: fmt.Sprint(n + 1), Reason: "no", Title: "T"})
+		}
+		if out := b.exchange(&event.Batch{Exchange: &x}); out.Rejected != 0 {
+			t.Fatalf("rejections of strangers are events: %+v", out)
+		}
+	}
+	b.reopen()
+	rejections, err := b.log.Rejections(ctx, "main", 0, 10*many)
+	b.must(err)
+	if n := len(rejections); n != most || rejections[0].SourceIdentifier != fmt.Sprint(many) || rejections[n-1].SourceIdentifier != fmt.Sprint(many-most+1) {
+		t.Errorf("%d rejections are kept", n)
+	}
+	if r := rejections[0]; r.Set != "main" || r.Record != "urn:a" || r.Reason != "no" || r.Title != "T" || r.At == 0 || !r.Stranger {
+		t.Errorf("the newest: %+v", r)
+	}
+	older, err := b.log.Rejections(ctx, "main", rejections[9].ID, 10)
+	b.must(err)
+	if len(older) != 10 || older[0].ID != rejections[10].ID {
+		t.Errorf("a page further: %+v", older)
+	}
+	counts, err := b.log.Counts(ctx, b.sources[0])
+	b.must(err)
+	for verdict, want := range map[event.NotificationVerdict]int{event.NotificationRejected: most/2 + 1, event.NotificationUncorrelated: most / 2, event.NotificationRecord: 1, event.NotificationSettled: 1} {
+		found, err := b.log.Notifications(ctx, "main", verdict, 0, 10*many)
+		b.must(err)
+		if len(found) != want || counts.Notifications[verdict] != int64(want) {
+			t.Errorf("%s: %d are kept, %d counted, want %d", verdict, len(found), counts.Notifications[verdict], want)
+		}
+	}
+	if counts.Dropped != 2*(many-most) || counts.Direct[event.StateRejected] != many+1 {
 		t.Errorf("counts: %+v", counts)
 	}
 }

@@ -278,7 +278,19 @@ CREATE TABLE notice (
 CREATE INDEX notice_due ON notice (due) WHERE due > 0;
 CREATE INDEX notice_state ON notice (source, state);
 
--- Dispositions that we were notified of, each once.
+-- Rejections of requests of strangers, which are no events: the newest of each
+-- Source.
+CREATE TABLE rejection (
+    id     INTEGER PRIMARY KEY,
+    source INTEGER NOT NULL,
+    at     INTEGER NOT NULL,
+    body   BLOB    NOT NULL,
+    sum    INTEGER NOT NULL
+) STRICT;
+CREATE INDEX rejection_source ON rejection (source);
+
+-- Dispositions that we were notified of, each once; of those of strangers that
+-- belong to nothing the newest of each Source.
 CREATE TABLE notification (
     id         INTEGER PRIMARY KEY,
     source     INTEGER NOT NULL,
@@ -288,10 +300,12 @@ CREATE TABLE notification (
     first      INTEGER NOT NULL,
     last       INTEGER NOT NULL,
     times      INTEGER NOT NULL,
+    stranger   INTEGER NOT NULL, -- 1: it goes when it is too old
     body       BLOB    NOT NULL,
     sum        INTEGER NOT NULL,
     UNIQUE (source, digest)
 ) STRICT;
+CREATE INDEX notification_stranger ON notification (source) WHERE stranger = 1;
 CREATE INDEX notification_verdict ON notification (source, verdict);
 CREATE INDEX notification_submission ON notification (submission) WHERE submission <> 0;
 
@@ -309,7 +323,8 @@ CREATE INDEX answered_at ON answered (at);
 -- How many there are, so that nobody has to count a million rows. what: 1
 -- submissions, 2 notices, 3 notifications, each by its state or verdict; 4 what
 -- an ingest server has decided at once, without a row; 5 submissions that were
--- contradicted; 6 those that wait for a decision here.
+-- contradicted; 6 those that wait for a decision here; 7 what strangers sent that
+-- has made room for newer.
 CREATE TABLE tally (
     source INTEGER NOT NULL,
     what   INTEGER NOT NULL,

@@ -1,0 +1,85 @@
+package limit
+
+import (
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// Amount is how much is stored in a day; of a limit, zero is none.
+type Amount struct {
+	Messages, Bytes int64
+}
+
+// Quota bounds what clients that nobody knows may have stored in a day, which
+// begins at midnight UTC. What was counted is forgotten when the process ends. Its
+// methods may be called from any goroutine; its fields do not change.
+type Quota struct {
+	// PerClient is for one client (see Client), All for all of them together.
+	PerClient, All Amount
+
+	mu      sync.Mutex
+	day     time.Time
+	all     Amount
+	clients map[netip.Addr]Amount
+}
+
+// quotaClients is how many clients are told apart in a day; all others count as
+// one.
+const quotaClients = 100_000
+
+// Take counts a message of a client that has n bytes. The error is a *QuotaError:
+// the message is not counted, and is to be refused.
+func (q *Quota) Take(client netip.Addr, n int64, now time.Time) error {
+	client = Client(client)
+	day := now.UTC().Truncate(24 * time.Hour)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !day.Equal(q.day) {
+		q.day, q.all, q.clients = day, Amount{}, map[netip.Addr]Amount{}
+	}
+	own, known := q.clients[client]
+	if !known && len(q.clients) >= quotaClients {
+		client = netip.Addr{}
+		own = q.clients[client]
+	}
+	own, all := own.plus(n), q.all.plus(n)
+	switch {
+	case own.exceeds(q.PerClient):
+		return &QuotaError{Limit: q.PerClient, Client: true, Until: day.Add(24 * time.Hour)}
+	case all.exceeds(q.All):
+		return &QuotaError{Limit: q.All, Until: day.Add(24 * time.Hour)}
+	}
+	q.clients[client], q.all = own, all
+	return nil
+}
+
+func (a Amount) plus(n int64) Amount { return Amount{a.Messages + 1, a.Bytes + n} }
+
+func (a Amount) exceeds(limit Amount) bool {
+	return limit.Messages > 0 && a.Messages > limit.Messages || limit.Bytes > 0 && a.Bytes > limit.Bytes
+}
+
+// QuotaError: a client, or all of them, had as much stored as they may have in a
+// day.
+type QuotaError struct {
+	Limit  Amount
+	Client bool // it is the client's own
+	Until  time.Time
+}
+
+func (e *QuotaError) Error() string {
+	who := "of all addresses together"
+	if e.Client {
+		who = "of one address"
+	}
+	most := fmt.Sprintf("%d messages", e.Limit.Messages)
+	switch {
+	case e.Limit.Messages == 0:
+		most = fmt.Sprintf("%d bytes", e.Limit.Bytes)
+	case e.Limit.Bytes > 0:
+		most += fmt.Sprintf(" and %d bytes", e.Limit.Bytes)
+	}
+	return fmt.Sprintf("the daily quota %s is used up (%s): send it again after %s", who, most, e.Until.Format("2006-01-02 15:04 MST"))
+}

@@ -1,0 +1,66 @@
+package limit_test
+
+import (
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pmh-bridge/bridge/internal/limit"
+)
+
+// D69: an address, of IPv6 a /64, has its messages and its bytes of a day, all
+// together have theirs, and at midnight UTC everybody begins anew.
+func TestQuota(t *testing.T) {
+	q := &limit.Quota{PerClient: limit.Amount{Messages: 3, Bytes: 100}, All: limit.Amount{Messages: 6, Bytes: 150}}
+	now := time.Date(2026, 11, 22, 23, 59, 0, 0, time.UTC)
+	take := func(client string, n int64, want string) {
+		t.Helper()
+		err := q.Take(netip.MustParseAddr(client), n, now)
+		var full *limit.QuotaError
+		switch {
+		case want == "" && err != nil:
+			t.Errorf("%s, %d bytes: %v", client, n, err)
+		case want != "" && (!errors.As(err, &full) || !strings.Contains(err.Error(), want)):
+			t.Errorf("%s, %d bytes: %v, want %q in it", client, n, err, want)
+		}
+	}
+	take("2001:db8::1", 10, "")
+	take("2001:db8::2", 10, "")
+	take("2001:db8:0:0:ffff::", 10, "")
+	take("2001:db8::3", 10, "of one address is used up (3 messages and 100 bytes): send it again after 2026-11-23 00:00 UTC")
+	take("2001:db8:0:1::1", 101, "of one address")
+	take("2001:db8:0:1::1", 100, "") // what was refused does not count
+	take("192.0.2.1", 21, "of all addresses together is used up (6 messages and 150 bytes)")
+	take("192.0.2.1", 5, "")
+	take("::ffff:192.0.2.1", 5, "")
+	take("192.0.2.2", 0, "of all addresses together")
+	now = now.Add(time.Minute)
+	take("2001:db8::3", 100, "")
+	take("192.0.2.1", 50, "")
+}
+
+// D69: zero is no limit, and however many clients there are, what is remembered of
+// them has an end.
+func TestQuotaWithoutLimit(t *testing.T) {
+	now := time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)
+	var none limit.Quota
+	bytes := limit.Quota{PerClient: limit.Amount{Bytes: 1}}
+	refused := 0
+	for i := range 100_500 {
+		client := netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
+		if err := none.Take(client, 1<<40, now); err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Take(client, 1, now) != nil {
+			refused++
+		}
+	}
+	if refused != 499 {
+		t.Errorf("of 500 clients beyond those that are remembered %d were refused, want all but the first", refused)
+	}
+	if err := bytes.Take(ann, 2, now); err == nil || !strings.Contains(err.Error(), "(1 bytes)") {
+		t.Errorf("of bytes alone: %v", err)
+	}
+}

@@ -241,15 +241,41 @@ func identity(h http.Header) bool {
 	return true
 }
 
+// readPieces returns all that r has. It takes memory as the bytes come, in pieces, and
+// joins them when they are all there: of a message that never ends nothing is
+// copied. With an error it returns the first piece, and how many bytes there were.
+func readPieces(r io.Reader) (whole []byte, n int, err error) {
+	const first, largest = 4 << 10, 256 << 10
+	var pieces [][]byte
+	for size := first; err == nil; size = min(2*size, largest) {
+		p := make([]byte, 0, size)
+		for len(p) < size && err == nil {
+			var k int
+			k, err = r.Read(p[len(p):size])
+			p = p[:len(p)+k]
+		}
+		pieces = append(pieces, p)
+		n += len(p)
+	}
+	if err != io.EOF { //nolint:errorlint // io.Reader says it as it is
+		return pieces[0], n, err
+	}
+	if len(pieces) == 1 {
+		return pieces[0], n, nil
+	}
+	return bytes.Join(pieces, nil), n, nil
+}
+
 // read returns the whole body. If there is none to be had, it has answered.
 func (x *exchange) read() (body []byte, ok bool) {
 	most := x.limit()
 	var (
 		tooLarge *http.MaxBytesError
+		n        int
 		err      error
 	)
 	if x.r.ContentLength <= most {
-		body, err = io.ReadAll(http.MaxBytesReader(x.w, x.r.Body, most))
+		body, n, err = readPieces(http.MaxBytesReader(x.w, x.r.Body, most))
 	}
 	x.heard = x.r.ContentLength <= most && !errors.As(err, &tooLarge)
 	switch {
@@ -260,10 +286,10 @@ func (x *exchange) read() (body []byte, ok bool) {
 		x.say(http.StatusRequestEntityTooLarge, fmt.Sprintf("the message is longer than %d bytes", most))
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		x.w.Header().Set("Connection", "close")
-		x.say(http.StatusRequestTimeout, fmt.Sprintf("the message came too slowly: %d bytes have arrived", len(body)))
+		x.say(http.StatusRequestTimeout, fmt.Sprintf("the message came too slowly: %d bytes have arrived", n))
 	case err != nil:
 		x.plain = x.bare(body)
-		x.fail(&Fault{Code: Client, Text: fmt.Sprintf("the message broke off after %d bytes: %v", len(body), err)})
+		x.fail(&Fault{Code: Client, Text: fmt.Sprintf("the message broke off after %d bytes: %v", n, err)})
 	default:
 		return body, true
 	}

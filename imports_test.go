@@ -51,13 +51,15 @@ var rules = map[string]rule{
 	},
 	"fixtures": {why: "the example providers are written by hand, so that what reads them is tested against something else"},
 
-	"internal/follow": {why: "follow knows HTTP and where links may lead, and no protocol"},
-	"internal/limit":  {why: "limit knows connections and bytes, and no protocol"},
+	"internal/defect": {why: "defect knows panics and nothing else"},
+	"internal/follow": {ours: []string{"internal/defect"}, why: "follow knows HTTP and where links may lead, and no protocol"},
+	"internal/limit":  {why: "limit knows connections, bytes and lines of a log, and no protocol"},
 	"internal/strictxml": {
 		third: []string{"golang.org/x/net/html", "golang.org/x/text"},
 		why:   "strictxml knows XML and character sets, and no protocol",
 	},
 	"internal/fetch": {
+		ours:  []string{"internal/defect"},
 		third: []string{"golang.org/x/net", "golang.org/x/sync", "github.com/klauspost/compress"},
 		why:   "the guarded HTTP client knows HTTP only",
 	},
@@ -66,7 +68,7 @@ var rules = map[string]rule{
 		why:   "sqlite opens databases and knows nothing of what is in them",
 	},
 	"internal/eventlog": {
-		ours:  []string{"event", "internal/sqlite"},
+		ours:  []string{"event", "internal/sqlite", "internal/defect"},
 		third: []string{"golang.org/x/sys"},
 		why:   "the log knows events and SQLite (and the system's file lock)",
 	},
@@ -80,21 +82,21 @@ var rules = map[string]rule{
 		why:  "the content store knows SQLite only",
 	},
 	"internal/publish": {
-		ours:  []string{"event", "translate", "atompmh", "resourcesync"},
+		ours:  []string{"event", "translate", "atompmh", "resourcesync", "internal/defect"},
 		third: []string{"github.com/klauspost/compress"},
 		why:   "plan and render are pure, and know no protocol's harvest, no log and no server",
 	},
 	"internal/harvest": {
-		ours:  []string{"event", "translate", "atompmh", "resourcesync", "sip", "internal/fetch", "internal/follow", "internal/strictxml"},
+		ours:  []string{"event", "translate", "atompmh", "resourcesync", "sip", "internal/fetch", "internal/follow", "internal/strictxml", "internal/defect"},
 		third: []string{"github.com/mmcdole/gofeed", "golang.org/x/sync"},
 		why:   "harvest takes the log and the content store as interfaces of its own",
 	},
 	"internal/submit": {
-		ours: []string{"event", "translate", "sip", "sip/mail"},
+		ours: []string{"event", "translate", "sip", "sip/mail", "internal/limit", "internal/defect"},
 		why:  "submissions take the outbox as an interface of their own",
 	},
 	"internal/server": {
-		ours:  []string{"event", "sip", "internal/publish", "internal/harvest", "internal/submit", "internal/limit", "internal/server/..."},
+		ours:  []string{"event", "sip", "internal/publish", "internal/harvest", "internal/submit", "internal/limit", "internal/server/...", "internal/defect"},
 		third: []string{"github.com/labstack/echo"},
 		why:   "the server knows what is published, not how it is stored",
 	},

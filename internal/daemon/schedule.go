@@ -11,6 +11,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/content"
+	"github.com/pmh-bridge/bridge/internal/defect"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 )
@@ -25,6 +26,7 @@ const (
 	settleEvery = time.Minute
 	probeEvery  = 10 * time.Second
 	flushEvery  = time.Minute
+	anewAfter   = time.Minute // see keep
 	// settleAtOnce is how many Sources have their pending contents asked for at
 	// the same time.
 	settleAtOnce = 16
@@ -54,7 +56,11 @@ func (h *House) harvestSource(ctx context.Context, s *Source, every time.Duratio
 			under.end()
 		}
 	}()
-	report, err := h.harvest.Harvest(ctx, &s.Source, o)
+	var report harvest.Report
+	err := defect.Guard(func() (err error) {
+		report, err = h.harvest.Harvest(ctx, &s.Source, o)
+		return err
+	})
 	if ctx.Err() != nil || s.Kind == harvest.SIP {
 		return report, err // a pass that was ended, or asks nobody, is none to be remembered
 	}
@@ -134,17 +140,41 @@ func (h *House) schedule(ctx context.Context, stop context.CancelCauseFunc, done
 		if src.Kind == harvest.SIP {
 			continue // it calls us
 		}
-		group.Go(func() { h.follow(ctx, src, stop, done) })
+		group.Go(func() {
+			h.keep(ctx, "harvests of "+Private(src.URL), func(ctx context.Context) { h.follow(ctx, src, stop, done) })
+		})
 	}
-	group.Go(func() { h.settle(ctx) })
+	group.Go(func() { h.keep(ctx, "asking for pending contents", h.settle) })
 	group.Go(func() {
-		for until(ctx, flushEvery) {
-			if err := h.Log.FlushSchedules(ctx); err != nil && ctx.Err() == nil {
-				h.opt.Logger.Error("when Sources were asked cannot be written", "error", err)
+		h.keep(ctx, "writing when Sources were asked", func(ctx context.Context) {
+			for until(ctx, flushEvery) {
+				if err := h.Log.FlushSchedules(ctx); err != nil && ctx.Err() == nil {
+					h.opt.Logger.Error("when Sources were asked cannot be written", "error", err)
+				}
 			}
-		}
+		})
 	})
 	group.Wait()
+}
+
+// keep runs what ends with ctx, or when it has nothing to do any more. What a panic
+// ends is begun anew after a minute: a defect in one thing ends neither the others,
+// nor that thing for good.
+func (h *House) keep(ctx context.Context, what string, do func(context.Context)) {
+	for {
+		err := defect.Guard(func() error {
+			do(ctx)
+			return nil
+		})
+		if err == nil {
+			return
+		}
+		h.opt.Logger.Error(what+" has failed, and is begun anew in a minute", "error", err)
+		defect.Log(h.opt.Logger, err)
+		if !until(ctx, anewAfter) {
+			return
+		}
+	}
 }
 
 func (h *House) follow(ctx context.Context, src *Source, stop context.CancelCauseFunc, done func(*Source, harvest.Report, error)) {
@@ -182,10 +212,7 @@ func (h *House) logHarvest(ctx context.Context, src *Source, report *harvest.Rep
 	if failed != nil {
 		s, _ := h.Log.Schedule(ctx, src.ID) // it was read a moment ago
 		log.Error("harvest failed", "error", failed, "failures", s.Failures, "again", s.Next.Time())
-		var defect *harvest.PanicError
-		if errors.As(failed, &defect) {
-			log.Error("where it happened", "stack", string(defect.Stack))
-		}
+		defect.Log(log, failed)
 		return
 	}
 	log.Info("harvested", "created", report.Created, "updated", report.Updated, "deleted", report.Deleted, "documents", report.Documents,
@@ -232,12 +259,21 @@ func (h *House) settle(ctx context.Context) {
 			}
 			group.Go(func() {
 				defer func() { src.busy.Unlock(); <-slots }()
-				if _, err := h.harvest.Settle(ctx, &src.Source); err != nil && ctx.Err() == nil {
+				if err := h.settleOne(ctx, src); err != nil && ctx.Err() == nil {
 					h.opt.Logger.Error("asking for pending contents failed", "set", src.Set, "source", src.URL, "error", err)
+					defect.Log(h.opt.Logger, err)
 				}
 			})
 		}
 	}
+}
+
+// settleOne asks for the pending contents of a Source that are due.
+func (h *House) settleOne(ctx context.Context, src *Source) error {
+	return defect.Guard(func() error {
+		_, err := h.harvest.Settle(ctx, &src.Source)
+		return err
+	})
 }
 
 func (h *House) sourceByID(id event.SourceID) *Source {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/defect"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 )
 
@@ -227,9 +228,9 @@ func TestPanicBacksTheSourceOff(t *testing.T) {
 	h.Sources[0].Client = &http.Client{Transport: panics{}}
 	for i, src := range h.Sources {
 		_, err := h.harvestSource(t.Context(), src, time.Hour, harvest.Options{})
-		var defect *harvest.PanicError
+		var found *defect.Error
 		s, serr := h.Log.Schedule(t.Context(), src.ID)
-		if errors.As(err, &defect) != (i == 0) || serr != nil || s.Failures != 1-i {
+		if errors.As(err, &found) != (i == 0) || serr != nil || s.Failures != 1-i {
 			t.Errorf("Source %d: %v, %d failures, %v", i, err, s.Failures, serr)
 		}
 	}

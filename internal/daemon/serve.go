@@ -32,8 +32,10 @@ func (h *House) Serve(ctx context.Context, l net.Listener, done func(*Source, ha
 	}
 	var group sync.WaitGroup
 	group.Go(func() { h.schedule(ctx, stop, done) })
-	group.Go(func() { h.watch(ctx, stop) })
-	group.Go(func() { h.count(ctx) })
+	group.Go(func() {
+		h.keep(ctx, "the check of the data folder", func(ctx context.Context) { h.watch(ctx, stop) })
+	})
+	group.Go(func() { h.keep(ctx, "the count of contents", h.count) })
 	group.Go(func() { h.runExchange(ctx, stop, h.exchange.mails) })
 	err := h.Publish(ctx, l)
 	stop(nil)
@@ -65,9 +67,11 @@ func (h *House) Publish(ctx context.Context, l net.Listener) error {
 	defer cancel()
 	var group sync.WaitGroup
 	group.Go(func() {
-		if err := p.Run(ctx); err != nil {
-			h.opt.Logger.Error("snapshots have stopped", "error", err)
-		}
+		h.keep(ctx, "the making of snapshots", func(ctx context.Context) {
+			if err := p.Run(ctx); err != nil {
+				h.opt.Logger.Error("snapshots have stopped", "error", err)
+			}
+		})
 	})
 	err = s.Run(ctx, l)
 	cancel()

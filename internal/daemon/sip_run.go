@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/defect"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/server"
 	"github.com/pmh-bridge/bridge/sip"
@@ -44,11 +45,11 @@ func (h *House) reachedAt(base string) {
 }
 
 // runExchange serves, submits and notifies until ctx ends. stop is called when
-// that cannot go on.
+// that cannot go on; what a panic ends is begun anew where it can be (keep).
 func (h *House) runExchange(ctx context.Context, stop context.CancelCauseFunc, mails []mailRoom) {
 	var group sync.WaitGroup
 	run := func(what string, do func(context.Context) error) {
-		group.Go(func() {
+		h.keep(ctx, what, func(ctx context.Context) {
 			err := do(ctx)
 			switch {
 			case err == nil || ctx.Err() != nil:
@@ -60,25 +61,34 @@ func (h *House) runExchange(ctx context.Context, stop context.CancelCauseFunc, m
 		})
 	}
 	for _, v := range h.exchange.services {
-		run("the SIP service of set "+v.set, v.desk.Run)
+		group.Go(func() { run("the SIP service of set "+v.set, whole(v.desk.Run)) })
 		if v.source != nil {
-			group.Go(func() { h.settlePending(ctx, v) })
+			group.Go(func() {
+				h.keep(ctx, "asking for pending records of set "+v.set, func(ctx context.Context) { h.settlePending(ctx, v) })
+			})
 		}
 	}
 	for _, o := range h.exchange.outboxes {
-		run("the submission of set "+o.Set+" to "+Private(o.URL), o.Run)
+		group.Go(func() { run("the submission of set "+o.Set+" to "+Private(o.URL), o.Run) })
 	}
 	if len(h.exchange.former.Targets) > 0 {
-		run("the end of submissions to former targets", h.exchange.former.Run)
+		group.Go(func() { run("the end of submissions to former targets", h.exchange.former.Run) })
 	}
 	if len(h.exchange.services) > 0 {
-		run("the delivery of notifications", h.exchange.post.Run)
+		group.Go(func() { run("the delivery of notifications", whole(h.exchange.post.Run)) })
 	}
-	group.Go(func() { h.serveDecisions(ctx) }) // to withdraw a record a set need not have a service any more
+	group.Go(func() { h.keep(ctx, "the taking of decisions", h.serveDecisions) }) // to withdraw a record a set need not have a service any more
 	for _, m := range mails {
-		run("the mail server on "+m.listener.Addr().String(), func(ctx context.Context) error { return m.receiver.Serve(ctx, m.listener) })
+		group.Go(func() {
+			run("the mail server on "+m.listener.Addr().String(), whole(func(ctx context.Context) error { return m.receiver.Serve(ctx, m.listener) }))
+		})
 	}
 	group.Wait()
+}
+
+// whole is a run that cannot be begun anew: a panic is the error that ends it.
+func whole(run func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error { return defect.Guard(func() error { return run(ctx) }) }
 }
 
 // stoppable is the log, telling when it has stopped: whoever calls the services
@@ -122,6 +132,13 @@ func (h *House) ListenMail(ctx context.Context) (err error) {
 	return err
 }
 
+// mailRefused logs a mail that was refused.
+func (h *House) mailRefused(r mail.Refusal) {
+	h.exchange.mailRefusals.Note(func(n int) {
+		h.opt.Logger.Info("mails were refused", "mails", n, "last", r.Client, "sender", r.Sender, "to", r.To, "reply", r.Reply, "reason", r.Reason)
+	})
+}
+
 // openMail listens at every address of the configuration.
 func (h *House) openMail(ctx context.Context) ([]mailRoom, error) {
 	boxes := map[string]map[string]sip.Backend{} // by address, then by mailbox
@@ -157,6 +174,7 @@ func (h *House) openMail(ctx context.Context) ([]mailRoom, error) {
 		rooms = append(rooms, mailRoom{l, &mail.Receiver{Domain: domain, Log: h.opt.Logger, Reading: sip.ReadOptions{Limits: h.sipLimits()},
 			MaxBytes: 2 * h.Config.Limits.SIPMessage, // in base64 it is a third longer
 			Room:     func(client netip.Addr) mail.Room { return h.bodies.Hold(client, nil) },
+			Full:     h.diskSpace.Low, Refused: h.mailRefused,
 			Mailbox: func(local, domain string) sip.Backend {
 				b, ok := own[strings.ToLower(local)+"@"+domain]
 				if !ok {

@@ -8,9 +8,9 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
-	"sync"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/defect"
 )
 
 // batch is one Append under way: the stored state it started from and the rows
@@ -178,10 +178,12 @@ func (b *batch) step(ctx context.Context) (err error) {
 
 func (b *batch) find(ctx context.Context, q preparer) ([]*record, error) {
 	b.hashes = make([]hashes, len(b.in.Items))
-	b.onAllCores(func(i int) {
+	if err := b.onAllCores(func(i int) {
 		b.settle(&b.in.Items[i])
 		b.hashes[i].key = event.KeyBits(b.in.Items[i].Record)
-	})
+	}); err != nil {
+		return nil, err
+	}
 	return b.recordsOf(ctx, q, b.in.Items)
 }
 
@@ -196,10 +198,10 @@ type hashes struct {
 }
 
 // judge hashes what may change a record's state.
-func (b *batch) judge() {
+func (b *batch) judge() error {
 	reference := b.set.content == event.Reference
 	locs := newLocs(b.set.id)
-	b.onAllCores(func(i int) {
+	return b.onAllCores(func(i int) {
 		it, r, h := &b.in.Items[i], b.records[i], &b.hashes[i]
 		if b.in.Mode == event.ModeWalk && r.pending == nil && len(r.says) == 1 {
 			s := &r.says[0]
@@ -216,19 +218,28 @@ func (b *batch) judge() {
 	})
 }
 
-// onAllCores does something for each item, in no order.
-func (b *batch) onAllCores(do func(i int)) {
-	var work sync.WaitGroup
+// onAllCores does something for each item, in no order. The error is a panic in it.
+func (b *batch) onAllCores(do func(i int)) error {
 	n := len(b.in.Items)
 	size := max(1000, n/runtime.GOMAXPROCS(0)+1)
+	parts := make(chan error)
+	started := 0
 	for from := 0; from < n; from += size {
-		work.Go(func() {
-			for i := from; i < min(from+size, n); i++ {
-				do(i)
-			}
-		})
+		started++
+		go func() {
+			parts <- defect.Guard(func() error {
+				for i := from; i < min(from+size, n); i++ {
+					do(i)
+				}
+				return nil
+			})
+		}()
 	}
-	work.Wait()
+	var err error
+	for range started {
+		err = errors.Join(err, <-parts)
+	}
+	return err
 }
 
 // blob returns what fill appends to nothing, in memory that rows share.
@@ -315,7 +326,9 @@ func (b *batch) prepare(ctx context.Context, q preparer) error {
 	if err := b.loadTargets(ctx, q); err != nil {
 		return err
 	}
-	b.judge()
+	if err := b.judge(); err != nil {
+		return err
+	}
 	if err := b.loadLast(ctx, q); err != nil {
 		return err
 	}

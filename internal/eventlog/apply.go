@@ -215,7 +215,9 @@ func (l *Log) NeedsContent(ctx context.Context, in *event.Batch) ([]bool, error)
 	if b.records, err = b.find(ctx, q); err != nil {
 		return nil, err
 	}
-	b.judge()
+	if err := b.judge(); err != nil {
+		return nil, err
+	}
 	if err := errors.Join(b.loadLast(ctx, q), b.loadHomes(ctx, q)); err != nil {
 		return nil, err
 	}

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/net/idna"
+
+	"github.com/pmh-bridge/bridge/internal/defect"
 )
 
 // Network is what a Guard looks names up and connects with. The zero value is
@@ -163,7 +165,11 @@ func (g *Guard) connect(ctx context.Context, network string, addresses []netip.A
 			to := net.JoinHostPort(addresses[started].Unmap().String(), port)
 			started++
 			go func() {
-				conn, err := g.dialAddress(ctx, network, to)
+				var conn net.Conn
+				err := defect.Guard(func() (err error) {
+					conn, err = g.dialAddress(ctx, network, to)
+					return err
+				})
 				select {
 				case attempts <- attempt{conn, err}:
 				case <-ctx.Done():

@@ -24,6 +24,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/pmh-bridge/bridge/internal/defect"
 )
 
 const (
@@ -215,6 +217,7 @@ func (c *Client) Ahead(ctx context.Context, to string, v Validators) {
 	c.ahead = a
 	go func() {
 		defer close(a.done)
+		defer defect.Recover(&a.err)
 		a.answer, a.err = c.get(ctx, to, v)
 	}()
 }

@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/pmh-bridge/bridge/internal/defect"
 )
 
 // serve is a server on loopback; the path says what it answers.
@@ -298,5 +300,20 @@ func TestKey(t *testing.T) {
 		if got := Key(raw); got != want {
 			t.Errorf("%s: %s, want %s", raw, got, want)
 		}
+	}
+}
+
+type panics struct{}
+
+func (panics) RoundTrip(*http.Request) (*http.Response, error) { panic("a defect") }
+
+// D75: a panic in a request that is made ahead is an error of who wants its answer.
+func TestPanicAhead(t *testing.T) {
+	const start = "http://a.example/feed"
+	c := newClient(t, Options{Start: start, HTTP: &http.Client{Transport: panics{}}})
+	c.Ahead(t.Context(), start, Validators{})
+	var found *defect.Error
+	if _, err := c.Get(t.Context(), start, Validators{}); !errors.As(err, &found) {
+		t.Errorf("got %v", err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/defect"
 )
 
 // Reset forgets how far a Source has been harvested: mark, unfinished walk, gap,
@@ -150,7 +151,7 @@ func (h *Harvester) Settle(ctx context.Context, src *Source) (Report, error) {
 }
 
 func (r *run) settleDue(ctx context.Context) (err error) {
-	defer recovered(&err)
+	defer defect.Recover(&err)
 	return r.pending(ctx)
 }
 

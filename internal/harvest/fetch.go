@@ -21,6 +21,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/atompmh"
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/defect"
 	"github.com/pmh-bridge/bridge/internal/fetch"
 	"github.com/pmh-bridge/bridge/internal/follow"
 	"github.com/pmh-bridge/bridge/resourcesync"
@@ -188,14 +189,14 @@ func (f fetched) waiting() bool { return f.err != nil && !f.final && !f.never &&
 // fetch gets one representation: from its own place, or, when that fails, from
 // the mirrors that the Source names, the best one first.
 func (r *run) fetch(ctx context.Context, j fetched, b *event.Batch, keep *keeper) (out fetched) {
-	var defect error
+	var failed error
 	defer func() {
-		if defect != nil { // it counts against the record, like any other failure
+		if failed != nil { // it counts against the record, like any other failure
 			out = j
-			out.err = defect
+			out.err = failed
 		}
 	}()
-	defer recovered(&defect)
+	defer defect.Recover(&failed)
 	it := &b.Items[j.item]
 	rep, document := &it.Representations[j.rep], b.Documents[it.Document].URL
 	if r.asks(it) {

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/defect"
 	"github.com/pmh-bridge/bridge/internal/fetch"
 	"github.com/pmh-bridge/bridge/internal/follow"
 	"github.com/pmh-bridge/bridge/translate"
@@ -201,7 +202,7 @@ func (src *Source) refused(err error) error {
 // once makes the pass: first what the Source says, then the contents that are
 // pending, from earlier harvests too, then what is held.
 func (r *run) once(ctx context.Context) (err error) {
-	defer recovered(&err)
+	defer defect.Recover(&err)
 	if err = r.load(ctx); err != nil {
 		return err
 	}

@@ -2,14 +2,15 @@ package harvest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"mime"
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/defect"
 	"github.com/pmh-bridge/bridge/internal/strictxml"
 	"github.com/pmh-bridge/bridge/translate"
 )
@@ -33,13 +34,18 @@ func (r *run) types(ctx context.Context, b *event.Batch) error {
 		}
 	}
 	jobs := make(chan *event.Item)
-	var workers sync.WaitGroup
+	workers := make(chan error)
 	for range r.h.workers() {
-		workers.Go(func() {
+		go func() {
+			var err error
 			for it := range jobs {
-				r.findTypes(ctx, it)
+				err = errors.Join(err, defect.Guard(func() error {
+					r.findTypes(ctx, it)
+					return nil
+				}))
 			}
-		})
+			workers <- err
+		}()
 	}
 	for i := range b.Items {
 		if it := &b.Items[i]; lacksType(it) && (needs[i] || b.Mode != event.ModeWalk) {
@@ -47,8 +53,11 @@ func (r *run) types(ctx context.Context, b *event.Batch) error {
 		}
 	}
 	close(jobs)
-	workers.Wait()
-	return context.Cause(ctx)
+	var err error
+	for range r.h.workers() {
+		err = errors.Join(err, <-workers)
+	}
+	return errors.Join(err, context.Cause(ctx))
 }
 
 // lacksType tells whether an item has a representation without a media type.

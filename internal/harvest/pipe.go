@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/defect"
 )
 
 // piece is what one document came to, or a part of that.
@@ -111,7 +112,7 @@ func (p *pipe) close() (err error) {
 // write takes pieces and commits them in batches, which may end in the middle
 // of a document: the cursor then still names the document before.
 func (p *pipe) write() (err error) {
-	defer recovered(&err)
+	defer defect.Recover(&err)
 	size, wait := p.r.size(), p.r.h.BatchTime
 	if wait == 0 {
 		wait = time.Second

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"runtime/debug"
 	"time"
 
 	"github.com/pmh-bridge/bridge/internal/fetch"
@@ -102,22 +101,4 @@ func (r *run) spent() error {
 		return fmt.Errorf("%w: %d of %d bytes", ErrSpent, n, l.Bytes)
 	}
 	return nil
-}
-
-// PanicError is a panic in the work for one Source: a defect of ours, which must
-// not end the work for all others.
-type PanicError struct {
-	Value any
-	Stack []byte
-}
-
-func (e *PanicError) Error() string {
-	return fmt.Sprintf("defect in bridge, please report it: panic: %v", e.Value)
-}
-
-// recovered turns a panic into the error of the function that defers it.
-func recovered(err *error) {
-	if p := recover(); p != nil {
-		*err = &PanicError{Value: p, Stack: debug.Stack()}
-	}
 }

@@ -13,11 +13,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/pmh-bridge/bridge/internal/defect"
 )
 
 // cache holds rendered documents as files under names that say which bytes they
@@ -411,15 +412,12 @@ func (c *cache) once(ctx context.Context, name string, work func(context.Context
 		c.flights[name] = f
 		go func() {
 			defer cancel()
-			// A panic in a goroutine of its own would end the process.
-			defer func() {
-				if v := recover(); v != nil {
-					f.data, f.err = nil, fmt.Errorf("making %s panicked, please report this: %v\n%s", name, v, debug.Stack())
-				}
-				c.land(name, f)
-				close(f.done)
-			}()
-			f.data, f.err = work(workCtx)
+			f.err = defect.Guard(func() (err error) {
+				f.data, err = work(workCtx)
+				return err
+			})
+			c.land(name, f)
+			close(f.done)
 		}()
 	}
 	f.waiters++

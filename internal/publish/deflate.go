@@ -4,6 +4,8 @@ import (
 	"io"
 
 	"github.com/klauspost/compress/gzip"
+
+	"github.com/pmh-bridge/bridge/internal/defect"
 )
 
 // deflater compresses what is written to it, in a goroutine of its own: making
@@ -44,14 +46,18 @@ func (d *deflater) run(zw *gzip.Writer) {
 	defer close(d.done)
 	for b := range d.full {
 		if d.err == nil {
-			if _, d.err = zw.Write(b); d.err != nil {
+			d.err = defect.Guard(func() error {
+				_, err := zw.Write(b)
+				return err
+			})
+			if d.err != nil {
 				close(d.dead)
 			}
 		}
 		d.free <- b
 	}
 	if d.err == nil {
-		d.err = zw.Close()
+		d.err = defect.Guard(zw.Close)
 	}
 }
 

@@ -3,11 +3,13 @@ package publish
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/defect"
 )
 
 // retryAfter is how long Run waits after a snapshot that failed: disk space
@@ -28,6 +30,7 @@ func (p *Publisher) Run(ctx context.Context) error {
 	for {
 		if err := p.round(ctx, plans); err != nil && ctx.Err() == nil {
 			p.logger.Error("snapshots could not be looked after", "error", err)
+			defect.Log(p.logger, err)
 		}
 		select {
 		case <-ctx.Done():
@@ -62,13 +65,22 @@ func (p *Publisher) round(ctx context.Context, plans map[string]*plan) error {
 	var errs []error
 	for _, set := range sets {
 		if err := p.look(ctx, plans, set); err != nil {
-			errs = append(errs, err)
+			errs = append(errs, fmt.Errorf("set %s: %w", set.Name, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func (p *Publisher) look(ctx context.Context, plans map[string]*plan, set event.Set) error {
+// look makes the snapshot of a set if it is due. A panic is a failure of that set
+// alone, whose snapshot is tried again later.
+func (p *Publisher) look(ctx context.Context, plans map[string]*plan, set event.Set) (err error) {
+	defer func() {
+		var panicked *defect.Error
+		if pl := plans[set.Name]; pl != nil && errors.As(err, &panicked) {
+			pl.due = p.opts.Now().Add(retryAfter)
+		}
+	}()
+	defer defect.Recover(&err)
 	st, err := p.state(ctx, set.Name)
 	if err != nil {
 		return err
@@ -85,9 +97,11 @@ func (p *Publisher) look(ctx context.Context, plans map[string]*plan, set event.
 		*pl = plan{shown: set.Last}
 		return nil
 	}
-	st.making.Lock()
-	p.prune(st)
-	st.making.Unlock()
+	func() {
+		st.making.Lock()
+		defer st.making.Unlock()
+		p.prune(st)
+	}()
 	if err := p.reckon(ctx, st, set, pl); err != nil {
 		return err
 	}

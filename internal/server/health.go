@@ -2,13 +2,13 @@ package server
 
 import (
 	"context"
-	"fmt"
 	"net/http"
-	"runtime/debug"
 	"sync"
 	"time"
 
 	"github.com/labstack/echo/v4"
+
+	"github.com/pmh-bridge/bridge/internal/defect"
 )
 
 // readyTime is how long /readyz waits for an answer of the log.
@@ -50,17 +50,6 @@ type readyAnswer struct {
 	err  error
 }
 
-// protect runs work of a goroutine of its own: a panic there would end the
-// process, and becomes an error.
-func protect(what string, work func() error) (err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = fmt.Errorf("%s panicked, please report this: %v\n%s", what, v, debug.Stack())
-		}
-	}()
-	return work()
-}
-
 func (r *readiness) ask(ctx context.Context, ready func(context.Context) error) error {
 	r.mu.Lock()
 	a := r.asked
@@ -70,7 +59,7 @@ func (r *readiness) ask(ctx context.Context, ready func(context.Context) error) 
 		go func() {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyTime)
 			defer cancel()
-			a.err = protect("the check of readiness", func() error { return ready(ctx) })
+			a.err = defect.Guard(func() error { return ready(ctx) })
 			r.mu.Lock()
 			r.asked = nil
 			r.mu.Unlock()

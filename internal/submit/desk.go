@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/defect"
+	"github.com/pmh-bridge/bridge/internal/limit"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -64,6 +66,9 @@ type Desk struct {
 	// error, when it may.
 	Recipient func(ctx context.Context, url string) error
 	Access    Access
+	// Quota is what strangers, whom Access lets in without a secret, may have stored
+	// in a day; nil is as much as they like.
+	Quota *limit.Quota
 
 	// Upstream is the ingest server behind a gateway.
 	Upstream Upstream
@@ -100,8 +105,8 @@ type Desk struct {
 	intake intake
 	tray   tray
 	gate   gate
-	// refusals are those of Admit.
-	refusals refusals
+	// refusals are those of Admit, overQuota those of takeFromStranger.
+	refusals, overQuota limit.Lines
 	// concluding lets the end of one version of a record be committed at a time.
 	concluding turns
 }
@@ -154,7 +159,7 @@ func (d *Desk) begun(ctx context.Context) error {
 func (d *Desk) attend(ctx context.Context) {
 	for {
 		var next time.Time
-		err := guarded(func() (err error) {
+		err := defect.Guard(func() (err error) {
 			next, err = d.tend(ctx)
 			return err
 		})
@@ -164,6 +169,7 @@ func (d *Desk) attend(ctx context.Context) {
 		wait := tendAtLeast
 		if err != nil {
 			d.log().Warn("what is due could not be done; it is tried again", "set", d.Set, "error", err)
+			defect.Log(d.log(), err)
 		} else if !next.IsZero() {
 			wait = min(wait, max(next.Sub(d.now()), time.Millisecond))
 		}
@@ -224,6 +230,9 @@ func (d *Desk) Ingest(ctx context.Context, caller sip.Caller, r *sip.Request) (*
 	if err := checkTexts("ingest-request", r.Source, ""); err != nil {
 		return nil, err
 	}
+	if err := d.takeFromStranger(&caller, requestBytes(r)); err != nil {
+		return nil, err
+	}
 	switch d.Mode {
 	case Review:
 		return d.ingestReview(ctx, r)
@@ -231,6 +240,15 @@ func (d *Desk) Ingest(ctx context.Context, caller sip.Caller, r *sip.Request) (*
 		return d.ingestGateway(ctx, r)
 	}
 	return d.ingestLibrary(ctx, r)
+}
+
+// requestBytes is about what is stored of a request.
+func requestBytes(r *sip.Request) int64 {
+	n := len(r.Record.XML) + len(r.Recipient)
+	for _, text := range sourceTexts(r.Source) {
+		n += len(text)
+	}
+	return int64(n)
 }
 
 // longest is how many bytes a name or an identifier that somebody states may have:

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/defect"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -93,7 +94,7 @@ func (d *drain) run(ctx, calls context.Context) error {
 		if d.changed == nil {
 			d.changed = d.o.Events.Changed() // before the events are read, so that none is missed
 		}
-		err := d.round(ctx, calls)
+		err := defect.Guard(func() error { return d.round(ctx, calls) })
 		if ctx.Err() != nil {
 			break
 		}
@@ -104,6 +105,7 @@ func (d *drain) run(ctx, calls context.Context) error {
 			d.loaded = false // the log knows what has happened all the same
 			rest = min(max(2*rest, storeFirst), storeLongest)
 			d.o.Log.Error("submissions wait for the log", "error", err, "again_in", rest)
+			defect.Log(d.o.Log, err)
 			d.wait(ctx, rest, nil)
 			continue
 		}
@@ -245,7 +247,11 @@ func (d *drain) ask(ctx context.Context) {
 	}
 	d.asking = true
 	d.calls.Go(func() {
-		p, err := d.o.Server.GetProperties(ctx)
+		var p *sip.Properties
+		err := defect.Guard(func() (err error) {
+			p, err = d.o.Server.GetProperties(ctx)
+			return err
+		})
 		if ctx.Err() == nil { // else it says nothing of the server
 			d.asked <- listing{p, err}
 		}

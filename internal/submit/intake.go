@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/defect"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -157,7 +158,7 @@ func (in *intake) drain(group []*parcel) []*parcel {
 // commit takes a group into the content store and the log and answers it.
 func (d *Desk) commit(ctx context.Context, group []*parcel) {
 	g := assembly{desk: d, now: d.now(), answers: make([]answer, len(group)), seen: make(map[[32]byte]int)}
-	err := guarded(func() error {
+	err := defect.Guard(func() error {
 		if err := g.build(ctx, group); err != nil {
 			return err
 		}

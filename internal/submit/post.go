@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/defect"
 	"github.com/pmh-bridge/bridge/sip"
 	"github.com/pmh-bridge/bridge/sip/mail"
 )
@@ -241,7 +242,14 @@ func (r *round) send(ctx context.Context) (free bool) {
 		r.flying[t.id].cut = cut
 		go func() {
 			defer cut(nil)
-			r.sent <- r.try(ctx, call, t)
+			s := sending{ticket: t}
+			if err := defect.Guard(func() error {
+				s = r.try(ctx, call, t)
+				return nil
+			}); err != nil {
+				s.unread = err
+			}
+			r.sent <- s
 		}()
 	}
 	return false

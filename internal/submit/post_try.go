@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/defect"
 	"github.com/pmh-bridge/bridge/sip"
 	"github.com/pmh-bridge/bridge/sip/mail"
 )
@@ -41,7 +42,7 @@ func (r *round) try(ctx, call context.Context, t ticket) sending {
 		return s
 	}
 	n := &found[0]
-	err = guarded(func() (err error) {
+	err = defect.Guard(func() (err error) {
 		s.down, err = r.deliver(call, n)
 		return err
 	})
@@ -59,6 +60,7 @@ func (r *round) try(ctx, call context.Context, t ticket) sending {
 		return s
 	}
 	r.failed(&s, err)
+	defect.Log(r.log(), err)
 	n.Reason = failureText(err)
 	r.log().Warn("a notice was not delivered", "set", n.Set, "submission", n.Submission, "notice", n.ID, "state", n.State, "tries", n.Tries, "reason", n.Reason)
 	return s

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/defect"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -20,9 +21,10 @@ func (d *drain) send(ctx, calls context.Context) {
 		r := report{Submission: j.Submission}
 		if now := d.o.Now(); ctx.Err() != nil || !d.line.open(now) {
 			r.left = true
-		} else if err := guarded(func() error { d.sendOne(calls, &r, j.formats, now); return nil }); err != nil {
+		} else if err := defect.Guard(func() error { d.sendOne(calls, &r, j.formats, now); return nil }); err != nil {
 			r.local, r.err = true, err
 			d.o.Log.Error("a record could not be submitted", "record", r.Record, "error", err)
+			defect.Log(d.o.Log, err)
 		}
 		d.reports <- r
 	}

@@ -1,0 +1,100 @@
+package daemon_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pmh-bridge/bridge/fixtures"
+	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/daemon"
+	"github.com/pmh-bridge/bridge/internal/defect"
+	"github.com/pmh-bridge/bridge/internal/harvest"
+)
+
+// chainOfTen is a provider of ten archive documents with two records each.
+func chainOfTen() *fixtures.Provider {
+	p := fixtures.New(fixtures.Options{PerArchive: 2})
+	for i := range 20 {
+		p.Create(fixtures.Record{Name: fmt.Sprint("r", i)})
+	}
+	return p
+}
+
+// untilWhole harvests until nothing is over the budget any more, and fails when that
+// takes too many harvests, or none that ended early. Each must come further.
+func (b *bench) untilWhole(spent string) {
+	b.t.Helper()
+	early, documents := 0, int64(0)
+	for range 40 {
+		r, err := b.try(harvest.Options{})
+		if err == nil {
+			if early == 0 {
+				b.t.Error("the budget ended no harvest")
+			}
+			return
+		}
+		early++
+		if !errors.Is(err, harvest.ErrSpent) || !strings.Contains(err.Error(), spent) || r.Error == "" {
+			b.t.Fatalf("harvest %d: %v, want %q in it", early, err, spent)
+		}
+		documents += r.Documents
+	}
+	b.t.Fatalf("after %d harvests of %d documents in all it is not whole", early, documents)
+}
+
+// D75: a harvest that has read harvest_size ends, and the next one goes on from
+// there, until all is had.
+func TestHarvestSize(t *testing.T) {
+	b := newBench(t, chainOfTen(), content("reference"), func(c *config.Config) { c.Limits.HarvestSize = 5 << 10 })
+	b.untilWhole("bytes")
+	if n := len(b.events(0)); n != 20 {
+		t.Errorf("%d events, want one for each record", n)
+	}
+}
+
+// D75: the same with harvest_time, by the bridge's clock.
+func TestHarvestTime(t *testing.T) {
+	var ahead atomic.Int64
+	p := chainOfTen()
+	b := newBenchOf(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ahead.Add(int64(time.Minute)) // each document takes that long
+		p.ServeHTTP(w, r)
+	}), daemon.Options{Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }},
+		content("reference"), func(c *config.Config) { c.Limits.HarvestTime = 4 * time.Minute })
+	b.provider = p
+	p.SetBase(b.server.URL)
+	b.untilWhole("of 4m0s")
+	if n := len(b.events(0)); n != 20 {
+		t.Errorf("%d events, want one for each record", n)
+	}
+}
+
+// headPanics panics when it is asked for what is not a document.
+type headPanics struct{ next http.RoundTripper }
+
+func (f headPanics) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method == http.MethodHead {
+		panic("a defect")
+	}
+	return f.next.RoundTrip(r)
+}
+
+// D75: a panic in one of the requests beside the walk fails the harvest, not the
+// process.
+func TestPanicBesideTheWalk(t *testing.T) {
+	p := fixtures.New(fixtures.Options{})
+	p.Create(fixtures.Record{Name: "a"})
+	p.Create(fixtures.Record{Name: "untyped", Formats: []fixtures.Format{{Ext: "bin"}}})
+	b := newBench(t, p, content("reference"))
+	src := b.source()
+	src.Client = &http.Client{Transport: headPanics{src.Client.Transport}}
+	var found *defect.Error
+	if _, err := b.try(harvest.Options{}); !errors.As(err, &found) {
+		t.Errorf("got %v", err)
+	}
+}

@@ -85,7 +85,7 @@ func newListSource(seed uint64, n int, o fixtures.SourceOptions) *source {
 	for range 40 {
 		s.create()
 	}
-	lists := []string{fixtures.ResourceList}
+	lists := []string{fixtures.CapabilityList, fixtures.ResourceList} // whether there are Change Lists by now (D80)
 	switch o.ChangeLists {
 	case fixtures.IndexedChangeLists:
 		lists = []string{fixtures.ChangeListIndex, ""}
@@ -96,7 +96,7 @@ func newListSource(seed uint64, n int, o fixtures.SourceOptions) *source {
 		history: func() []fixtures.Change { return changesOf(s.History()) },
 		live:    func() []fixtures.Change { return changesOf(s.Live()) },
 		steady: func() []string {
-			if len(lists) == 2 {
+			if o.ChangeLists == fixtures.IndexedChangeLists {
 				lists[1] = s.open()
 			}
 			return lists

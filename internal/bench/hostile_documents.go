@@ -32,6 +32,7 @@ func hostileDocuments() []hostileDocument {
 		{"entry of 8,000 equal alternates", "D102", "atom", atom, "", equalAlternates},
 		{"4,000 bad entries under 256 KB of declarations", "D103", "atom", atom, "", func() []byte { return feedOf(longDeclarations(), badEntries(4000)) }},
 		{"64 MiB of Resource List, 1.3 million entries", "D64", "list", xml, "gzip", func() []byte { return packed(longList(64 << 20)) }},
+		{"64 MiB of Atom feed, 450,000 entries", "D64", "atom", atom, "gzip", func() []byte { return packed(longFeed(64 << 20)) }},
 	}
 }
 
@@ -107,6 +108,15 @@ func badEntries(n int) string {
 // feedOf is a feed with namespaces and content.
 func feedOf(namespaces, entries string) []byte {
 	return []byte("<feed" + namespaces + "><id>urn:example:feed</id><title>t</title><updated>2026-01-01T00:00:00Z</updated><author><name>n</name></author>" + entries + "</feed>")
+}
+
+// longFeed is a feed of short entries.
+func longFeed(size int) []byte {
+	var b strings.Builder
+	for i := 0; b.Len() < size-1024; i++ {
+		fmt.Fprintf(&b, `<entry><id>urn:x:%07d</id><title>t</title><updated>2026-01-01T00:00:00Z</updated><link href="http://127.0.0.1/r/%07d" type="text/xml"/></entry>`+"\n", i, i)
+	}
+	return feedOf(xmlnsAtom, b.String())
 }
 
 // longList is a Resource List of short entries.

@@ -240,6 +240,7 @@ func anyHistory(t *testing.T, rt *rapid.T, mode string) {
 		b.close()
 	}()
 	b.house.Harvester().BatchSize = rapid.SampledFrom([]int{1, 3, 50_000}).Draw(rt, "batch size")
+	b.house.Harvester().BacklogMemory = rapid.SampledFrom([]int{0, 1, 3}).Draw(rt, "observations of a document in memory") // D64
 	h := &historian{p: p, rt: rt}
 	for range rapid.IntRange(1, 6).Draw(rt, "harvests") {
 		for range rapid.IntRange(0, 8).Draw(rt, "changes") {

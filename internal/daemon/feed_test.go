@@ -372,10 +372,9 @@ func TestFeedMetadataIsPublished(t *testing.T) {
 	b := newFeedBench(t, s)
 	b.wantLog("the first harvest", "created a Post a", "created aa Post aa")
 	url, end := published(t, b.house.Publish)
-	defer end()
 	status, _, feed := answered(t, url+"/sets/main/feed.atom")
-	if status != http.StatusOK {
-		t.Fatalf("status %d", status)
+	if err := end(); err != nil || status != http.StatusOK {
+		t.Fatalf("status %d, %v", status, err)
 	}
 	at := strings.Index(feed, "<id>urn:aa</id>")
 	if at < 0 {

@@ -68,7 +68,7 @@ func anyListHistory(t *testing.T, rt *rapid.T, mode string) {
 	}()
 	c.origin.SetTime(day(1).Add(time.Second)) // after the moment at which the lists begin
 	c.house.Harvester().BatchSize = rapid.SampledFrom([]int{1, 3, 50_000}).Draw(rt, "batch size")
-	c.house.Harvester().ListMemory = rapid.SampledFrom([]int{0, 1, 3}).Draw(rt, "observations of a list in memory") // D64
+	c.house.Harvester().BacklogMemory = rapid.SampledFrom([]int{0, 1, 3}).Draw(rt, "observations of a document in memory") // D64
 	if o.Dialect == fixtures.ResourceSync11 && rapid.IntRange(0, 2).Draw(rt, "without datetimes") == 0 {
 		c.undated = true
 		c.origin.Misbehave(fixtures.MissingDatetime)

@@ -75,10 +75,13 @@ func TestA1_EqualStampWithOtherContentApplies(t *testing.T) {
 
 func TestA1_TieAsksAnAlternate(t *testing.T) {
 	for status, want := range map[int]string{200: "created a v1", 403: "", 404: "", 410: "", 401: "?", 500: "?"} {
-		for _, first := range []string{"active", "deletion"} {
+		for _, first := range []string{"active", "deletion", "active, both in a file"} {
 			t.Run(fmt.Sprintf("%d, %s first", status, first), func(t *testing.T) {
 				b := newRuleBench(t, fixtures.Options{})
 				b.quick()
+				if strings.HasSuffix(first, "file") {
+					b.house.Harvester().BacklogMemory = 1 // D64
+				}
 				b.provider.SetHook("/records/a.xml", fixtures.Hook{Status: status})
 				tie := []fixtures.Entry{active("a", "v1", day(1)), deletion("a", day(1))}
 				if first == "deletion" {

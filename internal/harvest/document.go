@@ -18,22 +18,21 @@ import (
 
 // reading is one document of a walk on its way from entries to observations.
 type reading struct {
-	r       *run
-	doc     *atompmh.Document
-	found   map[string]int // identifier -> index in winners
-	winners []winner
-	inputs  []byte // the bytes of the winners, one after the other
-	meter   meter
-	piece   piece
+	r      *run
+	doc    *atompmh.Document
+	said   backlog[saying]
+	inputs []byte         // the bytes of the entries in said, one after the other
+	found  map[string]int // identifier -> index among the entries that count
 }
 
-// winner is the entry of a document that counts for its record: the newest, of
-// equal ones the first, whatever becomes of it (D106).
-type winner struct {
-	item     event.Item
-	updated  time.Time
-	entry    *atompmh.Entry // nil of a bad one
-	from, to int            // its place in reading.inputs
+// saying is what an entry says of its record.
+type saying struct {
+	Item         event.Item
+	Updated      time.Time
+	Kind         atompmh.Kind // 0 of a bad entry
+	Line, Column int
+	Input        []byte // its bytes, once it has waited in a file
+	from, to     int    // else their place in reading.inputs
 }
 
 // begin readies g for a document. What it has allocated for the one before is
@@ -42,24 +41,24 @@ func (g *reading) begin(r *run, d *atompmh.Document) {
 	if g.found == nil {
 		g.found = map[string]int{}
 	}
-	clear(g.found)
-	clear(g.winners)
-	*g = reading{r: r, doc: d, found: g.found, winners: g.winners[:0], inputs: g.inputs[:0], meter: r.meter(), piece: piece{doc: event.Document{URL: d.URL}}}
+	clear(g.said.values)
+	*g = reading{r: r, doc: d, found: g.found, inputs: g.inputs[:0],
+		said: backlog[saying]{r: r, values: g.said.values[:0], meter: r.meter(), record: func(s *saying) string { return s.Item.Record }}}
 }
 
-// document reads one document to its end, picks each record's winner, and hands
-// them on in the order of the Source's stamps. Of a document that cannot be read
-// to its end nothing is taken.
+// document reads one document to its end, picks of each record the entry that
+// counts, and hands them on in the order of the Source's stamps. Of a document that
+// cannot be read to its end nothing is taken.
 func (r *run) document(ctx context.Context, d *atompmh.Document, p *pipe) error {
 	g := &r.reading
 	g.begin(r, d)
-	defer func() { r.place.done(g.meter.taken) }() // unless it goes to the log
+	defer g.said.close()
 	for {
 		e, err := d.Next()
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if err := g.meter.entry(ctx); err != nil {
+		if err := g.said.meter.entry(ctx); err != nil {
 			return err
 		}
 		var bad *atompmh.EntryError
@@ -69,8 +68,11 @@ func (r *run) document(ctx context.Context, d *atompmh.Document, p *pipe) error 
 		case err != nil:
 			return err
 		default:
-			if err := g.take(ctx, e); err != nil {
-				return err
+			g.take(e)
+		}
+		if g.said.full() {
+			if err := g.toFile(); err != nil {
+				return fmt.Errorf("%s: %w", d.URL, err)
 			}
 		}
 		if r.entries.Add(1)%1000 == 0 {
@@ -82,36 +84,32 @@ func (r *run) document(ctx context.Context, d *atompmh.Document, p *pipe) error 
 		// the entries.
 		return fmt.Errorf("%s: %w from %q to %q", d.URL, atompmh.ErrFeedID, r.memory.FeedID, id)
 	}
-	if err := g.finish(); err != nil {
-		return err
+	return g.finish(ctx, p)
+}
+
+// toFile lets what was read so far wait in a file.
+func (g *reading) toFile() error {
+	for i := range g.said.values {
+		s := &g.said.values[i]
+		s.Input = g.inputs[s.from:s.to]
 	}
-	g.piece.memory, g.meter.taken = g.meter.taken, 0
-	return p.send(g.piece)
+	err := g.said.toFile()
+	g.inputs = g.inputs[:0]
+	return err
 }
 
 // bad puts an entry into quarantine. Its record is met all the same.
 func (g *reading) bad(e *atompmh.EntryError) {
-	g.r.note(func(p *Report) { p.Quarantined++ })
-	g.piece.quarantine = append(g.piece.quarantine,
-		event.Quarantined{URL: e.URL, Line: e.Line, Column: e.Column, Record: e.ID, Rule: e.Rule, Reason: e.Reason, Input: e.Input})
+	g.said.addBad(event.Quarantined{URL: e.URL, Line: e.Line, Column: e.Column, Record: e.ID, Rule: e.Rule, Reason: e.Reason, Input: e.Input})
 	if !meets(e.ID) {
 		return
 	}
-	w := winner{item: event.Item{Quarantine: true}, updated: e.Updated}
-	w.item.Record, w.item.SourceIdentifier = g.r.src.Wants.Identifier(e.ID)
+	s := saying{Item: event.Item{Quarantine: true}, Updated: e.Updated}
+	s.Item.Record, s.Item.SourceIdentifier = g.r.src.Wants.Identifier(e.ID)
 	if !e.Updated.IsZero() {
-		w.item.Order, _ = event.StampOf(e.Updated)
+		s.Item.Order, _ = event.StampOf(e.Updated)
 	}
-	if at, again := g.found[e.ID]; !again {
-		g.set(e.ID, w)
-	} else if e.Updated.After(g.winners[at].updated) {
-		g.winners[at] = w
-	}
-}
-
-func (g *reading) set(id string, w winner) {
-	g.found[id] = len(g.winners)
-	g.winners = append(g.winners, w)
+	g.said.add(s, 0)
 }
 
 // meets reports whether the identifier of a bad entry tells which record it is
@@ -129,42 +127,21 @@ func ruleOf(err error) string {
 	return ruleLocal
 }
 
-// take makes an entry its record's winner, when it is.
-func (g *reading) take(ctx context.Context, e *atompmh.Entry) error {
-	at, again := g.found[e.Record()]
-	if !again {
-		if w, ok := g.winner(e); ok {
-			g.set(e.Record(), w)
-		}
-		return nil
-	}
-	old := &g.winners[at]
-	switch c := e.Updated.Compare(old.updated); {
-	case c > 0, c == 0 && old.entry == nil: // what is bad has nothing to say
-		if w, ok := g.winner(e); ok {
-			g.winners[at] = w
-		}
-	case c == 0 && e.Kind != old.entry.Kind && !old.item.Unselected:
-		return g.tie(ctx, old, e)
-	}
-	return nil
-}
-
-// winner translates an entry. What cannot be translated is bad; what the
+// take translates an entry. What cannot be translated is bad; what the
 // configuration does not select, and what another bridge gives back, is left
 // alone.
-func (g *reading) winner(e *atompmh.Entry) (winner, bool) {
+func (g *reading) take(e *atompmh.Entry) {
 	it, err := g.r.item(e)
 	switch {
 	case errors.Is(err, translate.ErrUnselected), errors.Is(err, translate.ErrOwn):
 		g.r.note(func(p *Report) { p.Skipped++ })
 		if !errors.Is(err, translate.ErrUnselected) || g.r.old(&it.Observation) {
-			return winner{}, false
+			return
 		}
 		it.Unselected = true
 	case err != nil:
 		g.bad(&atompmh.EntryError{Rule: ruleOf(err), URL: g.doc.URL, Line: e.Line, Column: e.Column, ID: e.Record(), Updated: e.Updated, Reason: err.Error(), Input: g.doc.Input()})
-		return winner{}, false
+		return
 	}
 	if len(it.Links) > 0 {
 		for _, l := range e.Alternates() {
@@ -172,10 +149,50 @@ func (g *reading) winner(e *atompmh.Entry) (winner, bool) {
 		}
 	}
 	it.Late = g.doc.Late(e.Updated)
-	w := winner{item: it, updated: e.Updated, entry: e, from: len(g.inputs)}
+	s := saying{Item: it, Updated: e.Updated, Kind: e.Kind, Line: e.Line, Column: e.Column, from: len(g.inputs)}
 	g.inputs = g.doc.AppendEntry(g.inputs)
-	w.to = len(g.inputs)
-	return w, true
+	s.to = len(g.inputs)
+	g.said.add(s, 2*(s.to-s.from))
+}
+
+// counting picks of each record the entry that counts, whatever becomes of it: the
+// newest, of equal ones the first, but what is bad has nothing to say (D106). They
+// come in the order of their stamps, of equal ones in that of the document.
+func (g *reading) counting(ctx context.Context, said []saying) ([]event.Item, error) {
+	clear(g.found)
+	complete, n := g.doc.Complete(), 0
+	for i := range said {
+		s := &said[i]
+		at, again := g.found[s.Item.Record]
+		if !again {
+			g.found[s.Item.Record] = n
+			said[n] = *s
+			n++
+			continue
+		}
+		counts := &said[at]
+		switch c := s.Updated.Compare(counts.Updated); {
+		case c > 0, c == 0 && counts.Kind == 0 && s.Kind != 0:
+			*counts = *s
+		case c == 0 && s.Kind != 0 && s.Kind != counts.Kind && !counts.Item.Unselected:
+			if err := g.tie(ctx, counts, s); err != nil {
+				return nil, err
+			}
+		}
+	}
+	order := make([]int, n)
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Or(said[a].Item.Order.Compare(said[b].Item.Order), a-b) })
+	items := make([]event.Item, n)
+	for i, at := range order {
+		s := &said[at]
+		// An active entry without a wanted format (A14) is no absence.
+		s.Item.Complete = complete && s.Kind != 0 && (s.Kind == atompmh.Deletion || !s.Item.Deleted)
+		items[i] = s.Item
+	}
+	return items, nil
 }
 
 // old reports whether since leaves an observation out, and with it all that is
@@ -204,22 +221,21 @@ func (r *run) item(e *atompmh.Entry) (event.Item, error) {
 // tie decides between an active and a deletion entry with the same stamp by
 // asking for an alternate (A1, S9). Where the answer does not tell, both go to
 // quarantine, as one piece.
-func (g *reading) tie(ctx context.Context, old *winner, e *atompmh.Entry) error {
-	active := old.entry
-	if e.Kind == atompmh.Active {
-		active = e
+func (g *reading) tie(ctx context.Context, old, s *saying) error {
+	q := event.Quarantined{URL: g.doc.URL, Line: s.Line, Column: s.Column, Record: cmp.Or(s.Item.SourceIdentifier, s.Item.Record), Rule: ruleTie,
+		Input: g.doc.Frame(g.input(old), g.input(s))}
+	var alive bool
+	entries, err := entriesOf(&q)
+	if err == nil {
+		alive, err = g.r.anyAlive(ctx, entries)
 	}
-	alive, err := g.r.alive(ctx, active)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	if err != nil {
-		g.r.note(func(p *Report) { p.Quarantined++ })
-		g.piece.quarantine = append(g.piece.quarantine, event.Quarantined{
-			URL: g.doc.URL, Line: e.Line, Column: e.Column, Record: e.ID, Rule: ruleTie, Input: g.doc.Frame(g.inputs[old.from:old.to], g.doc.AppendEntry(nil)),
-			Reason: "an active and a deletion entry have the same stamp, and whether the record exists could not be found out: " + err.Error(),
-		})
-		old.item.Quarantine = true
+		q.Reason = "an active and a deletion entry have the same stamp, and whether the record exists could not be found out: " + err.Error()
+		g.said.addBad(q)
+		old.Item.Quarantine = true
 		return nil
 	}
 	is := "gone"
@@ -227,52 +243,45 @@ func (g *reading) tie(ctx context.Context, old *winner, e *atompmh.Entry) error 
 		is = "there"
 	}
 	g.r.problem(ruleTie, fmt.Sprintf("%s:%d:%d: record %q has an active and a deletion entry with the same stamp; its alternate says that it is %s",
-		g.doc.URL, e.Line, e.Column, e.ID, is))
-	if alive == (e.Kind == atompmh.Active) {
-		if w, ok := g.winner(e); ok {
-			*old = w
-		}
+		g.doc.URL, s.Line, s.Column, q.Record, is))
+	if alive == (s.Kind == atompmh.Active) {
+		*old = *s
 	}
 	return nil
+}
+
+func (g *reading) input(s *saying) []byte {
+	if s.Input != nil {
+		return s.Input
+	}
+	return g.inputs[s.from:s.to]
 }
 
 // ruleTie is the rule of what tie quarantines; Replay asks again.
 const ruleTie = "A1"
 
-// finish completes the piece, now that the whole document was read.
-func (g *reading) finish() error {
-	feed, x := g.doc.Feed(), &g.piece
-	x.doc.FeedID, x.doc.FeedTitle = feed.ID, feed.Title
+// finish hands on what counts, now that the whole document was read.
+func (g *reading) finish(ctx context.Context, p *pipe) error {
+	feed := g.doc.Feed()
+	x := piece{doc: event.Document{URL: g.doc.URL, FeedID: feed.ID, FeedTitle: feed.Title, Feed: translate.FeedOf(feed)}}
 	x.doc.FeedUpdated, _ = event.StampOf(feed.Updated)
-	x.doc.Feed = translate.FeedOf(feed)
-	complete := g.doc.Complete()
-	x.items = make([]event.Item, 0, len(g.winners))
-	for _, i := range g.inOrder() {
-		w := &g.winners[i]
-		// An active entry without a wanted format (A14) is no absence.
-		w.item.Complete = complete && w.entry != nil && (w.entry.Kind == atompmh.Deletion || !w.item.Deleted)
-		x.items = append(x.items, w.item)
+	if g.said.spill != nil {
+		if err := g.toFile(); err != nil { // the rest, with its bytes
+			return err
+		}
+	}
+	x, err := g.said.handOn(ctx, p, x, func(said []saying) ([]event.Item, error) { return g.counting(ctx, said) })
+	if err != nil {
+		return err
 	}
 	c, ok := g.doc.Cursor()
 	if !ok {
 		return fmt.Errorf("%s: %w", g.doc.URL, atompmh.ErrUnread)
 	}
 	x.active = int64(g.doc.Active)
-	var err error
 	x.last = true
-	x.cursor, err = json.Marshal(cursor{Walk: c, Active: x.active})
-	return err
-}
-
-// inOrder returns the indexes of the winners in the order of their stamps, of
-// equal ones in that of the document.
-func (g *reading) inOrder() []int {
-	order := make([]int, len(g.winners))
-	for i := range order {
-		order[i] = i
+	if x.cursor, err = json.Marshal(cursor{Walk: c, Active: x.active}); err != nil {
+		return err
 	}
-	slices.SortFunc(order, func(a, b int) int {
-		return cmp.Or(g.winners[a].item.Order.Compare(g.winners[b].item.Order), a-b)
-	})
-	return order
+	return p.send(x)
 }

@@ -403,6 +403,17 @@ func (r *run) settle(it *event.Item, got []fetched, again bool) {
 	it.Preferred = translate.Preferred(r.src.Wants.Prefer, have)
 }
 
+// anyAlive asks whether the record of some entries is there, by the first active
+// one of them.
+func (r *run) anyAlive(ctx context.Context, entries []*atompmh.Entry) (bool, error) {
+	for _, e := range entries {
+		if e.Kind == atompmh.Active {
+			return r.alive(ctx, e)
+		}
+	}
+	return false, nil
+}
+
 // alive asks whether a record with an active entry is there: one answer is
 // enough, and all have to be gone for a no (S9).
 func (r *run) alive(ctx context.Context, e *atompmh.Entry) (bool, error) {

@@ -2,8 +2,8 @@
 // turns documents into observations, fetches what a set keeps, and hands both
 // to the log in batches with the walk's cursor.
 //
-// The way of an Atom-PMH entry: reading.take in document.go picks it as its
-// record's winner and run.item translates it; pipe.go carries it to a batch;
+// The way of an Atom-PMH entry: reading.take in document.go translates it and
+// reading.counting picks it as the one that counts; pipe.go carries it to a batch;
 // run.take in fetch.go gets its content in a mirror; Log.Append decides what it
 // means. A ResourceSync entry takes the same way from listing.take in list.go,
 // an item of a legacy feed from feed.go. atom.go, sync.go and feed.go begin,
@@ -123,12 +123,12 @@ type Harvester struct {
 	// BatchTime how long they may wait for each other, 0 is a second.
 	BatchSize int
 	BatchTime time.Duration
-	// ListMemory is how many observations of one list wait in memory for its end, 0
-	// is 65,536; more wait in a temporary file in Folder, which is the system's for
-	// such files where none is named.
-	ListMemory int
-	Folder     string
-	capacity   capacity
+	// BacklogMemory is how many observations of one document wait in memory for its
+	// end, 0 is 65,536; more wait in a temporary file in Folder, which is the
+	// system's for such files where none is named.
+	BacklogMemory int
+	Folder        string
+	capacity      capacity
 	// Workers is how many representations are fetched at once, 0 is 32.
 	Workers int
 }

@@ -86,7 +86,7 @@ func (h *history) open(folder string) {
 	h.contents, err = content.Open(ctx, filepath.Join(folder, "content.db"), content.Options{})
 	h.must(err)
 	h.harvest = &harvest.Harvester{Log: h.log, Waiting: h.log, Absences: h.log, Contents: stored{h.contents}, Workers: 2,
-		BatchSize: rapid.IntRange(1, 6).Draw(h.t, "batch")}
+		BatchSize: rapid.IntRange(1, 6).Draw(h.t, "batch"), BacklogMemory: rapid.SampledFrom([]int{0, 1, 3}).Draw(h.t, "observations in memory")} // D64
 	h.mode = rapid.SampledFrom([]event.Content{event.Redirect, event.Mirror}).Draw(h.t, "content")
 	h.must(h.log.EnsureSet(ctx, eventlog.SetConfig{Name: "main", Content: h.mode}))
 	h.ranked = rapid.IntRange(0, 3).Draw(h.t, "ranks change") == 0

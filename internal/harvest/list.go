@@ -42,14 +42,7 @@ type listing struct {
 	id    int64 // of the list, for places
 	wants translate.Wants
 	at    event.Stamp // of a baseline
-	meter meter
-
-	// What the entries have said so far, and bad input. Once that is too much it
-	// waits in spill.
-	items      []event.Item
-	quarantine []event.Quarantined
-	text       int // bytes of both
-	spill      *spill
+	said  backlog[event.Item]
 
 	active    int64 // records that a baseline has
 	trend     trend
@@ -59,21 +52,17 @@ type listing struct {
 // list reads one list to its end, picks each record's last word, and hands that
 // on. Of a list that cannot be read to its end nothing is taken.
 func (r *run) list(ctx context.Context, d *resourcesync.List, p *pipe) error {
-	g := &listing{r: r, doc: d, id: listID(d.Identity), wants: r.wants(), meter: r.meter()}
+	g := &listing{r: r, doc: d, id: listID(d.Identity), wants: r.wants()}
 	g.at = stampOf(d.Head().At)
-	g.items = make([]event.Item, 0, min(p.latest, listMemory)) // the lists of an index are mostly of one length
-	defer func() {
-		r.place.done(g.meter.taken) // unless it goes to the log
-		if g.spill != nil {
-			g.spill.close()
-		}
-	}()
+	g.said = backlog[event.Item]{r: r, meter: r.meter(), record: func(it *event.Item) string { return it.Record },
+		values: make([]event.Item, 0, min(p.latest, backlogMemory))} // the lists of an index are mostly of one length
+	defer g.said.close()
 	for {
 		e, err := d.Next()
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if err := g.meter.entry(ctx); err != nil {
+		if err := g.said.meter.entry(ctx); err != nil {
 			return err
 		}
 		var bad *resourcesync.EntryError
@@ -85,8 +74,8 @@ func (r *run) list(ctx context.Context, d *resourcesync.List, p *pipe) error {
 		default:
 			g.take(e)
 		}
-		if len(g.items) >= cmp.Or(r.h.ListMemory, listMemory) || g.text >= textMemory {
-			if err := g.toFile(); err != nil {
+		if g.said.full() {
+			if err := g.said.toFile(); err != nil {
 				return fmt.Errorf("%s: %w", d.URL, err)
 			}
 		}
@@ -95,32 +84,6 @@ func (r *run) list(ctx context.Context, d *resourcesync.List, p *pipe) error {
 		}
 	}
 	return g.finish(ctx, p)
-}
-
-// toFile lets what was said so far wait in a file.
-func (g *listing) toFile() error {
-	if g.spill == nil {
-		var err error
-		if g.spill, err = newSpill(g.r.h.Folder); err != nil {
-			return err
-		}
-	}
-	for i := range g.items {
-		if err := g.spill.add(&g.items[i]); err != nil {
-			return err
-		}
-	}
-	for i := range g.quarantine {
-		if err := g.spill.addBad(&g.quarantine[i]); err != nil {
-			return err
-		}
-	}
-	clear(g.items)
-	clear(g.quarantine)
-	g.items, g.quarantine, g.text = g.items[:0], g.quarantine[:0], 0
-	g.r.place.done(g.meter.taken)
-	g.meter.taken = 0
-	return nil
 }
 
 // listID is 64 bits of a hash of what identifies a list; never 0, which is no
@@ -136,11 +99,8 @@ func (r *run) wants() translate.Wants {
 
 // bad puts an entry into quarantine. Its record is met all the same.
 func (g *listing) bad(e *resourcesync.EntryError) {
-	g.r.note(func(p *Report) { p.Quarantined++ })
 	record := cmp.Or(e.ID, e.Loc)
-	g.text += len(e.Input) + len(record)
-	g.quarantine = append(g.quarantine,
-		event.Quarantined{URL: e.URL, Line: e.Line, Column: e.Column, Record: record, Rule: e.Rule, Reason: e.Reason, Input: e.Input})
+	g.said.addBad(event.Quarantined{URL: e.URL, Line: e.Line, Column: e.Column, Record: record, Rule: e.Rule, Reason: e.Reason, Input: e.Input})
 	if meets(record) {
 		it := event.Item{Quarantine: true}
 		it.Record, it.SourceIdentifier = g.wants.Identifier(record)
@@ -196,8 +156,7 @@ func (g *listing) add(it *event.Item) {
 	}
 	g.date(it)
 	g.trend.add(it.Order)
-	g.text += textOf(&it.Observation)
-	g.items = append(g.items, *it)
+	g.said.add(*it, textOf(&it.Observation))
 }
 
 // textOf is about how many bytes of text an observation has.
@@ -244,67 +203,27 @@ func (g *listing) date(it *event.Item) {
 	}
 }
 
-// finish hands on what counts, now that the whole list was read. All pieces but
-// the last have no cursor: until that one is stored the walk goes on at this list.
+// finish hands on what counts, now that the whole list was read.
 func (g *listing) finish(ctx context.Context, p *pipe) error {
 	g.backwards = g.trend.backwards(g.doc.Head().Dialect == resourcesync.DialectBeta)
-	last := piece{doc: event.Document{URL: g.doc.URL}}
-	if g.spill == nil {
-		last.items, last.quarantine = g.counting(g.items), g.quarantine
-	} else if err := g.fromFile(ctx, p, last); err != nil {
+	before := p.active
+	last, err := g.said.handOn(ctx, p, piece{doc: event.Document{URL: g.doc.URL}}, func(items []event.Item) ([]event.Item, error) {
+		return g.counting(items), nil
+	})
+	if err != nil {
 		return err
 	}
-	last.last, last.active = true, p.active+g.active
+	last.last, last.active = true, before+g.active
 	if g.doc.Checkpoint() {
 		c, ok := g.doc.Cursor()
 		if !ok {
 			return fmt.Errorf("%s: the list was not read to its end", g.doc.URL)
 		}
-		var err error
 		if last.cursor, err = json.Marshal(listCursor{Lists: &c, Active: last.active}); err != nil {
 			return err
 		}
 	}
-	last.memory, g.meter.taken = g.meter.taken, 0
 	return p.send(last)
-}
-
-// fromFile hands on what waits in the file, in pieces like x.
-func (g *listing) fromFile(ctx context.Context, p *pipe, x piece) error {
-	if err := g.toFile(); err != nil { // the rest
-		return err
-	}
-	g.items = nil
-	x.active = p.active
-	for part := range spillParts {
-		x.memory = g.spill.memory(part)
-		if err := g.r.place.add(ctx, x.memory); err != nil {
-			return err
-		}
-		items, err := g.spill.items(part)
-		if err != nil {
-			return err
-		}
-		x.items = g.counting(items)
-		if err := p.send(x); err != nil {
-			return err
-		}
-	}
-	x.items, x.memory = nil, 0
-	size := 0
-	err := g.spill.eachBad(func(q *event.Quarantined) error {
-		x.quarantine = append(x.quarantine, *q)
-		if size += len(q.Input); size < quarantinePiece {
-			return nil
-		}
-		full := x
-		x.quarantine, size = nil, 0
-		return p.send(full)
-	})
-	if err != nil {
-		return err
-	}
-	return p.send(x)
 }
 
 // counting picks what counts of all that the list says of some records: in a

@@ -125,18 +125,10 @@ func entriesOf(q *event.Quarantined) ([]*atompmh.Entry, error) {
 // told asks again which of two entries with the same stamp holds (A1).
 func (r *run) told(ctx context.Context, entries []*atompmh.Entry) ([]*atompmh.Entry, error) {
 	holds := atompmh.Deletion
-	for _, e := range entries {
-		if e.Kind != atompmh.Active {
-			continue
-		}
-		alive, err := r.alive(ctx, e)
-		if err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrStillBad, err)
-		}
-		if alive {
-			holds = atompmh.Active
-		}
-		break
+	if alive, err := r.anyAlive(ctx, entries); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrStillBad, err)
+	} else if alive {
+		holds = atompmh.Active
 	}
 	for _, e := range entries {
 		if e.Kind == holds {

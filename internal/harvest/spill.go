@@ -2,6 +2,8 @@ package harvest
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"encoding/gob"
 	"errors"
 	"fmt"
@@ -11,15 +13,10 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 )
 
-// Of a document that cannot be read to its end nothing is taken, so what a document
-// says has to wait for its end. What is too much to wait in memory waits in a
-// temporary file, in parts by record: the last word on a record is found in its
-// part, and no more than one part is in memory.
-
 const (
-	// listMemory is how many observations of one list wait in memory. Lists as long
-	// as they may be (ResourceSync 7) have 50,000.
-	listMemory = 1 << 16
+	// backlogMemory is how much of what one document says waits in memory, in
+	// observations. Lists as long as they may be (ResourceSync 7) have 50,000.
+	backlogMemory = 1 << 16
 	// textMemory is how many bytes of text do, bad input included.
 	textMemory = 64 << 20
 	// quarantinePiece is how many bytes of bad input go to the log at once.
@@ -34,10 +31,140 @@ const (
 	maxSpill = 4 << 30
 )
 
-// errSpill: a list says so much that there is no room for it.
-var errSpill = errors.New("the list says more than 4 GiB")
+// errSpill: a document says so much that there is no room for it.
+var errSpill = errors.New("the document says more than 4 GiB")
 
-// spill is a temporary file with what one list says.
+// backlog is what one document has said so far of its records, and its bad input.
+// Of a document that cannot be read to its end nothing is taken, so all of it has to
+// wait for that end. What is too much to wait in memory waits in a temporary file, in
+// parts by record: the last word on a record is found in its part, and no more than
+// one part is in memory.
+type backlog[T any] struct {
+	r          *run
+	record     func(*T) string // that a value is about
+	values     []T
+	quarantine []event.Quarantined
+	text       int // bytes of both
+	meter      meter
+	spill      *spill
+}
+
+// add appends what was said of a record, with about so many bytes of text.
+func (b *backlog[T]) add(value T, text int) {
+	b.text += text
+	b.values = append(b.values, value)
+}
+
+// addBad appends bad input.
+func (b *backlog[T]) addBad(q event.Quarantined) {
+	b.r.note(func(p *Report) { p.Quarantined++ })
+	b.text += len(q.Input) + len(q.Record)
+	b.quarantine = append(b.quarantine, q)
+}
+
+// full reports whether it is time for toFile.
+func (b *backlog[T]) full() bool {
+	return len(b.values) >= cmp.Or(b.r.h.BacklogMemory, backlogMemory) || b.text >= textMemory
+}
+
+// toFile lets what was said so far wait in a file.
+func (b *backlog[T]) toFile() error {
+	if b.spill == nil {
+		var err error
+		if b.spill, err = newSpill(b.r.h.Folder); err != nil {
+			return err
+		}
+	}
+	for i := range b.values {
+		if err := b.spill.add(b.record(&b.values[i]), &b.values[i]); err != nil {
+			return err
+		}
+	}
+	for i := range b.quarantine {
+		if err := b.spill.bad.add(b.spill, &b.quarantine[i]); err != nil {
+			return err
+		}
+	}
+	clear(b.values)
+	clear(b.quarantine)
+	b.values, b.quarantine, b.text = b.values[:0], b.quarantine[:0], 0
+	b.giveBack()
+	return nil
+}
+
+// giveBack gives back the memory that was taken for the document.
+func (b *backlog[T]) giveBack() {
+	b.r.place.done(b.meter.taken)
+	b.meter.taken = 0
+}
+
+// close ends the document, whether or not it was handed on.
+func (b *backlog[T]) close() {
+	b.giveBack()
+	if b.spill != nil {
+		b.spill.close()
+	}
+}
+
+// handOn sends to the log what pick makes of the values, in the order in which they
+// were added: those of one record are always together. The last piece of the
+// document, x with what is left, is returned and not sent: only that one has a cursor,
+// and until it is stored the walk goes on at this document.
+func (b *backlog[T]) handOn(ctx context.Context, p *pipe, x piece, pick func([]T) ([]event.Item, error)) (piece, error) {
+	var err error
+	if b.spill == nil {
+		if x.items, err = pick(b.values); err != nil {
+			return x, err
+		}
+		x.quarantine, x.memory = b.quarantine, b.meter.taken
+		b.meter.taken = 0
+		return x, nil
+	}
+	if err := b.toFile(); err != nil { // the rest
+		return x, err
+	}
+	b.values = nil
+	x.active = p.active
+	for part := range spillParts {
+		x.memory = b.spill.memory(part)
+		if err := b.r.place.add(ctx, x.memory); err != nil {
+			return x, err
+		}
+		values, err := valuesOf[T](b.spill, part)
+		if err != nil {
+			return x, err
+		}
+		if x.items, err = pick(values); err != nil {
+			return x, err
+		}
+		if err := p.send(x); err != nil {
+			return x, err
+		}
+	}
+	for i := range b.quarantine { // by pick
+		if err := b.spill.bad.add(b.spill, &b.quarantine[i]); err != nil {
+			return x, err
+		}
+	}
+	x.items, x.memory = nil, 0
+	size := 0
+	err = b.spill.bad.each(b.spill, func(d *gob.Decoder) error {
+		var q event.Quarantined
+		if err := d.Decode(&q); err != nil {
+			return err
+		}
+		x.quarantine = append(x.quarantine, q)
+		if size += len(q.Input); size < quarantinePiece {
+			return nil
+		}
+		full := x
+		x.quarantine, size = nil, 0
+		return p.send(full)
+	})
+	return x, err
+}
+
+// spill is a temporary file with what one document says.
 type spill struct {
 	file  *os.File
 	size  int64
@@ -56,9 +183,9 @@ type chunk struct{ from, size int64 }
 
 // newSpill makes the file in a folder; "" is the system's for temporary files.
 func newSpill(folder string) (*spill, error) {
-	f, err := os.CreateTemp(folder, "bridge-list-*.tmp")
+	f, err := os.CreateTemp(folder, "bridge-document-*.tmp")
 	if err != nil {
-		return nil, fmt.Errorf("a long list needs room: %w", err)
+		return nil, fmt.Errorf("a long document needs room: %w", err)
 	}
 	// Where an open file cannot be removed, close does it.
 	_ = os.Remove(f.Name())
@@ -71,15 +198,12 @@ func (s *spill) close() {
 	_ = os.Remove(s.file.Name())
 }
 
-// add appends an item to its record's part.
-func (s *spill) add(it *event.Item) error {
-	return s.parts[uint64(event.KeyBits(it.Record))%spillParts].add(s, it)
+// add appends what was said of a record to its part.
+func (s *spill) add(record string, value any) error {
+	return s.parts[uint64(event.KeyBits(record))%spillParts].add(s, value)
 }
 
-// addBad appends bad input.
-func (s *spill) addBad(q *event.Quarantined) error { return s.bad.add(s, q) }
-
-// memory is about how many bytes the items of a part take.
+// memory is about how many bytes the values of a part take.
 func (s *spill) memory(part int) int64 {
 	p := &s.parts[part]
 	n := int64(p.buf.Len())
@@ -89,28 +213,17 @@ func (s *spill) memory(part int) int64 {
 	return 4 * n
 }
 
-// items returns the items of a part, in the order in which they were added.
-func (s *spill) items(part int) (items []event.Item, err error) {
+// valuesOf returns the values of a part, in the order in which they were added.
+func valuesOf[T any](s *spill, part int) (values []T, err error) {
 	err = s.parts[part].each(s, func(d *gob.Decoder) error {
-		var it event.Item
-		err := d.Decode(&it)
+		var v T
+		err := d.Decode(&v)
 		if err == nil {
-			items = append(items, it)
+			values = append(values, v)
 		}
 		return err
 	})
-	return items, err
-}
-
-// eachBad calls f with all bad input.
-func (s *spill) eachBad(f func(*event.Quarantined) error) error {
-	return s.bad.each(s, func(d *gob.Decoder) error {
-		var q event.Quarantined
-		if err := d.Decode(&q); err != nil {
-			return err
-		}
-		return f(&q)
-	})
+	return values, err
 }
 
 func (p *spillPart) add(s *spill, value any) error {
@@ -132,7 +245,7 @@ func (p *spillPart) flush(s *spill) error {
 	}
 	n, err := s.file.WriteAt(p.buf.Bytes(), s.size)
 	if err != nil {
-		return fmt.Errorf("a long list needs room: %w", err)
+		return fmt.Errorf("a long document needs room: %w", err)
 	}
 	p.chunks = append(p.chunks, chunk{s.size, int64(n)})
 	s.size += int64(n)

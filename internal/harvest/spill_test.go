@@ -1,6 +1,7 @@
 package harvest
 
 import (
+	"encoding/gob"
 	"fmt"
 	"reflect"
 	"testing"
@@ -57,17 +58,17 @@ func TestSpill(t *testing.T) {
 		}
 		it.Record = fmt.Sprint("urn:", i%records)
 		want[it.Record] = append(want[it.Record], it)
-		if err := s.add(&it); err != nil {
+		if err := s.add(it.Record, &it); err != nil {
 			t.Fatal(err)
 		}
 	}
 	var bad event.Quarantined
 	fill(reflect.ValueOf(&bad).Elem(), 1)
-	if err := s.addBad(&bad); err != nil {
+	if err := s.bad.add(s, &bad); err != nil {
 		t.Fatal(err)
 	}
 	for part := range spillParts {
-		items, err := s.items(part)
+		items, err := valuesOf[event.Item](s, part)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -89,9 +90,13 @@ func TestSpill(t *testing.T) {
 		t.Errorf("%d records did not come back", len(want))
 	}
 	n := 0
-	err = s.eachBad(func(q *event.Quarantined) error {
-		if n++; !reflect.DeepEqual(*q, bad) {
-			t.Errorf("%+v, want %+v", *q, bad)
+	err = s.bad.each(s, func(d *gob.Decoder) error {
+		var q event.Quarantined
+		if err := d.Decode(&q); err != nil {
+			return err
+		}
+		if n++; !reflect.DeepEqual(q, bad) {
+			t.Errorf("%+v, want %+v", q, bad)
 		}
 		return nil
 	})

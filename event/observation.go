@@ -279,6 +279,9 @@ type Appended struct {
 	Broken []int
 	// Created, Updated, Deleted and Rejected count the events.
 	Created, Updated, Deleted, Rejected int
+	// Dropped counts bad inputs of the Source that were removed from quarantine to
+	// make room for newer ones, without having been taken in.
+	Dropped int
 	// Stale lists the places of steps that did not happen, because their
 	// submission has another version by now. What belongs to them did not happen
 	// either; the outcome of their items is 0.

@@ -92,6 +92,7 @@ type (
 		Pending     int        `json:"pending"`
 		Held        int        `json:"held"`
 		Quarantined int        `json:"quarantined"`
+		Dropped     int        `json:"dropped,omitempty"` // bad inputs that have made room for newer ones
 		Gap         string     `json:"gap,omitempty"`
 		Next        string     `json:"next,omitempty"`
 		Failures    int        `json:"failures,omitempty"` // in a row
@@ -128,7 +129,7 @@ func statusObject(sets []daemon.SetStatus, warnings []string) jsonStatus {
 	for _, s := range sets {
 		set := jsonSet{Name: s.Name, Records: s.Live, Events: s.Events, LastSeq: s.Last, SnapshotSeq: s.SnapshotSeq, Partial: s.Partial, Sources: []jsonSource{}}
 		for _, src := range s.Sources {
-			j := jsonSource{Name: src.Name, Former: src.Former, Kind: src.Kind, URL: src.URL, Mark: src.Mark.String(), Pending: src.Pending, Held: src.Held, Quarantined: src.Quarantined, Gap: src.GapText, Failures: src.Failures}
+			j := jsonSource{Name: src.Name, Former: src.Former, Kind: src.Kind, URL: src.URL, Mark: src.Mark.String(), Pending: src.Pending, Held: src.Held, Quarantined: src.Quarantined, Dropped: src.Dropped, Gap: src.GapText, Failures: src.Failures}
 			if u := src.Underway; u != nil {
 				j.Underway = &jsonDoing{Started: u.Started.UTC().Format(time.RFC3339), Doing: u.Doing, Documents: u.Documents, Entries: u.Entries, Events: u.Events, Fetched: u.Fetched, Wanted: u.Wanted}
 				if !u.Until.IsZero() {
@@ -317,6 +318,9 @@ func printSource(w io.Writer, s *daemon.SourceStatus, several bool) {
 	}
 	if s.Quarantined > 0 {
 		fmt.Fprintf(w, "    quarantined: %d; see: bridge quarantine ls --set %s\n", s.Quarantined, s.Set)
+	}
+	if s.Dropped > 0 {
+		fmt.Fprintf(w, "    not kept in quarantine any more: %s, since newer ones have taken their place\n", counted(s.Dropped, "bad input", "bad inputs"))
 	}
 	if s.GapText != "" {
 		fmt.Fprintf(w, "    GAP: %s\n    when it is gone for good: bridge source accept-gap %s\n", once(s.GapText), which)

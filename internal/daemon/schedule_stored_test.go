@@ -235,3 +235,26 @@ func TestPanicBacksTheSourceOff(t *testing.T) {
 		}
 	}
 }
+
+// TestFullQuarantineIsSaid: what makes room in quarantine for newer bad inputs is
+// said in the harvest's report, and counted in the status (D131, I8).
+func TestFullQuarantineIsSaid(t *testing.T) {
+	var feed strings.Builder
+	feed.WriteString(`<rss version="2.0"><channel><title>t</title>`)
+	for i := range 10_100 {
+		fmt.Fprintf(&feed, "<item><title>nothing says which item %d is</title></item>", i)
+	}
+	feed.WriteString(`</channel></rss>`)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, feed.String()) }))
+	defer server.Close()
+	h := openFeeds(t, t.TempDir(), server, "/")
+	defer closeHouse(t, h)
+	report, err := h.harvestSource(t.Context(), h.Sources[0], time.Hour, harvest.Options{})
+	if err != nil || report.Quarantined != 10_100 || report.Dropped != 1100 || len(report.Warnings) != 1 || !strings.Contains(report.Warnings[0], "the 1100 bad inputs") {
+		t.Errorf("%d quarantined, %d dropped, %q, %v", report.Quarantined, report.Dropped, report.Warnings, err)
+	}
+	sets, err := h.Status(t.Context())
+	if err != nil || sets[0].Sources[0].Quarantined != 9000 || sets[0].Sources[0].Dropped != 1100 {
+		t.Errorf("status: %+v, %v", sets, err)
+	}
+}

@@ -40,6 +40,7 @@ const (
 	tallyContradicted
 	tallyReview
 	tallyDropped
+	tallyUnquarantined
 )
 
 // loadExchange compares the versions of the submissions that the steps change.
@@ -311,15 +312,20 @@ func (b *batch) reject(ctx context.Context, r *event.Rejection) error {
 
 func (x *exchange) saveTally(ctx context.Context, b *batch) error {
 	for c, n := range x.tally {
-		if n == 0 {
-			continue
-		}
-		if err := b.l.exec(ctx, "INSERT INTO tally (source, what, state, n) VALUES ($1, $2, $3, $4) ON CONFLICT DO UPDATE SET n = n + excluded.n",
-			int64(c.source), c.what, c.state, n); err != nil {
+		if err := b.l.count(ctx, c, n); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// count adds n to a row of table tally.
+func (l *Log) count(ctx context.Context, c counted, n int64) error {
+	if n == 0 {
+		return nil
+	}
+	return l.exec(ctx, "INSERT INTO tally (source, what, state, n) VALUES ($1, $2, $3, $4) ON CONFLICT DO UPDATE SET n = n + excluded.n",
+		int64(c.source), c.what, c.state, n)
 }
 
 func (x *exchange) saveStep(ctx context.Context, b *batch, i int) error {

@@ -48,8 +48,8 @@ const (
 
 // trimQuarantine removes what is too much of the Source: first what was taken in
 // after all, then what was met last the longest time ago, until there is room for a
-// while. The reports of harvests have counted it, and what is still bad comes
-// again.
+// while. What was never taken in is counted, so that nothing is dropped silently
+// (I8).
 func (b *batch) trimQuarantine(ctx context.Context) error {
 	w := writing{b.l}
 	source := int64(b.source.id)
@@ -60,13 +60,17 @@ func (b *batch) trimQuarantine(ctx context.Context) error {
 		return err
 	}
 	var gone []int64
-	if err := w.each(ctx, "SELECT id, length(input) FROM quarantine WHERE source = $1 ORDER BY replayed = 0, last, id", []any{source}, func(rows *sql.Rows) error {
+	if err := w.each(ctx, "SELECT id, length(input), replayed = 0 FROM quarantine WHERE source = $1 ORDER BY replayed = 0, last, id", []any{source}, func(rows *sql.Rows) error {
 		var id, length int64
-		err := rows.Scan(&id, &length)
+		var bad bool
+		err := rows.Scan(&id, &length, &bad)
 		if inputs > quarantineInputs/10*9 || bytes > quarantineBytes/10*9 {
 			gone = append(gone, id)
 			inputs--
 			bytes -= length
+			if bad {
+				b.out.Dropped++
+			}
 		}
 		return err
 	}); err != nil {
@@ -77,7 +81,7 @@ func (b *batch) trimQuarantine(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	return b.l.count(ctx, counted{b.source.id, tallyUnquarantined, 0}, int64(b.out.Dropped))
 }
 
 func quarantineSum(q *event.Quarantined) int64 {

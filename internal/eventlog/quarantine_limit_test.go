@@ -9,8 +9,8 @@ import (
 	"github.com/pmh-bridge/bridge/internal/peer"
 )
 
-// D131: of a Source so many bad inputs are kept and no more; the newest stay, and
-// another Source loses none.
+// D131: of a Source so many bad inputs are kept and no more; the newest stay, what
+// goes is counted, and another Source loses none.
 func TestQuarantineHasALimit(t *testing.T) {
 	peer.Heavy(t)
 	ctx := t.Context()
@@ -22,7 +22,7 @@ func TestQuarantineHasALimit(t *testing.T) {
 	if err := l.EnsureSet(ctx, eventlog.SetConfig{Name: "main", Content: event.Mirror}); err != nil {
 		t.Fatal(err)
 	}
-	cursors := map[event.SourceID]int64{}
+	cursors, dropped := map[event.SourceID]int64{}, map[event.SourceID]int{}
 	keep := func(source event.SourceID, from, n int, size int) {
 		t.Helper()
 		b := &event.Batch{Source: source, Cursor: cursors[source], Start: true, Documents: []event.Document{{URL: "https://origin.example/feed.atom"}}}
@@ -35,6 +35,7 @@ func TestQuarantineHasALimit(t *testing.T) {
 			t.Fatal(err)
 		}
 		cursors[source] = out.Cursor
+		dropped[source] += out.Dropped
 	}
 	source := func(i int) event.SourceID {
 		t.Helper()
@@ -63,6 +64,18 @@ func TestQuarantineHasALimit(t *testing.T) {
 	}
 	if kept[flood] != 9000 || kept[large] != 7 || kept[other] != 3 {
 		t.Errorf("kept: %d of 11,000, %d of 9 with 32 MiB each, %d of 3", kept[flood], kept[large], kept[other])
+	}
+	stored, err := l.Sources(ctx, "main")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range stored {
+		if want := map[event.SourceID]int{flood: 2000, large: 2, other: 0}[s.ID]; s.Dropped != want || dropped[s.ID] != want {
+			t.Errorf("Source %d: %d are said to be dropped, %d in all, want %d", s.ID, dropped[s.ID], s.Dropped, want)
+		}
+	}
+	if err := l.Verify(ctx, func(f eventlog.Finding) { t.Errorf("verify: %v", f) }); err != nil {
+		t.Error(err)
 	}
 	if q, err := l.QuarantinedInput(ctx, newest[flood]); err != nil || string(q.Input) != "input 10999" {
 		t.Errorf("the newest is %q, %v", q.Input, err)

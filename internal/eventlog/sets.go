@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
+	"strconv"
 
 	"github.com/pmh-bridge/bridge/event"
 )
@@ -170,6 +171,8 @@ type Source struct {
 	// Pending, Held and Quarantined count what waits; Partial are pending ones
 	// that are published without some of their representations.
 	Pending, Partial, Held, Quarantined int
+	// Dropped counts bad inputs that have made room in quarantine for newer ones.
+	Dropped int
 }
 
 // ensureSources gives the configured Sources of a set their places. A Source is
@@ -425,7 +428,8 @@ func (l *Log) sources(ctx context.Context, set, which string) (out []Source, err
 	err = l.read(ctx, func(q querier) error {
 		rows, err := q.QueryContext(ctx, `SELECT src.id, src.set_id, s.name, src.name, src.kind, src.url, src.rank, src.standing, src.sum, src.version, src.cursor, src.mark, src.memory, src.gap, src.kept, `+scheduleColumns+`,
 	(SELECT count(*) FROM pending p WHERE p.source = src.id), (SELECT count(*) FROM pending p WHERE p.source = src.id AND p.partial),
-	(SELECT count(*) FROM held h WHERE h.source = src.id), (SELECT count(*) FROM quarantine q WHERE q.source = src.id AND q.replayed = 0)
+	(SELECT count(*) FROM held h WHERE h.source = src.id), (SELECT count(*) FROM quarantine q WHERE q.source = src.id AND q.replayed = 0),
+	coalesce((SELECT n FROM tally t WHERE t.source = src.id AND t.what = `+strconv.Itoa(tallyUnquarantined)+` AND t.state = 0), 0)
 FROM source src JOIN sets s ON s.id = src.set_id LEFT JOIN schedule sch ON sch.source = src.id WHERE s.name = $1 AND src.standing <> 2 AND `+which+` ORDER BY src.rank, src.id`, set)
 		return scanAll(rows, err, func(rows *sql.Rows) error {
 			var s Source
@@ -434,7 +438,7 @@ FROM source src JOIN sets s ON s.id = src.set_id LEFT JOIN schedule sch ON sch.s
 			var sch scheduleRow
 			var stands standing
 			columns := slices.Concat([]any{&s.ID, &setID, &s.Set, &s.Name, &s.Kind, &s.URL, &s.Rank, &stands, &sum, &s.Cursor.Version, &s.Cursor.Data, &mark, &s.Memory, &s.Gap, &kept},
-				sch.columns(), []any{&s.Pending, &s.Partial, &s.Held, &s.Quarantined})
+				sch.columns(), []any{&s.Pending, &s.Partial, &s.Held, &s.Quarantined, &s.Dropped})
 			if err := rows.Scan(columns...); err != nil {
 				return err
 			}

@@ -26,6 +26,8 @@ type Report struct {
 	Pending     int64 `json:"pending"`     // observations put off in this harvest
 	Held        int64 `json:"held"`        // deletions kept back in this harvest
 	Quarantined int64 `json:"quarantined"` // entries in this harvest
+	// Dropped counts what was removed from quarantine to make room for newer.
+	Dropped int64 `json:"dropped,omitempty"`
 	// Skipped counts what was left alone: not selected by prefix or since, or
 	// given back by another bridge.
 	Skipped int64 `json:"skipped,omitempty"`
@@ -122,6 +124,9 @@ func (r *run) ended(failed error) Report {
 	out := r.report
 	out.Ended = r.h.now().UTC()
 	out.Documents, out.Entries, out.Fetched = r.documents.Load(), r.entries.Load(), r.fetched.Load()
+	if out.Dropped > 0 {
+		out.Warnings = append(slices.Clip(out.Warnings), fmt.Sprintf("the quarantine of this Source is full: the %d bad inputs that were met last the longest ago have made room for newer ones", out.Dropped))
+	}
 	if failed != nil {
 		out.Error = failed.Error()
 		out.Problems++
@@ -160,6 +165,7 @@ func (r *run) doing(what string, until time.Time) {
 func (r *run) count(b *event.Batch, out *event.Appended) {
 	r.events.Add(int64(out.Created + out.Updated + out.Deleted))
 	r.note(func(p *Report) {
+		p.Dropped += int64(out.Dropped)
 		p.Created += int64(out.Created)
 		p.Updated += int64(out.Updated)
 		p.Deleted += int64(out.Deleted)

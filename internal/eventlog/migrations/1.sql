@@ -324,7 +324,7 @@ CREATE INDEX answered_at ON answered (at);
 -- submissions, 2 notices, 3 notifications, each by its state or verdict; 4 what
 -- an ingest server has decided at once, without a row; 5 submissions that were
 -- contradicted; 6 those that wait for a decision here; 7 what strangers sent that
--- has made room for newer.
+-- has made room for newer; 8 bad inputs that have, without having been taken in.
 CREATE TABLE tally (
     source INTEGER NOT NULL,
     what   INTEGER NOT NULL,

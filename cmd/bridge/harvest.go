@@ -87,17 +87,21 @@ func harvestAll(ctx context.Context, h *daemon.House, o harvest.Options, out *ha
 	if ctx.Err() != nil {
 		return errors.New("interrupted; the next harvest goes on where this one was")
 	}
-	return errors.Join(outcome(ctx, h, reports, failed), out.err)
+	return errors.Join(outcome(ctx, h, reports, failed, !out.json), out.err)
 }
 
 // outcome is the exit status, with the reasons: 1 when every Source failed, 3
-// when some did, or when something is pending, held, missing or was quarantined.
-func outcome(ctx context.Context, h *daemon.House, reports []harvest.Report, failed []error) error {
+// when some did, or when something is pending, held, missing or was quarantined. With
+// told the reports have said the reasons to the same reader.
+func outcome(ctx context.Context, h *daemon.House, reports []harvest.Report, failed []error, told bool) error {
 	failures := 0
 	for _, err := range failed {
 		if err != nil {
 			failures++
 		}
+	}
+	if failures == len(failed) && told {
+		return fmt.Errorf("nothing could be harvested: %d of %s failed", failures, counted(len(failed), "Source", "Sources"))
 	}
 	if failures == len(failed) {
 		return fmt.Errorf("nothing could be harvested: %w", errors.Join(failed...))
@@ -108,7 +112,7 @@ func outcome(ctx context.Context, h *daemon.House, reports []harvest.Report, fai
 	}
 	var left []string
 	if failures > 0 {
-		left = append(left, fmt.Sprintf("%d of %d Sources failed", failures, len(failed)))
+		left = append(left, fmt.Sprintf("%d of %s failed", failures, counted(len(failed), "Source", "Sources")))
 	}
 	for i, src := range h.Sources {
 		if failed[i] == nil {

@@ -170,7 +170,11 @@ func replay(ctx context.Context, w io.Writer, h *daemon.House, ids []int64) erro
 		fmt.Fprintf(w, "%d  taken in: %s\n", id, counted(int(report.Events()), "event", "events"))
 	}
 	if still > 0 {
-		return partly(fmt.Errorf("%d of %d are still bad", still, len(ids)))
+		are := "are"
+		if still == 1 {
+			are = "is"
+		}
+		return partly(fmt.Errorf("%d of %d %s still bad", still, len(ids), are))
 	}
 	return nil
 }

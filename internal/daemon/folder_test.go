@@ -260,7 +260,7 @@ func TestHealOther(t *testing.T) {
 		}
 		_, _ = io.WriteString(w, "other bytes")
 	})
-	if r := b.full(); len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "1 contents are missing or damaged") {
+	if r := b.full(); len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "contents missing or damaged that could not be fetched again: 1") {
 		t.Errorf("the full harvest: %+v", r)
 	}
 	if _, err := b.house.Verify(t.Context(), func(f daemon.Finding) {

@@ -57,7 +57,7 @@ func (h *House) heal(ctx context.Context, s *Source, r *harvest.Report) error {
 		}
 	}
 	if failed > 0 {
-		r.Warnings = append(r.Warnings, fmt.Sprintf("%d contents are missing or damaged, and could not be fetched again; the first: %v", failed, first))
+		r.Warnings = append(r.Warnings, fmt.Sprintf("contents missing or damaged that could not be fetched again: %d; the first: %v", failed, first))
 	}
 	return nil
 }

@@ -250,7 +250,7 @@ func TestFullQuarantineIsSaid(t *testing.T) {
 	h := openFeeds(t, t.TempDir(), server, "/")
 	defer closeHouse(t, h)
 	report, err := h.harvestSource(t.Context(), h.Sources[0], time.Hour, harvest.Options{})
-	if err != nil || report.Quarantined != 10_100 || report.Dropped != 1100 || len(report.Warnings) != 1 || !strings.Contains(report.Warnings[0], "the 1100 bad inputs") {
+	if err != nil || report.Quarantined != 10_100 || report.Dropped != 1100 || len(report.Warnings) != 1 || !strings.Contains(report.Warnings[0], "in this harvest 1100") {
 		t.Errorf("%d quarantined, %d dropped, %q, %v", report.Quarantined, report.Dropped, report.Warnings, err)
 	}
 	sets, err := h.Status(t.Context())

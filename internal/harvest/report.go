@@ -125,7 +125,7 @@ func (r *run) ended(failed error) Report {
 	out.Ended = r.h.now().UTC()
 	out.Documents, out.Entries, out.Fetched = r.documents.Load(), r.entries.Load(), r.fetched.Load()
 	if out.Dropped > 0 {
-		out.Warnings = append(slices.Clip(out.Warnings), fmt.Sprintf("the quarantine of this Source is full: the %d bad inputs that were met last the longest ago have made room for newer ones", out.Dropped))
+		out.Warnings = append(slices.Clip(out.Warnings), fmt.Sprintf("the quarantine of this Source is full: bad inputs that were met last the longest ago have made room for newer ones, in this harvest %d", out.Dropped))
 	}
 	if failed != nil {
 		out.Error = failed.Error()

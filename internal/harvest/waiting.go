@@ -31,7 +31,7 @@ func (r *run) stepBacks(ctx context.Context, result *atompmh.Result, next []byte
 		}
 	}
 	if skipped := len(kept) - len(b.Items); skipped > 0 {
-		r.problem("S4", fmt.Sprintf("%s: %d records have an earlier stamp than before; a harvest with --full takes them", r.src.URL, skipped))
+		r.problem("S4", fmt.Sprintf("%s: records with an earlier stamp than before: %d; a harvest with --full takes them", r.src.URL, skipped))
 	}
 	if len(b.Items) == 0 {
 		return nil

@@ -41,7 +41,7 @@ func newPages() pages {
 	}
 	sum := sha256.Sum256(style)
 	return pages{
-		all:   template.Must(template.New("pages").Funcs(template.FuncMap{"number": number, "when": when}).ParseFS(files, "pages.html")),
+		all:   template.Must(template.New("pages").Funcs(template.FuncMap{"number": number, "counted": counted, "when": when}).ParseFS(files, "pages.html")),
 		style: template.CSS(style),
 		policy: "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) +
 			"'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -283,6 +283,14 @@ func number(n int64) string {
 		s = s[:i] + "," + s[i:]
 	}
 	return s
+}
+
+// counted is a number with what it counts.
+func counted(n int64, one, many string) string {
+	if n == 1 {
+		many = one
+	}
+	return number(n) + " " + many
 }
 
 // when writes a time in UTC, to the second.

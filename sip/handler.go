@@ -257,7 +257,7 @@ func readPieces(r io.Reader) (whole []byte, n int, err error) {
 		pieces = append(pieces, p)
 		n += len(p)
 	}
-	if err != io.EOF { //nolint:errorlint // io.Reader says it as it is
+	if err != io.EOF {
 		return pieces[0], n, err
 	}
 	if len(pieces) == 1 {

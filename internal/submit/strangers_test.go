@@ -21,7 +21,7 @@ func TestQuotaOfStrangers(t *testing.T) {
 	quota := func() *limit.Quota {
 		return &limit.Quota{PerClient: limit.Amount{Messages: 2, Bytes: 1 << 20}, All: limit.Amount{Messages: 3}}
 	}
-	refused := func(h *deskHouse, err error) {
+	refused := func(err error) {
 		t.Helper()
 		var fault *sip.Fault
 		if !errors.As(err, &fault) || fault.Code != sip.Server || !strings.Contains(fault.Text, "the daily quota") || !strings.Contains(fault.Text, "nothing was stored") {
@@ -35,12 +35,12 @@ func TestQuotaOfStrangers(t *testing.T) {
 		_, err := h.desk.Ingest(ctx, c, request(id, text))
 		return err
 	}
-	refused(h, ingest(eve, "0", strings.Repeat("x", 2<<20)))
+	refused(ingest(eve, "0", strings.Repeat("x", 2<<20)))
 	h.do(ingest(eve, "1", "a"))
 	h.do(ingest(neighbour, "2", "a"))
-	refused(h, ingest(eve, "3", "a"))
+	refused(ingest(eve, "3", "a"))
 	h.do(ingest(ann, "4", "a"))
-	refused(h, ingest(ann, "5", "a"))
+	refused(ingest(ann, "5", "a"))
 	if got := h.events(); len(got) != 3 {
 		t.Errorf("events %q", got)
 	}
@@ -55,7 +55,7 @@ func TestQuotaOfStrangers(t *testing.T) {
 	for _, text := range []string{"a", "b"} {
 		h.do(h.desk.Notify(ctx, eve, rejected(nil, text)))
 	}
-	refused(h, h.desk.Notify(ctx, eve, rejected(nil, "c")))
+	refused(h.desk.Notify(ctx, eve, rejected(nil, "c")))
 	h.do(h.desk.Notify(ctx, sip.Caller{Address: eve.Address, Token: "sent"}, accepted(nil, "urn:lib:1")))
 	if got := h.submission(sent.ID); got.State != event.StateAccepted {
 		t.Errorf("the disposition of our own submission: %+v", got)

@@ -80,10 +80,14 @@ segment_events = 100
 kind = "sip"
 mode = "library"
 formats = { "{urn:r}r" = "http://schemas.example/r.xsd" }
+access = "addresses"
+access_addresses = ["127.0.0.1", "::1"]
 [[set]]
 name = "inbox"
 [[set.source]]
 kind = "sip"
+access = "addresses"
+access_addresses = ["127.0.0.1", "::1"]
 `
 	mailConfig = `
 [[set]]
@@ -92,6 +96,8 @@ name = "inbox"
 kind = "sip"
 smtp_listen = %q
 mailbox = "box@bridge.example.org"
+access = "addresses"
+access_addresses = ["127.0.0.1", "::1"]
 `
 )
 

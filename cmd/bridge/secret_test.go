@@ -152,6 +152,8 @@ name = "gate"
 kind = "sip"
 mode = "gateway"
 upstream = "%s/sip/real/%s-of-the-upstream"
+access = "addresses"
+access_addresses = ["127.0.0.1", "::1"]
 [[set]]
 name = "desk"
 [[set.source]]

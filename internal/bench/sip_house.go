@@ -54,10 +54,11 @@ func sipHouse(ctx context.Context, folder, lines string) (*daemon.House, error) 
 	return daemon.Open(ctx, c, daemon.Options{Command: "bench"})
 }
 
-// libraryLines make it an ingest server, targetLines a submitter to a URL, which
+// libraryLines make it an ingest server that knows who calls, so that there is no
+// quota, targetLines a submitter to a URL, which
 // is notified of what became of its submissions.
 func libraryLines() string {
-	return "[[set.source]]\nkind = \"sip\"\nmode = \"library\"\nformats = " + format + "\n"
+	return "[[set.source]]\nkind = \"sip\"\nmode = \"library\"\nformats = " + format + "\naccess = \"addresses\"\naccess_addresses = [\"127.0.0.1\"]\n"
 }
 
 func targetLines(url string) string {

@@ -7,6 +7,7 @@ import (
 	"encoding/xml"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -61,6 +62,15 @@ func newOutlet(b *bench) *outlet {
 // newBenchOf is newBench for a provider of any kind.
 func newBenchOf(t *testing.T, h http.Handler, options daemon.Options, change ...func(*config.Config)) *bench {
 	t.Helper()
+	if options.Logger == nil {
+		said := &ledger{}
+		options.Logger = slog.New(slog.NewTextHandler(said, &slog.HandlerOptions{Level: slog.LevelWarn}))
+		t.Cleanup(func() {
+			if t.Failed() { // of a failed request the log knows more than its answer says
+				t.Logf("the bridge logged:\n%s", said)
+			}
+		})
+	}
 	b := &bench{t: t, server: httptest.NewServer(h), options: options}
 	t.Cleanup(b.server.Close)
 	c, err := config.FromArguments(config.Flags{Data: t.TempDir()}, []string{"atompmh:" + b.server.URL + "/feed.atom"})

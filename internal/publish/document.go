@@ -50,7 +50,8 @@ func ServedType(stated string) string { return translate.ServedType(stated) }
 
 // Document returns the document at a path that begins with a slash and follows
 // the base URL, compressed if gzip is set. The error is ErrNotFound, a
-// *NotReadyError, a *TooManyError, or a fault of the log or the disk.
+// *NotReadyError, a *TooManyError (which Document.Open may return too), or a fault
+// of the log or the disk.
 func (p *Publisher) Document(ctx context.Context, path string, gzip bool) (*Document, error) {
 	switch path {
 	case "/.well-known/resourcesync", "/robots.txt":
@@ -81,6 +82,13 @@ func (p *Publisher) Document(ctx context.Context, path string, gzip bool) (*Docu
 	it, err := p.item(ctx, name, rest)
 	if err != nil {
 		return nil, err
+	}
+	if it.Kind == Complete {
+		st, err := p.state(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		return p.completeDocument(ctx, st, it, gzip)
 	}
 	return p.document(ctx, it, gzip), nil
 }

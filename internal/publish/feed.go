@@ -3,6 +3,7 @@ package publish
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -15,21 +16,33 @@ import (
 // The feeds of a set (Atom-PMH): one in archives, of all that happened to its
 // records, and, while it is small, a complete one of those that live.
 
-// completeLimit is how many records a complete feed has at most (P5).
-const completeLimit = 50_000
+const (
+	// completeLimit is how many records a complete feed has at most (P5).
+	completeLimit = 50_000
+	// completeBytes is how long it is at most: consumers, we among them, take
+	// documents of 64 MiB.
+	completeBytes = 62_000_000
+)
 
-// TooManyError: a set has too many records for a complete feed (P5). A server
-// answers 404 and says what it says.
+// TooManyError: a set has too many records for a complete feed (P5), or too long
+// ones. A server answers 404 and says what it says.
 type TooManyError struct {
 	Path    string
 	Records int64
 	Limit   int64
+	// Bytes is the length that the document would exceed; 0 when it has too many
+	// records.
+	Bytes int64
 	// Instead is the URL of the feed in archives.
 	Instead string
 }
 
 // Error says why there is no such document, and what to use instead.
 func (e *TooManyError) Error() string {
+	if e.Bytes > 0 {
+		return fmt.Sprintf("%s: there is no complete feed of this set, because it would be longer than %d bytes: use %s, which leads to all of its records along its prev-archive links",
+			e.Path, e.Bytes, e.Instead)
+	}
 	return fmt.Sprintf("%s: there is no complete feed of this set, because it has %d records, and a complete feed at most %d: use %s, which leads to all of them along its prev-archive links",
 		e.Path, e.Records, e.Limit, e.Instead)
 }
@@ -121,14 +134,59 @@ func (p *Publisher) complete(set event.Set) (Item, error) {
 	if err := whole(&set, it.Path); err != nil {
 		return it, err
 	}
+	it.most = p.completeBytes
 	if set.Live > completeLimit {
 		return it, &TooManyError{Path: it.Path, Records: set.Live, Limit: completeLimit, Instead: p.base + setPath(set.Name, "feed.atom")}
 	}
 	return it, nil
 }
 
+// completeDocument returns the complete feed. Whether it is too long shows only
+// when it is made. Then it is not tried again before the set is a tenth smaller.
+func (p *Publisher) completeDocument(ctx context.Context, st *state, it Item, gzip bool) (*Document, error) {
+	tooLong := &TooManyError{Path: it.Path, Records: it.Set.Live, Limit: completeLimit, Bytes: it.most, Instead: p.base + setPath(it.Set.Name, "feed.atom")}
+	st.mu.Lock()
+	over := st.tooLong
+	st.mu.Unlock()
+	if over > 0 && it.Set.Live > over-over/10 {
+		return nil, tooLong
+	}
+	doc := p.document(ctx, it, gzip)
+	open := doc.open
+	doc.open = func() (io.ReadSeekCloser, int64, error) {
+		body, size, err := open()
+		if errors.Is(err, errTooLong) {
+			st.mu.Lock()
+			st.tooLong = it.Set.Live
+			st.mu.Unlock()
+			err = tooLong
+		}
+		return body, size, err
+	}
+	return doc, nil
+}
+
+// errTooLong: a document is longer than it may be. No part of it is published.
+var errTooLong = errors.New("the document is too long")
+
+// bounded passes on so many bytes, and then fails.
+type bounded struct {
+	w    io.Writer
+	left int64
+}
+
+func (b *bounded) Write(p []byte) (int, error) {
+	if b.left -= int64(len(p)); b.left < 0 {
+		return 0, errTooLong
+	}
+	return b.w.Write(p)
+}
+
 // renderFeed writes a document of a feed.
 func renderFeed(w io.Writer, base string, it *Item, events iter.Seq2[*event.Event, error]) error {
+	if it.most > 0 {
+		w = &bounded{w, it.most}
+	}
 	doc := atompmh.NewWriter(w, feedHead(base, it))
 	doc.PrevUpdated = it.From.Time()
 	feeder := translate.NewFeeder(base, &it.Set)

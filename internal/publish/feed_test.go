@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -247,5 +248,71 @@ func TestVerifySegmentCoversTheArchive(t *testing.T) {
 		if check, err = p.VerifySegment(t.Context(), "main", 1); err != nil || len(check.Damaged) != 2 {
 			t.Errorf("with two damaged copies: %+v, %v", check, err)
 		}
+	}
+}
+
+// D64: a complete feed that would be longer than consumers take is not offered, and
+// no part of it is. It is made in a file, so that its length takes no memory, and
+// not made again for each who asks.
+func TestCompleteFeedThatIsTooLong(t *testing.T) {
+	const records, path = 1000, "/sets/main/complete.atom"
+	title := strings.Repeat("long ", 2000)
+	l := history(100, event.Redirect)
+	for i := range records {
+		l.add("main", event.Event{Record: fmt.Sprint("urn:x:", i), Kind: event.Created, Title: title,
+			Representations: []event.Representation{{Href: "http://source.example/r", Type: "text/xml", Length: event.NoLength}}})
+	}
+	p := newPublisher(t, l)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	doc, err := p.Document(t.Context(), path, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, size, err := doc.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	body.Close()
+	runtime.ReadMemStats(&after)
+	if took := int64(after.TotalAlloc - before.TotalAlloc); size < 10_000_000 || took > size/2 {
+		t.Errorf("%d bytes were allocated for a document of %d", took, size)
+	}
+
+	for _, gzip := range []bool{false, true} {
+		p = newPublisher(t, l)
+		p.completeBytes = size - 1
+		for again := range 2 {
+			reads := l.reads
+			doc, err := p.Document(t.Context(), path, gzip)
+			if err == nil {
+				_, _, err = doc.Open()
+			}
+			var tooMany *TooManyError
+			if !errors.As(err, &tooMany) || !strings.Contains(err.Error(), fmt.Sprint(size-1)) || !strings.Contains(err.Error(), base+"/sets/main/feed.atom") {
+				t.Fatalf("gzip %t: %v", gzip, err)
+			}
+			if again == 1 && l.reads > reads {
+				t.Error("it is made again for the next one who asks")
+			}
+		}
+		if files := cacheFiles(t, p); len(files) > 0 {
+			t.Errorf("left behind: %q", files)
+		}
+		for i := range records / 5 {
+			l.add("main", event.Event{Record: fmt.Sprint("urn:x:", i), Kind: event.Deleted})
+		}
+		if body, _ := get(t, p, path, gzip); len(body) == 0 {
+			t.Error("it is not there once the set has become smaller")
+		}
+		for i := range records / 5 {
+			l.add("main", event.Event{Record: fmt.Sprint("urn:x:", i), Kind: event.Created, Title: title,
+				Representations: []event.Representation{{Href: "http://source.example/r", Type: "text/xml", Length: event.NoLength}}})
+		}
+	}
+	p = newPublisher(t, l)
+	p.completeBytes = size * 2
+	if body, _ := get(t, p, path, false); int64(len(body)) < size/2 {
+		t.Errorf("%d bytes of one that is short enough", len(body))
 	}
 }

@@ -76,6 +76,7 @@ type Item struct {
 	sets     []event.Set     // of a Source Description or robots.txt
 	segments []event.Segment // of a Change List Index
 	parts    int             // of a Resource List Index
+	most     int64           // bytes of a complete feed, 0 for any number
 }
 
 // Snapshot is the state of a set at a Seq, published as parts.

@@ -109,8 +109,10 @@ type Publisher struct {
 	disk   disk
 	cache  *cache
 	limits Limits // those of the specification
-	logger *slog.Logger
-	wake   chan struct{} // Run has something to do at once
+	// completeBytes is how long a complete feed may be.
+	completeBytes int64
+	logger        *slog.Logger
+	wake          chan struct{} // Run has something to do at once
 
 	mu     sync.Mutex
 	states map[string]*state
@@ -181,7 +183,7 @@ func New(o Options) (*Publisher, error) {
 	}
 	p := &Publisher{
 		opts: o, log: o.Log, base: strings.TrimRight(o.BaseURL, "/"), logger: o.Logger,
-		limits: Limits{Entries: resourcesync.MaxEntries, Bytes: resourcesync.MaxBytes},
+		limits: Limits{Entries: resourcesync.MaxEntries, Bytes: resourcesync.MaxBytes}, completeBytes: completeBytes,
 		wake:   make(chan struct{}, 1),
 		states: map[string]*state{}, latest: map[string]string{}, shown: map[string]shown{},
 	}
@@ -257,6 +259,7 @@ type state struct {
 	segments []event.Segment // all of them, as of last or later
 	last     event.Seq       // the set's last event when they were read
 	over     bool            // its Resource List is larger than one document may be
+	tooLong  int64           // how many records it had when its complete feed was too long, 0: it was not
 	kept     []*stored       // the snapshots, newest first; the slice is never changed
 }
 

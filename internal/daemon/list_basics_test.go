@@ -241,3 +241,22 @@ func TestList_WaitingContent(t *testing.T) {
 	b.wantSame("in the end")
 	b.wantBytes()
 }
+
+// TestList_MismatchOfAPass: content that is not what its list says goes to quarantine
+// when it was so before a pass and is so after it. What failed for another reason
+// before may have been changed after the list was read.
+func TestList_MismatchOfAPass(t *testing.T) {
+	b := newListBench(t, fixtures.SourceOptions{})
+	b.create("a", "b")
+	b.origin.SetHook("/res/a", answer(http.StatusInternalServerError))
+	b.harvest()
+	b.origin.SetHook("/res/a", fixtures.Hook{Body: func([]byte) []byte { return []byte("not yet in any list") }})
+	for i, want := range []int64{0, 1} {
+		b.apart()
+		r, err := b.try(harvest.Options{AllPending: true})
+		if err != nil || r.Quarantined != want {
+			t.Errorf("mismatch %d: %v, %d in quarantine, want %d", i+1, err, r.Quarantined, want)
+		}
+		b.wantPending(1)
+	}
+}

@@ -106,11 +106,14 @@ type run struct {
 	absent bool
 	// whole: the lists were read to their end, so that nothing newer is said of
 	// what is pending.
-	whole   bool
-	hurry   bool    // a walk is under way, which does not wait for slow contents
-	left    int     // contents that were needed, and not asked for to the end
-	reading reading // the document that is being read
-	doubted bool    // some deletion by absence waits for the answer of its URL
+	whole bool
+	// doubtful are the records whose content was not what its list says when the
+	// pass began.
+	doubtful map[int64]bool
+	hurry    bool    // a walk is under way, which does not wait for slow contents
+	left     int     // contents that were needed, and not asked for to the end
+	reading  reading // the document that is being read
+	doubted  bool    // some deletion by absence waits for the answer of its URL
 
 	mu      sync.Mutex // guards report and hosts
 	report  Report

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -70,6 +71,11 @@ func (r *run) lists(ctx context.Context, from *listCursor) error {
 	full, err := r.fullLists(ctx)
 	if err != nil {
 		return err
+	}
+	if from == nil {
+		if err := r.noteDoubtful(ctx); err != nil {
+			return err
+		}
 	}
 	w := r.src.lists()
 	w.Client = r.documentClient()
@@ -166,21 +172,17 @@ func known(t time.Time) event.Stamp {
 	return s
 }
 
-// mismatches puts content into quarantine that was asked for again and still is
-// not what its list says, although the lists have been read to their end and
-// said nothing newer of the record. It goes on being asked for like all that is
-// pending: quarantine shows it to a person.
+// mismatches puts content into quarantine that was not what its list says before
+// this pass began, was asked for again and still is not, although the lists have
+// been read to their end since and said nothing newer of the record. Else the Source
+// may have changed it after its list was read. It goes on being asked for like all
+// that is pending: quarantine shows it to a person.
 func (r *run) mismatches(ctx context.Context, next []byte) error {
-	for after := int64(0); ; {
-		kept, err := r.h.Waiting.Pending(ctx, r.src.ID, math.MaxInt64, after, mirrorBatch)
-		if err != nil || len(kept) == 0 {
-			return err
-		}
-		after = kept[len(kept)-1].Number
+	return r.eachMismatch(ctx, func(kept []event.Kept) error {
 		b := event.Batch{Next: next}
 		for i := range kept {
 			k := &kept[i]
-			if k.Tries == 0 || !strings.HasPrefix(k.Reason, mismatch) {
+			if k.Tries == 0 || !r.doubtful[k.Number] {
 				continue
 			}
 			input, err := inputOf(&k.Observation, k.Document.URL)
@@ -191,10 +193,36 @@ func (r *run) mismatches(ctx context.Context, next []byte) error {
 				Reason: k.Reason + "; it was asked for again, and the lists say nothing newer"})
 		}
 		if len(b.Quarantine) == 0 {
-			continue
+			return nil
 		}
 		r.note(func(p *Report) { p.Quarantined += int64(len(b.Quarantine)) })
-		if err := r.commit(ctx, &b); err != nil {
+		return r.commit(ctx, &b)
+	})
+}
+
+// noteDoubtful remembers whose content is not what its list says, now that a pass
+// begins.
+func (r *run) noteDoubtful(ctx context.Context) error {
+	r.whole, r.doubtful = false, map[int64]bool{}
+	return r.eachMismatch(ctx, func(kept []event.Kept) error {
+		for i := range kept {
+			r.doubtful[kept[i].Number] = true
+		}
+		return nil
+	})
+}
+
+// eachMismatch calls f with pending observations whose content was not what their
+// list says when it was asked for last, some at a time.
+func (r *run) eachMismatch(ctx context.Context, f func([]event.Kept) error) error {
+	for after := int64(0); ; {
+		kept, err := r.h.Waiting.Pending(ctx, r.src.ID, math.MaxInt64, after, mirrorBatch)
+		if err != nil || len(kept) == 0 {
+			return err
+		}
+		after = kept[len(kept)-1].Number
+		kept = slices.DeleteFunc(kept, func(k event.Kept) bool { return !strings.HasPrefix(k.Reason, mismatch) })
+		if err := f(kept); err != nil {
 			return err
 		}
 	}

@@ -240,3 +240,34 @@ func TestClientThatLeavesIsNoFault(t *testing.T) {
 		t.Error(lines)
 	}
 }
+
+// D18: the Source Description of one set answers who types its URL, and nothing
+// leads there: no document, no page, no record and no header of them.
+func TestNothingLeadsToTheDescriptionOfOneSet(t *testing.T) {
+	h := newHouse(t, "", nil).set("main", "Main", event.Mirror)
+	h.fill("main")
+	const description = "/sets/main/.well-known/resourcesync"
+	own := h.get(description).want(t, 200)
+	if !strings.Contains(own.body, "/sets/main/capabilitylist.xml") {
+		t.Errorf("it does not name the Capability List: %s", own.body)
+	}
+	paths := []string{"/", "/sets/main/", "/robots.txt", "/.well-known/resourcesync", "/sets/main/recent.atom", "/sets/main/recent.rss", "/sets/main/recent.json"}
+	for _, it := range h.paths("main") {
+		if it.Path != description {
+			paths = append(paths, it.Path)
+		}
+	}
+	list := h.get("/sets/main/resourcelist.xml").want(t, 200).body
+	for _, m := range regexp.MustCompile(`<loc>`+regexp.QuoteMeta(h.base)+`(/[^<]+)</loc>`).FindAllStringSubmatch(list, 5) {
+		paths = append(paths, m[1])
+	}
+	if len(paths) < 20 {
+		t.Fatalf("only %d documents, pages and records: %q", len(paths), paths)
+	}
+	for _, path := range paths {
+		r := h.get(path).want(t, 200)
+		if strings.Contains(r.body, description) || strings.Contains(fmt.Sprint(r.header), description) {
+			t.Errorf("%s leads to it", path)
+		}
+	}
+}

@@ -93,7 +93,7 @@ func (h *soapHouse) sub(name string, do func(t *testing.T)) {
 func soapSet(name string, keys ...string) string {
 	all := strings.Join(keys, "\n")
 	if !strings.Contains(all, "access = ") {
-		all += "\n" + knownHere
+		all = knownHere + "\n" + all
 	}
 	return fmt.Sprintf("[[set]]\nname = %q\nsegment_events = 3\n[[set.source]]\nkind = \"sip\"\n%s\n", name, all)
 }

@@ -201,14 +201,15 @@ func (h *House) openSets(ctx context.Context) error {
 			sets[i].Sources = append(sets[i].Sources, eventlog.SourceConfig{Name: src.Name, Kind: src.Kind, URL: fetch.Plain(u)})
 		}
 	}
-	if err := h.Log.Configure(ctx, sets); err != nil {
+	former, err := h.Log.Configure(ctx, sets)
+	if err != nil {
 		return err
 	}
+	for _, f := range former {
+		h.opt.Logger.Warn("a Source is not configured any more: its records stay as they are until it is configured again or ended with bridge source forget",
+			append([]any{"set", f.Set, "source", Private(f.URL)}, elsewhere(sets, f.URL)...)...)
+	}
 	for i := range sets {
-		for _, former := range sets[i].Former {
-			h.opt.Logger.Warn("a Source is not configured any more: its records stay as they are until it is configured again or ended with bridge source forget",
-				"set", sets[i].Name, "source", Private(former))
-		}
 		for j, stored := range sets[i].Sources {
 			src, err := h.source(&h.Config.Sets[i], j, &sets[i])
 			if err != nil {
@@ -222,6 +223,17 @@ func (h *House) openSets(ctx context.Context) error {
 				}
 			}
 			h.Sources = append(h.Sources, src)
+		}
+	}
+	return nil
+}
+
+// elsewhere says which set has a Source now: until it is forgotten in the one that
+// had it before, its records are published in both (D116).
+func elsewhere(sets []eventlog.SetConfig, url string) []any {
+	for i := range sets {
+		if slices.ContainsFunc(sets[i].Sources, func(s eventlog.SourceConfig) bool { return s.URL == url }) {
+			return []any{"also_published_in", sets[i].Name}
 		}
 	}
 	return nil

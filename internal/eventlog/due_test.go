@@ -27,7 +27,7 @@ func TestDueNewBeforeOld(t *testing.T) {
 	}()
 	set := eventlog.SetConfig{Name: "main", Content: event.Mirror, Sources: []eventlog.SourceConfig{{Kind: "atompmh", URL: "http://h.example/"}}}
 	sets := []eventlog.SetConfig{set}
-	if err := l.Configure(t.Context(), sets); err != nil {
+	if _, err := l.Configure(t.Context(), sets); err != nil {
 		t.Fatal(err)
 	}
 	source := sets[0].Sources[0].ID

@@ -29,10 +29,8 @@ type SetConfig struct {
 	// Sources in the order in which they speak for a record.
 	Sources []SourceConfig
 	// Whole tells that the configuration has no other Sources of the set: those
-	// that the log knows besides are not configured any more. Their URLs are filled
-	// in as Former by Configure.
-	Whole  bool
-	Former []string
+	// that the log knows besides are not configured any more.
+	Whole bool
 	// Partial: a new set has Sources that are yet to be walked.
 	Partial bool
 	// KeepOrder leaves Sources that are there already in the order in which they
@@ -70,20 +68,49 @@ type SourceConfig struct {
 // order in which they stand; those that the configuration no longer has come
 // after them. Where everything is as it should be nothing is written. Another
 // content mode is a *ContentError.
-func (l *Log) Configure(ctx context.Context, sets []SetConfig) error {
-	return l.write(ctx, func(ctx context.Context) error {
+//
+// former are the Sources that a configuration which is whole has no longer, also
+// those of sets that it does not have (D116).
+func (l *Log) Configure(ctx context.Context, sets []SetConfig) (former []FormerSource, err error) {
+	err = l.write(ctx, func(ctx context.Context) error {
+		former = nil
+		named := map[string]bool{}
 		for i := range sets {
+			named[sets[i].Name] = true
 			id, err := l.ensureSet(ctx, &sets[i])
 			if err != nil {
 				return err
 			}
-			if err := l.ensureSources(ctx, id, &sets[i]); err != nil {
+			if err := l.ensureSources(ctx, id, &sets[i], &former); err != nil {
+				return err
+			}
+		}
+		if !slices.ContainsFunc(sets, func(s SetConfig) bool { return s.Whole }) {
+			return nil
+		}
+		others := map[string]int64{}
+		if err := (writing{l}).each(ctx, selectSets, nil, func(rows *sql.Rows) error {
+			id, set, err := scanSet(rows)
+			if !named[set.Name] {
+				others[set.Name] = id
+			}
+			return err
+		}); err != nil {
+			return err
+		}
+		for _, name := range slices.Sorted(maps.Keys(others)) {
+			if err := l.ensureSources(ctx, others[name], &SetConfig{Name: name, Whole: true}, &former); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
+	return former, err
 }
+
+// FormerSource is a Source that is not configured any more, and has not been
+// forgotten.
+type FormerSource struct{ Set, URL string }
 
 // EnsureSet is Configure for one set whose Sources stay as they are.
 func (l *Log) EnsureSet(ctx context.Context, c SetConfig) error {
@@ -177,7 +204,7 @@ type Source struct {
 
 // ensureSources gives the configured Sources of a set their places. A Source is
 // known by its URL, else by its name.
-func (l *Log) ensureSources(ctx context.Context, set int64, config *SetConfig) error {
+func (l *Log) ensureSources(ctx context.Context, set int64, config *SetConfig, ended *[]FormerSource) error {
 	sources := config.Sources
 	stored, err := l.heads(ctx, set)
 	if err != nil || len(sources) == 0 && !config.Whole {
@@ -240,7 +267,7 @@ func (l *Log) ensureSources(ctx context.Context, set int64, config *SetConfig) e
 		}
 		if config.Whole && h.kind != Target && h.standing != forgotten {
 			h.standing = former
-			config.Former = append(config.Former, h.url)
+			*ended = append(*ended, FormerSource{config.Name, h.url})
 		}
 		if err := l.saveHead(ctx, &h, was); err != nil {
 			return err

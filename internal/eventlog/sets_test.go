@@ -59,7 +59,7 @@ func TestConfigureIsOneTransaction(t *testing.T) {
 	}
 	before := commits(t, folder)
 	first := config()
-	if err := l.Configure(t.Context(), first); err != nil {
+	if _, err := l.Configure(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}
 	if n := commits(t, folder) - before; n != 1 {
@@ -67,7 +67,7 @@ func TestConfigureIsOneTransaction(t *testing.T) {
 	}
 	before = commits(t, folder)
 	second := config()
-	if err := l.Configure(t.Context(), second); err != nil {
+	if _, err := l.Configure(t.Context(), second); err != nil {
 		t.Fatal(err)
 	}
 	if n := commits(t, folder) - before; n != 0 {
@@ -100,7 +100,7 @@ func TestConfigureRanks(t *testing.T) {
 		for _, u := range urls {
 			set.Sources = append(set.Sources, eventlog.SourceConfig{Kind: "feed", URL: u})
 		}
-		if err := l.Configure(t.Context(), []eventlog.SetConfig{set}); err != nil {
+		if _, err := l.Configure(t.Context(), []eventlog.SetConfig{set}); err != nil {
 			t.Fatal(err)
 		}
 		stored, err := l.Sources(t.Context(), "main")

@@ -487,6 +487,8 @@ func (a *asker) turn(r *record, d *decision) error {
 	if err := r.yield(first); err != nil {
 		return err
 	}
+	// Targets of its links may have come or gone since it was said.
+	v.obs.Links, v.digest = a.targets.resolve(v.obs.Links), 0
 	a.logState(r, v, d)
 	return nil
 }

@@ -45,6 +45,17 @@ func (b *batch) loadTargets(ctx context.Context, q preparer) error {
 	for i := range b.in.Items {
 		addTargets(wanted, b.in.Items[i].Links)
 	}
+	for _, r := range b.records {
+		for i := range r.says { // it may get the word
+			v, err := r.says[i].kept(r)
+			if err != nil {
+				return err
+			}
+			if v != nil {
+				addTargets(wanted, v.obs.Links)
+			}
+		}
+	}
 	if len(wanted) == 0 {
 		return nil
 	}

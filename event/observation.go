@@ -251,6 +251,9 @@ type Batch struct {
 	Start bool
 	// Progress, when set, replaces what the log keeps besides the cursor.
 	Progress *Progress
+	// Lazy: where nothing but the cursor would change, it need not be stored yet.
+	// A crash then repeats a little of the walk, which changed nothing.
+	Lazy bool
 
 	Documents  []Document
 	Items      []Item

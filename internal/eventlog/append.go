@@ -1,6 +1,7 @@
 package eventlog
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"database/sql"
@@ -20,6 +21,9 @@ type batch struct {
 	in     *event.Batch
 	now    event.Micros
 	set    setRow
+	stored setRow // as it was
+	before int64  // changes on the connection
+	waits  bool   // what the batch has changed need not be stored yet
 	source sourceRow
 	walk   *walk
 	out    event.Appended
@@ -62,6 +66,7 @@ type sourceRow struct {
 	stored  event.Progress
 	rank    map[event.SourceID]int64 // of all Sources of the set
 	others  bool                     // the set has other Sources
+	resting bool                     // no cursor is stored
 	pending bool                     // the Source has pending observations
 	backs   bool                     // or such as were stepped back
 	held    bool                     // or held deletions
@@ -84,7 +89,13 @@ func (l *Log) Append(ctx context.Context, in *event.Batch) (event.Appended, erro
 		err := b.run(ctx)
 		out = b.out
 		return err
-	}, func() { b.remember(); l.advance(ctx) })
+	}, func() {
+		b.remember()
+		l.advance(ctx)
+		if in.Mode != event.ModeSubmission && !b.waits {
+			l.ahead.forget(in.Source)
+		}
+	})
 	if err != nil {
 		return event.Appended{}, fmt.Errorf("appending to the log: %w", err)
 	}
@@ -122,6 +133,9 @@ func (b *batch) run(ctx context.Context) error {
 		return err
 	}
 	q := writing{b.l}
+	if b.before, err = b.l.changes(ctx); err != nil {
+		return err
+	}
 	if err := b.load(ctx, q); err != nil {
 		return err
 	}
@@ -167,6 +181,7 @@ func (b *batch) step(ctx context.Context) (err error) {
 	if b.source.stored.Cursor.Version != b.in.Cursor {
 		return event.ErrConflict
 	}
+	b.l.walking = b.source.id
 	if b.in.Start {
 		if err := b.l.endWalk(ctx, b.source.id); err != nil {
 			return err
@@ -303,6 +318,9 @@ FROM source src JOIN sets s ON s.id = src.set_id WHERE src.id = $1`, []any{int64
 	if !found {
 		return fmt.Errorf("no Source %d in the log", b.in.Source)
 	}
+	b.stored = b.set
+	b.source.resting = b.source.stored.Cursor.Data == nil
+	b.l.ahead.lead(b.source.id, &b.source.stored.Cursor)
 	if err := q.each(ctx, "SELECT id, rank FROM source WHERE set_id = $1 AND kind <> '"+Target+"'", []any{b.set.id}, func(rows *sql.Rows) error {
 		var id event.SourceID
 		var rank int64
@@ -398,9 +416,11 @@ func (b *batch) save(ctx context.Context) error {
 	if err := b.saveSegments(ctx); err != nil {
 		return err
 	}
-	if err := b.l.exec(ctx, "UPDATE sets SET last_seq = $2, last_observed = $3, clock = $4, live = $5, events = $6, records = $7 WHERE id = $1",
-		b.set.id, int64(b.set.last), int64(b.set.lastObserved), int64(b.set.clock), b.set.live, b.set.events, b.set.records); err != nil {
-		return err
+	if b.set != b.stored {
+		if err := b.l.exec(ctx, "UPDATE sets SET last_seq = $2, last_observed = $3, clock = $4, live = $5, events = $6, records = $7 WHERE id = $1",
+			b.set.id, int64(b.set.last), int64(b.set.lastObserved), int64(b.set.clock), b.set.live, b.set.events, b.set.records); err != nil {
+			return err
+		}
 	}
 	for i := range b.in.Quarantine {
 		if err := b.quarantine(ctx, &b.in.Quarantine[i]); err != nil {
@@ -437,19 +457,30 @@ func (b *batch) saveRecords(ctx context.Context) error {
 }
 
 func (b *batch) saveProgress(ctx context.Context) error {
-	if b.in.Next != nil {
-		if err := b.l.saveWalk(ctx, b.source.id, b.walk); err != nil {
-			return err
-		}
-	} else if err := b.l.endWalk(ctx, b.source.id); err != nil {
-		return err
-	}
 	p := b.source.stored
 	if b.in.Progress != nil {
 		p = *b.in.Progress
 	}
 	b.out.Cursor = b.source.stored.Cursor.Version + 1
 	p.Cursor = event.Cursor{Version: b.out.Cursor, Data: b.in.Next}
+	since := b.l.ahead.since(b.source.id, b.now)
+	if b.in.Next == nil {
+		if err := b.l.endWalk(ctx, b.source.id); err != nil {
+			return err
+		}
+	}
+	if lazy, err := b.mayWait(ctx, &p, since); err != nil {
+		return err
+	} else if lazy {
+		b.waits = true
+		b.l.ahead.put(b.source.id, aheadCursor{p.Cursor, true, since})
+		return nil
+	}
+	if b.in.Next != nil {
+		if err := b.l.saveWalk(ctx, b.source.id, b.walk); err != nil {
+			return err
+		}
+	}
 	if err := b.l.exec(ctx, "UPDATE source SET version = $2, cursor = $3, mark = $4, gap = $5, kept = $6 WHERE id = $1",
 		int64(b.source.id), p.Cursor.Version, p.Cursor.Data, stampArg(p.Mark), p.Gap, keptSum(&p)); err != nil {
 		return err
@@ -458,6 +489,21 @@ func (b *batch) saveProgress(ctx context.Context) error {
 		return nil // the memory may be large
 	}
 	return b.l.exec(ctx, "UPDATE source SET memory = $2 WHERE id = $1", int64(b.source.id), p.Memory)
+}
+
+// mayWait tells whether the batch has changed nothing but how far the walk has come
+// (D151). The end of a walk of which something is stored does not wait, nor does a
+// walk for long.
+func (b *batch) mayWait(ctx context.Context, p *event.Progress, since event.Micros) (bool, error) {
+	was := &b.source.stored
+	if !b.in.Lazy || p.Mark != was.Mark || p.Gap != was.Gap || !bytes.Equal(p.Memory, was.Memory) {
+		return false, nil
+	}
+	if b.in.Next == nil && !b.source.resting || b.in.Next != nil && b.now-since >= mostAhead {
+		return false, nil
+	}
+	changes, err := b.l.changes(ctx)
+	return changes == b.before, err
 }
 
 func keptSum(p *event.Progress) int64 {

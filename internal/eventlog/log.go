@@ -80,7 +80,11 @@ type Log struct {
 	// services are the documents that submissions came from.
 	services map[servedBy]int64
 
+	// walking is the Source whose walk the transaction under way changes.
+	walking event.SourceID
+
 	schedules schedules
+	ahead     ahead
 
 	signal  sync.Mutex    // guards changed
 	changed chan struct{} // closed and replaced by every commit that appended
@@ -460,6 +464,7 @@ func (l *Log) writeThen(ctx context.Context, do func(ctx context.Context) error,
 		return l.explain(err)
 	}
 	committed := false
+	l.walking = 0
 	defer func() { // also when do panics
 		if !committed {
 			l.undo(ctx)
@@ -511,7 +516,8 @@ func (l *Log) changes(ctx context.Context) (n int64, err error) {
 // it does when the disk is full; in a dry run that undoes all, and what followed
 // would be written for good.
 func (l *Log) undo(ctx context.Context) {
-	clear(l.walks) // what they hold is not what is stored
+	delete(l.walks, l.walking) // what it holds is not what is stored
+	l.ahead.drop(l.walking)
 	text := "ROLLBACK"
 	if l.opt.DryRun {
 		text = "ROLLBACK TO step; RELEASE step"

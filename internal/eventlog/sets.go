@@ -383,11 +383,13 @@ func (l *Log) Forget(ctx context.Context, id event.SourceID) error {
 // content, and what is held, stays.
 func (l *Log) forgetHarvest(ctx context.Context, id event.SourceID) error {
 	var none event.Progress
-	if err := (writing{l}).each(ctx, "SELECT version + 1 FROM source WHERE id = $1", []any{int64(id)}, func(rows *sql.Rows) error {
+	if err := (writing{l}).each(ctx, "SELECT version FROM source WHERE id = $1", []any{int64(id)}, func(rows *sql.Rows) error {
 		return rows.Scan(&none.Cursor.Version)
 	}); err != nil {
 		return err
 	}
+	l.ahead.lead(id, &none.Cursor)
+	none.Cursor = event.Cursor{Version: none.Cursor.Version + 1}
 	if err := l.exec(ctx, "UPDATE source SET version = $2, cursor = NULL, mark = NULL, memory = NULL, gap = '', kept = $3 WHERE id = $1",
 		int64(id), none.Cursor.Version, keptSum(&none)); err != nil {
 		return err
@@ -481,6 +483,7 @@ FROM source src JOIN sets s ON s.id = src.set_id LEFT JOIN schedule sch ON sch.s
 			if h := (sourceHead{s.ID, setID, s.Name, s.Kind, s.URL, s.Rank, stands}); sum != h.sum() || kept != keptSum(&s.Progress) {
 				return damagedSource(s.ID)
 			}
+			l.ahead.lead(s.ID, &s.Cursor)
 			out = append(out, s)
 			return nil
 		})
@@ -502,6 +505,7 @@ func (l *Log) Progress(ctx context.Context, source event.SourceID) (p event.Prog
 		if err == nil && sum != keptSum(&p) {
 			return damagedSource(source)
 		}
+		l.ahead.lead(source, &p.Cursor)
 		return err
 	})
 	return p, err

@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"fmt"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/pmh-bridge/bridge/event"
 )
@@ -16,6 +18,71 @@ import (
 type walk struct {
 	met, present map[int64]*page
 	dirty        map[int64]bool
+}
+
+// ahead holds cursors that are newer than what is stored (Batch.Lazy): of walks
+// that have changed nothing since. It is empty in a process that only reads.
+type ahead struct {
+	mu sync.Mutex
+	of map[event.SourceID]aheadCursor
+}
+
+type aheadCursor struct {
+	event.Cursor
+	walk  bool         // Data counts too, and not the version alone
+	since event.Micros // when something was stored last, or began to wait
+}
+
+// mostAhead is how long a cursor may be ahead while the walk goes on.
+const mostAhead = event.Micros(time.Minute / time.Microsecond)
+
+// lead brings a cursor that was read up to date.
+func (a *ahead) lead(source event.SourceID, c *event.Cursor) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now, ok := a.of[source]
+	if !ok || now.Version <= c.Version {
+		return
+	}
+	c.Version = now.Version
+	if now.walk {
+		c.Data = now.Data
+	}
+}
+
+func (a *ahead) since(source event.SourceID, now event.Micros) event.Micros {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if c, ok := a.of[source]; ok && c.walk {
+		return c.since
+	}
+	return now
+}
+
+func (a *ahead) put(source event.SourceID, c aheadCursor) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.of == nil {
+		a.of = map[event.SourceID]aheadCursor{}
+	}
+	a.of[source] = c
+}
+
+// forget is called when what is stored is the newest.
+func (a *ahead) forget(source event.SourceID) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.of, source)
+}
+
+// drop forgets a walk that is ahead: the one that is stored counts. Versions that
+// were given out are not given out again.
+func (a *ahead) drop(source event.SourceID) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if c, ok := a.of[source]; ok && c.walk {
+		a.of[source] = aheadCursor{Cursor: event.Cursor{Version: c.Version + 1}}
+	}
 }
 
 const pageBits = 4096 * 8
@@ -109,7 +176,9 @@ func (l *Log) saveWalk(ctx context.Context, source event.SourceID, w *walk) erro
 
 // endWalk forgets who was met and what was stepped back.
 func (l *Log) endWalk(ctx context.Context, source event.SourceID) error {
+	l.walking = source
 	delete(l.walks, source)
+	l.ahead.drop(source)
 	if err := l.exec(ctx, "DELETE FROM met WHERE source = $1", int64(source)); err != nil {
 		return err
 	}

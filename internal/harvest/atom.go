@@ -252,8 +252,9 @@ func (r *run) end(ctx context.Context, e *ending) error {
 	r.note(func(p *Report) { p.Full = whole })
 	m := &r.memory
 	m.FeedID, m.Validators, m.Heads, m.Complete = cmp.Or(result.FeedID, m.FeedID), result.Validators, result.Heads, result.Complete
-	if whole || e.Full {
-		m.FullAt = r.h.now().UTC()
+	// A complete feed is read whole each time: that alone is not worth a transaction.
+	if now := r.h.now().UTC(); e.Full || whole && now.Sub(m.FullAt) >= r.src.FullEvery/7 {
+		m.FullAt = now
 	}
 	r.stored.Gap = ""
 	if t, ok := event.StampOf(result.Target); ok && !result.Target.IsZero() {
@@ -337,7 +338,7 @@ func (r *run) commit(ctx context.Context, b *event.Batch) error {
 }
 
 func (r *run) append(ctx context.Context, b *event.Batch) (event.Appended, error) {
-	b.Source, b.Cursor = r.src.ID, r.version
+	b.Source, b.Cursor, b.Lazy = r.src.ID, r.version, true
 	out, err := r.h.Log.Append(ctx, b)
 	if err != nil {
 		return out, err

@@ -94,7 +94,7 @@ func Test(t *testing.T, open Open, light bool) {
 		name string
 		run  func(*testing.T, Open)
 	}{
-		{"Events", testEvents}, {"Cursor", testCursor}, {"Progress", testProgress}, {"Refused", testRefused},
+		{"Events", testEvents}, {"Cursor", testCursor}, {"Lazy", testLazy}, {"Progress", testProgress}, {"Refused", testRefused},
 		{"State", testState}, {"Walk", testWalk}, {"StepBack", testStepBack}, {"Complete", testComplete}, {"Hold", testHold},
 		{"Pending", testPending}, {"NeedsContent", testNeedsContent}, {"ManyAtOneURI", testManyAtOneURI}, {"Replay", testReplay}, {"Quarantine", testQuarantine},
 		{"Lists", testLists}, {"ListsPending", testListsPending}, {"AbsentAt", testAbsentAt}, {"ThereInBaseline", testThereInBaseline}, {"Echo", testEcho}, {"EchoOfFormer", testEchoOfFormer}, {"EchoOfOwn", testEchoOfOwn}, {"Links", testLinks}, {"ManyLinks", testManyLinks}, {"NamesStay", testNamesStay},

@@ -160,7 +160,7 @@ func (h *history) feed(i, source int, start bool, mode event.Mode, all []event.I
 		p, err := l.log.Progress(ctx, id)
 		h.must(err)
 		piece := slices.Clone(all[:n])
-		out, err := l.log.Append(ctx, &event.Batch{Source: id, Cursor: p.Cursor.Version, Start: first && start, Next: []byte("on"), Mode: mode,
+		out, err := l.log.Append(ctx, &event.Batch{Source: id, Cursor: p.Cursor.Version, Start: first && start, Next: []byte("on"), Mode: mode, Lazy: rapid.Bool().Draw(h.t, "lazy"),
 			Documents: []event.Document{{URL: "doc"}}, Items: piece})
 		h.must(err)
 		if len(out.Outcomes) != n || out.Cursor != p.Cursor.Version+1 {

@@ -79,6 +79,61 @@ func testEvents(t *testing.T, open Open) {
 	}
 }
 
+// D151: how far a walk has come that changes nothing need not be stored. It counts
+// in the process, and is stored with the first change.
+func testLazy(t *testing.T, open Open) {
+	b := begin(t, open, Set{Content: event.Redirect})
+	b.walk("a@5=x b@5=x")
+	b.end(0)
+	b.reopen()
+	stored, err := b.log.Progress(context.Background(), b.sources[0])
+	b.must(err)
+	lazily := func(start bool, next, words string) {
+		t.Helper()
+		in := &event.Batch{Start: start, Items: items(words), Lazy: true}
+		if next != "" {
+			in.Next = []byte(next)
+		}
+		out := b.batch(0, in)
+		p, err := b.log.Progress(context.Background(), b.sources[0])
+		b.must(err)
+		if string(p.Cursor.Data) != next || p.Cursor.Version != out.Cursor {
+			t.Errorf("after %q the cursor is %+v, want %q of version %d", words, p.Cursor, next, out.Cursor)
+		}
+		if _, err := b.log.Append(context.Background(), &event.Batch{Source: b.sources[0], Cursor: out.Cursor - 1, Next: []byte("x")}); !errors.Is(err, event.ErrConflict) {
+			t.Errorf("after %q, with an old cursor: %v", words, err)
+		}
+	}
+	lazily(true, "one", "a@5=x")
+	lazily(false, "two", "b@5=x")
+	lazily(false, "", "")
+	lazily(true, "three", "a@5=x")
+	b.reopen()
+	if p, err := b.log.Progress(context.Background(), b.sources[0]); err != nil || p.Cursor.Data != nil || p.Cursor.Version != stored.Cursor.Version {
+		t.Errorf("what changed nothing was stored: %+v, %v, it was %+v", p, err, stored)
+	}
+	lazily(true, "one", "a@5=x")
+	lazily(false, "two", "c@1=x")
+	lazily(false, "three", "b@5=x")
+	b.reopen()
+	if p, err := b.log.Progress(context.Background(), b.sources[0]); err != nil || string(p.Cursor.Data) != "two" {
+		t.Errorf("the cursor of the last change is not stored: %+v, %v", p, err)
+	}
+	b.want("whom the walk met is stored too", b.more(event.ModeWalk, "a@4=y b@4=y"), "historical stepped-back")
+	lazily(false, "four", "")
+	b.clock.Pass(time.Hour)
+	lazily(false, "five", "")
+	b.reopen()
+	if p, err := b.log.Progress(context.Background(), b.sources[0]); err != nil || string(p.Cursor.Data) != "five" {
+		t.Errorf("a walk was ahead for long: %+v, %v", p, err)
+	}
+	lazily(false, "", "")
+	b.reopen()
+	if p, err := b.log.Progress(context.Background(), b.sources[0]); err != nil || p.Cursor.Data != nil {
+		t.Errorf("the end of a walk that was stored is not: %+v, %v", p, err)
+	}
+}
+
 // I2: events, state and cursor commit together, by compare-and-swap.
 func testCursor(t *testing.T, open Open) {
 	b := begin(t, open, Set{Content: event.Redirect})

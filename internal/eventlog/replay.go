@@ -38,72 +38,72 @@ type replay struct {
 	sum      segmentRow // what its events have come to
 }
 
-// know takes in the key of the next record; of missing ones it is 0.
+// know takes in the key of the next record, and makes room for what the events will
+// come to; the key of missing records is 0.
 func (r *replay) know(ordinal, key int64) {
-	for int64(len(r.keys)) < ordinal-1 {
-		r.keys = append(r.keys, 0)
+	for int64(len(r.keys)) < ordinal {
+		r.keys, r.last, r.digests = append(r.keys, 0), append(r.last, 0), append(r.digests, 0)
+		if r.set.Content == event.Reference {
+			r.locs = append(r.locs, 0)
+		}
 	}
-	r.keys = append(r.keys, key)
+	r.keys[ordinal-1] = key
 }
 
-// ready makes room for what the events will come to.
-func (r *replay) ready() {
-	r.last, r.digests = make([]int64, len(r.keys)), make([]int64, len(r.keys))
-	if r.set.Content == event.Reference {
-		r.locs = make([]int64, len(r.keys))
-	}
-}
-
+// readSegments reads the segments from the one on that the last event is in.
 func (v *verifier) readSegments() error {
-	if err := v.each("SELECT set_id, n, from_at, until_at, start, first, last, events, entries, weight, feed_weight FROM segment ORDER BY set_id, n", func(rows *sql.Rows) error {
-		var id int64
-		var s segmentRow
-		if err := rows.Scan(&id, &s.N, &s.From, &s.Until, &s.start, &s.First, &s.Last, &s.Events, &s.Entries, &s.Weight, &s.feed); err != nil {
+	for _, r := range v.order {
+		r.segments = r.segments[:min(r.at, len(r.segments))]
+		after := r.baseN
+		if n := len(r.segments); n > 0 {
+			after = r.segments[n-1].N
+		}
+		if err := v.each(selectSegments+" AND n > $2 ORDER BY n", func(rows *sql.Rows) error {
+			s, err := scanSegment(rows)
+			if err != nil {
+				return err
+			}
+			from := r.set.Created
+			if n := len(r.segments); n > 0 {
+				from = r.segments[n-1].Until
+			}
+			if s.From != from && (len(r.segments) == 0 && r.base > 0 || v.epochs.began(s.From)) {
+				from = s.From
+			}
+			if s.N != r.baseN+len(r.segments)+1 || s.From != from || len(r.segments) > 0 && r.segments[len(r.segments)-1].Open() {
+				v.found(fmt.Sprintf("set %s, segment %d", r.set.Name, s.N), "it does not begin where the one before ends")
+			}
+			r.segments = append(r.segments, s)
+			return nil
+		}, r.id, after); err != nil {
 			return err
 		}
-		r := v.sets[id]
-		if r == nil {
-			v.found(fmt.Sprintf("segment %d", s.N), "there is no set %d", id)
-			return nil
-		}
-		from := r.set.Created
-		if n := len(r.segments); n > 0 {
-			from = r.segments[n-1].Until
-		}
-		if s.From != from && (len(r.segments) == 0 && r.base > 0 || v.epochs.began(s.From)) {
-			from = s.From
-		}
-		if s.N != r.baseN+len(r.segments)+1 || s.From != from || len(r.segments) > 0 && r.segments[len(r.segments)-1].Open() {
-			v.found(fmt.Sprintf("set %s, segment %d", r.set.Name, s.N), "it does not begin where the one before ends")
-		}
-		r.segments = append(r.segments, s)
-		return nil
-	}); err != nil {
-		return err
-	}
-	for _, r := range v.order {
 		if n := len(r.segments); n == 0 || !r.segments[n-1].Open() {
 			v.found("set "+r.set.Name, "it has no open segment")
 		}
 	}
-	return nil
+	return v.each("SELECT set_id, n FROM segment g WHERE NOT EXISTS (SELECT 1 FROM sets s WHERE s.id = g.set_id AND g.n > s.base_n)", func(rows *sql.Rows) error {
+		var set, n int64
+		err := rows.Scan(&set, &n)
+		v.found(fmt.Sprintf("segment %d", n), "there is no set %d, or it has no such segment", set)
+		return err
+	})
 }
 
-// replay goes through all events once.
+// findEnd finds the last event of the moment.
+func (v *verifier) findEnd() error {
+	return v.each("SELECT coalesce(max(seq), 0) FROM event", func(rows *sql.Rows) error { return rows.Scan(&v.upto) })
+}
+
+// replay goes through the events that it has not taken in yet.
 func (v *verifier) replay() error {
-	var before int64
 	var b body
-	if err := v.each("SELECT "+eventColumns+" FROM event e ORDER BY e.seq", func(rows *sql.Rows) error {
-		var c columns
-		var sealed sql.RawBytes
-		if err := rows.Scan(&c.seq, &c.set, &c.record, &c.kind, &c.observed, &sealed); err != nil {
-			return err
-		}
+	return eachRow(v.ctx, v.q, "", nil, event.Range{After: event.Seq(v.last), Upto: event.Seq(v.upto)}, nil, func(c columns, sealed []byte) error {
 		place := fmt.Sprintf("event %d", c.seq)
-		if event.Seq(before) != v.epochs.before(event.Seq(c.seq)) {
-			v.found(place, "it follows event %d", before)
+		if event.Seq(v.last) != v.epochs.before(event.Seq(c.seq)) {
+			v.found(place, "it follows event %d", v.last)
 		}
-		before = c.seq
+		v.last = c.seq
 		raw, err := unseal(c, sealed)
 		if err == nil {
 			err = readBody(raw, &b)
@@ -120,11 +120,15 @@ func (v *verifier) replay() error {
 			v.event(r, &c, &b, place)
 		}
 		return nil
-	}); err != nil {
-		return err
-	}
+	})
+}
+
+// endSegments compares the open segments too: all events have been taken in.
+func (v *verifier) endSegments() error {
 	for _, r := range v.order {
+		sum := r.sum
 		v.endSegment(r)
+		r.sum = sum
 		for n := r.at + 1; n < len(r.segments); n++ {
 			if s := &r.segments[n]; s.Events != 0 || !s.Open() {
 				v.found(fmt.Sprintf("set %s, segment %d", r.set.Name, s.N), "its events are missing")

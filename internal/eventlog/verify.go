@@ -3,7 +3,6 @@ package eventlog
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -25,102 +24,149 @@ const (
 	maxFindings = 100
 )
 
-// Verify checks the log against itself, in one read transaction: each event's
-// checksum, place and time; that segments, the state of the records, counters
-// and identifiers are what the events make of them; the sums of everything else;
-// and the database's own structure. Nothing is mended. The error tells that the
-// check could not be done, never what it found.
+// Verify checks the log against itself: each event's checksum, place and time; that
+// segments, the state of the records, counters and identifiers are what the events
+// make of them; the sums of everything else; and the database's own structure.
+// Nothing is mended. The error tells that the check could not be done, never what
+// it found.
 //
-// It takes a pass over everything, and some dozen bytes of memory a record.
+// It takes a pass over everything, and some dozen bytes of memory a record. Others
+// may append meanwhile, and no transaction is held for long, which would keep the
+// write-ahead log from being checkpointed (D123): events, which never change, are
+// read in pages; each table is read in a transaction of its own, once the events
+// that were appended before that have been taken in.
 func (l *Log) Verify(ctx context.Context, report func(Finding)) error {
 	if l.loss != nil && l.head == nil && !l.loss.Backup {
 		report(Finding{"file " + HeadName, l.loss.String(), doEpoch})
 	}
 	return l.read(ctx, func(q querier) error {
+		v := &verifier{ctx: ctx, q: q, report: report, reported: map[Finding]bool{}, sets: map[int64]*replay{}, sources: map[event.SourceID]int64{}, has: map[event.SourceID]*seqs{}, weights: map[int64]int64{}}
 		if c, ok := q.(*sql.Conn); ok && !l.opt.DryRun {
-			tx, err := c.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
-			if err != nil {
-				return err
-			}
-			defer tx.Rollback()
-			q = tx
+			v.conn = c
 		}
-		v := &verifier{ctx: ctx, q: q, report: report, sets: map[int64]*replay{}, sources: map[event.SourceID]int64{}, has: map[event.SourceID]*seqs{}, weights: map[int64]int64{}}
-		for _, c := range []struct {
-			where, do string
-			run       func() error
-		}{
-			{"database", doRestore, v.structure},
-			{"database schema", doRestore, v.schema},
-			{"table epoch", doRestore, v.readEpochs},
-			{"table sets", doRestore, v.readSets},
-			{"table source", doReset, v.readSources},
-			{"table host", doRestore, v.readHosts},
-			{"table document", doRestore, v.readDocuments},
-			{"table record", doRestore, v.readRecords},
-			{"table segment", doRestore, v.readSegments},
-			{"table event", doRestore, v.replay},
-			{"table sets", doRestore, v.compareSets},
-			{"table state", doRestore, v.readStates},
-			{"table presence", doReset, v.readPresence},
-			{"table has", doRestore, v.readHas},
-			{"table loc", doRestore, v.readLocs},
-			{"table link", doRestore, v.readLinks},
-			{"table pending", doReset, v.readPending},
-			{"table step_back", doReset, v.readStepBacks},
-			{"table met_order", doReset, v.readOrders},
-			{"table held", doReset, v.readHeld},
-			{"table met", doReset, v.readMet},
-			{"table schedule", doReset, v.readSchedules},
-			{"table quarantine", doReset, v.readQuarantine},
-			{"tables of submissions", doRestore, v.readExchange},
-		} {
-			v.where, v.do, v.count = c.where, c.do, 0
-			if err := c.run(); err != nil {
-				if ctx.Err() != nil {
-					return ctx.Err()
-				}
-				v.found("", "it could not be read to its end: %v", err)
-			}
-			if more := v.count - maxFindings; more > 0 {
-				report(Finding{v.where, fmt.Sprintf("%d more findings of this check", more), v.do})
-			}
-		}
-		return nil
+		return v.run()
 	})
+}
+
+// checking is one of the checks that Verify makes.
+type checking struct {
+	where, do string
+	run       func() error
+}
+
+func (v *verifier) run() error {
+	for _, c := range []checking{{"database", doRestore, v.structure}, {"database schema", doRestore, v.schema}} {
+		if err := v.inTransaction(c); err != nil {
+			return err
+		}
+	}
+	if err := v.inTransaction(slices.Concat(v.whatEventsName(), []checking{{"table host", doRestore, v.readHosts}, {"table record", doRestore, v.readKeys}, {"table event", doRestore, v.findEnd}})...); err != nil {
+		return err
+	}
+	if err := v.make(checking{"table event", doRestore, v.replay}); err != nil {
+		return err
+	}
+	for _, checks := range [][]checking{
+		{{"table event", doRestore, v.endSegments}, {"table sets", doRestore, v.compareSets}},
+		{{"table state", doRestore, v.readStates}, {"table presence", doReset, v.readPresence}, {"table has", doRestore, v.readHas}},
+		{{"table loc", doRestore, v.readLocs}},
+		{{"table link", doRestore, v.readLinks}},
+		{{"table pending", doReset, v.readPending}},
+		{{"table step_back", doReset, v.readStepBacks}, {"table met_order", doReset, v.readOrders}, {"table held", doReset, v.readHeld}, {"table met", doReset, v.readMet}, {"table schedule", doReset, v.readSchedules}},
+		{{"table quarantine", doReset, v.readQuarantine}},
+		{{"tables of submissions", doRestore, v.readExchange}},
+	} {
+		// What was appended meanwhile is taken in first.
+		catchUp := slices.Concat(v.whatEventsName(), []checking{{"table event", doRestore, v.findEnd}, {"table event", doRestore, v.replay}})
+		if err := v.inTransaction(append(catchUp, checks...)...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// whatEventsName are the tables that events refer to. When they are read again only
+// what is new in them is.
+func (v *verifier) whatEventsName() []checking {
+	return []checking{{"table epoch", doRestore, v.readEpochs}, {"table sets", doRestore, v.readSets}, {"table source", doReset, v.readSources},
+		{"table document", doRestore, v.readDocuments}, {"table record", doRestore, v.readRecords}, {"table segment", doRestore, v.readSegments}}
+}
+
+// inTransaction makes checks of one moment of the log.
+func (v *verifier) inTransaction(checks ...checking) error {
+	if v.conn != nil {
+		tx, err := v.conn.BeginTx(v.ctx, &sql.TxOptions{ReadOnly: true})
+		if err != nil {
+			return err
+		}
+		v.q = tx
+		defer func() {
+			_ = tx.Rollback() // nothing was written
+			v.q = v.conn
+		}()
+	}
+	for _, c := range checks {
+		if err := v.make(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (v *verifier) make(c checking) error {
+	v.where, v.do, v.count = c.where, c.do, 0
+	if err := c.run(); err != nil {
+		if v.ctx.Err() != nil {
+			return v.ctx.Err()
+		}
+		v.found("", "it could not be read to its end: %v", err)
+	}
+	if more := v.count - maxFindings; more > 0 {
+		v.report(Finding{v.where, fmt.Sprintf("%d more findings of this check", more), v.do})
+	}
+	return nil
 }
 
 // verifier is one Verify under way.
 type verifier struct {
 	ctx       context.Context
+	conn      *sql.Conn // nil where transactions are none of ours
 	q         querier
 	report    func(Finding)
-	where, do string // of the check under way
+	reported  map[Finding]bool // some tables are read again and again
+	where, do string           // of the check under way
 	count     int
 
-	epochs    epochs
-	sets      map[int64]*replay
-	order     []*replay // in the order of the sets' numbers
-	sources   map[event.SourceID]int64
-	documents seqs
-	has       map[event.SourceID]*seqs // by ordinal of the record
-	weights   map[int64]int64          // of what documents give as atom:source
+	last, upto int64 // Seq of the last event that was taken in, and of the last there is
+	document   int64 // the last that was read
+	epochs     epochs
+	sets       map[int64]*replay
+	order      []*replay // in the order of the sets' numbers
+	sources    map[event.SourceID]int64
+	documents  seqs
+	has        map[event.SourceID]*seqs // by ordinal of the record
+	weights    map[int64]int64          // of what documents give as atom:source
 }
 
 // found reports a finding of the check under way.
 func (v *verifier) found(place, format string, args ...any) {
-	if v.count++; v.count > maxFindings {
-		return
-	}
 	where := v.where
 	if place != "" {
 		where += ", " + place
 	}
-	v.report(Finding{where, fmt.Sprintf(format, args...), v.do})
+	f := Finding{where, fmt.Sprintf(format, args...), v.do}
+	if v.reported[f] {
+		return
+	}
+	if v.count++; v.count > maxFindings {
+		return
+	}
+	v.reported[f] = true
+	v.report(f)
 }
 
-func (v *verifier) each(query string, scan func(*sql.Rows) error) error {
-	rows, err := v.q.QueryContext(v.ctx, query)
+func (v *verifier) each(query string, scan func(*sql.Rows) error, args ...any) error {
+	rows, err := v.q.QueryContext(v.ctx, query, args...)
 	return scanAll(rows, err, scan)
 }
 
@@ -174,6 +220,7 @@ func schemaOf(ctx context.Context, q querier) (out []string, err error) {
 }
 
 func (v *verifier) readEpochs() error {
+	v.epochs = nil
 	return v.each(selectEpochs, func(rows *sql.Rows) error {
 		e, err := scanEpoch(rows)
 		if err != nil || e.N != int64(len(v.epochs))+2 {
@@ -193,8 +240,11 @@ func (v *verifier) readSets() error {
 		if err != nil {
 			v.found(fmt.Sprintf("set %d", id), "%v", err)
 		}
-		r := &replay{id: id, set: s.Set}
-		v.sets[id], v.order = r, append(v.order, r)
+		if v.sets[id] == nil {
+			r := &replay{id: id}
+			v.sets[id], v.order = r, append(v.order, r)
+		}
+		v.sets[id].set = s.Set
 		return nil
 	}); err != nil {
 		return err
@@ -239,7 +289,7 @@ func (v *verifier) readSources() error {
 }
 
 func (v *verifier) readDocuments() error {
-	return v.each("SELECT id, source, url, feed_id, title, updated, feed, sum FROM document", func(rows *sql.Rows) error {
+	return v.each("SELECT id, source, url, feed_id, title, updated, feed, sum FROM document WHERE id > $1 ORDER BY id", func(rows *sql.Rows) error {
 		var id, sum int64
 		var source event.SourceID
 		var d event.Document
@@ -256,37 +306,46 @@ func (v *verifier) readDocuments() error {
 			v.found(fmt.Sprintf("document %d", id), "what its feed says cannot be read: %v", err)
 		}
 		v.documents.add(id)
+		v.document = id
 		return nil
-	})
+	}, v.document)
 }
 
+// readRecords reads the records that are new since it was called last.
 func (v *verifier) readRecords() error {
-	err := v.each("SELECT id, identifier FROM record ORDER BY id", func(rows *sql.Rows) error {
-		var id int64
-		var identifier string
-		if err := rows.Scan(&id, &identifier); err != nil {
+	ours := []any{0} // which is no set
+	for _, r := range v.order {
+		ours = append(ours, r.id)
+		if err := v.each("SELECT id, identifier FROM record WHERE id > $1 AND id < $2 ORDER BY id", func(rows *sql.Rows) error {
+			var id int64
+			var identifier string
+			if err := rows.Scan(&id, &identifier); err != nil {
+				return err
+			}
+			o := ordinal(id)
+			if o != int64(len(r.keys))+1 {
+				v.found(fmt.Sprintf("set %s, record %d", r.set.Name, o), "it follows record %d", len(r.keys))
+			}
+			if o > int64(len(r.keys)) && o <= r.records {
+				r.know(o, event.KeyBits(identifier))
+			}
+			return nil
+		}, r.id<<32|int64(len(r.keys)), (r.id+1)<<32); err != nil {
 			return err
 		}
-		r := v.sets[id>>32]
-		if r == nil {
-			v.found(fmt.Sprintf("record %d", id), "there is no set %d", id>>32)
-			return nil
-		}
-		if o := ordinal(id); o != int64(len(r.keys))+1 {
-			v.found(fmt.Sprintf("set %s, record %d", r.set.Name, o), "it follows record %d", len(r.keys))
-		}
-		if o := ordinal(id); o > int64(len(r.keys)) && o <= r.records {
-			r.know(o, event.KeyBits(identifier))
-		}
-		return nil
-	})
-	for _, r := range v.order {
-		r.ready()
 		if int64(len(r.keys)) != r.records {
 			v.found("set "+r.set.Name, "it has %d records, %d were given out", len(r.keys), r.records)
 		}
 	}
-	return errors.Join(err, v.readKeys())
+	if v.last > 0 {
+		return nil
+	}
+	return v.each("SELECT id FROM record WHERE id >> 32 NOT IN ("+in(len(ours))+")", func(rows *sql.Rows) error {
+		var id int64
+		err := rows.Scan(&id)
+		v.found(fmt.Sprintf("record %d", id), "there is no set %d", id>>32)
+		return err
+	}, ours...)
 }
 
 // readKeys checks that each record is found under its key.

@@ -3,9 +3,13 @@ package eventlog_test
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 )
 
@@ -108,5 +112,78 @@ func TestVerify(t *testing.T) {
 	cancel()
 	if err := l.Verify(ended, func(eventlog.Finding) { t.Error("a check that could not be done has found something") }); !errors.Is(err, context.Canceled) {
 		t.Errorf("with a context that has ended: %v", err)
+	}
+}
+
+// D123: while a log is verified others append, and what they write is checkpointed.
+// What is found is the same.
+func TestD123_VerifyBesideAppends(t *testing.T) {
+	heavy(t)
+	ctx, folder := context.Background(), t.TempDir()
+	l, src := filled(t, folder, event.Reference)
+	defer func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err := errors.Join(add(l, src, 0, 2000), l.Exec(ctx, "UPDATE event SET body = zeroblob(length(body)) WHERE seq = 10")); err != nil {
+		t.Fatal(err)
+	}
+	found := func(meanwhile func()) (all []string) {
+		t.Helper()
+		if err := l.Verify(ctx, func(f eventlog.Finding) {
+			if len(all) == 0 {
+				meanwhile()
+			}
+			all = append(all, f.Where)
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	want := found(func() {})
+	got := found(func() {
+		for i := range 500 {
+			if err := add(l, src, 2000+i*10, 10); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if st, err := os.Stat(filepath.Join(folder, eventlog.FileName+"-wal")); err != nil || st.Size() > 8<<20 {
+			t.Errorf("the write-ahead log has %d bytes, %v", st.Size(), err)
+		}
+	})
+	if !slices.Equal(got, want) || len(want) == 0 || !strings.HasPrefix(want[0], "table event, event 10") {
+		t.Errorf("found\n%q\nwithout others\n%q", got, want)
+	}
+
+	// Beside one that goes on and on nothing is found in a sound log.
+	sound, other := filled(t, t.TempDir(), event.Reference)
+	defer sound.Close()
+	if err := add(sound, other, 0, 500); err != nil {
+		t.Fatal(err)
+	}
+	done, ended := make(chan struct{}), make(chan error, 1)
+	go func() {
+		for from := 500; ; from += 7 {
+			select {
+			case <-done:
+				ended <- nil
+				return
+			default:
+			}
+			if err := errors.Join(add(sound, other, from, 7), add(sound, other, from-3, 5)); err != nil {
+				ended <- err
+				return
+			}
+		}
+	}()
+	for range 10 {
+		if err := sound.Verify(ctx, func(f eventlog.Finding) { t.Errorf("%+v", f) }); err != nil {
+			t.Error(err)
+		}
+	}
+	close(done)
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }

@@ -26,9 +26,12 @@ func TestD151_UnchangedWithoutValidators(t *testing.T) {
 		}
 		return p
 	}
-	lists := fixtures.NewSource(fixtures.SourceOptions{})
-	for i := range 5 {
-		lists.Create(fixtures.Resource{Name: fmt.Sprintf("r%d.txt", i), Type: "text/plain", Body: []byte("x")})
+	lists := func(changes fixtures.ChangeLists) http.Handler {
+		s := fixtures.NewSource(fixtures.SourceOptions{ChangeLists: changes})
+		for i := range 5 {
+			s.Create(fixtures.Resource{Name: fmt.Sprintf("r%d.txt", i), Type: "text/plain", Body: []byte("x")})
+		}
+		return s
 	}
 	for _, c := range []struct {
 		name, source string
@@ -36,7 +39,8 @@ func TestD151_UnchangedWithoutValidators(t *testing.T) {
 	}{
 		{"an Atom-PMH feed", "atompmh:/feed.atom", provider(false)},
 		{"a complete feed", "atompmh:/feed.atom", provider(true)},
-		{"lists", "resourcesync:" + fixtures.CapabilityList, lists},
+		{"lists", "resourcesync:" + fixtures.CapabilityList, lists(fixtures.IndexedChangeLists)},
+		{"a Resource List alone", "resourcesync:" + fixtures.CapabilityList, lists(fixtures.NoChangeLists)},
 		{"a legacy feed that says when it was asked", "feed:/", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			fmt.Fprintf(w, `<rss version="2.0"><channel><title>t</title><lastBuildDate>%s</lastBuildDate><item><guid>a</guid><title>a</title><link>http://h.example/a</link></item></channel></rss>`,
 				time.Now().Format(time.RFC1123Z))

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"database/sql"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -85,21 +86,18 @@ func stored(t *testing.T, folder string, file []byte) map[string][]int {
 		"submission.body", "notice.body", "notification.body", "answered.disposition"} {
 		table, name, _ := strings.Cut(column, ".")
 		out[column] = nil
-		rows, err := db.QueryContext(t.Context(), "SELECT CAST("+name+" AS BLOB) FROM "+table+" WHERE "+name+" IS NOT NULL ORDER BY 1 DESC LIMIT 200")
-		if err != nil {
+		var all string // in hexadecimal
+		if err := db.QueryRowContext(t.Context(), "SELECT coalesce(group_concat(hex("+name+"), ' '), '') FROM (SELECT "+name+" FROM "+table+" ORDER BY 1 DESC LIMIT 200)").Scan(&all); err != nil {
 			t.Fatal(err)
 		}
-		for rows.Next() {
-			var value []byte
-			if err := rows.Scan(&value); err != nil {
+		for word := range strings.FieldsSeq(all) {
+			value, err := hex.DecodeString(word)
+			if err != nil {
 				t.Fatal(err)
 			}
 			if len(out[column]) < 3 && bytes.Count(file, value) == 1 {
 				out[column] = append(out[column], bytes.Index(file, value)+len(value)/2)
 			}
-		}
-		if err := errors.Join(rows.Err(), rows.Close()); err != nil {
-			t.Fatal(err)
 		}
 	}
 	return out

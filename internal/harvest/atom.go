@@ -252,15 +252,22 @@ func (r *run) end(ctx context.Context, e *ending) error {
 	r.note(func(p *Report) { p.Full = whole })
 	m := &r.memory
 	m.FeedID, m.Validators, m.Heads, m.Complete = cmp.Or(result.FeedID, m.FeedID), result.Validators, result.Heads, result.Complete
-	// A complete feed is read whole each time: that alone is not worth a transaction.
-	if now := r.h.now().UTC(); e.Full || whole && now.Sub(m.FullAt) >= r.src.FullEvery/7 {
-		m.FullAt = now
+	if whole || e.Full {
+		r.readWhole(e.Full)
 	}
 	r.stored.Gap = ""
 	if t, ok := event.StampOf(result.Target); ok && !result.Target.IsZero() {
 		r.stored.Mark = t
 	}
 	return r.commit(ctx, &event.Batch{Progress: r.progress()})
+}
+
+// readWhole takes note of when the Source was read whole. Where that happens each
+// time it alone is not worth a transaction (D151).
+func (r *run) readWhole(asked bool) {
+	if now := r.h.now().UTC(); asked || now.Sub(r.memory.FullAt) >= r.src.FullEvery/7 {
+		r.memory.FullAt = now
+	}
 }
 
 // warnShort says that the last whole walk found far less than the feed claims.

@@ -151,7 +151,7 @@ func (r *run) endLists(ctx context.Context, e *listEnding) error {
 	r.note(func(p *Report) { p.Full = result.Baseline })
 	r.memory.Lists, r.memory.Complete = result.Memory, result.Complete
 	if result.Baseline || e.Full {
-		r.memory.FullAt = r.h.now().UTC()
+		r.readWhole(e.Full)
 	}
 	r.stored.Gap = ""
 	if mark := known(result.Mark); mark.Known() {

@@ -56,23 +56,10 @@ func readWhole(doc []byte) {
 
 // D60, D61, D77, D103: whatever is in a feed, reading it costs time and memory in
 // proportion to its length.
-func TestCost(t *testing.T) {
-	for name, doc := range hostileFeeds(512 << 10) {
-		t.Run(name, func(t *testing.T) {
-			peer.Affordable(t, len(doc), func() { readWhole(doc) })
-		})
-	}
-}
+func TestCost(t *testing.T) { peer.AffordableAll(t, hostileFeeds(512<<10), 1, readWhole) }
 
 // FuzzCost: the same of any document.
-func FuzzCost(f *testing.F) {
-	for _, doc := range hostileFeeds(16 << 10) {
-		f.Add(doc)
-	}
-	f.Fuzz(func(t *testing.T, doc []byte) {
-		peer.Affordable(t, len(doc), func() { readWhole(doc) })
-	})
-}
+func FuzzCost(f *testing.F) { peer.FuzzAffordable(f, hostileFeeds(16<<10), 1, readWhole) }
 
 // FuzzTimeCost: reading a stamp costs time and memory in proportion to its length.
 func FuzzTimeCost(f *testing.F) {

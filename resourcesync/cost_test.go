@@ -66,23 +66,10 @@ func readWhole(doc []byte) {
 
 // D60, D61, D77, D103: whatever is in a list, reading it costs time and memory in
 // proportion to its length.
-func TestCost(t *testing.T) {
-	for name, doc := range hostileLists(512 << 10) {
-		t.Run(name, func(t *testing.T) {
-			peer.Affordable(t, len(doc), func() { readWhole(doc) })
-		})
-	}
-}
+func TestCost(t *testing.T) { peer.AffordableAll(t, hostileLists(512<<10), 1, readWhole) }
 
 // FuzzCost: the same of any document.
-func FuzzCost(f *testing.F) {
-	for _, doc := range hostileLists(16 << 10) {
-		f.Add(doc)
-	}
-	f.Fuzz(func(t *testing.T, doc []byte) {
-		peer.Affordable(t, len(doc), func() { readWhole(doc) })
-	})
-}
+func FuzzCost(f *testing.F) { peer.FuzzAffordable(f, hostileLists(16<<10), 1, readWhole) }
 
 // FuzzTimeCost: reading a time costs time and memory in proportion to its length.
 func FuzzTimeCost(f *testing.F) {

@@ -66,23 +66,10 @@ const perItem = 8
 
 // D77: whatever is in a feed, reading it costs time and memory in proportion to its
 // length.
-func TestCost(t *testing.T) {
-	for name, doc := range hostileLegacyFeeds(128 << 10) {
-		t.Run(name, func(t *testing.T) {
-			peer.Affordable(t, perItem*len(doc), func() { readLegacy(doc) })
-		})
-	}
-}
+func TestCost(t *testing.T) { peer.AffordableAll(t, hostileLegacyFeeds(128<<10), perItem, readLegacy) }
 
 // FuzzCost: the same of any document.
-func FuzzCost(f *testing.F) {
-	for _, doc := range hostileLegacyFeeds(16 << 10) {
-		f.Add(doc)
-	}
-	f.Fuzz(func(t *testing.T, doc []byte) {
-		peer.Affordable(t, perItem*len(doc), func() { readLegacy(doc) })
-	})
-}
+func FuzzCost(f *testing.F) { peer.FuzzAffordable(f, hostileLegacyFeeds(16<<10), perItem, readLegacy) }
 
 // D64, D77: a feed of more items than can be is refused, and not held in memory.
 func TestManyItems(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"time"
 
@@ -53,14 +52,8 @@ func (r *run) document(ctx context.Context, d *atompmh.Document, p *pipe) error 
 	g := &r.reading
 	g.begin(r, d)
 	defer g.said.close()
-	for {
+	err := g.said.read(ctx, d.URL, func() error {
 		e, err := d.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err := g.said.meter.entry(ctx); err != nil {
-			return err
-		}
 		var bad *atompmh.EntryError
 		switch {
 		case errors.As(err, &bad):
@@ -70,14 +63,10 @@ func (r *run) document(ctx context.Context, d *atompmh.Document, p *pipe) error 
 		default:
 			g.take(e)
 		}
-		if g.said.full() {
-			if err := g.toFile(); err != nil {
-				return fmt.Errorf("%s: %w", d.URL, err)
-			}
-		}
-		if r.entries.Add(1)%1000 == 0 {
-			r.tell()
-		}
+		return nil
+	}, g.toFile)
+	if err != nil {
+		return err
 	}
 	if id := d.Feed().ID; d.Index == 0 && id != "" && r.memory.FeedID != "" && id != r.memory.FeedID {
 		// The walk sees this before the first entry, unless the id stands behind

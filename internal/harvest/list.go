@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/url"
 	"slices"
 	"strings"
@@ -57,14 +56,8 @@ func (r *run) list(ctx context.Context, d *resourcesync.List, p *pipe) error {
 	g.said = backlog[event.Item]{r: r, meter: r.meter(), record: func(it *event.Item) string { return it.Record },
 		values: make([]event.Item, 0, min(p.latest, backlogMemory))} // the lists of an index are mostly of one length
 	defer g.said.close()
-	for {
+	err := g.said.read(ctx, d.URL, func() error {
 		e, err := d.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err := g.said.meter.entry(ctx); err != nil {
-			return err
-		}
 		var bad *resourcesync.EntryError
 		switch {
 		case errors.As(err, &bad):
@@ -74,14 +67,10 @@ func (r *run) list(ctx context.Context, d *resourcesync.List, p *pipe) error {
 		default:
 			g.take(e)
 		}
-		if g.said.full() {
-			if err := g.said.toFile(); err != nil {
-				return fmt.Errorf("%s: %w", d.URL, err)
-			}
-		}
-		if r.entries.Add(1)%1000 == 0 {
-			r.tell()
-		}
+		return nil
+	}, g.said.toFile)
+	if err != nil {
+		return err
 	}
 	return g.finish(ctx, p)
 }

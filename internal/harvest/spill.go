@@ -62,9 +62,27 @@ func (b *backlog[T]) addBad(q event.Quarantined) {
 	b.quarantine = append(b.quarantine, q)
 }
 
-// full reports whether it is time for toFile.
-func (b *backlog[T]) full() bool {
-	return len(b.values) >= cmp.Or(b.r.h.BacklogMemory, backlogMemory) || b.text >= textMemory
+// read reads a document to its end: next takes one entry, and returns io.EOF behind
+// the last one; toFile is called when what was said is too much for memory.
+func (b *backlog[T]) read(ctx context.Context, url string, next, toFile func() error) error {
+	for {
+		if err := next(); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if err := b.meter.entry(ctx); err != nil {
+			return err
+		}
+		if len(b.values) >= cmp.Or(b.r.h.BacklogMemory, backlogMemory) || b.text >= textMemory {
+			if err := toFile(); err != nil {
+				return fmt.Errorf("%s: %w", url, err)
+			}
+		}
+		if b.r.entries.Add(1)%1000 == 0 {
+			b.r.tell()
+		}
+	}
 }
 
 // toFile lets what was said so far wait in a file.

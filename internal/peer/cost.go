@@ -35,6 +35,28 @@ func Affordable(t testing.TB, n int, f func()) {
 	}
 }
 
+// AffordableAll is Affordable of each of some documents, by name; a byte may cost
+// so many times what Affordable allows.
+func AffordableAll(t *testing.T, docs map[string][]byte, times int, read func([]byte)) {
+	t.Helper()
+	for name, doc := range docs {
+		t.Run(name, func(t *testing.T) {
+			Affordable(t, times*len(doc), func() { read(doc) })
+		})
+	}
+}
+
+// FuzzAffordable is AffordableAll of any document; it begins with these.
+func FuzzAffordable(f *testing.F, docs map[string][]byte, times int, read func([]byte)) {
+	f.Helper()
+	for _, doc := range docs {
+		f.Add(doc)
+	}
+	f.Fuzz(func(t *testing.T, doc []byte) {
+		Affordable(t, times*len(doc), func() { read(doc) })
+	})
+}
+
 // cost returns the processor time and the bytes of heap that f has used.
 func cost(f func()) (took time.Duration, allocated uint64) {
 	runtime.LockOSThread() // whose time is taken

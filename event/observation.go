@@ -51,6 +51,9 @@ type Observation struct {
 // Place is a place in a list of changes, or in one of all records
 // (ResourceSync 10 and 12).
 type Place struct {
+	// Part is the number of the set of resources that the list belongs to, where
+	// the Source has several (ResourceSync 9); 0 is the first.
+	Part int
 	// List is 64 bits of a hash of what identifies the list; positions in lists
 	// with different ones cannot be compared.
 	List int64
@@ -59,7 +62,7 @@ type Place struct {
 }
 
 // IsZero tells whether there is no place.
-func (p Place) IsZero() bool { return p == Place{} }
+func (p Place) IsZero() bool { return p.List == 0 && p.Position == 0 }
 
 // Document is a document that a batch's observations come from.
 type Document struct {
@@ -162,7 +165,7 @@ type Item struct {
 // same walk, makes that one historical and leaves nothing else to learn from it.
 func (it *Item) Outdates(later *Item) bool {
 	switch {
-	case later.Baseline || later.Complete: // it tells that the record is there
+	case later.Baseline || later.Complete, it.Place.Part != later.Place.Part: // it tells that the record is there
 		return false
 	case it.Place.IsZero() && later.Place.IsZero():
 		return !later.Order.After(it.Order)
@@ -225,6 +228,9 @@ const (
 	ModeAbsent
 	// ModeHold: the same, kept back by the guard (A6).
 	ModeHold
+	// ModeLeft: one part of the Source does not have records any more, and others
+	// do (Place.Part). No event follows.
+	ModeLeft
 	// ModeStepBack: what the walk stepped back and its end allows (A1).
 	ModeStepBack
 	// ModeSettle: what was pending, fetched now or pending again (A13).
@@ -237,6 +243,13 @@ const (
 	// neither compared nor moved, and Next and Progress are not used.
 	ModeSubmission
 )
+
+// Left is a record that one part of a Source does not have any more, though
+// another one does.
+type Left struct {
+	Record string
+	Part   int
+}
 
 // Batch is a piece of a harvest. It commits as a whole or not at all (I2).
 type Batch struct {
@@ -263,6 +276,9 @@ type Batch struct {
 	Mode Mode
 	// Person: what ModeHold keeps back only a person may release.
 	Person bool
+	// Parts are those that the Source has, for ModeAbsent, if it ever had several:
+	// what it said last in another one counts for nothing.
+	Parts []int
 
 	// Exchange is what a batch of ModeSubmission does to submissions; nil is
 	// nothing.

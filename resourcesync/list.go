@@ -21,8 +21,11 @@ type List struct {
 	Date time.Time
 	// Baseline tells a Resource List, or a part of one, from a Change List.
 	Baseline bool
-	// Lists are the documents of the stream that the list belongs to.
+	// Lists are the documents of the stream that the list belongs to, and Set its
+	// number: 0 as long as the Source has one set of resources. It stays the same
+	// from walk to walk.
 	Lists Lists
+	Set   int
 	// Identity is URL, a bar, and the list's from. While it stays, a Change List
 	// only grows at its end, so that positions of two walks can be compared.
 	Identity string

@@ -163,7 +163,7 @@ func (p *pass) arrive(s Step) (*List, error) {
 		l.close()
 		return nil, nil
 	}
-	l.step, l.Baseline, l.Lists = s, s.Baseline, p.stream(s.Stream).Lists
+	l.step, l.Baseline, l.Lists, l.Set = s, s.Baseline, p.stream(s.Stream).Lists, p.stream(s.Stream).Number
 	return p.judge(l)
 }
 
@@ -295,6 +295,9 @@ func (p *pass) result(whole bool) Result {
 	for i := range c.Memory.Streams {
 		if c.Memory.Streams[i].ResourceList != "" {
 			lists++
+		}
+		if c.Memory.Numbers > 1 {
+			r.Sets = append(r.Sets, c.Memory.Streams[i].Number)
 		}
 	}
 	r.Baseline = c.Planned && lists > 0

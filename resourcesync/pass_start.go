@@ -86,8 +86,10 @@ func (p *pass) adopt(sets []Lists, validators map[string]Validators) {
 			known++
 			streams[i] = before[j]
 			p.rename(&streams[i], set)
-		} else if set.ResourceList != "" {
-			p.cur.Due = true
+		} else {
+			streams[i].Number = p.cur.Memory.Numbers
+			p.cur.Memory.Numbers++
+			p.cur.Due = p.cur.Due || set.ResourceList != ""
 		}
 		streams[i].Named = validators[set.CapabilityList]
 	}

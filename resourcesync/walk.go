@@ -120,6 +120,8 @@ type Memory struct {
 	// Descriptions are the Source Descriptions that led to the streams.
 	Descriptions []Naming `json:"descriptions,omitempty"`
 	Streams      []Stream `json:"streams"`
+	// Numbers counts the numbers that were given to streams.
+	Numbers int `json:"numbers,omitempty"`
 	// Hosts are others that the Walk's URL was redirected to, and where its
 	// documents may be.
 	Hosts []string `json:"hosts,omitempty"`
@@ -139,6 +141,9 @@ type Naming struct {
 type Stream struct {
 	Lists
 	Times
+	// Number is that of the set of resources among all that the Source ever had. It
+	// stays.
+	Number int `json:"number,omitempty"`
 	// New are the times of a walk that has not ended yet.
 	New Times `json:"new,omitzero"`
 	// Known: a walk over the stream has ended whole.
@@ -240,6 +245,9 @@ type Result struct {
 	At time.Time
 	// Mark is the earliest of the streams' marks, zero when none has one.
 	Mark time.Time
+	// Sets are the numbers of its sets of resources (List.Set), if it ever had
+	// several.
+	Sets []int
 	// Lost says in a sentence which changes are not to be had any more; "" when
 	// none are. A baseline was compared if the Source has one.
 	Lost string

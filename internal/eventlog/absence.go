@@ -84,10 +84,11 @@ func (p *page) unseal(at hasPage, sealed []byte) error {
 // CountAbsent returns how many records the Source has, and how many of them the
 // enumeration of the walk under way did not have. What the Source changed later
 // than at does not count as absent; when at is unknown, nor does anything that a
-// list of changes spoke of last.
-func (l *Log) CountAbsent(ctx context.Context, source event.SourceID, at event.Stamp) (absent, have int64, err error) {
+// list of changes spoke of last. parts are those that the Source has, if it ever
+// had several.
+func (l *Log) CountAbsent(ctx context.Context, source event.SourceID, at event.Stamp, parts ...int) (absent, have int64, err error) {
 	err = l.read(ctx, func(q querier) error {
-		a, err := l.absence(ctx, q, source, at)
+		a, err := l.absence(ctx, q, source, at, parts)
 		if err != nil {
 			return err
 		}
@@ -96,8 +97,10 @@ func (l *Log) CountAbsent(ctx context.Context, source event.SourceID, at event.S
 				have += int64(bits.OnesCount8(b))
 			}
 		}
-		return a.each(ctx, q, 0, func(int64) bool {
-			absent++
+		return a.each(ctx, q, 0, func(_ int64, gone bool, _ []int) bool {
+			if gone {
+				absent++
+			}
 			return true
 		})
 	})
@@ -107,23 +110,25 @@ func (l *Log) CountAbsent(ctx context.Context, source event.SourceID, at event.S
 // Absent returns identifiers of records that the Source has, or is to deliver
 // the content of, and that count as absent: at most limit, after a record
 // number, with the number to go on from.
-func (l *Log) Absent(ctx context.Context, source event.SourceID, at event.Stamp, after int64, limit int) (ids []string, next int64, err error) {
+func (l *Log) Absent(ctx context.Context, source event.SourceID, at event.Stamp, after int64, limit int, parts ...int) (ids []string, next int64, err error) {
 	err = l.read(ctx, func(q querier) error {
-		a, err := l.absence(ctx, q, source, at)
+		a, err := l.absence(ctx, q, source, at, parts)
 		if err != nil {
 			return err
 		}
 		var records []int64
-		if err := a.each(ctx, q, after, func(record int64) bool {
-			records = append(records, record)
+		if err := a.each(ctx, q, after, func(record int64, gone bool, _ []int) bool {
+			if gone {
+				records = append(records, record)
+			}
 			return len(records) < limit
 		}); err != nil {
 			return err
 		}
 		for _, r := range records {
-			var id string
-			if err := q.QueryRowContext(ctx, "SELECT identifier FROM record WHERE id = $1", r).Scan(&id); err != nil {
-				return fmt.Errorf("record %d: %w", r, err)
+			id, err := identifierOf(ctx, q, r)
+			if err != nil {
+				return err
 			}
 			ids, next = append(ids, id), r
 		}
@@ -132,12 +137,53 @@ func (l *Log) Absent(ctx context.Context, source event.SourceID, at event.Stamp,
 	return ids, next, err
 }
 
+// Left returns records that do not count as absent, since a part of the Source has
+// them, with each part that has them no more: of at most limit records, as Absent.
+func (l *Log) Left(ctx context.Context, source event.SourceID, at event.Stamp, after int64, limit int, parts ...int) (out []event.Left, next int64, err error) {
+	err = l.read(ctx, func(q querier) error {
+		a, err := l.absence(ctx, q, source, at, parts)
+		if err != nil {
+			return err
+		}
+		var records []int64
+		parts := map[int64][]int{}
+		if err := a.each(ctx, q, after, func(record int64, _ bool, left []int) bool {
+			if len(left) > 0 {
+				records, parts[record] = append(records, record), left
+			}
+			return len(records) < limit
+		}); err != nil {
+			return err
+		}
+		for _, r := range records {
+			id, err := identifierOf(ctx, q, r)
+			if err != nil {
+				return err
+			}
+			for _, part := range parts[r] {
+				out = append(out, event.Left{Record: id, Part: part})
+			}
+			next = r
+		}
+		return nil
+	})
+	return out, next, err
+}
+
+func identifierOf(ctx context.Context, q querier, record int64) (id string, err error) {
+	if err = q.QueryRowContext(ctx, "SELECT identifier FROM record WHERE id = $1", record).Scan(&id); err != nil {
+		return "", fmt.Errorf("record %d: %w", record, err)
+	}
+	return id, nil
+}
+
 // absence is what a Source has or is to deliver, beside what the walk has come
 // across.
 type absence struct {
 	source   event.SourceID
 	set      int64
 	at       event.Stamp
+	parts    []int // that were enumerated, where there is more than one; others the Source has no more
 	ordering ordering
 	has      map[int64]*page
 	walk     *walk
@@ -146,8 +192,8 @@ type absence struct {
 	spoken map[int64]bool
 }
 
-func (l *Log) absence(ctx context.Context, q querier, source event.SourceID, at event.Stamp) (*absence, error) {
-	a := &absence{source: source, at: at, has: map[int64]*page{}}
+func (l *Log) absence(ctx context.Context, q querier, source event.SourceID, at event.Stamp, parts []int) (*absence, error) {
+	a := &absence{source: source, at: at, parts: parts, has: map[int64]*page{}}
 	var err error
 	if a.walk, err = l.walkNow(ctx, source); err != nil {
 		return nil, err
@@ -185,18 +231,23 @@ func (l *Log) absence(ctx context.Context, q querier, source event.SourceID, at 
 	})
 }
 
-// each calls do for the records that count as absent, after a record number, in
-// the order of their numbers, until it says that it is enough. Only of those that
-// the enumeration did not have it looks up what was said of them.
-func (a *absence) each(ctx context.Context, q querier, after int64, do func(record int64) bool) error {
+// each calls do for the records that count as absent, or that some parts of the
+// Source have left, after a record number, in the order of their numbers, until it
+// says that it is enough. Only of those that the enumeration did not have it looks
+// up what was said of them; where the Source has several parts, of all.
+func (a *absence) each(ctx context.Context, q querier, after int64, do func(record int64, gone bool, left []int) bool) error {
 	piece := make([]int64, 0, lookup)
 	flush := func() (more bool, err error) {
-		later, err := a.later(ctx, q, piece)
+		later, parts, err := a.later(ctx, q, piece)
 		if err != nil {
 			return false, err
 		}
 		for _, r := range piece {
-			if !later[r] && !do(r) {
+			if later[r] {
+				continue
+			}
+			gone, left := a.left(r, parts[r])
+			if (gone || len(left) > 0) && !do(r, gone, left) {
 				return false, nil
 			}
 		}
@@ -205,7 +256,7 @@ func (a *absence) each(ctx context.Context, q querier, after int64, do func(reco
 	}
 	for _, n := range slices.Sorted(maps.Keys(a.has)) {
 		p, present := a.has[n], a.walk.present[n]
-		if present == nil {
+		if present == nil || len(a.parts) > 0 {
 			present = new(page)
 		}
 		for i := range p {
@@ -227,10 +278,42 @@ func (a *absence) each(ctx context.Context, q querier, after int64, do func(reco
 	return err
 }
 
+// left tells whether the enumeration did not have a record in any part of the
+// Source that had it, and which parts have left it while others may not have. A
+// part that spoke of it last without a time may have done so later: it has not
+// left the record, but absence asks where no part has it.
+func (a *absence) left(record int64, parts []part) (gone bool, left []int) {
+	has, untold := false, false
+	for i := range parts {
+		p := &parts[i]
+		if !p.alive {
+			continue
+		}
+		followed := len(a.parts) == 0 || slices.Contains(a.parts, p.number)
+		w := word{known: true, stamp: p.stamp, place: p.place, future: p.future}
+		w.within(a.ordering)
+		switch {
+		case followed && (a.walk.presentIn(p.number, record) || w.laterThan(a.at)):
+			has = true
+		case followed && p.undated():
+			untold = true
+		default:
+			left = append(left, p.number)
+		}
+	}
+	switch {
+	case has || untold:
+		return !has, left
+	case len(left) > 0:
+		return true, nil
+	}
+	return !a.walk.wasPresent(record), nil
+}
+
 // later tells which of some records the Source has changed, by its word, after the
-// moment of the enumeration.
-func (a *absence) later(ctx context.Context, q querier, records []int64) (map[int64]bool, error) {
-	later := map[int64]bool{}
+// moment of the enumeration, and returns what its parts say of the others.
+func (a *absence) later(ctx context.Context, q querier, records []int64) (map[int64]bool, map[int64][]part, error) {
+	later, parts := map[int64]bool{}, map[int64][]part{}
 	note := func(record int64, w word) {
 		w.within(a.ordering)
 		if w.laterThan(a.at) {
@@ -247,19 +330,23 @@ func (a *absence) later(ctx context.Context, q querier, records []int64) (map[in
 		if err != nil {
 			return fmt.Errorf("state of record %d: %w: run bridge verify", record, err)
 		}
-		if s.source == a.source && s.alive {
+		if s.source == a.source && s.alive && len(s.parts) > 0 {
+			parts[record] = s.parts
+		} else if s.source == a.source && s.alive && len(a.parts) > 0 && !s.place.IsZero() {
+			parts[record] = []part{s.asPart()}
+		} else if s.source == a.source && s.alive {
 			note(record, word{known: true, stamp: s.stamp, place: s.place, future: s.future})
 		}
 		return nil
 	}
 	r := reading{q}
 	if err := each(ctx, r, "SELECT record, said, NULL FROM state WHERE record IN ("+in(lookup)+")", records, said); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := each(ctx, withSource{r, a.source}, "SELECT record, said, shadow FROM presence WHERE record IN ("+in(lookup)+") AND source = ?", records, said); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return later, each(ctx, withSource{r, a.source}, "SELECT record, observation FROM pending WHERE record IN ("+in(lookup)+") AND source = ?", records, func(rows *sql.Rows) error {
+	return later, parts, each(ctx, withSource{r, a.source}, "SELECT record, observation FROM pending WHERE record IN ("+in(lookup)+") AND source = ?", records, func(rows *sql.Rows) error {
 		var record int64
 		var waits sql.RawBytes
 		if err := rows.Scan(&record, &waits); err != nil {

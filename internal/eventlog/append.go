@@ -220,7 +220,7 @@ func (b *batch) judge() error {
 		it, r, h := &b.in.Items[i], b.records[i], &b.hashes[i]
 		if b.in.Mode == event.ModeWalk && r.pending == nil && len(r.says) == 1 {
 			s := &r.says[0]
-			h.same = s.source == b.source.id && s.alive == !it.Deleted && s.claim == it.Claim && s.stamp == it.Order && s.place == it.Place
+			h.same = s.source == b.source.id && len(s.parts) == 0 && s.alive == !it.Deleted && s.claim == it.Claim && s.stamp == it.Order && s.place == it.Place
 		}
 		if h.same || it.Deleted || it.Quarantine || it.Unselected {
 			return

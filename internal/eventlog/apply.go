@@ -11,13 +11,13 @@ import (
 // asker returns what decisions need to know of the batch.
 func (b *batch) asker() *asker {
 	return &asker{source: b.source.id, ordering: b.source.ordering, mode: b.in.Mode, content: b.set.content, rank: b.source.rank,
-		others: b.source.others, targets: b.targets}
+		others: b.source.others, targets: b.targets, parts: b.in.Parts}
 }
 
 // take decides of one item and does what follows.
 func (b *batch) take(ctx context.Context, a *asker, i int) (event.Outcome, error) {
 	it, r := &b.in.Items[i], b.records[i]
-	r.met = b.in.Mode == event.ModeWalk && r.id != 0 && b.walk.has(r.id)
+	b.recall(r, it)
 	d, err := a.decide(r, it, &b.hashes[i])
 	if err != nil {
 		return 0, err
@@ -29,7 +29,7 @@ func (b *batch) take(ctx context.Context, a *asker, i int) (event.Outcome, error
 		return 0, err
 	}
 	if d.met {
-		b.walk.meet(r.id, d.present)
+		b.walk.meet(r.id, sideOf(it.Place.Part, d.old), d.present)
 	}
 	if err := b.keep(ctx, i, r, &d); err != nil {
 		return 0, err
@@ -41,6 +41,14 @@ func (b *batch) take(ctx context.Context, a *asker, i int) (event.Outcome, error
 		return d.outcome, b.publish(ctx, r, &d)
 	}
 	return d.outcome, nil
+}
+
+// recall looks up whether the walk has met the record.
+func (b *batch) recall(r *record, it *event.Item) {
+	r.met, r.metPart = false, false
+	if b.in.Mode == event.ModeWalk && r.id != 0 {
+		r.met, r.metPart = b.walk.has(r.id), b.walk.hasIn(it.Place.Part, r.id)
+	}
 }
 
 // keep stores what waits with the record.
@@ -228,8 +236,8 @@ func (l *Log) NeedsContent(ctx context.Context, in *event.Batch) ([]bool, error)
 		if in.Start {
 			r.back, r.order = nil, nil
 		}
-		r.met = in.Mode == event.ModeWalk && r.id != 0 && b.walk.has(r.id)
 		it := in.Items[i]
+		b.recall(r, &it)
 		it.Fetched, it.Pending = false, ""
 		d, err := a.decide(r, &it, &b.hashes[i])
 		if err != nil {

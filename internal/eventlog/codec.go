@@ -279,7 +279,11 @@ func appendFeed(b []byte, f *event.Feed) []byte {
 
 func appendPlace(b []byte, p event.Place) []byte {
 	b = binary.LittleEndian.AppendUint64(b, uint64(p.List))
-	return binary.AppendUvarint(b, uint64(p.Position))
+	if p.Part == 0 {
+		return binary.AppendUvarint(b, uint64(p.Position)<<1)
+	}
+	b = binary.AppendUvarint(b, uint64(p.Position)<<1|1)
+	return binary.AppendUvarint(b, uint64(p.Part))
 }
 
 // columns are the columns of an event row that its checksum covers.
@@ -394,7 +398,12 @@ func (r *reader) stamp() event.Stamp {
 }
 
 func (r *reader) place() event.Place {
-	return event.Place{List: r.fixed(), Position: int64(r.uvarint())}
+	p := event.Place{List: r.fixed()}
+	position := r.uvarint()
+	if p.Position = int64(position >> 1); position&1 != 0 {
+		p.Part = int(r.uvarint())
+	}
+	return p
 }
 
 func (r *reader) link() event.Link {
@@ -547,6 +556,12 @@ func appendSaid(b []byte, record int64, s *said) []byte {
 			b = binary.LittleEndian.AppendUint64(b, uint64(v))
 		}
 	}
+	if len(s.parts) > 0 {
+		b = binary.AppendUvarint(b, uint64(len(s.parts)))
+		for i := range s.parts {
+			b = s.parts[i].append(b)
+		}
+	}
 	return binary.LittleEndian.AppendUint32(b, saidSum(record, b[start:], s.shadow))
 }
 
@@ -579,6 +594,11 @@ func readSaid(b, shadow []byte, record int64) (s said, err error) {
 	if flags&saidVias != 0 {
 		for range r.count() {
 			s.vias = append(s.vias, r.fixed())
+		}
+	}
+	if flags&saidParts != 0 {
+		for range r.count() {
+			s.parts = append(s.parts, r.part())
 		}
 	}
 	s.shadow = shadow

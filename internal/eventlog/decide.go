@@ -52,6 +52,7 @@ type asker struct {
 	rank     map[event.SourceID]int64 // of all Sources of the set
 	others   bool                     // the set has other Sources
 	targets  targets
+	parts    []int // event.Batch.Parts
 }
 
 // change is what becomes of a row that waits with a record.
@@ -71,6 +72,7 @@ type decision struct {
 	// met: nothing older of the walk applies. present: it stood in the
 	// enumeration. Neither follows from the other.
 	met, present bool
+	old          bool // it is nothing new to the Source, whatever it is to its part
 	pending      change
 	reason       string // why it waits
 	late         bool   // its stamp lay in the future when it was met
@@ -87,6 +89,9 @@ type decision struct {
 // that it needs was loaded, and what follows is in the decision. Append carries
 // that out; NeedsContent asks for it beforehand.
 func (a *asker) decide(r *record, it *event.Item, h *hashes) (d decision, err error) {
+	if a.mode == event.ModeLeft {
+		return a.leave(r, it), nil
+	}
 	v, broken := a.rule(r, it)
 	d.broken, d.late = broken, a.late(r, it)
 	spoken := it.Quarantine || it.Unselected || it.Complete && it.Deleted // of the record, without a state that could apply
@@ -105,6 +110,11 @@ func (a *asker) decide(r *record, it *event.Item, h *hashes) (d decision, err er
 	if it.Answer == event.Refuted {
 		d.pending = remove
 		v = historical
+	} else if a.mode == event.ModeWalk && a.ordering == byPlace {
+		var noted bool
+		if v, noted = a.ofPart(r, it, v, &d); noted {
+			return d, nil
+		}
 	}
 	switch v {
 	case unchanged, superseded:
@@ -247,7 +257,7 @@ func (a *asker) rule(r *record, it *event.Item) (v ruling, broken bool) {
 		switch {
 		case (s == nil || !s.alive) && r.pending == nil:
 			return unchanged, false
-		case a.mode == event.ModeAbsent && it.Reason == "" && s != nil && s.undated():
+		case a.mode == event.ModeAbsent && it.Reason == "" && s != nil && s.undated(a.parts):
 			return doubt, false // the enumeration may be older than the change
 		}
 		return apply, false
@@ -328,10 +338,6 @@ func (a *asker) byPlace(r *record, it *event.Item, w *word) (v ruling, broken bo
 	return doubt, broken
 }
 
-// undated reports whether a list of changes spoke of the record last, without a
-// time that can be compared with that of an enumeration.
-func (s *said) undated() bool { return s.place.Position > 0 && (!s.stamp.Known() || s.future) }
-
 // keep: the item changes nothing that the Source says. What else may be due is
 // that another Source speaks for the record since the configuration's order has
 // changed (A15).
@@ -360,6 +366,13 @@ func (a *asker) keep(r *record, it *event.Item, d *decision) error {
 // apply takes an observation as what the Source now says, and decides on an
 // event when that changes the record's state (I5).
 func (a *asker) apply(r *record, it *event.Item, h *hashes, d *decision) error {
+	if s := r.by(a.source); it.Deleted && s != nil && a.ofList() && s.inOther(it.Place.Part) {
+		a.note(r, it, d)
+		if r.pending != nil && r.pending.is(it) {
+			d.pending = remove
+		}
+		return nil
+	}
 	switch {
 	case it.Pending != "":
 		d.pending, d.reason = put, it.Pending
@@ -387,8 +400,15 @@ func (a *asker) apply(r *record, it *event.Item, h *hashes, d *decision) error {
 	if err := r.remember(s, it); err != nil {
 		return err
 	}
+	if a.ofList() {
+		s.sayPart(it, d.late) // beside what it has said so far
+	}
 	s.alive, s.dirty = !it.Deleted, true
-	if a.mode != event.ModeAbsent {
+	if a.mode == event.ModeAbsent {
+		for i := range s.parts {
+			s.parts[i].alive = false
+		}
+	} else {
 		s.say(it, d.late, a.ordering)
 	}
 	if s.alive {

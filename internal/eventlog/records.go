@@ -25,6 +25,9 @@ type said struct {
 	// vias are hashes of where it said before that the original is, the latest
 	// last. They tell what a bridge gives back.
 	vias []int64
+	// parts are what the parts of the Source say, where others than the first have
+	// spoken.
+	parts []part
 	// shadow is the observation of a Source that does not speak for the record,
 	// as it is stored; word is one that is not stored yet. The speaker's is in
 	// the log.
@@ -53,6 +56,7 @@ const (
 	saidPlain  = 4
 	saidPlaced = 8  // a place follows
 	saidVias   = 16 // vias follow
+	saidParts  = 32 // parts follow
 )
 
 // keptVias is how many former originals are remembered.
@@ -74,6 +78,9 @@ func (s *said) flags() byte {
 	}
 	if len(s.vias) > 0 {
 		f |= saidVias
+	}
+	if len(s.parts) > 0 {
+		f |= saidParts
 	}
 	return f
 }
@@ -104,6 +111,7 @@ type record struct {
 	held    *heldRow
 	order   *orderRow
 	met     bool // in the walk under way
+	metPart bool // in the part of the Source that the item is of
 
 	stored bool    // has a row in table state
 	dirty  bool    // table state wants it

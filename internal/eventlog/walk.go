@@ -14,10 +14,12 @@ import (
 // walk is what the walk under way of one Source has come across: two bitmaps over
 // the ordinals of the set's records, in pages that are stored with every batch.
 // met are those that it spoke of: nothing older applies. present are those that
-// stood in the enumeration: they are not absent. 250 KB for a million records.
+// stood in the enumeration: they are not absent. 250 KB for a million records,
+// and each part of the Source.
 type walk struct {
-	met, present map[int64]*page
+	met, present map[int64]*page // by side and page, see pageOf
 	dirty        map[int64]bool
+	sides        []side
 }
 
 // ahead holds cursors that are newer than what is stored (Batch.Lazy): of walks
@@ -95,19 +97,58 @@ func newWalk() *walk {
 
 func ordinal(record int64) int64 { return record & (1<<32 - 1) }
 
-func (w *walk) has(record int64) bool { return bit(w.met, record) }
+// side is a part of the Source, and whether what it says is new to the Source: of
+// two parts that say different things, what one of them has said before does not
+// outdate what the other says now.
+type side int64
 
-func bit(pages map[int64]*page, record int64) bool {
+func sideOf(part int, old bool) side {
+	if old {
+		return side(part)<<1 | 1
+	}
+	return side(part) << 1
+}
+
+// pageOf is the number of a page: an ordinal has 32 bits, and its page 17.
+func pageOf(s side, ordinal int64) int64 { return int64(s)<<20 | ordinal/pageBits }
+
+// has reports whether some part of the Source has said something new of a record.
+func (w *walk) has(record int64) bool {
+	return slices.ContainsFunc(w.sides, func(s side) bool { return s&1 == 0 && bit(w.met, s, record) })
+}
+
+// hasIn reports whether one part has spoken of it.
+func (w *walk) hasIn(part int, record int64) bool {
+	return bit(w.met, sideOf(part, false), record) || bit(w.met, sideOf(part, true), record)
+}
+
+func (w *walk) wasPresent(record int64) bool {
+	return slices.ContainsFunc(w.sides, func(s side) bool { return bit(w.present, s, record) })
+}
+
+func (w *walk) presentIn(part int, record int64) bool {
+	return bit(w.present, sideOf(part, false), record) || bit(w.present, sideOf(part, true), record)
+}
+
+func bit(pages map[int64]*page, s side, record int64) bool {
 	o := ordinal(record)
-	p := pages[o/pageBits]
+	p := pages[pageOf(s, o)]
 	return p != nil && p[o%pageBits/8]&(1<<(o%8)) != 0
 }
 
-func (w *walk) meet(record int64, present bool) {
+// add takes in a page.
+func (w *walk) add(n int64, met, present *page) {
+	w.met[n], w.present[n] = met, present
+	if s := side(n >> 20); !slices.Contains(w.sides, s) {
+		w.sides = append(w.sides, s)
+	}
+}
+
+func (w *walk) meet(record int64, s side, present bool) {
 	o := ordinal(record)
-	n := o / pageBits
+	n := pageOf(s, o)
 	if w.met[n] == nil {
-		w.met[n], w.present[n] = new(page), new(page)
+		w.add(n, new(page), new(page))
 	}
 	w.met[n][o%pageBits/8] |= 1 << (o % 8)
 	if present {
@@ -134,7 +175,7 @@ func (l *Log) walkOf(ctx context.Context, source event.SourceID) (*walk, error) 
 		if err != nil || len(bits) != 2*len(page{}) {
 			return fmt.Errorf("who the walk of Source %d has met: %w: run bridge verify, or harvest with --full", source, errDamaged)
 		}
-		w.met[n], w.present[n] = (*page)(slices.Clone(bits[:len(page{})])), (*page)(slices.Clone(bits[len(page{}):]))
+		w.add(n, (*page)(slices.Clone(bits[:len(page{})])), (*page)(slices.Clone(bits[len(page{}):])))
 		return nil
 	}); err != nil {
 		return nil, err
@@ -156,7 +197,7 @@ func (l *Log) walkNow(ctx context.Context, source event.SourceID) (*walk, error)
 	}
 	now := newWalk()
 	for n, p := range w.present {
-		now.present[n] = (*page)(slices.Clone(p[:]))
+		now.add(n, nil, (*page)(slices.Clone(p[:])))
 	}
 	return now, nil
 }

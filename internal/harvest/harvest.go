@@ -49,8 +49,9 @@ type Waiting interface {
 
 // Absences tells which records a complete enumeration did not have.
 type Absences interface {
-	CountAbsent(ctx context.Context, source event.SourceID, at event.Stamp) (absent, have int64, err error)
-	Absent(ctx context.Context, source event.SourceID, at event.Stamp, after int64, limit int) (ids []string, next int64, err error)
+	CountAbsent(ctx context.Context, source event.SourceID, at event.Stamp, parts ...int) (absent, have int64, err error)
+	Absent(ctx context.Context, source event.SourceID, at event.Stamp, after int64, limit int, parts ...int) (ids []string, next int64, err error)
+	Left(ctx context.Context, source event.SourceID, at event.Stamp, after int64, limit int, parts ...int) (left []event.Left, next int64, err error)
 }
 
 // Contents keeps the bytes of representations. What Put returned for is durable.

@@ -139,7 +139,7 @@ func observe(e *resourcesync.Entry, wants *translate.Wants, baseline bool) (even
 
 // add gives an item its place.
 func (g *listing) add(it *event.Item) {
-	it.Place = event.Place{List: g.id, Position: int64(g.doc.Position())}
+	it.Place = event.Place{Part: g.doc.Set, List: g.id, Position: int64(g.doc.Position())}
 	if it.Baseline = g.doc.Baseline; it.Baseline {
 		it.Order = g.at
 	}

@@ -143,7 +143,13 @@ func (r *run) endLists(ctx context.Context, e *listEnding) error {
 		return err
 	}
 	if result.Complete {
-		if err := r.absences(ctx, known(result.At), e.Active, next); err != nil {
+		at := known(result.At)
+		if len(result.Sets) > 0 {
+			if err := r.leave(ctx, at, result.Sets, next); err != nil {
+				return err
+			}
+		}
+		if err := r.absences(ctx, at, e.Active, next, result.Sets...); err != nil {
 			return err
 		}
 	}

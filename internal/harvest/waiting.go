@@ -52,9 +52,10 @@ func (r *run) again(o event.Observation, document int) event.Item {
 
 // absences deletes the records that a complete enumeration did not have (A5),
 // unless the guard keeps that back (A6). What the Source has said since the
-// moment at, which the enumeration shows, is newer; at may be unknown.
-func (r *run) absences(ctx context.Context, at event.Stamp, active int64, next []byte) error {
-	absent, have, err := r.h.Absences.CountAbsent(ctx, r.src.ID, at)
+// moment at, which the enumeration shows, is newer; at may be unknown. parts are its
+// sets of resources, where it has several.
+func (r *run) absences(ctx context.Context, at event.Stamp, active int64, next []byte, parts ...int) error {
+	absent, have, err := r.h.Absences.CountAbsent(ctx, r.src.ID, at, parts...)
 	if err != nil || absent == 0 {
 		return err
 	}
@@ -64,7 +65,7 @@ func (r *run) absences(ctx context.Context, at event.Stamp, active int64, next [
 		r.warn(fmt.Sprintf("the Source no longer has %d of %d records: these deletions are held; look at the Source, then apply them with bridge source release %s %s", absent, have, r.src.Set, r.src.URL))
 	}
 	for after := int64(0); ; {
-		ids, last, err := r.h.Absences.Absent(ctx, r.src.ID, at, after, piecewise)
+		ids, last, err := r.h.Absences.Absent(ctx, r.src.ID, at, after, piecewise, parts...)
 		if err != nil {
 			return err
 		}
@@ -72,7 +73,26 @@ func (r *run) absences(ctx context.Context, at event.Stamp, active int64, next [
 			return r.settleDoubts(ctx)
 		}
 		after = last
-		if err := r.gone(ctx, ids, mode, person, next); err != nil {
+		if err := r.gone(ctx, ids, mode, person, next, parts...); err != nil {
+			return err
+		}
+	}
+}
+
+// leave notes which records some sets of resources of the Source do not have any
+// more, while others do.
+func (r *run) leave(ctx context.Context, at event.Stamp, parts []int, next []byte) error {
+	for after := int64(0); ; {
+		left, last, err := r.h.Absences.Left(ctx, r.src.ID, at, after, piecewise, parts...)
+		if err != nil || len(left) == 0 {
+			return err
+		}
+		after = last
+		b := &event.Batch{Mode: event.ModeLeft, Next: next}
+		for _, l := range left {
+			b.Items = append(b.Items, event.Item{Observation: event.Observation{Record: l.Record, Deleted: true, Place: event.Place{Part: l.Part}}})
+		}
+		if err := r.commit(ctx, b); err != nil {
 			return err
 		}
 	}
@@ -80,8 +100,8 @@ func (r *run) absences(ctx context.Context, at event.Stamp, active int64, next [
 
 // gone appends deletions by absence. Of what a list of changes spoke of last,
 // without saying when, the URL is asked first.
-func (r *run) gone(ctx context.Context, ids []string, mode event.Mode, person bool, next []byte) error {
-	b := &event.Batch{Mode: mode, Person: person, Next: next, Documents: []event.Document{{URL: r.src.URL, FeedID: r.memory.FeedID}}}
+func (r *run) gone(ctx context.Context, ids []string, mode event.Mode, person bool, next []byte, parts ...int) error {
+	b := &event.Batch{Mode: mode, Person: person, Parts: parts, Next: next, Documents: []event.Document{{URL: r.src.URL, FeedID: r.memory.FeedID}}}
 	for _, id := range ids {
 		b.Items = append(b.Items, event.Item{Observation: event.Observation{Record: id, Deleted: true}})
 	}

@@ -51,8 +51,8 @@ type Log interface {
 	StepBacks(context.Context, event.SourceID) ([]event.Kept, error)
 	Pending(ctx context.Context, source event.SourceID, due event.Micros, after int64, limit int) ([]event.Kept, error)
 	Held(ctx context.Context, source event.SourceID, all bool, since event.Micros) ([]string, error)
-	CountAbsent(context.Context, event.SourceID, event.Stamp) (absent, have int64, err error)
-	Absent(ctx context.Context, source event.SourceID, at event.Stamp, after int64, limit int) (ids []string, next int64, err error)
+	CountAbsent(context.Context, event.SourceID, event.Stamp, ...int) (absent, have int64, err error)
+	Absent(ctx context.Context, source event.SourceID, at event.Stamp, after int64, limit int, parts ...int) (ids []string, next int64, err error)
 	Quarantined(ctx context.Context, set string) ([]event.Quarantined, error)
 	QuarantinedInput(ctx context.Context, id int64) (event.Quarantined, error)
 

@@ -184,7 +184,8 @@ CREATE TABLE link (
 ) STRICT, WITHOUT ROWID;
 
 -- What the walk under way has come across: two bitmaps over the ordinals of
--- records, met and present, and their sum.
+-- records, met and present, and their sum. The upper bits of page are the part of
+-- the Source (its set of resources), and whether it said nothing new.
 CREATE TABLE met (
     source INTEGER NOT NULL,
     page   INTEGER NOT NULL,

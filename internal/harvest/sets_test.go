@@ -1,0 +1,239 @@
+package harvest_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"maps"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/content"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/harvest"
+	"github.com/pmh-bridge/bridge/internal/peer"
+)
+
+// TestSetsOfResources: a resource that stands in several sets of a Source is there
+// as long as one of those that the Source names has it, whatever lists tell of
+// that, and however old its Resource Lists are. (D2)
+func TestSetsOfResources(t *testing.T) {
+	if testing.Short() {
+		t.Skip("many histories")
+	}
+	peer.Checks(t, 150)
+	var at *library
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { at.serve(w, r.URL.Path) }))
+	defer server.Close()
+	rapid.Check(t, func(t *rapid.T) {
+		folder, err := os.MkdirTemp("", "sets-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer os.RemoveAll(folder)
+		ctx := context.Background()
+		must := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		log, err := eventlog.Open(ctx, folder, eventlog.Options{Holder: "a test"})
+		must(err)
+		defer log.Close()
+		contents, err := content.Open(ctx, filepath.Join(folder, "content.db"), content.Options{})
+		must(err)
+		defer contents.Close()
+		h := &harvest.Harvester{Log: log, Waiting: log, Absences: log, Contents: stored{contents}, Workers: 2, BatchSize: rapid.IntRange(1, 6).Draw(t, "batch")}
+		mode := rapid.SampledFrom([]event.Content{event.Redirect, event.Mirror}).Draw(t, "content")
+		must(log.EnsureSet(ctx, eventlog.SetConfig{Name: "main", Content: mode}))
+		at = newLibrary(t, server.URL)
+		id, err := log.EnsureSource(ctx, "main", harvest.ResourceSync, server.URL+"/sd", 0)
+		must(err)
+		for range rapid.IntRange(2, 8).Draw(t, "harvests") {
+			at.grow(t)
+			for range 2 {
+				before, err := log.LastSeq(ctx)
+				must(err)
+				_, err = h.Harvest(ctx, &harvest.Source{ID: id, Set: "main", Kind: harvest.ResourceSync, URL: server.URL + "/sd", Content: mode,
+					Client: http.DefaultClient, Overlap: time.Duration(rapid.IntRange(0, 60).Draw(t, "overlap")) * time.Minute},
+					harvest.Options{Full: rapid.IntRange(0, 2).Draw(t, "full") == 0, AllPending: true})
+				must(err)
+				got := map[string]string{}
+				for ev, err := range log.Live(ctx, "main", math.MaxInt64) {
+					must(err)
+					got[strings.TrimPrefix(ev.Record, server.URL+"/r/")] = ev.Title
+				}
+				if want := at.live(); !maps.Equal(got, want) {
+					t.Fatalf("the log has %v, want %v", got, want)
+				}
+				after, err := log.LastSeq(ctx)
+				must(err)
+				if !at.grown && after != before {
+					t.Fatal("the same once more has logged something")
+				}
+				at.grown = false
+			}
+		}
+		must(log.Verify(ctx, func(f eventlog.Finding) { t.Fatalf("%s: %s", f.Where, f.What) }))
+	})
+}
+
+// library is a Source with several sets of resources.
+type library struct {
+	url     string
+	version map[string]int
+	last    int // version
+	minute  int
+	sets    []*resourceSet
+	dated   bool
+	grown   bool
+}
+
+type resourceSet struct {
+	named    bool // in the Source Description
+	has      map[string]bool
+	changes  []string // entries of its Change List
+	at       int
+	snapshot map[string]int
+}
+
+func newLibrary(t *rapid.T, url string) *library {
+	l := &library{url: url, version: map[string]int{"z": 1}, last: 1, minute: 1, dated: rapid.IntRange(0, 3).Draw(t, "datetime") > 0}
+	for i := range rapid.IntRange(2, 3).Draw(t, "sets") {
+		s := &resourceSet{named: i < 2, has: map[string]bool{"z": true}} // z holds off the guard
+		l.sets = append(l.sets, s)
+		l.show(s)
+	}
+	return l
+}
+
+// live is the model: what one of the sets has that the Source names.
+func (l *library) live() map[string]string {
+	out := map[string]string{}
+	for _, s := range l.sets {
+		for name := range s.has {
+			if s.named {
+				out[name] = l.title(name, l.version[name])
+			}
+		}
+	}
+	return out
+}
+
+func (l *library) title(name string, version int) string { return fmt.Sprintf("%s %d", name, version) }
+
+func (l *library) grow(t *rapid.T) {
+	l.grown = true
+	for range rapid.IntRange(0, 6).Draw(t, "happens") {
+		name := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "resource")
+		s := rapid.SampledFrom(l.sets).Draw(t, "set")
+		l.minute++
+		switch rapid.IntRange(0, 8).Draw(t, "what") {
+		case 0:
+			if s.named = !s.named; len(l.live()) == 0 { // one is left
+				s.named = true
+			}
+		case 1:
+			l.show(s)
+		case 2, 3:
+			if l.version[name] != 0 {
+				l.last++
+				l.version[name] = l.last
+				for _, s := range l.sets {
+					if s.has[name] {
+						l.tell(s, "updated", name)
+					}
+				}
+			}
+		case 4, 5:
+			if s.has[name] {
+				delete(s.has, name)
+				if !slices.ContainsFunc(l.sets, func(s *resourceSet) bool { return s.has[name] }) {
+					delete(l.version, name)
+				}
+				l.tell(s, "deleted", name)
+			}
+		default:
+			if !s.has[name] {
+				if s.has[name] = true; l.version[name] == 0 {
+					l.last++
+					l.version[name] = l.last
+				}
+				l.tell(s, "created", name)
+			}
+		}
+	}
+}
+
+func (l *library) show(s *resourceSet) {
+	s.at, s.snapshot = l.minute, map[string]int{}
+	for name := range s.has {
+		s.snapshot[name] = l.version[name]
+	}
+}
+
+func (l *library) tell(s *resourceSet, change, name string) {
+	attrs := fmt.Sprintf(` change=%q`, change)
+	if l.dated {
+		attrs += fmt.Sprintf(` datetime="%s"`, minute(l.minute))
+	}
+	version := l.version[name]
+	if change == "deleted" {
+		version = 0
+	}
+	s.changes = append(s.changes, l.entry(name, version, attrs))
+}
+
+func (l *library) entry(name string, version int, attrs string) string {
+	if version > 0 {
+		attrs += fmt.Sprintf(` hash="sha-256:%x" b:title=%q`, sha256.Sum256([]byte(l.title(name, version))), l.title(name, version))
+	}
+	return fmt.Sprintf(`<url><loc>%s/r/%s</loc><rs:md%s/></url>`, l.url, name, attrs)
+}
+
+func (l *library) serve(w http.ResponseWriter, path string) {
+	if name, ok := strings.CutPrefix(path, "/r/"); ok {
+		if l.version[name] == 0 {
+			http.NotFound(w, nil)
+			return
+		}
+		fmt.Fprint(w, l.title(name, l.version[name]))
+		return
+	}
+	var n int
+	if path != "/sd" {
+		_, _ = fmt.Sscan(path[len(path)-1:], &n)
+	}
+	write := (&source{}).writeList
+	switch s := l.sets[n]; path[:3] {
+	case "/sd":
+		var entries strings.Builder
+		for i, s := range l.sets {
+			if s.named {
+				fmt.Fprintf(&entries, `<url><loc>%s/cap%d</loc><rs:md capability="capabilitylist"/></url>`, l.url, i)
+			}
+		}
+		write(w, "description", "", entries.String())
+	case "/ca":
+		write(w, "capabilitylist", "", fmt.Sprintf(`<url><loc>%s/cl%d</loc><rs:md capability="changelist"/></url><url><loc>%s/rl%d</loc><rs:md capability="resourcelist"/></url>`, l.url, n, l.url, n))
+	case "/cl":
+		write(w, "changelist", fmt.Sprintf(` from="%s"`, minute(0)), strings.Join(s.changes, ""))
+	default:
+		var entries strings.Builder
+		for _, name := range slices.Sorted(maps.Keys(s.snapshot)) {
+			entries.WriteString(l.entry(name, s.snapshot[name], ""))
+		}
+		write(w, "resourcelist", fmt.Sprintf(` at="%s"`, minute(s.at)), entries.String())
+	}
+}

@@ -14,19 +14,41 @@ import (
 	"github.com/pmh-bridge/bridge/internal/daemon"
 )
 
+// listing is what the commands have in common that print the newest of something
+// that each set has.
+type listing struct {
+	in           inputs
+	set          string
+	limit        int
+	asJSON, full bool
+}
+
+// newListing adds the flags of a listing to a command.
+func newListing(cmd *cobra.Command) *listing {
+	l := &listing{}
+	l.in.addFile(cmd)
+	l.in.addData(cmd)
+	cmd.Flags().BoolVar(&l.asJSON, "json", false, "print JSON lines")
+	cmd.Flags().BoolVar(&l.full, "full", false, "do not cut long texts")
+	cmd.Flags().StringVar(&l.set, "set", "", "only those of the set with this `name`")
+	cmd.Flags().IntVar(&l.limit, "limit", 100, "at most this many of a set, the newest; 0 is all")
+	return l
+}
+
+// each opens the data folder and prints what each of the wanted sets has.
+func (l *listing) each(cmd *cobra.Command, print func(h *daemon.House, set string) error) error {
+	h, err := l.in.read(cmd)
+	if err != nil {
+		return err
+	}
+	return errors.Join(eachSet(cmd.Context(), h, l.set, func(set string) error { return print(h, set) }), h.Close())
+}
+
 func submissionNoticesCommand() *cobra.Command {
 	cmd := command("submission notices")
-	var in inputs
-	var set, state string
-	var limit int
-	var asJSON, full bool
-	in.addFile(cmd)
-	in.addData(cmd)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON lines")
-	cmd.Flags().BoolVar(&full, "full", false, "do not cut long texts")
-	cmd.Flags().StringVar(&set, "set", "", "only those of the set with this `name`")
+	var state string
+	l := newListing(cmd)
 	cmd.Flags().StringVar(&state, "state", "", "only those in this `state`: waiting, delivered, refused or expired")
-	cmd.Flags().IntVar(&limit, "limit", 100, "at most this many of a set, the newest; 0 is all")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		wanted := event.NoticeState(0)
 		for s := event.NoticeWaiting; s <= event.NoticeExpired; s++ {
@@ -37,13 +59,9 @@ func submissionNoticesCommand() *cobra.Command {
 		if state != "" && wanted == 0 {
 			return usage(fmt.Errorf("--state: there is no state %q; write waiting, delivered, refused or expired", state))
 		}
-		h, err := in.read(cmd)
-		if err != nil {
-			return err
-		}
-		return errors.Join(eachSet(cmd.Context(), h, set, func(set string) error {
-			return printNotices(cmd.Context(), cmd.OutOrStdout(), h, set, wanted, limit, asJSON, full)
-		}), h.Close())
+		return l.each(cmd, func(h *daemon.House, set string) error {
+			return printNotices(cmd.Context(), cmd.OutOrStdout(), h, set, wanted, l.limit, l.asJSON, l.full)
+		})
 	}
 	return cmd
 }

@@ -395,24 +395,11 @@ func printFields(w io.Writer, object any) error {
 
 func submissionRejectionsCommand() *cobra.Command {
 	cmd := command("submission rejections")
-	var in inputs
-	var set string
-	var limit int
-	var asJSON, full bool
-	in.addFile(cmd)
-	in.addData(cmd)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON lines")
-	cmd.Flags().BoolVar(&full, "full", false, "do not cut long texts")
-	cmd.Flags().StringVar(&set, "set", "", "only those of the set with this `name`")
-	cmd.Flags().IntVar(&limit, "limit", 100, "at most this many of a set, the newest; 0 is all")
+	l := newListing(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		h, err := in.read(cmd)
-		if err != nil {
-			return err
-		}
-		return errors.Join(eachSet(cmd.Context(), h, set, func(set string) error {
-			return printRejections(cmd.Context(), cmd.OutOrStdout(), h, set, limit, asJSON, full)
-		}), h.Close())
+		return l.each(cmd, func(h *daemon.House, set string) error {
+			return printRejections(cmd.Context(), cmd.OutOrStdout(), h, set, l.limit, l.asJSON, l.full)
+		})
 	}
 	return cmd
 }
@@ -447,17 +434,9 @@ func printRejections(ctx context.Context, w io.Writer, h *daemon.House, set stri
 
 func submissionNotificationsCommand() *cobra.Command {
 	cmd := command("submission notifications")
-	var in inputs
-	var set, verdict string
-	var limit int
-	var asJSON, full bool
-	in.addFile(cmd)
-	in.addData(cmd)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON lines")
-	cmd.Flags().BoolVar(&full, "full", false, "do not cut long texts")
-	cmd.Flags().StringVar(&set, "set", "", "only those of the set with this `name`")
+	var verdict string
+	l := newListing(cmd)
 	cmd.Flags().StringVar(&verdict, "verdict", "", "only those with this `verdict`: matched, record, rejected, uncorrelated, conflict or settled")
-	cmd.Flags().IntVar(&limit, "limit", 100, "at most this many of a set, the newest; 0 is all")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		wanted := event.NotificationVerdict(0)
 		for v := event.NotificationMatched; v <= event.NotificationSettled; v++ {
@@ -468,13 +447,9 @@ func submissionNotificationsCommand() *cobra.Command {
 		if verdict != "" && wanted == 0 {
 			return usage(fmt.Errorf("--verdict: there is no verdict %q; write matched, record, rejected, uncorrelated, conflict or settled", verdict))
 		}
-		h, err := in.read(cmd)
-		if err != nil {
-			return err
-		}
-		return errors.Join(eachSet(cmd.Context(), h, set, func(set string) error {
-			return printNotifications(cmd.Context(), cmd.OutOrStdout(), h, set, wanted, limit, asJSON, full)
-		}), h.Close())
+		return l.each(cmd, func(h *daemon.House, set string) error {
+			return printNotifications(cmd.Context(), cmd.OutOrStdout(), h, set, wanted, l.limit, l.asJSON, l.full)
+		})
 	}
 	return cmd
 }

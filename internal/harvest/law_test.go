@@ -381,7 +381,11 @@ func (s *source) grow(t *rapid.T) {
 			}
 		}
 		st.minute = s.minute(len(s.said))
-		if len(s.said) == s.at || st.list < s.list || rapid.IntRange(0, 3).Draw(t, "same minute") != 0 { // a Resource List has all up to its at, and the lists tell of one minute which comes later
+		// A Resource List has all up to its at; where lists grow, or one of two entries
+		// cannot be taken, one minute does not tell which is later.
+		before := s.said[len(s.said)-1]
+		unlike := st.bad || st.unselected || before.bad || before.unselected
+		if len(s.said) == s.at || st.list < s.list || unlike || rapid.IntRange(0, 3).Draw(t, "same minute") != 0 {
 			st.minute++
 		}
 		s.said = append(s.said, st)

@@ -133,12 +133,12 @@ func (c stored) Put(ctx context.Context, all []harvest.Draft) error {
 	return c.Store.Put(ctx, drafts...)
 }
 
-// kinds of Sources that can say again all that they have said, where that is
-// needed: of a record that nobody speaks of the first Source in a new order does
-// not come to speak.
+// kinds of Sources. Where their order changes it is one that says again all that
+// it has said: of a record that nobody speaks of, or that is met again as older
+// than a Resource List, the first Source in the new order does not come to speak.
 func (h *history) kinds() []string {
 	if h.ranked {
-		return []string{harvest.AtomPMH, harvest.ResourceSync}
+		return []string{harvest.AtomPMH}
 	}
 	return []string{harvest.AtomPMH, harvest.ResourceSync, harvest.Feed}
 }

@@ -59,6 +59,15 @@ type Place struct {
 	List int64
 	// Position of the change in the list, from 1; 0 in a list of all records.
 	Position int64
+	// From is where the list of changes begins (ResourceSync 12.1), where it says
+	// so: of two lists of a set the later one begins later.
+	From Stamp
+}
+
+// Before reports whether a list of changes lies before another one of the same
+// set, as far as they say.
+func (p Place) Before(q Place) bool {
+	return p.Part == q.Part && p.From.Known() && q.From.After(p.From)
 }
 
 // IsZero tells whether there is no place.

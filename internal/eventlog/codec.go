@@ -279,12 +279,28 @@ func appendFeed(b []byte, f *event.Feed) []byte {
 
 func appendPlace(b []byte, p event.Place) []byte {
 	b = binary.LittleEndian.AppendUint64(b, uint64(p.List))
-	if p.Part == 0 {
-		return binary.AppendUvarint(b, uint64(p.Position)<<1)
+	position := uint64(p.Position) << 2
+	if p.Part != 0 {
+		position |= placePart
 	}
-	b = binary.AppendUvarint(b, uint64(p.Position)<<1|1)
-	return binary.AppendUvarint(b, uint64(p.Part))
+	if p.From.Known() {
+		position |= placeFrom
+	}
+	b = binary.AppendUvarint(b, position)
+	if p.Part != 0 {
+		b = binary.AppendUvarint(b, uint64(p.Part))
+	}
+	if p.From.Known() {
+		b = binary.AppendVarint(b, p.From.Nanos())
+	}
+	return b
 }
+
+// What follows the position of a place.
+const (
+	placePart = 1 << iota
+	placeFrom
+)
 
 // columns are the columns of an event row that its checksum covers.
 type columns struct {
@@ -400,8 +416,11 @@ func (r *reader) stamp() event.Stamp {
 func (r *reader) place() event.Place {
 	p := event.Place{List: r.fixed()}
 	position := r.uvarint()
-	if p.Position = int64(position >> 1); position&1 != 0 {
+	if p.Position = int64(position >> 2); position&placePart != 0 {
 		p.Part = int(r.uvarint())
+	}
+	if position&placeFrom != 0 {
+		p.From = event.StampFromNanos(r.varint())
 	}
 	return p
 }

@@ -294,8 +294,8 @@ func (a *asker) rule(r *record, it *event.Item) (v ruling, broken bool) {
 // byPlace decides for a Source whose lists are read from the newest to the
 // oldest, so that of a record only the first entry counts. To read a list again
 // is not harmless: what is no later than what was applied last is left alone.
-// Datetimes tell that where both are to be trusted, else the places in one list;
-// else the change stands when it says the same of whether the record is there, or
+// Datetimes tell that where both are to be trusted, else the places in one list, or
+// which of two lists begins earlier; else the change stands when it says the same of whether the record is there, or
 // states a later modification, and is in doubt when not.
 func (a *asker) byPlace(r *record, it *event.Item, w *word) (v ruling, broken bool) {
 	dated := it.Order.Known() && !it.Late
@@ -329,6 +329,8 @@ func (a *asker) byPlace(r *record, it *event.Item, w *word) (v ruling, broken bo
 		return unchanged, broken
 	case w.same, dated && w.again:
 		return unchanged, broken
+	case !dated && it.Place.Before(w.place):
+		return historical, false
 	case dated, w.alive == !it.Deleted, it.Place.Position == 0 && w.place.Position == 0:
 		return apply, broken
 	}

@@ -41,6 +41,7 @@ type listing struct {
 	id    int64 // of the list, for places
 	wants translate.Wants
 	at    event.Stamp // of a baseline
+	from  event.Stamp // of a list of changes
 	said  backlog[event.Item]
 
 	active    int64 // records that a baseline has
@@ -52,7 +53,9 @@ type listing struct {
 // on. Of a list that cannot be read to its end nothing is taken.
 func (r *run) list(ctx context.Context, d *resourcesync.List, p *pipe) error {
 	g := &listing{r: r, doc: d, id: listID(d.Identity), wants: r.wants()}
-	g.at = stampOf(d.Head().At)
+	if g.at = stampOf(d.Head().At); !d.Baseline {
+		g.from = stampOf(d.Head().From)
+	}
 	g.said = backlog[event.Item]{r: r, meter: r.meter(), record: func(it *event.Item) string { return it.Record },
 		values: make([]event.Item, 0, min(p.latest, backlogMemory))} // the lists of an index are mostly of one length
 	defer g.said.close()
@@ -139,7 +142,7 @@ func observe(e *resourcesync.Entry, wants *translate.Wants, baseline bool) (even
 
 // add gives an item its place.
 func (g *listing) add(it *event.Item) {
-	it.Place = event.Place{Part: g.doc.Set, List: g.id, Position: int64(g.doc.Position())}
+	it.Place = event.Place{Part: g.doc.Set, List: g.id, Position: int64(g.doc.Position()), From: g.from}
 	if it.Baseline = g.doc.Baseline; it.Baseline {
 		it.Order = g.at
 	}

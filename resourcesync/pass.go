@@ -22,6 +22,9 @@ const (
 	keptValidators = 2_000
 	// keptProblems bounds what is remembered so as to report it once.
 	keptProblems = 10_000
+	// movedMost is how many baselines are read one after the other because the lists
+	// of each were changed while they were read.
+	movedMost = 5
 	// keptLost is how many things that are lost a Result names.
 	keptLost = 10
 
@@ -68,7 +71,8 @@ func newPass(ctx context.Context, w *Walk) (*pass, error) {
 	}
 	p.cur.Memory.URL = w.URL
 	if w.Resume == nil {
-		p.cur.Full, p.cur.Due = w.Full, w.Full
+		p.cur.Full = w.Full
+		p.cur.Due = w.Full || p.cur.Memory.Moved > 0 && p.cur.Memory.Moved < movedMost
 		if w.Full {
 			p.cur.Memory.Hosts = nil
 		}
@@ -120,7 +124,7 @@ func (p *pass) run(visit func(context.Context, *List) error) error {
 func (p *pass) next() (*List, error) {
 	for {
 		if len(p.cur.Steps) == 0 {
-			if !p.cur.Due || p.cur.Planned {
+			if p.cur.Planned || !p.cur.Due && !p.found() {
 				return nil, nil
 			}
 			p.planBaseline()
@@ -133,6 +137,12 @@ func (p *pass) next() (*List, error) {
 			return l, err
 		}
 	}
+}
+
+// found reports whether a Change List was read that an earlier pass went on without:
+// what was absent from the Resource Lists meanwhile was not taken as deleted.
+func (p *pass) found() bool {
+	return slices.ContainsFunc(p.cur.Memory.Streams, func(s Stream) bool { return s.Missed && !s.New.Missed && s.ResourceList != "" })
 }
 
 // arrive opens a list; nil when it is not to be visited.
@@ -288,6 +298,9 @@ func missing(err error) bool {
 func (p *pass) result(whole bool) Result {
 	c := &p.cur
 	r := Result{Ended: p.ended, Gap: c.Gap, Documents: c.Documents, Dialects: c.Dialects, Lost: strings.Join(c.Lost, "; ")}
+	if c.Moved {
+		r.Lost = strings.Join(append(slices.Clone(c.Lost), "the Resource Lists were changed while they were read, so that some resources may be missing"), "; ")
+	}
 	if c.MoreLost > 0 {
 		r.Lost += fmt.Sprintf("; and %d times more", c.MoreLost)
 	}
@@ -309,7 +322,7 @@ func (p *pass) result(whole bool) Result {
 	if whole && c.Gap == nil {
 		r.NotModified = c.Documents == 0 && !c.Due && len(c.Lost) == 0
 		m := c.Memory.clone()
-		m.settle(r.Baseline)
+		m.settle(r.Baseline, c.Moved)
 		r.Memory, r.Mark = &m, m.mark()
 	} else {
 		r.Mark = c.Memory.mark()

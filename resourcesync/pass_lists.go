@@ -327,7 +327,7 @@ func (p *pass) compare(s Step) error {
 	case err != nil && !missing(err):
 		return err
 	}
-	p.cur.Incomplete = true
+	p.cur.Incomplete, p.cur.Moved = true, true
 	p.report(Problem{Rule: ruleStable, URL: s.URL, Found: "an index that was changed while its lists were read",
 		Expected: "one snapshot; nothing is taken as deleted"}, false)
 	return nil

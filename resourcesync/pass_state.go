@@ -78,7 +78,7 @@ func (c *Cursor) enumerated(l *List) {
 			fmt.Sprintf("an index of lists: one that ends at %d entries may leave out the others, so nothing is taken as deleted", MaxEntries))
 	}
 	if !head.At.IsZero() && !s.At.IsZero() && !head.At.Time().Equal(s.At) {
-		c.Incomplete = true
+		c.Incomplete, c.Moved = true, true
 		l.broken(ruleStable, "at "+head.At.String(), "at "+stamp(s.At)+" as its index says: it was changed while being read, so nothing is taken as deleted")
 	}
 	at := head.At.Time()
@@ -125,7 +125,12 @@ func (m *Memory) validate(stream int, l *List) {
 }
 
 // settle completes the memory of a walk that has ended whole.
-func (m *Memory) settle(baseline bool) {
+func (m *Memory) settle(baseline, moved bool) {
+	if baseline {
+		if m.Moved++; !moved {
+			m.Moved = 0
+		}
+	}
 	for i := range m.Streams {
 		s := &m.Streams[i]
 		s.before, s.Known = nil, true

@@ -127,6 +127,9 @@ type Memory struct {
 	Hosts []string `json:"hosts,omitempty"`
 	// Partial: the Source has sets of resources that are not followed.
 	Partial bool `json:"partial,omitempty"`
+	// Moved counts the baselines in a row whose lists were changed while they were
+	// read.
+	Moved int `json:"moved,omitempty"`
 }
 
 // Naming is a Source Description, or an index of some.
@@ -189,7 +192,7 @@ type Times struct {
 	// At is that of the last Resource List.
 	At time.Time `json:"at,omitzero"`
 	// Missed: a Change List failed, or was damaged. It is asked for again, with all
-	// that reach to At.
+	// that reach to At; once it is had, a baseline is due.
 	Missed bool `json:"missed,omitempty"`
 }
 
@@ -211,6 +214,9 @@ type Cursor struct {
 	Planned bool `json:"planned,omitempty"`
 	// Incomplete: the baseline is no complete enumeration.
 	Incomplete bool `json:"incomplete,omitempty"`
+	// Moved: the lists of the baseline were changed while they were read. What went
+	// from one that was not read yet into one that was is not known.
+	Moved bool `json:"moved,omitempty"`
 	// At is the earliest at of the baseline; Timeless: some list has none.
 	At       time.Time `json:"at,omitzero"`
 	Timeless bool      `json:"timeless,omitempty"`
@@ -248,8 +254,10 @@ type Result struct {
 	// Sets are the numbers of its sets of resources (List.Set), if it ever had
 	// several.
 	Sets []int
-	// Lost says in a sentence which changes are not to be had any more; "" when
-	// none are. A baseline was compared if the Source has one.
+	// Lost says in a sentence which changes are not to be had any more, or that some
+	// resources may be missing because the baseline was changed while it was read; ""
+	// when none are. A baseline was compared if the Source has one, or the next walk
+	// reads it again.
 	Lost string
 	// Gap is a list that is missing and that no baseline makes up for; nil when
 	// none is. All others were read.

@@ -69,6 +69,53 @@ func TestPartsWithoutAt(t *testing.T) {
 	}
 }
 
+// TestPartsThatMove: while the parts of a Resource List are read, a deletion moves
+// a resource into a part that was read already. The next pass reads all of them
+// again, as do some more when that goes on.
+func TestPartsThatMove(t *testing.T) {
+	s := newSite(t)
+	parts(s, 6)
+	s.put("/cap", urlset(attrs("capability", "capabilitylist"), lists("/rl", "resourcelist"), lists("/cl", "changelist")))
+	s.put("/cl", changes(1, 0))
+	whole := sitemapindex(attrs("capability", "resourcelist", "at", 7), named("/p1", "at", 7), named("/p2", "at", 7))
+	s.handle("/p2", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(strings.ReplaceAll(resources(7, res("c")), "{}", s.URL))) // b has gone to the first
+	})
+	w := s.walk("/cap")
+	got := s.run(w)
+	for range movedMost - 1 {
+		got.expect(t, "/cl /p1* /p2* /p3*")
+		if got.Complete || !got.reported(ruleStable) || !strings.Contains(got.Lost, "may be missing") {
+			t.Errorf("%+v, %v", got.Result, got.problems)
+		}
+		got = s.again(w, got)
+	}
+	for range 2 { // it is as if they always did
+		last := got
+		got = s.again(w, got)
+		if got.Baseline || got.Lost != "" {
+			t.Errorf("%+v after %+v", got.Result, last.Result)
+		}
+	}
+
+	// One that changes once is whole in the pass after.
+	parts(s, 6)
+	s.put("/cap", urlset(attrs("capability", "capabilitylist"), lists("/rl", "resourcelist"), lists("/cl", "changelist")))
+	s.handle("/p2", func(w http.ResponseWriter, _ *http.Request) {
+		s.put("/rl", whole)
+		s.put("/p1", resources(7, res("b")))
+		_, _ = w.Write([]byte(strings.ReplaceAll(resources(7, res("c")), "{}", s.URL)))
+	})
+	got = s.again(w, s.run(w))
+	got.expect(t, "/cl /p1* /p2*")
+	if !got.Complete || got.Lost != "" || strings.Join(got.entries, " ") != "| b | c |" {
+		t.Errorf("%+v with %q", got.Result, got.entries)
+	}
+	if got = s.again(w, got); got.Baseline {
+		t.Errorf("%+v", got.Result)
+	}
+}
+
 func TestComplete(t *testing.T) {
 	full := make([]string, MaxEntries)
 	for i := range full {

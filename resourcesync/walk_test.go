@@ -276,8 +276,8 @@ func TestChangeListFailsAtFirst(t *testing.T) {
 	}
 	s.put("/cl3", changes(7, 10, change("a", 8)))
 	second := s.again(w, first)
-	second.expect(t, "/cl4 /cl3 /cl2")
-	if second.Lost != "" || second.Baseline {
+	second.expect(t, "/cl4 /cl3 /cl2 /rl*")
+	if second.Lost != "" || !second.Complete {
 		t.Errorf("%+v", second.Result)
 	}
 	if third := s.again(w, second); !third.NotModified {
@@ -286,7 +286,7 @@ func TestChangeListFailsAtFirst(t *testing.T) {
 }
 
 // TestDamagedChangeList: one that cannot be read is asked for until it can be,
-// with one baseline in all; until then nothing is absent. (D84)
+// with one baseline meanwhile and one then; until then nothing is absent. (D84)
 func TestDamagedChangeList(t *testing.T) {
 	s := newSite(t)
 	s.tags = true
@@ -308,8 +308,8 @@ func TestDamagedChangeList(t *testing.T) {
 	}
 	s.put("/cl4", whole)
 	got = s.again(w, got)
-	got.expect(t, "/cl5 /cl4 /cl3")
-	if got.Lost != "" {
+	got.expect(t, "/cl5 /cl4 /cl3 /rl*")
+	if got.Lost != "" || !got.Complete {
 		t.Errorf("%+v", got.Result)
 	}
 	if end := s.again(w, got); !end.NotModified {

@@ -203,7 +203,11 @@ func (h *history) fail(s *source, full bool) {
 	s.failure = fails
 	list, ofChanges := strings.CutPrefix(s.failing, "cl")
 	if ofChanges {
-		s.failure = rapid.SampledFrom([]int{fails, missing, cutOff}).Draw(h.t, "failure")
+		may := []int{fails, cutOff}
+		if s.badly { // else nothing tells whether a Resource List is newer than what has gone
+			may = append(may, missing)
+		}
+		s.failure = rapid.SampledFrom(may).Draw(h.t, "failure")
 	}
 	r, err := h.pass(s, full)
 	s.failing = ""

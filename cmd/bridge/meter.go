@@ -14,7 +14,7 @@ import (
 )
 
 // meter shows how far harvests have come: on a terminal a bar with the rate,
-// elsewhere one line a second at most, and none while nothing happens.
+// elsewhere one line in ten seconds at most, and none while nothing happens.
 type meter struct {
 	mu      sync.Mutex
 	out     io.Writer
@@ -35,8 +35,12 @@ type metered struct {
 
 func newMeter(w io.Writer, quiet bool) *meter {
 	m := &meter{out: w, quiet: quiet, start: time.Now(), bar: newBar(w, quiet, -1, "harvesting", "entries"), ended: make(chan struct{})}
+	each := time.Second
+	if m.bar == nil { // for a file, or a mail of cron
+		each = 10 * time.Second
+	}
 	go func() {
-		tick := time.NewTicker(time.Second)
+		tick := time.NewTicker(each)
 		defer tick.Stop()
 		for {
 			select {

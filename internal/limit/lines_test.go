@@ -3,6 +3,7 @@ package limit_test
 import (
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,11 +16,20 @@ import (
 func TestLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l limit.Lines
+		var mu sync.Mutex // the lines of a minute come from its timer
 		var said []string
-		note := func(what int) { l.Note(func(n int) { said = append(said, fmt.Sprintf("%d, last %d", n, what)) }) }
+		note := func(what int) {
+			l.Note(func(n int) {
+				mu.Lock()
+				defer mu.Unlock()
+				said = append(said, fmt.Sprintf("%d, last %d", n, what))
+			})
+		}
 		want := func(lines ...string) {
 			t.Helper()
 			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
 			if !slices.Equal(said, lines) {
 				t.Errorf("said %q, want %q", said, lines)
 			}

@@ -343,10 +343,10 @@ func (a *absence) later(ctx context.Context, q querier, records []int64) (map[in
 	if err := each(ctx, r, "SELECT record, said, NULL FROM state WHERE record IN ("+in(lookup)+")", records, said); err != nil {
 		return nil, nil, err
 	}
-	if err := each(ctx, withSource{r, a.source}, "SELECT record, said, shadow FROM presence WHERE record IN ("+in(lookup)+") AND source = ?", records, said); err != nil {
+	if err := each(ctx, withSource(r, a.source), "SELECT record, said, shadow FROM presence WHERE record IN ("+in(lookup)+") AND source = ?", records, said); err != nil {
 		return nil, nil, err
 	}
-	return later, parts, each(ctx, withSource{r, a.source}, "SELECT record, observation FROM pending WHERE record IN ("+in(lookup)+") AND source = ?", records, func(rows *sql.Rows) error {
+	return later, parts, each(ctx, withSource(r, a.source), "SELECT record, observation FROM pending WHERE record IN ("+in(lookup)+") AND source = ?", records, func(rows *sql.Rows) error {
 		var record int64
 		var waits sql.RawBytes
 		if err := rows.Scan(&record, &waits); err != nil {

@@ -9,7 +9,8 @@ import (
 )
 
 const selectHolding = `SELECT r.id, r.identifier, t.said, p.said, p.shadow, EXISTS (SELECT 1 FROM pending w WHERE w.source = src.id AND w.record = r.id)
-FROM source src JOIN record_key k ON k.key = $1 JOIN record r ON r.id = k.record AND r.id >> 32 = src.set_id
+FROM source src JOIN record_key k ON k.key = $1 AND k.record > src.set_id << 32 AND k.record < (src.set_id + 1) << 32
+JOIN record r ON r.id = k.record
 LEFT JOIN state t ON t.record = r.id LEFT JOIN presence p ON p.record = r.id AND p.source = src.id WHERE src.id = $2`
 
 // Holding returns what a Source holds of the record of its set with that

@@ -87,7 +87,7 @@ func (b *batch) living(ctx context.Context, q preparer, identifiers map[string]b
 	for id := range identifiers {
 		keys = append(keys, event.KeyBits(id))
 	}
-	return each(ctx, q, selectRecords, keys, func(rows *sql.Rows) error {
+	return each(ctx, ofSet(q, b.set.id), selectRecords, keys, func(rows *sql.Rows) error {
 		var id, key int64
 		var identifier string
 		var seq, digest sql.NullInt64
@@ -95,7 +95,7 @@ func (b *batch) living(ctx context.Context, q preparer, identifiers map[string]b
 		if err := rows.Scan(&id, &key, &identifier, &seq, &digest, &raw); err != nil {
 			return err
 		}
-		if _, ok := identifiers[identifier]; ok && id>>32 == b.set.id {
+		if _, ok := identifiers[identifier]; ok {
 			identifiers[identifier] = digest.Valid
 		}
 		return nil

@@ -327,8 +327,9 @@ func (l *Log) Record(ctx context.Context, set, key string) (found *event.Event, 
 		if err != nil {
 			return err
 		}
+		id := s.idOf(set)
 		rows, err := q.QueryContext(ctx, "SELECT "+eventColumns+` FROM record_key k JOIN state t ON t.record = k.record JOIN event e ON e.seq = t.seq
-WHERE k.key = $1 AND k.record >> 32 = $2`, bits, s.idOf(set))
+WHERE k.key = $1 AND k.record > $2 AND k.record < $3`, bits, id<<32, (id+1)<<32)
 		return scanAll(rows, err, func(rows *sql.Rows) error {
 			ev, err := s.scan(rows)
 			if err == nil && event.IsKeyOf(key, ev.Record) {

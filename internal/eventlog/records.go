@@ -218,7 +218,7 @@ func (r reading) each(ctx context.Context, text string, args []any, scan func(*s
 
 var (
 	selectRecords = `SELECT r.id, k.key, r.identifier, s.seq, s.digest, s.said
-FROM record_key k JOIN record r ON r.id = k.record LEFT JOIN state s ON s.record = r.id WHERE k.key IN (` + in(lookup) + `)`
+FROM record_key k JOIN record r ON r.id = k.record LEFT JOIN state s ON s.record = r.id WHERE k.key IN (` + in(lookup) + `) AND k.record > ? AND k.record < ?`
 	selectPresence = `SELECT record, source, said, shadow FROM presence WHERE record IN (` + in(lookup) + `)`
 	selectPending  = `SELECT record, partial, since, tries, asked, next, reason, observation, sum FROM pending WHERE record IN (` + in(lookup) + `) AND source = ?`
 	selectBack     = `SELECT record, stamp, future, observation, sum FROM step_back WHERE record IN (` + in(lookup) + `) AND source = ?`
@@ -261,15 +261,12 @@ func (b *batch) recordsOf(ctx context.Context, q preparer, items []event.Item) (
 
 // loadStates fills in what tables record and state hold. all is sorted by key.
 func (b *batch) loadStates(ctx context.Context, q preparer, all []*record, keys []int64) error {
-	return each(ctx, q, selectRecords, keys, func(rows *sql.Rows) error {
+	return each(ctx, ofSet(q, b.set.id), selectRecords, keys, func(rows *sql.Rows) error {
 		var id, key int64
 		var identifier, raw sql.RawBytes
 		var seq, digest sql.NullInt64
 		if err := rows.Scan(&id, &key, &identifier, &seq, &digest, &raw); err != nil {
 			return err
-		}
-		if id>>32 != b.set.id {
-			return nil
 		}
 		at, _ := slices.BinarySearchFunc(all, key, func(r *record, key int64) int { return cmp.Compare(r.key, key) })
 		for ; at < len(all) && all[at].key == key; at++ {
@@ -313,10 +310,10 @@ func (b *batch) loadRest(ctx context.Context, q preparer, all []*record) error {
 		scan   func(*sql.Rows) error
 	}{
 		{src.others, q, selectPresence, func(rows *sql.Rows) error { return scanPresence(rows, known) }},
-		{src.pending, withSource{q, src.id}, selectPending, func(rows *sql.Rows) error { return scanPending(rows, src.id, known) }},
-		{src.backs, withSource{q, src.id}, selectBack, func(rows *sql.Rows) error { return scanBack(rows, src.id, known) }},
-		{src.orders, withSource{q, src.id}, selectOrder, func(rows *sql.Rows) error { return scanOrder(rows, src.id, known) }},
-		{src.held, withSource{q, src.id}, selectHeld, func(rows *sql.Rows) error { return scanHeld(rows, src.id, known) }},
+		{src.pending, withSource(q, src.id), selectPending, func(rows *sql.Rows) error { return scanPending(rows, src.id, known) }},
+		{src.backs, withSource(q, src.id), selectBack, func(rows *sql.Rows) error { return scanBack(rows, src.id, known) }},
+		{src.orders, withSource(q, src.id), selectOrder, func(rows *sql.Rows) error { return scanOrder(rows, src.id, known) }},
+		{src.held, withSource(q, src.id), selectHeld, func(rows *sql.Rows) error { return scanHeld(rows, src.id, known) }},
 	} {
 		if t.wanted {
 			if err := each(ctx, t.q, t.text, ids, t.scan); err != nil {
@@ -342,15 +339,21 @@ func scanPresence(rows *sql.Rows, known map[int64]*record) error {
 	return nil
 }
 
-// withSource adds the Source's number as the last parameter.
-type withSource struct {
+// with adds further parameters after the looked up values.
+type with struct {
 	preparer
-	source event.SourceID
+	args []any
 }
 
-func (w withSource) each(ctx context.Context, text string, args []any, scan func(*sql.Rows) error) error {
-	return w.preparer.each(ctx, text, append(slices.Clone(args), int64(w.source)), scan)
+func (w with) each(ctx context.Context, text string, args []any, scan func(*sql.Rows) error) error {
+	return w.preparer.each(ctx, text, append(slices.Clip(args), w.args...), scan)
 }
+
+// ofSet bounds a query to the records of a set. Sets may have identifiers in
+// common, as many sets as there are.
+func ofSet(q preparer, set int64) with { return with{q, []any{set << 32, (set + 1) << 32}} }
+
+func withSource(q preparer, source event.SourceID) with { return with{q, []any{int64(source)}} }
 
 func stampOf(n sql.NullInt64) event.Stamp {
 	if !n.Valid {

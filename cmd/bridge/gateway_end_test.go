@@ -23,6 +23,7 @@ import (
 // and so they are when it starts again.
 func TestTerminateGateway(t *testing.T) {
 	peer.Heavy(t)
+	t.Parallel()
 	const n = 32
 	arrived, release := make(chan struct{}, n), make(chan struct{})
 	slow := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

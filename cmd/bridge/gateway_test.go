@@ -29,12 +29,13 @@ import (
 // disposition, the same everywhere. Nothing is lost.
 func TestGateway(t *testing.T) {
 	peer.Heavy(t)
+	t.Parallel()
 	rounds := 100
 	if peer.Soaking() {
 		rounds = 1000
 	}
 	t.Run("doubts are settled", func(t *testing.T) {
-		t.Parallel() // they mostly wait for the next second
+		t.Parallel()
 		k := newChain(t, true)
 		k.run(rounds, k.settleAll)
 	})

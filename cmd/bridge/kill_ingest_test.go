@@ -25,6 +25,7 @@ import (
 // once, and nothing is there twice.
 func TestKillIngest(t *testing.T) {
 	peer.Heavy(t)
+	t.Parallel()
 	rounds := 30
 	if peer.Soaking() {
 		rounds = 1000
@@ -56,6 +57,7 @@ func TestKillIngest(t *testing.T) {
 // acknowledgement.
 func TestKillMail(t *testing.T) {
 	peer.Heavy(t)
+	t.Parallel()
 	rounds := 10
 	if peer.Soaking() {
 		rounds = 1000

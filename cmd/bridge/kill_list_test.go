@@ -15,6 +15,7 @@ import (
 // with one Change List, and without any, of which baselines are compared.
 func TestKillLists(t *testing.T) {
 	peer.Heavy(t)
+	t.Parallel()
 	rounds := 40
 	if peer.Soaking() {
 		rounds = 1000

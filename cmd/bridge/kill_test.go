@@ -25,6 +25,7 @@ import (
 // else runs.
 func TestKill(t *testing.T) {
 	peer.Heavy(t)
+	t.Parallel()
 	rounds, segment, churn := 100, 20, 6
 	if peer.Soaking() {
 		rounds, segment, churn = 1000, 500, 80

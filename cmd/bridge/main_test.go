@@ -1,13 +1,37 @@
 package main
 
 import (
+	"flag"
+	"runtime"
+	"strconv"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/pmh-bridge/bridge/internal/peer"
 )
 
 // In scripts, and for tests that kill it, "bridge" is this program, a process of
 // its own.
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"bridge": main})
+	testscript.Main(waiting{m}, map[string]func(){"bridge": main})
+}
+
+// waiting runs the tests.
+type waiting struct{ *testing.M }
+
+// Run runs twice as many tests at a time as there are processors: they mostly wait
+// for the processes that they start. A soak says how long these take, and runs one.
+func (w waiting) Run() int {
+	atOnce := 2 * runtime.GOMAXPROCS(0)
+	if peer.Soaking() {
+		atOnce = 1
+	}
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
+		if err := f.Value.Set(strconv.Itoa(atOnce)); err != nil {
+			panic(err)
+		}
+	}
+	return w.M.Run()
 }

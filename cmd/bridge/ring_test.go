@@ -28,9 +28,10 @@ import (
 // before it.
 func TestRing(t *testing.T) {
 	peer.Heavy(t)
+	t.Parallel()
 	for _, joins := range []string{"ABC", "CBA"} {
 		t.Run(joins, func(t *testing.T) {
-			t.Parallel() // they mostly wait for the next second
+			t.Parallel()
 			g := newProcessRing(t, joins)
 			g.provider.Create(fixtures.Record{Name: "a", ID: "urn:a", Title: "v1"})
 			g.provider.Create(fixtures.Record{Name: "stays", ID: "urn:stays", Title: "v1"})

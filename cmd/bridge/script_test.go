@@ -21,6 +21,7 @@ import (
 
 // TestScripts runs testdata/script: one script for each promise.
 func TestScripts(t *testing.T) {
+	t.Parallel()
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,

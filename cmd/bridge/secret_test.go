@@ -128,6 +128,7 @@ func (o *told) page(url string) {
 // path of a URL that the operator or a submitter has typed is used, and shows
 // nowhere.
 func TestSecretsOfURLsStayHidden(t *testing.T) {
+	t.Parallel()
 	far := newPeers(t)
 	o := &told{t: t, folder: t.TempDir(), by: map[string]string{}}
 	feed, recipient := far.URL+"/feed.atom?key="+hush+"-of-the-source", far.URL+"/sip/told/"+hush+"-of-the-submitter"

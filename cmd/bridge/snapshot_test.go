@@ -24,6 +24,7 @@ import (
 // whole or a new one whole, and no snapshot is older than one seen before.
 func TestKillSnapshot(t *testing.T) {
 	peer.Heavy(t)
+	t.Parallel()
 	rounds := 10
 	if peer.Soaking() {
 		rounds = 100

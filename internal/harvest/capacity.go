@@ -65,7 +65,9 @@ func (p *place) reclaim(ctx context.Context, first bool) error {
 		c.mu.Unlock()
 		return nil
 	}
-	if c.taken < placesAtOnce {
+	// Who may go on beyond the memory there is needs no place: all of them may be
+	// with those that wait for that memory.
+	if c.taken < placesAtOnce || c.over == p.load {
 		c.taken++
 		p.lent = false
 		c.mu.Unlock()
@@ -91,7 +93,7 @@ func (p *place) reclaim(ctx context.Context, first bool) error {
 
 // free gives a place to the next one. Callers hold mu.
 func (c *capacity) free() {
-	if len(c.queue) == 0 {
+	if len(c.queue) == 0 || c.taken > placesAtOnce {
 		c.taken--
 		return
 	}
@@ -197,20 +199,17 @@ func (l *load) add(ctx context.Context, n int64) error {
 		return nil
 	default:
 	}
-	var err error
-	l.place.wait(ctx, func() {
-		select {
-		case <-l.room:
-		case <-ctx.Done():
-			err = context.Cause(ctx)
-		}
-	})
-	if err != nil {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.waiting = slices.DeleteFunc(c.waiting, func(w *load) bool { return w == l })
+	// It keeps its place: another one would soon wait for memory too, with half a
+	// document of its own in it.
+	select {
+	case <-l.room:
+		return nil
+	case <-ctx.Done():
 	}
-	return err
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waiting = slices.DeleteFunc(c.waiting, func(w *load) bool { return w == l })
+	return context.Cause(ctx)
 }
 
 func (l *load) done(n int64) {

@@ -2,6 +2,7 @@ package harvest
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -92,10 +93,14 @@ func TestMemoryIsBounded(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		documents := rapid.SliceOfN(rapid.SampledFrom([]int64{1, inFlight / 100, inFlight / 4, inFlight, 2 * inFlight}), 1, 60).Draw(rt, "documents")
 		hangs := rapid.SliceOfN(rapid.Bool(), len(documents), len(documents)).Draw(rt, "hangs")
+		if rapid.Bool().Draw(rt, "none hangs") {
+			clear(hangs)
+		}
 		synctest.Test(t, func(t *testing.T) {
 			var c capacity
 			var all sync.WaitGroup
 			largest, most := int64(0), int64(0)
+			partly, mostPartly := 0, 0 // documents that were read in part
 			for i, size := range documents {
 				largest = max(largest, size)
 				all.Go(func() {
@@ -106,19 +111,29 @@ func TestMemoryIsBounded(t *testing.T) {
 					}
 					defer p.leave()
 					const step = inFlight / 50
-					for read := int64(0); read < size; read += step {
-						if err := p.add(t.Context(), min(step, size-read)); err != nil {
-							t.Error(err)
-							return
+					for range 2 { // documents
+						for read := int64(0); read < size; read += step {
+							if err := p.add(t.Context(), min(step, size-read)); err != nil {
+								t.Error(err)
+								return
+							}
+							c.mu.Lock()
+							most = max(most, c.used)
+							if read == 0 {
+								partly++
+								mostPartly = max(mostPartly, partly)
+							}
+							c.mu.Unlock()
+							if hangs[i] {
+								p.waitServer(t.Context(), func() { time.Sleep(time.Minute) }) // of the bubble's clock
+							}
 						}
 						c.mu.Lock()
-						most = max(most, c.used)
+						partly--
 						c.mu.Unlock()
-						if hangs[i] {
-							p.waitServer(t.Context(), func() { time.Sleep(time.Minute) }) // of the bubble's clock
-						}
+						p.wait(t.Context(), func() { time.Sleep(time.Minute) }) // for the log
+						p.done(size)
 					}
-					p.wait(t.Context(), func() { time.Sleep(time.Minute) }) // for the log
 				})
 			}
 			all.Wait()
@@ -126,6 +141,9 @@ func TestMemoryIsBounded(t *testing.T) {
 			// takes to use it twice, and each has one document.
 			if bound := 2*inFlight + 2*largest + int64(len(documents))*inFlight/50; most > bound {
 				t.Errorf("%d bytes in flight, want %d at most", most, bound)
+			}
+			if !slices.Contains(hangs, true) && mostPartly > placesAtOnce+1 {
+				t.Errorf("%d documents were read in part at a time, want %d at most", mostPartly, placesAtOnce+1)
 			}
 			if c.used != 0 || c.taken != 0 || len(c.waiting) != 0 || c.over != nil {
 				t.Errorf("in the end %d bytes, %d places and %d waiters are left", c.used, c.taken, len(c.waiting))

@@ -37,13 +37,25 @@ type saying struct {
 // begin readies g for a document. What it has allocated for the one before is
 // used again.
 func (g *reading) begin(r *run, d *atompmh.Document) {
-	if g.found == nil {
+	g.empty()
+	*g = reading{r: r, doc: d, found: g.found, inputs: g.inputs,
+		said: backlog[saying]{r: r, values: g.said.values, meter: r.meter(), record: func(s *saying) string { return s.Item.Record }}}
+}
+
+// empty forgets what was read.
+func (g *reading) empty() {
+	if len(g.found) > 2*spillBehind || g.found == nil {
 		g.found = map[string]int{}
 	}
-	clear(g.said.values)
-	*g = reading{r: r, doc: d, found: g.found, inputs: g.inputs[:0],
-		said: backlog[saying]{r: r, values: g.said.values[:0], meter: r.meter(), record: func(s *saying) string { return s.Item.Record }}}
+	clear(g.found)
+	g.said.values, g.inputs = reuse(g.said.values), g.inputs[:0]
+	if cap(g.inputs) > inputsKept {
+		g.inputs = nil
+	}
 }
+
+// inputsKept is how many bytes are kept for the entries of the next document.
+const inputsKept = 4 << 20
 
 // document reads one document to its end, picks of each record the entry that
 // counts, and hands them on in the order of the Source's stamps. Of a document that
@@ -83,7 +95,7 @@ func (g *reading) toFile() error {
 		s.Input = g.inputs[s.from:s.to]
 	}
 	err := g.said.toFile()
-	g.inputs = g.inputs[:0]
+	g.empty()
 	return err
 }
 
@@ -272,5 +284,6 @@ func (g *reading) finish(ctx context.Context, p *pipe) error {
 	if x.cursor, err = json.Marshal(cursor{Walk: c, Active: x.active}); err != nil {
 		return err
 	}
+	g.empty() // while it waits
 	return p.send(x)
 }

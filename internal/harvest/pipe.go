@@ -2,6 +2,7 @@ package harvest
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -156,7 +157,11 @@ func (p *pipe) fill(items []event.Item, doc int) int {
 	b := &p.batch
 	if p.r.src.Content != event.Mirror {
 		from := len(b.Items)
-		b.Items = append(b.Items, items...)
+		if from == 0 {
+			b.Items = slices.Clip(items)
+		} else {
+			b.Items = append(b.Items, items...)
+		}
 		for i := range b.Items[from:] {
 			b.Items[from+i].Document = doc
 		}
@@ -202,7 +207,6 @@ func (p *pipe) commit() error {
 	p.r.place.done(p.memory)
 	p.memory = 0
 	clear(p.has)
-	clear(b.Items) // what they refer to may go; the next batch takes their place
-	p.batch, p.since = event.Batch{Items: b.Items[:0]}, p.r.h.now()
+	p.batch, p.since = event.Batch{Items: reuse(b.Items)}, p.r.h.now()
 	return nil
 }

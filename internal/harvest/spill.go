@@ -25,8 +25,13 @@ const (
 	// spillParts is in how many parts of records a spill is. The largest list that
 	// is read has some 10 million entries.
 	spillParts = 128
+	// spillBehind is how many observations of a document wait in memory once a
+	// file has others.
+	spillBehind = 1 << 12
 	// spillChunk is how much of a part is gathered before it is written.
-	spillChunk = 16 << 10
+	spillChunk = 8 << 10
+	// spillCost is about how much memory a file takes, for what is gathered.
+	spillCost = spillParts * (spillChunk + 8<<10)
 	// maxSpill is how large the file may become.
 	maxSpill = 4 << 30
 )
@@ -74,7 +79,7 @@ func (b *backlog[T]) read(ctx context.Context, url string, next, toFile func() e
 		if err := b.meter.entry(ctx); err != nil {
 			return err
 		}
-		if len(b.values) >= cmp.Or(b.r.h.BacklogMemory, backlogMemory) || b.text >= textMemory {
+		if len(b.values) >= b.most() || b.text >= textMemory {
 			if err := toFile(); err != nil {
 				return fmt.Errorf("%s: %w", url, err)
 			}
@@ -83,6 +88,15 @@ func (b *backlog[T]) read(ctx context.Context, url string, next, toFile func() e
 			b.r.tell()
 		}
 	}
+}
+
+// most is how many values wait in memory.
+func (b *backlog[T]) most() int {
+	n := cmp.Or(b.r.h.BacklogMemory, backlogMemory)
+	if b.spill != nil {
+		return min(n, spillBehind)
+	}
+	return n
 }
 
 // toFile lets what was said so far wait in a file.
@@ -103,22 +117,33 @@ func (b *backlog[T]) toFile() error {
 			return err
 		}
 	}
-	clear(b.values)
-	clear(b.quarantine)
-	b.values, b.quarantine, b.text = b.values[:0], b.quarantine[:0], 0
-	b.giveBack()
+	b.values, b.quarantine, b.text = reuse(b.values), nil, 0
+	b.giveBack(spillCost)
 	return nil
 }
 
-// giveBack gives back the memory that was taken for the document.
-func (b *backlog[T]) giveBack() {
-	b.r.place.done(b.meter.taken)
-	b.meter.taken = 0
+// reuse empties a slice. A long one goes: nobody counts the memory of what is
+// kept for later, and a thousand harvests may be under way.
+func reuse[T any](s []T) []T {
+	if cap(s) > 2*spillBehind {
+		return nil
+	}
+	clear(s)
+	return s[:0]
+}
+
+// giveBack gives back the memory that was taken for the document, but for so many
+// bytes.
+func (b *backlog[T]) giveBack(but int64) {
+	if n := b.meter.taken - but; n > 0 {
+		b.r.place.done(n)
+		b.meter.taken = but
+	}
 }
 
 // close ends the document, whether or not it was handed on.
 func (b *backlog[T]) close() {
-	b.giveBack()
+	b.giveBack(0)
 	if b.spill != nil {
 		b.spill.close()
 	}

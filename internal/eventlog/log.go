@@ -372,6 +372,11 @@ func (l *Log) read(ctx context.Context, do func(q querier) error) error {
 	if err == nil {
 		err = errors.Join(do(c), c.Close())
 	}
+	return l.unread(err)
+}
+
+// unread says of an error in reading what has happened to the file.
+func (l *Log) unread(err error) error {
 	err = sqlite.Explain(l.path, err)
 	if l.writer != nil && (errors.Is(err, sqlite.ErrDisk) || errors.Is(err, sqlite.ErrDamaged)) {
 		err = fmt.Errorf("%w: %w", ErrStopped, err) // who would write must not go on
@@ -387,10 +392,10 @@ func (l *Log) prepared(ctx context.Context, text string, args []any, scan func(*
 	}
 	s, err := l.reads.stmt(ctx, l.db, text)
 	if err != nil {
-		return err
+		return l.unread(err)
 	}
 	rows, err := s.QueryContext(ctx, args...)
-	return scanAll(rows, err, scan)
+	return l.unread(scanAll(rows, err, scan))
 }
 
 // reads are statements that each connection for reading keeps.

@@ -454,39 +454,36 @@ func (l *Log) Targets(ctx context.Context, set string) ([]Source, error) {
 }
 
 func (l *Log) sources(ctx context.Context, set, which string) (out []Source, err error) {
-	err = l.read(ctx, func(q querier) error {
-		rows, err := q.QueryContext(ctx, `SELECT src.id, src.set_id, s.name, src.name, src.kind, src.url, src.rank, src.standing, src.sum, src.version, src.cursor, src.mark, src.memory, src.gap, src.kept, `+scheduleColumns+`,
+	err = l.prepared(ctx, `SELECT src.id, src.set_id, s.name, src.name, src.kind, src.url, src.rank, src.standing, src.sum, src.version, src.cursor, src.mark, src.memory, src.gap, src.kept, `+scheduleColumns+`,
 	(SELECT count(*) FROM pending p WHERE p.source = src.id), (SELECT count(*) FROM pending p WHERE p.source = src.id AND p.partial),
 	(SELECT count(*) FROM held h WHERE h.source = src.id), (SELECT count(*) FROM quarantine q WHERE q.source = src.id AND q.replayed = 0),
 	coalesce((SELECT n FROM tally t WHERE t.source = src.id AND t.what = `+strconv.Itoa(tallyUnquarantined)+` AND t.state = 0), 0)
-FROM source src JOIN sets s ON s.id = src.set_id LEFT JOIN schedule sch ON sch.source = src.id WHERE s.name = $1 AND src.standing <> 2 AND `+which+` ORDER BY src.rank, src.id`, set)
-		return scanAll(rows, err, func(rows *sql.Rows) error {
-			var s Source
-			var mark sql.NullInt64
-			var setID, sum, kept int64
-			var sch scheduleRow
-			var stands standing
-			columns := slices.Concat([]any{&s.ID, &setID, &s.Set, &s.Name, &s.Kind, &s.URL, &s.Rank, &stands, &sum, &s.Cursor.Version, &s.Cursor.Data, &mark, &s.Memory, &s.Gap, &kept},
-				sch.columns(), []any{&s.Pending, &s.Partial, &s.Held, &s.Quarantined, &s.Dropped})
-			if err := rows.Scan(columns...); err != nil {
-				return err
-			}
-			var err error
-			if s.Schedule, err = sch.schedule(s.ID); err != nil {
-				return err
-			}
-			if fresh, ok := l.schedules.get(s.ID); ok {
-				s.Schedule = fresh
-			}
-			s.Mark = stampOf(mark)
-			s.Former = stands == former
-			if h := (sourceHead{s.ID, setID, s.Name, s.Kind, s.URL, s.Rank, stands}); sum != h.sum() || kept != keptSum(&s.Progress) {
-				return damagedSource(s.ID)
-			}
-			l.ahead.lead(s.ID, &s.Cursor)
-			out = append(out, s)
-			return nil
-		})
+FROM source src JOIN sets s ON s.id = src.set_id LEFT JOIN schedule sch ON sch.source = src.id WHERE s.name = $1 AND src.standing <> 2 AND `+which+` ORDER BY src.rank, src.id`, []any{set}, func(rows *sql.Rows) error {
+		var s Source
+		var mark sql.NullInt64
+		var setID, sum, kept int64
+		var sch scheduleRow
+		var stands standing
+		columns := slices.Concat([]any{&s.ID, &setID, &s.Set, &s.Name, &s.Kind, &s.URL, &s.Rank, &stands, &sum, &s.Cursor.Version, &s.Cursor.Data, &mark, &s.Memory, &s.Gap, &kept},
+			sch.columns(), []any{&s.Pending, &s.Partial, &s.Held, &s.Quarantined, &s.Dropped})
+		if err := rows.Scan(columns...); err != nil {
+			return err
+		}
+		var err error
+		if s.Schedule, err = sch.schedule(s.ID); err != nil {
+			return err
+		}
+		if fresh, ok := l.schedules.get(s.ID); ok {
+			s.Schedule = fresh
+		}
+		s.Mark = stampOf(mark)
+		s.Former = stands == former
+		if h := (sourceHead{s.ID, setID, s.Name, s.Kind, s.URL, s.Rank, stands}); sum != h.sum() || kept != keptSum(&s.Progress) {
+			return damagedSource(s.ID)
+		}
+		l.ahead.lead(s.ID, &s.Cursor)
+		out = append(out, s)
+		return nil
 	})
 	return out, err
 }

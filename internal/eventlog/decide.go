@@ -88,7 +88,21 @@ type decision struct {
 // decide is what an item means for its record (I5, A1, A15). It does no I/O: all
 // that it needs was loaded, and what follows is in the decision. Append carries
 // that out; NeedsContent asks for it beforehand.
-func (a *asker) decide(r *record, it *event.Item, h *hashes) (d decision, err error) {
+func (a *asker) decide(r *record, it *event.Item, h *hashes) (decision, error) {
+	d, err := a.decideItem(r, it, h)
+	if err != nil || !r.live || r.first(a.rank) == r.speaker {
+		return d, err
+	}
+	// The order of the configuration has changed since the record was met last.
+	// Who speaks does not depend on what this item is worth.
+	outcome := d.outcome
+	d.said, err = true, a.turn(r, &d)
+	d.outcome = outcome
+	return d, err
+}
+
+// decideItem decides on the item itself, in whatever order the Sources are by now.
+func (a *asker) decideItem(r *record, it *event.Item, h *hashes) (d decision, err error) {
 	if a.mode == event.ModeLeft {
 		return a.leave(r, it), nil
 	}
@@ -118,7 +132,8 @@ func (a *asker) decide(r *record, it *event.Item, h *hashes) (d decision, err er
 	}
 	switch v {
 	case unchanged, superseded:
-		return d, a.keep(r, it, &d)
+		a.keep(r, it, &d)
+		return d, nil
 	case historical:
 		d.outcome = event.Historical
 		return d, nil
@@ -340,29 +355,19 @@ func (a *asker) byPlace(r *record, it *event.Item, w *word) (v ruling, broken bo
 	return doubt, broken
 }
 
-// keep: the item changes nothing that the Source says. What else may be due is
-// that another Source speaks for the record since the configuration's order has
-// changed (A15).
-func (a *asker) keep(r *record, it *event.Item, d *decision) error {
+// keep: the item changes nothing that the Source says.
+func (a *asker) keep(r *record, it *event.Item, d *decision) {
 	d.outcome = event.Unchanged
 	switch a.mode {
 	case event.ModeAbsent, event.ModeHold:
 		d.held = remove // it is gone already
-		return nil
 	case event.ModeWalk, event.ModeReplay:
-	default:
-		return nil
+		// What is pending and not this the Source has taken back; a place in a list
+		// was compared with what is pending.
+		if p := r.pending; p != nil && a.ordering != byPlace && !p.is(it) {
+			d.pending = remove
+		}
 	}
-	// What is pending and not this the Source has taken back; a place in a list
-	// was compared with what is pending.
-	if p := r.pending; p != nil && a.ordering != byPlace && !p.is(it) {
-		d.pending = remove
-	}
-	if !r.live || r.first(a.rank) == r.speaker {
-		return nil
-	}
-	d.said = true
-	return a.turn(r, d)
 }
 
 // apply takes an observation as what the Source now says, and decides on an

@@ -62,10 +62,12 @@ func (m *model) record(id string) *modelRecord {
 	return m.records[id]
 }
 
-// meet takes in an item of a walk.
+// meet takes in an item of a walk. Whatever that is worth, the order of the Sources
+// may have changed since the record was met last.
 func (m *model) meet(source int, it event.Item) {
 	w, r := m.walks[source], m.record(it.Record)
 	s := r.says[source]
+	defer m.settle(r, &it)
 	// In the walk the newest wins, of equal ones the first, whatever becomes of it.
 	if met, again := w.met[it.Record]; again && (!met.Order.Known() || !it.Order.After(met.Order)) {
 		return
@@ -85,7 +87,6 @@ func (m *model) meet(source int, it event.Item) {
 		w.back[it.Record] = it
 		return
 	case s.alive == !it.Deleted && claim(&it) == claim(&s.item):
-		m.settle(r, &it)
 		return
 	}
 	m.say(source, it)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -62,7 +63,7 @@ func testSourcesOrder(t *testing.T, open Open) {
 	b.want("events", b.news(), "created a@5=one, created b@5=one")
 	b.names = []string{"two", "one"}
 	b.reopen()
-	b.want("two goes first", b.walkOf(0, "a@6=two"), "logged")
+	b.want("two goes first", b.walkOf(0, "a@6=two"), "unchanged")
 	b.end(0)
 	b.want("events", b.news(), "updated a@6=two")
 	b.names = []string{"three", "one"}
@@ -75,6 +76,43 @@ func testSourcesOrder(t *testing.T, open Open) {
 	b.walkOf(0, "-a@2")
 	b.end(0)
 	b.want("three falls silent: one, not two, which is configured no more", b.news(), "updated a@5=one")
+}
+
+// A15: for that it is enough that a Source has spoken of the record, whatever it
+// said.
+func testSourcesOrderMet(t *testing.T, open Open) {
+	waits := items("a@6=new")
+	waits[0].Pending, waits[0].Fetched = "no answer", false
+	stamped, listed := items("a@5=x"), baseline(5, "a=x")
+	for _, c := range []struct {
+		name, kind       string
+		content          event.Content
+		has              []event.Item
+		says             [][]event.Item
+		outcomes, events string
+	}{
+		{"bad", "atompmh", event.Redirect, stamped, [][]event.Item{items("!a@6")}, "bad", "updated a@5=x"},
+		{"not selected", "atompmh", event.Redirect, stamped, [][]event.Item{items("~a@6")}, "unselected", "updated a@5=x"},
+		{"stepped back", "atompmh", event.Redirect, stamped, [][]event.Item{items("a@4=old")}, "stepped-back", "updated a@5=x"},
+		{"without its content", "atompmh", event.Mirror, stamped, [][]event.Item{waits}, "waiting", "updated a@5=x"},
+		{"an older change", "resourcesync", event.Redirect, listed, [][]event.Item{placed(1, "a@3=old"), listed}, "historical historical", "updated a=x"},
+		{"a bad change", "resourcesync", event.Redirect, listed, [][]event.Item{placed(1, "!a@6"), listed}, "bad historical", "updated a=x"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := begin(t, open, Set{Content: c.content, Kind: c.kind}, "one")
+			b.pass(c.has)
+			b.names = []string{"two", "one"}
+			b.reopen()
+			other := slices.Clone(c.has)
+			other[0].Title = "another"
+			b.pass(other)
+			b.names = []string{"one", "two"}
+			b.reopen()
+			b.news()
+			b.want("outcomes", b.pass(c.says...), c.outcomes)
+			b.want("events", b.news(), c.events)
+		})
+	}
 }
 
 // In mode reference a record that moves has two entries. A URI that several records

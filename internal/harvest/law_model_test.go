@@ -2,6 +2,8 @@ package harvest_test
 
 import (
 	"fmt"
+	"maps"
+	"math"
 	"slices"
 
 	"github.com/pmh-bridge/bridge/event"
@@ -46,21 +48,47 @@ type word struct {
 	change  bool   // a list of changes said it
 	dated   bool   // and when
 	title   string // of that version
+	rank    int    // of the Source, when the record was met last
 }
 
 // live returns the titles of the records that the set has: the first Source that
-// has one speaks for it.
-func (m model) live() map[string]string {
-	out := map[string]string{}
-	ranked := slices.SortedFunc(slices.Values(m), func(a, b words) int { return b.source.rank - a.source.rank })
-	for _, w := range ranked {
-		for name, w := range w.of {
-			if w.version > 0 {
-				out[name] = w.title
+// has one speaks for it, by the order that was in force when the record was met
+// last, and by that of now.
+func (m model) live() (met, now map[string]string) {
+	met, now = map[string]string{}, map[string]string{}
+	for name := range m.names() {
+		first, newFirst := math.MaxInt, math.MaxInt
+		for _, w := range m {
+			word := w.of[name]
+			if word.version > 0 && word.rank < first {
+				first, met[name] = word.rank, word.title
+			}
+			if word.version > 0 && w.source.rank < newFirst {
+				newFirst, now[name] = w.source.rank, word.title
 			}
 		}
 	}
+	return met, now
+}
+
+func (m model) names() map[string]bool {
+	out := map[string]bool{}
+	for _, w := range m {
+		for name := range w.of {
+			out[name] = true
+		}
+	}
 	return out
+}
+
+// meet: the order of now is in force for a record.
+func (m model) meet(name string) {
+	for _, w := range m {
+		if word, known := w.of[name]; known {
+			word.rank = w.source.rank
+			w.of[name] = word
+		}
+	}
 }
 
 // forget: when a Source of another kind said something does not tell whether a
@@ -72,8 +100,26 @@ func (m model) forget(s *source) {
 	}
 }
 
-// take is a harvest of a Source.
+// take is a harvest of a Source. It meets what the Source has or had, but for what
+// a short feed does not show, and what stands in a list that it lacks.
 func (m model) take(s *source, p harvested) {
+	before := maps.Clone(m[s.number].of)
+	m.hear(s, p)
+	shown := map[string]bool{}
+	for _, st := range s.shown() {
+		shown[st.name] = !st.unselected
+	}
+	for name := range m.names() {
+		was, is := before[name], m[s.number].of[name]
+		may := len(p.without) == 0 && (s.kind != harvest.Feed || shown[name])
+		if was != is || may && is.version > 0 {
+			m.meet(name)
+		}
+	}
+}
+
+// hear is what a Source has said in a harvest.
+func (m model) hear(s *source, p harvested) {
 	words := m[s.number].of
 	switch {
 	case s.kind == harvest.Feed: // what it shows is there; what it does not show says nothing

@@ -69,7 +69,6 @@ type history struct {
 	mode     event.Content
 	sources  []*source
 	model    model
-	ranked   bool // the order of the Sources changes
 }
 
 func (h *history) must(err error) {
@@ -89,10 +88,8 @@ func (h *history) open(folder string) {
 		BatchSize: rapid.IntRange(1, 6).Draw(h.t, "batch"), BacklogMemory: rapid.SampledFrom([]int{0, 1, 3}).Draw(h.t, "observations in memory")} // D64
 	h.mode = rapid.SampledFrom([]event.Content{event.Redirect, event.Mirror}).Draw(h.t, "content")
 	h.must(h.log.EnsureSet(ctx, eventlog.SetConfig{Name: "main", Content: h.mode}))
-	h.ranked = rapid.IntRange(0, 3).Draw(h.t, "ranks change") == 0
 	for i := range rapid.IntRange(1, 3).Draw(h.t, "sources") {
-		s := newSource(h.t, fmt.Sprintf("%s/s%d", h.base, i), i, h.mode, h.kinds())
-		s.badly = s.badly && !h.ranked
+		s := newSource(h.t, fmt.Sprintf("%s/s%d", h.base, i), i, h.mode)
 		h.sources = append(h.sources, s)
 		h.model = append(h.model, words{source: s, of: map[string]word{}})
 		h.ensure(s)
@@ -133,16 +130,6 @@ func (c stored) Put(ctx context.Context, all []harvest.Draft) error {
 	return c.Store.Put(ctx, drafts...)
 }
 
-// kinds of Sources. Where their order changes it is one that says again all that
-// it has said: of a record that nobody speaks of, or that is met again as older
-// than a Resource List, the first Source in the new order does not come to speak.
-func (h *history) kinds() []string {
-	if h.ranked {
-		return []string{harvest.AtomPMH}
-	}
-	return []string{harvest.AtomPMH, harvest.ResourceSync, harvest.Feed}
-}
-
 // rank gives the Sources another order, and has all of them say what they have.
 func (h *history) rank() {
 	for i, rank := range rapid.Permutation([]int{0, 1, 2}[:len(h.sources)]).Draw(h.t, "ranks") {
@@ -159,13 +146,13 @@ func (h *history) rank() {
 
 // step lets things happen at one Source, and harvests it.
 func (h *history) step() {
-	if h.ranked && rapid.IntRange(0, 3).Draw(h.t, "another order") == 0 {
+	if rapid.IntRange(0, 7).Draw(h.t, "another order") == 0 {
 		h.rank()
 	}
 	s := rapid.SampledFrom(h.sources).Draw(h.t, "source")
 	if rapid.IntRange(0, 7).Draw(h.t, "another kind") == 0 {
 		before := s.kind
-		if s.kind = rapid.SampledFrom(h.kinds()).Draw(h.t, "kind"); s.kind != before {
+		if s.kind = rapid.SampledFrom(kinds).Draw(h.t, "kind"); s.kind != before {
 			s.taken, s.known, s.behind = map[int]bool{}, false, false
 			h.model.forget(s)
 			h.ensure(s)
@@ -259,7 +246,16 @@ func (h *history) compare() {
 		h.must(err)
 		got[strings.TrimPrefix(ev.Record, "urn:")] = ev.Title
 	}
-	if want := h.model.live(); !maps.Equal(got, want) {
+	want, now := h.model.live()
+	for name, title := range now {
+		// The new order may be in force already: the model does not know of all that
+		// a list has of a record that is gone.
+		if got[name] == title {
+			h.model.meet(name)
+			want[name] = title
+		}
+	}
+	if !maps.Equal(got, want) {
 		h.t.Fatalf("the log has %v, want %v", got, want)
 	}
 }
@@ -292,6 +288,8 @@ type statement struct {
 	document   int // the archive document
 	minute     int // when; of two statements of one minute the later one counts
 }
+
+var kinds = []string{harvest.AtomPMH, harvest.ResourceSync, harvest.Feed}
 
 // source is a Source that has said some things, one or several a minute, and
 // shows them as a chain of feeds, a complete feed, lists, or a short feed.
@@ -327,7 +325,7 @@ type source struct {
 	behind bool // it went on past a Change List that may be had later
 }
 
-func newSource(t *rapid.T, url string, number int, mode event.Content, kinds []string) *source {
+func newSource(t *rapid.T, url string, number int, mode event.Content) *source {
 	s := &source{url: url, number: number, rank: number, mode: mode, taken: map[int]bool{}, truth: map[string]int{}, outside: map[string]bool{}, order: map[int]int{},
 		kind: rapid.SampledFrom(kinds).Draw(t, "kind"), complete: rapid.IntRange(0, 3).Draw(t, "complete") == 0,
 		untimed: rapid.IntRange(0, 3).Draw(t, "no at") == 0, undated: rapid.IntRange(0, 3).Draw(t, "no datetime") == 0,

@@ -34,11 +34,29 @@ import (
 //
 // 300 histories; more with -rapid.checks, which names the seed of what fails.
 func TestLaw(t *testing.T) {
+	laws(t, 300, func(b *bench) {
+		h := &history{bench: b}
+		b.serve = h.serve
+		for i := range rapid.IntRange(1, 3).Draw(h.t, "sources") {
+			s := newSource(h.t, fmt.Sprintf("%s/s%d", h.base, i), i, h.mode)
+			h.sources = append(h.sources, s)
+			h.model = append(h.model, words{source: s, of: map[string]word{}})
+			h.ensure(s)
+		}
+		for range rapid.IntRange(2, 8).Draw(h.t, "harvests") {
+			h.step()
+		}
+	})
+}
+
+// laws runs a test with many random histories, each of harvests over sockets into
+// a log on disk of its own, which finds no fault with itself in the end.
+func laws(t *testing.T, histories int, law func(b *bench)) {
 	if testing.Short() {
 		t.Skip("many histories")
 	}
-	peer.Checks(t, 300)
-	var at *history
+	peer.Checks(t, histories)
+	var at *bench
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { at.serve(w, r) }))
 	defer server.Close()
 	rapid.Check(t, func(t *rapid.T) {
@@ -47,64 +65,77 @@ func TestLaw(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer os.RemoveAll(folder)
-		at = &history{t: t, base: server.URL}
+		at = &bench{t: t, base: server.URL}
 		at.open(folder)
 		defer at.close()
-		for range rapid.IntRange(2, 8).Draw(t, "harvests") {
-			at.step()
-		}
-		if err := at.log.Verify(context.Background(), func(f eventlog.Finding) { t.Fatalf("%s: %s", f.Where, f.What) }); err != nil {
-			t.Fatal(err)
-		}
+		law(at)
+		at.must(at.log.Verify(context.Background(), func(f eventlog.Finding) { t.Fatalf("%s: %s", f.Where, f.What) }))
 	})
 }
 
-// history is some Sources, the log that follows them, and the model of it.
-type history struct {
+// bench is a log with a set, and what harvests into it.
+type bench struct {
 	t        *rapid.T
-	base     string
+	base     string // URL of the server
+	serve    http.HandlerFunc
 	log      *eventlog.Log
 	contents *content.Store
 	harvest  *harvest.Harvester
 	mode     event.Content
-	sources  []*source
-	model    model
 }
 
-func (h *history) must(err error) {
+func (b *bench) must(err error) {
 	if err != nil {
-		h.t.Fatal(err)
+		b.t.Fatal(err)
 	}
 }
 
-func (h *history) open(folder string) {
+func (b *bench) open(folder string) {
 	ctx := context.Background()
 	var err error
-	h.log, err = eventlog.Open(ctx, folder, eventlog.Options{Holder: "a test"})
-	h.must(err)
-	h.contents, err = content.Open(ctx, filepath.Join(folder, "content.db"), content.Options{})
-	h.must(err)
-	h.harvest = &harvest.Harvester{Log: h.log, Waiting: h.log, Absences: h.log, Contents: stored{h.contents}, Workers: 2,
-		BatchSize: rapid.IntRange(1, 6).Draw(h.t, "batch"), BacklogMemory: rapid.SampledFrom([]int{0, 1, 3}).Draw(h.t, "observations in memory")} // D64
-	h.mode = rapid.SampledFrom([]event.Content{event.Redirect, event.Mirror}).Draw(h.t, "content")
-	h.must(h.log.EnsureSet(ctx, eventlog.SetConfig{Name: "main", Content: h.mode}))
-	for i := range rapid.IntRange(1, 3).Draw(h.t, "sources") {
-		s := newSource(h.t, fmt.Sprintf("%s/s%d", h.base, i), i, h.mode)
-		h.sources = append(h.sources, s)
-		h.model = append(h.model, words{source: s, of: map[string]word{}})
-		h.ensure(s)
+	b.log, err = eventlog.Open(ctx, folder, eventlog.Options{Holder: "a test"})
+	b.must(err)
+	b.contents, err = content.Open(ctx, filepath.Join(folder, "content.db"), content.Options{})
+	b.must(err)
+	b.harvest = &harvest.Harvester{Log: b.log, Waiting: b.log, Absences: b.log, Contents: stored{b.contents}, Workers: 2,
+		BatchSize: rapid.IntRange(1, 6).Draw(b.t, "batch"), BacklogMemory: rapid.SampledFrom([]int{0, 1, 3}).Draw(b.t, "observations in memory")} // D64
+	b.mode = rapid.SampledFrom([]event.Content{event.Redirect, event.Mirror}).Draw(b.t, "content")
+	b.must(b.log.EnsureSet(ctx, eventlog.SetConfig{Name: "main", Content: b.mode}))
+}
+
+func (b *bench) close() {
+	b.must(b.contents.Close())
+	b.must(b.log.Close())
+}
+
+func (b *bench) last() event.Seq {
+	seq, err := b.log.LastSeq(context.Background())
+	b.must(err)
+	return seq
+}
+
+// live returns the titles of the records that live in the log, by their identifier
+// behind a prefix.
+func (b *bench) live(prefix string) map[string]string {
+	out := map[string]string{}
+	for ev, err := range b.log.Live(context.Background(), "main", math.MaxInt64) {
+		b.must(err)
+		out[strings.TrimPrefix(ev.Record, prefix)] = ev.Title
 	}
+	return out
+}
+
+// history is some Sources, the log that follows them, and the model of it.
+type history struct {
+	*bench
+	sources []*source
+	model   model
 }
 
 func (h *history) ensure(s *source) {
 	var err error
 	s.id, err = h.log.EnsureSource(context.Background(), "main", s.kind, s.url+"/doc", s.rank)
 	h.must(err)
-}
-
-func (h *history) close() {
-	h.must(h.contents.Close())
-	h.must(h.log.Close())
 }
 
 // stored is the content store as a harvest wants it.
@@ -225,12 +256,6 @@ func (h *history) pass(s *source, full bool) (harvest.Report, error) {
 		Client: http.DefaultClient, Wants: translate.Wants{Prefixes: []string{s.url + "/r/"}}, Overlap: 1000 * time.Hour}, harvest.Options{Full: full, AllPending: true})
 }
 
-func (h *history) last() event.Seq {
-	seq, err := h.log.LastSeq(context.Background())
-	h.must(err)
-	return seq
-}
-
 func (h *history) events(after event.Seq) (out []string) {
 	for ev, err := range h.log.Events(context.Background(), "main", event.Range{After: after, Upto: math.MaxInt64}) {
 		h.must(err)
@@ -241,11 +266,7 @@ func (h *history) events(after event.Seq) (out []string) {
 
 // compare compares what lives in the log with the model.
 func (h *history) compare() {
-	got := map[string]string{}
-	for ev, err := range h.log.Live(context.Background(), "main", math.MaxInt64) {
-		h.must(err)
-		got[strings.TrimPrefix(ev.Record, "urn:")] = ev.Title
-	}
+	got := h.live("urn:")
 	want, now := h.model.live()
 	for name, title := range now {
 		// The new order may be in force already: the model does not know of all that

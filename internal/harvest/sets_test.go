@@ -5,11 +5,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"maps"
-	"math"
 	"net/http"
-	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -17,75 +13,34 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/content"
-	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/harvest"
-	"github.com/pmh-bridge/bridge/internal/peer"
 )
 
 // TestSetsOfResources: a resource that stands in several sets of a Source is there
 // as long as one of those that the Source names has it, whatever lists tell of
 // that, and however old its Resource Lists are. (D2)
 func TestSetsOfResources(t *testing.T) {
-	if testing.Short() {
-		t.Skip("many histories")
-	}
-	peer.Checks(t, 150)
-	var at *library
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { at.serve(w, r.URL.Path) }))
-	defer server.Close()
-	rapid.Check(t, func(t *rapid.T) {
-		folder, err := os.MkdirTemp("", "sets-")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer os.RemoveAll(folder)
-		ctx := context.Background()
-		must := func(err error) {
-			t.Helper()
-			if err != nil {
-				t.Fatal(err)
+	laws(t, 150, func(b *bench) {
+		l := newLibrary(b.t, b.base)
+		b.serve = l.serve
+		id, err := b.log.EnsureSource(context.Background(), "main", harvest.ResourceSync, b.base+"/sd", 0)
+		b.must(err)
+		for range rapid.IntRange(2, 8).Draw(b.t, "harvests") {
+			l.grow(b.t)
+			for again := range 2 {
+				before := b.last()
+				_, err := b.harvest.Harvest(context.Background(), &harvest.Source{ID: id, Set: "main", Kind: harvest.ResourceSync, URL: b.base + "/sd", Content: b.mode,
+					Client: http.DefaultClient, Overlap: time.Duration(rapid.IntRange(0, 60).Draw(b.t, "overlap")) * time.Minute},
+					harvest.Options{Full: rapid.IntRange(0, 2).Draw(b.t, "full") == 0, AllPending: true})
+				b.must(err)
+				if got, want := b.live(b.base+"/r/"), l.live(); !maps.Equal(got, want) {
+					b.t.Fatalf("the log has %v, want %v", got, want)
+				}
+				if again > 0 && b.last() != before {
+					b.t.Fatal("the same once more has logged something")
+				}
 			}
 		}
-		log, err := eventlog.Open(ctx, folder, eventlog.Options{Holder: "a test"})
-		must(err)
-		defer log.Close()
-		contents, err := content.Open(ctx, filepath.Join(folder, "content.db"), content.Options{})
-		must(err)
-		defer contents.Close()
-		h := &harvest.Harvester{Log: log, Waiting: log, Absences: log, Contents: stored{contents}, Workers: 2, BatchSize: rapid.IntRange(1, 6).Draw(t, "batch")}
-		mode := rapid.SampledFrom([]event.Content{event.Redirect, event.Mirror}).Draw(t, "content")
-		must(log.EnsureSet(ctx, eventlog.SetConfig{Name: "main", Content: mode}))
-		at = newLibrary(t, server.URL)
-		id, err := log.EnsureSource(ctx, "main", harvest.ResourceSync, server.URL+"/sd", 0)
-		must(err)
-		for range rapid.IntRange(2, 8).Draw(t, "harvests") {
-			at.grow(t)
-			for range 2 {
-				before, err := log.LastSeq(ctx)
-				must(err)
-				_, err = h.Harvest(ctx, &harvest.Source{ID: id, Set: "main", Kind: harvest.ResourceSync, URL: server.URL + "/sd", Content: mode,
-					Client: http.DefaultClient, Overlap: time.Duration(rapid.IntRange(0, 60).Draw(t, "overlap")) * time.Minute},
-					harvest.Options{Full: rapid.IntRange(0, 2).Draw(t, "full") == 0, AllPending: true})
-				must(err)
-				got := map[string]string{}
-				for ev, err := range log.Live(ctx, "main", math.MaxInt64) {
-					must(err)
-					got[strings.TrimPrefix(ev.Record, server.URL+"/r/")] = ev.Title
-				}
-				if want := at.live(); !maps.Equal(got, want) {
-					t.Fatalf("the log has %v, want %v", got, want)
-				}
-				after, err := log.LastSeq(ctx)
-				must(err)
-				if !at.grown && after != before {
-					t.Fatal("the same once more has logged something")
-				}
-				at.grown = false
-			}
-		}
-		must(log.Verify(ctx, func(f eventlog.Finding) { t.Fatalf("%s: %s", f.Where, f.What) }))
 	})
 }
 
@@ -97,7 +52,6 @@ type library struct {
 	minute  int
 	sets    []*resourceSet
 	dated   bool
-	grown   bool
 }
 
 type resourceSet struct {
@@ -134,7 +88,6 @@ func (l *library) live() map[string]string {
 func (l *library) title(name string, version int) string { return fmt.Sprintf("%s %d", name, version) }
 
 func (l *library) grow(t *rapid.T) {
-	l.grown = true
 	for range rapid.IntRange(0, 6).Draw(t, "happens") {
 		name := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "resource")
 		s := rapid.SampledFrom(l.sets).Draw(t, "set")
@@ -202,7 +155,8 @@ func (l *library) entry(name string, version int, attrs string) string {
 	return fmt.Sprintf(`<url><loc>%s/r/%s</loc><rs:md%s/></url>`, l.url, name, attrs)
 }
 
-func (l *library) serve(w http.ResponseWriter, path string) {
+func (l *library) serve(w http.ResponseWriter, r *http.Request) {
+	path := r.URL.Path
 	if name, ok := strings.CutPrefix(path, "/r/"); ok {
 		if l.version[name] == 0 {
 			http.NotFound(w, nil)

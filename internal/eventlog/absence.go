@@ -111,70 +111,51 @@ func (l *Log) CountAbsent(ctx context.Context, source event.SourceID, at event.S
 // the content of, and that count as absent: at most limit, after a record
 // number, with the number to go on from.
 func (l *Log) Absent(ctx context.Context, source event.SourceID, at event.Stamp, after int64, limit int, parts ...int) (ids []string, next int64, err error) {
-	err = l.read(ctx, func(q querier) error {
-		a, err := l.absence(ctx, q, source, at, parts)
-		if err != nil {
-			return err
-		}
-		var records []int64
-		if err := a.each(ctx, q, after, func(record int64, gone bool, _ []int) bool {
-			if gone {
-				records = append(records, record)
-			}
-			return len(records) < limit
-		}); err != nil {
-			return err
-		}
-		for _, r := range records {
-			id, err := identifierOf(ctx, q, r)
-			if err != nil {
-				return err
-			}
-			ids, next = append(ids, id), r
-		}
-		return nil
-	})
+	next, err = l.pick(ctx, source, at, after, limit, parts, func(gone bool, _ []int) bool { return gone }, func(id string, _ []int) { ids = append(ids, id) })
 	return ids, next, err
 }
 
 // Left returns records that do not count as absent, since a part of the Source has
 // them, with each part that has them no more: of at most limit records, as Absent.
 func (l *Log) Left(ctx context.Context, source event.SourceID, at event.Stamp, after int64, limit int, parts ...int) (out []event.Left, next int64, err error) {
+	next, err = l.pick(ctx, source, at, after, limit, parts, func(_ bool, left []int) bool { return len(left) > 0 }, func(id string, left []int) {
+		for _, part := range left {
+			out = append(out, event.Left{Record: id, Part: part})
+		}
+	})
+	return out, next, err
+}
+
+// pick calls add for the records that are wanted of those that an absence has, as
+// Absent and Left.
+func (l *Log) pick(ctx context.Context, source event.SourceID, at event.Stamp, after int64, limit int, parts []int,
+	wanted func(gone bool, left []int) bool, add func(id string, left []int)) (next int64, err error) {
 	err = l.read(ctx, func(q querier) error {
 		a, err := l.absence(ctx, q, source, at, parts)
 		if err != nil {
 			return err
 		}
 		var records []int64
-		parts := map[int64][]int{}
-		if err := a.each(ctx, q, after, func(record int64, _ bool, left []int) bool {
-			if len(left) > 0 {
-				records, parts[record] = append(records, record), left
+		var lefts [][]int
+		if err := a.each(ctx, q, after, func(record int64, gone bool, left []int) bool {
+			if wanted(gone, left) {
+				records, lefts = append(records, record), append(lefts, left)
 			}
 			return len(records) < limit
 		}); err != nil {
 			return err
 		}
-		for _, r := range records {
-			id, err := identifierOf(ctx, q, r)
-			if err != nil {
-				return err
+		for i, r := range records {
+			var id string
+			if err := q.QueryRowContext(ctx, "SELECT identifier FROM record WHERE id = $1", r).Scan(&id); err != nil {
+				return fmt.Errorf("record %d: %w", r, err)
 			}
-			for _, part := range parts[r] {
-				out = append(out, event.Left{Record: id, Part: part})
-			}
+			add(id, lefts[i])
 			next = r
 		}
 		return nil
 	})
-	return out, next, err
-}
-
-func identifierOf(ctx context.Context, q querier, record int64) (id string, err error) {
-	if err = q.QueryRowContext(ctx, "SELECT identifier FROM record WHERE id = $1", record).Scan(&id); err != nil {
-		return "", fmt.Errorf("record %d: %w", record, err)
-	}
-	return id, nil
+	return next, err
 }
 
 // absence is what a Source has or is to deliver, beside what the walk has come

@@ -86,25 +86,14 @@ func (r *Reader) tombstone(d *draftEntry, report reporter) error {
 func (r *Reader) children(d *draftEntry, report reporter) error {
 	s := r.scan
 	r.links = r.links[:0]
-	for depth := s.Depth(); ; {
-		if err := s.Next(); err != nil {
-			return err
+	err := s.Children(func() error {
+		if s.Space != Namespace {
+			return s.Skip()
 		}
-		var err error
-		switch {
-		case s.Kind == strictxml.EndTag && s.Depth() < depth:
-			d.Links = slices.Clone(r.links)
-			return nil
-		case s.Kind != strictxml.StartTag:
-		case s.Space != Namespace:
-			err = s.Skip()
-		default:
-			err = r.child(d, report)
-		}
-		if err != nil {
-			return err
-		}
-	}
+		return r.child(d, report)
+	})
+	d.Links = slices.Clone(r.links)
+	return err
 }
 
 func (r *Reader) child(d *draftEntry, report reporter) error {
@@ -229,18 +218,8 @@ func (r *Reader) content(d *draftEntry, report reporter) error {
 func (r *Reader) source(d *draftEntry, report reporter) error {
 	s := r.scan
 	src := &Source{}
-	for depth := s.Depth(); ; {
-		if err := s.Next(); err != nil {
-			return err
-		}
-		if s.Kind == strictxml.EndTag && s.Depth() < depth {
-			d.Source = src
-			return nil
-		}
-		if s.Kind != strictxml.StartTag {
-			continue
-		}
-		var err error
+	d.Source = src
+	return s.Children(func() (err error) {
 		switch {
 		case s.Space != Namespace:
 			err = s.Skip()
@@ -269,10 +248,8 @@ func (r *Reader) source(d *draftEntry, report reporter) error {
 				err = s.Skip()
 			}
 		}
-		if err != nil {
-			return err
-		}
-	}
+		return err
+	})
 }
 
 // link reads an atom:link; ok is false when it has no usable href.

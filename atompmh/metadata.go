@@ -61,17 +61,7 @@ func (r *Reader) metadata(m *Metadata) (ok bool, err error) {
 func (r *Reader) person(to *[]Person) error {
 	var p Person
 	s := r.scan
-	for depth := s.Depth(); ; {
-		if err := s.Next(); err != nil {
-			return err
-		}
-		if s.Kind == strictxml.EndTag && s.Depth() < depth {
-			break
-		}
-		if s.Kind != strictxml.StartTag {
-			continue
-		}
-		var err error
+	if err := s.Children(func() (err error) {
 		switch {
 		case s.Space == Namespace && s.Local == "name" && p.Name == "":
 			p.Name, err = r.textConstruct()
@@ -82,9 +72,9 @@ func (r *Reader) person(to *[]Person) error {
 		default:
 			err = s.Skip()
 		}
-		if err != nil {
-			return err
-		}
+		return err
+	}); err != nil {
+		return err
 	}
 	if p.Name == "" {
 		p.Name = p.Email

@@ -48,24 +48,12 @@ func (r *Reader) entry() (*Entry, error) {
 
 // children reads the entry's elements up to its end.
 func (r *Reader) children(d *draftEntry) error {
-	s := r.scan
 	r.links = r.links[:0]
-	for depth := s.Depth(); ; {
-		if err := s.Next(); err != nil {
-			return err
-		}
-		switch {
-		case s.Kind == strictxml.EndTag && s.Depth() < depth:
-			if len(r.links) > 0 {
-				d.Links = slices.Clone(r.links)
-			}
-			return nil
-		case s.Kind == strictxml.StartTag:
-			if err := r.child(d); err != nil {
-				return err
-			}
-		}
+	err := r.scan.Children(func() error { return r.child(d) })
+	if len(r.links) > 0 {
+		d.Links = slices.Clone(r.links)
 	}
+	return err
 }
 
 func (r *Reader) child(d *draftEntry) error {

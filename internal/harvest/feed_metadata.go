@@ -214,19 +214,8 @@ func (x *feedXML) source(it *xmlItem) error {
 		return err
 	}
 	m := &feedMetadata{}
-	for depth := s.Depth(); ; {
-		if err := s.Next(); err != nil {
-			return err
-		}
-		if s.Kind == strictxml.EndTag && s.Depth() < depth {
-			break
-		}
-		if s.Kind != strictxml.StartTag {
-			continue
-		}
-		if err := x.sourceElement(src, m); err != nil {
-			return err
-		}
+	if err := s.Children(func() error { return x.sourceElement(src, m) }); err != nil {
+		return err
 	}
 	m.Language = src.Language
 	src.Metadata = m.Metadata

@@ -249,23 +249,13 @@ type xmlItem struct {
 // item reads an item or entry to its end.
 func (x *feedXML) item() error {
 	s := x.scan
-	from, depth := s.Start, s.Depth()
+	from := s.Start
 	it := xmlItem{space: s.Space}
 	it.entry.Line, it.entry.Column = s.Line, s.Column
 	about, _ := s.Attr(rdfSyntax, "about")
 	s.Keep(from)
-	for {
-		if err := s.Next(); err != nil {
-			return err
-		}
-		if s.Kind == strictxml.EndTag && s.Depth() < depth {
-			break
-		}
-		if s.Kind == strictxml.StartTag {
-			if err := x.child(&it); err != nil {
-				return err
-			}
-		}
+	if err := s.Children(func() error { return x.child(&it) }); err != nil {
+		return err
 	}
 	if it.id == "" && !x.atom {
 		it.id = strictxml.Trim(about)

@@ -28,6 +28,24 @@ func (s *Scanner) Characters() (text []byte, markup bool, err error) {
 	return s.text, markup, nil
 }
 
+// Children calls read at the start tag of each child of the element whose start tag
+// is the current token, up to that one's end. read reads the child to its end.
+func (s *Scanner) Children(read func() error) error {
+	for depth := s.Depth(); ; {
+		if err := s.Next(); err != nil {
+			return err
+		}
+		switch {
+		case s.Kind == EndTag && s.Depth() < depth:
+			return nil
+		case s.Kind == StartTag:
+			if err := read(); err != nil {
+				return err
+			}
+		}
+	}
+}
+
 // Skip reads to the end of the element whose start tag is the current token.
 func (s *Scanner) Skip() error {
 	for depth := s.Depth(); s.Depth() >= depth; {

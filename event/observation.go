@@ -83,7 +83,9 @@ type Document struct {
 	Feed *Feed
 }
 
-// Outcome is what the log made of one observation.
+// Outcome is what the log made of one observation. That the record is given to
+// another Source, since the order of the configuration has changed (A15), is no part
+// of it.
 type Outcome uint8
 
 // The outcomes of an observation.

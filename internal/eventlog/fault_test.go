@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/defect"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 )
 
@@ -415,4 +416,39 @@ func victimBinary(t *testing.T) string {
 	}
 	t.Cleanup(func() { os.Remove(binary) })
 	return binary
+}
+
+// D75: whoever reads and panics gives the connection back: there are few of them.
+func TestPanicOfAReader(t *testing.T) {
+	l, src := filled(t, t.TempDir(), event.Redirect)
+	defer func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	it := event.Item{Observation: event.Observation{Record: "urn:x:1", Representations: []event.Representation{{Href: "http://h.example/1", Type: "text/plain", Length: event.NoLength}}}}
+	it.Order, _ = event.StampOf(time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC))
+	if _, err := l.Append(t.Context(), &event.Batch{Source: src, Documents: []event.Document{{URL: "http://h.example/"}}, Items: []event.Item{it}}); err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		err := defect.Guard(func() error {
+			for _, err := range l.Events(t.Context(), "main", event.Range{Upto: 1}) {
+				if err == nil {
+					panic("a defect")
+				}
+				return err
+			}
+			return nil
+		})
+		var found *defect.Error
+		if !errors.As(err, &found) {
+			t.Fatalf("got %v", err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // else it would wait for ever
+	defer cancel()
+	if last, err := l.LastSeq(ctx); err != nil || last != 1 {
+		t.Errorf("the last event is %d (%v), want 1", last, err)
+	}
 }

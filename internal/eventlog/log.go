@@ -370,7 +370,7 @@ func (l *Log) read(ctx context.Context, do func(q querier) error) error {
 	}
 	c, err := l.db.Conn(ctx)
 	if err == nil {
-		err = errors.Join(do(c), c.Close())
+		err = readOn(c, do)
 	}
 	return l.unread(err)
 }
@@ -382,6 +382,13 @@ func (l *Log) unread(err error) error {
 		err = fmt.Errorf("%w: %w", ErrStopped, err) // who would write must not go on
 	}
 	return err
+}
+
+// readOn runs do and gives the connection back, also when do panics: a defect of
+// whoever reads must not cost the others a connection.
+func readOn(c *sql.Conn, do func(q querier) error) (err error) {
+	defer func() { err = errors.Join(err, c.Close()) }()
+	return do(c)
 }
 
 // prepared runs a query of which there are few, and that comes again and again. It

@@ -80,15 +80,17 @@ func (d *deflater) Close() error {
 	return d.err
 }
 
-// compress runs write with a writer that compresses to w.
-func compress(w io.Writer, write func(io.Writer) error) error {
+// compress runs write with a writer that compresses to w. The goroutine ends also
+// when write panics.
+func compress(w io.Writer, write func(io.Writer) error) (err error) {
 	d, err := newDeflater(w)
 	if err != nil {
 		return err
 	}
-	err = write(d)
-	if below := d.Close(); below != nil {
-		return below
-	}
-	return err
+	defer func() {
+		if below := d.Close(); below != nil {
+			err = below
+		}
+	}()
+	return write(d)
 }

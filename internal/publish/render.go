@@ -243,6 +243,11 @@ func RenderParts(base string, set event.Set, at Snapshot, limits Limits, events 
 		limits = Limits{Entries: resourcesync.MaxEntries, Bytes: resourcesync.MaxBytes}
 	}
 	r := partsWriter{base: base, set: set, at: at, limits: limits, create: create}
+	defer func() {
+		if r.w != nil {
+			r.w.Close() // the part is given up, and what ended it is what counts
+		}
+	}()
 	lister := translate.NewLister(base, set.Name, set.Content)
 	err := r.begin()
 	for e, readErr := range events {
@@ -264,9 +269,6 @@ func RenderParts(base string, set event.Set, at Snapshot, limits Limits, events 
 	}
 	if err == nil {
 		err = r.end()
-	}
-	if err != nil && r.w != nil {
-		r.w.Close() // the part is given up, and its error is the one that counts
 	}
 	return r.parts, err
 }

@@ -3,6 +3,7 @@ package daemon_test
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -96,5 +97,41 @@ func TestPanicBesideTheWalk(t *testing.T) {
 	var found *defect.Error
 	if _, err := b.try(harvest.Options{}); !errors.As(err, &found) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// archivePanics panics while the walk reads an archive document.
+type archivePanics struct{ next http.RoundTripper }
+
+func (f archivePanics) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := f.next.RoundTrip(r)
+	if err == nil && strings.Contains(r.URL.Path, "/archive/") {
+		resp.Body = bodyPanics{resp.Body}
+	}
+	return resp, err
+}
+
+type bodyPanics struct{ io.ReadCloser }
+
+func (bodyPanics) Read([]byte) (int, error) { panic("a defect") }
+
+// D75: a panic of the walk itself fails the harvest as well. What was read before
+// is in the log by then, and the next harvest goes on from there.
+func TestPanicOfTheWalk(t *testing.T) {
+	b := newBench(t, chainOfTen(), content("reference"))
+	src := b.source()
+	whole := src.Client
+	src.Client = &http.Client{Transport: archivePanics{whole.Transport}}
+	var found *defect.Error
+	if _, err := b.try(harvest.Options{}); !errors.As(err, &found) {
+		t.Errorf("got %v", err)
+	}
+	if n := len(b.events(0)); n != 2 {
+		t.Errorf("%d events of the first document, want 2", n)
+	}
+	src.Client = whole
+	b.harvest()
+	if n := len(b.events(0)); n != 20 {
+		t.Errorf("%d events, want one for each record", n)
 	}
 }

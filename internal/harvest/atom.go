@@ -170,9 +170,13 @@ func (r *run) walk(ctx context.Context, from *cursor) error {
 	if from != nil {
 		p.active = from.Active
 	}
-	result, err := w.Run(p.ctx, func(ctx context.Context, d *atompmh.Document) error { return r.document(ctx, d, p) })
-	if perr := p.close(); perr != nil {
-		return perr
+	var result atompmh.Result
+	err, written := p.during(func() (err error) {
+		result, err = w.Run(p.ctx, func(ctx context.Context, d *atompmh.Document) error { return r.document(ctx, d, p) })
+		return err
+	})
+	if written != nil {
+		return written
 	}
 	var many *atompmh.TooManyError
 	switch {

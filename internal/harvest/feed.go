@@ -58,8 +58,11 @@ func (r *run) feed(ctx context.Context) error {
 	}
 	r.advise(doc, answer.URL)
 	p, mark, known := newPipe(ctx, r, true), r.stored.Mark, r.memory.Short != nil
-	whole, err := r.feedPages(ctx, client, p, doc, answer, &mark)
-	if err = errors.Join(err, p.close()); err != nil {
+	whole := false
+	if err := errors.Join(p.during(func() (err error) {
+		whole, err = r.feedPages(ctx, client, p, doc, answer, &mark)
+		return err
+	})); err != nil {
 		return err
 	}
 	r.reportShort(answer.URL, known)

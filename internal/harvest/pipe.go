@@ -102,12 +102,14 @@ func (p *pipe) send(x piece) (err error) {
 	return err
 }
 
-// close waits until everything sent is durable.
-func (p *pipe) close() (err error) {
+// during runs the walk that sends to the pipe, and waits until everything that was
+// sent is durable, also after a panic of the walk.
+func (p *pipe) during(walk func() error) (walked, written error) {
+	walked = defect.Guard(walk)
 	close(p.ch)
-	p.r.place.wait(p.ctx, func() { err = <-p.done })
+	p.r.place.wait(p.ctx, func() { written = <-p.done })
 	p.cancel(nil)
-	return err
+	return walked, written
 }
 
 // write takes pieces and commits them in batches, which may end in the middle

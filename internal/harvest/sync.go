@@ -85,9 +85,13 @@ func (r *run) lists(ctx context.Context, from *listCursor) error {
 	if from != nil {
 		w.Resume, p.active = from.Lists, from.Active
 	}
-	result, err := w.Run(p.ctx, func(ctx context.Context, d *resourcesync.List) error { return r.list(ctx, d, p) })
-	if perr := p.close(); perr != nil {
-		return perr
+	var result resourcesync.Result
+	err, written := p.during(func() (err error) {
+		result, err = w.Run(p.ctx, func(ctx context.Context, d *resourcesync.List) error { return r.list(ctx, d, p) })
+		return err
+	})
+	if written != nil {
+		return written
 	}
 	var many *resourcesync.TooManyError
 	switch {

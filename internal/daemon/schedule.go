@@ -109,7 +109,7 @@ func isOurs(err error) bool {
 // together with it.
 func nextHarvest(r *harvest.Report, failed error, failures int, every time.Duration) time.Time {
 	delay := every
-	if failed != nil && !errors.Is(failed, harvest.ErrSpent) {
+	if failed != nil && !errors.Is(failed, harvest.ErrSpent) || r.Withheld {
 		delay = retryDelay(max(failures, 1), every)
 	}
 	next := r.Ended.Add(delay + rand.N(delay/10+1))

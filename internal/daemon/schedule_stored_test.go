@@ -15,6 +15,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/defect"
+	"github.com/pmh-bridge/bridge/internal/follow"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 )
 
@@ -48,6 +49,7 @@ func closeHouse(t *testing.T, h *House) {
 
 // TestRestartAsksOnlyWhatIsDue: when a Source is asked next outlives the process
 // (D51): after a success, after failures in a row, and with the Source's own wish.
+// A bridge that still walks its own Sources has not failed, and has nothing yet (D143).
 func TestRestartAsksOnlyWhatIsDue(t *testing.T) {
 	var asked atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -58,18 +60,22 @@ func TestRestartAsksOnlyWhatIsDue(t *testing.T) {
 		case "/later":
 			w.Header().Set("Retry-After", "1800")
 			w.WriteHeader(http.StatusServiceUnavailable)
+		case "/withheld":
+			w.Header().Set("Retry-After", "30")
+			w.Header().Set(follow.PartialHeader, "1")
+			w.WriteHeader(http.StatusServiceUnavailable)
 		default:
 			fmt.Fprint(w, smallFeed)
 		}
 	}))
 	defer server.Close()
 	folder := t.TempDir()
-	paths := []string{"/good", "/missing", "/later", "/new"}
+	paths := []string{"/good", "/missing", "/later", "/withheld", "/new"}
 	h := openFeeds(t, folder, server, paths...)
-	for i := range 3 {
+	for i := range 4 {
 		for range i + 1 { // the second fails twice, the third is refused by our own guard from the second time on
 			_, err := h.harvestSource(t.Context(), h.Sources[i], h.Sources[i].Every, harvest.Options{})
-			if (err != nil) != (i > 0) {
+			if (err != nil) != (i == 1 || i == 2) {
 				t.Fatalf("%s: %v", paths[i], err)
 			}
 		}
@@ -81,7 +87,7 @@ func TestRestartAsksOnlyWhatIsDue(t *testing.T) {
 		failures int
 		from, to time.Duration
 	}{
-		{0, 59 * time.Minute, 66 * time.Minute}, {2, time.Minute, 132 * time.Second}, {3, 28 * time.Minute, 31 * time.Minute}, {0, 0, 0},
+		{0, 59 * time.Minute, 66 * time.Minute}, {2, time.Minute, 132 * time.Second}, {3, 28 * time.Minute, 31 * time.Minute}, {0, 50 * time.Second, 67 * time.Second}, {0, 0, 0},
 	} {
 		s, err := h.Log.Schedule(t.Context(), h.Sources[i].ID)
 		due, dueErr := h.DueIn(t.Context(), h.Sources[i])

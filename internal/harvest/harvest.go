@@ -215,7 +215,8 @@ func (r *run) once(ctx context.Context) (err error) {
 	}
 	var status *follow.StatusError
 	if errors.As(err, &status) && status.Partial {
-		r.warn("the Source is a bridge that has not walked all its own Sources yet; it is asked again, and does not keep this set from being published")
+		r.warn("the Source is a bridge that has not walked all its own Sources yet; it is asked again soon, and does not keep this set from being published")
+		r.note(func(p *Report) { p.Withheld = true })
 		r.memory.Whole, err = r.src.Epoch, nil
 	}
 	if err == nil && r.data == nil && r.stored.Gap == "" {

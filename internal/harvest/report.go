@@ -39,6 +39,9 @@ type Report struct {
 	Moved string `json:"moved,omitempty"`
 	// NotModified: the Source said that nothing has changed.
 	NotModified bool `json:"not_modified,omitempty"`
+	// Withheld: the Source is a bridge that has not walked all its own Sources yet,
+	// and will give its lists soon.
+	Withheld bool `json:"withheld,omitempty"`
 	// Full: the walk reached the oldest document.
 	Full bool `json:"full,omitempty"`
 	// Problems counts broken rules, and the error; Examples are the first of each

@@ -38,8 +38,9 @@ import (
 //
 // In the first pass; with Full; in a stream without a Change List; when the
 // Change Lists begin later than what has been read (then Capability List and
-// index are asked once more before); when a needed Change List is missing; when
-// a stream has come or gone. When one stream needs a baseline, all that have a
+// index are asked once more before); when a needed Change List is missing, and
+// when one that had failed is had; after a baseline whose lists were changed while
+// they were read; when a stream has come or gone. When one stream needs a baseline, all that have a
 // Resource List get one, since only all of them together say what is absent.
 //
 // # Steady state

@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -344,13 +346,6 @@ func TestCallerStopsABody(t *testing.T) {
 // Connections are used again, whether bodies are read or just closed, unless
 // reading on would cost more than a new one.
 func TestConnectionsAreReused(t *testing.T) {
-	size := 0
-	h := func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/chunked" {
-			http.NewResponseController(w).Flush()
-		}
-		w.Write(make([]byte, size))
-	}
 	for _, c := range []struct {
 		what  string
 		path  string
@@ -367,26 +362,39 @@ func TestConnectionsAreReused(t *testing.T) {
 		{"too much is left", "/", 200_000, 10, 20},
 		{"too much is left, chunked", "/chunked", 200_000, 10, 20},
 	} {
-		s, conns := serve(t, h)
-		size = c.size
-		client := newGuard(t, Options{Reach: Reach{Origin: s.URL}}).Client("")
-		for range 20 {
-			resp, err := client.Get(s.URL + c.path)
-			if err != nil {
-				t.Fatal(err)
+		synctest.Test(t, func(t *testing.T) { // what is left is read for a moment only
+			g, stop := bubble(Options{}, func(w http.ResponseWriter, r *http.Request) {
+				if c.path == "/chunked" {
+					http.NewResponseController(w).Flush()
+				}
+				w.Write(make([]byte, c.size))
+			})
+			defer stop()
+			var conns atomic.Int32
+			dial := g.base.DialContext
+			g.base.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+				conns.Add(1)
+				return dial(ctx, network, address)
 			}
-			if _, err := io.CopyN(io.Discard, resp.Body, c.read); err != nil {
-				t.Fatal(err)
+			client := g.Client("")
+			for range 20 {
+				resp, err := client.Get("http://h.example" + c.path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := io.CopyN(io.Discard, resp.Body, c.read); err != nil {
+					t.Fatal(err)
+				}
+				resp.Body.Close()
+				if _, err := resp.Body.Read(make([]byte, 1)); err == nil {
+					t.Errorf("%s: a closed body can be read", c.what)
+				}
+				resp.Body.Close()
 			}
-			resp.Body.Close()
-			if _, err := resp.Body.Read(make([]byte, 1)); err == nil {
-				t.Errorf("%s: a closed body can be read", c.what)
+			if n := int(conns.Load()); n != c.conns {
+				t.Errorf("%s: %d connections, want %d", c.what, n, c.conns)
 			}
-			resp.Body.Close()
-		}
-		if n := conns(); n != c.conns {
-			t.Errorf("%s: %d connections, want %d", c.what, n, c.conns)
-		}
+		})
 	}
 }
 

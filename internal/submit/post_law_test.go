@@ -128,14 +128,42 @@ func (w *town) dial(_ context.Context, _, address string) (net.Conn, error) {
 		return nil, errors.New("connection refused")
 	}
 	here, there := net.Pipe()
-	go w.smtp(there, "mail "+domain)
-	return here, nil
+	caller := &mailCaller{Conn: here}
+	go w.smtp(there, "mail "+domain, caller)
+	return caller, nil
 }
 
-func (w *town) smtp(c net.Conn, host string) {
+// mailCaller is the caller's end of a connection. Its call ends when it hangs up:
+// the server learns of that later, when the next call may have begun.
+type mailCaller struct {
+	net.Conn
+
+	mu    sync.Mutex
+	out   func() // nil before there is a recipient
+	ended bool
+}
+
+func (c *mailCaller) begin(call func() (out func())) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.ended {
+		c.out = call()
+	}
+}
+
+// Close is net.Conn.
+func (c *mailCaller) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.out != nil && !c.ended {
+		c.out()
+	}
+	c.ended = true
+	return c.Conn.Close()
+}
+
+func (w *town) smtp(c net.Conn, host string, caller *mailCaller) {
 	defer c.Close()
-	out := func() {}
-	defer func() { out() }()
 	say := func(reply string) { io.WriteString(c, reply+"\r\n") }
 	say("220 here")
 	for in := bufio.NewScanner(c); in.Scan(); {
@@ -150,7 +178,7 @@ func (w *town) smtp(c net.Conn, host string) {
 		case verb != "RCPT TO":
 			say("250 fine")
 		default:
-			out = w.call(host, rest)
+			caller.begin(func() func() { return w.call(host, rest) })
 			identifier := strings.Trim(rest, "<>")
 			w.tell(identifier[:strings.IndexByte(identifier, '@')], kind == "good")
 			switch {

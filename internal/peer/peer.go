@@ -82,7 +82,7 @@ func Root(t testing.TB) string {
 	}
 }
 
-// Heavy skips a test under the race detector, which slows the database 30 times.
+// Heavy skips a test under the race detector, which takes several times as long.
 // Heavy tests run in the pass without it.
 func Heavy(t testing.TB) {
 	t.Helper()

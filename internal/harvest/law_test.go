@@ -12,7 +12,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -57,7 +59,14 @@ func laws(t *testing.T, histories int, law func(b *bench)) {
 	}
 	peer.Checks(t, histories)
 	var at *bench
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { at.serve(w, r) }))
+	under := &passes{}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		under.Lock()
+		defer under.Unlock()
+		if r.Header.Get("Pass") == under.number() {
+			at.serve(w, r)
+		}
+	}))
 	defer server.Close()
 	rapid.Check(t, func(t *rapid.T) {
 		folder, err := os.MkdirTemp("", "law-")
@@ -65,7 +74,9 @@ func laws(t *testing.T, histories int, law func(b *bench)) {
 			t.Fatal(err)
 		}
 		defer os.RemoveAll(folder)
-		at = &bench{t: t, base: server.URL}
+		under.Lock()
+		defer under.Unlock()
+		at = &bench{t: t, base: server.URL, under: under}
 		at.open(folder)
 		defer at.close()
 		law(at)
@@ -82,6 +93,36 @@ type bench struct {
 	contents *content.Store
 	harvest  *harvest.Harvester
 	mode     event.Content
+	under    *passes
+}
+
+// passes are those over Sources, which answer during one, and change between two.
+// A request that was given up may be on its way when its pass has ended: it carries
+// the number of that, and is not answered.
+type passes struct {
+	sync.Mutex // of the Sources; the test has it but during a pass
+	n          int
+}
+
+func (p *passes) number() string { return strconv.Itoa(p.n) }
+
+// pass harvests a Source once.
+func (b *bench) pass(s harvest.Source, o harvest.Options) (harvest.Report, error) {
+	b.under.n++
+	s.Client = &http.Client{Transport: ofPass(b.under.number())}
+	b.under.Unlock()
+	defer b.under.Lock()
+	return b.harvest.Harvest(context.Background(), &s, o)
+}
+
+// ofPass sends requests that carry the number of a pass.
+type ofPass string
+
+// RoundTrip is http.RoundTripper.
+func (p ofPass) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Pass", string(p))
+	return http.DefaultTransport.RoundTrip(r)
 }
 
 func (b *bench) must(err error) {
@@ -252,8 +293,8 @@ func (h *history) fail(s *source, full bool) {
 }
 
 func (h *history) pass(s *source, full bool) (harvest.Report, error) {
-	return h.harvest.Harvest(context.Background(), &harvest.Source{ID: s.id, Set: "main", Kind: s.kind, URL: s.url + "/doc", Content: h.mode,
-		Client: http.DefaultClient, Wants: translate.Wants{Prefixes: []string{s.url + "/r/"}}, Overlap: 1000 * time.Hour}, harvest.Options{Full: full, AllPending: true})
+	return h.bench.pass(harvest.Source{ID: s.id, Set: "main", Kind: s.kind, URL: s.url + "/doc", Content: h.mode,
+		Wants: translate.Wants{Prefixes: []string{s.url + "/r/"}}, Overlap: 1000 * time.Hour}, harvest.Options{Full: full, AllPending: true})
 }
 
 func (h *history) events(after event.Seq) (out []string) {

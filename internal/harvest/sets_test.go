@@ -29,8 +29,8 @@ func TestSetsOfResources(t *testing.T) {
 			l.grow(b.t)
 			for again := range 2 {
 				before := b.last()
-				_, err := b.harvest.Harvest(context.Background(), &harvest.Source{ID: id, Set: "main", Kind: harvest.ResourceSync, URL: b.base + "/sd", Content: b.mode,
-					Client: http.DefaultClient, Overlap: time.Duration(rapid.IntRange(0, 60).Draw(b.t, "overlap")) * time.Minute},
+				_, err := b.pass(harvest.Source{ID: id, Set: "main", Kind: harvest.ResourceSync, URL: b.base + "/sd", Content: b.mode,
+					Overlap: time.Duration(rapid.IntRange(0, 60).Draw(b.t, "overlap")) * time.Minute},
 					harvest.Options{Full: rapid.IntRange(0, 2).Draw(b.t, "full") == 0, AllPending: true})
 				b.must(err)
 				if got, want := b.live(b.base+"/r/"), l.live(); !maps.Equal(got, want) {

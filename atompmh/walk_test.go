@@ -349,7 +349,7 @@ func TestLooksAhead(t *testing.T) {
 		}
 		select {
 		case <-asked:
-		case <-time.After(time.Minute):
+		case <-time.After(3 * time.Minute):
 			t.Error("/3 was not asked for")
 		}
 		return stop

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/fixtures"
@@ -16,6 +17,10 @@ import (
 	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 )
+
+// patience is how long a test waits for what must come soon. It is long because
+// the machine may be busy; nothing waits for it to pass.
+const patience = 3 * time.Minute
 
 // bench is a provider on loopback and a bridge that harvests it.
 type bench struct {

@@ -121,7 +121,7 @@ func (g *growth) awaitSnapshot() {
 	last := fmt.Sprintf(" seq=%d ", g.last())
 	tick := time.NewTicker(500 * time.Millisecond) // more often than the bridge looks
 	defer tick.Stop()
-	enough := time.After(2 * time.Minute)
+	enough := time.After(patience)
 	for {
 		select {
 		case text := <-g.made:

@@ -368,7 +368,7 @@ func (h *soapHouse) verdicts(set string) []string {
 // await waits until the log has so many events in all.
 func (h *soapHouse) await(events int) {
 	h.t.Helper()
-	for limit := time.After(time.Minute); ; {
+	for limit := time.After(patience); ; {
 		changed := h.house.Log.Changed()
 		if int(h.last()) >= events {
 			return
@@ -438,7 +438,7 @@ func (r *recipient) next() *disposed {
 			r.t.Fatal("a message without a disposition")
 		}
 		return d
-	case <-time.After(time.Minute):
+	case <-time.After(patience):
 		r.t.Fatal("no notification comes")
 	}
 	return nil

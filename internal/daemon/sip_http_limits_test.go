@@ -104,7 +104,7 @@ func (h *soapHouse) dial() *caller {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	if err := c.SetDeadline(time.Now().Add(2 * time.Minute)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
 		h.t.Fatal(err)
 	}
 	return &caller{c, bufio.NewReader(c)}

@@ -95,7 +95,7 @@ func (l *library) wasAskedFor(identifier, href string) bool {
 // wasAsked waits until a path was asked for.
 func (l *library) wasAsked(path string) {
 	l.t.Helper()
-	for limit := time.After(time.Minute); ; {
+	for limit := time.After(patience); ; {
 		l.mu.Lock()
 		changed, asked := l.changed, strings.Join(l.asked, "\n")
 		l.mu.Unlock()

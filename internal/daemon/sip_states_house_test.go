@@ -27,7 +27,7 @@ func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for limit := time.After(time.Minute); !holds(); {
+	for limit := time.After(patience); !holds(); {
 		select {
 		case <-tick.C:
 		case <-limit:

@@ -446,7 +446,7 @@ func TestPanicOfAReader(t *testing.T) {
 			t.Fatalf("got %v", err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // else it would wait for ever
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute) // else it would wait for ever
 	defer cancel()
 	if last, err := l.LastSeq(ctx); err != nil || last != 1 {
 		t.Errorf("the last event is %d (%v), want 1", last, err)

@@ -82,7 +82,7 @@ func TestNewestRowsAreNotSearchedFor(t *testing.T) {
 		}},
 	} {
 		all, newest := time.Hour, time.Hour
-		for range 3 { // the machine has other things to do
+		for tries := 0; tries < 3 || newest > all/4 && tries < 30; tries++ { // the machine has other things to do
 			began := time.Now()
 			if err := l.read(ctx, func(q querier) error {
 				rows, err := q.QueryContext(ctx, "SELECT max(sum + length(body)) FROM "+ask.table)

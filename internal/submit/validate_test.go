@@ -68,7 +68,7 @@ func TestXMLLintReadsNoOtherFile(t *testing.T) {
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	reason, err := NewXMLLint(program, map[string]string{deskFormat: schema})(ctx, deskFormat,
 		[]byte(`<map xmlns="urn:maps" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xsi:schemaLocation="urn:b `+pipe+` urn:maps `+pipe+

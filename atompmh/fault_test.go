@@ -228,6 +228,7 @@ func TestEndlessInput(t *testing.T) {
 
 // TestCut reads every prefix of a document: none of them may seem whole.
 func TestCut(t *testing.T) {
+	peer.Heavy(t)
 	whole := func(doc []byte) []byte { return doc[:bytes.LastIndexByte(doc, '>')+1] }
 	t.Run("UTF-8", func(t *testing.T) { cutEverywhere(t, whole(plainFeed(33)), 8<<10) })
 	t.Run("UTF-16", func(t *testing.T) {

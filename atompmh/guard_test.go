@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/pmh-bridge/bridge/internal/peer"
 )
 
 func TestA8_MissingArchive(t *testing.T) {
@@ -89,6 +91,9 @@ func TestA8_ShortBody(t *testing.T) {
 func TestA9_Loops(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 10_000} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			if n > 3 {
+				peer.Heavy(t)
+			}
 			s := newSite(t)
 			for i := range n {
 				path := fmt.Sprintf("/%d", i)
@@ -148,6 +153,7 @@ func million(s *site) {
 }
 
 func TestA9_MaxDocuments(t *testing.T) {
+	peer.Heavy(t)
 	s := newSite(t)
 	million(s)
 	got := s.run(s.walk())

@@ -416,16 +416,22 @@ type recipient struct {
 }
 
 func newRecipient(t *testing.T) *recipient {
-	r := &recipient{t: t, told: make(chan *disposed, 16)}
+	r, ended := &recipient{t: t, told: make(chan *disposed, 16)}, make(chan struct{})
 	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		a := &soapAnswer{}
 		if err := xml.NewDecoder(q.Body).Decode(a); err != nil {
 			t.Error(err)
 		}
-		r.told <- a.Body.Disposition
-		w.WriteHeader(http.StatusAccepted)
+		select {
+		case r.told <- a.Body.Disposition:
+			w.WriteHeader(http.StatusAccepted)
+		case <-ended: // nobody asks for more than the channel holds
+		}
 	}))
-	t.Cleanup(r.Close)
+	t.Cleanup(func() {
+		close(ended)
+		r.Close()
+	})
 	return r
 }
 

@@ -148,7 +148,7 @@ func (p *Publisher) completeDocument(ctx context.Context, st *state, it Item, gz
 	st.mu.Lock()
 	over := st.tooLong
 	st.mu.Unlock()
-	if over > 0 && it.Set.Live > over-over/10 {
+	if over > 0 && it.Set.Live > over-max(over/10, 1) {
 		return nil, tooLong
 	}
 	doc := p.document(ctx, it, gzip)

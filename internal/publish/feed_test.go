@@ -310,6 +310,24 @@ func TestCompleteFeedThatIsTooLong(t *testing.T) {
 				Representations: []event.Representation{{Href: "http://source.example/r", Type: "text/xml", Length: event.NoLength}}})
 		}
 	}
+	few := history(100, event.Redirect).fill("main", 3)
+	p = newPublisher(t, few)
+	p.completeBytes = 100
+	reads := 0
+	for range 2 {
+		reads = few.reads
+		var tooMany *TooManyError
+		doc, err := p.Document(t.Context(), path, false)
+		if err == nil {
+			_, _, err = doc.Open()
+		}
+		if !errors.As(err, &tooMany) {
+			t.Fatal(err)
+		}
+	}
+	if few.reads > reads {
+		t.Error("that of a few records is made again for the next one who asks")
+	}
 	p = newPublisher(t, l)
 	p.completeBytes = size * 2
 	if body, _ := get(t, p, path, false); int64(len(body)) < size/2 {

@@ -17,18 +17,6 @@ import (
 	"time"
 )
 
-// File returns the file: URL of a local path, and the folder it lies in, which
-// is the root that Guard.Client wants. A relative path is relative to the
-// working folder.
-func File(name string) (rawURL, root string, err error) {
-	abs, err := filepath.Abs(name)
-	if err != nil {
-		return "", "", fmt.Errorf("%s: %w; give an absolute path", name, err)
-	}
-	u := url.URL{Scheme: "file", Path: filepath.ToSlash(abs)}
-	return u.String(), filepath.Dir(abs), nil
-}
-
 // file answers a file: URL as a web server would.
 func (t *transport) file(req *http.Request) (*http.Response, error) {
 	if err := req.Context().Err(); err != nil {

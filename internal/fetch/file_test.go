@@ -39,10 +39,7 @@ func TestFileAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := newGuard(t, Options{}).Client(root)
-	u, folder, err := File(filepath.Join(root, "feed.atom"))
-	if err != nil || folder != root {
-		t.Fatalf("File: %s, %s, %v", u, folder, err)
-	}
+	u := (&url.URL{Scheme: "file", Path: filepath.Join(root, "feed.atom")}).String()
 	resp, err := c.Get(u)
 	if err != nil {
 		t.Fatal(err)
@@ -181,26 +178,6 @@ func TestFileChangedWhileRead(t *testing.T) {
 		if !errors.Is(err, ErrBroken) || !Transient(err) || !strings.Contains(err.Error(), "big.xml") {
 			t.Errorf("%s: %v, want ErrBroken", what, err)
 		}
-	}
-}
-
-func TestFileURL(t *testing.T) {
-	t.Chdir(t.TempDir())
-	here, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw, root, err := File("a b/feed?1#2%.atom")
-	if err != nil {
-		t.Fatal(err)
-	}
-	u, err := url.Parse(raw)
-	if err != nil || u.Path != here+"/a b/feed?1#2%.atom" || root != filepath.Join(here, "a b") {
-		t.Errorf("%s, %s, %v", raw, root, err)
-	}
-	link, err := u.Parse("archive/1.atom")
-	if err != nil || link.Path != here+"/a b/archive/1.atom" {
-		t.Errorf("a relative link resolves to %s, %v", link, err)
 	}
 }
 

@@ -80,6 +80,15 @@ func (o *Observation) Bound() error {
 	return err
 }
 
+// Bound cuts the title of the feed, and leaves out an id that is too long to name
+// one: each event that came from the document has both.
+func (d *Document) Bound() {
+	d.FeedTitle = CutTitle(d.FeedTitle)
+	if len(d.FeedID) > MaxIdentifier {
+		d.FeedID = ""
+	}
+}
+
 // size counts the bytes of what an observation says, and some for each piece.
 func (o *Observation) size() int {
 	n := len(o.Record) + len(o.Title) + len(o.SourceIdentifier) + len(o.Loc) + sizeOfLink(&o.Via) + sizeOfCategories(o.Categories)

@@ -2,7 +2,10 @@ package eventlog_test
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
@@ -139,4 +142,31 @@ func filledHalf(b *testing.B) (l *eventlog.Log, full, empty event.SourceID) {
 		}
 	}
 	return l, full, empty
+}
+
+// D67: what a feed says of itself comes with each of its events, and is bounded
+// like what it says of a record.
+func TestDocumentIsBounded(t *testing.T) {
+	l, src := filled(t, t.TempDir(), event.Redirect)
+	defer func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	b := &event.Batch{Source: src, Documents: []event.Document{{URL: "http://h.example/", FeedID: "urn:" + strings.Repeat("i", 1<<20), FeedTitle: strings.Repeat("title ", 1<<20)}}}
+	for i := range 10 {
+		it := event.Item{Observation: event.Observation{Record: fmt.Sprint("urn:x:", i), Representations: []event.Representation{{Href: "http://h.example/1", Type: "text/plain", Length: event.NoLength}}}}
+		it.Order, _ = event.StampOf(time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC))
+		b.Items = append(b.Items, it)
+	}
+	if _, err := l.Append(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	ev, err := l.Event(t.Context(), 1)
+	if err != nil || ev.Origin.FeedID != "" || len(ev.Origin.FeedTitle) > event.MaxTitle || !strings.HasPrefix(ev.Origin.FeedTitle, "title title") {
+		t.Errorf("the event has an id of %d bytes and a title of %d, %v", len(ev.Origin.FeedID), len(ev.Origin.FeedTitle), err)
+	}
+	if segments, err := l.Segments(t.Context(), "main"); err != nil || len(segments) != 1 {
+		t.Errorf("10 small events fill %d segments, %v", len(segments), err)
+	}
 }

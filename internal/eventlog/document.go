@@ -17,6 +17,7 @@ func (b *batch) document(ctx context.Context, i int) (int64, error) {
 }
 
 func (b *batch) documentOf(ctx context.Context, d event.Document) (int64, error) {
+	d.Bound()
 	if id, ok := b.docs[d]; ok {
 		return id, nil
 	}

@@ -246,6 +246,10 @@ func (r *Reader) feedElement() error {
 			report(ruleFeed, "a second atom:id", "one; the first is taken")
 			return nil
 		}
+		if len(id) > strictxml.MaxReference { // every cursor of the walk has it
+			report(ruleID, fmt.Sprintf("an id of %d bytes", len(id)), fmt.Sprintf("at most %d; it is left out", strictxml.MaxReference))
+			return nil
+		}
 		r.feed.ID = id
 		r.checkID(id, report)
 		return nil

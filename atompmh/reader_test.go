@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -161,6 +162,17 @@ func TestHead(t *testing.T) {
 	for _, f := range []func() (*Feed, error){r.Head, func() (*Feed, error) { return r.Feed(), nil }} {
 		if feed, err := f(); err != nil || !feed.Complete || !feed.Archive || feed.Current != "http://other.example/now" || feed.NextArchive != "http://example.org/dir/sub/3" {
 			t.Errorf("after the end %+v, %v", feed, err)
+		}
+	}
+}
+
+// D67: the id of a feed, which a walk stores again and again, has a length.
+func TestFeedIDHasALength(t *testing.T) {
+	for length, want := range map[int]int{8 << 10: 8 << 10, 8<<10 + 1: 0} {
+		id := "urn:" + strings.Repeat("i", length-4)
+		got := readString(`<feed xmlns="http://www.w3.org/2005/Atom"><id>` + id + `</id><title>t</title><updated>2020-01-01T00:00:00Z</updated><author><name>a</name></author></feed>`)
+		if got.err != nil || len(got.feed.ID) != want || slices.Contains(got.rules(), ruleID) != (want == 0) {
+			t.Errorf("an id of %d bytes: %d bytes, rules %q, %v", length, len(got.feed.ID), got.rules(), got.err)
 		}
 	}
 }

@@ -18,6 +18,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/pmh-bridge/bridge/internal/peer"
 )
 
 func gz(b []byte) []byte {
@@ -104,6 +106,7 @@ func TestEncodingsThatCannotBeUndone(t *testing.T) {
 }
 
 func TestRatio(t *testing.T) {
+	peer.Heavy(t)
 	bombs := map[string][]byte{
 		"bomb":          gz(make([]byte, 16<<20)),
 		"many members":  bytes.Repeat(gz(make([]byte, 1<<20)), 16),

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/peer"
 	"github.com/pmh-bridge/bridge/resourcesync"
 )
 
@@ -315,6 +316,7 @@ func TestVerifySnapshot(t *testing.T) {
 
 // A list of few records that is too large for one document becomes a snapshot.
 func TestFewLargeRecords(t *testing.T) {
+	peer.Heavy(t)
 	l := history(10_000, event.Mirror)
 	for i := range 20 {
 		e := sample(event.Created, i, 1)

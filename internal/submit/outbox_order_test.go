@@ -138,13 +138,14 @@ func TestOutboxFullOfAnswered(t *testing.T) {
 func TestOutboxNamesNoRecipientWithoutToken(t *testing.T) {
 	for name, change := range map[string]func(*Outbox){"named": nil, "none": func(o *Outbox) { o.Recipient = nil }} {
 		inBubble(t, func(t *testing.T, h *outboxHouse) {
-			down, known := true, 0
+			down := true
+			var known atomic.Int32 // two are sent at the same time
 			h.library.answer = func(_ int, r *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
 				if down {
 					return nil, &sip.StatusError{Status: 503}
 				}
 				if _, err := h.log.SubmissionByToken(context.Background(), tokenOf(r)); err == nil {
-					known++
+					known.Add(1)
 				}
 				return keep(), nil
 			}
@@ -163,8 +164,8 @@ func TestOutboxNamesNoRecipientWithoutToken(t *testing.T) {
 					t.Errorf("%s: a recipient without token was named: %q", name, r.Recipient)
 				}
 			}
-			if want := map[string]int{"named": 2, "none": 0}[name]; known != want {
-				t.Errorf("%s: %d tokens were in the log when they were sent, want %d", name, known, want)
+			if want := map[string]int32{"named": 2, "none": 0}[name]; known.Load() != want {
+				t.Errorf("%s: %d tokens were in the log when they were sent, want %d", name, known.Load(), want)
 			}
 		})
 	}

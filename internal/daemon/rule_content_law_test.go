@@ -1,7 +1,9 @@
 package daemon_test
 
 import (
+	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -79,7 +81,7 @@ func TestLaw_EveryGoodRecordIsPublished(t *testing.T) {
 			}
 		}))
 		defer other.Close()
-		b.quick(func(o *fetch.Options) { o.HeaderTimeout = 50 * time.Millisecond })
+		b.quick(func(o *fetch.Options) { o.HeaderTimeout = 100 * time.Millisecond })
 		b.house.Harvester().Workers = rapid.IntRange(4, 32).Draw(rt, "workers")
 
 		type wanted struct{ by int } // the number of the harvest
@@ -101,6 +103,9 @@ func TestLaw_EveryGoodRecordIsPublished(t *testing.T) {
 			}
 			hosts := rapid.IntRange(1, 2).Draw(rt, "hosts")
 			fault := rapid.SampledFrom(append(faults, "any")).Draw(rt, "fault")
+			if fault == "hangs" { // each of these takes its time
+				many = many[:min(len(many), 40)]
+			}
 			for _, bad := range many {
 				name := fmt.Sprintf("r%03d", n)
 				n++
@@ -120,7 +125,12 @@ func TestLaw_EveryGoodRecordIsPublished(t *testing.T) {
 					good[name] = wanted{round + 2}
 				}
 			}
-			if _, err := b.house.Harvest(t.Context(), b.source(), harvest.Options{AllPending: rapid.Bool().Draw(rt, "all")}); err != nil {
+			o := harvest.Options{AllPending: rapid.Bool().Draw(rt, "all")}
+			_, err := b.house.Harvest(t.Context(), b.source(), o)
+			for tries := 1; timedOut(err) && tries < 20; tries++ { // a busy machine is late with the feed itself
+				_, err = b.house.Harvest(t.Context(), b.source(), o)
+			}
+			if err != nil {
 				rt.Fatal(err)
 			}
 			live := b.live()
@@ -132,4 +142,9 @@ func TestLaw_EveryGoodRecordIsPublished(t *testing.T) {
 		}
 		b.close()
 	})
+}
+
+func timedOut(err error) bool {
+	var e net.Error
+	return errors.As(err, &e) && e.Timeout()
 }

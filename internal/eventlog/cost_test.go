@@ -57,6 +57,7 @@ func TestD125_AbsenceBySource(t *testing.T) {
 // D128: the state a little while ago costs what has happened since, not what has
 // ever happened.
 func TestD128_StateOfEarlier(t *testing.T) {
+	heavy(t)
 	const records, rounds = 50, 400
 	ctx := context.Background()
 	l, src := filled(t, t.TempDir(), event.Redirect)

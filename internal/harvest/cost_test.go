@@ -73,6 +73,7 @@ func FuzzCost(f *testing.F) { peer.FuzzAffordable(f, hostileLegacyFeeds(16<<10),
 
 // D64, D77: a feed of more items than can be is refused, and not held in memory.
 func TestManyItems(t *testing.T) {
+	peer.Heavy(t)
 	for _, c := range []struct{ before, item, after string }{
 		{`<rss version="2.0"><channel>`, "<item/>", "</channel></rss>"},
 		{`<feed xmlns="http://www.w3.org/2005/Atom">`, `<at:deleted-entry xmlns:at="http://purl.org/atompub/tombstones/1.0" ref="x"/>`, "</feed>"},

@@ -211,6 +211,7 @@ func TestWaitingNoticesTakeNoMemory(t *testing.T) {
 // However many hosts there are, and however many notices to one: what is kept is
 // bounded, and of each host there is something.
 func TestTicketsAreBounded(t *testing.T) {
+	peer.Heavy(t)
 	q := newLanes(8)
 	q.clear(time.Time{})
 	for i := range 4 * postTickets {

@@ -14,6 +14,7 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/follow"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 )
 
@@ -134,17 +135,27 @@ func (h *House) openEpochs(ctx context.Context) error {
 }
 
 // whole takes note that a set has all its records, once each of its Sources was
-// walked whole: the configured ones, and without a configuration those of this run
-// and any whose walk is unfinished.
+// walked whole, or is a bridge that waits for nobody but this one.
 func (h *House) whole(ctx context.Context, set *event.Set) error {
 	if !set.Partial {
 		return nil
 	}
-	all, err := h.Log.Sources(ctx, set.Name)
-	if err != nil {
+	walked, configured, err := h.progress(ctx, set.Name)
+	if err != nil || configured == 0 { // nobody speaks for it in this run
 		return err
 	}
-	configured := 0
+	if len(harvest.Waits(set.Feed, walked, h.now()).Sets) > 0 {
+		return nil
+	}
+	h.opt.Logger.Info("all Sources of the set were walked: its complete lists are published from now on", "set", set.Name)
+	return h.Log.Whole(ctx, set.Name)
+}
+
+// progress returns how far the walks of a set's Sources are that it needs to be
+// whole: the configured ones, and without a configuration those of this run and any
+// whose walk is unfinished. configured counts SIP Sources too, which are not walked.
+func (h *House) progress(ctx context.Context, set string) (walks []event.Progress, configured int, err error) {
+	all, err := h.Log.Sources(ctx, set)
 	for i := range all {
 		src := &all[i]
 		ours := h.configured(src.ID)
@@ -152,15 +163,29 @@ func (h *House) whole(ctx context.Context, set *event.Set) error {
 			configured++
 		}
 		begun := h.Config.File == "" && (src.Cursor.Data != nil || src.Gap != "")
-		if (ours || begun) && src.Kind != harvest.SIP && harvest.Whole(&src.Progress) != set.Feed {
-			return nil
+		if (ours || begun) && src.Kind != harvest.SIP {
+			walks = append(walks, src.Progress)
 		}
 	}
-	if configured == 0 {
-		return nil // nobody speaks for it in this run
+	return walks, configured, err
+}
+
+// waits says to other bridges for what a set waits that is not whole yet, see
+// follow.PartialHeader.
+func (h *House) waits(ctx context.Context, name string) string {
+	now := h.now()
+	set, err := h.Log.Set(ctx, name)
+	if err != nil {
+		return ""
 	}
-	h.opt.Logger.Info("all Sources of the set were walked: its complete lists are published from now on", "set", set.Name)
-	return h.Log.Whole(ctx, set.Name)
+	walks, _, err := h.progress(ctx, name)
+	if err != nil {
+		return ""
+	}
+	if len(walks) == 0 { // nobody speaks for it
+		return follow.WaitsOf(set.Feed, []*follow.Waits{nil}, now).Header(now)
+	}
+	return harvest.Waits(set.Feed, walks, now).Header(now)
 }
 
 func (h *House) configured(id event.SourceID) bool {

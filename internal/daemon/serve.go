@@ -61,7 +61,7 @@ func (h *House) Publish(ctx context.Context, l net.Listener) error {
 		Documents: p, Records: h.Log, Contents: contents{h.Contents}, Sets: h.Log, BaseURL: base, Proxies: h.Config.TrustedProxies, Logger: h.opt.Logger,
 		Status: h.serverStatus, Desk: h.desk, Bodies: h.bodies, Full: h.diskSpace.Low,
 		Limits: server.Limits{Connections: all, ConnectionsPerAddress: perClient, StatusAge: h.opt.StatusAge},
-		Ready:  h.ready,
+		Ready:  h.ready, Waits: h.waits,
 	})
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

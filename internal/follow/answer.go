@@ -72,14 +72,10 @@ func (a *Answer) Close() {
 type StatusError struct {
 	URL    string
 	Status int
-	// Partial: a bridge has not walked all its own Sources yet, see PartialHeader.
-	Partial bool
+	// Partial is the PartialHeader of a bridge that has not walked all its own
+	// Sources yet, else "".
+	Partial string
 }
-
-// PartialHeader is in the answer of a bridge that withholds a complete list until
-// it has walked all its own Sources. Bridges that harvest each other would wait for
-// each other for ever if they did not know.
-const PartialHeader = "Bridge-Partial"
 
 // Error returns the status, the URL and what to do.
 func (e *StatusError) Error() string {

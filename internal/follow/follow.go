@@ -267,7 +267,7 @@ func (c *Client) request(ctx context.Context, to string, v Validators) (*Answer,
 	if resp.StatusCode != http.StatusOK {
 		// The answer is of no use; closing it cannot make that worse.
 		_ = resp.Body.Close()
-		return nil, &StatusError{URL: to, Status: resp.StatusCode, Partial: resp.Header.Get(PartialHeader) != ""}
+		return nil, &StatusError{URL: to, Status: resp.StatusCode, Partial: resp.Header.Get(PartialHeader)}
 	}
 	return c.answer(to, resp), nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/atompmh"
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/follow"
 	"github.com/pmh-bridge/bridge/resourcesync"
 )
 
@@ -29,6 +30,9 @@ type memory struct {
 	Complete bool `json:"complete,omitempty"`
 	// Whole is the Epoch in which the Source was walked whole.
 	Whole string `json:"whole,omitempty"`
+	// Waits is for which sets the Source waits, which is a bridge that said so when
+	// it was asked last.
+	Waits *follow.Waits `json:"waits,omitempty"`
 	// Short is what the Source claims to have beyond what could be read, nil when
 	// that is not far more.
 	Short *shortfall `json:"short,omitempty"`

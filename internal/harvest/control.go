@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/defect"
+	"github.com/pmh-bridge/bridge/internal/follow"
 )
 
 // Reset forgets how far a Source has been harvested: mark, unfinished walk, gap,
@@ -118,14 +120,22 @@ func Gap(stored string) string {
 	return fmt.Sprintf("%s: %s (since %s)", open.URL, open.Reason, open.Since.Format("2006-01-02 15:04"))
 }
 
-// Whole returns the Epoch in which a Source was last walked whole, "" when it
-// never was.
-func Whole(p *event.Progress) string {
-	var m memory
-	if unmarshal(p.Memory, &m) != nil {
-		return ""
+// Waits returns for which sets one waits whose feed has the URN, and whose Sources are
+// these. It is whole when it waits for none.
+func Waits(feed string, sources []event.Progress, now time.Time) *follow.Waits {
+	var said []*follow.Waits
+	for i := range sources {
+		var m memory
+		walked := unmarshal(sources[i].Memory, &m) == nil && m.Whole == feed
+		switch {
+		case walked && m.Waits == nil:
+		case !walked && m.Waits != nil && !m.Waits.Over.IsZero(): // in another epoch
+			said = append(said, nil)
+		default:
+			said = append(said, m.Waits)
+		}
 	}
-	return m.Whole
+	return follow.WaitsOf(feed, said, now)
 }
 
 // begin loads what is stored of a Source for work outside a walk. An unfinished

@@ -214,13 +214,17 @@ func (r *run) once(ctx context.Context) (err error) {
 		return err
 	}
 	var status *follow.StatusError
-	if errors.As(err, &status) && status.Partial {
-		r.warn("the Source is a bridge that has not walked all its own Sources yet; it is asked again soon, and does not keep this set from being published")
-		r.note(func(p *Report) { p.Withheld = true })
-		r.memory.Whole, err = r.src.Epoch, nil
-	}
-	if err == nil && r.data == nil && r.stored.Gap == "" {
+	waited := r.memory.Waits
+	r.memory.Waits = nil
+	switch {
+	case errors.As(err, &status) && status.Partial != "":
+		r.withheld(status.Partial)
+		err = nil
+	case err == nil && r.data == nil && r.stored.Gap == "":
 		r.memory.Whole = r.src.Epoch
+		if r.memory.Waits = waited; waited != nil && waited.Over.IsZero() {
+			waited.Over = r.h.now()
+		}
 	}
 	if err == nil || r.report.RetryAfter.IsZero() { // it may want to be left alone
 		var waits error
@@ -234,6 +238,16 @@ func (r *run) once(ctx context.Context) (err error) {
 		return err // a pass that asks nobody is none to be remembered
 	}
 	return errors.Join(err, r.overdue(ctx), r.remember(ctx))
+}
+
+// withheld takes note that the Source is a bridge that has not walked all its own
+// Sources yet (D143). That is no failure.
+func (r *run) withheld(header string) {
+	r.note(func(p *Report) { p.Withheld = true })
+	r.warn("the Source is a bridge that has not walked all its own Sources yet; it is asked again soon")
+	if r.memory.Whole != r.src.Epoch {
+		r.memory.Waits = follow.ParseWaits(header, r.h.now())
+	}
 }
 
 // load reads what is stored of the Source.

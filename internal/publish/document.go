@@ -285,7 +285,7 @@ func (p *Publisher) resourceList(ctx context.Context, name string, gzip bool) (*
 	}
 	current := st.current()
 	if current == nil {
-		return nil, &NotReadyError{setPath(name, "resourcelist.xml"), snapshotWait, false}
+		return nil, &NotReadyError{setPath(name, "resourcelist.xml"), snapshotWait, ""}
 	}
 	return p.document(ctx, resourceListIndex(st.fixed, current.Snapshot), gzip), nil
 }

@@ -136,8 +136,8 @@ var ErrNotFound = errors.New("no such document")
 type NotReadyError struct {
 	Path       string
 	RetryAfter time.Duration
-	// Partial: not all Sources of the set were walked yet.
-	Partial bool
+	// Partial is the set of which not all Sources were walked yet, else "".
+	Partial string
 }
 
 // Error says what is missing and when to ask again.
@@ -157,7 +157,7 @@ const (
 // a Destination deletes what a complete list lacks.
 func whole(set *event.Set, path string) error {
 	if set.Partial {
-		return &NotReadyError{path, partialWait, true}
+		return &NotReadyError{path, partialWait, set.Name}
 	}
 	return nil
 }
@@ -232,7 +232,7 @@ func (p *Publisher) Plan(ctx context.Context, set string) ([]Item, error) {
 	}
 	if current := st.current(); !p.direct(st, s) {
 		if current == nil {
-			return nil, &NotReadyError{setPath(set, "resourcelist.xml"), snapshotWait, false}
+			return nil, &NotReadyError{setPath(set, "resourcelist.xml"), snapshotWait, ""}
 		}
 		snapshot = &current.Snapshot
 	}

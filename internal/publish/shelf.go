@@ -249,7 +249,7 @@ func (p *Publisher) storedPart(ctx context.Context, st *state, s *stored, n int,
 	f, err := s.openPart(n)
 	if errors.Is(err, errDamaged) {
 		p.giveUp(st, s, err)
-		return nil, &NotReadyError{it.Path, snapshotWait, false}
+		return nil, &NotReadyError{it.Path, snapshotWait, ""}
 	}
 	if err != nil {
 		return nil, err

@@ -157,6 +157,9 @@ type Options struct {
 	// believed, and a request of it counts as its caller's wherever addresses
 	// matter. Everybody else's header is ignored.
 	Proxies []netip.Prefix
+	// Waits is the value of follow.PartialHeader for a set that is not whole yet; a nil
+	// func is a server whose sets are whole.
+	Waits func(ctx context.Context, set string) string
 	// Logger gets faults as errors, what clients do as debug; nil is silence.
 	Logger *slog.Logger
 	// Bodies is the budget of the bytes of requests under way, shared with other

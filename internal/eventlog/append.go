@@ -422,13 +422,8 @@ func (b *batch) save(ctx context.Context) error {
 			return err
 		}
 	}
-	for i := range b.in.Quarantine {
-		if err := b.quarantine(ctx, &b.in.Quarantine[i]); err != nil {
-			return err
-		}
-	}
 	if len(b.in.Quarantine) > 0 {
-		if err := b.trimQuarantine(ctx); err != nil {
+		if err := b.quarantine(ctx); err != nil {
 			return err
 		}
 	}

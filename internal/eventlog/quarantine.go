@@ -11,21 +11,76 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 )
 
-// quarantine keeps bad input whole, the same input once (I8). Input that a
-// replay has taken in, and that is bad again, counts again.
-func (b *batch) quarantine(ctx context.Context, in *event.Quarantined) error {
+// quarantine keeps the bad input of the batch whole, the same input once (I8). Of more
+// than there is room for only the last is written: it would take the place of the rest
+// at once.
+func (b *batch) quarantine(ctx context.Context) error {
+	type input struct {
+		digest    [32]byte
+		at, times int // where it stands last, and how often
+	}
+	var inputs []input
+	known := map[[32]byte]int{}
+	for i := range b.in.Quarantine {
+		digest := sha256.Sum256(b.in.Quarantine[i].Input)
+		n, again := known[digest]
+		if !again {
+			n = len(inputs)
+			known[digest], inputs = n, append(inputs, input{digest: digest})
+		}
+		inputs[n].at = i
+		inputs[n].times++
+	}
+	if n := len(inputs) - quarantineLeft; len(inputs) > quarantineInputs {
+		has, err := b.quarantined(ctx)
+		if err != nil {
+			return err
+		}
+		for _, in := range inputs[:n] {
+			if !has[in.digest] { // else it is counted when it leaves
+				b.out.Dropped++
+			}
+		}
+		inputs = inputs[n:]
+	}
+	for _, in := range inputs {
+		if err := b.quarantineInput(ctx, &b.in.Quarantine[in.at], in.digest, in.times); err != nil {
+			return err
+		}
+	}
+	if err := b.trimQuarantine(ctx); err != nil || b.out.Dropped == 0 {
+		return err
+	}
+	return b.l.count(ctx, counted{b.source.id, tallyUnquarantined, 0}, int64(b.out.Dropped))
+}
+
+// quarantined returns the digests of what is in quarantine of the Source.
+func (b *batch) quarantined(ctx context.Context) (map[[32]byte]bool, error) {
+	has := map[[32]byte]bool{}
+	return has, writing{b.l}.each(ctx, "SELECT digest FROM quarantine WHERE source = $1", []any{int64(b.source.id)}, func(rows *sql.Rows) error {
+		var raw sql.RawBytes
+		var digest [32]byte
+		err := rows.Scan(&raw)
+		copy(digest[:], raw)
+		has[digest] = true
+		return err
+	})
+}
+
+// quarantineInput keeps an input that was met so many times. One that a replay has
+// taken in, and that is bad again, counts again.
+func (b *batch) quarantineInput(ctx context.Context, in *event.Quarantined, digest [32]byte, times int) error {
 	q := *in
-	q.Source, q.First, q.Last, q.Times, q.Replayed = b.source.id, b.now, b.now, 1, 0
+	q.Source, q.First, q.Last, q.Times, q.Replayed = b.source.id, b.now, b.now, times, 0
 	if len(q.Record) > event.MaxIdentifier {
 		q.Record = strings.ToValidUTF8(q.Record[:event.MaxIdentifier], "")
 	}
 	if q.Input == nil {
 		q.Input = []byte{}
 	}
-	digest := sha256.Sum256(q.Input)
 	if err := (writing{b.l}).each(ctx, "SELECT id, first, times FROM quarantine WHERE source = $1 AND digest = $2", []any{int64(q.Source), digest[:]}, func(rows *sql.Rows) error {
 		err := rows.Scan(&q.ID, &q.First, &q.Times)
-		q.Times++
+		q.Times += times
 		return err
 	}); err != nil {
 		return err
@@ -41,8 +96,10 @@ WHERE id = $1`, q.ID, q.URL, q.Line, q.Column, q.Record, q.Rule, q.Reason, int64
 
 const (
 	// quarantineInputs is how many bad inputs are kept of a Source, and
-	// quarantineBytes how many bytes these have.
+	// quarantineBytes how many bytes these have; quarantineLeft are left where these
+	// were too many.
 	quarantineInputs = 10_000
+	quarantineLeft   = quarantineInputs / 10 * 9
 	quarantineBytes  = 256 << 20
 )
 
@@ -64,7 +121,7 @@ func (b *batch) trimQuarantine(ctx context.Context) error {
 		var id, length int64
 		var bad bool
 		err := rows.Scan(&id, &length, &bad)
-		if inputs > quarantineInputs/10*9 || bytes > quarantineBytes/10*9 {
+		if inputs > quarantineLeft || bytes > quarantineBytes/10*9 {
 			gone = append(gone, id)
 			inputs--
 			bytes -= length
@@ -81,7 +138,7 @@ func (b *batch) trimQuarantine(ctx context.Context) error {
 			return err
 		}
 	}
-	return b.l.count(ctx, counted{b.source.id, tallyUnquarantined, 0}, int64(b.out.Dropped))
+	return nil
 }
 
 func quarantineSum(q *event.Quarantined) int64 {

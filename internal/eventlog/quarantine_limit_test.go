@@ -53,6 +53,11 @@ func TestQuarantineHasALimit(t *testing.T) {
 	for i := range 9 {
 		keep(large, i, 1, 32<<20)
 	}
+	// In one batch, twice: what would make room at once is not written, but counted.
+	burst := source(3)
+	for range 2 {
+		keep(burst, 0, 12_500, 0)
+	}
 	all, err := l.Quarantined(ctx, "main")
 	if err != nil {
 		t.Fatal(err)
@@ -62,15 +67,15 @@ func TestQuarantineHasALimit(t *testing.T) {
 		kept[q.Source]++
 		newest[q.Source] = q.ID
 	}
-	if kept[flood] != 9000 || kept[large] != 7 || kept[other] != 3 {
-		t.Errorf("kept: %d of 11,000, %d of 9 with 32 MiB each, %d of 3", kept[flood], kept[large], kept[other])
+	if kept[flood] != 9000 || kept[large] != 7 || kept[other] != 3 || kept[burst] != 9000 {
+		t.Errorf("kept: %d of 11,000, %d of 9 with 32 MiB each, %d of 3, %d of 12,500 twice", kept[flood], kept[large], kept[other], kept[burst])
 	}
 	stored, err := l.Sources(ctx, "main")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range stored {
-		if want := map[event.SourceID]int{flood: 2000, large: 2, other: 0}[s.ID]; s.Dropped != want || dropped[s.ID] != want {
+		if want := map[event.SourceID]int{flood: 2000, large: 2, other: 0, burst: 3500 + 3500}[s.ID]; s.Dropped != want || dropped[s.ID] != want {
 			t.Errorf("Source %d: %d are said to be dropped, %d in all, want %d", s.ID, dropped[s.ID], s.Dropped, want)
 		}
 	}

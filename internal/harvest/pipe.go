@@ -21,6 +21,9 @@ type piece struct {
 	cursor     []byte // where the walk goes on after the document; nil before its last piece, and where that is not to be stored
 }
 
+// badAtOnce is how many bytes of bad input make a transaction.
+const badAtOnce = 16 << 20
+
 // piecesQueued bounds how many documents wait for the log, however small.
 const piecesQueued = 64
 
@@ -37,6 +40,7 @@ type pipe struct {
 	mu     sync.Mutex
 	room   *sync.Cond
 	queued int // observations that were sent and are not yet durable
+	bad    int // and bytes of bad input
 
 	// Of the walker's goroutine, and of the last document that was sent.
 	active int64
@@ -45,6 +49,7 @@ type pipe struct {
 	// Of the writer's goroutine.
 	batch event.Batch
 	has   map[string]int // of a mirror: where a record's item stands in batch
+	badIn int            // bytes of the bad input in batch
 	// memory is what is given back after the next commit.
 	memory int64
 	safe   []byte // the cursor after the last document that was taken in whole
@@ -67,7 +72,7 @@ func newPipe(ctx context.Context, r *run, anew bool) *pipe {
 			p.cancel(err)
 		}
 		p.mu.Lock()
-		p.queued = -1 << 40 // nobody waits any more
+		p.queued, p.bad = -1<<40, -1<<40 // nobody waits any more
 		p.mu.Unlock()
 		p.room.Broadcast()
 		for range p.ch {
@@ -88,10 +93,12 @@ func (p *pipe) send(x piece) (err error) {
 	p.r.tell()
 	p.r.place.wait(p.ctx, func() {
 		p.mu.Lock()
-		for size := p.r.size(); p.queued > size && p.queued+len(x.items) > 2*size; {
+		bad := badOf(x.quarantine)
+		for size := p.r.size(); p.queued > size && p.queued+len(x.items) > 2*size || p.bad > badAtOnce && p.bad+bad > 2*badAtOnce; {
 			p.room.Wait()
 		}
 		p.queued += len(x.items)
+		p.bad += bad
 		p.mu.Unlock()
 		select {
 		case p.ch <- x:
@@ -125,6 +132,7 @@ func (p *pipe) write() (err error) {
 		doc := len(b.Documents)
 		b.Documents = append(b.Documents, x.doc)
 		b.Quarantine = append(b.Quarantine, x.quarantine...)
+		p.badIn += badOf(x.quarantine)
 		for len(x.items) > 0 {
 			n := p.fill(x.items[:min(len(x.items), size-len(b.Items))], doc)
 			x.items = x.items[n:]
@@ -139,7 +147,7 @@ func (p *pipe) write() (err error) {
 			p.safe = x.cursor
 		}
 		p.memory += x.memory
-		if len(b.Items) >= size || p.r.h.now().Sub(p.since) >= wait {
+		if len(b.Items) >= size || p.badIn >= badAtOnce || p.r.h.now().Sub(p.since) >= wait {
 			if err := p.commit(); err != nil {
 				return err
 			}
@@ -149,6 +157,14 @@ func (p *pipe) write() (err error) {
 		return p.commit()
 	}
 	return nil
+}
+
+// badOf is how many bytes bad input takes.
+func badOf(quarantine []event.Quarantined) (n int) {
+	for i := range quarantine {
+		n += costOf(&quarantine[i])
+	}
+	return n
 }
 
 // fill adds items of a document to the batch and returns how many it has taken.
@@ -179,7 +195,7 @@ func (p *pipe) fill(items []event.Item, doc int) int {
 				return i
 			}
 			p.r.note(func(r *Report) { r.Historical++ })
-			p.left(1)
+			p.left(1, 0)
 			continue
 		}
 		p.has[it.Record] = len(b.Items)
@@ -189,10 +205,11 @@ func (p *pipe) fill(items []event.Item, doc int) int {
 	return len(items)
 }
 
-// left makes room for so many observations.
-func (p *pipe) left(n int) {
+// left makes room for so many observations, and bytes of bad input.
+func (p *pipe) left(n, bad int) {
 	p.mu.Lock()
 	p.queued -= n
+	p.bad -= bad
 	p.mu.Unlock()
 	p.room.Broadcast()
 }
@@ -205,9 +222,9 @@ func (p *pipe) commit() error {
 	if err := p.r.take(p.ctx, &b); err != nil {
 		return err
 	}
-	p.left(n)
+	p.left(n, p.badIn)
 	p.r.place.done(p.memory)
-	p.memory = 0
+	p.memory, p.badIn = 0, 0
 	clear(p.has)
 	p.batch, p.since = event.Batch{Items: reuse(b.Items)}, p.r.h.now()
 	return nil

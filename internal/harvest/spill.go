@@ -19,7 +19,10 @@ const (
 	backlogMemory = 1 << 16
 	// textMemory is how many bytes of text do, bad input included.
 	textMemory = 64 << 20
-	// quarantinePiece is how many bytes of bad input go to the log at once.
+	// badCost is what a bad input takes besides its text.
+	badCost = 512
+	// quarantinePiece is how much bad input goes to the log at once, and how much
+	// waits in memory once a file has other.
 	quarantinePiece = 8 << 20
 
 	// spillParts is in how many parts of records a spill is. The largest list that
@@ -63,7 +66,7 @@ func (b *backlog[T]) add(value T, text int) {
 // addBad appends bad input.
 func (b *backlog[T]) addBad(q event.Quarantined) {
 	b.r.note(func(p *Report) { p.Quarantined++ })
-	b.text += len(q.Input) + len(q.Record)
+	b.text += costOf(&q)
 	b.quarantine = append(b.quarantine, q)
 }
 
@@ -79,7 +82,7 @@ func (b *backlog[T]) read(ctx context.Context, url string, next, toFile func() e
 		if err := b.meter.entry(ctx); err != nil {
 			return err
 		}
-		if len(b.values) >= b.most() || b.text >= textMemory {
+		if values, text := b.most(); len(b.values) >= values || b.text >= text {
 			if err := toFile(); err != nil {
 				return fmt.Errorf("%s: %w", url, err)
 			}
@@ -90,13 +93,16 @@ func (b *backlog[T]) read(ctx context.Context, url string, next, toFile func() e
 	}
 }
 
-// most is how many values wait in memory.
-func (b *backlog[T]) most() int {
-	n := cmp.Or(b.r.h.BacklogMemory, backlogMemory)
+// costOf is how many bytes a bad input takes.
+func costOf(q *event.Quarantined) int { return badCost + len(q.Input) + len(q.Record) + len(q.Reason) }
+
+// most is how many values wait in memory, and how many bytes of text.
+func (b *backlog[T]) most() (values, text int) {
+	values = cmp.Or(b.r.h.BacklogMemory, backlogMemory)
 	if b.spill != nil {
-		return min(n, spillBehind)
+		return min(values, spillBehind), quarantinePiece
 	}
-	return n
+	return values, textMemory
 }
 
 // toFile lets what was said so far wait in a file.
@@ -197,11 +203,15 @@ func (b *backlog[T]) handOn(ctx context.Context, p *pipe, x piece, pick func([]T
 			return err
 		}
 		x.quarantine = append(x.quarantine, q)
-		if size += len(q.Input); size < quarantinePiece {
+		if size += costOf(&q); size < quarantinePiece {
 			return nil
 		}
 		full := x
+		full.memory = int64(size)
 		x.quarantine, size = nil, 0
+		if err := b.r.place.add(ctx, full.memory); err != nil {
+			return err
+		}
 		return p.send(full)
 	})
 	return x, err

@@ -31,7 +31,7 @@ func hostileDocuments() []hostileDocument {
 		{"2 MiB of Atom feed, 250 elements of 250 declarations each", "D61", "atom", atom, "", func() []byte { return feedOf(xmlnsAtom, manyPrefixes(250, 2<<20)) }},
 		{"entry of 8,000 equal alternates", "D102", "atom", atom, "", equalAlternates},
 		{"4,000 bad entries under 256 KB of declarations", "D103", "atom", atom, "", func() []byte { return feedOf(longDeclarations(), badEntries(4000)) }},
-		{"8 MiB of empty entries", "D103", "atom", atom, "gzip", func() []byte { return packed(feedOf(xmlnsAtom, strings.Repeat("<entry/>", 1<<20))) }},
+		{"8 MiB of empty entries", "D103", "atom", atom, "", func() []byte { return feedOf(xmlnsAtom, strings.Repeat("<entry/>", 1<<20)) }},
 		{"300,000 bad entries, each of another record", "D103", "atom", atom, "gzip", func() []byte { return packed(feedOf(xmlnsAtom, badEntries(300_000))) }},
 		{"64 MiB of Resource List, 1.3 million entries", "D64", "list", xml, "gzip", func() []byte { return packed(longList(64 << 20)) }},
 		{"64 MiB of Atom feed, 450,000 entries", "D64", "atom", atom, "gzip", func() []byte { return packed(longFeed(64 << 20)) }},

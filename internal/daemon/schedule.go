@@ -91,7 +91,7 @@ func (h *House) plan(ctx context.Context, s *Source, every time.Duration, r *har
 		return err
 	}
 	// What a crash may forget costs one request more.
-	lazily := failed == nil && was.Failures == 0 && r.Events() == 0
+	lazily := failed == nil && was.Failures == 0 && r.Events() == 0 && r.Quarantined == 0
 	err = h.Log.SaveSchedule(ctx, s.ID, next, lazily)
 	if errors.Is(err, eventlog.ErrFull) || errors.Is(err, eventlog.ErrStopped) {
 		return nil // it is kept in memory, and what matters was said already

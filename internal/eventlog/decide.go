@@ -310,8 +310,9 @@ func (a *asker) rule(r *record, it *event.Item) (v ruling, broken bool) {
 // oldest, so that of a record only the first entry counts. To read a list again
 // is not harmless: what is no later than what was applied last is left alone.
 // Datetimes tell that where both are to be trusted, else the places in one list, or
-// which of two lists begins earlier; else the change stands when it says the same of whether the record is there, or
-// states a later modification, and is in doubt when not.
+// which of two lists begins earlier; else the change stands when it says the same of
+// whether the record is there, or states a later modification, and is in doubt when
+// not.
 func (a *asker) byPlace(r *record, it *event.Item, w *word) (v ruling, broken bool) {
 	dated := it.Order.Known() && !it.Late
 	if a.mode == event.ModeWalk && r.met {

@@ -31,7 +31,8 @@ func (b *batch) quarantine(ctx context.Context) error {
 		inputs[n].at = i
 		inputs[n].times++
 	}
-	if n := len(inputs) - quarantineLeft; len(inputs) > quarantineInputs {
+	if len(inputs) > quarantineInputs {
+		n := len(inputs) - quarantineLeft
 		has, err := b.quarantined(ctx)
 		if err != nil {
 			return err

@@ -194,11 +194,6 @@ func (l *load) add(ctx context.Context, n int64) error {
 	c.waiting = slices.Insert(c.waiting, at, l)
 	c.wake()
 	c.mu.Unlock()
-	select {
-	case <-l.room:
-		return nil
-	default:
-	}
 	// It keeps its place: another one would soon wait for memory too, with half a
 	// document of its own in it.
 	select {

@@ -37,19 +37,19 @@ type pipe struct {
 	done   chan error
 	ch     chan piece
 
-	mu     sync.Mutex
-	room   *sync.Cond
-	queued int // observations that were sent and are not yet durable
-	bad    int // and bytes of bad input
+	mu        sync.Mutex
+	room      *sync.Cond
+	queued    int // observations that were sent and are not yet durable
+	queuedBad int // bytes of bad input, likewise
 
 	// Of the walker's goroutine, and of the last document that was sent.
 	active int64
 	latest int // observations
 
 	// Of the writer's goroutine.
-	batch event.Batch
-	has   map[string]int // of a mirror: where a record's item stands in batch
-	badIn int            // bytes of the bad input in batch
+	batch    event.Batch
+	has      map[string]int // of a mirror: where a record's item stands in batch
+	batchBad int            // bytes of the bad input in batch
 	// memory is what is given back after the next commit.
 	memory int64
 	safe   []byte // the cursor after the last document that was taken in whole
@@ -72,7 +72,7 @@ func newPipe(ctx context.Context, r *run, anew bool) *pipe {
 			p.cancel(err)
 		}
 		p.mu.Lock()
-		p.queued, p.bad = -1<<40, -1<<40 // nobody waits any more
+		p.queued, p.queuedBad = -1<<40, -1<<40 // nobody waits any more
 		p.mu.Unlock()
 		p.room.Broadcast()
 		for range p.ch {
@@ -94,11 +94,11 @@ func (p *pipe) send(x piece) (err error) {
 	p.r.place.wait(p.ctx, func() {
 		p.mu.Lock()
 		bad := badOf(x.quarantine)
-		for size := p.r.size(); p.queued > size && p.queued+len(x.items) > 2*size || p.bad > badAtOnce && p.bad+bad > 2*badAtOnce; {
+		for size := p.r.size(); p.queued > size && p.queued+len(x.items) > 2*size || p.queuedBad > badAtOnce && p.queuedBad+bad > 2*badAtOnce; {
 			p.room.Wait()
 		}
 		p.queued += len(x.items)
-		p.bad += bad
+		p.queuedBad += bad
 		p.mu.Unlock()
 		select {
 		case p.ch <- x:
@@ -132,7 +132,7 @@ func (p *pipe) write() (err error) {
 		doc := len(b.Documents)
 		b.Documents = append(b.Documents, x.doc)
 		b.Quarantine = append(b.Quarantine, x.quarantine...)
-		p.badIn += badOf(x.quarantine)
+		p.batchBad += badOf(x.quarantine)
 		for len(x.items) > 0 {
 			n := p.fill(x.items[:min(len(x.items), size-len(b.Items))], doc)
 			x.items = x.items[n:]
@@ -147,7 +147,7 @@ func (p *pipe) write() (err error) {
 			p.safe = x.cursor
 		}
 		p.memory += x.memory
-		if len(b.Items) >= size || p.badIn >= badAtOnce || p.r.h.now().Sub(p.since) >= wait {
+		if len(b.Items) >= size || p.batchBad >= badAtOnce || p.r.h.now().Sub(p.since) >= wait {
 			if err := p.commit(); err != nil {
 				return err
 			}
@@ -209,7 +209,7 @@ func (p *pipe) fill(items []event.Item, doc int) int {
 func (p *pipe) left(n, bad int) {
 	p.mu.Lock()
 	p.queued -= n
-	p.bad -= bad
+	p.queuedBad -= bad
 	p.mu.Unlock()
 	p.room.Broadcast()
 }
@@ -222,9 +222,9 @@ func (p *pipe) commit() error {
 	if err := p.r.take(p.ctx, &b); err != nil {
 		return err
 	}
-	p.left(n, p.badIn)
+	p.left(n, p.batchBad)
 	p.r.place.done(p.memory)
-	p.memory, p.badIn = 0, 0
+	p.memory, p.batchBad = 0, 0
 	clear(p.has)
 	p.batch, p.since = event.Batch{Items: reuse(b.Items)}, p.r.h.now()
 	return nil

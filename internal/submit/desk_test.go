@@ -71,14 +71,15 @@ func newDesk(t testing.TB, mode Mode, change func(h *deskHouse, d *Desk)) *deskH
 	h.do(err)
 	h.desk.Feed = set.Feed
 
+	// What Run does but for what becomes due, which would change what a test has just
+	// put into the log.
+	h.do(h.desk.recover(ctx))
 	running, stop := context.WithCancel(ctx)
-	ended := make(chan error, 1)
-	go func() { ended <- h.desk.Run(running) }()
+	ended := make(chan struct{})
+	go func() { defer close(ended); h.desk.takeIn(running) }()
 	t.Cleanup(func() {
 		stop()
-		if err := <-ended; err != nil {
-			t.Errorf("the desk ended with %v", err)
-		}
+		<-ended
 		if err := errors.Join(h.contents.Close(), h.log.Close()); err != nil {
 			t.Error(err)
 		}

@@ -291,9 +291,8 @@ type Batch struct {
 	// what it said last in another one counts for nothing.
 	Parts []int
 
-	// Exchange is what a batch of ModeSubmission does to submissions; nil is
-	// nothing.
-	Exchange *Exchange
+	// Submissions is what a batch of ModeSubmission does to submissions; nil is nothing.
+	Submissions *SubmissionBatch
 }
 
 // Appended is what became of a batch.

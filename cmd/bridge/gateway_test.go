@@ -422,8 +422,8 @@ func (k *chain) undecided() string {
 	}{{k.submitter, k.target}, {k.gateway, k.gate}, {k.reviewer, k.review}} {
 		counts, err := s.log.Log.Counts(k.t.Context(), s.source)
 		k.do(err)
-		if ends := counts.Submissions[event.StateAccepted] + counts.Submissions[event.StateRejected]; ends < live || counts.Notices[event.NoticeWaiting] > 0 {
-			return fmt.Sprintf("%s has %v of %d records, and notices %v", s.name, counts.Submissions, live, counts.Notices)
+		if ends := counts.Submissions[event.StateAccepted] + counts.Submissions[event.StateRejected]; ends < live || counts.Outgoing[event.DeliveryWaiting] > 0 {
+			return fmt.Sprintf("%s has %v of %d records, and notices %v", s.name, counts.Submissions, live, counts.Outgoing)
 		}
 	}
 	return ""
@@ -491,8 +491,8 @@ func (k *chain) underWay() string {
 	}
 	counts, err := k.gateway.log.Log.Counts(k.t.Context(), k.gate)
 	k.do(err)
-	if counts.Notices[event.NoticeWaiting] > 0 {
-		return fmt.Sprintf("the gateway owes %v", counts.Notices)
+	if counts.Outgoing[event.DeliveryWaiting] > 0 {
+		return fmt.Sprintf("the gateway owes %v", counts.Outgoing)
 	}
 	return ""
 }

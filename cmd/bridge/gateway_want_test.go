@@ -31,11 +31,11 @@ func (k *chain) wantDecided(s *station, got map[string][]event.Submission, live 
 func (k *chain) wantQuiet(s *station, set string) {
 	k.t.Helper()
 	const many = 1 << 20
-	notices, err := s.log.Log.NoticesOf(k.t.Context(), set, 0, 0, many)
+	notices, err := s.log.Log.Outgoing(k.t.Context(), set, 0, 0, many)
 	k.do(err)
 	owed := map[int64]int{}
 	for _, n := range notices {
-		if owed[n.Submission]++; n.State != event.NoticeDelivered || owed[n.Submission] > 1 {
+		if owed[n.Submission]++; n.State != event.DeliveryDone || owed[n.Submission] > 1 {
 			k.t.Errorf("%s has %d notices of a submission: %+v", s.name, owed[n.Submission], n)
 		}
 	}
@@ -43,7 +43,7 @@ func (k *chain) wantQuiet(s *station, set string) {
 		k.t.Errorf("%s has notified of %d records", s.name, len(owed))
 	}
 	for v := event.NotificationRecord; v <= event.NotificationConflict; v++ {
-		strays, err := s.log.Log.Notifications(k.t.Context(), set, v, 0, many)
+		strays, err := s.log.Log.Incoming(k.t.Context(), set, v, 0, many)
 		k.do(err)
 		for _, n := range strays {
 			k.t.Errorf("%s has a notification that is %s: %+v", s.name, v, n)

@@ -377,7 +377,7 @@ func (k *ingestKilling) compare() {
 // compareNotifications counts those that are no events.
 func (k *ingestKilling) compareNotifications(news map[string]*errand) {
 	k.t.Helper()
-	kept, err := k.log.Log.Notifications(k.t.Context(), "inbox", 0, 0, 1<<30)
+	kept, err := k.log.Log.Incoming(k.t.Context(), "inbox", 0, 0, 1<<30)
 	if err != nil {
 		k.t.Fatal(err)
 	}

@@ -50,8 +50,8 @@ func submissionNoticesCommand() *cobra.Command {
 	l := newListing(cmd)
 	cmd.Flags().StringVar(&state, "state", "", "only those in this `state`: waiting, delivered, refused or expired")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		wanted := event.NoticeState(0)
-		for s := event.NoticeWaiting; s <= event.NoticeExpired; s++ {
+		wanted := event.DeliveryState(0)
+		for s := event.DeliveryWaiting; s <= event.DeliveryExpired; s++ {
 			if s.String() == state {
 				wanted = s
 			}
@@ -79,10 +79,10 @@ type jsonNotice struct {
 	Due        string `json:"due,omitempty"`
 }
 
-func printNotices(ctx context.Context, w io.Writer, h *daemon.House, set string, state event.NoticeState, limit int, asJSON, full bool) error {
-	return newest(limit, func(after int64, most int) ([]event.Notice, error) {
-		return h.Log.NoticesOf(ctx, set, state, after, most)
-	}, func(n *event.Notice) (int64, error) {
+func printNotices(ctx context.Context, w io.Writer, h *daemon.House, set string, state event.DeliveryState, limit int, asJSON, full bool) error {
+	return newest(limit, func(after int64, most int) ([]event.OutgoingNotification, error) {
+		return h.Log.Outgoing(ctx, set, state, after, most)
+	}, func(n *event.OutgoingNotification) (int64, error) {
 		if !asJSON {
 			return n.ID, printNotice(w, n, full)
 		}
@@ -95,7 +95,7 @@ func printNotices(ctx context.Context, w io.Writer, h *daemon.House, set string,
 	})
 }
 
-func printNotice(w io.Writer, n *event.Notice, full bool) error {
+func printNotice(w io.Writer, n *event.OutgoingNotification, full bool) error {
 	_, err := fmt.Fprintf(w, "%6d  %s  %-9s  %s  submission %d  %s  %s\n", n.ID, n.Created.Time().Format("2006-01-02 15:04:05Z"), n.State, n.Set, n.Submission,
 		brief(daemon.Private(n.Recipient), full), brief(once(daemon.Private(n.Reason)), full))
 	return err

@@ -154,7 +154,7 @@ func statusObject(sets []daemon.SetStatus, warnings []string) jsonStatus {
 }
 
 func peerObject(p *daemon.PeerStatus) jsonPeer {
-	j := jsonPeer{Direction: "received", URL: p.URL, States: words(p.States()), UnderReview: p.UnderReview, Notices: words(p.Notices), Notifications: words(p.Notifications), Dropped: p.Dropped, Through: p.Through}
+	j := jsonPeer{Direction: "received", URL: p.URL, States: words(p.States()), UnderReview: p.UnderReview, Notices: words(p.Outgoing), Notifications: words(p.Incoming), Dropped: p.Dropped, Through: p.Through}
 	if p.Sent {
 		j.Direction, j.Former = "sent", p.Former
 	}
@@ -207,10 +207,10 @@ func printPeer(w io.Writer, set string, p *daemon.PeerStatus) {
 	if p.Sent && p.Through > 0 {
 		fmt.Fprintf(w, "    taken from the log up to Seq %d\n", p.Through)
 	}
-	if n := words(p.Notices); len(n) > 0 {
+	if n := words(p.Outgoing); len(n) > 0 {
 		fmt.Fprintf(w, "%snotifications to submitters: %s\n", indent, listed(n))
 	}
-	if n := words(p.Notifications); len(n) > 0 {
+	if n := words(p.Incoming); len(n) > 0 {
 		fmt.Fprintf(w, "%snotifications from ingest servers: %s; see: bridge submission notifications --set %s\n", indent, listed(n), set)
 	}
 	if p.Dropped > 0 {

@@ -260,7 +260,7 @@ func submissionLine(ctx context.Context, h *daemon.House, s *event.Submission, p
 		}
 	}
 	var err error
-	if line.Sequence, line.Submitter, line.Email, err = sourceTexts(s.Block); err != nil {
+	if line.Sequence, line.Submitter, line.Email, err = sourceTexts(s.SourceXML); err != nil {
 		return line, fmt.Errorf("submission %d: %w", s.ID, err)
 	}
 	if s.State == event.StateProvisional && s.UnderReview() {
@@ -473,23 +473,23 @@ type jsonNotification struct {
 }
 
 func printNotifications(ctx context.Context, w io.Writer, h *daemon.House, set string, verdict event.NotificationVerdict, limit int, asJSON, full bool) error {
-	return newest(limit, func(after int64, most int) ([]event.Notification, error) {
-		return h.Log.Notifications(ctx, set, verdict, after, most)
-	}, func(n *event.Notification) (int64, error) {
+	return newest(limit, func(after int64, most int) ([]event.IncomingNotification, error) {
+		return h.Log.Incoming(ctx, set, verdict, after, most)
+	}, func(n *event.IncomingNotification) (int64, error) {
 		if !asJSON {
 			return n.ID, printNotification(w, n, full)
 		}
 		line := jsonNotification{ID: n.ID, Set: n.Set, Verdict: n.Verdict.String(), Submission: n.Submission, Outcome: n.Outcome.String(),
 			SourceIdentifier: n.SourceIdentifier, Assigned: n.Assigned, Reason: daemon.Private(n.Reason), First: n.First.String(), Last: n.Last.String(), Times: n.Times}
 		var err error
-		if line.Sequence, line.Submitter, line.Email, err = sourceTexts(n.Block); err != nil {
+		if line.Sequence, line.Submitter, line.Email, err = sourceTexts(n.SourceXML); err != nil {
 			return n.ID, fmt.Errorf("notification %d: %w", n.ID, err)
 		}
 		return n.ID, printJSON(w, line)
 	})
 }
 
-func printNotification(w io.Writer, n *event.Notification, full bool) error {
+func printNotification(w io.Writer, n *event.IncomingNotification, full bool) error {
 	said := n.Outcome.String()
 	if more := cmp.Or(n.Assigned, daemon.Private(n.Reason)); more != "" {
 		said += ": " + brief(once(more), full)

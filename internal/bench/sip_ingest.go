@@ -154,16 +154,16 @@ func (b *builder) submit(ctx context.Context, n int) error {
 	}
 	deadline := event.MicrosOf(time.Now().Add(24 * time.Hour))
 	for from := 0; from < n; from += batchSize {
-		steps := make([]event.Step, min(batchSize, n-from))
+		steps := make([]event.SubmissionUpdate, min(batchSize, n-from))
 		for i := range steps {
 			o := observation(from + i)
 			s := &steps[i].Submission
 			*s = event.Submission{Source: target, State: event.StateProvisional, Token: token(from + i), Seq: event.Seq(from + i + 1),
-				Block: sip.AppendSource(nil, sourceOfRecord(from+i)), SourceIdentifier: identifier(from + i), Record: o.Record, Title: o.Title,
+				SourceXML: sip.AppendSource(nil, sourceOfRecord(from+i)), SourceIdentifier: identifier(from + i), Record: o.Record, Title: o.Title,
 				Length: recordSize, Type: "application/xml", Due: deadline, Deadline: deadline, Tries: 1}
 		}
 		if _, err := b.log.Append(ctx, &event.Batch{Source: target, Mode: event.ModeSubmission, Documents: []event.Document{{URL: nobody}},
-			Exchange: &event.Exchange{Steps: steps}}); err != nil {
+			Submissions: &event.SubmissionBatch{Updates: steps}}); err != nil {
 			return err
 		}
 	}

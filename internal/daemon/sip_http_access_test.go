@@ -128,7 +128,7 @@ func TestSIPAccess(t *testing.T) {
 		h.curl(notify, notifyOf(acceptedAs("lib/"+c.set))).want(t, 202)
 		h.curl(notify, notifyOf(acceptedAs("lib/"+c.set))).want(t, 202)
 		eventually(t, "the submitter told", func() bool { // which changes the log as well
-			waiting, err := h.house.Log.NoticesOf(t.Context(), c.set, event.NoticeWaiting, 0, 1)
+			waiting, err := h.house.Log.Outgoing(t.Context(), c.set, event.DeliveryWaiting, 0, 1)
 			return err == nil && len(waiting) == 0
 		})
 		h.want(c.set, h.told(c.set), "created lib/"+c.set)

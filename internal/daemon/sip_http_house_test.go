@@ -303,9 +303,9 @@ func (h *soapHouse) state() string {
 	return b.String()
 }
 
-func (h *soapHouse) notifications(set string) []event.Notification {
+func (h *soapHouse) notifications(set string) []event.IncomingNotification {
 	h.t.Helper()
-	all, err := h.house.Log.Notifications(context.Background(), set, 0, 0, 10_000)
+	all, err := h.house.Log.Incoming(context.Background(), set, 0, 0, 10_000)
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -347,7 +347,7 @@ func (h *soapHouse) told(set string) []string {
 func (h *soapHouse) kept() []string {
 	h.t.Helper()
 	eventually(h.t, "set kept has what was accepted", func() bool {
-		owed, err := h.house.Log.Submissions(context.Background(), event.SubmissionQuery{Set: "main", Owed: true})
+		owed, err := h.house.Log.Submissions(context.Background(), event.SubmissionQuery{Set: "main", ImportPending: true})
 		return err == nil && len(owed) == 0
 	})
 	return h.told("kept")

@@ -130,9 +130,9 @@ func (h *soapHouse) reviewed(source, recipient string, d daemon.Decision) (submi
 }
 
 // notices returns those of set main in a state.
-func (h *soapHouse) notices(state event.NoticeState) []event.Notice {
+func (h *soapHouse) notices(state event.DeliveryState) []event.OutgoingNotification {
 	h.t.Helper()
-	all, err := h.house.Log.NoticesOf(context.Background(), "main", state, 0, 100)
+	all, err := h.house.Log.Outgoing(context.Background(), "main", state, 0, 100)
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -185,7 +185,7 @@ func TestSIPMail_Delivered(t *testing.T) {
 			if len(ids) != 4*len(recipients) {
 				t.Errorf("the Message-IDs are %v", ids)
 			}
-			eventually(t, "all are delivered", func() bool { return len(h.notices(event.NoticeDelivered)) == len(ids) })
+			eventually(t, "all are delivered", func() bool { return len(h.notices(event.DeliveryDone)) == len(ids) })
 			h.shows("main", fmt.Sprintf("notices to submitters%d delivered", len(ids)))
 			h.verified()
 		})
@@ -193,11 +193,11 @@ func TestSIPMail_Delivered(t *testing.T) {
 }
 
 // failed waits until the only notice that waits was tried so often.
-func (h *soapHouse) failed(tries int) event.Notice {
+func (h *soapHouse) failed(tries int) event.OutgoingNotification {
 	h.t.Helper()
-	var all []event.Notice
+	var all []event.OutgoingNotification
 	eventually(h.t, fmt.Sprintf("tried %d times", tries), func() bool {
-		all = h.notices(event.NoticeWaiting)
+		all = h.notices(event.DeliveryWaiting)
 		return len(all) == 1 && all[0].Tries == tries
 	})
 	return all[0]
@@ -261,8 +261,8 @@ func TestSIPMail_Retried(t *testing.T) {
 	if !reflect.DeepEqual(first, second) {
 		t.Errorf("first came\n%+v, then\n%+v", first, second)
 	}
-	eventually(t, "delivered", func() bool { return len(h.notices(event.NoticeWaiting)) == 0 })
-	for _, n := range h.notices(event.NoticeDelivered) {
+	eventually(t, "delivered", func() bool { return len(h.notices(event.DeliveryWaiting)) == 0 })
+	for _, n := range h.notices(event.DeliveryDone) {
 		if strings.HasPrefix(n.Recipient, "smtp") && (n.Tries != 4 || n.Due != 0) {
 			t.Errorf("delivered: %+v", n)
 		}
@@ -278,8 +278,8 @@ func TestSIPMail_Refused(t *testing.T) {
 	sink.replies("554 5.7.1 not for us")
 	h.reviewed(sourceOf("1"), "smtp://"+sink.address()+"/box@lib.example", daemon.Decision{})
 	sink.next()
-	eventually(t, "refused", func() bool { return len(h.notices(event.NoticeRefused)) == 1 })
-	if n := h.notices(event.NoticeRefused)[0]; n.Due != 0 || n.Tries != 1 || !strings.Contains(n.Reason, "not for us") {
+	eventually(t, "refused", func() bool { return len(h.notices(event.DeliveryRefused)) == 1 })
+	if n := h.notices(event.DeliveryRefused)[0]; n.Due != 0 || n.Tries != 1 || !strings.Contains(n.Reason, "not for us") {
 		t.Errorf("%+v", n)
 	}
 	h.shows("main", "1 refused")
@@ -310,8 +310,8 @@ func TestSIPMail_Expired(t *testing.T) {
 	}
 	clock.pass(25 * time.Hour)
 	h.poke(other, "the fifth day")
-	eventually(t, "expired", func() bool { return len(h.notices(event.NoticeExpired)) == 1 })
-	if n := h.notices(event.NoticeExpired)[0]; n.Submission != lost || n.Due != 0 || n.Reason == "" || n.Tries != 6 {
+	eventually(t, "expired", func() bool { return len(h.notices(event.DeliveryExpired)) == 1 })
+	if n := h.notices(event.DeliveryExpired)[0]; n.Submission != lost || n.Due != 0 || n.Reason == "" || n.Tries != 6 {
 		t.Errorf("expired: %+v", n)
 	}
 	if s, err := h.house.Submission(t.Context(), lost); err != nil || s.State != event.StateAccepted {
@@ -319,7 +319,7 @@ func TestSIPMail_Expired(t *testing.T) {
 	}
 	eventually(t, "counted", func() bool {
 		status, err := h.house.Status(t.Context())
-		return err == nil && counted(status[0].Peers[0].Notices) == "delivered 1, expired 1"
+		return err == nil && counted(status[0].Peers[0].Outgoing) == "delivered 1, expired 1"
 	})
 	h.shows("main", "Answers that could not be delivered to their submitters: 1.", "1 expired")
 

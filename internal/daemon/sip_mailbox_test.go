@@ -118,7 +118,7 @@ func TestSIPRecipient_MailNoMore(t *testing.T) {
 		clock.pass(time.Hour)
 		h.config.Mail.From = ""
 	})
-	if n := h.failed(2); !strings.Contains(n.Reason, "set from in [mail]") || n.State != event.NoticeWaiting {
+	if n := h.failed(2); !strings.Contains(n.Reason, "set from in [mail]") || n.State != event.DeliveryWaiting {
 		t.Errorf("%+v", n)
 	}
 }

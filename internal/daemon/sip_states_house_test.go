@@ -264,7 +264,7 @@ func (h *submitter) counts() []string {
 	for _, s := range status {
 		for i := range s.Peers {
 			if p := &s.Peers[i]; s.Name == "main" && p.Sent {
-				out = append(out, counted(p.States())+"; "+counted(p.Notifications))
+				out = append(out, counted(p.States())+"; "+counted(p.Incoming))
 			}
 		}
 	}

@@ -22,7 +22,7 @@ type PeerStatus struct {
 	// has received them.
 	Sent bool
 	URL  string
-	event.Counts
+	event.SubmissionCounts
 	// Through is the Seq up to which a set's events are in the outbox; of one that
 	// sends only.
 	Through event.Seq
@@ -70,7 +70,7 @@ func (h *House) peers(ctx context.Context, set string) ([]PeerStatus, error) {
 			continue
 		}
 		p := PeerStatus{Sent: isSent(&src), URL: src.URL}
-		if p.Counts, err = h.Log.Counts(ctx, src.ID); err != nil {
+		if p.SubmissionCounts, err = h.Log.Counts(ctx, src.ID); err != nil {
 			return nil, err
 		}
 		if p.Sent {
@@ -108,7 +108,7 @@ func (h *House) submissionStatus(ctx context.Context, set string) (server.Submis
 	if err != nil || len(peers) == 0 {
 		return server.SubmissionStatus{}, err
 	}
-	out := server.SubmissionStatus{Notices: map[event.NoticeState]int64{}, Notifications: map[event.NotificationVerdict]int64{}}
+	out := server.SubmissionStatus{Notices: map[event.DeliveryState]int64{}, Notifications: map[event.NotificationVerdict]int64{}}
 	for i := range peers {
 		p := &peers[i]
 		states := p.States()
@@ -120,10 +120,10 @@ func (h *House) submissionStatus(ctx context.Context, set string) (server.Submis
 			row.Reason, row.Since, row.Again = t.Reason, t.Since, t.Again
 		}
 		out.Peers = append(out.Peers, row)
-		for s, n := range p.Notices {
+		for s, n := range p.Outgoing {
 			out.Notices[s] += n
 		}
-		for v, n := range p.Notifications {
+		for v, n := range p.Incoming {
 			out.Notifications[v] += n
 		}
 	}
@@ -169,7 +169,7 @@ func (h *House) problems(ctx context.Context, set string) ([]event.Submission, e
 	if err != nil {
 		return nil, err
 	}
-	conflicts, err := h.Log.Notifications(ctx, set, event.NotificationConflict, 0, problemsShown)
+	conflicts, err := h.Log.Incoming(ctx, set, event.NotificationConflict, 0, problemsShown)
 	if err != nil {
 		return nil, err
 	}
@@ -224,12 +224,12 @@ func (h *House) rejections(ctx context.Context, set string) ([]event.Submission,
 	for _, r := range ofStrangers {
 		out = append(out, event.Submission{State: event.StateRejected, SourceIdentifier: r.SourceIdentifier, Record: r.Record, Title: r.Title, Reason: r.Reason, Changed: r.At})
 	}
-	told, err := h.Log.Notifications(ctx, set, event.NotificationRejected, 0, problemsShown)
+	told, err := h.Log.Incoming(ctx, set, event.NotificationRejected, 0, problemsShown)
 	if err != nil {
 		return nil, err
 	}
 	for _, n := range told {
-		if n.Stranger { // the others are events
+		if n.Anonymous { // the others are events
 			out = append(out, event.Submission{State: event.StateRejected, SourceIdentifier: n.SourceIdentifier, Reason: n.Reason, Changed: n.First})
 		}
 	}
@@ -240,12 +240,12 @@ func (h *House) rejections(ctx context.Context, set string) ([]event.Submission,
 // once may be told of rejections as well, and then has kept what it was told.
 func (h *House) decider(ctx context.Context, set string) (func(*event.Submission) server.Decider, error) {
 	own := h.service(set)
-	told, err := h.Log.Notifications(ctx, set, event.NotificationRejected, 0, problemsShown)
+	told, err := h.Log.Incoming(ctx, set, event.NotificationRejected, 0, problemsShown)
 	if err != nil {
 		return nil, err
 	}
 	return func(s *event.Submission) server.Decider {
-		isTold := func(n event.Notification) bool {
+		isTold := func(n event.IncomingNotification) bool {
 			return n.SourceIdentifier == s.SourceIdentifier && n.Reason == s.Reason
 		}
 		switch {

@@ -69,7 +69,7 @@ func TestSIPStrangers_Rejections(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range status {
-		if n := s.Peers[0].States()[event.StateRejected] + s.Peers[0].Notifications[event.NotificationRejected]; n != 1 {
+		if n := s.Peers[0].States()[event.StateRejected] + s.Peers[0].Incoming[event.NotificationRejected]; n != 1 {
 			t.Errorf("set %s: %d are counted", s.Name, n)
 		}
 	}

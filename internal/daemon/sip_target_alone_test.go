@@ -30,7 +30,7 @@ func TestTargetsWithoutAService(t *testing.T) {
 	}
 	under := event.Submission{Source: sources[0].ID, State: event.StateForwarding, Request: [32]byte{1}, Tries: 1, SourceIdentifier: "3"}
 	if _, err := h.house.Log.Append(t.Context(), &event.Batch{Source: under.Source, Mode: event.ModeSubmission,
-		Exchange: &event.Exchange{Steps: []event.Step{{Submission: under}}}}); err != nil {
+		Submissions: &event.SubmissionBatch{Updates: []event.SubmissionUpdate{{Submission: under}}}}); err != nil {
 		t.Fatal(err)
 	}
 	h.restart(nil)

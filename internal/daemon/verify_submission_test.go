@@ -118,7 +118,7 @@ func everyState(t *testing.T) *exchanges {
 	}
 	x.ask("desk", "nobody is to be told", mapOf("x"), false)
 	x.decide("accepted", true)
-	eventually(t, "a notice is delivered", func() bool { return len(x.notices(event.NoticeDelivered)) == 1 })
+	eventually(t, "a notice is delivered", func() bool { return len(x.notices(event.DeliveryDone)) == 1 })
 	x.boxOpen.Store(false)
 	x.decide("refused", false)
 
@@ -161,11 +161,11 @@ func (x *exchanges) decide(name string, accept bool) {
 	x.t.Fatalf("%s is not under review", name)
 }
 
-func (x *exchanges) notices(state event.NoticeState) []event.Notice {
+func (x *exchanges) notices(state event.DeliveryState) []event.OutgoingNotification {
 	x.t.Helper()
-	var out []event.Notice
+	var out []event.OutgoingNotification
 	for _, set := range []string{"desk", "gate"} {
-		found, err := x.house.Log.NoticesOf(context.Background(), set, state, 0, 1000)
+		found, err := x.house.Log.Outgoing(context.Background(), set, state, 0, 1000)
 		if err != nil {
 			x.t.Fatal(err)
 		}
@@ -252,7 +252,7 @@ func TestVerifySubmitted(t *testing.T) {
 		l, err := eventlog.Open(t.Context(), folder, eventlog.Options{AcceptClock: true})
 		if err == nil {
 			s.Length++
-			_, err = l.Append(t.Context(), &event.Batch{Source: s.Source, Mode: event.ModeSubmission, Exchange: &event.Exchange{Steps: []event.Step{{Submission: s}}}})
+			_, err = l.Append(t.Context(), &event.Batch{Source: s.Source, Mode: event.ModeSubmission, Submissions: &event.SubmissionBatch{Updates: []event.SubmissionUpdate{{Submission: s}}}})
 			err = errors.Join(err, l.Close())
 		}
 		if err != nil {

@@ -110,7 +110,7 @@ func check(in *event.Batch) error {
 	if in.Next != nil && len(in.Next) == 0 {
 		return errors.New("an empty cursor: nil ends a walk")
 	}
-	if in.Mode == event.ModeSubmission && (in.Next != nil || in.Progress != nil || in.Start) || in.Mode != event.ModeSubmission && in.Exchange != nil {
+	if in.Mode == event.ModeSubmission && (in.Next != nil || in.Progress != nil || in.Start) || in.Mode != event.ModeSubmission && in.Submissions != nil {
 		return errors.New("submissions are no part of a walk")
 	}
 	for i := range in.Items {
@@ -144,7 +144,7 @@ func (b *batch) run(ctx context.Context) error {
 			return err
 		}
 	}
-	if b.in.Exchange != nil {
+	if b.in.Submissions != nil {
 		if b.exchange, err = b.loadExchange(ctx, q); err != nil {
 			return err
 		}

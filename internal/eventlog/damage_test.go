@@ -192,8 +192,8 @@ func everything(ctx context.Context, l *eventlog.Log) (string, error) {
 		return "", err
 	}
 	submissions, err := l.Submissions(ctx, event.SubmissionQuery{})
-	notices, nerr := l.NoticesOf(ctx, "mirror", 0, 0, 1000)
-	notifications, terr := l.Notifications(ctx, "mirror", 0, 0, 1000)
+	notices, nerr := l.Outgoing(ctx, "mirror", 0, 0, 1000)
+	notifications, terr := l.Incoming(ctx, "mirror", 0, 0, 1000)
 	if err := errors.Join(err, nerr, terr, enc.Encode(submissions), enc.Encode(notices), enc.Encode(notifications)); err != nil {
 		return "", err
 	}
@@ -266,15 +266,15 @@ func damageable(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
-	submitted := make([]event.Step, 400)
+	submitted := make([]event.SubmissionUpdate, 400)
 	for i := range submitted {
 		submitted[i].Submission = event.Submission{Source: src, State: event.StateProvisional, Token: fmt.Sprint("token ", i), Recipient: "https://recipient.example/box",
-			Block: fmt.Appendf(nil, "<source><source-identifier>%d</source-identifier></source>", i), SourceIdentifier: fmt.Sprint(i), Due: event.Micros(1e15 + i), Request: sha256.Sum256(fmt.Append(nil, i))}
+			SourceXML: fmt.Appendf(nil, "<source><source-identifier>%d</source-identifier></source>", i), SourceIdentifier: fmt.Sprint(i), Due: event.Micros(1e15 + i), Request: sha256.Sum256(fmt.Append(nil, i))}
 	}
-	if _, err := l.Append(ctx, &event.Batch{Source: src, Mode: event.ModeSubmission, Exchange: &event.Exchange{Steps: submitted}}); err != nil {
+	if _, err := l.Append(ctx, &event.Batch{Source: src, Mode: event.ModeSubmission, Submissions: &event.SubmissionBatch{Updates: submitted}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.Append(ctx, &event.Batch{Source: third, Mode: event.ModeSubmission, Exchange: exchanged(third)}); err != nil {
+	if _, err := l.Append(ctx, &event.Batch{Source: third, Mode: event.ModeSubmission, Submissions: exchanged(third)}); err != nil {
 		t.Fatal(err)
 	}
 	sound(t, l)
@@ -286,23 +286,23 @@ func damageable(t *testing.T) string {
 
 // exchanged has submissions of a Source, with notices and notifications, and
 // answers.
-func exchanged(source event.SourceID) *event.Exchange {
-	var x event.Exchange
+func exchanged(source event.SourceID) *event.SubmissionBatch {
+	var x event.SubmissionBatch
 	for i := range 90 {
 		id := fmt.Sprintf("urn:deposit:%d", i)
 		s := event.Submission{Source: source, State: []event.State{event.StateProvisional, event.StateRejected, event.StateInDoubt}[i%3], Token: "token " + id,
-			Request: [32]byte{byte(i), 1}, Block: []byte("<source>" + id + "</source>"), SourceIdentifier: id, Content: [32]byte{byte(i), 2}, Length: 2000,
+			Request: [32]byte{byte(i), 1}, SourceXML: []byte("<source>" + id + "</source>"), SourceIdentifier: id, Content: [32]byte{byte(i), 2}, Length: 2000,
 			Type: "application/xml", Title: "Deposit " + id, Recipient: "https://r.example/" + id}
-		step := event.Step{Submission: s}
+		step := event.SubmissionUpdate{Submission: s}
 		if s.State == event.StateRejected {
-			step.Notice = &event.Notice{Recipient: s.Recipient, Disposition: []byte("<rejected>" + id + "</rejected>"), Message: id + "@main.bridge"}
-			step.Notification = &event.Notification{Digest: [32]byte{byte(i), 3}, Verdict: event.NotificationMatched, Outcome: event.StateRejected, Reason: "no " + id}
+			step.Outgoing = &event.OutgoingNotification{Recipient: s.Recipient, Disposition: []byte("<rejected>" + id + "</rejected>"), Message: id + "@main.bridge"}
+			step.Incoming = &event.IncomingNotification{Digest: [32]byte{byte(i), 3}, Verdict: event.NotificationMatched, Outcome: event.StateRejected, Reason: "no " + id}
 		} else {
 			step.Submission.Due = event.Micros(1_700_000_000_000_000 + i)
 			step.Submission.Deadline = step.Submission.Due
 		}
-		x.Steps = append(x.Steps, step)
-		x.Answered = append(x.Answered, event.Answered{Request: [32]byte{byte(i), 4}, Disposition: []byte("<accepted>" + id + "</accepted>")})
+		x.Updates = append(x.Updates, step)
+		x.Replies = append(x.Replies, event.StoredReply{Request: [32]byte{byte(i), 4}, Disposition: []byte("<accepted>" + id + "</accepted>")})
 	}
 	return &x
 }

@@ -221,7 +221,7 @@ func TestLostCommits(t *testing.T) {
 	}
 	older := copied(t, folder)
 	l, src = filled(t, folder, event.Redirect)
-	if _, err := l.Append(ctx, &event.Batch{Source: src, Mode: event.ModeSubmission, Exchange: exchanged(src)}); err != nil {
+	if _, err := l.Append(ctx, &event.Batch{Source: src, Mode: event.ModeSubmission, Submissions: exchanged(src)}); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.Close(); err != nil {

@@ -13,7 +13,7 @@ import (
 
 // exchange is what a batch does to submissions.
 type exchange struct {
-	in    *event.Exchange
+	in    *event.SubmissionBatch
 	stale []bool       // by step
 	again map[int]bool // items of notifications that have come before
 	kept  []bool       // the row stays under the keys that it is stored under
@@ -45,8 +45,8 @@ const (
 
 // loadExchange compares the versions of the submissions that the steps change.
 func (b *batch) loadExchange(ctx context.Context, q preparer) (*exchange, error) {
-	n := len(b.in.Exchange.Steps)
-	x := &exchange{in: b.in.Exchange, stale: make([]bool, n), kept: make([]bool, n), ids: make([]int64, n), tally: map[counted]int64{}}
+	n := len(b.in.Submissions.Updates)
+	x := &exchange{in: b.in.Submissions, stale: make([]bool, n), kept: make([]bool, n), ids: make([]int64, n), tally: map[counted]int64{}}
 	type row struct {
 		version int64
 		state   event.State
@@ -54,8 +54,8 @@ func (b *batch) loadExchange(ctx context.Context, q preparer) (*exchange, error)
 	}
 	stored := map[int64]row{}
 	var wanted []int64
-	for i := range x.in.Steps {
-		s := &x.in.Steps[i]
+	for i := range x.in.Updates {
+		s := &x.in.Updates[i]
 		if s.Submission.Source != b.source.id || s.Item < 0 || s.Item > len(b.in.Items) || s.Submission.State == 0 {
 			return nil, fmt.Errorf("step %d: it is of Source %d with item %d of %d and state %d", i, s.Submission.Source, s.Item, len(b.in.Items), s.Submission.State)
 		}
@@ -78,8 +78,8 @@ func (b *batch) loadExchange(ctx context.Context, q preparer) (*exchange, error)
 	if err := q.each(ctx, "SELECT coalesce(max(id), 0) FROM submission", nil, func(rows *sql.Rows) error { return rows.Scan(&last) }); err != nil {
 		return nil, err
 	}
-	for i := range x.in.Steps {
-		s := &x.in.Steps[i].Submission
+	for i := range x.in.Updates {
+		s := &x.in.Updates[i].Submission
 		if x.ids[i] = s.ID; s.ID == 0 {
 			if x.fresh == nil {
 				x.fresh = b.l.bulk(ctx, insertSubmissions, 14)
@@ -116,8 +116,8 @@ func (b *batch) loadExchange(ctx context.Context, q preparer) (*exchange, error)
 
 // loadAgain looks up which notifications that have items have come before.
 func (x *exchange) loadAgain(ctx context.Context, b *batch) error {
-	for i := range x.in.Notifications {
-		n := &x.in.Notifications[i]
+	for i := range x.in.Incoming {
+		n := &x.in.Incoming[i]
 		if n.Item < 0 || n.Item > len(b.in.Items) {
 			return fmt.Errorf("notification %d: it is of item %d of %d", i, n.Item, len(b.in.Items))
 		}
@@ -158,7 +158,7 @@ func (x *exchange) leaves(item int, r *record, source event.SourceID) bool {
 		return true
 	}
 	for i, stale := range x.stale {
-		if stale && x.in.Steps[i].Item == item+1 {
+		if stale && x.in.Updates[i].Item == item+1 {
 			return true
 		}
 	}
@@ -167,7 +167,7 @@ func (x *exchange) leaves(item int, r *record, source event.SourceID) bool {
 
 // settle writes what has happened to submissions, and logs the rejections.
 func (x *exchange) settle(ctx context.Context, b *batch) error {
-	for i := range x.in.Steps {
+	for i := range x.in.Updates {
 		if x.stale[i] {
 			continue
 		}
@@ -180,29 +180,29 @@ func (x *exchange) settle(ctx context.Context, b *batch) error {
 			return err
 		}
 	}
-	for i := range x.in.Notices {
-		if err := x.changeNotice(ctx, b, &x.in.Notices[i]); err != nil {
+	for i := range x.in.Outgoing {
+		if err := x.changeNotice(ctx, b, &x.in.Outgoing[i]); err != nil {
 			return err
 		}
 	}
 	if err := x.rejections(ctx, b); err != nil {
 		return err
 	}
-	for i := range x.in.Notifications {
-		if err := x.notified(ctx, b, x.in.Notifications[i]); err != nil {
+	for i := range x.in.Incoming {
+		if err := x.notified(ctx, b, x.in.Incoming[i]); err != nil {
 			return err
 		}
 	}
 	if err := x.trimStrangers(ctx, b); err != nil {
 		return err
 	}
-	if len(x.in.Answered) > 0 { // what is too old goes, not much of it at a time
+	if len(x.in.Replies) > 0 { // what is too old goes, not much of it at a time
 		if err := b.l.exec(ctx, "DELETE FROM answered WHERE (source, request) IN (SELECT source, request FROM answered WHERE at < $1 LIMIT 1000)", int64(b.now-answerKept)); err != nil {
 			return err
 		}
 	}
-	for i := range x.in.Answered {
-		if err := b.answered(ctx, &x.in.Answered[i]); err != nil {
+	for i := range x.in.Replies {
+		if err := b.answered(ctx, &x.in.Replies[i]); err != nil {
 			return err
 		}
 	}
@@ -212,8 +212,8 @@ func (x *exchange) settle(ctx context.Context, b *batch) error {
 // rejections logs what was rejected, and counts what was decided without a row.
 func (x *exchange) rejections(ctx context.Context, b *batch) error {
 	stepped := map[int]bool{}
-	for i := range x.in.Steps {
-		s := &x.in.Steps[i]
+	for i := range x.in.Updates {
+		s := &x.in.Updates[i]
 		stepped[s.Item-1] = true
 		if s.Rejected && !x.stale[i] {
 			if err := b.reject(ctx, &event.Rejection{Record: s.Submission.Record, SourceIdentifier: s.Submission.SourceIdentifier,
@@ -239,7 +239,7 @@ func (x *exchange) rejections(ctx context.Context, b *batch) error {
 // rejected logs a rejection that has no row of its own, or keeps that of a stranger
 // for a while.
 func (x *exchange) rejected(ctx context.Context, b *batch, r event.Rejection) error {
-	if !r.Stranger {
+	if !r.Anonymous {
 		return b.reject(ctx, &r)
 	}
 	x.strangers = true
@@ -329,8 +329,8 @@ func (l *Log) count(ctx context.Context, c counted, n int64) error {
 }
 
 func (x *exchange) saveStep(ctx context.Context, b *batch, i int) error {
-	step := &x.in.Steps[i]
-	if n := step.Notification; n != nil && n.Verdict == event.NotificationConflict {
+	step := &x.in.Updates[i]
+	if n := step.Incoming; n != nil && n.Verdict == event.NotificationConflict {
 		was, err := b.notification(ctx, n)
 		if err != nil || was.Verdict == event.NotificationConflict || was.Verdict == event.NotificationSettled { // it has contradicted before
 			note := *n
@@ -339,7 +339,7 @@ func (x *exchange) saveStep(ctx context.Context, b *batch, i int) error {
 		}
 	}
 	s := step.Submission
-	if n := step.Notification; n != nil && n.Verdict == event.NotificationConflict && s.Conflicts == 1 {
+	if n := step.Incoming; n != nil && n.Verdict == event.NotificationConflict && s.Conflicts == 1 {
 		x.count(s.Source, tallyContradicted, 0, 1)
 	}
 	if step.Settled {
@@ -347,7 +347,7 @@ func (x *exchange) saveStep(ctx context.Context, b *batch, i int) error {
 			x.count(s.Source, tallyContradicted, 0, -1)
 		}
 		s.Conflicts = 0
-		if err := x.settleNotifications(ctx, b, s.ID, step.Settles); err != nil {
+		if err := x.settleNotifications(ctx, b, s.ID, step.SettledNotification); err != nil {
 			return err
 		}
 	}
@@ -360,12 +360,12 @@ func (x *exchange) saveStep(ctx context.Context, b *batch, i int) error {
 	if err := x.saveSubmission(ctx, b, &s, i); err != nil {
 		return err
 	}
-	if n := step.Notice; n != nil {
+	if n := step.Outgoing; n != nil {
 		if err := x.addNotice(ctx, b, *n, s.ID); err != nil {
 			return err
 		}
 	}
-	if n := step.Notification; n != nil {
+	if n := step.Incoming; n != nil {
 		note := *n
 		note.Submission = s.ID
 		return x.notified(ctx, b, note)
@@ -373,8 +373,8 @@ func (x *exchange) saveStep(ctx context.Context, b *batch, i int) error {
 	return nil
 }
 
-func (x *exchange) addNotice(ctx context.Context, b *batch, n event.Notice, submission int64) error {
-	n.Submission, n.State, n.Created = submission, event.NoticeWaiting, b.now
+func (x *exchange) addNotice(ctx context.Context, b *batch, n event.OutgoingNotification, submission int64) error {
+	n.Submission, n.State, n.Created = submission, event.DeliveryWaiting, b.now
 	if n.Due == 0 {
 		n.Due = b.now
 	}
@@ -385,8 +385,8 @@ func (x *exchange) addNotice(ctx context.Context, b *batch, n event.Notice, subm
 }
 
 // changeNotice replaces a stored notice.
-func (x *exchange) changeNotice(ctx context.Context, b *batch, n *event.Notice) error {
-	var was event.NoticeState
+func (x *exchange) changeNotice(ctx context.Context, b *batch, n *event.OutgoingNotification) error {
+	var was event.DeliveryState
 	source := event.SourceID(0)
 	if err := (writing{b.l}).each(ctx, "SELECT state, source FROM notice WHERE id = $1", []any{n.ID}, func(rows *sql.Rows) error { return rows.Scan(&was, &source) }); err != nil {
 		return err
@@ -404,7 +404,7 @@ func (x *exchange) changeNotice(ctx context.Context, b *batch, n *event.Notice) 
 // notified keeps a notification, the same one once. One of kind
 // NotificationRejected is an event when it is new to the set, and not a
 // stranger's.
-func (x *exchange) notified(ctx context.Context, b *batch, n event.Notification) error {
+func (x *exchange) notified(ctx context.Context, b *batch, n event.IncomingNotification) error {
 	was, err := b.notification(ctx, &n)
 	if err != nil {
 		return err
@@ -415,31 +415,31 @@ func (x *exchange) notified(ctx context.Context, b *batch, n event.Notification)
 		if was.Verdict == event.NotificationSettled || n.Submission == 0 && (was.Submission != 0 || n.Verdict == event.NotificationUncorrelated) { // what was found out once stays
 			n.Submission, n.Verdict = was.Submission, was.Verdict
 		}
-		n.Stranger = n.Stranger && was.Stranger
+		n.Anonymous = n.Anonymous && was.Anonymous
 		x.count(b.source.id, tallyNotifications, int64(was.Verdict), -1)
 	}
-	n.Stranger = n.Stranger && n.Submission == 0 && (n.Verdict == event.NotificationRejected || n.Verdict == event.NotificationUncorrelated)
-	x.strangers = x.strangers || n.Stranger
+	n.Anonymous = n.Anonymous && n.Submission == 0 && (n.Verdict == event.NotificationRejected || n.Verdict == event.NotificationUncorrelated)
+	x.strangers = x.strangers || n.Anonymous
 	x.count(b.source.id, tallyNotifications, int64(n.Verdict), 1)
 	raw := appendNotification(nil, &n)
 	if was.ID != 0 {
 		return b.l.exec(ctx, "UPDATE notification SET submission = $2, verdict = $3, last = $4, times = $5, stranger = $6, body = $7, sum = $8 WHERE id = $1",
-			n.ID, n.Submission, int64(n.Verdict), int64(n.Last), n.Times, boolArg(n.Stranger), raw, notificationSum(b.source.id, &n, raw))
+			n.ID, n.Submission, int64(n.Verdict), int64(n.Last), n.Times, boolArg(n.Anonymous), raw, notificationSum(b.source.id, &n, raw))
 	}
-	if n.Verdict == event.NotificationRejected && !n.Stranger {
+	if n.Verdict == event.NotificationRejected && !n.Anonymous {
 		if err := b.reject(ctx, &event.Rejection{SourceIdentifier: n.SourceIdentifier, Reason: n.Reason}); err != nil {
 			return err
 		}
 	}
 	return b.l.exec(ctx, "INSERT INTO notification (source, digest, submission, verdict, first, last, times, stranger, body, sum) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
-		int64(b.source.id), n.Digest[:], n.Submission, int64(n.Verdict), int64(n.First), int64(n.Last), n.Times, boolArg(n.Stranger), raw, notificationSum(b.source.id, &n, raw))
+		int64(b.source.id), n.Digest[:], n.Submission, int64(n.Verdict), int64(n.First), int64(n.Last), n.Times, boolArg(n.Anonymous), raw, notificationSum(b.source.id, &n, raw))
 }
 
 // settleNotifications marks the notifications of a submission as settled, and another
 // one that was found to be about it.
 func (x *exchange) settleNotifications(ctx context.Context, b *batch, submission, another int64) error {
 	type row struct {
-		event.Notification
+		event.IncomingNotification
 		source event.SourceID
 		raw    []byte
 	}
@@ -461,7 +461,7 @@ func (x *exchange) settleNotifications(ctx context.Context, b *batch, submission
 		x.count(r.source, tallyNotifications, int64(event.NotificationSettled), 1)
 		r.Submission, r.Verdict = submission, event.NotificationSettled
 		if err := b.l.exec(ctx, "UPDATE notification SET submission = $2, verdict = $3, stranger = 0, sum = $4 WHERE id = $1",
-			r.ID, r.Submission, int64(r.Verdict), notificationSum(r.source, &r.Notification, r.raw)); err != nil {
+			r.ID, r.Submission, int64(r.Verdict), notificationSum(r.source, &r.IncomingNotification, r.raw)); err != nil {
 			return err
 		}
 	}
@@ -469,9 +469,9 @@ func (x *exchange) settleNotifications(ctx context.Context, b *batch, submission
 }
 
 // notification returns what is stored of a notification, nothing when it is new.
-func (b *batch) notification(ctx context.Context, n *event.Notification) (was event.Notification, err error) {
+func (b *batch) notification(ctx context.Context, n *event.IncomingNotification) (was event.IncomingNotification, err error) {
 	err = writing{b.l}.each(ctx, "SELECT id, submission, verdict, first, times, stranger FROM notification WHERE source = $1 AND digest = $2", []any{int64(b.source.id), n.Digest[:]}, func(rows *sql.Rows) error {
-		return rows.Scan(&was.ID, &was.Submission, &was.Verdict, &was.First, &was.Times, &was.Stranger)
+		return rows.Scan(&was.ID, &was.Submission, &was.Verdict, &was.First, &was.Times, &was.Anonymous)
 	})
 	return was, err
 }
@@ -479,17 +479,17 @@ func (b *batch) notification(ctx context.Context, n *event.Notification) (was ev
 // answerKept is how long an answer is remembered.
 const answerKept = event.Micros(24 * time.Hour / time.Microsecond)
 
-func (b *batch) answered(ctx context.Context, a *event.Answered) error {
+func (b *batch) answered(ctx context.Context, a *event.StoredReply) error {
 	return b.l.exec(ctx, "INSERT OR REPLACE INTO answered (source, request, at, disposition, sum) VALUES ($1, $2, $3, $4, $5)",
 		int64(b.source.id), a.Request[:], int64(b.now), a.Disposition, sumOf(b.source.id, a.Request[:], b.now, a.Disposition))
 }
 
-func noticeSum(source event.SourceID, n *event.Notice, raw []byte) int64 {
+func noticeSum(source event.SourceID, n *event.OutgoingNotification, raw []byte) int64 {
 	return sumOf(source, n.Submission, int64(n.State), n.Due, n.Created, raw)
 }
 
-func notificationSum(source event.SourceID, n *event.Notification, raw []byte) int64 {
-	return sumOf(source, n.Digest[:], n.Submission, int64(n.Verdict), n.First, n.Last, n.Times, boolArg(n.Stranger), raw)
+func notificationSum(source event.SourceID, n *event.IncomingNotification, raw []byte) int64 {
+	return sumOf(source, n.Digest[:], n.Submission, int64(n.Verdict), n.First, n.Last, n.Times, boolArg(n.Anonymous), raw)
 }
 
 func rejectionSum(source event.SourceID, r *event.Rejection, raw []byte) int64 {
@@ -500,9 +500,9 @@ func rejectionSum(source event.SourceID, r *event.Rejection, raw []byte) int64 {
 const exchangeVersion = 1
 
 func appendSubmission(b []byte, s *event.Submission) []byte {
-	b = append(b, exchangeVersion, byte(boolArg(s.Late)), byte(boolArg(s.Block != nil)))
+	b = append(b, exchangeVersion, byte(boolArg(s.Late)), byte(boolArg(s.SourceXML != nil)))
 	b = append(b, s.Content[:]...)
-	for _, text := range [...]string{string(s.Block), s.SourceIdentifier, s.Record, s.Type, s.Title, s.Recipient, s.Assigned, s.Reason} {
+	for _, text := range [...]string{string(s.SourceXML), s.SourceIdentifier, s.Record, s.Type, s.Title, s.Recipient, s.Assigned, s.Reason} {
 		b = appendString(b, text)
 	}
 	for _, n := range [...]int64{s.Length, int64(s.Deadline), int64(s.Tries), int64(s.Conflicts)} {
@@ -521,7 +521,7 @@ func readSubmission(b []byte, s *event.Submission) error {
 	r.digest(&s.Content)
 	block := r.string()
 	if hasBlock {
-		s.Block = []byte(block)
+		s.SourceXML = []byte(block)
 	}
 	for _, text := range [...]*string{&s.SourceIdentifier, &s.Record, &s.Type, &s.Title, &s.Recipient, &s.Assigned, &s.Reason} {
 		*text = r.string()
@@ -530,7 +530,7 @@ func readSubmission(b []byte, s *event.Submission) error {
 	return r.whole()
 }
 
-func appendNotice(b []byte, n *event.Notice) []byte {
+func appendNotice(b []byte, n *event.OutgoingNotification) []byte {
 	b = append(b, exchangeVersion)
 	for _, text := range [...]string{n.Recipient, string(n.Disposition), n.Message, n.Reason} {
 		b = appendString(b, text)
@@ -538,7 +538,7 @@ func appendNotice(b []byte, n *event.Notice) []byte {
 	return binary.AppendVarint(b, int64(n.Tries))
 }
 
-func readNotice(b []byte, n *event.Notice) error {
+func readNotice(b []byte, n *event.OutgoingNotification) error {
 	r := reader{b: b}
 	if r.byte() != exchangeVersion {
 		return errNewer
@@ -548,9 +548,9 @@ func readNotice(b []byte, n *event.Notice) error {
 	return r.whole()
 }
 
-func appendNotification(b []byte, n *event.Notification) []byte {
-	b = append(b, exchangeVersion, byte(n.Outcome), byte(boolArg(n.Block != nil)))
-	for _, text := range [...]string{n.SourceIdentifier, n.Assigned, n.Reason, string(n.Block)} {
+func appendNotification(b []byte, n *event.IncomingNotification) []byte {
+	b = append(b, exchangeVersion, byte(n.Outcome), byte(boolArg(n.SourceXML != nil)))
+	for _, text := range [...]string{n.SourceIdentifier, n.Assigned, n.Reason, string(n.SourceXML)} {
 		b = appendString(b, text)
 	}
 	return b
@@ -573,7 +573,7 @@ func readRejection(b []byte, r *event.Rejection) error {
 	return from.whole()
 }
 
-func readNotification(b []byte, n *event.Notification) error {
+func readNotification(b []byte, n *event.IncomingNotification) error {
 	r := reader{b: b}
 	if r.byte() != exchangeVersion {
 		return errNewer
@@ -582,7 +582,7 @@ func readNotification(b []byte, n *event.Notification) error {
 	hasBlock := r.byte() != 0
 	n.SourceIdentifier, n.Assigned, n.Reason = r.string(), r.string(), r.string()
 	if block := r.string(); hasBlock {
-		n.Block = []byte(block)
+		n.SourceXML = []byte(block)
 	}
 	return r.whole()
 }

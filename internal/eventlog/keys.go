@@ -50,7 +50,7 @@ func (x *exchange) saveSubmission(ctx context.Context, b *batch, s *event.Submis
 	sum := submissionSum(s, raw)
 	if x.kept[step] {
 		return b.l.exec(ctx, "UPDATE submission SET state = $2, version = $3, due = $4, changed = $5, owed = $6, body = $7, sum = $8 WHERE id = $1",
-			s.ID, int64(s.State), s.Version, int64(s.Due), int64(s.Changed), boolArg(s.Owed), raw, sum)
+			s.ID, int64(s.State), s.Version, int64(s.Due), int64(s.Changed), boolArg(s.ImportPending), raw, sum)
 	}
 	k := keysOf(s)
 	var request any
@@ -58,8 +58,8 @@ func (x *exchange) saveSubmission(ctx context.Context, b *batch, s *event.Submis
 		request = k.request[:]
 	}
 	args := []any{s.ID, int64(k.source), int64(s.State), s.Version, int64(s.Due), int64(k.seq), k.token, request, k.subject,
-		int64(k.created), int64(s.Changed), boolArg(s.Owed), raw, sum}
-	if x.in.Steps[step].Submission.ID == 0 {
+		int64(k.created), int64(s.Changed), boolArg(s.ImportPending), raw, sum}
+	if x.in.Updates[step].Submission.ID == 0 {
 		return x.fresh.add(args...)
 	}
 	return b.l.exec(ctx, `UPDATE submission SET source = $2, state = $3, version = $4, due = $5, seq = $6, token = $7, request = $8, subject = $9,
@@ -67,5 +67,5 @@ func (x *exchange) saveSubmission(ctx context.Context, b *batch, s *event.Submis
 }
 
 func submissionSum(s *event.Submission, raw []byte) int64 {
-	return sumOf(s.ID, s.Source, int64(s.State), s.Version, s.Due, int64(s.Seq), s.Token, s.Request[:], s.Created, s.Changed, boolArg(s.Owed), raw)
+	return sumOf(s.ID, s.Source, int64(s.State), s.Version, s.Due, int64(s.Seq), s.Token, s.Request[:], s.Created, s.Changed, boolArg(s.ImportPending), raw)
 }

@@ -31,10 +31,10 @@ func TestNewestRowsAreNotSearchedFor(t *testing.T) {
 	}
 	add := func(n int, state event.State, verdict event.NotificationVerdict) {
 		t.Helper()
-		x := &event.Exchange{Notifications: []event.Notification{{Digest: [32]byte{byte(n)}, Verdict: verdict, Outcome: event.StateAccepted}}}
-		x.Steps = []event.Step{{Submission: event.Submission{Source: id, State: state, Seq: event.Seq(n), Token: fmt.Sprint("token ", n)},
-			Notice: &event.Notice{Recipient: "http://r.example/", State: event.NoticeWaiting}}}
-		if _, err := l.Append(ctx, &event.Batch{Source: id, Mode: event.ModeSubmission, Exchange: x}); err != nil {
+		x := &event.SubmissionBatch{Incoming: []event.IncomingNotification{{Digest: [32]byte{byte(n)}, Verdict: verdict, Outcome: event.StateAccepted}}}
+		x.Updates = []event.SubmissionUpdate{{Submission: event.Submission{Source: id, State: state, Seq: event.Seq(n), Token: fmt.Sprint("token ", n)},
+			Outgoing: &event.OutgoingNotification{Recipient: "http://r.example/", State: event.DeliveryWaiting}}}
+		if _, err := l.Append(ctx, &event.Batch{Source: id, Mode: event.ModeSubmission, Submissions: x}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -69,15 +69,15 @@ func TestNewestRowsAreNotSearchedFor(t *testing.T) {
 			return len(s), err
 		}},
 		"the newest notice": {"notice", func() (int, error) {
-			n, err := l.NoticesOf(ctx, "main", 0, 0, 1)
+			n, err := l.Outgoing(ctx, "main", 0, 0, 1)
 			return len(n), err
 		}},
 		"the newest notification": {"notification", func() (int, error) {
-			n, err := l.Notifications(ctx, "main", 0, 0, 1)
+			n, err := l.Incoming(ctx, "main", 0, 0, 1)
 			return len(n), err
 		}},
 		"the newest of few notifications": {"notification", func() (int, error) {
-			n, err := l.Notifications(ctx, "main", event.NotificationConflict, 0, 20)
+			n, err := l.Incoming(ctx, "main", event.NotificationConflict, 0, 20)
 			return len(n), err
 		}},
 	} {

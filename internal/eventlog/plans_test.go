@@ -47,22 +47,22 @@ func TestSubmissionsAreNotSearchedFor(t *testing.T) {
 		{"the versions of a subject", ask(event.SubmissionQuery{Set: "main", States: open, Subject: block, Newest: true, Limit: 2}),
 			[]string{"b USING INDEX submission_subject (subject=?)"}, false},
 		{"a later version", func() error {
-			_, err := l.Later(ctx, &event.Submission{ID: 1, Source: id, Block: []byte(block)}, open, "")
+			_, err := l.HasNewerVersion(ctx, &event.Submission{ID: 1, Source: id, SourceXML: []byte(block)}, open, "")
 			return err
 		},
 			[]string{"b USING INDEX submission_subject (subject=? AND rowid>?)"}, false},
 		{"a later version of what a target submits", func() error {
-			_, err := l.Later(ctx, &event.Submission{ID: 1, Source: id, Seq: 1, Record: "urn:x"}, open, "")
+			_, err := l.HasNewerVersion(ctx, &event.Submission{ID: 1, Source: id, Seq: 1, Record: "urn:x"}, open, "")
 			return err
 		}, []string{"b USING INDEX submission_subject (subject=? AND rowid>?)"}, false},
-		{"owed", ask(event.SubmissionQuery{Source: id, Owed: true, Limit: 1000}), []string{"b USING INDEX submission_owed (source=? AND rowid>?)"}, false},
+		{"owed", ask(event.SubmissionQuery{Source: id, ImportPending: true, Limit: 1000}), []string{"b USING INDEX submission_owed (source=? AND rowid>?)"}, false},
 		{"due", func() error { _, err := l.SubmissionsDue(ctx, id, event.StateProvisional, 9, nil, 1000); return err },
 			[]string{"b USING INDEX submission_due (source=? AND state=? AND due>? AND due<?)"}, false},
 		{"under way", ask(event.SubmissionQuery{Source: id, States: open[1:2]}), []string{"b USING INDEX submission_state (source=? AND state=? AND rowid>?)"}, false},
 		{"the newest of a target", ask(event.SubmissionQuery{Source: id, Newest: true, Limit: 1}), []string{"b USING INDEX submission_state (source=? AND state=?)"}, true},
 		{"the newest with some states", ask(event.SubmissionQuery{Set: "main", States: open, Newest: true, Limit: 20}),
 			[]string{"src USING COVERING INDEX sqlite_autoindex_source_1 (set_id=?)", "b USING INDEX submission_state (source=? AND state=?)"}, true},
-		{"answered", func() error { _, err := l.Answered(ctx, id, request); return err }, []string{"answered USING PRIMARY KEY (source=? AND request=?)"}, false},
+		{"answered", func() error { _, err := l.StoredReply(ctx, id, request); return err }, []string{"answered USING PRIMARY KEY (source=? AND request=?)"}, false},
 	} {
 		if err := l.reads.close(); err != nil {
 			t.Fatal(err)

@@ -21,7 +21,7 @@ const (
 func scanSubmission(rows *sql.Rows) (s event.Submission, err error) {
 	var request, raw []byte
 	var sum int64
-	if err := rows.Scan(&s.ID, &s.Source, &s.Set, &s.State, &s.Version, &s.Due, &s.Seq, &s.Token, &request, &s.Created, &s.Changed, &s.Owed, &raw, &sum); err != nil {
+	if err := rows.Scan(&s.ID, &s.Source, &s.Set, &s.State, &s.Version, &s.Due, &s.Seq, &s.Token, &request, &s.Created, &s.Changed, &s.ImportPending, &raw, &sum); err != nil {
 		return s, err
 	}
 	copy(s.Request[:], request)
@@ -80,7 +80,7 @@ func (l *Log) Submissions(ctx context.Context, q event.SubmissionQuery) ([]event
 		and("b.source = ?", int64(q.Source))
 	}
 	states := q.States
-	if len(states) == 0 && q.Request == nil && q.Subject == "" && !q.Owed {
+	if len(states) == 0 && q.Request == nil && q.Subject == "" && !q.ImportPending {
 		// The index has the rows of one Source and state in the order of their ID:
 		// with all states named SQLite stops at the limit, and else it sorts them all.
 		states = event.States()
@@ -100,7 +100,7 @@ func (l *Log) Submissions(ctx context.Context, q event.SubmissionQuery) ([]event
 	if q.Subject != "" {
 		and("b.subject <> 0 AND b.subject = ?", subjectKey(q.Subject))
 	}
-	if q.Owed {
+	if q.ImportPending {
 		and("b.owed")
 	}
 	order := " ORDER BY b.id"
@@ -140,10 +140,10 @@ func (l *Log) SubmissionsDue(ctx context.Context, source event.SourceID, state e
 // errEnough ends a query whose other rows do not matter.
 var errEnough = errors.New("enough")
 
-// Later reports whether a later version of a submission is in one of some states:
+// HasNewerVersion reports whether a later version of a submission is in one of some states:
 // one of the same Source and Subject with a higher ID. With assigned only those
 // count to which that identifier was assigned.
-func (l *Log) Later(ctx context.Context, s *event.Submission, states []event.State, assigned string) (bool, error) {
+func (l *Log) HasNewerVersion(ctx context.Context, s *event.Submission, states []event.State, assigned string) (bool, error) {
 	// Whatever else the rows have in common, the subject has an index of its own.
 	args := []any{subjectKey(s.Subject()), s.ID, int64(s.Source)}
 	for _, state := range states {
@@ -163,9 +163,9 @@ func (l *Log) Later(ctx context.Context, s *event.Submission, states []event.Sta
 	return false, err
 }
 
-// Answered returns the disposition that a Source gave to the same whole request
+// StoredReply returns the disposition that a Source gave to the same whole request
 // no longer than a day ago, nil when it gave none.
-func (l *Log) Answered(ctx context.Context, source event.SourceID, request [32]byte) (disposition []byte, err error) {
+func (l *Log) StoredReply(ctx context.Context, source event.SourceID, request [32]byte) (disposition []byte, err error) {
 	now, err := l.now()
 	if err != nil {
 		return nil, err
@@ -186,29 +186,29 @@ func (l *Log) Answered(ctx context.Context, source event.SourceID, request [32]b
 const selectNotices = `SELECT n.id, n.submission, n.source, s.name, n.state, n.due, n.created, n.body, n.sum
 FROM notice n JOIN source src ON src.id = n.source JOIN sets s ON s.id = src.set_id`
 
-// Notices returns those with 0 < their Due <= due, the longest due first, a page at
+// OutgoingDue returns those with 0 < their Due <= due, the longest due first, a page at
 // a time: those that come after the Due and ID of another one, which need not be as
 // it was any more; nil is from the start.
-func (l *Log) Notices(ctx context.Context, due event.Micros, after *event.Notice, limit int) ([]event.Notice, error) {
-	var passed event.Notice
+func (l *Log) OutgoingDue(ctx context.Context, due event.Micros, after *event.OutgoingNotification, limit int) ([]event.OutgoingNotification, error) {
+	var passed event.OutgoingNotification
 	if after != nil {
 		passed = *after
 	}
 	return l.notices(ctx, "n.due > 0 AND n.due <= $1 AND (n.due, n.id) > ($2, $3) ORDER BY n.due, n.id LIMIT $4", int64(due), int64(passed.Due), passed.ID, limit)
 }
 
-// NoticesOf returns the newest notices of a set in a state; 0 is any. With after
+// Outgoing returns the newest notices of a set in a state; 0 is any. With after
 // they are those with an ID below it.
-func (l *Log) NoticesOf(ctx context.Context, set string, state event.NoticeState, after int64, limit int) ([]event.Notice, error) {
-	which, args := oneOrAll(set, after, int64(state), int64(event.NoticeExpired))
+func (l *Log) Outgoing(ctx context.Context, set string, state event.DeliveryState, after int64, limit int) ([]event.OutgoingNotification, error) {
+	which, args := oneOrAll(set, after, int64(state), int64(event.DeliveryExpired))
 	return l.notices(ctx, "s.name = ? AND n.id < ? AND n.state IN ("+which+") ORDER BY n.id DESC LIMIT ?", append(args, limit)...)
 }
 
-func (l *Log) notices(ctx context.Context, where string, args ...any) (out []event.Notice, err error) {
+func (l *Log) notices(ctx context.Context, where string, args ...any) (out []event.OutgoingNotification, err error) {
 	err = l.read(ctx, func(q querier) error {
 		rows, err := q.QueryContext(ctx, selectNotices+" WHERE "+where, args...)
 		return scanAll(rows, err, func(rows *sql.Rows) error {
-			var n event.Notice
+			var n event.OutgoingNotification
 			var source event.SourceID
 			var raw []byte
 			var sum int64
@@ -245,8 +245,8 @@ func oneOrAll(set string, after, one, last int64) (which string, args []any) {
 const selectNotifications = `SELECT n.id, n.source, s.name, n.digest, n.submission, n.verdict, n.first, n.last, n.times, n.stranger, n.body, n.sum
 FROM notification n JOIN source src ON src.id = n.source JOIN sets s ON s.id = src.set_id`
 
-// Notification returns one by its number; fs.ErrNotExist when there is none.
-func (l *Log) Notification(ctx context.Context, id int64) (*event.Notification, error) {
+// IncomingNotification returns one by its number; fs.ErrNotExist when there is none.
+func (l *Log) IncomingNotification(ctx context.Context, id int64) (*event.IncomingNotification, error) {
 	found, err := l.notifications(ctx, "n.id = ?", id)
 	if err == nil && len(found) == 0 {
 		err = fmt.Errorf("there is no such notification: %w", fs.ErrNotExist)
@@ -257,22 +257,22 @@ func (l *Log) Notification(ctx context.Context, id int64) (*event.Notification, 
 	return &found[0], nil
 }
 
-// Notifications returns the newest notifications of a set with a verdict; 0 is
+// Incoming returns the newest notifications of a set with a verdict; 0 is
 // any. With after they are those with an ID below it.
-func (l *Log) Notifications(ctx context.Context, set string, verdict event.NotificationVerdict, after int64, limit int) ([]event.Notification, error) {
+func (l *Log) Incoming(ctx context.Context, set string, verdict event.NotificationVerdict, after int64, limit int) ([]event.IncomingNotification, error) {
 	which, args := oneOrAll(set, after, int64(verdict), int64(event.NotificationSettled))
 	return l.notifications(ctx, "s.name = ? AND n.id < ? AND n.verdict IN ("+which+") ORDER BY n.id DESC LIMIT ?", append(args, limit)...)
 }
 
-func (l *Log) notifications(ctx context.Context, where string, args ...any) (out []event.Notification, err error) {
+func (l *Log) notifications(ctx context.Context, where string, args ...any) (out []event.IncomingNotification, err error) {
 	err = l.read(ctx, func(q querier) error {
 		rows, err := q.QueryContext(ctx, selectNotifications+" WHERE "+where, args...)
 		return scanAll(rows, err, func(rows *sql.Rows) error {
-			var n event.Notification
+			var n event.IncomingNotification
 			var source event.SourceID
 			var digest, raw []byte
 			var sum int64
-			if err := rows.Scan(&n.ID, &source, &n.Set, &digest, &n.Submission, &n.Verdict, &n.First, &n.Last, &n.Times, &n.Stranger, &raw, &sum); err != nil {
+			if err := rows.Scan(&n.ID, &source, &n.Set, &digest, &n.Submission, &n.Verdict, &n.First, &n.Last, &n.Times, &n.Anonymous, &raw, &sum); err != nil {
 				return err
 			}
 			copy(n.Digest[:], digest)
@@ -297,7 +297,7 @@ func (l *Log) Rejections(ctx context.Context, set string, after int64, limit int
 		rows, err := q.QueryContext(ctx, `SELECT r.id, r.source, s.name, r.at, r.body, r.sum
 FROM rejection r JOIN source src ON src.id = r.source JOIN sets s ON s.id = src.set_id WHERE s.name = ? AND r.id < ? ORDER BY r.id DESC LIMIT ?`, set, after, limit)
 		return scanAll(rows, err, func(rows *sql.Rows) error {
-			r := event.Rejection{Stranger: true}
+			r := event.Rejection{Anonymous: true}
 			var source event.SourceID
 			var raw []byte
 			var sum int64
@@ -317,9 +317,9 @@ FROM rejection r JOIN source src ON src.id = r.source JOIN sets s ON s.id = src.
 
 // Counts returns how many submissions, notices and notifications a Source or
 // target has. It takes the same time for a million.
-func (l *Log) Counts(ctx context.Context, source event.SourceID) (event.Counts, error) {
-	c := event.Counts{Submissions: map[event.State]int64{}, Notices: map[event.NoticeState]int64{},
-		Notifications: map[event.NotificationVerdict]int64{}, Direct: map[event.State]int64{}}
+func (l *Log) Counts(ctx context.Context, source event.SourceID) (event.SubmissionCounts, error) {
+	c := event.SubmissionCounts{Submissions: map[event.State]int64{}, Outgoing: map[event.DeliveryState]int64{},
+		Incoming: map[event.NotificationVerdict]int64{}, Direct: map[event.State]int64{}}
 	err := l.read(ctx, func(q querier) error {
 		rows, err := q.QueryContext(ctx, "SELECT what, state, n FROM tally WHERE source = $1 AND n <> 0", int64(source))
 		return scanAll(rows, err, func(rows *sql.Rows) error {
@@ -329,9 +329,9 @@ func (l *Log) Counts(ctx context.Context, source event.SourceID) (event.Counts, 
 			case tallySubmissions:
 				c.Submissions[event.State(state)] = n
 			case tallyNotices:
-				c.Notices[event.NoticeState(state)] = n
+				c.Outgoing[event.DeliveryState(state)] = n
 			case tallyNotifications:
-				c.Notifications[event.NotificationVerdict(state)] = n
+				c.Incoming[event.NotificationVerdict(state)] = n
 			case tallyDirect:
 				c.Direct[event.State(state)] = n
 			case tallyContradicted:

@@ -84,7 +84,7 @@ func (v *verifier) belongs(place string, source event.SourceID, submission int64
 func (v *verifier) readNotices(has map[counted]int64) error {
 	return v.each("SELECT n.id, n.submission, n.source, n.state, n.due, n.created, n.body, n.sum, "+ownerColumns+
 		" FROM notice n LEFT JOIN submission b ON b.id = n.submission", func(rows *sql.Rows) error {
-		var n event.Notice
+		var n event.OutgoingNotification
 		var source event.SourceID
 		var o owner
 		var raw []byte
@@ -102,7 +102,7 @@ func (v *verifier) readNotices(has map[counted]int64) error {
 		case !v.belongs(place, source, n.Submission, &o):
 		case !o.state.V.Final():
 			v.found(place, "it tells what was decided about submission %d, which is %s", n.Submission, o.state.V)
-		case n.State == event.NoticeWaiting && (n.Recipient == "" || n.Due == 0):
+		case n.State == event.DeliveryWaiting && (n.Recipient == "" || n.Due == 0):
 			v.found(place, "it waits, and has no recipient or no time to be delivered at: nobody will be told of submission %d", n.Submission)
 		}
 		return nil
@@ -112,12 +112,12 @@ func (v *verifier) readNotices(has map[counted]int64) error {
 func (v *verifier) readNotifications(has map[counted]int64) error {
 	return v.each("SELECT n.id, n.source, n.digest, n.submission, n.verdict, n.first, n.last, n.times, n.stranger, n.body, n.sum, "+ownerColumns+
 		" FROM notification n LEFT JOIN submission b ON b.id = n.submission", func(rows *sql.Rows) error {
-		var n event.Notification
+		var n event.IncomingNotification
 		var source event.SourceID
 		var o owner
 		var digest, raw []byte
 		var sum int64
-		if err := rows.Scan(&n.ID, &source, &digest, &n.Submission, &n.Verdict, &n.First, &n.Last, &n.Times, &n.Stranger, &raw, &sum, &o.source, &o.state, &o.body); err != nil {
+		if err := rows.Scan(&n.ID, &source, &digest, &n.Submission, &n.Verdict, &n.First, &n.Last, &n.Times, &n.Anonymous, &raw, &sum, &o.source, &o.state, &o.body); err != nil {
 			return err
 		}
 		has[counted{source, tallyNotifications, int64(n.Verdict)}]++
@@ -152,7 +152,7 @@ func (v *verifier) readRejections(map[counted]int64) error {
 
 // verdict compares what became of a notification with the submission to which it
 // belongs.
-func (v *verifier) verdict(place string, n *event.Notification, o *owner) {
+func (v *verifier) verdict(place string, n *event.IncomingNotification, o *owner) {
 	wants := map[event.NotificationVerdict]event.Resolution{
 		event.NotificationMatched:  event.Repeats, // or it was the first to say so
 		event.NotificationConflict: event.Contradicts,

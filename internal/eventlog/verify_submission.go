@@ -35,7 +35,7 @@ func (v *verifier) readSubmissions(has map[counted]int64) error {
 			v.found(place, "%v", err)
 			return nil
 		}
-		if s.Seq == 0 && s.State != event.StateAccepted && !s.Owed {
+		if s.Seq == 0 && s.State != event.StateAccepted && !s.ImportPending {
 			return nil
 		}
 		if group = append(group, s); len(group) < lookup {
@@ -72,7 +72,7 @@ func (v *verifier) published(group []event.Submission) error {
 		s := &group[i]
 		set := v.sources[s.Source]
 		place := fmt.Sprintf("submission %d", s.ID)
-		if s.Owed && (s.Seq == 0 || s.State != event.StateAccepted) {
+		if s.ImportPending && (s.Seq == 0 || s.State != event.StateAccepted) {
 			v.found(place, "it is to be taken into another set, and is %s, made of event %d", s.State, s.Seq)
 		}
 		switch of, ok := made[s.Seq]; {

@@ -48,17 +48,17 @@ func (d *desk) ensure(kind, url string) event.SourceID {
 }
 
 // append commits a batch of a Source.
-func (d *desk) append(source event.SourceID, x event.Exchange, items ...event.Item) {
+func (d *desk) append(source event.SourceID, x event.SubmissionBatch, items ...event.Item) {
 	d.t.Helper()
-	if _, err := d.l.Append(context.Background(), &event.Batch{Source: source, Mode: event.ModeSubmission, Items: items, Exchange: &x}); err != nil {
+	if _, err := d.l.Append(context.Background(), &event.Batch{Source: source, Mode: event.ModeSubmission, Items: items, Submissions: &x}); err != nil {
 		d.t.Fatal(err)
 	}
 }
 
 // one commits one step.
-func (d *desk) one(s event.Step, items ...event.Item) {
+func (d *desk) one(s event.SubmissionUpdate, items ...event.Item) {
 	d.t.Helper()
-	d.append(s.Submission.Source, event.Exchange{Steps: []event.Step{s}}, items...)
+	d.append(s.Submission.Source, event.SubmissionBatch{Updates: []event.SubmissionUpdate{s}}, items...)
 }
 
 // published is a record that is accepted, as it is logged.
@@ -68,14 +68,14 @@ func published(identifier string) event.Item {
 }
 
 // accepted is a step that accepts a record, whose sender is told.
-func (d *desk) accepted(identifier string) event.Step {
-	return event.Step{Submission: event.Submission{Source: d.source, State: event.StateAccepted, Assigned: identifier, Recipient: "https://r.example/"}, Item: 1,
-		Notice: &event.Notice{Recipient: "https://r.example/", Disposition: []byte("<d/>")}}
+func (d *desk) accepted(identifier string) event.SubmissionUpdate {
+	return event.SubmissionUpdate{Submission: event.Submission{Source: d.source, State: event.StateAccepted, Assigned: identifier, Recipient: "https://r.example/"}, Item: 1,
+		Outgoing: &event.OutgoingNotification{Recipient: "https://r.example/", Disposition: []byte("<d/>")}}
 }
 
 // told is a notification of what was accepted.
-func told(n int, verdict event.NotificationVerdict, outcome event.State, assigned string) *event.Notification {
-	return &event.Notification{Digest: [32]byte{byte(n), byte(n >> 8)}, Verdict: verdict, Outcome: outcome, Assigned: assigned}
+func told(n int, verdict event.NotificationVerdict, outcome event.State, assigned string) *event.IncomingNotification {
+	return &event.IncomingNotification{Digest: [32]byte{byte(n), byte(n >> 8)}, Verdict: verdict, Outcome: outcome, Assigned: assigned}
 }
 
 func (d *desk) exec(text string) {
@@ -98,12 +98,12 @@ func (d *desk) findings() (out []string) {
 func (d *desk) fill() {
 	d.t.Helper()
 	accept := d.accepted("urn:a")
-	accept.Notification = told(1, event.NotificationMatched, event.StateAccepted, "urn:a")
+	accept.Incoming = told(1, event.NotificationMatched, event.StateAccepted, "urn:a")
 	d.one(accept, published("urn:a"))
-	d.one(event.Step{Submission: event.Submission{Source: d.target, State: event.StateRejected, Seq: 1, Record: "urn:a", Reason: "no"}, Rejected: true,
-		Notification: told(2, event.NotificationMatched, event.StateRejected, "")})
-	d.one(event.Step{Submission: event.Submission{Source: d.source, State: event.StateProvisional, Due: 5, Deadline: 5}})
-	d.append(d.answers, event.Exchange{Answered: []event.Answered{{Request: [32]byte{7}, Disposition: []byte("<d/>")}}})
+	d.one(event.SubmissionUpdate{Submission: event.Submission{Source: d.target, State: event.StateRejected, Seq: 1, Record: "urn:a", Reason: "no"}, Rejected: true,
+		Incoming: told(2, event.NotificationMatched, event.StateRejected, "")})
+	d.one(event.SubmissionUpdate{Submission: event.Submission{Source: d.source, State: event.StateProvisional, Due: 5, Deadline: 5}})
+	d.append(d.answers, event.SubmissionBatch{Replies: []event.StoredReply{{Request: [32]byte{7}, Disposition: []byte("<d/>")}}})
 }
 
 // What submissions, notices, notifications and answers refer to is there; what is
@@ -114,7 +114,7 @@ func TestVerifySubmissions(t *testing.T) {
 		damage func(d *desk)
 		want   string
 	}{
-		{"accepted and not published", func(d *desk) { d.one(event.Step{Submission: d.accepted("urn:b").Submission}) },
+		{"accepted and not published", func(d *desk) { d.one(event.SubmissionUpdate{Submission: d.accepted("urn:b").Submission}) },
 			`submission 4: it was accepted as "urn:b", and its set has no event of such a record`},
 		{"accepted and published in another set", func(d *desk) {
 			if err := d.l.EnsureSet(context.Background(), eventlog.SetConfig{Name: "other", Content: event.Mirror}); err != nil {
@@ -124,65 +124,65 @@ func TestVerifySubmissions(t *testing.T) {
 			if err != nil {
 				d.t.Fatal(err)
 			}
-			d.append(other, event.Exchange{}, published("urn:b"))
-			d.one(event.Step{Submission: d.accepted("urn:b").Submission})
+			d.append(other, event.SubmissionBatch{}, published("urn:b"))
+			d.one(event.SubmissionUpdate{Submission: d.accepted("urn:b").Submission})
 		}, `submission 4: it was accepted as "urn:b"`},
-		{"accepted as nothing", func(d *desk) { d.one(event.Step{Submission: d.accepted("").Submission}) }, `submission 4: it was accepted as ""`},
+		{"accepted as nothing", func(d *desk) { d.one(event.SubmissionUpdate{Submission: d.accepted("").Submission}) }, `submission 4: it was accepted as ""`},
 		{"accepted and only waiting for its content", func(d *desk) {
 			waits := published("urn:b")
 			waits.Pending, waits.Fetched = "503", false
-			d.one(event.Step{Submission: d.accepted("urn:b").Submission, Item: 1}, waits)
+			d.one(event.SubmissionUpdate{Submission: d.accepted("urn:b").Submission, Item: 1}, waits)
 		}, `submission 4: it was accepted as "urn:b"`},
 		{"made of no event", func(d *desk) {
-			d.one(event.Step{Submission: event.Submission{Source: d.target, State: event.StateWaiting, Seq: 99, Record: "urn:a"}})
+			d.one(event.SubmissionUpdate{Submission: event.Submission{Source: d.target, State: event.StateWaiting, Seq: 99, Record: "urn:a"}})
 		}, "submission 4: it was made of event 99, which is missing"},
 		{"made of another record's event", func(d *desk) {
-			d.one(event.Step{Submission: event.Submission{Source: d.target, State: event.StateWaiting, Seq: 1, Record: "urn:b"}})
+			d.one(event.SubmissionUpdate{Submission: event.Submission{Source: d.target, State: event.StateWaiting, Seq: 1, Record: "urn:b"}})
 		}, `submission 4: it was made of event 1, which is not one of record "urn:b" in its set`},
 		{"owed and not accepted", func(d *desk) {
-			d.one(event.Step{Submission: event.Submission{Source: d.target, State: event.StateProvisional, Seq: 1, Record: "urn:a", Owed: true}})
+			d.one(event.SubmissionUpdate{Submission: event.Submission{Source: d.target, State: event.StateProvisional, Seq: 1, Record: "urn:a", ImportPending: true}})
 		}, "submission 4: it is to be taken into another set, and is provisional, made of event 1"},
 		{"owed and received", func(d *desk) {
-			d.one(event.Step{Submission: event.Submission{Source: d.source, State: event.StateAccepted, Assigned: "urn:a", Owed: true}})
+			d.one(event.SubmissionUpdate{Submission: event.Submission{Source: d.source, State: event.StateAccepted, Assigned: "urn:a", ImportPending: true}})
 		}, "submission 4: it is to be taken into another set, and is accepted, made of event 0"},
 		{"owed in secret", func(d *desk) { d.exec("UPDATE submission SET owed = 1 WHERE id = 2") }, "submission 2: "},
 		{"a notice of no submission", func(d *desk) {
-			d.one(event.Step{Submission: event.Submission{Source: d.source, State: event.StateRejected}, Notice: &event.Notice{Recipient: "https://r.example/"}})
+			d.one(event.SubmissionUpdate{Submission: event.Submission{Source: d.source, State: event.StateRejected}, Outgoing: &event.OutgoingNotification{Recipient: "https://r.example/"}})
 			d.exec("DELETE FROM submission WHERE id = 4; UPDATE tally SET n = n - 1 WHERE source = 1 AND what = 1 AND state = 6")
 		}, "notice 2: it belongs to submission 4, which is missing"},
 		{"a notice of what is not decided", func(d *desk) {
-			d.one(event.Step{Submission: event.Submission{Source: d.source, State: event.StateProvisional}, Notice: &event.Notice{Recipient: "https://r.example/"}})
+			d.one(event.SubmissionUpdate{Submission: event.Submission{Source: d.source, State: event.StateProvisional}, Outgoing: &event.OutgoingNotification{Recipient: "https://r.example/"}})
 		}, "notice 2: it tells what was decided about submission 4, which is provisional"},
 		{"a notice to nobody", func(d *desk) {
-			d.one(event.Step{Submission: event.Submission{Source: d.source, State: event.StateRejected}, Notice: &event.Notice{}})
+			d.one(event.SubmissionUpdate{Submission: event.Submission{Source: d.source, State: event.StateRejected}, Outgoing: &event.OutgoingNotification{}})
 		}, "notice 2: it waits, and has no recipient or no time to be delivered at: nobody will be told of submission 4"},
 		{"a notice at no time", func(d *desk) {
-			d.append(d.source, event.Exchange{Notices: []event.Notice{{ID: 1, Submission: 1, State: event.NoticeWaiting, Recipient: "https://r.example/", Created: d.notice().Created}}})
+			d.append(d.source, event.SubmissionBatch{Outgoing: []event.OutgoingNotification{{ID: 1, Submission: 1, State: event.DeliveryWaiting, Recipient: "https://r.example/", Created: d.notice().Created}}})
 		}, "notice 1: it waits, and has no recipient or no time"},
 		{"a notification of no submission", func(d *desk) {
-			d.one(event.Step{Submission: event.Submission{Source: d.source, State: event.StateRejected}, Notification: told(3, event.NotificationMatched, event.StateRejected, "")})
+			d.one(event.SubmissionUpdate{Submission: event.Submission{Source: d.source, State: event.StateRejected}, Incoming: told(3, event.NotificationMatched, event.StateRejected, "")})
 			d.exec("DELETE FROM submission WHERE id = 4; UPDATE tally SET n = n - 1 WHERE source = 1 AND what = 1 AND state = 6")
 		}, "notification 3: it belongs to submission 4, which is missing"},
 		{"a notification that matched and belongs to none", func(d *desk) {
-			d.append(d.source, event.Exchange{Notifications: []event.Notification{*told(3, event.NotificationMatched, event.StateAccepted, "urn:a")}})
+			d.append(d.source, event.SubmissionBatch{Incoming: []event.IncomingNotification{*told(3, event.NotificationMatched, event.StateAccepted, "urn:a")}})
 		}, "notification 3: it is matched, and belongs to submission 0"},
 		{"an uncorrelated notification that belongs to one", func(d *desk) {
 			n := told(3, event.NotificationUncorrelated, event.StateAccepted, "urn:a")
 			n.Submission = 1
-			d.append(d.source, event.Exchange{Notifications: []event.Notification{*n}})
+			d.append(d.source, event.SubmissionBatch{Incoming: []event.IncomingNotification{*n}})
 		}, "notification 3: it is uncorrelated, and belongs to submission 1"},
 		{"a notification of another Source's submission", func(d *desk) {
 			n := told(3, event.NotificationMatched, event.StateAccepted, "urn:a")
 			n.Submission = 1
-			d.append(d.target, event.Exchange{Notifications: []event.Notification{*n}})
+			d.append(d.target, event.SubmissionBatch{Incoming: []event.IncomingNotification{*n}})
 		}, "notification 3: it is of Source 3, and submission 1, to which it belongs, is of Source 1"},
 		{"a notification that was not followed", func(d *desk) {
-			d.one(event.Step{Submission: event.Submission{Source: d.source, State: event.StateProvisional}, Notification: told(3, event.NotificationMatched, event.StateAccepted, "urn:b")})
+			d.one(event.SubmissionUpdate{Submission: event.Submission{Source: d.source, State: event.StateProvisional}, Incoming: told(3, event.NotificationMatched, event.StateAccepted, "urn:b")})
 		}, `notification 3: it is matched: accepted "urn:b"; submission 4 is provisional ""`},
 		{"a contradiction that is none", func(d *desk) {
 			n := told(3, event.NotificationConflict, event.StateAccepted, "urn:a")
 			n.Submission = 1
-			d.append(d.source, event.Exchange{Notifications: []event.Notification{*n}})
+			d.append(d.source, event.SubmissionBatch{Incoming: []event.IncomingNotification{*n}})
 		}, `notification 3: it is conflict: accepted "urn:a"; submission 1 is accepted "urn:a"`},
 		{"answers of no Source", func(d *desk) { d.exec("DELETE FROM source WHERE id = 2") }, "Source 2: an answer is not what was stored, or the Source is missing"},
 		{"another answer", func(d *desk) { d.exec("UPDATE answered SET disposition = x'00'") }, "Source 2: an answer is not what was stored"},
@@ -207,9 +207,9 @@ func TestVerifySubmissions(t *testing.T) {
 }
 
 // notice returns the one that waits.
-func (d *desk) notice() event.Notice {
+func (d *desk) notice() event.OutgoingNotification {
 	d.t.Helper()
-	found, err := d.l.NoticesOf(context.Background(), "main", event.NoticeWaiting, 0, 1)
+	found, err := d.l.Outgoing(context.Background(), "main", event.DeliveryWaiting, 0, 1)
 	if err != nil || len(found) != 1 {
 		d.t.Fatalf("%+v, %v", found, err)
 	}
@@ -244,7 +244,7 @@ func TestVerifySubmissions_AnyHistory(t *testing.T) {
 		d := newDesk(t)
 		notifications := 0
 		for range rapid.IntRange(1, 5).Draw(rt, "batches") {
-			var x event.Exchange
+			var x event.SubmissionBatch
 			var items []event.Item
 			for range rapid.SampledFrom([]int{1, 3, 9, 520}).Draw(rt, "submissions") {
 				id := fmt.Sprintf("urn:%d", rapid.IntRange(0, 40).Draw(rt, "record"))
@@ -254,17 +254,17 @@ func TestVerifySubmissions_AnyHistory(t *testing.T) {
 					items = append(items, published(id))
 					notifications++
 					step.Item = len(items)
-					step.Notification = told(notifications, event.NotificationMatched, event.StateAccepted, id)
+					step.Incoming = told(notifications, event.NotificationMatched, event.StateAccepted, id)
 				case "rejected":
-					step = event.Step{Submission: event.Submission{Source: d.source, State: event.StateRejected}, Rejected: true, Notice: step.Notice}
+					step = event.SubmissionUpdate{Submission: event.Submission{Source: d.source, State: event.StateRejected}, Rejected: true, Outgoing: step.Outgoing}
 				case "open":
 					state := rapid.SampledFrom([]event.State{event.StateForwarding, event.StateInDoubt, event.StateProvisional, event.StateUnresolved, event.StateUnsent}).Draw(rt, "state")
-					step = event.Step{Submission: event.Submission{Source: d.source, State: state, Due: 5}}
+					step = event.SubmissionUpdate{Submission: event.Submission{Source: d.source, State: state, Due: 5}}
 				case "deleted":
 					items = append(items, event.Item{Observation: event.Observation{Record: id, Deleted: true}})
 					continue
 				}
-				x.Steps = append(x.Steps, step)
+				x.Updates = append(x.Updates, step)
 			}
 			d.append(d.source, x, items...)
 			d.submit()
@@ -286,7 +286,7 @@ func (d *desk) submit() {
 	for _, s := range newest {
 		r.After = s.Seq
 	}
-	var x event.Exchange
+	var x event.SubmissionBatch
 	for ev, err := range d.l.Events(context.Background(), "main", r) {
 		if err != nil {
 			d.t.Fatal(err)
@@ -296,7 +296,7 @@ func (d *desk) submit() {
 			if ev.Kind == event.Deleted {
 				state = event.StateUnsent
 			}
-			x.Steps = append(x.Steps, event.Step{Submission: event.Submission{Source: d.target, State: state, Seq: ev.Seq, Record: ev.Record, Assigned: "elsewhere:" + ev.Record}})
+			x.Updates = append(x.Updates, event.SubmissionUpdate{Submission: event.Submission{Source: d.target, State: state, Seq: ev.Seq, Record: ev.Record, Assigned: "elsewhere:" + ev.Record}})
 		}
 	}
 	d.append(d.target, x)

@@ -15,7 +15,7 @@ type SubmissionStatus struct {
 	// servers that its records are submitted to.
 	Peers []PeerStatus
 	// Notices counts the dispositions that submitters are owed.
-	Notices map[event.NoticeState]int64
+	Notices map[event.DeliveryState]int64
 	// Notifications counts the dispositions that were sent to us.
 	Notifications map[event.NotificationVerdict]int64
 	// Problems are the submissions that need attention (rejected, unresolved, in
@@ -115,7 +115,7 @@ func viewSubmissions(s *SubmissionStatus) submissionsView {
 		}
 		v.Peers = append(v.Peers, row)
 	}
-	v.Notices = tally(s.Notices, event.NoticeWaiting, event.NoticeExpired, event.NoticeRefused, event.NoticeDelivered)
+	v.Notices = tally(s.Notices, event.DeliveryWaiting, event.DeliveryExpired, event.DeliveryRefused, event.DeliveryDone)
 	v.Notifications = tally(s.Notifications, event.NotificationUncorrelated, event.NotificationConflict, event.NotificationMatched,
 		event.NotificationRecord, event.NotificationRejected)
 	for _, p := range s.Problems[:min(len(s.Problems), problemsShown)] {
@@ -156,7 +156,7 @@ func attention(s *SubmissionStatus) (sentences []string) {
 	say(unresolved, "Submissions without an answer when their time was up", "Ask the ingest server what became of them; a late answer still counts.")
 	say(inDoubt, "Submissions in doubt, since nobody knows whether they arrived", "Ask the ingest server, and say what it says with bridge submission settle.")
 	say(conflicts, "Submissions with contradicting answers", "The first answer stays in force; ask the ingest server which one is right.")
-	say(s.Notices[event.NoticeExpired], "Answers that could not be delivered to their submitters", "Tell the submitters.")
+	say(s.Notices[event.DeliveryExpired], "Answers that could not be delivered to their submitters", "Tell the submitters.")
 	say(s.Notifications[event.NotificationUncorrelated], "Notifications that belong to no submission", "Nothing is published of them; with record_url their records can be fetched.")
 	say(s.Notifications[event.NotificationConflict], "Notifications that contradict an earlier one", "The first one stays in force; ask the library which one is right.")
 	return sentences

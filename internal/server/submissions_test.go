@@ -28,7 +28,7 @@ func TestPageShowsSubmissions(t *testing.T) {
 			{URL: "https://library.example/ingest", Conflicts: 1, Reason: "connection refused", Since: since, Again: since.Add(time.Minute), States: map[event.State]int64{event.StateWaiting: 11, event.StateForwarding: 12, event.StateInDoubt: 13,
 				event.StateProvisional: 14, event.StateAccepted: 15, event.StateRejected: 16, event.StateUnresolved: 17, event.StateUnsent: 18}},
 		},
-		Notices:       map[event.NoticeState]int64{event.NoticeWaiting: 4, event.NoticeExpired: 5, event.NoticeRefused: 6},
+		Notices:       map[event.DeliveryState]int64{event.DeliveryWaiting: 4, event.DeliveryExpired: 5, event.DeliveryRefused: 6},
 		Notifications: map[event.NotificationVerdict]int64{event.NotificationUncorrelated: 7, event.NotificationConflict: 8, event.NotificationMatched: 9000},
 		Problems: []server.SubmissionProblem{
 			{Identifier: "urn:example:1", Title: "Map of the campus", State: event.StateRejected, By: server.DecidedHere, Reason: "no such format", Since: since},
@@ -66,8 +66,8 @@ func TestPageAsksForALook(t *testing.T) {
 	peer := func(s event.State) server.SubmissionStatus {
 		return server.SubmissionStatus{Peers: []server.PeerStatus{{States: map[event.State]int64{s: 1}}}}
 	}
-	notice := func(s event.NoticeState) server.SubmissionStatus {
-		return server.SubmissionStatus{Notices: map[event.NoticeState]int64{s: 1}}
+	notice := func(s event.DeliveryState) server.SubmissionStatus {
+		return server.SubmissionStatus{Notices: map[event.DeliveryState]int64{s: 1}}
 	}
 	notification := func(v event.NotificationVerdict) server.SubmissionStatus {
 		return server.SubmissionStatus{Notifications: map[event.NotificationVerdict]int64{v: 1}}
@@ -88,10 +88,10 @@ func TestPageAsksForALook(t *testing.T) {
 		"unresolved":   {peer(event.StateUnresolved), true},
 		"in doubt":     {peer(event.StateInDoubt), true},
 		"contradicted": {server.SubmissionStatus{Peers: []server.PeerStatus{{Conflicts: 1}}}, true},
-		"to deliver":   {notice(event.NoticeWaiting), false},
-		"delivered":    {notice(event.NoticeDelivered), false},
-		"refused":      {notice(event.NoticeRefused), false},
-		"expired":      {notice(event.NoticeExpired), true},
+		"to deliver":   {notice(event.DeliveryWaiting), false},
+		"delivered":    {notice(event.DeliveryDone), false},
+		"refused":      {notice(event.DeliveryRefused), false},
+		"expired":      {notice(event.DeliveryExpired), true},
 		"matched":      {notification(event.NotificationMatched), false},
 		"record":       {notification(event.NotificationRecord), false},
 		"reported":     {notification(event.NotificationRejected), false},

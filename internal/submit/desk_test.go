@@ -117,7 +117,7 @@ func (h *deskHouse) add(s event.Submission) *event.Submission {
 	if s.Source == 0 {
 		s.Source = h.desk.Source
 	}
-	out, err := h.log.Append(ctx, &event.Batch{Source: s.Source, Mode: event.ModeSubmission, Exchange: &event.Exchange{Steps: []event.Step{{Submission: s}}}})
+	out, err := h.log.Append(ctx, &event.Batch{Source: s.Source, Mode: event.ModeSubmission, Submissions: &event.SubmissionBatch{Updates: []event.SubmissionUpdate{{Submission: s}}}})
 	h.do(err)
 	return h.submission(out.IDs[0])
 }
@@ -159,7 +159,7 @@ func (h *deskHouse) wantEvents(want ...string) {
 // notifications returns the log's as "verdict times".
 func (h *deskHouse) notifications() []string {
 	h.t.Helper()
-	found, err := h.log.Notifications(context.Background(), "maps", 0, 0, 10_000)
+	found, err := h.log.Incoming(context.Background(), "maps", 0, 0, 10_000)
 	h.do(err)
 	var out []string
 	for _, n := range found {
@@ -170,9 +170,9 @@ func (h *deskHouse) notifications() []string {
 }
 
 // notices returns those that wait.
-func (h *deskHouse) notices() []event.Notice {
+func (h *deskHouse) notices() []event.OutgoingNotification {
 	h.t.Helper()
-	found, err := h.log.Notices(context.Background(), event.MicrosOf(time.Now().Add(time.Hour)), nil, 1000)
+	found, err := h.log.OutgoingDue(context.Background(), event.MicrosOf(time.Now().Add(time.Hour)), nil, 1000)
 	h.do(err)
 	return found
 }
@@ -228,11 +228,11 @@ func (b *breakable) Append(ctx context.Context, batch *event.Batch) (event.Appen
 	return out, err
 }
 
-func (b *breakable) Answered(ctx context.Context, source event.SourceID, request [32]byte) ([]byte, error) {
+func (b *breakable) StoredReply(ctx context.Context, source event.SourceID, request [32]byte) ([]byte, error) {
 	if failing(&b.known) {
 		return nil, errBroken
 	}
-	return b.Log.Answered(ctx, source, request)
+	return b.Log.StoredReply(ctx, source, request)
 }
 
 // deskContents lets the content store be Contents.

@@ -340,7 +340,7 @@ func (d *drain) commit(ctx context.Context) error {
 // commitGroup returns those whose submission somebody else has changed, as it is
 // now, to be decided anew.
 func (d *drain) commitGroup(ctx context.Context, group []report) (late []report, err error) {
-	var steps []event.Step
+	var steps []event.SubmissionUpdate
 	var of []int // the report of each step
 	for i := range group {
 		step, ok := d.o.step(&group[i])
@@ -348,7 +348,7 @@ func (d *drain) commitGroup(ctx context.Context, group []report) (late []report,
 			continue
 		}
 		steps, of = append(steps, step), append(of, i)
-		if step.Submission.Owed {
+		if step.Submission.ImportPending {
 			d.owing = true
 			d.accepted++
 		}
@@ -408,11 +408,11 @@ func (d *drain) farewell(ctx context.Context) {
 }
 
 // step is what follows from a report for its submission; false is nothing.
-func (o *Outbox) step(r *report) (event.Step, bool) {
+func (o *Outbox) step(r *report) (event.SubmissionUpdate, bool) {
 	s := r.Submission
 	open := s.State == event.StateWaiting || r.expired && s.State == event.StateProvisional
 	if r.left || r.disposition == nil && !open {
-		return event.Step{}, false // a notification was faster, or a later change has replaced it
+		return event.SubmissionUpdate{}, false // a notification was faster, or a later change has replaced it
 	}
 	now := o.Now()
 	switch {
@@ -420,7 +420,7 @@ func (o *Outbox) step(r *report) (event.Step, bool) {
 		return o.decided(s, r.disposition, now)
 	case r.expired:
 		if !overdue(&s, now) {
-			return event.Step{}, false
+			return event.SubmissionUpdate{}, false
 		}
 		lapsed(&s)
 	case r.unsent != "":
@@ -446,7 +446,7 @@ func (o *Outbox) step(r *report) (event.Step, bool) {
 			s.Due = min(s.Due, s.Deadline)
 		}
 	}
-	return event.Step{Submission: s}, true
+	return event.SubmissionUpdate{Submission: s}, true
 }
 
 // lapsed says that no ultimate disposition of a submission came before its
@@ -459,14 +459,14 @@ func lapsed(s *event.Submission) *event.Submission {
 
 // decided is what follows from a disposition. The ultimate one may have come in a
 // notification before.
-func (o *Outbox) decided(s event.Submission, disposition *sip.Disposition, now time.Time) (event.Step, bool) {
+func (o *Outbox) decided(s event.Submission, disposition *sip.Disposition, now time.Time) (event.SubmissionUpdate, bool) {
 	to := stateAfter(disposition)
 	switch s.Resolve(to, disposition.AssignedIdentifier) {
 	case event.Repeats:
-		return event.Step{}, false
+		return event.SubmissionUpdate{}, false
 	case event.Contradicts:
 		s.Conflicts++
-		return event.Step{Submission: s, Notification: contradiction(&s, disposition, nil)}, true
+		return event.SubmissionUpdate{Submission: s, Incoming: contradiction(&s, disposition, nil)}, true
 	}
 	s.Tries++
 	bring(&s, to, disposition)
@@ -474,7 +474,7 @@ func (o *Outbox) decided(s event.Submission, disposition *sip.Disposition, now t
 		s.Deadline = event.MicrosOf(now.Add(o.Deadline))
 		s.Due = s.Deadline
 	}
-	return event.Step{Submission: s, Rejected: to == event.StateRejected}, true
+	return event.SubmissionUpdate{Submission: s, Rejected: to == event.StateRejected}, true
 }
 
 // stateAfter is the state that a reply leads to.

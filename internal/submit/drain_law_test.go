@@ -229,7 +229,7 @@ func (h *intoHouse) disorder() (out []string) {
 	for i := range rows {
 		s := &rows[i]
 		row[s.Token] = s
-		if s.Owed {
+		if s.ImportPending {
 			out = append(out, fmt.Sprintf("submission %d was accepted, and not passed on", s.ID))
 		}
 		if s.State == event.StateAccepted {

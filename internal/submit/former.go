@@ -78,17 +78,17 @@ func (f *Former) expireIn(ctx context.Context, target event.SourceID, state even
 		}
 		end := page[len(page)-1]
 		last = &end
-		var steps []event.Step
+		var steps []event.SubmissionUpdate
 		for i := range page {
 			if s := &page[i]; overdue(s, at) {
-				steps = append(steps, event.Step{Submission: *lapsed(s)})
+				steps = append(steps, event.SubmissionUpdate{Submission: *lapsed(s)})
 			}
 		}
 		if len(steps) == 0 {
 			continue
 		}
 		// A step that is late has lost to a disposition.
-		if _, err := f.Store.Append(ctx, &event.Batch{Source: target, Mode: event.ModeSubmission, Exchange: &event.Exchange{Steps: steps}}); err != nil {
+		if _, err := f.Store.Append(ctx, &event.Batch{Source: target, Mode: event.ModeSubmission, Submissions: &event.SubmissionBatch{Updates: steps}}); err != nil {
 			return err
 		}
 	}

@@ -182,7 +182,7 @@ func (d *Desk) newSubmission(ctx context.Context, r *sip.Request, digest [32]byt
 		Content: sha256.Sum256(r.Record.XML), Length: int64(len(r.Record.XML)), Type: "application/xml", Title: translate.RecordTitle(r.Record.XML),
 	}
 	if r.Source != nil {
-		s.Block = sip.AppendSource(nil, r.Source)
+		s.SourceXML = sip.AppendSource(nil, r.Source)
 		if r.Source.Identifier != nil {
 			s.SourceIdentifier = *r.Source.Identifier
 		}
@@ -225,7 +225,7 @@ func (d *Desk) begin(ctx context.Context, s *event.Submission, r *sip.Request, d
 			s.Token = newToken()
 		}
 		var out event.Appended
-		if out, err = d.append(ctx, event.Step{Submission: *s}); err == nil {
+		if out, err = d.append(ctx, event.SubmissionUpdate{Submission: *s}); err == nil {
 			s.ID = out.IDs[0]
 		}
 	}

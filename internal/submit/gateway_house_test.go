@@ -386,9 +386,9 @@ func (h *gateHouse) events(identifier string) (out []string) {
 }
 
 // notices returns those that wait.
-func (h *gateHouse) notices() []event.Notice {
+func (h *gateHouse) notices() []event.OutgoingNotification {
 	h.t.Helper()
-	found, err := h.log.Notices(context.Background(), event.MicrosOf(h.clock.now().Add(1000*time.Hour)), nil, 10_000)
+	found, err := h.log.OutgoingDue(context.Background(), event.MicrosOf(h.clock.now().Add(1000*time.Hour)), nil, 10_000)
 	h.do(err)
 	return found
 }

@@ -160,8 +160,8 @@ func (s livingStore) SubmissionsDue(ctx context.Context, source event.SourceID, 
 	return out, err
 }
 
-func (s livingStore) Notices(ctx context.Context, due event.Micros, after *event.Notice, limit int) (out []event.Notice, err error) {
-	err = s.life.pass("notices", func() error { out, err = s.Store.Notices(ctx, due, after, limit); return err })
+func (s livingStore) OutgoingDue(ctx context.Context, due event.Micros, after *event.OutgoingNotification, limit int) (out []event.OutgoingNotification, err error) {
+	err = s.life.pass("notices", func() error { out, err = s.Store.OutgoingDue(ctx, due, after, limit); return err })
 	return out, err
 }
 

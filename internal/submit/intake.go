@@ -183,5 +183,5 @@ type assembly struct {
 	seen     map[[32]byte]int
 	records  [][]byte
 	items    []event.Item
-	exchange event.Exchange
+	exchange event.SubmissionBatch
 }

@@ -69,7 +69,7 @@ func (s *slowStore) Append(_ context.Context, b *event.Batch) (event.Appended, e
 	return event.Appended{Outcomes: make([]event.Outcome, len(b.Items))}, nil
 }
 
-func (s *slowStore) Answered(context.Context, event.SourceID, [32]byte) ([]byte, error) {
+func (s *slowStore) StoredReply(context.Context, event.SourceID, [32]byte) ([]byte, error) {
 	return nil, nil
 }
 

@@ -98,7 +98,7 @@ func (i *SetInto) originals(ctx context.Context, of []*event.Submission) (map[ev
 // nothing; and what was not accepted in the end is never taken.
 func (d *drain) passOn(ctx context.Context) error {
 	for d.owing && d.o.Into != nil {
-		rows, err := d.o.Store.Submissions(ctx, event.SubmissionQuery{Source: d.o.Source, Owed: true, Limit: chunkLimit})
+		rows, err := d.o.Store.Submissions(ctx, event.SubmissionQuery{Source: d.o.Source, ImportPending: true, Limit: chunkLimit})
 		if err != nil {
 			return err
 		}
@@ -117,10 +117,10 @@ func (d *drain) pass(ctx context.Context, rows []event.Submission) (left bool, e
 	if len(rows) == 0 {
 		return false, nil
 	}
-	accepted, steps := make([]*event.Submission, len(rows)), make([]event.Step, len(rows))
+	accepted, steps := make([]*event.Submission, len(rows)), make([]event.SubmissionUpdate, len(rows))
 	for i := range rows {
 		accepted[i], steps[i].Submission = &rows[i], rows[i]
-		steps[i].Submission.Owed = false
+		steps[i].Submission.ImportPending = false
 	}
 	if err := d.o.Into.Take(ctx, accepted...); err != nil {
 		return false, err

@@ -162,7 +162,7 @@ func (g *assembly) build(ctx context.Context, group []*parcel) error {
 // known returns what the same whole request was answered today. A rejection does
 // not bind when there is no reason for it any more.
 func (g *assembly) known(ctx context.Context, p *parcel) (*sip.Disposition, error) {
-	stored, err := g.desk.Store.Answered(ctx, g.desk.Source, p.digest)
+	stored, err := g.desk.Store.StoredReply(ctx, g.desk.Source, p.digest)
 	if err != nil || stored == nil {
 		return nil, err
 	}
@@ -183,7 +183,7 @@ func (g *assembly) take(p *parcel) *sip.Disposition {
 	if p.reason != "" {
 		disp.Outcome, disp.AssignedIdentifier, disp.Reason = sip.Rejected, "", p.reason
 		g.exchange.Rejections = append(g.exchange.Rejections,
-			event.Rejection{Stranger: g.desk.stranger(), SourceIdentifier: o.SourceIdentifier, Reason: p.reason, Title: o.Title})
+			event.Rejection{Anonymous: g.desk.stranger(), SourceIdentifier: o.SourceIdentifier, Reason: p.reason, Title: o.Title})
 	} else {
 		// The moment of the commit, so that of two that overtook each other the
 		// one in force is not the older.
@@ -193,7 +193,7 @@ func (g *assembly) take(p *parcel) *sip.Disposition {
 		g.items = append(g.items, event.Item{Observation: o})
 	}
 	if p.whole {
-		g.exchange.Answered = append(g.exchange.Answered, event.Answered{Request: p.digest, Disposition: document(disp)})
+		g.exchange.Replies = append(g.exchange.Replies, event.StoredReply{Request: p.digest, Disposition: document(disp)})
 	}
 	return disp
 }
@@ -205,7 +205,7 @@ func (g *assembly) store(ctx context.Context) error {
 			return fmt.Errorf("store %d submitted records: %w", len(g.records), err)
 		}
 	}
-	if len(g.items)+len(g.exchange.Answered) == 0 {
+	if len(g.items)+len(g.exchange.Replies) == 0 {
 		return nil
 	}
 	if _, err := g.desk.Store.Append(ctx, g.desk.batch(g.items, &g.exchange)); err != nil {
@@ -215,8 +215,8 @@ func (g *assembly) store(ctx context.Context) error {
 }
 
 // batch returns a batch of this Source.
-func (d *Desk) batch(items []event.Item, x *event.Exchange) *event.Batch {
-	return &event.Batch{Source: d.Source, Mode: event.ModeSubmission, Documents: []event.Document{{URL: d.URL}}, Items: items, Exchange: x}
+func (d *Desk) batch(items []event.Item, x *event.SubmissionBatch) *event.Batch {
+	return &event.Batch{Source: d.Source, Mode: event.ModeSubmission, Documents: []event.Document{{URL: d.URL}}, Items: items, Submissions: x}
 }
 
 // document returns a disposition as a document of its own.

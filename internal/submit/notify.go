@@ -36,7 +36,7 @@ func (d *Desk) Notify(ctx context.Context, caller sip.Caller, disp *sip.Disposit
 		return err
 	}
 	if s == nil {
-		if err := d.takeFromStranger(&caller, int64(len(note.Block)+len(note.Reason)+len(note.Assigned))); err != nil {
+		if err := d.takeFromStranger(&caller, int64(len(note.SourceXML)+len(note.Reason)+len(note.Assigned))); err != nil {
 			return err
 		}
 		return d.unmatched(ctx, disp, note)
@@ -93,14 +93,14 @@ func keepable(disp *sip.Disposition) (*sip.Disposition, error) {
 }
 
 // notification returns what the log keeps of one that came to a set.
-func notification(set, token string, disp *sip.Disposition) *event.Notification {
+func notification(set, token string, disp *sip.Disposition) *event.IncomingNotification {
 	h := sha256.New()
 	h.Write(binary.AppendUvarint(nil, uint64(len(token))))
 	h.Write([]byte(token))
 	h.Write(document(disp))
-	n := &event.Notification{Set: set, Digest: [32]byte(h.Sum(nil)), Outcome: stateOf(disp), Assigned: disp.AssignedIdentifier, Reason: disp.Reason}
+	n := &event.IncomingNotification{Set: set, Digest: [32]byte(h.Sum(nil)), Outcome: stateOf(disp), Assigned: disp.AssignedIdentifier, Reason: disp.Reason}
 	if s := disp.Source; s != nil {
-		n.Block = sip.AppendSource(nil, s)
+		n.SourceXML = sip.AppendSource(nil, s)
 		if s.Identifier != nil {
 			n.SourceIdentifier = *s.Identifier
 		}
@@ -118,8 +118,8 @@ func stateOf(disp *sip.Disposition) event.State {
 
 // unmatched takes in a notification that belongs to no submission. Whoever knows
 // the token of one is no stranger; this one knows none.
-func (d *Desk) unmatched(ctx context.Context, disp *sip.Disposition, note *event.Notification) error {
-	note.Stranger = d.stranger()
+func (d *Desk) unmatched(ctx context.Context, disp *sip.Disposition, note *event.IncomingNotification) error {
+	note.Anonymous = d.stranger()
 	var items []event.Item
 	switch {
 	case disp.Outcome == sip.Rejected:
@@ -138,7 +138,7 @@ func (d *Desk) unmatched(ctx context.Context, disp *sip.Disposition, note *event
 			items[0].Pending = "not fetched yet"
 		}
 	}
-	if _, err := d.tray.append(ctx, d.Store, d.batch(items, &event.Exchange{Notifications: []event.Notification{*note}})); err != nil {
+	if _, err := d.tray.append(ctx, d.Store, d.batch(items, &event.SubmissionBatch{Incoming: []event.IncomingNotification{*note}})); err != nil {
 		return fmt.Errorf("log a notification: %w", err)
 	}
 	if len(items) > 0 && items[0].Pending != "" && d.Pending != nil {
@@ -157,7 +157,7 @@ type arrival struct {
 	disposition *sip.Disposition
 	// note is the notification that it came in, to be completed with what
 	// becomes of it; nil when it came otherwise.
-	note *event.Notification
+	note *event.IncomingNotification
 	// relayed: the submitter gets the disposition as the reply to his own
 	// request, so no notice is owed.
 	relayed bool
@@ -200,7 +200,7 @@ func (d *Desk) conclude(ctx context.Context, s *event.Submission, resolution eve
 	if (resolution == event.Resolves || a.settled) && s.Source == d.Source && versioned(s) {
 		// Of two versions that are accepted at the same time each has to know of the
 		// other.
-		defer d.concluding.take(string(s.Block))()
+		defer d.concluding.take(string(s.SourceXML))()
 		now, err := d.Store.Submission(ctx, s.ID)
 		if err != nil || now.Version != s.Version {
 			return nil, err
@@ -217,10 +217,10 @@ func (d *Desk) conclude(ctx context.Context, s *event.Submission, resolution eve
 	case len(appended.Stale) > 0:
 		return nil, nil
 	}
-	if len(b.Exchange.Steps) > 0 && b.Exchange.Steps[0].Notice != nil && d.Posted != nil {
+	if len(b.Submissions.Updates) > 0 && b.Submissions.Updates[0].Outgoing != nil && d.Posted != nil {
 		d.Posted()
 	}
-	if next.Owed && d.Owing != nil {
+	if next.ImportPending && d.Owing != nil {
 		d.Owing(next.Source)
 	}
 	return next, nil
@@ -228,37 +228,37 @@ func (d *Desk) conclude(ctx context.Context, s *event.Submission, resolution eve
 
 // consequences returns what is to be committed, and the submission as it is then.
 func (d *Desk) consequences(ctx context.Context, s *event.Submission, resolution event.Resolution, a *arrival) (*event.Batch, *event.Submission, error) {
-	b := d.batch(nil, &event.Exchange{})
+	b := d.batch(nil, &event.SubmissionBatch{})
 	b.Source = s.Source
-	var note *event.Notification
+	var note *event.IncomingNotification
 	if a.note != nil {
 		n := *a.note
 		n.Submission, n.Verdict = s.ID, event.NotificationMatched
 		note = &n
 	}
 	next := *s
-	step := event.Step{Notification: note, Settled: a.settled, Settles: a.settles}
+	step := event.SubmissionUpdate{Incoming: note, Settled: a.settled, SettledNotification: a.settles}
 	switch {
 	case a.settled && resolution == event.Repeats:
 	case resolution == event.Repeats:
-		b.Exchange.Notifications = []event.Notification{*note}
+		b.Submissions.Incoming = []event.IncomingNotification{*note}
 		return b, s, nil
 	case resolution == event.Contradicts && !a.settled:
 		next.Conflicts++
-		step.Notification = contradiction(s, a.disposition, note)
+		step.Incoming = contradiction(s, a.disposition, note)
 	default:
 		if err := d.follow(ctx, &next, &step, b, a); err != nil {
 			return nil, nil, err
 		}
 	}
 	step.Submission = next
-	b.Exchange.Steps = []event.Step{step}
+	b.Submissions.Updates = []event.SubmissionUpdate{step}
 	return b, &next, nil
 }
 
 // contradiction is what the log keeps of a disposition that contradicts the one
 // in force, whether it came in a notification or as a reply.
-func contradiction(s *event.Submission, disp *sip.Disposition, note *event.Notification) *event.Notification {
+func contradiction(s *event.Submission, disp *sip.Disposition, note *event.IncomingNotification) *event.IncomingNotification {
 	if note == nil {
 		note = notification(s.Set, s.Token, disp)
 		note.Submission = s.ID
@@ -272,11 +272,11 @@ func contradiction(s *event.Submission, disp *sip.Disposition, note *event.Notif
 func bring(s *event.Submission, to event.State, disposition *sip.Disposition) {
 	s.Late = to.Final() && s.State == event.StateUnresolved
 	s.State, s.Assigned, s.Reason, s.Due, s.Deadline = to, disposition.AssignedIdentifier, disposition.Reason, 0, 0
-	s.Owed = to == event.StateAccepted && s.Seq != 0
+	s.ImportPending = to == event.StateAccepted && s.Seq != 0
 }
 
 // follow takes a submission to its end, with what belongs to that.
-func (d *Desk) follow(ctx context.Context, s *event.Submission, step *event.Step, b *event.Batch, a *arrival) error {
+func (d *Desk) follow(ctx context.Context, s *event.Submission, step *event.SubmissionUpdate, b *event.Batch, a *arrival) error {
 	to := stateOf(a.disposition)
 	told := s.State.Final() // its sender was told an ultimate disposition, and there is one only
 	bring(s, to, a.disposition)
@@ -297,7 +297,7 @@ func (d *Desk) follow(ctx context.Context, s *event.Submission, step *event.Step
 		return nil
 	}
 	var err error
-	step.Notice, err = d.notice(s, a.disposition)
+	step.Outgoing, err = d.notice(s, a.disposition)
 	return err
 }
 
@@ -316,7 +316,7 @@ func (d *Desk) accepted(s *event.Submission) event.Observation {
 
 // notice returns what the sender of a submission is owed when it has come to its
 // end, nil when he named no recipient.
-func (d *Desk) notice(s *event.Submission, disp *sip.Disposition) (*event.Notice, error) {
+func (d *Desk) notice(s *event.Submission, disp *sip.Disposition) (*event.OutgoingNotification, error) {
 	if s.Recipient == "" {
 		return nil, nil
 	}
@@ -327,8 +327,8 @@ func (d *Desk) notice(s *event.Submission, disp *sip.Disposition) (*event.Notice
 	own := *disp
 	own.Source = source
 	now := event.MicrosOf(d.now())
-	return &event.Notice{
-		Set: d.Set, Recipient: s.Recipient, Disposition: document(&own), State: event.NoticeWaiting, Created: now, Due: now,
+	return &event.OutgoingNotification{
+		Set: d.Set, Recipient: s.Recipient, Disposition: document(&own), State: event.DeliveryWaiting, Created: now, Due: now,
 		// One submission has one ultimate disposition, so this names the mail.
 		Message: fmt.Sprintf("submission-%d@%s.bridge", s.ID, strings.TrimPrefix(d.Feed, "urn:uuid:")),
 	}, nil
@@ -337,10 +337,10 @@ func (d *Desk) notice(s *event.Submission, disp *sip.Disposition) (*event.Notice
 // sourceOf returns the source element that a request came with, nil when it had
 // none.
 func sourceOf(s *event.Submission) (*sip.Source, error) {
-	if s.Block == nil {
+	if s.SourceXML == nil {
 		return nil, nil
 	}
-	source, err := sip.ParseSource(s.Block)
+	source, err := sip.ParseSource(s.SourceXML)
 	if err != nil {
 		return nil, fmt.Errorf("read the stored source element of submission %d: %w", s.ID, err)
 	}

@@ -103,7 +103,7 @@ func TestNoticeEchoesTheRequest(t *testing.T) {
 	if len(h.notices()) != 1 {
 		t.Error("somebody is owed a notice who named no recipient")
 	}
-	bare := h.received("3", event.StateProvisional, func(s *event.Submission) { s.Block = nil })
+	bare := h.received("3", event.StateProvisional, func(s *event.Submission) { s.SourceXML = nil })
 	h.notify(bare.Token, rejected(mapOf("3"), "no"))
 	notices := h.notices()
 	if want := document(rejected(nil, "no")); string(notices[len(notices)-1].Disposition) != string(want) {
@@ -168,7 +168,7 @@ func TestReviewIsNotDecidedByNotification(t *testing.T) {
 	target := h.target()
 	under := h.received("1", event.StateProvisional, reviewed)
 	done := h.received("2", event.StateAccepted, func(s *event.Submission) { reviewed(s); s.Assigned = "urn:lib:2" })
-	sent := h.add(event.Submission{Source: target, State: event.StateProvisional, Seq: 1, Record: "urn:maps:1", Block: under.Block, Token: "sent"})
+	sent := h.add(event.Submission{Source: target, State: event.StateProvisional, Seq: 1, Record: "urn:maps:1", SourceXML: under.SourceXML, Token: "sent"})
 	h.notify("sent", accepted(mapOf("1"), "urn:lib:1"))
 	h.notify("", accepted(mapOf("1"), "urn:lib:9"))
 	h.notify("", accepted(mapOf("2"), "urn:lib:2"))
@@ -273,10 +273,10 @@ func TestNotificationOfATarget(t *testing.T) {
 	h.notify("1", accepted(nil, "urn:lib:1"))
 	h.notify("2", rejected(nil, "no"))
 	got := h.submission(waiting.ID)
-	if got.State != event.StateAccepted || got.Assigned != "urn:lib:1" || !got.Owed || got.Resolve(event.StateProvisional, "") != event.Repeats {
+	if got.State != event.StateAccepted || got.Assigned != "urn:lib:1" || !got.ImportPending || got.Resolve(event.StateProvisional, "") != event.Repeats {
 		t.Errorf("accepted: %+v", got)
 	}
-	if got := h.submission(provisional.ID); got.State != event.StateRejected || got.Reason != "no" || got.Owed {
+	if got := h.submission(provisional.ID); got.State != event.StateRejected || got.Reason != "no" || got.ImportPending {
 		t.Errorf("rejected: %+v", got)
 	}
 	if !slices.Equal(owing, []event.SourceID{target}) || len(h.notices()) != 0 {

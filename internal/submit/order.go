@@ -18,7 +18,7 @@ import (
 // versioned tells whether a received submission may have other versions: its
 // source element names the record.
 func versioned(s *event.Submission) bool {
-	return s.Block != nil && strings.TrimSpace(s.SourceIdentifier) != ""
+	return s.SourceXML != nil && strings.TrimSpace(s.SourceIdentifier) != ""
 }
 
 // superseded tells whether a later version of a received submission was sent on,
@@ -28,7 +28,7 @@ func (d *Desk) superseded(ctx context.Context, s *event.Submission) (bool, error
 		return false, nil
 	}
 	taken := slices.DeleteFunc(event.States(), func(s event.State) bool { return s == event.StateUnsent })
-	return d.Store.Later(ctx, s, taken, "")
+	return d.Store.HasNewerVersion(ctx, s, taken, "")
 }
 
 // overtaken tells whether a later version of an accepted submission has been
@@ -38,7 +38,7 @@ func overtaken(ctx context.Context, store Store, s *event.Submission) (bool, err
 	if s.Seq == 0 && !versioned(s) {
 		return false, nil
 	}
-	return store.Later(ctx, s, []event.State{event.StateAccepted}, s.Assigned)
+	return store.HasNewerVersion(ctx, s, []event.State{event.StateAccepted}, s.Assigned)
 }
 
 // turns lets one at a time have a key. The zero value is ready.

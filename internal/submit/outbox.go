@@ -194,7 +194,7 @@ func (d *drain) queue(ctx context.Context, rows []event.Submission, waiting map[
 	}
 	now := d.o.Now()
 	soon, last := event.MicrosOf(now.Add(max(longestWait, d.o.Every))), event.MicrosOf(now.Add(d.o.Deadline))
-	var steps []event.Step
+	var steps []event.SubmissionUpdate
 	for i := range rows {
 		s := &rows[i]
 		was := *s
@@ -208,7 +208,7 @@ func (d *drain) queue(ctx context.Context, rows []event.Submission, waiting map[
 			waiting[s.Record] = queuedAs(s.ID, s)
 		}
 		if s.State != was.State || s.Due != was.Due || s.Deadline != was.Deadline {
-			steps = append(steps, event.Step{Submission: *s})
+			steps = append(steps, event.SubmissionUpdate{Submission: *s})
 		}
 	}
 	if len(steps) == 0 {
@@ -220,7 +220,7 @@ func (d *drain) queue(ctx context.Context, rows []event.Submission, waiting map[
 
 // bringForward lets nothing be awaited for longer than the deadline from now on.
 func (d *drain) bringForward(ctx context.Context) error {
-	return bringForward(ctx, d.o.Store, d.o.Source, event.StateProvisional, d.o.Now().Add(d.o.Deadline), func(steps []event.Step) error {
+	return bringForward(ctx, d.o.Store, d.o.Source, event.StateProvisional, d.o.Now().Add(d.o.Deadline), func(steps []event.SubmissionUpdate) error {
 		_, err := d.append(ctx, steps)
 		return err
 	})
@@ -235,7 +235,7 @@ func (d *drain) takeIn(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var steps []event.Step
+	var steps []event.SubmissionUpdate
 	for i := range changes {
 		c := &changes[i]
 		if w, ok := d.waiting[c.record]; ok {
@@ -245,10 +245,10 @@ func (d *drain) takeIn(ctx context.Context) error {
 			}
 			if old.State == event.StateWaiting {
 				unsent(old, "").State = event.StateReplaced
-				steps = append(steps, event.Step{Submission: *old})
+				steps = append(steps, event.SubmissionUpdate{Submission: *old})
 			}
 		}
-		steps = append(steps, event.Step{Submission: d.o.row(c)})
+		steps = append(steps, event.SubmissionUpdate{Submission: d.o.row(c)})
 	}
 	if len(steps) > 0 {
 		// A step that comes too late is one of a row that was answered meanwhile.
@@ -332,7 +332,7 @@ func (o *Outbox) row(c *change) event.Submission {
 		return *unsent(&s, c.lacking)
 	}
 	s.Content, s.Length, s.Type = c.sum, c.length, c.mediaType
-	s.Block = sip.AppendSource(nil, sourceElement(o.Submitter, o.Sequence, &c.record))
+	s.SourceXML = sip.AppendSource(nil, sourceElement(o.Submitter, o.Sequence, &c.record))
 	if o.Recipient != nil {
 		s.Token = newToken()
 	}
@@ -346,7 +346,7 @@ func unsent(s *event.Submission, reason string) *event.Submission {
 }
 
 // append commits steps of the target.
-func (d *drain) append(ctx context.Context, steps []event.Step) (event.Appended, error) {
+func (d *drain) append(ctx context.Context, steps []event.SubmissionUpdate) (event.Appended, error) {
 	return d.o.Store.Append(ctx, &event.Batch{Source: d.o.Source, Mode: event.ModeSubmission,
-		Documents: []event.Document{{URL: d.o.URL}}, Exchange: &event.Exchange{Steps: steps}})
+		Documents: []event.Document{{URL: d.o.URL}}, Submissions: &event.SubmissionBatch{Updates: steps}})
 }

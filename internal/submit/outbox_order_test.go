@@ -67,7 +67,7 @@ func TestResendLosesToWhatWasSent(t *testing.T) {
 		synctest.Wait()
 		stop()
 		old := h.rows()[0]
-		old.State, old.Assigned, old.Owed, old.Due = event.StateWaiting, "", false, event.MicrosOf(time.Now())
+		old.State, old.Assigned, old.ImportPending, old.Due = event.StateWaiting, "", false, event.MicrosOf(time.Now())
 		h.step(old)
 		stop = h.start(h.outbox(nil))
 		time.Sleep(time.Hour)
@@ -81,11 +81,11 @@ func TestResendLosesToWhatWasSent(t *testing.T) {
 // step commits submissions of the target as they are.
 func (h *outboxHouse) step(all ...event.Submission) {
 	h.t.Helper()
-	var steps []event.Step
+	var steps []event.SubmissionUpdate
 	for _, s := range all {
-		steps = append(steps, event.Step{Submission: s})
+		steps = append(steps, event.SubmissionUpdate{Submission: s})
 	}
-	out, err := h.log.Append(context.Background(), &event.Batch{Source: h.target, Mode: event.ModeSubmission, Exchange: &event.Exchange{Steps: steps}})
+	out, err := h.log.Append(context.Background(), &event.Batch{Source: h.target, Mode: event.ModeSubmission, Submissions: &event.SubmissionBatch{Updates: steps}})
 	h.do(err)
 	if len(out.Stale) > 0 {
 		h.t.Fatalf("late: %d", out.Stale)
@@ -281,7 +281,7 @@ func (h *intoHouse) wantPublished(want ...string) {
 
 func (h *intoHouse) owed() (n int) {
 	h.t.Helper()
-	found, err := h.log.Submissions(context.Background(), event.SubmissionQuery{Source: h.target, Owed: true})
+	found, err := h.log.Submissions(context.Background(), event.SubmissionQuery{Source: h.target, ImportPending: true})
 	h.do(err)
 	return len(found)
 }

@@ -209,8 +209,8 @@ func TestOutboxSubmitsChanges(t *testing.T) {
 		id, sequence := "urn:a", "Novels"
 		first, s := h.library.got[0], h.rows()[0]
 		want := sip.Source{Submitter: &sip.Submitter{Name: "Books", EmailAddress: "books@books.example"}, Sequence: &sequence, Identifier: &id}
-		if got := sip.AppendSource(nil, first.Source); string(got) != string(sip.AppendSource(nil, &want)) || string(s.Block) != string(got) {
-			t.Errorf("sent as %s, kept as %s", got, s.Block)
+		if got := sip.AppendSource(nil, first.Source); string(got) != string(sip.AppendSource(nil, &want)) || string(s.SourceXML) != string(got) {
+			t.Errorf("sent as %s, kept as %s", got, s.SourceXML)
 		}
 		if string(first.Record.XML) != book("first") || s.Token == "" || tokenOf(&first) != s.Token || s.Token == h.rows()[1].Token {
 			t.Errorf("sent: %s to %s, token %s", first.Record.XML, first.Recipient, s.Token)

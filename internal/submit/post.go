@@ -110,7 +110,7 @@ type round struct {
 	// held are the notices under way, and those in done.
 	held map[int64]bool
 	// done are those whose new state is not in the log yet.
-	done []event.Notice
+	done []event.OutgoingNotification
 
 	fresh  bool          // whatever waits is due
 	look   bool          // the log is to be asked what is due
@@ -175,14 +175,14 @@ func (r *round) load(ctx context.Context) error {
 	upto, soon := event.MicrosOf(now), event.MicrosOf(now.Add(postAtLeast))
 	// What is due later than a failure can make it was made so by a clock that went
 	// wrong.
-	wrong := &event.Notice{Due: event.MicrosOf(now.Add(r.longest)), ID: math.MaxInt64}
+	wrong := &event.OutgoingNotification{Due: event.MicrosOf(now.Add(r.longest)), ID: math.MaxInt64}
 	if r.fresh {
 		upto, soon, wrong = math.MaxInt64, math.MaxInt64, nil
 	}
 	r.clear(now)
 	r.next = time.Time{}
 	began := time.Now()
-	err := r.each(ctx, soon, nil, func(n *event.Notice) bool {
+	err := r.each(ctx, soon, nil, func(n *event.OutgoingNotification) bool {
 		if n.Due > upto {
 			r.next = n.Due.Time() // they come in the order of their times
 			return false
@@ -191,7 +191,7 @@ func (r *round) load(ctx context.Context) error {
 		return true
 	})
 	if err == nil && wrong != nil {
-		err = r.each(ctx, math.MaxInt64, wrong, func(n *event.Notice) bool { r.admit(n); return true })
+		err = r.each(ctx, math.MaxInt64, wrong, func(n *event.OutgoingNotification) bool { r.admit(n); return true })
 	}
 	r.looked, r.took = time.Now(), time.Since(began)
 	r.look = err != nil
@@ -200,7 +200,7 @@ func (r *round) load(ctx context.Context) error {
 	return err
 }
 
-func (r *round) admit(n *event.Notice) {
+func (r *round) admit(n *event.OutgoingNotification) {
 	if !r.held[n.ID] {
 		r.add(n)
 	}
@@ -208,9 +208,9 @@ func (r *round) admit(n *event.Notice) {
 
 // each hands out the notices that are due at a time, after another one, until one
 // is the last that is wanted.
-func (r *round) each(ctx context.Context, due event.Micros, after *event.Notice, take func(*event.Notice) bool) error {
+func (r *round) each(ctx context.Context, due event.Micros, after *event.OutgoingNotification, take func(*event.OutgoingNotification) bool) error {
 	for {
-		page, err := r.Store.Notices(ctx, due, after, postPage)
+		page, err := r.Store.OutgoingDue(ctx, due, after, postPage)
 		if err != nil {
 			return err
 		}
@@ -222,7 +222,7 @@ func (r *round) each(ctx context.Context, due event.Micros, after *event.Notice,
 		if len(page) < postPage {
 			return nil
 		}
-		after = &event.Notice{Due: page[len(page)-1].Due, ID: page[len(page)-1].ID}
+		after = &event.OutgoingNotification{Due: page[len(page)-1].Due, ID: page[len(page)-1].ID}
 	}
 }
 
@@ -291,7 +291,7 @@ func (r *round) commit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := r.Store.Append(ctx, &event.Batch{Source: s.Source, Mode: event.ModeSubmission, Exchange: &event.Exchange{Notices: r.done}}); err != nil {
+	if _, err := r.Store.Append(ctx, &event.Batch{Source: s.Source, Mode: event.ModeSubmission, Submissions: &event.SubmissionBatch{Outgoing: r.done}}); err != nil {
 		return err
 	}
 	for i := range r.done {

@@ -92,7 +92,7 @@ func TestThousandNotices(t *testing.T) {
 					t.Errorf("%s got %v", box, c.order[box])
 				}
 			}
-			if n := len(h.in(event.NoticeDelivered)); n != 1000 {
+			if n := len(h.in(event.DeliveryDone)); n != 1000 {
 				t.Errorf("%d are delivered", n)
 			}
 			if n := c.most.Load(); n > 8 {
@@ -117,8 +117,8 @@ func (c *counting) Append(ctx context.Context, b *event.Batch) (event.Appended, 
 		return out, err
 	}
 	c.each()
-	for _, n := range b.Exchange.Notices {
-		if n.State == event.NoticeDelivered {
+	for _, n := range b.Submissions.Outgoing {
+		if n.State == event.DeliveryDone {
 			c.left--
 		}
 	}
@@ -164,8 +164,8 @@ type weighed struct {
 	most, all int
 }
 
-func (w *weighed) Notices(ctx context.Context, due event.Micros, after *event.Notice, limit int) ([]event.Notice, error) {
-	page, err := w.Store.Notices(ctx, due, after, limit)
+func (w *weighed) OutgoingDue(ctx context.Context, due event.Micros, after *event.OutgoingNotification, limit int) ([]event.OutgoingNotification, error) {
+	page, err := w.Store.OutgoingDue(ctx, due, after, limit)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.most, w.all = max(w.most, len(page)), w.all+len(page)
@@ -219,7 +219,7 @@ func TestTicketsAreBounded(t *testing.T) {
 		if i%100 == 99 {
 			host = i
 		}
-		q.add(&event.Notice{ID: int64(i + 1), Due: 1, Recipient: fmt.Sprintf("http://h%d.example/%d", host, i)})
+		q.add(&event.OutgoingNotification{ID: int64(i + 1), Due: 1, Recipient: fmt.Sprintf("http://h%d.example/%d", host, i)})
 	}
 	if q.kept > postTickets || len(q.hosts) != 41+4*postTickets/100 || len(q.turns) != len(q.hosts) {
 		t.Errorf("%d tickets, %d hosts, %d of them have a turn", q.kept, len(q.hosts), len(q.turns))
@@ -232,7 +232,7 @@ func TestTicketsAreBounded(t *testing.T) {
 		t.Errorf("%d tickets are there, counted are %d; of the host with most %d of %d, cut %v", kept, q.kept, len(big.line), q.most, big.cut)
 	}
 	for i := range 2 * postTickets {
-		q.add(&event.Notice{ID: int64(i), Due: 1, Recipient: fmt.Sprintf("http://other%d.example/", i)})
+		q.add(&event.OutgoingNotification{ID: int64(i), Due: 1, Recipient: fmt.Sprintf("http://other%d.example/", i)})
 	}
 	if q.kept != postTickets || q.most != 1 || !q.cut {
 		t.Errorf("%d tickets, %d of one host, cut %v", q.kept, q.most, q.cut)
@@ -255,12 +255,12 @@ func TestNoticeOfAWrongClock(t *testing.T) {
 	h.owe("mailto:maps@maps.example", "1")
 	drive(p)
 	h.clock.advance(-ahead)
-	if due := h.in(event.NoticeWaiting)[0].Due.Time(); due.Sub(h.clock.now()) < ahead {
+	if due := h.in(event.DeliveryWaiting)[0].Due.Time(); due.Sub(h.clock.now()) < ahead {
 		t.Fatalf("due %v", due)
 	}
 	fail = false
 	drive(p)
-	if got := h.in(event.NoticeDelivered); len(got) != 1 {
-		t.Errorf("waiting: %+v", h.in(event.NoticeWaiting))
+	if got := h.in(event.DeliveryDone); len(got) != 1 {
+		t.Errorf("waiting: %+v", h.in(event.DeliveryWaiting))
 	}
 }

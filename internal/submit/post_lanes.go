@@ -88,7 +88,7 @@ func (q *lanes) clear(now time.Time) {
 }
 
 // add adds a ticket behind those that have been due longer.
-func (q *lanes) add(n *event.Notice) {
+func (q *lanes) add(n *event.OutgoingNotification) {
 	t := ticket{id: n.ID, due: n.Due, tries: n.Tries, host: keyOf(hostOf(n.Recipient)), recipient: keyOf(n.Recipient)}
 	l := q.hosts[t.host]
 	if (l == nil || len(l.line) == 0) && q.kept >= postTickets && q.most == 1 {

@@ -235,14 +235,14 @@ func TestPostLaw(t *testing.T) {
 				h.owe(recipient, id)
 			}
 		}
-		var last []event.Notice
+		var last []event.OutgoingNotification
 		synctest.Test(t, func(t *testing.T) {
 			began := time.Now()
 			w.t, w.began = t, began
 			ctx, cancel := context.WithCancel(context.Background())
 			ended := make(chan error)
 			go func() { ended <- w.post(h, began).Run(ctx) }()
-			for len(h.in(event.NoticeWaiting)) > 0 && time.Since(began) < 24*time.Hour {
+			for len(h.in(event.DeliveryWaiting)) > 0 && time.Since(began) < 24*time.Hour {
 				time.Sleep(time.Hour)
 				synctest.Wait()
 			}
@@ -257,12 +257,12 @@ func TestPostLaw(t *testing.T) {
 					t.Errorf("%s was told %d times", id, w.told(id))
 				}
 			}
-			last, _ = h.log.NoticesOf(context.Background(), "maps", 0, 0, len(bound))
+			last, _ = h.log.Outgoing(context.Background(), "maps", 0, 0, len(bound))
 		})
 		h.clock.advance(25 * time.Hour)
 		for _, n := range last {
-			want := map[string]event.NoticeState{"good": event.NoticeDelivered, "unwilling": event.NoticeRefused, "wrong": event.NoticeExpired,
-				"ill": event.NoticeExpired, "slow": event.NoticeExpired, "busy": event.NoticeExpired}[strings.Split(strings.TrimPrefix(n.Message, "submission-"), ".")[0]]
+			want := map[string]event.DeliveryState{"good": event.DeliveryDone, "unwilling": event.DeliveryRefused, "wrong": event.DeliveryExpired,
+				"ill": event.DeliveryExpired, "slow": event.DeliveryExpired, "busy": event.DeliveryExpired}[strings.Split(strings.TrimPrefix(n.Message, "submission-"), ".")[0]]
 			if n.State != want || n.Tries == 0 || n.Due != 0 {
 				rt.Errorf("%s is %v after %d tries, want %v: %s", n.Message, n.State, n.Tries, want, n.Reason)
 			}
@@ -310,9 +310,9 @@ func TestLeastTriedFirst(t *testing.T) {
 	q := newLanes(4)
 	q.clear(time.Time{})
 	for id, tries := range []int{3, 1, 0, 1, 0} {
-		q.add(&event.Notice{ID: int64(id), Due: event.Micros(id + 1), Tries: tries, Recipient: fmt.Sprintf("http://h%d.example/", id%2)})
+		q.add(&event.OutgoingNotification{ID: int64(id), Due: event.Micros(id + 1), Tries: tries, Recipient: fmt.Sprintf("http://h%d.example/", id%2)})
 	}
-	q.add(&event.Notice{ID: 5, Due: 9, Tries: 9, Recipient: "http://h2.example/"})
+	q.add(&event.OutgoingNotification{ID: 5, Due: 9, Tries: 9, Recipient: "http://h2.example/"})
 	q.arrange()
 	var order []int64
 	for {

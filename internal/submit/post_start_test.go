@@ -19,7 +19,7 @@ func TestPostStarts(t *testing.T) {
 	p.Mail = mailerFunc(func(context.Context, *mail.Mail) error { return down })
 	drive(p)
 	drive(p)
-	for _, n := range h.in(event.NoticeWaiting) {
+	for _, n := range h.in(event.DeliveryWaiting) {
 		if n.Due <= event.MicrosOf(h.clock.now()) || n.Tries > 1 {
 			t.Fatalf("%+v", n)
 		}
@@ -41,7 +41,7 @@ func TestPostStarts(t *testing.T) {
 	}
 	cancel()
 	h.do(<-ended)
-	if len(times) != 3 || len(h.in(event.NoticeDelivered)) != 2 {
+	if len(times) != 3 || len(h.in(event.DeliveryDone)) != 2 {
 		t.Errorf("tried %v", times)
 	}
 }

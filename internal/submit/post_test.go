@@ -24,13 +24,13 @@ import (
 func (h *gateHouse) owe(recipient string, identifiers ...string) {
 	h.t.Helper()
 	d := h.process.Load()
-	b := d.batch(nil, &event.Exchange{})
+	b := d.batch(nil, &event.SubmissionBatch{})
 	for i, id := range identifiers {
 		disp := &sip.Disposition{Source: &sip.Source{Identifier: &id}, Outcome: sip.Accepted, AssignedIdentifier: "urn:lib:" + id}
 		s := event.Submission{Source: h.source, State: event.StateAccepted, Recipient: recipient, SourceIdentifier: id, Assigned: disp.AssignedIdentifier}
 		b.Items = append(b.Items, event.Item{Observation: d.accepted(&s)})
-		b.Exchange.Steps = append(b.Exchange.Steps, event.Step{Submission: s, Item: i + 1,
-			Notice: &event.Notice{Recipient: recipient, Disposition: document(disp), Message: "submission-" + id + "@maps.bridge"}})
+		b.Submissions.Updates = append(b.Submissions.Updates, event.SubmissionUpdate{Submission: s, Item: i + 1,
+			Outgoing: &event.OutgoingNotification{Recipient: recipient, Disposition: document(disp), Message: "submission-" + id + "@maps.bridge"}})
 	}
 	_, err := d.tray.append(context.Background(), d.Store, b)
 	h.do(err)
@@ -49,9 +49,9 @@ func (r *round) deliverDue() {
 }
 
 // in returns the notices in a state.
-func (h *gateHouse) in(state event.NoticeState) []event.Notice {
+func (h *gateHouse) in(state event.DeliveryState) []event.OutgoingNotification {
 	h.t.Helper()
-	found, err := h.log.NoticesOf(context.Background(), "maps", state, 0, 100_000)
+	found, err := h.log.Outgoing(context.Background(), "maps", state, 0, 100_000)
 	h.do(err)
 	return found
 }
@@ -79,7 +79,7 @@ func TestRecipientIsDownForADay(t *testing.T) {
 	var waits []string
 	for h.clock.now().Sub(start) < 24*time.Hour {
 		drive(p)
-		n := h.in(event.NoticeWaiting)[0]
+		n := h.in(event.DeliveryWaiting)[0]
 		wait := n.Due.Time().Sub(h.clock.now())
 		waits = append(waits, wait.String())
 		if n.Tries != len(waits) || n.Reason == "" || strings.Contains(n.Reason, box) {
@@ -97,7 +97,7 @@ func TestRecipientIsDownForADay(t *testing.T) {
 	}
 	up.Store(true)
 	drive(p)
-	if n := h.in(event.NoticeDelivered); len(n) != 1 || n[0].Due != 0 || n[0].Reason != "" {
+	if n := h.in(event.DeliveryDone); len(n) != 1 || n[0].Due != 0 || n[0].Reason != "" {
 		t.Errorf("%+v", n)
 	}
 	if got := h.boxes.of("1"); len(got) != 1 {
@@ -111,7 +111,7 @@ func TestNoticeExpires(t *testing.T) {
 	h.owe("http://"+peer.Nobody(t), "1", "2", "3")
 	p := h.postOf(&life{})
 	start := h.clock.now()
-	for len(h.in(event.NoticeWaiting)) > 0 {
+	for len(h.in(event.DeliveryWaiting)) > 0 {
 		drive(p)
 		if left := h.notices(); len(left) > 0 {
 			h.clock.advance(left[0].Due.Time().Sub(h.clock.now()))
@@ -123,7 +123,7 @@ func TestNoticeExpires(t *testing.T) {
 	if d := h.clock.now().Sub(start); d != 5*24*time.Hour {
 		t.Errorf("given up after %v", d)
 	}
-	expired := h.in(event.NoticeExpired)
+	expired := h.in(event.DeliveryExpired)
 	if len(expired) != 3 || expired[2].Tries < 20 || !strings.Contains(expired[0].Reason, "refused") {
 		t.Errorf("%+v", expired)
 	}
@@ -134,15 +134,15 @@ func TestRecipientAnswers(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		err   error
-		want  event.NoticeState
+		want  event.DeliveryState
 		after time.Duration
 	}{
-		{"fault Client", &sip.Fault{Code: sip.Client, Text: "no such submission"}, event.NoticeRefused, 0},
-		{"fault Server", &sip.Fault{Code: sip.Server, Text: "full"}, event.NoticeWaiting, time.Minute},
-		{"fault VersionMismatch", &sip.Fault{Code: sip.VersionMismatch, Text: "what"}, event.NoticeWaiting, time.Minute},
-		{"status 403", &sip.Denied{Status: 403, Reason: "not you"}, event.NoticeWaiting, time.Minute},
-		{"status 429", &sip.Denied{Status: 429, Reason: "not now"}, event.NoticeWaiting, time.Minute},
-		{"nothing", nil, event.NoticeDelivered, 0},
+		{"fault Client", &sip.Fault{Code: sip.Client, Text: "no such submission"}, event.DeliveryRefused, 0},
+		{"fault Server", &sip.Fault{Code: sip.Server, Text: "full"}, event.DeliveryWaiting, time.Minute},
+		{"fault VersionMismatch", &sip.Fault{Code: sip.VersionMismatch, Text: "what"}, event.DeliveryWaiting, time.Minute},
+		{"status 403", &sip.Denied{Status: 403, Reason: "not you"}, event.DeliveryWaiting, time.Minute},
+		{"status 429", &sip.Denied{Status: 429, Reason: "not now"}, event.DeliveryWaiting, time.Minute},
+		{"nothing", nil, event.DeliveryDone, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := newGate(t, Gateway, nil)
@@ -154,7 +154,7 @@ func TestRecipientAnswers(t *testing.T) {
 			}
 			h.owe(h.boxURL, "1", "2")
 			drive(h.postOf(&life{}))
-			var first event.Notice
+			var first event.OutgoingNotification
 			for _, n := range h.in(c.want) {
 				if n.Message == "submission-1@maps.bridge" {
 					first = n
@@ -199,7 +199,7 @@ func TestRetryAfter(t *testing.T) {
 			p.Workers = 1
 			r := newRound(p)
 			r.deliverDue()
-			n := h.in(event.NoticeWaiting)[0]
+			n := h.in(event.DeliveryWaiting)[0]
 			if got := n.Due.Time().Sub(h.clock.now()); got != c.due {
 				t.Errorf("again in %v, want %v", got, c.due)
 			}
@@ -212,7 +212,7 @@ func TestRetryAfter(t *testing.T) {
 				h.clock.advance(time.Microsecond)
 			}
 			r.deliverDue()
-			if left := h.in(event.NoticeWaiting); len(left) > 1 || len(left) == 1 && left[0].ID != n.ID {
+			if left := h.in(event.DeliveryWaiting); len(left) > 1 || len(left) == 1 && left[0].ID != n.ID {
 				t.Errorf("waiting: %+v", left)
 			}
 		})
@@ -278,7 +278,7 @@ func TestPostWaitsForTheLog(t *testing.T) {
 	for r.turn(ctx); r.under > 0; r.turn(ctx) {
 		r.take(<-r.sent)
 	}
-	if a, b := len(h.boxes.of("1")), len(h.boxes.of("2")); a != 1 || b != 1 || len(h.in(event.NoticeDelivered)) != 2 {
+	if a, b := len(h.boxes.of("1")), len(h.boxes.of("2")); a != 1 || b != 1 || len(h.in(event.DeliveryDone)) != 2 {
 		t.Errorf("notified %d and %d times", a, b)
 	}
 }
@@ -354,7 +354,7 @@ func TestPostEnds(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	delivered, waiting := h.in(event.NoticeDelivered), h.in(event.NoticeWaiting)
+	delivered, waiting := h.in(event.DeliveryDone), h.in(event.DeliveryWaiting)
 	if len(delivered) != 1 || delivered[0].Tries != 1 || len(waiting) != 1 || waiting[0].Tries != 0 || waiting[0].Reason != "" {
 		t.Errorf("delivered %+v, waiting %+v", delivered, waiting)
 	}
@@ -383,8 +383,8 @@ func TestDeliveriesShareACommit(t *testing.T) {
 		synctest.Wait()
 		cancel()
 		h.do(<-ended)
-		if !slices.Equal(gated.sizes, []int{1, 3}) || len(h.in(event.NoticeDelivered)) != 4 {
-			t.Errorf("commits of %d, %d are delivered", gated.sizes, len(h.in(event.NoticeDelivered)))
+		if !slices.Equal(gated.sizes, []int{1, 3}) || len(h.in(event.DeliveryDone)) != 4 {
+			t.Errorf("commits of %d, %d are delivered", gated.sizes, len(h.in(event.DeliveryDone)))
 		}
 	})
 }
@@ -413,7 +413,7 @@ func TestNoticeByMail(t *testing.T) {
 	h.owe("mailto:nobody@maps.example", "2")
 	p := h.postOf(&life{})
 	drive(p) // without a Mailer
-	for _, n := range h.in(event.NoticeWaiting) {
+	for _, n := range h.in(event.DeliveryWaiting) {
 		if !strings.Contains(n.Reason, "no mail can be sent") {
 			t.Errorf("%+v", n)
 		}
@@ -424,7 +424,7 @@ func TestNoticeByMail(t *testing.T) {
 	if got := h.boxes.of("1"); len(got) != 1 || got[0].AssignedIdentifier != "urn:lib:1" {
 		t.Errorf("notified of %+v", got)
 	}
-	refused := h.in(event.NoticeRefused)
+	refused := h.in(event.DeliveryRefused)
 	if len(refused) != 1 || !strings.Contains(refused[0].Reason, "550") || strings.Contains(refused[0].Reason, "nobody@") {
 		t.Errorf("%+v", refused)
 	}

@@ -18,7 +18,7 @@ import (
 type sending struct {
 	ticket
 	// notice as it is now; nil when it was not tried.
-	notice *event.Notice
+	notice *event.OutgoingNotification
 	// unread is why it could not be read.
 	unread error
 	// down: nobody has answered, which is not about this notice or recipient.
@@ -31,7 +31,7 @@ type sending struct {
 // Post, call also when this call is given up.
 func (r *round) try(ctx, call context.Context, t ticket) sending {
 	s := sending{ticket: t}
-	found, err := r.Store.Notices(ctx, t.due, &event.Notice{Due: t.due, ID: t.id - 1}, 1)
+	found, err := r.Store.OutgoingDue(ctx, t.due, &event.OutgoingNotification{Due: t.due, ID: t.id - 1}, 1)
 	switch {
 	case ctx.Err() != nil:
 		return s
@@ -56,7 +56,7 @@ func (r *round) try(ctx, call context.Context, t ticket) sending {
 	n.Tries++
 	n.Reason, n.Due = "", 0
 	if err == nil {
-		n.State = event.NoticeDelivered
+		n.State = event.DeliveryDone
 		return s
 	}
 	r.failed(&s, err)
@@ -75,10 +75,10 @@ func (r *round) failed(s *sending, err error) {
 	errors.As(err, &status)
 	switch {
 	case faulted && fault.Code == sip.Client || mail.Permanent(err):
-		n.State = event.NoticeRefused
+		n.State = event.DeliveryRefused
 		return
 	case now.Sub(n.Created.Time()) >= r.over:
-		n.State = event.NoticeExpired
+		n.State = event.DeliveryExpired
 	default:
 		n.Due = event.MicrosOf(r.again(now, n, status))
 	}
@@ -95,7 +95,7 @@ func (r *round) failed(s *sending, err error) {
 
 // again returns when a notice is tried again: after its back-off, or later if the
 // recipient wants so; for the last time when it is given up. status may be nil.
-func (r *round) again(now time.Time, n *event.Notice, status *sip.StatusError) time.Time {
+func (r *round) again(now time.Time, n *event.OutgoingNotification, status *sip.StatusError) time.Time {
 	wait := backOff(r.first, r.longest, n.Tries)
 	if status != nil {
 		wait = max(wait, min(status.RetryAfter, r.longest))
@@ -109,7 +109,7 @@ func (r *round) again(now time.Time, n *event.Notice, status *sip.StatusError) t
 
 // deliver sends a notice the way its recipient wants it. down tells, of an error,
 // that nobody has answered.
-func (r *round) deliver(ctx context.Context, n *event.Notice) (down bool, err error) {
+func (r *round) deliver(ctx context.Context, n *event.OutgoingNotification) (down bool, err error) {
 	m, err := sip.ReadDocument(n.Disposition)
 	if err != nil {
 		return false, fmt.Errorf("the stored disposition cannot be read: %w", err)

@@ -18,7 +18,7 @@ func (d *Desk) recover(ctx context.Context) error {
 		return err
 	}
 	for _, state := range awaiting() {
-		if err := bringForward(ctx, d.Store, d.Source, state, d.now().Add(d.deadline()), func(steps []event.Step) error {
+		if err := bringForward(ctx, d.Store, d.Source, state, d.now().Add(d.deadline()), func(steps []event.SubmissionUpdate) error {
 			_, err := d.append(ctx, steps...)
 			return err
 		}); err != nil {
@@ -30,7 +30,7 @@ func (d *Desk) recover(ctx context.Context) error {
 
 // bringForward ends at a time what is in a state in which it would be awaited for
 // longer: it came into it while the clock was ahead, or with a longer deadline.
-func bringForward(ctx context.Context, store Store, source event.SourceID, state event.State, until time.Time, commit func([]event.Step) error) error {
+func bringForward(ctx context.Context, store Store, source event.SourceID, state event.State, until time.Time, commit func([]event.SubmissionUpdate) error) error {
 	at := event.MicrosOf(until)
 	last := &event.Submission{Due: at, ID: math.MaxInt64}
 	for {
@@ -39,7 +39,7 @@ func bringForward(ctx context.Context, store Store, source event.SourceID, state
 			return err
 		}
 		last = &page[len(page)-1]
-		steps := make([]event.Step, len(page))
+		steps := make([]event.SubmissionUpdate, len(page))
 		for i, s := range page {
 			s.Due, s.Deadline = at, at
 			steps[i].Submission = s
@@ -204,14 +204,14 @@ func (d *Desk) expire(ctx context.Context, state event.State, now time.Time) err
 		if err != nil {
 			return err
 		}
-		var over []event.Step
+		var over []event.SubmissionUpdate
 		for _, s := range page {
 			if overdue(&s, now) {
 				giveUp(&s)
 			} else {
 				s.Due = s.Deadline
 			}
-			over = append(over, event.Step{Submission: s})
+			over = append(over, event.SubmissionUpdate{Submission: s})
 		}
 		if len(over) == 0 {
 			continue
@@ -313,7 +313,7 @@ func (d *Desk) change(ctx context.Context, id int64, alter func(*event.Submissio
 		if err != nil || !alter(s) {
 			return s, err
 		}
-		out, err := d.append(ctx, event.Step{Submission: *s})
+		out, err := d.append(ctx, event.SubmissionUpdate{Submission: *s})
 		switch {
 		case err != nil:
 			return nil, err
@@ -327,8 +327,8 @@ func (d *Desk) change(ctx context.Context, id int64, alter func(*event.Submissio
 }
 
 // append commits steps alone.
-func (d *Desk) append(ctx context.Context, steps ...event.Step) (event.Appended, error) {
-	out, err := d.tray.append(ctx, d.Store, d.batch(nil, &event.Exchange{Steps: steps}))
+func (d *Desk) append(ctx context.Context, steps ...event.SubmissionUpdate) (event.Appended, error) {
+	out, err := d.tray.append(ctx, d.Store, d.batch(nil, &event.SubmissionBatch{Updates: steps}))
 	if err != nil {
 		return out, fmt.Errorf("log how far a submission has come: %w", err)
 	}

@@ -90,21 +90,21 @@ func (c *dueCase) fill(many int, stranger event.SourceID, content [32]byte, leng
 		}
 		return s
 	}), min(many, 30), min(many, 30)).Draw(c.rt, "kinds")
-	var steps []event.Step
+	var steps []event.SubmissionUpdate
 	for i := range many {
 		s := kinds[i%len(kinds)]
 		if s.Source != c.desk.Source {
 			s.Source = stranger
 		}
 		id := fmt.Sprint(c.desk.URL, "-", i)
-		s.Block, s.SourceIdentifier = sip.AppendSource(nil, &sip.Source{Identifier: &id}), id
+		s.SourceXML, s.SourceIdentifier = sip.AppendSource(nil, &sip.Source{Identifier: &id}), id
 		binary.BigEndian.PutUint64(s.Request[:], uint64(i+1))
-		steps = append(steps, event.Step{Submission: s})
+		steps = append(steps, event.SubmissionUpdate{Submission: s})
 	}
 	for _, source := range []event.SourceID{c.desk.Source, stranger} {
 		own := slices.Clone(steps)
-		own = slices.DeleteFunc(own, func(s event.Step) bool { return s.Submission.Source != source })
-		out, err := c.h.log.Append(context.Background(), &event.Batch{Source: source, Mode: event.ModeSubmission, Exchange: &event.Exchange{Steps: own}})
+		own = slices.DeleteFunc(own, func(s event.SubmissionUpdate) bool { return s.Submission.Source != source })
+		out, err := c.h.log.Append(context.Background(), &event.Batch{Source: source, Mode: event.ModeSubmission, Submissions: &event.SubmissionBatch{Updates: own}})
 		c.h.do(err)
 		for i := range own {
 			own[i].Submission.ID = out.IDs[i]
@@ -178,13 +178,13 @@ func BenchmarkDeadlines(b *testing.B) {
 		b.Fatal(err)
 	}
 	for from := 0; from < many; from += 10_000 {
-		steps := make([]event.Step, 10_000)
+		steps := make([]event.SubmissionUpdate, 10_000)
 		for i := range steps {
 			// A thousand to a second, from a week ahead on.
 			due := event.MicrosOf(clock.now().Add(week + time.Duration(from+i)/1000*time.Second))
 			s := event.Submission{Source: d.Source, State: event.StateProvisional, Token: fmt.Sprint("token ", from+i), Recipient: "https://recipient.example/box", Due: due, Deadline: due}
-			s.Block = fmt.Appendf(nil, "<source><source-identifier>%d</source-identifier></source>", from+i)
-			s.Request = sha256.Sum256(s.Block)
+			s.SourceXML = fmt.Appendf(nil, "<source><source-identifier>%d</source-identifier></source>", from+i)
+			s.Request = sha256.Sum256(s.SourceXML)
 			steps[i].Submission = s
 		}
 		if _, err := d.append(ctx, steps...); err != nil {

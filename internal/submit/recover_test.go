@@ -70,11 +70,11 @@ func TestDeadlines(t *testing.T) {
 	h := newGate(t, Gateway, nil)
 	h.library.answers = sip.ProvisionallyAccepted
 	const n = 1003 // more than a page
-	var steps []event.Step
+	var steps []event.SubmissionUpdate
 	for i := range n {
 		s := event.Submission{Source: h.source, State: event.StateProvisional, Request: [32]byte{byte(i), byte(i >> 8), 1}, Recipient: h.boxURL,
 			Deadline: event.MicrosOf(h.clock.now().Add(time.Hour)), Due: event.MicrosOf(h.clock.now().Add(time.Hour))}
-		steps = append(steps, event.Step{Submission: s})
+		steps = append(steps, event.SubmissionUpdate{Submission: s})
 	}
 	_, err := h.process.Load().append(context.Background(), steps...)
 	h.do(err)
@@ -99,7 +99,7 @@ func TestRunTends(t *testing.T) {
 	s, err := h.process.Load().newSubmission(context.Background(), r, requestDigest(r))
 	h.do(err)
 	s.State, s.Tries = event.StateForwarding, 1
-	_, err = h.process.Load().append(context.Background(), event.Step{Submission: *s})
+	_, err = h.process.Load().append(context.Background(), event.SubmissionUpdate{Submission: *s})
 	h.do(err)
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()

@@ -27,7 +27,7 @@ func (o *Outbox) Resend(ctx context.Context, id int64, state event.State) (n int
 			return n, err
 		}
 		if len(steps) > 0 {
-			out, err := o.Store.Append(ctx, &event.Batch{Source: o.Source, Mode: event.ModeSubmission, Exchange: &event.Exchange{Steps: steps}})
+			out, err := o.Store.Append(ctx, &event.Batch{Source: o.Source, Mode: event.ModeSubmission, Submissions: &event.SubmissionBatch{Updates: steps}})
 			if err != nil {
 				return n, err
 			}
@@ -56,7 +56,7 @@ func (o *Outbox) ended(ctx context.Context, id int64, q event.SubmissionQuery) (
 
 // again makes submissions wait whose record is still what it was, and has a
 // content: a deletion has none.
-func (o *Outbox) again(ctx context.Context, found []event.Submission) ([]event.Step, error) {
+func (o *Outbox) again(ctx context.Context, found []event.Submission) ([]event.SubmissionUpdate, error) {
 	seqs := make([]event.Seq, len(found))
 	for i := range found {
 		seqs[i] = found[i].Seq
@@ -66,11 +66,11 @@ func (o *Outbox) again(ctx context.Context, found []event.Submission) ([]event.S
 		return nil, err
 	}
 	now := event.MicrosOf(o.withDefaults().Now())
-	var steps []event.Step
+	var steps []event.SubmissionUpdate
 	for i := range found {
 		if s := &found[i]; latest[s.Seq] && s.Content != [32]byte{} {
 			s.State, s.Reason, s.Due, s.Deadline, s.Tries = event.StateWaiting, "", now, 0, 0
-			steps = append(steps, event.Step{Submission: *s})
+			steps = append(steps, event.SubmissionUpdate{Submission: *s})
 		}
 	}
 	return steps, nil

@@ -52,7 +52,7 @@ func (d *Desk) queue(ctx context.Context, r *sip.Request, digest [32]byte) (*eve
 		return nil, err
 	}
 	s.State = event.StateProvisional
-	_, err = d.append(ctx, event.Step{Submission: *s})
+	_, err = d.append(ctx, event.SubmissionUpdate{Submission: *s})
 	return s, err
 }
 
@@ -141,7 +141,7 @@ func (d *Desk) isOwn(ctx context.Context, s *event.Submission, assigned string) 
 	}
 	first := *s
 	first.ID = 0 // any version of it
-	return d.Store.Later(ctx, &first, []event.State{event.StateAccepted}, assigned)
+	return d.Store.HasNewerVersion(ctx, &first, []event.State{event.StateAccepted}, assigned)
 }
 
 // mayDecide returns why a submission cannot be decided so. It completes a

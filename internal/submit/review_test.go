@@ -174,7 +174,7 @@ func TestDecideRefuses(t *testing.T) {
 	}
 	target, err := h.log.EnsureSource(ctx, "maps", "submit", "https://library.example/sip", 1)
 	h.do(err)
-	out, err := h.log.Append(ctx, &event.Batch{Source: target, Mode: event.ModeSubmission, Exchange: &event.Exchange{Steps: []event.Step{
+	out, err := h.log.Append(ctx, &event.Batch{Source: target, Mode: event.ModeSubmission, Submissions: &event.SubmissionBatch{Updates: []event.SubmissionUpdate{
 		{Submission: event.Submission{Source: target, State: event.StateProvisional, Record: "x"}}}}})
 	h.do(err)
 	if err := desk.Decide(ctx, Verdict{ID: out.IDs[0], Accept: true, Assigned: "", Reason: ""}); err == nil || !strings.Contains(err.Error(), "not one to set maps") {

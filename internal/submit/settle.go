@@ -17,7 +17,7 @@ type Settlement struct {
 	// be ""; StateUnsent when the server has not taken it; 0 when Notification says.
 	Outcome          event.State
 	Assigned, Reason string
-	// Notification is the ID of one of the set that belongs to no submission; 0 is
+	// IncomingNotification is the ID of one of the set that belongs to no submission; 0 is
 	// none.
 	Notification int64
 }
@@ -56,9 +56,9 @@ func (d *Desk) Settle(ctx context.Context, id int64, how Settlement) (before *ev
 		}
 		if how.Outcome == event.StateUnsent {
 			next := *s
-			step := event.Step{Submission: *unsent(&next, notTaken), Settled: true}
+			step := event.SubmissionUpdate{Submission: *unsent(&next, notTaken), Settled: true}
 			out, err := d.Store.Append(ctx, &event.Batch{Source: s.Source, Mode: event.ModeSubmission, Documents: []event.Document{{URL: d.URL}},
-				Exchange: &event.Exchange{Steps: []event.Step{step}}})
+				Submissions: &event.SubmissionBatch{Updates: []event.SubmissionUpdate{step}}})
 			if err != nil || len(out.Stale) == 0 {
 				return s, err
 			}
@@ -76,7 +76,7 @@ const notTaken = "the ingest server has not taken it, as was found out by hand"
 
 // heed takes the outcome from a notification that belongs to no submission.
 func (d *Desk) heed(ctx context.Context, id int64, how *Settlement) error {
-	n, err := d.Store.Notification(ctx, how.Notification)
+	n, err := d.Store.IncomingNotification(ctx, how.Notification)
 	switch {
 	case err != nil:
 		return err

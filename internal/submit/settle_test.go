@@ -36,8 +36,8 @@ func TestSettle(t *testing.T) {
 						if got.State != how.Outcome || got.Assigned != how.Assigned || got.Due != 0 || got.Deadline != 0 {
 							t.Errorf("it is %+v", got)
 						}
-						if owed := of == "a target" && what == "accepted"; got.Owed != owed {
-							t.Errorf("owed: %v", got.Owed)
+						if owed := of == "a target" && what == "accepted"; got.ImportPending != owed {
+							t.Errorf("owed: %v", got.ImportPending)
 						}
 						told := 0
 						if of == "a gateway" && what != "not taken" {
@@ -98,7 +98,7 @@ func TestSettleConflict(t *testing.T) {
 				}
 				counts, err := h.log.Counts(t.Context(), h.desk.Source)
 				h.do(err)
-				if counts.Contradicted != 0 || counts.Notifications[event.NotificationSettled] != 2 || counts.Notifications[event.NotificationConflict] != 0 {
+				if counts.Contradicted != 0 || counts.Incoming[event.NotificationSettled] != 2 || counts.Incoming[event.NotificationConflict] != 0 {
 					t.Errorf("counted: %+v", counts)
 				}
 				h.notify(sub.Token, first)
@@ -125,7 +125,7 @@ func TestSettleByNotification(t *testing.T) {
 		id := string(rune('1' + i))
 		sub := h.received(id, event.StateProvisional, change)
 		h.notify("", accepted(mapOf(id), "urn:lib:"+id))
-		found, err := h.log.Notifications(t.Context(), "maps", event.NotificationUncorrelated, 0, 10)
+		found, err := h.log.Incoming(t.Context(), "maps", event.NotificationUncorrelated, 0, 10)
 		h.do(err)
 		if len(found) != 1 {
 			t.Fatalf("uncorrelated: %+v", found)
@@ -137,7 +137,7 @@ func TestSettleByNotification(t *testing.T) {
 				t.Errorf("it is %+v", got)
 			}
 			h.notify("", accepted(mapOf(id), "urn:lib:"+id))
-			if got, err := h.log.Notification(t.Context(), found[0].ID); err != nil || got.Verdict != event.NotificationSettled || got.Submission != sub.ID {
+			if got, err := h.log.IncomingNotification(t.Context(), found[0].ID); err != nil || got.Verdict != event.NotificationSettled || got.Submission != sub.ID {
 				t.Errorf("the notification is %+v, %v", got, err)
 			}
 		}

@@ -32,26 +32,26 @@ type Store interface {
 	SubmissionByToken(ctx context.Context, token string) (*event.Submission, error)
 	// Submissions returns those that a query selects.
 	Submissions(context.Context, event.SubmissionQuery) ([]event.Submission, error)
-	// Notification returns one by its ID; fs.ErrNotExist when there is none.
-	Notification(ctx context.Context, id int64) (*event.Notification, error)
+	// IncomingNotification returns one by its ID; fs.ErrNotExist when there is none.
+	IncomingNotification(ctx context.Context, id int64) (*event.IncomingNotification, error)
 	// SubmissionsDue returns those of a Source in a state that are due at a time,
 	// the longest due first, after the Due and ID of another one (nil: all), and no
 	// more than limit.
 	SubmissionsDue(ctx context.Context, source event.SourceID, state event.State, at event.Micros, after *event.Submission, limit int) ([]event.Submission, error)
-	// Later reports whether a later version of a submission is in one of some states:
+	// HasNewerVersion reports whether a later version of a submission is in one of some states:
 	// one of the same Source and Subject with a higher ID. With assigned only those
 	// count to which that identifier was assigned.
-	Later(ctx context.Context, s *event.Submission, states []event.State, assigned string) (bool, error)
-	// Answered returns the disposition that a Source gave to the same whole
+	HasNewerVersion(ctx context.Context, s *event.Submission, states []event.State, assigned string) (bool, error)
+	// StoredReply returns the disposition that a Source gave to the same whole
 	// request no longer than a day ago, nil when it gave none.
-	Answered(ctx context.Context, source event.SourceID, request [32]byte) ([]byte, error)
+	StoredReply(ctx context.Context, source event.SourceID, request [32]byte) ([]byte, error)
 	// Holding returns what a Source holds of a record of its set.
 	Holding(ctx context.Context, source event.SourceID, identifier string) (event.Holding, error)
 	// Progress returns what the log keeps of a Source; of a target, its Trouble.
 	Progress(ctx context.Context, source event.SourceID) (event.Progress, error)
-	// Notices returns those that are due at a time, the longest due first, after the
+	// OutgoingDue returns those that are due at a time, the longest due first, after the
 	// Due and ID of another one (nil: all), and no more than limit.
-	Notices(ctx context.Context, due event.Micros, after *event.Notice, limit int) ([]event.Notice, error)
+	OutgoingDue(ctx context.Context, due event.Micros, after *event.OutgoingNotification, limit int) ([]event.OutgoingNotification, error)
 }
 
 // Contents keeps records. What Put returned for is durable.

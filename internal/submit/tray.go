@@ -73,7 +73,7 @@ func deal(sheets []*sheet, out event.Appended, err error) {
 	item, step := 0, 0
 	for _, s := range sheets {
 		if s.err = err; err == nil {
-			items, steps := item+len(s.batch.Items), step+len(s.batch.Exchange.Steps)
+			items, steps := item+len(s.batch.Items), step+len(s.batch.Submissions.Updates)
 			s.out = event.Appended{Outcomes: out.Outcomes[item:items], IDs: out.IDs[step:steps]}
 			for _, place := range out.Stale {
 				if step <= place && place < steps {
@@ -106,25 +106,25 @@ func merged(sheets []*sheet) *event.Batch {
 	if len(sheets) == 1 {
 		return sheets[0].batch
 	}
-	b, x := *sheets[0].batch, &event.Exchange{}
-	b.Items, b.Exchange = nil, x
+	b, x := *sheets[0].batch, &event.SubmissionBatch{}
+	b.Items, b.Submissions = nil, x
 	for _, s := range sheets {
-		for _, step := range s.batch.Exchange.Steps {
+		for _, step := range s.batch.Submissions.Updates {
 			if step.Item > 0 {
 				step.Item += len(b.Items)
 			}
-			x.Steps = append(x.Steps, step)
+			x.Updates = append(x.Updates, step)
 		}
-		for _, n := range s.batch.Exchange.Notifications {
+		for _, n := range s.batch.Submissions.Incoming {
 			if n.Item > 0 {
 				n.Item += len(b.Items)
 			}
-			x.Notifications = append(x.Notifications, n)
+			x.Incoming = append(x.Incoming, n)
 		}
 		b.Items = append(b.Items, s.batch.Items...)
-		x.Rejections = append(x.Rejections, s.batch.Exchange.Rejections...)
-		x.Notices = append(x.Notices, s.batch.Exchange.Notices...)
-		x.Answered = append(x.Answered, s.batch.Exchange.Answered...)
+		x.Rejections = append(x.Rejections, s.batch.Submissions.Rejections...)
+		x.Outgoing = append(x.Outgoing, s.batch.Submissions.Outgoing...)
+		x.Replies = append(x.Replies, s.batch.Submissions.Replies...)
 	}
 	return &b
 }

@@ -20,7 +20,7 @@ type gatedLog struct {
 }
 
 func (g *gatedLog) Append(ctx context.Context, b *event.Batch) (event.Appended, error) {
-	g.sizes = append(g.sizes, len(b.Exchange.Steps)+len(b.Exchange.Notifications)+len(b.Exchange.Notices))
+	g.sizes = append(g.sizes, len(b.Submissions.Updates)+len(b.Submissions.Incoming)+len(b.Submissions.Outgoing))
 	if err := <-g.pass; err != nil {
 		return event.Appended{}, err
 	}
@@ -123,7 +123,7 @@ func TestTogetherPanics(t *testing.T) {
 				t.Error("the panic was swallowed")
 			}
 		}()
-		_, _ = h.desk.tray.append(t.Context(), nil, h.desk.batch(nil, &event.Exchange{}))
+		_, _ = h.desk.tray.append(t.Context(), nil, h.desk.batch(nil, &event.SubmissionBatch{}))
 	}()
 	h.notify(sub.Token, accepted(mapOf("1"), "urn:lib:1"))
 	h.wantEvents("created urn:lib:1")

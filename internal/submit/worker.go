@@ -78,12 +78,12 @@ func (o *Outbox) request(ctx context.Context, r *report, formats []string) *sip.
 // named gives a token to those that have none, since they were made when no
 // recipient was named. It is in the log before anybody can notify of it.
 func (d *drain) named(ctx context.Context, due []*event.Submission) ([]*event.Submission, error) {
-	var steps []event.Step
+	var steps []event.SubmissionUpdate
 	var of []*event.Submission
 	for _, s := range due {
 		if s.Token == "" && d.o.Recipient != nil {
 			s.Token = newToken()
-			steps, of = append(steps, event.Step{Submission: *s}), append(of, s)
+			steps, of = append(steps, event.SubmissionUpdate{Submission: *s}), append(of, s)
 		}
 	}
 	if len(steps) == 0 {

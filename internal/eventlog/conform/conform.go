@@ -71,13 +71,13 @@ type Log interface {
 	SubmissionByToken(ctx context.Context, token string) (*event.Submission, error)
 	Submissions(context.Context, event.SubmissionQuery) ([]event.Submission, error)
 	SubmissionsDue(ctx context.Context, source event.SourceID, state event.State, at event.Micros, after *event.Submission, limit int) ([]event.Submission, error)
-	Later(ctx context.Context, s *event.Submission, states []event.State, assigned string) (bool, error)
-	Answered(ctx context.Context, source event.SourceID, request [32]byte) ([]byte, error)
+	HasNewerVersion(ctx context.Context, s *event.Submission, states []event.State, assigned string) (bool, error)
+	StoredReply(ctx context.Context, source event.SourceID, request [32]byte) ([]byte, error)
 	Holding(ctx context.Context, source event.SourceID, identifier string) (event.Holding, error)
-	Notices(ctx context.Context, due event.Micros, after *event.Notice, limit int) ([]event.Notice, error)
+	OutgoingDue(ctx context.Context, due event.Micros, after *event.OutgoingNotification, limit int) ([]event.OutgoingNotification, error)
 	Rejections(ctx context.Context, set string, after int64, limit int) ([]event.Rejection, error)
-	Notifications(ctx context.Context, set string, verdict event.NotificationVerdict, after int64, limit int) ([]event.Notification, error)
-	Counts(context.Context, event.SourceID) (event.Counts, error)
+	Incoming(ctx context.Context, set string, verdict event.NotificationVerdict, after int64, limit int) ([]event.IncomingNotification, error)
+	Counts(context.Context, event.SourceID) (event.SubmissionCounts, error)
 	Changed() <-chan struct{}
 	// Faults returns what is wrong with the log by its own account.
 	Faults(context.Context) ([]string, error)

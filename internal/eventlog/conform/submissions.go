@@ -42,12 +42,12 @@ func (b *bench) submission(id int64) *event.Submission {
 func testSubmissions(t *testing.T, open Open) {
 	b := begin(t, open, Set{Content: event.Redirect})
 	ctx := context.Background()
-	b.exchange(&event.Batch{Items: items("r=x"), Exchange: &event.Exchange{}})
+	b.exchange(&event.Batch{Items: items("r=x"), Submissions: &event.SubmissionBatch{}})
 	b.want("what is submitted", b.news(), "created r=x")
-	full := event.Submission{Source: b.sources[0], State: event.StateForwarding, Token: "token", Seq: 1, Request: [32]byte{1, 2}, Block: []byte("<source/>"),
+	full := event.Submission{Source: b.sources[0], State: event.StateForwarding, Token: "token", Seq: 1, Request: [32]byte{1, 2}, SourceXML: []byte("<source/>"),
 		SourceIdentifier: "145", Record: "urn:r", Content: [32]byte{3}, Length: 99, Type: "text/xml", Title: "A title", Recipient: "http://r.example/", Assigned: "", Reason: "why",
 		Due: 5, Deadline: 6, Tries: 2, Late: true}
-	out := b.exchange(&event.Batch{Exchange: &event.Exchange{Steps: []event.Step{{Submission: full}, {Submission: b.at(event.StateWaiting)}}}})
+	out := b.exchange(&event.Batch{Submissions: &event.SubmissionBatch{Updates: []event.SubmissionUpdate{{Submission: full}, {Submission: b.at(event.StateWaiting)}}}})
 	if len(out.IDs) != 2 || len(out.Stale) != 0 || out.Last != 0 {
 		t.Fatalf("appended: %+v", out)
 	}
@@ -60,7 +60,7 @@ func testSubmissions(t *testing.T, open Open) {
 	}
 	other, err := b.log.Submission(ctx, out.IDs[1])
 	b.must(err)
-	if other.Block != nil || other.Set != "main" {
+	if other.SourceXML != nil || other.Set != "main" {
 		t.Errorf("the other one: %+v", other)
 	}
 	if _, err := b.log.SubmissionByToken(ctx, ""); !errors.Is(err, fs.ErrNotExist) {
@@ -70,9 +70,9 @@ func testSubmissions(t *testing.T, open Open) {
 	b.clock.Pass(time.Hour)
 	answer := *got
 	answer.State, answer.Assigned = event.StateAccepted, "a"
-	steps := &event.Batch{Items: items("a=x b=x"), Exchange: &event.Exchange{Steps: []event.Step{
-		{Submission: answer, Item: 1, Notice: &event.Notice{Recipient: "http://r.example/", Disposition: []byte("<d/>"), Message: "m@example"}},
-		{Submission: answer, Item: 2, Rejected: true, Notice: &event.Notice{Recipient: "never"}, Notification: &event.Notification{Digest: [32]byte{9}}},
+	steps := &event.Batch{Items: items("a=x b=x"), Submissions: &event.SubmissionBatch{Updates: []event.SubmissionUpdate{
+		{Submission: answer, Item: 1, Outgoing: &event.OutgoingNotification{Recipient: "http://r.example/", Disposition: []byte("<d/>"), Message: "m@example"}},
+		{Submission: answer, Item: 2, Rejected: true, Outgoing: &event.OutgoingNotification{Recipient: "never"}, Incoming: &event.IncomingNotification{Digest: [32]byte{9}}},
 	}}}
 	out = b.exchange(steps)
 	b.want("outcomes", outcomes(out.Outcomes[:1]), "logged")
@@ -92,50 +92,50 @@ func testSubmissions(t *testing.T, open Open) {
 	for times := range 2 { // a contradiction counts once
 		conflict := *b.submission(answer.ID)
 		conflict.Conflicts++
-		b.exchange(&event.Batch{Exchange: &event.Exchange{Steps: []event.Step{{Submission: conflict,
-			Notification: &event.Notification{Digest: [32]byte{8}, Verdict: event.NotificationConflict, Outcome: event.StateRejected}}}}})
-		found, err := b.log.Notifications(ctx, "main", event.NotificationConflict, 0, 10)
+		b.exchange(&event.Batch{Submissions: &event.SubmissionBatch{Updates: []event.SubmissionUpdate{{Submission: conflict,
+			Incoming: &event.IncomingNotification{Digest: [32]byte{8}, Verdict: event.NotificationConflict, Outcome: event.StateRejected}}}}})
+		found, err := b.log.Incoming(ctx, "main", event.NotificationConflict, 0, 10)
 		b.must(err)
 		if got := b.submission(answer.ID); got.Conflicts != full.Conflicts+1 || len(found) != 1 || found[0].Times != times+1 || found[0].Submission != answer.ID {
 			t.Errorf("after %d conflicts: %+v, %+v", times+1, got, found)
 		}
 	}
-	due, err := b.log.Notices(ctx, event.MicrosOf(b.clock.Wall), nil, 10)
+	due, err := b.log.OutgoingDue(ctx, event.MicrosOf(b.clock.Wall), nil, 10)
 	b.must(err)
-	if len(due) != 1 || due[0].Submission != answer.ID || string(due[0].Disposition) != "<d/>" || due[0].Message != "m@example" || due[0].State != event.NoticeWaiting || due[0].Set != "main" {
+	if len(due) != 1 || due[0].Submission != answer.ID || string(due[0].Disposition) != "<d/>" || due[0].Message != "m@example" || due[0].State != event.DeliveryWaiting || due[0].Set != "main" {
 		t.Fatalf("notices: %+v", due)
 	}
 	done := due[0]
-	done.State, done.Due, done.Tries = event.NoticeDelivered, 0, 1
-	b.exchange(&event.Batch{Exchange: &event.Exchange{Notices: []event.Notice{done}}})
-	if due, err = b.log.Notices(ctx, event.MicrosOf(b.clock.Wall), nil, 10); err != nil || len(due) != 0 {
+	done.State, done.Due, done.Tries = event.DeliveryDone, 0, 1
+	b.exchange(&event.Batch{Submissions: &event.SubmissionBatch{Outgoing: []event.OutgoingNotification{done}}})
+	if due, err = b.log.OutgoingDue(ctx, event.MicrosOf(b.clock.Wall), nil, 10); err != nil || len(due) != 0 {
 		t.Errorf("after its delivery: %+v, %v", due, err)
 	}
 	counts, err := b.log.Counts(ctx, b.sources[0])
 	b.must(err)
 	if counts.Submissions[event.StateAccepted] != 1 || counts.Submissions[event.StateWaiting] != 1 || len(counts.Submissions) != 2 ||
-		counts.Notices[event.NoticeDelivered] != 1 || len(counts.Notices) != 1 || counts.Notifications[event.NotificationConflict] != 1 || counts.Contradicted != 1 || counts.Direct[event.StateAccepted] != 1 || len(counts.Direct) != 1 {
+		counts.Outgoing[event.DeliveryDone] != 1 || len(counts.Outgoing) != 1 || counts.Incoming[event.NotificationConflict] != 1 || counts.Contradicted != 1 || counts.Direct[event.StateAccepted] != 1 || len(counts.Direct) != 1 {
 		t.Errorf("counts: %+v", counts)
 	}
 }
 
 func testSubmissionQueries(t *testing.T, open Open) {
 	b := begin(t, open, Set{Content: event.Redirect})
-	var steps []event.Step
+	var steps []event.SubmissionUpdate
 	for i, state := range []event.State{event.StateWaiting, event.StateProvisional, event.StateAccepted, event.StateWaiting, event.StateUnsent} {
 		s := b.at(state)
 		s.Assigned = map[event.State]string{event.StateAccepted: "urn:a"}[state]
 		s.Due = event.Micros(10 * (i % 3))
 		s.Record = []string{"urn:a", "urn:b"}[i%2]
-		s.Block = []byte("<source>" + s.Record + "</source>")
+		s.SourceXML = []byte("<source>" + s.Record + "</source>")
 		s.Request = [32]byte{byte(i % 2)}
 		if i == 2 {
 			s.Token = "token"
 		}
-		steps = append(steps, event.Step{Submission: s})
+		steps = append(steps, event.SubmissionUpdate{Submission: s})
 	}
 	steps[2].Item = 1
-	ids := b.exchange(&event.Batch{Items: items("a=x"), Exchange: &event.Exchange{Steps: steps}}).IDs
+	ids := b.exchange(&event.Batch{Items: items("a=x"), Submissions: &event.SubmissionBatch{Updates: steps}}).IDs
 	request := [32]byte{1}
 	for _, c := range []struct {
 		name string
@@ -171,15 +171,15 @@ func testSubmissionQueries(t *testing.T, open Open) {
 // becomes of a page does not disturb the next one.
 func testSubmissionsDue(t *testing.T, open Open) {
 	b := begin(t, open, Set{Content: event.Redirect}, "one", "two")
-	var steps []event.Step
+	var steps []event.SubmissionUpdate
 	for _, due := range []event.Micros{30, 10, 0, 20, 20, 20, 10, 40} {
 		s := b.at(event.StateProvisional)
 		s.Due = due
 		other := b.at(event.StateInDoubt)
 		other.Due = 10
-		steps = append(steps, event.Step{Submission: s}, event.Step{Submission: other})
+		steps = append(steps, event.SubmissionUpdate{Submission: s}, event.SubmissionUpdate{Submission: other})
 	}
-	ids := b.exchange(&event.Batch{Exchange: &event.Exchange{Steps: steps}}).IDs
+	ids := b.exchange(&event.Batch{Submissions: &event.SubmissionBatch{Updates: steps}}).IDs
 	want := []int64{ids[2], ids[12], ids[6], ids[8], ids[10], ids[0]}
 	for _, limit := range []int{1, 2, 3, 100} {
 		var got []int64
@@ -197,7 +197,7 @@ func testSubmissionsDue(t *testing.T, open Open) {
 				for i := range page {
 					s := page[i]
 					s.Due = event.Micros(i * 50)
-					b.exchange(&event.Batch{Exchange: &event.Exchange{Steps: []event.Step{{Submission: s}}}})
+					b.exchange(&event.Batch{Submissions: &event.SubmissionBatch{Updates: []event.SubmissionUpdate{{Submission: s}}}})
 				}
 			}
 			if len(page) > limit {
@@ -222,7 +222,7 @@ func testSubmissionsDue(t *testing.T, open Open) {
 func testHanded(t *testing.T, open Open) {
 	b := begin(t, open, Set{Content: event.Redirect})
 	handed := func(words string) string {
-		return outcomes(b.exchange(&event.Batch{Items: items(words), Exchange: &event.Exchange{}}).Outcomes)
+		return outcomes(b.exchange(&event.Batch{Items: items(words), Submissions: &event.SubmissionBatch{}}).Outcomes)
 	}
 	b.want("new", handed("a@5=x b@5=x"), "logged logged")
 	b.want("an earlier stamp and other bytes", handed("a@1=y"), "logged")
@@ -241,7 +241,7 @@ func testHanded(t *testing.T, open Open) {
 	b.want("when it is there", b.more(event.ModeSettle, "c@1"), "logged")
 	p, err := b.log.Progress(context.Background(), b.sources[0])
 	b.must(err)
-	if _, err := b.log.Append(context.Background(), &event.Batch{Source: b.sources[0], Cursor: p.Cursor.Version, Exchange: &event.Exchange{}}); err == nil {
+	if _, err := b.log.Append(context.Background(), &event.Batch{Source: b.sources[0], Cursor: p.Cursor.Version, Submissions: &event.SubmissionBatch{}}); err == nil {
 		t.Error("submissions were part of a walk")
 	}
 	counts, err := b.log.Counts(context.Background(), b.sources[0])
@@ -256,17 +256,17 @@ func testHanded(t *testing.T, open Open) {
 func testRejected(t *testing.T, open Open) {
 	b := begin(t, open, Set{Content: event.Redirect, SegmentEvents: 2})
 	ctx := context.Background()
-	note := event.Notification{Digest: [32]byte{1}, Verdict: event.NotificationRejected, Outcome: event.StateRejected, SourceIdentifier: "146", Reason: "out of range", Block: []byte("<source/>")}
+	note := event.IncomingNotification{Digest: [32]byte{1}, Verdict: event.NotificationRejected, Outcome: event.StateRejected, SourceIdentifier: "146", Reason: "out of range", SourceXML: []byte("<source/>")}
 	request := [32]byte{5}
 	b.exchange(&event.Batch{Items: items("a=x")})
-	out := b.exchange(&event.Batch{Items: items("b=x"), Exchange: &event.Exchange{
-		Rejections:    []event.Rejection{{Record: "urn:a", SourceIdentifier: "145", Reason: "no", Title: "T"}},
-		Notifications: []event.Notification{note},
-		Answered:      []event.Answered{{Request: request, Disposition: []byte("<d/>")}}}})
+	out := b.exchange(&event.Batch{Items: items("b=x"), Submissions: &event.SubmissionBatch{
+		Rejections: []event.Rejection{{Record: "urn:a", SourceIdentifier: "145", Reason: "no", Title: "T"}},
+		Incoming:   []event.IncomingNotification{note},
+		Replies:    []event.StoredReply{{Request: request, Disposition: []byte("<d/>")}}}})
 	if out.Rejected != 2 || out.Created != 1 || out.Last-out.First != 2 {
 		t.Fatalf("appended: %+v", out)
 	}
-	out = b.exchange(&event.Batch{Items: items("c=x"), Exchange: &event.Exchange{Notifications: []event.Notification{note, note}}})
+	out = b.exchange(&event.Batch{Items: items("c=x"), Submissions: &event.SubmissionBatch{Incoming: []event.IncomingNotification{note, note}}})
 	if out.Rejected != 0 {
 		t.Errorf("the same notification again: %+v", out)
 	}
@@ -295,21 +295,21 @@ func testRejected(t *testing.T, open Open) {
 	if set.Events != 5 || set.Last != 5 {
 		t.Errorf("the set: %+v", set)
 	}
-	found, err := b.log.Notifications(ctx, "main", event.NotificationRejected, 0, 10)
+	found, err := b.log.Incoming(ctx, "main", event.NotificationRejected, 0, 10)
 	b.must(err)
-	if len(found) != 1 || found[0].Times != 3 || found[0].Reason != note.Reason || string(found[0].Block) != "<source/>" || found[0].Set != "main" {
+	if len(found) != 1 || found[0].Times != 3 || found[0].Reason != note.Reason || string(found[0].SourceXML) != "<source/>" || found[0].Set != "main" {
 		t.Errorf("notifications: %+v", found)
 	}
-	answer, err := b.log.Answered(ctx, b.sources[0], request)
+	answer, err := b.log.StoredReply(ctx, b.sources[0], request)
 	b.must(err)
 	b.want("answered", string(answer), "<d/>")
 	b.clock.Pass(24*time.Hour + time.Second)
-	if answer, err = b.log.Answered(ctx, b.sources[0], request); err != nil || answer != nil {
+	if answer, err = b.log.StoredReply(ctx, b.sources[0], request); err != nil || answer != nil {
 		t.Errorf("a day later: %q, %v", answer, err)
 	}
 	counts, err := b.log.Counts(ctx, b.sources[0])
 	b.must(err)
-	if counts.Direct[event.StateRejected] != 1 || counts.Notifications[event.NotificationRejected] != 1 {
+	if counts.Direct[event.StateRejected] != 1 || counts.Incoming[event.NotificationRejected] != 1 {
 		t.Errorf("counts: %+v", counts)
 	}
 }
@@ -319,40 +319,40 @@ func testRejected(t *testing.T, open Open) {
 func testStrangers(t *testing.T, open Open) {
 	b := begin(t, open, Set{Content: event.Redirect})
 	ctx := context.Background()
-	note := func(n int, v event.NotificationVerdict, stranger bool) event.Notification {
+	note := func(n int, v event.NotificationVerdict, stranger bool) event.IncomingNotification {
 		digest := [32]byte{byte(n), byte(n >> 8), byte(v)}
-		return event.Notification{Digest: digest, Verdict: v, Outcome: event.StateRejected, SourceIdentifier: fmt.Sprint(n), Stranger: stranger}
+		return event.IncomingNotification{Digest: digest, Verdict: v, Outcome: event.StateRejected, SourceIdentifier: fmt.Sprint(n), Anonymous: stranger}
 	}
 	known := note(0, event.NotificationRejected, false)
 	fetched := note(0, event.NotificationRecord, true)
 	claimed := note(0, event.NotificationUncorrelated, true)
-	out := b.exchange(&event.Batch{Exchange: &event.Exchange{
-		Notifications: []event.Notification{known, fetched, claimed},
-		Rejections:    []event.Rejection{{SourceIdentifier: "known"}},
-		Steps:         []event.Step{{Submission: b.at(event.StateUnresolved)}},
+	out := b.exchange(&event.Batch{Submissions: &event.SubmissionBatch{
+		Incoming:   []event.IncomingNotification{known, fetched, claimed},
+		Rejections: []event.Rejection{{SourceIdentifier: "known"}},
+		Updates:    []event.SubmissionUpdate{{Submission: b.at(event.StateUnresolved)}},
 	}})
 	if out.Rejected != 2 {
 		t.Errorf("of two rejections of somebody who is known: %+v", out)
 	}
-	found, err := b.log.Notifications(ctx, "main", event.NotificationUncorrelated, 0, 10)
+	found, err := b.log.Incoming(ctx, "main", event.NotificationUncorrelated, 0, 10)
 	b.must(err)
 	s, err := b.log.Submission(ctx, out.IDs[0])
 	b.must(err)
 	s.State = event.StateRejected
-	b.exchange(&event.Batch{Exchange: &event.Exchange{Steps: []event.Step{{Submission: *s, Settled: true, Settles: found[0].ID}}}})
+	b.exchange(&event.Batch{Submissions: &event.SubmissionBatch{Updates: []event.SubmissionUpdate{{Submission: *s, Settled: true, SettledNotification: found[0].ID}}}})
 
 	const many, most = 2200, 1000
 	for i := 0; i < many; i += 100 {
-		x := event.Exchange{}
+		x := event.SubmissionBatch{}
 		for n := i; n < i+100; n++ {
 			verdict := event.NotificationRejected
 			if n%2 == 0 {
 				verdict = event.NotificationUncorrelated
 			}
-			x.Notifications = append(x.Notifications, note(n+1, verdict, true))
-			x.Rejections = append(x.Rejections, event.Rejection{Stranger: true, Record: "urn:a", SourceIdentifier: fmt.Sprint(n + 1), Reason: "no", Title: "T"})
+			x.Incoming = append(x.Incoming, note(n+1, verdict, true))
+			x.Rejections = append(x.Rejections, event.Rejection{Anonymous: true, Record: "urn:a", SourceIdentifier: fmt.Sprint(n + 1), Reason: "no", Title: "T"})
 		}
-		if out := b.exchange(&event.Batch{Exchange: &x}); out.Rejected != 0 {
+		if out := b.exchange(&event.Batch{Submissions: &x}); out.Rejected != 0 {
 			t.Fatalf("rejections of strangers are events: %+v", out)
 		}
 	}
@@ -362,7 +362,7 @@ func testStrangers(t *testing.T, open Open) {
 	if n := len(rejections); n != most || rejections[0].SourceIdentifier != fmt.Sprint(many) || rejections[n-1].SourceIdentifier != fmt.Sprint(many-most+1) {
 		t.Errorf("%d rejections are kept", n)
 	}
-	if r := rejections[0]; r.Set != "main" || r.Record != "urn:a" || r.Reason != "no" || r.Title != "T" || r.At == 0 || !r.Stranger {
+	if r := rejections[0]; r.Set != "main" || r.Record != "urn:a" || r.Reason != "no" || r.Title != "T" || r.At == 0 || !r.Anonymous {
 		t.Errorf("the newest: %+v", r)
 	}
 	older, err := b.log.Rejections(ctx, "main", rejections[9].ID, 10)
@@ -373,10 +373,10 @@ func testStrangers(t *testing.T, open Open) {
 	counts, err := b.log.Counts(ctx, b.sources[0])
 	b.must(err)
 	for verdict, want := range map[event.NotificationVerdict]int{event.NotificationRejected: most/2 + 1, event.NotificationUncorrelated: most / 2, event.NotificationRecord: 1, event.NotificationSettled: 1} {
-		found, err := b.log.Notifications(ctx, "main", verdict, 0, 10*many)
+		found, err := b.log.Incoming(ctx, "main", verdict, 0, 10*many)
 		b.must(err)
-		if len(found) != want || counts.Notifications[verdict] != int64(want) {
-			t.Errorf("%s: %d are kept, %d counted, want %d", verdict, len(found), counts.Notifications[verdict], want)
+		if len(found) != want || counts.Incoming[verdict] != int64(want) {
+			t.Errorf("%s: %d are kept, %d counted, want %d", verdict, len(found), counts.Incoming[verdict], want)
 		}
 	}
 	if counts.Dropped != 2*(many-most) || counts.Direct[event.StateRejected] != many+1 {

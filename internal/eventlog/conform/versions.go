@@ -13,18 +13,18 @@ import (
 // record where a target submits it, else with the same source element.
 func testLaterVersions(t *testing.T, open Open) {
 	b := begin(t, open, Set{Content: event.Redirect}, "one", "two")
-	b.exchange(&event.Batch{Items: items("a=x b=x"), Exchange: &event.Exchange{}})
-	received := func(block string, state event.State) event.Step {
+	b.exchange(&event.Batch{Items: items("a=x b=x"), Submissions: &event.SubmissionBatch{}})
+	received := func(block string, state event.State) event.SubmissionUpdate {
 		s := b.at(state)
-		s.Block = []byte(block)
-		return event.Step{Submission: s}
+		s.SourceXML = []byte(block)
+		return event.SubmissionUpdate{Submission: s}
 	}
-	sent := func(record, block string, state event.State, assigned string) event.Step {
+	sent := func(record, block string, state event.State, assigned string) event.SubmissionUpdate {
 		s := received(block, state).Submission
 		s.Record, s.Assigned, s.Seq = "urn:"+record, assigned, map[string]event.Seq{"a": 1, "b": 2}[record]
-		return event.Step{Submission: s}
+		return event.SubmissionUpdate{Submission: s}
 	}
-	ids := b.exchange(&event.Batch{Exchange: &event.Exchange{Steps: []event.Step{
+	ids := b.exchange(&event.Batch{Submissions: &event.SubmissionBatch{Updates: []event.SubmissionUpdate{
 		0: received("<A/>", event.StateProvisional),
 		1: received("<B/>", event.StateInDoubt),
 		2: received("<A/>", event.StateUnsent),
@@ -47,14 +47,14 @@ func testLaterVersions(t *testing.T, open Open) {
 		{4, all, "", true}, {4, accepted, "two", true}, {4, accepted, "one", false}, {4, unsent, "", false},
 		{5, accepted, "", true}, {5, accepted, "one", false}, {6, all, "", false}, {7, all, "", false},
 	} {
-		got, err := b.log.Later(context.Background(), b.submission(ids[c.of]), c.states, c.assigned)
+		got, err := b.log.HasNewerVersion(context.Background(), b.submission(ids[c.of]), c.states, c.assigned)
 		if b.must(err); got != c.want {
 			t.Errorf("later than %d, with %v as %q: %v", c.of, c.states, c.assigned, got)
 		}
 	}
 	other := *b.submission(ids[0])
 	other.Source = b.sources[1]
-	if got, err := b.log.Later(context.Background(), &other, all, ""); got || err != nil {
+	if got, err := b.log.HasNewerVersion(context.Background(), &other, all, ""); got || err != nil {
 		t.Errorf("of another Source: %v, %v", got, err)
 	}
 }
@@ -62,19 +62,19 @@ func testLaterVersions(t *testing.T, open Open) {
 // What is owed is found until it is owed no more.
 func testOwed(t *testing.T, open Open) {
 	b := begin(t, open, Set{Content: event.Redirect}, "one", "two")
-	b.exchange(&event.Batch{Items: items("a=x"), Exchange: &event.Exchange{}})
-	steps := make([]event.Step, 5)
+	b.exchange(&event.Batch{Items: items("a=x"), Submissions: &event.SubmissionBatch{}})
+	steps := make([]event.SubmissionUpdate, 5)
 	for i := range steps {
 		s := b.at(event.StateProvisional)
 		s.Record, s.Seq, s.Token = "urn:a", 1, fmt.Sprint("token ", i)
 		if i%2 == 1 {
-			s.State, s.Assigned, s.Owed = event.StateAccepted, "elsewhere", i == 1
+			s.State, s.Assigned, s.ImportPending = event.StateAccepted, "elsewhere", i == 1
 		}
 		steps[i].Submission = s
 	}
-	ids := b.exchange(&event.Batch{Exchange: &event.Exchange{Steps: steps}}).IDs
+	ids := b.exchange(&event.Batch{Submissions: &event.SubmissionBatch{Updates: steps}}).IDs
 	owed := func(q event.SubmissionQuery) (got []int) {
-		q.Owed = true
+		q.ImportPending = true
 		found, err := b.log.Submissions(context.Background(), q)
 		b.must(err)
 		for _, s := range found {
@@ -84,8 +84,8 @@ func testOwed(t *testing.T, open Open) {
 	}
 	change := func(i int, to bool) {
 		s := *b.submission(ids[i])
-		s.State, s.Assigned, s.Owed = event.StateAccepted, "elsewhere", to
-		b.exchange(&event.Batch{Exchange: &event.Exchange{Steps: []event.Step{{Submission: s}}}})
+		s.State, s.Assigned, s.ImportPending = event.StateAccepted, "elsewhere", to
+		b.exchange(&event.Batch{Submissions: &event.SubmissionBatch{Updates: []event.SubmissionUpdate{{Submission: s}}}})
 	}
 	for _, c := range []struct {
 		do   func()

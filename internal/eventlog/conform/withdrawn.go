@@ -29,14 +29,14 @@ func testWithdrawn(t *testing.T, open Open) {
 		}
 		// notify takes in notifications of a, each with an item of its own.
 		notify := func(notes ...byte) string {
-			in := &event.Batch{Items: items("other=x"), Exchange: &event.Exchange{}}
+			in := &event.Batch{Items: items("other=x"), Submissions: &event.SubmissionBatch{}}
 			for _, n := range notes {
 				it := items("a=x")[0]
 				if content == event.Mirror {
 					it.Pending, it.Fetched = "not fetched yet", false
 				}
 				in.Items = append(in.Items, it)
-				in.Exchange.Notifications = append(in.Exchange.Notifications, event.Notification{Digest: [32]byte{n}, Verdict: event.NotificationRecord, Outcome: event.StateAccepted, Item: len(in.Items)})
+				in.Submissions.Incoming = append(in.Submissions.Incoming, event.IncomingNotification{Digest: [32]byte{n}, Verdict: event.NotificationRecord, Outcome: event.StateAccepted, Item: len(in.Items)})
 			}
 			out := b.exchange(in)
 			return outcomes(out.Outcomes[1:])
@@ -79,12 +79,12 @@ func testWithdrawn(t *testing.T, open Open) {
 			b.want("none waits", b.holds(0, "a"), "deletion")
 		}
 		b.want("a repeat of the new one", b.holds(0, "a")+notify(2), map[event.Content]string{event.Mirror: "deletion", event.Redirect: "recordunchanged"}[content])
-		found, err := b.log.Notifications(context.Background(), "main", event.NotificationRecord, 0, 10)
+		found, err := b.log.Incoming(context.Background(), "main", event.NotificationRecord, 0, 10)
 		b.must(err)
 		if len(found) != 2 || found[1].Times != 4 {
 			t.Errorf("%v: notifications %+v", content, found)
 		}
-		in := &event.Batch{Mode: event.ModeSubmission, Source: b.sources[0], Items: items("a=x"), Exchange: &event.Exchange{Notifications: []event.Notification{{Item: 2}}}}
+		in := &event.Batch{Mode: event.ModeSubmission, Source: b.sources[0], Items: items("a=x"), Submissions: &event.SubmissionBatch{Incoming: []event.IncomingNotification{{Item: 2}}}}
 		if _, err := b.log.Append(context.Background(), in); err == nil {
 			t.Error("a notification of an item that is not there is taken")
 		}

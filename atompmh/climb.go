@@ -21,7 +21,7 @@ const (
 	keptHeads           = 100
 )
 
-// climb is one run of a Walk. Only the goroutine of Run touches it; the one
+// climb is one run of a Walk. Only the goroutine of the loop touches it; the one
 // request that is under way ahead of it has its own.
 type climb struct {
 	w      *Walk
@@ -141,31 +141,30 @@ func (c *climb) identify(doc *Document) error {
 	return nil
 }
 
-// visit has a document read to its end.
-func (c *climb) visit(doc *Document, visit func(context.Context, *Document) error) error {
+// visit has a document read to its end. It reports whether the loop wants another.
+func (c *climb) visit(doc *Document, yield func(*Document, error) bool) (more bool, err error) {
 	defer doc.close()
 	if c.cur.Documents >= cmp.Or(c.w.MaxDocuments, defaultMaxDocuments) {
-		return &TooManyError{URL: doc.Requested, Read: c.cur.Documents}
+		return true, &TooManyError{URL: doc.Requested, Read: c.cur.Documents}
 	}
 	c.urls[follow.Key(doc.Requested)], c.urls[follow.Key(doc.URL)] = true, true
 	doc.Index = c.cur.Documents
 	doc.after = c.cur
 	c.lookAhead(doc)
 	doc.begin(c.w.Report)
-	err := visit(c.ctx, doc)
+	if !yield(doc, nil) {
+		return false, nil
+	}
 	var fault *DocumentError
 	switch {
-	case doc.Index > 0 && errors.As(doc.fatal, &fault) && (err == nil || errors.Is(err, doc.fatal)):
+	case doc.Index > 0 && errors.As(doc.fatal, &fault):
 		c.res.Gap = &Gap{URL: doc.Requested, Reason: fault.Error()}
-		return nil
-	case err != nil:
-		return err
 	case doc.fatal != nil && doc.fatal != io.EOF:
-		return doc.fatal
+		return true, doc.fatal
 	case !doc.ended:
-		return fmt.Errorf("%s: %w: read it with Next until io.EOF", doc.URL, ErrUnread)
+		return true, fmt.Errorf("%s: %w: read it with Next until io.EOF", doc.URL, ErrUnread)
 	}
-	return nil
+	return true, nil
 }
 
 // lookAhead asks for the next document already, when it is sure to be needed:

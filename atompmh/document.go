@@ -11,7 +11,8 @@ import (
 	"github.com/pmh-bridge/bridge/internal/follow"
 )
 
-// Document is one Atom Feed Document of a walk. It is valid while visit runs.
+// Document is one Atom Feed Document of a walk. It is valid until the
+// loop over the walk's documents goes on.
 type Document struct {
 	// Index counts the documents of the walk from 0, the subscription document.
 	Index int

@@ -42,25 +42,25 @@ func ExampleReader() {
 	// bad: urn:x:3 4287-date
 }
 
-func ExampleWalk() {
+func ExampleWalk_Documents() {
 	walk := atompmh.Walk{URL: "https://example.org/feed"}
-	_, err := walk.Run(context.Background(), func(_ context.Context, d *atompmh.Document) error {
-		for {
-			e, err := d.Next()
+	for d, err := range walk.Documents(context.Background()) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		for err == nil {
+			var e *atompmh.Entry
 			var bad *atompmh.EntryError
-			switch {
+			switch e, err = d.Next(); {
 			case errors.As(err, &bad):
 				log.Print(bad)
-			case err == io.EOF:
-				return nil
-			case err != nil:
-				return err
-			default:
+				err = nil
+			case err == nil:
 				fmt.Println(e.Kind, e.ID, e.Updated)
 			}
 		}
-	})
-	if err != nil {
-		log.Fatal(err)
+	}
+	if gap := walk.Result().Gap; gap != nil {
+		log.Fatal(gap)
 	}
 }

@@ -219,7 +219,7 @@ func TestA9_Addresses(t *testing.T) {
 		})
 	}
 	for _, start := range []string{"", "feed", "ftp://example.org/feed", "mailto:x@example.org", ":"} {
-		if _, err := (&Walk{URL: start}).Run(t.Context(), nil); err == nil {
+		if _, err := visitAll(t.Context(), &Walk{URL: start}, nil); err == nil {
 			t.Errorf("%q was walked", start)
 		}
 	}
@@ -247,7 +247,7 @@ func TestA9_Files(t *testing.T) {
 		write("in/feed.atom", page{updated: 20, prev: prev, entries: []string{alive("a", 20)}})
 		w := &Walk{Client: &http.Client{Transport: transport}, URL: "file://" + dir + "/in/feed.atom"}
 		n := 0
-		_, err := w.Run(t.Context(), func(_ context.Context, d *Document) error {
+		_, err := visitAll(t.Context(), w, func(_ context.Context, d *Document) error {
 			n++
 			for {
 				if _, err := d.Next(); err == io.EOF {

@@ -83,7 +83,7 @@ func TestSeenElsewhere_MarkPassesAFailure(t *testing.T) {
 	full := errors.New("disk full")
 	var last Cursor
 	n := 0
-	res, err := s.walk().Run(t.Context(), func(_ context.Context, d *Document) error {
+	res, err := visitAll(t.Context(), s.walk(), func(_ context.Context, d *Document) error {
 		if n++; n == 2 {
 			if _, err := d.Next(); err != nil {
 				return err

@@ -2,6 +2,7 @@ package atompmh
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -179,10 +180,26 @@ func (g *walked) visitor(s *site) func(context.Context, *Document) error {
 	}
 }
 
+// visitAll has visit read each document of a walk, until it returns an error that is
+// not the document's own.
+func visitAll(ctx context.Context, w *Walk, visit func(context.Context, *Document) error) (_ Result, err error) {
+	var d *Document
+	for d, err = range w.Documents(ctx) {
+		if err != nil {
+			break
+		}
+		if err = visit(ctx, d); err != nil && !errors.Is(err, d.fatal) {
+			break
+		}
+		err = nil
+	}
+	return w.Result(), err
+}
+
 func (s *site) run(w *Walk) *walked {
 	g := &walked{}
 	w.Report = func(p Problem) { g.problems = append(g.problems, p) }
-	g.Result, g.err = w.Run(context.Background(), g.visitor(s))
+	g.Result, g.err = visitAll(context.Background(), w, g.visitor(s))
 	return g
 }
 

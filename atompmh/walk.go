@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"net/http"
 	"time"
 
@@ -13,7 +14,7 @@ import (
 // Walk follows a logical feed from its subscription document back along the
 // prev-archive links (RFC 5005 4), one document at a time. It decides how far to
 // climb and what the walk was worth; storing is the caller's. A Walk is used for
-// one Run at a time.
+// one loop over its Documents at a time.
 type Walk struct {
 	// Client makes every request; nil is http.DefaultClient. Its CheckRedirect
 	// is called after the walk's own check of where a redirect leads; without
@@ -55,10 +56,12 @@ type Walk struct {
 	// Limits cap each document.
 	Limits Limits
 	// Report is told of each broken rule; nil is allowed. It is called from the
-	// goroutine of Run.
+	// goroutine of the loop.
 	Report func(Problem)
 	// Now is the clock for answers without a Date; nil is time.Now.
 	Now func() time.Time
+
+	result Result
 }
 
 // Validators are what makes a request conditional (RFC 9110 8.8).
@@ -106,7 +109,7 @@ type Cursor struct {
 }
 
 // Result says what a walk was worth. It is filled as far as the walk came when
-// Run returns an error. Only a walk without error and without Gap has ended
+// it ends early. Only a walk without error and without Gap has ended
 // whole: then Target is the new mark, and Validators, Heads and FeedID are to be
 // stored.
 type Result struct {
@@ -167,7 +170,7 @@ var (
 	ErrTooManyDocuments = errors.New("too many documents in one walk")
 	// ErrStaleCursor: the document that Resume names is gone; start anew.
 	ErrStaleCursor = errors.New("the walk cannot be resumed: its next document is gone; start anew")
-	// ErrUnread: visit returned without having read the document to its end.
+	// ErrUnread: the loop went on before it had read the document to its end.
 	ErrUnread = errors.New("the document was not read to its end")
 	// ErrRefused: a link or redirect leads where the walk may not go.
 	ErrRefused = follow.ErrRefused
@@ -176,29 +179,43 @@ var (
 // StatusError is an answer with a status that the walk cannot go on from.
 type StatusError = follow.StatusError
 
-// Run walks. visit is called for each document, newest first, and reads its
-// entries with Next until io.EOF; an *EntryError is no reason to stop. When
-// visit returns the document's own *DocumentError for an archive document, that
-// document is the Gap; any other error of visit ends the walk and is returned as
-// it is. After an error the walk can be resumed from the last Document.Cursor.
+// Documents walks, and yields each document, newest first. Whoever gets one reads
+// its entries with Next until io.EOF; an *EntryError is no reason to stop. After any
+// other error of Next the loop goes on: the walk knows what a document means that
+// cannot be read. Where that is an archive document with a *DocumentError, it is the
+// Gap; everything else that goes wrong is yielded as an error, which is the last thing
+// that is. A loop may end early. In both cases a walk can be resumed from the last
+// Document.Cursor. Result says what the walk was worth.
 //
-// The next document is requested while visit reads the one before.
-func (w *Walk) Run(ctx context.Context, visit func(context.Context, *Document) error) (Result, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	c, err := newClimb(ctx, w)
-	if err != nil {
-		return Result{}, err
-	}
-	defer c.client.Close()
-	doc, err := c.first()
-	for err == nil && doc != nil {
-		if err = c.visit(doc, visit); err == nil {
-			doc, err = c.next(doc)
+// The next document is requested while the one before is read.
+func (w *Walk) Documents(ctx context.Context) iter.Seq2[*Document, error] {
+	return func(yield func(*Document, error) bool) {
+		w.result = Result{}
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		c, err := newClimb(ctx, w)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		defer c.client.Close()
+		more := true
+		doc, err := c.first()
+		for err == nil && doc != nil && more {
+			if more, err = c.visit(doc, yield); more && err == nil {
+				doc, err = c.next(doc)
+			}
+		}
+		w.result = c.result()
+		if err != nil {
+			yield(nil, err)
 		}
 	}
-	return c.result(), err
 }
+
+// Result says what the last walk was worth, once the loop over its Documents has
+// ended.
+func (w *Walk) Result() Result { return w.result }
 
 // TooManyError is an ErrTooManyDocuments that says which document was not read.
 type TooManyError struct {

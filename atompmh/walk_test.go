@@ -186,7 +186,7 @@ func TestA3_Late(t *testing.T) {
 		w.Header().Set("Date", day(20).Format(http.TimeFormat))
 		_, _ = io.WriteString(w, page{updated: 20}.String())
 	})
-	_, err := s.walk().Run(t.Context(), func(_ context.Context, d *Document) error {
+	_, err := visitAll(t.Context(), s.walk(), func(_ context.Context, d *Document) error {
 		if !d.Date.Equal(day(20)) || d.Late(day(20)) || d.Late(day(20).Add(time.Second-1)) || !d.Late(day(20).Add(time.Second)) {
 			t.Errorf("date %v", d.Date)
 		}
@@ -343,7 +343,7 @@ func TestLooksAhead(t *testing.T) {
 		_, _ = io.WriteString(w, page{updated: 15, prev: "/2", entries: []string{alive("c", 15)}}.String())
 	})
 	stop := errors.New("enough")
-	_, err := s.walk().Run(t.Context(), func(ctx context.Context, d *Document) error {
+	_, err := visitAll(t.Context(), s.walk(), func(ctx context.Context, d *Document) error {
 		if _, err := d.Next(); err != nil {
 			return err
 		}
@@ -391,7 +391,7 @@ func TestProblemsComeInOrder(t *testing.T) {
 func TestUnread(t *testing.T) {
 	s := newSite(t)
 	chain(s)
-	_, err := s.walk().Run(t.Context(), func(context.Context, *Document) error { return nil })
+	_, err := visitAll(t.Context(), s.walk(), func(context.Context, *Document) error { return nil })
 	if !errors.Is(err, ErrUnread) {
 		t.Error(err)
 	}
@@ -406,7 +406,7 @@ func TestCancel(t *testing.T) {
 		<-r.Context().Done()
 	})
 	got := &walked{}
-	if _, err := s.walk().Run(ctx, got.visitor(s)); !errors.Is(err, context.Canceled) {
+	if _, err := visitAll(ctx, s.walk(), got.visitor(s)); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 }

@@ -198,7 +198,7 @@ func TestNothingFound(t *testing.T) {
 			t.Errorf("%v does not say %q", err, want)
 		}
 	}
-	if _, err := s.walk("/").Run(t.Context(), nil); !errors.As(err, &none) {
+	if _, err := visitAll(t.Context(), s.walk("/"), nil); !errors.As(err, &none) {
 		t.Errorf("a walk: %v", err)
 	}
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/pmh-bridge/bridge/internal/follow"
 )
 
-// List is one list of a walk. It is valid while visit runs.
+// List is one list of a walk. It is valid until the loop over the walk's lists
+// goes on.
 type List struct {
 	// Index counts the lists of the walk from 0.
 	Index int

@@ -31,7 +31,7 @@ const (
 	accept = "application/xml, text/xml;q=0.9, text/html;q=0.5, */*;q=0.1"
 )
 
-// pass is one run of a Walk. Only the goroutine of Run touches it; the one
+// pass is one run of a Walk. Only the goroutine of the loop touches it; the one
 // request that is under way ahead of it has its own.
 type pass struct {
 	w      *Walk
@@ -103,19 +103,21 @@ func (p *pass) most() int { return cmp.Or(p.w.MaxDocuments, defaultMaxDocuments)
 
 func (p *pass) stream(i int) *Stream { return &p.cur.Memory.Streams[i] }
 
-func (p *pass) run(visit func(context.Context, *List) error) error {
+// run hands out lists until there are no more, and reports whether the loop has taken
+// them all.
+func (p *pass) run(yield func(*List, error) bool) (ended bool, err error) {
 	if p.w.Resume == nil {
 		if err := p.start(); err != nil || p.ended {
-			return err
+			return true, err
 		}
 	}
 	for {
 		l, err := p.next()
 		if err != nil || l == nil {
-			return err
+			return true, err
 		}
-		if err := p.visit(l, visit); err != nil {
-			return err
+		if more, err := p.visit(l, yield); !more || err != nil {
+			return more, err
 		}
 	}
 }
@@ -227,29 +229,29 @@ func (p *pass) hold(l *List) {
 	p.held = l
 }
 
-// visit has a list read to its end.
-func (p *pass) visit(l *List, visit func(context.Context, *List) error) error {
+// visit has a list read to its end. It reports whether the loop wants another.
+func (p *pass) visit(l *List, yield func(*List, error) bool) (more bool, err error) {
 	defer l.close()
 	if p.cur.Documents >= p.most() {
-		return &TooManyError{URL: l.Requested, Read: p.most()}
+		return true, &TooManyError{URL: l.Requested, Read: p.most()}
 	}
 	p.read[follow.Key(l.Requested)], p.read[follow.Key(l.URL)] = true, true
 	l.Index = p.cur.Documents
 	l.live = true
 	p.lookAhead()
-	err := visit(p.ctx, l)
+	if !yield(l, nil) {
+		return false, nil
+	}
 	var fault *DocumentError
 	switch {
-	case errors.As(l.fatal, &fault) && (err == nil || errors.Is(err, l.fatal)):
-		return p.absent(l.step, fault)
-	case err != nil:
-		return err
+	case errors.As(l.fatal, &fault):
+		return true, p.absent(l.step, fault)
 	case l.fatal != nil && l.fatal != io.EOF:
-		return l.fatal
+		return true, l.fatal
 	case !l.ended:
-		return fmt.Errorf("%s: %w: read it with Next until io.EOF", l.URL, ErrUnread)
+		return true, fmt.Errorf("%s: %w: read it with Next until io.EOF", l.URL, ErrUnread)
 	}
-	return nil
+	return true, nil
 }
 
 // lookAhead asks for the next list already.

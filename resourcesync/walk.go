@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"net/http"
 	"time"
 
@@ -13,7 +14,7 @@ import (
 // Walk is one pass of a Destination over a Source (clause 5.2): it finds the
 // Source's lists, chooses those that are needed, and hands them out one at a
 // time. What a list says, and storing it, is the caller's. A Walk is used for
-// one Run at a time.
+// one loop over its Documents at a time.
 //
 // A Source has one or more sets of resources (clause 9). What the Walk follows
 // of a set, its Resource List and its Change List (each may be an index), is
@@ -94,11 +95,13 @@ type Walk struct {
 	// Limits cap each document, as it is once it was unpacked.
 	Limits Limits
 	// Report is told of each broken rule; nil is allowed. It is called from the
-	// goroutine of Run.
+	// goroutine of the loop.
 	Report func(Problem)
 	// Now is the clock for answers without a Date; nil is time.Now. Nothing else
 	// goes by it.
 	Now func() time.Time
+
+	result Result
 }
 
 // Validators are what makes a request conditional (RFC 9110 8.8).
@@ -229,7 +232,7 @@ type Cursor struct {
 }
 
 // Result says what a walk was worth. It is filled as far as the walk came when
-// Run returns an error. Only a walk without error and with a Memory has ended
+// it ends early. Only a walk without error and with a Memory has ended
 // whole.
 type Result struct {
 	// NotModified: nothing has changed, no list was read. Memory is to be stored
@@ -286,7 +289,7 @@ var (
 	ErrTooManyDocuments = errors.New("too many documents in one walk")
 	// ErrStaleCursor: the list that Resume names is gone; start anew.
 	ErrStaleCursor = errors.New("the walk cannot be resumed: its next document is gone; start anew")
-	// ErrUnread: visit returned without having read the list to its end.
+	// ErrUnread: the loop went on before it had read the list to its end.
 	ErrUnread = errors.New("the document was not read to its end")
 	// ErrOnlyDumps: the Source publishes its resources in dumps only.
 	ErrOnlyDumps = errors.New("the Source has dumps and neither a Resource List nor a Change List; ask its operator for lists")
@@ -300,24 +303,36 @@ var (
 // StatusError is an answer with a status that the walk cannot go on from.
 type StatusError = follow.StatusError
 
-// Run walks. visit is called for each list, newest first, and reads its entries
-// with Next until io.EOF; an *EntryError is no reason to stop. When visit
-// returns the list's own *DocumentError, the list counts as missing and the walk
-// goes on; any other error of visit ends the walk and is returned as it is.
-// After an error the walk can be resumed from the last List.Cursor.
+// Documents walks, and yields each list, newest first. Whoever gets one reads its
+// entries with Next until io.EOF; an *EntryError is no reason to stop. After any other
+// error of Next the loop goes on: a list with a *DocumentError counts as missing, and
+// the walk continues without it; everything else that goes wrong is yielded as an
+// error, which is the last thing that is. A loop may end early. In both cases a walk
+// can be resumed from the last List.Cursor. Result says what the walk was worth.
 //
-// The next list is requested while visit reads the one before.
-func (w *Walk) Run(ctx context.Context, visit func(context.Context, *List) error) (Result, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	p, err := newPass(ctx, w)
-	if err != nil {
-		return Result{}, err
+// The next list is requested while the one before is read.
+func (w *Walk) Documents(ctx context.Context) iter.Seq2[*List, error] {
+	return func(yield func(*List, error) bool) {
+		w.result = Result{}
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		p, err := newPass(ctx, w)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		defer p.close()
+		ended, err := p.run(yield)
+		w.result = p.result(ended && err == nil)
+		if err != nil {
+			yield(nil, err)
+		}
 	}
-	defer p.close()
-	err = p.run(visit)
-	return p.result(err == nil), err
 }
+
+// Result says what the last walk was worth, once the loop over its Documents has
+// ended.
+func (w *Walk) Result() Result { return w.result }
 
 // TooManyError is an ErrTooManyDocuments that says which document was not read.
 type TooManyError struct {

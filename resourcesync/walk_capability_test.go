@@ -232,7 +232,7 @@ func TestCheckpoints(t *testing.T) {
 			}
 			return nil
 		}
-		if _, err := w.Run(t.Context(), visit); err != nil || len(read) != n {
+		if _, err := visitAll(t.Context(), w, visit); err != nil || len(read) != n {
 			t.Fatalf("%d lists, error %v", len(read), err)
 		}
 		share[n] = written / n
@@ -242,7 +242,7 @@ func TestCheckpoints(t *testing.T) {
 		}
 		for _, c := range []Cursor{first, stored[len(stored)/2], stored[len(stored)-1]} {
 			read, stored, w.Resume = nil, nil, roundTrip(t, &c)
-			if r, err := w.Run(t.Context(), visit); err != nil || r.Memory == nil || !slices.Equal(read, all[c.Documents:]) {
+			if r, err := visitAll(t.Context(), w, visit); err != nil || r.Memory == nil || !slices.Equal(read, all[c.Documents:]) {
 				t.Errorf("from %d: read %d, error %v", c.Documents, len(read), err)
 			}
 		}

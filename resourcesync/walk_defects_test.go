@@ -179,7 +179,7 @@ func TestLookAhead(t *testing.T) {
 		close(asked)
 		_, _ = io.WriteString(w, doc)
 	})
-	_, err := s.walk("/cap").Run(t.Context(), func(_ context.Context, l *List) error {
+	_, err := visitAll(t.Context(), s.walk("/cap"), func(_ context.Context, l *List) error {
 		if strings.HasSuffix(l.URL, "/cl4") {
 			<-asked
 		}
@@ -208,7 +208,7 @@ func TestList(t *testing.T) {
 		doc := changes(7, 10, change("a", 8), "<url><rs:md change=\"updated\"/></url>", change("b", 9))
 		_, _ = io.WriteString(w, strings.ReplaceAll(doc, "{}", s.URL))
 	})
-	_, err := s.walk("/cap").Run(t.Context(), func(_ context.Context, l *List) error {
+	_, err := visitAll(t.Context(), s.walk("/cap"), func(_ context.Context, l *List) error {
 		path := strings.TrimPrefix(l.URL, s.URL)
 		if l.Lists.CapabilityList != s.URL+"/cap" || l.Lists.ChangeList != s.URL+"/cl" || l.Baseline != (path == "/rl") {
 			t.Errorf("%s: %+v", path, l.Lists)

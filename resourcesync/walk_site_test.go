@@ -238,13 +238,29 @@ func (g *walked) visitor(s *site) func(context.Context, *List) error {
 	}
 }
 
+// visitAll has visit read each document of a walk, until it returns an error that is
+// not the document's own.
+func visitAll(ctx context.Context, w *Walk, visit func(context.Context, *List) error) (_ Result, err error) {
+	var d *List
+	for d, err = range w.Documents(ctx) {
+		if err != nil {
+			break
+		}
+		if err = visit(ctx, d); err != nil && !errors.Is(err, d.fatal) {
+			break
+		}
+		err = nil
+	}
+	return w.Result(), err
+}
+
 func (s *site) run(w *Walk) *walked { return s.runUntil(w, "") }
 
 func (s *site) runUntil(w *Walk, stop string) *walked {
 	s.t.Helper()
 	g := &walked{stop: stop}
 	w.Report = func(p Problem) { g.problems = append(g.problems, p) }
-	g.Result, g.err = w.Run(s.t.Context(), g.visitor(s))
+	g.Result, g.err = visitAll(s.t.Context(), w, g.visitor(s))
 	if (g.err != nil || g.Gap != nil) && g.Memory != nil {
 		s.t.Error("a memory of a walk that did not end whole")
 	}

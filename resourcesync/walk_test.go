@@ -416,13 +416,13 @@ func TestVisitFails(t *testing.T) {
 		errStop:   func(context.Context, *List) error { return errStop },
 		ErrUnread: func(_ context.Context, l *List) error { _, err := l.Next(); return err },
 	} {
-		r, err := s.walk("/cap").Run(t.Context(), visit)
+		r, err := visitAll(t.Context(), s.walk("/cap"), visit)
 		if !errors.Is(err, want) || r.Memory != nil {
 			t.Errorf("%v: %v", want, err)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	if _, err := s.walk("/cap").Run(ctx, func(_ context.Context, l *List) error {
+	if _, err := visitAll(ctx, s.walk("/cap"), func(_ context.Context, l *List) error {
 		cancel()
 		for {
 			if _, err := l.Next(); err == io.EOF {

@@ -3,7 +3,6 @@ package daemon_test
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -191,7 +190,10 @@ func TestFeedsAreWalked(t *testing.T) {
 func (o *outlet) walk(name string, visit func(*atompmh.Entry)) atompmh.Result {
 	o.t.Helper()
 	w := atompmh.Walk{Client: o.client, URL: o.setURL(name), Report: func(p atompmh.Problem) { o.t.Error(p) }}
-	result, err := w.Run(o.t.Context(), func(_ context.Context, d *atompmh.Document) error {
+	for d, err := range w.Documents(o.t.Context()) {
+		if err != nil {
+			o.t.Fatal(err)
+		}
 		var entries []*atompmh.Entry
 		for {
 			e, err := d.Next()
@@ -199,19 +201,15 @@ func (o *outlet) walk(name string, visit func(*atompmh.Entry)) atompmh.Result {
 				break
 			}
 			if err != nil {
-				return err
+				o.t.Fatal(err)
 			}
 			entries = append(entries, e)
 		}
 		for _, e := range slices.Backward(entries) {
 			visit(e)
 		}
-		return nil
-	})
-	if err != nil {
-		o.t.Fatal(err)
 	}
-	return result
+	return w.Result()
 }
 
 // TestFeedRulesOverRandomHistories has a provider go through whatever it likes,

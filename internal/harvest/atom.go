@@ -174,11 +174,18 @@ func (r *run) walk(ctx context.Context, from *cursor) error {
 	if from != nil {
 		p.active = from.Active
 	}
-	var result atompmh.Result
-	err, written := p.during(func() (err error) {
-		result, err = w.Run(p.ctx, func(ctx context.Context, d *atompmh.Document) error { return r.document(ctx, d, p) })
-		return err
+	err, written := p.during(func() error {
+		for d, err := range w.Documents(p.ctx) {
+			if err == nil {
+				err = r.document(p.ctx, d, p)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
 	})
+	result := w.Result()
 	if written != nil {
 		return written
 	}

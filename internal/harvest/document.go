@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"time"
 
@@ -64,6 +65,7 @@ func (r *run) document(ctx context.Context, d *atompmh.Document, p *pipe) error 
 	g := &r.reading
 	g.begin(r, d)
 	defer g.said.close()
+	broken := false
 	err := g.said.read(ctx, d.URL, func() error {
 		e, err := d.Next()
 		var bad *atompmh.EntryError
@@ -71,12 +73,16 @@ func (r *run) document(ctx context.Context, d *atompmh.Document, p *pipe) error 
 		case errors.As(err, &bad):
 			g.bad(bad)
 		case err != nil:
+			broken = !errors.Is(err, io.EOF)
 			return err
 		default:
 			g.take(e)
 		}
 		return nil
 	}, g.toFile)
+	if broken {
+		return nil // the walk says what that means
+	}
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"slices"
 	"strings"
@@ -59,6 +60,7 @@ func (r *run) list(ctx context.Context, d *resourcesync.List, p *pipe) error {
 	g.said = backlog[event.Item]{r: r, meter: r.meter(), record: func(it *event.Item) string { return it.Record },
 		values: make([]event.Item, 0, min(p.latest, backlogMemory))} // the lists of an index are mostly of one length
 	defer g.said.close()
+	broken := false
 	err := g.said.read(ctx, d.URL, func() error {
 		e, err := d.Next()
 		var bad *resourcesync.EntryError
@@ -66,12 +68,16 @@ func (r *run) list(ctx context.Context, d *resourcesync.List, p *pipe) error {
 		case errors.As(err, &bad):
 			g.bad(bad)
 		case err != nil:
+			broken = !errors.Is(err, io.EOF)
 			return err
 		default:
 			g.take(e)
 		}
 		return nil
 	}, g.said.toFile)
+	if broken {
+		return nil // the walk says what that means
+	}
 	if err != nil {
 		return err
 	}

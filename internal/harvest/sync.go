@@ -85,11 +85,18 @@ func (r *run) lists(ctx context.Context, from *listCursor) error {
 	if from != nil {
 		w.Resume, p.active = from.Lists, from.Active
 	}
-	var result resourcesync.Result
-	err, written := p.during(func() (err error) {
-		result, err = w.Run(p.ctx, func(ctx context.Context, d *resourcesync.List) error { return r.list(ctx, d, p) })
-		return err
+	err, written := p.during(func() error {
+		for d, err := range w.Documents(p.ctx) {
+			if err == nil {
+				err = r.list(p.ctx, d, p)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
 	})
+	result := w.Result()
 	if written != nil {
 		return written
 	}

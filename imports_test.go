@@ -115,7 +115,7 @@ var rules = map[string]rule{
 		third: []string{"golang.org/x/sync"},
 		why:   "the daemon ties together what is internal; it needs no library of its own",
 	},
-	"internal/peer": {why: "peer helps tests and knows none of the packages that they test"},
+	"internal/testenv": {why: "testenv helps tests and knows none of the packages that they test"},
 	"internal/bench": {
 		ours:  []string{"..."},
 		third: []string{"modernc.org/sqlite"},
@@ -131,7 +131,7 @@ var rules = map[string]rule{
 }
 
 // forTests is imported by tests alone.
-const forTests = "internal/peer"
+const forTests = "internal/testenv"
 
 type listed struct {
 	ImportPath string
@@ -265,7 +265,7 @@ func TestImportRules(t *testing.T) {
 		{"internal/server", "modernc.org/sqlite", false},
 		{"internal/server/dashboard", "github.com/labstack/echo/v4/middleware", true},
 		{"internal/daemon", module + "/internal/eventlog", true},
-		{"internal/daemon", module + "/internal/peer", false},
+		{"internal/daemon", module + "/internal/testenv", false},
 		{"internal/daemon", module + "/internalnot", false},
 		{"internal/content", "modernc.org/sqlite", false},
 		{"internal/sqlite", "modernc.org/sqlite/lib", true},

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // hostileFeeds are feeds of about n bytes that ask much of their reader.
@@ -35,7 +35,7 @@ func hostileFeeds(n int) map[string][]byte {
 		"a title of references in HTML":         feed("", `<entry><title type="html">`+fill("&amp;lt;")+"</title></entry>"),
 		"dates that are none":                   feed("", fill("<entry><id>urn:x:1</id><updated>2020-01-01T00:00:00.0000000000000000000000000000</updated></entry>")),
 	}
-	for name, element := range peer.Hostile(n) {
+	for name, element := range testenv.Hostile(n) {
 		docs["in an entry: "+name] = feed("", entry+element+"</entry>")
 		docs["in a title: "+name] = feed("", `<entry><title type="xhtml">`+element+"</title></entry>")
 	}
@@ -56,10 +56,10 @@ func readWhole(doc []byte) {
 
 // D60, D61, D77, D103: whatever is in a feed, reading it costs time and memory in
 // proportion to its length.
-func TestCost(t *testing.T) { peer.AffordableAll(t, hostileFeeds(512<<10), 1, readWhole) }
+func TestCost(t *testing.T) { testenv.AffordableAll(t, hostileFeeds(512<<10), 1, readWhole) }
 
 // FuzzCost: the same of any document.
-func FuzzCost(f *testing.F) { peer.FuzzAffordable(f, hostileFeeds(16<<10), 1, readWhole) }
+func FuzzCost(f *testing.F) { testenv.FuzzAffordable(f, hostileFeeds(16<<10), 1, readWhole) }
 
 // FuzzTimeCost: reading a stamp costs time and memory in proportion to its length.
 func FuzzTimeCost(f *testing.F) {
@@ -67,7 +67,7 @@ func FuzzTimeCost(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		peer.Affordable(t, len(s), func() { _, _ = ParseTime(s) })
+		testenv.Affordable(t, len(s), func() { _, _ = ParseTime(s) })
 	})
 }
 

@@ -13,7 +13,7 @@ import (
 
 	"github.com/mmcdole/gofeed/atom"
 
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 func TestDocumentFaults(t *testing.T) {
@@ -228,14 +228,14 @@ func TestEndlessInput(t *testing.T) {
 
 // TestCut reads every prefix of a document: none of them may seem whole.
 func TestCut(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	whole := func(doc []byte) []byte { return doc[:bytes.LastIndexByte(doc, '>')+1] }
 	t.Run("UTF-8", func(t *testing.T) { cutEverywhere(t, whole(plainFeed(33)), 8<<10) })
 	t.Run("UTF-16", func(t *testing.T) {
 		cutEverywhere(t, utf16Of(string(whole(plainFeed(5))), binary.BigEndian), 2<<10)
 	})
 	t.Run("64 KiB", func(t *testing.T) {
-		peer.Soak(t)
+		testenv.Soak(t)
 		cutEverywhere(t, whole(plainFeed(265)), 64<<10)
 	})
 }

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 func TestA8_MissingArchive(t *testing.T) {
@@ -92,7 +92,7 @@ func TestA9_Loops(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 10_000} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			if n > 3 {
-				peer.Heavy(t)
+				testenv.Heavy(t)
 			}
 			s := newSite(t)
 			for i := range n {
@@ -153,7 +153,7 @@ func million(s *site) {
 }
 
 func TestA9_MaxDocuments(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	s := newSite(t)
 	million(s)
 	got := s.run(s.walk())

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // D67, D102: each thing that a Source says may be as long as that and no longer.
@@ -100,7 +100,7 @@ func TestNameCost(t *testing.T) {
 			reps[i] = event.Representation{Href: href(i), Type: "text/xml"}
 			before[i] = event.Representation{Href: href(i + n/2), Type: "text/xml"}
 		}
-		peer.Affordable(t, n*40, func() {
+		testenv.Affordable(t, n*40, func() {
 			event.NameRepresentations(before, nil)
 			event.NameRepresentations(reps, before)
 		})

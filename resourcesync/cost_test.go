@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/pmh-bridge/bridge/internal/follow"
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // hostileLists are lists of about n bytes that ask much of their reader.
@@ -45,7 +45,7 @@ func hostileLists(n int) map[string][]byte {
 		"dates that are none":                 list("", fill("<url><loc>http://h.example/1</loc><lastmod>2020-01-01T00:00:00.0000000000000000000000</lastmod></url>")),
 		"namespaces that are nearly right":    list("", fill(`<a xmlns="HTTP://www.openarchives.org/rs/terms"/><a xmlns="urn:x"/>`)),
 	}
-	for name, element := range peer.Hostile(n) {
+	for name, element := range testenv.Hostile(n) {
 		docs["in an entry: "+name] = list("", "<url><loc>http://h.example/1</loc>"+element+"</url>")
 		docs["in a loc: "+name] = list("", "<url><loc>"+element+"</loc></url>")
 	}
@@ -66,10 +66,10 @@ func readWhole(doc []byte) {
 
 // D60, D61, D77, D103: whatever is in a list, reading it costs time and memory in
 // proportion to its length.
-func TestCost(t *testing.T) { peer.AffordableAll(t, hostileLists(512<<10), 1, readWhole) }
+func TestCost(t *testing.T) { testenv.AffordableAll(t, hostileLists(512<<10), 1, readWhole) }
 
 // FuzzCost: the same of any document.
-func FuzzCost(f *testing.F) { peer.FuzzAffordable(f, hostileLists(16<<10), 1, readWhole) }
+func FuzzCost(f *testing.F) { testenv.FuzzAffordable(f, hostileLists(16<<10), 1, readWhole) }
 
 // FuzzTimeCost: reading a time costs time and memory in proportion to its length.
 func FuzzTimeCost(f *testing.F) {
@@ -77,7 +77,7 @@ func FuzzTimeCost(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		peer.Affordable(t, len(s), func() { readTime(s); readTime([]byte(s)) })
+		testenv.Affordable(t, len(s), func() { readTime(s); readTime([]byte(s)) })
 	})
 }
 
@@ -89,7 +89,7 @@ func FuzzPageCost(f *testing.F) {
 		f.Add(strings.Repeat(s, n/len(s)))
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		peer.Affordable(t, len(s), func() { pageCost(s) })
+		testenv.Affordable(t, len(s), func() { pageCost(s) })
 	})
 }
 

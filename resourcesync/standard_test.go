@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // The examples as they stand in the texts of the standard and of D-Lib Magazine,
@@ -22,7 +22,7 @@ func TestStandard(t *testing.T) {
 		{"specs/dlib-2013-resource-synchronization.txt", 5},
 	} {
 		t.Run(text.file, func(t *testing.T) {
-			raw, err := os.ReadFile(peer.Shared(t, text.file))
+			raw, err := os.ReadFile(testenv.Shared(t, text.file))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -19,7 +19,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pmh-bridge/bridge/internal/fetch"
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -213,7 +213,7 @@ func TestClientSent(t *testing.T) {
 		sent      bool
 		says      string
 	}{
-		{name: "nobody there", url: "http://" + peer.Nobody(t), temporary: true, says: "nothing was sent"},
+		{name: "nobody there", url: "http://" + testenv.Nobody(t), temporary: true, says: "nothing was sent"},
 		{name: "certificate", url: secret.URL, temporary: true, says: "nothing was sent"},
 		{name: "TLS to one that has none", url: strings.Replace(serveDesk(t, &sip.Handler{Backend: &desk{}}), "http:", "https:", 1), temporary: true, says: "nothing was sent"},
 		{name: "no such host", url: "http://nowhere.example/", temporary: true, says: "nothing was sent", carry: &http.Transport{

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pmh-bridge/bridge/internal/peer"
 	"github.com/pmh-bridge/bridge/internal/strictxml"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // requestOf is a message that asks for a record to be ingested, which declares
@@ -33,24 +33,24 @@ func readAndWrite(doc []byte) {
 // D60, D61, D77: whatever is in a message, reading it and handing it on costs time
 // and memory in proportion to its length.
 func TestCost(t *testing.T) {
-	for name, record := range peer.Hostile(1 << 20) {
+	for name, record := range testenv.Hostile(1 << 20) {
 		t.Run(name, func(t *testing.T) {
 			doc := requestOf(record)
-			peer.Affordable(t, len(doc), func() { readAndWrite(doc) })
+			testenv.Affordable(t, len(doc), func() { readAndWrite(doc) })
 		})
 	}
 }
 
 // FuzzCost: the same of any message.
 func FuzzCost(f *testing.F) {
-	for _, record := range peer.Hostile(16 << 10) {
+	for _, record := range testenv.Hostile(16 << 10) {
 		f.Add(requestOf(record))
 	}
 	for _, m := range samples() {
 		f.Add(AppendMessage(nil, m))
 	}
 	f.Fuzz(func(t *testing.T, doc []byte) {
-		peer.Affordable(t, len(doc), func() { readAndWrite(doc) })
+		testenv.Affordable(t, len(doc), func() { readAndWrite(doc) })
 	})
 }
 

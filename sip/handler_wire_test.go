@@ -21,7 +21,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -285,7 +285,7 @@ func TestHandlerSlowCaller(t *testing.T) {
 // curl, which the protocol's users have, and which sends what a strict SOAP
 // client cannot: an empty provisionally-accepted.
 func TestHandlerCurl(t *testing.T) {
-	curl := peer.Need(t, "curl", "curl")
+	curl := testenv.Need(t, "curl", "curl")
 	backend := &desk{admit: func(c sip.Caller) error {
 		if c.Token == "locked" && c.Password != "open sesame" {
 			return &sip.Denied{Status: 401, Reason: "who are you?"}

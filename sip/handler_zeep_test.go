@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -42,7 +42,7 @@ type zeepLine struct {
 // runZeep runs the script and returns its lines by their step.
 func runZeep(t *testing.T, args ...string) map[string]zeepLine {
 	t.Helper()
-	python := peer.Module(t, "zeep", "python3-zeep")
+	python := testenv.Module(t, "zeep", "python3-zeep")
 	cmd := exec.Command(python, append([]string{filepath.Join("testdata", "zeep_client.py")}, args...)...)
 	var out, wrong bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &wrong

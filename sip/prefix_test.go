@@ -11,8 +11,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/pmh-bridge/bridge/internal/peer"
 	"github.com/pmh-bridge/bridge/internal/strictxml"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // inScope draws the attributes that declare prefixes, on the elements around a
@@ -122,7 +122,7 @@ func TestBeginningsOfNames(t *testing.T) {
 // are left out, a message in which the record is replaced by what was kept of it is
 // the same message, and what was kept means the same by itself.
 func TestCanonical(t *testing.T) {
-	xmllint := peer.Need(t, "xmllint", "libxml2-utils")
+	xmllint := testenv.Need(t, "xmllint", "libxml2-utils")
 	canonical := func(doc, form string) string {
 		cmd := exec.Command(xmllint, form, "-")
 		cmd.Stdin = strings.NewReader(doc)

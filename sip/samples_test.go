@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // go test ./sip -update writes the golden files anew.
@@ -146,7 +146,7 @@ func TestKinds(t *testing.T) {
 // TestSchemas: what we write is valid by our schema, and by one that was written
 // by others.
 func TestSchemas(t *testing.T) {
-	xmllint := peer.Need(t, "xmllint", "libxml2-utils")
+	xmllint := testenv.Need(t, "xmllint", "libxml2-utils")
 	ours := filepath.Join(t.TempDir(), "sip.xsd")
 	if err := os.WriteFile(ours, Schema(), 0o600); err != nil {
 		t.Fatal(err)
@@ -159,7 +159,7 @@ func TestSchemas(t *testing.T) {
 			}
 		}
 	})
-	t.Run("theirs", func(t *testing.T) { validate(t, xmllint, peer.Shared(t, "schemas/sip.xsd")) })
+	t.Run("theirs", func(t *testing.T) { validate(t, xmllint, testenv.Shared(t, "schemas/sip.xsd")) })
 }
 
 func validate(t *testing.T, xmllint, schema string) {

@@ -12,11 +12,11 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 )
 
-// Feeder translates the events of one set into entries of Atom-PMH documents. It
+// FeedEncoder translates the events of one set into entries of Atom-PMH documents. It
 // is pure but for the memory it uses again: what it returns holds until its next
 // call, and only one goroutine uses it at a time.
-type Feeder struct {
-	place
+type FeedEncoder struct {
+	urls
 	space [16]byte // of the identifiers that are no absolute IRI
 	entry atompmh.Entry
 	links []atompmh.Link
@@ -24,11 +24,11 @@ type Feeder struct {
 	types map[string]bool // and languages
 }
 
-// NewFeeder returns a Feeder for a set whose documents stand below base, an
+// NewFeedEncoder returns a FeedEncoder for a set whose documents stand below base, an
 // absolute URL without a slash at its end. Of the set its name, its content mode
 // and the id of its feed count.
-func NewFeeder(base string, set *event.Set) *Feeder {
-	return &Feeder{place: place{records: recordsURL(base, set.Name), content: set.Content},
+func NewFeedEncoder(base string, set *event.Set) *FeedEncoder {
+	return &FeedEncoder{urls: urls{records: recordsURL(base, set.Name), content: set.Content},
 		space: parseUUID(set.Feed), types: map[string]bool{}}
 }
 
@@ -36,7 +36,7 @@ func NewFeeder(base string, set *event.Set) *Feeder {
 // Its time is that of the change in our pool, because rules that compare the
 // times of documents must hold whatever the Sources' clocks say (P1); what the
 // Source said travels on the link to the original.
-func (f *Feeder) Entry(e *event.Event) *atompmh.Entry {
+func (f *FeedEncoder) Entry(e *event.Event) *atompmh.Entry {
 	if e.Kind == event.Rejected {
 		return nil
 	}
@@ -65,7 +65,7 @@ func (f *Feeder) Entry(e *event.Event) *atompmh.Entry {
 }
 
 // id keeps an identifier that can be an atom:id, which is permanent.
-func (f *Feeder) id(record string) string {
+func (f *FeedEncoder) id(record string) string {
 	if atompmh.CanBeID(record) {
 		return record
 	}
@@ -75,7 +75,7 @@ func (f *Feeder) id(record string) string {
 // alternates appends the preferred representation and then the others. Of one
 // media type and language only the first may be an alternate link (RFC 4287
 // 4.1.2), so the others have a relation of our own (P6).
-func (f *Feeder) alternates(e *event.Event) {
+func (f *FeedEncoder) alternates(e *event.Event) {
 	loc := f.loc(e)
 	clear(f.types)
 	if r, ok := e.Pref(); ok {
@@ -93,7 +93,7 @@ func (f *Feeder) alternates(e *event.Event) {
 	}
 }
 
-func (f *Feeder) alternate(href string, r *event.Representation) {
+func (f *FeedEncoder) alternate(href string, r *event.Representation) {
 	if !event.Public(href) {
 		return
 	}
@@ -111,7 +111,7 @@ func (f *Feeder) alternate(href string, r *event.Representation) {
 }
 
 // via appends the link to the original, if it may be named.
-func (f *Feeder) via(e *event.Event) {
+func (f *FeedEncoder) via(e *event.Event) {
 	if v, ok := original(e); ok {
 		c := carried{hash: v.Hash, modified: v.Modified.String()}
 		if v.Length >= 0 {
@@ -122,7 +122,7 @@ func (f *Feeder) via(e *event.Event) {
 }
 
 // others appends the links that are passed on besides.
-func (f *Feeder) others(e *event.Event) {
+func (f *FeedEncoder) others(e *event.Event) {
 	for i := range e.Links {
 		l := &e.Links[i]
 		if href := f.related(l); href != "" {
@@ -134,7 +134,7 @@ func (f *Feeder) others(e *event.Event) {
 // carried is what a link has in atompmh.CarriedNamespace.
 type carried struct{ id, modified, hash, length string }
 
-func (f *Feeder) append(l atompmh.Link, c carried) {
+func (f *FeedEncoder) append(l atompmh.Link, c carried) {
 	begin := len(f.attrs)
 	for _, a := range [...]struct{ name, value string }{{"id", c.id}, {"modified", c.modified}, {"hash", c.hash}, {"length", c.length}} {
 		if a.value != "" {

@@ -155,13 +155,13 @@ func TestFeederEntry(t *testing.T) {
 		if c.edit != nil {
 			c.edit(e)
 		}
-		f := NewFeeder(listerBase, feedSet(c.content))
+		f := NewFeedEncoder(listerBase, feedSet(c.content))
 		f.Entry(listed(event.Created, c.content)) // what it remembers must not show
 		if got := written(t, f.Entry(e)); got != c.want {
 			t.Errorf("%s: got\n%swant\n%s", c.name, got, c.want)
 		}
 	}
-	if e := NewFeeder(listerBase, feedSet(event.Mirror)).Entry(listed(event.Rejected, event.Mirror)); e != nil {
+	if e := NewFeedEncoder(listerBase, feedSet(event.Mirror)).Entry(listed(event.Rejected, event.Mirror)); e != nil {
 		t.Errorf("a rejected event has the entry %+v", e)
 	}
 }
@@ -173,7 +173,7 @@ func TestFeederNamesIdentifiers(t *testing.T) {
 		set.Feed = feed
 		e := listed(event.Deleted, event.Mirror)
 		e.Record = record
-		return NewFeeder(listerBase, set).Entry(e).ID
+		return NewFeedEncoder(listerBase, set).Entry(e).ID
 	}
 	const one, two = "urn:uuid:6f0e1a52-7a3c-4c39-9a0e-51d2c2b7f0a1", "urn:uuid:6f0e1a52-7a3c-4c39-9a0e-51d2c2b7f0a2"
 	first := id(one, "7")
@@ -208,7 +208,7 @@ func TestFeederIsRead(t *testing.T) {
 			}
 			e.Preferred = rapid.IntRange(-1, len(e.Representations)-1).Draw(t, "preferred")
 		}
-		checkRead(t, e, NewFeeder(listerBase, feedSet(content)).Entry(e))
+		checkRead(t, e, NewFeedEncoder(listerBase, feedSet(content)).Entry(e))
 	})
 }
 

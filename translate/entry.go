@@ -12,8 +12,8 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 )
 
-// Wants is what a set takes of a record.
-type Wants struct {
+// Selection is what a set takes of a record.
+type Selection struct {
 	// Formats are the wanted media types; empty is all.
 	Formats []string
 	// Prefer orders media types: of the first that a record has, its first
@@ -49,7 +49,7 @@ var (
 
 // skip says why an observation is to be left alone, nil when it is not. href is the URL that
 // stands for the record, "" when it is not known.
-func (w *Wants) skip(o *event.Observation, href string) error {
+func (w *Selection) skip(o *event.Observation, href string) error {
 	if w.Own != "" && strings.HasPrefix(o.Via.Href, w.Own) {
 		return ErrOwn
 	}
@@ -63,7 +63,7 @@ func (w *Wants) skip(o *event.Observation, href string) error {
 }
 
 // accept returns why an observation is left alone, or too much to be taken.
-func (w *Wants) accept(o *event.Observation, href string) error {
+func (w *Selection) accept(o *event.Observation, href string) error {
 	if err := w.skip(o, href); err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ var ErrUnreachable = errors.New("no alternate link can be followed: want http or
 
 // Identifier returns the identifier of the record that the Source calls id, and
 // id itself where that differs (A15).
-func (w *Wants) Identifier(id string) (record, own string) {
+func (w *Selection) Identifier(id string) (record, own string) {
 	if w.Name == "" {
 		return id, ""
 	}
@@ -91,7 +91,7 @@ func (w *Wants) Identifier(id string) (record, own string) {
 // that set (A14). What another bridge carries (P1) is taken back. Of links with the
 // same href the first counts. The errors are ErrLocal, ErrUnreachable, ErrUnselected,
 // ErrOwn and event.ErrTooMuch.
-func FromEntry(e *atompmh.Entry, w *Wants) (event.Observation, error) {
+func FromEntry(e *atompmh.Entry, w *Selection) (event.Observation, error) {
 	o := event.Observation{Title: e.Title, Deleted: e.Kind == atompmh.Deletion}
 	if e.Untitled() { // else the record would have a title by passing through a feed
 		o.Title = ""
@@ -142,7 +142,7 @@ func hrefOf(o *event.Observation) string {
 
 // related completes a link to what may be another record of the set: the one
 // that another bridge names, else the one whose identifier is the link's target.
-func (w *Wants) related(l event.Link, carried string, named bool) event.Link {
+func (w *Selection) related(l event.Link, carried string, named bool) event.Link {
 	id := l.Href
 	if named {
 		id = carried
@@ -153,7 +153,7 @@ func (w *Wants) related(l event.Link, carried string, named bool) event.Link {
 
 // taking takes the representations of a record into its observation.
 type taking struct {
-	w           *Wants
+	w           *Selection
 	o           *event.Observation
 	wanted      int
 	unreachable int // of the wanted ones
@@ -297,7 +297,7 @@ func stampIn(s string) (event.Stamp, bool) {
 // Public returns the URL under which others find what a Source's link names.
 // That of a file below a local Source's folder is its place below PublicURL; ok
 // is false when it has none.
-func (w *Wants) Public(href string) (public string, ok bool) {
+func (w *Selection) Public(href string) (public string, ok bool) {
 	if !strings.HasPrefix(href, "file:") {
 		return href, true
 	}

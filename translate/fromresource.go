@@ -16,7 +16,7 @@ import (
 // datetime of the change, if the entry has one. Of links with the same href the
 // first counts. The errors are ErrLocal, ErrUnreachable, ErrUnselected, ErrOwn
 // and event.ErrTooMuch.
-func FromResource(e *resourcesync.Entry, w *Wants) (event.Observation, error) {
+func FromResource(e *resourcesync.Entry, w *Selection) (event.Observation, error) {
 	md := &e.Metadata
 	o := event.Observation{Title: md.Title, Deleted: md.Change == resourcesync.Deleted, Order: stampOf(md.Datetime)}
 	o.Record, o.SourceIdentifier = w.Identifier(cmp.Or(md.ID, e.Loc))
@@ -73,7 +73,7 @@ func takeVia(e *resourcesync.Entry, o *event.Observation) {
 // related returns the links to other resources. Mirrors of the resource, if its
 // own representation is wanted (clause 14.2), come first, the best one at the
 // front.
-func related(e *resourcesync.Entry, w *Wants, mirrored bool) []event.Link {
+func related(e *resourcesync.Entry, w *Selection, mirrored bool) []event.Link {
 	var mirrors []*resourcesync.Link
 	for i := range e.Links {
 		if l := &e.Links[i]; mirrored && l.Rel == resourcesync.RelDuplicate {

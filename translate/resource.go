@@ -5,25 +5,25 @@ import (
 	"github.com/pmh-bridge/bridge/resourcesync"
 )
 
-// Lister translates the events of one set into entries of Change Lists and
+// ListEncoder translates the events of one set into entries of Change Lists and
 // Resource Lists. It is pure but for the memory it uses again: what it returns
 // holds until its next call, and only one goroutine uses it at a time.
-type Lister struct {
-	place
+type ListEncoder struct {
+	urls
 	entries [2]resourcesync.Entry
 	links   [2][]resourcesync.Link
 }
 
-// NewLister returns a Lister for a set whose documents stand below base, an
+// NewListEncoder returns a ListEncoder for a set whose documents stand below base, an
 // absolute URL without a slash at its end.
-func NewLister(base, set string, content event.Content) *Lister {
-	return &Lister{place: place{records: recordsURL(base, set), content: content}}
+func NewListEncoder(base, set string, content event.Content) *ListEncoder {
+	return &ListEncoder{urls: urls{records: recordsURL(base, set), content: content}}
 }
 
 // ChangeEntries returns the entries that e has in a Change List, e.Entries() in
 // number: none for what is not published or listed, two for a record in mode
 // reference that moved to another URI (deleted there, created here).
-func (l *Lister) ChangeEntries(e *event.Event) []resourcesync.Entry {
+func (l *ListEncoder) ChangeEntries(e *event.Event) []resourcesync.Entry {
 	if e.Kind == event.Rejected {
 		return nil
 	}
@@ -43,7 +43,7 @@ func (l *Lister) ChangeEntries(e *event.Event) []resourcesync.Entry {
 
 // ResourceEntry returns the entry of a live record in a Resource List; e is its
 // last event.
-func (l *Lister) ResourceEntry(e *event.Event) *resourcesync.Entry { return l.entry(0, e) }
+func (l *ListEncoder) ResourceEntry(e *event.Event) *resourcesync.Entry { return l.entry(0, e) }
 
 // change is the word for e itself, after what is gone has been told. To a
 // Destination it is the URI that changes.
@@ -59,7 +59,7 @@ func change(e *event.Event) string {
 
 // entry fills the i-th entry with all that Change Lists and Resource Lists have
 // in common.
-func (l *Lister) entry(i int, e *event.Event) *resourcesync.Entry {
+func (l *ListEncoder) entry(i int, e *event.Event) *resourcesync.Entry {
 	entry := &l.entries[i]
 	*entry = resourcesync.Entry{Loc: l.loc(e), LastMod: l.lastMod(e)}
 	links := appendVia(l.links[i][:0], e)
@@ -84,7 +84,7 @@ func (l *Lister) entry(i int, e *event.Event) *resourcesync.Entry {
 // gone fills entry with the deletion of the URI that the record has left. The
 // original's hash, length and type are those of the new place and stay away; if
 // the record was its own original, it was so at the old URI.
-func (l *Lister) gone(entry *resourcesync.Entry, e *event.Event) {
+func (l *ListEncoder) gone(entry *resourcesync.Entry, e *event.Event) {
 	*entry = resourcesync.Entry{Loc: e.Gone, LastMod: l.lastMod(e)}
 	entry.Metadata.Change = resourcesync.Deleted
 	entry.Metadata.Datetime = resourcesync.Micros(e.Observed.Time())
@@ -121,7 +121,7 @@ func changeFreq(stated string) string {
 // lastMod is when the copy that loc answers changed: ours when we serve it, the
 // upstream's own word when it does, unless that lies in the future. It is in
 // whole seconds, as HTTP's Last-Modified, by which clause 7 defines it.
-func (l *Lister) lastMod(e *event.Event) resourcesync.Datetime {
+func (l *ListEncoder) lastMod(e *event.Event) resourcesync.Datetime {
 	observed := e.Observed.Time()
 	if l.content != event.Reference {
 		return resourcesync.Seconds(observed)
@@ -157,7 +157,7 @@ func appendVia(links []resourcesync.Link, e *event.Event) []resourcesync.Link {
 
 // appendAlternates appends a link for each representation but the preferred one
 // (clause 14.3).
-func (l *Lister) appendAlternates(links []resourcesync.Link, loc string, e *event.Event) []resourcesync.Link {
+func (l *ListEncoder) appendAlternates(links []resourcesync.Link, loc string, e *event.Event) []resourcesync.Link {
 	for i := range e.Representations {
 		r := &e.Representations[i]
 		if i == e.Preferred {
@@ -183,7 +183,7 @@ func (l *Lister) appendAlternates(links []resourcesync.Link, loc string, e *even
 
 // appendOthers appends the links that are passed on besides (clauses 14.5 and
 // 14.8).
-func (l *Lister) appendOthers(links []resourcesync.Link, e *event.Event) []resourcesync.Link {
+func (l *ListEncoder) appendOthers(links []resourcesync.Link, e *event.Event) []resourcesync.Link {
 	for i := range e.Links {
 		from := &e.Links[i]
 		if href := l.related(from); href != "" {

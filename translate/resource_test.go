@@ -159,7 +159,7 @@ func TestListerChangeEntries(t *testing.T) {
 		if c.edit != nil {
 			c.edit(e)
 		}
-		l := NewLister(listerBase, "main", c.content)
+		l := NewListEncoder(listerBase, "main", c.content)
 		l.ChangeEntries(listed(event.Created, c.content)) // what it remembers must not show
 		entries := l.ChangeEntries(e)
 		if len(entries) != e.Entries() {
@@ -172,7 +172,7 @@ func TestListerChangeEntries(t *testing.T) {
 }
 
 func TestListerResourceEntry(t *testing.T) {
-	l := NewLister(listerBase, "main", event.Mirror)
+	l := NewListEncoder(listerBase, "main", event.Mirror)
 	e := listed(event.Updated, event.Mirror)
 	change := lines(t, resourcesync.ChangeList, l.ChangeEntries(e)...)
 	want := strings.Replace(change, ` change="updated" datetime="2026-01-02T03:04:05.000006Z"`, "", 1)

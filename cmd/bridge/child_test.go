@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // patience is how long a test waits for what must come soon. It is long because
@@ -21,7 +21,7 @@ const patience = 3 * time.Minute
 
 // overdue tells whether something took longer than it may. Only a soak has the
 // machine to itself; elsewhere this may stand still for as long.
-func overdue(took, most time.Duration) bool { return took > most && peer.Soaking() }
+func overdue(took, most time.Duration) bool { return took > most && testenv.Soaking() }
 
 // child is a bridge in a process of its own.
 type child struct {

@@ -54,7 +54,7 @@ func printConfig(w io.Writer, c *config.Config) error {
 		fmt.Fprintf(&b, "set %s: %s, %s\n", set.Name, set.Content, counted(len(set.Sources), "Source", "Sources"))
 		for _, s := range set.Sources {
 			if s.SIP == nil {
-				fmt.Fprintf(&b, "  %s, every %s\n", daemon.Private(s.URL), short(s.Every))
+				fmt.Fprintf(&b, "  %s, every %s\n", daemon.Redact(s.URL), short(s.Every))
 				continue
 			}
 			fmt.Fprintf(&b, "  /sip/%s %s, access %s\n", set.Name, roleOf(s.SIP.Mode), accessOf(&s.SIP.Access))
@@ -63,7 +63,7 @@ func printConfig(w io.Writer, c *config.Config) error {
 			}
 		}
 		for _, t := range set.Submit {
-			fmt.Fprintf(&b, "  submits to %s\n", daemon.Private(t.URL))
+			fmt.Fprintf(&b, "  submits to %s\n", daemon.Redact(t.URL))
 		}
 	}
 	for _, note := range c.Notes() {

@@ -49,7 +49,7 @@ type demo struct {
 	catalogue *fixtures.Provider
 	maps      *fixtures.Source
 	news      *fixtures.Blog
-	house     *daemon.House
+	house     *daemon.Bridge
 	seq       event.Seq // the last one that was told
 }
 

@@ -22,14 +22,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/pmh-bridge/bridge/fixtures"
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // TestTerminate ends bridge serve with SIGTERM while a harvest is under way and
 // 32 clients fetch: it ends with status 0, within 10 s where nothing else runs, and
 // no answer that it began is cut short.
 func TestTerminate(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	chain := httptest.NewServer(&fixtures.Chain{Documents: 5, Entries: 500})
 	defer chain.Close()
 	slow := fixtures.Catalogue(nil)
@@ -113,7 +113,7 @@ func fetchWhole(url string) (int, error) {
 // acknowledged that is not there, reading goes on, and within 60 s of space
 // everything is taken in without a hand.
 func TestDiskFull(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	t.Parallel()
 	data := smallDisk(t, 4<<20)
 	provider := fixtures.New(fixtures.Options{})

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -22,7 +22,7 @@ import (
 // ingest server that takes its time: all of them are told that they are in doubt,
 // and so they are when it starts again.
 func TestTerminateGateway(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	t.Parallel()
 	const n = 32
 	arrived, release := make(chan struct{}, n), make(chan struct{})

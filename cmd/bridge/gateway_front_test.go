@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // mortal is a server that a test kills, and that comes back at the same URL.
@@ -42,7 +42,7 @@ type opening struct {
 }
 
 func newFront(t testing.TB, a *atomic.Pointer[ambush]) *front {
-	f := &front{address: peer.Nobody(t), ambush: a}
+	f := &front{address: testenv.Nobody(t), ambush: a}
 	t.Cleanup(f.shut)
 	return f
 }

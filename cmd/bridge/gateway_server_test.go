@@ -27,7 +27,7 @@ type station struct {
 	name, folder string
 	front        *front
 	serve        *child
-	log          *daemon.House // read beside the process; nil before watch
+	log          *daemon.Bridge // read beside the process; nil before watch
 	t            testing.TB
 	slowest      time.Duration // until ready, where that was waited for
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/fixtures"
 	"github.com/pmh-bridge/bridge/internal/daemon"
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -28,10 +28,10 @@ import (
 // not arrived, and settles that, every submission ends in exactly one ultimate
 // disposition, the same everywhere. Nothing is lost.
 func TestGateway(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	t.Parallel()
 	rounds := 100
-	if peer.Soaking() {
+	if testenv.Soaking() {
 		rounds = 1000
 	}
 	t.Run("doubts are settled", func(t *testing.T) {
@@ -310,7 +310,7 @@ func (k *chain) decide(ctx context.Context) {
 				tick := time.NewTicker(lookEvery)
 				defer tick.Stop()
 				for ctx.Err() == nil { // it may be killed at any time; the same decision twice is one
-					if daemon.SendDecisions(ctx, k.reviewer.data(), []daemon.Decision{d}, func(_ int, done daemon.Decided) {
+					if daemon.SendDecisions(ctx, k.reviewer.data(), []daemon.Decision{d}, func(_ int, done daemon.DecisionResult) {
 						if done.Error != "" {
 							k.t.Error(done.Error)
 						}
@@ -373,12 +373,12 @@ func (k *chain) settleDoubts() {
 	for id, all := range k.gateway.submissions(k.gate) {
 		if s := all[0]; s.State == event.StateInDoubt && len(taken[id]) == 0 {
 			d := daemon.Decision{ID: s.ID, Settle: &daemon.Settlement{Outcome: event.StateUnsent}}
-			err := daemon.SendDecisions(k.t.Context(), k.gateway.data(), []daemon.Decision{d}, func(_ int, done daemon.Decided) {
+			err := daemon.SendDecisions(k.t.Context(), k.gateway.data(), []daemon.Decision{d}, func(_ int, done daemon.DecisionResult) {
 				if done.Error != "" {
 					k.t.Errorf("%s: %s", id, done.Error)
 				}
 			})
-			if errors.Is(err, daemon.ErrNobodyDecides) {
+			if errors.Is(err, daemon.ErrNotServing) {
 				return // the gateway has not started again yet
 			}
 			k.do(err)

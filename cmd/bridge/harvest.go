@@ -55,7 +55,7 @@ func harvestCommand() *cobra.Command {
 
 // openHouse opens the data folder of a configuration. What is wrong with the
 // configuration shows only now where it contradicts what the folder holds.
-func openHouse(ctx context.Context, c *config.Config, o daemon.Options) (*daemon.House, error) {
+func openHouse(ctx context.Context, c *config.Config, o daemon.Options) (*daemon.Bridge, error) {
 	o.Version = release()
 	h, err := daemon.Open(ctx, c, o)
 	var mode *daemon.ContentError
@@ -67,8 +67,8 @@ func openHouse(ctx context.Context, c *config.Config, o daemon.Options) (*daemon
 }
 
 // harvestAll makes one pass over every Source, all at the same time: how many do
-// something, and do not only wait for their servers, is the House's business.
-func harvestAll(ctx context.Context, h *daemon.House, o harvest.Options, out *harvestPrinter) error {
+// something, and do not only wait for their servers, is for the Bridge to do.
+func harvestAll(ctx context.Context, h *daemon.Bridge, o harvest.Options, out *harvestPrinter) error {
 	var group sync.WaitGroup
 	reports := make([]harvest.Report, len(h.Sources))
 	failed := make([]error, len(h.Sources))
@@ -93,7 +93,7 @@ func harvestAll(ctx context.Context, h *daemon.House, o harvest.Options, out *ha
 // outcome is the exit status, with the reasons: 1 when every Source failed, 3
 // when some did, or when something is pending, held, missing or was quarantined. With
 // told the reports have said the reasons to the same reader.
-func outcome(ctx context.Context, h *daemon.House, reports []harvest.Report, failed []error, told bool) error {
+func outcome(ctx context.Context, h *daemon.Bridge, reports []harvest.Report, failed []error, told bool) error {
 	failures := 0
 	for _, err := range failed {
 		if err != nil {
@@ -170,7 +170,7 @@ func (p *harvestPrinter) report(src *daemon.Source, r *harvest.Report) {
 	p.bar.clear()
 	var err error
 	if p.json {
-		err = printJSON(p.out, jsonReport{src.Set, src.Name, daemon.Private(src.URL), src.Kind, p.dry, daemon.PrivateReport(r)})
+		err = printJSON(p.out, jsonReport{src.Set, src.Name, daemon.Redact(src.URL), src.Kind, p.dry, daemon.RedactReport(r)})
 	} else {
 		err = printReport(p.out, src, r, p.dry)
 	}

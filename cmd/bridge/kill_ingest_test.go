@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -24,10 +24,10 @@ import (
 // not acknowledged, and sometimes give it up. What was acknowledged is in the log
 // once, and nothing is there twice.
 func TestKillIngest(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	t.Parallel()
 	rounds := 30
-	if peer.Soaking() {
+	if testenv.Soaking() {
 		rounds = 1000
 	}
 	a := idle()
@@ -56,13 +56,13 @@ func TestKillIngest(t *testing.T) {
 // TestKillMail is TestKillIngest for notifications that come by mail: 250 is the
 // acknowledgement.
 func TestKillMail(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	t.Parallel()
 	rounds := 10
-	if peer.Soaking() {
+	if testenv.Soaking() {
 		rounds = 1000
 	}
-	a, inside := idle(), peer.Nobody(t)
+	a, inside := idle(), testenv.Nobody(t)
 	box := &letterBox{front: newFront(t, a), inside: inside}
 	k := newIngestKilling(t, newStation(t, "bridge", newFront(t, a), fmt.Sprintf(mailConfig, inside)), a, box)
 	for n := range 4 {

@@ -8,16 +8,16 @@ import (
 	"testing"
 
 	"github.com/pmh-bridge/bridge/fixtures"
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // TestKillLists is TestKill over ResourceSync Sources: with closed lists and parts,
 // with one Change List, and without any, of which baselines are compared.
 func TestKillLists(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	t.Parallel()
 	rounds := 40
-	if peer.Soaking() {
+	if testenv.Soaking() {
 		rounds = 1000
 	}
 	k := newKillingOf(t, map[string]killSet{"lists": {[]int{0, 1}, true, true}, "plain": {[]int{0}, true, false}, "whole": {[]int{2}, true, false}})

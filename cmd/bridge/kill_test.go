@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/fixtures"
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // TestKill kills bridge with SIGKILL at random moments of harvests and of
@@ -24,10 +24,10 @@ import (
 // documents must be right; and bridge must be ready again within 5 s where nothing
 // else runs.
 func TestKill(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	t.Parallel()
 	rounds, segment, churn := 100, 20, 6
-	if peer.Soaking() {
+	if testenv.Soaking() {
 		rounds, segment, churn = 1000, 500, 80
 	}
 	k := newKilling(t, segment)

@@ -45,7 +45,7 @@ func logCommand() *cobra.Command {
 }
 
 // read opens the data folder beside whoever writes it.
-func (in *inputs) read(cmd *cobra.Command) (*daemon.House, error) {
+func (in *inputs) read(cmd *cobra.Command) (*daemon.Bridge, error) {
 	c, err := in.resolve(nil)
 	if err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func (in *inputs) read(cmd *cobra.Command) (*daemon.House, error) {
 
 // printLog prints the events after a position, and with follow goes on until
 // ctx ends.
-func printLog(ctx context.Context, out io.Writer, h *daemon.House, set string, after event.Seq, follow, asJSON bool) error {
+func printLog(ctx context.Context, out io.Writer, h *daemon.Bridge, set string, after event.Seq, follow, asJSON bool) error {
 	w := bufio.NewWriter(out)
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -93,7 +93,7 @@ func printEvent(w io.Writer, ev *event.Event, asJSON bool) error {
 	}
 	which, what := ev.Record, ev.Title
 	if ev.Kind == event.Rejected {
-		which, what = cmp.Or(ev.Origin.SourceIdentifier, ev.Record, "(no identifier)"), once(daemon.Private(ev.Origin.Reason))
+		which, what = cmp.Or(ev.Origin.SourceIdentifier, ev.Record, "(no identifier)"), once(daemon.Redact(ev.Origin.Reason))
 	}
 	_, err := fmt.Fprintf(w, "%8d  %s  %-8s  %s  %s  %s\n", ev.Seq, ev.Observed.Time().Format("2006-01-02 15:04:05Z"), ev.Kind, ev.Set, oneLine(which), oneLine(what))
 	return err
@@ -142,7 +142,7 @@ func logLine(ev *event.Event) jsonEvent {
 	o := ev.Origin
 	line := jsonEvent{Seq: ev.Seq, Set: ev.Set, Record: ev.Record, Kind: ev.Kind.String(), Observed: ev.Observed.String(),
 		Modified: ev.Modified.String(), Title: ev.Title,
-		Origin: jsonOrigin{o.Protocol, daemon.Private(o.Source), daemon.Private(o.Document), o.SourceIdentifier, daemon.Private(o.Reason)}}
+		Origin: jsonOrigin{o.Protocol, daemon.Redact(o.Source), daemon.Redact(o.Document), o.SourceIdentifier, daemon.Redact(o.Reason)}}
 	for _, r := range ev.Representations {
 		sum, other := hashes(r.Hash)
 		line.Representations = append(line.Representations, jsonRepresentation{r.Href, r.Type, length(r.Length), sum, other})

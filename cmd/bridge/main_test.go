@@ -8,7 +8,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // In scripts, and for tests that kill it, "bridge" is this program, a process of
@@ -24,7 +24,7 @@ type waiting struct{ *testing.M }
 // for the processes that they start. A soak says how long these take, and runs one.
 func (w waiting) Run() int {
 	atOnce := 2 * runtime.GOMAXPROCS(0)
-	if peer.Soaking() {
+	if testenv.Soaking() {
 		atOnce = 1
 	}
 	flag.Parse()

@@ -112,7 +112,7 @@ func (m *meter) show() {
 	}
 	text := progressText(&sum)
 	if waited != nil && waited.Doing != "" {
-		text += "; " + daemon.Private(waited.name) + ": " + doingText(&waited.Progress)
+		text += "; " + daemon.Redact(waited.name) + ": " + doingText(&waited.Progress)
 	}
 	if left > 1 {
 		text += fmt.Sprintf("; and %d more Sources", left-1)
@@ -140,7 +140,7 @@ func progressText(p *harvest.Progress) string {
 
 // doingText says what a harvest does or waits for.
 func doingText(p *harvest.Progress) string {
-	text := daemon.Private(p.Doing)
+	text := daemon.Redact(p.Doing)
 	if !p.Until.IsZero() {
 		text += ", until " + p.Until.UTC().Format("15:04:05Z")
 	}
@@ -169,5 +169,5 @@ func (m *meter) stop() {
 func warnings(w io.Writer) *slog.Logger { return logger(w, slog.LevelWarn) }
 
 func logger(w io.Writer, level slog.Level) *slog.Logger {
-	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: daemon.PrivateAttr}))
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: daemon.RedactAttr}))
 }

@@ -36,7 +36,7 @@ func newListing(cmd *cobra.Command) *listing {
 }
 
 // each opens the data folder and prints what each of the wanted sets has.
-func (l *listing) each(cmd *cobra.Command, print func(h *daemon.House, set string) error) error {
+func (l *listing) each(cmd *cobra.Command, print func(h *daemon.Bridge, set string) error) error {
 	h, err := l.in.read(cmd)
 	if err != nil {
 		return err
@@ -59,7 +59,7 @@ func submissionNoticesCommand() *cobra.Command {
 		if state != "" && wanted == 0 {
 			return usage(fmt.Errorf("--state: there is no state %q; write waiting, delivered, refused or expired", state))
 		}
-		return l.each(cmd, func(h *daemon.House, set string) error {
+		return l.each(cmd, func(h *daemon.Bridge, set string) error {
 			return printNotices(cmd.Context(), cmd.OutOrStdout(), h, set, wanted, l.limit, l.asJSON, l.full)
 		})
 	}
@@ -79,14 +79,14 @@ type jsonNotice struct {
 	Due        string `json:"due,omitempty"`
 }
 
-func printNotices(ctx context.Context, w io.Writer, h *daemon.House, set string, state event.DeliveryState, limit int, asJSON, full bool) error {
+func printNotices(ctx context.Context, w io.Writer, h *daemon.Bridge, set string, state event.DeliveryState, limit int, asJSON, full bool) error {
 	return newest(limit, func(after int64, most int) ([]event.OutgoingNotification, error) {
 		return h.Log.Outgoing(ctx, set, state, after, most)
 	}, func(n *event.OutgoingNotification) (int64, error) {
 		if !asJSON {
 			return n.ID, printNotice(w, n, full)
 		}
-		line := jsonNotice{ID: n.ID, Set: n.Set, Submission: n.Submission, Recipient: daemon.Private(n.Recipient), State: n.State.String(), Tries: n.Tries, Reason: daemon.Private(n.Reason),
+		line := jsonNotice{ID: n.ID, Set: n.Set, Submission: n.Submission, Recipient: daemon.Redact(n.Recipient), State: n.State.String(), Tries: n.Tries, Reason: daemon.Redact(n.Reason),
 			Created: n.Created.String()}
 		if n.Due > 0 {
 			line.Due = n.Due.String()
@@ -97,7 +97,7 @@ func printNotices(ctx context.Context, w io.Writer, h *daemon.House, set string,
 
 func printNotice(w io.Writer, n *event.OutgoingNotification, full bool) error {
 	_, err := fmt.Fprintf(w, "%6d  %s  %-9s  %s  submission %d  %s  %s\n", n.ID, n.Created.Time().Format("2006-01-02 15:04:05Z"), n.State, n.Set, n.Submission,
-		brief(daemon.Private(n.Recipient), full), brief(once(daemon.Private(n.Reason)), full))
+		brief(daemon.Redact(n.Recipient), full), brief(once(daemon.Redact(n.Reason)), full))
 	return err
 }
 
@@ -127,7 +127,7 @@ func newest[T any](limit int, page func(after int64, most int) ([]T, error), pri
 }
 
 // eachSet does something for the set with the name, or for all when it is "".
-func eachSet(ctx context.Context, h *daemon.House, name string, do func(set string) error) error {
+func eachSet(ctx context.Context, h *daemon.Bridge, name string, do func(set string) error) error {
 	sets, err := h.Log.Sets(ctx)
 	if err != nil {
 		return err

@@ -60,7 +60,7 @@ func printQuarantined(w io.Writer, q *event.Quarantined, asJSON bool) error {
 	if q.Replayed != 0 {
 		replayed = q.Replayed.String()
 	}
-	url, reason := daemon.Private(q.URL), daemon.Private(q.Reason)
+	url, reason := daemon.Redact(q.URL), daemon.Redact(q.Reason)
 	if asJSON {
 		return printJSON(w, jsonQuarantined{q.ID, q.Set, url, q.Line, q.Column, q.Record, q.Rule, reason, q.First.String(), q.Last.String(), q.Times, replayed})
 	}
@@ -143,7 +143,7 @@ func quarantineReplayCommand() *cobra.Command {
 
 // replay tries quarantined input again: these numbers, or all that was not
 // taken in yet.
-func replay(ctx context.Context, w io.Writer, h *daemon.House, ids []int64) error {
+func replay(ctx context.Context, w io.Writer, h *daemon.Bridge, ids []int64) error {
 	if len(ids) == 0 {
 		all, err := h.Log.Quarantined(ctx, "")
 		if err != nil {
@@ -164,7 +164,7 @@ func replay(ctx context.Context, w io.Writer, h *daemon.House, ids []int64) erro
 		report, err := h.Replay(ctx, &q)
 		if err != nil {
 			still++
-			fmt.Fprintf(w, "%d  %s\n", id, daemon.Private(err.Error()))
+			fmt.Fprintf(w, "%d  %s\n", id, daemon.Redact(err.Error()))
 			continue
 		}
 		fmt.Fprintf(w, "%d  taken in: %s\n", id, counted(int(report.Events()), "event", "events"))

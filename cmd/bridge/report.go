@@ -13,7 +13,7 @@ import (
 // printReport prints what one harvest of a Source was worth.
 func printReport(to io.Writer, src *daemon.Source, r *harvest.Report, dry bool) error {
 	var w strings.Builder
-	url, r := daemon.Private(src.URL), daemon.PrivateReport(r)
+	url, r := daemon.Redact(src.URL), daemon.RedactReport(r)
 	fmt.Fprintf(&w, "%s: %s%s\n", src.Set, strings.TrimSpace(src.Name+" "+url), inBrackets(src.Kind))
 	took := r.Ended.Sub(r.Started).Round(time.Millisecond)
 	switch {

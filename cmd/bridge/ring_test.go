@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/fixtures"
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // TestRing lets three bridges harvest each other in a ring, each a process of its
@@ -27,7 +27,7 @@ import (
 // second set too. The bridges join in any order, and each waits for the one
 // before it.
 func TestRing(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	t.Parallel()
 	for _, joins := range []string{"ABC", "CBA"} {
 		t.Run(joins, func(t *testing.T) {

@@ -112,7 +112,7 @@ func execute(ctx context.Context, commands []*cobra.Command, args []string, stdi
 	case !ran:
 		status = exitUsage
 	}
-	fmt.Fprintf(stderr, "bridge: %s\n", daemon.Private(err.Error()))
+	fmt.Fprintf(stderr, "bridge: %s\n", daemon.Redact(err.Error()))
 	if !ran {
 		fmt.Fprintf(stderr, "Usage: %s\nMore: %s --help\n", cmd.UseLine(), cmd.CommandPath())
 	}

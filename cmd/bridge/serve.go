@@ -88,7 +88,7 @@ func ignoreHangup(log *slog.Logger) (end func()) {
 }
 
 // printServing says what is served and what comes next.
-func printServing(ctx context.Context, out io.Writer, h *daemon.House, base string, address net.Addr) error {
+func printServing(ctx context.Context, out io.Writer, h *daemon.Bridge, base string, address net.Addr) error {
 	fmt.Fprintf(out, `serving %s on %s
   %[1]s/                            a page of what there is
   %[1]s/.well-known/resourcesync    for ResourceSync
@@ -105,7 +105,7 @@ func printServing(ctx context.Context, out io.Writer, h *daemon.House, base stri
 		case wait > 0:
 			first = "in " + short(wait.Round(time.Second))
 		}
-		fmt.Fprintf(out, "%s: harvesting %s %s, then every %s\n", s.Set, daemon.Private(s.URL), first, short(s.Every))
+		fmt.Fprintf(out, "%s: harvesting %s %s, then every %s\n", s.Set, daemon.Redact(s.URL), first, short(s.Every))
 	}
 	printSIP(out, h, base)
 	if len(h.Sources) == 0 {
@@ -125,7 +125,7 @@ func printServing(ctx context.Context, out io.Writer, h *daemon.House, base stri
 }
 
 // printSIP says what is there for the Simple Ingest Protocol.
-func printSIP(out io.Writer, h *daemon.House, base string) {
+func printSIP(out io.Writer, h *daemon.Bridge, base string) {
 	for _, s := range h.SIPSets() {
 		token, mailbox := "", s.Mailbox
 		if s.Token {

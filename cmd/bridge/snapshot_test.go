@@ -16,17 +16,17 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/fixtures"
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // TestKillSnapshot kills bridge serve while it makes the snapshots of a set that
 // is too large for a Resource List on request. Whoever asks gets an old snapshot
 // whole or a new one whole, and no snapshot is older than one seen before.
 func TestKillSnapshot(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	t.Parallel()
 	rounds := 10
-	if peer.Soaking() {
+	if testenv.Soaking() {
 		rounds = 100
 	}
 	const perDocument = 1000

@@ -23,7 +23,7 @@ func sourceCommand() *cobra.Command {
 
 func sourceForgetCommand() *cobra.Command {
 	var keep, remove bool
-	cmd := sourceAction("source forget", "bridge source forget", func(ctx context.Context, w io.Writer, h *daemon.House, s *daemon.Source) error {
+	cmd := sourceAction("source forget", "bridge source forget", func(ctx context.Context, w io.Writer, h *daemon.Bridge, s *daemon.Source) error {
 		_, have, err := h.Log.CountAbsent(ctx, s.ID, event.Stamp{})
 		switch {
 		case err != nil:
@@ -32,13 +32,13 @@ func sourceForgetCommand() *cobra.Command {
 			return usage(errors.New("--keep and --delete exclude each other"))
 		case have > 0 && !keep && !remove:
 			return usage(fmt.Errorf("%s: %s has %s: say --delete to delete those that no other Source of the set has, or --keep to keep them as they are",
-				s.Set, daemon.Private(s.URL), counted(int(have), "record", "records")))
+				s.Set, daemon.Redact(s.URL), counted(int(have), "record", "records")))
 		}
 		report, err := h.Harvester().Forget(ctx, &s.Source, keep)
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(w, "%s: %s is forgotten: %s deleted\n", s.Set, daemon.Private(s.URL), counted(int(report.Deleted), "record", "records"))
+		fmt.Fprintf(w, "%s: %s is forgotten: %s deleted\n", s.Set, daemon.Redact(s.URL), counted(int(report.Deleted), "record", "records"))
 		return nil
 	})
 	cmd.Flags().BoolVar(&keep, "keep", false, "keep the records that only this Source has")
@@ -61,7 +61,7 @@ func sourceListCommand() *cobra.Command {
 		found := false
 		for _, s := range sets {
 			for i := range s.Sources {
-				if len(args) > 0 && args[0] != s.Name || len(args) > 1 && args[1] != s.Sources[i].Name && daemon.Private(args[1]) != s.Sources[i].URL {
+				if len(args) > 0 && args[0] != s.Name || len(args) > 1 && args[1] != s.Sources[i].Name && daemon.Redact(args[1]) != s.Sources[i].URL {
 					continue
 				}
 				found = true
@@ -78,7 +78,7 @@ func sourceListCommand() *cobra.Command {
 }
 
 // sourceAction is a command that does something to one Source.
-func sourceAction(name, holder string, do func(context.Context, io.Writer, *daemon.House, *daemon.Source) error) *cobra.Command {
+func sourceAction(name, holder string, do func(context.Context, io.Writer, *daemon.Bridge, *daemon.Source) error) *cobra.Command {
 	cmd := command(name)
 	var in inputs
 	in.addFile(cmd)
@@ -99,7 +99,7 @@ func sourceAction(name, holder string, do func(context.Context, io.Writer, *daem
 }
 
 // change opens an existing data folder to change something in it.
-func (in *inputs) change(cmd *cobra.Command, holder string) (*daemon.House, error) {
+func (in *inputs) change(cmd *cobra.Command, holder string) (*daemon.Bridge, error) {
 	probe, err := in.read(cmd) // so that nothing is made where there was nothing
 	if err != nil {
 		return nil, err
@@ -110,24 +110,24 @@ func (in *inputs) change(cmd *cobra.Command, holder string) (*daemon.House, erro
 	return openHouse(cmd.Context(), probe.Config, daemon.Options{Command: holder, Logger: warnings(cmd.ErrOrStderr())})
 }
 
-func resetSource(ctx context.Context, w io.Writer, h *daemon.House, s *daemon.Source) error {
+func resetSource(ctx context.Context, w io.Writer, h *daemon.Bridge, s *daemon.Source) error {
 	if err := h.Harvester().Reset(ctx, s.ID); err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "%s: %s is read from the beginning in the next harvest; its records and events stay\n", s.Set, daemon.Private(s.URL))
+	fmt.Fprintf(w, "%s: %s is read from the beginning in the next harvest; its records and events stay\n", s.Set, daemon.Redact(s.URL))
 	return nil
 }
 
-func acceptGap(ctx context.Context, w io.Writer, h *daemon.House, s *daemon.Source) error {
+func acceptGap(ctx context.Context, w io.Writer, h *daemon.Bridge, s *daemon.Source) error {
 	url, err := h.Harvester().AcceptGap(ctx, &s.Source)
 	if errors.Is(err, harvest.ErrNoGap) {
-		fmt.Fprintf(w, "%s: %s has no gap: nothing to accept\n", s.Set, daemon.Private(s.URL))
+		fmt.Fprintf(w, "%s: %s has no gap: nothing to accept\n", s.Set, daemon.Redact(s.URL))
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	url = daemon.Private(url)
+	url = daemon.Redact(url)
 	if s.Kind == harvest.ResourceSync {
 		fmt.Fprintf(w, "%s: %s is not asked for any more; what only it told of is lost\n", s.Set, url)
 		return nil
@@ -136,7 +136,7 @@ func acceptGap(ctx context.Context, w io.Writer, h *daemon.House, s *daemon.Sour
 	return nil
 }
 
-func releaseHeld(ctx context.Context, w io.Writer, h *daemon.House, s *daemon.Source) error {
+func releaseHeld(ctx context.Context, w io.Writer, h *daemon.Bridge, s *daemon.Source) error {
 	report, err := h.Harvester().Release(ctx, &s.Source)
 	if err != nil {
 		return err

@@ -83,7 +83,7 @@ func (p *selection) query() (event.SubmissionQuery, error) {
 
 // eachSelected calls do with the newest submissions, at most limit of them (0 is
 // all).
-func eachSelected(ctx context.Context, h *daemon.House, q event.SubmissionQuery, review bool, limit int, do func(*event.Submission) error) error {
+func eachSelected(ctx context.Context, h *daemon.Bridge, q event.SubmissionQuery, review bool, limit int, do func(*event.Submission) error) error {
 	left := limit
 	err := newest(0, func(after int64, most int) ([]event.Submission, error) {
 		q.After, q.Limit = after, most
@@ -118,7 +118,7 @@ func stateWords() string {
 }
 
 // printSubmissions prints the newest first, a page of the log at a time.
-func printSubmissions(ctx context.Context, w io.Writer, h *daemon.House, q event.SubmissionQuery, review bool, limit int, asJSON, full bool) error {
+func printSubmissions(ctx context.Context, w io.Writer, h *daemon.Bridge, q event.SubmissionQuery, review bool, limit int, asJSON, full bool) error {
 	peers, err := partners(ctx, h)
 	if err != nil {
 		return err
@@ -142,7 +142,7 @@ type partner struct {
 }
 
 // partners returns Sources and targets by their number.
-func partners(ctx context.Context, h *daemon.House) (map[event.SourceID]partner, error) {
+func partners(ctx context.Context, h *daemon.Bridge) (map[event.SourceID]partner, error) {
 	sets, err := h.Log.Sets(ctx)
 	if err != nil {
 		return nil, err
@@ -183,7 +183,7 @@ func printSubmission(w io.Writer, s *event.Submission, line *jsonSubmission, pee
 	case line.Replaces != "":
 		said = "replaces " + line.Replaces
 	case t != nil && said == "" && s.State == event.StateWaiting:
-		said = "not tried, since the ingest server fails: " + daemon.Private(t.Reason)
+		said = "not tried, since the ingest server fails: " + daemon.Redact(t.Reason)
 	}
 	_, err := fmt.Fprintf(w, "%6d  %s  %-11s  %s  %s  %s\n", s.ID, s.Changed.Time().Format("2006-01-02 15:04:05Z"), s.State, s.Set, which, brief(once(said), full))
 	return err
@@ -241,9 +241,9 @@ type jsonSubmission struct {
 	Withdrawn bool `json:"withdrawn,omitempty"`
 }
 
-func submissionLine(ctx context.Context, h *daemon.House, s *event.Submission, peers map[event.SourceID]partner) (jsonSubmission, error) {
-	line := jsonSubmission{ID: s.ID, Set: s.Set, Server: daemon.Private(peers[s.Source].url), Direction: "received", State: s.State.String(), Record: s.Record,
-		SourceIdentifier: s.SourceIdentifier, Title: s.Title, Assigned: s.Assigned, Reason: daemon.Private(s.Reason), Recipient: daemon.Private(s.Recipient), Seq: s.Seq, Length: s.Length,
+func submissionLine(ctx context.Context, h *daemon.Bridge, s *event.Submission, peers map[event.SourceID]partner) (jsonSubmission, error) {
+	line := jsonSubmission{ID: s.ID, Set: s.Set, Server: daemon.Redact(peers[s.Source].url), Direction: "received", State: s.State.String(), Record: s.Record,
+		SourceIdentifier: s.SourceIdentifier, Title: s.Title, Assigned: s.Assigned, Reason: daemon.Redact(s.Reason), Recipient: daemon.Redact(s.Recipient), Seq: s.Seq, Length: s.Length,
 		Created: s.Created.String(), Changed: s.Changed.String(), Tries: s.Tries, Late: s.Late, Conflicts: s.Conflicts}
 	if s.Seq != 0 {
 		line.Direction = "sent"
@@ -328,7 +328,7 @@ func submissionID(word string) (int64, error) {
 	return id, nil
 }
 
-func copyRecord(ctx context.Context, w io.Writer, h *daemon.House, id int64) error {
+func copyRecord(ctx context.Context, w io.Writer, h *daemon.Bridge, id int64) error {
 	s, err := h.Submission(ctx, id)
 	if err != nil {
 		return err
@@ -336,7 +336,7 @@ func copyRecord(ctx context.Context, w io.Writer, h *daemon.House, id int64) err
 	return h.CopyRecord(ctx, w, s)
 }
 
-func showSubmission(ctx context.Context, w io.Writer, h *daemon.House, id int64, asJSON bool) error {
+func showSubmission(ctx context.Context, w io.Writer, h *daemon.Bridge, id int64, asJSON bool) error {
 	s, err := h.Submission(ctx, id)
 	if err != nil {
 		return err
@@ -397,7 +397,7 @@ func submissionRejectionsCommand() *cobra.Command {
 	cmd := command("submission rejections")
 	l := newListing(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return l.each(cmd, func(h *daemon.House, set string) error {
+		return l.each(cmd, func(h *daemon.Bridge, set string) error {
 			return printRejections(cmd.Context(), cmd.OutOrStdout(), h, set, l.limit, l.asJSON, l.full)
 		})
 	}
@@ -415,19 +415,19 @@ type jsonRejection struct {
 	Reason           string `json:"reason,omitempty"`
 }
 
-func printRejections(ctx context.Context, w io.Writer, h *daemon.House, set string, limit int, asJSON, full bool) error {
+func printRejections(ctx context.Context, w io.Writer, h *daemon.Bridge, set string, limit int, asJSON, full bool) error {
 	return newest(limit, func(after int64, most int) ([]event.Rejection, error) {
 		return h.Log.Rejections(ctx, set, after, most)
 	}, func(r *event.Rejection) (int64, error) {
 		if asJSON {
 			return r.ID, printJSON(w, jsonRejection{ID: r.ID, Set: r.Set, At: r.At.String(), Record: r.Record, SourceIdentifier: r.SourceIdentifier,
-				Title: r.Title, Reason: daemon.Private(r.Reason)})
+				Title: r.Title, Reason: daemon.Redact(r.Reason)})
 		}
 		which := brief(cmp.Or(r.SourceIdentifier, r.Record, "(no identifier)"), full)
 		if r.Title != "" {
 			which += fmt.Sprintf("  \"%s\"", brief(r.Title, full))
 		}
-		_, err := fmt.Fprintf(w, "%6d  %s  %s  %s  %s\n", r.ID, r.At.Time().Format("2006-01-02 15:04:05Z"), r.Set, which, brief(once(daemon.Private(r.Reason)), full))
+		_, err := fmt.Fprintf(w, "%6d  %s  %s  %s  %s\n", r.ID, r.At.Time().Format("2006-01-02 15:04:05Z"), r.Set, which, brief(once(daemon.Redact(r.Reason)), full))
 		return r.ID, err
 	})
 }
@@ -447,7 +447,7 @@ func submissionNotificationsCommand() *cobra.Command {
 		if verdict != "" && wanted == 0 {
 			return usage(fmt.Errorf("--verdict: there is no verdict %q; write matched, record, rejected, uncorrelated, conflict or settled", verdict))
 		}
-		return l.each(cmd, func(h *daemon.House, set string) error {
+		return l.each(cmd, func(h *daemon.Bridge, set string) error {
 			return printNotifications(cmd.Context(), cmd.OutOrStdout(), h, set, wanted, l.limit, l.asJSON, l.full)
 		})
 	}
@@ -472,7 +472,7 @@ type jsonNotification struct {
 	Times            int    `json:"times"`
 }
 
-func printNotifications(ctx context.Context, w io.Writer, h *daemon.House, set string, verdict event.NotificationVerdict, limit int, asJSON, full bool) error {
+func printNotifications(ctx context.Context, w io.Writer, h *daemon.Bridge, set string, verdict event.NotificationVerdict, limit int, asJSON, full bool) error {
 	return newest(limit, func(after int64, most int) ([]event.IncomingNotification, error) {
 		return h.Log.Incoming(ctx, set, verdict, after, most)
 	}, func(n *event.IncomingNotification) (int64, error) {
@@ -480,7 +480,7 @@ func printNotifications(ctx context.Context, w io.Writer, h *daemon.House, set s
 			return n.ID, printNotification(w, n, full)
 		}
 		line := jsonNotification{ID: n.ID, Set: n.Set, Verdict: n.Verdict.String(), Submission: n.Submission, Outcome: n.Outcome.String(),
-			SourceIdentifier: n.SourceIdentifier, Assigned: n.Assigned, Reason: daemon.Private(n.Reason), First: n.First.String(), Last: n.Last.String(), Times: n.Times}
+			SourceIdentifier: n.SourceIdentifier, Assigned: n.Assigned, Reason: daemon.Redact(n.Reason), First: n.First.String(), Last: n.Last.String(), Times: n.Times}
 		var err error
 		if line.Sequence, line.Submitter, line.Email, err = sourceTexts(n.SourceXML); err != nil {
 			return n.ID, fmt.Errorf("notification %d: %w", n.ID, err)
@@ -491,7 +491,7 @@ func printNotifications(ctx context.Context, w io.Writer, h *daemon.House, set s
 
 func printNotification(w io.Writer, n *event.IncomingNotification, full bool) error {
 	said := n.Outcome.String()
-	if more := cmp.Or(n.Assigned, daemon.Private(n.Reason)); more != "" {
+	if more := cmp.Or(n.Assigned, daemon.Redact(n.Reason)); more != "" {
 		said += ": " + brief(once(more), full)
 	}
 	if n.Submission != 0 {

@@ -45,7 +45,7 @@ func reviewCommand(name string, accept bool) *cobra.Command {
 				return err
 			}
 		}
-		return in.decide(cmd, all, func(w io.Writer, i int, _ daemon.Decided) {
+		return in.decide(cmd, all, func(w io.Writer, i int, _ daemon.DecisionResult) {
 			fmt.Fprintf(w, "submission %d is %s\n", all[i].ID, word)
 		})
 	}
@@ -80,7 +80,7 @@ func settleCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return in.decide(cmd, []daemon.Decision{{ID: id, Settle: &how}}, func(w io.Writer, _ int, done daemon.Decided) {
+		return in.decide(cmd, []daemon.Decision{{ID: id, Settle: &how}}, func(w io.Writer, _ int, done daemon.DecisionResult) {
 			fmt.Fprintf(w, "submission %d is settled: see bridge submission show %d\n", id, id)
 			if done.Published != "" {
 				fmt.Fprintf(w, "what was accepted before, as %s, stays published: bridge submission withdraw takes it back; its submitter was told of it, and is not told again\n", oneLine(done.Published))
@@ -114,7 +114,7 @@ func resendCommand() *cobra.Command {
 				return err
 			}
 		}
-		return in.decide(cmd, []daemon.Decision{d}, func(w io.Writer, _ int, _ daemon.Decided) {
+		return in.decide(cmd, []daemon.Decision{d}, func(w io.Writer, _ int, _ daemon.DecisionResult) {
 			fmt.Fprintln(w, "the order was taken; only what is still the last word on its record, and no deletion, is sent again: see bridge submission ls")
 		})
 	}
@@ -142,7 +142,7 @@ func withdrawCommand() *cobra.Command {
 			}
 			all[i] = daemon.Decision{Set: set, Withdraw: id, Reason: reason}
 		}
-		return in.decide(cmd, all, func(w io.Writer, i int, done daemon.Decided) {
+		return in.decide(cmd, all, func(w io.Writer, i int, done daemon.DecisionResult) {
 			but := ""
 			if done.Stays {
 				but = "; it stays published, since another Source of the set has it too"
@@ -162,13 +162,13 @@ const (
 
 // decide takes decisions where nobody has the data folder, else it asks who has it,
 // and prints a line for each that was taken.
-func (in *inputs) decide(cmd *cobra.Command, all []daemon.Decision, print func(w io.Writer, i int, done daemon.Decided)) error {
+func (in *inputs) decide(cmd *cobra.Command, all []daemon.Decision, print func(w io.Writer, i int, done daemon.DecisionResult)) error {
 	c, err := in.decidable(cmd, all)
 	if err != nil {
 		return err
 	}
 	var refused []error
-	told := func(i int, done daemon.Decided) {
+	told := func(i int, done daemon.DecisionResult) {
 		if done.Error != "" {
 			refused = append(refused, errors.New(done.Error))
 		} else {
@@ -196,7 +196,7 @@ func (in *inputs) decidable(cmd *cobra.Command, all []daemon.Decision) (*config.
 	return h.Config, errors.Join(err, h.Close())
 }
 
-func decideSomewhere(cmd *cobra.Command, c *config.Config, all []daemon.Decision, told func(int, daemon.Decided)) error {
+func decideSomewhere(cmd *cobra.Command, c *config.Config, all []daemon.Decision, told func(int, daemon.DecisionResult)) error {
 	ctx := cmd.Context()
 	for limit := time.Now().Add(decisionPatience); ; {
 		h, err := openHouse(ctx, c, daemon.Options{Command: cmd.CommandPath(), Logger: warnings(cmd.ErrOrStderr())})
@@ -214,7 +214,7 @@ func decideSomewhere(cmd *cobra.Command, c *config.Config, all []daemon.Decision
 		if !errors.As(err, &locked) {
 			return err
 		}
-		if err := daemon.SendDecisions(ctx, c.Data, all, told); !errors.Is(err, daemon.ErrNobodyDecides) {
+		if err := daemon.SendDecisions(ctx, c.Data, all, told); !errors.Is(err, daemon.ErrNotServing) {
 			return err
 		}
 		if time.Now().After(limit) {

@@ -38,7 +38,7 @@ func submissionDiffCommand() *cobra.Command {
 	return cmd
 }
 
-func diffSubmission(ctx context.Context, w io.Writer, h *daemon.House, id int64) error {
+func diffSubmission(ctx context.Context, w io.Writer, h *daemon.Bridge, id int64) error {
 	s, err := h.Submission(ctx, id)
 	if err != nil {
 		return err
@@ -171,7 +171,7 @@ func submissionExportCommand() *cobra.Command {
 
 // exportSubmissions writes NUMBER.xml for each that has a record, and a line of
 // JSON in submissions.jsonl for each.
-func exportSubmissions(ctx context.Context, h *daemon.House, q event.SubmissionQuery, review bool, folder string) (n int, err error) {
+func exportSubmissions(ctx context.Context, h *daemon.Bridge, q event.SubmissionQuery, review bool, folder string) (n int, err error) {
 	peers, err := partners(ctx, h)
 	if err != nil {
 		return 0, err

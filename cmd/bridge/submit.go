@@ -66,7 +66,7 @@ func submitCommand() *cobra.Command {
 			if out.bar != nil {
 				_ = out.bar.Clear()
 			}
-			fmt.Fprintf(cmd.ErrOrStderr(), "bridge: trying again in %s: %s\n", short(wait), daemon.Private(err.Error()))
+			fmt.Fprintf(cmd.ErrOrStderr(), "bridge: trying again in %s: %s\n", short(wait), daemon.Redact(err.Error()))
 		}
 		return f.submit(cmd.Context(), files, out)
 	}
@@ -211,7 +211,7 @@ type jsonSubmitted struct {
 func (p *submitPrinter) print(r daemon.FileResult) {
 	p.count[r.State]++
 	p.unlisted = p.unlisted || r.Unlisted
-	r.Reason = daemon.Private(r.Reason)
+	r.Reason = daemon.Redact(r.Reason)
 	if p.bar != nil {
 		_ = p.bar.Clear()
 		defer func() { _ = p.bar.Add(1) }()

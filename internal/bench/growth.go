@@ -183,7 +183,7 @@ func pollHouse(ctx context.Context, j job, _ func(result)) (r result, err error)
 	return r, errors.Join(err, h.Close())
 }
 
-func destinationPoll(ctx context.Context, h *daemon.House) (time.Duration, error) {
+func destinationPoll(ctx context.Context, h *daemon.Bridge) (time.Duration, error) {
 	p, err := h.Publisher(base)
 	if err != nil {
 		return 0, err

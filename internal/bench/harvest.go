@@ -26,7 +26,7 @@ func harvestOnce(ctx context.Context, j job, _ func(result)) (result, error) {
 }
 
 // openOn opens a data folder with the provider of a job as its Source.
-func openOn(ctx context.Context, j *job) (*daemon.House, error) {
+func openOn(ctx context.Context, j *job) (*daemon.Bridge, error) {
 	c, err := config.FromArguments(config.Flags{Data: j.Folder}, []string{j.source()})
 	if err != nil {
 		return nil, err
@@ -38,7 +38,7 @@ func openOn(ctx context.Context, j *job) (*daemon.House, error) {
 }
 
 // pass harvests the one Source there is, and accepts no problem.
-func pass(ctx context.Context, h *daemon.House, o harvest.Options) (harvest.Report, time.Duration, error) {
+func pass(ctx context.Context, h *daemon.Bridge, o harvest.Options) (harvest.Report, time.Duration, error) {
 	start := time.Now()
 	r, err := h.Harvest(ctx, h.Sources[0], o)
 	took := time.Since(start)

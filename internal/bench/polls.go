@@ -92,7 +92,7 @@ func followLists(ctx context.Context, j job, _ func(result)) (r result, err erro
 
 // poll harvests a Source that has so many new changes; Count is the number of
 // requests.
-func poll(ctx context.Context, h *daemon.House, url string, events int64) (result, error) {
+func poll(ctx context.Context, h *daemon.Bridge, url string, events int64) (result, error) {
 	before, err := requests(ctx, url)
 	if err != nil {
 		return result{}, err

@@ -19,7 +19,7 @@ const (
 )
 
 // house opens a data folder as bridge serve does without Sources.
-func house(ctx context.Context, folder string) (*daemon.House, error) {
+func house(ctx context.Context, folder string) (*daemon.Bridge, error) {
 	c, err := config.FromArguments(config.Flags{Data: folder, Listen: "127.0.0.1:0"}, nil)
 	if err != nil {
 		return nil, err
@@ -90,7 +90,7 @@ func renderDocument(ctx context.Context, j job, _ func(result)) (best result, er
 	return best, errors.Join(err, h.Close())
 }
 
-func renderCold(ctx context.Context, h *daemon.House, path string) (result, error) {
+func renderCold(ctx context.Context, h *daemon.Bridge, path string) (result, error) {
 	if err := os.RemoveAll(filepath.Join(h.Config.Data, "cache")); err != nil {
 		return result{}, err
 	}
@@ -148,7 +148,7 @@ func makeSnapshot(ctx context.Context, j job, _ func(result)) (r result, err err
 	return r, errors.Join(err, h.Close())
 }
 
-func snapshot(ctx context.Context, h *daemon.House) (r result, err error) {
+func snapshot(ctx context.Context, h *daemon.Bridge) (r result, err error) {
 	if err := os.RemoveAll(filepath.Join(h.Config.Data, "snapshots")); err != nil {
 		return r, err
 	}

@@ -139,7 +139,7 @@ func drainOutbox(ctx context.Context, j job, _ func(result)) (r result, err erro
 
 // watch looks at the server until it has everything, then at the log until that
 // knows.
-func (r *result) watch(ctx context.Context, j job, h *daemon.House, start time.Time, before int64) error {
+func (r *result) watch(ctx context.Context, j job, h *daemon.Bridge, start time.Time, before int64) error {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {

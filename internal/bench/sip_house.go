@@ -41,7 +41,7 @@ func identifier(n int) string { return fmt.Sprintf("urn:example:map:%08d", n) }
 
 // sipHouse opens a data folder whose set main takes part in the protocol as these
 // lines of a configuration say.
-func sipHouse(ctx context.Context, folder, lines string) (*daemon.House, error) {
+func sipHouse(ctx context.Context, folder, lines string) (*daemon.Bridge, error) {
 	file := filepath.Join(folder, "bridge.toml")
 	text := fmt.Sprintf("data = %q\nlisten = \"127.0.0.1:0\"\n[[set]]\nname = \"main\"\n%s", folder, lines)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -94,7 +94,7 @@ func serveTarget(ctx context.Context, j job, ready func(result)) (r result, err 
 }
 
 // served serves until the parent wants no more.
-func served(ctx context.Context, h *daemon.House, ready func(result)) error {
+func served(ctx context.Context, h *daemon.Bridge, ready func(result)) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err

@@ -14,7 +14,7 @@ import (
 
 // openManyOn opens a data folder with many Sources at the provider of a job, each
 // in a set of its own.
-func openManyOn(ctx context.Context, j *job) (*daemon.House, error) {
+func openManyOn(ctx context.Context, j *job) (*daemon.Bridge, error) {
 	var sources []string
 	for n := range j.Number {
 		one := *j

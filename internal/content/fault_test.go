@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // The child process of TestKill finds its store and its first batch here.
@@ -77,9 +77,9 @@ func crashChild() int {
 // kill -9 at random between and inside Puts: what was acknowledged is there and
 // whole, the batch under way is there whole or not at all.
 func TestKill(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	rounds := 100
-	if peer.Soaking() {
+	if testenv.Soaking() {
 		rounds = 1000
 	}
 	path := filepath.Join(t.TempDir(), "content.db")
@@ -268,7 +268,7 @@ func makeDamageable(t *testing.T) (contents [][]byte, file []byte) {
 // Flipped bytes: whatever is changed, no content is ever answered with other
 // bytes than its own, and Verify finds what cannot be answered.
 func TestFlippedBytes(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	contents, file := makeDamageable(t)
 	r := rand.New(rand.NewPCG(3, 4))
 	refused, found := 0, 0

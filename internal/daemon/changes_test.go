@@ -14,7 +14,7 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/fixtures"
 	"github.com/pmh-bridge/bridge/internal/config"
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // change is one step in the life of a provider, and what the log makes of it.
@@ -120,7 +120,7 @@ func TestProviderThatChanges(t *testing.T) {
 	for _, mode := range []string{config.Mirror, config.Reference} {
 		t.Run(mode, func(t *testing.T) { sameLog(t, mode, 10, 1, 7, 50_000) })
 		t.Run(mode+", 1,000 equal stamps", func(t *testing.T) {
-			peer.Heavy(t)
+			testenv.Heavy(t)
 			sameLog(t, mode, 500, 1, 7, 50_000)
 		})
 	}
@@ -223,7 +223,7 @@ func TestAnyHistory(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{config.Mirror, config.Reference} {
 		t.Run(mode, func(t *testing.T) {
-			peer.Checks(t, 20)
+			testenv.Checks(t, 20)
 			rapid.Check(t, func(rt *rapid.T) { anyHistory(t, rt, mode) })
 		})
 	}

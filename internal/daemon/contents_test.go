@@ -21,7 +21,7 @@ import (
 
 // logged returns what the log of a bridge has: "created a, text/xml /a 3" with the
 // path and the length of each representation.
-func logged(t *testing.T, h *daemon.House) []string {
+func logged(t *testing.T, h *daemon.Bridge) []string {
 	t.Helper()
 	var out []string
 	for ev, err := range h.Log.Events(t.Context(), "", allAfter(0)) {
@@ -53,7 +53,7 @@ func listWith(url string) string {
 }
 
 // source is a bridge over one document and what lies beside it.
-func (w *world) source(kind, document string, beside map[string]http.HandlerFunc, change ...func(*config.Config)) *daemon.House {
+func (w *world) source(kind, document string, beside map[string]http.HandlerFunc, change ...func(*config.Config)) *daemon.Bridge {
 	w.name("source.example", "93.184.216.34")
 	w.serve("93.184.216.34:80", func(rw http.ResponseWriter, r *http.Request) {
 		if h := beside[r.URL.Path]; h != nil {

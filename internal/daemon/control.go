@@ -15,8 +15,8 @@ import (
 type ContentError = eventlog.ContentError
 
 // Replay takes quarantined input in again, and marks it when that worked.
-func (h *House) Replay(ctx context.Context, q *event.Quarantined) (harvest.Report, error) {
-	all, err := h.Log.Sources(ctx, q.Set)
+func (b *Bridge) Replay(ctx context.Context, q *event.Quarantined) (harvest.Report, error) {
+	all, err := b.Log.Sources(ctx, q.Set)
 	if err != nil {
 		return harvest.Report{}, err
 	}
@@ -24,23 +24,23 @@ func (h *House) Replay(ctx context.Context, q *event.Quarantined) (harvest.Repor
 		if all[i].ID != q.Source {
 			continue
 		}
-		src, err := h.Find(ctx, q.Set, all[i].URL)
+		src, err := b.Find(ctx, q.Set, all[i].URL)
 		if err != nil {
 			return harvest.Report{}, err
 		}
-		report, err := h.harvest.Replay(ctx, &src.Source, q)
+		report, err := b.harvest.Replay(ctx, &src.Source, q)
 		if err != nil {
 			return report, err
 		}
-		return report, h.Log.Replayed(ctx, q.ID)
+		return report, b.Log.Replayed(ctx, q.ID)
 	}
 	return harvest.Report{}, fmt.Errorf("set %s no longer has the Source it came from", q.Set)
 }
 
 // Only leaves of the configured Sources those that names name: sets, or Sources.
-func (h *House) Only(names []string) {
+func (b *Bridge) Only(names []string) {
 	if len(names) > 0 {
-		h.Sources = slices.DeleteFunc(h.Sources, func(s *Source) bool {
+		b.Sources = slices.DeleteFunc(b.Sources, func(s *Source) bool {
 			return !slices.Contains(names, s.Set) && (s.Name == "" || !slices.Contains(names, s.Name))
 		})
 	}
@@ -48,10 +48,10 @@ func (h *House) Only(names []string) {
 
 // PathWarning says what the operator has to do when the base URL has a path, ""
 // when it has none.
-func (h *House) PathWarning() string {
-	u, err := url.Parse(h.Config.BaseURL)
+func (b *Bridge) PathWarning() string {
+	u, err := url.Parse(b.Config.BaseURL)
 	if err != nil || u.Path == "" || u.Path == "/" {
 		return ""
 	}
-	return fmt.Sprintf("base_url has a path: let the web server of %s answer /.well-known/resourcesync and /robots.txt with those of %s", u.Host, h.Config.BaseURL)
+	return fmt.Sprintf("base_url has a path: let the web server of %s answer /.well-known/resourcesync and /robots.txt with those of %s", u.Host, b.Config.BaseURL)
 }

@@ -50,8 +50,8 @@ type Decision struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// Decided is what came of a Decision besides its commit.
-type Decided struct {
+// DecisionResult is what came of a Decision besides its commit.
+type DecisionResult struct {
 	// Published is the identifier under which the submission had been accepted
 	// before another disposition was settled on: the record is published still. "" is
 	// none.
@@ -64,44 +64,44 @@ type Decided struct {
 }
 
 // Decide takes a decision, in the process that holds the data folder.
-func (h *House) Decide(ctx context.Context, d Decision) (Decided, error) {
+func (b *Bridge) Decide(ctx context.Context, d Decision) (DecisionResult, error) {
 	switch {
 	case d.Resend != "":
-		return Decided{}, h.resend(ctx, d)
+		return DecisionResult{}, b.resend(ctx, d)
 	case d.Withdraw != "":
-		if err := h.withdraw(ctx, d); err != nil {
-			return Decided{}, err
+		if err := b.withdraw(ctx, d); err != nil {
+			return DecisionResult{}, err
 		}
-		stays, err := h.stays(ctx, d.Set, d.Withdraw)
-		return Decided{Stays: stays}, err
+		stays, err := b.stays(ctx, d.Set, d.Withdraw)
+		return DecisionResult{Stays: stays}, err
 	}
-	s, err := h.Submission(ctx, d.ID)
+	s, err := b.Submission(ctx, d.ID)
 	if err != nil {
-		return Decided{}, err
+		return DecisionResult{}, err
 	}
-	v := h.service(s.Set)
+	v := b.service(s.Set)
 	if v == nil || v.desk.Source != s.Source && d.Settle == nil {
-		return Decided{}, fmt.Errorf("submission %d belongs to set %s, which is not configured as a SIP service: give its configuration with --config", d.ID, s.Set)
+		return DecisionResult{}, fmt.Errorf("submission %d belongs to set %s, which is not configured as a SIP service: give its configuration with --config", d.ID, s.Set)
 	}
 	if d.Settle == nil {
-		return Decided{}, v.desk.Decide(ctx, submit.Verdict{ID: d.ID, Accept: d.Accept, Assigned: d.Assigned, Reason: d.Reason, Replace: d.Replace})
+		return DecisionResult{}, v.desk.Decide(ctx, submit.Verdict{ID: d.ID, Accept: d.Accept, Assigned: d.Assigned, Reason: d.Reason, Replace: d.Replace})
 	}
 	before, err := v.desk.Settle(ctx, d.ID, *d.Settle)
 	if err != nil || before.State != event.StateAccepted {
-		return Decided{}, err
+		return DecisionResult{}, err
 	}
-	after, err := h.Log.Submission(ctx, d.ID)
+	after, err := b.Log.Submission(ctx, d.ID)
 	if err != nil || after.State == before.State && after.Assigned == before.Assigned {
-		return Decided{}, err
+		return DecisionResult{}, err
 	}
-	return Decided{Published: before.Assigned}, nil
+	return DecisionResult{Published: before.Assigned}, nil
 }
 
 // resend puts submissions back into the outboxes that they are of.
-func (h *House) resend(ctx context.Context, d Decision) error {
+func (b *Bridge) resend(ctx context.Context, d Decision) error {
 	set := d.Set
 	if d.ID != 0 {
-		s, err := h.Submission(ctx, d.ID)
+		s, err := b.Submission(ctx, d.ID)
 		if err != nil {
 			return err
 		}
@@ -111,12 +111,12 @@ func (h *House) resend(ctx context.Context, d Decision) error {
 		set = s.Set
 	}
 	found := false
-	for i, o := range h.exchange.outboxes {
+	for i, o := range b.exchange.outboxes {
 		if o.Set != set {
 			continue
 		}
 		if d.ID != 0 {
-			if s, err := h.Log.Submission(ctx, d.ID); err != nil || s.Source != o.Source {
+			if s, err := b.Log.Submission(ctx, d.ID); err != nil || s.Source != o.Source {
 				continue
 			}
 		}
@@ -124,14 +124,14 @@ func (h *House) resend(ctx context.Context, d Decision) error {
 		n, err := o.Resend(ctx, d.ID, event.ParseState(d.Resend))
 		if n > 0 {
 			select {
-			case h.exchange.reload[i] <- struct{}{}:
+			case b.exchange.reload[i] <- struct{}{}:
 			default:
 			}
 		}
 		if err != nil {
 			return err
 		}
-		h.opt.Logger.Info("submissions are sent again", "set", o.Set, "target", o.URL, "number", n)
+		b.opt.Logger.Info("submissions are sent again", "set", o.Set, "target", o.URL, "number", n)
 	}
 	if !found {
 		return fmt.Errorf("set %q has no configured [[set.submit]] that this could be sent to: give its configuration with --config", set)
@@ -149,14 +149,14 @@ const (
 )
 
 // serveDecisions takes the decisions of other processes until ctx ends.
-func (h *House) serveDecisions(ctx context.Context) {
-	l, remove, err := listenControl(h.Config.Data)
+func (b *Bridge) serveDecisions(ctx context.Context) {
+	l, remove, err := listenControl(b.Config.Data)
 	if err != nil {
-		h.opt.Logger.Error("no decisions can be taken while bridge runs", "error", err)
+		b.opt.Logger.Error("no decisions can be taken while bridge runs", "error", err)
 		return
 	}
 	defer remove()
-	server := &http.Server{Handler: http.HandlerFunc(h.takeDecisions), ReadTimeout: time.Minute, BaseContext: func(net.Listener) context.Context { return ctx }}
+	server := &http.Server{Handler: http.HandlerFunc(b.takeDecisions), ReadTimeout: time.Minute, BaseContext: func(net.Listener) context.Context { return ctx }}
 	stop := context.AfterFunc(ctx, func() {
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
@@ -164,7 +164,7 @@ func (h *House) serveDecisions(ctx context.Context) {
 	})
 	defer stop()
 	if err := server.Serve(l); err != nil && !errors.Is(err, http.ErrServerClosed) {
-		h.opt.Logger.Error("no more decisions can be taken while bridge runs", "error", err)
+		b.opt.Logger.Error("no more decisions can be taken while bridge runs", "error", err)
 	}
 }
 
@@ -200,7 +200,7 @@ func listenControl(folder string) (l net.Listener, remove func(), err error) {
 }
 
 // takeDecisions answers each decision when it is committed or refused, a line each.
-func (h *House) takeDecisions(w http.ResponseWriter, r *http.Request) {
+func (b *Bridge) takeDecisions(w http.ResponseWriter, r *http.Request) {
 	var all []Decision
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, mostDecisions)).Decode(&all); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -211,10 +211,10 @@ func (h *House) takeDecisions(w http.ResponseWriter, r *http.Request) {
 		if r.Context().Err() != nil {
 			return
 		}
-		done, err := h.Decide(context.WithoutCancel(r.Context()), all[i])
+		done, err := b.Decide(context.WithoutCancel(r.Context()), all[i])
 		if err != nil {
 			done.Error = err.Error()
-			h.opt.Logger.Warn("a decision was refused", "about", all[i].subject(), "error", err)
+			b.opt.Logger.Warn("a decision was refused", "about", all[i].subject(), "error", err)
 		}
 		if out.Encode(done) != nil || flush.Flush() != nil {
 			return
@@ -222,14 +222,14 @@ func (h *House) takeDecisions(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// ErrNobodyDecides: no process takes decisions for a data folder.
-var ErrNobodyDecides = errors.New("no process takes decisions")
+// ErrNotServing: no process takes decisions for a data folder.
+var ErrNotServing = errors.New("no process takes decisions")
 
 // SendDecisions asks the process that serves from a data folder to take decisions,
 // in their order, and calls told with what came of each. The error is
 // ErrNobodyDecides, or that it is not known what became of those that told was not
 // called with.
-func SendDecisions(ctx context.Context, folder string, all []Decision, told func(i int, done Decided)) error {
+func SendDecisions(ctx context.Context, folder string, all []Decision, told func(i int, done DecisionResult)) error {
 	at := filepath.Join(folder, controlName)
 	if linked, err := os.Readlink(at); err == nil {
 		at = linked
@@ -237,7 +237,7 @@ func SendDecisions(ctx context.Context, folder string, all []Decision, told func
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", at)
 		if err != nil {
-			return nil, errors.Join(ErrNobodyDecides, err)
+			return nil, errors.Join(ErrNotServing, err)
 		}
 		return conn, nil
 	}}}
@@ -257,7 +257,7 @@ func SendDecisions(ctx context.Context, folder string, all []Decision, told func
 	}
 	lines := json.NewDecoder(resp.Body)
 	for i := range all {
-		var done Decided
+		var done DecisionResult
 		if err := lines.Decode(&done); err != nil {
 			return fmt.Errorf("the process that has the data folder has ended, or does not answer; whether %s was decided shows %s: %w", all[i].subject(), all[i].seen(), err)
 		}
@@ -289,23 +289,23 @@ func (d *Decision) seen() string {
 }
 
 // Submission returns one, with its record.
-func (h *House) Submission(ctx context.Context, id int64) (*event.Submission, error) {
-	s, err := h.Log.Submission(ctx, id)
+func (b *Bridge) Submission(ctx context.Context, id int64) (*event.Submission, error) {
+	s, err := b.Log.Submission(ctx, id)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("there is no submission %d in %s: see bridge submission ls", id, h.Config.Data)
+		return nil, fmt.Errorf("there is no submission %d in %s: see bridge submission ls", id, b.Config.Data)
 	}
 	return s, err
 }
 
 // CopyRecord writes the record of a submission.
-func (h *House) CopyRecord(ctx context.Context, w io.Writer, s *event.Submission) error {
-	if h.Contents == nil || s.Content == [32]byte{} {
+func (b *Bridge) CopyRecord(ctx context.Context, w io.Writer, s *event.Submission) error {
+	if b.Contents == nil || s.Content == [32]byte{} {
 		return fmt.Errorf("submission %d has no record here", s.ID)
 	}
-	b, err := h.Contents.Open(ctx, s.Content)
+	record, err := b.Contents.Open(ctx, s.Content)
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(w, b)
-	return errors.Join(err, b.Close())
+	_, err = io.Copy(w, record)
+	return errors.Join(err, record.Close())
 }

@@ -19,12 +19,12 @@ func decided(t *testing.T, folder string, all ...daemon.Decision) []error {
 	t.Helper()
 	errs := make([]error, len(all))
 	eventually(t, "decisions are taken", func() bool {
-		err := daemon.SendDecisions(context.Background(), folder, all, func(i int, done daemon.Decided) {
+		err := daemon.SendDecisions(context.Background(), folder, all, func(i int, done daemon.DecisionResult) {
 			if done.Error != "" {
 				errs[i] = errors.New(done.Error)
 			}
 		})
-		if err != nil && !errors.Is(err, daemon.ErrNobodyDecides) {
+		if err != nil && !errors.Is(err, daemon.ErrNotServing) {
 			t.Fatal(err)
 		}
 		return err == nil
@@ -101,7 +101,7 @@ func TestDecisionsWhereverTheFolderIs(t *testing.T) {
 		if _, err := os.Lstat(filepath.Join(folder, "control")); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("after the end: %v", err)
 		}
-		if err := daemon.SendDecisions(t.Context(), folder, []daemon.Decision{{ID: 1}}, nil); !errors.Is(err, daemon.ErrNobodyDecides) {
+		if err := daemon.SendDecisions(t.Context(), folder, []daemon.Decision{{ID: 1}}, nil); !errors.Is(err, daemon.ErrNotServing) {
 			t.Errorf("nobody is there: %v", err)
 		}
 	}

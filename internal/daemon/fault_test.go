@@ -14,7 +14,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/fetch"
 	"github.com/pmh-bridge/bridge/internal/harvest"
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // TestFault_RetryAfter: no request to a host earlier than it asked, whatever was
@@ -138,7 +138,7 @@ func TestFault_RetryAfterLongerThanWeWait(t *testing.T) {
 // applied, and from what it lacks nothing is inferred.
 func TestFault_BodyCutAtEveryByte(t *testing.T) {
 	t.Parallel()
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	cut := map[string]func(doc []byte, n int) fixtures.Hook{
 		"the connection breaks": func(_ []byte, n int) fixtures.Hook { return fixtures.Hook{Break: n} },
 		"a short document, well sent": func(doc []byte, n int) fixtures.Hook {
@@ -238,7 +238,7 @@ func (e endless) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func TestFault_ChainsWithoutEnd(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	for name, c := range map[string]struct {
 		handler endless
 		most    int

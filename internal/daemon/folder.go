@@ -31,7 +31,7 @@ func HasLog(folder string) bool { return eventlog.Exists(folder) }
 
 // watch stops serve when the data folder has gone or its disk fails: what is
 // acknowledged then would be lost. It ends with ctx.
-func (h *House) watch(ctx context.Context, stop context.CancelCauseFunc) {
+func (b *Bridge) watch(ctx context.Context, stop context.CancelCauseFunc) {
 	check, beat := time.NewTicker(checkEvery), time.NewTicker(beatEvery)
 	defer check.Stop()
 	defer beat.Stop()
@@ -42,55 +42,55 @@ func (h *House) watch(ctx context.Context, stop context.CancelCauseFunc) {
 		case <-ctx.Done():
 			return
 		case <-check.C:
-			err = h.Log.Check(ctx)
+			err = b.Log.Check(ctx)
 		case <-beat.C:
-			err = h.Log.Beat()
+			err = b.Log.Beat()
 		}
 		if errors.Is(err, eventlog.ErrStopped) {
-			h.opt.Logger.Error("the data folder cannot be used any more", "folder", h.Config.Data, "error", err)
+			b.opt.Logger.Error("the data folder cannot be used any more", "folder", b.Config.Data, "error", err)
 			stop(err)
 			return
 		}
-		clock := h.Log.Clock()
+		clock := b.Log.Clock()
 		if (clock != nil) != refused {
 			refused = clock != nil
 			if refused {
-				h.opt.Logger.Error("nothing is logged", "error", clock)
+				b.opt.Logger.Error("nothing is logged", "error", clock)
 			} else {
-				h.opt.Logger.Info("the clock is believed again")
+				b.opt.Logger.Info("the clock is believed again")
 			}
 		}
 	}
 }
 
 // sayLoss says loudly what the log has lost.
-func (h *House) sayLoss() {
-	switch loss := h.Log.Loss(); {
+func (b *Bridge) sayLoss() {
+	switch loss := b.Log.Loss(); {
 	case loss == nil:
-	case loss.Events() && !h.opt.ReadOnly && !h.opt.DryRun:
-		h.opt.Logger.Error("THE LOG HAS LOST EVENTS THAT MAY HAVE BEEN PUBLISHED; it goes on in a new epoch: sets and feeds begin anew, and Destinations compare everything",
-			"folder", h.Config.Data, "lost", loss.String())
+	case loss.Events() && !b.opt.ReadOnly && !b.opt.DryRun:
+		b.opt.Logger.Error("THE LOG HAS LOST EVENTS THAT MAY HAVE BEEN PUBLISHED; it goes on in a new epoch: sets and feeds begin anew, and Destinations compare everything",
+			"folder", b.Config.Data, "lost", loss.String())
 	default:
-		h.opt.Logger.Error("THE LOG HAS LOST SOMETHING", "folder", h.Config.Data, "lost", loss.String())
+		b.opt.Logger.Error("THE LOG HAS LOST SOMETHING", "folder", b.Config.Data, "lost", loss.String())
 	}
 }
 
 // Warnings returns what a person should know of the data folder, in sentences: what
 // the log has lost, and why nothing is logged.
-func (h *House) Warnings(ctx context.Context) ([]string, error) {
+func (b *Bridge) Warnings(ctx context.Context) ([]string, error) {
 	var out []string
-	if loss := h.Log.Loss(); loss != nil && (h.opt.ReadOnly || !loss.Events()) {
+	if loss := b.Log.Loss(); loss != nil && (b.opt.ReadOnly || !loss.Events()) {
 		text := loss.String()
-		if loss.Events() && h.opt.ReadOnly {
+		if loss.Events() && b.opt.ReadOnly {
 			text += "; when bridge serve or bridge harvest opens it for writing it goes on in a new epoch"
 		}
 		out = append(out, text)
 	}
-	epochs, err := h.Log.Epochs(ctx)
+	epochs, err := b.Log.Epochs(ctx)
 	for _, e := range epochs {
 		out = append(out, fmt.Sprintf("epoch %d began at %v: %s", e.N, e.Started, e.Reason))
 	}
-	if clock := h.clockTrouble(); clock != "" {
+	if clock := b.clockTrouble(); clock != "" {
 		out = append(out, clock)
 	}
 	return out, err
@@ -98,17 +98,17 @@ func (h *House) Warnings(ctx context.Context) ([]string, error) {
 
 // clockTrouble says what is wrong with the clock. A process that reads does not
 // know what the one that writes has seen, but for when it last ran without doubt.
-func (h *House) clockTrouble() string {
-	if !h.opt.ReadOnly {
-		if err := h.Log.Clock(); err != nil {
+func (b *Bridge) clockTrouble() string {
+	if !b.opt.ReadOnly {
+		if err := b.Log.Clock(); err != nil {
 			return err.Error()
 		}
 		return ""
 	}
-	ahead := h.now().Sub(h.Log.Seen())
-	if !h.Log.Seen().IsZero() && ahead > 24*time.Hour && eventlog.Held(h.Config.Data) {
+	ahead := b.now().Sub(b.Log.Seen())
+	if !b.Log.Seen().IsZero() && ahead > 24*time.Hour && eventlog.Held(b.Config.Data) {
 		return fmt.Sprintf("the clock may have jumped: a process holds the data folder, and has believed no time since %s: nothing is logged; put the clock right, or restart it with --accept-clock",
-			h.Log.Seen().UTC().Format(time.RFC3339))
+			b.Log.Seen().UTC().Format(time.RFC3339))
 	}
 	return ""
 }
@@ -116,18 +116,18 @@ func (h *House) clockTrouble() string {
 // openEpochs tells the Sources in which epoch their sets are, and takes note of
 // the sets that have become whole since: a Source that was never walked may have
 // left the configuration.
-func (h *House) openEpochs(ctx context.Context) error {
-	sets, err := h.Log.Sets(ctx)
+func (b *Bridge) openEpochs(ctx context.Context) error {
+	sets, err := b.Log.Sets(ctx)
 	if err != nil {
 		return err
 	}
 	for i := range sets {
-		for _, s := range h.Sources {
+		for _, s := range b.Sources {
 			if s.Set == sets[i].Name {
 				s.Epoch = sets[i].Feed
 			}
 		}
-		if err := h.whole(ctx, &sets[i]); err != nil {
+		if err := b.whole(ctx, &sets[i]); err != nil {
 			return err
 		}
 	}
@@ -136,33 +136,33 @@ func (h *House) openEpochs(ctx context.Context) error {
 
 // whole takes note that a set has all its records, once each of its Sources was
 // walked whole, or is a bridge that waits for nobody but this one.
-func (h *House) whole(ctx context.Context, set *event.Set) error {
+func (b *Bridge) whole(ctx context.Context, set *event.Set) error {
 	if !set.Partial {
 		return nil
 	}
-	walked, configured, err := h.progress(ctx, set.Name)
+	walked, configured, err := b.progress(ctx, set.Name)
 	if err != nil || configured == 0 { // nobody speaks for it in this run
 		return err
 	}
-	if len(harvest.Waits(set.Feed, walked, h.now()).Sets) > 0 {
+	if len(harvest.Waits(set.Feed, walked, b.now()).Sets) > 0 {
 		return nil
 	}
-	h.opt.Logger.Info("all Sources of the set were walked: its complete lists are published from now on", "set", set.Name)
-	return h.Log.Whole(ctx, set.Name)
+	b.opt.Logger.Info("all Sources of the set were walked: its complete lists are published from now on", "set", set.Name)
+	return b.Log.Whole(ctx, set.Name)
 }
 
 // progress returns how far the walks of a set's Sources are that it needs to be
 // whole: the configured ones, and without a configuration those of this run and any
 // whose walk is unfinished. configured counts SIP Sources too, which are not walked.
-func (h *House) progress(ctx context.Context, set string) (walks []event.Progress, configured int, err error) {
-	all, err := h.Log.Sources(ctx, set)
+func (b *Bridge) progress(ctx context.Context, set string) (walks []event.Progress, configured int, err error) {
+	all, err := b.Log.Sources(ctx, set)
 	for i := range all {
 		src := &all[i]
-		ours := h.configured(src.ID)
+		ours := b.configured(src.ID)
 		if ours {
 			configured++
 		}
-		begun := h.Config.File == "" && (src.Cursor.Data != nil || src.Gap != "")
+		begun := b.Config.File == "" && (src.Cursor.Data != nil || src.Gap != "")
 		if (ours || begun) && src.Kind != harvest.SIP {
 			walks = append(walks, src.Progress)
 		}
@@ -172,13 +172,13 @@ func (h *House) progress(ctx context.Context, set string) (walks []event.Progres
 
 // waits says to other bridges for what a set waits that is not whole yet, see
 // follow.PartialHeader.
-func (h *House) waits(ctx context.Context, name string) string {
-	now := h.now()
-	set, err := h.Log.Set(ctx, name)
+func (b *Bridge) waits(ctx context.Context, name string) string {
+	now := b.now()
+	set, err := b.Log.Set(ctx, name)
 	if err != nil {
 		return ""
 	}
-	walks, _, err := h.progress(ctx, name)
+	walks, _, err := b.progress(ctx, name)
 	if err != nil {
 		return ""
 	}
@@ -188,8 +188,8 @@ func (h *House) waits(ctx context.Context, name string) string {
 	return harvest.Waits(set.Feed, walks, now).Header(now)
 }
 
-func (h *House) configured(id event.SourceID) bool {
-	for _, s := range h.Sources {
+func (b *Bridge) configured(id event.SourceID) bool {
+	for _, s := range b.Sources {
 		if s.ID == id {
 			return true
 		}
@@ -198,25 +198,25 @@ func (h *House) configured(id event.SourceID) bool {
 }
 
 // walked looks, after a harvest, whether its set has become whole.
-func (h *House) walked(ctx context.Context, name string) error {
-	set, err := h.Log.Set(ctx, name)
+func (b *Bridge) walked(ctx context.Context, name string) error {
+	set, err := b.Log.Set(ctx, name)
 	if err != nil {
 		return err
 	}
-	return h.whole(ctx, &set)
+	return b.whole(ctx, &set)
 }
 
 // ready returns why the bridge is not ready to be relied on: it cannot read its
 // log, or it reads it and logs nothing.
-func (h *House) ready(ctx context.Context) error {
-	if _, err := h.Log.Sets(ctx); err != nil {
+func (b *Bridge) ready(ctx context.Context) error {
+	if _, err := b.Log.Sets(ctx); err != nil {
 		return err
 	}
-	if h.opt.ReadOnly {
+	if b.opt.ReadOnly {
 		return nil
 	}
-	err := errors.Join(h.Log.Check(ctx), h.Log.Clock(), h.contentsThere(ctx))
-	if l := h.lost.Load(); l != nil && l.grave() {
+	err := errors.Join(b.Log.Check(ctx), b.Log.Clock(), b.contentsThere(ctx))
+	if l := b.lost.Load(); l != nil && l.grave() {
 		err = errors.Join(err, l)
 	}
 	return err
@@ -224,12 +224,12 @@ func (h *House) ready(ctx context.Context) error {
 
 // contentsThere returns an error when the log has records whose copies we serve,
 // and there is not one copy.
-func (h *House) contentsThere(ctx context.Context) error {
-	sets, err := h.Log.Sets(ctx)
+func (b *Bridge) contentsThere(ctx context.Context) error {
+	sets, err := b.Log.Sets(ctx)
 	if err != nil {
 		return err
 	}
-	stats, err := h.Contents.Stats(ctx)
+	stats, err := b.Contents.Stats(ctx)
 	if err != nil || stats.Count > 0 {
 		return err
 	}

@@ -134,7 +134,7 @@ func atomOf(urls map[string]string) string {
 }
 
 // openIn opens a bridge in a world, on a data folder, that harvests SOURCEs.
-func (w *world) openIn(data string, sources []string, change ...func(*config.Config)) *daemon.House {
+func (w *world) openIn(data string, sources []string, change ...func(*config.Config)) *daemon.Bridge {
 	w.t.Helper()
 	c, err := config.FromArguments(config.Flags{Data: data}, sources)
 	if err != nil {
@@ -151,7 +151,7 @@ func (w *world) openIn(data string, sources []string, change ...func(*config.Con
 	return h
 }
 
-func (w *world) harvest(h *daemon.House, source int) (harvest.Report, error) {
+func (w *world) harvest(h *daemon.Bridge, source int) (harvest.Report, error) {
 	w.t.Helper()
 	return h.Harvest(w.t.Context(), h.Sources[source], harvest.Options{})
 }

@@ -28,7 +28,7 @@ type bench struct {
 	provider *fixtures.Provider
 	server   *httptest.Server
 	config   *config.Config
-	house    *daemon.House
+	house    *daemon.Bridge
 	options  daemon.Options
 	batch    int
 }

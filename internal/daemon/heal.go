@@ -18,16 +18,16 @@ import (
 // heal fetches the contents of a Source's records again that the store has lost or
 // that are damaged. What comes must have the hash that was published; other bytes
 // are an update, and come with a harvest that learns of it.
-func (h *House) heal(ctx context.Context, s *Source, r *harvest.Report) error {
-	if s.Content != event.Mirror || h.opt.DryRun || s.Kind == harvest.SIP {
+func (b *Bridge) heal(ctx context.Context, s *Source, r *harvest.Report) error {
+	if s.Content != event.Mirror || b.opt.DryRun || s.Kind == harvest.SIP {
 		return nil
 	}
-	set, err := h.Log.Set(ctx, s.Set)
+	set, err := b.Log.Set(ctx, s.Set)
 	if err != nil {
 		return err
 	}
 	failed, first := 0, error(nil)
-	for ev, err := range h.Log.Live(ctx, s.Set, set.Last) {
+	for ev, err := range b.Log.Live(ctx, s.Set, set.Last) {
 		if err != nil {
 			return err
 		}
@@ -39,13 +39,13 @@ func (h *House) heal(ctx context.Context, s *Source, r *harvest.Report) error {
 			if err != nil {
 				continue // verify finds it
 			}
-			switch err := h.Contents.Check(ctx, sum); {
+			switch err := b.Contents.Check(ctx, sum); {
 			case err == nil:
 				continue
 			case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, content.ErrDamaged):
 				return err
 			}
-			err = h.fetchAgain(ctx, s, rep.Href, sum)
+			err = b.fetchAgain(ctx, s, rep.Href, sum)
 			switch {
 			case ctx.Err() != nil || errors.Is(err, content.ErrFull):
 				return err
@@ -63,7 +63,7 @@ func (h *House) heal(ctx context.Context, s *Source, r *harvest.Report) error {
 }
 
 // fetchAgain fetches one content.
-func (h *House) fetchAgain(ctx context.Context, s *Source, href string, want content.Sum) error {
+func (b *Bridge) fetchAgain(ctx context.Context, s *Source, href string, want content.Sum) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, href, nil)
 	if err != nil {
 		return err
@@ -77,7 +77,7 @@ func (h *House) fetchAgain(ctx context.Context, s *Source, href string, want con
 		return fmt.Errorf("%s answered %s", href, resp.Status)
 	}
 	limit := cmp.Or(s.Limits.Record, 64<<20)
-	draft, err := h.Contents.Draft(fetch.Limit(resp.Body, limit, "a representation"), limit)
+	draft, err := b.Contents.Draft(fetch.Limit(resp.Body, limit, "a representation"), limit)
 	if err != nil {
 		return fmt.Errorf("%s: %w", href, err)
 	}
@@ -85,7 +85,7 @@ func (h *House) fetchAgain(ctx context.Context, s *Source, href string, want con
 	if draft.Sum() != want {
 		return fmt.Errorf("%s: its SHA-256 is %s, and %s was published", href, draft.Sum(), want)
 	}
-	return h.Contents.Replace(ctx, draft)
+	return b.Contents.Replace(ctx, draft)
 }
 
 // countEvery is how often serve counts the contents that are missing, if any is.
@@ -93,22 +93,22 @@ const countEvery = time.Hour
 
 // count counts the contents of live records that the store does not have, at the
 // start and, as long as there are any, every so often. It ends with ctx.
-func (h *House) count(ctx context.Context) {
+func (b *Bridge) count(ctx context.Context) {
 	tick := time.NewTicker(countEvery)
 	defer tick.Stop()
 	for {
-		missing, of, err := h.missing(ctx)
+		missing, of, err := b.missing(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			h.opt.Logger.Error("the contents could not be counted", "error", err)
+			b.opt.Logger.Error("the contents could not be counted", "error", err)
 		case missing > 0:
-			h.opt.Logger.Error("contents are missing: bridge verify names them, bridge harvest --full fetches them again", "missing", missing, "of", of)
+			b.opt.Logger.Error("contents are missing: bridge verify names them, bridge harvest --full fetches them again", "missing", missing, "of", of)
 		}
-		h.lost.Store(nil)
+		b.lost.Store(nil)
 		if err == nil && missing > 0 {
-			h.lost.Store(&lost{missing, of})
+			b.lost.Store(&lost{missing, of})
 		}
 		if missing == 0 {
 			return
@@ -133,14 +133,14 @@ func (l *lost) Error() string {
 func (l *lost) grave() bool { return l.missing*100 >= l.of }
 
 // missing counts the contents of live records that the store does not have.
-func (h *House) missing(ctx context.Context) (missing, of int64, err error) {
-	sets, err := h.Log.Sets(ctx)
+func (b *Bridge) missing(ctx context.Context) (missing, of int64, err error) {
+	sets, err := b.Log.Sets(ctx)
 	if err != nil {
 		return 0, 0, err
 	}
 	var sums []content.Sum
 	ask := func() error {
-		gone, err := h.Contents.Missing(ctx, sums)
+		gone, err := b.Contents.Missing(ctx, sums)
 		missing, of, sums = missing+int64(len(gone)), of+int64(len(sums)), sums[:0]
 		return err
 	}
@@ -148,7 +148,7 @@ func (h *House) missing(ctx context.Context) (missing, of int64, err error) {
 		if sets[i].Content != event.Mirror {
 			continue
 		}
-		for ev, err := range h.Log.Live(ctx, sets[i].Name, sets[i].Last) {
+		for ev, err := range b.Log.Live(ctx, sets[i].Name, sets[i].Last) {
 			if err != nil {
 				return missing, of, err
 			}

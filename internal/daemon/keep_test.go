@@ -15,7 +15,7 @@ import (
 func TestLoopIsBegunAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var said bytes.Buffer
-		h := &House{opt: Options{Logger: slog.New(slog.NewTextHandler(&said, nil))}}
+		h := &Bridge{opt: Options{Logger: slog.New(slog.NewTextHandler(&said, nil))}}
 		began, start := 0, time.Now()
 		h.keep(t.Context(), "a loop", func(context.Context) {
 			if began++; began < 3 {

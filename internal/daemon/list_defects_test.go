@@ -15,7 +15,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/fetch"
 	"github.com/pmh-bridge/bridge/internal/harvest"
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // flaw is a defect of a Source, what is said of it, and when the changes that it
@@ -99,7 +99,7 @@ func flaws() []flaw {
 // TestList_Defects: a Source with any defect of the real world is followed without
 // a lost change, nothing is deleted that lives, and the defect is named.
 func TestList_Defects(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	rows := flaws()
 	for _, d := range fixtures.Defects() {
 		if !slices.ContainsFunc(rows, func(f flaw) bool { return f.defect == d }) {
@@ -244,7 +244,7 @@ func (b *flawed) pass(o harvest.Options) harvest.Report {
 // manyInOneList: a Resource List that ends at 50,000 entries is no enumeration:
 // what it leaves out is not deleted.
 func manyInOneList(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	b := newListBench(t, fixtures.SourceOptions{ChangeLists: fixtures.NoChangeLists, PerPart: 40_000}, content(config.Reference))
 	for i := range 50_002 {
 		b.origin.Create(fixtures.Resource{Name: fmt.Sprintf("r%05d", i), Body: []byte("x")})

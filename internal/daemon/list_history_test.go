@@ -12,7 +12,7 @@ import (
 	"github.com/pmh-bridge/bridge/fixtures"
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/harvest"
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // TestList_AnyHistory: whatever a Source goes through, after each harvest bridge
@@ -20,11 +20,11 @@ import (
 // after another, come to the same, and each of them changes something; and
 // nothing is deleted that lives.
 func TestList_AnyHistory(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	t.Parallel()
 	for _, mode := range []string{config.Mirror, config.Reference} {
 		t.Run(mode, func(t *testing.T) {
-			peer.Checks(t, 20)
+			testenv.Checks(t, 20)
 			rapid.Check(t, func(rt *rapid.T) { anyListHistory(t, rt, mode) })
 		})
 	}

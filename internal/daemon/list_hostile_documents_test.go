@@ -15,7 +15,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/fetch"
 	"github.com/pmh-bridge/bridge/internal/harvest"
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // loneList is a bridge over a Source that has only a Resource List, or only a
@@ -57,7 +57,7 @@ var listPlaced = regexp.MustCompile(`list\.xml:\d+:\d+: `)
 // TestListFault_HostileDocuments: a list that is not what it should be is refused
 // whole, with the place and the reason, and nothing is inferred from it.
 func TestListFault_HostileDocuments(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	head := func(path string) string {
 		md := `capability="resourcelist" at="2025-01-02T00:00:00Z"`
 		if path == fixtures.ChangeList {
@@ -114,7 +114,7 @@ func TestListFault_HostileDocuments(t *testing.T) {
 // wherever that is: only a soak tries every place.
 func TestListFault_CutAtEveryByte(t *testing.T) {
 	t.Parallel()
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	for _, path := range []string{fixtures.ResourceList, fixtures.ChangeList} {
 		for name, cut := range map[string]struct {
 			hook func(doc []byte, n int) fixtures.Hook
@@ -127,7 +127,7 @@ func TestListFault_CutAtEveryByte(t *testing.T) {
 				return fixtures.Hook{Body: fixed(string(doc[:n]))}
 			}, 1},
 		} {
-			if peer.Soaking() {
+			if testenv.Soaking() {
 				cut.step = 1
 			}
 			t.Run(strings.Trim(path, "/")+", "+name, func(t *testing.T) {
@@ -195,7 +195,7 @@ func TestListFault_IndexesWithoutEnd(t *testing.T) {
 		} {
 			t.Run(c+", "+name, func(t *testing.T) {
 				if row.handler.each > 1000 {
-					peer.Heavy(t)
+					testenv.Heavy(t)
 				}
 				b := newListBench(t, fixtures.SourceOptions{}, content(config.Reference), func(cf *config.Config) { cf.Sets[0].Sources[0].MaxDocuments = row.most })
 				var requests atomic.Int64

@@ -15,7 +15,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/fetch"
 	"github.com/pmh-bridge/bridge/internal/harvest"
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/translate"
 )
 
@@ -80,7 +80,7 @@ func (b *listBench) base() string { return strings.Replace(b.server.URL, "127.0.
 // TestListFault_RequestForgery: a Source that was typed by name leads nowhere else
 // into our own network, by no link, no loc and no redirect.
 func TestListFault_RequestForgery(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	inside := newListener(t)
 	for _, to := range []string{inside.URL + "/secret", "http://[::1]/x", "file:///etc/passwd"} {
 		forgeDocuments(t, to)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/fixtures"
 	"github.com/pmh-bridge/bridge/internal/config"
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // shape is one way in which Sources publish their lists.
@@ -50,7 +50,7 @@ func shapes() []shape {
 // TestList_Shapes: whatever lists a Source has, the log tells the same of the same
 // life, and harvesting again costs a 304 for what may have changed.
 func TestList_Shapes(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	for _, s := range shapes() {
 		for _, mode := range []string{config.Mirror, config.Reference} {
 			t.Run(s.name+", "+mode, func(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/daemon"
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // longFeed is a feed of so many short entries in one document. Before its end it
@@ -38,7 +38,7 @@ func (f *longFeed) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 // D64: what a long Atom document says does not wait in memory for its end, neither
 // the entries that are taken nor the bad ones, and all of it is taken then.
 func TestLongFeedTakesLittleMemory(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	const entries, most = 40_000, 24 << 20 // in memory they take about 100 MB
 	for _, bad := range []bool{false, true} {
 		t.Run(fmt.Sprintf("bad %t", bad), func(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/fixtures"
 	"github.com/pmh-bridge/bridge/internal/config"
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // mostUsed runs a client that works as the most used Destination does: it reads
@@ -29,7 +29,7 @@ type mostUsed struct {
 func newMostUsed(t *testing.T, o *outlet) *mostUsed {
 	t.Helper()
 	dir := t.TempDir()
-	m := &mostUsed{o: o, python: peer.Need(t, "python3", "python3"), script: filepath.Join(peer.Root(t), "testdata", "resync_client.py"),
+	m := &mostUsed{o: o, python: testenv.Need(t, "python3", "python3"), script: filepath.Join(testenv.Root(t), "testdata", "resync_client.py"),
 		state: filepath.Join(dir, "state.json"), folder: filepath.Join(dir, "files")}
 	if err := os.Mkdir(m.folder, 0o777); err != nil {
 		t.Fatal(err)

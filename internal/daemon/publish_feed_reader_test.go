@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // The documents of Atom-PMH as this test reads them, with encoding/xml and
@@ -265,7 +265,7 @@ type atomSchema struct {
 
 func newAtomSchema(t *testing.T) *atomSchema {
 	t.Helper()
-	return &atomSchema{t: t, jing: peer.Need(t, "jing", "jing"), schema: filepath.Join(peer.Shared(t, "schemas"), "atom-rfc4287.rnc"),
+	return &atomSchema{t: t, jing: testenv.Need(t, "jing", "jing"), schema: filepath.Join(testenv.Shared(t, "schemas"), "atom-rfc4287.rnc"),
 		folder: t.TempDir(), names: map[string]string{}}
 }
 

@@ -25,13 +25,13 @@ import (
 	"github.com/pmh-bridge/bridge/fixtures"
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/daemon"
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // TestFeeds: in each mode the feeds keep the rules, say what the log says, and
 // are read by others.
 func TestFeeds(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	schema := newAtomSchema(t)
 	eachMode(t, func(t *testing.T, o *outlet, mode string) {
 		docs, complete := o.chain(), o.feed(o.setURL("complete.atom"))
@@ -157,7 +157,7 @@ func (o *outlet) checkAnswers(t *testing.T, complete *feedDoc, mode string) {
 
 // TestFeedsAreWalked has our own consumer read the feeds as it reads any other.
 func TestFeedsAreWalked(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	eachMode(t, func(t *testing.T, o *outlet, _ string) {
 		want := o.eachLive(func(ev *event.Event) string { return fmt.Sprint(ev.Record, ev.Title, len(ev.Representations)) })
 		for _, name := range []string{"feed.atom", "complete.atom"} {
@@ -216,8 +216,8 @@ func (o *outlet) walk(name string, visit func(*atompmh.Entry)) atompmh.Result {
 // with segments of any length, and looks at the feeds after each harvest.
 func TestFeedRulesOverRandomHistories(t *testing.T) {
 	t.Parallel()
-	peer.Heavy(t)
-	peer.Checks(t, 50)
+	testenv.Heavy(t)
+	testenv.Checks(t, 50)
 	schema := newAtomSchema(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		mode := rapid.SampledFrom([]string{config.Mirror, config.Redirect, config.Reference}).Draw(rt, "mode")
@@ -262,7 +262,7 @@ func withoutNext(doc []byte) []byte { return nextLink.ReplaceAll(doc, nil) }
 // grows, over a new title, new processes and a lost cache: next-archive comes
 // once, when the next one has closed, and then nothing any more.
 func TestArchivesNeverChange(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	o := newOutlet(newBench(t, fixtures.Catalogue(nil), segments(4)))
 	o.harvest()
 	type form struct{ plain, packed, tag string }
@@ -308,7 +308,7 @@ func TestArchivesNeverChange(t *testing.T) {
 // the answer says what to use.
 func TestCompleteFeedAboveTheLimit(t *testing.T) {
 	t.Parallel()
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	chain := &fixtures.Chain{Documents: 25, Entries: 2000}
 	o := newOutlet(newBenchOf(t, chain, daemon.Options{}, content(config.Reference), segments(50_000)))
 	o.harvest()

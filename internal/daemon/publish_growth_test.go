@@ -18,7 +18,7 @@ import (
 	"github.com/pmh-bridge/bridge/fixtures"
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/daemon"
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // longChain is a provider with many archive documents that never change, and a
@@ -388,7 +388,7 @@ func (g *growth) publications() {
 // TestHundredTwentyThousand: 120,000 records in segments of 10,000.
 func TestHundredTwentyThousand(t *testing.T) {
 	t.Parallel()
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	g := newGrowth(t, config.Reference, 10_000, 0)
 	g.checkIndex()
 	g.observer.look(true)
@@ -407,14 +407,14 @@ func TestHundredTwentyThousand(t *testing.T) {
 		}
 	})
 	t.Run("independent reader", func(t *testing.T) {
-		peer.Soak(t) // a minute of Python
+		testenv.Soak(t) // a minute of Python
 		g.compareRead(t, config.Reference, g.readIndependently(t, "--window", g.base+"/.well-known/resourcesync"))
 	})
 }
 
 // TestMirrorGrows is the same with contents, and fewer of them.
 func TestMirrorGrows(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	g := newGrowth(t, config.Mirror, 100, 256)
 	g.checkIndex()
 	g.observer.look(true)

@@ -17,7 +17,7 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/fixtures"
 	"github.com/pmh-bridge/bridge/internal/config"
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // documents asks for every published document but robots.txt and those of a
@@ -39,7 +39,7 @@ type schema struct{ lint, folder string }
 
 func newSchema(t *testing.T) schema {
 	t.Helper()
-	return schema{peer.Need(t, "xmllint", "libxml2-utils"), peer.Shared(t, "schemas")}
+	return schema{testenv.Need(t, "xmllint", "libxml2-utils"), testenv.Shared(t, "schemas")}
 }
 
 // check returns what the schema says of a document, "" when it passes.
@@ -136,8 +136,8 @@ type readBy struct {
 // readIndependently runs the reader, which must find nothing wrong.
 func (o *outlet) readIndependently(t *testing.T, args ...string) readBy {
 	t.Helper()
-	python := peer.Need(t, "python3", "python3")
-	script := filepath.Join(peer.Root(t), "testdata", "independent_reader.py")
+	python := testenv.Need(t, "python3", "python3")
+	script := filepath.Join(testenv.Root(t), "testdata", "independent_reader.py")
 	cmd := exec.Command(python, append([]string{script}, args...)...)
 	var out, wrong bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &wrong
@@ -249,7 +249,7 @@ func (r *readBy) wantRead(t *testing.T, url string, want []readLine) {
 // with us finds in the documents with the events of the log.
 func TestIndependentReaderReadsTheLog(t *testing.T) {
 	t.Parallel()
-	peer.Need(t, "python3", "python3")
+	testenv.Need(t, "python3", "python3")
 	eachMode(t, func(t *testing.T, o *outlet, mode string) {
 		args := []string{"--window", o.base + "/.well-known/resourcesync"}
 		if mode == config.Mirror {

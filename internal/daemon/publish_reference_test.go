@@ -11,7 +11,7 @@ import (
 	"github.com/pmh-bridge/bridge/fixtures"
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/harvest"
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // TestEveryLocLivesOnItsOwn has records move between few URLs, share them and
@@ -20,7 +20,7 @@ import (
 // always has just what the Resource List says of each URL. A bridge that harvests
 // the changes alone has just the records that are listed.
 func TestEveryLocLivesOnItsOwn(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	const rounds, records, places = 120, 6, 4
 	p := fixtures.New(fixtures.Options{})
 	o := newOutlet(newBench(t, p, content(config.Reference), segments(9)))

@@ -8,14 +8,14 @@ import (
 
 	"github.com/pmh-bridge/bridge/fixtures"
 	"github.com/pmh-bridge/bridge/internal/config"
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // The log closes segments, and the window is cut, by an estimate of what lists
 // weigh: it must never be too low, or lists grow over 50 MB, and not be far too
 // high, or they stay small.
 func TestWeightBoundsTheList(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	base := "http://" + strings.Repeat("a", 85) // with the name of the set 99 bytes
 	for _, mode := range []string{config.Mirror, config.Redirect, config.Reference} {
 		t.Run(mode, func(t *testing.T) {

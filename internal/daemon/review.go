@@ -14,16 +14,16 @@ import (
 // Replaces returns the last event of the record that a submission under review would
 // update, if it were accepted without an identifier; nil when it would be a new
 // record.
-func (h *House) Replaces(ctx context.Context, s *event.Submission) (*event.Event, error) {
-	set, err := h.Log.Set(ctx, s.Set)
+func (b *Bridge) Replaces(ctx context.Context, s *event.Submission) (*event.Event, error) {
+	set, err := b.Log.Set(ctx, s.Set)
 	if err != nil {
 		return nil, err
 	}
-	identifier, err := submit.IdentifierOf(ctx, h.Log, set.Feed, s)
+	identifier, err := submit.IdentifierOf(ctx, b.Log, set.Feed, s)
 	if err != nil {
 		return nil, err
 	}
-	ev, err := h.Log.Record(ctx, s.Set, event.Key(identifier))
+	ev, err := b.Log.Record(ctx, s.Set, event.Key(identifier))
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !ev.Live() {
 		return nil, nil
 	}
@@ -31,27 +31,27 @@ func (h *House) Replaces(ctx context.Context, s *event.Submission) (*event.Event
 }
 
 // Record returns the bytes of a submission's record.
-func (h *House) Record(ctx context.Context, s *event.Submission) ([]byte, error) {
-	return h.content(ctx, s.Content)
+func (b *Bridge) Record(ctx context.Context, s *event.Submission) ([]byte, error) {
+	return b.content(ctx, s.Content)
 }
 
 // Published returns the bytes of the preferred representation that an event has.
-func (h *House) Published(ctx context.Context, ev *event.Event) ([]byte, error) {
+func (b *Bridge) Published(ctx context.Context, ev *event.Event) ([]byte, error) {
 	var sum [32]byte
 	if n, err := hex.Decode(sum[:], []byte(ev.Representations[ev.Preferred].SHA256())); err != nil || n != len(sum) {
 		return nil, errors.New("the content of the record is not kept here")
 	}
-	return h.content(ctx, sum)
+	return b.content(ctx, sum)
 }
 
-func (h *House) content(ctx context.Context, sum [32]byte) ([]byte, error) {
-	if h.Contents == nil {
+func (b *Bridge) content(ctx context.Context, sum [32]byte) ([]byte, error) {
+	if b.Contents == nil {
 		return nil, errors.New("there are no contents here")
 	}
-	b, err := h.Contents.Open(ctx, sum)
+	blob, err := b.Contents.Open(ctx, sum)
 	if err != nil {
 		return nil, err
 	}
-	content, err := io.ReadAll(b)
-	return content, errors.Join(err, b.Close())
+	content, err := io.ReadAll(blob)
+	return content, errors.Join(err, blob.Close())
 }

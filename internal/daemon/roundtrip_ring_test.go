@@ -12,7 +12,7 @@ import (
 	"github.com/pmh-bridge/bridge/fixtures"
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/harvest"
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // ring is three bridges, each of which harvests the one before.
@@ -140,8 +140,8 @@ func (g *ring) wantOrigin() {
 // comes back there comes back. Originals move, too.
 func TestRingsAddNothing(t *testing.T) {
 	t.Parallel()
-	peer.Heavy(t)
-	peer.Checks(t, 8)
+	testenv.Heavy(t)
+	testenv.Checks(t, 8)
 	rapid.Check(t, func(rt *rapid.T) {
 		g := newRing(t, rt)
 		defer g.end()
@@ -281,7 +281,7 @@ func TestOriginJoinsAfterTheBridge(t *testing.T) {
 // Where the origin is a local file that may not be named, the first bridge's own
 // record is the original, and it knows that when it comes round.
 func TestRingAroundALocalFile(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	p, folder := fixtures.New(fixtures.Options{}), t.TempDir()
 	a, b, c := newRelay(t), newRelay(t), newRelay(t)
 	row := []*relay{a, b, c}

@@ -14,7 +14,7 @@ import (
 	"github.com/pmh-bridge/bridge/fixtures"
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/harvest"
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // mixed is one set with three Sources of three kinds, and some records that two
@@ -73,7 +73,7 @@ func (m *mixed) wantTitle(what, id, want string) {
 // drops nothing.
 func TestA15_ThreeKindsShareRecords(t *testing.T) {
 	t.Parallel()
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	for _, order := range [][]int{{0, 1, 2}, {2, 1, 0}} {
 		t.Run(fmt.Sprint(order), func(t *testing.T) {
 			m := newMixed(t, config.Shared)
@@ -116,7 +116,7 @@ func TestA15_ThreeKindsShareRecords(t *testing.T) {
 // The order of the configuration speaks, also when it changes: the new first one
 // takes the word where it is harvested again.
 func TestA15_AnotherOrderOfKinds(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	m := newMixed(t, config.Shared)
 	m.harvestAll(0, 1, 2)
 	other := m.pool
@@ -133,7 +133,7 @@ func TestA15_AnotherOrderOfKinds(t *testing.T) {
 // become urn:uuid of the Source's name and the identifier, everywhere; nothing is
 // shared, and each Source deletes its own.
 func TestA15_ThreeKindsOfTheirOwn(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	m := newMixed(t, config.PerSource)
 	m.harvestAll(0, 1, 2)
 	want := map[string]string{} // identifiers at the Sources

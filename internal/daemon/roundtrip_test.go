@@ -9,7 +9,7 @@ import (
 	"github.com/pmh-bridge/bridge/fixtures"
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/harvest"
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // What comes out of a row of bridges is what the origin's own history says:
@@ -19,8 +19,8 @@ import (
 
 // Atom-PMH -> bridge -> ResourceSync -> bridge -> Atom-PMH.
 func TestRoundTripOfFeeds(t *testing.T) {
-	peer.Heavy(t)
-	peer.Checks(t, 8)
+	testenv.Heavy(t)
+	testenv.Checks(t, 8)
 	rapid.Check(t, func(rt *rapid.T) {
 		o := newAtomOrigin(t, fixtures.Options{PerArchive: rapid.SampledFrom([]int{0, 2, 5}).Draw(rt, "entries a document")})
 		a, b := newRelay(t), newRelay(t)
@@ -31,8 +31,8 @@ func TestRoundTripOfFeeds(t *testing.T) {
 // ResourceSync -> bridge -> Atom-PMH, archived or complete -> bridge ->
 // ResourceSync.
 func TestRoundTripOfLists(t *testing.T) {
-	peer.Heavy(t)
-	peer.Checks(t, 8)
+	testenv.Heavy(t)
+	testenv.Checks(t, 8)
 	rapid.Check(t, func(rt *rapid.T) {
 		o := drawListOrigin(t, rt)
 		a, b := newRelay(t), newRelay(t)
@@ -116,8 +116,8 @@ func anyFetches(row []*relay) bool {
 // A provider that only has a complete feed gets an archived one, with deletion
 // entries, which another bridge follows.
 func TestCompleteFeedsBecomeArchived(t *testing.T) {
-	peer.Heavy(t)
-	peer.Checks(t, 4)
+	testenv.Heavy(t)
+	testenv.Checks(t, 4)
 	rapid.Check(t, func(rt *rapid.T) {
 		o := newAtomOrigin(t, fixtures.Options{Complete: true})
 		a, b := newRelay(t), newRelay(t)
@@ -127,8 +127,8 @@ func TestCompleteFeedsBecomeArchived(t *testing.T) {
 
 // An aggregator: ResourceSync in, ResourceSync out.
 func TestRoundTripOfAggregators(t *testing.T) {
-	peer.Heavy(t)
-	peer.Checks(t, 4)
+	testenv.Heavy(t)
+	testenv.Checks(t, 4)
 	rapid.Check(t, func(rt *rapid.T) {
 		o := drawListOrigin(t, rt)
 		a, b := newRelay(t), newRelay(t)
@@ -138,8 +138,8 @@ func TestRoundTripOfAggregators(t *testing.T) {
 
 // Four bridges in a row, with one protocol after the other.
 func TestRoundTripOfFour(t *testing.T) {
-	peer.Heavy(t)
-	peer.Checks(t, 3)
+	testenv.Heavy(t)
+	testenv.Checks(t, 3)
 	rapid.Check(t, func(rt *rapid.T) {
 		var o origin = newAtomOrigin(t, fixtures.Options{PerArchive: 3})
 		if rapid.Bool().Draw(rt, "lists") {

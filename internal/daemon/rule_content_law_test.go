@@ -19,7 +19,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/fetch"
 	"github.com/pmh-bridge/bridge/internal/harvest"
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // faulty serves the contents of records, some of them badly for ever.
@@ -63,7 +63,7 @@ func (f *faulty) answer(w http.ResponseWriter, r *http.Request) bool {
 // TestLaw_EveryGoodRecordIsPublished: whatever records fail, in whatever way and
 // for ever, every good record is published within three harvests (D101).
 func TestLaw_EveryGoodRecordIsPublished(t *testing.T) {
-	peer.Checks(t, 12)
+	testenv.Checks(t, 12)
 	faults := []string{"500", "502", "503", "429", "404", "410", "400", "later", "hangs", "breaks off", "drops"}
 	rapid.Check(t, func(rt *rapid.T) {
 		contents := &faulty{does: map[string]string{}}

@@ -13,7 +13,7 @@ import (
 	"github.com/pmh-bridge/bridge/fixtures"
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/harvest"
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // mirrorBench is a mirror of a provider with one record in two formats.
@@ -314,7 +314,7 @@ func TestA14_AllWantedFormatsHaveVanished(t *testing.T) {
 // and what was not asked for gets no try counted (D101).
 func TestA13_AHostThatIsDownIsLeftAlone(t *testing.T) {
 	p := fixtures.New(fixtures.Options{})
-	dead := "http://" + peer.Nobody(t)
+	dead := "http://" + testenv.Nobody(t)
 	for i := range 200 {
 		p.Create(fixtures.Record{Name: fmt.Sprintf("r%03d", i), Formats: []fixtures.Format{{Ext: "xml", Type: "application/xml", Href: fmt.Sprintf("%s/%d.xml", dead, i)}}})
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/pmh-bridge/bridge/fixtures"
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/harvest"
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // sample is a document that other people's software wrote, and what becomes of
@@ -41,7 +41,7 @@ func samples() []sample {
 
 // serveSamples serves them at the places that their links name.
 func serveSamples(t *testing.T) *httptest.Server {
-	root := peer.Shared(t, "samples")
+	root := testenv.Shared(t, "samples")
 	mux := http.NewServeMux()
 	for from, to := range map[string]string{"/feed/": "chain", "/chain/": "chain", "/feeds/": "feeds"} {
 		mux.Handle(from, http.StripPrefix(strings.TrimSuffix(from, "/"), http.FileServer(http.Dir(filepath.Join(root, to)))))
@@ -62,7 +62,7 @@ func TestSamples(t *testing.T) {
 }
 
 func TestSamplesAsLocalFiles(t *testing.T) {
-	root := peer.Shared(t, "samples")
+	root := testenv.Shared(t, "samples")
 	public := func(c *config.Config) { c.Sets[0].Sources[0].PublicURL = "https://data.example/" }
 	for _, s := range samples() {
 		t.Run(s.path, func(t *testing.T) {

@@ -33,17 +33,17 @@ const (
 )
 
 // Harvest makes one pass over a Source, whether it is due or not.
-func (h *House) Harvest(ctx context.Context, s *Source, o harvest.Options) (harvest.Report, error) {
-	return h.harvestSource(ctx, s, 0, o)
+func (b *Bridge) Harvest(ctx context.Context, s *Source, o harvest.Options) (harvest.Report, error) {
+	return b.harvestSource(ctx, s, 0, o)
 }
 
 // harvestSource does so, and keeps how that went and when the Source is asked
 // next: after every, or at once where that is 0.
-func (h *House) harvestSource(ctx context.Context, s *Source, every time.Duration, o harvest.Options) (harvest.Report, error) {
+func (b *Bridge) harvestSource(ctx context.Context, s *Source, every time.Duration, o harvest.Options) (harvest.Report, error) {
 	s.busy.Lock()
 	defer s.busy.Unlock()
 	var under *job
-	o.Begin = func() { under = h.underway.begin(s) }
+	o.Begin = func() { under = b.underway.begin(s) }
 	tell := o.Progress
 	o.Progress = func(p harvest.Progress) {
 		under.tell(p)
@@ -58,7 +58,7 @@ func (h *House) harvestSource(ctx context.Context, s *Source, every time.Duratio
 	}()
 	var report harvest.Report
 	err := defect.Guard(func() (err error) {
-		report, err = h.harvest.Harvest(ctx, &s.Source, o)
+		report, err = b.harvest.Harvest(ctx, &s.Source, o)
 		return err
 	})
 	if ctx.Err() != nil || s.Kind == harvest.SIP {
@@ -66,17 +66,17 @@ func (h *House) harvestSource(ctx context.Context, s *Source, every time.Duratio
 	}
 	failed := err
 	if err == nil && o.Full {
-		err = h.heal(ctx, s, &report)
+		err = b.heal(ctx, s, &report)
 	}
 	if err == nil {
-		err = h.walked(ctx, s.Set)
+		err = b.walked(ctx, s.Set)
 	}
-	return report, errors.Join(err, h.plan(ctx, s, every, &report, failed))
+	return report, errors.Join(err, b.plan(ctx, s, every, &report, failed))
 }
 
 // plan keeps when a Source is asked next, and how the last harvest has fared.
-func (h *House) plan(ctx context.Context, s *Source, every time.Duration, r *harvest.Report, failed error) error {
-	was, err := h.Log.Schedule(ctx, s.ID)
+func (b *Bridge) plan(ctx context.Context, s *Source, every time.Duration, r *harvest.Report, failed error) error {
+	was, err := b.Log.Schedule(ctx, s.ID)
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func (h *House) plan(ctx context.Context, s *Source, every time.Duration, r *har
 	}
 	// What a crash may forget costs one request more.
 	lazily := failed == nil && was.Failures == 0 && r.Events() == 0 && r.Quarantined == 0
-	err = h.Log.SaveSchedule(ctx, s.ID, next, lazily)
+	err = b.Log.SaveSchedule(ctx, s.ID, next, lazily)
 	if errors.Is(err, eventlog.ErrFull) || errors.Is(err, eventlog.ErrStopped) {
 		return nil // it is kept in memory, and what matters was said already
 	}
@@ -134,22 +134,22 @@ func retryDelay(failures int, every time.Duration) time.Duration {
 // schedule harvests every Source when it is due, each on its own, until ctx
 // ends. stop is called when the log itself is in doubt. Other failures are logged
 // and tried again, ever later. done is told of each harvest; nil is allowed.
-func (h *House) schedule(ctx context.Context, stop context.CancelCauseFunc, done func(*Source, harvest.Report, error)) {
+func (b *Bridge) schedule(ctx context.Context, stop context.CancelCauseFunc, done func(*Source, harvest.Report, error)) {
 	var group sync.WaitGroup
-	for _, src := range h.Sources {
+	for _, src := range b.Sources {
 		if src.Kind == harvest.SIP {
 			continue // it calls us
 		}
 		group.Go(func() {
-			h.keep(ctx, "harvests of "+Private(src.URL), func(ctx context.Context) { h.follow(ctx, src, stop, done) })
+			b.keep(ctx, "harvests of "+Redact(src.URL), func(ctx context.Context) { b.follow(ctx, src, stop, done) })
 		})
 	}
-	group.Go(func() { h.keep(ctx, "asking for pending contents", h.settle) })
+	group.Go(func() { b.keep(ctx, "asking for pending contents", b.settle) })
 	group.Go(func() {
-		h.keep(ctx, "writing when Sources were asked", func(ctx context.Context) {
+		b.keep(ctx, "writing when Sources were asked", func(ctx context.Context) {
 			for until(ctx, flushEvery) {
-				if err := h.Log.FlushSchedules(ctx); err != nil && ctx.Err() == nil {
-					h.opt.Logger.Error("when Sources were asked cannot be written", "error", err)
+				if err := b.Log.FlushSchedules(ctx); err != nil && ctx.Err() == nil {
+					b.opt.Logger.Error("when Sources were asked cannot be written", "error", err)
 				}
 			}
 		})
@@ -160,7 +160,7 @@ func (h *House) schedule(ctx context.Context, stop context.CancelCauseFunc, done
 // keep runs what ends with ctx, or when it has nothing to do any more. What a panic
 // ends is begun anew after a minute: a defect in one thing ends neither the others,
 // nor that thing for good.
-func (h *House) keep(ctx context.Context, what string, do func(context.Context)) {
+func (b *Bridge) keep(ctx context.Context, what string, do func(context.Context)) {
 	for {
 		err := defect.Guard(func() error {
 			do(ctx)
@@ -169,18 +169,18 @@ func (h *House) keep(ctx context.Context, what string, do func(context.Context))
 		if err == nil {
 			return
 		}
-		h.opt.Logger.Error(what+" has failed, and is begun anew in a minute", "error", err)
-		defect.Log(h.opt.Logger, err)
+		b.opt.Logger.Error(what+" has failed, and is begun anew in a minute", "error", err)
+		defect.Log(b.opt.Logger, err)
 		if !until(ctx, anewAfter) {
 			return
 		}
 	}
 }
 
-func (h *House) follow(ctx context.Context, src *Source, stop context.CancelCauseFunc, done func(*Source, harvest.Report, error)) {
-	log := h.opt.Logger.With("set", src.Set, "source", src.URL)
+func (b *Bridge) follow(ctx context.Context, src *Source, stop context.CancelCauseFunc, done func(*Source, harvest.Report, error)) {
+	log := b.opt.Logger.With("set", src.Set, "source", src.URL)
 	for {
-		wait, err := h.DueIn(ctx, src)
+		wait, err := b.DueIn(ctx, src)
 		if err != nil && ctx.Err() == nil {
 			log.Error("when the Source is due cannot be read", "error", err)
 			wait = src.Every
@@ -188,7 +188,7 @@ func (h *House) follow(ctx context.Context, src *Source, stop context.CancelCaus
 		if !until(ctx, wait) {
 			return
 		}
-		report, err := h.harvestSource(ctx, src, src.Every, harvest.Options{})
+		report, err := b.harvestSource(ctx, src, src.Every, harvest.Options{})
 		if ctx.Err() != nil {
 			return
 		}
@@ -196,21 +196,21 @@ func (h *House) follow(ctx context.Context, src *Source, stop context.CancelCaus
 			stop(err)
 			return
 		}
-		h.logHarvest(ctx, src, &report, err)
+		b.logHarvest(ctx, src, &report, err)
 		if done != nil {
 			done(src, report, err)
 		}
-		if (errors.Is(err, eventlog.ErrFull) || errors.Is(err, content.ErrFull)) && !h.space(ctx, src) {
+		if (errors.Is(err, eventlog.ErrFull) || errors.Is(err, content.ErrFull)) && !b.space(ctx, src) {
 			return
 		}
 	}
 }
 
 // logHarvest tells the operator what a harvest was worth.
-func (h *House) logHarvest(ctx context.Context, src *Source, report *harvest.Report, failed error) {
-	log := h.opt.Logger.With("set", src.Set, "source", src.URL)
+func (b *Bridge) logHarvest(ctx context.Context, src *Source, report *harvest.Report, failed error) {
+	log := b.opt.Logger.With("set", src.Set, "source", src.URL)
 	if failed != nil {
-		s, _ := h.Log.Schedule(ctx, src.ID) // it was read a moment ago
+		s, _ := b.Log.Schedule(ctx, src.ID) // it was read a moment ago
 		log.Error("harvest failed", "error", failed, "failures", s.Failures, "again", s.Next.Time())
 		defect.Log(log, failed)
 		return
@@ -228,26 +228,26 @@ func (h *House) logHarvest(ctx context.Context, src *Source, report *harvest.Rep
 // DueIn returns how long it is until a Source is to be asked: not longer than
 // from one harvest to the next, whatever was planned before a new configuration
 // or by another clock.
-func (h *House) DueIn(ctx context.Context, src *Source) (time.Duration, error) {
-	s, err := h.Log.Schedule(ctx, src.ID)
+func (b *Bridge) DueIn(ctx context.Context, src *Source) (time.Duration, error) {
+	s, err := b.Log.Schedule(ctx, src.ID)
 	if err != nil || s.Next == 0 {
 		return 0, err
 	}
-	return min(s.Next.Time().Sub(h.now()), max(src.Every+src.Every/10, time.Hour)), nil
+	return min(s.Next.Time().Sub(b.now()), max(src.Every+src.Every/10, time.Hour)), nil
 }
 
 // settle asks for pending contents as they come due, until ctx ends.
-func (h *House) settle(ctx context.Context) {
+func (b *Bridge) settle(ctx context.Context) {
 	slots := make(chan struct{}, settleAtOnce)
 	var group sync.WaitGroup
 	defer group.Wait()
 	for until(ctx, settleEvery) {
-		due, err := h.Log.DuePending(ctx, event.MicrosOf(h.now()))
+		due, err := b.Log.DuePending(ctx, event.MicrosOf(b.now()))
 		if err != nil && ctx.Err() == nil {
-			h.opt.Logger.Error("pending contents cannot be read", "error", err)
+			b.opt.Logger.Error("pending contents cannot be read", "error", err)
 		}
 		for _, id := range due {
-			src := h.sourceByID(id)
+			src := b.sourceByID(id)
 			if src == nil || !src.busy.TryLock() {
 				continue // not configured, or asked for right now
 			}
@@ -259,9 +259,9 @@ func (h *House) settle(ctx context.Context) {
 			}
 			group.Go(func() {
 				defer func() { src.busy.Unlock(); <-slots }()
-				if err := h.settleOne(ctx, src); err != nil && ctx.Err() == nil {
-					h.opt.Logger.Error("asking for pending contents failed", "set", src.Set, "source", src.URL, "error", err)
-					defect.Log(h.opt.Logger, err)
+				if err := b.settleOne(ctx, src); err != nil && ctx.Err() == nil {
+					b.opt.Logger.Error("asking for pending contents failed", "set", src.Set, "source", src.URL, "error", err)
+					defect.Log(b.opt.Logger, err)
 				}
 			})
 		}
@@ -269,15 +269,15 @@ func (h *House) settle(ctx context.Context) {
 }
 
 // settleOne asks for the pending contents of a Source that are due.
-func (h *House) settleOne(ctx context.Context, src *Source) error {
+func (b *Bridge) settleOne(ctx context.Context, src *Source) error {
 	return defect.Guard(func() error {
-		_, err := h.harvest.Settle(ctx, &src.Source)
+		_, err := b.harvest.Settle(ctx, &src.Source)
 		return err
 	})
 }
 
-func (h *House) sourceByID(id event.SourceID) *Source {
-	for _, s := range h.Sources {
+func (b *Bridge) sourceByID(id event.SourceID) *Source {
+	for _, s := range b.Sources {
 		if s.ID == id {
 			return s
 		}
@@ -288,18 +288,18 @@ func (h *House) sourceByID(id event.SourceID) *Source {
 // space waits until the data folder takes a file again, or the Source is due:
 // what a full disk has kept from being logged must not wait for the schedule, and
 // the Source need not be asked meanwhile. It returns false when ctx ends.
-func (h *House) space(ctx context.Context, src *Source) bool {
+func (b *Bridge) space(ctx context.Context, src *Source) bool {
 	for {
-		wait, err := h.DueIn(ctx, src)
+		wait, err := b.DueIn(ctx, src)
 		if err != nil || wait <= 0 {
 			return ctx.Err() == nil
 		}
 		if !until(ctx, min(wait, probeEvery)) {
 			return false
 		}
-		if h.probe() == nil {
-			h.opt.Logger.Info("there is space again", "set", src.Set, "source", src.URL)
-			return h.Log.SaveSchedule(ctx, src.ID, event.Schedule{}, true) == nil
+		if b.probe() == nil {
+			b.opt.Logger.Info("there is space again", "set", src.Set, "source", src.URL)
+			return b.Log.SaveSchedule(ctx, src.ID, event.Schedule{}, true) == nil
 		}
 	}
 }
@@ -317,8 +317,8 @@ func until(ctx context.Context, wait time.Duration) bool {
 }
 
 // probe writes a megabyte into the data folder and takes it away.
-func (h *House) probe() error {
-	f, err := os.CreateTemp(h.Config.Data, ".space-*.tmp")
+func (b *Bridge) probe() error {
+	f, err := os.CreateTemp(b.Config.Data, ".space-*.tmp")
 	if err != nil {
 		return err
 	}

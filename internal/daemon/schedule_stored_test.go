@@ -22,7 +22,7 @@ import (
 const smallFeed = `<rss version="2.0"><channel><title>t</title><item><guid>a</guid><title>a</title><link>http://h.example/a</link></item></channel></rss>`
 
 // openFeeds opens a bridge over legacy feeds at the paths of a server.
-func openFeeds(t *testing.T, folder string, server *httptest.Server, paths ...string) *House {
+func openFeeds(t *testing.T, folder string, server *httptest.Server, paths ...string) *Bridge {
 	t.Helper()
 	var args []string
 	for _, p := range paths {
@@ -40,7 +40,7 @@ func openFeeds(t *testing.T, folder string, server *httptest.Server, paths ...st
 	return h
 }
 
-func closeHouse(t *testing.T, h *House) {
+func closeHouse(t *testing.T, h *Bridge) {
 	t.Helper()
 	if err := h.Close(); err != nil {
 		t.Error(err)

@@ -32,7 +32,7 @@ const targetRank = 1 << 20
 // servicePath is where the services are, below the base URL.
 const servicePath = "/sip/"
 
-// exchange is all that the House does with the Simple Ingest Protocol.
+// exchange is all that the Bridge does with the Simple Ingest Protocol.
 type exchange struct {
 	services []*service
 	outboxes []*submit.Outbox
@@ -66,45 +66,45 @@ type service struct {
 
 // openExchange makes the services and outboxes of the configured sets, once all
 // their Sources are there: a target may send its records on into another set.
-func (h *House) openExchange(ctx context.Context) error {
-	h.exchange.log.Log = h.Log
-	h.exchange.turns = make(chan struct{}, runtime.GOMAXPROCS(0))
-	h.exchange.owing = map[event.SourceID]chan struct{}{}
-	h.exchange.post = &submit.Post{Store: &h.exchange.log, HTTP: h.notifyClient, Mail: h.mailer(), Now: h.opt.Now, Log: h.opt.Logger}
-	for i := range h.Config.Sets {
-		s := &h.Config.Sets[i]
+func (b *Bridge) openExchange(ctx context.Context) error {
+	b.exchange.log.Log = b.Log
+	b.exchange.turns = make(chan struct{}, runtime.GOMAXPROCS(0))
+	b.exchange.owing = map[event.SourceID]chan struct{}{}
+	b.exchange.post = &submit.Post{Store: &b.exchange.log, HTTP: b.notifyClient, Mail: b.mailer(), Now: b.opt.Now, Log: b.opt.Logger}
+	for i := range b.Config.Sets {
+		s := &b.Config.Sets[i]
 		var own *Source
 		var c *config.SIP
 		for j := range s.Sources {
 			if s.Sources[j].SIP != nil {
-				own, c = h.sourceOf(s.Name, s.Sources[j].URL), s.Sources[j].SIP
+				own, c = b.sourceOf(s.Name, s.Sources[j].URL), s.Sources[j].SIP
 			}
 		}
 		if own == nil && len(s.Submit) == 0 {
 			continue
 		}
-		if err := h.openService(ctx, s, own, c); err != nil {
+		if err := b.openService(ctx, s, own, c); err != nil {
 			return fmt.Errorf("set %s: %w", s.Name, err)
 		}
 	}
-	return h.openFormer(ctx)
+	return b.openFormer(ctx)
 }
 
 // openFormer finds out which targets are not configured any more.
-func (h *House) openFormer(ctx context.Context) error {
-	f := &h.exchange.former
-	f.Store, f.Fatal, f.Now, f.Log = &h.exchange.log, isStopped, h.opt.Now, h.opt.Logger
-	sets, err := h.Log.Sets(ctx)
+func (b *Bridge) openFormer(ctx context.Context) error {
+	f := &b.exchange.former
+	f.Store, f.Fatal, f.Now, f.Log = &b.exchange.log, isStopped, b.opt.Now, b.opt.Logger
+	sets, err := b.Log.Sets(ctx)
 	if err != nil {
 		return err
 	}
 	for i := range sets {
-		targets, err := h.Log.Targets(ctx, sets[i].Name)
+		targets, err := b.Log.Targets(ctx, sets[i].Name)
 		if err != nil {
 			return err
 		}
 		for _, t := range targets {
-			if isSent(&t) && h.exchange.owing[t.ID] == nil {
+			if isSent(&t) && b.exchange.owing[t.ID] == nil {
 				f.Targets = append(f.Targets, t.ID)
 			}
 		}
@@ -118,8 +118,8 @@ func isSent(s *eventlog.Source) bool {
 }
 
 // sourceOf returns a configured Source.
-func (h *House) sourceOf(set, url string) *Source {
-	for _, s := range h.Sources {
+func (b *Bridge) sourceOf(set, url string) *Source {
+	for _, s := range b.Sources {
 		if s.Set == set && s.URL == url {
 			return s
 		}
@@ -127,43 +127,43 @@ func (h *House) sourceOf(set, url string) *Source {
 	return nil
 }
 
-func (h *House) openService(ctx context.Context, s *config.Set, own *Source, c *config.SIP) error {
-	stored, err := h.Log.Set(ctx, s.Name)
+func (b *Bridge) openService(ctx context.Context, s *config.Set, own *Source, c *config.SIP) error {
+	stored, err := b.Log.Set(ctx, s.Name)
 	if err != nil {
 		return err
 	}
 	v := &service{set: s.Name, source: own, config: c, wake: make(chan struct{}, 1)}
 	v.desk = &submit.Desk{
-		Set: s.Name, Feed: stored.Feed, Content: stored.Content, Store: &h.exchange.log, Contents: records{contents{h.Contents}},
-		Endpoint: func() string { return h.exchange.base + servicePath + s.Name }, Recipient: h.mayNotify,
-		Targets: len(s.Submit) > 0, Owing: h.exchange.owe,
+		Set: s.Name, Feed: stored.Feed, Content: stored.Content, Store: &b.exchange.log, Contents: records{contents{b.Contents}},
+		Endpoint: func() string { return b.exchange.base + servicePath + s.Name }, Recipient: b.mayNotify,
+		Targets: len(s.Submit) > 0, Owing: b.exchange.owe,
 		Record: func(ctx context.Context, identifier string) (*event.Event, error) {
-			return h.Log.Record(ctx, s.Name, event.Key(identifier))
+			return b.Log.Record(ctx, s.Name, event.Key(identifier))
 		},
-		Posted: h.exchange.post.Poke, Pending: v.poke, Fatal: isStopped, Now: h.opt.Now, Log: h.opt.Logger,
+		Posted: b.exchange.post.Poke, Pending: v.poke, Fatal: isStopped, Now: b.opt.Now, Log: b.opt.Logger,
 		Quota: &limit.Quota{
-			PerClient: limit.Amount{Messages: int64(h.Config.Limits.OpenAddressMessages), Bytes: h.Config.Limits.OpenAddressSize},
-			All:       limit.Amount{Messages: int64(h.Config.Limits.OpenSetMessages), Bytes: h.Config.Limits.OpenSetSize},
+			PerClient: limit.Amount{Messages: int64(b.Config.Limits.OpenAddressMessages), Bytes: b.Config.Limits.OpenAddressSize},
+			All:       limit.Amount{Messages: int64(b.Config.Limits.OpenSetMessages), Bytes: b.Config.Limits.OpenSetSize},
 		},
 	}
 	if own != nil {
 		v.desk.Source, v.desk.URL = own.ID, own.URL
-		err = h.configureDesk(v.desk, c)
+		err = b.configureDesk(v.desk, c)
 	} else {
 		v.desk.URL = servicePath + s.Name
-		v.desk.Source, err = h.unownedSource(ctx, s.Name, v.desk.URL)
+		v.desk.Source, err = b.unownedSource(ctx, s.Name, v.desk.URL)
 	}
 	if err != nil {
 		return err
 	}
 	for i := range s.Submit {
-		if err := h.openTarget(ctx, s, i, v); err != nil {
+		if err := b.openTarget(ctx, s, i, v); err != nil {
 			return err
 		}
 	}
-	v.handler = &sip.Handler{Backend: v.desk, Offers: v.desk.Offers(), MaxBytes: h.Config.Limits.SIPMessage, Plain: c != nil && c.PlainPost,
-		Limits: h.sipLimits(), Turns: h.exchange.turns, Log: h.opt.Logger}
-	h.exchange.services = append(h.exchange.services, v)
+	v.handler = &sip.Handler{Backend: v.desk, Offers: v.desk.Offers(), MaxBytes: b.Config.Limits.SIPMessage, Plain: c != nil && c.PlainPost,
+		Limits: b.sipLimits(), Turns: b.exchange.turns, Log: b.opt.Logger}
+	b.exchange.services = append(b.exchange.services, v)
 	return nil
 }
 
@@ -171,8 +171,8 @@ func (h *House) openService(ctx context.Context, s *config.Set, own *Source, c *
 // of a set which has targets, and no SIP Source. It is one of kind Target, so that
 // it has no place among those that speak for records, unless there was a SIP
 // Source before.
-func (h *House) unownedSource(ctx context.Context, set, url string) (event.SourceID, error) {
-	all, err := h.Log.Sources(ctx, set)
+func (b *Bridge) unownedSource(ctx context.Context, set, url string) (event.SourceID, error) {
+	all, err := b.Log.Sources(ctx, set)
 	if err != nil {
 		return 0, err
 	}
@@ -181,22 +181,22 @@ func (h *House) unownedSource(ctx context.Context, set, url string) (event.Sourc
 			return all[i].ID, nil
 		}
 	}
-	return h.Log.EnsureSource(ctx, set, eventlog.Target, url, targetRank-1)
+	return b.Log.EnsureSource(ctx, set, eventlog.Target, url, targetRank-1)
 }
 
 // configureDesk gives a Desk what the configuration of its Source says.
-func (h *House) configureDesk(d *submit.Desk, c *config.SIP) error {
+func (b *Bridge) configureDesk(d *submit.Desk, c *config.SIP) error {
 	d.Mode, d.RecordURL, d.Deadline = submit.Mode(c.Mode), c.RecordURL, c.Deadline
 	d.Formats = formatsOf(c.Formats)
-	if h.Config.Mail.From == "" && (d.Mode == submit.Review || d.Mode == submit.Gateway) {
-		d.Recipient = h.mayNotifyByWeb
+	if b.Config.Mail.From == "" && (d.Mode == submit.Review || d.Mode == submit.Gateway) {
+		d.Recipient = b.mayNotifyByWeb
 	}
 	a := c.Access
 	d.Access = submit.Access{Kind: a.Kind, Token: a.Token.Reveal(), User: a.User, Password: a.Password.Reveal(), Addresses: a.Addresses}
 	if c.Upstream != "" {
-		client := h.sipClient(h.newGuard(h.typed(c.Upstream)), c.Upstream)
+		client := b.sipClient(b.newGuard(b.typed(c.Upstream)), c.Upstream)
 		client.User, client.Password = c.User, c.Password.Reveal()
-		d.Upstream, d.Named = client, h.recipientOf(d.Set, c.Recipient)
+		d.Upstream, d.Named = client, b.recipientOf(d.Set, c.Recipient)
 	}
 	if len(c.Schemas) == 0 {
 		return nil
@@ -219,25 +219,25 @@ func Validator() (string, error) {
 	return lint, nil
 }
 
-func (h *House) openTarget(ctx context.Context, s *config.Set, i int, v *service) error {
+func (b *Bridge) openTarget(ctx context.Context, s *config.Set, i int, v *service) error {
 	t := &s.Submit[i]
-	id, err := h.Log.EnsureSource(ctx, s.Name, eventlog.Target, t.URL, targetRank+i)
+	id, err := b.Log.EnsureSource(ctx, s.Name, eventlog.Target, t.URL, targetRank+i)
 	if err != nil {
 		return err
 	}
-	client := h.sipClient(h.newGuard(h.typed(t.URL)), t.URL)
+	client := b.sipClient(b.newGuard(b.typed(t.URL)), t.URL)
 	client.User, client.Password = t.User, t.Password.Reveal()
 	o := &submit.Outbox{
-		Set: s.Name, Source: id, URL: t.URL, Store: &h.exchange.log, Events: h.Log, Contents: v.desk.Contents, Server: client,
-		Formats: formatsOf(t.Formats), Sequence: cmp.Or(t.Sequence, s.Name), Recipient: h.recipientOf(s.Name, t.Recipient),
+		Set: s.Name, Source: id, URL: t.URL, Store: &b.exchange.log, Events: b.Log, Contents: v.desk.Contents, Server: client,
+		Formats: formatsOf(t.Formats), Sequence: cmp.Or(t.Sequence, s.Name), Recipient: b.recipientOf(s.Name, t.Recipient),
 		Deadline: t.Deadline, Every: t.Every, Workers: t.Workers, SkipProperties: t.SkipProperties, Fatal: isStopped,
-		Now: h.opt.Now, Log: h.opt.Logger,
+		Now: b.opt.Now, Log: b.opt.Logger,
 	}
 	if t.SubmitterName != "" {
 		o.Submitter = &sip.Submitter{Name: t.SubmitterName, EmailAddress: t.SubmitterEmail}
 	}
 	if t.Into != "" {
-		into, err := h.into(t.Into)
+		into, err := b.into(t.Into)
 		if err != nil {
 			return err
 		}
@@ -245,8 +245,8 @@ func (h *House) openTarget(ctx context.Context, s *config.Set, i int, v *service
 	}
 	reload, owing := make(chan struct{}, 1), make(chan struct{}, 1)
 	o.Reload, o.Owing = reload, owing
-	h.exchange.outboxes, h.exchange.reload = append(h.exchange.outboxes, o), append(h.exchange.reload, reload)
-	h.exchange.owing[id] = owing
+	b.exchange.outboxes, b.exchange.reload = append(b.exchange.outboxes, o), append(b.exchange.reload, reload)
+	b.exchange.owing[id] = owing
 	return nil
 }
 
@@ -262,10 +262,10 @@ func (x *exchange) owe(target event.SourceID) {
 }
 
 // into returns what takes accepted records into another set.
-func (h *House) into(set string) (submit.Into, error) {
-	for _, s := range h.Sources {
+func (b *Bridge) into(set string) (submit.Into, error) {
+	for _, s := range b.Sources {
 		if s.Set == set && s.Kind == config.KindSIP {
-			return &submit.SetInto{Store: &h.exchange.log, Events: h.Log, Source: s.ID, URL: s.URL}, nil
+			return &submit.SetInto{Store: &b.exchange.log, Events: b.Log, Source: s.ID, URL: s.URL}, nil
 		}
 	}
 	return nil, fmt.Errorf("into names set %q, which has no SIP Source", set)
@@ -273,12 +273,12 @@ func (h *House) into(set string) (submit.Into, error) {
 
 // recipientOf returns the notification recipient for a token: our own service, or
 // what the configuration says instead.
-func (h *House) recipientOf(set, configured string) func(token string) string {
+func (b *Bridge) recipientOf(set, configured string) func(token string) string {
 	switch {
 	case configured == config.NoRecipient:
 		return nil
 	case configured == "":
-		return func(token string) string { return h.exchange.base + servicePath + set + "/" + token }
+		return func(token string) string { return b.exchange.base + servicePath + set + "/" + token }
 	case strings.HasPrefix(configured, "http:"):
 		return func(token string) string { return configured + servicePath + set + "/" + token }
 	}
@@ -299,47 +299,47 @@ func formatsOf(configured map[string]string) map[xml.Name]string {
 }
 
 // sipClient asks a server, or notifies a recipient, under an address guard.
-func (h *House) sipClient(g *fetch.Guard, url string) *sip.HTTPClient {
-	return &sip.HTTPClient{HTTP: g.Client(""), URL: url, MaxBytes: h.Config.Limits.SIPMessage}
+func (b *Bridge) sipClient(g *fetch.Guard, url string) *sip.HTTPClient {
+	return &sip.HTTPClient{HTTP: g.Client(""), URL: url, MaxBytes: b.Config.Limits.SIPMessage}
 }
 
 // typed is the reach of what the operator typed a host for: a URL, or host:port.
-func (h *House) typed(host string) fetch.Reach {
-	return fetch.Reach{Typed: []string{host}, Allowed: h.Config.AllowHosts, Only: true}
+func (b *Bridge) typed(host string) fetch.Reach {
+	return fetch.Reach{Typed: []string{host}, Allowed: b.Config.AllowHosts, Only: true}
 }
 
 // mailer sends mail; nil where there is no address that it could come from.
-func (h *House) mailer() submit.Mailer {
-	m := h.Config.Mail
+func (b *Bridge) mailer() submit.Mailer {
+	m := b.Config.Mail
 	if m.From == "" {
 		return nil
 	}
-	relay := h.newGuard(h.typed(m.Relay))
-	return &mail.Sender{From: m.From, Hello: m.Hello, Relay: m.Relay, Now: h.opt.Now,
+	relay := b.newGuard(b.typed(m.Relay))
+	return &mail.Sender{From: m.From, Hello: m.Hello, Relay: m.Relay, Now: b.opt.Now,
 		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 			if address == m.Relay {
 				return relay.DialContext(ctx, network, address)
 			}
-			return h.courier.DialContext(ctx, network, address)
+			return b.courier.DialContext(ctx, network, address)
 		}}
 }
 
 // notifyClient notifies a recipient, which has nothing to say but that it has heard.
-func (h *House) notifyClient(recipient string) *sip.HTTPClient {
-	c := h.sipClient(h.courier, recipient)
+func (b *Bridge) notifyClient(recipient string) *sip.HTTPClient {
+	c := b.sipClient(b.courier, recipient)
 	c.MaxBytes = 64 << 10
 	return c
 }
 
-func (h *House) sipLimits() strictxml.Limits {
-	l := h.Config.Limits
+func (b *Bridge) sipLimits() strictxml.Limits {
+	l := b.Config.Limits
 	return strictxml.Limits{Document: l.SIPMessage, Depth: l.Depth, Attributes: l.Attributes, Text: int(l.Text)}
 }
 
 // mayNotify tells why a notification-recipient that a stranger names may not be
 // used. A name that cannot be looked up now may be there when it is needed; the
 // guard looks again then.
-func (h *House) mayNotify(ctx context.Context, recipient string) error {
+func (b *Bridge) mayNotify(ctx context.Context, recipient string) error {
 	u, err := url.Parse(recipient)
 	if err != nil {
 		return fmt.Errorf("%q is no URL", recipient)
@@ -357,13 +357,13 @@ func (h *House) mayNotify(ctx context.Context, recipient string) error {
 	default:
 		return fmt.Errorf("%q is neither http nor smtp", recipient)
 	}
-	switch err := h.courier.Allowed(ctx, u); {
+	switch err := b.courier.Allowed(ctx, u); {
 	case errors.Is(err, fetch.ErrPort):
 		return fmt.Errorf("its port is not one that notices go to: want 80, 443, 25, 465, 587 or one above 1024 that is no other service's")
 	case errors.Is(err, fetch.ErrAddress):
 		// What a name stands for in our network is not for the stranger.
-		h.exchange.recipientRefusals.Note(func(n int) {
-			h.opt.Logger.Info("notification-recipients were refused", "recipients", n, "last", err)
+		b.exchange.recipientRefusals.Note(func(n int) {
+			b.opt.Logger.Info("notification-recipients were refused", "recipients", n, "last", err)
 		})
 		return errors.New("its host is not one that everybody can reach")
 	}
@@ -372,11 +372,11 @@ func (h *House) mayNotify(ctx context.Context, recipient string) error {
 
 // mayNotifyByWeb is mayNotify where no mail can be sent, of a service that may
 // have something to tell later.
-func (h *House) mayNotifyByWeb(ctx context.Context, recipient string) error {
+func (b *Bridge) mayNotifyByWeb(ctx context.Context, recipient string) error {
 	if _, err := mail.ParseRecipient(recipient); err == nil {
 		return errors.New("this service cannot send mail: name an http or https recipient")
 	}
-	return h.mayNotify(ctx, recipient)
+	return b.mayNotify(ctx, recipient)
 }
 
 func (v *service) poke() {
@@ -399,20 +399,20 @@ type SIPSet struct {
 	Token bool
 	// Mailbox takes notifications by mail at SMTPListen; "" is none.
 	Mailbox, SMTPListen string
-	Targets             []string // URLs of the ingest servers that its records go to, as Private has them
+	Targets             []string // URLs of the ingest servers that its records go to, as Redact returns them
 }
 
 // SIPSets lists them.
-func (h *House) SIPSets() []SIPSet {
+func (b *Bridge) SIPSets() []SIPSet {
 	var out []SIPSet
-	for _, v := range h.exchange.services {
+	for _, v := range b.exchange.services {
 		s := SIPSet{Set: v.set, Mode: string(v.desk.Mode)}
 		if v.config != nil {
 			s.Mailbox, s.SMTPListen, s.Token = v.config.Mailbox, v.config.SMTPListen, v.config.Access.Kind == config.AccessToken
 		}
-		for _, o := range h.exchange.outboxes {
+		for _, o := range b.exchange.outboxes {
 			if o.Set == v.set {
-				s.Targets = append(s.Targets, Private(o.URL))
+				s.Targets = append(s.Targets, Redact(o.URL))
 			}
 		}
 		out = append(out, s)
@@ -422,12 +422,12 @@ func (h *House) SIPSets() []SIPSet {
 
 // settlePending asks for contents that wait, when there are new ones and as they
 // come due.
-func (h *House) settlePending(ctx context.Context, v *service) {
-	log := h.opt.Logger.With("set", v.set)
+func (b *Bridge) settlePending(ctx context.Context, v *service) {
+	log := b.opt.Logger.With("set", v.set)
 	tick := time.NewTicker(settleEvery)
 	defer tick.Stop()
 	for {
-		if _, err := h.harvest.Settle(ctx, &v.source.Source); err != nil && ctx.Err() == nil {
+		if _, err := b.harvest.Settle(ctx, &v.source.Source); err != nil && ctx.Err() == nil {
 			log.Error("asking for pending records failed", "error", err)
 		}
 		select {

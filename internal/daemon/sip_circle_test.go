@@ -15,7 +15,7 @@ import (
 	"github.com/pmh-bridge/bridge/fixtures"
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/harvest"
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // circle is the full circle: a ResourceSync Source and an Atom-PMH feed are
@@ -37,7 +37,7 @@ const recordSchema = `<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema"><xs
 const circleFormats = `formats = { "record" = "http://schemas.example/record.xsd", "{http://www.w3.org/1999/02/22-rdf-syntax-ns#}RDF" = "http://schemas.example/rdf.xsd"`
 
 func newCircle(t *testing.T) *circle {
-	peer.Need(t, "xmllint", "libxml2-utils")
+	testenv.Need(t, "xmllint", "libxml2-utils")
 	c := &circle{t: t, maps: fixtures.NewSource(fixtures.SourceOptions{Carry: true}), papers: fixtures.New(fixtures.Options{PerArchive: 3})}
 	mapsServer, papersServer := httptest.NewServer(c.maps), httptest.NewServer(c.papers)
 	t.Cleanup(mapsServer.Close)
@@ -313,7 +313,7 @@ func (c *circle) rejections() []string {
 // TestSIPCircle: what two Sources publish is submitted to a library, and comes
 // back as what it has accepted.
 func TestSIPCircle(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	c := newCircle(t)
 	c.harvest()
 	c.wantStates(c.submitted(), "map-0 accepted", "map-1 accepted", "map-2 accepted", "map-3 accepted",

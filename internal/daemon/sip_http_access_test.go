@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // upstream is an ingest server of the test's own, which accepts everything
@@ -77,7 +77,7 @@ const (
 // TestSIPAccess: who may call what, for each of the four kinds. A submission's
 // token admits its notification and nothing else, and secrets show nowhere.
 func TestSIPAccess(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	t.Setenv("SIP_TOKEN", accessToken)
 	t.Setenv("SIP_PASSWORD", accessPassword)
 	up := newUpstream(t)
@@ -190,7 +190,7 @@ func (h *soapHouse) secret(secrets []string) {
 // TestSIPAccess_TokenIsNotTaken: with a token as access, the token of the URL is
 // not one of a submission; a notification to it is matched by its source.
 func TestSIPAccess_TokenIsNotTaken(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	t.Setenv("SIP_TOKEN", accessToken)
 	h := newSoapHouse(t, soapSet("main", `access = "token"`, `access_token = "${SIP_TOKEN}"`))
 	h.notify("/sip/main/"+accessToken, sourceOf("1")+acceptedAs("lib/1"))

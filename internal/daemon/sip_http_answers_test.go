@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // soapRow is a row of the table of answers: a call, its answer, and whether the
@@ -71,7 +71,7 @@ func answersHouse(t *testing.T) *soapHouse {
 
 // TestSIPAnswers_Transport: what is refused before the message is read.
 func TestSIPAnswers_Transport(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	h := answersHouse(t)
 	message := ingestOf("1", "x")
 	rows := []soapRow{
@@ -109,7 +109,7 @@ func TestSIPAnswers_Transport(t *testing.T) {
 
 // TestSIPAnswers_Faults: messages that are wrong.
 func TestSIPAnswers_Faults(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	h := answersHouse(t)
 	good := ingestOf("1", "x")
 	record := recordOf(`<r xmlns="urn:r">x</r>`)
@@ -187,7 +187,7 @@ func TestSIPAnswers_Faults(t *testing.T) {
 // lead into our own network, is refused, whatever the mode; one that the operator
 // allows is not.
 func TestSIPAnswers_Recipients(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	h := answersHouse(t)
 	asked := func(recipient string) string {
 		return inSOAP(sipDoc("ingest-request", sourceOf("1")+recipientAt(recipient)+recordOf(`<r xmlns="urn:r">x</r>`)))
@@ -235,7 +235,7 @@ func TestSIPAnswers_Recipients(t *testing.T) {
 
 // TestSIPAnswers_Taken: what is taken, with and without an envelope.
 func TestSIPAnswers_Taken(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	h := answersHouse(t)
 	const out = "text/xml; charset=utf-8"
 	plain := func(message string) string {
@@ -277,7 +277,7 @@ func TestSIPAnswers_Taken(t *testing.T) {
 // TestSIPAnswers_StoringFails: nothing is acknowledged that is not there, reading
 // goes on, and what has failed works once the disk does.
 func TestSIPAnswers_StoringFails(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	h := answersHouse(t)
 	recipient := recipientAt("http://10.9.8.7/n")
 	record := recordOf(`<r xmlns="urn:r">x</r>`)

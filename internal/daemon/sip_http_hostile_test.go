@@ -18,7 +18,7 @@ import (
 	"unicode/utf16"
 
 	"github.com/pmh-bridge/bridge/internal/daemon"
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // inUTF16 writes a text with a byte order mark.
@@ -33,7 +33,7 @@ func inUTF16(text string, order binary.AppendByteOrder) string {
 // TestSIPHostile_Messages: what asks for more than its due is refused, with a short
 // answer, at once and for good; nothing is kept of it.
 func TestSIPHostile_Messages(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	h := newSoapHouse(t, soapSet("main", libraryMode))
 	var laughs strings.Builder
 	laughs.WriteString(`<!DOCTYPE a [<!ENTITY a0 "ha">`)
@@ -91,7 +91,7 @@ func TestSIPHostile_Messages(t *testing.T) {
 
 // TestSIPHostile_Odd: what is odd and allowed is taken for what it is.
 func TestSIPHostile_Odd(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	h := newSoapHouse(t, soapSet("main", libraryMode))
 	text := "\u00e9\u20ac\U0001f600"
 	wide := strings.Replace(ingestOf("1", text), "<e:Envelope", `<?xml version="1.0" encoding="UTF-16"?><e:Envelope`, 1)
@@ -127,7 +127,7 @@ const markup = `"'><script>alert(1)</script><img src=x onerror=alert(2)>`
 // TestSIPHostile_Browser: a stranger's record is served so that a browser runs
 // nothing of it, and his texts stand in pages as texts.
 func TestSIPHostile_Browser(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	l := newLibrary(t)
 	h := newSoapHouse(t, soapSet("main", libraryMode)+soapSet("box", l.records())+soapSet("lost"))
 	page := `<html xmlns="http://www.w3.org/1999/xhtml"><head><title>x</title><script>alert(1)</script></head><body onload="alert(2)"/></html>`
@@ -180,7 +180,7 @@ func TestSIPHostile_Browser(t *testing.T) {
 // TestSIPHostile_LineBreaks: what has line breaks makes no lines of its own, in
 // headers or in the process's log.
 func TestSIPHostile_LineBreaks(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	l := newLibrary(t)
 	h := newSoapHouse(t, soapSet("main", l.records())+soapSet("lib", libraryMode))
 	const broken = "x\r\nSet-Cookie: a=b\r\nlevel=ERROR msg=forged"
@@ -211,7 +211,7 @@ func TestSIPHostile_LineBreaks(t *testing.T) {
 // TestSIPHostile_Traversal: no identifier leads out of the place that record_url
 // gives it.
 func TestSIPHostile_Traversal(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	l := newLibrary(t)
 	h := newSoapHouse(t, soapSet("main", l.records()))
 	outside := []string{"..", ".", "../secret", "../../etc/passwd", "a/../../x", "a/./b", `..\secret`, `a\..\..\x`, "/../x", "//../x"}
@@ -256,7 +256,7 @@ func TestSIPHostile_Traversal(t *testing.T) {
 // TestSIPHostile_Redirects: neither the library nor a recipient leads us into our
 // own network.
 func TestSIPHostile_Redirects(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	secret := newListener(t)
 	for _, to := range []string{secret.URL + "/secret", "http://169.254.169.254/latest/meta-data/", "http://[::1]/", "file:///etc/passwd", "http://2130706433/", "gopher://127.0.0.1/"} {
 		l := newLibrary(t)

@@ -23,7 +23,7 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/daemon"
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // soapHouse is a bridge whose sets are SIP services, served whole on loopback.
@@ -161,7 +161,7 @@ func (h *soapHouse) curl(path, message string, args ...string) webReply {
 			full = append(full, "-H", usual)
 		}
 	}
-	cmd := exec.Command(peer.Need(h.t, "curl", "curl"), append(append(full, args...), h.base+path)...)
+	cmd := exec.Command(testenv.Need(h.t, "curl", "curl"), append(append(full, args...), h.base+path)...)
 	cmd.Stdin = strings.NewReader(message)
 	var wrong bytes.Buffer
 	cmd.Stderr = &wrong

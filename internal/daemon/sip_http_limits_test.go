@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // TestSIPLimits: what is just within a limit is taken whole, what exceeds it by
@@ -129,7 +129,7 @@ func (c *caller) answer(t testing.TB) webReply {
 // TestSIPLimits_Crowd: of one address 256 requests are answered at a time; who
 // comes above that is told so, comes again, and nothing is lost.
 func TestSIPLimits_Crowd(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	h := newSoapHouse(t, soapSet("main", libraryMode, "")+soapSet("box"))
 	const gate, crowd = 256, 600
 	inside := make([]*caller, gate)
@@ -209,7 +209,7 @@ func TestSIPLimits_Crowd(t *testing.T) {
 // TestSIPLimits_CutAnywhere: of a message that is not whole nothing is taken,
 // wherever it ends, and whether the connection ends there or the message.
 func TestSIPLimits_CutAnywhere(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	h := newSoapHouse(t, soapSet("main", libraryMode)+soapSet("box"))
 	for path, message := range map[string]string{
 		"/sip/main": ingestOf("1", strings.Repeat("<a b='c'>d</a>", 50)),
@@ -255,7 +255,7 @@ func TestSIPLimits_CutAnywhere(t *testing.T) {
 // TestSIPLimits_SlowBody: a message of which a byte comes now and then is given up
 // after its time.
 func TestSIPLimits_SlowBody(t *testing.T) {
-	peer.Soak(t) // half a minute; internal/server does it in no time, on a clock of its own
+	testenv.Soak(t) // half a minute; internal/server does it in no time, on a clock of its own
 	h := newSoapHouse(t, soapSet("main", libraryMode))
 	message := ingestOf("1", strings.Repeat("x", 1000))
 	c := h.dial()

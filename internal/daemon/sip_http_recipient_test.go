@@ -16,7 +16,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/harvest"
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // library publishes the records that it has accepted.
@@ -338,7 +338,7 @@ func TestSIPRecipient_Modes(t *testing.T) {
 
 // TestSIPRecipient_Repeated: the same notification, a thousand times at once, is one.
 func TestSIPRecipient_Repeated(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	l := newLibrary(t)
 	l.held = make(chan struct{})
 	l.put("lib/1", "<r/>")

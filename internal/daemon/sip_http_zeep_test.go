@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/pmh-bridge/bridge/internal/daemon"
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // soapCall is an operation that an independent client calls, and soapReturn what
@@ -38,7 +38,7 @@ func (h *soapHouse) zeep(path, login string, calls ...soapCall) ([]string, []soa
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	cmd := exec.Command(peer.Module(h.t, "zeep", "python3-zeep"), "testdata/sip_client.py")
+	cmd := exec.Command(testenv.Module(h.t, "zeep", "python3-zeep"), "testdata/sip_client.py")
 	var out, wrong bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), &out, &wrong
 	if err := cmd.Run(); err != nil {
@@ -75,7 +75,7 @@ func (r soapReturn) said(under ...string) string {
 // TestSIPZeep_Library: a client that knows the WSDL alone asks for the properties
 // and submits; the record is published as it was sent.
 func TestSIPZeep_Library(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	h := newSoapHouse(t, soapSet("main", libraryMode))
 	source := map[string]any{"submitter": map[string]any{"name": "Maps & <Co>", "email-address": "maps@maps.example"}, "sequence": " Campus ", "source-identifier": "145"}
 	record := `<m:r xmlns:m="urn:r" xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:title>Stra&#223;e &amp; Weg</dc:title><m:x a="1"/></m:r>`
@@ -125,7 +125,7 @@ func TestSIPZeep_Library(t *testing.T) {
 
 // TestSIPZeep_Review: the ultimate dispositions come in notifications.
 func TestSIPZeep_Review(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	r := newRecipient(t)
 	h := newSoapHouse(t, "allow_hosts = [\"127.0.0.1\"]\n"+soapSet("main", reviewMode))
 	record := `<r xmlns="urn:r">x</r>`
@@ -165,7 +165,7 @@ func TestSIPZeep_Review(t *testing.T) {
 // TestSIPZeep_Gateway: the gateway describes itself at the URL that it names to the
 // ingest server, too, and takes the notification there.
 func TestSIPZeep_Gateway(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	up, r := newUpstream(t), newRecipient(t)
 	h := newSoapHouse(t, "allow_hosts = [\"127.0.0.1\"]\n"+soapSet("main", fmt.Sprintf("mode = \"gateway\"\nupstream = %q", up.URL)))
 	record := `<r xmlns="urn:r">x</r>`
@@ -195,7 +195,7 @@ func TestSIPZeep_Gateway(t *testing.T) {
 
 // TestSIPZeep_Recipient: notify is one-way.
 func TestSIPZeep_Recipient(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	t.Setenv("SIP_PASSWORD", "open sesame")
 	h := newSoapHouse(t, soapSet("main", `access = "basic"`, `access_user = "ann"`, `access_password = "${SIP_PASSWORD}"`))
 	ops, got := h.zeep("/sip/main", "ann:open sesame",
@@ -221,7 +221,7 @@ func TestSIPZeep_Recipient(t *testing.T) {
 // TestSIPRecord: a record is served with its own bytes. What it needs of the
 // namespaces around it is declared on it; its charset is UTF-8.
 func TestSIPRecord(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	h := newSoapHouse(t, soapSet("main", libraryMode))
 	outer := `<e:Envelope xmlns:e="` + envelopeSpace + `" xmlns:q="urn:q?a=1&amp;b=2"><e:Body><ingest-request xmlns="` + sipSpace + `"><source><source-identifier>%s</source-identifier></source>` +
 		`<record xmlns:p="urn:p">%s</record></ingest-request></e:Body></e:Envelope>`
@@ -240,7 +240,7 @@ func TestSIPRecord(t *testing.T) {
 		if d.Identifier != fmt.Sprint(i) || string(r.body) != c.want || "sha-256:"+r.sum() != e.Meta.Hash || e.Meta.Length != fmt.Sprint(len(r.body)) {
 			t.Errorf("record %d %q is served as\n%q, want\n%q\n%+v", i, c.sent, r.body, c.want, e.Meta)
 		}
-		cmd := exec.Command(peer.Need(t, "xmllint", "libxml2-utils"), "--noout", "--nonet", "-")
+		cmd := exec.Command(testenv.Need(t, "xmllint", "libxml2-utils"), "--noout", "--nonet", "-")
 		cmd.Stdin = bytes.NewReader(r.body)
 		if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
 			t.Errorf("record %d: %v %s", i, err, out)

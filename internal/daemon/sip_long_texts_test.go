@@ -6,13 +6,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // A stranger's long texts are stored once; whoever looks at a page later does not
 // pay for them again and again.
 func TestLongTextsOnPages(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	h := newSoapHouse(t, soapSet("main"))
 	long := strings.Repeat("x", 4<<20-2000)
 	for i := range 6 {

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // takesMail are the keys of a SIP Source that has a mailbox; all of them are at
@@ -37,7 +37,7 @@ func (h *soapHouse) mailServer() string {
 // swaks delivers the mail in a file and returns the last reply but that to QUIT.
 func (h *soapHouse) swaks(to, file string) string {
 	h.t.Helper()
-	out, _ := exec.Command(peer.Need(h.t, "swaks", "swaks"), "--server", h.mailServer(), "--helo", "library.example", "--timeout", "60s",
+	out, _ := exec.Command(testenv.Need(h.t, "swaks", "swaks"), "--server", h.mailServer(), "--helo", "library.example", "--timeout", "60s",
 		"--from", "ingest@library.example", "--to", to, "--data", "@"+file).CombinedOutput() // it fails with every refusal
 	var last string
 	for line := range strings.Lines(string(out)) {
@@ -66,7 +66,7 @@ func written(t *testing.T, letters ...letter) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(peer.Need(t, "python3", "python3"), "testdata/sip_mail_compose.py")
+	cmd := exec.Command(testenv.Need(t, "python3", "python3"), "testdata/sip_mail_compose.py")
 	cmd.Stdin = bytes.NewReader(in)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -90,7 +90,7 @@ var ways = []string{"7bit", "8bit", "binary", "quoted-printable", "base64", "mix
 // TestSIPMail_Encodings: notifications arrive for their submissions however the
 // mail is written.
 func TestSIPMail_Encodings(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	library := newIngestServer(t, defers)
 	h := newSubmitterOf(t, soapSet("main", libraryMode, takesMail("main@bridge.example")), `recipient = "smtp:main@Bridge.example"`, library)
 	var records []string
@@ -140,7 +140,7 @@ func TestSIPMail_Encodings(t *testing.T) {
 // TestSIPMail_Boxes: several sets share an address; who has no submission is told
 // of all the same, once.
 func TestSIPMail_Boxes(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	h := newSoapHouse(t, soapSet("main", takesMail("main@bridge.example"))+soapSet("other", takesMail("Other.Box@lib.example"), `access = "addresses"`, `access_addresses = ["192.0.2.1"]`)+
 		soapSet("third", takesMail("third@lib.example")))
 	rejected := notifyOf(sourceOf("1") + rejectedFor("no room"))
@@ -182,7 +182,7 @@ func TestSIPMail_Boxes(t *testing.T) {
 
 // TestSIPMail_Limit: sip_message holds for mail as well.
 func TestSIPMail_Limit(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	h := newSoapHouse(t, "[limits]\nsip_message = \"16 KiB\"\n"+soapSet("main", takesMail("main@bridge.example")))
 	sized := func(bytes int) string {
 		return notifyOf(rejectedFor(strings.Repeat("x", bytes-len(notifyOf(rejectedFor(""))))))
@@ -201,7 +201,7 @@ func TestSIPMail_Limit(t *testing.T) {
 
 // TestSIPMail_AfterTheCommit: a mail is taken only when what it says is in the log.
 func TestSIPMail_AfterTheCommit(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	library := newIngestServer(t, defers)
 	h := newSubmitterOf(t, soapSet("box", takesMail("box@bridge.example"), `record_url = "http://library.invalid/{assigned-identifier}"`)+
 		soapSet("main", libraryMode, takesMail("main@bridge.example")), `recipient = "smtp:main@bridge.example"`, library)
@@ -257,7 +257,7 @@ func TestSIPMail_AfterTheCommit(t *testing.T) {
 
 // TestSIPMail_Restart: what was taken is there after the end, and the mailbox too.
 func TestSIPMail_Restart(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	h := newSoapHouse(t, soapSet("main", takesMail("main@bridge.example")))
 	for i := range 2 {
 		if reply := h.mail("main@bridge.example", notifyOf(rejectedFor(fmt.Sprint("reason ", i)))); !strings.HasPrefix(reply, "250 ") {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/daemon"
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // mailSink is a mail server that is not ours, behind a door.
@@ -35,7 +35,7 @@ type sunk struct {
 
 func newMailSink(t *testing.T) *mailSink {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), peer.Module(t, "aiosmtpd", "python3-aiosmtpd"), "testdata/sip_mail_sink.py")
+	cmd := exec.CommandContext(t.Context(), testenv.Module(t, "aiosmtpd", "python3-aiosmtpd"), "testdata/sip_mail_sink.py")
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -142,7 +142,7 @@ func (h *soapHouse) notices(state event.DeliveryState) []event.OutgoingNotificat
 // TestSIPMail_Delivered: an independent server and parsers get the disposition that
 // was made, with the source that the submitter gave.
 func TestSIPMail_Delivered(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	const full = "<i:source><i:submitter><i:name>Ann Gr\u00fcn &amp; S\u00f6hne</i:name><i:email-address>ann@lib.example</i:email-address></i:submitter>" +
 		"<i:sequence>A &lt;1&gt;</i:sequence><i:source-identifier>\u6f22 145</i:source-identifier></i:source>"
 	type pairs = []any
@@ -224,7 +224,7 @@ func newOwing(t *testing.T) (*soapHouse, *handClock, *recipient) {
 // TestSIPMail_Retried: a recipient that is down, or has no room, gets its notice
 // when it is well again, under the same Message-ID.
 func TestSIPMail_Retried(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	sink := newMailSink(t)
 	h, clock, other := newOwing(t)
 	sink.door.shut.Store(true)
@@ -272,7 +272,7 @@ func TestSIPMail_Retried(t *testing.T) {
 
 // TestSIPMail_Refused: what a recipient will not have is not sent again.
 func TestSIPMail_Refused(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	sink := newMailSink(t)
 	h, clock, other := newOwing(t)
 	sink.replies("554 5.7.1 not for us")
@@ -295,7 +295,7 @@ func TestSIPMail_Refused(t *testing.T) {
 
 // TestSIPMail_Expired: after five days it is over, and shown.
 func TestSIPMail_Expired(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	sink := newMailSink(t)
 	h, clock, other := newOwing(t)
 	sink.door.shut.Store(true)

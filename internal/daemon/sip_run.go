@@ -18,16 +18,16 @@ import (
 )
 
 // desk returns what answers at /sip/{set}; nil when nothing does.
-func (h *House) desk(set string) server.Desk {
-	if v := h.service(set); v != nil {
+func (b *Bridge) desk(set string) server.SIPService {
+	if v := b.service(set); v != nil {
 		return v
 	}
 	return nil
 }
 
 // service returns the SIP service of a set, nil when it has none.
-func (h *House) service(set string) *service {
-	for _, v := range h.exchange.services {
+func (b *Bridge) service(set string) *service {
+	for _, v := range b.exchange.services {
 		if v.set == set {
 			return v
 		}
@@ -37,19 +37,19 @@ func (h *House) service(set string) *service {
 
 // reachedAt tells the services under which URL they are reached, before the
 // first call.
-func (h *House) reachedAt(base string) {
-	h.exchange.base = base
-	for _, v := range h.exchange.services {
+func (b *Bridge) reachedAt(base string) {
+	b.exchange.base = base
+	for _, v := range b.exchange.services {
 		v.handler.Location = base + servicePath + v.set
 	}
 }
 
 // runExchange serves, submits and notifies until ctx ends. stop is called when
 // that cannot go on; what a panic ends is begun anew where it can be (keep).
-func (h *House) runExchange(ctx context.Context, stop context.CancelCauseFunc, mails []mailRoom) {
+func (b *Bridge) runExchange(ctx context.Context, stop context.CancelCauseFunc, mails []mailRoom) {
 	var group sync.WaitGroup
 	run := func(what string, do func(context.Context) error) {
-		h.keep(ctx, what, func(ctx context.Context) {
+		b.keep(ctx, what, func(ctx context.Context) {
 			err := do(ctx)
 			switch {
 			case err == nil || ctx.Err() != nil:
@@ -60,24 +60,24 @@ func (h *House) runExchange(ctx context.Context, stop context.CancelCauseFunc, m
 			}
 		})
 	}
-	for _, v := range h.exchange.services {
+	for _, v := range b.exchange.services {
 		group.Go(func() { run("the SIP service of set "+v.set, whole(v.desk.Run)) })
 		if v.source != nil {
 			group.Go(func() {
-				h.keep(ctx, "asking for pending records of set "+v.set, func(ctx context.Context) { h.settlePending(ctx, v) })
+				b.keep(ctx, "asking for pending records of set "+v.set, func(ctx context.Context) { b.settlePending(ctx, v) })
 			})
 		}
 	}
-	for _, o := range h.exchange.outboxes {
-		group.Go(func() { run("the submission of set "+o.Set+" to "+Private(o.URL), o.Run) })
+	for _, o := range b.exchange.outboxes {
+		group.Go(func() { run("the submission of set "+o.Set+" to "+Redact(o.URL), o.Run) })
 	}
-	if len(h.exchange.former.Targets) > 0 {
-		group.Go(func() { run("the end of submissions to former targets", h.exchange.former.Run) })
+	if len(b.exchange.former.Targets) > 0 {
+		group.Go(func() { run("the end of submissions to former targets", b.exchange.former.Run) })
 	}
-	if len(h.exchange.services) > 0 {
-		group.Go(func() { run("the delivery of notifications", whole(h.exchange.post.Run)) })
+	if len(b.exchange.services) > 0 {
+		group.Go(func() { run("the delivery of notifications", whole(b.exchange.post.Run)) })
 	}
-	group.Go(func() { h.keep(ctx, "the taking of decisions", h.serveDecisions) }) // to withdraw a record a set need not have a service any more
+	group.Go(func() { b.keep(ctx, "the taking of decisions", b.serveDecisions) }) // to withdraw a record a set need not have a service any more
 	for _, m := range mails {
 		group.Go(func() {
 			run("the mail server on "+m.listener.Addr().String(), whole(func(ctx context.Context) error { return m.receiver.Serve(ctx, m.listener) }))
@@ -125,25 +125,25 @@ type mailRoom struct {
 
 // ListenMail listens at every smtp_listen of the configuration, for Serve, which
 // does it otherwise: so a command can say that it serves once all is sure.
-func (h *House) ListenMail(ctx context.Context) (err error) {
-	if h.exchange.mails == nil {
-		h.exchange.mails, err = h.openMail(ctx)
+func (b *Bridge) ListenMail(ctx context.Context) (err error) {
+	if b.exchange.mails == nil {
+		b.exchange.mails, err = b.openMail(ctx)
 	}
 	return err
 }
 
 // mailRefused logs a mail that was refused.
-func (h *House) mailRefused(r mail.Refusal) {
-	h.exchange.mailRefusals.Note(func(n int) {
-		h.opt.Logger.Info("mails were refused", "mails", n, "last", r.Client, "sender", r.Sender, "to", r.To, "reply", r.Reply, "reason", r.Reason)
+func (b *Bridge) mailRefused(r mail.Refusal) {
+	b.exchange.mailRefusals.Note(func(n int) {
+		b.opt.Logger.Info("mails were refused", "mails", n, "last", r.Client, "sender", r.Sender, "to", r.To, "reply", r.Reply, "reason", r.Reason)
 	})
 }
 
 // openMail listens at every address of the configuration.
-func (h *House) openMail(ctx context.Context) ([]mailRoom, error) {
+func (b *Bridge) openMail(ctx context.Context) ([]mailRoom, error) {
 	boxes := map[string]map[string]sip.Backend{} // by address, then by mailbox
 	var order []string
-	for _, v := range h.exchange.services {
+	for _, v := range b.exchange.services {
 		if v.config == nil || v.config.SMTPListen == "" {
 			continue
 		}
@@ -170,11 +170,11 @@ func (h *House) openMail(ctx context.Context) ([]mailRoom, error) {
 				domain = d
 			}
 		}
-		h.opt.Logger.Info("mail is taken", "address", l.Addr().String(), "configured", at) // a port 0 is known only now
-		rooms = append(rooms, mailRoom{l, &mail.Receiver{Domain: domain, Log: h.opt.Logger, Reading: sip.ReadOptions{Limits: h.sipLimits()},
-			MaxBytes: 2 * h.Config.Limits.SIPMessage, // in base64 it is a third longer
-			Room:     func(client netip.Addr) mail.Room { return h.bodies.Hold(client, nil) },
-			Full:     h.diskSpace.Low, Refused: h.mailRefused,
+		b.opt.Logger.Info("mail is taken", "address", l.Addr().String(), "configured", at) // a port 0 is known only now
+		rooms = append(rooms, mailRoom{l, &mail.Receiver{Domain: domain, Log: b.opt.Logger, Reading: sip.ReadOptions{Limits: b.sipLimits()},
+			MaxBytes: 2 * b.Config.Limits.SIPMessage, // in base64 it is a third longer
+			Room:     func(client netip.Addr) mail.Room { return b.bodies.Hold(client, nil) },
+			Full:     b.diskSpace.Low, Refused: b.mailRefused,
 			Mailbox: func(local, domain string) sip.Backend {
 				b, ok := own[strings.ToLower(local)+"@"+domain]
 				if !ok {

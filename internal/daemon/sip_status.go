@@ -29,7 +29,7 @@ type PeerStatus struct {
 	// Former tells that the configuration, if there is one, does not name the
 	// ingest server any more.
 	Former bool
-	// Trouble is as House.Trouble has it.
+	// Trouble is as Bridge.Trouble has it.
 	Trouble *Trouble
 }
 
@@ -38,12 +38,12 @@ type Trouble = submit.Trouble
 
 // Trouble returns how a target fails, nil when it answers. Again is zero when that
 // moment has passed.
-func (h *House) Trouble(target *eventlog.Source) (*Trouble, error) {
+func (b *Bridge) Trouble(target *eventlog.Source) (*Trouble, error) {
 	t, err := submit.StoredTrouble(&target.Progress)
 	if err != nil {
-		return nil, fmt.Errorf("set %s, target %s: %w", target.Set, Private(target.URL), err)
+		return nil, fmt.Errorf("set %s, target %s: %w", target.Set, Redact(target.URL), err)
 	}
-	if t != nil && !t.Again.After(h.now()) {
+	if t != nil && !t.Again.After(b.now()) {
 		t.Again = time.Time{}
 	}
 	return t, nil
@@ -55,12 +55,12 @@ func attentionStates() []event.State {
 }
 
 // peers tells of the submissions of a set.
-func (h *House) peers(ctx context.Context, set string) ([]PeerStatus, error) {
-	sources, err := h.Log.Sources(ctx, set)
+func (b *Bridge) peers(ctx context.Context, set string) ([]PeerStatus, error) {
+	sources, err := b.Log.Sources(ctx, set)
 	if err != nil {
 		return nil, err
 	}
-	targets, err := h.Log.Targets(ctx, set)
+	targets, err := b.Log.Targets(ctx, set)
 	if err != nil {
 		return nil, err
 	}
@@ -70,19 +70,19 @@ func (h *House) peers(ctx context.Context, set string) ([]PeerStatus, error) {
 			continue
 		}
 		p := PeerStatus{Sent: isSent(&src), URL: src.URL}
-		if p.SubmissionCounts, err = h.Log.Counts(ctx, src.ID); err != nil {
+		if p.SubmissionCounts, err = b.Log.Counts(ctx, src.ID); err != nil {
 			return nil, err
 		}
 		if p.Sent {
-			p.Former = h.Config.File != "" && !h.submitsTo(set, src.URL)
-			newest, err := h.Log.Submissions(ctx, event.SubmissionQuery{Source: src.ID, Newest: true, Limit: 1})
+			p.Former = b.Config.File != "" && !b.submitsTo(set, src.URL)
+			newest, err := b.Log.Submissions(ctx, event.SubmissionQuery{Source: src.ID, Newest: true, Limit: 1})
 			if err != nil {
 				return nil, err
 			}
 			for _, s := range newest {
 				p.Through = s.Seq
 			}
-			if p.Trouble, err = h.Trouble(&src); err != nil {
+			if p.Trouble, err = b.Trouble(&src); err != nil {
 				return nil, err
 			}
 		}
@@ -92,9 +92,9 @@ func (h *House) peers(ctx context.Context, set string) ([]PeerStatus, error) {
 }
 
 // submitsTo tells whether a set is configured to submit to an ingest server.
-func (h *House) submitsTo(set, url string) bool {
-	for i := range h.Config.Sets {
-		s := &h.Config.Sets[i]
+func (b *Bridge) submitsTo(set, url string) bool {
+	for i := range b.Config.Sets {
+		s := &b.Config.Sets[i]
 		if s.Name == set && slices.ContainsFunc(s.Submit, func(t config.Target) bool { return t.URL == url }) {
 			return true
 		}
@@ -103,8 +103,8 @@ func (h *House) submitsTo(set, url string) bool {
 }
 
 // submissionStatus is the same for the pages.
-func (h *House) submissionStatus(ctx context.Context, set string) (server.SubmissionStatus, error) {
-	peers, err := h.peers(ctx, set)
+func (b *Bridge) submissionStatus(ctx context.Context, set string) (server.SubmissionStatus, error) {
+	peers, err := b.peers(ctx, set)
 	if err != nil || len(peers) == 0 {
 		return server.SubmissionStatus{}, err
 	}
@@ -127,16 +127,16 @@ func (h *House) submissionStatus(ctx context.Context, set string) (server.Submis
 			out.Notifications[v] += n
 		}
 	}
-	problems, err := h.problems(ctx, set)
+	problems, err := b.problems(ctx, set)
 	if err != nil {
 		return out, err
 	}
-	decider, err := h.decider(ctx, set)
+	decider, err := b.decider(ctx, set)
 	if err != nil {
 		return out, err
 	}
 	urls := map[event.SourceID]string{}
-	targets, err := h.Log.Targets(ctx, set)
+	targets, err := b.Log.Targets(ctx, set)
 	if err != nil {
 		return out, err
 	}
@@ -164,12 +164,12 @@ const problemsShown = 20
 
 // problems returns the newest submissions of a set that an operator should look
 // at; one without an ID is a rejection that has no submission of its own.
-func (h *House) problems(ctx context.Context, set string) ([]event.Submission, error) {
-	out, err := h.Log.Submissions(ctx, event.SubmissionQuery{Set: set, States: attentionStates(), Newest: true, Limit: problemsShown})
+func (b *Bridge) problems(ctx context.Context, set string) ([]event.Submission, error) {
+	out, err := b.Log.Submissions(ctx, event.SubmissionQuery{Set: set, States: attentionStates(), Newest: true, Limit: problemsShown})
 	if err != nil {
 		return nil, err
 	}
-	conflicts, err := h.Log.Incoming(ctx, set, event.NotificationConflict, 0, problemsShown)
+	conflicts, err := b.Log.Incoming(ctx, set, event.NotificationConflict, 0, problemsShown)
 	if err != nil {
 		return nil, err
 	}
@@ -177,13 +177,13 @@ func (h *House) problems(ctx context.Context, set string) ([]event.Submission, e
 		if slices.ContainsFunc(out, func(s event.Submission) bool { return s.ID == n.Submission }) {
 			continue
 		}
-		s, err := h.Log.Submission(ctx, n.Submission)
+		s, err := b.Log.Submission(ctx, n.Submission)
 		if err != nil {
 			return nil, err
 		}
 		out = append(out, *s)
 	}
-	rejected, err := h.rejections(ctx, set)
+	rejected, err := b.rejections(ctx, set)
 	if err != nil {
 		return nil, err
 	}
@@ -194,18 +194,18 @@ func (h *House) problems(ctx context.Context, set string) ([]event.Submission, e
 
 // rejections returns the last rejections that have no submission of their own: those
 // of strangers, and among the newest events of a set those of kind rejected.
-func (h *House) rejections(ctx context.Context, set string) ([]event.Submission, error) {
+func (b *Bridge) rejections(ctx context.Context, set string) ([]event.Submission, error) {
 	const looked = 2000
-	own := h.service(set)
+	own := b.service(set)
 	if own == nil || own.desk.Mode != submit.Library && own.desk.Mode != submit.Recipient {
 		return nil, nil // all others have one
 	}
-	last, err := h.Log.LastSeq(ctx)
+	last, err := b.Log.LastSeq(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var out []event.Submission
-	for ev, err := range h.Log.Events(ctx, set, event.Range{After: max(0, last-looked), Upto: math.MaxInt64}) {
+	for ev, err := range b.Log.Events(ctx, set, event.Range{After: max(0, last-looked), Upto: math.MaxInt64}) {
 		if err != nil {
 			return nil, err
 		}
@@ -217,14 +217,14 @@ func (h *House) rejections(ctx context.Context, set string) ([]event.Submission,
 				Reason: ev.Origin.Reason, Changed: ev.Observed})
 		}
 	}
-	ofStrangers, err := h.Log.Rejections(ctx, set, 0, problemsShown)
+	ofStrangers, err := b.Log.Rejections(ctx, set, 0, problemsShown)
 	if err != nil {
 		return nil, err
 	}
 	for _, r := range ofStrangers {
 		out = append(out, event.Submission{State: event.StateRejected, SourceIdentifier: r.SourceIdentifier, Record: r.Record, Title: r.Title, Reason: r.Reason, Changed: r.At})
 	}
-	told, err := h.Log.Incoming(ctx, set, event.NotificationRejected, 0, problemsShown)
+	told, err := b.Log.Incoming(ctx, set, event.NotificationRejected, 0, problemsShown)
 	if err != nil {
 		return nil, err
 	}
@@ -238,9 +238,9 @@ func (h *House) rejections(ctx context.Context, set string) ([]event.Submission,
 
 // decider tells who has rejected what problems returns: a set that decides at
 // once may be told of rejections as well, and then has kept what it was told.
-func (h *House) decider(ctx context.Context, set string) (func(*event.Submission) server.Decider, error) {
-	own := h.service(set)
-	told, err := h.Log.Incoming(ctx, set, event.NotificationRejected, 0, problemsShown)
+func (b *Bridge) decider(ctx context.Context, set string) (func(*event.Submission) server.Decider, error) {
+	own := b.service(set)
+	told, err := b.Log.Incoming(ctx, set, event.NotificationRejected, 0, problemsShown)
 	if err != nil {
 		return nil, err
 	}

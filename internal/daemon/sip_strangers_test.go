@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 const openToAll = `access = "none"`
@@ -15,7 +15,7 @@ const openToAll = `access = "none"`
 // TestSIPStrangers_Quota: above the day's quota strangers are answered a Fault and
 // 451, which say why; who is known is not (D69).
 func TestSIPStrangers_Quota(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	h := newSoapHouse(t, "[limits]\nopen_address_messages = 3\nopen_set_messages = 5\n"+soapSet("main", libraryMode, openToAll)+
 		soapSet("box", takesMail("box@bridge.example"), openToAll)+soapSet("known", libraryMode))
 	for i := range 3 {
@@ -44,7 +44,7 @@ func TestSIPStrangers_Quota(t *testing.T) {
 // TestSIPStrangers_Rejections: what strangers cause to be rejected is no event, and
 // shows where an operator looks (D40).
 func TestSIPStrangers_Rejections(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	h := newSoapHouse(t, soapSet("main", libraryMode, openToAll)+soapSet("review", reviewMode, openToAll)+soapSet("box", openToAll))
 	h.curl("/sip/main", inSOAP(sipDoc("ingest-request", sourceOf("1")+recordOf("<odd/>")))).disposition(t)
 	h.curl("/sip/review", ingestOf("2", "x")).disposition(t)

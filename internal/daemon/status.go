@@ -45,13 +45,13 @@ type SourceStatus struct {
 }
 
 // Status tells how far every set and Source has come, with all URLs and what is
-// said of them as Private has it.
-func (h *House) Status(ctx context.Context) ([]SetStatus, error) {
-	sets, err := h.Log.Sets(ctx)
+// said of them redacted.
+func (b *Bridge) Status(ctx context.Context) ([]SetStatus, error) {
+	sets, err := b.Log.Sets(ctx)
 	if err != nil {
 		return nil, err
 	}
-	p, err := h.Publisher("")
+	p, err := b.Publisher("")
 	if err != nil {
 		return nil, err
 	}
@@ -61,10 +61,10 @@ func (h *House) Status(ctx context.Context) ([]SetStatus, error) {
 		if out[i].SnapshotSeq, err = p.SnapshotSeq(ctx, s.Name); err != nil && !errors.Is(err, publish.ErrNotFound) {
 			return nil, err
 		}
-		if out[i].Sources, err = h.sources(ctx, s.Name); err != nil {
+		if out[i].Sources, err = b.sources(ctx, s.Name); err != nil {
 			return nil, err
 		}
-		if out[i].Peers, err = h.peers(ctx, s.Name); err != nil {
+		if out[i].Peers, err = b.peers(ctx, s.Name); err != nil {
 			return nil, err
 		}
 		out[i].hide()
@@ -72,30 +72,30 @@ func (h *House) Status(ctx context.Context) ([]SetStatus, error) {
 	return out, nil
 }
 
-// hide takes out what Private does.
+// hide redacts what an operator is shown.
 func (s *SetStatus) hide() {
 	for i := range s.Sources {
 		src := &s.Sources[i]
-		src.URL, src.GapText, src.Last = Private(src.URL), Private(src.GapText), PrivateReport(src.Last)
+		src.URL, src.GapText, src.Last = Redact(src.URL), Redact(src.GapText), RedactReport(src.Last)
 		if src.Underway != nil {
-			src.Underway.Doing = Private(src.Underway.Doing)
+			src.Underway.Doing = Redact(src.Underway.Doing)
 		}
 	}
 	for i := range s.Peers {
 		p := &s.Peers[i]
-		p.URL = Private(p.URL)
+		p.URL = Redact(p.URL)
 		if p.Trouble != nil {
-			p.Trouble.Reason = Private(p.Trouble.Reason)
+			p.Trouble.Reason = Redact(p.Trouble.Reason)
 		}
 	}
 }
 
-func (h *House) sources(ctx context.Context, set string) ([]SourceStatus, error) {
-	all, err := h.Log.Sources(ctx, set)
+func (b *Bridge) sources(ctx context.Context, set string) ([]SourceStatus, error) {
+	all, err := b.Log.Sources(ctx, set)
 	if err != nil {
 		return nil, err
 	}
-	underway := h.underwayOf()
+	underway := b.underwayOf()
 	out := make([]SourceStatus, len(all))
 	for i, src := range all {
 		out[i] = SourceStatus{Source: src, GapText: harvest.Gap(src.Gap), Failures: src.Schedule.Failures, Underway: underway[src.ID]}
@@ -111,26 +111,26 @@ func (h *House) sources(ctx context.Context, set string) ([]SourceStatus, error)
 			continue
 		}
 		const shown = 3
-		waiting, err := h.Log.Pending(ctx, src.ID, math.MaxInt64, 0, shown)
+		waiting, err := b.Log.Pending(ctx, src.ID, math.MaxInt64, 0, shown)
 		if err != nil {
 			return nil, err
 		}
 		for _, k := range waiting {
-			out[i].Waits = append(out[i].Waits, k.Record+": "+Private(k.Reason))
+			out[i].Waits = append(out[i].Waits, k.Record+": "+Redact(k.Reason))
 		}
 	}
 	return out, nil
 }
 
-func (h *House) now() time.Time {
-	if h.opt.Now == nil {
+func (b *Bridge) now() time.Time {
+	if b.opt.Now == nil {
 		return time.Now()
 	}
-	return h.opt.Now()
+	return b.opt.Now()
 }
 
-func (h *House) cacheDir() string    { return filepath.Join(h.Config.Data, "cache") }
-func (h *House) snapshotDir() string { return filepath.Join(h.Config.Data, "snapshots") }
+func (b *Bridge) cacheDir() string    { return filepath.Join(b.Config.Data, "cache") }
+func (b *Bridge) snapshotDir() string { return filepath.Join(b.Config.Data, "snapshots") }
 
 // renderingAge is how old an open document may become before it is made anew, for
 // each 1,000 of its entries: about fifty times what making them takes.
@@ -138,19 +138,20 @@ const renderingAge = 200 * time.Millisecond
 
 // Publisher returns a publisher of the log's documents below a base URL; without
 // one it only tells what there is.
-func (h *House) Publisher(base string) (*publish.Publisher, error) {
-	s := h.Config.Snapshot
+func (b *Bridge) Publisher(base string) (*publish.Publisher, error) {
+	s := b.Config.Snapshot
 	return publish.New(publish.Options{
-		Log: h.Log, BaseURL: cmp.Or(base, "http://localhost"), AnyBase: base == "", MinAge: renderingAge, Full: h.diskSpace.Low,
-		CacheBytes: h.Config.Limits.Cache, Kept: publish.Kept{Age: s.Keep, Bytes: s.KeepSize}, CacheDir: h.cacheDir(), SnapshotDir: h.snapshotDir(),
-		AfterDeletion: s.AfterDeletion, AfterChange: s.AfterChange, Now: h.opt.Now, Logger: h.opt.Logger,
+		Log: b.Log, BaseURL: cmp.Or(base, "http://localhost"), AnyBase: base == "", MinAge: renderingAge, Full: b.diskSpace.Low,
+		CacheBytes: b.Config.Limits.Cache, Retention: publish.Retention{Age: s.Keep, Bytes: s.KeepSize}, CacheDir: b.cacheDir(), SnapshotDir: b.snapshotDir(),
+		AfterDeletion: s.AfterDeletion, AfterChange: s.AfterChange, Now: b.opt.Now, Logger: b.opt.Logger,
 	})
 }
 
 // Find returns the Source of a set that a person means: by its name, or its URL,
-// also as Private has it if no other looks the same, or without either the only one. One that is not configured has the default settings.
-func (h *House) Find(ctx context.Context, set, source string) (*Source, error) {
-	all, err := h.Log.Sources(ctx, set)
+// also redacted if no other looks the same, or without either the only one. One that
+// is not configured has the default settings.
+func (b *Bridge) Find(ctx context.Context, set, source string) (*Source, error) {
+	all, err := b.Log.Sources(ctx, set)
 	if err != nil {
 		return nil, err
 	}
@@ -164,12 +165,12 @@ func (h *House) Find(ctx context.Context, set, source string) (*Source, error) {
 	default:
 		return nil, fmt.Errorf("set %q has no Source %q: see bridge source ls %s", set, source, set)
 	}
-	for _, s := range h.Sources {
+	for _, s := range b.Sources {
 		if s.ID == found.ID {
 			return s, nil
 		}
 	}
-	return h.unconfigured(ctx, set, found)
+	return b.unconfigured(ctx, set, found)
 }
 
 // findSource returns the one with a name or URL, the only one whose URL looks like
@@ -183,7 +184,7 @@ func findSource(all []eventlog.Source, source string) *eventlog.Source {
 		switch {
 		case source != "" && all[i].Name == source, all[i].URL == source:
 			return &all[i]
-		case Private(all[i].URL) == source:
+		case Redact(all[i].URL) == source:
 			alike = append(alike, &all[i])
 		}
 	}
@@ -194,8 +195,8 @@ func findSource(all []eventlog.Source, source string) *eventlog.Source {
 }
 
 // unconfigured makes a Source that only the log knows ready to be worked on.
-func (h *House) unconfigured(ctx context.Context, set string, s *eventlog.Source) (*Source, error) {
-	stored, err := h.Log.Set(ctx, set)
+func (b *Bridge) unconfigured(ctx context.Context, set string, s *eventlog.Source) (*Source, error) {
+	stored, err := b.Log.Set(ctx, set)
 	if err != nil {
 		return nil, err
 	}
@@ -207,12 +208,12 @@ func (h *House) unconfigured(ctx context.Context, set string, s *eventlog.Source
 	default:
 		source = s.Kind + ":" + source
 	}
-	c, err := config.FromArguments(config.Flags{Data: h.Config.Data}, []string{set + "=" + source})
+	c, err := config.FromArguments(config.Flags{Data: b.Config.Data}, []string{set + "=" + source})
 	if err != nil {
 		return nil, err
 	}
 	c.Sets[0].Sources[0].URL = s.URL
-	src, err := h.source(&c.Sets[0], 0, &eventlog.SetConfig{Content: stored.Content, Sources: []eventlog.SourceConfig{{ID: s.ID}}, First: s.ID})
+	src, err := b.source(&c.Sets[0], 0, &eventlog.SetConfig{Content: stored.Content, Sources: []eventlog.SourceConfig{{ID: s.ID}}, First: s.ID})
 	if err == nil {
 		src.Epoch = stored.Feed
 	}

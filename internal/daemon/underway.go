@@ -58,11 +58,11 @@ type job struct {
 
 // openUnderway counts each harvest that the last process was at when it died as
 // one that failed, so that a Source which brings us down does so ever less often.
-func (h *House) openUnderway(ctx context.Context) error {
-	if h.opt.DryRun {
+func (b *Bridge) openUnderway(ctx context.Context) error {
+	if b.opt.DryRun {
 		return nil
 	}
-	folder := filepath.Join(h.Config.Data, underwayFolder)
+	folder := filepath.Join(b.Config.Data, underwayFolder)
 	files, err := os.ReadDir(folder)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -70,23 +70,23 @@ func (h *House) openUnderway(ctx context.Context) error {
 	for _, f := range files {
 		path := filepath.Join(folder, f.Name())
 		id, ok := underwayID(f.Name())
-		if src := h.sourceByID(id); ok && src != nil {
+		if src := b.sourceByID(id); ok && src != nil {
 			was, err := readUnderway(path)
 			if err != nil {
-				was.Started = h.now() // cut short: it had only begun
+				was.Started = b.now() // cut short: it had only begun
 			}
-			report := harvest.Report{Started: was.Started, Ended: h.now().UTC(), Documents: was.Documents, Entries: was.Entries,
+			report := harvest.Report{Started: was.Started, Ended: b.now().UTC(), Documents: was.Documents, Entries: was.Entries,
 				Error: fmt.Sprintf("bridge ended during this harvest, which was %s", doingOr(was.Doing, "beginning"))}
-			if err := h.plan(ctx, src, src.Every, &report, errEnded); err != nil {
+			if err := b.plan(ctx, src, src.Every, &report, errEnded); err != nil {
 				return err
 			}
-			h.opt.Logger.Warn("bridge ended during a harvest, which counts as a failed one", "set", src.Set, "source", src.URL)
+			b.opt.Logger.Warn("bridge ended during a harvest, which counts as a failed one", "set", src.Set, "source", src.URL)
 		}
 		if err := os.Remove(path); err != nil {
 			return err
 		}
 	}
-	h.underway.folder, h.underway.now = folder, h.now
+	b.underway.folder, b.underway.now = folder, b.now
 	return nil
 }
 
@@ -114,9 +114,9 @@ func readUnderway(path string) (u Underway, err error) {
 }
 
 // underwayOf returns the harvests that some process is at now.
-func (h *House) underwayOf() map[event.SourceID]*Underway {
+func (b *Bridge) underwayOf() map[event.SourceID]*Underway {
 	out := map[event.SourceID]*Underway{}
-	folder := filepath.Join(h.Config.Data, underwayFolder)
+	folder := filepath.Join(b.Config.Data, underwayFolder)
 	files, err := os.ReadDir(folder)
 	if err != nil {
 		return out // there is none

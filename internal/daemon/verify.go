@@ -36,22 +36,22 @@ type Verified struct {
 // is there that an event names, or a submission about which something may still be
 // done; and renders the closed documents again to compare them with those that are
 // kept.
-func (h *House) Verify(ctx context.Context, report func(Finding)) (Verified, error) {
+func (b *Bridge) Verify(ctx context.Context, report func(Finding)) (Verified, error) {
 	var v Verified
-	if err := h.Log.Verify(ctx, func(f eventlog.Finding) { report(Finding(f)) }); err != nil {
+	if err := b.Log.Verify(ctx, func(f eventlog.Finding) { report(Finding(f)) }); err != nil {
 		return v, err
 	}
-	sets, err := h.Log.Sets(ctx)
+	sets, err := b.Log.Sets(ctx)
 	if err != nil {
 		return v, err
 	}
 	for _, s := range sets {
 		v.Events += s.Events
 	}
-	if err := h.verifyContents(ctx, sets, &v, report); err != nil {
+	if err := b.verifyContents(ctx, sets, &v, report); err != nil {
 		return v, err
 	}
-	return v, h.verifyDocuments(ctx, sets, &v, report)
+	return v, b.verifyDocuments(ctx, sets, &v, report)
 }
 
 const (
@@ -61,10 +61,10 @@ const (
 
 // verifyContents reads every content, and then asks for each that an event or a
 // submission names. What is missing or damaged is named with its record.
-func (h *House) verifyContents(ctx context.Context, sets []event.Set, v *Verified, report func(Finding)) error {
+func (b *Bridge) verifyContents(ctx context.Context, sets []event.Set, v *Verified, report func(Finding)) error {
 	bad := map[content.Sum]string{} // what is wrong with a content; "" once it was reported
-	if h.Contents != nil {
-		stats, err := h.Contents.Verify(ctx, func(sum content.Sum, err error) {
+	if b.Contents != nil {
+		stats, err := b.Contents.Verify(ctx, func(sum content.Sum, err error) {
 			if err != nil {
 				bad[sum] = err.Error()
 			}
@@ -80,11 +80,11 @@ func (h *House) verifyContents(ctx context.Context, sets []event.Set, v *Verifie
 		if s.Content != event.Mirror || s.Events == 0 {
 			continue
 		}
-		if h.Contents == nil {
+		if b.Contents == nil {
 			report(Finding{"content.db", "it is not there, and set " + s.Name + " is a mirror", fetchAgain})
 			return nil
 		}
-		if err := h.verifyNamed(ctx, s.Name, bad, report); err != nil {
+		if err := b.verifyNamed(ctx, s.Name, bad, report); err != nil {
 			return err
 		}
 	}
@@ -94,18 +94,18 @@ func (h *House) verifyContents(ctx context.Context, sets []event.Set, v *Verifie
 			bad[sum] = ""
 		}
 	}
-	return h.verifySubmitted(ctx, bad, report)
+	return b.verifySubmitted(ctx, bad, report)
 }
 
 // fetchAgain is what can be done about contents that Sources have too.
 const fetchAgain = "bridge harvest --full fetches it again, if the Source still has it; else restore content.db from a backup"
 
 // verifyNamed asks the store for every content that an event of a set names.
-func (h *House) verifyNamed(ctx context.Context, set string, bad map[content.Sum]string, report func(Finding)) error {
+func (b *Bridge) verifyNamed(ctx context.Context, set string, bad map[content.Sum]string, report func(Finding)) error {
 	type naming struct{ who, do string }
 	named := map[content.Sum]naming{} // those that are to be asked for
 	ask := func() error {
-		missing, err := h.Contents.Missing(ctx, slices.Collect(maps.Keys(named)))
+		missing, err := b.Contents.Missing(ctx, slices.Collect(maps.Keys(named)))
 		for _, m := range missing {
 			if _, known := bad[m]; !known {
 				bad[m] = "it is not there"
@@ -120,7 +120,7 @@ func (h *House) verifyNamed(ctx context.Context, set string, bad map[content.Sum
 		clear(named)
 		return err
 	}
-	for ev, err := range h.Log.Events(ctx, set, event.Range{Upto: math.MaxInt64}) {
+	for ev, err := range b.Log.Events(ctx, set, event.Range{Upto: math.MaxInt64}) {
 		if err != nil {
 			break // found by the log's own check
 		}
@@ -134,7 +134,7 @@ func (h *House) verifyNamed(ctx context.Context, set string, bad map[content.Sum
 			if ev.Origin.Protocol == harvest.SIP {
 				do = restore // it came with a request
 			}
-			named[sum] = naming{fmt.Sprintf("event %d names it, of record %q of set %s, as %s", ev.Seq, ev.Record, set, Private(r.Href)), do}
+			named[sum] = naming{fmt.Sprintf("event %d names it, of record %q of set %s, as %s", ev.Seq, ev.Record, set, Redact(r.Href)), do}
 		}
 		if len(named) >= 1000 {
 			if err := ask(); err != nil {
@@ -148,11 +148,11 @@ func (h *House) verifyNamed(ctx context.Context, set string, bad map[content.Sum
 // verifySubmitted asks the store for the record of every submission that is still
 // to be sent, to be decided about or to be sent again. That of an accepted one is
 // in an event, if it is served.
-func (h *House) verifySubmitted(ctx context.Context, bad map[content.Sum]string, report func(Finding)) error {
+func (b *Bridge) verifySubmitted(ctx context.Context, bad map[content.Sum]string, report func(Finding)) error {
 	q := event.SubmissionQuery{Limit: 1000, States: []event.State{event.StateWaiting, event.StateForwarding, event.StateInDoubt, event.StateProvisional,
 		event.StateUnresolved, event.StateUnsent}}
 	for {
-		page, err := h.Log.Submissions(ctx, q)
+		page, err := b.Log.Submissions(ctx, q)
 		if err != nil {
 			return ctx.Err() // else found by the log's own check
 		}
@@ -161,11 +161,11 @@ func (h *House) verifySubmitted(ctx context.Context, bad map[content.Sum]string,
 			if _, known := bad[s.Content]; s.Content == [32]byte{} || known {
 				continue // of none, or reported
 			}
-			if h.Contents == nil {
+			if b.Contents == nil {
 				report(Finding{"content.db", "it is not there, and the records of submissions are kept in it", restoreRecord})
 				return nil
 			}
-			what, err := h.recordFault(ctx, s)
+			what, err := b.recordFault(ctx, s)
 			if err != nil {
 				return err
 			}
@@ -183,8 +183,8 @@ func (h *House) verifySubmitted(ctx context.Context, bad map[content.Sum]string,
 
 // recordFault says what is wrong with the record of a submission in the store; ""
 // is nothing, or what is found when all contents are read.
-func (h *House) recordFault(ctx context.Context, s *event.Submission) (string, error) {
-	b, err := h.Contents.Open(ctx, s.Content)
+func (b *Bridge) recordFault(ctx context.Context, s *event.Submission) (string, error) {
+	record, err := b.Contents.Open(ctx, s.Content)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return "keeps its record there, and it is not there", nil
@@ -193,26 +193,26 @@ func (h *House) recordFault(ctx context.Context, s *event.Submission) (string, e
 	case err != nil:
 		return "", err
 	}
-	defer func() { _ = b.Close() }() // it was only read
-	if b.Size() != s.Length {
-		return fmt.Sprintf("says that its record there has %d bytes, and it has %d", s.Length, b.Size()), nil
+	defer func() { _ = record.Close() }() // it was only read
+	if record.Size() != s.Length {
+		return fmt.Sprintf("says that its record there has %d bytes, and it has %d", s.Length, record.Size()), nil
 	}
 	return "", nil
 }
 
-func (h *House) verifyDocuments(ctx context.Context, sets []event.Set, v *Verified, report func(Finding)) error {
+func (b *Bridge) verifyDocuments(ctx context.Context, sets []event.Set, v *Verified, report func(Finding)) error {
 	// What is kept may have been rendered under another base URL: of another run,
 	// where the system chooses the port, or because --data alone was given.
-	bases := publish.Bases(h.cacheDir(), h.snapshotDir())
+	bases := publish.Bases(b.cacheDir(), b.snapshotDir())
 	if len(bases) == 0 {
-		bases = []string{cmp.Or(h.Config.BaseURL, "http://"+h.Config.Listen)} // any will do to render
+		bases = []string{cmp.Or(b.Config.BaseURL, "http://"+b.Config.Listen)} // any will do to render
 	}
 	for i, base := range bases {
 		var again Verified
 		if i == 0 {
 			again = *v
 		}
-		if err := h.verifyBase(ctx, base, sets, &again, report); err != nil {
+		if err := b.verifyBase(ctx, base, sets, &again, report); err != nil {
 			return err
 		}
 		if i == 0 {
@@ -223,13 +223,13 @@ func (h *House) verifyDocuments(ctx context.Context, sets []event.Set, v *Verifi
 }
 
 // verifyBase renders the closed documents under a base URL.
-func (h *House) verifyBase(ctx context.Context, base string, sets []event.Set, v *Verified, report func(Finding)) error {
-	p, err := h.Publisher(base)
+func (b *Bridge) verifyBase(ctx context.Context, base string, sets []event.Set, v *Verified, report func(Finding)) error {
+	p, err := b.Publisher(base)
 	if err != nil {
 		return err
 	}
 	for _, s := range sets {
-		segments, err := h.Log.Segments(ctx, s.Name)
+		segments, err := b.Log.Segments(ctx, s.Name)
 		if err != nil {
 			return err
 		}

@@ -23,7 +23,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -322,8 +322,8 @@ func TestSubmittedRecordsAreKept(t *testing.T) {
 // TestVerify_AnyExchange: after any history of submissions verify has nothing to
 // say, beside the bridge that works and when it was killed.
 func TestVerify_AnyExchange(t *testing.T) {
-	peer.Heavy(t)
-	peer.Checks(t, 6)
+	testenv.Heavy(t)
+	testenv.Checks(t, 6)
 	rapid.Check(t, func(rt *rapid.T) {
 		x := newExchanges(t)
 		answers := map[string]func(*sip.Request) (*sip.Disposition, error){"accepts": accepts, "rejects": rejects, "defers": defers, "breaks off": breaksOff, "faults": refusesIt}

@@ -14,21 +14,21 @@ import (
 
 // withdraw carries out the decision to withdraw a record. What it needs to know is
 // in the log, so that the set need not be configured here, or not any more.
-func (h *House) withdraw(ctx context.Context, d Decision) error {
-	src, err := h.sipSource(ctx, d.Set)
+func (b *Bridge) withdraw(ctx context.Context, d Decision) error {
+	src, err := b.sipSource(ctx, d.Set)
 	if err != nil {
 		return err
 	}
-	desk := submit.Desk{Set: d.Set, Source: src.ID, URL: src.URL, Store: &h.exchange.log, Now: h.opt.Now, Log: h.opt.Logger}
+	desk := submit.Desk{Set: d.Set, Source: src.ID, URL: src.URL, Store: &b.exchange.log, Now: b.opt.Now, Log: b.opt.Logger}
 	return desk.Withdraw(ctx, d.Withdraw, d.Reason)
 }
 
 // sipSource returns the Source of kind sip that a set has, or had.
-func (h *House) sipSource(ctx context.Context, set string) (*eventlog.Source, error) {
-	if _, err := h.Log.Set(ctx, set); err != nil {
+func (b *Bridge) sipSource(ctx context.Context, set string) (*eventlog.Source, error) {
+	if _, err := b.Log.Set(ctx, set); err != nil {
 		return nil, err
 	}
-	all, err := h.Log.Sources(ctx, set)
+	all, err := b.Log.Sources(ctx, set)
 	if err != nil {
 		return nil, err
 	}
@@ -42,18 +42,18 @@ func (h *House) sipSource(ctx context.Context, set string) (*eventlog.Source, er
 
 // stays reports whether a record that was withdrawn from a set is published all the
 // same, because another Source of the set has it too (A15).
-func (h *House) stays(ctx context.Context, set, identifier string) (bool, error) {
-	ev, err := h.Log.Record(ctx, set, event.Key(identifier))
+func (b *Bridge) stays(ctx context.Context, set, identifier string) (bool, error) {
+	ev, err := b.Log.Record(ctx, set, event.Key(identifier))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return false, nil // its content has never come
 	case err != nil || !ev.Live():
 		return false, err
 	}
-	src, err := h.sipSource(ctx, set)
+	src, err := b.sipSource(ctx, set)
 	if err != nil {
 		return false, err
 	}
-	holds, err := h.Log.Holding(ctx, src.ID, identifier)
+	holds, err := b.Log.Holding(ctx, src.ID, identifier)
 	return holds == event.HoldsDeletion, err // else it has been submitted again since
 }

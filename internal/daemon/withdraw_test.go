@@ -145,7 +145,7 @@ func TestWithdrawnStays(t *testing.T) {
 		Documents: []event.Document{{URL: other.URL}}, Items: []event.Item{{Observation: theirs}}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := daemon.SendDecisions(t.Context(), h.config.Data, []daemon.Decision{h.order("1")}, func(_ int, done daemon.Decided) {
+	if err := daemon.SendDecisions(t.Context(), h.config.Data, []daemon.Decision{h.order("1")}, func(_ int, done daemon.DecisionResult) {
 		if done.Error != "" || !done.Stays {
 			t.Errorf("%+v", done)
 		}

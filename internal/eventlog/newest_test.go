@@ -8,14 +8,14 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // What pages and the status ask for, each time that somebody looks, takes the
 // same time whether there are ten rows or a million: no query for the newest rows
 // reads all of them.
 func TestNewestRowsAreNotSearchedFor(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	ctx := t.Context()
 	l, err := Open(ctx, t.TempDir(), Options{})
 	if err != nil {

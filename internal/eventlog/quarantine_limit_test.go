@@ -6,13 +6,13 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // D131: of a Source so many bad inputs are kept and no more; the newest stay, what
 // goes is counted, and another Source loses none.
 func TestQuarantineHasALimit(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	ctx := t.Context()
 	l, err := eventlog.Open(ctx, t.TempDir(), eventlog.Options{})
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // desk is a log with a SIP Source, one that has only answered, and a target.
@@ -238,7 +238,7 @@ func TestVerifySubmissions_Source(t *testing.T) {
 // Whatever becomes of submissions, in any number and order, verify has nothing to
 // say: not of records that were deleted, or are another Source's, since.
 func TestVerifySubmissions_AnyHistory(t *testing.T) {
-	peer.Checks(t, 40)
+	testenv.Checks(t, 40)
 	heavy(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		d := newDesk(t)

@@ -92,7 +92,7 @@ func TestWeightLaw(t *testing.T) {
 		list := resourcesync.NewTolerantWriter(&doc, &resourcesync.Document{Capability: resourcesync.ChangeList, From: resourcesync.Seconds(time.Unix(0, 0)),
 			Links: []resourcesync.Link{{Rel: resourcesync.RelUp, Href: "u"}}}, nil)
 		before := list.Size()
-		for _, entry := range translate.NewLister(base, "main", content).ChangeEntries(e) {
+		for _, entry := range translate.NewListEncoder(base, "main", content).ChangeEntries(e) {
 			if err := list.Entry(&entry); err != nil {
 				t.Skip("no such entry can be written: ", err)
 			}
@@ -111,7 +111,7 @@ func TestWeightLaw(t *testing.T) {
 		n := -int64(doc.Len())
 		doc.Reset()
 		archive := atompmh.NewWriter(&doc, head)
-		if err := archive.Entry(translate.NewFeeder(base, set).Entry(e)); err != nil {
+		if err := archive.Entry(translate.NewFeedEncoder(base, set).Entry(e)); err != nil {
 			t.Fatal(err)
 		}
 		if err := archive.Close(); err != nil {

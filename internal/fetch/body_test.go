@@ -19,7 +19,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 func gz(b []byte) []byte {
@@ -106,7 +106,7 @@ func TestEncodingsThatCannotBeUndone(t *testing.T) {
 }
 
 func TestRatio(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	bombs := map[string][]byte{
 		"bomb":          gz(make([]byte, 16<<20)),
 		"many members":  bytes.Repeat(gz(make([]byte, 1<<20)), 16),

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pmh-bridge/bridge/internal/peer"
 	"github.com/pmh-bridge/bridge/internal/strictxml"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // hostileLegacyFeeds are feeds of about n bytes that ask much of their reader.
@@ -37,7 +37,7 @@ func hostileLegacyFeeds(n int) map[string][]byte {
 		"a page":                             []byte("<!DOCTYPE html><html>" + fill("<link ")),
 		"a page of comments":                 []byte("<html>" + fill("<!--")),
 	}
-	for name, element := range peer.Hostile(n) {
+	for name, element := range testenv.Hostile(n) {
 		docs["in an item: "+name] = rss("<item><guid>1</guid>" + element + "</item>")
 		docs["in a title: "+name] = rss("<item><guid>1</guid><title>" + element + "</title></item>")
 		docs["in an entry: "+name] = []byte(`<feed xmlns="http://www.w3.org/2005/Atom"><entry><id>urn:x</id><title>t</title>` + element + "</entry></feed>")
@@ -66,14 +66,18 @@ const perItem = 8
 
 // D77: whatever is in a feed, reading it costs time and memory in proportion to its
 // length.
-func TestCost(t *testing.T) { peer.AffordableAll(t, hostileLegacyFeeds(128<<10), perItem, readLegacy) }
+func TestCost(t *testing.T) {
+	testenv.AffordableAll(t, hostileLegacyFeeds(128<<10), perItem, readLegacy)
+}
 
 // FuzzCost: the same of any document.
-func FuzzCost(f *testing.F) { peer.FuzzAffordable(f, hostileLegacyFeeds(16<<10), perItem, readLegacy) }
+func FuzzCost(f *testing.F) {
+	testenv.FuzzAffordable(f, hostileLegacyFeeds(16<<10), perItem, readLegacy)
+}
 
 // D64, D77: a feed of more items than can be is refused, and not held in memory.
 func TestManyItems(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	for _, c := range []struct{ before, item, after string }{
 		{`<rss version="2.0"><channel>`, "<item/>", "</channel></rss>"},
 		{`<feed xmlns="http://www.w3.org/2005/Atom">`, `<at:deleted-entry xmlns:at="http://purl.org/atompub/tombstones/1.0" ref="x"/>`, "</feed>"},

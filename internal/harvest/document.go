@@ -112,7 +112,7 @@ func (g *reading) bad(e *atompmh.EntryError) {
 		return
 	}
 	s := saying{Item: event.Item{Quarantine: true}, Updated: e.Updated}
-	s.Item.Record, s.Item.SourceIdentifier = g.r.src.Wants.Identifier(e.ID)
+	s.Item.Record, s.Item.SourceIdentifier = g.r.src.Selection.Identifier(e.ID)
 	if !e.Updated.IsZero() {
 		s.Item.Order, _ = event.StampOf(e.Updated)
 	}
@@ -205,7 +205,7 @@ func (g *reading) counting(ctx context.Context, said []saying) ([]event.Item, er
 // old reports whether since leaves an observation out, and with it all that is
 // older: then nothing has to remember that its record was met.
 func (r *run) old(o *event.Observation) bool {
-	since := r.src.Wants.Since
+	since := r.src.Selection.Since
 	return since.Known() && o.Modified.Known() && o.Modified.Before(since) && o.Modified == o.Order
 }
 
@@ -218,7 +218,7 @@ func (r *run) unreachable(url string, line, column int, href string) {
 
 // item is what an entry says of its record, as the log takes it.
 func (r *run) item(e *atompmh.Entry) (event.Item, error) {
-	wants := r.wants()
+	wants := r.selection()
 	o, err := translate.FromEntry(e, &wants)
 	it := event.Item{Observation: o}
 	it.Claim = it.ClaimOf()

@@ -255,7 +255,7 @@ func undeleted(a, b *feedItem) *feedItem {
 // orders what they say, so Order stays unknown; and they edit items without a
 // new date, so the claim is of all that stands in the item.
 func (r *run) feedItem(it *feedItem) (event.Item, error) {
-	wants := r.wants()
+	wants := r.selection()
 	if len(wants.Formats) > 0 && translate.Wanted(wants.Formats, "text/html") {
 		// Most links of most feeds have no type and lead to a page.
 		wants.Formats = append(slices.Clone(wants.Formats), "")
@@ -296,7 +296,7 @@ func (r *run) badItems(doc *feedDocument, url string) (quarantine []event.Quaran
 			Record: it.entry.ID, Rule: it.rule, Reason: it.reason, Input: it.input})
 		if meets(it.entry.ID) {
 			bad := event.Item{Quarantine: true}
-			bad.Record, bad.SourceIdentifier = r.src.Wants.Identifier(it.entry.ID)
+			bad.Record, bad.SourceIdentifier = r.src.Selection.Identifier(it.entry.ID)
 			met = append(met, bad)
 		}
 	}

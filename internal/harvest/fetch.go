@@ -400,7 +400,7 @@ func (r *run) settle(it *event.Item, got []fetched, again bool) {
 		it.Pending, it.Partial, it.Asked = strings.Join(left, "; "), true, &asked
 	}
 	it.Representations, it.Fetched = have, true
-	it.Preferred = translate.Preferred(r.src.Wants.Prefer, have)
+	it.Preferred = translate.Preferred(r.src.Selection.Prefer, have)
 }
 
 // anyAlive asks whether the record of some entries is there, by the first active

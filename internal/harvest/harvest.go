@@ -99,7 +99,7 @@ type Source struct {
 	Epoch string
 	// AllowHost tells whether the chain may lead to a host other than URL's.
 	AllowHost    func(host string) bool
-	Wants        translate.Wants
+	Selection    translate.Selection
 	Overlap      time.Duration
 	MaxDocuments int
 	// GuardWait is how long a deletion by absence is held before it is applied

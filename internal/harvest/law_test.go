@@ -24,7 +24,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/content"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/harvest"
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/resourcesync"
 	"github.com/pmh-bridge/bridge/translate"
 )
@@ -57,7 +57,7 @@ func laws(t *testing.T, histories int, law func(b *bench)) {
 	if testing.Short() {
 		t.Skip("many histories")
 	}
-	peer.Checks(t, histories)
+	testenv.Checks(t, histories)
 	var at *bench
 	under := &passes{}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -294,7 +294,7 @@ func (h *history) fail(s *source, full bool) {
 
 func (h *history) pass(s *source, full bool) (harvest.Report, error) {
 	return h.bench.pass(harvest.Source{ID: s.id, Set: "main", Kind: s.kind, URL: s.url + "/doc", Content: h.mode,
-		Wants: translate.Wants{Prefixes: []string{s.url + "/r/"}}, Overlap: 1000 * time.Hour}, harvest.Options{Full: full, AllPending: true})
+		Selection: translate.Selection{Prefixes: []string{s.url + "/r/"}}, Overlap: 1000 * time.Hour}, harvest.Options{Full: full, AllPending: true})
 }
 
 func (h *history) events(after event.Seq) (out []string) {

@@ -40,7 +40,7 @@ type listing struct {
 	r     *run
 	doc   *resourcesync.List
 	id    int64 // of the list, for places
-	wants translate.Wants
+	wants translate.Selection
 	at    event.Stamp // of a baseline
 	from  event.Stamp // of a list of changes
 	said  backlog[event.Item]
@@ -53,7 +53,7 @@ type listing struct {
 // list reads one list to its end, picks each record's last word, and hands that
 // on. Of a list that cannot be read to its end nothing is taken.
 func (r *run) list(ctx context.Context, d *resourcesync.List, p *pipe) error {
-	g := &listing{r: r, doc: d, id: listID(d.Identity), wants: r.wants()}
+	g := &listing{r: r, doc: d, id: listID(d.Identity), wants: r.selection()}
 	if g.at = stampOf(d.Head().At); !d.Baseline {
 		g.from = stampOf(d.Head().From)
 	}
@@ -88,9 +88,9 @@ func (r *run) list(ctx context.Context, d *resourcesync.List, p *pipe) error {
 // list.
 func listID(identity string) int64 { return event.KeyBits(identity) | 1 }
 
-// wants is what the set wants, as far as translating needs to know it.
-func (r *run) wants() translate.Wants {
-	w := r.src.Wants
+// selection is what the set wants, as far as translating needs to know it.
+func (r *run) selection() translate.Selection {
+	w := r.src.Selection
 	w.Published = r.src.Content != event.Mirror
 	return w
 }
@@ -138,7 +138,7 @@ func (g *listing) take(e *resourcesync.Entry) {
 
 // observe is what an entry says of its record. A deletion without a datetime says
 // where to ask whether it holds (D83).
-func observe(e *resourcesync.Entry, wants *translate.Wants, baseline bool) (event.Item, error) {
+func observe(e *resourcesync.Entry, wants *translate.Selection, baseline bool) (event.Item, error) {
 	o, err := translate.FromResource(e, wants)
 	if o.Deleted && !baseline && !o.Order.Known() && e.Metadata.Change == resourcesync.Deleted {
 		o.Representations = []event.Representation{{Href: e.Loc, Length: event.NoLength}}

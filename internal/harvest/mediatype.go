@@ -79,7 +79,7 @@ func (r *run) findTypes(ctx context.Context, it *event.Item) {
 			r.problem("type", fmt.Sprintf("%s has no media type: %s; it is published as %s", rep.Href, why, untyped))
 		}
 	}
-	it.Preferred = translate.Preferred(r.src.Wants.Prefer, it.Representations)
+	it.Preferred = translate.Preferred(r.src.Selection.Prefer, it.Representations)
 }
 
 // head returns the media type of what is at a URL, or why it is not known.
@@ -110,7 +110,7 @@ func (r *run) head(ctx context.Context, href string) (mediaType, why string) {
 // local returns the URL of the local file that is published at a URL, else the
 // URL itself.
 func (src *Source) local(href string) string {
-	w := &src.Wants
+	w := &src.Selection
 	if rest, ok := strings.CutPrefix(href, w.PublicURL); ok && w.PublicURL != "" && w.LocalURL != "" {
 		return w.LocalURL + rest
 	}

@@ -82,7 +82,7 @@ func (r *run) entriesAgain(ctx context.Context, q *event.Quarantined) ([]event.O
 // resourcesAgain reads quarantined entries of a ResourceSync list.
 func (r *run) resourcesAgain(_ context.Context, q *event.Quarantined) ([]event.Observation, error) {
 	rd := resourcesync.NewReader(bytes.NewReader(q.Input), resourcesync.ReadOptions{URL: q.URL})
-	wants := r.wants()
+	wants := r.selection()
 	var out []event.Observation
 	for {
 		e, err := rd.Next()

@@ -229,17 +229,17 @@ func TestHowManySnapshotsStay(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		kept  []*stored
-		limit Kept
+		limit Retention
 		want  int
 	}{
-		{"none", nil, Kept{24 * time.Hour, 100, 1000}, 0},
-		{"all are young", kept[:10], Kept{24 * time.Hour, 100, 1000}, 10},
-		{"a day", kept, Kept{24 * time.Hour, 100, 1000}, 26}, // the last one was current until 24 hours ago
-		{"a number", kept, Kept{24 * time.Hour, 5, 1000}, 5},
-		{"a size", kept, Kept{24 * time.Hour, 100, 75}, 7},
-		{"two are too large", kept, Kept{24 * time.Hour, 100, 15}, 2},
-		{"two are too many", kept, Kept{24 * time.Hour, 1, 1000}, 2},
-		{"two are too old", kept[30:], Kept{24 * time.Hour, 100, 1000}, 2},
+		{"none", nil, Retention{24 * time.Hour, 100, 1000}, 0},
+		{"all are young", kept[:10], Retention{24 * time.Hour, 100, 1000}, 10},
+		{"a day", kept, Retention{24 * time.Hour, 100, 1000}, 26}, // the last one was current until 24 hours ago
+		{"a number", kept, Retention{24 * time.Hour, 5, 1000}, 5},
+		{"a size", kept, Retention{24 * time.Hour, 100, 75}, 7},
+		{"two are too large", kept, Retention{24 * time.Hour, 100, 15}, 2},
+		{"two are too many", kept, Retention{24 * time.Hour, 1, 1000}, 2},
+		{"two are too old", kept[30:], Retention{24 * time.Hour, 100, 1000}, 2},
 	} {
 		if got := c.limit.stay(c.kept, now); got != c.want {
 			t.Errorf("%s: %d stay, want %d", c.name, got, c.want)

@@ -189,7 +189,7 @@ func renderFeed(w io.Writer, base string, it *Item, events iter.Seq2[*event.Even
 	}
 	doc := atompmh.NewWriter(w, feedHead(base, it))
 	doc.PrevUpdated = it.From.Time()
-	feeder := translate.NewFeeder(base, &it.Set)
+	feeder := translate.NewFeedEncoder(base, &it.Set)
 	for e, err := range events {
 		if err != nil {
 			return err

@@ -18,7 +18,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/atompmh"
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 var nextLink = regexp.MustCompile(`(?m)^ <link rel="next-archive" .*/>\n`)
@@ -208,7 +208,7 @@ func TestCompleteFeedAboveTheLimit(t *testing.T) {
 
 // jing, with the schema of RFC 4287, takes every feed document.
 func TestFeedSchema(t *testing.T) {
-	jing, schema := peer.Need(t, "jing", "jing"), filepath.Join(peer.Shared(t, "schemas"), "atom-rfc4287.rnc")
+	jing, schema := testenv.Need(t, "jing", "jing"), filepath.Join(testenv.Shared(t, "schemas"), "atom-rfc4287.rnc")
 	l := goldenLog()
 	p := newPublisher(t, l)
 	args := []string{"-c", schema}

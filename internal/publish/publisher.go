@@ -22,8 +22,8 @@ import (
 	"github.com/pmh-bridge/bridge/resourcesync"
 )
 
-// Books are what the log knows of its sets.
-type Books interface {
+// SetReader reads the sets of the log and their segments.
+type SetReader interface {
 	// Sets returns all sets in the order of their names.
 	Sets(ctx context.Context) ([]event.Set, error)
 	// Set returns one set; the error is fs.ErrNotExist when there is none.
@@ -47,7 +47,7 @@ type Events interface {
 // Log is the event log as this package reads it. It is called from several
 // goroutines at once.
 type Log interface {
-	Books
+	SetReader
 	Events
 }
 
@@ -78,8 +78,8 @@ type Options struct {
 	// is made anew, for each 1,000 of its entries; one with fewer always is. 0 is no
 	// time at all. What it shows is a range of the log all the same.
 	MinAge time.Duration
-	// Kept bounds the snapshots that are kept for those who walk their parts.
-	Kept Kept
+	// Retention bounds the snapshots that are kept for those who walk their parts.
+	Retention Retention
 	// Poll is how often Run asks the log what has changed; 0 is two seconds.
 	Poll time.Duration
 	// Now is the clock of Run's schedule; nil is time.Now. No document has its
@@ -89,8 +89,8 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Kept bounds how many snapshots of a set are kept. The newest two always are.
-type Kept struct {
+// Retention bounds how many snapshots of a set are kept. The newest two always are.
+type Retention struct {
 	// Age is how long after its successor was made one is kept; 0 is a day.
 	Age time.Duration
 	// Count of all of them, and Bytes that they have together; 0 is 100, and 4 GiB.
@@ -174,7 +174,7 @@ func New(o Options) (*Publisher, error) {
 	o.AfterDeletion = orDuration(o.AfterDeletion, time.Minute)
 	o.AfterChange = orDuration(o.AfterChange, 10*time.Minute)
 	o.Poll = orDuration(o.Poll, 2*time.Second)
-	o.Kept = Kept{orDuration(o.Kept.Age, 24*time.Hour), cmp.Or(o.Kept.Count, 100), cmp.Or(o.Kept.Bytes, 4<<30)}
+	o.Retention = Retention{orDuration(o.Retention.Age, 24*time.Hour), cmp.Or(o.Retention.Count, 100), cmp.Or(o.Retention.Bytes, 4<<30)}
 	if o.Now == nil {
 		o.Now = time.Now
 	}

@@ -163,7 +163,7 @@ func renderChanges(w io.Writer, base string, it *Item, events iter.Seq2[*event.E
 	if it.Until != 0 {
 		head.Until = datetime(it.Until)
 	}
-	lister := translate.NewLister(base, it.Set.Name, it.Set.Content)
+	lister := translate.NewListEncoder(base, it.Set.Name, it.Set.Content)
 	doc := resourcesync.NewWriter(w, head)
 	for e, err := range events {
 		if err != nil {
@@ -181,7 +181,7 @@ func renderChanges(w io.Writer, base string, it *Item, events iter.Seq2[*event.E
 
 // renderResources writes a Resource List that is one document (clause 10.1).
 func renderResources(w io.Writer, base string, it *Item, events iter.Seq2[*event.Event, error]) error {
-	lister := translate.NewLister(base, it.Set.Name, it.Set.Content)
+	lister := translate.NewListEncoder(base, it.Set.Name, it.Set.Content)
 	doc := resourcesync.NewWriter(w, resourceHead(base, it))
 	doc.MaxEntries, doc.MaxBytes = resourcesync.MaxEntries, resourcesync.MaxBytes
 	for e, err := range events {
@@ -248,7 +248,7 @@ func RenderParts(base string, set event.Set, at Snapshot, limits Limits, events 
 			r.w.Close() // the part is given up, and what ended it is what counts
 		}
 	}()
-	lister := translate.NewLister(base, set.Name, set.Content)
+	lister := translate.NewListEncoder(base, set.Name, set.Content)
 	err := r.begin()
 	for e, readErr := range events {
 		if err == nil {

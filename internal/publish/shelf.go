@@ -93,7 +93,7 @@ func (p *Publisher) loadSnapshots(ctx context.Context, set event.Set) ([]*stored
 }
 
 // stay returns how many of some snapshots, newest first, are kept.
-func (k Kept) stay(kept []*stored, now time.Time) int {
+func (k Retention) stay(kept []*stored, now time.Time) int {
 	var bytes int64
 	for i, s := range kept {
 		bytes += s.bytes
@@ -107,7 +107,7 @@ func (k Kept) stay(kept []*stored, now time.Time) int {
 // prune removes the snapshots that are no longer kept; where the disk is nearly
 // full, all but two. st.making is held.
 func (p *Publisher) prune(st *state) {
-	limits := p.opts.Kept
+	limits := p.opts.Retention
 	if p.opts.Full != nil && p.opts.Full() != nil {
 		limits.Count = 2
 	}

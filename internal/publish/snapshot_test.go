@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/resourcesync"
 )
 
@@ -108,7 +108,7 @@ func TestSnapshot(t *testing.T) {
 		t.Error("the snapshot has changed")
 	}
 	old := partPath("main", set.Last, 1)
-	p.opts.Kept.Count = 2
+	p.opts.Retention.Count = 2
 	for i := range 3 {
 		if err := p.Snapshot(t.Context(), "main"); err != nil {
 			t.Fatal(err)
@@ -316,7 +316,7 @@ func TestVerifySnapshot(t *testing.T) {
 
 // A list of few records that is too large for one document becomes a snapshot.
 func TestFewLargeRecords(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	l := history(10_000, event.Mirror)
 	for i := range 20 {
 		e := sample(event.Created, i, 1)

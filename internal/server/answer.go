@@ -199,8 +199,8 @@ func (s *Server) fail(err error, c echo.Context) {
 		say(a, http.StatusNotFound, tooMany.Error()+"\n")
 	case errors.As(err, &wait):
 		a.Header().Set("Retry-After", strconv.FormatInt(int64((wait.RetryAfter+time.Second-1)/time.Second), 10))
-		if wait.Partial != "" && s.opt.Waits != nil {
-			a.Header().Set("Bridge-Partial", s.opt.Waits(r.Context(), wait.Partial))
+		if wait.Partial != "" && s.opt.PartialHeader != nil {
+			a.Header().Set("Bridge-Partial", s.opt.PartialHeader(r.Context(), wait.Partial))
 		}
 		say(a, http.StatusServiceUnavailable, "This document will be here, but it is still being made: ask again.\n")
 	case r.Context().Err() != nil:

@@ -17,7 +17,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/server"
 )
 
-// watcher is the Desk of every set, and keeps who has called it.
+// watcher is the SIPService of every set, and keeps who has called it.
 type watcher struct{ seen string }
 
 func (w *watcher) Serve(rw http.ResponseWriter, r *http.Request, _ string) {
@@ -29,7 +29,7 @@ func (w *watcher) Serve(rw http.ResponseWriter, r *http.Request, _ string) {
 // its X-Forwarded-For lines.
 func counted(t interface{ Fatalf(string, ...any) }, proxies []netip.Prefix, from string, lines ...string) string {
 	var w watcher
-	s := server.New(server.Options{BaseURL: "http://bridge.example", Proxies: proxies, Desk: func(string) server.Desk { return &w }})
+	s := server.New(server.Options{BaseURL: "http://bridge.example", Proxies: proxies, SIPService: func(string) server.SIPService { return &w }})
 	r := httptest.NewRequest(http.MethodPost, "/sip/main", nil)
 	r.RemoteAddr = from
 	if lines != nil {

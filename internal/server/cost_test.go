@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pmh-bridge/bridge/internal/peer"
 	"github.com/pmh-bridge/bridge/internal/publish"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // hostileHeaders are values of header fields of about n bytes that ask much of who
@@ -46,7 +46,7 @@ func answerTo(value string) {
 func TestCost(t *testing.T) {
 	for _, value := range hostileHeaders(512 << 10) {
 		t.Run(value[:min(20, len(value))], func(t *testing.T) {
-			peer.Affordable(t, len(value), func() { answerTo(value) })
+			testenv.Affordable(t, len(value), func() { answerTo(value) })
 		})
 	}
 }
@@ -57,6 +57,6 @@ func FuzzCost(f *testing.F) {
 		f.Add(value)
 	}
 	f.Fuzz(func(t *testing.T, value string) {
-		peer.Affordable(t, len(value), func() { answerTo(value) })
+		testenv.Affordable(t, len(value), func() { answerTo(value) })
 	})
 }

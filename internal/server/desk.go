@@ -14,8 +14,8 @@ import (
 	"github.com/pmh-bridge/bridge/internal/limit"
 )
 
-// Desk is the SIP service of one set; sip.Handler is one.
-type Desk interface {
+// SIPService is the SIP service of one set; sip.Handler is one.
+type SIPService interface {
 	// Serve answers a request of any method to /sip/{set}, when token is "", or to
 	// /sip/{set}/{token}. It bounds how long a body may be; how long it may take
 	// is bounded here, and then reading it fails with os.ErrDeadlineExceeded. A
@@ -26,17 +26,17 @@ type Desk interface {
 }
 
 // deskOf returns the desk of a set, nil when it has none.
-func (s *Server) deskOf(set string) Desk {
-	if s.opt.Desk == nil {
+func (s *Server) deskOf(set string) SIPService {
+	if s.opt.SIPService == nil {
 		return nil
 	}
-	return s.opt.Desk(set)
+	return s.opt.SIPService(set)
 }
 
 // serveDesk answers a request whose path is /sip/ and this rest.
 func (s *Server) serveDesk(a *answer, r *http.Request, rest string) {
 	set, token, more := strings.Cut(rest, "/")
-	var d Desk
+	var d SIPService
 	if r.URL.RawPath == "" && set != "" && more == (token != "") && !strings.Contains(token, "/") {
 		d = s.deskOf(set)
 	}

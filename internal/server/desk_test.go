@@ -28,7 +28,7 @@ func (d desk) Serve(w http.ResponseWriter, r *http.Request, token string) { d(w,
 // withDesk gives the set main a service, and no other set.
 func withDesk(d desk) func(*server.Options) {
 	return func(o *server.Options) {
-		o.Desk = func(set string) server.Desk {
+		o.SIPService = func(set string) server.SIPService {
 			if set != "main" {
 				return nil
 			}
@@ -389,7 +389,7 @@ func TestGateCountsBodies(t *testing.T) {
 		var d reads
 		o := one{}
 		s := server.New(server.Options{Documents: o, Records: o, Contents: o, Sets: o, BaseURL: "http://x", Logger: slog.New(r.journal),
-			Desk: func(string) server.Desk { return &d }, Limits: server.Limits{PerAddress: 1}})
+			SIPService: func(string) server.SIPService { return &d }, Limits: server.Limits{PerAddress: 1}})
 		var ctx context.Context
 		ctx, r.stop = context.WithCancel(context.Background())
 		go func() { r.ended <- s.Run(ctx, r.pipes) }()

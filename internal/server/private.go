@@ -15,20 +15,20 @@ var (
 	mailbox = regexp.MustCompile(`[^\s"'<>()\[\],;/@]+@`)
 )
 
-// Private returns a text without the secrets of the URLs in it: user and
+// Redact returns a text without the secrets of the URLs in it: user and
 // password go, the whole query and the token of a SIP service become ***, and so
 // does the token of a mailbox. Scheme, host and path stay, so that people know
 // which one is meant. It is the rule for all that people read: pages, logs,
 // errors, and what commands print. To apply it again changes nothing.
-func Private(text string) string {
+func Redact(text string) string {
 	text = userPart.ReplaceAllString(text, "$1")
 	text = queryPart.ReplaceAllString(text, "$1?***")
 	text = tokenPart.ReplaceAllString(text, "${1}***")
 	return tagPart.ReplaceAllString(text, "+***@")
 }
 
-// public is Private for pages, which strangers read: they need not know our
+// public is Redact for pages, which strangers read: they need not know our
 // folders either.
 func public(text string) string {
-	return folderPart.ReplaceAllString(Private(text), "file:.../")
+	return folderPart.ReplaceAllString(Redact(text), "file:.../")
 }

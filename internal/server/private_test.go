@@ -32,7 +32,7 @@ func TestPrivate(t *testing.T) {
 		"does not leave room for the token in box+token@domain":  "does not leave room for the token in box+token@domain",
 		"": "",
 	} {
-		if got := server.Private(text); got != want {
+		if got := server.Redact(text); got != want {
 			t.Errorf("%q becomes %q, want %q", text, got, want)
 		}
 	}
@@ -52,16 +52,16 @@ func TestPrivateHidesItAnywhere(t *testing.T) {
 		}
 		around := rapid.SampledFrom([]string{"", " ", `"`, "'", "(", ")", "<", ">", ": ", ", ", ".", ";", "; see ", "\n", "\u00e9 "})
 		text := around.Draw(t, "before") + url + around.Draw(t, "behind") + url
-		got := server.Private(text)
+		got := server.Redact(text)
 		if strings.Contains(got, secret) || !strings.Contains(got, host) {
 			t.Fatalf("%q becomes %q", text, got)
 		}
-		if again := server.Private(got); again != got {
+		if again := server.Redact(got); again != got {
 			t.Fatalf("%q becomes %q again", got, again)
 		}
 		anything := rapid.StringMatching(`(https?://|/sip/|[a-c?@+#.,:* ]|a{16}){0,14}`).Draw(t, "anything")
-		if once := server.Private(anything); server.Private(once) != once {
-			t.Fatalf("%q becomes %q, and then %q", anything, once, server.Private(once))
+		if once := server.Redact(anything); server.Redact(once) != once {
+			t.Fatalf("%q becomes %q, and then %q", anything, once, server.Redact(once))
 		}
 	})
 }

@@ -51,7 +51,7 @@ func (p *pipes) dial() net.Conn {
 type one struct {
 	server.Documents
 	body string
-	desk server.Desk // of every set
+	desk server.SIPService // of every set
 }
 
 func (one) LinkHeader(string) string                                  { return "<x>" }
@@ -87,7 +87,7 @@ func run(size int) *running { return runWith(one{body: strings.Repeat("x", size)
 func runWith(o one) *running {
 	r := &running{pipes: newPipes(), journal: &journal{}, ended: make(chan error, 1)}
 	s := server.New(server.Options{Documents: o, Records: o, Contents: o, Sets: o, BaseURL: "http://x", Logger: slog.New(r.journal),
-		Desk: func(string) server.Desk { return o.desk }})
+		SIPService: func(string) server.SIPService { return o.desk }})
 	var ctx context.Context
 	ctx, r.stop = context.WithCancel(context.Background())
 	go func() { r.ended <- s.Run(ctx, r.pipes) }()

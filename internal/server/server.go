@@ -4,7 +4,7 @@
 // It reads only, and only what its callers hand in; no path of a request ever
 // becomes a path of a file here. A request passes the door (door.go: methods,
 // limits, the mount), is routed, and is answered by one handler, or by its error
-// (answer.go). What is below /sip/ alone may have a body, and goes to the Desk of
+// (answer.go). What is below /sip/ alone may have a body, and goes to the SIPService of
 // its set (desk.go).
 //
 // A base URL with a path, as in https://example.org/bridge, means that a proxy
@@ -86,7 +86,7 @@ type SetStatus struct {
 type SourceStatus struct {
 	Kind string // as in the configuration: atompmh, ...
 	// URL of the Source. Pages show it, and all other texts of a Source, as
-	// Private has it and without local folders: who may see a page need not know
+	// Redact returns it and without local folders: who may see a page need not know
 	// these.
 	URL string
 	// Mark is how far the Source has been harvested, by its own clock.
@@ -130,7 +130,7 @@ type Limits struct {
 	// StatusAge is how long pages show the same status; 0 is 3 s.
 	StatusAge time.Duration
 	// Drain is how long requests may go on when the server ends; 0 is 8 s. In the
-	// last eighth of it calls of a Desk are to be answered; see there.
+	// last eighth of it calls of a SIPService are to be answered; see there.
 	Drain time.Duration
 }
 
@@ -141,9 +141,9 @@ type Options struct {
 	Records   Records
 	Contents  Contents
 	Sets      Sets
-	// Desk returns the SIP service of a set, nil when it has none; a nil func is
+	// SIPService returns the SIP service of a set, nil when it has none; a nil func is
 	// no service at all. Pages ask too, to link it.
-	Desk func(set string) Desk
+	SIPService func(set string) SIPService
 	// Status tells of Sources and submissions for the pages; nil when there are
 	// none.
 	Status func(ctx context.Context) ([]SetStatus, error)
@@ -157,9 +157,9 @@ type Options struct {
 	// believed, and a request of it counts as its caller's wherever addresses
 	// matter. Everybody else's header is ignored.
 	Proxies []netip.Prefix
-	// Waits is the value of follow.PartialHeader for a set that is not whole yet; a nil
+	// PartialHeader is the value of follow.PartialHeader for a set that is not whole yet; a nil
 	// func is a server whose sets are whole.
-	Waits func(ctx context.Context, set string) string
+	PartialHeader func(ctx context.Context, set string) string
 	// Logger gets faults as errors, what clients do as debug; nil is silence.
 	Logger *slog.Logger
 	// Bodies is the budget of the bytes of requests under way, shared with other

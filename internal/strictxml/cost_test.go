@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"testing"
 
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // resolveAll reads a document and resolves a reference at each of its tags, as the
@@ -21,22 +21,22 @@ func resolveAll(doc []byte) {
 // D60, D61, D77: whatever is in a document, reading it costs time and memory in
 // proportion to its length.
 func TestCost(t *testing.T) {
-	for name, doc := range peer.Hostile(2 << 20) {
+	for name, doc := range testenv.Hostile(2 << 20) {
 		t.Run(name, func(t *testing.T) {
-			peer.Affordable(t, len(doc), func() { resolveAll([]byte(doc)) })
+			testenv.Affordable(t, len(doc), func() { resolveAll([]byte(doc)) })
 		})
 	}
 }
 
 // FuzzCost: the same of any document.
 func FuzzCost(f *testing.F) {
-	for _, doc := range peer.Hostile(16 << 10) {
+	for _, doc := range testenv.Hostile(16 << 10) {
 		f.Add([]byte(doc))
 	}
 	for _, doc := range append(wellFormed(), declared()...) {
 		f.Add([]byte(doc))
 	}
 	f.Fuzz(func(t *testing.T, doc []byte) {
-		peer.Affordable(t, len(doc), func() { resolveAll(doc) })
+		testenv.Affordable(t, len(doc), func() { resolveAll(doc) })
 	})
 }

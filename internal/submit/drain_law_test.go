@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -107,7 +107,7 @@ func TestOutboxAgreesWithTheServer(t *testing.T) {
 		t.Skip("a hundred logs")
 	}
 	down, lost := callFailures(t)
-	peer.Checks(t, 40)
+	testenv.Checks(t, 40)
 	rapid.Check(t, func(rt *rapid.T) {
 		ids := []string{"urn:a", "urn:b", "urn:c", "urn:d"}
 		steps := rapid.SliceOfN(rapid.SampledFrom([]string{"keep", "keep", "keep bad", "delete", "wait", "wait long", "restart", "resend", "reload", "fail before", "fail after"}), 4, 25).Draw(rt, "steps")

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -24,7 +24,7 @@ func callFailures(t *testing.T) (down, lost error) {
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
 	defer server.Close()
 	_, lost = (&sip.HTTPClient{URL: server.URL}).GetProperties(context.Background())
-	_, down = (&sip.HTTPClient{URL: "http://" + peer.Nobody(t)}).GetProperties(context.Background())
+	_, down = (&sip.HTTPClient{URL: "http://" + testenv.Nobody(t)}).GetProperties(context.Background())
 	if !sip.Temporary(down) || sip.Sent(down) || !sip.Temporary(lost) || !sip.Sent(lost) {
 		t.Fatalf("no such failures: %v; %v", down, lost)
 	}

@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -51,7 +51,7 @@ func (s scenario) apply(h *gateHouse) {
 // the server has told, each submission has as its one ultimate disposition, and its
 // submitter learns it.
 func TestEveryFaultAtEveryPoint(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	var all []scenario
 	for _, recipient := range []bool{true, false} {
 		all = append(all, scenario{sip.Accepted, 0, recipient}, scenario{sip.Rejected, 0, recipient})
@@ -194,7 +194,7 @@ func (h *gateHouse) expire(requests ...*sip.Request) {
 
 // The same under any sequence of faults, with several submissions.
 func TestAnySequenceOfFaults(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	t.Parallel()
 	h := newGate(t, Gateway, nil)
 	run := 0

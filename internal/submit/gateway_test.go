@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -180,7 +180,7 @@ func TestGatewayUnsent(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			down := true
-			nobody := peer.Nobody(t)
+			nobody := testenv.Nobody(t)
 			h := newGate(t, Gateway, func(d *Desk) {
 				if c.err == nil && down {
 					d.Upstream = &sip.HTTPClient{URL: "http://" + nobody}

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -18,7 +18,7 @@ import (
 // fails on the way: of the versions of a record the server gets none after a later
 // one, and the later one of those that it has accepted is what is published.
 func TestLaterVersionWins(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	t.Parallel()
 	h := newGate(t, Gateway, nil)
 	run := 0

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/sip"
 	"github.com/pmh-bridge/bridge/sip/mail"
 )
@@ -70,7 +70,7 @@ func runUntil(t *testing.T, p *Post, done <-chan struct{}) {
 }
 
 func TestThousandNotices(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	for _, recipients := range []int{10, 3} {
 		t.Run(fmt.Sprint(recipients, " recipients"), func(t *testing.T) {
 			h := newGate(t, Gateway, nil)
@@ -132,7 +132,7 @@ func (c *counting) Append(ctx context.Context, b *event.Batch) (event.Appended, 
 // A recipient with very many notices, which takes its time, does not keep others
 // from theirs.
 func TestManyNoticesHideNoOthers(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	h := newGate(t, Gateway, nil)
 	release := make(chan struct{})
 	slow := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -175,7 +175,7 @@ func (w *weighed) OutgoingDue(ctx context.Context, due event.Micros, after *even
 // Of notices that wait nothing is kept that strangers have written; they are read
 // when it is their turn.
 func TestWaitingNoticesTakeNoMemory(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	h := newGate(t, Gateway, nil)
 	const n = 1000
 	long := "/" + strings.Repeat("x", 8000)
@@ -211,7 +211,7 @@ func TestWaitingNoticesTakeNoMemory(t *testing.T) {
 // However many hosts there are, and however many notices to one: what is kept is
 // bounded, and of each host there is something.
 func TestTicketsAreBounded(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	q := newLanes(8)
 	q.clear(time.Time{})
 	for i := range 4 * postTickets {

@@ -19,7 +19,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/sip"
 	"github.com/pmh-bridge/bridge/sip/mail"
 )
@@ -210,8 +210,8 @@ func (w *town) post(h *gateHouse, began time.Time) *Post {
 // within as many rounds as there are notices to the host; and none is given up
 // that was not tried.
 func TestPostLaw(t *testing.T) {
-	peer.Heavy(t)
-	peer.Checks(t, 25)
+	testenv.Heavy(t)
+	testenv.Checks(t, 25)
 	h := newGate(t, Gateway, nil)
 	rapid.Check(t, func(rt *rapid.T) {
 		kinds := rapid.SampledFrom([]string{"good", "good", "good", "wrong", "ill", "unwilling", "slow", "busy"})

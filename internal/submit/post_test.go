@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/sip"
 	"github.com/pmh-bridge/bridge/sip/mail"
 )
@@ -108,7 +108,7 @@ func TestRecipientIsDownForADay(t *testing.T) {
 
 func TestNoticeExpires(t *testing.T) {
 	h := newGate(t, Gateway, nil)
-	h.owe("http://"+peer.Nobody(t), "1", "2", "3")
+	h.owe("http://"+testenv.Nobody(t), "1", "2", "3")
 	p := h.postOf(&life{})
 	start := h.clock.now()
 	for len(h.in(event.DeliveryWaiting)) > 0 {

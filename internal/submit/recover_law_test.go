@@ -15,7 +15,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -40,7 +40,7 @@ func TestDueIsDone(t *testing.T) {
 	record := request("x", "map").Record.XML
 	h.do(h.contents.Put(context.Background(), record))
 	n := 0
-	peer.Checks(t, 40)
+	testenv.Checks(t, 40)
 	rapid.Check(t, func(rt *rapid.T) {
 		n++
 		c := &dueCase{rt: rt, h: h, begin: h.clock.now()}

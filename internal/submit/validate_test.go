@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 const mapSchema = `<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema" targetNamespace="urn:maps" elementFormDefault="qualified">
@@ -28,7 +28,7 @@ func inFolder(t *testing.T, name, text string) string {
 }
 
 func TestXMLLint(t *testing.T) {
-	program := peer.Need(t, "xmllint", "libxml2-utils")
+	program := testenv.Need(t, "xmllint", "libxml2-utils")
 	schema := inFolder(t, "map.xsd", mapSchema)
 	validate := NewXMLLint(program, map[string]string{deskFormat: schema})
 	for name, c := range map[string]struct {
@@ -62,7 +62,7 @@ func TestXMLLint(t *testing.T) {
 
 // A record cannot make xmllint read a file: a pipe would keep it for ever.
 func TestXMLLintReadsNoOtherFile(t *testing.T) {
-	program := peer.Need(t, "xmllint", "libxml2-utils")
+	program := testenv.Need(t, "xmllint", "libxml2-utils")
 	schema := inFolder(t, "map.xsd", mapSchema)
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
@@ -97,7 +97,7 @@ func TestXMLLintThatFails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if c.program == "xmllint" {
-				c.program = peer.Need(t, "xmllint", "libxml2-utils")
+				c.program = testenv.Need(t, "xmllint", "libxml2-utils")
 			}
 			reason, err := NewXMLLint(c.program, map[string]string{deskFormat: c.schema})(t.Context(), deskFormat, []byte(`<map xmlns="urn:maps"><scale>1</scale></map>`))
 			if reason != "" || err == nil || !strings.Contains(err.Error(), c.want) {

@@ -6,7 +6,7 @@ import (
 	"net"
 	"testing"
 
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // What a server says of one mail is told apart from servers that say nothing of
@@ -41,7 +41,7 @@ func TestAnswered(t *testing.T) {
 
 // Of several servers it is enough that one has answered.
 func TestAnsweredByOneOfSeveral(t *testing.T) {
-	nobody, later := peer.Nobody(t), (&scripted{answers: map[string]string{"RCPT": "450 later"}}).start(t)
+	nobody, later := testenv.Nobody(t), (&scripted{answers: map[string]string{"RCPT": "450 later"}}).start(t)
 	at := map[string]string{"one.example:25": nobody, "two.example:25": nobody, "three.example:25": later}
 	s := &Sender{From: "notify@bridge.example", Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, network, at[address])

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -27,7 +27,7 @@ func hostileMails(n int) map[string][]byte {
 		"blanks in base64":     []byte("Content-Type: text/xml\r\nContent-Transfer-Encoding: base64\r\n\r\n" + fill(" \r\n")),
 		"quoted-printable":     []byte("Content-Type: text/xml\r\nContent-Transfer-Encoding: quoted-printable\r\n\r\n" + fill("=3C=\r\n")),
 	}
-	for name, element := range peer.Hostile(n) {
+	for name, element := range testenv.Hostile(n) {
 		mails["in XML: "+name] = []byte("Content-Type: text/xml\r\n\r\n" + element)
 	}
 	return mails
@@ -38,7 +38,7 @@ func hostileMails(n int) map[string][]byte {
 func TestCost(t *testing.T) {
 	for name, mail := range hostileMails(512 << 10) {
 		t.Run(name, func(t *testing.T) {
-			peer.Affordable(t, len(mail), func() { _, _ = readMail(bytes.NewReader(mail), sip.ReadOptions{}) })
+			testenv.Affordable(t, len(mail), func() { _, _ = readMail(bytes.NewReader(mail), sip.ReadOptions{}) })
 		})
 	}
 }
@@ -49,6 +49,6 @@ func FuzzCost(f *testing.F) {
 		f.Add(mail)
 	}
 	f.Fuzz(func(t *testing.T, mail []byte) {
-		peer.Affordable(t, len(mail), func() { _, _ = readMail(bytes.NewReader(mail), sip.ReadOptions{}) })
+		testenv.Affordable(t, len(mail), func() { _, _ = readMail(bytes.NewReader(mail), sip.ReadOptions{}) })
 	})
 }

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"unicode/utf16"
 
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -170,7 +170,7 @@ func TestBinary(t *testing.T) {
 // swaks delivers a mail the way that scripts do.
 func swaks(t *testing.T, address string, args ...string) string {
 	t.Helper()
-	program := peer.Need(t, "swaks", "swaks")
+	program := testenv.Need(t, "swaks", "swaks")
 	out, err := exec.CommandContext(t.Context(), program, append([]string{"--server", address, "--helo", "client.example",
 		"--from", "ingest@server.example", "--to", "Box+Token+1@LIB.example", "--timeout", "30s"}, args...)...).CombinedOutput()
 	if err != nil {

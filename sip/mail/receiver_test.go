@@ -13,7 +13,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -394,7 +394,7 @@ func TestLostReply(t *testing.T) {
 
 // However much of a mail has come when the connection ends, nothing is taken.
 func TestCutAtEveryByte(t *testing.T) {
-	peer.Heavy(t)
+	testenv.Heavy(t)
 	r, l := notary()
 	r.Connections, r.ConnectionsPerAddress = 8, 8
 	address := serve(t, r)

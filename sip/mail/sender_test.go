@@ -26,7 +26,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -47,7 +47,7 @@ type delivered struct {
 // sink starts aiosmtpd and returns its address and what it tells.
 func sink(t *testing.T, args ...string) (address string, told *json.Decoder) {
 	t.Helper()
-	python := peer.Module(t, "aiosmtpd", "python3-aiosmtpd")
+	python := testenv.Module(t, "aiosmtpd", "python3-aiosmtpd")
 	cmd := exec.CommandContext(t.Context(), python, append([]string{"testdata/sink.py"}, args...)...)
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe()

@@ -1,7 +1,7 @@
-// Package peer decides for tests what they can run with: independent programs
+// Package testenv decides for tests what they can run with: independent programs
 // that may not be installed, documents that lie beside the repository, and how
 // much time there is. Only tests import it.
-package peer
+package testenv
 
 import (
 	"os"
@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// Required tells whether a missing peer is a failure: BRIDGE_PEERS=required.
+// Required reports whether a missing peer is a failure: BRIDGE_PEERS=required.
 func Required() bool { return os.Getenv("BRIDGE_PEERS") == "required" }
 
 // Need returns the path of an independent program. When it is missing, the test

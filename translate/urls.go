@@ -20,21 +20,21 @@ func RepresentationURL(base, set, identifier, name string) string {
 
 func recordsURL(base, set string) string { return base + "/sets/" + set + "/records/" }
 
-// place is where the records of one set are published. It uses its memory again.
-type place struct {
+// urls is where the records of one set are published. It uses its memory again.
+type urls struct {
 	records string // what all our record URLs of the set begin with
 	content event.Content
 	url     []byte
 }
 
 // record is our URL of a record of the set.
-func (p *place) record(identifier string) string {
+func (p *urls) record(identifier string) string {
 	p.url = event.AppendKey(append(p.url[:0], p.records...), identifier)
 	return string(p.url)
 }
 
 // loc is the URL under which the event's record is published.
-func (p *place) loc(e *event.Event) string {
+func (p *urls) loc(e *event.Event) string {
 	if p.content == event.Reference {
 		return e.Loc
 	}
@@ -42,7 +42,7 @@ func (p *place) loc(e *event.Event) string {
 }
 
 // representation is where a representation that is not preferred can be had.
-func (p *place) representation(loc string, r *event.Representation) string {
+func (p *urls) representation(loc string, r *event.Representation) string {
 	if p.content == event.Reference {
 		return r.Href
 	}
@@ -51,7 +51,7 @@ func (p *place) representation(loc string, r *event.Representation) string {
 
 // related is where a link is published: one to or from a description at our URL
 // of the record of the set that it leads to. What is not published is "".
-func (p *place) related(l *event.Link) string {
+func (p *urls) related(l *event.Link) string {
 	switch {
 	case !l.Published():
 		return ""
@@ -73,7 +73,7 @@ func otherThan(href, identifier string) string {
 
 // mediaType is the type that GET answers with: where we answer ourselves that of
 // what is served, elsewhere the stated one, if it is a type.
-func (p *place) mediaType(stated string) string {
+func (p *urls) mediaType(stated string) string {
 	if p.content == event.Mirror {
 		return ServedType(stated)
 	}

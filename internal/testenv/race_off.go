@@ -1,5 +1,5 @@
 //go:build !race
 
-package peer
+package testenv
 
 const raceDetector = false

@@ -53,8 +53,8 @@ type Options struct {
 	StatusAge time.Duration
 }
 
-// House is an open data folder with all that works on it.
-type House struct {
+// Bridge is an open data folder with all that works on it.
+type Bridge struct {
 	Config    *config.Config
 	Log       *eventlog.Log
 	Contents  *content.Store
@@ -81,116 +81,116 @@ type Source struct {
 
 // Open opens the data folder of a configuration and makes its sets and Sources.
 // Close it.
-func Open(ctx context.Context, c *config.Config, opt Options) (*House, error) {
+func Open(ctx context.Context, c *config.Config, opt Options) (*Bridge, error) {
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}
-	h := &House{Config: c, opt: opt, bodies: newBodies(c.Limits.SIPMessage)}
-	h.diskSpace = &limit.Space{Folder: c.Data, Floor: c.Limits.FreeSpace, Share: 20, Changed: func(why error) {
+	b := &Bridge{Config: c, opt: opt, bodies: newBodies(c.Limits.SIPMessage)}
+	b.diskSpace = &limit.Space{Folder: c.Data, Floor: c.Limits.FreeSpace, Share: 20, Changed: func(why error) {
 		if why == nil {
 			opt.Logger.Info("the disk has room again: submissions are taken, documents are cached")
 			return
 		}
 		opt.Logger.Error("no submission is taken and no document is cached any more, so that harvests can go on: make room", "error", why)
 	}}
-	if err := h.open(ctx); err != nil {
-		return nil, errors.Join(err, h.Close())
+	if err := b.open(ctx); err != nil {
+		return nil, errors.Join(err, b.Close())
 	}
-	return h, nil
+	return b, nil
 }
 
-func (h *House) open(ctx context.Context) error {
-	remember := h.Config.File != "" && !h.opt.ReadOnly && !h.opt.DryRun
-	list, err := used(h.Config)
-	if err == nil && remember && !h.opt.NewData {
+func (b *Bridge) open(ctx context.Context) error {
+	remember := b.Config.File != "" && !b.opt.ReadOnly && !b.opt.DryRun
+	list, err := used(b.Config)
+	if err == nil && remember && !b.opt.NewData {
 		err = list.check()
 	}
 	if err != nil {
 		return err
 	}
-	h.Log, err = eventlog.Open(ctx, h.Config.Data, eventlog.Options{ReadOnly: h.opt.ReadOnly, DryRun: h.opt.DryRun, AcceptClock: h.opt.AcceptClock, Holder: h.opt.Command, Clock: h.clock()})
+	b.Log, err = eventlog.Open(ctx, b.Config.Data, eventlog.Options{ReadOnly: b.opt.ReadOnly, DryRun: b.opt.DryRun, AcceptClock: b.opt.AcceptClock, Holder: b.opt.Command, Clock: b.clock()})
 	if err != nil {
 		return err
 	}
-	h.sayLoss()
+	b.sayLoss()
 	if remember {
-		list.add(h.opt.Logger)
+		list.add(b.opt.Logger)
 	}
-	h.Contents, err = content.Open(ctx, filepath.Join(h.Config.Data, "content.db"), content.Options{ReadOnly: h.opt.ReadOnly, DryRun: h.opt.DryRun})
-	if h.opt.ReadOnly && errors.Is(err, fs.ErrNotExist) {
-		h.Contents, err = nil, nil
+	b.Contents, err = content.Open(ctx, filepath.Join(b.Config.Data, "content.db"), content.Options{ReadOnly: b.opt.ReadOnly, DryRun: b.opt.DryRun})
+	if b.opt.ReadOnly && errors.Is(err, fs.ErrNotExist) {
+		b.Contents, err = nil, nil
 	}
-	if err != nil || h.opt.ReadOnly {
+	if err != nil || b.opt.ReadOnly {
 		return err
 	}
-	known, err := h.Log.Hosts(ctx)
+	known, err := b.Log.Hosts(ctx)
 	if err != nil {
 		return err
 	}
-	o := h.fetchOptions()
-	o.Names = fetch.NewNames(known, h.Log.RememberHost)
-	h.guard = fetch.New(o)
+	o := b.fetchOptions()
+	o.Names = fetch.NewNames(known, b.Log.RememberHost)
+	b.guard = fetch.New(o)
 	// That the operator typed a host, perhaps with a password, is no leave for
 	// strangers to have something sent there.
-	h.courier = h.newGuard(fetch.Reach{Allowed: h.Config.AllowHosts, Notices: true})
-	h.harvest = &harvest.Harvester{Log: h.Log, Waiting: h.Log, Absences: h.Log, Contents: contents{h.Contents}, Now: h.opt.Now, Workers: h.Config.Limits.Connections, Folder: h.Config.Data}
-	if h.opt.DryRun {
-		h.harvest.Folder = "" // the data folder may not be there
+	b.courier = b.newGuard(fetch.Reach{Allowed: b.Config.AllowHosts, Notices: true})
+	b.harvest = &harvest.Harvester{Log: b.Log, Waiting: b.Log, Absences: b.Log, Contents: contents{b.Contents}, Now: b.opt.Now, Workers: b.Config.Limits.Connections, Folder: b.Config.Data}
+	if b.opt.DryRun {
+		b.harvest.Folder = "" // the data folder may not be there
 	}
-	if err := h.openSets(ctx); err != nil {
+	if err := b.openSets(ctx); err != nil {
 		return err
 	}
-	if err := h.openEpochs(ctx); err != nil {
+	if err := b.openEpochs(ctx); err != nil {
 		return err
 	}
-	if h.Config.File != "" && h.Config.BaseURL != "" {
-		h.servedAt(h.Config.BaseURL)
+	if b.Config.File != "" && b.Config.BaseURL != "" {
+		b.servedAt(b.Config.BaseURL)
 	}
-	if err := h.openUnderway(ctx); err != nil {
+	if err := b.openUnderway(ctx); err != nil {
 		return err
 	}
-	return h.openExchange(ctx)
+	return b.openExchange(ctx)
 }
 
-// clock gives the log the House's clock, which then is the one that never jumps
+// clock gives the log the Bridge's clock, which then is the one that never jumps
 // as well; nil is the system's.
-func (h *House) clock() func() (time.Time, time.Duration) {
-	if h.opt.Now == nil {
+func (b *Bridge) clock() func() (time.Time, time.Duration) {
+	if b.opt.Now == nil {
 		return nil
 	}
-	epoch := h.opt.Now()
+	epoch := b.opt.Now()
 	return func() (time.Time, time.Duration) {
-		now := h.opt.Now()
+		now := b.opt.Now()
 		return now, now.Sub(epoch)
 	}
 }
 
-func (h *House) fetchOptions() fetch.Options {
-	l := h.Config.Limits
+func (b *Bridge) fetchOptions() fetch.Options {
+	l := b.Config.Limits
 	o := fetch.Options{
-		UserAgent: "bridge/" + h.opt.Version, Contact: h.Config.Contact, Network: h.opt.Network,
+		UserAgent: "bridge/" + b.opt.Version, Contact: b.Config.Contact, Network: b.opt.Network,
 		PerHost: l.Connections, Rate: float64(l.Rate), ConnectTimeout: l.ConnectTimeout, HeaderTimeout: l.HeaderTimeout, IdleTimeout: l.IdleTimeout,
-		Redirects: l.Redirects, HeaderBytes: l.Header, Ratio: int64(l.Ratio), Log: h.opt.Logger,
+		Redirects: l.Redirects, HeaderBytes: l.Header, Ratio: int64(l.Ratio), Log: b.opt.Logger,
 	}
-	if h.Config.Proxy != "" {
-		o.Proxy, _ = url.Parse(h.Config.Proxy) // checked by config
+	if b.Config.Proxy != "" {
+		o.Proxy, _ = url.Parse(b.Config.Proxy) // checked by config
 	}
 	return o
 }
 
 // openSets makes the configured sets and Sources, in one transaction.
-func (h *House) openSets(ctx context.Context) error {
-	sets := make([]eventlog.SetConfig, len(h.Config.Sets))
-	for i := range h.Config.Sets {
-		s := &h.Config.Sets[i]
+func (b *Bridge) openSets(ctx context.Context) error {
+	sets := make([]eventlog.SetConfig, len(b.Config.Sets))
+	for i := range b.Config.Sets {
+		s := &b.Config.Sets[i]
 		mode, err := event.ParseContent(s.Content)
 		if err != nil {
 			return err
 		}
 		sets[i] = eventlog.SetConfig{Name: s.Name, Title: s.Title, Description: s.Description, Content: mode,
-			AnyContent:    h.Config.File == "", // SOURCEs of the command line do not speak of it
-			Whole:         h.Config.File != "", // nor of other Sources
-			KeepOrder:     h.Config.File == "", // nor of the order, one at a time (D112)
+			AnyContent:    b.Config.File == "", // SOURCEs of the command line do not speak of it
+			Whole:         b.Config.File != "", // nor of other Sources
+			KeepOrder:     b.Config.File == "", // nor of the order, one at a time (D112)
 			SegmentEvents: s.SegmentEvents, SegmentHours: s.SegmentHours,
 			Partial: slices.ContainsFunc(s.Sources, func(s config.Source) bool { return s.Kind != config.KindSIP })}
 		for _, src := range s.Sources {
@@ -201,28 +201,28 @@ func (h *House) openSets(ctx context.Context) error {
 			sets[i].Sources = append(sets[i].Sources, eventlog.SourceConfig{Name: src.Name, Kind: src.Kind, URL: fetch.Plain(u)})
 		}
 	}
-	former, err := h.Log.Configure(ctx, sets)
+	former, err := b.Log.Configure(ctx, sets)
 	if err != nil {
 		return err
 	}
 	for _, f := range former {
-		h.opt.Logger.Warn("a Source is not configured any more: its records stay as they are until it is configured again or ended with bridge source forget",
-			append([]any{"set", f.Set, "source", Private(f.URL)}, elsewhere(sets, f.URL)...)...)
+		b.opt.Logger.Warn("a Source is not configured any more: its records stay as they are until it is configured again or ended with bridge source forget",
+			append([]any{"set", f.Set, "source", Redact(f.URL)}, elsewhere(sets, f.URL)...)...)
 	}
 	for i := range sets {
 		for j, stored := range sets[i].Sources {
-			src, err := h.source(&h.Config.Sets[i], j, &sets[i])
+			src, err := b.source(&b.Config.Sets[i], j, &sets[i])
 			if err != nil {
 				return err
 			}
 			// The configuration may leave the kind open; the Source may have shown it.
 			if src.Kind = stored.Kind; src.Kind == "" {
 				src.Found = func(ctx context.Context, kind string) error {
-					_, err := h.Log.EnsureSource(ctx, src.Set, kind, src.URL, -1)
+					_, err := b.Log.EnsureSource(ctx, src.Set, kind, src.URL, -1)
 					return err
 				}
 			}
-			h.Sources = append(h.Sources, src)
+			b.Sources = append(b.Sources, src)
 		}
 	}
 	return nil
@@ -240,40 +240,40 @@ func elsewhere(sets []eventlog.SetConfig, url string) []any {
 }
 
 // source makes the i-th Source of a configured set ready to be harvested.
-func (h *House) source(s *config.Set, i int, in *eventlog.SetConfig) (*Source, error) {
+func (b *Bridge) source(s *config.Set, i int, in *eventlog.SetConfig) (*Source, error) {
 	c, mode, id := &s.Sources[i], in.Content, in.Sources[i].ID
 	u, err := url.Parse(c.URL)
 	if err != nil {
 		return nil, fmt.Errorf("source %s: %w", c.URL, err)
 	}
-	plain, root, l := fetch.Plain(u), "", h.Config.Limits
+	plain, root, l := fetch.Plain(u), "", b.Config.Limits
 	src := &Source{Name: c.Name, Every: c.Every, Source: harvest.Source{
 		ID: id, Set: s.Name, Kind: c.Kind, URL: plain, Content: mode,
-		Overlap: c.Overlap, MaxDocuments: c.MaxDocuments, GuardWait: c.GuardWait, FullEvery: c.FullEvery, AllowHost: h.allowHost, User: c.User,
-		Wants:  translate.Wants{Formats: s.Formats, Prefer: s.Prefer, PublicURL: c.PublicURL, Prefixes: c.Prefixes},
-		Limits: harvest.Limits{Document: l.FeedDocument, List: l.ListDocument, Record: l.Record, Depth: l.Depth, Text: int(l.Text), Attributes: l.Attributes, Time: l.HarvestTime, Bytes: l.HarvestSize},
+		Overlap: c.Overlap, MaxDocuments: c.MaxDocuments, GuardWait: c.GuardWait, FullEvery: c.FullEvery, AllowHost: b.allowHost, User: c.User,
+		Selection: translate.Selection{Formats: s.Formats, Prefer: s.Prefer, PublicURL: c.PublicURL, Prefixes: c.Prefixes},
+		Limits:    harvest.Limits{Document: l.FeedDocument, List: l.ListDocument, Record: l.Record, Depth: l.Depth, Text: int(l.Text), Attributes: l.Attributes, Time: l.HarvestTime, Bytes: l.HarvestSize},
 	}}
 	if !c.Since.IsZero() {
-		src.Wants.Since, _ = event.StampOf(c.Since)
+		src.Selection.Since, _ = event.StampOf(c.Since)
 	}
 	if u.Scheme == "file" {
 		root = filepath.Dir(filepath.FromSlash(u.Path))
-		src.Wants.LocalURL = plain[:strings.LastIndexByte(plain, '/')+1]
+		src.Selection.LocalURL = plain[:strings.LastIndexByte(plain, '/')+1]
 		if mode != event.Mirror && c.PublicURL == "" {
 			return nil, &LocalError{Set: s.Name, Content: mode, Path: u.Path}
 		}
 	}
 	if s.Identity == config.PerSource && id != in.First { // whoever stands first by now (D113)
-		src.Wants.Name = cmp.Or(c.Name, plain)
+		src.Selection.Name = cmp.Or(c.Name, plain)
 	}
-	h.openClients(src, c, root)
+	b.openClients(src, c, root)
 	return src, nil
 }
 
 // openClients gives a Source its clients: for its documents, and for the contents
 // of its records.
-func (h *House) openClients(src *Source, c *config.Source, root string) {
-	reach := fetch.Reach{Origin: src.URL, Allowed: h.Config.AllowHosts}
+func (b *Bridge) openClients(src *Source, c *config.Source, root string) {
+	reach := fetch.Reach{Origin: src.URL, Allowed: b.Config.AllowHosts}
 	if c.User != "" {
 		reach.User = url.UserPassword(c.User, c.Password.Reveal())
 	}
@@ -283,17 +283,17 @@ func (h *House) openClients(src *Source, c *config.Source, root string) {
 	if c.SIP != nil && c.SIP.RecordURL != "" {
 		reach.Typed = append(reach.Typed, c.SIP.RecordURL)
 	}
-	src.Client = h.newGuard(reach).Client(root)
+	src.Client = b.newGuard(reach).Client(root)
 	if c.OwnContents {
 		reach.Only, reach.Typed = true, append(reach.Typed, c.ContentHosts...)
-		src.ContentClient = h.newGuard(reach).Client(root)
+		src.ContentClient = b.newGuard(reach).Client(root)
 	}
 }
 
-// newGuard returns a Guard that is closed with the House.
-func (h *House) newGuard(r fetch.Reach) *fetch.Guard {
-	g := h.guard.With(r)
-	h.guards = append(h.guards, g)
+// newGuard returns a Guard that is closed with the Bridge.
+func (b *Bridge) newGuard(r fetch.Reach) *fetch.Guard {
+	g := b.guard.With(r)
+	b.guards = append(b.guards, g)
 	return g
 }
 
@@ -310,8 +310,8 @@ func (e *LocalError) Error() string {
 
 // allowHost tells whether the documents of a Source may lead to another host: one
 // that allow_hosts names, on whichever port.
-func (h *House) allowHost(host string) bool {
-	for _, allowed := range h.Config.AllowHosts {
+func (b *Bridge) allowHost(host string) bool {
+	for _, allowed := range b.Config.AllowHosts {
 		if name, _, err := net.SplitHostPort(allowed); err == nil {
 			allowed = name
 		}
@@ -323,30 +323,30 @@ func (h *House) allowHost(host string) bool {
 }
 
 // Close ends everything and gives the data folder back.
-func (h *House) Close() error {
-	errs := []error{h.underway.close()}
-	if h.Contents != nil {
-		errs = append(errs, h.Contents.Close())
+func (b *Bridge) Close() error {
+	errs := []error{b.underway.close()}
+	if b.Contents != nil {
+		errs = append(errs, b.Contents.Close())
 	}
-	if h.Log != nil {
-		errs = append(errs, h.Log.Close())
+	if b.Log != nil {
+		errs = append(errs, b.Log.Close())
 	}
-	for _, m := range h.exchange.mails {
+	for _, m := range b.exchange.mails {
 		_ = m.listener.Close() // Serve has, if it ran
 	}
-	for _, g := range h.guards {
+	for _, g := range b.guards {
 		g.Close()
 	}
 	return errors.Join(errs...)
 }
 
 // Harvester is for what can be done to a Source besides harvesting it.
-func (h *House) Harvester() *harvest.Harvester { return h.harvest }
+func (b *Bridge) Harvester() *harvest.Harvester { return b.harvest }
 
 // servedAt tells the Sources under which URL we serve: what has its original
 // there comes back from another bridge.
-func (h *House) servedAt(base string) {
-	for _, s := range h.Sources {
-		s.Wants.Own = base + "/sets/" + s.Set + "/"
+func (b *Bridge) servedAt(base string) {
+	for _, s := range b.Sources {
+		s.Selection.Own = base + "/sets/" + s.Set + "/"
 	}
 }

@@ -1,6 +1,6 @@
 //go:build unix
 
-package peer_test
+package testenv_test
 
 import (
 	"errors"
@@ -8,13 +8,13 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // Nobody else gets the address, and whoever calls it is refused, before and after
 // the test has listened there.
 func TestNobody(t *testing.T) {
-	address := peer.Nobody(t)
+	address := testenv.Nobody(t)
 	for range 2 {
 		if c, err := net.Dial("tcp", address); !errors.Is(err, syscall.ECONNREFUSED) {
 			t.Fatalf("called %s: %v, %v", address, c, err)
@@ -31,7 +31,7 @@ func TestNobody(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if other := peer.Nobody(t); other == address {
+	if other := testenv.Nobody(t); other == address {
 		t.Errorf("%s was given away twice", address)
 	}
 }

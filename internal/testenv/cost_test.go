@@ -1,9 +1,9 @@
-package peer_test
+package testenv_test
 
 import (
 	"testing"
 
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 var sink []byte
@@ -14,7 +14,7 @@ func (r *recorder) Errorf(string, ...any) { r.verdict = "failed" }
 // Work that grows with its input is affordable, work that grows with its square is
 // not, in time and in memory.
 func TestAffordable(t *testing.T) {
-	peer.Heavy(t) // or nothing is measured
+	testenv.Heavy(t) // or nothing is measured
 	const n = 64 << 10
 	for _, c := range []struct {
 		name, want string
@@ -35,7 +35,7 @@ func TestAffordable(t *testing.T) {
 			}
 		}},
 	} {
-		if got := outcome(t, func(r *recorder) { peer.Affordable(r, n, c.f) }); got != c.want {
+		if got := outcome(t, func(r *recorder) { testenv.Affordable(r, n, c.f) }); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
 	}

@@ -1,11 +1,11 @@
-package peer_test
+package testenv_test
 
 import (
 	"os"
 	"path/filepath"
 	"testing"
 
-	"github.com/pmh-bridge/bridge/internal/peer"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // outcome runs f as a test of its own and tells how it ended.
@@ -50,7 +50,7 @@ func TestNeed(t *testing.T) {
 		{"required", "jing", "failed"},
 	} {
 		t.Setenv("BRIDGE_PEERS", c.env)
-		got := outcome(t, func(r *recorder) { peer.Need(r, c.program, "some-package") })
+		got := outcome(t, func(r *recorder) { testenv.Need(r, c.program, "some-package") })
 		if got != c.want {
 			t.Errorf("BRIDGE_PEERS=%q, %s: %s, want %s", c.env, c.program, got, c.want)
 		}
@@ -58,7 +58,7 @@ func TestNeed(t *testing.T) {
 }
 
 func TestModule(t *testing.T) {
-	peer.Need(t, "python3", "python3")
+	testenv.Need(t, "python3", "python3")
 	for _, c := range []struct{ env, module, want string }{
 		{"", "json", "passed"},
 		{"required", "json", "passed"},
@@ -67,7 +67,7 @@ func TestModule(t *testing.T) {
 	} {
 		t.Setenv("BRIDGE_PEERS", c.env)
 		got := outcome(t, func(r *recorder) {
-			if python := peer.Module(r, c.module, "some-package"); python == "" {
+			if python := testenv.Module(r, c.module, "some-package"); python == "" {
 				r.Fatalf("no path")
 			}
 		})
@@ -79,7 +79,7 @@ func TestModule(t *testing.T) {
 
 func TestSharedIsNeverAFailure(t *testing.T) {
 	t.Setenv("BRIDGE_PEERS", "required")
-	if got := outcome(t, func(r *recorder) { peer.Shared(r, "no/such/file") }); got != "skipped" {
+	if got := outcome(t, func(r *recorder) { testenv.Shared(r, "no/such/file") }); got != "skipped" {
 		t.Errorf("a missing file of ../shared: %s, want skipped", got)
 	}
 }
@@ -87,7 +87,7 @@ func TestSharedIsNeverAFailure(t *testing.T) {
 func TestSoak(t *testing.T) {
 	for env, want := range map[string]string{"": "skipped", "1": "passed"} {
 		t.Setenv("BRIDGE_SOAK", env)
-		if got := outcome(t, func(r *recorder) { peer.Soak(r) }); got != want {
+		if got := outcome(t, func(r *recorder) { testenv.Soak(r) }); got != want {
 			t.Errorf("BRIDGE_SOAK=%q: %s, want %s", env, got, want)
 		}
 	}

@@ -72,7 +72,7 @@ var rules = map[string]rule{
 		third: []string{"golang.org/x/sys"},
 		why:   "the log knows events and SQLite (and the system's file lock)",
 	},
-	"internal/eventlog/conform": {
+	"internal/eventlog/eventlogtest": {
 		ours:  []string{"event"},
 		third: []string{"pgregory.net/rapid"},
 		why:   "the suite that every event log must pass knows none of them",

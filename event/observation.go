@@ -102,9 +102,9 @@ const (
 	// Tombstone: the deletion of a record that was never seen alive; kept, and
 	// no event.
 	Tombstone
-	// Shadowed: another Source, earlier in the configuration, speaks for the
+	// Suppressed: another Source, earlier in the configuration, speaks for the
 	// record (A15); kept, and no event.
-	Shadowed
+	Suppressed
 	// Waiting: the content could not be had; kept as pending (A13).
 	Waiting
 	// NeedsContent: it applies, and its content did not come with it; or its URL
@@ -115,9 +115,9 @@ const (
 	Unselected
 	// Bad: quarantined.
 	Bad
-	// Echoed: another bridge gives back what the set has, or had, from a Source
+	// Loopback: another bridge gives back what the set has, or had, from a Source
 	// of its own. It gives the record no presence.
-	Echoed
+	Loopback
 )
 
 // Answer is what the URL of a record said when it was asked whether an item
@@ -319,9 +319,9 @@ type Appended struct {
 	IDs []int64
 }
 
-// Kept is an observation that waits in the harvest state: pending, or stepped
+// WaitingItem is an observation that waits in the harvest state: pending, or stepped
 // back.
-type Kept struct {
+type WaitingItem struct {
 	Observation
 	// Number is the record's, for going on after it.
 	Number   int64
@@ -341,18 +341,18 @@ type Due struct {
 	Asked Micros
 }
 
-// Holding is what a Source holds of a record, by its last word on it.
-type Holding uint8
+// Presence is what a Source has of a record, by what it last said of it.
+type Presence uint8
 
-// The holdings.
+// The presences.
 const (
-	// HoldsNothing: the Source has never had the record.
-	HoldsNothing Holding = iota
-	// HoldsRecord: the Source has it, or its content is awaited. Whether it is
+	// NeverPresent: the Source has never had the record.
+	NeverPresent Presence = iota
+	// Present: the Source has it, or its content is awaited. Whether it is
 	// published under this Source's word is another question (A15).
-	HoldsRecord
-	// HoldsDeletion: the Source has taken it back.
-	HoldsDeletion
+	Present
+	// Withdrawn: the Source has taken it back.
+	Withdrawn
 )
 
 // Errors of the log that decide what a caller does next.

@@ -350,11 +350,11 @@ func showSubmission(ctx context.Context, w io.Writer, h *daemon.Bridge, id int64
 		return err
 	}
 	if s.State == event.StateAccepted {
-		holds, err := h.Log.Holding(ctx, s.Source, s.Assigned)
+		holds, err := h.Log.Presence(ctx, s.Source, s.Assigned)
 		if err != nil {
 			return err
 		}
-		line.Withdrawn = holds == event.HoldsDeletion
+		line.Withdrawn = holds == event.Withdrawn
 	}
 	if asJSON {
 		return printJSON(w, line)

@@ -54,6 +54,6 @@ func (b *Bridge) stays(ctx context.Context, set, identifier string) (bool, error
 	if err != nil {
 		return false, err
 	}
-	holds, err := b.Log.Holding(ctx, src.ID, identifier)
-	return holds == event.HoldsDeletion, err // else it has been submitted again since
+	holds, err := b.Log.Presence(ctx, src.ID, identifier)
+	return holds == event.Withdrawn, err // else it has been submitted again since
 }

@@ -244,7 +244,7 @@ func (l *Log) NeedsContent(ctx context.Context, in *event.Batch) ([]bool, error)
 			return nil, err
 		}
 		// In another set than a mirror what applies needs what HTTP says of it.
-		out[i] = d.outcome == event.NeedsContent || b.set.content != event.Mirror && !it.Deleted && (d.outcome == event.Logged || d.outcome == event.Shadowed)
+		out[i] = d.outcome == event.NeedsContent || b.set.content != event.Mirror && !it.Deleted && (d.outcome == event.Logged || d.outcome == event.Suppressed)
 	}
 	return out, nil
 }

@@ -8,13 +8,13 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
-	"github.com/pmh-bridge/bridge/internal/eventlog/conform"
+	"github.com/pmh-bridge/bridge/internal/eventlog/eventlogtest"
 )
 
 // sqlite is the log as package conform knows it.
 type sqlite struct{ *eventlog.Log }
 
-func (l sqlite) Make(ctx context.Context, s conform.Set, sources ...string) ([]event.SourceID, error) {
+func (l sqlite) Make(ctx context.Context, s eventlogtest.Set, sources ...string) ([]event.SourceID, error) {
 	if err := l.EnsureSet(ctx, eventlog.SetConfig{Name: s.Name, Content: s.Content, SegmentEvents: s.SegmentEvents, SegmentHours: s.SegmentHours}); err != nil {
 		return nil, err
 	}
@@ -34,7 +34,7 @@ func (l sqlite) Faults(ctx context.Context) (out []string, err error) {
 	return out, err
 }
 
-func open(ctx context.Context, folder string, o conform.Options) (conform.Log, error) {
+func open(ctx context.Context, folder string, o eventlogtest.Options) (eventlogtest.Log, error) {
 	l, err := eventlog.Open(ctx, folder, eventlog.Options{ReadOnly: o.ReadOnly, DryRun: o.DryRun, AcceptClock: o.AcceptClock, Clock: o.Clock, Holder: "a test"})
 	if err != nil {
 		return nil, err
@@ -42,14 +42,14 @@ func open(ctx context.Context, folder string, o conform.Options) (conform.Log, e
 	return sqlite{l}, nil
 }
 
-func TestConform(t *testing.T) { conform.Test(t, open, raced) }
+func TestConform(t *testing.T) { eventlogtest.Test(t, open, raced) }
 
 func TestLaws(t *testing.T) {
 	heavy(t)
-	conform.Laws(t, open)
+	eventlogtest.Laws(t, open)
 }
 
 func TestLinkLaws(t *testing.T) {
 	heavy(t)
-	conform.LinkLaws(t, open)
+	eventlogtest.LinkLaws(t, open)
 }

@@ -500,7 +500,7 @@ func documentOf(it *event.Item) int64 { return ^int64(it.Document) }
 func (a *asker) turn(r *record, d *decision) error {
 	first := r.first(a.rank)
 	if first == r.speaker {
-		d.outcome = event.Shadowed
+		d.outcome = event.Suppressed
 		return nil
 	}
 	s := &r.says[first]

@@ -127,7 +127,7 @@ func (a *asker) takeEcho(r *record, it *event.Item, h *hashes, d *decision) erro
 	d.pending, d.said = remove, true
 	err := a.speak(r, s, it, h, d)
 	if d.outcome != event.Logged {
-		d.outcome = event.Echoed
+		d.outcome = event.Loopback
 	}
 	return err
 }

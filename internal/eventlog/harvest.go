@@ -242,11 +242,11 @@ func hrefOf(obs *event.Observation) string {
 // StepBacks returns what the walk under way has stepped back, in the order of
 // the Source's stamps, with whether the stored stamp lay in the future when it
 // was stored.
-func (l *Log) StepBacks(ctx context.Context, source event.SourceID) (out []event.Kept, err error) {
+func (l *Log) StepBacks(ctx context.Context, source event.SourceID) (out []event.WaitingItem, err error) {
 	err = l.read(ctx, func(q querier) error {
 		rows, err := q.QueryContext(ctx, "SELECT record, stamp, future, observation, sum FROM step_back WHERE source = $1 ORDER BY stamp, record", int64(source))
 		return scanAll(rows, err, func(rows *sql.Rows) error {
-			var k event.Kept
+			var k event.WaitingItem
 			var stamp sql.NullInt64
 			var raw []byte
 			var sum int64
@@ -262,8 +262,8 @@ func (l *Log) StepBacks(ctx context.Context, source event.SourceID) (out []event
 
 const selectWaiting = "SELECT record, partial, since, tries, asked, next, reason, observation, sum FROM pending WHERE source = $1"
 
-func (l *Log) scanWaiting(ctx context.Context, q querier, source event.SourceID, rows *sql.Rows, out []event.Kept) ([]event.Kept, error) {
-	var k event.Kept
+func (l *Log) scanWaiting(ctx context.Context, q querier, source event.SourceID, rows *sql.Rows, out []event.WaitingItem) ([]event.WaitingItem, error) {
+	var k event.WaitingItem
 	var raw []byte
 	var since, asked, next, sum int64
 	if err := rows.Scan(&k.Number, &k.Flag, &since, &k.Tries, &asked, &next, &k.Reason, &raw, &sum); err != nil {
@@ -274,7 +274,7 @@ func (l *Log) scanWaiting(ctx context.Context, q querier, source event.SourceID,
 
 // Pending returns the Source's pending observations whose next try is due, at
 // most limit, in the order of the records' numbers, after one of these.
-func (l *Log) Pending(ctx context.Context, source event.SourceID, due event.Micros, after int64, limit int) (out []event.Kept, err error) {
+func (l *Log) Pending(ctx context.Context, source event.SourceID, due event.Micros, after int64, limit int) (out []event.WaitingItem, err error) {
 	err = l.read(ctx, func(q querier) error {
 		rows, err := q.QueryContext(ctx, selectWaiting+" AND next <= $2 AND record > $3 ORDER BY record LIMIT $4", int64(source), int64(due), after, limit)
 		return scanAll(rows, err, func(rows *sql.Rows) (err error) {
@@ -302,7 +302,7 @@ func (l *Log) Due(ctx context.Context, source event.SourceID, due event.Micros) 
 
 // PendingOf returns the pending observations of some records, in their order, as
 // far as they are still pending.
-func (l *Log) PendingOf(ctx context.Context, source event.SourceID, records []event.Due) (out []event.Kept, err error) {
+func (l *Log) PendingOf(ctx context.Context, source event.SourceID, records []event.Due) (out []event.WaitingItem, err error) {
 	err = l.read(ctx, func(q querier) error {
 		for _, d := range records {
 			rows, err := q.QueryContext(ctx, selectWaiting+" AND record = $2", int64(source), d.Number)
@@ -319,7 +319,7 @@ func (l *Log) PendingOf(ctx context.Context, source event.SourceID, records []ev
 }
 
 // keep appends one that waits, with its observation and document.
-func (l *Log) keep(ctx context.Context, q querier, out []event.Kept, k event.Kept, raw []byte, whole bool) ([]event.Kept, error) {
+func (l *Log) keep(ctx context.Context, q querier, out []event.WaitingItem, k event.WaitingItem, raw []byte, whole bool) ([]event.WaitingItem, error) {
 	var v body
 	if !whole || readBody(raw, &v) != nil {
 		return out, fmt.Errorf("what waits of record %d: %w: run bridge verify", k.Number, errDamaged)

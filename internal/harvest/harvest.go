@@ -40,10 +40,10 @@ type Log interface {
 // Waiting is what the log keeps for the harvest: observations and deletions
 // that wait.
 type Waiting interface {
-	StepBacks(context.Context, event.SourceID) ([]event.Kept, error)
-	Pending(ctx context.Context, source event.SourceID, due event.Micros, after int64, limit int) ([]event.Kept, error)
+	StepBacks(context.Context, event.SourceID) ([]event.WaitingItem, error)
+	Pending(ctx context.Context, source event.SourceID, due event.Micros, after int64, limit int) ([]event.WaitingItem, error)
 	Due(ctx context.Context, source event.SourceID, due event.Micros) ([]event.Due, error)
-	PendingOf(ctx context.Context, source event.SourceID, records []event.Due) ([]event.Kept, error)
+	PendingOf(ctx context.Context, source event.SourceID, records []event.Due) ([]event.WaitingItem, error)
 	Held(ctx context.Context, source event.SourceID, all bool, since event.Micros) ([]string, error)
 }
 

@@ -174,9 +174,9 @@ func (r *run) count(b *event.Batch, out *event.Appended) {
 		p.Deleted += int64(out.Deleted)
 		for i, o := range out.Outcomes {
 			switch o {
-			case event.Unchanged, event.Shadowed, event.Tombstone:
+			case event.Unchanged, event.Suppressed, event.Tombstone:
 				p.Unchanged++
-			case event.Echoed:
+			case event.Loopback:
 				p.Skipped++
 			case event.Historical:
 				p.Historical++

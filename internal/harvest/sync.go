@@ -195,7 +195,7 @@ func known(t time.Time) event.Stamp {
 // may have changed it after its list was read. It goes on being asked for like all
 // that is pending: quarantine shows it to a person.
 func (r *run) mismatches(ctx context.Context, next []byte) error {
-	return r.eachMismatch(ctx, func(kept []event.Kept) error {
+	return r.eachMismatch(ctx, func(kept []event.WaitingItem) error {
 		b := event.Batch{Next: next}
 		for i := range kept {
 			k := &kept[i]
@@ -221,7 +221,7 @@ func (r *run) mismatches(ctx context.Context, next []byte) error {
 // begins.
 func (r *run) noteDoubtful(ctx context.Context) error {
 	r.whole, r.doubtful = false, map[int64]bool{}
-	return r.eachMismatch(ctx, func(kept []event.Kept) error {
+	return r.eachMismatch(ctx, func(kept []event.WaitingItem) error {
 		for i := range kept {
 			r.doubtful[kept[i].Number] = true
 		}
@@ -231,14 +231,14 @@ func (r *run) noteDoubtful(ctx context.Context) error {
 
 // eachMismatch calls f with pending observations whose content was not what their
 // list says when it was asked for last, some at a time.
-func (r *run) eachMismatch(ctx context.Context, f func([]event.Kept) error) error {
+func (r *run) eachMismatch(ctx context.Context, f func([]event.WaitingItem) error) error {
 	for after := int64(0); ; {
 		kept, err := r.h.Waiting.Pending(ctx, r.src.ID, math.MaxInt64, after, mirrorBatch)
 		if err != nil || len(kept) == 0 {
 			return err
 		}
 		after = kept[len(kept)-1].Number
-		kept = slices.DeleteFunc(kept, func(k event.Kept) bool { return !strings.HasPrefix(k.Reason, mismatch) })
+		kept = slices.DeleteFunc(kept, func(k event.WaitingItem) bool { return !strings.HasPrefix(k.Reason, mismatch) })
 		if err := f(kept); err != nil {
 			return err
 		}

@@ -45,8 +45,8 @@ type Store interface {
 	// StoredReply returns the disposition that a Source gave to the same whole
 	// request no longer than a day ago, nil when it gave none.
 	StoredReply(ctx context.Context, source event.SourceID, request [32]byte) ([]byte, error)
-	// Holding returns what a Source holds of a record of its set.
-	Holding(ctx context.Context, source event.SourceID, identifier string) (event.Holding, error)
+	// Presence returns what a Source has of a record of its set.
+	Presence(ctx context.Context, source event.SourceID, identifier string) (event.Presence, error)
 	// Progress returns what the log keeps of a Source; of a target, its Trouble.
 	Progress(ctx context.Context, source event.SourceID) (event.Progress, error)
 	// OutgoingDue returns those that are due at a time, the longest due first, after the

@@ -19,13 +19,13 @@ func (d *Desk) Withdraw(ctx context.Context, identifier, reason string) error {
 	if len(reason) > longest {
 		return fmt.Errorf("the reason has %d bytes: %d are the most that are taken", len(reason), longest)
 	}
-	holds, err := d.Store.Holding(ctx, d.Source, identifier)
+	holds, err := d.Store.Presence(ctx, d.Source, identifier)
 	switch {
 	case err != nil:
 		return err
-	case holds == event.HoldsNothing:
+	case holds == event.NeverPresent:
 		return fmt.Errorf("set %s has no record %q from its SIP Source: see bridge log --set %s for the identifiers", d.Set, identifier, d.Set)
-	case holds == event.HoldsDeletion:
+	case holds == event.Withdrawn:
 		return fmt.Errorf("record %q of set %s has been withdrawn already: there is nothing to do", identifier, d.Set)
 	}
 	// When the original was modified is not known from this: the library may have it
@@ -47,8 +47,8 @@ func (d *Desk) withdrawn(ctx context.Context, s *event.Submission) (bool, error)
 	if s.State != event.StateAccepted {
 		return false, nil
 	}
-	holds, err := d.Store.Holding(ctx, s.Source, s.Assigned)
-	return holds == event.HoldsDeletion, err
+	holds, err := d.Store.Presence(ctx, s.Source, s.Assigned)
+	return holds == event.Withdrawn, err
 }
 
 // answersNoMore tells whether a submission that has ended is not the answer to

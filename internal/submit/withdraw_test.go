@@ -45,7 +45,7 @@ func (h *deskHouse) arrives() {
 }
 
 // settled tells the log that the content of these is there.
-func (h *deskHouse) settled(kept []event.Kept) {
+func (h *deskHouse) settled(kept []event.WaitingItem) {
 	h.t.Helper()
 	p, err := h.log.Progress(context.Background(), h.desk.Source)
 	h.do(err)

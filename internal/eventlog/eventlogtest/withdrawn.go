@@ -1,4 +1,4 @@
-package conform
+package eventlogtest
 
 import (
 	"context"
@@ -8,14 +8,14 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 )
 
-var holdingWords = [...]string{event.HoldsNothing: "nothing", event.HoldsRecord: "record", event.HoldsDeletion: "deletion"}
+var presenceWords = [...]string{event.NeverPresent: "nothing", event.Present: "record", event.Withdrawn: "deletion"}
 
 // holds returns what a Source holds of a record.
 func (b *bench) holds(source int, name string) string {
 	b.t.Helper()
-	h, err := b.log.Holding(context.Background(), b.sources[source], "urn:"+name)
+	h, err := b.log.Presence(context.Background(), b.sources[source], "urn:"+name)
 	b.must(err)
-	return holdingWords[h]
+	return presenceWords[h]
 }
 
 // A deletion that somebody has decided on keeps the reason. A notification that
@@ -92,7 +92,7 @@ func testWithdrawn(t *testing.T, open Open) {
 }
 
 // What a Source holds is its own last word, whoever speaks for the record.
-func testHolding(t *testing.T, open Open) {
+func testPresence(t *testing.T, open Open) {
 	b := begin(t, open, Set{Content: event.Redirect}, "one", "two")
 	other, err := b.log.Make(context.Background(), Set{Name: "other", Content: event.Redirect}, "three")
 	b.must(err)

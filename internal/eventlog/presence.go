@@ -8,15 +8,15 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 )
 
-const selectHolding = `SELECT r.id, r.identifier, t.said, p.said, p.shadow, EXISTS (SELECT 1 FROM pending w WHERE w.source = src.id AND w.record = r.id)
+const selectPresenceOf = `SELECT r.id, r.identifier, t.said, p.said, p.shadow, EXISTS (SELECT 1 FROM pending w WHERE w.source = src.id AND w.record = r.id)
 FROM source src JOIN record_key k ON k.key = $1 AND k.record > src.set_id << 32 AND k.record < (src.set_id + 1) << 32
 JOIN record r ON r.id = k.record
 LEFT JOIN state t ON t.record = r.id LEFT JOIN presence p ON p.record = r.id AND p.source = src.id WHERE src.id = $2`
 
-// Holding returns what a Source holds of the record of its set with that
+// Presence returns what a Source has of the record of its set with that
 // identifier, whichever Source speaks for the record.
-func (l *Log) Holding(ctx context.Context, source event.SourceID, identifier string) (holds event.Holding, err error) {
-	err = l.prepared(ctx, selectHolding, []any{event.KeyBits(identifier), int64(source)}, func(rows *sql.Rows) error {
+func (l *Log) Presence(ctx context.Context, source event.SourceID, identifier string) (holds event.Presence, err error) {
+	err = l.prepared(ctx, selectPresenceOf, []any{event.KeyBits(identifier), int64(source)}, func(rows *sql.Rows) error {
 		var id int64
 		var name string
 		var first, other, shadow []byte
@@ -25,7 +25,7 @@ func (l *Log) Holding(ctx context.Context, source event.SourceID, identifier str
 			return err
 		}
 		if pending {
-			holds = event.HoldsRecord
+			holds = event.Present
 			return nil
 		}
 		// One of them has the speaker's word, or that of the last who spoke.
@@ -39,9 +39,9 @@ func (l *Log) Holding(ctx context.Context, source event.SourceID, identifier str
 				return fmt.Errorf("what Source %d says of record %q: %w: run bridge verify", source, identifier, err)
 			case s.source != source:
 			case s.alive:
-				holds = event.HoldsRecord
+				holds = event.Present
 			default:
-				holds = event.HoldsDeletion
+				holds = event.Withdrawn
 			}
 		}
 		return nil

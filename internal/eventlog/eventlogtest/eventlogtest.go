@@ -1,8 +1,8 @@
-// Package conform tests an event log against what the rest of bridge relies on:
+// Package eventlogtest tests an event log against what the rest of bridge relies on:
 // the invariants I1-I8 as far as they are the log's, and the rules A1-A15 as
 // far as the log decides them. It knows nothing of how the log is stored, so
 // that every implementation can, and must, pass it.
-package conform
+package eventlogtest
 
 import (
 	"context"
@@ -48,8 +48,8 @@ type Log interface {
 	Replayed(ctx context.Context, id int64) error
 
 	Progress(context.Context, event.SourceID) (event.Progress, error)
-	StepBacks(context.Context, event.SourceID) ([]event.Kept, error)
-	Pending(ctx context.Context, source event.SourceID, due event.Micros, after int64, limit int) ([]event.Kept, error)
+	StepBacks(context.Context, event.SourceID) ([]event.WaitingItem, error)
+	Pending(ctx context.Context, source event.SourceID, due event.Micros, after int64, limit int) ([]event.WaitingItem, error)
 	Held(ctx context.Context, source event.SourceID, all bool, since event.Micros) ([]string, error)
 	CountAbsent(context.Context, event.SourceID, event.Stamp, ...int) (absent, have int64, err error)
 	Absent(ctx context.Context, source event.SourceID, at event.Stamp, after int64, limit int, parts ...int) (ids []string, next int64, err error)
@@ -73,7 +73,7 @@ type Log interface {
 	SubmissionsDue(ctx context.Context, source event.SourceID, state event.State, at event.Micros, after *event.Submission, limit int) ([]event.Submission, error)
 	HasNewerVersion(ctx context.Context, s *event.Submission, states []event.State, assigned string) (bool, error)
 	StoredReply(ctx context.Context, source event.SourceID, request [32]byte) ([]byte, error)
-	Holding(ctx context.Context, source event.SourceID, identifier string) (event.Holding, error)
+	Presence(ctx context.Context, source event.SourceID, identifier string) (event.Presence, error)
 	OutgoingDue(ctx context.Context, due event.Micros, after *event.OutgoingNotification, limit int) ([]event.OutgoingNotification, error)
 	Rejections(ctx context.Context, set string, after int64, limit int) ([]event.Rejection, error)
 	Incoming(ctx context.Context, set string, verdict event.NotificationVerdict, after int64, limit int) ([]event.IncomingNotification, error)
@@ -101,7 +101,7 @@ func Test(t *testing.T, open Open, light bool) {
 		{"Sources", testSources}, {"SourcesOrder", testSourcesOrder}, {"SourcesOrderMet", testSourcesOrderMet}, {"Locs", testLocs}, {"LocsOfSources", testLocsOfSources},
 		{"Segments", testSegments}, {"SegmentHours", testSegmentHours}, {"SegmentEntries", testSegmentEntries}, {"SeveralSets", testSeveralSets},
 		{"Submissions", testSubmissions}, {"SubmissionQueries", testSubmissionQueries}, {"SubmissionsDue", testSubmissionsDue}, {"Handed", testHanded}, {"Rejected", testRejected}, {"Strangers", testStrangers},
-		{"LaterVersions", testLaterVersions}, {"Owed", testOwed}, {"Withdrawn", testWithdrawn}, {"Holding", testHolding},
+		{"LaterVersions", testLaterVersions}, {"Owed", testOwed}, {"Withdrawn", testWithdrawn}, {"Presence", testPresence},
 		{"Observed", testObserved}, {"ClockJump", testClockJump}, {"ClockAtStart", testClockAtStart},
 		{"Live", testLive}, {"Record", testRecord}, {"Readers", testReaders}, {"DryRun", testDryRun}, {"Closed", testClosed},
 	} {
@@ -296,7 +296,7 @@ func (b *bench) moreOf(source int, mode event.Mode, words string) string {
 }
 
 var outcomeWords = [...]string{event.Logged: "logged", event.Unchanged: "unchanged", event.Historical: "historical", event.SteppedBack: "stepped-back",
-	event.Tombstone: "tombstone", event.Shadowed: "shadowed", event.Waiting: "waiting", event.NeedsContent: "needs-content", event.Unselected: "unselected", event.Bad: "bad", event.Echoed: "echoed"}
+	event.Tombstone: "tombstone", event.Suppressed: "suppressed", event.Waiting: "waiting", event.NeedsContent: "needs-content", event.Unselected: "unselected", event.Bad: "bad", event.Loopback: "loopback"}
 
 func outcomes(all []event.Outcome) string {
 	var words []string

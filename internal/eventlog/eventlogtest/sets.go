@@ -1,4 +1,4 @@
-package conform
+package eventlogtest
 
 import (
 	"context"
@@ -21,12 +21,12 @@ func testSources(t *testing.T, open Open) {
 		says, outcomes, events string
 	}{
 		{1, "a@5=two", "logged", "created a@5=two"},
-		{2, "a@9=three", "shadowed", ""},
+		{2, "a@9=three", "suppressed", ""},
 		{0, "a@1=one", "logged", "updated a@1=one"},
-		{1, "a@6=two2", "shadowed", ""},
+		{1, "a@6=two2", "suppressed", ""},
 		{0, "-a@2", "logged", "updated a@6=two2"},
 		{0, "a@3=two2", "logged", ""}, // the same state: nothing to log
-		{1, "-a@7", "shadowed", ""},
+		{1, "-a@7", "suppressed", ""},
 		{0, "-a@4", "logged", "updated a@9=three"},
 		{2, "-a@10", "logged", "deleted a@10"},
 		{1, "-a@11", "tombstone", ""},
@@ -46,7 +46,7 @@ func testSources(t *testing.T, open Open) {
 	b.end(0)
 	b.walkOf(1, "")
 	b.news()
-	b.want("absent at two", b.moreOf(1, event.ModeAbsent, "-a -b"), "shadowed unchanged")
+	b.want("absent at two", b.moreOf(1, event.ModeAbsent, "-a -b"), "suppressed unchanged")
 	b.want("events", b.news(), "")
 	b.want("live", b.now(), "a b")
 }

@@ -1,4 +1,4 @@
-package conform
+package eventlogtest
 
 import (
 	"context"
@@ -277,7 +277,7 @@ func testQuarantine(t *testing.T, open Open) {
 // until then. A newer entry replaces it, a deletion removes it.
 func testPending(t *testing.T, open Open) {
 	b := begin(t, open, Set{Content: event.Mirror})
-	pending := func() []event.Kept {
+	pending := func() []event.WaitingItem {
 		kept, err := b.log.Pending(context.Background(), b.sources[0], math.MaxInt64, 0, 100)
 		b.must(err)
 		return kept
@@ -327,7 +327,7 @@ func testPending(t *testing.T, open Open) {
 // testPendingBack: a step back that waits for its content is void when the
 // Source returns to the stored state, and a stamp that lay in the future is
 // remembered while it waits.
-func testPendingBack(b *bench, say func(event.Mode, bool, string) string, pending func() []event.Kept) {
+func testPendingBack(b *bench, say func(event.Mode, bool, string) string, pending func() []event.WaitingItem) {
 	b.t.Helper()
 	b.walk("d@8=x")
 	b.want("back", b.walk("d@3=y"), "stepped-back")

@@ -1,4 +1,4 @@
-package conform
+package eventlogtest
 
 import (
 	"context"
@@ -204,7 +204,7 @@ func testEcho(t *testing.T, open Open) {
 		b.end(0)
 	}
 	origin("a@1=x b@1=x")
-	b.want("given back, and others", bridge("a@5=x b@5=x c@5=x", "a", "elsewhere", "c0"), "echoed shadowed logged")
+	b.want("given back, and others", bridge("a@5=x b@5=x c@5=x", "a", "elsewhere", "c0"), "loopback suppressed logged")
 	needs, err := b.log.NeedsContent(context.Background(), &event.Batch{Source: b.sources[1], Items: fromBridge("a@6=x c@6=x", "a", "c0")})
 	b.must(err)
 	if len(needs) != 2 || needs[0] || !needs[1] {
@@ -213,7 +213,7 @@ func testEcho(t *testing.T, open Open) {
 	origin("-a@2 -b@2")
 	b.want("deleted at the origin", b.now(), "b c")
 	b.reopen()
-	b.want("still there at the bridge", bridge("a@7=x", "a"), "echoed")
+	b.want("still there at the bridge", bridge("a@7=x", "a"), "loopback")
 	b.want("stays deleted", b.now(), "b c")
 	origin("c@3=y")
 	b.want("given back before it came", bridge("d@8=z", "d"), "logged")
@@ -234,13 +234,13 @@ func testEchoOfFormer(t *testing.T, open Open) {
 	}
 	for i, via := range []string{"v2", "v1", "v3"} {
 		out := b.batch(1, &event.Batch{Start: true, Items: fromBridge(fmt.Sprintf("a@1%d=x", i), via)})
-		b.want("given back as "+via, outcomes(out.Outcomes), "echoed")
+		b.want("given back as "+via, outcomes(out.Outcomes), "loopback")
 	}
 	b.walk("-a@9")
 	b.end(0)
 	b.reopen()
 	out := b.batch(1, &event.Batch{Start: true, Items: fromBridge("a@22=x", "v1")})
-	b.want("given back after the end", outcomes(out.Outcomes), "echoed")
+	b.want("given back after the end", outcomes(out.Outcomes), "loopback")
 	out = b.batch(1, &event.Batch{Start: true, Items: fromBridge("a@23=x", "elsewhere")})
 	b.want("from elsewhere", outcomes(out.Outcomes), "logged")
 	b.want("live", b.now(), "a")
@@ -255,6 +255,6 @@ func testEchoOfOwn(t *testing.T, open Open) {
 	back := fromBridge("own-a@5=x own-b@5=x", "a", "b")
 	back[0].SourceIdentifier, back[1].SourceIdentifier = "urn:a", "urn:b"
 	out := b.batch(1, &event.Batch{Start: true, Items: back})
-	b.want("given back, and another", outcomes(out.Outcomes), "echoed logged")
+	b.want("given back, and another", outcomes(out.Outcomes), "loopback logged")
 	b.want("live", b.now(), "a own-b")
 }

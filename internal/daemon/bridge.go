@@ -66,7 +66,7 @@ type Bridge struct {
 	courier   *fetch.Guard         // of these, the one that goes where strangers send it
 	harvest   *harvest.Harvester
 	underway  underway
-	exchange  exchange
+	sip       sipState
 	bodies    *limit.Bytes // of the requests of strangers under way
 	diskSpace *limit.Space // what strangers leave free of the disk
 }
@@ -149,7 +149,7 @@ func (b *Bridge) open(ctx context.Context) error {
 	if err := b.openUnderway(ctx); err != nil {
 		return err
 	}
-	return b.openExchange(ctx)
+	return b.openSIP(ctx)
 }
 
 // clock gives the log the Bridge's clock, which then is the one that never jumps
@@ -331,7 +331,7 @@ func (b *Bridge) Close() error {
 	if b.Log != nil {
 		errs = append(errs, b.Log.Close())
 	}
-	for _, m := range b.exchange.mails {
+	for _, m := range b.sip.mails {
 		_ = m.listener.Close() // Serve has, if it ran
 	}
 	for _, g := range b.guards {

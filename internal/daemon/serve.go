@@ -26,7 +26,7 @@ func (b *Bridge) Serve(ctx context.Context, l net.Listener, done func(*Source, h
 	defer stop(nil)
 	b.servedAt(b.Base(l))
 	b.reachedAt(b.Base(l))
-	b.exchange.log.stop = stop // before the first call
+	b.sip.log.stop = stop // before the first call
 	if err := b.ListenMail(ctx); err != nil {
 		return errors.Join(err, l.Close())
 	}
@@ -36,7 +36,7 @@ func (b *Bridge) Serve(ctx context.Context, l net.Listener, done func(*Source, h
 		b.keep(ctx, "the check of the data folder", func(ctx context.Context) { b.watch(ctx, stop) })
 	})
 	group.Go(func() { b.keep(ctx, "the count of contents", b.count) })
-	group.Go(func() { b.runExchange(ctx, stop, b.exchange.mails) })
+	group.Go(func() { b.runExchange(ctx, stop, b.sip.mails) })
 	err := b.Publish(ctx, l)
 	stop(nil)
 	group.Wait()

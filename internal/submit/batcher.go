@@ -9,19 +9,19 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 )
 
-// tray is where batches lie until they are committed. What is put there while a
+// batcher is where batches lie until they are committed. What is put there while a
 // commit is under way goes together into the next one, so that many who come at
 // once share what a commit costs, and a single one never waits for others. When a
 // commit fails, it has failed for all that are in it. The zero value is ready.
-type tray struct {
-	once    sync.Once
-	turn    chan struct{} // has an element while somebody commits
-	mu      sync.Mutex
-	waiting []*sheet
+type batcher struct {
+	once       sync.Once
+	committing chan struct{} // has an element while somebody commits
+	mu         sync.Mutex
+	waiting    []*pendingBatch
 }
 
-// sheet is a batch in the tray; out and err are set when done is closed.
-type sheet struct {
+// pendingBatch is a batch in the tray; out and err are set when done is closed.
+type pendingBatch struct {
 	batch *event.Batch
 	done  chan struct{}
 	out   event.Appended
@@ -30,12 +30,12 @@ type sheet struct {
 
 // append commits a batch of event.ModeSubmission. Of what the log answers it
 // returns what is about steps and items.
-func (t *tray) append(ctx context.Context, store Store, b *event.Batch) (event.Appended, error) {
+func (t *batcher) append(ctx context.Context, store Store, b *event.Batch) (event.Appended, error) {
 	if err := ctx.Err(); err != nil {
 		return event.Appended{}, err
 	}
-	t.once.Do(func() { t.turn = make(chan struct{}, 1) })
-	own := &sheet{batch: b, done: make(chan struct{})}
+	t.once.Do(func() { t.committing = make(chan struct{}, 1) })
+	own := &pendingBatch{batch: b, done: make(chan struct{})}
 	t.mu.Lock()
 	t.waiting = append(t.waiting, own)
 	t.mu.Unlock()
@@ -43,7 +43,7 @@ func (t *tray) append(ctx context.Context, store Store, b *event.Batch) (event.A
 		select {
 		case <-own.done:
 			return own.out, own.err
-		case t.turn <- struct{}{}:
+		case t.committing <- struct{}{}:
 			// What others have put there is committed whether or not ctx ends meanwhile.
 			t.commit(context.WithoutCancel(ctx), store)
 		}
@@ -55,21 +55,21 @@ var errCut = errors.New("the commit was cut short")
 
 // commit commits what is waiting, as far as it is of one Source, and gives the
 // turn back.
-func (t *tray) commit(ctx context.Context, store Store) {
+func (t *batcher) commit(ctx context.Context, store Store) {
 	sheets := t.take()
 	var out event.Appended
 	err := errCut
 	defer func() {
-		deal(sheets, out, err)
-		<-t.turn
+		distribute(sheets, out, err)
+		<-t.committing
 	}()
 	if len(sheets) > 0 {
 		out, err = store.Append(ctx, merged(sheets))
 	}
 }
 
-// deal gives each its part of what has come of the commit.
-func deal(sheets []*sheet, out event.Appended, err error) {
+// distribute gives each its part of what has come of the commit.
+func distribute(sheets []*pendingBatch, out event.Appended, err error) {
 	item, step := 0, 0
 	for _, s := range sheets {
 		if s.err = err; err == nil {
@@ -88,10 +88,10 @@ func deal(sheets []*sheet, out event.Appended, err error) {
 
 // take removes from the tray what is of the same Source as the first, as much as
 // goes into one commit.
-func (t *tray) take() (sheets []*sheet) {
+func (t *batcher) take() (sheets []*pendingBatch) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.waiting = slices.DeleteFunc(t.waiting, func(s *sheet) bool {
+	t.waiting = slices.DeleteFunc(t.waiting, func(s *pendingBatch) bool {
 		goes := len(sheets) == 0 || len(sheets) < groupLimit && s.batch.Source == sheets[0].batch.Source
 		if goes {
 			sheets = append(sheets, s)
@@ -102,7 +102,7 @@ func (t *tray) take() (sheets []*sheet) {
 }
 
 // merged is one batch of several, which say the same of where they come from.
-func merged(sheets []*sheet) *event.Batch {
+func merged(sheets []*pendingBatch) *event.Batch {
 	if len(sheets) == 1 {
 		return sheets[0].batch
 	}

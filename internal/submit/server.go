@@ -17,7 +17,7 @@ import (
 	"github.com/pmh-bridge/bridge/sip"
 )
 
-// Mode is what a Desk is besides a notification recipient.
+// Mode is what a Server is besides a notification recipient.
 type Mode string
 
 // The modes.
@@ -33,10 +33,10 @@ const (
 	Gateway Mode = "gateway"
 )
 
-// Desk is the SIP service of one set: its sip.Backend. Every method may be called
-// from any goroutine; Run must be running for Ingest to answer. A Desk that is in
+// Server is the SIP service of one set: its sip.Backend. Every method may be called
+// from any goroutine; Run must be running for Ingest to answer. A Server that is in
 // use is not copied and its fields do not change.
-type Desk struct {
+type Server struct {
 	Set string
 	// Feed is the id of the set's feed (urn:uuid:...); identifiers that we assign
 	// are derived from it, so that those of two sets differ.
@@ -83,17 +83,17 @@ type Desk struct {
 	// Targets: the set submits its records to an ingest server, so that
 	// notifications come here in every mode.
 	Targets bool
-	// Owing is called when a record of a target was accepted (see Outbox.Owing). It
+	// ImportPending is called when a record of a target was accepted (see Submitter.ImportPending). It
 	// may be nil and must not block.
-	Owing func(target event.SourceID)
+	ImportPending func(target event.SourceID)
 
 	// Record returns the last event of the record with an identifier;
 	// fs.ErrNotExist when the set has none. Nil is a set that is not asked.
 	Record func(ctx context.Context, identifier string) (*event.Event, error)
 
-	// Posted is called after notices were committed, Pending after observations
+	// Notified is called after notices were committed, Pending after observations
 	// that wait for their content. Both may be nil and must not block.
-	Posted, Pending func()
+	Notified, Pending func()
 	// Fatal tells that after this failure of the log no other call can succeed;
 	// nil is never.
 	Fatal func(error) bool
@@ -102,40 +102,40 @@ type Desk struct {
 	// Log gets what nobody else is told; nil is silence.
 	Log *slog.Logger
 
-	intake intake
-	tray   tray
-	gate   gate
-	// refusals are those of Admit, overQuota those of takeFromStranger.
-	refusals, overQuota limit.Lines
-	// concluding lets the end of one version of a record be committed at a time.
-	concluding turns
+	requests ingestQueue
+	batcher  batcher
+	gateway  gatewayState
+	// denied are those of Admit, overQuota those of takeQuota.
+	denied, overQuota limit.Lines
+	// committing lets the end of one version of a record be committed at a time.
+	committing keyedMutex
 }
 
-var _ sip.Backend = (*Desk)(nil)
+var _ sip.Backend = (*Server)(nil)
 
-// tendAtLeast is how long what is due may wait, should the moment be missed.
-const tendAtLeast = time.Minute
+// duePoll is how long what is due may wait, should the moment be missed.
+const duePoll = time.Minute
 
 // Run does what Ingest hands over, and in its time what is due: it must be
 // called once. When it returns, what was taken in has been answered, and Ingest
 // answers with an error. As long as the log cannot take what became of requests
 // of the last run, Ingest answers with an error too. The error is nil when ctx has
 // ended, else Fatal.
-func (d *Desk) Run(ctx context.Context) error {
-	if err := d.begun(ctx); err != nil || ctx.Err() != nil {
-		d.intake.end(err)
+func (d *Server) Run(ctx context.Context) error {
+	if err := d.awaitRecovery(ctx); err != nil || ctx.Err() != nil {
+		d.requests.end(err)
 		return err
 	}
 	var tending sync.WaitGroup
-	tending.Go(func() { d.attend(ctx) })
-	d.takeIn(ctx)
+	tending.Go(func() { d.runDue(ctx) })
+	d.runIngest(ctx)
 	tending.Wait()
 	return nil
 }
 
-// begun returns when what was under way in the last run is settled, or ctx has
+// awaitRecovery returns when what was under way in the last run is settled, or ctx has
 // ended. The error is Fatal.
-func (d *Desk) begun(ctx context.Context) error {
+func (d *Server) awaitRecovery(ctx context.Context) error {
 	for rest := storeFirst; ; rest = min(2*rest, storeLongest) {
 		err := d.recover(ctx)
 		if err == nil || ctx.Err() != nil {
@@ -145,7 +145,7 @@ func (d *Desk) begun(ctx context.Context) error {
 		if d.Fatal != nil && d.Fatal(err) {
 			return err
 		}
-		d.intake.hold(err)
+		d.requests.setUnready(err)
 		d.log().Error("the service waits for the log", "set", d.Set, "error", err, "again_in", rest)
 		select {
 		case <-ctx.Done():
@@ -155,18 +155,18 @@ func (d *Desk) begun(ctx context.Context) error {
 	}
 }
 
-// attend does what is due until ctx ends.
-func (d *Desk) attend(ctx context.Context) {
+// runDue does what is due until ctx ends.
+func (d *Server) runDue(ctx context.Context) {
 	for {
 		var next time.Time
 		err := defect.Guard(func() (err error) {
-			next, err = d.tend(ctx)
+			next, err = d.doDue(ctx)
 			return err
 		})
 		if ctx.Err() != nil {
 			return
 		}
-		wait := tendAtLeast
+		wait := duePoll
 		if err != nil {
 			d.log().Warn("what is due could not be done; it is tried again", "set", d.Set, "error", err)
 			defect.Log(d.log(), err)
@@ -183,7 +183,7 @@ func (d *Desk) attend(ctx context.Context) {
 
 // Offers returns the operations of the mode. In every mode Notify takes a
 // notification with the token of a submission, too.
-func (d *Desk) Offers() sip.Operations {
+func (d *Server) Offers() sip.Operations {
 	switch d.Mode {
 	case Recipient:
 		return sip.Operations{Notify: true}
@@ -195,7 +195,7 @@ func (d *Desk) Offers() sip.Operations {
 
 // GetProperties returns the notification style of the mode and the accepted
 // formats.
-func (d *Desk) GetProperties(ctx context.Context, caller sip.Caller) (*sip.Properties, error) {
+func (d *Server) GetProperties(ctx context.Context, caller sip.Caller) (*sip.Properties, error) {
 	if err := d.mayIngest(&caller); err != nil {
 		return nil, err
 	}
@@ -209,7 +209,7 @@ func (d *Desk) GetProperties(ctx context.Context, caller sip.Caller) (*sip.Prope
 }
 
 // schemas returns the URLs of the accepted formats, each once, sorted.
-func (d *Desk) schemas() []string {
+func (d *Server) schemas() []string {
 	urls := make([]string, 0, len(d.Formats))
 	for _, u := range d.Formats {
 		urls = append(urls, u)
@@ -220,17 +220,17 @@ func (d *Desk) schemas() []string {
 
 // Ingest answers a request as the mode wants it, after what follows from it has
 // been committed.
-func (d *Desk) Ingest(ctx context.Context, caller sip.Caller, r *sip.Request) (*sip.Disposition, error) {
+func (d *Server) Ingest(ctx context.Context, caller sip.Caller, r *sip.Request) (*sip.Disposition, error) {
 	if err := d.mayIngest(&caller); err != nil {
 		return nil, err
 	}
-	if err := d.intake.ready(ctx); err != nil {
+	if err := d.requests.ready(ctx); err != nil {
 		return nil, err
 	}
 	if err := checkTexts("ingest-request", r.Source, ""); err != nil {
 		return nil, err
 	}
-	if err := d.takeFromStranger(&caller, requestBytes(r)); err != nil {
+	if err := d.takeQuota(&caller, requestBytes(r)); err != nil {
 		return nil, err
 	}
 	switch d.Mode {
@@ -251,9 +251,9 @@ func requestBytes(r *sip.Request) int64 {
 	return int64(n)
 }
 
-// longest is how many bytes a name or an identifier that somebody states may have:
+// maxText is how many bytes a name or an identifier that somebody states may have:
 // all of them stay in the log for ever.
-const longest = 8 << 10
+const maxText = 8 << 10
 
 // checkTexts refuses texts that are longer than anything that they could be. root
 // is the name of the document that they are in.
@@ -261,7 +261,7 @@ func checkTexts(root string, s *sip.Source, assigned string) error {
 	texts := sourceTexts(s)
 	texts["accepted/assigned-identifier"] = assigned
 	for _, path := range slices.Sorted(maps.Keys(texts)) {
-		if len(texts[path]) > longest {
+		if len(texts[path]) > maxText {
 			return tooLong(root+"/"+path, texts[path])
 		}
 	}
@@ -269,7 +269,7 @@ func checkTexts(root string, s *sip.Source, assigned string) error {
 }
 
 func tooLong(path, text string) error {
-	return &sip.Fault{Code: sip.Client, Path: path, Text: fmt.Sprintf("it has %d bytes: %d are the most that are taken", len(text), longest)}
+	return &sip.Fault{Code: sip.Client, Path: path, Text: fmt.Sprintf("it has %d bytes: %d are the most that are taken", len(text), maxText)}
 }
 
 // sourceTexts returns the texts of a source element by their paths.
@@ -293,7 +293,7 @@ func sourceTexts(s *sip.Source) map[string]string {
 // mayIngest tells whether the caller may use the operations of an ingest server.
 // Admit lets in whoever has the token of a submission; that one is here to
 // notify.
-func (d *Desk) mayIngest(caller *sip.Caller) error {
+func (d *Server) mayIngest(caller *sip.Caller) error {
 	if d.Mode == Recipient {
 		return &sip.Fault{Code: sip.Client, Text: "this service is a notification recipient: it offers notify, and neither get-properties nor ingest"}
 	}
@@ -303,14 +303,14 @@ func (d *Desk) mayIngest(caller *sip.Caller) error {
 	return nil
 }
 
-func (d *Desk) now() time.Time {
+func (d *Server) now() time.Time {
 	if d.Now != nil {
 		return d.Now()
 	}
 	return time.Now()
 }
 
-func (d *Desk) log() *slog.Logger {
+func (d *Server) log() *slog.Logger {
 	if d.Log != nil {
 		return d.Log
 	}

@@ -12,35 +12,35 @@ import (
 	"github.com/pmh-bridge/bridge/sip"
 )
 
-// drain is an Outbox at work. One goroutine reads and writes the log and holds
+// submitLoop is a Submitter at work. One goroutine reads and writes the log and holds
 // all of this; the workers get jobs and give reports back. Neither channel ever
 // blocks: a record is in hand from its job until its report has been committed,
 // and no more are in hand than a channel holds.
-type drain struct {
-	o       *Outbox
+type submitLoop struct {
+	s       *Submitter
 	jobs    chan job
 	reports chan report
-	line    line
+	breaker breaker
 
-	loaded  bool
-	seen    event.Seq         // the last event that was taken in
-	behind  bool              // there may be events after it
-	changed <-chan struct{}   // closed when there are; nil is to be asked for anew
-	waiting map[string]queued // by record
-	inHand  map[string]int64  // the row of each record that is with the workers, or with done
-	done    []report          // not committed yet
+	loaded     bool
+	lastSeq    event.Seq         // the last event that was taken in
+	moreEvents bool              // there may be events after it
+	changed    <-chan struct{}   // closed when there are; nil is to be asked for anew
+	waiting    map[string]queued // by record
+	inHand     map[string]int64  // the row of each record that is with the workers, or with done
+	done       []report          // not committed yet
 
-	owing    bool // there may be accepted records that are to be passed on
-	accepted int  // how many were since the last time
+	importDue bool // there may be accepted records that are to be passed on
+	accepted  int  // how many were since the last time
 
-	calls   sync.WaitGroup // the workers', and the one for the properties
-	asked   chan listing
-	asking  bool
-	formats []string  // that the server lists; nil is not known
-	stale   time.Time // when it has to list them again
-	expiry  time.Time // when deadlines are looked at next
-	looked  time.Time // when it was last looked for what is due
-	memory  memory    // what the log keeps of how the server fails
+	calls        sync.WaitGroup // the workers', and the one for the properties
+	listings     chan listing
+	asking       bool
+	formats      []string  // that the server lists; nil is not known
+	formatsUntil time.Time // when it has to list them again
+	expiry       time.Time // when deadlines are looked at next
+	checkedAt    time.Time // when it was last looked for what is due
+	memory       memory    // what the log keeps of how the server fails
 }
 
 // queued is a row that waits, and the newest of its record.
@@ -66,8 +66,8 @@ type report struct {
 	unsent string
 	// local: nothing was sent, since the content could not be had.
 	local bool
-	// left: nothing has happened.
-	left bool
+	// skipped: nothing has happened.
+	skipped bool
 	// expired: its deadline has come.
 	expired bool
 }
@@ -79,38 +79,38 @@ type listing struct {
 }
 
 const (
-	propertiesFor = time.Hour
-	lookAtLeast   = time.Minute
+	formatsKept = time.Hour
+	expiryPoll  = time.Minute
 )
 
-func newDrain(o *Outbox) *drain {
-	return &drain{o: o, jobs: make(chan job, groupLimit), reports: make(chan report, groupLimit), behind: true, owing: true, inHand: map[string]int64{}, asked: make(chan listing, 1)}
+func newSubmitLoop(o *Submitter) *submitLoop {
+	return &submitLoop{s: o, jobs: make(chan job, groupLimit), reports: make(chan report, groupLimit), moreEvents: true, importDue: true, inHand: map[string]int64{}, listings: make(chan listing, 1)}
 }
 
 // run goes round until ctx ends, or the log can be written no more.
-func (d *drain) run(ctx, calls context.Context) error {
+func (d *submitLoop) run(ctx, calls context.Context) error {
 	rest := time.Duration(0)
 	for ctx.Err() == nil {
 		if d.changed == nil {
-			d.changed = d.o.Events.Changed() // before the events are read, so that none is missed
+			d.changed = d.s.Events.Changed() // before the events are read, so that none is missed
 		}
 		err := defect.Guard(func() error { return d.round(ctx, calls) })
 		if ctx.Err() != nil {
 			break
 		}
 		if err != nil {
-			if d.o.Fatal != nil && d.o.Fatal(err) {
+			if d.s.Fatal != nil && d.s.Fatal(err) {
 				return err
 			}
 			d.loaded = false // the log knows what has happened all the same
 			rest = min(max(2*rest, storeFirst), storeLongest)
-			d.o.Log.Error("submissions wait for the log", "error", err, "again_in", rest)
-			defect.Log(d.o.Log, err)
+			d.s.Log.Error("submissions wait for the log", "error", err, "again_in", rest)
+			defect.Log(d.s.Log, err)
 			d.wait(ctx, rest, nil)
 			continue
 		}
 		rest = 0
-		if d.loaded && len(d.done) == 0 && (!d.behind || d.full()) {
+		if d.loaded && len(d.done) == 0 && (!d.moreEvents || d.full()) {
 			d.wait(ctx, d.idle(), d.reports)
 		}
 	}
@@ -118,7 +118,7 @@ func (d *drain) run(ctx, calls context.Context) error {
 }
 
 // round does what there is to do.
-func (d *drain) round(ctx, calls context.Context) error {
+func (d *submitLoop) round(ctx, calls context.Context) error {
 	if !d.loaded {
 		if err := d.load(ctx); err != nil {
 			return err
@@ -128,44 +128,44 @@ func (d *drain) round(ctx, calls context.Context) error {
 	if err := d.commit(calls); err != nil {
 		return err
 	}
-	if err := d.takeIn(ctx); err != nil {
+	if err := d.enqueueChanges(ctx); err != nil {
 		return err
 	}
-	if now := d.o.Now(); !now.Before(d.expiry) {
+	if now := d.s.Now(); !now.Before(d.expiry) {
 		if err := d.expire(ctx, now); err != nil {
 			return err
 		}
-		d.expiry = now.Add(min(max(d.o.Deadline/100, lookAtLeast), longestWait))
+		d.expiry = now.Add(min(max(d.s.Deadline/100, expiryPoll), longestWait))
 	}
-	if err := d.hand(ctx); err != nil {
+	if err := d.dispatch(ctx); err != nil {
 		return err
 	}
 	// While answers come quickly many are passed on together, and else at once.
 	if len(d.reports) == 0 || d.accepted >= groupLimit {
-		if err := d.passOn(calls); err != nil {
+		if err := d.importAccepted(calls); err != nil {
 			return err
 		}
 	}
-	return d.tell(calls) // the last: it may be long until the next round
+	return d.saveFailure(calls) // the last: it may be long until the next round
 }
 
 // full tells that there is no room for more events.
-func (d *drain) full() bool { return len(d.waiting)+chunkLimit > aheadLimit }
+func (d *submitLoop) full() bool { return len(d.waiting)+chunkLimit > maxQueuedRows }
 
 // wait waits for something to do, and takes reports.
-func (d *drain) wait(ctx context.Context, longest time.Duration, reports <-chan report) {
+func (d *submitLoop) wait(ctx context.Context, longest time.Duration, reports <-chan report) {
 	timer := time.NewTimer(longest)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 	case <-timer.C:
 	case <-d.changed:
-		d.changed, d.behind = nil, true
-	case <-d.o.Reload:
+		d.changed, d.moreEvents = nil, true
+	case <-d.s.Reload:
 		d.loaded = false
-	case <-d.o.Owing:
-		d.owing = true
-	case l := <-d.asked:
+	case <-d.s.ImportPending:
+		d.importDue = true
+	case l := <-d.listings:
 		d.listed(l)
 	case r := <-reports:
 		d.done = append(d.done, r)
@@ -175,43 +175,43 @@ func (d *drain) wait(ctx context.Context, longest time.Duration, reports <-chan 
 // idle is how long there is nothing to do, if nothing happens. While something is
 // in hand, its report is what happens next. What has come due since the last look
 // at the rows is still to come.
-func (d *drain) idle() time.Duration {
+func (d *submitLoop) idle() time.Duration {
 	next := d.expiry
 	sooner := func(at time.Time) bool {
-		if at.After(d.looked) && at.Before(next) {
+		if at.After(d.checkedAt) && at.Before(next) {
 			next = at
 		}
-		return at.After(d.looked)
+		return at.After(d.checkedAt)
 	}
-	if !sooner(d.line.closedUntil()) && len(d.inHand) == 0 {
+	if !sooner(d.breaker.retryAt()) && len(d.inHand) == 0 {
 		for _, w := range d.waiting {
 			sooner(w.due.Time())
 		}
 	}
-	return next.Sub(d.o.Now())
+	return next.Sub(d.s.Now())
 }
 
-// hand gives what is due to the workers.
-func (d *drain) hand(ctx context.Context) error {
-	now := d.o.Now()
-	d.looked = now
-	if len(d.waiting) == 0 || len(d.inHand) > groupLimit/2 || !d.line.open(now) {
+// dispatch gives what is due to the workers.
+func (d *submitLoop) dispatch(ctx context.Context) error {
+	now := d.s.Now()
+	d.checkedAt = now
+	if len(d.waiting) == 0 || len(d.inHand) > groupLimit/2 || !d.breaker.allows(now) {
 		return nil
 	}
-	if !d.o.SkipProperties && (d.formats == nil || !now.Before(d.stale) || d.line.takeDoubt()) {
+	if !d.s.SkipProperties && (d.formats == nil || !now.Before(d.formatsUntil) || d.breaker.takeProbe()) {
 		d.ask(ctx)
 	}
 	if d.asking && !d.hasListed() {
 		return nil
 	}
-	rows, err := d.o.Store.SubmissionsDue(ctx, d.o.Source, event.StateWaiting, event.MicrosOf(now), nil, groupLimit+len(d.inHand))
+	rows, err := d.s.Store.SubmissionsDue(ctx, d.s.Source, event.StateWaiting, event.MicrosOf(now), nil, groupLimit+len(d.inHand))
 	if err != nil {
 		return err
 	}
 	if len(rows) == 0 && len(d.inHand) == 0 { // answers that came as notifications have made room
 		maps.DeleteFunc(d.waiting, func(_ string, w queued) bool { return w.due <= event.MicrosOf(now) })
 	}
-	due, err := d.named(ctx, d.next(rows))
+	due, err := d.assignTokens(ctx, d.next(rows))
 	if err != nil {
 		return err
 	}
@@ -227,7 +227,7 @@ func (d *drain) hand(ctx context.Context) error {
 }
 
 // next picks those of the rows that are due whose turn it is.
-func (d *drain) next(rows []event.Submission) (due []*event.Submission) {
+func (d *submitLoop) next(rows []event.Submission) (due []*event.Submission) {
 	for i := range rows {
 		switch s := &rows[i]; {
 		case d.inHand[s.Record] != 0 || len(d.inHand)+len(due) == groupLimit:
@@ -241,7 +241,7 @@ func (d *drain) next(rows []event.Submission) (due []*event.Submission) {
 }
 
 // ask asks the server for its properties, beside everything else.
-func (d *drain) ask(ctx context.Context) {
+func (d *submitLoop) ask(ctx context.Context) {
 	if d.asking {
 		return
 	}
@@ -249,20 +249,20 @@ func (d *drain) ask(ctx context.Context) {
 	d.calls.Go(func() {
 		var p *sip.Properties
 		err := defect.Guard(func() (err error) {
-			p, err = d.o.Server.GetProperties(ctx)
+			p, err = d.s.Server.GetProperties(ctx)
 			return err
 		})
 		if ctx.Err() == nil { // else it says nothing of the server
-			d.asked <- listing{p, err}
+			d.listings <- listing{p, err}
 		}
 	})
 }
 
 // hasListed takes the answer if it is there, and tells whether it is a good one:
 // as long as there are many events to take in nobody waits for it.
-func (d *drain) hasListed() bool {
+func (d *submitLoop) hasListed() bool {
 	select {
-	case l := <-d.asked:
+	case l := <-d.listings:
 		d.listed(l)
 		return l.err == nil
 	default:
@@ -271,16 +271,16 @@ func (d *drain) hasListed() bool {
 }
 
 // listed takes the answer.
-func (d *drain) listed(l listing) {
+func (d *submitLoop) listed(l listing) {
 	d.asking = false
-	now := d.o.Now()
+	now := d.s.Now()
 	if l.err != nil {
 		d.formats = nil
-		d.warn(d.line.failed(d.o.Every, now, now, l.err, true), l.err)
+		d.warn(d.breaker.failed(d.s.Every, now, now, l.err, true), l.err)
 		return
 	}
-	d.line.listed()
-	d.formats, d.stale = l.Formats, now.Add(propertiesFor)
+	d.breaker.listed()
+	d.formats, d.formatsUntil = l.Formats, now.Add(formatsKept)
 }
 
 func overdue(s *event.Submission, now time.Time) bool {
@@ -288,12 +288,12 @@ func overdue(s *event.Submission, now time.Time) bool {
 }
 
 // expire ends what has had no answer before its deadline.
-func (d *drain) expire(ctx context.Context, now time.Time) error {
+func (d *submitLoop) expire(ctx context.Context, now time.Time) error {
 	for record, w := range d.waiting {
 		if w.deadline == 0 || w.deadline > event.MicrosOf(now) || d.inHand[record] != 0 {
 			continue
 		}
-		s, err := d.o.Store.Submission(ctx, w.id)
+		s, err := d.s.Store.Submission(ctx, w.id)
 		if err != nil {
 			return err
 		}
@@ -301,7 +301,7 @@ func (d *drain) expire(ctx context.Context, now time.Time) error {
 	}
 	var last *event.Submission
 	for {
-		rows, err := d.o.Store.SubmissionsDue(ctx, d.o.Source, event.StateProvisional, event.MicrosOf(now), last, chunkLimit)
+		rows, err := d.s.Store.SubmissionsDue(ctx, d.s.Source, event.StateProvisional, event.MicrosOf(now), last, chunkLimit)
 		if err != nil {
 			return err
 		}
@@ -316,7 +316,7 @@ func (d *drain) expire(ctx context.Context, now time.Time) error {
 
 // commit takes the reports that there are, and writes what follows from them, a
 // group at a time. What cannot be written is kept.
-func (d *drain) commit(ctx context.Context) error {
+func (d *submitLoop) commit(ctx context.Context) error {
 	for {
 		for more := true; more; {
 			select {
@@ -339,17 +339,17 @@ func (d *drain) commit(ctx context.Context) error {
 
 // commitGroup returns those whose submission somebody else has changed, as it is
 // now, to be decided anew.
-func (d *drain) commitGroup(ctx context.Context, group []report) (late []report, err error) {
+func (d *submitLoop) commitGroup(ctx context.Context, group []report) (late []report, err error) {
 	var steps []event.SubmissionUpdate
 	var of []int // the report of each step
 	for i := range group {
-		step, ok := d.o.step(&group[i])
+		step, ok := d.s.step(&group[i])
 		if !ok {
 			continue
 		}
 		steps, of = append(steps, step), append(of, i)
 		if step.Submission.ImportPending {
-			d.owing = true
+			d.importDue = true
 			d.accepted++
 		}
 	}
@@ -360,7 +360,7 @@ func (d *drain) commitGroup(ctx context.Context, group []report) (late []report,
 		}
 	}
 	for _, n := range out.Stale {
-		now, err := d.o.Store.Submission(ctx, group[of[n]].ID)
+		now, err := d.s.Store.Submission(ctx, group[of[n]].ID)
 		if err != nil {
 			return nil, err
 		}
@@ -373,14 +373,14 @@ func (d *drain) commitGroup(ctx context.Context, group []report) (late []report,
 	}
 	for i := range group {
 		if !slices.ContainsFunc(late, func(r report) bool { return r.ID == group[i].ID }) {
-			d.settle(&group[i].Submission)
+			d.release(&group[i].Submission)
 		}
 	}
 	return late, nil
 }
 
-// settle lets the record of a submission go, as it is now.
-func (d *drain) settle(s *event.Submission) {
+// release lets the record of a submission go, as it is now.
+func (d *submitLoop) release(s *event.Submission) {
 	if d.inHand[s.Record] == s.ID {
 		delete(d.inHand, s.Record)
 	}
@@ -393,25 +393,25 @@ func (d *drain) settle(s *event.Submission) {
 	}
 }
 
-// farewell writes what was answered after ctx has ended.
-func (d *drain) farewell(ctx context.Context) {
+// shutdown writes what was answered after ctx has ended.
+func (d *submitLoop) shutdown(ctx context.Context) {
 	if err := d.commit(ctx); err != nil {
-		d.o.Log.Error("answers could not be logged, and are asked for again by the next run", "error", err)
+		d.s.Log.Error("answers could not be logged, and are asked for again by the next run", "error", err)
 		return
 	}
-	if err := d.tell(ctx); err != nil {
-		d.o.Log.Error("how the ingest server fails could not be logged", "error", err)
+	if err := d.saveFailure(ctx); err != nil {
+		d.s.Log.Error("how the ingest server fails could not be logged", "error", err)
 	}
-	if err := d.passOn(ctx); err != nil {
-		d.o.Log.Error("accepted records could not be taken into the other set, which the next run does", "error", err)
+	if err := d.importAccepted(ctx); err != nil {
+		d.s.Log.Error("accepted records could not be taken into the other set, which the next run does", "error", err)
 	}
 }
 
 // step is what follows from a report for its submission; false is nothing.
-func (o *Outbox) step(r *report) (event.SubmissionUpdate, bool) {
+func (o *Submitter) step(r *report) (event.SubmissionUpdate, bool) {
 	s := r.Submission
 	open := s.State == event.StateWaiting || r.expired && s.State == event.StateProvisional
-	if r.left || r.disposition == nil && !open {
+	if r.skipped || r.disposition == nil && !open {
 		return event.SubmissionUpdate{}, false // a notification was faster, or a later change has replaced it
 	}
 	now := o.Now()
@@ -459,7 +459,7 @@ func lapsed(s *event.Submission) *event.Submission {
 
 // decided is what follows from a disposition. The ultimate one may have come in a
 // notification before.
-func (o *Outbox) decided(s event.Submission, disposition *sip.Disposition, now time.Time) (event.SubmissionUpdate, bool) {
+func (o *Submitter) decided(s event.Submission, disposition *sip.Disposition, now time.Time) (event.SubmissionUpdate, bool) {
 	to := stateAfter(disposition)
 	switch s.Resolve(to, disposition.AssignedIdentifier) {
 	case event.Repeats:
@@ -469,7 +469,7 @@ func (o *Outbox) decided(s event.Submission, disposition *sip.Disposition, now t
 		return event.SubmissionUpdate{Submission: s, Incoming: contradiction(&s, disposition, nil)}, true
 	}
 	s.Tries++
-	bring(&s, to, disposition)
+	applyDisposition(&s, to, disposition)
 	if to == event.StateProvisional {
 		s.Deadline = event.MicrosOf(now.Add(o.Deadline))
 		s.Due = s.Deadline

@@ -51,7 +51,7 @@ func TestOutboxStates(t *testing.T) {
 		}
 		h.keep([2]string{"urn:good", ""}, [2]string{"urn:rejected", ""}, [2]string{"urn:silent", ""}, [2]string{"urn:provisional", ""}, [2]string{"urn:faulty", ""}, [2]string{"urn:large", ""})
 		began := time.Now()
-		stop := h.start(h.outbox(func(o *Outbox) { o.Deadline = 24 * time.Hour }))
+		stop := h.start(h.outbox(func(o *Submitter) { o.Deadline = 24 * time.Hour }))
 		defer stop()
 		synctest.Wait()
 		h.wantStates("urn:good accepted as shelf:urn:good", "urn:rejected rejected: no author", "urn:silent rejected", "urn:provisional provisional",
@@ -160,7 +160,7 @@ func TestOutboxNoAnswer(t *testing.T) {
 		}
 		h.keep([2]string{"urn:a", ""})
 		began := time.Now()
-		stop := h.start(h.outbox(func(o *Outbox) { o.Deadline = 10 * time.Hour }))
+		stop := h.start(h.outbox(func(o *Submitter) { o.Deadline = 10 * time.Hour }))
 		defer stop()
 		synctest.Wait()
 		if s := h.rows()[0]; s.State != event.StateWaiting || s.Tries != 1 || s.Due.Time().Sub(began).Round(time.Second) != time.Minute ||
@@ -254,7 +254,7 @@ func TestOutboxServerGoesDown(t *testing.T) {
 			records = append(records, [2]string{fmt.Sprintf("urn:%04d", i), "x"})
 		}
 		h.keep(records...)
-		stop := h.start(h.outbox(func(o *Outbox) { o.Workers = 1 }))
+		stop := h.start(h.outbox(func(o *Submitter) { o.Workers = 1 }))
 		defer stop()
 		time.Sleep(8 * time.Hour)
 		synctest.Wait()
@@ -263,7 +263,7 @@ func TestOutboxServerGoesDown(t *testing.T) {
 				t.Fatalf("%s: %v (%s)", s.Record, s.State, s.Reason)
 			}
 		}
-		// The third failure closes the line: for 1, 2, 4 ... 60 minutes.
+		// The third failure open the breaker: for 1, 2, 4 ... 60 minutes.
 		if failed < 8 || failed > 16 {
 			t.Errorf("%d requests failed in five hours", failed)
 		}
@@ -283,7 +283,7 @@ func TestOutboxRetryAfter(t *testing.T) {
 			return keep(), nil
 		}
 		h.keep([2]string{"urn:a", ""}, [2]string{"urn:b", ""}, [2]string{"urn:c", ""})
-		stop := h.start(h.outbox(func(o *Outbox) { o.Workers = 1 }))
+		stop := h.start(h.outbox(func(o *Submitter) { o.Workers = 1 }))
 		defer stop()
 		time.Sleep(3 * time.Hour)
 		synctest.Wait()
@@ -305,7 +305,7 @@ func TestOutboxFaultServer(t *testing.T) {
 			return keep(), nil
 		}
 		h.keep([2]string{"urn:bad1", ""}, [2]string{"urn:bad2", ""}, [2]string{"urn:bad3", ""}, [2]string{"urn:bad4", ""}, [2]string{"urn:good", ""})
-		stop := h.start(h.outbox(func(o *Outbox) { o.Workers = 1 }))
+		stop := h.start(h.outbox(func(o *Submitter) { o.Workers = 1 }))
 		defer stop()
 		time.Sleep(150 * time.Second)
 		synctest.Wait()
@@ -375,7 +375,7 @@ func TestOutboxWorkers(t *testing.T) {
 			for i := range 20 {
 				h.keep([2]string{fmt.Sprintf("urn:%02d", i), ""})
 			}
-			stop := h.start(h.outbox(func(o *Outbox) { o.Workers = workers }))
+			stop := h.start(h.outbox(func(o *Submitter) { o.Workers = workers }))
 			defer stop()
 			synctest.Wait()
 			close(hold)
@@ -438,8 +438,8 @@ func TestOutboxHoldsNoMoreThanItMay(t *testing.T) {
 		defer stop()
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if n := len(h.rows()); n != aheadLimit {
-			t.Errorf("%d rows wait, want %d", n, aheadLimit)
+		if n := len(h.rows()); n != maxQueuedRows {
+			t.Errorf("%d rows wait, want %d", n, maxQueuedRows)
 		}
 		mu.Lock()
 		up = true

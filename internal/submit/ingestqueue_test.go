@@ -18,7 +18,7 @@ import (
 func TestIngestWaitsForRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, contents := &slowStore{}, nothingKept{}
-		d := &Desk{Set: "maps", Mode: Library, Store: store, Contents: contents, Formats: map[xml.Name]string{{Space: "urn:maps", Local: "map"}: deskFormat}}
+		d := &Server{Set: "maps", Mode: Library, Store: store, Contents: contents, Formats: map[xml.Name]string{{Space: "urn:maps", Local: "map"}: deskFormat}}
 		hurried, cancel := context.WithCancel(t.Context())
 		var wait sync.WaitGroup
 		wait.Go(func() {
@@ -90,7 +90,7 @@ func (nothingKept) Put(context.Context, ...[]byte) error { return nil }
 func TestGroupCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &slowStore{hold: make(chan struct{})}
-		d := &Desk{Set: "maps", Mode: Library, Store: store, Contents: nothingKept{}, Formats: map[xml.Name]string{{Space: "urn:maps", Local: "map"}: deskFormat}}
+		d := &Server{Set: "maps", Mode: Library, Store: store, Contents: nothingKept{}, Formats: map[xml.Name]string{{Space: "urn:maps", Local: "map"}: deskFormat}}
 		running, stop := context.WithCancel(t.Context())
 		var wait sync.WaitGroup
 		wait.Go(func() {

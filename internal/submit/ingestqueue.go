@@ -18,21 +18,21 @@ const (
 	groupBytes = 16 << 20
 )
 
-// intake is where requests wait for their commit. Those that arrive while one is
+// ingestQueue is where requests wait for their commit. Those that arrive while one is
 // under way are committed together in the next, so that many clients share what a
 // commit costs, and a single one never waits for others. The zero value is ready.
-type intake struct {
+type ingestQueue struct {
 	once    sync.Once
-	in      chan *parcel
+	in      chan *ingestRequest
 	started chan struct{} // closed when takeIn runs
-	held    chan struct{} // closed when it cannot begin yet
+	unready chan struct{} // closed when it cannot begin yet
 	why     error         // that is, written before held is closed
 	ended   chan struct{} // closed when it runs no more
 	reason  error         // why, written before ended is closed
 }
 
-// parcel is one request on its way into the log.
-type parcel struct {
+// ingestRequest is one request on its way into the log.
+type ingestRequest struct {
 	request *sip.Request
 	// reason of its rejection; "" when it is accepted.
 	reason string
@@ -50,23 +50,23 @@ type answer struct {
 	err         error
 }
 
-func (in *intake) init() {
+func (in *ingestQueue) init() {
 	in.once.Do(func() {
-		in.in, in.started, in.held, in.ended = make(chan *parcel), make(chan struct{}), make(chan struct{}), make(chan struct{})
+		in.in, in.started, in.unready, in.ended = make(chan *ingestRequest), make(chan struct{}), make(chan struct{}), make(chan struct{})
 	})
 }
 
-// hold lets nobody wait for the service to begin: that takes a while.
-func (in *intake) hold(why error) {
+// setUnready lets nobody wait for the service to begin: that takes a while.
+func (in *ingestQueue) setUnready(why error) {
 	in.init()
 	if in.why == nil {
 		in.why = why
-		close(in.held)
+		close(in.unready)
 	}
 }
 
 // ready waits until the service runs.
-func (in *intake) ready(ctx context.Context) error {
+func (in *ingestQueue) ready(ctx context.Context) error {
 	in.init()
 	select {
 	case <-in.started:
@@ -76,7 +76,7 @@ func (in *intake) ready(ctx context.Context) error {
 	select {
 	case <-in.started:
 		return nil
-	case <-in.held:
+	case <-in.unready:
 		return in.why
 	case <-in.ended:
 		return in.failure()
@@ -85,9 +85,9 @@ func (in *intake) ready(ctx context.Context) error {
 	}
 }
 
-// hand gives a request to the next commit and returns what it was answered. When
+// submit gives a request to the next commit and returns what it was answered. When
 // ctx ends first it is committed all the same, once it was taken.
-func (in *intake) hand(ctx context.Context, p *parcel) (*sip.Disposition, error) {
+func (in *ingestQueue) submit(ctx context.Context, p *ingestRequest) (*sip.Disposition, error) {
 	p.answer = make(chan answer, 1)
 	select {
 	case in.in <- p:
@@ -104,7 +104,7 @@ func (in *intake) hand(ctx context.Context, p *parcel) (*sip.Disposition, error)
 	}
 }
 
-func (in *intake) failure() error {
+func (in *ingestQueue) failure() error {
 	if in.reason != nil {
 		return in.reason
 	}
@@ -112,19 +112,19 @@ func (in *intake) failure() error {
 }
 
 // end lets everybody who waits go.
-func (in *intake) end(reason error) {
+func (in *ingestQueue) end(reason error) {
 	in.init()
 	in.reason = reason
 	close(in.ended)
 }
 
-// takeIn commits group after group until ctx ends.
-func (d *Desk) takeIn(ctx context.Context) {
-	in := &d.intake
+// runIngest commits group after group until ctx ends.
+func (d *Server) runIngest(ctx context.Context) {
+	in := &d.requests
 	in.init()
 	close(in.started)
 	defer in.end(nil)
-	group := make([]*parcel, 0, groupLimit)
+	group := make([]*ingestRequest, 0, groupLimit)
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
@@ -135,14 +135,14 @@ func (d *Desk) takeIn(ctx context.Context) {
 		// Those who were just answered come back with their next request when they
 		// are let run: else every other group would be one of one.
 		runtime.Gosched()
-		group = in.drain(group)
+		group = in.fill(group)
 		// What was taken is answered, whoever stops the service in between.
-		d.commit(context.WithoutCancel(ctx), group)
+		d.commitRequests(context.WithoutCancel(ctx), group)
 	}
 }
 
-// drain adds to a group of one those that are waiting, as many as fit.
-func (in *intake) drain(group []*parcel) []*parcel {
+// fill adds to a group of one those that are waiting, as many as fit.
+func (in *ingestQueue) fill(group []*ingestRequest) []*ingestRequest {
 	for size := len(group[0].request.Record.XML); len(group) < groupLimit && size < groupBytes; {
 		select {
 		case p := <-in.in:
@@ -155,9 +155,9 @@ func (in *intake) drain(group []*parcel) []*parcel {
 	return group
 }
 
-// commit takes a group into the content store and the log and answers it.
-func (d *Desk) commit(ctx context.Context, group []*parcel) {
-	g := assembly{desk: d, now: d.now(), answers: make([]answer, len(group)), seen: make(map[[32]byte]int)}
+// commitRequests takes a group into the content store and the log and answers it.
+func (d *Server) commitRequests(ctx context.Context, group []*ingestRequest) {
+	g := ingestBatch{desk: d, now: d.now(), answers: make([]answer, len(group)), seen: make(map[[32]byte]int)}
 	err := defect.Guard(func() error {
 		if err := g.build(ctx, group); err != nil {
 			return err
@@ -173,12 +173,12 @@ func (d *Desk) commit(ctx context.Context, group []*parcel) {
 	clear(group)
 }
 
-// assembly is a group on its way into one batch.
-type assembly struct {
-	desk    *Desk
+// ingestBatch is a group on its way into one batch.
+type ingestBatch struct {
+	desk    *Server
 	now     time.Time
 	answers []answer
-	// seen has the place of the first parcel of each request whose repeats are
+	// seen has the index of the first ingestRequest of each request whose repeats are
 	// recognised whole.
 	seen     map[[32]byte]int
 	records  [][]byte

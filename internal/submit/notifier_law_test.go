@@ -193,9 +193,9 @@ func (w *town) smtp(c net.Conn, host string, caller *mailCaller) {
 	}
 }
 
-// post is a Post in the town, whose clock goes on from the house's.
-func (w *town) post(h *gateHouse, began time.Time) *Post {
-	return &Post{
+// post is a Notifier in the town, whose clock goes on from the house's.
+func (w *town) post(h *gateHouse, began time.Time) *Notifier {
+	return &Notifier{
 		Store: h.log, First: 10 * time.Minute, Longest: time.Hour, GiveUp: 4 * time.Hour, Now: func() time.Time { return h.clock.now().Add(time.Since(began)) },
 		HTTP: func(recipient string) *sip.HTTPClient {
 			return &sip.HTTPClient{URL: recipient, HTTP: &http.Client{Transport: w}}
@@ -288,7 +288,7 @@ func TestOneRecipientDelaysItself(t *testing.T) {
 					w := &town{t: t, began: time.Now(), inside: map[string]int{}, silence: map[string]time.Time{}, arrived: map[string]time.Time{}, attempts: map[string]int{}}
 					p := w.post(h, w.began)
 					p.Workers = 1
-					r := newRound(p)
+					r := newNotifyLoop(p)
 					r.deliverDue()
 					if told := w.told("good.2"); told != 1 && !waits || told != 0 && waits {
 						t.Errorf("the good one was told %d times", told)
@@ -307,7 +307,7 @@ func TestOneRecipientDelaysItself(t *testing.T) {
 // What was tried least goes first, and what was tried before leaves half of the
 // senders alone.
 func TestLeastTriedFirst(t *testing.T) {
-	q := newLanes(4)
+	q := newHostQueues(4)
 	q.clear(time.Time{})
 	for id, tries := range []int{3, 1, 0, 1, 0} {
 		q.add(&event.OutgoingNotification{ID: int64(id), Due: event.Micros(id + 1), Tries: tries, Recipient: fmt.Sprintf("http://h%d.example/", id%2)})
@@ -324,7 +324,7 @@ func TestLeastTriedFirst(t *testing.T) {
 	}
 	// 4 and 0 are for the recipient of 2, 3 for that of 1; 5 is the second one that
 	// was tried before.
-	if !slices.Equal(order, []int64{2, 1, 5}) || q.doubtful != 2 {
-		t.Errorf("the order is %d; %d were tried before", order, q.doubtful)
+	if !slices.Equal(order, []int64{2, 1, 5}) || q.retries != 2 {
+		t.Errorf("the order is %d; %d were tried before", order, q.retries)
 	}
 }

@@ -160,8 +160,8 @@ func (m *mailboxes) of(identifier string) []*sip.Disposition {
 	return m.got[identifier]
 }
 
-// gateHouse is a Desk between a submitter and an ingest server, all over sockets,
-// on a real log and a real content store. The Desk is a process of its own: it may
+// gateHouse is a Server between a submitter and an ingest server, all over sockets,
+// on a real log and a real content store. The Server is a process of its own: it may
 // be killed and started anew.
 type gateHouse struct {
 	t        judge
@@ -172,7 +172,7 @@ type gateHouse struct {
 	boxes    *mailboxes
 	source   event.SourceID
 	feed     string
-	change   func(*Desk)
+	change   func(*Server)
 	what     string // for what goes wrong
 
 	libraryURL, boxURL, bridgeURL string
@@ -190,13 +190,13 @@ type judge interface {
 }
 
 type process struct {
-	*Desk
+	*Server
 	life    *life
 	handler *sip.Handler
 }
 
-// newGate makes the house; change completes each Desk before it runs.
-func newGate(t testing.TB, mode Mode, change func(*Desk)) *gateHouse {
+// newGate makes the house; change completes each Server before it runs.
+func newGate(t testing.TB, mode Mode, change func(*Server)) *gateHouse {
 	t.Helper()
 	ctx := context.Background()
 	folder := t.TempDir()
@@ -261,7 +261,7 @@ func (h *gateHouse) start(mode Mode, plan func(n int, point string) fate) {
 	}
 	p := &process{life: &life{plan: plan}}
 	wire := livingWire{&http.Transport{DisableKeepAlives: true}, p.life, "upstream"}
-	p.Desk = &Desk{
+	p.Server = &Server{
 		Set: "maps", Feed: h.feed, URL: "/sip/maps", Source: h.source, Mode: mode,
 		Store: livingStore{h.log, p.life}, Contents: livingContents{h.contents, p.life},
 		Upstream: &sip.HTTPClient{URL: h.libraryURL, HTTP: &http.Client{Transport: wire}},
@@ -271,9 +271,9 @@ func (h *gateHouse) start(mode Mode, plan func(n int, point string) fate) {
 		p.Formats = map[xml.Name]string{{Space: "urn:maps", Local: "map"}: deskFormat}
 	}
 	if h.change != nil {
-		h.change(p.Desk)
+		h.change(p.Server)
 	}
-	p.handler = &sip.Handler{Backend: p.Desk, Offers: p.Offers()}
+	p.handler = &sip.Handler{Backend: p.Server, Offers: p.Offers()}
 	// What Run does, but that a test says when it is time to tend.
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -285,7 +285,7 @@ func (h *gateHouse) start(mode Mode, plan func(n int, point string) fate) {
 	}
 	go func() {
 		defer close(ended)
-		p.takeIn(ctx)
+		p.runIngest(ctx)
 	}()
 	h.stop = func() { cancel(); <-ended }
 	h.process.Store(p)
@@ -368,7 +368,7 @@ func (h *gateHouse) state(r *sip.Request, want event.State) *event.Submission {
 func (h *gateHouse) tend(after time.Duration) {
 	h.t.Helper()
 	h.clock.advance(after)
-	_, err := h.process.Load().tend(context.Background())
+	_, err := h.process.Load().doDue(context.Background())
 	h.do(err)
 }
 
@@ -396,12 +396,12 @@ func (h *gateHouse) notices() []event.OutgoingNotification {
 // post delivers what is due, all going well.
 func (h *gateHouse) post() {
 	h.t.Helper()
-	p := &Post{Store: h.log, Now: h.clock.now, HTTP: plainClient}
+	p := &Notifier{Store: h.log, Now: h.clock.now, HTTP: plainClient}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	r := newRound(p)
-	for r.turn(ctx); r.under > 0; r.turn(ctx) {
-		r.take(<-r.sent)
+	r := newNotifyLoop(p)
+	for r.step(ctx); r.senderCount > 0; r.step(ctx) {
+		r.takeResults(<-r.results)
 	}
 	if len(r.done) > 0 {
 		h.t.Fatal("what was delivered is not in the log")

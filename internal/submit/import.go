@@ -8,18 +8,18 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 )
 
-// Into is where accepted records go on to.
-type Into interface {
-	// Take takes in what was accepted. It may be asked for the same submission
+// Importer is where accepted records go on to.
+type Importer interface {
+	// Import takes in what was accepted. It may be asked for the same submission
 	// again, and that changes nothing.
-	Take(ctx context.Context, accepted ...*event.Submission) error
+	Import(ctx context.Context, accepted ...*event.Submission) error
 }
 
-// SetInto takes accepted records into another set, under their assigned
+// SetImporter takes accepted records into another set, under their assigned
 // identifiers. Where the original is they inherit from the event whose record was
 // submitted. Of two submissions of one record that were accepted under the same
 // identifier the later one stays, whichever was accepted first.
-type SetInto struct {
+type SetImporter struct {
 	Store Store
 	// Events returns the events of the log.
 	Events interface {
@@ -31,13 +31,13 @@ type SetInto struct {
 	URL    string
 }
 
-var _ Into = (*SetInto)(nil)
+var _ Importer = (*SetImporter)(nil)
 
-// Take commits all of them together. Their acceptance is in the log before.
-func (i *SetInto) Take(ctx context.Context, accepted ...*event.Submission) error {
+// Import commits all of them together. Their acceptance is in the log before.
+func (i *SetImporter) Import(ctx context.Context, accepted ...*event.Submission) error {
 	var last []*event.Submission
 	for _, s := range accepted {
-		passed, err := overtaken(ctx, i.Store, s)
+		passed, err := hasNewerAccepted(ctx, i.Store, s)
 		if err != nil {
 			return err
 		}
@@ -54,7 +54,7 @@ func (i *SetInto) Take(ctx context.Context, accepted ...*event.Submission) error
 	}
 	batch := event.Batch{Source: i.Source, Mode: event.ModeSubmission, Documents: []event.Document{{URL: i.URL}}, Items: make([]event.Item, len(last))}
 	for n, s := range last {
-		batch.Items[n].Observation = passedOn(s, originals[s.Seq])
+		batch.Items[n].Observation = importObservation(s, originals[s.Seq])
 	}
 	_, err = i.Store.Append(ctx, &batch)
 	return err
@@ -62,7 +62,7 @@ func (i *SetInto) Take(ctx context.Context, accepted ...*event.Submission) error
 
 // originals returns the events behind submissions. Where they follow each other
 // closely, as when an outbox is drained, they are read together.
-func (i *SetInto) originals(ctx context.Context, of []*event.Submission) (map[event.Seq]*event.Event, error) {
+func (i *SetImporter) originals(ctx context.Context, of []*event.Submission) (map[event.Seq]*event.Event, error) {
 	out := make(map[event.Seq]*event.Event, len(of))
 	first, last := of[0].Seq, of[0].Seq
 	for _, s := range of {
@@ -93,27 +93,27 @@ func (i *SetInto) originals(ctx context.Context, of []*event.Submission) (map[ev
 	return out, nil
 }
 
-// passOn takes into the other set what was accepted, and then notes that it is
+// importAccepted takes into the other set what was accepted, and then notes that it is
 // there. Should the process end in between it is taken again, which changes
 // nothing; and what was not accepted in the end is never taken.
-func (d *drain) passOn(ctx context.Context) error {
-	for d.owing && d.o.Into != nil {
-		rows, err := d.o.Store.Submissions(ctx, event.SubmissionQuery{Source: d.o.Source, ImportPending: true, Limit: chunkLimit})
+func (d *submitLoop) importAccepted(ctx context.Context) error {
+	for d.importDue && d.s.Importer != nil {
+		rows, err := d.s.Store.Submissions(ctx, event.SubmissionQuery{Source: d.s.Source, ImportPending: true, Limit: chunkLimit})
 		if err != nil {
 			return err
 		}
-		left, err := d.pass(ctx, rows)
+		left, err := d.importRows(ctx, rows)
 		if err != nil {
 			return err
 		}
-		d.owing, d.accepted = left || len(rows) == chunkLimit, 0
+		d.importDue, d.accepted = left || len(rows) == chunkLimit, 0
 	}
 	return nil
 }
 
-// pass passes some on, and tells whether one is still owed: it was contradicted
+// importRows passes some on, and tells whether one is still owed: it was contradicted
 // meanwhile.
-func (d *drain) pass(ctx context.Context, rows []event.Submission) (left bool, err error) {
+func (d *submitLoop) importRows(ctx context.Context, rows []event.Submission) (left bool, err error) {
 	if len(rows) == 0 {
 		return false, nil
 	}
@@ -122,15 +122,15 @@ func (d *drain) pass(ctx context.Context, rows []event.Submission) (left bool, e
 		accepted[i], steps[i].Submission = &rows[i], rows[i]
 		steps[i].Submission.ImportPending = false
 	}
-	if err := d.o.Into.Take(ctx, accepted...); err != nil {
+	if err := d.s.Importer.Import(ctx, accepted...); err != nil {
 		return false, err
 	}
 	out, err := d.append(ctx, steps)
 	return len(out.Stale) > 0, err
 }
 
-// passedOn is an accepted record as the other set observes it.
-func passedOn(s *event.Submission, original *event.Event) event.Observation {
+// importObservation is an accepted record as the other set observes it.
+func importObservation(s *event.Submission, original *event.Event) event.Observation {
 	order, _ := event.StampOf(original.Observed.Time())
 	return event.Observation{
 		Record:           s.Assigned,

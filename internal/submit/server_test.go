@@ -22,12 +22,12 @@ import (
 	"github.com/pmh-bridge/bridge/sip"
 )
 
-// deskHouse is a Desk on a real log and a real content store.
+// deskHouse is a Server on a real log and a real content store.
 type deskHouse struct {
 	t        testing.TB
 	log      *eventlog.Log
 	contents *content.Store
-	desk     *Desk
+	desk     *Server
 	store    *breakable
 	ahead    atomic.Int64 // how far its clock is ahead of ours, in nanoseconds
 }
@@ -36,8 +36,8 @@ func (h *deskHouse) now() time.Time { return time.Now().Add(time.Duration(h.ahea
 
 const deskFormat = "https://schemas.example/map.xsd"
 
-// newDesk makes a Desk for the set "maps"; change completes it before it runs.
-func newDesk(t testing.TB, mode Mode, change func(h *deskHouse, d *Desk)) *deskHouse {
+// newDesk makes a Server for the set "maps"; change completes it before it runs.
+func newDesk(t testing.TB, mode Mode, change func(h *deskHouse, d *Server)) *deskHouse {
 	t.Helper()
 	thisDecade()
 	ctx := context.Background()
@@ -53,7 +53,7 @@ func newDesk(t testing.TB, mode Mode, change func(h *deskHouse, d *Desk)) *deskH
 		t.Fatal(err)
 	}
 	h.store = &breakable{Log: h.log}
-	h.desk = &Desk{
+	h.desk = &Server{
 		Set: "maps", URL: "/sip/maps", Mode: mode, Store: h.store, Contents: deskContents{h.contents},
 		Formats: map[xml.Name]string{{Space: "urn:maps", Local: "map"}: deskFormat}, Now: h.now,
 	}
@@ -76,7 +76,7 @@ func newDesk(t testing.TB, mode Mode, change func(h *deskHouse, d *Desk)) *deskH
 	h.do(h.desk.recover(ctx))
 	running, stop := context.WithCancel(ctx)
 	ended := make(chan struct{})
-	go func() { defer close(ended); h.desk.takeIn(running) }()
+	go func() { defer close(ended); h.desk.runIngest(running) }()
 	t.Cleanup(func() {
 		stop()
 		<-ended
@@ -276,7 +276,7 @@ func TestOperationsOfEachMode(t *testing.T) {
 		{Review, true, sip.Operations{Ingest: true, Notify: true}},
 		{Gateway, false, sip.Operations{Ingest: true, Notify: true}},
 	} {
-		d := &Desk{Mode: c.mode, Targets: c.targets}
+		d := &Server{Mode: c.mode, Targets: c.targets}
 		if got := d.Offers(); got != c.want {
 			t.Errorf("mode %q, targets %v: %+v, want %+v", c.mode, c.targets, got, c.want)
 		}
@@ -284,7 +284,7 @@ func TestOperationsOfEachMode(t *testing.T) {
 			isFault(t, d.Notify(context.Background(), sip.Caller{}, &sip.Disposition{Outcome: sip.Rejected}), sip.Client, "ingest-disposition")
 		}
 	}
-	d := &Desk{}
+	d := &Server{}
 	_, err := d.GetProperties(context.Background(), sip.Caller{})
 	isFault(t, err, sip.Client, "")
 	_, err = d.Ingest(context.Background(), sip.Caller{}, request("1", ""))
@@ -294,7 +294,7 @@ func TestOperationsOfEachMode(t *testing.T) {
 func TestProperties(t *testing.T) {
 	formats := map[xml.Name]string{{Local: "b"}: "https://s.example/b", {Local: "a"}: "https://s.example/b", {Space: "urn:x", Local: "a"}: "https://s.example/a"}
 	for mode, style := range map[Mode]sip.Style{Library: sip.Synchronous, Review: sip.Asynchronous} {
-		d := &Desk{Mode: mode, Formats: formats}
+		d := &Server{Mode: mode, Formats: formats}
 		p, err := d.GetProperties(context.Background(), sip.Caller{})
 		want := &sip.Properties{Style: style, Formats: []string{"https://s.example/a", "https://s.example/b"}}
 		if err != nil || !reflect.DeepEqual(p, want) {

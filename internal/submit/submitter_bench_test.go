@@ -72,7 +72,7 @@ func TestOutboxOverHTTP(t *testing.T) {
 	h := newOutboxHouse(t)
 	h.shelve(n)
 	client, all := h.serve(t, n)
-	stop := h.start(h.outbox(func(o *Outbox) { o.Server = client }))
+	stop := h.start(h.outbox(func(o *Submitter) { o.Server = client }))
 	<-all
 	stop()
 	sent := map[string]int{}
@@ -100,7 +100,7 @@ func BenchmarkOutbox(b *testing.B) {
 	runtime.GC()
 	runtime.ReadMemStats(&before)
 	b.ResetTimer()
-	stop := h.start(h.outbox(func(o *Outbox) { o.Server = client }))
+	stop := h.start(h.outbox(func(o *Submitter) { o.Server = client }))
 	<-all
 	stop()
 	b.StopTimer()

@@ -32,19 +32,19 @@ func (h *gateHouse) owe(recipient string, identifiers ...string) {
 		b.Submissions.Updates = append(b.Submissions.Updates, event.SubmissionUpdate{Submission: s, Item: i + 1,
 			Outgoing: &event.OutgoingNotification{Recipient: recipient, Disposition: document(disp), Message: "submission-" + id + "@maps.bridge"}})
 	}
-	_, err := d.tray.append(context.Background(), d.Store, b)
+	_, err := d.batcher.append(context.Background(), d.Store, b)
 	h.do(err)
 }
 
 // drive delivers what is due now, in a process of its own.
-func drive(p *Post) { newRound(p).deliverDue() }
+func drive(p *Notifier) { newNotifyLoop(p).deliverDue() }
 
 // deliverDue delivers what is due now.
-func (r *round) deliverDue() {
+func (r *notifyLoop) deliverDue() {
 	ctx := context.Background()
-	r.look, r.looked = true, time.Time{}
-	for r.turn(ctx); r.under > 0; r.turn(ctx) {
-		r.take(<-r.sent)
+	r.stale, r.loadedAt = true, time.Time{}
+	for r.step(ctx); r.senderCount > 0; r.step(ctx) {
+		r.takeResults(<-r.results)
 	}
 }
 
@@ -56,9 +56,9 @@ func (h *gateHouse) in(state event.DeliveryState) []event.OutgoingNotification {
 	return found
 }
 
-// postOf returns a Post of the house with a log of its own life.
-func (h *gateHouse) postOf(l *life) *Post {
-	return &Post{Store: livingStore{h.log, l}, Now: h.clock.now, HTTP: plainClient}
+// postOf returns a Notifier of the house with a log of its own life.
+func (h *gateHouse) postOf(l *life) *Notifier {
+	return &Notifier{Store: livingStore{h.log, l}, Now: h.clock.now, HTTP: plainClient}
 }
 
 // A recipient that is down is asked ever later, and gets its notice in the end.
@@ -197,7 +197,7 @@ func TestRetryAfter(t *testing.T) {
 			h.owe(box+"/busy", "1")
 			p := h.postOf(&life{})
 			p.Workers = 1
-			r := newRound(p)
+			r := newNotifyLoop(p)
 			r.deliverDue()
 			n := h.in(event.DeliveryWaiting)[0]
 			if got := n.Due.Time().Sub(h.clock.now()); got != c.due {
@@ -265,18 +265,18 @@ func TestPostWaitsForTheLog(t *testing.T) {
 	}}
 	h.owe(h.boxURL, "1", "2")
 	ctx := context.Background()
-	r := newRound(h.postOf(l))
-	r.turn(ctx)
-	r.take(<-r.sent)
+	r := newNotifyLoop(h.postOf(l))
+	r.step(ctx)
+	r.takeResults(<-r.results)
 	for range 5 {
-		r.look = true
-		if wait := r.turn(ctx); wait != postAgain {
+		r.stale = true
+		if wait := r.step(ctx); wait != notifyRetry {
 			t.Errorf("it waits %v", wait)
 		}
 	}
 	l.calm()
-	for r.turn(ctx); r.under > 0; r.turn(ctx) {
-		r.take(<-r.sent)
+	for r.step(ctx); r.senderCount > 0; r.step(ctx) {
+		r.takeResults(<-r.results)
 	}
 	if a, b := len(h.boxes.of("1")), len(h.boxes.of("2")); a != 1 || b != 1 || len(h.in(event.DeliveryDone)) != 2 {
 		t.Errorf("notified %d and %d times", a, b)
@@ -296,7 +296,7 @@ func TestPoke(t *testing.T) {
 			}
 			return all
 		}
-		p := &Post{Store: h.log, Mail: mailerFunc(func(_ context.Context, m *mail.Mail) error { got <- m.ID; return nil }),
+		p := &Notifier{Store: h.log, Mail: mailerFunc(func(_ context.Context, m *mail.Mail) error { got <- m.ID; return nil }),
 			Now: func() time.Time { return h.clock.now().Add(time.Since(start)) }}
 		ctx, cancel := context.WithCancel(context.Background())
 		ended := make(chan error)
@@ -304,7 +304,7 @@ func TestPoke(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		h.owe("mailto:maps@maps.example", "1")
-		time.Sleep(postAtLeast - 2*time.Second)
+		time.Sleep(notifyPoll - 2*time.Second)
 		if got := sent(); len(got) != 0 {
 			t.Errorf("sent %v", got)
 		}
@@ -314,8 +314,8 @@ func TestPoke(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		h.owe("mailto:maps@maps.example", "2")
-		p.Poke()
-		p.Poke()
+		p.Wake()
+		p.Wake()
 		if got := sent(); !slices.Equal(got, []string{"submission-2@maps.bridge"}) {
 			t.Errorf("sent %v", got)
 		}
@@ -337,7 +337,7 @@ func TestPostEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wait sync.WaitGroup
 	wait.Add(2)
-	p := &Post{Store: h.log, Now: h.clock.now, Mail: mailerFunc(func(ctx context.Context, m *mail.Mail) error {
+	p := &Notifier{Store: h.log, Now: h.clock.now, Mail: mailerFunc(func(ctx context.Context, m *mail.Mail) error {
 		wait.Done()
 		<-ctx.Done()
 		if m.ID == "submission-1@maps.bridge" {
@@ -371,7 +371,7 @@ func TestDeliveriesShareACommit(t *testing.T) {
 			h.owe("mailto:"+id+"@maps.example", id)
 		}
 		gated := &gatedLog{Store: h.log, pass: make(chan error)}
-		p := &Post{Store: gated, Now: h.clock.now, Mail: mailerFunc(func(_ context.Context, m *mail.Mail) error { <-deliver[m.ID]; return nil })}
+		p := &Notifier{Store: gated, Now: h.clock.now, Mail: mailerFunc(func(_ context.Context, m *mail.Mail) error { <-deliver[m.ID]; return nil })}
 		ctx, cancel := context.WithCancel(context.Background())
 		ended := make(chan error)
 		go func() { ended <- p.Run(ctx) }()

@@ -14,9 +14,9 @@ import (
 	"github.com/pmh-bridge/bridge/sip/mail"
 )
 
-// sending is what has become of a ticket.
-type sending struct {
-	ticket
+// attempt is the result of one delivery.
+type attempt struct {
+	dueItem
 	// notice as it is now; nil when it was not tried.
 	notice *event.OutgoingNotification
 	// unread is why it could not be read.
@@ -28,9 +28,9 @@ type sending struct {
 }
 
 // try reads a notice, sends it, and returns what has become of it. ctx ends with the
-// Post, call also when this call is given up.
-func (r *round) try(ctx, call context.Context, t ticket) sending {
-	s := sending{ticket: t}
+// Notifier, call also when this call is given up.
+func (r *notifyLoop) try(ctx, call context.Context, t dueItem) attempt {
+	s := attempt{dueItem: t}
 	found, err := r.Store.OutgoingDue(ctx, t.due, &event.OutgoingNotification{Due: t.due, ID: t.id - 1}, 1)
 	switch {
 	case ctx.Err() != nil:
@@ -46,8 +46,8 @@ func (r *round) try(ctx, call context.Context, t ticket) sending {
 		s.down, err = r.deliver(call, n)
 		return err
 	})
-	if err != nil && context.Cause(call) == errTarpit { //nolint:errorlint // it is set as it is
-		s.down, err = true, errTarpit
+	if err != nil && context.Cause(call) == errTooSlow { //nolint:errorlint // it is set as it is
+		s.down, err = true, errTooSlow
 	}
 	if err != nil && ctx.Err() != nil {
 		return s // broken off by the end of the process: that is no try
@@ -68,7 +68,7 @@ func (r *round) try(ctx, call context.Context, t ticket) sending {
 
 // failed says what follows from a failure: for the notice, and for whoever else
 // waits for its recipient, or its host.
-func (r *round) failed(s *sending, err error) {
+func (r *notifyLoop) failed(s *attempt, err error) {
 	var fault *sip.Fault
 	var status *sip.StatusError
 	n, now, faulted := s.notice, r.now(), errors.As(err, &fault)
@@ -77,7 +77,7 @@ func (r *round) failed(s *sending, err error) {
 	case faulted && fault.Code == sip.Client || mail.Permanent(err):
 		n.State = event.DeliveryRefused
 		return
-	case now.Sub(n.Created.Time()) >= r.over:
+	case now.Sub(n.Created.Time()) >= r.giveUp:
 		n.State = event.DeliveryExpired
 	default:
 		n.Due = event.MicrosOf(r.again(now, n, status))
@@ -95,12 +95,12 @@ func (r *round) failed(s *sending, err error) {
 
 // again returns when a notice is tried again: after its back-off, or later if the
 // recipient wants so; for the last time when it is given up. status may be nil.
-func (r *round) again(now time.Time, n *event.OutgoingNotification, status *sip.StatusError) time.Time {
+func (r *notifyLoop) again(now time.Time, n *event.OutgoingNotification, status *sip.StatusError) time.Time {
 	wait := backOff(r.first, r.longest, n.Tries)
 	if status != nil {
 		wait = max(wait, min(status.RetryAfter, r.longest))
 	}
-	at, last := now.Add(wait), n.Created.Time().Add(r.over)
+	at, last := now.Add(wait), n.Created.Time().Add(r.giveUp)
 	if at.After(last) {
 		return last
 	}
@@ -109,7 +109,7 @@ func (r *round) again(now time.Time, n *event.OutgoingNotification, status *sip.
 
 // deliver sends a notice the way its recipient wants it. down tells, of an error,
 // that nobody has answered.
-func (r *round) deliver(ctx context.Context, n *event.OutgoingNotification) (down bool, err error) {
+func (r *notifyLoop) deliver(ctx context.Context, n *event.OutgoingNotification) (down bool, err error) {
 	m, err := sip.ReadDocument(n.Disposition)
 	if err != nil {
 		return false, fmt.Errorf("the stored disposition cannot be read: %w", err)

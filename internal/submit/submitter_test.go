@@ -30,7 +30,7 @@ type outboxHouse struct {
 	target   event.SourceID
 	cursor   int64
 	library  *shelf
-	desk     *Desk // the notification recipient of the set
+	desk     *Server // the notification recipient of the set
 }
 
 const bookFormat = "https://schemas.example/book.xsd"
@@ -54,7 +54,7 @@ func newOutboxHouse(t testing.TB) *outboxHouse {
 	h.do(err)
 	h.target, err = h.log.EnsureSource(ctx, "books", eventlog.Target, "https://library.example/sip", 1)
 	h.do(err)
-	h.desk = &Desk{Set: "books", Store: h.store, Contents: deskContents{h.contents}, Targets: true}
+	h.desk = &Server{Set: "books", Store: h.store, Contents: deskContents{h.contents}, Targets: true}
 	return h
 }
 
@@ -102,9 +102,9 @@ func (h *outboxHouse) keep(records ...[2]string) {
 	h.harvest(said...)
 }
 
-// outbox makes an Outbox of the target, that change completes.
-func (h *outboxHouse) outbox(change func(*Outbox)) *Outbox {
-	o := &Outbox{
+// outbox makes a Submitter of the target, that change completes.
+func (h *outboxHouse) outbox(change func(*Submitter)) *Submitter {
+	o := &Submitter{
 		Set: "books", Source: h.target, URL: "https://library.example/sip", Store: h.store, Events: h.log, Contents: deskContents{h.contents}, Server: h.library,
 		Recipient: func(token string) string { return "http://bridge.example/sip/books/" + token },
 	}
@@ -114,8 +114,8 @@ func (h *outboxHouse) outbox(change func(*Outbox)) *Outbox {
 	return o
 }
 
-// start runs an Outbox until stop is called, which waits for its end.
-func (h *outboxHouse) start(o *Outbox) (stop func()) {
+// start runs a Submitter until stop is called, which waits for its end.
+func (h *outboxHouse) start(o *Submitter) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- o.Run(ctx) }()
@@ -198,7 +198,7 @@ func inBubble(t *testing.T, test func(t *testing.T, h *outboxHouse)) {
 func TestOutboxSubmitsChanges(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *outboxHouse) {
 		h.keep([2]string{"urn:a", "first"}, [2]string{"urn:b", "second"})
-		stop := h.start(h.outbox(func(o *Outbox) {
+		stop := h.start(h.outbox(func(o *Submitter) {
 			o.Submitter, o.Sequence, o.Workers = &sip.Submitter{Name: "Books", EmailAddress: "books@books.example"}, "Novels", 1
 		}))
 		defer stop()
@@ -240,7 +240,7 @@ func TestOutboxGoesOnWhereItWas(t *testing.T) {
 		h.keep([2]string{"urn:a", "three"}, [2]string{"urn:c", "one"})
 		h.harvest(event.Observation{Record: "urn:c", Deleted: true}, event.Observation{Record: "urn:b", Deleted: true})
 		h.keep([2]string{"urn:b", "back"})
-		stop = h.start(h.outbox(func(o *Outbox) { o.Workers = 1 }))
+		stop = h.start(h.outbox(func(o *Submitter) { o.Workers = 1 }))
 		synctest.Wait()
 		stop()
 		h.wantStates("urn:a accepted as shelf:urn:a", "urn:b accepted as shelf:urn:b", "urn:a accepted as shelf:urn:a",
@@ -277,7 +277,7 @@ func TestOutboxSendsListedFormats(t *testing.T) {
 			said = append(said, found(id, "application/xml", texts[id]))
 		}
 		h.harvest(said...)
-		stop := h.start(h.outbox(func(o *Outbox) {
+		stop := h.start(h.outbox(func(o *Submitter) {
 			o.Formats = map[xml.Name]string{{Local: "novel"}: "https://schemas.example/other.xsd", {Local: "tale"}: bookFormat}
 		}))
 		defer stop()
@@ -399,8 +399,8 @@ func TestOutboxInto(t *testing.T) {
 		h.do(deskContents{h.contents}.Put(ctx, []byte(book("three"))))
 		h.keep([2]string{"urn:a", "one"}, [2]string{"urn:b", "two"})
 		h.harvest(inherited)
-		target := SetInto{Store: h.store, Events: h.log, Source: into, URL: "/sip/accepted"}
-		stop := h.start(h.outbox(func(o *Outbox) { o.Into, o.Workers = &target, 1 }))
+		target := SetImporter{Store: h.store, Events: h.log, Source: into, URL: "/sip/accepted"}
+		stop := h.start(h.outbox(func(o *Submitter) { o.Importer, o.Workers = &target, 1 }))
 		defer stop()
 		synctest.Wait()
 		got := map[string]*event.Event{}
@@ -423,8 +423,8 @@ func TestOutboxInto(t *testing.T) {
 		}
 		// The same again, as after a crash.
 		rows := h.rows()
-		h.do(target.Take(ctx, &rows[0], &rows[2], &rows[0]))
-		h.do(target.Take(ctx))
+		h.do(target.Import(ctx, &rows[0], &rows[2], &rows[0]))
+		h.do(target.Import(ctx))
 		set, err := h.log.Set(ctx, "accepted")
 		h.do(err)
 		if set.Events != 2 {
@@ -441,7 +441,7 @@ func TestOutboxSkipsProperties(t *testing.T) {
 		h.library.broken = func() error { return &sip.Fault{Code: sip.Client, Text: "what is get-properties?"} }
 		h.library.formats = nil
 		h.keep([2]string{"urn:a", "one"}, [2]string{"urn:b", "two"})
-		stop := h.start(h.outbox(func(o *Outbox) { o.SkipProperties = true }))
+		stop := h.start(h.outbox(func(o *Submitter) { o.SkipProperties = true }))
 		defer stop()
 		synctest.Wait()
 		h.wantStates("urn:a accepted as shelf:urn:a", "urn:b accepted as shelf:urn:b")

@@ -30,7 +30,7 @@ func (g *gatedLog) Append(ctx context.Context, b *event.Batch) (event.Appended, 
 // gatedDesk is a gateway on a gatedLog, with submissions that wait for their
 // dispositions. It is for a bubble.
 func gatedDesk(t *testing.T, submissions int) (h *deskHouse, gated *gatedLog, waiting []*event.Submission) {
-	h = newDesk(t, Gateway, func(h *deskHouse, d *Desk) {
+	h = newDesk(t, Gateway, func(h *deskHouse, d *Server) {
 		gated = &gatedLog{Store: h.log, pass: make(chan error)}
 		d.Store = gated
 	})
@@ -123,7 +123,7 @@ func TestTogetherPanics(t *testing.T) {
 				t.Error("the panic was swallowed")
 			}
 		}()
-		_, _ = h.desk.tray.append(t.Context(), nil, h.desk.batch(nil, &event.SubmissionBatch{}))
+		_, _ = h.desk.batcher.append(t.Context(), nil, h.desk.batch(nil, &event.SubmissionBatch{}))
 	}()
 	h.notify(sub.Token, accepted(mapOf("1"), "urn:lib:1"))
 	h.wantEvents("created urn:lib:1")

@@ -32,9 +32,9 @@ func (h *deskHouse) owed(n int, recipient string) {
 	h.notify(sub.Token, accepted(nil, fmt.Sprint("urn:lib:", n)))
 }
 
-// posting runs a Post over a network until the test ends.
-func (h *deskHouse) posting(network roundTrip) *Post {
-	p := &Post{Store: h.log, Now: h.now, HTTP: func(recipient string) *sip.HTTPClient {
+// posting runs a Notifier over a network until the test ends.
+func (h *deskHouse) posting(network roundTrip) *Notifier {
+	p := &Notifier{Store: h.log, Now: h.now, HTTP: func(recipient string) *sip.HTTPClient {
 		return &sip.HTTPClient{URL: recipient, HTTP: &http.Client{Transport: network}}
 	}}
 	ctx, stop := context.WithCancel(context.Background())
@@ -79,16 +79,16 @@ func TestTarpitsHoldNobody(t *testing.T) {
 		})
 		time.Sleep(20 * time.Second)
 		h.owed(tarpits, "http://good.example/")
-		p.Poke()
+		p.Wake()
 		// Its turn comes when each of the others has had a sender for a moment, which
 		// keep it for a minute else.
-		if took := (<-good).Sub(begin) - 20*time.Second; took > tarpits*postSlow/4 {
+		if took := (<-good).Sub(begin) - 20*time.Second; took > tarpits*slowAfter/4 {
 			t.Errorf("who answers was called after %v", took)
 		}
 		time.Sleep(2 * time.Minute)
 		mu.Lock()
 		defer mu.Unlock()
-		if most > postSlowMost+16 || most <= 8 {
+		if most > maxSlow+16 || most <= 8 {
 			t.Errorf("%d were waited for at once", most)
 		}
 	})
@@ -129,7 +129,7 @@ func TestPanicInASubmission(t *testing.T) {
 			}
 			return nil
 		}}
-		stop := h.start(h.outbox(func(o *Outbox) { o.Server = server }))
+		stop := h.start(h.outbox(func(o *Submitter) { o.Server = server }))
 		defer stop()
 		time.Sleep(time.Second)
 		synctest.Wait()

@@ -52,8 +52,8 @@ func newCrowd(t *testing.T) (*crowd, string) {
 	return c, serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handler.Serve(w, r, strings.TrimPrefix(r.URL.Path, "/")) }))
 }
 
-// runUntil runs a Post until what tells so.
-func runUntil(t *testing.T, p *Post, done <-chan struct{}) {
+// runUntil runs a Notifier until what tells so.
+func runUntil(t *testing.T, p *Notifier, done <-chan struct{}) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -84,7 +84,7 @@ func TestThousandNotices(t *testing.T) {
 				h.owe(url+"/"+box, ids...)
 			}
 			p := h.postOf(&life{})
-			store := &counting{Store: p.Store, left: 1000, done: make(chan struct{}), each: p.Poke}
+			store := &counting{Store: p.Store, left: 1000, done: make(chan struct{}), each: p.Wake}
 			p.Store = store
 			runUntil(t, p, store.done)
 			for box, ids := range want {
@@ -140,7 +140,7 @@ func TestManyNoticesHideNoOthers(t *testing.T) {
 		(&sip.Handler{Backend: h.boxes, Offers: sip.Operations{Notify: true}}).ServeHTTP(w, r)
 	}))
 	var ids []string
-	for i := range postLine + 1000 {
+	for i := range maxPerHost + 1000 {
 		ids = append(ids, fmt.Sprint("slow-", i))
 	}
 	h.owe(slow, ids...)
@@ -192,14 +192,14 @@ func TestWaitingNoticesTakeNoMemory(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
-	r := newRound(p)
+	r := newNotifyLoop(p)
 	h.do(r.load(t.Context()))
 	runtime.GC()
 	runtime.ReadMemStats(&after)
-	if held := int64(after.HeapAlloc) - int64(before.HeapAlloc); held > 2<<20 || r.kept != n {
-		t.Errorf("%d tickets of notices with 8 KB each hold %d KiB", r.kept, held>>10)
+	if held := int64(after.HeapAlloc) - int64(before.HeapAlloc); held > 2<<20 || r.total != n {
+		t.Errorf("%d tickets of notices with 8 KB each hold %d KiB", r.total, held>>10)
 	}
-	if w.most > postPage || w.all != n {
+	if w.most > notifyPage || w.all != n {
 		t.Errorf("%d notices were read, up to %d at a time", w.all, w.most)
 	}
 	r.deliverDue()
@@ -212,30 +212,30 @@ func TestWaitingNoticesTakeNoMemory(t *testing.T) {
 // bounded, and of each host there is something.
 func TestTicketsAreBounded(t *testing.T) {
 	testenv.Heavy(t)
-	q := newLanes(8)
+	q := newHostQueues(8)
 	q.clear(time.Time{})
-	for i := range 4 * postTickets {
+	for i := range 4 * maxQueued {
 		host := min(i%100, 40) // most are for one
 		if i%100 == 99 {
 			host = i
 		}
 		q.add(&event.OutgoingNotification{ID: int64(i + 1), Due: 1, Recipient: fmt.Sprintf("http://h%d.example/%d", host, i)})
 	}
-	if q.kept > postTickets || len(q.hosts) != 41+4*postTickets/100 || len(q.turns) != len(q.hosts) {
-		t.Errorf("%d tickets, %d hosts, %d of them have a turn", q.kept, len(q.hosts), len(q.turns))
+	if q.total > maxQueued || len(q.hosts) != 41+4*maxQueued/100 || len(q.order) != len(q.hosts) {
+		t.Errorf("%d tickets, %d hosts, %d of them have a turn", q.total, len(q.hosts), len(q.order))
 	}
 	kept := 0
 	for _, l := range q.hosts {
-		kept += len(l.line)
+		kept += len(l.due)
 	}
-	if big := q.hosts[keyOf("http://h40.example")]; kept != q.kept || len(big.line) != q.most || !big.cut {
-		t.Errorf("%d tickets are there, counted are %d; of the host with most %d of %d, cut %v", kept, q.kept, len(big.line), q.most, big.cut)
+	if big := q.hosts[hostKeyOf("http://h40.example")]; kept != q.total || len(big.due) != q.perHost || !big.truncated {
+		t.Errorf("%d tickets are there, counted are %d; of the host with most %d of %d, cut %v", kept, q.total, len(big.due), q.perHost, big.truncated)
 	}
-	for i := range 2 * postTickets {
+	for i := range 2 * maxQueued {
 		q.add(&event.OutgoingNotification{ID: int64(i), Due: 1, Recipient: fmt.Sprintf("http://other%d.example/", i)})
 	}
-	if q.kept != postTickets || q.most != 1 || !q.cut {
-		t.Errorf("%d tickets, %d of one host, cut %v", q.kept, q.most, q.cut)
+	if q.total != maxQueued || q.perHost != 1 || !q.truncated {
+		t.Errorf("%d tickets, %d of one host, cut %v", q.total, q.perHost, q.truncated)
 	}
 }
 

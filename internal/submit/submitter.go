@@ -16,14 +16,14 @@ import (
 	"github.com/pmh-bridge/bridge/sip"
 )
 
-// Outbox submits the records of a set to an ingest server: it is a target of that
+// Submitter submits the records of a set to an ingest server: it is a target of that
 // set. The log keeps a target as a Source of kind "submit", which never speaks for
 // a record.
 //
 // Every change of a record becomes a row in the log, a submission; what is to be
 // sent waits there until there is an answer. So a process that ends loses nothing,
 // and at worst submits a record again whose answer it did not live to commit.
-type Outbox struct {
+type Submitter struct {
 	Set    string
 	Source event.SourceID
 	// URL of the ingest server, as the log's documents name it.
@@ -60,12 +60,12 @@ type Outbox struct {
 	Every time.Duration
 	// Workers is how many requests are under way at a time; 0 is 4.
 	Workers int
-	// Into takes the accepted records; nil is nobody. What is accepted meanwhile is
+	// Importer takes the accepted records; nil is nobody. What is accepted meanwhile is
 	// taken when there is one.
-	Into Into
-	// Owing tells that somebody else has taken in that a record was accepted (see
-	// Desk.Owing); nil is never.
-	Owing <-chan struct{}
+	Importer Importer
+	// ImportPending tells that somebody else has taken in that a record was accepted (see
+	// Server.ImportPending); nil is never.
+	ImportPending <-chan struct{}
 	// Fatal tells that after this failure of the log no other call can succeed;
 	// nil is never. All other failures are waited out.
 	Fatal func(error) bool
@@ -78,16 +78,16 @@ type Outbox struct {
 }
 
 const (
-	// aheadLimit is how many rows wait to be sent at most; what lies behind them is
+	// maxQueuedRows is how many rows wait to be sent at most; what lies behind them is
 	// taken in later.
-	aheadLimit = 20_000
+	maxQueuedRows = 20_000
 	// chunkLimit is how many events are taken in at a time.
 	chunkLimit = 1000
 	// longestWait is the longest time between two tries.
 	longestWait = time.Hour
-	// lastCall is how long requests under way may still be answered when the
+	// shutdownGrace is how long requests under way may still be answered when the
 	// process ends: what is cut off has to be sent again.
-	lastCall = 5 * time.Second
+	shutdownGrace = 5 * time.Second
 	// storeFirst and storeLongest are how long a failing log or content store is
 	// left alone.
 	storeFirst, storeLongest = time.Second, 30 * time.Second
@@ -95,25 +95,25 @@ const (
 
 // Run takes in what happens in the set and submits it, until ctx has ended. It
 // must not run twice at a time for one target. The error is nil, or Fatal.
-func (o *Outbox) Run(ctx context.Context) error {
+func (o *Submitter) Run(ctx context.Context) error {
 	calls, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
-	d := newDrain(o.withDefaults())
-	for range d.o.Workers {
+	d := newSubmitLoop(o.withDefaults())
+	for range d.s.Workers {
 		d.calls.Go(func() { d.send(ctx, calls) })
 	}
 	err := d.run(ctx, calls)
-	late := time.AfterFunc(lastCall, cut)
+	late := time.AfterFunc(shutdownGrace, cut)
 	defer late.Stop()
 	close(d.jobs)
 	d.calls.Wait()
 	if err == nil {
-		d.farewell(context.WithoutCancel(ctx))
+		d.shutdown(context.WithoutCancel(ctx))
 	}
 	return err
 }
 
-func (o *Outbox) withDefaults() *Outbox {
+func (o *Submitter) withDefaults() *Submitter {
 	c := *o
 	c.Deadline = cmp.Or(c.Deadline, defaultDeadline)
 	c.Every = cmp.Or(c.Every, time.Minute)
@@ -146,21 +146,21 @@ type representation struct {
 }
 
 // load finds out how far the outbox has come.
-func (d *drain) load(ctx context.Context) error {
+func (d *submitLoop) load(ctx context.Context) error {
 	if err := d.remember(ctx); err != nil {
 		return err
 	}
-	newest, err := d.o.Store.Submissions(ctx, event.SubmissionQuery{Source: d.o.Source, Newest: true, Limit: 1})
+	newest, err := d.s.Store.Submissions(ctx, event.SubmissionQuery{Source: d.s.Source, Newest: true, Limit: 1})
 	if err != nil {
 		return err
 	}
 	if len(newest) > 0 {
-		d.seen = max(d.seen, newest[0].Seq)
+		d.lastSeq = max(d.lastSeq, newest[0].Seq)
 	}
 	waiting := make(map[string]queued)
-	query := event.SubmissionQuery{Source: d.o.Source, States: []event.State{event.StateWaiting}, Limit: chunkLimit}
+	query := event.SubmissionQuery{Source: d.s.Source, States: []event.State{event.StateWaiting}, Limit: chunkLimit}
 	for {
-		rows, err := d.o.Store.Submissions(ctx, query)
+		rows, err := d.s.Store.Submissions(ctx, query)
 		if err != nil {
 			return err
 		}
@@ -183,17 +183,17 @@ func (d *drain) load(ctx context.Context) error {
 // long. At most one row of a record waits: one that was put back into the outbox
 // while its record changed is not the last word on it any more. And what was made
 // while the clock was ahead is not due in years.
-func (d *drain) queue(ctx context.Context, rows []event.Submission, waiting map[string]queued) error {
+func (d *submitLoop) queue(ctx context.Context, rows []event.Submission, waiting map[string]queued) error {
 	seqs := make([]event.Seq, len(rows))
 	for i := range rows {
 		seqs[i] = rows[i].Seq
 	}
-	latest, err := d.o.Events.Latest(ctx, seqs)
+	latest, err := d.s.Events.Latest(ctx, seqs)
 	if err != nil {
 		return err
 	}
-	now := d.o.Now()
-	soon, last := event.MicrosOf(now.Add(max(longestWait, d.o.Every))), event.MicrosOf(now.Add(d.o.Deadline))
+	now := d.s.Now()
+	soon, last := event.MicrosOf(now.Add(max(longestWait, d.s.Every))), event.MicrosOf(now.Add(d.s.Deadline))
 	var steps []event.SubmissionUpdate
 	for i := range rows {
 		s := &rows[i]
@@ -219,16 +219,16 @@ func (d *drain) queue(ctx context.Context, rows []event.Submission, waiting map[
 }
 
 // bringForward lets nothing be awaited for longer than the deadline from now on.
-func (d *drain) bringForward(ctx context.Context) error {
-	return bringForward(ctx, d.o.Store, d.o.Source, event.StateProvisional, d.o.Now().Add(d.o.Deadline), func(steps []event.SubmissionUpdate) error {
+func (d *submitLoop) bringForward(ctx context.Context) error {
+	return bringForward(ctx, d.s.Store, d.s.Source, event.StateProvisional, d.s.Now().Add(d.s.Deadline), func(steps []event.SubmissionUpdate) error {
 		_, err := d.append(ctx, steps)
 		return err
 	})
 }
 
-// takeIn makes rows of the next events, when there is room for them.
-func (d *drain) takeIn(ctx context.Context) error {
-	if !d.behind || d.full() {
+// enqueueChanges makes rows of the next events, when there is room for them.
+func (d *submitLoop) enqueueChanges(ctx context.Context) error {
+	if !d.moreEvents || d.full() {
 		return nil
 	}
 	changes, upto, all, err := d.changes(ctx)
@@ -239,7 +239,7 @@ func (d *drain) takeIn(ctx context.Context) error {
 	for i := range changes {
 		c := &changes[i]
 		if w, ok := d.waiting[c.record]; ok {
-			old, err := d.o.Store.Submission(ctx, w.id)
+			old, err := d.s.Store.Submission(ctx, w.id)
 			if err != nil {
 				return err
 			}
@@ -248,7 +248,7 @@ func (d *drain) takeIn(ctx context.Context) error {
 				steps = append(steps, event.SubmissionUpdate{Submission: *old})
 			}
 		}
-		steps = append(steps, event.SubmissionUpdate{Submission: d.o.row(c)})
+		steps = append(steps, event.SubmissionUpdate{Submission: d.s.row(c)})
 	}
 	if len(steps) > 0 {
 		// A step that comes too late is one of a row that was answered meanwhile.
@@ -264,16 +264,16 @@ func (d *drain) takeIn(ctx context.Context) error {
 			}
 		}
 	}
-	d.seen, d.behind = upto, !all
+	d.lastSeq, d.moreEvents = upto, !all
 	return nil
 }
 
 // changes reads the next events and returns what is the last word on a record,
 // how far it has read, and whether that is all there is.
-func (d *drain) changes(ctx context.Context) (out []change, upto event.Seq, all bool, err error) {
-	upto = d.seen
+func (d *submitLoop) changes(ctx context.Context) (out []change, upto event.Seq, all bool, err error) {
+	upto = d.lastSeq
 	n := 0
-	for ev, err := range d.o.Events.Events(ctx, d.o.Set, event.Range{After: d.seen, Upto: math.MaxInt64}) {
+	for ev, err := range d.s.Events.Events(ctx, d.s.Set, event.Range{After: d.lastSeq, Upto: math.MaxInt64}) {
 		if err != nil {
 			return nil, 0, false, err
 		}
@@ -288,7 +288,7 @@ func (d *drain) changes(ctx context.Context) (out []change, upto event.Seq, all 
 	for i := range out {
 		seqs[i] = out[i].seq
 	}
-	latest, err := d.o.Events.Latest(ctx, seqs)
+	latest, err := d.s.Events.Latest(ctx, seqs)
 	out = slices.DeleteFunc(out, func(c change) bool { return !latest[c.seq] })
 	return out, upto, n < chunkLimit, err
 }
@@ -322,7 +322,7 @@ func isXML(mediaType string) bool {
 }
 
 // row is a change as a new submission.
-func (o *Outbox) row(c *change) event.Submission {
+func (o *Submitter) row(c *change) event.Submission {
 	s := event.Submission{Source: o.Source, State: event.StateWaiting, Seq: c.seq, Record: c.record, SourceIdentifier: c.record, Title: c.title,
 		Due: event.MicrosOf(o.Now())}
 	switch {
@@ -346,7 +346,7 @@ func unsent(s *event.Submission, reason string) *event.Submission {
 }
 
 // append commits steps of the target.
-func (d *drain) append(ctx context.Context, steps []event.SubmissionUpdate) (event.Appended, error) {
-	return d.o.Store.Append(ctx, &event.Batch{Source: d.o.Source, Mode: event.ModeSubmission,
-		Documents: []event.Document{{URL: d.o.URL}}, Submissions: &event.SubmissionBatch{Updates: steps}})
+func (d *submitLoop) append(ctx context.Context, steps []event.SubmissionUpdate) (event.Appended, error) {
+	return d.s.Store.Append(ctx, &event.Batch{Source: d.s.Source, Mode: event.ModeSubmission,
+		Documents: []event.Document{{URL: d.s.URL}}, Submissions: &event.SubmissionBatch{Updates: steps}})
 }

@@ -122,9 +122,9 @@ func TestOutboxAgreesWithTheServer(t *testing.T) {
 					return h.desk.Notify(context.Background(), sip.Caller{Token: token}, d)
 				}}
 			owing, reload := make(chan struct{}, 1), make(chan struct{}, 1)
-			h.desk.Owing = func(event.SourceID) { poke(owing) }
-			outbox := h.outbox(func(o *Outbox) {
-				o.Server, o.Workers, o.Into, o.Owing, o.Reload = server, workers, h.into, owing, reload
+			h.desk.ImportPending = func(event.SourceID) { poke(owing) }
+			outbox := h.outbox(func(o *Submitter) {
+				o.Server, o.Workers, o.Importer, o.ImportPending, o.Reload = server, workers, h.into, owing, reload
 			})
 			begin := func() func() { return h.start(outbox) }
 			stop := begin()

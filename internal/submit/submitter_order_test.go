@@ -36,7 +36,7 @@ func TestResendDoesNotOvertake(t *testing.T) {
 			}
 			h.keep([2]string{"urn:a", "old"})
 			reload := make(chan struct{}, 1)
-			o := h.outbox(func(o *Outbox) { o.Reload, o.Workers = reload, 1 })
+			o := h.outbox(func(o *Submitter) { o.Reload, o.Workers = reload, 1 })
 			stop := h.start(o)
 			defer stop()
 			synctest.Wait()
@@ -107,7 +107,7 @@ func TestOutboxFullOfAnswered(t *testing.T) {
 			}
 			return keep(), nil
 		}
-		for k := range aheadLimit/chunkLimit + 2 {
+		for k := range maxQueuedRows/chunkLimit + 2 {
 			all := make([][2]string, chunkLimit)
 			for i := range all {
 				all[i] = [2]string{fmt.Sprintf("urn:%d:%d", k, i), "x"}
@@ -136,7 +136,7 @@ func TestOutboxFullOfAnswered(t *testing.T) {
 // Rows that were made when no recipient was named get a token before they are sent
 // with one, or are sent without.
 func TestOutboxNamesNoRecipientWithoutToken(t *testing.T) {
-	for name, change := range map[string]func(*Outbox){"named": nil, "none": func(o *Outbox) { o.Recipient = nil }} {
+	for name, change := range map[string]func(*Submitter){"named": nil, "none": func(o *Submitter) { o.Recipient = nil }} {
 		inBubble(t, func(t *testing.T, h *outboxHouse) {
 			down := true
 			var known atomic.Int32 // two are sent at the same time
@@ -150,7 +150,7 @@ func TestOutboxNamesNoRecipientWithoutToken(t *testing.T) {
 				return keep(), nil
 			}
 			h.keep([2]string{"urn:a", "one"}, [2]string{"urn:b", "two"})
-			stop := h.start(h.outbox(func(o *Outbox) { o.Recipient = nil }))
+			stop := h.start(h.outbox(func(o *Submitter) { o.Recipient = nil }))
 			synctest.Wait()
 			stop()
 			down = false
@@ -187,7 +187,7 @@ func TestOutboxAfterAWrongClock(t *testing.T) {
 			return keep(), nil
 		}
 		h.keep([2]string{"urn:a", "one"}, [2]string{"urn:b", "two"})
-		stop := h.start(h.outbox(func(o *Outbox) { o.Now = func() time.Time { return time.Now().AddDate(10, 0, 0) } }))
+		stop := h.start(h.outbox(func(o *Submitter) { o.Now = func() time.Time { return time.Now().AddDate(10, 0, 0) } }))
 		synctest.Wait()
 		stop()
 		rows := h.rows()
@@ -221,12 +221,12 @@ type intoHouse struct {
 
 // gatedInto lets something happen before or after records are taken.
 type gatedInto struct {
-	SetInto
+	SetImporter
 	before, after func() error
 }
 
-func (i *gatedInto) Take(ctx context.Context, accepted ...*event.Submission) error {
-	for _, do := range []func() error{i.before, func() error { return i.SetInto.Take(ctx, accepted...) }, i.after} {
+func (i *gatedInto) Import(ctx context.Context, accepted ...*event.Submission) error {
+	for _, do := range []func() error{i.before, func() error { return i.SetImporter.Import(ctx, accepted...) }, i.after} {
 		if do == nil {
 			continue
 		}
@@ -242,14 +242,14 @@ func newIntoHouse(t *testing.T, h *outboxHouse) *intoHouse {
 	h.do(h.log.EnsureSet(t.Context(), eventlog.SetConfig{Name: "accepted", Content: event.Mirror}))
 	id, err := h.log.EnsureSource(t.Context(), "accepted", "sip", "/sip/accepted", 0)
 	h.do(err)
-	return &intoHouse{h, &gatedInto{SetInto: SetInto{Store: h.store, Events: h.log, Source: id, URL: "/sip/accepted"}}}
+	return &intoHouse{h, &gatedInto{SetImporter: SetImporter{Store: h.store, Events: h.log, Source: id, URL: "/sip/accepted"}}}
 }
 
-// taking runs an Outbox that passes records on.
+// taking runs a Submitter that passes records on.
 func (h *intoHouse) taking() (stop func()) {
 	owing := make(chan struct{}, 1)
-	h.desk.Owing = func(event.SourceID) { poke(owing) }
-	return h.start(h.outbox(func(o *Outbox) { o.Into, o.Owing, o.Workers = h.into, owing, 1 }))
+	h.desk.ImportPending = func(event.SourceID) { poke(owing) }
+	return h.start(h.outbox(func(o *Submitter) { o.Importer, o.ImportPending, o.Workers = h.into, owing, 1 }))
 }
 
 // decides notifies of the nth request.
@@ -323,7 +323,7 @@ func TestIntoCatchesUp(t *testing.T) {
 		stop := h.taking()
 		synctest.Wait()
 		stop()
-		h.desk.Owing = nil
+		h.desk.ImportPending = nil
 		h.decides(0, accepted(nil, "lib:a"))
 		stop = h.start(h.outbox(nil)) // without another set
 		synctest.Wait()

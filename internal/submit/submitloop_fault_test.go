@@ -36,7 +36,9 @@ func TestOutboxStoreFails(t *testing.T) {
 				h.do(err)
 				fail(h.store)
 				h.keep([2]string{"urn:a", "one"}, [2]string{"urn:b", "two"})
-				stop := h.start(h.outbox(func(o *Outbox) { o.Into = &SetInto{Store: h.store, Events: h.log, Source: into, URL: "/sip/accepted"} }))
+				stop := h.start(h.outbox(func(o *Submitter) {
+					o.Importer = &SetImporter{Store: h.store, Events: h.log, Source: into, URL: "/sip/accepted"}
+				}))
 				time.Sleep(10 * time.Minute)
 				synctest.Wait()
 				stop()
@@ -57,7 +59,7 @@ func TestOutboxFatal(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *outboxHouse) {
 		h.store.before.Store(1000)
 		h.keep([2]string{"urn:a", "one"})
-		o := h.outbox(func(o *Outbox) { o.Fatal = func(err error) bool { return errors.Is(err, errBroken) } })
+		o := h.outbox(func(o *Submitter) { o.Fatal = func(err error) bool { return errors.Is(err, errBroken) } })
 		if err := o.Run(t.Context()); !errors.Is(err, errBroken) {
 			t.Errorf("Run: %v", err)
 		}
@@ -72,7 +74,7 @@ func TestOutboxContentFails(t *testing.T) {
 		h.do(err)
 		defer empty.Close()
 		h.keep([2]string{"urn:a", "one"})
-		stop := h.start(h.outbox(func(o *Outbox) { o.Contents = deskContents{empty} }))
+		stop := h.start(h.outbox(func(o *Submitter) { o.Contents = deskContents{empty} }))
 		defer stop()
 		synctest.Wait()
 		if s := h.rows()[0]; s.State != event.StateWaiting || !strings.HasPrefix(s.Reason, "its content cannot be read here: ") || s.Tries != 0 {
@@ -124,11 +126,11 @@ func TestOutboxStops(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, h *outboxHouse) {
 				h.keep([2]string{"urn:a", "one"}, [2]string{"urn:b", "two"})
-				stop := h.start(h.outbox(func(o *Outbox) { o.Workers, o.Server = 1, &slow{h.library, c.takes} }))
+				stop := h.start(h.outbox(func(o *Submitter) { o.Workers, o.Server = 1, &slow{h.library, c.takes} }))
 				synctest.Wait()
 				began := time.Now()
 				stop()
-				if took := time.Since(began); took > lastCall {
+				if took := time.Since(began); took > shutdownGrace {
 					t.Errorf("it took %v to stop", took)
 				}
 				h.wantStates(c.want, "urn:b waiting")

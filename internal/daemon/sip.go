@@ -48,7 +48,7 @@ type sipState struct {
 	// turns lets as many messages of strangers be read at once as there are cores.
 	turns chan struct{}
 	// What anybody can cause is logged once a minute.
-	mailRefusals, recipientRefusals limit.Lines
+	mailRefusals, recipientRefusals limit.LogThrottle
 	// base is where others reach us; known when the server has its address.
 	base string
 }
@@ -320,13 +320,13 @@ func (b *Bridge) mailer() submit.Mailer {
 			if address == m.Relay {
 				return relay.DialContext(ctx, network, address)
 			}
-			return b.courier.DialContext(ctx, network, address)
+			return b.publicOnly.DialContext(ctx, network, address)
 		}}
 }
 
 // notifyClient notifies a recipient, which has nothing to say but that it has heard.
 func (b *Bridge) notifyClient(recipient string) *sip.HTTPClient {
-	c := b.sipClient(b.courier, recipient)
+	c := b.sipClient(b.publicOnly, recipient)
 	c.MaxBytes = 64 << 10
 	return c
 }
@@ -357,7 +357,7 @@ func (b *Bridge) mayNotify(ctx context.Context, recipient string) error {
 	default:
 		return fmt.Errorf("%q is neither http nor smtp", recipient)
 	}
-	switch err := b.courier.Allowed(ctx, u); {
+	switch err := b.publicOnly.Allowed(ctx, u); {
 	case errors.Is(err, fetch.ErrPort):
 		return fmt.Errorf("its port is not one that notices go to: want 80, 443, 25, 465, 587 or one above 1024 that is no other service's")
 	case errors.Is(err, fetch.ErrAddress):
@@ -424,7 +424,7 @@ func (b *Bridge) SIPSets() []SIPSet {
 // come due.
 func (b *Bridge) settlePending(ctx context.Context, v *service) {
 	log := b.opt.Logger.With("set", v.set)
-	tick := time.NewTicker(settleEvery)
+	tick := time.NewTicker(pendingEvery)
 	defer tick.Stop()
 	for {
 		if _, err := b.harvest.Settle(ctx, &v.source.Source); err != nil && ctx.Err() == nil {

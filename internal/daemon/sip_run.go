@@ -49,7 +49,7 @@ func (b *Bridge) reachedAt(base string) {
 func (b *Bridge) runExchange(ctx context.Context, stop context.CancelCauseFunc, mails []mailRoom) {
 	var group sync.WaitGroup
 	run := func(what string, do func(context.Context) error) {
-		b.keep(ctx, what, func(ctx context.Context) {
+		b.restartOnPanic(ctx, what, func(ctx context.Context) {
 			err := do(ctx)
 			switch {
 			case err == nil || ctx.Err() != nil:
@@ -64,7 +64,7 @@ func (b *Bridge) runExchange(ctx context.Context, stop context.CancelCauseFunc, 
 		group.Go(func() { run("the SIP service of set "+v.set, whole(v.server.Run)) })
 		if v.source != nil {
 			group.Go(func() {
-				b.keep(ctx, "asking for pending records of set "+v.set, func(ctx context.Context) { b.settlePending(ctx, v) })
+				b.restartOnPanic(ctx, "asking for pending records of set "+v.set, func(ctx context.Context) { b.settlePending(ctx, v) })
 			})
 		}
 	}
@@ -77,7 +77,7 @@ func (b *Bridge) runExchange(ctx context.Context, stop context.CancelCauseFunc, 
 	if len(b.sip.services) > 0 {
 		group.Go(func() { run("the delivery of notifications", whole(b.sip.notifier.Run)) })
 	}
-	group.Go(func() { b.keep(ctx, "the taking of decisions", b.serveDecisions) }) // to withdraw a record a set need not have a service any more
+	group.Go(func() { b.restartOnPanic(ctx, "the taking of decisions", b.serveDecisions) }) // to withdraw a record a set need not have a service any more
 	for _, m := range mails {
 		group.Go(func() {
 			run("the mail server on "+m.listener.Addr().String(), whole(func(ctx context.Context) error { return m.receiver.Serve(ctx, m.listener) }))
@@ -173,7 +173,7 @@ func (b *Bridge) openMail(ctx context.Context) ([]mailRoom, error) {
 		b.opt.Logger.Info("mail is taken", "address", l.Addr().String(), "configured", at) // a port 0 is known only now
 		rooms = append(rooms, mailRoom{l, &mail.Receiver{Domain: domain, Log: b.opt.Logger, Reading: sip.ReadOptions{Limits: b.sipLimits()},
 			MaxBytes: 2 * b.Config.Limits.SIPMessage, // in base64 it is a third longer
-			Room:     func(client netip.Addr) mail.Room { return b.bodies.Hold(client, nil) },
+			Room:     func(client netip.Addr) mail.Room { return b.requestBudget.Hold(client, nil) },
 			Full:     b.diskSpace.Low, Refused: b.mailRefused,
 			Mailbox: func(local, domain string) sip.Backend {
 				b, ok := own[strings.ToLower(local)+"@"+domain]

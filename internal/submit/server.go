@@ -106,7 +106,7 @@ type Server struct {
 	batcher  batcher
 	gateway  gatewayState
 	// denied are those of Admit, overQuota those of takeQuota.
-	denied, overQuota limit.Lines
+	denied, overQuota limit.LogThrottle
 	// committing lets the end of one version of a record be committed at a time.
 	committing keyedMutex
 }

@@ -32,7 +32,7 @@ const (
 	public  = "base_url = \"https://bridge.example/base\"\n"
 	ours    = "https://bridge.example/base/sip/"
 	other   = "https://ingest.example/sip/"
-	endless = "makes a circle, in which records would go round for ever: "
+	endless = "closes a cycle, in which records would be submitted for ever: "
 )
 
 // What is submitted may not come back to where it began.
@@ -49,7 +49,7 @@ func TestCircles(t *testing.T) {
 			public + set("x", submits(ours+"a")) + set("a", takes(keeps), submits(ours+"b")) + set("b", takes(keeps), submits(ours+"c")) + set("c", takes(keeps), submits(ours+"a")),
 			[]string{`set "a": submit 1: url: ` + endless + `set "a" submits to set "b", which submits to set "c", which submits to set "a"; leave`},
 		},
-		"two circles with one set in common": {
+		"two cycles with one set in common": {
 			public + set("a", takes(keeps), submits(ours+"b"), submits(ours+"c")) + set("b", takes(keeps), submits(ours+"a")) + set("c", takes(keeps), submits(ours+"a")),
 			[]string{`set "a": submit 1: url: ` + endless, `set "a": submit 2: url: ` + endless + `set "a" submits to set "c", which submits to set "a"`},
 		},

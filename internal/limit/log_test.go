@@ -15,7 +15,7 @@ import (
 // was, the last one as the example; and when nothing happens nothing is logged.
 func TestLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var l limit.Lines
+		var l limit.LogThrottle
 		var mu sync.Mutex // the lines of a minute come from its timer
 		var said []string
 		note := func(what int) {

@@ -105,7 +105,7 @@ type problemView struct {
 }
 
 func viewSubmissions(s *SubmissionStatus) submissionsView {
-	v := submissionsView{Attention: attention(s)}
+	v := submissionsView{Attention: warnings(s)}
 	v.States = event.States()
 	for i := range s.Peers {
 		p := &s.Peers[i]
@@ -115,13 +115,13 @@ func viewSubmissions(s *SubmissionStatus) submissionsView {
 		}
 		v.Peers = append(v.Peers, row)
 	}
-	v.Notices = tally(s.Notices, event.DeliveryWaiting, event.DeliveryExpired, event.DeliveryRefused, event.DeliveryDone)
-	v.Notifications = tally(s.Notifications, event.NotificationUncorrelated, event.NotificationConflict, event.NotificationMatched,
+	v.Notices = listCounts(s.Notices, event.DeliveryWaiting, event.DeliveryExpired, event.DeliveryRefused, event.DeliveryDone)
+	v.Notifications = listCounts(s.Notifications, event.NotificationUncorrelated, event.NotificationConflict, event.NotificationMatched,
 		event.NotificationRecord, event.NotificationRejected)
 	for _, p := range s.Problems[:min(len(s.Problems), problemsShown)] {
 		view := problemView{
 			Identifier: clip(public(p.Identifier), 200), Title: clip(public(p.Title), 120), State: p.State.String(), How: p.how(),
-			Reason: shownReason(p.Reason), Since: known(p.Since),
+			Reason: shownReason(p.Reason), Since: optionalTime(p.Since),
 		}
 		if p.Conflicts > 0 {
 			view.Conflicts = times(int64(p.Conflicts))
@@ -131,21 +131,21 @@ func viewSubmissions(s *SubmissionStatus) submissionsView {
 	return v
 }
 
-// Shown tells whether the set has anything to do with submissions.
+// Shown reports whether the set has anything to do with submissions.
 func (v submissionsView) Shown() bool {
 	return v.Service != "" || len(v.Peers) > 0 || len(v.Problems) > 0 || v.Notices != "" || v.Notifications != ""
 }
 
-// attention says what waits for a person. What was rejected or is unsent came to
+// warnings says what waits for a person. What was rejected or is unsent came to
 // an end, and waits for nobody.
-func attention(s *SubmissionStatus) (sentences []string) {
+func warnings(s *SubmissionStatus) (sentences []string) {
 	var unresolved, inDoubt, conflicts int64
 	for i := range s.Peers {
 		unresolved += s.Peers[i].States[event.StateUnresolved]
 		inDoubt += s.Peers[i].States[event.StateInDoubt]
 		conflicts += s.Peers[i].Conflicts
 		if p := &s.Peers[i]; p.Reason != "" {
-			sentences = append(sentences, p.trouble())
+			sentences = append(sentences, p.failure())
 		}
 	}
 	say := func(n int64, what, advice string) {
@@ -162,9 +162,9 @@ func attention(s *SubmissionStatus) (sentences []string) {
 	return sentences
 }
 
-// trouble says how the ingest server fails. Of waiting submissions nothing else
+// failure says how the ingest server fails. Of waiting submissions nothing else
 // shows it, since they are not tried one by one.
-func (p *PeerStatus) trouble() string {
+func (p *PeerStatus) failure() string {
 	const moment = "2006-01-02 15:04:05 UTC"
 	again := "within an hour"
 	if !p.Again.IsZero() {
@@ -178,8 +178,8 @@ func shownReason(reason string) string {
 	return clip(mailbox.ReplaceAllString(public(reason), "...@"), 300)
 }
 
-// tally writes counts as "3 waiting, 1 expired", without those of zero.
-func tally[K interface {
+// listCounts writes counts as "3 waiting, 1 expired", without those of zero.
+func listCounts[K interface {
 	comparable
 	String() string
 }](counts map[K]int64, order ...K) string {

@@ -146,7 +146,7 @@ func (a *answer) message() (*Message, error) {
 	}
 	m, err := ReadMessage(bytes.NewReader(a.body), ReadOptions{
 		ContentType: a.Header.Get("Content-Type"),
-		Limits:      strictxml.Limits{Document: int64(len(a.body)) + 1}, // it has been capped
+		Limits:      Limits{Document: int64(len(a.body)) + 1}, // it has been capped
 	})
 	switch {
 	case err == nil && m.Kind == KindFault:

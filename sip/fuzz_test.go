@@ -8,8 +8,6 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-
-	"github.com/pmh-bridge/bridge/internal/strictxml"
 )
 
 // FuzzMessage: reading never panics; what is read is the same when it was written
@@ -31,7 +29,7 @@ func FuzzMessage(f *testing.F) {
 	}
 	f.Add([]byte("\xff\xfe<\x00a\x00/\x00>\x00"), "text/xml", true)
 	f.Add([]byte(declareSIP("<sip:ingest-request xmlns='urn:d' xmlns:p='urn:p'><sip:record><p:r a='sip:b'/></sip:record></sip:ingest-request>")), "", true)
-	limits := strictxml.Limits{Document: 64 << 10, Depth: 20, Attributes: 20, Text: 32 << 10}
+	limits := Limits{Document: 64 << 10, Depth: 20, Attributes: 20, Text: 32 << 10}
 	f.Fuzz(func(t *testing.T, doc []byte, contentType string, plain bool) {
 		m, err := ReadMessage(bytes.NewReader(doc), ReadOptions{ContentType: contentType, Plain: plain, Limits: limits})
 		if err != nil {
@@ -45,7 +43,7 @@ func FuzzMessage(f *testing.F) {
 			return
 		}
 		written := AppendMessage(nil, m)
-		again, err := ReadMessage(bytes.NewReader(written), ReadOptions{Limits: strictxml.Limits{Document: 1 << 20}})
+		again, err := ReadMessage(bytes.NewReader(written), ReadOptions{Limits: Limits{Document: 1 << 20}})
 		if err != nil || !reflect.DeepEqual(again, m) {
 			t.Fatalf("%s\nread as %s, %v", written, describe(again), err)
 		}
@@ -63,16 +61,16 @@ func FuzzRecord(f *testing.F) {
 		f.Add([]byte(doc))
 	}
 	f.Fuzz(func(t *testing.T, doc []byte) {
-		rec, err := ReadRecord(bytes.NewReader(doc), strictxml.Limits{Document: 64 << 10, Depth: 20})
+		rec, err := ReadRecord(bytes.NewReader(doc), Limits{Document: 64 << 10, Depth: 20})
 		if err != nil {
-			var broken *strictxml.DocumentError
+			var broken *DocumentError
 			if !errors.As(err, &broken) || len(rec.XML) > 0 {
 				t.Fatalf("%#v", err)
 			}
 			return
 		}
 		rec.Locations()
-		again, err := ReadRecord(bytes.NewReader(rec.XML), strictxml.Limits{})
+		again, err := ReadRecord(bytes.NewReader(rec.XML), Limits{})
 		if err != nil || !reflect.DeepEqual(again, rec) {
 			t.Fatalf("%s is %s alone, %v", rec.XML, again.XML, err)
 		}

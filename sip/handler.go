@@ -50,7 +50,7 @@ type Handler struct {
 	// and status 400, or 500 for one of code Server.
 	Plain bool
 	// Limits are what else a message may ask for; their Document does not count.
-	Limits strictxml.Limits
+	Limits Limits
 	// Turns has room for as many values as messages may be read at once; Handlers
 	// may share one. nil is no limit. A message waits for its turn when it is there
 	// whole, so that nobody's slow connection takes one.

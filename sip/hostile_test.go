@@ -6,8 +6,6 @@ import (
 	"io"
 	"strings"
 	"testing"
-
-	"github.com/pmh-bridge/bridge/internal/strictxml"
 )
 
 // TestCutAnywhere: no beginning of a message is taken for the message.
@@ -55,7 +53,7 @@ func TestHostile(t *testing.T) {
 		{"a NUL", begin + "<a>\x00</a>" + end, "illegal character"},
 		{"a long name", open + "<" + strings.Repeat("x", 1_000_000) + "/>" + shut, "without a namespace"},
 	} {
-		_, err := ReadMessage(strings.NewReader(c.doc), ReadOptions{Limits: strictxml.Limits{Document: 64 << 20}})
+		_, err := ReadMessage(strings.NewReader(c.doc), ReadOptions{Limits: Limits{Document: 64 << 20}})
 		var f *Fault
 		if !errors.As(err, &f) || f.Code != Client || !strings.Contains(f.Text, c.text) || len(f.Error()) > 2000 {
 			t.Errorf("%s: %.500v, want %s", c.name, err, c.text)
@@ -75,7 +73,7 @@ func TestTooLarge(t *testing.T) {
 		{4 << 20, 0, true}, {4<<20 + 1, 0, false},
 	} {
 		padded := doc + strings.Repeat(" ", c.given-len(doc))
-		_, err := ReadMessage(strings.NewReader(padded), ReadOptions{Limits: strictxml.Limits{Document: int64(c.limit)}})
+		_, err := ReadMessage(strings.NewReader(padded), ReadOptions{Limits: Limits{Document: int64(c.limit)}})
 		var f *Fault
 		if (err == nil) != c.ok || !c.ok && (!errors.Is(err, ErrTooLarge) || errors.As(err, &f)) {
 			t.Errorf("%d bytes of %d: %v", c.given, c.limit, err)
@@ -112,7 +110,7 @@ func TestManyPrefixes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := ReadMessage(strings.NewReader(string(AppendMessage(nil, m))), ReadOptions{Limits: strictxml.Limits{Document: 64 << 20}})
+	again, err := ReadMessage(strings.NewReader(string(AppendMessage(nil, m))), ReadOptions{Limits: Limits{Document: 64 << 20}})
 	if err != nil || string(again.Request.Record.XML) != string(m.Request.Record.XML) {
 		t.Errorf("%v", err)
 	}

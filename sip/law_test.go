@@ -97,7 +97,7 @@ func TestRecordLaws(t *testing.T) {
 		if !strings.HasPrefix(string(rec.XML), element[:name]) || !strings.HasSuffix(string(rec.XML), element[name:]) {
 			t.Fatalf("of %s came %s", element, rec.XML)
 		}
-		alone, err := ReadRecord(bytes.NewReader(rec.XML), strictxml.Limits{})
+		alone, err := ReadRecord(bytes.NewReader(rec.XML), Limits{})
 		if err != nil || !reflect.DeepEqual(alone, rec) {
 			t.Fatalf("alone %s is %s, %v", rec.XML, alone.XML, err)
 		}

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-
-	"github.com/pmh-bridge/bridge/internal/strictxml"
 )
 
 // ErrTooLarge: a message, or a record, is longer than its reader was told to
@@ -54,7 +52,7 @@ type ReadOptions struct {
 	// ContentType is the value of the header field, for its charset.
 	ContentType string
 	// Limits of the message; a Document of 0 is 4 MiB.
-	Limits strictxml.Limits
+	Limits Limits
 	// Plain: a document without an envelope is taken as well.
 	Plain bool
 	// Action is the SOAPAction that came with the message. When it is that of
@@ -142,5 +140,5 @@ func ParseSource(b []byte) (*Source, error) {
 
 // bytesReader returns a reader of bytes that we keep, whatever their length.
 func bytesReader(b []byte) *reader {
-	return newReader(bytes.NewReader(b), ReadOptions{Limits: strictxml.Limits{Document: int64(len(b))}})
+	return newReader(bytes.NewReader(b), ReadOptions{Limits: Limits{Document: int64(len(b))}})
 }

@@ -24,8 +24,8 @@ type reader struct {
 }
 
 func newReader(r io.Reader, o ReadOptions) *reader {
-	return &reader{limits: o.Limits, action: o.Action, places: o.Places, s: strictxml.New(r, strictxml.Options{
-		URL: o.URL, ContentType: o.ContentType, Limits: o.Limits, Want: "a message of the Simple Ingest Protocol",
+	return &reader{limits: strictxml.Limits(o.Limits), action: o.Action, places: o.Places, s: strictxml.New(r, strictxml.Options{
+		URL: o.URL, ContentType: o.ContentType, Limits: strictxml.Limits(o.Limits), Want: "a message of the Simple Ingest Protocol",
 		Instructions: strictxml.InstructionsNowhere, // SOAP 1.1, 3
 		Namespaces:   []string{Namespace, soapNamespace},
 		Context:      o.Context,

@@ -22,16 +22,16 @@ const xsiNamespace = "http://www.w3.org/2001/XMLSchema-instance"
 // ReadRecord reads a file that holds one XML document, as a record to submit.
 // Its charset is that of the byte order mark or the XML declaration; the
 // declaration, and comments and processing instructions outside of the root, are
-// left out. Refused with a *strictxml.DocumentError is what no message can hold:
+// left out. Refused with a *DocumentError is what no message can hold:
 // what is not well-formed, a document type, a processing instruction inside of the
 // root (SOAP 1.1, 3), and what exceeds the limits together with the envelope. A
 // file longer than limits.Document is an ErrTooLarge.
-func ReadRecord(r io.Reader, limits strictxml.Limits) (Record, error) {
-	s := strictxml.New(r, strictxml.Options{Limits: limits, Want: "a record", Instructions: strictxml.InstructionsOutside})
+func ReadRecord(r io.Reader, limits Limits) (Record, error) {
+	s := strictxml.New(r, strictxml.Options{Limits: strictxml.Limits(limits), Want: "a record", Instructions: strictxml.InstructionsOutside})
 	err := s.Next()
 	var rec Record
 	if err == nil {
-		rec, err = readRecord(s, limits)
+		rec, err = readRecord(s, strictxml.Limits(limits))
 	}
 	if err == nil {
 		err = s.Next()
@@ -41,10 +41,46 @@ func ReadRecord(r io.Reader, limits strictxml.Limits) (Record, error) {
 	case err == io.EOF: //nolint:errorlint // a wrapped one would be the reader's
 		return rec, nil
 	case errors.As(err, &broken) && broken.Cap == strictxml.CapDocument:
-		err = fmt.Errorf("%w: %w", ErrTooLarge, err)
+		err = fmt.Errorf("%w: %w", ErrTooLarge, (*DocumentError)(broken))
+	case errors.As(err, &broken):
+		err = (*DocumentError)(broken)
 	}
 	return Record{}, err
 }
+
+// Limits caps what a document may ask for. The zero value of a field means its
+// default.
+type Limits struct {
+	// Document is how many bytes a document may have; 0 is 4 MiB for a message, 64
+	// MiB for a record.
+	Document int64
+	// Depth is how deep elements may be nested; 0 is 256.
+	Depth int
+	// Attributes is how many attributes one element may have, its namespace
+	// declarations included; 0 is 256.
+	Attributes int
+	// Text is how many bytes one text, attribute value, tag or comment may have; 0
+	// is 8 MiB.
+	Text int
+}
+
+// DocumentError tells why a file cannot be a record.
+type DocumentError struct {
+	// URL is that of the file, "" when it is not known.
+	URL string
+	// Line and Column are where the reading ended, from 1; the column counts bytes
+	// of UTF-8.
+	Line, Column int
+	// Cap is what the file has too much of: "document", "depth", "attributes" or
+	// "text", as the field of Limits, or "namespaces", of which too many are
+	// declared. It is "" when no limit was exceeded.
+	Cap string
+	// Reason says what is wrong and what was expected.
+	Reason string
+}
+
+// Error returns place and reason.
+func (e *DocumentError) Error() string { return (*strictxml.DocumentError)(e).Error() }
 
 // readRecord reads the element whose start tag is the current one, and makes a
 // document of its bytes.

@@ -7,8 +7,6 @@ import (
 	"maps"
 	"strings"
 	"testing"
-
-	"github.com/pmh-bridge/bridge/internal/strictxml"
 )
 
 // TestRecordInMessage: the record is what it was, byte for byte, with the
@@ -73,7 +71,7 @@ func TestRecordInMessage(t *testing.T) {
 		if string(rec.XML) != want || rec.Root != (xml.Name{Space: c.space, Local: "r"}) {
 			t.Errorf("%s: %s %v, want %s in %q", c.name, rec.XML, rec.Root, want, c.space)
 		}
-		alone, err := ReadRecord(strings.NewReader(string(rec.XML)), strictxml.Limits{})
+		alone, err := ReadRecord(strings.NewReader(string(rec.XML)), Limits{})
 		if err != nil || string(alone.XML) != want || alone.Root != rec.Root {
 			t.Errorf("%s: alone %s %v, %v", c.name, alone.XML, alone.Root, err)
 		}
@@ -163,8 +161,8 @@ func TestReadRecord(t *testing.T) {
 		{doc: attributes(257), fault: "an element has more than 256 attributes"},
 		{doc: "<r>\xfc</r>", fault: "invalid UTF-8"},
 	} {
-		rec, err := ReadRecord(strings.NewReader(c.doc), strictxml.Limits{})
-		var broken *strictxml.DocumentError
+		rec, err := ReadRecord(strings.NewReader(c.doc), Limits{})
+		var broken *DocumentError
 		switch {
 		case c.fault == "" && (err != nil || string(rec.XML) != c.want || rec.Root.Local == ""):
 			t.Errorf("%.100q: %s %v", c.doc, rec.XML, err)
@@ -173,7 +171,7 @@ func TestReadRecord(t *testing.T) {
 		}
 	}
 	for length, tooLarge := range map[int64]bool{10: false, 9: true} {
-		_, err := ReadRecord(strings.NewReader("<r>abc</r>"), strictxml.Limits{Document: length})
+		_, err := ReadRecord(strings.NewReader("<r>abc</r>"), Limits{Document: length})
 		if errors.Is(err, ErrTooLarge) != tooLarge || (err != nil) != tooLarge {
 			t.Errorf("10 bytes of %d: %v", length, err)
 		}

@@ -7,8 +7,6 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-
-	"github.com/pmh-bridge/bridge/internal/strictxml"
 )
 
 // structureCase is a document, of which declareSIP makes a whole one, and the
@@ -321,7 +319,7 @@ func TestReaderFails(t *testing.T) {
 	if !errors.Is(err, gone) || errors.As(err, &f) || !strings.HasPrefix(err.Error(), "http://example.org/sip:1:1: ") {
 		t.Errorf("%v", err)
 	}
-	_, err = ReadRecord(&failing{strings.NewReader("<a>"), gone}, strictxml.Limits{})
+	_, err = ReadRecord(&failing{strings.NewReader("<a>"), gone}, Limits{})
 	if !errors.Is(err, gone) {
 		t.Errorf("%v", err)
 	}

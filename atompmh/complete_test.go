@@ -83,7 +83,7 @@ func TestA5_CompleteIsNotLost(t *testing.T) {
 	s := newSite(t)
 	s.put("/feed", page{updated: 4, head: "<fh:complete/>", entries: []string{alive("a", 4)}}.String())
 	w := s.walk()
-	w.Mark = day(2)
+	w.State = marked(day(2))
 	if got := s.run(w); got.Lost || got.err != nil || !got.Complete {
 		t.Errorf("%+v", got.Result)
 	}
@@ -113,7 +113,7 @@ func TestA7_FeedID(t *testing.T) {
 			s.put("/feed", sub.String())
 			s.put("/1", archive.String())
 			w := s.walk()
-			w.WantID = tt.want
+			w.FeedID = tt.want
 			got := s.run(w)
 			if tt.refused {
 				if !errors.Is(got.err, ErrFeedID) || len(got.paths) != 0 || !strings.Contains(got.err.Error(), tt.want) {
@@ -131,12 +131,12 @@ func TestA7_FeedID(t *testing.T) {
 		s := newSite(t)
 		s.put("/feed", page{id: "-", updated: 20, entries: []string{alive("a", 20)}, tail: "<id>urn:x:new</id>"}.String())
 		w := s.walk()
-		w.WantID = "urn:x:feed"
+		w.FeedID = "urn:x:feed"
 		if got := s.run(w); !errors.Is(got.err, ErrFeedID) {
 			t.Error(got.err)
 		}
-		w.WantID = "urn:x:new"
-		if got := s.run(w); got.err != nil || got.FeedID != "urn:x:new" || got.cursors[0].FeedID != "urn:x:new" {
+		w.FeedID = "urn:x:new"
+		if got := s.run(w); got.err != nil || got.FeedID != "urn:x:new" || got.states[0].m.Walk.FeedID != "urn:x:new" {
 			t.Errorf("%+v %v", got.Result, got.err)
 		}
 	})

@@ -11,8 +11,8 @@ import (
 	"github.com/pmh-bridge/bridge/internal/follow"
 )
 
-// Document is one Atom Feed Document of a walk. It is valid until the
-// loop over the walk's documents goes on.
+// Document is one Atom Feed Document of a walk. It is valid in the body of the loop over
+// Walk.Documents.
 type Document struct {
 	// Index counts the documents of the walk from 0, the subscription document.
 	Index int
@@ -21,8 +21,6 @@ type Document struct {
 	Requested, URL string
 	// Date is the answer's Date, else the walk's clock, in UTC.
 	Date time.Time
-	// Validators of the answer.
-	Validators Validators
 
 	// Smallest and Largest are the earliest and latest stamps read so far, zero
 	// before the first. Largest leaves out what is Late.
@@ -41,7 +39,8 @@ type Document struct {
 	held   []Problem
 	live   bool
 	report func(Problem)
-	after  Cursor // the cursor once this document is done
+	before *memory // what the walk began with
+	after  cursor  // the cursor once this document is done
 }
 
 // Feed returns what the feed has said so far, see Reader.Feed.
@@ -94,17 +93,25 @@ func (d *Document) mayComplete() bool {
 	return d.reader.feed.Complete && !d.after.Active
 }
 
-// Cursor returns where the walk goes on after this document. It is to be stored
+// State returns that of a walk which goes on after this document. It is to be stored
 // in one transaction with what the document said; ok is false until Next has
 // returned io.EOF.
-func (d *Document) Cursor() (c Cursor, ok bool) {
+func (d *Document) State() (s State, ok bool) {
 	if !d.ended {
-		return Cursor{}, false
+		return State{}, false
 	}
-	c = d.after
+	m := *d.before
+	c := d.cursor()
+	m.Walk = &c
+	return State{&m}, true
+}
+
+// cursor returns where the walk goes on after a document that was read to its end.
+func (d *Document) cursor() cursor {
+	c := d.after
 	c.Heads = maps.Clone(c.Heads)
 	c.Active = c.Active || d.Active+d.Bad > 0
-	return c, true
+	return c
 }
 
 func (d *Document) count(e *Entry) {
@@ -167,7 +174,7 @@ func (f *Feed) older() (href string, paged bool) {
 
 // open reads the head of an answer.
 func open(a *follow.Answer, o Options) (*Document, error) {
-	d := &Document{Requested: a.Requested, URL: a.URL, Date: a.Date, Validators: a.Validators, answer: a, sum: sha256.New()}
+	d := &Document{Requested: a.Requested, URL: a.URL, Date: a.Date, answer: a, sum: sha256.New()}
 	o.URL = a.URL
 	o.ContentType = a.Header.Get("Content-Type")
 	o.Report = d.problem

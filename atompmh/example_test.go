@@ -42,25 +42,12 @@ func ExampleReader() {
 	// bad: urn:x:3 4287-date
 }
 
-func ExampleWalk_Documents() {
+func ExampleWalk() {
 	walk := atompmh.Walk{URL: "https://example.org/feed"}
 	for d, err := range walk.Documents(context.Background()) {
 		if err != nil {
 			log.Fatal(err)
 		}
-		for err == nil {
-			var e *atompmh.Entry
-			var bad *atompmh.EntryError
-			switch e, err = d.Next(); {
-			case errors.As(err, &bad):
-				log.Print(bad)
-				err = nil
-			case err == nil:
-				fmt.Println(e.Kind, e.ID, e.Updated)
-			}
-		}
-	}
-	if gap := walk.Result().Gap; gap != nil {
-		log.Fatal(gap)
+		fmt.Println(d.URL)
 	}
 }

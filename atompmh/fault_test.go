@@ -134,21 +134,21 @@ func TestCaps(t *testing.T) {
 		cap       string
 	}{
 		{"depth reached", nested(256), Limits{}, ""},
-		{"depth", nested(257), Limits{}, CapDepth},
-		{"depth set", nested(9), Limits{Depth: 8}, CapDepth},
+		{"depth", nested(257), Limits{}, "depth"},
+		{"depth set", nested(9), Limits{Depth: 8}, "depth"},
 		{"attributes reached", attrs(256), Limits{}, ""},
-		{"attributes", attrs(257), Limits{}, CapAttributes},
-		{"declarations", feedOf(`<x xmlns:a="urn:a" xmlns:b="urn:b" c="" d="" e=""/>`), Limits{Attributes: 4}, CapAttributes},
-		{"attributes of a long tag", feedOf("<x" + strings.Repeat(` a=">'='"`, 50_000) + "/>"), Limits{}, CapAttributes},
-		{"attributes of a long tag, other quotes", feedOf("<x" + strings.Repeat(` a='"'`, 50_000) + "/>"), Limits{}, CapAttributes},
+		{"attributes", attrs(257), Limits{}, "attributes"},
+		{"declarations", feedOf(`<x xmlns:a="urn:a" xmlns:b="urn:b" c="" d="" e=""/>`), Limits{Attributes: 4}, "attributes"},
+		{"attributes of a long tag", feedOf("<x" + strings.Repeat(` a=">'='"`, 50_000) + "/>"), Limits{}, "attributes"},
+		{"attributes of a long tag, other quotes", feedOf("<x" + strings.Repeat(` a='"'`, 50_000) + "/>"), Limits{}, "attributes"},
 		{"text reached", text(90_000), Limits{Text: 90_000}, ""},
-		{"text", text(200_000), Limits{Text: 90_000}, CapText},
-		{"text of pieces", feedOf("<entry><id>" + strings.Repeat("<![CDATA[x]]>", 200) + "</id></entry>"), Limits{Text: 150}, CapText},
-		{"attribute", feedOf(`<x a="` + strings.Repeat("y", 9<<20) + `"/>`), Limits{}, CapText},
-		{"comment", feedOf("<!--" + strings.Repeat("y", 9<<20) + "-->"), Limits{}, CapText},
+		{"text", text(200_000), Limits{Text: 90_000}, "text"},
+		{"text of pieces", feedOf("<entry><id>" + strings.Repeat("<![CDATA[x]]>", 200) + "</id></entry>"), Limits{Text: 150}, "text"},
+		{"attribute", feedOf(`<x a="` + strings.Repeat("y", 9<<20) + `"/>`), Limits{}, "text"},
+		{"comment", feedOf("<!--" + strings.Repeat("y", 9<<20) + "-->"), Limits{}, "text"},
 		{"document reached", text(100_000), Limits{Document: whole}, ""},
-		{"document", text(100_000), Limits{Document: whole - 1}, CapDocument},
-		{"document after the root", text(100_000) + strings.Repeat(" ", 100), Limits{Document: whole + 99}, CapDocument},
+		{"document", text(100_000), Limits{Document: whole - 1}, "document"},
+		{"document after the root", text(100_000) + strings.Repeat(" ", 100), Limits{Document: whole + 99}, "document"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

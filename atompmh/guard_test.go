@@ -1,7 +1,6 @@
 package atompmh
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -53,7 +52,13 @@ func TestA8_MissingArchive(t *testing.T) {
 				if again.Gap != nil || again.Oldest || again.Lost {
 					t.Errorf("accepted: %+v", again.Result)
 				}
-				w.Resume = &got.cursors[0]
+				w.State = stored(t, got.State)
+				again = s.run(w)
+				again.expect(t, "/feed", "aa ab")
+				if m := again.State.memory(); again.Gap != nil || !m.Mark.Equal(day(20)) || m.Gap != "" {
+					t.Errorf("accepted and stored: %+v", again.Result)
+				}
+				w.State = got.states[0]
 				again = s.run(w)
 				again.expect(t, "", "")
 				if again.Gap != nil || again.Oldest || !again.Target.Equal(day(20)) {
@@ -68,7 +73,7 @@ func TestA8_MissingArchive(t *testing.T) {
 			// What was read is not lost: the walk goes on once the server does.
 			chain(s)
 			w := s.walk()
-			w.Resume = &got.cursors[0]
+			w.State = got.states[0]
 			s.run(w).expect(t, "/3 /2 /1", "ac dd ad ae af aa")
 		})
 	}
@@ -160,11 +165,12 @@ func TestA9_MaxDocuments(t *testing.T) {
 	if !errors.Is(got.err, ErrTooManyDocuments) || len(got.paths) != 10_000 || got.Documents != 10_000 {
 		t.Fatalf("visited %d, error %v", len(got.paths), got.err)
 	}
-	if len(got.Heads) != keptHeads {
-		t.Errorf("%d heads", len(got.Heads))
+	last := got.states[len(got.states)-1]
+	if n := len(last.m.Walk.Heads); n != keptHeads {
+		t.Errorf("%d heads", n)
 	}
 	w := s.walk()
-	w.Resume = &got.cursors[len(got.cursors)-1]
+	w.State = last
 	if again := s.run(w); !errors.Is(again.err, ErrTooManyDocuments) || len(again.paths) != 0 {
 		t.Errorf("resumed with the same cap: visited %d, %v", len(again.paths), again.err)
 	}
@@ -219,7 +225,7 @@ func TestA9_Addresses(t *testing.T) {
 		})
 	}
 	for _, start := range []string{"", "feed", "ftp://example.org/feed", "mailto:x@example.org", ":"} {
-		if _, err := visitAll(t.Context(), &Walk{URL: start}, nil); err == nil {
+		if got := newSite(t).run(&Walk{URL: start}); got.err == nil {
 			t.Errorf("%q was walked", start)
 		}
 	}
@@ -246,19 +252,9 @@ func TestA9_Files(t *testing.T) {
 	for prev, ok := range map[string]bool{"old/1.atom": true, "../out.atom": false, "%2e%2e/out.atom": false, "http://127.0.0.1:1/x": false} {
 		write("in/feed.atom", page{updated: 20, prev: prev, entries: []string{alive("a", 20)}})
 		w := &Walk{Client: &http.Client{Transport: transport}, URL: "file://" + dir + "/in/feed.atom"}
-		n := 0
-		_, err := visitAll(t.Context(), w, func(_ context.Context, d *Document) error {
-			n++
-			for {
-				if _, err := d.Next(); err == io.EOF {
-					return nil
-				} else if err != nil {
-					return err
-				}
-			}
-		})
-		if ok && (err != nil || n != 2) || !ok && !errors.Is(err, ErrRefused) {
-			t.Errorf("%s: %d documents, %v", prev, n, err)
+		got := newSite(t).run(w)
+		if n := len(got.paths); ok && (got.err != nil || n != 2) || !ok && !errors.Is(got.err, ErrRefused) {
+			t.Errorf("%s: %d documents, %v", prev, n, got.err)
 		}
 	}
 }

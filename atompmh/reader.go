@@ -88,14 +88,15 @@ func (r *Reader) Next() (*Entry, error) {
 		return nil, err
 	}
 	if !r.begun {
-		if r.err = r.advance(); r.err != nil {
+		if r.err = documentError(r.advance()); r.err != nil {
 			return nil, r.err
 		}
 	}
 	r.begun = false
 	e, err := r.entry()
 	if _, bad := err.(*EntryError); err != nil && !bad { //nolint:errorlint // entry returns it bare
-		r.err = err
+		r.err = documentError(err)
+		return nil, r.err
 	}
 	return e, err
 }
@@ -146,13 +147,14 @@ func (r *Reader) readHead() error {
 	if r.err = r.start(); r.err == nil {
 		r.err = r.advance()
 	}
+	r.err = documentError(r.err)
 	return r.err
 }
 
 // start reads the root's start tag.
 func (r *Reader) start() error {
 	r.scan = strictxml.New(r.in, strictxml.Options{
-		URL: r.o.URL, ContentType: r.o.ContentType, Limits: r.o.Limits, Want: "an Atom Feed Document",
+		URL: r.o.URL, ContentType: r.o.ContentType, Limits: strictxml.Limits(r.o.Limits), Want: "an Atom Feed Document",
 		Namespaces: []string{Namespace, HistoryNamespace, TombstonesNamespace, LinkExtensionsNamespace, CarriedNamespace},
 		Report:     r.notice,
 	})

@@ -1,9 +1,7 @@
 package atompmh
 
 import (
-	"context"
 	"errors"
-	"io"
 	"testing"
 	"time"
 )
@@ -15,7 +13,7 @@ func TestSeenElsewhere_EndsAtFirstUnchangedRecord(t *testing.T) {
 	s.put("/1", page{updated: 18, prev: "/0", entries: []string{alive("missed", 18)}}.String())
 	s.put("/0", page{updated: 2, entries: []string{alive("old", 2)}}.String())
 	w := s.walk()
-	w.Mark = day(5)
+	w.State = marked(day(5))
 	got := s.run(w)
 	got.expect(t, "/feed /1 /0", "aknown anew aother amissed aold")
 	if !got.reported(ruleS2) {
@@ -31,7 +29,7 @@ func TestSeenElsewhere_ComparesWholeSeconds(t *testing.T) {
 	s.put("/1", page{updated: 10, prev: "/0", entries: []string{aliveAt("b", at.Add(300*time.Millisecond)), aliveAt("c", at.Add(-time.Nanosecond))}}.String())
 	s.put("/0", page{updated: 9, entries: []string{alive("d", 9)}}.String())
 	w := s.walk()
-	w.Mark = at.Add(500 * time.Millisecond)
+	w.State = marked(at.Add(500 * time.Millisecond))
 	got := s.run(w)
 	got.expect(t, "/feed /1", "aa ab ac")
 	if !got.Target.Equal(at.Add(700 * time.Millisecond)) {
@@ -48,7 +46,7 @@ func TestSeenElsewhere_NeverDeletes(t *testing.T) {
 }
 
 // A producer stamped every archive with the newest time, so that consumers that
-// go by feed/updated alone never stopped. Here S2 is reported, the walk climbs,
+// go by feed/updated alone never stopped. Here S2 is reported, the walk goes on,
 // and it ends with the chain.
 func TestSeenElsewhere_ArchivesStampedWithTheNewestTime(t *testing.T) {
 	s := newSite(t)
@@ -56,7 +54,7 @@ func TestSeenElsewhere_ArchivesStampedWithTheNewestTime(t *testing.T) {
 	s.put("/2", page{updated: 20, prev: "/1", entries: []string{alive("c", 10)}}.String())
 	s.put("/1", page{updated: 20, entries: []string{alive("d", 5)}}.String())
 	w := s.walk()
-	w.Mark = day(17)
+	w.State = marked(day(17))
 	got := s.run(w)
 	got.expect(t, "/feed /2 /1", "aa ab ac ad")
 	if !got.reported(ruleS2) || got.Lost || !got.Oldest || !got.Target.Equal(day(20)) {
@@ -75,36 +73,29 @@ func TestSeenElsewhere_CyclicChain(t *testing.T) {
 	}
 }
 
-// Others moved the mark past an entry whose storing failed. Here an error of the
-// visitor ends the walk before there is a cursor for the document.
+// Others moved the mark past an entry whose storing failed. Here the loop
+// is left before there is a State for the document.
 func TestSeenElsewhere_MarkPassesAFailure(t *testing.T) {
 	s := newSite(t)
 	chain(s)
-	full := errors.New("disk full")
-	var last Cursor
-	n := 0
-	res, err := visitAll(t.Context(), s.walk(), func(_ context.Context, d *Document) error {
-		if n++; n == 2 {
-			if _, err := d.Next(); err != nil {
-				return err
-			}
-			return full
-		}
-		for {
-			if _, err := d.Next(); err == io.EOF {
-				break
-			} else if err != nil {
-				return err
-			}
-		}
-		last, _ = d.Cursor()
-		return nil
-	})
-	if err != full || res.Oldest || res.Documents != 1 {
-		t.Fatalf("%+v, %v", res, err)
-	}
+	var got walked
 	w := s.walk()
-	w.Resume = &last
+	for d, err := range w.Documents(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(got.states) == 1 {
+			if _, err := d.Next(); err != nil {
+				t.Error(err)
+			}
+			break
+		}
+		got.read(s, d)
+	}
+	if r := w.Result(); r.Oldest || r.Documents != 1 || !r.State.memory().Mark.IsZero() {
+		t.Fatalf("%+v", r)
+	}
+	w.State = got.states[0]
 	s.run(w).expect(t, "/3 /2 /1", "ac dd ad ae af aa")
 }
 

@@ -2,7 +2,6 @@ package atompmh
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -141,67 +140,63 @@ type walked struct {
 	entries  []string // a for active, d for deletion, ! for bad; and the id
 	paths    []string // of the documents visited
 	complete []bool
-	cursors  []Cursor
+	states   []State
 	problems []Problem
 }
 
-// visitor notes everything that a walk hands out.
-func (g *walked) visitor(s *site) func(context.Context, *Document) error {
-	return func(_ context.Context, d *Document) error {
-		g.paths = append(g.paths, strings.TrimPrefix(d.Requested, s.URL))
-		for {
-			e, err := d.Next()
-			var mark, id string
-			switch bad := err.(type) {
-			case nil:
-				mark, id = "a", e.ID
-				if e.Kind == Deletion {
-					mark = "d"
-				}
-			case *EntryError:
-				mark, id = "!", bad.ID
-			default:
-				if err != io.EOF {
-					return err
-				}
-				c, ok := d.Cursor()
-				if !ok {
-					s.t.Error("no cursor after the end")
-				}
-				g.cursors = append(g.cursors, c)
-				g.complete = append(g.complete, d.Complete())
-				return nil
-			}
-			if _, ok := d.Cursor(); ok {
-				s.t.Error("a cursor before the end")
-			}
-			g.entries = append(g.entries, mark+strings.TrimPrefix(id, "urn:x:"))
+// walk notes everything that a walk hands out.
+func (g *walked) walk(ctx context.Context, s *site, w *Walk) {
+	for d, err := range w.Documents(ctx) {
+		if err != nil {
+			g.err = err
+			break
 		}
+		g.paths = append(g.paths, strings.TrimPrefix(d.Requested, s.URL))
+		g.read(s, d)
 	}
+	g.Result = w.Result()
 }
 
-// visitAll has visit read each document of a walk, until it returns an error that is
-// not the document's own.
-func visitAll(ctx context.Context, w *Walk, visit func(context.Context, *Document) error) (_ Result, err error) {
-	var d *Document
-	for d, err = range w.Documents(ctx) {
-		if err != nil {
-			break
+func (g *walked) read(s *site, d *Document) {
+	for {
+		e, err := d.Next()
+		var mark, id string
+		switch bad := err.(type) {
+		case nil:
+			mark, id = "a", e.ID
+			if e.Kind == Deletion {
+				mark = "d"
+			}
+		case *EntryError:
+			mark, id = "!", bad.ID
+		default:
+			if err != io.EOF {
+				return
+			}
+			state, ok := d.State()
+			if !ok || !state.Unfinished() {
+				s.t.Error("no state after the end")
+			}
+			g.states = append(g.states, state)
+			g.complete = append(g.complete, d.Complete())
+			return
 		}
-		if err = visit(ctx, d); err != nil && !errors.Is(err, d.fatal) {
-			break
+		if _, ok := d.State(); ok {
+			s.t.Error("a state before the end")
 		}
-		err = nil
+		g.entries = append(g.entries, mark+strings.TrimPrefix(id, "urn:x:"))
 	}
-	return w.Result(), err
 }
 
 func (s *site) run(w *Walk) *walked {
 	g := &walked{}
 	w.Report = func(p Problem) { g.problems = append(g.problems, p) }
-	g.Result, g.err = visitAll(context.Background(), w, g.visitor(s))
+	g.walk(context.Background(), s, w)
 	return g
 }
+
+// marked is the State of a feed that was read up to a mark.
+func marked(mark time.Time) State { return State{&memory{Mark: mark}} }
 
 // expect compares the essentials.
 func (g *walked) expect(t *testing.T, paths, entries string) {

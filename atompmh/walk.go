@@ -2,6 +2,7 @@ package atompmh
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -12,9 +13,9 @@ import (
 )
 
 // Walk follows a logical feed from its subscription document back along the
-// prev-archive links (RFC 5005 4), one document at a time. It decides how far to
-// climb and what the walk was worth; storing is the caller's. A Walk is used for
-// one loop over its Documents at a time.
+// prev-archive links (RFC 5005 4), one document at a time. It decides how far back
+// to read and what that was worth; storing is the caller's. A Walk is used by one
+// goroutine at a time.
 type Walk struct {
 	// Client makes every request; nil is http.DefaultClient. Its CheckRedirect
 	// is called after the walk's own check of where a redirect leads; without
@@ -24,39 +25,34 @@ type Walk struct {
 	// transport can read it.
 	URL string
 
-	// Mark is the Target of the last walk that ended whole; zero when there was
-	// none, and then the walk climbs to the oldest document.
-	Mark time.Time
-	// Overlap is how far before Mark the walk reads again, to catch entries
-	// that were committed late.
+	// State is what the last walk of this URL left: Result.State, or the
+	// Document.State of the last document that was taken in, from which an
+	// unfinished walk goes on. With the zero State everything is read.
+	State State
+	// Overlap is how far before the mark of State the walk reads again, to catch
+	// entries that were committed late. An unfinished walk goes on with the same.
 	Overlap time.Duration
-	// Full climbs to the oldest document whatever Mark says.
+	// Full reads to the oldest document whatever State says. An unfinished walk
+	// goes on as it began.
 	Full bool
-	// WantID is the feed's atom:id as the last walk saw it, "" for any.
-	WantID string
-	// Validators of the last walk that ended whole make the first request
-	// conditional. Full and resumed walks ignore them.
-	Validators Validators
-	// Heads are Result.Heads of the last walk.
-	Heads map[string]time.Time
-	// Accepted are URLs of archive documents that are known to be gone. The
-	// chain counts as ending before them.
+	// FeedID is the atom:id that the feed must have; "" is that of State.
+	FeedID string
+	// Accepted are URLs of archive documents that are known to be gone, such as
+	// Gap.URL. The chain counts as ending before them.
 	Accepted []string
-	// Resume goes on with an unfinished walk; nil starts a new one.
-	Resume *Cursor
 
 	// MaxDocuments caps the documents of one walk, resumed parts included; 0 is
 	// 10,000.
 	MaxDocuments int
-	// AllowHost tells whether links and redirects may lead to a host (without
+	// AllowHost reports whether links and redirects may lead to a host (without
 	// port) other than that of URL; nil allows none. It may be called from two
-	// goroutines at once. A host that URL itself is redirected to needs no leave:
-	// the Client has to refuse what may not be asked at all.
+	// goroutines at once. A host that URL itself is redirected to is allowed: the
+	// Client has to refuse what may not be asked at all.
 	AllowHost func(host string) bool
 	// Limits cap each document.
 	Limits Limits
-	// Report is told of each broken rule; nil is allowed. It is called from the
-	// goroutine of the loop.
+	// Report is called with each broken rule, from the goroutine of the loop over
+	// Documents; nil is allowed.
 	Report func(Problem)
 	// Now is the clock for answers without a Date; nil is time.Now.
 	Now func() time.Time
@@ -64,13 +60,67 @@ type Walk struct {
 	result Result
 }
 
-// Validators are what makes a request conditional (RFC 9110 8.8).
-type Validators = follow.Validators
+// State is what a walk leaves for the next one: how far the feed was read, which
+// feed it is, what makes the next request conditional and, in an unfinished walk,
+// where it goes on. It belongs to the URL of its Walk. The zero State is that of a
+// feed of which nothing was read.
+//
+// Its text is JSON. As a field of something that is stored as JSON it is an object.
+type State struct{ m *memory }
 
-// Cursor is an unfinished walk, to be stored together with what its documents
-// said. It belongs to the Mark, Overlap and URL of its Walk; its fields are the
-// walk's own.
-type Cursor struct {
+// Unfinished reports whether the walk goes on with this State where another one
+// was broken off.
+func (s State) Unfinished() bool { return s.m != nil && s.m.Walk != nil }
+
+// IsZero reports whether this is the State of a feed of which nothing was read.
+func (s State) IsZero() bool { return s.m == nil }
+
+// MarshalText returns the form in which a State is stored.
+func (s State) MarshalText() ([]byte, error) { return json.Marshal(s.memory()) }
+
+// UnmarshalText reads what MarshalText has returned.
+func (s *State) UnmarshalText(text []byte) error {
+	m := new(memory)
+	if err := json.Unmarshal(text, m); err != nil {
+		return fmt.Errorf("state of a walk: %w", err)
+	}
+	s.m = m
+	return nil
+}
+
+// MarshalJSON returns the text as it is.
+func (s State) MarshalJSON() ([]byte, error) { return s.MarshalText() }
+
+// UnmarshalJSON reads what MarshalJSON has returned.
+func (s *State) UnmarshalJSON(text []byte) error { return s.UnmarshalText(text) }
+
+func (s State) memory() memory {
+	if s.m == nil {
+		return memory{}
+	}
+	return *s.m
+}
+
+// memory is what a State holds.
+type memory struct {
+	// Mark is the largest stamp that counts as read.
+	Mark   time.Time `json:"mark,omitzero"`
+	FeedID string    `json:"feed_id,omitempty"`
+	// Validators of the subscription document.
+	Validators follow.Validators `json:"validators,omitzero"`
+	// Heads maps URLs of archive documents to their feed/updated, at most the
+	// newest 100.
+	Heads map[string]time.Time `json:"heads,omitempty"`
+	// Gap is the archive document that was missing, and Target the mark once it is
+	// accepted.
+	Gap    string    `json:"gap,omitempty"`
+	Target time.Time `json:"target,omitzero"`
+	// Walk is where an unfinished walk goes on; nil when none is.
+	Walk *cursor `json:"walk,omitempty"`
+}
+
+// cursor is an unfinished walk.
+type cursor struct {
 	// Next is the URL of the document that comes next, "" when the chain has
 	// ended.
 	Next string `json:"next,omitempty"`
@@ -80,27 +130,27 @@ type Cursor struct {
 	// one that says so claims to be there.
 	Entries      int64 `json:"entries,omitempty"`
 	TotalResults int64 `json:"total_results,omitempty"`
-	// Full tells that the walk climbs to the oldest document.
+	// Full: the walk reads to the oldest document.
 	Full bool `json:"full,omitempty"`
-	// Paged tells that Next is a page (RFC 5005 3), not an archive document.
+	// Paged: Next is a page (RFC 5005 3), not an archive document.
 	Paged bool `json:"paged,omitempty"`
 	// Target is the mark to be, once the first document with entries was read.
 	Target time.Time `json:"target,omitzero"`
-	// Fixed tells that Target will not change any more. It may be zero then:
-	// all stamps were later than the answer's date.
+	// Fixed: Target will not change any more. It may be zero then: all stamps were
+	// later than the answer's date.
 	Fixed bool `json:"fixed,omitempty"`
 	// FeedID is the atom:id of the subscription document.
 	FeedID string `json:"feed_id,omitempty"`
-	// Active tells that some document had, or may have had, an active entry.
+	// Active: some document had, or may have had, an active entry.
 	Active bool `json:"active,omitempty"`
-	// Complete tells that the last document is a complete enumeration.
+	// Complete: the last document is a complete enumeration.
 	Complete bool `json:"complete,omitempty"`
 	// Smallest is the earliest stamp of the walk, Last that of the last
 	// document; zero when there was none.
 	Smallest time.Time `json:"smallest,omitzero"`
 	Last     time.Time `json:"last,omitzero"`
 	// Validators of the subscription document, for when the walk has ended.
-	Validators Validators `json:"validators,omitzero"`
+	Validators follow.Validators `json:"validators,omitzero"`
 	// Hosts are others that the Walk's URL was redirected to, and where the
 	// chain may go on.
 	Hosts []string `json:"hosts,omitempty"`
@@ -108,11 +158,13 @@ type Cursor struct {
 	Heads map[string]time.Time `json:"heads,omitempty"`
 }
 
-// Result says what a walk was worth. It is filled as far as the walk came when
-// it ends early. Only a walk without error and without Gap has ended
-// whole: then Target is the new mark, and Validators, Heads and FeedID are to be
-// stored.
+// Result says what a walk was worth, as far as it came. A walk has ended whole
+// when Documents ended without an error and there is no Gap.
 type Result struct {
+	// State is for the next Walk. After a walk that has not ended whole it is the
+	// one that this walk began with, so that the next one reads again what this one
+	// read; to go on instead use Document.State.
+	State State
 	// NotModified: the subscription document has not changed; nothing was read.
 	NotModified bool
 	// Ended: the subscription document answered 410; the feed has ended.
@@ -120,15 +172,14 @@ type Result struct {
 	// FeedID is the atom:id of the subscription document, "" when it has none.
 	FeedID string
 	// Target is the largest stamp in the first document that had entries, later
-	// ones than its answer's date left out. Zero when there is none: the mark
-	// stays.
+	// ones than its answer's date left out. It is the mark of State once the walk
+	// has ended whole. Zero when there is none: the mark stays.
 	Target time.Time
-	// Validators of the subscription document.
-	Validators Validators
-	// Heads maps URLs of archive documents to their feed/updated, at most the
-	// newest 100.
-	Heads map[string]time.Time
-	// Documents counts those read to their end, those before a Resume included.
+	// Full: the walk was to read to the oldest document, as Walk.Full asked for when
+	// it began.
+	Full bool
+	// Documents counts those read to their end, those before the walk was broken off
+	// included.
 	Documents int
 	// Entries counts those of these documents, bad and historical ones included,
 	// and TotalResults is how many there are by the feed's own word, 0 when it does
@@ -141,11 +192,11 @@ type Result struct {
 	// to its end, no active entry in any newer document, and not Short of what the
 	// feed claims to have.
 	Complete bool
-	// Lost: the chain ended while everything in it was later than Mark.
+	// Lost: the chain ended while everything in it was later than the mark of State.
 	// Archives are missing at its end; deletions may be lost.
 	Lost bool
-	// Gap is the archive document that is missing; nil when none is. What is
-	// newer was read, the mark must stay.
+	// Gap is the archive document that is missing; nil when none is. What is newer
+	// was read, the mark stays.
 	Gap *Gap
 }
 
@@ -165,56 +216,75 @@ var (
 	// ErrLoop: the chain leads back to a document of this walk. What was read
 	// stays good; the mark must not move.
 	ErrLoop = errors.New("the chain of archive documents is a loop")
-	// ErrTooManyDocuments: MaxDocuments were read. The walk can be resumed with
-	// a higher one.
+	// ErrTooManyDocuments: MaxDocuments were read. The walk can go on from the last
+	// Document.State with a higher one.
 	ErrTooManyDocuments = errors.New("too many documents in one walk")
-	// ErrStaleCursor: the document that Resume names is gone; start anew.
-	ErrStaleCursor = errors.New("the walk cannot be resumed: its next document is gone; start anew")
-	// ErrUnread: the loop went on before it had read the document to its end.
+	// ErrStale: the document where an unfinished walk was to go on is gone; start
+	// anew.
+	ErrStale = errors.New("the walk cannot be resumed: its next document is gone; start anew")
+	// ErrUnread: the loop over Documents went on before the document was read to its
+	// end.
 	ErrUnread = errors.New("the document was not read to its end")
 	// ErrRefused: a link or redirect leads where the walk may not go.
-	ErrRefused = follow.ErrRefused
+	ErrRefused = errors.New("address refused")
 )
 
 // StatusError is an answer with a status that the walk cannot go on from.
-type StatusError = follow.StatusError
+type StatusError struct {
+	URL    string
+	Status int // of HTTP
+	// Partial is the answer's header field Bridge-Partial, "" when it has none. A
+	// bridge sends it while its lists do not have all that its own Sources have.
+	Partial string
+}
 
-// Documents walks, and yields each document, newest first. Whoever gets one reads
-// its entries with Next until io.EOF; an *EntryError is no reason to stop. After any
-// other error of Next the loop goes on: the walk knows what a document means that
-// cannot be read. Where that is an archive document with a *DocumentError, it is the
-// Gap; everything else that goes wrong is yielded as an error, which is the last thing
-// that is. A loop may end early. In both cases a walk can be resumed from the last
-// Document.Cursor. Result says what the walk was worth.
+// Error returns the status, the URL and what to do.
+func (e *StatusError) Error() string { return (*follow.StatusError)(e).Error() }
+
+// Unwrap returns the error of the HTTP client.
+func (e *StatusError) Unwrap() error { return (*follow.StatusError)(e) }
+
+// Documents walks, and returns the documents, newest first. Read the entries of
+// each with Document.Next until it returns io.EOF, or another error that is no
+// *EntryError; then go on with the loop, which knows what that error means: an
+// archive document that cannot be read is the Gap, any other ends the walk. An error
+// of Documents is its last value. When the loop has ended, Result says what the walk
+// was worth.
+//
+// Of a document that was not read to io.EOF nothing should be taken: the next walk
+// reads it again. After each other one Document.State is where the walk can go on
+// should it be broken off.
 //
 // The next document is requested while the one before is read.
 func (w *Walk) Documents(ctx context.Context) iter.Seq2[*Document, error] {
 	return func(yield func(*Document, error) bool) {
-		w.result = Result{}
+		w.result = Result{State: w.State}
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		c, err := newClimb(ctx, w)
+		k, err := newWalker(ctx, w)
 		if err != nil {
 			yield(nil, err)
 			return
 		}
-		defer c.client.Close()
+		defer k.client.Close()
 		more := true
-		doc, err := c.first()
-		for err == nil && doc != nil && more {
-			if more, err = c.visit(doc, yield); more && err == nil {
-				doc, err = c.next(doc)
+		doc, err := k.first()
+		for err == nil && doc != nil {
+			if more, err = k.read(doc, yield); more && err == nil {
+				doc, err = k.next(doc)
+			}
+			if !more {
+				break
 			}
 		}
-		w.result = c.result()
+		w.result = k.result(more && err == nil)
 		if err != nil {
 			yield(nil, err)
 		}
 	}
 }
 
-// Result says what the last walk was worth, once the loop over its Documents has
-// ended.
+// Result returns what the walk of the last Documents was worth.
 func (w *Walk) Result() Result { return w.result }
 
 // TooManyError is an ErrTooManyDocuments that says which document was not read.

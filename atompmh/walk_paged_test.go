@@ -50,7 +50,7 @@ func TestPagesAreFollowed(t *testing.T) {
 			w := s.walk()
 			w.Full = tt.full
 			if tt.mark > 0 {
-				w.Mark, w.Overlap = day(tt.mark), time.Hour
+				w.State, w.Overlap = marked(day(tt.mark)), time.Hour
 			}
 			got := s.run(w)
 			got.expect(t, tt.paths, tt.entries)
@@ -77,7 +77,7 @@ func TestPagesResume(t *testing.T) {
 	s := newSite(t)
 	pages(s)
 	w := s.walk()
-	w.Resume = &Cursor{Next: s.URL + "/p3", Paged: true, Documents: 2, Fixed: true, Target: day(20)}
+	w.State = State{&memory{Walk: &cursor{Next: s.URL + "/p3", Paged: true, Documents: 2, Fixed: true, Target: day(20)}}}
 	got := s.run(w)
 	got.expect(t, "/p3", "ac")
 	if got.Documents != 3 || !got.Target.Equal(day(20)) {
@@ -146,7 +146,7 @@ func TestTotalResults(t *testing.T) {
 			s.put("/feed", tt.feed.String())
 			w := s.walk()
 			if tt.mark > 0 {
-				w.Mark, w.Overlap = day(tt.mark), time.Hour
+				w.State, w.Overlap = marked(day(tt.mark)), time.Hour
 			}
 			got := s.run(w)
 			if got.err != nil || got.reported(ruleResults) != tt.short || got.Complete != tt.complete || got.Oldest != (tt.mark == 0) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -38,8 +39,8 @@ func TestFirstWalk(t *testing.T) {
 		t.Error("asked otherwise")
 	}
 	want := map[string]time.Time{s.URL + "/3": day(15), s.URL + "/2": day(10), s.URL + "/1": day(5)}
-	if !reflect.DeepEqual(got.Heads, want) {
-		t.Errorf("heads %v", got.Heads)
+	if !reflect.DeepEqual(got.State.m.Heads, want) {
+		t.Errorf("heads %v", got.State.m.Heads)
 	}
 }
 
@@ -96,11 +97,12 @@ func TestA2_StopRule(t *testing.T) {
 				tt.change(s)
 			}
 			w := s.walk()
-			w.Mark, w.Overlap, w.Full = day(tt.mark), tt.overlap, tt.full
-			w.Heads = map[string]time.Time{}
+			w.Overlap, w.Full = tt.overlap, tt.full
+			before := memory{Mark: day(tt.mark), Heads: map[string]time.Time{}}
 			for path, d := range tt.heads {
-				w.Heads[s.URL+path] = day(d)
+				before.Heads[s.URL+path] = day(d)
 			}
+			w.State = State{&before}
 			got := s.run(w)
 			got.expect(t, tt.paths, "*")
 			if asked := s.requests(); asked != tt.asked {
@@ -125,7 +127,7 @@ func TestA2_LostArchives(t *testing.T) {
 		s.put("/feed", page{updated: 20, entries: []string{alive("a", 20), alive("b", 16)}}.String())
 		w := s.walk()
 		if tt.mark != 0 {
-			w.Mark = day(tt.mark)
+			w.State = marked(day(tt.mark))
 		}
 		got := s.run(w)
 		got.expect(t, "/feed", "*")
@@ -186,18 +188,16 @@ func TestA3_Late(t *testing.T) {
 		w.Header().Set("Date", day(20).Format(http.TimeFormat))
 		_, _ = io.WriteString(w, page{updated: 20}.String())
 	})
-	_, err := visitAll(t.Context(), s.walk(), func(_ context.Context, d *Document) error {
+	for d, err := range s.walk().Documents(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
 		if !d.Date.Equal(day(20)) || d.Late(day(20)) || d.Late(day(20).Add(time.Second-1)) || !d.Late(day(20).Add(time.Second)) {
 			t.Errorf("date %v", d.Date)
 		}
-		_, err := d.Next()
-		if err == io.EOF {
-			return nil
+		if _, err := d.Next(); err != io.EOF {
+			t.Error(err)
 		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -215,20 +215,55 @@ func TestA10_ConditionalGet(t *testing.T) {
 	})
 	first := s.run(s.walk())
 	first.expect(t, "/feed", "aa")
-	want := Validators{ETag: `"v1"`, LastModified: day(20).Format(http.TimeFormat)}
-	if first.Validators != want || first.NotModified {
+	if first.NotModified || first.Full {
 		t.Fatalf("%+v", first.Result)
 	}
 	w := s.walk()
-	w.Validators, w.WantID, w.Heads = first.Validators, first.FeedID, map[string]time.Time{"u": day(1)}
+	w.State = stored(t, first.State)
 	got := s.run(w)
 	got.expect(t, "", "")
-	if !got.NotModified || got.Validators != want || got.FeedID != "urn:x:feed" || len(got.Heads) != 1 || got.Ended {
+	if !got.NotModified || got.FeedID != "urn:x:feed" || !reflect.DeepEqual(got.State, stored(t, first.State)) || got.Ended {
 		t.Errorf("%+v", got.Result)
 	}
 	w.Full = true
 	if got := s.run(w); got.NotModified || len(got.paths) != 1 {
 		t.Errorf("full: %+v", got.Result)
+	}
+}
+
+// stored is a State that was stored, alone and as a part of something.
+func stored(t *testing.T, s State) State {
+	t.Helper()
+	text, err := s.MarshalText()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var alone State
+	if err := alone.UnmarshalText(text); err != nil {
+		t.Fatal(err)
+	}
+	type part struct{ State State }
+	data, err := json.Marshal(part{alone})
+	if want := fmt.Sprintf(`{"State":%s}`, text); err != nil || string(data) != want {
+		t.Fatalf("%s, want %s, %v", data, want, err)
+	}
+	var again part
+	if err := json.Unmarshal(data, &again); err != nil {
+		t.Fatal(err)
+	}
+	return again.State
+}
+
+func TestState(t *testing.T) {
+	var s State
+	if !s.IsZero() || s.Unfinished() {
+		t.Errorf("%+v", s)
+	}
+	if s = stored(t, s); s.Unfinished() {
+		t.Errorf("%+v", s)
+	}
+	if err := s.UnmarshalText([]byte("no state")); err == nil {
+		t.Error("text that is no state was read")
 	}
 }
 
@@ -269,21 +304,13 @@ func TestResume(t *testing.T) {
 		w := s.walk()
 		w.Full = mark == 0
 		if mark != 0 {
-			w.Mark = day(mark)
+			w.State = marked(day(mark))
 		}
 		whole := s.run(w)
-		for i, c := range whole.cursors {
-			stored, err := json.Marshal(c)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var cursor Cursor
-			if err := json.Unmarshal(stored, &cursor); err != nil {
-				t.Fatal(err)
-			}
+		for i, state := range whole.states {
 			again := *w
-			again.Resume = &cursor
-			again.Full = false // the cursor knows
+			again.State = stored(t, state)
+			again.Full = false // the state knows
 			rest := s.run(&again)
 			rest.expect(t, strings.Join(whole.paths[i+1:], " "), "*")
 			if !reflect.DeepEqual(rest.Result, whole.Result) {
@@ -299,7 +326,7 @@ func TestResumeKeepsWhatDecides(t *testing.T) {
 	s.put("/1", page{updated: 10, head: "<fh:complete/>", entries: []string{alive("b", 10)}}.String())
 	first := s.run(s.walk())
 	w := s.walk()
-	w.Resume = &first.cursors[0]
+	w.State = first.states[0]
 	if got := s.run(w); got.Complete || !got.reported(ruleS8) {
 		t.Errorf("%+v", got.Result)
 	}
@@ -312,8 +339,8 @@ func TestStaleCursor(t *testing.T) {
 		first := s.run(s.walk())
 		s.status("/3", status)
 		w := s.walk()
-		w.Resume = &first.cursors[0]
-		if got := s.run(w); !errors.Is(got.err, ErrStaleCursor) || got.Gap != nil {
+		w.State = first.states[0]
+		if got := s.run(w); !errors.Is(got.err, ErrStale) || got.Gap != nil {
 			t.Errorf("%d: %v", status, got.err)
 		}
 	}
@@ -323,7 +350,7 @@ func TestFullIgnoresTheMark(t *testing.T) {
 	s := newSite(t)
 	chain(s)
 	w := s.walk()
-	w.Mark, w.Full = day(31), true
+	w.State, w.Full = marked(day(31)), true
 	got := s.run(w)
 	got.expect(t, "/feed /3 /2 /1", "*")
 	if !got.Oldest || got.Lost {
@@ -342,20 +369,19 @@ func TestLooksAhead(t *testing.T) {
 		close(asked)
 		_, _ = io.WriteString(w, page{updated: 15, prev: "/2", entries: []string{alive("c", 15)}}.String())
 	})
-	stop := errors.New("enough")
-	_, err := visitAll(t.Context(), s.walk(), func(ctx context.Context, d *Document) error {
+	for d, err := range s.walk().Documents(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
 		if _, err := d.Next(); err != nil {
-			return err
+			t.Error(err)
 		}
 		select {
 		case <-asked:
 		case <-time.After(3 * time.Minute):
 			t.Error("/3 was not asked for")
 		}
-		return stop
-	})
-	if err != stop {
-		t.Error(err)
+		break
 	}
 	if got := s.requests(); got != "/feed /3" {
 		t.Errorf("asked for %s", got)
@@ -380,7 +406,7 @@ func TestProblemsComeInOrder(t *testing.T) {
 		t.Error(r)
 	}
 	w := s.walk()
-	w.Mark = day(13)
+	w.State = marked(day(13))
 	got = s.run(w)
 	got.expect(t, "/feed", "*")
 	if len(got.problems) != 1 {
@@ -391,9 +417,14 @@ func TestProblemsComeInOrder(t *testing.T) {
 func TestUnread(t *testing.T) {
 	s := newSite(t)
 	chain(s)
-	_, err := visitAll(t.Context(), s.walk(), func(context.Context, *Document) error { return nil })
-	if !errors.Is(err, ErrUnread) {
-		t.Error(err)
+	documents := 0
+	for d, err := range s.walk().Documents(t.Context()) {
+		if documents++; documents == 1 && err == nil {
+			continue
+		}
+		if documents != 2 || d != nil || !errors.Is(err, ErrUnread) {
+			t.Error(err)
+		}
 	}
 }
 
@@ -406,8 +437,8 @@ func TestCancel(t *testing.T) {
 		<-r.Context().Done()
 	})
 	got := &walked{}
-	if _, err := visitAll(ctx, s.walk(), got.visitor(s)); !errors.Is(err, context.Canceled) {
-		t.Error(err)
+	if got.walk(ctx, s, s.walk()); !errors.Is(got.err, context.Canceled) {
+		t.Error(got.err)
 	}
 }
 

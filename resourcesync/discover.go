@@ -86,9 +86,9 @@ func (w *Walk) Discover(ctx context.Context) (Found, error) {
 type discovery struct {
 	p            *pass
 	found        Found
-	descriptions []Naming
-	validators   map[string]Validators // of Capability Lists, by URL
-	missing      []Gap                 // documents that are named and not there
+	descriptions []naming
+	validators   map[string]follow.Validators // of Capability Lists, by URL
+	missing      []Gap                        // documents that are named and not there
 	tried        []Tried
 	seen         map[string]bool // documents looked at
 	dumps        []string
@@ -99,7 +99,7 @@ type discovery struct {
 }
 
 func newDiscovery(p *pass) *discovery {
-	return &discovery{p: p, seen: map[string]bool{}, validators: map[string]Validators{}}
+	return &discovery{p: p, seen: map[string]bool{}, validators: map[string]follow.Validators{}}
 }
 
 // page is what a look has shown.
@@ -116,7 +116,7 @@ func (d *discovery) look(to string) (page, error) {
 	if most := d.p.most(); len(d.seen) > most+len(knownPlaces) {
 		return page{}, fmt.Errorf("%s: %w: discovery has looked at %d; if the Source is that large, raise the cap", to, ErrTooManyDocuments, most)
 	}
-	a, err := d.p.get(to, Validators{})
+	a, err := d.p.get(to, follow.Validators{})
 	if s := follow.Status(err); s != 0 && s != 429 && s < 500 {
 		return page{answer: fmt.Sprintf("HTTP status %d", s)}, nil
 	}

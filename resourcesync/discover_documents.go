@@ -55,7 +55,7 @@ func (d *discovery) names(l *List, depth int) error {
 	if err != nil {
 		return err
 	}
-	d.descriptions = append(d.descriptions, Naming{URL: l.Requested, Validators: l.answer.Validators, Sum: sum.String()})
+	d.descriptions = append(d.descriptions, naming{URL: l.Requested, Validators: l.answer.Validators, Sum: sum.String()})
 	for _, to := range locs {
 		if d.seen[follow.Key(to)] {
 			continue
@@ -96,14 +96,14 @@ func (d *discovery) capabilityList(l *List) error {
 
 // add takes a set, unless it has no lists or is known already. v are the
 // Validators of its Capability List.
-func (d *discovery) add(set Lists, also dumps, v Validators) {
+func (d *discovery) add(set Lists, also dumps, v follow.Validators) {
 	switch {
 	case set.ResourceList == "" && set.ChangeList != "" && also.resources != "":
 		d.partial, d.unlisted = true, set.CapabilityList
 		d.p.report(Problem{Rule: ruleNames, URL: set.CapabilityList, Found: "the Resource Dump " + also.resources + " and no Resource List",
 			Expected: "a Resource List; the set is left out, since its Change Lists do not tell what was there before"}, false)
 	case set.ResourceList != "" || set.ChangeList != "":
-		if !slices.ContainsFunc(d.found.Sets, func(o Lists) bool { return (&Stream{Lists: o}).same(set) }) {
+		if !slices.ContainsFunc(d.found.Sets, func(o Lists) bool { return (&stream{Lists: o}).same(set) }) {
 			d.found.Sets = append(d.found.Sets, set)
 			d.validators[set.CapabilityList] = v
 		}
@@ -191,7 +191,7 @@ func (d *discovery) list(l *List) error {
 	} else {
 		l.close()
 	}
-	d.add(set, dumps{}, Validators{})
+	d.add(set, dumps{}, follow.Validators{})
 	return nil
 }
 
@@ -229,7 +229,7 @@ func (d *discovery) above(l *List, at string) (*above, error) {
 		l.broken(ruleMissing, err.Error(), "a link upwards that may be followed")
 		return nil, nil
 	}
-	up, err := d.p.open(at, Validators{})
+	up, err := d.p.open(at, follow.Validators{})
 	if err == nil {
 		a := &above{list: up, locs: map[string]bool{}, set: Lists{CapabilityList: at}}
 		if a.dumps, err = a.set.read(up, a.locs); err == nil {

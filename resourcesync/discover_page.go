@@ -229,7 +229,7 @@ func (d *discovery) plain(sitemaps []string, place string) error {
 // there is nothing.
 func (d *discovery) sitemaps(at string) (urls []string, answer string, err error) {
 	d.seen[follow.Key(at)] = true
-	a, err := d.p.get(at, Validators{})
+	a, err := d.p.get(at, follow.Validators{})
 	if s := follow.Status(err); s != 0 && s != 429 && s < 500 {
 		return nil, fmt.Sprintf("HTTP status %d", s), nil
 	}

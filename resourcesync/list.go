@@ -36,7 +36,7 @@ type List struct {
 	p      *pass
 	answer *follow.Answer
 	reader *Reader
-	step   Step
+	step   step
 	ended  bool  // read to io.EOF, and taken into the pass's cursor
 	fatal  error // what Next returned last, if it ends the reading
 	live   bool  // it is being visited
@@ -102,20 +102,22 @@ func (l *List) Input() []byte { return l.reader.Input() }
 // late.
 func (l *List) Late(stamp time.Time) bool { return l.answer.Late(stamp) }
 
-// Cursor returns where the walk goes on after this list. It is to be stored in
+// State returns that of a walk which goes on after this list. It is to be stored in
 // one transaction with what the list said; ok is false until Next has returned
 // io.EOF.
-func (l *List) Cursor() (c Cursor, ok bool) {
+func (l *List) State() (s State, ok bool) {
 	if !l.ended {
-		return Cursor{}, false
+		return State{}, false
 	}
-	return l.p.cur.clone(), true
+	m, c := l.p.before, l.p.cur.clone()
+	m.Walk = &c
+	return State{&m}, true
 }
 
 // cursorParts is how many parts of a cursor may be written for each list.
 const cursorParts = 64
 
-// Checkpoint reports whether the Cursor after this list is to be stored: it names
+// Checkpoint reports whether the State after this list is to be stored: it names
 // all lists that are still to be read, so that storing it each time would cost the
 // square of their number (D121). It is due after every list while few are left,
 // after the first one, and else after so many that their share of it is small.

@@ -18,7 +18,7 @@ const (
 	defaultMaxDocuments = 10_000
 	// maxIndexes is how deep indexes may be nested. The standard knows one level.
 	maxIndexes = 4
-	// keptValidators is how many lists a Memory can ask for conditionally.
+	// keptValidators is how many lists a State can ask for conditionally.
 	keptValidators = 2_000
 	// keptProblems bounds what is remembered so as to report it once.
 	keptProblems = 10_000
@@ -37,7 +37,8 @@ type pass struct {
 	w      *Walk
 	ctx    context.Context
 	client *follow.Client
-	cur    Cursor
+	before memory // what the State of the Walk holds
+	cur    cursor
 	read   map[string]bool  // documents of this run, as asked for and as answered
 	told   map[Problem]bool // of documents that may be opened again
 	held   *List            // opened, and perhaps the next to be read
@@ -48,19 +49,25 @@ type pass struct {
 
 	ended    bool // the Source has ended
 	surveyed bool // discovery was made in this run
-	resumed  bool // the first document of a resumed walk has not answered yet
+	resumed  bool // an unfinished walk goes on
+	resuming bool // its first document has not answered yet
 }
 
 func newPass(ctx context.Context, w *Walk) (*pass, error) {
 	p := &pass{w: w, ctx: ctx, read: map[string]bool{}, told: map[Problem]bool{}, asked: map[int]bool{}}
-	switch m := w.Memory; {
-	case w.Resume != nil:
-		p.cur, p.resumed = w.Resume.clone(), true
+	if w.State.m != nil {
+		p.before = *w.State.m
+	}
+	unfinished := p.before.Walk
+	p.before.Walk = nil
+	switch {
+	case unfinished != nil:
+		p.cur, p.resumed, p.resuming = unfinished.clone(), true, true
 		for i := range p.cur.Steps {
-			p.cur.Steps[i].Validators = Validators{}
+			p.cur.Steps[i].Validators = follow.Validators{}
 		}
-	case m != nil && m.URL == w.URL:
-		p.cur.Memory = m.clone()
+	case p.before.URL == w.URL:
+		p.cur.Memory = p.before.clone()
 		for i := range p.cur.Memory.Streams {
 			s := &p.cur.Memory.Streams[i]
 			if !w.Full {
@@ -70,7 +77,7 @@ func newPass(ctx context.Context, w *Walk) (*pass, error) {
 		}
 	}
 	p.cur.Memory.URL = w.URL
-	if w.Resume == nil {
+	if unfinished == nil {
 		p.cur.Full = w.Full
 		p.cur.Due = w.Full || p.cur.Memory.Moved > 0 && p.cur.Memory.Moved < movedMost
 		if w.Full {
@@ -78,7 +85,7 @@ func newPass(ctx context.Context, w *Walk) (*pass, error) {
 		}
 	}
 	var err error
-	p.client, err = follow.New(follow.Options{HTTP: w.Client, Start: w.URL, AllowHost: w.AllowHost, Led: p.cur.Memory.Hosts, Accept: accept, Now: w.Now})
+	p.client, err = follow.New(follow.Options{HTTP: w.Client, Start: w.URL, AllowHost: w.AllowHost, Led: p.cur.Memory.Hosts, Accept: accept, Refused: ErrRefused, Now: w.Now})
 	if err != nil {
 		return nil, fmt.Errorf("ResourceSync Source: %w", err)
 	}
@@ -86,9 +93,13 @@ func newPass(ctx context.Context, w *Walk) (*pass, error) {
 }
 
 // get asks for a document.
-func (p *pass) get(url string, v Validators) (*follow.Answer, error) {
+func (p *pass) get(url string, v follow.Validators) (*follow.Answer, error) {
 	a, err := p.client.Get(p.ctx, url, v)
 	p.cur.Memory.Hosts = p.client.Led()
+	var status *follow.StatusError
+	if errors.As(err, &status) {
+		return nil, (*StatusError)(status)
+	}
 	return a, err
 }
 
@@ -101,12 +112,12 @@ func (p *pass) close() {
 
 func (p *pass) most() int { return cmp.Or(p.w.MaxDocuments, defaultMaxDocuments) }
 
-func (p *pass) stream(i int) *Stream { return &p.cur.Memory.Streams[i] }
+func (p *pass) stream(i int) *stream { return &p.cur.Memory.Streams[i] }
 
 // run hands out lists until there are no more, and reports whether the loop has taken
 // them all.
 func (p *pass) run(yield func(*List, error) bool) (ended bool, err error) {
-	if p.w.Resume == nil {
+	if !p.resumed {
 		if err := p.start(); err != nil || p.ended {
 			return true, err
 		}
@@ -144,11 +155,11 @@ func (p *pass) next() (*List, error) {
 // found reports whether a Change List was read that an earlier pass went on without:
 // what was absent from the Resource Lists meanwhile was not taken as deleted.
 func (p *pass) found() bool {
-	return slices.ContainsFunc(p.cur.Memory.Streams, func(s Stream) bool { return s.Missed && !s.New.Missed && s.ResourceList != "" })
+	return slices.ContainsFunc(p.cur.Memory.Streams, func(s stream) bool { return s.Missed && !s.New.Missed && s.ResourceList != "" })
 }
 
 // arrive opens a list; nil when it is not to be visited.
-func (p *pass) arrive(s Step) (*List, error) {
+func (p *pass) arrive(s step) (*List, error) {
 	switch {
 	case s.Sum != "":
 		return nil, p.compare(s)
@@ -159,14 +170,14 @@ func (p *pass) arrive(s Step) (*List, error) {
 		return nil, nil
 	}
 	l, err := p.open(s.URL, s.Validators)
-	resumed := p.resumed
-	p.resumed = false
+	resuming := p.resuming
+	p.resuming = false
 	switch {
-	case follow.Status(err) == 304 && s.Validators != Validators{}:
+	case follow.Status(err) == 304 && s.Validators != follow.Validators{}:
 		p.unchanged(s)
 		return nil, nil
-	case resumed && follow.Missing(err):
-		return nil, fmt.Errorf("%w (%w)", ErrStaleCursor, err)
+	case resuming && follow.Missing(err):
+		return nil, fmt.Errorf("%w (%w)", ErrStale, err)
 	case missing(err), p.failsAtFirst(s, err):
 		return nil, p.absent(s, err)
 	case err != nil:
@@ -201,10 +212,10 @@ func (p *pass) judge(l *List) (*List, error) {
 }
 
 // open asks for a document of the framework and reads its head.
-func (p *pass) open(url string, v Validators) (*List, error) {
+func (p *pass) open(url string, v follow.Validators) (*List, error) {
 	if h := p.held; h != nil {
 		p.held = nil
-		if h.Requested == url && v == (Validators{}) {
+		if h.Requested == url && v == (follow.Validators{}) {
 			return h, nil
 		}
 		h.close()
@@ -285,7 +296,7 @@ func (p *pass) report(q Problem, live bool) {
 
 // failsAtFirst reports whether a Change List fails that was never read: the
 // Resource List, which is read anyway, makes up for it.
-func (p *pass) failsAtFirst(s Step, err error) bool {
+func (p *pass) failsAtFirst(s step, err error) bool {
 	stream := p.stream(s.Stream)
 	return follow.Status(err) >= http.StatusInternalServerError && !s.Baseline && !stream.Known && stream.ResourceList != ""
 }
@@ -325,15 +336,16 @@ func (p *pass) result(whole bool) Result {
 		r.NotModified = c.Documents == 0 && !c.Due && len(c.Lost) == 0
 		m := c.Memory.clone()
 		m.settle(r.Baseline, c.Moved)
-		r.Memory, r.Mark = &m, m.mark()
+		r.State, r.Mark = State{&m}, m.mark()
 	} else {
-		r.Mark = c.Memory.mark()
+		before := p.before
+		r.State, r.Mark = State{&before}, c.Memory.mark()
 	}
 	return r
 }
 
 // mark is the earliest mark of the streams that have one.
-func (m *Memory) mark() time.Time {
+func (m *memory) mark() time.Time {
 	var earliest time.Time
 	for i := range m.Streams {
 		if t := m.Streams[i].Mark; !t.IsZero() && (earliest.IsZero() || t.Before(earliest)) {

@@ -21,12 +21,12 @@ func (p *pass) expand(l *List) error {
 		l.broken(ruleNested, "an index in an index", "a list; it is followed")
 	}
 	at := head.At.Time()
-	var lists []Step
+	var lists []step
 	var sum digest
 	whole, err := l.entries(func(e *Entry) {
 		m := &e.Metadata
 		sum.add(e.Loc, e.LastMod.String(), m.At.String())
-		lists = append(lists, Step{Stream: s.Stream, URL: e.Loc, Baseline: s.Baseline, Depth: s.Depth + 1,
+		lists = append(lists, step{Stream: s.Stream, URL: e.Loc, Baseline: s.Baseline, Depth: s.Depth + 1,
 			From: m.From.Time(), Until: m.Until.Time(), At: m.At.Time(), IndexAt: at})
 	})
 	var fault *DocumentError
@@ -52,7 +52,7 @@ func (p *pass) expand(l *List) error {
 	return p.expandChanges(l, lists, whole)
 }
 
-func (p *pass) expandBaseline(l *List, lists []Step, sum string) {
+func (p *pass) expandBaseline(l *List, lists []step, sum string) {
 	s, stream := l.step, p.stream(l.step.Stream)
 	if at := l.Head().At.Time(); !at.IsZero() {
 		p.cur.moment(l, at)
@@ -69,15 +69,15 @@ func (p *pass) expandBaseline(l *List, lists []Step, sum string) {
 		}
 	}
 	if !dated {
-		lists = append(lists, Step{Stream: s.Stream, URL: l.Requested, Baseline: true, Depth: s.Depth, Sum: sum})
+		lists = append(lists, step{Stream: s.Stream, URL: l.Requested, Baseline: true, Depth: s.Depth, Sum: sum})
 	}
 	p.cur.Steps = merge(lists, p.cur.Steps)
 }
 
-func (p *pass) expandChanges(l *List, lists []Step, whole bool) error {
+func (p *pass) expandChanges(l *List, lists []step, whole bool) error {
 	s, stream := l.step, p.stream(l.step.Stream)
 	sorted := chronological(lists)
-	if i := slices.IndexFunc(sorted, func(s Step) bool { return s.From.IsZero() }); i >= 0 {
+	if i := slices.IndexFunc(sorted, func(s step) bool { return s.From.IsZero() }); i >= 0 {
 		l.broken(ruleFrom, "no from on "+sorted[i].URL, "one on every list, so that a Destination knows where it begins")
 	}
 	reach(sorted)
@@ -118,19 +118,19 @@ func (p *pass) expandChanges(l *List, lists []Step, whole bool) error {
 // unconditional makes all lists newer than one that was not read before be read
 // again, although they have not changed: else an older change would be the first
 // that is met of its resource. lists begin with the newest.
-func unconditional(lists []Step) {
+func unconditional(lists []step) {
 	oldest := len(lists) - 1
-	for oldest >= 0 && lists[oldest].Validators != (Validators{}) {
+	for oldest >= 0 && lists[oldest].Validators != (follow.Validators{}) {
 		oldest--
 	}
 	for i := range max(oldest, 0) {
-		lists[i].Validators = Validators{}
+		lists[i].Validators = follow.Validators{}
 	}
 }
 
 // oldest is when the earliest of the lists begins. An index may say an earlier
 // time, of lists that it has dropped since.
-func oldest(index *Document, lists []Step) time.Time {
+func oldest(index *Document, lists []step) time.Time {
 	if len(lists) > 0 && !lists[0].From.IsZero() {
 		return lists[0].From
 	}
@@ -138,7 +138,7 @@ func oldest(index *Document, lists []Step) time.Time {
 }
 
 // since is the moment after which the changes of a stream are wanted.
-func (p *pass) since(s *Stream) time.Time {
+func (p *pass) since(s *stream) time.Time {
 	switch {
 	case !s.Known:
 		return s.New.At
@@ -178,7 +178,7 @@ func (p *pass) again(l *List, late bool) error {
 		return err
 	}
 	stream := p.stream(s.Stream)
-	next := Step{Stream: s.Stream, URL: stream.ChangeList}
+	next := step{Stream: s.Stream, URL: stream.ChangeList}
 	if next.URL == "" { // this one is read all the same
 		next.URL = s.URL
 	}
@@ -191,14 +191,14 @@ func (p *pass) again(l *List, late bool) error {
 		} else {
 			p.hold(l)
 		}
-		p.cur.Steps = append([]Step{next}, p.cur.Steps...)
+		p.cur.Steps = append([]step{next}, p.cur.Steps...)
 		return nil
 	}
 	l.close()
-	steps := []Step{next}
+	steps := []step{next}
 	if until := l.Head().Until.Time(); !l.Head().Index && !until.IsZero() && !until.Before(p.since(stream)) {
 		steps[0].Behind = until
-		steps = append(steps, Step{Stream: s.Stream, URL: s.URL, Again: true, Until: until})
+		steps = append(steps, step{Stream: s.Stream, URL: s.URL, Again: true, Until: until})
 	}
 	p.cur.Steps = merge(steps, p.cur.Steps)
 	return nil
@@ -214,7 +214,7 @@ func (p *pass) ask(stream int) error {
 		return nil
 	}
 	l, err := p.open(s.CapabilityList, s.Named)
-	if follow.Status(err) == http.StatusNotModified && s.Named != (Validators{}) {
+	if follow.Status(err) == http.StatusNotModified && s.Named != (follow.Validators{}) {
 		return nil
 	}
 	if err != nil {
@@ -243,10 +243,10 @@ func (p *pass) survives(err error) error {
 
 // unchanged takes note of a list that answered 304. Of an index the open lists
 // are asked all the same: they grow without it.
-func (p *pass) unchanged(s Step) {
+func (p *pass) unchanged(s step) {
 	stream := p.stream(s.Stream)
 	if stream.Validators == nil {
-		stream.Validators = map[string]Validators{}
+		stream.Validators = map[string]follow.Validators{}
 	}
 	stream.Validators[s.URL] = s.Validators
 	if s.Depth > 0 {
@@ -255,17 +255,17 @@ func (p *pass) unchanged(s Step) {
 	for url, v := range stream.before {
 		stream.Validators[url] = v
 	}
-	var open []Step
+	var open []step
 	for _, url := range slices.Backward(stream.Open) {
-		open = append(open, Step{Stream: s.Stream, URL: url, Depth: 1, Validators: stream.before[url]})
+		open = append(open, step{Stream: s.Stream, URL: url, Depth: 1, Validators: stream.before[url]})
 	}
 	p.cur.Steps = merge(open, p.cur.Steps)
 }
 
 // absent deals with a list that is needed and not to be had.
-func (p *pass) absent(s Step, why error) error {
+func (p *pass) absent(s step, why error) error {
 	stream := p.stream(s.Stream)
-	if s.Depth == 0 && follow.Missing(why) && !p.surveyed && p.w.Resume == nil {
+	if s.Depth == 0 && follow.Missing(why) && !p.surveyed && !p.resumed {
 		return p.discover()
 	}
 	if err := p.other(s.URL); err != nil {
@@ -315,8 +315,8 @@ func (p *pass) lost(what string) {
 
 // compare asks again for an index whose parts were read, since nothing in them
 // tells whether they belong together.
-func (p *pass) compare(s Step) error {
-	l, err := p.open(s.URL, Validators{})
+func (p *pass) compare(s step) error {
+	l, err := p.open(s.URL, follow.Validators{})
 	var sum digest
 	if err == nil {
 		_, err = l.entries(func(e *Entry) { sum.add(e.Loc, e.LastMod.String(), e.Metadata.At.String()) })

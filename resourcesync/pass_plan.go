@@ -3,10 +3,12 @@ package resourcesync
 import (
 	"slices"
 	"time"
+
+	"github.com/pmh-bridge/bridge/internal/follow"
 )
 
-// Step is one document that a walk is to read.
-type Step struct {
+// step is one document that a walk is to read.
+type step struct {
 	// Stream is the index of its stream.
 	Stream int    `json:"stream"`
 	URL    string `json:"url"`
@@ -21,7 +23,7 @@ type Step struct {
 	At      time.Time `json:"at,omitzero"`
 	IndexAt time.Time `json:"index_at,omitzero"`
 	// Validators make the request conditional.
-	Validators Validators `json:"validators,omitzero"`
+	Validators follow.Validators `json:"validators,omitzero"`
 	// Again: the Capability List was asked again and still names it.
 	Again bool `json:"again,omitempty"`
 	// Behind is up to when the list reaches that this one goes on from, and that
@@ -35,7 +37,7 @@ type Step struct {
 // chronological returns the lists of a Change List Index in the order of their
 // times (clause 12.2), in which they should stand. Lists without times stay
 // behind the one that they follow.
-func chronological(lists []Step) []Step {
+func chronological(lists []step) []step {
 	times := begins(lists)
 	forward, backward := true, true
 	var last time.Time
@@ -66,7 +68,7 @@ func chronological(lists []Step) []Step {
 		// Of lists that begin in the same second the one that is open is the last.
 		return newer(&lists[a], &lists[b])
 	})
-	sorted := make([]Step, len(lists))
+	sorted := make([]step, len(lists))
 	for i, at := range order {
 		sorted[i] = lists[at]
 	}
@@ -76,7 +78,7 @@ func chronological(lists []Step) []Step {
 // begins returns the times by which lists are put in order: their from, else
 // their until. Where no list says from, one that does not say until either is
 // the open one, and the last.
-func begins(lists []Step) []time.Time {
+func begins(lists []step) []time.Time {
 	times := make([]time.Time, len(lists))
 	closed, from := false, false
 	for i := range lists {
@@ -99,7 +101,7 @@ func begins(lists []Step) []time.Time {
 
 // reach sets up to when each of some lists in chronological order reaches: its
 // until, else the from of the next one that begins later.
-func reach(lists []Step) {
+func reach(lists []step) {
 	var next, after time.Time // when the next lists begin, and those behind them
 	for i := len(lists) - 1; i >= 0; i-- {
 		until := next
@@ -119,8 +121,8 @@ func reach(lists []Step) {
 // needed returns the lists that have to be read to know all changes since a
 // moment, newest first. lists are in chronological order and reach has been
 // applied.
-func needed(lists []Step, since time.Time) []Step {
-	i := slices.IndexFunc(lists, func(s Step) bool { return s.Until.IsZero() || !s.Until.Before(since) })
+func needed(lists []step, since time.Time) []step {
+	i := slices.IndexFunc(lists, func(s step) bool { return s.Until.IsZero() || !s.Until.Before(since) })
 	if i < 0 {
 		return nil
 	}
@@ -130,7 +132,7 @@ func needed(lists []Step, since time.Time) []Step {
 }
 
 // holes returns the indexes of the lists before which a span of time is missing.
-func holes(lists []Step) []int {
+func holes(lists []step) []int {
 	var at []int
 	for i := 1; i < len(lists); i++ {
 		if until, from := lists[i-1].Until, lists[i].From; !until.IsZero() && until.Before(from) {
@@ -142,8 +144,8 @@ func holes(lists []Step) []int {
 
 // merge puts two sequences of steps, each newest first, into one. Resource Lists
 // stay behind all Change Lists.
-func merge(a, b []Step) []Step {
-	out := make([]Step, 0, len(a)+len(b))
+func merge(a, b []step) []step {
+	out := make([]step, 0, len(a)+len(b))
 	for len(a) > 0 && len(b) > 0 {
 		if newer(&a[0], &b[0]) >= 0 {
 			out, a = append(out, a[0]), a[1:]
@@ -155,7 +157,7 @@ func merge(a, b []Step) []Step {
 }
 
 // newer is positive when a comes before b.
-func newer(a, b *Step) int {
+func newer(a, b *step) int {
 	switch {
 	case a.Baseline != b.Baseline:
 		if b.Baseline {

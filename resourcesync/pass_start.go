@@ -28,10 +28,10 @@ func (p *pass) start() error {
 }
 
 // describes tells whether a Source Description still names the same documents.
-func (p *pass) describes(d *Naming) (bool, error) {
+func (p *pass) describes(d *naming) (bool, error) {
 	l, err := p.open(d.URL, d.Validators)
 	switch {
-	case follow.Status(err) == http.StatusNotModified && d.Validators != Validators{}:
+	case follow.Status(err) == http.StatusNotModified && d.Validators != follow.Validators{}:
 		return true, nil
 	case missing(err):
 		return false, nil
@@ -75,13 +75,13 @@ func (p *pass) discover() error {
 
 // adopt makes the streams those of the sets that were found. What is known of a
 // stream goes on with it. validators are those of the Capability Lists.
-func (p *pass) adopt(sets []Lists, validators map[string]Validators) {
+func (p *pass) adopt(sets []Lists, validators map[string]follow.Validators) {
 	before := p.cur.Memory.Streams
-	streams := make([]Stream, len(sets))
+	streams := make([]stream, len(sets))
 	known := 0
 	for i, set := range sets {
 		streams[i].Lists = set
-		j := slices.IndexFunc(before, func(s Stream) bool { return s.same(set) })
+		j := slices.IndexFunc(before, func(s stream) bool { return s.same(set) })
 		if j >= 0 {
 			known++
 			streams[i] = before[j]
@@ -101,7 +101,7 @@ func (p *pass) adopt(sets []Lists, validators map[string]Validators) {
 
 // same tells whether a stream is that of a set: the Capability List says so, or,
 // where there is none, the lists.
-func (s *Stream) same(set Lists) bool {
+func (s *stream) same(set Lists) bool {
 	if s.CapabilityList != "" || set.CapabilityList != "" {
 		return s.CapabilityList == set.CapabilityList
 	}
@@ -111,9 +111,9 @@ func (s *Stream) same(set Lists) bool {
 // rename gives a stream the lists that its Capability List names now. A Change
 // List that follows another one goes on from it; any other difference makes a
 // baseline due.
-func (p *pass) rename(s *Stream, to Lists) {
+func (p *pass) rename(s *stream, to Lists) {
 	if s.ChangeList != to.ChangeList {
-		s.Open, s.Closed, s.Final = nil, false, Closing{}
+		s.Open, s.Closed, s.Final = nil, false, closing{}
 		p.cur.Due = p.cur.Due || s.ChangeList == "" || to.ChangeList == ""
 	}
 	if s.ResourceList != to.ResourceList {
@@ -139,7 +139,7 @@ func (p *pass) plan() error {
 			}
 		}
 		if s.ChangeList != "" {
-			p.cur.Steps = append(p.cur.Steps, Step{Stream: i, URL: s.ChangeList, Validators: s.before[s.ChangeList]})
+			p.cur.Steps = append(p.cur.Steps, step{Stream: i, URL: s.ChangeList, Validators: s.before[s.ChangeList]})
 		}
 	}
 	for i := range p.cur.Memory.Streams {
@@ -162,7 +162,7 @@ func (p *pass) probe(stream int) (replanned bool, err error) {
 	s := p.stream(stream)
 	urls := append([]string{s.ResourceList}, s.Parts...)
 	for _, url := range urls {
-		if s.before[url] == (Validators{}) {
+		if s.before[url] == (follow.Validators{}) {
 			p.cur.Due = true
 			return false, nil
 		}
@@ -197,7 +197,7 @@ func (p *pass) planBaseline() {
 	p.cur.Planned = true
 	for i := range p.cur.Memory.Streams {
 		if s := p.stream(i); s.ResourceList != "" {
-			p.cur.Steps = append(p.cur.Steps, Step{Stream: i, URL: s.ResourceList, Baseline: true})
+			p.cur.Steps = append(p.cur.Steps, step{Stream: i, URL: s.ResourceList, Baseline: true})
 		}
 	}
 }
@@ -210,7 +210,7 @@ func (p *pass) peek() error {
 		if !s.Baseline || stream.Known || stream.ChangeList == "" || slices.Contains(p.w.Accepted, s.URL) {
 			continue
 		}
-		l, err := p.open(s.URL, Validators{})
+		l, err := p.open(s.URL, follow.Validators{})
 		if missing(err) {
 			continue // said when its turn comes
 		}
@@ -225,7 +225,7 @@ func (p *pass) peek() error {
 			l.close()
 			continue
 		}
-		p.cur.Steps = slices.DeleteFunc(p.cur.Steps, func(o Step) bool { return o == s })
+		p.cur.Steps = slices.DeleteFunc(p.cur.Steps, func(o step) bool { return o == s })
 		if err := p.expand(l); err != nil {
 			return err
 		}

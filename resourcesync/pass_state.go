@@ -10,10 +10,12 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/pmh-bridge/bridge/internal/follow"
 )
 
 // take moves the cursor behind a list that was read to its end.
-func (c *Cursor) take(l *List, overlap time.Duration) {
+func (c *cursor) take(l *List, overlap time.Duration) {
 	c.Documents++
 	head := l.Head()
 	if d := string(head.Dialect); d != "" && !slices.Contains(c.Dialects, d) {
@@ -28,7 +30,7 @@ func (c *Cursor) take(l *List, overlap time.Duration) {
 }
 
 // changed takes in what a whole Change List says of time.
-func (c *Cursor) changed(l *List, overlap time.Duration) {
+func (c *cursor) changed(l *List, overlap time.Duration) {
 	s, head := &c.Memory.Streams[l.step.Stream], l.Head()
 	t := &s.New
 	t.Mark = latest(t.Mark, l.mark())
@@ -48,20 +50,20 @@ func (c *Cursor) changed(l *List, overlap time.Duration) {
 }
 
 // closes compares the newest Change List, which is closed, with what it was.
-func (s *Stream) closes(l *List) {
-	now := Closing{URL: l.Requested, Until: latest(l.Head().Until.Time(), l.step.Until), Entries: l.Entries}
+func (s *stream) closes(l *List) {
+	now := closing{URL: l.Requested, Until: latest(l.Head().Until.Time(), l.step.Until), Entries: l.Entries}
 	if was := s.Final; was.URL == now.URL && (!was.Until.Equal(now.Until) || was.Entries != now.Entries) {
 		l.broken(ruleClosed, now.String(), was.String()+", as before, since until means that the list does not change any more; what is new in it is taken")
 	}
 	s.Final = now
 }
 
-func (c Closing) String() string {
+func (c closing) String() string {
 	return fmt.Sprintf("until %s and %d entries", stamp(c.Until), c.Entries)
 }
 
 // enumerated takes in what a whole Resource List is worth as an enumeration.
-func (c *Cursor) enumerated(l *List) {
+func (c *cursor) enumerated(l *List) {
 	s, head := &l.step, l.Head()
 	if l.nameless > 0 {
 		c.Incomplete = true
@@ -91,7 +93,7 @@ func (c *Cursor) enumerated(l *List) {
 }
 
 // moment takes in the at of a part of the baseline.
-func (c *Cursor) moment(l *List, at time.Time) {
+func (c *cursor) moment(l *List, at time.Time) {
 	if at.IsZero() {
 		c.Timeless = true
 		return
@@ -105,10 +107,10 @@ func (c *Cursor) moment(l *List, at time.Time) {
 
 // validate remembers what makes the next request for a list conditional. Resource
 // Lists beside a Change List are read only when a baseline is due.
-func (m *Memory) validate(stream int, l *List) {
+func (m *memory) validate(stream int, l *List) {
 	s := &m.Streams[stream]
 	v := l.answer.Validators
-	if v == (Validators{}) || l.Baseline && s.ChangeList != "" {
+	if v == (follow.Validators{}) || l.Baseline && s.ChangeList != "" {
 		return
 	}
 	n := 0
@@ -119,13 +121,13 @@ func (m *Memory) validate(stream int, l *List) {
 		return
 	}
 	if s.Validators == nil {
-		s.Validators = map[string]Validators{}
+		s.Validators = map[string]follow.Validators{}
 	}
 	s.Validators[l.Requested] = v
 }
 
 // settle completes the memory of a walk that has ended whole.
-func (m *Memory) settle(baseline, moved bool) {
+func (m *memory) settle(baseline, moved bool) {
 	if baseline {
 		if m.Moved++; !moved {
 			m.Moved = 0
@@ -148,7 +150,7 @@ func (m *Memory) settle(baseline, moved bool) {
 		if s.Missed = s.New.Missed; s.Missed {
 			s.Validators = nil // an index that has not changed would hide the list
 		}
-		s.New = Times{}
+		s.New = times{}
 		for _, part := range s.Parts {
 			if _, ok := s.Validators[part]; !ok {
 				// The index alone does not say that nothing has changed.
@@ -159,7 +161,7 @@ func (m *Memory) settle(baseline, moved bool) {
 	}
 }
 
-func (c *Cursor) clone() Cursor {
+func (c *cursor) clone() cursor {
 	d := *c
 	d.Steps = slices.Clone(c.Steps)
 	d.Memory = c.Memory.clone()
@@ -168,7 +170,7 @@ func (c *Cursor) clone() Cursor {
 	return d
 }
 
-func (m *Memory) clone() Memory {
+func (m *memory) clone() memory {
 	n := *m
 	n.Descriptions = slices.Clone(m.Descriptions)
 	n.Streams = slices.Clone(m.Streams)

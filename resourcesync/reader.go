@@ -116,14 +116,15 @@ func (r *Reader) Next() (*Entry, error) {
 		return nil, err
 	}
 	if !r.begun {
-		if r.err = r.advance(); r.err != nil {
+		if r.err = documentError(r.advance()); r.err != nil {
 			return nil, r.err
 		}
 	}
 	r.begun = false
 	e, err := r.entry()
 	if _, bad := err.(*EntryError); err != nil && !bad { //nolint:errorlint // entry returns it bare
-		r.err = err
+		r.err = documentError(err)
+		return nil, r.err
 	}
 	return e, err
 }
@@ -157,6 +158,7 @@ func (r *Reader) readHead() error {
 	if r.err = r.start(); r.err == nil {
 		r.err = r.advance()
 	}
+	r.err = documentError(r.err)
 	return r.err
 }
 
@@ -165,7 +167,7 @@ const wanted = "a ResourceSync document or a sitemap"
 // start reads the root's start tag.
 func (r *Reader) start() error {
 	r.scan = strictxml.New(r.in, strictxml.Options{
-		URL: r.o.URL, ContentType: r.o.ContentType, Limits: r.o.Limits, Want: wanted,
+		URL: r.o.URL, ContentType: r.o.ContentType, Limits: strictxml.Limits(r.o.Limits), Want: wanted,
 		Namespaces: []string{SitemapNamespace, Namespace, BetaNamespace, CarriedNamespace},
 		Report:     r.notice,
 	})

@@ -114,15 +114,47 @@ func (p Problem) String() string {
 	return fmt.Sprintf("%s: %s: found %s, expected %s", at, p.Rule, p.Found, p.Expected)
 }
 
-// Limits caps what a document may ask for. The zero value of each field means
-// its default: 256 MiB for a document, a depth of 256, 256 attributes on one
-// element, 8 MiB for one text.
-type Limits = strictxml.Limits
+// Limits caps what a document may ask for. The zero value of a field means its
+// default.
+type Limits struct {
+	// Document is how many bytes a document may have as it arrives, unpacked; 0 is 256 MiB.
+	Document int64
+	// Depth is how deep elements may be nested; 0 is 256.
+	Depth int
+	// Attributes is how many attributes one element may have, its namespace
+	// declarations included; 0 is 256.
+	Attributes int
+	// Text is how many bytes one text, attribute value, tag or comment may have; 0
+	// is 8 MiB.
+	Text int
+}
 
 // DocumentError tells why a document cannot be read any further. It is the
 // document's own fault: an error of the network below is returned as it is,
 // wrapped with the place.
-type DocumentError = strictxml.DocumentError
+type DocumentError struct {
+	URL string
+	// Line and Column are where the reading ended, from 1; the column counts bytes
+	// of UTF-8.
+	Line, Column int
+	// Cap is what the document has too much of: "document", "depth", "attributes"
+	// or "text", as the field of Limits, or "namespaces", of which too many are
+	// declared. It is "" when no limit was exceeded.
+	Cap string
+	// Reason says what is wrong and what was expected.
+	Reason string
+}
+
+// Error returns place and reason.
+func (e *DocumentError) Error() string { return (*strictxml.DocumentError)(e).Error() }
+
+// documentError makes an error of the scanner one of this package.
+func documentError(err error) error {
+	if fault, ok := err.(*strictxml.DocumentError); ok { //nolint:errorlint // the scanner returns it bare
+		return (*DocumentError)(fault)
+	}
+	return err
+}
 
 // EntryError tells of an entry that cannot be taken as it is. The reading goes
 // on after it.

@@ -2,6 +2,7 @@ package resourcesync
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -46,7 +47,7 @@ import (
 //
 // # Steady state
 //
-// With a Memory the walk begins at the Change Lists themselves, conditionally.
+// With a State the walk begins at the Change Lists themselves, conditionally.
 // When an index answers 304 its open lists are asked all the same: they grow
 // without it. A Source Description is asked too, since a new set shows nowhere
 // else. A stream that has only a Resource List is asked for that and, when it is
@@ -67,20 +68,19 @@ type Walk struct {
 	// transport can read it.
 	URL string
 
-	// Memory is Result.Memory of the last walk that ended whole; nil when there
-	// was none. It is not changed.
-	Memory *Memory
+	// State is what the last walk of this URL left: Result.State, or the List.State
+	// of a list that was taken in, from which an unfinished walk goes on. With the
+	// zero State the Source is discovered, and everything is read.
+	State State
 	// Overlap is how far before a stream's mark the walk reads again, to catch
 	// changes that were published late.
 	Overlap time.Duration
-	// Full discovers anew, reads a baseline, and asks unconditionally.
+	// Full discovers anew, reads a baseline, and asks unconditionally. An unfinished
+	// walk goes on as it began.
 	Full bool
 	// Accepted are URLs of lists that are known to be gone. They are not asked
 	// for.
 	Accepted []string
-	// Resume goes on with an unfinished walk; nil starts a new one. Memory must
-	// be the one that the unfinished walk had.
-	Resume *Cursor
 
 	// MaxDocuments caps the lists of one walk, resumed parts included, and each
 	// on their own its indexes and missing lists, and the documents of its
@@ -104,9 +104,6 @@ type Walk struct {
 	result Result
 }
 
-// Validators are what makes a request conditional (RFC 9110 8.8).
-type Validators = follow.Validators
-
 // Lists are the documents of one set of resources. What is unknown is "".
 type Lists struct {
 	// CapabilityList names the others.
@@ -116,14 +113,52 @@ type Lists struct {
 	ResourceList string `json:"resource_list,omitempty"`
 }
 
-// Memory is what a walk that ended whole leaves for the next one, to be stored
-// as JSON. Its fields are the walk's own.
-type Memory struct {
-	// URL is that of the Walk; for another one the Memory is of no use.
-	URL string `json:"url"`
+// State is what a walk leaves for the next one: which lists the Source has, how far
+// they were read, what makes the next requests conditional and, in an unfinished
+// walk, which lists are still to be read. It belongs to the URL of its Walk. The
+// zero State is that of a Source of which nothing was read.
+//
+// Its text is JSON. As a field of something that is stored as JSON it is an object.
+type State struct{ m *memory }
+
+// Unfinished reports whether the walk goes on with this State where another one
+// was broken off.
+func (s State) Unfinished() bool { return s.m != nil && s.m.Walk != nil }
+
+// IsZero reports whether this is the State of a Source of which nothing was read.
+func (s State) IsZero() bool { return s.m == nil }
+
+// MarshalText returns the form in which a State is stored.
+func (s State) MarshalText() ([]byte, error) {
+	if s.m == nil {
+		return []byte("{}"), nil
+	}
+	return json.Marshal(s.m)
+}
+
+// UnmarshalText reads what MarshalText has returned.
+func (s *State) UnmarshalText(text []byte) error {
+	m := new(memory)
+	if err := json.Unmarshal(text, m); err != nil {
+		return fmt.Errorf("state of a walk: %w", err)
+	}
+	s.m = m
+	return nil
+}
+
+// MarshalJSON returns the text as it is.
+func (s State) MarshalJSON() ([]byte, error) { return s.MarshalText() }
+
+// UnmarshalJSON reads what MarshalJSON has returned.
+func (s *State) UnmarshalJSON(text []byte) error { return s.UnmarshalText(text) }
+
+// memory is what a State holds.
+type memory struct {
+	// URL is that of the Walk; for another one the memory is of no use.
+	URL string `json:"url,omitempty"`
 	// Descriptions are the Source Descriptions that led to the streams.
-	Descriptions []Naming `json:"descriptions,omitempty"`
-	Streams      []Stream `json:"streams"`
+	Descriptions []naming `json:"descriptions,omitempty"`
+	Streams      []stream `json:"streams,omitempty"`
 	// Numbers counts the numbers that were given to streams.
 	Numbers int `json:"numbers,omitempty"`
 	// Hosts are others that the Walk's URL was redirected to, and where its
@@ -134,29 +169,31 @@ type Memory struct {
 	// Moved counts the baselines in a row whose lists were changed while they were
 	// read.
 	Moved int `json:"moved,omitempty"`
+	// Walk is an unfinished walk; nil when none is.
+	Walk *cursor `json:"walk,omitempty"`
 }
 
-// Naming is a Source Description, or an index of some.
-type Naming struct {
-	URL        string     `json:"url"`
-	Validators Validators `json:"validators,omitzero"`
+// naming is a Source Description, or an index of some.
+type naming struct {
+	URL        string            `json:"url"`
+	Validators follow.Validators `json:"validators,omitzero"`
 	// Sum is the digest of what it names.
 	Sum string `json:"sum"`
 }
 
-// Stream is what is known of one set of resources.
-type Stream struct {
+// stream is what is known of one set of resources.
+type stream struct {
 	Lists
-	Times
+	times
 	// Number is that of the set of resources among all that the Source ever had. It
 	// stays.
 	Number int `json:"number,omitempty"`
 	// New are the times of a walk that has not ended yet.
-	New Times `json:"new,omitzero"`
+	New times `json:"new,omitzero"`
 	// Known: a walk over the stream has ended whole.
 	Known bool `json:"known,omitempty"`
 	// Named makes the next request for the Capability List conditional.
-	Named Validators `json:"named,omitzero"`
+	Named follow.Validators `json:"named,omitzero"`
 	// Closed: no Change List is open, so that only the Capability List can tell of
 	// the next one (clause 12.1).
 	Closed bool `json:"closed,omitempty"`
@@ -164,26 +201,26 @@ type Stream struct {
 	// newest one when all are closed.
 	Open []string `json:"open,omitempty"`
 	// Final is the newest Change List as it was when it was found closed.
-	Final Closing `json:"final,omitzero"`
+	Final closing `json:"final,omitzero"`
 	// Parts are the lists in the Resource List Index, in a stream without a
 	// Change List.
 	Parts []string `json:"parts,omitempty"`
 	// Validators of the lists, by URL.
-	Validators map[string]Validators `json:"validators,omitempty"`
+	Validators map[string]follow.Validators `json:"validators,omitempty"`
 
 	// before are the Validators of the last walk.
-	before map[string]Validators
+	before map[string]follow.Validators
 }
 
-// Closing is a closed Change List: its until, and how many entries it had.
-type Closing struct {
+// closing is a closed Change List: its until, and how many entries it had.
+type closing struct {
 	URL     string    `json:"url"`
 	Until   time.Time `json:"until"`
 	Entries int       `json:"entries"`
 }
 
-// Times say how far a stream has been read, by the Source's own clock.
-type Times struct {
+// times say how far a stream has been read, by the Source's own clock.
+type times struct {
 	// Mark is the largest datetime that was read in the Change Lists and did not
 	// lie after its answer's Date, or the latest border of one without any
 	// datetime; without either, the at of the Resource List; without that, the
@@ -200,18 +237,16 @@ type Times struct {
 	Missed bool `json:"missed,omitempty"`
 }
 
-// Cursor is an unfinished walk, to be stored together with what its lists said.
-// It belongs to the URL and the Memory of its Walk; its fields are the walk's
-// own.
-type Cursor struct {
+// cursor is an unfinished walk.
+type cursor struct {
 	// Steps are the lists that are still to be read, in order.
-	Steps []Step `json:"steps,omitempty"`
+	Steps []step `json:"steps,omitempty"`
 	// Documents counts the lists that were read to their end.
 	Documents int `json:"documents"`
 	// Others counts indexes, and lists that were not to be had.
 	Others int `json:"others,omitempty"`
-	// Memory is the one in the making.
-	Memory Memory `json:"memory"`
+	// Memory is the one of the next walk, in the making.
+	Memory memory `json:"memory"`
 	Full   bool   `json:"full,omitempty"`
 	// Due: a baseline is due; Planned: its lists are among Steps, or were read.
 	Due     bool `json:"due,omitempty"`
@@ -231,18 +266,17 @@ type Cursor struct {
 	Dialects []string `json:"dialects,omitempty"`
 }
 
-// Result says what a walk was worth. It is filled as far as the walk came when
-// it ends early. Only a walk without error and with a Memory has ended
-// whole.
+// Result says what a walk was worth, as far as it came. A walk has ended whole when
+// Documents ended without an error, there is no Gap, and the Source has not Ended.
 type Result struct {
-	// NotModified: nothing has changed, no list was read. Memory is to be stored
-	// all the same.
+	// State is for the next Walk, also when nothing has changed. After a walk that
+	// has not ended whole it is the one that this walk began with, so that the next
+	// one reads again what this one read; to go on instead use List.State.
+	State State
+	// NotModified: nothing has changed, no list was read.
 	NotModified bool
 	// Ended: URL answered 410; the Source has ended. Nothing was read.
 	Ended bool
-	// Memory is for the next walk; nil unless the walk has ended whole without a
-	// Gap.
-	Memory *Memory
 	// Baseline: Resource Lists were read.
 	Baseline bool
 	// Complete: they enumerate all resources of the Source, so that absence from
@@ -266,8 +300,8 @@ type Result struct {
 	// Gap is a list that is missing and that no baseline makes up for; nil when
 	// none is. All others were read.
 	Gap *Gap
-	// Documents counts the lists read to their end, those before a Resume
-	// included.
+	// Documents counts the lists read to their end, those before the walk was broken
+	// off included.
 	Documents int
 	// Dialects of the lists, each once, in the order in which they were met.
 	Dialects []string
@@ -284,11 +318,11 @@ func (g Gap) String() string { return g.URL + ": " + g.Reason }
 
 // Errors of a walk that decide what to do next.
 var (
-	// ErrTooManyDocuments: MaxDocuments were read. The walk can be resumed with
-	// a higher one.
+	// ErrTooManyDocuments: MaxDocuments were read. The walk can go on from the last
+	// List.State with a higher one.
 	ErrTooManyDocuments = errors.New("too many documents in one walk")
-	// ErrStaleCursor: the list that Resume names is gone; start anew.
-	ErrStaleCursor = errors.New("the walk cannot be resumed: its next document is gone; start anew")
+	// ErrStale: the list where an unfinished walk was to go on is gone; start anew.
+	ErrStale = errors.New("the walk cannot be resumed: its next document is gone; start anew")
 	// ErrUnread: the loop went on before it had read the list to its end.
 	ErrUnread = errors.New("the document was not read to its end")
 	// ErrOnlyDumps: the Source publishes its resources in dumps only.
@@ -297,23 +331,38 @@ var (
 	// Resource Dump only.
 	ErrNoBaseline = errors.New("the Source has a Resource Dump and Change Lists, and no Resource List, which is missing: dumps are not read, so what it had before its changes would be left out; ask its operator for a Resource List")
 	// ErrRefused: a link or redirect leads where the walk may not go.
-	ErrRefused = follow.ErrRefused
+	ErrRefused = errors.New("address refused")
 )
 
 // StatusError is an answer with a status that the walk cannot go on from.
-type StatusError = follow.StatusError
+type StatusError struct {
+	URL    string
+	Status int // of HTTP
+	// Partial is the answer's header field Bridge-Partial, "" when it has none. A
+	// bridge sends it while its lists do not have all that its own Sources have.
+	Partial string
+}
 
-// Documents walks, and yields each list, newest first. Whoever gets one reads its
-// entries with Next until io.EOF; an *EntryError is no reason to stop. After any other
-// error of Next the loop goes on: a list with a *DocumentError counts as missing, and
-// the walk continues without it; everything else that goes wrong is yielded as an
-// error, which is the last thing that is. A loop may end early. In both cases a walk
-// can be resumed from the last List.Cursor. Result says what the walk was worth.
+// Error returns the status, the URL and what to do.
+func (e *StatusError) Error() string { return (*follow.StatusError)(e).Error() }
+
+// Unwrap returns the error of the HTTP client.
+func (e *StatusError) Unwrap() error { return (*follow.StatusError)(e) }
+
+// Documents walks, and returns the lists, newest first. Read the entries of each with
+// List.Next until it returns io.EOF, or another error that is no *EntryError; then go
+// on with the loop, which knows what that error means: a list that cannot be read
+// counts as missing, any other error ends the walk. An error of Documents is its last
+// value. When the loop has ended, Result says what the walk was worth.
+//
+// Of a list that was not read to io.EOF nothing should be taken: the next walk reads
+// it again. After each other one List.State is where the walk can go on should it be
+// broken off.
 //
 // The next list is requested while the one before is read.
 func (w *Walk) Documents(ctx context.Context) iter.Seq2[*List, error] {
 	return func(yield func(*List, error) bool) {
-		w.result = Result{}
+		w.result = Result{State: w.State}
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		p, err := newPass(ctx, w)
@@ -330,8 +379,7 @@ func (w *Walk) Documents(ctx context.Context) iter.Seq2[*List, error] {
 	}
 }
 
-// Result says what the last walk was worth, once the loop over its Documents has
-// ended.
+// Result returns what the walk of the last Documents was worth.
 func (w *Walk) Result() Result { return w.result }
 
 // TooManyError is an ErrTooManyDocuments that says which document was not read.

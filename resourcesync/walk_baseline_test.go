@@ -31,7 +31,7 @@ func TestResourceListIndex(t *testing.T) {
 	}
 	expectRequests(t, s, "/cap /rl /p1 /p2 /p3")
 
-	if again := s.again(w, first); !again.NotModified || again.Complete || again.Memory == nil {
+	if again := s.again(w, first); !again.NotModified || again.Complete || !again.whole {
 		t.Errorf("%+v", again.Result)
 	}
 	expectRequests(t, s, "/cap! /rl! /p1! /p2! /p3!")
@@ -64,7 +64,7 @@ func TestPartsWithoutAt(t *testing.T) {
 	})
 	got = s.run(s.walk("/cap"))
 	// Only what has changed in what it names counts.
-	if got.Complete || !got.reported(ruleStable) || got.Gap != nil || got.Memory == nil {
+	if got.Complete || !got.reported(ruleStable) || got.Gap != nil || !got.whole {
 		t.Errorf("%+v, %v", got.Result, got.problems)
 	}
 }
@@ -187,12 +187,12 @@ func TestComplete(t *testing.T) {
 			if tt.gap == "" {
 				return
 			}
-			if got.Memory != nil || !strings.Contains(strings.Join(got.entries, " "), "a |") {
+			if got.whole || !strings.Contains(strings.Join(got.entries, " "), "a |") {
 				t.Errorf("%+v, entries %v", got.Result, got.entries)
 			}
 			w := s.walk("/sd")
 			w.Accepted = []string{got.Gap.URL}
-			if again := s.run(w); again.err != nil || again.Gap != nil || again.Complete || again.Memory == nil {
+			if again := s.run(w); again.err != nil || again.Gap != nil || again.Complete || !again.whole {
 				t.Errorf("accepted: %+v, error %v", again.Result, again.err)
 			}
 		})
@@ -208,14 +208,14 @@ func TestLaterErrors(t *testing.T) {
 		w := s.walk("/cap")
 		got := s.run(w)
 		var e *StatusError
-		if !errors.As(got.err, &e) || e.Status != status || got.Gap != nil || got.Memory != nil {
+		if !errors.As(got.err, &e) || e.Status != status || got.Gap != nil || got.whole {
 			t.Fatalf("%d: %+v, error %v", status, got.Result, got.err)
 		}
 		parts(s, 6)
-		w.Resume = roundTrip(t, &got.cursors[0])
+		w.State = stored(t, got.states[0])
 		rest := s.run(w)
 		rest.expect(t, "/p2* /p3*")
-		if !rest.Complete || rest.Memory == nil {
+		if !rest.Complete || !rest.whole {
 			t.Errorf("%d: %+v", status, rest.Result)
 		}
 	}
@@ -279,7 +279,7 @@ func TestLost(t *testing.T) {
 			got := s.again(w, first)
 			got.expect(t, tt.lists)
 			expectRequests(t, s, tt.asked)
-			if tt.lost == "" != (got.Lost == "") || !strings.Contains(got.Lost, tt.lost) || got.Gap != nil || got.Memory == nil {
+			if tt.lost == "" != (got.Lost == "") || !strings.Contains(got.Lost, tt.lost) || got.Gap != nil || !got.whole {
 				t.Errorf("lost %q, gap %v", got.Lost, got.Gap)
 			}
 			damaged := strings.Contains(tt.name, "page") || strings.Contains(tt.name, "cut off")
@@ -304,22 +304,22 @@ func TestLostWithoutBaseline(t *testing.T) {
 	w := s.walk("/cap")
 	first := s.run(w)
 	first.expect(t, "/cl4 /cl3 /cl2 /cl1")
-	if first.Complete || first.Baseline || first.Memory == nil || !first.At.IsZero() {
+	if first.Complete || first.Baseline || !first.whole || !first.At.IsZero() {
 		t.Errorf("%+v", first.Result)
 	}
 	s.remove("/cl4")
 	got := s.again(w, first)
-	if got.Gap == nil || got.Gap.URL != s.URL+"/cl4" || got.Memory != nil || got.err != nil {
+	if got.Gap == nil || got.Gap.URL != s.URL+"/cl4" || got.whole || got.err != nil {
 		t.Errorf("%+v, error %v", got.Result, got.err)
 	}
 	w.Accepted = []string{s.URL + "/cl4"}
-	if got = s.again(w, first); got.Gap != nil || got.Memory == nil {
+	if got = s.again(w, first); got.Gap != nil || !got.whole {
 		t.Errorf("accepted: %+v", got.Result)
 	}
 	w.Accepted = nil
 	s.put("/cl", changes(20, 0))
 	got = s.again(w, first)
-	if got.Lost == "" || got.Memory == nil || got.Complete || got.Baseline {
+	if got.Lost == "" || !got.whole || got.Complete || got.Baseline {
 		t.Errorf("%+v", got.Result)
 	}
 }

@@ -47,8 +47,8 @@ func TestCapabilityListChanges(t *testing.T) {
 			if r := s.requests(); !same.NotModified || !strings.HasPrefix(r, "/cap! ") || strings.Count(r, "/") != strings.Count(r, "!") {
 				t.Errorf("%+v, asked for %s", same.Result, r)
 			}
-			if a, b := mustJSON(t, first.Memory), mustJSON(t, same.Memory); a != b {
-				t.Errorf("the memory was\n%s\nand is\n%s", a, b)
+			if a, b := mustJSON(t, first.State), mustJSON(t, same.State); a != b {
+				t.Errorf("the state was\n%s\nand is\n%s", a, b)
 			}
 
 			s.put("/cap", urlset(attrs("capability", "capabilitylist"), tt.after...))
@@ -198,10 +198,10 @@ func TestCapabilitiesOfIndexes(t *testing.T) {
 	s.run(s.walk("/cl")).expect(t, "/cl4 /cl3") // it is an entrance, too
 }
 
-// TestCheckpoints: what is written of the cursors is constant a list, however many
+// TestCheckpoints: what is written of the states is constant a list, however many
 // lists an index has, and a walk goes on from any of them. (D121)
 func TestCheckpoints(t *testing.T) {
-	share := map[int]int{} // bytes of cursors a list
+	share := map[int]int{} // bytes of states a list
 	for _, n := range []int{400, 1600} {
 		s := newSite(t)
 		var index []string
@@ -213,7 +213,7 @@ func TestCheckpoints(t *testing.T) {
 		}
 		s.put("/cl", sitemapindex(attrs("capability", "changelist", "from", 1), index...))
 		written := 0
-		var stored []Cursor
+		var states []State
 		var read []string
 		w := s.walk("/cl")
 		visit := func(_ context.Context, l *List) error {
@@ -226,9 +226,9 @@ func TestCheckpoints(t *testing.T) {
 			}
 			read = append(read, l.URL)
 			if l.Checkpoint() {
-				c, _ := l.Cursor()
-				stored = append(stored, c)
-				written += len(mustJSON(t, c))
+				state, _ := l.State()
+				states = append(states, state)
+				written += len(mustJSON(t, state))
 			}
 			return nil
 		}
@@ -236,13 +236,14 @@ func TestCheckpoints(t *testing.T) {
 			t.Fatalf("%d lists, error %v", len(read), err)
 		}
 		share[n] = written / n
-		all, first := read, stored[0]
-		if first.Documents != 1 {
-			t.Errorf("the first cursor comes after %d lists", first.Documents)
+		all, first := read, states[0]
+		if n := first.m.Walk.Documents; n != 1 {
+			t.Errorf("the first state comes after %d lists", n)
 		}
-		for _, c := range []Cursor{first, stored[len(stored)/2], stored[len(stored)-1]} {
-			read, stored, w.Resume = nil, nil, roundTrip(t, &c)
-			if r, err := visitAll(t.Context(), w, visit); err != nil || r.Memory == nil || !slices.Equal(read, all[c.Documents:]) {
+		for _, state := range []State{first, states[len(states)/2], states[len(states)-1]} {
+			c := state.m.Walk
+			read, states, w.State = nil, nil, stored(t, state)
+			if r, err := visitAll(t.Context(), w, visit); err != nil || !whole(r, err) || !slices.Equal(read, all[c.Documents:]) {
 				t.Errorf("from %d: read %d, error %v", c.Documents, len(read), err)
 			}
 		}

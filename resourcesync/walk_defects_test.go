@@ -251,16 +251,16 @@ func TestAcceptedChangeList(t *testing.T) {
 	}
 }
 
-// TestOtherMemory: what is known of another address is of no use.
-func TestOtherMemory(t *testing.T) {
+// TestStateOfAnotherURL: what is known of another address is of no use.
+func TestStateOfAnotherURL(t *testing.T) {
 	s := newSite(t)
 	classic(s)
 	first := s.run(s.walk("/cap"))
 	s.requests()
 	got := s.again(s.walk("/rl"), first)
 	got.expect(t, "/cl4 /cl3 /cl2 /rl*")
-	if got.Memory.URL != s.URL+"/rl" {
-		t.Errorf("%+v", got.Memory)
+	if got.State.m.URL != s.URL+"/rl" {
+		t.Errorf("%+v", got.State.m)
 	}
 }
 
@@ -272,24 +272,25 @@ func TestRemembered(t *testing.T) {
 	classic(s)
 	w := s.walk("/")
 	first := s.run(w)
-	memory := roundTrip(t, first.Memory)
+	before := mustJSON(t, first.State)
 
 	// The Source moves: its description names another Capability List.
 	s.put("/.well-known/resourcesync", urlset(attrs("capability", "description"), lists("/new", "capabilitylist")))
 	s.put("/new", urlset(attrs("capability", "capabilitylist"), lists("/rl", "resourcelist"), lists("/cl", "changelist")))
-	got := s.again(w, first)
+	w.State = first.State
+	got := s.run(w)
 	got.expect(t, "/cl4 /cl3 /cl2 /rl*")
 	if !got.Complete {
 		t.Errorf("%+v", got.Result)
 	}
-	if data := roundTrip(t, first.Memory); data.Streams[0].CapabilityList != memory.Streams[0].CapabilityList || len(data.Streams[0].Validators) != len(memory.Streams[0].Validators) {
-		t.Error("the memory handed in was changed")
+	if after := mustJSON(t, first.State); after != before {
+		t.Errorf("the state that the walk began with was\n%s\nand is\n%s", before, after)
 	}
 	// The description goes.
 	s.remove("/.well-known/resourcesync")
 	s.put("/robots.txt", "Sitemap: /rl")
 	s.put("/rl", urlset(attrs("capability", "resourcelist", "at", 12), ln("up", "{}/new"), res("a")))
-	if again := s.again(w, got); again.err != nil || again.Memory == nil || len(again.Memory.Descriptions) != 0 || again.Baseline {
+	if again := s.again(w, got); again.err != nil || !again.whole || len(again.State.m.Descriptions) != 0 || again.Baseline {
 		t.Errorf("%+v, error %v", again.Result, again.err)
 	}
 }

@@ -39,78 +39,78 @@ func (f *failingAt) RoundTrip(r *http.Request) (*http.Response, error) {
 type scene struct {
 	name  string
 	path  string
-	serve func(*testing.T, *site) *Memory
+	serve func(*testing.T, *site) State
 }
 
 func scenes() []scene {
-	before := func(path string) func(*testing.T, *site) *Memory {
-		return func(t *testing.T, s *site) *Memory {
+	before := func(path string) func(*testing.T, *site) State {
+		return func(t *testing.T, s *site) State {
 			g := s.run(s.walk(path))
-			if g.Memory == nil {
+			if !g.whole {
 				t.Fatalf("gap %v, error %v", g.Gap, g.err)
 			}
-			return g.Memory
+			return g.State
 		}
 	}
 	return []scene{
-		{"first", "/", func(_ *testing.T, s *site) *Memory { classic(s); return nil }},
-		{"from a part", "/cl4", func(_ *testing.T, s *site) *Memory {
+		{"first", "/", func(_ *testing.T, s *site) State { classic(s); return State{} }},
+		{"from a part", "/cl4", func(_ *testing.T, s *site) State {
 			classic(s)
 			s.put("/cl4", urlset(attrs("capability", "changelist", "from", 10), ln("index", "{}/cl"), change("c", 11)))
-			return nil
+			return State{}
 		}},
-		{"from robots.txt", "/", func(_ *testing.T, s *site) *Memory {
+		{"from robots.txt", "/", func(_ *testing.T, s *site) State {
 			classic(s)
 			s.remove("/.well-known/resourcesync")
 			s.put("/robots.txt", "Sitemap: /rl")
-			return nil
+			return State{}
 		}},
-		{"from a dump", "/dump", func(_ *testing.T, s *site) *Memory {
+		{"from a dump", "/dump", func(_ *testing.T, s *site) State {
 			classic(s)
 			s.put("/dump", urlset(attrs("capability", "resourcedump", "at", 5), ln("up", "{}/cap")))
-			return nil
+			return State{}
 		}},
-		{"again", "/", func(t *testing.T, s *site) *Memory {
+		{"again", "/", func(t *testing.T, s *site) State {
 			classic(s)
 			m := before("/")(t, s)
 			s.put("/cl4", changes(10, 0, change("c", 11), change("d", 12)))
 			return m
 		}},
-		{"lost", "/cap", func(t *testing.T, s *site) *Memory {
+		{"lost", "/cap", func(t *testing.T, s *site) State {
 			classic(s)
 			m := before("/cap")(t, s)
 			s.put("/cl", changes(12, 0, change("d", 13)))
 			return m
 		}},
-		{"moved", "/cap", func(t *testing.T, s *site) *Memory {
+		{"moved", "/cap", func(t *testing.T, s *site) State {
 			classic(s)
 			m := before("/cap")(t, s)
 			s.remove("/cl")
 			s.put("/cap", urlset(attrs("capability", "capabilitylist"), lists("/rl", "resourcelist"), lists("/cl4", "changelist")))
 			return m
 		}},
-		{"closed", "/cap", func(t *testing.T, s *site) *Memory {
+		{"closed", "/cap", func(t *testing.T, s *site) State {
 			classic(s)
 			s.put("/cl", changes(1, 10, change("a", 2)))
 			m := before("/cap")(t, s)
 			s.put("/cap", urlset(attrs("capability", "capabilitylist"), lists("/rl", "resourcelist"), lists("/cl4", "changelist")))
 			return m
 		}},
-		{"parts", "/cap", func(_ *testing.T, s *site) *Memory { parts(s, 0); return nil }},
-		{"parts again", "/cap", func(t *testing.T, s *site) *Memory {
+		{"parts", "/cap", func(_ *testing.T, s *site) State { parts(s, 0); return State{} }},
+		{"parts again", "/cap", func(t *testing.T, s *site) State {
 			parts(s, 0)
 			m := before("/cap")(t, s)
 			s.put("/p3", resources(0, res("c"), res("d")))
 			return m
 		}},
-		{"parts beside Change Lists", "/sd", func(_ *testing.T, s *site) *Memory {
+		{"parts beside Change Lists", "/sd", func(_ *testing.T, s *site) State {
 			parts(s, 6)
 			s.put("/sd", sitemapindex(attrs("capability", "description"), named("/cap"), named("/cap2")))
 			s.put("/cap", urlset(attrs("capability", "capabilitylist"), lists("/rl", "resourcelist"), lists("/cl", "changelist")))
 			s.put("/cl", changes(1, 0, change("a", 7)))
 			s.put("/cap2", urlset(attrs("capability", "capabilitylist"), lists("/cl2", "changelist"), lists("/p1", "resourcelist")))
 			s.put("/cl2", changes(1, 0))
-			return nil
+			return State{}
 		}},
 	}
 }
@@ -123,11 +123,11 @@ func eachRequest(t *testing.T, status int, judge func(t *testing.T, got, whole *
 			s := newSite(t)
 			s.tags = true
 			w := s.walk(sc.path)
-			w.Memory = sc.serve(t, s)
+			w.State = sc.serve(t, s)
 			s.requests()
 			whole := s.run(w)
 			n := len(strings.Fields(s.requests()))
-			if whole.Memory == nil || n < 2 {
+			if !whole.whole || n < 2 {
 				t.Fatalf("%d requests, gap %v, error %v", n, whole.Gap, whole.err)
 			}
 			for i := range n {
@@ -144,7 +144,7 @@ func eachRequest(t *testing.T, status int, judge func(t *testing.T, got, whole *
 // that error, and the next one does what it would have done.
 func TestEachRequestFails(t *testing.T) {
 	eachRequest(t, 0, func(t *testing.T, got, _ *walked, nth string) {
-		if !errors.Is(got.err, errNetwork) || got.Complete || got.Memory != nil {
+		if !errors.Is(got.err, errNetwork) || got.Complete || got.whole {
 			t.Errorf("%s: %+v, error %v", nth, got.Result, got.err)
 		}
 	})

@@ -107,20 +107,20 @@ func TestEachChangeOnce(t *testing.T) {
 			h.reversed = false // nothing tells their order
 		}
 		var w *Walk
-		var memory *Memory
+		var state State
 		mark := -1
 		for range rapid.IntRange(2, 5).Draw(rt, "passes") {
 			h.grow(rt)
 			h.publish()
 			w = h.s.walk("/cap")
-			w.Memory = memory
+			w.State = state
 			w.Full = rapid.IntRange(0, 5).Draw(rt, "full") == 0
 			got := h.s.run(w)
-			if at := rapid.IntRange(0, 4).Draw(rt, "break off"); at < len(got.cursors) {
+			if at := rapid.IntRange(0, 4).Draw(rt, "break off"); at < len(got.states) {
 				got = h.resume(t, w, got, at)
 			}
-			h.judge(rt, got, mark, memory != nil)
-			memory = roundTrip(t, got.Memory)
+			h.judge(rt, got, mark, !state.IsZero())
+			state = stored(t, got.State)
 			if shown := h.shown(); len(shown) > 0 {
 				mark = max(mark, slices.Max(shown))
 			}
@@ -131,7 +131,7 @@ func TestEachChangeOnce(t *testing.T) {
 // resume goes on after the list of a whole walk, and puts both halves together.
 func (h *history) resume(t *testing.T, w *Walk, whole *walked, at int) *walked {
 	again := *w
-	again.Resume = roundTrip(t, &whole.cursors[at])
+	again.State = stored(t, whole.states[at])
 	rest := h.s.run(&again)
 	for i, n := 0, 0; ; i++ {
 		if whole.entries[i] == "|" {
@@ -146,7 +146,7 @@ func (h *history) resume(t *testing.T, w *Walk, whole *walked, at int) *walked {
 }
 
 func (h *history) judge(t *rapid.T, got *walked, mark int, known bool) {
-	if got.err != nil || got.Gap != nil || got.Memory == nil {
+	if got.err != nil || got.Gap != nil || !got.whole {
 		t.Fatalf("gap %v, error %v", got.Gap, got.err)
 	}
 	seen := map[int]int{}

@@ -189,8 +189,9 @@ type walked struct {
 	err      error
 	lists    []string // paths of the lists visited; Resource Lists with * behind
 	entries  []string // names of the resources, ! for bad ones; | between lists
-	cursors  []Cursor
+	states   []State
 	problems []Problem
+	whole    bool
 	stop     string // the visit of this path fails
 }
 
@@ -202,8 +203,8 @@ func (g *walked) visitor(s *site) func(context.Context, *List) error {
 		if path == g.stop {
 			return errStop
 		}
-		if done := len(g.cursors); done > 0 && l.Index != g.cursors[done-1].Documents {
-			s.t.Errorf("list %d has index %d", g.cursors[done-1].Documents, l.Index)
+		if done := len(g.states); done > 0 && l.Index != g.states[done-1].m.Walk.Documents {
+			s.t.Errorf("list %d has index %d", g.states[done-1].m.Walk.Documents, l.Index)
 		}
 		if l.Baseline {
 			path += "*"
@@ -220,19 +221,19 @@ func (g *walked) visitor(s *site) func(context.Context, *List) error {
 			case err != io.EOF:
 				return err
 			default:
-				c, ok := l.Cursor()
-				if !ok {
-					s.t.Error("no cursor after the end")
+				state, ok := l.State()
+				if !ok || !state.Unfinished() {
+					s.t.Error("no state after the end")
 				}
-				g.cursors = append(g.cursors, c)
+				g.states = append(g.states, state)
 				g.entries = append(g.entries, "|")
 				return nil
 			}
 			if n++; l.Position() != n {
 				s.t.Errorf("position %d of entry %d", l.Position(), n)
 			}
-			if _, ok := l.Cursor(); ok {
-				s.t.Error("a cursor before the end")
+			if _, ok := l.State(); ok {
+				s.t.Error("a state before the end")
 			}
 		}
 	}
@@ -261,20 +262,36 @@ func (s *site) runUntil(w *Walk, stop string) *walked {
 	g := &walked{stop: stop}
 	w.Report = func(p Problem) { g.problems = append(g.problems, p) }
 	g.Result, g.err = visitAll(s.t.Context(), w, g.visitor(s))
-	if (g.err != nil || g.Gap != nil) && g.Memory != nil {
-		s.t.Error("a memory of a walk that did not end whole")
+	g.whole = whole(g.Result, g.err)
+	switch {
+	case g.State.Unfinished():
+		s.t.Error("the walk has ended and its state says that it goes on")
+	case g.whole && g.State.m.URL != w.URL:
+		s.t.Errorf("the state is of %q, want %q", g.State.m.URL, w.URL)
+	case !g.whole:
+		before := memory{}
+		if w.State.m != nil {
+			before = *w.State.m
+			before.Walk = nil
+		}
+		if is, was := mustJSON(s.t, g.State), mustJSON(s.t, before); is != was {
+			s.t.Errorf("after a walk that has not ended whole the state is\n%s\nand was\n%s", is, was)
+		}
 	}
 	return g
 }
 
+// whole reports whether a walk has ended whole.
+func whole(r Result, err error) bool { return err == nil && r.Gap == nil && !r.Ended }
+
 // again is the walk after g.
 func (s *site) again(w *Walk, g *walked) *walked {
 	s.t.Helper()
-	if g.Memory == nil {
-		s.t.Fatalf("no memory: gap %v, error %v", g.Gap, g.err)
+	if !g.whole {
+		s.t.Fatalf("the walk has not ended whole: gap %v, error %v", g.Gap, g.err)
 	}
 	n := *w
-	n.Memory = roundTrip(s.t, g.Memory)
+	n.State = stored(s.t, g.State)
 	return s.run(&n)
 }
 

@@ -13,17 +13,40 @@ import (
 )
 
 // roundTrip stores a value as JSON and takes it back.
-func roundTrip[T any](t *testing.T, v *T) *T {
+// stored is a State that was stored, alone and as a part of something.
+func stored(t *testing.T, s State) State {
 	t.Helper()
-	data, err := json.Marshal(v)
+	text, err := s.MarshalText()
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := new(T)
-	if err := json.Unmarshal(data, out); err != nil {
+	var alone State
+	if err := alone.UnmarshalText(text); err != nil {
 		t.Fatal(err)
 	}
-	return out
+	type part struct{ State State }
+	data, err := json.Marshal(part{alone})
+	if want := fmt.Sprintf(`{"State":%s}`, text); err != nil || string(data) != want {
+		t.Fatalf("%s, want %s, %v", data, want, err)
+	}
+	var again part
+	if err := json.Unmarshal(data, &again); err != nil {
+		t.Fatal(err)
+	}
+	return again.State
+}
+
+func TestState(t *testing.T) {
+	var s State
+	if !s.IsZero() || s.Unfinished() {
+		t.Errorf("%+v", s)
+	}
+	if s = stored(t, s); s.Unfinished() {
+		t.Errorf("%+v", s)
+	}
+	if err := s.UnmarshalText([]byte("no state")); err == nil {
+		t.Error("text that is no state was read")
+	}
 }
 
 // classic serves one set: a Resource List of day 5, closed Change Lists up to
@@ -112,7 +135,7 @@ func TestWithoutValidators(t *testing.T) {
 	got := s.again(w, first)
 	got.expect(t, "/cl4 /cl3")
 	expectRequests(t, s, "/cl /cl4 /cl3")
-	if got.Baseline || got.Memory == nil {
+	if got.Baseline || !got.whole {
 		t.Errorf("%+v", got.Result)
 	}
 }
@@ -168,7 +191,7 @@ func TestMark(t *testing.T) {
 			s.put("/cap", urlset(attrs("capability", "capabilitylist"), named...))
 			w := s.walk("/cap")
 			got := s.run(w)
-			if !got.Mark.Equal(day(tt.mark)) || got.Memory == nil || got.Lost != "" {
+			if !got.Mark.Equal(day(tt.mark)) || !got.whole || got.Lost != "" {
 				t.Fatalf("mark %v, error %v, lost %q", got.Mark, got.err, got.Lost)
 			}
 			s.put("/cl", changes(1, 0))
@@ -321,7 +344,7 @@ func TestEnded(t *testing.T) {
 	s := newSite(t)
 	s.status("/gone", http.StatusGone)
 	got := s.run(s.walk("/gone"))
-	if !got.Ended || got.err != nil || got.Memory != nil || got.Complete {
+	if !got.Ended || got.err != nil || got.whole || got.Complete {
 		t.Errorf("%+v, error %v", got.Result, got.err)
 	}
 	// What was harvested before does not change that.
@@ -330,7 +353,7 @@ func TestEnded(t *testing.T) {
 	first := s.run(w)
 	s.status("/cap", http.StatusGone)
 	s.status("/cl", http.StatusGone)
-	if got := s.again(w, first); !got.Ended || got.Memory != nil || len(got.lists) != 0 {
+	if got := s.again(w, first); !got.Ended || got.whole || len(got.lists) != 0 {
 		t.Errorf("%+v, error %v", got.Result, got.err)
 	}
 }
@@ -346,17 +369,17 @@ func TestResume(t *testing.T) {
 		if !errors.Is(got.err, errStop) || len(got.lists) != i+1 || got.Documents != i+1 || got.Complete {
 			t.Fatalf("%s: %v, error %v", stop, got.lists, got.err)
 		}
-		w.Resume = roundTrip(t, &got.cursors[i])
+		w.State = stored(t, got.states[i])
 		s.requests()
 		rest := s.run(w)
 		rest.expect(t, strings.Join(all[i+1:], " "))
-		if !rest.Complete || rest.Documents != 4 || !rest.Mark.Equal(day(11)) || !rest.At.Equal(day(5)) || rest.Memory == nil {
+		if !rest.Complete || rest.Documents != 4 || !rest.Mark.Equal(day(11)) || !rest.At.Equal(day(5)) || !rest.whole {
 			t.Errorf("%s: %+v", stop, rest.Result)
 		}
 		if r := s.requests(); strings.Contains(r, "!") {
 			t.Errorf("a resumed walk asked conditionally: %s", r)
 		}
-		w.Resume = nil
+		w.State = State{}
 		if again := s.again(w, rest); !again.NotModified {
 			t.Errorf("%s: %+v", stop, again.Result)
 		}
@@ -364,9 +387,9 @@ func TestResume(t *testing.T) {
 	// All was read; only the end is left.
 	w := s.walk("/cap")
 	got := s.run(w)
-	w.Resume = &got.cursors[3]
+	w.State = got.states[3]
 	s.requests()
-	if end := s.run(w); end.err != nil || !end.Complete || end.Memory == nil {
+	if end := s.run(w); end.err != nil || !end.Complete || !end.whole {
 		t.Errorf("%+v, error %v", end.Result, end.err)
 	}
 	expectRequests(t, s, "")
@@ -378,8 +401,8 @@ func TestStaleCursor(t *testing.T) {
 	w := s.walk("/cap")
 	got := s.runUntil(w, "/cl2")
 	s.remove("/cl2")
-	w.Resume = &got.cursors[1]
-	if got := s.run(w); !errors.Is(got.err, ErrStaleCursor) {
+	w.State = got.states[1]
+	if got := s.run(w); !errors.Is(got.err, ErrStale) {
 		t.Errorf("error %v", got.err)
 	}
 }
@@ -393,7 +416,7 @@ func TestMaxDocuments(t *testing.T) {
 	if !errors.Is(got.err, ErrTooManyDocuments) || len(got.lists) != 3 {
 		t.Fatalf("visited %v, error %v", got.lists, got.err)
 	}
-	w.MaxDocuments, w.Resume = 4, &got.cursors[2]
+	w.MaxDocuments, w.State = 4, got.states[2]
 	s.run(w).expect(t, "/rl*")
 	w = s.walk("/sd")
 	var many []string
@@ -417,7 +440,7 @@ func TestVisitFails(t *testing.T) {
 		ErrUnread: func(_ context.Context, l *List) error { _, err := l.Next(); return err },
 	} {
 		r, err := visitAll(t.Context(), s.walk("/cap"), visit)
-		if !errors.Is(err, want) || r.Memory != nil {
+		if !errors.Is(err, want) || whole(r, err) {
 			t.Errorf("%v: %v", want, err)
 		}
 	}

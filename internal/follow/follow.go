@@ -57,6 +57,9 @@ type Options struct {
 	Led []string
 	// Accept is the header field of that name.
 	Accept string
+	// Refused is wrapped by the error for an address where the walk may not go; nil
+	// is ErrRefused.
+	Refused error
 	// Now is the clock for answers without a Date; nil is time.Now.
 	Now func() time.Time
 }
@@ -79,10 +82,13 @@ func New(o Options) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("URL to start from: %w", err)
 	}
+	if o.Refused == nil {
+		o.Refused = ErrRefused
+	}
 	switch start.Scheme {
 	case "http", "https", "file":
 	default:
-		return nil, fmt.Errorf("%s: %w: want http, https or file", o.Start, ErrRefused)
+		return nil, fmt.Errorf("%s: %w: want http, https or file", o.Start, o.Refused)
 	}
 	client := http.Client{}
 	if o.HTTP != nil {
@@ -105,12 +111,12 @@ func New(o Options) (*Client, error) {
 	return c, nil
 }
 
-// Allowed tells whether the walk may go to a URL: nil, or an error that wraps
-// ErrRefused and says why not.
+// Allowed returns nil when the walk may go to a URL, else an error that wraps
+// Options.Refused and says why not.
 func (c *Client) Allowed(to string) error {
 	u, err := url.Parse(to)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrRefused, err)
+		return fmt.Errorf("%w: %w", c.o.Refused, err)
 	}
 	return c.check(u)
 }
@@ -125,7 +131,7 @@ func (c *Client) Led() []string {
 // redirected tells whether a request may be redirected to a URL.
 func (c *Client) redirected(asked, to *url.URL) error {
 	if to.Scheme == "file" {
-		return fmt.Errorf("%s: %w: a redirect may not lead to a file", to.Redacted(), ErrRefused)
+		return fmt.Errorf("%s: %w: a redirect may not lead to a file", to.Redacted(), c.o.Refused)
 	}
 	err := c.check(to)
 	if err == nil || !c.typed(asked) || to.Scheme != "http" && to.Scheme != "https" || len(to.String()) > maxURL {
@@ -151,7 +157,7 @@ func (c *Client) typed(u *url.URL) bool {
 
 func (c *Client) check(u *url.URL) error {
 	if n := len(u.String()); n > maxURL {
-		return fmt.Errorf("%w: an address of %d bytes; want at most %d", ErrRefused, n, maxURL)
+		return fmt.Errorf("%w: an address of %d bytes; want at most %d", c.o.Refused, n, maxURL)
 	}
 	switch u.Scheme {
 	case "http", "https":
@@ -162,18 +168,18 @@ func (c *Client) check(u *url.URL) error {
 		if c.o.AllowHost != nil && c.o.AllowHost(host) || slices.Contains(c.Led(), strings.ToLower(host)) {
 			return nil
 		}
-		return fmt.Errorf("%s: %w: host %q is not that of %s; if it belongs to the Source, allow it (allow_hosts)", u.Redacted(), ErrRefused, host, c.start.Redacted())
+		return fmt.Errorf("%s: %w: host %q is not that of %s; if it belongs to the Source, allow it (allow_hosts)", u.Redacted(), c.o.Refused, host, c.start.Redacted())
 	case "file":
 		if c.start.Scheme != "file" {
-			return fmt.Errorf("%s: %w: a remote document may not lead to a file", u.Redacted(), ErrRefused)
+			return fmt.Errorf("%s: %w: a remote document may not lead to a file", u.Redacted(), c.o.Refused)
 		}
 		folder := path.Dir(path.Clean(c.start.Path))
 		if u.Host != c.start.Host || !strings.HasPrefix(path.Clean(u.Path), strings.TrimSuffix(folder, "/")+"/") {
-			return fmt.Errorf("%s: %w: a local document may lead only to files below its own folder %s", u.Redacted(), ErrRefused, folder)
+			return fmt.Errorf("%s: %w: a local document may lead only to files below its own folder %s", u.Redacted(), c.o.Refused, folder)
 		}
 		return nil
 	}
-	return fmt.Errorf("%s: %w: want http or https", u.Redacted(), ErrRefused)
+	return fmt.Errorf("%s: %w: want http or https", u.Redacted(), c.o.Refused)
 }
 
 // Get asks for a document. An answer with another status than 200 is a
@@ -249,7 +255,7 @@ func (c *Client) get(ctx context.Context, to string, v Validators) (*Answer, err
 func (c *Client) request(ctx context.Context, to string, v Validators) (*Answer, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, to, nil)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrRefused, err)
+		return nil, fmt.Errorf("%w: %w", c.o.Refused, err)
 	}
 	if c.o.Accept != "" {
 		req.Header.Set("Accept", c.o.Accept)

@@ -20,10 +20,10 @@ import (
 // memory is what a harvest leaves for the next one, besides the mark.
 type memory struct {
 	// URL is where the Source was when it was harvested last.
-	URL        string               `json:"url,omitempty"`
-	FeedID     string               `json:"feed_id,omitempty"`
-	Validators atompmh.Validators   `json:"validators,omitzero"`
-	Heads      map[string]time.Time `json:"heads,omitempty"`
+	URL    string `json:"url,omitempty"`
+	FeedID string `json:"feed_id,omitempty"`
+	// Atom is what a walk over a feed of Atom-PMH leaves.
+	Atom atompmh.State `json:"atom,omitzero"`
 	// Accepted are archive documents whose absence an operator has accepted.
 	Accepted []string `json:"accepted,omitempty"`
 	// Complete: the last enumeration was a complete feed.
@@ -40,8 +40,8 @@ type memory struct {
 	FullAt time.Time `json:"full_at,omitzero"`
 	// Lists is what a walk over a ResourceSync Source leaves, Feed what one over
 	// a legacy feed does.
-	Lists *resourcesync.Memory `json:"lists,omitempty"`
-	Feed  feedMemory           `json:"feed,omitzero"`
+	Lists resourcesync.State `json:"lists,omitzero"`
+	Feed  feedMemory         `json:"feed,omitzero"`
 }
 
 // shortfall is how many results a feed claims to have, and how many it leads to.
@@ -76,8 +76,8 @@ type gap struct {
 // cursor is an unfinished walk. Once its documents are read only its end is
 // left: Ending is set then.
 type cursor struct {
-	Walk   atompmh.Cursor `json:"walk"`
-	Ending *ending        `json:"ending,omitempty"`
+	Walk   atompmh.State `json:"walk"`
+	Ending *ending       `json:"ending,omitempty"`
 	// Active counts the active entries of the last document.
 	Active int64 `json:"active"`
 }
@@ -153,7 +153,7 @@ func (r *run) resume(ctx context.Context) error {
 	switch {
 	case c.Ending != nil:
 		return r.end(ctx, c.Ending)
-	case c.Walk.Documents == 0:
+	case !c.Walk.Unfinished():
 		return nil // it had not come to the end of its first document
 	}
 	err := r.walk(ctx, &c)
@@ -195,6 +195,7 @@ func (r *run) walk(ctx context.Context, from *cursor) error {
 		// The same walk would end the same way: the next one starts anew.
 		return errors.Join(err, r.commit(ctx, &event.Batch{Next: nil}))
 	case errors.As(err, &many):
+		r.memory.Atom = result.State
 		return r.tooMany(ctx, many.URL, err)
 	case errors.Is(err, atompmh.ErrFeedID):
 		return fmt.Errorf("%w: nothing was taken in; if the feed was replaced on purpose, run bridge source reset %s %s", err, r.src.Set, r.src.URL)
@@ -209,23 +210,19 @@ func (r *run) walk(ctx context.Context, from *cursor) error {
 		r.warn("the feed has ended (410); the records stay as they are: take the Source out of the configuration")
 		return nil
 	}
-	return r.end(ctx, &ending{Result: result, Active: p.active, Full: w.Full})
+	return r.end(ctx, &ending{Result: result, Active: p.active, Full: result.Full})
 }
 
 func (r *run) walker(from *cursor) *atompmh.Walk {
 	l := &r.src.Limits
 	w := &atompmh.Walk{
-		Client: r.documentClient(), URL: r.src.URL, Overlap: r.src.Overlap, Mark: r.stored.Mark.Time(), WantID: r.memory.FeedID,
-		Heads: r.memory.Heads, Accepted: r.memory.Accepted, MaxDocuments: r.src.MaxDocuments, AllowHost: r.src.AllowHost,
+		Client: r.documentClient(), URL: r.src.URL, Overlap: r.src.Overlap, State: r.memory.Atom, FeedID: r.memory.FeedID,
+		Full: r.full(), Accepted: r.memory.Accepted, MaxDocuments: r.src.MaxDocuments, AllowHost: r.src.AllowHost,
 		Limits: atompmh.Limits{Document: l.Document, Text: l.Text, Depth: l.Depth, Attributes: l.Attributes}, Now: r.h.now,
 		Report: func(p atompmh.Problem) { r.problem(p.Rule, p.String()) },
 	}
-	w.Full = r.full()
-	switch {
-	case from != nil:
-		w.Resume, w.Full = &from.Walk, from.Walk.Full
-	case r.stored.Gap == "" && !w.Full:
-		w.Validators = r.memory.Validators
+	if from != nil {
+		w.State = from.Walk
 	}
 	return w
 }
@@ -266,7 +263,7 @@ func (r *run) end(ctx context.Context, e *ending) error {
 	r.absent = result.Complete
 	r.note(func(p *Report) { p.Full = whole })
 	m := &r.memory
-	m.FeedID, m.Validators, m.Heads, m.Complete = cmp.Or(result.FeedID, m.FeedID), result.Validators, result.Heads, result.Complete
+	m.FeedID, m.Atom, m.Complete = cmp.Or(result.FeedID, m.FeedID), result.State, result.Complete
 	if whole || e.Full {
 		r.readWhole(e.Full)
 	}
@@ -298,7 +295,7 @@ func (r *run) gap(ctx context.Context, g *atompmh.Gap, result *atompmh.Result) e
 	if err := r.openGap(gap{URL: g.URL, Reason: g.Reason, Target: result.Target}); err != nil {
 		return err
 	}
-	r.memory.FeedID = cmp.Or(r.memory.FeedID, result.FeedID)
+	r.memory.FeedID, r.memory.Atom = cmp.Or(r.memory.FeedID, result.FeedID), result.State
 	return r.commit(ctx, &event.Batch{Progress: r.progress()})
 }
 

@@ -281,13 +281,13 @@ func (g *reading) finish(ctx context.Context, p *pipe) error {
 	if err != nil {
 		return err
 	}
-	c, ok := g.doc.Cursor()
+	state, ok := g.doc.State()
 	if !ok {
 		return fmt.Errorf("%s: %w", g.doc.URL, atompmh.ErrUnread)
 	}
 	x.active = int64(g.doc.Active)
 	x.last = true
-	if x.cursor, err = json.Marshal(cursor{Walk: c, Active: x.active}); err != nil {
+	if x.cursor, err = json.Marshal(cursor{Walk: state, Active: x.active}); err != nil {
 		return err
 	}
 	g.empty() // while it waits

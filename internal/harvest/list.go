@@ -213,11 +213,11 @@ func (g *listing) finish(ctx context.Context, p *pipe) error {
 	}
 	last.last, last.active = true, before+g.active
 	if g.doc.Checkpoint() {
-		c, ok := g.doc.Cursor()
+		state, ok := g.doc.State()
 		if !ok {
 			return fmt.Errorf("%s: the list was not read to its end", g.doc.URL)
 		}
-		if last.cursor, err = json.Marshal(listCursor{Lists: &c, Active: last.active}); err != nil {
+		if last.cursor, err = json.Marshal(listCursor{Lists: state, Active: last.active}); err != nil {
 			return err
 		}
 	}

@@ -16,8 +16,8 @@ import (
 
 // listCursor is an unfinished walk over the lists of a ResourceSync Source.
 type listCursor struct {
-	Lists  *resourcesync.Cursor `json:"lists,omitempty"`
-	Ending *listEnding          `json:"list_ending,omitempty"`
+	Lists  resourcesync.State `json:"lists,omitzero"`
+	Ending *listEnding        `json:"list_ending,omitempty"`
 	// Active counts the records that the baseline's documents had.
 	Active int64 `json:"active"`
 }
@@ -51,7 +51,7 @@ func (r *run) resumeLists(ctx context.Context) error {
 	if c.Ending != nil {
 		return r.endLists(ctx, c.Ending)
 	}
-	if c.Lists == nil {
+	if !c.Lists.Unfinished() {
 		return nil
 	}
 	err := r.lists(ctx, &c)
@@ -79,11 +79,11 @@ func (r *run) lists(ctx context.Context, from *listCursor) error {
 	}
 	w := r.src.lists()
 	w.Client = r.documentClient()
-	w.Memory, w.Full, w.Accepted, w.Now = r.memory.Lists, full, r.memory.Accepted, r.h.now
+	w.State, w.Full, w.Accepted, w.Now = r.memory.Lists, full, r.memory.Accepted, r.h.now
 	w.Report = func(p resourcesync.Problem) { r.problem(p.Rule, p.String()) }
 	p := newPipe(ctx, r, from == nil)
 	if from != nil {
-		w.Resume, p.active = from.Lists, from.Active
+		w.State, p.active = from.Lists, from.Active
 	}
 	err, written := p.during(func() error {
 		for d, err := range w.Documents(p.ctx) {
@@ -109,9 +109,7 @@ func (r *run) lists(ctx context.Context, from *listCursor) error {
 	case result.NotModified:
 		r.note(func(p *Report) { p.NotModified = r.documents.Load() == 0 })
 		r.absent = r.memory.Complete
-		if result.Memory != nil {
-			r.memory.Lists = result.Memory
-		}
+		r.memory.Lists = result.State
 		r.whole = true
 		return nil
 	case result.Ended:
@@ -166,7 +164,7 @@ func (r *run) endLists(ctx context.Context, e *listEnding) error {
 	}
 	r.absent, r.whole = result.Complete, true
 	r.note(func(p *Report) { p.Full = result.Baseline })
-	r.memory.Lists, r.memory.Complete = result.Memory, result.Complete
+	r.memory.Lists, r.memory.Complete = result.State, result.Complete
 	if result.Baseline || e.Full {
 		r.readWhole(e.Full)
 	}

@@ -21,32 +21,34 @@ import (
 	"github.com/pmh-bridge/bridge/internal/defect"
 )
 
-// cache holds rendered documents as files whose names determine their bytes, so
-// nothing in it is ever stale. It may be deleted at any time, also while it is used. A
-// file counts only with the sum beside it, which is written last, and only if its
-// length and hash agree with that sum: an unfinished or damaged file is ignored.
+// cache holds rendered documents as files under names that say which bytes they
+// are, so that nothing in it is ever stale. It may be deleted at any time, also
+// while it is used. A file counts only with the sum beside it, which is written
+// last, and only if its length and hash agree with that sum: half a file or a
+// damaged one is as good as none.
 //
-// Above its size the least recently used documents are removed; readers that have them
-// open are not disturbed.
+// It has a size. Above it those documents go that nobody has asked for for the
+// longest time; those who are reading them read on.
 //
-// While it cannot be written, documents are rendered in memory.
+// When it cannot be written it is passed over: documents are then made in
+// memory for those who wait for them.
 type cache struct {
 	dir  string
 	disk disk
 	size int64
-	// full returns why nothing more may be written, nil while the disk has room; a nil
-	// func means that it always has.
+	// full is why nothing more is to be written, nil where the disk has room; a nil
+	// func is a disk that always has.
 	full func() error
-	// slots bounds how many documents are made at a time, and with that the memory
+	// all bounds how many documents are made at a time, and with that the memory
 	// and the readers of the log that they take.
-	slots chan struct{}
+	all chan struct{}
 
-	mu       sync.Mutex
-	setSlots map[string]chan struct{} // by set: what one set costs does not keep others out
-	calls    map[string]*call
-	files    map[string]*cachedFile
-	bytes    int64  // bytes of files
-	uses     uint64 // how often a file was used, as a clock
+	mu      sync.Mutex
+	slots   map[string]chan struct{} // by set: what one set costs does not keep others out
+	flights map[string]*flight
+	files   map[string]*cached
+	held    int64  // bytes of files
+	uses    uint64 // how often a file was used, as a clock
 }
 
 // How many documents are made at a time: in all, and of one set.
@@ -55,16 +57,16 @@ const (
 	slotsOfSet = 2
 )
 
-// cachedFile is a file of the cache.
-type cachedFile struct {
+// cached is a file of the cache.
+type cached struct {
 	size    int64
 	time    time.Time
 	checked bool // its hash has been compared since it last changed
 	used    uint64
 }
 
-// fileStamp is a file whose hash has been compared since it last changed.
-type fileStamp struct {
+// known is a file whose hash has been compared since it last changed.
+type known struct {
 	size int64
 	time time.Time
 }
@@ -79,19 +81,19 @@ type sum struct {
 type renderFunc func(ctx context.Context, w io.Writer) error
 
 func newCache(dir string, d disk, size int64) *cache {
-	return &cache{dir: dir, disk: d, size: size, slots: make(chan struct{}, slotsInAll), setSlots: map[string]chan struct{}{},
-		calls: map[string]*call{}, files: map[string]*cachedFile{}}
+	return &cache{dir: dir, disk: d, size: size, all: make(chan struct{}, slotsInAll), slots: map[string]chan struct{}{},
+		flights: map[string]*flight{}, files: map[string]*cached{}}
 }
 
-// acquire waits until a document of the set that a name belongs to may be rendered.
-func (c *cache) acquire(ctx context.Context, name string) (leave func(), err error) {
+// slot waits until a document of the set that a name belongs to may be made.
+func (c *cache) slot(ctx context.Context, name string) (leave func(), err error) {
 	parts := strings.SplitN(filepath.ToSlash(name), "/", 3) // see cacheName and partFolder
 	set := parts[min(1, len(parts)-1)]
 	c.mu.Lock()
-	own := c.setSlots[set]
+	own := c.slots[set]
 	if own == nil {
 		own = make(chan struct{}, slotsOfSet)
-		c.setSlots[set] = own
+		c.slots[set] = own
 	}
 	c.mu.Unlock()
 	select {
@@ -100,8 +102,8 @@ func (c *cache) acquire(ctx context.Context, name string) (leave func(), err err
 		return nil, ctx.Err()
 	}
 	select {
-	case c.slots <- struct{}{}:
-		return func() { <-c.slots; <-own }, nil
+	case c.all <- struct{}{}:
+		return func() { <-c.all; <-own }, nil
 	case <-ctx.Done():
 		<-own
 		return nil, ctx.Err()
@@ -114,35 +116,35 @@ func (c *cache) open(ctx context.Context, name string, render renderFunc) (io.Re
 	// A file may be taken away between its making and its opening; so try again,
 	// and in the end do without the file.
 	for range 3 {
-		if f, n := c.openChecked(name); f != nil {
+		if f, n := c.fast(name); f != nil {
 			return f, n, nil
 		}
-		data, err := c.share(ctx, name, func(ctx context.Context) ([]byte, error) {
+		data, err := c.once(ctx, name, func(ctx context.Context) ([]byte, error) {
 			return c.make(ctx, name, render)
 		})
 		if err != nil {
 			return nil, 0, err
 		}
 		if data != nil {
-			return memoryFile{bytes.NewReader(data)}, int64(len(data)), nil
+			return memory{bytes.NewReader(data)}, int64(len(data)), nil
 		}
 	}
 	data, err := inMemory(ctx, render)
 	if err != nil {
 		return nil, 0, err
 	}
-	return memoryFile{bytes.NewReader(data)}, int64(len(data)), nil
+	return memory{bytes.NewReader(data)}, int64(len(data)), nil
 }
 
-// memoryFile is a document that is no file.
-type memoryFile struct{ *bytes.Reader }
+// memory is a document that is no file.
+type memory struct{ *bytes.Reader }
 
-func (memoryFile) Close() error { return nil }
+func (memory) Close() error { return nil }
 
-// openChecked opens a file whose hash is known to be right; nil when there is none.
-func (c *cache) openChecked(name string) (*os.File, int64) {
+// fast opens a file whose hash is known to be right; nil when there is none.
+func (c *cache) fast(name string) (*os.File, int64) {
 	c.mu.Lock()
-	var k cachedFile
+	var k cached
 	if own := c.files[name]; own != nil {
 		c.uses++
 		own.used = c.uses
@@ -163,13 +165,13 @@ func (c *cache) openChecked(name string) (*os.File, int64) {
 	return f, k.size
 }
 
-// make ensures that the file called name is whole, and renders it if need be. When it
-// cannot be written, make returns the document itself.
+// make sees to it that name is there: found whole, or rendered. When it cannot
+// be written it returns the document itself.
 func (c *cache) make(ctx context.Context, name string, render renderFunc) ([]byte, error) {
 	if c.verify(name) {
 		return nil, nil
 	}
-	leave, err := c.acquire(ctx, name)
+	leave, err := c.slot(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -200,19 +202,19 @@ func (e *storeError) Unwrap() error { return e.err }
 const memoryLimit = 64 << 20
 
 func inMemory(ctx context.Context, render renderFunc) ([]byte, error) {
-	b := limitedBuffer{limit: memoryLimit}
+	b := limited{limit: memoryLimit}
 	if err := render(ctx, &b); err != nil {
 		return nil, err
 	}
 	return b.buf, nil
 }
 
-type limitedBuffer struct {
+type limited struct {
 	buf   []byte
 	limit int
 }
 
-func (l *limitedBuffer) Write(p []byte) (int, error) {
+func (l *limited) Write(p []byte) (int, error) {
 	if len(l.buf)+len(p) > l.limit {
 		return 0, fmt.Errorf("the document is larger than %d bytes and there is no room for it on disk: make room, or name another folder for the cache", l.limit)
 	}
@@ -238,7 +240,7 @@ func (c *cache) store(ctx context.Context, name string, render renderFunc) error
 		return &storeError{err}
 	}
 	defer f.abandon()
-	sw := &hashWriter{w: f, hash: sha256.New()}
+	sw := &summing{w: f, hash: sha256.New()}
 	if err := render(ctx, sw); err != nil {
 		if sw.err != nil {
 			return &storeError{sw.err}
@@ -260,42 +262,42 @@ func (c *cache) store(ctx context.Context, name string, render renderFunc) error
 		_ = os.Remove(tmp)
 		return &storeError{err}
 	}
-	c.add(name, st, true)
+	c.enter(name, st, true)
 	c.evict(name)
 	return nil
 }
 
-// add counts a file.
-func (c *cache) add(name string, st fs.FileInfo, checked bool) {
+// enter counts a file.
+func (c *cache) enter(name string, st fs.FileInfo, checked bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.uncount(name)
+	c.leave(name)
 	c.uses++
-	c.files[name] = &cachedFile{size: st.Size(), time: st.ModTime(), checked: checked, used: c.uses}
-	c.bytes += st.Size()
+	c.files[name] = &cached{size: st.Size(), time: st.ModTime(), checked: checked, used: c.uses}
+	c.held += st.Size()
 }
 
-// uncount stops counting a file; c.mu is held.
-func (c *cache) uncount(name string) {
+// leave counts a file no more; c.mu is held.
+func (c *cache) leave(name string) {
 	if f := c.files[name]; f != nil {
-		c.bytes -= f.size
+		c.held -= f.size
 		delete(c.files, name)
 	}
 }
 
-// evict removes the least recently used files, but not the one called but, until a
-// tenth of the size is free. So it does not run for each new document.
+// evict removes what was not used for the longest time, but for one file, until a
+// tenth of the size is free: so it is not done for each document.
 func (c *cache) evict(but string) {
 	c.mu.Lock()
 	var names []string
-	if c.bytes > c.size {
+	if c.held > c.size {
 		for name := range c.files {
 			if name != but {
 				names = append(names, name)
 			}
 		}
 		slices.SortFunc(names, func(a, b string) int { return cmp.Compare(c.files[a].used, c.files[b].used) })
-		held, n := c.bytes, 0
+		held, n := c.held, 0
 		for n < len(names) && held > c.size-c.size/10 {
 			held -= c.files[names[n]].size
 			n++
@@ -356,31 +358,31 @@ func (c *cache) verify(name string) bool {
 	if _, err := io.Copy(h, f); err != nil || hex.EncodeToString(h.Sum(nil)) != want.sha256 {
 		return false
 	}
-	c.add(name, st, true)
+	c.enter(name, st, true)
 	return true
 }
 
 // forget removes one document. Those who are reading it read on.
 func (c *cache) forget(name string) {
 	c.mu.Lock()
-	c.uncount(name)
+	c.leave(name)
 	c.mu.Unlock()
 	path := filepath.Join(c.dir, name)
-	// What cannot be removed now is removed by cleanup at the next start.
+	// What cannot be removed now goes when the cache is tidied, at the next start.
 	_ = c.disk.remove(path + ".sum")
 	_ = c.disk.remove(path)
 }
 
-// hashWriter passes bytes on and hashes them. It keeps the error of its writer apart
-// from those of its caller.
-type hashWriter struct {
+// summing passes bytes on and sums them; it keeps the error of its writer apart
+// from those of whoever writes.
+type summing struct {
 	w      io.Writer
 	hash   hash.Hash
 	length int64
 	err    error
 }
 
-func (s *hashWriter) Write(p []byte) (int, error) {
+func (s *summing) Write(p []byte) (int, error) {
 	n, err := s.w.Write(p)
 	s.hash.Write(p[:n])
 	s.length += int64(n)
@@ -388,10 +390,10 @@ func (s *hashWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-func (s *hashWriter) sum() sum { return sum{s.length, hex.EncodeToString(s.hash.Sum(nil))} }
+func (s *summing) sum() sum { return sum{s.length, hex.EncodeToString(s.hash.Sum(nil))} }
 
-// call is the rendering of one document, shared by all that wait for it.
-type call struct {
+// flight is one document being made, and those who wait for it.
+type flight struct {
 	done    chan struct{}
 	cancel  context.CancelFunc
 	waiters int
@@ -399,22 +401,22 @@ type call struct {
 	err     error
 }
 
-// share runs work once for all callers that ask for name at the same time. The work
-// goes on as long as one of them waits.
-func (c *cache) share(ctx context.Context, name string, work func(context.Context) ([]byte, error)) ([]byte, error) {
+// once runs work for all who ask for name at the same time. It goes on as long
+// as one of them waits.
+func (c *cache) once(ctx context.Context, name string, work func(context.Context) ([]byte, error)) ([]byte, error) {
 	c.mu.Lock()
-	f := c.calls[name]
+	f := c.flights[name]
 	if f == nil {
 		workCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-		f = &call{done: make(chan struct{}), cancel: cancel}
-		c.calls[name] = f
+		f = &flight{done: make(chan struct{}), cancel: cancel}
+		c.flights[name] = f
 		go func() {
 			defer cancel()
 			f.err = defect.Guard(func() (err error) {
 				f.data, err = work(workCtx)
 				return err
 			})
-			c.endCall(name, f)
+			c.land(name, f)
 			close(f.done)
 		}()
 	}
@@ -428,13 +430,13 @@ func (c *cache) share(ctx context.Context, name string, work func(context.Contex
 		c.mu.Lock()
 		f.waiters--
 		last := f.waiters == 0
-		if last && c.calls[name] == f {
-			delete(c.calls, name)
+		if last && c.flights[name] == f {
+			delete(c.flights, name)
 		}
 		c.mu.Unlock()
 		if last {
-			// The last one to leave waits for its end: no file is written any more once
-			// all requests have ended.
+			// Whoever leaves last waits for its end: no file is written any more
+			// once all requests are answered.
 			f.cancel()
 			<-f.done
 		}
@@ -442,12 +444,12 @@ func (c *cache) share(ctx context.Context, name string, work func(context.Contex
 	}
 }
 
-// endCall removes a finished call, so that the next caller starts a new one.
-func (c *cache) endCall(name string, f *call) {
+// land takes a flight off the list, so that who comes now starts afresh.
+func (c *cache) land(name string, f *flight) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.calls[name] == f {
-		delete(c.calls, name)
+	if c.flights[name] == f {
+		delete(c.flights, name)
 	}
 }
 
@@ -456,16 +458,16 @@ func (c *cache) forgetFolder(folder string) {
 	c.mu.Lock()
 	for name := range c.files {
 		if strings.HasPrefix(name, folder+string(filepath.Separator)) {
-			c.uncount(name)
+			c.leave(name)
 		}
 	}
 	c.mu.Unlock()
 	_ = c.disk.remove(filepath.Join(c.dir, folder))
 }
 
-// cleanup removes open documents, which are of an earlier run, and unfinished files.
-// It counts the rest, oldest first, and removes what exceeds the size.
-func (c *cache) cleanup() error {
+// tidy removes open documents, which are of an earlier run, files that were never
+// finished, and what is too much; and counts the rest, oldest first.
+func (c *cache) tidy() error {
 	c.forgetFolder("open")
 	type found struct {
 		name string
@@ -495,7 +497,7 @@ func (c *cache) cleanup() error {
 		counted := c.files[f.name] != nil // it is in use already
 		c.mu.Unlock()
 		if !counted {
-			c.add(f.name, f.st, false)
+			c.enter(f.name, f.st, false)
 		}
 	}
 	c.evict("")

@@ -133,7 +133,7 @@ func (b *Bridge) open(ctx context.Context) error {
 	// That the operator typed a host, perhaps with a password, is no leave for
 	// strangers to have something sent there.
 	b.courier = b.newGuard(fetch.Reach{Allowed: b.Config.AllowHosts, Notices: true})
-	b.harvest = &harvest.Harvester{Log: b.Log, Waiting: b.Log, Absences: b.Log, Contents: contents{b.Contents}, Now: b.opt.Now, Workers: b.Config.Limits.Connections, Folder: b.Config.Data}
+	b.harvest = &harvest.Harvester{Log: b.Log, Contents: b.Contents, Now: b.opt.Now, Workers: b.Config.Limits.Connections, Folder: b.Config.Data}
 	if b.opt.DryRun {
 		b.harvest.Folder = "" // the data folder may not be there
 	}

@@ -58,7 +58,7 @@ func (b *Bridge) harvestSource(ctx context.Context, s *Source, every time.Durati
 	}()
 	var report harvest.Report
 	err := defect.Guard(func() (err error) {
-		report, err = b.harvest.Harvest(ctx, &s.Source, o)
+		report, err = b.harvest.Run(ctx, &s.Source, o)
 		return err
 	})
 	if ctx.Err() != nil || s.Kind == harvest.SIP {

@@ -2,11 +2,12 @@ package daemon_test
 
 import (
 	"context"
-	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
-	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/fixtures"
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/harvest"
@@ -105,58 +106,45 @@ func TestSeenElsewhere_KeepsTheDateOfTheLastEntry(t *testing.T) {
 	b.wantAsked(map[string]int{"/feed.atom": 1, "/archive/1.atom": 1})
 }
 
-// failing is the log or the store that fails once: before it has done what it
-// was asked for, or although it has.
-type failing struct {
-	harvest.Log
-	harvest.Contents
-	left  int // calls until it fails
-	after bool
-}
-
-var errDisk = errors.New("the disk is on fire")
-
-func (f *failing) due() bool { f.left--; return f.left == 0 }
-
-func (f *failing) Append(ctx context.Context, b *event.Batch) (event.Appended, error) {
-	due := f.due()
-	if due && !f.after {
-		return event.Appended{}, errDisk
-	}
-	out, err := f.Log.Append(ctx, b)
-	if due && err == nil {
-		return event.Appended{}, errDisk
-	}
-	return out, err
-}
-
-func (f *failing) Put(ctx context.Context, drafts []harvest.Draft) error {
-	due := f.due()
-	if due && !f.after {
-		return errDisk
-	}
-	err := f.Contents.Put(ctx, drafts)
-	if due && err == nil {
-		return errDisk
-	}
-	return err
-}
-
+// TestSeenElsewhere_MarkPassesWhatCouldNotBeStored: whatever fails, a harvest says so,
+// and the next one takes in what is missing, once.
 func TestSeenElsewhere_MarkPassesWhatCouldNotBeStored(t *testing.T) {
-	for _, what := range []string{"log", "contents"} {
-		for _, after := range []bool{false, true} {
-			name := what + " fails"
-			if after {
-				name += " although it took effect"
-			}
-			t.Run(name, func(t *testing.T) { failEverywhere(t, what, after) })
+	const onFire = "the disk is on fire"
+	// breakTable lets the nth change of a table fail.
+	breakTable := func(file, change string) func(b *bench, n int) (context.Context, harvest.Options, func()) {
+		return func(b *bench, n int) (context.Context, harvest.Options, func()) {
+			path := filepath.Join(b.config.Data, file)
+			tamper(b.t, path, fmt.Sprintf("CREATE TABLE allowed (n INTEGER); INSERT INTO allowed VALUES (%d); "+
+				"CREATE TRIGGER broken BEFORE %s BEGIN UPDATE allowed SET n = n - 1; SELECT RAISE(ABORT, '%s') FROM allowed WHERE n <= 0; END", n, change, onFire))
+			return b.t.Context(), harvest.Options{}, func() { tamper(b.t, path, "DROP TRIGGER broken; DROP TABLE allowed") }
 		}
 	}
+	for _, c := range []struct {
+		name string
+		want string
+		fail func(b *bench, n int) (context.Context, harvest.Options, func())
+	}{
+		{"contents fail", onFire, breakTable("content.db", "INSERT ON content")},
+		{"the log fails once contents are stored", onFire, breakTable("log.db", "UPDATE ON source")},
+		{"the harvest ends once the log has events", context.Canceled.Error(), func(b *bench, n int) (context.Context, harvest.Options, func()) {
+			ctx, cancel := context.WithCancel(b.t.Context())
+			events := int64(0)
+			return ctx, harvest.Options{Progress: func(p harvest.Progress) {
+				if p.Events > events {
+					events = p.Events
+					if n--; n == 0 {
+						cancel()
+					}
+				}
+			}}, cancel
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) { failEverywhere(t, c.want, c.fail) })
+	}
 }
 
-// failEverywhere lets every single call fail in turn, until a harvest gets
-// through.
-func failEverywhere(t *testing.T, what string, after bool) {
+// failEverywhere lets every single step fail in turn, until a harvest gets through.
+func failEverywhere(t *testing.T, want string, fail func(b *bench, n int) (context.Context, harvest.Options, func())) {
 	for n := 1; ; n++ {
 		p := fixtures.New(fixtures.Options{PerArchive: 3})
 		b := newBench(t, p, content(config.Mirror))
@@ -164,26 +152,19 @@ func failEverywhere(t *testing.T, what string, after bool) {
 		for _, name := range []string{"a", "b", "c", "d", "e", "f", "g"} {
 			p.Create(record(name, fixtures.Atom()))
 		}
-		h := b.house.Harvester()
-		log, contents := h.Log, h.Contents
-		f := &failing{Log: log, Contents: contents, left: n, after: after}
-		if what == "log" {
-			h.Log = f
-		} else {
-			h.Contents = f
-		}
-		_, err := b.try(harvest.Options{})
-		h.Log, h.Contents = log, contents
+		ctx, options, undo := fail(b, n)
+		_, err := b.house.Harvest(ctx, b.source(), options)
+		undo()
 		if err == nil {
 			if n < 4 {
-				t.Errorf("only %d calls", n)
+				t.Errorf("only %d steps", n)
 			}
 			return
 		}
-		if !errors.Is(err, errDisk) {
-			t.Fatalf("call %d: %v", n, err)
+		if !strings.Contains(err.Error(), want) {
+			t.Fatalf("step %d: %v", n, err)
 		}
-		if mark := b.stored().Mark; mark.Known() && !after {
+		if mark := b.stored().Mark; mark.Known() {
 			b.wantLive() // the walk had ended; only the report was lost
 		}
 		b.harvest()

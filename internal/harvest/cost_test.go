@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/follow"
 	"github.com/pmh-bridge/bridge/internal/strictxml"
 	"github.com/pmh-bridge/bridge/internal/testenv"
 )
@@ -52,12 +54,9 @@ func readLegacy(body []byte) {
 	if err != nil {
 		return
 	}
-	for _, it := range r.feedWinners(doc, "http://h.example/feed") {
-		if _, err := r.feedItem(it); err != nil {
-			it.bad(ruleLocal, "%s", err)
-		}
+	p, b := r.newFeedPage(doc, &follow.Answer{URL: "http://h.example/feed"}), &backlog[event.Item]{r: r}
+	for p.next(b) == nil {
 	}
-	r.badItems(doc, "http://h.example/feed")
 }
 
 // perItem is how much more a feed may cost than other documents: gofeed reads each

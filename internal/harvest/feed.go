@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"net/http"
 	"slices"
 
@@ -30,101 +31,134 @@ type feedMemory struct {
 	Whole bool `json:"whole,omitempty"`
 }
 
-// feed harvests a legacy feed: RSS, Atom or JSON Feed. It says what is new; what it
-// does not have says nothing, because every such feed drops what is old. Where it
-// names archives or further pages (RFC 5005 3 and 4, JSON Feed's next_url) these are
+// feedWalk is a walk over a legacy feed: RSS, Atom or JSON Feed. It says what is new;
+// what it does not have says nothing, because every such feed drops what is old. Where
+// it names archives or further pages (RFC 5005 3 and 4, JSON Feed's next_url) these are
 // read too.
-func (r *run) feed(ctx context.Context) error {
-	client, err := follow.New(follow.Options{HTTP: r.documentClient(), Start: r.src.URL, AllowHost: r.src.AllowHost, Now: r.h.now,
-		Accept: "application/atom+xml, application/rss+xml, application/rdf+xml, application/feed+json, application/xml;q=0.9, text/xml;q=0.9, application/json;q=0.8, */*;q=0.1"})
-	if err != nil {
-		return err
-	}
-	defer client.Close()
+type feedWalk struct {
+	r      *run
+	client *follow.Client
+
+	notModified, ended bool
+	url                string // that answered
+	validators         follow.Validators
+	mark               event.Stamp
+	// whole: all documents that were wanted could be read: the first time all of them,
+	// later those that may have something new.
+	whole bool
+	short *shortfall
+}
+
+func (w *feedWalk) begin(context.Context, []byte) (err error) {
+	r := w.r
 	if r.opt.Full {
 		r.memory.Feed.Validators = follow.Validators{}
 	}
-	doc, answer, err := r.feedDocument(ctx, client, r.src.URL, r.memory.Feed.Validators)
+	*w = feedWalk{r: r, url: r.src.URL, mark: r.stored.Mark, short: r.memory.Short}
+	w.client, err = follow.New(follow.Options{HTTP: r.documentClient(), Start: r.src.URL, AllowHost: r.src.AllowHost, Now: r.h.now,
+		Accept: "application/atom+xml, application/rss+xml, application/rdf+xml, application/feed+json, application/xml;q=0.9, text/xml;q=0.9, application/json;q=0.8, */*;q=0.1"})
+	return err
+}
+
+func (w *feedWalk) documents(ctx context.Context) iter.Seq2[document[event.Item], error] {
+	return func(yield func(document[event.Item], error) bool) {
+		defer w.client.Close()
+		if err := w.pages(ctx, func(d *feedPage) bool { return yield(d, nil) }); err != nil {
+			yield(nil, err)
+		}
+	}
+}
+
+// pages hands out the feed, and the pages with older items that it leads to.
+func (w *feedWalk) pages(ctx context.Context, yield func(*feedPage) bool) error {
+	r := w.r
+	doc, answer, err := w.get(ctx, r.src.URL, r.memory.Feed.Validators)
 	switch status := follow.Status(err); {
 	case status == http.StatusNotModified && r.memory.Feed.Validators != follow.Validators{}:
-		r.note(func(p *Report) { p.NotModified = true })
-		r.reportShort(r.src.URL, true)
+		w.notModified = true
 		return nil
 	case status == http.StatusGone:
-		r.warn("the feed has ended (410); the records stay as they are: take the Source out of the configuration")
+		w.ended = true
 		return nil
 	case err != nil:
 		return err
 	}
 	r.advise(doc, answer.URL)
-	p, mark, known := newPipe(ctx, r, true), r.stored.Mark, r.memory.Short != nil
-	whole := false
-	if err := errors.Join(p.during(func() (err error) {
-		whole, err = r.feedPages(ctx, client, p, doc, answer, &mark)
-		return err
-	})); err != nil {
-		return err
-	}
-	r.reportShort(answer.URL, known)
-	r.stored.Mark = mark
-	r.memory.Feed.Validators, r.memory.Feed.Whole = answer.Validators, whole
-	if !whole {
-		r.memory.Feed.Validators = follow.Validators{} // the rest is asked for again
-	}
-	return r.commit(ctx, &event.Batch{Progress: r.progress()})
-}
-
-// feedPages hands a document to the log, and those with older items that it leads
-// to. It reports whether all that were wanted could be read: the first time all of
-// them, later those that may have something new.
-func (r *run) feedPages(ctx context.Context, client *follow.Client, p *pipe, doc *feedDocument, answer *follow.Answer, mark *event.Stamp) (whole bool, err error) {
+	w.url, w.validators = answer.URL, answer.Validators
 	seen := map[string]bool{follow.Key(r.src.URL): true, follow.Key(answer.URL): true}
 	since, limit := r.stored.Mark.Add(-r.src.Overlap), cmp.Or(r.src.MaxDocuments, 10_000)
 	claimed, read := doc.results, int64(0)
 	for n := 1; ; n++ {
 		read += int64(len(doc.items))
-		x, newest := r.feedPiece(doc, answer)
-		if newest.After(*mark) {
-			*mark = newest
+		page := r.newFeedPage(doc, answer)
+		if !yield(page) {
+			return nil
 		}
-		if err := p.send(x); err != nil {
-			return false, err
+		if page.newest.After(w.mark) {
+			w.mark = page.newest
 		}
 		all := r.opt.Full || !r.memory.Feed.Whole
 		if doc.older == "" || seen[follow.Key(doc.older)] {
-			r.memory.compare(claimed, read)
-			return true, nil
+			w.whole, w.short = true, shortfallOf(claimed, read)
+			return nil
 		}
-		if !all && !newest.After(since) {
-			return true, nil
+		if !all && !page.newest.After(since) {
+			w.whole = true
+			return nil
 		}
 		if n >= limit {
 			r.warn(fmt.Sprintf("the feed has more than %d pages: %s and those behind it were not read; raise max_documents", limit, doc.older))
-			return false, nil
+			return nil
 		}
 		if follow.Foreign(answer.URL, doc.older) {
-			return false, fmt.Errorf("%s: %w: a page of %s, which is not local, may not lead to a file", doc.older, follow.ErrRefused, answer.URL)
+			return fmt.Errorf("%s: %w: a page of %s, which is not local, may not lead to a file", doc.older, follow.ErrRefused, answer.URL)
 		}
 		seen[follow.Key(doc.older)] = true
-		next, page, err := r.feedDocument(ctx, client, doc.older, follow.Validators{})
+		from := answer.URL
+		doc, answer, err = w.get(ctx, doc.older, follow.Validators{})
 		switch {
 		case follow.Missing(err): // the page after the last one
-			r.problem(ruleFeedPage, answer.URL+": "+err.Error())
-			r.memory.compare(claimed, read)
-			return true, nil
+			r.problem(ruleFeedPage, from+": "+err.Error())
+			w.whole, w.short = true, shortfallOf(claimed, read)
+			return nil
 		case ctx.Err() != nil:
-			return false, ctx.Err()
+			return ctx.Err()
 		case err != nil:
 			r.warn("a page of the feed could not be read, those behind it neither: " + err.Error())
-			return false, nil
+			return nil
 		}
-		doc, answer = next, page
 	}
 }
 
-// feedDocument asks for a document of the feed and reads it whole.
-func (r *run) feedDocument(ctx context.Context, client *follow.Client, url string, v follow.Validators) (*feedDocument, *follow.Answer, error) {
-	answer, err := client.Get(ctx, url, v)
+func (w *feedWalk) outcome() outcome {
+	o := outcome{NotModified: w.notModified, Ended: w.ended, Mark: w.mark.Time(), Memory: w.r.memory.walkMemory, Short: w.short}
+	if w.ended {
+		o.Warnings = []string{"the feed has ended (410); the records stay as they are: take the Source out of the configuration"}
+		return o
+	}
+	if w.short != nil {
+		// To claim far more is as usual as it is with feeds of what is new: the operator
+		// is warned once.
+		w.r.problem(ruleFeedResults, w.url+": "+w.short.String())
+		if w.r.memory.Short == nil {
+			o.Warnings = []string{w.short.String()}
+		}
+	}
+	if !w.notModified {
+		o.Memory.Feed.Validators, o.Memory.Feed.Whole = w.validators, w.whole
+		if !w.whole {
+			o.Memory.Feed.Validators = follow.Validators{} // the rest is asked for again
+		}
+	}
+	return o
+}
+
+func (w *feedWalk) record(it *event.Item) string { return it.Record }
+
+// get asks for a document of the feed and reads it whole.
+func (w *feedWalk) get(ctx context.Context, url string, v follow.Validators) (*feedDocument, *follow.Answer, error) {
+	r := w.r
+	answer, err := w.client.Get(ctx, url, v)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -166,52 +200,90 @@ func (r *run) advise(doc *feedDocument, url string) {
 	}
 }
 
-// reportShort reports a feed that claims to have far more than it leads to. That
-// is as usual as it is with feeds of what is new: the operator is warned once.
-func (r *run) reportShort(url string, known bool) {
-	s := r.memory.Short
-	if s == nil {
-		return
-	}
-	r.problem(ruleFeedResults, url+": "+s.String())
-	if !known {
-		r.warn(s.String())
-	}
+// feedPage is one document of the feed.
+type feedPage struct {
+	r      *run
+	doc    *feedDocument
+	answer *follow.Answer
+	counts map[*feedItem]bool // the items that count
+	read   int                // items
+	newest event.Stamp        // of them that does not lie in the future
 }
 
-// feedPiece translates the items of a document, in the order of their dates. newest
-// is the latest of them that does not lie in the future.
-func (r *run) feedPiece(doc *feedDocument, a *follow.Answer) (x piece, newest event.Stamp) {
-	x = piece{doc: event.Document{URL: a.URL, FeedID: doc.id, FeedTitle: doc.title, FeedUpdated: doc.updated,
-		Feed: translate.FeedOf(&atompmh.Feed{Metadata: doc.metadata.Metadata, Links: doc.links})}, last: true, cursor: []byte(unread)}
-	for _, it := range r.feedWinners(doc, a.URL) {
-		item, err := r.feedItem(it)
+func (r *run) newFeedPage(doc *feedDocument, answer *follow.Answer) *feedPage {
+	p := &feedPage{r: r, doc: doc, answer: answer, counts: map[*feedItem]bool{}}
+	for _, it := range r.latestItems(doc, answer.URL) {
+		p.counts[it] = true
+	}
+	return p
+}
+
+func (p *feedPage) origin() event.Document {
+	d := p.doc
+	return event.Document{URL: p.answer.URL, FeedID: d.id, FeedTitle: d.title, FeedUpdated: d.updated,
+		Feed: translate.FeedOf(&atompmh.Feed{Metadata: d.metadata.Metadata, Links: d.links})}
+}
+
+// next translates an item. One that cannot be taken goes to quarantine; its record,
+// where it is known, is met all the same.
+func (p *feedPage) next(b *backlog[event.Item]) error {
+	if p.read == len(p.doc.items) {
+		return io.EOF
+	}
+	it := &p.doc.items[p.read]
+	p.read++
+	if p.counts[it] {
+		item, err := p.r.feedItem(it)
 		switch {
 		case errors.Is(err, translate.ErrUnselected), errors.Is(err, translate.ErrOwn):
-			r.note(func(p *Report) { p.Skipped++ })
-			continue
+			p.r.note(func(p *Report) { p.Skipped++ })
 		case err != nil:
 			it.bad(ruleOf(err), "%s", err)
-			continue
+		default:
+			item.Late = p.answer.Late(item.Modified.Time())
+			if !item.Late && item.Modified.After(p.newest) {
+				p.newest = item.Modified
+			}
+			b.add(item, textOf(&item.Observation))
 		}
-		item.Late = a.Late(item.Modified.Time())
-		if !item.Late && item.Modified.After(newest) {
-			newest = item.Modified
-		}
-		x.items = append(x.items, item)
 	}
-	slices.SortStableFunc(x.items, func(a, b event.Item) int { return a.Modified.Compare(b.Modified) })
-	var met []event.Item
-	x.quarantine, met = r.badItems(doc, a.URL)
-	x.items = append(x.items, met...)
-	r.entries.Add(int64(len(doc.items)))
-	return x, newest
+	if it.rule == "" {
+		return nil
+	}
+	b.addBad(event.Quarantined{URL: p.answer.URL, Line: it.entry.Line, Column: it.entry.Column, Record: it.entry.ID, Rule: it.rule, Reason: it.reason, Input: it.input})
+	if meets(it.entry.ID) {
+		bad := event.Item{Quarantine: true}
+		bad.Record, bad.SourceIdentifier = p.r.src.Selection.Identifier(it.entry.ID)
+		b.add(bad, 0)
+	}
+	return nil
 }
 
-// feedWinners returns of each record the item that counts: the latest, of equally
+// latest returns the items in the order of their dates, those that are bad last, in
+// the memory of the entries.
+func (p *feedPage) latest(_ context.Context, b *backlog[event.Item], items []event.Item) ([]event.Item, error) {
+	b.values = nil
+	slices.SortStableFunc(items, func(a, b event.Item) int {
+		switch {
+		case a.Quarantine != b.Quarantine && a.Quarantine:
+			return 1
+		case a.Quarantine != b.Quarantine:
+			return -1
+		case a.Quarantine:
+			return 0
+		}
+		return a.Modified.Compare(b.Modified)
+	})
+	return items, nil
+}
+
+// state is nil: a walk over a feed always starts anew.
+func (p *feedPage) state() ([]byte, error) { return nil, nil }
+
+// latestItems returns of each record the item that counts: the latest, of equally
 // late ones the first, and a deletion unless the item is later.
-func (r *run) feedWinners(doc *feedDocument, url string) []*feedItem {
-	var winners []*feedItem
+func (r *run) latestItems(doc *feedDocument, url string) []*feedItem {
+	var latest []*feedItem
 	found := map[string]int{}
 	for i := range doc.items {
 		it := &doc.items[i]
@@ -220,23 +292,23 @@ func (r *run) feedWinners(doc *feedDocument, url string) []*feedItem {
 		}
 		at, again := found[it.entry.ID]
 		if !again {
-			found[it.entry.ID] = len(winners)
-			winners = append(winners, it)
+			found[it.entry.ID] = len(latest)
+			latest = append(latest, it)
 			continue
 		}
-		first := winners[at]
+		first := latest[at]
 		if first.entry.Kind != it.entry.Kind {
-			winners[at] = undeleted(first, it)
+			latest[at] = undeleted(first, it)
 			continue
 		}
 		counts := "the first counts, that"
 		if it.entry.Updated.After(first.entry.Updated) {
-			counts, winners[at] = "the later one counts, not that", it
+			counts, latest[at] = "the later one counts, not that", it
 		}
 		r.problem(ruleFeedID, fmt.Sprintf("%s: identity %q is there twice; %s in line %d",
 			strictxml.Place(url, it.entry.Line, it.entry.Column), strictxml.Clip(it.entry.ID), counts, first.entry.Line))
 	}
-	return winners
+	return latest
 }
 
 // undeleted decides between an item and the deletion of its record: the item
@@ -282,26 +354,6 @@ func (r *run) feedItem(it *feedItem) (event.Item, error) {
 		o.Claim = int64(binary.BigEndian.Uint64(both[:]))
 	}
 	return event.Item{Observation: o}, nil
-}
-
-// badItems puts what cannot be taken into quarantine. Its record, where it is
-// known, is met all the same.
-func (r *run) badItems(doc *feedDocument, url string) (quarantine []event.Quarantined, met []event.Item) {
-	for i := range doc.items {
-		it := &doc.items[i]
-		if it.rule == "" {
-			continue
-		}
-		quarantine = append(quarantine, event.Quarantined{URL: url, Line: it.entry.Line, Column: it.entry.Column,
-			Record: it.entry.ID, Rule: it.rule, Reason: it.reason, Input: it.input})
-		if meets(it.entry.ID) {
-			bad := event.Item{Quarantine: true}
-			bad.Record, bad.SourceIdentifier = r.src.Selection.Identifier(it.entry.ID)
-			met = append(met, bad)
-		}
-	}
-	r.note(func(p *Report) { p.Quarantined += int64(len(quarantine)) })
-	return quarantine, met
 }
 
 // itemsAgain reads quarantined items of a feed.

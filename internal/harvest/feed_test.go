@@ -43,20 +43,30 @@ func watched(r *run, body []byte) (doc *feedDocument, given [][]byte, err error)
 	return doc, given, err
 }
 
+// itemsOf returns what a document says of its records, in its order, and the bad
+// input.
+func itemsOf(t testing.TB, r *run, doc *feedDocument) (items []event.Item, bad []event.Quarantined) {
+	t.Helper()
+	p, b := r.newFeedPage(doc, &follow.Answer{URL: r.src.URL}), &backlog[event.Item]{r: r}
+	for {
+		if err := p.next(b); errors.Is(err, io.EOF) {
+			return slices.DeleteFunc(b.values, func(it event.Item) bool { return it.Quarantine }), b.quarantine
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // harvested tells what a document comes to: the feed, its items, what is
 // quarantined and what is reported.
 func harvested(t testing.TB, r *run, doc *feedDocument) []string {
 	t.Helper()
 	lines := []string{join("feed", doc.title, doc.id, doc.updated.String())}
 	r.advise(doc, r.src.URL)
-	for _, it := range r.feedWinners(doc, r.src.URL) {
-		item, err := r.feedItem(it)
-		if err != nil {
-			t.Fatal(err)
-		}
-		lines = append(lines, lineOf(&item))
+	items, bad := itemsOf(t, r, doc)
+	for i := range items {
+		lines = append(lines, lineOf(&items[i]))
 	}
-	bad, _ := r.badItems(doc, r.src.URL)
 	for _, q := range bad {
 		lines = append(lines, join("quarantined", q.Rule, q.Record, q.Reason))
 	}
@@ -370,11 +380,8 @@ func FuzzFeed(f *testing.F) {
 		if err != nil {
 			return
 		}
-		for _, it := range r.feedWinners(doc, r.src.URL) {
-			item, err := r.feedItem(it)
-			if err != nil {
-				t.Fatal(err)
-			}
+		items, bad := itemsOf(t, r, doc)
+		for _, item := range items {
 			if item.Record == "" || item.Deleted == (len(item.Representations) > 0) || !utf8.ValidString(item.Record+item.Title) || strings.ContainsFunc(item.Title, func(r rune) bool { return !inXML(r) }) {
 				t.Errorf("taken: %+v", item)
 			}
@@ -384,7 +391,6 @@ func FuzzFeed(f *testing.F) {
 				}
 			}
 		}
-		bad, _ := r.badItems(doc, r.src.URL)
 		for i := range bad {
 			if _, err := r.itemsAgain(t.Context(), &bad[i]); err != nil && !errors.Is(err, ErrStillBad) {
 				t.Error(err)
@@ -411,7 +417,7 @@ func TestFeedTakesTheLatestOfTwins(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if w := r.feedWinners(doc, r.src.URL); len(w) != 1 || w[0].entry.Title != c.want {
+		if w := r.latestItems(doc, r.src.URL); len(w) != 1 || w[0].entry.Title != c.want {
 			t.Errorf("%s: %d records, the first is %q, want %q", c.items, len(w), w[0].entry.Title, c.want)
 		}
 	}
@@ -490,14 +496,14 @@ func TestFeedMetadata(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			piece, _ := r.feedPiece(doc, &follow.Answer{URL: r.src.URL})
-			same(t, "the feed", piece.doc.Feed, tt.feed)
-			if len(piece.items) != len(tt.items) {
-				t.Fatalf("%d items, want %d", len(piece.items), len(tt.items))
+			same(t, "the feed", r.newFeedPage(doc, &follow.Answer{}).origin().Feed, tt.feed)
+			items, _ := itemsOf(t, r, doc)
+			if len(items) != len(tt.items) {
+				t.Fatalf("%d items, want %d", len(items), len(tt.items))
 			}
 			for i, want := range tt.items {
-				same(t, fmt.Sprintf("categories of item %d", i), piece.items[i].Categories, want.categories)
-				same(t, fmt.Sprintf("details of item %d", i), piece.items[i].Details, want.details)
+				same(t, fmt.Sprintf("categories of item %d", i), items[i].Categories, want.categories)
+				same(t, fmt.Sprintf("details of item %d", i), items[i].Details, want.details)
 			}
 		})
 	}
@@ -506,8 +512,8 @@ func TestFeedMetadata(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	piece, _ := r.feedPiece(doc, &follow.Answer{URL: r.src.URL})
-	if reps := piece.items[0].Representations; len(reps) != 2 || reps[0].Hreflang != "de" || reps[1].Hreflang != "en" {
+	items, _ := itemsOf(t, r, doc)
+	if reps := items[0].Representations; len(reps) != 2 || reps[0].Hreflang != "de" || reps[1].Hreflang != "en" {
 		t.Errorf("representations %+v", reps)
 	}
 }

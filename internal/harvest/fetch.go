@@ -12,18 +12,23 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"math"
+	"mime"
+	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/pmh-bridge/bridge/atompmh"
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/content"
 	"github.com/pmh-bridge/bridge/internal/defect"
 	"github.com/pmh-bridge/bridge/internal/fetch"
 	"github.com/pmh-bridge/bridge/internal/follow"
+	"github.com/pmh-bridge/bridge/internal/strictxml"
 	"github.com/pmh-bridge/bridge/resourcesync"
 	"github.com/pmh-bridge/bridge/translate"
 )
@@ -44,8 +49,9 @@ func (r *run) size() int {
 	return r.h.batchSize()
 }
 
-// take appends a batch, in a mirror with the contents that it needs.
-func (r *run) take(ctx context.Context, b *event.Batch) error {
+// fetchAndCommit appends a batch to the log, in a mirror with the contents that it
+// needs.
+func (r *run) fetchAndCommit(ctx context.Context, b *event.Batch) error {
 	wanted, err := r.wanted(ctx, b)
 	if err != nil {
 		return err
@@ -60,13 +66,13 @@ func (r *run) take(ctx context.Context, b *event.Batch) error {
 	if err != nil {
 		return err
 	}
-	return r.takeLate(ctx, b, wanted, out.Outcomes)
+	return r.fetchLate(ctx, b, wanted, out.Outcomes)
 }
 
-// takeLate fetches what only Append has found to be needed, and asks whether that
+// fetchLate fetches what only Append has found to be needed, and asks whether that
 // holds which is in doubt. What was not asked for with the others waits in the
 // queue.
-func (r *run) takeLate(ctx context.Context, b *event.Batch, wanted []int, outcomes []event.Outcome) error {
+func (r *run) fetchLate(ctx context.Context, b *event.Batch, wanted []int, outcomes []event.Outcome) error {
 	late := event.Batch{Mode: event.ModeSettle, Next: b.Next, Documents: b.Documents}
 	for i, o := range outcomes {
 		_, asked := slices.BinarySearch(wanted, i)
@@ -82,7 +88,7 @@ func (r *run) takeLate(ctx context.Context, b *event.Batch, wanted []int, outcom
 	if len(late.Items) == 0 {
 		return nil
 	}
-	return r.take(ctx, &late)
+	return r.fetchAndCommit(ctx, &late)
 }
 
 // wanted returns the indexes of the items whose content is needed, or whose URL
@@ -115,6 +121,53 @@ func (r *run) wanted(ctx context.Context, b *event.Batch) (wanted []int, err err
 
 // asks reports whether a record's URL is asked for an answer alone.
 func (r *run) asks(it *event.Item) bool { return it.Deleted || r.src.Content != event.Mirror }
+
+// pendingMost is how long one harvest asks for pending contents: what is left
+// stays due.
+const pendingMost = 10 * time.Minute
+
+// pending asks for the contents that are due: first those that were never asked
+// for, then in the order in which they are due. What this harvest has asked for
+// already is left for the next.
+func (r *run) pending(ctx context.Context) error {
+	start := r.h.now()
+	due := event.MicrosOf(start)
+	if r.opt.AllPending {
+		due = math.MaxInt64
+	}
+	list, err := r.h.Log.Due(ctx, r.src.ID, due)
+	if err != nil {
+		return err
+	}
+	list = slices.DeleteFunc(list, func(d event.Due) bool { return d.Asked >= event.MicrosOf(r.report.Started) })
+	for part := range slices.Chunk(list, mirrorBatch) {
+		if r.h.now().Sub(start) > pendingMost {
+			return nil
+		}
+		for _, d := range part {
+			if d.Asked == 0 && r.left > 0 { // it counts anew
+				r.left--
+				r.note(func(p *Report) { p.Pending-- })
+			}
+		}
+		kept, err := r.h.Log.PendingOf(ctx, r.src.ID, part)
+		if err != nil {
+			return err
+		}
+		b := event.Batch{Mode: event.ModeSettle, Next: r.data}
+		for i := range kept {
+			b.Documents = append(b.Documents, kept[i].Document)
+			b.Items = append(b.Items, r.again(kept[i].Observation, i))
+		}
+		if len(b.Items) == 0 {
+			continue
+		}
+		if err := r.fetchAndCommit(ctx, &b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // fetched is what became of one representation.
 type fetched struct {
@@ -403,50 +456,17 @@ func (r *run) settle(it *event.Item, got []fetched, again bool) {
 	it.Preferred = translate.Preferred(r.src.Selection.Prefer, have)
 }
 
-// anyAlive asks whether the record of some entries is there, by the first active
-// one of them.
-func (r *run) anyAlive(ctx context.Context, entries []*atompmh.Entry) (bool, error) {
-	for _, e := range entries {
-		if e.Kind == atompmh.Active {
-			return r.alive(ctx, e)
-		}
-	}
-	return false, nil
-}
-
-// alive asks whether a record with an active entry is there: one answer is
-// enough, and all have to be gone for a no (S9).
-func (r *run) alive(ctx context.Context, e *atompmh.Entry) (bool, error) {
-	for _, l := range e.Alternates() {
-		resp, err := r.get(ctx, l.Href)
-		if err != nil {
-			return false, err
-		}
-		status := resp.StatusCode
-		if err := resp.Body.Close(); err != nil {
-			return false, err
-		}
-		switch {
-		case status == http.StatusOK:
-			return true, nil
-		case !fetch.Gone(status):
-			return false, fmt.Errorf("%s answered %d", l.Href, status)
-		}
-	}
-	return false, nil
-}
-
 // keeper collects drafts and puts them into the store many at a time. Its first
 // error is the harvest's: what cannot be stored must not be logged.
 type keeper struct {
-	store  Contents
+	store  *content.Store
 	mu     sync.Mutex
-	drafts []Draft
+	drafts []*content.Draft
 	bytes  int64
 	err    error
 }
 
-func (k *keeper) add(ctx context.Context, d Draft) {
+func (k *keeper) add(ctx context.Context, d *content.Draft) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.drafts = append(k.drafts, d)
@@ -485,7 +505,7 @@ func (k *keeper) flush(ctx context.Context) error {
 
 func (k *keeper) put(ctx context.Context) {
 	if len(k.drafts) > 0 && k.err == nil {
-		k.err = k.store.Put(ctx, k.drafts)
+		k.err = k.store.Put(ctx, k.drafts...)
 	}
 	for _, d := range k.drafts {
 		k.err = errors.Join(k.err, d.Close())
@@ -619,4 +639,303 @@ func (d digests) against() string {
 		}
 	}
 	return ""
+}
+
+const (
+	// troubleAfter is how many requests for contents of one host in a row have to
+	// fail before its contents are asked for once each and not several times.
+	troubleAfter = 8
+	// troubleMost is how long one harvest goes on asking a host where all fail.
+	troubleMost = 10 * time.Minute
+	// slowContents is how long a walk waits for the last contents of a batch once
+	// all others are there.
+	slowContents = 5 * time.Second
+)
+
+// hostState is what one harvest has found out about a host with contents. A
+// failure counts against the record: whatever others do, every record is asked
+// for. Only a host that cannot be reached at all is left alone.
+type hostState struct {
+	mu sync.Mutex // guards what follows
+
+	failed      int  // requests in a row
+	unreachable int  // of these, in a row, those that had no answer because nothing answers there
+	answered    bool // there was an answer, of whatever kind
+	since       time.Time
+}
+
+// leave reports whether the host is asked for nothing more in this harvest.
+func (h *hostState) leave(now time.Time) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return !h.answered && h.unreachable >= troubleAfter || h.failed >= troubleAfter && now.Sub(h.since) > troubleMost
+}
+
+// took takes note of how a request has ended.
+func (h *hostState) took(f *fetched, now time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if isUnreachable(f.err) {
+		h.unreachable++
+	} else {
+		h.unreachable, h.answered = 0, true
+	}
+	if !f.waiting() && h.unreachable == 0 {
+		h.failed = 0
+		return
+	}
+	if h.failed++; h.failed == 1 {
+		h.since = now
+	}
+}
+
+// failing reports whether so many requests in a row have failed that each is worth
+// no more than one attempt.
+func (h *hostState) failing() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.failed >= troubleAfter
+}
+
+// isUnreachable reports whether a request failed because nothing answers at the
+// host, whatever is asked for.
+func isUnreachable(err error) bool {
+	var op *net.OpError
+	var dns *net.DNSError
+	return errors.As(err, &op) && op.Op == "dial" || errors.As(err, &dns)
+}
+
+// queue asks for the contents of one batch. Each host has its own line, in the
+// order of the batch, so that none keeps the others waiting.
+type queue struct {
+	r       *run
+	get     func(context.Context, fetched) fetched
+	lines   []*line
+	next    int // the line whose turn it is
+	running map[*atomic.Bool]context.CancelCauseFunc
+	done    chan fetched
+}
+
+// line is the jobs of one host.
+type line struct {
+	*hostState
+	jobs    []fetched
+	running int
+}
+
+// fetchAll asks for everything and returns what came of it. What its host was not
+// asked for is not among it; nor is, during a walk, what has no answer yet when
+// all else is there.
+func (r *run) fetchAll(ctx context.Context, jobs []fetched, get func(context.Context, fetched) fetched) []fetched {
+	q := &queue{r: r, get: get, done: make(chan fetched), running: map[*atomic.Bool]context.CancelCauseFunc{}}
+	of := map[string]*line{}
+	for _, j := range jobs {
+		l := of[j.host]
+		if l == nil {
+			l = &line{hostState: r.host(j.host)}
+			of[j.host] = l
+			q.lines = append(q.lines, l)
+		}
+		l.jobs = append(l.jobs, j)
+	}
+	var out []fetched
+	var patience <-chan time.Time
+	for {
+		q.start(ctx)
+		if len(q.running) == 0 {
+			return out
+		}
+		if r.hurry && patience == nil && q.empty() {
+			tick := time.NewTicker(slowContents)
+			defer tick.Stop()
+			patience = tick.C
+		}
+		select {
+		case f := <-q.done:
+			q.running[f.waits](nil)
+			delete(q.running, f.waits)
+			l := of[f.host]
+			l.running--
+			if errors.Is(f.err, errSlow) || errors.Is(f.err, fetch.ErrWait) {
+				continue // it counts as not asked for
+			}
+			l.took(&f, r.h.now())
+			out = append(out, f)
+		case <-patience:
+			for waits, cancel := range q.running {
+				if waits.Load() {
+					cancel(errSlow)
+				}
+			}
+		}
+	}
+}
+
+// errSlow ends requests that a walk does not wait for.
+var errSlow = errors.New("slower than all others")
+
+// host returns what is known of a host.
+func (r *run) host(name string) *hostState {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h := r.hosts[name]
+	if h == nil {
+		if r.hosts == nil {
+			r.hosts = map[string]*hostState{}
+		}
+		h = &hostState{}
+		r.hosts[name] = h
+	}
+	return h
+}
+
+// start sends as many requests as may be under way, the hosts in turn. One host
+// among several gets half of what one alone gets.
+func (q *queue) start(ctx context.Context) {
+	each := q.r.h.workers()
+	all := 4 * each
+	if len(q.lines) > 1 {
+		each = max(1, each/2)
+	}
+	for idle := 0; idle < len(q.lines) && len(q.running) < all && ctx.Err() == nil; {
+		l := q.lines[q.next%len(q.lines)]
+		q.next++
+		if len(l.jobs) > 0 && l.leave(q.r.h.now()) {
+			l.jobs = nil
+		}
+		if len(l.jobs) == 0 || l.running >= each {
+			idle++
+			continue
+		}
+		idle = 0
+		j := l.jobs[0]
+		l.jobs = l.jobs[1:]
+		l.running++
+		asking, cancel := context.WithCancelCause(ctx)
+		q.running[j.waits] = cancel
+		if l.failing() {
+			asking = fetch.Once(asking)
+		}
+		go func() { q.done <- q.get(asking, j) }()
+	}
+}
+
+// empty reports whether everything was asked for.
+func (q *queue) empty() bool {
+	for _, l := range q.lines {
+		if len(l.jobs) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func hostOf(href string) string {
+	u, err := url.Parse(href)
+	if err != nil {
+		return ""
+	}
+	return u.Host
+}
+
+// untyped is the media type of bytes of which nothing is known (RFC 2046 4.5.1).
+const untyped = "application/octet-stream"
+
+// types asks the servers of a set that fetches no contents for the media types
+// that a Source does not state: an alternate link of Atom-PMH must have one. Each
+// is asked for once, when the record has changed.
+func (r *run) types(ctx context.Context, b *event.Batch) error {
+	if r.src.Content == event.Mirror || !slices.ContainsFunc(b.Items, func(it event.Item) bool { return lacksType(&it) }) {
+		return nil
+	}
+	needs := make([]bool, len(b.Items))
+	if b.Mode == event.ModeWalk {
+		b.Source = r.src.ID
+		var err error
+		if needs, err = r.h.Log.NeedsContent(ctx, b); err != nil {
+			return err
+		}
+	}
+	jobs := make(chan *event.Item)
+	workers := make(chan error)
+	for range r.h.workers() {
+		go func() {
+			var err error
+			for it := range jobs {
+				err = errors.Join(err, defect.Guard(func() error {
+					r.findTypes(ctx, it)
+					return nil
+				}))
+			}
+			workers <- err
+		}()
+	}
+	for i := range b.Items {
+		if it := &b.Items[i]; lacksType(it) && (needs[i] || b.Mode != event.ModeWalk) {
+			jobs <- it
+		}
+	}
+	close(jobs)
+	var err error
+	for range r.h.workers() {
+		err = errors.Join(err, <-workers)
+	}
+	return errors.Join(err, context.Cause(ctx))
+}
+
+// lacksType tells whether an item has a representation without a media type.
+func lacksType(it *event.Item) bool {
+	return slices.ContainsFunc(it.Representations, func(rep event.Representation) bool { return rep.Type == "" })
+}
+
+// findTypes gives an item's representations the media types that HTTP states.
+func (r *run) findTypes(ctx context.Context, it *event.Item) {
+	it.Representations = slices.Clone(it.Representations)
+	for i := range it.Representations {
+		rep := &it.Representations[i]
+		if rep.Type != "" {
+			continue
+		}
+		var why string
+		if rep.Type, why = r.head(ctx, rep.Href); why != "" {
+			rep.Type = untyped
+			r.problem("type", fmt.Sprintf("%s has no media type: %s; it is published as %s", rep.Href, why, untyped))
+		}
+	}
+	it.Preferred = translate.Preferred(r.src.Selection.Prefer, it.Representations)
+}
+
+// head returns the media type of what is at a URL, or why it is not known.
+func (r *run) head(ctx context.Context, href string) (mediaType, why string) {
+	if !fetchable(href, r.src.URL) {
+		return "", "only http and https are asked"
+	}
+	host := r.host(hostOf(href))
+	if host.failing() { // a type is not worth more
+		return "", "the last requests to its host failed"
+	}
+	resp, err := r.send(ctx, http.MethodHead, r.src.local(href))
+	host.took(&fetched{err: err}, r.h.now())
+	if err != nil {
+		return "", err.Error()
+	}
+	_ = resp.Body.Close() // it is empty
+	if resp.StatusCode != http.StatusOK {
+		return "", "HEAD answered " + resp.Status
+	}
+	stated := resp.Header.Get("Content-Type")
+	if parsed, _, err := mime.ParseMediaType(stated); err != nil || !strings.Contains(parsed, "/") || len(stated) > event.MaxType {
+		return "", fmt.Sprintf("HEAD answered with Content-Type %q", strictxml.Clip(stated))
+	}
+	return stated, ""
+}
+
+// local returns the URL of the local file that is published at a URL, else the
+// URL itself.
+func (src *Source) local(href string) string {
+	w := &src.Selection
+	if rest, ok := strings.CutPrefix(href, w.PublicURL); ok && w.PublicURL != "" && w.LocalURL != "" {
+		return w.LocalURL + rest
+	}
+	return href
 }

@@ -1,71 +1,42 @@
-// Package harvest follows Sources into the log: one adapter per protocol, which
-// turns documents into observations, fetches what a set keeps, and hands both
-// to the log in batches with the walk's cursor.
+// Package harvest follows Sources into the log. The way of an entry, for example of
+// Atom-PMH:
 //
-// The way of an Atom-PMH entry: reading.take in document.go translates it and
-// reading.counting picks it as the one that counts; pipe.go carries it to a batch;
-// run.take in fetch.go gets its content in a mirror; Log.Append decides what it
-// means. A ResourceSync entry takes the same way from listing.take in list.go,
-// an item of a legacy feed from feed.go. atom.go, sync.go and feed.go begin,
-// resume and end a walk, waiting.go does what a walk's end allows and what was
-// put off, control.go and replay.go what a person asks for. contents.go decides
-// which contents are asked for when, capacity.go how much all harvests have in
-// memory, and watch.go what one may take.
+//   - [Harvester.Run] in harvest.go finds the kind of the Source, and walks over it:
+//     what is left of an unfinished walk, then a new one (walkSource in walk.go).
+//   - [atompmh.Walk.Documents] yields the documents. readDocument in walk.go reads
+//     each to its end before anything of it counts.
+//   - [translate.FromEntry] makes an observation of each entry (atom.go).
+//   - The pipeline's commit (pipeline.go) takes the observations of many documents,
+//     fetches the contents that the set keeps (fetchAndCommit in fetch.go), and calls
+//   - [eventlog.Log.Append], which decides what they mean, and stores them with the
+//     cursor of the walk in one transaction.
+//
+// The end of a walk (walk.go) applies what only all documents together say: records
+// that have fallen back, deletions by absence, and the new mark.
+//
+// A ResourceSync Source takes the same way with its lists (lists.go), a legacy feed
+// with its pages (feed.go): each brings a walker. operator.go does what a person asks
+// for, report.go says how a harvest fares, and capacity.go bounds how much all
+// harvests have in memory.
 package harvest
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/content"
 	"github.com/pmh-bridge/bridge/internal/defect"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/fetch"
 	"github.com/pmh-bridge/bridge/internal/follow"
 	"github.com/pmh-bridge/bridge/translate"
 )
-
-// Log is where observations become events.
-type Log interface {
-	Append(context.Context, *event.Batch) (event.Appended, error)
-	NeedsContent(context.Context, *event.Batch) ([]bool, error)
-	Progress(context.Context, event.SourceID) (event.Progress, error)
-	Forget(context.Context, event.SourceID) error
-	SaveSchedule(ctx context.Context, source event.SourceID, s event.Schedule, lazily bool) error
-}
-
-// Waiting is what the log keeps for the harvest: observations and deletions
-// that wait.
-type Waiting interface {
-	StepBacks(context.Context, event.SourceID) ([]event.WaitingItem, error)
-	Pending(ctx context.Context, source event.SourceID, due event.Micros, after int64, limit int) ([]event.WaitingItem, error)
-	Due(ctx context.Context, source event.SourceID, due event.Micros) ([]event.Due, error)
-	PendingOf(ctx context.Context, source event.SourceID, records []event.Due) ([]event.WaitingItem, error)
-	Held(ctx context.Context, source event.SourceID, all bool, since event.Micros) ([]string, error)
-}
-
-// Absences tells which records a complete enumeration did not have.
-type Absences interface {
-	CountAbsent(ctx context.Context, source event.SourceID, at event.Stamp, parts ...int) (absent, have int64, err error)
-	Absent(ctx context.Context, source event.SourceID, at event.Stamp, after int64, limit int, parts ...int) (ids []string, next int64, err error)
-	Left(ctx context.Context, source event.SourceID, at event.Stamp, after int64, limit int, parts ...int) (left []event.Left, next int64, err error)
-}
-
-// Contents keeps the bytes of representations. What Put returned for is durable.
-type Contents interface {
-	Draft(r io.Reader, limit int64) (Draft, error)
-	Put(ctx context.Context, drafts []Draft) error
-}
-
-// Draft is a representation that has been read to its end.
-type Draft interface {
-	Sum() [32]byte
-	Size() int64
-	Close() error
-}
 
 // Limits caps what a harvest takes. Zero values are the defaults.
 type Limits struct {
@@ -97,7 +68,7 @@ type Source struct {
 	// Epoch names the life of the set: what was walked in another one does not
 	// count as walked (see Whole).
 	Epoch string
-	// AllowHost tells whether the chain may lead to a host other than URL's.
+	// AllowHost reports whether the chain may lead to a host other than URL's.
 	AllowHost    func(host string) bool
 	Selection    translate.Selection
 	Overlap      time.Duration
@@ -114,10 +85,8 @@ type Source struct {
 // Harvester harvests Sources. Its methods may be called from any goroutine, but
 // for one Source only one at a time.
 type Harvester struct {
-	Log      Log
-	Waiting  Waiting
-	Absences Absences
-	Contents Contents
+	Log      *eventlog.Log
+	Contents *content.Store // of sets that mirror
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
 	// BatchSize is how many observations commit at once, 0 is 32,000;
@@ -169,9 +138,47 @@ const (
 // ErrKind: there is no adapter for the Source's kind.
 var ErrKind = errors.New("this kind of Source cannot be harvested by this version")
 
-// Harvest makes one pass over a Source. The report is filled as far as it came,
-// with an error too.
-func (h *Harvester) Harvest(ctx context.Context, src *Source, o Options) (Report, error) {
+// run is one harvest of one Source.
+type run struct {
+	h   *Harvester
+	src *Source
+	opt Options
+	// place is that of a harvest; nil when only what waits is asked for.
+	place *place
+
+	stored  event.Progress
+	saved   event.Progress // as the log has it
+	memory  memory
+	version int64  // of the stored cursor
+	data    []byte // the stored cursor
+	// absent: the Source was seen, whole, and does not have what is held (A6).
+	absent bool
+	// confirmed: the Source has said nothing newer of what is pending.
+	confirmed bool
+	// doubtful are the records whose content was not what its list says when the
+	// pass began.
+	doubtful map[int64]bool
+	hurry    bool // a walk is under way, which does not wait for slow contents
+	left     int  // contents that were needed, and not asked for to the end
+	// active counts the records that are there by the last document of the walk, or by
+	// all documents of its baseline.
+	active  int64
+	doubted bool // some deletion by absence waits for the answer of its URL
+
+	mu      sync.Mutex // guards report and hosts
+	report  Report
+	telling sync.Mutex // held while Options.Progress is called
+
+	hosts                               map[string]*hostState // of contents
+	documents, entries, events, fetched atomic.Int64
+	needed                              atomic.Int64 // contents, fetched or not
+	bytes                               atomic.Int64 // of the documents
+	activity                            atomic.Pointer[activity]
+}
+
+// Run harvests a Source once. The report is filled as far as it came, with an error
+// too.
+func (h *Harvester) Run(ctx context.Context, src *Source, o Options) (Report, error) {
 	r := &run{h: h, src: src, opt: o}
 	var err error
 	if r.place, err = h.capacity.enter(ctx); err != nil {
@@ -183,7 +190,7 @@ func (h *Harvester) Harvest(ctx context.Context, src *Source, o Options) (Report
 	}
 	r.report.Started = h.now().UTC()
 	ctx = follow.WithWait(fetch.WithRedirects(ctx, r.redirected), func(do func()) { r.place.waitServer(ctx, do) })
-	err = src.refused(r.once(ctx))
+	err = src.refused(r.harvestOnce(ctx))
 	r.tell()
 	return r.ended(err), err
 }
@@ -200,36 +207,36 @@ func (src *Source) refused(err error) error {
 	return fmt.Errorf("%w; the server refuses the login of %q: check user and password_file of this [[set.source]], which go to its url's own scheme, host and port only", err, src.User)
 }
 
-// once makes the pass: first what the Source says, then the contents that are
-// pending, from earlier harvests too, then what is held.
-func (r *run) once(ctx context.Context) (err error) {
+// harvestOnce asks for what the Source says, then for the contents that are pending,
+// from earlier harvests too, and applies what was held for long enough.
+func (r *run) harvestOnce(ctx context.Context) (err error) {
 	defer defect.Recover(&err)
 	if err = r.load(ctx); err != nil {
 		return err
 	}
 	r.hurry = true
-	err = r.follow(ctx)
+	err = r.dispatch(ctx)
 	r.hurry = false
 	if errors.Is(err, event.ErrConflict) || ctx.Err() != nil {
 		return err
 	}
 	var status *follow.StatusError
-	waited := r.memory.Waits
-	r.memory.Waits = nil
+	waited := r.memory.Waiting
+	r.memory.Waiting = nil
 	switch {
 	case errors.As(err, &status) && status.Partial != "":
 		r.withheld(status.Partial)
 		err = nil
 	case err == nil && r.data == nil && r.stored.Gap == "":
 		r.memory.Whole = r.src.Epoch
-		if r.memory.Waits = waited; waited != nil && waited.Over.IsZero() {
+		if r.memory.Waiting = waited; waited != nil && waited.Over.IsZero() {
 			waited.Over = r.h.now()
 		}
 	}
 	if err == nil || r.report.RetryAfter.IsZero() { // it may want to be left alone
 		var waits error
 		r.place.wait(ctx, func() { waits = r.pending(ctx) })
-		if waits == nil && r.whole {
+		if waits == nil && r.confirmed {
 			waits = r.mismatches(ctx, r.data)
 		}
 		err = errors.Join(err, waits)
@@ -246,7 +253,7 @@ func (r *run) withheld(header string) {
 	r.note(func(p *Report) { p.Withheld = true })
 	r.warn("the Source is a bridge that has not walked all its own Sources yet; it is asked again soon")
 	if r.memory.Whole != r.src.Epoch {
-		r.memory.Waits = follow.ParseWaits(header, r.h.now())
+		r.memory.Waiting = follow.ParseWaits(header, r.h.now())
 	}
 }
 
@@ -269,14 +276,15 @@ func (r *run) moved() {
 	m := &r.memory
 	if was := m.URL; was != "" && was != r.src.URL && r.src.Kind != SIP {
 		r.warn(fmt.Sprintf("the Source's url was %s before: it is read whole", was))
-		*m = memory{FeedID: m.FeedID, Complete: m.Complete}
+		*m = memory{walkMemory: walkMemory{FeedID: m.FeedID}, Complete: m.Complete}
 		r.data, r.stored.Gap, r.opt.Full = nil, "", true
 	}
 	m.URL = r.src.URL
 }
 
-// follow lets the adapter of the Source's kind follow it.
-func (r *run) follow(ctx context.Context) error {
+// dispatch walks over the Source with the walker of its kind, which it finds out where
+// it is not known.
+func (r *run) dispatch(ctx context.Context) error {
 	if r.src.Kind == "" {
 		asked := *r.src
 		asked.Client = r.documentClient()
@@ -294,11 +302,11 @@ func (r *run) follow(ctx context.Context) error {
 	}
 	switch r.src.Kind {
 	case AtomPMH:
-		return r.atom(ctx)
+		return walkSource(ctx, r, &atomWalk{r: r})
 	case ResourceSync:
-		return r.sync(ctx)
+		return walkSource(ctx, r, &listWalk{r: r})
 	case Feed:
-		return r.feed(ctx)
+		return walkSource(ctx, r, &feedWalk{r: r})
 	case SIP:
 		return nil // it calls us: there is nothing to ask for but what is pending
 	}

@@ -112,7 +112,7 @@ func (b *bench) pass(s harvest.Source, o harvest.Options) (harvest.Report, error
 	s.Client = &http.Client{Transport: ofPass(b.under.number())}
 	b.under.Unlock()
 	defer b.under.Lock()
-	return b.harvest.Harvest(context.Background(), &s, o)
+	return b.harvest.Run(context.Background(), &s, o)
 }
 
 // ofPass sends requests that carry the number of a pass.
@@ -138,7 +138,7 @@ func (b *bench) open(folder string) {
 	b.must(err)
 	b.contents, err = content.Open(ctx, filepath.Join(folder, "content.db"), content.Options{})
 	b.must(err)
-	b.harvest = &harvest.Harvester{Log: b.log, Waiting: b.log, Absences: b.log, Contents: stored{b.contents}, Workers: 2,
+	b.harvest = &harvest.Harvester{Log: b.log, Contents: b.contents, Workers: 2,
 		BatchSize: rapid.IntRange(1, 6).Draw(b.t, "batch"), BacklogMemory: rapid.SampledFrom([]int{0, 1, 3}).Draw(b.t, "observations in memory")} // D64
 	b.mode = rapid.SampledFrom([]event.Content{event.Redirect, event.Mirror}).Draw(b.t, "content")
 	b.must(b.log.EnsureSet(ctx, eventlog.SetConfig{Name: "main", Content: b.mode}))
@@ -177,29 +177,6 @@ func (h *history) ensure(s *source) {
 	var err error
 	s.id, err = h.log.EnsureSource(context.Background(), "main", s.kind, s.url+"/doc", s.rank)
 	h.must(err)
-}
-
-// stored is the content store as a harvest wants it.
-type stored struct{ *content.Store }
-
-type draft struct{ *content.Draft }
-
-func (d draft) Sum() [32]byte { return d.Draft.Sum() }
-
-func (c stored) Draft(r io.Reader, limit int64) (harvest.Draft, error) {
-	d, err := c.Store.Draft(r, limit)
-	if err != nil {
-		return nil, err
-	}
-	return draft{d}, nil
-}
-
-func (c stored) Put(ctx context.Context, all []harvest.Draft) error {
-	drafts := make([]*content.Draft, len(all))
-	for i, d := range all {
-		drafts[i] = d.(draft).Draft
-	}
-	return c.Store.Put(ctx, drafts...)
 }
 
 // rank gives the Sources another order, and has all of them say what they have.

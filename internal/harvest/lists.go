@@ -1,0 +1,464 @@
+package harvest
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"math"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/resourcesync"
+	"github.com/pmh-bridge/bridge/translate"
+)
+
+// Rules of this adapter: an entry that cannot be taken, one whose alternates
+// cannot be asked for over HTTP, one that says too much, a change that nobody
+// knows, content that is not what its list says, changes that are not in the
+// order of time, a time that lies in the future, a resource that stands twice in
+// a Resource List, and one whose loc has a user name.
+const (
+	ruleLocal       = "local"
+	ruleUnreachable = "unreachable"
+	ruleTooMuch     = "size"
+	ruleChange      = "change"
+	ruleHash        = "hash"
+	ruleOrder       = "order"
+	ruleLate        = "late"
+	ruleTwice       = "twice"
+	ruleUser        = "user"
+)
+
+// listWalk is a walk over the lists of a ResourceSync Source, from the newest to the
+// oldest that is needed.
+type listWalk struct {
+	r    *run
+	walk *resourcesync.Walk
+}
+
+func (w *listWalk) begin(ctx context.Context, state []byte) (err error) {
+	r := w.r
+	w.walk = r.src.lists()
+	if w.walk.Full, err = r.fullLists(ctx); err != nil {
+		return err
+	}
+	if state == nil {
+		if err := r.noteDoubtful(ctx); err != nil {
+			return err
+		}
+	}
+	w.walk.Client = r.documentClient()
+	w.walk.State, w.walk.Accepted, w.walk.Now = r.memory.Lists, r.memory.Accepted, r.h.now
+	w.walk.Report = func(p resourcesync.Problem) { r.problem(p.Rule, p.String()) }
+	return unmarshal(state, &w.walk.State)
+}
+
+// fullLists reports whether the pass is to compare a baseline. It is, too, while
+// deletions are held that only another baseline can confirm (A6).
+func (r *run) fullLists(ctx context.Context) (bool, error) {
+	if r.full() {
+		return true, nil
+	}
+	held, err := r.h.Log.Held(ctx, r.src.ID, false, r.overdueSince())
+	return len(held) > 0, err
+}
+
+func (w *listWalk) documents(ctx context.Context) iter.Seq2[document[event.Item], error] {
+	return func(yield func(document[event.Item], error) bool) {
+		for d, err := range w.walk.Documents(ctx) {
+			var many *resourcesync.TooManyError
+			if errors.As(err, &many) {
+				err = &tooManyError{error: err, url: many.URL}
+			}
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			l := &listDocument{r: w.r, doc: d, id: listID(d.Identity), wants: w.r.selection()}
+			if l.at = stampOf(d.Head().At); !d.Baseline {
+				l.from = stampOf(d.Head().From)
+			}
+			if !yield(l, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (w *listWalk) outcome() outcome {
+	result := w.walk.Result()
+	o := outcome{
+		NotModified: result.NotModified, Ended: result.Ended, Mark: result.Mark, Complete: result.Complete, At: result.At, Parts: result.Sets,
+		Whole: result.Baseline, Full: w.walk.Full, Confirmed: true, Memory: w.r.memory.walkMemory, Short: w.r.memory.Short,
+	}
+	if result.Ended {
+		o.Warnings = []string{"the Source has ended (410); the records stay as they are: take it out of the configuration"}
+		return o
+	}
+	if result.Lost != "" {
+		o.Warnings = []string{result.Lost}
+	}
+	for _, d := range result.Dialects {
+		if d != string(resourcesync.Dialect11) {
+			o.Dialects = append(o.Dialects, d)
+		}
+	}
+	if g := result.Gap; g != nil {
+		o.Gap = &gap{URL: g.URL, Reason: g.Reason, Target: result.Mark}
+	} else {
+		o.Memory.Lists = result.State
+	}
+	return o
+}
+
+func (w *listWalk) record(it *event.Item) string { return it.Record }
+
+// listDocument is one list of the Source.
+type listDocument struct {
+	r     *run
+	doc   *resourcesync.List
+	id    int64 // of the list, for places
+	wants translate.Selection
+	at    event.Stamp // of a baseline
+	from  event.Stamp // of a list of changes
+	trend trend
+}
+
+// listID is 64 bits of a hash of what identifies a list; never 0, which is no
+// list.
+func listID(identity string) int64 { return event.KeyBits(identity) | 1 }
+
+// selection is what the set wants, as far as translating needs to know it.
+func (r *run) selection() translate.Selection {
+	w := r.src.Selection
+	w.Published = r.src.Content != event.Mirror
+	return w
+}
+
+func (d *listDocument) origin() event.Document { return event.Document{URL: d.doc.URL} }
+
+func (d *listDocument) next(b *backlog[event.Item]) error {
+	e, err := d.doc.Next()
+	var bad *resourcesync.EntryError
+	switch {
+	case errors.As(err, &bad):
+		d.quarantine(b, bad)
+	case errors.Is(err, io.EOF):
+		return io.EOF
+	case err != nil:
+		return errUnreadable
+	default:
+		d.translate(b, e)
+	}
+	return nil
+}
+
+// quarantine puts an entry into quarantine. Its record is met all the same.
+func (d *listDocument) quarantine(b *backlog[event.Item], e *resourcesync.EntryError) {
+	record := cmp.Or(e.ID, e.Loc)
+	b.addBad(event.Quarantined{URL: e.URL, Line: e.Line, Column: e.Column, Record: record, Rule: e.Rule, Reason: e.Reason, Input: e.Input})
+	if meets(record) {
+		it := event.Item{Quarantine: true}
+		it.Record, it.SourceIdentifier = d.wants.Identifier(record)
+		it.Order = stampOf(e.Datetime)
+		d.add(b, &it)
+	}
+}
+
+// translate makes an observation of an entry.
+func (d *listDocument) translate(b *backlog[event.Item], e *resourcesync.Entry) {
+	refuse := func(rule, reason string) {
+		d.quarantine(b, &resourcesync.EntryError{Rule: rule, URL: d.doc.URL, Line: e.Line, Column: e.Column, Loc: e.Loc, ID: e.Metadata.ID, Datetime: e.Metadata.Datetime, Reason: reason, Input: d.doc.Input()})
+	}
+	it, err := observe(e, &d.wants, d.doc.Baseline)
+	switch {
+	case errors.Is(err, translate.ErrUnselected), errors.Is(err, translate.ErrOwn):
+		d.r.note(func(p *Report) { p.Skipped++ })
+		if errors.Is(err, translate.ErrUnselected) && e.Metadata.ID != "" && e.Metadata.ID != e.Loc { // another entry of it may be selected
+			it.Unselected = true
+			d.add(b, &it)
+		}
+		return
+	case err != nil:
+		refuse(ruleOf(err), err.Error())
+		return
+	case !d.doc.Baseline && !understood(e.Metadata.Change):
+		refuse(ruleChange, fmt.Sprintf("change %q; want created, updated or deleted", e.Metadata.Change))
+		return
+	}
+	for i := range e.Links {
+		if l := &e.Links[i]; l.Rel == resourcesync.RelAlternate && !it.Deleted {
+			d.r.reportUnreachable(d.doc.URL, e.Line, e.Column, l.Href)
+		}
+	}
+	if hasUser(e.Loc) {
+		d.r.problem(ruleUser, fmt.Sprintf("%s:%d:%d: record %q: its loc has a user name or password, which is not sent", d.doc.URL, e.Line, e.Column, it.Record))
+	}
+	d.add(b, &it)
+}
+
+// observe is what an entry says of its record. A deletion without a datetime says
+// where to ask whether it holds (D83).
+func observe(e *resourcesync.Entry, wants *translate.Selection, baseline bool) (event.Item, error) {
+	o, err := translate.FromResource(e, wants)
+	if o.Deleted && !baseline && !o.Order.Known() && e.Metadata.Change == resourcesync.Deleted {
+		o.Representations = []event.Representation{{Href: e.Loc, Length: event.NoLength}}
+	}
+	return event.Item{Observation: o, Baseline: baseline}, err
+}
+
+// add gives an item its place, and finds out whether its moment can be trusted.
+func (d *listDocument) add(b *backlog[event.Item], it *event.Item) {
+	it.Place = event.Place{Part: d.doc.Set, List: d.id, Position: int64(d.doc.Position()), From: d.from}
+	if it.Baseline = d.doc.Baseline; it.Baseline {
+		it.Order = d.at
+	}
+	if it.Late = it.Order.Known() && d.doc.Late(it.Order.Time()); it.Late {
+		d.r.problem(ruleLate, fmt.Sprintf("%s: record %q at %s, which is later than the answer itself; it does not move the mark", d.doc.URL, it.Record, it.Order))
+	}
+	d.trend.add(it.Order)
+	b.add(*it, textOf(&it.Observation))
+}
+
+// textOf is about how many bytes of text an observation has.
+func textOf(o *event.Observation) int {
+	n := len(o.Record) + len(o.Title) + len(o.Via.Href) + len(o.Via.Hash)
+	for i := range o.Representations {
+		n += len(o.Representations[i].Href) + len(o.Representations[i].Hash)
+	}
+	for i := range o.Links {
+		n += len(o.Links[i].Href) + len(o.Links[i].Hash)
+	}
+	return n
+}
+
+// understood reports whether it is known what became of a resource. Where the word
+// is missing it is there, as in any other list.
+func understood(change string) bool {
+	switch change {
+	case "", resourcesync.Created, resourcesync.Updated, resourcesync.Deleted:
+		return true
+	}
+	return false
+}
+
+// hasUser reports whether a URL has a user name.
+func hasUser(loc string) bool {
+	if !strings.Contains(loc, "@") {
+		return false
+	}
+	u, err := url.Parse(loc)
+	return err == nil && u.User != nil
+}
+
+// latest picks what counts of all that the list says of some records: in a
+// baseline the first entry of each, in a list of changes the last one. The items are
+// returned in the memory of the entries.
+func (d *listDocument) latest(_ context.Context, b *backlog[event.Item], entries []event.Item) ([]event.Item, error) {
+	b.values = nil
+	if d.doc.Baseline {
+		return d.firsts(entries), nil
+	}
+	if d.trend.backwards(d.doc.Head().Dialect == resourcesync.DialectBeta) {
+		d.reverse(entries)
+	}
+	return d.lasts(entries), nil
+}
+
+// firsts leaves out the entries of records that stand in a baseline already.
+func (d *listDocument) firsts(items []event.Item) []event.Item {
+	met := make(map[string]struct{}, len(items))
+	out := items[:0]
+	for i := range items {
+		it := &items[i]
+		good := !it.Quarantine && !it.Unselected
+		if _, again := met[it.Record]; again {
+			if good {
+				d.r.problem(ruleTwice, fmt.Sprintf("%s: record %q stands in the list twice, as entry %d too; the first is taken", d.doc.URL, it.Record, it.Place.Position))
+			}
+			continue
+		}
+		met[it.Record] = struct{}{}
+		if good && !it.Deleted {
+			d.r.active++
+		}
+		it.Place.Position = 0
+		out = append(out, *it)
+	}
+	return out
+}
+
+// reverse reverses a list that begins with its newest change, so that of changes
+// of one moment the last one stands last, and so that places count from the end
+// that stays.
+func (d *listDocument) reverse(items []event.Item) {
+	slices.Reverse(items)
+	for i := range items {
+		at := &items[i].Place.Position
+		*at = int64(d.doc.Entries) + 1 - *at
+	}
+}
+
+// trend is the way that the datetimes of a list go.
+type trend struct {
+	last             event.Stamp
+	n, dated         int
+	forward, earlier bool // some are later than the one before; earlier
+}
+
+func (t *trend) add(s event.Stamp) {
+	if t.n > 0 {
+		t.forward = t.forward || t.last.Before(s)
+		t.earlier = t.earlier || s.Before(t.last)
+	}
+	if s.Known() {
+		t.dated++
+	}
+	t.last = s
+	t.n++
+}
+
+// backwards reports whether each change is no later than the one before it, and
+// some are earlier. Where none has a datetime it is what the dialect says: in the
+// beta of 2013 the newest stands first. When a resource was modified says
+// nothing of when a change was listed (D5).
+func (t *trend) backwards(beta bool) bool {
+	switch {
+	case t.forward:
+		return false
+	case t.dated == 0:
+		return beta
+	}
+	return t.dated == t.n && (t.earlier || beta)
+}
+
+// lasts picks the last word on each record, and puts them in the order of
+// time.
+func (d *listDocument) lasts(items []event.Item) []event.Item {
+	last := make(map[string]int, len(items))
+	ordered := true
+	for i := range items {
+		it := &items[i]
+		if j, again := last[it.Record]; again && before(it, &items[j]) {
+			d.r.problem(ruleOrder, fmt.Sprintf("%s: a change of record %q at %s stands after its later one at %s", d.doc.URL, it.Record, it.Order, items[j].Order))
+			continue
+		}
+		last[it.Record] = i
+		ordered = ordered && it.Order.Known() && !it.Late
+	}
+	out := items[:0]
+	for i := range items {
+		if last[items[i].Record] == i {
+			out = append(out, items[i])
+		}
+	}
+	if ordered {
+		slices.SortStableFunc(out, func(a, b event.Item) int { return a.Order.Compare(b.Order) })
+	}
+	return out
+}
+
+// before reports whether a came before b, as far as stamps that can be trusted
+// tell.
+func before(a, b *event.Item) bool {
+	return a.Order.Known() && b.Order.Known() && !a.Late && !b.Late && a.Order.Before(b.Order)
+}
+
+func (d *listDocument) state() ([]byte, error) {
+	if !d.doc.Checkpoint() {
+		return nil, nil
+	}
+	state, ok := d.doc.State()
+	if !ok {
+		return nil, fmt.Errorf("%s: %w", d.doc.URL, resourcesync.ErrUnread)
+	}
+	return json.Marshal(state)
+}
+
+// stampOf is the stamp of a datetime that may be absent.
+func stampOf(d resourcesync.Datetime) event.Stamp { return known(d.Time()) }
+
+// mismatches puts content into quarantine that was not what its list says before
+// this pass began, was asked for again and still is not, although the lists have
+// been read to their end since and said nothing newer of the record. Else the Source
+// may have changed it after its list was read. It goes on being asked for like all
+// that is pending: quarantine shows it to a person.
+func (r *run) mismatches(ctx context.Context, next []byte) error {
+	return r.eachMismatch(ctx, func(kept []event.WaitingItem) error {
+		b := event.Batch{Next: next}
+		for i := range kept {
+			k := &kept[i]
+			if k.Tries == 0 || !r.doubtful[k.Number] {
+				continue
+			}
+			input, err := inputOf(&k.Observation, k.Document.URL)
+			if err != nil {
+				return err
+			}
+			b.Quarantine = append(b.Quarantine, event.Quarantined{URL: k.Document.URL, Record: k.Record, Rule: ruleHash, Input: input,
+				Reason: k.Reason + "; it was asked for again, and the lists say nothing newer"})
+		}
+		if len(b.Quarantine) == 0 {
+			return nil
+		}
+		r.note(func(p *Report) { p.Quarantined += int64(len(b.Quarantine)) })
+		return r.commit(ctx, &b)
+	})
+}
+
+// noteDoubtful remembers whose content is not what its list says, now that a pass
+// begins.
+func (r *run) noteDoubtful(ctx context.Context) error {
+	r.confirmed, r.doubtful = false, map[int64]bool{}
+	return r.eachMismatch(ctx, func(kept []event.WaitingItem) error {
+		for i := range kept {
+			r.doubtful[kept[i].Number] = true
+		}
+		return nil
+	})
+}
+
+// eachMismatch calls f with pending observations whose content was not what their
+// list says when it was asked for last, some at a time.
+func (r *run) eachMismatch(ctx context.Context, f func([]event.WaitingItem) error) error {
+	for after := int64(0); ; {
+		kept, err := r.h.Log.Pending(ctx, r.src.ID, math.MaxInt64, after, mirrorBatch)
+		if err != nil || len(kept) == 0 {
+			return err
+		}
+		after = kept[len(kept)-1].Number
+		kept = slices.DeleteFunc(kept, func(k event.WaitingItem) bool { return !strings.HasPrefix(k.Reason, mismatch) })
+		if err := f(kept); err != nil {
+			return err
+		}
+	}
+}
+
+// inputOf writes an observation as a list with the entry that said it, for
+// quarantine.
+func inputOf(o *event.Observation, list string) ([]byte, error) {
+	rep := &o.Representations[0]
+	e := resourcesync.Entry{Loc: rep.Href, Metadata: resourcesync.Metadata{Hash: rep.Hash, Encoding: rep.Encoding, Length: resourcesync.Bytes(rep.Length), Type: rep.Type, Title: o.Title}}
+	if o.Record != rep.Href {
+		e.Metadata.ID = o.Record
+	}
+	if o.SourceIdentifier != "" {
+		e.Metadata.ID = o.SourceIdentifier
+	}
+	if o.Modified.Known() {
+		e.LastMod = resourcesync.Exact(o.Modified.Time())
+	}
+	doc := resourcesync.Document{Capability: resourcesync.ResourceList, At: resourcesync.Seconds(time.Unix(0, 0)),
+		Links: []resourcesync.Link{{Rel: resourcesync.RelUp, Href: list}}, Entries: []resourcesync.Entry{e}}
+	var b bytes.Buffer
+	_, err := doc.WriteTo(&b)
+	return b.Bytes(), err
+}

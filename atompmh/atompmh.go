@@ -1,16 +1,40 @@
-// Package atompmh reads the Atom Feed Protocol for Metadata Harvesting 1.0
-// (Atom-PMH, draft 2012-11-23): Atom Feed Documents in, one entry at a time, and
-// the walk back along a chain of archive documents.
+// Package atompmh reads and writes the Atom Feed Protocol for Metadata Harvesting
+// 1.0 (Atom-PMH, draft 2012-11-23). It builds on RFC 4287 (Atom), RFC 5005 (archived
+// and complete feeds) and RFC 6721 (tombstones).
 //
-//   - Reader reads one document strictly, in flat memory.
-//   - Walk follows a logical feed from its subscription document back along the
-//     prev-archive links, and knows when to stop.
-//   - Rules lists what both check; what a document breaks is reported as a
-//     Problem and never stops the reading.
+// # Harvesting
 //
-// The package builds on RFC 4287 (Atom), RFC 5005 (archived and complete feeds)
-// and RFC 6721 (tombstones). It keeps no state between calls and knows no
-// storage; network traffic goes through the *http.Client that it is handed.
+// A feed is a chain: the subscription document has the newest entries, and each
+// document links to the archive document before it. A [Walk] reads the chain from
+// its newest document as far back as is needed:
+//
+//	walk := atompmh.Walk{URL: "https://example.org/feed.atom", State: state}
+//	for doc, err := range walk.Documents(ctx) {
+//		if err != nil {
+//			return err
+//		}
+//		for entry, bad := range doc.Entries() {
+//			// one record was changed or deleted, see Entry.Kind
+//		}
+//	}
+//	state = walk.Result().State
+//
+// Documents come newest first. Of several entries of one record the one with the
+// latest Updated counts. Keep [Result].State, and the next Walk reads only what is
+// new. Keep [Document.State] after each document, and a walk that was broken off goes
+// on from there. A record that is missing is deleted only where [Document.Complete]
+// says so.
+//
+// # Reading and writing one document
+//
+// [NewReader] reads a document and [NewWriter] writes one, entry by entry, in memory
+// that does not grow with it. A Reader takes what it can: a place where a document
+// breaks a rule is reported as a [Problem], an entry that cannot be taken is an
+// [EntryError], and only a [DocumentError] ends the reading. A Writer refuses to break
+// a rule with a [RuleError]. [Rules] lists the rules.
+//
+// The package stores nothing, and makes requests only with the *http.Client that a
+// Walk has.
 package atompmh
 
 import (

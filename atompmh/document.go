@@ -3,8 +3,10 @@ package atompmh
 import (
 	"cmp"
 	"crypto/sha256"
+	"errors"
 	"hash"
 	"io"
+	"iter"
 	"maps"
 	"time"
 
@@ -63,6 +65,22 @@ func (d *Document) Next() (*Entry, error) {
 		}
 	}
 	return e, err
+}
+
+// Entries returns what is left of the entries, each as an *Entry or as an
+// *EntryError for one that cannot be taken. They end where Next returns io.EOF or
+// another error, which Walk.Documents then deals with; Document.State reports which of
+// them it was.
+func (d *Document) Entries() iter.Seq2[*Entry, *EntryError] {
+	return func(yield func(*Entry, *EntryError) bool) {
+		for {
+			e, err := d.Next()
+			var bad *EntryError
+			if err != nil && !errors.As(err, &bad) || !yield(e, bad) {
+				return
+			}
+		}
+	}
 }
 
 // Input returns the last entry whole, see Reader.Input.

@@ -6,11 +6,55 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"net/http/httptest"
+	"os"
 	"strings"
+	"time"
 
 	"github.com/pmh-bridge/bridge/atompmh"
+	"github.com/pmh-bridge/bridge/fixtures"
 )
 
+// Harvest a feed whole, and later only what is new in it.
+func ExampleWalk() {
+	provider := fixtures.Catalogue(nil)
+	server := httptest.NewServer(provider)
+	defer server.Close()
+
+	var state atompmh.State // keep it between the walks, for example in a file
+	for range 2 {
+		walk := atompmh.Walk{URL: server.URL + fixtures.Subscription, State: state}
+		for doc, err := range walk.Documents(context.Background()) {
+			if err != nil {
+				log.Fatal(err)
+			}
+			active, deleted := 0, 0
+			for entry, bad := range doc.Entries() {
+				switch {
+				case bad != nil:
+					log.Print(bad)
+				case entry.Kind == atompmh.Deletion:
+					deleted++
+				default:
+					active++ // entry.Record() is at entry.Alternates()
+				}
+			}
+			fmt.Println(doc.Feed().Title, active, deleted)
+		}
+		fmt.Println("documents:", walk.Result().Documents)
+		state = walk.Result().State
+	}
+
+	// Output:
+	// University of Eastmere: research data catalogue 6 2
+	// University of Eastmere: research data catalogue 8 0
+	// University of Eastmere: research data catalogue 9 0
+	// University of Eastmere: research data catalogue 9 0
+	// documents: 4
+	// documents: 0
+}
+
+// Read one document.
 func ExampleReader() {
 	const doc = `<feed xmlns="http://www.w3.org/2005/Atom">
 	  <id>urn:x:feed</id><title>Records</title><updated>2026-01-02T00:00:00Z</updated>
@@ -42,12 +86,36 @@ func ExampleReader() {
 	// bad: urn:x:3 4287-date
 }
 
-func ExampleWalk() {
-	walk := atompmh.Walk{URL: "https://example.org/feed"}
-	for d, err := range walk.Documents(context.Background()) {
-		if err != nil {
-			log.Fatal(err)
-		}
-		fmt.Println(d.URL)
+// Write a feed of one document.
+func ExampleWriter() {
+	now := time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)
+	w := atompmh.NewWriter(os.Stdout, &atompmh.Feed{
+		ID: "urn:x:feed", Title: "Records", Updated: now, Complete: true,
+		Metadata: atompmh.Metadata{Authors: []atompmh.Person{{Name: "The library"}}},
+	})
+	err := w.Entry(&atompmh.Entry{
+		Kind: atompmh.Active, ID: "urn:x:1", Title: "One", Updated: now,
+		Links: []atompmh.Link{{Rel: "alternate", Href: "https://example.org/1.rdf", Type: "application/rdf+xml", Length: atompmh.NoLength}},
+	})
+	if err == nil {
+		err = w.Close()
 	}
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// <?xml version="1.0" encoding="UTF-8"?>
+	// <feed xmlns="http://www.w3.org/2005/Atom" xmlns:fh="http://purl.org/syndication/history/1.0">
+	//  <id>urn:x:feed</id>
+	//  <title>Records</title>
+	//  <updated>2026-01-02T00:00:00Z</updated>
+	//  <author><name>The library</name></author>
+	//  <fh:complete/>
+	//  <entry>
+	//   <id>urn:x:1</id>
+	//   <title>One</title>
+	//   <updated>2026-01-02T00:00:00Z</updated>
+	//   <link rel="alternate" href="https://example.org/1.rdf" type="application/rdf+xml"/>
+	//  </entry>
+	// </feed>
 }

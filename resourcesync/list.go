@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"net/http"
 	"time"
 
@@ -30,20 +31,18 @@ type List struct {
 	// Identity is URL, a bar, and the list's from. While it stays, a Change List
 	// only grows at its end, so that positions of two walks can be compared.
 	Identity string
-	// Entries counts what was read so far, bad ones included; Bad those alone.
-	Entries, Bad int
-
-	p      *pass
-	answer *follow.Answer
-	reader *Reader
-	step   step
-	ended  bool  // read to io.EOF, and taken into the pass's cursor
-	fatal  error // what Next returned last, if it ends the reading
-	live   bool  // it is being visited
+	p        *pass
+	answer   *follow.Answer
+	reader   *Reader
+	step     step
+	ended    bool  // read to io.EOF, and taken into the pass's cursor
+	fatal    error // what Next returned last, if it ends the reading
+	live     bool  // it is being visited
 	// datetime is the largest of the entries, late ones left out; nameless counts
 	// bad entries without a readable loc.
 	datetime time.Time
 	nameless int
+	read     int // entries, bad ones included
 }
 
 // newList reads the head of an answer whose body is in.
@@ -71,11 +70,10 @@ func (l *List) Next() (*Entry, error) {
 	}
 	switch bad := err.(type) { //nolint:errorlint // Reader.Next returns it bare
 	case nil:
-		l.Entries++
+		l.read++
 		l.count(e)
 	case *EntryError:
-		l.Entries++
-		l.Bad++
+		l.read++
 		if bad.Loc == "" {
 			l.nameless++
 		}
@@ -90,9 +88,25 @@ func (l *List) Next() (*Entry, error) {
 	return e, err
 }
 
+// Entries returns what is left of the entries, each as an *Entry or as an
+// *EntryError for one that cannot be taken. They end where Next returns io.EOF or
+// another error, which Walk.Documents then deals with; List.State reports which of
+// them it was.
+func (l *List) Entries() iter.Seq2[*Entry, *EntryError] {
+	return func(yield func(*Entry, *EntryError) bool) {
+		for {
+			e, err := l.Next()
+			var bad *EntryError
+			if err != nil && !errors.As(err, &bad) || !yield(e, bad) {
+				return
+			}
+		}
+	}
+}
+
 // Position is the place of the last entry in the list, from 1; 0 before the
 // first.
-func (l *List) Position() int { return l.Entries }
+func (l *List) Position() int { return l.read }
 
 // Input returns the last entry whole, see Reader.Input.
 func (l *List) Input() []byte { return l.reader.Input() }
@@ -154,7 +168,7 @@ func (l *List) later(t time.Time, d Datetime) time.Time {
 // border of the list, which the Source gives as its own time; what lastmod says is
 // not when a change was listed (D5).
 func (l *List) mark() time.Time {
-	if l.datetime.IsZero() && l.Entries > 0 {
+	if l.datetime.IsZero() && l.read > 0 {
 		return l.later(l.later(time.Time{}, l.Head().From), l.Head().Until)
 	}
 	return l.datetime
@@ -198,7 +212,7 @@ func (l *List) entries(each func(*Entry)) (whole bool, err error) {
 	defer l.close()
 	for {
 		e, err := l.Next()
-		if l.Entries > MaxEntries {
+		if l.read > MaxEntries {
 			return false, &DocumentError{URL: l.URL, Line: 1, Column: 1, Reason: fmt.Sprintf("more than %d entries; want several documents", MaxEntries)}
 		}
 		var bad *EntryError

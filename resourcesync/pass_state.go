@@ -51,7 +51,7 @@ func (c *cursor) changed(l *List, overlap time.Duration) {
 
 // closes compares the newest Change List, which is closed, with what it was.
 func (s *stream) closes(l *List) {
-	now := closing{URL: l.Requested, Until: latest(l.Head().Until.Time(), l.step.Until), Entries: l.Entries}
+	now := closing{URL: l.Requested, Until: latest(l.Head().Until.Time(), l.step.Until), Entries: l.read}
 	if was := s.Final; was.URL == now.URL && (!was.Until.Equal(now.Until) || was.Entries != now.Entries) {
 		l.broken(ruleClosed, now.String(), was.String()+", as before, since until means that the list does not change any more; what is new in it is taken")
 	}
@@ -71,12 +71,12 @@ func (c *cursor) enumerated(l *List) {
 	if s.Depth == 0 {
 		c.Memory.Streams[s.Stream].Parts = nil // it was an index before, perhaps
 	}
-	if l.Entries == 0 {
+	if l.read == 0 {
 		l.broken(ruleEmpty, "no entry", "the resources of the Source; if it has none any more, that is meant")
 	}
-	if s.Depth == 0 && l.Entries >= MaxEntries {
+	if s.Depth == 0 && l.read >= MaxEntries {
 		c.Incomplete = true
-		l.broken(ruleFull, fmt.Sprintf("%d entries and no index", l.Entries),
+		l.broken(ruleFull, fmt.Sprintf("%d entries and no index", l.read),
 			fmt.Sprintf("an index of lists: one that ends at %d entries may leave out the others, so nothing is taken as deleted", MaxEntries))
 	}
 	if !head.At.IsZero() && !s.At.IsZero() && !head.At.Time().Equal(s.At) {

@@ -1,11 +1,18 @@
-// Package sip is the Simple Ingest Protocol (draft 0.1 of 2004; not Session
-// Initiation): its documents, SOAP 1.1 over HTTP, and the three roles of ingest
-// server, notification recipient and submitter, each as a side of a Backend or
-// of an HTTPClient.
+// Package sip is the Simple Ingest Protocol (draft 0.1 of 2004; not the Session
+// Initiation Protocol): its documents, in SOAP 1.1 over HTTP, for the three roles.
 //
-// A message is read by ReadMessage and written by the Append functions; Handler
-// serves a Backend over HTTP, HTTPClient asks a server. Package sip/mail does the
-// same over SMTP.
+//   - A submitter sends a record to an ingest server: read it with [ReadRecord], and
+//     call [HTTPClient.Ingest]. The answer is a [Disposition]: accepted, rejected, or
+//     provisionally accepted, when the ultimate one comes later as a notification.
+//   - An ingest server is a [Backend] that a [Handler] serves. It notifies a
+//     recipient with [HTTPClient.Notify].
+//   - A notification recipient is a Backend with a Handler too.
+//
+// No call is repeated by itself. [Sent] and [Temporary] say of an error whether a
+// repeat may submit something twice, and whether it may help.
+//
+// [ReadMessage] and [AppendMessage] read and write messages alone, for other
+// transports; package sip/mail carries notifications over SMTP.
 package sip
 
 import (

@@ -303,7 +303,7 @@ func (d *listDocument) reverse(items []event.Item) {
 	slices.Reverse(items)
 	for i := range items {
 		at := &items[i].Place.Position
-		*at = int64(d.doc.Entries) + 1 - *at
+		*at = int64(d.doc.Position()) + 1 - *at
 	}
 }
 

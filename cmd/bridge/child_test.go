@@ -19,7 +19,7 @@ import (
 // the machine may be busy; nothing waits for it to pass.
 const patience = 3 * time.Minute
 
-// overdue tells whether something took longer than it may. Only a soak has the
+// overdue reports whether something took longer than it may. Only a soak has the
 // machine to itself; elsewhere this may stand still for as long.
 func overdue(took, most time.Duration) bool { return took > most && testenv.Soaking() }
 

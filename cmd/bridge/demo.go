@@ -117,7 +117,7 @@ func (d *demo) bridge(ctx context.Context, listen, folder string, sources []stri
 			set.Sources[i].Overlap = 0 // their clock is ours
 		}
 	}
-	d.house, err = openHouse(ctx, c, o)
+	d.house, err = openBridge(ctx, c, o)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}

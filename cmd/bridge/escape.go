@@ -15,7 +15,7 @@ import (
 	"golang.org/x/term"
 )
 
-// hidden tells whether a character is not to be seen, and may break a line, move
+// hidden reports whether a character is not to be seen, and may break a line, move
 // what stands beside it, or tell a terminal something.
 func hidden(r rune) bool {
 	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp)

@@ -161,7 +161,7 @@ type ambush struct {
 	over       chan struct{}
 }
 
-// passing tells whether what passes is lost.
+// passing reports whether what passes is lost.
 func (a *ambush) passing(at *front, piece []byte) (lost bool) {
 	if a.at != nil && a.at != at || !bytes.Contains(piece, []byte(a.word)) || a.left.Add(-1) != 0 {
 		return false

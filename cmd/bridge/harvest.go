@@ -41,7 +41,7 @@ func harvestCommand() *cobra.Command {
 		if err := errors.Join(needSources(c), knownNames(c, names)); err != nil {
 			return err
 		}
-		h, err := openHouse(cmd.Context(), c, daemon.Options{DryRun: dry, AcceptClock: acceptClock, NewData: newData, Command: "bridge harvest", Logger: warnings(cmd.ErrOrStderr())})
+		h, err := openBridge(cmd.Context(), c, daemon.Options{DryRun: dry, AcceptClock: acceptClock, NewData: newData, Command: "bridge harvest", Logger: warnings(cmd.ErrOrStderr())})
 		if err != nil {
 			return err
 		}
@@ -53,9 +53,9 @@ func harvestCommand() *cobra.Command {
 	return cmd
 }
 
-// openHouse opens the data folder of a configuration. What is wrong with the
+// openBridge opens the data folder of a configuration. What is wrong with the
 // configuration shows only now where it contradicts what the folder holds.
-func openHouse(ctx context.Context, c *config.Config, o daemon.Options) (*daemon.Bridge, error) {
+func openBridge(ctx context.Context, c *config.Config, o daemon.Options) (*daemon.Bridge, error) {
 	o.Version = release()
 	h, err := daemon.Open(ctx, c, o)
 	var mode *daemon.ContentError
@@ -116,17 +116,17 @@ func outcome(ctx context.Context, h *daemon.Bridge, reports []harvest.Report, fa
 	}
 	for i, src := range h.Sources {
 		if failed[i] == nil {
-			left = append(left, undone(src, &reports[i], sets)...)
+			left = append(left, unfinished(src, &reports[i], sets)...)
 		}
 	}
 	if len(left) > 0 {
-		return partly(fmt.Errorf("done in part: %s", strings.Join(left, "; ")))
+		return partFailure(fmt.Errorf("done in part: %s", strings.Join(left, "; ")))
 	}
 	return nil
 }
 
-// undone says what a harvest has left, and what was left of a Source before.
-func undone(src *daemon.Source, r *harvest.Report, sets []daemon.SetStatus) (left []string) {
+// unfinished says what a harvest has left, and what was left of a Source before.
+func unfinished(src *daemon.Source, r *harvest.Report, sets []daemon.SetStatus) (left []string) {
 	say := func(n int, one, many, state string) {
 		if n > 0 {
 			left = append(left, fmt.Sprintf("%s: %s %s", src.Set, counted(n, one, many), state))

@@ -91,7 +91,7 @@ func knownNames(c *config.Config, names []string) error {
 	return nil
 }
 
-// hasSources tells whether the configuration has a Source of a sort.
+// hasSources reports whether the configuration has a Source of a sort.
 func hasSources(c *config.Config, sort func(*config.Source) bool) bool {
 	return slices.ContainsFunc(c.Sets, func(set config.Set) bool {
 		return slices.ContainsFunc(set.Sources, func(s config.Source) bool { return sort(&s) })

@@ -50,7 +50,7 @@ func (in *inputs) read(cmd *cobra.Command) (*daemon.Bridge, error) {
 	if err != nil {
 		return nil, err
 	}
-	h, err := openHouse(cmd.Context(), c, daemon.Options{ReadOnly: true, Logger: warnings(cmd.ErrOrStderr())})
+	h, err := openBridge(cmd.Context(), c, daemon.Options{ReadOnly: true, Logger: warnings(cmd.ErrOrStderr())})
 	switch {
 	case err != nil && !daemon.HasLog(c.Data):
 		return nil, usage(fmt.Errorf("%s holds no log: give the data folder of a bridge with --data; bridge serve and bridge harvest make a new one", c.Data))
@@ -93,7 +93,7 @@ func printEvent(w io.Writer, ev *event.Event, asJSON bool) error {
 	}
 	which, what := ev.Record, ev.Title
 	if ev.Kind == event.Rejected {
-		which, what = cmp.Or(ev.Origin.SourceIdentifier, ev.Record, "(no identifier)"), once(daemon.Redact(ev.Origin.Reason))
+		which, what = cmp.Or(ev.Origin.SourceIdentifier, ev.Record, "(no identifier)"), dropRepeat(daemon.Redact(ev.Origin.Reason))
 	}
 	_, err := fmt.Fprintf(w, "%8d  %s  %-8s  %s  %s  %s\n", ev.Seq, ev.Observed.Time().Format("2006-01-02 15:04:05Z"), ev.Kind, ev.Set, oneLine(which), oneLine(what))
 	return err

@@ -97,7 +97,7 @@ func printNotices(ctx context.Context, w io.Writer, h *daemon.Bridge, set string
 
 func printNotice(w io.Writer, n *event.OutgoingNotification, full bool) error {
 	_, err := fmt.Fprintf(w, "%6d  %s  %-9s  %s  submission %d  %s  %s\n", n.ID, n.Created.Time().Format("2006-01-02 15:04:05Z"), n.State, n.Set, n.Submission,
-		brief(daemon.Redact(n.Recipient), full), brief(once(daemon.Redact(n.Reason)), full))
+		brief(daemon.Redact(n.Recipient), full), brief(dropRepeat(daemon.Redact(n.Reason)), full))
 	return err
 }
 

@@ -174,7 +174,7 @@ func replay(ctx context.Context, w io.Writer, h *daemon.Bridge, ids []int64) err
 		if still == 1 {
 			are = "is"
 		}
-		return partly(fmt.Errorf("%d of %d %s still bad", still, len(ids), are))
+		return partFailure(fmt.Errorf("%d of %d %s still bad", still, len(ids), are))
 	}
 	return nil
 }

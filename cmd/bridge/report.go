@@ -41,10 +41,10 @@ func printReport(to io.Writer, src *daemon.Source, r *harvest.Report, dry bool) 
 		fmt.Fprintf(&w, "  warning: %s\n", warning)
 	}
 	if r.Gap != "" {
-		fmt.Fprintf(&w, "  GAP: %s\n  %s; when it is gone for good: bridge source accept-gap %s %s\n", once(r.Gap), gapMeans(src.Kind), src.Set, quoted(url))
+		fmt.Fprintf(&w, "  GAP: %s\n  %s; when it is gone for good: bridge source accept-gap %s %s\n", dropRepeat(r.Gap), gapMeans(src.Kind), src.Set, quoted(url))
 	}
 	if r.Error != "" {
-		fmt.Fprintf(&w, "  FAILED: %s\n", once(r.Error))
+		fmt.Fprintf(&w, "  FAILED: %s\n", dropRepeat(r.Error))
 	}
 	_, err := io.WriteString(to, w.String())
 	return err
@@ -92,8 +92,8 @@ func printFindings(w io.Writer, indent string, r *harvest.Report) {
 	}
 }
 
-// once drops the URL in front of an error that begins with it as well.
-func once(text string) string {
+// dropRepeat drops the URL in front of an error that begins with it as well.
+func dropRepeat(text string) string {
 	if front, rest, ok := strings.Cut(text, ": "); ok && strings.HasPrefix(rest, front+": ") {
 		return rest
 	}

@@ -46,8 +46,8 @@ func usage(err error) error {
 	return &exitError{exitUsage, err}
 }
 
-// partly marks an error as one that left something done.
-func partly(err error) error {
+// partFailure marks an error as one that left something done.
+func partFailure(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -96,7 +96,7 @@ func execute(ctx context.Context, commands []*cobra.Command, args []string, stdi
 	// What goes wrong before a command's own code runs is wrong usage: unknown
 	// commands and flags, missing arguments.
 	ran := false
-	watch(root, &ran)
+	recordRun(root, &ran)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return exitDone
@@ -130,8 +130,8 @@ func unlessUnknown(root *cobra.Command, args []string) []string {
 	return slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return arg == "-h" || arg == "--help" })
 }
 
-// watch sets ran when the code of cmd, or of a command below it, begins.
-func watch(cmd *cobra.Command, ran *bool) {
+// recordRun sets ran when the code of cmd, or of a command below it, begins.
+func recordRun(cmd *cobra.Command, ran *bool) {
 	if inner := cmd.RunE; inner != nil {
 		cmd.RunE = func(c *cobra.Command, args []string) error {
 			*ran = true
@@ -139,6 +139,6 @@ func watch(cmd *cobra.Command, ran *bool) {
 		}
 	}
 	for _, c := range cmd.Commands() {
-		watch(c, ran)
+		recordRun(c, ran)
 	}
 }

@@ -51,7 +51,7 @@ func serve(ctx context.Context, c *config.Config, o daemon.Options, out io.Write
 		return usage(fmt.Errorf("%s is empty and no Source is given: name one, like:\n  bridge serve https://data.example.org/feed.atom\nor write a bridge.toml with: bridge init", c.Data))
 	}
 	// The data folder first: who holds it matters more than who has the port.
-	h, err := openHouse(ctx, c, o)
+	h, err := openBridge(ctx, c, o)
 	if err != nil {
 		return err
 	}

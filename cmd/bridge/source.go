@@ -107,7 +107,7 @@ func (in *inputs) change(cmd *cobra.Command, holder string) (*daemon.Bridge, err
 	if err := probe.Close(); err != nil {
 		return nil, err
 	}
-	return openHouse(cmd.Context(), probe.Config, daemon.Options{Command: holder, Logger: warnings(cmd.ErrOrStderr())})
+	return openBridge(cmd.Context(), probe.Config, daemon.Options{Command: holder, Logger: warnings(cmd.ErrOrStderr())})
 }
 
 func resetSource(ctx context.Context, w io.Writer, h *daemon.Bridge, s *daemon.Source) error {

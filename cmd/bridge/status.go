@@ -202,7 +202,7 @@ func printPeer(w io.Writer, set string, p *daemon.PeerStatus) {
 		if !t.Again.IsZero() {
 			again = "at " + t.Again.Format("2006-01-02 15:04:05Z")
 		}
-		fmt.Fprintf(w, "    FAILING since %s: %s\n    asked again %s\n", t.Since.Format("2006-01-02 15:04:05Z"), oneLine(once(t.Reason)), again)
+		fmt.Fprintf(w, "    FAILING since %s: %s\n    asked again %s\n", t.Since.Format("2006-01-02 15:04:05Z"), oneLine(dropRepeat(t.Reason)), again)
 	}
 	if p.Sent && p.Through > 0 {
 		fmt.Fprintf(w, "    taken from the log up to Seq %d\n", p.Through)
@@ -288,7 +288,7 @@ func printSource(w io.Writer, s *daemon.SourceStatus, several bool) {
 			fmt.Fprintf(w, "    warning: %s\n", warning)
 		}
 		if r.Error != "" {
-			fmt.Fprintf(w, "    FAILED: %s\n", once(r.Error))
+			fmt.Fprintf(w, "    FAILED: %s\n", dropRepeat(r.Error))
 		}
 	}
 	if u := s.Underway; u != nil {
@@ -307,7 +307,7 @@ func printSource(w io.Writer, s *daemon.SourceStatus, several bool) {
 	if s.Pending > 0 {
 		fmt.Fprintf(w, "    pending: %d (%d of them published without some of their representations)\n", s.Pending, s.Partial)
 		for _, why := range s.Waits {
-			fmt.Fprintf(w, "      %s\n", oneLine(once(why)))
+			fmt.Fprintf(w, "      %s\n", oneLine(dropRepeat(why)))
 		}
 		if more := s.Pending - len(s.Waits); more > 0 {
 			fmt.Fprintf(w, "      and %d more\n", more)
@@ -323,7 +323,7 @@ func printSource(w io.Writer, s *daemon.SourceStatus, several bool) {
 		fmt.Fprintf(w, "    not kept in quarantine any more: %s, since newer ones have taken their place\n", counted(s.Dropped, "bad input", "bad inputs"))
 	}
 	if s.GapText != "" {
-		fmt.Fprintf(w, "    GAP: %s\n    when it is gone for good: bridge source accept-gap %s\n", once(s.GapText), which)
+		fmt.Fprintf(w, "    GAP: %s\n    when it is gone for good: bridge source accept-gap %s\n", dropRepeat(s.GapText), which)
 	}
 }
 

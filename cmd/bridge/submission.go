@@ -185,7 +185,7 @@ func printSubmission(w io.Writer, s *event.Submission, line *jsonSubmission, pee
 	case t != nil && said == "" && s.State == event.StateWaiting:
 		said = "not tried, since the ingest server fails: " + daemon.Redact(t.Reason)
 	}
-	_, err := fmt.Fprintf(w, "%6d  %s  %-11s  %s  %s  %s\n", s.ID, s.Changed.Time().Format("2006-01-02 15:04:05Z"), s.State, s.Set, which, brief(once(said), full))
+	_, err := fmt.Fprintf(w, "%6d  %s  %-11s  %s  %s  %s\n", s.ID, s.Changed.Time().Format("2006-01-02 15:04:05Z"), s.State, s.Set, which, brief(dropRepeat(said), full))
 	return err
 }
 
@@ -427,7 +427,7 @@ func printRejections(ctx context.Context, w io.Writer, h *daemon.Bridge, set str
 		if r.Title != "" {
 			which += fmt.Sprintf("  \"%s\"", brief(r.Title, full))
 		}
-		_, err := fmt.Fprintf(w, "%6d  %s  %s  %s  %s\n", r.ID, r.At.Time().Format("2006-01-02 15:04:05Z"), r.Set, which, brief(once(daemon.Redact(r.Reason)), full))
+		_, err := fmt.Fprintf(w, "%6d  %s  %s  %s  %s\n", r.ID, r.At.Time().Format("2006-01-02 15:04:05Z"), r.Set, which, brief(dropRepeat(daemon.Redact(r.Reason)), full))
 		return r.ID, err
 	})
 }
@@ -492,7 +492,7 @@ func printNotifications(ctx context.Context, w io.Writer, h *daemon.Bridge, set 
 func printNotification(w io.Writer, n *event.IncomingNotification, full bool) error {
 	said := n.Outcome.String()
 	if more := cmp.Or(n.Assigned, daemon.Redact(n.Reason)); more != "" {
-		said += ": " + brief(once(more), full)
+		said += ": " + brief(dropRepeat(more), full)
 	}
 	if n.Submission != 0 {
 		said += fmt.Sprintf("; of submission %d", n.Submission)

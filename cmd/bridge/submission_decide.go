@@ -179,7 +179,7 @@ func (in *inputs) decide(cmd *cobra.Command, all []daemon.Decision, print func(w
 		return errors.Join(append(refused, err)...)
 	}
 	if n := len(refused); n > 0 && n < len(all) {
-		return partly(errors.Join(refused...))
+		return partFailure(errors.Join(refused...))
 	}
 	return errors.Join(refused...)
 }
@@ -199,7 +199,7 @@ func (in *inputs) decidable(cmd *cobra.Command, all []daemon.Decision) (*config.
 func decideSomewhere(cmd *cobra.Command, c *config.Config, all []daemon.Decision, told func(int, daemon.DecisionResult)) error {
 	ctx := cmd.Context()
 	for limit := time.Now().Add(decisionPatience); ; {
-		h, err := openHouse(ctx, c, daemon.Options{Command: cmd.CommandPath(), Logger: warnings(cmd.ErrOrStderr())})
+		h, err := openBridge(ctx, c, daemon.Options{Command: cmd.CommandPath(), Logger: warnings(cmd.ErrOrStderr())})
 		if err == nil {
 			for i := range all {
 				done, err := h.Decide(ctx, all[i])

@@ -252,5 +252,5 @@ func (p *submitPrinter) outcome(files int, told bool) error {
 	if done == 0 && p.count[event.StateProvisional] == 0 {
 		return fmt.Errorf("nothing was accepted %w", err)
 	}
-	return partly(fmt.Errorf("done in part %w", err))
+	return partFailure(fmt.Errorf("done in part %w", err))
 }

@@ -193,7 +193,7 @@ func (t table) has(key string) bool {
 	return ok
 }
 
-// empty tells whether a key is missing, or an empty string, which means the same.
+// empty reports whether a key is missing, or an empty string, which means the same.
 func (t table) empty(key string) bool { return !t.has(key) || t.values[key] == "" }
 
 // value returns the value of a key when it is there and of the type T.

@@ -143,8 +143,8 @@ type reader struct {
 	doc    *document
 	folder string // of the file; absolute
 	// What was read of the Simple Ingest Protocol, for together.
-	services []service
-	outlets  []outlet
+	services []configuredService
+	targets  []configuredTarget
 	exposed  []string // files with secrets that others may read
 }
 
@@ -158,7 +158,7 @@ func (r *reader) read(root table, flags Flags) (*Config, error) {
 	if err := r.doc.reach(c, root, flags); err != nil {
 		return nil, err
 	}
-	r.together(c)
+	r.crossCheck(c)
 	return c, r.doc.err()
 }
 
@@ -431,7 +431,7 @@ func belongs() map[string]string {
 	return where
 }
 
-// checkListen tells whether an address is on the loopback interface only.
+// checkListen reports whether an address is on the loopback interface only.
 func checkListen(address string) (loopback bool, port int, err error) {
 	host, service, err := net.SplitHostPort(address)
 	if err != nil {
@@ -444,7 +444,7 @@ func checkListen(address string) (loopback bool, port int, err error) {
 	return isLoopback(host), port, nil
 }
 
-// isLoopback tells whether a host is reached from its own machine only.
+// isLoopback reports whether a host is reached from its own machine only.
 func isLoopback(host string) bool {
 	ip := net.ParseIP(host)
 	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()

@@ -134,7 +134,7 @@ func (r *reader) sipSource(t table, set string) Source {
 	if t.empty("smtp_listen") != t.empty("mailbox") {
 		t.report("mailbox", "goes with smtp_listen; write both or none")
 	}
-	r.services = append(r.services, service{in: t, set: set, sip: c})
+	r.services = append(r.services, configuredService{in: t, set: set, sip: c})
 	return s
 }
 
@@ -203,7 +203,7 @@ func (r *reader) onlyServer(t table, c *SIP) {
 	}
 }
 
-// wrongMode tells whether a mode was written that is none, which is reported.
+// wrongMode reports whether a mode was written that is none, which is reported.
 func wrongMode(t table, c *SIP) bool { return c.Mode == "" && t.has("mode") }
 
 // formats reads the root elements and schema URLs of the records that an ingest

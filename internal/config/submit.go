@@ -108,7 +108,7 @@ func (r *reader) target(t table, set string) Target {
 	s.Into = t.text("into", "")
 	s.User, s.Password = r.login(t, "user", "password")
 	t.finish(belongs())
-	r.outlets = append(r.outlets, outlet{in: t, set: set, target: s, mailed: err == nil && isMailbox(typed)})
+	r.targets = append(r.targets, configuredTarget{in: t, set: set, target: s, mailed: err == nil && isMailbox(typed)})
 	return s
 }
 
@@ -248,27 +248,27 @@ func isDomain(s string) bool {
 	return len(s) < 256 && hostName.MatchString(strings.ToLower(s))
 }
 
-// service and outlet are a SIP Source and a Target with their places in the file,
+// configuredService and outlet are a SIP Source and a Target with their places in the file,
 // for what can be checked only when all of it is known.
-type service struct {
+type configuredService struct {
 	in  table
 	set string
 	sip *SIP
 }
 
-type outlet struct {
+type configuredTarget struct {
 	in     table
 	set    string
 	target Target
 	mailed bool // its recipient is a mailbox
 }
 
-// together checks what sets have to do with each other and with the base URL.
-func (r *reader) together(c *Config) {
+// crossCheck checks what sets have to do with each other and with the base URL.
+func (r *reader) crossCheck(c *Config) {
 	services := map[string]*SIP{}
 	boxes := map[[2]string]string{} // set by listener and mailbox
 	submits := map[string]bool{}
-	for _, o := range r.outlets {
+	for _, o := range r.targets {
 		submits[o.set] = true
 	}
 	for _, s := range r.services {
@@ -289,7 +289,7 @@ func (r *reader) together(c *Config) {
 			s.in.report("recipient", "is a mailbox, and nothing takes its mail; write smtp_listen and mailbox")
 		}
 	}
-	for _, o := range r.outlets {
+	for _, o := range r.targets {
 		if content(c, o.set) != Mirror {
 			o.in.report("", `submits the content of records; write content = "mirror" in the set`)
 		}
@@ -304,11 +304,11 @@ func (r *reader) together(c *Config) {
 			o.in.report("recipient", "is missing: the base URL is https, and the draft wants http or smtp; write %s", wanted)
 		}
 	}
-	r.circles(c, services)
+	r.checkCycles(c, services)
 }
 
 // checkMailbox refuses a mailbox that could not take a single mail.
-func (s *service) checkMailbox(submits bool) {
+func (s *configuredService) checkMailbox(submits bool) {
 	switch {
 	case s.sip.Mailbox == "" || submits || s.sip.Mode == Gateway || wrongMode(s.in, s.sip):
 	case s.sip.Mode != "":
@@ -318,7 +318,7 @@ func (s *service) checkMailbox(submits bool) {
 	}
 }
 
-func (o *outlet) checkInto(c *Config, services map[string]*SIP) error {
+func (o *configuredTarget) checkInto(c *Config, services map[string]*SIP) error {
 	switch into := o.target.Into; {
 	case into == "":
 		return nil

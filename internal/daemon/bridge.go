@@ -55,20 +55,20 @@ type Options struct {
 
 // Bridge is an open data folder with all that works on it.
 type Bridge struct {
-	Config    *config.Config
-	Log       *eventlog.Log
-	Contents  *content.Store
-	Sources   []*Source // in the order of the configuration
-	opt       Options
-	lost      atomic.Pointer[lost] // nil when no content is missing
-	guard     *fetch.Guard         // the limits that all have in common
-	guards    []*fetch.Guard       // one or two of each Source and target
-	courier   *fetch.Guard         // of these, the one that goes where strangers send it
-	harvest   *harvest.Harvester
-	underway  underway
-	exchange  exchange
-	bodies    *limit.Bytes // of the requests of strangers under way
-	diskSpace *limit.Space // what strangers leave free of the disk
+	Config          *config.Config
+	Log             *eventlog.Log
+	Contents        *content.Store
+	Sources         []*Source // in the order of the configuration
+	opt             Options
+	missingContents atomic.Pointer[missingContents] // nil when no content is missing
+	guard           *fetch.Guard                    // the limits that all have in common
+	guards          []*fetch.Guard                  // one or two of each Source and target
+	publicOnly      *fetch.Guard                    // of these, the one that goes where strangers send it
+	harvest         *harvest.Harvester
+	underway        underway
+	sip             sipState
+	requestBudget   *limit.Bytes // of the requests of strangers under way
+	diskSpace       *limit.Space // what strangers leave free of the disk
 }
 
 // Source is a configured Source, ready to be harvested.
@@ -85,7 +85,7 @@ func Open(ctx context.Context, c *config.Config, opt Options) (*Bridge, error) {
 	if opt.Logger == nil {
 		opt.Logger = slog.New(slog.DiscardHandler)
 	}
-	b := &Bridge{Config: c, opt: opt, bodies: newBodies(c.Limits.SIPMessage)}
+	b := &Bridge{Config: c, opt: opt, requestBudget: newRequestBudget(c.Limits.SIPMessage)}
 	b.diskSpace = &limit.Space{Folder: c.Data, Floor: c.Limits.FreeSpace, Share: 20, Changed: func(why error) {
 		if why == nil {
 			opt.Logger.Info("the disk has room again: submissions are taken, documents are cached")
@@ -101,7 +101,7 @@ func Open(ctx context.Context, c *config.Config, opt Options) (*Bridge, error) {
 
 func (b *Bridge) open(ctx context.Context) error {
 	remember := b.Config.File != "" && !b.opt.ReadOnly && !b.opt.DryRun
-	list, err := used(b.Config)
+	list, err := dataFoldersOf(b.Config)
 	if err == nil && remember && !b.opt.NewData {
 		err = list.check()
 	}
@@ -112,7 +112,7 @@ func (b *Bridge) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.sayLoss()
+	b.logLoss()
 	if remember {
 		list.add(b.opt.Logger)
 	}
@@ -132,7 +132,7 @@ func (b *Bridge) open(ctx context.Context) error {
 	b.guard = fetch.New(o)
 	// That the operator typed a host, perhaps with a password, is no leave for
 	// strangers to have something sent there.
-	b.courier = b.newGuard(fetch.Reach{Allowed: b.Config.AllowHosts, Notices: true})
+	b.publicOnly = b.newGuard(fetch.Reach{Allowed: b.Config.AllowHosts, Notices: true})
 	b.harvest = &harvest.Harvester{Log: b.Log, Contents: b.Contents, Now: b.opt.Now, Workers: b.Config.Limits.Connections, Folder: b.Config.Data}
 	if b.opt.DryRun {
 		b.harvest.Folder = "" // the data folder may not be there
@@ -144,12 +144,12 @@ func (b *Bridge) open(ctx context.Context) error {
 		return err
 	}
 	if b.Config.File != "" && b.Config.BaseURL != "" {
-		b.servedAt(b.Config.BaseURL)
+		b.setBaseURL(b.Config.BaseURL)
 	}
 	if err := b.openUnderway(ctx); err != nil {
 		return err
 	}
-	return b.openExchange(ctx)
+	return b.openSIP(ctx)
 }
 
 // clock gives the log the Bridge's clock, which then is the one that never jumps
@@ -207,7 +207,7 @@ func (b *Bridge) openSets(ctx context.Context) error {
 	}
 	for _, f := range former {
 		b.opt.Logger.Warn("a Source is not configured any more: its records stay as they are until it is configured again or ended with bridge source forget",
-			append([]any{"set", f.Set, "source", Redact(f.URL)}, elsewhere(sets, f.URL)...)...)
+			append([]any{"set", f.Set, "source", Redact(f.URL)}, alsoConfigured(sets, f.URL)...)...)
 	}
 	for i := range sets {
 		for j, stored := range sets[i].Sources {
@@ -228,9 +228,9 @@ func (b *Bridge) openSets(ctx context.Context) error {
 	return nil
 }
 
-// elsewhere says which set has a Source now: until it is forgotten in the one that
+// alsoConfigured says which set has a Source now: until it is forgotten in the one that
 // had it before, its records are published in both (D116).
-func elsewhere(sets []eventlog.SetConfig, url string) []any {
+func alsoConfigured(sets []eventlog.SetConfig, url string) []any {
 	for i := range sets {
 		if slices.ContainsFunc(sets[i].Sources, func(s eventlog.SourceConfig) bool { return s.URL == url }) {
 			return []any{"also_published_in", sets[i].Name}
@@ -308,7 +308,7 @@ func (e *LocalError) Error() string {
 	return fmt.Sprintf("set %s: content = %q publishes the Source's own URLs, and %s is a local file: give its source a public_url, or use content = \"mirror\"", e.Set, e.Content, e.Path)
 }
 
-// allowHost tells whether the documents of a Source may lead to another host: one
+// allowHost reports whether the documents of a Source may lead to another host: one
 // that allow_hosts names, on whichever port.
 func (b *Bridge) allowHost(host string) bool {
 	for _, allowed := range b.Config.AllowHosts {
@@ -331,7 +331,7 @@ func (b *Bridge) Close() error {
 	if b.Log != nil {
 		errs = append(errs, b.Log.Close())
 	}
-	for _, m := range b.exchange.mails {
+	for _, m := range b.sip.mails {
 		_ = m.listener.Close() // Serve has, if it ran
 	}
 	for _, g := range b.guards {
@@ -343,9 +343,9 @@ func (b *Bridge) Close() error {
 // Harvester is for what can be done to a Source besides harvesting it.
 func (b *Bridge) Harvester() *harvest.Harvester { return b.harvest }
 
-// servedAt tells the Sources under which URL we serve: what has its original
+// setBaseURL tells the Sources under which URL we serve: what has its original
 // there comes back from another bridge.
-func (b *Bridge) servedAt(base string) {
+func (b *Bridge) setBaseURL(base string) {
 	for _, s := range b.Sources {
 		s.Selection.Own = base + "/sets/" + s.Set + "/"
 	}

@@ -351,7 +351,7 @@ func (h *historian) move(name string) {
 	h.p.Move(name, from, to)
 }
 
-// open tells whether the subscription document has an entry of a record.
+// open reports whether the subscription document has an entry of a record.
 func (h *historian) open(id string) (has bool) {
 	h.p.Edit(fixtures.Subscription, func(d *fixtures.Document) {
 		has = slices.ContainsFunc(d.Entries, func(e fixtures.Entry) bool { return e.ID == id })

@@ -1,10 +1,19 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"io"
+	"io/fs"
+	"net/http"
+	"time"
 
+	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/content"
+	"github.com/pmh-bridge/bridge/internal/fetch"
+	"github.com/pmh-bridge/bridge/internal/harvest"
 )
 
 // contents lets a content store be what the server asks for.
@@ -29,4 +38,156 @@ func (c contents) Open(ctx context.Context, sum [32]byte) (io.ReadSeekCloser, in
 		return nil, 0, err
 	}
 	return b, b.Size(), nil
+}
+
+// restoreContents fetches the contents of a Source's records again that the store has lost or
+// that are damaged. What comes must have the hash that was published; other bytes
+// are an update, and come with a harvest that learns of it.
+func (b *Bridge) restoreContents(ctx context.Context, s *Source, r *harvest.Report) error {
+	if s.Content != event.Mirror || b.opt.DryRun || s.Kind == harvest.SIP {
+		return nil
+	}
+	set, err := b.Log.Set(ctx, s.Set)
+	if err != nil {
+		return err
+	}
+	failed, first := 0, error(nil)
+	for ev, err := range b.Log.Live(ctx, s.Set, set.Last) {
+		if err != nil {
+			return err
+		}
+		if ev.Origin.Source != s.URL {
+			continue
+		}
+		for _, rep := range ev.Representations {
+			sum, err := content.ParseSum(rep.SHA256())
+			if err != nil {
+				continue // verify finds it
+			}
+			switch err := b.Contents.Check(ctx, sum); {
+			case err == nil:
+				continue
+			case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, content.ErrDamaged):
+				return err
+			}
+			err = b.restoreContent(ctx, s, rep.Href, sum)
+			switch {
+			case ctx.Err() != nil || errors.Is(err, content.ErrFull):
+				return err
+			case err != nil:
+				failed, first = failed+1, cmp.Or(first, fmt.Errorf("record %q: %w", ev.Record, err))
+			default:
+				r.Fetched++
+			}
+		}
+	}
+	if failed > 0 {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("contents missing or damaged that could not be fetched again: %d; the first: %v", failed, first))
+	}
+	return nil
+}
+
+// restoreContent fetches one content.
+func (b *Bridge) restoreContent(ctx context.Context, s *Source, href string, want content.Sum) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, href, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := cmp.Or(s.ContentClient, s.Client).Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answered %s", href, resp.Status)
+	}
+	limit := cmp.Or(s.Limits.Record, 64<<20)
+	draft, err := b.Contents.Draft(fetch.Limit(resp.Body, limit, "a representation"), limit)
+	if err != nil {
+		return fmt.Errorf("%s: %w", href, err)
+	}
+	defer func() { _ = draft.Close() }() // it was stored, or is not wanted
+	if draft.Sum() != want {
+		return fmt.Errorf("%s: its SHA-256 is %s, and %s was published", href, draft.Sum(), want)
+	}
+	return b.Contents.Replace(ctx, draft)
+}
+
+// countEvery is how often serve counts the contents that are missing, if any is.
+const countEvery = time.Hour
+
+// watchContents counts the contents of live records that the store does not have, at the
+// start and, as long as there are any, every so often. It ends with ctx.
+func (b *Bridge) watchContents(ctx context.Context) {
+	tick := time.NewTicker(countEvery)
+	defer tick.Stop()
+	for {
+		missing, of, err := b.countMissing(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			b.opt.Logger.Error("the contents could not be counted", "error", err)
+		case missing > 0:
+			b.opt.Logger.Error("contents are missing: bridge verify names them, bridge harvest --full fetches them again", "missing", missing, "of", of)
+		}
+		b.missingContents.Store(nil)
+		if err == nil && missing > 0 {
+			b.missingContents.Store(&missingContents{missing, of})
+		}
+		if missing == 0 {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// missingContents is how many contents are missing, of how many.
+type missingContents struct{ missing, of int64 }
+
+func (l *missingContents) Error() string {
+	return fmt.Sprintf("%d of %d contents are missing: bridge verify names them, bridge harvest --full fetches them again", l.missing, l.of)
+}
+
+// isSevere reports whether so many are missing that the bridge is better not asked: one
+// in a hundred.
+func (l *missingContents) isSevere() bool { return l.missing*100 >= l.of }
+
+// countMissing counts the contents of live records that the store does not have.
+func (b *Bridge) countMissing(ctx context.Context) (missing, of int64, err error) {
+	sets, err := b.Log.Sets(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	var sums []content.Sum
+	ask := func() error {
+		gone, err := b.Contents.Missing(ctx, sums)
+		missing, of, sums = missing+int64(len(gone)), of+int64(len(sums)), sums[:0]
+		return err
+	}
+	for i := range sets {
+		if sets[i].Content != event.Mirror {
+			continue
+		}
+		for ev, err := range b.Log.Live(ctx, sets[i].Name, sets[i].Last) {
+			if err != nil {
+				return missing, of, err
+			}
+			for _, r := range ev.Representations {
+				if sum, err := content.ParseSum(r.SHA256()); err == nil {
+					sums = append(sums, sum)
+				}
+			}
+			if len(sums) >= 1000 {
+				if err := ask(); err != nil {
+					return missing, of, err
+				}
+			}
+		}
+	}
+	return missing, of, ask()
 }

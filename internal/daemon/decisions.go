@@ -80,13 +80,13 @@ func (b *Bridge) Decide(ctx context.Context, d Decision) (DecisionResult, error)
 		return DecisionResult{}, err
 	}
 	v := b.service(s.Set)
-	if v == nil || v.desk.Source != s.Source && d.Settle == nil {
+	if v == nil || v.server.Source != s.Source && d.Settle == nil {
 		return DecisionResult{}, fmt.Errorf("submission %d belongs to set %s, which is not configured as a SIP service: give its configuration with --config", d.ID, s.Set)
 	}
 	if d.Settle == nil {
-		return DecisionResult{}, v.desk.Decide(ctx, submit.Verdict{ID: d.ID, Accept: d.Accept, Assigned: d.Assigned, Reason: d.Reason, Replace: d.Replace})
+		return DecisionResult{}, v.server.Decide(ctx, submit.Verdict{ID: d.ID, Accept: d.Accept, Assigned: d.Assigned, Reason: d.Reason, Replace: d.Replace})
 	}
-	before, err := v.desk.Settle(ctx, d.ID, *d.Settle)
+	before, err := v.server.Settle(ctx, d.ID, *d.Settle)
 	if err != nil || before.State != event.StateAccepted {
 		return DecisionResult{}, err
 	}
@@ -111,7 +111,7 @@ func (b *Bridge) resend(ctx context.Context, d Decision) error {
 		set = s.Set
 	}
 	found := false
-	for i, o := range b.exchange.outboxes {
+	for i, o := range b.sip.submitters {
 		if o.Set != set {
 			continue
 		}
@@ -124,7 +124,7 @@ func (b *Bridge) resend(ctx context.Context, d Decision) error {
 		n, err := o.Resend(ctx, d.ID, event.ParseState(d.Resend))
 		if n > 0 {
 			select {
-			case b.exchange.reload[i] <- struct{}{}:
+			case b.sip.reload[i] <- struct{}{}:
 			default:
 			}
 		}

@@ -29,9 +29,9 @@ const (
 // one must be.
 func HasLog(folder string) bool { return eventlog.Exists(folder) }
 
-// watch stops serve when the data folder has gone or its disk fails: what is
+// watchFolder stops serve when the data folder has gone or its disk fails: what is
 // acknowledged then would be lost. It ends with ctx.
-func (b *Bridge) watch(ctx context.Context, stop context.CancelCauseFunc) {
+func (b *Bridge) watchFolder(ctx context.Context, stop context.CancelCauseFunc) {
 	check, beat := time.NewTicker(checkEvery), time.NewTicker(beatEvery)
 	defer check.Stop()
 	defer beat.Stop()
@@ -63,8 +63,8 @@ func (b *Bridge) watch(ctx context.Context, stop context.CancelCauseFunc) {
 	}
 }
 
-// sayLoss says loudly what the log has lost.
-func (b *Bridge) sayLoss() {
+// logLoss says loudly what the log has lost.
+func (b *Bridge) logLoss() {
 	switch loss := b.Log.Loss(); {
 	case loss == nil:
 	case loss.Events() && !b.opt.ReadOnly && !b.opt.DryRun:
@@ -127,16 +127,16 @@ func (b *Bridge) openEpochs(ctx context.Context) error {
 				s.Epoch = sets[i].Feed
 			}
 		}
-		if err := b.whole(ctx, &sets[i]); err != nil {
+		if err := b.completeSet(ctx, &sets[i]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// whole takes note that a set has all its records, once each of its Sources was
+// completeSet takes note that a set has all its records, once each of its Sources was
 // walked whole, or is a bridge that waits for nobody but this one.
-func (b *Bridge) whole(ctx context.Context, set *event.Set) error {
+func (b *Bridge) completeSet(ctx context.Context, set *event.Set) error {
 	if !set.Partial {
 		return nil
 	}
@@ -170,9 +170,9 @@ func (b *Bridge) progress(ctx context.Context, set string) (walks []event.Progre
 	return walks, configured, err
 }
 
-// waits says to other bridges for what a set waits that is not whole yet, see
+// partialHeader says to other bridges for what a set waits that is not whole yet, see
 // follow.PartialHeader.
-func (b *Bridge) waits(ctx context.Context, name string) string {
+func (b *Bridge) partialHeader(ctx context.Context, name string) string {
 	now := b.now()
 	set, err := b.Log.Set(ctx, name)
 	if err != nil {
@@ -197,13 +197,13 @@ func (b *Bridge) configured(id event.SourceID) bool {
 	return false
 }
 
-// walked looks, after a harvest, whether its set has become whole.
-func (b *Bridge) walked(ctx context.Context, name string) error {
+// completeSetOf looks, after a harvest, whether its set has become whole.
+func (b *Bridge) completeSetOf(ctx context.Context, name string) error {
 	set, err := b.Log.Set(ctx, name)
 	if err != nil {
 		return err
 	}
-	return b.whole(ctx, &set)
+	return b.completeSet(ctx, &set)
 }
 
 // ready returns why the bridge is not ready to be relied on: it cannot read its
@@ -215,16 +215,16 @@ func (b *Bridge) ready(ctx context.Context) error {
 	if b.opt.ReadOnly {
 		return nil
 	}
-	err := errors.Join(b.Log.Check(ctx), b.Log.Clock(), b.contentsThere(ctx))
-	if l := b.lost.Load(); l != nil && l.grave() {
+	err := errors.Join(b.Log.Check(ctx), b.Log.Clock(), b.checkContents(ctx))
+	if l := b.missingContents.Load(); l != nil && l.isSevere() {
 		err = errors.Join(err, l)
 	}
 	return err
 }
 
-// contentsThere returns an error when the log has records whose copies we serve,
+// checkContents returns an error when the log has records whose copies we serve,
 // and there is not one copy.
-func (b *Bridge) contentsThere(ctx context.Context) error {
+func (b *Bridge) checkContents(ctx context.Context) error {
 	sets, err := b.Log.Sets(ctx)
 	if err != nil {
 		return err
@@ -245,14 +245,14 @@ func (b *Bridge) contentsThere(ctx context.Context) error {
 // with it, one a line. It tells a folder that is used for the first time from one
 // that has gone, as when its disk is not mounted: a new log there would be
 // published, and Destinations would delete all that they have.
-type usedList struct{ path, folder string }
+type dataFolders struct{ path, folder string }
 
-func used(c *config.Config) (usedList, error) {
+func dataFoldersOf(c *config.Config) (dataFolders, error) {
 	folder, err := filepath.Abs(c.Data)
-	return usedList{c.File + ".used", folder}, err
+	return dataFolders{c.File + ".used", folder}, err
 }
 
-func (u usedList) read() ([]string, error) {
+func (u dataFolders) read() ([]string, error) {
 	b, err := os.ReadFile(u.path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
@@ -261,7 +261,7 @@ func (u usedList) read() ([]string, error) {
 }
 
 // check refuses to begin anew in a folder that was used.
-func (u usedList) check() error {
+func (u dataFolders) check() error {
 	if HasLog(u.folder) {
 		return nil
 	}
@@ -274,7 +274,7 @@ func (u usedList) check() error {
 
 // add remembers the folder. Where the list cannot be written nothing is remembered,
 // which is said.
-func (u usedList) add(log *slog.Logger) {
+func (u dataFolders) add(log *slog.Logger) {
 	all, err := u.read()
 	if err != nil || slices.Contains(all, u.folder) {
 		return

@@ -17,19 +17,19 @@ func TestLoopIsBegunAnew(t *testing.T) {
 		var said bytes.Buffer
 		h := &Bridge{opt: Options{Logger: slog.New(slog.NewTextHandler(&said, nil))}}
 		began, start := 0, time.Now()
-		h.keep(t.Context(), "a loop", func(context.Context) {
+		h.restartOnPanic(t.Context(), "a loop", func(context.Context) {
 			if began++; began < 3 {
 				panic("a defect")
 			}
 		})
-		if took := time.Since(start); began != 3 || took != 2*anewAfter {
+		if took := time.Since(start); began != 3 || took != 2*restartAfter {
 			t.Errorf("begun %d times in %s", began, took)
 		}
 		if text := said.String(); strings.Count(text, "a loop has failed") != 2 || !strings.Contains(text, "keep_test.go") {
 			t.Errorf("the log says %s", text)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		h.keep(ctx, "a loop", func(context.Context) {
+		h.restartOnPanic(ctx, "a loop", func(context.Context) {
 			began++
 			cancel()
 			panic("a defect")

@@ -208,7 +208,7 @@ func (b *listBench) replayed() (live, wrong []string) {
 	return slices.Sorted(maps.Values(state)), wrong
 }
 
-// hashed tells whether every representation has a hash, so that it alone tells
+// hashed reports whether every representation has a hash, so that it alone tells
 // of new content.
 func hashed(ev *event.Event) bool {
 	return !slices.ContainsFunc(ev.Representations, func(r event.Representation) bool { return r.Hash == "" })

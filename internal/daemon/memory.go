@@ -35,22 +35,22 @@ func LimitMemory() {
 	}
 	most := max(memoryGoal, memoryOf("/")/4*3)
 	debug.SetMemoryLimit(memoryGoal)
-	afterCollection(&follower{set: memoryGoal, most: most})
+	afterCollection(&memoryGoalFollower{set: memoryGoal, most: most})
 }
 
-// follower moves the goal after a collection.
-type follower struct{ set, most int64 }
+// memoryGoalFollower moves the goal after a collection.
+type memoryGoalFollower struct{ set, most int64 }
 
 // afterCollection has f look at each collection, for which it makes garbage of its
 // own.
-func afterCollection(f *follower) {
-	runtime.SetFinalizer(&struct{ p *follower }{f}, func(*struct{ p *follower }) {
+func afterCollection(f *memoryGoalFollower) {
+	runtime.SetFinalizer(&struct{ p *memoryGoalFollower }{f}, func(*struct{ p *memoryGoalFollower }) {
 		f.follow()
 		afterCollection(f)
 	})
 }
 
-func (f *follower) follow() {
+func (f *memoryGoalFollower) follow() {
 	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}
 	metrics.Read(samples)
 	// A move of less than a tenth is not worth that all goroutines stop for it.
@@ -109,10 +109,10 @@ func groupFiles(root string) []string {
 	}
 }
 
-// newBodies returns the budget of the bytes of requests under way: of all
+// newRequestBudget returns the budget of the bytes of requests under way: of all
 // protocols together, with room for several of the longest messages, and a
 // quarter of it for one client.
-func newBodies(message int64) *limit.Bytes {
+func newRequestBudget(message int64) *limit.Bytes {
 	share := max(16<<20, 2*message) // in mail a message is a third longer
 	return limit.NewBytes(4*share, share)
 }

@@ -56,7 +56,7 @@ func (s schema) check(doc []byte) string {
 	return ""
 }
 
-// onlySays tells whether all errors of a verdict are of one kind.
+// onlySays reports whether all errors of a verdict are of one kind.
 func onlySays(verdict string, known ...string) bool {
 	n := 0
 	for line := range strings.Lines(verdict) {

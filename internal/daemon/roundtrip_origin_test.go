@@ -21,7 +21,7 @@ type origin interface {
 	// history is what the origin's own history says of each record, as a bridge
 	// in this mode tells it.
 	history(fetches bool, prefer string) belief
-	// source is how a bridge harvests it; hashed tells whether it states hashes.
+	// source is how a bridge harvests it; hashed reports whether it states hashes.
 	source() string
 	hashed() bool
 }

@@ -51,7 +51,7 @@ func (b belief) observe(of belief, stamped bool) {
 	}
 }
 
-// is tells whether nothing that counts has changed.
+// is reports whether nothing that counts has changed.
 func (p portrait) is(now portrait, stamped bool) bool {
 	by := func(a, b image) int { return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.sum, b.sum)) }
 	return p.alive && p.title == now.title && p.via == now.via && (!stamped || p.modified == now.modified) &&

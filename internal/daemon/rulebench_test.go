@@ -155,7 +155,7 @@ func (b *bench) wantAsked(want map[string]int) {
 	}
 }
 
-// reported tells whether a rule was reported as broken; it returns the first
+// reported reports whether a rule was reported as broken; it returns the first
 // place.
 func reported(r harvest.Report, rule string) string {
 	for _, e := range r.Examples {

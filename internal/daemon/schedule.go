@@ -21,15 +21,15 @@ import (
 // pending contents that are due, and for space when the disk is full; flushEvery
 // how often it writes when Sources were last asked.
 const (
-	retryFirst  = time.Minute
-	retryMost   = 24 * time.Hour
-	settleEvery = time.Minute
-	probeEvery  = 10 * time.Second
-	flushEvery  = time.Minute
-	anewAfter   = time.Minute // see keep
-	// settleAtOnce is how many Sources have their pending contents asked for at
+	retryFirst   = time.Minute
+	retryMost    = 24 * time.Hour
+	pendingEvery = time.Minute
+	probeEvery   = 10 * time.Second
+	flushEvery   = time.Minute
+	restartAfter = time.Minute // see keep
+	// pendingAtOnce is how many Sources have their pending contents asked for at
 	// the same time.
-	settleAtOnce = 16
+	pendingAtOnce = 16
 )
 
 // Harvest makes one pass over a Source, whether it is due or not.
@@ -42,11 +42,11 @@ func (b *Bridge) Harvest(ctx context.Context, s *Source, o harvest.Options) (har
 func (b *Bridge) harvestSource(ctx context.Context, s *Source, every time.Duration, o harvest.Options) (harvest.Report, error) {
 	s.busy.Lock()
 	defer s.busy.Unlock()
-	var under *job
+	var under *harvestJob
 	o.Begin = func() { under = b.underway.begin(s) }
 	tell := o.Progress
 	o.Progress = func(p harvest.Progress) {
-		under.tell(p)
+		under.update(p)
 		if tell != nil {
 			tell(p)
 		}
@@ -66,22 +66,22 @@ func (b *Bridge) harvestSource(ctx context.Context, s *Source, every time.Durati
 	}
 	failed := err
 	if err == nil && o.Full {
-		err = b.heal(ctx, s, &report)
+		err = b.restoreContents(ctx, s, &report)
 	}
 	if err == nil {
-		err = b.walked(ctx, s.Set)
+		err = b.completeSetOf(ctx, s.Set)
 	}
-	return report, errors.Join(err, b.plan(ctx, s, every, &report, failed))
+	return report, errors.Join(err, b.saveSchedule(ctx, s, every, &report, failed))
 }
 
-// plan keeps when a Source is asked next, and how the last harvest has fared.
-func (b *Bridge) plan(ctx context.Context, s *Source, every time.Duration, r *harvest.Report, failed error) error {
+// saveSchedule keeps when a Source is asked next, and how the last harvest has fared.
+func (b *Bridge) saveSchedule(ctx context.Context, s *Source, every time.Duration, r *harvest.Report, failed error) error {
 	was, err := b.Log.Schedule(ctx, s.ID)
 	if err != nil {
 		return err
 	}
 	next := event.Schedule{}
-	if failed != nil && !isOurs(failed) {
+	if failed != nil && !isLocalFault(failed) {
 		next.Failures = was.Failures + 1
 	}
 	if every > 0 {
@@ -99,8 +99,8 @@ func (b *Bridge) plan(ctx context.Context, s *Source, every time.Duration, r *ha
 	return err
 }
 
-// isOurs reports whether a harvest failed for a reason that is not its Source's.
-func isOurs(err error) bool {
+// isLocalFault reports whether a harvest failed for a reason that is not its Source's.
+func isLocalFault(err error) bool {
 	return errors.Is(err, eventlog.ErrFull) || errors.Is(err, content.ErrFull) || errors.Is(err, eventlog.ErrStopped) || errors.Is(err, event.ErrClock) || errors.Is(err, harvest.ErrSpent)
 }
 
@@ -141,13 +141,13 @@ func (b *Bridge) schedule(ctx context.Context, stop context.CancelCauseFunc, don
 			continue // it calls us
 		}
 		group.Go(func() {
-			b.keep(ctx, "harvests of "+Redact(src.URL), func(ctx context.Context) { b.follow(ctx, src, stop, done) })
+			b.restartOnPanic(ctx, "harvests of "+Redact(src.URL), func(ctx context.Context) { b.harvestLoop(ctx, src, stop, done) })
 		})
 	}
-	group.Go(func() { b.keep(ctx, "asking for pending contents", b.settle) })
+	group.Go(func() { b.restartOnPanic(ctx, "asking for pending contents", b.retryPending) })
 	group.Go(func() {
-		b.keep(ctx, "writing when Sources were asked", func(ctx context.Context) {
-			for until(ctx, flushEvery) {
+		b.restartOnPanic(ctx, "writing when Sources were asked", func(ctx context.Context) {
+			for sleep(ctx, flushEvery) {
 				if err := b.Log.FlushSchedules(ctx); err != nil && ctx.Err() == nil {
 					b.opt.Logger.Error("when Sources were asked cannot be written", "error", err)
 				}
@@ -157,10 +157,10 @@ func (b *Bridge) schedule(ctx context.Context, stop context.CancelCauseFunc, don
 	group.Wait()
 }
 
-// keep runs what ends with ctx, or when it has nothing to do any more. What a panic
+// restartOnPanic runs what ends with ctx, or when it has nothing to do any more. What a panic
 // ends is begun anew after a minute: a defect in one thing ends neither the others,
 // nor that thing for good.
-func (b *Bridge) keep(ctx context.Context, what string, do func(context.Context)) {
+func (b *Bridge) restartOnPanic(ctx context.Context, what string, do func(context.Context)) {
 	for {
 		err := defect.Guard(func() error {
 			do(ctx)
@@ -171,13 +171,13 @@ func (b *Bridge) keep(ctx context.Context, what string, do func(context.Context)
 		}
 		b.opt.Logger.Error(what+" has failed, and is begun anew in a minute", "error", err)
 		defect.Log(b.opt.Logger, err)
-		if !until(ctx, anewAfter) {
+		if !sleep(ctx, restartAfter) {
 			return
 		}
 	}
 }
 
-func (b *Bridge) follow(ctx context.Context, src *Source, stop context.CancelCauseFunc, done func(*Source, harvest.Report, error)) {
+func (b *Bridge) harvestLoop(ctx context.Context, src *Source, stop context.CancelCauseFunc, done func(*Source, harvest.Report, error)) {
 	log := b.opt.Logger.With("set", src.Set, "source", src.URL)
 	for {
 		wait, err := b.DueIn(ctx, src)
@@ -185,7 +185,7 @@ func (b *Bridge) follow(ctx context.Context, src *Source, stop context.CancelCau
 			log.Error("when the Source is due cannot be read", "error", err)
 			wait = src.Every
 		}
-		if !until(ctx, wait) {
+		if !sleep(ctx, wait) {
 			return
 		}
 		report, err := b.harvestSource(ctx, src, src.Every, harvest.Options{})
@@ -200,7 +200,7 @@ func (b *Bridge) follow(ctx context.Context, src *Source, stop context.CancelCau
 		if done != nil {
 			done(src, report, err)
 		}
-		if (errors.Is(err, eventlog.ErrFull) || errors.Is(err, content.ErrFull)) && !b.space(ctx, src) {
+		if (errors.Is(err, eventlog.ErrFull) || errors.Is(err, content.ErrFull)) && !b.awaitSpace(ctx, src) {
 			return
 		}
 	}
@@ -236,12 +236,12 @@ func (b *Bridge) DueIn(ctx context.Context, src *Source) (time.Duration, error) 
 	return min(s.Next.Time().Sub(b.now()), max(src.Every+src.Every/10, time.Hour)), nil
 }
 
-// settle asks for pending contents as they come due, until ctx ends.
-func (b *Bridge) settle(ctx context.Context) {
-	slots := make(chan struct{}, settleAtOnce)
+// retryPending asks for pending contents as they come due, until ctx ends.
+func (b *Bridge) retryPending(ctx context.Context) {
+	slots := make(chan struct{}, pendingAtOnce)
 	var group sync.WaitGroup
 	defer group.Wait()
-	for until(ctx, settleEvery) {
+	for sleep(ctx, pendingEvery) {
 		due, err := b.Log.DuePending(ctx, event.MicrosOf(b.now()))
 		if err != nil && ctx.Err() == nil {
 			b.opt.Logger.Error("pending contents cannot be read", "error", err)
@@ -259,7 +259,7 @@ func (b *Bridge) settle(ctx context.Context) {
 			}
 			group.Go(func() {
 				defer func() { src.busy.Unlock(); <-slots }()
-				if err := b.settleOne(ctx, src); err != nil && ctx.Err() == nil {
+				if err := b.retryPendingOf(ctx, src); err != nil && ctx.Err() == nil {
 					b.opt.Logger.Error("asking for pending contents failed", "set", src.Set, "source", src.URL, "error", err)
 					defect.Log(b.opt.Logger, err)
 				}
@@ -268,8 +268,8 @@ func (b *Bridge) settle(ctx context.Context) {
 	}
 }
 
-// settleOne asks for the pending contents of a Source that are due.
-func (b *Bridge) settleOne(ctx context.Context, src *Source) error {
+// retryPendingOf asks for the pending contents of a Source that are due.
+func (b *Bridge) retryPendingOf(ctx context.Context, src *Source) error {
 	return defect.Guard(func() error {
 		_, err := b.harvest.Settle(ctx, &src.Source)
 		return err
@@ -285,27 +285,27 @@ func (b *Bridge) sourceByID(id event.SourceID) *Source {
 	return nil
 }
 
-// space waits until the data folder takes a file again, or the Source is due:
+// awaitSpace waits until the data folder takes a file again, or the Source is due:
 // what a full disk has kept from being logged must not wait for the schedule, and
 // the Source need not be asked meanwhile. It returns false when ctx ends.
-func (b *Bridge) space(ctx context.Context, src *Source) bool {
+func (b *Bridge) awaitSpace(ctx context.Context, src *Source) bool {
 	for {
 		wait, err := b.DueIn(ctx, src)
 		if err != nil || wait <= 0 {
 			return ctx.Err() == nil
 		}
-		if !until(ctx, min(wait, probeEvery)) {
+		if !sleep(ctx, min(wait, probeEvery)) {
 			return false
 		}
-		if b.probe() == nil {
+		if b.probeSpace() == nil {
 			b.opt.Logger.Info("there is space again", "set", src.Set, "source", src.URL)
 			return b.Log.SaveSchedule(ctx, src.ID, event.Schedule{}, true) == nil
 		}
 	}
 }
 
-// until returns true after wait, and false when ctx ends first.
-func until(ctx context.Context, wait time.Duration) bool {
+// sleep returns true after wait, and false when ctx ends first.
+func sleep(ctx context.Context, wait time.Duration) bool {
 	due := time.NewTimer(wait)
 	defer due.Stop()
 	select {
@@ -316,8 +316,8 @@ func until(ctx context.Context, wait time.Duration) bool {
 	}
 }
 
-// probe writes a megabyte into the data folder and takes it away.
-func (b *Bridge) probe() error {
+// probeSpace writes a megabyte into the data folder and takes it away.
+func (b *Bridge) probeSpace() error {
 	f, err := os.CreateTemp(b.Config.Data, ".space-*.tmp")
 	if err != nil {
 		return err

@@ -4,9 +4,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net"
+	"net/url"
+	"slices"
 	"sync"
 
+	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 	"github.com/pmh-bridge/bridge/internal/server"
@@ -24,19 +28,19 @@ func (b *Bridge) Base(l net.Listener) string {
 func (b *Bridge) Serve(ctx context.Context, l net.Listener, done func(*Source, harvest.Report, error)) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	b.servedAt(b.Base(l))
+	b.setBaseURL(b.Base(l))
 	b.reachedAt(b.Base(l))
-	b.exchange.log.stop = stop // before the first call
+	b.sip.log.stop = stop // before the first call
 	if err := b.ListenMail(ctx); err != nil {
 		return errors.Join(err, l.Close())
 	}
 	var group sync.WaitGroup
 	group.Go(func() { b.schedule(ctx, stop, done) })
 	group.Go(func() {
-		b.keep(ctx, "the check of the data folder", func(ctx context.Context) { b.watch(ctx, stop) })
+		b.restartOnPanic(ctx, "the check of the data folder", func(ctx context.Context) { b.watchFolder(ctx, stop) })
 	})
-	group.Go(func() { b.keep(ctx, "the count of contents", b.count) })
-	group.Go(func() { b.runExchange(ctx, stop, b.exchange.mails) })
+	group.Go(func() { b.restartOnPanic(ctx, "the count of contents", b.watchContents) })
+	group.Go(func() { b.runExchange(ctx, stop, b.sip.mails) })
 	err := b.Publish(ctx, l)
 	stop(nil)
 	group.Wait()
@@ -59,15 +63,15 @@ func (b *Bridge) Publish(ctx context.Context, l net.Listener) error {
 	all, perClient := connections()
 	s := server.New(server.Options{
 		Documents: p, Records: b.Log, Contents: contents{b.Contents}, Sets: b.Log, BaseURL: base, Proxies: b.Config.TrustedProxies, Logger: b.opt.Logger,
-		Status: b.serverStatus, SIPService: b.desk, Bodies: b.bodies, Full: b.diskSpace.Low,
+		Status: b.serverStatus, SIPService: b.desk, Bodies: b.requestBudget, Full: b.diskSpace.Low,
 		Limits: server.Limits{Connections: all, ConnectionsPerAddress: perClient, StatusAge: b.opt.StatusAge},
-		Ready:  b.ready, PartialHeader: b.waits,
+		Ready:  b.ready, PartialHeader: b.partialHeader,
 	})
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var group sync.WaitGroup
 	group.Go(func() {
-		b.keep(ctx, "the making of snapshots", func(ctx context.Context) {
+		b.restartOnPanic(ctx, "the making of snapshots", func(ctx context.Context) {
 			if err := p.Run(ctx); err != nil {
 				b.opt.Logger.Error("snapshots have stopped", "error", err)
 			}
@@ -100,4 +104,49 @@ func (b *Bridge) serverStatus(ctx context.Context) ([]server.SetStatus, error) {
 		}
 	}
 	return out, nil
+}
+
+// ContentError: a set was made with another content mode, which is fixed.
+type ContentError = eventlog.ContentError
+
+// Replay takes quarantined input in again, and marks it when that worked.
+func (b *Bridge) Replay(ctx context.Context, q *event.Quarantined) (harvest.Report, error) {
+	all, err := b.Log.Sources(ctx, q.Set)
+	if err != nil {
+		return harvest.Report{}, err
+	}
+	for i := range all {
+		if all[i].ID != q.Source {
+			continue
+		}
+		src, err := b.Find(ctx, q.Set, all[i].URL)
+		if err != nil {
+			return harvest.Report{}, err
+		}
+		report, err := b.harvest.Replay(ctx, &src.Source, q)
+		if err != nil {
+			return report, err
+		}
+		return report, b.Log.Replayed(ctx, q.ID)
+	}
+	return harvest.Report{}, fmt.Errorf("set %s no longer has the Source it came from", q.Set)
+}
+
+// Only leaves of the configured Sources those that names name: sets, or Sources.
+func (b *Bridge) Only(names []string) {
+	if len(names) > 0 {
+		b.Sources = slices.DeleteFunc(b.Sources, func(s *Source) bool {
+			return !slices.Contains(names, s.Set) && (s.Name == "" || !slices.Contains(names, s.Name))
+		})
+	}
+}
+
+// PathWarning says what the operator has to do when the base URL has a path, ""
+// when it has none.
+func (b *Bridge) PathWarning() string {
+	u, err := url.Parse(b.Config.BaseURL)
+	if err != nil || u.Path == "" || u.Path == "/" {
+		return ""
+	}
+	return fmt.Sprintf("base_url has a path: let the web server of %s answer /.well-known/resourcesync and /robots.txt with those of %s", u.Host, b.Config.BaseURL)
 }

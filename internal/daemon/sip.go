@@ -31,23 +31,23 @@ const targetRank = 1 << 20
 // servicePath is where the services are, below the base URL.
 const servicePath = "/sip/"
 
-// exchange is all that the Bridge does with the Simple Ingest Protocol.
-type exchange struct {
-	services []*service
-	outboxes []*submit.Outbox
+// sipState is all that the Bridge does with the Simple Ingest Protocol.
+type sipState struct {
+	services   []*service
+	submitters []*submit.Submitter
 	// reload is sent to when submissions were put back into an outbox, by its
 	// place in outboxes.
 	reload []chan struct{}
-	// owing is sent to when a record of a target was accepted.
-	owing  map[event.SourceID]chan struct{}
-	former submit.Former
-	post   *submit.Post
-	log    stoppable
-	mails  []mailRoom
+	// importPending is sent to when a record of a target was accepted.
+	importPending map[event.SourceID]chan struct{}
+	former        submit.Former
+	notifier      *submit.Notifier
+	log           stoppable
+	mails         []mailRoom
 	// turns lets as many messages of strangers be read at once as there are cores.
 	turns chan struct{}
 	// What anybody can cause is logged once a minute.
-	mailRefusals, recipientRefusals limit.Lines
+	mailRefusals, recipientRefusals limit.LogThrottle
 	// base is where others reach us; known when the server has its address.
 	base string
 }
@@ -57,19 +57,19 @@ type service struct {
 	set     string
 	source  *Source // nil where a set has targets only
 	config  *config.SIP
-	desk    *submit.Desk
+	server  *submit.Server
 	handler *sip.Handler
 	// wake is sent to when observations wait for their content.
 	wake chan struct{}
 }
 
-// openExchange makes the services and outboxes of the configured sets, once all
+// openSIP makes the services and outboxes of the configured sets, once all
 // their Sources are there: a target may send its records on into another set.
-func (b *Bridge) openExchange(ctx context.Context) error {
-	b.exchange.log.Log = b.Log
-	b.exchange.turns = make(chan struct{}, runtime.GOMAXPROCS(0))
-	b.exchange.owing = map[event.SourceID]chan struct{}{}
-	b.exchange.post = &submit.Post{Store: &b.exchange.log, HTTP: b.notifyClient, Mail: b.mailer(), Now: b.opt.Now, Log: b.opt.Logger}
+func (b *Bridge) openSIP(ctx context.Context) error {
+	b.sip.log.Log = b.Log
+	b.sip.turns = make(chan struct{}, runtime.GOMAXPROCS(0))
+	b.sip.importPending = map[event.SourceID]chan struct{}{}
+	b.sip.notifier = &submit.Notifier{Store: &b.sip.log, HTTP: b.notifyClient, Mail: b.mailer(), Now: b.opt.Now, Log: b.opt.Logger}
 	for i := range b.Config.Sets {
 		s := &b.Config.Sets[i]
 		var own *Source
@@ -91,8 +91,8 @@ func (b *Bridge) openExchange(ctx context.Context) error {
 
 // openFormer finds out which targets are not configured any more.
 func (b *Bridge) openFormer(ctx context.Context) error {
-	f := &b.exchange.former
-	f.Store, f.Fatal, f.Now, f.Log = &b.exchange.log, isStopped, b.opt.Now, b.opt.Logger
+	f := &b.sip.former
+	f.Store, f.Fatal, f.Now, f.Log = &b.sip.log, isStopped, b.opt.Now, b.opt.Logger
 	sets, err := b.Log.Sets(ctx)
 	if err != nil {
 		return err
@@ -103,7 +103,7 @@ func (b *Bridge) openFormer(ctx context.Context) error {
 			return err
 		}
 		for _, t := range targets {
-			if isSent(&t) && b.exchange.owing[t.ID] == nil {
+			if isSent(&t) && b.sip.importPending[t.ID] == nil {
 				f.Targets = append(f.Targets, t.ID)
 			}
 		}
@@ -132,25 +132,25 @@ func (b *Bridge) openService(ctx context.Context, s *config.Set, own *Source, c 
 		return err
 	}
 	v := &service{set: s.Name, source: own, config: c, wake: make(chan struct{}, 1)}
-	v.desk = &submit.Desk{
-		Set: s.Name, Feed: stored.Feed, Content: stored.Content, Store: &b.exchange.log, Contents: records{contents{b.Contents}},
-		Endpoint: func() string { return b.exchange.base + servicePath + s.Name }, Recipient: b.mayNotify,
-		Targets: len(s.Submit) > 0, Owing: b.exchange.owe,
+	v.server = &submit.Server{
+		Set: s.Name, Feed: stored.Feed, Content: stored.Content, Store: &b.sip.log, Contents: records{contents{b.Contents}},
+		Endpoint: func() string { return b.sip.base + servicePath + s.Name }, Recipient: b.mayNotify,
+		Targets: len(s.Submit) > 0, ImportPending: b.sip.owe,
 		Record: func(ctx context.Context, identifier string) (*event.Event, error) {
 			return b.Log.Record(ctx, s.Name, event.Key(identifier))
 		},
-		Posted: b.exchange.post.Poke, Pending: v.poke, Fatal: isStopped, Now: b.opt.Now, Log: b.opt.Logger,
+		Notified: b.sip.notifier.Wake, Pending: v.poke, Fatal: isStopped, Now: b.opt.Now, Log: b.opt.Logger,
 		Quota: &limit.Quota{
 			PerClient: limit.Amount{Messages: int64(b.Config.Limits.OpenAddressMessages), Bytes: b.Config.Limits.OpenAddressSize},
 			All:       limit.Amount{Messages: int64(b.Config.Limits.OpenSetMessages), Bytes: b.Config.Limits.OpenSetSize},
 		},
 	}
 	if own != nil {
-		v.desk.Source, v.desk.URL = own.ID, own.URL
-		err = b.configureDesk(v.desk, c)
+		v.server.Source, v.server.URL = own.ID, own.URL
+		err = b.configureDesk(v.server, c)
 	} else {
-		v.desk.URL = servicePath + s.Name
-		v.desk.Source, err = b.unownedSource(ctx, s.Name, v.desk.URL)
+		v.server.URL = servicePath + s.Name
+		v.server.Source, err = b.unownedSource(ctx, s.Name, v.server.URL)
 	}
 	if err != nil {
 		return err
@@ -160,9 +160,9 @@ func (b *Bridge) openService(ctx context.Context, s *config.Set, own *Source, c 
 			return err
 		}
 	}
-	v.handler = &sip.Handler{Backend: v.desk, Offers: v.desk.Offers(), MaxBytes: b.Config.Limits.SIPMessage, Plain: c != nil && c.PlainPost,
-		Limits: b.sipLimits(), Turns: b.exchange.turns, Log: b.opt.Logger}
-	b.exchange.services = append(b.exchange.services, v)
+	v.handler = &sip.Handler{Backend: v.server, Offers: v.server.Offers(), MaxBytes: b.Config.Limits.SIPMessage, Plain: c != nil && c.PlainPost,
+		Limits: b.sipLimits(), Turns: b.sip.turns, Log: b.opt.Logger}
+	b.sip.services = append(b.sip.services, v)
 	return nil
 }
 
@@ -184,7 +184,7 @@ func (b *Bridge) unownedSource(ctx context.Context, set, url string) (event.Sour
 }
 
 // configureDesk gives a Desk what the configuration of its Source says.
-func (b *Bridge) configureDesk(d *submit.Desk, c *config.SIP) error {
+func (b *Bridge) configureDesk(d *submit.Server, c *config.SIP) error {
 	d.Mode, d.RecordURL, d.Deadline = submit.Mode(c.Mode), c.RecordURL, c.Deadline
 	d.Formats = formatsOf(c.Formats)
 	if b.Config.Mail.From == "" && (d.Mode == submit.Review || d.Mode == submit.Gateway) {
@@ -226,8 +226,8 @@ func (b *Bridge) openTarget(ctx context.Context, s *config.Set, i int, v *servic
 	}
 	client := b.sipClient(b.newGuard(b.typed(t.URL)), t.URL)
 	client.User, client.Password = t.User, t.Password.Reveal()
-	o := &submit.Outbox{
-		Set: s.Name, Source: id, URL: t.URL, Store: &b.exchange.log, Events: b.Log, Contents: v.desk.Contents, Server: client,
+	o := &submit.Submitter{
+		Set: s.Name, Source: id, URL: t.URL, Store: &b.sip.log, Events: b.Log, Contents: v.server.Contents, Server: client,
 		Formats: formatsOf(t.Formats), Sequence: cmp.Or(t.Sequence, s.Name), Recipient: b.recipientOf(s.Name, t.Recipient),
 		Deadline: t.Deadline, Every: t.Every, Workers: t.Workers, SkipProperties: t.SkipProperties, Fatal: isStopped,
 		Now: b.opt.Now, Log: b.opt.Logger,
@@ -240,12 +240,12 @@ func (b *Bridge) openTarget(ctx context.Context, s *config.Set, i int, v *servic
 		if err != nil {
 			return err
 		}
-		o.Into = into
+		o.Importer = into
 	}
 	reload, owing := make(chan struct{}, 1), make(chan struct{}, 1)
-	o.Reload, o.Owing = reload, owing
-	b.exchange.outboxes, b.exchange.reload = append(b.exchange.outboxes, o), append(b.exchange.reload, reload)
-	b.exchange.owing[id] = owing
+	o.Reload, o.ImportPending = reload, owing
+	b.sip.submitters, b.sip.reload = append(b.sip.submitters, o), append(b.sip.reload, reload)
+	b.sip.importPending[id] = owing
 	return nil
 }
 
@@ -253,18 +253,18 @@ func (b *Bridge) openTarget(ctx context.Context, s *config.Set, i int, v *servic
 func isStopped(err error) bool { return errors.Is(err, eventlog.ErrStopped) }
 
 // owe tells the outbox of a target that one of its records was accepted.
-func (x *exchange) owe(target event.SourceID) {
+func (x *sipState) owe(target event.SourceID) {
 	select {
-	case x.owing[target] <- struct{}{}:
+	case x.importPending[target] <- struct{}{}:
 	default: // it has been told, or the target is not configured any more
 	}
 }
 
 // into returns what takes accepted records into another set.
-func (b *Bridge) into(set string) (submit.Into, error) {
+func (b *Bridge) into(set string) (submit.Importer, error) {
 	for _, s := range b.Sources {
 		if s.Set == set && s.Kind == config.KindSIP {
-			return &submit.SetInto{Store: &b.exchange.log, Events: b.Log, Source: s.ID, URL: s.URL}, nil
+			return &submit.SetImporter{Store: &b.sip.log, Events: b.Log, Source: s.ID, URL: s.URL}, nil
 		}
 	}
 	return nil, fmt.Errorf("into names set %q, which has no SIP Source", set)
@@ -277,7 +277,7 @@ func (b *Bridge) recipientOf(set, configured string) func(token string) string {
 	case configured == config.NoRecipient:
 		return nil
 	case configured == "":
-		return func(token string) string { return b.exchange.base + servicePath + set + "/" + token }
+		return func(token string) string { return b.sip.base + servicePath + set + "/" + token }
 	case strings.HasPrefix(configured, "http:"):
 		return func(token string) string { return configured + servicePath + set + "/" + token }
 	}
@@ -319,13 +319,13 @@ func (b *Bridge) mailer() submit.Mailer {
 			if address == m.Relay {
 				return relay.DialContext(ctx, network, address)
 			}
-			return b.courier.DialContext(ctx, network, address)
+			return b.publicOnly.DialContext(ctx, network, address)
 		}}
 }
 
 // notifyClient notifies a recipient, which has nothing to say but that it has heard.
 func (b *Bridge) notifyClient(recipient string) *sip.HTTPClient {
-	c := b.sipClient(b.courier, recipient)
+	c := b.sipClient(b.publicOnly, recipient)
 	c.MaxBytes = 64 << 10
 	return c
 }
@@ -356,12 +356,12 @@ func (b *Bridge) mayNotify(ctx context.Context, recipient string) error {
 	default:
 		return fmt.Errorf("%q is neither http nor smtp", recipient)
 	}
-	switch err := b.courier.Allowed(ctx, u); {
+	switch err := b.publicOnly.Allowed(ctx, u); {
 	case errors.Is(err, fetch.ErrPort):
 		return fmt.Errorf("its port is not one that notices go to: want 80, 443, 25, 465, 587 or one above 1024 that is no other service's")
 	case errors.Is(err, fetch.ErrAddress):
 		// What a name stands for in our network is not for the stranger.
-		b.exchange.recipientRefusals.Note(func(n int) {
+		b.sip.recipientRefusals.Note(func(n int) {
 			b.opt.Logger.Info("notification-recipients were refused", "recipients", n, "last", err)
 		})
 		return errors.New("its host is not one that everybody can reach")
@@ -404,12 +404,12 @@ type SIPSet struct {
 // SIPSets lists them.
 func (b *Bridge) SIPSets() []SIPSet {
 	var out []SIPSet
-	for _, v := range b.exchange.services {
-		s := SIPSet{Set: v.set, Mode: string(v.desk.Mode)}
+	for _, v := range b.sip.services {
+		s := SIPSet{Set: v.set, Mode: string(v.server.Mode)}
 		if v.config != nil {
 			s.Mailbox, s.SMTPListen, s.Token = v.config.Mailbox, v.config.SMTPListen, v.config.Access.Kind == config.AccessToken
 		}
-		for _, o := range b.exchange.outboxes {
+		for _, o := range b.sip.submitters {
 			if o.Set == v.set {
 				s.Targets = append(s.Targets, Redact(o.URL))
 			}
@@ -423,7 +423,7 @@ func (b *Bridge) SIPSets() []SIPSet {
 // come due.
 func (b *Bridge) settlePending(ctx context.Context, v *service) {
 	log := b.opt.Logger.With("set", v.set)
-	tick := time.NewTicker(settleEvery)
+	tick := time.NewTicker(pendingEvery)
 	defer tick.Stop()
 	for {
 		if _, err := b.harvest.Settle(ctx, &v.source.Source); err != nil && ctx.Err() == nil {

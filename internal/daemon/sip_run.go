@@ -27,7 +27,7 @@ func (b *Bridge) desk(set string) server.SIPService {
 
 // service returns the SIP service of a set, nil when it has none.
 func (b *Bridge) service(set string) *service {
-	for _, v := range b.exchange.services {
+	for _, v := range b.sip.services {
 		if v.set == set {
 			return v
 		}
@@ -38,8 +38,8 @@ func (b *Bridge) service(set string) *service {
 // reachedAt tells the services under which URL they are reached, before the
 // first call.
 func (b *Bridge) reachedAt(base string) {
-	b.exchange.base = base
-	for _, v := range b.exchange.services {
+	b.sip.base = base
+	for _, v := range b.sip.services {
 		v.handler.Location = base + servicePath + v.set
 	}
 }
@@ -49,7 +49,7 @@ func (b *Bridge) reachedAt(base string) {
 func (b *Bridge) runExchange(ctx context.Context, stop context.CancelCauseFunc, mails []mailRoom) {
 	var group sync.WaitGroup
 	run := func(what string, do func(context.Context) error) {
-		b.keep(ctx, what, func(ctx context.Context) {
+		b.restartOnPanic(ctx, what, func(ctx context.Context) {
 			err := do(ctx)
 			switch {
 			case err == nil || ctx.Err() != nil:
@@ -60,24 +60,24 @@ func (b *Bridge) runExchange(ctx context.Context, stop context.CancelCauseFunc, 
 			}
 		})
 	}
-	for _, v := range b.exchange.services {
-		group.Go(func() { run("the SIP service of set "+v.set, whole(v.desk.Run)) })
+	for _, v := range b.sip.services {
+		group.Go(func() { run("the SIP service of set "+v.set, whole(v.server.Run)) })
 		if v.source != nil {
 			group.Go(func() {
-				b.keep(ctx, "asking for pending records of set "+v.set, func(ctx context.Context) { b.settlePending(ctx, v) })
+				b.restartOnPanic(ctx, "asking for pending records of set "+v.set, func(ctx context.Context) { b.settlePending(ctx, v) })
 			})
 		}
 	}
-	for _, o := range b.exchange.outboxes {
+	for _, o := range b.sip.submitters {
 		group.Go(func() { run("the submission of set "+o.Set+" to "+Redact(o.URL), o.Run) })
 	}
-	if len(b.exchange.former.Targets) > 0 {
-		group.Go(func() { run("the end of submissions to former targets", b.exchange.former.Run) })
+	if len(b.sip.former.Targets) > 0 {
+		group.Go(func() { run("the end of submissions to former targets", b.sip.former.Run) })
 	}
-	if len(b.exchange.services) > 0 {
-		group.Go(func() { run("the delivery of notifications", whole(b.exchange.post.Run)) })
+	if len(b.sip.services) > 0 {
+		group.Go(func() { run("the delivery of notifications", whole(b.sip.notifier.Run)) })
 	}
-	group.Go(func() { b.keep(ctx, "the taking of decisions", b.serveDecisions) }) // to withdraw a record a set need not have a service any more
+	group.Go(func() { b.restartOnPanic(ctx, "the taking of decisions", b.serveDecisions) }) // to withdraw a record a set need not have a service any more
 	for _, m := range mails {
 		group.Go(func() {
 			run("the mail server on "+m.listener.Addr().String(), whole(func(ctx context.Context) error { return m.receiver.Serve(ctx, m.listener) }))
@@ -126,15 +126,15 @@ type mailRoom struct {
 // ListenMail listens at every smtp_listen of the configuration, for Serve, which
 // does it otherwise: so a command can say that it serves once all is sure.
 func (b *Bridge) ListenMail(ctx context.Context) (err error) {
-	if b.exchange.mails == nil {
-		b.exchange.mails, err = b.openMail(ctx)
+	if b.sip.mails == nil {
+		b.sip.mails, err = b.openMail(ctx)
 	}
 	return err
 }
 
 // mailRefused logs a mail that was refused.
 func (b *Bridge) mailRefused(r mail.Refusal) {
-	b.exchange.mailRefusals.Note(func(n int) {
+	b.sip.mailRefusals.Note(func(n int) {
 		b.opt.Logger.Info("mails were refused", "mails", n, "last", r.Client, "sender", r.Sender, "to", r.To, "reply", r.Reply, "reason", r.Reason)
 	})
 }
@@ -143,7 +143,7 @@ func (b *Bridge) mailRefused(r mail.Refusal) {
 func (b *Bridge) openMail(ctx context.Context) ([]mailRoom, error) {
 	boxes := map[string]map[string]sip.Backend{} // by address, then by mailbox
 	var order []string
-	for _, v := range b.exchange.services {
+	for _, v := range b.sip.services {
 		if v.config == nil || v.config.SMTPListen == "" {
 			continue
 		}
@@ -152,7 +152,7 @@ func (b *Bridge) openMail(ctx context.Context) ([]mailRoom, error) {
 			boxes[at] = map[string]sip.Backend{}
 			order = append(order, at)
 		}
-		boxes[at][strings.ToLower(v.config.Mailbox)] = v.desk
+		boxes[at][strings.ToLower(v.config.Mailbox)] = v.server
 	}
 	var rooms []mailRoom
 	for _, at := range order {
@@ -173,7 +173,7 @@ func (b *Bridge) openMail(ctx context.Context) ([]mailRoom, error) {
 		b.opt.Logger.Info("mail is taken", "address", l.Addr().String(), "configured", at) // a port 0 is known only now
 		rooms = append(rooms, mailRoom{l, &mail.Receiver{Domain: domain, Log: b.opt.Logger, Reading: sip.ReadOptions{Limits: b.sipLimits()},
 			MaxBytes: 2 * b.Config.Limits.SIPMessage, // in base64 it is a third longer
-			Room:     func(client netip.Addr) mail.Room { return b.bodies.Hold(client, nil) },
+			Room:     func(client netip.Addr) mail.Room { return b.requestBudget.Hold(client, nil) },
 			Full:     b.diskSpace.Low, Refused: b.mailRefused,
 			Mailbox: func(local, domain string) sip.Backend {
 				b, ok := own[strings.ToLower(local)+"@"+domain]

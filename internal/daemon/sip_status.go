@@ -197,7 +197,7 @@ func (b *Bridge) problems(ctx context.Context, set string) ([]event.Submission, 
 func (b *Bridge) rejections(ctx context.Context, set string) ([]event.Submission, error) {
 	const looked = 2000
 	own := b.service(set)
-	if own == nil || own.desk.Mode != submit.Library && own.desk.Mode != submit.Recipient {
+	if own == nil || own.server.Mode != submit.Library && own.server.Mode != submit.Recipient {
 		return nil, nil // all others have one
 	}
 	last, err := b.Log.LastSeq(ctx)
@@ -209,7 +209,7 @@ func (b *Bridge) rejections(ctx context.Context, set string) ([]event.Submission
 		if err != nil {
 			return nil, err
 		}
-		if ev.Kind == event.Rejected && ev.Origin.Source == own.desk.URL {
+		if ev.Kind == event.Rejected && ev.Origin.Source == own.server.URL {
 			if len(out) == problemsShown { // a stranger's texts may be long, so no more of them are held
 				out = slices.Delete(out, 0, 1)
 			}
@@ -249,9 +249,9 @@ func (b *Bridge) decider(ctx context.Context, set string) (func(*event.Submissio
 			return n.SourceIdentifier == s.SourceIdentifier && n.Reason == s.Reason
 		}
 		switch {
-		case own == nil, s.ID != 0 && (own.desk.Mode != submit.Review || s.Source != own.desk.Source):
+		case own == nil, s.ID != 0 && (own.server.Mode != submit.Review || s.Source != own.server.Source):
 			return server.DecidedThere
-		case s.ID == 0 && (own.desk.Mode == submit.Recipient || slices.ContainsFunc(told, isTold)):
+		case s.ID == 0 && (own.server.Mode == submit.Recipient || slices.ContainsFunc(told, isTold)):
 			return server.DecidedElsewhere
 		}
 		return server.DecidedHere

@@ -43,12 +43,12 @@ type underway struct {
 	now    func() time.Time
 
 	mu   sync.Mutex
-	jobs map[event.SourceID]*job
+	jobs map[event.SourceID]*harvestJob
 	stop chan struct{} // closed when the last job has ended
 }
 
-// job is one harvest under way.
-type job struct {
+// harvestJob is one harvest under way.
+type harvestJob struct {
 	of *underway
 	id event.SourceID
 
@@ -77,7 +77,7 @@ func (b *Bridge) openUnderway(ctx context.Context) error {
 			}
 			report := harvest.Report{Started: was.Started, Ended: b.now().UTC(), Documents: was.Documents, Entries: was.Entries,
 				Error: fmt.Sprintf("bridge ended during this harvest, which was %s", doingOr(was.Doing, "beginning"))}
-			if err := b.plan(ctx, src, src.Every, &report, errEnded); err != nil {
+			if err := b.saveSchedule(ctx, src, src.Every, &report, errEnded); err != nil {
 				return err
 			}
 			b.opt.Logger.Warn("bridge ended during a harvest, which counts as a failed one", "set", src.Set, "source", src.URL)
@@ -134,8 +134,8 @@ func (b *Bridge) underwayOf() map[event.SourceID]*Underway {
 	return out
 }
 
-func (u *underway) begin(s *Source) *job {
-	j := &job{of: u, id: s.ID}
+func (u *underway) begin(s *Source) *harvestJob {
+	j := &harvestJob{of: u, id: s.ID}
 	if u.folder == "" {
 		return j
 	}
@@ -143,7 +143,7 @@ func (u *underway) begin(s *Source) *job {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.jobs == nil {
-		u.jobs = map[event.SourceID]*job{}
+		u.jobs = map[event.SourceID]*harvestJob{}
 	}
 	if len(u.jobs) == 0 {
 		u.stop = make(chan struct{})
@@ -154,14 +154,14 @@ func (u *underway) begin(s *Source) *job {
 	return j
 }
 
-// tell takes in how far the harvest has come.
-func (j *job) tell(p harvest.Progress) {
+// update takes in how far the harvest has come.
+func (j *harvestJob) update(p harvest.Progress) {
 	j.mu.Lock()
 	j.Progress = p
 	j.mu.Unlock()
 }
 
-func (j *job) end() {
+func (j *harvestJob) end() {
 	u := j.of
 	if u.folder == "" {
 		return
@@ -211,13 +211,13 @@ func (u *underway) close() error {
 	return errors.Join(errs...)
 }
 
-func (j *job) path() string {
+func (j *harvestJob) path() string {
 	return filepath.Join(j.of.folder, strconv.FormatInt(int64(j.id), 10)+".json")
 }
 
 // write puts the file in its place. What cannot be written is missed by nobody
 // but bridge status.
-func (j *job) write() {
+func (j *harvestJob) write() {
 	j.mu.Lock()
 	text, err := json.Marshal(j.Underway)
 	j.mu.Unlock()

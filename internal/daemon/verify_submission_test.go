@@ -56,7 +56,7 @@ func newExchanges(t *testing.T) *exchanges {
 	return x
 }
 
-// ask submits a record to a set, and tells whether it was answered.
+// ask submits a record to a set, and reports whether it was answered.
 func (x *exchanges) ask(set, name, text string, recipient bool) bool {
 	parts := sourceOf(name)
 	if recipient {

@@ -19,7 +19,7 @@ func (b *Bridge) withdraw(ctx context.Context, d Decision) error {
 	if err != nil {
 		return err
 	}
-	desk := submit.Desk{Set: d.Set, Source: src.ID, URL: src.URL, Store: &b.exchange.log, Now: b.opt.Now, Log: b.opt.Logger}
+	desk := submit.Server{Set: d.Set, Source: src.ID, URL: src.URL, Store: &b.sip.log, Now: b.opt.Now, Log: b.opt.Logger}
 	return desk.Withdraw(ctx, d.Withdraw, d.Reason)
 }
 

@@ -1,7 +1,7 @@
-// Package limit bounds what clients hold of a server whatever they do: the bytes
-// of requests that are being received and worked on (Bytes), connections
-// (Listener), what is stored of theirs in a day (Quota), and the lines that they
-// cause in the server's log (Lines). It knows no protocol. A client is an address, see Client.
+// Package limit bounds what clients can take of a server: the bytes of requests under
+// way (Bytes), connections (Listener), what they may have stored in a day (Quota),
+// failed logins (Attempts), the disk (Space), and the lines that they cause in the
+// server's log (LogThrottle). It knows no protocol. A client is an address, see Client.
 package limit
 
 import (
@@ -19,9 +19,9 @@ var ErrFull = errors.New("too much is being received at a time")
 // protocols. Its methods, and those of its Holds, may be called from any
 // goroutine.
 //
-// Where slow requests have used it up, or the share of their client, the oldest
-// one that is still being received is cut off: whoever sends at a usual speed is
-// done before it is the oldest.
+// When slow requests have used up the budget, or the share of their client, the oldest
+// one that is still being received is cut off. A request that arrives at a usual speed
+// ends before it is the oldest.
 type Bytes struct {
 	total, share int64
 
@@ -96,10 +96,10 @@ func (b *Bytes) cutOldest(fits func(*Hold) bool) {
 // fail marks a request as cut off.
 func (h *Hold) fail() {
 	h.failed = true
-	h.received()
+	h.unlist()
 }
 
-func (h *Hold) received() {
+func (h *Hold) unlist() {
 	if h.place != nil {
 		h.b.receiving.Remove(h.place)
 		h.place = nil
@@ -113,11 +113,11 @@ func (h *Hold) Failed() bool {
 	return h.failed
 }
 
-// Whole says that the request has been received: it is not cut off any more.
-func (h *Hold) Whole() {
+// Received marks the request as received: it is not cut off any more.
+func (h *Hold) Received() {
 	h.b.mu.Lock()
 	defer h.b.mu.Unlock()
-	h.received()
+	h.unlist()
 }
 
 // Release gives everything back. Only its first call counts.
@@ -125,7 +125,7 @@ func (h *Hold) Release() {
 	b := h.b
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	h.received()
+	h.unlist()
 	b.held -= h.n
 	if b.clients[h.client] -= h.n; b.clients[h.client] == 0 {
 		delete(b.clients, h.client)

@@ -58,7 +58,7 @@ func TestTheSlowestGivesWay(t *testing.T) {
 		}
 		return h
 	}
-	hold("whole", ann, 20).Whole()
+	hold("whole", ann, 20).Received()
 	slow := hold("slow", eve, 60)
 	hold("middle", bob, 20)
 	late := b.Hold(bob, func() { cut = append(cut, "late") })
@@ -106,7 +106,7 @@ func TestBudgetIsKept(t *testing.T) {
 				}
 			case 2:
 				if len(open) > 0 {
-					rapid.SampledFrom(open).Draw(t, "hold").Whole()
+					rapid.SampledFrom(open).Draw(t, "hold").Received()
 				}
 			case 3:
 				if len(open) > 0 {

@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// Conns are how many connections a Listener has at a time.
-type Conns struct {
+// ConnLimits are how many connections a Listener has at a time.
+type ConnLimits struct {
 	// All of them, and those of one client. Above a limit the connection that has
 	// been idle for the longest time is closed for the new one.
 	All, PerClient int
@@ -19,16 +19,16 @@ type Conns struct {
 	// IsSpare). When they are used up, the oldest idle one is closed for the next.
 	Spare int
 	// Exempt reports whether a client may have as many as there are in all, such as
-	// a proxy in front of us; nil is nobody.
+	// a proxy in front of us; a nil func exempts none.
 	Exempt func(netip.Addr) bool
 }
 
-// Listener takes connections within limits. Who serves them tells it which are
-// idle, by State; one that has never been told of counts as idle, as those do
-// whose first request has not come whole.
+// Listener accepts connections within limits. The server reports by State which of
+// them are active; one that was never reported counts as idle, as does one whose first
+// request header has not arrived whole.
 type Listener struct {
 	net.Listener
-	limits Conns
+	limits ConnLimits
 
 	mu      sync.Mutex
 	all     int
@@ -38,7 +38,7 @@ type Listener struct {
 }
 
 // NewListener returns a Listener over another one, which it closes.
-func NewListener(l net.Listener, c Conns) *Listener {
+func NewListener(l net.Listener, c ConnLimits) *Listener {
 	return &Listener{Listener: l, limits: c, clients: map[netip.Addr]int{}, idle: list.New(), spare: list.New()}
 }
 
@@ -74,7 +74,7 @@ func (l *Listener) admit(conn net.Conn) *Conn {
 	var victim *Conn
 	defer func() {
 		if victim != nil {
-			_ = victim.Conn.Close() // whoever serves it finds out
+			_ = victim.Conn.Close() // its server's next read or write fails
 		}
 	}()
 	l.mu.Lock()
@@ -106,8 +106,8 @@ func (l *Listener) admit(conn net.Conn) *Conn {
 	return c
 }
 
-// evict takes the first connection of a list that fits off the books; the caller
-// closes it.
+// evict stops counting the first connection of a list that fits, and returns it; the
+// caller closes it.
 func (l *Listener) evict(from *list.List, fits func(*Conn) bool) *Conn {
 	for e := from.Front(); e != nil; e = e.Next() {
 		if c := e.Value.(*Conn); fits == nil || fits(c) {
@@ -118,7 +118,7 @@ func (l *Listener) evict(from *list.List, fits func(*Conn) bool) *Conn {
 	return nil
 }
 
-// forget takes a connection off the books, once.
+// forget stops counting a connection. Only its first call counts.
 func (l *Listener) forget(c *Conn) {
 	if c.closed {
 		return

@@ -22,7 +22,7 @@ type listener struct {
 	*limit.Listener
 }
 
-func listen(t *testing.T, c limit.Conns) *listener {
+func listen(t *testing.T, c limit.ConnLimits) *listener {
 	t.Helper()
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -78,7 +78,7 @@ func answers(t *testing.T, what string, client, server net.Conn) {
 // D66: a client's oldest idle connection goes for its next one, in all the oldest
 // idle one of anybody.
 func TestIdleConnectionsGiveWay(t *testing.T) {
-	l := listen(t, limit.Conns{All: 3, PerClient: 2, Spare: 1})
+	l := listen(t, limit.ConnLimits{All: 3, PerClient: 2, Spare: 1})
 	c1, s1 := l.dial("127.0.0.1")
 	c2, s2 := l.dial("127.0.0.1")
 	l.State(s1, http.StateActive)
@@ -102,7 +102,7 @@ func TestIdleConnectionsGiveWay(t *testing.T) {
 // D66: where all are busy there is room left to say so, and to answer who asks
 // whether the server lives.
 func TestSpareConnections(t *testing.T) {
-	l := listen(t, limit.Conns{All: 4, PerClient: 1, Spare: 2, Exempt: func(a netip.Addr) bool { return a == netip.MustParseAddr("127.0.0.9") }})
+	l := listen(t, limit.ConnLimits{All: 4, PerClient: 1, Spare: 2, Exempt: func(a netip.Addr) bool { return a == netip.MustParseAddr("127.0.0.9") }})
 	busyClient, busy := l.dial("127.0.0.1")
 	l.State(busy, http.StateActive)
 	c1, s1 := l.dial("127.0.0.1")
@@ -136,7 +136,7 @@ func TestSpareConnections(t *testing.T) {
 // The law of the books: nothing is lost or counted twice, so that after all have
 // gone there is room for all again.
 func TestRoomComesBack(t *testing.T) {
-	l := listen(t, limit.Conns{All: 3, PerClient: 3, Spare: 0})
+	l := listen(t, limit.ConnLimits{All: 3, PerClient: 3, Spare: 0})
 	for range 20 {
 		var conns []net.Conn
 		for range 3 {

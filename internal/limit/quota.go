@@ -12,9 +12,9 @@ type Amount struct {
 	Messages, Bytes int64
 }
 
-// Quota bounds what clients that nobody knows may have stored in a day, which
-// begins at midnight UTC. What was counted is forgotten when the process ends. Its
-// methods may be called from any goroutine; its fields do not change.
+// Quota bounds what unauthenticated clients may have stored in a day, which begins at
+// midnight UTC. The counts are lost when the process ends. Its methods may be called
+// from any goroutine; its fields do not change.
 type Quota struct {
 	// PerClient is for one client (see Client), All for all of them together.
 	PerClient, All Amount
@@ -82,4 +82,78 @@ func (e *QuotaError) Error() string {
 		most += fmt.Sprintf(" and %d bytes", e.Limit.Bytes)
 	}
 	return fmt.Sprintf("the daily quota %s is used up (%s): send it again after %s", who, most, e.Until.Format("2006-01-02 15:04 MST"))
+}
+
+const (
+	// attemptsFree is how many failed attempts a client has in a row.
+	attemptsFree = 10
+	// attemptEvery is how long it takes until one of them is forgotten.
+	attemptEvery = 6 * time.Second
+	// attemptClients is how many clients are remembered.
+	attemptClients = 10_000
+)
+
+// Attempts slows down clients that guess: ten failed attempts in a row are free,
+// and after that one every six seconds. Its methods may be called from any
+// goroutine; the zero Attempts is ready.
+type Attempts struct {
+	mu     sync.Mutex
+	failed map[netip.Addr]time.Time // when the last failure will be forgotten
+}
+
+// Wait returns how long a client has to wait before its next attempt; 0 is not at
+// all.
+func (a *Attempts) Wait(client netip.Addr, now time.Time) time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	until, ok := a.failed[client]
+	if !ok {
+		return 0
+	}
+	return max(0, until.Sub(now)-(attemptsFree-1)*attemptEvery)
+}
+
+// Failed counts a failed attempt.
+func (a *Attempts) Failed(client netip.Addr, now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.failed == nil {
+		a.failed = map[netip.Addr]time.Time{}
+	}
+	if len(a.failed) >= attemptClients {
+		for c, until := range a.failed {
+			if !until.After(now) {
+				delete(a.failed, c)
+			}
+		}
+		if len(a.failed) >= attemptClients { // an attacker with so many addresses need not guess twice from one
+			clear(a.failed)
+		}
+	}
+	until := a.failed[client]
+	if until.Before(now) {
+		until = now
+	}
+	a.failed[client] = until.Add(attemptEvery)
+}
+
+// Client returns who counts as one client: an IPv4 address, or the /64 of an IPv6
+// address, since one client has all of that.
+func Client(a netip.Addr) netip.Addr {
+	a = a.Unmap().WithZone("")
+	if a.Is6() {
+		p, _ := a.Prefix(64) // 64 bits fit
+		a = p.Addr()
+	}
+	return a
+}
+
+// ClientOf is Client of an address with a port, as net/http and net.Conn give it.
+// The zero Addr stands for all who have no address.
+func ClientOf(remote string) netip.Addr {
+	ap, err := netip.ParseAddrPort(remote)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return Client(ap.Addr())
 }

@@ -64,11 +64,11 @@ func TestCacheHasASize(t *testing.T) {
 		t.Errorf("made %v", made)
 	}
 	later := newCache(dir, disk{}, 150)
-	if err := later.tidy(); err != nil {
+	if err := later.cleanup(); err != nil {
 		t.Fatal(err)
 	}
-	if got := onDisk(); len(got) != 1 || later.held != 100 {
-		t.Errorf("after a start with a smaller size: %q, %d bytes", got, later.held)
+	if got := onDisk(); len(got) != 1 || later.bytes != 100 {
+		t.Errorf("after a start with a smaller size: %q, %d bytes", got, later.bytes)
 	}
 	if left, err := filepath.Glob(filepath.Join(dir, "closed/main/*.sum")); err != nil || len(left) != 1 {
 		t.Errorf("sums: %q, %v", left, err)
@@ -136,7 +136,7 @@ func TestPanicOfARendering(t *testing.T) {
 			t.Fatalf("got %v", err)
 		}
 	}
-	if len(c.flights) > 0 || len(c.all) > 0 {
+	if len(c.calls) > 0 || len(c.slots) > 0 {
 		t.Error("it goes on")
 	}
 }
@@ -222,13 +222,13 @@ func later(l *sliceLog, set string) event.Event {
 func TestHowManySnapshotsStay(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	// Newest first, one each hour; all have 10 bytes.
-	kept := make([]*stored, 40)
+	kept := make([]*storedSnapshot, 40)
 	for i := range kept {
-		kept[i] = &stored{made: now.Add(-time.Duration(i) * time.Hour), bytes: 10}
+		kept[i] = &storedSnapshot{made: now.Add(-time.Duration(i) * time.Hour), bytes: 10}
 	}
 	for _, c := range []struct {
 		name  string
-		kept  []*stored
+		kept  []*storedSnapshot
 		limit Retention
 		want  int
 	}{
@@ -241,7 +241,7 @@ func TestHowManySnapshotsStay(t *testing.T) {
 		{"two are too many", kept, Retention{24 * time.Hour, 1, 1000}, 2},
 		{"two are too old", kept[30:], Retention{24 * time.Hour, 100, 1000}, 2},
 	} {
-		if got := c.limit.stay(c.kept, now); got != c.want {
+		if got := c.limit.keeps(c.kept, now); got != c.want {
 			t.Errorf("%s: %d stay, want %d", c.name, got, c.want)
 		}
 	}

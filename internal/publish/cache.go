@@ -21,34 +21,32 @@ import (
 	"github.com/pmh-bridge/bridge/internal/defect"
 )
 
-// cache holds rendered documents as files under names that say which bytes they
-// are, so that nothing in it is ever stale. It may be deleted at any time, also
-// while it is used. A file counts only with the sum beside it, which is written
-// last, and only if its length and hash agree with that sum: half a file or a
-// damaged one is as good as none.
+// cache holds rendered documents as files whose names determine their bytes, so
+// nothing in it is ever stale. It may be deleted at any time, also while it is used. A
+// file counts only with the sum beside it, which is written last, and only if its
+// length and hash agree with that sum: an unfinished or damaged file is ignored.
 //
-// It has a size. Above it those documents go that nobody has asked for for the
-// longest time; those who are reading them read on.
+// Above its size the least recently used documents are removed; readers that have them
+// open are not disturbed.
 //
-// When it cannot be written it is passed over: documents are then made in
-// memory for those who wait for them.
+// While it cannot be written, documents are rendered in memory.
 type cache struct {
 	dir  string
 	disk disk
 	size int64
-	// full is why nothing more is to be written, nil where the disk has room; a nil
-	// func is a disk that always has.
+	// full returns why nothing more may be written, nil while the disk has room; a nil
+	// func means that it always has.
 	full func() error
-	// all bounds how many documents are made at a time, and with that the memory
+	// slots bounds how many documents are made at a time, and with that the memory
 	// and the readers of the log that they take.
-	all chan struct{}
+	slots chan struct{}
 
-	mu      sync.Mutex
-	slots   map[string]chan struct{} // by set: what one set costs does not keep others out
-	flights map[string]*flight
-	files   map[string]*cached
-	held    int64  // bytes of files
-	uses    uint64 // how often a file was used, as a clock
+	mu       sync.Mutex
+	setSlots map[string]chan struct{} // by set: what one set costs does not keep others out
+	calls    map[string]*call
+	files    map[string]*cachedFile
+	bytes    int64  // bytes of files
+	uses     uint64 // how often a file was used, as a clock
 }
 
 // How many documents are made at a time: in all, and of one set.
@@ -57,16 +55,16 @@ const (
 	slotsOfSet = 2
 )
 
-// cached is a file of the cache.
-type cached struct {
+// cachedFile is a file of the cache.
+type cachedFile struct {
 	size    int64
 	time    time.Time
 	checked bool // its hash has been compared since it last changed
 	used    uint64
 }
 
-// known is a file whose hash has been compared since it last changed.
-type known struct {
+// fileStamp is a file whose hash has been compared since it last changed.
+type fileStamp struct {
 	size int64
 	time time.Time
 }
@@ -81,19 +79,19 @@ type sum struct {
 type renderFunc func(ctx context.Context, w io.Writer) error
 
 func newCache(dir string, d disk, size int64) *cache {
-	return &cache{dir: dir, disk: d, size: size, all: make(chan struct{}, slotsInAll), slots: map[string]chan struct{}{},
-		flights: map[string]*flight{}, files: map[string]*cached{}}
+	return &cache{dir: dir, disk: d, size: size, slots: make(chan struct{}, slotsInAll), setSlots: map[string]chan struct{}{},
+		calls: map[string]*call{}, files: map[string]*cachedFile{}}
 }
 
-// slot waits until a document of the set that a name belongs to may be made.
-func (c *cache) slot(ctx context.Context, name string) (leave func(), err error) {
+// acquire waits until a document of the set that a name belongs to may be rendered.
+func (c *cache) acquire(ctx context.Context, name string) (leave func(), err error) {
 	parts := strings.SplitN(filepath.ToSlash(name), "/", 3) // see cacheName and partFolder
 	set := parts[min(1, len(parts)-1)]
 	c.mu.Lock()
-	own := c.slots[set]
+	own := c.setSlots[set]
 	if own == nil {
 		own = make(chan struct{}, slotsOfSet)
-		c.slots[set] = own
+		c.setSlots[set] = own
 	}
 	c.mu.Unlock()
 	select {
@@ -102,8 +100,8 @@ func (c *cache) slot(ctx context.Context, name string) (leave func(), err error)
 		return nil, ctx.Err()
 	}
 	select {
-	case c.all <- struct{}{}:
-		return func() { <-c.all; <-own }, nil
+	case c.slots <- struct{}{}:
+		return func() { <-c.slots; <-own }, nil
 	case <-ctx.Done():
 		<-own
 		return nil, ctx.Err()
@@ -116,35 +114,35 @@ func (c *cache) open(ctx context.Context, name string, render renderFunc) (io.Re
 	// A file may be taken away between its making and its opening; so try again,
 	// and in the end do without the file.
 	for range 3 {
-		if f, n := c.fast(name); f != nil {
+		if f, n := c.openChecked(name); f != nil {
 			return f, n, nil
 		}
-		data, err := c.once(ctx, name, func(ctx context.Context) ([]byte, error) {
+		data, err := c.share(ctx, name, func(ctx context.Context) ([]byte, error) {
 			return c.make(ctx, name, render)
 		})
 		if err != nil {
 			return nil, 0, err
 		}
 		if data != nil {
-			return memory{bytes.NewReader(data)}, int64(len(data)), nil
+			return memoryFile{bytes.NewReader(data)}, int64(len(data)), nil
 		}
 	}
 	data, err := inMemory(ctx, render)
 	if err != nil {
 		return nil, 0, err
 	}
-	return memory{bytes.NewReader(data)}, int64(len(data)), nil
+	return memoryFile{bytes.NewReader(data)}, int64(len(data)), nil
 }
 
-// memory is a document that is no file.
-type memory struct{ *bytes.Reader }
+// memoryFile is a document that is no file.
+type memoryFile struct{ *bytes.Reader }
 
-func (memory) Close() error { return nil }
+func (memoryFile) Close() error { return nil }
 
-// fast opens a file whose hash is known to be right; nil when there is none.
-func (c *cache) fast(name string) (*os.File, int64) {
+// openChecked opens a file whose hash is known to be right; nil when there is none.
+func (c *cache) openChecked(name string) (*os.File, int64) {
 	c.mu.Lock()
-	var k cached
+	var k cachedFile
 	if own := c.files[name]; own != nil {
 		c.uses++
 		own.used = c.uses
@@ -165,13 +163,13 @@ func (c *cache) fast(name string) (*os.File, int64) {
 	return f, k.size
 }
 
-// make sees to it that name is there: found whole, or rendered. When it cannot
-// be written it returns the document itself.
+// make ensures that the file called name is whole, and renders it if need be. When it
+// cannot be written, make returns the document itself.
 func (c *cache) make(ctx context.Context, name string, render renderFunc) ([]byte, error) {
 	if c.verify(name) {
 		return nil, nil
 	}
-	leave, err := c.slot(ctx, name)
+	leave, err := c.acquire(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -202,19 +200,19 @@ func (e *storeError) Unwrap() error { return e.err }
 const memoryLimit = 64 << 20
 
 func inMemory(ctx context.Context, render renderFunc) ([]byte, error) {
-	b := limited{limit: memoryLimit}
+	b := limitedBuffer{limit: memoryLimit}
 	if err := render(ctx, &b); err != nil {
 		return nil, err
 	}
 	return b.buf, nil
 }
 
-type limited struct {
+type limitedBuffer struct {
 	buf   []byte
 	limit int
 }
 
-func (l *limited) Write(p []byte) (int, error) {
+func (l *limitedBuffer) Write(p []byte) (int, error) {
 	if len(l.buf)+len(p) > l.limit {
 		return 0, fmt.Errorf("the document is larger than %d bytes and there is no room for it on disk: make room, or name another folder for the cache", l.limit)
 	}
@@ -240,7 +238,7 @@ func (c *cache) store(ctx context.Context, name string, render renderFunc) error
 		return &storeError{err}
 	}
 	defer f.abandon()
-	sw := &summing{w: f, hash: sha256.New()}
+	sw := &hashWriter{w: f, hash: sha256.New()}
 	if err := render(ctx, sw); err != nil {
 		if sw.err != nil {
 			return &storeError{sw.err}
@@ -262,42 +260,42 @@ func (c *cache) store(ctx context.Context, name string, render renderFunc) error
 		_ = os.Remove(tmp)
 		return &storeError{err}
 	}
-	c.enter(name, st, true)
+	c.add(name, st, true)
 	c.evict(name)
 	return nil
 }
 
-// enter counts a file.
-func (c *cache) enter(name string, st fs.FileInfo, checked bool) {
+// add counts a file.
+func (c *cache) add(name string, st fs.FileInfo, checked bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.leave(name)
+	c.uncount(name)
 	c.uses++
-	c.files[name] = &cached{size: st.Size(), time: st.ModTime(), checked: checked, used: c.uses}
-	c.held += st.Size()
+	c.files[name] = &cachedFile{size: st.Size(), time: st.ModTime(), checked: checked, used: c.uses}
+	c.bytes += st.Size()
 }
 
-// leave counts a file no more; c.mu is held.
-func (c *cache) leave(name string) {
+// uncount stops counting a file; c.mu is held.
+func (c *cache) uncount(name string) {
 	if f := c.files[name]; f != nil {
-		c.held -= f.size
+		c.bytes -= f.size
 		delete(c.files, name)
 	}
 }
 
-// evict removes what was not used for the longest time, but for one file, until a
-// tenth of the size is free: so it is not done for each document.
+// evict removes the least recently used files, but not the one called but, until a
+// tenth of the size is free. So it does not run for each new document.
 func (c *cache) evict(but string) {
 	c.mu.Lock()
 	var names []string
-	if c.held > c.size {
+	if c.bytes > c.size {
 		for name := range c.files {
 			if name != but {
 				names = append(names, name)
 			}
 		}
 		slices.SortFunc(names, func(a, b string) int { return cmp.Compare(c.files[a].used, c.files[b].used) })
-		held, n := c.held, 0
+		held, n := c.bytes, 0
 		for n < len(names) && held > c.size-c.size/10 {
 			held -= c.files[names[n]].size
 			n++
@@ -358,31 +356,31 @@ func (c *cache) verify(name string) bool {
 	if _, err := io.Copy(h, f); err != nil || hex.EncodeToString(h.Sum(nil)) != want.sha256 {
 		return false
 	}
-	c.enter(name, st, true)
+	c.add(name, st, true)
 	return true
 }
 
 // forget removes one document. Those who are reading it read on.
 func (c *cache) forget(name string) {
 	c.mu.Lock()
-	c.leave(name)
+	c.uncount(name)
 	c.mu.Unlock()
 	path := filepath.Join(c.dir, name)
-	// What cannot be removed now goes when the cache is tidied, at the next start.
+	// What cannot be removed now is removed by cleanup at the next start.
 	_ = c.disk.remove(path + ".sum")
 	_ = c.disk.remove(path)
 }
 
-// summing passes bytes on and sums them; it keeps the error of its writer apart
-// from those of whoever writes.
-type summing struct {
+// hashWriter passes bytes on and hashes them. It keeps the error of its writer apart
+// from those of its caller.
+type hashWriter struct {
 	w      io.Writer
 	hash   hash.Hash
 	length int64
 	err    error
 }
 
-func (s *summing) Write(p []byte) (int, error) {
+func (s *hashWriter) Write(p []byte) (int, error) {
 	n, err := s.w.Write(p)
 	s.hash.Write(p[:n])
 	s.length += int64(n)
@@ -390,10 +388,10 @@ func (s *summing) Write(p []byte) (int, error) {
 	return n, err
 }
 
-func (s *summing) sum() sum { return sum{s.length, hex.EncodeToString(s.hash.Sum(nil))} }
+func (s *hashWriter) sum() sum { return sum{s.length, hex.EncodeToString(s.hash.Sum(nil))} }
 
-// flight is one document being made, and those who wait for it.
-type flight struct {
+// call is the rendering of one document, shared by all that wait for it.
+type call struct {
 	done    chan struct{}
 	cancel  context.CancelFunc
 	waiters int
@@ -401,22 +399,22 @@ type flight struct {
 	err     error
 }
 
-// once runs work for all who ask for name at the same time. It goes on as long
-// as one of them waits.
-func (c *cache) once(ctx context.Context, name string, work func(context.Context) ([]byte, error)) ([]byte, error) {
+// share runs work once for all callers that ask for name at the same time. The work
+// goes on as long as one of them waits.
+func (c *cache) share(ctx context.Context, name string, work func(context.Context) ([]byte, error)) ([]byte, error) {
 	c.mu.Lock()
-	f := c.flights[name]
+	f := c.calls[name]
 	if f == nil {
 		workCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-		f = &flight{done: make(chan struct{}), cancel: cancel}
-		c.flights[name] = f
+		f = &call{done: make(chan struct{}), cancel: cancel}
+		c.calls[name] = f
 		go func() {
 			defer cancel()
 			f.err = defect.Guard(func() (err error) {
 				f.data, err = work(workCtx)
 				return err
 			})
-			c.land(name, f)
+			c.endCall(name, f)
 			close(f.done)
 		}()
 	}
@@ -430,13 +428,13 @@ func (c *cache) once(ctx context.Context, name string, work func(context.Context
 		c.mu.Lock()
 		f.waiters--
 		last := f.waiters == 0
-		if last && c.flights[name] == f {
-			delete(c.flights, name)
+		if last && c.calls[name] == f {
+			delete(c.calls, name)
 		}
 		c.mu.Unlock()
 		if last {
-			// Whoever leaves last waits for its end: no file is written any more
-			// once all requests are answered.
+			// The last one to leave waits for its end: no file is written any more once
+			// all requests have ended.
 			f.cancel()
 			<-f.done
 		}
@@ -444,12 +442,12 @@ func (c *cache) once(ctx context.Context, name string, work func(context.Context
 	}
 }
 
-// land takes a flight off the list, so that who comes now starts afresh.
-func (c *cache) land(name string, f *flight) {
+// endCall removes a finished call, so that the next caller starts a new one.
+func (c *cache) endCall(name string, f *call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.flights[name] == f {
-		delete(c.flights, name)
+	if c.calls[name] == f {
+		delete(c.calls, name)
 	}
 }
 
@@ -458,16 +456,16 @@ func (c *cache) forgetFolder(folder string) {
 	c.mu.Lock()
 	for name := range c.files {
 		if strings.HasPrefix(name, folder+string(filepath.Separator)) {
-			c.leave(name)
+			c.uncount(name)
 		}
 	}
 	c.mu.Unlock()
 	_ = c.disk.remove(filepath.Join(c.dir, folder))
 }
 
-// tidy removes open documents, which are of an earlier run, files that were never
-// finished, and what is too much; and counts the rest, oldest first.
-func (c *cache) tidy() error {
+// cleanup removes open documents, which are of an earlier run, and unfinished files.
+// It counts the rest, oldest first, and removes what exceeds the size.
+func (c *cache) cleanup() error {
 	c.forgetFolder("open")
 	type found struct {
 		name string
@@ -497,7 +495,7 @@ func (c *cache) tidy() error {
 		counted := c.files[f.name] != nil // it is in use already
 		c.mu.Unlock()
 		if !counted {
-			c.enter(f.name, f.st, false)
+			c.add(f.name, f.st, false)
 		}
 	}
 	c.evict("")

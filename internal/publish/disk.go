@@ -58,7 +58,7 @@ func (d disk) create(path string) (*file, error) {
 	return f, nil
 }
 
-// temp makes a file beside path, under a name that nobody else has.
+// temp creates a file beside path, under a unique name.
 func (d disk) temp(path string) (*file, error) {
 	f := &file{disk: d}
 	err := d.do("create", path, func() (err error) {

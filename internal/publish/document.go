@@ -168,10 +168,10 @@ func number(s string) (int64, bool) {
 	return n, err == nil && n > 0 && strconv.FormatInt(n, 10) == s
 }
 
-// document returns a document that is made from the log, or as it was made a short
-// while ago.
+// document returns a document that is rendered from the log, or its last rendering
+// while that is recent.
 func (p *Publisher) document(ctx context.Context, it Item, gzip bool) *Document {
-	if last, ok := p.young(&it); ok {
+	if last, ok := p.recent(&it); ok {
 		it = last
 	}
 	doc := &Document{Meta: p.meta(&it, gzip)}
@@ -205,8 +205,8 @@ func (p *Publisher) meta(it *Item, gzip bool) Meta {
 	return m
 }
 
-// cached opens a list in the cache, which is asked to make it if need be. Of an
-// open list only the last rendering stays there.
+// cached opens a list in the cache, which renders it when it is not there. The cache
+// keeps only the last rendering of an open list.
 func (p *Publisher) cached(ctx context.Context, it Item, gzip bool) (io.ReadSeekCloser, int64, error) {
 	name := cacheName(&it, p.base, gzip)
 	body, size, err := p.cache.open(ctx, name, p.render(it, gzip))
@@ -220,8 +220,8 @@ func (p *Publisher) cached(ctx context.Context, it Item, gzip bool) (io.ReadSeek
 	p.mu.Lock()
 	old := p.latest[slot]
 	p.latest[slot] = name
-	if last := p.shown[it.Path]; last.key != key && (last.it.Kind != it.Kind || last.it.At <= it.At) {
-		p.shown[it.Path] = shown{it, key, p.opts.Now()}
+	if last := p.openDocs[it.Path]; last.key != key && (last.it.Kind != it.Kind || last.it.At <= it.At) {
+		p.openDocs[it.Path] = openRendering{it, key, p.opts.Now()}
 	}
 	p.mu.Unlock()
 	if old != "" && old != name {
@@ -230,15 +230,15 @@ func (p *Publisher) cached(ctx context.Context, it Item, gzip bool) (io.ReadSeek
 	return body, size, nil
 }
 
-// young returns an open document as it was last made, while that is too short a
-// time ago to make it anew. Who asks for a document after each change would have
-// it made whole each time otherwise.
-func (p *Publisher) young(it *Item) (Item, bool) {
+// recent returns the last rendering of an open document while it is younger than
+// MinAge allows. Without it a client that asks after each change would have the
+// whole document rendered each time.
+func (p *Publisher) recent(it *Item) (Item, bool) {
 	if it.Closed || p.opts.MinAge == 0 {
 		return Item{}, false
 	}
 	p.mu.Lock()
-	last, ok := p.shown[it.Path]
+	last, ok := p.openDocs[it.Path]
 	p.mu.Unlock()
 	if !ok || last.it.Kind != it.Kind {
 		return Item{}, false
@@ -269,19 +269,19 @@ func (p *Publisher) resourceList(ctx context.Context, name string, gzip bool) (*
 	if err != nil {
 		return nil, err
 	}
-	if err := whole(&set, setPath(name, "resourcelist.xml")); err != nil {
+	if err := requireComplete(&set, setPath(name, "resourcelist.xml")); err != nil {
 		return nil, err
 	}
-	if p.direct(st, set) {
+	if p.isOneDocument(st, set) {
 		doc := p.document(ctx, resourceList(set), gzip)
-		fits, err := p.fits(ctx, st, doc)
+		fits, err := p.fitsOneDocument(ctx, st, doc)
 		if err != nil || fits {
 			return doc, err
 		}
 		st.mu.Lock()
-		st.over = true
+		st.tooLarge = true
 		st.mu.Unlock()
-		p.rouse()
+		p.wake()
 	}
 	current := st.current()
 	if current == nil {
@@ -290,9 +290,10 @@ func (p *Publisher) resourceList(ctx context.Context, name string, gzip bool) (*
 	return p.document(ctx, resourceListIndex(st.fixed, current.Snapshot), gzip), nil
 }
 
-// fits tells whether a Resource List keeps to the size of one document. Where
-// all that was ever logged would fit, it does; otherwise only making it tells.
-func (p *Publisher) fits(ctx context.Context, st *state, doc *Document) (bool, error) {
+// fitsOneDocument reports whether a Resource List keeps to the size of one document.
+// It does where everything that was ever logged fits; otherwise it is rendered to find
+// out.
+func (p *Publisher) fitsOneDocument(ctx context.Context, st *state, doc *Document) (bool, error) {
 	_, segments, err := p.segments(ctx, st)
 	if err != nil {
 		return false, err
@@ -333,7 +334,7 @@ func (p *Publisher) partDocument(ctx context.Context, name, numbers string, gzip
 	if err != nil {
 		return nil, err
 	}
-	if err := whole(&set, setPath(name, "resourcelist.xml")); err != nil {
+	if err := requireComplete(&set, setPath(name, "resourcelist.xml")); err != nil {
 		return nil, err
 	}
 	for _, s := range st.snapshots() {

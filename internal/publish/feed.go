@@ -131,7 +131,7 @@ func (p *Publisher) archive(ctx context.Context, st *state, n int64) (Item, erro
 
 func (p *Publisher) complete(set event.Set) (Item, error) {
 	it := completeFeed(set)
-	if err := whole(&set, it.Path); err != nil {
+	if err := requireComplete(&set, it.Path); err != nil {
 		return it, err
 	}
 	it.most = p.completeBytes
@@ -169,13 +169,13 @@ func (p *Publisher) completeDocument(ctx context.Context, st *state, it Item, gz
 // errTooLong: a document is longer than it may be. No part of it is published.
 var errTooLong = errors.New("the document is too long")
 
-// bounded passes on so many bytes, and then fails.
-type bounded struct {
+// limitedWriter passes on so many bytes, and then fails.
+type limitedWriter struct {
 	w    io.Writer
 	left int64
 }
 
-func (b *bounded) Write(p []byte) (int, error) {
+func (b *limitedWriter) Write(p []byte) (int, error) {
 	if b.left -= int64(len(p)); b.left < 0 {
 		return 0, errTooLong
 	}
@@ -185,7 +185,7 @@ func (b *bounded) Write(p []byte) (int, error) {
 // renderFeed writes a document of a feed.
 func renderFeed(w io.Writer, base string, it *Item, events iter.Seq2[*event.Event, error]) error {
 	if it.most > 0 {
-		w = &bounded{w, it.most}
+		w = &limitedWriter{w, it.most}
 	}
 	doc := atompmh.NewWriter(w, feedHead(base, it))
 	doc.PrevUpdated = it.From.Time()

@@ -61,14 +61,14 @@ type Options struct {
 	CacheDir string
 	// CacheBytes is how large it may become; 0 is 1 GiB.
 	CacheBytes int64
-	// Full is why nothing more is to be written into it, nil where the disk has
-	// room. A nil func is a disk that always has.
+	// Full returns why nothing more may be written into the cache, nil while the disk
+	// has room. A nil func means that it always has.
 	Full func() error
 	// SnapshotDir holds snapshots: {set}/{seq}/. Deleting it costs making the
 	// last one anew.
 	SnapshotDir string
-	// AnyBase takes snapshots that were made for any base URL: for who asks what there
-	// is and serves nothing.
+	// AnyBase accepts snapshots that were made for any base URL, for a caller that only
+	// reports what there is and serves nothing.
 	AnyBase bool
 	// AfterDeletion and AfterChange are how long after the first deletion or
 	// change that it does not show a snapshot is made anew; 0 is a minute, and
@@ -78,7 +78,8 @@ type Options struct {
 	// is made anew, for each 1,000 of its entries; one with fewer always is. 0 is no
 	// time at all. What it shows is a range of the log all the same.
 	MinAge time.Duration
-	// Retention bounds the snapshots that are kept for those who walk their parts.
+	// Retention bounds the snapshots that are kept for clients that are reading their
+	// parts.
 	Retention Retention
 	// Poll is how often Run asks the log what has changed; 0 is two seconds.
 	Poll time.Duration
@@ -112,16 +113,16 @@ type Publisher struct {
 	// completeBytes is how long a complete feed may be.
 	completeBytes int64
 	logger        *slog.Logger
-	wake          chan struct{} // Run has something to do at once
+	wakeups       chan struct{} // Run has something to do at once
 
-	mu     sync.Mutex
-	states map[string]*state
-	latest map[string]string // cached name of the last rendering of an open document
-	shown  map[string]shown  // open documents by path
+	mu       sync.Mutex
+	states   map[string]*state
+	latest   map[string]string        // cached name of the last rendering of an open document
+	openDocs map[string]openRendering // open documents by path
 }
 
-// shown is an open document as it was last made, compressed or not.
-type shown struct {
+// openRendering is the last rendering of an open document, compressed or not.
+type openRendering struct {
 	it  Item
 	key string
 	at  time.Time
@@ -153,9 +154,9 @@ const (
 	partialWait  = 30 * time.Second
 )
 
-// whole returns a *NotReadyError while the state of a set must not be published:
-// a Destination deletes what a complete list lacks.
-func whole(set *event.Set, path string) error {
+// requireComplete returns a *NotReadyError while the state of a set must not be
+// published: a Destination deletes what a complete list lacks.
+func requireComplete(set *event.Set, path string) error {
 	if set.Partial {
 		return &NotReadyError{path, partialWait, set.Name}
 	}
@@ -184,8 +185,8 @@ func New(o Options) (*Publisher, error) {
 	p := &Publisher{
 		opts: o, log: o.Log, base: strings.TrimRight(o.BaseURL, "/"), logger: o.Logger,
 		limits: Limits{Entries: resourcesync.MaxEntries, Bytes: resourcesync.MaxBytes}, completeBytes: completeBytes,
-		wake:   make(chan struct{}, 1),
-		states: map[string]*state{}, latest: map[string]string{}, shown: map[string]shown{},
+		wakeups: make(chan struct{}, 1),
+		states:  map[string]*state{}, latest: map[string]string{}, openDocs: map[string]openRendering{},
 	}
 	p.cache = newCache(filepath.Join(o.CacheDir, cacheEpoch(p.base)), p.disk, cmp.Or(o.CacheBytes, 1<<30))
 	p.cache.full = o.Full
@@ -227,10 +228,10 @@ func (p *Publisher) Plan(ctx context.Context, set string) ([]Item, error) {
 		return nil, err
 	}
 	var snapshot *Snapshot
-	if err := whole(&s, setPath(set, "resourcelist.xml")); err != nil {
+	if err := requireComplete(&s, setPath(set, "resourcelist.xml")); err != nil {
 		return nil, err
 	}
-	if current := st.current(); !p.direct(st, s) {
+	if current := st.current(); !p.isOneDocument(st, s) {
 		if current == nil {
 			return nil, &NotReadyError{setPath(set, "resourcelist.xml"), snapshotWait, ""}
 		}
@@ -248,19 +249,19 @@ func (p *Publisher) set(ctx context.Context, name string) (event.Set, error) {
 	return set, err
 }
 
-// state is what the Publisher remembers of a set. Nothing in it but the
-// snapshots is of its own making.
+// state caches what the Publisher knows of a set. All of it but the snapshots comes
+// from the log.
 type state struct {
-	fixed  event.Set  // for what is fixed when the set is made
-	making sync.Mutex // held while a snapshot is made
+	fixed      event.Set  // for what is fixed when the set is made
+	snapshotMu sync.Mutex // held while a snapshot is made
 
 	mu       sync.Mutex
-	closed   []event.Segment // the closed segments, which never change
-	segments []event.Segment // all of them, as of last or later
-	last     event.Seq       // the set's last event when they were read
-	over     bool            // its Resource List is larger than one document may be
-	tooLong  int64           // how many records it had when its complete feed was too long, 0: it was not
-	kept     []*stored       // the snapshots, newest first; the slice is never changed
+	closed   []event.Segment   // the closed segments, which never change
+	segments []event.Segment   // all of them, as of last or later
+	last     event.Seq         // the set's last event when they were read
+	tooLarge bool              // its Resource List is larger than one document may be
+	tooLong  int64             // how many records it had when its complete feed was too long, 0: it was not
+	kept     []*storedSnapshot // the snapshots, newest first; the slice is never changed
 }
 
 // state returns the set's state, and on the first call looks at what snapshots
@@ -290,24 +291,23 @@ func (p *Publisher) state(ctx context.Context, name string) (*state, error) {
 }
 
 // snapshots returns the set's snapshots, newest first.
-func (st *state) snapshots() []*stored {
+func (st *state) snapshots() []*storedSnapshot {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	return st.kept
 }
 
 // current returns the set's newest snapshot, nil when there is none.
-func (st *state) current() *stored {
+func (st *state) current() *storedSnapshot {
 	if kept := st.snapshots(); len(kept) > 0 {
 		return kept[0]
 	}
 	return nil
 }
 
-// segments returns the set as it is now and its segments as they are then or
-// later; nobody may change them. They change only when an event is appended:
-// while the set's last one is the same, a poll costs one row, however long the
-// log is.
+// segments returns the set as it is now, and its segments of that moment or later.
+// The caller must not change them. They change only when an event is appended: while
+// the set's last event is the same, a poll reads one row, however long the log is.
 func (p *Publisher) segments(ctx context.Context, st *state) (event.Set, []event.Segment, error) {
 	set, err := p.set(ctx, st.fixed.Name)
 	if err != nil {
@@ -325,7 +325,7 @@ func (p *Publisher) segments(ctx context.Context, st *state) (event.Set, []event
 		return set, nil, err
 	}
 	if n := len(segments); n == 0 || !segments[n-1].Open() {
-		return set, nil, fmt.Errorf("set %s: its last segment is not open: the log is in doubt, run bridge verify", st.fixed.Name)
+		return set, nil, fmt.Errorf("set %s: its last segment is not open: the log may be damaged; run bridge verify", st.fixed.Name)
 	}
 	st.mu.Lock()
 	if closed := segments[:len(segments)-1]; len(closed) > len(st.closed) {
@@ -371,12 +371,12 @@ func numbered(segments []event.Segment, n int64) (event.Segment, bool) {
 	return segments[i], true
 }
 
-// direct tells whether the set's Resource List is one document, as far as is
-// known.
-func (p *Publisher) direct(st *state, set event.Set) bool {
+// isOneDocument reports whether the set's Resource List is known to be one document,
+// made on request, and not a snapshot with an index.
+func (p *Publisher) isOneDocument(st *state, set event.Set) bool {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	return !st.over && set.Live <= int64(p.limits.Entries)
+	return !st.tooLarge && set.Live <= int64(p.limits.Entries)
 }
 
 // render returns what writes a document from the log.
@@ -416,5 +416,5 @@ func (p *Publisher) inline(it Item, gzip bool) (io.ReadSeekCloser, int64, error)
 	if err := p.render(it, gzip)(context.Background(), &b); err != nil {
 		return nil, 0, err
 	}
-	return memory{bytes.NewReader(b.Bytes())}, int64(b.Len()), nil
+	return memoryFile{bytes.NewReader(b.Bytes())}, int64(b.Len()), nil
 }

@@ -245,7 +245,7 @@ func RenderParts(base string, set event.Set, at Snapshot, limits Limits, events 
 	r := partsWriter{base: base, set: set, at: at, limits: limits, create: create}
 	defer func() {
 		if r.w != nil {
-			r.w.Close() // the part is given up, and what ended it is what counts
+			r.w.Close() // the part is abandoned; the error that ended it is returned
 		}
 	}()
 	lister := translate.NewListEncoder(base, set.Name, set.Content)

@@ -3,13 +3,24 @@ package publish
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/klauspost/compress/gzip"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/defect"
 )
 
 // SnapshotSeq returns the Seq whose state the set's Resource List shows: the
@@ -24,7 +35,7 @@ func (p *Publisher) SnapshotSeq(ctx context.Context, set string) (event.Seq, err
 	if err != nil {
 		return 0, err
 	}
-	if p.direct(st, s) {
+	if p.isOneDocument(st, s) {
 		return s.Last, nil
 	}
 	if current := st.current(); current != nil {
@@ -39,17 +50,17 @@ func (p *Publisher) SnapshotSeq(ctx context.Context, set string) (event.Seq, err
 // nothing. An error leaves the current snapshot as it was.
 //
 // The order of steps is the safety argument: parts, list and folder are durable
-// before the rename; the rename shows all or nothing, and is durable before
-// anybody is told of it; only then older snapshots go (Kept). A failed
-// step leaves a folder that has no name of a snapshot, or a whole snapshot that
-// the next call finds and takes.
+// before the rename; the rename shows all or nothing, and is durable before the
+// snapshot is published; only then older snapshots are removed (Retention). A failed
+// step leaves a folder that has no name of a snapshot, or a whole snapshot that the
+// next call finds and takes.
 func (p *Publisher) Snapshot(ctx context.Context, set string) error {
 	st, err := p.state(ctx, set)
 	if err != nil {
 		return err
 	}
-	st.making.Lock()
-	defer st.making.Unlock()
+	st.snapshotMu.Lock()
+	defer st.snapshotMu.Unlock()
 	s, err := p.set(ctx, set)
 	if err != nil {
 		return err
@@ -61,7 +72,7 @@ func (p *Publisher) Snapshot(ctx context.Context, set string) error {
 	final := filepath.Join(p.setDir(set), strconv.FormatInt(int64(at.Seq), 10))
 	made := p.loadSnapshot(s, at.Seq)
 	if made == nil || made.At != at.At {
-		if err := p.makeSnapshot(ctx, s, at, final); err != nil {
+		if err := p.writeSnapshot(ctx, s, at, final); err != nil {
 			return fmt.Errorf("snapshot of set %s at %d: %w", set, at.Seq, err)
 		}
 		if made = p.loadSnapshot(s, at.Seq); made == nil {
@@ -71,23 +82,23 @@ func (p *Publisher) Snapshot(ctx context.Context, set string) error {
 	if err := p.disk.syncDir(p.setDir(set)); err != nil {
 		return fmt.Errorf("snapshot of set %s at %d: %w", set, at.Seq, err)
 	}
-	p.shelve(st, made)
+	p.addSnapshot(st, made)
 	return nil
 }
 
-// shelve makes a snapshot the current one and removes those that are too old.
-func (p *Publisher) shelve(st *state, made *stored) {
+// addSnapshot makes a snapshot the current one, and removes those that are too old.
+func (p *Publisher) addSnapshot(st *state, made *storedSnapshot) {
 	st.mu.Lock()
-	st.kept = append([]*stored{made}, st.kept...)
+	st.kept = append([]*storedSnapshot{made}, st.kept...)
 	if made.Parts == 1 {
-		st.over = false // it fits again; if not, the next request finds out
+		st.tooLarge = false // it fits again; if not, the next request finds out
 	}
 	st.mu.Unlock()
 	p.prune(st)
 }
 
-// makeSnapshot writes the folder final. What stands there is not whole.
-func (p *Publisher) makeSnapshot(ctx context.Context, set event.Set, at Snapshot, final string) error {
+// writeSnapshot writes the folder final, and replaces an unfinished one there.
+func (p *Publisher) writeSnapshot(ctx context.Context, set event.Set, at Snapshot, final string) error {
 	tmp := filepath.Join(filepath.Dir(final), newPrefix+filepath.Base(final))
 	if err := p.disk.remove(tmp); err != nil {
 		return err
@@ -100,7 +111,7 @@ func (p *Publisher) makeSnapshot(ctx context.Context, set event.Set, at Snapshot
 	}
 	files, err := p.writeParts(ctx, set, at, tmp)
 	if err == nil {
-		err = p.writeList(p.newList(set, at, files), tmp)
+		err = p.writeManifest(p.newManifest(set, at, files), tmp)
 	}
 	if err == nil {
 		err = p.disk.syncDir(tmp)
@@ -112,18 +123,18 @@ func (p *Publisher) makeSnapshot(ctx context.Context, set event.Set, at Snapshot
 		err = p.disk.rename(tmp, final)
 	}
 	if err != nil {
-		// Frees the room at once; if it fails, the next attempt or start does it.
+		// It frees the disk at once; if it fails, the next attempt or start does it.
 		_ = p.disk.remove(tmp)
 	}
 	return err
 }
 
-func (p *Publisher) writeList(l list, dir string) error {
+func (p *Publisher) writeManifest(l manifest, dir string) error {
 	data, err := json.MarshalIndent(l, "", "  ")
 	if err != nil {
 		return err
 	}
-	return p.disk.writeFile(filepath.Join(dir, listName), append(data, '\n'), true)
+	return p.disk.writeFile(filepath.Join(dir, manifestName), append(data, '\n'), true)
 }
 
 // writeParts writes the parts of the state at a Seq and makes them durable.
@@ -135,7 +146,7 @@ func (p *Publisher) writeParts(ctx context.Context, set event.Set, at Snapshot, 
 		if err != nil {
 			return nil, err
 		}
-		pf := &partFile{file: f, sum: &summing{w: f, hash: sha256.New()},
+		pf := &partFile{file: f, sum: &hashWriter{w: f, hash: sha256.New()},
 			closed: func(s sum) { files = append(files, storedFile{Gzip: s.length, SHA256: s.sha256}) }}
 		if pf.deflater, err = newDeflater(pf.sum); err != nil {
 			f.abandon()
@@ -153,17 +164,16 @@ func (p *Publisher) writeParts(ctx context.Context, set event.Set, at Snapshot, 
 		entries += parts[i].Entries
 	}
 	if it.Entries >= 0 && entries != it.Entries {
-		return nil, fmt.Errorf("the log gave %d records where its books have %d: the log is in doubt, run bridge verify",
-			entries, it.Entries)
+		return nil, fmt.Errorf("expected %d records, read %d: the log may be damaged; run bridge verify", it.Entries, entries)
 	}
 	return files, nil
 }
 
-// partFile compresses, sums and writes a part; Close makes it durable.
+// partFile compresses, hashes and writes a part; Close makes it durable.
 type partFile struct {
 	*deflater
 	file   *file
-	sum    *summing
+	sum    *hashWriter
 	closed func(sum)
 }
 
@@ -180,4 +190,551 @@ func (f *partFile) Close() error {
 	}
 	f.closed(f.sum.sum())
 	return nil
+}
+
+// A snapshot is a folder {SnapshotDir}/{set}/{seq} with the compressed parts and
+// a list of them, listName. The folder gets its name when all in it is durable,
+// in one rename, so its parts and the index that names them appear together.
+// The highest Seq is the current snapshot. Those before it stay for a while, for
+// clients that are reading their parts (Retention).
+//
+// Only the compressed form is kept: it is a sixth of the bytes to make durable.
+// The other form is unpacked into the cache when it is requested.
+const (
+	manifestName = "snapshot.json"
+	newPrefix    = ".new-"
+	partPattern  = "%d.xml.gz"
+)
+
+// manifest describes a snapshot and its parts, as the file manifestName has it.
+type manifest struct {
+	Format  int          `json:"format"`
+	Base    string       `json:"base"`
+	Set     string       `json:"set"`
+	Content string       `json:"content"`
+	Created event.Micros `json:"created"`
+	Seq     event.Seq    `json:"seq"`
+	At      event.Micros `json:"at"`
+	Parts   []storedFile `json:"parts"`
+}
+
+// storedFile is one part of a snapshot.
+type storedFile struct {
+	Part
+	Gzip   int64  `json:"gzip"`   // length of the file
+	SHA256 string `json:"sha256"` // of the file, in hex
+}
+
+// storedSnapshot is a snapshot on disk, all of whose files are there.
+type storedSnapshot struct {
+	Snapshot
+	Dir   string
+	Files []storedFile
+	made  time.Time
+	bytes int64
+
+	mu      sync.Mutex
+	checked map[int]fileStamp // parts whose hash has been compared
+}
+
+func (p *Publisher) setDir(set string) string { return filepath.Join(p.opts.SnapshotDir, set) }
+
+// loadSnapshots finds the set's snapshots that are whole and of this format, base
+// URL, set and log, newest first.
+func (p *Publisher) loadSnapshots(ctx context.Context, set event.Set) ([]*storedSnapshot, error) {
+	seqs, err := snapshotSeqs(p.setDir(set.Name))
+	if err != nil {
+		return nil, err
+	}
+	var kept []*storedSnapshot
+	for _, seq := range seqs {
+		s := p.loadSnapshot(set, seq)
+		if s == nil {
+			continue
+		}
+		switch ours, err := p.isOfThisLog(ctx, set, s); {
+		case err != nil:
+			return nil, err
+		case ours: // else of a log that was replaced by a backup
+			kept = append(kept, s)
+		}
+	}
+	return kept, nil
+}
+
+// keeps returns how many of some snapshots, newest first, stay.
+func (k Retention) keeps(kept []*storedSnapshot, now time.Time) int {
+	var bytes int64
+	for i, s := range kept {
+		bytes += s.bytes
+		if i >= 2 && (i >= k.Count || bytes > k.Bytes || now.Sub(kept[i-1].made) > k.Age) {
+			return i
+		}
+	}
+	return len(kept)
+}
+
+// prune removes the snapshots that are no longer kept; where the disk is nearly
+// full, all but two. st.making is held.
+func (p *Publisher) prune(st *state) {
+	limits := p.opts.Retention
+	if p.opts.Full != nil && p.opts.Full() != nil {
+		limits.Count = 2
+	}
+	now := p.opts.Now()
+	st.mu.Lock()
+	n := limits.keeps(st.kept, now)
+	gone := st.kept[n:]
+	st.kept = st.kept[:n:n]
+	st.mu.Unlock()
+	for _, s := range gone {
+		p.removeSnapshot(st.fixed.Name, s.Dir, s.Seq)
+	}
+}
+
+// isOfThisLog reports whether a snapshot was made from this log, and not from one that
+// a backup has replaced: its last event was observed at the time that it states.
+func (p *Publisher) isOfThisLog(ctx context.Context, set event.Set, s *storedSnapshot) (bool, error) {
+	if s.Seq == set.Last {
+		return s.At == set.LastObserved, nil
+	}
+	for e, err := range p.log.Events(ctx, set.Name, event.Range{After: s.Seq - 1, Upto: s.Seq}) {
+		if err != nil {
+			return false, err
+		}
+		return e.Observed == s.At, nil
+	}
+	return false, nil
+}
+
+// snapshotSeqs returns the snapshots in a set's folder, newest first.
+func snapshotSeqs(dir string) ([]event.Seq, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	var seqs []event.Seq
+	for _, e := range entries {
+		if n, err := strconv.ParseInt(e.Name(), 10, 64); err == nil && strconv.FormatInt(n, 10) == e.Name() {
+			seqs = append(seqs, event.Seq(n))
+		}
+	}
+	slices.Sort(seqs)
+	slices.Reverse(seqs)
+	return seqs, nil
+}
+
+// loadSnapshot reads a snapshot's list; nil when it is not whole or not ours.
+// The hashes are compared when a part is first served.
+func (p *Publisher) loadSnapshot(set event.Set, seq event.Seq) *storedSnapshot {
+	dir := filepath.Join(p.setDir(set.Name), strconv.FormatInt(int64(seq), 10))
+	at, err := os.Stat(filepath.Join(dir, manifestName))
+	if err != nil {
+		return nil
+	}
+	data, err := os.ReadFile(filepath.Join(dir, manifestName))
+	if err != nil {
+		return nil
+	}
+	var l manifest
+	if json.Unmarshal(data, &l) != nil || len(l.Parts) == 0 || l.Seq != seq {
+		return nil
+	}
+	want := p.newManifest(set, Snapshot{Seq: seq, At: l.At}, l.Parts)
+	if p.opts.AnyBase {
+		want.Base = l.Base
+	}
+	if !want.sameDocument(l) {
+		return nil
+	}
+	var bytes int64
+	for i, f := range l.Parts {
+		bytes += f.Gzip
+		st, err := os.Stat(filepath.Join(dir, fmt.Sprintf(partPattern, i+1)))
+		if err != nil || st.Size() != f.Gzip {
+			return nil
+		}
+	}
+	return &storedSnapshot{Snapshot: Snapshot{Seq: seq, At: l.At, Parts: len(l.Parts)}, Dir: dir, Files: l.Parts, made: at.ModTime(), bytes: bytes,
+		checked: map[int]fileStamp{}}
+}
+
+func (p *Publisher) newManifest(set event.Set, s Snapshot, parts []storedFile) manifest {
+	return manifest{Format: FormatVersion, Base: p.base, Set: set.Name, Content: set.Content.String(),
+		Created: set.Created, Seq: s.Seq, At: s.At, Parts: parts}
+}
+
+// sameDocument reports whether two manifests are of snapshots with the same bytes.
+func (l manifest) sameDocument(o manifest) bool {
+	return l.Format == o.Format && l.Base == o.Base && l.Set == o.Set && l.Content == o.Content &&
+		l.Created == o.Created && l.Seq == o.Seq && l.At == o.At
+}
+
+// errDamaged: a part of a snapshot is not what was written.
+var errDamaged = errors.New("damaged")
+
+func (s *storedSnapshot) partPath(n int) string {
+	return filepath.Join(s.Dir, fmt.Sprintf(partPattern, n))
+}
+
+// openPart opens a part's file, after its hash has been compared once.
+func (s *storedSnapshot) openPart(n int) (*os.File, error) {
+	f, err := os.Open(s.partPath(n))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errDamaged, err)
+	}
+	if err := s.check(n, f); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func (s *storedSnapshot) check(n int, f *os.File) error {
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k, ok := s.checked[n]; ok && k.size == st.Size() && k.time.Equal(st.ModTime()) {
+		return nil
+	}
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return err
+	}
+	if hex.EncodeToString(h.Sum(nil)) != s.Files[n-1].SHA256 {
+		return fmt.Errorf("%w: %s has another hash than when it was written", errDamaged, f.Name())
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	s.checked[n] = fileStamp{size: st.Size(), time: st.ModTime()}
+	return nil
+}
+
+// storedPart returns one part of a snapshot. If its file is damaged the snapshot is
+// discarded and made again: it is a function of the log.
+func (p *Publisher) storedPart(ctx context.Context, st *state, s *storedSnapshot, n int, gzip bool) (*Document, error) {
+	it := resourceListPart(st.fixed, s.Snapshot, n)
+	f, err := s.openPart(n)
+	if errors.Is(err, errDamaged) {
+		p.discard(st, s, err)
+		return nil, &NotReadyError{it.Path, snapshotWait, ""}
+	}
+	if err != nil {
+		return nil, err
+	}
+	f.Close()
+	doc := &Document{Meta: p.meta(&it, gzip)}
+	if gzip {
+		doc.open = func() (io.ReadSeekCloser, int64, error) {
+			f, err := s.openPart(n)
+			if err != nil {
+				return nil, 0, fmt.Errorf("%s: %w", it.Path, err)
+			}
+			return f, s.Files[n-1].Gzip, nil
+		}
+		return doc, nil
+	}
+	name := filepath.Join(partFolder(st.fixed.Name, s.Seq), fmt.Sprintf("%d-%s.xml", n, it.key(p.base, false)))
+	doc.open = func() (io.ReadSeekCloser, int64, error) {
+		return p.cache.open(ctx, name, func(ctx context.Context, w io.Writer) error { return s.unpack(ctx, n, w) })
+	}
+	return doc, nil
+}
+
+// partFolder is the folder in the cache with a snapshot's unpacked parts.
+func partFolder(set string, seq event.Seq) string {
+	return filepath.Join("parts", set, strconv.FormatInt(int64(seq), 10))
+}
+
+// unpack writes a part as it was before it was compressed.
+func (s *storedSnapshot) unpack(ctx context.Context, n int, w io.Writer) error {
+	f, err := s.openPart(n)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	zr, err := gzip.NewReader(f)
+	if err != nil {
+		return err
+	}
+	buf := make([]byte, 64<<10)
+	for ctx.Err() == nil {
+		k, err := zr.Read(buf)
+		if _, writeErr := w.Write(buf[:k]); writeErr != nil {
+			return writeErr
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// discard removes a damaged snapshot and makes Run write the next one at once.
+func (p *Publisher) discard(st *state, s *storedSnapshot, why error) {
+	st.mu.Lock()
+	n := slices.Index(st.kept, s)
+	if n >= 0 {
+		st.kept = slices.Concat(st.kept[:n], st.kept[n+1:])
+	}
+	st.mu.Unlock()
+	if n < 0 {
+		return
+	}
+	p.logger.Error("a snapshot is damaged and will be made again", "set", st.fixed.Name, "seq", s.Seq, "error", why)
+	p.removeSnapshot(st.fixed.Name, s.Dir, s.Seq)
+	p.wake()
+}
+
+// removeSnapshot removes a snapshot's files and what the cache has unpacked of them. The
+// list goes first: without it the rest is no snapshot.
+func (p *Publisher) removeSnapshot(set, dir string, seq event.Seq) {
+	err := p.disk.remove(filepath.Join(dir, manifestName))
+	if err == nil {
+		err = p.disk.remove(dir)
+	}
+	if err != nil {
+		p.logger.Warn("an old snapshot could not be removed; it will be tried at the next start",
+			"folder", dir, "error", err)
+	}
+	p.cache.forgetFolder(partFolder(set, seq))
+}
+
+// cleanup removes what crashes and older formats have left behind: unfinished
+// snapshots, those that are not kept, and old renderings.
+func (p *Publisher) cleanup(st *state) error {
+	st.snapshotMu.Lock()
+	defer st.snapshotMu.Unlock()
+	dir := p.setDir(st.fixed.Name)
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), newPrefix) {
+			if err := p.disk.remove(filepath.Join(dir, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	seqs, err := snapshotSeqs(dir)
+	if err != nil {
+		return err
+	}
+	p.prune(st)
+	kept := st.snapshots()
+	for _, seq := range seqs {
+		if slices.ContainsFunc(kept, func(s *storedSnapshot) bool { return s.Seq == seq }) {
+			continue
+		}
+		p.removeSnapshot(st.fixed.Name, filepath.Join(dir, strconv.FormatInt(int64(seq), 10)), seq)
+	}
+	return nil
+}
+
+// retryAfter is how long Run waits after a snapshot that failed: disk space
+// comes back without anybody telling us.
+const retryAfter = 20 * time.Second
+
+// Run removes what an earlier run has left behind, and then makes the snapshots of
+// the sets that need them until ctx is done: at once where there is none, or where
+// the log has grown since the last run; otherwise some time after a deletion or a
+// change (Options). It returns nil when ctx is done, and no other error.
+func (p *Publisher) Run(ctx context.Context) error {
+	if err := p.cleanupCache(); err != nil {
+		p.logger.Warn("leftovers could not be removed from the cache", "folder", p.opts.CacheDir, "error", err)
+	}
+	plans := map[string]*schedule{}
+	ticker := time.NewTicker(p.opts.Poll)
+	defer ticker.Stop()
+	for {
+		if err := p.checkSets(ctx, plans); err != nil && ctx.Err() == nil {
+			p.logger.Error("the check for due snapshots failed", "error", err)
+			defect.Log(p.logger, err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		case <-p.wakeups:
+		}
+	}
+}
+
+// wake makes Run check all sets at once.
+func (p *Publisher) wake() {
+	select {
+	case p.wakeups <- struct{}{}:
+	default: // a check is due already
+	}
+}
+
+// schedule says when Run makes the next snapshot of a set.
+type schedule struct {
+	shown event.Seq // what the Resource List showed at the last check
+	seen  event.Seq // the last event that was searched for deletions
+	due   time.Time // zero: nothing to do
+}
+
+// checkSets checks each set once and makes the snapshots that are due.
+func (p *Publisher) checkSets(ctx context.Context, plans map[string]*schedule) error {
+	sets, err := p.log.Sets(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, set := range sets {
+		if err := p.checkSet(ctx, plans, set); err != nil {
+			errs = append(errs, fmt.Errorf("set %s: %w", set.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// checkSet makes the snapshot of a set if it is due. A panic counts as a failure of
+// that set alone: its snapshot is tried again later.
+func (p *Publisher) checkSet(ctx context.Context, plans map[string]*schedule, set event.Set) (err error) {
+	defer func() {
+		var panicked *defect.Error
+		if pl := plans[set.Name]; pl != nil && errors.As(err, &panicked) {
+			pl.due = p.opts.Now().Add(retryAfter)
+		}
+	}()
+	defer defect.Recover(&err)
+	st, err := p.state(ctx, set.Name)
+	if err != nil {
+		return err
+	}
+	pl := plans[set.Name]
+	if pl == nil {
+		pl = p.firstSchedule(st, set)
+		plans[set.Name] = pl
+	}
+	if set.Partial {
+		return nil
+	}
+	if p.isOneDocument(st, set) {
+		*pl = schedule{shown: set.Last}
+		return nil
+	}
+	func() {
+		st.snapshotMu.Lock()
+		defer st.snapshotMu.Unlock()
+		p.prune(st)
+	}()
+	if err := p.schedule(ctx, st, set, pl); err != nil {
+		return err
+	}
+	start := p.opts.Now()
+	if pl.due.IsZero() || start.Before(pl.due) {
+		return nil
+	}
+	if err := p.Snapshot(ctx, set.Name); err != nil {
+		pl.due = p.opts.Now().Add(retryAfter)
+		return err
+	}
+	if current := st.current(); current != nil {
+		*pl = schedule{shown: current.Seq, seen: current.Seq}
+		p.logger.Info("snapshot made", "set", set.Name, "seq", current.Seq, "records", set.Live,
+			"parts", current.Parts, "took", p.opts.Now().Sub(start))
+	}
+	return nil
+}
+
+// firstSchedule removes the leftovers of the set's snapshots. A snapshot is due at
+// once where the log has grown since the last one was made.
+func (p *Publisher) firstSchedule(st *state, set event.Set) *schedule {
+	if err := p.cleanup(st); err != nil {
+		p.logger.Warn("leftovers of snapshots could not be removed", "set", set.Name, "error", err)
+	}
+	current := st.current()
+	if current == nil {
+		return &schedule{}
+	}
+	pl := &schedule{shown: current.Seq, seen: current.Seq}
+	if current.Seq != set.Last {
+		pl.due = p.opts.Now()
+	}
+	return pl
+}
+
+// schedule says when the next snapshot is due, from what has happened since the
+// current one.
+func (p *Publisher) schedule(ctx context.Context, st *state, set event.Set, pl *schedule) error {
+	now := p.opts.Now()
+	current := st.current()
+	switch {
+	case current == nil:
+		if pl.shown != 0 || pl.due.IsZero() { // the first, or the last one was discarded
+			*pl = schedule{due: now}
+		}
+		return nil
+	case current.Seq < pl.shown: // the Resource List must not stay behind what it has shown
+		*pl = schedule{shown: current.Seq, seen: set.Last, due: now}
+		return nil
+	case current.Seq > pl.shown: // somebody else made one
+		*pl = schedule{shown: current.Seq, seen: current.Seq}
+	}
+	if set.Last <= pl.seen {
+		return nil
+	}
+	if due := now.Add(p.opts.AfterChange); pl.due.IsZero() || due.Before(pl.due) {
+		pl.due = due
+	}
+	if due := now.Add(p.opts.AfterDeletion); due.Before(pl.due) {
+		deletes, err := p.deletes(ctx, set.Name, event.Range{After: pl.seen, Upto: set.Last})
+		if err != nil {
+			return err
+		}
+		if deletes {
+			pl.due = due
+		}
+	}
+	pl.seen = set.Last
+	return nil
+}
+
+// deletes reports whether a deletion is among some events.
+func (p *Publisher) deletes(ctx context.Context, set string, r event.Range) (bool, error) {
+	for e, err := range p.log.Events(ctx, set, r) {
+		if err != nil {
+			return false, err
+		}
+		if e.Kind == event.Deleted || e.Gone != "" {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// cleanupCache removes what this format and base URL do not use: other epochs, open
+// documents, and unfinished files.
+func (p *Publisher) cleanupCache() error {
+	entries, err := os.ReadDir(p.opts.CacheDir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	var errs []error
+	for _, e := range entries {
+		if name := e.Name(); len(name) == len(cacheEpoch("")) && name != filepath.Base(p.cache.dir) {
+			errs = append(errs, p.disk.remove(filepath.Join(p.opts.CacheDir, e.Name())))
+		}
+	}
+	return errors.Join(append(errs, p.cache.cleanup(), p.writeCacheBase())...)
+}
+
+// writeCacheBase writes the base URL into the cache's folder, whose name is only a
+// hash of it.
+func (p *Publisher) writeCacheBase() error {
+	if err := p.disk.mkdir(p.cache.dir); err != nil {
+		return err
+	}
+	return p.disk.writeFile(filepath.Join(p.cache.dir, baseName), []byte(p.base+"\n"), false)
 }

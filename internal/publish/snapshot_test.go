@@ -212,7 +212,7 @@ func TestSnapshotFaults(t *testing.T) {
 			}
 			q := small(t, l, dir) // after a crash
 			consistent(q)
-			if err := q.look(t.Context(), map[string]*plan{}, mustSet(t, l)); err != nil { // as Run does, once
+			if err := q.checkSet(t.Context(), map[string]*schedule{}, mustSet(t, l)); err != nil { // as Run does, once
 				t.Error(err)
 			}
 			if got := consistent(q); !slices.Equal(got, after) {
@@ -329,10 +329,10 @@ func TestFewLargeRecords(t *testing.T) {
 	if _, err := p.Document(t.Context(), "/sets/main/resourcelist.xml", true); !errors.As(err, &notReady) {
 		t.Fatalf("got %v", err)
 	}
-	if len(p.wake) == 0 {
+	if len(p.wakeups) == 0 {
 		t.Error("Run was not told")
 	}
-	if err := p.look(t.Context(), map[string]*plan{}, mustSet(t, l)); err != nil {
+	if err := p.checkSet(t.Context(), map[string]*schedule{}, mustSet(t, l)); err != nil {
 		t.Fatal(err)
 	}
 	index, _ := get(t, p, "/sets/main/resourcelist.xml", false)

@@ -46,9 +46,9 @@ func Bases(cacheDir, snapshotDir string) []string {
 			found[strings.TrimSpace(string(b))] = true
 		}
 	}
-	lists, _ := filepath.Glob(filepath.Join(snapshotDir, "*", "*", listName))
+	lists, _ := filepath.Glob(filepath.Join(snapshotDir, "*", "*", manifestName))
 	for _, path := range lists {
-		var l list
+		var l manifest
 		if b, err := os.ReadFile(path); err == nil && json.Unmarshal(b, &l) == nil && l.Base != "" {
 			found[l.Base] = true
 		}
@@ -90,7 +90,7 @@ func (p *Publisher) VerifySegment(ctx context.Context, set string, n int) (Check
 // verify renders a document again and compares what the cache holds of it.
 func (p *Publisher) verify(ctx context.Context, it Item) (Check, error) {
 	c := Check{Path: it.Path}
-	sw := &summing{w: io.Discard, hash: sha256.New()}
+	sw := &hashWriter{w: io.Discard, hash: sha256.New()}
 	if err := p.render(it, false)(ctx, sw); err != nil {
 		return c, err
 	}
@@ -116,11 +116,11 @@ func (p *Publisher) VerifySnapshot(ctx context.Context, set string) ([]Check, er
 	}
 	it := Item{Kind: ResourceList, Set: st.fixed, Events: event.Range{Upto: current.Seq}}
 	var checks []Check
-	var sums []*summing
+	var sums []*hashWriter
 	create := func(n int) (io.WriteCloser, error) {
 		checks = append(checks, Check{Path: partPath(set, current.Seq, n)})
-		sums = append(sums, &summing{w: io.Discard, hash: sha256.New()})
-		return open{sums[n-1]}, nil
+		sums = append(sums, &hashWriter{w: io.Discard, hash: sha256.New()})
+		return writeNopCloser{sums[n-1]}, nil
 	}
 	if _, err := RenderParts(p.base, st.fixed, current.Snapshot, p.limits, p.events(ctx, &it), create); err != nil {
 		return checks, err
@@ -139,10 +139,10 @@ func (p *Publisher) VerifySnapshot(ctx context.Context, set string) ([]Check, er
 	return checks, nil
 }
 
-// open is a writer whose end means nothing.
-type open struct{ io.Writer }
+// writeNopCloser is a writer whose end means nothing.
+type writeNopCloser struct{ io.Writer }
 
-func (open) Close() error { return nil }
+func (writeNopCloser) Close() error { return nil }
 
 // compare compares a kept file, if it is there.
 func (c *Check) compare(path string, compressed bool, want sum) error {

@@ -1,10 +1,37 @@
 package server
 
 import (
+	"fmt"
 	"net/http"
 	"testing"
 	"time"
 )
+
+func TestDocCacheKeepsWhatIsUsed(t *testing.T) {
+	m := newDocCache()
+	key := func(i int) docKey { return docKey{fmt.Sprint(i), i%2 == 0} }
+	const fit = maxDocCache / maxCachedDoc
+	for i := range fit {
+		m.put(&cachedDoc{key: key(i), body: make([]byte, maxCachedDoc)})
+	}
+	if m.get(key(0)) == nil || m.size != maxDocCache {
+		t.Fatalf("%d bytes are kept, want %d", m.size, maxDocCache)
+	}
+	m.put(&cachedDoc{key: key(0), body: []byte("two requests at once")})
+	if len(m.get(key(0)).body) != maxCachedDoc || m.size != maxDocCache {
+		t.Error("what was kept changed")
+	}
+	if m.get(docKey{key(0).path, false}) != nil {
+		t.Error("a compressed document for one who did not ask for it")
+	}
+	m.put(&cachedDoc{key: key(fit), body: make([]byte, maxCachedDoc)})
+	if m.get(key(1)) != nil {
+		t.Error("what was not used for the longest time is kept")
+	}
+	if m.get(key(0)) == nil || m.get(key(fit)) == nil || m.size != maxDocCache || len(m.byKey) != fit || m.order.Len() != fit {
+		t.Errorf("%d bytes in %d documents", m.size, len(m.byKey))
+	}
+}
 
 func TestAcceptsGzip(t *testing.T) {
 	for value, want := range map[string]bool{

@@ -2,10 +2,13 @@ package server
 
 import (
 	"bytes"
+	"container/list"
 	"io"
 	"maps"
 	"net/http"
 	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -16,10 +19,10 @@ import (
 // document answers with a published document.
 func (s *Server) document(c echo.Context) error {
 	r, w := c.Request(), c.Response().Writer
-	key := memoKey{r.URL.Path, acceptsGzip(r.Header)}
-	if d := s.memo.get(key); d != nil {
+	key := docKey{r.URL.Path, acceptsGzip(r.Header)}
+	if d := s.docs.get(key); d != nil {
 		maps.Copy(w.Header(), d.header)
-		if !current(w, r, &d.meta) {
+		if !answeredNotModified(w, r, &d.meta) {
 			send(w, r, &d.meta, bytes.NewReader(d.body), int64(len(d.body)))
 		}
 		return nil
@@ -30,7 +33,7 @@ func (s *Server) document(c echo.Context) error {
 	}
 	header := headerOf(&doc.Meta)
 	maps.Copy(w.Header(), header)
-	if current(w, r, &doc.Meta) {
+	if answeredNotModified(w, r, &doc.Meta) {
 		return nil
 	}
 	body, size, err := doc.Open()
@@ -38,12 +41,12 @@ func (s *Server) document(c echo.Context) error {
 		return err
 	}
 	defer body.Close()
-	if doc.Immutable && size <= memoOne {
+	if doc.Immutable && size <= maxCachedDoc {
 		b := make([]byte, size)
 		if _, err := io.ReadFull(body, b); err != nil {
 			return err
 		}
-		s.memo.put(&closed{key, doc.Meta, header, b})
+		s.docs.put(&cachedDoc{key, doc.Meta, header, b})
 		send(w, r, &doc.Meta, bytes.NewReader(b), size)
 		return nil
 	}
@@ -60,8 +63,8 @@ func headerOf(m *publish.Meta) http.Header {
 		"Cache-Control": {"no-cache"},
 	}
 	if m.Immutable {
-		// Of this log; a data folder that is made anew has other bytes at the same
-		// URL. So nobody keeps it for longer than a day without asking.
+		// It is immutable in this log only: a new data folder has other bytes at the
+		// same URL. So caches must revalidate after a day.
 		h.Set("Cache-Control", "public, max-age=86400")
 	}
 	if !m.LastModified.IsZero() {
@@ -75,8 +78,8 @@ func headerOf(m *publish.Meta) http.Header {
 	return h
 }
 
-// current answers 304, which needs no bytes, so that nothing is rendered for it.
-func current(w http.ResponseWriter, r *http.Request, m *publish.Meta) bool {
+// answeredNotModified answers 304, which needs no bytes, so that nothing is rendered for it.
+func answeredNotModified(w http.ResponseWriter, r *http.Request, m *publish.Meta) bool {
 	if notModified(r.Header, m.ETag, m.LastModified, true) {
 		w.WriteHeader(http.StatusNotModified)
 		return true
@@ -99,4 +102,149 @@ func send(w http.ResponseWriter, r *http.Request, m *publish.Meta, body io.ReadS
 	if r.Method != http.MethodHead {
 		_, _ = io.CopyN(w, body, size) // answer remembers the error
 	}
+}
+
+// docCache keeps small closed documents in memory. They never change at their URLs
+// (I1), so nothing in it is ever stale. Without it, to find and open the file of a
+// small document costs more than to send it.
+type docCache struct {
+	mu    sync.Mutex
+	byKey map[docKey]*list.Element
+	order *list.List // of *closed, last used first
+	size  int
+}
+
+// docKey is what a client asks for.
+type docKey struct {
+	path string
+	gzip bool
+}
+
+// cachedDoc is a document that never changes. Its fields must not be modified.
+type cachedDoc struct {
+	key    docKey
+	meta   publish.Meta
+	header http.Header
+	body   []byte
+}
+
+const (
+	// maxCachedDoc bounds one document: above it, sendfile is the faster way.
+	maxCachedDoc = 256 << 10
+	// maxDocCache bounds all of them together.
+	maxDocCache = 16 << 20
+)
+
+func newDocCache() *docCache { return &docCache{byKey: map[docKey]*list.Element{}, order: list.New()} }
+
+// get returns a document, nil when it is not kept.
+func (c *docCache) get(k docKey) *cachedDoc {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.byKey[k]
+	if e == nil {
+		return nil
+	}
+	c.order.MoveToFront(e)
+	return e.Value.(*cachedDoc)
+}
+
+// put keeps a document of at most maxCachedDoc bytes, and removes the least recently
+// used ones above maxDocCache.
+func (c *docCache) put(d *cachedDoc) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.byKey[d.key] != nil {
+		return
+	}
+	c.byKey[d.key] = c.order.PushFront(d)
+	c.size += len(d.body)
+	for c.size > maxDocCache {
+		old := c.order.Remove(c.order.Back()).(*cachedDoc)
+		delete(c.byKey, old.key)
+		c.size -= len(old.body)
+	}
+}
+
+// notModified evaluates If-None-Match and, without that, If-Modified-Since (RFC
+// 9110 13.1.2, 13.1.3). etag is strong and quoted; modified may be zero. With
+// exact an If-Modified-Since counts only when it is modified itself.
+func notModified(h http.Header, etag string, modified time.Time, exact bool) bool {
+	if tags, ok := h["If-None-Match"]; ok {
+		return matches(strings.Join(tags, ","), etag)
+	}
+	since := h.Get("If-Modified-Since")
+	if since == "" || modified.IsZero() {
+		return false
+	}
+	t, err := http.ParseTime(since)
+	if err != nil {
+		return false
+	}
+	return t.Equal(modified) || !exact && t.After(modified)
+}
+
+// matches finds etag in a list of entity tags, by weak comparison (RFC 9110
+// 8.8.3.2). The list ends where it is broken.
+func matches(list, etag string) bool {
+	for {
+		list = strings.TrimLeft(list, " \t,")
+		if strings.HasPrefix(list, "*") {
+			return true
+		}
+		list = strings.TrimPrefix(list, "W/")
+		if !strings.HasPrefix(list, `"`) {
+			return false
+		}
+		end := strings.IndexByte(list[1:], '"')
+		if end < 0 {
+			return false
+		}
+		if list[:end+2] == etag {
+			return true
+		}
+		list = list[end+2:]
+	}
+}
+
+// acceptsGzip reports whether a client asks for gzip (RFC 9110 12.5.3): names it,
+// likes it no less than identity, or refuses identity and takes anything else.
+// An asterisk alone is not asking.
+func acceptsGzip(h http.Header) bool {
+	values, ok := h["Accept-Encoding"]
+	if !ok {
+		return false
+	}
+	gzip, identity, other := -1.0, -1.0, -1.0 // -1: not named
+	for _, v := range values {
+		for part := range strings.SplitSeq(v, ",") {
+			coding, params, _ := strings.Cut(part, ";")
+			switch strings.ToLower(strings.TrimSpace(coding)) {
+			case "gzip", "x-gzip":
+				gzip = max(gzip, weight(params))
+			case "identity":
+				identity = max(identity, weight(params))
+			case "*":
+				other = max(other, weight(params))
+			}
+		}
+	}
+	if gzip >= 0 {
+		return gzip > 0 && gzip >= identity
+	}
+	return other > 0 && identity == 0
+}
+
+// weight reads the parameters of a coding: 1 without a q, 0 for a q that cannot
+// be read.
+func weight(params string) float64 {
+	name, value, ok := strings.Cut(params, "=")
+	if !ok || !strings.EqualFold(strings.TrimSpace(name), "q") {
+		return 1
+	}
+	q, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+	if err != nil || !(q >= 0 && q <= 1) {
+		return 0
+	}
+	return q
 }

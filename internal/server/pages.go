@@ -9,6 +9,7 @@ import (
 	"html/template"
 	"io"
 	"net/http"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -54,9 +55,9 @@ type page struct {
 	Title string
 	Feeds []feedView
 	Sets  []setView // of the first page: all; of a set's page: that one
-	// Blind: how harvests and submissions go could not be found out.
-	Blind bool
-	// Operator: whoever reads it may know what fails, and where Sources are.
+	// NoStatus: the status of harvests and submissions could not be read.
+	NoStatus bool
+	// Operator: the page may show what fails, and where Sources are.
 	Operator bool
 }
 
@@ -71,18 +72,18 @@ type setView struct {
 	Segments  []documentView // newest first, the last segmentsShown
 	Older     int            // how many segments are not shown
 	Recent    []documentView
-	standing
+	setStatusView
 }
 
-// standing is how harvests and submissions of a set go.
-type standing struct {
+// setStatusView is how harvests and submissions of a set go.
+type setStatusView struct {
 	Sources     []sourceView
 	Submissions submissionsView
 }
 
 // Attention names the part of the set's page that has something an operator
 // should see; "" is none.
-func (v standing) Attention() string {
+func (v setStatusView) Attention() string {
 	for _, s := range v.Sources {
 		if len(s.Attention) > 0 {
 			return "sources"
@@ -106,8 +107,8 @@ type documentView struct {
 	Entries int64
 }
 
-// home is the page of all sets.
-func (s *Server) home(c echo.Context) error {
+// indexPage is the page of all sets.
+func (s *Server) indexPage(c echo.Context) error {
 	ctx := c.Request().Context()
 	sets, err := s.opt.Sets.Sets(ctx)
 	if err != nil {
@@ -119,14 +120,14 @@ func (s *Server) home(c echo.Context) error {
 		recent := s.feedViews(&set)[0]
 		recent.Title = titleOf(&set) + ": " + recent.Title
 		p.Feeds = append(p.Feeds, recent)
-		p.Sets = append(p.Sets, setView{Set: set, Mode: set.Content.String(), standing: status[set.Name]})
+		p.Sets = append(p.Sets, setView{Set: set, Mode: set.Content.String(), setStatusView: status[set.Name]})
 	}
 	return s.write(c, "home", &p)
 }
 
-// setHome is the page of one set: its numbers, its documents, its Sources, its
+// setPage is the page of one set: its numbers, its documents, its Sources, its
 // submissions.
-func (s *Server) setHome(c echo.Context) error {
+func (s *Server) setPage(c echo.Context) error {
 	ctx := c.Request().Context()
 	set, err := s.opt.Sets.Set(ctx, c.Param("set"))
 	if err != nil {
@@ -137,8 +138,8 @@ func (s *Server) setHome(c echo.Context) error {
 		return err
 	}
 	p := page{Title: titleOf(&set), Operator: s.operator(c.Request()), Feeds: s.feedViews(&set)}
-	v := setView{Set: set, Mode: set.Content.String(), standing: s.status(ctx, &p)[set.Name]}
-	if s.deskOf(set.Name) != nil {
+	v := setView{Set: set, Mode: set.Content.String(), setStatusView: s.status(ctx, &p)[set.Name]}
+	if s.sipService(set.Name) != nil {
 		v.Submissions.Service = s.base + "/sip/" + set.Name
 	}
 	v.Documents, v.Segments = documentViews(set, segments)
@@ -152,8 +153,8 @@ func (s *Server) setHome(c echo.Context) error {
 	return s.write(c, "set", &p)
 }
 
-// slash leads to the set's page, whose links are relative to it.
-func (s *Server) slash(c echo.Context) error {
+// redirectToSlash leads to the set's page, whose links are relative to it.
+func (s *Server) redirectToSlash(c echo.Context) error {
 	set, err := s.opt.Sets.Set(c.Request().Context(), c.Param("set"))
 	if err != nil {
 		return notFound(err)
@@ -166,9 +167,9 @@ func (s *Server) slash(c echo.Context) error {
 func (s *Server) feedViews(set *event.Set) []feedView {
 	var views []feedView
 	for _, f := range recentForms() {
-		views = append(views, feedView{s.setPage(set.Name) + f.Name, f.ContentType, f.Title})
+		views = append(views, feedView{s.setURL(set.Name) + f.Name, f.ContentType, f.Title})
 	}
-	return append(views, feedView{s.setPage(set.Name) + "feed.atom", "application/atom+xml", "All changes (Atom-PMH)"})
+	return append(views, feedView{s.setURL(set.Name) + "feed.atom", "application/atom+xml", "All changes (Atom-PMH)"})
 }
 
 // documentViews lists the documents of a set. The Source Description of one set
@@ -193,7 +194,7 @@ func documentViews(set event.Set, segments []event.Segment) (documents, lists []
 		case publish.ChangeList:
 			v.Name = "Change List " + strconv.Itoa(it.N)
 			if it.Closed {
-				v.Until = known(it.Until.Time())
+				v.Until = optionalTime(it.Until.Time())
 			}
 			lists = append([]documentView{v}, lists...)
 			continue
@@ -205,31 +206,31 @@ func documentViews(set event.Set, segments []event.Segment) (documents, lists []
 	return documents, lists
 }
 
-// status returns how harvests and submissions go, by set, as whoever reads the
-// page may know it. A page without that is better than none.
-func (s *Server) status(ctx context.Context, p *page) map[string]standing {
+// status returns the status of harvests and submissions by set, with the details that
+// the reader of the page may see. When it cannot be read, the page is shown without.
+func (s *Server) status(ctx context.Context, p *page) map[string]setStatusView {
 	if s.opt.Status == nil {
 		return nil
 	}
-	sets, err := s.stood.get(ctx, s.opt.Now, s.opt.Limits.StatusAge, s.opt.Status)
+	sets, err := s.statuses.get(ctx, s.opt.Now, s.opt.Limits.StatusAge, s.opt.Status)
 	if err != nil {
-		p.Blind = true
+		p.NoStatus = true
 		if ctx.Err() == nil {
 			s.log.Error("a page shows no Sources and no submissions: their status cannot be read", "error", err)
 		}
 		return nil
 	}
-	views := make(map[string]standing, len(sets))
+	views := make(map[string]setStatusView, len(sets))
 	for _, set := range sets {
-		var v standing
+		var v setStatusView
 		if p.Operator {
 			v.Submissions = viewSubmissions(&set.Submissions)
 		}
 		for i := range set.Sources {
 			if p.Operator {
-				v.Sources = append(v.Sources, viewSource(&set.Sources[i]))
+				v.Sources = append(v.Sources, operatorSourceView(&set.Sources[i]))
 			} else {
-				v.Sources = append(v.Sources, strangersView(&set.Sources[i]))
+				v.Sources = append(v.Sources, publicSourceView(&set.Sources[i]))
 			}
 		}
 		views[set.Set] = v
@@ -237,15 +238,15 @@ func (s *Server) status(ctx context.Context, p *page) map[string]standing {
 	return views
 }
 
-// standings keeps the status of all sets for a while: to find it out costs more
-// than all else on a page, and anybody may ask for pages.
-type standings struct {
-	mu   sync.Mutex // held while it is found out, so that all who wait get the same
+// statusCache keeps the status of all sets for a while: to read it costs more than the
+// rest of a page, and every client may request pages.
+type statusCache struct {
+	mu   sync.Mutex // held while it is read, so that all requests that wait share it
 	at   time.Time
 	sets []SetStatus
 }
 
-func (k *standings) get(ctx context.Context, now func() time.Time, most time.Duration, read func(context.Context) ([]SetStatus, error)) ([]SetStatus, error) {
+func (k *statusCache) get(ctx context.Context, now func() time.Time, most time.Duration, read func(context.Context) ([]SetStatus, error)) ([]SetStatus, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if age := now().Sub(k.at); !k.at.IsZero() && age >= 0 && age < most {
@@ -297,4 +298,146 @@ func counted(n int64, one, many string) string {
 func when(t time.Time) template.HTML {
 	t = t.UTC()
 	return template.HTML(`<time datetime="` + t.Format(time.RFC3339) + `">` + t.Format("2006-01-02 15:04:05") + ` UTC</time>`)
+}
+
+// sourceView is a Source as a page shows it.
+type sourceView struct {
+	Kind string // "" while it is not known
+	// Harvested: it is harvested. A SIP Source is not, it sends.
+	Harvested bool
+	// Forms are the older forms of its protocol in which the Source was read.
+	Forms []string
+	URL   string // redacted
+	Link  bool   // URL is whole and leads to the web
+	Mark  *time.Time
+	// Timeless: it was harvested to its end, and states no times.
+	Timeless bool
+	Next     *time.Time
+	Last     *lastView
+	// What waits.
+	Pending, Held, Quarantined int64
+	// Attention are sentences about what an operator should look at.
+	Attention []string
+}
+
+// lastView is a harvest as a page shows it.
+type lastView struct {
+	Ended                                                  time.Time
+	Documents, Entries, Events, Problems, Fetched, Skipped int64
+	NotModified                                            bool
+}
+
+func operatorSourceView(s *SourceStatus) sourceView {
+	v := sourceView{
+		Kind: s.Kind, Harvested: s.Kind != "sip", URL: public(s.URL), Mark: optionalTime(s.Mark.Time()), Next: optionalTime(s.Next),
+		Pending: s.Pending, Held: s.Held, Quarantined: s.Quarantined,
+	}
+	v.Link = v.URL == s.URL && isWeb(s.URL)
+	if r := s.Last; r != nil {
+		v.Last = &lastView{Ended: r.Ended, Documents: r.Documents, Entries: r.Entries, Events: r.Events(), Problems: r.Problems, Fetched: r.Fetched, Skipped: r.Skipped, NotModified: r.NotModified}
+		v.Timeless = v.Mark == nil && r.Error == "" && s.Gap == "" && (r.NotModified || r.Documents > 0)
+		for _, d := range r.Dialects {
+			v.Forms = append(v.Forms, dialectName(d))
+		}
+		if r.Moved != "" {
+			v.Attention = append(v.Attention, "Moved permanently to "+public(r.Moved)+": change url in the configuration.")
+		}
+		if r.Error != "" {
+			v.Attention = append(v.Attention, "The last harvest failed: "+public(r.Error))
+		}
+		for _, w := range r.Warnings {
+			v.Attention = append(v.Attention, public(w))
+		}
+		for _, x := range r.Examples {
+			v.Attention = append(v.Attention, "Rule "+x.Rule+" was broken "+times(x.Count)+", first: "+public(x.First))
+		}
+	}
+	if s.Gap != "" {
+		v.Attention = append(v.Attention, "A document is missing, changes may be lost: "+public(s.Gap)+
+			". When it stays away, go on with bridge source accept-gap.")
+	}
+	if s.Held > 0 {
+		v.Attention = append(v.Attention, "Deletions held back by the guard: "+number(s.Held)+". Look at the Source, then apply them with bridge source release.")
+	}
+	if s.Quarantined > 0 {
+		v.Attention = append(v.Attention, "Bad input in quarantine: "+number(s.Quarantined)+". See it with bridge quarantine ls.")
+	}
+	return v
+}
+
+// publicSourceView is what a stranger may know of a Source: where it is, if that is no
+// address of our own network, and how far it has been harvested.
+func publicSourceView(s *SourceStatus) sourceView {
+	v := sourceView{Kind: s.Kind, Harvested: s.Kind != "sip", Mark: optionalTime(s.Mark.Time())}
+	if publicName(s.URL) {
+		v.URL = public(s.URL)
+		v.URL = v.Host()
+	}
+	if r := s.Last; r != nil {
+		v.Last = &lastView{Ended: r.Ended}
+	}
+	return v
+}
+
+// dialectName is what to call a dialect of ResourceSync.
+func dialectName(dialect string) string {
+	if dialect == "sitemap" {
+		return "plain sitemap"
+	}
+	return "ResourceSync " + dialect
+}
+
+func optionalTime(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
+func times(n int64) string {
+	if n == 1 {
+		return "once"
+	}
+	return number(n) + " times"
+}
+
+// Host is what to call the Source in a line.
+func (v sourceView) Host() string {
+	_, rest, ok := strings.Cut(v.URL, "://")
+	if !ok {
+		return v.URL
+	}
+	host, _, _ := strings.Cut(rest, "/")
+	return host
+}
+
+// The parts of a URL that Redact and public remove.
+var (
+	userPart  = regexp.MustCompile(`(?i)\b(https?://)[^/?#\s"'<>]*@`)
+	queryPart = regexp.MustCompile(`(?i)\b(https?://[^?#\s"'<>]*)\?(?:[^#\s"'<>]*[^#\s"'<>.,:;)])?`)
+	// tokenPart is what follows the path of a SIP service.
+	tokenPart = regexp.MustCompile(`(?i)(/sip/[^/?#\s"'<>]*/)[^?#\s"'<>]*[^?#\s"'<>.,:;)]`)
+	// tagPart is the token in a mailbox; shorter tags are what people choose.
+	tagPart    = regexp.MustCompile(`\+[A-Za-z0-9_-]{16,}@`)
+	folderPart = regexp.MustCompile(`(?i)\bfile:[^\s"'<>]*/`)
+	// mailbox is all of a mail address or a user part but its domain.
+	mailbox = regexp.MustCompile(`[^\s"'<>()\[\],;/@]+@`)
+)
+
+// Redact returns a text without the secrets of the URLs in it: user and
+// password go, the whole query and the token of a SIP service become ***, and so
+// does the token of a mailbox. Scheme, host and path stay, so that people know
+// which one is meant. It is the rule for all that people read: pages, logs,
+// errors, and what commands print. To apply it again changes nothing.
+func Redact(text string) string {
+	text = userPart.ReplaceAllString(text, "$1")
+	text = queryPart.ReplaceAllString(text, "$1?***")
+	text = tokenPart.ReplaceAllString(text, "${1}***")
+	return tagPart.ReplaceAllString(text, "+***@")
+}
+
+// public is Redact for pages, which strangers read: they need not know our
+// folders either.
+func public(text string) string {
+	return folderPart.ReplaceAllString(Redact(text), "file:.../")
 }

@@ -51,11 +51,11 @@ func (s *Server) recent(form recentForm) echo.HandlerFunc {
 		}
 		m := publish.Meta{ContentType: form.ContentType, ETag: s.recentTag(form.Name, &set)}
 		maps.Copy(w.Header(), headerOf(&m))
-		if current(w, r, &m) {
+		if answeredNotModified(w, r, &m) {
 			return nil
 		}
-		key := memoKey{path: r.URL.Path + m.ETag}
-		d := s.memo.get(key)
+		key := docKey{path: r.URL.Path + m.ETag}
+		d := s.docs.get(key)
 		if d == nil {
 			f, err := s.recentFeed(r.Context(), &set, form.Name)
 			if err != nil {
@@ -65,8 +65,8 @@ func (s *Server) recent(form recentForm) echo.HandlerFunc {
 			if err := form.write(&b, f); err != nil {
 				return err
 			}
-			d = &closed{key: key, meta: m, body: b.Bytes()}
-			s.memo.put(d)
+			d = &cachedDoc{key: key, meta: m, body: b.Bytes()}
+			s.docs.put(d)
 		}
 		send(w, r, &m, bytes.NewReader(d.body), int64(len(d.body)))
 		return nil
@@ -104,7 +104,7 @@ func (s *Server) recentFeed(ctx context.Context, set *event.Set, name string) (*
 		return nil, err
 	}
 	f := &recentFeed{Title: titleOf(set), About: cmp.Or(set.Description, "The newest changes of this set's records"),
-		Self: s.setPage(set.Name) + name, Home: s.setPage(set.Name), Updated: set.LastObserved.Time()}
+		Self: s.setURL(set.Name) + name, Home: s.setURL(set.Name), Updated: set.LastObserved.Time()}
 	for i := range events {
 		e := &events[i]
 		item := recentItem{ID: fmt.Sprintf("%s#%d", f.Home, e.Seq), Title: cmp.Or(e.Title, e.Record), Kind: e.Kind.String(), Summary: summary(e), At: e.Observed.Time()}
@@ -191,14 +191,14 @@ func (s *Server) last(ctx context.Context, set string, r event.Range) (found []e
 func (s *Server) recentLink(set *event.Set, e *event.Event) string {
 	switch {
 	case set.Content != event.Reference:
-		return s.setPage(set.Name) + "records/" + event.Key(e.Record)
+		return s.setURL(set.Name) + "records/" + event.Key(e.Record)
 	case isWeb(e.Loc):
 		return asciiURL(e.Loc)
 	}
-	return s.setPage(set.Name)
+	return s.setURL(set.Name)
 }
 
-func (s *Server) setPage(set string) string { return s.base + "/sets/" + set + "/" }
+func (s *Server) setURL(set string) string { return s.base + "/sets/" + set + "/" }
 
 func titleOf(set *event.Set) string {
 	if set.Title == "" {

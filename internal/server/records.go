@@ -31,7 +31,7 @@ func (s *Server) record(c echo.Context) error {
 		return notFound(err)
 	}
 	if mode == event.Reference {
-		say(w, http.StatusNotFound, "This set serves no records: its lists name the originals themselves.\n")
+		writeText(w, http.StatusNotFound, "This set serves no records: its lists name the originals themselves.\n")
 		return nil
 	}
 	if !keyPattern.MatchString(key) {
@@ -44,12 +44,12 @@ func (s *Server) record(c echo.Context) error {
 	w.Header().Set("Link", s.opt.Documents.LinkHeader(set))
 	if !e.Live() {
 		addVia(w.Header(), e.Via.Href)
-		say(w, http.StatusGone, "This record was deleted.\n")
+		writeText(w, http.StatusGone, "This record was deleted.\n")
 		return nil
 	}
 	rep, via, ok := representation(e, name, named)
 	if !ok {
-		say(w, http.StatusNotFound, "This record has no such representation.\n")
+		writeText(w, http.StatusNotFound, "This record has no such representation.\n")
 		return nil
 	}
 	addVia(w.Header(), via)
@@ -57,7 +57,7 @@ func (s *Server) record(c echo.Context) error {
 		redirect(w, r, rep.Href)
 		return nil
 	}
-	return s.mirrored(w, r, e, rep)
+	return s.serveCopy(w, r, e, rep)
 }
 
 // mode returns the content mode of a set, which never changes.
@@ -101,7 +101,7 @@ func addVia(h http.Header, href string) {
 	}
 }
 
-// isWeb tells whether a URL that a stranger wrote may be followed from here.
+// isWeb reports whether a URL that a stranger wrote may be followed from here.
 func isWeb(href string) bool {
 	u, err := url.Parse(href)
 	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != ""
@@ -109,7 +109,7 @@ func isWeb(href string) bool {
 
 func redirect(w http.ResponseWriter, r *http.Request, href string) {
 	if !isWeb(href) {
-		say(w, http.StatusNotFound, "The original of this record is not on the web.\n")
+		writeText(w, http.StatusNotFound, "The original of this record is not on the web.\n")
 		return
 	}
 	w.Header().Set("Cache-Control", "no-cache")
@@ -117,11 +117,11 @@ func redirect(w http.ResponseWriter, r *http.Request, href string) {
 	http.Redirect(w, r, href, http.StatusTemporaryRedirect)
 }
 
-// modified is the lastmod of the record in our lists; zero while it is so young
+// lastModified is the lastmod of the record in our lists; zero while it is so young
 // that the record may still change within that second, since a client that knows
 // no more of it than the second would miss the change. Then the entity tag alone
 // decides.
-func (s *Server) modified(e *event.Event) time.Time {
+func (s *Server) lastModified(e *event.Event) time.Time {
 	lastmod := e.Observed.Time().Truncate(time.Second)
 	if s.opt.Now().Sub(lastmod) < 2*time.Second { // the last event of that second is a second old
 		return time.Time{}
@@ -132,10 +132,10 @@ func (s *Server) modified(e *event.Event) time.Time {
 // recordPolicy lets a stranger's page show itself, and nothing more.
 const recordPolicy = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
 
-// describe sets what is said of a stranger's content: it must not act as ours in a
+// setContentHeaders sets what is said of a stranger's content: it must not act as ours in a
 // browser, nor tell anybody that it is being read. What a browser would run as a
 // page, it saves.
-func describe(h http.Header, kind string) {
+func setContentHeaders(h http.Header, kind string) {
 	h.Set("Content-Security-Policy", recordPolicy)
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
@@ -146,18 +146,18 @@ func describe(h http.Header, kind string) {
 	}
 }
 
-// mirrored answers with our copy. Its content is a stranger's: a browser shall
+// serveCopy answers with our copy. Its content is a stranger's: a browser shall
 // run nothing of it, and take it for nothing but what it is said to be. It is
 // never compressed, so hash and length in our lists are those of what goes out.
-func (s *Server) mirrored(w http.ResponseWriter, r *http.Request, e *event.Event, rep event.Representation) error {
-	digits, lastmod := rep.SHA256(), s.modified(e)
+func (s *Server) serveCopy(w http.ResponseWriter, r *http.Request, e *event.Event, rep event.Representation) error {
+	digits, lastmod := rep.SHA256(), s.lastModified(e)
 	var sum [32]byte
 	if n, err := hex.Decode(sum[:], []byte(digits)); err != nil || n != len(sum) {
 		return fmt.Errorf("record %q of set %s (event %d) has no SHA-256 although its set is a mirror: run bridge verify", e.Record, e.Set, e.Seq)
 	}
 	describeCopy := func() {
 		h := w.Header()
-		describe(h, publish.ServedType(rep.Type))
+		setContentHeaders(h, publish.ServedType(rep.Type))
 		h.Set("ETag", `"`+digits+`"`)
 		if !lastmod.IsZero() {
 			h.Set("Last-Modified", lastmod.Format(http.TimeFormat))

@@ -7,8 +7,13 @@ import (
 	"io"
 	"iter"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"os"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,6 +22,8 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/limit"
 	"github.com/pmh-bridge/bridge/internal/publish"
 	"github.com/pmh-bridge/bridge/internal/server"
 )
@@ -390,5 +397,149 @@ func TestEndUnderLoad(t *testing.T) {
 	tr.CloseIdleConnections()
 	if lines := append(h.journal.at(slog.LevelError), h.journal.at(slog.LevelWarn)...); len(lines) > 0 {
 		t.Error(lines)
+	}
+}
+
+// kernel is a response writer that takes files, as a TCP connection does.
+type kernel struct {
+	*httptest.ResponseRecorder
+	pieces []int64
+}
+
+func (k *kernel) ReadFrom(src io.Reader) (int64, error) {
+	lr, ok := src.(*io.LimitedReader)
+	if !ok {
+		return 0, errors.New("no LimitedReader: sendfile would not know how much to send")
+	}
+	if _, ok := lr.R.(*os.File); !ok {
+		return 0, errors.New("no file: sendfile is lost")
+	}
+	k.pieces = append(k.pieces, lr.N)
+	return io.Copy(k.ResponseRecorder, src)
+}
+
+func TestLargeDocuments(t *testing.T) {
+	h := newHouse(t, "", nil)
+	h.long("long", 5000)
+	const path = "/sets/long/changelist/1.xml"
+	handler := server.New(h.opt).Handler()
+	plain := h.get(path).want(t, 200)
+	small := h.get(path, "Accept-Encoding", "gzip").want(t, 200)
+	if len(plain.body) < 1<<20 || len(small.body) <= 256<<10 || unzip(t, small.body) != plain.body {
+		t.Fatalf("%d and %d bytes", len(plain.body), len(small.body))
+	}
+	if part := h.get(path, "Range", "bytes=300000-899999").want(t, 206); part.body != plain.body[300_000:900_000] {
+		t.Error("a range has other bytes")
+	}
+	for _, c := range []struct {
+		coding, ranges string
+		want           string
+		status         int
+	}{{"", "", plain.body, 200}, {"gzip", "", small.body, 200}, {"", "bytes=300000-899999", plain.body[300_000:900_000], 206}} {
+		k := &kernel{ResponseRecorder: httptest.NewRecorder()}
+		r := httptest.NewRequest(http.MethodGet, path, nil)
+		if c.coding != "" {
+			r.Header.Set("Accept-Encoding", c.coding)
+		}
+		if c.ranges != "" {
+			r.Header.Set("Range", c.ranges)
+		}
+		handler.ServeHTTP(k, r)
+		got := reply{k.Code, k.Header(), k.Body.String()}
+		got.want(t, c.status).field(t, "Content-Length", strconv.Itoa(len(c.want)))
+		if got.body != c.want {
+			t.Errorf("status %d: %d bytes, want %d", c.status, len(got.body), len(c.want))
+		}
+		if len(k.pieces) < len(c.want)>>18 {
+			t.Errorf("sendfile got %d pieces of %d bytes", len(k.pieces), len(c.want))
+		}
+	}
+}
+
+// faulty is a log whose events cannot be read.
+type faulty struct{ *eventlog.Log }
+
+func (faulty) Events(context.Context, string, event.Range) iter.Seq2[*event.Event, error] {
+	return func(yield func(*event.Event, error) bool) { yield(nil, errors.New("disk I/O error")) }
+}
+
+// What is known of a document before it is rendered must not stick to the fault
+// that rendering ends in.
+func TestDocumentThatCannotBeRendered(t *testing.T) {
+	h := newHouse(t, "", nil).set("main", "Main", event.Mirror)
+	h.fill("main")
+	pub, err := publish.New(publish.Options{Log: faulty{h.log}, BaseURL: h.base, CacheDir: t.TempDir(), SnapshotDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.opt.Documents = pub
+	handler := server.New(h.opt).Handler()
+	w := httptest.NewRecorder()
+	handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/sets/main/changelist/1.xml", nil))
+	r := reply{w.Code, w.Header(), w.Body.String()}
+	r.want(t, 500).field(t, "ETag", "").field(t, "Last-Modified", "").field(t, "Accept-Ranges", "").field(t, "Cache-Control", "no-cache").
+		field(t, "Content-Type", "text/plain; charset=utf-8")
+	if lines := h.journal.at(slog.LevelError); len(lines) != 1 || !strings.Contains(lines[0], "disk I/O error") {
+		t.Errorf("log: %q", lines)
+	}
+}
+
+// turns are bodies that come at full speed, and how often one was read in a row.
+type turns struct {
+	mu                         sync.Mutex
+	bodies                     map[int]bool
+	reads, last, row, mostRow  int
+	largest, bodiesWanted, end int
+}
+
+type turn struct {
+	*turns
+	id int
+}
+
+func (b turn) Read(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.reads >= b.end {
+		return 0, io.EOF
+	}
+	b.bodies[b.id] = true
+	b.largest = max(b.largest, len(p))
+	if len(b.bodies) < b.bodiesWanted {
+		return len(p), nil // not all have begun
+	}
+	b.reads++
+	if b.row++; b.last != b.id {
+		b.last, b.row = b.id, 1
+	}
+	b.mostRow = max(b.mostRow, b.row)
+	return len(p), nil
+}
+
+func (turn) Close() error { return nil }
+
+// D35: of hundreds of bodies that come at full speed each is read a small piece at a
+// time, so that whoever else has something to do, such as /healthz, waits for a
+// piece of each and not for 10 ms of each.
+func TestBodiesTakeTurns(t *testing.T) {
+	const bodies = 100
+	h := newHouse(t, "", func(o *server.Options) {
+		withDesk(func(w http.ResponseWriter, r *http.Request, _ string) {
+			_, _ = io.Copy(io.Discard, struct{ io.Reader }{r.Body})
+			w.WriteHeader(http.StatusAccepted)
+		})(o)
+		o.Bodies = limit.NewBytes(math.MaxInt64, math.MaxInt64)
+	})
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	all := &turns{bodies: map[int]bool{}, bodiesWanted: bodies, end: 1000 * bodies}
+	var running sync.WaitGroup
+	for i := range bodies {
+		running.Go(func() {
+			h.web.Config.Handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/sip/main", turn{all, i}))
+		})
+	}
+	running.Wait()
+	if all.reads < all.end || all.mostRow > 20 || all.largest > 16<<10 {
+		t.Errorf("of %d pieces, of up to %d bytes, %d of one body were read in a row", all.reads, all.largest, all.mostRow)
 	}
 }

@@ -1,11 +1,11 @@
 // Package server answers HTTP: the documents that publish makes, the records of
 // the content store, and a plain page for people who look.
 //
-// It reads only, and only what its callers hand in; no path of a request ever
-// becomes a path of a file here. A request passes the door (door.go: methods,
-// limits, the mount), is routed, and is answered by one handler, or by its error
-// (answer.go). What is below /sip/ alone may have a body, and goes to the SIPService of
-// its set (desk.go).
+// It only reads, and only through the interfaces of Options; no path of a request ever
+// becomes a path of a file here. Every request passes serveHTTP (handler.go: methods,
+// limits, the mount), is routed, and is answered by one handler, or by handleError.
+// Only requests below /sip/ may have a body; they go to the SIPService of their set
+// (sip.go).
 //
 // A base URL with a path, as in https://example.org/bridge, means that a proxy
 // stands in front. Whether it strips that path or keeps it does not matter:
@@ -31,6 +31,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/defect"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 	"github.com/pmh-bridge/bridge/internal/limit"
 	"github.com/pmh-bridge/bridge/internal/publish"
@@ -107,14 +108,14 @@ type Limits struct {
 	// HeaderBytes of a request; 0 is 64 KiB. More is answered with 431.
 	HeaderBytes int
 	// HeaderTime in which the header of a request must have been sent; 0 is 10 s.
-	// Only requests below /sip/ may have a body: others are refused with 413. What
-	// is left of a body that nobody reads is waited for as long again.
+	// Only requests below /sip/ may have a body: others are refused with 413. For the
+	// unread rest of a body the server waits as long again.
 	HeaderTime time.Duration
 	// BodyTime in which a body must have been sent whole; 0 is a minute.
 	BodyTime time.Duration
-	// Patience is how long a client may take for the next 256 KiB of an answer;
-	// 0 is 30 s. An answer may take as long as it likes while the client reads.
-	Patience time.Duration
+	// WriteTime is how long a client may take for the next 256 KiB of an answer; 0 is
+	// 30 s. The whole answer may take as long as it needs while the client reads.
+	WriteTime time.Duration
 	// Idle is how long a connection is kept between requests; 0 is 2 minutes.
 	Idle time.Duration
 	// PerAddress is how many requests of one IP address (of one /64 in IPv6) are
@@ -155,7 +156,7 @@ type Options struct {
 	// Proxies are the networks of the web servers in front of us, none of them an
 	// IPv4 network in IPv6's form: what one of these adds to X-Forwarded-For is
 	// believed, and a request of it counts as its caller's wherever addresses
-	// matter. Everybody else's header is ignored.
+	// matter. The header of any other client is ignored.
 	Proxies []netip.Prefix
 	// PartialHeader is the value of follow.PartialHeader for a set that is not whole yet; a nil
 	// func is a server whose sets are whole.
@@ -166,8 +167,8 @@ type Options struct {
 	// servers; nil is one of 64 MiB, a quarter of it for one client.
 	Bodies *limit.Bytes
 	Limits Limits
-	// Full is why nothing may be taken from strangers now, nil where the disk has room;
-	// a nil func is a disk that always has.
+	// Full returns why no request body may be stored now, nil while the disk has room;
+	// a nil func means that it always has.
 	Full func() error
 	// Now is the clock; nil is the system's.
 	Now func() time.Time
@@ -175,26 +176,26 @@ type Options struct {
 
 // Server answers requests. Its methods may be called from any goroutine.
 type Server struct {
-	opt   Options
-	log   *slog.Logger
-	base  string // without a slash at its end
-	mount string // path of base, "" when there is none
-	host  string // of base, without its port
-	echo  *echo.Echo
-	gate  *gate
-	pages pages
-	memo  *memo
-	ready readiness
-	stood standings
+	opt      Options
+	log      *slog.Logger
+	base     string // without a slash at its end
+	mount    string // path of base, "" when there is none
+	host     string // of base, without its port
+	echo     *echo.Echo
+	limiter  *requestLimiter
+	pages    pages
+	docs     *docCache
+	ready    readyCheck
+	statuses statusCache
 	// logins are those that failed.
 	logins limit.Attempts
 	// nosniff and policy are header fields that all answers begin with.
 	nosniff, policy []string
 	// buffers are *[bufferSize]byte, for answers that are no files.
 	buffers sync.Pool
-	// ending ends when calls of desks have to be answered, by hurry.
-	ending context.Context
-	hurry  context.CancelFunc
+	// draining ends, by startDraining, when calls of SIP services must be answered.
+	draining      context.Context
+	startDraining context.CancelFunc
 
 	mu    sync.Mutex
 	modes map[string]event.Content // of sets that were asked for; fixed when a set is made
@@ -214,13 +215,13 @@ func New(o Options) *Server {
 	}
 	s := &Server{
 		opt: o, log: o.Logger, base: strings.TrimRight(o.BaseURL, "/"),
-		gate: newGate(o.Limits.PerAddress), pages: newPages(), memo: newMemo(), modes: map[string]event.Content{},
+		limiter: newRequestLimiter(o.Limits.PerAddress), pages: newPages(), docs: newDocCache(), modes: map[string]event.Content{},
 		nosniff: []string{"nosniff"}, policy: []string{"default-src 'none'; frame-ancestors 'none'"},
 	}
 	if u, err := url.Parse(s.base); err == nil {
 		s.mount, s.host = u.Path, u.Hostname()
 	}
-	s.ending, s.hurry = context.WithCancel(context.Background())
+	s.draining, s.startDraining = context.WithCancel(context.Background())
 	s.buffers.New = func() any { return new([bufferSize]byte) }
 	s.echo = s.routes()
 	return s
@@ -234,7 +235,7 @@ func (l Limits) orDefaults() Limits {
 	}
 	def(&l.HeaderTime, 10*time.Second)
 	def(&l.BodyTime, time.Minute)
-	def(&l.Patience, 30*time.Second)
+	def(&l.WriteTime, 30*time.Second)
 	def(&l.Idle, 2*time.Minute)
 	def(&l.Drain, 8*time.Second)
 	def(&l.StatusAge, 3*time.Second)
@@ -265,15 +266,15 @@ func markSpare(ctx context.Context, c net.Conn) context.Context {
 // routes is the part of the table of URLs that this server answers.
 func (s *Server) routes() *echo.Echo {
 	e := echo.New()
-	e.HTTPErrorHandler = s.fail
+	e.HTTPErrorHandler = s.handleError
 	handlers := map[string]echo.HandlerFunc{
-		"/":                         s.home,
+		"/":                         s.indexPage,
 		"/healthz":                  s.healthz,
 		"/readyz":                   s.readyz,
 		"/robots.txt":               s.document,
 		"/.well-known/resourcesync": s.document,
-		"/sets/:set":                s.slash,
-		"/sets/:set/":               s.setHome,
+		"/sets/:set":                s.redirectToSlash,
+		"/sets/:set/":               s.setPage,
 		"/sets/:set/records/:name":  s.record,
 		"/sets/:set/*":              s.document, // publish knows which there are
 	}
@@ -288,7 +289,7 @@ func (s *Server) routes() *echo.Echo {
 
 // Handler returns the server as a handler, without the limits that belong to
 // connections.
-func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.door) }
+func (s *Server) Handler() http.Handler { return http.HandlerFunc(s.serveHTTP) }
 
 // Run serves on a listener, which it closes, until ctx is done. Then it takes no
 // more connections, lets requests go on for Limits.Drain, and cuts what is left.
@@ -298,11 +299,11 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	requests, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	lim := s.opt.Limits
-	limited := limit.NewListener(l, limit.Conns{All: lim.Connections, PerClient: lim.ConnectionsPerAddress, Spare: spareConnections, Exempt: s.trusts})
+	limited := limit.NewListener(l, limit.ConnLimits{All: lim.Connections, PerClient: lim.ConnectionsPerAddress, Spare: spareConnections, Exempt: s.isProxy})
 	srv := &http.Server{
 		Handler: s.Handler(), MaxHeaderBytes: lim.HeaderBytes, ReadHeaderTimeout: lim.HeaderTime,
 		// No ReadTimeout: it would end the context of an answer that takes longer.
-		WriteTimeout: lim.Patience, IdleTimeout: lim.Idle,
+		WriteTimeout: lim.WriteTime, IdleTimeout: lim.Idle,
 		BaseContext: func(net.Listener) context.Context { return requests },
 		ConnState:   limited.State, ConnContext: markSpare,
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
@@ -329,12 +330,76 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 func (s *Server) drain(srv *http.Server, cancel context.CancelFunc) {
 	ctx, done := context.WithTimeout(context.Background(), s.opt.Limits.Drain)
 	defer done()
-	defer time.AfterFunc(s.opt.Limits.Drain-s.opt.Limits.Drain/8, s.hurry).Stop()
+	defer time.AfterFunc(s.opt.Limits.Drain-s.opt.Limits.Drain/8, s.startDraining).Stop()
 	if srv.Shutdown(ctx) == nil {
 		return
 	}
 	cancel()
 	_ = srv.Close() // of connections that are cut anyway
-	left := s.gate.wait(time.Second)
+	left := s.limiter.wait(time.Second)
 	s.log.Warn("connections were cut: their requests took too long to end", "waited", s.opt.Limits.Drain, "still running", left)
+}
+
+// readyTime is how long /readyz waits for an answer of the log.
+const readyTime = 5 * time.Second
+
+// healthz answers while the process serves at all.
+func (s *Server) healthz(c echo.Context) error {
+	writeText(c.Response().Writer, http.StatusOK, "ok\n")
+	return nil
+}
+
+// readyz answers 200 when log and Change Lists are served, else 503 and why.
+func (s *Server) readyz(c echo.Context) error {
+	w := c.Response().Writer
+	if s.opt.Ready != nil {
+		if err := s.ready.run(c.Request().Context(), s.opt.Ready); err != nil {
+			why := "not ready; bridge status and the server's log say why\n"
+			if s.operator(c.Request()) {
+				why = "not ready: " + public(err.Error()) + "\n"
+			}
+			w.Header().Set("Retry-After", "5")
+			writeText(w, http.StatusServiceUnavailable, why)
+			return nil
+		}
+	}
+	writeText(w, http.StatusOK, "ready\n")
+	return nil
+}
+
+// readyCheck runs one check for all requests at the same time: no limit bounds how
+// many these are, so together they must cost no more than one.
+type readyCheck struct {
+	mu      sync.Mutex
+	running *readyResult // nil while no check runs
+}
+
+type readyResult struct {
+	done chan struct{}
+	err  error
+}
+
+func (r *readyCheck) run(ctx context.Context, ready func(context.Context) error) error {
+	r.mu.Lock()
+	a := r.running
+	if a == nil {
+		a = &readyResult{done: make(chan struct{})}
+		r.running = a
+		go func() {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyTime)
+			defer cancel()
+			a.err = defect.Guard(func() error { return ready(ctx) })
+			r.mu.Lock()
+			r.running = nil
+			r.mu.Unlock()
+			close(a.done)
+		}()
+	}
+	r.mu.Unlock()
+	select {
+	case <-a.done:
+		return a.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }

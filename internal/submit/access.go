@@ -38,10 +38,10 @@ func (a *Access) check(c *sip.Caller) *sip.Denied {
 	case "", AccessNone:
 		allowed = true
 	case AccessToken:
-		allowed = a.Token != "" && same(c.Token, a.Token)
+		allowed = a.Token != "" && constantTimeEqual(c.Token, a.Token)
 	case AccessBasic:
 		// Both are compared whatever comes out of the first.
-		user, password := same(c.User, a.User), same(c.Password, a.Password)
+		user, password := constantTimeEqual(c.User, a.User), constantTimeEqual(c.Password, a.Password)
 		if c.HasLogin && a.Password != "" && user && password {
 			return nil
 		}
@@ -58,8 +58,8 @@ func (a *Access) check(c *sip.Caller) *sip.Denied {
 	return nil
 }
 
-// lacking says for our own log what a caller lacks who was not let in.
-func (a *Access) lacking(c *sip.Caller) string {
+// denyReason says for our own log what a caller lacks who was not let in.
+func (a *Access) denyReason(c *sip.Caller) string {
 	switch {
 	case a.Kind == AccessBasic && !c.HasLogin:
 		return "no user name and password"
@@ -75,14 +75,14 @@ func (a *Access) lacking(c *sip.Caller) string {
 	return "no access"
 }
 
-// stranger reports whether whoever the service lets in has shown nothing that tells
+// anonymous reports whether whoever the service lets in has shown nothing that tells
 // him from everybody else.
-func (d *Desk) stranger() bool { return d.Access.Kind == "" || d.Access.Kind == AccessNone }
+func (d *Server) anonymous() bool { return d.Access.Kind == "" || d.Access.Kind == AccessNone }
 
-// takeFromStranger counts what a stranger has stored, if it is one. The error is a
+// takeQuota counts what a stranger has stored, if it is one. The error is a
 // *sip.Fault: he has had enough for today.
-func (d *Desk) takeFromStranger(caller *sip.Caller, bytes int64) error {
-	if d.Quota == nil || !d.stranger() {
+func (d *Server) takeQuota(caller *sip.Caller, bytes int64) error {
+	if d.Quota == nil || !d.anonymous() {
 		return nil
 	}
 	err := d.Quota.Take(caller.Address, bytes, d.now())
@@ -95,8 +95,8 @@ func (d *Desk) takeFromStranger(caller *sip.Caller, bytes int64) error {
 	return &sip.Fault{Code: sip.Server, Text: "nothing was stored: " + err.Error() + ", or ask whoever runs this service to let you in by a secret"}
 }
 
-// same compares in a time that tells nothing, not even of lengths.
-func same(a, b string) bool {
+// constantTimeEqual compares in a time that tells nothing, not even of lengths.
+func constantTimeEqual(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
@@ -104,15 +104,15 @@ func same(a, b string) bool {
 // Admit lets in whom Access does, and whoever names the token of a submission of
 // this set, which only the server that we gave it to can know. Such a token is
 // looked up whole, so that no comparison tells a part of it.
-func (d *Desk) Admit(ctx context.Context, caller sip.Caller) error {
+func (d *Server) Admit(ctx context.Context, caller sip.Caller) error {
 	denied := d.Access.check(&caller)
 	if denied == nil {
 		return nil
 	}
-	s, err := d.withToken(ctx, caller.Token)
+	s, err := d.submissionByToken(ctx, caller.Token)
 	if err == nil && s == nil {
-		why := d.Access.lacking(&caller)
-		d.refusals.Note(func(n int) {
+		why := d.Access.denyReason(&caller)
+		d.denied.Note(func(n int) {
 			d.log().Info("callers were not let in", "set", d.Set, "calls", n, "last", caller.Address, "why", why)
 		})
 		return denied

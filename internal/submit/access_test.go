@@ -65,7 +65,7 @@ func statusOf(d *sip.Denied) int {
 // access says, and for nothing else.
 func TestTokenOfASubmissionAdmits(t *testing.T) {
 	ctx := context.Background()
-	h := newDesk(t, Gateway, func(_ *deskHouse, d *Desk) { d.Access = Access{Kind: AccessToken, Token: "sixteencharacters"} })
+	h := newDesk(t, Gateway, func(_ *deskHouse, d *Server) { d.Access = Access{Kind: AccessToken, Token: "sixteencharacters"} })
 	h.add(event.Submission{State: event.StateProvisional, Token: "abcdefghijklmnopqrstuvwxyz"})
 	h.do(h.log.EnsureSet(ctx, eventlog.SetConfig{Name: "books", Content: event.Mirror}))
 	other, err := h.log.EnsureSource(ctx, "books", "sip", "/sip/books", 0)

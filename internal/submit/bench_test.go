@@ -31,9 +31,9 @@ func BenchmarkIngestOneByOne(b *testing.B) {
 	h := newDesk(b, Library, nil)
 	var one sync.Mutex
 	benchIngest(b, h, func(r *sip.Request) error {
-		p := &parcel{request: r, answer: make(chan answer, 1), observation: translate.FromRecord(h.desk.assign(r.Source), r.Source, &r.Record, h.now())}
+		p := &ingestRequest{request: r, answer: make(chan answer, 1), observation: translate.FromRecord(h.desk.assign(r.Source), r.Source, &r.Record, h.now())}
 		one.Lock()
-		h.desk.commit(context.Background(), []*parcel{p})
+		h.desk.commitRequests(context.Background(), []*ingestRequest{p})
 		one.Unlock()
 		return (<-p.answer).err
 	})

@@ -64,11 +64,11 @@ type FileResult struct {
 const (
 	// attempts is how often a request is sent that fails, attemptFirst the wait
 	// after the first time, which doubles.
-	attempts     = 4
-	attemptFirst = time.Second
-	// patience is how long a server may want to be left alone; one that wants more
+	attempts    = 4
+	attemptWait = time.Second
+	// maxRetryAfter is how long a server may want to be left alone; one that wants more
 	// is given up.
-	patience = time.Minute
+	maxRetryAfter = time.Minute
 )
 
 // Check tells what is wrong with what was asked for.
@@ -91,7 +91,7 @@ func (f *Files) Check() error {
 func (f *Files) Submit(ctx context.Context, files []File, report func(FileResult)) error {
 	properties := &sip.Properties{}
 	if !f.Force {
-		if _, err := insist(ctx, f.Waits, true, func() (err error) {
+		if _, err := retryCall(ctx, f.Waits, true, func() (err error) {
 			properties, err = f.Server.GetProperties(ctx)
 			return err
 		}); err != nil {
@@ -125,13 +125,13 @@ func (f *Files) Submit(ctx context.Context, files []File, report func(FileResult
 func (f *Files) submit(ctx context.Context, file *File, listed []string, silent *atomic.Int32) FileResult {
 	began := time.Now()
 	r := FileResult{Name: file.Name, State: event.StateUnsent}
-	if silent.Load() >= failuresAllowed {
-		r.Reason = fmt.Sprintf("not tried, since the server has not answered for the last %d", failuresAllowed)
+	if silent.Load() >= breakerThreshold {
+		r.Reason = fmt.Sprintf("not tried, since the server has not answered for the last %d", breakerThreshold)
 		return r
 	}
 	if request := f.request(file, &r, listed); request != nil {
 		var disposition *sip.Disposition
-		doubt, err := insist(ctx, nil, identifies(request.Source), func() (err error) {
+		doubt, err := retryCall(ctx, nil, identifies(request.Source), func() (err error) {
 			r := ask(ctx, f.Server, request)
 			disposition = r.disposition
 			return r.err
@@ -194,10 +194,10 @@ func sourceElement(submitter *sip.Submitter, sequence string, identifier *string
 	return &s
 }
 
-// insist makes a call again as long as that may help, a few times; where a repeat is
+// retryCall makes a call again as long as that may help, a few times; where a repeat is
 // not harmless, only when it certainly has not arrived. doubt tells whether one of
 // those that failed may have; waits, which may be nil, is called before each wait.
-func insist(ctx context.Context, waits func(error, time.Duration), harmless bool, call func() error) (doubt bool, err error) {
+func retryCall(ctx context.Context, waits func(error, time.Duration), harmless bool, call func() error) (doubt bool, err error) {
 	for n := 1; ; n++ {
 		err = call()
 		if err == nil {
@@ -205,10 +205,10 @@ func insist(ctx context.Context, waits func(error, time.Duration), harmless bool
 		}
 		doubt = doubt || !(reply{err: err}).refused()
 		var status *sip.StatusError
-		if n == attempts || doubt && !harmless || !sip.Temporary(err) || errors.As(err, &status) && status.RetryAfter > patience {
+		if n == attempts || doubt && !harmless || !sip.Temporary(err) || errors.As(err, &status) && status.RetryAfter > maxRetryAfter {
 			return doubt, err
 		}
-		wait := max(backOff(attemptFirst, patience, n), retryAfter(err))
+		wait := max(backOff(attemptWait, maxRetryAfter, n), retryAfter(err))
 		if waits != nil {
 			waits(err, wait)
 		}

@@ -29,7 +29,7 @@ func TestFormer(t *testing.T) {
 		h.keep([2]string{"urn:a", "1"})
 		h.keep([2]string{"urn:b", "1"})
 		h.keep([2]string{"urn:c", "1"})
-		stop := h.start(h.outbox(func(o *Outbox) { o.Workers = 1 }))
+		stop := h.start(h.outbox(func(o *Submitter) { o.Workers = 1 }))
 		synctest.Wait()
 		stop()
 		states := func() (out [3]event.State) {

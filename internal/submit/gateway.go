@@ -22,29 +22,29 @@ type Upstream interface {
 	Ingest(context.Context, *sip.Request) (*sip.Disposition, error)
 }
 
-// gate is what a desk remembers of requests that have a row in the log. The zero
+// gatewayState is what a Server remembers of requests that have a row in the log. The zero
 // value is ready.
-type gate struct {
-	requests   flights[[32]byte, *event.Submission]
-	properties flights[struct{}, *sip.Properties]
-	rest       rest
+type gatewayState struct {
+	requests   singleflight[[32]byte, *event.Submission]
+	properties singleflight[struct{}, *sip.Properties]
+	pause      retryAfterGate
 	// sending lets one version of a record be on its way at a time, by its source
 	// element: else the later one might arrive first.
-	sending turns
+	sending keyedMutex
 
 	mu sync.Mutex
-	// owed is what came of sending requests on, as long as the log has not taken
+	// unsaved is what came of sending requests on, as long as the log has not taken
 	// it. It may be more than the log can ever find out again: a server that
 	// answers at once sends no notification.
-	owed map[[32]byte]debt
+	unsaved map[[32]byte]unsavedReply
 	// known are the properties of the ingest server, asked for at a time.
 	known *sip.Properties
 	asked time.Time
 }
 
-// debt is what came of the newest submission of a request, if that has a higher ID
+// unsavedReply is what came of the newest submission of a request, if that has a higher ID
 // than after: else it is not in the log.
-type debt struct {
+type unsavedReply struct {
 	reply reply
 	after int64
 }
@@ -53,8 +53,8 @@ type debt struct {
 const propertiesKept = time.Minute
 
 // gatewayProperties returns those of the ingest server behind the gateway.
-func (d *Desk) gatewayProperties(ctx context.Context) (*sip.Properties, error) {
-	g := &d.gate
+func (d *Server) gatewayProperties(ctx context.Context) (*sip.Properties, error) {
+	g := &d.gateway
 	g.mu.Lock()
 	known, age := g.known, d.now().Sub(g.asked)
 	g.mu.Unlock()
@@ -62,14 +62,14 @@ func (d *Desk) gatewayProperties(ctx context.Context) (*sip.Properties, error) {
 		return known, nil
 	}
 	p, err := g.properties.do(ctx, struct{}{}, func() (*sip.Properties, error) {
-		if err := g.rest.over(d.now()); err != nil {
+		if err := g.pause.check(d.now()); err != nil {
 			return nil, err
 		}
-		asking, stop := lasting(ctx)
+		asking, stop := detach(ctx)
 		defer stop()
 		p, err := d.Upstream.GetProperties(asking)
 		if err != nil {
-			g.rest.take(d.now(), err)
+			g.pause.record(d.now(), err)
 			return nil, err
 		}
 		g.mu.Lock()
@@ -77,23 +77,23 @@ func (d *Desk) gatewayProperties(ctx context.Context) (*sip.Properties, error) {
 		g.known, g.asked = p, d.now()
 		return p, nil
 	})
-	if err != nil && (ctx.Err() == nil || serverEnds(ctx)) {
+	if err != nil && (ctx.Err() == nil || serverClosing(ctx)) {
 		d.log().Warn("the ingest server does not tell its properties", "set", d.Set, "error", err)
-		return nil, &sip.Fault{Code: sip.Server, Text: "the ingest server behind this gateway does not tell its properties: try again later" + said(err)}
+		return nil, &sip.Fault{Code: sip.Server, Text: "the ingest server behind this gateway does not tell its properties: try again later" + upstreamMessage(err)}
 	}
 	return p, err
 }
 
 // ingestGateway passes a request on and relays the reply. Of equal requests that
 // come while one is under way only the first is sent.
-func (d *Desk) ingestGateway(ctx context.Context, r *sip.Request) (*sip.Disposition, error) {
+func (d *Server) ingestGateway(ctx context.Context, r *sip.Request) (*sip.Disposition, error) {
 	if err := d.checkRecipient(ctx, r.Recipient); err != nil {
 		return nil, err
 	}
 	digest := requestDigest(r)
-	s, err := d.gate.requests.do(ctx, digest, func() (*event.Submission, error) {
+	s, err := d.gateway.requests.do(ctx, digest, func() (*event.Submission, error) {
 		// What was begun is brought to its end, although the submitter has hung up.
-		going, stop := lasting(ctx)
+		going, stop := detach(ctx)
 		defer stop()
 		return d.forward(going, r, digest, func() bool { return ctx.Err() == nil })
 	})
@@ -107,8 +107,8 @@ func (d *Desk) ingestGateway(ctx context.Context, r *sip.Request) (*sip.Disposit
 // log before the request goes on, and the reply is in the log before it is
 // relayed: whatever breaks off between, a repeat of the request finds where it
 // stands. here tells whether the submitter is still on the line.
-func (d *Desk) forward(ctx context.Context, r *sip.Request, digest [32]byte, here func() bool) (*event.Submission, error) {
-	newest, err := d.settled(ctx, digest, here)
+func (d *Server) forward(ctx context.Context, r *sip.Request, digest [32]byte, here func() bool) (*event.Submission, error) {
+	newest, err := d.settledNewest(ctx, digest, here)
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +116,7 @@ func (d *Desk) forward(ctx context.Context, r *sip.Request, digest [32]byte, her
 	if err != nil || s != nil && s.State != event.StateUnsent {
 		return s, err
 	}
-	defer d.gate.turn(r.Source)()
+	defer d.gateway.turn(r.Source)()
 	if s, err = d.repeated(ctx, s); err != nil { // another version may have had its turn before
 		return nil, err
 	}
@@ -128,15 +128,15 @@ func (d *Desk) forward(ctx context.Context, r *sip.Request, digest [32]byte, her
 
 // turn waits until no other version of a record is on its way, and returns what
 // lets the next one go.
-func (g *gate) turn(source *sip.Source) (end func()) {
+func (g *gatewayState) turn(source *sip.Source) (end func()) {
 	if !identifies(source) {
 		return func() {}
 	}
-	return g.sending.take(string(sip.AppendSource(nil, source)))
+	return g.sending.lock(string(sip.AppendSource(nil, source)))
 }
 
 // newest returns the newest submission with a digest, nil when there is none.
-func (d *Desk) newest(ctx context.Context, digest [32]byte) (*event.Submission, error) {
+func (d *Server) newest(ctx context.Context, digest [32]byte) (*event.Submission, error) {
 	found, err := d.Store.Submissions(ctx, event.SubmissionQuery{Source: d.Source, Request: &digest, Newest: true, Limit: 1})
 	if err != nil || len(found) == 0 {
 		return nil, err
@@ -148,32 +148,32 @@ func (d *Desk) newest(ctx context.Context, digest [32]byte) (*event.Submission, 
 // request is a repeat of, else nil: as long as its answer is awaited, and for a day
 // from then on unless its record is withdrawn; and no longer than until a later
 // version of its record comes, which it would take back.
-func (d *Desk) repeated(ctx context.Context, s *event.Submission) (*event.Submission, error) {
+func (d *Server) repeated(ctx context.Context, s *event.Submission) (*event.Submission, error) {
 	if s == nil {
 		return nil, nil
 	}
-	if over, err := d.superseded(ctx, s); err != nil || over {
+	if over, err := d.hasNewerSent(ctx, s); err != nil || over {
 		return nil, err
 	}
 	switch s.State {
 	case event.StateForwarding, event.StateInDoubt, event.StateProvisional:
 		return s, nil
 	}
-	if s.Changed < event.MicrosOf(d.now().Add(-repeatsFor)) {
+	if s.Changed < event.MicrosOf(d.now().Add(-repeatWindow)) {
 		return nil, nil
 	}
-	over, err := d.answersNoMore(ctx, s)
+	over, err := d.withdrawnSince(ctx, s)
 	if err != nil || over {
 		return nil, err
 	}
 	return s, nil
 }
 
-// repeatsFor is how long the same whole request is the same submission.
-const repeatsFor = 24 * time.Hour
+// repeatWindow is how long the same whole request is the same submission.
+const repeatWindow = 24 * time.Hour
 
 // newSubmission is that of a request that was received, its record stored.
-func (d *Desk) newSubmission(ctx context.Context, r *sip.Request, digest [32]byte) (*event.Submission, error) {
+func (d *Server) newSubmission(ctx context.Context, r *sip.Request, digest [32]byte) (*event.Submission, error) {
 	if err := d.Contents.Put(ctx, r.Record.XML); err != nil {
 		return nil, fmt.Errorf("store the record: %w", err)
 	}
@@ -193,7 +193,7 @@ func (d *Desk) newSubmission(ctx context.Context, r *sip.Request, digest [32]byt
 // begin commits that a request is about to be sent on for the first time, or
 // again after it is certain that it was not. s is what it is a repeat of, newest
 // the newest submission with its digest; both may be nil.
-func (d *Desk) begin(ctx context.Context, s *event.Submission, r *sip.Request, digest [32]byte, newest *event.Submission) (*event.Submission, error) {
+func (d *Server) begin(ctx context.Context, s *event.Submission, r *sip.Request, digest [32]byte, newest *event.Submission) (*event.Submission, error) {
 	var err error
 	if s == nil {
 		s, err = d.newSubmission(ctx, r, digest)
@@ -202,14 +202,14 @@ func (d *Desk) begin(ctx context.Context, s *event.Submission, r *sip.Request, d
 		return nil, err
 	}
 	// Should the commit take effect and fail all the same, the row can be put right.
-	owed := debt{reply: reply{err: errNotSent}}
+	owed := unsavedReply{reply: reply{err: errNotSent}}
 	if newest != nil {
 		owed.after = newest.ID
 	}
 	if s.ID != 0 {
 		owed.after = s.ID - 1
 	}
-	d.gate.owe(digest, owed)
+	d.gateway.save(digest, owed)
 	if s.ID != 0 {
 		s, err = d.change(ctx, s.ID, func(s *event.Submission) bool {
 			if s.State != event.StateUnsent {
@@ -232,7 +232,7 @@ func (d *Desk) begin(ctx context.Context, s *event.Submission, r *sip.Request, d
 	if err != nil {
 		return nil, err
 	}
-	d.gate.paid(digest)
+	d.gateway.clear(digest)
 	return s, nil
 }
 
@@ -240,20 +240,20 @@ func (d *Desk) begin(ctx context.Context, s *event.Submission, r *sip.Request, d
 func newToken() string { return strings.ToLower(rand.Text()) }
 
 // send sends a request on and commits what comes of it.
-func (d *Desk) send(ctx context.Context, s *event.Submission, source *sip.Source, record []byte, here func() bool) (*event.Submission, error) {
+func (d *Server) send(ctx context.Context, s *event.Submission, source *sip.Source, record []byte, here func() bool) (*event.Submission, error) {
 	r := &sip.Request{Source: source, Record: sip.Record{XML: record}}
 	if s.Token != "" {
 		r.Recipient = d.recipient(s.Token)
 	}
-	sent := reply{err: d.gate.rest.over(d.now())}
+	sent := reply{err: d.gateway.pause.check(d.now())}
 	if sent.err == nil {
 		sent = ask(ctx, d.Upstream, r)
-		d.gate.rest.take(d.now(), sent.err)
-		if serverEnds(ctx) && !sent.refused() && (errors.Is(sent.err, context.Canceled) || errors.Is(sent.err, http.ErrServerClosed)) {
+		d.gateway.pause.record(d.now(), sent.err)
+		if serverClosing(ctx) && !sent.refused() && (errors.Is(sent.err, context.Canceled) || errors.Is(sent.err, http.ErrServerClosed)) {
 			sent.err = errLeft
 		}
 	}
-	s, err := d.land(context.WithoutCancel(ctx), s, sent, here())
+	s, err := d.recordReply(context.WithoutCancel(ctx), s, sent, here())
 	if err != nil {
 		return nil, err
 	}
@@ -264,7 +264,7 @@ func (d *Desk) send(ctx context.Context, s *event.Submission, source *sip.Source
 }
 
 // recipient is where the ingest server shall send its disposition.
-func (d *Desk) recipient(token string) string {
+func (d *Server) recipient(token string) string {
 	if d.Named != nil {
 		return d.Named(token)
 	}
@@ -272,7 +272,7 @@ func (d *Desk) recipient(token string) string {
 }
 
 // answer is what a submission's request is answered now.
-func (d *Desk) answer(s *event.Submission, source *sip.Source) (*sip.Disposition, error) {
+func (d *Server) answer(s *event.Submission, source *sip.Source) (*sip.Disposition, error) {
 	switch s.State {
 	case event.StateAccepted:
 		return &sip.Disposition{Source: source, Outcome: sip.Accepted, AssignedIdentifier: s.Assigned}, nil
@@ -291,37 +291,37 @@ func (d *Desk) answer(s *event.Submission, source *sip.Source) (*sip.Disposition
 	return nil, &sip.Fault{Code: sip.Server, Text: "the request could not be passed on: send it again"}
 }
 
-func (g *gate) owe(request [32]byte, d debt) {
+func (g *gatewayState) save(request [32]byte, d unsavedReply) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.owed == nil {
-		g.owed = map[[32]byte]debt{}
+	if g.unsaved == nil {
+		g.unsaved = map[[32]byte]unsavedReply{}
 	}
-	g.owed[request] = d
+	g.unsaved[request] = d
 }
 
-func (g *gate) paid(request [32]byte) {
+func (g *gatewayState) clear(request [32]byte) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	delete(g.owed, request)
+	delete(g.unsaved, request)
 }
 
-func (g *gate) owes(request [32]byte) (debt, bool) {
+func (g *gatewayState) unsavedReply(request [32]byte) (unsavedReply, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	d, ok := g.owed[request]
+	d, ok := g.unsaved[request]
 	return d, ok
 }
 
-// flights lets what is asked for several times at once be done once. The zero
+// singleflight lets what is asked for several times at once be done once. The zero
 // value is ready.
-type flights[K comparable, V any] struct {
+type singleflight[K comparable, V any] struct {
 	mu    sync.Mutex
-	under map[K]*flight[V]
+	calls map[K]*call[V]
 }
 
-// flight is under way until done is closed; then value and err are set.
-type flight[V any] struct {
+// call is under way until done is closed; then value and err are set.
+type call[V any] struct {
 	done  chan struct{}
 	value V
 	err   error
@@ -329,9 +329,9 @@ type flight[V any] struct {
 
 // do returns what work returns, or what the one under way with the same key
 // does; when ctx ends sooner, whoever waits for another's work goes.
-func (f *flights[K, V]) do(ctx context.Context, key K, work func() (V, error)) (V, error) {
+func (f *singleflight[K, V]) do(ctx context.Context, key K, work func() (V, error)) (V, error) {
 	f.mu.Lock()
-	if other := f.under[key]; other != nil {
+	if other := f.calls[key]; other != nil {
 		f.mu.Unlock()
 		select {
 		case <-other.done:
@@ -341,15 +341,15 @@ func (f *flights[K, V]) do(ctx context.Context, key K, work func() (V, error)) (
 			return none, ctx.Err()
 		}
 	}
-	if f.under == nil {
-		f.under = map[K]*flight[V]{}
+	if f.calls == nil {
+		f.calls = map[K]*call[V]{}
 	}
-	own := &flight[V]{done: make(chan struct{}), err: errors.New("the request has failed")} // should work panic
-	f.under[key] = own
+	own := &call[V]{done: make(chan struct{}), err: errors.New("the request has failed")} // should work panic
+	f.calls[key] = own
 	f.mu.Unlock()
 	defer func() {
 		f.mu.Lock()
-		delete(f.under, key)
+		delete(f.calls, key)
 		f.mu.Unlock()
 		close(own.done)
 	}()
@@ -357,8 +357,8 @@ func (f *flights[K, V]) do(ctx context.Context, key K, work func() (V, error)) (
 	return own.value, own.err
 }
 
-func (f *flights[K, V]) underWay(key K) bool {
+func (f *singleflight[K, V]) inFlight(key K) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.under[key] != nil
+	return f.calls[key] != nil
 }

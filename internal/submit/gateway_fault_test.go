@@ -95,7 +95,7 @@ func (h *gateHouse) faultAt(s scenario, f fate, n int) bool {
 		h.restart() // the library delivers at least once
 	}
 	h.clock.advance(time.Minute)
-	_, _ = h.process.Load().tend(context.Background()) // it may be its turn to fail
+	_, _ = h.process.Load().doDue(context.Background()) // it may be its turn to fail
 	h.restart()
 	h.process.Load().life.calm()
 	h.tend(time.Minute)
@@ -236,7 +236,7 @@ func (h *gateHouse) anyFaults(rt *rapid.T, prefix string) {
 			h.library.decide(sc.ultimate)
 		case what == 5:
 			h.clock.advance(time.Minute)
-			_, _ = h.process.Load().tend(context.Background())
+			_, _ = h.process.Load().doDue(context.Background())
 		case what == 6:
 			h.start(Gateway, plan)
 		}
@@ -322,7 +322,7 @@ func TestReplyIsKeptWhileTheLogFails(t *testing.T) {
 		}
 		p := h.process.Load()
 		for range 4 {
-			_, _ = p.tend(context.Background()) // fails as well
+			_, _ = p.doDue(context.Background()) // fails as well
 		}
 		h.tend(0)
 		h.state(r, event.StateAccepted)
@@ -332,8 +332,8 @@ func TestReplyIsKeptWhileTheLogFails(t *testing.T) {
 			t.Errorf("notified %d times", len(got))
 		}
 		h.answered(r, sip.Accepted)
-		if len(p.gate.owed) != 0 {
-			t.Errorf("%d are still remembered", len(p.gate.owed))
+		if len(p.gateway.unsaved) != 0 {
+			t.Errorf("%d are still remembered", len(p.gateway.unsaved))
 		}
 		if e := h.library.of("1"); len(e) != 1 || e[0].times != 1 {
 			t.Errorf("sent %d times", len(e))
@@ -360,7 +360,7 @@ func TestNeverSentIsNotInDoubt(t *testing.T) {
 			h.state(r, event.StateUnsent)
 		}
 		h.answered(r, sip.Accepted)
-		if n := len(h.process.Load().gate.owed); n != 0 {
+		if n := len(h.process.Load().gateway.unsaved); n != 0 {
 			t.Errorf("%d are still remembered", n)
 		}
 	}

@@ -58,7 +58,7 @@ func TestGatewayProvisional(t *testing.T) {
 	for _, outcome := range []sip.Outcome{sip.Accepted, sip.Rejected} {
 		t.Run(outcome.String(), func(t *testing.T) {
 			posted := 0
-			h := newGate(t, Gateway, func(d *Desk) { d.Posted = func() { posted++ } })
+			h := newGate(t, Gateway, func(d *Server) { d.Notified = func() { posted++ } })
 			h.library.answers = sip.ProvisionallyAccepted
 			r := h.request("1")
 			h.answered(r, sip.ProvisionallyAccepted)
@@ -149,7 +149,7 @@ func TestGatewayProvisionalWithoutRecipient(t *testing.T) {
 }
 
 func TestGatewayRecipient(t *testing.T) {
-	h := newGate(t, Gateway, func(d *Desk) {
+	h := newGate(t, Gateway, func(d *Server) {
 		d.Recipient = func(context.Context, string) error { return errors.New("not a public address") }
 	})
 	h.faulted(h.request("1"), sip.Client, "not a public address")
@@ -181,7 +181,7 @@ func TestGatewayUnsent(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			down := true
 			nobody := testenv.Nobody(t)
-			h := newGate(t, Gateway, func(d *Desk) {
+			h := newGate(t, Gateway, func(d *Server) {
 				if c.err == nil && down {
 					d.Upstream = &sip.HTTPClient{URL: "http://" + nobody}
 				}
@@ -216,7 +216,7 @@ func TestGatewayStatus(t *testing.T) {
 		202: event.StateInDoubt, 204: event.StateInDoubt, 301: event.StateUnsent, 307: event.StateUnsent, 404: event.StateUnsent, 413: event.StateUnsent, 501: event.StateUnsent, 503: event.StateUnsent,
 		500: event.StateInDoubt, 502: event.StateInDoubt, 504: event.StateInDoubt, 200: event.StateInDoubt,
 	} {
-		h := newGate(t, Gateway, func(d *Desk) {
+		h := newGate(t, Gateway, func(d *Server) {
 			url := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				w.WriteHeader(status)
 				w.Write([]byte("<html>no message</html>"))
@@ -329,7 +329,7 @@ func TestGatewayProperties(t *testing.T) {
 	up := &asking{library: &library{}, ask: func() error { asked++; return nil }}
 	h := newGate(t, Gateway, nil)
 	up.url = serve(t, &sip.Handler{Backend: up, Offers: sip.Operations{Ingest: true}})
-	desk := h.process.Load().Desk
+	desk := h.process.Load().Server
 	desk.Upstream = plainClient(up.url)
 	get := func() (*sip.Properties, error) { return desk.GetProperties(context.Background(), sip.Caller{}) }
 	for range 3 {

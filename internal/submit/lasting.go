@@ -6,13 +6,13 @@ import (
 	"net/http"
 )
 
-// lasting returns a context for what goes on although the caller has hung up, until
+// detach returns a context for what goes on although the caller has hung up, until
 // stop. When the server ends, it ends too, and then calls can still be answered:
 // the cause is http.ErrServerClosed.
-func lasting(ctx context.Context) (lasts context.Context, stop func()) {
+func detach(ctx context.Context) (lasts context.Context, stop func()) {
 	lasts, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	unwatch := context.AfterFunc(ctx, func() {
-		if serverEnds(ctx) {
+		if serverClosing(ctx) {
 			end(http.ErrServerClosed)
 		}
 	})
@@ -22,7 +22,7 @@ func lasting(ctx context.Context) (lasts context.Context, stop func()) {
 	}
 }
 
-// serverEnds tells whether a call ends since the server does.
-func serverEnds(ctx context.Context) bool {
+// serverClosing tells whether a call ends since the server does.
+func serverClosing(ctx context.Context) bool {
 	return errors.Is(context.Cause(ctx), http.ErrServerClosed)
 }

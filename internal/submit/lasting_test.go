@@ -24,7 +24,7 @@ func TestGatewayServerEnds(t *testing.T) {
 		<-release
 	}))
 	defer close(release)
-	desk := h.process.Load().Desk
+	desk := h.process.Load().Server
 	desk.Upstream = plainClient(slow)
 	ctx, end := context.WithCancelCause(t.Context())
 	hungUp, hangUp := context.WithCancel(ctx)
@@ -92,7 +92,7 @@ func TestGatewayPropertiesServerEnds(t *testing.T) {
 		<-release
 	}))
 	defer close(release)
-	desk := h.process.Load().Desk
+	desk := h.process.Load().Server
 	desk.Upstream = plainClient(slow)
 	ctx, end := context.WithCancelCause(t.Context())
 	go func() {
@@ -109,7 +109,7 @@ func TestLongRecipient(t *testing.T) {
 		h := newGate(t, mode, nil)
 		for _, form := range []string{"http://box.example/%s", "https://%s.example/", "smtp://box.example/%s@box.example", "mailto:%s@box.example", "%s"} {
 			r := request("1", "a")
-			r.Recipient = fmt.Sprintf(form, strings.Repeat("x", longest))
+			r.Recipient = fmt.Sprintf(form, strings.Repeat("x", maxText))
 			_, err := h.process.Load().Ingest(t.Context(), sip.Caller{}, r)
 			isFault(t, err, sip.Client, "ingest-request/notification-recipient")
 			if n := len(err.Error()); n > 500 {
@@ -118,7 +118,7 @@ func TestLongRecipient(t *testing.T) {
 		}
 		r := request("1", "a")
 		r.Recipient = "http://box.example/"
-		r.Recipient += strings.Repeat("x", longest-len(r.Recipient))
+		r.Recipient += strings.Repeat("x", maxText-len(r.Recipient))
 		_, err := h.process.Load().Ingest(t.Context(), sip.Caller{}, r)
 		h.do(err)
 		found, err := h.log.Submissions(t.Context(), event.SubmissionQuery{Source: h.source})

@@ -19,17 +19,17 @@ import (
 
 // ingestLibrary accepts or rejects a request at once. A notification-recipient is not
 // looked at: nobody will ever be notified.
-func (d *Desk) ingestLibrary(ctx context.Context, r *sip.Request) (*sip.Disposition, error) {
-	reason, err := d.refusal(ctx, &r.Record)
+func (d *Server) ingestLibrary(ctx context.Context, r *sip.Request) (*sip.Disposition, error) {
+	reason, err := d.rejectReason(ctx, &r.Record)
 	if err != nil {
 		return nil, err
 	}
-	p := &parcel{request: r, reason: reason, whole: reason != "" || !identifies(r.Source)}
+	p := &ingestRequest{request: r, reason: reason, whole: reason != "" || !identifies(r.Source)}
 	if p.whole {
 		p.digest = requestDigest(r)
 	}
 	p.observation = translate.FromRecord(d.assign(r.Source), r.Source, &r.Record, d.now())
-	return d.intake.hand(ctx, p)
+	return d.requests.submit(ctx, p)
 }
 
 // identifies tells whether a source element names a record. An empty
@@ -41,7 +41,7 @@ func identifies(s *sip.Source) bool {
 
 // assign returns the identifier of a record from that source: the same for the
 // same record, a new one where the source does not tell which it is.
-func (d *Desk) assign(s *sip.Source) string {
+func (d *Server) assign(s *sip.Source) string {
 	if identifies(s) {
 		return translate.AssignedIdentifier(d.Feed, s)
 	}
@@ -51,12 +51,12 @@ func (d *Desk) assign(s *sip.Source) string {
 
 // checkRecipient returns a fault when a notification-recipient is none, or may
 // not be used. "" is allowed: nobody is named.
-func (d *Desk) checkRecipient(ctx context.Context, recipient string) error {
+func (d *Server) checkRecipient(ctx context.Context, recipient string) error {
 	if recipient == "" {
 		return nil
 	}
 	const path = "ingest-request/notification-recipient"
-	if len(recipient) > longest {
+	if len(recipient) > maxText {
 		return tooLong(path, recipient)
 	}
 	err := parseRecipient(recipient)
@@ -92,9 +92,9 @@ func parseRecipient(recipient string) error {
 	return fmt.Errorf("it must be an http:, https:, smtp: or mailto: URL")
 }
 
-// refusal returns why a record is not accepted: its format is none of ours, or
+// rejectReason returns why a record is not accepted: its format is none of ours, or
 // the validator says so. The error is that the validator does not know.
-func (d *Desk) refusal(ctx context.Context, r *sip.Record) (string, error) {
+func (d *Server) rejectReason(ctx context.Context, r *sip.Record) (string, error) {
 	schema, ok := d.Formats[r.Root]
 	if !ok {
 		names := make([]string, 0, len(d.Formats))
@@ -136,8 +136,8 @@ func requestDigest(r *sip.Request) [32]byte {
 	return [32]byte(h.Sum(nil))
 }
 
-// build decides about each parcel of a group, in their order.
-func (g *assembly) build(ctx context.Context, group []*parcel) error {
+// build decides about each request of a group, in their order.
+func (g *ingestBatch) build(ctx context.Context, group []*ingestRequest) error {
 	for i, p := range group {
 		if p.whole {
 			if first, ok := g.seen[p.digest]; ok {
@@ -145,7 +145,7 @@ func (g *assembly) build(ctx context.Context, group []*parcel) error {
 				continue
 			}
 			g.seen[p.digest] = i
-			known, err := g.known(ctx, p)
+			known, err := g.previousReply(ctx, p)
 			if err != nil {
 				return err
 			}
@@ -154,14 +154,14 @@ func (g *assembly) build(ctx context.Context, group []*parcel) error {
 				continue
 			}
 		}
-		g.answers[i].disposition = g.take(p)
+		g.answers[i].disposition = g.add(p)
 	}
 	return nil
 }
 
-// known returns what the same whole request was answered today. A rejection does
+// previousReply returns what the same whole request was answered today. A rejection does
 // not bind when there is no reason for it any more.
-func (g *assembly) known(ctx context.Context, p *parcel) (*sip.Disposition, error) {
+func (g *ingestBatch) previousReply(ctx context.Context, p *ingestRequest) (*sip.Disposition, error) {
 	stored, err := g.desk.Store.StoredReply(ctx, g.desk.Source, p.digest)
 	if err != nil || stored == nil {
 		return nil, err
@@ -176,14 +176,14 @@ func (g *assembly) known(ctx context.Context, p *parcel) (*sip.Disposition, erro
 	return m.Disposition, nil
 }
 
-// take adds a parcel to the batch and returns its disposition.
-func (g *assembly) take(p *parcel) *sip.Disposition {
+// add adds a request to the batch and returns its disposition.
+func (g *ingestBatch) add(p *ingestRequest) *sip.Disposition {
 	o := p.observation
 	disp := &sip.Disposition{Source: p.request.Source, Outcome: sip.Accepted, AssignedIdentifier: o.Record}
 	if p.reason != "" {
 		disp.Outcome, disp.AssignedIdentifier, disp.Reason = sip.Rejected, "", p.reason
 		g.exchange.Rejections = append(g.exchange.Rejections,
-			event.Rejection{Anonymous: g.desk.stranger(), SourceIdentifier: o.SourceIdentifier, Reason: p.reason, Title: o.Title})
+			event.Rejection{Anonymous: g.desk.anonymous(), SourceIdentifier: o.SourceIdentifier, Reason: p.reason, Title: o.Title})
 	} else {
 		// The moment of the commit, so that of two that overtook each other the
 		// one in force is not the older.
@@ -199,7 +199,7 @@ func (g *assembly) take(p *parcel) *sip.Disposition {
 }
 
 // store commits the contents, then what names them.
-func (g *assembly) store(ctx context.Context) error {
+func (g *ingestBatch) store(ctx context.Context) error {
 	if len(g.records) > 0 {
 		if err := g.desk.Contents.Put(ctx, g.records...); err != nil {
 			return fmt.Errorf("store %d submitted records: %w", len(g.records), err)
@@ -215,7 +215,7 @@ func (g *assembly) store(ctx context.Context) error {
 }
 
 // batch returns a batch of this Source.
-func (d *Desk) batch(items []event.Item, x *event.SubmissionBatch) *event.Batch {
+func (d *Server) batch(items []event.Item, x *event.SubmissionBatch) *event.Batch {
 	return &event.Batch{Source: d.Source, Mode: event.ModeSubmission, Documents: []event.Document{{URL: d.URL}}, Items: items, Submissions: x}
 }
 

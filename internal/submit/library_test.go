@@ -108,7 +108,7 @@ func TestLibraryWithoutIdentifier(t *testing.T) {
 
 func TestLibraryRejects(t *testing.T) {
 	crash := errors.New("signal: killed")
-	h := newDesk(t, Library, func(_ *deskHouse, d *Desk) {
+	h := newDesk(t, Library, func(_ *deskHouse, d *Server) {
 		d.Formats[xml.Name{Local: "plain"}] = "https://schemas.example/plain.xsd"
 		d.Validate = func(_ context.Context, schema string, record []byte) (string, error) {
 			switch {
@@ -154,7 +154,7 @@ func TestLibraryRejects(t *testing.T) {
 func TestLibraryRejectionEndsWithItsReason(t *testing.T) {
 	for _, identifier := range []string{"1", ""} {
 		reason := "not yet"
-		h := newDesk(t, Library, func(_ *deskHouse, d *Desk) {
+		h := newDesk(t, Library, func(_ *deskHouse, d *Server) {
 			d.Validate = func(context.Context, string, []byte) (string, error) { return reason, nil }
 		})
 		if disp := h.ingest(request(identifier, "a")); disp.Reason != "not yet" {
@@ -170,7 +170,7 @@ func TestLibraryRejectionEndsWithItsReason(t *testing.T) {
 }
 
 func TestRecipientIsChecked(t *testing.T) {
-	h := newDesk(t, Review, func(_ *deskHouse, d *Desk) {
+	h := newDesk(t, Review, func(_ *deskHouse, d *Server) {
 		d.Recipient = func(_ context.Context, url string) error {
 			if strings.Contains(url, "127.0.0.1") {
 				return errors.New("its address is not public")
@@ -248,14 +248,14 @@ func TestConcurrentDuplicates(t *testing.T) {
 // Versions of a record in one commit keep their order, and each is answered.
 func TestVersionsInOneCommit(t *testing.T) {
 	h := newDesk(t, Library, nil)
-	var group []*parcel
+	var group []*ingestRequest
 	var last event.Observation
 	for i := range 20 {
 		r := request("1", fmt.Sprint(i/2%5)) // each twice
 		last = translate.FromRecord(h.desk.assign(r.Source), r.Source, &r.Record, h.now())
-		group = append(group, &parcel{request: r, answer: make(chan answer, 1), observation: last})
+		group = append(group, &ingestRequest{request: r, answer: make(chan answer, 1), observation: last})
 	}
-	h.desk.commit(t.Context(), slices.Clone(group))
+	h.desk.commitRequests(t.Context(), slices.Clone(group))
 	for i, p := range group {
 		if a := <-p.answer; a.err != nil || a.disposition.AssignedIdentifier != last.Record {
 			t.Errorf("request %d: %+v", i, a)

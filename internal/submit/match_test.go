@@ -19,7 +19,7 @@ func TestNotificationIsMatchedByTokenOnly(t *testing.T) {
 	for _, kind := range []string{AccessNone, AccessToken, AccessBasic, AccessAddresses} {
 		for _, of := range []string{"a gateway", "a gateway without a recipient", "a target"} {
 			t.Run(of+" with access "+kind, func(t *testing.T) {
-				h := newDesk(t, Gateway, func(_ *deskHouse, d *Desk) { d.Targets, d.Access = true, Access{Kind: kind} })
+				h := newDesk(t, Gateway, func(_ *deskHouse, d *Server) { d.Targets, d.Access = true, Access{Kind: kind} })
 				target := h.target()
 				var subs []*event.Submission
 				for i, state := range []event.State{event.StateInDoubt, event.StateProvisional, event.StateUnresolved, event.StateAccepted} {
@@ -66,7 +66,7 @@ func TestNotificationIsMatchedByTokenOnly(t *testing.T) {
 func TestTokenIsTakenInEveryMode(t *testing.T) {
 	for _, mode := range []Mode{Recipient, Library, Review, Gateway} {
 		t.Run(string(mode), func(t *testing.T) {
-			h := newDesk(t, mode, func(_ *deskHouse, d *Desk) {
+			h := newDesk(t, mode, func(_ *deskHouse, d *Server) {
 				d.Access = Access{Kind: AccessBasic, User: "maps", Password: "secret"}
 			})
 			sub := h.received("1", event.StateProvisional, nil)
@@ -103,7 +103,7 @@ func TestReviewOutlivesTheMode(t *testing.T) {
 	for _, mode := range []Mode{Recipient, Library, Review, Gateway} {
 		for _, accept := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, accept %v", mode, accept), func(t *testing.T) {
-				h := newDesk(t, mode, func(_ *deskHouse, d *Desk) { d.Targets = true })
+				h := newDesk(t, mode, func(_ *deskHouse, d *Server) { d.Targets = true })
 				under := h.received("1", event.StateProvisional, reviewed)
 				sent := h.received("2", event.StateProvisional, nil)
 				h.notify("", accepted(mapOf("1"), "urn:stranger"))

@@ -18,7 +18,7 @@ import (
 // the record that it tells of, if there is somewhere to fetch it from; else to be
 // shown. It returns nil only when that is committed. The same notification again
 // adds nothing, but that such a record is fetched again unless it is withdrawn.
-func (d *Desk) Notify(ctx context.Context, caller sip.Caller, disp *sip.Disposition) error {
+func (d *Server) Notify(ctx context.Context, caller sip.Caller, disp *sip.Disposition) error {
 	if err := d.mayNotify(ctx, caller.Token); err != nil {
 		return err
 	}
@@ -31,38 +31,38 @@ func (d *Desk) Notify(ctx context.Context, caller sip.Caller, disp *sip.Disposit
 		return err
 	}
 	note := notification(d.Set, caller.Token, disp)
-	s, err := d.withToken(ctx, caller.Token)
+	s, err := d.submissionByToken(ctx, caller.Token)
 	if err != nil {
 		return err
 	}
 	if s == nil {
-		if err := d.takeFromStranger(&caller, int64(len(note.SourceXML)+len(note.Reason)+len(note.Assigned))); err != nil {
+		if err := d.takeQuota(&caller, int64(len(note.SourceXML)+len(note.Reason)+len(note.Assigned))); err != nil {
 			return err
 		}
 		return d.unmatched(ctx, disp, note)
 	}
 	find := func(ctx context.Context) (*event.Submission, error) { return d.Store.Submission(ctx, s.ID) }
-	_, _, err = d.resolve(ctx, arrival{find: find, disposition: disp, note: note})
+	_, _, err = d.resolve(ctx, incoming{find: find, disposition: disp, notification: note})
 	return err
 }
 
 // mayNotify refuses notifications where none are offered, but those with a token:
 // what was sent on before the mode was another one, or while there was a target,
 // still gets its disposition.
-func (d *Desk) mayNotify(ctx context.Context, token string) error {
+func (d *Server) mayNotify(ctx context.Context, token string) error {
 	if d.Offers().Notify {
 		return nil
 	}
-	s, err := d.withToken(ctx, token)
+	s, err := d.submissionByToken(ctx, token)
 	if err == nil && s == nil {
 		err = &sip.Fault{Code: sip.Client, Path: "ingest-disposition", Text: "this service is an ingest server: it offers get-properties and ingest, and no notify"}
 	}
 	return err
 }
 
-// withToken returns the submission of the set that has a token, nil when there is
+// submissionByToken returns the submission of the set that has a token, nil when there is
 // none.
-func (d *Desk) withToken(ctx context.Context, token string) (*event.Submission, error) {
+func (d *Server) submissionByToken(ctx context.Context, token string) (*event.Submission, error) {
 	if token == "" {
 		return nil, nil
 	}
@@ -84,11 +84,11 @@ func keepable(disp *sip.Disposition) (*sip.Disposition, error) {
 	if err := checkTexts("ingest-disposition", disp.Source, disp.AssignedIdentifier); err != nil {
 		return nil, err
 	}
-	if len(disp.Reason) <= longest {
+	if len(disp.Reason) <= maxText {
 		return disp, nil
 	}
 	cut := *disp
-	cut.Reason = strings.ToValidUTF8(disp.Reason[:longest], "") + "..."
+	cut.Reason = strings.ToValidUTF8(disp.Reason[:maxText], "") + "..."
 	return &cut, nil
 }
 
@@ -118,8 +118,8 @@ func stateOf(disp *sip.Disposition) event.State {
 
 // unmatched takes in a notification that belongs to no submission. Whoever knows
 // the token of one is no stranger; this one knows none.
-func (d *Desk) unmatched(ctx context.Context, disp *sip.Disposition, note *event.IncomingNotification) error {
-	note.Anonymous = d.stranger()
+func (d *Server) unmatched(ctx context.Context, disp *sip.Disposition, note *event.IncomingNotification) error {
+	note.Anonymous = d.anonymous()
 	var items []event.Item
 	switch {
 	case disp.Outcome == sip.Rejected:
@@ -138,7 +138,7 @@ func (d *Desk) unmatched(ctx context.Context, disp *sip.Disposition, note *event
 			items[0].Pending = "not fetched yet"
 		}
 	}
-	if _, err := d.tray.append(ctx, d.Store, d.batch(items, &event.SubmissionBatch{Incoming: []event.IncomingNotification{*note}})); err != nil {
+	if _, err := d.batcher.append(ctx, d.Store, d.batch(items, &event.SubmissionBatch{Incoming: []event.IncomingNotification{*note}})); err != nil {
 		return fmt.Errorf("log a notification: %w", err)
 	}
 	if len(items) > 0 && items[0].Pending != "" && d.Pending != nil {
@@ -147,17 +147,17 @@ func (d *Desk) unmatched(ctx context.Context, disp *sip.Disposition, note *event
 	return nil
 }
 
-func (d *Desk) mirrors() bool { return d.Content == 0 || d.Content == event.Mirror }
+func (d *Server) mirrors() bool { return d.Content == 0 || d.Content == event.Mirror }
 
-// arrival is an ultimate disposition that has arrived for a submission: in a
+// incoming is an ultimate disposition that has arrived for a submission: in a
 // notification, as the reply to a request, or from whoever reviews it.
-type arrival struct {
+type incoming struct {
 	// find returns the submission as it is now.
 	find        func(context.Context) (*event.Submission, error)
 	disposition *sip.Disposition
-	// note is the notification that it came in, to be completed with what
+	// notification is the notification that it came in, to be completed with what
 	// becomes of it; nil when it came otherwise.
-	note *event.IncomingNotification
+	notification *event.IncomingNotification
 	// relayed: the submitter gets the disposition as the reply to his own
 	// request, so no notice is owed.
 	relayed bool
@@ -172,17 +172,17 @@ type arrival struct {
 // accepted; the event, if it was rejected; the notice that its sender is owed.
 // When somebody else changes the submission meanwhile it is decided anew. It
 // returns the submission with the state that is then in force.
-func (d *Desk) resolve(ctx context.Context, a arrival) (*event.Submission, event.Resolution, error) {
+func (d *Server) resolve(ctx context.Context, a incoming) (*event.Submission, event.Resolution, error) {
 	for {
 		s, err := a.find(ctx)
 		if err != nil {
 			return nil, 0, err
 		}
 		resolution := s.Resolve(stateOf(a.disposition), a.disposition.AssignedIdentifier)
-		if resolution == event.Repeats && a.note == nil {
+		if resolution == event.Repeats && a.notification == nil {
 			return s, resolution, nil
 		}
-		next, err := d.conclude(ctx, s, resolution, &a)
+		next, err := d.commitIncoming(ctx, s, resolution, &a)
 		switch {
 		case err != nil:
 			return nil, 0, err
@@ -194,45 +194,45 @@ func (d *Desk) resolve(ctx context.Context, a arrival) (*event.Submission, event
 	}
 }
 
-// conclude commits what follows from an arrival for a submission as it was found,
+// commitIncoming commits what follows from an arrival for a submission as it was found,
 // and returns it as it is then; nil when somebody else has changed it meanwhile.
-func (d *Desk) conclude(ctx context.Context, s *event.Submission, resolution event.Resolution, a *arrival) (*event.Submission, error) {
+func (d *Server) commitIncoming(ctx context.Context, s *event.Submission, resolution event.Resolution, a *incoming) (*event.Submission, error) {
 	if (resolution == event.Resolves || a.settled) && s.Source == d.Source && versioned(s) {
 		// Of two versions that are accepted at the same time each has to know of the
 		// other.
-		defer d.concluding.take(string(s.SourceXML))()
+		defer d.committing.lock(string(s.SourceXML))()
 		now, err := d.Store.Submission(ctx, s.ID)
 		if err != nil || now.Version != s.Version {
 			return nil, err
 		}
 	}
-	b, next, err := d.consequences(ctx, s, resolution, a)
+	b, next, err := d.updateFor(ctx, s, resolution, a)
 	if err != nil {
 		return nil, err
 	}
-	appended, err := d.tray.append(ctx, d.Store, b)
+	appended, err := d.batcher.append(ctx, d.Store, b)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("log a disposition of submission %d: %w", s.ID, err)
 	case len(appended.Stale) > 0:
 		return nil, nil
 	}
-	if len(b.Submissions.Updates) > 0 && b.Submissions.Updates[0].Outgoing != nil && d.Posted != nil {
-		d.Posted()
+	if len(b.Submissions.Updates) > 0 && b.Submissions.Updates[0].Outgoing != nil && d.Notified != nil {
+		d.Notified()
 	}
-	if next.ImportPending && d.Owing != nil {
-		d.Owing(next.Source)
+	if next.ImportPending && d.ImportPending != nil {
+		d.ImportPending(next.Source)
 	}
 	return next, nil
 }
 
-// consequences returns what is to be committed, and the submission as it is then.
-func (d *Desk) consequences(ctx context.Context, s *event.Submission, resolution event.Resolution, a *arrival) (*event.Batch, *event.Submission, error) {
+// updateFor returns what is to be committed, and the submission as it is then.
+func (d *Server) updateFor(ctx context.Context, s *event.Submission, resolution event.Resolution, a *incoming) (*event.Batch, *event.Submission, error) {
 	b := d.batch(nil, &event.SubmissionBatch{})
 	b.Source = s.Source
 	var note *event.IncomingNotification
-	if a.note != nil {
-		n := *a.note
+	if a.notification != nil {
+		n := *a.notification
 		n.Submission, n.Verdict = s.ID, event.NotificationMatched
 		note = &n
 	}
@@ -247,7 +247,7 @@ func (d *Desk) consequences(ctx context.Context, s *event.Submission, resolution
 		next.Conflicts++
 		step.Incoming = contradiction(s, a.disposition, note)
 	default:
-		if err := d.follow(ctx, &next, &step, b, a); err != nil {
+		if err := d.applyUltimate(ctx, &next, &step, b, a); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -267,24 +267,24 @@ func contradiction(s *event.Submission, disp *sip.Disposition, note *event.Incom
 	return note
 }
 
-// bring takes a submission to the state that a disposition leads to. What a target
+// applyDisposition takes a submission to the state that a disposition leads to. What a target
 // has submitted is from then on owed to the set that takes it, if there is one.
-func bring(s *event.Submission, to event.State, disposition *sip.Disposition) {
+func applyDisposition(s *event.Submission, to event.State, disposition *sip.Disposition) {
 	s.Late = to.Final() && s.State == event.StateUnresolved
 	s.State, s.Assigned, s.Reason, s.Due, s.Deadline = to, disposition.AssignedIdentifier, disposition.Reason, 0, 0
 	s.ImportPending = to == event.StateAccepted && s.Seq != 0
 }
 
-// follow takes a submission to its end, with what belongs to that.
-func (d *Desk) follow(ctx context.Context, s *event.Submission, step *event.SubmissionUpdate, b *event.Batch, a *arrival) error {
+// applyUltimate takes a submission to its end, with what belongs to that.
+func (d *Server) applyUltimate(ctx context.Context, s *event.Submission, step *event.SubmissionUpdate, b *event.Batch, a *incoming) error {
 	to := stateOf(a.disposition)
 	told := s.State.Final() // its sender was told an ultimate disposition, and there is one only
-	bring(s, to, a.disposition)
+	applyDisposition(s, to, a.disposition)
 	switch {
 	case to == event.StateRejected:
 		step.Rejected = true
 	case s.Source == d.Source:
-		passed, err := overtaken(ctx, d.Store, s)
+		passed, err := hasNewerAccepted(ctx, d.Store, s)
 		if err != nil {
 			return err
 		}
@@ -302,7 +302,7 @@ func (d *Desk) follow(ctx context.Context, s *event.Submission, step *event.Subm
 }
 
 // accepted returns what is published of an accepted submission.
-func (d *Desk) accepted(s *event.Submission) event.Observation {
+func (d *Server) accepted(s *event.Submission) event.Observation {
 	o := translate.FromSubmission(s, d.now())
 	if d.RecordURL != "" {
 		if href, err := translate.FillRecordURL(d.RecordURL, s.Assigned); err == nil {
@@ -316,7 +316,7 @@ func (d *Desk) accepted(s *event.Submission) event.Observation {
 
 // notice returns what the sender of a submission is owed when it has come to its
 // end, nil when he named no recipient.
-func (d *Desk) notice(s *event.Submission, disp *sip.Disposition) (*event.OutgoingNotification, error) {
+func (d *Server) notice(s *event.Submission, disp *sip.Disposition) (*event.OutgoingNotification, error) {
 	if s.Recipient == "" {
 		return nil, nil
 	}

@@ -140,7 +140,7 @@ func TestRepliesAndNotifications(t *testing.T) {
 	sub := h.received("1", event.StateForwarding, nil)
 	find := func(ctx context.Context) (*event.Submission, error) { return h.log.Submission(ctx, sub.ID) }
 	reply := func(disp *sip.Disposition) (*event.Submission, event.Resolution) {
-		s, resolution, err := h.desk.resolve(t.Context(), arrival{find: find, disposition: disp, relayed: true})
+		s, resolution, err := h.desk.resolve(t.Context(), incoming{find: find, disposition: disp, relayed: true})
 		h.do(err)
 		return s, resolution
 	}
@@ -181,7 +181,7 @@ func TestStaleIsDecidedAnew(t *testing.T) {
 		}
 		return h.log.Submission(ctx, sub.ID)
 	}
-	s, resolution, err := h.desk.resolve(t.Context(), arrival{find: find, disposition: accepted(nil, "urn:lib:1"), relayed: true})
+	s, resolution, err := h.desk.resolve(t.Context(), incoming{find: find, disposition: accepted(nil, "urn:lib:1"), relayed: true})
 	if err != nil || resolution != event.Repeats || s.State != event.StateAccepted || calls != 2 {
 		t.Errorf("%+v, %v, %v after %d calls", s, resolution, err, calls)
 	}
@@ -193,7 +193,7 @@ func TestStaleIsDecidedAnew(t *testing.T) {
 		copied := old
 		return &copied, nil
 	}
-	if _, _, err := h.desk.resolve(gone, arrival{find: always, disposition: accepted(nil, "urn:lib:1")}); !errors.Is(err, context.Canceled) {
+	if _, _, err := h.desk.resolve(gone, incoming{find: always, disposition: accepted(nil, "urn:lib:1")}); !errors.Is(err, context.Canceled) {
 		t.Errorf("always late: %v", err)
 	}
 	h.wantEvents("created urn:lib:1")

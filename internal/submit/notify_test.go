@@ -46,7 +46,7 @@ func TestNotificationEndsASubmission(t *testing.T) {
 		for _, disp := range []*sip.Disposition{accepted(mapOf("1"), "urn:lib:1"), rejected(mapOf("1"), "out of range")} {
 			t.Run(fmt.Sprintf("%s to %s", state, disp.Outcome), func(t *testing.T) {
 				var posted atomic.Int32
-				h := newDesk(t, Gateway, func(h *deskHouse, d *Desk) { closed(h, d); d.Posted = func() { posted.Add(1) } })
+				h := newDesk(t, Gateway, func(h *deskHouse, d *Server) { closed(h, d); d.Notified = func() { posted.Add(1) } })
 				h.received("2", event.StateProvisional, nil) // somebody else's
 				sub := h.received("1", state, func(s *event.Submission) { s.Due, s.Deadline = 1<<60, 1<<60 })
 				token := sub.Token
@@ -114,7 +114,7 @@ func TestNoticeEchoesTheRequest(t *testing.T) {
 // What was submitted is published as it was, from the content store.
 func TestAcceptedRecordIsPublished(t *testing.T) {
 	for template, href := range map[string]string{"": "urn:lib:1", "https://library.example/{assigned-identifier}": "https://library.example/urn%3Alib%3A1"} {
-		h := newDesk(t, Gateway, func(_ *deskHouse, d *Desk) { d.RecordURL = template })
+		h := newDesk(t, Gateway, func(_ *deskHouse, d *Server) { d.RecordURL = template })
 		sub := h.received("1", event.StateProvisional, nil)
 		h.notify(sub.Token, accepted(mapOf("1"), "urn:lib:1"))
 		e, err := h.log.Record(t.Context(), "maps", event.Key("urn:lib:1"))
@@ -151,7 +151,7 @@ func TestContradictionChangesNothing(t *testing.T) {
 func TestSubmissionsOfAnotherSet(t *testing.T) {
 	h := newDesk(t, Gateway, nil)
 	sub := h.received("1", event.StateProvisional, nil)
-	other := &Desk{Set: "books", Mode: Recipient, Store: h.log, Source: h.desk.Source, URL: "/sip/books"}
+	other := &Server{Set: "books", Mode: Recipient, Store: h.log, Source: h.desk.Source, URL: "/sip/books"}
 	h.do(other.Notify(t.Context(), sip.Caller{Token: sub.Token}, accepted(mapOf("1"), "urn:lib:1")))
 	if got := h.submission(sub.ID); got.State != event.StateProvisional {
 		t.Errorf("a notification of another set changed it to %s", got.State)
@@ -164,7 +164,7 @@ func reviewed(s *event.Submission) { s.Token, s.Tries = "", 0 }
 // What is under review only whoever reviews it decides; a target's submission with
 // the same source element is found beside it.
 func TestReviewIsNotDecidedByNotification(t *testing.T) {
-	h := newDesk(t, Review, func(_ *deskHouse, d *Desk) { d.Targets = true })
+	h := newDesk(t, Review, func(_ *deskHouse, d *Server) { d.Targets = true })
 	target := h.target()
 	under := h.received("1", event.StateProvisional, reviewed)
 	done := h.received("2", event.StateAccepted, func(s *event.Submission) { reviewed(s); s.Assigned = "urn:lib:2" })
@@ -196,7 +196,7 @@ func TestRecipientWithoutSubmissions(t *testing.T) {
 		t.Errorf("of a stranger: %q", got)
 	}
 	open.verified()
-	h := newDesk(t, Recipient, func(_ *deskHouse, d *Desk) { d.Access = Access{Kind: AccessBasic, User: "u", Password: "p"} })
+	h := newDesk(t, Recipient, func(_ *deskHouse, d *Server) { d.Access = Access{Kind: AccessBasic, User: "u", Password: "p"} })
 	for range 3 {
 		h.notify("", rejected(mapOf("1"), "out of range"))
 		h.notify("", rejected(nil, ""))
@@ -223,7 +223,7 @@ func TestRecordURL(t *testing.T) {
 	for _, kind := range []event.Content{event.Mirror, event.Redirect, event.Reference} {
 		t.Run(kind.String(), func(t *testing.T) {
 			var told atomic.Int32
-			h := newDesk(t, Recipient, func(_ *deskHouse, d *Desk) {
+			h := newDesk(t, Recipient, func(_ *deskHouse, d *Server) {
 				d.Content, d.RecordURL, d.Pending = kind, libraryRecords, func() { told.Add(1) }
 			})
 			for range 2 {
@@ -261,8 +261,8 @@ func TestRecordURL(t *testing.T) {
 // is owed to the other set, and a rejection is told.
 func TestNotificationOfATarget(t *testing.T) {
 	var owing []event.SourceID
-	h := newDesk(t, Library, func(h *deskHouse, d *Desk) {
-		d.Targets, d.Owing = true, func(target event.SourceID) { owing = append(owing, target) }
+	h := newDesk(t, Library, func(h *deskHouse, d *Server) {
+		d.Targets, d.ImportPending = true, func(target event.SourceID) { owing = append(owing, target) }
 	})
 	target := h.target()
 	add := func(token string, state event.State) *event.Submission {
@@ -290,7 +290,7 @@ func TestNotificationOfATarget(t *testing.T) {
 }
 
 // closed makes a service that not everybody may call.
-func closed(_ *deskHouse, d *Desk) {
+func closed(_ *deskHouse, d *Server) {
 	d.Access = Access{Kind: AccessAddresses, Addresses: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}}
 }
 

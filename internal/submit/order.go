@@ -21,9 +21,9 @@ func versioned(s *event.Submission) bool {
 	return s.SourceXML != nil && strings.TrimSpace(s.SourceIdentifier) != ""
 }
 
-// superseded tells whether a later version of a received submission was sent on,
+// hasNewerSent tells whether a later version of a received submission was sent on,
 // or is about to be.
-func (d *Desk) superseded(ctx context.Context, s *event.Submission) (bool, error) {
+func (d *Server) hasNewerSent(ctx context.Context, s *event.Submission) (bool, error) {
 	if !versioned(s) {
 		return false, nil
 	}
@@ -31,44 +31,44 @@ func (d *Desk) superseded(ctx context.Context, s *event.Submission) (bool, error
 	return d.Store.HasNewerVersion(ctx, s, taken, "")
 }
 
-// overtaken tells whether a later version of an accepted submission has been
+// hasNewerAccepted tells whether a later version of an accepted submission has been
 // accepted under the same identifier, so that this one changes nothing any more:
 // dispositions come in any order.
-func overtaken(ctx context.Context, store Store, s *event.Submission) (bool, error) {
+func hasNewerAccepted(ctx context.Context, store Store, s *event.Submission) (bool, error) {
 	if s.Seq == 0 && !versioned(s) {
 		return false, nil
 	}
 	return store.HasNewerVersion(ctx, s, []event.State{event.StateAccepted}, s.Assigned)
 }
 
-// turns lets one at a time have a key. The zero value is ready.
-type turns struct {
-	mu    sync.Mutex
-	taken map[string]chan struct{} // closed when the key is given back
+// keyedMutex lets one at a time have a key. The zero value is ready.
+type keyedMutex struct {
+	mu     sync.Mutex
+	locked map[string]chan struct{} // closed when the key is given back
 }
 
-// take waits for its turn, and returns what ends it.
-func (t *turns) take(key string) (end func()) {
+// lock waits for its turn, and returns what ends it.
+func (t *keyedMutex) lock(key string) (end func()) {
 	own := make(chan struct{})
 	for {
 		t.mu.Lock()
-		other := t.taken[key]
+		other := t.locked[key]
 		if other == nil {
-			if t.taken == nil {
-				t.taken = map[string]chan struct{}{}
+			if t.locked == nil {
+				t.locked = map[string]chan struct{}{}
 			}
-			t.taken[key] = own
+			t.locked[key] = own
 			t.mu.Unlock()
-			return func() { t.end(key) }
+			return func() { t.unlock(key) }
 		}
 		t.mu.Unlock()
 		<-other
 	}
 }
 
-func (t *turns) end(key string) {
+func (t *keyedMutex) unlock(key string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	close(t.taken[key])
-	delete(t.taken, key)
+	close(t.locked[key])
+	delete(t.locked, key)
 }

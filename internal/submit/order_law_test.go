@@ -52,10 +52,10 @@ func (h *gateHouse) anyVersions(rt *rapid.T, prefix string) {
 			}
 		case "a minute":
 			h.clock.advance(time.Minute)
-			_, _ = h.process.Load().tend(context.Background())
+			_, _ = h.process.Load().doDue(context.Background())
 		case "an hour":
 			h.clock.advance(time.Hour)
-			_, _ = h.process.Load().tend(context.Background())
+			_, _ = h.process.Load().doDue(context.Background())
 		case "start":
 			h.start(Gateway, plan)
 		}

@@ -166,7 +166,7 @@ func TestRepeatOfDoubtIsAnother(t *testing.T) {
 func TestReplyOfAnOldVersionIsKept(t *testing.T) {
 	h := newGate(t, Gateway, nil)
 	store := &breakable{Log: h.log}
-	h.change = func(d *Desk) { d.Store = store }
+	h.change = func(d *Server) { d.Store = store }
 	h.start(Gateway, nil)
 	h.library.instead = func(r *sip.Request) (*sip.Disposition, error) {
 		store.before.Store(1)
@@ -201,7 +201,7 @@ func TestWhatWasNotBegunIsForgotten(t *testing.T) {
 	if got := h.rows()[0]; len(h.rows()) != 2 || got.Version != doubt.Version || got.Reason != doubt.Reason {
 		t.Errorf("it was %+v, and is %+v", doubt, got)
 	}
-	if n := len(h.process.Load().gate.debts()); n != 0 {
+	if n := len(h.process.Load().gateway.unsavedRequests()); n != 0 {
 		t.Errorf("%d are owed still", n)
 	}
 }
@@ -212,7 +212,7 @@ func TestVersionsAreSentInTurn(t *testing.T) {
 		hold := make(chan struct{})
 		var mu sync.Mutex
 		var got []string
-		h := newDesk(t, Gateway, func(_ *deskHouse, d *Desk) {
+		h := newDesk(t, Gateway, func(_ *deskHouse, d *Server) {
 			d.Endpoint = func() string { return "http://bridge.example" }
 			d.Upstream = upstreamFunc(func(r *sip.Request) (*sip.Disposition, error) {
 				text := textOf(r.Record.XML)
@@ -304,7 +304,7 @@ func TestDeadlineIsBroughtForward(t *testing.T) {
 	h.library.answers = sip.ProvisionallyAccepted
 	r := h.request("1")
 	h.answered(r, sip.ProvisionallyAccepted)
-	h.change = func(d *Desk) { d.Deadline = time.Hour }
+	h.change = func(d *Server) { d.Deadline = time.Hour }
 	h.start(Gateway, nil)
 	h.tend(59 * time.Minute)
 	h.state(r, event.StateProvisional)
@@ -321,7 +321,7 @@ func TestRunWaitsForTheLog(t *testing.T) {
 		sub := h.received("1", event.StateForwarding, nil)
 		store := &breakable{Log: h.log}
 		store.before.Store(3)
-		d := &Desk{Set: "maps", Feed: h.desk.Feed, URL: "/sip/maps", Source: h.desk.Source, Mode: Gateway, Store: store, Contents: h.desk.Contents}
+		d := &Server{Set: "maps", Feed: h.desk.Feed, URL: "/sip/maps", Source: h.desk.Source, Mode: Gateway, Store: store, Contents: h.desk.Contents}
 		d.Upstream = upstreamFunc(func(r *sip.Request) (*sip.Disposition, error) { return accepted(r.Source, "urn:lib:2"), nil })
 		d.Fatal = func(err error) bool { return errors.Is(err, errEnded) }
 		ctx, cancel := context.WithCancel(t.Context())
@@ -346,7 +346,7 @@ func TestRunWaitsForTheLog(t *testing.T) {
 
 		h.received("3", event.StateForwarding, nil)
 		store.before.Store(1)
-		d = &Desk{Set: "maps", Source: h.desk.Source, Mode: Gateway, Store: store, Fatal: func(error) bool { return true }}
+		d = &Server{Set: "maps", Source: h.desk.Source, Mode: Gateway, Store: store, Fatal: func(error) bool { return true }}
 		if err := d.Run(t.Context()); !errors.Is(err, errBroken) {
 			t.Errorf("the log takes nothing any more: %v", err)
 		}

@@ -13,8 +13,8 @@ import (
 
 // recover finds out what was under way when the last run ended, and puts right
 // when what waits is due. It returns before the first request is taken.
-func (d *Desk) recover(ctx context.Context) error {
-	if err := d.sweep(ctx); err != nil {
+func (d *Server) recover(ctx context.Context) error {
+	if err := d.settleAllForwarding(ctx); err != nil {
 		return err
 	}
 	for _, state := range awaiting() {
@@ -50,13 +50,13 @@ func bringForward(ctx context.Context, store Store, source event.SourceID, state
 	}
 }
 
-// tend does what is due, and returns when something is due next; the zero time
+// doDue does what is due, and returns when something is due next; the zero time
 // when nothing is known to be.
-func (d *Desk) tend(ctx context.Context) (time.Time, error) {
-	if err := d.payUp(ctx); err != nil {
+func (d *Server) doDue(ctx context.Context) (time.Time, error) {
+	if err := d.retryUnsaved(ctx); err != nil {
 		return time.Time{}, err
 	}
-	if err := d.sweep(ctx); err != nil {
+	if err := d.settleAllForwarding(ctx); err != nil {
 		return time.Time{}, err
 	}
 	now := d.now()
@@ -68,22 +68,22 @@ func (d *Desk) tend(ctx context.Context) (time.Time, error) {
 	return d.nextDue(ctx, now)
 }
 
-// payUp tells the log what came of requests when it could not take it.
-func (d *Desk) payUp(ctx context.Context) error {
-	for _, request := range d.gate.debts() {
-		if err := d.settle(ctx, request); err != nil {
+// retryUnsaved tells the log what came of requests when it could not take it.
+func (d *Server) retryUnsaved(ctx context.Context) error {
+	for _, request := range d.gateway.unsavedRequests() {
+		if err := d.settleForwarding(ctx, request); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// sweep settles what the log shows as being sent on, though nobody is at it: the
+// settleAllForwarding settles what the log shows as being sent on, though nobody is at it: the
 // process was killed, or its last word did not get into the log.
-func (d *Desk) sweep(ctx context.Context) error {
+func (d *Server) settleAllForwarding(ctx context.Context) error {
 	return d.each(ctx, event.SubmissionQuery{States: []event.State{event.StateForwarding}}, func(ctx context.Context, s []event.Submission) error {
 		for i := range s {
-			if err := d.settle(ctx, s[i].Request); err != nil {
+			if err := d.settleForwarding(ctx, s[i].Request); err != nil {
 				return err
 			}
 		}
@@ -91,50 +91,50 @@ func (d *Desk) sweep(ctx context.Context) error {
 	})
 }
 
-// settle settles one of them, unless it is under way after all.
-func (d *Desk) settle(ctx context.Context, request [32]byte) error {
-	if d.gate.requests.underWay(request) {
+// settleForwarding settles one of them, unless it is under way after all.
+func (d *Server) settleForwarding(ctx context.Context, request [32]byte) error {
+	if d.gateway.requests.inFlight(request) {
 		return nil
 	}
-	_, err := d.gate.requests.do(ctx, request, func() (*event.Submission, error) {
-		return d.settled(ctx, request, gone)
+	_, err := d.gateway.requests.do(ctx, request, func() (*event.Submission, error) {
+		return d.settledNewest(ctx, request, submitterGone)
 	})
 	return err
 }
 
-// gone: nobody is on the line, who is to be answered otherwise.
-func gone() bool { return false }
+// submitterGone: nobody is on the line, who is to be answered otherwise.
+func submitterGone() bool { return false }
 
-// settled returns the newest submission of a request, nil if there is none, after
+// settledNewest returns the newest submission of a request, nil if there is none, after
 // it has told the log what is still owed to it. Only the one who has the request
 // under way may call it; so of several submissions of a request none but the newest
 // can be on its way.
-func (d *Desk) settled(ctx context.Context, request [32]byte, here func() bool) (*event.Submission, error) {
+func (d *Server) settledNewest(ctx context.Context, request [32]byte, here func() bool) (*event.Submission, error) {
 	s, err := d.newest(ctx, request)
 	if err != nil {
 		return nil, err
 	}
-	owed, owes := d.gate.owes(request)
+	owed, owes := d.gateway.unsavedReply(request)
 	switch {
 	case s == nil, owes && s.ID <= owed.after:
-		d.gate.paid(request) // its commit has failed indeed
+		d.gateway.clear(request) // its commit has failed indeed
 	case owes:
-		return d.land(ctx, s, owed.reply, here())
+		return d.recordReply(ctx, s, owed.reply, here())
 	case s.State == event.StateForwarding:
-		return d.land(ctx, s, reply{err: errLeft}, here())
+		return d.recordReply(ctx, s, reply{err: errLeft}, here())
 	}
 	return s, nil
 }
 
-// land commits what came of sending a submission on, and returns it as it is
+// recordReply commits what came of sending a submission on, and returns it as it is
 // stored then. What the log does not take is kept for the next time. relayed
 // tells that the submitter is about to be answered.
-func (d *Desk) land(ctx context.Context, s *event.Submission, r reply, relayed bool) (*event.Submission, error) {
-	d.gate.owe(s.Request, debt{r, s.ID - 1})
+func (d *Server) recordReply(ctx context.Context, s *event.Submission, r reply, relayed bool) (*event.Submission, error) {
+	d.gateway.save(s.Request, unsavedReply{r, s.ID - 1})
 	id := s.ID
 	var err error
 	if r.disposition != nil && r.disposition.Outcome != sip.ProvisionallyAccepted {
-		s, _, err = d.resolve(ctx, arrival{
+		s, _, err = d.resolve(ctx, incoming{
 			find:        func(ctx context.Context) (*event.Submission, error) { return d.Store.Submission(ctx, id) },
 			disposition: r.disposition,
 			relayed:     relayed,
@@ -145,14 +145,14 @@ func (d *Desk) land(ctx context.Context, s *event.Submission, r reply, relayed b
 	if err != nil {
 		return nil, err
 	}
-	d.gate.paid(s.Request)
+	d.gateway.clear(s.Request)
 	return s, nil
 }
 
 // progress takes into a submission what came of sending it on, when that is no
 // ultimate disposition. It returns false when nothing follows: a notification has
 // been faster.
-func (d *Desk) progress(s *event.Submission, r reply) bool {
+func (d *Server) progress(s *event.Submission, r reply) bool {
 	if s.State != event.StateForwarding {
 		return false
 	}
@@ -175,7 +175,7 @@ func (d *Desk) progress(s *event.Submission, r reply) bool {
 	return true
 }
 
-// defaultDeadline is how long a decision may take where the Desk says nothing.
+// defaultDeadline is how long a decision may take where the Server says nothing.
 const defaultDeadline = 7 * 24 * time.Hour
 
 // backOff returns how long to wait after so many tries: first, doubled with each
@@ -188,7 +188,7 @@ func backOff(first, longest time.Duration, tries int) time.Duration {
 	return min(wait, longest)
 }
 
-func (d *Desk) deadline() time.Duration {
+func (d *Server) deadline() time.Duration {
 	if d.Deadline > 0 {
 		return d.Deadline
 	}
@@ -199,7 +199,7 @@ func (d *Desk) deadline() time.Duration {
 func awaiting() []event.State { return []event.State{event.StateInDoubt, event.StateProvisional} }
 
 // expire ends the waiting for what has reached its deadline.
-func (d *Desk) expire(ctx context.Context, state event.State, now time.Time) error {
+func (d *Server) expire(ctx context.Context, state event.State, now time.Time) error {
 	for page, err := range d.due(ctx, state, now) {
 		if err != nil {
 			return err
@@ -235,7 +235,7 @@ func giveUp(s *event.Submission) {
 
 // due hands out what is due in a state at a time, the longest due first, a page at
 // a time. It reads nothing else, and nothing twice, whatever becomes of a page.
-func (d *Desk) due(ctx context.Context, state event.State, at time.Time) iter.Seq2[[]event.Submission, error] {
+func (d *Server) due(ctx context.Context, state event.State, at time.Time) iter.Seq2[[]event.Submission, error] {
 	return func(yield func([]event.Submission, error) bool) {
 		var last *event.Submission
 		for {
@@ -251,7 +251,7 @@ func (d *Desk) due(ctx context.Context, state event.State, at time.Time) iter.Se
 
 // nextDue returns when something is due that is not due yet; the zero time is
 // never.
-func (d *Desk) nextDue(ctx context.Context, now time.Time) (next time.Time, err error) {
+func (d *Server) nextDue(ctx context.Context, now time.Time) (next time.Time, err error) {
 	passed := event.Submission{Due: event.MicrosOf(now), ID: math.MaxInt64}
 	for _, state := range awaiting() {
 		first, err := d.Store.SubmissionsDue(ctx, d.Source, state, math.MaxInt64, &passed, 1)
@@ -274,12 +274,12 @@ func joinReason(what, why string) string {
 	return what + ": " + why
 }
 
-// debts returns the requests whose end is owed to the log.
-func (g *gate) debts() [][32]byte {
+// unsavedRequests returns the requests whose end is owed to the log.
+func (g *gatewayState) unsavedRequests() [][32]byte {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	requests := make([][32]byte, 0, len(g.owed))
-	for r := range g.owed {
+	requests := make([][32]byte, 0, len(g.unsaved))
+	for r := range g.unsaved {
 		requests = append(requests, r)
 	}
 	return requests
@@ -290,7 +290,7 @@ const pageLimit = 1000
 
 // each hands out the submissions of this Source that a query selects, a page at a
 // time.
-func (d *Desk) each(ctx context.Context, q event.SubmissionQuery, page func(context.Context, []event.Submission) error) error {
+func (d *Server) each(ctx context.Context, q event.SubmissionQuery, page func(context.Context, []event.Submission) error) error {
 	q.Source, q.Limit = d.Source, pageLimit
 	for {
 		found, err := d.Store.Submissions(ctx, q)
@@ -307,7 +307,7 @@ func (d *Desk) each(ctx context.Context, q event.SubmissionQuery, page func(cont
 // change commits what alter makes of a submission, anew when somebody else has
 // changed it meanwhile, and returns it as it is stored then. When alter returns
 // false it stays as it is.
-func (d *Desk) change(ctx context.Context, id int64, alter func(*event.Submission) bool) (*event.Submission, error) {
+func (d *Server) change(ctx context.Context, id int64, alter func(*event.Submission) bool) (*event.Submission, error) {
 	for {
 		s, err := d.Store.Submission(ctx, id)
 		if err != nil || !alter(s) {
@@ -327,8 +327,8 @@ func (d *Desk) change(ctx context.Context, id int64, alter func(*event.Submissio
 }
 
 // append commits steps alone.
-func (d *Desk) append(ctx context.Context, steps ...event.SubmissionUpdate) (event.Appended, error) {
-	out, err := d.tray.append(ctx, d.Store, d.batch(nil, &event.SubmissionBatch{Updates: steps}))
+func (d *Server) append(ctx context.Context, steps ...event.SubmissionUpdate) (event.Appended, error) {
+	out, err := d.batcher.append(ctx, d.Store, d.batch(nil, &event.SubmissionBatch{Updates: steps}))
 	if err != nil {
 		return out, fmt.Errorf("log how far a submission has come: %w", err)
 	}

@@ -24,7 +24,7 @@ import (
 type dueCase struct {
 	rt    *rapid.T
 	h     *gateHouse
-	desk  *Desk
+	desk  *Server
 	begin time.Time
 	rows  []event.Submission
 }
@@ -49,7 +49,7 @@ func TestDueIsDone(t *testing.T) {
 			many += 2 * pageLimit
 		}
 		var err error
-		c.desk = &Desk{Set: "maps", Feed: h.feed, Mode: Gateway, Store: h.log, Contents: h.contents, Now: h.clock.now}
+		c.desk = &Server{Set: "maps", Feed: h.feed, Mode: Gateway, Store: h.log, Contents: h.contents, Now: h.clock.now}
 		c.desk.URL = fmt.Sprint("/sip/maps/", n)
 		c.desk.Source, err = h.log.EnsureSource(context.Background(), "maps", "sip", c.desk.URL, n)
 		h.do(err)
@@ -113,11 +113,11 @@ func (c *dueCase) fill(many int, stranger event.SourceID, content [32]byte, leng
 	}
 }
 
-// tendAt lets the Desk do what is due, and compares every row with the rules.
+// tendAt lets the Server do what is due, and compares every row with the rules.
 func (c *dueCase) tendAt(after time.Duration) {
 	c.h.clock.advance(c.begin.Add(after).Sub(c.h.clock.now()))
 	now := event.MicrosOf(c.h.clock.now())
-	next, err := c.desk.tend(context.Background())
+	next, err := c.desk.doDue(context.Background())
 	c.h.do(err)
 	c.follow(now)
 	var soonest event.Micros
@@ -169,7 +169,7 @@ func BenchmarkDeadlines(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer l.Close()
-	d := &Desk{Set: "maps", Mode: Gateway, Store: l, Now: clock.now}
+	d := &Server{Set: "maps", Mode: Gateway, Store: l, Now: clock.now}
 	err = l.EnsureSet(ctx, eventlog.SetConfig{Name: "maps", Content: event.Mirror})
 	if err == nil {
 		d.Source, err = l.EnsureSource(ctx, "maps", "sip", "/sip/maps", 0)
@@ -193,7 +193,7 @@ func BenchmarkDeadlines(b *testing.B) {
 	}
 	tend := func(b *testing.B) {
 		for b.Loop() {
-			if _, err := d.tend(ctx); err != nil {
+			if _, err := d.doDue(ctx); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -216,7 +216,7 @@ func BenchmarkDeadlines(b *testing.B) {
 	b.Run("1000 are due", func(b *testing.B) {
 		for range b.N {
 			clock.advance(time.Second)
-			if _, err := d.tend(ctx); err != nil {
+			if _, err := d.doDue(ctx); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -79,7 +79,7 @@ func TestDeadlines(t *testing.T) {
 	_, err := h.process.Load().append(context.Background(), steps...)
 	h.do(err)
 	h.clock.advance(59*time.Minute + 30*time.Second)
-	next, err := h.process.Load().tend(context.Background())
+	next, err := h.process.Load().doDue(context.Background())
 	if err != nil || next.Sub(h.clock.now()) != 30*time.Second {
 		t.Errorf("next at %v, %v; want in 30 s", next, err)
 	}
@@ -103,7 +103,7 @@ func TestRunTends(t *testing.T) {
 	h.do(err)
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		d := &Desk{Set: "maps", Source: h.source, Mode: Gateway, Store: h.log, Contents: h.contents, Deadline: 90 * time.Minute,
+		d := &Server{Set: "maps", Source: h.source, Mode: Gateway, Store: h.log, Contents: h.contents, Deadline: 90 * time.Minute,
 			Now: func() time.Time { return h.clock.now().Add(time.Since(start)) }}
 		ctx, cancel := context.WithCancel(context.Background())
 		ended := make(chan error)

@@ -45,7 +45,7 @@ func TestRefusalsAreLogged(t *testing.T) {
 			}
 			return a
 		}}))
-		d := &Desk{Set: "maps", Access: Access{Kind: AccessBasic, User: "u", Password: "p"}, Log: log}
+		d := &Server{Set: "maps", Access: Access{Kind: AccessBasic, User: "u", Password: "p"}, Log: log}
 		refuse := func(last byte, c sip.Caller) {
 			t.Helper()
 			c.Address = netip.AddrFrom4([4]byte{192, 0, 2, last})

@@ -64,7 +64,7 @@ var (
 func (r reply) refused() bool {
 	var fault *sip.Fault
 	var status *sip.StatusError
-	var resting *restError
+	var resting *pausedError
 	switch {
 	case errors.Is(r.err, errNotSent), errors.As(r.err, &resting), errors.As(r.err, &fault):
 		return true
@@ -107,7 +107,7 @@ func (r reply) fault() error {
 	var status *sip.StatusError
 	switch {
 	case !aboutRecord(r.err):
-		return &sip.Fault{Code: sip.Server, Text: "the ingest server behind this gateway has not taken the request: send it again later" + said(r.err)}
+		return &sip.Fault{Code: sip.Server, Text: "the ingest server behind this gateway has not taken the request: send it again later" + upstreamMessage(r.err)}
 	case errors.As(r.err, &fault):
 		return &sip.Fault{Code: sip.Client, Text: fault.Text, Path: fault.Path}
 	}
@@ -119,12 +119,12 @@ func (r reply) fault() error {
 	return &sip.Fault{Code: sip.Client, Text: text + ": " + clip(status.Error())}
 }
 
-// said is what an ingest server says of its own state, to be added to a text; ""
+// upstreamMessage is what an ingest server says of its own state, to be added to a text; ""
 // when it says nothing, or speaks of how we call it.
-func said(err error) string {
+func upstreamMessage(err error) string {
 	var fault *sip.Fault
 	var status *sip.StatusError
-	var resting *restError
+	var resting *pausedError
 	switch {
 	case errors.As(err, &resting):
 		return "; " + resting.Error()

@@ -45,7 +45,7 @@ func TestAnswerMeansTheSameEverywhere(t *testing.T) {
 	const page = "<html>no message</html>"
 	r := request("1", "map")
 	other, long := *r.Source, *r.Source
-	two, far := "2", strings.Repeat("x", longest+1)
+	two, far := "2", strings.Repeat("x", maxText+1)
 	other.Identifier, long.Sequence = &two, &far
 	for _, c := range []struct {
 		name                   string
@@ -94,11 +94,11 @@ func TestAnswerMeansTheSameEverywhere(t *testing.T) {
 			now := time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
 			gateway := event.Submission{State: event.StateForwarding}
 			if got.err != nil {
-				(&Desk{Now: func() time.Time { return now }}).progress(&gateway, got)
+				(&Server{Now: func() time.Time { return now }}).progress(&gateway, got)
 			} else {
 				gateway.State = stateAfter(got.disposition)
 			}
-			o := (&Outbox{Now: func() time.Time { return now }}).withDefaults()
+			o := (&Submitter{Now: func() time.Time { return now }}).withDefaults()
 			step, _ := o.step(&report{Submission: event.Submission{State: event.StateWaiting}, reply: got})
 			target := step.Submission
 			file := fileAnswered(t, got)
@@ -194,7 +194,7 @@ func oddGate(t *testing.T, answer func(w http.ResponseWriter)) (h *gateHouse, as
 		came <- struct{}{}
 		answer(w)
 	}))
-	return newGate(t, Gateway, func(d *Desk) { d.Upstream = plainClient(url) }), func() int { return len(came) }
+	return newGate(t, Gateway, func(d *Server) { d.Upstream = plainClient(url) }), func() int { return len(came) }
 }
 
 // What may have been taken is not sent twice, whatever the server says instead of
@@ -236,10 +236,10 @@ func TestGatewayAnswerAboutAnotherRecord(t *testing.T) {
 func TestGatewayLongReason(t *testing.T) {
 	h := newGate(t, Gateway, nil)
 	h.library.instead = func(r *sip.Request) (*sip.Disposition, error) {
-		return &sip.Disposition{Source: r.Source, Outcome: sip.Rejected, Reason: strings.Repeat("\u00e9", longest)}, nil
+		return &sip.Disposition{Source: r.Source, Outcome: sip.Rejected, Reason: strings.Repeat("\u00e9", maxText)}, nil
 	}
 	r := h.request("1")
-	want := strings.Repeat("\u00e9", longest/2) + "..."
+	want := strings.Repeat("\u00e9", maxText/2) + "..."
 	if got := h.answered(r, sip.Rejected).Reason; got != want {
 		t.Errorf("answered a reason of %d bytes", len(got))
 	}
@@ -348,7 +348,7 @@ func TestOutboxUndecided(t *testing.T) {
 			return nil, odd[id].err
 		}
 		h.keep([2]string{"urn:200", ""}, [2]string{"urn:202", ""}, [2]string{"urn:204", ""}, [2]string{"urn:other", ""})
-		stop := h.start(h.outbox(func(o *Outbox) { o.Workers = 1 }))
+		stop := h.start(h.outbox(func(o *Submitter) { o.Workers = 1 }))
 		defer stop()
 		time.Sleep(24 * time.Hour)
 		synctest.Wait()

@@ -14,15 +14,15 @@ const resendGroup = 500
 // one, or with id 0 all in a state, unsent or unresolved. What is not the last
 // word on its record any more stays as it is: a later change was submitted in its
 // place. It returns how many were put back. Run must be told by Reload.
-func (o *Outbox) Resend(ctx context.Context, id int64, state event.State) (n int, err error) {
+func (o *Submitter) Resend(ctx context.Context, id int64, state event.State) (n int, err error) {
 	q := event.SubmissionQuery{Source: o.Source, States: []event.State{state}, Limit: resendGroup}
 	for {
-		found, err := o.ended(ctx, id, q)
+		found, err := o.resendable(ctx, id, q)
 		if err != nil || len(found) == 0 {
 			return n, err
 		}
 		q.After = found[len(found)-1].ID
-		steps, err := o.again(ctx, found)
+		steps, err := o.requeue(ctx, found)
 		if err != nil {
 			return n, err
 		}
@@ -39,8 +39,8 @@ func (o *Outbox) Resend(ctx context.Context, id int64, state event.State) (n int
 	}
 }
 
-// ended returns the submission with the number, or the next ones.
-func (o *Outbox) ended(ctx context.Context, id int64, q event.SubmissionQuery) ([]event.Submission, error) {
+// resendable returns the submission with the number, or the next ones.
+func (o *Submitter) resendable(ctx context.Context, id int64, q event.SubmissionQuery) ([]event.Submission, error) {
 	if id == 0 {
 		return o.Store.Submissions(ctx, q)
 	}
@@ -54,9 +54,9 @@ func (o *Outbox) ended(ctx context.Context, id int64, q event.SubmissionQuery) (
 	return []event.Submission{*s}, nil
 }
 
-// again makes submissions wait whose record is still what it was, and has a
+// requeue makes submissions wait whose record is still what it was, and has a
 // content: a deletion has none.
-func (o *Outbox) again(ctx context.Context, found []event.Submission) ([]event.SubmissionUpdate, error) {
+func (o *Submitter) requeue(ctx context.Context, found []event.Submission) ([]event.SubmissionUpdate, error) {
 	seqs := make([]event.Seq, len(found))
 	for i := range found {
 		seqs[i] = found[i].Seq

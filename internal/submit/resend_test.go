@@ -22,7 +22,7 @@ func TestResend(t *testing.T) {
 		}
 		h.keep([2]string{"urn:a", "1"}, [2]string{"urn:b", "1"}, [2]string{"urn:c", "1"})
 		reload := make(chan struct{}, 1)
-		o := h.outbox(func(o *Outbox) { o.Reload = reload })
+		o := h.outbox(func(o *Submitter) { o.Reload = reload })
 		stop := h.start(o)
 		defer stop()
 		synctest.Wait()

@@ -9,37 +9,37 @@ import (
 	"github.com/pmh-bridge/bridge/sip"
 )
 
-// rest is how long the ingest server behind a gateway wants to be left alone, an
+// retryAfterGate is how long the ingest server behind a gateway wants to be left alone, an
 // hour at most: whoever calls until then is told so at once. The zero value is
 // ready.
-type rest struct {
+type retryAfterGate struct {
 	mu    sync.Mutex
 	until time.Time
 	why   string
 }
 
-// restError: the ingest server was not asked.
-type restError struct {
+// pausedError: the ingest server was not asked.
+type pausedError struct {
 	until time.Time
 	why   string // what it has said
 }
 
-func (e *restError) Error() string {
+func (e *pausedError) Error() string {
 	return fmt.Sprintf("it wants to be left alone until %s: %s", e.until.UTC().Format(time.RFC3339), e.why)
 }
 
-// over returns nil when the server may be asked, else a *restError.
-func (r *rest) over(now time.Time) error {
+// check returns nil when the server may be asked, else a *restError.
+func (r *retryAfterGate) check(now time.Time) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !now.Before(r.until) {
 		return nil
 	}
-	return &restError{r.until, r.why}
+	return &pausedError{r.until, r.why}
 }
 
-// take takes in how a call of the server has failed.
-func (r *rest) take(now time.Time, err error) {
+// record takes in how a call of the server has failed.
+func (r *retryAfterGate) record(now time.Time, err error) {
 	var status *sip.StatusError
 	if !errors.As(err, &status) || status.RetryAfter == 0 {
 		return

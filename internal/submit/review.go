@@ -15,11 +15,11 @@ import (
 )
 
 // ingestReview accepts a request provisionally, until somebody decides.
-func (d *Desk) ingestReview(ctx context.Context, r *sip.Request) (*sip.Disposition, error) {
+func (d *Server) ingestReview(ctx context.Context, r *sip.Request) (*sip.Disposition, error) {
 	if err := d.checkRecipient(ctx, r.Recipient); err != nil {
 		return nil, err
 	}
-	reason, err := d.refusal(ctx, &r.Record)
+	reason, err := d.rejectReason(ctx, &r.Record)
 	if err != nil {
 		return nil, err
 	}
@@ -28,10 +28,10 @@ func (d *Desk) ingestReview(ctx context.Context, r *sip.Request) (*sip.Dispositi
 	}
 	digest := requestDigest(r)
 	if reason != "" {
-		return d.intake.hand(ctx, &parcel{request: r, digest: digest, reason: reason, whole: true, observation: translate.FromRecord("", r.Source, &r.Record, d.now())})
+		return d.requests.submit(ctx, &ingestRequest{request: r, digest: digest, reason: reason, whole: true, observation: translate.FromRecord("", r.Source, &r.Record, d.now())})
 	}
-	s, err := d.gate.requests.do(ctx, digest, func() (*event.Submission, error) {
-		return d.queue(context.WithoutCancel(ctx), r, digest)
+	s, err := d.gateway.requests.do(ctx, digest, func() (*event.Submission, error) {
+		return d.addForReview(context.WithoutCancel(ctx), r, digest)
 	})
 	if err != nil {
 		return nil, err
@@ -39,8 +39,8 @@ func (d *Desk) ingestReview(ctx context.Context, r *sip.Request) (*sip.Dispositi
 	return d.answer(s, r.Source)
 }
 
-// queue puts a request before whoever decides, unless it is there already.
-func (d *Desk) queue(ctx context.Context, r *sip.Request, digest [32]byte) (*event.Submission, error) {
+// addForReview puts a request before whoever decides, unless it is there already.
+func (d *Server) addForReview(ctx context.Context, r *sip.Request, digest [32]byte) (*event.Submission, error) {
 	s, err := d.newest(ctx, digest)
 	if err == nil {
 		s, err = d.repeated(ctx, s)
@@ -72,23 +72,23 @@ type Verdict struct {
 // is settled by whom it went to. The same decision twice is nil; another one is an
 // error that says which is in force. With nil the decision is committed, and whoever
 // submitted the record is going to be notified.
-func (d *Desk) Decide(ctx context.Context, v Verdict) error {
+func (d *Server) Decide(ctx context.Context, v Verdict) error {
 	disposition, id := &sip.Disposition{Outcome: sip.Rejected, Reason: v.Reason}, v.ID
 	if v.Accept {
 		if err := checkAssigned(v.Assigned); err != nil {
 			return err
 		}
 		if v.Assigned != "" && !v.Replace {
-			if err := d.checkFree(ctx, id, v.Assigned); err != nil {
+			if err := d.checkIdentifierFree(ctx, id, v.Assigned); err != nil {
 				return err
 			}
 		}
 		disposition = &sip.Disposition{Outcome: sip.Accepted, AssignedIdentifier: v.Assigned}
 	}
-	if len(v.Reason) > longest {
-		return fmt.Errorf("the reason has %d bytes: %d are the most that are taken", len(v.Reason), longest)
+	if len(v.Reason) > maxText {
+		return fmt.Errorf("the reason has %d bytes: %d are the most that are taken", len(v.Reason), maxText)
 	}
-	_, _, err := d.resolve(ctx, arrival{
+	_, _, err := d.resolve(ctx, incoming{
 		disposition: disposition,
 		find: func(ctx context.Context) (*event.Submission, error) {
 			s, err := d.Store.Submission(ctx, id)
@@ -98,17 +98,17 @@ func (d *Desk) Decide(ctx context.Context, v Verdict) error {
 			if err := d.mayDecide(ctx, s, disposition); err != nil {
 				return nil, err
 			}
-			return s, d.stillThere(ctx, s)
+			return s, d.checkNotWithdrawn(ctx, s)
 		},
 	})
 	return err
 }
 
-// checkFree refuses an identifier that another record of the set has: to accept the
+// checkIdentifierFree refuses an identifier that another record of the set has: to accept the
 // submission under it would replace that. The same record is one that was accepted
 // under it for the same source element, submitter included, or that library mode
 // would give that identifier.
-func (d *Desk) checkFree(ctx context.Context, id int64, assigned string) error {
+func (d *Server) checkIdentifierFree(ctx context.Context, id int64, assigned string) error {
 	if d.Record == nil {
 		return nil
 	}
@@ -131,7 +131,7 @@ func (d *Desk) checkFree(ctx context.Context, id int64, assigned string) error {
 }
 
 // isOwn reports whether a record was submitted with the same source element.
-func (d *Desk) isOwn(ctx context.Context, s *event.Submission, assigned string) (bool, error) {
+func (d *Server) isOwn(ctx context.Context, s *event.Submission, assigned string) (bool, error) {
 	if !versioned(s) {
 		return false, nil
 	}
@@ -146,7 +146,7 @@ func (d *Desk) isOwn(ctx context.Context, s *event.Submission, assigned string) 
 
 // mayDecide returns why a submission cannot be decided so. It completes a
 // disposition that leaves the identifier to us.
-func (d *Desk) mayDecide(ctx context.Context, s *event.Submission, disposition *sip.Disposition) error {
+func (d *Server) mayDecide(ctx context.Context, s *event.Submission, disposition *sip.Disposition) error {
 	accept := disposition.Outcome == sip.Accepted
 	switch {
 	case s.Source != d.Source:
@@ -184,12 +184,12 @@ func IdentifierOf(ctx context.Context, store Store, feed string, s *event.Submis
 	if err != nil {
 		return "", err
 	}
-	return (&Desk{Feed: feed}).assign(source), nil
+	return (&Server{Feed: feed}).assign(source), nil
 }
 
-// stillThere refuses to accept once more what has been withdrawn: that would say
+// checkNotWithdrawn refuses to accept once more what has been withdrawn: that would say
 // that the record is published.
-func (d *Desk) stillThere(ctx context.Context, s *event.Submission) error {
+func (d *Server) checkNotWithdrawn(ctx context.Context, s *event.Submission) error {
 	gone, err := d.withdrawn(ctx, s)
 	if err == nil && gone {
 		err = fmt.Errorf("submission %d has been accepted already, as %s, and that record has been withdrawn since: to publish it again, have it submitted again", s.ID, s.Assigned)

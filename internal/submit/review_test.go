@@ -34,7 +34,7 @@ func TestReview(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			posted := 0
-			h := newGate(t, Review, func(d *Desk) { d.Posted = func() { posted++ } })
+			h := newGate(t, Review, func(d *Server) { d.Notified = func() { posted++ } })
 			r := h.request("1")
 			h.answered(r, sip.ProvisionallyAccepted)
 			h.clock.advance(1000 * time.Hour) // nobody is hurried
@@ -163,7 +163,7 @@ func TestDecideRefuses(t *testing.T) {
 	r := h.request("1")
 	h.answered(r, sip.ProvisionallyAccepted)
 	ctx := context.Background()
-	desk := h.process.Load().Desk
+	desk := h.process.Load().Server
 	if err := desk.Decide(ctx, Verdict{ID: 4711, Accept: true, Assigned: "", Reason: ""}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no such submission: %v", err)
 	}
@@ -278,7 +278,7 @@ func TestReviewEqualRequests(t *testing.T) {
 // of the record may have it again.
 func TestDecideKeepsRecordsApart(t *testing.T) {
 	var h *gateHouse
-	h = newGate(t, Review, func(d *Desk) {
+	h = newGate(t, Review, func(d *Server) {
 		d.Record = func(ctx context.Context, identifier string) (*event.Event, error) {
 			return h.log.Record(ctx, d.Set, event.Key(identifier))
 		}

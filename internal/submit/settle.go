@@ -27,13 +27,13 @@ type Settlement struct {
 // that a sender who was told a disposition before is not told another one. The same
 // settlement twice is nil. What a contradicted disposition has published stays: the
 // submission that is returned is as it was before.
-func (d *Desk) Settle(ctx context.Context, id int64, how Settlement) (before *event.Submission, err error) {
+func (d *Server) Settle(ctx context.Context, id int64, how Settlement) (before *event.Submission, err error) {
 	if how.Notification != 0 {
-		if err := d.heed(ctx, id, &how); err != nil {
+		if err := d.fromNotification(ctx, id, &how); err != nil {
 			return nil, err
 		}
 	}
-	a := arrival{settled: true, settles: how.Notification, disposition: &sip.Disposition{Outcome: sip.Rejected, Reason: how.Reason}}
+	a := incoming{settled: true, settles: how.Notification, disposition: &sip.Disposition{Outcome: sip.Rejected, Reason: how.Reason}}
 	if how.Outcome == event.StateAccepted {
 		if how.Assigned == "" {
 			return nil, errors.New("say under which identifier the ingest server has accepted it")
@@ -56,7 +56,7 @@ func (d *Desk) Settle(ctx context.Context, id int64, how Settlement) (before *ev
 		}
 		if how.Outcome == event.StateUnsent {
 			next := *s
-			step := event.SubmissionUpdate{Submission: *unsent(&next, notTaken), Settled: true}
+			step := event.SubmissionUpdate{Submission: *unsent(&next, settledUnsent), Settled: true}
 			out, err := d.Store.Append(ctx, &event.Batch{Source: s.Source, Mode: event.ModeSubmission, Documents: []event.Document{{URL: d.URL}},
 				Submissions: &event.SubmissionBatch{Updates: []event.SubmissionUpdate{step}}})
 			if err != nil || len(out.Stale) == 0 {
@@ -65,17 +65,17 @@ func (d *Desk) Settle(ctx context.Context, id int64, how Settlement) (before *ev
 			continue
 		}
 		resolution := s.Resolve(how.Outcome, how.Assigned)
-		if next, err := d.conclude(ctx, s, resolution, &a); next != nil || err != nil {
+		if next, err := d.commitIncoming(ctx, s, resolution, &a); next != nil || err != nil {
 			return s, err
 		}
 	}
 	return nil, ctx.Err()
 }
 
-const notTaken = "the ingest server has not taken it, as was found out by hand"
+const settledUnsent = "the ingest server has not taken it, as was found out by hand"
 
-// heed takes the outcome from a notification that belongs to no submission.
-func (d *Desk) heed(ctx context.Context, id int64, how *Settlement) error {
+// fromNotification takes the outcome from a notification that belongs to no submission.
+func (d *Server) fromNotification(ctx context.Context, id int64, how *Settlement) error {
 	n, err := d.Store.IncomingNotification(ctx, how.Notification)
 	switch {
 	case err != nil:
@@ -92,7 +92,7 @@ func (d *Desk) heed(ctx context.Context, id int64, how *Settlement) error {
 }
 
 // maySettle returns why a submission cannot be settled so, or that it is already.
-func (d *Desk) maySettle(s *event.Submission, how *Settlement) (done bool, err error) {
+func (d *Server) maySettle(s *event.Submission, how *Settlement) (done bool, err error) {
 	switch {
 	case s.Set != d.Set:
 		return false, fmt.Errorf("submission %d is not one of set %s", s.ID, d.Set)

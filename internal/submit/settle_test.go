@@ -21,7 +21,7 @@ func TestSettle(t *testing.T) {
 		for _, of := range []string{"a gateway", "a target"} {
 			for what, how := range says {
 				t.Run(strings.Join([]string{of, state.String(), what}, ", "), func(t *testing.T) {
-					h := newDesk(t, Gateway, func(_ *deskHouse, d *Desk) { d.Targets = true })
+					h := newDesk(t, Gateway, func(_ *deskHouse, d *Server) { d.Targets = true })
 					target := h.target()
 					sub := h.received("1", state, func(s *event.Submission) {
 						s.Due, s.Deadline = 1<<60, 1<<60
@@ -119,7 +119,7 @@ func TestSettleConflict(t *testing.T) {
 
 // A notification that belongs to no submission settles the one that somebody names.
 func TestSettleByNotification(t *testing.T) {
-	h := newDesk(t, Gateway, func(_ *deskHouse, d *Desk) { d.Targets = true })
+	h := newDesk(t, Gateway, func(_ *deskHouse, d *Server) { d.Targets = true })
 	target := h.target()
 	for i, change := range []func(*event.Submission){nil, func(s *event.Submission) { s.Source, s.Seq, s.Record, s.Recipient = target, 1, "urn:x", "" }} {
 		id := string(rune('1' + i))
@@ -169,7 +169,7 @@ func TestSettleRefuses(t *testing.T) {
 		}
 	}
 	sub := h.received("1", event.StateInDoubt, nil)
-	for _, assigned := range []string{"", " x", strings.Repeat("x", longest+1)} {
+	for _, assigned := range []string{"", " x", strings.Repeat("x", maxText+1)} {
 		if _, err := h.desk.Settle(t.Context(), sub.ID, Settlement{Outcome: event.StateAccepted, Assigned: assigned}); err == nil {
 			t.Errorf("accepted as %q", assigned[:min(len(assigned), 9)])
 		}

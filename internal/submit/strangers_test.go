@@ -30,7 +30,7 @@ func TestQuotaOfStrangers(t *testing.T) {
 	}
 	ctx := context.Background()
 
-	h := newDesk(t, Library, func(_ *deskHouse, d *Desk) { d.Quota = quota() })
+	h := newDesk(t, Library, func(_ *deskHouse, d *Server) { d.Quota = quota() })
 	ingest := func(c sip.Caller, id, text string) error {
 		_, err := h.desk.Ingest(ctx, c, request(id, text))
 		return err
@@ -50,7 +50,7 @@ func TestQuotaOfStrangers(t *testing.T) {
 	h.ahead.Add(int64(25 * 3600e9))
 	h.do(ingest(eve, "3", "a"))
 
-	h = newDesk(t, Recipient, func(_ *deskHouse, d *Desk) { d.Quota = quota() })
+	h = newDesk(t, Recipient, func(_ *deskHouse, d *Server) { d.Quota = quota() })
 	sent := h.add(event.Submission{Source: h.target(), State: event.StateProvisional, Seq: 1, Record: "urn:maps:1", Token: "sent"})
 	for _, text := range []string{"a", "b"} {
 		h.do(h.desk.Notify(ctx, eve, rejected(nil, text)))
@@ -61,7 +61,7 @@ func TestQuotaOfStrangers(t *testing.T) {
 		t.Errorf("the disposition of our own submission: %+v", got)
 	}
 
-	h = newDesk(t, Library, func(_ *deskHouse, d *Desk) {
+	h = newDesk(t, Library, func(_ *deskHouse, d *Server) {
 		d.Quota, d.Access = quota(), Access{Kind: AccessBasic, User: "u", Password: "p"}
 	})
 	for _, id := range []string{"1", "2", "3", "4", "5"} {

@@ -2,16 +2,16 @@
 // server in the modes library, review and gateway, as a notification recipient,
 // and as a submitter.
 //
-// A Desk serves one set: desk.go says which operations its mode offers, access.go
-// who may call them, library.go, review.go and gateway.go what becomes of an
-// ingest request, notify.go what becomes of a notification, withdraw.go how a
-// record is taken back. An Outbox submits a set's records to an ingest server
-// (outbox.go). A Post delivers what notification recipients are owed (post.go).
+// A Server serves one set: server.go lists the operations of each mode, access.go
+// checks callers, library.go, review.go and gateway.go answer ingest requests,
+// notify.go takes notifications, withdraw.go takes records back. A Submitter submits
+// a set's records to an ingest server (submitter.go). A Notifier delivers outgoing
+// notifications (notifier.go).
 //
-// All that they know is in the log: a submission, its state, and what follows
-// from a disposition commit in one transaction, and nothing is acknowledged
-// before that. Two that change one submission at a time meet at its version: the
-// second reads again and decides anew.
+// All state is in the log. A submission, its state, and what follows from a
+// disposition commit in one transaction, and nothing is acknowledged before. Two
+// concurrent changes of one submission meet at its version: the second reads it
+// again and decides again.
 package submit
 
 import (

@@ -46,11 +46,11 @@ type memory struct {
 }
 
 // remember reads what the log keeps, when the outbox begins.
-func (d *drain) remember(ctx context.Context) error {
+func (d *submitLoop) remember(ctx context.Context) error {
 	if d.memory.read {
 		return nil
 	}
-	p, err := d.o.Store.Progress(ctx, d.o.Source)
+	p, err := d.s.Store.Progress(ctx, d.s.Source)
 	if err != nil {
 		return err
 	}
@@ -58,14 +58,14 @@ func (d *drain) remember(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.line.trouble, d.memory = t, memory{true, t, p.Cursor.Version}
+	d.breaker.trouble, d.memory = t, memory{true, t, p.Cursor.Version}
 	return nil
 }
 
-// tell has the log keep how the server fails, or that it answers, when that has
+// saveFailure has the log keep how the server fails, or that it answers, when that has
 // changed.
-func (d *drain) tell(ctx context.Context) error {
-	t := d.line.troubled()
+func (d *submitLoop) saveFailure(ctx context.Context) error {
+	t := d.breaker.troubled()
 	if !d.memory.read || t.same(d.memory.trouble) {
 		return nil
 	}
@@ -76,7 +76,7 @@ func (d *drain) tell(ctx context.Context) error {
 			return err
 		}
 	}
-	out, err := d.o.Store.Append(ctx, &event.Batch{Source: d.o.Source, Cursor: d.memory.version, Progress: p})
+	out, err := d.s.Store.Append(ctx, &event.Batch{Source: d.s.Source, Cursor: d.memory.version, Progress: p})
 	if err != nil {
 		return err
 	}
@@ -84,10 +84,10 @@ func (d *drain) tell(ctx context.Context) error {
 	return nil
 }
 
-// warn tells of a failure that closes the line.
-func (d *drain) warn(pause time.Duration, err error) {
+// warn tells of a failure that open the breaker.
+func (d *submitLoop) warn(pause time.Duration, err error) {
 	if pause > 0 {
-		d.o.Log.Warn("the ingest server fails, and is left alone for a while", "error", err, "again_in", pause)
+		d.s.Log.Warn("the ingest server fails, and is left alone for a while", "error", err, "again_in", pause)
 	}
 }
 

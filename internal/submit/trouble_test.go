@@ -82,7 +82,7 @@ func TestOutboxTellsOfFaults(t *testing.T) {
 			return keep(), nil
 		}
 		h.keep([2]string{"urn:a", ""}, [2]string{"urn:b", ""}, [2]string{"urn:c", ""})
-		stop := h.start(h.outbox(func(o *Outbox) { o.Workers = 1 }))
+		stop := h.start(h.outbox(func(o *Submitter) { o.Workers = 1 }))
 		defer stop()
 		time.Sleep(6 * time.Hour)
 		synctest.Wait()
@@ -120,7 +120,7 @@ func TestSuccessEndsThePause(t *testing.T) {
 			records = append(records, [2]string{fmt.Sprintf("urn:%02d", i), ""})
 		}
 		h.keep(records...)
-		stop := h.start(h.outbox(func(o *Outbox) { o.Workers, o.Server = failing+1, server }))
+		stop := h.start(h.outbox(func(o *Submitter) { o.Workers, o.Server = failing+1, server }))
 		defer stop()
 		time.Sleep(1500 * time.Millisecond)
 		synctest.Wait()

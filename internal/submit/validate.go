@@ -19,11 +19,11 @@ const (
 	// many of its complaints a submitter is told.
 	lintOutput = 64 << 10
 	lintLines  = 3
-	// clipped is how long a text from elsewhere may be in a reason of ours.
-	clipped = 300
+	// maxClip is how long a text from elsewhere may be in a reason of ours.
+	maxClip = 300
 )
 
-// NewXMLLint returns what validates records (Desk.Validate) with the program
+// NewXMLLint returns what validates records (Server.Validate) with the program
 // xmllint at path. The schemas are local files by the URL of the schema; a record
 // of another schema is not validated. xmllint gets no network and 30 seconds, and
 // as many run at once as Go uses processors. What is neither a verdict "valid" nor
@@ -50,7 +50,7 @@ func NewXMLLint(path string, schemas map[string]string) func(ctx context.Context
 func lint(ctx context.Context, path, schema string, record []byte) (string, error) {
 	limited, cancel := context.WithTimeout(ctx, lintTime)
 	defer cancel()
-	var said beginning
+	var said limitedBuffer
 	cmd := exec.CommandContext(limited, path, "--noout", "--nonet", "--schema", schema, "-")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(record), &said, &said
 	cmd.Env = []string{"LC_ALL=C", "XML_CATALOG_FILES="} // nothing outside the schema's own folder decides
@@ -96,16 +96,16 @@ func firstLine(s string) string {
 
 // clip shortens a text, without cutting a character.
 func clip(s string) string {
-	if len(s) <= clipped {
+	if len(s) <= maxClip {
 		return s
 	}
-	return strings.ToValidUTF8(s[:clipped], "") + "..."
+	return strings.ToValidUTF8(s[:maxClip], "") + "..."
 }
 
-// beginning keeps the beginning of what is written to it.
-type beginning struct{ bytes.Buffer }
+// limitedBuffer keeps the beginning of what is written to it.
+type limitedBuffer struct{ bytes.Buffer }
 
-func (c *beginning) Write(p []byte) (int, error) {
+func (c *limitedBuffer) Write(p []byte) (int, error) {
 	if room := lintOutput - c.Len(); room > 0 {
 		c.Buffer.Write(p[:min(room, len(p))])
 	}

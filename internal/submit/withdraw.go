@@ -10,14 +10,14 @@ import (
 // Withdraw takes back a record that this Source has brought into the set: spam, or
 // what must be taken down. It becomes an event of kind deleted, with the reason,
 // unless another Source of the set has the record too (A15); and its content is
-// not waited for any more. With nil that is committed. Of the Desk it needs only
+// not waited for any more. With nil that is committed. Of the Server it needs only
 // Set, Source, URL and Store.
 //
 // It is no ban. What is submitted, or accepted, after that is new and is published
 // again; only repeats of what came before are not.
-func (d *Desk) Withdraw(ctx context.Context, identifier, reason string) error {
-	if len(reason) > longest {
-		return fmt.Errorf("the reason has %d bytes: %d are the most that are taken", len(reason), longest)
+func (d *Server) Withdraw(ctx context.Context, identifier, reason string) error {
+	if len(reason) > maxText {
+		return fmt.Errorf("the reason has %d bytes: %d are the most that are taken", len(reason), maxText)
 	}
 	holds, err := d.Store.Presence(ctx, d.Source, identifier)
 	switch {
@@ -43,7 +43,7 @@ func (d *Desk) Withdraw(ctx context.Context, identifier, reason string) error {
 
 // withdrawn tells whether the record of an accepted submission was taken back
 // since.
-func (d *Desk) withdrawn(ctx context.Context, s *event.Submission) (bool, error) {
+func (d *Server) withdrawn(ctx context.Context, s *event.Submission) (bool, error) {
 	if s.State != event.StateAccepted {
 		return false, nil
 	}
@@ -51,11 +51,11 @@ func (d *Desk) withdrawn(ctx context.Context, s *event.Submission) (bool, error)
 	return holds == event.Withdrawn, err
 }
 
-// answersNoMore tells whether a submission that has ended is not the answer to
+// withdrawnSince tells whether a submission that has ended is not the answer to
 // another request of the same bytes any more: its record was withdrawn, and the
 // request names it, so that it is submitted anew. Without a source-identifier
 // nothing tells that from a repeat on the way.
-func (d *Desk) answersNoMore(ctx context.Context, s *event.Submission) (bool, error) {
+func (d *Server) withdrawnSince(ctx context.Context, s *event.Submission) (bool, error) {
 	if !versioned(s) {
 		return false, nil
 	}

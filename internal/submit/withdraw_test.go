@@ -113,7 +113,7 @@ func TestWithdrawRefuses(t *testing.T) {
 	for _, c := range []struct{ identifier, reason, says string }{
 		{"urn:nobody", "", `set maps has no record "urn:nobody" from its SIP Source: see bridge log --set maps`},
 		{strings.ToUpper(id), "", "has no record"},
-		{id, strings.Repeat("x", longest+1), "the reason has 8193 bytes"},
+		{id, strings.Repeat("x", maxText+1), "the reason has 8193 bytes"},
 	} {
 		if err := h.desk.Withdraw(t.Context(), c.identifier, c.reason); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v; want %q", c.identifier, err, c.says)
@@ -136,7 +136,7 @@ func TestWithdrawRefuses(t *testing.T) {
 // A record that another Source has too stays, by that Source's word (A15).
 func TestWithdrawnAndElsewhereToo(t *testing.T) {
 	for rank, want := range map[int][]string{1: {"created x", "updated x"}, -1: {"created x"}} {
-		h := newDesk(t, Recipient, func(_ *deskHouse, d *Desk) { d.Content, d.RecordURL = event.Redirect, libraryRecords })
+		h := newDesk(t, Recipient, func(_ *deskHouse, d *Server) { d.Content, d.RecordURL = event.Redirect, libraryRecords })
 		other, err := h.log.EnsureSource(t.Context(), "maps", "atompmh", "https://data.example/feed", rank)
 		h.do(err)
 		theirs := event.Observation{Record: "x", Title: "Theirs", Representations: []event.Representation{{Href: "https://data.example/x", Length: event.NoLength}}}
@@ -169,7 +169,7 @@ func TestWithdrawnAndElsewhereToo(t *testing.T) {
 // A notification that came before does not bring the record back, whatever it is a
 // repeat of; a new one does. What was awaited is not any more.
 func TestWithdrawnRecordURL(t *testing.T) {
-	h := newDesk(t, Recipient, func(_ *deskHouse, d *Desk) { d.RecordURL = libraryRecords })
+	h := newDesk(t, Recipient, func(_ *deskHouse, d *Server) { d.RecordURL = libraryRecords })
 	h.notify("", accepted(mapOf("1"), "x"))
 	h.notify("", accepted(mapOf("1 again"), "x"))
 	h.arrives()
@@ -210,7 +210,7 @@ func TestWithdrawnRecordURL(t *testing.T) {
 func TestWithdrawnTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var gated *gatedLog
-		h := newDesk(t, Recipient, func(h *deskHouse, d *Desk) {
+		h := newDesk(t, Recipient, func(h *deskHouse, d *Server) {
 			gated = &gatedLog{Store: h.log, pass: make(chan error, 100)}
 			d.Store, d.Content, d.RecordURL = gated, event.Redirect, libraryRecords
 		})
@@ -225,7 +225,7 @@ func TestWithdrawnTogether(t *testing.T) {
 			h.do(<-h.tell(t.Context(), "", fmt.Sprint(i)))
 			want = append(want, fmt.Sprintf("created urn:lib:%d", i))
 		}
-		other := &Desk{Set: "maps", Source: h.desk.Source, URL: h.desk.URL, Store: h.log}
+		other := &Server{Set: "maps", Source: h.desk.Source, URL: h.desk.URL, Store: h.log}
 		for i := range 8 {
 			h.do(other.Withdraw(t.Context(), fmt.Sprintf("urn:lib:%d", i), ""))
 			want = append(want, fmt.Sprintf("deleted urn:lib:%d", i))
@@ -308,7 +308,7 @@ func TestWithdrawnAfterReview(t *testing.T) {
 	if got := h.answered(nameless, sip.Accepted).AssignedIdentifier; got != "18" {
 		t.Errorf("the repeat is answered %q", got)
 	}
-	h.clock.advance(repeatsFor + time.Minute)
+	h.clock.advance(repeatWindow + time.Minute)
 	h.answered(nameless, sip.ProvisionallyAccepted)
 	h.wantEvents("18", "created", "deleted")
 	h.verified()
@@ -317,7 +317,7 @@ func TestWithdrawnAfterReview(t *testing.T) {
 // The answer that is in force does not bring a record back, however often and by
 // whatever way it comes; a request that is sent again does.
 func TestWithdrawnBehindAGateway(t *testing.T) {
-	h := newGate(t, Gateway, func(d *Desk) {
+	h := newGate(t, Gateway, func(d *Server) {
 		d.RecordURL = libraryRecords
 	})
 	h.library.answers = sip.ProvisionallyAccepted

@@ -16,41 +16,41 @@ import (
 
 // send is a worker: it does jobs until there are no more. When ctx has ended it
 // begins none.
-func (d *drain) send(ctx, calls context.Context) {
+func (d *submitLoop) send(ctx, calls context.Context) {
 	for j := range d.jobs {
 		r := report{Submission: j.Submission}
-		if now := d.o.Now(); ctx.Err() != nil || !d.line.open(now) {
-			r.left = true
+		if now := d.s.Now(); ctx.Err() != nil || !d.breaker.allows(now) {
+			r.skipped = true
 		} else if err := defect.Guard(func() error { d.sendOne(calls, &r, j.formats, now); return nil }); err != nil {
 			r.local, r.err = true, err
-			d.o.Log.Error("a record could not be submitted", "record", r.Record, "error", err)
-			defect.Log(d.o.Log, err)
+			d.s.Log.Error("a record could not be submitted", "record", r.Record, "error", err)
+			defect.Log(d.s.Log, err)
 		}
 		d.reports <- r
 	}
 }
 
 // sendOne sends one, and tells the line what came of it.
-func (d *drain) sendOne(calls context.Context, r *report, formats []string, now time.Time) {
-	request := d.o.request(calls, r, formats)
+func (d *submitLoop) sendOne(calls context.Context, r *report, formats []string, now time.Time) {
+	request := d.s.request(calls, r, formats)
 	if request == nil {
 		return
 	}
-	r.reply = ask(calls, d.o.Server, request)
-	r.left = calls.Err() != nil && r.err != nil
+	r.reply = ask(calls, d.s.Server, request)
+	r.skipped = calls.Err() != nil && r.err != nil
 	if r.err == nil || aboutRecord(r.err) {
-		d.line.answered()
-	} else if !r.left {
-		d.warn(d.line.failed(d.o.Every, now, d.o.Now(), r.err, false), r.err)
+		d.breaker.succeeded()
+	} else if !r.skipped {
+		d.warn(d.breaker.failed(d.s.Every, now, d.s.Now(), r.err, false), r.err)
 	}
 }
 
 // request makes the request of a submission; nil when it is not to be sent, and
 // then r says why.
-func (o *Outbox) request(ctx context.Context, r *report, formats []string) *sip.Request {
+func (o *Submitter) request(ctx context.Context, r *report, formats []string) *sip.Request {
 	content, err := o.content(ctx, r.Content)
 	if err != nil {
-		r.local, r.err, r.left = true, fmt.Errorf("its content cannot be read here: %w", err), ctx.Err() != nil
+		r.local, r.err, r.skipped = true, fmt.Errorf("its content cannot be read here: %w", err), ctx.Err() != nil
 		return nil
 	}
 	record, err := sip.ReadRecord(bytes.NewReader(content), sip.ReadOptions{}.Limits)
@@ -75,13 +75,13 @@ func (o *Outbox) request(ctx context.Context, r *report, formats []string) *sip.
 	return request
 }
 
-// named gives a token to those that have none, since they were made when no
+// assignTokens gives a token to those that have none, since they were made when no
 // recipient was named. It is in the log before anybody can notify of it.
-func (d *drain) named(ctx context.Context, due []*event.Submission) ([]*event.Submission, error) {
+func (d *submitLoop) assignTokens(ctx context.Context, due []*event.Submission) ([]*event.Submission, error) {
 	var steps []event.SubmissionUpdate
 	var of []*event.Submission
 	for _, s := range due {
-		if s.Token == "" && d.o.Recipient != nil {
+		if s.Token == "" && d.s.Recipient != nil {
 			s.Token = newToken()
 			steps, of = append(steps, event.SubmissionUpdate{Submission: *s}), append(of, s)
 		}
@@ -102,7 +102,7 @@ func (d *drain) named(ctx context.Context, due []*event.Submission) ([]*event.Su
 	return slices.DeleteFunc(due, func(s *event.Submission) bool { return s.ID == 0 }), nil
 }
 
-func (o *Outbox) content(ctx context.Context, sum [32]byte) ([]byte, error) {
+func (o *Submitter) content(ctx context.Context, sum [32]byte) ([]byte, error) {
 	r, length, err := o.Contents.Open(ctx, sum)
 	if err != nil {
 		return nil, err

@@ -91,7 +91,7 @@ func Heavy(t testing.TB) {
 	}
 }
 
-// Soaking tells whether long runs are wanted: BRIDGE_SOAK=1, set by make soak. A
+// Soaking reports whether long runs are wanted: BRIDGE_SOAK=1, set by make soak. A
 // test that has a short and a long form asks this for its number of rounds.
 func Soaking() bool { return os.Getenv("BRIDGE_SOAK") == "1" }
 

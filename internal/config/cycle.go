@@ -1,0 +1,177 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// address is one where our server is reached: a host as hostOf returns it, and the
+// path in front of those of our documents.
+type address struct{ host, path string }
+
+// addresses returns what the configuration tells of where our server is reached.
+func (r *reader) addresses(c *Config) []address {
+	typed := []string{c.BaseURL}
+	for _, s := range r.services {
+		typed = append(typed, s.sip.Recipient)
+	}
+	for _, o := range r.targets {
+		typed = append(typed, o.target.Recipient)
+	}
+	if _, port, err := checkListen(c.Listen); err == nil && port != 0 {
+		host, _, _ := net.SplitHostPort(c.Listen) // checkListen has
+		typed = append(typed, "http://"+net.JoinHostPort(host, strconv.Itoa(port)))
+	}
+	var all []address
+	for _, t := range typed {
+		if u, err := url.Parse(t); err == nil && (u.Scheme == "http" || u.Scheme == "https") {
+			all = append(all, address{hostOf(u), u.Path})
+		}
+	}
+	return all
+}
+
+// hostOf returns the host of a URL, with its port when that is not the scheme's.
+// All the names of this very machine are localhost.
+func hostOf(u *url.URL) string {
+	host := strings.TrimSuffix(strings.ToLower(u.Hostname()), ".")
+	a, err := netip.ParseAddr(host)
+	if host == "" || isLoopback(host) || err == nil && a.Unmap().IsUnspecified() {
+		host = "localhost"
+	} else if err == nil {
+		host = a.Unmap().String()
+	}
+	port := u.Port()
+	if scheme := strings.ToLower(u.Scheme); port == "" || scheme == "http" && port == "80" || scheme == "https" && port == "443" {
+		return host // with and without TLS it is one server
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// setAt returns the set to whose folder at one of our places a URL leads, as
+// /sip/ and /sets/ are; "" is none.
+func setAt(places []address, folder, typed string) string {
+	u, err := url.Parse(typed)
+	if err != nil || u.Host == "" {
+		return ""
+	}
+	host := hostOf(u)
+	for _, p := range places {
+		if rest, ok := strings.CutPrefix(u.Path, p.path+folder); ok && host == p.host {
+			set, _, _ := strings.Cut(rest, "/")
+			return set
+		}
+	}
+	return ""
+}
+
+// node is how far a record has come at a set: it was submitted to its service,
+// or it is one of its own.
+type node struct {
+	set       string
+	submitted bool
+}
+
+// edge is a way on which the configuration sends records from one node to another.
+type edge struct {
+	from, to node
+	how      string // "set FROM ... set TO"; "" goes without saying
+	in       table  // where it is written
+	key      string // "" does not begin a cycle, see checkCycles
+}
+
+// checkCycles reports submissions that return to the set where they began. Each set
+// would assign a new identifier, so there would be new records without end. Sets that
+// only harvest each other are no problem: a record that was harvested from a bridge is
+// identified by its original.
+func (r *reader) checkCycles(c *Config, services map[string]*SIP) {
+	known := map[int]bool{} // edges of the cycles that were reported
+	moves := r.edges(c, services)
+	for i, m := range moves {
+		if m.key == "" || known[i] {
+			continue
+		}
+		if way := shortestCycle(moves, i); way != nil {
+			for _, j := range way {
+				known[j] = true
+			}
+			m.in.report(m.key, "closes a cycle, in which records would be submitted for ever: %s; leave one of these out, or write another", describeCycle(moves, way))
+		}
+	}
+}
+
+// edges returns all edges of the configuration, and reports those from a set to
+// itself.
+func (r *reader) edges(c *Config, services map[string]*SIP) []edge {
+	places := r.addresses(c)
+	takes := func(set string) bool { return services[set] != nil && services[set].Mode != "" }
+	var all []edge
+	for _, s := range r.services {
+		all = append(all, edge{from: node{s.set, true}, to: node{s.set, false}})
+		switch to := setAt(places, "/sip/", s.sip.Upstream); {
+		case to == "":
+		case to == s.set:
+			s.in.report("upstream", "%s is this very service; write the URL of the ingest server behind it", s.sip.Upstream)
+		case takes(to):
+			all = append(all, edge{node{s.set, true}, node{to, true}, "passes on to", s.in, "upstream"})
+		}
+	}
+	for _, o := range r.targets {
+		switch to := setAt(places, "/sip/", o.target.URL); {
+		case to == "":
+		case to == o.set:
+			o.in.report("url", "%s is this set's own service, and what it accepts would be submitted again; write that of another set or server", o.target.URL)
+		case takes(to):
+			all = append(all, edge{node{o.set, false}, node{to, true}, "submits to", o.in, "url"})
+		}
+		if into := o.target.Into; into != o.set && services[into] != nil {
+			all = append(all, edge{node{o.set, false}, node{into, false}, "gives what is accepted to", o.in, "into"})
+		}
+	}
+	for i := range c.Sets {
+		for _, s := range c.Sets[i].Sources {
+			if from := setAt(places, "/sets/", s.URL); from != "" && from != c.Sets[i].Name {
+				all = append(all, edge{from: node{from, false}, to: node{c.Sets[i].Name, false}, how: "is harvested by"})
+			}
+		}
+	}
+	return all
+}
+
+// shortestCycle returns the shortest cycle of edges that begins with one of them, nil
+// when there is none.
+func shortestCycle(moves []edge, first int) []int {
+	ways := map[node][]int{moves[first].to: {first}} // by where they end
+	for next := []node{moves[first].to}; len(next) > 0; next = next[1:] {
+		for i, m := range moves {
+			if m.from != next[0] {
+				continue
+			}
+			way := append(slices.Clone(ways[next[0]]), i)
+			if m.to == moves[first].from {
+				return way
+			}
+			if ways[m.to] == nil {
+				ways[m.to] = way
+				next = append(next, m.to)
+			}
+		}
+	}
+	return nil
+}
+
+// describeCycle returns a cycle in words.
+func describeCycle(moves []edge, way []int) string {
+	text := fmt.Sprintf("set %q", moves[way[0]].from.set)
+	for _, i := range way {
+		if m := moves[i]; m.how != "" {
+			text += fmt.Sprintf(" %s set %q, which", m.how, m.to.set)
+		}
+	}
+	return strings.TrimSuffix(text, ", which")
+}

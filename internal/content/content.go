@@ -11,16 +11,34 @@ import (
 	"context"
 	"crypto/sha256"
 	"database/sql"
+	"embed"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"sync"
-	"time"
+	"strings"
 
 	"github.com/pmh-bridge/bridge/internal/sqlite"
 )
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// kind is the sort of database that a content store is ("brCn").
+func kind() *sqlite.Kind {
+	steps, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		panic(err) // the path is constant
+	}
+	return &sqlite.Kind{Name: "content store", ID: 0x6272436e, Migrations: steps}
+}
+
+// readConnections is how many reads run at once.
+const readConnections = 4
+
+// lookups is how many sums one statement looks up.
+const lookups = 500
 
 // Errors that decide what a caller does next.
 var (
@@ -73,21 +91,11 @@ type Store struct {
 	path  string
 	spool string // folder for contents on their way in
 
-	readers *sql.DB // nil in a dry run
+	readers *sqlite.Readers // nil in a dry run
+	query   sqlite.Querier  // readers; in a dry run the connection that writes
 	get     *sql.Stmt
 	getPart *sql.Stmt
-	query   querier
-
-	mu     sync.Mutex // held by whoever writes
-	writer *writer    // nil when reading only
-	idle   *time.Timer
-}
-
-// querier is what *sql.DB and *sql.Conn have in common.
-type querier interface {
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
-	PrepareContext(ctx context.Context, query string) (*sql.Stmt, error)
+	writer  *sqlite.Writer // nil when reading only
 }
 
 // Open opens the store in the file path and makes it when there is none; its
@@ -119,10 +127,10 @@ func (s *Store) open(ctx context.Context, o Options) error {
 		if !found {
 			where = ""
 		}
-		if s.writer, err = openWriter(ctx, where, true); err != nil {
+		if s.writer, err = kind().OpenWriter(ctx, where, sqlite.WriterOptions{Pragmas: pragmas(), DryRun: true}); err != nil {
 			return err
 		}
-		s.spool, s.query = "", s.writer.conn
+		s.spool, s.query = "", s.writer.Uncommitted()
 	default:
 		if !o.ReadOnly {
 			if err := s.openWriter(ctx, found); err != nil {
@@ -147,21 +155,13 @@ func (s *Store) openWriter(ctx context.Context, found bool) (err error) {
 			return err
 		}
 	}
-	if s.writer, err = openWriter(ctx, s.path, false); err != nil {
+	if s.writer, err = kind().OpenWriter(ctx, s.path, sqlite.WriterOptions{Pragmas: pragmas()}); err != nil {
 		return err
 	}
-	s.idle = time.AfterFunc(sqlite.IdleTime, s.checkpoint)
 	return s.sweep()
 }
 
-// checkpoint is called when nothing has been written for a while.
-func (s *Store) checkpoint() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.writer.conn != nil {
-		_ = sqlite.Checkpoint(context.Background(), s.writer.conn) // the next one, or opening the file, does it
-	}
-}
+func pragmas() []string { return []string{"cache_size(-32768)"} }
 
 // Close ends the store and, in a dry run, forgets what was put in. Blobs that
 // are still open fail.
@@ -175,13 +175,8 @@ func (s *Store) Close() error {
 	if s.readers != nil {
 		errs = append(errs, s.readers.Close())
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.idle != nil {
-		s.idle.Stop()
-	}
 	if s.writer != nil {
-		errs = append(errs, s.writer.close())
+		errs = append(errs, s.writer.Close())
 	}
 	return errors.Join(errs...)
 }
@@ -202,7 +197,7 @@ func (s *Store) Stats(ctx context.Context) (Stats, error) {
 	return st, nil
 }
 
-// Has tells whether the store holds a content. It does not read its bytes.
+// Has reports whether the store holds a content. It does not read its bytes.
 func (s *Store) Has(ctx context.Context, sum Sum) (bool, error) {
 	missing, err := s.Missing(ctx, []Sum{sum})
 	return err == nil && len(missing) == 0, err
@@ -216,4 +211,56 @@ func (s *Store) Missing(ctx context.Context, sums []Sum) ([]Sum, error) {
 		return nil, fmt.Errorf("%s: look up contents: %w", s.path, err)
 	}
 	return missing, nil
+}
+
+// missingFrom returns the sums that the database does not hold, in the given
+// order, each once.
+func missingFrom(ctx context.Context, q sqlite.Querier, sums []Sum) ([]Sum, error) {
+	seen := make(map[Sum]bool, len(sums)) // true: stored, or returned already
+	for rest := sums; len(rest) > 0; {
+		n := min(len(rest), lookups)
+		if err := markPresent(ctx, q, rest[:n], seen); err != nil {
+			return nil, err
+		}
+		rest = rest[n:]
+	}
+	var missing []Sum
+	for _, sum := range sums {
+		if !seen[sum] {
+			seen[sum] = true
+			missing = append(missing, sum)
+		}
+	}
+	return missing, nil
+}
+
+func markPresent(ctx context.Context, q sqlite.Querier, sums []Sum, seen map[Sum]bool) error {
+	args := make([]any, len(sums))
+	for i := range sums {
+		args[i] = sums[i][:]
+	}
+	rows, err := q.QueryContext(ctx, `SELECT sum FROM content WHERE sum IN (`+sqlite.Params(len(sums))+`)`, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var raw sql.RawBytes
+		if err := rows.Scan(&raw); err != nil {
+			return err
+		}
+		var sum Sum
+		copy(sum[:], raw)
+		seen[sum] = true
+	}
+	return rows.Err()
+}
+
+// coded adds to an error of the store's file what it means to us.
+func (s *Store) coded(err error) error {
+	err = sqlite.Explain(s.path, err)
+	if errors.Is(err, ErrDamaged) && !strings.Contains(err.Error(), "restore") {
+		err = fmt.Errorf("%w: restore it from a backup", err)
+	}
+	return err
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"io"
@@ -12,9 +13,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/pmh-bridge/bridge/internal/sqlite"
 	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
@@ -183,6 +186,14 @@ func crashRound(t *testing.T, path string, first, lines int, delay time.Duration
 	return begun, stored
 }
 
+// script runs statements on the connection that writes, outside of any transaction.
+func script(s *Store, text string) error {
+	return s.writer.Use(context.Background(), func(ctx context.Context, tx *sqlite.Tx) error {
+		rows, err := tx.QueryContext(ctx, text)
+		return sqlite.ScanAll(rows, err, func(*sql.Rows) error { return nil })
+	})
+}
+
 // Disk full: nothing is acknowledged, reading goes on, and the same call
 // succeeds once there is space.
 func TestFull(t *testing.T) {
@@ -194,7 +205,7 @@ func TestFull(t *testing.T) {
 
 	limit := func(pages int) {
 		t.Helper()
-		if err := s.writer.exec(ctx, fmt.Sprintf(`PRAGMA max_page_count = %d`, pages)); err != nil {
+		if err := script(s, fmt.Sprintf(`PRAGMA max_page_count = %d`, pages)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -377,19 +388,20 @@ func TestSwappedChunks(t *testing.T) {
 		"of two contents":           `UPDATE chunk SET content = CASE content WHEN 1 THEN -1 ELSE -2 END; UPDATE chunk SET content = 3 + content`,
 		"another length":            `UPDATE content SET length = length - 1`,
 	} {
-		w := s.writer
 		var got []byte
-		err := w.do(ctx, func() error {
-			if err := w.exec(ctx, change); err != nil {
-				return err
+		err := s.writer.Do(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
+			for _, text := range strings.Split(change, "; ") {
+				if err := tx.Exec(ctx, text); err != nil {
+					return err
+				}
 			}
 			// Only this connection sees the change, and it is undone.
-			inside := &Store{path: s.path, query: w.conn}
+			inside := &Store{path: s.path, query: tx}
 			var err error
-			if inside.get, err = w.conn.PrepareContext(ctx, `SELECT id, length, bytes FROM content WHERE sum = $1`); err != nil {
+			if inside.get, err = tx.PrepareContext(ctx, `SELECT id, length, bytes FROM content WHERE sum = $1`); err != nil {
 				return err
 			}
-			if inside.getPart, err = w.conn.PrepareContext(ctx, `SELECT seal, bytes FROM chunk WHERE content = $1 AND n = $2`); err != nil {
+			if inside.getPart, err = tx.PrepareContext(ctx, `SELECT seal, bytes FROM chunk WHERE content = $1 AND n = $2`); err != nil {
 				return err
 			}
 			defer inside.get.Close()

@@ -87,7 +87,7 @@ func TestDryRunEndsWithFirstFailure(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := openStore(t, path, Options{DryRun: true})
-	if err := d.writer.exec(context.Background(), `PRAGMA max_page_count = 40`); err != nil {
+	if err := script(d, `PRAGMA max_page_count = 40`); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.Put(context.Background(), NewDraft(noise(1, 1<<20))); !errors.Is(err, ErrFull) {
@@ -105,13 +105,13 @@ func TestDryRunEndsWithFirstFailure(t *testing.T) {
 func TestOpenRefuses(t *testing.T) {
 	ctx := context.Background()
 	dir := t.TempDir()
-	make := func(name, script string) string {
+	make := func(name, text string) string {
 		path := filepath.Join(dir, name)
 		s, err := Open(ctx, path, Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := errors.Join(s.writer.exec(ctx, script), s.Close()); err != nil {
+		if err := errors.Join(script(s, text), s.Close()); err != nil {
 			t.Fatal(err)
 		}
 		return path

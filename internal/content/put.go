@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"database/sql"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -20,9 +21,6 @@ import (
 // chunkSize is the length of a chunk, and of the largest content that stands in
 // its row. It is part of the file's format.
 const chunkSize = 256 << 10
-
-// rowsPerInsert is how many small contents one statement stores.
-const rowsPerInsert = 50
 
 // Draft is a content on its way in: read to its end and hashed, not yet stored.
 // Close lets go of it, stored or not.
@@ -145,13 +143,28 @@ func (s *Store) Put(ctx context.Context, drafts ...*Draft) error {
 	if s.writer == nil {
 		return ErrReadOnly
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.writer.put(ctx, s.query, drafts); err != nil {
-		return fmt.Errorf("%s: store %d contents: %w", s.path, len(drafts), s.coded(err))
+	sums := make([]Sum, len(drafts))
+	bySum := make(map[Sum]*Draft, len(drafts))
+	for i, d := range drafts {
+		sums[i] = d.sum
+		bySum[d.sum] = d
 	}
-	if s.idle != nil {
-		s.idle.Reset(sqlite.IdleTime)
+	if err := s.writer.Do(ctx, func(inside context.Context, tx *sqlite.Tx) error {
+		missing, err := missingFrom(inside, tx, sums)
+		if err != nil || len(missing) == 0 {
+			return err
+		}
+		var small, large []*Draft
+		for _, sum := range missing {
+			if d := bySum[sum]; d.size <= chunkSize {
+				small = append(small, d)
+			} else {
+				large = append(large, d)
+			}
+		}
+		return insert(ctx, inside, tx, small, large)
+	}); err != nil {
+		return fmt.Errorf("%s: store %d contents: %w", s.path, len(drafts), s.coded(err))
 	}
 	return nil
 }
@@ -162,89 +175,56 @@ func (s *Store) Replace(ctx context.Context, d *Draft) error {
 	if s.writer == nil {
 		return ErrReadOnly
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.writer.do(ctx, func() error { return s.writer.replace(ctx, d) }); err != nil {
+	if err := s.writer.Do(ctx, func(inside context.Context, tx *sqlite.Tx) error {
+		for _, text := range []string{
+			`UPDATE total SET (count, length) = (SELECT total.count - count(*), total.length - coalesce(sum(c.length), 0) FROM content c WHERE c.sum = $1)`,
+			`DELETE FROM chunk WHERE content IN (SELECT id FROM content WHERE sum = $1)`,
+			`DELETE FROM content WHERE sum = $1`,
+		} {
+			if err := tx.Exec(inside, text, d.sum[:]); err != nil {
+				return err
+			}
+		}
+		if d.size <= chunkSize {
+			return insert(ctx, inside, tx, []*Draft{d}, nil)
+		}
+		return insert(ctx, inside, tx, nil, []*Draft{d})
+	}); err != nil {
 		return fmt.Errorf("%s: replace content %s: %w", s.path, d.sum, s.coded(err))
 	}
 	return nil
 }
 
-func (w *writer) replace(ctx context.Context, d *Draft) error {
-	for _, text := range []string{
-		`UPDATE total SET (count, length) = (SELECT total.count - count(*), total.length - coalesce(sum(c.length), 0) FROM content c WHERE c.sum = $1)`,
-		`DELETE FROM chunk WHERE content IN (SELECT id FROM content WHERE sum = $1)`,
-		`DELETE FROM content WHERE sum = $1`,
-	} {
-		if _, err := w.conn.ExecContext(ctx, text, d.sum[:]); err != nil {
-			return err
-		}
-	}
-	if d.size <= chunkSize {
-		return w.insert(ctx, []*Draft{d}, nil)
-	}
-	return w.insert(ctx, nil, []*Draft{d})
-}
-
-// put looks up in q, which sees all that was committed, since nobody else writes.
-func (w *writer) put(ctx context.Context, q querier, drafts []*Draft) error {
-	sums := make([]Sum, len(drafts))
-	bySum := make(map[Sum]*Draft, len(drafts))
-	for i, d := range drafts {
-		sums[i] = d.sum
-		bySum[d.sum] = d
-	}
-	missing, err := missingFrom(ctx, q, sums)
-	if err != nil || len(missing) == 0 {
-		return err
-	}
-	var small, large []*Draft
-	for _, sum := range missing {
-		if d := bySum[sum]; d.size <= chunkSize {
-			small = append(small, d)
-		} else {
-			large = append(large, d)
-		}
-	}
-	return w.do(ctx, func() error { return w.insert(ctx, small, large) })
-}
-
-func (w *writer) insert(ctx context.Context, small, large []*Draft) error {
+// insert stores contents that are not there. ctx is the caller's, which may end at
+// any time; inside is that of the transaction, which must not.
+func insert(ctx, inside context.Context, tx *sqlite.Tx, small, large []*Draft) error {
 	var length int64
-	for rest := small; len(rest) > 0; {
-		stmt, n := w.one, 1
-		if len(rest) >= rowsPerInsert {
-			stmt, n = w.many, rowsPerInsert
-		}
-		args := make([]any, 0, 3*rowsPerInsert)
-		for _, d := range rest[:n] {
-			args = append(args, d.sum[:], d.size, d.bytes)
-			length += d.size
-		}
-		if _, err := stmt.ExecContext(ctx, args...); err != nil {
-			return err
-		}
-		rest = rest[n:]
-	}
-	for _, d := range large {
-		if err := w.insertLarge(ctx, d); err != nil {
+	rows := tx.Bulk(inside, "INSERT INTO content (sum, length, bytes) VALUES ", 3)
+	for _, d := range small {
+		if err := rows.Add(d.sum[:], d.size, d.bytes); err != nil {
 			return err
 		}
 		length += d.size
 	}
-	_, err := w.account.ExecContext(ctx, len(small)+len(large), length)
-	return err
+	if err := rows.Flush(); err != nil {
+		return err
+	}
+	for _, d := range large {
+		if err := insertLarge(ctx, inside, tx, d); err != nil {
+			return err
+		}
+		length += d.size
+	}
+	return tx.Exec(inside, "UPDATE total SET count = count + $1, length = length + $2", len(small)+len(large), length)
 }
 
 // insertLarge stores a content in chunks. Most come from a file, so the bytes are
 // hashed once more: what is sealed here is what was read from the Source.
-func (w *writer) insertLarge(ctx context.Context, d *Draft) error {
-	res, err := w.one.ExecContext(ctx, d.sum[:], d.size, nil)
-	if err != nil {
-		return err
-	}
-	id, err := res.LastInsertId()
-	if err != nil {
+func insertLarge(ctx, inside context.Context, tx *sqlite.Tx, d *Draft) error {
+	var id int64
+	if err := tx.Each(inside, "INSERT INTO content (sum, length, bytes) VALUES ($1, $2, NULL) RETURNING id", []any{d.sum[:], d.size}, func(rows *sql.Rows) error {
+		return rows.Scan(&id)
+	}); err != nil {
 		return err
 	}
 	var body io.ReaderAt = bytes.NewReader(d.bytes)
@@ -254,13 +234,16 @@ func (w *writer) insertLarge(ctx context.Context, d *Draft) error {
 	hash := sha256.New()
 	buf := make([]byte, chunkSize)
 	for n := int64(0); n*chunkSize < d.size; n++ {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		part := buf[:min(chunkSize, d.size-n*chunkSize)]
 		if _, err := body.ReadAt(part, n*chunkSize); err != nil && err != io.EOF {
 			return fmt.Errorf("read spooled content: %w", err)
 		}
 		hash.Write(part)
 		seal := sealOf(d.sum, d.size, n, part)
-		if _, err := w.chunk.ExecContext(ctx, id, n, seal[:], part); err != nil {
+		if err := tx.Exec(inside, "INSERT INTO chunk (content, n, seal, bytes) VALUES ($1, $2, $3, $4)", id, n, seal[:], part); err != nil {
 			return err
 		}
 	}
@@ -280,8 +263,4 @@ func sealOf(sum Sum, size, n int64, part []byte) Sum {
 	hash.Write(place[:])
 	hash.Write(part)
 	return Sum(hash.Sum(nil))
-}
-
-func insertContents(rows int) string {
-	return `INSERT INTO content (sum, length, bytes) VALUES (?, ?, ?)` + strings.Repeat(`, (?, ?, ?)`, rows-1)
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/sqlite"
 )
 
 // Table has knows which records each Source has: a bitmap over the ordinals of the
@@ -34,7 +35,7 @@ func (b *batch) holds(ctx context.Context, s *said, record int64) error {
 	p := b.has[at]
 	if p == nil {
 		p = new(page)
-		if err := (writing{b.l}).each(ctx, "SELECT bits FROM has WHERE source = $1 AND page = $2", []any{int64(at.source), at.n}, func(rows *sql.Rows) error {
+		if err := b.tx.Each(ctx, "SELECT bits FROM has WHERE source = $1 AND page = $2", []any{int64(at.source), at.n}, func(rows *sql.Rows) error {
 			var sealed sql.RawBytes
 			if err := rows.Scan(&sealed); err != nil {
 				return err
@@ -60,7 +61,7 @@ func (b *batch) saveHas(ctx context.Context) error {
 	for _, at := range slices.SortedFunc(maps.Keys(b.has), func(x, y hasPage) int {
 		return cmp.Or(cmp.Compare(x.source, y.source), cmp.Compare(x.n, y.n))
 	}) {
-		if err := b.l.exec(ctx, "INSERT OR REPLACE INTO has (source, page, bits) VALUES ($1, $2, $3)", int64(at.source), at.n, b.has[at].seal(at)); err != nil {
+		if err := b.tx.Exec(ctx, "INSERT OR REPLACE INTO has (source, page, bits) VALUES ($1, $2, $3)", int64(at.source), at.n, b.has[at].seal(at)); err != nil {
 			return err
 		}
 	}
@@ -87,7 +88,7 @@ func (p *page) unseal(at hasPage, sealed []byte) error {
 // list of changes spoke of last. parts are those that the Source has, if it ever
 // had several.
 func (l *Log) CountAbsent(ctx context.Context, source event.SourceID, at event.Stamp, parts ...int) (absent, have int64, err error) {
-	err = l.read(ctx, func(q querier) error {
+	err = l.read(ctx, func(q sqlite.Querier) error {
 		a, err := l.absence(ctx, q, source, at, parts)
 		if err != nil {
 			return err
@@ -130,7 +131,7 @@ func (l *Log) Left(ctx context.Context, source event.SourceID, at event.Stamp, a
 // Absent and Left.
 func (l *Log) pick(ctx context.Context, source event.SourceID, at event.Stamp, after int64, limit int, parts []int,
 	wanted func(gone bool, left []int) bool, add func(id string, left []int)) (next int64, err error) {
-	err = l.read(ctx, func(q querier) error {
+	err = l.read(ctx, func(q sqlite.Querier) error {
 		a, err := l.absence(ctx, q, source, at, parts)
 		if err != nil {
 			return err
@@ -173,7 +174,7 @@ type absence struct {
 	spoken map[int64]bool
 }
 
-func (l *Log) absence(ctx context.Context, q querier, source event.SourceID, at event.Stamp, parts []int) (*absence, error) {
+func (l *Log) absence(ctx context.Context, q sqlite.Querier, source event.SourceID, at event.Stamp, parts []int) (*absence, error) {
 	a := &absence{source: source, at: at, parts: parts, has: map[int64]*page{}}
 	var err error
 	if a.walk, err = l.walkNow(ctx, source); err != nil {
@@ -188,7 +189,7 @@ func (l *Log) absence(ctx context.Context, q querier, source event.SourceID, at 
 		return nil, err
 	}
 	rows, err := q.QueryContext(ctx, "SELECT page, bits FROM has WHERE source = $1", int64(source))
-	if err := scanAll(rows, err, func(rows *sql.Rows) error {
+	if err := sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
 		var n int64
 		var sealed sql.RawBytes
 		if err := rows.Scan(&n, &sealed); err != nil {
@@ -200,7 +201,7 @@ func (l *Log) absence(ctx context.Context, q querier, source event.SourceID, at 
 		return nil, err
 	}
 	rows, err = q.QueryContext(ctx, "SELECT record FROM pending WHERE source = $1", int64(source))
-	return a, scanAll(rows, err, func(rows *sql.Rows) error {
+	return a, sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
 		var record int64
 		err := rows.Scan(&record)
 		n, o := ordinal(record)/pageBits, ordinal(record)
@@ -216,7 +217,7 @@ func (l *Log) absence(ctx context.Context, q querier, source event.SourceID, at 
 // Source have left, after a record number, in the order of their numbers, until it
 // says that it is enough. Only of those that the enumeration did not have it looks
 // up what was said of them; where the Source has several parts, of all.
-func (a *absence) each(ctx context.Context, q querier, after int64, do func(record int64, gone bool, left []int) bool) error {
+func (a *absence) each(ctx context.Context, q sqlite.Querier, after int64, do func(record int64, gone bool, left []int) bool) error {
 	piece := make([]int64, 0, lookup)
 	flush := func() (more bool, err error) {
 		later, parts, err := a.later(ctx, q, piece)
@@ -293,7 +294,7 @@ func (a *absence) left(record int64, parts []part) (gone bool, left []int) {
 
 // later tells which of some records the Source has changed, by its word, after the
 // moment of the enumeration, and returns what its parts say of the others.
-func (a *absence) later(ctx context.Context, q querier, records []int64) (map[int64]bool, map[int64][]part, error) {
+func (a *absence) later(ctx context.Context, q sqlite.Querier, records []int64) (map[int64]bool, map[int64][]part, error) {
 	later, parts := map[int64]bool{}, map[int64][]part{}
 	note := func(record int64, w word) {
 		w.within(a.ordering)
@@ -321,13 +322,13 @@ func (a *absence) later(ctx context.Context, q querier, records []int64) (map[in
 		return nil
 	}
 	r := reading{q}
-	if err := each(ctx, r, "SELECT record, said, NULL FROM state WHERE record IN ("+in(lookup)+")", records, said); err != nil {
+	if err := each(ctx, r, "SELECT record, said, NULL FROM state WHERE record IN ("+sqlite.Params(lookup)+")", records, said); err != nil {
 		return nil, nil, err
 	}
-	if err := each(ctx, withSource(r, a.source), "SELECT record, said, shadow FROM presence WHERE record IN ("+in(lookup)+") AND source = ?", records, said); err != nil {
+	if err := each(ctx, withSource(r, a.source), "SELECT record, said, shadow FROM presence WHERE record IN ("+sqlite.Params(lookup)+") AND source = ?", records, said); err != nil {
 		return nil, nil, err
 	}
-	return later, parts, each(ctx, withSource(r, a.source), "SELECT record, observation FROM pending WHERE record IN ("+in(lookup)+") AND source = ?", records, func(rows *sql.Rows) error {
+	return later, parts, each(ctx, withSource(r, a.source), "SELECT record, observation FROM pending WHERE record IN ("+sqlite.Params(lookup)+") AND source = ?", records, func(rows *sql.Rows) error {
 		var record int64
 		var waits sql.RawBytes
 		if err := rows.Scan(&record, &waits); err != nil {
@@ -343,13 +344,13 @@ func (a *absence) later(ctx context.Context, q querier, records []int64) (map[in
 }
 
 // spokenLater returns absence.spoken.
-func spokenLater(ctx context.Context, q querier, source event.SourceID, o ordering, at event.Stamp) (map[int64]bool, error) {
+func spokenLater(ctx context.Context, q sqlite.Querier, source event.SourceID, o ordering, at event.Stamp) (map[int64]bool, error) {
 	out := map[int64]bool{}
 	if o != byPlace {
 		return out, nil
 	}
 	rows, err := q.QueryContext(ctx, "SELECT record, stamp FROM met_order WHERE source = $1", int64(source))
-	return out, scanAll(rows, err, func(rows *sql.Rows) error {
+	return out, sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
 		var record int64
 		var stamp sql.NullInt64
 		err := rows.Scan(&record, &stamp)

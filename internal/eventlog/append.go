@@ -12,12 +12,14 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/defect"
+	"github.com/pmh-bridge/bridge/internal/sqlite"
 )
 
 // batch is one Append under way: the stored state it started from and the rows
 // it has made so far. Nothing of it is visible before the commit.
 type batch struct {
 	l      *Log
+	tx     *sqlite.Tx
 	in     *event.Batch
 	now    event.Micros
 	set    setRow
@@ -45,7 +47,7 @@ type batch struct {
 	closed    []segmentRow
 	open      segmentRow
 	fresh     []*record // in the order of their numbers
-	events    *bulk
+	events    *sqlite.Bulk
 }
 
 // setRow and sourceRow are what an Append needs of these tables.
@@ -83,26 +85,24 @@ func (l *Log) Append(ctx context.Context, in *event.Batch) (event.Appended, erro
 	if err := check(in); err != nil {
 		return event.Appended{}, fmt.Errorf("appending to the log: %w", err)
 	}
-	var out event.Appended
 	b := &batch{l: l, in: in}
-	err := l.writeThen(ctx, func(ctx context.Context) error {
-		err := b.run(ctx)
-		out = b.out
-		return err
-	}, func() {
-		b.remember()
-		l.advance(ctx)
-		if in.Mode != event.ModeSubmission && !b.waits {
-			l.ahead.forget(in.Source)
-		}
-	})
-	if err != nil {
+	if err := l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
+		b.tx = tx
+		tx.OnCommit(func() {
+			b.remember()
+			l.appended = l.appended || b.out.Last != 0
+			if in.Mode != event.ModeSubmission && !b.waits {
+				l.ahead.forget(in.Source)
+			}
+		})
+		return b.run(ctx)
+	}); err != nil {
 		return event.Appended{}, fmt.Errorf("appending to the log: %w", err)
 	}
-	if out.Last != 0 {
+	if b.out.Last != 0 {
 		l.announce()
 	}
-	return out, nil
+	return b.out, nil
 }
 
 // check refuses what no caller should send.
@@ -132,8 +132,8 @@ func (b *batch) run(ctx context.Context) error {
 	if b.now, err = b.l.now(); err != nil {
 		return err
 	}
-	q := writing{b.l}
-	if b.before, err = b.l.changes(ctx); err != nil {
+	q := b.tx
+	if b.before, err = b.tx.Changes(ctx); err != nil {
 		return err
 	}
 	if err := b.load(ctx, q); err != nil {
@@ -181,13 +181,13 @@ func (b *batch) step(ctx context.Context) (err error) {
 	if b.source.stored.Cursor.Version != b.in.Cursor {
 		return event.ErrConflict
 	}
-	b.l.walking = b.source.id
+	b.l.undoWalk(b.tx, b.source.id)
 	if b.in.Start {
-		if err := b.l.endWalk(ctx, b.source.id); err != nil {
+		if err := b.l.endWalk(ctx, b.tx, b.source.id); err != nil {
 			return err
 		}
 	}
-	b.walk, err = b.l.walkOf(ctx, b.source.id)
+	b.walk, err = b.l.walkOf(ctx, b.tx, b.source.id)
 	return err
 }
 
@@ -293,7 +293,7 @@ func unsettle(obs event.Observation) event.Observation {
 func (b *batch) load(ctx context.Context, q preparer) error {
 	b.source = sourceRow{id: b.in.Source, rank: map[event.SourceID]int64{}}
 	found := false
-	err := q.each(ctx, `SELECT s.id, s.content, s.segment_events, s.segment_hours, s.last_seq, s.last_observed, s.clock, s.live, s.events, s.records,
+	err := q.Each(ctx, `SELECT s.id, s.content, s.segment_events, s.segment_hours, s.last_seq, s.last_observed, s.clock, s.live, s.events, s.records,
 	src.version, src.cursor, src.mark, src.memory, src.gap, src.kept, max((SELECT coalesce(max(seq), 0) FROM event), (SELECT coalesce(max(upto_seq), 0) FROM epoch)),
 	EXISTS (SELECT 1 FROM pending WHERE source = src.id), EXISTS (SELECT 1 FROM step_back WHERE source = src.id), EXISTS (SELECT 1 FROM held WHERE source = src.id),
 	EXISTS (SELECT 1 FROM met_order WHERE source = src.id), src.kind
@@ -321,7 +321,7 @@ FROM source src JOIN sets s ON s.id = src.set_id WHERE src.id = $1`, []any{int64
 	b.stored = b.set
 	b.source.resting = b.source.stored.Cursor.Data == nil
 	b.l.ahead.lead(b.source.id, &b.source.stored.Cursor)
-	if err := q.each(ctx, "SELECT id, rank FROM source WHERE set_id = $1 AND kind <> '"+Target+"'", []any{b.set.id}, func(rows *sql.Rows) error {
+	if err := q.Each(ctx, "SELECT id, rank FROM source WHERE set_id = $1 AND kind <> '"+Target+"'", []any{b.set.id}, func(rows *sql.Rows) error {
 		var id event.SourceID
 		var rank int64
 		err := rows.Scan(&id, &rank)
@@ -351,7 +351,7 @@ func (b *batch) prepare(ctx context.Context, q preparer) error {
 		return err
 	}
 	b.docs, b.feeds, b.weights = map[event.Document]int64{}, map[string]*event.Feed{}, map[int64]int64{}
-	b.events = b.l.bulk(ctx, insertEvents, 6)
+	b.events = b.tx.Bulk(ctx, insertEvents, 6)
 	if b.set.content != event.Reference {
 		return nil
 	}
@@ -396,7 +396,7 @@ func (b *batch) save(ctx context.Context) error {
 	if err := b.saveRecords(ctx); err != nil {
 		return err
 	}
-	if err := b.events.flush(); err != nil {
+	if err := b.events.Flush(); err != nil {
 		return err
 	}
 	if err := b.saveStates(ctx); err != nil {
@@ -406,7 +406,7 @@ func (b *batch) save(ctx context.Context) error {
 		return err
 	}
 	if b.locs != nil {
-		if err := b.locs.save(ctx, b.l); err != nil {
+		if err := b.locs.save(ctx, b.tx); err != nil {
 			return err
 		}
 	}
@@ -417,7 +417,7 @@ func (b *batch) save(ctx context.Context) error {
 		return err
 	}
 	if b.set != b.stored {
-		if err := b.l.exec(ctx, "UPDATE sets SET last_seq = $2, last_observed = $3, clock = $4, live = $5, events = $6, records = $7 WHERE id = $1",
+		if err := b.tx.Exec(ctx, "UPDATE sets SET last_seq = $2, last_observed = $3, clock = $4, live = $5, events = $6, records = $7 WHERE id = $1",
 			b.set.id, int64(b.set.last), int64(b.set.lastObserved), int64(b.set.clock), b.set.live, b.set.events, b.set.records); err != nil {
 			return err
 		}
@@ -436,19 +436,19 @@ func (b *batch) save(ctx context.Context) error {
 // saveRecords writes the new records in the order of their numbers, and their
 // keys in the order of these.
 func (b *batch) saveRecords(ctx context.Context) error {
-	rows, keys := b.l.bulk(ctx, insertRecords, 2), b.l.bulk(ctx, insertKeys, 2)
+	rows, keys := b.tx.Bulk(ctx, insertRecords, 2), b.tx.Bulk(ctx, insertKeys, 2)
 	for _, r := range b.fresh {
-		if err := rows.add(r.id, r.identifier); err != nil {
+		if err := rows.Add(r.id, r.identifier); err != nil {
 			return err
 		}
 	}
 	slices.SortFunc(b.fresh, func(x, y *record) int { return cmp.Compare(x.key, y.key) })
 	for _, r := range b.fresh {
-		if err := keys.add(r.key, r.id); err != nil {
+		if err := keys.Add(r.key, r.id); err != nil {
 			return err
 		}
 	}
-	return errors.Join(rows.flush(), keys.flush())
+	return errors.Join(rows.Flush(), keys.Flush())
 }
 
 func (b *batch) saveProgress(ctx context.Context) error {
@@ -460,7 +460,7 @@ func (b *batch) saveProgress(ctx context.Context) error {
 	p.Cursor = event.Cursor{Version: b.out.Cursor, Data: b.in.Next}
 	since := b.l.ahead.since(b.source.id, b.now)
 	if b.in.Next == nil {
-		if err := b.l.endWalk(ctx, b.source.id); err != nil {
+		if err := b.l.endWalk(ctx, b.tx, b.source.id); err != nil {
 			return err
 		}
 	}
@@ -472,18 +472,18 @@ func (b *batch) saveProgress(ctx context.Context) error {
 		return nil
 	}
 	if b.in.Next != nil {
-		if err := b.l.saveWalk(ctx, b.source.id, b.walk); err != nil {
+		if err := b.l.saveWalk(ctx, b.tx, b.source.id, b.walk); err != nil {
 			return err
 		}
 	}
-	if err := b.l.exec(ctx, "UPDATE source SET version = $2, cursor = $3, mark = $4, gap = $5, kept = $6 WHERE id = $1",
+	if err := b.tx.Exec(ctx, "UPDATE source SET version = $2, cursor = $3, mark = $4, gap = $5, kept = $6 WHERE id = $1",
 		int64(b.source.id), p.Cursor.Version, p.Cursor.Data, stampArg(p.Mark), p.Gap, keptSum(&p)); err != nil {
 		return err
 	}
 	if b.in.Progress == nil {
 		return nil // the memory may be large
 	}
-	return b.l.exec(ctx, "UPDATE source SET memory = $2 WHERE id = $1", int64(b.source.id), p.Memory)
+	return b.tx.Exec(ctx, "UPDATE source SET memory = $2 WHERE id = $1", int64(b.source.id), p.Memory)
 }
 
 // mayWait tells whether the batch has changed nothing but how far the walk has come
@@ -497,7 +497,7 @@ func (b *batch) mayWait(ctx context.Context, p *event.Progress, since event.Micr
 	if b.in.Next == nil && !b.source.resting || b.in.Next != nil && b.now-since >= mostAhead {
 		return false, nil
 	}
-	changes, err := b.l.changes(ctx)
+	changes, err := b.tx.Changes(ctx)
 	return changes == b.before, err
 }
 
@@ -506,8 +506,8 @@ func keptSum(p *event.Progress) int64 {
 }
 
 func (b *batch) saveStates(ctx context.Context) error {
-	inserted, replaced := b.l.bulk(ctx, insertStates, 4), b.l.bulk(ctx, replaceStates, 4)
-	present := b.l.bulk(ctx, replacePresent, 4)
+	inserted, replaced := b.tx.Bulk(ctx, insertStates, 4), b.tx.Bulk(ctx, replaceStates, 4)
+	present := b.tx.Bulk(ctx, replacePresent, 4)
 	for _, r := range b.touched {
 		if len(r.says) == 0 {
 			continue // met, quarantined or pending: nothing is known of it yet
@@ -519,7 +519,7 @@ func (b *batch) saveStates(ctx context.Context) error {
 			}
 			switch {
 			case i == r.speaker && s.stored:
-				if err := b.l.exec(ctx, "DELETE FROM presence WHERE record = $1 AND source = $2", r.id, int64(s.source)); err != nil {
+				if err := b.tx.Exec(ctx, "DELETE FROM presence WHERE record = $1 AND source = $2", r.id, int64(s.source)); err != nil {
 					return err
 				}
 			case i != r.speaker && (s.dirty || !s.stored):
@@ -529,7 +529,7 @@ func (b *batch) saveStates(ctx context.Context) error {
 					}
 					s.shadow, s.word = appendBody(nil, s.word), nil
 				}
-				if err := present.add(r.id, int64(s.source), appendSaid(nil, r.id, s), s.shadow); err != nil {
+				if err := present.Add(r.id, int64(s.source), appendSaid(nil, r.id, s), s.shadow); err != nil {
 					return err
 				}
 			}
@@ -542,12 +542,12 @@ func (b *batch) saveStates(ctx context.Context) error {
 		if r.stored {
 			states = replaced
 		}
-		if err := states.add(r.id, int64(r.seq), digest, b.blob(func(to []byte) []byte { return appendSaid(to, r.id, &r.says[r.speaker]) })); err != nil {
+		if err := states.Add(r.id, int64(r.seq), digest, b.blob(func(to []byte) []byte { return appendSaid(to, r.id, &r.says[r.speaker]) })); err != nil {
 			return err
 		}
 	}
-	for _, rows := range []*bulk{inserted, replaced, present} {
-		if err := rows.flush(); err != nil {
+	for _, rows := range []*sqlite.Bulk{inserted, replaced, present} {
+		if err := rows.Flush(); err != nil {
 			return err
 		}
 	}

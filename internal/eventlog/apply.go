@@ -6,6 +6,7 @@ import (
 	"errors"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/sqlite"
 )
 
 // asker returns what decisions need to know of the batch.
@@ -135,7 +136,7 @@ func (b *batch) publish(ctx context.Context, r *record, d *decision) error {
 	if err := b.resolve(ctx, d.body); err != nil {
 		return err
 	}
-	if err := b.log(r, d.before, d.kind, d.body); err != nil {
+	if err := b.log(ctx, r, d.before, d.kind, d.body); err != nil {
 		return err
 	}
 	return b.inherit(ctx, left)
@@ -155,8 +156,8 @@ func (b *batch) resolve(ctx context.Context, v *body) (err error) {
 }
 
 // log gives the event its place. before is the record's event before.
-func (b *batch) log(r *record, before *body, kind event.Kind, v *body) error {
-	source, err := b.sourceWeight(v.document)
+func (b *batch) log(ctx context.Context, r *record, before *body, kind event.Kind, v *body) error {
+	source, err := b.sourceWeight(ctx, v.document)
 	if err != nil {
 		return err
 	}
@@ -195,7 +196,7 @@ func (b *batch) log(r *record, before *body, kind event.Kind, v *body) error {
 		to = appendBody(to, v)
 		return binary.LittleEndian.AppendUint32(to, checksum(c, to[from:]))
 	})
-	return b.events.add(c.seq, c.set, c.record, c.kind, c.observed, sealed)
+	return b.events.Add(c.seq, c.set, c.record, c.kind, c.observed, sealed)
 }
 
 // NeedsContent reports of each item of a batch that is to be appended whether
@@ -204,29 +205,32 @@ func (b *batch) log(r *record, before *body, kind event.Kind, v *body) error {
 // the batch once and nobody else appends meanwhile; where it has become another
 // one, Append keeps the item as pending.
 func (l *Log) NeedsContent(ctx context.Context, in *event.Batch) ([]bool, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err := l.writable(); err != nil {
-		return nil, err
-	}
-	b := &batch{l: l, in: in}
-	q := writing{l}
-	if err := b.load(ctx, q); err != nil {
+	var out []bool
+	err := l.use(ctx, func(ctx context.Context, tx *sqlite.Tx) (err error) {
+		out, err = l.needsContent(ctx, tx, in)
+		return err
+	})
+	return out, err
+}
+
+func (l *Log) needsContent(ctx context.Context, tx *sqlite.Tx, in *event.Batch) ([]bool, error) {
+	b := &batch{l: l, tx: tx, in: in}
+	if err := b.load(ctx, tx); err != nil {
 		return nil, err
 	}
 	var err error
 	if b.walk = newWalk(); !in.Start && in.Mode == event.ModeWalk {
-		if b.walk, err = l.walkOf(ctx, in.Source); err != nil {
+		if b.walk, err = l.walkOf(ctx, tx, in.Source); err != nil {
 			return nil, err
 		}
 	}
-	if b.records, err = b.find(ctx, q); err != nil {
+	if b.records, err = b.find(ctx, tx); err != nil {
 		return nil, err
 	}
 	if err := b.judge(); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(b.loadLast(ctx, q), b.loadHomes(ctx, q)); err != nil {
+	if err := errors.Join(b.loadLast(ctx, tx), b.loadHomes(ctx, tx)); err != nil {
 		return nil, err
 	}
 	out := make([]bool, len(in.Items))

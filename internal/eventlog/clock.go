@@ -82,14 +82,14 @@ func clockError(wall time.Time, why string, at time.Time) error {
 // Clock returns why the clock is not believed, and so nothing is logged; nil when
 // it is.
 func (l *Log) Clock() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	_, err := l.now()
 	return err
 }
 
-// now returns the clock's time. Callers hold mu.
+// now returns the clock's time.
 func (l *Log) now() (event.Micros, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	wall, err := l.guard.now()
 	return event.MicrosOf(wall), err
 }

@@ -37,12 +37,10 @@ func (b *batch) documentOf(ctx context.Context, d event.Document) (int64, error)
 			return id, err
 		}
 	}
-	s, err := b.l.stmt(ctx, "INSERT INTO document (source, url, feed_id, title, updated, feed, sum) VALUES ($1, $2, $3, $4, $5, $6, $7) RETURNING id")
-	if err != nil {
-		return 0, err
-	}
 	var id int64
-	if err := s.QueryRowContext(ctx, int64(b.source.id), d.URL, d.FeedID, d.FeedTitle, stampArg(d.FeedUpdated), feed, documentSum(b.source.id, &d, feed)).Scan(&id); err != nil {
+	if err := b.tx.Each(ctx, "INSERT INTO document (source, url, feed_id, title, updated, feed, sum) VALUES ($1, $2, $3, $4, $5, $6, $7) RETURNING id",
+		[]any{int64(b.source.id), d.URL, d.FeedID, d.FeedTitle, stampArg(d.FeedUpdated), feed, documentSum(b.source.id, &d, feed)},
+		func(rows *sql.Rows) error { return rows.Scan(&id) }); err != nil {
 		return 0, err
 	}
 	b.docs[d], b.docs[asked] = id, id
@@ -64,7 +62,7 @@ func (b *batch) service(ctx context.Context, d event.Document) (id int64, err er
 	if d != (event.Document{URL: d.URL}) {
 		return 0, nil
 	}
-	err = writing{b.l}.each(ctx, "SELECT max(id) FROM document WHERE source = $1 AND url = $2 AND feed_id = '' AND title = '' AND updated IS NULL",
+	err = b.tx.Each(ctx, "SELECT max(id) FROM document WHERE source = $1 AND url = $2 AND feed_id = '' AND title = '' AND updated IS NULL",
 		[]any{int64(b.source.id), d.URL}, func(rows *sql.Rows) error {
 			var n sql.NullInt64
 			err := rows.Scan(&n)

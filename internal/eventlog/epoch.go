@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/sqlite"
 )
 
 // Epoch is a part of the log's life: a new one begins when the log is found to
@@ -58,9 +59,9 @@ func (all epochs) began(at event.Micros) bool {
 }
 
 // readEpochs reads them all.
-func readEpochs(ctx context.Context, q querier) (all epochs, err error) {
+func readEpochs(ctx context.Context, q sqlite.Querier) (all epochs, err error) {
 	rows, err := q.QueryContext(ctx, selectEpochs)
-	return all, scanAll(rows, err, func(rows *sql.Rows) error {
+	return all, sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
 		e, err := scanEpoch(rows)
 		all = append(all, e)
 		return err
@@ -69,7 +70,7 @@ func readEpochs(ctx context.Context, q querier) (all epochs, err error) {
 
 // Epochs returns the epochs that began after a loss, in order.
 func (l *Log) Epochs(ctx context.Context) (out []Epoch, err error) {
-	err = l.read(ctx, func(q querier) (err error) {
+	err = l.read(ctx, func(q sqlite.Querier) (err error) {
 		out, err = readEpochs(ctx, q)
 		return err
 	})
@@ -78,7 +79,7 @@ func (l *Log) Epochs(ctx context.Context) (out []Epoch, err error) {
 
 // beginEpoch goes on after a loss.
 func (l *Log) beginEpoch(ctx context.Context, loss *Loss, h head) error {
-	return l.write(ctx, func(ctx context.Context) error {
+	return l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
 		lost := max(loss.Lost-loss.Last, 1)
 		if loss.Unknown != "" {
 			lost = unknownLoss
@@ -88,16 +89,16 @@ func (l *Log) beginEpoch(ctx context.Context, loss *Loss, h head) error {
 			return fmt.Errorf("a new epoch cannot begin: %w", err)
 		}
 		e := Epoch{Started: max(now, h.Observed+1), After: loss.Last, Upto: loss.Last + lost, Reason: loss.String()}
-		if err := (writing{l}).each(ctx, "SELECT (SELECT count(*) FROM epoch) + 2, max((SELECT coalesce(max(clock), 0) FROM sets) + 1, $1), max((SELECT coalesce(max(upto_seq), 0) FROM epoch), $2)",
+		if err := tx.Each(ctx, "SELECT (SELECT count(*) FROM epoch) + 2, max((SELECT coalesce(max(clock), 0) FROM sets) + 1, $1), max((SELECT coalesce(max(upto_seq), 0) FROM epoch), $2)",
 			[]any{int64(e.Started), int64(e.Upto)}, func(rows *sql.Rows) error { return rows.Scan(&e.N, &e.Started, &e.Upto) }); err != nil {
 			return err
 		}
-		if err := l.exec(ctx, "INSERT INTO epoch (n, started, after_seq, upto_seq, reason, sum) VALUES ($1, $2, $3, $4, $5, $6)",
+		if err := tx.Exec(ctx, "INSERT INTO epoch (n, started, after_seq, upto_seq, reason, sum) VALUES ($1, $2, $3, $4, $5, $6)",
 			e.N, int64(e.Started), int64(e.After), int64(e.Upto), e.Reason, e.sum()); err != nil {
 			return err
 		}
 		sets := map[int64]*storedSet{}
-		if err := (writing{l}).each(ctx, selectSets, nil, func(rows *sql.Rows) error {
+		if err := tx.Each(ctx, selectSets, nil, func(rows *sql.Rows) error {
 			id, s, err := scanSet(rows)
 			sets[id] = &s
 			return err
@@ -105,7 +106,7 @@ func (l *Log) beginEpoch(ctx context.Context, loss *Loss, h head) error {
 			return err
 		}
 		for id, s := range sets {
-			if err := l.renewSet(ctx, id, s, &e); err != nil {
+			if err := l.renewSet(ctx, tx, id, s, &e); err != nil {
 				return err
 			}
 		}
@@ -117,34 +118,34 @@ func (l *Log) beginEpoch(ctx context.Context, loss *Loss, h head) error {
 // to. Its segments get other numbers than any that was published: as each closed
 // one has an event of its own, no more of them were lost than events. The open one
 // is closed, so that the Change Lists of the epoch begin with it.
-func (l *Log) renewSet(ctx context.Context, id int64, s *storedSet, e *Epoch) error {
+func (l *Log) renewSet(ctx context.Context, tx *sqlite.Tx, id int64, s *storedSet, e *Epoch) error {
 	at, lost := e.Started, int(e.Upto-e.After)
 	var open segmentRow
-	if err := (writing{l}).each(ctx, selectSegments+" ORDER BY n DESC LIMIT 1", []any{id}, func(rows *sql.Rows) (err error) {
+	if err := tx.Each(ctx, selectSegments+" ORDER BY n DESC LIMIT 1", []any{id}, func(rows *sql.Rows) (err error) {
 		open, err = scanSegment(rows)
 		return err
 	}); err != nil {
 		return err
 	}
 	shift, next := open.N+lost, open.N+lost+open.N
-	if err := l.exec(ctx, "UPDATE segment SET n = n + $2 WHERE set_id = $1", id, shift); err != nil {
+	if err := tx.Exec(ctx, "UPDATE segment SET n = n + $2 WHERE set_id = $1", id, shift); err != nil {
 		return err
 	}
 	if open.Events == 0 {
-		if err := l.exec(ctx, "DELETE FROM segment WHERE set_id = $1 AND n = $2", id, next); err != nil {
+		if err := tx.Exec(ctx, "DELETE FROM segment WHERE set_id = $1 AND n = $2", id, next); err != nil {
 			return err
 		}
 	} else {
-		if err := l.exec(ctx, "UPDATE segment SET until_at = $3 WHERE set_id = $1 AND n = $2", id, next, int64(s.LastObserved)); err != nil {
+		if err := tx.Exec(ctx, "UPDATE segment SET until_at = $3 WHERE set_id = $1 AND n = $2", id, next, int64(s.LastObserved)); err != nil {
 			return err
 		}
 		next++
 	}
 	s.Created, s.Feed, s.Complete = at, newUUID(), newUUID()
-	if err := l.exec(ctx, `UPDATE sets SET created = $2, feed = $3, complete = $4, sum = $5, last_observed = $2, clock = $2, base_seq = $7, base_n = base_n + $6,
+	if err := tx.Exec(ctx, `UPDATE sets SET created = $2, feed = $3, complete = $4, sum = $5, last_observed = $2, clock = $2, base_seq = $7, base_n = base_n + $6,
 	partial = EXISTS (SELECT 1 FROM source WHERE set_id = sets.id AND kind NOT IN ('sip', '`+Target+`')) WHERE id = $1`,
 		id, int64(at), s.Feed, s.Complete, s.sum(), shift, int64(e.After)); err != nil {
 		return err
 	}
-	return l.exec(ctx, "INSERT INTO segment (set_id, n, from_at) VALUES ($1, $2, $3)", id, next, int64(at))
+	return tx.Exec(ctx, "INSERT INTO segment (set_id, n, from_at) VALUES ($1, $2, $3)", id, next, int64(at))
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/sqlite"
 )
 
 // exchange is what a batch does to submissions.
@@ -18,7 +19,7 @@ type exchange struct {
 	again map[int]bool // items of notifications that have come before
 	kept  []bool       // the row stays under the keys that it is stored under
 	ids   []int64
-	fresh *bulk             // rows of new submissions
+	fresh *sqlite.Bulk      // rows of new submissions
 	tally map[counted]int64 // what is to be added
 	// strangers: there are rejections or notifications of strangers.
 	strangers bool
@@ -75,14 +76,14 @@ func (b *batch) loadExchange(ctx context.Context, q preparer) (*exchange, error)
 		return nil, err
 	}
 	var last int64
-	if err := q.each(ctx, "SELECT coalesce(max(id), 0) FROM submission", nil, func(rows *sql.Rows) error { return rows.Scan(&last) }); err != nil {
+	if err := q.Each(ctx, "SELECT coalesce(max(id), 0) FROM submission", nil, func(rows *sql.Rows) error { return rows.Scan(&last) }); err != nil {
 		return nil, err
 	}
 	for i := range x.in.Updates {
 		s := &x.in.Updates[i].Submission
 		if x.ids[i] = s.ID; s.ID == 0 {
 			if x.fresh == nil {
-				x.fresh = b.l.bulk(ctx, insertSubmissions, 14)
+				x.fresh = b.tx.Bulk(ctx, insertSubmissions, 14)
 			}
 			last++
 			x.ids[i] = last
@@ -176,7 +177,7 @@ func (x *exchange) settle(ctx context.Context, b *batch) error {
 		}
 	}
 	if x.fresh != nil {
-		if err := x.fresh.flush(); err != nil {
+		if err := x.fresh.Flush(); err != nil {
 			return err
 		}
 	}
@@ -197,7 +198,7 @@ func (x *exchange) settle(ctx context.Context, b *batch) error {
 		return err
 	}
 	if len(x.in.Replies) > 0 { // what is too old goes, not much of it at a time
-		if err := b.l.exec(ctx, "DELETE FROM answered WHERE (source, request) IN (SELECT source, request FROM answered WHERE at < $1 LIMIT 1000)", int64(b.now-answerKept)); err != nil {
+		if err := b.tx.Exec(ctx, "DELETE FROM answered WHERE (source, request) IN (SELECT source, request FROM answered WHERE at < $1 LIMIT 1000)", int64(b.now-answerKept)); err != nil {
 			return err
 		}
 	}
@@ -245,7 +246,7 @@ func (x *exchange) rejected(ctx context.Context, b *batch, r event.Rejection) er
 	x.strangers = true
 	r.At = b.now
 	raw := appendRejection(nil, &r)
-	return b.l.exec(ctx, "INSERT INTO rejection (source, at, body, sum) VALUES ($1, $2, $3, $4)", int64(b.source.id), int64(r.At), raw, rejectionSum(b.source.id, &r, raw))
+	return b.tx.Exec(ctx, "INSERT INTO rejection (source, at, body, sum) VALUES ($1, $2, $3, $4)", int64(b.source.id), int64(r.At), raw, rejectionSum(b.source.id, &r, raw))
 }
 
 // strangersKept is how many rejections of strangers are kept of a Source, and how
@@ -265,16 +266,16 @@ func (x *exchange) trimStrangers(ctx context.Context, b *batch) error {
 		{"SELECT count(*) FROM notification WHERE source = $1 AND stranger = 1", "SELECT id, verdict FROM notification WHERE source = $1 AND stranger = 1 ORDER BY id LIMIT $2",
 			"DELETE FROM notification WHERE id = $1"},
 	} {
-		w := writing{b.l}
+		w := b.tx
 		var n int64
-		if err := w.each(ctx, t.count, []any{int64(b.source.id)}, func(rows *sql.Rows) error { return rows.Scan(&n) }); err != nil {
+		if err := w.Each(ctx, t.count, []any{int64(b.source.id)}, func(rows *sql.Rows) error { return rows.Scan(&n) }); err != nil {
 			return err
 		}
 		if n <= strangersKept {
 			continue
 		}
 		var gone []int64
-		if err := w.each(ctx, t.oldest, []any{int64(b.source.id), n - strangersKept}, func(rows *sql.Rows) error {
+		if err := w.Each(ctx, t.oldest, []any{int64(b.source.id), n - strangersKept}, func(rows *sql.Rows) error {
 			var id, verdict int64
 			err := rows.Scan(&id, &verdict)
 			gone = append(gone, id)
@@ -286,7 +287,7 @@ func (x *exchange) trimStrangers(ctx context.Context, b *batch) error {
 			return err
 		}
 		for _, id := range gone {
-			if err := b.l.exec(ctx, t.remove, id); err != nil {
+			if err := b.tx.Exec(ctx, t.remove, id); err != nil {
 				return err
 			}
 		}
@@ -306,13 +307,13 @@ func (b *batch) reject(ctx context.Context, r *event.Rejection) error {
 	if err != nil {
 		return err
 	}
-	return b.log(&record{}, nil, event.Rejected, &body{document: doc, reason: r.Reason,
+	return b.log(ctx, &record{}, nil, event.Rejected, &body{document: doc, reason: r.Reason,
 		obs: event.Observation{Record: r.Record, Title: r.Title, SourceIdentifier: r.SourceIdentifier}})
 }
 
 func (x *exchange) saveTally(ctx context.Context, b *batch) error {
 	for c, n := range x.tally {
-		if err := b.l.count(ctx, c, n); err != nil {
+		if err := b.l.count(ctx, b.tx, c, n); err != nil {
 			return err
 		}
 	}
@@ -320,11 +321,11 @@ func (x *exchange) saveTally(ctx context.Context, b *batch) error {
 }
 
 // count adds n to a row of table tally.
-func (l *Log) count(ctx context.Context, c counted, n int64) error {
+func (l *Log) count(ctx context.Context, tx *sqlite.Tx, c counted, n int64) error {
 	if n == 0 {
 		return nil
 	}
-	return l.exec(ctx, "INSERT INTO tally (source, what, state, n) VALUES ($1, $2, $3, $4) ON CONFLICT DO UPDATE SET n = n + excluded.n",
+	return tx.Exec(ctx, "INSERT INTO tally (source, what, state, n) VALUES ($1, $2, $3, $4) ON CONFLICT DO UPDATE SET n = n + excluded.n",
 		int64(c.source), c.what, c.state, n)
 }
 
@@ -380,7 +381,7 @@ func (x *exchange) addNotice(ctx context.Context, b *batch, n event.OutgoingNoti
 	}
 	x.count(b.source.id, tallyNotices, int64(n.State), 1)
 	raw := appendNotice(nil, &n)
-	return b.l.exec(ctx, "INSERT INTO notice (submission, source, state, due, created, body, sum) VALUES ($1, $2, $3, $4, $5, $6, $7)",
+	return b.tx.Exec(ctx, "INSERT INTO notice (submission, source, state, due, created, body, sum) VALUES ($1, $2, $3, $4, $5, $6, $7)",
 		n.Submission, int64(b.source.id), int64(n.State), int64(n.Due), int64(n.Created), raw, noticeSum(b.source.id, &n, raw))
 }
 
@@ -388,7 +389,7 @@ func (x *exchange) addNotice(ctx context.Context, b *batch, n event.OutgoingNoti
 func (x *exchange) changeNotice(ctx context.Context, b *batch, n *event.OutgoingNotification) error {
 	var was event.DeliveryState
 	source := event.SourceID(0)
-	if err := (writing{b.l}).each(ctx, "SELECT state, source FROM notice WHERE id = $1", []any{n.ID}, func(rows *sql.Rows) error { return rows.Scan(&was, &source) }); err != nil {
+	if err := b.tx.Each(ctx, "SELECT state, source FROM notice WHERE id = $1", []any{n.ID}, func(rows *sql.Rows) error { return rows.Scan(&was, &source) }); err != nil {
 		return err
 	}
 	if was == 0 {
@@ -397,7 +398,7 @@ func (x *exchange) changeNotice(ctx context.Context, b *batch, n *event.Outgoing
 	x.count(source, tallyNotices, int64(was), -1)
 	x.count(source, tallyNotices, int64(n.State), 1)
 	raw := appendNotice(nil, n)
-	return b.l.exec(ctx, "UPDATE notice SET state = $2, due = $3, body = $4, sum = $5 WHERE id = $1",
+	return b.tx.Exec(ctx, "UPDATE notice SET state = $2, due = $3, body = $4, sum = $5 WHERE id = $1",
 		n.ID, int64(n.State), int64(n.Due), raw, noticeSum(source, n, raw))
 }
 
@@ -423,7 +424,7 @@ func (x *exchange) notified(ctx context.Context, b *batch, n event.IncomingNotif
 	x.count(b.source.id, tallyNotifications, int64(n.Verdict), 1)
 	raw := appendNotification(nil, &n)
 	if was.ID != 0 {
-		return b.l.exec(ctx, "UPDATE notification SET submission = $2, verdict = $3, last = $4, times = $5, stranger = $6, body = $7, sum = $8 WHERE id = $1",
+		return b.tx.Exec(ctx, "UPDATE notification SET submission = $2, verdict = $3, last = $4, times = $5, stranger = $6, body = $7, sum = $8 WHERE id = $1",
 			n.ID, n.Submission, int64(n.Verdict), int64(n.Last), n.Times, boolArg(n.Anonymous), raw, notificationSum(b.source.id, &n, raw))
 	}
 	if n.Verdict == event.NotificationRejected && !n.Anonymous {
@@ -431,7 +432,7 @@ func (x *exchange) notified(ctx context.Context, b *batch, n event.IncomingNotif
 			return err
 		}
 	}
-	return b.l.exec(ctx, "INSERT INTO notification (source, digest, submission, verdict, first, last, times, stranger, body, sum) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+	return b.tx.Exec(ctx, "INSERT INTO notification (source, digest, submission, verdict, first, last, times, stranger, body, sum) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
 		int64(b.source.id), n.Digest[:], n.Submission, int64(n.Verdict), int64(n.First), int64(n.Last), n.Times, boolArg(n.Anonymous), raw, notificationSum(b.source.id, &n, raw))
 }
 
@@ -444,7 +445,7 @@ func (x *exchange) settleNotifications(ctx context.Context, b *batch, submission
 		raw    []byte
 	}
 	var all []row
-	if err := (writing{b.l}).each(ctx, `SELECT id, source, digest, submission, verdict, first, last, times, body FROM notification WHERE submission <> 0 AND submission = $1
+	if err := b.tx.Each(ctx, `SELECT id, source, digest, submission, verdict, first, last, times, body FROM notification WHERE submission <> 0 AND submission = $1
 	UNION ALL SELECT id, source, digest, submission, verdict, first, last, times, body FROM notification WHERE id = $2 AND submission = 0`, []any{submission, another}, func(rows *sql.Rows) error {
 		var r row
 		var digest []byte
@@ -460,7 +461,7 @@ func (x *exchange) settleNotifications(ctx context.Context, b *batch, submission
 		x.count(r.source, tallyNotifications, int64(r.Verdict), -1)
 		x.count(r.source, tallyNotifications, int64(event.NotificationSettled), 1)
 		r.Submission, r.Verdict = submission, event.NotificationSettled
-		if err := b.l.exec(ctx, "UPDATE notification SET submission = $2, verdict = $3, stranger = 0, sum = $4 WHERE id = $1",
+		if err := b.tx.Exec(ctx, "UPDATE notification SET submission = $2, verdict = $3, stranger = 0, sum = $4 WHERE id = $1",
 			r.ID, r.Submission, int64(r.Verdict), notificationSum(r.source, &r.IncomingNotification, r.raw)); err != nil {
 			return err
 		}
@@ -470,7 +471,7 @@ func (x *exchange) settleNotifications(ctx context.Context, b *batch, submission
 
 // notification returns what is stored of a notification, nothing when it is new.
 func (b *batch) notification(ctx context.Context, n *event.IncomingNotification) (was event.IncomingNotification, err error) {
-	err = writing{b.l}.each(ctx, "SELECT id, submission, verdict, first, times, stranger FROM notification WHERE source = $1 AND digest = $2", []any{int64(b.source.id), n.Digest[:]}, func(rows *sql.Rows) error {
+	err = b.tx.Each(ctx, "SELECT id, submission, verdict, first, times, stranger FROM notification WHERE source = $1 AND digest = $2", []any{int64(b.source.id), n.Digest[:]}, func(rows *sql.Rows) error {
 		return rows.Scan(&was.ID, &was.Submission, &was.Verdict, &was.First, &was.Times, &was.Anonymous)
 	})
 	return was, err
@@ -480,7 +481,7 @@ func (b *batch) notification(ctx context.Context, n *event.IncomingNotification)
 const answerKept = event.Micros(24 * time.Hour / time.Microsecond)
 
 func (b *batch) answered(ctx context.Context, a *event.StoredReply) error {
-	return b.l.exec(ctx, "INSERT OR REPLACE INTO answered (source, request, at, disposition, sum) VALUES ($1, $2, $3, $4, $5)",
+	return b.tx.Exec(ctx, "INSERT OR REPLACE INTO answered (source, request, at, disposition, sum) VALUES ($1, $2, $3, $4, $5)",
 		int64(b.source.id), a.Request[:], int64(b.now), a.Disposition, sumOf(b.source.id, a.Request[:], b.now, a.Disposition))
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/sqlite"
 )
 
 // pendingRow is an observation whose content could not be fetched yet, as a
@@ -94,7 +95,7 @@ func (b *batch) wait(ctx context.Context, i int, r *record, d *decision) error {
 		delay := min(5*time.Minute<<min(p.tries, 20), 24*time.Hour)
 		next = max(next+delay.Microseconds(), min(int64(it.After), next+(24*time.Hour).Microseconds()))
 	}
-	return b.l.exec(ctx, `INSERT OR REPLACE INTO pending (source, record, partial, since, tries, asked, next, reason, observation, sum)
+	return b.tx.Exec(ctx, `INSERT OR REPLACE INTO pending (source, record, partial, since, tries, asked, next, reason, observation, sum)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`, int64(b.source.id), r.id, boolArg(p.partial), int64(p.since), p.tries, int64(p.asked), next, d.reason, p.raw,
 		sumOf(b.source.id, r.id, p.partial, p.since, p.tries, p.asked, next, d.reason, p.raw))
 }
@@ -104,7 +105,7 @@ func (b *batch) unwait(ctx context.Context, r *record) error {
 		return nil
 	}
 	r.pending = nil
-	return b.l.exec(ctx, "DELETE FROM pending WHERE source = $1 AND record = $2", int64(b.source.id), r.id)
+	return b.tx.Exec(ctx, "DELETE FROM pending WHERE source = $1 AND record = $2", int64(b.source.id), r.id)
 }
 
 // heldRow is a deletion by absence that the guard keeps back.
@@ -134,7 +135,7 @@ func (b *batch) hold(ctx context.Context, r *record) error {
 	}
 	r.held.person = r.held.person || b.in.Person
 	person := boolArg(r.held.person)
-	return b.l.exec(ctx, "INSERT OR REPLACE INTO held (source, record, since, person, sum) VALUES ($1, $2, $3, $4, $5)",
+	return b.tx.Exec(ctx, "INSERT OR REPLACE INTO held (source, record, since, person, sum) VALUES ($1, $2, $3, $4, $5)",
 		int64(b.source.id), r.id, int64(r.held.since), person, sumOf(b.source.id, r.id, r.held.since, person))
 }
 
@@ -144,7 +145,7 @@ func (b *batch) unhold(ctx context.Context, r *record) error {
 		return nil
 	}
 	r.held = nil
-	return b.l.exec(ctx, "DELETE FROM held WHERE source = $1 AND record = $2", int64(b.source.id), r.id)
+	return b.tx.Exec(ctx, "DELETE FROM held WHERE source = $1 AND record = $2", int64(b.source.id), r.id)
 }
 
 // backRow is an observation of the walk under way that is earlier than what is
@@ -183,7 +184,7 @@ func (b *batch) stepBack(ctx context.Context, i int, r *record) error {
 	future := s != nil && s.future || r.pending != nil && r.pending.late
 	r.back = &backRow{stamp: it.Order, late: it.Late}
 	raw := appendBody(nil, &body{obs: unsettle(it.Observation), document: doc, late: it.Late})
-	return b.l.exec(ctx, "INSERT OR REPLACE INTO step_back (source, record, stamp, future, observation, sum) VALUES ($1, $2, $3, $4, $5, $6)",
+	return b.tx.Exec(ctx, "INSERT OR REPLACE INTO step_back (source, record, stamp, future, observation, sum) VALUES ($1, $2, $3, $4, $5, $6)",
 		int64(b.source.id), r.id, stampArg(it.Order), boolArg(future), raw, sumOf(b.source.id, r.id, it.Order, future, raw))
 }
 
@@ -194,7 +195,7 @@ func (b *batch) forget(ctx context.Context, r *record) error {
 		return nil
 	}
 	r.back = nil
-	return b.l.exec(ctx, "DELETE FROM step_back WHERE source = $1 AND record = $2", int64(b.source.id), r.id)
+	return b.tx.Exec(ctx, "DELETE FROM step_back WHERE source = $1 AND record = $2", int64(b.source.id), r.id)
 }
 
 // orderRow is the order of an entry that the walk has met where nothing else
@@ -219,7 +220,7 @@ func (b *batch) keepOrder(ctx context.Context, it *event.Item, r *record) error 
 	if b.source.ordering == byPlace && it.Late {
 		r.order.stamp = event.Stamp{}
 	}
-	return b.l.exec(ctx, "INSERT OR REPLACE INTO met_order (source, record, stamp, sum) VALUES ($1, $2, $3, $4)",
+	return b.tx.Exec(ctx, "INSERT OR REPLACE INTO met_order (source, record, stamp, sum) VALUES ($1, $2, $3, $4)",
 		int64(b.source.id), r.id, stampArg(r.order.stamp), sumOf(b.source.id, r.id, r.order.stamp))
 }
 
@@ -228,7 +229,7 @@ func (b *batch) dropOrder(ctx context.Context, r *record) error {
 		return nil
 	}
 	r.order = nil
-	return b.l.exec(ctx, "DELETE FROM met_order WHERE source = $1 AND record = $2", int64(b.source.id), r.id)
+	return b.tx.Exec(ctx, "DELETE FROM met_order WHERE source = $1 AND record = $2", int64(b.source.id), r.id)
 }
 
 // hrefOf is where a record that is there, or was, can be had.
@@ -243,9 +244,9 @@ func hrefOf(obs *event.Observation) string {
 // the Source's stamps, with whether the stored stamp lay in the future when it
 // was stored.
 func (l *Log) StepBacks(ctx context.Context, source event.SourceID) (out []event.WaitingItem, err error) {
-	err = l.read(ctx, func(q querier) error {
+	err = l.read(ctx, func(q sqlite.Querier) error {
 		rows, err := q.QueryContext(ctx, "SELECT record, stamp, future, observation, sum FROM step_back WHERE source = $1 ORDER BY stamp, record", int64(source))
-		return scanAll(rows, err, func(rows *sql.Rows) error {
+		return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
 			var k event.WaitingItem
 			var stamp sql.NullInt64
 			var raw []byte
@@ -262,7 +263,7 @@ func (l *Log) StepBacks(ctx context.Context, source event.SourceID) (out []event
 
 const selectWaiting = "SELECT record, partial, since, tries, asked, next, reason, observation, sum FROM pending WHERE source = $1"
 
-func (l *Log) scanWaiting(ctx context.Context, q querier, source event.SourceID, rows *sql.Rows, out []event.WaitingItem) ([]event.WaitingItem, error) {
+func (l *Log) scanWaiting(ctx context.Context, q sqlite.Querier, source event.SourceID, rows *sql.Rows, out []event.WaitingItem) ([]event.WaitingItem, error) {
 	var k event.WaitingItem
 	var raw []byte
 	var since, asked, next, sum int64
@@ -275,9 +276,9 @@ func (l *Log) scanWaiting(ctx context.Context, q querier, source event.SourceID,
 // Pending returns the Source's pending observations whose next try is due, at
 // most limit, in the order of the records' numbers, after one of these.
 func (l *Log) Pending(ctx context.Context, source event.SourceID, due event.Micros, after int64, limit int) (out []event.WaitingItem, err error) {
-	err = l.read(ctx, func(q querier) error {
+	err = l.read(ctx, func(q sqlite.Querier) error {
 		rows, err := q.QueryContext(ctx, selectWaiting+" AND next <= $2 AND record > $3 ORDER BY record LIMIT $4", int64(source), int64(due), after, limit)
-		return scanAll(rows, err, func(rows *sql.Rows) (err error) {
+		return sqlite.ScanAll(rows, err, func(rows *sql.Rows) (err error) {
 			out, err = l.scanWaiting(ctx, q, source, rows, out)
 			return err
 		})
@@ -288,9 +289,9 @@ func (l *Log) Pending(ctx context.Context, source event.SourceID, due event.Micr
 // Due returns which of the Source's pending observations may be asked for, the
 // next first: those that never were, then in the order in which they are due.
 func (l *Log) Due(ctx context.Context, source event.SourceID, due event.Micros) (out []event.Due, err error) {
-	err = l.read(ctx, func(q querier) error {
+	err = l.read(ctx, func(q sqlite.Querier) error {
 		rows, err := q.QueryContext(ctx, "SELECT record, asked FROM pending WHERE source = $1 AND next <= $2 ORDER BY asked > 0, next, record", int64(source), int64(due))
-		return scanAll(rows, err, func(rows *sql.Rows) error {
+		return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
 			var d event.Due
 			err := rows.Scan(&d.Number, &d.Asked)
 			out = append(out, d)
@@ -303,10 +304,10 @@ func (l *Log) Due(ctx context.Context, source event.SourceID, due event.Micros) 
 // PendingOf returns the pending observations of some records, in their order, as
 // far as they are still pending.
 func (l *Log) PendingOf(ctx context.Context, source event.SourceID, records []event.Due) (out []event.WaitingItem, err error) {
-	err = l.read(ctx, func(q querier) error {
+	err = l.read(ctx, func(q sqlite.Querier) error {
 		for _, d := range records {
 			rows, err := q.QueryContext(ctx, selectWaiting+" AND record = $2", int64(source), d.Number)
-			if err := scanAll(rows, err, func(rows *sql.Rows) (err error) {
+			if err := sqlite.ScanAll(rows, err, func(rows *sql.Rows) (err error) {
 				out, err = l.scanWaiting(ctx, q, source, rows, out)
 				return err
 			}); err != nil {
@@ -319,7 +320,7 @@ func (l *Log) PendingOf(ctx context.Context, source event.SourceID, records []ev
 }
 
 // keep appends one that waits, with its observation and document.
-func (l *Log) keep(ctx context.Context, q querier, out []event.WaitingItem, k event.WaitingItem, raw []byte, whole bool) ([]event.WaitingItem, error) {
+func (l *Log) keep(ctx context.Context, q sqlite.Querier, out []event.WaitingItem, k event.WaitingItem, raw []byte, whole bool) ([]event.WaitingItem, error) {
 	var v body
 	if !whole || readBody(raw, &v) != nil {
 		return out, fmt.Errorf("what waits of record %d: %w: run bridge verify", k.Number, errDamaged)
@@ -338,9 +339,9 @@ WHERE h.source = $1 AND ($2 OR (h.since <= $3 AND h.person = 0)) ORDER BY h.reco
 }
 
 func (l *Log) identifiers(ctx context.Context, query string, args ...any) (out []string, err error) {
-	err = l.read(ctx, func(q querier) error {
+	err = l.read(ctx, func(q sqlite.Querier) error {
 		rows, err := q.QueryContext(ctx, query, args...)
-		return scanAll(rows, err, func(rows *sql.Rows) error {
+		return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
 			var id string
 			err := rows.Scan(&id)
 			out = append(out, id)

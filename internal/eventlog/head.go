@@ -124,36 +124,37 @@ func (h *headFile) write() error {
 
 func (h *headFile) close() error { return errors.Join(h.f.Sync(), h.f.Close()) }
 
-// committed takes note of a commit. Callers hold mu.
-func (l *Log) committed() error {
-	if l.head == nil {
-		return nil // a dry run
+// seen takes note that the process runs now, if the clock can be believed.
+func (h *headFile) seen(g *guard) {
+	if wall, err := g.now(); err == nil {
+		h.now.Seen = max(h.now.Seen, event.MicrosOf(wall))
 	}
-	l.head.now.Commits++
-	if wall, err := l.guard.now(); err == nil {
-		l.head.now.Seen = max(l.head.now.Seen, event.MicrosOf(wall))
-	}
-	return l.head.write()
 }
 
-// advance takes note of the last event. Callers hold mu, and call committed next.
-func (l *Log) advance(ctx context.Context) {
-	if l.head == nil {
-		return
+// advance takes note of the last event. One that cannot be read now is left to
+// verify: the head stays where it was, and is right.
+func (h *headFile) advance(ctx context.Context, tx *sqlite.Tx) {
+	_ = tx.Each(ctx, "SELECT "+eventColumns+" FROM event e ORDER BY e.seq DESC LIMIT 1", nil, h.now.scan)
+}
+
+// syncHead makes the head durable. When that fails it is done again, at the latest
+// when the log is closed.
+func (l *Log) syncHead() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.head != nil && l.failed == nil {
+		_ = l.head.f.Sync()
 	}
-	// An event that cannot be read now is left to verify: the head stays where it
-	// was, and is right.
-	_ = writing{l}.each(context.WithoutCancel(ctx), "SELECT "+eventColumns+" FROM event e ORDER BY e.seq DESC LIMIT 1", nil, l.head.now.scan)
 }
 
 // topOf reads the last event that is not after upto, and how many commits the log
 // has seen.
-func topOf(ctx context.Context, q querier, upto event.Seq) (h head, err error) {
+func topOf(ctx context.Context, q sqlite.Querier, upto event.Seq) (h head, err error) {
 	if err := q.QueryRowContext(ctx, "SELECT commits FROM log").Scan(&h.Commits); err != nil {
 		return h, err
 	}
 	rows, err := q.QueryContext(ctx, "SELECT "+eventColumns+" FROM event e WHERE e.seq <= $1 ORDER BY e.seq DESC LIMIT 1", int64(upto))
-	return h, scanAll(rows, err, func(rows *sql.Rows) error { return h.scan(rows) })
+	return h, sqlite.ScanAll(rows, err, func(rows *sql.Rows) error { return h.scan(rows) })
 }
 
 func (h *head) scan(rows *sql.Rows) error {
@@ -206,7 +207,7 @@ func (l *Loss) Events() bool { return l.Unknown != "" || l.Commits <= 0 || l.Los
 
 // lossSince compares the log with its head; nil is no loss. The head was read
 // before: a log that is being written only grows.
-func lossSince(ctx context.Context, q querier, h head, headErr error) (*Loss, error) {
+func lossSince(ctx context.Context, q sqlite.Querier, h head, headErr error) (*Loss, error) {
 	has, err := topOf(ctx, q, 1<<62)
 	if err != nil {
 		return nil, err
@@ -243,15 +244,14 @@ func (l *Log) Seen() time.Time { return l.guard.seen }
 // Beat takes note that the process still runs, so that a later start can tell a
 // rest from a clock that is wrong, and a status from a clock that has jumped.
 func (l *Log) Beat() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	if err := l.writable(); err != nil {
 		return err
 	}
-	wall, err := l.guard.now()
-	if err != nil || l.head == nil {
-		return nil // the clock's error is for those who write
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.head == nil {
+		return nil
 	}
-	l.head.now.Seen = max(l.head.now.Seen, event.MicrosOf(wall))
+	l.head.seen(&l.guard) // the clock's error is for those who write
 	return l.head.write()
 }

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/sqlite"
 )
 
 // submissionKeys are the columns that submissions are found by, besides state and
@@ -20,7 +21,7 @@ type submissionKeys struct {
 }
 
 var (
-	selectKeys        = "SELECT id, state, version, source, seq, token, request, subject, created FROM submission WHERE id IN (" + in(lookup) + ")"
+	selectKeys        = "SELECT id, state, version, source, seq, token, request, subject, created FROM submission WHERE id IN (" + sqlite.Params(lookup) + ")"
 	insertSubmissions = "INSERT OR FAIL INTO submission (id, source, state, version, due, seq, token, request, subject, created, changed, owed, body, sum) VALUES "
 )
 
@@ -49,7 +50,7 @@ func (x *exchange) saveSubmission(ctx context.Context, b *batch, s *event.Submis
 	raw := b.blob(func(to []byte) []byte { return appendSubmission(to, s) })
 	sum := submissionSum(s, raw)
 	if x.kept[step] {
-		return b.l.exec(ctx, "UPDATE submission SET state = $2, version = $3, due = $4, changed = $5, owed = $6, body = $7, sum = $8 WHERE id = $1",
+		return b.tx.Exec(ctx, "UPDATE submission SET state = $2, version = $3, due = $4, changed = $5, owed = $6, body = $7, sum = $8 WHERE id = $1",
 			s.ID, int64(s.State), s.Version, int64(s.Due), int64(s.Changed), boolArg(s.ImportPending), raw, sum)
 	}
 	k := keysOf(s)
@@ -60,9 +61,9 @@ func (x *exchange) saveSubmission(ctx context.Context, b *batch, s *event.Submis
 	args := []any{s.ID, int64(k.source), int64(s.State), s.Version, int64(s.Due), int64(k.seq), k.token, request, k.subject,
 		int64(k.created), int64(s.Changed), boolArg(s.ImportPending), raw, sum}
 	if x.in.Updates[step].Submission.ID == 0 {
-		return x.fresh.add(args...)
+		return x.fresh.Add(args...)
 	}
-	return b.l.exec(ctx, `UPDATE submission SET source = $2, state = $3, version = $4, due = $5, seq = $6, token = $7, request = $8, subject = $9,
+	return b.tx.Exec(ctx, `UPDATE submission SET source = $2, state = $3, version = $4, due = $5, seq = $6, token = $7, request = $8, subject = $9,
 	created = $10, changed = $11, owed = $12, body = $13, sum = $14 WHERE id = $1`, args...)
 }
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/sqlite"
 )
 
 // Links between records of a set (describedby, describes) are part of the state
@@ -207,14 +208,14 @@ func (b *batch) describers(ctx context.Context, q preparer) (ids []int64, err er
 		return nil, nil
 	}
 	some := false
-	if err := q.each(ctx, "SELECT 1 FROM link LIMIT 1", nil, func(*sql.Rows) error { some = true; return nil }); err != nil || !some {
+	if err := q.Each(ctx, "SELECT 1 FROM link LIMIT 1", nil, func(*sql.Rows) error { some = true; return nil }); err != nil || !some {
 		return nil, err
 	}
 	keys := make([]int64, len(b.relations.turned))
 	for i, r := range b.relations.turned {
 		keys[i] = linkKey(b.set.id, r.identifier)
 	}
-	err = each(ctx, q, "SELECT record FROM link WHERE key IN ("+in(lookup)+")", keys, func(rows *sql.Rows) error {
+	err = each(ctx, q, "SELECT record FROM link WHERE key IN ("+sqlite.Params(lookup)+")", keys, func(rows *sql.Rows) error {
 		var id int64
 		err := rows.Scan(&id)
 		ids = append(ids, id)
@@ -227,7 +228,7 @@ func (b *batch) describers(ctx context.Context, q preparer) (ids []int64, err er
 // recordsByID loads records that are not in the batch.
 func (b *batch) recordsByID(ctx context.Context, q preparer, ids []int64) ([]*record, error) {
 	var items []event.Item
-	if err := each(ctx, q, "SELECT identifier FROM record WHERE id IN ("+in(lookup)+")", ids, func(rows *sql.Rows) error {
+	if err := each(ctx, q, "SELECT identifier FROM record WHERE id IN ("+sqlite.Params(lookup)+")", ids, func(rows *sql.Rows) error {
 		var it event.Item
 		err := rows.Scan(&it.Record)
 		items = append(items, it)
@@ -277,7 +278,7 @@ func (b *batch) relinkRecords(ctx context.Context, q preparer, records []*record
 		v.obs.Links, v.arrived, v.gone = links, false, ""
 		r.digest = v.obs.Digest(b.set.content)
 		b.touch(r)
-		if err := b.log(r, r.last, event.Updated, &v); err != nil {
+		if err := b.log(ctx, r, r.last, event.Updated, &v); err != nil {
 			return err
 		}
 	}
@@ -294,7 +295,7 @@ func (b *batch) loadBodies(ctx context.Context, q preparer, records []*record) e
 			seqs = append(seqs, int64(r.seq))
 		}
 	}
-	return each(ctx, q, "SELECT seq, set_id, record, kind, observed, body FROM event WHERE seq IN ("+in(lookup)+")", seqs, func(rows *sql.Rows) error {
+	return each(ctx, q, "SELECT seq, set_id, record, kind, observed, body FROM event WHERE seq IN ("+sqlite.Params(lookup)+")", seqs, func(rows *sql.Rows) error {
 		var c columns
 		var sealed sql.RawBytes
 		if err := rows.Scan(&c.seq, &c.set, &c.record, &c.kind, &c.observed, &sealed); err != nil {
@@ -319,7 +320,7 @@ func (b *batch) saveLinks(ctx context.Context) error {
 		if b.relations.rows[row] {
 			text = "INSERT OR IGNORE INTO link (key, record) VALUES ($1, $2)"
 		}
-		if err := b.l.exec(ctx, text, row.key, row.record); err != nil {
+		if err := b.tx.Exec(ctx, text, row.key, row.record); err != nil {
 			return err
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"math/bits"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/sqlite"
 )
 
 // seqs is a set of positions of the log: one bit for each place up to the last.
@@ -74,7 +75,7 @@ func (l *Log) Listed(ctx context.Context, set string, at event.Seq) iter.Seq2[*e
 
 func (l *Log) living(ctx context.Context, set string, at event.Seq, listed bool) iter.Seq2[*event.Event, error] {
 	return func(yield func(*event.Event, error) bool) {
-		err := l.read(ctx, func(q querier) error {
+		err := l.read(ctx, func(q sqlite.Querier) error {
 			st, now, err := l.liveNow(ctx, q, set, at)
 			if err != nil {
 				return err
@@ -94,7 +95,7 @@ func (l *Log) living(ctx context.Context, set string, at event.Seq, listed bool)
 
 // liveNow reads the state table in one transaction: the events up to a position
 // that are the last ones of live records, and the set's last position.
-func (l *Log) liveNow(ctx context.Context, q querier, set string, at event.Seq) (*state, event.Seq, error) {
+func (l *Log) liveNow(ctx context.Context, q sqlite.Querier, set string, at event.Seq) (*state, event.Seq, error) {
 	if c, ok := q.(*sql.Conn); ok && !l.opt.DryRun {
 		tx, err := c.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 		if err != nil {
@@ -106,7 +107,7 @@ func (l *Log) liveNow(ctx context.Context, q querier, set string, at event.Seq) 
 	var now storedSet
 	st := new(state)
 	rows, err := q.QueryContext(ctx, selectSets+" WHERE name = $1", set)
-	if err := scanAll(rows, err, func(rows *sql.Rows) (err error) {
+	if err := sqlite.ScanAll(rows, err, func(rows *sql.Rows) (err error) {
 		st.set, now, err = scanSet(rows)
 		return err
 	}); err != nil {
@@ -117,7 +118,7 @@ func (l *Log) liveNow(ctx context.Context, q querier, set string, at event.Seq) 
 	}
 	live := int64(0)
 	rows, err = q.QueryContext(ctx, "SELECT seq FROM state WHERE record > $1 AND record < $2 AND digest IS NOT NULL", st.set<<32, (st.set+1)<<32)
-	if err := scanAll(rows, err, func(rows *sql.Rows) error {
+	if err := sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
 		var seq int64
 		err := rows.Scan(&seq)
 		if err == nil && (seq <= 0 || seq > int64(now.Last)) {
@@ -139,7 +140,7 @@ func (l *Log) liveNow(ctx context.Context, q querier, set string, at event.Seq) 
 // takeBack makes the state that of the position before a range of events. Of a
 // record that they change the first one tells whether it was there, and with which
 // event.
-func (st *state) takeBack(ctx context.Context, q querier, since event.Range) error {
+func (st *state) takeBack(ctx context.Context, q sqlite.Querier, since event.Range) error {
 	var told seqs // records, by their ordinals
 	var v body
 	return eachRow(ctx, q, "e.set_id = $3 AND ", []any{st.set}, since, nil, func(c columns, sealed []byte) error {
@@ -163,7 +164,7 @@ func (st *state) takeBack(ctx context.Context, q querier, since event.Range) err
 
 // list yields the events of the state in the order of the log, or those that lists
 // have. Events never change, so no transaction is needed any more.
-func (st *state) list(ctx context.Context, q querier, at event.Seq, listed bool, yield func(*event.Event, error) bool) error {
+func (st *state) list(ctx context.Context, q sqlite.Querier, at event.Seq, listed bool, yield func(*event.Event, error) bool) error {
 	s, err := newScanner(ctx, q)
 	if err != nil {
 		return err
@@ -196,7 +197,7 @@ func (st *state) list(ctx context.Context, q querier, at event.Seq, listed bool,
 
 // visit calls do for the rows of the state's events: out of the whole range in one
 // pass, or just these where they are few among the log's.
-func (st *state) visit(ctx context.Context, q querier, at event.Seq, do func(c columns, sealed []byte) error) error {
+func (st *state) visit(ctx context.Context, q sqlite.Querier, at event.Seq, do func(c columns, sealed []byte) error) error {
 	if st.last.n*8 > int64(at) {
 		return eachRow(ctx, q, "", nil, event.Range{Upto: at}, st.last.has, do)
 	}
@@ -206,7 +207,7 @@ func (st *state) visit(ctx context.Context, q querier, at event.Seq, do func(c c
 		if len(few) == 0 {
 			return nil
 		}
-		rows, err := q.QueryContext(ctx, "SELECT "+eventColumns+" FROM event e WHERE e.seq IN ("+in(len(few))+") ORDER BY e.seq", few...)
+		rows, err := q.QueryContext(ctx, "SELECT "+eventColumns+" FROM event e WHERE e.seq IN ("+sqlite.Params(len(few))+") ORDER BY e.seq", few...)
 		few = few[:0]
 		if err := p.read(rows, err, nil); err != nil {
 			return err

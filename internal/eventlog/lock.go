@@ -102,18 +102,17 @@ func (l *Log) present() error {
 // its folder has gone, or that the disk fails. A caller that holds the log for
 // long calls it every few seconds.
 func (l *Log) Check(ctx context.Context) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err := l.writable(); err != nil {
+	err := l.use(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
+		var commits int64
+		return errors.Join(l.present(), tx.QueryRowContext(ctx, "SELECT commits FROM log").Scan(&commits))
+	})
+	if err == nil || ctx.Err() != nil || errors.Is(err, ErrStopped) || errors.Is(err, errClosed) {
 		return err
 	}
-	var commits int64
-	err := l.conn.QueryRowContext(ctx, "SELECT commits FROM log").Scan(&commits)
-	if err = errors.Join(l.present(), l.explain(err)); err != nil && ctx.Err() == nil {
-		l.failed = err
-		return fmt.Errorf("%w: %w", ErrStopped, err)
-	}
-	return nil
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.failed = err
+	return fmt.Errorf("%w: %w", ErrStopped, err)
 }
 
 // A reserve lets the log be opened when the disk is full: SQLite needs room for

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/sqlite"
 )
 
 // locs knows which live record of a set in mode reference owns a URI, and how many
@@ -33,7 +34,7 @@ func newLocs(set int64) *locs {
 func (l *locs) key(uri string) int64 { return event.KeyBits(uri) ^ l.set*0x1e3779b97f4a7c15 }
 
 func (l *locs) load(ctx context.Context, q preparer, keys []int64) error {
-	return each(ctx, q, "SELECT key, owner, others FROM loc WHERE key IN ("+in(lookup)+")", keys, func(rows *sql.Rows) error {
+	return each(ctx, q, "SELECT key, owner, others FROM loc WHERE key IN ("+sqlite.Params(lookup)+")", keys, func(rows *sql.Rows) error {
 		var key int64
 		var u use
 		if err := rows.Scan(&key, &u.owner, &u.others); err != nil {
@@ -46,7 +47,7 @@ func (l *locs) load(ctx context.Context, q preparer, keys []int64) error {
 
 // save writes what differs, in the order of the keys: it is the order of the
 // table.
-func (l *locs) save(ctx context.Context, log *Log) error {
+func (l *locs) save(ctx context.Context, tx *sqlite.Tx) error {
 	keys := make([]int64, 0, len(l.uses))
 	for k, u := range l.uses {
 		if u != l.was[k] {
@@ -54,17 +55,17 @@ func (l *locs) save(ctx context.Context, log *Log) error {
 		}
 	}
 	slices.Sort(keys)
-	rows := log.bulk(ctx, replaceLocs, 3)
+	rows := tx.Bulk(ctx, replaceLocs, 3)
 	for _, k := range keys {
 		if u := l.uses[k]; u.owner != 0 {
-			if err := rows.add(k, u.owner, u.others); err != nil {
+			if err := rows.Add(k, u.owner, u.others); err != nil {
 				return err
 			}
-		} else if err := log.exec(ctx, "DELETE FROM loc WHERE key = $1", k); err != nil {
+		} else if err := tx.Exec(ctx, "DELETE FROM loc WHERE key = $1", k); err != nil {
 			return err
 		}
 	}
-	return rows.flush()
+	return rows.Flush()
 }
 
 // locate says in the event of a decision whether lists have it, and takes note of
@@ -109,7 +110,7 @@ func (b *batch) join(ctx context.Context, r *record, v *body) (other bool, err e
 	}
 	u.others++
 	b.locs.uses[k] = u
-	return true, b.l.exec(ctx, "INSERT INTO loc_other (key, record) VALUES ($1, $2)", k, r.id)
+	return true, b.tx.Exec(ctx, "INSERT INTO loc_other (key, record) VALUES ($1, $2)", k, r.id)
 }
 
 // leave takes a record away from a URI and reports whether another one owns that;
@@ -130,7 +131,7 @@ func (b *batch) leave(ctx context.Context, r *record, uri string) (other bool, l
 	}
 	u.others--
 	b.locs.uses[k] = u
-	return true, 0, b.l.exec(ctx, "DELETE FROM loc_other WHERE key = $1 AND record = $2", k, r.id)
+	return true, 0, b.tx.Exec(ctx, "DELETE FROM loc_other WHERE key = $1 AND record = $2", k, r.id)
 }
 
 // inherit gives a URI that its owner has left to another record that shares it, and
@@ -141,9 +142,9 @@ func (b *batch) inherit(ctx context.Context, key int64) error {
 	if key == 0 {
 		return nil
 	}
-	q := writing{b.l}
+	q := b.tx
 	u := b.locs.uses[key]
-	if err := q.each(ctx, "SELECT coalesce(max(record), 0) FROM loc_other WHERE key = $1", []any{key}, func(rows *sql.Rows) error {
+	if err := q.Each(ctx, "SELECT coalesce(max(record), 0) FROM loc_other WHERE key = $1", []any{key}, func(rows *sql.Rows) error {
 		return rows.Scan(&u.owner)
 	}); err != nil {
 		return err
@@ -154,13 +155,13 @@ func (b *batch) inherit(ctx context.Context, key int64) error {
 	}
 	u.others--
 	b.locs.uses[key] = u
-	if err := b.l.exec(ctx, "DELETE FROM loc_other WHERE key = $1 AND record = $2", key, r.id); err != nil {
+	if err := b.tx.Exec(ctx, "DELETE FROM loc_other WHERE key = $1 AND record = $2", key, r.id); err != nil {
 		return err
 	}
 	v := *r.last
 	v.unlisted, v.arrived, v.gone = false, true, ""
 	b.touch(r)
-	return b.log(r, r.last, event.Updated, &v)
+	return b.log(ctx, r, r.last, event.Updated, &v)
 }
 
 // heir returns a record by its number, with its last event: the batch's own, or one

@@ -64,24 +64,19 @@ type Log struct {
 	file    os.FileInfo // of the database when it was opened
 	loss    *Loss       // found when it was opened
 
-	db     *sql.DB   // read-only connections; nil in a dry run
-	reads  reads     // on db
-	writer *sql.DB   // nil when opened for reading
-	conn   *sql.Conn // the one connection that writes
+	readers *sqlite.Readers // nil in a dry run
+	writer  *sqlite.Writer  // nil when opened for reading
+	dry     *sql.Conn       // of a dry run: the connection that writes, which reads too
 
-	mu     sync.Mutex               // held while writing; guards what follows
-	guard  guard                    // of the clock
-	head   *headFile                // nil in a dry run, and when opened for reading
-	idle   *time.Timer              // checkpoints when nothing is being written
-	walks  map[event.SourceID]*walk // as stored, or as a batch under way has made them
-	stmts  map[string]*sql.Stmt     // prepared on conn
-	raws   map[string]rawStmt       // prepared on conn, past database/sql
-	failed error                    // why nothing can be written any more
-	// services are the documents that submissions came from.
-	services map[servedBy]int64
+	// What follows belongs to whoever has the writer's turn.
+	walks    map[event.SourceID]*walk // as stored, or as a batch under way has made them
+	services map[servedBy]int64       // the documents that submissions came from
+	appended bool                     // the transaction under way has events
 
-	// walking is the Source whose walk the transaction under way changes.
-	walking event.SourceID
+	mu     sync.Mutex // guards what follows
+	guard  guard      // of the clock
+	head   *headFile  // nil in a dry run, and when opened for reading
+	failed error      // why nothing can be written any more
 
 	schedules schedules
 	ahead     ahead
@@ -116,8 +111,7 @@ func Open(ctx context.Context, folder string, opt Options) (*Log, error) {
 	if opt.Clock == nil {
 		opt.Clock = systemClock
 	}
-	l := &Log{folder: folder, path: filepath.Join(folder, FileName), opt: opt, walks: map[event.SourceID]*walk{}, stmts: map[string]*sql.Stmt{},
-		raws: map[string]rawStmt{}, services: map[servedBy]int64{}, changed: make(chan struct{}),
+	l := &Log{folder: folder, path: filepath.Join(folder, FileName), opt: opt, walks: map[event.SourceID]*walk{}, services: map[servedBy]int64{}, changed: make(chan struct{}),
 		guard: guard{clock: opt.Clock, accept: opt.AcceptClock}}
 	if err := l.open(ctx); err != nil {
 		return nil, errors.Join(err, l.Close())
@@ -149,8 +143,7 @@ func (l *Log) open(ctx context.Context) error {
 	err = l.openForWriting(ctx)
 	if errors.Is(err, ErrFull) && l.useReserve() {
 		err = l.closeDatabase()
-		clear(l.stmts)
-		l.conn, l.db, l.writer = nil, nil, nil
+		l.readers, l.writer = nil, nil
 		if err == nil {
 			err = l.openForWriting(ctx)
 		}
@@ -218,22 +211,28 @@ func (l *Log) openEpoch(ctx context.Context, h head, place int, headErr error) e
 			return err
 		}
 	}
-	now, err := topOf(ctx, l.conn, 1<<62)
-	if err != nil {
+	var now head
+	if err := l.writer.Use(ctx, func(ctx context.Context, tx *sqlite.Tx) (err error) {
+		now, err = topOf(ctx, tx, 1<<62)
+		return err
+	}); err != nil {
 		return err
 	}
 	now.Seen = max(h.Seen, now.Observed)
-	if l.head, err = openHead(l.folder, place, now); err != nil {
+	head, err := openHead(l.folder, place, now)
+	if err != nil {
 		return err
 	}
-	l.idle = time.AfterFunc(sqlite.IdleTime, l.checkpoint)
+	l.mu.Lock()
+	l.head = head
+	l.mu.Unlock()
 	l.keepReserve()
 	return nil
 }
 
 // look finds out what the log has lost, and when it was in use last.
 func (l *Log) look(ctx context.Context, h head, headErr error) error {
-	return l.read(ctx, func(q querier) (err error) {
+	return l.read(ctx, func(q sqlite.Querier) (err error) {
 		if l.loss, err = lossSince(ctx, q, h, headErr); err != nil {
 			return err
 		}
@@ -268,29 +267,25 @@ func (l *Log) openForReading(ctx context.Context) error {
 // a page with its header is a little more than one. Larger ones were no faster:
 // batches write in the order of the keys, and the system has a cache too.
 func (l *Log) openWriter(ctx context.Context) (err error) {
-	if l.writer, l.conn, err = kind().OpenWriter(ctx, l.path, "cache_size(-16384)", "foreign_keys(0)", "temp_store(memory)"); err != nil {
-		return err
-	}
-	if l.opt.DryRun {
-		_, err = l.conn.ExecContext(ctx, "BEGIN IMMEDIATE")
+	l.writer, err = kind().OpenWriter(ctx, l.path, sqlite.WriterOptions{
+		Pragmas: []string{"cache_size(-16384)", "foreign_keys(0)", "temp_store(memory)"},
+		DryRun:  l.opt.DryRun,
+		Refuse:  l.writable,
+		BeforeCommit: func(ctx context.Context, tx *sqlite.Tx) error {
+			return tx.Exec(ctx, "UPDATE log SET commits = commits + 1")
+		},
+		AfterCommit: l.committed,
+		Idle:        l.syncHead,
+	})
+	if err == nil && l.opt.DryRun {
+		l.dry = l.writer.Uncommitted()
 	}
 	return err
 }
 
 func (l *Log) openReaders(ctx context.Context) (err error) {
-	l.db, err = kind().OpenReaders(ctx, l.path, 4, "cache_size(-2048)")
+	l.readers, err = kind().OpenReaders(ctx, l.path, 4, "cache_size(-2048)")
 	return err
-}
-
-// checkpoint is called when nothing has been written for a while.
-func (l *Log) checkpoint() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.writable() == nil {
-		// Both are done again, at the latest when the log is closed.
-		_ = sqlite.Checkpoint(context.Background(), l.conn)
-		_ = l.head.f.Sync()
-	}
 }
 
 // errClosed: nothing can be written through this Log.
@@ -303,16 +298,13 @@ func (l *Log) Close() error {
 	if err := l.FlushSchedules(context.Background()); !errors.Is(err, errClosed) && !errors.Is(err, ErrStopped) {
 		errs = append(errs, err)
 	}
+	errs = append(errs, l.closeDatabase())
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if errors.Is(l.failed, errClosed) {
 		return nil
 	}
 	l.failed = errClosed
-	if l.idle != nil {
-		l.idle.Stop()
-	}
-	errs = append(errs, l.closeDatabase())
 	if l.head != nil {
 		errs = append(errs, l.head.close())
 	}
@@ -327,27 +319,8 @@ func (l *Log) Close() error {
 
 func (l *Log) closeDatabase() error {
 	var errs []error
-	for _, s := range l.stmts {
-		errs = append(errs, s.Close())
-	}
-	if len(l.raws) > 0 {
-		errs = append(errs, l.conn.Raw(func(any) error {
-			for _, s := range l.raws {
-				errs = append(errs, s.Close())
-			}
-			return nil
-		}))
-	}
-	if l.conn != nil {
-		if l.opt.DryRun {
-			if _, err := l.conn.ExecContext(context.Background(), "ROLLBACK"); !sqlite.NoTransaction(err) {
-				errs = append(errs, err)
-			}
-		}
-		errs = append(errs, l.conn.Close())
-	}
-	if l.db != nil {
-		errs = append(errs, l.reads.close(), l.db.Close())
+	if l.readers != nil {
+		errs = append(errs, l.readers.Close())
 	}
 	if l.writer != nil {
 		errs = append(errs, l.writer.Close())
@@ -355,226 +328,123 @@ func (l *Log) closeDatabase() error {
 	return errors.Join(errs...)
 }
 
-// querier is one connection that reads: all queries of one call go through the
-// same one, so that no call ever waits for a second while it holds the first.
-type querier interface {
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
-}
-
 // read runs do with a connection for reading; in a dry run it is the one that
 // writes.
-func (l *Log) read(ctx context.Context, do func(q querier) error) error {
-	if l.db == nil {
-		return do(l.conn)
+func (l *Log) read(ctx context.Context, do func(q sqlite.Querier) error) error {
+	if l.readers == nil {
+		return do(l.dry)
 	}
-	c, err := l.db.Conn(ctx)
-	if err == nil {
-		err = readOn(c, do)
-	}
-	return l.unread(err)
-}
-
-// unread says of an error in reading what has happened to the file.
-func (l *Log) unread(err error) error {
-	err = sqlite.Explain(l.path, err)
-	if l.writer != nil && (errors.Is(err, sqlite.ErrDisk) || errors.Is(err, sqlite.ErrDamaged)) {
-		err = fmt.Errorf("%w: %w", ErrStopped, err) // who would write must not go on
-	}
-	return err
-}
-
-// readOn runs do and gives the connection back, also when do panics: a defect of
-// whoever reads must not cost the others a connection.
-func readOn(c *sql.Conn, do func(q querier) error) (err error) {
-	defer func() { err = errors.Join(err, c.Close()) }()
-	return do(c)
+	return l.unread(l.readers.Read(ctx, do))
 }
 
 // prepared runs a query of which there are few, and that comes again and again. It
 // scans every row.
 func (l *Log) prepared(ctx context.Context, text string, args []any, scan func(*sql.Rows) error) error {
-	if l.db == nil {
-		return reading{l.conn}.each(ctx, text, args, scan)
+	if l.readers == nil {
+		return reading{l.dry}.Each(ctx, text, args, scan)
 	}
-	s, err := l.reads.stmt(ctx, l.db, text)
-	if err != nil {
-		return l.unread(err)
-	}
-	rows, err := s.QueryContext(ctx, args...)
-	return l.unread(scanAll(rows, err, scan))
+	return l.unread(l.readers.Each(ctx, text, args, scan))
 }
 
-// reads are statements that each connection for reading keeps.
-type reads struct {
-	mu    sync.Mutex
-	stmts map[string]*sql.Stmt
-}
-
-func (r *reads) stmt(ctx context.Context, db *sql.DB, text string) (*sql.Stmt, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if s, ok := r.stmts[text]; ok {
-		return s, nil
-	}
-	if r.stmts == nil {
-		r.stmts = map[string]*sql.Stmt{}
-	}
-	s, err := db.PrepareContext(ctx, text) //nolint:sqlclosecheck // close does
-	if err != nil {
-		return nil, fmt.Errorf("preparing %q: %w", text, err)
-	}
-	r.stmts[text] = s
-	return s, nil
-}
-
-func (r *reads) close() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	var errs []error
-	for _, s := range r.stmts {
-		errs = append(errs, s.Close())
-	}
-	return errors.Join(errs...)
-}
-
-// writable returns why nothing can be written, nil when it can. Callers hold mu.
-func (l *Log) writable() error {
-	switch {
-	case l.conn == nil || errors.Is(l.failed, errClosed):
-		return errClosed
-	case l.failed != nil:
-		return fmt.Errorf("%w: %w", ErrStopped, l.failed)
-	}
-	return nil
-}
-
-// write runs do inside a transaction of the one connection that writes. When do
-// or the commit fails nothing has happened: the transaction is undone. Should
-// that fail too the log is in doubt, and refuses to write until it is opened
-// anew.
-func (l *Log) write(ctx context.Context, do func(ctx context.Context) error) error {
-	return l.writeThen(ctx, do, func() {})
-}
-
-// writeThen is write, with what is done after the commit and before the next
-// transaction.
-func (l *Log) writeThen(ctx context.Context, do func(ctx context.Context) error, then func()) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err := errors.Join(l.writable(), ctx.Err()); err != nil {
+// unread says of an error in reading what it means to a process that writes too: when
+// the disk fails, the database is damaged or its folder has gone, writing must not go
+// on. A connection that cannot be opened for another reason is no such case.
+func (l *Log) unread(err error) error {
+	if err == nil || l.writer == nil || errors.Is(err, ErrStopped) {
 		return err
 	}
-	// A transaction is short; ending it half-way when ctx ends would only cost
-	// the connection.
-	ctx = context.WithoutCancel(ctx)
-	begin, commit := "BEGIN IMMEDIATE", "COMMIT"
-	if l.opt.DryRun {
-		begin, commit = "SAVEPOINT step", "RELEASE step"
+	if errors.Is(err, sqlite.ErrDisk) || errors.Is(err, sqlite.ErrDamaged) {
+		return fmt.Errorf("%w: %w", ErrStopped, err)
 	}
-	if _, err := l.conn.ExecContext(ctx, begin); err != nil {
-		return l.explain(err)
-	}
-	committed := false
-	l.walking = 0
-	defer func() { // also when do panics
-		if !committed {
-			l.undo(ctx)
+	if errors.Is(err, sqlite.ErrCannotOpen) {
+		if gone := l.present(); gone != nil {
+			return fmt.Errorf("%w: %w: %w", ErrStopped, gone, err)
 		}
-	}()
-	before, err := l.changes(ctx)
+	}
+	return err
+}
+
+// writable returns why nothing can be written, nil when it can.
+func (l *Log) writable() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.writer == nil || errors.Is(l.failed, errClosed):
+		return errClosed
+	case l.failed != nil && !errors.Is(l.failed, ErrStopped):
+		return fmt.Errorf("%w: %w", ErrStopped, l.failed)
+	}
+	return l.failed
+}
+
+// write runs do inside a transaction, which others may share: see sqlite.Writer. When
+// do or the commit fails nothing has happened. When the disk fails, or the database is
+// damaged, it is not known what that holds: the log refuses to write until it is
+// opened anew.
+func (l *Log) write(ctx context.Context, do func(ctx context.Context, tx *sqlite.Tx) error) error {
+	if l.writer == nil {
+		return errClosed
+	}
+	return l.explain(l.writer.Do(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
+		return l.stopAt(do(ctx, tx)) // before those who share the transaction commit it
+	}))
+}
+
+// use runs do on the connection that writes, when everything before is committed. do
+// must not write. It may read and change what belongs to whoever has the turn.
+func (l *Log) use(ctx context.Context, do func(ctx context.Context, tx *sqlite.Tx) error) error {
+	if l.writer == nil {
+		return errClosed
+	}
+	return l.explain(l.writer.Use(ctx, do))
+}
+
+// committed runs after each commit that has changed a row, before anybody learns of
+// it.
+func (l *Log) committed(ctx context.Context, tx *sqlite.Tx) error {
+	appended := l.appended
+	l.appended = false
+	err := l.present()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.head != nil {
+		if appended {
+			l.head.advance(ctx, tx)
+		}
+		l.head.now.Commits++
+		l.head.seen(&l.guard)
+		err = errors.Join(err, l.head.write())
+	}
 	if err != nil {
-		return l.explain(err)
-	}
-	if err := do(ctx); err != nil {
-		return l.explain(err)
-	}
-	after, err := l.changes(ctx)
-	changed := after != before
-	if err == nil && changed {
-		err = l.exec(ctx, "UPDATE log SET commits = commits + 1")
-	}
-	if err != nil {
-		return l.explain(err)
-	}
-	if _, err := l.conn.ExecContext(ctx, commit); err != nil {
-		return l.explain(err)
-	}
-	committed = true
-	then()
-	if !changed {
-		return nil
-	}
-	if l.idle != nil {
-		l.idle.Reset(sqlite.IdleTime)
-	}
-	if err := errors.Join(l.present(), l.committed()); err != nil {
 		l.failed = err
 		return fmt.Errorf("%w: %w", ErrStopped, err)
 	}
 	return nil
 }
 
-// changes counts the rows that were ever changed on the connection.
-func (l *Log) changes(ctx context.Context) (n int64, err error) {
-	s, err := l.stmt(ctx, "SELECT total_changes()")
-	if err == nil {
-		err = s.QueryRowContext(ctx).Scan(&n)
-	}
-	return n, err
-}
-
-// undo ends a transaction that failed. SQLite may have undone it by itself, as
-// it does when the disk is full; in a dry run that undoes all, and what followed
-// would be written for good.
-func (l *Log) undo(ctx context.Context) {
-	delete(l.walks, l.walking) // what it holds is not what is stored
-	l.ahead.drop(l.walking)
-	text := "ROLLBACK"
-	if l.opt.DryRun {
-		text = "ROLLBACK TO step; RELEASE step"
-	}
-	if _, err := l.conn.ExecContext(ctx, text); err != nil && (l.opt.DryRun || !sqlite.NoTransaction(err)) {
-		l.failed = fmt.Errorf("a transaction could not be undone: %w", err)
-	}
-}
-
-// explain turns what the driver says into what a caller decides by. When the disk
-// fails, or the database is damaged, it is not known what it holds: the log stops.
+// explain turns what the driver says into what a caller decides by.
 func (l *Log) explain(err error) error {
-	err = sqlite.Explain(l.path, err)
+	err = l.stopAt(err)
 	switch {
+	case errors.Is(err, sqlite.ErrClosed):
+		return errClosed
 	case errors.Is(err, ErrFull):
 		return fmt.Errorf("%w: free some, nothing was lost", err)
-	case errors.Is(err, sqlite.ErrDisk), errors.Is(err, sqlite.ErrDamaged):
-		if l.failed == nil {
-			l.failed = err
-		}
-		return fmt.Errorf("%w: %w", ErrStopped, err)
 	}
 	return err
 }
 
-// stmt returns the statement prepared on the writer's connection. Callers hold
-// mu.
-func (l *Log) stmt(ctx context.Context, text string) (*sql.Stmt, error) {
-	if s, ok := l.stmts[text]; ok {
-		return s, nil
+// stopAt stops the log at an error after which it is not known what the database
+// holds.
+func (l *Log) stopAt(err error) error {
+	err = l.unread(sqlite.Explain(l.path, err))
+	if errors.Is(err, ErrStopped) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.failed == nil {
+			l.failed = err
+		}
 	}
-	s, err := l.conn.PrepareContext(ctx, text)
-	if err != nil {
-		return nil, fmt.Errorf("preparing %q: %w", text, err)
-	}
-	l.stmts[text] = s
-	return s, nil
-}
-
-func (l *Log) exec(ctx context.Context, text string, args ...any) error {
-	s, err := l.stmt(ctx, text)
-	if err != nil {
-		return err
-	}
-	_, err = s.ExecContext(ctx, args...)
 	return err
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/sqlite"
 	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
@@ -44,8 +45,8 @@ func TestNewestRowsAreNotSearchedFor(t *testing.T) {
 		`notice SELECT NULL, submission, source, state, 0, created, zeroblob(500), sum FROM notice, n`,
 		`notification SELECT NULL, source, randomblob(32), submission, verdict, first, last, times, stranger, zeroblob(500), sum FROM notification, n`,
 	} {
-		if err := l.write(ctx, func(ctx context.Context) error {
-			return l.exec(ctx, "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 50000) INSERT INTO "+copies)
+		if err := l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
+			return tx.Exec(ctx, "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 50000) INSERT INTO "+copies)
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -84,9 +85,9 @@ func TestNewestRowsAreNotSearchedFor(t *testing.T) {
 		all, newest := time.Hour, time.Hour
 		for tries := 0; tries < 3 || newest > all/4 && tries < 30; tries++ { // the machine has other things to do
 			began := time.Now()
-			if err := l.read(ctx, func(q querier) error {
+			if err := l.read(ctx, func(q sqlite.Querier) error {
 				rows, err := q.QueryContext(ctx, "SELECT max(sum + length(body)) FROM "+ask.table)
-				return scanAll(rows, err, func(rows *sql.Rows) error { return nil })
+				return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error { return nil })
 			}); err != nil {
 				t.Fatal(err)
 			}

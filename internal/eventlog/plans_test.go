@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/sqlite"
 )
 
 // What is asked for each request, each notification and each page finds its rows
@@ -64,17 +65,17 @@ func TestSubmissionsAreNotSearchedFor(t *testing.T) {
 			[]string{"src USING COVERING INDEX sqlite_autoindex_source_1 (set_id=?)", "b USING INDEX submission_state (source=? AND state=?)"}, true},
 		{"answered", func() error { _, err := l.StoredReply(ctx, id, request); return err }, []string{"answered USING PRIMARY KEY (source=? AND request=?)"}, false},
 	} {
-		if err := l.reads.close(); err != nil {
+		if err := errors.Join(l.readers.Close(), l.openReaders(ctx)); err != nil {
 			t.Fatal(err)
 		}
-		clear(l.reads.stmts)
 		if err := c.do(); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			t.Fatalf("%s: %v", c.name, err)
 		}
-		if len(l.reads.stmts) != 1 {
-			t.Fatalf("%s: %d queries", c.name, len(l.reads.stmts))
+		texts := l.readers.Prepared()
+		if len(texts) != 1 {
+			t.Fatalf("%s: %d queries", c.name, len(texts))
 		}
-		for text := range l.reads.stmts {
+		for _, text := range texts {
 			plan := planOf(t, l, text)
 			for _, want := range c.want {
 				if !slices.Contains(plan, "SEARCH "+want) {
@@ -93,10 +94,10 @@ func TestSubmissionsAreNotSearchedFor(t *testing.T) {
 // planOf returns the steps in which SQLite does a query.
 func planOf(t *testing.T, l *Log, text string) (plan []string) {
 	t.Helper()
-	if err := l.read(context.Background(), func(q querier) error {
+	if err := l.read(context.Background(), func(q sqlite.Querier) error {
 		args := make([]any, strings.Count(text, "?")+strings.Count(text, "$"))
 		rows, err := q.QueryContext(context.Background(), "EXPLAIN QUERY PLAN "+text, args...)
-		return scanAll(rows, err, func(rows *sql.Rows) error {
+		return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
 			var id, parent, unused int
 			var step string
 			err := rows.Scan(&id, &parent, &unused, &step)

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/sqlite"
 )
 
 // quarantine keeps the bad input of the batch whole, the same input once (I8). Of more
@@ -52,13 +53,13 @@ func (b *batch) quarantine(ctx context.Context) error {
 	if err := b.trimQuarantine(ctx); err != nil || b.out.Dropped == 0 {
 		return err
 	}
-	return b.l.count(ctx, counted{b.source.id, tallyUnquarantined, 0}, int64(b.out.Dropped))
+	return b.l.count(ctx, b.tx, counted{b.source.id, tallyUnquarantined, 0}, int64(b.out.Dropped))
 }
 
 // quarantined returns the digests of what is in quarantine of the Source.
 func (b *batch) quarantined(ctx context.Context) (map[[32]byte]bool, error) {
 	has := map[[32]byte]bool{}
-	return has, writing{b.l}.each(ctx, "SELECT digest FROM quarantine WHERE source = $1", []any{int64(b.source.id)}, func(rows *sql.Rows) error {
+	return has, b.tx.Each(ctx, "SELECT digest FROM quarantine WHERE source = $1", []any{int64(b.source.id)}, func(rows *sql.Rows) error {
 		var raw sql.RawBytes
 		var digest [32]byte
 		err := rows.Scan(&raw)
@@ -79,7 +80,7 @@ func (b *batch) quarantineInput(ctx context.Context, in *event.Quarantined, dige
 	if q.Input == nil {
 		q.Input = []byte{}
 	}
-	if err := (writing{b.l}).each(ctx, "SELECT id, first, times FROM quarantine WHERE source = $1 AND digest = $2", []any{int64(q.Source), digest[:]}, func(rows *sql.Rows) error {
+	if err := b.tx.Each(ctx, "SELECT id, first, times FROM quarantine WHERE source = $1 AND digest = $2", []any{int64(q.Source), digest[:]}, func(rows *sql.Rows) error {
 		err := rows.Scan(&q.ID, &q.First, &q.Times)
 		q.Times += times
 		return err
@@ -87,11 +88,11 @@ func (b *batch) quarantineInput(ctx context.Context, in *event.Quarantined, dige
 		return err
 	}
 	if q.ID == 0 {
-		return b.l.exec(ctx, `INSERT INTO quarantine (source, digest, url, line, col, identifier, rule, reason, input, first, last, times, replayed, sum)
+		return b.tx.Exec(ctx, `INSERT INTO quarantine (source, digest, url, line, col, identifier, rule, reason, input, first, last, times, replayed, sum)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, CAST($9 AS BLOB), $10, $11, $12, $13, $14)`, int64(q.Source), digest[:], q.URL, q.Line, q.Column, q.Record, q.Rule, q.Reason,
 			string(q.Input), int64(q.First), int64(q.Last), q.Times, int64(q.Replayed), quarantineSum(&q))
 	}
-	return b.l.exec(ctx, `UPDATE quarantine SET url = $2, line = $3, col = $4, identifier = $5, rule = $6, reason = $7, last = $8, times = $9, replayed = $10, sum = $11
+	return b.tx.Exec(ctx, `UPDATE quarantine SET url = $2, line = $3, col = $4, identifier = $5, rule = $6, reason = $7, last = $8, times = $9, replayed = $10, sum = $11
 WHERE id = $1`, q.ID, q.URL, q.Line, q.Column, q.Record, q.Rule, q.Reason, int64(q.Last), q.Times, int64(q.Replayed), quarantineSum(&q))
 }
 
@@ -109,16 +110,16 @@ const (
 // while. What was never taken in is counted, so that nothing is dropped silently
 // (I8).
 func (b *batch) trimQuarantine(ctx context.Context) error {
-	w := writing{b.l}
+	w := b.tx
 	source := int64(b.source.id)
 	var inputs, bytes int64
-	if err := w.each(ctx, "SELECT count(*), coalesce(sum(length(input)), 0) FROM quarantine WHERE source = $1", []any{source}, func(rows *sql.Rows) error {
+	if err := w.Each(ctx, "SELECT count(*), coalesce(sum(length(input)), 0) FROM quarantine WHERE source = $1", []any{source}, func(rows *sql.Rows) error {
 		return rows.Scan(&inputs, &bytes)
 	}); err != nil || inputs <= quarantineInputs && bytes <= quarantineBytes {
 		return err
 	}
 	var gone []int64
-	if err := w.each(ctx, "SELECT id, length(input), replayed = 0 FROM quarantine WHERE source = $1 ORDER BY replayed = 0, last, id", []any{source}, func(rows *sql.Rows) error {
+	if err := w.Each(ctx, "SELECT id, length(input), replayed = 0 FROM quarantine WHERE source = $1 ORDER BY replayed = 0, last, id", []any{source}, func(rows *sql.Rows) error {
 		var id, length int64
 		var bad bool
 		err := rows.Scan(&id, &length, &bad)
@@ -135,7 +136,7 @@ func (b *batch) trimQuarantine(ctx context.Context) error {
 		return err
 	}
 	for _, id := range gone {
-		if err := b.l.exec(ctx, "DELETE FROM quarantine WHERE id = $1", id); err != nil {
+		if err := b.tx.Exec(ctx, "DELETE FROM quarantine WHERE id = $1", id); err != nil {
 			return err
 		}
 	}
@@ -164,7 +165,7 @@ func (l *Log) QuarantinedInput(ctx context.Context, id int64) (q event.Quarantin
 		return q, err
 	}
 	q = found[0]
-	err = l.read(ctx, func(c querier) error {
+	err = l.read(ctx, func(c sqlite.Querier) error {
 		var sum int64
 		err := c.QueryRowContext(ctx, "SELECT input, sum FROM quarantine WHERE id = $1", id).Scan(&q.Input, &sum)
 		if err == nil && sum != quarantineSum(&q) {
@@ -176,9 +177,9 @@ func (l *Log) QuarantinedInput(ctx context.Context, id int64) (q event.Quarantin
 }
 
 func (l *Log) quarantined(ctx context.Context, where string, arg any) (out []event.Quarantined, err error) {
-	err = l.read(ctx, func(c querier) error {
+	err = l.read(ctx, func(c sqlite.Querier) error {
 		rows, err := c.QueryContext(ctx, selectQuarantined+where+" ORDER BY q.id", arg)
-		return scanAll(rows, err, func(rows *sql.Rows) error {
+		return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
 			q, err := scanQuarantined(rows)
 			out = append(out, q)
 			return err
@@ -201,10 +202,10 @@ func (l *Log) Replayed(ctx context.Context, id int64) error {
 	if err != nil {
 		return err
 	}
-	return l.write(ctx, func(ctx context.Context) error {
+	return l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
 		if q.Replayed, err = l.now(); err != nil {
 			return err
 		}
-		return l.exec(ctx, "UPDATE quarantine SET replayed = $2, sum = $3 WHERE id = $1", id, int64(q.Replayed), quarantineSum(&q))
+		return tx.Exec(ctx, "UPDATE quarantine SET replayed = $2, sum = $3 WHERE id = $1", id, int64(q.Replayed), quarantineSum(&q))
 	})
 }

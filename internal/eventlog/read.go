@@ -9,6 +9,7 @@ import (
 	"iter"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/sqlite"
 )
 
 // documentRow is a document that events came from, with its Source.
@@ -29,7 +30,7 @@ func protocolOf(kind string) string {
 	return kind
 }
 
-func readDocument(ctx context.Context, q querier, id int64) (d documentRow, err error) {
+func readDocument(ctx context.Context, q sqlite.Querier, id int64) (d documentRow, err error) {
 	if id == 0 {
 		return d, nil
 	}
@@ -56,7 +57,7 @@ FROM document d JOIN source src ON src.id = d.source WHERE d.id = $1`, id).
 // scanner turns rows of table event into events. It keeps the few documents
 // that neighbouring events share.
 type scanner struct {
-	q    querier
+	q    sqlite.Querier
 	ctx  context.Context
 	sets map[int64]event.Set
 	docs map[int64]documentRow
@@ -67,14 +68,14 @@ type scanner struct {
 
 const eventColumns = "e.seq, e.set_id, e.record, e.kind, e.observed, e.body"
 
-func newScanner(ctx context.Context, q querier) (*scanner, error) {
+func newScanner(ctx context.Context, q sqlite.Querier) (*scanner, error) {
 	s := &scanner{q: q, ctx: ctx, sets: map[int64]event.Set{}, docs: map[int64]documentRow{}}
 	var err error
 	if s.lost, err = readEpochs(ctx, q); err != nil {
 		return nil, err
 	}
 	rows, err := q.QueryContext(ctx, selectSets)
-	return s, scanAll(rows, err, func(rows *sql.Rows) error {
+	return s, sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
 		id, set, err := scanSet(rows)
 		s.sets[id] = set.Set
 		return err
@@ -106,7 +107,7 @@ const eventPage = 500
 // page by page, and a page to its end before it hands on any of it: however long
 // do takes, it holds no read transaction, which would keep the write-ahead log
 // from being checkpointed.
-func eachRow(ctx context.Context, q querier, where string, args []any, r event.Range, wanted func(seq int64) bool, do func(c columns, sealed []byte) error) error {
+func eachRow(ctx context.Context, q sqlite.Querier, where string, args []any, r event.Range, wanted func(seq int64) bool, do func(c columns, sealed []byte) error) error {
 	var p rowPage
 	for after := int64(r.After); ; {
 		rows, err := q.QueryContext(ctx, fmt.Sprintf("SELECT %s FROM event e WHERE %se.seq > $1 AND e.seq <= $2 ORDER BY e.seq LIMIT %d", eventColumns, where, eventPage),
@@ -133,7 +134,7 @@ type rowPage struct {
 // read reads rows and keeps those that are wanted.
 func (p *rowPage) read(rows *sql.Rows, err error, wanted func(seq int64) bool) error {
 	*p = rowPage{kept: p.kept[:0], ends: p.ends[:0], bytes: p.bytes[:0]}
-	return scanAll(rows, err, func(rows *sql.Rows) error {
+	return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
 		var c columns
 		var sealed sql.RawBytes
 		if err := rows.Scan(&c.seq, &c.set, &c.record, &c.kind, &c.observed, &sealed); err != nil {
@@ -209,7 +210,7 @@ var errStop = errors.New("stop")
 // One of the log's few connections is in use until the sequence ends.
 func (l *Log) Events(ctx context.Context, set string, r event.Range) iter.Seq2[*event.Event, error] {
 	return func(yield func(*event.Event, error) bool) {
-		err := l.read(ctx, func(q querier) error {
+		err := l.read(ctx, func(q sqlite.Querier) error {
 			s, err := newScanner(ctx, q)
 			if err != nil {
 				return err
@@ -281,7 +282,7 @@ func (s *scanner) ended(set string, id int64, last, upto event.Seq) error {
 	}
 	rows, err := s.q.QueryContext(s.ctx, "SELECT "+eventColumns+" FROM event e WHERE "+where+"e.seq > $1 ORDER BY e.seq LIMIT 1", args...)
 	next := false
-	if err := scanAll(rows, err, func(rows *sql.Rows) error {
+	if err := sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
 		ev, err := s.scan(rows)
 		next = true
 		if err == nil && s.before(set) > last {
@@ -322,7 +323,7 @@ func (l *Log) Record(ctx context.Context, set, key string) (found *event.Event, 
 	if !ok {
 		return nil, fmt.Errorf("%q is no key of a record: %w", key, fs.ErrNotExist)
 	}
-	err = l.read(ctx, func(q querier) error {
+	err = l.read(ctx, func(q sqlite.Querier) error {
 		s, err := newScanner(ctx, q)
 		if err != nil {
 			return err
@@ -330,7 +331,7 @@ func (l *Log) Record(ctx context.Context, set, key string) (found *event.Event, 
 		id := s.idOf(set)
 		rows, err := q.QueryContext(ctx, "SELECT "+eventColumns+` FROM record_key k JOIN state t ON t.record = k.record JOIN event e ON e.seq = t.seq
 WHERE k.key = $1 AND k.record > $2 AND k.record < $3`, bits, id<<32, (id+1)<<32)
-		return scanAll(rows, err, func(rows *sql.Rows) error {
+		return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
 			ev, err := s.scan(rows)
 			if err == nil && event.IsKeyOf(key, ev.Record) {
 				clone := *ev
@@ -353,7 +354,7 @@ func (l *Log) Latest(ctx context.Context, events []event.Seq) (map[event.Seq]boo
 	for i, seq := range events {
 		wanted[i] = int64(seq)
 	}
-	err := l.read(ctx, func(q querier) error {
+	err := l.read(ctx, func(q sqlite.Querier) error {
 		return each(ctx, reading{q}, selectLast, wanted, func(rows *sql.Rows) error {
 			var seq event.Seq
 			var last sql.Null[event.Seq]
@@ -372,11 +373,11 @@ func (l *Log) Latest(ctx context.Context, events []event.Seq) (map[event.Seq]boo
 	return latest, err
 }
 
-var selectLast = "SELECT e.seq, t.seq FROM event e LEFT JOIN state t ON t.record = e.record WHERE e.record <> 0 AND e.seq IN (" + in(lookup) + ")"
+var selectLast = "SELECT e.seq, t.seq FROM event e LEFT JOIN state t ON t.record = e.record WHERE e.record <> 0 AND e.seq IN (" + sqlite.Params(lookup) + ")"
 
 // LastSeq returns the Seq of the last event of all sets, 0 when there is none.
 func (l *Log) LastSeq(ctx context.Context) (seq event.Seq, err error) {
-	err = l.read(ctx, func(q querier) error {
+	err = l.read(ctx, func(q sqlite.Querier) error {
 		return q.QueryRowContext(ctx, "SELECT coalesce(max(seq), 0) FROM event").Scan(&seq)
 	})
 	return seq, err

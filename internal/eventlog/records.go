@@ -4,13 +4,12 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"database/sql/driver"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/sqlite"
 )
 
 // said is what one Source last said of a record.
@@ -150,10 +149,6 @@ func (r *record) first(rank map[event.SourceID]int64) int {
 // for a submission to be committed are few, and would pay for all places.
 const lookup, few = 500, 32
 
-// in returns n parameters. They are plain question marks: the driver asks for
-// the name of each named one, which costs the square of their number.
-func in(n int) string { return "?" + strings.Repeat(", ?", n-1) }
-
 // each runs a query with "IN (…)" over all values, sorted, a few hundred at a
 // time, and scans every row.
 func each(ctx context.Context, q preparer, text string, values []int64, scan func(*sql.Rows) error) error {
@@ -162,7 +157,7 @@ func each(ctx context.Context, q preparer, text string, values []int64, scan fun
 	values = slices.Compact(values)
 	size := lookup
 	if len(values) <= few {
-		text, size = strings.Replace(text, in(lookup), in(few), 1), few
+		text, size = strings.Replace(text, sqlite.Params(lookup), sqlite.Params(few), 1), few
 	}
 	args := make([]any, size)
 	for len(values) > 0 {
@@ -171,7 +166,7 @@ func each(ctx context.Context, q preparer, text string, values []int64, scan fun
 			args[i] = values[min(i, n-1)] // padded, so that one statement serves all
 		}
 		values = values[n:]
-		if err := q.each(ctx, text, args, scan); err != nil {
+		if err := q.Each(ctx, text, args, scan); err != nil {
 			return err
 		}
 	}
@@ -181,49 +176,25 @@ func each(ctx context.Context, q preparer, text string, values []int64, scan fun
 // preparer runs a query that is prepared once: the writer's connection or a
 // reader's.
 type preparer interface {
-	each(ctx context.Context, text string, args []any, scan func(*sql.Rows) error) error
+	Each(ctx context.Context, text string, args []any, scan func(*sql.Rows) error) error
 }
 
-func scanAll(rows *sql.Rows, err error, scan func(*sql.Rows) error) error {
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		if err := scan(rows); err != nil {
-			return err
-		}
-	}
-	return rows.Err()
-}
+// reading is the preparer of a connection that reads.
+type reading struct{ q sqlite.Querier }
 
-// writing and reading are the two preparers.
-type writing struct{ l *Log }
-
-func (w writing) each(ctx context.Context, text string, args []any, scan func(*sql.Rows) error) error {
-	s, err := w.l.stmt(ctx, text)
-	if err != nil {
-		return err
-	}
-	rows, err := s.QueryContext(ctx, args...)
-	return scanAll(rows, err, scan)
-}
-
-type reading struct{ q querier }
-
-func (r reading) each(ctx context.Context, text string, args []any, scan func(*sql.Rows) error) error {
+func (r reading) Each(ctx context.Context, text string, args []any, scan func(*sql.Rows) error) error {
 	rows, err := r.q.QueryContext(ctx, text, args...)
-	return scanAll(rows, err, scan)
+	return sqlite.ScanAll(rows, err, scan)
 }
 
 var (
 	selectRecords = `SELECT r.id, k.key, r.identifier, s.seq, s.digest, s.said
-FROM record_key k JOIN record r ON r.id = k.record LEFT JOIN state s ON s.record = r.id WHERE k.key IN (` + in(lookup) + `) AND k.record > ? AND k.record < ?`
-	selectPresence = `SELECT record, source, said, shadow FROM presence WHERE record IN (` + in(lookup) + `)`
-	selectPending  = `SELECT record, partial, since, tries, asked, next, reason, observation, sum FROM pending WHERE record IN (` + in(lookup) + `) AND source = ?`
-	selectBack     = `SELECT record, stamp, future, observation, sum FROM step_back WHERE record IN (` + in(lookup) + `) AND source = ?`
-	selectOrder    = `SELECT record, stamp, sum FROM met_order WHERE record IN (` + in(lookup) + `) AND source = ?`
-	selectHeld     = `SELECT record, since, person, sum FROM held WHERE record IN (` + in(lookup) + `) AND source = ?`
+FROM record_key k JOIN record r ON r.id = k.record LEFT JOIN state s ON s.record = r.id WHERE k.key IN (` + sqlite.Params(lookup) + `) AND k.record > ? AND k.record < ?`
+	selectPresence = `SELECT record, source, said, shadow FROM presence WHERE record IN (` + sqlite.Params(lookup) + `)`
+	selectPending  = `SELECT record, partial, since, tries, asked, next, reason, observation, sum FROM pending WHERE record IN (` + sqlite.Params(lookup) + `) AND source = ?`
+	selectBack     = `SELECT record, stamp, future, observation, sum FROM step_back WHERE record IN (` + sqlite.Params(lookup) + `) AND source = ?`
+	selectOrder    = `SELECT record, stamp, sum FROM met_order WHERE record IN (` + sqlite.Params(lookup) + `) AND source = ?`
+	selectHeld     = `SELECT record, since, person, sum FROM held WHERE record IN (` + sqlite.Params(lookup) + `) AND source = ?`
 )
 
 // recordsOf looks up the records of the items: result[i] is that of items[i], and
@@ -345,8 +316,8 @@ type with struct {
 	args []any
 }
 
-func (w with) each(ctx context.Context, text string, args []any, scan func(*sql.Rows) error) error {
-	return w.preparer.each(ctx, text, append(slices.Clip(args), w.args...), scan)
+func (w with) Each(ctx context.Context, text string, args []any, scan func(*sql.Rows) error) error {
+	return w.preparer.Each(ctx, text, append(slices.Clip(args), w.args...), scan)
 }
 
 // ofSet bounds a query to the records of a set. Sets may have identifiers in
@@ -380,90 +351,3 @@ const (
 	replacePresent = "INSERT OR REPLACE INTO presence (record, source, said, shadow) VALUES "
 	replaceLocs    = "INSERT OR REPLACE INTO loc (key, owner, others) VALUES "
 )
-
-// rowsAtOnce is how many rows one INSERT takes: measured, more gains nothing.
-const rowsAtOnce = 50
-
-// bulk collects rows of one table and writes them many at a time. It speaks to
-// the driver itself: what database/sql does for each of some million arguments
-// takes as long as hashing the records.
-type bulk struct {
-	l         *Log
-	ctx       context.Context
-	one, many string
-	width     int
-	args      []driver.NamedValue
-}
-
-func (l *Log) bulk(ctx context.Context, text string, width int) *bulk {
-	row := "(" + in(width) + ")"
-	return &bulk{l: l, ctx: ctx, one: text + row, many: text + row + strings.Repeat(", "+row, rowsAtOnce-1), width: width,
-		args: make([]driver.NamedValue, 0, width*rowsAtOnce)}
-}
-
-// add takes a row of int64, string, []byte and nil.
-func (b *bulk) add(values ...any) error {
-	for _, v := range values {
-		b.args = append(b.args, driver.NamedValue{Ordinal: len(b.args) + 1, Value: v})
-	}
-	if len(b.args) < b.width*rowsAtOnce {
-		return nil
-	}
-	err := b.exec(b.many, b.args)
-	b.args = b.args[:0]
-	return err
-}
-
-// flush writes what is left, a row at a time.
-func (b *bulk) flush() error {
-	for rest := b.args; len(rest) > 0; rest = rest[b.width:] {
-		row := rest[:b.width]
-		for i := range row {
-			row[i].Ordinal = i + 1
-		}
-		if err := b.exec(b.one, row); err != nil {
-			return err
-		}
-	}
-	b.args = b.args[:0]
-	return nil
-}
-
-func (b *bulk) exec(text string, args []driver.NamedValue) error {
-	return b.l.conn.Raw(func(conn any) error {
-		s, err := b.l.raw(b.ctx, conn, text)
-		if err != nil {
-			return err
-		}
-		_, err = s.ExecContext(b.ctx, args)
-		return err
-	})
-}
-
-// rawStmt is a statement of the driver's own.
-type rawStmt interface {
-	driver.Stmt
-	driver.StmtExecContext
-}
-
-// raw returns the statement prepared on the driver's connection, which is the
-// writer's. Callers hold mu, and are inside conn.Raw.
-func (l *Log) raw(ctx context.Context, conn any, text string) (rawStmt, error) {
-	if s, ok := l.raws[text]; ok {
-		return s, nil
-	}
-	c, ok := conn.(driver.ConnPrepareContext)
-	if !ok {
-		return nil, fmt.Errorf("the driver's connection is a %T", conn)
-	}
-	s, err := c.PrepareContext(ctx, text)
-	if err != nil {
-		return nil, fmt.Errorf("preparing %q: %w", text, err)
-	}
-	raw, ok := s.(rawStmt)
-	if !ok {
-		return nil, errors.Join(fmt.Errorf("the driver's statement is a %T", s), s.Close())
-	}
-	l.raws[text] = raw
-	return raw, nil
-}

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/sqlite"
 )
 
 // schedules are those that were saved lazily: newer than what is stored, and not
@@ -53,10 +54,10 @@ func (l *Log) FlushSchedules(ctx context.Context) error {
 	if len(writing) == 0 {
 		return nil
 	}
-	err := l.write(ctx, func(ctx context.Context) error {
+	err := l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
 		for _, source := range slices.Sorted(maps.Keys(writing)) {
 			s := writing[source]
-			if err := l.exec(ctx, "INSERT OR REPLACE INTO schedule (source, next, failures, report, sum) VALUES ($1, $2, $3, $4, $5)",
+			if err := tx.Exec(ctx, "INSERT OR REPLACE INTO schedule (source, next, failures, report, sum) VALUES ($1, $2, $3, $4, $5)",
 				int64(source), int64(s.Next), s.Failures, s.Report, scheduleSum(source, &s)); err != nil {
 				return err
 			}
@@ -90,9 +91,9 @@ func (l *Log) Schedule(ctx context.Context, source event.SourceID) (out event.Sc
 	if s, ok := l.schedules.get(source); ok {
 		return s, nil
 	}
-	err = l.read(ctx, func(q querier) error {
+	err = l.read(ctx, func(q sqlite.Querier) error {
 		rows, err := q.QueryContext(ctx, "SELECT "+scheduleColumns+" FROM schedule sch WHERE source = $1", int64(source))
-		return scanAll(rows, err, func(rows *sql.Rows) error {
+		return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
 			var s scheduleRow
 			err := rows.Scan(s.columns()...)
 			if err == nil {
@@ -127,9 +128,9 @@ func (r *scheduleRow) schedule(source event.SourceID) (s event.Schedule, err err
 
 // DuePending returns which Sources have pending observations that are due.
 func (l *Log) DuePending(ctx context.Context, due event.Micros) (out []event.SourceID, err error) {
-	err = l.read(ctx, func(q querier) error {
+	err = l.read(ctx, func(q sqlite.Querier) error {
 		rows, err := q.QueryContext(ctx, "SELECT id FROM source src WHERE EXISTS (SELECT 1 FROM pending WHERE source = src.id AND next <= $1)", int64(due))
-		return scanAll(rows, err, func(rows *sql.Rows) error {
+		return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
 			var id event.SourceID
 			err := rows.Scan(&id)
 			out = append(out, id)

@@ -25,7 +25,7 @@ func scanSegment(rows *sql.Rows) (s segmentRow, err error) {
 }
 
 func (b *batch) loadOpenSegment(ctx context.Context, q preparer) error {
-	err := q.each(ctx, selectSegments+" ORDER BY n DESC LIMIT 1", []any{b.set.id}, func(rows *sql.Rows) (err error) {
+	err := q.Each(ctx, selectSegments+" ORDER BY n DESC LIMIT 1", []any{b.set.id}, func(rows *sql.Rows) (err error) {
 		b.open, err = scanSegment(rows)
 		return err
 	})
@@ -80,7 +80,7 @@ func (b *batch) saveSegments(ctx context.Context) error {
 		return nil
 	}
 	for _, s := range append(b.closed, b.open) {
-		err := b.l.exec(ctx, `INSERT OR REPLACE INTO segment (set_id, n, from_at, until_at, start, first, last, events, entries, weight, feed_weight)
+		err := b.tx.Exec(ctx, `INSERT OR REPLACE INTO segment (set_id, n, from_at, until_at, start, first, last, events, entries, weight, feed_weight)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`, b.set.id, s.N, int64(s.From), int64(s.Until), int64(s.start), int64(s.First), int64(s.Last), s.Events, s.Entries, s.Weight, s.feed)
 		if err != nil {
 			return err

@@ -12,6 +12,7 @@ import (
 	"strconv"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/sqlite"
 )
 
 // SetConfig is what the configuration says of a set.
@@ -72,16 +73,16 @@ type SourceConfig struct {
 // former are the Sources that a configuration which is whole has no longer, also
 // those of sets that it does not have (D116).
 func (l *Log) Configure(ctx context.Context, sets []SetConfig) (former []FormerSource, err error) {
-	err = l.write(ctx, func(ctx context.Context) error {
+	err = l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
 		former = nil
 		named := map[string]bool{}
 		for i := range sets {
 			named[sets[i].Name] = true
-			id, err := l.ensureSet(ctx, &sets[i])
+			id, err := l.ensureSet(ctx, tx, &sets[i])
 			if err != nil {
 				return err
 			}
-			if err := l.ensureSources(ctx, id, &sets[i], &former); err != nil {
+			if err := l.ensureSources(ctx, tx, id, &sets[i], &former); err != nil {
 				return err
 			}
 		}
@@ -89,7 +90,7 @@ func (l *Log) Configure(ctx context.Context, sets []SetConfig) (former []FormerS
 			return nil
 		}
 		others := map[string]int64{}
-		if err := (writing{l}).each(ctx, selectSets, nil, func(rows *sql.Rows) error {
+		if err := tx.Each(ctx, selectSets, nil, func(rows *sql.Rows) error {
 			id, set, err := scanSet(rows)
 			if !named[set.Name] {
 				others[set.Name] = id
@@ -99,7 +100,7 @@ func (l *Log) Configure(ctx context.Context, sets []SetConfig) (former []FormerS
 			return err
 		}
 		for _, name := range slices.Sorted(maps.Keys(others)) {
-			if err := l.ensureSources(ctx, others[name], &SetConfig{Name: name, Whole: true}, &former); err != nil {
+			if err := l.ensureSources(ctx, tx, others[name], &SetConfig{Name: name, Whole: true}, &former); err != nil {
 				return err
 			}
 		}
@@ -114,14 +115,14 @@ type FormerSource struct{ Set, URL string }
 
 // EnsureSet is Configure for one set whose Sources stay as they are.
 func (l *Log) EnsureSet(ctx context.Context, c SetConfig) error {
-	return l.write(ctx, func(ctx context.Context) error {
-		_, err := l.ensureSet(ctx, &c)
+	return l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
+		_, err := l.ensureSet(ctx, tx, &c)
 		return err
 	})
 }
 
-func (l *Log) ensureSet(ctx context.Context, c *SetConfig) (int64, error) {
-	id, has, err := l.findSet(ctx, c.Name)
+func (l *Log) ensureSet(ctx context.Context, tx *sqlite.Tx, c *SetConfig) (int64, error) {
+	id, has, err := l.findSet(ctx, tx, c.Name)
 	if err != nil {
 		return 0, err
 	}
@@ -144,23 +145,19 @@ func (l *Log) ensureSet(ctx context.Context, c *SetConfig) (int64, error) {
 	case id != 0 && want == has:
 		return id, nil
 	case id != 0:
-		return id, l.exec(ctx, "UPDATE sets SET title = $2, description = $3, segment_events = $4, segment_hours = $5, sum = $6 WHERE id = $1",
+		return id, tx.Exec(ctx, "UPDATE sets SET title = $2, description = $3, segment_events = $4, segment_hours = $5, sum = $6 WHERE id = $1",
 			id, want.Title, want.Description, want.segmentEvents, want.segmentHours, want.sum())
 	}
 	if want.Created, err = l.now(); err != nil {
 		return 0, err
 	}
 	want.Feed, want.Complete = newUUID(), newUUID()
-	s, err := l.stmt(ctx, `INSERT INTO sets (name, title, description, content, created, feed, complete, segment_events, segment_hours, sum, last_observed, clock, partial)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $5, $5, $11) RETURNING id`)
-	if err != nil {
+	if err := tx.Each(ctx, `INSERT INTO sets (name, title, description, content, created, feed, complete, segment_events, segment_hours, sum, last_observed, clock, partial)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $5, $5, $11) RETURNING id`, []any{want.Name, want.Title, want.Description, int64(want.Content), int64(want.Created), want.Feed, want.Complete,
+		want.segmentEvents, want.segmentHours, want.sum(), boolArg(c.Partial)}, func(rows *sql.Rows) error { return rows.Scan(&id) }); err != nil {
 		return 0, err
 	}
-	if err := s.QueryRowContext(ctx, want.Name, want.Title, want.Description, int64(want.Content), int64(want.Created), want.Feed, want.Complete,
-		want.segmentEvents, want.segmentHours, want.sum(), boolArg(c.Partial)).Scan(&id); err != nil {
-		return 0, err
-	}
-	return id, l.exec(ctx, "INSERT INTO segment (set_id, n, from_at) VALUES ($1, 1, $2)", id, int64(want.Created))
+	return id, tx.Exec(ctx, "INSERT INTO segment (set_id, n, from_at) VALUES ($1, 1, $2)", id, int64(want.Created))
 }
 
 // storedSet is a row of sets.
@@ -173,9 +170,9 @@ func (s *storedSet) sum() int64 {
 	return sumOf(s.Name, s.Title, s.Description, int64(s.Content), s.Created, s.Feed, s.Complete, s.segmentEvents, s.segmentHours)
 }
 
-// findSet returns a set with its number, 0 when there is none. Callers hold mu.
-func (l *Log) findSet(ctx context.Context, name string) (id int64, set storedSet, err error) {
-	err = writing{l}.each(ctx, selectSets+" WHERE name = $1", []any{name}, func(rows *sql.Rows) (err error) {
+// findSet returns a set with its number, 0 when there is none.
+func (l *Log) findSet(ctx context.Context, tx *sqlite.Tx, name string) (id int64, set storedSet, err error) {
+	err = tx.Each(ctx, selectSets+" WHERE name = $1", []any{name}, func(rows *sql.Rows) (err error) {
 		id, set, err = scanSet(rows)
 		return err
 	})
@@ -204,9 +201,9 @@ type Source struct {
 
 // ensureSources gives the configured Sources of a set their places. A Source is
 // known by its URL, else by its name.
-func (l *Log) ensureSources(ctx context.Context, set int64, config *SetConfig, ended *[]FormerSource) error {
+func (l *Log) ensureSources(ctx context.Context, tx *sqlite.Tx, set int64, config *SetConfig, ended *[]FormerSource) error {
 	sources := config.Sources
-	stored, err := l.heads(ctx, set)
+	stored, err := l.heads(ctx, tx, set)
 	if err != nil || len(sources) == 0 && !config.Whole {
 		return err
 	}
@@ -239,7 +236,7 @@ func (l *Log) ensureSources(ctx context.Context, set int64, config *SetConfig, e
 			last++
 			h.rank = last
 		}
-		if err := l.saveHead(ctx, &h, was); err != nil {
+		if err := l.saveHead(ctx, tx, &h, was); err != nil {
 			return err
 		}
 		c.ID, c.Kind = h.id, h.kind
@@ -269,7 +266,7 @@ func (l *Log) ensureSources(ctx context.Context, set int64, config *SetConfig, e
 			h.standing = former
 			*ended = append(*ended, FormerSource{config.Name, h.url})
 		}
-		if err := l.saveHead(ctx, &h, was); err != nil {
+		if err := l.saveHead(ctx, tx, &h, was); err != nil {
 			return err
 		}
 	}
@@ -280,15 +277,15 @@ func (l *Log) ensureSources(ctx context.Context, set int64, config *SetConfig, e
 // kind and a rank below 0 leave the stored ones. A Source that has had the rank so
 // far goes behind all others.
 func (l *Log) EnsureSource(ctx context.Context, set, kind, url string, rank int) (id event.SourceID, err error) {
-	err = l.write(ctx, func(ctx context.Context) error {
-		setID, _, err := l.findSet(ctx, set)
+	err = l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
+		setID, _, err := l.findSet(ctx, tx, set)
 		if err != nil {
 			return err
 		}
 		if setID == 0 {
 			return noSet(set)
 		}
-		stored, err := l.heads(ctx, setID)
+		stored, err := l.heads(ctx, tx, setID)
 		if err != nil {
 			return err
 		}
@@ -304,23 +301,23 @@ func (l *Log) EnsureSource(ctx context.Context, set, kind, url string, rank int)
 				moved := h
 				last++
 				moved.rank = last
-				if err := l.saveHead(ctx, &moved, h); err != nil {
+				if err := l.saveHead(ctx, tx, &moved, h); err != nil {
 					return err
 				}
 			}
 		}
 		h := sourceHead{id: stored[url].id, set: setID, name: stored[url].name, kind: cmp.Or(kind, stored[url].kind), url: url, rank: rank}
-		err = l.saveHead(ctx, &h, stored[url])
+		err = l.saveHead(ctx, tx, &h, stored[url])
 		id = h.id
 		return err
 	})
 	return id, err
 }
 
-// heads returns the Sources of a set by their URL. Callers hold mu.
-func (l *Log) heads(ctx context.Context, set int64) (map[string]sourceHead, error) {
+// heads returns the Sources of a set by their URL.
+func (l *Log) heads(ctx context.Context, tx *sqlite.Tx, set int64) (map[string]sourceHead, error) {
 	out := map[string]sourceHead{}
-	err := writing{l}.each(ctx, selectHeads+" WHERE set_id = $1", []any{set}, func(rows *sql.Rows) error {
+	err := tx.Each(ctx, selectHeads+" WHERE set_id = $1", []any{set}, func(rows *sql.Rows) error {
 		h, err := scanHead(rows)
 		out[h.url] = h
 		return err
@@ -331,32 +328,29 @@ func (l *Log) heads(ctx context.Context, set int64) (map[string]sourceHead, erro
 // saveHead writes a Source unless it is as it was; one without a number is new
 // and gets one. Of another kind it is harvested anew: marks, cursors and orders of
 // two kinds have nothing in common (D107).
-func (l *Log) saveHead(ctx context.Context, h *sourceHead, was sourceHead) error {
+func (l *Log) saveHead(ctx context.Context, tx *sqlite.Tx, h *sourceHead, was sourceHead) error {
 	switch {
 	case *h == was:
 		return nil
 	case h.id != 0:
 		if was.kind != "" && h.kind != was.kind {
-			if err := l.forgetHarvest(ctx, h.id); err != nil {
+			if err := l.forgetHarvest(ctx, tx, h.id); err != nil {
 				return err
 			}
 		}
-		return l.exec(ctx, "UPDATE source SET name = $2, kind = $3, url = $4, rank = $5, standing = $6, sum = $7 WHERE id = $1",
+		return tx.Exec(ctx, "UPDATE source SET name = $2, kind = $3, url = $4, rank = $5, standing = $6, sum = $7 WHERE id = $1",
 			int64(h.id), h.name, h.kind, h.url, h.rank, int64(h.standing), h.sum())
 	}
-	s, err := l.stmt(ctx, "INSERT INTO source (set_id, name, kind, url, rank, standing, sum, kept) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING id")
-	if err != nil {
-		return err
-	}
-	return s.QueryRowContext(ctx, h.set, h.name, h.kind, h.url, h.rank, int64(h.standing), h.sum(), keptSum(new(event.Progress))).Scan(&h.id)
+	return tx.Each(ctx, "INSERT INTO source (set_id, name, kind, url, rank, standing, sum, kept) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING id",
+		[]any{h.set, h.name, h.kind, h.url, h.rank, int64(h.standing), h.sum(), keptSum(new(event.Progress))}, func(rows *sql.Rows) error { return rows.Scan(&h.id) })
 }
 
 // Forget ends a Source: it is listed no more, and what waited of it is dropped. What
 // the set has of it stays as it is. Configured again it begins anew.
 func (l *Log) Forget(ctx context.Context, id event.SourceID) error {
-	return l.write(ctx, func(ctx context.Context) error {
+	return l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
 		var was sourceHead
-		if err := (writing{l}).each(ctx, selectHeads+" WHERE id = $1", []any{int64(id)}, func(rows *sql.Rows) (err error) {
+		if err := tx.Each(ctx, selectHeads+" WHERE id = $1", []any{int64(id)}, func(rows *sql.Rows) (err error) {
 			was, err = scanHead(rows)
 			return err
 		}); err != nil {
@@ -366,35 +360,35 @@ func (l *Log) Forget(ctx context.Context, id event.SourceID) error {
 			return noSource(id)
 		}
 		for _, table := range []string{"pending", "held", "quarantine", "schedule"} {
-			if err := l.exec(ctx, "DELETE FROM "+table+" WHERE source = $1", int64(id)); err != nil {
+			if err := tx.Exec(ctx, "DELETE FROM "+table+" WHERE source = $1", int64(id)); err != nil {
 				return err
 			}
 		}
-		if err := l.forgetHarvest(ctx, id); err != nil {
+		if err := l.forgetHarvest(ctx, tx, id); err != nil {
 			return err
 		}
 		h := was
 		h.name, h.standing = "", forgotten
-		return l.saveHead(ctx, &h, was)
+		return l.saveHead(ctx, tx, &h, was)
 	})
 }
 
 // forgetHarvest forgets how far a Source has been harvested. What waits for its
 // content, and what is held, stays.
-func (l *Log) forgetHarvest(ctx context.Context, id event.SourceID) error {
+func (l *Log) forgetHarvest(ctx context.Context, tx *sqlite.Tx, id event.SourceID) error {
 	var none event.Progress
-	if err := (writing{l}).each(ctx, "SELECT version FROM source WHERE id = $1", []any{int64(id)}, func(rows *sql.Rows) error {
+	if err := tx.Each(ctx, "SELECT version FROM source WHERE id = $1", []any{int64(id)}, func(rows *sql.Rows) error {
 		return rows.Scan(&none.Cursor.Version)
 	}); err != nil {
 		return err
 	}
 	l.ahead.lead(id, &none.Cursor)
 	none.Cursor = event.Cursor{Version: none.Cursor.Version + 1}
-	if err := l.exec(ctx, "UPDATE source SET version = $2, cursor = NULL, mark = NULL, memory = NULL, gap = '', kept = $3 WHERE id = $1",
+	if err := tx.Exec(ctx, "UPDATE source SET version = $2, cursor = NULL, mark = NULL, memory = NULL, gap = '', kept = $3 WHERE id = $1",
 		int64(id), none.Cursor.Version, keptSum(&none)); err != nil {
 		return err
 	}
-	return l.endWalk(ctx, id)
+	return l.endWalk(ctx, tx, id)
 }
 
 // sourceHead is what a Source is, besides how far it has been harvested.
@@ -490,7 +484,7 @@ FROM source src JOIN sets s ON s.id = src.set_id LEFT JOIN schedule sch ON sch.s
 
 // Progress returns what the log keeps of a Source.
 func (l *Log) Progress(ctx context.Context, source event.SourceID) (p event.Progress, err error) {
-	err = l.read(ctx, func(q querier) error {
+	err = l.read(ctx, func(q sqlite.Querier) error {
 		var mark sql.NullInt64
 		var sum int64
 		err := q.QueryRowContext(ctx, "SELECT version, cursor, mark, memory, gap, kept FROM source WHERE id = $1", int64(source)).
@@ -526,8 +520,8 @@ func scanSet(rows *sql.Rows) (id int64, s storedSet, err error) {
 
 // Whole takes note that each Source of a set was walked whole.
 func (l *Log) Whole(ctx context.Context, set string) error {
-	return l.write(ctx, func(ctx context.Context) error {
-		return l.exec(ctx, "UPDATE sets SET partial = 0 WHERE name = $1", set)
+	return l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
+		return tx.Exec(ctx, "UPDATE sets SET partial = 0 WHERE name = $1", set)
 	})
 }
 
@@ -539,9 +533,9 @@ func (l *Log) Sets(ctx context.Context) ([]event.Set, error) {
 }
 
 func (l *Log) sets(ctx context.Context, where string, args []any, found func(id int64, s event.Set)) error {
-	return l.read(ctx, func(q querier) error {
+	return l.read(ctx, func(q sqlite.Querier) error {
 		rows, err := q.QueryContext(ctx, selectSets+where, args...)
-		return scanAll(rows, err, func(rows *sql.Rows) error {
+		return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
 			id, s, err := scanSet(rows)
 			if err == nil {
 				found(id, s.Set)
@@ -563,10 +557,10 @@ func (l *Log) Set(ctx context.Context, name string) (set event.Set, err error) {
 
 // Segments returns the segments of a set, oldest first; the last is open.
 func (l *Log) Segments(ctx context.Context, set string) (out []event.Segment, err error) {
-	err = l.read(ctx, func(q querier) error {
+	err = l.read(ctx, func(q sqlite.Querier) error {
 		rows, err := q.QueryContext(ctx, `SELECT n, from_at, until_at, start, first, last, g.events, entries, weight, feed_weight
 FROM segment g JOIN sets s ON s.id = g.set_id WHERE s.name = $1 ORDER BY n`, set)
-		return scanAll(rows, err, func(rows *sql.Rows) error {
+		return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
 			s, err := scanSegment(rows)
 			out = append(out, s.Segment)
 			return err
@@ -582,9 +576,9 @@ FROM segment g JOIN sets s ON s.id = g.set_id WHERE s.name = $1 ORDER BY n`, set
 // public addresses then.
 func (l *Log) Hosts(ctx context.Context) (map[string]bool, error) {
 	known := map[string]bool{}
-	err := l.read(ctx, func(q querier) error {
+	err := l.read(ctx, func(q sqlite.Querier) error {
 		rows, err := q.QueryContext(ctx, "SELECT name, public, sum FROM host")
-		return scanAll(rows, err, func(rows *sql.Rows) error {
+		return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
 			var name string
 			var public bool
 			var sum int64
@@ -602,7 +596,7 @@ func (l *Log) Hosts(ctx context.Context) (map[string]bool, error) {
 // RememberHost keeps whether a host name that was connected to for the first time
 // had public addresses.
 func (l *Log) RememberHost(ctx context.Context, name string, public bool) error {
-	return l.write(ctx, func(ctx context.Context) error {
-		return l.exec(ctx, "INSERT OR IGNORE INTO host (name, public, sum) VALUES ($1, $2, $3)", name, boolArg(public), sumOf(name, public))
+	return l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
+		return tx.Exec(ctx, "INSERT OR IGNORE INTO host (name, public, sum) VALUES ($1, $2, $3)", name, boolArg(public), sumOf(name, public))
 	})
 }

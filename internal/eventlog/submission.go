@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/sqlite"
 )
 
 const (
@@ -90,7 +91,7 @@ func (l *Log) Submissions(ctx context.Context, q event.SubmissionQuery) ([]event
 		for _, s := range states {
 			args = append(args, int64(s))
 		}
-		and("b.state IN ("+in(len(args))+")", args...)
+		and("b.state IN ("+sqlite.Params(len(args))+")", args...)
 	}
 	if q.Request != nil {
 		and("b.request IS NOT NULL AND b.request = ?", q.Request[:])
@@ -149,7 +150,7 @@ func (l *Log) HasNewerVersion(ctx context.Context, s *event.Submission, states [
 	for _, state := range states {
 		args = append(args, int64(state))
 	}
-	err := l.prepared(ctx, selectSubmissions+" WHERE b.subject <> 0 AND b.subject = ? AND b.id > ? AND +b.source = ? AND b.state IN ("+in(len(states))+")", args, func(rows *sql.Rows) error {
+	err := l.prepared(ctx, selectSubmissions+" WHERE b.subject <> 0 AND b.subject = ? AND b.id > ? AND +b.source = ? AND b.state IN ("+sqlite.Params(len(states))+")", args, func(rows *sql.Rows) error {
 		v, err := scanSubmission(rows)
 		if err == nil && v.Subject() == s.Subject() && // hashes of others are the same
 			(assigned == "" || v.Assigned == assigned) {
@@ -205,9 +206,9 @@ func (l *Log) Outgoing(ctx context.Context, set string, state event.DeliveryStat
 }
 
 func (l *Log) notices(ctx context.Context, where string, args ...any) (out []event.OutgoingNotification, err error) {
-	err = l.read(ctx, func(q querier) error {
+	err = l.read(ctx, func(q sqlite.Querier) error {
 		rows, err := q.QueryContext(ctx, selectNotices+" WHERE "+where, args...)
-		return scanAll(rows, err, func(rows *sql.Rows) error {
+		return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
 			var n event.OutgoingNotification
 			var source event.SourceID
 			var raw []byte
@@ -239,7 +240,7 @@ func oneOrAll(set string, after, one, last int64) (which string, args []any) {
 			args = append(args, n)
 		}
 	}
-	return in(len(args) - 2), args
+	return sqlite.Params(len(args) - 2), args
 }
 
 const selectNotifications = `SELECT n.id, n.source, s.name, n.digest, n.submission, n.verdict, n.first, n.last, n.times, n.stranger, n.body, n.sum
@@ -265,9 +266,9 @@ func (l *Log) Incoming(ctx context.Context, set string, verdict event.Notificati
 }
 
 func (l *Log) notifications(ctx context.Context, where string, args ...any) (out []event.IncomingNotification, err error) {
-	err = l.read(ctx, func(q querier) error {
+	err = l.read(ctx, func(q sqlite.Querier) error {
 		rows, err := q.QueryContext(ctx, selectNotifications+" WHERE "+where, args...)
-		return scanAll(rows, err, func(rows *sql.Rows) error {
+		return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
 			var n event.IncomingNotification
 			var source event.SourceID
 			var digest, raw []byte
@@ -293,10 +294,10 @@ func (l *Log) Rejections(ctx context.Context, set string, after int64, limit int
 	if after <= 0 {
 		after = math.MaxInt64
 	}
-	err = l.read(ctx, func(q querier) error {
+	err = l.read(ctx, func(q sqlite.Querier) error {
 		rows, err := q.QueryContext(ctx, `SELECT r.id, r.source, s.name, r.at, r.body, r.sum
 FROM rejection r JOIN source src ON src.id = r.source JOIN sets s ON s.id = src.set_id WHERE s.name = ? AND r.id < ? ORDER BY r.id DESC LIMIT ?`, set, after, limit)
-		return scanAll(rows, err, func(rows *sql.Rows) error {
+		return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
 			r := event.Rejection{Anonymous: true}
 			var source event.SourceID
 			var raw []byte
@@ -320,9 +321,9 @@ FROM rejection r JOIN source src ON src.id = r.source JOIN sets s ON s.id = src.
 func (l *Log) Counts(ctx context.Context, source event.SourceID) (event.SubmissionCounts, error) {
 	c := event.SubmissionCounts{Submissions: map[event.State]int64{}, Outgoing: map[event.DeliveryState]int64{},
 		Incoming: map[event.NotificationVerdict]int64{}, Direct: map[event.State]int64{}}
-	err := l.read(ctx, func(q querier) error {
+	err := l.read(ctx, func(q sqlite.Querier) error {
 		rows, err := q.QueryContext(ctx, "SELECT what, state, n FROM tally WHERE source = $1 AND n <> 0", int64(source))
-		return scanAll(rows, err, func(rows *sql.Rows) error {
+		return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
 			var what, state, n int64
 			err := rows.Scan(&what, &state, &n)
 			switch what {

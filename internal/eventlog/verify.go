@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/sqlite"
 )
 
 // Finding is something in the log that is not as it must be.
@@ -39,7 +40,7 @@ func (l *Log) Verify(ctx context.Context, report func(Finding)) error {
 	if l.loss != nil && l.head == nil && !l.loss.Backup {
 		report(Finding{"file " + HeadName, l.loss.String(), doEpoch})
 	}
-	return l.read(ctx, func(q querier) error {
+	return l.read(ctx, func(q sqlite.Querier) error {
 		v := &verifier{ctx: ctx, q: q, report: report, reported: map[Finding]bool{}, sets: map[int64]*replay{}, sources: map[event.SourceID]int64{}, has: map[event.SourceID]*seqs{}, weights: map[int64]int64{}}
 		if c, ok := q.(*sql.Conn); ok && !l.opt.DryRun {
 			v.conn = c
@@ -131,7 +132,7 @@ func (v *verifier) make(c checking) error {
 type verifier struct {
 	ctx       context.Context
 	conn      *sql.Conn // nil where transactions are none of ours
-	q         querier
+	q         sqlite.Querier
 	report    func(Finding)
 	reported  map[Finding]bool // some tables are read again and again
 	where, do string           // of the check under way
@@ -167,7 +168,7 @@ func (v *verifier) found(place, format string, args ...any) {
 
 func (v *verifier) each(query string, scan func(*sql.Rows) error, args ...any) error {
 	rows, err := v.q.QueryContext(v.ctx, query, args...)
-	return scanAll(rows, err, scan)
+	return sqlite.ScanAll(rows, err, scan)
 }
 
 // structure is SQLite's own check: pages, indexes, types.
@@ -208,9 +209,9 @@ func (v *verifier) schema() (err error) {
 	return err
 }
 
-func schemaOf(ctx context.Context, q querier) (out []string, err error) {
+func schemaOf(ctx context.Context, q sqlite.Querier) (out []string, err error) {
 	rows, err := q.QueryContext(ctx, "SELECT type || ' ' || name || ' ' || tbl_name || ' ' || coalesce(sql, '') FROM sqlite_schema WHERE name NOT LIKE 'sqlite_stat%' ORDER BY type, name")
-	err = scanAll(rows, err, func(rows *sql.Rows) error {
+	err = sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
 		var text string
 		err := rows.Scan(&text)
 		out = append(out, text)
@@ -340,7 +341,7 @@ func (v *verifier) readRecords() error {
 	if v.last > 0 {
 		return nil
 	}
-	return v.each("SELECT id FROM record WHERE id >> 32 NOT IN ("+in(len(ours))+")", func(rows *sql.Rows) error {
+	return v.each("SELECT id FROM record WHERE id >> 32 NOT IN ("+sqlite.Params(len(ours))+")", func(rows *sql.Rows) error {
 		var id int64
 		err := rows.Scan(&id)
 		v.found(fmt.Sprintf("record %d", id), "there is no set %d", id>>32)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/sqlite"
 )
 
 // readSubmissions checks each submission, and what it says of the log: that a
@@ -94,8 +95,8 @@ type named struct {
 }
 
 var (
-	selectNamed = "SELECT k.record, r.identifier FROM record_key k JOIN record r ON r.id = k.record WHERE k.key IN (" + in(lookup) + ")"
-	selectMade  = "SELECT " + eventColumns + " FROM event e WHERE e.seq IN (" + in(lookup) + ")"
+	selectNamed = "SELECT k.record, r.identifier FROM record_key k JOIN record r ON r.id = k.record WHERE k.key IN (" + sqlite.Params(lookup) + ")"
+	selectMade  = "SELECT " + eventColumns + " FROM event e WHERE e.seq IN (" + sqlite.Params(lookup) + ")"
 )
 
 // recordsWith returns the records under some keys that have events.

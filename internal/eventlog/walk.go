@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/sqlite"
 )
 
 // walk is what the walk under way of one Source has come across: two bitmaps over
@@ -158,14 +159,13 @@ func (w *walk) meet(record int64, s side, present bool) {
 }
 
 // walkOf returns the walk under way of the source, from memory or the database.
-// Callers hold mu.
-func (l *Log) walkOf(ctx context.Context, source event.SourceID) (*walk, error) {
+func (l *Log) walkOf(ctx context.Context, tx *sqlite.Tx, source event.SourceID) (*walk, error) {
 	if w := l.walks[source]; w != nil {
 		return w, nil
 	}
 	w := newWalk()
-	rows, err := l.conn.QueryContext(ctx, "SELECT page, bits FROM met WHERE source = $1", int64(source))
-	if err := scanAll(rows, err, func(rows *sql.Rows) error {
+	rows, err := tx.QueryContext(ctx, "SELECT page, bits FROM met WHERE source = $1", int64(source))
+	if err := sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
 		var n int64
 		var sealed sql.RawBytes
 		if err := rows.Scan(&n, &sealed); err != nil {
@@ -186,26 +186,24 @@ func (l *Log) walkOf(ctx context.Context, source event.SourceID) (*walk, error) 
 
 // walkNow returns a copy of what was present that nobody else changes.
 func (l *Log) walkNow(ctx context.Context, source event.SourceID) (*walk, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err := l.writable(); err != nil {
-		return nil, err
-	}
-	w, err := l.walkOf(ctx, source)
-	if err != nil {
-		return nil, err
-	}
 	now := newWalk()
-	for n, p := range w.present {
-		now.add(n, nil, (*page)(slices.Clone(p[:])))
-	}
-	return now, nil
+	err := l.use(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
+		w, err := l.walkOf(ctx, tx, source)
+		if err != nil {
+			return err
+		}
+		for n, p := range w.present {
+			now.add(n, nil, (*page)(slices.Clone(p[:])))
+		}
+		return nil
+	})
+	return now, err
 }
 
-func (l *Log) saveWalk(ctx context.Context, source event.SourceID, w *walk) error {
+func (l *Log) saveWalk(ctx context.Context, tx *sqlite.Tx, source event.SourceID, w *walk) error {
 	for n := range w.dirty {
 		bits := slices.Concat(w.met[n][:], w.present[n][:])
-		err := l.exec(ctx, "INSERT OR REPLACE INTO met (source, page, bits) VALUES ($1, $2, $3)",
+		err := tx.Exec(ctx, "INSERT OR REPLACE INTO met (source, page, bits) VALUES ($1, $2, $3)",
 			int64(source), n, seal(columns{record: n, set: int64(source)}, bits))
 		if err != nil {
 			return err
@@ -215,16 +213,25 @@ func (l *Log) saveWalk(ctx context.Context, source event.SourceID, w *walk) erro
 	return nil
 }
 
+// undoWalk forgets what is in memory of a walk when the transaction is undone: it is
+// not what is stored.
+func (l *Log) undoWalk(tx *sqlite.Tx, source event.SourceID) {
+	tx.OnUndo(func() {
+		delete(l.walks, source)
+		l.ahead.drop(source)
+	})
+}
+
 // endWalk forgets who was met and what was stepped back.
-func (l *Log) endWalk(ctx context.Context, source event.SourceID) error {
-	l.walking = source
+func (l *Log) endWalk(ctx context.Context, tx *sqlite.Tx, source event.SourceID) error {
+	l.undoWalk(tx, source)
 	delete(l.walks, source)
 	l.ahead.drop(source)
-	if err := l.exec(ctx, "DELETE FROM met WHERE source = $1", int64(source)); err != nil {
+	if err := tx.Exec(ctx, "DELETE FROM met WHERE source = $1", int64(source)); err != nil {
 		return err
 	}
-	if err := l.exec(ctx, "DELETE FROM met_order WHERE source = $1", int64(source)); err != nil {
+	if err := tx.Exec(ctx, "DELETE FROM met_order WHERE source = $1", int64(source)); err != nil {
 		return err
 	}
-	return l.exec(ctx, "DELETE FROM step_back WHERE source = $1", int64(source))
+	return tx.Exec(ctx, "DELETE FROM step_back WHERE source = $1", int64(source))
 }

@@ -1,6 +1,7 @@
 package eventlog
 
 import (
+	"context"
 	"database/sql"
 	"strings"
 	"unicode/utf8"
@@ -140,7 +141,7 @@ func escaped(s string) int64 {
 
 // sourceWeight is the weight of the atom:source that a document gives what comes
 // from it.
-func (b *batch) sourceWeight(document int64) (n int64, err error) {
+func (b *batch) sourceWeight(ctx context.Context, document int64) (n int64, err error) {
 	if document == 0 {
 		return 0, nil
 	}
@@ -148,7 +149,7 @@ func (b *batch) sourceWeight(document int64) (n int64, err error) {
 	if ok {
 		return n, nil
 	}
-	err = writing{b.l}.each(b.events.ctx, "SELECT feed_id, title, feed FROM document WHERE id = $1", []any{document}, func(rows *sql.Rows) (err error) {
+	err = b.tx.Each(ctx, "SELECT feed_id, title, feed FROM document WHERE id = $1", []any{document}, func(rows *sql.Rows) (err error) {
 		n, err = scanWeight(rows)
 		return err
 	})

@@ -5,6 +5,8 @@ package sqlite
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"syscall"
 
@@ -23,9 +25,11 @@ var (
 	// ErrDisk: the file system fails. What the database holds is not known before
 	// it is opened anew.
 	ErrDisk = errors.New("the file system fails")
+	// ErrCannotOpen: a connection could not be opened, although the file is there: the
+	// process has too many open files, or the folder cannot be read at the moment.
+	// Nothing was read or written, and the same call may succeed later.
+	ErrCannotOpen = errors.New("the database cannot be opened at the moment")
 )
-
-const cantOpen = lib.SQLITE_CANTOPEN
 
 // Code returns the primary result code of an error of the driver, 0 for others.
 func Code(err error) int { return extended(err) & 0xff }
@@ -37,14 +41,14 @@ func extended(err error) int {
 	return 0
 }
 
-// NoTransaction reports whether an error says that there was no transaction to
+// noTransaction reports whether an error says that there was no transaction to
 // end: SQLite ends one by itself after some failures, as when the disk is full.
-func NoTransaction(err error) bool { return Code(err) == lib.SQLITE_ERROR }
+func noTransaction(err error) bool { return Code(err) == lib.SQLITE_ERROR }
 
 // Explain adds to an error what it means to us. Some of SQLite's codes do not say
 // that the disk is full: then the file system of path is asked.
 func Explain(path string, err error) error {
-	if err == nil || errors.Is(err, ErrFull) || errors.Is(err, ErrDamaged) || errors.Is(err, ErrDisk) {
+	if err == nil || errors.Is(err, ErrFull) || errors.Is(err, ErrDamaged) || errors.Is(err, ErrDisk) || errors.Is(err, ErrCannotOpen) {
 		return err
 	}
 	code := Code(err)
@@ -57,11 +61,21 @@ func Explain(path string, err error) error {
 		if extended(err) == lib.SQLITE_IOERR_SHMSIZE || full(filepath.Dir(path)) {
 			return fmt.Errorf("%w: %w", ErrFull, err)
 		}
+		if code == lib.SQLITE_CANTOPEN && !gone(path) {
+			return fmt.Errorf("%w: %w", ErrCannotOpen, err)
+		}
 		return fmt.Errorf("%w: %w", ErrDisk, err)
 	case code == lib.SQLITE_READONLY:
 		return fmt.Errorf("%w: %w", ErrDisk, err)
 	}
 	return err
+}
+
+// gone reports whether there is no file of a name, as after its folder was removed
+// or unmounted. A folder that cannot be searched hides it only.
+func gone(path string) bool {
+	_, err := os.Stat(path)
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
 }
 
 // full reports whether a file system has no room for the smallest of files.

@@ -21,7 +21,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"golang.org/x/sys/unix"
 	_ "modernc.org/sqlite" // the driver
 )
 
@@ -132,7 +131,7 @@ func (k *Kind) fill(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	db, err := sql.Open("sqlite", DSN(path, "rw", "synchronous(full)"))
+	db, err := sql.Open("sqlite", dsn(path, "rw", "synchronous(full)"))
 	if err != nil {
 		return err
 	}
@@ -150,10 +149,8 @@ func SyncDir(path string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// OpenWriter opens the connection that writes, of which there is one, and brings
-// the database up to date. Its file exists; "" is a new database in memory.
-func (k *Kind) OpenWriter(ctx context.Context, path string, pragmas ...string) (*sql.DB, *sql.Conn, error) {
-	db, err := sql.Open("sqlite", DSN(path, "rw", append(pragmas, "journal_mode(wal)", "synchronous(full)", "busy_timeout(10000)", "cell_size_check(1)",
+func (k *Kind) openWriter(ctx context.Context, path string, pragmas []string) (*sql.DB, *sql.Conn, error) {
+	db, err := sql.Open("sqlite", dsn(path, "rw", append(pragmas, "journal_mode(wal)", "synchronous(full)", "busy_timeout(10000)", "cell_size_check(1)",
 		fmt.Sprintf("wal_autocheckpoint(%d)", walPages), fmt.Sprintf("journal_size_limit(%d)", walBytes))...))
 	if err != nil {
 		return nil, nil, err
@@ -202,59 +199,9 @@ func (k *Kind) newer(version int) error {
 	return nil
 }
 
-// OpenReaders opens connections that read. A folder that cannot be written, or a
-// full disk, is read without writing: that needs a database that was closed, or
-// whose files were all copied.
-func (k *Kind) OpenReaders(ctx context.Context, path string, connections int, pragmas ...string) (*sql.DB, error) {
-	mode := "rw"
-	if unix.Access(filepath.Dir(path), unix.W_OK) != nil {
-		mode = k.unwritable(path)
-	}
-	db, err := k.openReaders(ctx, path, mode, connections, pragmas)
-	if err != nil && mode == "rw" && errors.Is(err, ErrFull) && k.unwritable(path) == immutable {
-		db, err = k.openReaders(ctx, path, immutable, connections, pragmas)
-	}
-	if err != nil && mode != "rw" && Code(err) == cantOpen {
-		err = fmt.Errorf("%w: the folder cannot be written, and %s-wal holds what %[2]s does not have yet: copy the folder to where it can be written", err, filepath.Base(path))
-	}
-	return db, err
-}
-
-// immutable reads a database that nobody writes, without locks and without files
-// beside it.
-const immutable = "ro&immutable=1"
-
-func (k *Kind) unwritable(path string) string {
-	if st, err := os.Stat(path + "-wal"); err == nil && st.Size() > 0 {
-		return "ro"
-	}
-	return immutable
-}
-
-func (k *Kind) openReaders(ctx context.Context, path, mode string, connections int, pragmas []string) (*sql.DB, error) {
-	db, err := sql.Open("sqlite", DSN(path, mode, append(pragmas, "query_only(1)", "busy_timeout(10000)", "cell_size_check(1)")...))
-	if err != nil {
-		return nil, err
-	}
-	db.SetMaxOpenConns(connections)
-	db.SetMaxIdleConns(connections)
-	var version int
-	err = db.QueryRowContext(ctx, "PRAGMA user_version").Scan(&version)
-	if err == nil {
-		err = k.newer(version)
-	}
-	if err == nil && version < k.Version() {
-		err = fmt.Errorf("it was written by an older bridge (version %d of its format, this one wants %d): run serve or harvest once, which brings it up to date", version, k.Version())
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("opening %s: %w", path, Explain(path, err)), db.Close())
-	}
-	return db, nil
-}
-
-// DSN is the driver's name of a database; mode is that of SQLite's URIs. The empty
+// dsn is the driver's name of a database; mode is that of SQLite's URIs. The empty
 // path is a database in memory.
-func DSN(path, mode string, pragmas ...string) string {
+func dsn(path, mode string, pragmas ...string) string {
 	if path == "" {
 		path, mode = ":memory:", "memory"
 	} else {
@@ -262,11 +209,4 @@ func DSN(path, mode string, pragmas ...string) string {
 	}
 	q := url.Values{"_pragma": pragmas, "_dqs": {"0"}}
 	return "file:" + path + "?mode=" + mode + "&" + q.Encode()
-}
-
-// Checkpoint brings what the write-ahead log has into the database itself, as far
-// as nobody reads older states.
-func Checkpoint(ctx context.Context, conn *sql.Conn) error {
-	_, err := conn.ExecContext(ctx, "PRAGMA wal_checkpoint(PASSIVE)")
-	return err
 }

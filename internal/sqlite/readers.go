@@ -1,0 +1,158 @@
+//go:build unix
+
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Querier is a connection that reads. All queries of one call go through the same
+// one, so that no call ever waits for a second while it holds the first.
+type Querier interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+	PrepareContext(ctx context.Context, query string) (*sql.Stmt, error)
+}
+
+// Readers are a few connections that read one database, beside whoever writes it.
+// They are also a Querier, for single queries. All methods may be called from any
+// goroutine.
+type Readers struct {
+	*sql.DB
+	path string
+
+	mu    sync.Mutex
+	stmts map[string]*sql.Stmt // each connection keeps them
+}
+
+// OpenReaders opens connections that read. A folder that cannot be written, or a
+// full disk, is read without writing: that needs a database that was closed, or
+// whose files were all copied.
+func (k *Kind) OpenReaders(ctx context.Context, path string, connections int, pragmas ...string) (*Readers, error) {
+	mode := "rw"
+	if unix.Access(filepath.Dir(path), unix.W_OK) != nil {
+		mode = unwritable(path)
+	}
+	db, err := k.openReaders(ctx, path, mode, connections, pragmas)
+	if err != nil && mode == "rw" && errors.Is(err, ErrFull) && unwritable(path) == immutable {
+		db, err = k.openReaders(ctx, path, immutable, connections, pragmas)
+	}
+	if err != nil && mode != "rw" && errors.Is(err, ErrCannotOpen) {
+		err = fmt.Errorf("%w: the folder cannot be written, and %s-wal holds what %[2]s does not have yet: copy the folder to where it can be written", err, filepath.Base(path))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &Readers{DB: db, path: path, stmts: map[string]*sql.Stmt{}}, nil
+}
+
+// immutable reads a database that nobody writes, without locks and without files
+// beside it.
+const immutable = "ro&immutable=1"
+
+func unwritable(path string) string {
+	if st, err := os.Stat(path + "-wal"); err == nil && st.Size() > 0 {
+		return "ro"
+	}
+	return immutable
+}
+
+func (k *Kind) openReaders(ctx context.Context, path, mode string, connections int, pragmas []string) (*sql.DB, error) {
+	db, err := sql.Open("sqlite", dsn(path, mode, append(pragmas, "query_only(1)", "busy_timeout(10000)", "cell_size_check(1)")...))
+	if err != nil {
+		return nil, err
+	}
+	db.SetMaxOpenConns(connections)
+	db.SetMaxIdleConns(connections)
+	var version int
+	err = db.QueryRowContext(ctx, "PRAGMA user_version").Scan(&version)
+	if err == nil {
+		err = k.newer(version)
+	}
+	if err == nil && version < k.Version() {
+		err = fmt.Errorf("it was written by an older bridge (version %d of its format, this one wants %d): run serve or harvest once, which brings it up to date", version, k.Version())
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("opening %s: %w", path, Explain(path, err)), db.Close())
+	}
+	return db, nil
+}
+
+// Read runs do with one of the connections, and gives it back also when do panics: a
+// defect of one reader must not cost the others a connection.
+func (r *Readers) Read(ctx context.Context, do func(q Querier) error) (err error) {
+	c, err := r.Conn(ctx)
+	if err != nil {
+		return Explain(r.path, err)
+	}
+	defer func() { err = Explain(r.path, errors.Join(err, c.Close())) }()
+	return do(c)
+}
+
+// Each runs a query of which there are few, and that comes again and again: it is
+// prepared once. It scans every row.
+func (r *Readers) Each(ctx context.Context, text string, args []any, scan func(*sql.Rows) error) error {
+	s, err := r.stmt(ctx, text)
+	if err != nil {
+		return Explain(r.path, err)
+	}
+	rows, err := s.QueryContext(ctx, args...)
+	return Explain(r.path, ScanAll(rows, err, scan))
+}
+
+func (r *Readers) stmt(ctx context.Context, text string) (*sql.Stmt, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s, ok := r.stmts[text]; ok {
+		return s, nil
+	}
+	s, err := r.PrepareContext(ctx, text) //nolint:sqlclosecheck // Close does
+	if err != nil {
+		return nil, fmt.Errorf("preparing %q: %w", text, err)
+	}
+	r.stmts[text] = s
+	return s, nil
+}
+
+// Prepared returns the texts that Each has prepared.
+func (r *Readers) Prepared() (texts []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for text := range r.stmts {
+		texts = append(texts, text)
+	}
+	return texts
+}
+
+// Close ends the connections.
+func (r *Readers) Close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var errs []error
+	for _, s := range r.stmts {
+		errs = append(errs, s.Close())
+	}
+	return errors.Join(append(errs, r.DB.Close())...)
+}
+
+// ScanAll calls scan for each row of a query, whose result it takes, and closes it.
+func ScanAll(rows *sql.Rows, err error, scan func(*sql.Rows) error) error {
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := scan(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}

@@ -1,0 +1,468 @@
+//go:build unix
+
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+)
+
+// ErrClosed: the Writer was closed.
+var ErrClosed = errors.New("the database is closed")
+
+// Writer is the one connection that writes a database. All methods may be called
+// from any goroutine; one of them uses the connection at a time.
+//
+// Callers that wait while another one writes share its transaction, and with it the
+// one sync of the disk that a COMMIT costs (group commit). Each has a savepoint of
+// its own. What Do guarantees:
+//
+//   - Do returns nil after the COMMIT, never before.
+//   - An error or a panic of one caller undoes what that caller did, and nothing
+//     else. There is one exception: SQLite ends the whole transaction itself after
+//     some failures, such as a full disk. Then all who share it get an error.
+//   - A COMMIT that fails has not happened, and all who share it get the error.
+//   - A caller whose context ends while it waits for its turn has done nothing. Once
+//     its work has begun, the work is not interrupted: SQLite would end the
+//     transaction of the others too.
+//
+// Nothing here is SQLite's alone but the words of the statements: a savepoint for
+// each caller and one COMMIT are the same on PostgreSQL.
+type Writer struct {
+	kind *Kind
+	path string
+	opt  WriterOptions
+
+	turn    chan struct{} // holds one token: that of the caller that uses the connection
+	waiting atomic.Int64  // callers that wait for their first turn
+
+	// What follows belongs to whoever has the turn.
+	db     *sql.DB // nil together with conn
+	conn   *sql.Conn
+	stmts  map[string]*sql.Stmt
+	raws   map[string]rawStmt
+	group  *group // has work that is not committed yet; nil when there is none
+	failed error  // why nothing can be written any more
+	idle   *time.Timer
+}
+
+// WriterOptions say how a Writer works. The zero value is ready to use.
+type WriterOptions struct {
+	// Pragmas are added to those that every Writer has, as in "cache_size(-2000)".
+	Pragmas []string
+	// DryRun makes everything happen in one transaction, which Close undoes.
+	DryRun bool
+	// Refuse, if it is not nil, returns why nothing may be written any more. It is asked
+	// before each call's work and before each COMMIT.
+	Refuse func() error
+	// BeforeCommit runs at the end of each transaction that has changed a row.
+	BeforeCommit func(ctx context.Context, tx *Tx) error
+	// AfterCommit runs after its COMMIT, before any caller returns. An error goes to
+	// all callers, although what they did is durable.
+	AfterCommit func(ctx context.Context, tx *Tx) error
+	// Idle runs after the checkpoint that follows IdleTime without a change.
+	Idle func()
+}
+
+// Tx is the transaction of a Writer, for the time of one call of Do.
+type Tx struct {
+	w                 *Writer
+	committed, undone []func()
+}
+
+// group is the callers that share a transaction.
+type group struct {
+	members []*Tx
+	before  int64         // changes on the connection
+	done    chan struct{} // closed when err is final
+	err     error
+}
+
+const savepoint, savepointUndo, savepointRelease = "SAVEPOINT caller", "ROLLBACK TO caller; RELEASE caller", "RELEASE caller"
+
+// OpenWriter opens the connection that writes, of which there is one, and brings
+// the database up to date. Its file exists; "" is a new database in memory.
+func (k *Kind) OpenWriter(ctx context.Context, path string, opt WriterOptions) (*Writer, error) {
+	w := &Writer{kind: k, path: path, opt: opt, turn: make(chan struct{}, 1)}
+	if err := w.connect(ctx); err != nil {
+		return nil, errors.Join(err, w.disconnect())
+	}
+	if !opt.DryRun {
+		w.idle = time.AfterFunc(IdleTime, w.Checkpoint)
+	}
+	return w, nil
+}
+
+// connect opens the connection. In a dry run the one transaction begins.
+func (w *Writer) connect(ctx context.Context) (err error) {
+	if w.db, w.conn, err = w.kind.openWriter(ctx, w.path, w.opt.Pragmas); err != nil {
+		return err
+	}
+	w.stmts, w.raws = map[string]*sql.Stmt{}, map[string]rawStmt{}
+	if w.opt.DryRun {
+		_, err = w.conn.ExecContext(ctx, "BEGIN IMMEDIATE")
+	}
+	return Explain(w.path, err)
+}
+
+// Do runs work in a transaction. All of the work is durable when Do returns nil,
+// none of it when Do returns an error, unless that is one of AfterCommit. The context
+// of the work does not end. The work must not call the Writer's methods.
+func (w *Writer) Do(ctx context.Context, work func(ctx context.Context, tx *Tx) error) error {
+	if err := w.acquire(ctx); err != nil {
+		return err
+	}
+	held := true
+	defer func() { // also when the work panics
+		if held {
+			w.release()
+		}
+	}()
+	ctx = context.WithoutCancel(ctx)
+	g, err := w.join(ctx, work)
+	if err != nil {
+		return Explain(w.path, err)
+	}
+	if w.waiting.Load() > 0 && !w.opt.DryRun {
+		// Who waits joins the group. A channel serves its senders in their order: the
+		// turn comes back to the first of the group after those who wait now, also
+		// when all of these give up, and then the group is committed.
+		w.release()
+		held = false
+		select {
+		case <-g.done:
+			return g.err
+		case w.turn <- struct{}{}:
+			held = true
+		}
+	}
+	if w.group == g {
+		w.commit(ctx)
+	}
+	return g.err
+}
+
+// Use runs do with the connection outside of any transaction, and after all that was
+// written before is committed. do must not write.
+func (w *Writer) Use(ctx context.Context, do func(ctx context.Context, tx *Tx) error) error {
+	if err := w.acquire(ctx); err != nil {
+		return err
+	}
+	defer w.release()
+	if w.group != nil {
+		w.commit(context.WithoutCancel(ctx))
+	}
+	if w.conn == nil {
+		if err := w.connect(ctx); err != nil {
+			return errors.Join(err, w.disconnect())
+		}
+	}
+	return Explain(w.path, do(ctx, &Tx{w: w}))
+}
+
+// Uncommitted returns the connection itself, which reads what a dry run has written.
+func (w *Writer) Uncommitted() *sql.Conn { return w.conn }
+
+func (w *Writer) acquire(ctx context.Context) error {
+	w.waiting.Add(1)
+	defer w.waiting.Add(-1)
+	select {
+	case w.turn <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	err := ctx.Err()
+	if err == nil {
+		err = w.refused()
+	}
+	if err != nil {
+		w.release()
+	}
+	return err
+}
+
+func (w *Writer) refused() error {
+	if w.failed == nil && w.opt.Refuse != nil {
+		return w.opt.Refuse()
+	}
+	return w.failed
+}
+
+func (w *Writer) release() { <-w.turn }
+
+// join runs work in the transaction of the group, which begins if there is none. The
+// first caller needs no savepoint: there is nothing else to undo.
+func (w *Writer) join(ctx context.Context, work func(ctx context.Context, tx *Tx) error) (g *group, err error) {
+	if err := w.begin(ctx); err != nil {
+		return nil, err
+	}
+	g = w.group
+	first := len(g.members) == 0 && !w.opt.DryRun
+	tx, done := &Tx{w: w}, false
+	defer func() { // also when work panics
+		if done {
+			return
+		}
+		cause := err
+		if cause == nil {
+			cause = errors.New("a defect")
+		}
+		w.undo(ctx, first, cause)
+		for _, f := range tx.undone {
+			f()
+		}
+	}()
+	if !first {
+		if _, err := w.conn.ExecContext(ctx, savepoint); err != nil {
+			return nil, err
+		}
+	}
+	if err := work(ctx, tx); err != nil {
+		return nil, err
+	}
+	if !first {
+		if _, err := w.conn.ExecContext(ctx, savepointRelease); err != nil {
+			return nil, err
+		}
+	}
+	g.members = append(g.members, tx)
+	done = true
+	return g, nil
+}
+
+func (w *Writer) begin(ctx context.Context) error {
+	if w.group != nil {
+		return nil
+	}
+	if w.conn == nil {
+		if err := w.connect(ctx); err != nil {
+			return errors.Join(err, w.disconnect())
+		}
+	}
+	before, err := w.changes(ctx)
+	if err == nil && !w.opt.DryRun {
+		_, err = w.conn.ExecContext(ctx, "BEGIN IMMEDIATE")
+	}
+	if err == nil {
+		w.group = &group{before: before, done: make(chan struct{})}
+	} else if errors.Is(err, sql.ErrConnDone) || errors.Is(err, driver.ErrBadConn) {
+		err = errors.Join(err, w.disconnect())
+	}
+	return err
+}
+
+// undo takes back what one caller did. Where that cannot be done alone, because
+// SQLite has ended the transaction, the whole group fails.
+func (w *Writer) undo(ctx context.Context, first bool, cause error) {
+	if !first {
+		_, err := w.conn.ExecContext(ctx, savepointUndo)
+		switch {
+		case err == nil && w.opt.DryRun:
+			w.end(nil)
+			return
+		case err == nil:
+			return
+		case w.opt.DryRun:
+			// The transaction that nobody commits may be gone. What came after would be
+			// committed statement by statement.
+			w.failed = fmt.Errorf("the dry run ended with an earlier failure: %w", cause)
+			w.end(w.failed)
+			return
+		}
+		cause = fmt.Errorf("the transaction was undone with that of another, which failed: %w", cause)
+	}
+	w.rollback(ctx)
+	w.end(Explain(w.path, cause))
+}
+
+// rollback ends the transaction, if there still is one. A connection that cannot do
+// that is thrown away, which undoes it too.
+func (w *Writer) rollback(ctx context.Context) {
+	if _, err := w.conn.ExecContext(ctx, "ROLLBACK"); err != nil && !noTransaction(err) {
+		_ = w.disconnect() // the next caller opens another one
+	}
+}
+
+// commit ends the group: all its callers get the outcome.
+func (w *Writer) commit(ctx context.Context) {
+	g, tx := w.group, &Tx{w: w}
+	outcome, durable := errors.New("a defect during the commit"), false
+	defer func() { // also when a hook panics
+		if !durable && !w.opt.DryRun {
+			w.rollback(ctx)
+		}
+		w.end(outcome)
+	}()
+	err := w.refused()
+	var after int64
+	if err == nil {
+		after, err = w.changes(ctx)
+	}
+	changed := after != g.before
+	if err == nil && changed && w.opt.BeforeCommit != nil {
+		err = w.opt.BeforeCommit(ctx, tx)
+	}
+	if err == nil && !w.opt.DryRun {
+		_, err = w.conn.ExecContext(ctx, "COMMIT")
+	}
+	if err != nil {
+		outcome = Explain(w.path, err)
+		return
+	}
+	durable = true
+	members := g.members
+	g.members = nil // whatever follows, they are not undone
+	for _, m := range members {
+		for _, f := range m.committed {
+			f()
+		}
+	}
+	if outcome = nil; !changed {
+		return
+	}
+	if w.idle != nil {
+		w.idle.Reset(IdleTime)
+	}
+	if w.opt.AfterCommit != nil {
+		outcome = w.opt.AfterCommit(ctx, tx)
+	}
+}
+
+// end lets the group go, with what its callers are told. Members that are left were
+// undone.
+func (w *Writer) end(err error) {
+	g := w.group
+	w.group = nil
+	g.err = err
+	for _, m := range g.members {
+		for _, f := range m.undone {
+			f()
+		}
+	}
+	close(g.done)
+}
+
+// Checkpoint brings what the write-ahead log has into the database itself, as far
+// as nobody reads older states, and calls Idle. A Writer does that by itself when
+// nothing has been written for IdleTime. A failure is left to the next one.
+func (w *Writer) Checkpoint() {
+	_ = w.Use(context.Background(), func(ctx context.Context, tx *Tx) error {
+		_, err := w.conn.ExecContext(ctx, "PRAGMA wal_checkpoint(PASSIVE)")
+		if w.opt.Idle != nil {
+			w.opt.Idle()
+		}
+		return err
+	})
+}
+
+// Close ends the connection, after a transaction under way. A dry run is undone.
+func (w *Writer) Close() error {
+	w.turn <- struct{}{}
+	defer w.release()
+	if errors.Is(w.failed, ErrClosed) {
+		return nil
+	}
+	if w.group != nil {
+		w.commit(context.Background())
+	}
+	w.failed = ErrClosed
+	if w.idle != nil {
+		w.idle.Stop()
+	}
+	return w.disconnect()
+}
+
+// disconnect throws the connection away, so that the next use makes a new one.
+func (w *Writer) disconnect() error {
+	if w.conn == nil {
+		return nil
+	}
+	var errs []error
+	for _, s := range w.stmts {
+		errs = append(errs, s.Close())
+	}
+	errs = append(errs, w.conn.Raw(func(any) error {
+		for _, s := range w.raws {
+			errs = append(errs, s.Close())
+		}
+		// database/sql closes a connection only when it is told that it is bad.
+		return driver.ErrBadConn
+	}), w.db.Close())
+	w.conn, w.db, w.stmts, w.raws = nil, nil, nil, nil
+	return errors.Join(slices.DeleteFunc(errs, func(err error) bool {
+		return errors.Is(err, driver.ErrBadConn) || errors.Is(err, sql.ErrConnDone)
+	})...)
+}
+
+// Exec runs a statement, which is prepared once for all transactions.
+func (tx *Tx) Exec(ctx context.Context, text string, args ...any) error {
+	s, err := tx.w.stmt(ctx, text)
+	if err == nil {
+		_, err = s.ExecContext(ctx, args...)
+	}
+	return err
+}
+
+// Each runs a query, which is prepared once for all transactions, and scans every
+// row.
+func (tx *Tx) Each(ctx context.Context, text string, args []any, scan func(*sql.Rows) error) error {
+	s, err := tx.w.stmt(ctx, text)
+	if err != nil {
+		return err
+	}
+	rows, err := s.QueryContext(ctx, args...)
+	return ScanAll(rows, err, scan)
+}
+
+// Changes counts the rows that were ever changed on the connection.
+func (tx *Tx) Changes(ctx context.Context) (int64, error) { return tx.w.changes(ctx) }
+
+// OnCommit has f called after the COMMIT, before the next transaction begins.
+func (tx *Tx) OnCommit(f func()) { tx.committed = append(tx.committed, f) }
+
+// OnUndo has f called when what the caller did is undone, before anybody else has
+// the connection.
+func (tx *Tx) OnUndo(f func()) { tx.undone = append(tx.undone, f) }
+
+func (w *Writer) changes(ctx context.Context) (n int64, err error) {
+	s, err := w.stmt(ctx, "SELECT total_changes()")
+	if err == nil {
+		err = s.QueryRowContext(ctx).Scan(&n)
+	}
+	return n, err
+}
+
+// stmt returns the statement prepared on the connection.
+func (w *Writer) stmt(ctx context.Context, text string) (*sql.Stmt, error) {
+	if s, ok := w.stmts[text]; ok {
+		return s, nil
+	}
+	s, err := w.conn.PrepareContext(ctx, text) //nolint:sqlclosecheck // disconnect does
+	if err != nil {
+		return nil, fmt.Errorf("preparing %q: %w", text, err)
+	}
+	w.stmts[text] = s
+	return s, nil
+}
+
+// QueryContext runs a query that seldom comes again. See Each.
+func (tx *Tx) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	return tx.w.conn.QueryContext(ctx, query, args...)
+}
+
+// QueryRowContext is QueryContext for at most one row.
+func (tx *Tx) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
+	return tx.w.conn.QueryRowContext(ctx, query, args...)
+}
+
+// PrepareContext is that of the connection. Statements of Exec and Each need not be
+// prepared.
+func (tx *Tx) PrepareContext(ctx context.Context, query string) (*sql.Stmt, error) {
+	return tx.w.conn.PrepareContext(ctx, query)
+}

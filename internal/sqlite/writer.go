@@ -443,7 +443,7 @@ func (w *Writer) stmt(ctx context.Context, text string) (*sql.Stmt, error) {
 	if s, ok := w.stmts[text]; ok {
 		return s, nil
 	}
-	s, err := w.conn.PrepareContext(ctx, text) //nolint:sqlclosecheck // disconnect does
+	s, err := w.conn.PrepareContext(ctx, text)
 	if err != nil {
 		return nil, fmt.Errorf("preparing %q: %w", text, err)
 	}

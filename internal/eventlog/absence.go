@@ -25,7 +25,7 @@ type hasPage struct {
 }
 
 // holds keeps whether a Source has a record, if that has changed.
-func (b *batch) holds(ctx context.Context, s *said, record int64) error {
+func (b *batch) holds(ctx context.Context, s *sourceState, record int64) error {
 	if s.alive == s.wasAlive {
 		return nil
 	}
@@ -184,7 +184,7 @@ func (l *Log) absence(ctx context.Context, q sqlite.Querier, source event.Source
 	if err := q.QueryRowContext(ctx, "SELECT set_id, kind FROM source WHERE id = $1", int64(source)).Scan(&a.set, &kind); err != nil {
 		return nil, err
 	}
-	a.ordering = orderingOf(kind)
+	a.ordering = orderingOfKind(kind)
 	if a.spoken, err = spokenLater(ctx, q, source, a.ordering, at); err != nil {
 		return nil, err
 	}
@@ -272,8 +272,8 @@ func (a *absence) left(record int64, parts []part) (gone bool, left []int) {
 			continue
 		}
 		followed := len(a.parts) == 0 || slices.Contains(a.parts, p.number)
-		w := word{known: true, stamp: p.stamp, place: p.place, future: p.future}
-		w.within(a.ordering)
+		w := lastSaid{known: true, stamp: p.stamp, place: p.place, future: p.future}
+		w.comparableBy(a.ordering)
 		switch {
 		case followed && (a.walk.presentIn(p.number, record) || w.laterThan(a.at)):
 			has = true
@@ -296,8 +296,8 @@ func (a *absence) left(record int64, parts []part) (gone bool, left []int) {
 // moment of the enumeration, and returns what its parts say of the others.
 func (a *absence) later(ctx context.Context, q sqlite.Querier, records []int64) (map[int64]bool, map[int64][]part, error) {
 	later, parts := map[int64]bool{}, map[int64][]part{}
-	note := func(record int64, w word) {
-		w.within(a.ordering)
+	note := func(record int64, w lastSaid) {
+		w.comparableBy(a.ordering)
 		if w.laterThan(a.at) {
 			later[record] = true
 		}
@@ -308,7 +308,7 @@ func (a *absence) later(ctx context.Context, q sqlite.Querier, records []int64) 
 		if err := rows.Scan(&record, &raw, &shadow); err != nil {
 			return err
 		}
-		s, err := readSaid(raw, shadow, record)
+		s, err := readSourceState(raw, shadow, record)
 		if err != nil {
 			return fmt.Errorf("state of record %d: %w: run bridge verify", record, err)
 		}
@@ -317,7 +317,7 @@ func (a *absence) later(ctx context.Context, q sqlite.Querier, records []int64) 
 		} else if s.source == a.source && s.alive && len(a.parts) > 0 && !s.place.IsZero() {
 			parts[record] = []part{s.asPart()}
 		} else if s.source == a.source && s.alive {
-			note(record, word{known: true, stamp: s.stamp, place: s.place, future: s.future})
+			note(record, lastSaid{known: true, stamp: s.stamp, place: s.place, future: s.future})
 		}
 		return nil
 	}
@@ -338,7 +338,7 @@ func (a *absence) later(ctx context.Context, q sqlite.Querier, records []int64) 
 		if err := readBody(waits, &v); err != nil {
 			return fmt.Errorf("what is pending of record %d: %w: run bridge verify", record, err)
 		}
-		note(record, word{known: true, stamp: v.obs.Order, place: v.obs.Place, future: v.late})
+		note(record, lastSaid{known: true, stamp: v.obs.Order, place: v.obs.Place, future: v.late})
 		return nil
 	})
 }
@@ -363,7 +363,7 @@ func spokenLater(ctx context.Context, q sqlite.Querier, source event.SourceID, o
 
 // laterThan reports whether what was said changed the record after the moment of
 // an enumeration.
-func (w *word) laterThan(at event.Stamp) bool {
+func (w *lastSaid) laterThan(at event.Stamp) bool {
 	if !at.Known() {
 		return w.place.Position > 0
 	}

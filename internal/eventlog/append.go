@@ -18,17 +18,17 @@ import (
 // batch is one Append under way: the stored state it started from and the rows
 // it has made so far. Nothing of it is visible before the commit.
 type batch struct {
-	l      *Log
-	tx     *sqlite.Tx
-	in     *event.Batch
-	now    event.Micros
-	set    setRow
-	stored setRow // as it was
-	before int64  // changes on the connection
-	waits  bool   // what the batch has changed need not be stored yet
-	source sourceRow
-	walk   *walk
-	out    event.Appended
+	l         *Log
+	tx        *sqlite.Tx
+	in        *event.Batch
+	now       event.Micros
+	set       setRow
+	storedSet setRow // as it was
+	before    int64  // changes on the connection
+	waits     bool   // what the batch has changed need not be stored yet
+	source    sourceRow
+	walk      *walk
+	out       event.Appended
 
 	records   []*record                // of the items, then those that inherited a URI
 	byID      map[int64]*record        // made when it is first needed
@@ -64,15 +64,15 @@ type setRow struct {
 }
 
 type sourceRow struct {
-	id      event.SourceID
-	stored  event.Progress
-	rank    map[event.SourceID]int64 // of all Sources of the set
-	others  bool                     // the set has other Sources
-	resting bool                     // no cursor is stored
-	pending bool                     // the Source has pending observations
-	backs   bool                     // or such as were stepped back
-	held    bool                     // or held deletions
-	orders  bool                     // or the order of what was met and applies not
+	id        event.SourceID
+	stored    event.Progress
+	rank      map[event.SourceID]int64 // of all Sources of the set
+	others    bool                     // the set has other Sources
+	resting   bool                     // no cursor is stored
+	pending   bool                     // the Source has pending observations
+	regressed bool                     // or such as were stepped back
+	held      bool                     // or held deletions
+	orders    bool                     // or the order of what was met and applies not
 
 	ordering ordering
 }
@@ -92,7 +92,7 @@ func (l *Log) Append(ctx context.Context, in *event.Batch) (event.Appended, erro
 			b.remember()
 			l.appended = l.appended || b.out.Last != 0
 			if in.Mode != event.ModeSubmission && !b.waits {
-				l.ahead.forget(in.Source)
+				l.unsaved.forget(in.Source)
 			}
 		})
 		return b.run(ctx)
@@ -140,7 +140,7 @@ func (b *batch) run(ctx context.Context) error {
 		return err
 	}
 	if b.in.Mode != event.ModeSubmission {
-		if err := b.step(ctx); err != nil {
+		if err := b.beginWalk(ctx); err != nil {
 			return err
 		}
 	}
@@ -156,12 +156,12 @@ func (b *batch) run(ctx context.Context) error {
 		return err
 	}
 	b.out.Outcomes = make([]event.Outcome, len(b.in.Items))
-	a := b.asker()
+	a := b.decider()
 	for i := range b.in.Items {
 		if b.exchange.leaves(i, b.records[i], b.source.id) {
 			continue
 		}
-		if b.out.Outcomes[i], err = b.take(ctx, a, i); err != nil {
+		if b.out.Outcomes[i], err = b.decide(ctx, a, i); err != nil {
 			return err
 		}
 	}
@@ -177,7 +177,7 @@ func (b *batch) run(ctx context.Context) error {
 }
 
 // step compares the cursor, and takes up the walk.
-func (b *batch) step(ctx context.Context) (err error) {
+func (b *batch) beginWalk(ctx context.Context) (err error) {
 	if b.source.stored.Cursor.Version != b.in.Cursor {
 		return event.ErrConflict
 	}
@@ -194,7 +194,7 @@ func (b *batch) step(ctx context.Context) (err error) {
 func (b *batch) find(ctx context.Context, q preparer) ([]*record, error) {
 	b.hashes = make([]hashes, len(b.in.Items))
 	if err := b.onAllCores(func(i int) {
-		b.settle(&b.in.Items[i])
+		b.normalize(&b.in.Items[i])
 		b.hashes[i].key = event.KeyBits(b.in.Items[i].Record)
 	}); err != nil {
 		return nil, err
@@ -213,13 +213,13 @@ type hashes struct {
 }
 
 // judge hashes what may change a record's state.
-func (b *batch) judge() error {
+func (b *batch) hashStates() error {
 	reference := b.set.content == event.Reference
 	locs := newLocs(b.set.id)
 	return b.onAllCores(func(i int) {
 		it, r, h := &b.in.Items[i], b.records[i], &b.hashes[i]
-		if b.in.Mode == event.ModeWalk && r.pending == nil && len(r.says) == 1 {
-			s := &r.says[0]
+		if b.in.Mode == event.ModeWalk && r.pending == nil && len(r.sources) == 1 {
+			s := &r.sources[0]
 			h.same = s.source == b.source.id && len(s.parts) == 0 && s.alive == !it.Deleted && s.claim == it.Claim && s.stamp == it.Order && s.place == it.Place
 		}
 		if h.same || it.Deleted || it.Quarantine || it.Unselected {
@@ -269,7 +269,7 @@ func (b *batch) blob(fill func(b []byte) []byte) []byte {
 
 // settle fills in what a document leaves to the set: the claim, and the URI of
 // a record in mode reference.
-func (b *batch) settle(it *event.Item) {
+func (b *batch) normalize(it *event.Item) {
 	if it.Claim == 0 {
 		it.Claim = it.ClaimOf()
 	}
@@ -282,7 +282,7 @@ func (b *batch) settle(it *event.Item) {
 
 // unsettle undoes that for an observation that is kept: its claim is the one of
 // the document.
-func unsettle(obs event.Observation) event.Observation {
+func denormalize(obs event.Observation) event.Observation {
 	if obs.Preferred < len(obs.Representations) && obs.Loc == obs.Representations[obs.Preferred].Href {
 		obs.Loc = ""
 	}
@@ -304,10 +304,10 @@ FROM source src JOIN sets s ON s.id = src.set_id WHERE src.id = $1`, []any{int64
 		var kind string
 		s, src, p := &b.set, &b.source, &b.source.stored
 		err := rows.Scan(&s.id, &s.content, &s.segmentEvents, &s.segmentHours, &s.last, &s.lastObserved, &s.clock, &s.live, &s.events, &s.records,
-			&p.Cursor.Version, &p.Cursor.Data, &mark, &p.Memory, &p.Gap, &sum, &b.seq, &src.pending, &src.backs, &src.held, &src.orders, &kind)
-		src.ordering = orderingOf(kind)
+			&p.Cursor.Version, &p.Cursor.Data, &mark, &p.Memory, &p.Gap, &sum, &b.seq, &src.pending, &src.regressed, &src.held, &src.orders, &kind)
+		src.ordering = orderingOfKind(kind)
 		p.Mark = stampOf(mark)
-		if err == nil && sum != keptSum(p) {
+		if err == nil && sum != progressSum(p) {
 			err = damagedSource(b.in.Source)
 		}
 		return err
@@ -318,9 +318,9 @@ FROM source src JOIN sets s ON s.id = src.set_id WHERE src.id = $1`, []any{int64
 	if !found {
 		return fmt.Errorf("no Source %d in the log", b.in.Source)
 	}
-	b.stored = b.set
+	b.storedSet = b.set
 	b.source.resting = b.source.stored.Cursor.Data == nil
-	b.l.ahead.lead(b.source.id, &b.source.stored.Cursor)
+	b.l.unsaved.update(b.source.id, &b.source.stored.Cursor)
 	if err := q.Each(ctx, "SELECT id, rank FROM source WHERE set_id = $1 AND kind <> '"+Target+"'", []any{b.set.id}, func(rows *sql.Rows) error {
 		var id event.SourceID
 		var rank int64
@@ -344,7 +344,7 @@ func (b *batch) prepare(ctx context.Context, q preparer) error {
 	if err := b.loadTargets(ctx, q); err != nil {
 		return err
 	}
-	if err := b.judge(); err != nil {
+	if err := b.hashStates(); err != nil {
 		return err
 	}
 	if err := b.loadLast(ctx, q); err != nil {
@@ -364,8 +364,8 @@ func (b *batch) prepare(ctx context.Context, q preparer) error {
 		if last := r.last; last != nil && last.obs.Loc != "" {
 			keys = append(keys, b.locs.key(last.obs.Loc))
 		}
-		for j := range r.says {
-			v, err := r.says[j].kept(r)
+		for j := range r.sources {
+			v, err := r.sources[j].suppressedBody(r)
 			if err != nil {
 				return err
 			}
@@ -383,7 +383,7 @@ func (b *batch) loadLast(ctx context.Context, q preparer) error {
 	var need []*record
 	for i, r := range b.records {
 		h := &b.hashes[i]
-		if h.same || len(r.says) == 1 && b.source.id == r.says[0].source && r.live && h.digest == r.digest {
+		if h.same || len(r.sources) == 1 && b.source.id == r.sources[0].source && r.live && h.digest == r.digest {
 			continue
 		}
 		need = append(need, r)
@@ -416,7 +416,7 @@ func (b *batch) save(ctx context.Context) error {
 	if err := b.saveSegments(ctx); err != nil {
 		return err
 	}
-	if b.set != b.stored {
+	if b.set != b.storedSet {
 		if err := b.tx.Exec(ctx, "UPDATE sets SET last_seq = $2, last_observed = $3, clock = $4, live = $5, events = $6, records = $7 WHERE id = $1",
 			b.set.id, int64(b.set.last), int64(b.set.lastObserved), int64(b.set.clock), b.set.live, b.set.events, b.set.records); err != nil {
 			return err
@@ -458,7 +458,7 @@ func (b *batch) saveProgress(ctx context.Context) error {
 	}
 	b.out.Cursor = b.source.stored.Cursor.Version + 1
 	p.Cursor = event.Cursor{Version: b.out.Cursor, Data: b.in.Next}
-	since := b.l.ahead.since(b.source.id, b.now)
+	since := b.l.unsaved.since(b.source.id, b.now)
 	if b.in.Next == nil {
 		if err := b.l.endWalk(ctx, b.tx, b.source.id); err != nil {
 			return err
@@ -468,7 +468,7 @@ func (b *batch) saveProgress(ctx context.Context) error {
 		return err
 	} else if lazy {
 		b.waits = true
-		b.l.ahead.put(b.source.id, aheadCursor{p.Cursor, true, since})
+		b.l.unsaved.put(b.source.id, unsavedCursor{p.Cursor, true, since})
 		return nil
 	}
 	if b.in.Next != nil {
@@ -477,7 +477,7 @@ func (b *batch) saveProgress(ctx context.Context) error {
 		}
 	}
 	if err := b.tx.Exec(ctx, "UPDATE source SET version = $2, cursor = $3, mark = $4, gap = $5, kept = $6 WHERE id = $1",
-		int64(b.source.id), p.Cursor.Version, p.Cursor.Data, stampArg(p.Mark), p.Gap, keptSum(&p)); err != nil {
+		int64(b.source.id), p.Cursor.Version, p.Cursor.Data, stampArg(p.Mark), p.Gap, progressSum(&p)); err != nil {
 		return err
 	}
 	if b.in.Progress == nil {
@@ -494,14 +494,14 @@ func (b *batch) mayWait(ctx context.Context, p *event.Progress, since event.Micr
 	if !b.in.Lazy || p.Mark != was.Mark || p.Gap != was.Gap || !bytes.Equal(p.Memory, was.Memory) {
 		return false, nil
 	}
-	if b.in.Next == nil && !b.source.resting || b.in.Next != nil && b.now-since >= mostAhead {
+	if b.in.Next == nil && !b.source.resting || b.in.Next != nil && b.now-since >= maxUnsaved {
 		return false, nil
 	}
 	changes, err := b.tx.Changes(ctx)
 	return changes == b.before, err
 }
 
-func keptSum(p *event.Progress) int64 {
+func progressSum(p *event.Progress) int64 {
 	return sumOf(p.Cursor.Version, p.Cursor.Data, p.Mark, p.Memory, p.Gap)
 }
 
@@ -509,27 +509,27 @@ func (b *batch) saveStates(ctx context.Context) error {
 	inserted, replaced := b.tx.Bulk(ctx, insertStates, 4), b.tx.Bulk(ctx, replaceStates, 4)
 	present := b.tx.Bulk(ctx, replacePresent, 4)
 	for _, r := range b.touched {
-		if len(r.says) == 0 {
+		if len(r.sources) == 0 {
 			continue // met, quarantined or pending: nothing is known of it yet
 		}
-		for i := range r.says {
-			s := &r.says[i]
+		for i := range r.sources {
+			s := &r.sources[i]
 			if err := b.holds(ctx, s, r.id); err != nil {
 				return err
 			}
 			switch {
-			case i == r.speaker && s.stored:
+			case i == r.authority && s.stored:
 				if err := b.tx.Exec(ctx, "DELETE FROM presence WHERE record = $1 AND source = $2", r.id, int64(s.source)); err != nil {
 					return err
 				}
-			case i != r.speaker && (s.dirty || !s.stored):
-				if s.word != nil {
-					if err := b.resolve(ctx, s.word); err != nil {
+			case i != r.authority && (s.dirty || !s.stored):
+				if s.unsaved != nil {
+					if err := b.resolveDocument(ctx, s.unsaved); err != nil {
 						return err
 					}
-					s.shadow, s.word = appendBody(nil, s.word), nil
+					s.suppressed, s.unsaved = appendBody(nil, s.unsaved), nil
 				}
-				if err := present.Add(r.id, int64(s.source), appendSaid(nil, r.id, s), s.shadow); err != nil {
+				if err := present.Add(r.id, int64(s.source), appendSourceState(nil, r.id, s), s.suppressed); err != nil {
 					return err
 				}
 			}
@@ -542,7 +542,7 @@ func (b *batch) saveStates(ctx context.Context) error {
 		if r.stored {
 			states = replaced
 		}
-		if err := states.Add(r.id, int64(r.seq), digest, b.blob(func(to []byte) []byte { return appendSaid(to, r.id, &r.says[r.speaker]) })); err != nil {
+		if err := states.Add(r.id, int64(r.seq), digest, b.blob(func(to []byte) []byte { return appendSourceState(to, r.id, &r.sources[r.authority]) })); err != nil {
 			return err
 		}
 	}

@@ -10,15 +10,15 @@ import (
 )
 
 // asker returns what decisions need to know of the batch.
-func (b *batch) asker() *asker {
-	return &asker{source: b.source.id, ordering: b.source.ordering, mode: b.in.Mode, content: b.set.content, rank: b.source.rank,
+func (b *batch) decider() *decider {
+	return &decider{source: b.source.id, ordering: b.source.ordering, mode: b.in.Mode, content: b.set.content, rank: b.source.rank,
 		others: b.source.others, targets: b.targets, parts: b.in.Parts}
 }
 
 // take decides of one item and does what follows.
-func (b *batch) take(ctx context.Context, a *asker, i int) (event.Outcome, error) {
+func (b *batch) decide(ctx context.Context, a *decider, i int) (event.Outcome, error) {
 	it, r := &b.in.Items[i], b.records[i]
-	b.recall(r, it)
+	b.lookUpSeen(r, it)
 	d, err := a.decide(r, it, &b.hashes[i])
 	if err != nil {
 		return 0, err
@@ -26,26 +26,26 @@ func (b *batch) take(ctx context.Context, a *asker, i int) (event.Outcome, error
 	if d.broken {
 		b.out.Broken = append(b.out.Broken, i)
 	}
-	if err := b.number(r); err != nil {
+	if err := b.assignID(r); err != nil {
 		return 0, err
 	}
 	if d.met {
-		b.walk.meet(r.id, sideOf(it.Place.Part, d.old), d.present)
+		b.walk.markSeen(r.id, sideOf(it.Place.Part, d.old), d.present)
 	}
-	if err := b.keep(ctx, i, r, &d); err != nil {
+	if err := b.saveWaiting(ctx, i, r, &d); err != nil {
 		return 0, err
 	}
-	if d.said {
+	if d.changed {
 		b.touch(r)
 	}
 	if d.kind != 0 {
-		return d.outcome, b.publish(ctx, r, &d)
+		return d.outcome, b.logChange(ctx, r, &d)
 	}
 	return d.outcome, nil
 }
 
 // recall looks up whether the walk has met the record.
-func (b *batch) recall(r *record, it *event.Item) {
+func (b *batch) lookUpSeen(r *record, it *event.Item) {
 	r.met, r.metPart = false, false
 	if b.in.Mode == event.ModeWalk && r.id != 0 {
 		r.met, r.metPart = b.walk.has(r.id), b.walk.hasIn(it.Place.Part, r.id)
@@ -53,34 +53,34 @@ func (b *batch) recall(r *record, it *event.Item) {
 }
 
 // keep stores what waits with the record.
-func (b *batch) keep(ctx context.Context, i int, r *record, d *decision) error {
+func (b *batch) saveWaiting(ctx context.Context, i int, r *record, d *decision) error {
 	switch d.pending {
 	case put:
-		if err := b.wait(ctx, i, r, d); err != nil {
+		if err := b.keepPending(ctx, i, r, d); err != nil {
 			return err
 		}
 	case remove:
-		if err := b.unwait(ctx, r); err != nil {
+		if err := b.dropPending(ctx, r); err != nil {
 			return err
 		}
 	}
 	switch d.held {
 	case put:
-		if err := b.hold(ctx, r); err != nil {
+		if err := b.keepHeld(ctx, r); err != nil {
 			return err
 		}
 	case remove:
-		if err := b.unhold(ctx, r); err != nil {
+		if err := b.dropHeld(ctx, r); err != nil {
 			return err
 		}
 	}
-	switch d.back {
+	switch d.regressed {
 	case put:
-		if err := b.stepBack(ctx, i, r); err != nil {
+		if err := b.keepRegressed(ctx, i, r); err != nil {
 			return err
 		}
 	case remove:
-		if err := b.forget(ctx, r); err != nil {
+		if err := b.dropRegressed(ctx, r); err != nil {
 			return err
 		}
 	}
@@ -94,7 +94,7 @@ func (b *batch) keep(ctx context.Context, i int, r *record, d *decision) error {
 }
 
 // number gives a record that is met for the first time its number.
-func (b *batch) number(r *record) error {
+func (b *batch) assignID(r *record) error {
 	if r.id != 0 {
 		return nil
 	}
@@ -119,7 +119,7 @@ func (b *batch) touch(r *record) {
 
 // publish logs the event of a decision, and in a set in mode reference that of the
 // record that has the URI from then on.
-func (b *batch) publish(ctx context.Context, r *record, d *decision) error {
+func (b *batch) logChange(ctx context.Context, r *record, d *decision) error {
 	var left int64
 	if b.locs != nil {
 		var err error
@@ -133,17 +133,17 @@ func (b *batch) publish(ctx context.Context, r *record, d *decision) error {
 	case event.Deleted:
 		b.set.live--
 	}
-	if err := b.resolve(ctx, d.body); err != nil {
+	if err := b.resolveDocument(ctx, d.body); err != nil {
 		return err
 	}
-	if err := b.log(ctx, r, d.before, d.kind, d.body); err != nil {
+	if err := b.appendEvent(ctx, r, d.before, d.kind, d.body); err != nil {
 		return err
 	}
-	return b.inherit(ctx, left)
+	return b.inheritURI(ctx, left)
 }
 
 // resolve gives the document of a body its number.
-func (b *batch) resolve(ctx context.Context, v *body) (err error) {
+func (b *batch) resolveDocument(ctx context.Context, v *body) (err error) {
 	if v.document >= 0 {
 		return nil
 	}
@@ -156,7 +156,7 @@ func (b *batch) resolve(ctx context.Context, v *body) (err error) {
 }
 
 // log gives the event its place. before is the record's event before.
-func (b *batch) log(ctx context.Context, r *record, before *body, kind event.Kind, v *body) error {
+func (b *batch) appendEvent(ctx context.Context, r *record, before *body, kind event.Kind, v *body) error {
 	source, err := b.sourceWeight(ctx, v.document)
 	if err != nil {
 		return err
@@ -227,21 +227,21 @@ func (l *Log) needsContent(ctx context.Context, tx *sqlite.Tx, in *event.Batch) 
 	if b.records, err = b.find(ctx, tx); err != nil {
 		return nil, err
 	}
-	if err := b.judge(); err != nil {
+	if err := b.hashStates(); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(b.loadLast(ctx, tx), b.loadHomes(ctx, tx)); err != nil {
+	if err := errors.Join(b.loadLast(ctx, tx), b.loadOwnIDs(ctx, tx)); err != nil {
 		return nil, err
 	}
 	out := make([]bool, len(in.Items))
-	a := b.asker()
+	a := b.decider()
 	for i := range in.Items {
 		r := b.records[i]
 		if in.Start {
-			r.back, r.order = nil, nil
+			r.regressed, r.order = nil, nil
 		}
 		it := in.Items[i]
-		b.recall(r, &it)
+		b.lookUpSeen(r, &it)
 		it.Fetched, it.Pending = false, ""
 		d, err := a.decide(r, &it, &b.hashes[i])
 		if err != nil {

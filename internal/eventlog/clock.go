@@ -13,10 +13,10 @@ import (
 
 const (
 	// jump is how far the clock may run ahead of the one that never jumps (I3).
-	jump = 24 * time.Hour
+	maxJump = 24 * time.Hour
 	// rest is how long a log may have rested before its clock is doubted: nothing
 	// else tells a long rest from a clock that is years ahead.
-	rest = 366 * 24 * time.Hour
+	maxIdle = 366 * 24 * time.Hour
 )
 
 // plausible is before any clock that is set: a machine that has lost its clock
@@ -30,7 +30,7 @@ var plausible = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
 // has seen last, nor before it. From then on the clock may not jump ahead of the
 // one that never does. Until then, and after a jump, each time is looked at anew,
 // so that a clock that was put right is believed without a restart.
-type guard struct {
+type clockGuard struct {
 	clock func() (wall time.Time, running time.Duration)
 	// accept: whatever the clock says was confirmed.
 	accept bool
@@ -51,13 +51,13 @@ func systemClock() (time.Time, time.Duration) {
 
 // now returns the clock's time, or an event.ErrClock when it is not to be
 // believed.
-func (g *guard) now() (time.Time, error) {
+func (g *clockGuard) now() (time.Time, error) {
 	wall, running := g.clock()
 	if g.accept {
 		return wall, nil
 	}
 	if g.armed {
-		if due := g.wall.Add(running - g.running); wall.Sub(due) > jump {
+		if due := g.wall.Add(running - g.running); wall.Sub(due) > maxJump {
 			return wall, clockError(wall, "it was %s a moment ago", due)
 		}
 		return wall, nil
@@ -66,9 +66,9 @@ func (g *guard) now() (time.Time, error) {
 	case wall.Before(plausible):
 		return wall, clockError(wall, "it cannot have been set: %s is long over", plausible)
 	case g.seen.IsZero():
-	case wall.Sub(g.seen) > rest:
+	case wall.Sub(g.seen) > maxIdle:
 		return wall, clockError(wall, "the log was last written at %s", g.seen)
-	case g.seen.Sub(wall) > jump:
+	case g.seen.Sub(wall) > maxJump:
 		return wall, nil // what is logged gets later times all the same
 	}
 	g.armed, g.wall, g.running = true, wall, running

@@ -560,7 +560,7 @@ func readBody(b []byte, v *body) error {
 
 // appendSaid appends what a Source said of a record, with a CRC-32C over the
 // record, that, and the shadow that is stored beside it.
-func appendSaid(b []byte, record int64, s *said) []byte {
+func appendSourceState(b []byte, record int64, s *sourceState) []byte {
 	start := len(b)
 	b = binary.AppendUvarint(b, uint64(s.source))
 	b = append(b, s.flags())
@@ -581,10 +581,10 @@ func appendSaid(b []byte, record int64, s *said) []byte {
 			b = s.parts[i].append(b)
 		}
 	}
-	return binary.LittleEndian.AppendUint32(b, saidSum(record, b[start:], s.shadow))
+	return binary.LittleEndian.AppendUint32(b, sourceStateSum(record, b[start:], s.suppressed))
 }
 
-func saidSum(record int64, fields, shadow []byte) uint32 {
+func sourceStateSum(record int64, fields, shadow []byte) uint32 {
 	var head [8]byte
 	binary.LittleEndian.PutUint64(head[:], uint64(record))
 	sum := crc32.Update(crc32.Checksum(head[:], castagnoli), castagnoli, fields)
@@ -592,12 +592,12 @@ func saidSum(record int64, fields, shadow []byte) uint32 {
 }
 
 // readSaid is the inverse of appendSaid.
-func readSaid(b, shadow []byte, record int64) (s said, err error) {
+func readSourceState(b, shadow []byte, record int64) (s sourceState, err error) {
 	if len(b) < 4 {
 		return s, errDamaged
 	}
 	fields := b[:len(b)-4]
-	if binary.LittleEndian.Uint32(b[len(fields):]) != saidSum(record, fields, shadow) {
+	if binary.LittleEndian.Uint32(b[len(fields):]) != sourceStateSum(record, fields, shadow) {
 		return s, errDamaged
 	}
 	r := reader{b: fields}
@@ -607,22 +607,22 @@ func readSaid(b, shadow []byte, record int64) (s said, err error) {
 	s.wasAlive = s.alive
 	s.stamp = r.stamp()
 	s.claim = r.fixed()
-	if flags&saidPlaced != 0 {
+	if flags&statePlaced != 0 {
 		s.place = r.place()
 	}
-	if flags&saidVias != 0 {
+	if flags&stateVias != 0 {
 		for range r.count() {
 			s.vias = append(s.vias, r.fixed())
 		}
 	}
-	if flags&saidParts != 0 {
+	if flags&stateParts != 0 {
 		for range r.count() {
 			s.parts = append(s.parts, r.part())
 		}
 	}
-	s.shadow = shadow
+	s.suppressed = shadow
 	if r.bad || len(r.b) != 0 {
-		return said{}, errDamaged
+		return sourceState{}, errDamaged
 	}
 	return s, nil
 }

@@ -22,7 +22,7 @@ const (
 
 // orderingOf is that of a kind of Source. What was said under another one cannot
 // be compared: the kind of a Source may change (D107).
-func orderingOf(kind string) ordering {
+func orderingOfKind(kind string) ordering {
 	switch kind {
 	case "atompmh", "oaipmh":
 		return byStamp
@@ -44,7 +44,7 @@ func orderedBy(stamp event.Stamp, place event.Place) ordering {
 }
 
 // asker is what all items of a batch have in common.
-type asker struct {
+type decider struct {
 	source   event.SourceID
 	ordering ordering
 	mode     event.Mode
@@ -59,7 +59,7 @@ type asker struct {
 type change uint8
 
 const (
-	leave change = iota
+	skip change = iota
 	put
 	remove
 )
@@ -71,14 +71,14 @@ type decision struct {
 	broken  bool // an earlier document of the walk should have had the item (S2)
 	// met: nothing older of the walk applies. present: it stood in the
 	// enumeration. Neither follows from the other.
-	met, present bool
-	old          bool // it is nothing new to the Source, whatever it is to its part
-	pending      change
-	reason       string // why it waits
-	late         bool   // its stamp lay in the future when it was met
-	held, back   change
-	order        change // of what was met, where nothing else keeps it
-	said         bool   // what the Sources say is to be stored
+	met, present    bool
+	old             bool // it is nothing new to the Source, whatever it is to its part
+	pending         change
+	reason          string // why it waits
+	late            bool   // its stamp lay in the future when it was met
+	held, regressed change
+	order           change // of what was met, where nothing else keeps it
+	changed         bool   // what the Sources say is to be stored
 	// kind of the event that is to be logged, 0 for none; body of that event,
 	// and of the record's event before.
 	kind         event.Kind
@@ -88,29 +88,29 @@ type decision struct {
 // decide is what an item means for its record (I5, A1, A15). It does no I/O: all
 // that it needs was loaded, and what follows is in the decision. Append carries
 // that out; NeedsContent asks for it beforehand.
-func (a *asker) decide(r *record, it *event.Item, h *hashes) (decision, error) {
+func (a *decider) decide(r *record, it *event.Item, h *hashes) (decision, error) {
 	d, err := a.decideItem(r, it, h)
-	if err != nil || !r.live || r.first(a.rank) == r.speaker {
+	if err != nil || !r.live || r.topRanked(a.rank) == r.authority {
 		return d, err
 	}
 	// The order of the configuration has changed since the record was met last.
 	// Who speaks does not depend on what this item is worth.
 	outcome := d.outcome
-	d.said, err = true, a.turn(r, &d)
+	d.changed, err = true, a.promote(r, &d)
 	d.outcome = outcome
 	return d, err
 }
 
 // decideItem decides on the item itself, in whatever order the Sources are by now.
-func (a *asker) decideItem(r *record, it *event.Item, h *hashes) (d decision, err error) {
+func (a *decider) decideItem(r *record, it *event.Item, h *hashes) (d decision, err error) {
 	if a.mode == event.ModeLeft {
-		return a.leave(r, it), nil
+		return a.leavePart(r, it), nil
 	}
-	v, broken := a.rule(r, it)
-	d.broken, d.late = broken, a.late(r, it)
+	v, broken := a.compare(r, it)
+	d.broken, d.late = broken, a.wasLate(r, it)
 	spoken := it.Quarantine || it.Unselected || it.Complete && it.Deleted // of the record, without a state that could apply
 	if a.mode == event.ModeWalk {
-		a.meet(it, v, spoken, &d)
+		a.markSeen(it, v, spoken, &d)
 		if spoken {
 			d.outcome = event.Unchanged // absence decides in a complete enumeration (A5)
 			if it.Quarantine {
@@ -126,19 +126,19 @@ func (a *asker) decideItem(r *record, it *event.Item, h *hashes) (d decision, er
 		v = historical
 	} else if a.mode == event.ModeWalk && a.ordering == byPlace {
 		var noted bool
-		if v, noted = a.ofPart(r, it, v, &d); noted {
+		if v, noted = a.decidePart(r, it, v, &d); noted {
 			return d, nil
 		}
 	}
 	switch v {
 	case unchanged, superseded:
-		a.keep(r, it, &d)
+		a.unchanged(r, it, &d)
 		return d, nil
 	case historical:
 		d.outcome = event.Historical
 		return d, nil
-	case stepBack:
-		d.outcome, d.back = event.SteppedBack, put
+	case regressed:
+		d.outcome, d.regressed = event.SteppedBack, put
 		return d, nil
 	case doubt:
 		if it.Answer == event.Confirmed || !it.Deleted && a.content == event.Mirror { // the content of a mirror answers
@@ -154,18 +154,18 @@ func (a *asker) decideItem(r *record, it *event.Item, h *hashes) (d decision, er
 		d.outcome, d.held = event.Waiting, put
 		return d, nil
 	}
-	echo, err := a.echo(r, it)
+	echo, err := a.isLoopback(r, it)
 	if err != nil {
 		return d, err
 	}
 	if echo {
-		return d, a.takeEcho(r, it, h, &d)
+		return d, a.applyLoopback(r, it, h, &d)
 	}
 	return d, a.apply(r, it, h, &d)
 }
 
 // meet notes that the Source has spoken of the record in this walk.
-func (a *asker) meet(it *event.Item, v ruling, spoken bool, d *decision) {
+func (a *decider) markSeen(it *event.Item, v comparison, spoken bool, d *decision) {
 	d.met = true
 	switch {
 	case it.Deleted, it.Unselected:
@@ -187,26 +187,26 @@ func (a *asker) meet(it *event.Item, v ruling, spoken bool, d *decision) {
 	} else {
 		d.order = remove
 	}
-	if v != stepBack || spoken {
-		d.back = remove // what was stepped back, the walk has met something that wins over
+	if v != regressed || spoken {
+		d.regressed = remove // what was stepped back, the walk has met something that wins over
 	}
 }
 
 // ruling is what the order of an item makes of it.
-type ruling uint8
+type comparison uint8
 
 const (
-	apply     ruling = iota + 1
-	unchanged        // the stored claim, or nothing to say
+	apply     comparison = iota + 1
+	unchanged            // the stored claim, or nothing to say
 	historical
-	stepBack
+	regressed
 	superseded // pending content that a newer entry has replaced
 	doubt      // nothing tells whether it or what is stored is newer: its URL has to be asked
 )
 
 // word is what a Source last said of a record, as far as later words are
 // compared with it.
-type word struct {
+type lastSaid struct {
 	known  bool // it said something
 	alive  bool
 	stamp  event.Stamp
@@ -218,45 +218,45 @@ type word struct {
 
 // lastWord returns what the item is compared with. What is pending is the newer
 // word of the Source, published or not. An order of another kind is none.
-func (a *asker) lastWord(r *record, it *event.Item) (w word) {
-	if s := r.by(a.source); s != nil {
-		w = word{known: true, alive: s.alive, stamp: s.stamp, place: s.place, future: s.future, same: s.claim == it.Claim && s.alive == !it.Deleted, again: s.claim == it.Claim}
+func (a *decider) lastSaid(r *record, it *event.Item) (w lastSaid) {
+	if s := r.of(a.source); s != nil {
+		w = lastSaid{known: true, alive: s.alive, stamp: s.stamp, place: s.place, future: s.future, same: s.claim == it.Claim && s.alive == !it.Deleted, again: s.claim == it.Claim}
 	}
 	if p := r.pending; p != nil && !p.partial && (!w.known || a.ordering == byPlace && !p.place.IsZero() || a.ordering != byPlace && !p.stamp.Before(w.stamp)) {
-		w = word{known: true, alive: !p.deleted, stamp: p.stamp, place: p.place, future: p.late, same: p.claim == it.Claim && p.deleted == it.Deleted, again: p.claim == it.Claim}
+		w = lastSaid{known: true, alive: !p.deleted, stamp: p.stamp, place: p.place, future: p.late, same: p.claim == it.Claim && p.deleted == it.Deleted, again: p.claim == it.Claim}
 	}
-	w.within(a.ordering)
+	w.comparableBy(a.ordering)
 	return w
 }
 
 // within forgets an order that is none under another ordering. What was said in
 // that is to be said again.
-func (w *word) within(o ordering) {
+func (w *lastSaid) comparableBy(o ordering) {
 	if w.known && o != unordered && orderedBy(w.stamp, w.place) != o {
-		*w = word{known: true, alive: w.alive}
+		*w = lastSaid{known: true, alive: w.alive}
 	}
 }
 
 // metOrder is the stamp of what was met of the record in this walk, and whether
 // it can be trusted. Where it is unknown nothing is later.
-func (r *record) metOrder(w *word) (stamp event.Stamp, trusted bool) {
+func (r *record) metOrder(w *lastSaid) (stamp event.Stamp, trusted bool) {
 	switch {
 	case r.order != nil:
 		return r.order.stamp, true
-	case r.back != nil:
-		return r.back.stamp, true
+	case r.regressed != nil:
+		return r.regressed.stamp, true
 	}
 	return w.stamp, !w.future
 }
 
 // rule decides by the order of the item alone. It changes nothing.
-func (a *asker) rule(r *record, it *event.Item) (v ruling, broken bool) {
-	s := r.by(a.source)
+func (a *decider) compare(r *record, it *event.Item) (v comparison, broken bool) {
+	s := r.of(a.source)
 	switch a.mode {
 	case event.ModeSubmission:
 		return apply, false
 	case event.ModeStepBack:
-		if r.back == nil || r.back.stamp != it.Order {
+		if r.regressed == nil || r.regressed.stamp != it.Order {
 			return superseded, false
 		}
 		return apply, false
@@ -277,9 +277,9 @@ func (a *asker) rule(r *record, it *event.Item) (v ruling, broken bool) {
 		}
 		return apply, false
 	}
-	w := a.lastWord(r, it)
+	w := a.lastSaid(r, it)
 	if a.ordering == byPlace {
-		return a.byPlace(r, it, &w)
+		return a.comparePlaces(r, it, &w)
 	}
 	if a.mode == event.ModeWalk && r.met {
 		if met, _ := r.metOrder(&w); a.ordering == unordered || r.order != nil && !met.Known() || !it.Order.After(met) {
@@ -303,7 +303,7 @@ func (a *asker) rule(r *record, it *event.Item) (v ruling, broken bool) {
 	case a.mode == event.ModeReplay:
 		return historical, false
 	}
-	return stepBack, broken
+	return regressed, broken
 }
 
 // byPlace decides for a Source whose lists are read from the newest to the
@@ -313,7 +313,7 @@ func (a *asker) rule(r *record, it *event.Item) (v ruling, broken bool) {
 // which of two lists begins earlier; else the change stands when it says the same of
 // whether the record is there, or states a later modification, and is in doubt when
 // not.
-func (a *asker) byPlace(r *record, it *event.Item, w *word) (v ruling, broken bool) {
+func (a *decider) comparePlaces(r *record, it *event.Item, w *lastSaid) (v comparison, broken bool) {
 	dated := it.Order.Known() && !it.Late
 	if a.mode == event.ModeWalk && r.met {
 		met, trusted := r.metOrder(w)
@@ -357,7 +357,7 @@ func (a *asker) byPlace(r *record, it *event.Item, w *word) (v ruling, broken bo
 }
 
 // keep: the item changes nothing that the Source says.
-func (a *asker) keep(r *record, it *event.Item, d *decision) {
+func (a *decider) unchanged(r *record, it *event.Item, d *decision) {
 	d.outcome = event.Unchanged
 	switch a.mode {
 	case event.ModeAbsent, event.ModeHold:
@@ -373,9 +373,9 @@ func (a *asker) keep(r *record, it *event.Item, d *decision) {
 
 // apply takes an observation as what the Source now says, and decides on an
 // event when that changes the record's state (I5).
-func (a *asker) apply(r *record, it *event.Item, h *hashes, d *decision) error {
-	if s := r.by(a.source); it.Deleted && s != nil && a.ofList() && s.inOther(it.Place.Part) {
-		a.note(r, it, d)
+func (a *decider) apply(r *record, it *event.Item, h *hashes, d *decision) error {
+	if s := r.of(a.source); it.Deleted && s != nil && a.inLists() && s.inOther(it.Place.Part) {
+		a.notePart(r, it, d)
 		if r.pending != nil && r.pending.is(it) {
 			d.pending = remove
 		}
@@ -397,19 +397,19 @@ func (a *asker) apply(r *record, it *event.Item, h *hashes, d *decision) error {
 	if a.mode != event.ModeSettle || it.Deleted { // content that can be had at last is no presence in the feed
 		d.held = remove
 	}
-	s := r.by(a.source)
+	s := r.of(a.source)
 	if s == nil {
 		if a.mode == event.ModeAbsent {
 			d.outcome = event.Unchanged // it was only pending
 			return nil
 		}
-		s = r.add(a.source)
+		s = r.addSource(a.source)
 	}
-	if err := r.remember(s, it); err != nil {
+	if err := r.rememberVia(s, it); err != nil {
 		return err
 	}
-	if a.ofList() {
-		s.sayPart(it, d.late) // beside what it has said so far
+	if a.inLists() {
+		s.setPart(it, d.late) // beside what it has said so far
 	}
 	s.alive, s.dirty = !it.Deleted, true
 	if a.mode == event.ModeAbsent {
@@ -417,25 +417,25 @@ func (a *asker) apply(r *record, it *event.Item, h *hashes, d *decision) error {
 			s.parts[i].alive = false
 		}
 	} else {
-		s.say(it, d.late, a.ordering)
+		s.set(it, d.late, a.ordering)
 	}
 	if s.alive {
-		if err := a.disown(r, it); err != nil {
+		if err := a.dropLoopback(r, it); err != nil {
 			return err
 		}
 	}
-	d.said = true
-	return a.speak(r, s, it, h, d)
+	d.changed = true
+	return a.publishState(r, s, it, h, d)
 }
 
 // late reports whether the item's stamp lay in the future when it was met: what
 // has waited has to remember.
-func (a *asker) late(r *record, it *event.Item) bool {
+func (a *decider) wasLate(r *record, it *event.Item) bool {
 	switch {
 	case a.mode == event.ModeSettle && r.pending != nil:
 		return r.pending.late
-	case a.mode == event.ModeStepBack && r.back != nil:
-		return r.back.late
+	case a.mode == event.ModeStepBack && r.regressed != nil:
+		return r.regressed.late
 	}
 	return it.Late
 }
@@ -443,7 +443,7 @@ func (a *asker) late(r *record, it *event.Item) bool {
 // say notes what an item says, to compare later ones with it. What has no place
 // among lists and no datetime is an absence, or a replay: it does not take the
 // place of the entry that the lists still have.
-func (s *said) say(it *event.Item, late bool, o ordering) {
+func (s *sourceState) set(it *event.Item, late bool, o ordering) {
 	switch {
 	case o != byPlace || !it.Place.IsZero():
 		s.place = it.Place
@@ -457,9 +457,9 @@ func (s *said) say(it *event.Item, late bool, o ordering) {
 
 // speak lets the Source that now speaks for the record say its state. s is what
 // the item's Source says.
-func (a *asker) speak(r *record, s *said, it *event.Item, h *hashes, d *decision) error {
-	s.shadow, s.word = nil, nil
-	first := r.first(a.rank)
+func (a *decider) publishState(r *record, s *sourceState, it *event.Item, h *hashes, d *decision) error {
+	s.suppressed, s.unsaved = nil, nil
+	first := r.topRanked(a.rank)
 	if first < 0 {
 		if !r.live {
 			d.outcome = event.Tombstone
@@ -468,10 +468,10 @@ func (a *asker) speak(r *record, s *said, it *event.Item, h *hashes, d *decision
 		return a.logDeletion(r, it, d)
 	}
 	if !s.alive {
-		return a.turn(r, d)
+		return a.promote(r, d)
 	}
-	mine := &r.says[first] == s
-	if mine && r.live && first == r.speaker && r.digest == h.digest {
+	mine := &r.sources[first] == s
+	if mine && r.live && first == r.authority && r.digest == h.digest {
 		d.outcome = event.Unchanged
 		return nil
 	}
@@ -481,10 +481,10 @@ func (a *asker) speak(r *record, s *said, it *event.Item, h *hashes, d *decision
 		v.obs.Modified, v.digest = r.last.obs.Modified, 0
 	}
 	if !mine {
-		s.word = v
-		return a.turn(r, d)
+		s.unsaved = v
+		return a.promote(r, d)
 	}
-	if err := r.yield(first); err != nil {
+	if err := r.demote(first); err != nil {
 		return err
 	}
 	a.logState(r, v, d)
@@ -497,22 +497,22 @@ func documentOf(it *event.Item) int64 { return ^int64(it.Document) }
 
 // turn gives the word to the Source that is to speak for the record, if it has
 // not got it already.
-func (a *asker) turn(r *record, d *decision) error {
-	first := r.first(a.rank)
-	if first == r.speaker {
+func (a *decider) promote(r *record, d *decision) error {
+	first := r.topRanked(a.rank)
+	if first == r.authority {
 		d.outcome = event.Suppressed
 		return nil
 	}
-	s := &r.says[first]
-	v, err := s.kept(r)
+	s := &r.sources[first]
+	v, err := s.suppressedBody(r)
 	if err != nil {
 		return err
 	}
 	if v == nil {
 		return fmt.Errorf("record %q: what Source %d says of it is missing: run bridge verify", r.identifier, s.source)
 	}
-	s.shadow, s.word = nil, nil
-	if err := r.yield(first); err != nil {
+	s.suppressed, s.unsaved = nil, nil
+	if err := r.demote(first); err != nil {
 		return err
 	}
 	// Targets of its links may have come or gone since it was said.
@@ -523,32 +523,32 @@ func (a *asker) turn(r *record, d *decision) error {
 
 // yield makes says[first] the one whose word the log has, and keeps the word of
 // the one before for the day the new one falls silent.
-func (r *record) yield(first int) error {
-	if first == r.speaker {
+func (r *record) demote(first int) error {
+	if first == r.authority {
 		return nil
 	}
-	old := &r.says[r.speaker]
-	if r.live && old.alive && old.shadow == nil && old.word == nil {
+	old := &r.sources[r.authority]
+	if r.live && old.alive && old.suppressed == nil && old.unsaved == nil {
 		if r.last == nil {
-			return r.missing()
+			return r.missingEvent()
 		}
 		w := *r.last
 		if old.plain { // a change of the stamp alone is not logged
 			w.obs.Modified = old.stamp
 		}
-		old.word = &w
+		old.unsaved = &w
 	}
 	old.dirty = true
-	r.speaker = first
+	r.authority = first
 	return nil
 }
 
-func (r *record) missing() error {
+func (r *record) missingEvent() error {
 	return fmt.Errorf("record %q: its last event %d is missing: run bridge verify", r.identifier, r.seq)
 }
 
 // logState decides on created or updated when the state is not the stored one.
-func (a *asker) logState(r *record, v *body, d *decision) {
+func (a *decider) logState(r *record, v *body, d *decision) {
 	digest := v.digest
 	if digest == 0 {
 		digest = v.obs.Digest(a.content)
@@ -575,10 +575,10 @@ func (a *asker) logState(r *record, v *body, d *decision) {
 
 // logDeletion decides on deleted: with the last title, and the via of the state
 // that has gone.
-func (a *asker) logDeletion(r *record, it *event.Item, d *decision) error {
+func (a *decider) logDeletion(r *record, it *event.Item, d *decision) error {
 	last := r.last
 	if last == nil {
-		return r.missing()
+		return r.missingEvent()
 	}
 	v := &body{document: documentOf(it), reason: it.Reason, obs: event.Observation{Record: r.identifier, Deleted: true, Modified: it.Modified,
 		Title: last.obs.Title, SourceIdentifier: last.obs.SourceIdentifier, Loc: last.obs.Loc}}

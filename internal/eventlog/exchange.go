@@ -155,7 +155,7 @@ func (x *exchange) leaves(item int, r *record, source event.SourceID) bool {
 	if x == nil {
 		return false
 	}
-	if s := r.by(source); x.again[item] && s != nil && !s.alive && r.pending == nil {
+	if s := r.of(source); x.again[item] && s != nil && !s.alive && r.pending == nil {
 		return true
 	}
 	for i, stale := range x.stale {
@@ -307,7 +307,7 @@ func (b *batch) reject(ctx context.Context, r *event.Rejection) error {
 	if err != nil {
 		return err
 	}
-	return b.log(ctx, &record{}, nil, event.Rejected, &body{document: doc, reason: r.Reason,
+	return b.appendEvent(ctx, &record{}, nil, event.Rejected, &body{document: doc, reason: r.Reason,
 		obs: event.Observation{Record: r.Record, Title: r.Title, SourceIdentifier: r.SourceIdentifier}})
 }
 

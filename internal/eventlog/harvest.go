@@ -53,7 +53,7 @@ const unasked = "its content has not been asked for yet"
 // wait keeps an observation whose content could not be had, to be asked again:
 // after five minutes first, then after twice as long each time, a day at most;
 // at once when nobody has asked for it yet.
-func (b *batch) wait(ctx context.Context, i int, r *record, d *decision) error {
+func (b *batch) keepPending(ctx context.Context, i int, r *record, d *decision) error {
 	it := &b.in.Items[i]
 	p := r.pending
 	never := d.reason == unasked || b.in.Mode == event.ModeSubmission
@@ -65,16 +65,16 @@ func (b *batch) wait(ctx context.Context, i int, r *record, d *decision) error {
 			p.tries++
 		}
 	} else {
-		obs := unsettle(it.Observation)
+		obs := denormalize(it.Observation)
 		if it.Asked != nil {
 			obs = *it.Asked
 		}
 		obs.Claim = it.Claim
 		if obs.Deleted && len(obs.Representations) == 0 { // where to ask whether it has gone
-			own := max(slices.IndexFunc(r.says, func(s said) bool { return s.source == b.source.id }), 0)
-			w, err := r.word(own)
+			own := max(slices.IndexFunc(r.sources, func(s sourceState) bool { return s.source == b.source.id }), 0)
+			w, err := r.observation(own)
 			if w == nil && err == nil {
-				w, err = r.word(r.speaker)
+				w, err = r.observation(r.authority)
 			}
 			if err == nil && w != nil {
 				obs.Representations = []event.Representation{{Href: hrefOf(w), Length: event.NoLength}}
@@ -100,7 +100,7 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`, int64(b.source.id), r.id, boo
 		sumOf(b.source.id, r.id, p.partial, p.since, p.tries, p.asked, next, d.reason, p.raw))
 }
 
-func (b *batch) unwait(ctx context.Context, r *record) error {
+func (b *batch) dropPending(ctx context.Context, r *record) error {
 	if r.pending == nil {
 		return nil
 	}
@@ -129,7 +129,7 @@ func scanHeld(rows *sql.Rows, source event.SourceID, known map[int64]*record) er
 
 // hold keeps a deletion by absence back (A6). How long counts from the first
 // time, and what only a person may release stays so (D116).
-func (b *batch) hold(ctx context.Context, r *record) error {
+func (b *batch) keepHeld(ctx context.Context, r *record) error {
 	if r.held == nil {
 		r.held = &heldRow{since: b.now}
 	}
@@ -140,7 +140,7 @@ func (b *batch) hold(ctx context.Context, r *record) error {
 }
 
 // unhold: what reappears, or is deleted after all, leaves the held list.
-func (b *batch) unhold(ctx context.Context, r *record) error {
+func (b *batch) dropHeld(ctx context.Context, r *record) error {
 	if r.held == nil {
 		return nil
 	}
@@ -150,12 +150,12 @@ func (b *batch) unhold(ctx context.Context, r *record) error {
 
 // backRow is an observation of the walk under way that is earlier than what is
 // stored (A1).
-type backRow struct {
+type regressedRow struct {
 	stamp event.Stamp
 	late  bool
 }
 
-func scanBack(rows *sql.Rows, source event.SourceID, known map[int64]*record) error {
+func scanRegressed(rows *sql.Rows, source event.SourceID, known map[int64]*record) error {
 	var id, sum int64
 	var stamp sql.NullInt64
 	var future bool
@@ -168,33 +168,33 @@ func scanBack(rows *sql.Rows, source event.SourceID, known map[int64]*record) er
 	if err != nil || sum != sumOf(source, id, stampOf(stamp), future, raw) {
 		return fmt.Errorf("what was stepped back of record %q: %w: run bridge verify", known[id].identifier, errDamaged)
 	}
-	known[id].back = &backRow{stamp: v.obs.Order, late: v.late}
+	known[id].regressed = &regressedRow{stamp: v.obs.Order, late: v.late}
 	return nil
 }
 
 // stepBack keeps an observation that is earlier than the stored one until the
 // walk has ended.
-func (b *batch) stepBack(ctx context.Context, i int, r *record) error {
+func (b *batch) keepRegressed(ctx context.Context, i int, r *record) error {
 	it := &b.in.Items[i]
 	doc, err := b.document(ctx, i)
 	if err != nil {
 		return err
 	}
-	s := r.by(b.source.id)
+	s := r.of(b.source.id)
 	future := s != nil && s.future || r.pending != nil && r.pending.late
-	r.back = &backRow{stamp: it.Order, late: it.Late}
-	raw := appendBody(nil, &body{obs: unsettle(it.Observation), document: doc, late: it.Late})
+	r.regressed = &regressedRow{stamp: it.Order, late: it.Late}
+	raw := appendBody(nil, &body{obs: denormalize(it.Observation), document: doc, late: it.Late})
 	return b.tx.Exec(ctx, "INSERT OR REPLACE INTO step_back (source, record, stamp, future, observation, sum) VALUES ($1, $2, $3, $4, $5, $6)",
 		int64(b.source.id), r.id, stampArg(it.Order), boolArg(future), raw, sumOf(b.source.id, r.id, it.Order, future, raw))
 }
 
 // forget: the walk has met an entry of the record that wins over the one that
 // was stepped back.
-func (b *batch) forget(ctx context.Context, r *record) error {
-	if r.back == nil {
+func (b *batch) dropRegressed(ctx context.Context, r *record) error {
+	if r.regressed == nil {
 		return nil
 	}
-	r.back = nil
+	r.regressed = nil
 	return b.tx.Exec(ctx, "DELETE FROM step_back WHERE source = $1 AND record = $2", int64(b.source.id), r.id)
 }
 
@@ -254,7 +254,7 @@ func (l *Log) StepBacks(ctx context.Context, source event.SourceID) (out []event
 			if err := rows.Scan(&k.Number, &stamp, &k.Flag, &raw, &sum); err != nil {
 				return err
 			}
-			out, err = l.keep(ctx, q, out, k, raw, sum == sumOf(source, k.Number, stampOf(stamp), k.Flag, raw))
+			out, err = l.appendWaiting(ctx, q, out, k, raw, sum == sumOf(source, k.Number, stampOf(stamp), k.Flag, raw))
 			return err
 		})
 	})
@@ -270,7 +270,7 @@ func (l *Log) scanWaiting(ctx context.Context, q sqlite.Querier, source event.So
 	if err := rows.Scan(&k.Number, &k.Flag, &since, &k.Tries, &asked, &next, &k.Reason, &raw, &sum); err != nil {
 		return out, err
 	}
-	return l.keep(ctx, q, out, k, raw, sum == sumOf(source, k.Number, k.Flag, since, k.Tries, asked, next, k.Reason, raw))
+	return l.appendWaiting(ctx, q, out, k, raw, sum == sumOf(source, k.Number, k.Flag, since, k.Tries, asked, next, k.Reason, raw))
 }
 
 // Pending returns the Source's pending observations whose next try is due, at
@@ -320,7 +320,7 @@ func (l *Log) PendingOf(ctx context.Context, source event.SourceID, records []ev
 }
 
 // keep appends one that waits, with its observation and document.
-func (l *Log) keep(ctx context.Context, q sqlite.Querier, out []event.WaitingItem, k event.WaitingItem, raw []byte, whole bool) ([]event.WaitingItem, error) {
+func (l *Log) appendWaiting(ctx context.Context, q sqlite.Querier, out []event.WaitingItem, k event.WaitingItem, raw []byte, whole bool) ([]event.WaitingItem, error) {
 	var v body
 	if !whole || readBody(raw, &v) != nil {
 		return out, fmt.Errorf("what waits of record %d: %w: run bridge verify", k.Number, errDamaged)

@@ -125,7 +125,7 @@ func (h *headFile) write() error {
 func (h *headFile) close() error { return errors.Join(h.f.Sync(), h.f.Close()) }
 
 // seen takes note that the process runs now, if the clock can be believed.
-func (h *headFile) seen(g *guard) {
+func (h *headFile) seen(g *clockGuard) {
 	if wall, err := g.now(); err == nil {
 		h.now.Seen = max(h.now.Seen, event.MicrosOf(wall))
 	}

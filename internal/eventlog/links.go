@@ -33,13 +33,13 @@ type targets struct {
 	// home has the records that are called here as an item is at its Source,
 	// where that differs from what the item is called here (A15): a bridge that
 	// gives back what it has from us calls it as we do.
-	home map[string]*record
+	ownIDs map[string]*record
 }
 
 // loadTargets looks them up. What the batch itself says of a record that a link
 // leads to counts, wherever it stands.
 func (b *batch) loadTargets(ctx context.Context, q preparer) error {
-	if err := b.loadHomes(ctx, q); err != nil {
+	if err := b.loadOwnIDs(ctx, q); err != nil {
 		return err
 	}
 	wanted := map[string]bool{}
@@ -47,8 +47,8 @@ func (b *batch) loadTargets(ctx context.Context, q preparer) error {
 		addTargets(wanted, b.in.Items[i].Links)
 	}
 	for _, r := range b.records {
-		for i := range r.says { // it may get the word
-			v, err := r.says[i].kept(r)
+		for i := range r.sources { // it may get the word
+			v, err := r.sources[i].suppressedBody(r)
 			if err != nil {
 				return err
 			}
@@ -251,7 +251,7 @@ func (b *batch) relinkRecords(ctx context.Context, q preparer, records []*record
 		switch {
 		case !r.live:
 		case r.last == nil:
-			return r.missing()
+			return r.missingEvent()
 		default:
 			addTargets(others, r.last.obs.Links)
 		}
@@ -278,7 +278,7 @@ func (b *batch) relinkRecords(ctx context.Context, q preparer, records []*record
 		v.obs.Links, v.arrived, v.gone = links, false, ""
 		r.digest = v.obs.Digest(b.set.content)
 		b.touch(r)
-		if err := b.log(ctx, r, r.last, event.Updated, &v); err != nil {
+		if err := b.appendEvent(ctx, r, r.last, event.Updated, &v); err != nil {
 			return err
 		}
 	}

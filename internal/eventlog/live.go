@@ -64,24 +64,24 @@ type state struct {
 // has happened since the position (D128). An event is good until the next one is
 // asked for. One of the log's few connections is in use until the sequence ends.
 func (l *Log) Live(ctx context.Context, set string, at event.Seq) iter.Seq2[*event.Event, error] {
-	return l.living(ctx, set, at, false)
+	return l.liveEvents(ctx, set, at, false)
 }
 
 // Listed is Live without records whose Loc another one owns: a Resource List has a
 // URI once.
 func (l *Log) Listed(ctx context.Context, set string, at event.Seq) iter.Seq2[*event.Event, error] {
-	return l.living(ctx, set, at, true)
+	return l.liveEvents(ctx, set, at, true)
 }
 
-func (l *Log) living(ctx context.Context, set string, at event.Seq, listed bool) iter.Seq2[*event.Event, error] {
+func (l *Log) liveEvents(ctx context.Context, set string, at event.Seq, listed bool) iter.Seq2[*event.Event, error] {
 	return func(yield func(*event.Event, error) bool) {
 		err := l.read(ctx, func(q sqlite.Querier) error {
-			st, now, err := l.liveNow(ctx, q, set, at)
+			st, now, err := l.loadState(ctx, q, set, at)
 			if err != nil {
 				return err
 			}
 			if at < now {
-				if err := st.takeBack(ctx, q, event.Range{After: at, Upto: now}); err != nil {
+				if err := st.rewind(ctx, q, event.Range{After: at, Upto: now}); err != nil {
 					return err
 				}
 			}
@@ -95,7 +95,7 @@ func (l *Log) living(ctx context.Context, set string, at event.Seq, listed bool)
 
 // liveNow reads the state table in one transaction: the events up to a position
 // that are the last ones of live records, and the set's last position.
-func (l *Log) liveNow(ctx context.Context, q sqlite.Querier, set string, at event.Seq) (*state, event.Seq, error) {
+func (l *Log) loadState(ctx context.Context, q sqlite.Querier, set string, at event.Seq) (*state, event.Seq, error) {
 	if c, ok := q.(*sql.Conn); ok && !l.opt.DryRun {
 		tx, err := c.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 		if err != nil {
@@ -140,7 +140,7 @@ func (l *Log) liveNow(ctx context.Context, q sqlite.Querier, set string, at even
 // takeBack makes the state that of the position before a range of events. Of a
 // record that they change the first one tells whether it was there, and with which
 // event.
-func (st *state) takeBack(ctx context.Context, q sqlite.Querier, since event.Range) error {
+func (st *state) rewind(ctx context.Context, q sqlite.Querier, since event.Range) error {
 	var told seqs // records, by their ordinals
 	var v body
 	return eachRow(ctx, q, "e.set_id = $3 AND ", []any{st.set}, since, nil, func(c columns, sealed []byte) error {

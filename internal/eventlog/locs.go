@@ -75,22 +75,22 @@ func (b *batch) locate(ctx context.Context, r *record, d *decision) (left int64,
 	v := d.body
 	switch {
 	case d.kind == event.Created:
-		v.unlisted, err = b.join(ctx, r, v)
+		v.unlisted, err = b.claimURI(ctx, r, v)
 	case d.kind == event.Deleted:
-		v.unlisted, left, err = b.leave(ctx, r, v.obs.Loc)
+		v.unlisted, left, err = b.releaseURI(ctx, r, v.obs.Loc)
 	case d.before == nil:
-		err = r.missing()
+		err = r.missingEvent()
 	case d.before.obs.Loc == v.obs.Loc:
 		v.unlisted = v.obs.Loc != "" && b.locs.uses[b.locs.key(v.obs.Loc)].owner != r.id
 	default:
 		var other bool
-		if other, left, err = b.leave(ctx, r, d.before.obs.Loc); err != nil {
+		if other, left, err = b.releaseURI(ctx, r, d.before.obs.Loc); err != nil {
 			break
 		}
 		if !other {
 			v.gone = d.before.obs.Loc
 		}
-		v.unlisted, err = b.join(ctx, r, v)
+		v.unlisted, err = b.claimURI(ctx, r, v)
 		v.arrived = !v.unlisted
 	}
 	return left, err
@@ -98,7 +98,7 @@ func (b *batch) locate(ctx context.Context, r *record, d *decision) (left int64,
 
 // join puts a record at its URI and reports whether another one owns that. Without
 // a URI it is nowhere.
-func (b *batch) join(ctx context.Context, r *record, v *body) (other bool, err error) {
+func (b *batch) claimURI(ctx context.Context, r *record, v *body) (other bool, err error) {
 	if v.obs.Loc == "" {
 		return false, nil
 	}
@@ -115,7 +115,7 @@ func (b *batch) join(ctx context.Context, r *record, v *body) (other bool, err e
 
 // leave takes a record away from a URI and reports whether another one owns that;
 // if none does, and others share it, left is its key.
-func (b *batch) leave(ctx context.Context, r *record, uri string) (other bool, left int64, err error) {
+func (b *batch) releaseURI(ctx context.Context, r *record, uri string) (other bool, left int64, err error) {
 	if uri == "" {
 		return false, 0, nil
 	}
@@ -138,7 +138,7 @@ func (b *batch) leave(ctx context.Context, r *record, uri string) (other bool, l
 // logs an event of that: to a Destination it is new. The record that was numbered
 // last comes first. Where many go one after another, mostly in the order of their
 // numbers, the URI changes hands once, not with each of them.
-func (b *batch) inherit(ctx context.Context, key int64) error {
+func (b *batch) inheritURI(ctx context.Context, key int64) error {
 	if key == 0 {
 		return nil
 	}
@@ -149,7 +149,7 @@ func (b *batch) inherit(ctx context.Context, key int64) error {
 	}); err != nil {
 		return err
 	}
-	r, err := b.heir(ctx, q, u.owner)
+	r, err := b.nextOwner(ctx, q, u.owner)
 	if err != nil {
 		return err
 	}
@@ -161,12 +161,12 @@ func (b *batch) inherit(ctx context.Context, key int64) error {
 	v := *r.last
 	v.unlisted, v.arrived, v.gone = false, true, ""
 	b.touch(r)
-	return b.log(ctx, r, r.last, event.Updated, &v)
+	return b.appendEvent(ctx, r, r.last, event.Updated, &v)
 }
 
 // heir returns a record by its number, with its last event: the batch's own, or one
 // that is loaded and belongs to the batch from then on.
-func (b *batch) heir(ctx context.Context, q preparer, id int64) (*record, error) {
+func (b *batch) nextOwner(ctx context.Context, q preparer, id int64) (*record, error) {
 	if b.byID == nil {
 		b.byID = make(map[int64]*record, len(b.records))
 		for _, r := range b.records {
@@ -190,7 +190,7 @@ func (b *batch) heir(ctx context.Context, q preparer, id int64) (*record, error)
 		return nil, err
 	}
 	if !r.live || r.last == nil {
-		return nil, r.missing()
+		return nil, r.missingEvent()
 	}
 	return r, nil
 }

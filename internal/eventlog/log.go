@@ -74,12 +74,12 @@ type Log struct {
 	appended bool                     // the transaction under way has events
 
 	mu     sync.Mutex // guards what follows
-	guard  guard      // of the clock
+	guard  clockGuard // of the clock
 	head   *headFile  // nil in a dry run, and when opened for reading
 	failed error      // why nothing can be written any more
 
 	schedules schedules
-	ahead     ahead
+	unsaved   unsavedCursors
 
 	signal  sync.Mutex    // guards changed
 	changed chan struct{} // closed and replaced by every commit that appended
@@ -112,7 +112,7 @@ func Open(ctx context.Context, folder string, opt Options) (*Log, error) {
 		opt.Clock = systemClock
 	}
 	l := &Log{folder: folder, path: filepath.Join(folder, FileName), opt: opt, walks: map[event.SourceID]*walk{}, services: map[servedBy]int64{}, changed: make(chan struct{}),
-		guard: guard{clock: opt.Clock, accept: opt.AcceptClock}}
+		guard: clockGuard{clock: opt.Clock, accept: opt.AcceptClock}}
 	if err := l.open(ctx); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}

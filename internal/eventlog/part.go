@@ -19,8 +19,8 @@ type part struct {
 	claim         int64
 }
 
-func (p *part) word(it *event.Item) word {
-	return word{known: true, alive: p.alive, stamp: p.stamp, place: p.place, future: p.future, same: p.claim == it.Claim && p.alive == !it.Deleted, again: p.claim == it.Claim}
+func (p *part) lastSaid(it *event.Item) lastSaid {
+	return lastSaid{known: true, alive: p.alive, stamp: p.stamp, place: p.place, future: p.future, same: p.claim == it.Claim && p.alive == !it.Deleted, again: p.claim == it.Claim}
 }
 
 const (
@@ -50,7 +50,7 @@ func (r *reader) part() part {
 }
 
 // part returns what a part of the Source says; nil when it has said nothing.
-func (s *said) part(number int) *part {
+func (s *sourceState) part(number int) *part {
 	for i := range s.parts {
 		if s.parts[i].number == number {
 			return &s.parts[i]
@@ -60,12 +60,12 @@ func (s *said) part(number int) *part {
 }
 
 // asPart returns what the Source says as that of the one part that has spoken.
-func (s *said) asPart() part {
+func (s *sourceState) asPart() part {
 	return part{number: s.place.Part, alive: s.alive, future: s.future, stamp: s.stamp, place: s.place, claim: s.claim}
 }
 
 // inOther reports whether another part of the Source has the record.
-func (s *said) inOther(number int) bool {
+func (s *sourceState) inOther(number int) bool {
 	for i := range s.parts {
 		if s.parts[i].alive && s.parts[i].number != number {
 			return true
@@ -76,7 +76,7 @@ func (s *said) inOther(number int) bool {
 
 // sayPart notes what an item says for its part. Where only the first part has
 // spoken, that is what the Source says.
-func (s *said) sayPart(it *event.Item, late bool) {
+func (s *sourceState) setPart(it *event.Item, late bool) {
 	number := it.Place.Part
 	if len(s.parts) == 0 {
 		if number == 0 && (s.place.IsZero() || s.place.Part == 0) {
@@ -95,29 +95,29 @@ func (s *said) sayPart(it *event.Item, late bool) {
 }
 
 // ofList reports whether the items stand in lists, each of a part of the Source.
-func (a *asker) ofList() bool {
+func (a *decider) inLists() bool {
 	return a.ordering == byPlace && (a.mode == event.ModeWalk || a.mode == event.ModeSettle)
 }
 
 // note keeps what an item says for its part, and nothing else of it.
-func (a *asker) note(r *record, it *event.Item, d *decision) {
-	s := r.by(a.source)
+func (a *decider) notePart(r *record, it *event.Item, d *decision) {
+	s := r.of(a.source)
 	if s == nil {
-		s = r.add(a.source)
+		s = r.addSource(a.source)
 	}
-	s.sayPart(it, d.late)
-	s.dirty, d.said, d.old, d.outcome = true, true, true, event.Unchanged
+	s.setPart(it, d.late)
+	s.dirty, d.changed, d.old, d.outcome = true, true, true, event.Unchanged
 }
 
 // ofPart decides for a Source with several parts: v is what the item means to
 // what the Source last said. Whether the record is there the item says for its own
 // part, so that it is compared with what that has said. noted: no more follows.
-func (a *asker) ofPart(r *record, it *event.Item, v ruling, d *decision) (_ ruling, noted bool) {
-	s := r.by(a.source)
+func (a *decider) decidePart(r *record, it *event.Item, v comparison, d *decision) (_ comparison, noted bool) {
+	s := r.of(a.source)
 	if it.Place.Part == 0 && (s == nil || len(s.parts) == 0) && (s == nil || s.place.Part == 0) {
 		return v, false
 	}
-	own := a.rulePart(r, it, s)
+	own := a.comparePart(r, it, s)
 	switch {
 	case own != apply && own != doubt:
 		d.old = true
@@ -133,41 +133,41 @@ func (a *asker) ofPart(r *record, it *event.Item, v ruling, d *decision) (_ ruli
 	case r.order == nil:
 		return own, false // it was gone, and is there
 	}
-	a.note(r, it, d)
+	a.notePart(r, it, d)
 	return v, true
 }
 
 // rulePart decides by the order of the item in its own part.
-func (a *asker) rulePart(r *record, it *event.Item, s *said) ruling {
-	var w word
+func (a *decider) comparePart(r *record, it *event.Item, s *sourceState) comparison {
+	var w lastSaid
 	if s != nil {
 		if p := s.part(it.Place.Part); p != nil {
-			w = p.word(it)
+			w = p.lastSaid(it)
 		} else if len(s.parts) == 0 && s.place.Part == it.Place.Part {
 			p := s.asPart()
-			w = p.word(it)
+			w = p.lastSaid(it)
 		}
 	}
 	if p := r.pending; p != nil && !p.partial && p.place.Part == it.Place.Part {
 		waits := part{alive: !p.deleted, future: p.late, stamp: p.stamp, place: p.place, claim: p.claim}
-		w = waits.word(it)
+		w = waits.lastSaid(it)
 	}
-	w.within(a.ordering)
+	w.comparableBy(a.ordering)
 	own := *r
-	own.met, own.order, own.back = r.metPart, nil, nil
-	v, _ := a.byPlace(&own, it, &w)
+	own.met, own.order, own.regressed = r.metPart, nil, nil
+	v, _ := a.comparePlaces(&own, it, &w)
 	return v
 }
 
 // leave notes that one part does not have a record any more, which others have.
-func (a *asker) leave(r *record, it *event.Item) decision {
+func (a *decider) leavePart(r *record, it *event.Item) decision {
 	d := decision{outcome: event.Unchanged}
-	s := r.by(a.source)
+	s := r.of(a.source)
 	if s == nil || !s.inOther(it.Place.Part) {
 		return d
 	}
 	if p := s.part(it.Place.Part); p != nil && p.alive {
-		p.alive, s.dirty, d.said = false, true, true
+		p.alive, s.dirty, d.changed = false, true, true
 	}
 	return d
 }
@@ -178,7 +178,7 @@ func (p *part) undated() bool { return p.place.Position > 0 && (!p.stamp.Known()
 
 // undated reports the same of the Source, or of one of the parts that it has,
 // where it ever had several.
-func (s *said) undated(parts []int) bool {
+func (s *sourceState) undated(parts []int) bool {
 	all := s.parts
 	if len(all) == 0 {
 		all = []part{s.asPart()}

@@ -33,7 +33,7 @@ func (l *Log) Presence(ctx context.Context, source event.SourceID, identifier st
 			if word[0] == nil {
 				continue
 			}
-			s, err := readSaid(word[0], word[1], id)
+			s, err := readSourceState(word[0], word[1], id)
 			switch {
 			case err != nil:
 				return fmt.Errorf("what Source %d says of record %q: %w: run bridge verify", source, identifier, err)

@@ -34,7 +34,7 @@ func readDocument(ctx context.Context, q sqlite.Querier, id int64) (d documentRo
 	if id == 0 {
 		return d, nil
 	}
-	var h sourceHead
+	var h sourceConfig
 	var updated sql.NullInt64
 	var own, sum int64
 	var feed []byte

@@ -13,7 +13,7 @@ import (
 )
 
 // said is what one Source last said of a record.
-type said struct {
+type sourceState struct {
 	source event.SourceID
 	alive  bool
 	future bool        // its stamp lay in the future when it was stored (A1)
@@ -30,62 +30,62 @@ type said struct {
 	// shadow is the observation of a Source that does not speak for the record,
 	// as it is stored; word is one that is not stored yet. The speaker's is in
 	// the log.
-	shadow   []byte
-	word     *body
-	wasAlive bool // whether it was alive when it was stored
-	stored   bool // has a row in table presence
-	dirty    bool
+	suppressed []byte
+	unsaved    *body
+	wasAlive   bool // whether it was alive when it was stored
+	stored     bool // has a row in table presence
+	dirty      bool
 }
 
 // kept returns the observation of a Source that does not speak; nil without one.
-func (s *said) kept(r *record) (*body, error) {
-	if s.word != nil || s.shadow == nil {
-		return s.word, nil
+func (s *sourceState) suppressedBody(r *record) (*body, error) {
+	if s.unsaved != nil || s.suppressed == nil {
+		return s.unsaved, nil
 	}
 	v := new(body)
-	if err := readBody(s.shadow, v); err != nil {
+	if err := readBody(s.suppressed, v); err != nil {
 		return nil, fmt.Errorf("record %q: what Source %d says of it: %w: run bridge verify", r.identifier, s.source, err)
 	}
 	return v, nil
 }
 
 const (
-	saidAlive  = 1
-	saidFuture = 2
-	saidPlain  = 4
-	saidPlaced = 8  // a place follows
-	saidVias   = 16 // vias follow
-	saidParts  = 32 // parts follow
+	stateAlive  = 1
+	stateFuture = 2
+	statePlain  = 4
+	statePlaced = 8  // a place follows
+	stateVias   = 16 // vias follow
+	stateParts  = 32 // parts follow
 )
 
 // keptVias is how many former originals are remembered.
-const keptVias = 64
+const maxVias = 64
 
-func (s *said) flags() byte {
+func (s *sourceState) flags() byte {
 	var f byte
 	if s.alive {
-		f |= saidAlive
+		f |= stateAlive
 	}
 	if s.future {
-		f |= saidFuture
+		f |= stateFuture
 	}
 	if s.plain {
-		f |= saidPlain
+		f |= statePlain
 	}
 	if !s.place.IsZero() {
-		f |= saidPlaced
+		f |= statePlaced
 	}
 	if len(s.vias) > 0 {
-		f |= saidVias
+		f |= stateVias
 	}
 	if len(s.parts) > 0 {
-		f |= saidParts
+		f |= stateParts
 	}
 	return f
 }
 
-func (s *said) setFlags(f byte) {
-	s.alive, s.future, s.plain = f&saidAlive != 0, f&saidFuture != 0, f&saidPlain != 0
+func (s *sourceState) setFlags(f byte) {
+	s.alive, s.future, s.plain = f&stateAlive != 0, f&stateFuture != 0, f&statePlain != 0
 }
 
 // record is a record as a batch sees it: what is stored, then what the batch
@@ -100,45 +100,45 @@ type record struct {
 	digest int64
 	// says holds what the Sources say. speaker is the index of the one whose word
 	// the log has, alive or deleted; it is kept in table state.
-	says    []said
-	speaker int
+	sources   []sourceState
+	authority int
 	// last is the body of the event at seq, loaded when it is needed.
 	last *body
 	// What waits, of the batch's Source.
-	pending *pendingRow
-	back    *backRow
-	held    *heldRow
-	order   *orderRow
-	met     bool // in the walk under way
-	metPart bool // in the part of the Source that the item is of
+	pending   *pendingRow
+	regressed *regressedRow
+	held      *heldRow
+	order     *orderRow
+	met       bool // in the walk under way
+	metPart   bool // in the part of the Source that the item is of
 
-	stored bool    // has a row in table state
-	dirty  bool    // table state wants it
-	room   [1]said // of says, of which there is mostly one
+	stored bool           // has a row in table state
+	dirty  bool           // table state wants it
+	room   [1]sourceState // of says, of which there is mostly one
 }
 
-func (r *record) by(source event.SourceID) *said {
-	for i := range r.says {
-		if r.says[i].source == source {
-			return &r.says[i]
+func (r *record) of(source event.SourceID) *sourceState {
+	for i := range r.sources {
+		if r.sources[i].source == source {
+			return &r.sources[i]
 		}
 	}
 	return nil
 }
 
 // add makes room for what another Source says.
-func (r *record) add(source event.SourceID) *said {
-	r.says = append(r.says, said{source: source})
-	return &r.says[len(r.says)-1]
+func (r *record) addSource(source event.SourceID) *sourceState {
+	r.sources = append(r.sources, sourceState{source: source})
+	return &r.sources[len(r.sources)-1]
 }
 
 // first returns the index of the Source that is to speak for the record: of those
 // that have it the first in the order of the configuration (A15); -1 when none
 // has it. Which Source said something first does not count.
-func (r *record) first(rank map[event.SourceID]int64) int {
+func (r *record) topRanked(rank map[event.SourceID]int64) int {
 	best := -1
-	for i := range r.says {
-		if s := &r.says[i]; s.alive && (best < 0 || rank[s.source] < rank[r.says[best].source]) {
+	for i := range r.sources {
+		if s := &r.sources[i]; s.alive && (best < 0 || rank[s.source] < rank[r.sources[best].source]) {
 			best = i
 		}
 	}
@@ -190,11 +190,11 @@ func (r reading) Each(ctx context.Context, text string, args []any, scan func(*s
 var (
 	selectRecords = `SELECT r.id, k.key, r.identifier, s.seq, s.digest, s.said
 FROM record_key k JOIN record r ON r.id = k.record LEFT JOIN state s ON s.record = r.id WHERE k.key IN (` + sqlite.Params(lookup) + `) AND k.record > ? AND k.record < ?`
-	selectPresence = `SELECT record, source, said, shadow FROM presence WHERE record IN (` + sqlite.Params(lookup) + `)`
-	selectPending  = `SELECT record, partial, since, tries, asked, next, reason, observation, sum FROM pending WHERE record IN (` + sqlite.Params(lookup) + `) AND source = ?`
-	selectBack     = `SELECT record, stamp, future, observation, sum FROM step_back WHERE record IN (` + sqlite.Params(lookup) + `) AND source = ?`
-	selectOrder    = `SELECT record, stamp, sum FROM met_order WHERE record IN (` + sqlite.Params(lookup) + `) AND source = ?`
-	selectHeld     = `SELECT record, since, person, sum FROM held WHERE record IN (` + sqlite.Params(lookup) + `) AND source = ?`
+	selectPresence  = `SELECT record, source, said, shadow FROM presence WHERE record IN (` + sqlite.Params(lookup) + `)`
+	selectPending   = `SELECT record, partial, since, tries, asked, next, reason, observation, sum FROM pending WHERE record IN (` + sqlite.Params(lookup) + `) AND source = ?`
+	selectRegressed = `SELECT record, stamp, future, observation, sum FROM step_back WHERE record IN (` + sqlite.Params(lookup) + `) AND source = ?`
+	selectOrder     = `SELECT record, stamp, sum FROM met_order WHERE record IN (` + sqlite.Params(lookup) + `) AND source = ?`
+	selectHeld      = `SELECT record, since, person, sum FROM held WHERE record IN (` + sqlite.Params(lookup) + `) AND source = ?`
 )
 
 // recordsOf looks up the records of the items: result[i] is that of items[i], and
@@ -220,7 +220,7 @@ func (b *batch) recordsOf(ctx context.Context, q preparer, items []event.Item) (
 		}
 		r := &backing[len(all)]
 		r.key, r.identifier = keys[i], items[i].Record
-		r.says = r.room[:0]
+		r.sources = r.room[:0]
 		out[i] = r
 		all = append(all, r)
 	}
@@ -246,12 +246,12 @@ func (b *batch) loadStates(ctx context.Context, q preparer, all []*record, keys 
 				if !seq.Valid {
 					break
 				}
-				s, err := readSaid(raw, nil, id)
+				s, err := readSourceState(raw, nil, id)
 				if err != nil {
 					return fmt.Errorf("state of record %q: %w: run bridge verify", r.identifier, err)
 				}
 				r.stored, r.seq, r.live, r.digest = true, event.Seq(seq.Int64), digest.Valid, digest.Int64
-				r.says = append(r.says, s)
+				r.sources = append(r.sources, s)
 				break
 			}
 		}
@@ -263,7 +263,7 @@ func (b *batch) loadStates(ctx context.Context, q preparer, all []*record, keys 
 // what waits.
 func (b *batch) loadRest(ctx context.Context, q preparer, all []*record) error {
 	src := &b.source
-	if !src.others && !src.pending && !src.backs && !src.held && !src.orders {
+	if !src.others && !src.pending && !src.regressed && !src.held && !src.orders {
 		return nil
 	}
 	known := make(map[int64]*record, len(all))
@@ -282,7 +282,7 @@ func (b *batch) loadRest(ctx context.Context, q preparer, all []*record) error {
 	}{
 		{src.others, q, selectPresence, func(rows *sql.Rows) error { return scanPresence(rows, known) }},
 		{src.pending, withSource(q, src.id), selectPending, func(rows *sql.Rows) error { return scanPending(rows, src.id, known) }},
-		{src.backs, withSource(q, src.id), selectBack, func(rows *sql.Rows) error { return scanBack(rows, src.id, known) }},
+		{src.regressed, withSource(q, src.id), selectRegressed, func(rows *sql.Rows) error { return scanRegressed(rows, src.id, known) }},
 		{src.orders, withSource(q, src.id), selectOrder, func(rows *sql.Rows) error { return scanOrder(rows, src.id, known) }},
 		{src.held, withSource(q, src.id), selectHeld, func(rows *sql.Rows) error { return scanHeld(rows, src.id, known) }},
 	} {
@@ -301,12 +301,12 @@ func scanPresence(rows *sql.Rows, known map[int64]*record) error {
 	if err := rows.Scan(&id, &source, &raw, &shadow); err != nil {
 		return err
 	}
-	s, err := readSaid(raw, shadow, id)
+	s, err := readSourceState(raw, shadow, id)
 	if err != nil || s.source != event.SourceID(source) {
 		return fmt.Errorf("what Source %d says of record %q: %w: run bridge verify", source, known[id].identifier, errDamaged)
 	}
 	s.stored = true
-	known[id].says = append(known[id].says, s)
+	known[id].sources = append(known[id].sources, s)
 	return nil
 }
 

@@ -203,7 +203,7 @@ type Source struct {
 // known by its URL, else by its name.
 func (l *Log) ensureSources(ctx context.Context, tx *sqlite.Tx, set int64, config *SetConfig, ended *[]FormerSource) error {
 	sources := config.Sources
-	stored, err := l.heads(ctx, tx, set)
+	stored, err := l.sourceConfigs(ctx, tx, set)
 	if err != nil || len(sources) == 0 && !config.Whole {
 		return err
 	}
@@ -228,7 +228,7 @@ func (l *Log) ensureSources(ctx context.Context, tx *sqlite.Tx, set int64, confi
 				}
 			}
 		}
-		h := sourceHead{id: was.id, set: set, name: c.Name, kind: cmp.Or(c.Kind, was.kind), url: c.URL, rank: rank}
+		h := sourceConfig{id: was.id, set: set, name: c.Name, kind: cmp.Or(c.Kind, was.kind), url: c.URL, rank: rank}
 		switch {
 		case config.KeepOrder && was.id != 0:
 			h.rank = was.rank
@@ -236,7 +236,7 @@ func (l *Log) ensureSources(ctx context.Context, tx *sqlite.Tx, set int64, confi
 			last++
 			h.rank = last
 		}
-		if err := l.saveHead(ctx, tx, &h, was); err != nil {
+		if err := l.saveSource(ctx, tx, &h, was); err != nil {
 			return err
 		}
 		c.ID, c.Kind = h.id, h.kind
@@ -266,7 +266,7 @@ func (l *Log) ensureSources(ctx context.Context, tx *sqlite.Tx, set int64, confi
 			h.standing = former
 			*ended = append(*ended, FormerSource{config.Name, h.url})
 		}
-		if err := l.saveHead(ctx, tx, &h, was); err != nil {
+		if err := l.saveSource(ctx, tx, &h, was); err != nil {
 			return err
 		}
 	}
@@ -285,7 +285,7 @@ func (l *Log) EnsureSource(ctx context.Context, set, kind, url string, rank int)
 		if setID == 0 {
 			return noSet(set)
 		}
-		stored, err := l.heads(ctx, tx, setID)
+		stored, err := l.sourceConfigs(ctx, tx, setID)
 		if err != nil {
 			return err
 		}
@@ -301,13 +301,13 @@ func (l *Log) EnsureSource(ctx context.Context, set, kind, url string, rank int)
 				moved := h
 				last++
 				moved.rank = last
-				if err := l.saveHead(ctx, tx, &moved, h); err != nil {
+				if err := l.saveSource(ctx, tx, &moved, h); err != nil {
 					return err
 				}
 			}
 		}
-		h := sourceHead{id: stored[url].id, set: setID, name: stored[url].name, kind: cmp.Or(kind, stored[url].kind), url: url, rank: rank}
-		err = l.saveHead(ctx, tx, &h, stored[url])
+		h := sourceConfig{id: stored[url].id, set: setID, name: stored[url].name, kind: cmp.Or(kind, stored[url].kind), url: url, rank: rank}
+		err = l.saveSource(ctx, tx, &h, stored[url])
 		id = h.id
 		return err
 	})
@@ -315,10 +315,10 @@ func (l *Log) EnsureSource(ctx context.Context, set, kind, url string, rank int)
 }
 
 // heads returns the Sources of a set by their URL.
-func (l *Log) heads(ctx context.Context, tx *sqlite.Tx, set int64) (map[string]sourceHead, error) {
-	out := map[string]sourceHead{}
-	err := tx.Each(ctx, selectHeads+" WHERE set_id = $1", []any{set}, func(rows *sql.Rows) error {
-		h, err := scanHead(rows)
+func (l *Log) sourceConfigs(ctx context.Context, tx *sqlite.Tx, set int64) (map[string]sourceConfig, error) {
+	out := map[string]sourceConfig{}
+	err := tx.Each(ctx, selectConfigs+" WHERE set_id = $1", []any{set}, func(rows *sql.Rows) error {
+		h, err := scanConfig(rows)
 		out[h.url] = h
 		return err
 	})
@@ -328,7 +328,7 @@ func (l *Log) heads(ctx context.Context, tx *sqlite.Tx, set int64) (map[string]s
 // saveHead writes a Source unless it is as it was; one without a number is new
 // and gets one. Of another kind it is harvested anew: marks, cursors and orders of
 // two kinds have nothing in common (D107).
-func (l *Log) saveHead(ctx context.Context, tx *sqlite.Tx, h *sourceHead, was sourceHead) error {
+func (l *Log) saveSource(ctx context.Context, tx *sqlite.Tx, h *sourceConfig, was sourceConfig) error {
 	switch {
 	case *h == was:
 		return nil
@@ -342,16 +342,16 @@ func (l *Log) saveHead(ctx context.Context, tx *sqlite.Tx, h *sourceHead, was so
 			int64(h.id), h.name, h.kind, h.url, h.rank, int64(h.standing), h.sum())
 	}
 	return tx.Each(ctx, "INSERT INTO source (set_id, name, kind, url, rank, standing, sum, kept) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING id",
-		[]any{h.set, h.name, h.kind, h.url, h.rank, int64(h.standing), h.sum(), keptSum(new(event.Progress))}, func(rows *sql.Rows) error { return rows.Scan(&h.id) })
+		[]any{h.set, h.name, h.kind, h.url, h.rank, int64(h.standing), h.sum(), progressSum(new(event.Progress))}, func(rows *sql.Rows) error { return rows.Scan(&h.id) })
 }
 
 // Forget ends a Source: it is listed no more, and what waited of it is dropped. What
 // the set has of it stays as it is. Configured again it begins anew.
 func (l *Log) Forget(ctx context.Context, id event.SourceID) error {
 	return l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
-		var was sourceHead
-		if err := tx.Each(ctx, selectHeads+" WHERE id = $1", []any{int64(id)}, func(rows *sql.Rows) (err error) {
-			was, err = scanHead(rows)
+		var was sourceConfig
+		if err := tx.Each(ctx, selectConfigs+" WHERE id = $1", []any{int64(id)}, func(rows *sql.Rows) (err error) {
+			was, err = scanConfig(rows)
 			return err
 		}); err != nil {
 			return err
@@ -369,7 +369,7 @@ func (l *Log) Forget(ctx context.Context, id event.SourceID) error {
 		}
 		h := was
 		h.name, h.standing = "", forgotten
-		return l.saveHead(ctx, tx, &h, was)
+		return l.saveSource(ctx, tx, &h, was)
 	})
 }
 
@@ -382,17 +382,17 @@ func (l *Log) forgetHarvest(ctx context.Context, tx *sqlite.Tx, id event.SourceI
 	}); err != nil {
 		return err
 	}
-	l.ahead.lead(id, &none.Cursor)
+	l.unsaved.update(id, &none.Cursor)
 	none.Cursor = event.Cursor{Version: none.Cursor.Version + 1}
 	if err := tx.Exec(ctx, "UPDATE source SET version = $2, cursor = NULL, mark = NULL, memory = NULL, gap = '', kept = $3 WHERE id = $1",
-		int64(id), none.Cursor.Version, keptSum(&none)); err != nil {
+		int64(id), none.Cursor.Version, progressSum(&none)); err != nil {
 		return err
 	}
 	return l.endWalk(ctx, tx, id)
 }
 
 // sourceHead is what a Source is, besides how far it has been harvested.
-type sourceHead struct {
+type sourceConfig struct {
 	id              event.SourceID
 	set             int64
 	name, kind, url string
@@ -409,13 +409,13 @@ const (
 	forgotten           // and a person has ended it
 )
 
-func (h *sourceHead) sum() int64 {
+func (h *sourceConfig) sum() int64 {
 	return sumOf(h.set, h.name, h.kind, h.url, h.rank, int64(h.standing))
 }
 
-const selectHeads = "SELECT id, set_id, name, kind, url, rank, standing, sum FROM source"
+const selectConfigs = "SELECT id, set_id, name, kind, url, rank, standing, sum FROM source"
 
-func scanHead(rows *sql.Rows) (h sourceHead, err error) {
+func scanConfig(rows *sql.Rows) (h sourceConfig, err error) {
 	var sum int64
 	err = rows.Scan(&h.id, &h.set, &h.name, &h.kind, &h.url, &h.rank, &h.standing, &sum)
 	if err == nil && sum != h.sum() {
@@ -472,10 +472,10 @@ FROM source src JOIN sets s ON s.id = src.set_id LEFT JOIN schedule sch ON sch.s
 		}
 		s.Mark = stampOf(mark)
 		s.Former = stands == former
-		if h := (sourceHead{s.ID, setID, s.Name, s.Kind, s.URL, s.Rank, stands}); sum != h.sum() || kept != keptSum(&s.Progress) {
+		if h := (sourceConfig{s.ID, setID, s.Name, s.Kind, s.URL, s.Rank, stands}); sum != h.sum() || kept != progressSum(&s.Progress) {
 			return damagedSource(s.ID)
 		}
-		l.ahead.lead(s.ID, &s.Cursor)
+		l.unsaved.update(s.ID, &s.Cursor)
 		out = append(out, s)
 		return nil
 	})
@@ -493,10 +493,10 @@ func (l *Log) Progress(ctx context.Context, source event.SourceID) (p event.Prog
 		if errors.Is(err, sql.ErrNoRows) {
 			return noSource(source)
 		}
-		if err == nil && sum != keptSum(&p) {
+		if err == nil && sum != progressSum(&p) {
 			return damagedSource(source)
 		}
-		l.ahead.lead(source, &p.Cursor)
+		l.unsaved.update(source, &p.Cursor)
 		return err
 	})
 	return p, err

@@ -263,8 +263,8 @@ func (v *verifier) readSets() error {
 }
 
 func (v *verifier) readSources() error {
-	if err := v.each(selectHeads, func(rows *sql.Rows) error {
-		h, err := scanHead(rows)
+	if err := v.each(selectConfigs, func(rows *sql.Rows) error {
+		h, err := scanConfig(rows)
 		if h.id == 0 && err != nil {
 			return err
 		}
@@ -282,7 +282,7 @@ func (v *verifier) readSources() error {
 		var mark sql.NullInt64
 		err := rows.Scan(&id, &p.Cursor.Version, &p.Cursor.Data, &mark, &p.Memory, &p.Gap, &sum)
 		p.Mark = stampOf(mark)
-		if err == nil && sum != keptSum(&p) {
+		if err == nil && sum != progressSum(&p) {
 			v.found(fmt.Sprintf("Source %d", id), "cursor, mark, memory or gap is not what was stored")
 		}
 		return err

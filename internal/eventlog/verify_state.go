@@ -29,7 +29,7 @@ func (v *verifier) readStates() error {
 		if seq != r.last[o] || digest.Valid != live || live && digest.Int64 != r.digests[o] {
 			v.found(place, "its state is not what the events make of it: last event %d, the log has %d", seq, r.last[o])
 		}
-		s, err := readSaid(raw, nil, record)
+		s, err := readSourceState(raw, nil, record)
 		v.names(place, s.source, record, err == nil)
 		v.holds(&s, record)
 		if err == nil && live && !s.alive {
@@ -56,7 +56,7 @@ func (v *verifier) readPresence() error {
 			return err
 		}
 		place := fmt.Sprintf("Source %d, record %d", source, ordinal(record))
-		s, err := readSaid(raw, shadow, record)
+		s, err := readSourceState(raw, shadow, record)
 		v.names(place, source, record, err == nil && s.source == source)
 		v.holds(&s, record)
 		if shadow != nil {
@@ -70,7 +70,7 @@ func (v *verifier) readPresence() error {
 }
 
 // holds takes note of what a Source has.
-func (v *verifier) holds(s *said, record int64) {
+func (v *verifier) holds(s *sourceState, record int64) {
 	if !s.alive {
 		return
 	}

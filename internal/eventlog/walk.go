@@ -25,22 +25,22 @@ type walk struct {
 
 // ahead holds cursors that are newer than what is stored (Batch.Lazy): of walks
 // that have changed nothing since. It is empty in a process that only reads.
-type ahead struct {
+type unsavedCursors struct {
 	mu sync.Mutex
-	of map[event.SourceID]aheadCursor
+	of map[event.SourceID]unsavedCursor
 }
 
-type aheadCursor struct {
+type unsavedCursor struct {
 	event.Cursor
 	walk  bool         // Data counts too, and not the version alone
 	since event.Micros // when something was stored last, or began to wait
 }
 
 // mostAhead is how long a cursor may be ahead while the walk goes on.
-const mostAhead = event.Micros(time.Minute / time.Microsecond)
+const maxUnsaved = event.Micros(time.Minute / time.Microsecond)
 
 // lead brings a cursor that was read up to date.
-func (a *ahead) lead(source event.SourceID, c *event.Cursor) {
+func (a *unsavedCursors) update(source event.SourceID, c *event.Cursor) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now, ok := a.of[source]
@@ -53,7 +53,7 @@ func (a *ahead) lead(source event.SourceID, c *event.Cursor) {
 	}
 }
 
-func (a *ahead) since(source event.SourceID, now event.Micros) event.Micros {
+func (a *unsavedCursors) since(source event.SourceID, now event.Micros) event.Micros {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if c, ok := a.of[source]; ok && c.walk {
@@ -62,17 +62,17 @@ func (a *ahead) since(source event.SourceID, now event.Micros) event.Micros {
 	return now
 }
 
-func (a *ahead) put(source event.SourceID, c aheadCursor) {
+func (a *unsavedCursors) put(source event.SourceID, c unsavedCursor) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.of == nil {
-		a.of = map[event.SourceID]aheadCursor{}
+		a.of = map[event.SourceID]unsavedCursor{}
 	}
 	a.of[source] = c
 }
 
 // forget is called when what is stored is the newest.
-func (a *ahead) forget(source event.SourceID) {
+func (a *unsavedCursors) forget(source event.SourceID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.of, source)
@@ -80,11 +80,11 @@ func (a *ahead) forget(source event.SourceID) {
 
 // drop forgets a walk that is ahead: the one that is stored counts. Versions that
 // were given out are not given out again.
-func (a *ahead) drop(source event.SourceID) {
+func (a *unsavedCursors) drop(source event.SourceID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if c, ok := a.of[source]; ok && c.walk {
-		a.of[source] = aheadCursor{Cursor: event.Cursor{Version: c.Version + 1}}
+		a.of[source] = unsavedCursor{Cursor: event.Cursor{Version: c.Version + 1}}
 	}
 }
 
@@ -145,7 +145,7 @@ func (w *walk) add(n int64, met, present *page) {
 	}
 }
 
-func (w *walk) meet(record int64, s side, present bool) {
+func (w *walk) markSeen(record int64, s side, present bool) {
 	o := ordinal(record)
 	n := pageOf(s, o)
 	if w.met[n] == nil {
@@ -218,7 +218,7 @@ func (l *Log) saveWalk(ctx context.Context, tx *sqlite.Tx, source event.SourceID
 func (l *Log) undoWalk(tx *sqlite.Tx, source event.SourceID) {
 	tx.OnUndo(func() {
 		delete(l.walks, source)
-		l.ahead.drop(source)
+		l.unsaved.drop(source)
 	})
 }
 
@@ -226,7 +226,7 @@ func (l *Log) undoWalk(tx *sqlite.Tx, source event.SourceID) {
 func (l *Log) endWalk(ctx context.Context, tx *sqlite.Tx, source event.SourceID) error {
 	l.undoWalk(tx, source)
 	delete(l.walks, source)
-	l.ahead.drop(source)
+	l.unsaved.drop(source)
 	if err := tx.Exec(ctx, "DELETE FROM met WHERE source = $1", int64(source)); err != nil {
 		return err
 	}

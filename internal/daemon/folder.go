@@ -144,7 +144,7 @@ func (b *Bridge) completeSet(ctx context.Context, set *event.Set) error {
 	if err != nil || configured == 0 { // nobody speaks for it in this run
 		return err
 	}
-	if len(harvest.Waits(set.Feed, walked, b.now()).Sets) > 0 {
+	if len(harvest.AwaitedSets(set.Feed, walked, b.now()).Sets) > 0 {
 		return nil
 	}
 	b.opt.Logger.Info("all Sources of the set were walked: its complete lists are published from now on", "set", set.Name)
@@ -185,7 +185,7 @@ func (b *Bridge) partialHeader(ctx context.Context, name string) string {
 	if len(walks) == 0 { // nobody speaks for it
 		return follow.WaitsOf(set.Feed, []*follow.Waits{nil}, now).Header(now)
 	}
-	return harvest.Waits(set.Feed, walks, now).Header(now)
+	return harvest.AwaitedSets(set.Feed, walks, now).Header(now)
 }
 
 func (b *Bridge) configured(id event.SourceID) bool {

@@ -131,8 +131,7 @@ func (d *atomDocument) next(b *backlog[atomEntry]) error {
 		d.quarantine(b, bad)
 		return nil
 	case errors.Is(err, io.EOF):
-		// The walk compares the id before the first entry, unless it stands behind the
-		// entries.
+		// The walk has compared the id only if it comes before the first entry.
 		if id, want := d.doc.Feed().ID, d.w.r.memory.FeedID; d.doc.Index == 0 && id != "" && want != "" && id != want {
 			return d.w.explain(fmt.Errorf("%s: %w from %q to %q", d.doc.URL, atompmh.ErrFeedID, want, id))
 		}
@@ -144,7 +143,7 @@ func (d *atomDocument) next(b *backlog[atomEntry]) error {
 	return nil
 }
 
-// quarantine puts an entry into quarantine. Its record is met all the same.
+// quarantine puts an entry into quarantine. Its record counts as met.
 func (d *atomDocument) quarantine(b *backlog[atomEntry], e *atompmh.EntryError) {
 	b.addBad(event.Quarantined{URL: e.URL, Line: e.Line, Column: e.Column, Record: e.ID, Rule: e.Rule, Reason: e.Reason, Input: e.Input})
 	if !meets(e.ID) {
@@ -152,7 +151,7 @@ func (d *atomDocument) quarantine(b *backlog[atomEntry], e *atompmh.EntryError) 
 	}
 	met := atomEntry{Item: event.Item{Quarantine: true}, Updated: e.Updated}
 	met.Item.Record, met.Item.SourceIdentifier = d.w.r.src.Selection.Identifier(e.ID)
-	met.Item.Order = known(e.Updated)
+	met.Item.Order = stampOrUnknown(e.Updated)
 	b.add(met, 0)
 }
 
@@ -171,14 +170,15 @@ func ruleOf(err error) string {
 	return ruleLocal
 }
 
-// add translates an entry. What cannot be translated is bad; what the configuration
-// does not select, and what another bridge gives back, is left alone.
+// add translates an entry. One that cannot be translated is bad. One that the
+// configuration does not select, and a copy of our own record from another bridge, is
+// ignored.
 func (d *atomDocument) add(b *backlog[atomEntry], e *atompmh.Entry) {
 	r := d.w.r
 	it, err := r.item(e)
 	switch {
 	case errors.Is(err, translate.ErrUnselected), errors.Is(err, translate.ErrOwn):
-		r.note(func(p *Report) { p.Skipped++ })
+		r.updateReport(func(p *Report) { p.Skipped++ })
 		if !errors.Is(err, translate.ErrUnselected) || r.old(&it.Observation) {
 			return
 		}
@@ -211,11 +211,11 @@ func (d *atomDocument) input() []byte {
 	return w.inputs[from:len(w.inputs):len(w.inputs)]
 }
 
-// latest picks of each record the entry that counts, whatever becomes of it: the
-// newest, of equal ones the first, but what is bad has nothing to say (D106). They
-// come in the order of their stamps, of equal ones in that of the document.
+// latest returns of each record the entry that counts: the newest one, of several the
+// first that is not bad (D106). They are in the order of their stamps, and those with
+// equal stamps in the order of the document.
 func (d *atomDocument) latest(ctx context.Context, b *backlog[atomEntry], entries []atomEntry) ([]event.Item, error) {
-	if len(d.w.found) > 2*spillBehind || d.w.found == nil {
+	if len(d.w.found) > 2*fileBacklog || d.w.found == nil {
 		d.w.found = map[string]int{}
 	}
 	found, complete, n := d.w.found, d.doc.Complete(), 0
@@ -277,9 +277,9 @@ func (r *run) item(e *atompmh.Entry) (event.Item, error) {
 	return it, err
 }
 
-// breakTie decides between an active and a deletion entry with the same stamp by
-// asking for an alternate (A1, S9). Where the answer does not tell, both go to
-// quarantine, as one piece.
+// breakTie decides between an active and a deletion entry with the same stamp by asking
+// for an alternate (A1, S9). If that does not answer it, both go to quarantine
+// together.
 func (d *atomDocument) breakTie(ctx context.Context, b *backlog[atomEntry], counts, e *atomEntry) error {
 	q := event.Quarantined{URL: d.doc.URL, Line: e.Line, Column: e.Column, Record: cmp.Or(e.Item.SourceIdentifier, e.Item.Record), Rule: ruleTie,
 		Input: d.doc.Frame(counts.Input, e.Input)}

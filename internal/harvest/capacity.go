@@ -9,11 +9,11 @@ import (
 )
 
 const (
-	// placesAtOnce is how many harvests read or write at a time, and placeAfter
-	// how long one may wait for its server, or for the log, before its place goes
-	// to another one: those that are slow must not keep the others waiting.
-	placesAtOnce = 16
-	placeAfter   = time.Second
+	// slotsAtOnce is how many harvests read or write at a time, and slotAfter how
+	// long one may wait for its server, or for the log, before another one gets its
+	// slot: slow harvests must not hold up the others.
+	slotsAtOnce = 16
+	slotAfter   = time.Second
 	// inFlight is about how many bytes all harvests together have in memory, of
 	// what was read and is not durable yet.
 	inFlight = 96 << 20
@@ -21,221 +21,224 @@ const (
 	entryCost = 1 << 10
 )
 
-// capacity is what the harvests of all Sources share: places for those that work,
+// capacity is what the harvests of all Sources share: slots for those that work,
 // and memory for what they have read. Its zero value is ready.
 type capacity struct {
 	mu    sync.Mutex
-	taken int      // places
-	queue []*place // those that wait for a place, first come first
+	slots int     // in use
+	queue []*slot // harvests that wait for a slot, in the order in which they came
 
-	used    int64   // bytes in flight
-	waiting []*load // those that wait for memory, the eldest first
-	over    *load   // may go on although all memory is used
-	last    int64   // age of the youngest load
+	used        int64        // bytes in flight
+	waiting     []*memoryUse // harvests that wait for memory, the oldest first
+	beyondLimit *memoryUse   // may continue although all memory is used
+	youngest    int64        // age of the youngest harvest
 }
 
-// place is that of one harvest.
-type place struct {
-	of      *capacity
-	waiting bool          // for something else than a place
-	server  bool          // and that is the Source's server
-	lent    bool          // another harvest has it meanwhile
-	given   chan struct{} // closed when it is this one's turn
-	load    *load
+// slot lets one harvest work.
+type slot struct {
+	capacity *capacity
+	waiting  bool          // for something other than a slot
+	onServer bool          // namely for the Source's server
+	released bool          // another harvest has it
+	granted  chan struct{} // closed when the slot is free
+	memory   *memoryUse
 }
 
-// enter waits for a place.
-func (c *capacity) enter(ctx context.Context) (*place, error) {
-	p := &place{of: c, lent: true}
+// acquire waits for a slot.
+func (c *capacity) acquire(ctx context.Context) (*slot, error) {
+	p := &slot{capacity: c, released: true}
 	c.mu.Lock()
-	c.last++
-	p.load = &load{of: c, place: p, age: c.last}
+	c.youngest++
+	p.memory = &memoryUse{capacity: c, slot: p, age: c.youngest}
 	c.mu.Unlock()
-	if err := p.reclaim(ctx, false); err != nil {
+	if err := p.reacquire(ctx, false); err != nil {
 		return nil, err
 	}
 	return p, nil
 }
 
-// reclaim waits until the place is there again.
-func (p *place) reclaim(ctx context.Context, first bool) error {
-	c := p.of
+// reacquire waits for the slot again if another harvest has it; first puts it at the
+// head of the queue.
+func (s *slot) reacquire(ctx context.Context, first bool) error {
+	c := s.capacity
 	c.mu.Lock()
-	if !p.lent {
+	if !s.released {
 		c.mu.Unlock()
 		return nil
 	}
-	// Who may go on beyond the memory there is needs no place: all of them may be
-	// with those that wait for that memory.
-	if c.taken < placesAtOnce || c.over == p.load {
-		c.taken++
-		p.lent = false
+	// The harvest that may exceed the memory limit needs no slot: all slots may be held
+	// by harvests that wait for that memory.
+	if c.slots < slotsAtOnce || c.beyondLimit == s.memory {
+		c.slots++
+		s.released = false
 		c.mu.Unlock()
 		return nil
 	}
-	p.given = make(chan struct{})
+	s.granted = make(chan struct{})
 	if first {
-		c.queue = slices.Insert(c.queue, 0, p)
+		c.queue = slices.Insert(c.queue, 0, s)
 	} else {
-		c.queue = append(c.queue, p)
+		c.queue = append(c.queue, s)
 	}
 	c.mu.Unlock()
 	select {
-	case <-p.given:
+	case <-s.granted:
 		return nil
 	case <-ctx.Done():
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.queue = slices.DeleteFunc(c.queue, func(q *place) bool { return q == p })
+	c.queue = slices.DeleteFunc(c.queue, func(q *slot) bool { return q == s })
 	return context.Cause(ctx)
 }
 
-// free gives a place to the next one. Callers hold mu.
-func (c *capacity) free() {
-	if len(c.queue) == 0 || c.taken > placesAtOnce {
-		c.taken--
+// freeSlot gives the slot to the next harvest. Callers hold mu.
+func (c *capacity) freeSlot() {
+	if len(c.queue) == 0 || c.slots > slotsAtOnce {
+		c.slots--
 		return
 	}
 	next := c.queue[0]
 	c.queue = c.queue[1:]
-	next.lent = false
-	close(next.given)
+	next.released = false
+	close(next.granted)
 }
 
-// wait does something that may take long. After a while the place goes to
-// another harvest, and is waited for afterwards. A nil place has none to lend.
-func (p *place) wait(ctx context.Context, do func()) { p.waitFor(ctx, false, do) }
+// whileWaiting runs do, which may take long. After a while another harvest gets the
+// slot; then whileWaiting waits for it once do has returned. A nil slot only runs do.
+func (s *slot) whileWaiting(ctx context.Context, do func()) { s.runWaiting(ctx, false, do) }
 
-// waitServer is wait for the Source's server.
-func (p *place) waitServer(ctx context.Context, do func()) { p.waitFor(ctx, true, do) }
+// whileServerAnswers is whileWaiting for the Source's server.
+func (s *slot) whileServerAnswers(ctx context.Context, do func()) { s.runWaiting(ctx, true, do) }
 
-func (p *place) waitFor(ctx context.Context, server bool, do func()) {
-	if p == nil {
+func (s *slot) runWaiting(ctx context.Context, server bool, do func()) {
+	if s == nil {
 		do()
 		return
 	}
-	c := p.of
+	c := s.capacity
 	c.mu.Lock()
-	p.waiting, p.server = true, server
+	s.waiting, s.onServer = true, server
 	c.mu.Unlock()
-	timer := time.AfterFunc(placeAfter, p.lend)
+	timer := time.AfterFunc(slotAfter, s.lend)
 	do()
 	timer.Stop()
 	c.mu.Lock()
-	p.waiting = false
+	s.waiting = false
 	c.mu.Unlock()
-	_ = p.reclaim(ctx, true) // a harvest that is told to end needs none
+	_ = s.reacquire(ctx, true) // a cancelled harvest needs none
 }
 
-func (p *place) lend() {
-	c := p.of
+// lend gives the slot to another harvest while this one waits.
+func (s *slot) lend() {
+	c := s.capacity
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !p.waiting || p.lent {
+	if !s.waiting || s.released {
 		return
 	}
-	p.lent = true
-	c.free()
-	// Who waits for the log keeps its leave to go on beyond the memory there is:
-	// it holds what it has read. Who waits for a slow server loses it, unless its
-	// successor would take too much.
-	if c.over == p.load && p.server && c.used < 2*inFlight {
-		c.over = nil
+	s.released = true
+	c.freeSlot()
+	// A harvest that waits for the log may still exceed the memory limit: it holds what
+	// it has read. One that waits for a slow server may not, unless the next one would
+	// take too much.
+	if c.beyondLimit == s.memory && s.onServer && c.used < 2*inFlight {
+		c.beyondLimit = nil
 		c.wake()
 	}
 }
 
-// leave gives the place and all memory back.
-func (p *place) leave() {
-	c := p.of
+// close gives the slot and all memory back.
+func (s *slot) close() {
+	c := s.capacity
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !p.lent {
-		p.lent = true
-		c.free()
+	if !s.released {
+		s.released = true
+		c.freeSlot()
 	}
-	p.load.freed(p.load.held)
+	s.memory.freeLocked(s.memory.held)
 }
 
-// add takes memory for what was read, and waits for it.
-func (p *place) add(ctx context.Context, n int64) error {
-	if p == nil {
+// takeMemory waits for memory for what was read.
+func (s *slot) takeMemory(ctx context.Context, n int64) error {
+	if s == nil {
 		return nil
 	}
-	return p.load.add(ctx, n)
+	return s.memory.take(ctx, n)
 }
 
-// done gives memory back.
-func (p *place) done(n int64) {
-	if p != nil {
-		p.load.done(n)
+// freeMemory gives memory back.
+func (s *slot) freeMemory(n int64) {
+	if s != nil {
+		s.memory.free(n)
 	}
 }
 
-// load is what one harvest has in flight.
-type load struct {
-	of    *capacity
-	place *place
-	age   int64
-	held  int64
-	wants int64         // bytes that it waits for
-	room  chan struct{} // closed when it has them
+// memoryUse is what one harvest has in flight.
+type memoryUse struct {
+	capacity *capacity
+	slot     *slot
+	age      int64
+	held     int64
+	wants    int64         // bytes that it waits for
+	granted  chan struct{} // closed when it has them
 }
 
-// add waits for memory. When there is none left one harvest may go on all the
-// same, the eldest that wants more: what was read in part could never be written
-// otherwise.
-func (l *load) add(ctx context.Context, n int64) error {
-	c := l.of
+// take waits for memory. When none is left, the oldest harvest that wants more may
+// continue all the same: otherwise a document that was read in part could never be
+// written.
+func (l *memoryUse) take(ctx context.Context, n int64) error {
+	c := l.capacity
 	c.mu.Lock()
-	l.wants, l.room = n, make(chan struct{})
-	at, _ := slices.BinarySearchFunc(c.waiting, l.age, func(w *load, age int64) int { return cmp.Compare(w.age, age) })
+	l.wants, l.granted = n, make(chan struct{})
+	at, _ := slices.BinarySearchFunc(c.waiting, l.age, func(w *memoryUse, age int64) int { return cmp.Compare(w.age, age) })
 	c.waiting = slices.Insert(c.waiting, at, l)
 	c.wake()
 	c.mu.Unlock()
-	// It keeps its place: another one would soon wait for memory too, with half a
-	// document of its own in it.
+	// It keeps its slot: another harvest would soon wait for memory too, with half a
+	// document of its own in memory.
 	select {
-	case <-l.room:
+	case <-l.granted:
 		return nil
 	case <-ctx.Done():
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.waiting = slices.DeleteFunc(c.waiting, func(w *load) bool { return w == l })
+	c.waiting = slices.DeleteFunc(c.waiting, func(w *memoryUse) bool { return w == l })
 	return context.Cause(ctx)
 }
 
-func (l *load) done(n int64) {
-	l.of.mu.Lock()
-	defer l.of.mu.Unlock()
-	l.freed(n)
+func (l *memoryUse) free(n int64) {
+	l.capacity.mu.Lock()
+	defer l.capacity.mu.Unlock()
+	l.freeLocked(n)
 }
 
-// freed is done. Callers hold mu.
-func (l *load) freed(n int64) {
-	c := l.of
+// freeLocked gives memory back. Callers hold mu.
+func (l *memoryUse) freeLocked(n int64) {
+	c := l.capacity
 	n = min(n, l.held)
 	l.held -= n
 	c.used -= n
-	if c.over == l && l.held == 0 {
-		c.over = nil
+	if c.beyondLimit == l && l.held == 0 {
+		c.beyondLimit = nil
 	}
 	c.wake()
 }
 
 func (c *capacity) fits(n int64) bool { return c.used == 0 || c.used+n <= inFlight }
 
-// wake lets those go on who may. Callers hold mu.
+// wake lets the harvests continue that may have the memory they wait for. Callers
+// hold mu.
 func (c *capacity) wake() {
 	for i := 0; i < len(c.waiting); {
 		l := c.waiting[i]
 		if !c.fits(l.wants) {
-			if c.over == nil {
-				c.over = l
+			if c.beyondLimit == nil {
+				c.beyondLimit = l
 			}
-			if c.over != l {
+			if c.beyondLimit != l {
 				i++
 				continue
 			}
@@ -243,13 +246,13 @@ func (c *capacity) wake() {
 		l.held += l.wants
 		c.used += l.wants
 		c.waiting = slices.Delete(c.waiting, i, i+1)
-		close(l.room)
+		close(l.granted)
 	}
 }
 
-// meter takes memory for the entries of one document as they are read, many at a
+// memoryMeter takes memory for the entries of one document as they are read, many at a
 // time. What it has taken goes with the document to the log.
-type meter struct {
+type memoryMeter struct {
 	r     *run
 	read  int64 // bytes of all documents, when memory was taken last
 	next  int64 // entries since then
@@ -259,10 +262,10 @@ type meter struct {
 // meterStep is for how many bytes a meter asks at a time.
 const meterStep = 256 << 10
 
-func (r *run) meter() meter { return meter{r: r, read: r.bytes.Load()} }
+func (r *run) newMeter() memoryMeter { return memoryMeter{r: r, read: r.bytes.Load()} }
 
 // entry counts one, with the bytes that have been read since the last.
-func (m *meter) entry(ctx context.Context) error {
+func (m *memoryMeter) entry(ctx context.Context) error {
 	m.next++
 	read := m.r.bytes.Load()
 	n := entryCost*m.next + 2*(read-m.read)
@@ -270,7 +273,7 @@ func (m *meter) entry(ctx context.Context) error {
 		return nil
 	}
 	m.read, m.next = read, 0
-	if err := m.r.place.add(ctx, n); err != nil {
+	if err := m.r.slot.takeMemory(ctx, n); err != nil {
 		return err
 	}
 	m.taken += n

@@ -18,32 +18,32 @@ func TestPlacesAreLent(t *testing.T) {
 		var c capacity
 		ctx, end := context.WithCancel(t.Context())
 		var all sync.WaitGroup
-		for range 10 * placesAtOnce { // they hang
+		for range 10 * slotsAtOnce { // they hang
 			all.Go(func() {
-				p, err := c.enter(ctx)
+				p, err := c.acquire(ctx)
 				if err != nil {
 					return
 				}
-				defer p.leave()
-				p.wait(ctx, func() { <-ctx.Done() })
+				defer p.close()
+				p.whileWaiting(ctx, func() { <-ctx.Done() })
 			})
 		}
 		synctest.Wait()
 		start := time.Now()
 		for range 50 {
-			p, err := c.enter(ctx)
+			p, err := c.acquire(ctx)
 			if err != nil {
 				t.Fatal(err)
 			}
-			p.leave()
+			p.close()
 		}
-		if took := time.Since(start); took > 11*placeAfter {
+		if took := time.Since(start); took > 11*slotAfter {
 			t.Errorf("50 good harvests had their places after %s", took)
 		}
 		end()
 		all.Wait()
-		if c.taken != 0 || len(c.queue) != 0 {
-			t.Errorf("%d places are taken in the end, %d wait", c.taken, len(c.queue))
+		if c.slots != 0 || len(c.queue) != 0 {
+			t.Errorf("%d places are taken in the end, %d wait", c.slots, len(c.queue))
 		}
 	})
 }
@@ -67,21 +67,21 @@ func TestPlacesAreBounded(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range 100 {
 			all.Go(func() {
-				p, err := c.enter(t.Context())
+				p, err := c.acquire(t.Context())
 				if err != nil {
 					t.Error(err)
 					return
 				}
-				defer p.leave()
+				defer p.close()
 				for range 5 {
 					work(time.Duration(i) * time.Millisecond)
-					p.wait(t.Context(), func() { time.Sleep(time.Duration(i) * 50 * time.Millisecond) })
+					p.whileWaiting(t.Context(), func() { time.Sleep(time.Duration(i) * 50 * time.Millisecond) })
 				}
 			})
 		}
 		all.Wait()
-		if most != placesAtOnce || c.taken != 0 {
-			t.Errorf("%d harvests worked at a time, want %d; %d places are taken in the end", most, placesAtOnce, c.taken)
+		if most != slotsAtOnce || c.slots != 0 {
+			t.Errorf("%d harvests worked at a time, want %d; %d places are taken in the end", most, slotsAtOnce, c.slots)
 		}
 	})
 }
@@ -104,16 +104,16 @@ func TestMemoryIsBounded(t *testing.T) {
 			for i, size := range documents {
 				largest = max(largest, size)
 				all.Go(func() {
-					p, err := c.enter(t.Context())
+					p, err := c.acquire(t.Context())
 					if err != nil {
 						t.Error(err)
 						return
 					}
-					defer p.leave()
+					defer p.close()
 					const step = inFlight / 50
 					for range 2 { // documents
 						for read := int64(0); read < size; read += step {
-							if err := p.add(t.Context(), min(step, size-read)); err != nil {
+							if err := p.takeMemory(t.Context(), min(step, size-read)); err != nil {
 								t.Error(err)
 								return
 							}
@@ -125,14 +125,14 @@ func TestMemoryIsBounded(t *testing.T) {
 							}
 							c.mu.Unlock()
 							if hangs[i] {
-								p.waitServer(t.Context(), func() { time.Sleep(time.Minute) }) // of the bubble's clock
+								p.whileServerAnswers(t.Context(), func() { time.Sleep(time.Minute) }) // of the bubble's clock
 							}
 						}
 						c.mu.Lock()
 						partly--
 						c.mu.Unlock()
-						p.wait(t.Context(), func() { time.Sleep(time.Minute) }) // for the log
-						p.done(size)
+						p.whileWaiting(t.Context(), func() { time.Sleep(time.Minute) }) // for the log
+						p.freeMemory(size)
 					}
 				})
 			}
@@ -142,11 +142,11 @@ func TestMemoryIsBounded(t *testing.T) {
 			if bound := 2*inFlight + 2*largest + int64(len(documents))*inFlight/50; most > bound {
 				t.Errorf("%d bytes in flight, want %d at most", most, bound)
 			}
-			if !slices.Contains(hangs, true) && mostPartly > placesAtOnce+1 {
-				t.Errorf("%d documents were read in part at a time, want %d at most", mostPartly, placesAtOnce+1)
+			if !slices.Contains(hangs, true) && mostPartly > slotsAtOnce+1 {
+				t.Errorf("%d documents were read in part at a time, want %d at most", mostPartly, slotsAtOnce+1)
 			}
-			if c.used != 0 || c.taken != 0 || len(c.waiting) != 0 || c.over != nil {
-				t.Errorf("in the end %d bytes, %d places and %d waiters are left", c.used, c.taken, len(c.waiting))
+			if c.used != 0 || c.slots != 0 || len(c.waiting) != 0 || c.beyondLimit != nil {
+				t.Errorf("in the end %d bytes, %d places and %d waiters are left", c.used, c.slots, len(c.waiting))
 			}
 		})
 	})

@@ -17,12 +17,12 @@ import (
 	"github.com/pmh-bridge/bridge/resourcesync"
 )
 
-// sniffed is how many entries of an Atom feed are looked at to tell what it is.
+// sniffed is how many entries of an Atom feed sniffAtom reads.
 const sniffed = 100
 
-// Detect finds out of which kind a Source is by what its URL answers: a
-// ResourceSync document, a sitemap, or a page or host that leads to one; an
-// Atom-PMH feed, or another feed. The error says what was found instead.
+// Detect finds out the kind of a Source by what its URL answers: a ResourceSync
+// document, a sitemap, or a page or host that leads to one; an Atom-PMH feed, or
+// another feed. For anything else the error is a *KindError.
 func Detect(ctx context.Context, src *Source) (kind string, err error) {
 	client, err := follow.New(follow.Options{HTTP: src.Client, Start: src.URL, AllowHost: src.AllowHost,
 		Accept: "application/atom+xml, application/xml;q=0.9, application/json;q=0.8, */*;q=0.5"})
@@ -51,17 +51,17 @@ func Detect(ctx context.Context, src *Source) (kind string, err error) {
 	return ResourceSync, err
 }
 
-// KindError tells that a Source's URL answers nothing that can be harvested, and
-// leads to nothing.
+// KindError: a Source's URL neither answers nor leads to anything that can be
+// harvested.
 type KindError struct {
 	URL string
-	// Found says what is there, with its place.
+	// Found says what the URL answers.
 	Found string
-	// Tried are the places where discovery looked in vain.
+	// Tried are the addresses where discovery has found nothing.
 	Tried []resourcesync.Tried
 }
 
-// Error says what is there, what is wanted, and where else was looked.
+// Error says what was found, what is wanted, and where else discovery has looked.
 func (e *KindError) Error() string {
 	var b strings.Builder
 	b.WriteString(e.Found)
@@ -77,14 +77,14 @@ func (e *KindError) Error() string {
 	return b.String()
 }
 
-// lists is the walk over the Source's lists, should it be a ResourceSync Source.
+// lists returns the walk over the Source's lists, if it is a ResourceSync Source.
 func (src *Source) lists() *resourcesync.Walk {
 	l := &src.Limits
 	return &resourcesync.Walk{Client: src.Client, URL: src.URL, Overlap: src.Overlap, MaxDocuments: src.MaxDocuments, AllowHost: src.AllowHost,
 		Limits: resourcesync.Limits{Document: l.List, Text: l.Text, Depth: l.Depth, Attributes: l.Attributes}}
 }
 
-// sniff tells the kind of a document; "", and what it is, when it may lead to a
+// sniff returns the kind of a document; "", and what it is, when it may lead to a
 // Source without being one.
 func (src *Source) sniff(a *follow.Answer) (kind, what string, err error) {
 	in := bufio.NewReaderSize(a.Body, 4096)
@@ -130,7 +130,7 @@ func (src *Source) sniff(a *follow.Answer) (kind, what string, err error) {
 	return "", a.URL + ": " + s.What(), nil
 }
 
-// advice says which feeds a page names.
+// advice returns which feeds a page names.
 func advice(feeds []string) string {
 	if len(feeds) == 0 {
 		return ""
@@ -138,10 +138,10 @@ func advice(feeds []string) string {
 	return " that names the feeds " + strings.Join(feeds, ", ") + ": take one of them as the Source's URL"
 }
 
-// rootName finds the root of a document that a strict parser refuses.
+// rootName finds the root element of a document that a strict parser refuses.
 var rootName = regexp.MustCompile(`(?is)^(?:\s|<\?.*?\?>|<!--.*?-->|<!doctype[^>]*>)*<(?:[\w.-]+:)?([\w.-]+)`)
 
-// kindOfRoot tells the kind of a document by its root's local name alone.
+// kindOfRoot returns the kind of a document by its root's local name alone.
 func kindOfRoot(head []byte) string {
 	m := rootName.FindSubmatch(head)
 	if m == nil {

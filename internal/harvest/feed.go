@@ -168,10 +168,10 @@ func (w *feedWalk) get(ctx context.Context, url string, v follow.Validators) (*f
 		return nil, nil, fmt.Errorf("%s: %w", answer.URL, err)
 	}
 	// Its parser holds all of it, several times.
-	if err := r.place.add(ctx, 8*int64(len(body))); err != nil {
+	if err := r.slot.takeMemory(ctx, 8*int64(len(body))); err != nil {
 		return nil, nil, err
 	}
-	defer r.place.done(8 * int64(len(body)))
+	defer r.slot.freeMemory(8 * int64(len(body)))
 	doc, err := r.newFeedReading(answer.URL, answer.Header.Get("Content-Type")).read(body)
 	return doc, answer, err
 }
@@ -236,7 +236,7 @@ func (p *feedPage) next(b *backlog[event.Item]) error {
 		item, err := p.r.feedItem(it)
 		switch {
 		case errors.Is(err, translate.ErrUnselected), errors.Is(err, translate.ErrOwn):
-			p.r.note(func(p *Report) { p.Skipped++ })
+			p.r.updateReport(func(p *Report) { p.Skipped++ })
 		case err != nil:
 			it.bad(ruleOf(err), "%s", err)
 		default:
@@ -356,8 +356,8 @@ func (r *run) feedItem(it *feedItem) (event.Item, error) {
 	return event.Item{Observation: o}, nil
 }
 
-// itemsAgain reads quarantined items of a feed.
-func (r *run) itemsAgain(_ context.Context, q *event.Quarantined) ([]event.Observation, error) {
+// rereadItems reads quarantined items of a feed.
+func (r *run) rereadItems(_ context.Context, q *event.Quarantined) ([]event.Observation, error) {
 	doc, err := r.newFeedReading(q.URL, "").read(q.Input)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrStillBad, err)

@@ -90,7 +90,7 @@ func charsetOf(doc []byte, contentType string) string {
 	return ""
 }
 
-// likeASCII tells whether "<" and "&" are single bytes that mean nothing else.
+// likeASCII reports whether "<" and "&" are single bytes that mean nothing else.
 func likeASCII(doc []byte, charset string) bool {
 	if bytes.HasPrefix(doc, []byte("\xFE\xFF")) || bytes.HasPrefix(doc, []byte("\xFF\xFE")) || bytes.IndexByte(doc[:min(4, len(doc))], 0) >= 0 {
 		return false
@@ -275,7 +275,7 @@ func numbered(digits string) (r rune, ok bool) {
 	return rune(n), err == nil && inXML(rune(n))
 }
 
-// inXML tells whether a character is one of XML's (1.0, 2.2).
+// inXML reports whether a character is one of XML's (1.0, 2.2).
 func inXML(r rune) bool {
 	return r == '\t' || r == '\n' || r == '\r' || r >= ' ' && r <= 0xD7FF || r >= 0xE000 && r <= 0xFFFD || r >= 0x10000 && r <= utf8.MaxRune
 }

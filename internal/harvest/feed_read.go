@@ -200,7 +200,7 @@ func onTheWeb(href string) bool {
 	return err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https")
 }
 
-// reachable tells whether a link of this document leads to something that can be
+// reachable reports whether a link of this document leads to something that can be
 // taken.
 func (g *feedReading) reachable(href string) bool {
 	return onTheWeb(href) || strings.HasPrefix(href, "file:") && strings.HasPrefix(g.url, "file:")

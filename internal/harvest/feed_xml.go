@@ -134,7 +134,7 @@ func (x *feedXML) children() error {
 	}
 }
 
-// foreign tells whether the current element belongs to an extension.
+// foreign reports whether the current element belongs to an extension.
 func (x *feedXML) foreign() bool {
 	switch x.scan.Space {
 	case dublinCore, itunes, atompmh.HistoryNamespace, atompmh.TombstonesNamespace:

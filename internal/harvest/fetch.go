@@ -34,15 +34,15 @@ import (
 )
 
 const (
-	// mirrorBatch is how many records of a mirror commit at once: their
-	// contents are fetched first.
+	// mirrorBatch is how many records of a mirror are committed at once, after their
+	// contents were fetched.
 	mirrorBatch = 1000
-	// putBytes is how many fetched bytes wait in memory for the store.
+	// putBytes is how many fetched bytes are put into the store at once.
 	putBytes = 16 << 20
 )
 
-// size is how many observations commit at once.
-func (r *run) size() int {
+// batchSize is how many observations are committed at once.
+func (r *run) batchSize() int {
 	if r.src.Content == event.Mirror {
 		return min(r.h.batchSize(), mirrorBatch)
 	}
@@ -52,14 +52,14 @@ func (r *run) size() int {
 // fetchAndCommit appends a batch to the log, in a mirror with the contents that it
 // needs.
 func (r *run) fetchAndCommit(ctx context.Context, b *event.Batch) error {
-	wanted, err := r.wanted(ctx, b)
+	wanted, err := r.neededContents(ctx, b)
 	if err != nil {
 		return err
 	}
-	if err := r.contents(ctx, b, wanted); err != nil {
+	if err := r.fetchContents(ctx, b, wanted); err != nil {
 		return err
 	}
-	if err := r.types(ctx, b); err != nil {
+	if err := r.fetchTypes(ctx, b); err != nil {
 		return err
 	}
 	out, err := r.append(ctx, b)
@@ -69,9 +69,9 @@ func (r *run) fetchAndCommit(ctx context.Context, b *event.Batch) error {
 	return r.fetchLate(ctx, b, wanted, out.Outcomes)
 }
 
-// fetchLate fetches what only Append has found to be needed, and asks whether that
-// holds which is in doubt. What was not asked for with the others waits in the
-// queue.
+// fetchLate fetches the contents that only Append has found to be needed, and asks the
+// URLs of the records of which it cannot know whether the item holds. Contents that were
+// needed before and not asked for stay pending.
 func (r *run) fetchLate(ctx context.Context, b *event.Batch, wanted []int, outcomes []event.Outcome) error {
 	late := event.Batch{Mode: event.ModeSettle, Next: b.Next, Documents: b.Documents}
 	for i, o := range outcomes {
@@ -79,8 +79,8 @@ func (r *run) fetchLate(ctx context.Context, b *event.Batch, wanted []int, outco
 		switch {
 		case o != event.NeedsContent:
 		case asked:
-			r.left++
-			r.note(func(p *Report) { p.Pending++ })
+			r.unasked++
+			r.updateReport(func(p *Report) { p.Pending++ })
 		default:
 			late.Items = append(late.Items, b.Items[i])
 		}
@@ -91,9 +91,9 @@ func (r *run) fetchLate(ctx context.Context, b *event.Batch, wanted []int, outco
 	return r.fetchAndCommit(ctx, &late)
 }
 
-// wanted returns the indexes of the items whose content is needed, or whose URL
-// is to be asked. In a mirror a record stands once in a batch.
-func (r *run) wanted(ctx context.Context, b *event.Batch) (wanted []int, err error) {
+// neededContents returns the indexes of the items whose content is needed, or whose URL
+// is to be asked. In a mirror a batch has each record once.
+func (r *run) neededContents(ctx context.Context, b *event.Batch) (wanted []int, err error) {
 	mirror := r.src.Content == event.Mirror
 	var needs []bool
 	if b.Mode == event.ModeWalk && mirror {
@@ -119,17 +119,17 @@ func (r *run) wanted(ctx context.Context, b *event.Batch) (wanted []int, err err
 	return wanted, nil
 }
 
-// asks reports whether a record's URL is asked for an answer alone.
-func (r *run) asks(it *event.Item) bool { return it.Deleted || r.src.Content != event.Mirror }
+// asksOnly reports whether only the status is wanted of what a record's URL answers.
+func (r *run) asksOnly(it *event.Item) bool { return it.Deleted || r.src.Content != event.Mirror }
 
-// pendingMost is how long one harvest asks for pending contents: what is left
-// stays due.
-const pendingMost = 10 * time.Minute
+// pendingTime is how long one harvest asks for pending contents. What it has not asked
+// for stays due.
+const pendingTime = 10 * time.Minute
 
-// pending asks for the contents that are due: first those that were never asked
-// for, then in the order in which they are due. What this harvest has asked for
-// already is left for the next.
-func (r *run) pending(ctx context.Context) error {
+// fetchPending asks for the pending contents that are due: first for those that were
+// never asked for, then for the others in the order in which they are due. What this
+// harvest has asked for already is left to the next one.
+func (r *run) fetchPending(ctx context.Context) error {
 	start := r.h.now()
 	due := event.MicrosOf(start)
 	if r.opt.AllPending {
@@ -141,13 +141,13 @@ func (r *run) pending(ctx context.Context) error {
 	}
 	list = slices.DeleteFunc(list, func(d event.Due) bool { return d.Asked >= event.MicrosOf(r.report.Started) })
 	for part := range slices.Chunk(list, mirrorBatch) {
-		if r.h.now().Sub(start) > pendingMost {
+		if r.h.now().Sub(start) > pendingTime {
 			return nil
 		}
 		for _, d := range part {
-			if d.Asked == 0 && r.left > 0 { // it counts anew
-				r.left--
-				r.note(func(p *Report) { p.Pending-- })
+			if d.Asked == 0 && r.unasked > 0 { // it is counted again
+				r.unasked--
+				r.updateReport(func(p *Report) { p.Pending-- })
 			}
 		}
 		kept, err := r.h.Log.PendingOf(ctx, r.src.ID, part)
@@ -157,7 +157,7 @@ func (r *run) pending(ctx context.Context) error {
 		b := event.Batch{Mode: event.ModeSettle, Next: r.data}
 		for i := range kept {
 			b.Documents = append(b.Documents, kept[i].Document)
-			b.Items = append(b.Items, r.again(kept[i].Observation, i))
+			b.Items = append(b.Items, r.itemAgain(kept[i].Observation, i))
 		}
 		if len(b.Items) == 0 {
 			continue
@@ -169,47 +169,46 @@ func (r *run) pending(ctx context.Context) error {
 	return nil
 }
 
-// fetched is what became of one representation.
-type fetched struct {
+// contentJob is a request for one representation, and what came of it.
+type contentJob struct {
 	item, rep int
 	host      string
-	waits     *atomic.Bool // for an answer
+	waits     *atomic.Bool // the request has no answer yet
 	sum       [32]byte
 	size      int64
 	mediaType string
-	// err is why it was not had. It is final when nothing tells that this will
-	// pass; never, when nobody would ask again; and gone, when there is nothing at
-	// a URL that was asked for an answer alone.
+	// err is why there is no content. final: the same request will probably fail again;
+	// never: it is not made again; gone: of a URL of which only the status is wanted,
+	// it answered 404 or 410.
 	err                error
 	final, never, gone bool
-	after              time.Time // its server wants it not to be asked for before
+	after              time.Time // the server wants no request for it before that
 }
 
-// contents fetches the representations of the wanted items, puts them into the
-// store, and writes into the items what was found (A13). It returns once
-// everything is durable. Items whose content was not asked for to the end stay as
-// they are.
-func (r *run) contents(ctx context.Context, b *event.Batch, wanted []int) error {
+// fetchContents fetches the representations of the wanted items, stores them, and writes
+// into the items what was found (A13). It returns once everything is durable. It does not
+// change items of which some request was not made.
+func (r *run) fetchContents(ctx context.Context, b *event.Batch, wanted []int) error {
 	if len(wanted) == 0 {
 		return nil
 	}
-	keep := &keeper{store: r.h.Contents}
-	var jobs []fetched
+	keep := &contentWriter{store: r.h.Contents}
+	var jobs []contentJob
 	left := make(map[int]int, len(wanted)) // jobs of an item
 	for _, i := range wanted {
 		reps := b.Items[i].Representations
-		if r.asks(&b.Items[i]) {
+		if r.asksOnly(&b.Items[i]) {
 			reps = reps[:min(len(reps), 1)]
 		}
 		for rep := range reps {
 			left[i]++
-			jobs = append(jobs, fetched{item: i, rep: rep, host: hostOf(reps[rep].Href), waits: new(atomic.Bool)})
+			jobs = append(jobs, contentJob{item: i, rep: rep, host: hostOf(reps[rep].Href), waits: new(atomic.Bool)})
 		}
 	}
 	r.needed.Add(int64(len(jobs)))
-	r.doing("fetching contents", time.Time{})
-	got := make(map[int][]fetched, len(wanted))
-	for _, f := range r.fetchAll(ctx, jobs, func(ctx context.Context, j fetched) fetched {
+	r.setActivity("fetching contents", time.Time{})
+	got := make(map[int][]contentJob, len(wanted))
+	for _, f := range r.fetchAll(ctx, jobs, func(ctx context.Context, j contentJob) contentJob {
 		return r.fetch(ctx, j, b, keep)
 	}) {
 		got[f.item] = append(got[f.item], f)
@@ -222,26 +221,26 @@ func (r *run) contents(ctx context.Context, b *event.Batch, wanted []int) error 
 		again := b.Mode == event.ModeSettle
 		if again && len(got[i]) > 0 { // the others were not asked for
 			for rep := len(got[i]); rep < left[i]; rep++ {
-				got[i] = append(got[i], fetched{err: errLeft})
+				got[i] = append(got[i], contentJob{err: errNotAsked})
 			}
 		}
-		if len(got[i]) == left[i] || !again && slices.ContainsFunc(got[i], fetched.waiting) {
-			r.settle(it, got[i], again)
+		if len(got[i]) == left[i] || !again && slices.ContainsFunc(got[i], contentJob.waiting) {
+			r.applyContents(it, got[i], again)
 		}
 	}
 	return nil
 }
 
-// errLeft: a representation was not asked for, and others of its record were.
-var errLeft = errors.New("it was not asked for yet")
+// errNotAsked: a representation was not asked for, but others of its record were.
+var errNotAsked = errors.New("it was not asked for yet")
 
-// waiting reports whether a failure makes the whole record wait, whatever becomes
-// of its other representations.
-func (f fetched) waiting() bool { return f.err != nil && !f.final && !f.never && !f.gone }
+// waiting reports whether the whole record has to wait, whatever became of its other
+// representations.
+func (f contentJob) waiting() bool { return f.err != nil && !f.final && !f.never && !f.gone }
 
-// fetch gets one representation: from its own place, or, when that fails, from
-// the mirrors that the Source names, the best one first.
-func (r *run) fetch(ctx context.Context, j fetched, b *event.Batch, keep *keeper) (out fetched) {
+// fetch fetches one representation: from its own URL or, when that fails, from the
+// mirrors that the Source names, the best one first.
+func (r *run) fetch(ctx context.Context, j contentJob, b *event.Batch, keep *contentWriter) (out contentJob) {
 	var failed error
 	defer func() {
 		if failed != nil { // it counts against the record, like any other failure
@@ -252,8 +251,8 @@ func (r *run) fetch(ctx context.Context, j fetched, b *event.Batch, keep *keeper
 	defer defect.Recover(&failed)
 	it := &b.Items[j.item]
 	rep, document := &it.Representations[j.rep], b.Documents[it.Document].URL
-	if r.asks(it) {
-		return r.ask(ctx, j, rep.Href)
+	if r.asksOnly(it) {
+		return r.askURL(ctx, j, rep.Href)
 	}
 	if !fetchable(rep.Href, document) {
 		j.never, j.err = true, fmt.Errorf("%s is not fetched: only http and https are, and local files that a local document names", rep.Href)
@@ -275,8 +274,8 @@ func (r *run) fetch(ctx context.Context, j fetched, b *event.Batch, keep *keeper
 	return first
 }
 
-// ask asks whether a URL answers; what it answers with is not read.
-func (r *run) ask(ctx context.Context, j fetched, href string) fetched {
+// askURL finds out the status that a URL answers with. It does not read the body.
+func (r *run) askURL(ctx context.Context, j contentJob, href string) contentJob {
 	resp, err := r.getContent(ctx, &j, href)
 	if err != nil {
 		return j
@@ -291,9 +290,9 @@ func (r *run) ask(ctx context.Context, j fetched, href string) fetched {
 	return j
 }
 
-// answer writes into an item what its URL answered. Without a URL there is
-// nobody to contradict it.
-func answer(it *event.Item, got []fetched) {
+// setAnswer writes into an item what its URL answered. An item without a URL is
+// confirmed.
+func setAnswer(it *event.Item, got []contentJob) {
 	it.Answer, it.Pending = event.Confirmed, ""
 	if len(got) == 0 {
 		return
@@ -306,8 +305,7 @@ func answer(it *event.Item, got []fetched) {
 	}
 }
 
-// fetchable tells whether contents can be asked for at a URL that a document
-// names.
+// fetchable reports whether a URL that a document names may be asked for contents.
 func fetchable(href, document string) bool {
 	scheme, _, _ := strings.Cut(href, ":")
 	switch strings.ToLower(scheme) {
@@ -320,8 +318,8 @@ func fetchable(href, document string) bool {
 }
 
 // fetchFrom asks for a representation and reads it to its end.
-func (r *run) fetchFrom(ctx context.Context, j fetched, rep *event.Representation, href string, keep *keeper) fetched {
-	check := newCheck(rep)
+func (r *run) fetchFrom(ctx context.Context, j contentJob, rep *event.Representation, href string, keep *contentWriter) contentJob {
+	check := newHashCheck(rep)
 	resp, err := r.getContent(fetch.WithCoded(ctx, &check.coded), &j, href)
 	if err != nil {
 		return j
@@ -335,7 +333,7 @@ func (r *run) fetchFrom(ctx context.Context, j fetched, rep *event.Representatio
 	if limit == 0 {
 		limit = 64 << 20
 	}
-	body := &noted{r: fetch.Limit(resp.Body, limit, "a representation")}
+	body := &errorReader{r: fetch.Limit(resp.Body, limit, "a representation")}
 	draft, err := r.h.Contents.Draft(io.TeeReader(body, check), limit)
 	if err != nil {
 		if j.err, j.final = fmt.Errorf("%s: %w", href, err), !fetch.Transient(err); context.Cause(ctx) != nil {
@@ -353,32 +351,33 @@ func (r *run) fetchFrom(ctx context.Context, j fetched, rep *event.Representatio
 		return j
 	}
 	if r.fetched.Add(1)%100 == 0 {
-		r.tell()
+		r.reportProgress()
 	}
 	keep.add(ctx, draft)
 	return j
 }
 
-// mismatch begins the reason why content waits that is not what its list says.
+// mismatch is how the reason begins for which content waits that is not as its list
+// says.
 const mismatch = "not what the Source says: "
 
-// differs tells in what the content is not as stated, "" when it is. The length
+// differs returns how the content differs from what is stated, "" if it does not. The length
 // is a hint in Atom (RFC 4287 4.2.7.6) and a statement in ResourceSync (clause
 // 7). A media type that differs is reported and changes nothing.
-func (r *run) differs(c *check, rep *event.Representation, got *fetched) string {
+func (r *run) differs(c *hashCheck, rep *event.Representation, got *contentJob) string {
 	length := rep.Length
 	if r.src.Kind != ResourceSync {
 		length = event.NoLength
 	}
-	why := c.against(got, length)
+	why := c.compare(got, length)
 	if why == "" && r.src.Kind == ResourceSync && rep.Type != "" && got.mediaType != "" && !translate.SameType(rep.Type, got.mediaType) {
 		r.problem("type", fmt.Sprintf("%s is served as %s, the Source says %s, which is kept", rep.Href, got.mediaType, rep.Type))
 	}
 	return why
 }
 
-// getContent asks for a content, and writes into j why there was no answer.
-func (r *run) getContent(ctx context.Context, j *fetched, href string) (*http.Response, error) {
+// getContent asks for content, and writes into j why there was no answer.
+func (r *run) getContent(ctx context.Context, j *contentJob, href string) (*http.Response, error) {
 	j.waits.Store(true)
 	defer j.waits.Store(false)
 	resp, err := r.get(ctx, href)
@@ -406,15 +405,14 @@ func (r *run) send(ctx context.Context, method, href string) (*http.Response, er
 	return cmp.Or(r.src.ContentClient, r.src.Client).Do(req)
 }
 
-// settle writes into an item what became of its representations (A13). Those that
-// answered make the record. What cannot be had is left out and asked for again:
-// at once where nothing tells that this will pass, else when it was asked for
-// again. Until then, and while content is not what its list says, the whole
-// observation waits.
-func (r *run) settle(it *event.Item, got []fetched, again bool) {
-	slices.SortFunc(got, func(a, b fetched) int { return a.rep - b.rep })
-	if r.asks(it) {
-		answer(it, got)
+// applyContents writes into an item what became of its representations (A13). The record
+// has those that answered. The others are left out and asked for again: at once if the
+// failure looks final, else once a second request has failed too. Until then, and while
+// content is not as its list says, the whole observation waits.
+func (r *run) applyContents(it *event.Item, got []contentJob, again bool) {
+	slices.SortFunc(got, func(a, b contentJob) int { return a.rep - b.rep })
+	if r.asksOnly(it) {
+		setAnswer(it, got)
 		return
 	}
 	asked := it.Observation
@@ -456,9 +454,9 @@ func (r *run) settle(it *event.Item, got []fetched, again bool) {
 	it.Preferred = translate.Preferred(r.src.Selection.Prefer, have)
 }
 
-// keeper collects drafts and puts them into the store many at a time. Its first
-// error is the harvest's: what cannot be stored must not be logged.
-type keeper struct {
+// contentWriter puts contents into the store, many at a time. An error ends the harvest:
+// what cannot be stored must not be logged.
+type contentWriter struct {
 	store  *content.Store
 	mu     sync.Mutex
 	drafts []*content.Draft
@@ -466,7 +464,7 @@ type keeper struct {
 	err    error
 }
 
-func (k *keeper) add(ctx context.Context, d *content.Draft) {
+func (k *contentWriter) add(ctx context.Context, d *content.Draft) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.drafts = append(k.drafts, d)
@@ -475,20 +473,20 @@ func (k *keeper) add(ctx context.Context, d *content.Draft) {
 	}
 }
 
-func (k *keeper) fail(err error) {
+func (k *contentWriter) fail(err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.err = errors.Join(k.err, err)
 }
 
-// noted remembers the error with which a reader has ended.
-type noted struct {
+// errorReader keeps the error with which a reader has ended.
+type errorReader struct {
 	r   io.Reader
 	err error
 }
 
 // Read is io.Reader.
-func (n *noted) Read(p []byte) (int, error) {
+func (n *errorReader) Read(p []byte) (int, error) {
 	read, err := n.r.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		n.err = err
@@ -496,14 +494,14 @@ func (n *noted) Read(p []byte) (int, error) {
 	return read, err
 }
 
-func (k *keeper) flush(ctx context.Context) error {
+func (k *contentWriter) flush(ctx context.Context) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.put(ctx)
 	return k.err
 }
 
-func (k *keeper) put(ctx context.Context) {
+func (k *contentWriter) put(ctx context.Context) {
 	if len(k.drafts) > 0 && k.err == nil {
 		k.err = k.store.Put(ctx, k.drafts...)
 	}
@@ -513,10 +511,10 @@ func (k *keeper) put(ctx context.Context) {
 	k.drafts, k.bytes = k.drafts[:0], 0
 }
 
-// check compares a representation with the hashes that its link stated, in the
-// form of translate.Hashes. Hashes of a kind that it does not know are not
-// checked. That of SHA-256 is known from the store.
-type check struct {
+// hashCheck compares a representation with the hashes that its link states, in the form
+// of translate.Hashes. It ignores hashes of unknown kinds. The store computes that of
+// SHA-256.
+type hashCheck struct {
 	sha256 string
 	others digests
 	// coded is of the bytes as they are transferred, where hash and length are
@@ -541,8 +539,8 @@ type coded struct {
 	size   int64
 }
 
-func newCheck(rep *event.Representation) *check {
-	c := &check{}
+func newHashCheck(rep *event.Representation) *hashCheck {
+	c := &hashCheck{}
 	switch rep.Encoding {
 	case "":
 	case "gzip":
@@ -579,7 +577,7 @@ func newCheck(rep *event.Representation) *check {
 }
 
 // Write is io.Writer.
-func (c *check) Write(b []byte) (int, error) { return c.others.Write(b) }
+func (c *hashCheck) Write(b []byte) (int, error) { return c.others.Write(b) }
 
 // Write is io.Writer.
 func (c *coded) Write(b []byte) (int, error) {
@@ -598,26 +596,26 @@ func (d digests) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// against returns why the bytes are not the stated ones, "" when they are. Where
-// hash and length are stated of the body in a coding, that is compared; and the
-// bytes themselves as well, since many mean these all the same, and a server need
-// not send the coding.
-func (c *check) against(got *fetched, length int64) string {
+// compare returns how the bytes differ from the stated ones, "" if they do not. If hash
+// and length are stated of the body in a coding, either that body or the bytes
+// themselves have to match: many Sources mean the latter, and a server need not send
+// the coding.
+func (c *hashCheck) compare(got *contentJob, length int64) string {
 	if c.unknown {
 		return ""
 	}
-	why := ofLength(got.size, length)
+	why := compareLength(got.size, length)
 	if sum := hex.EncodeToString(got.sum[:]); why == "" && c.sha256 != "" && sum != c.sha256 {
 		why = "its SHA-256 is " + sum + ", the Source says " + c.sha256
 	}
 	if why == "" {
-		why = c.others.against()
+		why = c.others.compare()
 	}
 	if why == "" || c.coded.size == 0 {
 		return why
 	}
-	if why = ofLength(c.coded.size, length); why == "" {
-		why = c.coded.against()
+	if why = compareLength(c.coded.size, length); why == "" {
+		why = c.coded.compare()
 	}
 	if why != "" {
 		why = "in gzip " + why
@@ -625,14 +623,14 @@ func (c *check) against(got *fetched, length int64) string {
 	return why
 }
 
-func ofLength(got, stated int64) string {
+func compareLength(got, stated int64) string {
 	if stated >= 0 && stated != got {
 		return fmt.Sprintf("it has %d bytes, the Source says %d", got, stated)
 	}
 	return ""
 }
 
-func (d digests) against() string {
+func (d digests) compare() string {
 	for _, s := range d {
 		if got := hex.EncodeToString(s.hash.Sum(nil)); got != s.digits {
 			return "its " + strings.ToUpper(s.name) + " is " + got + ", the Source says " + s.digits
@@ -647,14 +645,14 @@ const (
 	troubleAfter = 8
 	// troubleMost is how long one harvest goes on asking a host where all fail.
 	troubleMost = 10 * time.Minute
-	// slowContents is how long a walk waits for the last contents of a batch once
+	// lastContentsTime is how long a walk waits for the last contents of a batch when
 	// all others are there.
-	slowContents = 5 * time.Second
+	lastContentsTime = 5 * time.Second
 )
 
-// hostState is what one harvest has found out about a host with contents. A
-// failure counts against the record: whatever others do, every record is asked
-// for. Only a host that cannot be reached at all is left alone.
+// hostState is what one harvest knows of a host with contents. A failure counts against
+// the record, not the host: every record is asked for, whatever became of others. Only
+// a host that cannot be reached at all is given up.
 type hostState struct {
 	mu sync.Mutex // guards what follows
 
@@ -664,15 +662,15 @@ type hostState struct {
 	since       time.Time
 }
 
-// leave reports whether the host is asked for nothing more in this harvest.
-func (h *hostState) leave(now time.Time) bool {
+// givenUp reports whether this harvest sends no more requests to the host.
+func (h *hostState) givenUp(now time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return !h.answered && h.unreachable >= troubleAfter || h.failed >= troubleAfter && now.Sub(h.since) > troubleMost
 }
 
-// took takes note of how a request has ended.
-func (h *hostState) took(f *fetched, now time.Time) {
+// record notes how a request has ended.
+func (h *hostState) record(f *contentJob, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if isUnreachable(f.err) {
@@ -689,64 +687,62 @@ func (h *hostState) took(f *fetched, now time.Time) {
 	}
 }
 
-// failing reports whether so many requests in a row have failed that each is worth
-// no more than one attempt.
+// failing reports whether so many requests in a row have failed that each is made once
+// only.
 func (h *hostState) failing() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.failed >= troubleAfter
 }
 
-// isUnreachable reports whether a request failed because nothing answers at the
-// host, whatever is asked for.
+// isUnreachable reports whether a request failed because the host does not answer at all.
 func isUnreachable(err error) bool {
 	var op *net.OpError
 	var dns *net.DNSError
 	return errors.As(err, &op) && op.Op == "dial" || errors.As(err, &dns)
 }
 
-// queue asks for the contents of one batch. Each host has its own line, in the
-// order of the batch, so that none keeps the others waiting.
-type queue struct {
+// contentQueue asks for the contents of one batch. Each host has its own queue, in the
+// order of the batch, so that a slow host does not hold up the others.
+type contentQueue struct {
 	r       *run
-	get     func(context.Context, fetched) fetched
-	lines   []*line
-	next    int // the line whose turn it is
+	get     func(context.Context, contentJob) contentJob
+	hosts   []*hostQueue
+	next    int // index of the host that is next
 	running map[*atomic.Bool]context.CancelCauseFunc
-	done    chan fetched
+	done    chan contentJob
 }
 
-// line is the jobs of one host.
-type line struct {
+// hostQueue has the jobs of one host.
+type hostQueue struct {
 	*hostState
-	jobs    []fetched
+	jobs    []contentJob
 	running int
 }
 
-// fetchAll asks for everything and returns what came of it. What its host was not
-// asked for is not among it; nor is, during a walk, what has no answer yet when
-// all else is there.
-func (r *run) fetchAll(ctx context.Context, jobs []fetched, get func(context.Context, fetched) fetched) []fetched {
-	q := &queue{r: r, get: get, done: make(chan fetched), running: map[*atomic.Bool]context.CancelCauseFunc{}}
-	of := map[string]*line{}
+// fetchAll makes the requests and returns what came of them. It leaves out requests that
+// were not made and, during a walk, those without an answer when all others have one.
+func (r *run) fetchAll(ctx context.Context, jobs []contentJob, get func(context.Context, contentJob) contentJob) []contentJob {
+	q := &contentQueue{r: r, get: get, done: make(chan contentJob), running: map[*atomic.Bool]context.CancelCauseFunc{}}
+	of := map[string]*hostQueue{}
 	for _, j := range jobs {
 		l := of[j.host]
 		if l == nil {
-			l = &line{hostState: r.host(j.host)}
+			l = &hostQueue{hostState: r.host(j.host)}
 			of[j.host] = l
-			q.lines = append(q.lines, l)
+			q.hosts = append(q.hosts, l)
 		}
 		l.jobs = append(l.jobs, j)
 	}
-	var out []fetched
+	var out []contentJob
 	var patience <-chan time.Time
 	for {
 		q.start(ctx)
 		if len(q.running) == 0 {
 			return out
 		}
-		if r.hurry && patience == nil && q.empty() {
-			tick := time.NewTicker(slowContents)
+		if r.walking && patience == nil && q.empty() {
+			tick := time.NewTicker(lastContentsTime)
 			defer tick.Stop()
 			patience = tick.C
 		}
@@ -757,9 +753,9 @@ func (r *run) fetchAll(ctx context.Context, jobs []fetched, get func(context.Con
 			l := of[f.host]
 			l.running--
 			if errors.Is(f.err, errSlow) || errors.Is(f.err, fetch.ErrWait) {
-				continue // it counts as not asked for
+				continue // as if it had not been made
 			}
-			l.took(&f, r.h.now())
+			l.record(&f, r.h.now())
 			out = append(out, f)
 		case <-patience:
 			for waits, cancel := range q.running {
@@ -771,7 +767,7 @@ func (r *run) fetchAll(ctx context.Context, jobs []fetched, get func(context.Con
 	}
 }
 
-// errSlow ends requests that a walk does not wait for.
+// errSlow cancels requests that a walk does not wait for.
 var errSlow = errors.New("slower than all others")
 
 // host returns what is known of a host.
@@ -789,18 +785,18 @@ func (r *run) host(name string) *hostState {
 	return h
 }
 
-// start sends as many requests as may be under way, the hosts in turn. One host
-// among several gets half of what one alone gets.
-func (q *queue) start(ctx context.Context) {
+// start sends as many requests as may be under way, host by host in turn. One of several
+// hosts gets half as many as a single one.
+func (q *contentQueue) start(ctx context.Context) {
 	each := q.r.h.workers()
 	all := 4 * each
-	if len(q.lines) > 1 {
+	if len(q.hosts) > 1 {
 		each = max(1, each/2)
 	}
-	for idle := 0; idle < len(q.lines) && len(q.running) < all && ctx.Err() == nil; {
-		l := q.lines[q.next%len(q.lines)]
+	for idle := 0; idle < len(q.hosts) && len(q.running) < all && ctx.Err() == nil; {
+		l := q.hosts[q.next%len(q.hosts)]
 		q.next++
-		if len(l.jobs) > 0 && l.leave(q.r.h.now()) {
+		if len(l.jobs) > 0 && l.givenUp(q.r.h.now()) {
 			l.jobs = nil
 		}
 		if len(l.jobs) == 0 || l.running >= each {
@@ -820,9 +816,9 @@ func (q *queue) start(ctx context.Context) {
 	}
 }
 
-// empty reports whether everything was asked for.
-func (q *queue) empty() bool {
-	for _, l := range q.lines {
+// empty reports whether all requests were made.
+func (q *contentQueue) empty() bool {
+	for _, l := range q.hosts {
 		if len(l.jobs) > 0 {
 			return false
 		}
@@ -841,10 +837,10 @@ func hostOf(href string) string {
 // untyped is the media type of bytes of which nothing is known (RFC 2046 4.5.1).
 const untyped = "application/octet-stream"
 
-// types asks the servers of a set that fetches no contents for the media types
-// that a Source does not state: an alternate link of Atom-PMH must have one. Each
-// is asked for once, when the record has changed.
-func (r *run) types(ctx context.Context, b *event.Batch) error {
+// fetchTypes finds out the media types that a Source does not state, in a set that
+// fetches no contents: an alternate link of Atom-PMH must have one. It asks for each
+// once, when the record has changed.
+func (r *run) fetchTypes(ctx context.Context, b *event.Batch) error {
 	if r.src.Content == event.Mirror || !slices.ContainsFunc(b.Items, func(it event.Item) bool { return lacksType(&it) }) {
 		return nil
 	}
@@ -883,7 +879,7 @@ func (r *run) types(ctx context.Context, b *event.Batch) error {
 	return errors.Join(err, context.Cause(ctx))
 }
 
-// lacksType tells whether an item has a representation without a media type.
+// lacksType reports whether an item has a representation without a media type.
 func lacksType(it *event.Item) bool {
 	return slices.ContainsFunc(it.Representations, func(rep event.Representation) bool { return rep.Type == "" })
 }
@@ -897,7 +893,7 @@ func (r *run) findTypes(ctx context.Context, it *event.Item) {
 			continue
 		}
 		var why string
-		if rep.Type, why = r.head(ctx, rep.Href); why != "" {
+		if rep.Type, why = r.headType(ctx, rep.Href); why != "" {
 			rep.Type = untyped
 			r.problem("type", fmt.Sprintf("%s has no media type: %s; it is published as %s", rep.Href, why, untyped))
 		}
@@ -905,17 +901,17 @@ func (r *run) findTypes(ctx context.Context, it *event.Item) {
 	it.Preferred = translate.Preferred(r.src.Selection.Prefer, it.Representations)
 }
 
-// head returns the media type of what is at a URL, or why it is not known.
-func (r *run) head(ctx context.Context, href string) (mediaType, why string) {
+// headType returns the media type of what is at a URL, or why it is not known.
+func (r *run) headType(ctx context.Context, href string) (mediaType, why string) {
 	if !fetchable(href, r.src.URL) {
 		return "", "only http and https are asked"
 	}
 	host := r.host(hostOf(href))
-	if host.failing() { // a type is not worth more
+	if host.failing() { // a type is not worth another
 		return "", "the last requests to its host failed"
 	}
 	resp, err := r.send(ctx, http.MethodHead, r.src.local(href))
-	host.took(&fetched{err: err}, r.h.now())
+	host.record(&contentJob{err: err}, r.h.now())
 	if err != nil {
 		return "", err.Error()
 	}

@@ -56,17 +56,17 @@ type Source struct {
 	ID   event.SourceID
 	Set  string
 	Kind string // atompmh, resourcesync, feed or sip; "" when it is to be found out
-	// Found is told which kind a Source without one has turned out to be of;
-	// nil is allowed.
+	// Found is called with the kind that was found out for a Source without one; nil
+	// is allowed.
 	Found   func(ctx context.Context, kind string) error
 	URL     string
 	Content event.Content
 	// Client asks for documents, ContentClient for contents; nil is Client.
 	Client, ContentClient *http.Client
-	// User is whom Client logs in at the URL's own host; "" is nobody.
+	// User is the name with which Client logs in at the URL's own host; "" for none.
 	User string
-	// Epoch names the life of the set: what was walked in another one does not
-	// count as walked (see Whole).
+	// Epoch identifies the present life of the set: a walk in another one does not
+	// count (see memory.Whole).
 	Epoch string
 	// AllowHost reports whether the chain may lead to a host other than URL's.
 	AllowHost    func(host string) bool
@@ -76,8 +76,8 @@ type Source struct {
 	// GuardWait is how long a deletion by absence is held before it is applied
 	// by itself; 0 is 24 hours.
 	GuardWait time.Duration
-	// FullEvery is how often a walk climbs to the oldest document although
-	// nothing asks for it; 0 is never.
+	// FullEvery is how often a walk reads all that the Source has, without being asked
+	// to; 0 is never.
 	FullEvery time.Duration
 	Limits    Limits
 }
@@ -93,9 +93,9 @@ type Harvester struct {
 	// BatchTime how long they may wait for each other, 0 is a second.
 	BatchSize int
 	BatchTime time.Duration
-	// BacklogMemory is how many observations of one document wait in memory for its
-	// end, 0 is 65,536; more wait in a temporary file in Folder, which is the
-	// system's for such files where none is named.
+	// BacklogMemory is how many observations of one document are kept in memory until
+	// its end, 0 is 65,536; more are kept in a temporary file in Folder, "" being the
+	// system's folder for such files.
 	BacklogMemory int
 	Folder        string
 	capacity      capacity
@@ -105,24 +105,24 @@ type Harvester struct {
 
 // Options are what a caller wants of one harvest.
 type Options struct {
-	// Full climbs to the oldest document.
+	// Full reads all that the Source has.
 	Full bool
 	// AllPending asks for everything pending, due or not.
 	AllPending bool
-	// Begin is called once the harvest has its place among those that are under
-	// way at the same time; nil is allowed.
+	// Begin is called when the harvest begins to work: others may have to end first; nil
+	// is allowed.
 	Begin func()
-	// Progress is told how far the harvest has come; nil is allowed. It is
+	// Progress is called with how far the harvest has come; nil is allowed. It is
 	// called from several goroutines, never at the same time.
 	Progress func(Progress)
 }
 
 // Progress is how far a harvest has come.
 type Progress struct {
-	// Documents and Entries were read, Events logged, and Fetched of Wanted
-	// contents are there.
+	// Documents and Entries count what was read, Events what was logged, Fetched the
+	// contents that were fetched of the Wanted ones.
 	Documents, Entries, Events, Fetched, Wanted int64
-	// Doing is what is under way or waited for, and Until how long if known.
+	// Doing says what the harvest does or waits for, and Until how long, if known.
 	Doing string
 	Until time.Time
 }
@@ -135,7 +135,7 @@ const (
 	SIP          = "sip" // whose records submit takes in
 )
 
-// ErrKind: there is no adapter for the Source's kind.
+// ErrKind: Sources of this kind cannot be harvested.
 var ErrKind = errors.New("this kind of Source cannot be harvested by this version")
 
 // run is one harvest of one Source.
@@ -143,31 +143,31 @@ type run struct {
 	h   *Harvester
 	src *Source
 	opt Options
-	// place is that of a harvest; nil when only what waits is asked for.
-	place *place
+	// slot is that of a harvest; nil when only what waits is asked for.
+	slot *slot
 
 	stored  event.Progress
 	saved   event.Progress // as the log has it
 	memory  memory
 	version int64  // of the stored cursor
 	data    []byte // the stored cursor
-	// absent: the Source was seen, whole, and does not have what is held (A6).
-	absent bool
+	// absenceSeen: the Source was seen, whole, and does not have what is held (A6).
+	absenceSeen bool
 	// confirmed: the Source has said nothing newer of what is pending.
 	confirmed bool
-	// doubtful are the records whose content was not what its list says when the
+	// mismatched are the records whose content was not what its list says when the
 	// pass began.
-	doubtful map[int64]bool
-	hurry    bool // a walk is under way, which does not wait for slow contents
-	left     int  // contents that were needed, and not asked for to the end
+	mismatched map[int64]bool
+	walking    bool // a walk is under way, which does not wait for slow contents
+	unasked    int  // contents that were needed, and not asked for to the end
 	// active counts the records that are there by the last document of the walk, or by
 	// all documents of its baseline.
-	active  int64
-	doubted bool // some deletion by absence waits for the answer of its URL
+	active          int64
+	absencesDoubted bool // some deletion by absence waits for the answer of its URL
 
-	mu      sync.Mutex // guards report and hosts
-	report  Report
-	telling sync.Mutex // held while Options.Progress is called
+	mu         sync.Mutex // guards report and hosts
+	report     Report
+	progressMu sync.Mutex // held while Options.Progress is called
 
 	hosts                               map[string]*hostState // of contents
 	documents, entries, events, fetched atomic.Int64
@@ -181,23 +181,23 @@ type run struct {
 func (h *Harvester) Run(ctx context.Context, src *Source, o Options) (Report, error) {
 	r := &run{h: h, src: src, opt: o}
 	var err error
-	if r.place, err = h.capacity.enter(ctx); err != nil {
-		return r.ended(err), err
+	if r.slot, err = h.capacity.acquire(ctx); err != nil {
+		return r.finalReport(err), err
 	}
-	defer r.place.leave()
+	defer r.slot.close()
 	if o.Begin != nil {
 		o.Begin()
 	}
 	r.report.Started = h.now().UTC()
-	ctx = follow.WithWait(fetch.WithRedirects(ctx, r.redirected), func(do func()) { r.place.waitServer(ctx, do) })
-	err = src.refused(r.harvestOnce(ctx))
-	r.tell()
-	return r.ended(err), err
+	ctx = follow.WithWait(fetch.WithRedirects(ctx, r.redirected), func(do func()) { r.slot.whileServerAnswers(ctx, do) })
+	err = src.explainRefusal(r.harvestOnce(ctx))
+	r.reportProgress()
+	return r.finalReport(err), err
 }
 
-// refused says of an error that the Source wants a login, or another one, what to
+// explainRefusal adds to an error that the Source wants a login, or another one, what to
 // do about it.
-func (src *Source) refused(err error) error {
+func (src *Source) explainRefusal(err error) error {
 	switch {
 	case follow.Status(err) != http.StatusUnauthorized:
 		return err
@@ -214,9 +214,9 @@ func (r *run) harvestOnce(ctx context.Context) (err error) {
 	if err = r.load(ctx); err != nil {
 		return err
 	}
-	r.hurry = true
+	r.walking = true
 	err = r.dispatch(ctx)
-	r.hurry = false
+	r.walking = false
 	if errors.Is(err, event.ErrConflict) || ctx.Err() != nil {
 		return err
 	}
@@ -225,7 +225,7 @@ func (r *run) harvestOnce(ctx context.Context) (err error) {
 	r.memory.Waiting = nil
 	switch {
 	case errors.As(err, &status) && status.Partial != "":
-		r.withheld(status.Partial)
+		r.noteWithheld(status.Partial)
 		err = nil
 	case err == nil && r.data == nil && r.stored.Gap == "":
 		r.memory.Whole = r.src.Epoch
@@ -235,22 +235,22 @@ func (r *run) harvestOnce(ctx context.Context) (err error) {
 	}
 	if err == nil || r.report.RetryAfter.IsZero() { // it may want to be left alone
 		var waits error
-		r.place.wait(ctx, func() { waits = r.pending(ctx) })
+		r.slot.whileWaiting(ctx, func() { waits = r.fetchPending(ctx) })
 		if waits == nil && r.confirmed {
 			waits = r.mismatches(ctx, r.data)
 		}
 		err = errors.Join(err, waits)
 	}
 	if errors.Is(err, event.ErrConflict) || ctx.Err() != nil || r.src.Kind == SIP {
-		return err // a pass that asks nobody is none to be remembered
+		return err // nothing was asked, so nothing is to be kept
 	}
 	return errors.Join(err, r.overdue(ctx), r.remember(ctx))
 }
 
-// withheld takes note that the Source is a bridge that has not walked all its own
+// noteWithheld takes note that the Source is a bridge that has not walked all its own
 // Sources yet (D143). That is no failure.
-func (r *run) withheld(header string) {
-	r.note(func(p *Report) { p.Withheld = true })
+func (r *run) noteWithheld(header string) {
+	r.updateReport(func(p *Report) { p.Withheld = true })
 	r.warn("the Source is a bridge that has not walked all its own Sources yet; it is asked again soon")
 	if r.memory.Whole != r.src.Epoch {
 		r.memory.Waiting = follow.ParseWaits(header, r.h.now())
@@ -266,13 +266,13 @@ func (r *run) load(ctx context.Context) (err error) {
 	if err := unmarshal(r.stored.Memory, &r.memory); err != nil {
 		return fmt.Errorf("what the last harvest left cannot be read (%w): run bridge source reset %s", err, r.src.Set)
 	}
-	r.moved()
+	r.startAnewIfMoved()
 	return nil
 }
 
-// moved begins anew where the configuration has another URL for a Source of this
+// startAnewIfMoved begins anew where the configuration has another URL for a Source of this
 // name (D1). Which feed it is, and what is known of its records, stays.
-func (r *run) moved() {
+func (r *run) startAnewIfMoved() {
 	m := &r.memory
 	if was := m.URL; was != "" && was != r.src.URL && r.src.Kind != SIP {
 		r.warn(fmt.Sprintf("the Source's url was %s before: it is read whole", was))

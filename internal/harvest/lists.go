@@ -20,21 +20,17 @@ import (
 	"github.com/pmh-bridge/bridge/translate"
 )
 
-// Rules of this adapter: an entry that cannot be taken, one whose alternates
-// cannot be asked for over HTTP, one that says too much, a change that nobody
-// knows, content that is not what its list says, changes that are not in the
-// order of time, a time that lies in the future, a resource that stands twice in
-// a Resource List, and one whose loc has a user name.
+// Rules of our own that a list, or an entry of any protocol, can break.
 const (
-	ruleLocal       = "local"
-	ruleUnreachable = "unreachable"
-	ruleTooMuch     = "size"
-	ruleChange      = "change"
-	ruleHash        = "hash"
-	ruleOrder       = "order"
-	ruleLate        = "late"
-	ruleTwice       = "twice"
-	ruleUser        = "user"
+	ruleLocal       = "local"       // the entry cannot be translated
+	ruleUnreachable = "unreachable" // its alternates cannot be asked for over HTTP
+	ruleTooMuch     = "size"        // it says more of its record than is taken
+	ruleChange      = "change"      // its change is none that is known
+	ruleHash        = "hash"        // its content is not as the list says
+	ruleOrder       = "order"       // changes are not in the order of time
+	ruleLate        = "late"        // its time lies in the future
+	ruleTwice       = "twice"       // its resource is in a Resource List already
+	ruleUser        = "user"        // its loc has a user name
 )
 
 // listWalk is a walk over the lists of a ResourceSync Source, from the newest to the
@@ -51,7 +47,7 @@ func (w *listWalk) begin(ctx context.Context, state []byte) (err error) {
 		return err
 	}
 	if state == nil {
-		if err := r.noteDoubtful(ctx); err != nil {
+		if err := r.noteMismatched(ctx); err != nil {
 			return err
 		}
 	}
@@ -61,8 +57,9 @@ func (w *listWalk) begin(ctx context.Context, state []byte) (err error) {
 	return unmarshal(state, &w.walk.State)
 }
 
-// fullLists reports whether the pass is to compare a baseline. It is, too, while
-// deletions are held that only another baseline can confirm (A6).
+// fullLists reports whether the walk is to read a baseline, either because it is to read
+// everything, or because deletions are held that only another baseline can confirm
+// (A6).
 func (r *run) fullLists(ctx context.Context) (bool, error) {
 	if r.full() {
 		return true, nil
@@ -132,11 +129,11 @@ type listDocument struct {
 	trend trend
 }
 
-// listID is 64 bits of a hash of what identifies a list; never 0, which is no
-// list.
+// listID returns 64 bits of a hash of what identifies a list. It is never 0, which
+// means no list.
 func listID(identity string) int64 { return event.KeyBits(identity) | 1 }
 
-// selection is what the set wants, as far as translating needs to know it.
+// selection returns what the set wants, as far as translation needs it.
 func (r *run) selection() translate.Selection {
 	w := r.src.Selection
 	w.Published = r.src.Content != event.Mirror
@@ -161,7 +158,7 @@ func (d *listDocument) next(b *backlog[event.Item]) error {
 	return nil
 }
 
-// quarantine puts an entry into quarantine. Its record is met all the same.
+// quarantine puts an entry into quarantine. Its record counts as met.
 func (d *listDocument) quarantine(b *backlog[event.Item], e *resourcesync.EntryError) {
 	record := cmp.Or(e.ID, e.Loc)
 	b.addBad(event.Quarantined{URL: e.URL, Line: e.Line, Column: e.Column, Record: record, Rule: e.Rule, Reason: e.Reason, Input: e.Input})
@@ -181,7 +178,7 @@ func (d *listDocument) translate(b *backlog[event.Item], e *resourcesync.Entry) 
 	it, err := observe(e, &d.wants, d.doc.Baseline)
 	switch {
 	case errors.Is(err, translate.ErrUnselected), errors.Is(err, translate.ErrOwn):
-		d.r.note(func(p *Report) { p.Skipped++ })
+		d.r.updateReport(func(p *Report) { p.Skipped++ })
 		if errors.Is(err, translate.ErrUnselected) && e.Metadata.ID != "" && e.Metadata.ID != e.Loc { // another entry of it may be selected
 			it.Unselected = true
 			d.add(b, &it)
@@ -205,8 +202,8 @@ func (d *listDocument) translate(b *backlog[event.Item], e *resourcesync.Entry) 
 	d.add(b, &it)
 }
 
-// observe is what an entry says of its record. A deletion without a datetime says
-// where to ask whether it holds (D83).
+// observe returns what an entry says of its record. A deletion without a datetime gets
+// the URL that can be asked whether it holds (D83).
 func observe(e *resourcesync.Entry, wants *translate.Selection, baseline bool) (event.Item, error) {
 	o, err := translate.FromResource(e, wants)
 	if o.Deleted && !baseline && !o.Order.Known() && e.Metadata.Change == resourcesync.Deleted {
@@ -215,7 +212,7 @@ func observe(e *resourcesync.Entry, wants *translate.Selection, baseline bool) (
 	return event.Item{Observation: o, Baseline: baseline}, err
 }
 
-// add gives an item its place, and finds out whether its moment can be trusted.
+// add adds an item with its place. Its stamp is not trusted if it lies in the future.
 func (d *listDocument) add(b *backlog[event.Item], it *event.Item) {
 	it.Place = event.Place{Part: d.doc.Set, List: d.id, Position: int64(d.doc.Position()), From: d.from}
 	if it.Baseline = d.doc.Baseline; it.Baseline {
@@ -228,7 +225,7 @@ func (d *listDocument) add(b *backlog[event.Item], it *event.Item) {
 	b.add(*it, textOf(&it.Observation))
 }
 
-// textOf is about how many bytes of text an observation has.
+// textOf returns about how many bytes of text an observation has.
 func textOf(o *event.Observation) int {
 	n := len(o.Record) + len(o.Title) + len(o.Via.Href) + len(o.Via.Hash)
 	for i := range o.Representations {
@@ -240,8 +237,8 @@ func textOf(o *event.Observation) int {
 	return n
 }
 
-// understood reports whether it is known what became of a resource. Where the word
-// is missing it is there, as in any other list.
+// understood reports whether a change is a known one. Without any the resource is there,
+// as in a Resource List.
 func understood(change string) bool {
 	switch change {
 	case "", resourcesync.Created, resourcesync.Updated, resourcesync.Deleted:
@@ -259,9 +256,8 @@ func hasUser(loc string) bool {
 	return err == nil && u.User != nil
 }
 
-// latest picks what counts of all that the list says of some records: in a
-// baseline the first entry of each, in a list of changes the last one. The items are
-// returned in the memory of the entries.
+// latest returns of each record the entry that counts: in a baseline the first one, in a
+// list of changes the last one. It takes over the memory of the entries.
 func (d *listDocument) latest(_ context.Context, b *backlog[event.Item], entries []event.Item) ([]event.Item, error) {
 	b.values = nil
 	if d.doc.Baseline {
@@ -273,7 +269,7 @@ func (d *listDocument) latest(_ context.Context, b *backlog[event.Item], entries
 	return d.lasts(entries), nil
 }
 
-// firsts leaves out the entries of records that stand in a baseline already.
+// firsts returns the first entry of each record of a baseline.
 func (d *listDocument) firsts(items []event.Item) []event.Item {
 	met := make(map[string]struct{}, len(items))
 	out := items[:0]
@@ -296,9 +292,9 @@ func (d *listDocument) firsts(items []event.Item) []event.Item {
 	return out
 }
 
-// reverse reverses a list that begins with its newest change, so that of changes
-// of one moment the last one stands last, and so that places count from the end
-// that stays.
+// reverse reverses a list that begins with its newest change. Then of changes with the
+// same time the last one comes last, and positions count from the end that does not
+// grow.
 func (d *listDocument) reverse(items []event.Item) {
 	slices.Reverse(items)
 	for i := range items {
@@ -307,7 +303,7 @@ func (d *listDocument) reverse(items []event.Item) {
 	}
 }
 
-// trend is the way that the datetimes of a list go.
+// trend is whether the datetimes of a list rise or fall.
 type trend struct {
 	last             event.Stamp
 	n, dated         int
@@ -326,10 +322,9 @@ func (t *trend) add(s event.Stamp) {
 	t.n++
 }
 
-// backwards reports whether each change is no later than the one before it, and
-// some are earlier. Where none has a datetime it is what the dialect says: in the
-// beta of 2013 the newest stands first. When a resource was modified says
-// nothing of when a change was listed (D5).
+// backwards reports whether each change is no later than the one before it, and some
+// are earlier. If none has a datetime, the dialect decides: in the beta of 2013 the
+// newest comes first. lastmod does not say when a change was listed (D5).
 func (t *trend) backwards(beta bool) bool {
 	switch {
 	case t.forward:
@@ -340,8 +335,7 @@ func (t *trend) backwards(beta bool) bool {
 	return t.dated == t.n && (t.earlier || beta)
 }
 
-// lasts picks the last word on each record, and puts them in the order of
-// time.
+// lasts returns the last entry of each record, in the order of time.
 func (d *listDocument) lasts(items []event.Item) []event.Item {
 	last := make(map[string]int, len(items))
 	ordered := true
@@ -366,8 +360,7 @@ func (d *listDocument) lasts(items []event.Item) []event.Item {
 	return out
 }
 
-// before reports whether a came before b, as far as stamps that can be trusted
-// tell.
+// before reports whether a is earlier than b, by stamps that can be trusted.
 func before(a, b *event.Item) bool {
 	return a.Order.Known() && b.Order.Known() && !a.Late && !b.Late && a.Order.Before(b.Order)
 }
@@ -383,20 +376,20 @@ func (d *listDocument) state() ([]byte, error) {
 	return json.Marshal(state)
 }
 
-// stampOf is the stamp of a datetime that may be absent.
-func stampOf(d resourcesync.Datetime) event.Stamp { return known(d.Time()) }
+// stampOf returns the stamp of a datetime that may be absent.
+func stampOf(d resourcesync.Datetime) event.Stamp { return stampOrUnknown(d.Time()) }
 
-// mismatches puts content into quarantine that was not what its list says before
-// this pass began, was asked for again and still is not, although the lists have
-// been read to their end since and said nothing newer of the record. Else the Source
-// may have changed it after its list was read. It goes on being asked for like all
-// that is pending: quarantine shows it to a person.
+// mismatches puts content into quarantine that was not as its list says before this
+// walk began, and is not now, although it was asked for again, and the lists, which
+// were read to their end, say nothing newer of the record. Else the Source may have
+// changed it after its list was read. It stays pending: quarantine shows it to the
+// operator.
 func (r *run) mismatches(ctx context.Context, next []byte) error {
 	return r.eachMismatch(ctx, func(kept []event.WaitingItem) error {
 		b := event.Batch{Next: next}
 		for i := range kept {
 			k := &kept[i]
-			if k.Tries == 0 || !r.doubtful[k.Number] {
+			if k.Tries == 0 || !r.mismatched[k.Number] {
 				continue
 			}
 			input, err := inputOf(&k.Observation, k.Document.URL)
@@ -409,25 +402,25 @@ func (r *run) mismatches(ctx context.Context, next []byte) error {
 		if len(b.Quarantine) == 0 {
 			return nil
 		}
-		r.note(func(p *Report) { p.Quarantined += int64(len(b.Quarantine)) })
+		r.updateReport(func(p *Report) { p.Quarantined += int64(len(b.Quarantine)) })
 		return r.commit(ctx, &b)
 	})
 }
 
-// noteDoubtful remembers whose content is not what its list says, now that a pass
-// begins.
-func (r *run) noteDoubtful(ctx context.Context) error {
-	r.confirmed, r.doubtful = false, map[int64]bool{}
+// noteMismatched notes, before a walk, which records have content that is not as their
+// list says.
+func (r *run) noteMismatched(ctx context.Context) error {
+	r.confirmed, r.mismatched = false, map[int64]bool{}
 	return r.eachMismatch(ctx, func(kept []event.WaitingItem) error {
 		for i := range kept {
-			r.doubtful[kept[i].Number] = true
+			r.mismatched[kept[i].Number] = true
 		}
 		return nil
 	})
 }
 
-// eachMismatch calls f with pending observations whose content was not what their
-// list says when it was asked for last, some at a time.
+// eachMismatch calls f with the pending observations whose content was not as their
+// list says when it was last asked for, some at a time.
 func (r *run) eachMismatch(ctx context.Context, f func([]event.WaitingItem) error) error {
 	for after := int64(0); ; {
 		kept, err := r.h.Log.Pending(ctx, r.src.ID, math.MaxInt64, after, mirrorBatch)
@@ -442,8 +435,8 @@ func (r *run) eachMismatch(ctx context.Context, f func([]event.WaitingItem) erro
 	}
 }
 
-// inputOf writes an observation as a list with the entry that said it, for
-// quarantine.
+// inputOf returns, for quarantine, a list with an entry that says what an observation
+// does.
 func inputOf(o *event.Observation, list string) ([]byte, error) {
 	rep := &o.Representations[0]
 	e := resourcesync.Entry{Loc: rep.Href, Metadata: resourcesync.Metadata{Hash: rep.Hash, Encoding: rep.Encoding, Length: resourcesync.Bytes(rep.Length), Type: rep.Type, Title: o.Title}}

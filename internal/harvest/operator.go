@@ -19,8 +19,8 @@ import (
 )
 
 // Reset forgets how far a Source has been harvested: mark, unfinished walk, gap,
-// feed id, and when it is asked next. Records and events stay; the next harvest reads everything and
-// logs what differs. It is the way on when a feed's id has changed (A7).
+// feed id, and when it is asked next. Records and events stay: the next harvest reads
+// everything and logs what differs. It is what helps when a feed's id has changed (A7).
 func (h *Harvester) Reset(ctx context.Context, id event.SourceID) error {
 	p, err := h.Log.Progress(ctx, id)
 	if err != nil {
@@ -32,24 +32,24 @@ func (h *Harvester) Reset(ctx context.Context, id event.SourceID) error {
 	return h.Log.SaveSchedule(ctx, id, event.Schedule{}, false)
 }
 
-// Forget ends a Source. What only it has is deleted, or kept as it is. Held
-// deletions, pending contents and quarantined input of it go with it.
+// Forget removes a Source. The records that only it has are deleted or, with keep, stay
+// as they are. Its held deletions, pending contents and quarantined input are removed.
 func (h *Harvester) Forget(ctx context.Context, src *Source, keep bool) (Report, error) {
 	if err := h.Reset(ctx, src.ID); err != nil {
 		return Report{}, err
 	}
-	r, err := h.begin(ctx, src)
+	r, err := h.open(ctx, src)
 	if err == nil && !keep {
-		err = r.withdraw(ctx)
+		err = r.deleteAll(ctx)
 	}
 	if err == nil {
 		err = h.Log.Forget(ctx, src.ID)
 	}
-	return r.ended(err), err
+	return r.finalReport(err), err
 }
 
-// withdraw takes back all that the Source has.
-func (r *run) withdraw(ctx context.Context) error {
+// deleteAll deletes all that the Source has.
+func (r *run) deleteAll(ctx context.Context) error {
 	ever := event.StampFromNanos(math.MaxInt64)
 	for after := int64(0); ; {
 		ids, last, err := r.h.Log.Absent(ctx, r.src.ID, ever, after, endBatch)
@@ -67,13 +67,13 @@ func (r *run) withdraw(ctx context.Context) error {
 	}
 }
 
-// ErrNoGap: there is nothing to accept.
+// ErrNoGap: the Source has no gap that could be accepted.
 var ErrNoGap = errors.New("the Source has no gap")
 
-// AcceptGap takes note that an archive document is gone for good: from now on
-// the chain counts as ending before it (A8). It returns the document's URL. Of a
-// Source that was never walked whole it takes note that its set is published
-// without it, and returns the Source's URL.
+// AcceptGap accepts that an archive document is gone for good: from now on the chain
+// counts as ending before it (A8). It returns the document's URL. For a Source without
+// a gap that was never walked whole it accepts that its set is published without it, and
+// returns the Source's URL; else the error is ErrNoGap.
 func (h *Harvester) AcceptGap(ctx context.Context, src *Source) (string, error) {
 	p, err := h.Log.Progress(ctx, src.ID)
 	if err != nil {
@@ -115,7 +115,7 @@ func unmarshal(data []byte, v any) error {
 	return json.Unmarshal(data, v)
 }
 
-// Gap describes an open gap for people, "" when there is none.
+// Gap describes a stored gap (event.Progress.Gap) for people, "" when there is none.
 func Gap(stored string) string {
 	var open gap
 	if stored == "" || json.Unmarshal([]byte(stored), &open) != nil {
@@ -124,9 +124,10 @@ func Gap(stored string) string {
 	return fmt.Sprintf("%s: %s (since %s)", open.URL, open.Reason, open.Since.Format("2006-01-02 15:04"))
 }
 
-// Waits returns for which sets one waits whose feed has the URN, and whose Sources are
-// these. It is whole when it waits for none.
-func Waits(feed string, sources []event.Progress, now time.Time) *follow.Waits {
+// AwaitedSets returns the sets of other bridges for which a set waits before it is
+// published as whole. feed is the URN of its feed, sources are what is stored of its
+// Sources. Nothing is awaited when all of them were walked whole.
+func AwaitedSets(feed string, sources []event.Progress, now time.Time) *follow.Waits {
 	var said []*follow.Waits
 	for i := range sources {
 		var m memory
@@ -142,9 +143,9 @@ func Waits(feed string, sources []event.Progress, now time.Time) *follow.Waits {
 	return follow.WaitsOf(feed, said, now)
 }
 
-// begin loads what is stored of a Source for work outside a walk. An unfinished
-// walk stays as it is.
-func (h *Harvester) begin(ctx context.Context, src *Source) (*run, error) {
+// open loads what is stored of a Source for work outside a walk, which leaves an
+// unfinished walk as it is.
+func (h *Harvester) open(ctx context.Context, src *Source) (*run, error) {
 	r := &run{h: h, src: src}
 	r.report.Started = h.now().UTC()
 	var err error
@@ -155,50 +156,45 @@ func (h *Harvester) begin(ctx context.Context, src *Source) (*run, error) {
 	return r, unmarshal(r.stored.Memory, &r.memory)
 }
 
-// Settle asks again for the pending contents of a Source that are due.
+// Settle asks for the pending contents of a Source that are due.
 func (h *Harvester) Settle(ctx context.Context, src *Source) (Report, error) {
-	r, err := h.begin(ctx, src)
+	r, err := h.open(ctx, src)
 	if err == nil {
-		err = r.settleDue(ctx)
+		err = defect.Guard(func() error { return r.fetchPending(ctx) })
 	}
-	return r.ended(err), err
-}
-
-func (r *run) settleDue(ctx context.Context) (err error) {
-	defer defect.Recover(&err)
-	return r.pending(ctx)
+	return r.finalReport(err), err
 }
 
 // Release applies all held deletions of a Source (A6).
 func (h *Harvester) Release(ctx context.Context, src *Source) (Report, error) {
-	r, err := h.begin(ctx, src)
+	r, err := h.open(ctx, src)
 	if err == nil {
 		err = r.release(ctx, true, 0)
 	}
-	return r.ended(err), err
+	return r.finalReport(err), err
 }
 
-// ErrStillBad: what was quarantined cannot be taken in.
+// ErrStillBad: quarantined input still cannot be read.
 var ErrStillBad = errors.New("still bad")
 
-// Replay takes in quarantined input, if it can be by now: after a new version
-// of bridge, another configuration, or when a question can be answered that
-// could not be before. What is earlier than the stored state changes nothing.
+// Replay logs quarantined input that can be read by now: with a new version of bridge or
+// another configuration, or because a server answers that did not before. The error is
+// ErrStillBad when it cannot. What is earlier than the stored state changes nothing.
 func (h *Harvester) Replay(ctx context.Context, src *Source, q *event.Quarantined) (Report, error) {
-	r, err := h.begin(ctx, src)
+	r, err := h.open(ctx, src)
 	if err == nil {
 		err = r.replay(ctx, q)
 	}
-	return r.ended(err), err
+	return r.finalReport(err), err
 }
 
 func (r *run) replay(ctx context.Context, q *event.Quarantined) error {
-	read := r.entriesAgain
+	read := r.rereadEntries
 	switch r.src.Kind {
 	case ResourceSync:
-		read = r.resourcesAgain
+		read = r.rereadResources
 	case Feed:
-		read = r.itemsAgain
+		read = r.rereadItems
 	}
 	observed, err := read(ctx, q)
 	if err != nil {
@@ -206,13 +202,13 @@ func (r *run) replay(ctx context.Context, q *event.Quarantined) error {
 	}
 	b := &event.Batch{Mode: event.ModeReplay, Next: r.data, Documents: []event.Document{{URL: q.URL, FeedID: r.memory.FeedID}}}
 	for _, o := range observed {
-		b.Items = append(b.Items, r.again(o, 0))
+		b.Items = append(b.Items, r.itemAgain(o, 0))
 	}
 	return r.fetchAndCommit(ctx, b)
 }
 
-// stillBad says why input is still bad. An entry's place is the one where it stood
-// in its document, not the one in the input that was kept.
+// stillBad returns an ErrStillBad that says why. Line and column are those in the
+// document that the input came from.
 func stillBad(err error, q *event.Quarantined) error {
 	var entry *atompmh.EntryError
 	var resource *resourcesync.EntryError
@@ -225,11 +221,11 @@ func stillBad(err error, q *event.Quarantined) error {
 	return fmt.Errorf("%w: %w", ErrStillBad, err)
 }
 
-// entriesAgain reads quarantined Atom-PMH entries.
-func (r *run) entriesAgain(ctx context.Context, q *event.Quarantined) ([]event.Observation, error) {
+// rereadEntries reads quarantined Atom-PMH entries.
+func (r *run) rereadEntries(ctx context.Context, q *event.Quarantined) ([]event.Observation, error) {
 	entries, err := entriesOf(q)
 	if err == nil && q.Rule == ruleTie {
-		entries, err = r.told(ctx, entries)
+		entries, err = r.resolveTie(ctx, entries)
 	}
 	if err != nil {
 		return nil, err
@@ -245,8 +241,8 @@ func (r *run) entriesAgain(ctx context.Context, q *event.Quarantined) ([]event.O
 	return out, nil
 }
 
-// resourcesAgain reads quarantined entries of a ResourceSync list.
-func (r *run) resourcesAgain(_ context.Context, q *event.Quarantined) ([]event.Observation, error) {
+// rereadResources reads quarantined entries of a ResourceSync list.
+func (r *run) rereadResources(_ context.Context, q *event.Quarantined) ([]event.Observation, error) {
 	rd := resourcesync.NewReader(bytes.NewReader(q.Input), resourcesync.ReadOptions{URL: q.URL})
 	wants := r.selection()
 	var out []event.Observation
@@ -270,7 +266,7 @@ func (r *run) resourcesAgain(_ context.Context, q *event.Quarantined) ([]event.O
 	}
 }
 
-// entriesOf reads the input anew.
+// entriesOf reads the entries of quarantined input.
 func entriesOf(q *event.Quarantined) ([]*atompmh.Entry, error) {
 	rd := atompmh.NewReader(bytes.NewReader(q.Input), atompmh.Options{URL: q.URL})
 	var out []*atompmh.Entry
@@ -288,8 +284,9 @@ func entriesOf(q *event.Quarantined) ([]*atompmh.Entry, error) {
 	}
 }
 
-// told asks again which of two entries with the same stamp holds (A1).
-func (r *run) told(ctx context.Context, entries []*atompmh.Entry) ([]*atompmh.Entry, error) {
+// resolveTie asks again which of an active and a deletion entry with the same stamp
+// holds (A1).
+func (r *run) resolveTie(ctx context.Context, entries []*atompmh.Entry) ([]*atompmh.Entry, error) {
 	holds := atompmh.Deletion
 	if alive, err := r.anyAlive(ctx, entries); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrStillBad, err)

@@ -23,20 +23,20 @@ type docBatch struct {
 	doc        event.Document
 	items      []event.Item
 	quarantine []event.Quarantined
-	memory     int64  // taken of the harvest's load, given back once it is durable
+	memory     int64  // that was taken for it, freed once the batch is durable
 	last       bool   // of its document
-	cursor     []byte // where the walk goes on after the document; nil before its last batch, and where that is not to be stored
+	cursor     []byte // where the walk goes on after the document; nil before its last batch, or when not to be stored
 }
 
-// badAtOnce is how many bytes of bad input make a transaction.
+// badAtOnce is how many bytes of bad input are committed at once.
 const badAtOnce = 16 << 20
 
 // batchesQueued bounds how many documents wait for the log, however small.
 const batchesQueued = 64
 
-// pipeline carries what documents say from the walk to the log. While one transaction is
-// written the documents of the next are read: as many observations wait in
-// between as one transaction takes.
+// pipeline carries what documents say from the walk to the log. While one transaction
+// is written, the documents of the next one are read. In between there are as many
+// observations as one transaction takes.
 type pipeline struct {
 	r      *run
 	ctx    context.Context
@@ -62,7 +62,7 @@ type pipeline struct {
 	since  time.Time
 }
 
-// newPipeline opens a pipeline for a walk that begins anew, or goes on.
+// newPipeline opens a pipeline for a new walk (anew), or for the rest of one.
 func newPipeline(ctx context.Context, r *run, anew bool) *pipeline {
 	p := &pipeline{r: r, done: make(chan error, 1), ch: make(chan docBatch, batchesQueued), since: r.h.now()}
 	p.ctx, p.cancel = context.WithCancelCause(ctx)
@@ -78,7 +78,7 @@ func newPipeline(ctx context.Context, r *run, anew bool) *pipeline {
 			p.cancel(err)
 		}
 		p.mu.Lock()
-		p.queued, p.queuedBad = -1<<40, -1<<40 // nobody waits any more
+		p.queued, p.queuedBad = -1<<40, -1<<40 // send never waits again
 		p.mu.Unlock()
 		p.room.Broadcast()
 		for range p.ch {
@@ -88,19 +88,19 @@ func newPipeline(ctx context.Context, r *run, anew bool) *pipeline {
 	return p
 }
 
-// send hands a document on and waits while too much is queued: beside the
+// send queues what a document says. It waits while too much is queued: besides the
 // transaction that is being written there is room for one more, and for one
-// document, however large.
+// document of any size.
 func (p *pipeline) send(x docBatch) (err error) {
 	p.latest = len(x.items)
 	if x.last {
 		p.r.documents.Add(1)
 	}
-	p.r.tell()
-	p.r.place.wait(p.ctx, func() {
+	p.r.reportProgress()
+	p.r.slot.whileWaiting(p.ctx, func() {
 		p.mu.Lock()
 		bad := badBytes(x.quarantine)
-		for size := p.r.size(); p.queued > size && p.queued+len(x.items) > 2*size || p.queuedBad > badAtOnce && p.queuedBad+bad > 2*badAtOnce; {
+		for size := p.r.batchSize(); p.queued > size && p.queued+len(x.items) > 2*size || p.queuedBad > badAtOnce && p.queuedBad+bad > 2*badAtOnce; {
 			p.room.Wait()
 		}
 		p.queued += len(x.items)
@@ -115,21 +115,21 @@ func (p *pipeline) send(x docBatch) (err error) {
 	return err
 }
 
-// during runs the walk that sends to the pipeline, and waits until everything that was
-// sent is durable, also after a panic of the walk.
-func (p *pipeline) during(walk func() error) (walked, written error) {
+// run runs the walk that sends to the pipeline, and waits until everything that was
+// sent is durable, even if the walk panics.
+func (p *pipeline) run(walk func() error) (walked, written error) {
 	walked = defect.Guard(walk)
 	close(p.ch)
-	p.r.place.wait(p.ctx, func() { written = <-p.done })
+	p.r.slot.whileWaiting(p.ctx, func() { written = <-p.done })
 	p.cancel(nil)
 	return walked, written
 }
 
-// write commits what was sent in transactions, which may end in the middle
-// of a document: the cursor then still names the document before.
+// write commits what was sent. A transaction may end in the middle of a document: then
+// its cursor is still that of the document before.
 func (p *pipeline) write() (err error) {
 	defer defect.Recover(&err)
-	size, wait := p.r.size(), p.r.h.BatchTime
+	size, wait := p.r.batchSize(), p.r.h.BatchTime
 	if wait == 0 {
 		wait = time.Second
 	}
@@ -140,7 +140,7 @@ func (p *pipeline) write() (err error) {
 		b.Quarantine = append(b.Quarantine, x.quarantine...)
 		p.batchBad += badBytes(x.quarantine)
 		for len(x.items) > 0 {
-			n := p.add(x.items[:min(len(x.items), size-len(b.Items))], doc)
+			n := p.fillBatch(x.items[:min(len(x.items), size-len(b.Items))], doc)
 			x.items = x.items[n:]
 			if len(x.items) > 0 {
 				if err := p.commit(); err != nil {
@@ -165,7 +165,7 @@ func (p *pipeline) write() (err error) {
 	return nil
 }
 
-// badBytes is how many bytes bad input takes.
+// badBytes returns how many bytes of memory bad inputs take.
 func badBytes(quarantine []event.Quarantined) (n int) {
 	for i := range quarantine {
 		n += badSize(&quarantine[i])
@@ -173,11 +173,11 @@ func badBytes(quarantine []event.Quarantined) (n int) {
 	return n
 }
 
-// add adds items of a document to the batch and returns how many it has taken.
-// In a mirror a batch has a record once, so that what the log says of contents
-// before they are fetched is what Append says: an item that the one in the batch
-// outdates is historical, and another one begins a new batch.
-func (p *pipeline) add(items []event.Item, doc int) int {
+// fillBatch adds items of a document to the batch and returns how many it has added.
+// In a mirror a batch has each record once, so that NeedsContent answers what Append
+// will find: an item that is older than the one in the batch is historical, and a newer
+// one begins a new batch.
+func (p *pipeline) fillBatch(items []event.Item, doc int) int {
 	b := &p.batch
 	if p.r.src.Content != event.Mirror {
 		from := len(b.Items)
@@ -192,7 +192,7 @@ func (p *pipeline) add(items []event.Item, doc int) int {
 		return len(items)
 	}
 	if p.index == nil {
-		p.index = make(map[string]int, p.r.size())
+		p.index = make(map[string]int, p.r.batchSize())
 	}
 	for i := range items {
 		it := &items[i]
@@ -200,7 +200,7 @@ func (p *pipeline) add(items []event.Item, doc int) int {
 			if !b.Items[at].Outdates(it) {
 				return i
 			}
-			p.r.note(func(r *Report) { r.Historical++ })
+			p.r.updateReport(func(r *Report) { r.Historical++ })
 			p.release(1, 0)
 			continue
 		}
@@ -211,7 +211,7 @@ func (p *pipeline) add(items []event.Item, doc int) int {
 	return len(items)
 }
 
-// release makes room for so many observations, and bytes of bad input.
+// release makes room for n observations and so many bytes of bad input.
 func (p *pipeline) release(n, bad int) {
 	p.mu.Lock()
 	p.queued -= n
@@ -220,7 +220,7 @@ func (p *pipeline) release(n, bad int) {
 	p.room.Broadcast()
 }
 
-// commit fetches what the batch needs and appends it.
+// commit fetches the contents that the batch needs and appends it to the log.
 func (p *pipeline) commit() error {
 	b := p.batch
 	b.Next = p.cursor
@@ -229,7 +229,7 @@ func (p *pipeline) commit() error {
 		return err
 	}
 	p.release(n, p.batchBad)
-	p.r.place.done(p.memory)
+	p.r.slot.freeMemory(p.memory)
 	p.memory, p.batchBad = 0, 0
 	clear(p.index)
 	p.batch, p.since = event.Batch{Items: reuse(b.Items)}, p.r.h.now()
@@ -237,158 +237,155 @@ func (p *pipeline) commit() error {
 }
 
 const (
-	// backlogMemory is how much of what one document says waits in memory, in
-	// observations. Lists as long as they may be (ResourceSync 7) have 50,000.
+	// backlogMemory is how many observations of one document are kept in memory. The
+	// longest valid lists have 50,000 (ResourceSync 7).
 	backlogMemory = 1 << 16
-	// textMemory is how many bytes of text do, bad input included.
+	// textMemory is how many bytes of their text are, bad input included.
 	textMemory = 64 << 20
-	// badCost is what a bad input takes besides its text.
+	// badCost is how many bytes a bad input takes besides its text.
 	badCost = 512
-	// quarantineBatch is how much bad input goes to the log at once, and how much
-	// waits in memory once a file has other.
+	// quarantineBatch is how many bytes of bad input go to the log at once, and how
+	// many are kept in memory once there is a file.
 	quarantineBatch = 8 << 20
 
-	// spillParts is in how many parts of records a spill is. The largest list that
-	// is read has some 10 million entries.
-	spillParts = 128
-	// spillBehind is how many observations of a document wait in memory once a
-	// file has others.
-	spillBehind = 1 << 12
-	// spillChunk is how much of a part is gathered before it is written.
-	spillChunk = 8 << 10
-	// spillCost is about how much memory a file takes, for what is gathered.
-	spillCost = spillParts * (spillChunk + 8<<10)
-	// maxSpill is how large the file may become.
-	maxSpill = 4 << 30
+	// fileParts is how many parts a file has. The largest list that is read has some
+	// 10 million entries.
+	fileParts = 128
+	// fileBacklog is how many observations of a document are kept in memory once there
+	// is a file.
+	fileBacklog = 1 << 12
+	// fileChunk is how many bytes of a part are written at once.
+	fileChunk = 8 << 10
+	// fileCost is about how many bytes of memory a file takes.
+	fileCost = fileParts * (fileChunk + 8<<10)
+	// maxFile is how many bytes a file may have.
+	maxFile = 4 << 30
 )
 
-// errSpill: a document says so much that there is no room for it.
-var errSpill = errors.New("the document says more than 4 GiB")
+// errFileFull: a document has more entries than fit into a file.
+var errFileFull = errors.New("the document says more than 4 GiB")
 
-// backlog is what one document has said so far of its records, and its bad input.
-// Of a document that cannot be read to its end nothing is taken, so all of it has to
-// wait for that end. What is too much to wait in memory waits in a temporary file, in
-// parts by record: the last word on a record is found in its part, and no more than
-// one part is in memory.
+// backlog holds the entries of one document, and its bad input, until the document was
+// read to its end: nothing is taken of one that cannot be. What does not fit into
+// memory is kept in a temporary file, in parts by record: all entries of a record are
+// in one part, and no more than one part is read into memory.
 type backlog[T any] struct {
 	r          *run
 	record     func(*T) string // that an entry is about
 	values     []T
 	quarantine []event.Quarantined
 	text       int // bytes of both
-	meter      meter
-	spill      *spill
+	meter      memoryMeter
+	file       *entryFile
 }
 
-// begin empties the backlog for a document, which probably says as much as the one
-// before. What was allocated for that one is used again.
+// begin empties the backlog for the next document. It uses the memory of the one before
+// again, and else makes room for as many entries.
 func (b *backlog[T]) begin(latest int) {
-	b.values, b.quarantine, b.text, b.spill = reuse(b.values), nil, 0, nil
+	b.values, b.quarantine, b.text, b.file = reuse(b.values), nil, 0, nil
 	if b.values == nil {
 		b.values = make([]T, 0, min(latest, backlogMemory))
 	}
-	b.meter = b.r.meter()
+	b.meter = b.r.newMeter()
 }
 
-// add appends what was said of a record, with about so many bytes of text.
+// add adds an entry, with about so many bytes of text.
 func (b *backlog[T]) add(value T, text int) {
 	b.text += text
 	b.values = append(b.values, value)
 }
 
-// addBad appends bad input.
+// addBad adds bad input.
 func (b *backlog[T]) addBad(q event.Quarantined) {
-	b.r.note(func(p *Report) { p.Quarantined++ })
+	b.r.updateReport(func(p *Report) { p.Quarantined++ })
 	b.text += badSize(&q)
 	b.quarantine = append(b.quarantine, q)
 }
 
-// count counts an entry that was read. It waits for memory, and moves what is too
-// much for memory to a file.
+// count counts an entry that was read. It waits for memory, and moves what does not fit
+// into memory to a file.
 func (b *backlog[T]) count(ctx context.Context) error {
 	if err := b.meter.entry(ctx); err != nil {
 		return err
 	}
-	if values, text := b.most(); len(b.values) >= values || b.text >= text {
+	if values, text := b.limits(); len(b.values) >= values || b.text >= text {
 		if err := b.toFile(); err != nil {
 			return err
 		}
 	}
 	if b.r.entries.Add(1)%1000 == 0 {
-		b.r.tell()
+		b.r.reportProgress()
 	}
 	return nil
 }
 
-// badSize is how many bytes a bad input takes.
+// badSize returns how many bytes of memory a bad input takes.
 func badSize(q *event.Quarantined) int { return badCost + len(q.Input) + len(q.Record) + len(q.Reason) }
 
-// most is how many values wait in memory, and how many bytes of text.
-func (b *backlog[T]) most() (values, text int) {
+// limits returns how many entries are kept in memory, and how many bytes of text.
+func (b *backlog[T]) limits() (values, text int) {
 	values = cmp.Or(b.r.h.BacklogMemory, backlogMemory)
-	if b.spill != nil {
-		return min(values, spillBehind), quarantineBatch
+	if b.file != nil {
+		return min(values, fileBacklog), quarantineBatch
 	}
 	return values, textMemory
 }
 
-// toFile lets what was said so far wait in a file.
+// toFile moves the backlog to a file.
 func (b *backlog[T]) toFile() error {
-	if b.spill == nil {
+	if b.file == nil {
 		var err error
-		if b.spill, err = newSpill(b.r.h.Folder); err != nil {
+		if b.file, err = newEntryFile(b.r.h.Folder); err != nil {
 			return err
 		}
 	}
 	for i := range b.values {
-		if err := b.spill.add(b.record(&b.values[i]), &b.values[i]); err != nil {
+		if err := b.file.add(b.record(&b.values[i]), &b.values[i]); err != nil {
 			return err
 		}
 	}
 	for i := range b.quarantine {
-		if err := b.spill.bad.add(b.spill, &b.quarantine[i]); err != nil {
+		if err := b.file.bad.add(b.file, &b.quarantine[i]); err != nil {
 			return err
 		}
 	}
 	b.values, b.quarantine, b.text = reuse(b.values), nil, 0
-	b.giveBack(spillCost)
+	b.freeMemory(fileCost)
 	return nil
 }
 
-// reuse empties a slice. A long one goes: nobody counts the memory of what is
-// kept for later, and a thousand harvests may be under way.
+// reuse empties a slice. It drops a long one: the memory of what is kept for later is
+// not counted, and a thousand harvests may be under way.
 func reuse[T any](s []T) []T {
-	if cap(s) > 2*spillBehind {
+	if cap(s) > 2*fileBacklog {
 		return nil
 	}
 	clear(s)
 	return s[:0]
 }
 
-// giveBack gives back the memory that was taken for the document, but for so many
-// bytes.
-func (b *backlog[T]) giveBack(but int64) {
+// freeMemory frees all but so many bytes of the memory that was taken for the document.
+func (b *backlog[T]) freeMemory(but int64) {
 	if n := b.meter.taken - but; n > 0 {
-		b.r.place.done(n)
+		b.r.slot.freeMemory(n)
 		b.meter.taken = but
 	}
 }
 
-// close ends the document, whether or not it was handed on.
+// close ends the document, whether or not it was sent.
 func (b *backlog[T]) close() {
-	b.giveBack(0)
-	if b.spill != nil {
-		b.spill.close()
+	b.freeMemory(0)
+	if b.file != nil {
+		b.file.close()
 	}
 }
 
-// send sends what the document says to the log, now that it was read to its end:
-// what counts of its entries, in the order in which they were added, those of one
-// record always together. Only the last batch has a cursor: until it is stored the walk
-// goes on at this document.
+// send sends the document to the pipeline, now that it was read to its end: of its
+// entries those that count. All of a record are in one batch. Only the last batch has a
+// cursor: until that is stored the walk goes on at this document.
 func (b *backlog[T]) send(ctx context.Context, p *pipeline, d document[T]) (err error) {
 	x := docBatch{doc: d.origin()}
-	if b.spill == nil {
+	if b.file == nil {
 		if x.items, err = d.latest(ctx, b, b.values); err != nil {
 			return err
 		}
@@ -407,23 +404,23 @@ func (b *backlog[T]) send(ctx context.Context, p *pipeline, d document[T]) (err 
 		}
 	}
 	x.last = true
-	b.values, b.quarantine = reuse(b.values), nil // while it waits
+	b.values, b.quarantine = reuse(b.values), nil // send may wait long
 	return p.send(x)
 }
 
-// sendParts sends what waits in a file, one part after the other. It returns the rest
-// of the bad input.
+// sendParts sends the file, one part after the other. It returns x with the last of the
+// bad input.
 func (b *backlog[T]) sendParts(ctx context.Context, p *pipeline, d document[T], x docBatch) (docBatch, error) {
 	if err := b.toFile(); err != nil {
 		return x, err
 	}
 	b.values = nil
-	for part := range spillParts {
-		x.memory = b.spill.memory(part)
-		if err := b.r.place.add(ctx, x.memory); err != nil {
+	for part := range fileParts {
+		x.memory = b.file.memory(part)
+		if err := b.r.slot.takeMemory(ctx, x.memory); err != nil {
 			return x, err
 		}
-		values, err := valuesOf[T](b.spill, part)
+		values, err := valuesOf[T](b.file, part)
 		if err != nil {
 			return x, err
 		}
@@ -435,13 +432,13 @@ func (b *backlog[T]) sendParts(ctx context.Context, p *pipeline, d document[T], 
 		}
 	}
 	for i := range b.quarantine { // by latest
-		if err := b.spill.bad.add(b.spill, &b.quarantine[i]); err != nil {
+		if err := b.file.bad.add(b.file, &b.quarantine[i]); err != nil {
 			return x, err
 		}
 	}
 	x.items, x.memory = nil, 0
 	size := 0
-	err := b.spill.bad.each(b.spill, func(d *gob.Decoder) error {
+	err := b.file.bad.each(b.file, func(d *gob.Decoder) error {
 		var q event.Quarantined
 		if err := d.Decode(&q); err != nil {
 			return err
@@ -453,7 +450,7 @@ func (b *backlog[T]) sendParts(ctx context.Context, p *pipeline, d document[T], 
 		full := x
 		full.memory = int64(size)
 		x.quarantine, size = nil, 0
-		if err := b.r.place.add(ctx, full.memory); err != nil {
+		if err := b.r.slot.takeMemory(ctx, full.memory); err != nil {
 			return err
 		}
 		return p.send(full)
@@ -461,16 +458,16 @@ func (b *backlog[T]) sendParts(ctx context.Context, p *pipeline, d document[T], 
 	return x, err
 }
 
-// spill is a temporary file with what one document says.
-type spill struct {
+// entryFile is a temporary file with the entries of one document.
+type entryFile struct {
 	file  *os.File
 	size  int64
-	parts [spillParts]spillPart // of records
-	bad   spillPart             // input for quarantine
+	parts [fileParts]entryFilePart // of records
+	bad   entryFilePart            // input for quarantine
 }
 
-// spillPart is a stream of values, in chunks that lie anywhere in the file.
-type spillPart struct {
+// entryFilePart is a stream of values, in chunks that lie anywhere in the file.
+type entryFilePart struct {
 	buf    bytes.Buffer
 	values *gob.Encoder
 	chunks []chunk
@@ -478,30 +475,30 @@ type spillPart struct {
 
 type chunk struct{ from, size int64 }
 
-// newSpill makes the file in a folder; "" is the system's for temporary files.
-func newSpill(folder string) (*spill, error) {
+// newEntryFile makes the file in a folder; "" is the system's for temporary files.
+func newEntryFile(folder string) (*entryFile, error) {
 	f, err := os.CreateTemp(folder, "bridge-document-*.tmp")
 	if err != nil {
 		return nil, fmt.Errorf("a long document needs room: %w", err)
 	}
 	// Where an open file cannot be removed, close does it.
 	_ = os.Remove(f.Name())
-	return &spill{file: f}, nil
+	return &entryFile{file: f}, nil
 }
 
-func (s *spill) close() {
-	// Nothing that it holds is needed any more.
+// close deletes the file.
+func (s *entryFile) close() {
 	_ = s.file.Close()
 	_ = os.Remove(s.file.Name())
 }
 
-// add appends what was said of a record to its part.
-func (s *spill) add(record string, value any) error {
-	return s.parts[uint64(event.KeyBits(record))%spillParts].add(s, value)
+// add adds an entry to the part of its record.
+func (s *entryFile) add(record string, value any) error {
+	return s.parts[uint64(event.KeyBits(record))%fileParts].add(s, value)
 }
 
-// memory is about how many bytes the values of a part take.
-func (s *spill) memory(part int) int64 {
+// memory returns about how many bytes of memory the entries of a part take.
+func (s *entryFile) memory(part int) int64 {
 	p := &s.parts[part]
 	n := int64(p.buf.Len())
 	for _, c := range p.chunks {
@@ -510,8 +507,8 @@ func (s *spill) memory(part int) int64 {
 	return 4 * n
 }
 
-// valuesOf returns the values of a part, in the order in which they were added.
-func valuesOf[T any](s *spill, part int) (values []T, err error) {
+// valuesOf returns the entries of a part, in the order in which they were added.
+func valuesOf[T any](s *entryFile, part int) (values []T, err error) {
 	err = s.parts[part].each(s, func(d *gob.Decoder) error {
 		var v T
 		err := d.Decode(&v)
@@ -523,22 +520,22 @@ func valuesOf[T any](s *spill, part int) (values []T, err error) {
 	return values, err
 }
 
-func (p *spillPart) add(s *spill, value any) error {
+func (p *entryFilePart) add(s *entryFile, value any) error {
 	if p.values == nil {
 		p.values = gob.NewEncoder(&p.buf)
 	}
 	if err := p.values.Encode(value); err != nil {
 		return err
 	}
-	if p.buf.Len() < spillChunk {
+	if p.buf.Len() < fileChunk {
 		return nil
 	}
 	return p.flush(s)
 }
 
-func (p *spillPart) flush(s *spill) error {
-	if s.size+int64(p.buf.Len()) > maxSpill {
-		return errSpill
+func (p *entryFilePart) flush(s *entryFile) error {
+	if s.size+int64(p.buf.Len()) > maxFile {
+		return errFileFull
 	}
 	n, err := s.file.WriteAt(p.buf.Bytes(), s.size)
 	if err != nil {
@@ -550,8 +547,8 @@ func (p *spillPart) flush(s *spill) error {
 	return nil
 }
 
-// each decodes the values of the part, one at a time.
-func (p *spillPart) each(s *spill, decode func(*gob.Decoder) error) error {
+// each calls decode for each entry of the part, in order.
+func (p *entryFilePart) each(s *entryFile, decode func(*gob.Decoder) error) error {
 	if err := p.flush(s); err != nil {
 		return err
 	}

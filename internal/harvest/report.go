@@ -13,7 +13,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/fetch"
 )
 
-// Report is what a harvest was worth.
+// Report says what a harvest has done.
 type Report struct {
 	Started time.Time `json:"started"`
 	Ended   time.Time `json:"ended"`
@@ -29,13 +29,12 @@ type Report struct {
 	Pending     int64 `json:"pending"`     // observations put off in this harvest
 	Held        int64 `json:"held"`        // deletions kept back in this harvest
 	Quarantined int64 `json:"quarantined"` // entries in this harvest
-	// Dropped counts what was removed from quarantine to make room for newer.
+	// Dropped counts input that was removed from quarantine to make room for newer.
 	Dropped int64 `json:"dropped,omitempty"`
-	// Skipped counts what was left alone: not selected by prefix or since, or
-	// given back by another bridge.
+	// Skipped counts entries that were ignored: not selected by prefix or since, or
+	// copies of our own records from another bridge.
 	Skipped int64 `json:"skipped,omitempty"`
-	// Dialects names what the Source's lists are written in, besides
-	// ResourceSync 1.1.
+	// Dialects are those of the Source's lists, without ResourceSync 1.1.
 	Dialects []string `json:"dialects,omitempty"`
 	// Moved is where the Source's URL has moved permanently (301 or 308), "" when
 	// it has not.
@@ -45,17 +44,16 @@ type Report struct {
 	// Withheld: the Source is a bridge that has not walked all its own Sources yet,
 	// and will give its lists soon.
 	Withheld bool `json:"withheld,omitempty"`
-	// Full: the walk reached the oldest document.
+	// Full: the walk has read all that the Source has.
 	Full bool `json:"full,omitempty"`
-	// Problems counts broken rules, and the error; Examples are the first of each
-	// rule.
+	// Problems counts broken rules, and the error. Examples has the first of each rule.
 	Problems int64     `json:"problems"`
 	Examples []Example `json:"examples,omitempty"`
-	// Warnings are what an operator should know, in sentences.
+	// Warnings are sentences for the operator.
 	Warnings []string `json:"warnings,omitempty"`
-	// Gap is the missing archive document, "" when none is missing.
+	// Gap is the missing document and the reason, "" when none is missing.
 	Gap string `json:"gap,omitempty"`
-	// RetryAfter is until when the Source wants to be left alone.
+	// RetryAfter is the time before which the Source wants no further request.
 	RetryAfter time.Time `json:"retry_after,omitzero"`
 	// Error is why the harvest failed, "" when it did not.
 	Error string `json:"error,omitempty"`
@@ -68,7 +66,7 @@ type Example struct {
 	First string `json:"first"`
 }
 
-// Events is how many events were logged.
+// Events returns how many events were logged.
 func (r *Report) Events() int64 { return r.Created + r.Updated + r.Deleted }
 
 // Partial reports whether something was left undone: failed, pending, held,
@@ -77,8 +75,8 @@ func (r *Report) Partial() bool {
 	return r.Error != "" || r.Pending > 0 || r.Held > 0 || r.Quarantined > 0 || r.Gap != "" || len(r.Warnings) > 0
 }
 
-// note changes the report. The walker and the writer of a harvest both do.
-func (r *run) note(change func(*Report)) {
+// updateReport changes the report, which the walk and the writer of a harvest share.
+func (r *run) updateReport(change func(*Report)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	change(&r.report)
@@ -86,7 +84,7 @@ func (r *run) note(change func(*Report)) {
 
 // problem counts a broken rule and keeps the first place of each.
 func (r *run) problem(rule, text string) {
-	r.note(func(p *Report) {
+	r.updateReport(func(p *Report) {
 		p.Problems++
 		for i := range p.Examples {
 			if p.Examples[i].Rule == rule {
@@ -98,13 +96,13 @@ func (r *run) problem(rule, text string) {
 	})
 }
 
-// redirected notes that the Source's URL has moved permanently, as far as each
-// redirect on the way says so.
+// redirected notes that the Source's URL has moved permanently, if each redirect on the
+// way says so.
 func (r *run) redirected(next *http.Request, via []*http.Request) {
 	if fetch.Plain(via[0].URL) != r.src.URL || next.Response.StatusCode != http.StatusMovedPermanently && next.Response.StatusCode != http.StatusPermanentRedirect {
 		return
 	}
-	r.note(func(p *Report) {
+	r.updateReport(func(p *Report) {
 		if from := fetch.Plain(via[len(via)-1].URL); len(via) == 1 || p.Moved == from {
 			p.Moved = fetch.Plain(next.URL)
 		}
@@ -113,7 +111,7 @@ func (r *run) redirected(next *http.Request, via []*http.Request) {
 
 // warn adds warnings to the report, each once.
 func (r *run) warn(texts ...string) {
-	r.note(func(p *Report) {
+	r.updateReport(func(p *Report) {
 		for _, text := range texts {
 			p.Warnings = appendNew(p.Warnings, text)
 		}
@@ -127,8 +125,8 @@ func appendNew(list []string, text string) []string {
 	return append(list, text)
 }
 
-// ended returns the report as it is now.
-func (r *run) ended(failed error) Report {
+// finalReport returns the report of a harvest that has ended.
+func (r *run) finalReport(failed error) Report {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	out := r.report
@@ -144,13 +142,13 @@ func (r *run) ended(failed error) Report {
 	return out
 }
 
-// tell says how far the harvest has come.
-func (r *run) tell() {
+// reportProgress calls Options.Progress with how far the harvest has come.
+func (r *run) reportProgress() {
 	if r.opt.Progress == nil {
 		return
 	}
-	r.telling.Lock()
-	defer r.telling.Unlock()
+	r.progressMu.Lock()
+	defer r.progressMu.Unlock()
 	p := Progress{Documents: r.documents.Load(), Entries: r.entries.Load(), Events: r.events.Load(), Fetched: r.fetched.Load(), Wanted: r.needed.Load()}
 	if a := r.activity.Load(); a != nil {
 		p.Doing, p.Until = a.doing, a.until
@@ -164,17 +162,16 @@ type activity struct {
 	until time.Time
 }
 
-// doing says what the harvest does now, or waits for, and until when if that is
-// known.
-func (r *run) doing(what string, until time.Time) {
+// setActivity sets what the harvest does now, or waits for, and until when, if known.
+func (r *run) setActivity(what string, until time.Time) {
 	r.activity.Store(&activity{doing: what, until: until})
-	r.tell()
+	r.reportProgress()
 }
 
 // count adds what became of a batch to the report.
 func (r *run) count(b *event.Batch, out *event.Appended) {
 	r.events.Add(int64(out.Created + out.Updated + out.Deleted))
-	r.note(func(p *Report) {
+	r.updateReport(func(p *Report) {
 		p.Dropped += int64(out.Dropped)
 		p.Created += int64(out.Created)
 		p.Updated += int64(out.Updated)
@@ -207,25 +204,25 @@ func (r *run) count(b *event.Batch, out *event.Appended) {
 	}
 }
 
-// documentClient returns the client that asks for the Source's documents: it tells
-// what is waited for, until when the Source wants to be left alone, and ends a
-// harvest that takes too much.
+// documentClient returns the client that asks for the Source's documents. It reports
+// what the harvest waits for, notes when the Source wants no requests, and ends a
+// harvest that exceeds its limits.
 func (r *run) documentClient() *http.Client {
 	c := *r.src.Client
-	c.Transport = &watch{run: r, next: c.Transport}
+	c.Transport = &watchedTransport{run: r, next: c.Transport}
 	return &c
 }
 
-// watch is the transport of that client.
-type watch struct {
+// watchedTransport is the transport of that client.
+type watchedTransport struct {
 	run  *run
 	next http.RoundTripper
 }
 
 // RoundTrip implements http.RoundTripper.
-func (w *watch) RoundTrip(req *http.Request) (*http.Response, error) {
+func (w *watchedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	r := w.run
-	if err := r.spent(); err != nil {
+	if err := r.checkLimits(); err != nil {
 		return nil, err
 	}
 	next := w.next
@@ -233,33 +230,33 @@ func (w *watch) RoundTrip(req *http.Request) (*http.Response, error) {
 		next = http.DefaultTransport
 	}
 	url := fetch.Plain(req.URL)
-	ctx := fetch.WithWaiting(req.Context(), func(x fetch.Waiting) { r.doing("waiting for "+x.For+": "+url, x.Until) })
-	r.doing("asking for "+url, time.Time{})
+	ctx := fetch.WithWaiting(req.Context(), func(x fetch.Waiting) { r.setActivity("waiting for "+x.For+": "+url, x.Until) })
+	r.setActivity("asking for "+url, time.Time{})
 	resp, err := next.RoundTrip(req.WithContext(ctx))
 	var wait *fetch.WaitError
 	if errors.As(err, &wait) {
-		r.leaveAlone(wait.Until)
+		r.postpone(wait.Until)
 	}
 	if err != nil {
 		return nil, err
 	}
 	if fetch.TransientStatus(resp.StatusCode) {
 		if asked := fetch.RetryAfter(resp.Header, r.h.now()); asked > 0 {
-			r.leaveAlone(r.h.now().Add(min(asked, retryAfterMost)))
+			r.postpone(r.h.now().Add(min(asked, retryAfterMost)))
 		}
 	}
-	r.doing("reading "+url, time.Time{})
+	r.setActivity("reading "+url, time.Time{})
 	resp.Body = &watchedBody{ReadCloser: resp.Body, run: r, ctx: req.Context()}
 	return resp, nil
 }
 
-// retryAfterMost is the longest that a Source is left alone because it asks for
-// it.
+// retryAfterMost is the longest time for which no request is made because the Source
+// asks for that.
 const retryAfterMost = time.Hour
 
-// leaveAlone takes note until when the Source does not want to be asked.
-func (r *run) leaveAlone(until time.Time) {
-	r.note(func(p *Report) {
+// postpone notes until when the Source wants no request.
+func (r *run) postpone(until time.Time) {
+	r.updateReport(func(p *Report) {
 		if until.After(p.RetryAfter) {
 			p.RetryAfter = until.UTC()
 		}
@@ -275,20 +272,20 @@ type watchedBody struct {
 
 // Read implements io.Reader.
 func (b *watchedBody) Read(p []byte) (n int, err error) {
-	b.run.place.waitServer(b.ctx, func() { n, err = b.ReadCloser.Read(p) })
+	b.run.slot.whileServerAnswers(b.ctx, func() { n, err = b.ReadCloser.Read(p) })
 	b.run.bytes.Add(int64(n))
 	if err == nil {
-		err = b.run.spent()
+		err = b.run.checkLimits()
 	}
 	return n, err
 }
 
-// ErrSpent: a harvest has taken all the time or all the bytes that it may. What
-// it has read is kept, and the next one goes on from there.
+// ErrSpent: a harvest has used up its time or its bytes. What it has read is kept, and
+// the next one goes on from there.
 var ErrSpent = errors.New("the harvest has used up what one may take, and the next one goes on from here")
 
-// spent reports whether the harvest may ask and read on.
-func (r *run) spent() error {
+// checkLimits returns an ErrSpent when the harvest may not read on.
+func (r *run) checkLimits() error {
 	l := &r.src.Limits
 	if took := r.h.now().Sub(r.report.Started); l.Time > 0 && took > l.Time {
 		return fmt.Errorf("%w: %s of %s", ErrSpent, took.Round(time.Second), l.Time)

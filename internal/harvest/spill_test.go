@@ -44,7 +44,7 @@ func fill(v reflect.Value, n int) {
 // D64: what waits in a file comes back as it was, all of it, in its order, and with
 // what else is said of its record.
 func TestSpill(t *testing.T) {
-	s, err := newSpill(t.TempDir())
+	s, err := newEntryFile(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func TestSpill(t *testing.T) {
 	if err := s.bad.add(s, &bad); err != nil {
 		t.Fatal(err)
 	}
-	for part := range spillParts {
+	for part := range fileParts {
 		items, err := valuesOf[event.Item](s, part)
 		if err != nil {
 			t.Fatal(err)
@@ -82,7 +82,7 @@ func TestSpill(t *testing.T) {
 			}
 			delete(want, record)
 		}
-		if len(got) > 3*records/spillParts {
+		if len(got) > 3*records/fileParts {
 			t.Errorf("%d records in part %d", len(got), part)
 		}
 	}

@@ -19,7 +19,7 @@ import (
 
 // walker walks over a Source in one protocol: it brings the documents, reads what
 // they say, and says what the end of the walk allows. All else is the same for every
-// protocol, and stands in this file and in pipeline.go. T is what an entry is read as.
+// protocol, and is in this file and in pipeline.go. T is what an entry is read as.
 type walker[T any] interface {
 	// begin prepares a new walk when state is nil, else the rest of an unfinished
 	// one, whose last document returned this state.
@@ -163,7 +163,7 @@ func runWalk[T any](ctx context.Context, r *run, w walker[T], from *cursor) erro
 		return err
 	}
 	p := newPipeline(ctx, r, from == nil)
-	walked, written := p.during(func() error {
+	walked, written := p.run(func() error {
 		b := backlog[T]{r: r, record: w.record}
 		for d, err := range w.documents(p.ctx) {
 			if err == nil {
@@ -193,8 +193,8 @@ func runWalk[T any](ctx context.Context, r *run, w walker[T], from *cursor) erro
 	}
 	r.warn(o.Warnings...)
 	if o.NotModified {
-		r.note(func(p *Report) { p.NotModified = r.documents.Load() == 0 })
-		r.absent, r.confirmed = r.memory.Complete, o.Confirmed
+		r.updateReport(func(p *Report) { p.NotModified = r.documents.Load() == 0 })
+		r.absenceSeen, r.confirmed = r.memory.Complete, o.Confirmed
 		r.memory.walkMemory, r.memory.Short = o.Memory, o.Short
 	}
 	return nil
@@ -225,7 +225,7 @@ func readDocument[T any](ctx context.Context, p *pipeline, d document[T], b *bac
 // absence, and the new mark.
 func (r *run) end(ctx context.Context, o *outcome) error {
 	r.warn(o.Warnings...)
-	r.note(func(p *Report) {
+	r.updateReport(func(p *Report) {
 		for _, d := range o.Dialects {
 			p.Dialects = appendNew(p.Dialects, d)
 		}
@@ -249,7 +249,7 @@ func (r *run) end(ctx context.Context, o *outcome) error {
 		}
 	}
 	if o.Complete {
-		at := known(o.At)
+		at := stampOrUnknown(o.At)
 		if len(o.Parts) > 0 {
 			if err := r.absencesInParts(ctx, at, o.Parts, next); err != nil {
 				return err
@@ -259,8 +259,8 @@ func (r *run) end(ctx context.Context, o *outcome) error {
 			return err
 		}
 	}
-	r.absent, r.confirmed = o.Complete, o.Confirmed
-	r.note(func(p *Report) { p.Full = o.Whole })
+	r.absenceSeen, r.confirmed = o.Complete, o.Confirmed
+	r.updateReport(func(p *Report) { p.Full = o.Whole })
 	r.memory.walkMemory, r.memory.Complete, r.memory.Short = o.Memory, o.Complete, o.Short
 	// Where the Source is read whole each time, that alone is not worth a transaction
 	// (D151).
@@ -268,7 +268,7 @@ func (r *run) end(ctx context.Context, o *outcome) error {
 		r.memory.FullAt = now
 	}
 	r.stored.Gap = ""
-	if mark := known(o.Mark); mark.Known() {
+	if mark := stampOrUnknown(o.Mark); mark.Known() {
 		r.stored.Mark = mark
 	}
 	return r.commit(ctx, &event.Batch{Progress: r.progress()})
@@ -280,8 +280,8 @@ func (r *run) full() bool {
 	return r.opt.Full || due
 }
 
-// known is the stamp of a time that may be absent.
-func known(t time.Time) event.Stamp {
+// stampOrUnknown is the stamp of a time that may be absent.
+func stampOrUnknown(t time.Time) event.Stamp {
 	s, _ := event.StampOf(t)
 	return s
 }
@@ -359,13 +359,13 @@ func (r *run) atItsEnd() bool {
 	if r.report.Gap == "" || r.documents.Load() > 0 || r.data == nil {
 		return false
 	}
-	r.note(func(p *Report) { p.Gap = "" })
+	r.updateReport(func(p *Report) { p.Gap = "" })
 	return true
 }
 
-// openGap takes note of a gap, since when it has been there included.
+// openGap notes a gap, and since when there has been one.
 func (r *run) openGap(g gap) error {
-	r.note(func(p *Report) { p.Gap = g.URL + ": " + g.Reason })
+	r.updateReport(func(p *Report) { p.Gap = g.URL + ": " + g.Reason })
 	g.Since = r.h.now().UTC()
 	var before gap
 	if json.Unmarshal([]byte(r.stored.Gap), &before) == nil && before.URL == g.URL {
@@ -412,7 +412,7 @@ func (r *run) append(ctx context.Context, b *event.Batch) (event.Appended, error
 		r.saved = *b.Progress
 	}
 	r.count(b, &out)
-	r.tell()
+	r.reportProgress()
 	return out, nil
 }
 
@@ -431,13 +431,13 @@ func (r *run) regressions(ctx context.Context, o *outcome, next []byte) error {
 	for i := range kept {
 		if o.Whole || kept[i].Flag {
 			b.Documents = append(b.Documents, kept[i].Document)
-			b.Items = append(b.Items, r.again(kept[i].Observation, len(b.Documents)-1))
+			b.Items = append(b.Items, r.itemAgain(kept[i].Observation, len(b.Documents)-1))
 		}
 	}
 	if skipped := len(kept) - len(b.Items); skipped > 0 {
 		r.problem("S4", fmt.Sprintf("%s: records with an earlier stamp than before: %d; a harvest with --full takes them", r.src.URL, skipped))
 	}
-	for part := range slices.Chunk(b.Items, r.size()) {
+	for part := range slices.Chunk(b.Items, r.batchSize()) {
 		if err := r.fetchAndCommit(ctx, &event.Batch{Mode: b.Mode, Next: next, Documents: b.Documents, Items: part}); err != nil {
 			return err
 		}
@@ -445,9 +445,9 @@ func (r *run) regressions(ctx context.Context, o *outcome, next []byte) error {
 	return nil
 }
 
-// again makes an item of an observation that was kept. Whether its stamp lies in
+// itemAgain makes an item of an observation that was kept. Whether its stamp lies in
 // the future counts from now, when it is stored.
-func (r *run) again(o event.Observation, document int) event.Item {
+func (r *run) itemAgain(o event.Observation, document int) event.Item {
 	return event.Item{Observation: o, Document: document, Late: o.Order.Time().After(r.h.now())}
 }
 
@@ -508,25 +508,25 @@ func (r *run) deleteAbsent(ctx context.Context, ids []string, mode event.Mode, p
 	}
 	out, err := r.append(ctx, b)
 	if err == nil && slices.Contains(out.Outcomes, event.NeedsContent) {
-		r.doubted = true
+		r.absencesDoubted = true
 	}
 	return err
 }
 
 // askDoubted asks the URLs of the deletions by absence that are in doubt.
 func (r *run) askDoubted(ctx context.Context) error {
-	if !r.doubted {
+	if !r.absencesDoubted {
 		return nil
 	}
-	r.doubted = false
-	return r.pending(ctx)
+	r.absencesDoubted = false
+	return r.fetchPending(ctx)
 }
 
 // overdue applies deletions that have been held for long enough. That is done
 // by itself only after a harvest in which they were absent once more: not after
 // an error, a 410, or an archived feed, where absence says nothing.
 func (r *run) overdue(ctx context.Context) error {
-	if !r.absent {
+	if !r.absenceSeen {
 		return nil
 	}
 	return r.release(ctx, false, r.overdueSince())

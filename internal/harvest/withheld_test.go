@@ -36,7 +36,7 @@ func TestWaits(t *testing.T) {
 		for _, memory := range c.sources {
 			sources = append(sources, event.Progress{Memory: []byte(memory)})
 		}
-		if got := harvest.Waits("urn:us", sources, now).Header(now); got != c.want {
+		if got := harvest.AwaitedSets("urn:us", sources, now).Header(now); got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}

@@ -174,7 +174,7 @@ type failer interface {
 func rewrite(tb failer, d *Document) []byte {
 	tb.Helper()
 	var b bytes.Buffer
-	if err := NewTolerantWriter(&b, d, nil).Close(); err != nil {
+	if err := tolerantWriter(&b, d, nil).Close(); err != nil {
 		tb.Fatalf("%v: %+v", err, d)
 	}
 	return b.Bytes()

@@ -19,8 +19,9 @@ var ErrFull = errors.New("resourcesync: the document is full")
 // Text is escaped strictly, and what XML 1.0 cannot hold at all becomes U+FFFD:
 // every document is well-formed whatever it is made of.
 type Writer struct {
-	// MaxEntries and MaxBytes limit the document, its end included; 0 is no
-	// limit. The first entry is always taken.
+	// MaxEntries and MaxBytes limit the document, its end included; 0, as NewWriter
+	// leaves them, is no limit. Those of clause 7 are the constants of the same names.
+	// An entry above them is ErrFull; the first one is always taken.
 	MaxEntries int
 	MaxBytes   int64
 
@@ -44,21 +45,6 @@ func NewWriter(w io.Writer, head *Document) *Writer {
 	wr.broken = func(rule, found, expected string) {
 		if wr.fault == nil {
 			wr.fault = &fault{rule, found, expected}
-		}
-	}
-	wr.begin(w, head)
-	return wr
-}
-
-// NewTolerantWriter is NewWriter for a document that somebody else has made:
-// whatever a Reader has read can be written, and reads the same again. Broken
-// rules are reported and written all the same; nil is allowed for report. Only
-// what has no form in XML is a *RuleError.
-func NewTolerantWriter(w io.Writer, head *Document, report func(Problem)) *Writer {
-	wr := &Writer{}
-	wr.broken = func(rule, found, expected string) {
-		if report != nil {
-			report(Problem{Rule: rule, Found: found, Expected: expected})
 		}
 	}
 	wr.begin(w, head)

@@ -186,7 +186,4 @@ func TestRecordURLs(t *testing.T) {
 	if want := listerBase + "/sets/main/records/" + event.Key("urn:x:Record-1"); record != want {
 		t.Errorf("got %s, want %s", record, want)
 	}
-	if got := RepresentationURL(listerBase, "main", "urn:x:Record-1", "xml"); got != record+".xml" {
-		t.Errorf("got %s", got)
-	}
 }

@@ -12,12 +12,6 @@ func RecordURL(base, set, identifier string) string {
 	return string(event.AppendKey([]byte(recordsURL(base, set)), identifier))
 }
 
-// RepresentationURL returns the URL of one representation of a record. name is
-// its event.Representation.Name.
-func RepresentationURL(base, set, identifier, name string) string {
-	return RecordURL(base, set, identifier) + "." + name
-}
-
 func recordsURL(base, set string) string { return base + "/sets/" + set + "/records/" }
 
 // urls is where the records of one set are published. It uses its memory again.

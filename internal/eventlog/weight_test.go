@@ -89,8 +89,8 @@ func TestWeightLaw(t *testing.T) {
 		w := weightOf(&v, entriesOf(kind, &v), source)
 
 		var doc bytes.Buffer
-		list := resourcesync.NewTolerantWriter(&doc, &resourcesync.Document{Capability: resourcesync.ChangeList, From: resourcesync.Seconds(time.Unix(0, 0)),
-			Links: []resourcesync.Link{{Rel: resourcesync.RelUp, Href: "u"}}}, nil)
+		list := resourcesync.NewWriter(&doc, &resourcesync.Document{Capability: resourcesync.ChangeList, From: resourcesync.Seconds(time.Unix(0, 0)),
+			Links: []resourcesync.Link{{Rel: resourcesync.RelUp, Href: "http://h.example/"}}})
 		before := list.Size()
 		for _, entry := range translate.NewListEncoder(base, "main", content).ChangeEntries(e) {
 			if err := list.Entry(&entry); err != nil {

@@ -92,7 +92,7 @@ func TestBaseURL(t *testing.T) {
 	if !bytes.Contains(doc, []byte("<loc>"+record+"</loc>")) {
 		t.Errorf("no entry has the loc %s", record)
 	}
-	if alternate := translate.RepresentationURL(p.base, "main", "urn:example:record:1", "html"); !bytes.Contains(doc, []byte(`href="`+alternate+`"`)) {
+	if alternate := record + ".html"; !bytes.Contains(doc, []byte(`href="`+alternate+`"`)) {
 		t.Errorf("no entry has the alternate %s", alternate)
 	}
 }

@@ -48,7 +48,7 @@ func BenchmarkReader(b *testing.B) {
 	b.SetBytes(int64(len(doc)))
 	b.ReportAllocs()
 	for b.Loop() {
-		r := NewReader(bytes.NewReader(doc), Options{URL: "http://example.org/feed"})
+		r := NewReader(bytes.NewReader(doc), ReadOptions{URL: "http://example.org/feed"})
 		n := 0
 		for ; ; n++ {
 			if _, err := r.Next(); err == io.EOF {

@@ -44,7 +44,7 @@ func hostileFeeds(n int) map[string][]byte {
 
 // readWhole reads a document as a harvest does, which keeps what is bad.
 func readWhole(doc []byte) {
-	r := NewReader(bytes.NewReader(doc), Options{URL: "http://h.example/feed", Report: func(Problem) {}})
+	r := NewReader(bytes.NewReader(doc), ReadOptions{URL: "http://h.example/feed", Report: func(Problem) {}})
 	for {
 		_, err := r.Next()
 		var bad *EntryError
@@ -78,7 +78,7 @@ func TestManyLinks(t *testing.T) {
 	entry := func(more string) string {
 		return `<entry><id>urn:x:1</id><title>t</title><updated>2020-01-01T00:00:00Z</updated><link href="http://h.example/r"/>` + more + `</entry>`
 	}
-	got := readAll(strings.NewReader(feedOf(links+links+entry("")+entry(links)+entry(""))), Options{URL: docURL})
+	got := readAll(strings.NewReader(feedOf(links+links+entry("")+entry(links)+entry(""))), ReadOptions{URL: docURL})
 	if got.err != nil || len(got.entries) != 2 || len(got.bad) != 1 || !strings.Contains(got.bad[0].Reason, "more than 10000 links") {
 		t.Errorf("%d entries, %v, %v", len(got.entries), got.bad, got.err)
 	}

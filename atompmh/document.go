@@ -191,7 +191,7 @@ func (f *Feed) older() (href string, paged bool) {
 }
 
 // open reads the head of an answer.
-func open(a *follow.Answer, o Options) (*Document, error) {
+func open(a *follow.Answer, o ReadOptions) (*Document, error) {
 	d := &Document{Requested: a.Requested, URL: a.URL, Date: a.Date, answer: a, sum: sha256.New()}
 	o.URL = a.URL
 	o.ContentType = a.Header.Get("Content-Type")

@@ -63,7 +63,7 @@ func ExampleReader() {
 	  <entry><id>urn:x:2</id><title>Two</title><updated>2026-01-01T00:00:00Z</updated><content/></entry>
 	  <entry><id>urn:x:3</id><title>Three</title><updated>last week</updated><content/></entry>
 	</feed>`
-	r := atompmh.NewReader(strings.NewReader(doc), atompmh.Options{URL: "https://example.org/feed"})
+	r := atompmh.NewReader(strings.NewReader(doc), atompmh.ReadOptions{URL: "https://example.org/feed"})
 	for {
 		e, err := r.Next()
 		var bad *atompmh.EntryError

@@ -99,14 +99,14 @@ func TestFaultsSayWhere(t *testing.T) {
 
 // TestErrorsStay asks again after the end.
 func TestErrorsStay(t *testing.T) {
-	r := NewReader(strings.NewReader("<rss/>"), Options{})
+	r := NewReader(strings.NewReader("<rss/>"), ReadOptions{})
 	_, first := r.Head()
 	_, second := r.Head()
 	_, third := r.Next()
 	if first == nil || second != first || third != first {
 		t.Error(first, second, third)
 	}
-	r = NewReader(strings.NewReader(feedOf("")), Options{})
+	r = NewReader(strings.NewReader(feedOf("")), ReadOptions{})
 	for range 3 {
 		if _, err := r.Next(); err != io.EOF {
 			t.Fatal(err)
@@ -152,7 +152,7 @@ func TestCaps(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got := readAll(strings.NewReader(tt.doc), Options{Limits: tt.limits})
+			got := readAll(strings.NewReader(tt.doc), ReadOptions{Limits: tt.limits})
 			if tt.cap == "" {
 				if got.err != nil {
 					t.Error(got.err)
@@ -206,7 +206,7 @@ func TestEndlessInput(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			r := NewReader(in, Options{Limits: Limits{Document: 2 << 20, Text: 1 << 19}})
+			r := NewReader(in, ReadOptions{Limits: Limits{Document: 2 << 20, Text: 1 << 19}})
 			var fault *DocumentError
 			for fault == nil {
 				_, err := r.Next()
@@ -244,11 +244,11 @@ func cutEverywhere(t *testing.T, doc []byte, atLeast int) {
 	if len(doc) < atLeast {
 		t.Fatalf("%d bytes are too few", len(doc))
 	}
-	if got := readAll(bytes.NewReader(doc), Options{}); got.err != nil || len(got.entries) == 0 || len(got.bad) != 0 {
+	if got := readAll(bytes.NewReader(doc), ReadOptions{}); got.err != nil || len(got.entries) == 0 || len(got.bad) != 0 {
 		t.Fatal(got.err, got.bad)
 	}
 	for n := range doc {
-		got := readAll(bytes.NewReader(doc[:n]), Options{})
+		got := readAll(bytes.NewReader(doc[:n]), ReadOptions{})
 		var fault *DocumentError
 		if !errors.As(got.err, &fault) {
 			t.Fatalf("cut at %d: %v", n, got.err)
@@ -261,7 +261,7 @@ func cutEverywhere(t *testing.T, doc []byte, atLeast int) {
 func TestReadErrorsPassThrough(t *testing.T) {
 	doc := plainFeed(3)
 	for _, n := range []int{0, 1, 60, len(doc) / 2, len(doc)} {
-		got := readAll(io.MultiReader(bytes.NewReader(doc[:n]), iotest.ErrReader(io.ErrUnexpectedEOF)), Options{})
+		got := readAll(io.MultiReader(bytes.NewReader(doc[:n]), iotest.ErrReader(io.ErrUnexpectedEOF)), ReadOptions{})
 		var fault *DocumentError
 		if !errors.Is(got.err, io.ErrUnexpectedEOF) || errors.As(got.err, &fault) {
 			t.Errorf("after %d bytes: %v", n, got.err)
@@ -304,14 +304,14 @@ func TestCharsets(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got := readAll(bytes.NewReader(tt.doc), Options{ContentType: tt.contentType})
+			got := readAll(bytes.NewReader(tt.doc), ReadOptions{ContentType: tt.contentType})
 			if got.err != nil || len(got.entries) != 1 || got.entries[0].ID != "urn:x:grün-€" {
 				t.Fatal(got.err, got.bad, got.entries)
 			}
 			if rules := strings.Join(got.rules(), " "); rules != tt.rules {
 				t.Errorf("reported %v", got.problems)
 			}
-			again := readAll(bytes.NewReader(got.inputs[0]), Options{})
+			again := readAll(bytes.NewReader(got.inputs[0]), ReadOptions{})
 			if again.err != nil || again.entries[0].ID != got.entries[0].ID {
 				t.Errorf("input: %v", again.err)
 			}
@@ -323,7 +323,7 @@ func TestCharsets(t *testing.T) {
 // identifiers, absolute links.
 func TestSecondOpinion(t *testing.T) {
 	doc := plainFeed(50)
-	got := readAll(bytes.NewReader(doc), Options{URL: docURL})
+	got := readAll(bytes.NewReader(doc), ReadOptions{URL: docURL})
 	other, err := (&atom.Parser{}).Parse(bytes.NewReader(doc))
 	if err != nil || got.err != nil || len(got.entries) != len(other.Entries) {
 		t.Fatal(err, got.err, len(got.entries))

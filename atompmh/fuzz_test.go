@@ -27,14 +27,14 @@ func FuzzReader(f *testing.F) {
 	f.Add([]byte(`<?xml version="1.0" encoding="iso-8859-1"?>`+"<p:feed xmlns:p='http://www.w3.org/2005/Atom' xml:base='a/b'><p:entry><p:id>\xfc</p:id></p:entry></p:feed>"), "")
 	limits := Limits{Document: 64 << 10, Depth: 20, Attributes: 10, Text: 10_000}
 	f.Fuzz(func(t *testing.T, doc []byte, contentType string) {
-		got := readAll(bytes.NewReader(doc), Options{URL: docURL, ContentType: contentType, Limits: limits})
+		got := readAll(bytes.NewReader(doc), ReadOptions{URL: docURL, ContentType: contentType, Limits: limits})
 		var fault *DocumentError
 		if got.err != nil && (!errors.As(got.err, &fault) || fault.Line < 1 || fault.Column < 1 || fault.Reason == "") {
 			t.Fatalf("%#v", got.err)
 		}
 		// The document that Input makes may be a little longer than the one that
 		// it was cut from, and so may its tags.
-		wider := Options{URL: docURL, Limits: Limits{Document: 1 << 24, Depth: 20, Attributes: 11, Text: 1 << 22}}
+		wider := ReadOptions{URL: docURL, Limits: Limits{Document: 1 << 24, Depth: 20, Attributes: 11, Text: 1 << 22}}
 		for i, e := range got.entries {
 			again := readAll(bytes.NewReader(got.inputs[i]), wider)
 			if again.err != nil || len(again.entries) != 1 {

@@ -11,9 +11,9 @@ import (
 	"github.com/pmh-bridge/bridge/internal/strictxml"
 )
 
-// Options says what a Reader has to know besides the bytes. The zero value is
+// ReadOptions says what a Reader has to know besides the bytes. The zero value is
 // valid.
-type Options struct {
+type ReadOptions struct {
 	// URL is the document's final URL, against which links are resolved and
 	// which errors name. Without it relative links stay relative.
 	URL string
@@ -29,7 +29,7 @@ type Options struct {
 // in memory, never the document. It is not safe for concurrent use.
 type Reader struct {
 	in   io.Reader
-	o    Options
+	o    ReadOptions
 	scan *strictxml.Scanner
 	feed Feed
 	err  error // what ended the reading
@@ -57,7 +57,7 @@ type counts struct {
 
 // NewReader returns a reader of the document in r. Nothing is read before Head
 // or Next is called.
-func NewReader(r io.Reader, o Options) *Reader {
+func NewReader(r io.Reader, o ReadOptions) *Reader {
 	return &Reader{in: r, o: o}
 }
 

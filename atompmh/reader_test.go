@@ -25,7 +25,7 @@ type reading struct {
 	err      error // nil after io.EOF
 }
 
-func readAll(r io.Reader, o Options) reading {
+func readAll(r io.Reader, o ReadOptions) reading {
 	var got reading
 	o.Report = func(p Problem) { got.problems = append(got.problems, p) }
 	rd := NewReader(r, o)
@@ -49,7 +49,7 @@ func readAll(r io.Reader, o Options) reading {
 }
 
 func readString(s string) reading {
-	return readAll(strings.NewReader(s), Options{URL: docURL})
+	return readAll(strings.NewReader(s), ReadOptions{URL: docURL})
 }
 
 const docURL = "http://example.org/dir/feed.atom"
@@ -106,7 +106,7 @@ func TestDraftExamples(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := readAll(bytes.NewReader(doc), Options{URL: docURL})
+			got := readAll(bytes.NewReader(doc), ReadOptions{URL: docURL})
 			if strings.Contains(tt.file, "entry-document") {
 				if got.err == nil || !strings.Contains(got.err.Error(), "an Atom Entry Document") {
 					t.Fatalf("error %v, want one that says what it is", got.err)
@@ -136,7 +136,7 @@ func TestHead(t *testing.T) {
 <a:id> urn:x:f</a:id><a:title type="html">A &amp;lt; &lt;b&gt;B&lt;/b&gt;</a:title><a:updated>2020-01-01T00:00:00.5+10:00</a:updated>
 <a:link rel=" Prev-Archive " href="../1.atom" hash="h" a:x="y"/><a:link rel="http://www.iana.org/assignments/relation/self" href="#f"/>
 <a:entry/><h:complete/><a:link rel="current" href="/now" xml:base="http://other.example/x/"/><a:link rel="next-archive" href="3"/><h:archive/></a:feed>`
-	r := NewReader(strings.NewReader(doc), Options{URL: docURL})
+	r := NewReader(strings.NewReader(doc), ReadOptions{URL: docURL})
 	head, err := r.Head()
 	if err != nil {
 		t.Fatal(err)
@@ -311,7 +311,7 @@ func TestBadEntries(t *testing.T) {
 			if !bytes.Contains(bad.Input, []byte(tt.entry)) {
 				t.Errorf("input %s", bad.Input)
 			}
-			again := readAll(bytes.NewReader(bad.Input), Options{URL: docURL})
+			again := readAll(bytes.NewReader(bad.Input), ReadOptions{URL: docURL})
 			if again.err != nil || len(again.bad) != 1 || again.bad[0].Rule != tt.rule || again.bad[0].Reason != bad.Reason || !bytes.Equal(again.bad[0].Input, bad.Input) {
 				t.Errorf("read again: %v, %v", again.bad, again.err)
 			}
@@ -336,11 +336,11 @@ func TestInputKeepsContext(t *testing.T) {
 	latin := strings.ReplaceAll(doc, "ü", "\xfc")
 	for _, tt := range []struct{ name, doc, contentType string }{{"UTF-8", doc, ""}, {"Latin-1", latin, "text/xml; charset=iso-8859-1"}} {
 		t.Run(tt.name, func(t *testing.T) {
-			got := readAll(strings.NewReader(tt.doc), Options{URL: docURL, ContentType: tt.contentType})
+			got := readAll(strings.NewReader(tt.doc), ReadOptions{URL: docURL, ContentType: tt.contentType})
 			if got.err != nil || len(got.entries) != 1 {
 				t.Fatal(got.err, got.bad)
 			}
-			again := readAll(bytes.NewReader(got.inputs[0]), Options{URL: docURL})
+			again := readAll(bytes.NewReader(got.inputs[0]), ReadOptions{URL: docURL})
 			if again.err != nil || len(again.entries) != 1 {
 				t.Fatal(again.err, again.bad)
 			}
@@ -360,12 +360,12 @@ func TestInputAcrossChunks(t *testing.T) {
 	doc := bytes.Replace(plainFeed(1000), []byte("</feed>"), []byte(long+long+"</feed>"), 1)
 	for name, r := range map[string]io.Reader{"whole": bytes.NewReader(doc), "bytes": iotest.OneByteReader(bytes.NewReader(doc)), "data with EOF": iotest.DataErrReader(bytes.NewReader(doc))} {
 		t.Run(name, func(t *testing.T) {
-			got := readAll(r, Options{})
+			got := readAll(r, ReadOptions{})
 			if got.err != nil || len(got.entries) != 1002 {
 				t.Fatal(got.err, len(got.entries))
 			}
 			for i, e := range got.entries {
-				again := readAll(bytes.NewReader(got.inputs[i]), Options{})
+				again := readAll(bytes.NewReader(got.inputs[i]), ReadOptions{})
 				if again.err != nil || len(again.entries) != 1 || again.entries[0].ID != e.ID {
 					t.Fatalf("entry %d: %v", i, again.err)
 				}
@@ -458,7 +458,7 @@ func TestSamples(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := readAll(iotest.OneByteReader(bytes.NewReader(doc)), Options{URL: docURL})
+		got := readAll(iotest.OneByteReader(bytes.NewReader(doc)), ReadOptions{URL: docURL})
 		var n [3]int
 		for _, e := range got.entries {
 			n[e.Kind-1]++

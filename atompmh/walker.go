@@ -419,7 +419,7 @@ func (k *walker) get(to string, v follow.Validators) (*Document, error) {
 	if err != nil {
 		return nil, err
 	}
-	doc, err := open(answer, Options{Limits: k.w.Limits})
+	doc, err := open(answer, ReadOptions{Limits: k.w.Limits})
 	if err != nil {
 		answer.Close()
 		return nil, err

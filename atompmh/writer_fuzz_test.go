@@ -30,7 +30,7 @@ func FuzzWriter(f *testing.F) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			back, err := NewReader(bytes.NewReader(again), Options{}).Next()
+			back, err := NewReader(bytes.NewReader(again), ReadOptions{}).Next()
 			if err != nil {
 				t.Fatalf("%v\n%s", err, again)
 			}

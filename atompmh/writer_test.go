@@ -119,7 +119,7 @@ func TestWriterIsRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := NewReader(bytes.NewReader(doc), Options{URL: "https://a.example/2", Report: func(p Problem) { t.Error(p) }})
+	r := NewReader(bytes.NewReader(doc), ReadOptions{URL: "https://a.example/2", Report: func(p Problem) { t.Error(p) }})
 	for _, want := range []Entry{activeEntry(), deletionEntry()} {
 		got, err := r.Next()
 		if err != nil {
@@ -153,7 +153,7 @@ func TestAlternatesInOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := NewReader(bytes.NewReader(doc), Options{}).Next()
+	got, err := NewReader(bytes.NewReader(doc), ReadOptions{}).Next()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +169,7 @@ func TestAlternatesInOrder(t *testing.T) {
 // A bad entry is that of the record that it carries.
 func TestBadEntryNamesItsRecord(t *testing.T) {
 	doc := `<feed xmlns="` + Namespace + `" xmlns:b="` + CarriedNamespace + `"><entry b:id="7"><id>urn:x:1</id><title>t</title></entry></feed>`
-	_, err := NewReader(strings.NewReader(doc), Options{}).Next()
+	_, err := NewReader(strings.NewReader(doc), ReadOptions{}).Next()
 	var bad *EntryError
 	if !errors.As(err, &bad) || bad.ID != "7" {
 		t.Errorf("got %v", err)
@@ -276,7 +276,7 @@ func TestWriterText(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := NewReader(bytes.NewReader(doc), Options{}).Next()
+		got, err := NewReader(bytes.NewReader(doc), ReadOptions{}).Next()
 		if err != nil {
 			t.Fatalf("%v\n%s", err, doc)
 		}
@@ -326,7 +326,7 @@ func TestWriterDeclares(t *testing.T) {
 		if n, m := strings.Count(string(doc), fh), strings.Count(string(doc), b); n != c.fh || m != c.b {
 			t.Errorf("%s: %d and %d declarations, want %d and %d\n%s", c.name, n, m, c.fh, c.b, doc)
 		}
-		r := NewReader(bytes.NewReader(doc), Options{})
+		r := NewReader(bytes.NewReader(doc), ReadOptions{})
 		for i := range c.entries {
 			got, err := r.Next()
 			if err != nil || got.CarriedID != c.entries[i].CarriedID {

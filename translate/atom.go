@@ -1,3 +1,15 @@
+// Package translate makes events of what the protocols say, and what the protocols
+// say of events. It is pure: it makes no request, stores nothing and knows no clock.
+//
+// What a Source says of a record becomes an event.Observation: [FromEntry] of an
+// Atom-PMH entry, [FromResource] of an entry of a ResourceSync list, [FromRecord] and
+// [FromDisposition] of SIP. A [Selection] says which records and representations a set
+// takes, and by which identifiers.
+//
+// An event of the log becomes an entry of a published document: [FeedEncoder] writes
+// entries of Atom-PMH, [ListEncoder] those of Change Lists and Resource Lists. What
+// the protocols have no place for travels in attributes of CarriedNamespace, so that
+// another bridge reads what this one has read.
 package translate
 
 import (
@@ -11,6 +23,104 @@ import (
 	"github.com/pmh-bridge/bridge/atompmh"
 	"github.com/pmh-bridge/bridge/event"
 )
+
+// FromEntry translates what an Atom-PMH entry says into an observation. An
+// entry that has alternates, but none that the set wants, is a deletion for
+// that set (A14). What another bridge carries (P1) is taken back. Of links with the
+// same href the first counts. The errors are ErrLocal, ErrUnreachable, ErrUnselected,
+// ErrOwn and event.ErrTooMuch.
+func FromEntry(e *atompmh.Entry, w *Selection) (event.Observation, error) {
+	o := event.Observation{Title: e.Title, Deleted: e.Kind == atompmh.Deletion}
+	if e.Untitled() { // else the record would have a title by passing through a feed
+		o.Title = ""
+	}
+	o.Record, o.SourceIdentifier = w.Identifier(e.Record())
+	o.Order, _ = event.StampOf(e.Updated)
+	o.Modified = o.Order
+	o.Via = viaOf(e, &o)
+	if m, ok := stampIn(e.CarriedModified); ok {
+		o.Modified = m
+	}
+	if o.Via.Href != "" && (o.Via.Modified.Known() || o.Modified != o.Order) {
+		o.CopyModified = o.Order
+	}
+	o.Details = detailsOf(e)
+	if o.Deleted {
+		return o, w.accept(&o, "")
+	}
+	o.Categories = categoriesOf(e.Categories)
+	t := taking{w: w, o: &o}
+	o.Representations = make([]event.Representation, 0, 2)
+	for i := range e.Links {
+		switch l := &e.Links[i]; l.Rel {
+		case "alternate", atompmh.RelFurtherAlternate:
+			t.take(event.Representation{Href: l.Href, Type: l.Type, Hreflang: l.Hreflang, Length: l.Length, Hash: hashOf(l)})
+		case event.RelDescribedBy, event.RelDescribes:
+			id, ok := l.Attr(atompmh.CarriedNamespace, "id")
+			o.Links = append(o.Links, w.related(event.Link{Rel: l.Rel, Href: l.Href, Type: l.Type, Length: l.Length}, id, ok))
+		case event.RelProfile, event.RelRelated:
+			if other := (event.Link{Rel: l.Rel, Href: l.Href, Type: l.Type, Length: l.Length}); other.Published() {
+				o.Links = append(o.Links, other)
+			}
+		}
+	}
+	if err := t.finish(); err != nil {
+		return o, err
+	}
+	return o, w.accept(&o, hrefOf(&o))
+}
+
+// hashOf reads the hash that a link states: what another bridge carries, the
+// attribute of RFC 4287's extensions that ResourceSync took over (Atom Link
+// Extensions), or le:md5.
+func hashOf(l *atompmh.Link) string {
+	for _, space := range []string{atompmh.CarriedNamespace, "", atompmh.LinkExtensionsNamespace} {
+		if h, ok := l.Attr(space, "hash"); ok {
+			return Hashes(h)
+		}
+	}
+	if h, ok := l.Attr(atompmh.LinkExtensionsNamespace, "md5"); ok {
+		return Hashes("md5:" + strings.TrimSpace(h))
+	}
+	return ""
+}
+
+// viaOf returns the original that the entry names. Of another bridge's entry it
+// says when the original was modified, which then is the record's Modified.
+func viaOf(e *atompmh.Entry, o *event.Observation) event.Link {
+	l, ok := e.Via()
+	if !ok || strings.HasPrefix(l.Href, "file:") {
+		return event.Link{}
+	}
+	v := event.Link{Href: l.Href, Type: l.Type, Length: l.Length, Hash: hashOf(&l)}
+	if n, ok := l.Attr(atompmh.CarriedNamespace, "length"); ok {
+		if n, err := strconv.ParseInt(strings.TrimSpace(n), 10, 64); err == nil && n >= 0 {
+			v.Length = n
+		}
+	}
+	if m, ok := modified(&l, atompmh.CarriedNamespace); ok {
+		o.Modified, v.Modified = m, m
+	} else if m, ok := modified(&l, ""); ok {
+		v.Modified = m
+	}
+	return v
+}
+
+func modified(l *atompmh.Link, space string) (event.Stamp, bool) {
+	m, _ := l.Attr(space, "modified")
+	return stampIn(m)
+}
+
+func stampIn(s string) (event.Stamp, bool) {
+	if s == "" {
+		return event.Stamp{}, false
+	}
+	t, err := atompmh.ParseTime(s)
+	if err != nil {
+		return event.Stamp{}, false
+	}
+	return event.StampOf(t)
+}
 
 // FeedEncoder translates the events of one set into entries of Atom-PMH documents. It
 // is pure but for the memory it uses again: what it returns holds until its next
@@ -165,4 +275,201 @@ func parseUUID(urn string) (u [16]byte) {
 		copy(u[:], digits)
 	}
 	return u
+}
+
+// What is taken of a feed's own metadata is bounded, since it stands in every
+// entry that came from that feed. Texts are cut; a longer id or address names
+// nobody any more and is left out, as are more of a kind than that.
+const (
+	maxSourceID    = 1000 // bytes
+	maxSourceTitle = 200
+	maxSourceText  = 1000
+	maxSourceItems = 10
+)
+
+// cut shortens a text to so many bytes at most, without cutting a character.
+func cut(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "")
+}
+
+// short returns an address that is not too long, else "".
+func short(s string) string {
+	if len(s) > maxSourceID {
+		return ""
+	}
+	return s
+}
+
+// FeedOf returns what a feed says of itself besides its id, its title and when it
+// was updated; nil when that is nothing.
+func FeedOf(f *atompmh.Feed) *event.Feed {
+	feed := feedOf(&f.Metadata, f.Links)
+	if feed.Title.Language == "" && feed.Authors == nil && feed.Contributors == nil && feed.Rights.Value == "" && feed.Categories == nil && feed.Links == nil {
+		return nil
+	}
+	return feed
+}
+
+func feedOf(m *atompmh.Metadata, links []atompmh.Link) *event.Feed {
+	f := &event.Feed{Title: event.Text{Language: short(m.Language)}, Rights: event.Text{Value: cut(m.Rights.Value, maxSourceText), Language: short(m.Rights.Language)}}
+	for _, p := range personsOf(m.Authors[:min(len(m.Authors), maxSourceItems)]) {
+		f.Authors = append(f.Authors, event.Person{Name: cut(p.Name, maxSourceTitle), URI: short(p.URI), Email: short(p.Email)})
+	}
+	for _, p := range personsOf(m.Contributors[:min(len(m.Contributors), maxSourceItems)]) {
+		f.Contributors = append(f.Contributors, event.Person{Name: cut(p.Name, maxSourceTitle), URI: short(p.URI), Email: short(p.Email)})
+	}
+	for _, c := range categoriesOf(m.Categories[:min(len(m.Categories), maxSourceItems)]) {
+		if c.Term = short(c.Term); c.Term != "" {
+			f.Categories = append(f.Categories, event.Category{Term: c.Term, Scheme: short(c.Scheme), Label: cut(c.Label, maxSourceTitle)})
+		}
+	}
+	for i := range links {
+		l := &links[i]
+		if !describesFeed(l.Rel) || !event.Public(l.Href) || len(l.Href) > maxSourceID || len(f.Links) == maxSourceItems {
+			continue
+		}
+		f.Links = append(f.Links, event.Link{Rel: l.Rel, Href: l.Href, Type: short(l.Type), Length: event.NoLength})
+	}
+	return f
+}
+
+// describesFeed reports whether a link of that relation tells of the feed. Others
+// lead from page to page, or to services.
+func describesFeed(rel string) bool {
+	switch rel {
+	case "self", "alternate", "related", "via", "license", "describedby":
+		return true
+	}
+	return false
+}
+
+func personsOf(persons []atompmh.Person) (out []event.Person) {
+	for _, p := range persons {
+		out = append(out, event.Person(p))
+	}
+	return out
+}
+
+func categoriesOf(categories []atompmh.Category) (out []event.Category) {
+	for _, c := range categories {
+		out = append(out, event.Category(c))
+	}
+	return out
+}
+
+// detailsOf returns what an entry says besides what decides; nil when that is
+// nothing.
+func detailsOf(e *atompmh.Entry) *event.Details {
+	if e.Language == "" && e.Authors == nil && e.Contributors == nil && e.Rights.Value == "" && e.Source == nil {
+		return nil
+	}
+	d := &event.Details{Language: e.Language, Authors: personsOf(e.Authors), Contributors: personsOf(e.Contributors), Rights: event.Text(e.Rights)}
+	if s := e.Source; s != nil {
+		d.Source = feedOf(&s.Metadata, s.Links)
+		d.Source.ID, d.Source.Title.Value = short(s.ID), cut(s.Title, maxSourceTitle)
+		d.Source.Updated, _ = event.StampOf(s.Updated)
+	}
+	return d
+}
+
+// metadata returns what of a record goes into its entry. What RFC 4287 does not
+// allow is left out.
+func metadata(e *event.Event) (m atompmh.Metadata) {
+	m.Categories = categories(e.Categories)
+	d := e.Details
+	if d == nil {
+		return m
+	}
+	m.Language = language(d.Language)
+	m.Authors, m.Contributors = persons(d.Authors), persons(d.Contributors)
+	m.Rights = atompmh.Text{Value: d.Rights.Value, Language: language(d.Rights.Language)}
+	return m
+}
+
+// source returns what the entry says of the feed that it was copied from (RFC
+// 4287 4.2.11): what it said itself, else what that feed says; nil when nothing is
+// known.
+func source(e *event.Event) *atompmh.Source {
+	o := &e.Origin
+	f := &event.Feed{ID: short(o.FeedID), Title: event.Text{Value: cut(o.FeedTitle, maxSourceTitle)}, Updated: o.FeedUpdated}
+	switch {
+	case e.Details != nil && e.Details.Source != nil:
+		f = e.Details.Source
+	case o.Feed != nil:
+		all := *o.Feed
+		all.ID, all.Title.Value, all.Updated = f.ID, f.Title.Value, f.Updated
+		f = &all
+	case f.ID == "":
+		return nil
+	}
+	s := &atompmh.Source{ID: f.ID, Title: f.Title.Value, Updated: f.Updated.Time(), Metadata: atompmh.Metadata{
+		Language: language(f.Title.Language), Authors: persons(f.Authors), Contributors: persons(f.Contributors),
+		Rights: atompmh.Text{Value: f.Rights.Value, Language: language(f.Rights.Language)}, Categories: categories(f.Categories)}}
+	if !atompmh.CanBeID(s.ID) {
+		s.ID = ""
+	}
+	for i := range f.Links {
+		if l := &f.Links[i]; event.Public(l.Href) {
+			s.Links = append(s.Links, atompmh.Link{Rel: l.Rel, Href: l.Href, Type: linkType(l.Type), Length: atompmh.NoLength})
+		}
+	}
+	if s.ID == "" && s.Title == "" && s.Updated.IsZero() && s.Authors == nil && s.Contributors == nil && s.Rights.Value == "" && s.Categories == nil && s.Links == nil {
+		return nil
+	}
+	return s
+}
+
+func persons(all []event.Person) (out []atompmh.Person) {
+	for _, p := range all {
+		if !atompmh.CanBeID(p.URI) {
+			p.URI = ""
+		}
+		if !atompmh.CanBeEmail(p.Email) {
+			p.Email = ""
+		}
+		if strings.TrimSpace(p.Name) != "" {
+			out = append(out, atompmh.Person(p))
+		}
+	}
+	return out
+}
+
+func categories(all []event.Category) (out []atompmh.Category) {
+	for _, c := range all {
+		if !atompmh.CanBeID(c.Scheme) {
+			c.Scheme = ""
+		}
+		if c.Term != "" {
+			out = append(out, atompmh.Category(c))
+		}
+	}
+	return out
+}
+
+// language leaves out what is no language tag.
+func language(tag string) string {
+	if !atompmh.CanBeLanguage(tag) {
+		return ""
+	}
+	return tag
+}
+
+// linkType leaves out what is no media type.
+func linkType(t string) string {
+	if !atompmh.CanBeType(t) {
+		return ""
+	}
+	return t
+}
+
+// ServedType is the media type under which a copy of what has this type is
+// served.
+func ServedType(stated string) string {
+	if t := linkType(stated); t != "" {
+		return t
+	}
+	return "application/octet-stream"
 }

@@ -217,7 +217,7 @@ func checkRead(t *rapid.T, e *event.Event, entry *atompmh.Entry) {
 	if bytes.Contains(doc, []byte("file:")) && !strings.Contains(e.Record+e.Title+e.Via.Type+e.Origin.FeedID+e.Origin.FeedTitle, "file:") {
 		t.Fatalf("a local file is named:\n%s", doc)
 	}
-	got, err := atompmh.NewReader(bytes.NewReader(doc), atompmh.Options{Report: func(p atompmh.Problem) {
+	got, err := atompmh.NewReader(bytes.NewReader(doc), atompmh.ReadOptions{Report: func(p atompmh.Problem) {
 		if p.Record != "" {
 			t.Errorf("%v", p)
 		}

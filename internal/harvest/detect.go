@@ -162,7 +162,7 @@ func kindOfRoot(head []byte) string {
 // their content inside, or behind content@src, is an ordinary one that may be
 // archived. One without any entry may become either, and is taken for Atom-PMH.
 func sniffAtom(a *follow.Answer) string {
-	r := atompmh.NewReader(a.Body, atompmh.Options{URL: a.URL, ContentType: a.Header.Get("Content-Type")})
+	r := atompmh.NewReader(a.Body, atompmh.ReadOptions{URL: a.URL, ContentType: a.Header.Get("Content-Type")})
 	entries := 0
 	for range sniffed {
 		e, err := r.Next()

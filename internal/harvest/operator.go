@@ -268,7 +268,7 @@ func (r *run) rereadResources(_ context.Context, q *event.Quarantined) ([]event.
 
 // entriesOf reads the entries of quarantined input.
 func entriesOf(q *event.Quarantined) ([]*atompmh.Entry, error) {
-	rd := atompmh.NewReader(bytes.NewReader(q.Input), atompmh.Options{URL: q.URL})
+	rd := atompmh.NewReader(bytes.NewReader(q.Input), atompmh.ReadOptions{URL: q.URL})
 	var out []*atompmh.Entry
 	for {
 		e, err := rd.Next()

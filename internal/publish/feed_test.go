@@ -29,7 +29,7 @@ func withoutNext(doc []byte) []byte { return nextLink.ReplaceAll(doc, nil) }
 // readFeed reads a feed document, which must break no rule.
 func readFeed(t testing.TB, path string, doc []byte) (*atompmh.Feed, []atompmh.Entry) {
 	t.Helper()
-	r := atompmh.NewReader(bytes.NewReader(doc), atompmh.Options{URL: base + path, Report: func(p atompmh.Problem) { t.Error(p) }})
+	r := atompmh.NewReader(bytes.NewReader(doc), atompmh.ReadOptions{URL: base + path, Report: func(p atompmh.Problem) { t.Error(p) }})
 	var entries []atompmh.Entry
 	for {
 		e, err := r.Next()

@@ -146,7 +146,7 @@ func TestPagesLeadEverywhere(t *testing.T) {
 				}
 			}
 			// Archive documents are reached from the feed.
-			if f, err := atompmh.NewReader(strings.NewReader(r.body), atompmh.Options{URL: at}).Head(); err == nil && f.PrevArchive != "" {
+			if f, err := atompmh.NewReader(strings.NewReader(r.body), atompmh.ReadOptions{URL: at}).Head(); err == nil && f.PrevArchive != "" {
 				todo = append(todo, f.PrevArchive)
 			}
 		}

@@ -1,0 +1,221 @@
+package translate
+
+import (
+	"errors"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/pmh-bridge/bridge/event"
+)
+
+// Selection is what a set takes of a record.
+type Selection struct {
+	// Formats are the wanted media types; empty is all.
+	Formats []string
+	// Prefer orders media types: of the first that a record has, its first
+	// representation stands for the record. Empty is the first alternate.
+	Prefer []string
+	// PublicURL is where the folder at LocalURL (a file: URL that ends in a
+	// slash) is published; "" when it is not.
+	LocalURL, PublicURL string
+	// Name of the Source when its identifiers are to be its own (identity =
+	// "per-source"), else "".
+	Name string
+	// Published: others will be sent to the representations' own URLs, so those
+	// of a local Source are given as the public ones.
+	Published bool
+	// Prefixes select records by how the URL that stands for them begins; none
+	// select all.
+	Prefixes []string
+	// Since selects records that were modified no earlier, or at an unknown
+	// time; unknown selects all.
+	Since event.Stamp
+	// Own is what our own URLs of the set begin with. What has its original
+	// there comes back from another bridge.
+	Own string
+}
+
+// Reasons why what a Source says is left alone.
+var (
+	// ErrUnselected: the configuration selects other records.
+	ErrUnselected = errors.New("not among the records that prefix and since select")
+	// ErrOwn: the original is a record of this set.
+	ErrOwn = errors.New("its original is a record of this set, which another bridge gives back")
+)
+
+// ErrLocal: an entry names only local files, of which none is published, where
+// others would have to be sent to them.
+var ErrLocal = errors.New("no alternate link lies in the Source's folder, so none has a place below its public_url")
+
+// ErrUnreachable: an entry names alternates, but none that could be asked for.
+var ErrUnreachable = errors.New("no alternate link can be followed: want http or https")
+
+// Identifier returns the identifier of the record that the Source calls id, and
+// id itself where that differs (A15).
+func (w *Selection) Identifier(id string) (record, own string) {
+	if w.Name == "" {
+		return id, ""
+	}
+	return ownIdentifier(w.Name, id), id
+}
+
+// Public returns the URL under which others find what a Source's link names.
+// That of a file below a local Source's folder is its place below PublicURL; ok
+// is false when it has none.
+func (w *Selection) Public(href string) (public string, ok bool) {
+	if !strings.HasPrefix(href, "file:") {
+		return href, true
+	}
+	rest, below := strings.CutPrefix(href, w.LocalURL)
+	if w.PublicURL == "" || w.LocalURL == "" || !below {
+		return "", false
+	}
+	// Escaped dots lead out of the folder as others do.
+	if name, err := url.PathUnescape(rest); err != nil || !strings.HasPrefix(path.Clean("/f/"+name), "/f/") {
+		return "", false
+	}
+	return strings.TrimSuffix(w.PublicURL, "/") + "/" + rest, true
+}
+
+// skip says why an observation is to be left alone, nil when it is not. href is the URL that
+// stands for the record, "" when it is not known.
+func (w *Selection) skip(o *event.Observation, href string) error {
+	if w.Own != "" && strings.HasPrefix(o.Via.Href, w.Own) {
+		return ErrOwn
+	}
+	if w.Since.Known() && o.Modified.Known() && o.Modified.Before(w.Since) {
+		return ErrUnselected
+	}
+	if len(w.Prefixes) == 0 || href == "" || slices.ContainsFunc(w.Prefixes, func(p string) bool { return strings.HasPrefix(href, p) }) {
+		return nil
+	}
+	return ErrUnselected
+}
+
+// accept returns why an observation is left alone, or too much to be taken.
+func (w *Selection) accept(o *event.Observation, href string) error {
+	if err := w.skip(o, href); err != nil {
+		return err
+	}
+	return o.Bound()
+}
+
+// ownIdentifier returns the urn:uuid, version 5, of a Source's name and an
+// identifier there (A15).
+func ownIdentifier(source, identifier string) string {
+	// The name-based namespace is that of URLs (RFC 9562 6.6).
+	namespace := [16]byte{0x6b, 0xa7, 0xb8, 0x11, 0x9d, 0xad, 0x11, 0xd1, 0x80, 0xb4, 0x00, 0xc0, 0x4f, 0xd4, 0x30, 0xc8}
+	return nameUUID(namespace, url.QueryEscape(source)+"?"+identifier)
+}
+
+// Wanted tells whether a media type is one of formats. Parameters and case do
+// not count; no formats want everything.
+func Wanted(formats []string, mediaType string) bool {
+	if len(formats) == 0 {
+		return true
+	}
+	for _, f := range formats {
+		if SameType(f, mediaType) {
+			return true
+		}
+	}
+	return false
+}
+
+// Preferred returns the index of the representation that stands for the record:
+// the first match of prefer, else the first.
+func Preferred(prefer []string, reps []event.Representation) int {
+	for _, p := range prefer {
+		for i := range reps {
+			if SameType(p, reps[i].Type) {
+				return i
+			}
+		}
+	}
+	return 0
+}
+
+// SameType compares media types without their parameters, in any case.
+func SameType(a, b string) bool { return strings.EqualFold(essence(a), essence(b)) }
+
+func essence(t string) string {
+	t, _, _ = strings.Cut(t, ";")
+	return strings.TrimSpace(t)
+}
+
+// hrefOf is the URL that stands for the record.
+func hrefOf(o *event.Observation) string {
+	if o.Deleted {
+		return ""
+	}
+	return o.Representations[o.Preferred].Href
+}
+
+// related completes a link to what may be another record of the set: the one
+// that another bridge names, else the one whose identifier is the link's target.
+func (w *Selection) related(l event.Link, carried string, named bool) event.Link {
+	id := l.Href
+	if named {
+		id = carried
+	}
+	l.Record, _ = w.Identifier(id)
+	return l
+}
+
+// taking takes the representations of a record into its observation.
+type taking struct {
+	w           *Selection
+	o           *event.Observation
+	wanted      int
+	unreachable int // of the wanted ones
+}
+
+// take takes a representation, if the set wants it. What is neither on the web
+// nor a file is kept as something related.
+func (t *taking) take(r event.Representation) {
+	if !Wanted(t.w.Formats, r.Type) {
+		return
+	}
+	t.wanted++
+	if !event.OnTheWeb(r.Href) && event.Public(r.Href) {
+		t.unreachable++
+		t.o.Links = append(t.o.Links, event.Link{Rel: event.RelRelated, Href: r.Href, Type: r.Type, Length: r.Length, Hash: r.Hash})
+		return
+	}
+	if t.w.Published {
+		var ok bool
+		if r.Href, ok = t.w.Public(r.Href); !ok {
+			return
+		}
+	}
+	t.o.Representations = append(t.o.Representations, r)
+}
+
+// finish completes the observation of a record that is there.
+func (t *taking) finish() error {
+	w, o := t.w, t.o
+	switch {
+	case t.wanted == 0:
+		o.Deleted, o.Representations, o.Links, o.Categories = true, nil, nil, nil
+		return nil
+	case t.wanted == t.unreachable:
+		o.Links = nil
+		return ErrUnreachable
+	case len(o.Representations) == 0:
+		return ErrLocal
+	}
+	o.Representations = event.Distinct(o.Representations)
+	o.Preferred = Preferred(w.Prefer, o.Representations)
+	r := &o.Representations[o.Preferred]
+	if o.Via.Href == "" {
+		if public, ok := w.Public(r.Href); ok && public != r.Href {
+			o.Via = event.Link{Href: public, Type: r.Type, Length: event.NoLength, Modified: o.Modified}
+			if r.Encoding == "" {
+				o.Via.Length, o.Via.Hash = r.Length, r.Hash
+			}
+		}
+	}
+	return nil
+}

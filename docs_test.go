@@ -1,0 +1,80 @@
+package bridge_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var (
+	mdLink    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	mdHeading = regexp.MustCompile(`(?m)^#+ (.+)$`)
+	notAnchor = regexp.MustCompile("[^a-z0-9 _-]")
+	wayStep   = regexp.MustCompile("(?m)^\\| \\d+ \\| `[^`]*?(\\w+)` \\| \\[[^]]*\\]\\(\\.\\./([^)]+)\\)")
+)
+
+// TestDocsLinks: every relative link in the documentation leads to a file, and to a
+// heading of it where it names one.
+func TestDocsLinks(t *testing.T) {
+	files := []string{"README.md", "CHANGELOG.md"}
+	for _, pattern := range []string{"docs/*.md", "docs/decisions/*.md"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil || len(found) == 0 {
+			t.Fatalf("%s: %v, %v", pattern, found, err)
+		}
+		files = append(files, found...)
+	}
+	for _, file := range files {
+		for _, m := range mdLink.FindAllStringSubmatch(read(t, file), -1) {
+			target, anchor, _ := strings.Cut(m[1], "#")
+			if strings.Contains(target, ":") {
+				continue // another site
+			}
+			path := file
+			if target != "" {
+				path = filepath.Join(filepath.Dir(file), target)
+			}
+			if _, err := os.Stat(path); err != nil {
+				t.Errorf("%s: the link %s leads nowhere", file, m[1])
+				continue
+			}
+			if anchor != "" && !anchors(read(t, path))[anchor] {
+				t.Errorf("%s: the link %s leads to no heading", file, m[1])
+			}
+		}
+	}
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// anchors returns the names that a web view of the text gives its headings.
+func anchors(text string) map[string]bool {
+	out := map[string]bool{}
+	for _, m := range mdHeading.FindAllStringSubmatch(text, -1) {
+		out[strings.ReplaceAll(notAnchor.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-")] = true
+	}
+	return out
+}
+
+// TestDocsWays: the functions on the ways that how-it-works.md shows stand in the
+// files that it names.
+func TestDocsWays(t *testing.T) {
+	steps := wayStep.FindAllStringSubmatch(read(t, "docs/how-it-works.md"), -1)
+	if len(steps) < 10 {
+		t.Fatalf("%d steps", len(steps))
+	}
+	for _, s := range steps {
+		if name := regexp.MustCompile(`(?m)^func (\([^)]*\) )?` + s[1] + `[\[(]`); !name.MatchString(read(t, s[2])) {
+			t.Errorf("%s has no function %s", s[2], s[1])
+		}
+	}
+}

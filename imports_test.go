@@ -96,8 +96,12 @@ var rules = map[string]rule{
 		ours: []string{"event", "translate", "sip", "sip/mail", "internal/limit", "internal/defect"},
 		why:  "submissions take the outbox as an interface of their own",
 	},
+	"internal/status": {
+		ours: []string{"event", "internal/harvest"},
+		why:  "status is the one form in which the state of all is reported: it reads nothing itself",
+	},
 	"internal/server": {
-		ours:  []string{"event", "sip", "internal/publish", "internal/harvest", "internal/submit", "internal/limit", "internal/server/...", "internal/defect"},
+		ours:  []string{"event", "sip", "internal/publish", "internal/harvest", "internal/submit", "internal/status", "internal/limit", "internal/server/...", "internal/defect"},
 		third: []string{"github.com/labstack/echo"},
 		why:   "the server knows what is published, not how it is stored",
 	},
@@ -125,7 +129,7 @@ var rules = map[string]rule{
 
 	"cmd/bridge": {
 		ours: []string{"event", "atompmh", "resourcesync", "sip", "fixtures",
-			"internal/daemon", "internal/config", "internal/eventlog", "internal/harvest"},
+			"internal/daemon", "internal/config", "internal/eventlog", "internal/harvest", "internal/status"},
 		third: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "github.com/schollz/progressbar", "golang.org/x/term"},
 		why:   "the command parses, prints and calls the daemon; of other packages it imports only those whose words it prints",
 	},

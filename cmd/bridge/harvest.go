@@ -14,6 +14,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/harvest"
+	"github.com/pmh-bridge/bridge/internal/status"
 )
 
 func harvestCommand() *cobra.Command {
@@ -106,7 +107,7 @@ func outcome(ctx context.Context, h *daemon.Bridge, reports []harvest.Report, fa
 	if failures == len(failed) {
 		return fmt.Errorf("nothing could be harvested: %w", errors.Join(failed...))
 	}
-	sets, err := h.Status(ctx)
+	now, err := h.Status(ctx)
 	if err != nil {
 		return err
 	}
@@ -116,7 +117,7 @@ func outcome(ctx context.Context, h *daemon.Bridge, reports []harvest.Report, fa
 	}
 	for i, src := range h.Sources {
 		if failed[i] == nil {
-			left = append(left, unfinished(src, &reports[i], sets)...)
+			left = append(left, unfinished(src, &reports[i], now.Sets)...)
 		}
 	}
 	if len(left) > 0 {
@@ -126,7 +127,7 @@ func outcome(ctx context.Context, h *daemon.Bridge, reports []harvest.Report, fa
 }
 
 // unfinished says what a harvest has left, and what was left of a Source before.
-func unfinished(src *daemon.Source, r *harvest.Report, sets []daemon.SetStatus) (left []string) {
+func unfinished(src *daemon.Source, r *harvest.Report, sets []status.Set) (left []string) {
 	say := func(n int, one, many, state string) {
 		if n > 0 {
 			left = append(left, fmt.Sprintf("%s: %s %s", src.Set, counted(n, one, many), state))

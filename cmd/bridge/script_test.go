@@ -32,7 +32,7 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"status":   status,
+			"status":   exitStatus,
 			"provider": provider,
 			"start":    startChild,
 			"expect":   expectOutput,
@@ -60,10 +60,10 @@ type stageKey struct{}
 
 func stageOf(ts *testscript.TestScript) *stage { return ts.Value(stageKey{}).(*stage) }
 
-// status is a command of the scripts: status N bridge ... runs bridge in the
+// exitStatus is a command of the scripts: status N bridge ... runs bridge in the
 // script's folder and checks its exit status, which "exec" cannot. stdout and
 // stderr are those of the command.
-func status(ts *testscript.TestScript, neg bool, args []string) {
+func exitStatus(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 || len(args[0]) != 1 {
 		ts.Fatalf("usage: status N PROGRAM ARGUMENT...")
 	}

@@ -57,9 +57,12 @@ func sourceListCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		sets, err := h.Status(cmd.Context())
+		all, err := h.Status(cmd.Context())
+		if err != nil {
+			return errors.Join(err, h.Close())
+		}
 		found := false
-		for _, s := range sets {
+		for _, s := range all.Sets {
 			for i := range s.Sources {
 				if len(args) > 0 && args[0] != s.Name || len(args) > 1 && args[1] != s.Sources[i].Name && daemon.Redact(args[1]) != s.Sources[i].URL {
 					continue
@@ -69,7 +72,7 @@ func sourceListCommand() *cobra.Command {
 				printSource(cmd.OutOrStdout(), &s.Sources[i], len(s.Sources) > 1)
 			}
 		}
-		if err == nil && !found && len(args) > 0 {
+		if !found && len(args) > 0 {
 			err = fmt.Errorf("no such Source; bridge source ls lists them all")
 		}
 		return errors.Join(err, h.Close())

@@ -80,7 +80,7 @@ func text(mediaType, body string) http.HandlerFunc {
 	}
 }
 
-func status(code int) http.HandlerFunc {
+func answerWith(code int) http.HandlerFunc {
 	return func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(code) }
 }
 
@@ -96,7 +96,7 @@ func TestAlternateThatCannotBeHad(t *testing.T) {
 			"resourcesync": listWith(`<loc>http://source.example/a.xml</loc><rs:md type="text/xml"/><rs:ln rel="alternate" type="text/plain" href="` + href + `"/>`),
 		} {
 			w := newWorld(t)
-			h := w.source(kind, document, map[string]http.HandlerFunc{"/a.xml": text("text/xml", "<a/>"), "/locked": status(401), "/teapot": status(418)})
+			h := w.source(kind, document, map[string]http.HandlerFunc{"/a.xml": text("text/xml", "<a/>"), "/locked": answerWith(401), "/teapot": answerWith(418)})
 			r, err := w.harvest(h, 0)
 			if err != nil || r.Created != 1 || r.Pending > 0 != partial || r.Quarantined != 0 {
 				t.Errorf("%s, %s: %+v, %v", kind, href, r, err)

@@ -152,7 +152,7 @@ func TestUnchangedHarvestWritesNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s := sets[0].Sources[0]; s.Last == nil || !s.Last.Ended.Equal(last.Ended) || s.Next.Before(last.Ended.Add(time.Hour)) {
+		if s := sets.Sets[0].Sources[0]; s.Last == nil || !s.Last.Ended.Equal(last.Ended) || s.Next.Before(last.Ended.Add(time.Hour)) {
 			t.Errorf("last harvest %+v, next %s; want one that ended %s", s.Last, s.Next, last.Ended)
 		}
 		closeHouse(t, h)
@@ -181,7 +181,7 @@ func TestDeathDuringHarvestCounts(t *testing.T) {
 		}()
 		<-entered
 		sets, err := h.Status(t.Context())
-		if err != nil || sets[0].Sources[0].Underway == nil || sets[0].Sources[0].Failures != death-1 {
+		if err != nil || sets.Sets[0].Sources[0].Underway == nil || sets.Sets[0].Sources[0].Failures != death-1 {
 			t.Errorf("status while it is harvested: %+v, %v", sets, err)
 		}
 		// What the process leaves when it dies now.
@@ -213,7 +213,7 @@ func TestDeathDuringHarvestCounts(t *testing.T) {
 		if err = errors.Join(err, dueErr); err != nil || s.Failures != death || due < least || due > 2*least+time.Minute {
 			t.Errorf("after death %d: %d failures, due in %s, %v; want about %s", death, s.Failures, due, err, least)
 		}
-		if sets, err := h.Status(t.Context()); err != nil || !strings.Contains(sets[0].Sources[0].Last.Error, "ended during this harvest") || sets[0].Sources[0].Underway != nil {
+		if sets, err := h.Status(t.Context()); err != nil || !strings.Contains(sets.Sets[0].Sources[0].Last.Error, "ended during this harvest") || sets.Sets[0].Sources[0].Underway != nil {
 			t.Errorf("status after it: %+v, %v", sets, err)
 		}
 		closeHouse(t, h)
@@ -260,7 +260,7 @@ func TestFullQuarantineIsSaid(t *testing.T) {
 		t.Errorf("%d quarantined, %d dropped, %q, %v", report.Quarantined, report.Dropped, report.Warnings, err)
 	}
 	sets, err := h.Status(t.Context())
-	if err != nil || sets[0].Sources[0].Quarantined != 9000 || sets[0].Sources[0].Dropped != 1100 {
+	if err != nil || sets.Sets[0].Sources[0].Quarantined != 9000 || sets.Sets[0].Sources[0].Dropped != 1100 {
 		t.Errorf("status: %+v, %v", sets, err)
 	}
 }

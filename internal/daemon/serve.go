@@ -63,7 +63,7 @@ func (b *Bridge) Publish(ctx context.Context, l net.Listener) error {
 	all, perClient := connections()
 	s := server.New(server.Options{
 		Documents: p, Records: b.Log, Contents: contents{b.Contents}, Sets: b.Log, BaseURL: base, Proxies: b.Config.TrustedProxies, Logger: b.opt.Logger,
-		Status: b.serverStatus, SIPService: b.desk, Bodies: b.requestBudget, Full: b.diskSpace.Low,
+		Status: b.pageStatus, SIPService: b.desk, Bodies: b.requestBudget, Full: b.diskSpace.Low,
 		Limits: server.Limits{Connections: all, ConnectionsPerAddress: perClient, StatusAge: b.opt.StatusAge},
 		Ready:  b.ready, PartialHeader: b.partialHeader,
 	})
@@ -81,29 +81,6 @@ func (b *Bridge) Publish(ctx context.Context, l net.Listener) error {
 	cancel()
 	group.Wait()
 	return err
-}
-
-func (b *Bridge) serverStatus(ctx context.Context) ([]server.SetStatus, error) {
-	sets, err := b.Log.Sets(ctx)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]server.SetStatus, len(sets))
-	for i, set := range sets {
-		out[i].Set = set.Name
-		sources, err := b.sources(ctx, set.Name)
-		if err != nil {
-			return nil, err
-		}
-		if out[i].Submissions, err = b.submissionStatus(ctx, set.Name); err != nil {
-			return nil, err
-		}
-		for _, s := range sources {
-			out[i].Sources = append(out[i].Sources, server.SourceStatus{Kind: s.Kind, URL: s.URL, Mark: s.Mark, Last: s.Last,
-				Pending: int64(s.Pending), Held: int64(s.Held), Quarantined: int64(s.Quarantined), Gap: s.GapText, Next: s.Next})
-		}
-	}
-	return out, nil
 }
 
 // ContentError: a set was made with another content mode, which is fixed.

@@ -129,7 +129,7 @@ func (h *soapHouse) pending() int64 {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	return int64(status[0].Sources[0].Pending)
+	return int64(status.Sets[0].Sources[0].Pending)
 }
 
 // TestSIPRecipient_Accepted: the record of an accepted disposition is fetched from
@@ -301,7 +301,7 @@ func TestSIPRecipient_Uncorrelated(t *testing.T) {
 	h.notify("/sip/main", acceptedAs("lib/2"))
 	h.want("notifications", h.verdicts("main"), "uncorrelated 1: accepted lib/1 x1", "uncorrelated 1: accepted lib/1 x1", "uncorrelated : accepted lib/2 x2")
 	status, err := h.house.Status(t.Context())
-	if err != nil || len(status[0].Peers) != 1 || status[0].Peers[0].Incoming[event.NotificationUncorrelated] != 3 {
+	if err != nil || len(status.Sets[0].Submissions) != 1 || status.Sets[0].Submissions[0].Notifications[event.NotificationUncorrelated] != 3 {
 		t.Errorf("status %+v, %v", status, err)
 	}
 	if page := string(h.get("/sets/main/").body); !strings.Contains(page, "Notifications that belong to no submission: 3.") {

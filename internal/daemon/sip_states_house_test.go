@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/status"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -256,15 +257,15 @@ func (h *submitter) tried(record string, times int) *event.Submission {
 // waiting 2; matched 3" for each.
 func (h *submitter) counts() []string {
 	h.t.Helper()
-	status, err := h.house.Status(h.t.Context())
+	now, err := h.house.Status(h.t.Context())
 	if err != nil {
 		h.t.Fatal(err)
 	}
 	var out []string
-	for _, s := range status {
-		for i := range s.Peers {
-			if p := &s.Peers[i]; s.Name == "main" && p.Sent {
-				out = append(out, counted(p.States())+"; "+counted(p.Incoming))
+	for _, s := range now.Sets {
+		for i := range s.Submissions {
+			if p := &s.Submissions[i]; s.Name == "main" && p.Direction == status.Sent {
+				out = append(out, counted(p.States)+"; "+counted(p.Notifications))
 			}
 		}
 	}

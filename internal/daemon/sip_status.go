@@ -11,27 +11,9 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
-	"github.com/pmh-bridge/bridge/internal/server"
+	"github.com/pmh-bridge/bridge/internal/status"
 	"github.com/pmh-bridge/bridge/internal/submit"
 )
-
-// PeerStatus is what became of the submissions that one SIP service has received,
-// or that went to one ingest server.
-type PeerStatus struct {
-	// Sent tells that they went to the ingest server at URL; else our own service
-	// has received them.
-	Sent bool
-	URL  string
-	event.SubmissionCounts
-	// Through is the Seq up to which a set's events are in the outbox; of one that
-	// sends only.
-	Through event.Seq
-	// Former tells that the configuration, if there is one, does not name the
-	// ingest server any more.
-	Former bool
-	// Trouble is as Bridge.Trouble has it.
-	Trouble *Trouble
-}
 
 // Trouble is how an ingest server fails that a set's records go to.
 type Trouble = submit.Trouble
@@ -54,8 +36,8 @@ func attentionStates() []event.State {
 	return []event.State{event.StateInDoubt, event.StateRejected, event.StateUnresolved, event.StateUnsent}
 }
 
-// peers tells of the submissions of a set.
-func (b *Bridge) peers(ctx context.Context, set string) ([]PeerStatus, error) {
+// submissionStatus returns the state of the submissions of a set.
+func (b *Bridge) submissionStatus(ctx context.Context, set string) ([]status.Peer, error) {
 	sources, err := b.Log.Sources(ctx, set)
 	if err != nil {
 		return nil, err
@@ -64,17 +46,24 @@ func (b *Bridge) peers(ctx context.Context, set string) ([]PeerStatus, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out []PeerStatus
+	var out []status.Peer
 	for _, src := range append(sources, targets...) {
 		if src.Kind != config.KindSIP && src.Kind != eventlog.Target {
 			continue
 		}
-		p := PeerStatus{Sent: isSent(&src), URL: src.URL}
-		if p.SubmissionCounts, err = b.Log.Counts(ctx, src.ID); err != nil {
+		counts, err := b.Log.Counts(ctx, src.ID)
+		if err != nil {
 			return nil, err
 		}
-		if p.Sent {
-			p.Former = b.Config.File != "" && !b.submitsTo(set, src.URL)
+		p := status.Peer{Direction: status.Received, URL: src.URL, Stored: counts.Submissions, States: status.Counts[event.State]{}, UnderReview: counts.UnderReview,
+			Notices: counts.Outgoing, Notifications: counts.Incoming, Conflicts: counts.Contradicted, Dropped: counts.Dropped}
+		for _, states := range []map[event.State]int64{counts.Submissions, counts.Direct} {
+			for s, n := range states {
+				p.States[s] += n
+			}
+		}
+		if isSent(&src) {
+			p.Direction, p.Former = status.Sent, b.Config.File != "" && !b.submitsTo(set, src.URL)
 			newest, err := b.Log.Submissions(ctx, event.SubmissionQuery{Source: src.ID, Newest: true, Limit: 1})
 			if err != nil {
 				return nil, err
@@ -82,8 +71,12 @@ func (b *Bridge) peers(ctx context.Context, set string) ([]PeerStatus, error) {
 			for _, s := range newest {
 				p.Through = s.Seq
 			}
-			if p.Trouble, err = b.Trouble(&src); err != nil {
+			trouble, err := b.Trouble(&src)
+			if err != nil {
 				return nil, err
+			}
+			if trouble != nil {
+				p.Failing = &status.Failure{Since: status.Time{Time: trouble.Since}, Reason: trouble.Reason, Again: status.Time{Time: trouble.Again}}
 			}
 		}
 		out = append(out, p)
@@ -102,54 +95,28 @@ func (b *Bridge) submitsTo(set, url string) bool {
 	return false
 }
 
-// submissionStatus is the same for the pages.
-func (b *Bridge) submissionStatus(ctx context.Context, set string) (server.SubmissionStatus, error) {
-	peers, err := b.peers(ctx, set)
-	if err != nil || len(peers) == 0 {
-		return server.SubmissionStatus{}, err
-	}
-	out := server.SubmissionStatus{Notices: map[event.DeliveryState]int64{}, Notifications: map[event.NotificationVerdict]int64{}}
-	for i := range peers {
-		p := &peers[i]
-		states := p.States()
-		row := server.PeerStatus{States: states, Conflicts: p.Contradicted}
-		if p.Sent {
-			row.URL = p.URL
-		}
-		if t := p.Trouble; t != nil {
-			row.Reason, row.Since, row.Again = t.Reason, t.Since, t.Again
-		}
-		out.Peers = append(out.Peers, row)
-		for s, n := range p.Outgoing {
-			out.Notices[s] += n
-		}
-		for v, n := range p.Incoming {
-			out.Notifications[v] += n
-		}
-	}
-	problems, err := b.problems(ctx, set)
+// problems returns the newest submissions of a set that an operator should look at.
+func (b *Bridge) problems(ctx context.Context, set string) ([]status.Problem, error) {
+	found, err := b.troubled(ctx, set)
 	if err != nil {
-		return out, err
+		return nil, err
 	}
 	decider, err := b.decider(ctx, set)
 	if err != nil {
-		return out, err
+		return nil, err
 	}
 	urls := map[event.SourceID]string{}
 	targets, err := b.Log.Targets(ctx, set)
 	if err != nil {
-		return out, err
+		return nil, err
 	}
 	for _, t := range targets {
 		urls[t.ID] = t.URL
 	}
-	for i := range problems {
-		s := &problems[i]
-		identifier := s.SourceIdentifier
-		if identifier == "" {
-			identifier = s.Record
-		}
-		out.Problems = append(out.Problems, server.SubmissionProblem{URL: urls[s.Source], Identifier: brief(identifier), Title: brief(s.Title), State: s.State,
+	var out []status.Problem
+	for i := range found {
+		s := &found[i]
+		out = append(out, status.Problem{URL: urls[s.Source], Identifier: brief(cmp.Or(s.SourceIdentifier, s.Record)), Title: brief(s.Title), State: s.State,
 			By: decider(s), Conflicts: s.Conflicts, Reason: brief(s.Reason), Since: s.Changed.Time()})
 	}
 	return out, nil
@@ -162,9 +129,9 @@ func brief(text string) string { return text[:min(len(text), 4<<10)] }
 // problemsShown is how many problems a page is given.
 const problemsShown = 20
 
-// problems returns the newest submissions of a set that an operator should look
-// at; one without an ID is a rejection that has no submission of its own.
-func (b *Bridge) problems(ctx context.Context, set string) ([]event.Submission, error) {
+// troubled returns the submissions behind problems; one without an ID is a rejection
+// that has no submission of its own.
+func (b *Bridge) troubled(ctx context.Context, set string) ([]event.Submission, error) {
 	out, err := b.Log.Submissions(ctx, event.SubmissionQuery{Set: set, States: attentionStates(), Newest: true, Limit: problemsShown})
 	if err != nil {
 		return nil, err
@@ -238,34 +205,22 @@ func (b *Bridge) rejections(ctx context.Context, set string) ([]event.Submission
 
 // decider tells who has rejected what problems returns: a set that decides at
 // once may be told of rejections as well, and then has kept what it was told.
-func (b *Bridge) decider(ctx context.Context, set string) (func(*event.Submission) server.Decider, error) {
+func (b *Bridge) decider(ctx context.Context, set string) (func(*event.Submission) status.Decider, error) {
 	own := b.service(set)
 	told, err := b.Log.Incoming(ctx, set, event.NotificationRejected, 0, problemsShown)
 	if err != nil {
 		return nil, err
 	}
-	return func(s *event.Submission) server.Decider {
+	return func(s *event.Submission) status.Decider {
 		isTold := func(n event.IncomingNotification) bool {
 			return n.SourceIdentifier == s.SourceIdentifier && n.Reason == s.Reason
 		}
 		switch {
 		case own == nil, s.ID != 0 && (own.server.Mode != submit.Review || s.Source != own.server.Source):
-			return server.DecidedThere
+			return status.DecidedThere
 		case s.ID == 0 && (own.server.Mode == submit.Recipient || slices.ContainsFunc(told, isTold)):
-			return server.DecidedElsewhere
+			return status.DecidedElsewhere
 		}
-		return server.DecidedHere
+		return status.DecidedHere
 	}, nil
-}
-
-// States counts all submissions, those included that were decided at once.
-func (p *PeerStatus) States() map[event.State]int64 {
-	states := map[event.State]int64{}
-	for s, n := range p.Submissions {
-		states[s] += n
-	}
-	for s, n := range p.Direct {
-		states[s] += n
-	}
-	return states
 }

@@ -68,8 +68,8 @@ func TestSIPStrangers_Rejections(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range status {
-		if n := s.Peers[0].States()[event.StateRejected] + s.Peers[0].Incoming[event.NotificationRejected]; n != 1 {
+	for _, s := range status.Sets {
+		if n := s.Submissions[0].States[event.StateRejected] + s.Submissions[0].Notifications[event.NotificationRejected]; n != 1 {
 			t.Errorf("set %s: %d are counted", s.Name, n)
 		}
 	}

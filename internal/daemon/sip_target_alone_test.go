@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/status"
 )
 
 // A set may submit its records without a SIP Source of its own. Notifications
@@ -56,14 +57,14 @@ func TestFormerTarget(t *testing.T) {
 	h.inVain(func() { waits = h.take("waits") })
 	former := func() (out []string) {
 		t.Helper()
-		status, err := h.house.Status(t.Context())
+		now, err := h.house.Status(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, s := range status {
-			for i := range s.Peers {
-				if s.Peers[i].Sent {
-					out = append(out, fmt.Sprint(s.Peers[i].Former))
+		for _, s := range now.Sets {
+			for _, p := range s.Submissions {
+				if p.Direction == status.Sent {
+					out = append(out, fmt.Sprint(p.Former))
 				}
 			}
 		}

@@ -7,24 +7,25 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/daemon"
+	"github.com/pmh-bridge/bridge/internal/status"
 )
 
 // trouble returns how the target of main fails, as another process finds it.
-func (h *submitter) trouble() *daemon.Trouble {
+func (h *submitter) trouble() *status.Failure {
 	h.t.Helper()
 	beside, err := daemon.Open(context.Background(), h.config, daemon.Options{ReadOnly: true, Now: h.clock.now})
 	if err != nil {
 		h.t.Fatal(err)
 	}
 	defer beside.Close()
-	sets, err := beside.Status(context.Background())
+	now, err := beside.Status(context.Background())
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	for _, s := range sets {
-		for _, p := range s.Peers {
-			if s.Name == "main" && p.Sent {
-				return p.Trouble
+	for _, s := range now.Sets {
+		for _, p := range s.Submissions {
+			if s.Name == "main" && p.Direction == status.Sent {
+				return p.Failing
 			}
 		}
 	}
@@ -49,7 +50,7 @@ func TestSIPTrouble(t *testing.T) {
 	h.shows("main", library.URL+" fails since "+got.Since.Format("2006-01-02 15:04:05 UTC"), got.Again.Format("It is asked again at 2006-01-02 15:04:05 UTC."))
 
 	h.clock.pass(2 * time.Minute)
-	if later := h.trouble(); !later.Again.IsZero() || !later.Since.Equal(got.Since) {
+	if later := h.trouble(); !later.Again.IsZero() || !later.Since.Equal(got.Since.Time) {
 		t.Errorf("two minutes later: %+v", later)
 	}
 	h.shows("main", "It is asked again within an hour.")

@@ -12,44 +12,51 @@ import (
 	"slices"
 	"time"
 
-	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 	"github.com/pmh-bridge/bridge/internal/publish"
 	"github.com/pmh-bridge/bridge/internal/server"
+	"github.com/pmh-bridge/bridge/internal/status"
 )
 
-// SetStatus is how far a set has come.
-type SetStatus struct {
-	event.Set
-	// SnapshotSeq is the Seq whose state the Resource List shows.
-	SnapshotSeq event.Seq
-	Sources     []SourceStatus
-	// Peers tell of its submissions.
-	Peers []PeerStatus
+// Status returns the state of all sets, with all URLs and messages redacted.
+func (b *Bridge) Status(ctx context.Context) (*status.Status, error) {
+	var out status.Status
+	var err error
+	if out.Sets, err = b.setStatus(ctx); err != nil {
+		return nil, err
+	}
+	for i := range out.Sets {
+		redactSet(&out.Sets[i])
+	}
+	out.Warnings, err = b.Warnings(ctx)
+	return &out, err
 }
 
-// SourceStatus is how far a Source has come.
-type SourceStatus struct {
-	eventlog.Source
-	// Last is the report of the last harvest, nil when there was none.
-	Last *harvest.Report
-	// Next is when the next harvest is planned, zero when none is; Failures is how
-	// many have failed in a row.
-	Next     time.Time
-	Failures int
-	// Underway is the harvest under way, nil when there is none.
-	Underway *Underway
-	// GapText describes an open gap, "" when there is none.
-	GapText string
-	// Waits are the first few records that are pending, each with the reason.
-	Waits []string
+// redactSet redacts what an operator is shown of a set.
+func redactSet(s *status.Set) {
+	for i := range s.Sources {
+		src := &s.Sources[i]
+		src.URL, src.Gap = Redact(src.URL), Redact(src.Gap)
+		if src.Last != nil {
+			src.Last.Report = *RedactReport(&src.Last.Report)
+		}
+		if src.Underway != nil {
+			src.Underway.Doing = Redact(src.Underway.Doing)
+		}
+	}
+	for i := range s.Submissions {
+		p := &s.Submissions[i]
+		p.URL = Redact(p.URL)
+		if p.Failing != nil {
+			p.Failing.Reason = Redact(p.Failing.Reason)
+		}
+	}
 }
 
-// Status tells how far every set and Source has come, with all URLs and what is
-// said of them redacted.
-func (b *Bridge) Status(ctx context.Context) ([]SetStatus, error) {
+// setStatus returns the state of all sets, without their Problems.
+func (b *Bridge) setStatus(ctx context.Context) ([]status.Set, error) {
 	sets, err := b.Log.Sets(ctx)
 	if err != nil {
 		return nil, err
@@ -58,55 +65,56 @@ func (b *Bridge) Status(ctx context.Context) ([]SetStatus, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := make([]SetStatus, len(sets))
+	out := make([]status.Set, len(sets))
 	for i, s := range sets {
-		out[i].Set = s
+		out[i] = status.Set{Name: s.Name, Records: s.Live, Events: s.Events, LastSeq: s.Last, Partial: s.Partial, Content: s.Content, Newest: s.Newest.Time()}
 		if out[i].SnapshotSeq, err = p.SnapshotSeq(ctx, s.Name); err != nil && !errors.Is(err, publish.ErrNotFound) {
 			return nil, err
 		}
-		if out[i].Sources, err = b.sources(ctx, s.Name); err != nil {
+		if out[i].Sources, err = b.sourceStatus(ctx, s.Name); err != nil {
 			return nil, err
 		}
-		if out[i].Peers, err = b.peers(ctx, s.Name); err != nil {
+		if out[i].Submissions, err = b.submissionStatus(ctx, s.Name); err != nil {
 			return nil, err
 		}
-		out[i].hide()
 	}
 	return out, nil
 }
 
-// hide redacts what an operator is shown.
-func (s *SetStatus) hide() {
-	for i := range s.Sources {
-		src := &s.Sources[i]
-		src.URL, src.GapText, src.Last = Redact(src.URL), Redact(src.GapText), RedactReport(src.Last)
-		if src.Underway != nil {
-			src.Underway.Doing = Redact(src.Underway.Doing)
+// pageStatus returns the state of all sets for the pages, which redact it.
+func (b *Bridge) pageStatus(ctx context.Context) ([]status.Set, error) {
+	sets, err := b.setStatus(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i := range sets {
+		if len(sets[i].Submissions) == 0 {
+			continue
+		}
+		if sets[i].Problems, err = b.problems(ctx, sets[i].Name); err != nil {
+			return nil, err
 		}
 	}
-	for i := range s.Peers {
-		p := &s.Peers[i]
-		p.URL = Redact(p.URL)
-		if p.Trouble != nil {
-			p.Trouble.Reason = Redact(p.Trouble.Reason)
-		}
-	}
+	return sets, nil
 }
 
-func (b *Bridge) sources(ctx context.Context, set string) ([]SourceStatus, error) {
+func (b *Bridge) sourceStatus(ctx context.Context, set string) ([]status.Source, error) {
 	all, err := b.Log.Sources(ctx, set)
 	if err != nil {
 		return nil, err
 	}
 	underway := b.underwayOf()
-	out := make([]SourceStatus, len(all))
+	out := make([]status.Source, len(all))
 	for i, src := range all {
-		out[i] = SourceStatus{Source: src, GapText: harvest.Gap(src.Gap), Failures: src.Schedule.Failures, Underway: underway[src.ID]}
+		out[i] = status.Source{ID: src.ID, Set: src.Set, Name: src.Name, Former: src.Former, Kind: src.Kind, URL: src.URL, Mark: status.Mark{Stamp: src.Mark},
+			Pending: src.Pending, PartialRecords: src.Partial, Held: src.Held, Quarantined: src.Quarantined, Dropped: src.Dropped,
+			Gap: harvest.Gap(src.Gap), Failures: src.Schedule.Failures, Underway: underway[src.ID], Unfinished: src.Cursor.Data != nil}
 		if src.Schedule.Next != 0 {
-			out[i].Next = src.Schedule.Next.Time()
+			out[i].Next.Time = src.Schedule.Next.Time()
 		}
 		if len(src.Schedule.Report) > 0 {
-			if err := json.Unmarshal(src.Schedule.Report, &out[i].Last); err != nil {
+			out[i].Last = &status.Harvest{}
+			if err := json.Unmarshal(src.Schedule.Report, &out[i].Last.Report); err != nil {
 				return nil, fmt.Errorf("the report of the last harvest of %s: %w", src.URL, err)
 			}
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/harvest"
+	"github.com/pmh-bridge/bridge/internal/status"
 )
 
 // A harvest that is under way has a file of its own in the data folder, which
@@ -29,12 +30,6 @@ const (
 	underwayEvery = 2 * time.Second
 	underwayStale = 5 * underwayEvery
 )
-
-// Underway is a harvest that is under way.
-type Underway struct {
-	Started time.Time `json:"started"`
-	harvest.Progress
-}
 
 // underway keeps the files of one process. The zero value, without a folder,
 // keeps none.
@@ -53,7 +48,7 @@ type harvestJob struct {
 	id event.SourceID
 
 	mu sync.Mutex
-	Underway
+	status.Underway
 }
 
 // openUnderway counts each harvest that the last process was at when it died as
@@ -105,7 +100,7 @@ func underwayID(name string) (event.SourceID, bool) {
 	return event.SourceID(n), err == nil && strings.HasSuffix(name, ".json")
 }
 
-func readUnderway(path string) (u Underway, err error) {
+func readUnderway(path string) (u status.Underway, err error) {
 	text, err := os.ReadFile(path)
 	if err == nil {
 		err = json.Unmarshal(text, &u)
@@ -114,8 +109,8 @@ func readUnderway(path string) (u Underway, err error) {
 }
 
 // underwayOf returns the harvests that some process is at now.
-func (b *Bridge) underwayOf() map[event.SourceID]*Underway {
-	out := map[event.SourceID]*Underway{}
+func (b *Bridge) underwayOf() map[event.SourceID]*status.Underway {
+	out := map[event.SourceID]*status.Underway{}
 	folder := filepath.Join(b.Config.Data, underwayFolder)
 	files, err := os.ReadDir(folder)
 	if err != nil {
@@ -219,7 +214,7 @@ func (j *harvestJob) path() string {
 // but bridge status.
 func (j *harvestJob) write() {
 	j.mu.Lock()
-	text, err := json.Marshal(j.Underway)
+	text, err := json.Marshal(&j.Underway)
 	j.mu.Unlock()
 	if err != nil {
 		return

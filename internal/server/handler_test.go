@@ -20,6 +20,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/server"
+	"github.com/pmh-bridge/bridge/internal/status"
 )
 
 // raw sends bytes as they are and reads one answer.
@@ -109,7 +110,7 @@ func TestMethodsAndBodies(t *testing.T) {
 
 func TestPanicIsOneAnswer(t *testing.T) {
 	h := newHouse(t, "", func(o *server.Options) {
-		o.Status = func(context.Context) ([]server.SetStatus, error) { panic("no such thing") }
+		o.Status = func(context.Context) ([]status.Set, error) { panic("no such thing") }
 	}).set("main", "Main", event.Mirror)
 	h.get("/").want(t, 500)
 	h.get("/sets/main/").want(t, 500)

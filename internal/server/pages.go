@@ -19,6 +19,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/publish"
+	"github.com/pmh-bridge/bridge/internal/status"
 )
 
 // segmentsShown is how many Change Lists the page of a set names; the index has
@@ -115,12 +116,12 @@ func (s *Server) indexPage(c echo.Context) error {
 		return err
 	}
 	p := page{Title: "bridge", Operator: s.operator(c.Request())}
-	status := s.status(ctx, &p)
+	views := s.status(ctx, &p)
 	for _, set := range sets {
 		recent := s.feedViews(&set)[0]
 		recent.Title = titleOf(&set) + ": " + recent.Title
 		p.Feeds = append(p.Feeds, recent)
-		p.Sets = append(p.Sets, setView{Set: set, Mode: set.Content.String(), setStatusView: status[set.Name]})
+		p.Sets = append(p.Sets, setView{Set: set, Mode: set.Content.String(), setStatusView: views[set.Name]})
 	}
 	return s.write(c, "home", &p)
 }
@@ -224,7 +225,7 @@ func (s *Server) status(ctx context.Context, p *page) map[string]setStatusView {
 	for _, set := range sets {
 		var v setStatusView
 		if p.Operator {
-			v.Submissions = viewSubmissions(&set.Submissions)
+			v.Submissions = viewSubmissions(&set)
 		}
 		for i := range set.Sources {
 			if p.Operator {
@@ -233,7 +234,7 @@ func (s *Server) status(ctx context.Context, p *page) map[string]setStatusView {
 				v.Sources = append(v.Sources, publicSourceView(&set.Sources[i]))
 			}
 		}
-		views[set.Set] = v
+		views[set.Name] = v
 	}
 	return views
 }
@@ -243,10 +244,10 @@ func (s *Server) status(ctx context.Context, p *page) map[string]setStatusView {
 type statusCache struct {
 	mu   sync.Mutex // held while it is read, so that all requests that wait share it
 	at   time.Time
-	sets []SetStatus
+	sets []status.Set
 }
 
-func (k *statusCache) get(ctx context.Context, now func() time.Time, most time.Duration, read func(context.Context) ([]SetStatus, error)) ([]SetStatus, error) {
+func (k *statusCache) get(ctx context.Context, now func() time.Time, most time.Duration, read func(context.Context) ([]status.Set, error)) ([]status.Set, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if age := now().Sub(k.at); !k.at.IsZero() && age >= 0 && age < most {
@@ -327,10 +328,10 @@ type lastView struct {
 	NotModified                                            bool
 }
 
-func operatorSourceView(s *SourceStatus) sourceView {
+func operatorSourceView(s *status.Source) sourceView {
 	v := sourceView{
-		Kind: s.Kind, Harvested: s.Kind != "sip", URL: public(s.URL), Mark: optionalTime(s.Mark.Time()), Next: optionalTime(s.Next),
-		Pending: s.Pending, Held: s.Held, Quarantined: s.Quarantined,
+		Kind: s.Kind, Harvested: s.Kind != "sip", URL: public(s.URL), Mark: optionalTime(s.Mark.Time()), Next: optionalTime(s.Next.Time),
+		Pending: int64(s.Pending), Held: int64(s.Held), Quarantined: int64(s.Quarantined),
 	}
 	v.Link = v.URL == s.URL && isWeb(s.URL)
 	if r := s.Last; r != nil {
@@ -357,17 +358,17 @@ func operatorSourceView(s *SourceStatus) sourceView {
 			". When it stays away, go on with bridge source accept-gap.")
 	}
 	if s.Held > 0 {
-		v.Attention = append(v.Attention, "Deletions held back by the guard: "+number(s.Held)+". Look at the Source, then apply them with bridge source release.")
+		v.Attention = append(v.Attention, "Deletions held back by the guard: "+number(int64(s.Held))+". Look at the Source, then apply them with bridge source release.")
 	}
 	if s.Quarantined > 0 {
-		v.Attention = append(v.Attention, "Bad input in quarantine: "+number(s.Quarantined)+". See it with bridge quarantine ls.")
+		v.Attention = append(v.Attention, "Bad input in quarantine: "+number(int64(s.Quarantined))+". See it with bridge quarantine ls.")
 	}
 	return v
 }
 
 // publicSourceView is what a stranger may know of a Source: where it is, if that is no
 // address of our own network, and how far it has been harvested.
-func publicSourceView(s *SourceStatus) sourceView {
+func publicSourceView(s *status.Source) sourceView {
 	v := sourceView{Kind: s.Kind, Harvested: s.Kind != "sip", Mark: optionalTime(s.Mark.Time())}
 	if publicName(s.URL) {
 		v.URL = public(s.URL)

@@ -20,6 +20,7 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 	"github.com/pmh-bridge/bridge/internal/server"
+	"github.com/pmh-bridge/bridge/internal/status"
 )
 
 // doc is a page, parsed as a browser parses it.
@@ -180,20 +181,22 @@ func TestPagesLeadEverywhere(t *testing.T) {
 	}
 }
 
+func report(r harvest.Report) *status.Harvest { return &status.Harvest{Report: r} }
+
 func TestPagesTellNumbers(t *testing.T) {
 	ended := time.Date(2026, 5, 6, 7, 8, 9, 0, time.FixedZone("", 7200))
 	mark, _ := event.StampOf(ended.Add(-time.Hour))
-	status := func(context.Context) ([]server.SetStatus, error) { //nolint:unparam // Options.Status has an error
-		return []server.SetStatus{{Set: "main", Sources: []server.SourceStatus{
-			{Kind: "atompmh", URL: "https://origin.example/feed.atom", Mark: mark, Next: ended.Add(time.Hour), Pending: 7, Held: 1234567, Quarantined: 4,
+	status := func(context.Context) ([]status.Set, error) { //nolint:unparam // Options.Status has an error
+		return []status.Set{{Name: "main", Sources: []status.Source{
+			{Kind: "atompmh", URL: "https://origin.example/feed.atom", Mark: status.Mark{Stamp: mark}, Next: status.Time{Time: ended.Add(time.Hour)}, Pending: 7, Held: 1234567, Quarantined: 4,
 				Gap: "https://origin.example/archive/3?token=secret",
-				Last: &harvest.Report{Ended: ended, Documents: 3, Entries: 12345, Created: 5, Updated: 2, Deleted: 1, Fetched: 9, Problems: 2,
+				Last: report(harvest.Report{Ended: ended, Documents: 3, Entries: 12345, Created: 5, Updated: 2, Deleted: 1, Fetched: 9, Problems: 2,
 					Examples: []harvest.Example{{Rule: "S2", Count: 2, First: "line 3, column 5"}},
-					Warnings: []string{"deletions may be lost"}, Error: "GET https://user:secret@origin.example/feed.atom?key=secret: status 503"}},
+					Warnings: []string{"deletions may be lost"}, Error: "GET https://user:secret@origin.example/feed.atom?key=secret: status 503"})},
 			{Kind: "atompmh", URL: "https://origin.example/feed?key=secret"},
 			{URL: "https://origin.example/unknown"},
-			{Kind: "resourcesync", URL: "https://maps.example/", Last: &harvest.Report{Ended: ended, Documents: 1, Entries: 9, Skipped: 6, Dialects: []string{"sitemap", "2013 beta"}}},
-			{Kind: "atompmh", URL: "file:///home/secret/catalogue.atom", Last: &harvest.Report{Ended: ended, NotModified: true}},
+			{Kind: "resourcesync", URL: "https://maps.example/", Last: report(harvest.Report{Ended: ended, Documents: 1, Entries: 9, Skipped: 6, Dialects: []string{"sitemap", "2013 beta"}})},
+			{Kind: "atompmh", URL: "file:///home/secret/catalogue.atom", Last: report(harvest.Report{Ended: ended, NotModified: true})},
 		}}}, nil
 	}
 	h := newHouse(t, "", func(o *server.Options) { o.Status = status }).set("main", "Main", event.Mirror)
@@ -225,10 +228,10 @@ func TestPagesTellNumbers(t *testing.T) {
 
 func TestPagesEscape(t *testing.T) {
 	const evil = `</title></style><script>alert(1)</script>"'><img src=x onerror=alert(1)>`
-	status := func(context.Context) ([]server.SetStatus, error) {
-		return []server.SetStatus{{Set: "main", Sources: []server.SourceStatus{
-			{Kind: evil, URL: "javascript:alert(1)", Gap: evil, Last: &harvest.Report{Error: evil, Warnings: []string{evil},
-				Examples: []harvest.Example{{Rule: evil, Count: 1, First: evil}}}},
+	status := func(context.Context) ([]status.Set, error) {
+		return []status.Set{{Name: "main", Sources: []status.Source{
+			{Kind: evil, URL: "javascript:alert(1)", Gap: evil, Last: report(harvest.Report{Error: evil, Warnings: []string{evil},
+				Examples: []harvest.Example{{Rule: evil, Count: 1, First: evil}}})},
 			{Kind: "atompmh", URL: `https://origin.example/"><script>alert(1)</script>`},
 		}}}, nil
 	}
@@ -246,7 +249,7 @@ func TestPagesEscape(t *testing.T) {
 
 func TestPagesWithoutStatus(t *testing.T) {
 	h := newHouse(t, "", func(o *server.Options) {
-		o.Status = func(context.Context) ([]server.SetStatus, error) { return nil, errors.New("database is locked") }
+		o.Status = func(context.Context) ([]status.Set, error) { return nil, errors.New("database is locked") }
 	}).set("main", "Main", event.Mirror)
 	has(t, h.page("/"), "cannot be found out", "Main", "records 0")
 	has(t, h.page("/sets/main/"), "cannot be found out", "Capability List")

@@ -32,9 +32,9 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/defect"
-	"github.com/pmh-bridge/bridge/internal/harvest"
 	"github.com/pmh-bridge/bridge/internal/limit"
 	"github.com/pmh-bridge/bridge/internal/publish"
+	"github.com/pmh-bridge/bridge/internal/status"
 )
 
 // Documents are the published documents; publish.Publisher is one.
@@ -72,34 +72,6 @@ type Sets interface {
 	Set(ctx context.Context, name string) (event.Set, error)
 	// Segments returns the segments of a set in order, the open one last.
 	Segments(ctx context.Context, set string) ([]event.Segment, error)
-}
-
-// SetStatus is how the harvest of a set goes, and its submissions.
-type SetStatus struct {
-	Set string
-	// Sources of the set; the ingest servers that it submits to are not among
-	// them, but in Submissions.
-	Sources     []SourceStatus
-	Submissions SubmissionStatus
-}
-
-// SourceStatus is how the harvest of a Source goes.
-type SourceStatus struct {
-	Kind string // as in the configuration: atompmh, ...
-	// URL of the Source. Pages show it, and all other texts of a Source, as
-	// Redact returns it and without local folders: who may see a page need not know
-	// these.
-	URL string
-	// Mark is how far the Source has been harvested, by its own clock.
-	Mark event.Stamp
-	// Last is the report of the last harvest; nil before the first.
-	Last *harvest.Report
-	// Pending, Held and Quarantined count what waits.
-	Pending, Held, Quarantined int64
-	// Gap is the missing document of an open gap, "" when there is none.
-	Gap string
-	// Next is when the next harvest is due; zero when none is planned.
-	Next time.Time
 }
 
 // Limits bound what one client can take. Zero values are the defaults; the only
@@ -145,9 +117,10 @@ type Options struct {
 	// SIPService returns the SIP service of a set, nil when it has none; a nil func is
 	// no service at all. Pages ask too, to link it.
 	SIPService func(set string) SIPService
-	// Status tells of Sources and submissions for the pages; nil when there are
-	// none.
-	Status func(ctx context.Context) ([]SetStatus, error)
+	// Status returns the state of all sets for the pages, which redact it; nil when
+	// there is none. They show it, and all texts of a Source, as Redact returns it and
+	// without local folders.
+	Status func(ctx context.Context) ([]status.Set, error)
 	// Ready says why log or Change Lists cannot be served, nil when they can;
 	// a nil func is a server that is always ready.
 	Ready func(ctx context.Context) error

@@ -6,73 +6,8 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/status"
 )
-
-// SubmissionStatus is what became of a set's submissions: of those that its SIP
-// service received, and of those that it sends to ingest servers.
-type SubmissionStatus struct {
-	// Peers are this set's own service, if it takes submissions, and the ingest
-	// servers that its records are submitted to.
-	Peers []PeerStatus
-	// Notices counts the dispositions that submitters are owed.
-	Notices map[event.DeliveryState]int64
-	// Notifications counts the dispositions that were sent to us.
-	Notifications map[event.NotificationVerdict]int64
-	// Problems are the submissions that need attention (rejected, unresolved, in
-	// doubt, unsent, or with contradicting dispositions), the newest first. A page
-	// shows 20 of them.
-	Problems []SubmissionProblem
-}
-
-// PeerStatus is what became of the submissions to one ingest server.
-type PeerStatus struct {
-	// URL of the ingest server; "" is our own service. Pages show it, and the
-	// texts of a SubmissionProblem, without user, query, token and local folder.
-	URL string
-	// States counts the submissions in each state.
-	States map[event.State]int64
-	// Conflicts counts those, of any state, that have an ultimate disposition and
-	// another one that contradicts it.
-	Conflicts int64
-	// Reason is why the ingest server fails, and Since when it does; "" is that it
-	// answers. Again is when it is asked again; zero is within an hour.
-	Reason       string
-	Since, Again time.Time
-}
-
-// Decider tells who has decided on a submission.
-type Decider uint8
-
-// The deciders.
-const (
-	// DecidedThere: the ingest server that it was submitted or passed on to, or
-	// nobody yet.
-	DecidedThere Decider = iota
-	// DecidedHere: our own service.
-	DecidedHere
-	// DecidedElsewhere: an ingest server that somebody else has submitted to, and
-	// which has told us.
-	DecidedElsewhere
-)
-
-// SubmissionProblem is a submission that needs attention.
-type SubmissionProblem struct {
-	// URL of the ingest server; "" is our own service.
-	URL string
-	// Identifier of the record, as whoever looks for it knows it best.
-	Identifier string
-	// Title of the record, "" when it has none.
-	Title string
-	State event.State
-	// By is who has rejected it; of other states it tells nothing.
-	By Decider
-	// Conflicts counts the dispositions that contradict the one in force.
-	Conflicts int
-	// Reason of the rejection, of the last failure, or of what is unsent.
-	Reason string
-	// Since is when it came into its state; zero when that is not known.
-	Since time.Time
-}
 
 // problemsShown is how many a page shows.
 const problemsShown = 20
@@ -104,23 +39,25 @@ type problemView struct {
 	Since                                            *time.Time
 }
 
-func viewSubmissions(s *SubmissionStatus) submissionsView {
-	v := submissionsView{Attention: warnings(s)}
+func viewSubmissions(s *status.Set) submissionsView {
+	notices, notifications := sum(s.Submissions, func(p *status.Peer) map[event.DeliveryState]int64 { return p.Notices }),
+		sum(s.Submissions, func(p *status.Peer) map[event.NotificationVerdict]int64 { return p.Notifications })
+	v := submissionsView{Attention: warnings(s.Submissions, notices, notifications)}
 	v.States = event.States()
-	for i := range s.Peers {
-		p := &s.Peers[i]
-		row := peerView{Name: peerName(p.URL), Conflicts: p.Conflicts}
+	for i := range s.Submissions {
+		p := &s.Submissions[i]
+		row := peerView{Name: peerName(p), Conflicts: p.Conflicts}
 		for _, state := range v.States {
 			row.Counts = append(row.Counts, p.States[state])
 		}
 		v.Peers = append(v.Peers, row)
 	}
-	v.Notices = listCounts(s.Notices, event.DeliveryWaiting, event.DeliveryExpired, event.DeliveryRefused, event.DeliveryDone)
-	v.Notifications = listCounts(s.Notifications, event.NotificationUncorrelated, event.NotificationConflict, event.NotificationMatched,
+	v.Notices = listCounts(notices, event.DeliveryWaiting, event.DeliveryExpired, event.DeliveryRefused, event.DeliveryDone)
+	v.Notifications = listCounts(notifications, event.NotificationUncorrelated, event.NotificationConflict, event.NotificationMatched,
 		event.NotificationRecord, event.NotificationRejected)
 	for _, p := range s.Problems[:min(len(s.Problems), problemsShown)] {
 		view := problemView{
-			Identifier: clip(public(p.Identifier), 200), Title: clip(public(p.Title), 120), State: p.State.String(), How: p.how(),
+			Identifier: clip(public(p.Identifier), 200), Title: clip(public(p.Title), 120), State: p.State.String(), How: how(&p),
 			Reason: shownReason(p.Reason), Since: optionalTime(p.Since),
 		}
 		if p.Conflicts > 0 {
@@ -138,14 +75,15 @@ func (v submissionsView) Shown() bool {
 
 // warnings says what waits for a person. What was rejected or is unsent came to
 // an end, and waits for nobody.
-func warnings(s *SubmissionStatus) (sentences []string) {
+func warnings(peers []status.Peer, notices map[event.DeliveryState]int64, notifications map[event.NotificationVerdict]int64) (sentences []string) {
 	var unresolved, inDoubt, conflicts int64
-	for i := range s.Peers {
-		unresolved += s.Peers[i].States[event.StateUnresolved]
-		inDoubt += s.Peers[i].States[event.StateInDoubt]
-		conflicts += s.Peers[i].Conflicts
-		if p := &s.Peers[i]; p.Reason != "" {
-			sentences = append(sentences, p.failure())
+	for i := range peers {
+		p := &peers[i]
+		unresolved += p.States[event.StateUnresolved]
+		inDoubt += p.States[event.StateInDoubt]
+		conflicts += p.Conflicts
+		if p.Failing != nil {
+			sentences = append(sentences, failure(p))
 		}
 	}
 	say := func(n int64, what, advice string) {
@@ -156,21 +94,32 @@ func warnings(s *SubmissionStatus) (sentences []string) {
 	say(unresolved, "Submissions without an answer when their time was up", "Ask the ingest server what became of them; a late answer still counts.")
 	say(inDoubt, "Submissions in doubt, since nobody knows whether they arrived", "Ask the ingest server, and say what it says with bridge submission settle.")
 	say(conflicts, "Submissions with contradicting answers", "The first answer stays in force; ask the ingest server which one is right.")
-	say(s.Notices[event.DeliveryExpired], "Answers that could not be delivered to their submitters", "Tell the submitters.")
-	say(s.Notifications[event.NotificationUncorrelated], "Notifications that belong to no submission", "Nothing is published of them; with record_url their records can be fetched.")
-	say(s.Notifications[event.NotificationConflict], "Notifications that contradict an earlier one", "The first one stays in force; ask the library which one is right.")
+	say(notices[event.DeliveryExpired], "Answers that could not be delivered to their submitters", "Tell the submitters.")
+	say(notifications[event.NotificationUncorrelated], "Notifications that belong to no submission", "Nothing is published of them; with record_url their records can be fetched.")
+	say(notifications[event.NotificationConflict], "Notifications that contradict an earlier one", "The first one stays in force; ask the library which one is right.")
 	return sentences
 }
 
-// failure says how the ingest server fails. Of waiting submissions nothing else
-// shows it, since they are not tried one by one.
-func (p *PeerStatus) failure() string {
+// sum adds up the counts of all peers.
+func sum[K comparable](peers []status.Peer, of func(*status.Peer) map[K]int64) map[K]int64 {
+	all := map[K]int64{}
+	for i := range peers {
+		for k, n := range of(&peers[i]) {
+			all[k] += n
+		}
+	}
+	return all
+}
+
+// failure says how an ingest server fails. Nothing else shows it of the submissions that
+// wait, since they are not tried one by one.
+func failure(p *status.Peer) string {
 	const moment = "2006-01-02 15:04:05 UTC"
 	again := "within an hour"
-	if !p.Again.IsZero() {
-		again = "at " + p.Again.UTC().Format(moment)
+	if !p.Failing.Again.IsZero() {
+		again = "at " + p.Failing.Again.UTC().Format(moment)
 	}
-	return fmt.Sprintf("%s fails since %s: %s. It is asked again %s.", peerName(p.URL), p.Since.UTC().Format(moment), shownReason(p.Reason), again)
+	return fmt.Sprintf("%s fails since %s: %s. It is asked again %s.", peerName(p), p.Failing.Since.UTC().Format(moment), shownReason(p.Failing.Reason), again)
 }
 
 // shownReason is a reason as strangers may read it.
@@ -193,17 +142,25 @@ func listCounts[K interface {
 }
 
 // how says where the submission went, or who told of it.
-func (p *SubmissionProblem) how() string {
+func how(p *status.Problem) string {
 	switch {
-	case p.State == event.StateRejected && p.By == DecidedHere:
+	case p.State == event.StateRejected && p.By == status.DecidedHere:
 		return "decided here"
-	case p.State == event.StateRejected && p.By == DecidedElsewhere:
+	case p.State == event.StateRejected && p.By == status.DecidedElsewhere:
 		return "told by an ingest server"
 	}
-	return "submitted to " + peerName(p.URL)
+	return "submitted to " + serverName(p.URL)
 }
 
-func peerName(url string) string {
+func peerName(p *status.Peer) string {
+	if p.Direction == status.Received {
+		return serverName("")
+	}
+	return serverName(p.URL)
+}
+
+// serverName returns what pages call an ingest server; "" is our own service.
+func serverName(url string) string {
 	if url == "" {
 		return "this service"
 	}

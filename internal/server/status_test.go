@@ -9,33 +9,36 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/server"
+	"github.com/pmh-bridge/bridge/internal/status"
 )
 
 // submitting serves the set main with a status of its submissions.
-func submitting(t *testing.T, s *server.SubmissionStatus, sources ...server.SourceStatus) *house {
+func submitting(t *testing.T, s *status.Set) *house {
 	return newHouse(t, "", func(o *server.Options) {
-		o.Status = func(context.Context) ([]server.SetStatus, error) {
-			return []server.SetStatus{{Set: "main", Sources: sources, Submissions: *s}}, nil
+		o.Status = func(context.Context) ([]status.Set, error) {
+			s.Name = "main"
+			return []status.Set{*s}, nil
 		}
 	}).set("main", "Main", event.Mirror)
 }
 
 func TestPageShowsSubmissions(t *testing.T) {
 	since := time.Date(2026, 5, 6, 7, 8, 9, 0, time.FixedZone("", 7200))
-	s := server.SubmissionStatus{
-		Peers: []server.PeerStatus{
-			{States: map[event.State]int64{event.StateProvisional: 3, event.StateAccepted: 1234567, event.StateRejected: 2}},
-			{URL: "https://library.example/ingest", Conflicts: 1, Reason: "connection refused", Since: since, Again: since.Add(time.Minute), States: map[event.State]int64{event.StateWaiting: 11, event.StateForwarding: 12, event.StateInDoubt: 13,
-				event.StateProvisional: 14, event.StateAccepted: 15, event.StateRejected: 16, event.StateUnresolved: 17, event.StateUnsent: 18}},
+	s := status.Set{
+		Submissions: []status.Peer{
+			{Direction: status.Received, Notices: map[event.DeliveryState]int64{event.DeliveryWaiting: 4}, States: map[event.State]int64{event.StateProvisional: 3, event.StateAccepted: 1234567, event.StateRejected: 2}},
+			{Direction: status.Sent, URL: "https://library.example/ingest", Conflicts: 1,
+				Notices:       map[event.DeliveryState]int64{event.DeliveryExpired: 5, event.DeliveryRefused: 6},
+				Notifications: map[event.NotificationVerdict]int64{event.NotificationUncorrelated: 7, event.NotificationConflict: 8, event.NotificationMatched: 9000},
+				Failing:       &status.Failure{Reason: "connection refused", Since: status.Time{Time: since}, Again: status.Time{Time: since.Add(time.Minute)}}, States: map[event.State]int64{event.StateWaiting: 11, event.StateForwarding: 12, event.StateInDoubt: 13,
+					event.StateProvisional: 14, event.StateAccepted: 15, event.StateRejected: 16, event.StateUnresolved: 17, event.StateUnsent: 18}},
 		},
-		Notices:       map[event.DeliveryState]int64{event.DeliveryWaiting: 4, event.DeliveryExpired: 5, event.DeliveryRefused: 6},
-		Notifications: map[event.NotificationVerdict]int64{event.NotificationUncorrelated: 7, event.NotificationConflict: 8, event.NotificationMatched: 9000},
-		Problems: []server.SubmissionProblem{
-			{Identifier: "urn:example:1", Title: "Map of the campus", State: event.StateRejected, By: server.DecidedHere, Reason: "no such format", Since: since},
-			{Identifier: "urn:example:3", State: event.StateRejected, By: server.DecidedElsewhere, Reason: "out of range", Since: since},
+		Problems: []status.Problem{
+			{Identifier: "urn:example:1", Title: "Map of the campus", State: event.StateRejected, By: status.DecidedHere, Reason: "no such format", Since: since},
+			{Identifier: "urn:example:3", State: event.StateRejected, By: status.DecidedElsewhere, Reason: "out of range", Since: since},
 			{Identifier: "urn:example:4", State: event.StateRejected, Since: since},
 			{URL: "https://library.example/ingest", Identifier: "urn:example:5", State: event.StateRejected},
-			{Identifier: "urn:example:6", State: event.StateAccepted, By: server.DecidedHere, Conflicts: 1},
+			{Identifier: "urn:example:6", State: event.StateAccepted, By: status.DecidedHere, Conflicts: 1},
 			{URL: "https://library.example/ingest", Identifier: "urn:example:2", State: event.StateAccepted, Conflicts: 2, Since: since},
 			{URL: "https://library.example/ingest", State: event.StateUnsent, Reason: "a deletion: SIP has none"},
 		},
@@ -63,22 +66,26 @@ func TestPageShowsSubmissions(t *testing.T) {
 
 // What has come to an end, or is on its way, needs nobody.
 func TestPageAsksForALook(t *testing.T) {
-	peer := func(s event.State) server.SubmissionStatus {
-		return server.SubmissionStatus{Peers: []server.PeerStatus{{States: map[event.State]int64{s: 1}}}}
+	of := func(p status.Peer) status.Set {
+		p.Direction = status.Received
+		return status.Set{Submissions: []status.Peer{p}}
 	}
-	notice := func(s event.DeliveryState) server.SubmissionStatus {
-		return server.SubmissionStatus{Notices: map[event.DeliveryState]int64{s: 1}}
+	peer := func(s event.State) status.Set {
+		return of(status.Peer{States: map[event.State]int64{s: 1}})
 	}
-	notification := func(v event.NotificationVerdict) server.SubmissionStatus {
-		return server.SubmissionStatus{Notifications: map[event.NotificationVerdict]int64{v: 1}}
+	notice := func(s event.DeliveryState) status.Set {
+		return of(status.Peer{Notices: map[event.DeliveryState]int64{s: 1}})
 	}
-	var s server.SubmissionStatus
+	notification := func(v event.NotificationVerdict) status.Set {
+		return of(status.Peer{Notifications: map[event.NotificationVerdict]int64{v: 1}})
+	}
+	var s status.Set
 	h := submitting(t, &s)
 	for name, c := range map[string]struct {
-		status server.SubmissionStatus
+		status status.Set
 		look   bool
 	}{
-		"nothing":      {server.SubmissionStatus{}, false},
+		"nothing":      {status.Set{}, false},
 		"waiting":      {peer(event.StateWaiting), false},
 		"forwarding":   {peer(event.StateForwarding), false},
 		"provisional":  {peer(event.StateProvisional), false},
@@ -87,7 +94,7 @@ func TestPageAsksForALook(t *testing.T) {
 		"unsent":       {peer(event.StateUnsent), false},
 		"unresolved":   {peer(event.StateUnresolved), true},
 		"in doubt":     {peer(event.StateInDoubt), true},
-		"contradicted": {server.SubmissionStatus{Peers: []server.PeerStatus{{Conflicts: 1}}}, true},
+		"contradicted": {of(status.Peer{Conflicts: 1}), true},
 		"to deliver":   {notice(event.DeliveryWaiting), false},
 		"delivered":    {notice(event.DeliveryDone), false},
 		"refused":      {notice(event.DeliveryRefused), false},
@@ -112,10 +119,10 @@ func TestPageAsksForALook(t *testing.T) {
 func TestSubmissionsOfStrangersAreHarmless(t *testing.T) {
 	const evil = `</bdi></table><script>alert(1)</script>"'><img src=x onerror=alert(1)>`
 	long := strings.Repeat("\u00fcber ", 1000)
-	s := server.SubmissionStatus{
-		Peers: []server.PeerStatus{{URL: "javascript:alert(1)"}, {URL: "https://user:secret@library.example/sip/main/secret?key=secret",
-			Reason: evil + " GET https://u:secret@b.example/sip/a/secret", Since: time.Date(2026, 5, 6, 7, 8, 9, 0, time.FixedZone("", 7200))}},
-		Problems: []server.SubmissionProblem{
+	s := status.Set{
+		Submissions: []status.Peer{{Direction: status.Sent, URL: "javascript:alert(1)"}, {Direction: status.Sent, URL: "https://user:secret@library.example/sip/main/secret?key=secret",
+			Failing: &status.Failure{Reason: evil + " GET https://u:secret@b.example/sip/a/secret", Since: status.Time{Time: time.Date(2026, 5, 6, 7, 8, 9, 0, time.FixedZone("", 7200))}}}},
+		Problems: []status.Problem{
 			{URL: evil, Identifier: evil, Title: evil, State: event.StateRejected, Reason: evil},
 			{Identifier: "https://user:secret@x.example/1?secret", Title: "see http://a.example/sip/main/secret", State: event.StateRejected, Reason: long},
 			{Identifier: long, Title: long, State: event.StateUnresolved, Reason: "POST https://u:secret@b.example/bridge/SIP/campus/secret: status 503; " +
@@ -145,9 +152,9 @@ func TestSubmissionsOfStrangersAreHarmless(t *testing.T) {
 }
 
 func TestPageShowsTheNewestProblems(t *testing.T) {
-	var s server.SubmissionStatus
+	var s status.Set
 	for i := range 50 {
-		s.Problems = append(s.Problems, server.SubmissionProblem{Identifier: fmt.Sprintf("urn:example:%02d", i), State: event.StateRejected})
+		s.Problems = append(s.Problems, status.Problem{Identifier: fmt.Sprintf("urn:example:%02d", i), State: event.StateRejected})
 	}
 	d := submitting(t, &s).page("/sets/main/")
 	has(t, d, "urn:example:00", "urn:example:19")
@@ -158,7 +165,7 @@ func TestPageShowsTheNewestProblems(t *testing.T) {
 
 // A SIP Source sends, so nothing is said of harvests.
 func TestPageShowsSIPSource(t *testing.T) {
-	h := submitting(t, &server.SubmissionStatus{}, server.SourceStatus{Kind: "sip", URL: "/sip/main", Pending: 3})
+	h := submitting(t, &status.Set{Sources: []status.Source{{Kind: "sip", URL: "/sip/main", Pending: 3}}})
 	d := h.page("/sets/main/")
 	has(t, d, "/sip/main", "kind sip", "pending 3")
 	if strings.Contains(d.text, "harvested up to") || strings.Contains(d.text, "next harvest") {

@@ -13,6 +13,7 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 	"github.com/pmh-bridge/bridge/internal/server"
+	"github.com/pmh-bridge/bridge/internal/status"
 )
 
 // D65: of several ranges none is read; the whole goes out once.
@@ -65,20 +66,19 @@ func TestHostOnLoopback(t *testing.T) {
 
 // D74: what is wrong, and where our own network's servers are, is for operators.
 func TestPagesTellStrangersLittle(t *testing.T) {
-	status := func(context.Context) ([]server.SetStatus, error) {
-		return []server.SetStatus{{Set: "main",
-			Sources: []server.SourceStatus{
+	status := func(context.Context) ([]status.Set, error) {
+		return []status.Set{{Name: "main",
+			Sources: []status.Source{
 				{Kind: "atompmh", URL: "https://origin.example/hidden/feed.atom", Held: 7777, Quarantined: 8888, Gap: "https://origin.example/hidden/3",
-					Last: &harvest.Report{Ended: time.Unix(1_700_000_000, 0), Documents: 9999, Error: "dial tcp 10.1.2.3:443: refused", Warnings: []string{"hidden"}}},
+					Last: report(harvest.Report{Ended: time.Unix(1_700_000_000, 0), Documents: 9999, Error: "dial tcp 10.1.2.3:443: refused", Warnings: []string{"hidden"}})},
 				{Kind: "resourcesync", URL: "http://10.1.2.3/list.xml"},
 				{Kind: "resourcesync", URL: "http://dspace.internal:8080/list.xml"},
 				{Kind: "resourcesync", URL: "http://dspace/list.xml"},
 				{Kind: "feed", URL: "file:///hidden/x.rss"},
 			},
-			Submissions: server.SubmissionStatus{
-				Peers:    []server.PeerStatus{{URL: "http://ingest.internal/sip", Reason: "hidden"}},
-				Problems: []server.SubmissionProblem{{Identifier: "hidden", State: event.StateRejected, Reason: "hidden"}},
-			}}}, nil
+			Submissions: []status.Peer{{Direction: status.Sent, URL: "http://ingest.internal/sip", Failing: &status.Failure{Reason: "hidden"}}},
+			Problems:    []status.Problem{{Identifier: "hidden", State: event.StateRejected, Reason: "hidden"}},
+		}}, nil
 	}
 	ready := func(context.Context) error { return errors.New("hidden: open /srv/hidden/log.db: no such file") }
 	change := func(o *server.Options) { o.Status, o.Ready = status, ready }
@@ -176,7 +176,7 @@ func TestStatusIsKeptForAWhile(t *testing.T) {
 	h := newHouse(t, "", func(o *server.Options) {
 		began := time.Now()
 		o.Now = func() time.Time { return began.Add(time.Duration(ahead.Load())) }
-		o.Status = func(context.Context) ([]server.SetStatus, error) { asked.Add(1); return nil, nil }
+		o.Status = func(context.Context) ([]status.Set, error) { asked.Add(1); return nil, nil }
 	}).set("main", "Main", event.Mirror)
 	for range 20 {
 		h.get("/").want(t, 200)

@@ -1,0 +1,257 @@
+// Package status is what bridge knows of its sets, Sources and submissions at a
+// moment: the one form in which daemon reports it and commands, pages and API read
+// it. As JSON it is the object of bridge status --json; what that object does not
+// have is tagged so.
+package status
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/harvest"
+)
+
+// Status is the state of a data folder.
+type Status struct {
+	// Warnings are sentences about what the log has lost and why nothing is logged.
+	Warnings []string `json:"warnings,omitempty"`
+	Sets     []Set    `json:"sets"`
+}
+
+// Set is the state of a set.
+type Set struct {
+	Name    string    `json:"name"`
+	Records int64     `json:"records"` // that are alive
+	Events  int64     `json:"events"`
+	LastSeq event.Seq `json:"last_seq"`
+	// SnapshotSeq is the Seq whose state the Resource List shows, 0 when there is no
+	// list yet.
+	SnapshotSeq event.Seq `json:"snapshot_seq"`
+	// Partial: not all of its Sources were read to the end yet, and its complete lists
+	// answer 503.
+	Partial     bool     `json:"partial,omitempty"`
+	Sources     []Source `json:"sources"`
+	Submissions []Peer   `json:"submissions,omitempty"`
+
+	Content event.Content `json:"-"`
+	Newest  time.Time     `json:"-"` // when its last event was observed
+	// Problems are the submissions that need attention, the newest first; only pages
+	// have them.
+	Problems []Problem `json:"-"`
+}
+
+// Source is the state of a Source of a set.
+type Source struct {
+	Name   string `json:"name,omitempty"` // in the configuration, "" when it has none
+	Former bool   `json:"former,omitempty"`
+	// Kind is as in the configuration; "" is not known yet.
+	Kind string `json:"kind"`
+	URL  string `json:"url"`
+	// Mark is how far the Source has been harvested, by its own clock.
+	Mark Mark `json:"mark,omitzero"`
+	// Last is the last harvest, nil when there was none.
+	Last *Harvest `json:"last,omitempty"`
+	// Pending, Held and Quarantined count what waits.
+	Pending     int `json:"pending"`
+	Held        int `json:"held"`
+	Quarantined int `json:"quarantined"`
+	// Dropped counts bad inputs that were removed from quarantine for newer ones.
+	Dropped int `json:"dropped,omitempty"`
+	// Gap describes the missing document of an open gap, "" when there is none.
+	Gap string `json:"gap,omitempty"`
+	// Next is when the next harvest is planned, zero when none is.
+	Next Time `json:"next,omitzero"`
+	// Failures counts the harvests that have failed in a row.
+	Failures int `json:"failures,omitempty"`
+	// Underway is the harvest under way, nil when there is none.
+	Underway *Underway `json:"underway,omitempty"`
+
+	ID  event.SourceID `json:"-"`
+	Set string         `json:"-"`
+	// Unfinished: a walk has begun, and the next harvest continues it.
+	Unfinished bool `json:"-"`
+	// PartialRecords counts the pending records that are published without some of
+	// their representations.
+	PartialRecords int `json:"-"`
+	// Waits are the first few pending records, each with the reason.
+	Waits []string `json:"-"`
+}
+
+// Mark is a Source's mark. As JSON it is the text of the stamp.
+type Mark struct{ event.Stamp }
+
+// IsZero reports whether the Source has no mark.
+func (m Mark) IsZero() bool { return !m.Known() }
+
+// MarshalText implements encoding.TextMarshaler.
+func (m Mark) MarshalText() ([]byte, error) { return m.Append(nil), nil }
+
+// Time is a moment. As JSON it is in UTC, in whole seconds.
+type Time struct{ time.Time }
+
+// MarshalJSON implements json.Marshaler.
+func (t Time) MarshalJSON() ([]byte, error) {
+	return t.UTC().AppendFormat(nil, `"`+time.RFC3339+`"`), nil
+}
+
+// Harvest is the report of a harvest. As JSON it is a summary of the report, whose
+// own form is how the log keeps it.
+type Harvest struct{ harvest.Report }
+
+// MarshalJSON implements json.Marshaler.
+func (h *Harvest) MarshalJSON() ([]byte, error) {
+	return marshal(struct {
+		Started   Time     `json:"started"`
+		Ended     Time     `json:"ended"`
+		Documents int64    `json:"documents"`
+		Entries   int64    `json:"entries"`
+		Events    int64    `json:"events"`
+		Problems  int64    `json:"problems"`
+		Skipped   int64    `json:"skipped,omitempty"`
+		Dialects  []string `json:"dialects,omitempty"`
+		Moved     string   `json:"moved,omitempty"`
+		Error     string   `json:"error,omitempty"`
+		Warnings  []string `json:"warnings,omitempty"`
+	}{Time{h.Started}, Time{h.Ended}, h.Documents, h.Entries, h.Events(), h.Problems, h.Skipped, h.Dialects, h.Moved, h.Error, h.Warnings})
+}
+
+// Underway is a harvest under way.
+type Underway struct {
+	Started time.Time
+	harvest.Progress
+}
+
+// MarshalJSON implements json.Marshaler. What it writes can be read again.
+func (u *Underway) MarshalJSON() ([]byte, error) {
+	return marshal(struct {
+		Started   Time   `json:"started"`
+		Doing     string `json:"doing,omitempty"`
+		Until     Time   `json:"until,omitzero"` // absent: it is not known
+		Documents int64  `json:"documents"`
+		Entries   int64  `json:"entries"`
+		Events    int64  `json:"events"`
+		Fetched   int64  `json:"fetched"`
+		Wanted    int64  `json:"wanted"`
+	}{Time{u.Started}, u.Doing, Time{u.Until}, u.Documents, u.Entries, u.Events, u.Fetched, u.Wanted})
+}
+
+// marshal leaves it to the encoder of the whole whether "&" in a URL is escaped.
+func marshal(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return b.Bytes(), err
+}
+
+// The directions of submissions.
+const (
+	Received = "received"
+	Sent     = "sent"
+)
+
+// Peer counts the submissions that the set's own SIP service has received, or that
+// went to one ingest server.
+type Peer struct {
+	Direction string `json:"direction"` // Received or Sent
+	// URL is that of the ingest server, or of our own service.
+	URL string `json:"url"`
+	// States counts all submissions, those included that were decided at once.
+	States        Counts[event.State]               `json:"states"`
+	UnderReview   int64                             `json:"under_review,omitempty"`
+	Notices       Counts[event.DeliveryState]       `json:"notices,omitzero"`       // notifications to submitters
+	Notifications Counts[event.NotificationVerdict] `json:"notifications,omitzero"` // those that were sent to us
+	// Dropped counts rejections and notifications of unauthenticated clients that were
+	// removed for newer ones.
+	Dropped int64 `json:"dropped,omitempty"`
+	// Through is the Seq up to which the set's events are in the outbox, if it is Sent.
+	Through event.Seq `json:"through,omitempty"`
+	// Former: the configuration does not name the ingest server any more.
+	Former bool `json:"former,omitempty"`
+	// Failing says how the ingest server fails, nil while it answers.
+	Failing *Failure `json:"failing,omitempty"`
+
+	// Stored counts the submissions that have a row of their own: States without those
+	// that were decided at once.
+	Stored map[event.State]int64 `json:"-"`
+	// Conflicts counts the submissions, in any state, whose ultimate disposition is
+	// contradicted by another one.
+	Conflicts int64 `json:"-"`
+}
+
+// Failure is how an ingest server fails.
+type Failure struct {
+	Since  Time   `json:"since"`
+	Reason string `json:"reason"`
+	// Again is when it is asked again; zero is within an hour.
+	Again Time `json:"again,omitzero"`
+}
+
+// Counts has numbers by what was counted. As JSON it names what was counted, and
+// leaves out what was not found.
+type Counts[K interface {
+	comparable
+	fmt.Stringer
+}] map[K]int64
+
+// Words returns the counts that are not 0 by the names of what was counted.
+func (c Counts[K]) Words() map[string]int64 {
+	out := map[string]int64{}
+	for k, n := range c {
+		if n != 0 {
+			out[k.String()] = n
+		}
+	}
+	return out
+}
+
+// IsZero reports whether nothing was counted.
+func (c Counts[K]) IsZero() bool {
+	for _, n := range c {
+		if n != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// MarshalJSON implements json.Marshaler.
+func (c Counts[K]) MarshalJSON() ([]byte, error) { return json.Marshal(c.Words()) }
+
+// Decider is who has decided on a submission.
+type Decider uint8
+
+// The deciders.
+const (
+	// DecidedThere: the ingest server that it was submitted or passed on to, or none
+	// yet.
+	DecidedThere Decider = iota
+	// DecidedHere: our own service.
+	DecidedHere
+	// DecidedElsewhere: an ingest server that another submitter has submitted to, and
+	// that has notified us.
+	DecidedElsewhere
+)
+
+// Problem is a submission that needs attention: rejected, unresolved, in doubt,
+// unsent, or with contradicting dispositions.
+type Problem struct {
+	// URL of the ingest server; "" is our own service.
+	URL string
+	// Identifier of the record, in the form that an operator knows best.
+	Identifier string
+	// Title of the record, "" when it has none.
+	Title string
+	State event.State
+	// By is who has rejected it. It means nothing in other states.
+	By Decider
+	// Conflicts counts the dispositions that contradict the one in force.
+	Conflicts int
+	// Reason of the rejection, of the last failure, or of what is unsent.
+	Reason string
+	// Since is when it came into its state; zero when that is not known.
+	Since time.Time
+}

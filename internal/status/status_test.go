@@ -1,0 +1,72 @@
+package status_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/harvest"
+	"github.com/pmh-bridge/bridge/internal/status"
+)
+
+// The JSON object is an interface: scripts read it.
+func TestJSON(t *testing.T) {
+	at := time.Date(2026, 1, 2, 4, 4, 5, 678_000_000, time.FixedZone("", 3600))
+	mark, ok := event.StampOf(at)
+	if !ok {
+		t.Fatalf("%v is no stamp", at)
+	}
+	for name, c := range map[string]struct {
+		value any
+		want  string
+	}{
+		"nothing": {&status.Status{Sets: []status.Set{}}, `{"sets":[]}`},
+		"an empty set": {&status.Set{Name: "main", Sources: []status.Source{}, Content: event.Redirect, Newest: at, Problems: []status.Problem{{Title: "x"}}},
+			`{"name":"main","records":0,"events":0,"last_seq":0,"snapshot_seq":0,"sources":[]}`},
+		"a new Source": {&status.Source{ID: 1, Set: "main", URL: "https://a.example/?b&c", Unfinished: true, PartialRecords: 1, Waits: []string{"x"}},
+			`{"kind":"","url":"https://a.example/?b&c","pending":0,"held":0,"quarantined":0}`},
+		"a Source": {&status.Source{Name: "n", Former: true, Kind: "feed", URL: "u", Mark: status.Mark{Stamp: mark}, Pending: 1, Held: 2, Quarantined: 3, Dropped: 4, Gap: "g",
+			Next: status.Time{Time: at}, Failures: 5, Last: &status.Harvest{Report: harvest.Report{}}, Underway: &status.Underway{}},
+			`{"name":"n","former":true,"kind":"feed","url":"u","mark":"2026-01-02T03:04:05.678Z",` +
+				`"last":{"started":"0001-01-01T00:00:00Z","ended":"0001-01-01T00:00:00Z","documents":0,"entries":0,"events":0,"problems":0},` +
+				`"pending":1,"held":2,"quarantined":3,"dropped":4,"gap":"g","next":"2026-01-02T03:04:05Z","failures":5,` +
+				`"underway":{"started":"0001-01-01T00:00:00Z","documents":0,"entries":0,"events":0,"fetched":0,"wanted":0}}`},
+		"a harvest": {&status.Harvest{Report: harvest.Report{Started: at, Ended: at, Documents: 1, Entries: 2, Created: 3, Updated: 4, Deleted: 5, Problems: 6, Skipped: 7, NotModified: true,
+			Dialects: []string{"sitemap"}, Moved: "https://a.example/?b&c", Error: "<x>", Warnings: []string{"w"}}},
+			`{"started":"2026-01-02T03:04:05Z","ended":"2026-01-02T03:04:05Z","documents":1,"entries":2,"events":12,"problems":6,"skipped":7,"dialects":["sitemap"],` +
+				`"moved":"https://a.example/?b&c","error":"<x>","warnings":["w"]}`},
+		"a harvest under way": {&status.Underway{Started: at, Progress: harvest.Progress{Documents: 1, Entries: 2, Events: 3, Fetched: 4, Wanted: 5, Doing: "waiting for a&b", Until: at}},
+			`{"started":"2026-01-02T03:04:05Z","doing":"waiting for a&b","until":"2026-01-02T03:04:05Z","documents":1,"entries":2,"events":3,"fetched":4,"wanted":5}`},
+		"no submissions": {&status.Peer{Direction: status.Received, URL: "/sip/main", Notices: map[event.DeliveryState]int64{event.DeliveryDone: 0}, Conflicts: 1},
+			`{"direction":"received","url":"/sip/main","states":{}}`},
+		"submissions": {&status.Peer{Direction: status.Sent, URL: "u", States: map[event.State]int64{event.StateInDoubt: 1, event.StateAccepted: 2, event.StateWaiting: 0}, UnderReview: 3,
+			Notices: map[event.DeliveryState]int64{event.DeliveryDone: 4}, Notifications: map[event.NotificationVerdict]int64{event.NotificationMatched: 5}, Dropped: 6, Through: 7, Former: true,
+			Failing: &status.Failure{Since: status.Time{Time: at}, Reason: "r"}},
+			`{"direction":"sent","url":"u","states":{"accepted":2,"in doubt":1},"under_review":3,"notices":{"delivered":4},"notifications":{"matched":5},"dropped":6,"through":7,"former":true,` +
+				`"failing":{"since":"2026-01-02T03:04:05Z","reason":"r"}}`},
+	} {
+		var got bytes.Buffer
+		e := json.NewEncoder(&got)
+		e.SetEscapeHTML(false)
+		if err := e.Encode(c.value); err != nil || got.String() != c.want+"\n" {
+			t.Errorf("%s: %v\n got %swant %s", name, err, &got, c.want)
+		}
+	}
+}
+
+// What a harvest under way leaves in its file is read when its process has ended.
+func TestUnderwayIsReadAgain(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	was := status.Underway{Started: at, Progress: harvest.Progress{Documents: 1, Entries: 2, Events: 3, Fetched: 4, Wanted: 5, Doing: "d", Until: at}}
+	text, err := json.Marshal(&was)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got status.Underway
+	if err := json.Unmarshal(text, &got); err != nil || !reflect.DeepEqual(got, was) {
+		t.Errorf("%s became %+v, %v", text, got, err)
+	}
+}

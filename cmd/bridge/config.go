@@ -2,11 +2,12 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"net/netip"
+	"os"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -107,21 +108,28 @@ func networks(all []netip.Prefix) string {
 	return strings.Join(words, ", ")
 }
 
-func counted(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
+func initCommand() *cobra.Command {
+	cmd := command("init")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := writeTemplate(defaultFile); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "wrote %s\nadd a [[set]] with a [[set.source]] to it, then: bridge config check\n", defaultFile)
+		return err
 	}
-	return fmt.Sprintf("%d %s", n, many)
+	return cmd
 }
 
-// short writes a duration as people do: 1h, not 1h0m0s.
-func short(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
+// writeTemplate never replaces a file: it may be the only copy of somebody's
+// work.
+func writeTemplate(name string) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("%s is there already and stays as it is: move it away first", name)
 	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
+	if err != nil {
+		return err
 	}
-	return s
+	_, err = f.WriteString(config.Template())
+	return errors.Join(err, f.Close())
 }

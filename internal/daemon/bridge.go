@@ -37,9 +37,9 @@ type Options struct {
 	DryRun bool
 	// AcceptClock confirms a clock that jumped ahead (I3).
 	AcceptClock bool
-	// NewData begins anew where the data folder was used and has gone.
+	// NewData allows a new log in a data folder that was used before and holds none.
 	NewData bool
-	// Command says who holds the writer's lock.
+	// Command is the name that the writer's lock states.
 	Command string
 	// Version goes into the user agent.
 	Version string
@@ -53,7 +53,7 @@ type Options struct {
 	StatusAge time.Duration
 }
 
-// Bridge is an open data folder with all that works on it.
+// Bridge is an open data folder with everything that runs on it.
 type Bridge struct {
 	Config          *config.Config
 	Log             *eventlog.Log
@@ -130,8 +130,8 @@ func (b *Bridge) open(ctx context.Context) error {
 	o := b.fetchOptions()
 	o.Names = fetch.NewNames(known, b.Log.RememberHost)
 	b.guard = fetch.New(o)
-	// That the operator typed a host, perhaps with a password, is no leave for
-	// strangers to have something sent there.
+	// This Guard does not reach the configured hosts, nor has it their passwords:
+	// unauthenticated clients choose where it sends requests.
 	b.publicOnly = b.newGuard(fetch.Reach{Allowed: b.Config.AllowHosts, Notices: true})
 	b.harvest = &harvest.Harvester{Log: b.Log, Contents: b.Contents, Now: b.opt.Now, Workers: b.Config.Limits.Connections, Folder: b.Config.Data}
 	if b.opt.DryRun {
@@ -152,8 +152,8 @@ func (b *Bridge) open(ctx context.Context) error {
 	return b.openSIP(ctx)
 }
 
-// clock gives the log the Bridge's clock, which then is the one that never jumps
-// as well; nil is the system's.
+// clock returns Options.Now as the log's clock, and as its monotonic clock too; nil is
+// the system's.
 func (b *Bridge) clock() func() (time.Time, time.Duration) {
 	if b.opt.Now == nil {
 		return nil
@@ -178,7 +178,7 @@ func (b *Bridge) fetchOptions() fetch.Options {
 	return o
 }
 
-// openSets makes the configured sets and Sources, in one transaction.
+// openSets creates the configured sets and Sources, in one transaction.
 func (b *Bridge) openSets(ctx context.Context) error {
 	sets := make([]eventlog.SetConfig, len(b.Config.Sets))
 	for i := range b.Config.Sets {
@@ -215,7 +215,8 @@ func (b *Bridge) openSets(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			// The configuration may leave the kind open; the Source may have shown it.
+			// Where the configuration leaves the kind open, it is the one that was
+			// detected.
 			if src.Kind = stored.Kind; src.Kind == "" {
 				src.Found = func(ctx context.Context, kind string) error {
 					_, err := b.Log.EnsureSource(ctx, src.Set, kind, src.URL, -1)
@@ -228,8 +229,9 @@ func (b *Bridge) openSets(ctx context.Context) error {
 	return nil
 }
 
-// alsoConfigured says which set has a Source now: until it is forgotten in the one that
-// had it before, its records are published in both (D116).
+// alsoConfigured returns the log attributes that name the set that a former Source is
+// configured in now: its records are published in both sets until it is forgotten in
+// its old one (D116).
 func alsoConfigured(sets []eventlog.SetConfig, url string) []any {
 	for i := range sets {
 		if slices.ContainsFunc(sets[i].Sources, func(s eventlog.SourceConfig) bool { return s.URL == url }) {
@@ -239,7 +241,7 @@ func alsoConfigured(sets []eventlog.SetConfig, url string) []any {
 	return nil
 }
 
-// source makes the i-th Source of a configured set ready to be harvested.
+// source returns the i-th Source of a configured set, ready to be harvested.
 func (b *Bridge) source(s *config.Set, i int, in *eventlog.SetConfig) (*Source, error) {
 	c, mode, id := &s.Sources[i], in.Content, in.Sources[i].ID
 	u, err := url.Parse(c.URL)
@@ -308,8 +310,8 @@ func (e *LocalError) Error() string {
 	return fmt.Sprintf("set %s: content = %q publishes the Source's own URLs, and %s is a local file: give its source a public_url, or use content = \"mirror\"", e.Set, e.Content, e.Path)
 }
 
-// allowHost reports whether the documents of a Source may lead to another host: one
-// that allow_hosts names, on whichever port.
+// allowHost reports whether the documents of a Source may lead to a host: allow_hosts
+// names it, on any port.
 func (b *Bridge) allowHost(host string) bool {
 	for _, allowed := range b.Config.AllowHosts {
 		if name, _, err := net.SplitHostPort(allowed); err == nil {
@@ -322,7 +324,7 @@ func (b *Bridge) allowHost(host string) bool {
 	return false
 }
 
-// Close ends everything and gives the data folder back.
+// Close ends everything and releases the data folder.
 func (b *Bridge) Close() error {
 	errs := []error{b.underway.close()}
 	if b.Contents != nil {
@@ -340,11 +342,11 @@ func (b *Bridge) Close() error {
 	return errors.Join(errs...)
 }
 
-// Harvester is for what can be done to a Source besides harvesting it.
+// Harvester returns the Harvester, for its operations besides Harvest.
 func (b *Bridge) Harvester() *harvest.Harvester { return b.harvest }
 
-// setBaseURL tells the Sources under which URL we serve: what has its original
-// there comes back from another bridge.
+// setBaseURL sets the URL of our own documents on all Sources: a record whose original
+// is below it has come back from another bridge.
 func (b *Bridge) setBaseURL(base string) {
 	for _, s := range b.Sources {
 		s.Selection.Own = base + "/sets/" + s.Set + "/"

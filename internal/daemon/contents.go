@@ -40,9 +40,9 @@ func (c contents) Open(ctx context.Context, sum [32]byte) (io.ReadSeekCloser, in
 	return b, b.Size(), nil
 }
 
-// restoreContents fetches the contents of a Source's records again that the store has lost or
-// that are damaged. What comes must have the hash that was published; other bytes
-// are an update, and come with a harvest that learns of it.
+// restoreContents fetches the missing and damaged contents of a Source's records again.
+// They must have the hash that was published: other bytes are an update, which a
+// harvest logs.
 func (b *Bridge) restoreContents(ctx context.Context, s *Source, r *harvest.Report) error {
 	if s.Content != event.Mirror || b.opt.DryRun || s.Kind == harvest.SIP {
 		return nil
@@ -116,8 +116,8 @@ func (b *Bridge) restoreContent(ctx context.Context, s *Source, href string, wan
 // countEvery is how often serve counts the contents that are missing, if any is.
 const countEvery = time.Hour
 
-// watchContents counts the contents of live records that the store does not have, at the
-// start and, as long as there are any, every so often. It ends with ctx.
+// watchContents counts the missing contents of live records at the start and, as long
+// as there are any, every countEvery. It ends with ctx.
 func (b *Bridge) watchContents(ctx context.Context) {
 	tick := time.NewTicker(countEvery)
 	defer tick.Stop()
@@ -153,11 +153,11 @@ func (l *missingContents) Error() string {
 	return fmt.Sprintf("%d of %d contents are missing: bridge verify names them, bridge harvest --full fetches them again", l.missing, l.of)
 }
 
-// isSevere reports whether so many are missing that the bridge is better not asked: one
-// in a hundred.
+// isSevere reports whether so many contents are missing that /readyz must fail: one in
+// a hundred.
 func (l *missingContents) isSevere() bool { return l.missing*100 >= l.of }
 
-// countMissing counts the contents of live records that the store does not have.
+// countMissing counts the missing contents of live records.
 func (b *Bridge) countMissing(ctx context.Context) (missing, of int64, err error) {
 	sets, err := b.Log.Sets(ctx)
 	if err != nil {

@@ -23,15 +23,15 @@ import (
 // write there may decide, and nobody else. Otherwise the command takes the folder and
 // decides itself.
 
-// Settlement is what somebody has found out about a submission.
+// Settlement is what an operator has learned about a submission in doubt.
 type Settlement = submit.Settlement
 
 // Decision settles a submission, sends submissions again, or withdraws a record.
 type Decision struct {
 	ID     int64 `json:"id,omitempty"` // 0: what Set names, with Resend or Withdraw
 	Accept bool  `json:"accept,omitempty"`
-	// Replace: the record that has the identifier Assigned already may be replaced by
-	// that of somebody else.
+	// Replace: the record may replace one that has the identifier Assigned already and
+	// is another submitter's.
 	Replace bool `json:"replace,omitempty"`
 	// Settle is what became of a submission that was sent on; nil is a decision on
 	// one under review.
@@ -50,20 +50,19 @@ type Decision struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// DecisionResult is what came of a Decision besides its commit.
+// DecisionResult is the outcome of a Decision.
 type DecisionResult struct {
-	// Published is the identifier under which the submission had been accepted
-	// before another disposition was settled on: the record is published still. "" is
-	// none.
+	// Published is the identifier under which the submission had been accepted before
+	// it was settled otherwise: the record is still published. "" is none.
 	Published string `json:"published,omitempty"`
-	// Stays: the record that was withdrawn is published all the same, since another
-	// Source of the set has it.
+	// Stays: the record that was withdrawn is still published, since another Source of
+	// the set has it.
 	Stays bool `json:"stays,omitempty"`
 	// Error is why it was refused; "" when it is committed.
 	Error string `json:"error,omitempty"`
 }
 
-// Decide takes a decision, in the process that holds the data folder.
+// Decide applies a decision, in the process that holds the data folder.
 func (b *Bridge) Decide(ctx context.Context, d Decision) (DecisionResult, error) {
 	switch {
 	case d.Resend != "":
@@ -97,7 +96,7 @@ func (b *Bridge) Decide(ctx context.Context, d Decision) (DecisionResult, error)
 	return DecisionResult{Published: before.Assigned}, nil
 }
 
-// resend puts submissions back into the outboxes that they are of.
+// resend puts submissions back into their outboxes.
 func (b *Bridge) resend(ctx context.Context, d Decision) error {
 	set := d.Set
 	if d.ID != 0 {
@@ -142,13 +141,13 @@ func (b *Bridge) resend(ctx context.Context, d Decision) error {
 const (
 	// controlName is the socket in the data folder.
 	controlName = "control"
-	// socketPath is how long the path of a socket may be everywhere.
+	// socketPath is the longest path that a socket may have on every system.
 	socketPath = 100
 	// mostDecisions bounds one request.
 	mostDecisions = 64 << 20
 )
 
-// serveDecisions takes the decisions of other processes until ctx ends.
+// serveDecisions applies the decisions of other processes until ctx ends.
 func (b *Bridge) serveDecisions(ctx context.Context) {
 	l, remove, err := listenControl(b.Config.Data)
 	if err != nil {
@@ -168,9 +167,9 @@ func (b *Bridge) serveDecisions(ctx context.Context) {
 	}
 }
 
-// listenControl listens in a data folder. The caller holds the lock, so that a
-// socket that lies there is of a process that was killed. Where its path would be
-// too long it is elsewhere, and a link leads to it.
+// listenControl listens on the socket in a data folder. The caller holds the lock, so
+// an existing socket is that of a process that was killed. Where the path would be too
+// long, the socket is in a temporary folder and the data folder has a link to it.
 func listenControl(folder string) (l net.Listener, remove func(), err error) {
 	path := filepath.Join(folder, controlName)
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -199,7 +198,8 @@ func listenControl(folder string) (l net.Listener, remove func(), err error) {
 	return l, remove, nil
 }
 
-// takeDecisions answers each decision when it is committed or refused, a line each.
+// takeDecisions applies the decisions of a request in their order, and answers each
+// with a line of JSON when it is committed or refused.
 func (b *Bridge) takeDecisions(w http.ResponseWriter, r *http.Request) {
 	var all []Decision
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, mostDecisions)).Decode(&all); err != nil {
@@ -222,13 +222,13 @@ func (b *Bridge) takeDecisions(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// ErrNotServing: no process takes decisions for a data folder.
+// ErrNotServing: no process serves from the data folder.
 var ErrNotServing = errors.New("no process takes decisions")
 
-// SendDecisions asks the process that serves from a data folder to take decisions,
-// in their order, and calls told with what came of each. The error is
-// ErrNobodyDecides, or that it is not known what became of those that told was not
-// called with.
+// SendDecisions asks the process that serves from a data folder to apply decisions in
+// their order, and calls told with the result of each. The error is ErrNotServing when
+// there is no such process. After any other error the results that told was not called
+// with are unknown.
 func SendDecisions(ctx context.Context, folder string, all []Decision, told func(i int, done DecisionResult)) error {
 	at := filepath.Join(folder, controlName)
 	if linked, err := os.Readlink(at); err == nil {
@@ -266,7 +266,7 @@ func SendDecisions(ctx context.Context, folder string, all []Decision, told func
 	return nil
 }
 
-// subject is what a decision is about, in words for people.
+// subject returns in words what a decision is about.
 func (d *Decision) subject() string {
 	switch {
 	case d.ID != 0:
@@ -277,7 +277,7 @@ func (d *Decision) subject() string {
 	return "the submissions of set " + d.Set
 }
 
-// seen is what shows whether a decision was taken.
+// seen returns the command that shows whether a decision was applied.
 func (d *Decision) seen() string {
 	switch {
 	case d.ID != 0:

@@ -18,19 +18,18 @@ import (
 	"github.com/pmh-bridge/bridge/internal/harvest"
 )
 
-// checkEvery is how often serve looks whether its data folder is still there and
-// can be used, and beatEvery how often it leaves word that it runs.
+// checkEvery is how often serve checks that its data folder exists and can be used,
+// and beatEvery how often it stores that it runs.
 const (
 	checkEvery = 2 * time.Second
 	beatEvery  = 30 * time.Second
 )
 
-// HasLog reports whether a data folder holds a log, or something that stands where
-// one must be.
+// HasLog reports whether a data folder holds a log, or anything in its place.
 func HasLog(folder string) bool { return eventlog.Exists(folder) }
 
-// watchFolder stops serve when the data folder has gone or its disk fails: what is
-// acknowledged then would be lost. It ends with ctx.
+// watchFolder stops serve when the data folder has gone or its disk fails: anything
+// that was acknowledged then would be lost. It ends with ctx.
 func (b *Bridge) watchFolder(ctx context.Context, stop context.CancelCauseFunc) {
 	check, beat := time.NewTicker(checkEvery), time.NewTicker(beatEvery)
 	defer check.Stop()
@@ -63,7 +62,7 @@ func (b *Bridge) watchFolder(ctx context.Context, stop context.CancelCauseFunc) 
 	}
 }
 
-// logLoss says loudly what the log has lost.
+// logLoss logs what the log has lost.
 func (b *Bridge) logLoss() {
 	switch loss := b.Log.Loss(); {
 	case loss == nil:
@@ -75,8 +74,8 @@ func (b *Bridge) logLoss() {
 	}
 }
 
-// Warnings returns what a person should know of the data folder, in sentences: what
-// the log has lost, and why nothing is logged.
+// Warnings returns sentences for the operator: what the log has lost, and why nothing
+// is logged.
 func (b *Bridge) Warnings(ctx context.Context) ([]string, error) {
 	var out []string
 	if loss := b.Log.Loss(); loss != nil && (b.opt.ReadOnly || !loss.Events()) {
@@ -96,8 +95,8 @@ func (b *Bridge) Warnings(ctx context.Context) ([]string, error) {
 	return out, err
 }
 
-// clockTrouble says what is wrong with the clock. A process that reads does not
-// know what the one that writes has seen, but for when it last ran without doubt.
+// clockTrouble returns what is wrong with the clock, "" if nothing is. A reading
+// process knows of the writing one only when its clock was last believed.
 func (b *Bridge) clockTrouble() string {
 	if !b.opt.ReadOnly {
 		if err := b.Log.Clock(); err != nil {
@@ -113,9 +112,8 @@ func (b *Bridge) clockTrouble() string {
 	return ""
 }
 
-// openEpochs tells the Sources in which epoch their sets are, and takes note of
-// the sets that have become whole since: a Source that was never walked may have
-// left the configuration.
+// openEpochs sets the epoch of their sets on all Sources, and marks the sets that are
+// complete by now: a Source that was never walked may have left the configuration.
 func (b *Bridge) openEpochs(ctx context.Context) error {
 	sets, err := b.Log.Sets(ctx)
 	if err != nil {
@@ -134,14 +132,14 @@ func (b *Bridge) openEpochs(ctx context.Context) error {
 	return nil
 }
 
-// completeSet takes note that a set has all its records, once each of its Sources was
-// walked whole, or is a bridge that waits for nobody but this one.
+// completeSet marks a set as complete once each of its Sources was walked whole, or is
+// a bridge that waits only for this one.
 func (b *Bridge) completeSet(ctx context.Context, set *event.Set) error {
 	if !set.Partial {
 		return nil
 	}
 	walked, configured, err := b.progress(ctx, set.Name)
-	if err != nil || configured == 0 { // nobody speaks for it in this run
+	if err != nil || configured == 0 { // no Source of it is configured in this run
 		return err
 	}
 	if len(harvest.AwaitedSets(set.Feed, walked, b.now()).Sets) > 0 {
@@ -151,9 +149,9 @@ func (b *Bridge) completeSet(ctx context.Context, set *event.Set) error {
 	return b.Log.Whole(ctx, set.Name)
 }
 
-// progress returns how far the walks of a set's Sources are that it needs to be
-// whole: the configured ones, and without a configuration those of this run and any
-// whose walk is unfinished. configured counts SIP Sources too, which are not walked.
+// progress returns the progress of the walks that must end before a set is complete:
+// those of the configured Sources, and without a configuration those of this run and
+// the unfinished ones. configured counts SIP Sources too, which are not walked.
 func (b *Bridge) progress(ctx context.Context, set string) (walks []event.Progress, configured int, err error) {
 	all, err := b.Log.Sources(ctx, set)
 	for i := range all {
@@ -170,7 +168,7 @@ func (b *Bridge) progress(ctx context.Context, set string) (walks []event.Progre
 	return walks, configured, err
 }
 
-// partialHeader says to other bridges for what a set waits that is not whole yet, see
+// partialHeader tells other bridges what an incomplete set waits for, see
 // follow.PartialHeader.
 func (b *Bridge) partialHeader(ctx context.Context, name string) string {
 	now := b.now()
@@ -182,7 +180,7 @@ func (b *Bridge) partialHeader(ctx context.Context, name string) string {
 	if err != nil {
 		return ""
 	}
-	if len(walks) == 0 { // nobody speaks for it
+	if len(walks) == 0 { // it has no Source that is walked
 		return follow.WaitsOf(set.Feed, []*follow.Waits{nil}, now).Header(now)
 	}
 	return harvest.AwaitedSets(set.Feed, walks, now).Header(now)
@@ -197,7 +195,8 @@ func (b *Bridge) configured(id event.SourceID) bool {
 	return false
 }
 
-// completeSetOf looks, after a harvest, whether its set has become whole.
+// completeSetOf marks a set as complete if it is, after a harvest of one of its
+// Sources.
 func (b *Bridge) completeSetOf(ctx context.Context, name string) error {
 	set, err := b.Log.Set(ctx, name)
 	if err != nil {
@@ -206,8 +205,8 @@ func (b *Bridge) completeSetOf(ctx context.Context, name string) error {
 	return b.completeSet(ctx, &set)
 }
 
-// ready returns why the bridge is not ready to be relied on: it cannot read its
-// log, or it reads it and logs nothing.
+// ready returns why /readyz must fail: the log cannot be read, or nothing can be
+// logged.
 func (b *Bridge) ready(ctx context.Context) error {
 	if _, err := b.Log.Sets(ctx); err != nil {
 		return err
@@ -222,8 +221,8 @@ func (b *Bridge) ready(ctx context.Context) error {
 	return err
 }
 
-// checkContents returns an error when the log has records whose copies we serve,
-// and there is not one copy.
+// checkContents returns an error when a mirrored set has records and the store has no
+// content at all.
 func (b *Bridge) checkContents(ctx context.Context) error {
 	sets, err := b.Log.Sets(ctx)
 	if err != nil {
@@ -241,10 +240,10 @@ func (b *Bridge) checkContents(ctx context.Context) error {
 	return nil
 }
 
-// A usedList is a file beside a configuration with the data folders that were made
-// with it, one a line. It tells a folder that is used for the first time from one
-// that has gone, as when its disk is not mounted: a new log there would be
-// published, and Destinations would delete all that they have.
+// dataFolders is a file beside a configuration with the data folders that were created
+// with it, one a line. It distinguishes a new folder from one whose log has gone, as
+// when its disk is not mounted: a new log there would be published, and Destinations
+// would delete all that they have.
 type dataFolders struct{ path, folder string }
 
 func dataFoldersOf(c *config.Config) (dataFolders, error) {
@@ -272,8 +271,7 @@ func (u dataFolders) check() error {
 	return err
 }
 
-// add remembers the folder. Where the list cannot be written nothing is remembered,
-// which is said.
+// add adds the folder to the file. When that fails it is only logged.
 func (u dataFolders) add(log *slog.Logger) {
 	all, err := u.read()
 	if err != nil || slices.Contains(all, u.folder) {

@@ -15,20 +15,20 @@ import (
 )
 
 const (
-	// memoryGoal is what the collector keeps the heap near while little is in use:
-	// enough for a batch that is written, the next one, and room to work.
+	// memoryGoal is the memory limit while little is in use: enough for the batch that
+	// is written, the next one, and working memory.
 	memoryGoal = 128 << 20
-	// headroom is what a heap that is larger may grow by between two collections,
-	// besides two fifths of what is in use.
+	// headroom is how much a larger heap may grow between two collections, besides two
+	// fifths of what is in use.
 	headroom = 16 << 20
 )
 
-// LimitMemory keeps this process small: without it the heap grows to twice what
-// is in use before it is collected. The goal follows what is in use, since a
-// fixed one that has been reached makes the collector run all the time; it ends
-// at three quarters of what the machine, or the control group, has. There the
-// collector works harder, and nothing fails. GOGC or GOMEMLIMIT in the
-// environment win. A command calls it once, when it starts.
+// LimitMemory keeps this process small: by default the heap grows to twice what is in
+// use before it is collected. The limit follows what is in use, since the collector
+// would run all the time at a fixed limit that is reached; it is at most three quarters
+// of the memory of the machine or the control group. Above that the collector works
+// harder, and nothing fails. GOGC or GOMEMLIMIT in the environment win. A command calls
+// it once, when it starts.
 func LimitMemory() {
 	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
 		return
@@ -38,11 +38,11 @@ func LimitMemory() {
 	afterCollection(&memoryGoalFollower{set: memoryGoal, most: most})
 }
 
-// memoryGoalFollower moves the goal after a collection.
+// memoryGoalFollower adapts the memory limit after a collection.
 type memoryGoalFollower struct{ set, most int64 }
 
-// afterCollection has f look at each collection, for which it makes garbage of its
-// own.
+// afterCollection calls f.follow after each collection, by a finalizer of garbage that
+// it makes.
 func afterCollection(f *memoryGoalFollower) {
 	runtime.SetFinalizer(&struct{ p *memoryGoalFollower }{f}, func(*struct{ p *memoryGoalFollower }) {
 		f.follow()
@@ -53,21 +53,21 @@ func afterCollection(f *memoryGoalFollower) {
 func (f *memoryGoalFollower) follow() {
 	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}
 	metrics.Read(samples)
-	// A move of less than a tenth is not worth that all goroutines stop for it.
+	// To set the limit stops all goroutines, which a change below a tenth is not worth.
 	if goal := goalFor(int64(samples[0].Value.Uint64()), int64(samples[1].Value.Uint64()), f.most); goal > f.set+f.set/10 || goal < f.set-f.set/10 {
 		f.set = goal
 		debug.SetMemoryLimit(goal)
 	}
 }
 
-// goalFor is the goal when so much of the heap and of stacks is in use.
+// goalFor returns the memory limit for the bytes of heap and stacks in use.
 func goalFor(live, stacks, most int64) int64 {
 	return min(max(memoryGoal, live/5*7+stacks+headroom), most)
 }
 
-// memoryOf returns how many bytes the machine has, or the control group that this
-// process is in; without an answer of the system, as much as there can be. root
-// is where the system's files are.
+// memoryOf returns the memory in bytes of the machine, or the limit of the control
+// group of this process; math.MaxInt64 when the system does not say. root is the folder
+// of the system's files.
 func memoryOf(root string) int64 {
 	most := int64(math.MaxInt64)
 	if b, err := os.ReadFile(filepath.Join(root, "proc/meminfo")); err == nil {
@@ -89,8 +89,8 @@ func memoryOf(root string) int64 {
 	return most
 }
 
-// groupFiles names the files with the limits of our control group and of those
-// that it is in, of both versions.
+// groupFiles returns the files with the limits of our control group and its parents,
+// of both versions.
 func groupFiles(root string) []string {
 	at := "/"
 	if b, err := os.ReadFile(filepath.Join(root, "proc/self/cgroup")); err == nil {
@@ -117,9 +117,9 @@ func newRequestBudget(message int64) *limit.Bytes {
 	return limit.NewBytes(4*share, share)
 }
 
-// connections returns how many connections strangers may have in all, and one
-// client: half of the file descriptors at most, so that the log, the cache and
-// harvests have theirs.
+// connections returns how many connections the server accepts, in all and of one
+// client: at most half of the file descriptors, the rest being for the log, the cache
+// and harvests.
 func connections() (all, perClient int) {
 	all = 4096
 	var files syscall.Rlimit

@@ -16,10 +16,10 @@ import (
 	"github.com/pmh-bridge/bridge/internal/harvest"
 )
 
-// retryFirst and retryMost are how soon a harvest is tried again after the first
-// failure and after many; settleEvery and probeEvery how often serve looks for
-// pending contents that are due, and for space when the disk is full; flushEvery
-// how often it writes when Sources were last asked.
+// retryFirst and retryMost are the delays before a harvest is tried again after the
+// first failure and after many; pendingEvery and probeEvery how often serve checks for
+// pending contents that are due, and for space while the disk is full; flushEvery how
+// often it stores when Sources were last asked.
 const (
 	retryFirst   = time.Minute
 	retryMost    = 24 * time.Hour
@@ -37,8 +37,8 @@ func (b *Bridge) Harvest(ctx context.Context, s *Source, o harvest.Options) (har
 	return b.harvestSource(ctx, s, 0, o)
 }
 
-// harvestSource does so, and keeps how that went and when the Source is asked
-// next: after every, or at once where that is 0.
+// harvestSource harvests a Source, and stores the report and when the Source is due
+// next: after every, or at once if that is 0.
 func (b *Bridge) harvestSource(ctx context.Context, s *Source, every time.Duration, o harvest.Options) (harvest.Report, error) {
 	s.busy.Lock()
 	defer s.busy.Unlock()
@@ -62,7 +62,7 @@ func (b *Bridge) harvestSource(ctx context.Context, s *Source, every time.Durati
 		return err
 	})
 	if ctx.Err() != nil || s.Kind == harvest.SIP {
-		return report, err // a pass that was ended, or asks nobody, is none to be remembered
+		return report, err // a pass that was ended, or sends no request, is not stored
 	}
 	failed := err
 	if err == nil && o.Full {
@@ -74,7 +74,7 @@ func (b *Bridge) harvestSource(ctx context.Context, s *Source, every time.Durati
 	return report, errors.Join(err, b.saveSchedule(ctx, s, every, &report, failed))
 }
 
-// saveSchedule keeps when a Source is asked next, and how the last harvest has fared.
+// saveSchedule stores when a Source is due next, and the report of the last harvest.
 func (b *Bridge) saveSchedule(ctx context.Context, s *Source, every time.Duration, r *harvest.Report, failed error) error {
 	was, err := b.Log.Schedule(ctx, s.ID)
 	if err != nil {
@@ -90,7 +90,7 @@ func (b *Bridge) saveSchedule(ctx context.Context, s *Source, every time.Duratio
 	if next.Report, err = json.Marshal(r); err != nil {
 		return err
 	}
-	// What a crash may forget costs one request more.
+	// If a crash loses it, that costs one more request.
 	lazily := failed == nil && was.Failures == 0 && r.Events() == 0 && r.Quarantined == 0
 	err = b.Log.SaveSchedule(ctx, s.ID, next, lazily)
 	if errors.Is(err, eventlog.ErrFull) || errors.Is(err, eventlog.ErrStopped) {
@@ -99,14 +99,14 @@ func (b *Bridge) saveSchedule(ctx context.Context, s *Source, every time.Duratio
 	return err
 }
 
-// isLocalFault reports whether a harvest failed for a reason that is not its Source's.
+// isLocalFault reports whether a harvest failed for a reason on our side.
 func isLocalFault(err error) bool {
 	return errors.Is(err, eventlog.ErrFull) || errors.Is(err, content.ErrFull) || errors.Is(err, eventlog.ErrStopped) || errors.Is(err, event.ErrClock) || errors.Is(err, harvest.ErrSpent)
 }
 
-// nextHarvest returns when a Source is asked again after a harvest: later than
-// the Source wishes, and not at the same moment as others which were asked
-// together with it.
+// nextHarvest returns when a Source is due after a harvest: no earlier than its
+// Retry-After, and spread at random, so that Sources that were asked together are not
+// asked together again.
 func nextHarvest(r *harvest.Report, failed error, failures int, every time.Duration) time.Time {
 	delay := every
 	if failed != nil && !errors.Is(failed, harvest.ErrSpent) || r.Withheld {
@@ -119,9 +119,8 @@ func nextHarvest(r *harvest.Report, failed error, failures int, every time.Durat
 	return next
 }
 
-// retryDelay is how long a Source is left alone after so many failures in a row,
-// the last included: a minute, then twice as long each time, up to the time
-// between its harvests and to a day.
+// retryDelay returns the delay after so many failures in a row: a minute, then twice
+// as long each time, up to the time between its harvests and to a day.
 func retryDelay(failures int, every time.Duration) time.Duration {
 	most := min(every, retryMost)
 	delay := retryFirst
@@ -132,8 +131,8 @@ func retryDelay(failures int, every time.Duration) time.Duration {
 }
 
 // schedule harvests every Source when it is due, each on its own, until ctx
-// ends. stop is called when the log itself is in doubt. Other failures are logged
-// and tried again, ever later. done is told of each harvest; nil is allowed.
+// ends. stop is called when the log has stopped. Other failures are logged and tried
+// again, with growing delays. done, if not nil, is called after each harvest.
 func (b *Bridge) schedule(ctx context.Context, stop context.CancelCauseFunc, done func(*Source, harvest.Report, error)) {
 	var group sync.WaitGroup
 	for _, src := range b.Sources {
@@ -157,9 +156,8 @@ func (b *Bridge) schedule(ctx context.Context, stop context.CancelCauseFunc, don
 	group.Wait()
 }
 
-// restartOnPanic runs what ends with ctx, or when it has nothing to do any more. What a panic
-// ends is begun anew after a minute: a defect in one thing ends neither the others,
-// nor that thing for good.
+// restartOnPanic runs do, and runs it again a minute after a panic, until it returns or
+// ctx ends: a defect in one task ends neither the other tasks nor that one for good.
 func (b *Bridge) restartOnPanic(ctx context.Context, what string, do func(context.Context)) {
 	for {
 		err := defect.Guard(func() error {
@@ -206,7 +204,7 @@ func (b *Bridge) harvestLoop(ctx context.Context, src *Source, stop context.Canc
 	}
 }
 
-// logHarvest tells the operator what a harvest was worth.
+// logHarvest logs the result of a harvest.
 func (b *Bridge) logHarvest(ctx context.Context, src *Source, report *harvest.Report, failed error) {
 	log := b.opt.Logger.With("set", src.Set, "source", src.URL)
 	if failed != nil {
@@ -225,9 +223,8 @@ func (b *Bridge) logHarvest(ctx context.Context, src *Source, report *harvest.Re
 	}
 }
 
-// DueIn returns how long it is until a Source is to be asked: not longer than
-// from one harvest to the next, whatever was planned before a new configuration
-// or by another clock.
+// DueIn returns how long it is until a Source is due: at most the time between two
+// harvests, even if another configuration or another clock has planned it later.
 func (b *Bridge) DueIn(ctx context.Context, src *Source) (time.Duration, error) {
 	s, err := b.Log.Schedule(ctx, src.ID)
 	if err != nil || s.Next == 0 {
@@ -236,7 +233,7 @@ func (b *Bridge) DueIn(ctx context.Context, src *Source) (time.Duration, error) 
 	return min(s.Next.Time().Sub(b.now()), max(src.Every+src.Every/10, time.Hour)), nil
 }
 
-// retryPending asks for pending contents as they come due, until ctx ends.
+// retryPending fetches pending contents as they come due, until ctx ends.
 func (b *Bridge) retryPending(ctx context.Context) {
 	slots := make(chan struct{}, pendingAtOnce)
 	var group sync.WaitGroup
@@ -268,7 +265,7 @@ func (b *Bridge) retryPending(ctx context.Context) {
 	}
 }
 
-// retryPendingOf asks for the pending contents of a Source that are due.
+// retryPendingOf fetches the pending contents of a Source that are due.
 func (b *Bridge) retryPendingOf(ctx context.Context, src *Source) error {
 	return defect.Guard(func() error {
 		_, err := b.harvest.Settle(ctx, &src.Source)
@@ -285,9 +282,9 @@ func (b *Bridge) sourceByID(id event.SourceID) *Source {
 	return nil
 }
 
-// awaitSpace waits until the data folder takes a file again, or the Source is due:
-// what a full disk has kept from being logged must not wait for the schedule, and
-// the Source need not be asked meanwhile. It returns false when ctx ends.
+// awaitSpace waits until the data folder takes a file again, or the Source is due: a
+// harvest that failed on a full disk must not wait for its schedule, and the Source
+// need not be asked meanwhile. It returns false when ctx ends.
 func (b *Bridge) awaitSpace(ctx context.Context, src *Source) bool {
 	for {
 		wait, err := b.DueIn(ctx, src)
@@ -316,7 +313,7 @@ func sleep(ctx context.Context, wait time.Duration) bool {
 	}
 }
 
-// probeSpace writes a megabyte into the data folder and takes it away.
+// probeSpace writes a megabyte into the data folder and removes it.
 func (b *Bridge) probeSpace() error {
 	f, err := os.CreateTemp(b.Config.Data, ".space-*.tmp")
 	if err != nil {

@@ -23,8 +23,9 @@ func (b *Bridge) Base(l net.Listener) string {
 }
 
 // Serve harvests every Source on its schedule and publishes on the listener,
-// until ctx ends or the log is in doubt. done is told of each harvest; nil is
-// allowed. When it returns nothing runs any more, and what was acknowledged is durable.
+// until ctx ends or the log has stopped. done, if not nil, is called after each
+// harvest. When Serve returns, nothing runs any more, and everything that was
+// acknowledged is durable.
 func (b *Bridge) Serve(ctx context.Context, l net.Listener, done func(*Source, harvest.Report, error)) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -86,7 +87,7 @@ func (b *Bridge) Publish(ctx context.Context, l net.Listener) error {
 // ContentError: a set was made with another content mode, which is fixed.
 type ContentError = eventlog.ContentError
 
-// Replay takes quarantined input in again, and marks it when that worked.
+// Replay applies quarantined input again, and marks it as replayed if that succeeds.
 func (b *Bridge) Replay(ctx context.Context, q *event.Quarantined) (harvest.Report, error) {
 	all, err := b.Log.Sources(ctx, q.Set)
 	if err != nil {
@@ -109,7 +110,8 @@ func (b *Bridge) Replay(ctx context.Context, q *event.Quarantined) (harvest.Repo
 	return harvest.Report{}, fmt.Errorf("set %s no longer has the Source it came from", q.Set)
 }
 
-// Only leaves of the configured Sources those that names name: sets, or Sources.
+// Only keeps those configured Sources that names contains, by their own name or their
+// set's; without names all.
 func (b *Bridge) Only(names []string) {
 	if len(names) > 0 {
 		b.Sources = slices.DeleteFunc(b.Sources, func(s *Source) bool {

@@ -18,15 +18,14 @@ import (
 	"github.com/pmh-bridge/bridge/internal/status"
 )
 
-// A harvest that is under way has a file of its own in the data folder, which
-// says what it does. bridge status shows it; and one that is there when the
-// folder is opened tells of a harvest that ended with its process. The files are
-// not synced: what outlives a process is in the system's hands.
+// A harvest under way has a file of its own in the data folder, which bridge status
+// shows. A file that exists when the folder is opened is that of a harvest that ended
+// with its process. The files are not synced: they need not outlive the system.
 
 const (
 	underwayFolder = "underway"
-	// underwayEvery is how often such files are written again; one that is older
-	// than underwayStale is of a process that has ended.
+	// underwayEvery is how often such a file is rewritten; one that is older than
+	// underwayStale is of a process that has ended.
 	underwayEvery = 2 * time.Second
 	underwayStale = 5 * underwayEvery
 )
@@ -51,8 +50,8 @@ type harvestJob struct {
 	status.Underway
 }
 
-// openUnderway counts each harvest that the last process was at when it died as
-// one that failed, so that a Source which brings us down does so ever less often.
+// openUnderway counts each harvest that ended with the last process as failed, so that
+// a Source that crashes the process is harvested with growing delays.
 func (b *Bridge) openUnderway(ctx context.Context) error {
 	if b.opt.DryRun {
 		return nil
@@ -108,7 +107,7 @@ func readUnderway(path string) (u status.Underway, err error) {
 	return u, err
 }
 
-// underwayOf returns the harvests that some process is at now.
+// underwayOf returns the harvests under way in any process.
 func (b *Bridge) underwayOf() map[event.SourceID]*status.Underway {
 	out := map[event.SourceID]*status.Underway{}
 	folder := filepath.Join(b.Config.Data, underwayFolder)
@@ -149,7 +148,7 @@ func (u *underway) begin(s *Source) *harvestJob {
 	return j
 }
 
-// update takes in how far the harvest has come.
+// update stores the progress of the harvest.
 func (j *harvestJob) update(p harvest.Progress) {
 	j.mu.Lock()
 	j.Progress = p
@@ -173,7 +172,7 @@ func (j *harvestJob) end() {
 	_ = os.Remove(j.path()) // a file that stays costs a pause after the next start
 }
 
-// refresh writes the files again and again, so that they tell what is done now.
+// refresh rewrites the files every underwayEvery.
 func (u *underway) refresh(stop chan struct{}) {
 	tick := time.NewTicker(underwayEvery)
 	defer tick.Stop()
@@ -191,7 +190,7 @@ func (u *underway) refresh(stop chan struct{}) {
 	}
 }
 
-// close forgets the harvests that were told to end.
+// close removes the files of all harvests.
 func (u *underway) close() error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -210,8 +209,7 @@ func (j *harvestJob) path() string {
 	return filepath.Join(j.of.folder, strconv.FormatInt(int64(j.id), 10)+".json")
 }
 
-// write puts the file in its place. What cannot be written is missed by nobody
-// but bridge status.
+// write writes the file. If that fails, only bridge status lacks it.
 func (j *harvestJob) write() {
 	j.mu.Lock()
 	text, err := json.Marshal(&j.Underway)

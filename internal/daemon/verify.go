@@ -24,7 +24,7 @@ type Finding struct {
 	Do    string `json:"do"`
 }
 
-// Verified counts what was looked at.
+// Verified counts what was checked.
 type Verified struct {
 	Events    int64 `json:"events"`
 	Contents  int64 `json:"contents"`
@@ -59,8 +59,8 @@ const (
 	restoreRecord = "restore content.db from a backup; without one, reject it if it is under review, and have the record submitted again"
 )
 
-// verifyContents reads every content, and then asks for each that an event or a
-// submission names. What is missing or damaged is named with its record.
+// verifyContents reads every content, and then looks up each one that an event or a
+// submission names. Findings name the record.
 func (b *Bridge) verifyContents(ctx context.Context, sets []event.Set, v *Verified, report func(Finding)) error {
 	bad := map[content.Sum]string{} // what is wrong with a content; "" once it was reported
 	if b.Contents != nil {
@@ -97,10 +97,10 @@ func (b *Bridge) verifyContents(ctx context.Context, sets []event.Set, v *Verifi
 	return b.verifySubmitted(ctx, bad, report)
 }
 
-// fetchAgain is what can be done about contents that Sources have too.
+// fetchAgain is the advice about contents that the Source may still have.
 const fetchAgain = "bridge harvest --full fetches it again, if the Source still has it; else restore content.db from a backup"
 
-// verifyNamed asks the store for every content that an event of a set names.
+// verifyNamed looks up every content that an event of a set names.
 func (b *Bridge) verifyNamed(ctx context.Context, set string, bad map[content.Sum]string, report func(Finding)) error {
 	type naming struct{ who, do string }
 	named := map[content.Sum]naming{} // those that are to be asked for
@@ -145,9 +145,9 @@ func (b *Bridge) verifyNamed(ctx context.Context, set string, bad map[content.Su
 	return ask()
 }
 
-// verifySubmitted asks the store for the record of every submission that is still
-// to be sent, to be decided about or to be sent again. That of an accepted one is
-// in an event, if it is served.
+// verifySubmitted looks up the record of every submission that is to be sent, to be
+// decided or to be sent again. The record of an accepted one is in an event, if it is
+// served.
 func (b *Bridge) verifySubmitted(ctx context.Context, bad map[content.Sum]string, report func(Finding)) error {
 	q := event.SubmissionQuery{Limit: 1000, States: []event.State{event.StateWaiting, event.StateForwarding, event.StateInDoubt, event.StateProvisional,
 		event.StateUnresolved, event.StateUnsent}}
@@ -181,8 +181,8 @@ func (b *Bridge) verifySubmitted(ctx context.Context, bad map[content.Sum]string
 	}
 }
 
-// recordFault says what is wrong with the record of a submission in the store; ""
-// is nothing, or what is found when all contents are read.
+// recordFault returns what is wrong with the record of a submission in the store; ""
+// is nothing, or damage that verifyContents reports.
 func (b *Bridge) recordFault(ctx context.Context, s *event.Submission) (string, error) {
 	record, err := b.Contents.Open(ctx, s.Content)
 	switch {
@@ -201,8 +201,8 @@ func (b *Bridge) recordFault(ctx context.Context, s *event.Submission) (string, 
 }
 
 func (b *Bridge) verifyDocuments(ctx context.Context, sets []event.Set, v *Verified, report func(Finding)) error {
-	// What is kept may have been rendered under another base URL: of another run,
-	// where the system chooses the port, or because --data alone was given.
+	// The cache may be of another base URL: of another run, where the system chooses
+	// the port, or because --data alone was given.
 	bases := publish.Bases(b.cacheDir(), b.snapshotDir())
 	if len(bases) == 0 {
 		bases = []string{cmp.Or(b.Config.BaseURL, "http://"+b.Config.Listen)} // any will do to render

@@ -9,13 +9,210 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/net/idna"
 
 	"github.com/pmh-bridge/bridge/internal/defect"
 )
+
+// Reach says where a Guard's requests may go, and with which login. Each Source has its
+// own: if one of them may be asked in a private network, or with a password, no other
+// Source may ask that host. The zero value reaches public addresses only.
+//
+// Hosts are written "name", which is all of its ports, "name:port", or as a URL,
+// which is its port; an address is a name too.
+type Reach struct {
+	// Origin is the URL of the server that this Guard is for, as the operator
+	// typed it; "" is none. Its host and port are one of Typed.
+	Origin string
+	// User is the login for Origin's scheme, host and port, which is sent nowhere else;
+	// nil for none.
+	User *url.Userinfo
+	// Typed are further hosts that the operator typed. They may have private
+	// addresses, if they had them when they were first asked (see Names), but
+	// never those of this machine or its link; an address, and localhost, are
+	// what they are.
+	Typed []string
+	// Allowed are the hosts that the operator allows whatever their addresses are.
+	Allowed []string
+	// Only refuses what is neither Typed nor Allowed, public or not. Other ports
+	// of these hosts may be asked when they are public.
+	Only bool
+	// Notices refuses ports on which neither HTTP nor mail is to be expected.
+	Notices bool
+}
+
+// reach is a Reach in canonical form.
+type reach struct {
+	origin         string // scheme, host and port
+	login          string // of an Authorization header, for origin
+	typed, allowed []hostPort
+	only, notices  bool
+}
+
+// hostPort is a host in canonical form, and one of its ports; "" is all of them.
+type hostPort struct{ host, port string }
+
+func (r Reach) compile() reach {
+	c := reach{only: r.Only, notices: r.Notices, typed: parseHosts(r.Typed), allowed: parseHosts(r.Allowed)}
+	if u, err := url.Parse(r.Origin); err == nil && u.Host != "" {
+		c.origin, c.typed = origin(u), append(c.typed, parseHosts([]string{r.Origin})...)
+		if r.User != nil && (u.Scheme == "http" || u.Scheme == "https") {
+			c.login = basic(r.User)
+		}
+	}
+	return c
+}
+
+func parseHosts(hosts []string) []hostPort {
+	var all []hostPort
+	for _, typed := range hosts {
+		p := hostPort{host: typed}
+		if u, err := url.Parse(typed); err == nil && u.Host != "" {
+			p = hostPort{u.Hostname(), port(u)}
+		} else if host, port, err := net.SplitHostPort(typed); err == nil {
+			p = hostPort{host, port}
+		}
+		if p.host = canonical(strings.Trim(p.host, "[]")); p.host != "" {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+func has(all []hostPort, host, port string) bool {
+	return slices.ContainsFunc(all, func(p hostPort) bool { return p.host == host && (p.port == "" || p.port == port) })
+}
+
+func hasHost(all []hostPort, host string) bool {
+	return slices.ContainsFunc(all, func(p hostPort) bool { return p.host == host })
+}
+
+// addressRule is which addresses a host may have.
+type addressRule uint8
+
+const (
+	publicAddress addressRule = iota
+	typedAddress              // as Reach.Typed has it
+	anyAddress
+)
+
+// rule returns the rule for a host, in its canonical form, and one of its ports.
+func (r *reach) rule(host, port string) (addressRule, error) {
+	switch {
+	case host == "":
+		return 0, fmt.Errorf("%w: the URL names no host", ErrAddress)
+	case r.notices && !noticePort(port) && !slices.Contains(r.allowed, hostPort{host, port}):
+		return 0, fmt.Errorf("%w %s of %q; want 80, 443, 25, 465, 587 or one above 1024 that no other service has", ErrPort, port, host)
+	case has(r.allowed, host, port):
+		return anyAddress, nil
+	case has(r.typed, host, port):
+		return typedAddress, nil
+	case r.only && !hasHost(r.typed, host) && !hasHost(r.allowed, host):
+		return 0, fmt.Errorf("%w: %q; if you trust it, add it to content_hosts", ErrHost, host)
+	}
+	return publicAddress, nil
+}
+
+// noticePort reports whether HTTP or mail may be expected on a port: its own
+// ports, and those above 1024 but for what is known to be another service, which
+// could take a request for commands.
+func noticePort(port string) bool {
+	n, err := strconv.Atoi(port)
+	if err != nil || n < 1 || n > 65535 {
+		return false
+	}
+	switch n {
+	case 80, 443, 25, 465, 587:
+		return true
+	case 1433, 1434, 1521, 3050, 3306, 5432, 5984, 6379, 6380, 7000, 7001, 7199, 7473, 7474, 7687, 8086, 8087, 9042, 9160, 9200, 9300, 11211, 26379, 27017, 27018, 27019, 28015, // data bases
+		2049, 3260, 3659, 4045, 5038, 9100, // files, disks, printers
+		2181, 2375, 2376, 2377, 2379, 2380, 4369, 4646, 6443, 8300, 8301, 8500, 10250, 10255, 25672, // clusters
+		1883, 4222, 5671, 5672, 8883, 9092, 11300, // queues
+		1719, 1720, 1723, 3128, 3268, 3389, 3690, 4190, 5060, 5061, 5222, 5900, 5901, 5985, 5986, 6000, 6566, 6660, 6665, 6666, 6667, 6668, 6669, 6679, 6697, 10080: // all sorts
+		return false
+	}
+	return n > 1024
+}
+
+// Names keeps which of the names that an operator typed had public addresses when they
+// were first connected to. Whoever owns a name can change its addresses. That must not
+// lead from the public network into a private one, or the other way round with a
+// password, before the operator has agreed.
+type Names struct {
+	mu    sync.Mutex
+	known map[string]bool
+	save  func(ctx context.Context, name string, public bool) error
+}
+
+// NewNames returns Names with what was known before. save makes a name durable; with nil
+// the names last as long as the process.
+func NewNames(known map[string]bool, save func(ctx context.Context, name string, public bool) error) *Names {
+	n := &Names{known: map[string]bool{}, save: save}
+	for name, public := range known {
+		n.known[name] = public
+	}
+	return n
+}
+
+// lookup returns whether a name was public, and whether that is known.
+func (n *Names) lookup(name string) (public, known bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	public, known = n.known[name]
+	return public, known
+}
+
+// remember keeps what a name was when it was first connected to.
+func (n *Names) remember(ctx context.Context, name string, public bool) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if _, known := n.known[name]; known {
+		return nil
+	}
+	if n.save != nil {
+		if err := n.save(ctx, name, public); err != nil {
+			return fmt.Errorf("remembering the addresses of %q: %w", name, err)
+		}
+	}
+	n.known[name] = public
+	return nil
+}
+
+// checkAddresses checks the addresses that a name has now. fresh reports that a typed
+// name is seen for the first time, and is to be kept.
+func (g *Guard) checkAddresses(r addressRule, name string, addresses []netip.Addr) (fresh bool, err error) {
+	first := classOf(addresses[0])
+	for _, a := range addresses {
+		c := classOf(a)
+		switch {
+		case r == anyAddress, r == typedAddress && localName(name) && a.Unmap().IsLoopback(), c == publicClass && first == c:
+		case r == publicAddress:
+			return false, refuse(name, a.Unmap().String())
+		case c == localClass || localName(name):
+			return false, fmt.Errorf("%w: %q is %s; a name is not followed to this machine, its link or its cloud's metadata: write the address itself, or add %q to allow_hosts if you trust it", ErrAddress, name, a.Unmap(), name)
+		case c != first:
+			return false, fmt.Errorf("%w: %q is %s and %s, public and private at once; if that is right, add %q to allow_hosts", ErrAddress, name, addresses[0].Unmap(), a.Unmap(), name)
+		}
+	}
+	if r != typedAddress || localName(name) {
+		return false, nil
+	}
+	public, known := g.names.lookup(name)
+	if known && public != (first == publicClass) {
+		was, is := "private", "public"
+		if public {
+			was, is = is, was
+		}
+		return false, fmt.Errorf("%w: %q was %s when it was first asked, and is %s now, at %s; if that is right, add %q to allow_hosts", ErrAddress, name, was, is, addresses[0].Unmap(), name)
+	}
+	return !known, nil
+}
 
 // Network is what a Guard looks names up and connects with. The zero value is
 // the system's.
@@ -31,23 +228,23 @@ type Network struct {
 // next one is tried beside it (RFC 8305 5).
 const fallbackAfter = 300 * time.Millisecond
 
-// Allowed tells whether the URL's host, of whatever scheme, may be asked at all:
+// Allowed reports whether the URL's host, of whatever scheme, may be asked at all:
 // the error is an *Error: ErrAddress, ErrHost or ErrPort when it may not,
 // ErrUnresolved when its name has no address that could be judged, which may
 // change (Transient says how likely). When ctx ends first, the error is its
 // cause.
 //
-// This is an early answer for people, no protection: an address can change, so
-// connecting judges again. The text names what the name stands for in our
-// network: it is for the operator, not for whoever gave the URL.
+// This is an early answer for people and no protection: an address can change, so it is
+// checked again on connecting. The text of the error names addresses of our network: it
+// is for the operator, not for whoever gave the URL.
 func (g *Guard) Allowed(ctx context.Context, u *url.URL) error {
-	known, err := g.judgeWritten(u)
+	known, err := g.checkURL(u)
 	if known || err != nil || g.options.Proxy != nil && (u.Scheme == "http" || u.Scheme == "https") {
 		return err
 	}
 	lookup, cancel := context.WithTimeout(ctx, g.options.ConnectTimeout)
 	defer cancel()
-	_, _, err = g.look(lookup, canonical(u.Hostname()), port(u))
+	_, _, err = g.resolve(lookup, canonical(u.Hostname()), port(u))
 	switch {
 	case err == nil:
 		return nil
@@ -57,9 +254,9 @@ func (g *Guard) Allowed(ctx context.Context, u *url.URL) error {
 	return &Error{URL: Plain(u), Err: err, transient: retryable(err)}
 }
 
-// judgeWritten judges what can be seen without a lookup; known tells whether
+// checkURL judges what can be seen without a lookup; known reports whether
 // that is enough.
-func (g *Guard) judgeWritten(u *url.URL) (known bool, err error) {
+func (g *Guard) checkURL(u *url.URL) (known bool, err error) {
 	name := canonical(u.Hostname())
 	r, err := g.reach.rule(name, port(u))
 	literal, notLiteral := netip.ParseAddr(name)
@@ -78,9 +275,9 @@ func (g *Guard) judgeWritten(u *url.URL) (known bool, err error) {
 	return notLiteral == nil, nil
 }
 
-// look returns the addresses of a host that may be connected to. fresh reports
+// resolve returns the addresses of a host that may be connected to. fresh reports
 // that its name is to be remembered once it has been reached.
-func (g *Guard) look(ctx context.Context, name, port string) (addresses []netip.Addr, fresh bool, err error) {
+func (g *Guard) resolve(ctx context.Context, name, port string) (addresses []netip.Addr, fresh bool, err error) {
 	r, err := g.reach.rule(name, port)
 	if err != nil {
 		return nil, false, err
@@ -105,7 +302,7 @@ func (g *Guard) look(ctx context.Context, name, port string) (addresses []netip.
 	case len(addresses) == 0:
 		return nil, false, ErrUnresolved
 	}
-	fresh, err = g.judgeAll(r, name, addresses)
+	fresh, err = g.checkAddresses(r, name, addresses)
 	return addresses, fresh, err
 }
 
@@ -113,10 +310,10 @@ func (g *Guard) look(ctx context.Context, name, port string) (addresses []netip.
 // net.Dialer does, within the Guard's Reach, else the error wraps ErrAddress,
 // ErrHost or ErrPort. A proxy is not asked.
 //
-// It connects to the very addresses that it has judged, so an answer that changes
-// between two lookups is no use to anybody. The transport's pool goes by the host
-// name of the URL, and each Guard has its own: a connection that may be made for
-// one name or Source is never used for another.
+// It connects to the addresses that it has checked, so an answer that changes between
+// two lookups helps no attacker. Each Guard has a connection pool of its own, which goes
+// by the host name of the URL: a connection that was made for one name or Source is
+// never used for another.
 func (g *Guard) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -128,7 +325,7 @@ func (g *Guard) DialContext(ctx context.Context, network, address string) (net.C
 	if !strings.HasPrefix(network, "tcp") {
 		return nil, refuse(name, "asked for over "+network)
 	}
-	addresses, fresh, err := g.look(ctx, name, port)
+	addresses, fresh, err := g.resolve(ctx, name, port)
 	if err != nil {
 		return nil, err
 	}
@@ -219,19 +416,19 @@ func refuse(name, address string) error {
 	return fmt.Errorf("%w: %q is %s; if you trust it, add %q to allow_hosts", ErrAddress, name, address, name)
 }
 
-// class is who can reach an address.
-type class uint8
+// addressClass is who can reach an address.
+type addressClass uint8
 
 const (
 	// localClass: this machine, its link, its cloud's metadata, or nobody.
-	localClass class = iota
+	localClass addressClass = iota
 	privateClass
 	publicClass
 )
 
 // classOf returns an address's class. Addresses that carry an IPv4 address are
 // judged by that.
-func classOf(a netip.Addr) class {
+func classOf(a netip.Addr) addressClass {
 	if a.Zone() != "" {
 		return localClass
 	}
@@ -362,7 +559,7 @@ func (g *Guard) isProxy(addr string) bool {
 	return g.options.Proxy != nil && strings.EqualFold(addr, authority(g.options.Proxy))
 }
 
-// numeric tells whether a name ends in a number, as no name does in the DNS. Some
+// numeric reports whether a name ends in a number, as no name does in the DNS. Some
 // resolvers, a proxy's perhaps, take 2130706433, 0x7f.1 and 127.1 for addresses.
 func numeric(name string) bool {
 	last := name[strings.LastIndexByte(name, '.')+1:]
@@ -372,7 +569,7 @@ func numeric(name string) bool {
 	return last != "" && strings.Trim(last, "0123456789") == ""
 }
 
-// localName tells whether a name stands for this machine.
+// localName reports whether a name is one of this machine.
 func localName(name string) bool {
 	return name == "localhost" || strings.HasSuffix(name, ".localhost")
 }

@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// leastRate is how many bytes a second a body has to bring, over each
+	// minBodyRate is how many bytes a second a body has to bring, over each
 	// IdleTimeout.
-	leastRate = 1 << 10
+	minBodyRate = 1 << 10
 	// ratioFloor is the output from which on the ratio is judged: short
 	// documents of spaces compress as well as bombs do.
 	ratioFloor = 1 << 20
@@ -28,14 +28,14 @@ const (
 // errTime ends a request whose body has no time left.
 var errTime = errors.New("no time left")
 
-// watch puts the answer's body under the guard's eyes. w has what came from the
-// network.
-func (g *Guard) watch(req *http.Request, resp *http.Response, w *wire) {
+// guardBody gives the answer a body that keeps the Guard's limits. w has what came from
+// the network.
+func (g *Guard) guardBody(req *http.Request, resp *http.Response, w *guardedBody) {
 	w.caller = req.Context()
 	w.url = req.URL
 	w.length = resp.ContentLength
 	w.idle, w.left, w.most = g.options.IdleTimeout, g.options.IdleTimeout, g.options.BodyTimeout
-	w.least = max(1, int64(leastRate*w.idle.Seconds()))
+	w.least = max(1, int64(minBodyRate*w.idle.Seconds()))
 	w.reuse = resp.ProtoMajor == 1 && !resp.Close
 	w.timer = time.AfterFunc(w.left, func() { w.cancel(errTime) })
 	w.timer.Stop()
@@ -49,20 +49,20 @@ func (g *Guard) watch(req *http.Request, resp *http.Response, w *wire) {
 	switch strings.ToLower(strings.TrimSpace(encoding)) {
 	case "", "identity":
 	case "gzip", "x-gzip":
-		resp.Body = &unzipped{wire: w, guard: g}
+		resp.Body = &unzippedBody{guardedBody: w, guard: g}
 		resp.Header.Del("Content-Encoding")
 		resp.Header.Del("Content-Length")
 		resp.ContentLength = -1
 		resp.Uncompressed = true
 	default:
-		// Said on reading: of many answers only the status counts.
+		// This fails only a Read: of many answers only the status counts.
 		w.fail(fmt.Errorf("%w: Content-Encoding %q, asked for gzip", ErrEncoding, encoding), false)
 	}
 }
 
-// wire is a body as it comes from the network. Its end is io.EOF only when it is
+// guardedBody is a body as it comes from the network. Its end is io.EOF only when it is
 // whole; Transport sees to that by Content-Length, chunks or streams.
-type wire struct {
+type guardedBody struct {
 	src    io.ReadCloser
 	caller context.Context
 	ctx    context.Context // of the request: cancelling it ends a Read
@@ -84,7 +84,7 @@ type wire struct {
 }
 
 // Read implements io.Reader.
-func (w *wire) Read(p []byte) (int, error) {
+func (w *guardedBody) Read(p []byte) (int, error) {
 	if w.err != nil {
 		return 0, w.err
 	}
@@ -99,8 +99,8 @@ func (w *wire) Read(p []byte) (int, error) {
 	return n, w.err
 }
 
-// read waits for bytes as long as the body's patience lasts.
-func (w *wire) read(p []byte) (int, error) {
+// read waits for bytes as long as the limits allow.
+func (w *guardedBody) read(p []byte) (int, error) {
 	w.slot.reading()
 	start := time.Now()
 	w.timer.Reset(min(w.left, w.most))
@@ -118,8 +118,8 @@ func (w *wire) read(p []byte) (int, error) {
 	return n, err
 }
 
-// diagnose finds out why a Read failed.
-func (w *wire) diagnose(err error) {
+// diagnose sets the error of a Read that failed.
+func (w *guardedBody) diagnose(err error) {
 	switch {
 	case w.caller.Err() != nil:
 		w.err = context.Cause(w.caller)
@@ -136,20 +136,20 @@ func (w *wire) diagnose(err error) {
 }
 
 // fail makes all further Reads fail.
-func (w *wire) fail(err error, transient bool) {
+func (w *guardedBody) fail(err error, transient bool) {
 	w.err = &Error{URL: Plain(w.url), Err: err, body: true, transient: transient}
 	w.reuse = false
 }
 
-// finish gives back what the request held. It may be called again.
-func (w *wire) finish() {
+// finish releases what the request holds. It may be called again.
+func (w *guardedBody) finish() {
 	w.timer.Stop()
 	w.slot.release()
 	w.cancel(nil)
 }
 
 // Close implements io.Closer.
-func (w *wire) Close() error {
+func (w *guardedBody) Close() error {
 	if w.closed {
 		return nil
 	}
@@ -165,7 +165,7 @@ func (w *wire) Close() error {
 	return err
 }
 
-func (w *wire) drain() {
+func (w *guardedBody) drain() {
 	w.idle, w.left, w.least = drainTime, drainTime, 1<<10
 	var buf [4 << 10]byte
 	for start := w.n; w.n-start <= drainBytes; {
@@ -176,9 +176,9 @@ func (w *wire) drain() {
 	}
 }
 
-// unzipped is the content of a gzip body.
-type unzipped struct {
-	*wire
+// unzippedBody is the content of a gzip body.
+type unzippedBody struct {
+	*guardedBody
 	guard *Guard
 	zr    *gzip.Reader
 	out   int64
@@ -186,29 +186,29 @@ type unzipped struct {
 }
 
 // Read implements io.Reader.
-func (u *unzipped) Read(p []byte) (int, error) {
+func (u *unzippedBody) Read(p []byte) (int, error) {
 	if u.err != nil {
 		return 0, u.err
 	}
 	n, err := u.unzip(p)
 	u.out += int64(n)
 	switch {
-	case u.out > ratioFloor && u.out/u.guard.options.Ratio > u.wire.n:
-		u.wire.fail(fmt.Errorf("%w: over %d for each one", ErrRatio, u.guard.options.Ratio), false)
-		n, u.err = 0, u.wire.err
+	case u.out > ratioFloor && u.out/u.guard.options.Ratio > u.guardedBody.n:
+		u.guardedBody.fail(fmt.Errorf("%w: over %d for each one", ErrRatio, u.guard.options.Ratio), false)
+		n, u.err = 0, u.guardedBody.err
 	case err == io.EOF:
 		u.err = err
 	case err != nil:
-		u.err = u.blame(err)
+		u.err = u.explain(err)
 	}
 	if u.err != nil {
 		u.finish()
-		u.recycle()
+		u.returnReader()
 	}
 	return n, u.err
 }
 
-func (u *unzipped) unzip(p []byte) (int, error) {
+func (u *unzippedBody) unzip(p []byte) (int, error) {
 	if u.zr == nil {
 		u.zr = u.guard.unzip.Get().(*gzip.Reader)
 		if err := u.zr.Reset(u.coded()); err == io.EOF {
@@ -220,13 +220,12 @@ func (u *unzipped) unzip(p []byte) (int, error) {
 	return u.zr.Read(p)
 }
 
-// coded is the body as it is transferred, which whoever called WithCoded gets to
-// see.
-func (u *unzipped) coded() io.Reader {
+// coded returns the body as it is transferred, with a copy to the writer of WithCoded.
+func (u *unzippedBody) coded() io.Reader {
 	if to, ok := u.caller.Value(codedKey{}).(io.Writer); ok {
-		return io.TeeReader(u.wire, to)
+		return io.TeeReader(u.guardedBody, to)
 	}
-	return u.wire
+	return u.guardedBody
 }
 
 // codedKey is the key of what WithCoded adds.
@@ -239,20 +238,20 @@ func WithCoded(ctx context.Context, to io.Writer) context.Context {
 	return context.WithValue(ctx, codedKey{}, to)
 }
 
-// blame tells a body that broke off from one that is no gzip.
-func (u *unzipped) blame(err error) error {
+// explain returns an error that tells a body that broke off from one that is no gzip.
+func (u *unzippedBody) explain(err error) error {
 	switch {
-	case u.wire.err != nil && u.wire.err != io.EOF:
-		return u.wire.err
+	case u.guardedBody.err != nil && u.guardedBody.err != io.EOF:
+		return u.guardedBody.err
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		u.wire.fail(fmt.Errorf("%w inside gzip after %d bytes", ErrBroken, u.wire.n), true)
+		u.guardedBody.fail(fmt.Errorf("%w inside gzip after %d bytes", ErrBroken, u.guardedBody.n), true)
 	default:
-		u.wire.fail(fmt.Errorf("%w: %w", ErrEncoding, err), false)
+		u.guardedBody.fail(fmt.Errorf("%w: %w", ErrEncoding, err), false)
 	}
-	return u.wire.err
+	return u.guardedBody.err
 }
 
-func (u *unzipped) recycle() {
+func (u *unzippedBody) returnReader() {
 	if u.zr != nil {
 		u.guard.unzip.Put(u.zr)
 		u.zr = nil
@@ -260,10 +259,10 @@ func (u *unzipped) recycle() {
 }
 
 // Close implements io.Closer.
-func (u *unzipped) Close() error {
+func (u *unzippedBody) Close() error {
 	if u.err == nil {
 		u.err = http.ErrBodyReadAfterClose
 	}
-	u.recycle()
-	return u.wire.Close()
+	u.returnReader()
+	return u.guardedBody.Close()
 }

@@ -28,8 +28,8 @@ func TestRetryAfter(t *testing.T) {
 		{"1.5", "", 1500 * time.Millisecond},
 		{"0.0000000001", "", 1},
 		{"9223372036", "", 9223372036 * time.Second},
-		{"9223372037", "", forever},
-		{strings.Repeat("9", 400), "", forever},
+		{"9223372037", "", maxDuration},
+		{strings.Repeat("9", 400), "", maxDuration},
 		{"-1", "", 0}, {"+5", "", 0}, {"", "", 0}, {"soon", "", 0}, {"1e3", "", 0}, {"0x10", "", 0}, {"Inf", "", 0}, {".", "", 0}, {"1.2.3", "", 0},
 		{"5 seconds", "", 0}, {"5;q=1", "", 0}, {"２", "", 0},
 		{at(http.TimeFormat, now, time.Minute), "", time.Minute},
@@ -38,7 +38,7 @@ func TestRetryAfter(t *testing.T) {
 		{at(time.RFC1123Z, now, time.Minute), "", time.Minute},
 		{at(time.RFC3339, now, time.Minute), "", time.Minute},
 		{at(http.TimeFormat, now, -time.Minute), "", 0},
-		{"Fri, 31 Dec 9999 23:59:59 GMT", "", forever},
+		{"Fri, 31 Dec 9999 23:59:59 GMT", "", maxDuration},
 		{"Fri, 99 Foo 2026 00:00:00 GMT", "", 0},
 		{at(http.TimeFormat, date, time.Minute), at(http.TimeFormat, date, 0), time.Minute},
 		{at(rfc850, date, time.Minute), at(http.TimeFormat, date, 0), time.Minute},
@@ -117,7 +117,7 @@ func (a *asks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.do(n, w)
 }
 
-// within tells whether the server was asked at about these times: never earlier,
+// within reports whether the server was asked at about these times: never earlier,
 // and at most a quarter of the last wait later.
 func (a *asks) within(t *testing.T, want ...time.Duration) {
 	t.Helper()

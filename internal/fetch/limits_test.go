@@ -140,7 +140,7 @@ func TestBodiesHoldTheirSlot(t *testing.T) {
 	}{
 		{"read", func(resp *http.Response) { _, _ = io.ReadAll(resp.Body) }, 0},
 		{"closed", func(resp *http.Response) { resp.Body.Close() }, 0},
-		{"left alone", func(resp *http.Response) {}, lendAfter},
+		{"left alone", func(resp *http.Response) {}, idleAfter},
 	} {
 		inBubble(t, Options{PerHost: 1}, func(_ int, w http.ResponseWriter) { fmt.Fprintf(w, "%050000d", 0) }, func(client *http.Client, a *asks) {
 			first, err := client.Get("http://h.example/first")
@@ -247,15 +247,15 @@ func TestManyReaders(t *testing.T) {
 func TestHostsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := New(Options{})
-		busy := g.enlist("busy")
-		closed := g.enlist("closed")
+		busy := g.acquireHost("busy")
+		closed := g.acquireHost("closed")
 		closed.postpone(time.Minute, &g.options, "/")
-		g.leave(closed)
-		refused := g.enlist("refused")
+		g.releaseHost(closed)
+		refused := g.acquireHost("refused")
 		refused.postpone(time.Hour, &g.options, "/")
-		g.leave(refused)
+		g.releaseHost(refused)
 		for i := range 10_000 {
-			g.leave(g.enlist(fmt.Sprint(i)))
+			g.releaseHost(g.acquireHost(fmt.Sprint(i)))
 			time.Sleep(time.Millisecond) // synctest's, which takes no time
 		}
 		if n := len(g.hosts); n > 2048 {

@@ -11,6 +11,7 @@ package fetch
 import (
 	"compress/gzip"
 	"context"
+	"encoding/base64"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -21,7 +22,7 @@ import (
 // Options configure a Guard. The zero value works: it reaches public addresses
 // only.
 type Options struct {
-	// UserAgent is what we call ourselves; "" is "bridge".
+	// UserAgent is the product that requests name; "" is "bridge".
 	UserAgent string
 	// Contact is a URL or a mail address that a server's operator finds in his
 	// log; it is added to UserAgent.
@@ -31,13 +32,12 @@ type Options struct {
 	Reach Reach
 	// Network is what connections are made with.
 	Network Network
-	// Names remembers the names that were typed; nil is a memory of this Guard's
-	// own.
+	// Names keeps what is known of the host names that the operator typed; nil is one
+	// of this Guard's own.
 	Names *Names
 	// Proxy, when set, gets all requests but those to loopback hosts that the
-	// operator typed.
-	// The environment is never asked. A proxy resolves names itself, so it has
-	// to refuse private addresses; only those written in a URL are seen here.
+	// operator typed. The environment is never asked. A proxy resolves names itself, so
+	// it has to refuse private addresses; only those written in a URL are checked here.
 	Proxy *url.URL
 
 	// PerHost is how many requests to one host and port may be under way; 0 is
@@ -52,9 +52,9 @@ type Options struct {
 	// up to a quarter of it is added at random. 0 is 1 s.
 	Backoff time.Duration
 	// MaxWait is the longest wait that a server may ask for with Retry-After;
-	// 0 is 60 s. Of a server that asks for more the answer is returned at once,
-	// and requests for the same document fail with a *WaitError until the time
-	// has come, or for an hour.
+	// 0 is 60 s. When a server asks for more, its answer is returned at once, and
+	// requests for the same document fail with a *WaitError until that time, or for
+	// an hour.
 	MaxWait time.Duration
 
 	// ConnectTimeout bounds the name lookup and the connection, and the TLS
@@ -78,16 +78,14 @@ type Options struct {
 	// of output on; 0 is 100.
 	Ratio int64
 
-	// Log is told of retries and of credentials that were not sent; nil is
-	// silence.
+	// Log gets retries, and credentials that were not sent; nil discards them.
 	Log *slog.Logger
 }
 
-// Guard makes HTTP clients for one Reach: what a Source, an ingest server or a
-// recipient of notices is to be asked with. It has the connections, and shares
-// with the other Guards of the process the limits for each host, and which one
-// asked to be left alone until when. Its methods may be called from any
-// goroutine.
+// Guard makes HTTP clients for one Reach: that of a Source, an ingest server or a
+// recipient of notifications. It has connections of its own. It shares with the other
+// Guards of the process the limits for each host, and the Retry-After of each. Its
+// methods may be called from any goroutine.
 type Guard struct {
 	*shared
 	reach reach
@@ -101,14 +99,14 @@ type shared struct {
 	names   *Names
 	unzip   sync.Pool // of *gzip.Reader
 
-	mu      sync.Mutex
-	hosts   map[string]*host // by authority
-	sweepAt int
+	mu       sync.Mutex
+	hosts    map[string]*host // by authority
+	forgetAt int
 }
 
 // New returns a Guard. It starts nothing; see Close.
 func New(o Options) *Guard {
-	s := &shared{options: withDefaults(o), names: o.Names, hosts: map[string]*host{}, sweepAt: 1024}
+	s := &shared{options: withDefaults(o), names: o.Names, hosts: map[string]*host{}, forgetAt: 1024}
 	if s.names == nil {
 		s.names = NewNames(nil, nil)
 	}
@@ -185,7 +183,7 @@ func (g *Guard) Client(root string) *http.Client {
 	}
 }
 
-// Close closes the connections that nobody uses. Requests under way go on.
+// Close closes the idle connections. Requests under way go on.
 func (g *Guard) Close() { g.base.CloseIdleConnections() }
 
 // transport is the http.RoundTripper of one client.
@@ -209,7 +207,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 func (t *transport) roundTrip(req *http.Request) (*http.Response, error) {
 	switch req.URL.Scheme {
 	case "http", "https":
-		if _, err := t.guard.judgeWritten(req.URL); err != nil {
+		if _, err := t.guard.checkURL(req.URL); err != nil {
 			return nil, err
 		}
 		return t.guard.send(t.guard.prepare(req))
@@ -242,20 +240,20 @@ func (g *Guard) prepare(req *http.Request) *http.Request {
 
 // send tries the request as often as is allowed.
 func (g *Guard) send(req *http.Request) (*http.Response, error) {
-	h := g.enlist(authority(req.URL))
-	defer g.leave(h)
+	h := g.acquireHost(authority(req.URL))
+	defer g.releaseHost(h)
 	attempts := 1
 	if idempotent(req) && req.Context().Value(onceKey{}) == nil {
 		attempts = g.options.Attempts
 	}
 	for attempt := 1; ; attempt++ {
 		start := time.Now()
-		resp, asked, err := g.once(req, h)
+		resp, asked, err := g.sendOnce(req, h)
 		if err != nil && req.Context().Err() != nil {
 			return nil, err // the caller no longer wants it
 		}
-		// Who has waited for an answer for as long as is allowed has tried enough.
-		if attempt == attempts || !g.worthwhile(resp, asked, err) || err != nil && time.Since(start) >= g.options.HeaderTimeout {
+		// There is no second attempt after the longest wait for an answer.
+		if attempt == attempts || !g.mayRetry(resp, asked, err) || err != nil && time.Since(start) >= g.options.HeaderTimeout {
 			return resp, explain(req, attempt, err)
 		}
 		wait := backoff(g.options.Backoff, attempt)
@@ -263,33 +261,33 @@ func (g *Guard) send(req *http.Request) (*http.Response, error) {
 		if resp != nil {
 			resp.Body.Close()
 		}
-		report(req.Context(), Waiting{For: "another attempt", Until: time.Now().Add(wait)})
+		reportWaiting(req.Context(), Waiting{For: "another attempt", Until: time.Now().Add(wait)})
 		if err := sleep(req.Context(), wait); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// worthwhile tells whether another attempt may help, within the wait that the
+// mayRetry reports whether another attempt may help, within the wait that the
 // server asked for.
-func (g *Guard) worthwhile(resp *http.Response, asked time.Duration, err error) bool {
+func (g *Guard) mayRetry(resp *http.Response, asked time.Duration, err error) bool {
 	if err != nil {
 		return retryable(err)
 	}
-	return mayPass(resp) && asked <= g.options.MaxWait
+	return isTransient(resp) && asked <= g.options.MaxWait
 }
 
-// mayPass reports whether the same request may be answered otherwise soon. A bridge
-// that waits for its own Sources (see PartialHeader of package follow) does not
-// change while it is asked.
-func mayPass(resp *http.Response) bool {
+// isTransient reports whether the same request may soon get another answer. The answer of
+// a bridge that waits for its own Sources (see PartialHeader of package follow) does not
+// change that soon.
+func isTransient(resp *http.Response) bool {
 	return TransientStatus(resp.StatusCode) && resp.Header.Get("Bridge-Partial") == ""
 }
 
-// once sends the request when its host may be asked. asked is the wait that the
-// answer wants before the next request.
-func (g *Guard) once(req *http.Request, h *host) (resp *http.Response, asked time.Duration, err error) {
-	slot, err := h.enter(req.Context(), &g.options, req.URL.RequestURI())
+// sendOnce waits until the host may be asked, and sends the request. asked is the wait
+// before the next request that the answer asks for.
+func (g *Guard) sendOnce(req *http.Request, h *host) (resp *http.Response, asked time.Duration, err error) {
+	slot, err := h.waitTurn(req.Context(), &g.options, req.URL.RequestURI())
 	if err != nil {
 		return nil, 0, err
 	}
@@ -302,7 +300,7 @@ func (g *Guard) once(req *http.Request, h *host) (resp *http.Response, asked tim
 		slot.release()
 		return nil, 0, err
 	}
-	if mayPass(resp) {
+	if isTransient(resp) {
 		if asked = RetryAfter(resp.Header, time.Now()); asked > 0 {
 			h.postpone(asked, &g.options, req.URL.RequestURI())
 		}
@@ -312,7 +310,7 @@ func (g *Guard) once(req *http.Request, h *host) (resp *http.Response, asked tim
 		slot.release()
 		return resp, asked, nil
 	}
-	g.watch(req, resp, &wire{src: resp.Body, ctx: ctx, cancel: cancel, slot: slot})
+	g.guardBody(req, resp, &guardedBody{src: resp.Body, ctx: ctx, cancel: cancel, slot: slot})
 	return resp, asked, nil
 }
 
@@ -326,9 +324,88 @@ func (g *Guard) logRetry(req *http.Request, attempt int, wait time.Duration, res
 		slog.Duration("wait", wait), slog.String("status", status), slog.Any("err", err))
 }
 
-// idempotent tells whether asking twice does no harm (RFC 9110 9.2.2), for the
+// idempotent reports whether asking twice does no harm (RFC 9110 9.2.2), for the
 // methods that we use.
 func idempotent(req *http.Request) bool {
 	return (req.Method == http.MethodGet || req.Method == "" || req.Method == http.MethodHead) &&
 		(req.Body == nil || req.Body == http.NoBody)
+}
+
+// Plain returns the URL without user name, password and fragment: the form to
+// request, store, print and publish. Logins are the Guard's (Reach.User), which
+// adds them where they belong.
+func Plain(u *url.URL) string {
+	if u.User == nil && u.Fragment == "" {
+		return u.String()
+	}
+	p := *u
+	p.User, p.Fragment, p.RawFragment = nil, "", ""
+	return p.String()
+}
+
+func origin(u *url.URL) string { return u.Scheme + "://" + authority(u) }
+
+// maxURL caps the URL that a redirect leads to, in bytes.
+const maxURL = 8 << 10
+
+// authorize sets the credentials of the request: those that the operator gave for
+// exactly its origin, else those that the caller has set. It never sends a user name
+// from a URL: URLs come out of documents, and nobody has agreed to what they say.
+func (g *Guard) authorize(r *http.Request) {
+	if user := r.URL.User; user != nil {
+		// http.Client has made a header of it already.
+		if r.Header.Get("Authorization") == basic(user) {
+			r.Header.Del("Authorization")
+		}
+		u := *r.URL
+		u.User = nil
+		r.URL = &u
+		g.options.Log.Warn("a user name in the address was not sent: the operator did not type it", "url", Plain(r.URL))
+	}
+	if g.reach.login != "" && r.Header.Get("Authorization") == "" && origin(r.URL) == g.reach.origin {
+		r.Header.Set("Authorization", g.reach.login)
+	}
+}
+
+// basic is the value of an Authorization header (RFC 7617).
+func basic(user *url.Userinfo) string {
+	password, _ := user.Password()
+	return "Basic " + base64.StdEncoding.EncodeToString([]byte(user.Username()+":"+password))
+}
+
+// checkRedirect is the client's CheckRedirect.
+func (g *Guard) checkRedirect(req *http.Request, via []*http.Request) error {
+	if len(via) > g.options.Redirects {
+		return &Error{URL: Plain(req.URL), Err: ErrRedirects}
+	}
+	if len(req.URL.String()) > maxURL {
+		return &Error{URL: Plain(via[len(via)-1].URL), Err: ErrURL}
+	}
+	if req.URL.Scheme != "http" && req.URL.Scheme != "https" {
+		return &Error{URL: Plain(req.URL), Err: ErrScheme}
+	}
+	// What net/http would carry on to subdomains, other ports and unencrypted
+	// connections. A relative Location inherits the user name, and the referrer
+	// may have a token in its query.
+	if origin(via[0].URL) != origin(req.URL) {
+		for _, k := range [...]string{"Authorization", "Proxy-Authorization", "Cookie", "Cookie2"} {
+			req.Header.Del(k)
+		}
+	}
+	req.Header.Del("Referer")
+	req.URL.User = nil
+	if tell, ok := req.Context().Value(redirects{}).(func(*http.Request, []*http.Request)); ok {
+		tell(req, via)
+	}
+	return nil
+}
+
+// redirects is the key of what WithRedirects adds.
+type redirects struct{}
+
+// WithRedirects returns a context whose requests call tell before they follow a redirect,
+// with the next request, whose Response has led to it, and those before, as
+// http.Client.CheckRedirect has them. tell may be called from several goroutines.
+func WithRedirects(ctx context.Context, tell func(next *http.Request, via []*http.Request)) context.Context {
+	return context.WithValue(ctx, redirects{}, tell)
 }

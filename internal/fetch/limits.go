@@ -9,17 +9,16 @@ import (
 )
 
 const (
-	// lendAfter is how long a body's reader may pause before the body's slot
-	// goes to a request that waits for one.
-	lendAfter = 250 * time.Millisecond
-	// slowAfter is how long a request may wait for its answer before its slot
-	// goes to another one in the same way, and slowMost how many times the limit
-	// of their host the requests may be from which that was taken: documents
-	// that never answer must not keep a host's others from being asked for.
+	// idleAfter is how long a body's reader may pause before another request gets the
+	// body's slot.
+	idleAfter = 250 * time.Millisecond
+	// slowAfter is how long a request may wait for its answer before another request
+	// gets its slot. No more than slowMost times the limit of their host may have lost
+	// their slots so: documents that never answer must not block the others of a host.
 	slowAfter = 2 * time.Second
 	slowMost  = 4
-	// pauseMost is the longest wait that is remembered of a Retry-After, and
-	// refusedMost how many documents of a host have one of their own.
+	// pauseMost is the longest Retry-After that is kept, and refusedMost how many
+	// documents of a host have one of their own.
 	pauseMost   = time.Hour
 	refusedMost = 1024
 )
@@ -33,19 +32,19 @@ type host struct {
 	mu        sync.Mutex
 	held      map[*slot]struct{}
 	slow      int       // requests without a slot that still wait for their answer
-	notBefore time.Time // the server's wish: Retry-After
-	// refused are wishes too long to wait for: they are about one document.
+	notBefore time.Time // Retry-After of the host
+	// refused has the Retry-After of documents that is too long to wait for.
 	refused map[string]time.Time
-	next    time.Time // our own: Options.Rate
+	next    time.Time // by Options.Rate
 }
 
-// enlist returns the host, which stays known until leave is called.
-func (g *Guard) enlist(authority string) *host {
+// acquireHost returns the host, which is kept until releaseHost is called.
+func (g *Guard) acquireHost(authority string) *host {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	h := g.hosts[authority]
 	if h == nil {
-		g.sweep()
+		g.forgetIdleHosts()
 		h = &host{slots: make(chan struct{}, g.options.PerHost), held: map[*slot]struct{}{}, born: time.Now()}
 		g.hosts[authority] = h
 	}
@@ -53,16 +52,16 @@ func (g *Guard) enlist(authority string) *host {
 	return h
 }
 
-func (g *Guard) leave(h *host) {
+func (g *Guard) releaseHost(h *host) {
 	g.mu.Lock()
 	h.users--
 	g.mu.Unlock()
 }
 
-// sweep forgets hosts of which there is nothing to know, so that documents full
-// of invented hosts do not fill the memory. The caller holds g.mu.
-func (g *Guard) sweep() {
-	if len(g.hosts) < g.sweepAt {
+// forgetIdleHosts drops the hosts without requests, limits or waits, so that documents
+// full of invented hosts do not fill the memory. The caller holds g.mu.
+func (g *Guard) forgetIdleHosts() {
+	if len(g.hosts) < g.forgetAt {
 		return
 	}
 	now := time.Now()
@@ -74,31 +73,31 @@ func (g *Guard) sweep() {
 		}
 		h.mu.Unlock()
 	}
-	g.sweepAt = max(1024, 2*len(g.hosts))
+	g.forgetAt = max(1024, 2*len(g.hosts))
 }
 
-// enter waits until a request may be sent: there is a slot, the host has not
-// asked to be left alone, and the rate allows it. document is what is asked for.
-func (h *host) enter(ctx context.Context, o *Options, document string) (*slot, error) {
-	if _, err := h.closed(ctx, document); err != nil {
+// waitTurn waits until a request for a document may be sent: there is a slot, no
+// Retry-After of the host is left, and the rate allows it.
+func (h *host) waitTurn(ctx context.Context, o *Options, document string) (*slot, error) {
+	if _, err := h.pauseLeft(ctx, document); err != nil {
 		return nil, err // before it queues
 	}
-	s, err := h.acquire(ctx)
+	s, err := h.acquireSlot(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for reserved := false; ; {
-		wait, err := h.closed(ctx, document)
+		wait, err := h.pauseLeft(ctx, document)
 		switch {
 		case err != nil:
 		case wait > 0:
-			reserved = false // who waited together must not start together
-			report(ctx, Waiting{For: "the server asked for a pause", Until: time.Now().Add(wait)})
+			reserved = false // requests that waited together must not start together
+			reportWaiting(ctx, Waiting{For: "the server asked for a pause", Until: time.Now().Add(wait)})
 		case reserved:
-			report(ctx, Waiting{For: "an answer"})
+			reportWaiting(ctx, Waiting{For: "an answer"})
 			return s, nil
 		default:
-			wait, reserved = h.reserve(o.Rate), true
+			wait, reserved = h.reserveTurn(o.Rate), true
 		}
 		if err == nil && wait > 0 {
 			err = sleep(ctx, wait)
@@ -110,9 +109,9 @@ func (h *host) enter(ctx context.Context, o *Options, document string) (*slot, e
 	}
 }
 
-// closed returns how long the host wants to be left alone, a *WaitError when that
-// is longer than we wait, or than whoever asks has time for.
-func (h *host) closed(ctx context.Context, document string) (time.Duration, error) {
+// pauseLeft returns how long the host wants no requests. The error is a *WaitError when
+// that is longer than we wait, or than the caller's deadline.
+func (h *host) pauseLeft(ctx context.Context, document string) (time.Duration, error) {
 	h.mu.Lock()
 	until, refused := h.notBefore, h.refused[document]
 	h.mu.Unlock()
@@ -128,9 +127,8 @@ func (h *host) closed(ctx context.Context, document string) (time.Duration, erro
 	return time.Until(until), nil
 }
 
-// postpone takes in a Retry-After. One that we wait for counts for the whole
-// host; a longer one only for the document that it came with, so that one record
-// cannot close its host.
+// postpone keeps a Retry-After. One that we wait for applies to the whole host; a longer
+// one only to the document that it came with, so that one record cannot block its host.
 func (h *host) postpone(asked time.Duration, o *Options, document string) {
 	now := time.Now()
 	until := now.Add(min(asked, pauseMost))
@@ -149,8 +147,9 @@ func (h *host) postpone(asked time.Duration, o *Options, document string) {
 	}
 }
 
-// reserve takes the next place in the host's rate and returns how far off it is.
-func (h *host) reserve(rate float64) time.Duration {
+// reserveTurn takes the next turn that the rate allows, and returns how long to wait for
+// it.
+func (h *host) reserveTurn(rate float64) time.Duration {
 	if rate <= 0 {
 		return 0
 	}
@@ -165,12 +164,12 @@ func (h *host) reserve(rate float64) time.Duration {
 	return at.Sub(now)
 }
 
-// slot is a request's place among those that its host gets at a time. It is
-// kept until the body has been read or closed.
+// slot is what a request needs to be one of those that its host gets at a time. It is
+// held until the body has been read or closed.
 //
-// A body that its reader has left alone for a while gives its slot away: the
-// server has nothing to do for it, and a reader may be waiting for another
-// answer from the same host, which would otherwise wait for the reader.
+// A body that is not read for a while loses its slot: the server has nothing to do for
+// it, and its reader may be waiting for another answer of the same host, which would
+// otherwise wait for the reader.
 //
 // So does, within bounds, a request whose answer is slow to come: see slowAfter.
 type slot struct {
@@ -180,13 +179,13 @@ type slot struct {
 	slow   bool         // the slot was taken while the request waited; guarded by host.mu
 }
 
-func (h *host) acquire(ctx context.Context) (*slot, error) {
+func (h *host) acquireSlot(ctx context.Context) (*slot, error) {
 	s := &slot{host: h}
-	report(ctx, Waiting{For: "its turn at the host"})
+	reportWaiting(ctx, Waiting{For: "its turn at the host"})
 	select {
 	case h.slots <- struct{}{}:
 	default:
-		if err := h.queue(ctx); err != nil {
+		if err := h.waitForSlot(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -196,15 +195,15 @@ func (h *host) acquire(ctx context.Context) (*slot, error) {
 	return s, nil
 }
 
-func (h *host) queue(ctx context.Context) error {
-	tick := time.NewTicker(lendAfter)
+func (h *host) waitForSlot(ctx context.Context) error {
+	tick := time.NewTicker(idleAfter)
 	defer tick.Stop()
 	for {
 		select {
 		case h.slots <- struct{}{}:
 			return nil
 		case <-tick.C:
-			if h.borrow() {
+			if h.takeIdleSlot() {
 				return nil
 			}
 		case <-ctx.Done():
@@ -213,14 +212,14 @@ func (h *host) queue(ctx context.Context) error {
 	}
 }
 
-// borrow takes the slot of a body that nobody reads, or of a slow request.
-func (h *host) borrow() bool {
+// takeIdleSlot takes the slot of a body that is not being read, or of a slow request.
+func (h *host) takeIdleSlot() bool {
 	now := int64(time.Since(h.born))
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for s := range h.held {
 		p, sent := s.paused.Load(), s.sent.Load()
-		left := p != 0 && now-p >= int64(lendAfter)
+		left := p != 0 && now-p >= int64(idleAfter)
 		if slow := sent != 0 && now-sent >= int64(slowAfter); !left && slow && h.slow < slowMost*cap(h.slots) {
 			s.slow, left = true, true
 			h.slow++
@@ -235,7 +234,7 @@ func (h *host) borrow() bool {
 
 func (s *slot) send() { s.sent.Store(max(1, int64(time.Since(s.host.born)))) }
 
-// answered: the request no longer counts as slow.
+// answered notes that the request has its answer: it is no longer slow.
 func (s *slot) answered() {
 	s.sent.Store(0)
 	s.host.mu.Lock()
@@ -250,7 +249,7 @@ func (s *slot) reading() { s.paused.Store(0) }
 
 func (s *slot) pause() { s.paused.Store(max(1, int64(time.Since(s.host.born)))) }
 
-// release gives the slot back, once, if it is still held.
+// release gives the slot back if it is still held.
 func (s *slot) release() {
 	s.answered()
 	s.host.mu.Lock()

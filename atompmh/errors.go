@@ -1,10 +1,12 @@
 package atompmh
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
 
+	"github.com/pmh-bridge/bridge/internal/follow"
 	"github.com/pmh-bridge/bridge/internal/strictxml"
 )
 
@@ -84,3 +86,74 @@ func (e *EntryError) Error() string {
 
 // clip shortens what a document said to what fits into a message.
 func clip(s string) string { return strictxml.Clip(s) }
+
+// RuleError tells that a document would break a rule. The Writer returns it
+// instead of writing such a document.
+type RuleError struct {
+	Rule   string // its id, see Rules
+	Place  string // feed, or the entry's id
+	Broken string // what is wrong
+}
+
+// Error names the place, what is wrong there and the rule.
+func (e *RuleError) Error() string {
+	return fmt.Sprintf("atompmh: %s: %s [%s]", e.Place, e.Broken, e.Rule)
+}
+
+// Gap is a missing or unreadable archive document.
+type Gap struct {
+	URL, Reason string
+}
+
+// String returns both in one line.
+func (g Gap) String() string { return g.URL + ": " + g.Reason }
+
+// Errors of a walk that decide what to do next.
+var (
+	// ErrFeedID: the feed behind the URL is another one than was harvested
+	// before.
+	ErrFeedID = errors.New("the feed's id has changed")
+	// ErrLoop: the chain leads back to a document of this walk. What was read
+	// stays good; the mark must not move.
+	ErrLoop = errors.New("the chain of archive documents is a loop")
+	// ErrTooManyDocuments: MaxDocuments were read. The walk can go on from the last
+	// Document.State with a higher one.
+	ErrTooManyDocuments = errors.New("too many documents in one walk")
+	// ErrStale: the document where an unfinished walk was to go on is gone; start
+	// anew.
+	ErrStale = errors.New("the walk cannot be resumed: its next document is gone; start anew")
+	// ErrUnread: the loop over Documents went on before the document was read to its
+	// end.
+	ErrUnread = errors.New("the document was not read to its end")
+	// ErrRefused: a link or redirect leads where the walk may not go.
+	ErrRefused = errors.New("address refused")
+)
+
+// StatusError is an answer with a status that the walk cannot go on from.
+type StatusError struct {
+	URL    string
+	Status int // of HTTP
+	// Partial is the answer's header field Bridge-Partial, "" when it has none. A
+	// bridge sends it while its lists do not have all that its own Sources have.
+	Partial string
+}
+
+// Error returns the status, the URL and what to do.
+func (e *StatusError) Error() string { return (*follow.StatusError)(e).Error() }
+
+// Unwrap returns the error of the HTTP client.
+func (e *StatusError) Unwrap() error { return (*follow.StatusError)(e) }
+
+// TooManyError is an ErrTooManyDocuments that says which document was not read.
+type TooManyError struct {
+	URL  string
+	Read int // documents
+}
+
+// Error says so, and what to do.
+func (e *TooManyError) Error() string {
+	return fmt.Sprintf("%s: %v: %d were read; if the feed is that long, raise the cap and go on", e.URL, ErrTooManyDocuments, e.Read)
+}
+
+// Unwrap returns ErrTooManyDocuments.
+func (e *TooManyError) Unwrap() error { return ErrTooManyDocuments }

@@ -361,3 +361,78 @@ func (r *Reader) problem(p Problem) {
 		r.o.Report(p)
 	}
 }
+
+// metadata reads the current child of a feed, an entry or an atom:source, if it is
+// one of these; ok is false when it is not, and nothing was read.
+func (r *Reader) metadata(m *Metadata) (ok bool, err error) {
+	s := r.scan
+	switch s.Local {
+	case "author":
+		return true, r.person(&m.Authors)
+	case "contributor":
+		return true, r.person(&m.Contributors)
+	case "rights":
+		language := s.Lang()
+		text, err := r.textConstruct()
+		if m.Rights.Value == "" && text != "" {
+			m.Rights = Text{text, language}
+		}
+		return true, err
+	case "category":
+		var c Category
+		c.Term, _ = s.Attr("", "term")
+		c.Scheme, _ = s.Attr("", "scheme")
+		c.Label, _ = s.Attr("", "label")
+		if c.Term = strictxml.Trim(c.Term); c.Term != "" {
+			c.Scheme = strictxml.Trim(c.Scheme)
+			m.Categories = append(m.Categories, c)
+		}
+		return true, s.Skip()
+	}
+	return false, nil
+}
+
+// person reads a Person construct. One without a name has the address instead.
+func (r *Reader) person(to *[]Person) error {
+	var p Person
+	s := r.scan
+	if err := s.Children(func() (err error) {
+		switch {
+		case s.Space == Namespace && s.Local == "name" && p.Name == "":
+			p.Name, err = r.textConstruct()
+		case s.Space == Namespace && s.Local == "uri" && p.URI == "":
+			p.URI, err = r.reference()
+		case s.Space == Namespace && s.Local == "email" && p.Email == "":
+			p.Email, err = r.textConstruct()
+		default:
+			err = s.Skip()
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	if p.Name == "" {
+		p.Name = p.Email
+	}
+	if p.Name == "" {
+		p.Name = p.URI
+	}
+	if p.Name != "" {
+		*to = append(*to, p)
+	}
+	return nil
+}
+
+// reference reads an IRI reference that is the text of an element.
+func (r *Reader) reference() (string, error) {
+	base := r.scan.Base()
+	text, _, err := r.characters()
+	if err != nil {
+		return "", err
+	}
+	resolved, bad := r.scan.Resolve(base, text)
+	if bad != nil {
+		return "", nil
+	}
+	return resolved, nil
+}

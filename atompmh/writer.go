@@ -10,19 +10,6 @@ import (
 	"github.com/pmh-bridge/bridge/internal/strictxml"
 )
 
-// RuleError tells that a document would break a rule. The Writer returns it
-// instead of writing such a document.
-type RuleError struct {
-	Rule   string // its id, see Rules
-	Place  string // feed, or the entry's id
-	Broken string // what is wrong
-}
-
-// Error names the place, what is wrong there and the rule.
-func (e *RuleError) Error() string {
-	return fmt.Sprintf("atompmh: %s: %s [%s]", e.Place, e.Broken, e.Rule)
-}
-
 // Writer writes one Atom Feed Document, a subscription, archive or complete
 // document, entry by entry, in memory that does not grow with it. It is used by
 // one goroutine at a time. The first error of the underlying writer, and a broken
@@ -249,4 +236,212 @@ func appendElement(b []byte, open, text, end string) []byte {
 // appendTime appends t with as many digits as it needs.
 func appendTime(b []byte, open string, t time.Time, end string) []byte {
 	return append(t.UTC().AppendFormat(append(b, open...), time.RFC3339Nano), end...)
+}
+
+// broken applies what RFC 4287 asks of persons, categories and languages.
+func (m *Metadata) broken() *RuleError {
+	for _, persons := range [...][]Person{m.Authors, m.Contributors} {
+		for i := range persons {
+			switch p := &persons[i]; {
+			case strictxml.Trim(p.Name) == "":
+				return breaks(rulePerson, "a person without a name: %q %q", clip(p.URI), clip(p.Email))
+			case p.URI != "" && !strictxml.IsIRI(p.URI):
+				return breaks(rulePerson, "person %q: uri %q is no IRI", clip(p.Name), clip(p.URI))
+			case p.Email != "" && !CanBeEmail(p.Email):
+				return breaks(rulePerson, "person %q: email %q is no address", clip(p.Name), clip(p.Email))
+			}
+		}
+	}
+	for i := range m.Categories {
+		switch c := &m.Categories[i]; {
+		case c.Term == "":
+			return breaks(ruleCategory, "a category without a term: %q %q", clip(c.Scheme), clip(c.Label))
+		case c.Scheme != "" && !strictxml.IsIRI(c.Scheme):
+			return breaks(ruleCategory, "category %q: scheme %q is no IRI", clip(c.Term), clip(c.Scheme))
+		}
+	}
+	for _, language := range [...]string{m.Language, m.Rights.Language} {
+		if language != "" && !CanBeLanguage(language) {
+			return breaks(ruleLanguage, "language %q", clip(language))
+		}
+	}
+	return nil
+}
+
+// append appends all of it but the language, which stands on the title. Each
+// element begins with indent and is followed by end.
+func (m *Metadata) append(b []byte, indent, end string) []byte {
+	b = appendPersons(b, indent, "author", m.Authors, end)
+	b = appendPersons(b, indent, "contributor", m.Contributors, end)
+	for i := range m.Categories {
+		c := &m.Categories[i]
+		b = append(append(b, indent...), "<category"...)
+		b = strictxml.AppendAttr(b, ` term="`, c.Term)
+		b = strictxml.AppendAttr(b, ` scheme="`, c.Scheme)
+		b = strictxml.AppendAttr(b, ` label="`, c.Label)
+		b = append(append(b, "/>"...), end...)
+	}
+	if m.Rights.Value != "" {
+		b = appendText(append(b, indent...), "rights", m.Rights.Value, m.Rights.Language)
+		b = append(b, end...)
+	}
+	return b
+}
+
+func appendPersons(b []byte, indent, name string, persons []Person, end string) []byte {
+	for i := range persons {
+		p := &persons[i]
+		b = append(append(append(append(b, indent...), '<'), name...), "><name>"...)
+		b = append(strictxml.AppendEscaped(b, p.Name), "</name>"...)
+		if p.URI != "" {
+			b = append(strictxml.AppendEscaped(append(b, "<uri>"...), p.URI), "</uri>"...)
+		}
+		if p.Email != "" {
+			b = append(strictxml.AppendEscaped(append(b, "<email>"...), p.Email), "</email>"...)
+		}
+		b = append(append(append(append(b, "</"...), name...), '>'), end...)
+	}
+	return b
+}
+
+// appendText appends a Text construct with its language.
+func appendText(b []byte, name, text, language string) []byte {
+	b = append(append(b, '<'), name...)
+	b = strictxml.AppendAttr(b, ` xml:lang="`, language)
+	b = strictxml.AppendEscaped(append(b, '>'), text)
+	return append(append(append(b, "</"...), name...), '>')
+}
+
+// check applies the rules for the head of a document.
+func (f *Feed) check() error {
+	if err := f.broken(); err != nil {
+		err.Place = "feed"
+		return err
+	}
+	return nil
+}
+
+func (f *Feed) broken() *RuleError {
+	switch {
+	case f.ID == "" || f.Title == "" || len(f.Authors) == 0:
+		return breaks(ruleFeed, "id %q, title %q, %d authors: all three are mandatory", clip(f.ID), clip(f.Title), len(f.Authors))
+	case !strictxml.IsIRI(f.ID):
+		return breaks(ruleID, "id %q is no absolute IRI", clip(f.ID))
+	case !dated(f.Updated):
+		return breaks(ruleFeed, "updated is missing or has no year from 1678 to 2261")
+	case f.Complete && f.PrevArchive != "":
+		return breaks(ruleS11, "prev-archive %s beside fh:complete", clip(f.PrevArchive))
+	}
+	if err := f.Metadata.broken(); err != nil {
+		return err
+	}
+	return brokenLink(f.Links)
+}
+
+// check applies the rules for an entry.
+func (w *Writer) check(e *Entry) error {
+	if err := w.broken(e); err != nil {
+		err.Place = "entry " + clip(e.ID)
+		return err
+	}
+	return nil
+}
+
+func (w *Writer) broken(e *Entry) *RuleError {
+	switch {
+	case e.ID == "" || e.Title == "":
+		return breaks(ruleEntry, "id %q and title %q: both are mandatory", clip(e.ID), clip(e.Title))
+	case !strictxml.IsIRI(e.ID):
+		return breaks(ruleID, "id %q is no absolute IRI", clip(e.ID))
+	case !dated(e.Updated):
+		return breaks(ruleEntry, "updated is missing or has no year from 1678 to 2261")
+	case e.Updated.After(w.head.Updated):
+		return breaks(ruleS1, "updated %v is later than the feed's, %v", exact(e.Updated), exact(w.head.Updated))
+	case e.Updated.Before(w.PrevUpdated):
+		return breaks(ruleS2, "updated %v is earlier than that of the document behind prev-archive, %v", exact(e.Updated), exact(w.PrevUpdated))
+	}
+	if err := w.brokenKind(e); err != nil {
+		return err
+	}
+	if l := duplicate(e.Links); l != nil {
+		return breaks(ruleAlternates, "two alternate links of type %q, hreflang %q: let the further one have the relation %s",
+			clip(l.Type), clip(l.Hreflang), RelFurtherAlternate)
+	}
+	if err := e.broken(); err != nil {
+		return err
+	}
+	if s := e.Source; s != nil {
+		if s.ID != "" && !strictxml.IsIRI(s.ID) {
+			return breaks(ruleSource, "id %q of atom:source is no absolute IRI", clip(s.ID))
+		}
+		if err := s.broken(); err != nil {
+			return err
+		}
+		if err := brokenLink(s.Links); err != nil {
+			return err
+		}
+	}
+	return brokenLink(e.Links)
+}
+
+// brokenKind applies S10 and S7.
+func (w *Writer) brokenKind(e *Entry) *RuleError {
+	alternates, further := 0, 0
+	for i := range e.Links {
+		switch e.Links[i].Rel {
+		case relAlternate, "":
+			alternates++
+		case RelFurtherAlternate:
+			further++
+		default:
+			continue
+		}
+		if e.Links[i].Type == "" {
+			return breaks(ruleType, "an alternate link without type: %s", clip(e.Links[i].Href))
+		}
+	}
+	c := e.Content
+	switch {
+	case e.Kind == Active && alternates == 0:
+		return breaks(ruleS10, "no alternate link")
+	case e.Kind == Active && c != nil:
+		return breaks(ruleS10, "atom:content beside an alternate link")
+	case e.Kind == Active:
+		return nil
+	case e.Kind != Deletion:
+		return breaks(ruleS10, "kind %d is neither active nor deletion", e.Kind)
+	case alternates+further > 0:
+		return breaks(ruleS10, "a deletion entry with an alternate link")
+	case c != nil && (!c.Empty || c.HasSrc):
+		return breaks(ruleS10, "a deletion entry with a content that is not empty, or has src")
+	case w.head.Complete:
+		return breaks(ruleS7, "a deletion entry beside fh:complete")
+	}
+	return nil
+}
+
+func brokenLink(links []Link) *RuleError {
+	for i := range links {
+		switch l := &links[i]; {
+		case l.Href == "":
+			return breaks(ruleLink, "link %s without href", clip(l.Rel))
+		case l.Type != "" && !CanBeType(l.Type):
+			return breaks(ruleType, "link %s with type %q", clip(l.Href), clip(l.Type))
+		case l.Hreflang != "" && !CanBeLanguage(l.Hreflang):
+			return breaks(ruleLanguage, "link %s with hreflang %q", clip(l.Href), clip(l.Hreflang))
+		}
+	}
+	return nil
+}
+
+// dated tells whether ParseTime reads t back.
+func dated(t time.Time) bool {
+	y := t.UTC().Year()
+	return y >= 1678 && y <= 2261
+}
+
+func exact(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
+
+func breaks(rule, format string, args ...any) *RuleError {
+	return &RuleError{Rule: rule, Broken: fmt.Sprintf(format, args...)}
 }

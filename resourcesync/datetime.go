@@ -110,3 +110,166 @@ func appendDigits(b []byte, n, digits int) []byte {
 	}
 	return b
 }
+
+// timeForm says what a datetime was like that was read, from good to bad.
+type timeForm uint8
+
+const (
+	asRecommended timeForm = iota // complete, in UTC
+	otherwise                     // legal: an offset, or less than seconds
+	lenient                       // no W3C Datetime, but it is clear what is meant
+	naive                         // without a zone
+	noTime
+)
+
+// readTime reads a W3C Datetime of any precision: a year, month or day (which
+// means its first moment in UTC), minutes, seconds, and a fraction of any length,
+// cut to the nanosecond; Z or an offset. Taken besides, and said in form: a blank
+// or a lower-case t for the T, a lower-case z, a comma for the point, an offset
+// without colon or minutes, and a time without any zone, as UTC.
+func readTime[T string | []byte](s T) (d Datetime, form timeForm) {
+	p := timeParser[T]{s: s}
+	year := p.number(4)
+	month, day, hour, minute, second := 1, 1, 0, 0, 0
+	if p.sign('-') {
+		month = p.number(2)
+		if p.sign('-') {
+			day = p.number(2)
+		}
+	}
+	if p.at == len(s) {
+		p.atLeast(otherwise)
+	} else {
+		p.separator()
+		hour, minute, second = p.clock()
+	}
+	if p.bad || p.at != len(s) || month < 1 || month > 12 || day < 1 || day > daysIn(year, month) || hour > 23 || minute > 59 || second > 60 {
+		return Datetime{}, noTime
+	}
+	t := time.Date(year, time.Month(month), day, hour, minute-p.offset, second, 0, time.UTC)
+	if y := t.Year(); y < 0 || y > 9999 {
+		return Datetime{}, noTime
+	}
+	return Datetime{sec: t.Unix(), nano: int32(p.nano), digits: int8(p.digits), known: true}, p.form
+}
+
+// timeParser reads a datetime from left to right. After the first thing that does
+// not fit it is bad, and what it returns means nothing.
+type timeParser[T string | []byte] struct {
+	s            T
+	at           int
+	bad          bool
+	form         timeForm
+	nano, digits int
+	offset       int // in minutes
+}
+
+// atLeast notes that the form is no better than f.
+func (p *timeParser[T]) atLeast(f timeForm) { p.form = max(p.form, f) }
+
+// number reads n digits.
+func (p *timeParser[T]) number(n int) int {
+	if p.at+n > len(p.s) {
+		p.bad = true
+		return 0
+	}
+	v := 0
+	for range n {
+		c := p.s[p.at] - '0'
+		if c > 9 {
+			p.bad = true
+		}
+		v = v*10 + int(c)
+		p.at++
+	}
+	return v
+}
+
+// sign steps over c when it comes next.
+func (p *timeParser[T]) sign(c byte) bool {
+	if p.at < len(p.s) && p.s[p.at] == c {
+		p.at++
+		return true
+	}
+	return false
+}
+
+// separator reads what stands between a day and its time.
+func (p *timeParser[T]) separator() {
+	switch {
+	case p.sign('T'):
+	case p.sign('t'), p.sign(' '):
+		p.atLeast(lenient)
+	default:
+		p.bad = true
+	}
+}
+
+// clock reads hh:mm[:ss[.s]] and the zone.
+func (p *timeParser[T]) clock() (hour, minute, second int) {
+	hour = p.number(2)
+	p.bad = !p.sign(':') || p.bad
+	minute = p.number(2)
+	if p.sign(':') {
+		second = p.number(2)
+		p.fraction()
+	} else {
+		p.atLeast(otherwise)
+	}
+	p.zone()
+	return hour, minute, second
+}
+
+func (p *timeParser[T]) fraction() {
+	switch {
+	case p.sign('.'):
+	case p.sign(','):
+		p.atLeast(lenient)
+	default:
+		return
+	}
+	from := p.at
+	for ; p.at < len(p.s) && p.s[p.at]-'0' <= 9; p.at++ {
+		if p.digits < 9 {
+			p.digits++
+			p.nano += int(p.s[p.at]-'0') * below[p.digits]
+		}
+	}
+	p.bad = p.bad || p.at == from
+}
+
+func (p *timeParser[T]) zone() {
+	east := false
+	switch {
+	case p.sign('Z'):
+		return
+	case p.sign('z'):
+		p.atLeast(lenient)
+		return
+	case p.sign('+'):
+		east = true
+	case p.sign('-'):
+	default:
+		p.atLeast(naive)
+		return
+	}
+	p.atLeast(otherwise)
+	hours, minutes := p.number(2), 0
+	if p.sign(':') {
+		minutes = p.number(2)
+	} else {
+		p.atLeast(lenient)
+		if p.at < len(p.s) {
+			minutes = p.number(2)
+		}
+	}
+	p.bad = p.bad || hours > 23 || minutes > 59
+	p.offset = hours*60 + minutes
+	if !east {
+		p.offset = -p.offset
+	}
+}
+
+func daysIn(year, month int) int {
+	return time.Date(year, time.Month(month+1), 0, 0, 0, 0, 0, time.UTC).Day()
+}

@@ -1,7 +1,9 @@
 package resourcesync
 
 import (
+	"encoding/xml"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/pmh-bridge/bridge/internal/strictxml"
@@ -114,104 +116,257 @@ func (p Problem) String() string {
 	return fmt.Sprintf("%s: %s: found %s, expected %s", at, p.Rule, p.Found, p.Expected)
 }
 
-// Limits caps what a document may ask for. The zero value of a field means its
-// default.
-type Limits struct {
-	// Document is how many bytes a document may have as it arrives, unpacked; 0 is 256 MiB.
-	Document int64
-	// Depth is how deep elements may be nested; 0 is 256.
-	Depth int
-	// Attributes is how many attributes one element may have, its namespace
-	// declarations included; 0 is 256.
-	Attributes int
-	// Text is how many bytes one text, attribute value, tag or comment may have; 0
-	// is 8 MiB.
-	Text int
-}
+// The ids of the rules that only a walk can check.
+const (
+	ruleEmpty   = "rs-empty"
+	ruleFull    = "rs-full"
+	ruleStable  = "rs-stable"
+	ruleNested  = "rs-nested"
+	ruleHole    = "rs-hole"
+	ruleMissing = "rs-missing"
+	ruleNames   = "rs-names"
+	ruleReach   = "rs-reach"
+	ruleClosed  = "rs-closed"
+)
 
-// DocumentError tells why a document cannot be read any further. It is the
-// document's own fault: an error of the network below is returned as it is,
-// wrapped with the place.
-type DocumentError struct {
-	URL string
-	// Line and Column are where the reading ended, from 1; the column counts bytes
-	// of UTF-8.
-	Line, Column int
-	// Cap is what the document has too much of: "document", "depth", "attributes"
-	// or "text", as the field of Limits, or "namespaces", of which too many are
-	// declared. It is "" when no limit was exceeded.
-	Cap string
-	// Reason says what is wrong and what was expected.
-	Reason string
-}
-
-// Error returns place and reason.
-func (e *DocumentError) Error() string { return (*strictxml.DocumentError)(e).Error() }
-
-// documentError makes an error of the scanner one of this package.
-func documentError(err error) error {
-	if fault, ok := err.(*strictxml.DocumentError); ok { //nolint:errorlint // the scanner returns it bare
-		return (*DocumentError)(fault)
+// walkRules are the rules about how documents fit together.
+func walkRules() []Rule {
+	const clause = "ANSI/NISO Z39.99-2017, "
+	return []Rule{
+		{ruleEmpty, "a list that had entries is not emptied by mistake", "this implementation", false},
+		{ruleFull, "a Resource List of 50,000 entries is part of an index, if there are more", clause + "7, 10.2", false},
+		{ruleStable, "lists of one snapshot stay as they are while they are read, and have the at that their index gives them", clause + "10.2", false},
+		{ruleNested, "an index names lists, not indexes", clause + "6.1", false},
+		{ruleHole, "each Change List goes on from where the one before it ends", clause + "12.2", false},
+		{ruleMissing, "what a document names is there, and is what it is said to be", clause + "6.2", false},
+		{ruleNames, "what a document calls its Capability List or index names the document, and has one entry for a capability", clause + "6.2, 9", false},
+		{ruleReach, "the Change Lists begin no later than the Resource List's at", clause + "5.2, 12.1", false},
+		{ruleClosed, "a Change List with until stays as it is", clause + "7, 12.1", false},
 	}
-	return err
 }
 
-// EntryError tells of an entry that cannot be taken as it is. The reading goes
-// on after it.
-type EntryError struct {
-	// Rule is the id of the broken rule, see Rules.
-	Rule string
-	URL  string
-	// Line and Column are where the entry starts, from 1.
-	Line, Column int
-	// Loc and ID are what the entry says of itself, "" when it could not be read.
-	Loc, ID string
-	// Datetime is when it says that the change happened; zero when that could not
-	// be read.
-	Datetime Datetime
-	// Reason says what is wrong and what was expected.
-	Reason string
-	// Input is the entry whole, as a document of its own in UTF-8 that a Reader
-	// with the same URL reads in the same way.
-	Input []byte
-}
+// broken is told of each broken rule: its id, what is there and what the rule
+// wants.
+type broken func(rule, found, expected string)
 
-// Error returns place, loc, reason and rule.
-func (e *EntryError) Error() string {
-	var b strings.Builder
-	b.WriteString(strictxml.Place(e.URL, e.Line, e.Column))
-	b.WriteString(": bad entry")
-	if e.Loc != "" {
-		fmt.Fprintf(&b, " %q", strictxml.Clip(e.Loc))
+// draft tells whether the document is of a time when at, from and up were not
+// asked for yet.
+func (d *Document) draft() bool { return d.Dialect == DialectBeta || d.Dialect == Dialect091 }
+
+// check applies the rules for the head of a document.
+func (d *Document) check(report broken) {
+	for i := range d.Links {
+		d.Links[i].check(report)
 	}
-	fmt.Fprintf(&b, ": %s [%s]", e.Reason, e.Rule)
-	return b.String()
+	if d.Dialect == DialectSitemap {
+		return
+	}
+	d.checkTimes(report)
+	c := d.Capability
+	switch {
+	case c == "":
+		report(ruleHead, "no capability", "one on the root's rs:md")
+	case !c.known():
+		report(ruleCapability, strconv.Quote(strictxml.Clip(string(c))), "one that the specification defines")
+	case d.Index && c == CapabilityList && !d.draft():
+		report(ruleIndex, "an index of Capability Lists", "a Source Description")
+	}
+	up, index := d.count(RelUp), d.count(RelIndex)
+	switch {
+	case up > 1:
+		report(ruleUp, fmt.Sprintf("%d links up", up), "one; the first is taken")
+	case c != Description && d.Up() == "" && d.Dialect != DialectBeta:
+		report(ruleUp, "no link up", "one")
+	}
+	if index > 1 {
+		report(ruleIndex, fmt.Sprintf("%d links index", index), "at most one; the first is taken")
+	}
 }
 
-// RuleError tells that a document would break the specification. The Writer
-// returns it instead of writing such a document.
-type RuleError struct {
-	Rule   string // id of the rule
-	Clause string // of the specification
-	Place  string // head, or the entry's loc
-	Broken string // what is wrong
+// checkTimes applies Appendix A to the head.
+func (d *Document) checkTimes(report broken) {
+	c := d.Capability
+	state, changes := !d.At.IsZero() || !d.Completed.IsZero(), !d.From.IsZero() || !d.Until.IsZero()
+	switch {
+	case c.state() && d.At.IsZero() && !d.draft():
+		report(ruleAt, "no at on a "+string(c), "one")
+	case c.state() && changes:
+		report(ruleAt, "from or until on a "+string(c), "none")
+	case c.changes() && d.From.IsZero() && !d.draft():
+		report(ruleFrom, "no from on a "+string(c), "one")
+	case c.changes() && state:
+		report(ruleFrom, "at or completed on a "+string(c), "none")
+	case c.lists() && (state || changes):
+		report(ruleAt, "at, completed, from or until on a "+string(c), "none")
+	}
+	if !d.From.IsZero() && !d.Until.IsZero() && d.Until.before(d.From) {
+		report(ruleUntil, "until "+d.Until.String()+" before from "+d.From.String(), "until at from or later")
+	}
 }
 
-// Error names the place, what is wrong there and the clause.
-func (e *RuleError) Error() string {
-	return fmt.Sprintf("resourcesync: %s: %s (%s, %s)", e.Place, e.Broken, e.Rule, e.Clause)
-}
-
-// fault is a broken rule before its place is known.
-type fault struct{ rule, found, expected string }
-
-// at makes the error of a Writer.
-func (f *fault) at(place string) *RuleError {
-	e := &RuleError{Rule: f.rule, Place: place, Broken: f.found + "; want " + f.expected}
-	for _, r := range Rules() {
-		if r.ID == f.rule {
-			e.Clause = r.Clause
+// count counts the links of a relation.
+func (d *Document) count(rel string) int {
+	n := 0
+	for i := range d.Links {
+		if d.Links[i].Rel == rel {
+			n++
 		}
 	}
-	return e
+	return n
+}
+
+// changelog tells whether the entries of the document are changes of resources.
+func (d *Document) changelog() bool {
+	return !d.Index && (d.Capability == ChangeList || d.Capability == ChangeDumpManifest)
+}
+
+// moment is the time by which the entries of a document of changes are ordered:
+// that of the change, or the begin of what the entry leads to.
+func (e *Entry) moment(d *Document) Datetime {
+	switch {
+	case d.changelog():
+		return e.Metadata.Datetime
+	case d.Capability.changes():
+		return e.Metadata.From
+	}
+	return Datetime{}
+}
+
+// check applies the rules for an entry of document d. after is the latest moment
+// of the entries before it.
+func (e *Entry) check(d *Document, after Datetime, report broken) {
+	md := &e.Metadata
+	if d.changelog() {
+		switch md.Change {
+		case Created, Updated, Deleted:
+		case "":
+			report(ruleChange, "no change", "created, updated or deleted")
+		default:
+			report(ruleChange, "change "+strconv.Quote(strictxml.Clip(md.Change)), "created, updated or deleted")
+		}
+		if t := md.Datetime; !t.IsZero() && (t.before(d.From) || !d.Until.IsZero() && d.Until.before(t)) {
+			report(ruleInterval, "datetime "+t.String(), strings.TrimSpace("one from "+d.From.String()+" until "+d.Until.String()))
+		}
+	}
+	if t := e.moment(d); !t.IsZero() && t.before(after) {
+		report(ruleOrder, t.String()+" after "+after.String(), "changes that go forward in time")
+	}
+	if d.Capability == CapabilityList && !d.Index && md.Capability == "" {
+		report(ruleListed, "an entry without capability", "that of the document that it leads to")
+	}
+	if d.Capability.manifest() && !d.Index && md.Path == "" && md.Change != Deleted {
+		report(rulePath, "no path", "that of the bitstream in the package")
+	}
+	if md.Path != "" && md.Path[0] != '/' {
+		report(rulePath, "path "+strconv.Quote(strictxml.Clip(md.Path)), "a leading slash")
+	}
+	for i := range e.Links {
+		e.Links[i].check(report)
+	}
+}
+
+// check applies the rules for a link.
+func (l *Link) check(report broken) {
+	if l.Rel == "" || l.Href == "" {
+		report(ruleLink, fmt.Sprintf("a link with rel %q and href %q", strictxml.Clip(l.Rel), strictxml.Clip(l.Href)), "both")
+	}
+	if l.Pri < 0 || l.Pri > 999_999 {
+		report(rulePri, "pri "+strconv.Itoa(l.Pri), "1 to 999,999")
+	}
+}
+
+// unwritable returns why the head has no XML form, nil when it has one.
+func (d *Document) unwritable() *fault {
+	if d.Dialect == DialectSitemap && (d.Capability != "" || len(d.Links) > 0 || len(d.Extra) > 0) {
+		return &fault{ruleHead, "a capability or links in a plain sitemap", "none; or the dialect of a version"}
+	}
+	if f := unwritable(d.Extra, headAttr); f != nil {
+		return f
+	}
+	return unwritableLinks(d.Links)
+}
+
+// unwritable returns why the entry has no XML form in a document of the dialect.
+func (e *Entry) unwritable(in Dialect) *fault {
+	if e.Loc == "" {
+		return &fault{ruleLoc, "no loc", "one"}
+	}
+	if in == DialectSitemap && (!e.Metadata.isZero() || len(e.Links) > 0) {
+		return &fault{ruleEntry, "metadata or links in a plain sitemap", "none; or the dialect of a version"}
+	}
+	if f := unwritable(e.Metadata.Extra, entryAttr); f != nil {
+		return f
+	}
+	return unwritableLinks(e.Links)
+}
+
+func unwritableLinks(links []Link) *fault {
+	for i := range links {
+		if f := unwritable(links[i].Extra, linkAttr); f != nil {
+			return f
+		}
+	}
+	return nil
+}
+
+// unwritable looks for attributes that have a field of their own, are there
+// twice, or have no name in XML.
+func unwritable(extra []xml.Attr, defined func(xml.Name) bool) *fault {
+	for i, a := range extra {
+		name := a.Name
+		taken := defined(name)
+		for _, other := range extra[:i] {
+			taken = taken || other.Name == name
+		}
+		if taken || name.Space == "xmlns" || !isName(name.Local) {
+			return &fault{ruleAttribute, fmt.Sprintf("the extra attribute %q", strictxml.Clip(name.Local)), "a name in XML that no other attribute has"}
+		}
+	}
+	return nil
+}
+
+// isName tells whether s can be the local name of an attribute. The judge is the
+// reader, so that whatever was read can be written.
+func isName(s string) bool {
+	if s == "xmlns" {
+		return false
+	}
+	t, err := xml.NewDecoder(strings.NewReader("<" + s + "/>")).RawToken()
+	start, ok := t.(xml.StartElement)
+	return err == nil && ok && start.Name == xml.Name{Local: s}
+}
+
+// headAttr, entryAttr and linkAttr tell which attributes have a field: on the
+// head's rs:md, on that of an entry, and on an rs:ln.
+func headAttr(name xml.Name) bool {
+	if name.Space != "" {
+		return false
+	}
+	switch name.Local {
+	case "capability", "at", "completed", "from", "until", "modified":
+		return true
+	}
+	return false
+}
+
+func entryAttr(name xml.Name) bool {
+	if name.Space != "" {
+		return name.Space == CarriedNamespace && (name.Local == "id" || name.Local == "title" || name.Local == "hreflang" || name.Local == "modified")
+	}
+	switch name.Local {
+	case "change", "datetime", "encoding", "hash", "length", "path", "type", "etag":
+		return true
+	}
+	return headAttr(name)
+}
+
+func linkAttr(name xml.Name) bool {
+	if name.Space != "" {
+		return name.Space == CarriedNamespace && (name.Local == "id" || name.Local == "hreflang")
+	}
+	switch name.Local {
+	case "rel", "href", "modified", "encoding", "hash", "length", "path", "pri", "type", "profile":
+		return true
+	}
+	return false
 }

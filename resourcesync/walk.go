@@ -2,9 +2,9 @@ package resourcesync
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"net/http"
 	"time"
@@ -12,7 +12,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/follow"
 )
 
-// Walk is one pass of a Destination over a Source (clause 5.2): it finds the
+// Walk is what a Destination does with a Source (clause 5.2): it finds the
 // Source's lists, chooses those that are needed, and hands them out one at a
 // time. What a list says, and storing it, is the caller's. A Walk is used for
 // one loop over its Documents at a time.
@@ -38,7 +38,7 @@ import (
 //
 // # When a baseline is due
 //
-// In the first pass; with Full; in a stream without a Change List; when the
+// In the first walk; with Full; in a stream without a Change List; when the
 // Change Lists begin later than what has been read (then Capability List and
 // index are asked once more before); when a needed Change List is missing, and
 // when one that had failed is had; after a baseline whose lists were changed while
@@ -113,159 +113,6 @@ type Lists struct {
 	ResourceList string `json:"resource_list,omitempty"`
 }
 
-// State is what a walk leaves for the next one: which lists the Source has, how far
-// they were read, what makes the next requests conditional and, in an unfinished
-// walk, which lists are still to be read. It belongs to the URL of its Walk. The
-// zero State is that of a Source of which nothing was read.
-//
-// Its text is JSON. As a field of something that is stored as JSON it is an object.
-type State struct{ m *memory }
-
-// Unfinished reports whether the walk goes on with this State where another one
-// was broken off.
-func (s State) Unfinished() bool { return s.m != nil && s.m.Walk != nil }
-
-// IsZero reports whether this is the State of a Source of which nothing was read.
-func (s State) IsZero() bool { return s.m == nil }
-
-// MarshalText returns the form in which a State is stored.
-func (s State) MarshalText() ([]byte, error) {
-	if s.m == nil {
-		return []byte("{}"), nil
-	}
-	return json.Marshal(s.m)
-}
-
-// UnmarshalText reads what MarshalText has returned.
-func (s *State) UnmarshalText(text []byte) error {
-	m := new(memory)
-	if err := json.Unmarshal(text, m); err != nil {
-		return fmt.Errorf("state of a walk: %w", err)
-	}
-	s.m = m
-	return nil
-}
-
-// MarshalJSON returns the text as it is.
-func (s State) MarshalJSON() ([]byte, error) { return s.MarshalText() }
-
-// UnmarshalJSON reads what MarshalJSON has returned.
-func (s *State) UnmarshalJSON(text []byte) error { return s.UnmarshalText(text) }
-
-// memory is what a State holds.
-type memory struct {
-	// URL is that of the Walk; for another one the memory is of no use.
-	URL string `json:"url,omitempty"`
-	// Descriptions are the Source Descriptions that led to the streams.
-	Descriptions []naming `json:"descriptions,omitempty"`
-	Streams      []stream `json:"streams,omitempty"`
-	// Numbers counts the numbers that were given to streams.
-	Numbers int `json:"numbers,omitempty"`
-	// Hosts are others that the Walk's URL was redirected to, and where its
-	// documents may be.
-	Hosts []string `json:"hosts,omitempty"`
-	// Partial: the Source has sets of resources that are not followed.
-	Partial bool `json:"partial,omitempty"`
-	// Moved counts the baselines in a row whose lists were changed while they were
-	// read.
-	Moved int `json:"moved,omitempty"`
-	// Walk is an unfinished walk; nil when none is.
-	Walk *cursor `json:"walk,omitempty"`
-}
-
-// naming is a Source Description, or an index of some.
-type naming struct {
-	URL        string            `json:"url"`
-	Validators follow.Validators `json:"validators,omitzero"`
-	// Sum is the digest of what it names.
-	Sum string `json:"sum"`
-}
-
-// stream is what is known of one set of resources.
-type stream struct {
-	Lists
-	times
-	// Number is that of the set of resources among all that the Source ever had. It
-	// stays.
-	Number int `json:"number,omitempty"`
-	// New are the times of a walk that has not ended yet.
-	New times `json:"new,omitzero"`
-	// Known: a walk over the stream has ended whole.
-	Known bool `json:"known,omitempty"`
-	// Named makes the next request for the Capability List conditional.
-	Named follow.Validators `json:"named,omitzero"`
-	// Closed: no Change List is open, so that only the Capability List can tell of
-	// the next one (clause 12.1).
-	Closed bool `json:"closed,omitempty"`
-	// Open are the lists in the Change List Index that may still grow, or the
-	// newest one when all are closed.
-	Open []string `json:"open,omitempty"`
-	// Final is the newest Change List as it was when it was found closed.
-	Final closing `json:"final,omitzero"`
-	// Parts are the lists in the Resource List Index, in a stream without a
-	// Change List.
-	Parts []string `json:"parts,omitempty"`
-	// Validators of the lists, by URL.
-	Validators map[string]follow.Validators `json:"validators,omitempty"`
-
-	// before are the Validators of the last walk.
-	before map[string]follow.Validators
-}
-
-// closing is a closed Change List: its until, and how many entries it had.
-type closing struct {
-	URL     string    `json:"url"`
-	Until   time.Time `json:"until"`
-	Entries int       `json:"entries"`
-}
-
-// times say how far a stream has been read, by the Source's own clock.
-type times struct {
-	// Mark is the largest datetime that was read in the Change Lists and did not
-	// lie after its answer's Date, or the latest border of one without any
-	// datetime; without either, the at of the Resource List; without that, the
-	// from of the Change List. It never falls.
-	Mark time.Time `json:"mark,omitzero"`
-	// Covered is up to when all changes have been read, as far as the Source's
-	// own times tell: it is never before Mark. A Change List that begins later
-	// leaves something out.
-	Covered time.Time `json:"covered,omitzero"`
-	// At is that of the last Resource List.
-	At time.Time `json:"at,omitzero"`
-	// Missed: a Change List failed, or was damaged. It is asked for again, with all
-	// that reach to At; once it is had, a baseline is due.
-	Missed bool `json:"missed,omitempty"`
-}
-
-// cursor is an unfinished walk.
-type cursor struct {
-	// Steps are the lists that are still to be read, in order.
-	Steps []step `json:"steps,omitempty"`
-	// Documents counts the lists that were read to their end.
-	Documents int `json:"documents"`
-	// Others counts indexes, and lists that were not to be had.
-	Others int `json:"others,omitempty"`
-	// Memory is the one of the next walk, in the making.
-	Memory memory `json:"memory"`
-	Full   bool   `json:"full,omitempty"`
-	// Due: a baseline is due; Planned: its lists are among Steps, or were read.
-	Due     bool `json:"due,omitempty"`
-	Planned bool `json:"planned,omitempty"`
-	// Incomplete: the baseline is no complete enumeration.
-	Incomplete bool `json:"incomplete,omitempty"`
-	// Moved: the lists of the baseline were changed while they were read. What went
-	// from one that was not read yet into one that was is not known.
-	Moved bool `json:"moved,omitempty"`
-	// At is the earliest at of the baseline; Timeless: some list has none.
-	At       time.Time `json:"at,omitzero"`
-	Timeless bool      `json:"timeless,omitempty"`
-	Gap      *Gap      `json:"gap,omitempty"`
-	// Lost says what is lost, and MoreLost counts what is not said.
-	Lost     []string `json:"lost,omitempty"`
-	MoreLost int      `json:"more_lost,omitempty"`
-	Dialects []string `json:"dialects,omitempty"`
-}
-
 // Result says what a walk was worth, as far as it came. A walk has ended whole when
 // Documents ended without an error, there is no Gap, and the Source has not Ended.
 type Result struct {
@@ -307,48 +154,6 @@ type Result struct {
 	Dialects []string
 }
 
-// Gap is a missing or unreadable list.
-type Gap struct {
-	URL    string `json:"url"`
-	Reason string `json:"reason"`
-}
-
-// String returns both in one line.
-func (g Gap) String() string { return g.URL + ": " + g.Reason }
-
-// Errors of a walk that decide what to do next.
-var (
-	// ErrTooManyDocuments: MaxDocuments were read. The walk can go on from the last
-	// List.State with a higher one.
-	ErrTooManyDocuments = errors.New("too many documents in one walk")
-	// ErrStale: the list where an unfinished walk was to go on is gone; start anew.
-	ErrStale = errors.New("the walk cannot be resumed: its next document is gone; start anew")
-	// ErrUnread: the loop went on before it had read the list to its end.
-	ErrUnread = errors.New("the document was not read to its end")
-	// ErrOnlyDumps: the Source publishes its resources in dumps only.
-	ErrOnlyDumps = errors.New("the Source has dumps and neither a Resource List nor a Change List; ask its operator for lists")
-	// ErrNoBaseline: what the Source had before its Change Lists begin stands in a
-	// Resource Dump only.
-	ErrNoBaseline = errors.New("the Source has a Resource Dump and Change Lists, and no Resource List, which is missing: dumps are not read, so what it had before its changes would be left out; ask its operator for a Resource List")
-	// ErrRefused: a link or redirect leads where the walk may not go.
-	ErrRefused = errors.New("address refused")
-)
-
-// StatusError is an answer with a status that the walk cannot go on from.
-type StatusError struct {
-	URL    string
-	Status int // of HTTP
-	// Partial is the answer's header field Bridge-Partial, "" when it has none. A
-	// bridge sends it while its lists do not have all that its own Sources have.
-	Partial string
-}
-
-// Error returns the status, the URL and what to do.
-func (e *StatusError) Error() string { return (*follow.StatusError)(e).Error() }
-
-// Unwrap returns the error of the HTTP client.
-func (e *StatusError) Unwrap() error { return (*follow.StatusError)(e) }
-
 // Documents walks, and returns the lists, newest first. Read the entries of each with
 // List.Next until it returns io.EOF, or another error that is no *EntryError; then go
 // on with the loop, which knows what that error means: a list that cannot be read
@@ -365,14 +170,14 @@ func (w *Walk) Documents(ctx context.Context) iter.Seq2[*List, error] {
 		w.result = Result{State: w.State}
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		p, err := newPass(ctx, w)
+		k, err := newWalker(ctx, w)
 		if err != nil {
 			yield(nil, err)
 			return
 		}
-		defer p.close()
-		ended, err := p.run(yield)
-		w.result = p.result(ended && err == nil)
+		defer k.close()
+		ended, err := k.run(yield)
+		w.result = k.result(ended && err == nil)
 		if err != nil {
 			yield(nil, err)
 		}
@@ -382,16 +187,220 @@ func (w *Walk) Documents(ctx context.Context) iter.Seq2[*List, error] {
 // Result returns what the walk of the last Documents was worth.
 func (w *Walk) Result() Result { return w.result }
 
-// TooManyError is an ErrTooManyDocuments that says which document was not read.
-type TooManyError struct {
-	URL  string
-	Read int // documents
+// List is one list of a walk. It is valid until the loop over the walk's lists
+// goes on.
+type List struct {
+	// Index counts the lists of the walk from 0.
+	Index int
+	// Requested is the URL that was asked for, URL the one that answered after
+	// redirects; links are resolved against the latter.
+	Requested, URL string
+	// Date is the answer's Date, else the walk's clock, in UTC.
+	Date time.Time
+	// Baseline tells a Resource List, or a part of one, from a Change List.
+	Baseline bool
+	// Lists are the documents of the stream that the list belongs to, and Set its
+	// number: 0 as long as the Source has one set of resources. It stays the same
+	// from walk to walk.
+	Lists Lists
+	Set   int
+	// Identity is URL, a bar, and the list's from. While it stays, a Change List
+	// only grows at its end, so that positions of two walks can be compared.
+	Identity string
+	walker   *walker
+	answer   *follow.Answer
+	reader   *Reader
+	step     step
+	ended    bool  // read to io.EOF, and taken into the walker's cursor
+	fatal    error // what Next returned last, if it ends the reading
+	live     bool  // it is being visited
+	// datetime is the largest of the entries, late ones left out; nameless counts
+	// bad entries without a readable loc.
+	datetime time.Time
+	nameless int
+	read     int // entries, bad ones included
 }
 
-// Error says so, and what to do.
-func (e *TooManyError) Error() string {
-	return fmt.Sprintf("%s: %v: %d were read; if the Source is that large, raise the cap and go on", e.URL, ErrTooManyDocuments, e.Read)
+// newList reads the head of an answer whose body is in.
+func newList(k *walker, a *follow.Answer, in io.Reader) (*List, error) {
+	l := &List{Requested: a.Requested, URL: a.URL, Date: a.Date, walker: k, answer: a}
+	l.reader = NewReader(in, ReadOptions{URL: a.URL, ContentType: a.Header.Get("Content-Type"), Limits: k.w.Limits, Report: l.problem})
+	head, err := l.reader.Head()
+	if err != nil {
+		return nil, l.fault(err)
+	}
+	l.Identity = a.URL + "|" + head.From.String()
+	return l, nil
 }
 
-// Unwrap returns ErrTooManyDocuments.
-func (e *TooManyError) Unwrap() error { return ErrTooManyDocuments }
+// Head returns what the list has said of itself so far, see Reader.Document.
+func (l *List) Head() *Document { return l.reader.Document() }
+
+// Next returns the next entry, see Reader.Next.
+func (l *List) Next() (*Entry, error) {
+	e, err := l.reader.Next()
+	if err == nil && follow.Foreign(l.URL, e.Loc) && !follow.Foreign(l.walker.w.URL, e.Loc) {
+		// A walk that begins at a local document may go to local files otherwise.
+		e, err = nil, &EntryError{Rule: ruleLoc, URL: l.URL, Line: e.Line, Column: e.Column, Loc: e.Loc, ID: e.Metadata.ID,
+			Reason: "it names a local file; want an http or https address, since the list is not local", Input: l.reader.Input()}
+	}
+	switch bad := err.(type) { //nolint:errorlint // Reader.Next returns it bare
+	case nil:
+		l.read++
+		l.count(e)
+	case *EntryError:
+		l.read++
+		if bad.Loc == "" {
+			l.nameless++
+		}
+	default:
+		err = l.fault(err)
+		l.fatal = err
+		if err == io.EOF && l.live && !l.ended {
+			l.ended = true
+			l.walker.cur.take(l, l.walker.w.Overlap)
+		}
+	}
+	return e, err
+}
+
+// Entries returns what is left of the entries, each as an *Entry or as an
+// *EntryError for one that cannot be taken. They end where Next returns io.EOF or
+// another error, which Walk.Documents then deals with; List.State reports which of
+// them it was.
+func (l *List) Entries() iter.Seq2[*Entry, *EntryError] {
+	return func(yield func(*Entry, *EntryError) bool) {
+		for {
+			e, err := l.Next()
+			var bad *EntryError
+			if err != nil && !errors.As(err, &bad) || !yield(e, bad) {
+				return
+			}
+		}
+	}
+}
+
+// Position is the place of the last entry in the list, from 1; 0 before the
+// first.
+func (l *List) Position() int { return l.read }
+
+// Input returns the last entry whole, see Reader.Input.
+func (l *List) Input() []byte { return l.reader.Input() }
+
+// Late tells whether a stamp lies after the answer's date, so that it must not
+// become the mark. Date has whole seconds: a stamp within its second is not
+// late.
+func (l *List) Late(stamp time.Time) bool { return l.answer.Late(stamp) }
+
+// State returns that of a walk which goes on after this list. It is to be stored in
+// one transaction with what the list said; ok is false until Next has returned
+// io.EOF.
+func (l *List) State() (s State, ok bool) {
+	if !l.ended {
+		return State{}, false
+	}
+	m, c := l.walker.before, l.walker.cur.clone()
+	m.Walk = &c
+	return State{&m}, true
+}
+
+// cursorParts is how many parts of a cursor may be written for each list.
+const cursorParts = 64
+
+// Checkpoint reports whether the State after this list is to be stored: it names
+// all lists that are still to be read, so that storing it each time would cost the
+// square of their number (D121). It is due after every list while few are left,
+// after the first one, and else after so many that their share of it is small.
+// Who goes on from an earlier one reads the lists since then again. It is to be
+// asked once for each list.
+func (l *List) Checkpoint() bool {
+	k := l.walker
+	parts := len(k.cur.Steps)
+	for i := range k.cur.Memory.Streams {
+		parts += len(k.cur.Memory.Streams[i].Validators)
+	}
+	if k.unsaved++; k.saved && k.unsaved*cursorParts < parts {
+		return false
+	}
+	k.saved, k.unsaved = true, 0
+	return true
+}
+
+func (l *List) count(e *Entry) {
+	if t := e.Metadata.Datetime; !t.IsZero() {
+		l.datetime = l.later(l.datetime, t)
+	}
+}
+
+// later returns the later of two times, but none that is late.
+func (l *List) later(t time.Time, d Datetime) time.Time {
+	if o := d.Time(); !d.IsZero() && o.After(t) && !l.Late(o) {
+		return o
+	}
+	return t
+}
+
+// mark is the largest time of a change. Where no change has one it is the latest
+// border of the list, which the Source gives as its own time; what lastmod says is
+// not when a change was listed (D5).
+func (l *List) mark() time.Time {
+	if l.datetime.IsZero() && l.read > 0 {
+		return l.later(l.later(time.Time{}, l.Head().From), l.Head().Until)
+	}
+	return l.datetime
+}
+
+// open tells that the list may still grow.
+func (l *List) open() bool { return l.Head().Until.IsZero() }
+
+// modified is the answer's Last-Modified; zero when there is none, or a late one.
+func (l *List) modified() time.Time {
+	t, err := http.ParseTime(l.answer.Validators.LastModified)
+	if err != nil || l.Late(t) {
+		return time.Time{}
+	}
+	return t
+}
+
+func (l *List) problem(p Problem) { l.walker.report(p, l.live) }
+
+// broken reports a rule that the list as a whole breaks.
+func (l *List) broken(rule, found, expected string) {
+	l.problem(Problem{Rule: rule, URL: l.URL, Found: found, Expected: expected})
+}
+
+// fault makes a gzip file that cannot be unpacked the document's own fault.
+func (l *List) fault(err error) error {
+	var packed *packedError
+	if errors.As(err, &packed) {
+		return &DocumentError{URL: l.URL, Line: 1, Column: 1, Reason: packed.reason}
+	}
+	return err
+}
+
+func (l *List) close() { l.answer.Close() }
+
+// entries reads a document that is not handed out, such as an index, to its end,
+// and tells of each entry. whole is false when the loc of an entry could not be
+// read. Its entries stay in memory: there may be no more of them than clause 7
+// allows.
+func (l *List) entries(each func(*Entry)) (whole bool, err error) {
+	defer l.close()
+	for {
+		e, err := l.Next()
+		if l.read > MaxEntries {
+			return false, &DocumentError{URL: l.URL, Line: 1, Column: 1, Reason: fmt.Sprintf("more than %d entries; want several documents", MaxEntries)}
+		}
+		var bad *EntryError
+		switch {
+		case err == io.EOF:
+			return l.nameless == 0, nil
+		case errors.As(err, &bad):
+			l.problem(Problem{Rule: bad.Rule, URL: bad.URL, Line: bad.Line, Column: bad.Column, Found: bad.Reason, Expected: "a loc that leads to a document"})
+		case err != nil:
+			return false, err
+		default:
+			each(e)
+		}
+	}
+}

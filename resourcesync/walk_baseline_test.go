@@ -70,7 +70,7 @@ func TestPartsWithoutAt(t *testing.T) {
 }
 
 // TestPartsThatMove: while the parts of a Resource List are read, a deletion moves
-// a resource into a part that was read already. The next pass reads all of them
+// a resource into a part that was read already. The next walk reads all of them
 // again, as do some more when that goes on.
 func TestPartsThatMove(t *testing.T) {
 	s := newSite(t)
@@ -98,7 +98,7 @@ func TestPartsThatMove(t *testing.T) {
 		}
 	}
 
-	// One that changes once is whole in the pass after.
+	// One that changes once is whole in the walk after.
 	parts(s, 6)
 	s.put("/cap", urlset(attrs("capability", "capabilitylist"), lists("/rl", "resourcelist"), lists("/cl", "changelist")))
 	s.handle("/p2", func(w http.ResponseWriter, _ *http.Request) {

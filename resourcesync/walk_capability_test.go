@@ -11,14 +11,14 @@ import (
 	"testing"
 )
 
-// TestCapabilityListChanges: where no open Change List is followed, each pass asks
+// TestCapabilityListChanges: where no open Change List is followed, each walk asks
 // the Capability List what there is, and follows that. (D80)
 func TestCapabilityListChanges(t *testing.T) {
 	closed := []string{lists("/cl", "changelist"), lists("/rl", "resourcelist")}
 	for _, tt := range []struct {
 		name          string
 		before, after []string
-		visited, asks string // in the pass after the change
+		visited, asks string // in the walk after the change
 	}{
 		{"a Change List is added", []string{lists("/rl", "resourcelist")}, []string{lists("/rl", "resourcelist"), lists("/open", "changelist")},
 			"/open /rl*", "/cap /open /rl"},

@@ -92,7 +92,7 @@ func (h *history) shown() []int {
 	return all
 }
 
-// Every pass, in whatever state, sees each change later than its mark exactly
+// Every walk, in whatever state, sees each change later than its mark exactly
 // once, newest list first, and says so when some cannot be had; and a walk that
 // was broken off goes on without missing or repeating a list.
 func TestEachChangeOnce(t *testing.T) {
@@ -109,7 +109,7 @@ func TestEachChangeOnce(t *testing.T) {
 		var w *Walk
 		var state State
 		mark := -1
-		for range rapid.IntRange(2, 5).Draw(rt, "passes") {
+		for range rapid.IntRange(2, 5).Draw(rt, "walks") {
 			h.grow(rt)
 			h.publish()
 			w = h.s.walk("/cap")

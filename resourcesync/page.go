@@ -186,7 +186,7 @@ func (d *discovery) robots() error {
 		if d.seen[follow.Key(to)] {
 			continue
 		}
-		if err := d.p.client.Allowed(to); err != nil {
+		if err := d.walker.client.Allowed(to); err != nil {
 			d.fail(place, to, err.Error())
 			continue
 		}
@@ -212,7 +212,7 @@ func (d *discovery) robots() error {
 func (d *discovery) plain(sitemaps []string, place string) error {
 	if len(d.found.Sets) > 0 {
 		for _, at := range sitemaps {
-			d.p.report(Problem{Rule: ruleNames, URL: at, Found: "a plain sitemap beside Resource Lists", Expected: "Resource Lists; the sitemap is not followed"}, false)
+			d.walker.report(Problem{Rule: ruleNames, URL: at, Found: "a plain sitemap beside Resource Lists", Expected: "Resource Lists; the sitemap is not followed"}, false)
 		}
 		return nil
 	}
@@ -229,7 +229,7 @@ func (d *discovery) plain(sitemaps []string, place string) error {
 // there is nothing.
 func (d *discovery) sitemaps(at string) (urls []string, answer string, err error) {
 	d.seen[follow.Key(at)] = true
-	a, err := d.p.get(at, follow.Validators{})
+	a, err := d.walker.get(at, follow.Validators{})
 	if s := follow.Status(err); s != 0 && s != 429 && s < 500 {
 		return nil, fmt.Sprintf("HTTP status %d", s), nil
 	}

@@ -1,71 +1,9 @@
-// Package resourcesync reads and writes the documents of the ResourceSync
-// Framework Specification 1.1 (ANSI/NISO Z39.99-2017), and reads what older
-// versions of it and plain sitemaps look like.
-//
-// # Following a Source
-//
-// A [Walk] is a Destination (clause 5). It finds the lists of a Source from any
-// address of it, reads those that are needed, and hands them out, newest first:
-//
-//	walk := resourcesync.Walk{URL: "https://example.org/", State: state}
-//	for list, err := range walk.Documents(ctx) {
-//		if err != nil {
-//			return err
-//		}
-//		for entry, bad := range list.Entries() {
-//			// a resource is at entry.Loc, or was deleted: see Metadata.Change
-//		}
-//	}
-//	state = walk.Result().State
-//
-// The first walk reads Change Lists and Resource Lists. Keep [Result].State, and the
-// next one reads only what is new in the Change Lists. Of several entries of one
-// resource the first list that has it counts, and in a Change List the last entry. A
-// resource that is missing is deleted only where [Result].Complete says so. [Walk]
-// says more, and [Walk.Discover] shows what an address leads to.
-//
-// # Reading and writing one document
-//
-// All documents of the framework are of one model (clause 6.1): a head with a
-// capability, a few times and links, and entries. So there is one type for all,
-// [Document]. [NewReader] reads a document and [NewWriter] writes one, entry by entry,
-// in memory that does not grow with it. A short document is written at once with
-// [Document.WriteTo].
-//
-// A Reader takes what it can: a place where a document breaks a rule is reported as a
-// [Problem], an entry that cannot be taken is an [EntryError], and only a
-// [DocumentError] ends the reading. A Writer refuses to break a rule with a
-// [RuleError], and returns [ErrFull] when the next entry needs another document.
-// [Rules] lists the rules.
 package resourcesync
 
 import (
 	"encoding/xml"
 	"strconv"
-)
-
-// Namespaces of the documents (clause 4).
-const (
-	SitemapNamespace = "http://www.sitemaps.org/schemas/sitemap/0.9"
-	Namespace        = "http://www.openarchives.org/rs/terms/"
-	// BetaNamespace took the place of Namespace in the drafts of 2012 and early
-	// 2013.
-	BetaNamespace = "http://www.openarchives.org/rs/"
-	// CarriedNamespace is ours, for what travels between two bridges in
-	// attributes of an entry's rs:md and rs:ln (clause 7 allows attributes in
-	// other namespaces): "id", the identifier of the record where it is not its
-	// loc (on a link: of the record that the link leads to); "title", its title;
-	// "modified", when it was last modified by the word of its Source, where no
-	// link of relation via says so; and "hreflang", the language of a
-	// representation. It is a name and no address, and it never changes.
-	CarriedNamespace = "urn:x-bridge:terms:1"
-)
-
-// The limits of one document (clause 7). The community's 50 MB are read as the
-// smaller of the two megabytes.
-const (
-	MaxEntries       = 50_000
-	MaxBytes   int64 = 50_000_000
+	"strings"
 )
 
 // Capability is the nature of a document (clause 7, capability).
@@ -299,3 +237,72 @@ func (l Length) Bytes() (n int64, known bool) { return l.n, l.known }
 
 // append appends the digits of a known length.
 func (l Length) append(b []byte) []byte { return strconv.AppendInt(b, l.n, 10) }
+
+// Dialect is the version of the specification that a document is written in, as
+// far as its markup shows.
+type Dialect string
+
+// The dialects that a Reader tells apart.
+const (
+	// Dialect11 is version 1.1 (ANSI/NISO Z39.99-2017). Documents that look the same in
+	// 1.0 count as 1.1.
+	Dialect11 Dialect = "1.1"
+	// Dialect10 is version 1.0 (2014): a list of changes with entries, none of which
+	// has a datetime. There the place in the list says which of two changes is the
+	// later one; lastmod does not. As the last entry may have one, a Reader says so only once it has read to the end.
+	Dialect10 Dialect = "1.0"
+	// Dialect091 is a draft of 2013 up to 0.9.1 with today's namespace: the attribute
+	// modified on an rs:md, the capability "resourcesync" for a Source
+	// Description, or the relation "resourcesync" for up. A document of 0.9.1
+	// without any of them looks like one of a later version.
+	Dialect091 Dialect = "0.9.1"
+	// DialectBeta is the draft that D-Lib Magazine showed in 2013, in BetaNamespace.
+	// The newest change stands first.
+	DialectBeta Dialect = "2013 beta"
+	// DialectSitemap is a sitemap or an index of sitemaps without anything of
+	// ResourceSync.
+	DialectSitemap Dialect = "sitemap"
+)
+
+// namespace is that of the dialect's own elements; "" when it has none.
+func (d Dialect) namespace() string {
+	switch d {
+	case DialectBeta:
+		return BetaNamespace
+	case DialectSitemap:
+		return ""
+	}
+	return Namespace
+}
+
+// sitemapBefore is what search engines had before they agreed on one namespace.
+const sitemapBefore = "http://www.google.com/schemas/sitemap/0."
+
+// meant returns the namespace that was meant by one that is nearly right: the
+// final slash too many or missing, other letter case, https, without www., or an
+// early one of sitemaps. For any other it returns space itself.
+func meant(space string) string {
+	switch space {
+	case SitemapNamespace, Namespace, BetaNamespace, CarriedNamespace:
+		return space
+	}
+	name := strings.ToLower(strings.Trim(space, " \t\r\n"))
+	if rest, ok := strings.CutPrefix(name, "https://"); ok {
+		name = "http://" + rest
+	}
+	if rest, ok := strings.CutPrefix(name, "http://"); ok && !strings.HasPrefix(rest, "www.") {
+		name = "http://www." + rest
+	}
+	if strings.HasPrefix(name, sitemapBefore) {
+		return SitemapNamespace
+	}
+	switch strings.TrimRight(name, "/#") {
+	case SitemapNamespace, "http://www.sitemaps.org/schemas/sitemap/0.84":
+		return SitemapNamespace
+	case strings.TrimSuffix(Namespace, "/"):
+		return Namespace
+	case strings.TrimSuffix(BetaNamespace, "/"):
+		return BetaNamespace
+	}
+	return space
+}

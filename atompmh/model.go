@@ -1,40 +1,3 @@
-// Package atompmh reads and writes the Atom Feed Protocol for Metadata Harvesting
-// 1.0 (Atom-PMH, draft 2012-11-23). It builds on RFC 4287 (Atom), RFC 5005 (archived
-// and complete feeds) and RFC 6721 (tombstones).
-//
-// # Harvesting
-//
-// A feed is a chain: the subscription document has the newest entries, and each
-// document links to the archive document before it. A [Walk] reads the chain from
-// its newest document as far back as is needed:
-//
-//	walk := atompmh.Walk{URL: "https://example.org/feed.atom", State: state}
-//	for doc, err := range walk.Documents(ctx) {
-//		if err != nil {
-//			return err
-//		}
-//		for entry, bad := range doc.Entries() {
-//			// one record was changed or deleted, see Entry.Kind
-//		}
-//	}
-//	state = walk.Result().State
-//
-// Documents come newest first. Of several entries of one record the one with the
-// latest Updated counts. Keep [Result].State, and the next Walk reads only what is
-// new. Keep [Document.State] after each document, and a walk that was broken off goes
-// on from there. A record that is missing is deleted only where [Document.Complete]
-// says so.
-//
-// # Reading and writing one document
-//
-// [NewReader] reads a document and [NewWriter] writes one, entry by entry, in memory
-// that does not grow with it. A Reader takes what it can: a place where a document
-// breaks a rule is reported as a [Problem], an entry that cannot be taken is an
-// [EntryError], and only a [DocumentError] ends the reading. A Writer refuses to break
-// a rule with a [RuleError]. [Rules] lists the rules.
-//
-// The package stores nothing, and makes requests only with the *http.Client that a
-// Walk has.
 package atompmh
 
 import (
@@ -44,19 +7,6 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/internal/strictxml"
-)
-
-// The namespaces that matter. Prefixes never do.
-const (
-	// Namespace is that of Atom (RFC 4287 1.2).
-	Namespace = "http://www.w3.org/2005/Atom"
-	// HistoryNamespace is that of fh:archive and fh:complete (RFC 5005 1).
-	HistoryNamespace = "http://purl.org/syndication/history/1.0"
-	// TombstonesNamespace is that of at:deleted-entry (RFC 6721 2).
-	TombstonesNamespace = "http://purl.org/atompub/tombstones/1.0"
-	// LinkExtensionsNamespace is that of the attributes of Atom Link
-	// Extensions, such as le:md5; they are kept in Link.Other.
-	LinkExtensionsNamespace = "http://purl.org/atompub/link-extensions/1.0"
 )
 
 // openSearch is how the namespaces of OpenSearch's response elements begin.
@@ -247,3 +197,41 @@ type Source struct {
 	Metadata
 	Links []Link
 }
+
+// Metadata is what a feed, an entry and an atom:source have in common besides
+// identity, title and links.
+type Metadata struct {
+	// Language is that of the title, as xml:lang states it; "" when unknown.
+	Language              string
+	Authors, Contributors []Person
+	// Rights is atom:rights as plain text.
+	Rights     Text
+	Categories []Category
+}
+
+// Person is a Person construct (RFC 4287 3.2). Name is mandatory.
+type Person struct{ Name, URI, Email string }
+
+// Text is a text as plain text, with the language that xml:lang states, "" when
+// unknown.
+type Text struct{ Value, Language string }
+
+// Category is an atom:category (RFC 4287 4.2.2). Term is mandatory.
+type Category struct{ Term, Scheme, Label string }
+
+// CanBeID reports whether an identifier can stand as atom:id byte for byte: it is
+// an absolute IRI (RFC 4287 4.2.6), and XML can hold it.
+func CanBeID(id string) bool { return strictxml.IsIRI(id) && strictxml.Holds(id) }
+
+// Record returns the identifier of the entry's record: the one that it carries,
+// else its atom:id.
+func (e *Entry) Record() string {
+	if e.CarriedID != "" {
+		return e.CarriedID
+	}
+	return e.ID
+}
+
+// Untitled tells that the title only repeats atom:id. RFC 4287 demands one of
+// every entry, and that is what a record without a title has there.
+func (e *Entry) Untitled() bool { return e.Title == collapse(e.ID) }

@@ -1,0 +1,67 @@
+// Package atompmh reads and writes the Atom Feed Protocol for Metadata Harvesting
+// 1.0 (Atom-PMH, draft 2012-11-23). It builds on RFC 4287 (Atom), RFC 5005 (archived
+// and complete feeds) and RFC 6721 (tombstones).
+//
+// # Harvesting
+//
+// A feed is a chain: the subscription document has the newest entries, and each
+// document links to the archive document before it. A [Walk] reads the chain from
+// its newest document as far back as is needed:
+//
+//	walk := atompmh.Walk{URL: "https://example.org/feed.atom", State: state}
+//	for doc, err := range walk.Documents(ctx) {
+//		if err != nil {
+//			return err
+//		}
+//		for entry, bad := range doc.Entries() {
+//			// one record was changed or deleted, see Entry.Kind
+//		}
+//	}
+//	state = walk.Result().State
+//
+// Documents come newest first. Of several entries of one record the one with the
+// latest Updated counts. Keep [Result].State, and the next Walk reads only what is
+// new. Keep [Document.State] after each document, and a walk that was broken off goes
+// on from there. A record that is missing is deleted only where [Document.Complete]
+// says so.
+//
+// # Reading and writing one document
+//
+// [NewReader] reads a document and [NewWriter] writes one, entry by entry, in memory
+// that does not grow with it. A Reader takes what it can: a place where a document
+// breaks a rule is reported as a [Problem], an entry that cannot be taken is an
+// [EntryError], and only a [DocumentError] ends the reading. A Writer refuses to break
+// a rule with a [RuleError]. [Rules] lists the rules.
+//
+// The package stores nothing, and makes requests only with the *http.Client that a
+// Walk has.
+package atompmh
+
+// The namespaces that matter. Prefixes never do.
+const (
+	// Namespace is that of Atom (RFC 4287 1.2).
+	Namespace = "http://www.w3.org/2005/Atom"
+	// HistoryNamespace is that of fh:archive and fh:complete (RFC 5005 1).
+	HistoryNamespace = "http://purl.org/syndication/history/1.0"
+	// TombstonesNamespace is that of at:deleted-entry (RFC 6721 2).
+	TombstonesNamespace = "http://purl.org/atompub/tombstones/1.0"
+	// LinkExtensionsNamespace is that of the attributes of Atom Link
+	// Extensions, such as le:md5; they are kept in Link.Other.
+	LinkExtensionsNamespace = "http://purl.org/atompub/link-extensions/1.0"
+)
+
+// What travels between two bridges beyond Atom-PMH, in a namespace of our own.
+const (
+	// CarriedNamespace is that of the attributes. It is a name and no address,
+	// and it never changes. On a link of relation via, modified, hash and length
+	// are those of the original: a time of RFC 3339, hashes in the manner of
+	// ResourceSync ("sha-256:" and hex), bytes. On an alternate link hash is that
+	// of the representation. On atom:entry, and on a link that leads to a record,
+	// id is what the bridge calls the record; on atom:entry, modified is when the
+	// record was last modified, where no link of relation via says so.
+	CarriedNamespace = "urn:x-bridge:terms:1"
+	// RelFurtherAlternate is the relation of the second and every further
+	// alternate link of one media type and language, of which RFC 4287 (4.1.2)
+	// allows only one.
+	RelFurtherAlternate = CarriedNamespace + ":alternate"
+)

@@ -1,0 +1,64 @@
+// Package resourcesync reads and writes the documents of the ResourceSync
+// Framework Specification 1.1 (ANSI/NISO Z39.99-2017), and reads what older
+// versions of it and plain sitemaps look like.
+//
+// # Following a Source
+//
+// A [Walk] is a Destination (clause 5). It finds the lists of a Source from any
+// address of it, reads those that are needed, and hands them out, newest first:
+//
+//	walk := resourcesync.Walk{URL: "https://example.org/", State: state}
+//	for list, err := range walk.Documents(ctx) {
+//		if err != nil {
+//			return err
+//		}
+//		for entry, bad := range list.Entries() {
+//			// a resource is at entry.Loc, or was deleted: see Metadata.Change
+//		}
+//	}
+//	state = walk.Result().State
+//
+// The first walk reads Change Lists and Resource Lists. Keep [Result].State, and the
+// next one reads only what is new in the Change Lists. Of several entries of one
+// resource the first list that has it counts, and in a Change List the last entry. A
+// resource that is missing is deleted only where [Result].Complete says so. [Walk]
+// says more, and [Walk.Discover] shows what an address leads to.
+//
+// # Reading and writing one document
+//
+// All documents of the framework are of one model (clause 6.1): a head with a
+// capability, a few times and links, and entries. So there is one type for all,
+// [Document]. [NewReader] reads a document and [NewWriter] writes one, entry by entry,
+// in memory that does not grow with it. A short document is written at once with
+// [Document.WriteTo].
+//
+// A Reader takes what it can: a place where a document breaks a rule is reported as a
+// [Problem], an entry that cannot be taken is an [EntryError], and only a
+// [DocumentError] ends the reading. A Writer refuses to break a rule with a
+// [RuleError], and returns [ErrFull] when the next entry needs another document.
+// [Rules] lists the rules.
+package resourcesync
+
+// Namespaces of the documents (clause 4).
+const (
+	SitemapNamespace = "http://www.sitemaps.org/schemas/sitemap/0.9"
+	Namespace        = "http://www.openarchives.org/rs/terms/"
+	// BetaNamespace took the place of Namespace in the drafts of 2012 and early
+	// 2013.
+	BetaNamespace = "http://www.openarchives.org/rs/"
+	// CarriedNamespace is ours, for what travels between two bridges in
+	// attributes of an entry's rs:md and rs:ln (clause 7 allows attributes in
+	// other namespaces): "id", the identifier of the record where it is not its
+	// loc (on a link: of the record that the link leads to); "title", its title;
+	// "modified", when it was last modified by the word of its Source, where no
+	// link of relation via says so; and "hreflang", the language of a
+	// representation. It is a name and no address, and it never changes.
+	CarriedNamespace = "urn:x-bridge:terms:1"
+)
+
+// The limits of one document (clause 7). The community's 50 MB are read as the
+// smaller of the two megabytes.
+const (
+	MaxEntries       = 50_000
+	MaxBytes   int64 = 50_000_000
+)

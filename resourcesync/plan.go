@@ -1,0 +1,403 @@
+package resourcesync
+
+import (
+	"errors"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/pmh-bridge/bridge/internal/follow"
+)
+
+// start plans a new walk.
+func (k *walker) start() error {
+	m := &k.cur.Memory
+	if len(m.Streams) == 0 || k.w.Full {
+		return k.discover()
+	}
+	for i := range m.Descriptions {
+		same, err := k.describes(&m.Descriptions[i])
+		if err != nil {
+			return err
+		}
+		if !same {
+			return k.discover()
+		}
+	}
+	return k.plan()
+}
+
+// describes tells whether a Source Description still names the same documents.
+func (k *walker) describes(d *naming) (bool, error) {
+	l, err := k.open(d.URL, d.Validators)
+	switch {
+	case follow.Status(err) == http.StatusNotModified && d.Validators != follow.Validators{}:
+		return true, nil
+	case missing(err):
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	var sum digest
+	_, err = l.entries(func(e *Entry) { sum.add(e.Loc) })
+	var fault *DocumentError
+	switch {
+	case errors.As(err, &fault):
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	d.Validators = l.answer.Validators
+	return sum.String() == d.Sum, nil
+}
+
+// discover finds the Source's lists from the beginning and plans the walk. It is
+// done once in a run.
+func (k *walker) discover() error {
+	k.surveyed = true
+	d := newDiscovery(k)
+	err := d.run()
+	if follow.Status(err) == http.StatusGone && d.entry {
+		k.ended = true
+		k.cur.Steps, k.cur.Due = nil, false
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, g := range d.missing {
+		k.gap(g)
+	}
+	k.cur.Memory.Descriptions, k.cur.Memory.Partial = d.descriptions, d.partial
+	k.adopt(d.found.Sets, d.validators)
+	return k.plan()
+}
+
+// adopt makes the streams those of the sets that were found. What is known of a
+// stream goes on with it. validators are those of the Capability Lists.
+func (k *walker) adopt(sets []Lists, validators map[string]follow.Validators) {
+	before := k.cur.Memory.Streams
+	streams := make([]stream, len(sets))
+	known := 0
+	for i, set := range sets {
+		streams[i].Lists = set
+		j := slices.IndexFunc(before, func(s stream) bool { return s.same(set) })
+		if j >= 0 {
+			known++
+			streams[i] = before[j]
+			k.rename(&streams[i], set)
+		} else {
+			streams[i].Number = k.cur.Memory.Numbers
+			k.cur.Memory.Numbers++
+			k.cur.Due = k.cur.Due || set.ResourceList != ""
+		}
+		streams[i].Named = validators[set.CapabilityList]
+	}
+	if known < len(before) {
+		k.cur.Due = true
+	}
+	k.cur.Memory.Streams = streams
+}
+
+// same tells whether a stream is that of a set: the Capability List says so, or,
+// where there is none, the lists.
+func (s *stream) same(set Lists) bool {
+	if s.CapabilityList != "" || set.CapabilityList != "" {
+		return s.CapabilityList == set.CapabilityList
+	}
+	return s.Lists == set
+}
+
+// rename gives a stream the lists that its Capability List names now. A Change
+// List that follows another one goes on from it; any other difference makes a
+// baseline due.
+func (k *walker) rename(s *stream, to Lists) {
+	if s.ChangeList != to.ChangeList {
+		s.Open, s.Closed, s.Final = nil, false, closing{}
+		k.cur.Due = k.cur.Due || s.ChangeList == "" || to.ChangeList == ""
+	}
+	if s.ResourceList != to.ResourceList {
+		s.Parts = nil
+		k.cur.Due = true
+	}
+	s.Lists = to
+}
+
+// plan puts together the first steps, and finds out whether a baseline is due.
+func (k *walker) plan() error {
+	k.cur.Steps, k.cur.Planned = nil, false
+	for i := range k.cur.Memory.Streams {
+		s := k.stream(i)
+		if s.Known && !k.surveyed && (s.ChangeList == "" || s.Closed) {
+			switch err := k.ask(i); {
+			case follow.Missing(err):
+				return k.discover()
+			case err != nil:
+				if err := k.survives(err); err != nil {
+					return err
+				}
+			}
+		}
+		if s.ChangeList != "" {
+			k.cur.Steps = append(k.cur.Steps, step{Stream: i, URL: s.ChangeList, Validators: s.before[s.ChangeList]})
+		}
+	}
+	for i := range k.cur.Memory.Streams {
+		if s := k.stream(i); s.ChangeList == "" && !k.cur.Due {
+			if replanned, err := k.probe(i); replanned || err != nil {
+				return err
+			}
+		}
+	}
+	if !k.cur.Due {
+		return nil
+	}
+	k.planBaseline()
+	return k.peek()
+}
+
+// probe finds out whether a stream that has only a Resource List has changed. A
+// baseline is due then. replanned tells that the Source was discovered anew.
+func (k *walker) probe(stream int) (replanned bool, err error) {
+	s := k.stream(stream)
+	urls := append([]string{s.ResourceList}, s.Parts...)
+	for _, url := range urls {
+		if s.before[url] == (follow.Validators{}) {
+			k.cur.Due = true
+			return false, nil
+		}
+	}
+	for i, url := range urls {
+		l, err := k.open(url, s.before[url])
+		switch {
+		case err == nil:
+			k.cur.Due = true
+			if i == 0 {
+				k.hold(l)
+			} else {
+				l.close()
+			}
+			return false, nil
+		case follow.Status(err) == http.StatusNotModified:
+		case i == 0 && follow.Missing(err) && !k.surveyed:
+			return true, k.discover()
+		case missing(err):
+			k.cur.Due = true
+			return false, nil
+		default:
+			return false, err
+		}
+	}
+	s.Validators = maps.Clone(s.before)
+	return false, nil
+}
+
+// planBaseline puts the Resource Lists of all streams at the end of the plan.
+func (k *walker) planBaseline() {
+	k.cur.Planned = true
+	for i := range k.cur.Memory.Streams {
+		if s := k.stream(i); s.ResourceList != "" {
+			k.cur.Steps = append(k.cur.Steps, step{Stream: i, URL: s.ResourceList, Baseline: true})
+		}
+	}
+}
+
+// peek learns the at of the Resource Lists in streams that were never walked, to
+// know which Change Lists go on from there.
+func (k *walker) peek() error {
+	for _, s := range slices.Clone(k.cur.Steps) {
+		stream := k.stream(s.Stream)
+		if !s.Baseline || stream.Known || stream.ChangeList == "" || slices.Contains(k.w.Accepted, s.URL) {
+			continue
+		}
+		l, err := k.open(s.URL, follow.Validators{})
+		if missing(err) {
+			continue // said when its turn comes
+		}
+		if err != nil {
+			return err
+		}
+		l.step, l.Baseline, l.Lists = s, true, stream.Lists
+		if at := l.Head().At.Time(); !at.IsZero() && !l.Late(at) {
+			stream.New.At = at
+		}
+		if !l.Head().Index {
+			l.close()
+			continue
+		}
+		k.cur.Steps = slices.DeleteFunc(k.cur.Steps, func(o step) bool { return o == s })
+		if err := k.expand(l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// step is one document that a walk is to read.
+type step struct {
+	// Stream is the index of its stream.
+	Stream int    `json:"stream"`
+	URL    string `json:"url"`
+	// Baseline tells Resource Lists from Change Lists.
+	Baseline bool `json:"baseline,omitempty"`
+	// Depth is the number of indexes that lead to it.
+	Depth int `json:"depth,omitempty"`
+	// From and At are what its index says of it, IndexAt is what that says of
+	// itself. Until is up to when it reaches; zero when that is unknown.
+	From    time.Time `json:"from,omitzero"`
+	Until   time.Time `json:"until,omitzero"`
+	At      time.Time `json:"at,omitzero"`
+	IndexAt time.Time `json:"index_at,omitzero"`
+	// Validators make the request conditional.
+	Validators follow.Validators `json:"validators,omitzero"`
+	// Again: the Capability List was asked again and still names it.
+	Again bool `json:"again,omitempty"`
+	// Behind is up to when the list reaches that this one goes on from, and that
+	// comes after it.
+	Behind time.Time `json:"behind,omitzero"`
+	// Sum is the digest of an index whose parts were read, which is asked again
+	// to see that it has not changed meanwhile.
+	Sum string `json:"sum,omitempty"`
+}
+
+// chronological returns the lists of a Change List Index in the order of their
+// times (clause 12.2), in which they should stand. Lists without times stay
+// behind the one that they follow.
+func chronological(lists []step) []step {
+	times := begins(lists)
+	forward, backward := true, true
+	var last time.Time
+	for i, t := range times {
+		switch {
+		case t.IsZero():
+			times[i] = last
+			continue
+		case !last.IsZero():
+			forward = forward && !t.Before(last)
+			backward = backward && !t.After(last)
+		}
+		last = t
+	}
+	if !forward && backward {
+		sorted := slices.Clone(lists)
+		slices.Reverse(sorted)
+		return sorted
+	}
+	order := make([]int, len(lists))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		if c := times[a].Compare(times[b]); c != 0 || lists[a].From.IsZero() || lists[b].From.IsZero() {
+			return c
+		}
+		// Of lists that begin in the same second the one that is open is the last.
+		return newer(&lists[a], &lists[b])
+	})
+	sorted := make([]step, len(lists))
+	for i, at := range order {
+		sorted[i] = lists[at]
+	}
+	return sorted
+}
+
+// begins returns the times by which lists are put in order: their from, else
+// their until. Where no list says from, one that does not say until either is
+// the open one, and the last.
+func begins(lists []step) []time.Time {
+	times := make([]time.Time, len(lists))
+	closed, from := false, false
+	for i := range lists {
+		times[i] = lists[i].From
+		from = from || !lists[i].From.IsZero()
+		if times[i].IsZero() {
+			times[i] = lists[i].Until
+			closed = closed || !times[i].IsZero()
+		}
+	}
+	if closed && !from {
+		for i := range times {
+			if times[i].IsZero() {
+				times[i] = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
+			}
+		}
+	}
+	return times
+}
+
+// reach sets up to when each of some lists in chronological order reaches: its
+// until, else the from of the next one that begins later.
+func reach(lists []step) {
+	var next, after time.Time // when the next lists begin, and those behind them
+	for i := len(lists) - 1; i >= 0; i-- {
+		until := next
+		switch from := lists[i].From; {
+		case from.IsZero():
+		case from.Equal(next):
+			until = after
+		default:
+			next, after = from, next
+		}
+		if lists[i].Until.IsZero() {
+			lists[i].Until = until
+		}
+	}
+}
+
+// needed returns the lists that have to be read to know all changes since a
+// moment, newest first. lists are in chronological order and reach has been
+// applied.
+func needed(lists []step, since time.Time) []step {
+	i := slices.IndexFunc(lists, func(s step) bool { return s.Until.IsZero() || !s.Until.Before(since) })
+	if i < 0 {
+		return nil
+	}
+	out := slices.Clone(lists[i:])
+	slices.Reverse(out)
+	return out
+}
+
+// holes returns the indexes of the lists before which a span of time is missing.
+func holes(lists []step) []int {
+	var at []int
+	for i := 1; i < len(lists); i++ {
+		if until, from := lists[i-1].Until, lists[i].From; !until.IsZero() && until.Before(from) {
+			at = append(at, i)
+		}
+	}
+	return at
+}
+
+// merge puts two sequences of steps, each newest first, into one. Resource Lists
+// stay behind all Change Lists.
+func merge(a, b []step) []step {
+	out := make([]step, 0, len(a)+len(b))
+	for len(a) > 0 && len(b) > 0 {
+		if newer(&a[0], &b[0]) >= 0 {
+			out, a = append(out, a[0]), a[1:]
+		} else {
+			out, b = append(out, b[0]), b[1:]
+		}
+	}
+	return append(append(out, a...), b...)
+}
+
+// newer is positive when a comes before b.
+func newer(a, b *step) int {
+	switch {
+	case a.Baseline != b.Baseline:
+		if b.Baseline {
+			return 1
+		}
+		return -1
+	case a.Baseline:
+		return 0
+	case a.Until.IsZero() != b.Until.IsZero():
+		if a.Until.IsZero() {
+			return 1
+		}
+		return -1
+	}
+	return a.Until.Compare(b.Until)
+}

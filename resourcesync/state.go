@@ -1,0 +1,375 @@
+package resourcesync
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"hash"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/pmh-bridge/bridge/internal/follow"
+)
+
+// State is what a walk leaves for the next one: which lists the Source has, how far
+// they were read, what makes the next requests conditional and, in an unfinished
+// walk, which lists are still to be read. It belongs to the URL of its Walk. The
+// zero State is that of a Source of which nothing was read.
+//
+// Its text is JSON. As a field of something that is stored as JSON it is an object.
+type State struct{ m *memory }
+
+// Unfinished reports whether the walk goes on with this State where another one
+// was broken off.
+func (s State) Unfinished() bool { return s.m != nil && s.m.Walk != nil }
+
+// IsZero reports whether this is the State of a Source of which nothing was read.
+func (s State) IsZero() bool { return s.m == nil }
+
+// MarshalText returns the form in which a State is stored.
+func (s State) MarshalText() ([]byte, error) {
+	if s.m == nil {
+		return []byte("{}"), nil
+	}
+	return json.Marshal(s.m)
+}
+
+// UnmarshalText reads what MarshalText has returned.
+func (s *State) UnmarshalText(text []byte) error {
+	m := new(memory)
+	if err := json.Unmarshal(text, m); err != nil {
+		return fmt.Errorf("state of a walk: %w", err)
+	}
+	s.m = m
+	return nil
+}
+
+// MarshalJSON returns the text as it is.
+func (s State) MarshalJSON() ([]byte, error) { return s.MarshalText() }
+
+// UnmarshalJSON reads what MarshalJSON has returned.
+func (s *State) UnmarshalJSON(text []byte) error { return s.UnmarshalText(text) }
+
+// memory is what a State holds.
+type memory struct {
+	// URL is that of the Walk; for another one the memory is of no use.
+	URL string `json:"url,omitempty"`
+	// Descriptions are the Source Descriptions that led to the streams.
+	Descriptions []naming `json:"descriptions,omitempty"`
+	Streams      []stream `json:"streams,omitempty"`
+	// Numbers counts the numbers that were given to streams.
+	Numbers int `json:"numbers,omitempty"`
+	// Hosts are others that the Walk's URL was redirected to, and where its
+	// documents may be.
+	Hosts []string `json:"hosts,omitempty"`
+	// Partial: the Source has sets of resources that are not followed.
+	Partial bool `json:"partial,omitempty"`
+	// Moved counts the baselines in a row whose lists were changed while they were
+	// read.
+	Moved int `json:"moved,omitempty"`
+	// Walk is an unfinished walk; nil when none is.
+	Walk *cursor `json:"walk,omitempty"`
+}
+
+// naming is a Source Description, or an index of some.
+type naming struct {
+	URL        string            `json:"url"`
+	Validators follow.Validators `json:"validators,omitzero"`
+	// Sum is the digest of what it names.
+	Sum string `json:"sum"`
+}
+
+// stream is what is known of one set of resources.
+type stream struct {
+	Lists
+	times
+	// Number is that of the set of resources among all that the Source ever had. It
+	// stays.
+	Number int `json:"number,omitempty"`
+	// New are the times of a walk that has not ended yet.
+	New times `json:"new,omitzero"`
+	// Known: a walk over the stream has ended whole.
+	Known bool `json:"known,omitempty"`
+	// Named makes the next request for the Capability List conditional.
+	Named follow.Validators `json:"named,omitzero"`
+	// Closed: no Change List is open, so that only the Capability List can tell of
+	// the next one (clause 12.1).
+	Closed bool `json:"closed,omitempty"`
+	// Open are the lists in the Change List Index that may still grow, or the
+	// newest one when all are closed.
+	Open []string `json:"open,omitempty"`
+	// Final is the newest Change List as it was when it was found closed.
+	Final closing `json:"final,omitzero"`
+	// Parts are the lists in the Resource List Index, in a stream without a
+	// Change List.
+	Parts []string `json:"parts,omitempty"`
+	// Validators of the lists, by URL.
+	Validators map[string]follow.Validators `json:"validators,omitempty"`
+
+	// before are the Validators of the last walk.
+	before map[string]follow.Validators
+}
+
+// closing is a closed Change List: its until, and how many entries it had.
+type closing struct {
+	URL     string    `json:"url"`
+	Until   time.Time `json:"until"`
+	Entries int       `json:"entries"`
+}
+
+// times say how far a stream has been read, by the Source's own clock.
+type times struct {
+	// Mark is the largest datetime that was read in the Change Lists and did not
+	// lie after its answer's Date, or the latest border of one without any
+	// datetime; without either, the at of the Resource List; without that, the
+	// from of the Change List. It never falls.
+	Mark time.Time `json:"mark,omitzero"`
+	// Covered is up to when all changes have been read, as far as the Source's
+	// own times tell: it is never before Mark. A Change List that begins later
+	// leaves something out.
+	Covered time.Time `json:"covered,omitzero"`
+	// At is that of the last Resource List.
+	At time.Time `json:"at,omitzero"`
+	// Missed: a Change List failed, or was damaged. It is asked for again, with all
+	// that reach to At; once it is had, a baseline is due.
+	Missed bool `json:"missed,omitempty"`
+}
+
+// cursor is an unfinished walk.
+type cursor struct {
+	// Steps are the lists that are still to be read, in order.
+	Steps []step `json:"steps,omitempty"`
+	// Documents counts the lists that were read to their end.
+	Documents int `json:"documents"`
+	// Others counts indexes, and lists that were not to be had.
+	Others int `json:"others,omitempty"`
+	// Memory is the one of the next walk, in the making.
+	Memory memory `json:"memory"`
+	Full   bool   `json:"full,omitempty"`
+	// Due: a baseline is due; Planned: its lists are among Steps, or were read.
+	Due     bool `json:"due,omitempty"`
+	Planned bool `json:"planned,omitempty"`
+	// Incomplete: the baseline is no complete enumeration.
+	Incomplete bool `json:"incomplete,omitempty"`
+	// Moved: the lists of the baseline were changed while they were read. What went
+	// from one that was not read yet into one that was is not known.
+	Moved bool `json:"moved,omitempty"`
+	// At is the earliest at of the baseline; Timeless: some list has none.
+	At       time.Time `json:"at,omitzero"`
+	Timeless bool      `json:"timeless,omitempty"`
+	Gap      *Gap      `json:"gap,omitempty"`
+	// Lost says what is lost, and MoreLost counts what is not said.
+	Lost     []string `json:"lost,omitempty"`
+	MoreLost int      `json:"more_lost,omitempty"`
+	Dialects []string `json:"dialects,omitempty"`
+}
+
+// take moves the cursor behind a list that was read to its end.
+func (c *cursor) take(l *List, overlap time.Duration) {
+	c.Documents++
+	head := l.Head()
+	if d := string(head.Dialect); d != "" && !slices.Contains(c.Dialects, d) {
+		c.Dialects = append(c.Dialects, d)
+	}
+	if l.Baseline {
+		c.enumerated(l)
+	} else {
+		c.changed(l, overlap)
+	}
+	c.Memory.validate(l.step.Stream, l)
+}
+
+// changed takes in what a whole Change List says of time.
+func (c *cursor) changed(l *List, overlap time.Duration) {
+	s, head := &c.Memory.Streams[l.step.Stream], l.Head()
+	t := &s.New
+	t.Mark = latest(t.Mark, l.mark())
+	t.Covered = l.later(l.later(t.Covered, head.From), head.Until)
+	if l.step.Until.IsZero() && l.open() {
+		// What was written at a moment has all that was published up to then.
+		if written := l.modified(); !written.IsZero() {
+			t.Covered = latest(t.Covered, written.Add(-overlap))
+		}
+		s.Closed = false
+	} else if l.step.Depth == 0 && l.step.Until.IsZero() {
+		s.Closed = true
+	}
+	if s.Closed && (l.Requested == s.ChangeList || slices.Contains(s.Open, l.Requested)) {
+		s.closes(l)
+	}
+}
+
+// closes compares the newest Change List, which is closed, with what it was.
+func (s *stream) closes(l *List) {
+	now := closing{URL: l.Requested, Until: latest(l.Head().Until.Time(), l.step.Until), Entries: l.read}
+	if was := s.Final; was.URL == now.URL && (!was.Until.Equal(now.Until) || was.Entries != now.Entries) {
+		l.broken(ruleClosed, now.String(), was.String()+", as before, since until means that the list does not change any more; what is new in it is taken")
+	}
+	s.Final = now
+}
+
+func (c closing) String() string {
+	return fmt.Sprintf("until %s and %d entries", stamp(c.Until), c.Entries)
+}
+
+// enumerated takes in what a whole Resource List is worth as an enumeration.
+func (c *cursor) enumerated(l *List) {
+	s, head := &l.step, l.Head()
+	if l.nameless > 0 {
+		c.Incomplete = true
+	}
+	if s.Depth == 0 {
+		c.Memory.Streams[s.Stream].Parts = nil // it was an index before, perhaps
+	}
+	if l.read == 0 {
+		l.broken(ruleEmpty, "no entry", "the resources of the Source; if it has none any more, that is meant")
+	}
+	if s.Depth == 0 && l.read >= MaxEntries {
+		c.Incomplete = true
+		l.broken(ruleFull, fmt.Sprintf("%d entries and no index", l.read),
+			fmt.Sprintf("an index of lists: one that ends at %d entries may leave out the others, so nothing is taken as deleted", MaxEntries))
+	}
+	if !head.At.IsZero() && !s.At.IsZero() && !head.At.Time().Equal(s.At) {
+		c.Incomplete, c.Moved = true, true
+		l.broken(ruleStable, "at "+head.At.String(), "at "+stamp(s.At)+" as its index says: it was changed while being read, so nothing is taken as deleted")
+	}
+	at := head.At.Time()
+	for _, t := range []time.Time{s.At, s.IndexAt} {
+		if at.IsZero() {
+			at = t
+		}
+	}
+	c.moment(l, at)
+}
+
+// moment takes in the at of a part of the baseline.
+func (c *cursor) moment(l *List, at time.Time) {
+	if at.IsZero() {
+		c.Timeless = true
+		return
+	}
+	c.At = earliest(c.At, at)
+	if !l.Late(at) {
+		t := &c.Memory.Streams[l.step.Stream].New
+		t.At = earliest(t.At, at)
+	}
+}
+
+// validate remembers what makes the next request for a list conditional. Resource
+// Lists beside a Change List are read only when a baseline is due.
+func (m *memory) validate(stream int, l *List) {
+	s := &m.Streams[stream]
+	v := l.answer.Validators
+	if v == (follow.Validators{}) || l.Baseline && s.ChangeList != "" {
+		return
+	}
+	n := 0
+	for i := range m.Streams {
+		n += len(m.Streams[i].Validators)
+	}
+	if n >= keptValidators {
+		return
+	}
+	if s.Validators == nil {
+		s.Validators = map[string]follow.Validators{}
+	}
+	s.Validators[l.Requested] = v
+}
+
+// settle completes the memory of a walk that has ended whole.
+func (m *memory) settle(baseline, moved bool) {
+	if baseline {
+		if m.Moved++; !moved {
+			m.Moved = 0
+		}
+	}
+	for i := range m.Streams {
+		s := &m.Streams[i]
+		s.before, s.Known = nil, true
+		if baseline && !s.New.At.IsZero() {
+			s.At = s.New.At
+		}
+		s.Mark = latest(s.Mark, s.New.Mark)
+		s.Covered = latest(latest(s.Covered, s.New.Covered), s.At)
+		if s.Mark.IsZero() {
+			if s.Mark = s.At; s.Mark.IsZero() {
+				s.Mark = s.Covered
+			}
+		}
+		s.Covered = latest(s.Covered, s.Mark)
+		if s.Missed = s.New.Missed; s.Missed {
+			s.Validators = nil // an index that has not changed would hide the list
+		}
+		s.New = times{}
+		for _, part := range s.Parts {
+			if _, ok := s.Validators[part]; !ok {
+				// The index alone does not say that nothing has changed.
+				s.Parts, s.Validators = nil, nil
+				break
+			}
+		}
+	}
+}
+
+func (c *cursor) clone() cursor {
+	d := *c
+	d.Steps = slices.Clone(c.Steps)
+	d.Memory = c.Memory.clone()
+	d.Lost = slices.Clone(c.Lost)
+	d.Dialects = slices.Clone(c.Dialects)
+	return d
+}
+
+func (m *memory) clone() memory {
+	n := *m
+	n.Descriptions = slices.Clone(m.Descriptions)
+	n.Streams = slices.Clone(m.Streams)
+	n.Hosts = slices.Clone(m.Hosts)
+	for i := range n.Streams {
+		s := &n.Streams[i]
+		s.Open = slices.Clone(s.Open)
+		s.Parts = slices.Clone(s.Parts)
+		s.Validators = maps.Clone(s.Validators)
+	}
+	return n
+}
+
+// latest and earliest take a zero time as none.
+func latest(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}
+
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
+
+// digest sums up what a document names. The zero value is ready.
+type digest struct{ h hash.Hash }
+
+func (d *digest) add(fields ...string) {
+	if d.h == nil {
+		d.h = sha256.New()
+	}
+	for _, f := range fields {
+		// Writing to a hash cannot fail.
+		_, _ = io.WriteString(d.h, strconv.Itoa(len(f))+":"+f)
+	}
+}
+
+// String returns the digest in hex.
+func (d *digest) String() string {
+	d.add()
+	return hex.EncodeToString(d.h.Sum(nil))
+}

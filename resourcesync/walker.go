@@ -1,0 +1,679 @@
+package resourcesync
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pmh-bridge/bridge/internal/follow"
+)
+
+const (
+	defaultMaxDocuments = 10_000
+	// maxIndexes is how deep indexes may be nested. The standard knows one level.
+	maxIndexes = 4
+	// keptValidators is how many lists a State can ask for conditionally.
+	keptValidators = 2_000
+	// keptProblems bounds what is remembered so as to report it once.
+	keptProblems = 10_000
+	// movedMost is how many baselines are read one after the other because the lists
+	// of each were changed while they were read.
+	movedMost = 5
+	// keptLost is how many things that are lost a Result names.
+	keptLost = 10
+
+	accept = "application/xml, text/xml;q=0.9, text/html;q=0.5, */*;q=0.1"
+)
+
+// walker is one walk. Only the goroutine of the loop touches it; the one
+// request that is under way ahead of it has its own.
+type walker struct {
+	w      *Walk
+	ctx    context.Context
+	client *follow.Client
+	before memory // what the State of the Walk holds
+	cur    cursor
+	read   map[string]bool  // documents of this run, as asked for and as answered
+	told   map[Problem]bool // of documents that may be opened again
+	held   *List            // opened, and perhaps the next to be read
+	asked  map[int]bool     // streams whose Capability List was asked in this run
+
+	saved   bool // a cursor of this run was to be stored
+	unsaved int  // lists since then
+
+	ended    bool // the Source has ended
+	surveyed bool // discovery was made in this run
+	resumed  bool // an unfinished walk goes on
+	resuming bool // its first document has not answered yet
+}
+
+func newWalker(ctx context.Context, w *Walk) (*walker, error) {
+	k := &walker{w: w, ctx: ctx, read: map[string]bool{}, told: map[Problem]bool{}, asked: map[int]bool{}}
+	if w.State.m != nil {
+		k.before = *w.State.m
+	}
+	unfinished := k.before.Walk
+	k.before.Walk = nil
+	switch {
+	case unfinished != nil:
+		k.cur, k.resumed, k.resuming = unfinished.clone(), true, true
+		for i := range k.cur.Steps {
+			k.cur.Steps[i].Validators = follow.Validators{}
+		}
+	case k.before.URL == w.URL:
+		k.cur.Memory = k.before.clone()
+		for i := range k.cur.Memory.Streams {
+			s := &k.cur.Memory.Streams[i]
+			if !w.Full {
+				s.before = s.Validators
+			}
+			s.Validators = nil
+		}
+	}
+	k.cur.Memory.URL = w.URL
+	if unfinished == nil {
+		k.cur.Full = w.Full
+		k.cur.Due = w.Full || k.cur.Memory.Moved > 0 && k.cur.Memory.Moved < movedMost
+		if w.Full {
+			k.cur.Memory.Hosts = nil
+		}
+	}
+	var err error
+	k.client, err = follow.New(follow.Options{HTTP: w.Client, Start: w.URL, AllowHost: w.AllowHost, Led: k.cur.Memory.Hosts, Accept: accept, Refused: ErrRefused, Now: w.Now})
+	if err != nil {
+		return nil, fmt.Errorf("ResourceSync Source: %w", err)
+	}
+	return k, nil
+}
+
+// get asks for a document.
+func (k *walker) get(url string, v follow.Validators) (*follow.Answer, error) {
+	a, err := k.client.Get(k.ctx, url, v)
+	k.cur.Memory.Hosts = k.client.Led()
+	var status *follow.StatusError
+	if errors.As(err, &status) {
+		return nil, (*StatusError)(status)
+	}
+	return a, err
+}
+
+func (k *walker) close() {
+	if k.held != nil {
+		k.held.close()
+	}
+	k.client.Close()
+}
+
+func (k *walker) most() int { return cmp.Or(k.w.MaxDocuments, defaultMaxDocuments) }
+
+func (k *walker) stream(i int) *stream { return &k.cur.Memory.Streams[i] }
+
+// run hands out lists until there are no more, and reports whether the loop has taken
+// them all.
+func (k *walker) run(yield func(*List, error) bool) (ended bool, err error) {
+	if !k.resumed {
+		if err := k.start(); err != nil || k.ended {
+			return true, err
+		}
+	}
+	for {
+		l, err := k.next()
+		if err != nil || l == nil {
+			return true, err
+		}
+		if more, err := k.visit(l, yield); !more || err != nil {
+			return more, err
+		}
+	}
+}
+
+// next returns the list that is to be visited; nil when the walk has ended.
+func (k *walker) next() (*List, error) {
+	for {
+		if len(k.cur.Steps) == 0 {
+			if k.cur.Planned || !k.cur.Due && !k.found() {
+				return nil, nil
+			}
+			k.planBaseline()
+			continue
+		}
+		s := k.cur.Steps[0]
+		k.cur.Steps = k.cur.Steps[1:]
+		l, err := k.arrive(s)
+		if l != nil || err != nil {
+			return l, err
+		}
+	}
+}
+
+// found reports whether a Change List was read that an earlier walk went on without:
+// what was absent from the Resource Lists meanwhile was not taken as deleted.
+func (k *walker) found() bool {
+	return slices.ContainsFunc(k.cur.Memory.Streams, func(s stream) bool { return s.Missed && !s.New.Missed && s.ResourceList != "" })
+}
+
+// arrive opens a list; nil when it is not to be visited.
+func (k *walker) arrive(s step) (*List, error) {
+	switch {
+	case s.Sum != "":
+		return nil, k.compare(s)
+	case k.read[follow.Key(s.URL)]:
+		return nil, nil
+	case slices.Contains(k.w.Accepted, s.URL):
+		k.cur.Incomplete = k.cur.Incomplete || s.Baseline
+		return nil, nil
+	}
+	l, err := k.open(s.URL, s.Validators)
+	resuming := k.resuming
+	k.resuming = false
+	switch {
+	case follow.Status(err) == 304 && s.Validators != follow.Validators{}:
+		k.unchanged(s)
+		return nil, nil
+	case resuming && follow.Missing(err):
+		return nil, fmt.Errorf("%w (%w)", ErrStale, err)
+	case missing(err), k.failsAtFirst(s, err):
+		return nil, k.absent(s, err)
+	case err != nil:
+		return nil, err
+	case k.read[follow.Key(l.URL)]:
+		l.close()
+		return nil, nil
+	}
+	l.step, l.Baseline, l.Lists, l.Set = s, s.Baseline, k.stream(s.Stream).Lists, k.stream(s.Stream).Number
+	return k.judge(l)
+}
+
+// judge decides by the head of a list whether it is to be visited.
+func (k *walker) judge(l *List) (*List, error) {
+	s, head, want := l.step, l.Head(), ChangeList
+	if s.Baseline {
+		want = ResourceList
+	}
+	if c := head.Capability; c != "" && c != want {
+		l.close()
+		return nil, k.absent(s, fmt.Errorf("%s is a %s, want a %s", l.URL, c, want))
+	}
+	if head.Index {
+		return nil, k.expand(l)
+	}
+	if !s.Baseline && s.Depth == 0 {
+		if turned, err := k.turns(l, head.From.Time()); turned || err != nil {
+			return nil, err
+		}
+	}
+	return l, nil
+}
+
+// open asks for a document of the framework and reads its head.
+func (k *walker) open(url string, v follow.Validators) (*List, error) {
+	if h := k.held; h != nil {
+		k.held = nil
+		if h.Requested == url && v == (follow.Validators{}) {
+			return h, nil
+		}
+		h.close()
+	}
+	a, err := k.get(url, v)
+	if err != nil {
+		return nil, err
+	}
+	l, err := newList(k, a, unpacked(a.Body))
+	if err != nil {
+		a.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// hold keeps an open list for when it is the next one to be read.
+func (k *walker) hold(l *List) {
+	if k.held != nil {
+		k.held.close()
+	}
+	k.held = l
+}
+
+// visit has a list read to its end. It reports whether the loop wants another.
+func (k *walker) visit(l *List, yield func(*List, error) bool) (more bool, err error) {
+	defer l.close()
+	if k.cur.Documents >= k.most() {
+		return true, &TooManyError{URL: l.Requested, Read: k.most()}
+	}
+	k.read[follow.Key(l.Requested)], k.read[follow.Key(l.URL)] = true, true
+	l.Index = k.cur.Documents
+	l.live = true
+	k.lookAhead()
+	if !yield(l, nil) {
+		return false, nil
+	}
+	var fault *DocumentError
+	switch {
+	case errors.As(l.fatal, &fault):
+		return true, k.absent(l.step, fault)
+	case l.fatal != nil && l.fatal != io.EOF:
+		return true, l.fatal
+	case !l.ended:
+		return true, fmt.Errorf("%s: %w: read it with Next until io.EOF", l.URL, ErrUnread)
+	}
+	return true, nil
+}
+
+// lookAhead asks for the next list already.
+func (k *walker) lookAhead() {
+	if len(k.cur.Steps) == 0 || k.cur.Documents+1 >= k.most() {
+		return
+	}
+	s := &k.cur.Steps[0]
+	if k.read[follow.Key(s.URL)] || slices.Contains(k.w.Accepted, s.URL) || k.client.Allowed(s.URL) != nil {
+		return
+	}
+	k.client.Ahead(k.ctx, s.URL, s.Validators)
+}
+
+// report passes a problem on. Documents that are not visited may be opened
+// several times; their problems are reported once.
+func (k *walker) report(q Problem, live bool) {
+	if k.w.Report == nil {
+		return
+	}
+	if !live {
+		if k.told[q] {
+			return
+		}
+		if len(k.told) < keptProblems {
+			k.told[q] = true
+		}
+	}
+	k.w.Report(q)
+}
+
+// failsAtFirst reports whether a Change List fails that was never read: the
+// Resource List, which is read anyway, makes up for it.
+func (k *walker) failsAtFirst(s step, err error) bool {
+	stream := k.stream(s.Stream)
+	return follow.Status(err) >= http.StatusInternalServerError && !s.Baseline && !stream.Known && stream.ResourceList != ""
+}
+
+// missing tells whether a list is not to be had: it is gone, or is no document
+// of the framework. 401, 403 and 5xx may pass.
+func missing(err error) bool {
+	var fault *DocumentError
+	return follow.Missing(err) || errors.As(err, &fault)
+}
+
+func (k *walker) result(whole bool) Result {
+	c := &k.cur
+	r := Result{Ended: k.ended, Gap: c.Gap, Documents: c.Documents, Dialects: c.Dialects, Lost: strings.Join(c.Lost, "; ")}
+	if c.Moved {
+		r.Lost = strings.Join(append(slices.Clone(c.Lost), "the Resource Lists were changed while they were read, so that some resources may be missing"), "; ")
+	}
+	if c.MoreLost > 0 {
+		r.Lost += fmt.Sprintf("; and %d times more", c.MoreLost)
+	}
+	lists := 0
+	for i := range c.Memory.Streams {
+		if c.Memory.Streams[i].ResourceList != "" {
+			lists++
+		}
+		if c.Memory.Numbers > 1 {
+			r.Sets = append(r.Sets, c.Memory.Streams[i].Number)
+		}
+	}
+	r.Baseline = c.Planned && lists > 0
+	whole = whole && !k.ended
+	r.Complete = whole && r.Baseline && !c.Incomplete && !c.Memory.Partial && c.Gap == nil && lists == len(c.Memory.Streams)
+	if r.Baseline && !c.Timeless {
+		r.At = c.At
+	}
+	if whole && c.Gap == nil {
+		r.NotModified = c.Documents == 0 && !c.Due && len(c.Lost) == 0
+		m := c.Memory.clone()
+		m.settle(r.Baseline, c.Moved)
+		r.State, r.Mark = State{&m}, m.mark()
+	} else {
+		before := k.before
+		r.State, r.Mark = State{&before}, c.Memory.mark()
+	}
+	return r
+}
+
+// mark is the earliest mark of the streams that have one.
+func (m *memory) mark() time.Time {
+	var earliest time.Time
+	for i := range m.Streams {
+		if t := m.Streams[i].Mark; !t.IsZero() && (earliest.IsZero() || t.Before(earliest)) {
+			earliest = t
+		}
+	}
+	return earliest
+}
+
+// expand puts the lists that an index names in its place.
+func (k *walker) expand(l *List) error {
+	s, head := l.step, l.Head()
+	if s.Depth >= maxIndexes {
+		l.close()
+		return k.absent(s, fmt.Errorf("%s: indexes are nested more than %d deep", l.URL, maxIndexes))
+	}
+	if s.Depth > 0 {
+		l.broken(ruleNested, "an index in an index", "a list; it is followed")
+	}
+	at := head.At.Time()
+	var lists []step
+	var sum digest
+	whole, err := l.entries(func(e *Entry) {
+		m := &e.Metadata
+		sum.add(e.Loc, e.LastMod.String(), m.At.String())
+		lists = append(lists, step{Stream: s.Stream, URL: e.Loc, Baseline: s.Baseline, Depth: s.Depth + 1,
+			From: m.From.Time(), Until: m.Until.Time(), At: m.At.Time(), IndexAt: at})
+	})
+	var fault *DocumentError
+	if errors.As(err, &fault) {
+		return k.absent(s, err)
+	}
+	if err != nil {
+		return err
+	}
+	if err := k.other(l.URL); err != nil {
+		return err
+	}
+	k.read[follow.Key(l.Requested)], k.read[follow.Key(l.URL)] = true, true
+	k.cur.Memory.validate(s.Stream, l)
+	if len(lists) == 0 {
+		l.broken(ruleEmpty, "an index without a list", "the lists of the Source")
+	}
+	if s.Baseline {
+		k.cur.Incomplete = k.cur.Incomplete || !whole
+		k.expandBaseline(l, lists, sum.String())
+		return nil
+	}
+	return k.expandChanges(l, lists, whole)
+}
+
+func (k *walker) expandBaseline(l *List, lists []step, sum string) {
+	s, stream := l.step, k.stream(l.step.Stream)
+	if at := l.Head().At.Time(); !at.IsZero() {
+		k.cur.moment(l, at)
+	}
+	if s.Depth == 0 {
+		stream.Parts = nil
+	}
+	dated := true
+	for i := range lists {
+		dated = dated && !lists[i].At.IsZero()
+		// One more than can be asked for tells settle that there are too many.
+		if stream.ChangeList == "" && len(stream.Parts) <= keptValidators {
+			stream.Parts = append(stream.Parts, lists[i].URL)
+		}
+	}
+	if !dated {
+		lists = append(lists, step{Stream: s.Stream, URL: l.Requested, Baseline: true, Depth: s.Depth, Sum: sum})
+	}
+	k.cur.Steps = merge(lists, k.cur.Steps)
+}
+
+func (k *walker) expandChanges(l *List, lists []step, whole bool) error {
+	s, stream := l.step, k.stream(l.step.Stream)
+	sorted := chronological(lists)
+	if i := slices.IndexFunc(sorted, func(s step) bool { return s.From.IsZero() }); i >= 0 {
+		l.broken(ruleFrom, "no from on "+sorted[i].URL, "one on every list, so that a Destination knows where it begins")
+	}
+	reach(sorted)
+	if n := len(sorted); n > 0 && sorted[n-1].Until.IsZero() {
+		sorted[n-1].Until = s.Until
+	}
+	for _, i := range holes(sorted) {
+		l.broken(ruleHole, fmt.Sprintf("%s reaches to %s, and %s begins at %s", sorted[i-1].URL, stamp(sorted[i-1].Until), sorted[i].URL, stamp(sorted[i].From)),
+			"no time between them")
+	}
+	if s.Depth == 0 {
+		if turned, err := k.turns(l, oldest(l.Head(), sorted)); turned || err != nil {
+			return err
+		}
+		stream.Open, stream.Closed = nil, true
+	}
+	if !whole {
+		k.lost("which Change Lists there are cannot be told, since an entry of " + l.URL + " cannot be read")
+	}
+	for i := range sorted {
+		sorted[i].Validators = stream.before[sorted[i].URL]
+		if sorted[i].Until.IsZero() {
+			stream.Open, stream.Closed = append(stream.Open, sorted[i].URL), false
+		}
+	}
+	wanted := needed(sorted, k.since(stream))
+	if n := len(sorted); n > 0 && len(stream.Open) == 0 {
+		stream.Open = []string{sorted[n-1].URL}
+		if len(wanted) == 0 && stream.Known {
+			wanted = sorted[n-1:]
+		}
+	}
+	unconditional(wanted)
+	k.cur.Steps = merge(wanted, k.cur.Steps)
+	return nil
+}
+
+// unconditional makes all lists newer than one that was not read before be read
+// again, although they have not changed: else an older change would be the first
+// that is met of its resource. lists begin with the newest.
+func unconditional(lists []step) {
+	oldest := len(lists) - 1
+	for oldest >= 0 && lists[oldest].Validators != (follow.Validators{}) {
+		oldest--
+	}
+	for i := range max(oldest, 0) {
+		lists[i].Validators = follow.Validators{}
+	}
+}
+
+// oldest is when the earliest of the lists begins. An index may say an earlier
+// time, of lists that it has dropped since.
+func oldest(index *Document, lists []step) time.Time {
+	if len(lists) > 0 && !lists[0].From.IsZero() {
+		return lists[0].From
+	}
+	return index.From.Time()
+}
+
+// since is the moment after which the changes of a stream are wanted.
+func (k *walker) since(s *stream) time.Time {
+	switch {
+	case !s.Known:
+		return s.New.At
+	case s.Missed:
+		return s.At
+	case s.Mark.IsZero():
+		return time.Time{}
+	}
+	return s.Mark.Add(-k.w.Overlap)
+}
+
+// turns looks at where the Change List, or the index, of a stream begins and
+// ends. When something may come before or after it, the Capability List is asked
+// once more; turned tells that the plan is another one then.
+func (k *walker) turns(l *List, oldest time.Time) (turned bool, err error) {
+	s, stream := l.step, k.stream(l.step.Stream)
+	covered := latest(latest(stream.Mark, stream.Covered), s.Behind)
+	late := stream.Known && !covered.IsZero() && oldest.After(covered)
+	closed := !l.Head().Index && !l.open() && !k.surveyed && !k.asked[s.Stream] && stream.CapabilityList != ""
+	if (late || closed) && !s.Again {
+		return true, k.again(l, late)
+	}
+	switch {
+	case late:
+		k.lost(fmt.Sprintf("the changes from %s to %s are no longer in %s", stamp(covered), stamp(oldest), l.URL))
+	case !stream.Known && !stream.New.At.IsZero() && oldest.After(stream.New.At):
+		l.broken(ruleReach, "Change Lists that begin at "+stamp(oldest), "not later than the Resource List's at, "+stamp(stream.New.At)+"; what changed between is not to be had")
+	}
+	return false, nil
+}
+
+// again asks the Capability List whether the Change List is another one by now.
+func (k *walker) again(l *List, late bool) error {
+	s := l.step
+	if err := k.survives(k.ask(s.Stream)); err != nil {
+		l.close()
+		return err
+	}
+	stream := k.stream(s.Stream)
+	next := step{Stream: s.Stream, URL: stream.ChangeList}
+	if next.URL == "" { // this one is read all the same
+		next.URL = s.URL
+	}
+	if next.URL == s.URL {
+		next.Again, next.Behind = true, s.Behind
+		delete(k.read, follow.Key(l.Requested))
+		delete(k.read, follow.Key(l.URL))
+		if late {
+			l.close()
+		} else {
+			k.hold(l)
+		}
+		k.cur.Steps = append([]step{next}, k.cur.Steps...)
+		return nil
+	}
+	l.close()
+	steps := []step{next}
+	if until := l.Head().Until.Time(); !l.Head().Index && !until.IsZero() && !until.Before(k.since(stream)) {
+		steps[0].Behind = until
+		steps = append(steps, step{Stream: s.Stream, URL: s.URL, Again: true, Until: until})
+	}
+	k.cur.Steps = merge(steps, k.cur.Steps)
+	return nil
+}
+
+// ask reads the Capability List of a stream again, if it has changed. When it
+// names no list any more, the stream stays as it is. It is done once in a run,
+// unless the Change List turns out to be behind.
+func (k *walker) ask(stream int) error {
+	s := k.stream(stream)
+	k.asked[stream] = true
+	if s.CapabilityList == "" {
+		return nil
+	}
+	l, err := k.open(s.CapabilityList, s.Named)
+	if follow.Status(err) == http.StatusNotModified && s.Named != (follow.Validators{}) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	lists := Lists{CapabilityList: s.CapabilityList}
+	if _, err := lists.read(l, nil); err != nil {
+		return err
+	}
+	s.Named = l.answer.Validators
+	if lists.ChangeList != "" || lists.ResourceList != "" {
+		k.rename(s, lists)
+	}
+	return nil
+}
+
+// survives reports a Capability List that is not to be had, or fails, without
+// which the walk can go on; any other error it returns.
+func (k *walker) survives(err error) error {
+	if !missing(err) && follow.Status(err) < http.StatusInternalServerError {
+		return err
+	}
+	k.report(Problem{Rule: ruleMissing, URL: k.w.URL, Found: err.Error(), Expected: "the Capability List, which may name another list"}, false)
+	return nil
+}
+
+// unchanged takes note of a list that answered 304. Of an index the open lists
+// are asked all the same: they grow without it.
+func (k *walker) unchanged(s step) {
+	stream := k.stream(s.Stream)
+	if stream.Validators == nil {
+		stream.Validators = map[string]follow.Validators{}
+	}
+	stream.Validators[s.URL] = s.Validators
+	if s.Depth > 0 {
+		return
+	}
+	for url, v := range stream.before {
+		stream.Validators[url] = v
+	}
+	var open []step
+	for _, url := range slices.Backward(stream.Open) {
+		open = append(open, step{Stream: s.Stream, URL: url, Depth: 1, Validators: stream.before[url]})
+	}
+	k.cur.Steps = merge(open, k.cur.Steps)
+}
+
+// absent deals with a list that is needed and not to be had.
+func (k *walker) absent(s step, why error) error {
+	stream := k.stream(s.Stream)
+	if s.Depth == 0 && follow.Missing(why) && !k.surveyed && !k.resumed {
+		return k.discover()
+	}
+	if err := k.other(s.URL); err != nil {
+		return err
+	}
+	k.report(Problem{Rule: ruleMissing, URL: s.URL, Found: why.Error(), Expected: "a list of the Source"}, false)
+	if s.Baseline || stream.ResourceList == "" {
+		k.gap(Gap{URL: s.URL, Reason: why.Error()})
+		return nil
+	}
+	due := k.cur.Due
+	k.lost(fmt.Sprintf("the Change List %s is not to be had (%v)", s.URL, why))
+	if !follow.Missing(why) { // it may be had later: until then nobody knows what it says is there
+		k.cur.Incomplete, stream.New.Missed = true, true
+		k.cur.Due = due || !stream.Missed // one baseline makes up for it, not one a walk
+	}
+	return nil
+}
+
+// other counts a document that is not handed out. Without a cap, an index of
+// missing lists could keep a walk busy for days.
+func (k *walker) other(at string) error {
+	if k.cur.Others++; k.cur.Others > k.most() {
+		return fmt.Errorf("%s: %w: %d were indexes or missing lists; if the Source is that large, raise the cap and go on", at, ErrTooManyDocuments, k.most())
+	}
+	return nil
+}
+
+// gap takes note of a list that nothing makes up for.
+func (k *walker) gap(g Gap) {
+	k.cur.Incomplete = true
+	if k.cur.Gap == nil {
+		k.cur.Gap = &g
+	}
+}
+
+// lost takes note of changes that are not to be had. A baseline makes up for
+// them.
+func (k *walker) lost(what string) {
+	k.cur.Due = true
+	if len(k.cur.Lost) >= keptLost {
+		k.cur.MoreLost++
+		return
+	}
+	k.cur.Lost = append(k.cur.Lost, what)
+}
+
+// compare asks again for an index whose parts were read, since nothing in them
+// tells whether they belong together.
+func (k *walker) compare(s step) error {
+	l, err := k.open(s.URL, follow.Validators{})
+	var sum digest
+	if err == nil {
+		_, err = l.entries(func(e *Entry) { sum.add(e.Loc, e.LastMod.String(), e.Metadata.At.String()) })
+	}
+	switch {
+	case err == nil && sum.String() == s.Sum:
+		return nil
+	case err != nil && !missing(err):
+		return err
+	}
+	k.cur.Incomplete, k.cur.Moved = true, true
+	k.report(Problem{Rule: ruleStable, URL: s.URL, Found: "an index that was changed while its lists were read",
+		Expected: "one snapshot; nothing is taken as deleted"}, false)
+	return nil
+}

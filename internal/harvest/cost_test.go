@@ -50,7 +50,7 @@ func hostileLegacyFeeds(n int) map[string][]byte {
 // readLegacy reads a document as a harvest does.
 func readLegacy(body []byte) {
 	r := feedRun()
-	doc, err := r.newFeedReading("http://h.example/feed", "").read(body)
+	doc, err := r.newFeedReader("http://h.example/feed", "").read(body)
 	if err != nil {
 		return
 	}
@@ -82,8 +82,8 @@ func TestManyItems(t *testing.T) {
 		{`<feed xmlns="http://www.w3.org/2005/Atom">`, `<at:deleted-entry xmlns:at="http://purl.org/atompub/tombstones/1.0" ref="x"/>`, "</feed>"},
 		{`{"items":[`, "1,", "1]}"},
 	} {
-		doc := []byte(c.before + strings.Repeat(c.item, mostItems+1) + c.after)
-		_, err := feedRun().newFeedReading("http://h.example/feed", "").read(doc)
+		doc := []byte(c.before + strings.Repeat(c.item, maxItems+1) + c.after)
+		_, err := feedRun().newFeedReader("http://h.example/feed", "").read(doc)
 		var fault *strictxml.DocumentError
 		if !errors.As(err, &fault) || !strings.Contains(fault.Reason, "more than 50000 items") {
 			t.Errorf("%s: %v", c.item, err)

@@ -25,16 +25,15 @@ import (
 // feedMemory is what a harvest of kind feed leaves for the next one.
 type feedMemory struct {
 	Validators follow.Validators `json:"validators,omitzero"`
-	// Advised: it was said that kind atompmh would see more.
+	// Advised: the operator was told that kind atompmh would see more.
 	Advised bool `json:"advised,omitempty"`
-	// Whole: its archives or pages were read to the last one.
+	// Whole: all its archives or pages were read.
 	Whole bool `json:"whole,omitempty"`
 }
 
-// feedWalk is a walk over a legacy feed: RSS, Atom or JSON Feed. It says what is new;
-// what it does not have says nothing, because every such feed drops what is old. Where
-// it names archives or further pages (RFC 5005 3 and 4, JSON Feed's next_url) these are
-// read too.
+// feedWalk is a walk over a legacy feed: RSS, Atom or JSON Feed. Absence from it means
+// nothing, because every such feed drops old items. If it names archives or further pages
+// (RFC 5005 3 and 4, JSON Feed's next_url) these are read too.
 type feedWalk struct {
 	r      *run
 	client *follow.Client
@@ -43,8 +42,8 @@ type feedWalk struct {
 	url                string // that answered
 	validators         follow.Validators
 	mark               event.Stamp
-	// whole: all documents that were wanted could be read: the first time all of them,
-	// later those that may have something new.
+	// whole: all documents that were wanted could be read. In the first walk that is all
+	// of them, later those that may have something new.
 	whole bool
 	short *shortfall
 }
@@ -69,7 +68,7 @@ func (w *feedWalk) documents(ctx context.Context) iter.Seq2[document[event.Item]
 	}
 }
 
-// pages hands out the feed, and the pages with older items that it leads to.
+// pages yields the feed, and the pages with older items that it leads to.
 func (w *feedWalk) pages(ctx context.Context, yield func(*feedPage) bool) error {
 	r := w.r
 	doc, answer, err := w.get(ctx, r.src.URL, r.memory.Feed.Validators)
@@ -167,24 +166,24 @@ func (w *feedWalk) get(ctx context.Context, url string, v follow.Validators) (*f
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", answer.URL, err)
 	}
-	// Its parser holds all of it, several times.
+	// The parser keeps several copies of it in memory.
 	if err := r.slot.takeMemory(ctx, 8*int64(len(body))); err != nil {
 		return nil, nil, err
 	}
 	defer r.slot.freeMemory(8 * int64(len(body)))
-	doc, err := r.newFeedReading(answer.URL, answer.Header.Get("Content-Type")).read(body)
+	doc, err := r.newFeedReader(answer.URL, answer.Header.Get("Content-Type")).read(body)
 	return doc, answer, err
 }
 
-// newFeedReading readies the reading of one document.
-func (r *run) newFeedReading(url, contentType string) *feedReading {
+// newFeedReader returns a reader for one document.
+func (r *run) newFeedReader(url, contentType string) *feedReader {
 	l, parser := r.src.Limits, gofeed.NewParser()
 	parser.RSSTranslator = &gofeed.DefaultRSSTranslator{DisableContentImageScan: true}
-	return &feedReading{url: url, contentType: contentType, report: r.problem, parse: parser.Parse,
+	return &feedReader{url: url, contentType: contentType, report: r.problem, parse: parser.Parse,
 		limits: strictxml.Limits{Document: l.Document, Text: l.Text, Depth: l.Depth, Attributes: l.Attributes}}
 }
 
-// advise says what an operator should know of a feed.
+// advise warns the operator of a feed that has ended, or that another kind suits better.
 func (r *run) advise(doc *feedDocument, url string) {
 	if doc.ended {
 		r.warn("the feed says that it has ended (expired); the records stay as they are: take the Source out of the configuration")
@@ -224,8 +223,8 @@ func (p *feedPage) origin() event.Document {
 		Feed: translate.FeedOf(&atompmh.Feed{Metadata: d.metadata.Metadata, Links: d.links})}
 }
 
-// next translates an item. One that cannot be taken goes to quarantine; its record,
-// where it is known, is met all the same.
+// next translates an item. One that cannot be taken goes to quarantine; its record, if
+// it is known, counts as met.
 func (p *feedPage) next(b *backlog[event.Item]) error {
 	if p.read == len(p.doc.items) {
 		return io.EOF
@@ -238,7 +237,7 @@ func (p *feedPage) next(b *backlog[event.Item]) error {
 		case errors.Is(err, translate.ErrUnselected), errors.Is(err, translate.ErrOwn):
 			p.r.updateReport(func(p *Report) { p.Skipped++ })
 		case err != nil:
-			it.bad(ruleOf(err), "%s", err)
+			it.reject(ruleOf(err), "%s", err)
 		default:
 			item.Late = p.answer.Late(item.Modified.Time())
 			if !item.Late && item.Modified.After(p.newest) {
@@ -259,8 +258,8 @@ func (p *feedPage) next(b *backlog[event.Item]) error {
 	return nil
 }
 
-// latest returns the items in the order of their dates, those that are bad last, in
-// the memory of the entries.
+// latest returns the items in the order of their dates, those that are bad last. It
+// takes over the memory of the entries.
 func (p *feedPage) latest(_ context.Context, b *backlog[event.Item], items []event.Item) ([]event.Item, error) {
 	b.values = nil
 	slices.SortStableFunc(items, func(a, b event.Item) int {
@@ -277,11 +276,11 @@ func (p *feedPage) latest(_ context.Context, b *backlog[event.Item], items []eve
 	return items, nil
 }
 
-// state is nil: a walk over a feed always starts anew.
+// state returns nil: a walk over a feed always starts anew.
 func (p *feedPage) state() ([]byte, error) { return nil, nil }
 
-// latestItems returns of each record the item that counts: the latest, of equally
-// late ones the first, and a deletion unless the item is later.
+// latestItems returns of each record the item that counts: the latest, of several with
+// one date the first, and a deletion unless an item is later.
 func (r *run) latestItems(doc *feedDocument, url string) []*feedItem {
 	var latest []*feedItem
 	found := map[string]int{}
@@ -323,9 +322,9 @@ func undeleted(a, b *feedItem) *feedItem {
 	return b
 }
 
-// feedItem translates an item into an observation. Such feeds say nothing that
-// orders what they say, so Order stays unknown; and they edit items without a
-// new date, so the claim is of all that stands in the item.
+// feedItem translates an item into an observation. Nothing in such feeds orders items
+// reliably, so Order stays unknown. Items are edited without a new date, so the claim
+// covers the whole item.
 func (r *run) feedItem(it *feedItem) (event.Item, error) {
 	wants := r.selection()
 	if len(wants.Formats) > 0 && translate.Wanted(wants.Formats, "text/html") {
@@ -358,7 +357,7 @@ func (r *run) feedItem(it *feedItem) (event.Item, error) {
 
 // rereadItems reads quarantined items of a feed.
 func (r *run) rereadItems(_ context.Context, q *event.Quarantined) ([]event.Observation, error) {
-	doc, err := r.newFeedReading(q.URL, "").read(q.Input)
+	doc, err := r.newFeedReader(q.URL, "").read(q.Input)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrStillBad, err)
 	}

@@ -21,15 +21,15 @@ import (
 )
 
 // json reads a JSON Feed, version 1 or 1.1.
-func (g *feedReading) json(body []byte) error {
+func (g *feedReader) json(body []byte) error {
 	body = bytes.TrimPrefix(body, []byte(byteOrderMark))
 	if !utf8.Valid(body) {
-		return g.fail(1, 1, "JSON that is not in UTF-8 (RFC 8259 8.1)")
+		return g.documentError(1, 1, "JSON that is not in UTF-8 (RFC 8259 8.1)")
 	}
-	if err := g.jsonCaps(body); err != nil {
+	if err := g.checkJSONCaps(body); err != nil {
 		return err
 	}
-	x := &feedJSON{feedReading: g, body: body, dec: json.NewDecoder(bytes.NewReader(body))}
+	x := &feedJSON{feedReader: g, body: body, dec: json.NewDecoder(bytes.NewReader(body))}
 	x.base, _ = url.Parse(g.url) // without a base relative links are reported
 	err := x.members()
 	var syntax *json.SyntaxError
@@ -40,23 +40,23 @@ func (g *feedReading) json(body []byte) error {
 	case err == nil:
 	case errors.As(err, &syntax):
 		line, column := placeIn(body, min(int(syntax.Offset), len(body)))
-		return g.fail(line, column, "broken JSON: %s", err)
+		return g.documentError(line, column, "broken JSON: %s", err)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		line, column := placeIn(body, len(body))
-		return g.fail(line, column, "the document is cut off")
+		return g.documentError(line, column, "the document is cut off")
 	default:
 		line, column := placeIn(body, int(x.dec.InputOffset()))
-		return g.fail(line, column, "%s", err)
+		return g.documentError(line, column, "%s", err)
 	}
 	if !x.listed {
-		return g.fail(1, 1, "JSON, but not a JSON Feed: it has no array items")
+		return g.documentError(1, 1, "JSON, but not a JSON Feed: it has no array items")
 	}
 	return nil
 }
 
-// jsonCaps holds a document against the caps on depth and on the length of one
-// text, before anything is made of it.
-func (g *feedReading) jsonCaps(body []byte) error {
+// checkJSONCaps checks the caps on depth and on the length of one text, before anything
+// else is read.
+func (g *feedReader) checkJSONCaps(body []byte) error {
 	deepest, longest := cmp.Or(g.limits.Depth, 256), cmp.Or(g.limits.Text, 8<<20)
 	depth := 0
 	capped := func(offset int, capName, reason string) error {
@@ -86,9 +86,9 @@ func (g *feedReading) jsonCaps(body []byte) error {
 	return nil
 }
 
-// feedJSON goes through the members of a JSON Feed.
+// feedJSON reads the members of a JSON Feed.
 type feedJSON struct {
-	*feedReading
+	*feedReader
 	body   []byte
 	dec    *json.Decoder
 	base   *url.URL
@@ -97,7 +97,8 @@ type feedJSON struct {
 	at, line, lineStart int // up to where lines were counted
 }
 
-// place counts on from where it was called last, which was before.
+// place returns line and column of an offset, which must not be before that of the last
+// call.
 func (x *feedJSON) place(offset int) (line, column int) {
 	passed := x.body[x.at:offset]
 	x.line += bytes.Count(passed, []byte("\n"))
@@ -142,7 +143,7 @@ func (x *feedJSON) members() error {
 	return nil
 }
 
-// member reads what the feed says of itself.
+// member reads a member that describes the feed.
 func (x *feedJSON) member(name json.Token) error {
 	var raw json.RawMessage
 	if err := x.dec.Decode(&raw); err != nil {
@@ -193,7 +194,7 @@ func (x *feedJSON) items() error {
 		if err := x.dec.Decode(&raw); err != nil {
 			return err
 		}
-		if err := x.add(x.item(raw, int(x.dec.InputOffset())-len(raw))); err != nil {
+		if err := x.addItem(x.item(raw, int(x.dec.InputOffset())-len(raw))); err != nil {
 			return err
 		}
 	}
@@ -208,20 +209,20 @@ func (x *feedJSON) item(raw []byte, offset int) feedItem {
 	it.entry.Line, it.entry.Column = line, column
 	id, err := jsonID(raw)
 	if err != nil {
-		it.bad(ruleFeedID, "%s", err)
+		it.reject(ruleFeedID, "%s", err)
 		return it
 	}
-	said, err := x.askGofeed(it.input)
+	said, err := x.runGofeed(it.input)
 	if err != nil {
 		it.entry.ID = id
-		it.bad(ruleFeedItem, "%s", err)
+		it.reject(ruleFeedItem, "%s", err)
 		return it
 	}
 	it.entry.Title = plainTitle(said.Title, false)
 	it.entry.Updated = x.date(said, line, column).Time()
 	x.metadata(&it.metadata, raw)
 	x.links(&it, said)
-	it.complete(id, id)
+	it.identify(id, id)
 	return it
 }
 
@@ -229,7 +230,7 @@ func (x *feedJSON) item(raw []byte, offset int) feedItem {
 func (x *feedJSON) links(it *feedItem, said *gofeed.Item) {
 	resolve := func(ref string) (href string, ok bool) {
 		href, err := strictxml.Resolve(x.base, ref)
-		return x.target(href, err, ref, it.entry.Line, it.entry.Column)
+		return x.checkLink(href, err, ref, it.entry.Line, it.entry.Column)
 	}
 	for _, ref := range said.Links {
 		if href, ok := resolve(ref); ok && len(it.entry.Links) == 0 {

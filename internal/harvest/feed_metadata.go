@@ -61,7 +61,7 @@ func (x *feedXML) text(name string) (atompmh.Text, error) {
 	if err != nil {
 		return atompmh.Text{}, err
 	}
-	if len(text) > wordBytes {
+	if len(text) > elementBytes {
 		x.tooLong(name, line, column)
 		return atompmh.Text{}, nil
 	}
@@ -73,7 +73,7 @@ func (x *feedXML) text(name string) (atompmh.Text, error) {
 }
 
 func (x *feedXML) tooLong(name string, line, column int) {
-	x.problem(ruleFeedItem, line, column, "<%s> is longer than %d bytes; it is left out", name, wordBytes)
+	x.problem(ruleFeedItem, line, column, "<%s> is longer than %d bytes; it is left out", name, elementBytes)
 }
 
 // person reads a person, whose name and addresses are elements as in Atom, or one
@@ -89,7 +89,7 @@ func (x *feedXML) person(to *[]atompmh.Person) error {
 		if s.Kind == strictxml.EndTag && s.Depth() < depth {
 			break
 		}
-		if s.Kind == strictxml.Text && whole.Len() < wordBytes {
+		if s.Kind == strictxml.Text && whole.Len() < elementBytes {
 			whole.Write(s.Data)
 		}
 		if s.Kind != strictxml.StartTag {
@@ -135,9 +135,9 @@ func personOf(text string) atompmh.Person {
 	return atompmh.Person{Name: text}
 }
 
-// mostOfAKind is how many persons of a kind, and categories, are kept while a
+// maxOfAKind is how many persons of a kind, and categories, are kept while a
 // document is read. Of an item so many are too much (event.MaxSaid).
-const mostOfAKind = 1 + event.MaxSaid/20
+const maxOfAKind = 1 + event.MaxSaid/20
 
 // addPerson adds a person who has a name, or an address instead. One who is there
 // already, as when RSS and Dublin Core name the same author, is completed.
@@ -147,7 +147,7 @@ func addPerson(to *[]atompmh.Person, p atompmh.Person) {
 			p.Name = name
 		}
 	}
-	if p.Name == "" || len(*to) == mostOfAKind {
+	if p.Name == "" || len(*to) == maxOfAKind {
 		return
 	}
 	for i := range min(len(*to), 64) { // more are not worth the time
@@ -187,7 +187,7 @@ func (x *feedXML) category(m *feedMetadata) error {
 // addCategory adds a category that has a term and is not there yet.
 func (m *feedMetadata) addCategory(c atompmh.Category) {
 	c.Scheme = strictxml.Trim(c.Scheme)
-	if c.Term == "" || len(m.Categories) == mostOfAKind {
+	if c.Term == "" || len(m.Categories) == maxOfAKind {
 		return
 	}
 	for i := range min(len(m.Categories), 64) {
@@ -252,8 +252,8 @@ func (x *feedXML) sourceElement(src *atompmh.Source, m *feedMetadata) error {
 	}
 }
 
-// mostFeedLinks is how many links of a feed, or of an atom:source, are looked at.
-const mostFeedLinks = 1000
+// maxFeedLinks is how many links of a feed, or of an atom:source, are looked at.
+const maxFeedLinks = 1000
 
 // feedLink reads a link of a feed as it tells of itself. In RSS its address may be
 // its text.
@@ -272,7 +272,7 @@ func (x *feedXML) feedLink(to *[]atompmh.Link) error {
 	if !has && !x.atom {
 		ref = string(text)
 	}
-	if ref = strictxml.Trim(ref); ref == "" || len(*to) == mostFeedLinks {
+	if ref = strictxml.Trim(ref); ref == "" || len(*to) == maxFeedLinks {
 		return nil
 	}
 	if href, bad := s.Resolve(base, ref); bad == nil && x.reachable(escaped(href)) {
@@ -282,21 +282,21 @@ func (x *feedXML) feedLink(to *[]atompmh.Link) error {
 	return nil
 }
 
-// languages gives the title and the rights of the feed and of its items the
+// setLanguages gives the title and the rights of the feed and of its items the
 // language that the item, or the feed, states for all its texts.
-func (g *feedReading) languages() {
+func (g *feedReader) setLanguages() {
 	feed := &g.doc.metadata
-	feed.speak(g.doc.title, feed.language)
+	feed.setLanguage(g.doc.title, feed.language)
 	for i := range g.doc.items {
 		it := &g.doc.items[i]
-		it.metadata.speak(it.entry.Title, it.metadata.language)
-		it.metadata.speak(it.entry.Title, feed.language)
+		it.metadata.setLanguage(it.entry.Title, it.metadata.language)
+		it.metadata.setLanguage(it.entry.Title, feed.language)
 		it.entry.Metadata = it.metadata.Metadata
 	}
 }
 
-// speak sets the language of those texts that have none.
-func (m *feedMetadata) speak(title, language string) {
+// setLanguage sets the language of those texts that have none.
+func (m *feedMetadata) setLanguage(title, language string) {
 	if m.Language == "" && title != "" {
 		m.Language = language
 	}

@@ -3,12 +3,17 @@ package harvest
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"html"
 	"io"
 	"net/url"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/mmcdole/gofeed"
 
@@ -24,15 +29,15 @@ type feedDocument struct {
 	metadata  feedMetadata
 	links     []atompmh.Link
 	items     []feedItem
-	// protocol: it has what only Atom-PMH gives a meaning to.
+	// protocol: it has elements that mean something in Atom-PMH only.
 	protocol bool
-	// ended: it says of itself that nothing more will come.
+	// ended: it says that nothing more will come.
 	ended bool
 	// results is how many results it claims to have (OpenSearch), 0 when it does
 	// not say.
 	results int64
-	// older is where older items are, "" when nowhere: an archive document, or the
-	// next page.
+	// older is the URL of the document with older items, an archive document or the
+	// next page; "" for none.
 	older string
 }
 
@@ -43,26 +48,26 @@ type feedItem struct {
 	elsewhere  []atompmh.Link    // where the content is that does not stand in the feed
 	content    [sha256.Size]byte // hash of all that stands in the item
 	input      []byte            // the item as a document of its own
-	// rule and reason say why it is to be quarantined; "" when it is not.
+	// rule and reason say why the item goes to quarantine; "" if it does not.
 	rule, reason string
 
-	words    []feedWord // what gofeed is to read of an item in XML
-	source   string     // dc:source
+	elements []feedElement // what gofeed is to read of an item in XML
+	source   string        // dc:source
 	metadata feedMetadata
 }
 
-func (it *feedItem) bad(rule, format string, args ...any) {
+func (it *feedItem) reject(rule, format string, args ...any) {
 	if it.rule == "" {
 		it.rule, it.reason = rule, fmt.Sprintf(format, args...)
 	}
 }
 
-// feedReading reads a document in two steps. The first applies the caps, splits
+// feedReader reads a document in two steps. The first applies the caps, splits
 // the document into items and reads what has to be exact: identifiers and links.
 // The second hands gofeed, item by item, the titles and dates. gofeed is forgiving
 // where that is wanted, but it rewrites identifiers and links, loses the items of
 // a second channel, and overflows the stack on deep documents.
-type feedReading struct {
+type feedReader struct {
 	url, contentType string
 	limits           strictxml.Limits
 	report           func(rule, text string)
@@ -71,43 +76,43 @@ type feedReading struct {
 	atom             bool // the family of a feed in XML: Atom, else RSS
 }
 
-func (g *feedReading) problem(rule string, line, column int, format string, args ...any) {
+func (g *feedReader) problem(rule string, line, column int, format string, args ...any) {
 	g.report(rule, strictxml.Place(g.url, line, column)+": "+fmt.Sprintf(format, args...))
 }
 
-// fail is an error of the document as a whole.
-func (g *feedReading) fail(line, column int, format string, args ...any) error {
+// documentError is an error of the document as a whole.
+func (g *feedReader) documentError(line, column int, format string, args ...any) error {
 	return &strictxml.DocumentError{URL: g.url, Line: line, Column: column, Reason: fmt.Sprintf(format, args...)}
 }
 
-// mostItems is how many items a feed may have: all of them are in memory, and
+// maxItems is how many items a feed may have: all of them are kept in memory, and
 // gofeed takes as long for a short one as for a long one.
-const mostItems = 50_000
+const maxItems = 50_000
 
-// add takes an item.
-func (g *feedReading) add(it feedItem) error {
-	if len(g.doc.items) == mostItems {
-		return g.fail(it.entry.Line, it.entry.Column, "more than %d items; want a feed of the newest ones, or Atom-PMH", mostItems)
+// addItem adds an item to the document.
+func (g *feedReader) addItem(it feedItem) error {
+	if len(g.doc.items) == maxItems {
+		return g.documentError(it.entry.Line, it.entry.Column, "more than %d items; want a feed of the newest ones, or Atom-PMH", maxItems)
 	}
 	g.doc.items = append(g.doc.items, it)
 	return nil
 }
 
-// read reads a document whole. Of one that cannot be read whole nothing is taken.
-func (g *feedReading) read(body []byte) (*feedDocument, error) {
+// read reads a document. Of one that cannot be read to its end nothing is taken.
+func (g *feedReader) read(body []byte) (*feedDocument, error) {
 	start := bytes.TrimLeft(bytes.TrimPrefix(body, []byte(byteOrderMark)), " \t\r\n")
 	var err error
 	switch {
 	case len(start) == 0:
-		err = g.fail(1, 1, "the document is empty; want a feed")
+		err = g.documentError(1, 1, "the document is empty; want a feed")
 	case start[0] == '{', start[0] == '[':
 		err = g.json(body)
 	case start[0] != '<' && likeASCII(body, ""):
-		err = g.fail(1, 1, "neither XML nor JSON, it begins with %q; want a feed", strictxml.Clip(string(start[:min(len(start), 40)])))
+		err = g.documentError(1, 1, "neither XML nor JSON, it begins with %q; want a feed", strictxml.Clip(string(start[:min(len(start), 40)])))
 	case isPage.Match(start[:min(len(start), 4096)]):
 		err = g.page(start)
 	default:
-		err = g.xml(mend(body, g.contentType, func(rule string, offset int, what string) {
+		err = g.xml(sanitize(body, g.contentType, func(rule string, offset int, what string) {
 			line, column := placeIn(body, offset)
 			g.problem(rule, line, column, "%s", what)
 		}))
@@ -115,33 +120,33 @@ func (g *feedReading) read(body []byte) (*feedDocument, error) {
 	if err != nil {
 		return nil, err
 	}
-	g.sources()
+	g.setSources()
 	for i := range g.doc.items {
-		if err := g.item(&g.doc.items[i]); err != nil {
-			g.doc.items[i].bad(ruleFeedItem, "%s", err)
+		if err := g.parseItem(&g.doc.items[i]); err != nil {
+			g.doc.items[i].reject(ruleFeedItem, "%s", err)
 		}
 	}
-	g.languages()
+	g.setLanguages()
 	return &g.doc, nil
 }
 
-// item lets gofeed read the title and the dates of an item.
-func (g *feedReading) item(it *feedItem) error {
-	if it.rule != "" || it.words == nil {
+// parseItem lets gofeed read the title and the dates of an item.
+func (g *feedReader) parseItem(it *feedItem) error {
+	if it.rule != "" || it.elements == nil {
 		return nil
 	}
-	said, err := g.ask(it.words)
+	said, err := g.parseElements(it.elements)
 	if err != nil {
 		return err
 	}
-	it.entry.Title, it.metadata.Language = g.title(said, it.words)
+	it.entry.Title, it.metadata.Language = g.title(said, it.elements)
 	it.entry.Updated = g.date(said, it.entry.Line, it.entry.Column).Time()
 	return nil
 }
 
-// sources makes a dc:source the item's via, when it is a URL and no other item
-// names the same: then it is the publication's.
-func (g *feedReading) sources() {
+// setSources makes a dc:source the item's via, if it is a URL. One that several items
+// name is that of the publication, and is ignored.
+func (g *feedReader) setSources() {
 	named := map[string]int{}
 	for i := range g.doc.items {
 		named[g.doc.items[i].source]++
@@ -155,9 +160,9 @@ func (g *feedReading) sources() {
 	}
 }
 
-// complete decides what identifies an item, once it is read whole, and what its
-// representations are. permalink is a guid or id that is a link as well, or "".
-func (it *feedItem) complete(id, permalink string) {
+// identify sets the identifier and the representations of an item that was read.
+// permalink is a guid or id that is a link as well, or "".
+func (it *feedItem) identify(id, permalink string) {
 	e := &it.entry
 	e.Kind = atompmh.Active
 	permalink = escaped(permalink)
@@ -183,14 +188,13 @@ func (it *feedItem) complete(id, permalink string) {
 	e.ID = id
 	switch {
 	case id == "":
-		it.bad(ruleFeedID, "the item has no guid, id or link that could identify it")
+		it.reject(ruleFeedID, "the item has no guid, id or link that could identify it")
 	case len(links) == 0:
-		it.bad(ruleFeedLink, "the item has neither a link nor an enclosure that could be taken")
+		it.reject(ruleFeedLink, "the item has neither a link nor an enclosure that could be taken")
 	}
 }
 
-// alternate is a link to the page that an item is about. Feeds mean a page when
-// they do not say what is behind a link.
+// alternate returns a link to the page that an item is about.
 func alternate(href, mediaType string) atompmh.Link {
 	return atompmh.Link{Rel: "alternate", Href: href, Type: mediaType, Length: atompmh.NoLength}
 }
@@ -200,13 +204,12 @@ func onTheWeb(href string) bool {
 	return err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https")
 }
 
-// reachable reports whether a link of this document leads to something that can be
-// taken.
-func (g *feedReading) reachable(href string) bool {
+// reachable reports whether a link of this document can be fetched.
+func (g *feedReader) reachable(href string) bool {
 	return onTheWeb(href) || strings.HasPrefix(href, "file:") && strings.HasPrefix(g.url, "file:")
 }
 
-// placeIn counts lines and bytes in them, from 1.
+// placeIn returns the line and the column, in bytes, of an offset. Both count from 1.
 func placeIn(doc []byte, offset int) (line, column int) {
 	before := doc[:offset]
 	return 1 + bytes.Count(before, []byte("\n")), offset - bytes.LastIndexByte(before, '\n')
@@ -219,16 +222,16 @@ var (
 	pageIsFeed = regexp.MustCompile(`(?i)^application/(?:rss|atom|rdf|feed)\+(?:xml|json)$|^application/json$`)
 )
 
-// page says that a document is an HTML page, and which feeds it names.
-func (g *feedReading) page(doc []byte) error {
+// page returns an error that says which feeds an HTML page names.
+func (g *feedReader) page(doc []byte) error {
 	feeds := pageFeeds(doc, g.url)
 	if len(feeds) == 0 {
-		return g.fail(1, 1, "an HTML page, not a feed, and it names no feed: look at the address")
+		return g.documentError(1, 1, "an HTML page, not a feed, and it names no feed: look at the address")
 	}
-	return g.fail(1, 1, "an HTML page, not a feed; it names %s: take that as the Source's URL", strings.Join(feeds, ", "))
+	return g.documentError(1, 1, "an HTML page, not a feed; it names %s: take that as the Source's URL", strings.Join(feeds, ", "))
 }
 
-// pageBytes is how much of a page is looked at.
+// pageBytes is how much of a page is read.
 const pageBytes = 1 << 20
 
 // pageFeeds returns the first feeds that an HTML page names.
@@ -247,4 +250,165 @@ func pageFeeds(doc []byte, at string) (feeds []string) {
 		}
 	}
 	return feeds
+}
+
+// elementBytes caps the title and each date of an item.
+const elementBytes = 64 << 10
+
+// feedElement is an element of an item that gofeed is to read.
+type feedElement struct {
+	name       string // under which gofeed knows it
+	kind, mode string // the attributes type and mode of Atom
+	language   string // as xml:lang states it
+	text       []byte // what stands in it, as markup
+}
+
+// gofeedName returns the name under which gofeed knows an element of a feed or item.
+func gofeedName(name string) string {
+	switch name {
+	case "pubdate":
+		return "pubDate"
+	case "lastbuilddate":
+		return "atom:updated"
+	case "modified":
+		return "updated"
+	case "issued", "created":
+		return "published"
+	}
+	return name
+}
+
+// parseElements hands gofeed one item: a small document in UTF-8, without declaration,
+// DOCTYPE or xml:base, in the right namespace, of what has passed the caps.
+func (g *feedReader) parseElements(elements []feedElement) (*gofeed.Item, error) {
+	var b bytes.Buffer
+	before, after := `<rss version="2.0" xmlns:dc="`+dublinCore+`" xmlns:atom="http://www.w3.org/2005/Atom"><channel><item>`, `</item></channel></rss>`
+	if g.atom {
+		before, after = `<feed xmlns="http://www.w3.org/2005/Atom"><entry>`, `</entry></feed>`
+	}
+	b.WriteString(before)
+	for _, w := range elements {
+		b.WriteString("<" + w.name)
+		for _, a := range [...]struct{ name, value string }{{"type", w.kind}, {"mode", w.mode}} {
+			if g.atom && plainValue.MatchString(a.value) {
+				b.WriteString(" " + a.name + `="` + a.value + `"`)
+			}
+		}
+		b.WriteByte('>')
+		b.Write(w.text)
+		b.WriteString("</" + w.name + ">")
+	}
+	b.WriteString(after)
+	return g.runGofeed(b.Bytes())
+}
+
+var plainValue = regexp.MustCompile(`^[A-Za-z/+]+$`)
+
+// runGofeed returns the item of a document that has one. A panic of gofeed is an error
+// like others.
+func (g *feedReader) runGofeed(doc []byte) (item *gofeed.Item, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			item, err = nil, fmt.Errorf("the feed parser failed on it: %v", p)
+		}
+	}()
+	feed, err := g.parse(bytes.NewReader(doc))
+	var wrong *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &wrong):
+		return nil, fmt.Errorf("its %q is a %s; want a %s", wrong.Field[strings.LastIndexByte(wrong.Field, '.')+1:], wrong.Value, wrong.Type)
+	case err != nil:
+		return nil, err
+	case len(feed.Items) != 1:
+		return nil, errors.New("the feed parser did not find the item")
+	}
+	return feed.Items[0], nil
+}
+
+// title returns an item's title as plain text, and its language. RSS does not say
+// whether titles are HTML; those that look like it are read as HTML.
+func (g *feedReader) title(item *gofeed.Item, elements []feedElement) (title, language string) {
+	var e feedElement
+	for _, name := range []string{"atom:title", "dc:title", "title"} {
+		if i := slices.IndexFunc(elements, func(e feedElement) bool { return e.name == name }); i >= 0 {
+			e = elements[i]
+		}
+	}
+	if title = plainTitle(item.Title, !g.atom || strings.Contains(strings.ToLower(e.kind), "html")); title == "" {
+		return "", ""
+	}
+	return title, e.language
+}
+
+// htmlTag matches the tags that titles may have. Other words in angle brackets are text.
+var htmlTag = regexp.MustCompile(`(?is)<!--.*?-->|</?(a|abbr|acronym|b|bdi|bdo|big|blockquote|br|center|cite|code|del|dfn|div|em|font|h[1-6]|hr|i|img|ins|kbd|li|mark|nobr|ol|p|pre|q|s|samp|small|span|strike|strong|sub|sup|table|td|th|time|tr|tt|u|ul|var|wbr)(\s[^<>]*)?/?>`)
+
+var htmlReference = regexp.MustCompile(`&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);`)
+
+// plainTitle reduces a title to plain text in one line.
+func plainTitle(s string, markup bool) string {
+	if markup && strings.ContainsAny(s, "<&") {
+		s = htmlTag.ReplaceAllStringFunc(s, func(tag string) string {
+			switch strings.ToLower(htmlTag.FindStringSubmatch(tag)[1]) {
+			case "br", "p", "div", "li", "td", "th", "tr", "hr", "blockquote":
+				return " "
+			}
+			return ""
+		})
+		// html.UnescapeString alone would make "&not" of "&notes" as well.
+		s = htmlReference.ReplaceAllStringFunc(s, html.UnescapeString)
+	}
+	return strings.Join(strings.FieldsFunc(s, func(r rune) bool { return r <= ' ' || r == '\u00A0' || !inXML(r) }), " ")
+}
+
+// date returns when an item was last modified, else when it was published;
+// unknown when the feed does not say, or not for certain. Line and column are
+// the item's.
+func (g *feedReader) date(item *gofeed.Item, line, column int) event.Stamp {
+	type said struct {
+		text string
+		time *time.Time
+	}
+	dates := []said{{item.Updated, item.UpdatedParsed}, {item.Published, item.PublishedParsed}}
+	for i, d := range dates {
+		if d.text == "" || i > 0 && d.text == dates[0].text {
+			continue
+		}
+		why := dateDoubt(d.text)
+		if d.time == nil {
+			why = "it is not in a form of date that is known"
+		}
+		if why == "" {
+			if s, ok := event.StampOf(*d.time); ok {
+				return s
+			}
+			why = "its year is after 2261"
+		}
+		g.problem(ruleFeedDate, line, column, "date %q is left out: %s", strictxml.Clip(d.text), why)
+	}
+	return event.Stamp{}
+}
+
+var (
+	dateOfNumbers = regexp.MustCompile(`^([0-9]{1,2})[/-]([0-9]{1,2})[/-]([0-9]+)`)
+	dateOffset    = regexp.MustCompile(`[+-][0-9]{2}:?[0-9]{2}\b`)
+	dateZone      = regexp.MustCompile(`[0-9 ]([A-Z]{2,5})$`)
+	knownZone     = regexp.MustCompile(`^(UTC?|GMT|AM|PM|[ECMP][SD]T|WES?T|BST|CES?T|EES?T)$`)
+)
+
+// dateDoubt returns why the time that gofeed reads from a date may not be the one that
+// was meant, "" if it is.
+func dateDoubt(text string) string {
+	text = strings.TrimSpace(text)
+	if m := dateOfNumbers.FindStringSubmatch(text); m != nil {
+		a, _ := strconv.Atoi(m[1])
+		b, _ := strconv.Atoi(m[2])
+		if len(m[3]) < 4 || a <= 12 && b <= 12 && a != b {
+			return "which of its numbers is the day, the month and the year cannot be told"
+		}
+	}
+	if m := dateZone.FindStringSubmatch(text); m != nil && !knownZone.MatchString(m[1]) && !dateOffset.MatchString(text) {
+		return fmt.Sprintf("time zone %q is not known", m[1])
+	}
+	return ""
 }

@@ -29,7 +29,7 @@ func feedRun() *run {
 
 // watched reads a document and remembers what gofeed was given.
 func watched(r *run, body []byte) (doc *feedDocument, given [][]byte, err error) {
-	g := r.newFeedReading(r.src.URL, "")
+	g := r.newFeedReader(r.src.URL, "")
 	parse := g.parse
 	g.parse = func(in io.Reader) (*gofeed.Feed, error) {
 		b, err := io.ReadAll(in)
@@ -264,7 +264,7 @@ func TestFeedWithinCaps(t *testing.T) {
 // A title that is longer than any is left out; the item stays.
 func TestFeedLongTitle(t *testing.T) {
 	r := feedRun()
-	doc, given, err := watched(r, []byte(`<feed xmlns="http://www.w3.org/2005/Atom"><entry><id>1</id><title>`+strings.Repeat("x", wordBytes+1)+`</title><link href="/1"/></entry></feed>`))
+	doc, given, err := watched(r, []byte(`<feed xmlns="http://www.w3.org/2005/Atom"><entry><id>1</id><title>`+strings.Repeat("x", elementBytes+1)+`</title><link href="/1"/></entry></feed>`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -272,7 +272,7 @@ func TestFeedLongTitle(t *testing.T) {
 		t.Errorf("%+v, %+v", got, r.report)
 	}
 	for _, b := range given {
-		if len(b) > wordBytes {
+		if len(b) > elementBytes {
 			t.Errorf("gofeed was given %d bytes", len(b))
 		}
 	}
@@ -282,7 +282,7 @@ func TestFeedLongTitle(t *testing.T) {
 // are taken.
 func TestFeedParserPanics(t *testing.T) {
 	r := feedRun()
-	g := r.newFeedReading(r.src.URL, "")
+	g := r.newFeedReader(r.src.URL, "")
 	parse := g.parse
 	g.parse = func(in io.Reader) (*gofeed.Feed, error) {
 		feed, err := parse(in)
@@ -373,8 +373,8 @@ func FuzzFeed(f *testing.F) {
 		for ; next == nil; next = s.Next() {
 		}
 		if next == io.EOF && utf8.Valid(body) {
-			if mended := mend(body, "", func(string, int, string) {}); !bytes.Equal(mended, body) {
-				t.Errorf("well-formed, and mended all the same: %q", mended)
+			if out := sanitize(body, "", func(string, int, string) {}); !bytes.Equal(out, body) {
+				t.Errorf("well-formed, and changed all the same: %q", out)
 			}
 		}
 		if err != nil {

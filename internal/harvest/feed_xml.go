@@ -27,18 +27,18 @@ const (
 
 // feedXML splits a feed in XML into its items.
 type feedXML struct {
-	*feedReading
+	*feedReader
 	scan     *strictxml.Scanner
 	space    string // of the root
 	prologue []byte
 	epilogue string
 	framed   int64 // how many bytes of prologue whole has given
-	head     []feedWord
+	elements []feedElement
 }
 
 // xml reads a feed in XML.
-func (g *feedReading) xml(doc []byte) error {
-	x := &feedXML{feedReading: g}
+func (g *feedReader) xml(doc []byte) error {
+	x := &feedXML{feedReader: g}
 	x.scan = strictxml.New(bytes.NewReader(doc), strictxml.Options{
 		URL: g.url, ContentType: g.contentType, WebCharsets: true, Limits: g.limits, Want: "a feed",
 		Namespaces: []string{atompmh.Namespace, atom03, rss10, dublinCore, atompmh.HistoryNamespace, atompmh.TombstonesNamespace, itunes},
@@ -56,15 +56,15 @@ func (g *feedReading) xml(doc []byte) error {
 	if err := x.children(); err != nil {
 		return err
 	}
-	if err := x.tail(); err != nil {
+	if err := x.afterRoot(); err != nil {
 		return err
 	}
-	said, err := g.ask(x.head)
+	said, err := g.parseElements(x.elements)
 	if err != nil {
 		g.problem(ruleFeedItem, 1, 1, "the feed's own title and date are left out: %s", err)
 		return nil
 	}
-	g.doc.title, g.doc.metadata.Language = g.title(said, x.head)
+	g.doc.title, g.doc.metadata.Language = g.title(said, x.elements)
 	g.doc.updated = g.date(said, 1, 1)
 	return nil
 }
@@ -92,8 +92,7 @@ func (x *feedXML) root() error {
 	return err
 }
 
-// children reads what stands in the root, and in RSS's channels, up to the
-// root's end.
+// children reads the elements of the root, and of RSS's channels, up to the root's end.
 func (x *feedXML) children() error {
 	s := x.scan
 	for {
@@ -123,7 +122,7 @@ func (x *feedXML) children() error {
 		case !x.atom && name == "channel" && s.Depth() == 2:
 		case name == "link":
 			err = x.headLink()
-		case x.foreign():
+		case x.isExtension():
 			err = x.headMetadata(name)
 		default:
 			err = x.headElement(name)
@@ -134,8 +133,8 @@ func (x *feedXML) children() error {
 	}
 }
 
-// foreign reports whether the current element belongs to an extension.
-func (x *feedXML) foreign() bool {
+// isExtension reports whether the current element belongs to an extension.
+func (x *feedXML) isExtension() bool {
 	switch x.scan.Space {
 	case dublinCore, itunes, atompmh.HistoryNamespace, atompmh.TombstonesNamespace:
 		return true
@@ -172,7 +171,7 @@ func (x *feedXML) headMetadata(name string) error {
 	return x.scan.Skip()
 }
 
-// headElement reads what the feed says of itself.
+// headElement reads an element that describes the feed.
 func (x *feedXML) headElement(name string) error {
 	switch name {
 	case "id":
@@ -183,14 +182,14 @@ func (x *feedXML) headElement(name string) error {
 		}
 	case "title", "updated", "modified", "pubdate", "lastbuilddate":
 		x.scan.Keep(x.scan.Start)
-		return x.word(&x.head, wordOf(name))
+		return x.keepElement(&x.elements, gofeedName(name))
 	}
 	return x.headMetadata(name)
 }
 
-// tail looks at what follows the root. Legacy feeds have counters and scripts
-// there; it says nothing about items.
-func (x *feedXML) tail() error {
+// afterRoot reports what follows the root. Legacy feeds have counters and scripts there,
+// which do not matter.
+func (x *feedXML) afterRoot() error {
 	err := x.scan.Next()
 	var fault *strictxml.DocumentError
 	if errors.As(err, &fault) && fault.Cap == "" {
@@ -214,9 +213,9 @@ func (x *feedXML) deleted() error {
 	if err := s.Skip(); err != nil {
 		return err
 	}
-	it.input = x.whole(from)
+	it.input = x.asDocument(from)
 	if it.entry.ID == "" {
-		it.bad(ruleFeedID, "the deleted-entry does not say what was deleted: its ref is missing")
+		it.reject(ruleFeedID, "the deleted-entry does not say what was deleted: its ref is missing")
 	} else {
 		x.problem(ruleFeedDeleted, it.entry.Line, it.entry.Column, "record %q is taken as deleted", strictxml.Clip(it.entry.ID))
 	}
@@ -226,13 +225,13 @@ func (x *feedXML) deleted() error {
 	} else {
 		it.entry.Updated = t
 	}
-	return x.add(it)
+	return x.addItem(it)
 }
 
-// whole returns the element that ends with the current token as a document of
+// asDocument returns the element that ends with the current token as a document of
 // its own, or alone once such documents are far longer than the feed. It starts
 // where the bytes are kept from.
-func (x *feedXML) whole(from int64) []byte {
+func (x *feedXML) asDocument(from int64) []byte {
 	if x.framed += int64(len(x.prologue)); x.framed > strictxml.FrameBudget(x.scan.Offset()) {
 		return slices.Clone(x.scan.Slice(from, x.scan.Offset()))
 	}
@@ -261,9 +260,9 @@ func (x *feedXML) item() error {
 		it.id = strictxml.Trim(about)
 	}
 	it.content = sha256.Sum256(s.Slice(from, s.Offset()))
-	it.input = x.whole(from)
-	it.complete(it.id, it.permalink)
-	return x.add(it.feedItem)
+	it.input = x.asDocument(from)
+	it.identify(it.id, it.permalink)
+	return x.addItem(it.feedItem)
 }
 
 // child reads one element of an item.
@@ -304,10 +303,10 @@ func (x *feedXML) atomChild(it *xmlItem, name string) error {
 	case "content":
 		return x.atomContent(it)
 	case "title", "updated", "modified", "published", "issued", "created":
-		if name = wordOf(name); !x.atom {
+		if name = gofeedName(name); !x.atom {
 			name = "atom:" + name
 		}
-		return x.word(&it.words, name)
+		return x.keepElement(&it.elements, name)
 	case "source":
 		return x.source(it)
 	}
@@ -336,7 +335,7 @@ func (x *feedXML) atomContent(it *xmlItem) error {
 	line, column, base := s.Line, s.Column, s.Base()
 	if src != "" && x.atom {
 		href, err := s.Resolve(base, src)
-		if href, ok := x.target(href, err, src, line, column); ok {
+		if href, ok := x.checkLink(href, err, src, line, column); ok {
 			it.elsewhere = append(it.elsewhere, alternate(href, strictxml.Trim(mediaType)))
 		}
 	}
@@ -367,10 +366,10 @@ func (x *feedXML) atomLink(it *xmlItem) error {
 	return nil
 }
 
-// link adds a link to an item, when it leads somewhere.
+// link adds a link to an item, if it can be fetched.
 func (x *feedXML) link(it *xmlItem, l atompmh.Link, base *strictxml.Base, line, column int) {
 	resolved, err := x.scan.Resolve(base, l.Href)
-	href, ok := x.target(resolved, err, l.Href, line, column)
+	href, ok := x.checkLink(resolved, err, l.Href, line, column)
 	if !ok {
 		return
 	}
@@ -383,9 +382,9 @@ func (x *feedXML) link(it *xmlItem, l atompmh.Link, base *strictxml.Base, line, 
 	}
 }
 
-// target takes what a link was resolved to, or could not be, and reports one that
-// leads nowhere.
-func (g *feedReading) target(resolved string, err error, ref string, line, column int) (href string, ok bool) {
+// checkLink returns the URL that a link was resolved to, or reports that it cannot be
+// fetched.
+func (g *feedReader) checkLink(resolved string, err error, ref string, line, column int) (href string, ok bool) {
 	href = escaped(resolved)
 	if err != nil || strictxml.Trim(ref) == "" || !g.reachable(href) {
 		g.problem(ruleFeedLink, line, column, "link %q leads to nothing that can be taken; want http or https; it is left out", strictxml.Clip(ref))
@@ -394,17 +393,17 @@ func (g *feedReading) target(resolved string, err error, ref string, line, colum
 	return href, true
 }
 
-// escaped makes of what stands in a link a URI or IRI: what neither may contain
-// (RFC 3987 2.2) is percent-encoded, and line breaks are left out.
+// escaped returns a link as a URI or IRI: it percent-encodes characters that neither may
+// contain (RFC 3987 2.2), and leaves out line breaks.
 func escaped(href string) string {
-	if !strings.ContainsFunc(href, outside) {
+	if !strings.ContainsFunc(href, notInURL) {
 		return href
 	}
 	var b strings.Builder
 	for _, r := range href {
 		switch {
 		case r == '\t' || r == '\n' || r == '\r':
-		case outside(r):
+		case notInURL(r):
 			fmt.Fprintf(&b, "%%%02X", r)
 		default:
 			b.WriteRune(r)
@@ -413,12 +412,12 @@ func escaped(href string) string {
 	return b.String()
 }
 
-func outside(r rune) bool { return r <= ' ' || r == 0x7F || strings.ContainsRune("\"<>\\^`{|}", r) }
+func notInURL(r rune) bool { return r <= ' ' || r == 0x7F || strings.ContainsRune("\"<>\\^`{|}", r) }
 
 func (x *feedXML) dublinCoreChild(it *xmlItem, name string) error {
 	switch name {
 	case "title", "date":
-		return x.word(&it.words, "dc:"+name)
+		return x.keepElement(&it.elements, "dc:"+name)
 	case "source":
 		text, _, err := x.scan.Characters()
 		it.source = escaped(strictxml.Trim(string(text)))
@@ -441,15 +440,15 @@ func (x *feedXML) rssChild(it *xmlItem, name string) error {
 		x.link(it, atompmh.Link{Rel: "enclosure", Href: href, Type: mediaType, Length: lengthOf(length)}, s.Base(), s.Line, s.Column)
 		return s.Skip()
 	case "title", "pubdate":
-		return x.word(&it.words, wordOf(name))
+		return x.keepElement(&it.elements, gofeedName(name))
 	case "source":
 		return x.source(it)
 	}
 	return x.itemMetadata(it, name)
 }
 
-// guid reads an identifier of RSS, without the white space around it. Unless it
-// says that it is none, it is a link as well.
+// guid reads an identifier of RSS, without the white space around it. It is a link as
+// well, unless its isPermaLink is false.
 func (x *feedXML) guid(it *xmlItem) error {
 	s := x.scan
 	is, _ := s.Attr("", "isPermaLink")
@@ -481,27 +480,27 @@ func (x *feedXML) rssLink(it *xmlItem) error {
 	return err
 }
 
-// word keeps an element for gofeed, whose bytes are kept already. Of several the
-// first counts.
-func (x *feedXML) word(words *[]feedWord, name string) error {
+// keepElement keeps an element for gofeed. Of several with one name the first counts.
+// The scanner keeps its bytes already.
+func (x *feedXML) keepElement(to *[]feedElement, name string) error {
 	s := x.scan
-	w := feedWord{name: name}
-	w.kind, _ = s.Attr("", "type")
-	w.mode, _ = s.Attr("", "mode")
-	w.language = s.Lang()
+	e := feedElement{name: name}
+	e.kind, _ = s.Attr("", "type")
+	e.mode, _ = s.Attr("", "mode")
+	e.language = s.Lang()
 	line, column, from := s.Line, s.Column, s.Offset()
-	if slices.ContainsFunc(*words, func(o feedWord) bool { return o.name == name }) {
+	if slices.ContainsFunc(*to, func(o feedElement) bool { return o.name == name }) {
 		return s.Skip()
 	}
 	if err := s.Skip(); err != nil {
 		return err
 	}
-	if s.Start-from > wordBytes {
+	if s.Start-from > elementBytes {
 		x.tooLong(name, line, column)
 		return nil
 	}
-	w.text = bytes.Clone(s.Slice(from, s.Start))
-	*words = append(*words, w)
+	e.text = bytes.Clone(s.Slice(from, s.Start))
+	*to = append(*to, e)
 	return nil
 }
 

@@ -1,12 +1,21 @@
 package sip
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/url"
+	"strconv"
+	"strings"
+	"sync"
 	"time"
+	"unicode"
+
+	"github.com/pmh-bridge/bridge/internal/strictxml"
 )
 
 // callTimeout is the default of HTTPClient.Timeout.
@@ -148,4 +157,253 @@ func (c *HTTPClient) request(ctx context.Context, operation string, d *delivery)
 		req.SetBasicAuth(c.User, c.Password)
 	}
 	return req, nil
+}
+
+// answer is what came back. err tells why body is not the whole of it.
+type answer struct {
+	operation, url string
+	*http.Response
+	body []byte
+	err  error
+}
+
+// document returns the answer's document, if it is of the wanted kind.
+func (a *answer) document(want Kind) (*Message, error) {
+	m, err := a.message()
+	switch {
+	case err != nil:
+		return nil, err
+	case m.Kind != want:
+		return nil, a.fail(fmt.Errorf("the answer is <%s>, expected <%s>", m.Kind, want))
+	}
+	return m, nil
+}
+
+// acknowledgement returns nil when the answer acknowledges a notification: 202
+// (WS-I Basic Profile 1.1, R1112), or 200 or 204 with nothing in it. Servers
+// that know no one-way operations send an envelope with some document or none.
+func (a *answer) acknowledgement() error {
+	switch {
+	case a.StatusCode == http.StatusAccepted, a.StatusCode == http.StatusNoContent:
+		return nil
+	case a.StatusCode == http.StatusOK && a.err == nil && (len(bytes.TrimSpace(a.body)) == 0 || a.harmless()):
+		return nil
+	}
+	m, err := a.message()
+	if err != nil {
+		return err
+	}
+	return a.fail(fmt.Errorf("the answer is <%s>, expected an acknowledgement", m.Kind))
+}
+
+// message reads the answer: a document with 200, or with 201 to 203, which say no
+// less; or a fault with 500, or, since nothing else can be meant, with one of
+// those.
+func (a *answer) message() (*Message, error) {
+	done := a.StatusCode >= http.StatusOK && a.StatusCode <= http.StatusNonAuthoritativeInfo
+	switch {
+	case !done && a.StatusCode != http.StatusInternalServerError:
+		return nil, a.status()
+	case a.err != nil && done:
+		return nil, &callError{operation: a.operation, url: a.url, err: a.err, unanswered: !errors.Is(a.err, ErrTooLarge)}
+	}
+	m, err := ReadMessage(bytes.NewReader(a.body), ReadOptions{
+		ContentType: a.Header.Get("Content-Type"),
+		Limits:      Limits{Document: int64(len(a.body)) + 1}, // it has been capped
+	})
+	switch {
+	case err == nil && m.Kind == KindFault:
+		return nil, a.fail(m.Fault)
+	case err == nil && done:
+		return m, nil
+	case a.StatusCode != http.StatusOK:
+		return nil, a.status()
+	}
+	return nil, a.unreadable(err)
+}
+
+func (a *answer) fail(err error) error {
+	return &callError{operation: a.operation, url: a.url, err: err}
+}
+
+// unreadable is the error of an answer that is no message. The reader's fault is
+// about the answer: as an error it would be taken for the server's.
+func (a *answer) unreadable(err error) error {
+	reason := err.Error()
+	var fault *Fault
+	if errors.As(err, &fault) {
+		reason = fault.Text
+		if fault.Path != "" {
+			reason = fault.Path + ": " + reason
+		}
+	}
+	return &callError{operation: a.operation, url: a.url, err: errors.New("the answer cannot be read: " + reason + a.form()), unanswered: a.endless()}
+}
+
+// encoding returns what was done to the answer, though we have asked for it as it
+// is; "" is nothing.
+func (a *answer) encoding() string {
+	encoding := strings.Join(a.Header.Values("Content-Encoding"), ", ")
+	if strings.EqualFold(encoding, "identity") {
+		return ""
+	}
+	return encoding
+}
+
+// form says in which form the answer came, as far as it should have been another,
+// and what it says if that is for people.
+func (a *answer) form() string {
+	text := ""
+	if encoding := a.encoding(); encoding != "" {
+		text = "; its Content-Encoding is " + printable(encoding) + ", and none was asked for"
+	}
+	sent := a.Header.Get("Content-Type")
+	switch mediaType, _, _ := strings.Cut(strings.ToLower(sent), ";"); {
+	case mediaType == "", strings.TrimSpace(mediaType) == "text/xml":
+	case strings.HasPrefix(mediaType, "multipart/"):
+		text += "; its Content-Type is " + printable(sent) + ": messages with attachments (MTOM) are not read"
+	default:
+		text += "; its Content-Type is " + printable(sent)
+	}
+	if said := a.said(); said != "" {
+		text += "; it says: " + said
+	}
+	return text
+}
+
+// endless tells whether nothing but the end of the connection ended the answer,
+// so that one that was cut off looks whole.
+func (a *answer) endless() bool {
+	return a.ContentLength < 0 && len(a.TransferEncoding) == 0 && a.ProtoMajor == 1
+}
+
+func (a *answer) status() error {
+	e := &StatusError{URL: a.url, Status: a.StatusCode, Text: a.said(), RetryAfter: wait(a.Header, time.Now())}
+	to := a.Header.Get("Location")
+	switch {
+	case a.StatusCode/100 == 3 && to != "":
+		e.Text = fmt.Sprintf("the service has moved to %s; give that address if it is right", printable(to))
+	case a.StatusCode/100 == 2:
+		e.Text = "what was asked for is not in the answer" + a.form()
+	case a.StatusCode == http.StatusInternalServerError && e.Text == "":
+		e.Text = strings.TrimPrefix(a.form(), "; ")
+	}
+	return a.fail(e)
+}
+
+// said returns the beginning of an answer in plain text, as one line.
+func (a *answer) said() string {
+	if !strings.HasPrefix(a.Header.Get("Content-Type"), "text/plain") || a.encoding() != "" {
+		return ""
+	}
+	return printable(string(a.body[:min(len(a.body), 1000)]))
+}
+
+// printable makes one short line of what a stranger wrote: it may end up on a
+// terminal.
+func printable(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, s)
+	return strictxml.Clip(strings.Join(strings.Fields(s), " "))
+}
+
+// wait reads Retry-After (RFC 9110, 10.2.3). A date is compared with the
+// answer's own, which tells the server's clock.
+func wait(h http.Header, now time.Time) time.Duration {
+	v := strings.TrimSpace(h.Get("Retry-After"))
+	if s, err := strconv.ParseUint(v, 10, 64); err == nil {
+		return time.Duration(min(s, uint64(math.MaxInt64/time.Second))) * time.Second
+	}
+	at, err := http.ParseTime(v)
+	if err != nil {
+		return 0
+	}
+	if date, err := http.ParseTime(h.Get("Date")); err == nil {
+		now = date
+	}
+	return max(0, at.Sub(now))
+}
+
+// harmless tells whether the answer is an envelope whose body holds no fault,
+// whatever else it holds.
+func (a *answer) harmless() bool {
+	s := strictxml.New(bytes.NewReader(a.body), strictxml.Options{ContentType: a.Header.Get("Content-Type")})
+	inBody := false
+	for {
+		err := s.Next()
+		if err != nil {
+			return inBody && errors.Is(err, io.EOF)
+		}
+		if s.Kind != strictxml.StartTag {
+			continue
+		}
+		soap := s.Space == soapNamespace
+		switch s.Depth() {
+		case 1:
+			if !soap || s.Local != "Envelope" {
+				return false
+			}
+		case 2:
+			inBody = soap && s.Local == "Body"
+		case 3:
+			if inBody && soap && s.Local == "Fault" {
+				return false
+			}
+		}
+	}
+}
+
+// delivery is the message of one call on its way. It tells for certain whether
+// the message may have left, whatever carries it: as long as nobody has taken a
+// byte of the body it has not, and once sealed it cannot any more, even if a
+// goroutine of the transport is about to.
+type delivery struct {
+	message []byte
+
+	mu     sync.Mutex
+	taken  bool
+	sealed bool
+}
+
+var errSealed = errors.New("the call has ended")
+
+// open returns a body, from the start. The transport calls it again when it is
+// sure that nothing has arrived.
+func (d *delivery) open() (io.ReadCloser, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.taken = false
+	return io.NopCloser(&deliveryBody{delivery: d, rest: bytes.NewReader(d.message)}), nil
+}
+
+type deliveryBody struct {
+	delivery *delivery
+	rest     *bytes.Reader
+}
+
+func (b *deliveryBody) Read(p []byte) (int, error) {
+	b.delivery.mu.Lock()
+	defer b.delivery.mu.Unlock()
+	if b.delivery.sealed {
+		return 0, errSealed
+	}
+	b.delivery.taken = true
+	return b.rest.Read(p)
+}
+
+// failed seals the message and returns the error of a call without an answer.
+func (d *delivery) failed(operation string, to *url.URL, err error) error {
+	d.mu.Lock()
+	d.sealed = true
+	taken := d.taken
+	d.mu.Unlock()
+	var u *url.Error
+	if errors.As(err, &u) {
+		err = u.Err
+	}
+	return &callError{operation: operation, url: to.String(), err: err, unsent: !taken, unanswered: true}
 }

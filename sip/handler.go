@@ -18,6 +18,36 @@ import (
 	"github.com/pmh-bridge/bridge/internal/strictxml"
 )
 
+// Backend is what a service does. Its methods are called from several goroutines
+// at once. A *Fault is answered as it is, a *Denied as what it says; any other
+// error is a fault of code Server, and its text stays here.
+type Backend interface {
+	// GetProperties is the operation get-properties of an ingest server.
+	GetProperties(context.Context, Caller) (*Properties, error)
+	// Ingest is the operation ingest of an ingest server. The request is the
+	// callee's to keep.
+	Ingest(context.Context, Caller, *Request) (*Disposition, error)
+	// Notify is the operation notify of a notification recipient; the disposition
+	// is an ultimate one. It returns nil only when that is durable.
+	Notify(context.Context, Caller, *Disposition) error
+	// Admit tells whether the caller may call anything at all; else the error is
+	// a *Denied. It is asked before the message is read.
+	Admit(context.Context, Caller) error
+}
+
+// Caller is who calls an operation, as far as the transport knows.
+type Caller struct {
+	// Token is what follows the service's own path in the URL of the call, or the
+	// tag of the mailbox; "" when nothing does.
+	Token string
+	// Address is the peer's; the zero Addr when it is not known.
+	Address netip.Addr
+	// User and Password are of HTTP's basic authentication; HasLogin tells
+	// whether they were given.
+	User, Password string
+	HasLogin       bool
+}
+
 const (
 	// comeBack is what a caller that is refused for calling too often is told to
 	// wait, in seconds.

@@ -1,6 +1,8 @@
 package sip
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +11,105 @@ import (
 
 	"github.com/pmh-bridge/bridge/internal/strictxml"
 )
+
+// ReadOptions says what is known of a message besides its bytes. The zero value
+// is valid.
+type ReadOptions struct {
+	// URL that it came from; errors of its transport name it.
+	URL string
+	// ContentType is the value of the header field, for its charset.
+	ContentType string
+	// Limits of the message; a Document of 0 is 4 MiB.
+	Limits Limits
+	// Plain: a document without an envelope is taken as well.
+	Plain bool
+	// Action is the SOAPAction that came with the message. When it is that of
+	// get-properties, for which the draft has no document, an empty Body is a
+	// get-properties too.
+	Action string
+	// Context ends the reading; nil is allowed.
+	Context context.Context
+	// Places are filled with those of the message's elements; nil is allowed.
+	Places Places
+}
+
+// maxMessage is the default of ReadOptions.Limits.Document.
+const maxMessage = 4 << 20
+
+// ReadMessage reads a SOAP 1.1 message to its end. What is wrong with the message
+// itself is a *Fault, which is what to answer; a message that is too long is an
+// ErrTooLarge; any other error comes from r, wrapped with the place.
+func ReadMessage(r io.Reader, o ReadOptions) (*Message, error) {
+	if o.Limits.Document == 0 {
+		o.Limits.Document = maxMessage
+	}
+	d := newReader(r, o)
+	if err := d.root(); err != nil {
+		return nil, err
+	}
+	var m *Message
+	var err error
+	switch s := d.s; {
+	case s.Space == soapNamespace && s.Local == "Envelope":
+		m, err = d.envelope()
+	case s.Local == "Envelope":
+		f := d.fault("found an envelope%s, expected one of SOAP 1.1 in namespace %q", d.namespace(), soapNamespace)
+		f.Code = VersionMismatch
+		return nil, f
+	case o.Plain:
+		m, err = d.document()
+	default:
+		return nil, d.fault("found <%s>%s, expected a SOAP 1.1 <Envelope>", d.name(), d.namespace())
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := d.end(); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// ReadDocument reads one document without an envelope, in UTF-8. The error is a
+// *Fault.
+func ReadDocument(b []byte) (*Message, error) {
+	d := bytesReader(b)
+	if err := d.root(); err != nil {
+		return nil, err
+	}
+	m, err := d.document()
+	if err != nil {
+		return nil, err
+	}
+	if err := d.end(); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// ParseSource reads what AppendSource has written. The error is a *Fault.
+func ParseSource(b []byte) (*Source, error) {
+	d := bytesReader(b)
+	if err := d.root(); err != nil {
+		return nil, err
+	}
+	if d.s.Space != Namespace || d.s.Local != "source" {
+		return nil, d.fault("found <%s>%s, expected <source> in namespace %q", d.name(), d.namespace(), Namespace)
+	}
+	if err := d.attributes(); err != nil {
+		return nil, err
+	}
+	s, err := d.source()
+	if err != nil {
+		return nil, err
+	}
+	return s, d.end()
+}
+
+// bytesReader returns a reader of bytes that we keep, whatever their length.
+func bytesReader(b []byte) *reader {
+	return newReader(bytes.NewReader(b), ReadOptions{Limits: Limits{Document: int64(len(b))}})
+}
 
 // reader reads a message from front to back. Each of its methods that reads an
 // element begins at the start tag and ends at the end tag; path then is what it
@@ -246,5 +347,209 @@ func into[T any](to *T, read func() (T, error)) func() error {
 	return func() (err error) {
 		*to, err = read()
 		return err
+	}
+}
+
+// document reads the document whose start tag is the current one.
+func (r *reader) document() (*Message, error) {
+	outer := r.path
+	r.path = []string{r.name()}
+	r.note()
+	m, err := r.known()
+	if err == nil {
+		r.path = outer[:len(outer)-1]
+	}
+	return m, err
+}
+
+func (r *reader) known() (m *Message, err error) {
+	switch r.s.Space {
+	case soapNamespace:
+		if r.s.Local == KindFault.String() {
+			m = &Message{Kind: KindFault}
+			m.Fault, err = r.soapFault()
+			return m, err
+		}
+	case Namespace:
+		for k := KindGetProperties; k <= KindDisposition; k++ {
+			if r.s.Local == k.String() {
+				if err := r.attributes(); err != nil {
+					return nil, err
+				}
+				return r.content(k)
+			}
+		}
+	}
+	return nil, r.fault("found <%s>%s, expected <get-properties>, <ingest-properties>, <ingest-request> or <ingest-disposition> in namespace %q",
+		r.name(), r.namespace(), Namespace)
+}
+
+func (r *reader) content(k Kind) (m *Message, err error) {
+	m = &Message{Kind: k}
+	switch k {
+	case KindGetProperties:
+		err = r.sequence(Namespace)
+	case KindProperties:
+		m.Properties, err = r.properties()
+	case KindRequest:
+		m.Request, err = r.request()
+	case KindDisposition:
+		m.Disposition, err = r.disposition()
+	}
+	return m, err
+}
+
+func (r *reader) properties() (*Properties, error) {
+	p := &Properties{}
+	formats := part{names: []string{"format"}, need: true, many: true, read: func() error {
+		format, err := r.trimmed()
+		p.Formats = append(p.Formats, format)
+		return err
+	}}
+	return p, r.sequence(Namespace,
+		element("notification-style", into(&p.Style, r.style)),
+		element("formats", func() error { return r.sequence(Namespace, formats) }))
+}
+
+func (r *reader) style() (Style, error) {
+	bad := r.fault("")
+	text, err := r.text()
+	if err != nil {
+		return "", err
+	}
+	switch style := Style(strictxml.Trim(text)); style {
+	case Synchronous, Asynchronous:
+		return style, nil
+	}
+	bad.Text = fmt.Sprintf("found the text %q, expected synchronous or asynchronous", strictxml.Clip(text))
+	return "", bad
+}
+
+func (r *reader) source() (*Source, error) {
+	s := &Source{}
+	return s, r.sequence(Namespace,
+		optional("submitter", into(&s.Submitter, r.submitter)),
+		optional("sequence", into(&s.Sequence, r.present)),
+		optional("source-identifier", into(&s.Identifier, r.present)))
+}
+
+// present is text that may be empty, which is not the same as missing.
+func (r *reader) present() (*string, error) {
+	text, err := r.text()
+	return &text, err
+}
+
+// maybe is text that is missing when there is nothing in it but white space.
+func (r *reader) maybe() (string, error) {
+	text, err := r.text()
+	return strictxml.Trim(text), err
+}
+
+func (r *reader) submitter() (*Submitter, error) {
+	s := &Submitter{}
+	return s, r.sequence(Namespace,
+		element("name", into(&s.Name, r.text)),
+		element("email-address", into(&s.EmailAddress, r.text)))
+}
+
+func (r *reader) request() (*Request, error) {
+	q := &Request{}
+	return q, r.sequence(Namespace,
+		optional("source", into(&q.Source, r.source)),
+		optional("notification-recipient", into(&q.Recipient, r.maybe)),
+		element("record", into(&q.Record, r.record)))
+}
+
+// record reads <record>, which holds one element of any name.
+func (r *reader) record() (Record, error) {
+	more, err := r.child()
+	if err != nil {
+		return Record{}, err
+	}
+	if !more {
+		return Record{}, r.fault("found </record>, expected the record, which is one element")
+	}
+	rec, err := readRecord(r.s, r.limits)
+	if err != nil {
+		return Record{}, r.failed(err)
+	}
+	r.leave()
+	more, err = r.child()
+	if err != nil {
+		return Record{}, err
+	}
+	if more {
+		return Record{}, r.fault("found <%s>, expected </record>: a request has one record", r.name())
+	}
+	r.leave()
+	return rec, nil
+}
+
+func (r *reader) disposition() (*Disposition, error) {
+	d := &Disposition{}
+	outcome := part{names: []string{Accepted.String(), ProvisionallyAccepted.String(), Rejected.String()}, need: true, read: func() error {
+		switch r.s.Local {
+		case Accepted.String():
+			d.Outcome = Accepted
+			return r.sequence(Namespace, element("assigned-identifier", into(&d.AssignedIdentifier, r.trimmed)))
+		case Rejected.String():
+			d.Outcome = Rejected
+			return r.sequence(Namespace, optional("reason", into(&d.Reason, r.text)))
+		}
+		d.Outcome = ProvisionallyAccepted
+		return r.empty()
+	}}
+	return d, r.sequence(Namespace, optional("source", into(&d.Source, r.source)), outcome)
+}
+
+// empty reads an element that is EMPTY: not even white space or a comment is in
+// it (XML 1.0, 3).
+func (r *reader) empty() error {
+	inside := r.s.Offset()
+	bad := r.fault("found something in <%s>, expected nothing at all, not even white space", r.name())
+	if err := r.next(); err != nil {
+		return err
+	}
+	if r.s.Kind != strictxml.EndTag || r.s.Start != inside {
+		return bad
+	}
+	r.leave()
+	return nil
+}
+
+// Places are where the elements of a message start, by their paths as they stand
+// in Fault.Path. Of elements with the same path it is the first; headers and what
+// is in a record are not among them.
+type Places map[string]Place
+
+// Place is a place in a message. Line and Column are from 1; the column counts
+// bytes of UTF-8.
+type Place struct{ Line, Column int }
+
+// Locate returns err. When that is, or wraps, a *Fault with the path of an element
+// in the message, and without line and column, these are added in a copy of the
+// *Fault.
+func (p Places) Locate(err error) error {
+	var f *Fault
+	if !errors.As(err, &f) || f.Line > 0 {
+		return err
+	}
+	at, ok := p[f.Path]
+	if !ok {
+		return err
+	}
+	located := *f
+	located.Line, located.Column = at.Line, at.Column
+	return &located
+}
+
+// note keeps the place of the current start tag, if anybody wants to know it.
+func (r *reader) note() {
+	if r.places == nil {
+		return
+	}
+	path := strings.Join(r.path, "/")
+	if _, ok := r.places[path]; !ok {
+		r.places[path] = Place{r.s.Line, r.s.Column}
 	}
 }

@@ -16,10 +16,8 @@
 package sip
 
 import (
-	"context"
 	"encoding/xml"
 	"fmt"
-	"net/netip"
 )
 
 // Namespace of all documents of the protocol.
@@ -113,75 +111,34 @@ type Disposition struct {
 	Reason string
 }
 
-// Code is a SOAP fault code (SOAP 1.1, 4.4.1).
-type Code string
+// Kind of a message: which document it holds.
+type Kind uint8
 
-// The fault codes.
+// The kinds. A get-properties has nothing in it: the draft gives that operation
+// no document, the element is ours.
 const (
-	VersionMismatch Code = "VersionMismatch"
-	MustUnderstand  Code = "MustUnderstand"
-	Client          Code = "Client"
-	Server          Code = "Server"
+	KindGetProperties Kind = iota + 1
+	KindProperties
+	KindRequest
+	KindDisposition
+	KindFault
 )
 
-// Fault is a SOAP fault, sent or received. As an error of a Backend it is the
-// answer.
-type Fault struct {
-	Code Code
-	// Text says what is wrong, for people (faultstring).
-	Text string
-	// Path, Line and Column are where in the message, where that is known: the
-	// path has the names of the elements, as in
-	// ingest-request/source/submitter/name. They stand in the fault's detail.
-	Path         string
-	Line, Column int
-}
-
-// Error returns code, place and text.
-func (f *Fault) Error() string {
-	if f.Path == "" {
-		return fmt.Sprintf("SOAP fault %s: %s", f.Code, f.Text)
+// String returns the name of the document's element.
+func (k Kind) String() string {
+	names := [...]string{"", "get-properties", "ingest-properties", "ingest-request", "ingest-disposition", "Fault"}
+	if int(k) < len(names) && k != 0 {
+		return names[k]
 	}
-	return fmt.Sprintf("SOAP fault %s at %s: %s", f.Code, f.Path, f.Text)
+	return fmt.Sprintf("kind(%d)", uint8(k))
 }
 
-// Caller is who calls an operation, as far as the transport knows.
-type Caller struct {
-	// Token is what follows the service's own path in the URL of the call, or the
-	// tag of the mailbox; "" when nothing does.
-	Token string
-	// Address is the peer's; the zero Addr when it is not known.
-	Address netip.Addr
-	// User and Password are of HTTP's basic authentication; HasLogin tells
-	// whether they were given.
-	User, Password string
-	HasLogin       bool
+// Message is what a SOAP message holds, one document. The field of its Kind is
+// set and the others are nil.
+type Message struct {
+	Kind        Kind
+	Properties  *Properties
+	Request     *Request
+	Disposition *Disposition
+	Fault       *Fault
 }
-
-// Backend is what a service does. Its methods are called from several goroutines
-// at once. A *Fault is answered as it is, a *Denied as what it says; any other
-// error is a fault of code Server, and its text stays here.
-type Backend interface {
-	// GetProperties is the operation get-properties of an ingest server.
-	GetProperties(context.Context, Caller) (*Properties, error)
-	// Ingest is the operation ingest of an ingest server. The request is the
-	// callee's to keep.
-	Ingest(context.Context, Caller, *Request) (*Disposition, error)
-	// Notify is the operation notify of a notification recipient; the disposition
-	// is an ultimate one. It returns nil only when that is durable.
-	Notify(context.Context, Caller, *Disposition) error
-	// Admit tells whether the caller may call anything at all; else the error is
-	// a *Denied. It is asked before the message is read.
-	Admit(context.Context, Caller) error
-}
-
-// Denied: the caller may not, or not now, whatever the message says.
-type Denied struct {
-	// Status is the HTTP status: 401, 403 or 429.
-	Status int
-	// Reason is for the caller.
-	Reason string
-}
-
-// Error returns the reason.
-func (d *Denied) Error() string { return d.Reason }

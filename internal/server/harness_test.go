@@ -78,7 +78,7 @@ func newHouse(t testing.TB, path string, change func(*server.Options)) *house {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.opt = server.Options{Documents: h.pub, Records: h.log, Contents: stored{h.contents}, Sets: h.log, BaseURL: h.base, Logger: slog.New(h.journal),
+	h.opt = server.Options{Documents: h.pub, Log: h.log, Contents: stored{h.contents}, BaseURL: h.base, Logger: slog.New(h.journal),
 		Now: h.now}
 	if change != nil {
 		change(&h.opt)

@@ -21,7 +21,7 @@ import (
 func runLimited(d server.SIPService, change func(*server.Options)) *running {
 	r := &running{pipes: newPipes(), journal: &journal{}, ended: make(chan error, 1)}
 	o := one{}
-	opt := server.Options{Documents: o, Records: o, Contents: o, Sets: o, BaseURL: "http://x", Logger: slog.New(r.journal), SIPService: func(string) server.SIPService { return d }}
+	opt := server.Options{Documents: o, Log: o, Contents: o, BaseURL: "http://x", Logger: slog.New(r.journal), SIPService: func(string) server.SIPService { return d }}
 	change(&opt)
 	s := server.New(opt)
 	var ctx context.Context

@@ -111,7 +111,7 @@ type documentView struct {
 // indexPage is the page of all sets.
 func (s *Server) indexPage(c echo.Context) error {
 	ctx := c.Request().Context()
-	sets, err := s.opt.Sets.Sets(ctx)
+	sets, err := s.opt.Log.Sets(ctx)
 	if err != nil {
 		return err
 	}
@@ -130,11 +130,11 @@ func (s *Server) indexPage(c echo.Context) error {
 // submissions.
 func (s *Server) setPage(c echo.Context) error {
 	ctx := c.Request().Context()
-	set, err := s.opt.Sets.Set(ctx, c.Param("set"))
+	set, err := s.opt.Log.Set(ctx, c.Param("set"))
 	if err != nil {
 		return notFound(err)
 	}
-	segments, err := s.opt.Sets.Segments(ctx, set.Name)
+	segments, err := s.opt.Log.Segments(ctx, set.Name)
 	if err != nil {
 		return err
 	}
@@ -156,7 +156,7 @@ func (s *Server) setPage(c echo.Context) error {
 
 // redirectToSlash leads to the set's page, whose links are relative to it.
 func (s *Server) redirectToSlash(c echo.Context) error {
-	set, err := s.opt.Sets.Set(c.Request().Context(), c.Param("set"))
+	set, err := s.opt.Log.Set(c.Request().Context(), c.Param("set"))
 	if err != nil {
 		return notFound(err)
 	}

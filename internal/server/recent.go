@@ -45,7 +45,7 @@ func recentForms() []recentForm {
 func (s *Server) recent(form recentForm) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		r, w := c.Request(), c.Response().Writer
-		set, err := s.opt.Sets.Set(r.Context(), c.Param("set"))
+		set, err := s.opt.Log.Set(r.Context(), c.Param("set"))
 		if err != nil {
 			return notFound(err)
 		}
@@ -148,7 +148,7 @@ func summary(e *event.Event) string {
 // first. The log counts over all sets, so how far back they reach is not known:
 // the segments bound it, and within them it is tried with longer and longer ranges.
 func (s *Server) newest(ctx context.Context, set *event.Set) ([]event.Event, error) {
-	segments, err := s.opt.Sets.Segments(ctx, set.Name)
+	segments, err := s.opt.Log.Segments(ctx, set.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -172,7 +172,7 @@ func (s *Server) newest(ctx context.Context, set *event.Set) ([]event.Event, err
 // and how many events there are.
 func (s *Server) last(ctx context.Context, set string, r event.Range) (found []event.Event, seen int, err error) {
 	byRecord := map[string]event.Event{}
-	for e, err := range s.opt.Records.Events(ctx, set, r) {
+	for e, err := range s.opt.Log.Events(ctx, set, r) {
 		if err != nil {
 			return nil, seen, err
 		}

@@ -37,7 +37,7 @@ func (s *Server) record(c echo.Context) error {
 	if !keyPattern.MatchString(key) {
 		return publish.ErrNotFound
 	}
-	e, err := s.opt.Records.Record(r.Context(), set, key)
+	e, err := s.opt.Log.Record(r.Context(), set, key)
 	if err != nil {
 		return notFound(err)
 	}
@@ -68,7 +68,7 @@ func (s *Server) mode(ctx context.Context, set string) (event.Content, error) {
 	if ok {
 		return mode, nil
 	}
-	stored, err := s.opt.Sets.Set(ctx, set)
+	stored, err := s.opt.Log.Set(ctx, set)
 	if err != nil {
 		return 0, err
 	}

@@ -93,7 +93,7 @@ func run(size int) *running { return runWith(one{body: strings.Repeat("x", size)
 
 func runWith(o one) *running {
 	r := &running{pipes: newPipes(), journal: &journal{}, ended: make(chan error, 1)}
-	s := server.New(server.Options{Documents: o, Records: o, Contents: o, Sets: o, BaseURL: "http://x", Logger: slog.New(r.journal),
+	s := server.New(server.Options{Documents: o, Log: o, Contents: o, BaseURL: "http://x", Logger: slog.New(r.journal),
 		SIPService: func(string) server.SIPService { return o.desk }})
 	var ctx context.Context
 	ctx, r.stop = context.WithCancel(context.Background())
@@ -346,7 +346,7 @@ func (broken) Accept() (net.Conn, error) { return nil, errors.New("too many open
 
 func TestRunTellsWhyItFailed(t *testing.T) {
 	o := one{}
-	s := server.New(server.Options{Documents: o, Records: o, Contents: o, Sets: o, BaseURL: "http://x"})
+	s := server.New(server.Options{Documents: o, Log: o, Contents: o, BaseURL: "http://x"})
 	if err := s.Run(context.Background(), broken{newPipes()}); err == nil || !strings.Contains(err.Error(), "too many open files") {
 		t.Errorf("error %v", err)
 	}

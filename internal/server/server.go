@@ -48,8 +48,9 @@ type Documents interface {
 	LinkHeader(set string) string
 }
 
-// Records finds records and what happened to them.
-type Records interface {
+// Log is the event log; eventlog.Log is one.
+type Log interface {
+	publish.SetReader
 	// Record returns the last event of the record whose key it is, see
 	// event.Key; fs.ErrNotExist when the set has never had it.
 	Record(ctx context.Context, set, key string) (*event.Event, error)
@@ -63,15 +64,6 @@ type Contents interface {
 	// Open returns a representation by its SHA-256, and its length in bytes.
 	// ctx holds until it is closed.
 	Open(ctx context.Context, sum [32]byte) (io.ReadSeekCloser, int64, error)
-}
-
-// Sets are the sets of the log.
-type Sets interface {
-	Sets(ctx context.Context) ([]event.Set, error)
-	// Set returns one set; fs.ErrNotExist when there is none of that name.
-	Set(ctx context.Context, name string) (event.Set, error)
-	// Segments returns the segments of a set in order, the open one last.
-	Segments(ctx context.Context, set string) ([]event.Segment, error)
 }
 
 // Limits bound what one client can take. Zero values are the defaults; the only
@@ -107,13 +99,12 @@ type Limits struct {
 	Drain time.Duration
 }
 
-// Options are what a server serves. Documents, Records, Contents, Sets and
-// BaseURL must be given.
+// Options are what a server serves. Documents, Log, Contents and BaseURL must be
+// given.
 type Options struct {
 	Documents Documents
-	Records   Records
+	Log       Log
 	Contents  Contents
-	Sets      Sets
 	// SIPService returns the SIP service of a set, nil when it has none; a nil func is
 	// no service at all. Pages ask too, to link it.
 	SIPService func(set string) SIPService
@@ -134,7 +125,7 @@ type Options struct {
 	// PartialHeader is the value of follow.PartialHeader for a set that is not whole yet; a nil
 	// func is a server whose sets are whole.
 	PartialHeader func(ctx context.Context, set string) string
-	// Logger gets faults as errors, what clients do as debug; nil is silence.
+	// Logger gets faults as errors, what clients do as debug; nil discards all.
 	Logger *slog.Logger
 	// Bodies is the budget of the bytes of requests under way, shared with other
 	// servers; nil is one of 64 MiB, a quarter of it for one client.

@@ -388,7 +388,7 @@ func TestGateCountsBodies(t *testing.T) {
 		r := &running{pipes: newPipes(), journal: &journal{}, ended: make(chan error, 1)}
 		var d reads
 		o := one{}
-		s := server.New(server.Options{Documents: o, Records: o, Contents: o, Sets: o, BaseURL: "http://x", Logger: slog.New(r.journal),
+		s := server.New(server.Options{Documents: o, Log: o, Contents: o, BaseURL: "http://x", Logger: slog.New(r.journal),
 			SIPService: func(string) server.SIPService { return &d }, Limits: server.Limits{PerAddress: 1}})
 		var ctx context.Context
 		ctx, r.stop = context.WithCancel(context.Background())

@@ -25,7 +25,7 @@ func configCheckCommand() *cobra.Command {
 	in.addFile(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		c, err := config.Load(cmp.Or(in.file, defaultFile))
-		if err == nil && hasSources(c, func(s *config.Source) bool { return s.SIP != nil && len(s.SIP.Schemas) > 0 }) {
+		if err == nil && anySource(c, func(s *config.Source) bool { return s.SIP != nil && len(s.SIP.Schemas) > 0 }) {
 			_, err = daemon.Validator()
 		}
 		if err != nil {
@@ -48,11 +48,11 @@ func printConfig(w io.Writer, c *config.Config) error {
 	if len(c.Sets) == 0 {
 		fmt.Fprintf(&b, "no sets: serve publishes what the data folder has, and harvests nothing\n")
 	}
-	if c.Mail.From != "" && hasSources(c, func(s *config.Source) bool { return s.SIP != nil }) {
+	if c.Mail.From != "" && anySource(c, func(s *config.Source) bool { return s.SIP != nil }) {
 		fmt.Fprintf(&b, "mail from %s, by %s\n", c.Mail.From, cmp.Or(c.Mail.Relay, "the mail servers of its recipients"))
 	}
 	for _, set := range c.Sets {
-		fmt.Fprintf(&b, "set %s: %s, %s\n", set.Name, set.Content, counted(len(set.Sources), "Source", "Sources"))
+		fmt.Fprintf(&b, "set %s: %s, %s\n", set.Name, set.Content, plural(len(set.Sources), "Source", "Sources"))
 		for _, s := range set.Sources {
 			if s.SIP == nil {
 				fmt.Fprintf(&b, "  %s, every %s\n", daemon.Redact(s.URL), short(s.Every))

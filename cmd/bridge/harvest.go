@@ -54,8 +54,8 @@ func harvestCommand() *cobra.Command {
 	return cmd
 }
 
-// openBridge opens the data folder of a configuration. What is wrong with the
-// configuration shows only now where it contradicts what the folder holds.
+// openBridge opens the data folder of a configuration. A configuration that contradicts
+// the folder is wrong usage.
 func openBridge(ctx context.Context, c *config.Config, o daemon.Options) (*daemon.Bridge, error) {
 	o.Version = release()
 	h, err := daemon.Open(ctx, c, o)
@@ -67,8 +67,8 @@ func openBridge(ctx context.Context, c *config.Config, o daemon.Options) (*daemo
 	return h, err
 }
 
-// harvestAll makes one pass over every Source, all at the same time: how many do
-// something, and do not only wait for their servers, is for the Bridge to do.
+// harvestAll makes one pass over every Source, all at the same time. The Bridge bounds
+// how many of them work at once.
 func harvestAll(ctx context.Context, h *daemon.Bridge, o harvest.Options, out *harvestPrinter) error {
 	var group sync.WaitGroup
 	reports := make([]harvest.Report, len(h.Sources))
@@ -91,9 +91,9 @@ func harvestAll(ctx context.Context, h *daemon.Bridge, o harvest.Options, out *h
 	return errors.Join(outcome(ctx, h, reports, failed, !out.json), out.err)
 }
 
-// outcome is the exit status, with the reasons: 1 when every Source failed, 3
-// when some did, or when something is pending, held, missing or was quarantined. With
-// told the reports have said the reasons to the same reader.
+// outcome returns the error with the exit status: 1 when every Source failed, 3 when
+// some did, or when something is pending, held, missing or was quarantined. told: the
+// reports have printed the reasons already.
 func outcome(ctx context.Context, h *daemon.Bridge, reports []harvest.Report, failed []error, told bool) error {
 	failures := 0
 	for _, err := range failed {
@@ -102,7 +102,7 @@ func outcome(ctx context.Context, h *daemon.Bridge, reports []harvest.Report, fa
 		}
 	}
 	if failures == len(failed) && told {
-		return fmt.Errorf("nothing could be harvested: %d of %s failed", failures, counted(len(failed), "Source", "Sources"))
+		return fmt.Errorf("nothing could be harvested: %d of %s failed", failures, plural(len(failed), "Source", "Sources"))
 	}
 	if failures == len(failed) {
 		return fmt.Errorf("nothing could be harvested: %w", errors.Join(failed...))
@@ -113,7 +113,7 @@ func outcome(ctx context.Context, h *daemon.Bridge, reports []harvest.Report, fa
 	}
 	var left []string
 	if failures > 0 {
-		left = append(left, fmt.Sprintf("%d of %s failed", failures, counted(len(failed), "Source", "Sources")))
+		left = append(left, fmt.Sprintf("%d of %s failed", failures, plural(len(failed), "Source", "Sources")))
 	}
 	for i, src := range h.Sources {
 		if failed[i] == nil {
@@ -126,11 +126,11 @@ func outcome(ctx context.Context, h *daemon.Bridge, reports []harvest.Report, fa
 	return nil
 }
 
-// unfinished says what a harvest has left, and what was left of a Source before.
+// unfinished returns what is left to do for a Source after its harvest.
 func unfinished(src *daemon.Source, r *harvest.Report, sets []status.Set) (left []string) {
 	say := func(n int, one, many, state string) {
 		if n > 0 {
-			left = append(left, fmt.Sprintf("%s: %s %s", src.Set, counted(n, one, many), state))
+			left = append(left, fmt.Sprintf("%s: %s %s", src.Set, plural(n, one, many), state))
 		}
 	}
 	for _, set := range sets {
@@ -151,7 +151,7 @@ func unfinished(src *daemon.Source, r *harvest.Report, sets []status.Set) (left 
 	return left
 }
 
-// harvestPrinter prints what harvests were worth.
+// harvestPrinter prints the reports of harvests.
 type harvestPrinter struct {
 	mu    sync.Mutex // guards out and err
 	out   io.Writer

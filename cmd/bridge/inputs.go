@@ -14,7 +14,7 @@ import (
 // defaultFile is read when nothing else says what to work on.
 const defaultFile = "bridge.toml"
 
-// inputs are the flags that say what a command works on.
+// inputs are the flags that select the configuration and the data folder.
 type inputs struct {
 	file  string
 	flags config.Flags
@@ -66,12 +66,12 @@ func (in *inputs) resolve(sources []string) (*config.Config, error) {
 	return c, nil
 }
 
-// needSources refuses a configuration from which nothing can be harvested.
+// needSources returns an error for a configuration from which nothing can be harvested.
 func needSources(c *config.Config) error {
-	if hasSources(c, func(s *config.Source) bool { return s.Kind != config.KindSIP }) {
+	if anySource(c, func(s *config.Source) bool { return s.Kind != config.KindSIP }) {
 		return nil
 	}
-	if hasSources(c, func(*config.Source) bool { return true }) {
+	if anySource(c, func(*config.Source) bool { return true }) {
 		return usage(errors.New("there is nothing to harvest: a Source of kind sip calls us, while bridge serve runs"))
 	}
 	const example = "name one, like:\n  bridge harvest https://data.example.org/feed.atom"
@@ -81,18 +81,18 @@ func needSources(c *config.Config) error {
 	return usage(fmt.Errorf("there is no Source to harvest: %s\nor write a bridge.toml with: bridge init", example))
 }
 
-// knownNames refuses a name that is neither that of a set nor that of a Source.
+// knownNames returns an error for a name of neither a set nor a Source.
 func knownNames(c *config.Config, names []string) error {
 	for _, name := range names {
-		if !slices.ContainsFunc(c.Sets, func(set config.Set) bool { return set.Name == name }) && !hasSources(c, func(s *config.Source) bool { return s.Name == name }) {
+		if !slices.ContainsFunc(c.Sets, func(set config.Set) bool { return set.Name == name }) && !anySource(c, func(s *config.Source) bool { return s.Name == name }) {
 			return usage(fmt.Errorf("%s has no set and no Source named %q; SOURCEs and --config exclude each other: write the Sources into the file, or leave --config out", c.File, name))
 		}
 	}
 	return nil
 }
 
-// hasSources reports whether the configuration has a Source of a sort.
-func hasSources(c *config.Config, sort func(*config.Source) bool) bool {
+// anySource reports whether the configuration has a Source for which sort is true.
+func anySource(c *config.Config, sort func(*config.Source) bool) bool {
 	return slices.ContainsFunc(c.Sets, func(set config.Set) bool {
 		return slices.ContainsFunc(set.Sources, func(s config.Source) bool { return sort(&s) })
 	})

@@ -68,6 +68,9 @@ func printLog(ctx context.Context, out io.Writer, h *daemon.Bridge, set string, 
 	defer tick.Stop()
 	for {
 		for ev, err := range h.Log.Events(ctx, set, event.Range{After: after, Upto: math.MaxInt64}) {
+			if follow && ctx.Err() != nil {
+				return w.Flush()
+			}
 			if err != nil {
 				return errors.Join(err, w.Flush())
 			}

@@ -21,8 +21,8 @@ func main() {
 	go func() {
 		<-ends
 		cancel()
-		// Whoever asks again does not want to wait for requests under way. What was
-		// acknowledged is on the disk.
+		// A second signal ends the process without waiting for requests under way.
+		// What was acknowledged is on the disk.
 		fmt.Fprintf(os.Stderr, "bridge: %s: ending at once\n", <-ends)
 		os.Exit(exitFailed)
 	}()

@@ -13,21 +13,21 @@ import (
 	"github.com/pmh-bridge/bridge/internal/harvest"
 )
 
-// meter shows how far harvests have come: on a terminal a bar with the rate,
-// elsewhere one line in ten seconds at most, and none while nothing happens.
+// meter shows the progress of harvests: on a terminal a bar with the rate, elsewhere at
+// most one line in ten seconds, and none while nothing changes.
 type meter struct {
 	mu      sync.Mutex
 	out     io.Writer
 	quiet   bool
 	bar     *progressbar.ProgressBar
-	sources []*metered
+	sources []*sourceProgress
 	start   time.Time
 	last    string        // the line that was printed last
 	ended   chan struct{} // closed by stop
 }
 
-// metered is a Source whose harvest is under way, or has ended.
-type metered struct {
+// sourceProgress is a Source whose harvest is under way, or has ended.
+type sourceProgress struct {
 	name  string
 	ended bool
 	harvest.Progress
@@ -71,7 +71,7 @@ func newBar(w io.Writer, quiet bool, total int64, doing, things string) *progres
 // source returns what a harvest tells its progress, and what it calls when it has
 // ended. name is what people call its Source.
 func (m *meter) source(name string) (tell func(harvest.Progress), ended func()) {
-	s := &metered{name: name}
+	s := &sourceProgress{name: name}
 	m.mu.Lock()
 	m.sources = append(m.sources, s)
 	m.mu.Unlock()
@@ -95,7 +95,7 @@ func (m *meter) show() {
 		return
 	}
 	var sum harvest.Progress
-	var waited *metered // the first that has not ended
+	var waited *sourceProgress // the first that has not ended
 	left := 0
 	for _, s := range m.sources {
 		sum.Documents += s.Documents
@@ -129,16 +129,16 @@ func (m *meter) show() {
 	fmt.Fprintf(m.out, "%s (%.0f/s)\n", text, float64(sum.Entries+sum.Fetched)/time.Since(m.start).Seconds())
 }
 
-// progressText says how far a harvest has come, or several.
+// progressText returns the progress of one harvest, or of several.
 func progressText(p *harvest.Progress) string {
-	text := fmt.Sprintf("read %s, %s; logged %s", counted(int(p.Documents), "document", "documents"), counted(int(p.Entries), "entry", "entries"), counted(int(p.Events), "event", "events"))
+	text := fmt.Sprintf("read %s, %s; logged %s", plural(int(p.Documents), "document", "documents"), plural(int(p.Entries), "entry", "entries"), plural(int(p.Events), "event", "events"))
 	if p.Wanted > 0 {
-		text += fmt.Sprintf("; fetched %d of %s", p.Fetched, counted(int(p.Wanted), "content", "contents"))
+		text += fmt.Sprintf("; fetched %d of %s", p.Fetched, plural(int(p.Wanted), "content", "contents"))
 	}
 	return text
 }
 
-// doingText says what a harvest does or waits for.
+// doingText returns what a harvest does or waits for.
 func doingText(p *harvest.Progress) string {
 	text := daemon.Redact(p.Doing)
 	if !p.Until.IsZero() {

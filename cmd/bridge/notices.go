@@ -14,8 +14,8 @@ import (
 	"github.com/pmh-bridge/bridge/internal/daemon"
 )
 
-// listing is what the commands have in common that print the newest of something
-// that each set has.
+// listing has the flags of the commands that print the newest of something that each
+// set has.
 type listing struct {
 	in           inputs
 	set          string

@@ -19,15 +19,14 @@ import (
 	"github.com/pmh-bridge/bridge/internal/harvest"
 )
 
-// hidden reports whether a character is not to be seen, and may break a line, move
-// what stands beside it, or tell a terminal something.
-func hidden(r rune) bool {
+// isHidden reports whether a character is invisible: it may break a line, move other
+// text, or control a terminal.
+func isHidden(r rune) bool {
 	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp)
 }
 
-// escaping is what commands print to: of all that they write, whoever has written
-// it, nothing hidden gets through but ends of lines and tabs. So no text of a
-// Source tells a terminal anything.
+// escaping is the writer that commands print to. It escapes all hidden characters but
+// ends of lines and tabs, so no text of a Source controls a terminal.
 type escaping struct {
 	out  io.Writer
 	part []byte // the beginning of a character
@@ -47,8 +46,8 @@ func (w *escaping) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// partial returns how many bytes at the end of a text begin a character whose rest
-// may follow.
+// partial returns the number of bytes at the end of a text that are the beginning of a
+// character.
 func partial(text []byte) int {
 	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
 		if rest := text[len(text)-n:]; utf8.RuneStart(rest[0]) {
@@ -61,8 +60,7 @@ func partial(text []byte) int {
 	return 0
 }
 
-// unescaped returns where bytes go as they are: what a command prints to, unless
-// that is a terminal.
+// unescaped returns the writer below an escaping one, unless it is a terminal.
 func unescaped(w io.Writer) io.Writer {
 	e, ok := w.(*escaping)
 	if !ok || isTerminal(e.out) {
@@ -71,20 +69,20 @@ func unescaped(w io.Writer) io.Writer {
 	return e.out
 }
 
-// isTerminal reports whether text that is written is shown to a person at once.
+// isTerminal reports whether a writer is a terminal.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// escapeText escapes what is hidden in lines of text.
+// escapeText escapes the hidden characters in lines of text.
 func escapeText(text string) string {
-	return escape(text, func(r rune) bool { return r != '\n' && r != '\t' && hidden(r) })
+	return escape(text, func(r rune) bool { return r != '\n' && r != '\t' && isHidden(r) })
 }
 
-// oneLine escapes what is hidden in a stranger's text, as Go writes it, and bytes
-// that are no UTF-8.
-func oneLine(text string) string { return escape(text, hidden) }
+// oneLine escapes the hidden characters of a text as Go does, and bytes that are not
+// UTF-8.
+func oneLine(text string) string { return escape(text, isHidden) }
 
 func escape(text string, hidden func(rune) bool) string {
 	if utf8.ValidString(text) && !strings.ContainsFunc(text, hidden) {
@@ -104,8 +102,8 @@ func escape(text string, hidden func(rune) bool) string {
 	return b.String()
 }
 
-// printJSON prints a value as one line, with URLs as they are, and what is hidden
-// in texts escaped.
+// printJSON prints a value as one line, without HTML escapes, and with hidden
+// characters escaped.
 func printJSON(w io.Writer, v any) error {
 	var line bytes.Buffer
 	e := json.NewEncoder(&line)
@@ -114,20 +112,20 @@ func printJSON(w io.Writer, v any) error {
 		return err
 	}
 	text := line.Bytes()
-	if bytes.ContainsFunc(text[:len(text)-1], hidden) {
+	if bytes.ContainsFunc(text[:len(text)-1], isHidden) {
 		text = escapeJSON(text)
 	}
 	_, err := w.Write(text)
 	return err
 }
 
-// escapeJSON escapes what is hidden in a line of JSON. The encoder writes none of
-// it outside of strings but the line's end, and escapes what is below U+0020.
+// escapeJSON escapes the hidden characters in a line of JSON. The encoder writes them
+// only in strings, but for the line's end, and escapes those below U+0020 itself.
 func escapeJSON(line []byte) []byte {
 	var out []byte
 	for _, r := range string(line) {
 		switch {
-		case r < ' ' || !hidden(r):
+		case r < ' ' || !isHidden(r):
 			out = utf8.AppendRune(out, r)
 		default:
 			for _, unit := range utf16.AppendRune(nil, r) {
@@ -138,7 +136,7 @@ func escapeJSON(line []byte) []byte {
 	return out
 }
 
-// printReport prints what one harvest of a Source was worth.
+// printReport prints the report of one harvest of a Source.
 func printReport(to io.Writer, src *daemon.Source, r *harvest.Report, dry bool) error {
 	var w strings.Builder
 	url, r := daemon.Redact(src.URL), daemon.RedactReport(r)
@@ -153,17 +151,17 @@ func printReport(to io.Writer, src *daemon.Source, r *harvest.Report, dry bool) 
 			would = "would log: "
 		}
 		fmt.Fprintf(&w, "  %s%d created, %d updated, %d deleted (%d unchanged, %d historical)\n", would, r.Created, r.Updated, r.Deleted, r.Unchanged, r.Historical)
-		fmt.Fprintf(&w, "  read %s, %s; fetched %s; %s\n", counted(int(r.Documents), "document", "documents"), counted(int(r.Entries), "entry", "entries"), counted(int(r.Fetched), "representation", "representations"), took)
+		fmt.Fprintf(&w, "  read %s, %s; fetched %s; %s\n", plural(int(r.Documents), "document", "documents"), plural(int(r.Entries), "entry", "entries"), plural(int(r.Fetched), "representation", "representations"), took)
 	}
 	printFindings(&w, "  ", r)
 	if r.Quarantined > 0 {
-		fmt.Fprintf(&w, "  quarantined: %s; see bridge quarantine ls\n", counted(int(r.Quarantined), "entry", "entries"))
+		fmt.Fprintf(&w, "  quarantined: %s; see bridge quarantine ls\n", plural(int(r.Quarantined), "entry", "entries"))
 	}
 	if r.Pending > 0 {
-		fmt.Fprintf(&w, "  pending: %s whose content could not be had yet; it is asked for again\n", counted(int(r.Pending), "record", "records"))
+		fmt.Fprintf(&w, "  pending: %s whose content could not be had yet; it is asked for again\n", plural(int(r.Pending), "record", "records"))
 	}
 	if r.Held > 0 {
-		fmt.Fprintf(&w, "  HELD: %s\n", counted(int(r.Held), "deletion", "deletions"))
+		fmt.Fprintf(&w, "  HELD: %s\n", plural(int(r.Held), "deletion", "deletions"))
 	}
 	for _, warning := range r.Warnings {
 		fmt.Fprintf(&w, "  warning: %s\n", warning)
@@ -185,7 +183,7 @@ func inBrackets(kind string) string {
 	return " (" + kind + ")"
 }
 
-// gapMeans says what a missing document costs.
+// gapMeans returns the consequence of a missing document.
 func gapMeans(kind string) string {
 	if kind == harvest.ResourceSync {
 		return "the other lists were taken in, and nothing was deleted because it is listed nowhere"
@@ -201,9 +199,9 @@ func missingDocument(kind string) string {
 	return "an archive document is missing"
 }
 
-// printFindings prints what a harvest has found out about how the Source says
-// things: older forms of its protocol, what was left alone, broken rules with
-// the first place of each.
+// printFindings prints what a harvest has found out about the form of the Source: older
+// dialects of its protocol, skipped entries, and broken rules with the first place of
+// each.
 func printFindings(w io.Writer, indent string, r *harvest.Report) {
 	if r.Moved != "" {
 		fmt.Fprintf(w, "%smoved permanently to %s: change url\n", indent, r.Moved)
@@ -212,15 +210,15 @@ func printFindings(w io.Writer, indent string, r *harvest.Report) {
 		fmt.Fprintf(w, "%swritten as %s\n", indent, dialect(d))
 	}
 	if r.Skipped > 0 {
-		fmt.Fprintf(w, "%sskipped: %s, not selected by prefix or since, or given back by another bridge\n", indent, counted(int(r.Skipped), "entry", "entries"))
+		fmt.Fprintf(w, "%sskipped: %s, not selected by prefix or since, or given back by another bridge\n", indent, plural(int(r.Skipped), "entry", "entries"))
 	}
 	for _, e := range r.Examples {
 		first := strings.Replace(e.First, ": "+e.Rule+": ", ": ", 1)
-		fmt.Fprintf(w, "%s%s, %s: %s\n", indent, e.Rule, counted(int(e.Count), "place", "places"), first)
+		fmt.Fprintf(w, "%s%s, %s: %s\n", indent, e.Rule, plural(int(e.Count), "place", "places"), first)
 	}
 }
 
-// dropRepeat drops the URL in front of an error that begins with it as well.
+// dropRepeat removes a URL in front of an error that begins with the same URL.
 func dropRepeat(text string) string {
 	if front, rest, ok := strings.Cut(text, ": "); ok && strings.HasPrefix(rest, front+": ") {
 		return rest
@@ -228,7 +226,7 @@ func dropRepeat(text string) string {
 	return text
 }
 
-// dialect calls a dialect of ResourceSync by its name.
+// dialect returns the name of a dialect of ResourceSync.
 func dialect(d string) string {
 	if d == "sitemap" {
 		return "a plain sitemap"
@@ -236,7 +234,7 @@ func dialect(d string) string {
 	return "ResourceSync " + d
 }
 
-func counted(n int, one, many string) string {
+func plural(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
 	}

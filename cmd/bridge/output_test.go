@@ -55,7 +55,7 @@ func TestEscaping(t *testing.T) {
 			t.Fatalf("%+q is printed as %+q, want %+q", text, got, want)
 		}
 		for _, r := range got {
-			if r != '\n' && r != '\t' && hidden(r) {
+			if r != '\n' && r != '\t' && isHidden(r) {
 				t.Fatalf("%+q is printed as %+q", text, got)
 			}
 		}

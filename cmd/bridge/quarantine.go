@@ -68,14 +68,14 @@ func printQuarantined(w io.Writer, q *event.Quarantined, asJSON bool) error {
 	if replayed != "" {
 		taken = "; taken in " + q.Replayed.Time().Format("2006-01-02 15:04:05Z")
 	}
-	_, err := fmt.Fprintf(w, "%d  %s  %s  %s\n    %s: %s\n    met %s, last %s%s\n", q.ID, q.Set, place(url, q), q.Record,
-		q.Rule, reason, counted(q.Times, "time", "times"), q.Last.Time().Format("2006-01-02 15:04:05Z"), taken)
+	_, err := fmt.Fprintf(w, "%d  %s  %s  %s\n    %s: %s\n    met %s, last %s%s\n", q.ID, q.Set, quarantinePlace(url, q), q.Record,
+		q.Rule, reason, plural(q.Times, "time", "times"), q.Last.Time().Format("2006-01-02 15:04:05Z"), taken)
 	return err
 }
 
-// place is where bad input stood. Content that is not what its list says has
+// quarantinePlace is where bad input stood. Content that is not what its list says has
 // only the list.
-func place(url string, q *event.Quarantined) string {
+func quarantinePlace(url string, q *event.Quarantined) string {
 	if q.Line == 0 {
 		return url
 	}
@@ -141,8 +141,8 @@ func quarantineReplayCommand() *cobra.Command {
 	return cmd
 }
 
-// replay tries quarantined input again: these numbers, or all that was not
-// taken in yet.
+// replay applies quarantined input again: that with these numbers, or all that was not
+// replayed yet.
 func replay(ctx context.Context, w io.Writer, h *daemon.Bridge, ids []int64) error {
 	if len(ids) == 0 {
 		all, err := h.Log.Quarantined(ctx, "")
@@ -167,7 +167,7 @@ func replay(ctx context.Context, w io.Writer, h *daemon.Bridge, ids []int64) err
 			fmt.Fprintf(w, "%d  %s\n", id, daemon.Redact(err.Error()))
 			continue
 		}
-		fmt.Fprintf(w, "%d  taken in: %s\n", id, counted(int(report.Events()), "event", "events"))
+		fmt.Fprintf(w, "%d  taken in: %s\n", id, plural(int(report.Events()), "event", "events"))
 	}
 	if still > 0 {
 		are := "are"

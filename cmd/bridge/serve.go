@@ -47,7 +47,7 @@ func serveCommand() *cobra.Command {
 
 // serve harvests and publishes until ctx ends.
 func serve(ctx context.Context, c *config.Config, o daemon.Options, out io.Writer) error {
-	if !hasSources(c, func(*config.Source) bool { return true }) && !daemon.HasLog(c.Data) {
+	if !anySource(c, func(*config.Source) bool { return true }) && !daemon.HasLog(c.Data) {
 		return usage(fmt.Errorf("%s is empty and no Source is given: name one, like:\n  bridge serve https://data.example.org/feed.atom\nor write a bridge.toml with: bridge init", c.Data))
 	}
 	// The data folder first: who holds it matters more than who has the port.
@@ -69,8 +69,7 @@ func serve(ctx context.Context, c *config.Config, o daemon.Options, out io.Write
 	return errors.Join(h.Serve(ctx, listener, nil), h.Close())
 }
 
-// ignoreHangup lets a hangup, which would end the process, pass with a line in the
-// log, until what it returns is called.
+// ignoreHangup logs SIGHUP, which would end the process, until end is called.
 func ignoreHangup(log *slog.Logger) (end func()) {
 	hangups, done := make(chan os.Signal, 1), make(chan struct{})
 	signal.Notify(hangups, syscall.SIGHUP)
@@ -87,7 +86,7 @@ func ignoreHangup(log *slog.Logger) (end func()) {
 	return func() { signal.Stop(hangups); close(done) }
 }
 
-// printServing says what is served and what comes next.
+// printServing prints what is served and what comes next.
 func printServing(ctx context.Context, out io.Writer, h *daemon.Bridge, base string, address net.Addr) error {
 	fmt.Fprintf(out, `serving %s on %s
   %[1]s/                            a page of what there is
@@ -124,7 +123,7 @@ func printServing(ctx context.Context, out io.Writer, h *daemon.Bridge, base str
 	return nil
 }
 
-// printSIP says what is there for the Simple Ingest Protocol.
+// printSIP prints the SIP services and targets.
 func printSIP(out io.Writer, h *daemon.Bridge, base string) {
 	for _, s := range h.SIPSets() {
 		token, mailbox := "", s.Mailbox

@@ -32,13 +32,13 @@ func sourceForgetCommand() *cobra.Command {
 			return usage(errors.New("--keep and --delete exclude each other"))
 		case have > 0 && !keep && !remove:
 			return usage(fmt.Errorf("%s: %s has %s: say --delete to delete those that no other Source of the set has, or --keep to keep them as they are",
-				s.Set, daemon.Redact(s.URL), counted(int(have), "record", "records")))
+				s.Set, daemon.Redact(s.URL), plural(int(have), "record", "records")))
 		}
 		report, err := h.Harvester().Forget(ctx, &s.Source, keep)
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(w, "%s: %s is forgotten: %s deleted\n", s.Set, daemon.Redact(s.URL), counted(int(report.Deleted), "record", "records"))
+		fmt.Fprintf(w, "%s: %s is forgotten: %s deleted\n", s.Set, daemon.Redact(s.URL), plural(int(report.Deleted), "record", "records"))
 		return nil
 	})
 	cmd.Flags().BoolVar(&keep, "keep", false, "keep the records that only this Source has")
@@ -144,6 +144,6 @@ func releaseHeld(ctx context.Context, w io.Writer, h *daemon.Bridge, s *daemon.S
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "%s: %s applied\n", s.Set, counted(int(report.Deleted), "held deletion", "held deletions"))
+	fmt.Fprintf(w, "%s: %s applied\n", s.Set, plural(int(report.Deleted), "held deletion", "held deletions"))
 	return nil
 }

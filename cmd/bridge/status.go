@@ -46,14 +46,14 @@ func statusCommand() *cobra.Command {
 	return cmd
 }
 
-// printPeer prints the submissions that went one way.
+// printPeer prints the submissions of a service, or to one ingest server.
 func printPeer(w io.Writer, set string, p *status.Peer) {
 	counts, indent := p.States.Words(), "    "
 	switch {
 	case p.Direction == status.Sent:
-		fmt.Fprintf(w, "  submissions to %s: %s\n", p.URL, listed(counts))
+		fmt.Fprintf(w, "  submissions to %s: %s\n", p.URL, countsText(counts))
 	case len(counts) > 0:
-		fmt.Fprintf(w, "  submissions received: %s\n", listed(counts))
+		fmt.Fprintf(w, "  submissions received: %s\n", countsText(counts))
 	default: // it may be a notification recipient, which receives none
 		indent = "  "
 	}
@@ -73,13 +73,13 @@ func printPeer(w io.Writer, set string, p *status.Peer) {
 		fmt.Fprintf(w, "    taken from the log up to Seq %d\n", p.Through)
 	}
 	if n := p.Notices.Words(); len(n) > 0 {
-		fmt.Fprintf(w, "%snotifications to submitters: %s\n", indent, listed(n))
+		fmt.Fprintf(w, "%snotifications to submitters: %s\n", indent, countsText(n))
 	}
 	if n := p.Notifications.Words(); len(n) > 0 {
-		fmt.Fprintf(w, "%snotifications from ingest servers: %s; see: bridge submission notifications --set %s\n", indent, listed(n), set)
+		fmt.Fprintf(w, "%snotifications from ingest servers: %s; see: bridge submission notifications --set %s\n", indent, countsText(n), set)
 	}
 	if p.Dropped > 0 {
-		fmt.Fprintf(w, "%s%s of strangers not kept any more, since newer ones have taken their place\n", indent, counted(int(p.Dropped), "rejection or notification", "rejections and notifications"))
+		fmt.Fprintf(w, "%s%s of strangers not kept any more, since newer ones have taken their place\n", indent, plural(int(p.Dropped), "rejection or notification", "rejections and notifications"))
 	}
 	for _, s := range []event.State{event.StateInDoubt, event.StateUnresolved, event.StateRejected, event.StateUnsent} {
 		if p.Stored[s] > 0 {
@@ -89,8 +89,8 @@ func printPeer(w io.Writer, set string, p *status.Peer) {
 	}
 }
 
-// listed writes counts in a line, in the order of the alphabet.
-func listed(counts map[string]int64) string {
+// countsText writes counts in a line, in the order of the alphabet.
+func countsText(counts map[string]int64) string {
 	var parts []string
 	for _, word := range slices.Sorted(maps.Keys(counts)) {
 		parts = append(parts, fmt.Sprintf("%d %s", counts[word], word))
@@ -110,7 +110,7 @@ func printStatus(w io.Writer, sets []status.Set) {
 		if s.Events > 0 {
 			last = ", last change " + s.Newest.Format("2006-01-02 15:04:05Z")
 		}
-		fmt.Fprintf(w, "%s (%s): %s, %s%s\n", s.Name, s.Content, counted(int(s.Records), "record", "records"), counted(int(s.Events), "event", "events"), last)
+		fmt.Fprintf(w, "%s (%s): %s, %s%s\n", s.Name, s.Content, plural(int(s.Records), "record", "records"), plural(int(s.Events), "event", "events"), last)
 		switch {
 		case s.Partial:
 			fmt.Fprintf(w, "  PARTIAL: not all of its Sources were read to the end yet; Resource List and complete feed answer 503 until then\n")
@@ -130,20 +130,20 @@ func printStatus(w io.Writer, sets []status.Set) {
 	}
 }
 
-// printSource prints how far a Source has come; several tells that its set has
-// others, so that commands must name it.
+// printSource prints the state of a Source; several: its set has others, so commands
+// must name it.
 func printSource(w io.Writer, s *status.Source, several bool) {
 	fmt.Fprintf(w, "  %s %s\n", cmp.Or(s.Kind, "(kind not known yet)"), strings.TrimSpace(s.Name+" "+s.URL))
 	if s.Former {
 		fmt.Fprintf(w, "    NOT CONFIGURED ANY MORE: its records stay; end it with: bridge source forget %s %s\n", s.Set, cmp.Or(s.Name, quoted(s.URL)))
 	}
-	fmt.Fprintf(w, "    %s\n", extent(s))
+	fmt.Fprintf(w, "    %s\n", harvestedText(s))
 	which := s.Set
 	if several {
 		which += " " + cmp.Or(s.Name, quoted(s.URL))
 	}
 	if r := s.Last; r != nil {
-		what := fmt.Sprintf("%s, %s", counted(int(r.Entries), "entry", "entries"), counted(int(r.Events()), "event", "events"))
+		what := fmt.Sprintf("%s, %s", plural(int(r.Entries), "entry", "entries"), plural(int(r.Events()), "event", "events"))
 		if r.NotModified {
 			what = "not modified"
 		}
@@ -185,7 +185,7 @@ func printSource(w io.Writer, s *status.Source, several bool) {
 		fmt.Fprintf(w, "    quarantined: %d; see: bridge quarantine ls --set %s\n", s.Quarantined, s.Set)
 	}
 	if s.Dropped > 0 {
-		fmt.Fprintf(w, "    not kept in quarantine any more: %s, since newer ones have taken their place\n", counted(s.Dropped, "bad input", "bad inputs"))
+		fmt.Fprintf(w, "    not kept in quarantine any more: %s, since newer ones have taken their place\n", plural(s.Dropped, "bad input", "bad inputs"))
 	}
 	if s.Gap != "" {
 		fmt.Fprintf(w, "    GAP: %s\n    when it is gone for good: bridge source accept-gap %s\n", dropRepeat(s.Gap), which)
@@ -200,9 +200,9 @@ func quoted(url string) string {
 	return url
 }
 
-// extent says how far a Source was harvested. One that states no times, such as
-// a plain sitemap, has no mark.
-func extent(s *status.Source) string {
+// harvestedText returns how far a Source was harvested. One that states no times, such
+// as a plain sitemap, has no mark.
+func harvestedText(s *status.Source) string {
 	switch r := s.Last; {
 	case s.Kind == harvest.SIP:
 		return "it calls us; nothing is harvested"

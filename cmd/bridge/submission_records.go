@@ -162,7 +162,7 @@ func submissionExportCommand() *cobra.Command {
 		}
 		n, err := exportSubmissions(cmd.Context(), h, q, pick.review, args[0])
 		if err = errors.Join(err, h.Close()); err == nil {
-			fmt.Fprintf(cmd.OutOrStdout(), "%s in %s\n", counted(n, "submission", "submissions"), args[0])
+			fmt.Fprintf(cmd.OutOrStdout(), "%s in %s\n", plural(n, "submission", "submissions"), args[0])
 		}
 		return err
 	}

@@ -242,7 +242,7 @@ func (p *submitPrinter) outcome(files int, told bool) error {
 	for _, state := range slices.Sorted(maps.Keys(p.count)) {
 		parts = append(parts, fmt.Sprintf("%d %s", p.count[state], state))
 	}
-	err := fmt.Errorf("of %s: %s", counted(files, "file", "files"), strings.Join(parts, ", "))
+	err := fmt.Errorf("of %s: %s", plural(files, "file", "files"), strings.Join(parts, ", "))
 	if p.unlisted {
 		err = fmt.Errorf("%w; --format URL says of what format the files are, --force sends them anyway", err)
 	}

@@ -35,8 +35,8 @@ func verifyCommand() *cobra.Command {
 		if asJSON {
 			err = printJSON(out, jsonVerified{did, found})
 		} else {
-			_, err = fmt.Fprintf(out, "checked %s, %s, %s: %s\n", counted(int(did.Events), "event", "events"), counted(int(did.Contents), "content", "contents"),
-				counted(int(did.Documents), "closed document", "closed documents"), counted(found, "finding", "findings"))
+			_, err = fmt.Fprintf(out, "checked %s, %s, %s: %s\n", plural(int(did.Events), "event", "events"), plural(int(did.Contents), "content", "contents"),
+				plural(int(did.Documents), "closed document", "closed documents"), plural(found, "finding", "findings"))
 		}
 		if err != nil {
 			return err

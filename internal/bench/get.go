@@ -36,13 +36,13 @@ func buildSegments(ctx context.Context, j job, _ func(result)) (result, error) {
 	return growTo(ctx, j, "small", 20, 20)
 }
 
-// serveHouse is bridge serve without Sources.
-func serveHouse(ctx context.Context, j job, ready func(result)) (result, error) {
+// serveBridge is bridge serve without Sources.
+func serveBridge(ctx context.Context, j job, ready func(result)) (result, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return result{}, err
 	}
-	h, err := house(ctx, j.Folder)
+	h, err := openServing(ctx, j.Folder)
 	if err != nil {
 		return result{}, errors.Join(err, l.Close())
 	}
@@ -145,7 +145,7 @@ func (b *bench) compare(path, encoding, ours, rival string) (row, error) {
 	var size int64
 	for range b.runs {
 		for i, server := range []string{ours, rival} {
-			n, each, err := storm(b.ctx, server+path, encoding, time.Duration(b.scaled(2000))*time.Millisecond)
+			n, each, err := loadTest(b.ctx, server+path, encoding, time.Duration(b.scaled(2000))*time.Millisecond)
 			if err != nil {
 				return row{}, err
 			}
@@ -162,9 +162,9 @@ func (b *bench) compare(path, encoding, ours, rival string) (row, error) {
 		bars: []bar{atLeast("ratio 0.8", ratio, 0.8)}}, nil
 }
 
-// storm asks for one URL on many connections for some time. It returns requests
+// loadTest asks for one URL on many connections for some time. It returns requests
 // a second and the length of one answer.
-func storm(ctx context.Context, address, encoding string, wait time.Duration) (perSecond float64, size int64, err error) {
+func loadTest(ctx context.Context, address, encoding string, wait time.Duration) (perSecond float64, size int64, err error) {
 	u, err := url.Parse(address)
 	if err != nil {
 		return 0, 0, err

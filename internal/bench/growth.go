@@ -160,10 +160,10 @@ func appendMore(ctx context.Context, j job, _ func(result)) (r result, err error
 	return r, errors.Join(err, b.log.Close())
 }
 
-// pollHouse asks a Source that has nothing new, and asks ourselves as a
+// pollBridge asks a Source that has nothing new, and asks ourselves as a
 // Destination does: is the Change List, or the index, still what it was? Took and
 // Other are the mean of each.
-func pollHouse(ctx context.Context, j job, _ func(result)) (r result, err error) {
+func pollBridge(ctx context.Context, j job, _ func(result)) (r result, err error) {
 	h, err := openOn(ctx, &j)
 	if err != nil {
 		return r, err

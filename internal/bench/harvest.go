@@ -48,13 +48,13 @@ func pass(ctx context.Context, h *daemon.Bridge, o harvest.Options) (harvest.Rep
 	return r, took, err
 }
 
-// passes are the harvests of many records: new ones, with bare INSERTs of the
+// harvestTimes are the harvests of many records: new ones, with bare INSERTs of the
 // same rows beside them, the same ones again, and again read whole.
-type passes struct{ first, rival, again, full result }
+type harvestTimes struct{ first, rival, again, full result }
 
 // harvestMany measures them in mode reference. Of again, Count is the number of
 // requests.
-func (b *bench) harvestMany(provider job) (best passes, err error) {
+func (b *bench) harvestMany(provider job) (best harvestTimes, err error) {
 	for range b.runs {
 		folder, done, err := b.work("harvest")
 		if err != nil {
@@ -71,7 +71,7 @@ func (b *bench) harvestMany(provider job) (best passes, err error) {
 	return best, nil
 }
 
-func (p *passes) measure(b *bench, j job) error {
+func (p *harvestTimes) measure(b *bench, j job) error {
 	r, err := b.do(j)
 	if err != nil {
 		return err
@@ -94,14 +94,14 @@ func (p *passes) measure(b *bench, j job) error {
 }
 
 // row is what the first harvest came to.
-func (p *passes) row(name, unit string, bars ...bar) row {
+func (p *harvestTimes) row(name, unit string, bars ...bar) row {
 	have, bare := rate(p.first.Count, p.first.Took), rate(p.rival.Count, p.rival.Took)
 	return row{name: name, ours: perSecond(have, unit), rival: "the same rows, bare INSERTs: " + perSecond(bare, unit),
 		ratio: have / bare, peak: p.first.Peak, cpu: p.first.CPU,
 		bars: append([]bar{atLeast("60,000/s", have, 60_000), under(200, p.first.Peak)}, bars...)}
 }
 
-func (p *passes) ratio() float64 {
+func (p *harvestTimes) ratio() float64 {
 	return rate(p.first.Count, p.first.Took) / rate(p.rival.Count, p.rival.Took)
 }
 

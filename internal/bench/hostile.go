@@ -31,8 +31,8 @@ type attack struct {
 	serve       func(w http.ResponseWriter, r *http.Request) // what the Source answers
 	content     string                                       // mode of the Source's set, "" is mirror
 	descriptors int                                          // open files that the victim may have, 0: as many as this process
-	prepare     func(ctx context.Context, v *victim) error   // what comes before, and is not measured
-	strike      func(ctx context.Context, v *victim) (received int64, note string, err error)
+	prepare     func(ctx context.Context, v *attacked) error // what comes before, and is not measured
+	strike      func(ctx context.Context, v *attacked) (received int64, note string, err error)
 }
 
 // errHarmed: others are no longer served as they should be.
@@ -73,7 +73,7 @@ func (b *bench) suffer(binary string, a attack) (err error) {
 		defer p.Close()
 		source = p.URL + "/document"
 	}
-	v, err := b.startVictim(binary, a, source)
+	v, err := b.startAttacked(binary, a, source)
 	if err != nil {
 		return err
 	}
@@ -115,8 +115,8 @@ func (b *bench) suffer(binary string, a attack) (err error) {
 
 // harvested is the strike of a Source whose document is hostile by itself: it
 // waits until a harvest has ended, and says how many records came of it.
-func harvested(size int64) func(context.Context, *victim) (int64, string, error) {
-	return func(ctx context.Context, v *victim) (int64, string, error) {
+func harvested(size int64) func(context.Context, *attacked) (int64, string, error) {
+	return func(ctx context.Context, v *attacked) (int64, string, error) {
 		for {
 			v.quiet(ctx)
 			note, ended := v.harvest(ctx)
@@ -129,7 +129,7 @@ func harvested(size int64) func(context.Context, *victim) (int64, string, error)
 
 // harvest says what bridge status tells of the set main, and whether a harvest of it
 // has ended.
-func (v *victim) harvest(ctx context.Context) (note string, ended bool) {
+func (v *attacked) harvest(ctx context.Context) (note string, ended bool) {
 	out, err := exec.CommandContext(ctx, v.binary, "status", "--json", "--data", filepath.Join(v.folder, "data")).Output()
 	var status struct {
 		Sets []struct {
@@ -150,8 +150,8 @@ func (v *victim) harvest(ctx context.Context) (note string, ended bool) {
 }
 
 // posted is the strike of a peer that posts one body so many times at once.
-func posted(path, contentType string, body []byte, times int) func(context.Context, *victim) (int64, string, error) {
-	return func(ctx context.Context, v *victim) (int64, string, error) {
+func posted(path, contentType string, body []byte, times int) func(context.Context, *attacked) (int64, string, error) {
+	return func(ctx context.Context, v *attacked) (int64, string, error) {
 		var group sync.WaitGroup
 		var mu sync.Mutex
 		answers := map[string]int{}
@@ -267,7 +267,7 @@ func bigRecord(w http.ResponseWriter, r *http.Request) {
 }
 
 // manyRanges asks for thousands of pieces of the one record.
-func manyRanges(ctx context.Context, v *victim) (received int64, note string, err error) {
+func manyRanges(ctx context.Context, v *attacked) (received int64, note string, err error) {
 	v.quiet(ctx)
 	list, err := v.get(ctx, "/sets/main/resourcelist.xml", nil)
 	if err != nil {
@@ -292,7 +292,7 @@ func manyRanges(ctx context.Context, v *victim) (received int64, note string, er
 }
 
 // get returns the body that the victim answers with, whatever the status.
-func (v *victim) get(ctx context.Context, path string, header http.Header) (string, error) {
+func (v *attacked) get(ctx context.Context, path string, header http.Header) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, v.url+path, nil)
 	if err != nil {
 		return "", err
@@ -311,8 +311,8 @@ func (v *victim) get(ctx context.Context, path string, header http.Header) (stri
 
 // idleConnections opens so many connections that say nothing, and asks for a
 // page 200 times beside them.
-func idleConnections(n int) func(context.Context, *victim) (int64, string, error) {
-	return func(ctx context.Context, v *victim) (int64, string, error) {
+func idleConnections(n int) func(context.Context, *attacked) (int64, string, error) {
+	return func(ctx context.Context, v *attacked) (int64, string, error) {
 		var open []net.Conn
 		defer func() {
 			for _, c := range open {
@@ -348,8 +348,8 @@ func idleConnections(n int) func(context.Context, *victim) (int64, string, error
 
 // slowPosts sends the beginning of so many requests, then nothing more for ten
 // seconds. Half of them come from another address.
-func slowPosts(n, sent, announced int) func(context.Context, *victim) (int64, string, error) {
-	return func(ctx context.Context, v *victim) (int64, string, error) {
+func slowPosts(n, sent, announced int) func(context.Context, *attacked) (int64, string, error) {
+	return func(ctx context.Context, v *attacked) (int64, string, error) {
 		ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 		defer cancel()
 		var total, refused atomic.Int64
@@ -402,7 +402,7 @@ func longTitles(w http.ResponseWriter, r *http.Request) {
 }
 
 // readPages reads what shows titles.
-func readPages(ctx context.Context, v *victim) (int64, string, error) {
+func readPages(ctx context.Context, v *attacked) (int64, string, error) {
 	v.quiet(ctx)
 	var group sync.WaitGroup
 	var most atomic.Int64
@@ -420,8 +420,8 @@ func readPages(ctx context.Context, v *victim) (int64, string, error) {
 }
 
 // rejections has so many records refused.
-func rejections(n int) func(context.Context, *victim) error {
-	return func(ctx context.Context, v *victim) error {
+func rejections(n int) func(context.Context, *attacked) error {
+	return func(ctx context.Context, v *attacked) error {
 		for i := range n {
 			body := fmt.Sprintf(`<soap:Envelope xmlns:soap="http://schemas.xmlsoap.org/soap/envelope/"><soap:Body><ingest-request xmlns="http://www.alexandria.ucsb.edu">`+
 				`<source><source-identifier>%d</source-identifier></source><record><other xmlns="urn:example:other"/></record></ingest-request></soap:Body></soap:Envelope>`, i)
@@ -434,8 +434,8 @@ func rejections(n int) func(context.Context, *victim) error {
 }
 
 // readPage reads the page of everything so many times.
-func readPage(times int) func(context.Context, *victim) (int64, string, error) {
-	return func(ctx context.Context, v *victim) (int64, string, error) {
+func readPage(times int) func(context.Context, *attacked) (int64, string, error) {
+	return func(ctx context.Context, v *attacked) (int64, string, error) {
 		start := time.Now()
 		for range times {
 			if _, err := v.get(ctx, "/", nil); err != nil {
@@ -447,7 +447,7 @@ func readPage(times int) func(context.Context, *victim) (int64, string, error) {
 }
 
 // post posts a SOAP message and returns the status.
-func (v *victim) post(ctx context.Context, path, body string) (int, error) {
+func (v *attacked) post(ctx context.Context, path, body string) (int, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, v.url+path, strings.NewReader(body))
 	if err != nil {
 		return 0, err
@@ -462,8 +462,8 @@ func (v *victim) post(ctx context.Context, path, body string) (int, error) {
 }
 
 // unknownTokens sends notifications that belong to nothing, each another one.
-func unknownTokens(n, size int) func(context.Context, *victim) (int64, string, error) {
-	return func(ctx context.Context, v *victim) (received int64, note string, err error) {
+func unknownTokens(n, size int) func(context.Context, *attacked) (int64, string, error) {
+	return func(ctx context.Context, v *attacked) (received int64, note string, err error) {
 		before := v.disk()
 		answers := map[string]int{}
 		for i := range n {
@@ -481,7 +481,7 @@ func unknownTokens(n, size int) func(context.Context, *victim) (int64, string, e
 }
 
 // disk is how many bytes the data folder holds.
-func (v *victim) disk() (n int64) {
+func (v *attacked) disk() (n int64) {
 	_ = filepath.WalkDir(filepath.Join(v.folder, "data"), func(_ string, d os.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {
 			if info, err := d.Info(); err == nil {
@@ -495,8 +495,8 @@ func (v *victim) disk() (n int64) {
 
 // silentMail holds so many connections of mail that say nothing, half of them from
 // another address, and looks how long a third one's greeting takes.
-func silentMail(n int) func(context.Context, *victim) (int64, string, error) {
-	return func(ctx context.Context, v *victim) (received int64, note string, err error) {
+func silentMail(n int) func(context.Context, *attacked) (int64, string, error) {
+	return func(ctx context.Context, v *attacked) (received int64, note string, err error) {
 		var open []net.Conn
 		defer func() {
 			for _, c := range open {

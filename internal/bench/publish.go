@@ -18,8 +18,8 @@ const (
 	segment = 50_000 // events of the longest Change List that there is
 )
 
-// house opens a data folder as bridge serve does without Sources.
-func house(ctx context.Context, folder string) (*daemon.Bridge, error) {
+// openServing opens a data folder as bridge serve does without Sources.
+func openServing(ctx context.Context, folder string) (*daemon.Bridge, error) {
 	c, err := config.FromArguments(config.Flags{Data: folder, Listen: "127.0.0.1:0"}, nil)
 	if err != nil {
 		return nil, err
@@ -76,7 +76,7 @@ func (b *bench) rendered(name, unit, path, task string, bars ...func(float64) ba
 // renderDocument renders a document, each time with an empty cache; Took is the
 // best time.
 func renderDocument(ctx context.Context, j job, _ func(result)) (best result, err error) {
-	h, err := house(ctx, j.Folder)
+	h, err := openServing(ctx, j.Folder)
 	if err != nil {
 		return best, err
 	}
@@ -140,7 +140,7 @@ func (b *bench) snapshots() error {
 
 // makeSnapshot makes one where none is, and checks that it is shown.
 func makeSnapshot(ctx context.Context, j job, _ func(result)) (r result, err error) {
-	h, err := house(ctx, j.Folder)
+	h, err := openServing(ctx, j.Folder)
 	if err != nil {
 		return r, err
 	}

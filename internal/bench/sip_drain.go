@@ -33,7 +33,7 @@ func (b *bench) drains() error {
 		return err
 	}
 	defer done()
-	built, err := b.do(job{Name: "shelf", Folder: folder, Number: n})
+	built, err := b.do(job{Name: "set to submit", Folder: folder, Number: n})
 	if err != nil {
 		return err
 	}
@@ -68,8 +68,8 @@ func drainRows(n int, r, bare result) {
 	row{name: "from the start of bridge serve to the first record at the server", ours: short(r.Other)}.print()
 }
 
-// buildShelf makes a set of Number records with their contents. Took is all of it.
-func buildShelf(ctx context.Context, j job, _ func(result)) (r result, err error) {
+// buildSetToSubmit makes a set of Number records with their contents. Took is all of it.
+func buildSetToSubmit(ctx context.Context, j job, _ func(result)) (r result, err error) {
 	j.Content = config.Mirror
 	b, err := newBuilder(ctx, j, "main", 0)
 	if err != nil {
@@ -117,7 +117,7 @@ func drainOutbox(ctx context.Context, j job, _ func(result)) (r result, err erro
 		return r, err
 	}
 	start := time.Now()
-	h, err := sipHouse(ctx, j.Folder, targetLines(j.URL+servicePath))
+	h, err := openSIP(ctx, j.Folder, targetLines(j.URL+servicePath))
 	if err != nil {
 		return r, err
 	}

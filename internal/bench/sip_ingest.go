@@ -12,13 +12,13 @@ import (
 	"github.com/pmh-bridge/bridge/sip"
 )
 
-// nobody is the ingest server of a target that has nothing to send.
-const nobody = "http://127.0.0.1:9/sip"
+// unusedServer is the ingest server of a target that has nothing to send.
+const unusedServer = "http://127.0.0.1:9/sip"
 
-// pour lets many clients post n messages of each kind to a server, one kind after
+// postFrom lets many clients post n messages of each kind to a server, one kind after
 // the other. It returns what the clients have measured of each, and the last word
 // of the server.
-func (b *bench) pour(server job, n int, kinds ...string) (posted []result, end result, err error) {
+func (b *bench) postFrom(server job, n int, kinds ...string) (posted []result, end result, err error) {
 	p, at, err := b.serve(server)
 	if err != nil {
 		return nil, end, err
@@ -50,7 +50,7 @@ func (b *bench) ingests() error {
 		if err != nil {
 			return err
 		}
-		posted, end, err := b.pour(job{Name: "library", Folder: folder}, n, newRecords, halfRecords)
+		posted, end, err := b.postFrom(job{Name: "library", Folder: folder}, n, newRecords, halfRecords)
 		done()
 		switch {
 		case err != nil:
@@ -83,7 +83,7 @@ func (b *bench) files(n int, kind string) (result, error) {
 		return result{}, err
 	}
 	defer done()
-	posted, end, err := b.pour(job{Name: "sink", Folder: folder}, n, kind)
+	posted, end, err := b.postFrom(job{Name: "sink", Folder: folder}, n, kind)
 	if err != nil {
 		return result{}, err
 	}
@@ -107,7 +107,7 @@ func (b *bench) notifies() error {
 			done()
 			return err
 		}
-		posted, end, err := b.pour(job{Name: "target", Folder: folder}, n, dispositions)
+		posted, end, err := b.postFrom(job{Name: "target", Folder: folder}, n, dispositions)
 		done()
 		switch {
 		case err != nil:
@@ -148,7 +148,7 @@ func buildSubmissions(ctx context.Context, j job, _ func(result)) (r result, err
 
 // submit appends a submission of each of the first n records.
 func (b *builder) submit(ctx context.Context, n int) error {
-	target, err := b.log.EnsureSource(ctx, "main", eventlog.Target, nobody, 1<<20)
+	target, err := b.log.EnsureSource(ctx, "main", eventlog.Target, unusedServer, 1<<20)
 	if err != nil {
 		return err
 	}
@@ -162,7 +162,7 @@ func (b *builder) submit(ctx context.Context, n int) error {
 				SourceXML: sip.AppendSource(nil, sourceOfRecord(from+i)), SourceIdentifier: identifier(from + i), Record: o.Record, Title: o.Title,
 				Length: recordSize, Type: "application/xml", Due: deadline, Deadline: deadline, Tries: 1}
 		}
-		if _, err := b.log.Append(ctx, &event.Batch{Source: target, Mode: event.ModeSubmission, Documents: []event.Document{{URL: nobody}},
+		if _, err := b.log.Append(ctx, &event.Batch{Source: target, Mode: event.ModeSubmission, Documents: []event.Document{{URL: unusedServer}},
 			Submissions: &event.SubmissionBatch{Updates: steps}}); err != nil {
 			return err
 		}

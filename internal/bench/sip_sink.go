@@ -12,32 +12,32 @@ import (
 	"github.com/pmh-bridge/bridge/sip"
 )
 
-// sink is an ingest server and notification recipient that takes everything.
-type sink struct {
+// storingServer is an ingest server and notification recipient that takes everything.
+type storingServer struct {
 	folder string // where it keeps each record in a file, "" nowhere
 	taken  atomic.Int64
 }
 
-func (s *sink) Admit(context.Context, sip.Caller) error { return nil }
+func (s *storingServer) Admit(context.Context, sip.Caller) error { return nil }
 
-func (s *sink) GetProperties(context.Context, sip.Caller) (*sip.Properties, error) {
+func (s *storingServer) GetProperties(context.Context, sip.Caller) (*sip.Properties, error) {
 	return &sip.Properties{Style: sip.Synchronous, Formats: []string{"https://bench.example/map.xsd"}}, nil
 }
 
-func (s *sink) Ingest(_ context.Context, _ sip.Caller, r *sip.Request) (*sip.Disposition, error) {
+func (s *storingServer) Ingest(_ context.Context, _ sip.Caller, r *sip.Request) (*sip.Disposition, error) {
 	if err := s.keep(r.Record.XML); err != nil {
 		return nil, err
 	}
 	return &sip.Disposition{Source: r.Source, Outcome: sip.Accepted, AssignedIdentifier: "B-" + *r.Source.Identifier}, nil
 }
 
-func (s *sink) Notify(_ context.Context, _ sip.Caller, d *sip.Disposition) error {
+func (s *storingServer) Notify(_ context.Context, _ sip.Caller, d *sip.Disposition) error {
 	return s.keep([]byte(d.AssignedIdentifier))
 }
 
 // keep writes a file of its own, in one of 256 folders, and has it on the disk
 // when it returns nil; its folder's entry it does not wait for.
-func (s *sink) keep(b []byte) error {
+func (s *storingServer) keep(b []byte) error {
 	n := s.taken.Add(1)
 	if s.folder == "" {
 		return nil
@@ -55,7 +55,7 @@ func (s *sink) keep(b []byte) error {
 
 // serveSink serves one that keeps nothing, or files below the job's folder.
 func serveSink(_ context.Context, j job, ready func(result)) (result, error) {
-	s := &sink{folder: j.Folder}
+	s := &storingServer{folder: j.Folder}
 	for i := range 256 {
 		if s.folder == "" {
 			break

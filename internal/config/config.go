@@ -1,9 +1,9 @@
-// Package config reads what the operator wants: one strict TOML file, or Sources
-// named on the command line, and the flags that win over both.
+// Package config reads the configuration: one strict TOML file, or Sources named on
+// the command line, and the flags that win over both.
 //
-// What it returns is checked and complete: every default is filled in, paths
-// are absolute, secrets are read. What is wrong is reported all at once, each
-// with its place and what to write instead.
+// A Config is checked and complete: every default is filled in, paths are absolute,
+// secrets are read. All problems are reported at once, each with its line and what to
+// write instead.
 package config
 
 import (
@@ -28,14 +28,13 @@ type Config struct {
 	// http:// and the address that the server got.
 	BaseURL string
 	// TrustedProxies are the networks of the web servers in front of us, none of
-	// them an IPv4 network in IPv6's form: what these say in X-Forwarded-For is
-	// believed. None is the default, and nobody is.
+	// them an IPv4 network in IPv6's form: their X-Forwarded-For is believed. The
+	// default is none.
 	TrustedProxies []netip.Prefix
 	// Data is the absolute path of the data folder.
 	Data string
-	// AllowHosts are host names and IP addresses, in lower case and with or
-	// without a port, that every Source may send us to whatever their addresses
-	// are.
+	// AllowHosts are host names and IP addresses, in lower case and with or without a
+	// port, that the documents of every Source may lead to, also in private networks.
 	AllowHosts []string
 	// Contact is a mail address or URL that requests name in User-Agent; ""
 	// names none.
@@ -46,8 +45,8 @@ type Config struct {
 	Mail     Mail
 	Snapshot Snapshot
 	Limits   Limits
-	// Sets in the order of the file; none is a configuration that only
-	// publishes what the data folder has.
+	// Sets in the order of the file. Without any, only the sets in the data folder are
+	// published.
 	Sets []Set
 }
 
@@ -59,7 +58,7 @@ type Snapshot struct {
 	KeepSize      int64         // of all snapshots of a set; default 4 GiB
 }
 
-// Limits are the caps on what peers send us. Sizes are in bytes.
+// Limits bound what peers can send. Sizes are in bytes.
 type Limits struct {
 	FeedDocument   int64         // of one feed document; default 64 MiB
 	ListDocument   int64         // of one ResourceSync document; default 256 MiB
@@ -81,8 +80,8 @@ type Limits struct {
 	Cache          int64         // of rendered documents; default 1 GiB
 	FreeSpace      int64         // of the disk, at least, for what strangers do not send; default 1 GiB
 
-	// What strangers, who call a service with AccessNone, may have stored in a day; 0
-	// messages are as many as they like.
+	// What clients of a service with AccessNone may have stored in a day; 0 messages is
+	// no limit.
 	OpenAddressMessages int   // of one address; default 10,000
 	OpenAddressSize     int64 // default 1 GiB
 	OpenSetMessages     int   // of all of them, in one set; default 100,000
@@ -106,13 +105,14 @@ const (
 type Set struct {
 	// Name has the form [a-z0-9][a-z0-9-]{0,62}.
 	Name string
-	// Title and Description are for readers; "" leaves them to the data folder
-	// and, at first, to the name.
+	// Title and Description are for readers; "" is those in the data folder and, in a
+	// new one, the name.
 	Title       string
 	Description string
 	// Content is Mirror, Redirect or Reference.
 	Content string
-	// Prefer orders media types: the first that a record has stands for it.
+	// Prefer orders media types: the first that a record has is its preferred
+	// representation.
 	Prefer []string
 	// Formats are the media types that are wanted; none means all.
 	Formats []string
@@ -123,14 +123,14 @@ type Set struct {
 	SegmentHours  int
 	// Identity is Shared or PerSource.
 	Identity string
-	// Sources in the order of the configuration: the first that has a record
-	// speaks for it. At most one is of kind KindSIP.
+	// Sources in the order of the configuration: a record is published as the first
+	// Source that has it reports it. At most one is of kind KindSIP.
 	Sources []Source
 	// Submit are the ingest servers that the records are submitted to.
 	Submit []Target
 }
 
-// The kinds of Sources. An empty kind means: look at the document.
+// The kinds of Sources. An empty kind is detected from the document.
 const (
 	AtomPMH      = "atompmh"
 	ResourceSync = "resourcesync"
@@ -141,8 +141,8 @@ const (
 // Source is an upstream server. One of kind KindSIP is not harvested: from Every
 // to Since all is zero.
 type Source struct {
-	// Name is for people, and part of identifiers with Identity PerSource; ""
-	// leaves the URL to stand for it.
+	// Name is for people, and part of identifiers with Identity PerSource; "" is the
+	// URL.
 	Name string
 	Kind string
 	// URL is as it was typed (http, https), or the file URL of a path. Of a
@@ -176,7 +176,7 @@ type Source struct {
 	OwnContents  bool
 	ContentHosts []string
 	// User and Password log us in at the URL's scheme, host and port, and
-	// nowhere else (RFC 7617); "" is nobody.
+	// nowhere else (RFC 7617); "" is no login.
 	User     string
 	Password Secret
 	// SIP is our side of a Source of kind KindSIP, nil of another.
@@ -233,8 +233,7 @@ func defaultSource() Source {
 	}
 }
 
-// Warnings returns what is no error and still likely a mistake, each in a line,
-// with what to do.
+// Warnings returns likely mistakes that are no errors, a line each, with what to do.
 func (c *Config) Warnings() []string {
 	var all []string
 	for _, path := range c.exposed {
@@ -250,7 +249,7 @@ func (c *Config) Warnings() []string {
 			}
 			if web {
 				all = append(all, fmt.Sprintf(`set %q: anybody who reaches %s may %s: write access = "token", "basic" or "addresses" in its [[set.source]], see docs/sip.md#who-may-call`,
-					set.Name, c.BaseURL+servicePath(set.Name), s.SIP.openTo()))
+					set.Name, c.BaseURL+servicePath(set.Name), s.SIP.allowsAll()))
 			}
 			if here, _, err := checkListen(s.SIP.SMTPListen); s.SIP.SMTPListen != "" && (!here || err != nil) {
 				all = append(all, fmt.Sprintf(`set %q: anybody who reaches port %s may send notifications by mail: write access = "token" or "addresses" in its [[set.source]], see docs/sip.md#who-may-call`,
@@ -261,8 +260,8 @@ func (c *Config) Warnings() []string {
 	return all
 }
 
-// openTo says what anybody may do who reaches a service with AccessNone.
-func (s *SIP) openTo() string {
+// allowsAll says what anybody may do who reaches a service with AccessNone.
+func (s *SIP) allowsAll() string {
 	switch {
 	case s.Mode == Gateway:
 		return "submit records, in our name, to the ingest server behind it"
@@ -274,8 +273,8 @@ func (s *SIP) openTo() string {
 	return "send notifications"
 }
 
-// Notes returns what is right and may surprise all the same, each in a line, with
-// what to do.
+// Notes returns consequences of a correct configuration that may surprise, a line each,
+// with what to do.
 func (c *Config) Notes() []string {
 	notifies := func(s Source) bool { return s.SIP != nil && (s.SIP.Mode == Review || s.SIP.Mode == Gateway) }
 	if c.Mail.From != "" || !slices.ContainsFunc(c.Sets, func(s Set) bool { return slices.ContainsFunc(s.Sources, notifies) }) {

@@ -14,7 +14,7 @@ import (
 // path in front of those of our documents.
 type address struct{ host, path string }
 
-// addresses returns what the configuration tells of where our server is reached.
+// addresses returns the addresses of our server that the configuration contains.
 func (r *reader) addresses(c *Config) []address {
 	typed := []string{c.BaseURL}
 	for _, s := range r.services {
@@ -36,8 +36,8 @@ func (r *reader) addresses(c *Config) []address {
 	return all
 }
 
-// hostOf returns the host of a URL, with its port when that is not the scheme's.
-// All the names of this very machine are localhost.
+// hostOf returns the host of a URL, with its port when that is not the scheme's. It
+// returns localhost for all names of this machine.
 func hostOf(u *url.URL) string {
 	host := strings.TrimSuffix(strings.ToLower(u.Hostname()), ".")
 	a, err := netip.ParseAddr(host)
@@ -53,8 +53,8 @@ func hostOf(u *url.URL) string {
 	return net.JoinHostPort(host, port)
 }
 
-// setAt returns the set to whose folder at one of our places a URL leads, as
-// /sip/ and /sets/ are; "" is none.
+// setAt returns the set that a URL below /sip/ or /sets/ at one of our addresses
+// belongs to; "" is none.
 func setAt(places []address, folder, typed string) string {
 	u, err := url.Parse(typed)
 	if err != nil || u.Host == "" {

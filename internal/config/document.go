@@ -56,8 +56,8 @@ func (e *Error) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// document is a TOML file with the lines on which its keys stand, and all that
-// was found wrong with it. Without a file it collects problems only.
+// document is a TOML file with the line of each key, and its problems. Without a file
+// it only collects problems.
 type document struct {
 	file     string
 	lines    map[string]int // by path: set[0].source[1].url
@@ -77,7 +77,7 @@ func (d *document) err() error {
 	return &Error{Problems: d.problems}
 }
 
-// parse reads a TOML file. The problems of its syntax come one at a time.
+// parse reads a TOML file. It stops at the first syntax error.
 func parse(file string, data []byte) (*document, table, error) {
 	d := &document{file: file, lines: map[string]int{}}
 	root := map[string]any{}
@@ -180,7 +180,7 @@ func (t table) report(key, format string, args ...any) {
 	t.doc.report(path, t.called(key), format, args...)
 }
 
-// called returns what people call a key, with its table.
+// called returns a key with its table, for messages.
 func (t table) called(key string) string {
 	if t.label == "" {
 		return key
@@ -193,7 +193,7 @@ func (t table) has(key string) bool {
 	return ok
 }
 
-// empty reports whether a key is missing, or an empty string, which means the same.
+// empty reports whether a key is missing or an empty string, which mean the same.
 func (t table) empty(key string) bool { return !t.has(key) || t.values[key] == "" }
 
 // value returns the value of a key when it is there and of the type T.
@@ -272,7 +272,7 @@ func (t table) duration(key string, byDefault, least time.Duration) time.Duratio
 	return v
 }
 
-// moment reads a point in time, or a day, which begins in UTC: a date or time of
+// moment reads a point in time, or the beginning of a day in UTC: a date or time of
 // TOML, or one in quotes. An absent one is the zero time.
 func (t table) moment(key string) time.Time {
 	t.known[key] = true
@@ -350,9 +350,9 @@ func (t table) texts(key string, check func(string) (string, error)) []string {
 	return all
 }
 
-// words reads a table of strings whose keys are not words of ours: check takes
-// each with its value and returns what the value becomes. nil is none.
-func (t table) words(key, example string, check func(word, text string) (string, error)) map[string]string {
+// textMap reads a table of strings with free keys: check gets each key with its value
+// and returns the value to keep. nil is none.
+func (t table) textMap(key, example string, check func(word, text string) (string, error)) map[string]string {
 	values, _ := value[map[string]any](t, key, "a table: "+example)
 	if len(values) == 0 {
 		return nil
@@ -397,9 +397,9 @@ func (t table) tables(key, header string) []table {
 	return all
 }
 
-// finish reports the keys that nothing has asked for. elsewhere are keys of
-// other tables, with the header under which they belong.
-func (t table) finish(elsewhere map[string]string) {
+// reportUnknown reports the keys that were not read. elsewhere are keys of other
+// tables, with the header under which they belong.
+func (t table) reportUnknown(elsewhere map[string]string) {
 	for _, key := range slices.Sorted(maps.Keys(t.values)) {
 		if t.known[key] {
 			continue
@@ -412,7 +412,7 @@ func (t table) finish(elsewhere map[string]string) {
 	}
 }
 
-// nearest returns the word of known that takes the fewest edits from key.
+// nearest returns the word of known with the smallest edit distance from key.
 func nearest(key string, known map[string]bool) string {
 	best, fewest := "", 1<<30
 	for word := range known {
@@ -423,8 +423,8 @@ func nearest(key string, known map[string]bool) string {
 	return best
 }
 
-// distance is the number of insertions, deletions, replacements and exchanges of
-// neighbours that make b out of a.
+// distance returns the edit distance of two words: insertions, deletions, replacements
+// and exchanges of neighbours.
 func distance(a, b string) int {
 	var before []int
 	row := make([]int, len(b)+1)

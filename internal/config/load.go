@@ -14,16 +14,16 @@ import (
 	"time"
 )
 
-// Flags are what the command line may set of the configuration; "" is not
-// given. They win over the file.
+// Flags are the settings of the command line, which win over the file; "" is not
+// given.
 type Flags struct {
 	Data    string // relative to the working folder
 	Listen  string
 	BaseURL string
 }
 
-// Load reads a file, all of it: what is wrong is an *Error with every problem,
-// except that the syntax of TOML gives one problem at a time.
+// Load reads a file. The error is an *Error with all problems, or with the first one of
+// TOML's syntax.
 func Load(path string) (*Config, error) { return LoadWith(path, Flags{}) }
 
 // LoadWith is Load with flags that win over the file.
@@ -138,7 +138,7 @@ func (d *document) reach(c *Config, root table, flags Flags) error {
 	return nil
 }
 
-// reader turns tables into a Config.
+// reader makes a Config of tables.
 type reader struct {
 	doc    *document
 	folder string // of the file; absolute
@@ -186,10 +186,10 @@ func (r *reader) config(t table) *Config {
 	c.Snapshot.AfterChange = snapshot.duration("after_change", c.Snapshot.AfterChange, oneSecond)
 	c.Snapshot.Keep = snapshot.duration("keep", c.Snapshot.Keep, oneSecond)
 	c.Snapshot.KeepSize = snapshot.size("keep_size", c.Snapshot.KeepSize)
-	snapshot.finish(nil)
+	snapshot.reportUnknown(nil)
 	limits := t.table("limits")
 	c.Limits = r.limits(limits, c.Limits)
-	limits.finish(nil)
+	limits.reportUnknown(nil)
 
 	names := map[string]bool{}
 	for _, in := range t.tables("set", "set") {
@@ -200,7 +200,7 @@ func (r *reader) config(t table) *Config {
 		names[set.Name] = true
 		c.Sets = append(c.Sets, set)
 	}
-	t.finish(belongs())
+	t.reportUnknown(keyTables())
 	return c
 }
 
@@ -274,7 +274,7 @@ func (r *reader) set(t table) Set {
 		once(in, target.Name, target.URL, names, urls)
 		s.Submit = append(s.Submit, target)
 	}
-	t.finish(belongs())
+	t.reportUnknown(keyTables())
 	return s
 }
 
@@ -296,13 +296,13 @@ func (r *reader) source(t table, set string) Source {
 	if kind == KindSIP {
 		s = r.sipSource(t, set)
 	} else {
-		for _, key := range misplaced(t, sipKeys) {
+		for _, key := range misplacedKeys(t, sipKeys) {
 			t.report(key, `is for a Source of kind "sip"; write kind = "sip", or leave it out`)
 		}
 		s = r.harvested(t)
 	}
 	s.Name, s.Kind = name, kind
-	t.finish(belongs())
+	t.reportUnknown(keyTables())
 	return s
 }
 
@@ -312,7 +312,7 @@ const harvestKeys = "public_url every full_every overlap max_documents guard_wai
 func (r *reader) harvested(t table) Source {
 	s := defaultSource()
 	typed := t.text("url", "")
-	if u, err := locate(typed, r.folder); typed != "" && err != nil {
+	if u, err := sourceURL(typed, r.folder); typed != "" && err != nil {
 		t.report("url", "%v", err)
 	} else if typed != "" {
 		s.URL = u
@@ -363,7 +363,7 @@ func (r *reader) login(t table, user, password string) (string, Secret) {
 	return name, secret
 }
 
-// environment is the only form in which a secret may stand in the file.
+// environment is the only form of a secret in the file.
 var environment = regexp.MustCompile(`^\$\{([A-Za-z_][A-Za-z0-9_]*)\}$`)
 
 // secret reads KEY = "${NAME}" or KEY_file = "path". What it reports never
@@ -411,9 +411,9 @@ func (r *reader) path(p string) string {
 	return filepath.Join(r.folder, p)
 }
 
-// belongs says of keys that are easily put into the wrong table where to write
+// keyTables says of keys that are easily put into the wrong table where to write
 // them.
-func belongs() map[string]string {
+func keyTables() map[string]string {
 	where := map[string]string{}
 	for header, keys := range map[string]string{
 		"before the first [[set]]":             "listen base_url trusted_proxies data allow_hosts contact proxy",

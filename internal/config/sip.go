@@ -42,7 +42,7 @@ type SIP struct {
 	// of their schema.
 	Schemas map[string]string
 	// Upstream is the URL of the ingest server behind a gateway, and User and
-	// Password are our login there; "" is nobody.
+	// Password are our login there; "" is no login.
 	Upstream string
 	User     string
 	Password Secret
@@ -65,7 +65,7 @@ type SIP struct {
 
 // The kinds of Access.
 const (
-	AccessNone      = "none" // everybody
+	AccessNone      = "none" // every client
 	AccessToken     = "token"
 	AccessBasic     = "basic"
 	AccessAddresses = "addresses"
@@ -91,8 +91,8 @@ type Access struct {
 const sipKeys = "mode record_url schemas upstream recipient deadline plain_post smtp_listen mailbox " +
 	"access access_token access_token_file access_user access_password access_password_file access_addresses"
 
-// defaultSIPSource is also the whole of what "sip:" means on the command line.
-// Nobody goes there to harvest, so the settings of a harvest are all zero.
+// defaultSIPSource is also what "sip:" means on the command line. It is not harvested,
+// so the settings of a harvest are all zero.
 func defaultSIPSource(set string) Source {
 	return Source{Kind: KindSIP, URL: servicePath(set), SIP: &SIP{Deadline: 168 * time.Hour, Access: Access{Kind: AccessNone}}}
 }
@@ -103,7 +103,7 @@ func servicePath(set string) string { return "/sip/" + set }
 // sipSource reads a Source of kind KindSIP. Its name and kind have been read.
 func (r *reader) sipSource(t table, set string) Source {
 	s := defaultSIPSource(set)
-	for _, key := range misplaced(t, harvestKeys) {
+	for _, key := range misplacedKeys(t, harvestKeys) {
 		t.report(key, `is for a Source that we harvest, and one of kind "sip" calls us; leave it out`)
 	}
 	if u := t.web("url"); u != "" {
@@ -138,8 +138,8 @@ func (r *reader) sipSource(t table, set string) Source {
 	return s
 }
 
-// misplaced returns which of keys the table has, and takes them for known.
-func misplaced(t table, keys string) []string {
+// misplacedKeys returns which of keys the table has, and takes them for known.
+func misplacedKeys(t table, keys string) []string {
 	var found []string
 	for key := range strings.FieldsSeq(keys) {
 		if t.has(key) {
@@ -168,7 +168,7 @@ func (r *reader) upstream(t table, c *SIP) {
 	c.Upstream = t.web("upstream")
 	c.User, c.Password = r.login(t, "user", "password")
 	c.Deadline = t.duration("deadline", c.Deadline, oneSecond)
-	for _, key := range misplaced(t, "resend_in_doubt") {
+	for _, key := range misplacedKeys(t, "resend_in_doubt") {
 		t.report(key, "is no key any more: what is in doubt is never sent again by itself; leave it out, and say with bridge submission settle what the ingest server has done")
 	}
 	var err error
@@ -183,7 +183,7 @@ func (r *reader) upstream(t table, c *SIP) {
 	if c.Mode == Gateway || wrongMode(t, c) {
 		return
 	}
-	for _, key := range misplaced(t, "upstream user password password_file recipient deadline") {
+	for _, key := range misplacedKeys(t, "upstream user password password_file recipient deadline") {
 		t.report(key, `is only for mode = "gateway"; leave it out`)
 	}
 }
@@ -193,7 +193,7 @@ func (r *reader) upstream(t table, c *SIP) {
 func (r *reader) onlyServer(t table, c *SIP) {
 	switch {
 	case c.Mode == "" && !wrongMode(t, c):
-		for _, key := range misplaced(t, "formats schemas") {
+		for _, key := range misplacedKeys(t, "formats schemas") {
 			t.report(key, "is for an ingest server, and without mode the set takes notifications only; write mode, or leave this out")
 		}
 	case c.Mode == Library || c.Mode == Review:
@@ -209,7 +209,7 @@ func wrongMode(t table, c *SIP) bool { return c.Mode == "" && t.has("mode") }
 // formats reads the root elements and schema URLs of the records that an ingest
 // server takes.
 func (t table) formats() map[string]string {
-	return t.words("formats", `formats = { "{namespace}root" = "URL of the schema" }`, func(root, schema string) (string, error) {
+	return t.textMap("formats", `formats = { "{namespace}root" = "URL of the schema" }`, func(root, schema string) (string, error) {
 		if !rootName.MatchString(root) {
 			return "", errors.New(`is no name of a root element; write "{namespace}name", or "name" for one without a namespace`)
 		}
@@ -234,7 +234,7 @@ func (r *reader) schemas(t table, formats map[string]string) map[string]string {
 	for _, schema := range formats {
 		urls = append(urls, schema)
 	}
-	return t.words("schemas", `schemas = { "URL of the schema" = "file.xsd" }`, func(schema, file string) (string, error) {
+	return t.textMap("schemas", `schemas = { "URL of the schema" = "file.xsd" }`, func(schema, file string) (string, error) {
 		if !slices.Contains(urls, schema) {
 			return "", errors.New("is the schema of none of the formats; write it as it stands there")
 		}
@@ -252,8 +252,8 @@ func (r *reader) schemas(t table, formats map[string]string) map[string]string {
 	})
 }
 
-// checkRecordURL accepts a template that no identifier can lead to another host,
-// or out of the path that stands before it.
+// checkRecordURL accepts a template with which no identifier can lead to another host,
+// or out of the path in front of it.
 func checkRecordURL(template string) error {
 	if n := strings.Count(template, AssignedIdentifier); n != 1 {
 		return fmt.Errorf("has %s %d times; write it once, like %q", AssignedIdentifier, n, "https://library.example.org/records/"+AssignedIdentifier)
@@ -293,7 +293,7 @@ func (r *reader) access(t table) Access {
 		{AccessBasic, "access_user access_password access_password_file", "access_user and access_password_file"},
 		{AccessAddresses, "access_addresses", `access_addresses = ["192.0.2.0/24"]`},
 	} {
-		given := misplaced(t, group.keys)
+		given := misplacedKeys(t, group.keys)
 		if a.Kind != group.kind {
 			for _, key := range given {
 				t.report(key, "is only for access = %q; write that, or leave it out", group.kind)

@@ -82,7 +82,7 @@ func TestTemplateGateways(t *testing.T) {
 // Every key that there is stands in the template.
 func TestTemplateHasEveryKey(t *testing.T) {
 	var keys []string
-	for key := range belongs() {
+	for key := range keyTables() {
 		keys = append(keys, key)
 	}
 	if len(keys) < 50 {

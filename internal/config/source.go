@@ -32,7 +32,7 @@ func ParseSource(argument string) (set string, s Source, err error) {
 	if s.Kind == KindSIP {
 		s, err = parseSIP(rest, set)
 	} else {
-		s.URL, err = locate(rest, ".")
+		s.URL, err = sourceURL(rest, ".")
 	}
 	if err != nil {
 		return "", Source{}, fmt.Errorf("source %s: %w", argument, err)
@@ -42,8 +42,8 @@ func ParseSource(argument string) (set string, s Source, err error) {
 
 func kinds() []string { return []string{AtomPMH, ResourceSync, Feed, KindSIP} }
 
-// parseSIP reads what stands behind "sip:". The path of our own service is
-// nothing new: so the Source is called when nobody has named the peer.
+// parseSIP reads the text behind "sip:". The path of our own service adds nothing: it
+// is the URL of a Source whose peer has no name.
 func parseSIP(typed, set string) (Source, error) {
 	s := defaultSIPSource(set)
 	if typed == "" || typed == s.URL {
@@ -57,23 +57,23 @@ func parseSIP(typed, set string) (Source, error) {
 }
 
 var (
-	// scheme is the front of a URL, and of what only looks like one: a kind
-	// that is none before a URL. A letter and a colon is a drive.
+	// scheme matches the scheme of a URL, and an unknown kind in front of a URL. A
+	// letter and a colon is a drive.
 	scheme = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.:-]+://`)
-	// hostAndPort is what people type who forget the scheme.
+	// hostAndPort matches a URL without its scheme.
 	hostAndPort = regexp.MustCompile(`^(localhost|[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+)(:[0-9]+)?(/|$)`)
 )
 
-// locate returns the URL of a Source: what was typed when it is a URL, else the
+// sourceURL returns the URL of a Source: what was typed when it is a URL, else the
 // file URL of a path relative to folder.
-func locate(typed, folder string) (string, error) {
+func sourceURL(typed, folder string) (string, error) {
 	if typed == "" {
 		return "", errors.New("there is no URL and no path")
 	}
 	front := strings.ToLower(strings.TrimSuffix(scheme.FindString(typed), "://"))
 	switch front {
 	case "":
-		return locatePath(typed, folder)
+		return pathURL(typed, folder)
 	case "http", "https":
 		return checkWeb(typed)
 	case "file":
@@ -81,7 +81,7 @@ func locate(typed, folder string) (string, error) {
 		if err != nil || u.Host != "" && u.Host != "localhost" || u.RawQuery != "" || u.Fragment != "" {
 			return "", fmt.Errorf("%s is no URL of a local file; write file:///folder/file or a path", typed)
 		}
-		return locatePath(filepath.FromSlash(u.Path), folder)
+		return pathURL(filepath.FromSlash(u.Path), folder)
 	}
 	if before, after, ok := strings.Cut(typed, ":"); ok && scheme.MatchString(after) {
 		return "", fmt.Errorf("there is no kind %q; write %s, or leave it out", before, list(kinds()))
@@ -108,7 +108,7 @@ func checkWeb(typed string) (string, error) {
 	return typed, nil
 }
 
-// redact cuts everything from a URL that may be a secret.
+// redact removes everything from a URL that may be a secret.
 func redact(typed string) string {
 	front := scheme.FindString(typed)
 	rest := typed[len(front):]
@@ -119,7 +119,7 @@ func redact(typed string) string {
 	return front + rest
 }
 
-func locatePath(typed, folder string) (string, error) {
+func pathURL(typed, folder string) (string, error) {
 	path := typed
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(folder, path)
@@ -133,7 +133,7 @@ func locatePath(typed, folder string) (string, error) {
 	case err != nil && hostAndPort.MatchString(path):
 		return "", fmt.Errorf("there is no file %s; for a server write http://%s or https://%s", path, path, path)
 	case errors.Is(err, os.ErrNotExist):
-		return "", fmt.Errorf("there is no file %s%s", absolute, meant(typed))
+		return "", fmt.Errorf("there is no file %s%s", absolute, guessMeaning(typed))
 	case err != nil:
 		return "", err
 	case info.IsDir():
@@ -149,8 +149,9 @@ var (
 	setLike = regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9-]{0,62})=`)
 )
 
-// meant says what else than a file somebody may have meant, "" is nothing.
-func meant(typed string) string {
+// guessMeaning returns what a path may have been meant as, other than a file; "" is
+// nothing.
+func guessMeaning(typed string) string {
 	if m := setLike.FindStringSubmatch(typed); m != nil && m[1] != strings.ToLower(m[1]) {
 		return fmt.Sprintf("; the name of a set is written in lower case: %s=", strings.ToLower(m[1]))
 	}

@@ -20,7 +20,7 @@ type Mail struct {
 	// Relay is the server that takes all mail, host:port; "" asks the domain of
 	// each recipient.
 	Relay string
-	// Hello is the name that we greet servers with; "" is the domain of From.
+	// Hello is our name in EHLO; "" is the domain of From.
 	Hello string
 }
 
@@ -31,7 +31,7 @@ const NoRecipient = "none"
 // Target is an ingest server that a set's records are submitted to (Simple
 // Ingest Protocol).
 type Target struct {
-	// Name is for people; "" leaves the URL to stand for it.
+	// Name is for people; "" is the URL.
 	Name string
 	// URL of the ingest server: http or https, and none of the set's Sources'.
 	URL string
@@ -40,9 +40,9 @@ type Target struct {
 	// own xsi:schemaLocation tells.
 	Formats map[string]string
 	// SubmitterName and SubmitterEmail go into the source of each request; both
-	// are "" when nobody is named.
+	// are "" when none is configured.
 	SubmitterName, SubmitterEmail string
-	// Sequence goes into the source as well; "" leaves it to the set's name.
+	// Sequence goes into the source as well; "" is the set's name.
 	Sequence string
 	// Recipient is where the server may send its dispositions: NoRecipient; an
 	// http URL without trailing slash, below which our /sip/{set} is reached; a
@@ -63,7 +63,7 @@ type Target struct {
 	SkipProperties bool
 	// Into is the set with a SIP Source that gets the accepted records, "" none.
 	Into string
-	// User and Password log us in at the URL, and nowhere else; "" is nobody.
+	// User and Password log us in at the URL, and nowhere else; "" is no login.
 	User     string
 	Password Secret
 }
@@ -107,7 +107,7 @@ func (r *reader) target(t table, set string) Target {
 	s.SkipProperties = t.oneOf("properties", askProperties, askProperties, skipProperties) == skipProperties
 	s.Into = t.text("into", "")
 	s.User, s.Password = r.login(t, "user", "password")
-	t.finish(belongs())
+	t.reportUnknown(keyTables())
 	r.targets = append(r.targets, configuredTarget{in: t, set: set, target: s, mailed: err == nil && isMailbox(typed)})
 	return s
 }
@@ -160,7 +160,7 @@ func (r *reader) mail(t table) Mail {
 	if m.Hello != "" && !isDomain(m.Hello) {
 		t.report("hello", `%q is no name of a host; write it like "bridge.example.org"`, m.Hello)
 	}
-	t.finish(belongs())
+	t.reportUnknown(keyTables())
 	return m
 }
 
@@ -248,8 +248,8 @@ func isDomain(s string) bool {
 	return len(s) < 256 && hostName.MatchString(strings.ToLower(s))
 }
 
-// configuredService and outlet are a SIP Source and a Target with their places in the file,
-// for what can be checked only when all of it is known.
+// configuredService and configuredTarget are a SIP Source and a Target with their
+// tables, for checks that need the whole file.
 type configuredService struct {
 	in  table
 	set string
@@ -263,7 +263,7 @@ type configuredTarget struct {
 	mailed bool // its recipient is a mailbox
 }
 
-// crossCheck checks what sets have to do with each other and with the base URL.
+// crossCheck checks the sets against each other and against the base URL.
 func (r *reader) crossCheck(c *Config) {
 	services := map[string]*SIP{}
 	boxes := map[[2]string]string{} // set by listener and mailbox
@@ -307,7 +307,7 @@ func (r *reader) crossCheck(c *Config) {
 	r.checkCycles(c, services)
 }
 
-// checkMailbox refuses a mailbox that could not take a single mail.
+// checkMailbox reports a mailbox that could receive no mail.
 func (s *configuredService) checkMailbox(submits bool) {
 	switch {
 	case s.sip.Mailbox == "" || submits || s.sip.Mode == Gateway || wrongMode(s.in, s.sip):
@@ -334,7 +334,7 @@ func (o *configuredTarget) checkInto(c *Config, services map[string]*SIP) error 
 	return nil
 }
 
-// content returns how a set keeps its records, "" when there is no such set.
+// content returns the content mode of a set, "" when there is no such set.
 func content(c *Config, set string) string {
 	for i := range c.Sets {
 		if c.Sets[i].Name == set {

@@ -20,7 +20,7 @@ import (
 // turns of the server and of net/http serving the same bytes from memory. The
 // bar is a ratio of 0.8.
 func BenchmarkClosedDocument(b *testing.B) {
-	h := newHouse(b, "", func(o *server.Options) { o.Logger = nil }).set("main", "Main", event.Mirror)
+	h := newTestServer(b, "", func(o *server.Options) { o.Logger = nil }).set("main", "Main", event.Mirror)
 	h.fill("main")
 	h.long("long", 1000)
 	h.long("longer", 10_000)

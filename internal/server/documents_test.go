@@ -18,7 +18,7 @@ import (
 
 // fill makes a set of eleven records in two formats: two closed segments and an
 // open one.
-func (h *house) fill(set string) *house {
+func (h *testServer) fill(set string) *testServer {
 	h.t.Helper()
 	for i := range 11 {
 		id := fmt.Sprintf("urn:example:%s:%d", set, i)
@@ -27,7 +27,7 @@ func (h *house) fill(set string) *house {
 	return h
 }
 
-func (h *house) paths(set string) []publish.Item {
+func (h *testServer) paths(set string) []publish.Item {
 	h.t.Helper()
 	items, err := h.pub.Plan(context.Background(), set)
 	if err != nil {
@@ -37,7 +37,7 @@ func (h *house) paths(set string) []publish.Item {
 }
 
 func TestDocumentsAnswer(t *testing.T) {
-	h := newHouse(t, "", nil).set("main", "Main", event.Mirror).set("away", "Away", event.Reference)
+	h := newTestServer(t, "", nil).set("main", "Main", event.Mirror).set("away", "Away", event.Reference)
 	h.fill("main").fill("away")
 	items := append(h.paths("main"), h.paths("away")...)
 	items = append(items, publish.Item{Path: "/robots.txt"}, publish.Item{Path: "/.well-known/resourcesync"})
@@ -78,7 +78,7 @@ func TestDocumentsAnswer(t *testing.T) {
 	}
 }
 
-func checkConditions(t *testing.T, h *house, path string, plain reply) {
+func checkConditions(t *testing.T, h *testServer, path string, plain reply) {
 	t.Helper()
 	tag := plain.header.Get("ETag")
 	if !regexp.MustCompile(`^"[^"]+"$`).MatchString(tag) {
@@ -107,7 +107,7 @@ func checkConditions(t *testing.T, h *house, path string, plain reply) {
 	h.get(path, "Range", "bytes=999999-").want(t, 416)
 }
 
-func checkGzip(t *testing.T, h *house, path string, plain reply) {
+func checkGzip(t *testing.T, h *testServer, path string, plain reply) {
 	t.Helper()
 	small := h.get(path, "Accept-Encoding", "br, gzip;q=0.8").want(t, 200).field(t, "Content-Encoding", "gzip").
 		field(t, "Vary", "Accept-Encoding").field(t, "Content-Type", plain.header.Get("Content-Type"))
@@ -128,7 +128,7 @@ func checkGzip(t *testing.T, h *house, path string, plain reply) {
 // An If-Modified-Since with any other time than Last-Modified must not give 304:
 // the same URL has answered without one while it was open.
 func TestClosedDocumentKnowsOneTime(t *testing.T) {
-	h := newHouse(t, "", nil).set("main", "Main", event.Mirror)
+	h := newTestServer(t, "", nil).set("main", "Main", event.Mirror)
 	h.fill("main")
 	path := "/sets/main/changelist/1.xml"
 	stamp := h.get(path).want(t, 200).header.Get("Last-Modified")
@@ -146,7 +146,7 @@ func TestClosedDocumentKnowsOneTime(t *testing.T) {
 }
 
 func TestOpenDocumentGrows(t *testing.T) {
-	h := newHouse(t, "", nil).set("main", "Main", event.Mirror)
+	h := newTestServer(t, "", nil).set("main", "Main", event.Mirror)
 	const end = "</urlset>"
 	paths := []string{"/sets/main/changelist/1.xml", "/sets/main/changelist.xml"}
 	old := map[string]reply{}
@@ -190,7 +190,7 @@ func (u unready) Document(ctx context.Context, path string, gzip bool) (*publish
 }
 
 func TestDocumentThatIsStillMade(t *testing.T) {
-	h := newHouse(t, "", func(o *server.Options) {
+	h := newTestServer(t, "", func(o *server.Options) {
 		o.Documents = unready{o.Documents, &publish.NotReadyError{Path: "/sets/main/resourcelist.xml", RetryAfter: 1500 * time.Millisecond}}
 	}).set("main", "Main", event.Mirror)
 	h.get("/sets/main/resourcelist.xml").want(t, 503).field(t, "Retry-After", "2").field(t, "ETag", "")
@@ -198,7 +198,7 @@ func TestDocumentThatIsStillMade(t *testing.T) {
 }
 
 func TestFaultOfTheLog(t *testing.T) {
-	h := newHouse(t, "", func(o *server.Options) { o.Documents = unready{o.Documents, fmt.Errorf("the disk is gone")} })
+	h := newTestServer(t, "", func(o *server.Options) { o.Documents = unready{o.Documents, fmt.Errorf("the disk is gone")} })
 	r := h.get("/sets/main/resourcelist.xml").want(t, 500)
 	if strings.Contains(r.body, "disk") {
 		t.Errorf("the fault is told to strangers: %q", r.body)
@@ -223,7 +223,7 @@ func (d hanging) Document(ctx context.Context, _ string, _ bool) (*publish.Docum
 
 func TestClientThatLeavesIsNoFault(t *testing.T) {
 	asked := make(chan struct{})
-	h := newHouse(t, "", func(o *server.Options) { o.Documents = hanging{o.Documents, asked} })
+	h := newTestServer(t, "", func(o *server.Options) { o.Documents = hanging{o.Documents, asked} })
 	done := h.journal.expect("DEBUG request")
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() { <-asked; cancel() }()
@@ -244,7 +244,7 @@ func TestClientThatLeavesIsNoFault(t *testing.T) {
 // D18: the Source Description of one set answers who types its URL, and nothing
 // leads there: no document, no page, no record and no header of them.
 func TestNothingLeadsToTheDescriptionOfOneSet(t *testing.T) {
-	h := newHouse(t, "", nil).set("main", "Main", event.Mirror)
+	h := newTestServer(t, "", nil).set("main", "Main", event.Mirror)
 	h.fill("main")
 	const description = "/sets/main/.well-known/resourcesync"
 	own := h.get(description).want(t, 200)

@@ -24,7 +24,7 @@ import (
 )
 
 // raw sends bytes as they are and reads one answer.
-func (h *house) raw(request string) (reply, *bufio.Reader) {
+func (h *testServer) raw(request string) (reply, *bufio.Reader) {
 	h.t.Helper()
 	c, err := net.Dial("tcp", h.web.Listener.Addr().String())
 	if err != nil {
@@ -48,7 +48,7 @@ func (h *house) raw(request string) (reply, *bufio.Reader) {
 }
 
 func TestPathsAreExact(t *testing.T) {
-	h := newHouse(t, "", nil).set("main", "Main", event.Mirror)
+	h := newTestServer(t, "", nil).set("main", "Main", event.Mirror)
 	h.fill("main")
 	key := event.Key("urn:example:main:1")
 	for _, target := range []string{
@@ -72,7 +72,7 @@ func TestPathsAreExact(t *testing.T) {
 }
 
 func TestMount(t *testing.T) {
-	h := newHouse(t, "/some where/é", nil).set("main", "Main", event.Mirror)
+	h := newTestServer(t, "/some where/é", nil).set("main", "Main", event.Mirror)
 	h.fill("main")
 	root := "http://" + h.web.Listener.Addr().String()
 	record := recordPath("main", "urn:example:main:1", "")
@@ -89,7 +89,7 @@ func TestMount(t *testing.T) {
 }
 
 func TestMethodsAndBodies(t *testing.T) {
-	h := newHouse(t, "", nil).set("main", "Main", event.Mirror)
+	h := newTestServer(t, "", nil).set("main", "Main", event.Mirror)
 	for _, method := range []string{"POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW"} {
 		for _, path := range []string{"/", "/sets/main/changelist.xml", "/nothing"} {
 			h.ask(method, h.base+path).want(t, 405).field(t, "Allow", "GET, HEAD")
@@ -109,7 +109,7 @@ func TestMethodsAndBodies(t *testing.T) {
 }
 
 func TestPanicIsOneAnswer(t *testing.T) {
-	h := newHouse(t, "", func(o *server.Options) {
+	h := newTestServer(t, "", func(o *server.Options) {
 		o.Status = func(context.Context) ([]status.Set, error) { panic("no such thing") }
 	}).set("main", "Main", event.Mirror)
 	h.get("/").want(t, 500)
@@ -123,7 +123,7 @@ func TestPanicIsOneAnswer(t *testing.T) {
 
 func TestReady(t *testing.T) {
 	var why error
-	h := newHouse(t, "", func(o *server.Options) { o.Ready = func(context.Context) error { return why } })
+	h := newTestServer(t, "", func(o *server.Options) { o.Ready = func(context.Context) error { return why } })
 	h.get("/readyz").want(t, 200)
 	why = errors.New("the log is locked")
 	if r := h.get("/readyz").want(t, 503).field(t, "Retry-After", "5"); !strings.Contains(r.body, "the log is locked") {
@@ -132,8 +132,8 @@ func TestReady(t *testing.T) {
 	h.get("/healthz").want(t, 200).field(t, "Content-Type", "text/plain; charset=utf-8")
 }
 
-// waits is a desk that tells when it is asked, and answers when it may.
-func waits(inside, leave chan struct{}) desk {
+// waits is a service that tells when it is asked, and answers when it may.
+func waits(inside, leave chan struct{}) sipFunc {
 	return func(w http.ResponseWriter, _ *http.Request, _ string) {
 		inside <- struct{}{}
 		<-leave
@@ -144,9 +144,9 @@ func waits(inside, leave chan struct{}) desk {
 func TestRequestsOfOneAddress(t *testing.T) {
 	const limit = 3
 	inside, leave := make(chan struct{}), make(chan struct{})
-	h := newHouse(t, "", func(o *server.Options) {
+	h := newTestServer(t, "", func(o *server.Options) {
 		o.Limits.PerAddress = limit
-		withDesk(waits(inside, leave))(o)
+		withSIP(waits(inside, leave))(o)
 	})
 	ended := make(chan error, limit)
 	for range limit {
@@ -175,7 +175,7 @@ func TestRequestsOfOneAddress(t *testing.T) {
 }
 
 func TestAccessLog(t *testing.T) {
-	h := newHouse(t, "", nil)
+	h := newTestServer(t, "", nil)
 	line := h.journal.expect("DEBUG request")
 	h.get("/healthz?token=secret")
 	if got := <-line; !strings.Contains(got, "path=/healthz status=200 bytes=3") || strings.Contains(got, "secret") {
@@ -348,9 +348,9 @@ func callFrom(t *testing.T, address string) *http.Client {
 func TestRequestsThroughAProxyAreCountedApart(t *testing.T) {
 	for _, trusted := range []bool{true, false} {
 		inside, leave := make(chan struct{}), make(chan struct{})
-		h := newHouse(t, "", func(o *server.Options) {
+		h := newTestServer(t, "", func(o *server.Options) {
 			o.Limits.PerAddress = 1
-			withDesk(waits(inside, leave))(o)
+			withSIP(waits(inside, leave))(o)
 			if trusted {
 				o.Proxies = prefixes("127.0.0.1/32")
 			}

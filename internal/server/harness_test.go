@@ -29,8 +29,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// house is a real log, content store and Publisher behind a real server.
-type house struct {
+// testServer is a real log, content store and Publisher behind a real server.
+type testServer struct {
 	t        testing.TB
 	log      *eventlog.Log
 	contents *content.Store
@@ -58,13 +58,15 @@ func (s stored) Open(ctx context.Context, sum [32]byte) (io.ReadSeekCloser, int6
 
 // now is a clock that is a minute later each time that it is looked at: all that a
 // test logs is a while ago, and nothing is still as it was found out before.
-func (h *house) now() time.Time { return time.Now().Add(time.Duration(h.asked.Add(1)) * time.Minute) }
+func (h *testServer) now() time.Time {
+	return time.Now().Add(time.Duration(h.asked.Add(1)) * time.Minute)
+}
 
-// newHouse serves under path; change, if not nil, adapts the options.
-func newHouse(t testing.TB, path string, change func(*server.Options)) *house {
+// newTestServer serves under path; change, if not nil, adapts the options.
+func newTestServer(t testing.TB, path string, change func(*server.Options)) *testServer {
 	t.Helper()
 	ctx, dir := context.Background(), t.TempDir()
-	h := &house{t: t, journal: &journal{}, sources: map[string]event.SourceID{}, cursors: map[string]int64{}}
+	h := &testServer{t: t, journal: &journal{}, sources: map[string]event.SourceID{}, cursors: map[string]int64{}}
 	var err error
 	if h.log, err = eventlog.Open(ctx, filepath.Join(dir, "data"), eventlog.Options{}); err != nil {
 		t.Fatal(err)
@@ -99,7 +101,7 @@ func newHouse(t testing.TB, path string, change func(*server.Options)) *house {
 }
 
 // set makes a set whose segments have five events.
-func (h *house) set(name, title string, mode event.Content) *house {
+func (h *testServer) set(name, title string, mode event.Content) *testServer {
 	h.t.Helper()
 	ctx := context.Background()
 	if err := h.log.EnsureSet(ctx, eventlog.SetConfig{Name: name, Title: title, Content: mode, SegmentEvents: 5}); err != nil {
@@ -114,7 +116,7 @@ func (h *house) set(name, title string, mode event.Content) *house {
 }
 
 // long makes a set with one closed segment of n events.
-func (h *house) long(set string, n int) {
+func (h *testServer) long(set string, n int) {
 	h.t.Helper()
 	ctx := context.Background()
 	if err := h.log.EnsureSet(ctx, eventlog.SetConfig{Name: set, Content: event.Mirror, SegmentEvents: n}); err != nil {
@@ -139,7 +141,7 @@ func (h *house) long(set string, n int) {
 type rep struct{ kind, body string }
 
 // alive logs that a record is there with these formats.
-func (h *house) alive(set, id string, reps ...rep) {
+func (h *testServer) alive(set, id string, reps ...rep) {
 	h.t.Helper()
 	drafts := make([]*content.Draft, len(reps))
 	for i, r := range reps {
@@ -152,7 +154,7 @@ func (h *house) alive(set, id string, reps ...rep) {
 }
 
 // unstored is alive for contents that are not in the store.
-func (h *house) unstored(set, id string, reps ...rep) {
+func (h *testServer) unstored(set, id string, reps ...rep) {
 	h.t.Helper()
 	o := event.Observation{Record: id, Title: "Record " + id, Fetched: true}
 	for i, r := range reps {
@@ -162,12 +164,12 @@ func (h *house) unstored(set, id string, reps ...rep) {
 	h.observe(set, o)
 }
 
-func (h *house) dead(set, id string) {
+func (h *testServer) dead(set, id string) {
 	h.t.Helper()
 	h.observe(set, event.Observation{Record: id, Deleted: true})
 }
 
-func (h *house) observe(set string, o event.Observation) {
+func (h *testServer) observe(set string, o event.Observation) {
 	h.t.Helper()
 	h.stamp++
 	o.Modified = event.StampFromNanos(1_700_000_000_000_000_000 + h.stamp)
@@ -201,12 +203,12 @@ type reply struct {
 
 // get asks for a path below the base URL, with header fields in pairs, as they
 // are: nothing is decompressed.
-func (h *house) get(path string, header ...string) reply {
+func (h *testServer) get(path string, header ...string) reply {
 	h.t.Helper()
 	return h.ask(http.MethodGet, h.base+path, header...)
 }
 
-func (h *house) ask(method, url string, header ...string) reply {
+func (h *testServer) ask(method, url string, header ...string) reply {
 	h.t.Helper()
 	req, err := http.NewRequest(method, url, nil)
 	if err != nil {

@@ -17,10 +17,10 @@ import (
 	"github.com/pmh-bridge/bridge/internal/server"
 )
 
-// runLimited runs a server with one desk on pipes, with these options changed.
+// runLimited runs a server with one service on pipes, with these options changed.
 func runLimited(d server.SIPService, change func(*server.Options)) *running {
 	r := &running{pipes: newPipes(), journal: &journal{}, ended: make(chan error, 1)}
-	o := one{}
+	o := oneRecord{}
 	opt := server.Options{Documents: o, Log: o, Contents: o, BaseURL: "http://x", Logger: slog.New(r.journal), SIPService: func(string) server.SIPService { return d }}
 	change(&opt)
 	s := server.New(opt)
@@ -39,7 +39,7 @@ func TestHealthIsAnsweredWhenAllIsBusy(t *testing.T) {
 		"requests":    func(o *server.Options) { o.Limits.PerAddress = 2 },
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			d := desk(func(w http.ResponseWriter, r *http.Request, _ string) {
+			d := sipFunc(func(w http.ResponseWriter, r *http.Request, _ string) {
 				_, _ = io.Copy(io.Discard, r.Body)
 				w.WriteHeader(http.StatusAccepted)
 			})
@@ -108,16 +108,16 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 }
 
 // D66, D35: bodies have a budget. What it has no room for is answered 503 before
-// the desk is heard, and the slowest of all is cut off for others.
+// the service is heard, and the slowest of all is cut off for others.
 func TestBodiesHaveABudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const kib = 1 << 10
 		bodies := limit.NewBytes(100*kib, 100*kib)
 		said := make(chan error, 3)
-		d := desk(func(w http.ResponseWriter, r *http.Request, _ string) {
+		d := sipFunc(func(w http.ResponseWriter, r *http.Request, _ string) {
 			_, err := io.Copy(io.Discard, r.Body)
 			said <- err
-			w.Header().Set("X-Desk", "spoke")
+			w.Header().Set("X-Service", "spoke")
 			w.WriteHeader(http.StatusAccepted)
 			_, _ = io.WriteString(w, "taken")
 		})
@@ -129,7 +129,7 @@ func TestBodiesHaveABudget(t *testing.T) {
 		go io.WriteString(quick, strings.Repeat("x", 50*kib))
 		for name, br := range map[string]*bufio.Reader{"the newcomer": quickReader, "the slow one": slowReader} {
 			res := answered(t, br, http.StatusServiceUnavailable)
-			if <-said == nil || !res.Close || res.Header.Get("Retry-After") == "" || res.Header.Get("X-Desk") != "" {
+			if <-said == nil || !res.Close || res.Header.Get("Retry-After") == "" || res.Header.Get("X-Service") != "" {
 				t.Errorf("%s: %v, close %t", name, res.Header, res.Close)
 			}
 		}

@@ -79,7 +79,7 @@ func parsePage(t *testing.T, at, body string) doc {
 }
 
 // page gets a page and checks what holds for all pages.
-func (h *house) page(path string) doc {
+func (h *testServer) page(path string) doc {
 	h.t.Helper()
 	t := h.t.(*testing.T)
 	r := h.get(path).want(t, 200).field(t, "Content-Type", "text/html; charset=utf-8").field(t, "X-Content-Type-Options", "nosniff").
@@ -117,7 +117,7 @@ func has(t *testing.T, d doc, texts ...string) {
 }
 
 func TestPagesWithoutSets(t *testing.T) {
-	h := newHouse(t, "", nil)
+	h := newTestServer(t, "", nil)
 	d := h.page("/")
 	has(t, d, "There is no set yet")
 	for _, l := range d.links {
@@ -128,7 +128,7 @@ func TestPagesWithoutSets(t *testing.T) {
 
 func TestPagesLeadEverywhere(t *testing.T) {
 	for _, path := range []string{"", "/bridge/here"} {
-		h := newHouse(t, path, nil).set("main", "The campus", event.Mirror).set("empty", "", event.Reference)
+		h := newTestServer(t, path, nil).set("main", "The campus", event.Mirror).set("empty", "", event.Reference)
 		h.fill("main")
 		seen := map[string]bool{}
 		todo := []string{h.base + "/"}
@@ -199,7 +199,7 @@ func TestPagesTellNumbers(t *testing.T) {
 			{Kind: "atompmh", URL: "file:///home/secret/catalogue.atom", Last: report(harvest.Report{Ended: ended, NotModified: true})},
 		}}}, nil
 	}
-	h := newHouse(t, "", func(o *server.Options) { o.Status = status }).set("main", "Main", event.Mirror)
+	h := newTestServer(t, "", func(o *server.Options) { o.Status = status }).set("main", "Main", event.Mirror)
 	h.fill("main")
 	h.dead("main", "urn:example:main:1")
 	set, err := h.log.Set(context.Background(), "main")
@@ -235,7 +235,7 @@ func TestPagesEscape(t *testing.T) {
 			{Kind: "atompmh", URL: `https://origin.example/"><script>alert(1)</script>`},
 		}}}, nil
 	}
-	h := newHouse(t, "", func(o *server.Options) { o.Status = status }).set("main", evil, event.Mirror)
+	h := newTestServer(t, "", func(o *server.Options) { o.Status = status }).set("main", evil, event.Mirror)
 	for _, path := range []string{"/", "/sets/main/"} {
 		d := h.page(path) // finds no script, no img, no handler
 		has(t, d, evil)
@@ -248,7 +248,7 @@ func TestPagesEscape(t *testing.T) {
 }
 
 func TestPagesWithoutStatus(t *testing.T) {
-	h := newHouse(t, "", func(o *server.Options) {
+	h := newTestServer(t, "", func(o *server.Options) {
 		o.Status = func(context.Context) ([]status.Set, error) { return nil, errors.New("database is locked") }
 	}).set("main", "Main", event.Mirror)
 	has(t, h.page("/"), "cannot be found out", "Main", "records 0")

@@ -17,7 +17,7 @@ var recentNames = map[string]string{
 }
 
 // recent reads a feed as feed readers do.
-func (h *house) recent(set, name string) *gofeed.Feed {
+func (h *testServer) recent(set, name string) *gofeed.Feed {
 	h.t.Helper()
 	r := h.get("/sets/"+set+"/"+name).want(h.t, 200).field(h.t, "Content-Type", recentNames[name]).field(h.t, "Cache-Control", "no-cache").
 		field(h.t, "Last-Modified", "")
@@ -29,7 +29,7 @@ func (h *house) recent(set, name string) *gofeed.Feed {
 }
 
 func TestRecent(t *testing.T) {
-	h := newHouse(t, "", nil).set("main", "Maps & plans", event.Mirror).set("away", "", event.Reference)
+	h := newTestServer(t, "", nil).set("main", "Maps & plans", event.Mirror).set("away", "", event.Reference)
 	before := time.Now().Add(-time.Second)
 	id := func(i int) string { return fmt.Sprintf("urn:example:%d", i) }
 	for i := range 50 {
@@ -87,7 +87,7 @@ func TestRecent(t *testing.T) {
 }
 
 func TestRecentConditions(t *testing.T) {
-	h := newHouse(t, "/here", nil).set("main", "Main", event.Mirror)
+	h := newTestServer(t, "/here", nil).set("main", "Main", event.Mirror)
 	for name := range recentNames {
 		if f := h.recent("main", name); len(f.Items) != 0 || f.Title != "Main" {
 			t.Errorf("%s of an empty set: %+v", name, f)

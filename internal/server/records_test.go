@@ -20,7 +20,7 @@ import (
 )
 
 func TestRecord(t *testing.T) {
-	h := newHouse(t, "", nil).set("main", "Main", event.Mirror)
+	h := newTestServer(t, "", nil).set("main", "Main", event.Mirror)
 	const id, page, record = "urn:example:One", "<p>One</p>", "<record/>"
 	h.alive("main", id, rep{"text/html; charset=utf-8", page}, rep{"text/xml", record}, rep{"application/xml", record + "\n"}, rep{"", "?"})
 	e, err := h.log.Record(context.Background(), "main", event.Key(id))
@@ -70,7 +70,7 @@ func TestRecord(t *testing.T) {
 }
 
 func TestRecordThatIsNot(t *testing.T) {
-	h := newHouse(t, "", nil).set("main", "Main", event.Mirror).set("other", "Other", event.Mirror)
+	h := newTestServer(t, "", nil).set("main", "Main", event.Mirror).set("other", "Other", event.Mirror)
 	h.alive("main", "urn:example:1", rep{"text/xml", "<a/>"})
 	key := event.Key("urn:example:1")
 	for _, path := range []string{
@@ -91,7 +91,7 @@ func TestRecordThatIsNot(t *testing.T) {
 }
 
 func TestRecordThatWasDeleted(t *testing.T) {
-	h := newHouse(t, "", nil).set("main", "Main", event.Mirror).set("away", "Away", event.Redirect)
+	h := newTestServer(t, "", nil).set("main", "Main", event.Mirror).set("away", "Away", event.Redirect)
 	for _, set := range []string{"main", "away"} {
 		h.alive(set, "urn:example:1", rep{"text/xml", "<a/>"})
 		h.dead(set, "urn:example:1")
@@ -109,7 +109,7 @@ func TestRecordThatWasDeleted(t *testing.T) {
 }
 
 func TestOtherModes(t *testing.T) {
-	h := newHouse(t, "", nil).set("away", "Away", event.Redirect).set("names", "Names", event.Reference)
+	h := newTestServer(t, "", nil).set("away", "Away", event.Redirect).set("names", "Names", event.Reference)
 	h.alive("away", "urn:example:1", rep{"text/xml", "<a/>"}, rep{"text/html", "<p>"})
 	h.alive("names", "urn:example:1", rep{"text/xml", "<a/>"})
 	link := "<" + h.base + `/sets/away/capabilitylist.xml>; rel="resourcesync"`
@@ -148,7 +148,7 @@ type promise struct {
 }
 
 func TestLocsAnswerWhatTheListsState(t *testing.T) {
-	h := newHouse(t, "", nil).set("main", "Main", event.Mirror)
+	h := newTestServer(t, "", nil).set("main", "Main", event.Mirror)
 	h.fill("main")
 	h.alive("main", "urn:example:main:3", rep{"text/xml", "<changed/>"}, rep{"text/html", "<p>changed"})
 	h.dead("main", "urn:example:main:4")
@@ -210,7 +210,7 @@ func (b *failingBody) Read(p []byte) (int, error) {
 }
 
 func TestContentThatIsMissing(t *testing.T) {
-	h := newHouse(t, "", nil).set("main", "Main", event.Mirror)
+	h := newTestServer(t, "", nil).set("main", "Main", event.Mirror)
 	h.unstored("main", "urn:example:1", rep{"text/xml", "<lost/>"})
 	for _, method := range []string{http.MethodGet, http.MethodHead} {
 		h.ask(method, h.base+recordPath("main", "urn:example:1", "")).want(t, 500).field(t, "ETag", "").field(t, "Content-Type", "text/plain; charset=utf-8")
@@ -222,7 +222,7 @@ func TestContentThatIsMissing(t *testing.T) {
 }
 
 func TestContentOfAnotherLength(t *testing.T) {
-	h := newHouse(t, "", nil).set("main", "Main", event.Mirror)
+	h := newTestServer(t, "", nil).set("main", "Main", event.Mirror)
 	h.alive("main", "urn:example:1", rep{"text/xml", "<a/>"})
 	h.observe("main", event.Observation{Record: "urn:example:2", Fetched: true, Representations: []event.Representation{
 		{Href: "https://origin.example/2", Type: "text/xml", Length: 5, Hash: "sha-256:" + hexSum("<a/>")}}})
@@ -240,7 +240,7 @@ func TestContentOfAnotherLength(t *testing.T) {
 // What breaks on the way must not look whole, not even when nothing came.
 func TestContentThatBreaks(t *testing.T) {
 	for _, after := range []int64{0, 1, 100_000} {
-		h := newHouse(t, "", func(o *server.Options) { o.Contents = failing{o.Contents, after} }).set("main", "Main", event.Mirror)
+		h := newTestServer(t, "", func(o *server.Options) { o.Contents = failing{o.Contents, after} }).set("main", "Main", event.Mirror)
 		h.alive("main", "urn:example:1", rep{"text/plain", strings.Repeat("0123456789", 20_000)})
 		told := h.journal.expect("ERROR an answer was cut short")
 		res, err := h.web.Client().Get(h.base + recordPath("main", "urn:example:1", ""))
@@ -264,7 +264,7 @@ func TestContentThatBreaks(t *testing.T) {
 // Whatever happens to a record, an answer is of one state: the bytes are those
 // of its ETag, type and length.
 func TestRecordWhileItChanges(t *testing.T) {
-	h := newHouse(t, "", nil).set("main", "Main", event.Mirror)
+	h := newTestServer(t, "", nil).set("main", "Main", event.Mirror)
 	body := func(i int) rep {
 		return rep{fmt.Sprintf("text/x%d", i), string(bytes.Repeat([]byte{byte('a' + i%26)}, 10+1000*i))}
 	}

@@ -54,27 +54,27 @@ func (p *pipes) dial() net.Conn {
 	return client
 }
 
-// one is a set with one record of some bytes.
-type one struct {
+// oneRecord is a set with one record of some bytes.
+type oneRecord struct {
 	server.Documents
-	body string
-	desk server.SIPService // of every set
+	body    string
+	service server.SIPService // of every set
 }
 
-func (one) LinkHeader(string) string                                  { return "<x>" }
-func (one) Sets(context.Context) ([]event.Set, error)                 { return nil, nil }
-func (one) Segments(context.Context, string) ([]event.Segment, error) { return nil, nil }
-func (one) Set(_ context.Context, name string) (event.Set, error) {
+func (oneRecord) LinkHeader(string) string                                  { return "<x>" }
+func (oneRecord) Sets(context.Context) ([]event.Set, error)                 { return nil, nil }
+func (oneRecord) Segments(context.Context, string) ([]event.Segment, error) { return nil, nil }
+func (oneRecord) Set(_ context.Context, name string) (event.Set, error) {
 	return event.Set{Name: name, Content: event.Mirror}, nil
 }
-func (o one) Record(context.Context, string, string) (*event.Event, error) {
+func (o oneRecord) Record(context.Context, string, string) (*event.Event, error) {
 	return &event.Event{Kind: event.Created, Representations: []event.Representation{
 		{Type: "text/plain", Length: int64(len(o.body)), Hash: "sha-256:" + hexSum(o.body)}}}, nil
 }
-func (o one) Events(context.Context, string, event.Range) iter.Seq2[*event.Event, error] {
+func (o oneRecord) Events(context.Context, string, event.Range) iter.Seq2[*event.Event, error] {
 	return func(func(*event.Event, error) bool) {}
 }
-func (o one) Open(context.Context, [32]byte) (io.ReadSeekCloser, int64, error) {
+func (o oneRecord) Open(context.Context, [32]byte) (io.ReadSeekCloser, int64, error) {
 	return struct {
 		io.ReadSeeker
 		io.Closer
@@ -89,12 +89,12 @@ type running struct {
 	ended   chan error
 }
 
-func run(size int) *running { return runWith(one{body: strings.Repeat("x", size)}) }
+func run(size int) *running { return runWith(oneRecord{body: strings.Repeat("x", size)}) }
 
-func runWith(o one) *running {
+func runWith(o oneRecord) *running {
 	r := &running{pipes: newPipes(), journal: &journal{}, ended: make(chan error, 1)}
 	s := server.New(server.Options{Documents: o, Log: o, Contents: o, BaseURL: "http://x", Logger: slog.New(r.journal),
-		SIPService: func(string) server.SIPService { return o.desk }})
+		SIPService: func(string) server.SIPService { return o.service }})
 	var ctx context.Context
 	ctx, r.stop = context.WithCancel(context.Background())
 	go func() { r.ended <- s.Run(ctx, r.pipes) }()
@@ -257,11 +257,11 @@ func TestEndWaitsNoLonger(t *testing.T) {
 	})
 }
 
-// A call of a desk that takes longer is told so while it can still be answered.
-func TestEndLetsDesksAnswer(t *testing.T) {
+// A call of a service that takes longer is told so while it can still be answered.
+func TestEndLetsSIPAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := make(chan struct{})
-		r := runWith(one{desk: desk(func(w http.ResponseWriter, r *http.Request, _ string) {
+		r := runWith(oneRecord{service: sipFunc(func(w http.ResponseWriter, r *http.Request, _ string) {
 			close(asked)
 			<-r.Context().Done()
 			http.Error(w, "in doubt: "+context.Cause(r.Context()).Error(), http.StatusInternalServerError)
@@ -290,7 +290,7 @@ func TestEndLetsDesksAnswer(t *testing.T) {
 func TestEndReachesEveryRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := make(chan struct{})
-		r := runWith(one{Documents: hanging{nil, asked}})
+		r := runWith(oneRecord{Documents: hanging{nil, asked}})
 		c := r.dial()
 		io.WriteString(c, "GET /robots.txt HTTP/1.1\r\nHost: localhost\r\n\r\n")
 		<-asked
@@ -313,7 +313,7 @@ func (slow) Document(context.Context, string, bool) (*publish.Document, error) {
 // The client's time begins with the answer.
 func TestSlowAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := runWith(one{Documents: slow{}})
+		r := runWith(oneRecord{Documents: slow{}})
 		c := r.dial()
 		io.WriteString(c, "HEAD /robots.txt HTTP/1.1\r\nHost: localhost\r\nIf-None-Match: \"x\"\r\n\r\n")
 		res, err := http.ReadResponse(bufio.NewReader(c), &http.Request{Method: http.MethodHead})
@@ -345,7 +345,7 @@ type broken struct{ *pipes }
 func (broken) Accept() (net.Conn, error) { return nil, errors.New("too many open files") }
 
 func TestRunTellsWhyItFailed(t *testing.T) {
-	o := one{}
+	o := oneRecord{}
 	s := server.New(server.Options{Documents: o, Log: o, Contents: o, BaseURL: "http://x"})
 	if err := s.Run(context.Background(), broken{newPipes()}); err == nil || !strings.Contains(err.Error(), "too many open files") {
 		t.Errorf("error %v", err)
@@ -354,7 +354,7 @@ func TestRunTellsWhyItFailed(t *testing.T) {
 
 // Under load on real sockets: what was answered was answered whole.
 func TestEndUnderLoad(t *testing.T) {
-	h := newHouse(t, "", nil).set("main", "Main", event.Mirror)
+	h := newTestServer(t, "", nil).set("main", "Main", event.Mirror)
 	h.fill("main")
 	h.alive("main", "urn:example:big", rep{"text/plain", strings.Repeat("0123456789", 50_000)})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -419,7 +419,7 @@ func (k *kernel) ReadFrom(src io.Reader) (int64, error) {
 }
 
 func TestLargeDocuments(t *testing.T) {
-	h := newHouse(t, "", nil)
+	h := newTestServer(t, "", nil)
 	h.long("long", 5000)
 	const path = "/sets/long/changelist/1.xml"
 	handler := server.New(h.opt).Handler()
@@ -466,7 +466,7 @@ func (faulty) Events(context.Context, string, event.Range) iter.Seq2[*event.Even
 // What is known of a document before it is rendered must not stick to the fault
 // that rendering ends in.
 func TestDocumentThatCannotBeRendered(t *testing.T) {
-	h := newHouse(t, "", nil).set("main", "Main", event.Mirror)
+	h := newTestServer(t, "", nil).set("main", "Main", event.Mirror)
 	h.fill("main")
 	pub, err := publish.New(publish.Options{Log: faulty{h.log}, BaseURL: h.base, CacheDir: t.TempDir(), SnapshotDir: t.TempDir()})
 	if err != nil {
@@ -523,8 +523,8 @@ func (turn) Close() error { return nil }
 // piece of each and not for 10 ms of each.
 func TestBodiesTakeTurns(t *testing.T) {
 	const bodies = 100
-	h := newHouse(t, "", func(o *server.Options) {
-		withDesk(func(w http.ResponseWriter, r *http.Request, _ string) {
+	h := newTestServer(t, "", func(o *server.Options) {
+		withSIP(func(w http.ResponseWriter, r *http.Request, _ string) {
 			_, _ = io.Copy(io.Discard, struct{ io.Reader }{r.Body})
 			w.WriteHeader(http.StatusAccepted)
 		})(o)

@@ -20,13 +20,13 @@ import (
 	"github.com/pmh-bridge/bridge/sip"
 )
 
-// desk is a service that is one function.
-type desk func(w http.ResponseWriter, r *http.Request, token string)
+// sipFunc is a service that is one function.
+type sipFunc func(w http.ResponseWriter, r *http.Request, token string)
 
-func (d desk) Serve(w http.ResponseWriter, r *http.Request, token string) { d(w, r, token) }
+func (d sipFunc) Serve(w http.ResponseWriter, r *http.Request, token string) { d(w, r, token) }
 
-// withDesk gives the set main a service, and no other set.
-func withDesk(d desk) func(*server.Options) {
+// withSIP gives the set main a service, and no other set.
+func withSIP(d sipFunc) func(*server.Options) {
 	return func(o *server.Options) {
 		o.SIPService = func(set string) server.SIPService {
 			if set != "main" {
@@ -47,9 +47,9 @@ func tells(w http.ResponseWriter, r *http.Request, token string) {
 	fmt.Fprintf(w, "%s %q %s %s", r.Method, token, r.URL, body)
 }
 
-func TestDeskIsAskedWhateverTheMethod(t *testing.T) {
+func TestSIPIsAskedWhateverTheMethod(t *testing.T) {
 	for _, mount := range []string{"", "/some where/\u00e9", "/sip"} {
-		h := newHouse(t, mount, withDesk(tells))
+		h := newTestServer(t, mount, withSIP(tells))
 		roots := []string{h.base}
 		if mount != "/sip" { // which a proxy must keep
 			roots = append(roots, "http://"+h.web.Listener.Addr().String())
@@ -72,8 +72,8 @@ func TestDeskIsAskedWhateverTheMethod(t *testing.T) {
 	}
 }
 
-func TestDeskPathsAreExact(t *testing.T) {
-	h := newHouse(t, "", withDesk(func(http.ResponseWriter, *http.Request, string) { t.Error("the desk was asked") }))
+func TestSIPPathsAreExact(t *testing.T) {
+	h := newTestServer(t, "", withSIP(func(http.ResponseWriter, *http.Request, string) { t.Error("the service was called") }))
 	for _, target := range []string{
 		"/sip/", "/sip//", "/sip/none", "/sip/none/token", "/sip//main", "/sip/main/", "/sip/main//", "/sip/main//token", "/sip/main/token/", "/sip/main/a/b", "/sip/./main",
 		"/sip%2fmain", "/sip/main%2ftoken", "/sip/%6dain", "/sip/main/%74oken", "/sip/MAIN", "/sip/..%2fsip/main", "/sip/:set", "/sip/*",
@@ -106,7 +106,7 @@ func TestTokensAreInNoLog(t *testing.T) {
 		tells(w, r, token)
 	}
 	for _, mount := range []string{"", "/bridge/here", "/library/sip/"} {
-		h := newHouse(t, mount, withDesk(serve))
+		h := newTestServer(t, mount, withSIP(serve))
 		mount = strings.TrimSuffix(mount, "/")
 		for _, root := range []string{"", "/bridge/here", "/library/sip", "/other"} {
 			for _, path := range []string{"/sip/main/" + token, "/sip/none/" + token, "/sip/main/" + token + "/", "/sip/main//" + token, "/sip//main/" + token,
@@ -172,7 +172,7 @@ func answered(t *testing.T, r *bufio.Reader, status int) *http.Response {
 	return res
 }
 
-// reads is a desk that reads the body, and remembers how that ended.
+// reads is a service that reads the body, and remembers how that ended.
 type reads struct {
 	n   int64
 	err error
@@ -192,7 +192,7 @@ func TestSlowBody(t *testing.T) {
 	for _, header := range []string{"Content-Length: 1000000\r\n", "Transfer-Encoding: chunked\r\n", "Content-Length: 1000000\r\nExpect: 100-continue\r\n"} {
 		synctest.Test(t, func(t *testing.T) {
 			var d reads
-			r := runWith(one{desk: &d})
+			r := runWith(oneRecord{service: &d})
 			began := time.Now()
 			c, br := r.post(t, header)
 			if strings.Contains(header, "100-continue") {
@@ -231,7 +231,7 @@ func TestLongBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const size = 1 << 20
 		var d reads
-		r := runWith(one{desk: &d})
+		r := runWith(oneRecord{service: &d})
 		c, br := r.post(t, fmt.Sprintf("Content-Length: %d\r\n", size))
 		began := time.Now()
 		for range size / (20 << 10) {
@@ -257,11 +257,11 @@ func TestLongBody(t *testing.T) {
 	})
 }
 
-// The time of a body ends with the body: a desk may take as long as it needs.
-func TestSlowDesk(t *testing.T) {
+// The time of a body ends with the body: a service may take as long as it needs.
+func TestSlowSIP(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var gone error
-		r := runWith(one{desk: desk(func(w http.ResponseWriter, r *http.Request, _ string) {
+		r := runWith(oneRecord{service: sipFunc(func(w http.ResponseWriter, r *http.Request, _ string) {
 			if _, err := io.Copy(io.Discard, r.Body); err != nil {
 				t.Error(err)
 			}
@@ -282,11 +282,11 @@ func TestSlowDesk(t *testing.T) {
 	})
 }
 
-// A body that the desk does not want is not waited for, and ends the connection.
+// A body that the service does not want is not waited for, and ends the connection.
 func TestBodyThatIsNotRead(t *testing.T) {
 	for _, sent := range []string{"Content-Length: 5000000000\r\n\r\nx", "Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n", "Content-Length: 5\r\nExpect: 100-continue\r\n\r\n"} {
 		synctest.Test(t, func(t *testing.T) {
-			r := runWith(one{desk: desk(func(w http.ResponseWriter, r *http.Request, _ string) { http.Error(w, "no", http.StatusForbidden) })})
+			r := runWith(oneRecord{service: sipFunc(func(w http.ResponseWriter, r *http.Request, _ string) { http.Error(w, "no", http.StatusForbidden) })})
 			began := time.Now()
 			c := r.dial()
 			io.WriteString(c, "POST /sip/main HTTP/1.1\r\nHost: localhost\r\n"+sent)
@@ -302,10 +302,10 @@ func TestBodyThatIsNotRead(t *testing.T) {
 	}
 }
 
-// A desk that closes the body waits no longer for it either.
+// A service that closes the body waits no longer for it either.
 func TestBodyThatIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := runWith(one{desk: desk(func(w http.ResponseWriter, r *http.Request, _ string) {
+		r := runWith(oneRecord{service: sipFunc(func(w http.ResponseWriter, r *http.Request, _ string) {
 			r.Body.Close()
 			w.WriteHeader(http.StatusForbidden)
 		})})
@@ -321,7 +321,7 @@ func TestBodyThatIsClosed(t *testing.T) {
 
 func TestHugeBody(t *testing.T) {
 	const limit = 1 << 20
-	h := newHouse(t, "", withDesk(func(w http.ResponseWriter, r *http.Request, _ string) {
+	h := newTestServer(t, "", withSIP(func(w http.ResponseWriter, r *http.Request, _ string) {
 		n, err := io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, limit))
 		var tooLarge *http.MaxBytesError
 		if !errors.As(err, &tooLarge) || n != limit {
@@ -341,8 +341,8 @@ func TestHugeBody(t *testing.T) {
 }
 
 // To end without an answer is not to say 200.
-func TestDeskThatSaysNothing(t *testing.T) {
-	h := newHouse(t, "", withDesk(func(http.ResponseWriter, *http.Request, string) {}))
+func TestSIPThatSaysNothing(t *testing.T) {
+	h := newTestServer(t, "", withSIP(func(http.ResponseWriter, *http.Request, string) {}))
 	res, err := h.web.Client().Post(h.base+"/sip/main", "text/xml", strings.NewReader("<x/>"))
 	if err == nil {
 		res.Body.Close()
@@ -354,10 +354,10 @@ func TestDeskThatSaysNothing(t *testing.T) {
 }
 
 // Nor is it when the server ends: whoever sent a notification must send it again.
-func TestEndCutsDesk(t *testing.T) {
+func TestEndCutsSIP(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := make(chan struct{})
-		r := runWith(one{desk: desk(func(_ http.ResponseWriter, r *http.Request, _ string) {
+		r := runWith(oneRecord{service: sipFunc(func(_ http.ResponseWriter, r *http.Request, _ string) {
 			if _, err := io.Copy(io.Discard, r.Body); err != nil {
 				t.Error(err)
 			}
@@ -374,8 +374,8 @@ func TestEndCutsDesk(t *testing.T) {
 	})
 }
 
-func TestDeskPanicIsOneAnswer(t *testing.T) {
-	h := newHouse(t, "", withDesk(func(http.ResponseWriter, *http.Request, string) { panic("no such thing") }))
+func TestSIPPanicIsOneAnswer(t *testing.T) {
+	h := newTestServer(t, "", withSIP(func(http.ResponseWriter, *http.Request, string) { panic("no such thing") }))
 	h.ask(http.MethodPost, h.base+"/sip/main").want(t, 500)
 	h.get("/healthz").want(t, 200)
 	if lines := h.journal.at(slog.LevelError); len(lines) != 1 || !strings.Contains(lines[0], "path=/sip/main ") || !strings.Contains(lines[0], "no such thing") {
@@ -387,7 +387,7 @@ func TestGateCountsBodies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &running{pipes: newPipes(), journal: &journal{}, ended: make(chan error, 1)}
 		var d reads
-		o := one{}
+		o := oneRecord{}
 		s := server.New(server.Options{Documents: o, Log: o, Contents: o, BaseURL: "http://x", Logger: slog.New(r.journal),
 			SIPService: func(string) server.SIPService { return &d }, Limits: server.Limits{PerAddress: 1}})
 		var ctx context.Context
@@ -434,7 +434,7 @@ func TestServiceOfSIP(t *testing.T) {
 		`"><rejected/></ingest-disposition></e:Body></e:Envelope>`
 	synctest.Test(t, func(t *testing.T) {
 		var b recipient
-		r := runWith(one{desk: &sip.Handler{Backend: &b, Offers: sip.Operations{Notify: true}, Location: "http://x/sip/main"}})
+		r := runWith(oneRecord{service: &sip.Handler{Backend: &b, Offers: sip.Operations{Notify: true}, Location: "http://x/sip/main"}})
 		c, br := r.post(t, fmt.Sprintf("Content-Type: text/xml\r\nContent-Length: %d\r\n", len(message)))
 		io.WriteString(c, message)
 		if res := answered(t, br, http.StatusAccepted); res.ContentLength != 0 || res.Close || b.token != "token" {
@@ -463,9 +463,9 @@ func TestServiceOfSIP(t *testing.T) {
 	})
 }
 
-func TestPagesLinkTheDesk(t *testing.T) {
+func TestPagesLinkTheSIPService(t *testing.T) {
 	for _, mount := range []string{"", "/bridge/here"} {
-		h := newHouse(t, mount, withDesk(tells)).set("main", "Main", event.Mirror).set("other", "Other", event.Mirror)
+		h := newTestServer(t, mount, withSIP(tells)).set("main", "Main", event.Mirror).set("other", "Other", event.Mirror)
 		wsdl := h.base + "/sip/main?wsdl"
 		if d := h.page("/sets/main/"); !strings.Contains(strings.Join(d.links, " "), wsdl) {
 			t.Errorf("the set's page leads to %q", d.links)

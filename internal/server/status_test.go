@@ -13,8 +13,8 @@ import (
 )
 
 // submitting serves the set main with a status of its submissions.
-func submitting(t *testing.T, s *status.Set) *house {
-	return newHouse(t, "", func(o *server.Options) {
+func submitting(t *testing.T, s *status.Set) *testServer {
+	return newTestServer(t, "", func(o *server.Options) {
 		o.Status = func(context.Context) ([]status.Set, error) {
 			s.Name = "main"
 			return []status.Set{*s}, nil

@@ -18,7 +18,7 @@ import (
 
 // D65: of several ranges none is read; the whole goes out once.
 func TestOneRangeOrTheWhole(t *testing.T) {
-	h := newHouse(t, "", nil).set("main", "Main", event.Mirror)
+	h := newTestServer(t, "", nil).set("main", "Main", event.Mirror)
 	h.fill("main")
 	body := strings.Repeat("0123456789", 1000)
 	h.alive("main", "urn:example:long", rep{"text/plain", body})
@@ -37,9 +37,9 @@ func TestOneRangeOrTheWhole(t *testing.T) {
 // D71: a page of another site, whose name leads here, reads nothing and posts
 // nothing.
 func TestHostOnLoopback(t *testing.T) {
-	h := newHouse(t, "", func(o *server.Options) {
+	h := newTestServer(t, "", func(o *server.Options) {
 		o.BaseURL = "https://data.example.org/bridge"
-		withDesk(tells)(o)
+		withSIP(tells)(o)
 	}).set("main", "Main", event.Mirror)
 	ask := func(method, path, host string) int {
 		r, _ := h.raw(method + " " + path + " HTTP/1.1\r\nHost: " + host + "\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
@@ -82,8 +82,8 @@ func TestPagesTellStrangersLittle(t *testing.T) {
 	}
 	ready := func(context.Context) error { return errors.New("hidden: open /srv/hidden/log.db: no such file") }
 	change := func(o *server.Options) { o.Status, o.Ready = status, ready }
-	stranger := newHouse(t, "", func(o *server.Options) { o.BaseURL = "https://data.example.org"; change(o) }).set("main", "Main", event.Mirror)
-	own := newHouse(t, "", change).set("main", "Main", event.Mirror)
+	stranger := newTestServer(t, "", func(o *server.Options) { o.BaseURL = "https://data.example.org"; change(o) }).set("main", "Main", event.Mirror)
+	own := newTestServer(t, "", change).set("main", "Main", event.Mirror)
 	for _, path := range []string{"/", "/sets/main/", "/readyz"} {
 		for who, body := range map[string]string{"a stranger": stranger.get(path).body, "a proxy's caller": own.get(path, "X-Forwarded-For", "192.0.2.1").body} {
 			for _, secret := range []string{"hidden", "10.1.2.3", "internal", "dspace", "file:", "7,777", "8,888", "9,999", "needs a look"} {
@@ -102,7 +102,7 @@ func TestPagesTellStrangersLittle(t *testing.T) {
 
 // D76: a stranger's page can do nothing but be read, and is not shown as ours.
 func TestRecordsAreKeptApart(t *testing.T) {
-	h := newHouse(t, "", nil).set("main", "Main", event.Mirror)
+	h := newTestServer(t, "", nil).set("main", "Main", event.Mirror)
 	for i, kind := range []string{"text/html", "Text/HTML; charset=utf-8", "application/xhtml+xml", "image/svg+xml", "text/plain", "application/pdf", "text/xml"} {
 		id := fmt.Sprint("urn:example:", i)
 		h.alive("main", id, rep{kind, "<x/>"})
@@ -121,7 +121,7 @@ func TestRecordsAreKeptApart(t *testing.T) {
 // the second: who has the first of two changes asks by it later.
 func TestYoungRecordsHaveNoLastModified(t *testing.T) {
 	var now atomic.Int64
-	h := newHouse(t, "", func(o *server.Options) {
+	h := newTestServer(t, "", func(o *server.Options) {
 		o.Now = func() time.Time { return time.Unix(0, now.Load()) }
 	}).set("main", "Main", event.Mirror)
 	h.alive("main", "urn:example:1", rep{"text/xml", "<a/>"})
@@ -144,7 +144,7 @@ func TestYoungRecordsHaveNoLastModified(t *testing.T) {
 // a document is.
 func TestSlashAndLength(t *testing.T) {
 	for _, mount := range []string{"", "/bridge/here"} {
-		h := newHouse(t, mount, nil).set("main", "Main", event.Mirror)
+		h := newTestServer(t, mount, nil).set("main", "Main", event.Mirror)
 		h.fill("main")
 		h.get("/sets/main").want(t, 301).field(t, "Location", mount+"/sets/main/")
 		h.get("/sets/none").want(t, 404)
@@ -173,7 +173,7 @@ func TestSlashAndLength(t *testing.T) {
 // only.
 func TestStatusIsKeptForAWhile(t *testing.T) {
 	var asked, ahead atomic.Int64
-	h := newHouse(t, "", func(o *server.Options) {
+	h := newTestServer(t, "", func(o *server.Options) {
 		began := time.Now()
 		o.Now = func() time.Time { return began.Add(time.Duration(ahead.Load())) }
 		o.Status = func(context.Context) ([]status.Set, error) { asked.Add(1); return nil, nil }
@@ -194,7 +194,7 @@ func TestStatusIsKeptForAWhile(t *testing.T) {
 
 // D22: one item a record, the last thing that happened to it.
 func TestRecentNamesARecordOnce(t *testing.T) {
-	h := newHouse(t, "", nil).set("main", "Main", event.Mirror)
+	h := newTestServer(t, "", nil).set("main", "Main", event.Mirror)
 	for i := range 5 {
 		h.alive("main", "urn:example:often", rep{"text/xml", fmt.Sprintf("<a>%d</a>", i)})
 	}
@@ -219,8 +219,8 @@ func TestRecentNamesARecordOnce(t *testing.T) {
 // goes on being served.
 func TestNothingIsTakenOnAFullDisk(t *testing.T) {
 	var full atomic.Bool
-	h := newHouse(t, "", func(o *server.Options) {
-		withDesk(tells)(o)
+	h := newTestServer(t, "", func(o *server.Options) {
+		withSIP(tells)(o)
 		o.Full = func() error {
 			if full.Load() {
 				return errors.New("full")
@@ -243,10 +243,10 @@ func TestNothingIsTakenOnAFullDisk(t *testing.T) {
 // right one from elsewhere is let in meanwhile.
 func TestLoginsAreSlowedDown(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
-	h := newHouse(t, "", func(o *server.Options) {
+	h := newTestServer(t, "", func(o *server.Options) {
 		o.Now = func() time.Time { return now }
 		o.Proxies = prefixes("127.0.0.1/32")
-		withDesk(func(w http.ResponseWriter, r *http.Request, _ string) {
+		withSIP(func(w http.ResponseWriter, r *http.Request, _ string) {
 			if _, password, _ := r.BasicAuth(); password != "right" {
 				w.WriteHeader(http.StatusUnauthorized)
 				return

@@ -17,10 +17,10 @@ import (
 	"time"
 )
 
-// victim is a running bridge serve that is under attack: a process of its own,
+// attacked is a running bridge serve that is under attack: a process of its own,
 // so that its processor time and memory are its own. While it runs /healthz is
 // asked for ten times a second, each time on a new connection.
-type victim struct {
+type attacked struct {
 	url, mail string // its base URL, and the address of its mail server
 	binary    string
 	folder    string
@@ -55,9 +55,9 @@ smtp_listen = %q
 mailbox = "library@bridge.example.org"
 `
 
-// startVictim starts bridge serve with a set "main" that has the given Source, ""
+// startAttacked starts bridge serve with a set "main" that has the given Source, ""
 // for none, as the attack wants it.
-func (b *bench) startVictim(binary string, a attack, source string) (*victim, error) {
+func (b *bench) startAttacked(binary string, a attack, source string) (*attacked, error) {
 	folder, err := os.MkdirTemp(b.folder, "victim-")
 	if err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ func (b *bench) startVictim(binary string, a attack, source string) (*victim, er
 	if err != nil {
 		return nil, err
 	}
-	v := &victim{binary: binary, folder: folder, mail: mail, output: &output{seen: make(chan struct{})}}
+	v := &attacked{binary: binary, folder: folder, mail: mail, output: &output{seen: make(chan struct{})}}
 	text := "listen = \"127.0.0.1:0\"\ndata = \"data\"\nallow_hosts = [\"127.0.0.1\"]\n" + fmt.Sprintf(service, mail)
 	if source != "" {
 		text += fmt.Sprintf("[[set]]\nname = \"main\"\ncontent = %q\n[[set.source]]\nkind = %q\nurl = %q\n", cmp.Or(a.content, "mirror"), a.kind, source)
@@ -97,7 +97,7 @@ func (b *bench) startVictim(binary string, a attack, source string) (*victim, er
 }
 
 // probe asks for /healthz, and watches the memory, until ctx ends.
-func (v *victim) probe(ctx context.Context) {
+func (v *attacked) probe(ctx context.Context) {
 	client := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
@@ -130,13 +130,13 @@ func (v *victim) probe(ctx context.Context) {
 	}
 }
 
-func (v *victim) kill() {
+func (v *attacked) kill() {
 	_ = v.cmd.Process.Kill()
 	_ = v.cmd.Wait()
 }
 
 // end ends the victim and removes its folder.
-func (v *victim) end() error {
+func (v *attacked) end() error {
 	v.probing()
 	v.probes.Wait()
 	v.kill()
@@ -144,7 +144,7 @@ func (v *victim) end() error {
 }
 
 // memory is a line of the process's status, in bytes; 0 when it has ended.
-func (v *victim) memory(name string) int64 {
+func (v *attacked) memory(name string) int64 {
 	kb, err := strconv.ParseInt(strings.TrimSuffix(field(fmt.Sprintf("/proc/%d/status", v.pid), name), " kB"), 10, 64)
 	if err != nil {
 		return 0
@@ -153,7 +153,7 @@ func (v *victim) memory(name string) int64 {
 }
 
 // processorTime is what the victim has used, in user and system mode.
-func (v *victim) processorTime() time.Duration {
+func (v *attacked) processorTime() time.Duration {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", v.pid))
 	if err != nil {
 		return 0
@@ -171,7 +171,7 @@ func (v *victim) processorTime() time.Duration {
 
 // quiet waits until the victim has done nothing to speak of for two seconds, at
 // most for patience. The probes cost it next to nothing.
-func (v *victim) quiet(ctx context.Context) (ended bool) {
+func (v *attacked) quiet(ctx context.Context) (ended bool) {
 	end := time.Now().Add(patience)
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()

@@ -39,9 +39,9 @@ func appendRecord(to []byte, n, version int, filling string) []byte {
 // identifier is how the source of a record, or a log, names it.
 func identifier(n int) string { return fmt.Sprintf("urn:example:map:%08d", n) }
 
-// sipHouse opens a data folder whose set main takes part in the protocol as these
+// openSIP opens a data folder whose set main takes part in the protocol as these
 // lines of a configuration say.
-func sipHouse(ctx context.Context, folder, lines string) (*daemon.Bridge, error) {
+func openSIP(ctx context.Context, folder, lines string) (*daemon.Bridge, error) {
 	file := filepath.Join(folder, "bridge.toml")
 	text := fmt.Sprintf("data = %q\nlisten = \"127.0.0.1:0\"\n[[set]]\nname = \"main\"\n%s", folder, lines)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -68,7 +68,7 @@ func targetLines(url string) string {
 // serveLibrary is bridge serve as an ingest server. Count is how many records it
 // has in the end.
 func serveLibrary(ctx context.Context, j job, ready func(result)) (r result, err error) {
-	h, err := sipHouse(ctx, j.Folder, libraryLines())
+	h, err := openSIP(ctx, j.Folder, libraryLines())
 	if err != nil {
 		return r, err
 	}
@@ -83,7 +83,7 @@ func serveLibrary(ctx context.Context, j job, ready func(result)) (r result, err
 // serveTarget is bridge serve as a submitter that is owed dispositions. Count is
 // how many submissions are accepted in the end.
 func serveTarget(ctx context.Context, j job, ready func(result)) (r result, err error) {
-	h, err := sipHouse(ctx, j.Folder, targetLines(nobody))
+	h, err := openSIP(ctx, j.Folder, targetLines(unusedServer))
 	if err != nil {
 		return r, err
 	}

@@ -92,8 +92,12 @@ var rules = map[string]rule{
 		third: []string{"github.com/mmcdole/gofeed"},
 		why:   "harvest reads the protocols and writes the log and the content store; it knows nothing of what is published",
 	},
+	"internal/submission": {
+		ours: []string{"event"},
+		why:  "the states of a submission are pure: no log, no protocol, no clock",
+	},
 	"internal/submit": {
-		ours: []string{"event", "translate", "sip", "sip/mail", "internal/limit", "internal/defect"},
+		ours: []string{"event", "translate", "sip", "sip/mail", "internal/submission", "internal/limit", "internal/defect"},
 		why:  "submissions take the outbox as an interface of their own",
 	},
 	"internal/status": {

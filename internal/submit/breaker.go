@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -84,7 +85,7 @@ func (l *breaker) failed(every time.Duration, began, now time.Time, err error, a
 	}
 	wait := retryAfter(err)
 	if l.failures >= breakerThreshold {
-		wait = max(wait, backOff(every, longestWait, l.failures-breakerThreshold+1))
+		wait = max(wait, submission.BackOff(every, submission.MaxRetry, l.failures-breakerThreshold+1))
 		var fault *sip.Fault
 		if errors.As(err, &fault) {
 			l.failures = 0
@@ -107,5 +108,5 @@ func retryAfter(err error) time.Duration {
 	if !errors.As(err, &status) {
 		return 0
 	}
-	return min(status.RetryAfter, longestWait)
+	return min(status.RetryAfter, submission.MaxRetry)
 }

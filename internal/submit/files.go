@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -208,7 +209,7 @@ func retryCall(ctx context.Context, waits func(error, time.Duration), harmless b
 		if n == attempts || doubt && !harmless || !sip.Temporary(err) || errors.As(err, &status) && status.RetryAfter > maxRetryAfter {
 			return doubt, err
 		}
-		wait := max(backOff(attemptWait, maxRetryAfter, n), retryAfter(err))
+		wait := max(submission.BackOff(attemptWait, maxRetryAfter, n), retryAfter(err))
 		if waits != nil {
 			waits(err, wait)
 		}

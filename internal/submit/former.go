@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/submission"
 )
 
 // Former looks after targets that the log knows and that are not configured any
@@ -80,8 +81,8 @@ func (f *Former) expireIn(ctx context.Context, target event.SourceID, state even
 		last = &end
 		var steps []event.SubmissionUpdate
 		for i := range page {
-			if s := &page[i]; overdue(s, at) {
-				steps = append(steps, event.SubmissionUpdate{Submission: *lapsed(s)})
+			if s, effects := submission.Apply(page[i], submission.Expire{}, at); effects.Changed {
+				steps = append(steps, event.SubmissionUpdate{Submission: s})
 			}
 		}
 		if len(steps) == 0 {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/sip"
 	"github.com/pmh-bridge/bridge/translate"
 )
@@ -211,16 +212,9 @@ func (d *Server) begin(ctx context.Context, s *event.Submission, r *sip.Request,
 	}
 	d.gateway.save(digest, owed)
 	if s.ID != 0 {
-		s, err = d.change(ctx, s.ID, func(s *event.Submission) bool {
-			if s.State != event.StateUnsent {
-				return false
-			}
-			s.State, s.Reason = event.StateForwarding, ""
-			s.Tries++
-			return true
-		})
+		s, err = d.apply(ctx, s.ID, submission.Forward{})
 	} else {
-		s.State, s.Tries = event.StateForwarding, 1
+		*s, _ = submission.Apply(*s, submission.Forward{}, d.now())
 		if r.Recipient != "" {
 			s.Token = newToken()
 		}

@@ -6,6 +6,7 @@ import (
 	"iter"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/submission"
 )
 
 // Importer is where accepted records go on to.
@@ -119,8 +120,8 @@ func (d *submitLoop) importRows(ctx context.Context, rows []event.Submission) (l
 	}
 	accepted, steps := make([]*event.Submission, len(rows)), make([]event.SubmissionUpdate, len(rows))
 	for i := range rows {
-		accepted[i], steps[i].Submission = &rows[i], rows[i]
-		steps[i].Submission.ImportPending = false
+		accepted[i] = &rows[i]
+		steps[i].Submission, _ = submission.Apply(rows[i], submission.Imported{}, d.s.Now())
 	}
 	if err := d.s.Importer.Import(ctx, accepted...); err != nil {
 		return false, err

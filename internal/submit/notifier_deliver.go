@@ -10,6 +10,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/defect"
+	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/sip"
 	"github.com/pmh-bridge/bridge/sip/mail"
 )
@@ -96,7 +97,7 @@ func (r *notifyLoop) failed(s *attempt, err error) {
 // again returns when a notice is tried again: after its back-off, or later if the
 // recipient wants so; for the last time when it is given up. status may be nil.
 func (r *notifyLoop) again(now time.Time, n *event.OutgoingNotification, status *sip.StatusError) time.Time {
-	wait := backOff(r.first, r.longest, n.Tries)
+	wait := submission.BackOff(r.first, r.longest, n.Tries)
 	if status != nil {
 		wait = max(wait, min(status.RetryAfter, r.longest))
 	}

@@ -429,11 +429,3 @@ func TestNoticeByMail(t *testing.T) {
 		t.Errorf("%+v", refused)
 	}
 }
-
-func TestBackOff(t *testing.T) {
-	for tries, want := range map[int]time.Duration{0: time.Minute, 1: time.Minute, 2: 2 * time.Minute, 6: 32 * time.Minute, 7: time.Hour, 1 << 40: time.Hour} {
-		if got := backOff(time.Minute, time.Hour, tries); got != want {
-			t.Errorf("after %d tries %v, want %v", tries, got, want)
-		}
-	}
-}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/sip"
 	"github.com/pmh-bridge/bridge/translate"
 )
@@ -42,7 +43,7 @@ func (d *Server) Notify(ctx context.Context, caller sip.Caller, disp *sip.Dispos
 		return d.unmatched(ctx, disp, note)
 	}
 	find := func(ctx context.Context) (*event.Submission, error) { return d.Store.Submission(ctx, s.ID) }
-	_, _, err = d.resolve(ctx, incoming{find: find, disposition: disp, notification: note})
+	_, err = d.resolve(ctx, incoming{find: find, disposition: disp, notification: note})
 	return err
 }
 
@@ -149,55 +150,57 @@ func (d *Server) unmatched(ctx context.Context, disp *sip.Disposition, note *eve
 
 func (d *Server) mirrors() bool { return d.Content == 0 || d.Content == event.Mirror }
 
-// incoming is an ultimate disposition that has arrived for a submission: in a
-// notification, as the reply to a request, or from whoever reviews it.
+// incoming is an ultimate disposition of a submission: from a notification, the reply
+// to a request, a reviewer or an operator.
 type incoming struct {
 	// find returns the submission as it is now.
 	find        func(context.Context) (*event.Submission, error)
 	disposition *sip.Disposition
-	// notification is the notification that it came in, to be completed with what
-	// becomes of it; nil when it came otherwise.
+	// notification that it came in, to be completed with its verdict; nil when it came
+	// otherwise.
 	notification *event.IncomingNotification
-	// relayed: the submitter gets the disposition as the reply to his own
-	// request, so no notice is owed.
+	// relayed: the submitter gets the disposition as the reply to the own request.
 	relayed bool
-	// settled: somebody knows what the ingest server has decided, whatever is in
-	// force; settles is the notification that says so, 0 is none.
+	// settled: an operator knows what the ingest server has decided, whatever is in
+	// force; settles is the ID of the notification that says so, 0 is none.
 	settled bool
 	settles int64
 }
 
-// resolve commits what follows from an arrival for its submission, in one
-// transaction: the state; the record, if it is this set's to publish and was
-// accepted; the event, if it was rejected; the notice that its sender is owed.
-// When somebody else changes the submission meanwhile it is decided anew. It
-// returns the submission with the state that is then in force.
-func (d *Server) resolve(ctx context.Context, a incoming) (*event.Submission, event.Resolution, error) {
+// resolve commits what follows from a disposition for its submission, and decides
+// again when somebody else has changed the submission meanwhile. It returns the
+// submission with the state that is then in force.
+func (d *Server) resolve(ctx context.Context, in incoming) (*event.Submission, error) {
 	for {
-		s, err := a.find(ctx)
+		s, err := in.find(ctx)
 		if err != nil {
-			return nil, 0, err
+			return nil, err
 		}
-		resolution := s.Resolve(stateOf(a.disposition), a.disposition.AssignedIdentifier)
-		if resolution == event.Repeats && a.notification == nil {
-			return s, resolution, nil
-		}
-		next, err := d.commitIncoming(ctx, s, resolution, &a)
+		next, err := d.commitIncoming(ctx, s, &in)
 		switch {
 		case err != nil:
-			return nil, 0, err
+			return nil, err
 		case next != nil:
-			return next, resolution, nil
+			return next, nil
 		case ctx.Err() != nil:
-			return nil, 0, ctx.Err()
+			return nil, ctx.Err()
 		}
 	}
 }
 
-// commitIncoming commits what follows from an arrival for a submission as it was found,
-// and returns it as it is then; nil when somebody else has changed it meanwhile.
-func (d *Server) commitIncoming(ctx context.Context, s *event.Submission, resolution event.Resolution, a *incoming) (*event.Submission, error) {
-	if (resolution == event.Resolves || a.settled) && s.Source == d.Source && versioned(s) {
+// commitIncoming commits what follows from a disposition for a submission as it was
+// found, in one transaction: the state; the record, if it was accepted here and no
+// newer version of it was; the event, if it was rejected; the notification that its
+// submitter gets; and the one that was received. It returns the submission as it is
+// then, and nil when somebody else has changed it meanwhile.
+func (d *Server) commitIncoming(ctx context.Context, s *event.Submission, in *incoming) (*event.Submission, error) {
+	disposition := in.disposition
+	next, effects := submission.Apply(*s, submission.Disposition{State: stateOf(disposition), Assigned: disposition.AssignedIdentifier, Reason: disposition.Reason,
+		Relayed: in.relayed, Settled: in.settled}, d.now())
+	if !effects.Changed && in.notification == nil {
+		return s, nil
+	}
+	if (effects.Resolution == event.Resolves || in.settled) && s.Source == d.Source && versioned(s) {
 		// Of two versions that are accepted at the same time each has to know of the
 		// other.
 		defer d.committing.lock(string(s.SourceXML))()
@@ -206,54 +209,53 @@ func (d *Server) commitIncoming(ctx context.Context, s *event.Submission, resolu
 			return nil, err
 		}
 	}
-	b, next, err := d.updateFor(ctx, s, resolution, a)
-	if err != nil {
-		return nil, err
+	batch := d.batch(nil, &event.SubmissionBatch{})
+	batch.Source = s.Source
+	var note *event.IncomingNotification
+	if in.notification != nil {
+		own := *in.notification
+		own.Submission, own.Verdict = s.ID, event.NotificationMatched
+		note = &own
 	}
-	appended, err := d.batcher.append(ctx, d.Store, b)
+	if effects.Changed {
+		u := event.SubmissionUpdate{Submission: next, Rejected: effects.Rejected, Incoming: note, Settled: in.settled, SettledNotification: in.settles}
+		if effects.Resolution == event.Contradicts && !in.settled {
+			u.Incoming = contradiction(s, disposition, note)
+		}
+		if effects.Publish && s.Source == d.Source {
+			newer, err := hasNewerAccepted(ctx, d.Store, &next)
+			if err != nil {
+				return nil, err
+			}
+			if !newer {
+				batch.Items = []event.Item{{Observation: d.accepted(&next)}}
+				u.Item = 1
+			}
+		}
+		if effects.Notify {
+			var err error
+			if u.Outgoing, err = d.notice(&next, disposition); err != nil {
+				return nil, err
+			}
+		}
+		batch.Submissions.Updates = []event.SubmissionUpdate{u}
+	} else {
+		batch.Submissions.Incoming = []event.IncomingNotification{*note}
+	}
+	appended, err := d.batcher.append(ctx, d.Store, batch)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("log a disposition of submission %d: %w", s.ID, err)
 	case len(appended.Stale) > 0:
 		return nil, nil
 	}
-	if len(b.Submissions.Updates) > 0 && b.Submissions.Updates[0].Outgoing != nil && d.Notified != nil {
+	if effects.Notify && d.Notified != nil {
 		d.Notified()
 	}
-	if next.ImportPending && d.ImportPending != nil {
+	if effects.Import && d.ImportPending != nil {
 		d.ImportPending(next.Source)
 	}
-	return next, nil
-}
-
-// updateFor returns what is to be committed, and the submission as it is then.
-func (d *Server) updateFor(ctx context.Context, s *event.Submission, resolution event.Resolution, a *incoming) (*event.Batch, *event.Submission, error) {
-	b := d.batch(nil, &event.SubmissionBatch{})
-	b.Source = s.Source
-	var note *event.IncomingNotification
-	if a.notification != nil {
-		n := *a.notification
-		n.Submission, n.Verdict = s.ID, event.NotificationMatched
-		note = &n
-	}
-	next := *s
-	step := event.SubmissionUpdate{Incoming: note, Settled: a.settled, SettledNotification: a.settles}
-	switch {
-	case a.settled && resolution == event.Repeats:
-	case resolution == event.Repeats:
-		b.Submissions.Incoming = []event.IncomingNotification{*note}
-		return b, s, nil
-	case resolution == event.Contradicts && !a.settled:
-		next.Conflicts++
-		step.Incoming = contradiction(s, a.disposition, note)
-	default:
-		if err := d.applyUltimate(ctx, &next, &step, b, a); err != nil {
-			return nil, nil, err
-		}
-	}
-	step.Submission = next
-	b.Submissions.Updates = []event.SubmissionUpdate{step}
-	return b, &next, nil
+	return &next, nil
 }
 
 // contradiction is what the log keeps of a disposition that contradicts the one
@@ -265,40 +267,6 @@ func contradiction(s *event.Submission, disp *sip.Disposition, note *event.Incom
 	}
 	note.Verdict = event.NotificationConflict
 	return note
-}
-
-// applyDisposition takes a submission to the state that a disposition leads to. What a target
-// has submitted is from then on owed to the set that takes it, if there is one.
-func applyDisposition(s *event.Submission, to event.State, disposition *sip.Disposition) {
-	s.Late = to.Final() && s.State == event.StateUnresolved
-	s.State, s.Assigned, s.Reason, s.Due, s.Deadline = to, disposition.AssignedIdentifier, disposition.Reason, 0, 0
-	s.ImportPending = to == event.StateAccepted && s.Seq != 0
-}
-
-// applyUltimate takes a submission to its end, with what belongs to that.
-func (d *Server) applyUltimate(ctx context.Context, s *event.Submission, step *event.SubmissionUpdate, b *event.Batch, a *incoming) error {
-	to := stateOf(a.disposition)
-	told := s.State.Final() // its sender was told an ultimate disposition, and there is one only
-	applyDisposition(s, to, a.disposition)
-	switch {
-	case to == event.StateRejected:
-		step.Rejected = true
-	case s.Source == d.Source:
-		passed, err := hasNewerAccepted(ctx, d.Store, s)
-		if err != nil {
-			return err
-		}
-		if !passed {
-			b.Items = []event.Item{{Observation: d.accepted(s)}}
-			step.Item = 1
-		}
-	}
-	if a.relayed || told {
-		return nil
-	}
-	var err error
-	step.Outgoing, err = d.notice(s, a.disposition)
-	return err
 }
 
 // accepted returns what is published of an accepted submission.
@@ -314,12 +282,9 @@ func (d *Server) accepted(s *event.Submission) event.Observation {
 	return o
 }
 
-// notice returns what the sender of a submission is owed when it has come to its
-// end, nil when he named no recipient.
+// notice returns the notification that the submitter gets when the submission has
+// ended.
 func (d *Server) notice(s *event.Submission, disp *sip.Disposition) (*event.OutgoingNotification, error) {
-	if s.Recipient == "" {
-		return nil, nil
-	}
 	source, err := sourceOf(s)
 	if err != nil {
 		return nil, err

@@ -139,22 +139,21 @@ func TestRepliesAndNotifications(t *testing.T) {
 	h := newDesk(t, Gateway, nil)
 	sub := h.received("1", event.StateForwarding, nil)
 	find := func(ctx context.Context) (*event.Submission, error) { return h.log.Submission(ctx, sub.ID) }
-	reply := func(disp *sip.Disposition) (*event.Submission, event.Resolution) {
-		s, resolution, err := h.desk.resolve(t.Context(), incoming{find: find, disposition: disp, relayed: true})
+	reply := func(disp *sip.Disposition) *event.Submission {
+		s, err := h.desk.resolve(t.Context(), incoming{find: find, disposition: disp, relayed: true})
 		h.do(err)
-		return s, resolution
+		return s
 	}
-	first, resolution := reply(accepted(nil, "urn:lib:1"))
-	if resolution != event.Resolves || first.State != event.StateAccepted || first.Assigned != "urn:lib:1" {
-		t.Errorf("the reply: %v, %+v", resolution, first)
+	if first := reply(accepted(nil, "urn:lib:1")); first.State != event.StateAccepted || first.Assigned != "urn:lib:1" {
+		t.Errorf("the reply: %+v", first)
 	}
 	stored, err := h.log.Submission(t.Context(), sub.ID)
 	h.do(err)
-	if s, resolution := reply(accepted(nil, "urn:lib:1")); resolution != event.Repeats || s.State != event.StateAccepted || s.Version != stored.Version {
-		t.Errorf("its repeat: %v, %+v", resolution, s)
+	if s := reply(accepted(nil, "urn:lib:1")); s.State != event.StateAccepted || s.Version != stored.Version {
+		t.Errorf("its repeat: %+v", s)
 	}
-	if s, resolution := reply(rejected(nil, "no")); resolution != event.Contradicts || s.State != event.StateAccepted || s.Conflicts != 1 {
-		t.Errorf("its contradiction: %v, %+v", resolution, s)
+	if s := reply(rejected(nil, "no")); s.State != event.StateAccepted || s.Conflicts != 1 {
+		t.Errorf("its contradiction: %+v", s)
 	}
 	h.notify(sub.Token, accepted(mapOf("1"), "urn:lib:1"))
 	if len(h.notices()) != 0 {
@@ -181,9 +180,9 @@ func TestStaleIsDecidedAnew(t *testing.T) {
 		}
 		return h.log.Submission(ctx, sub.ID)
 	}
-	s, resolution, err := h.desk.resolve(t.Context(), incoming{find: find, disposition: accepted(nil, "urn:lib:1"), relayed: true})
-	if err != nil || resolution != event.Repeats || s.State != event.StateAccepted || calls != 2 {
-		t.Errorf("%+v, %v, %v after %d calls", s, resolution, err, calls)
+	s, err := h.desk.resolve(t.Context(), incoming{find: find, disposition: accepted(nil, "urn:lib:1"), relayed: true})
+	if err != nil || s.State != event.StateAccepted || calls != 2 {
+		t.Errorf("%+v, %v after %d calls", s, err, calls)
 	}
 	gone, cancel := context.WithTimeout(t.Context(), time.Hour)
 	always := func(context.Context) (*event.Submission, error) {
@@ -193,7 +192,7 @@ func TestStaleIsDecidedAnew(t *testing.T) {
 		copied := old
 		return &copied, nil
 	}
-	if _, _, err := h.desk.resolve(gone, incoming{find: always, disposition: accepted(nil, "urn:lib:1")}); !errors.Is(err, context.Canceled) {
+	if _, err := h.desk.resolve(gone, incoming{find: always, disposition: accepted(nil, "urn:lib:1")}); !errors.Is(err, context.Canceled) {
 		t.Errorf("always late: %v", err)
 	}
 	h.wantEvents("created urn:lib:1")

@@ -273,7 +273,7 @@ func TestNotificationOfATarget(t *testing.T) {
 	h.notify("1", accepted(nil, "urn:lib:1"))
 	h.notify("2", rejected(nil, "no"))
 	got := h.submission(waiting.ID)
-	if got.State != event.StateAccepted || got.Assigned != "urn:lib:1" || !got.ImportPending || got.Resolve(event.StateProvisional, "") != event.Repeats {
+	if got.State != event.StateAccepted || got.Assigned != "urn:lib:1" || !got.ImportPending {
 		t.Errorf("accepted: %+v", got)
 	}
 	if got := h.submission(provisional.ID); got.State != event.StateRejected || got.Reason != "no" || got.ImportPending {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -18,7 +19,7 @@ func (d *Server) recover(ctx context.Context) error {
 		return err
 	}
 	for _, state := range awaiting() {
-		if err := bringForward(ctx, d.Store, d.Source, state, d.now().Add(d.deadline()), func(steps []event.SubmissionUpdate) error {
+		if err := limitWaits(ctx, d.Store, d.Source, state, d.now(), d.deadline(), func(steps []event.SubmissionUpdate) error {
 			_, err := d.append(ctx, steps...)
 			return err
 		}); err != nil {
@@ -28,23 +29,21 @@ func (d *Server) recover(ctx context.Context) error {
 	return nil
 }
 
-// bringForward ends at a time what is in a state in which it would be awaited for
-// longer: it came into it while the clock was ahead, or with a longer deadline.
-func bringForward(ctx context.Context, store Store, source event.SourceID, state event.State, until time.Time, commit func([]event.SubmissionUpdate) error) error {
-	at := event.MicrosOf(until)
-	last := &event.Submission{Due: at, ID: math.MaxInt64}
+// limitWaits shortens the waits of a state that are longer than a deadline by now: the
+// deadline was longer when they began, or the clock was ahead.
+func limitWaits(ctx context.Context, store Store, source event.SourceID, state event.State, now time.Time, deadline time.Duration, commit func([]event.SubmissionUpdate) error) error {
+	last := &event.Submission{Due: event.MicrosOf(now.Add(deadline)), ID: math.MaxInt64}
 	for {
 		page, err := store.SubmissionsDue(ctx, source, state, math.MaxInt64, last, pageLimit)
 		if err != nil || len(page) == 0 {
 			return err
 		}
 		last = &page[len(page)-1]
-		steps := make([]event.SubmissionUpdate, len(page))
+		updates := make([]event.SubmissionUpdate, len(page))
 		for i, s := range page {
-			s.Due, s.Deadline = at, at
-			steps[i].Submission = s
+			updates[i].Submission, _ = submission.Apply(s, submission.LimitWait{Deadline: deadline}, now)
 		}
-		if err := commit(steps); err != nil {
+		if err := commit(updates); err != nil {
 			return err
 		}
 	}
@@ -133,14 +132,17 @@ func (d *Server) recordReply(ctx context.Context, s *event.Submission, r reply, 
 	d.gateway.save(s.Request, unsavedReply{r, s.ID - 1})
 	id := s.ID
 	var err error
-	if r.disposition != nil && r.disposition.Outcome != sip.ProvisionallyAccepted {
-		s, _, err = d.resolve(ctx, incoming{
+	switch {
+	case r.disposition == nil:
+		s, err = d.apply(ctx, id, submission.Failure{Class: r.failure(), Reason: failureText(r.err), Deadline: d.deadline()})
+	case r.disposition.Outcome == sip.ProvisionallyAccepted:
+		s, err = d.apply(ctx, id, submission.Disposition{State: event.StateProvisional, Deadline: d.deadline(), Reply: true})
+	default:
+		s, err = d.resolve(ctx, incoming{
 			find:        func(ctx context.Context) (*event.Submission, error) { return d.Store.Submission(ctx, id) },
 			disposition: r.disposition,
 			relayed:     relayed,
 		})
-	} else {
-		s, err = d.change(ctx, id, func(s *event.Submission) bool { return d.progress(s, r) })
 	}
 	if err != nil {
 		return nil, err
@@ -149,44 +151,8 @@ func (d *Server) recordReply(ctx context.Context, s *event.Submission, r reply, 
 	return s, nil
 }
 
-// progress takes into a submission what came of sending it on, when that is no
-// ultimate disposition. It returns false when nothing follows: a notification has
-// been faster.
-func (d *Server) progress(s *event.Submission, r reply) bool {
-	if s.State != event.StateForwarding {
-		return false
-	}
-	now := d.now()
-	switch {
-	case r.disposition != nil:
-		s.State, s.Reason = event.StateProvisional, ""
-		if s.Recipient == "" {
-			s.Reason = "accepted provisionally, although no notification-recipient was named: its decision can only be learned from the ingest server itself"
-		}
-		s.Deadline = event.MicrosOf(now.Add(d.deadline()))
-		s.Due = s.Deadline
-	case r.refused():
-		s.State, s.Reason, s.Due, s.Deadline = event.StateUnsent, failureText(r.err), 0, 0
-	default:
-		s.State, s.Reason = event.StateInDoubt, failureText(r.err)
-		s.Deadline = event.MicrosOf(now.Add(d.deadline()))
-		s.Due = s.Deadline
-	}
-	return true
-}
-
 // defaultDeadline is how long a decision may take where the Server says nothing.
 const defaultDeadline = 7 * 24 * time.Hour
-
-// backOff returns how long to wait after so many tries: first, doubled with each
-// up to longest.
-func backOff(first, longest time.Duration, tries int) time.Duration {
-	wait := first
-	for ; tries > 1 && wait < longest; tries-- {
-		wait *= 2
-	}
-	return min(wait, longest)
-}
 
 func (d *Server) deadline() time.Duration {
 	if d.Deadline > 0 {
@@ -206,12 +172,9 @@ func (d *Server) expire(ctx context.Context, state event.State, now time.Time) e
 		}
 		var over []event.SubmissionUpdate
 		for _, s := range page {
-			if overdue(&s, now) {
-				giveUp(&s)
-			} else {
-				s.Due = s.Deadline
+			if s, effects := submission.Apply(s, submission.Expire{}, now); effects.Changed {
+				over = append(over, event.SubmissionUpdate{Submission: s})
 			}
-			over = append(over, event.SubmissionUpdate{Submission: s})
 		}
 		if len(over) == 0 {
 			continue
@@ -222,15 +185,6 @@ func (d *Server) expire(ctx context.Context, state event.State, now time.Time) e
 		}
 	}
 	return nil
-}
-
-// giveUp makes a submission one whose decision has not come in time.
-func giveUp(s *event.Submission) {
-	if s.State == event.StateProvisional {
-		s.Reason = ""
-	}
-	s.State, s.Due = event.StateUnresolved, 0
-	s.Reason = joinReason("the ingest server has not told its decision in time", s.Reason)
 }
 
 // due hands out what is due in a state at a time, the longest due first, a page at
@@ -267,13 +221,6 @@ func (d *Server) nextDue(ctx context.Context, now time.Time) (next time.Time, er
 	return next, nil
 }
 
-func joinReason(what, why string) string {
-	if why == "" {
-		return what
-	}
-	return what + ": " + why
-}
-
 // unsavedRequests returns the requests whose end is owed to the log.
 func (g *gatewayState) unsavedRequests() [][32]byte {
 	g.mu.Lock()
@@ -304,22 +251,25 @@ func (d *Server) each(ctx context.Context, q event.SubmissionQuery, page func(co
 	}
 }
 
-// change commits what alter makes of a submission, anew when somebody else has
-// changed it meanwhile, and returns it as it is stored then. When alter returns
-// false it stays as it is.
-func (d *Server) change(ctx context.Context, id int64, alter func(*event.Submission) bool) (*event.Submission, error) {
+// apply commits what an input makes of a submission, again when somebody else has
+// changed it meanwhile, and returns it as it is stored then.
+func (d *Server) apply(ctx context.Context, id int64, in submission.Input) (*event.Submission, error) {
 	for {
 		s, err := d.Store.Submission(ctx, id)
-		if err != nil || !alter(s) {
-			return s, err
+		if err != nil {
+			return nil, err
 		}
-		out, err := d.append(ctx, event.SubmissionUpdate{Submission: *s})
+		next, effects := submission.Apply(*s, in, d.now())
+		if !effects.Changed {
+			return s, nil
+		}
+		out, err := d.append(ctx, event.SubmissionUpdate{Submission: next})
 		switch {
 		case err != nil:
 			return nil, err
 		case len(out.Stale) == 0:
-			s.Version++
-			return s, nil
+			next.Version++
+			return &next, nil
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		}

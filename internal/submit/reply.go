@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -76,10 +77,18 @@ func (r reply) refused() bool {
 	return !sip.Sent(r.err)
 }
 
-// undecided tells whether the ingest server has answered, and may have taken the
-// request, but what it has decided is not in the answer. To ask again would bring
-// no better one, or ingest the record twice.
-func (r reply) undecided() bool { return r.err != nil && !r.refused() && !sip.Temporary(r.err) }
+// failure returns what it means that the ingest server has sent no disposition.
+func (r reply) failure() submission.FailureClass {
+	switch {
+	case aboutRecord(r.err):
+		return submission.RecordRefused
+	case r.refused():
+		return submission.NotTaken
+	case !sip.Temporary(r.err): // it has answered
+		return submission.Undecided
+	}
+	return submission.ReplyLost
+}
 
 // aboutRecord tells whether a failure is of this record alone, which will not be
 // taken whenever it is sent. Others may be put right: by the server, or by whoever

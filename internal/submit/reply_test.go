@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -94,12 +95,12 @@ func TestAnswerMeansTheSameEverywhere(t *testing.T) {
 			now := time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
 			gateway := event.Submission{State: event.StateForwarding}
 			if got.err != nil {
-				(&Server{Now: func() time.Time { return now }}).progress(&gateway, got)
+				gateway, _ = submission.Apply(gateway, submission.Failure{Class: got.failure(), Reason: failureText(got.err)}, now)
 			} else {
 				gateway.State = stateAfter(got.disposition)
 			}
 			o := (&Submitter{Now: func() time.Time { return now }}).withDefaults()
-			step, _ := o.step(&report{Submission: event.Submission{State: event.StateWaiting}, reply: got})
+			step, _ := o.update(&report{Submission: event.Submission{State: event.StateWaiting, Seq: 1}, reply: got})
 			target := step.Submission
 			file := fileAnswered(t, got)
 			if gateway.State != c.gateway || target.State != c.target || file.State != c.files {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/submission"
 )
 
 // resendGroup is how many submissions are put back into the outbox at once.
@@ -65,12 +66,14 @@ func (o *Submitter) requeue(ctx context.Context, found []event.Submission) ([]ev
 	if err != nil {
 		return nil, err
 	}
-	now := event.MicrosOf(o.withDefaults().Now())
+	now := o.withDefaults().Now()
 	var steps []event.SubmissionUpdate
 	for i := range found {
-		if s := &found[i]; latest[s.Seq] && s.Content != [32]byte{} {
-			s.State, s.Reason, s.Due, s.Deadline, s.Tries = event.StateWaiting, "", now, 0, 0
-			steps = append(steps, event.SubmissionUpdate{Submission: *s})
+		if !latest[found[i].Seq] || found[i].Content == [32]byte{} {
+			continue
+		}
+		if s, effects := submission.Apply(found[i], submission.Resend{}, now); effects.Changed {
+			steps = append(steps, event.SubmissionUpdate{Submission: s})
 		}
 	}
 	return steps, nil

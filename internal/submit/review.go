@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/sip"
 	"github.com/pmh-bridge/bridge/translate"
 )
@@ -51,9 +52,9 @@ func (d *Server) addForReview(ctx context.Context, r *sip.Request, digest [32]by
 	if s, err = d.newSubmission(ctx, r, digest); err != nil {
 		return nil, err
 	}
-	s.State = event.StateProvisional
-	_, err = d.append(ctx, event.SubmissionUpdate{Submission: *s})
-	return s, err
+	queued, _ := submission.Apply(*s, submission.Review{}, d.now())
+	_, err = d.append(ctx, event.SubmissionUpdate{Submission: queued})
+	return &queued, err
 }
 
 // Verdict is what was decided on a submission under review.
@@ -88,7 +89,7 @@ func (d *Server) Decide(ctx context.Context, v Verdict) error {
 	if len(v.Reason) > maxText {
 		return fmt.Errorf("the reason has %d bytes: %d are the most that are taken", len(v.Reason), maxText)
 	}
-	_, _, err := d.resolve(ctx, incoming{
+	_, err := d.resolve(ctx, incoming{
 		disposition: disposition,
 		find: func(ctx context.Context) (*event.Submission, error) {
 			s, err := d.Store.Submission(ctx, id)

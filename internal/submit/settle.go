@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -55,8 +57,8 @@ func (d *Server) Settle(ctx context.Context, id int64, how Settlement) (before *
 			return s, err
 		}
 		if how.Outcome == event.StateUnsent {
-			next := *s
-			step := event.SubmissionUpdate{Submission: *unsent(&next, settledUnsent), Settled: true}
+			next, _ := submission.Apply(*s, submission.SettleUnsent{Reason: settledUnsent}, d.now())
+			step := event.SubmissionUpdate{Submission: next, Settled: true}
 			out, err := d.Store.Append(ctx, &event.Batch{Source: s.Source, Mode: event.ModeSubmission, Documents: []event.Document{{URL: d.URL}},
 				Submissions: &event.SubmissionBatch{Updates: []event.SubmissionUpdate{step}}})
 			if err != nil || len(out.Stale) == 0 {
@@ -64,8 +66,7 @@ func (d *Server) Settle(ctx context.Context, id int64, how Settlement) (before *
 			}
 			continue
 		}
-		resolution := s.Resolve(how.Outcome, how.Assigned)
-		if next, err := d.commitIncoming(ctx, s, resolution, &a); next != nil || err != nil {
+		if next, err := d.commitIncoming(ctx, s, &a); next != nil || err != nil {
 			return s, err
 		}
 	}
@@ -91,6 +92,12 @@ func (d *Server) fromNotification(ctx context.Context, id int64, how *Settlement
 	return nil
 }
 
+// isInForce reports whether the submission has ended as a settlement says.
+func (how *Settlement) isInForce(s *event.Submission) bool {
+	_, effects := submission.Apply(*s, submission.Disposition{State: how.Outcome, Assigned: how.Assigned}, time.Time{})
+	return effects.Resolution == event.Repeats
+}
+
 // maySettle returns why a submission cannot be settled so, or that it is already.
 func (d *Server) maySettle(s *event.Submission, how *Settlement) (done bool, err error) {
 	switch {
@@ -102,7 +109,7 @@ func (d *Server) maySettle(s *event.Submission, how *Settlement) (done bool, err
 		return true, nil
 	case s.State == event.StateWaiting && s.Deadline == 0, s.State == event.StateForwarding, s.State == event.StateUnsent, s.State == event.StateReplaced:
 		return false, fmt.Errorf("submission %d is %s: the ingest server does not have it yet, or is being asked", s.ID, s.State)
-	case s.State.Final() && s.Conflicts == 0 && s.Resolve(how.Outcome, how.Assigned) == event.Repeats:
+	case s.State.Final() && s.Conflicts == 0 && how.isInForce(s):
 		return how.Notification == 0, nil
 	case s.State.Final() && s.Conflicts == 0:
 		return false, fmt.Errorf("submission %d has been %s already%s, and nothing contradicts that: it stays in force", s.ID, s.State, as(s))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/defect"
+	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -135,7 +136,7 @@ func (d *submitLoop) round(ctx, calls context.Context) error {
 		if err := d.expire(ctx, now); err != nil {
 			return err
 		}
-		d.expiry = now.Add(min(max(d.s.Deadline/100, expiryPoll), longestWait))
+		d.expiry = now.Add(min(max(d.s.Deadline/100, expiryPoll), submission.MaxRetry))
 	}
 	if err := d.dispatch(ctx); err != nil {
 		return err
@@ -343,7 +344,7 @@ func (d *submitLoop) commitGroup(ctx context.Context, group []report) (late []re
 	var steps []event.SubmissionUpdate
 	var of []int // the report of each step
 	for i := range group {
-		step, ok := d.s.step(&group[i])
+		step, ok := d.s.update(&group[i])
 		if !ok {
 			continue
 		}
@@ -407,74 +408,30 @@ func (d *submitLoop) shutdown(ctx context.Context) {
 	}
 }
 
-// step is what follows from a report for its submission; false is nothing.
-func (o *Submitter) step(r *report) (event.SubmissionUpdate, bool) {
-	s := r.Submission
-	open := s.State == event.StateWaiting || r.expired && s.State == event.StateProvisional
-	if r.skipped || r.disposition == nil && !open {
-		return event.SubmissionUpdate{}, false // a notification was faster, or a later change has replaced it
-	}
-	now := o.Now()
+// update returns what follows from a report for its submission; false is nothing: a
+// notification was faster, or a later change has replaced it.
+func (o *Submitter) update(r *report) (event.SubmissionUpdate, bool) {
+	var in submission.Input
 	switch {
-	case r.disposition != nil:
-		return o.decided(s, r.disposition, now)
-	case r.expired:
-		if !overdue(&s, now) {
-			return event.SubmissionUpdate{}, false
-		}
-		lapsed(&s)
-	case r.unsent != "":
-		unsent(&s, r.unsent)
-	case r.local:
-		s.Reason, s.Due = clip(r.err.Error()), event.MicrosOf(now.Add(o.Every))
-	default:
-		s.Tries++
-		s.Reason = clip(r.err.Error())
-		if aboutRecord(r.err) {
-			unsent(&s, s.Reason)
-			break
-		}
-		if r.undecided() {
-			s.State, s.Due, s.Deadline = event.StateUnresolved, 0, 0
-			break
-		}
-		if s.Deadline == 0 && !r.refused() { // only what may have arrived is awaited
-			s.Deadline = event.MicrosOf(now.Add(o.Deadline))
-		}
-		s.Due = event.MicrosOf(now.Add(max(backOff(o.Every, longestWait, s.Tries), retryAfter(r.err))))
-		if s.Deadline != 0 {
-			s.Due = min(s.Due, s.Deadline)
-		}
-	}
-	return event.SubmissionUpdate{Submission: s}, true
-}
-
-// lapsed says that no ultimate disposition of a submission came before its
-// deadline.
-func lapsed(s *event.Submission) *event.Submission {
-	s.State, s.Due, s.Deadline = event.StateUnresolved, 0, 0
-	s.Reason = joinReason("the ingest server has not told its decision in time", s.Reason)
-	return s
-}
-
-// decided is what follows from a disposition. The ultimate one may have come in a
-// notification before.
-func (o *Submitter) decided(s event.Submission, disposition *sip.Disposition, now time.Time) (event.SubmissionUpdate, bool) {
-	to := stateAfter(disposition)
-	switch s.Resolve(to, disposition.AssignedIdentifier) {
-	case event.Repeats:
+	case r.skipped:
 		return event.SubmissionUpdate{}, false
-	case event.Contradicts:
-		s.Conflicts++
-		return event.SubmissionUpdate{Submission: s, Incoming: contradiction(&s, disposition, nil)}, true
+	case r.disposition != nil:
+		in = submission.Disposition{State: stateAfter(r.disposition), Assigned: r.disposition.AssignedIdentifier, Reason: r.disposition.Reason, Deadline: o.Deadline, Reply: true}
+	case r.expired:
+		in = submission.Expire{}
+	case r.unsent != "":
+		in = submission.Unsendable{Reason: r.unsent}
+	case r.local:
+		in = submission.Failure{Class: submission.NotTried, Reason: clip(r.err.Error()), Retry: o.Every}
+	default:
+		in = submission.Failure{Class: r.failure(), Reason: clip(r.err.Error()), Retry: o.Every, RetryAfter: retryAfter(r.err), Deadline: o.Deadline}
 	}
-	s.Tries++
-	applyDisposition(&s, to, disposition)
-	if to == event.StateProvisional {
-		s.Deadline = event.MicrosOf(now.Add(o.Deadline))
-		s.Due = s.Deadline
+	next, effects := submission.Apply(r.Submission, in, o.Now())
+	u := event.SubmissionUpdate{Submission: next, Rejected: effects.Rejected}
+	if effects.Resolution == event.Contradicts {
+		u.Incoming = contradiction(&next, r.disposition, nil)
 	}
-	return event.SubmissionUpdate{Submission: s, Rejected: to == event.StateRejected}, true
+	return u, effects.Changed
 }
 
 // stateAfter is the state that a reply leads to.

@@ -159,9 +159,9 @@ func TestOutboxAgreesWithTheServer(t *testing.T) {
 				}
 			}
 			for n, err := 1, error(nil); n > 0 || err != nil; {
+				poke(reload)
 				time.Sleep(5 * 24 * time.Hour)
 				n, err = outbox.Resend(context.Background(), 0, event.StateUnsent) // what the server has refused
-				poke(reload)
 			}
 			server.mail.Wait()
 			synctest.Wait()

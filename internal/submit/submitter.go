@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -83,8 +84,6 @@ const (
 	maxQueuedRows = 20_000
 	// chunkLimit is how many events are taken in at a time.
 	chunkLimit = 1000
-	// longestWait is the longest time between two tries.
-	longestWait = time.Hour
 	// shutdownGrace is how long requests under way may still be answered when the
 	// process ends: what is cut off has to be sent again.
 	shutdownGrace = 5 * time.Second
@@ -172,7 +171,7 @@ func (d *submitLoop) load(ctx context.Context) error {
 		}
 		query.After = rows[len(rows)-1].ID
 	}
-	if err := d.bringForward(ctx); err != nil {
+	if err := d.limitWaits(ctx); err != nil {
 		return err
 	}
 	d.waiting, d.loaded = waiting, true
@@ -193,22 +192,18 @@ func (d *submitLoop) queue(ctx context.Context, rows []event.Submission, waiting
 		return err
 	}
 	now := d.s.Now()
-	soon, last := event.MicrosOf(now.Add(max(longestWait, d.s.Every))), event.MicrosOf(now.Add(d.s.Deadline))
 	var steps []event.SubmissionUpdate
 	for i := range rows {
-		s := &rows[i]
-		was := *s
-		if !latest[s.Seq] {
-			unsent(s, "").State = event.StateReplaced
-		} else {
-			if s.Due > soon {
-				s.Due = event.MicrosOf(now)
-			}
-			s.Deadline = min(s.Deadline, last)
-			waiting[s.Record] = queuedAs(s.ID, s)
+		var in submission.Input = submission.LimitWait{Retry: d.s.Every, Deadline: d.s.Deadline}
+		if !latest[rows[i].Seq] {
+			in = submission.Replace{}
 		}
-		if s.State != was.State || s.Due != was.Due || s.Deadline != was.Deadline {
-			steps = append(steps, event.SubmissionUpdate{Submission: *s})
+		s, effects := submission.Apply(rows[i], in, now)
+		if effects.Changed {
+			steps = append(steps, event.SubmissionUpdate{Submission: s})
+		}
+		if s.State == event.StateWaiting {
+			waiting[s.Record] = queuedAs(s.ID, &s)
 		}
 	}
 	if len(steps) == 0 {
@@ -218,9 +213,9 @@ func (d *submitLoop) queue(ctx context.Context, rows []event.Submission, waiting
 	return err
 }
 
-// bringForward lets nothing be awaited for longer than the deadline from now on.
-func (d *submitLoop) bringForward(ctx context.Context) error {
-	return bringForward(ctx, d.s.Store, d.s.Source, event.StateProvisional, d.s.Now().Add(d.s.Deadline), func(steps []event.SubmissionUpdate) error {
+// limitWaits lets nothing be awaited for longer than the deadline from now on.
+func (d *submitLoop) limitWaits(ctx context.Context) error {
+	return limitWaits(ctx, d.s.Store, d.s.Source, event.StateProvisional, d.s.Now(), d.s.Deadline, func(steps []event.SubmissionUpdate) error {
 		_, err := d.append(ctx, steps)
 		return err
 	})
@@ -243,9 +238,8 @@ func (d *submitLoop) enqueueChanges(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			if old.State == event.StateWaiting {
-				unsent(old, "").State = event.StateReplaced
-				steps = append(steps, event.SubmissionUpdate{Submission: *old})
+			if replaced, effects := submission.Apply(*old, submission.Replace{}, d.s.Now()); effects.Changed {
+				steps = append(steps, event.SubmissionUpdate{Submission: replaced})
 			}
 		}
 		steps = append(steps, event.SubmissionUpdate{Submission: d.s.row(c)})
@@ -323,25 +317,21 @@ func isXML(mediaType string) bool {
 
 // row is a change as a new submission.
 func (o *Submitter) row(c *change) event.Submission {
-	s := event.Submission{Source: o.Source, State: event.StateWaiting, Seq: c.seq, Record: c.record, SourceIdentifier: c.record, Title: c.title,
-		Due: event.MicrosOf(o.Now())}
+	s := event.Submission{Source: o.Source, Seq: c.seq, Record: c.record, SourceIdentifier: c.record, Title: c.title}
+	var in submission.Input = submission.Enqueue{}
 	switch {
 	case c.deleted:
-		return *unsent(&s, "a deletion: SIP has none")
+		in = submission.Unsendable{Reason: "a deletion: SIP has none"}
 	case c.lacking != "":
-		return *unsent(&s, c.lacking)
+		in = submission.Unsendable{Reason: c.lacking}
+	default:
+		s.Content, s.Length, s.Type = c.sum, c.length, c.mediaType
+		s.SourceXML = sip.AppendSource(nil, sourceElement(o.Submitter, o.Sequence, &c.record))
+		if o.Recipient != nil {
+			s.Token = newToken()
+		}
 	}
-	s.Content, s.Length, s.Type = c.sum, c.length, c.mediaType
-	s.SourceXML = sip.AppendSource(nil, sourceElement(o.Submitter, o.Sequence, &c.record))
-	if o.Recipient != nil {
-		s.Token = newToken()
-	}
-	return s
-}
-
-// unsent says that a submission is not sent, and why.
-func unsent(s *event.Submission, reason string) *event.Submission {
-	s.State, s.Reason, s.Due, s.Deadline = event.StateUnsent, reason, 0, 0
+	s, _ = submission.Apply(s, in, o.Now())
 	return s
 }
 

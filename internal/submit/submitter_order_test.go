@@ -13,6 +13,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -125,7 +126,7 @@ func TestOutboxFullOfAnswered(t *testing.T) {
 			s.State, s.Due, s.Deadline, s.Assigned = event.StateAccepted, 0, 0, "notified:"+s.Record
 		}
 		h.step(rows...)
-		time.Sleep(longestWait + time.Minute)
+		time.Sleep(submission.MaxRetry + time.Minute)
 		synctest.Wait()
 		if n := len(h.rows()); n == len(rows) {
 			t.Errorf("still no more than %d submissions", n)
@@ -202,7 +203,7 @@ func TestOutboxAfterAWrongClock(t *testing.T) {
 			}
 		}
 		down.Store(false)
-		time.Sleep(2 * longestWait)
+		time.Sleep(2 * submission.MaxRetry)
 		synctest.Wait()
 		h.wantStates("urn:a accepted as shelf:urn:a", "urn:b provisional")
 		time.Sleep(defaultDeadline)

@@ -85,7 +85,7 @@ func (p *page) unseal(at hasPage, sealed []byte) error {
 // CountAbsent returns how many records the Source has, and how many of them the
 // enumeration of the walk under way did not have. What the Source changed later
 // than at does not count as absent; when at is unknown, nor does anything that a
-// list of changes spoke of last. parts are those that the Source has, if it ever
+// list of changes mentioned last. parts are those that the Source has, if it ever
 // had several.
 func (l *Log) CountAbsent(ctx context.Context, source event.SourceID, at event.Stamp, parts ...int) (absent, have int64, err error) {
 	err = l.read(ctx, func(q sqlite.Querier) error {
@@ -169,9 +169,9 @@ type absence struct {
 	ordering ordering
 	has      map[int64]*page
 	walk     *walk
-	// spoken are records of which the walk has met a change later than the
+	// changedLater are records of which the walk has met a change later than the
 	// enumeration that was bad, or not selected: what became of them is not known.
-	spoken map[int64]bool
+	changedLater map[int64]bool
 }
 
 func (l *Log) absence(ctx context.Context, q sqlite.Querier, source event.SourceID, at event.Stamp, parts []int) (*absence, error) {
@@ -185,7 +185,7 @@ func (l *Log) absence(ctx context.Context, q sqlite.Querier, source event.Source
 		return nil, err
 	}
 	a.ordering = orderingOfKind(kind)
-	if a.spoken, err = spokenLater(ctx, q, source, a.ordering, at); err != nil {
+	if a.changedLater, err = changedLaterThan(ctx, q, source, a.ordering, at); err != nil {
 		return nil, err
 	}
 	rows, err := q.QueryContext(ctx, "SELECT page, bits FROM has WHERE source = $1", int64(source))
@@ -244,7 +244,7 @@ func (a *absence) each(ctx context.Context, q sqlite.Querier, after int64, do fu
 		for i := range p {
 			for left := p[i] &^ present[i]; left != 0; left &= left - 1 {
 				record := a.set<<32 | n*pageBits | int64(i)*8 | int64(bits.TrailingZeros8(left))
-				if record <= after || a.spoken[record] {
+				if record <= after || a.changedLater[record] {
 					continue
 				}
 				if piece = append(piece, record); len(piece) < lookup {
@@ -260,9 +260,9 @@ func (a *absence) each(ctx context.Context, q sqlite.Querier, after int64, do fu
 	return err
 }
 
-// left tells whether the enumeration did not have a record in any part of the
+// left reports whether the enumeration did not have a record in any part of the
 // Source that had it, and which parts have left it while others may not have. A
-// part that spoke of it last without a time may have done so later: it has not
+// part that mentioned it last without a time may have done so later: it has not
 // left the record, but absence asks where no part has it.
 func (a *absence) left(record int64, parts []part) (gone bool, left []int) {
 	has, untold := false, false
@@ -292,7 +292,7 @@ func (a *absence) left(record int64, parts []part) (gone bool, left []int) {
 	return !a.walk.wasPresent(record), nil
 }
 
-// later tells which of some records the Source has changed, by its word, after the
+// later reports which of some records the Source says it has changed after the
 // moment of the enumeration, and returns what its parts say of the others.
 func (a *absence) later(ctx context.Context, q sqlite.Querier, records []int64) (map[int64]bool, map[int64][]part, error) {
 	later, parts := map[int64]bool{}, map[int64][]part{}
@@ -304,11 +304,11 @@ func (a *absence) later(ctx context.Context, q sqlite.Querier, records []int64) 
 	}
 	said := func(rows *sql.Rows) error {
 		var record int64
-		var raw, shadow sql.RawBytes
-		if err := rows.Scan(&record, &raw, &shadow); err != nil {
+		var raw, suppressed sql.RawBytes
+		if err := rows.Scan(&record, &raw, &suppressed); err != nil {
 			return err
 		}
-		s, err := readSourceState(raw, shadow, record)
+		s, err := readSourceState(raw, suppressed, record)
 		if err != nil {
 			return fmt.Errorf("state of record %d: %w: run bridge verify", record, err)
 		}
@@ -343,8 +343,8 @@ func (a *absence) later(ctx context.Context, q sqlite.Querier, records []int64) 
 	})
 }
 
-// spokenLater returns absence.spoken.
-func spokenLater(ctx context.Context, q sqlite.Querier, source event.SourceID, o ordering, at event.Stamp) (map[int64]bool, error) {
+// changedLaterThan returns absence.changedLater.
+func changedLaterThan(ctx context.Context, q sqlite.Querier, source event.SourceID, o ordering, at event.Stamp) (map[int64]bool, error) {
 	out := map[int64]bool{}
 	if o != byPlace {
 		return out, nil

@@ -176,7 +176,7 @@ func (b *batch) run(ctx context.Context) error {
 	return b.save(ctx)
 }
 
-// step compares the cursor, and takes up the walk.
+// beginWalk compares the cursor, and loads the walk under way.
 func (b *batch) beginWalk(ctx context.Context) (err error) {
 	if b.source.stored.Cursor.Version != b.in.Cursor {
 		return event.ErrConflict
@@ -212,7 +212,7 @@ type hashes struct {
 	same bool
 }
 
-// judge hashes what may change a record's state.
+// hashStates hashes what may change the state of a record.
 func (b *batch) hashStates() error {
 	reference := b.set.content == event.Reference
 	locs := newLocs(b.set.id)
@@ -267,7 +267,7 @@ func (b *batch) blob(fill func(b []byte) []byte) []byte {
 	return b.bytes[from:len(b.bytes):len(b.bytes)]
 }
 
-// settle fills in what a document leaves to the set: the claim, and the URI of
+// normalize fills in what a document leaves to the set: the claim, and the URI of
 // a record in mode reference.
 func (b *batch) normalize(it *event.Item) {
 	if it.Claim == 0 {
@@ -280,7 +280,7 @@ func (b *batch) normalize(it *event.Item) {
 	}
 }
 
-// unsettle undoes that for an observation that is kept: its claim is the one of
+// denormalize undoes that for an observation that is kept: its claim is the one of
 // the document.
 func denormalize(obs event.Observation) event.Observation {
 	if obs.Preferred < len(obs.Representations) && obs.Loc == obs.Representations[obs.Preferred].Href {
@@ -369,7 +369,7 @@ func (b *batch) prepare(ctx context.Context, q preparer) error {
 			if err != nil {
 				return err
 			}
-			if v != nil { // it may get the word
+			if v != nil { // it may become the authority
 				keys = append(keys, b.locs.key(v.obs.Loc))
 			}
 		}
@@ -378,7 +378,7 @@ func (b *batch) prepare(ctx context.Context, q preparer) error {
 }
 
 // loadLast loads the last events of records that may change. Of a record that
-// several Sources have it is always needed: who speaks for it may change.
+// several Sources have it is always needed: its authority may change.
 func (b *batch) loadLast(ctx context.Context, q preparer) error {
 	var need []*record
 	for i, r := range b.records {
@@ -486,7 +486,7 @@ func (b *batch) saveProgress(ctx context.Context) error {
 	return b.tx.Exec(ctx, "UPDATE source SET memory = $2 WHERE id = $1", int64(b.source.id), p.Memory)
 }
 
-// mayWait tells whether the batch has changed nothing but how far the walk has come
+// mayWait reports whether the batch has changed nothing but how far the walk has come
 // (D151). The end of a walk of which something is stored does not wait, nor does a
 // walk for long.
 func (b *batch) mayWait(ctx context.Context, p *event.Progress, since event.Micros) (bool, error) {

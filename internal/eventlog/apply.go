@@ -9,13 +9,13 @@ import (
 	"github.com/pmh-bridge/bridge/internal/sqlite"
 )
 
-// asker returns what decisions need to know of the batch.
+// decider returns what decisions need to know of the batch.
 func (b *batch) decider() *decider {
 	return &decider{source: b.source.id, ordering: b.source.ordering, mode: b.in.Mode, content: b.set.content, rank: b.source.rank,
 		others: b.source.others, targets: b.targets, parts: b.in.Parts}
 }
 
-// take decides of one item and does what follows.
+// decide decides on one item and carries the decision out.
 func (b *batch) decide(ctx context.Context, a *decider, i int) (event.Outcome, error) {
 	it, r := &b.in.Items[i], b.records[i]
 	b.lookUpSeen(r, it)
@@ -44,7 +44,7 @@ func (b *batch) decide(ctx context.Context, a *decider, i int) (event.Outcome, e
 	return d.outcome, nil
 }
 
-// recall looks up whether the walk has met the record.
+// lookUpSeen looks up whether the walk has met the record.
 func (b *batch) lookUpSeen(r *record, it *event.Item) {
 	r.met, r.metPart = false, false
 	if b.in.Mode == event.ModeWalk && r.id != 0 {
@@ -52,7 +52,7 @@ func (b *batch) lookUpSeen(r *record, it *event.Item) {
 	}
 }
 
-// keep stores what waits with the record.
+// saveWaiting stores what waits with the record.
 func (b *batch) saveWaiting(ctx context.Context, i int, r *record, d *decision) error {
 	switch d.pending {
 	case put:
@@ -93,7 +93,7 @@ func (b *batch) saveWaiting(ctx context.Context, i int, r *record, d *decision) 
 	return nil
 }
 
-// number gives a record that is met for the first time its number.
+// assignID gives a record that is met for the first time its number.
 func (b *batch) assignID(r *record) error {
 	if r.id != 0 {
 		return nil
@@ -117,8 +117,8 @@ func (b *batch) touch(r *record) {
 	}
 }
 
-// publish logs the event of a decision, and in a set in mode reference that of the
-// record that has the URI from then on.
+// logChange logs the event of a decision. In a set in mode reference it also logs that
+// of the record that has the URI from then on.
 func (b *batch) logChange(ctx context.Context, r *record, d *decision) error {
 	var left int64
 	if b.locs != nil {
@@ -142,7 +142,7 @@ func (b *batch) logChange(ctx context.Context, r *record, d *decision) error {
 	return b.inheritURI(ctx, left)
 }
 
-// resolve gives the document of a body its number.
+// resolveDocument gives the document of a body its number.
 func (b *batch) resolveDocument(ctx context.Context, v *body) (err error) {
 	if v.document >= 0 {
 		return nil
@@ -155,7 +155,8 @@ func (b *batch) resolveDocument(ctx context.Context, v *body) (err error) {
 	return err
 }
 
-// log gives the event its place. before is the record's event before.
+// appendEvent gives the event its place in the log. before is the body of the event
+// before of the same record.
 func (b *batch) appendEvent(ctx context.Context, r *record, before *body, kind event.Kind, v *body) error {
 	source, err := b.sourceWeight(ctx, v.document)
 	if err != nil {

@@ -23,7 +23,7 @@ const (
 // starts in 1970, or when its firmware was made.
 var plausible = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// guard decides whether the clock can be believed: times in the log never go back,
+// clockGuard decides whether the clock can be believed: times in the log never go back,
 // so one that is taken from a wrong clock stays for ever.
 //
 // It is armed by the first plausible time: one that is not long after what the log

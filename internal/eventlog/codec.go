@@ -3,6 +3,7 @@ package eventlog
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"hash/crc32"
 	"slices"
 
@@ -15,7 +16,7 @@ import (
 // and a CRC-32C over the row's columns and the body: a damaged row is an error,
 // never a wrong document.
 //
-// An observation (pending, stepped back, in the shadow of another Source) is
+// An observation (pending, regressed, or suppressed by that of another Source) is
 // kept in the same form.
 
 const bodyVersion = 1
@@ -558,8 +559,8 @@ func readBody(b []byte, v *body) error {
 	return nil
 }
 
-// appendSaid appends what a Source said of a record, with a CRC-32C over the
-// record, that, and the shadow that is stored beside it.
+// appendSourceState appends what a Source said of a record, with a CRC-32C over the
+// record, that, and the suppressed observation that is stored beside it.
 func appendSourceState(b []byte, record int64, s *sourceState) []byte {
 	start := len(b)
 	b = binary.AppendUvarint(b, uint64(s.source))
@@ -584,20 +585,20 @@ func appendSourceState(b []byte, record int64, s *sourceState) []byte {
 	return binary.LittleEndian.AppendUint32(b, sourceStateSum(record, b[start:], s.suppressed))
 }
 
-func sourceStateSum(record int64, fields, shadow []byte) uint32 {
+func sourceStateSum(record int64, fields, suppressed []byte) uint32 {
 	var head [8]byte
 	binary.LittleEndian.PutUint64(head[:], uint64(record))
 	sum := crc32.Update(crc32.Checksum(head[:], castagnoli), castagnoli, fields)
-	return crc32.Update(sum, castagnoli, shadow)
+	return crc32.Update(sum, castagnoli, suppressed)
 }
 
-// readSaid is the inverse of appendSaid.
-func readSourceState(b, shadow []byte, record int64) (s sourceState, err error) {
+// readSourceState is the inverse of appendSourceState.
+func readSourceState(b, suppressed []byte, record int64) (s sourceState, err error) {
 	if len(b) < 4 {
 		return s, errDamaged
 	}
 	fields := b[:len(b)-4]
-	if binary.LittleEndian.Uint32(b[len(fields):]) != sourceStateSum(record, fields, shadow) {
+	if binary.LittleEndian.Uint32(b[len(fields):]) != sourceStateSum(record, fields, suppressed) {
 		return s, errDamaged
 	}
 	r := reader{b: fields}
@@ -620,9 +621,51 @@ func readSourceState(b, shadow []byte, record int64) (s sourceState, err error) 
 			s.parts = append(s.parts, r.part())
 		}
 	}
-	s.suppressed = shadow
+	s.suppressed = suppressed
 	if r.bad || len(r.b) != 0 {
 		return sourceState{}, errDamaged
 	}
 	return s, nil
+}
+
+// sumOf is the sum column of a row: a CRC-32C over its other columns, each with
+// its kind and length, so that no two rows look alike.
+func sumOf(columns ...any) int64 {
+	var b []byte
+	for _, c := range columns {
+		switch v := c.(type) {
+		case nil:
+			b = append(b, 0)
+		case int64:
+			b = binary.AppendVarint(append(b, 1), v)
+		case int:
+			b = binary.AppendVarint(append(b, 1), int64(v))
+		case event.Micros:
+			b = binary.AppendVarint(append(b, 1), int64(v))
+		case event.SourceID:
+			b = binary.AppendVarint(append(b, 1), int64(v))
+		case bool:
+			b = binary.AppendVarint(append(b, 1), boolArg(v))
+		case event.Stamp:
+			b = appendStamp(append(b, 2), v)
+		case string:
+			b = appendString(append(b, 3), v)
+		case []byte:
+			if len(v) == 0 { // an empty blob is read back as NULL
+				b = append(b, 0)
+				continue
+			}
+			b = append(binary.AppendUvarint(append(b, 4), uint64(len(v))), v...)
+		default:
+			panic(fmt.Sprintf("eventlog: a column of type %T", c))
+		}
+	}
+	return int64(crc32.Checksum(b, castagnoli))
+}
+
+func boolArg(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
 }

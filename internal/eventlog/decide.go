@@ -7,43 +7,7 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 )
 
-// ordering is what puts in order what a Source says of one record.
-type ordering uint8
-
-const (
-	// unordered: nothing does. Feeds, folders and SIP: what differs applies.
-	unordered ordering = iota
-	// byStamp: the stamp of an entry (Atom-PMH, OAI-PMH).
-	byStamp
-	// byPlace: the place of a change in its list, and its datetime where it has
-	// one (ResourceSync). When a resource was modified orders nothing.
-	byPlace
-)
-
-// orderingOf is that of a kind of Source. What was said under another one cannot
-// be compared: the kind of a Source may change (D107).
-func orderingOfKind(kind string) ordering {
-	switch kind {
-	case "atompmh", "oaipmh":
-		return byStamp
-	case "resourcesync":
-		return byPlace
-	}
-	return unordered
-}
-
-// orderedBy is the ordering under which something was said.
-func orderedBy(stamp event.Stamp, place event.Place) ordering {
-	switch {
-	case !place.IsZero():
-		return byPlace
-	case stamp.Known():
-		return byStamp
-	}
-	return unordered
-}
-
-// asker is what all items of a batch have in common.
+// decider is what all items of a batch have in common.
 type decider struct {
 	source   event.SourceID
 	ordering ordering
@@ -85,7 +49,7 @@ type decision struct {
 	body, before *body
 }
 
-// decide is what an item means for its record (I5, A1, A15). It does no I/O: all
+// decide returns what an item means for its record (I5, A1, A15). It does no I/O: all
 // that it needs was loaded, and what follows is in the decision. Append carries
 // that out; NeedsContent asks for it beforehand.
 func (a *decider) decide(r *record, it *event.Item, h *hashes) (decision, error) {
@@ -94,7 +58,7 @@ func (a *decider) decide(r *record, it *event.Item, h *hashes) (decision, error)
 		return d, err
 	}
 	// The order of the configuration has changed since the record was met last.
-	// Who speaks does not depend on what this item is worth.
+	// Which Source is the authority does not depend on the outcome of this item.
 	outcome := d.outcome
 	d.changed, err = true, a.promote(r, &d)
 	d.outcome = outcome
@@ -108,10 +72,10 @@ func (a *decider) decideItem(r *record, it *event.Item, h *hashes) (d decision, 
 	}
 	v, broken := a.compare(r, it)
 	d.broken, d.late = broken, a.wasLate(r, it)
-	spoken := it.Quarantine || it.Unselected || it.Complete && it.Deleted // of the record, without a state that could apply
+	stateless := it.Quarantine || it.Unselected || it.Complete && it.Deleted // it mentions the record, without a state that could apply
 	if a.mode == event.ModeWalk {
-		a.markSeen(it, v, spoken, &d)
-		if spoken {
+		a.markSeen(it, v, stateless, &d)
+		if stateless {
 			d.outcome = event.Unchanged // absence decides in a complete enumeration (A5)
 			if it.Quarantine {
 				d.outcome = event.Bad
@@ -154,18 +118,18 @@ func (a *decider) decideItem(r *record, it *event.Item, h *hashes) (d decision, 
 		d.outcome, d.held = event.Waiting, put
 		return d, nil
 	}
-	echo, err := a.isLoopback(r, it)
+	loopback, err := a.isLoopback(r, it)
 	if err != nil {
 		return d, err
 	}
-	if echo {
+	if loopback {
 		return d, a.applyLoopback(r, it, h, &d)
 	}
 	return d, a.apply(r, it, h, &d)
 }
 
-// meet notes that the Source has spoken of the record in this walk.
-func (a *decider) markSeen(it *event.Item, v comparison, spoken bool, d *decision) {
+// markSeen notes that the Source has mentioned the record in this walk.
+func (a *decider) markSeen(it *event.Item, v comparison, stateless bool, d *decision) {
 	d.met = true
 	switch {
 	case it.Deleted, it.Unselected:
@@ -182,181 +146,17 @@ func (a *decider) markSeen(it *event.Item, v comparison, spoken bool, d *decisio
 	if v == historical {
 		return
 	}
-	if spoken {
+	if stateless {
 		d.order = put
 	} else {
 		d.order = remove
 	}
-	if v != regressed || spoken {
+	if v != regressed || stateless {
 		d.regressed = remove // what was stepped back, the walk has met something that wins over
 	}
 }
 
-// ruling is what the order of an item makes of it.
-type comparison uint8
-
-const (
-	apply     comparison = iota + 1
-	unchanged            // the stored claim, or nothing to say
-	historical
-	regressed
-	superseded // pending content that a newer entry has replaced
-	doubt      // nothing tells whether it or what is stored is newer: its URL has to be asked
-)
-
-// word is what a Source last said of a record, as far as later words are
-// compared with it.
-type lastSaid struct {
-	known  bool // it said something
-	alive  bool
-	stamp  event.Stamp
-	place  event.Place
-	future bool // its stamp lay in the future when it was stored
-	same   bool // it is what the item says
-	again  bool // it was said in the same words, whatever absence has made of it
-}
-
-// lastWord returns what the item is compared with. What is pending is the newer
-// word of the Source, published or not. An order of another kind is none.
-func (a *decider) lastSaid(r *record, it *event.Item) (w lastSaid) {
-	if s := r.of(a.source); s != nil {
-		w = lastSaid{known: true, alive: s.alive, stamp: s.stamp, place: s.place, future: s.future, same: s.claim == it.Claim && s.alive == !it.Deleted, again: s.claim == it.Claim}
-	}
-	if p := r.pending; p != nil && !p.partial && (!w.known || a.ordering == byPlace && !p.place.IsZero() || a.ordering != byPlace && !p.stamp.Before(w.stamp)) {
-		w = lastSaid{known: true, alive: !p.deleted, stamp: p.stamp, place: p.place, future: p.late, same: p.claim == it.Claim && p.deleted == it.Deleted, again: p.claim == it.Claim}
-	}
-	w.comparableBy(a.ordering)
-	return w
-}
-
-// within forgets an order that is none under another ordering. What was said in
-// that is to be said again.
-func (w *lastSaid) comparableBy(o ordering) {
-	if w.known && o != unordered && orderedBy(w.stamp, w.place) != o {
-		*w = lastSaid{known: true, alive: w.alive}
-	}
-}
-
-// metOrder is the stamp of what was met of the record in this walk, and whether
-// it can be trusted. Where it is unknown nothing is later.
-func (r *record) metOrder(w *lastSaid) (stamp event.Stamp, trusted bool) {
-	switch {
-	case r.order != nil:
-		return r.order.stamp, true
-	case r.regressed != nil:
-		return r.regressed.stamp, true
-	}
-	return w.stamp, !w.future
-}
-
-// rule decides by the order of the item alone. It changes nothing.
-func (a *decider) compare(r *record, it *event.Item) (v comparison, broken bool) {
-	s := r.of(a.source)
-	switch a.mode {
-	case event.ModeSubmission:
-		return apply, false
-	case event.ModeStepBack:
-		if r.regressed == nil || r.regressed.stamp != it.Order {
-			return superseded, false
-		}
-		return apply, false
-	case event.ModeSettle:
-		switch {
-		case r.pending == nil || !r.pending.is(it):
-			return superseded, false
-		case it.Deleted || a.ordering == byPlace && a.content != event.Mirror: // it waits for an answer
-			return doubt, false
-		}
-		return apply, false
-	case event.ModeAbsent, event.ModeHold:
-		switch {
-		case (s == nil || !s.alive) && r.pending == nil:
-			return unchanged, false
-		case a.mode == event.ModeAbsent && it.Reason == "" && s != nil && s.undated(a.parts):
-			return doubt, false // the enumeration may be older than the change
-		}
-		return apply, false
-	}
-	w := a.lastSaid(r, it)
-	if a.ordering == byPlace {
-		return a.comparePlaces(r, it, &w)
-	}
-	if a.mode == event.ModeWalk && r.met {
-		if met, _ := r.metOrder(&w); a.ordering == unordered || r.order != nil && !met.Known() || !it.Order.After(met) {
-			return historical, false
-		}
-		broken = true // it wins over what was met first, so it is judged as the first
-	}
-	if a.ordering == unordered {
-		if w.known && w.same {
-			return unchanged, false
-		}
-		return apply, false
-	}
-	switch c := it.Order.Compare(w.stamp); {
-	case !w.known || c > 0:
-		return apply, broken
-	case c == 0 && w.same:
-		return unchanged, broken
-	case c == 0:
-		return apply, broken
-	case a.mode == event.ModeReplay:
-		return historical, false
-	}
-	return regressed, broken
-}
-
-// byPlace decides for a Source whose lists are read from the newest to the
-// oldest, so that of a record only the first entry counts. To read a list again
-// is not harmless: what is no later than what was applied last is left alone.
-// Datetimes tell that where both are to be trusted, else the places in one list, or
-// which of two lists begins earlier; else the change stands when it says the same of
-// whether the record is there, or states a later modification, and is in doubt when
-// not.
-func (a *decider) comparePlaces(r *record, it *event.Item, w *lastSaid) (v comparison, broken bool) {
-	dated := it.Order.Known() && !it.Late
-	if a.mode == event.ModeWalk && r.met {
-		met, trusted := r.metOrder(w)
-		ofChange := r.order != nil || w.place.Position > 0 // that the Resource List knew
-		later := it.Order.After(met) || it.Baseline && ofChange && it.Order == met
-		if !dated || !trusted || !met.Known() || !later {
-			return historical, false
-		}
-		broken = !it.Baseline // which is read last, and shows a later moment
-	}
-	c := 0
-	if dated = dated && w.stamp.Known() && !w.future; dated {
-		c = it.Order.Compare(w.stamp)
-	}
-	switch {
-	case !w.known:
-		return apply, broken
-	case c < 0:
-		return historical, false
-	case it.Baseline && w.same:
-		return unchanged, broken
-	case dated && (it.Baseline || c > 0):
-		return apply, broken
-	case it.Place.List == w.place.List && it.Place.Position > 0 && w.place.Position > 0:
-		// At the same place something else stands when the entry was corrected.
-		if it.Place.Position > w.place.Position || it.Place.Position == w.place.Position && !w.again {
-			return apply, broken
-		}
-		return unchanged, broken
-	case w.same, dated && w.again:
-		return unchanged, broken
-	case !dated && it.Place.Before(w.place):
-		return historical, false
-	case dated, w.alive == !it.Deleted, it.Place.Position == 0 && w.place.Position == 0:
-		return apply, broken
-	}
-	if stored := r.modified(a.source); stored.Known() && it.Modified.After(stored) {
-		return apply, broken
-	}
-	return doubt, broken
-}
-
-// keep: the item changes nothing that the Source says.
+// unchanged: the item changes nothing that the Source says.
 func (a *decider) unchanged(r *record, it *event.Item, d *decision) {
 	d.outcome = event.Unchanged
 	switch a.mode {
@@ -428,21 +228,21 @@ func (a *decider) apply(r *record, it *event.Item, h *hashes, d *decision) error
 	return a.publishState(r, s, it, h, d)
 }
 
-// late reports whether the item's stamp lay in the future when it was met: what
-// has waited has to remember.
+// wasLate reports whether the stamp of the item lay in the future when it was met. An
+// item that has waited remembers that.
 func (a *decider) wasLate(r *record, it *event.Item) bool {
 	switch {
 	case a.mode == event.ModeSettle && r.pending != nil:
-		return r.pending.late
+		return r.pending.v.late
 	case a.mode == event.ModeStepBack && r.regressed != nil:
-		return r.regressed.late
+		return r.regressed.v.late
 	}
 	return it.Late
 }
 
-// say notes what an item says, to compare later ones with it. What has no place
-// among lists and no datetime is an absence, or a replay: it does not take the
-// place of the entry that the lists still have.
+// set stores what an item says, to compare later items with it. An item without a place
+// in a list and without a datetime is an absence or a replay: it does not replace the
+// entry that the lists still have.
 func (s *sourceState) set(it *event.Item, late bool, o ordering) {
 	switch {
 	case o != byPlace || !it.Place.IsZero():
@@ -455,8 +255,8 @@ func (s *sourceState) set(it *event.Item, late bool, o ordering) {
 	s.claim, s.stamp, s.future, s.plain = it.Claim, it.Order, late, it.Order == it.Modified
 }
 
-// speak lets the Source that now speaks for the record say its state. s is what
-// the item's Source says.
+// publishState decides on an event if the highest-ranked Source that has the record now
+// reports another state. s is the state by the Source of the item.
 func (a *decider) publishState(r *record, s *sourceState, it *event.Item, h *hashes, d *decision) error {
 	s.suppressed, s.unsaved = nil, nil
 	first := r.topRanked(a.rank)
@@ -495,8 +295,8 @@ func (a *decider) publishState(r *record, s *sourceState, it *event.Item, h *has
 // zero, since numbers are above.
 func documentOf(it *event.Item) int64 { return ^int64(it.Document) }
 
-// turn gives the word to the Source that is to speak for the record, if it has
-// not got it already.
+// promote makes the highest-ranked Source that has the record its authority, unless it
+// is that already.
 func (a *decider) promote(r *record, d *decision) error {
 	first := r.topRanked(a.rank)
 	if first == r.authority {
@@ -521,8 +321,8 @@ func (a *decider) promote(r *record, d *decision) error {
 	return nil
 }
 
-// yield makes says[first] the one whose word the log has, and keeps the word of
-// the one before for the day the new one falls silent.
+// demote makes sources[next] the authority. The state of the authority before is kept:
+// it is published again when the new one drops the record.
 func (r *record) demote(first int) error {
 	if first == r.authority {
 		return nil

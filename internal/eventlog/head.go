@@ -124,14 +124,14 @@ func (h *headFile) write() error {
 
 func (h *headFile) close() error { return errors.Join(h.f.Sync(), h.f.Close()) }
 
-// seen takes note that the process runs now, if the clock can be believed.
+// seen records that the process runs now, if the clock can be believed.
 func (h *headFile) seen(g *clockGuard) {
 	if wall, err := g.now(); err == nil {
 		h.now.Seen = max(h.now.Seen, event.MicrosOf(wall))
 	}
 }
 
-// advance takes note of the last event. One that cannot be read now is left to
+// advance records the last event. One that cannot be read now is left to
 // verify: the head stays where it was, and is right.
 func (h *headFile) advance(ctx context.Context, tx *sqlite.Tx) {
 	_ = tx.Each(ctx, "SELECT "+eventColumns+" FROM event e ORDER BY e.seq DESC LIMIT 1", nil, h.now.scan)
@@ -241,7 +241,7 @@ func (l *Log) Loss() *Loss { return l.loss }
 // Seen returns when the log was last seen to be in use.
 func (l *Log) Seen() time.Time { return l.guard.seen }
 
-// Beat takes note that the process still runs, so that a later start can tell a
+// Beat records that the process still runs, so that a later start can tell a
 // rest from a clock that is wrong, and a status from a clock that has jumped.
 func (l *Log) Beat() error {
 	if err := l.writable(); err != nil {

@@ -27,7 +27,7 @@ func linkKey(set int64, identifier string) int64 {
 	return event.KeyBits(identifier) ^ set*0x1e3779b97f4a7c15
 }
 
-// targets are the records of the set that the items speak of besides their own.
+// targets are the records of the set that the items name besides their own.
 type targets struct {
 	linked map[string]bool // those that links lead to: whether the set will have them after the batch, as far as its items tell
 	// home has the records that are called here as an item is at its Source,
@@ -47,7 +47,7 @@ func (b *batch) loadTargets(ctx context.Context, q preparer) error {
 		addTargets(wanted, b.in.Items[i].Links)
 	}
 	for _, r := range b.records {
-		for i := range r.sources { // it may get the word
+		for i := range r.sources { // it may become the authority
 			v, err := r.sources[i].suppressedBody(r)
 			if err != nil {
 				return err

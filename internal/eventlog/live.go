@@ -93,7 +93,7 @@ func (l *Log) liveEvents(ctx context.Context, set string, at event.Seq, listed b
 	}
 }
 
-// liveNow reads the state table in one transaction: the events up to a position
+// loadState reads the state table in one transaction: the events up to a position
 // that are the last ones of live records, and the set's last position.
 func (l *Log) loadState(ctx context.Context, q sqlite.Querier, set string, at event.Seq) (*state, event.Seq, error) {
 	if c, ok := q.(*sql.Conn); ok && !l.opt.DryRun {
@@ -137,8 +137,8 @@ func (l *Log) loadState(ctx context.Context, q sqlite.Querier, set string, at ev
 	return st, now.Last, nil
 }
 
-// takeBack makes the state that of the position before a range of events. Of a
-// record that they change the first one tells whether it was there, and with which
+// rewind makes the state that of the position before a range of events. Of a
+// record that they change the first one shows whether it was there, and with which
 // event.
 func (st *state) rewind(ctx context.Context, q sqlite.Querier, since event.Range) error {
 	var told seqs // records, by their ordinals

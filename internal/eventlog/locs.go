@@ -68,8 +68,8 @@ func (l *locs) save(ctx context.Context, tx *sqlite.Tx) error {
 	return rows.Flush()
 }
 
-// locate says in the event of a decision whether lists have it, and takes note of
-// where the record now is. It returns the key of the URI that the record owned and
+// locate sets in the event of a decision whether lists have it, and stores where the
+// record now is. It returns the key of the URI that the record owned and
 // has left to others, 0 when there is none.
 func (b *batch) locate(ctx context.Context, r *record, d *decision) (left int64, err error) {
 	v := d.body
@@ -96,8 +96,8 @@ func (b *batch) locate(ctx context.Context, r *record, d *decision) (left int64,
 	return left, err
 }
 
-// join puts a record at its URI and reports whether another one owns that. Without
-// a URI it is nowhere.
+// claimURI puts a record at its URI and reports whether another one owns that. A record
+// without a URI is nowhere.
 func (b *batch) claimURI(ctx context.Context, r *record, v *body) (other bool, err error) {
 	if v.obs.Loc == "" {
 		return false, nil
@@ -113,8 +113,8 @@ func (b *batch) claimURI(ctx context.Context, r *record, v *body) (other bool, e
 	return true, b.tx.Exec(ctx, "INSERT INTO loc_other (key, record) VALUES ($1, $2)", k, r.id)
 }
 
-// leave takes a record away from a URI and reports whether another one owns that;
-// if none does, and others share it, left is its key.
+// releaseURI takes a record away from a URI and reports whether another one owns that.
+// If none does, and others share it, left is its key.
 func (b *batch) releaseURI(ctx context.Context, r *record, uri string) (other bool, left int64, err error) {
 	if uri == "" {
 		return false, 0, nil
@@ -134,7 +134,7 @@ func (b *batch) releaseURI(ctx context.Context, r *record, uri string) (other bo
 	return true, 0, b.tx.Exec(ctx, "DELETE FROM loc_other WHERE key = $1 AND record = $2", k, r.id)
 }
 
-// inherit gives a URI that its owner has left to another record that shares it, and
+// inheritURI gives a URI that its owner has left to another record that shares it, and
 // logs an event of that: to a Destination it is new. The record that was numbered
 // last comes first. Where many go one after another, mostly in the order of their
 // numbers, the URI changes hands once, not with each of them.
@@ -164,7 +164,7 @@ func (b *batch) inheritURI(ctx context.Context, key int64) error {
 	return b.appendEvent(ctx, r, r.last, event.Updated, &v)
 }
 
-// heir returns a record by its number, with its last event: the batch's own, or one
+// nextOwner returns a record by its number, with its last event: the batch's own, or one
 // that is loaded and belongs to the batch from then on.
 func (b *batch) nextOwner(ctx context.Context, q preparer, id int64) (*record, error) {
 	if b.byID == nil {

@@ -180,7 +180,9 @@ func (l *Log) quarantined(ctx context.Context, where string, arg any) (out []eve
 	err = l.read(ctx, func(c sqlite.Querier) error {
 		rows, err := c.QueryContext(ctx, selectQuarantined+where+" ORDER BY q.id", arg)
 		return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
-			q, err := scanQuarantined(rows)
+			var set string
+			q, err := scanQuarantined(rows, &set)
+			q.Set = set
 			out = append(out, q)
 			return err
 		})
@@ -188,11 +190,15 @@ func (l *Log) quarantined(ctx context.Context, where string, arg any) (out []eve
 	return out, err
 }
 
-const selectQuarantined = `SELECT q.id, q.source, s.name, q.url, q.line, q.col, q.identifier, q.rule, q.reason, q.first, q.last, q.times, q.replayed
-FROM quarantine q JOIN source src ON src.id = q.source JOIN sets s ON s.id = src.set_id WHERE `
+const (
+	quarantineColumns = "q.id, q.source, q.url, q.line, q.col, q.identifier, q.rule, q.reason, q.first, q.last, q.times, q.replayed"
+	selectQuarantined = "SELECT " + quarantineColumns + ", s.name FROM quarantine q JOIN source src ON src.id = q.source JOIN sets s ON s.id = src.set_id WHERE "
+)
 
-func scanQuarantined(rows *sql.Rows) (q event.Quarantined, err error) {
-	err = rows.Scan(&q.ID, &q.Source, &q.Set, &q.URL, &q.Line, &q.Column, &q.Record, &q.Rule, &q.Reason, &q.First, &q.Last, &q.Times, &q.Replayed)
+// scanQuarantined scans quarantineColumns, which leave out the input, and what a query
+// asks for after them.
+func scanQuarantined(rows *sql.Rows, more ...any) (q event.Quarantined, err error) {
+	err = rows.Scan(append([]any{&q.ID, &q.Source, &q.URL, &q.Line, &q.Column, &q.Record, &q.Rule, &q.Reason, &q.First, &q.Last, &q.Times, &q.Replayed}, more...)...)
 	return q, err
 }
 

@@ -19,7 +19,7 @@ type documentRow struct {
 	feed                                 *event.Feed
 }
 
-// protocols are the words of the log for the kinds of Sources.
+// protocolOf names the protocol of each kind of Source.
 func protocolOf(kind string) string {
 	switch kind {
 	case "atompmh":
@@ -104,7 +104,7 @@ func (s *scanner) scan(rows *sql.Rows) (*event.Event, error) {
 const eventPage = 500
 
 // eachRow calls do for the rows of table event in a range, in their order. It reads
-// page by page, and a page to its end before it hands on any of it: however long
+// page by page, and a page to its end before it passes on any of it: however long
 // do takes, it holds no read transaction, which would keep the write-ahead log
 // from being checkpointed.
 func eachRow(ctx context.Context, q sqlite.Querier, where string, args []any, r event.Range, wanted func(seq int64) bool, do func(c columns, sealed []byte) error) error {
@@ -381,4 +381,44 @@ func (l *Log) LastSeq(ctx context.Context) (seq event.Seq, err error) {
 		return q.QueryRowContext(ctx, "SELECT coalesce(max(seq), 0) FROM event").Scan(&seq)
 	})
 	return seq, err
+}
+
+const selectPresenceOf = `SELECT r.id, r.identifier, t.said, p.said, p.shadow, EXISTS (SELECT 1 FROM pending w WHERE w.source = src.id AND w.record = r.id)
+FROM source src JOIN record_key k ON k.key = $1 AND k.record > src.set_id << 32 AND k.record < (src.set_id + 1) << 32
+JOIN record r ON r.id = k.record
+LEFT JOIN state t ON t.record = r.id LEFT JOIN presence p ON p.record = r.id AND p.source = src.id WHERE src.id = $2`
+
+// Presence returns what a Source has of the record of its set with that
+// identifier, whichever Source is its authority.
+func (l *Log) Presence(ctx context.Context, source event.SourceID, identifier string) (holds event.Presence, err error) {
+	err = l.prepared(ctx, selectPresenceOf, []any{event.KeyBits(identifier), int64(source)}, func(rows *sql.Rows) error {
+		var id int64
+		var name string
+		var first, other, suppressed []byte
+		var pending bool
+		if err := rows.Scan(&id, &name, &first, &other, &suppressed, &pending); err != nil || name != identifier {
+			return err
+		}
+		if pending {
+			holds = event.Present
+			return nil
+		}
+		for _, stored := range [][2][]byte{{first, nil}, {other, suppressed}} {
+			if stored[0] == nil {
+				continue
+			}
+			s, err := readSourceState(stored[0], stored[1], id)
+			switch {
+			case err != nil:
+				return fmt.Errorf("what Source %d says of record %q: %w: run bridge verify", source, identifier, err)
+			case s.source != source:
+			case s.alive:
+				holds = event.Present
+			default:
+				holds = event.Withdrawn
+			}
+		}
+		return nil
+	})
+	return holds, err
 }

@@ -184,8 +184,32 @@ func (l *Log) StoredReply(ctx context.Context, source event.SourceID, request [3
 	return disposition, err
 }
 
-const selectNotices = `SELECT n.id, n.submission, n.source, s.name, n.state, n.due, n.created, n.body, n.sum
-FROM notice n JOIN source src ON src.id = n.source JOIN sets s ON s.id = src.set_id`
+const (
+	noticeColumns = "n.id, n.submission, n.source, n.state, n.due, n.created, n.body, n.sum"
+	selectNotices = "SELECT " + noticeColumns + ", s.name FROM notice n JOIN source src ON src.id = n.source JOIN sets s ON s.id = src.set_id"
+)
+
+// scanNotice scans noticeColumns, and what a query asks for after them.
+func scanNotice(rows *sql.Rows, more ...any) (n event.OutgoingNotification, source event.SourceID, err error) {
+	var raw []byte
+	var sum int64
+	if err := rows.Scan(append([]any{&n.ID, &n.Submission, &source, &n.State, &n.Due, &n.Created, &raw, &sum}, more...)...); err != nil {
+		return n, source, err
+	}
+	return n, source, intact(sum == noticeSum(source, &n, raw), readNotice(raw, &n))
+}
+
+// intact returns the error of a row, of which the sum is right or not, and the body
+// was decoded or not.
+func intact(sum bool, decoded error) error {
+	switch {
+	case !sum:
+		return errDamaged
+	case decoded != nil:
+		return fmt.Errorf("%w: %w", errDamaged, decoded)
+	}
+	return nil
+}
 
 // OutgoingDue returns those with 0 < their Due <= due, the longest due first, a page at
 // a time: those that come after the Due and ID of another one, which need not be as
@@ -209,19 +233,14 @@ func (l *Log) notices(ctx context.Context, where string, args ...any) (out []eve
 	err = l.read(ctx, func(q sqlite.Querier) error {
 		rows, err := q.QueryContext(ctx, selectNotices+" WHERE "+where, args...)
 		return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
-			var n event.OutgoingNotification
-			var source event.SourceID
-			var raw []byte
-			var sum int64
-			if err := rows.Scan(&n.ID, &n.Submission, &source, &n.Set, &n.State, &n.Due, &n.Created, &raw, &sum); err != nil {
-				return err
+			var set string
+			n, _, err := scanNotice(rows, &set)
+			if err != nil {
+				return fmt.Errorf("notice %d: %w: run bridge verify", n.ID, err)
 			}
-			if sum != noticeSum(source, &n, raw) {
-				return fmt.Errorf("notice %d: %w: run bridge verify", n.ID, errDamaged)
-			}
-			err := readNotice(raw, &n)
+			n.Set = set
 			out = append(out, n)
-			return err
+			return nil
 		})
 	})
 	return out, err
@@ -243,8 +262,21 @@ func oneOrAll(set string, after, one, last int64) (which string, args []any) {
 	return sqlite.Params(len(args) - 2), args
 }
 
-const selectNotifications = `SELECT n.id, n.source, s.name, n.digest, n.submission, n.verdict, n.first, n.last, n.times, n.stranger, n.body, n.sum
-FROM notification n JOIN source src ON src.id = n.source JOIN sets s ON s.id = src.set_id`
+const (
+	notificationColumns = "n.id, n.source, n.digest, n.submission, n.verdict, n.first, n.last, n.times, n.stranger, n.body, n.sum"
+	selectNotifications = "SELECT " + notificationColumns + ", s.name FROM notification n JOIN source src ON src.id = n.source JOIN sets s ON s.id = src.set_id"
+)
+
+// scanNotification scans notificationColumns, and what a query asks for after them.
+func scanNotification(rows *sql.Rows, more ...any) (n event.IncomingNotification, source event.SourceID, err error) {
+	var digest, raw []byte
+	var sum int64
+	if err := rows.Scan(append([]any{&n.ID, &source, &digest, &n.Submission, &n.Verdict, &n.First, &n.Last, &n.Times, &n.Anonymous, &raw, &sum}, more...)...); err != nil {
+		return n, source, err
+	}
+	copy(n.Digest[:], digest)
+	return n, source, intact(sum == notificationSum(source, &n, raw), readNotification(raw, &n))
+}
 
 // IncomingNotification returns one by its number; fs.ErrNotExist when there is none.
 func (l *Log) IncomingNotification(ctx context.Context, id int64) (*event.IncomingNotification, error) {
@@ -269,20 +301,14 @@ func (l *Log) notifications(ctx context.Context, where string, args ...any) (out
 	err = l.read(ctx, func(q sqlite.Querier) error {
 		rows, err := q.QueryContext(ctx, selectNotifications+" WHERE "+where, args...)
 		return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
-			var n event.IncomingNotification
-			var source event.SourceID
-			var digest, raw []byte
-			var sum int64
-			if err := rows.Scan(&n.ID, &source, &n.Set, &digest, &n.Submission, &n.Verdict, &n.First, &n.Last, &n.Times, &n.Anonymous, &raw, &sum); err != nil {
-				return err
+			var set string
+			n, _, err := scanNotification(rows, &set)
+			if err != nil {
+				return fmt.Errorf("notification %d: %w: run bridge verify", n.ID, err)
 			}
-			copy(n.Digest[:], digest)
-			if sum != notificationSum(source, &n, raw) {
-				return fmt.Errorf("notification %d: %w: run bridge verify", n.ID, errDamaged)
-			}
-			err := readNotification(raw, &n)
+			n.Set = set
 			out = append(out, n)
-			return err
+			return nil
 		})
 	})
 	return out, err
@@ -295,25 +321,33 @@ func (l *Log) Rejections(ctx context.Context, set string, after int64, limit int
 		after = math.MaxInt64
 	}
 	err = l.read(ctx, func(q sqlite.Querier) error {
-		rows, err := q.QueryContext(ctx, `SELECT r.id, r.source, s.name, r.at, r.body, r.sum
+		rows, err := q.QueryContext(ctx, "SELECT "+rejectionColumns+`, s.name
 FROM rejection r JOIN source src ON src.id = r.source JOIN sets s ON s.id = src.set_id WHERE s.name = ? AND r.id < ? ORDER BY r.id DESC LIMIT ?`, set, after, limit)
 		return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
-			r := event.Rejection{Anonymous: true}
-			var source event.SourceID
-			var raw []byte
-			var sum int64
-			if err := rows.Scan(&r.ID, &source, &r.Set, &r.At, &raw, &sum); err != nil {
-				return err
+			var set string
+			r, _, err := scanRejection(rows, &set)
+			if err != nil {
+				return fmt.Errorf("rejection %d: %w: run bridge verify", r.ID, err)
 			}
-			if sum != rejectionSum(source, &r, raw) {
-				return fmt.Errorf("rejection %d: %w: run bridge verify", r.ID, errDamaged)
-			}
-			err := readRejection(raw, &r)
+			r.Set = set
 			out = append(out, r)
-			return err
+			return nil
 		})
 	})
 	return out, err
+}
+
+const rejectionColumns = "r.id, r.source, r.at, r.body, r.sum"
+
+// scanRejection scans rejectionColumns, and what a query asks for after them.
+func scanRejection(rows *sql.Rows, more ...any) (r event.Rejection, source event.SourceID, err error) {
+	r.Anonymous = true
+	var raw []byte
+	var sum int64
+	if err := rows.Scan(append([]any{&r.ID, &source, &r.At, &raw, &sum}, more...)...); err != nil {
+		return r, source, err
+	}
+	return r, source, intact(sum == rejectionSum(source, &r, raw), readRejection(raw, &r))
 }
 
 // Counts returns how many submissions, notices and notifications a Source or
@@ -346,4 +380,67 @@ func (l *Log) Counts(ctx context.Context, source event.SourceID) (event.Submissi
 		})
 	})
 	return c, err
+}
+
+// submissionKeys are the columns that submissions are found by, besides state and
+// due. They hardly ever change, and an UPDATE that names them writes more
+// indexes, in places that are scattered.
+type submissionKeys struct {
+	source  event.SourceID
+	seq     event.Seq
+	token   string
+	request [32]byte
+	subject int64 // a hash
+	created event.Micros
+}
+
+var (
+	selectKeys        = "SELECT id, state, version, source, seq, token, request, subject, created FROM submission WHERE id IN (" + sqlite.Params(lookup) + ")"
+	insertSubmissions = "INSERT OR FAIL INTO submission (id, source, state, version, due, seq, token, request, subject, created, changed, owed, body, sum) VALUES "
+)
+
+// scan reads a row of selectKeys.
+func (k *submissionKeys) scan(rows *sql.Rows, id *int64, state *event.State, version *int64) error {
+	var request sql.RawBytes
+	err := rows.Scan(id, state, version, &k.source, &k.seq, &k.token, &request, &k.subject, &k.created)
+	copy(k.request[:], request)
+	return err
+}
+
+func keysOf(s *event.Submission) submissionKeys {
+	return submissionKeys{s.Source, s.Seq, s.Token, s.Request, subjectKey(s.Subject()), s.Created}
+}
+
+func subjectKey(subject string) int64 {
+	if subject == "" {
+		return 0
+	}
+	return event.KeyBits(subject)
+}
+
+// saveSubmission writes the row of a step as it is. New ones are written together,
+// by flush.
+func (x *exchange) saveSubmission(ctx context.Context, b *batch, s *event.Submission, step int) error {
+	raw := b.blob(func(to []byte) []byte { return appendSubmission(to, s) })
+	sum := submissionSum(s, raw)
+	if x.kept[step] {
+		return b.tx.Exec(ctx, "UPDATE submission SET state = $2, version = $3, due = $4, changed = $5, owed = $6, body = $7, sum = $8 WHERE id = $1",
+			s.ID, int64(s.State), s.Version, int64(s.Due), int64(s.Changed), boolArg(s.ImportPending), raw, sum)
+	}
+	k := keysOf(s)
+	var request any
+	if k.request != [32]byte{} {
+		request = k.request[:]
+	}
+	args := []any{s.ID, int64(k.source), int64(s.State), s.Version, int64(s.Due), int64(k.seq), k.token, request, k.subject,
+		int64(k.created), int64(s.Changed), boolArg(s.ImportPending), raw, sum}
+	if x.in.Updates[step].Submission.ID == 0 {
+		return x.fresh.Add(args...)
+	}
+	return b.tx.Exec(ctx, `UPDATE submission SET source = $2, state = $3, version = $4, due = $5, seq = $6, token = $7, request = $8, subject = $9,
+	created = $10, changed = $11, owed = $12, body = $13, sum = $14 WHERE id = $1`, args...)
+}
+
+func submissionSum(s *event.Submission, raw []byte) int64 {
+	return sumOf(s.ID, s.Source, int64(s.State), s.Version, s.Due, int64(s.Seq), s.Token, s.Request[:], s.Created, s.Changed, boolArg(s.ImportPending), raw)
 }

@@ -73,7 +73,7 @@ func (v *verifier) run() error {
 		{{"table loc", doRestore, v.readLocs}},
 		{{"table link", doRestore, v.readLinks}},
 		{{"table pending", doReset, v.readPending}},
-		{{"table step_back", doReset, v.readStepBacks}, {"table met_order", doReset, v.readOrders}, {"table held", doReset, v.readHeld}, {"table met", doReset, v.readMet}, {"table schedule", doReset, v.readSchedules}},
+		{{"table step_back", doReset, v.readRegressed}, {"table met_order", doReset, v.readOrders}, {"table held", doReset, v.readHeld}, {"table met", doReset, v.readMet}, {"table schedule", doReset, v.readSchedules}},
 		{{"table quarantine", doReset, v.readQuarantine}},
 		{{"tables of submissions", doRestore, v.readExchange}},
 	} {

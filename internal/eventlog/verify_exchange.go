@@ -2,6 +2,7 @@ package eventlog
 
 import (
 	"database/sql"
+	"errors"
 	"fmt"
 
 	"github.com/pmh-bridge/bridge/event"
@@ -82,20 +83,16 @@ func (v *verifier) belongs(place string, source event.SourceID, submission int64
 }
 
 func (v *verifier) readNotices(has map[counted]int64) error {
-	return v.each("SELECT n.id, n.submission, n.source, n.state, n.due, n.created, n.body, n.sum, "+ownerColumns+
-		" FROM notice n LEFT JOIN submission b ON b.id = n.submission", func(rows *sql.Rows) error {
-		var n event.OutgoingNotification
-		var source event.SourceID
+	return v.each("SELECT "+noticeColumns+", "+ownerColumns+" FROM notice n LEFT JOIN submission b ON b.id = n.submission", func(rows *sql.Rows) error {
 		var o owner
-		var raw []byte
-		var sum int64
-		if err := rows.Scan(&n.ID, &n.Submission, &source, &n.State, &n.Due, &n.Created, &raw, &sum, &o.source, &o.state, &o.body); err != nil {
+		n, source, err := scanNotice(rows, &o.source, &o.state, &o.body)
+		if err != nil && !errors.Is(err, errDamaged) {
 			return err
 		}
 		has[counted{source, tallyNotices, int64(n.State)}]++
 		place := fmt.Sprintf("notice %d", n.ID)
 		switch {
-		case sum != noticeSum(source, &n, raw) || readNotice(raw, &n) != nil:
+		case err != nil:
 			v.found(place, "it is not what was stored")
 		case n.Submission == 0:
 			v.found(place, "it belongs to no submission")
@@ -110,21 +107,16 @@ func (v *verifier) readNotices(has map[counted]int64) error {
 }
 
 func (v *verifier) readNotifications(has map[counted]int64) error {
-	return v.each("SELECT n.id, n.source, n.digest, n.submission, n.verdict, n.first, n.last, n.times, n.stranger, n.body, n.sum, "+ownerColumns+
-		" FROM notification n LEFT JOIN submission b ON b.id = n.submission", func(rows *sql.Rows) error {
-		var n event.IncomingNotification
-		var source event.SourceID
+	return v.each("SELECT "+notificationColumns+", "+ownerColumns+" FROM notification n LEFT JOIN submission b ON b.id = n.submission", func(rows *sql.Rows) error {
 		var o owner
-		var digest, raw []byte
-		var sum int64
-		if err := rows.Scan(&n.ID, &source, &digest, &n.Submission, &n.Verdict, &n.First, &n.Last, &n.Times, &n.Anonymous, &raw, &sum, &o.source, &o.state, &o.body); err != nil {
+		n, source, err := scanNotification(rows, &o.source, &o.state, &o.body)
+		if err != nil && !errors.Is(err, errDamaged) {
 			return err
 		}
 		has[counted{source, tallyNotifications, int64(n.Verdict)}]++
-		copy(n.Digest[:], digest)
 		place := fmt.Sprintf("notification %d", n.ID)
 		switch {
-		case sum != notificationSum(source, &n, raw) || readNotification(raw, &n) != nil:
+		case err != nil:
 			v.found(place, "it is not what was stored")
 		case n.Verdict == event.NotificationSettled && o.source.Valid: // it may have come to another Source of the set
 		case v.belongs(place, source, n.Submission, &o):
@@ -135,15 +127,12 @@ func (v *verifier) readNotifications(has map[counted]int64) error {
 }
 
 func (v *verifier) readRejections(map[counted]int64) error {
-	return v.each("SELECT id, source, at, body, sum FROM rejection", func(rows *sql.Rows) error {
-		var r event.Rejection
-		var source event.SourceID
-		var raw []byte
-		var sum int64
-		if err := rows.Scan(&r.ID, &source, &r.At, &raw, &sum); err != nil {
+	return v.each("SELECT "+rejectionColumns+" FROM rejection r", func(rows *sql.Rows) error {
+		r, source, err := scanRejection(rows)
+		if err != nil && !errors.Is(err, errDamaged) {
 			return err
 		}
-		if _, known := v.sources[source]; !known || sum != rejectionSum(source, &r, raw) || readRejection(raw, &r) != nil {
+		if _, known := v.sources[source]; !known || err != nil {
 			v.found(fmt.Sprintf("rejection %d", r.ID), "it is not what was stored, or its Source is missing")
 		}
 		return nil

@@ -2,6 +2,7 @@ package eventlog
 
 import (
 	"database/sql"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -33,7 +34,7 @@ func (v *verifier) readStates() error {
 		v.names(place, s.source, record, err == nil)
 		v.holds(&s, record)
 		if err == nil && live && !s.alive {
-			v.found(place, "it is live, and Source %d, which speaks for it, does not have it", s.source)
+			v.found(place, "it is live, and Source %d, its authority, does not have it", s.source)
 		}
 		return nil
 	}); err != nil {
@@ -51,25 +52,25 @@ func (v *verifier) readPresence() error {
 	return v.each("SELECT record, source, said, shadow FROM presence", func(rows *sql.Rows) error {
 		var record int64
 		var source event.SourceID
-		var raw, shadow []byte
-		if err := rows.Scan(&record, &source, &raw, &shadow); err != nil {
+		var raw, suppressed []byte
+		if err := rows.Scan(&record, &source, &raw, &suppressed); err != nil {
 			return err
 		}
 		place := fmt.Sprintf("Source %d, record %d", source, ordinal(record))
-		s, err := readSourceState(raw, shadow, record)
+		s, err := readSourceState(raw, suppressed, record)
 		v.names(place, source, record, err == nil && s.source == source)
 		v.holds(&s, record)
-		if shadow != nil {
-			v.observed(place, shadow)
+		if suppressed != nil {
+			v.observed(place, suppressed)
 		}
-		if r := v.sets[record>>32]; err == nil && s.alive && (shadow == nil || r != nil && !r.live.has(ordinal(record)-1)) {
+		if r := v.sets[record>>32]; err == nil && s.alive && (suppressed == nil || r != nil && !r.live.has(ordinal(record)-1)) {
 			v.found(place, "the Source has the record, and the record is not live or what the Source says of it is missing")
 		}
 		return nil
 	})
 }
 
-// holds takes note of what a Source has.
+// holds collects which records a Source has.
 func (v *verifier) holds(s *sourceState, record int64) {
 	if !s.alive {
 		return
@@ -199,72 +200,58 @@ func (v *verifier) readLinks() error {
 	return nil
 }
 
-func (v *verifier) readPending() error {
-	return v.each("SELECT source, record, partial, since, tries, asked, next, reason, observation, sum FROM pending", func(rows *sql.Rows) error {
-		var source event.SourceID
-		var record, since, tries, asked, next, sum int64
-		var partial bool
-		var reason string
-		var raw []byte
-		if err := rows.Scan(&source, &record, &partial, &since, &tries, &asked, &next, &reason, &raw, &sum); err != nil {
-			return err
-		}
-		place := fmt.Sprintf("Source %d, record %d", source, ordinal(record))
-		v.names(place, source, record, sum == sumOf(source, record, partial, since, tries, asked, next, reason, raw))
+// waits checks a row of one of the tables in which records wait. err is that of the
+// row, raw its observation if it has one.
+func (v *verifier) waits(key waitingKey, raw []byte, err error) error {
+	if err != nil && !errors.Is(err, errDamaged) {
+		return err
+	}
+	place := fmt.Sprintf("Source %d, record %d", key.source, ordinal(key.record))
+	v.names(place, key.source, key.record, err == nil)
+	if raw != nil {
 		v.observed(place, raw)
-		return nil
+	}
+	return nil
+}
+
+func (v *verifier) readPending() error {
+	return v.each("SELECT "+pendingColumns+" FROM pending", func(rows *sql.Rows) error {
+		var p pendingRow
+		err := p.scan(rows)
+		return v.waits(p.waitingKey, p.raw, err)
 	})
 }
 
-func (v *verifier) readStepBacks() error {
-	return v.each("SELECT source, record, stamp, future, observation, sum FROM step_back", func(rows *sql.Rows) error {
-		var source event.SourceID
-		var record, sum int64
-		var stamp sql.NullInt64
-		var future bool
-		var raw []byte
-		if err := rows.Scan(&source, &record, &stamp, &future, &raw, &sum); err != nil {
-			return err
-		}
-		place := fmt.Sprintf("Source %d, record %d", source, ordinal(record))
-		v.names(place, source, record, sum == sumOf(source, record, stampOf(stamp), future, raw))
-		v.observed(place, raw)
-		return nil
+func (v *verifier) readRegressed() error {
+	return v.each("SELECT "+regressedColumns+" FROM step_back", func(rows *sql.Rows) error {
+		var g regressedRow
+		err := g.scan(rows)
+		return v.waits(g.waitingKey, g.raw, err)
 	})
 }
 
 func (v *verifier) readOrders() error {
-	return v.each("SELECT source, record, stamp, sum FROM met_order", func(rows *sql.Rows) error {
-		var source event.SourceID
-		var record, sum int64
-		var stamp sql.NullInt64
-		err := rows.Scan(&source, &record, &stamp, &sum)
-		if err == nil {
-			v.names(fmt.Sprintf("Source %d, record %d", source, ordinal(record)), source, record, sum == sumOf(source, record, stampOf(stamp)))
-		}
-		return err
+	return v.each("SELECT "+orderColumns+" FROM met_order", func(rows *sql.Rows) error {
+		var o orderRow
+		err := o.scan(rows)
+		return v.waits(o.waitingKey, nil, err)
 	})
 }
 
 func (v *verifier) readHeld() error {
-	return v.each("SELECT source, record, since, person, sum FROM held", func(rows *sql.Rows) error {
-		var source event.SourceID
-		var record, since, person, sum int64
-		err := rows.Scan(&source, &record, &since, &person, &sum)
-		if err == nil {
-			v.names(fmt.Sprintf("Source %d, record %d", source, ordinal(record)), source, record, sum == sumOf(source, record, since, person))
-		}
-		return err
+	return v.each("SELECT "+heldColumns+" FROM held", func(rows *sql.Rows) error {
+		var h heldRow
+		err := h.scan(rows)
+		return v.waits(h.waitingKey, nil, err)
 	})
 }
 
 func (v *verifier) readHosts() error {
-	return v.each("SELECT name, public, sum FROM host", func(rows *sql.Rows) error {
-		var name string
-		var public, sum int64
-		err := rows.Scan(&name, &public, &sum)
-		if err == nil && sum != sumOf(name, public) {
+	return v.each(selectHosts, func(rows *sql.Rows) error {
+		name, _, err := scanHost(rows)
+		if errors.Is(err, errDamaged) {
 			v.found(fmt.Sprintf("host %q", name), "it is not what was stored")
+			return nil
 		}
 		return err
 	})
@@ -302,13 +289,14 @@ func (v *verifier) readMet() error {
 }
 
 func (v *verifier) readQuarantine() error {
-	return v.each(`SELECT id, source, digest, url, line, col, identifier, rule, reason, input, first, last, times, replayed, sum FROM quarantine`, func(rows *sql.Rows) error {
-		var q event.Quarantined
-		var digest []byte
+	return v.each("SELECT "+quarantineColumns+", q.input, q.sum FROM quarantine q", func(rows *sql.Rows) error {
+		var input []byte
 		var sum int64
-		if err := rows.Scan(&q.ID, &q.Source, &digest, &q.URL, &q.Line, &q.Column, &q.Record, &q.Rule, &q.Reason, &q.Input, &q.First, &q.Last, &q.Times, &q.Replayed, &sum); err != nil {
+		q, err := scanQuarantined(rows, &input, &sum)
+		if err != nil {
 			return err
 		}
+		q.Input = input
 		if _, known := v.sources[q.Source]; !known || sum != quarantineSum(&q) {
 			v.found(fmt.Sprintf("number %d", q.ID), "it is not what was stored, or its Source %d is missing", q.Source)
 		}

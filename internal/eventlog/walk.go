@@ -23,7 +23,7 @@ type walk struct {
 	sides        []side
 }
 
-// ahead holds cursors that are newer than what is stored (Batch.Lazy): of walks
+// unsavedCursors holds cursors that are newer than what is stored (Batch.Lazy): of walks
 // that have changed nothing since. It is empty in a process that only reads.
 type unsavedCursors struct {
 	mu sync.Mutex
@@ -36,10 +36,10 @@ type unsavedCursor struct {
 	since event.Micros // when something was stored last, or began to wait
 }
 
-// mostAhead is how long a cursor may be ahead while the walk goes on.
+// maxUnsaved is how long a cursor may stay unsaved while the walk goes on.
 const maxUnsaved = event.Micros(time.Minute / time.Microsecond)
 
-// lead brings a cursor that was read up to date.
+// update brings a cursor that was read up to date.
 func (a *unsavedCursors) update(source event.SourceID, c *event.Cursor) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -11,46 +11,56 @@ import (
 	"github.com/pmh-bridge/bridge/internal/sqlite"
 )
 
-// pendingRow is an observation whose content could not be fetched yet, as a
-// batch sees it.
-type pendingRow struct {
-	stamp    event.Stamp // its order
-	place    event.Place
-	modified event.Stamp
-	claim    int64
-	deleted  bool
-	late     bool
-	partial  bool
-	since    event.Micros
-	tries    int64
-	asked    event.Micros // 0: never
-	raw      []byte       // the observation
+// A record of a Source may wait in four tables: pending, held, step_back and
+// met_order. Each has one row type here, with one scan and one sum, which batches,
+// readers and verify share. scan fills in the whole row. Its error is errDamaged when
+// the row is not what was stored.
+
+// waitingKey is what the four tables have in common.
+type waitingKey struct {
+	source event.SourceID
+	record int64
 }
 
-func (p *pendingRow) is(it *event.Item) bool { return p.claim == it.Claim && p.stamp == it.Order }
+// pendingRow is an observation whose content could not be fetched yet.
+type pendingRow struct {
+	waitingKey
+	partial bool
+	since   event.Micros
+	tries   int64
+	asked   event.Micros // 0: never
+	next    event.Micros
+	reason  string
+	raw     []byte // the observation, as it is stored
+	v       body   // the same, decoded
+}
 
-func scanPending(rows *sql.Rows, source event.SourceID, known map[int64]*record) error {
-	var id, next, sum int64
-	var reason string
-	p := new(pendingRow)
-	if err := rows.Scan(&id, &p.partial, &p.since, &p.tries, &p.asked, &next, &reason, &p.raw, &sum); err != nil {
+const pendingColumns = "source, record, partial, since, tries, asked, next, reason, observation, sum"
+
+func (p *pendingRow) sum() int64 {
+	return sumOf(p.source, p.record, p.partial, p.since, p.tries, p.asked, p.next, p.reason, p.raw)
+}
+
+func (p *pendingRow) scan(rows *sql.Rows) error {
+	var sum int64
+	if err := rows.Scan(&p.source, &p.record, &p.partial, &p.since, &p.tries, &p.asked, &p.next, &p.reason, &p.raw, &sum); err != nil {
 		return err
 	}
-	var v body
-	err := readBody(p.raw, &v)
-	if err != nil || sum != sumOf(source, id, p.partial, p.since, p.tries, p.asked, next, reason, p.raw) {
-		return fmt.Errorf("what is pending of record %q: %w: run bridge verify", known[id].identifier, errDamaged)
+	if sum != p.sum() || readBody(p.raw, &p.v) != nil {
+		return errDamaged
 	}
-	p.stamp, p.place, p.claim, p.late = v.obs.Order, v.obs.Place, v.obs.Claim, v.late
-	p.modified, p.deleted = v.obs.Modified, v.obs.Deleted
-	known[id].pending = p
 	return nil
+}
+
+// is reports whether it is the observation of an item.
+func (p *pendingRow) is(it *event.Item) bool {
+	return p.v.obs.Claim == it.Claim && p.v.obs.Order == it.Order
 }
 
 // unasked is why an observation waits whose content nobody has asked for.
 const unasked = "its content has not been asked for yet"
 
-// wait keeps an observation whose content could not be had, to be asked again:
+// keepPending keeps an observation whose content could not be had, to be asked again:
 // after five minutes first, then after twice as long each time, a day at most;
 // at once when nobody has asked for it yet.
 func (b *batch) keepPending(ctx context.Context, i int, r *record, d *decision) error {
@@ -84,20 +94,19 @@ func (b *batch) keepPending(ctx context.Context, i int, r *record, d *decision) 
 		if err != nil {
 			return err
 		}
-		p = &pendingRow{stamp: it.Order, place: it.Place, modified: it.Modified, claim: it.Claim, deleted: it.Deleted, late: d.late, since: b.now,
-			raw: appendBody(nil, &body{obs: obs, document: doc, late: d.late})}
+		p = &pendingRow{waitingKey: waitingKey{b.source.id, r.id}, since: b.now, v: body{obs: obs, document: doc, late: d.late}}
+		p.raw = appendBody(nil, &p.v)
 	}
 	p.partial = it.Partial
 	r.pending = p
-	next := int64(b.now)
+	p.reason, p.next = d.reason, b.now
 	if !never {
 		p.asked = b.now
 		delay := min(5*time.Minute<<min(p.tries, 20), 24*time.Hour)
-		next = max(next+delay.Microseconds(), min(int64(it.After), next+(24*time.Hour).Microseconds()))
+		p.next = max(b.now+event.Micros(delay.Microseconds()), min(it.After, b.now+event.Micros((24*time.Hour).Microseconds())))
 	}
-	return b.tx.Exec(ctx, `INSERT OR REPLACE INTO pending (source, record, partial, since, tries, asked, next, reason, observation, sum)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`, int64(b.source.id), r.id, boolArg(p.partial), int64(p.since), p.tries, int64(p.asked), next, d.reason, p.raw,
-		sumOf(b.source.id, r.id, p.partial, p.since, p.tries, p.asked, next, d.reason, p.raw))
+	return b.tx.Exec(ctx, "INSERT OR REPLACE INTO pending ("+pendingColumns+") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+		int64(p.source), p.record, boolArg(p.partial), int64(p.since), p.tries, int64(p.asked), int64(p.next), p.reason, p.raw, p.sum())
 }
 
 func (b *batch) dropPending(ctx context.Context, r *record) error {
@@ -110,36 +119,37 @@ func (b *batch) dropPending(ctx context.Context, r *record) error {
 
 // heldRow is a deletion by absence that the guard keeps back.
 type heldRow struct {
+	waitingKey
 	since  event.Micros
 	person bool // only a person may release it
 }
 
-func scanHeld(rows *sql.Rows, source event.SourceID, known map[int64]*record) error {
-	var id, sum int64
-	h := new(heldRow)
-	if err := rows.Scan(&id, &h.since, &h.person, &sum); err != nil {
-		return err
+const heldColumns = "source, record, since, person, sum"
+
+func (h *heldRow) sum() int64 { return sumOf(h.source, h.record, h.since, h.person) }
+
+func (h *heldRow) scan(rows *sql.Rows) error {
+	var sum int64
+	err := rows.Scan(&h.source, &h.record, &h.since, &h.person, &sum)
+	if err == nil && sum != h.sum() {
+		err = errDamaged
 	}
-	if sum != sumOf(source, id, h.since, boolArg(h.person)) {
-		return fmt.Errorf("the held deletion of record %q: %w: run bridge verify", known[id].identifier, errDamaged)
-	}
-	known[id].held = h
-	return nil
+	return err
 }
 
-// hold keeps a deletion by absence back (A6). How long counts from the first
+// keepHeld keeps a deletion by absence back (A6). How long counts from the first
 // time, and what only a person may release stays so (D116).
 func (b *batch) keepHeld(ctx context.Context, r *record) error {
 	if r.held == nil {
-		r.held = &heldRow{since: b.now}
+		r.held = &heldRow{waitingKey: waitingKey{b.source.id, r.id}, since: b.now}
 	}
-	r.held.person = r.held.person || b.in.Person
-	person := boolArg(r.held.person)
-	return b.tx.Exec(ctx, "INSERT OR REPLACE INTO held (source, record, since, person, sum) VALUES ($1, $2, $3, $4, $5)",
-		int64(b.source.id), r.id, int64(r.held.since), person, sumOf(b.source.id, r.id, r.held.since, person))
+	h := r.held
+	h.person = h.person || b.in.Person
+	return b.tx.Exec(ctx, "INSERT OR REPLACE INTO held ("+heldColumns+") VALUES ($1, $2, $3, $4, $5)",
+		int64(h.source), h.record, int64(h.since), boolArg(h.person), h.sum())
 }
 
-// unhold: what reappears, or is deleted after all, leaves the held list.
+// dropHeld removes a held deletion: the record reappears, or is deleted after all.
 func (b *batch) dropHeld(ctx context.Context, r *record) error {
 	if r.held == nil {
 		return nil
@@ -148,31 +158,34 @@ func (b *batch) dropHeld(ctx context.Context, r *record) error {
 	return b.tx.Exec(ctx, "DELETE FROM held WHERE source = $1 AND record = $2", int64(b.source.id), r.id)
 }
 
-// backRow is an observation of the walk under way that is earlier than what is
+// regressedRow is an observation of the walk under way that is earlier than what is
 // stored (A1).
 type regressedRow struct {
-	stamp event.Stamp
-	late  bool
+	waitingKey
+	stamp  event.Stamp // its order
+	future bool        // the stored stamp lay in the future when it was stored
+	raw    []byte      // the observation, as it is stored
+	v      body        // the same, decoded
 }
 
-func scanRegressed(rows *sql.Rows, source event.SourceID, known map[int64]*record) error {
-	var id, sum int64
+const regressedColumns = "source, record, stamp, future, observation, sum"
+
+func (g *regressedRow) sum() int64 { return sumOf(g.source, g.record, g.stamp, g.future, g.raw) }
+
+func (g *regressedRow) scan(rows *sql.Rows) error {
 	var stamp sql.NullInt64
-	var future bool
-	var raw []byte
-	if err := rows.Scan(&id, &stamp, &future, &raw, &sum); err != nil {
+	var sum int64
+	if err := rows.Scan(&g.source, &g.record, &stamp, &g.future, &g.raw, &sum); err != nil {
 		return err
 	}
-	var v body
-	err := readBody(raw, &v)
-	if err != nil || sum != sumOf(source, id, stampOf(stamp), future, raw) {
-		return fmt.Errorf("what was stepped back of record %q: %w: run bridge verify", known[id].identifier, errDamaged)
+	g.stamp = stampOf(stamp)
+	if sum != g.sum() || readBody(g.raw, &g.v) != nil {
+		return errDamaged
 	}
-	known[id].regressed = &regressedRow{stamp: v.obs.Order, late: v.late}
 	return nil
 }
 
-// stepBack keeps an observation that is earlier than the stored one until the
+// keepRegressed keeps an observation that is earlier than the stored one until the
 // walk has ended.
 func (b *batch) keepRegressed(ctx context.Context, i int, r *record) error {
 	it := &b.in.Items[i]
@@ -181,15 +194,16 @@ func (b *batch) keepRegressed(ctx context.Context, i int, r *record) error {
 		return err
 	}
 	s := r.of(b.source.id)
-	future := s != nil && s.future || r.pending != nil && r.pending.late
-	r.regressed = &regressedRow{stamp: it.Order, late: it.Late}
-	raw := appendBody(nil, &body{obs: denormalize(it.Observation), document: doc, late: it.Late})
-	return b.tx.Exec(ctx, "INSERT OR REPLACE INTO step_back (source, record, stamp, future, observation, sum) VALUES ($1, $2, $3, $4, $5, $6)",
-		int64(b.source.id), r.id, stampArg(it.Order), boolArg(future), raw, sumOf(b.source.id, r.id, it.Order, future, raw))
+	g := &regressedRow{waitingKey: waitingKey{b.source.id, r.id}, stamp: it.Order, future: s != nil && s.future || r.pending != nil && r.pending.v.late,
+		v: body{obs: denormalize(it.Observation), document: doc, late: it.Late}}
+	g.raw = appendBody(nil, &g.v)
+	r.regressed = g
+	return b.tx.Exec(ctx, "INSERT OR REPLACE INTO step_back ("+regressedColumns+") VALUES ($1, $2, $3, $4, $5, $6)",
+		int64(g.source), g.record, stampArg(g.stamp), boolArg(g.future), g.raw, g.sum())
 }
 
-// forget: the walk has met an entry of the record that wins over the one that
-// was stepped back.
+// dropRegressed removes it when the walk has met an entry of the record that wins
+// over it.
 func (b *batch) dropRegressed(ctx context.Context, r *record) error {
 	if r.regressed == nil {
 		return nil
@@ -200,28 +214,32 @@ func (b *batch) dropRegressed(ctx context.Context, r *record) error {
 
 // orderRow is the order of an entry that the walk has met where nothing else
 // keeps it: it was bad, or not selected. What is older does not apply (D106).
-type orderRow struct{ stamp event.Stamp }
+type orderRow struct {
+	waitingKey
+	stamp event.Stamp
+}
 
-func scanOrder(rows *sql.Rows, source event.SourceID, known map[int64]*record) error {
-	var id, sum int64
+const orderColumns = "source, record, stamp, sum"
+
+func (o *orderRow) sum() int64 { return sumOf(o.source, o.record, o.stamp) }
+
+func (o *orderRow) scan(rows *sql.Rows) error {
 	var stamp sql.NullInt64
-	if err := rows.Scan(&id, &stamp, &sum); err != nil {
-		return err
+	var sum int64
+	err := rows.Scan(&o.source, &o.record, &stamp, &sum)
+	if o.stamp = stampOf(stamp); err == nil && sum != o.sum() {
+		err = errDamaged
 	}
-	if sum != sumOf(source, id, stampOf(stamp)) {
-		return fmt.Errorf("what was met of record %q: %w: run bridge verify", known[id].identifier, errDamaged)
-	}
-	known[id].order = &orderRow{stampOf(stamp)}
-	return nil
+	return err
 }
 
 func (b *batch) keepOrder(ctx context.Context, it *event.Item, r *record) error {
-	r.order = &orderRow{it.Order}
+	o := &orderRow{waitingKey{b.source.id, r.id}, it.Order}
 	if b.source.ordering == byPlace && it.Late {
-		r.order.stamp = event.Stamp{}
+		o.stamp = event.Stamp{}
 	}
-	return b.tx.Exec(ctx, "INSERT OR REPLACE INTO met_order (source, record, stamp, sum) VALUES ($1, $2, $3, $4)",
-		int64(b.source.id), r.id, stampArg(r.order.stamp), sumOf(b.source.id, r.id, r.order.stamp))
+	r.order = o
+	return b.tx.Exec(ctx, "INSERT OR REPLACE INTO met_order ("+orderColumns+") VALUES ($1, $2, $3, $4)", int64(o.source), o.record, stampArg(o.stamp), o.sum())
 }
 
 func (b *batch) dropOrder(ctx context.Context, r *record) error {
@@ -245,41 +263,32 @@ func hrefOf(obs *event.Observation) string {
 // was stored.
 func (l *Log) StepBacks(ctx context.Context, source event.SourceID) (out []event.WaitingItem, err error) {
 	err = l.read(ctx, func(q sqlite.Querier) error {
-		rows, err := q.QueryContext(ctx, "SELECT record, stamp, future, observation, sum FROM step_back WHERE source = $1 ORDER BY stamp, record", int64(source))
+		rows, err := q.QueryContext(ctx, "SELECT "+regressedColumns+" FROM step_back WHERE source = $1 ORDER BY stamp, record", int64(source))
 		return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
-			var k event.WaitingItem
-			var stamp sql.NullInt64
-			var raw []byte
-			var sum int64
-			if err := rows.Scan(&k.Number, &stamp, &k.Flag, &raw, &sum); err != nil {
-				return err
-			}
-			out, err = l.appendWaiting(ctx, q, out, k, raw, sum == sumOf(source, k.Number, stampOf(stamp), k.Flag, raw))
+			var g regressedRow
+			err := g.scan(rows)
+			out, err = appendWaiting(ctx, q, out, event.WaitingItem{Number: g.record, Flag: g.future}, &g.v, err)
 			return err
 		})
 	})
 	return out, err
 }
 
-const selectWaiting = "SELECT record, partial, since, tries, asked, next, reason, observation, sum FROM pending WHERE source = $1"
+const selectPendingOf = "SELECT " + pendingColumns + " FROM pending WHERE source = $1"
 
-func (l *Log) scanWaiting(ctx context.Context, q sqlite.Querier, source event.SourceID, rows *sql.Rows, out []event.WaitingItem) ([]event.WaitingItem, error) {
-	var k event.WaitingItem
-	var raw []byte
-	var since, asked, next, sum int64
-	if err := rows.Scan(&k.Number, &k.Flag, &since, &k.Tries, &asked, &next, &k.Reason, &raw, &sum); err != nil {
-		return out, err
-	}
-	return l.appendWaiting(ctx, q, out, k, raw, sum == sumOf(source, k.Number, k.Flag, since, k.Tries, asked, next, k.Reason, raw))
+func appendPending(ctx context.Context, q sqlite.Querier, rows *sql.Rows, out []event.WaitingItem) ([]event.WaitingItem, error) {
+	var p pendingRow
+	err := p.scan(rows)
+	return appendWaiting(ctx, q, out, event.WaitingItem{Number: p.record, Flag: p.partial, Tries: int(p.tries), Reason: p.reason}, &p.v, err)
 }
 
 // Pending returns the Source's pending observations whose next try is due, at
 // most limit, in the order of the records' numbers, after one of these.
 func (l *Log) Pending(ctx context.Context, source event.SourceID, due event.Micros, after int64, limit int) (out []event.WaitingItem, err error) {
 	err = l.read(ctx, func(q sqlite.Querier) error {
-		rows, err := q.QueryContext(ctx, selectWaiting+" AND next <= $2 AND record > $3 ORDER BY record LIMIT $4", int64(source), int64(due), after, limit)
+		rows, err := q.QueryContext(ctx, selectPendingOf+" AND next <= $2 AND record > $3 ORDER BY record LIMIT $4", int64(source), int64(due), after, limit)
 		return sqlite.ScanAll(rows, err, func(rows *sql.Rows) (err error) {
-			out, err = l.scanWaiting(ctx, q, source, rows, out)
+			out, err = appendPending(ctx, q, rows, out)
 			return err
 		})
 	})
@@ -306,9 +315,9 @@ func (l *Log) Due(ctx context.Context, source event.SourceID, due event.Micros) 
 func (l *Log) PendingOf(ctx context.Context, source event.SourceID, records []event.Due) (out []event.WaitingItem, err error) {
 	err = l.read(ctx, func(q sqlite.Querier) error {
 		for _, d := range records {
-			rows, err := q.QueryContext(ctx, selectWaiting+" AND record = $2", int64(source), d.Number)
+			rows, err := q.QueryContext(ctx, selectPendingOf+" AND record = $2", int64(source), d.Number)
 			if err := sqlite.ScanAll(rows, err, func(rows *sql.Rows) (err error) {
-				out, err = l.scanWaiting(ctx, q, source, rows, out)
+				out, err = appendPending(ctx, q, rows, out)
 				return err
 			}); err != nil {
 				return err
@@ -319,11 +328,11 @@ func (l *Log) PendingOf(ctx context.Context, source event.SourceID, records []ev
 	return out, err
 }
 
-// keep appends one that waits, with its observation and document.
-func (l *Log) appendWaiting(ctx context.Context, q sqlite.Querier, out []event.WaitingItem, k event.WaitingItem, raw []byte, whole bool) ([]event.WaitingItem, error) {
-	var v body
-	if !whole || readBody(raw, &v) != nil {
-		return out, fmt.Errorf("what waits of record %d: %w: run bridge verify", k.Number, errDamaged)
+// appendWaiting appends an item that waits, with its observation and document. err is
+// that of its row.
+func appendWaiting(ctx context.Context, q sqlite.Querier, out []event.WaitingItem, k event.WaitingItem, v *body, err error) ([]event.WaitingItem, error) {
+	if err != nil {
+		return out, fmt.Errorf("what waits of record %d: %w: run bridge verify", k.Number, err)
 	}
 	k.Observation = v.obs
 	doc, err := readDocument(ctx, q, v.document)

@@ -7,27 +7,27 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 )
 
-// echo tells whether an item comes from a bridge that has the record from this
-// set, or from a Source of this set: its via is the original that the set has,
-// or had, from another Source. Were that a presence, what is deleted at its
+// isLoopback reports whether an item comes from a bridge that has the record from this
+// set, or from a Source of this set: its via is the original that the set has, or
+// had, from another Source. If that counted as a presence, a record deleted at its
 // origin would live on in a ring of bridges.
 func (a *decider) isLoopback(r *record, it *event.Item) (bool, error) {
 	if it.Via.Href == "" || it.Deleted || !a.others {
 		return false, nil
 	}
-	if home := a.targets.ownIDs[it.SourceIdentifier]; home != nil {
-		if echo, err := home.hasOriginal(it.Via.Href, 0); echo || err != nil {
-			return echo, err
+	if own := a.targets.ownIDs[it.SourceIdentifier]; own != nil {
+		if loopback, err := own.hasOriginal(it.Via.Href, 0); loopback || err != nil {
+			return loopback, err
 		}
 	}
 	return r.hasOriginal(it.Via.Href, a.source)
 }
 
-// has tells whether a Source, but for one, says that this is the original, or was
-// the last to say so.
-func (r *record) hasOriginal(via string, but event.SourceID) (bool, error) {
+// hasOriginal reports whether a Source other than except says that via is the original
+// of the record, or was the last to say so.
+func (r *record) hasOriginal(via string, except event.SourceID) (bool, error) {
 	for i := range r.sources {
-		if r.sources[i].source == but {
+		if r.sources[i].source == except {
 			continue
 		}
 		obs, err := r.observation(i)
@@ -41,12 +41,12 @@ func (r *record) hasOriginal(via string, but event.SourceID) (bool, error) {
 	return false, nil
 }
 
-// had tells whether the Source has said before that this is the original.
+// hadVia reports whether the Source has said before that via is the original.
 func (s *sourceState) hadVia(via string) bool {
 	return len(s.vias) > 0 && slices.Contains(s.vias, event.KeyBits(via))
 }
 
-// remember keeps where the original was, when an item says that it is elsewhere.
+// rememberVia keeps where the original was, when an item says that it is elsewhere.
 func (r *record) rememberVia(s *sourceState, it *event.Item) error {
 	if it.Deleted || r.last == nil && s == &r.sources[r.authority] { // nothing that counts has changed
 		return nil
@@ -61,8 +61,8 @@ func (r *record) rememberVia(s *sourceState, it *event.Item) error {
 	return nil
 }
 
-// disown takes the presence of bridges away that have given the record before
-// its original came from a Source of the set itself.
+// dropLoopback removes the presence of bridges that gave the record before its original
+// came from a Source of the set itself.
 func (a *decider) dropLoopback(r *record, it *event.Item) error {
 	if it.Via.Href != "" || !a.others {
 		return nil
@@ -84,8 +84,8 @@ func (a *decider) dropLoopback(r *record, it *event.Item) error {
 	return nil
 }
 
-// word returns what says[i] stands for, as far as it is known: the log has that
-// of the speaker, alive or deleted.
+// observation returns what sources[i] last said, as far as it is known. The observation
+// of the authority is in the log, alive or deleted.
 func (r *record) observation(i int) (*event.Observation, error) {
 	switch v, err := r.sources[i].suppressedBody(r); {
 	case v != nil:
@@ -98,12 +98,12 @@ func (r *record) observation(i int) (*event.Observation, error) {
 	return &r.last.obs, nil
 }
 
-// modified is when the record was modified, by the last word of a Source;
-// unknown when that does not say.
+// modified returns when the record was modified, by what a Source last said; unknown
+// when the Source does not say.
 func (r *record) modified(source event.SourceID) event.Stamp {
 	i := slices.IndexFunc(r.sources, func(s sourceState) bool { return s.source == source })
 	if p := r.pending; p != nil && !p.partial {
-		return p.modified
+		return p.v.obs.Modified
 	}
 	if i < 0 {
 		return event.Stamp{}
@@ -115,8 +115,8 @@ func (r *record) modified(source event.SourceID) event.Stamp {
 	return obs.Modified
 }
 
-// takeEcho notes what the bridge said, so that it need not be looked at again,
-// and takes its presence away if it had one.
+// applyLoopback stores what the bridge said, so that it need not be looked at again,
+// and removes its presence if it had one.
 func (a *decider) applyLoopback(r *record, it *event.Item, h *hashes, d *decision) error {
 	s := r.of(a.source)
 	if s == nil {
@@ -132,7 +132,7 @@ func (a *decider) applyLoopback(r *record, it *event.Item, h *hashes, d *decisio
 	return err
 }
 
-// loadHomes looks up what may come back under another identifier.
+// loadOwnIDs looks up the records that may come back under another identifier.
 func (b *batch) loadOwnIDs(ctx context.Context, q preparer) error {
 	var names []event.Item
 	for i := range b.in.Items {

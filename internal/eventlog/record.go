@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,7 +13,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/sqlite"
 )
 
-// said is what one Source last said of a record.
+// sourceState is what one Source last said of a record.
 type sourceState struct {
 	source event.SourceID
 	alive  bool
@@ -25,11 +26,11 @@ type sourceState struct {
 	// last. They tell what a bridge gives back.
 	vias []int64
 	// parts are what the parts of the Source say, where others than the first have
-	// spoken.
+	// said anything.
 	parts []part
-	// shadow is the observation of a Source that does not speak for the record,
-	// as it is stored; word is one that is not stored yet. The speaker's is in
-	// the log.
+	// suppressed is the observation of a Source that is not the authority of the
+	// record, as it is stored; unsaved is one that is not stored yet. That of the
+	// authority is in the log.
 	suppressed []byte
 	unsaved    *body
 	wasAlive   bool // whether it was alive when it was stored
@@ -37,7 +38,8 @@ type sourceState struct {
 	dirty      bool
 }
 
-// kept returns the observation of a Source that does not speak; nil without one.
+// suppressedBody returns the observation of a Source that is not the authority; nil
+// without one.
 func (s *sourceState) suppressedBody(r *record) (*body, error) {
 	if s.unsaved != nil || s.suppressed == nil {
 		return s.unsaved, nil
@@ -58,7 +60,7 @@ const (
 	stateParts  = 32 // parts follow
 )
 
-// keptVias is how many former originals are remembered.
+// maxVias is how many former originals are remembered.
 const maxVias = 64
 
 func (s *sourceState) flags() byte {
@@ -98,8 +100,8 @@ type record struct {
 	seq    event.Seq
 	live   bool
 	digest int64
-	// says holds what the Sources say. speaker is the index of the one whose word
-	// the log has, alive or deleted; it is kept in table state.
+	// sources holds what each Source last said. authority is the index of the one
+	// whose state the log has, alive or deleted; it is kept in table state.
 	sources   []sourceState
 	authority int
 	// last is the body of the event at seq, loaded when it is needed.
@@ -126,15 +128,15 @@ func (r *record) of(source event.SourceID) *sourceState {
 	return nil
 }
 
-// add makes room for what another Source says.
+// addSource adds a Source that has said nothing yet.
 func (r *record) addSource(source event.SourceID) *sourceState {
 	r.sources = append(r.sources, sourceState{source: source})
 	return &r.sources[len(r.sources)-1]
 }
 
-// first returns the index of the Source that is to speak for the record: of those
-// that have it the first in the order of the configuration (A15); -1 when none
-// has it. Which Source said something first does not count.
+// topRanked returns the index of the Source that is to be the authority: of those that
+// have the record the first in the order of the configuration (A15); -1 when none has
+// it. Which Source said something first does not count.
 func (r *record) topRanked(rank map[event.SourceID]int64) int {
 	best := -1
 	for i := range r.sources {
@@ -191,10 +193,10 @@ var (
 	selectRecords = `SELECT r.id, k.key, r.identifier, s.seq, s.digest, s.said
 FROM record_key k JOIN record r ON r.id = k.record LEFT JOIN state s ON s.record = r.id WHERE k.key IN (` + sqlite.Params(lookup) + `) AND k.record > ? AND k.record < ?`
 	selectPresence  = `SELECT record, source, said, shadow FROM presence WHERE record IN (` + sqlite.Params(lookup) + `)`
-	selectPending   = `SELECT record, partial, since, tries, asked, next, reason, observation, sum FROM pending WHERE record IN (` + sqlite.Params(lookup) + `) AND source = ?`
-	selectRegressed = `SELECT record, stamp, future, observation, sum FROM step_back WHERE record IN (` + sqlite.Params(lookup) + `) AND source = ?`
-	selectOrder     = `SELECT record, stamp, sum FROM met_order WHERE record IN (` + sqlite.Params(lookup) + `) AND source = ?`
-	selectHeld      = `SELECT record, since, person, sum FROM held WHERE record IN (` + sqlite.Params(lookup) + `) AND source = ?`
+	selectPending   = "SELECT " + pendingColumns + " FROM pending WHERE record IN (" + sqlite.Params(lookup) + ") AND source = ?"
+	selectRegressed = "SELECT " + regressedColumns + " FROM step_back WHERE record IN (" + sqlite.Params(lookup) + ") AND source = ?"
+	selectOrder     = "SELECT " + orderColumns + " FROM met_order WHERE record IN (" + sqlite.Params(lookup) + ") AND source = ?"
+	selectHeld      = "SELECT " + heldColumns + " FROM held WHERE record IN (" + sqlite.Params(lookup) + ") AND source = ?"
 )
 
 // recordsOf looks up the records of the items: result[i] is that of items[i], and
@@ -281,10 +283,26 @@ func (b *batch) loadRest(ctx context.Context, q preparer, all []*record) error {
 		scan   func(*sql.Rows) error
 	}{
 		{src.others, q, selectPresence, func(rows *sql.Rows) error { return scanPresence(rows, known) }},
-		{src.pending, withSource(q, src.id), selectPending, func(rows *sql.Rows) error { return scanPending(rows, src.id, known) }},
-		{src.regressed, withSource(q, src.id), selectRegressed, func(rows *sql.Rows) error { return scanRegressed(rows, src.id, known) }},
-		{src.orders, withSource(q, src.id), selectOrder, func(rows *sql.Rows) error { return scanOrder(rows, src.id, known) }},
-		{src.held, withSource(q, src.id), selectHeld, func(rows *sql.Rows) error { return scanHeld(rows, src.id, known) }},
+		{src.pending, withSource(q, src.id), selectPending, func(rows *sql.Rows) error {
+			p := new(pendingRow)
+			err := p.scan(rows)
+			return found(known[p.record], "what is pending", err, func(r *record) { r.pending = p })
+		}},
+		{src.regressed, withSource(q, src.id), selectRegressed, func(rows *sql.Rows) error {
+			g := new(regressedRow)
+			err := g.scan(rows)
+			return found(known[g.record], "what was stepped back", err, func(r *record) { r.regressed = g })
+		}},
+		{src.orders, withSource(q, src.id), selectOrder, func(rows *sql.Rows) error {
+			o := new(orderRow)
+			err := o.scan(rows)
+			return found(known[o.record], "what was met", err, func(r *record) { r.order = o })
+		}},
+		{src.held, withSource(q, src.id), selectHeld, func(rows *sql.Rows) error {
+			h := new(heldRow)
+			err := h.scan(rows)
+			return found(known[h.record], "the held deletion", err, func(r *record) { r.held = h })
+		}},
 	} {
 		if t.wanted {
 			if err := each(ctx, t.q, t.text, ids, t.scan); err != nil {
@@ -295,13 +313,25 @@ func (b *batch) loadRest(ctx context.Context, q preparer, all []*record) error {
 	return nil
 }
 
-func scanPresence(rows *sql.Rows, known map[int64]*record) error {
-	var id, source int64
-	var raw, shadow []byte
-	if err := rows.Scan(&id, &source, &raw, &shadow); err != nil {
+// found gives a record what a row has of it. err is that of the row.
+func found(r *record, what string, err error, set func(r *record)) error {
+	if r == nil || err != nil && !errors.Is(err, errDamaged) {
 		return err
 	}
-	s, err := readSourceState(raw, shadow, id)
+	if err != nil {
+		return fmt.Errorf("%s of record %q: %w: run bridge verify", what, r.identifier, err)
+	}
+	set(r)
+	return nil
+}
+
+func scanPresence(rows *sql.Rows, known map[int64]*record) error {
+	var id, source int64
+	var raw, suppressed []byte
+	if err := rows.Scan(&id, &source, &raw, &suppressed); err != nil {
+		return err
+	}
+	s, err := readSourceState(raw, suppressed, id)
 	if err != nil || s.source != event.SourceID(source) {
 		return fmt.Errorf("what Source %d says of record %q: %w: run bridge verify", source, known[id].identifier, errDamaged)
 	}

@@ -1,0 +1,390 @@
+package eventlog
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"github.com/pmh-bridge/bridge/event"
+)
+
+// ordering is what puts in order what a Source says of one record.
+type ordering uint8
+
+const (
+	// unordered: nothing does. Feeds, folders and SIP: what differs applies.
+	unordered ordering = iota
+	// byStamp: the stamp of an entry (Atom-PMH, OAI-PMH).
+	byStamp
+	// byPlace: the place of a change in its list, and its datetime where it has
+	// one (ResourceSync). When a resource was modified orders nothing.
+	byPlace
+)
+
+// orderingOfKind returns the ordering of a kind of Source. What was said under another
+// ordering cannot be compared: the kind of a Source may change (D107).
+func orderingOfKind(kind string) ordering {
+	switch kind {
+	case "atompmh", "oaipmh":
+		return byStamp
+	case "resourcesync":
+		return byPlace
+	}
+	return unordered
+}
+
+// orderedBy returns the ordering under which something was said.
+func orderedBy(stamp event.Stamp, place event.Place) ordering {
+	switch {
+	case !place.IsZero():
+		return byPlace
+	case stamp.Known():
+		return byStamp
+	}
+	return unordered
+}
+
+// comparison is what the order of an item makes of it.
+type comparison uint8
+
+const (
+	apply     comparison = iota + 1
+	unchanged            // the stored claim, or nothing to say
+	historical
+	regressed
+	superseded // pending content that a newer entry has replaced
+	doubt      // nothing shows whether it or what is stored is newer: its URL has to be asked
+)
+
+// lastSaid is what a Source last said of a record, as far as later items are compared
+// with it.
+type lastSaid struct {
+	known  bool // it said something
+	alive  bool
+	stamp  event.Stamp
+	place  event.Place
+	future bool // its stamp lay in the future when it was stored
+	same   bool // it is what the item says
+	again  bool // the Source said exactly this, whatever absence has made of it since
+}
+
+// lastSaid returns what the item is compared with. A pending observation is newer than
+// what is stored, published or not. An order of another kind is none.
+func (a *decider) lastSaid(r *record, it *event.Item) (w lastSaid) {
+	if s := r.of(a.source); s != nil {
+		w = lastSaid{known: true, alive: s.alive, stamp: s.stamp, place: s.place, future: s.future, same: s.claim == it.Claim && s.alive == !it.Deleted, again: s.claim == it.Claim}
+	}
+	if p := r.pending; p != nil && !p.partial && (!w.known || a.ordering == byPlace && !p.v.obs.Place.IsZero() || a.ordering != byPlace && !p.v.obs.Order.Before(w.stamp)) {
+		o := &p.v.obs
+		w = lastSaid{known: true, alive: !o.Deleted, stamp: o.Order, place: o.Place, future: p.v.late, same: o.Claim == it.Claim && o.Deleted == it.Deleted, again: o.Claim == it.Claim}
+	}
+	w.comparableBy(a.ordering)
+	return w
+}
+
+// comparableBy forgets an order that is none under another ordering. What was said then
+// has to be said again.
+func (w *lastSaid) comparableBy(o ordering) {
+	if w.known && o != unordered && orderedBy(w.stamp, w.place) != o {
+		*w = lastSaid{known: true, alive: w.alive}
+	}
+}
+
+// metOrder is the stamp of what was met of the record in this walk, and whether
+// it can be trusted. Where it is unknown nothing is later.
+func (r *record) metOrder(w *lastSaid) (stamp event.Stamp, trusted bool) {
+	switch {
+	case r.order != nil:
+		return r.order.stamp, true
+	case r.regressed != nil:
+		return r.regressed.stamp, true
+	}
+	return w.stamp, !w.future
+}
+
+// compare decides by the order of the item alone. It changes nothing.
+func (a *decider) compare(r *record, it *event.Item) (v comparison, broken bool) {
+	s := r.of(a.source)
+	switch a.mode {
+	case event.ModeSubmission:
+		return apply, false
+	case event.ModeStepBack:
+		if r.regressed == nil || r.regressed.stamp != it.Order {
+			return superseded, false
+		}
+		return apply, false
+	case event.ModeSettle:
+		switch {
+		case r.pending == nil || !r.pending.is(it):
+			return superseded, false
+		case it.Deleted || a.ordering == byPlace && a.content != event.Mirror: // it waits for an answer
+			return doubt, false
+		}
+		return apply, false
+	case event.ModeAbsent, event.ModeHold:
+		switch {
+		case (s == nil || !s.alive) && r.pending == nil:
+			return unchanged, false
+		case a.mode == event.ModeAbsent && it.Reason == "" && s != nil && s.undated(a.parts):
+			return doubt, false // the enumeration may be older than the change
+		}
+		return apply, false
+	}
+	w := a.lastSaid(r, it)
+	if a.ordering == byPlace {
+		return a.comparePlaces(r, it, &w)
+	}
+	if a.mode == event.ModeWalk && r.met {
+		if met, _ := r.metOrder(&w); a.ordering == unordered || r.order != nil && !met.Known() || !it.Order.After(met) {
+			return historical, false
+		}
+		broken = true // it wins over what was met first, so it is judged as the first
+	}
+	if a.ordering == unordered {
+		if w.known && w.same {
+			return unchanged, false
+		}
+		return apply, false
+	}
+	switch c := it.Order.Compare(w.stamp); {
+	case !w.known || c > 0:
+		return apply, broken
+	case c == 0 && w.same:
+		return unchanged, broken
+	case c == 0:
+		return apply, broken
+	case a.mode == event.ModeReplay:
+		return historical, false
+	}
+	return regressed, broken
+}
+
+// comparePlaces decides for a Source whose lists are read from the newest to the
+// oldest, so that only the first entry of a record counts. Reading a list again must
+// not undo anything: an item that is no later than what was applied last is left alone.
+// Datetimes decide where both can be trusted. Otherwise the places in one list decide,
+// or which of two lists begins earlier. Otherwise the change applies when it agrees on
+// whether the record exists, or states a later modification; else it is in doubt.
+func (a *decider) comparePlaces(r *record, it *event.Item, w *lastSaid) (v comparison, broken bool) {
+	dated := it.Order.Known() && !it.Late
+	if a.mode == event.ModeWalk && r.met {
+		met, trusted := r.metOrder(w)
+		ofChange := r.order != nil || w.place.Position > 0 // that the Resource List knew
+		later := it.Order.After(met) || it.Baseline && ofChange && it.Order == met
+		if !dated || !trusted || !met.Known() || !later {
+			return historical, false
+		}
+		broken = !it.Baseline // which is read last, and shows a later moment
+	}
+	c := 0
+	if dated = dated && w.stamp.Known() && !w.future; dated {
+		c = it.Order.Compare(w.stamp)
+	}
+	switch {
+	case !w.known:
+		return apply, broken
+	case c < 0:
+		return historical, false
+	case it.Baseline && w.same:
+		return unchanged, broken
+	case dated && (it.Baseline || c > 0):
+		return apply, broken
+	case it.Place.List == w.place.List && it.Place.Position > 0 && w.place.Position > 0:
+		// At the same place something else stands when the entry was corrected.
+		if it.Place.Position > w.place.Position || it.Place.Position == w.place.Position && !w.again {
+			return apply, broken
+		}
+		return unchanged, broken
+	case w.same, dated && w.again:
+		return unchanged, broken
+	case !dated && it.Place.Before(w.place):
+		return historical, false
+	case dated, w.alive == !it.Deleted, it.Place.Position == 0 && w.place.Position == 0:
+		return apply, broken
+	}
+	if stored := r.modified(a.source); stored.Known() && it.Modified.After(stored) {
+		return apply, broken
+	}
+	return doubt, broken
+}
+
+// part is what one part of a Source last said of a record: one of its sets of
+// resources (ResourceSync 9). A record that stands in several is gone when none
+// has it (D2). What the record is, is what the Source said last, in whichever
+// part; whether it is there, each part says for itself.
+type part struct {
+	number        int
+	alive, future bool
+	stamp         event.Stamp
+	place         event.Place
+	claim         int64
+}
+
+func (p *part) lastSaid(it *event.Item) lastSaid {
+	return lastSaid{known: true, alive: p.alive, stamp: p.stamp, place: p.place, future: p.future, same: p.claim == it.Claim && p.alive == !it.Deleted, again: p.claim == it.Claim}
+}
+
+const (
+	partAlive  = 1
+	partFuture = 2
+)
+
+func (p *part) append(b []byte) []byte {
+	b = binary.AppendUvarint(b, uint64(p.number))
+	var f byte
+	if p.alive {
+		f |= partAlive
+	}
+	if p.future {
+		f |= partFuture
+	}
+	b = appendStamp(append(b, f), p.stamp)
+	return appendPlace(binary.LittleEndian.AppendUint64(b, uint64(p.claim)), p.place)
+}
+
+func (r *reader) part() part {
+	p := part{number: int(r.uvarint())}
+	f := r.byte()
+	p.alive, p.future = f&partAlive != 0, f&partFuture != 0
+	p.stamp, p.claim, p.place = r.stamp(), r.fixed(), r.place()
+	return p
+}
+
+// part returns what a part of the Source says; nil when it has said nothing.
+func (s *sourceState) part(number int) *part {
+	for i := range s.parts {
+		if s.parts[i].number == number {
+			return &s.parts[i]
+		}
+	}
+	return nil
+}
+
+// asPart returns what the Source says as that of the only part that has said anything.
+func (s *sourceState) asPart() part {
+	return part{number: s.place.Part, alive: s.alive, future: s.future, stamp: s.stamp, place: s.place, claim: s.claim}
+}
+
+// inOther reports whether another part of the Source has the record.
+func (s *sourceState) inOther(number int) bool {
+	for i := range s.parts {
+		if s.parts[i].alive && s.parts[i].number != number {
+			return true
+		}
+	}
+	return len(s.parts) == 0 && s.alive && !s.place.IsZero() && s.place.Part != number
+}
+
+// setPart stores what an item says for its part. Where only the first part has said
+// anything, that is what the Source says.
+func (s *sourceState) setPart(it *event.Item, late bool) {
+	number := it.Place.Part
+	if len(s.parts) == 0 {
+		if number == 0 && (s.place.IsZero() || s.place.Part == 0) {
+			return
+		}
+		if !s.place.IsZero() {
+			s.parts = append(s.parts, s.asPart())
+		}
+	}
+	p := s.part(number)
+	if p == nil {
+		s.parts = append(s.parts, part{number: number})
+		p = &s.parts[len(s.parts)-1]
+	}
+	p.alive, p.future, p.stamp, p.place, p.claim = !it.Deleted, late, it.Order, it.Place, it.Claim
+}
+
+// inLists reports whether the items stand in lists, each of a part of the Source.
+func (a *decider) inLists() bool {
+	return a.ordering == byPlace && (a.mode == event.ModeWalk || a.mode == event.ModeSettle)
+}
+
+// notePart stores what an item says for its part, and nothing else of it.
+func (a *decider) notePart(r *record, it *event.Item, d *decision) {
+	s := r.of(a.source)
+	if s == nil {
+		s = r.addSource(a.source)
+	}
+	s.setPart(it, d.late)
+	s.dirty, d.changed, d.old, d.outcome = true, true, true, event.Unchanged
+}
+
+// decidePart decides for a Source with several parts. v is the comparison with what the
+// Source last said. Whether the record exists the item says for its own part only, so it
+// is compared with what that part has said. noted: nothing else follows.
+func (a *decider) decidePart(r *record, it *event.Item, v comparison, d *decision) (_ comparison, noted bool) {
+	s := r.of(a.source)
+	if it.Place.Part == 0 && (s == nil || len(s.parts) == 0) && (s == nil || s.place.Part == 0) {
+		return v, false
+	}
+	own := a.comparePart(r, it, s)
+	switch {
+	case own != apply && own != doubt:
+		d.old = true
+		return own, false
+	case it.Deleted && s != nil && s.inOther(it.Place.Part): // whatever the URL says
+		return apply, false
+	case it.Deleted:
+		return own, false
+	case s != nil && s.alive, r.pending != nil && !r.pending.v.obs.Deleted:
+		if v == apply {
+			return apply, false
+		}
+	case r.order == nil:
+		return own, false // it was gone, and is there
+	}
+	a.notePart(r, it, d)
+	return v, true
+}
+
+// comparePart decides by the order of the item in its own part.
+func (a *decider) comparePart(r *record, it *event.Item, s *sourceState) comparison {
+	var w lastSaid
+	if s != nil {
+		if p := s.part(it.Place.Part); p != nil {
+			w = p.lastSaid(it)
+		} else if len(s.parts) == 0 && s.place.Part == it.Place.Part {
+			p := s.asPart()
+			w = p.lastSaid(it)
+		}
+	}
+	if p := r.pending; p != nil && !p.partial && p.v.obs.Place.Part == it.Place.Part {
+		o := &p.v.obs
+		waits := part{alive: !o.Deleted, future: p.v.late, stamp: o.Order, place: o.Place, claim: o.Claim}
+		w = waits.lastSaid(it)
+	}
+	w.comparableBy(a.ordering)
+	own := *r
+	own.met, own.order, own.regressed = r.metPart, nil, nil
+	v, _ := a.comparePlaces(&own, it, &w)
+	return v
+}
+
+// leavePart notes that one part no longer has a record, which others have.
+func (a *decider) leavePart(r *record, it *event.Item) decision {
+	d := decision{outcome: event.Unchanged}
+	s := r.of(a.source)
+	if s == nil || !s.inOther(it.Place.Part) {
+		return d
+	}
+	if p := s.part(it.Place.Part); p != nil && p.alive {
+		p.alive, s.dirty, d.changed = false, true, true
+	}
+	return d
+}
+
+// undated reports whether a list of changes mentioned the record last, without a
+// time that can be compared with that of an enumeration.
+func (p *part) undated() bool { return p.place.Position > 0 && (!p.stamp.Known() || p.future) }
+
+// undated reports the same of the Source, or of one of the parts that it has,
+// where it ever had several.
+func (s *sourceState) undated(parts []int) bool {
+	all := s.parts
+	if len(all) == 0 {
+		all = []part{s.asPart()}
+	}
+	return slices.ContainsFunc(all, func(p part) bool {
+		return p.alive && p.undated() && (len(parts) == 0 || slices.Contains(parts, p.number))
+	})
+}

@@ -1,0 +1,286 @@
+package eventlog
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/sqlite"
+)
+
+// SetConfig is what the configuration says of a set.
+type SetConfig struct {
+	// Name of the set. An empty Title or Description leaves what is stored; a
+	// new set's title is its name.
+	Name, Title, Description string
+	Content                  event.Content
+	// AnyContent takes the content mode of a set that is there already, whatever
+	// Content says; Configure then sets Content to it.
+	AnyContent bool
+	// SegmentEvents and SegmentHours say when a segment closes; 0 is 10,000
+	// and 24, more than 50,000 events is 50,000.
+	SegmentEvents, SegmentHours int
+	// Sources by rank: the first that has a record is its authority.
+	Sources []SourceConfig
+	// Whole tells that the configuration has no other Sources of the set: those
+	// that the log knows besides are not configured any more.
+	Whole bool
+	// Partial: a new set has Sources that are yet to be walked.
+	Partial bool
+	// KeepOrder leaves Sources that are there already in the order in which they
+	// were first seen, and puts new ones behind them.
+	KeepOrder bool
+	// First is filled in by Configure: the Source that the set had first. Who that
+	// is never changes.
+	First event.SourceID
+}
+
+// ContentError: a set was made with another content mode, which is fixed.
+type ContentError struct {
+	Set       string
+	Has, Want event.Content
+}
+
+func (e *ContentError) Error() string {
+	return fmt.Sprintf("set %s was made with content = %q, which cannot be changed to %q: put it back, or make a new set with another name and harvest into that", e.Set, e.Has, e.Want)
+}
+
+// SourceConfig is what the configuration says of a Source.
+type SourceConfig struct {
+	// ID is filled in by Configure.
+	ID event.SourceID
+	// Name is what a Source stays the same by when its URL changes; "" has it
+	// known by its URL alone.
+	Name string
+	// Kind is what is stored when it is "", and filled in by Configure then.
+	Kind string
+	URL  string
+}
+
+// Configure brings sets and their Sources up to date in one transaction, and
+// makes those that are missing. In each set the Sources get their rank in the
+// order in which they stand; those that the configuration no longer has come
+// after them. Where everything is as it should be nothing is written. Another
+// content mode is a *ContentError.
+//
+// former are the Sources that a configuration which is whole has no longer, also
+// those of sets that it does not have (D116).
+func (l *Log) Configure(ctx context.Context, sets []SetConfig) (former []FormerSource, err error) {
+	err = l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
+		former = nil
+		named := map[string]bool{}
+		for i := range sets {
+			named[sets[i].Name] = true
+			id, err := l.ensureSet(ctx, tx, &sets[i])
+			if err != nil {
+				return err
+			}
+			if err := l.ensureSources(ctx, tx, id, &sets[i], &former); err != nil {
+				return err
+			}
+		}
+		if !slices.ContainsFunc(sets, func(s SetConfig) bool { return s.Whole }) {
+			return nil
+		}
+		others := map[string]int64{}
+		if err := tx.Each(ctx, selectSets, nil, func(rows *sql.Rows) error {
+			id, set, err := scanSet(rows)
+			if !named[set.Name] {
+				others[set.Name] = id
+			}
+			return err
+		}); err != nil {
+			return err
+		}
+		for _, name := range slices.Sorted(maps.Keys(others)) {
+			if err := l.ensureSources(ctx, tx, others[name], &SetConfig{Name: name, Whole: true}, &former); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return former, err
+}
+
+// FormerSource is a Source that is not configured any more, and has not been
+// forgotten.
+type FormerSource struct{ Set, URL string }
+
+// EnsureSet is Configure for one set whose Sources stay as they are.
+func (l *Log) EnsureSet(ctx context.Context, c SetConfig) error {
+	return l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
+		_, err := l.ensureSet(ctx, tx, &c)
+		return err
+	})
+}
+
+func (l *Log) ensureSet(ctx context.Context, tx *sqlite.Tx, c *SetConfig) (int64, error) {
+	id, has, err := l.findSet(ctx, tx, c.Name)
+	if err != nil {
+		return 0, err
+	}
+	want := has
+	want.Name, want.Title, want.Description = c.Name, cmp.Or(c.Title, has.Title, c.Name), cmp.Or(c.Description, has.Description)
+	want.segmentEvents, want.segmentHours = min(max(c.SegmentEvents, 0), maxEntries), max(c.SegmentHours, 0)
+	if want.segmentEvents == 0 {
+		want.segmentEvents = 10_000
+	}
+	if want.segmentHours == 0 {
+		want.segmentHours = 24
+	}
+	if c.AnyContent && id != 0 {
+		c.Content = has.Content
+	}
+	want.Content = c.Content
+	switch {
+	case id != 0 && has.Content != c.Content:
+		return 0, &ContentError{Set: c.Name, Has: has.Content, Want: c.Content}
+	case id != 0 && want == has:
+		return id, nil
+	case id != 0:
+		return id, tx.Exec(ctx, "UPDATE sets SET title = $2, description = $3, segment_events = $4, segment_hours = $5, sum = $6 WHERE id = $1",
+			id, want.Title, want.Description, want.segmentEvents, want.segmentHours, want.sum())
+	}
+	if want.Created, err = l.now(); err != nil {
+		return 0, err
+	}
+	want.Feed, want.Complete = newUUID(), newUUID()
+	if err := tx.Each(ctx, `INSERT INTO sets (name, title, description, content, created, feed, complete, segment_events, segment_hours, sum, last_observed, clock, partial)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $5, $5, $11) RETURNING id`, []any{want.Name, want.Title, want.Description, int64(want.Content), int64(want.Created), want.Feed, want.Complete,
+		want.segmentEvents, want.segmentHours, want.sum(), boolArg(c.Partial)}, func(rows *sql.Rows) error { return rows.Scan(&id) }); err != nil {
+		return 0, err
+	}
+	return id, tx.Exec(ctx, "INSERT INTO segment (set_id, n, from_at) VALUES ($1, 1, $2)", id, int64(want.Created))
+}
+
+// storedSet is a row of sets.
+type storedSet struct {
+	event.Set
+	segmentEvents, segmentHours int
+}
+
+func (s *storedSet) sum() int64 {
+	return sumOf(s.Name, s.Title, s.Description, int64(s.Content), s.Created, s.Feed, s.Complete, s.segmentEvents, s.segmentHours)
+}
+
+// findSet returns a set with its number, 0 when there is none.
+func (l *Log) findSet(ctx context.Context, tx *sqlite.Tx, name string) (id int64, set storedSet, err error) {
+	err = tx.Each(ctx, selectSets+" WHERE name = $1", []any{name}, func(rows *sql.Rows) (err error) {
+		id, set, err = scanSet(rows)
+		return err
+	})
+	return id, set, err
+}
+
+func noSet(name string) error {
+	return fmt.Errorf("no set %q in this data folder: %w", name, fs.ErrNotExist)
+}
+
+const selectSets = `SELECT id, name, title, description, content, created, feed, complete, segment_events, segment_hours, sum, last_seq, last_observed, clock, live, events, partial FROM sets`
+
+func scanSet(rows *sql.Rows) (id int64, s storedSet, err error) {
+	var sum int64
+	err = rows.Scan(&id, &s.Name, &s.Title, &s.Description, &s.Content, &s.Created, &s.Feed, &s.Complete, &s.segmentEvents, &s.segmentHours, &sum,
+		&s.Last, &s.LastObserved, &s.Newest, &s.Live, &s.Events, &s.Partial)
+	if err == nil && sum != s.sum() {
+		err = fmt.Errorf("set %q: %w: run bridge verify", s.Name, errDamaged)
+	}
+	return id, s, err
+}
+
+// Whole records that each Source of a set was walked whole.
+func (l *Log) Whole(ctx context.Context, set string) error {
+	return l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
+		return tx.Exec(ctx, "UPDATE sets SET partial = 0 WHERE name = $1", set)
+	})
+}
+
+// Sets returns all sets in the order of their creation.
+func (l *Log) Sets(ctx context.Context) ([]event.Set, error) {
+	var out []event.Set
+	err := l.sets(ctx, " ORDER BY id", nil, func(_ int64, s event.Set) { out = append(out, s) })
+	return out, err
+}
+
+func (l *Log) sets(ctx context.Context, where string, args []any, found func(id int64, s event.Set)) error {
+	return l.read(ctx, func(q sqlite.Querier) error {
+		rows, err := q.QueryContext(ctx, selectSets+where, args...)
+		return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+			id, s, err := scanSet(rows)
+			if err == nil {
+				found(id, s.Set)
+			}
+			return err
+		})
+	})
+}
+
+// Set returns one set; fs.ErrNotExist when there is none of that name.
+func (l *Log) Set(ctx context.Context, name string) (set event.Set, err error) {
+	found := false
+	err = l.sets(ctx, " WHERE name = $1", []any{name}, func(_ int64, s event.Set) { set, found = s, true })
+	if err == nil && !found {
+		err = noSet(name)
+	}
+	return set, err
+}
+
+// Segments returns the segments of a set, oldest first; the last is open.
+func (l *Log) Segments(ctx context.Context, set string) (out []event.Segment, err error) {
+	err = l.read(ctx, func(q sqlite.Querier) error {
+		rows, err := q.QueryContext(ctx, `SELECT n, from_at, until_at, start, first, last, g.events, entries, weight, feed_weight
+FROM segment g JOIN sets s ON s.id = g.set_id WHERE s.name = $1 ORDER BY n`, set)
+		return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+			s, err := scanSegment(rows)
+			out = append(out, s.Segment)
+			return err
+		})
+	})
+	if err == nil && len(out) == 0 {
+		return nil, noSet(set)
+	}
+	return out, err
+}
+
+// Hosts returns the host names that were connected to, and which of them had
+// public addresses then.
+func (l *Log) Hosts(ctx context.Context) (map[string]bool, error) {
+	known := map[string]bool{}
+	err := l.read(ctx, func(q sqlite.Querier) error {
+		rows, err := q.QueryContext(ctx, selectHosts)
+		return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+			name, public, err := scanHost(rows)
+			if errors.Is(err, errDamaged) {
+				err = fmt.Errorf("host %q: %w: run bridge verify", name, err)
+			}
+			known[name] = public
+			return err
+		})
+	})
+	return known, err
+}
+
+const selectHosts = "SELECT name, public, sum FROM host"
+
+func scanHost(rows *sql.Rows) (name string, public bool, err error) {
+	var sum int64
+	err = rows.Scan(&name, &public, &sum)
+	if err == nil && sum != sumOf(name, public) {
+		err = errDamaged
+	}
+	return name, public, err
+}
+
+// RememberHost keeps whether a host name that was connected to for the first time
+// had public addresses.
+func (l *Log) RememberHost(ctx context.Context, name string, public bool) error {
+	return l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
+		return tx.Exec(ctx, "INSERT OR IGNORE INTO host (name, public, sum) VALUES ($1, $2, $3)", name, boolArg(public), sumOf(name, public))
+	})
+}

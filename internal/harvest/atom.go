@@ -146,7 +146,7 @@ func (d *atomDocument) next(b *backlog[atomEntry]) error {
 // quarantine puts an entry into quarantine. Its record counts as met.
 func (d *atomDocument) quarantine(b *backlog[atomEntry], e *atompmh.EntryError) {
 	b.addBad(event.Quarantined{URL: e.URL, Line: e.Line, Column: e.Column, Record: e.ID, Rule: e.Rule, Reason: e.Reason, Input: e.Input})
-	if !meets(e.ID) {
+	if !identifiesRecord(e.ID) {
 		return
 	}
 	met := atomEntry{Item: event.Item{Quarantine: true}, Updated: e.Updated}
@@ -155,9 +155,9 @@ func (d *atomDocument) quarantine(b *backlog[atomEntry], e *atompmh.EntryError) 
 	b.add(met, 0)
 }
 
-// meets reports whether the identifier of a bad entry tells which record it is
+// identifiesRecord reports whether the identifier of a bad entry tells which record it is
 // about. The log has none with a longer one than it takes.
-func meets(id string) bool { return id != "" && len(id) <= event.MaxIdentifier }
+func identifiesRecord(id string) bool { return id != "" && len(id) <= event.MaxIdentifier }
 
 // ruleOf is the rule that an entry breaks which was read and cannot be translated.
 func ruleOf(err error) string {
@@ -179,7 +179,7 @@ func (d *atomDocument) add(b *backlog[atomEntry], e *atompmh.Entry) {
 	switch {
 	case errors.Is(err, translate.ErrUnselected), errors.Is(err, translate.ErrOwn):
 		r.updateReport(func(p *Report) { p.Skipped++ })
-		if !errors.Is(err, translate.ErrUnselected) || r.old(&it.Observation) {
+		if !errors.Is(err, translate.ErrUnselected) || r.beforeSince(&it.Observation) {
 			return
 		}
 		it.Unselected = true
@@ -254,9 +254,9 @@ func (d *atomDocument) latest(ctx context.Context, b *backlog[atomEntry], entrie
 	return items, nil
 }
 
-// old reports whether since leaves an observation out, and with it all that is
+// beforeSince reports whether since leaves an observation out, and with it all that is
 // older: then nothing has to remember that its record was met.
-func (r *run) old(o *event.Observation) bool {
+func (r *run) beforeSince(o *event.Observation) bool {
 	since := r.src.Selection.Since
 	return since.Known() && o.Modified.Known() && o.Modified.Before(since) && o.Modified == o.Order
 }

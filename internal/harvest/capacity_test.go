@@ -11,9 +11,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestPlacesAreLent: harvests that wait for their servers do not keep others from
+// TestSlotsAreLent: harvests that wait for their servers do not keep others from
 // working, however many they are (D148, D151).
-func TestPlacesAreLent(t *testing.T) {
+func TestSlotsAreLent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c capacity
 		ctx, end := context.WithCancel(t.Context())
@@ -38,18 +38,18 @@ func TestPlacesAreLent(t *testing.T) {
 			p.close()
 		}
 		if took := time.Since(start); took > 11*slotAfter {
-			t.Errorf("50 good harvests had their places after %s", took)
+			t.Errorf("50 good harvests had their slots after %s", took)
 		}
 		end()
 		all.Wait()
 		if c.slots != 0 || len(c.queue) != 0 {
-			t.Errorf("%d places are taken in the end, %d wait", c.slots, len(c.queue))
+			t.Errorf("%d slots are in use in the end, %d wait", c.slots, len(c.queue))
 		}
 	})
 }
 
-// TestPlacesAreBounded: no more harvests work at a time than there are places.
-func TestPlacesAreBounded(t *testing.T) {
+// TestSlotsAreBounded: no more harvests work at a time than there are slots.
+func TestSlotsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c capacity
 		var mu sync.Mutex
@@ -81,7 +81,7 @@ func TestPlacesAreBounded(t *testing.T) {
 		}
 		all.Wait()
 		if most != slotsAtOnce || c.slots != 0 {
-			t.Errorf("%d harvests worked at a time, want %d; %d places are taken in the end", most, slotsAtOnce, c.slots)
+			t.Errorf("%d harvests worked at a time, want %d; %d slots are in use in the end", most, slotsAtOnce, c.slots)
 		}
 	})
 }
@@ -146,7 +146,7 @@ func TestMemoryIsBounded(t *testing.T) {
 				t.Errorf("%d documents were read in part at a time, want %d at most", mostPartly, slotsAtOnce+1)
 			}
 			if c.used != 0 || c.slots != 0 || len(c.waiting) != 0 || c.beyondLimit != nil {
-				t.Errorf("in the end %d bytes, %d places and %d waiters are left", c.used, c.slots, len(c.waiting))
+				t.Errorf("in the end %d bytes, %d slots in use and %d waiters are left", c.used, c.slots, len(c.waiting))
 			}
 		})
 	})

@@ -250,7 +250,7 @@ func (p *feedPage) next(b *backlog[event.Item]) error {
 		return nil
 	}
 	b.addBad(event.Quarantined{URL: p.answer.URL, Line: it.entry.Line, Column: it.entry.Column, Record: it.entry.ID, Rule: it.rule, Reason: it.reason, Input: it.input})
-	if meets(it.entry.ID) {
+	if identifiesRecord(it.entry.ID) {
 		bad := event.Item{Quarantine: true}
 		bad.Record, bad.SourceIdentifier = p.r.src.Selection.Identifier(it.entry.ID)
 		b.add(bad, 0)

@@ -162,7 +162,7 @@ func (d *listDocument) next(b *backlog[event.Item]) error {
 func (d *listDocument) quarantine(b *backlog[event.Item], e *resourcesync.EntryError) {
 	record := cmp.Or(e.ID, e.Loc)
 	b.addBad(event.Quarantined{URL: e.URL, Line: e.Line, Column: e.Column, Record: record, Rule: e.Rule, Reason: e.Reason, Input: e.Input})
-	if meets(record) {
+	if identifiesRecord(record) {
 		it := event.Item{Quarantine: true}
 		it.Record, it.SourceIdentifier = d.wants.Identifier(record)
 		it.Order = stampOf(e.Datetime)

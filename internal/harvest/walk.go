@@ -142,7 +142,7 @@ func resumeWalk[T any](ctx context.Context, r *run, w walker[T]) error {
 	}
 	err := runWalk(ctx, r, w, &c)
 	switch {
-	case r.atItsEnd():
+	case r.retryAfterTooMany():
 		return nil
 	case err == nil, r.documents.Load() > 0, ctx.Err() != nil, errors.Is(err, event.ErrConflict):
 		return err
@@ -233,7 +233,7 @@ func (r *run) end(ctx context.Context, o *outcome) error {
 	if o.Gap != nil {
 		// What is newer than the missing document was applied, what is older has not
 		// been seen (A8).
-		if err := r.openGap(*o.Gap); err != nil {
+		if err := r.setGap(*o.Gap); err != nil {
 			return err
 		}
 		r.memory.walkMemory = o.Memory
@@ -347,15 +347,15 @@ type gap struct {
 // tooMany ends a harvest that has read as many documents as it may. What it has
 // not read is a gap; the walk can go on should the cap be raised.
 func (r *run) tooMany(ctx context.Context, at string, why error) error {
-	if err := r.openGap(gap{URL: at, Reason: why.Error()}); err != nil {
+	if err := r.setGap(gap{URL: at, Reason: why.Error()}); err != nil {
 		return err
 	}
 	return r.commit(ctx, &event.Batch{Next: r.data, Progress: r.progress()})
 }
 
-// atItsEnd reports whether an unfinished walk had read as many documents as it
+// retryAfterTooMany reports whether an unfinished walk had read as many documents as it
 // may, before this harvest. The walk begins anew then, for what is new since.
-func (r *run) atItsEnd() bool {
+func (r *run) retryAfterTooMany() bool {
 	if r.report.Gap == "" || r.documents.Load() > 0 || r.data == nil {
 		return false
 	}
@@ -363,8 +363,8 @@ func (r *run) atItsEnd() bool {
 	return true
 }
 
-// openGap notes a gap, and since when there has been one.
-func (r *run) openGap(g gap) error {
+// setGap notes a gap, and since when there has been one.
+func (r *run) setGap(g gap) error {
 	r.updateReport(func(p *Report) { p.Gap = g.URL + ": " + g.Reason })
 	g.Since = r.h.now().UTC()
 	var before gap

@@ -43,7 +43,7 @@ func fill(v reflect.Value, n int) {
 
 // D64: what waits in a file comes back as it was, all of it, in its order, and with
 // what else is said of its record.
-func TestSpill(t *testing.T) {
+func TestEntryFile(t *testing.T) {
 	s, err := newEntryFile(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

@@ -214,6 +214,7 @@ func (r *run) harvestOnce(ctx context.Context) (err error) {
 	if err = r.load(ctx); err != nil {
 		return err
 	}
+	r.startAnewIfMoved()
 	r.walking = true
 	err = r.dispatch(ctx)
 	r.walking = false
@@ -266,7 +267,6 @@ func (r *run) load(ctx context.Context) (err error) {
 	if err := unmarshal(r.stored.Memory, &r.memory); err != nil {
 		return fmt.Errorf("what the last harvest left cannot be read (%w): run bridge source reset %s", err, r.src.Set)
 	}
-	r.startAnewIfMoved()
 	return nil
 }
 
@@ -299,6 +299,7 @@ func (r *run) dispatch(ctx context.Context) error {
 		if err := r.load(ctx); err != nil { // another kind begins anew
 			return err
 		}
+		r.startAnewIfMoved()
 	}
 	switch r.src.Kind {
 	case AtomPMH:

@@ -75,33 +75,27 @@ var ErrNoGap = errors.New("the Source has no gap")
 // a gap that was never walked whole it accepts that its set is published without it, and
 // returns the Source's URL; else the error is ErrNoGap.
 func (h *Harvester) AcceptGap(ctx context.Context, src *Source) (string, error) {
-	p, err := h.Log.Progress(ctx, src.ID)
+	r, err := h.open(ctx, src)
 	if err != nil {
 		return "", err
 	}
-	var m memory
-	if err := unmarshal(p.Memory, &m); err != nil {
-		return "", err
-	}
-	whole := m.Whole == src.Epoch
-	m.Whole = src.Epoch
-	if p.Gap == "" {
+	whole := r.memory.Whole == src.Epoch
+	r.memory.Whole = src.Epoch
+	if r.stored.Gap == "" {
 		if whole || src.Kind == SIP {
 			return "", ErrNoGap
 		}
-		r := &run{h: h, src: src, memory: m, stored: p, version: p.Cursor.Version}
-		return src.URL, r.commit(ctx, &event.Batch{Next: p.Cursor.Data, Progress: r.progress()})
+		return src.URL, r.commit(ctx, &event.Batch{Next: r.data, Progress: r.progress()})
 	}
 	var open gap
-	if err := json.Unmarshal([]byte(p.Gap), &open); err != nil {
+	if err := json.Unmarshal([]byte(r.stored.Gap), &open); err != nil {
 		return "", err
 	}
-	if !slices.Contains(m.Accepted, open.URL) {
-		m.Accepted = append(m.Accepted, open.URL)
+	if !slices.Contains(r.memory.Accepted, open.URL) {
+		r.memory.Accepted = append(r.memory.Accepted, open.URL)
 	}
-	r := &run{h: h, src: src, memory: m, stored: p, version: p.Cursor.Version}
-	if t, ok := event.StampOf(open.Target); ok && !open.Target.IsZero() {
-		r.stored.Mark = t
+	if mark := stampOrUnknown(open.Target); mark.Known() {
+		r.stored.Mark = mark
 	}
 	r.stored.Gap = ""
 	r.memory.FullAt = h.now().UTC() // the chain was read as far as it will go
@@ -148,12 +142,7 @@ func AwaitedSets(feed string, sources []event.Progress, now time.Time) *follow.W
 func (h *Harvester) open(ctx context.Context, src *Source) (*run, error) {
 	r := &run{h: h, src: src}
 	r.report.Started = h.now().UTC()
-	var err error
-	if r.stored, err = h.Log.Progress(ctx, src.ID); err != nil {
-		return r, err
-	}
-	r.version, r.data = r.stored.Cursor.Version, r.stored.Cursor.Data
-	return r, unmarshal(r.stored.Memory, &r.memory)
+	return r, r.load(ctx)
 }
 
 // Settle asks for the pending contents of a Source that are due.

@@ -11,8 +11,8 @@ import (
 	"sync"
 )
 
-// ErrFull: a request may hold no more bytes now. It is the server's state and
-// not the request's fault: answer 503 or 451, so that the client comes again.
+// ErrFull: a request may hold no more bytes now. The request is not at fault: answer
+// 503 or 451, so that the client tries again.
 var ErrFull = errors.New("too much is being received at a time")
 
 // Bytes is a budget for the bytes of requests under way, shared by all

@@ -14,9 +14,9 @@ type ConnLimits struct {
 	// All of them, and those of one client. Above a limit the connection that has
 	// been idle for the longest time is closed for the new one.
 	All, PerClient int
-	// Spare are connections above the limits, where none is idle: enough of the
-	// server is left in them to say that it is busy, and that it lives (see
-	// IsSpare). When they are used up, the oldest idle one is closed for the next.
+	// Spare is the number of connections above the limits that are accepted when none
+	// is idle, to answer that the server is busy, and /healthz (see IsSpare). Above it
+	// the oldest idle one is closed for the next.
 	Spare int
 	// Exempt reports whether a client may have as many as there are in all, such as
 	// a proxy in front of us; a nil func exempts none.
@@ -68,7 +68,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// admit returns nil where there is no room, not even among the spare ones.
+// admit returns nil when the connection exceeds all limits.
 func (l *Listener) admit(conn net.Conn) *Conn {
 	c := &Conn{Conn: conn, l: l, client: ClientOf(conn.RemoteAddr().String())}
 	var victim *Conn
@@ -146,8 +146,8 @@ func (l *Listener) leave(c *Conn) {
 	c.place = nil
 }
 
-// State is for http.Server.ConnState, which calls a connection active when the
-// header of a request has come, and no sooner.
+// State is the function for http.Server.ConnState, which reports a connection as active
+// once the header of a request has arrived.
 func (l *Listener) State(conn net.Conn, state http.ConnState) {
 	c, ok := conn.(*Conn)
 	if !ok || c.spare {
@@ -163,8 +163,7 @@ func (l *Listener) State(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// IsSpare reports whether a connection is one above the limits, and of a client
-// that has too many.
+// IsSpare reports whether a connection was accepted above the limits.
 func IsSpare(c net.Conn) bool {
 	own, ok := c.(*Conn)
 	return ok && own.spare

@@ -25,8 +25,8 @@ type Quota struct {
 	clients map[netip.Addr]Amount
 }
 
-// quotaClients is how many clients are told apart in a day; all others count as
-// one.
+// quotaClients is how many clients are counted separately in a day; all others count
+// as one.
 const quotaClients = 100_000
 
 // Take counts a message of a client that has n bytes. The error is a *QuotaError:
@@ -61,8 +61,7 @@ func (a Amount) exceeds(limit Amount) bool {
 	return limit.Messages > 0 && a.Messages > limit.Messages || limit.Bytes > 0 && a.Bytes > limit.Bytes
 }
 
-// QuotaError: a client, or all of them, had as much stored as they may have in a
-// day.
+// QuotaError: the daily quota of a client, or of all of them, is used up.
 type QuotaError struct {
 	Limit  Amount
 	Client bool // it is the client's own
@@ -93,16 +92,15 @@ const (
 	attemptClients = 10_000
 )
 
-// Attempts slows down clients that guess: ten failed attempts in a row are free,
-// and after that one every six seconds. Its methods may be called from any
-// goroutine; the zero Attempts is ready.
+// Attempts slows down clients that guess passwords: it allows ten failed attempts in a
+// row, and then one every six seconds. Its methods may be called from any goroutine;
+// the zero Attempts is ready.
 type Attempts struct {
 	mu     sync.Mutex
 	failed map[netip.Addr]time.Time // when the last failure will be forgotten
 }
 
-// Wait returns how long a client has to wait before its next attempt; 0 is not at
-// all.
+// Wait returns how long a client must wait before its next attempt; 0 is no wait.
 func (a *Attempts) Wait(client netip.Addr, now time.Time) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -137,8 +135,8 @@ func (a *Attempts) Failed(client netip.Addr, now time.Time) {
 	a.failed[client] = until.Add(attemptEvery)
 }
 
-// Client returns who counts as one client: an IPv4 address, or the /64 of an IPv6
-// address, since one client has all of that.
+// Client returns the address that identifies a client: an IPv4 address, or the /64 of
+// an IPv6 address, since one client has all of that.
 func Client(a netip.Addr) netip.Addr {
 	a = a.Unmap().WithZone("")
 	if a.Is6() {
@@ -148,8 +146,8 @@ func Client(a netip.Addr) netip.Addr {
 	return a
 }
 
-// ClientOf is Client of an address with a port, as net/http and net.Conn give it.
-// The zero Addr stands for all who have no address.
+// ClientOf is Client of an address with a port, as net/http and net.Conn return it. The
+// zero Addr stands for all clients without an address.
 func ClientOf(remote string) netip.Addr {
 	ap, err := netip.ParseAddrPort(remote)
 	if err != nil {

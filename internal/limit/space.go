@@ -6,17 +6,16 @@ import (
 	"time"
 )
 
-// Space keeps some of a disk free: what strangers send and what can be made again
-// is refused before the rest of the disk is used up. Its methods may be called from
-// any goroutine.
+// Space reserves a part of a disk for the log: submissions and the cache are refused
+// before the disk is full. Its methods may be called from any goroutine.
 type Space struct {
 	// Folder is on the disk.
 	Folder string
 	// Floor is how many bytes are kept free at least; and so is one Share-th of the
 	// disk, but no more than 50 GiB of it. 0 is no share.
 	Floor, Share int64
-	// Changed is told when the disk begins to be nearly full, with why, and when it
-	// ends, with nil; a nil func is not.
+	// Changed, if not nil, is called with the reason when the disk becomes nearly full,
+	// and with nil when that ends.
 	Changed func(why error)
 
 	mu    sync.Mutex
@@ -24,7 +23,7 @@ type Space struct {
 	why   error
 }
 
-// LowError: less of a disk is free than shall be.
+// LowError: less of a disk is free than is reserved.
 type LowError struct {
 	Folder      string
 	Free, Floor int64
@@ -34,8 +33,8 @@ func (e *LowError) Error() string {
 	return fmt.Sprintf("the disk of %s is nearly full: %d MiB are free, and %d MiB are kept for what must be written", e.Folder, e.Free>>20, e.Floor>>20)
 }
 
-// Low returns a *LowError while the disk is nearly full, as it was in the last
-// second, and nil otherwise, also where the system does not tell.
+// Low returns a *LowError while the disk is nearly full, and nil otherwise, also where
+// the system does not tell. The result is up to a second old.
 func (s *Space) Low() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,10 +8,10 @@ import (
 	"github.com/pmh-bridge/bridge/internal/defect"
 )
 
-// deflater compresses what is written to it, in a goroutine of its own: making
-// a list and compressing it cost about the same, so on two processors both
-// together take the time of one. Its bytes depend on what is written, not on
-// how it is cut into pieces by time.
+// deflater compresses what is written to it, in a goroutine of its own: rendering a
+// list and compressing it cost about the same, so on two processors both together take
+// the time of one. Its output depends on the bytes written, not on the sizes of the
+// writes or their timing.
 type deflater struct {
 	full chan []byte // pieces to compress
 	free chan []byte // pieces to fill again
@@ -61,7 +61,7 @@ func (d *deflater) run(zw *gzip.Writer) {
 	}
 }
 
-// Write hands a copy of p to the compression.
+// Write queues a copy of p for compression.
 func (d *deflater) Write(p []byte) (int, error) {
 	select {
 	case <-d.dead:

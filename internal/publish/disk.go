@@ -5,9 +5,9 @@ import (
 	"path/filepath"
 )
 
-// disk is every change that this package makes to the file system, one method a
-// step. A test hands in fault, which stands around each step and can make it
-// fail: before it took effect, or although it did.
+// disk makes every change of this package to the file system, one method for each
+// step. A test sets fault, which wraps each step and can make it fail: before it took
+// effect, or although it did.
 type disk struct {
 	fault func(op, path string, step func() error) error
 }
@@ -98,8 +98,8 @@ func (f *file) Close() error {
 	return f.disk.do("close", open.Name(), open.Close)
 }
 
-// abandon closes and removes what was to become a file. It serves tidiness
-// alone: what it leaves behind is never read.
+// abandon closes and removes an unfinished file. If that fails the file stays, and is
+// never read.
 func (f *file) abandon() {
 	if f.f != nil {
 		name := f.f.Name()

@@ -14,7 +14,7 @@ import (
 	"github.com/pmh-bridge/bridge/translate"
 )
 
-// Meta is what a server needs to know of a document before its bytes.
+// Meta has the header values of a document.
 type Meta struct {
 	// ContentType of the document; with gzip it is that of what is compressed.
 	ContentType string
@@ -32,8 +32,8 @@ type Meta struct {
 	Gzip bool
 }
 
-// Document is a document as it was when it was asked for, however the log has
-// grown since.
+// Document is a document as it was when it was requested, even if the log has grown
+// since.
 type Document struct {
 	Meta
 	open func() (io.ReadSeekCloser, int64, error)
@@ -93,7 +93,7 @@ func (p *Publisher) Document(ctx context.Context, path string, gzip bool) (*Docu
 	return p.document(ctx, it, gzip), nil
 }
 
-// item finds the set's documents that are no Resource Lists.
+// item finds a document of the set that is not a Resource List.
 func (p *Publisher) item(ctx context.Context, name, rest string) (Item, error) {
 	list, isList := strings.CutPrefix(rest, "changelist/")
 	feed, isFeed := strings.CutPrefix(rest, "feed/")

@@ -13,19 +13,19 @@ import (
 	"github.com/pmh-bridge/bridge/translate"
 )
 
-// The feeds of a set (Atom-PMH): one in archives, of all that happened to its
-// records, and, while it is small, a complete one of those that live.
+// The feeds of a set (Atom-PMH): an archived one of all its events and, while the set
+// is small, a complete one of its live records.
 
 const (
 	// completeLimit is how many records a complete feed has at most (P5).
 	completeLimit = 50_000
-	// completeBytes is how long it is at most: consumers, we among them, take
+	// completeBytes is how long it is at most: consumers, ours included, accept
 	// documents of 64 MiB.
 	completeBytes = 62_000_000
 )
 
-// TooManyError: a set has too many records for a complete feed (P5), or too long
-// ones. A server answers 404 and says what it says.
+// TooManyError: a set has too many records for a complete feed (P5), or too long ones.
+// A server answers 404 with its message.
 type TooManyError struct {
 	Path    string
 	Records int64
@@ -61,8 +61,8 @@ func planFeeds(set event.Set, segments []event.Segment) []Item {
 	return items
 }
 
-// subscription is the open segment. Where segments are of a later moment than
-// set, it shows of them what there was at that of set.
+// subscription returns the document of the open segment. Where segments were read later
+// than set, it shows them as they were at the moment of set.
 func subscription(set event.Set, segments []event.Segment) Item {
 	open := segments[len(segments)-1]
 	it := Item{Path: setPath(set.Name, "feed.atom"), Kind: Subscription, Set: set,
@@ -76,11 +76,11 @@ func subscription(set event.Set, segments []event.Segment) Item {
 	return it
 }
 
-// archivePath is where the archive document of segment n is.
+// archivePath returns the path of the archive document of segment n.
 func archivePath(set string, n int) string { return fmt.Sprintf("/sets/%s/feed/%d.atom", set, n) }
 
-// archive is a closed segment. It has its last form when the next one has closed
-// too, and with that has a document to link to (P2).
+// archive returns the document of a closed segment. It is final when the next segment
+// has closed too, and so has a document to link to (P2).
 func archive(set event.Set, first int, s, next event.Segment) Item {
 	return Item{Path: archivePath(set.Name, s.N), Kind: Archive, Set: set, Closed: !next.Open(),
 		N: s.N, Events: s.Range(), Entries: s.Events, From: s.From, Until: s.Until, At: s.Until, Next: next.Until, First: s.N == first}
@@ -101,8 +101,8 @@ func (it *Item) feedID() string {
 	return it.Set.Feed
 }
 
-// feedTitle is the title of the set, save in archive documents: an operator may
-// change the title, and they never change. So these have the set's name.
+// feedTitle is the title of the set, but its name in archive documents: an operator may
+// change the title, and archive documents never change.
 func (it *Item) feedTitle() string {
 	if it.Kind == Archive {
 		return it.Set.Name
@@ -141,8 +141,8 @@ func (p *Publisher) complete(set event.Set) (Item, error) {
 	return it, nil
 }
 
-// completeDocument returns the complete feed. Whether it is too long shows only
-// when it is made. Then it is not tried again before the set is a tenth smaller.
+// completeDocument returns the complete feed. Only rendering it shows that it is too
+// long. Then it is not tried again before the set is a tenth smaller.
 func (p *Publisher) completeDocument(ctx context.Context, st *state, it Item, gzip bool) (*Document, error) {
 	tooLong := &TooManyError{Path: it.Path, Records: it.Set.Live, Limit: completeLimit, Bytes: it.most, Instead: p.base + setPath(it.Set.Name, "feed.atom")}
 	st.mu.Lock()
@@ -169,7 +169,7 @@ func (p *Publisher) completeDocument(ctx context.Context, st *state, it Item, gz
 // errTooLong: a document is longer than it may be. No part of it is published.
 var errTooLong = errors.New("the document is too long")
 
-// limitedWriter passes on so many bytes, and then fails.
+// limitedWriter fails after a number of bytes.
 type limitedWriter struct {
 	w    io.Writer
 	left int64

@@ -23,7 +23,7 @@ import (
 // when the gzip library does.
 const FormatVersion = 1
 
-// Kind is what a document is.
+// Kind is the kind of a document.
 type Kind uint8
 
 // The kinds of documents.
@@ -42,8 +42,7 @@ const (
 	Complete         // all live records as a feed
 )
 
-// Item is one document of a plan: where it is, and the values that decide its
-// bytes.
+// Item is one document of a plan: its path, and the values that determine its bytes.
 type Item struct {
 	// Path follows the base URL.
 	Path string
@@ -54,11 +53,11 @@ type Item struct {
 	Set event.Set
 	// N is the number of a segment, or of a snapshot's part; from 1.
 	N int
-	// Events are those that a Change List or feed tells, or, for a Resource List
-	// and a complete feed, those up to whose end it shows the state.
+	// Events is the range that a Change List or feed publishes or, for a Resource List
+	// and a complete feed, the range at whose end it shows the state.
 	Events event.Range
-	// Entries is how many entries its events must have, -1 when unknown. Render
-	// refuses to give a list that is short of some.
+	// Entries is the number of entries of its events, -1 when unknown. Render fails
+	// when there are fewer.
 	Entries int
 	// From and Until are the borders of a Change List, its index or a feed; Until
 	// is 0 for one that may grow.
@@ -148,9 +147,9 @@ func partPath(set string, seq event.Seq, n int) string {
 	return fmt.Sprintf("/sets/%s/resourcelist/%d/%d.xml", set, seq, n)
 }
 
-// changes are the segments that Change Lists tell: those since the creation of the
-// set, which is renewed when the log has lost something. Feeds have all of them,
-// because the chain of a feed leads to every record.
+// changes returns the segments with Change Lists: those since the creation of the set,
+// which is renewed when the log has lost something. Feeds have all segments, because
+// the chain of a feed leads to every record.
 func changes(set event.Set, segments []event.Segment) []event.Segment {
 	for i := range segments {
 		if segments[i].From >= set.Created {
@@ -185,11 +184,11 @@ func changeList(set event.Set, s event.Segment) Item {
 	return it
 }
 
-// headRoom is what the head and the end of a list may take beside its entries.
+// headRoom is the number of bytes for the head and the end of a list.
 const headRoom = 4 << 10
 
-// changeListWindow is the open segment, which is always there whole, and as many
-// whole closed ones before it as fit into one document.
+// changeListWindow returns the Change List of the whole open segment and as many whole
+// closed ones before it as fit into one document.
 func changeListWindow(set event.Set, segments []event.Segment) Item {
 	it := Item{Path: setPath(set.Name, "changelist.xml"), Kind: ChangeListWindow, Set: set, From: set.Created, At: set.LastObserved}
 	bytes := int64(headRoom)

@@ -22,8 +22,8 @@ import (
 // the parts before it; see RenderParts.
 //
 // The error is resourcesync.ErrFull for a Resource List that does not fit into
-// one document. After an error w holds a piece of a document that nobody may
-// see.
+// one document. After an error w holds a part of a document, which must not be
+// published.
 func Render(w io.Writer, base string, it *Item, events iter.Seq2[*event.Event, error]) error {
 	switch it.Kind {
 	case Robots:
@@ -54,8 +54,7 @@ func renderRobots(w io.Writer, base string, sets []event.Set) error {
 	return err
 }
 
-// smallDocument returns the documents that are made of values alone; nil for
-// other kinds.
+// smallDocument returns a document that needs no events; nil for other kinds.
 func smallDocument(base string, it *Item) *resourcesync.Document {
 	switch it.Kind {
 	case SourceDescription:
@@ -115,8 +114,8 @@ func changeIndex(base string, it *Item) *resourcesync.Document {
 		Index:      true,
 		From:       datetime(it.From),
 		Links: []resourcesync.Link{upLink(base, it.Set.Name),
-			// The window is in no index (12.2) and in no Capability List, which has
-			// one entry a capability (9); a link is what is left to name it.
+			// The window cannot be in an index (12.2), nor in the Capability List,
+			// which has one entry for each capability (9): so it is linked.
 			{Rel: resourcesync.RelAlternate, Href: base + setPath(it.Set.Name, "changelist.xml")}},
 		Entries: make([]resourcesync.Entry, 0, len(it.segments)),
 	}
@@ -207,8 +206,8 @@ func resourceHead(base string, it *Item) *resourcesync.Document {
 	return head
 }
 
-// finish closes a list that has all its entries. One that is short would make a
-// Destination delete or miss what the log holds.
+// finish closes a list, and fails if entries are missing: a Destination would delete
+// or miss those records.
 func finish(doc interface {
 	Entries() int
 	Close() error

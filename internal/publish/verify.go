@@ -18,8 +18,7 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 )
 
-// Check is what verifying a document found; of a segment, which is published as
-// two, what verifying both did.
+// Check is the result of verifying a document, or both documents of a segment.
 type Check struct {
 	// Path, SHA256 (in hex) and Length are those of the document rendered now; of
 	// a segment those of its Change List.
@@ -36,8 +35,8 @@ type Check struct {
 // baseName is the file in a folder of the cache that has its base URL.
 const baseName = "base"
 
-// Bases returns the base URLs of all that is kept in two folders of a Publisher,
-// sorted: what is to be verified may be another's than the configured one.
+// Bases returns the base URLs of the documents in a Publisher's folders, sorted: they
+// may differ from the configured one.
 func Bases(cacheDir, snapshotDir string) []string {
 	found := map[string]bool{}
 	named, _ := filepath.Glob(filepath.Join(cacheDir, "*", baseName)) // the pattern is well formed
@@ -132,19 +131,19 @@ func (p *Publisher) VerifySnapshot(ctx context.Context, set string) ([]Check, er
 			return checks, err
 		}
 	}
-	// A part too many or too few is as bad as a damaged one.
+	// A superfluous or missing part counts as damage.
 	for n := len(checks) + 1; n <= current.Parts; n++ {
 		checks = append(checks, Check{Path: partPath(set, current.Seq, n), Kept: 1, Damaged: []string{current.partPath(n)}})
 	}
 	return checks, nil
 }
 
-// writeNopCloser is a writer whose end means nothing.
+// writeNopCloser is a writer with a Close that does nothing.
 type writeNopCloser struct{ io.Writer }
 
 func (writeNopCloser) Close() error { return nil }
 
-// compare compares a kept file, if it is there.
+// compare compares a kept file, if it exists.
 func (c *Check) compare(path string, compressed bool, want sum) error {
 	f, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {

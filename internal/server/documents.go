@@ -78,7 +78,8 @@ func headerOf(m *publish.Meta) http.Header {
 	return h
 }
 
-// answeredNotModified answers 304, which needs no bytes, so that nothing is rendered for it.
+// answeredNotModified answers 304 if the client has the document, which then need not
+// be rendered, and reports whether it did.
 func answeredNotModified(w http.ResponseWriter, r *http.Request, m *publish.Meta) bool {
 	if notModified(r.Header, m.ETag, m.LastModified, true) {
 		w.WriteHeader(http.StatusNotModified)
@@ -87,10 +88,10 @@ func answeredNotModified(w http.ResponseWriter, r *http.Request, m *publish.Meta
 	return false
 }
 
-// send answers with a document's bytes. http.ServeContent is for requests that
-// need it: it gives compressed bytes neither a length nor sendfile, and to look
-// at a request takes it longer than to send a small document. Of compressed
-// bytes there are no ranges: they are of no use to anybody.
+// send answers with a document's bytes. It calls http.ServeContent only for requests
+// that need it: that sends compressed bytes without a length and without sendfile, and
+// reads the header for longer than a small document takes to send. Compressed bytes
+// have no ranges.
 func send(w http.ResponseWriter, r *http.Request, m *publish.Meta, body io.ReadSeeker, size int64) {
 	if !m.Gzip && (r.Header["Range"] != nil || r.Header["If-Match"] != nil) {
 		// Without a time it leaves If-Modified-Since alone, see publish.Meta.
@@ -114,7 +115,7 @@ type docCache struct {
 	size  int
 }
 
-// docKey is what a client asks for.
+// docKey identifies a document and its encoding.
 type docKey struct {
 	path string
 	gzip bool
@@ -207,9 +208,9 @@ func matches(list, etag string) bool {
 	}
 }
 
-// acceptsGzip reports whether a client asks for gzip (RFC 9110 12.5.3): names it,
-// likes it no less than identity, or refuses identity and takes anything else.
-// An asterisk alone is not asking.
+// acceptsGzip reports whether a client asks for gzip (RFC 9110 12.5.3): it names gzip
+// with no less weight than identity, or refuses identity and accepts anything else. An
+// asterisk alone does not count.
 func acceptsGzip(h http.Header) bool {
 	values, ok := h["Accept-Encoding"]
 	if !ok {

@@ -29,7 +29,7 @@ const segmentsShown = 100
 //go:embed pages.html style.css
 var files embed.FS
 
-// pages are what is needed to write pages for people.
+// pages has the templates and the style of the pages for people.
 type pages struct {
 	all    *template.Template
 	style  template.CSS
@@ -76,7 +76,7 @@ type setView struct {
 	setStatusView
 }
 
-// setStatusView is how harvests and submissions of a set go.
+// setStatusView is the status of a set's Sources and submissions.
 type setStatusView struct {
 	Sources     []sourceView
 	Submissions submissionsView
@@ -366,8 +366,8 @@ func operatorSourceView(s *status.Source) sourceView {
 	return v
 }
 
-// publicSourceView is what a stranger may know of a Source: where it is, if that is no
-// address of our own network, and how far it has been harvested.
+// publicSourceView is a Source as public pages show it: its host, if that is not in a
+// private network, and how far it has been harvested.
 func publicSourceView(s *status.Source) sourceView {
 	v := sourceView{Kind: s.Kind, Harvested: s.Kind != "sip", Mark: optionalTime(s.Mark.Time())}
 	if publicName(s.URL) {
@@ -380,7 +380,7 @@ func publicSourceView(s *status.Source) sourceView {
 	return v
 }
 
-// dialectName is what to call a dialect of ResourceSync.
+// dialectName returns the name of a dialect of ResourceSync.
 func dialectName(dialect string) string {
 	if dialect == "sitemap" {
 		return "plain sitemap"
@@ -402,7 +402,7 @@ func times(n int64) string {
 	return number(n) + " times"
 }
 
-// Host is what to call the Source in a line.
+// Host returns the host of the Source, or its whole URL if it has none.
 func (v sourceView) Host() string {
 	_, rest, ok := strings.Cut(v.URL, "://")
 	if !ok {
@@ -425,11 +425,11 @@ var (
 	mailbox = regexp.MustCompile(`[^\s"'<>()\[\],;/@]+@`)
 )
 
-// Redact returns a text without the secrets of the URLs in it: user and
-// password go, the whole query and the token of a SIP service become ***, and so
-// does the token of a mailbox. Scheme, host and path stay, so that people know
-// which one is meant. It is the rule for all that people read: pages, logs,
-// errors, and what commands print. To apply it again changes nothing.
+// Redact returns a text without the secrets of the URLs in it: it removes user and
+// password, and replaces the whole query, the token of a SIP service and the token of a
+// mailbox by ***. Scheme, host and path stay, so that the URL can be recognized. It
+// applies to everything that people read: pages, logs, errors, and the output of
+// commands. Redact(Redact(text)) is Redact(text).
 func Redact(text string) string {
 	text = userPart.ReplaceAllString(text, "$1")
 	text = queryPart.ReplaceAllString(text, "$1?***")
@@ -437,8 +437,7 @@ func Redact(text string) string {
 	return tagPart.ReplaceAllString(text, "+***@")
 }
 
-// public is Redact for pages, which strangers read: they need not know our
-// folders either.
+// public is Redact for public pages: it hides local folders too.
 func public(text string) string {
 	return folderPart.ReplaceAllString(Redact(text), "file:.../")
 }

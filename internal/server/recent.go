@@ -20,8 +20,8 @@ import (
 	"github.com/pmh-bridge/bridge/internal/publish"
 )
 
-// recentItems is how many changes the feeds for people show, and recentEvents how
-// many events they look through for that.
+// recentItems is how many changes the feeds for people show, and recentEvents how many
+// events are read to find them.
 const recentItems, recentEvents = 50, 1000
 
 // recentForm is one of the formats of the feed for people.
@@ -40,8 +40,8 @@ func recentForms() []recentForm {
 	}
 }
 
-// recent answers with the newest changes of a set for people's feed readers. For
-// programs there are feed.atom and the Change Lists: this one forgets.
+// recent answers with the newest changes of a set, for feed readers of people. It is
+// not complete: programs read feed.atom and the Change Lists.
 func (s *Server) recent(form recentForm) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		r, w := c.Request(), c.Response().Writer
@@ -73,14 +73,14 @@ func (s *Server) recent(form recentForm) echo.HandlerFunc {
 	}
 }
 
-// recentTag is made of all that decides the bytes. The first number changes with
-// the looks of these feeds.
+// recentTag returns the entity tag, made of everything that determines the bytes. Its
+// first number changes with the form of these feeds.
 func (s *Server) recentTag(form string, set *event.Set) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%d %q %q %q %q %q %d %q %d %d", 2, s.base, form, set.Name, set.Title, set.Description, set.Created, set.Feed, set.Last, set.LastObserved))
 	return fmt.Sprintf(`"%x"`, sum[:16])
 }
 
-// recentFeed is what all formats say.
+// recentFeed has the content of all formats.
 type recentFeed struct {
 	Title, About string
 	Self, Home   string
@@ -144,9 +144,9 @@ func summary(e *event.Event) string {
 	return b.String()
 }
 
-// newest returns the last events of the records that changed last, the newest
-// first. The log counts over all sets, so how far back they reach is not known:
-// the segments bound it, and within them it is tried with longer and longer ranges.
+// newest returns the last events of the records that changed last, the newest first. A
+// Seq counts the events of all sets, so the range that has enough of this one is not
+// known: newest tries longer and longer ranges, up to the set's segments.
 func (s *Server) newest(ctx context.Context, set *event.Set) ([]event.Event, error) {
 	segments, err := s.opt.Log.Segments(ctx, set.Name)
 	if err != nil {
@@ -168,8 +168,8 @@ func (s *Server) newest(ctx context.Context, set *event.Set) ([]event.Event, err
 	}
 }
 
-// last returns the last events of the records of a range, the very last one first,
-// and how many events there are.
+// last returns the last event of each record in a range, the newest first, and the
+// number of events in the range.
 func (s *Server) last(ctx context.Context, set string, r event.Range) (found []event.Event, seen int, err error) {
 	byRecord := map[string]event.Event{}
 	for e, err := range s.opt.Log.Events(ctx, set, r) {
@@ -186,8 +186,8 @@ func (s *Server) last(ctx context.Context, set string, r event.Range) (found []e
 	return found[:min(len(found), recentItems)], seen, nil
 }
 
-// recentLink is where a person sees the record: where we serve it, else at its
-// own place, when that is on the web.
+// recentLink returns the URL of a record for people: ours where we serve it, else the
+// original's, if that is on the web.
 func (s *Server) recentLink(set *event.Set, e *event.Event) string {
 	switch {
 	case set.Content != event.Reference:

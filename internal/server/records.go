@@ -16,12 +16,12 @@ import (
 	"github.com/pmh-bridge/bridge/internal/publish"
 )
 
-// keyPattern is what event.Key makes. The log looks at the last digits alone.
+// keyPattern matches the keys of event.Key. The log compares only the last digits.
 var keyPattern = regexp.MustCompile(`^[a-z0-9_-]{0,61}[a-z2-7]{26}$`)
 
-// record answers with a record, or one representation of it. The event is looked
-// up once, and the bytes are those that it names by their hash: what happens to
-// the record meanwhile cannot mix two states of it.
+// record answers with a record, or one representation of it. It reads the event once,
+// and the content by the hash in the event: so a concurrent change cannot mix two
+// states of the record.
 func (s *Server) record(c echo.Context) error {
 	r, w := c.Request(), c.Response().Writer
 	set := c.Param("set")
@@ -78,9 +78,8 @@ func (s *Server) mode(ctx context.Context, set string) (event.Content, error) {
 	return stored.Content, nil
 }
 
-// representation finds what a URL of a record means: {key} is the preferred
-// representation, {key}.{name} the one of that name. via is where its original
-// is.
+// representation returns the representation at a URL of a record: {key} is the
+// preferred one, {key}.{name} the one of that name. via is the URL of its original.
 func representation(e *event.Event, name string, named bool) (rep event.Representation, via string, ok bool) {
 	if !named {
 		rep, ok = e.Pref()
@@ -101,7 +100,7 @@ func addVia(h http.Header, href string) {
 	}
 }
 
-// isWeb reports whether a URL that a stranger wrote may be followed from here.
+// isWeb reports whether a URL from outside is http or https, and so may be linked.
 func isWeb(href string) bool {
 	u, err := url.Parse(href)
 	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != ""
@@ -117,10 +116,9 @@ func redirect(w http.ResponseWriter, r *http.Request, href string) {
 	http.Redirect(w, r, href, http.StatusTemporaryRedirect)
 }
 
-// lastModified is the lastmod of the record in our lists; zero while it is so young
-// that the record may still change within that second, since a client that knows
-// no more of it than the second would miss the change. Then the entity tag alone
-// decides.
+// lastModified returns the lastmod of the record in our lists. It is zero while the
+// record may still change within that second, since a client that compares seconds
+// would miss the change; then only the entity tag counts.
 func (s *Server) lastModified(e *event.Event) time.Time {
 	lastmod := e.Observed.Time().Truncate(time.Second)
 	if s.opt.Now().Sub(lastmod) < 2*time.Second { // the last event of that second is a second old
@@ -129,12 +127,12 @@ func (s *Server) lastModified(e *event.Event) time.Time {
 	return lastmod
 }
 
-// recordPolicy lets a stranger's page show itself, and nothing more.
+// recordPolicy lets a foreign page be displayed, and do nothing else.
 const recordPolicy = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
 
-// setContentHeaders sets what is said of a stranger's content: it must not act as ours in a
-// browser, nor tell anybody that it is being read. What a browser would run as a
-// page, it saves.
+// setContentHeaders sets the header of foreign content: in a browser it must not act on
+// behalf of our host, nor report that it is being read. A browser saves what it would
+// otherwise run as a page.
 func setContentHeaders(h http.Header, kind string) {
 	h.Set("Content-Security-Policy", recordPolicy)
 	h.Set("Referrer-Policy", "no-referrer")
@@ -146,9 +144,8 @@ func setContentHeaders(h http.Header, kind string) {
 	}
 }
 
-// serveCopy answers with our copy. Its content is a stranger's: a browser shall
-// run nothing of it, and take it for nothing but what it is said to be. It is
-// never compressed, so hash and length in our lists are those of what goes out.
+// serveCopy answers with our copy. It is never compressed, so the hash and length in
+// our lists are those of the body.
 func (s *Server) serveCopy(w http.ResponseWriter, r *http.Request, e *event.Event, rep event.Representation) error {
 	digits, lastmod := rep.SHA256(), s.lastModified(e)
 	var sum [32]byte

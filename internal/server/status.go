@@ -12,7 +12,7 @@ import (
 // problemsShown is how many a page shows.
 const problemsShown = 20
 
-// submissionsView is what became of submissions as a page shows it.
+// submissionsView is the state of submissions as a page shows it.
 type submissionsView struct {
 	// Service is the URL of the set's own service, "" when it has none.
 	Service string
@@ -73,8 +73,8 @@ func (v submissionsView) Shown() bool {
 	return v.Service != "" || len(v.Peers) > 0 || len(v.Problems) > 0 || v.Notices != "" || v.Notifications != ""
 }
 
-// warnings says what waits for a person. What was rejected or is unsent came to
-// an end, and waits for nobody.
+// warnings returns sentences about what needs a person. Rejected and unsent submissions
+// do not: they have ended.
 func warnings(peers []status.Peer, notices map[event.DeliveryState]int64, notifications map[event.NotificationVerdict]int64) (sentences []string) {
 	var unresolved, inDoubt, conflicts int64
 	for i := range peers {
@@ -122,7 +122,7 @@ func failure(p *status.Peer) string {
 	return fmt.Sprintf("%s fails since %s: %s. It is asked again %s.", peerName(p), p.Failing.Since.UTC().Format(moment), shownReason(p.Failing.Reason), again)
 }
 
-// shownReason is a reason as strangers may read it.
+// shownReason returns a reason without mailboxes and secrets.
 func shownReason(reason string) string {
 	return clip(mailbox.ReplaceAllString(public(reason), "...@"), 300)
 }
@@ -141,7 +141,7 @@ func listCounts[K interface {
 	return strings.Join(parts, ", ")
 }
 
-// how says where the submission went, or who told of it.
+// how returns where the submission went, or who reported it.
 func how(p *status.Problem) string {
 	switch {
 	case p.State == event.StateRejected && p.By == status.DecidedHere:
@@ -167,7 +167,7 @@ func serverName(url string) string {
 	return clip(public(url), 200)
 }
 
-// clip writes a stranger's text in one line of at most n characters.
+// clip returns a text in one line of at most n characters.
 func clip(text string, n int) string {
 	text = strings.Join(strings.Fields(strings.ToValidUTF8(text, "\uFFFD")), " ")
 	if len(text) <= n {

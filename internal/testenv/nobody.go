@@ -14,9 +14,9 @@ import (
 // until it ends: connections to it are refused until the test listens there.
 func Nobody(t testing.TB) string {
 	t.Helper()
-	// A socket that is bound and does not listen keeps the port from everybody who
-	// looks for a free one; who asks for this one may have it (SO_REUSEADDR, which
-	// net.Listen sets too).
+	// A socket that is bound and does not listen keeps the system from giving the port
+	// to others; the test itself can listen on it (SO_REUSEADDR, which net.Listen sets
+	// too).
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
 	if err != nil {
 		t.Fatal(err)

@@ -74,7 +74,7 @@ func (b *turnsWatched) Ingest(context.Context, Caller, *Request) (*Disposition, 
 func TestTurns(t *testing.T) {
 	turns := make(chan struct{}, 1)
 	b := &turnsWatched{turns: turns}
-	h := &Handler{Backend: b, Offers: Operations{Ingest: true}, Turns: turns}
+	h := &Handler{Backend: b, Offers: Operations{Ingest: true}, Slots: turns}
 	post := func(ctx context.Context, body string) {
 		r := httptest.NewRequestWithContext(ctx, "POST", "/", strings.NewReader(body))
 		r.Header.Set("Content-Type", "text/xml")

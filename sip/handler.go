@@ -81,10 +81,10 @@ type Handler struct {
 	Plain bool
 	// Limits are what else a message may ask for; their Document does not count.
 	Limits Limits
-	// Turns has room for as many values as messages may be read at once; Handlers
+	// Slots holds as many values as messages may be read at once; Handlers
 	// may share one. nil is no limit. A message waits for its turn when it is there
 	// whole, so that nobody's slow connection takes one.
-	Turns chan struct{}
+	Slots chan struct{}
 	// Log is told why a call failed here; nil is silence.
 	Log *slog.Logger
 }
@@ -98,12 +98,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.Serve(w,
 // The method is looked at first, then the caller, the headers, the length, and
 // last the message, so that nothing is looked at from a caller that may not call.
 // What has been refused is read on all the same, after the answer, but not much
-// more than a message may be: see hearOut.
+// more than a message may be: see readRest.
 func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, token string) {
 	x := &exchange{Handler: h, w: w, r: r, caller: callerOf(r, token)}
 	x.answer()
 	if !x.heard {
-		x.hearOut()
+		x.readRest()
 	}
 }
 
@@ -127,12 +127,12 @@ func (x *exchange) answer() {
 // spare is how much longer than it may be a message is heard out.
 const spare = 1 << 20
 
-// hearOut reads on, after an answer that did not wait for the message: many
+// readRest reads on, after an answer that did not wait for the message: many
 // clients look for the answer only when they have sent everything, and would find
 // the connection broken. Who calls too often, waits for leave to send, or announces
 // more than will be read, is not heard out. How long that may take is up to the
 // server, which can end the reading as it ends that of a message.
-func (x *exchange) hearOut() {
+func (x *exchange) readRest() {
 	most := x.limit() + spare
 	if x.r.ContentLength == 0 || x.r.ContentLength > most || x.r.Header.Get("Expect") != "" {
 		return
@@ -222,10 +222,10 @@ func (x *exchange) post() {
 // message reads the message of a body, when its turn has come.
 func (x *exchange) message(body []byte, places Places) (*Message, error) {
 	ctx := x.r.Context()
-	if x.Turns != nil {
+	if x.Slots != nil {
 		select {
-		case x.Turns <- struct{}{}:
-			defer func() { <-x.Turns }()
+		case x.Slots <- struct{}{}:
+			defer func() { <-x.Slots }()
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}

@@ -161,7 +161,7 @@ func (b *Bridge) openService(ctx context.Context, s *config.Set, own *Source, c 
 		}
 	}
 	v.handler = &sip.Handler{Backend: v.server, Offers: v.server.Offers(), MaxBytes: b.Config.Limits.SIPMessage, Plain: c != nil && c.PlainPost,
-		Limits: b.sipLimits(), Turns: b.sip.turns, Log: b.opt.Logger}
+		Limits: b.sipLimits(), Slots: b.sip.turns, Log: b.opt.Logger}
 	b.sip.services = append(b.sip.services, v)
 	return nil
 }

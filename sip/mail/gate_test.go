@@ -499,7 +499,7 @@ func (r *room) Release() {
 func TestMailsThatDoNotFit(t *testing.T) {
 	r, l := notary()
 	budget := &room{left: int64(len(plain())) + 100}
-	r.Room = func(netip.Addr) Room { return budget }
+	r.Reserve = func(netip.Addr) Reservation { return budget }
 	address := serve(t, r)
 	for range 3 {
 		c := call(t, address)

@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// gate is the listener of a Receiver. It turns away connections above the limits
+// limitListener is the listener of a Receiver. It turns away connections above the limits
 // and knows which of the others may be closed without harm: those that have no
 // mail under way.
-type gate struct {
+type limitListener struct {
 	net.Listener
 	total, each int           // connections at a time, in all and per address
-	patience    time.Duration // until a connection has named a recipient of ours
+	wait        time.Duration // until a connection has named a recipient that is taken here
 	life        time.Duration // of one that has
 
 	mu     sync.Mutex
@@ -24,13 +24,13 @@ type gate struct {
 }
 
 // Accept returns the next connection within the limits.
-func (g *gate) Accept() (net.Conn, error) {
+func (l *limitListener) Accept() (net.Conn, error) {
 	for {
-		c, err := g.Listener.Accept()
+		c, err := l.Listener.Accept()
 		if err != nil {
 			return nil, err
 		}
-		if admitted := g.admit(c); admitted != nil {
+		if admitted := l.admit(c); admitted != nil {
 			return admitted, nil
 		}
 		// What fits into the buffer of a new socket is written at once.
@@ -47,41 +47,41 @@ func part(c net.Conn, farewell string) {
 }
 
 // Close ends the listening; again it does nothing.
-func (g *gate) Close() error {
-	if err := g.Listener.Close(); !errors.Is(err, net.ErrClosed) {
+func (l *limitListener) Close() error {
+	if err := l.Listener.Close(); !errors.Is(err, net.ErrClosed) {
 		return err
 	}
 	return nil
 }
 
 // admit returns nil when there are too many connections already.
-func (g *gate) admit(c net.Conn) *conn {
-	admitted := &conn{Conn: c, gate: g, peer: peerOf(c), since: time.Now()}
-	g.mu.Lock()
-	defer g.mu.Unlock()
+func (l *limitListener) admit(c net.Conn) *conn {
+	admitted := &conn{Conn: c, listener: l, peer: peerOf(c), since: time.Now()}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	from := map[netip.Prefix]int{}
-	for other := range g.conns {
+	for other := range l.conns {
 		from[network(other.peer)]++
 	}
 	neighbours := from[network(admitted.peer)]
-	if neighbours >= g.each || len(g.conns) >= g.total && !g.makeRoom(from, neighbours) {
+	if neighbours >= l.each || len(l.conns) >= l.total && !l.closeOne(from, neighbours) {
 		return nil
 	}
-	admitted.over = g.closed
-	g.conns[admitted] = true
+	admitted.over = l.closed
+	l.conns[admitted] = true
 	return admitted
 }
 
-// makeRoom sends one away who has no mail under way, of the address with the most
+// closeOne sends one away who has no mail under way, of the address with the most
 // connections, if that has more than the newcomer: first who has named no recipient
 // yet, and of these who has been there longest. The caller holds mu.
-func (g *gate) makeRoom(from map[netip.Prefix]int, neighbours int) bool {
+func (l *limitListener) closeOne(from map[netip.Prefix]int, neighbours int) bool {
 	most := neighbours + 1
 	for _, n := range from {
 		most = max(most, n)
 	}
 	var victim *conn
-	for c := range g.conns {
+	for c := range l.conns {
 		if from[network(c.peer)] == most && !c.isBusy() && (victim == nil || c.before(victim)) {
 			victim = c
 		}
@@ -89,42 +89,42 @@ func (g *gate) makeRoom(from map[netip.Prefix]int, neighbours int) bool {
 	if victim == nil {
 		return false
 	}
-	delete(g.conns, victim)
+	delete(l.conns, victim)
 	victim.dismiss("421 4.7.0 Others are waiting, try again later\r\n")
 	return true
 }
 
 // dismiss sends away who has no mail under way, and the others after their reply.
-func (g *gate) dismiss() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.closed = true
-	for c := range g.conns {
+func (l *limitListener) dismiss() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	for c := range l.conns {
 		c.dismiss("421 4.3.2 Service shutting down, try again later\r\n")
 	}
 }
 
 // cut closes the connections that are left.
-func (g *gate) cut() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for c := range g.conns {
+func (l *limitListener) cut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for c := range l.conns {
 		c.Conn.Close()
 	}
 }
 
-func (g *gate) forget(c *conn) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	delete(g.conns, c)
+func (l *limitListener) forget(c *conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.conns, c)
 }
 
-// conn is a connection of a gate.
+// conn is a connection of a limitListener.
 type conn struct {
 	net.Conn
-	gate  *gate
-	peer  netip.Addr // zero when it is not known
-	since time.Time
+	listener *limitListener
+	peer     netip.Addr // zero when it is not known
+	since    time.Time
 
 	mu       sync.Mutex
 	welcome  bool   // it has named a recipient of ours
@@ -154,9 +154,9 @@ func (c *conn) until() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.welcome {
-		return c.since.Add(c.gate.life)
+		return c.since.Add(c.listener.life)
 	}
-	return c.since.Add(c.gate.patience)
+	return c.since.Add(c.listener.wait)
 }
 
 func (c *conn) isBusy() bool {
@@ -245,7 +245,7 @@ func (c *conn) SetReadDeadline(t time.Time) error {
 }
 
 func (c *conn) Close() error {
-	c.gate.forget(c)
+	c.listener.forget(c)
 	return c.Conn.Close()
 }
 

@@ -63,13 +63,13 @@ type Receiver struct {
 	// ConnectionsPerAddress at a time, 0 is 32, since a mail server in front opens 20
 	// of its own accord; of IPv6, per /64.
 	ConnectionsPerAddress int
-	// Patience is how long a client may take until it has named a recipient that is
+	// RecipientTimeout is how long a client may take until it has named a recipient that is
 	// taken here; 0 is 60 s. When all connections are taken, who has not done so yet
 	// gives way to a newcomer from an address that has fewer.
-	Patience time.Duration
-	// Room returns what is asked for room for the bytes of a mail, of an address, as
-	// they come in; nil is room for all.
-	Room func(client netip.Addr) Room
+	RecipientTimeout time.Duration
+	// Reserve returns the Reservation in which the bytes of a mail from an address are
+	// counted as they come in; nil does not count them.
+	Reserve func(client netip.Addr) Reservation
 	// Timeout bounds the wait for each command, the time in which the content of
 	// a mail (by BDAT: each chunk) arrives, and the writing of each reply; 0 is
 	// 60 s. Who is late is not listened to any more. A connection ends after half
@@ -94,9 +94,9 @@ type Refusal struct {
 	Reason string
 }
 
-// Room is what a mail under way takes up.
-type Room interface {
-	// Add takes room for more bytes; the error is that there is none, and has the
+// Reservation is what a mail under way takes up.
+type Reservation interface {
+	// Add reserves more bytes; the error is that there are too many already, and has the
 	// mail answered with 451.
 	Add(n int64) error
 	// Release gives all of it back.
@@ -109,7 +109,7 @@ func (r Receiver) withDefaults() *Receiver {
 	r.MaxBytes = cmp.Or(r.MaxBytes, 8<<20)
 	r.Connections = cmp.Or(r.Connections, 64)
 	r.ConnectionsPerAddress = cmp.Or(r.ConnectionsPerAddress, 32)
-	r.Patience = cmp.Or(r.Patience, time.Minute)
+	r.RecipientTimeout = cmp.Or(r.RecipientTimeout, time.Minute)
 	r.Timeout = cmp.Or(r.Timeout, time.Minute)
 	if r.Log == nil {
 		r.Log = slog.New(slog.DiscardHandler)
@@ -126,11 +126,11 @@ func (r *Receiver) Serve(ctx context.Context, l net.Listener) error {
 	r = r.withDefaults()
 	calls, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	g := &gate{
+	g := &limitListener{
 		Listener: l,
 		total:    r.Connections,
 		each:     r.ConnectionsPerAddress,
-		patience: r.Patience,
+		wait:     r.RecipientTimeout,
 		life:     connectionLife,
 		conns:    map[*conn]bool{},
 	}
@@ -255,9 +255,9 @@ func (s *session) Data(r io.Reader) error {
 	s.mu.Unlock()
 
 	content := &source{r: r}
-	if s.receiver.Room != nil {
-		content.room = s.receiver.Room(s.conn.peer)
-		defer content.room.Release()
+	if s.receiver.Reserve != nil {
+		content.reserved = s.receiver.Reserve(s.conn.peer)
+		defer content.reserved.Release()
 	}
 	reading := s.receiver.Reading
 	reading.Places = sip.Places{}
@@ -266,7 +266,7 @@ func (s *session) Data(r io.Reader) error {
 	// off stays with the client. When a chunk of BDAT is cut off, the reader just
 	// ends, and only the connection knows.
 	_, _ = io.Copy(io.Discard, content)
-	if errors.Is(content.err, errNoRoom) {
+	if errors.Is(content.err, errTooManyBytes) {
 		_, _ = io.Copy(io.Discard, r)
 	}
 	switch {
@@ -357,7 +357,7 @@ func transferError(err error) *smtp.SMTPError {
 	switch {
 	case errors.As(err, &known):
 		return known
-	case errors.Is(err, errNoRoom):
+	case errors.Is(err, errTooManyBytes):
 		return reply(451, smtp.EnhancedCode{4, 3, 1}, "too much is being received at a time, try again later")
 	case errors.Is(err, smtp.ErrTooLongLine):
 		return reply(554, smtp.EnhancedCode{5, 6, 0}, fmt.Sprintf("a line is longer than %d bytes: send it in base64", lineBytes))
@@ -385,13 +385,13 @@ func reply(code int, enhanced smtp.EnhancedCode, text string) *smtp.SMTPError {
 // source remembers why the content of a mail ended early, so that nothing that
 // reads through it takes a broken connection for bad content.
 type source struct {
-	r    io.Reader
-	room Room // nil: there is enough
-	err  error
+	r        io.Reader
+	reserved Reservation // nil when the bytes are not counted
+	err      error
 }
 
-// errNoRoom: too much is being received at a time.
-var errNoRoom = errors.New("there is no room for the mail now")
+// errTooManyBytes: too much is being received at a time.
+var errTooManyBytes = errors.New("there is no room for the mail now")
 
 func (s *source) Read(p []byte) (int, error) {
 	if s.err != nil {
@@ -401,8 +401,8 @@ func (s *source) Read(p []byte) (int, error) {
 	if err != nil && err != io.EOF {
 		s.err = err
 	}
-	if n > 0 && s.room != nil && s.room.Add(int64(n)) != nil {
-		s.err = errNoRoom
+	if n > 0 && s.reserved != nil && s.reserved.Add(int64(n)) != nil {
+		s.err = errTooManyBytes
 		return 0, s.err
 	}
 	return n, err

@@ -393,8 +393,8 @@ func (r *Reader) date(raw string, report reporter) (time.Time, error) {
 	return t, err
 }
 
-// characters reads the text of an element up to its end. markup tells that
-// there were elements in it, whose text is part of it.
+// characters reads the text of an element up to its end. markup: there
+// were elements in it, whose text is part of it.
 func (r *Reader) characters() (text string, markup bool, err error) {
 	b, markup, err := r.scan.Characters()
 	return string(b), markup, err

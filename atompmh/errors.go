@@ -25,7 +25,7 @@ type Limits struct {
 	Text int
 }
 
-// DocumentError tells why a document cannot be read any further. It is the
+// DocumentError says why a document cannot be read any further. It is the
 // document's own fault: an error of the network below is returned as it is,
 // wrapped with the place.
 type DocumentError struct {
@@ -52,7 +52,7 @@ func documentError(err error) error {
 	return err
 }
 
-// EntryError tells of an entry that cannot be taken as it is. The reading goes
+// EntryError is an entry that cannot be taken as it is. The reading goes
 // on after it.
 type EntryError struct {
 	// Rule is the id of the broken rule, see Rules.
@@ -87,8 +87,8 @@ func (e *EntryError) Error() string {
 // clip shortens what a document said to what fits into a message.
 func clip(s string) string { return strictxml.Clip(s) }
 
-// RuleError tells that a document would break a rule. The Writer returns it
-// instead of writing such a document.
+// RuleError is a rule that a document would break. The Writer returns it instead of
+// writing such a document.
 type RuleError struct {
 	Rule   string // its id, see Rules
 	Place  string // feed, or the entry's id

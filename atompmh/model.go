@@ -54,7 +54,7 @@ type Feed struct {
 	// TotalResults is how many entries there are in all by the feed's own word
 	// (totalResults of OpenSearch 1.0 and 1.1); 0 when it does not say.
 	TotalResults int64
-	// Archive and Complete tell of fh:archive and fh:complete (RFC 5005 2, 4).
+	// Archive and Complete: the feed has fh:archive, fh:complete (RFC 5005 2, 4).
 	Archive, Complete bool
 	// PrevArchive, NextArchive, Current and Self are the resolved hrefs of the
 	// first link of that relation; "" when there is none.
@@ -111,7 +111,7 @@ type Entry struct {
 	Content *Content
 	// Source is atom:source; nil when there is none (RFC 4287 4.2.11).
 	Source *Source
-	// Tombstone tells that this was an at:deleted-entry (RFC 6721 3).
+	// Tombstone: this was an at:deleted-entry (RFC 6721 3).
 	Tombstone bool
 	// Line and Column are where the entry starts in its document, from 1. The
 	// column counts bytes of UTF-8.
@@ -174,13 +174,13 @@ func (l *Link) Attr(space, local string) (value string, ok bool) {
 	return "", false
 }
 
-// Content tells of an atom:content (RFC 4287 4.1.3). What it holds is not kept:
+// Content describes an atom:content (RFC 4287 4.1.3). What it holds is not kept:
 // in Atom-PMH the metadata record is behind the alternate links.
 type Content struct {
-	// Empty tells that it holds neither elements nor text other than white
+	// Empty: it holds neither elements nor text other than white
 	// space.
 	Empty bool
-	// HasSrc tells that there is a src attribute; Src is resolved like an href.
+	// HasSrc: there is a src attribute; Src is resolved like an href.
 	HasSrc bool
 	Src    string
 	// Type is the type attribute as stated.
@@ -232,6 +232,6 @@ func (e *Entry) Record() string {
 	return e.ID
 }
 
-// Untitled tells that the title only repeats atom:id. RFC 4287 demands one of
+// Untitled reports whether the title only repeats atom:id. RFC 4287 demands one of
 // every entry, and that is what a record without a title has there.
 func (e *Entry) Untitled() bool { return e.Title == collapse(e.ID) }

@@ -20,7 +20,7 @@ type ReadOptions struct {
 	// ContentType is the value of the header field, for its charset.
 	ContentType string
 	Limits      Limits
-	// Report is told of each place where the document breaks a rule and can be
+	// Report is called with each place where the document breaks a rule and can be
 	// read all the same; nil is allowed. It is called from within Head and Next.
 	Report func(Problem)
 }

@@ -14,7 +14,7 @@ type Rule struct {
 	Title string
 	// Clause names the specification and the section in it.
 	Clause string
-	// Reader tells that the rule says what a consumer may rely on. No document
+	// Reader: the rule says what a consumer may rely on. No document
 	// can break it, so it is never reported.
 	Reader bool
 }

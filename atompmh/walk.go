@@ -272,7 +272,7 @@ type Document struct {
 	ended bool // a bad entry without a readable id; read to io.EOF
 	fatal error // what Next returned last, if it ends the reading
 	// held are the problems of the head, which count only if the document is
-	// visited; live tells that they go to report at once.
+	// visited; live: they go to report at once.
 	held   []Problem
 	live   bool
 	report func(Problem)
@@ -327,12 +327,12 @@ func (d *Document) AppendEntry(b []byte) []byte { return d.reader.AppendEntry(b)
 // Frame makes a document of entries of this one, see Reader.Frame.
 func (d *Document) Frame(entries ...[]byte) []byte { return d.reader.Frame(entries...) }
 
-// Late tells whether a stamp lies after the answer's date, so that it must not
+// Late reports whether a stamp lies after the answer's date, so that it must not
 // become the mark. Date has whole seconds: a stamp within its second is not
 // late.
 func (d *Document) Late(stamp time.Time) bool { return d.answer.Late(stamp) }
 
-// Complete tells whether the document is a complete enumeration, so that absence
+// Complete reports whether the document is a complete enumeration, so that absence
 // from it means deletion: it has fh:complete, no newer document of the walk had
 // an active entry or a bad one that may have been active, each of its own entries
 // had a readable id, and the feed does not claim to have far more of them. It is
@@ -381,7 +381,7 @@ func (d *Document) count(e *Entry) {
 	}
 }
 
-// empty tells that the document gives no bound: it had no entry with a stamp.
+// empty reports that the document gives no bound: it had no entry with a stamp.
 func (d *Document) empty() bool { return d.Active+d.Deletions == 0 }
 
 // advance completes the cursor, except for Active: Complete still asks for that

@@ -123,7 +123,7 @@ func (k *walker) subscription() (*Document, error) {
 }
 
 // current returns the subscription document where URL leads to an archive
-// document, which will never tell of anything new.
+// document, which will never have anything new.
 func (k *walker) current(doc *Document) (*Document, error) {
 	feed := &doc.reader.feed
 	if !feed.Archive || feed.Complete {
@@ -427,7 +427,7 @@ func (k *walker) get(to string, v follow.Validators) (*Document, error) {
 	return doc, nil
 }
 
-// missing tells whether an archive document is not to be had (A8): it is gone,
+// missing reports whether an archive document is not to be had (A8): it is gone,
 // or is no document. 403 is the one status of S9 that counts for an entry's own
 // URI and not here.
 func missing(err error) bool {

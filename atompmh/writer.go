@@ -434,7 +434,7 @@ func brokenLink(links []Link) *RuleError {
 	return nil
 }
 
-// dated tells whether ParseTime reads t back.
+// dated reports whether ParseTime reads t back.
 func dated(t time.Time) bool {
 	y := t.UTC().Year()
 	return y >= 1678 && y <= 2261

@@ -9,7 +9,7 @@ import (
 // 7 recommends, with a fraction of as many digits as its maker has chosen or as
 // were read. The zero Datetime is absent, and so is one outside the years 0 to
 // 9999, which has no such form. Two that are the same moment with another number
-// of digits differ by ==; Compare tells that they are the same.
+// of digits differ by ==; Compare says that they are the same.
 type Datetime struct {
 	sec    int64
 	nano   int32
@@ -43,7 +43,7 @@ func datetime(t time.Time, digits int8) Datetime {
 // number of digits.
 var below = [...]int{1e9, 1e8, 1e7, 1e6, 1e5, 1e4, 1e3, 100, 10, 1}
 
-// IsZero tells whether the datetime is absent.
+// IsZero reports whether the datetime is absent.
 func (d Datetime) IsZero() bool { return !d.known }
 
 // Time returns the datetime in UTC; the zero time when it is absent.

@@ -83,7 +83,7 @@ type page struct {
 	answer string   // what it is, if it is none
 }
 
-// look asks for a document and tells what it is. An error may pass, or is the
+// look asks for a document and finds out what it is. An error may pass, or is the
 // operator's to solve.
 func (d *discovery) look(to string) (page, error) {
 	d.seen[follow.Key(to)] = true

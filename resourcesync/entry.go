@@ -143,7 +143,7 @@ func spaced(ref string) string {
 	return escaped
 }
 
-// absolute tells whether s is an absolute URI as far as its beginning and its
+// absolute reports whether s is an absolute URI as far as its beginning and its
 // characters show: one of http or https has a host. Other characters than those of
 // URIs (RFC 3986) are let pass above ASCII, as in IRIs.
 func absolute(s string) bool {
@@ -468,7 +468,7 @@ func (r *Reader) hash(at place, value string) string {
 	return value
 }
 
-// isHash tells whether s is a hash in the form of clause 7. Of an algorithm that
+// isHash reports whether s is a hash in the form of clause 7. Of an algorithm that
 // is not known the number of digits is not either.
 func isHash(s string) bool {
 	algorithm, digest, ok := strings.Cut(s, ":")

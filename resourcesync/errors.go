@@ -24,7 +24,7 @@ type Limits struct {
 	Text int
 }
 
-// DocumentError tells why a document cannot be read any further. It is the
+// DocumentError says why a document cannot be read any further. It is the
 // document's own fault: an error of the network below is returned as it is,
 // wrapped with the place.
 type DocumentError struct {
@@ -51,7 +51,7 @@ func documentError(err error) error {
 	return err
 }
 
-// EntryError tells of an entry that cannot be taken as it is. The reading goes
+// EntryError is an entry that cannot be taken as it is. The reading goes
 // on after it.
 type EntryError struct {
 	// Rule is the id of the broken rule, see Rules.
@@ -83,7 +83,7 @@ func (e *EntryError) Error() string {
 	return b.String()
 }
 
-// RuleError tells that a document would break the specification. The Writer
+// RuleError is a rule of the specification that a document would break. The Writer
 // returns it instead of writing such a document.
 type RuleError struct {
 	Rule   string // id of the rule
@@ -174,7 +174,7 @@ type Tried struct {
 	Answer string
 }
 
-// NoSourceError tells that an address leads to no document of the framework and
+// NoSourceError is an address that leads to no document of the framework and
 // to no sitemap.
 type NoSourceError struct {
 	URL   string

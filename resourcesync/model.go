@@ -26,18 +26,18 @@ const (
 	ChangeDumpArchive    Capability = "changedump-archive"
 )
 
-// changes tells whether documents of the capability cover an interval (from,
+// changes reports whether documents of the capability cover an interval (from,
 // until) and not a moment (at, completed): Appendix A.
 func (c Capability) changes() bool {
 	return c == ChangeList || c == ChangeDump || c == ChangeDumpManifest
 }
 
-// state tells whether documents of the capability show a moment.
+// state reports whether documents of the capability show a moment.
 func (c Capability) state() bool {
 	return c == ResourceList || c == ResourceDump || c == ResourceDumpManifest
 }
 
-// archive tells whether documents of the capability list earlier documents.
+// archive reports whether documents of the capability list earlier documents.
 func (c Capability) archive() bool {
 	switch c {
 	case ResourceListArchive, ChangeListArchive, ResourceDumpArchive, ChangeDumpArchive:
@@ -46,11 +46,11 @@ func (c Capability) archive() bool {
 	return false
 }
 
-// lists tells whether entries of the capability's documents are documents of the
+// lists reports whether entries of the capability's documents are documents of the
 // framework themselves.
 func (c Capability) lists() bool { return c == Description || c == CapabilityList }
 
-// manifest tells whether documents of the capability describe what is in a
+// manifest reports whether documents of the capability describe what is in a
 // package (clauses 11.2 and 13.2).
 func (c Capability) manifest() bool { return c == ResourceDumpManifest || c == ChangeDumpManifest }
 
@@ -66,7 +66,7 @@ func (c Capability) ofIndex() Capability {
 	return ""
 }
 
-// known tells whether it is one of the capabilities above.
+// known reports whether it is one of the capabilities above.
 func (c Capability) known() bool {
 	return c.lists() || c.state() || c.changes() || c.archive()
 }
@@ -157,7 +157,7 @@ type Metadata struct {
 	Extra []xml.Attr
 }
 
-// isZero tells that there is nothing to write.
+// isZero reports whether there is nothing to write.
 func (m *Metadata) isZero() bool {
 	return m.Capability == "" && m.At.IsZero() && m.Completed.IsZero() && m.From.IsZero() && m.Until.IsZero() &&
 		m.Change == "" && m.Datetime.IsZero() && m.Encoding == "" && m.Hash == "" && !m.Length.known && m.Path == "" && m.Type == "" &&
@@ -242,7 +242,7 @@ func (l Length) append(b []byte) []byte { return strconv.AppendInt(b, l.n, 10) }
 // far as its markup shows.
 type Dialect string
 
-// The dialects that a Reader tells apart.
+// The dialects that a Reader recognises.
 const (
 	// Dialect11 is version 1.1 (ANSI/NISO Z39.99-2017). Documents that look the same in
 	// 1.0 count as 1.1.

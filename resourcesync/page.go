@@ -29,7 +29,7 @@ const (
 // declaration and other processing instructions, comments.
 var markup = regexp.MustCompile(`^(?:\x{FEFF}|\s|<\?[^>]*\?>|<!--(?s:.*?)-->)*<([A-Za-z!][^\s>/]*)(?:\s+([A-Za-z]+))?`)
 
-// isHTML tells whether a body is a page. What it looks like counts for more than
+// isHTML reports whether a body is a page. What it looks like counts for more than
 // its Content-Type: lists are served as text/html, too.
 func isHTML(a *follow.Answer, in *bufio.Reader) bool {
 	// What keeps the bytes from being read shows again when they are wanted.
@@ -109,7 +109,7 @@ func attributes(z *html.Tokenizer) map[string]string {
 	}
 }
 
-// hasRelation tells whether resourcesync is among some relation types.
+// hasRelation reports whether resourcesync is among some relation types.
 func hasRelation(rel string) bool {
 	for _, r := range strings.Fields(rel) {
 		if strings.EqualFold(r, relResourceSync) {

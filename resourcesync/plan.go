@@ -28,7 +28,7 @@ func (k *walker) start() error {
 	return k.plan()
 }
 
-// describes tells whether a Source Description still names the same documents.
+// describes reports whether a Source Description still names the same documents.
 func (k *walker) describes(d *naming) (bool, error) {
 	l, err := k.open(d.URL, d.Validators)
 	switch {
@@ -100,7 +100,7 @@ func (k *walker) adopt(sets []Lists, validators map[string]follow.Validators) {
 	k.cur.Memory.Streams = streams
 }
 
-// same tells whether a stream is that of a set: the Capability List says so, or,
+// same reports whether a stream is that of a set: the Capability List says so, or,
 // where there is none, the lists.
 func (s *stream) same(set Lists) bool {
 	if s.CapabilityList != "" || set.CapabilityList != "" {
@@ -158,7 +158,7 @@ func (k *walker) plan() error {
 }
 
 // probe finds out whether a stream that has only a Resource List has changed. A
-// baseline is due then. replanned tells that the Source was discovered anew.
+// baseline is due then. replanned: the Source was discovered anew.
 func (k *walker) probe(stream int) (replanned bool, err error) {
 	s := k.stream(stream)
 	urls := append([]string{s.ResourceList}, s.Parts...)
@@ -239,7 +239,7 @@ type step struct {
 	// Stream is the index of its stream.
 	Stream int    `json:"stream"`
 	URL    string `json:"url"`
-	// Baseline tells Resource Lists from Change Lists.
+	// Baseline: it is a Resource List, and no Change List.
 	Baseline bool `json:"baseline,omitempty"`
 	// Depth is the number of indexes that lead to it.
 	Depth int `json:"depth,omitempty"`

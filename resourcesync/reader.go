@@ -25,7 +25,7 @@ type ReadOptions struct {
 	// ContentType is the value of the header field, for its charset.
 	ContentType string
 	Limits      Limits
-	// Report is told of each place where the document breaks a rule and can be
+	// Report is called with each place where the document breaks a rule and can be
 	// read all the same; nil is allowed. It is called from within Head and Next.
 	Report func(Problem)
 }
@@ -217,7 +217,7 @@ const (
 	elementLink
 )
 
-// element tells what the current start tag is.
+// element returns what the current start tag is.
 func (r *Reader) element() element {
 	s := r.scan
 	space := s.Space
@@ -448,7 +448,7 @@ func unpacked(r io.Reader) *bufio.Reader {
 	return bufio.NewReader(&unpacker{in: in, raw: raw})
 }
 
-// packedError tells what is wrong with a gzip file that arrived whole.
+// packedError says what is wrong with a gzip file that arrived whole.
 type packedError struct{ reason string }
 
 func (e *packedError) Error() string { return e.reason }
@@ -495,7 +495,7 @@ func (u *unpacker) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// fault tells a broken file from a broken connection.
+// fault distinguishes a broken file from a broken connection.
 func (u *unpacker) fault(err error) error {
 	if u.raw.err != nil {
 		return u.raw.err

@@ -18,7 +18,7 @@ type Rule struct {
 	Title string
 	// Clause names the specification and the section in it.
 	Clause string
-	// Once tells that a Reader reports only the first place of a document that
+	// Once: a Reader reports only the first place of a document that
 	// breaks it: such a habit of the Source would fill a report with every entry.
 	Once bool
 }
@@ -145,11 +145,11 @@ func walkRules() []Rule {
 	}
 }
 
-// broken is told of each broken rule: its id, what is there and what the rule
+// broken is called with each broken rule: its id, what is there and what the rule
 // wants.
 type broken func(rule, found, expected string)
 
-// draft tells whether the document is of a time when at, from and up were not
+// draft reports whether the document is of a time when at, from and up were not
 // asked for yet.
 func (d *Document) draft() bool { return d.Dialect == DialectBeta || d.Dialect == Dialect091 }
 
@@ -215,7 +215,7 @@ func (d *Document) count(rel string) int {
 	return n
 }
 
-// changelog tells whether the entries of the document are changes of resources.
+// changelog reports whether the entries of the document are changes of resources.
 func (d *Document) changelog() bool {
 	return !d.Index && (d.Capability == ChangeList || d.Capability == ChangeDumpManifest)
 }
@@ -325,7 +325,7 @@ func unwritable(extra []xml.Attr, defined func(xml.Name) bool) *fault {
 	return nil
 }
 
-// isName tells whether s can be the local name of an attribute. The judge is the
+// isName reports whether s can be the local name of an attribute. The judge is the
 // reader, so that whatever was read can be written.
 func isName(s string) bool {
 	if s == "xmlns" {

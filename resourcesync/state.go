@@ -96,7 +96,7 @@ type stream struct {
 	Known bool `json:"known,omitempty"`
 	// Named makes the next request for the Capability List conditional.
 	Named follow.Validators `json:"named,omitzero"`
-	// Closed: no Change List is open, so that only the Capability List can tell of
+	// Closed: no Change List is open, so that only the Capability List names
 	// the next one (clause 12.1).
 	Closed bool `json:"closed,omitempty"`
 	// Open are the lists in the Change List Index that may still grow, or the

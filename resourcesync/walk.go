@@ -53,7 +53,7 @@ import (
 // else. A stream that has only a Resource List is asked for that and, when it is
 // an index, for every part; when all answer 304 nothing is due.
 //
-// Where no open Change List is followed, only the Capability List can tell of
+// Where no open Change List is followed, only the Capability List names
 // another list (clause 12.1): it is asked first, conditionally. A Change List
 // that comes or goes, or another Resource List, makes a baseline due. The newest
 // Change List is asked for although it is closed: some Sources go on writing to
@@ -86,7 +86,7 @@ type Walk struct {
 	// on their own its indexes and missing lists, and the documents of its
 	// discovery; 0 is 10,000.
 	MaxDocuments int
-	// AllowHost tells whether links and redirects may lead to a host (without
+	// AllowHost reports whether links and redirects may lead to a host (without
 	// port) other than that of URL; nil allows none. It may be called from two
 	// goroutines at once. A host that URL itself, or a well-known address of its
 	// host, is redirected to needs no leave: the Client has to refuse what may not
@@ -94,7 +94,7 @@ type Walk struct {
 	AllowHost func(host string) bool
 	// Limits cap each document, as it is once it was unpacked.
 	Limits Limits
-	// Report is told of each broken rule; nil is allowed. It is called from the
+	// Report is called with each broken rule; nil is allowed. It is called from the
 	// goroutine of the loop.
 	Report func(Problem)
 	// Now is the clock for answers without a Date; nil is time.Now. Nothing else
@@ -129,7 +129,7 @@ type Result struct {
 	// Complete: they enumerate all resources of the Source, so that absence from
 	// them means deletion. Every stream had a Resource List, read to its end;
 	// each loc in it could be read; none stops at 50,000 entries without an
-	// index; none was changed while it was read, as far as can be told.
+	// index; none was changed while it was read, as far as is known.
 	Complete bool
 	// At is the earliest moment that the baseline shows (clause 7, at); zero
 	// when one of its lists does not say.
@@ -197,7 +197,7 @@ type List struct {
 	Requested, URL string
 	// Date is the answer's Date, else the walk's clock, in UTC.
 	Date time.Time
-	// Baseline tells a Resource List, or a part of one, from a Change List.
+	// Baseline: it is a Resource List, or a part of one, and no Change List.
 	Baseline bool
 	// Lists are the documents of the stream that the list belongs to, and Set its
 	// number: 0 as long as the Source has one set of resources. It stays the same
@@ -287,7 +287,7 @@ func (l *List) Position() int { return l.read }
 // Input returns the last entry whole, see Reader.Input.
 func (l *List) Input() []byte { return l.reader.Input() }
 
-// Late tells whether a stamp lies after the answer's date, so that it must not
+// Late reports whether a stamp lies after the answer's date, so that it must not
 // become the mark. Date has whole seconds: a stamp within its second is not
 // late.
 func (l *List) Late(stamp time.Time) bool { return l.answer.Late(stamp) }
@@ -350,7 +350,7 @@ func (l *List) mark() time.Time {
 	return l.datetime
 }
 
-// open tells that the list may still grow.
+// open reports whether the list may still grow.
 func (l *List) open() bool { return l.Head().Until.IsZero() }
 
 // modified is the answer's Last-Modified; zero when there is none, or a late one.
@@ -381,7 +381,7 @@ func (l *List) fault(err error) error {
 func (l *List) close() { l.answer.Close() }
 
 // entries reads a document that is not handed out, such as an index, to its end,
-// and tells of each entry. whole is false when the loc of an entry could not be
+// and calls each with every entry. whole is false when the loc of an entry could not be
 // read. Its entries stay in memory: there may be no more of them than clause 7
 // allows.
 func (l *List) entries(each func(*Entry)) (whole bool, err error) {

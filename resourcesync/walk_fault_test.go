@@ -164,7 +164,7 @@ func TestEachRequestMissing(t *testing.T) {
 	})
 }
 
-// enumerates tells whether a walk has visited every Resource List of another.
+// enumerates reports whether a walk has visited every Resource List of another.
 func enumerates(got, whole *walked) bool {
 	seen := " " + strings.Join(got.lists, " ") + " "
 	for _, l := range whole.lists {

@@ -195,7 +195,7 @@ func (h *history) judge(t *rapid.T, got *walked, mark int, known bool) {
 	}
 }
 
-// covered tells whether no change lies between the mark and where the lists
+// covered reports whether no change lies between the mark and where the lists
 // begin.
 func (h *history) covered(begins, mark int) bool {
 	for _, l := range h.lists[:h.gone] {

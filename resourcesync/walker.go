@@ -301,7 +301,7 @@ func (k *walker) failsAtFirst(s step, err error) bool {
 	return follow.Status(err) >= http.StatusInternalServerError && !s.Baseline && !stream.Known && stream.ResourceList != ""
 }
 
-// missing tells whether a list is not to be had: it is gone, or is no document
+// missing reports whether a list is not to be had: it is gone, or is no document
 // of the framework. 401, 403 and 5xx may pass.
 func missing(err error) bool {
 	var fault *DocumentError
@@ -497,7 +497,7 @@ func (k *walker) since(s *stream) time.Time {
 
 // turns looks at where the Change List, or the index, of a stream begins and
 // ends. When something may come before or after it, the Capability List is asked
-// once more; turned tells that the plan is another one then.
+// once more; turned: the plan is another one then.
 func (k *walker) turns(l *List, oldest time.Time) (turned bool, err error) {
 	s, stream := l.step, k.stream(l.step.Stream)
 	covered := latest(latest(stream.Mark, stream.Covered), s.Behind)
@@ -659,7 +659,7 @@ func (k *walker) lost(what string) {
 }
 
 // compare asks again for an index whose parts were read, since nothing in them
-// tells whether they belong together.
+// reports whether they belong together.
 func (k *walker) compare(s step) error {
 	l, err := k.open(s.URL, follow.Validators{})
 	var sum digest

@@ -159,7 +159,7 @@ func (c *HTTPClient) request(ctx context.Context, operation string, d *delivery)
 	return req, nil
 }
 
-// answer is what came back. err tells why body is not the whole of it.
+// answer is what came back. err says why body is not the whole of it.
 type answer struct {
 	operation, url string
 	*http.Response
@@ -271,7 +271,7 @@ func (a *answer) form() string {
 	return text
 }
 
-// endless tells whether nothing but the end of the connection ended the answer,
+// endless reports whether nothing but the end of the connection ended the answer,
 // so that one that was cut off looks whole.
 func (a *answer) endless() bool {
 	return a.ContentLength < 0 && len(a.TransferEncoding) == 0 && a.ProtoMajor == 1
@@ -328,7 +328,7 @@ func wait(h http.Header, now time.Time) time.Duration {
 	return max(0, at.Sub(now))
 }
 
-// harmless tells whether the answer is an envelope whose body holds no fault,
+// harmless reports whether the answer is an envelope whose body holds no fault,
 // whatever else it holds.
 func (a *answer) harmless() bool {
 	s := strictxml.New(bytes.NewReader(a.body), strictxml.Options{ContentType: a.Header.Get("Content-Type")})

@@ -72,7 +72,7 @@ type Limits struct {
 	Text int
 }
 
-// DocumentError tells why a file cannot be a record.
+// DocumentError says why a file cannot be a record.
 type DocumentError struct {
 	// URL is that of the file, "" when it is not known.
 	URL string
@@ -113,7 +113,7 @@ func (e *StatusError) Error() string {
 	return text
 }
 
-// Temporary tells whether the same call may succeed later: there was no whole
+// Temporary reports whether the same call may succeed later: there was no whole
 // answer, or it was a fault of code Server, or status 408, 425, 429 or 5xx
 // without a fault. It may have succeeded already; see Sent.
 func Temporary(err error) bool {
@@ -137,7 +137,7 @@ func Temporary(err error) bool {
 	return false
 }
 
-// Sent tells whether the message of a call that ended with err may have reached
+// Sent reports whether the message of a call that ended with err may have reached
 // the server. False is certain: the address was refused, there was no
 // connection, or nothing of the message was written to it.
 func Sent(err error) bool {

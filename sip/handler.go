@@ -30,7 +30,7 @@ type Backend interface {
 	// Notify is the operation notify of a notification recipient; the disposition
 	// is an ultimate one. It returns nil only when that is durable.
 	Notify(context.Context, Caller, *Disposition) error
-	// Admit tells whether the caller may call anything at all; else the error is
+	// Admit reports whether the caller may call anything at all; else the error is
 	// a *Denied. It is asked before the message is read.
 	Admit(context.Context, Caller) error
 }
@@ -42,8 +42,8 @@ type Caller struct {
 	Token string
 	// Address is the peer's; the zero Addr when it is not known.
 	Address netip.Addr
-	// User and Password are of HTTP's basic authentication; HasLogin tells
-	// whether they were given.
+	// User and Password are of HTTP's basic authentication; HasLogin: they
+	// were given.
 	User, Password string
 	HasLogin       bool
 }
@@ -85,7 +85,7 @@ type Handler struct {
 	// may share one. nil is no limit. A message waits for its turn when it is there
 	// whole, so that nobody's slow connection takes one.
 	Slots chan struct{}
-	// Log is told why a call failed here; nil is silence.
+	// Log gets why a call failed here; nil is silence.
 	Log *slog.Logger
 }
 
@@ -143,7 +143,7 @@ func (x *exchange) readRest() {
 	}
 }
 
-// callerOf tells what HTTP knows of the caller.
+// callerOf returns what HTTP knows of the caller.
 func callerOf(r *http.Request, token string) Caller {
 	c := Caller{Token: token}
 	c.User, c.Password, c.HasLogin = r.BasicAuth()
@@ -243,7 +243,7 @@ func (x *exchange) limit() int64 {
 	return x.MaxBytes
 }
 
-// unsupported tells whether the headers announce what is not read here, and then
+// unsupported reports whether the headers announce what is not read here, and then
 // has answered.
 func (x *exchange) unsupported() bool {
 	given := x.r.Header.Get("Content-Type")
@@ -326,7 +326,7 @@ func (x *exchange) read() (body []byte, ok bool) {
 	return nil, false
 }
 
-// bare tells whether the message is taken for one without an envelope: where such
+// bare reports whether the message is taken for one without an envelope: where such
 // are allowed, and the root is no Envelope in whatever namespace. What has no root
 // that can be read, such as nothing at all, has no envelope.
 func (x *exchange) bare(body []byte) bool {

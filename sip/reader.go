@@ -273,7 +273,7 @@ func (r *reader) sequence(space string, parts ...part) error {
 	}
 }
 
-// is tells whether the current start tag is that of the part, which was taken
+// is reports whether the current start tag is that of the part, which was taken
 // already or not.
 func (p *part) is(s *strictxml.Scanner, space string, taken bool) bool {
 	return (!taken || p.many) && s.Space == space && slices.Contains(p.names, s.Local)

@@ -131,21 +131,21 @@ func needed(inherited []strictxml.Binding) *need {
 	return n
 }
 
-// name is told of the prefix of a name; "" is the default one.
+// name is called with the prefix of a name; "" is the default one.
 func (n *need) name(prefix []byte) {
 	if i, ok := n.at[string(prefix)]; ok {
 		n.declare[i] = true
 	}
 }
 
-// value is told of what stands in front of a colon, anywhere.
+// value is called with what stands in front of a colon, anywhere.
 func (n *need) value(prefix []byte) {
 	if i, ok := n.at[string(prefix)]; ok && n.inherited[i].Space != soapNamespace && n.inherited[i].Space != Namespace {
 		n.declare[i] = true
 	}
 }
 
-// element is told of each token.
+// element is called with each token.
 func (n *need) element(s *strictxml.Scanner) {
 	if s.Kind != strictxml.StartTag {
 		return
@@ -216,7 +216,7 @@ func nameIn(word []byte) []byte {
 	return bytes.TrimLeftFunc(word, func(r rune) bool { return !beginsName(r) })
 }
 
-// inName tells whether c may be a byte of a name without a colon.
+// inName reports whether c may be a byte of a name without a colon.
 func inName(c byte) bool {
 	return 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9' || c == '_' || c == '-' || c == '.' || c >= utf8.RuneSelf
 }

@@ -45,7 +45,7 @@ func (r *reader) header() error {
 	}
 }
 
-// mustUnderstand tells whether the current header is for us and has to be
+// mustUnderstand reports whether the current header is for us and has to be
 // understood (SOAP 1.1, 4.2.2 and 4.2.3).
 func (r *reader) mustUnderstand() bool {
 	must, _ := r.s.Attr(soapNamespace, "mustUnderstand")

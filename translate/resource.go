@@ -382,7 +382,7 @@ func Hashes(stated string) string {
 	return strings.Join(fields, " ")
 }
 
-// inForm tells whether a list is one hash in that form already, as most are.
+// inForm reports whether a list is one hash in that form already, as most are.
 func inForm(stated string) bool {
 	algorithm, digits, _ := strings.Cut(stated, ":")
 	n := digestLength(algorithm)

@@ -110,7 +110,7 @@ func ownIdentifier(source, identifier string) string {
 	return nameUUID(namespace, url.QueryEscape(source)+"?"+identifier)
 }
 
-// Wanted tells whether a media type is one of formats. Parameters and case do
+// Wanted reports whether a media type is one of formats. Parameters and case do
 // not count; no formats want everything.
 func Wanted(formats []string, mediaType string) bool {
 	if len(formats) == 0 {

@@ -150,7 +150,7 @@ func FillRecordURL(template, assigned string) (string, error) {
 	return built, nil
 }
 
-// leadsOut tells whether a decoded path has a segment that names the folder above
+// leadsOut reports whether a decoded path has a segment that names the folder above
 // or the folder itself. Some servers decode an escaped slash before they look, and some
 // take a backslash for one.
 func leadsOut(decoded string) bool {

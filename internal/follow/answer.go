@@ -51,7 +51,7 @@ func (c *Client) answer(to string, resp *http.Response) *Answer {
 	return a
 }
 
-// Late tells whether a stamp lies after the answer's date, so that it must not
+// Late reports whether a stamp lies after the answer's date, so that it must not
 // become the mark. Date has whole seconds: a stamp within its second is not
 // late.
 func (a *Answer) Late(stamp time.Time) bool {
@@ -102,7 +102,7 @@ func Status(err error) int {
 	return 0
 }
 
-// Missing tells whether err says that there is nothing at a URL: 404 or 410. 401
+// Missing reports whether err says that there is nothing at a URL: 404 or 410. 401
 // and 5xx may pass. 403 is a matter of credentials or of a firewall far more
 // often than of a document taken away, and as a gap it would invite the operator
 // to accept it.

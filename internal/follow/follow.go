@@ -49,7 +49,7 @@ type Options struct {
 	// Start is the address that the operator typed: http, https, or file when
 	// HTTP's transport can read it.
 	Start string
-	// AllowHost tells whether links and redirects may lead to a host (without
+	// AllowHost reports whether links and redirects may lead to a host (without
 	// port) other than that of Start; nil allows none. It may be called from two
 	// goroutines at once.
 	AllowHost func(host string) bool
@@ -128,7 +128,7 @@ func (c *Client) Led() []string {
 	return slices.Clone(c.led)
 }
 
-// redirected tells whether a request may be redirected to a URL.
+// redirected reports whether a request may be redirected to a URL.
 func (c *Client) redirected(asked, to *url.URL) error {
 	if to.Scheme == "file" {
 		return fmt.Errorf("%s: %w: a redirect may not lead to a file", to.Redacted(), c.o.Refused)
@@ -146,7 +146,7 @@ func (c *Client) redirected(asked, to *url.URL) error {
 	return nil
 }
 
-// typed tells whether a URL is what the operator typed, or one of the well-known
+// typed reports whether a URL is what the operator typed, or one of the well-known
 // ones of its host.
 func (c *Client) typed(u *url.URL) bool {
 	if Key(u.String()) == Key(c.start.String()) {
@@ -308,7 +308,7 @@ func (a *ahead) drop() {
 	}
 }
 
-// Foreign tells whether a remote document names a local file, which it may not.
+// Foreign reports whether a remote document names a local file, which it may not.
 func Foreign(document, link string) bool {
 	return strings.HasPrefix(link, "file:") && !strings.HasPrefix(document, "file:")
 }

@@ -84,7 +84,7 @@ func characters(b []byte) (n int, reason string) {
 	return n, ""
 }
 
-// isChar tells whether XML has the character (XML 1.0, 2.2).
+// isChar reports whether XML has the character (XML 1.0, 2.2).
 func isChar(r rune) bool {
 	return r >= ' ' && r < 0xD800 || r == '\t' || r == '\n' || r == '\r' || r > 0xDFFF && r < 0xFFFE || r > 0xFFFF && r <= utf8.MaxRune
 }

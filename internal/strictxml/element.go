@@ -7,7 +7,7 @@ import (
 )
 
 // Characters reads the text of the element whose start tag is the current token,
-// up to its end. markup tells that there were elements in it, whose text is part
+// up to its end. markup: there were elements in it, whose text is part
 // of it. The text is valid until Characters is called again.
 func (s *Scanner) Characters() (text []byte, markup bool, err error) {
 	s.text = s.text[:0]

@@ -49,7 +49,7 @@ func AppendAttr(b []byte, open, value string) []byte {
 	return append(AppendEscaped(append(b, open...), value), '"')
 }
 
-// Holds tells whether XML can hold s as it is, so that AppendEscaped changes
+// Holds reports whether XML can hold s as it is, so that AppendEscaped changes
 // none of its characters.
 func Holds(s string) bool {
 	for i, r := range s {
@@ -66,7 +66,7 @@ func Holds(s string) bool {
 	return true
 }
 
-// plain8 tells whether the eight bytes of s are ASCII and none of them special.
+// plain8 reports whether the eight bytes of s are ASCII and none of them special.
 func plain8(s string) bool {
 	return special8(uint64(s[0])|uint64(s[1])<<8|uint64(s[2])<<16|uint64(s[3])<<24|
 		uint64(s[4])<<32|uint64(s[5])<<40|uint64(s[6])<<48|uint64(s[7])<<56) == 0

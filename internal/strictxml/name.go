@@ -88,7 +88,7 @@ func (n *name) split() (reason string) {
 	return ""
 }
 
-// isName tells whether s is a name. It is not empty, and all its bytes are inName.
+// isName reports whether s is a name. It is not empty, and all its bytes are inName.
 func isName(s string) bool {
 	if c := s[0]; c == '-' || c == '.' || '0' <= c && c <= '9' {
 		return false
@@ -108,11 +108,11 @@ func isForeignName(s string) bool {
 	return err == nil
 }
 
-// inName tells whether a name goes on with c, the first byte of a character. Of
+// inName reports whether a name goes on with c, the first byte of a character. Of
 // those that are not ASCII it is found out when the name is whole.
 func inName(c byte) bool {
 	return c|0x20-'a' < 26 || c-'0' <= ':'-'0' || c == '_' || c == '-' || c == '.' || c >= utf8.RuneSelf
 }
 
-// isWhite tells whether c is white space (XML 1.0, 2.3).
+// isWhite reports whether c is white space (XML 1.0, 2.3).
 func isWhite(c byte) bool { return c == ' ' || c == '\n' || c == '\t' || c == '\r' }

@@ -21,7 +21,7 @@ func NewOutput(w io.Writer) *Output {
 	return &Output{w: w, Buf: make([]byte, 0, PieceSize+4096)}
 }
 
-// Full tells whether it is time for Flush.
+// Full reports whether it is time for Flush.
 func (o *Output) Full() bool { return len(o.Buf) >= PieceSize }
 
 // Len counts the bytes appended so far, those that were handed on included.

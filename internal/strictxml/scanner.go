@@ -21,7 +21,7 @@ const (
 	Text
 )
 
-// Instructions tells where a document may have processing instructions. The XML
+// Instructions says where a document may have processing instructions. The XML
 // declaration is none.
 type Instructions uint8
 
@@ -46,14 +46,14 @@ type Options struct {
 	// names say (RFC 7303, 3), and a byte beyond ASCII is a fault in us-ascii.
 	WebCharsets bool
 	Limits      Limits
-	// Instructions tells where processing instructions may be.
+	// Instructions says where processing instructions may be.
 	Instructions Instructions
 	// Want names what the caller reads, with its article, for messages.
 	Want string
 	// Namespaces are those that the caller looks for. Scanner.Space is the very
 	// string given here, so that comparing it is comparing a pointer.
 	Namespaces []string
-	// Report is told of defects that can be read over; nil is allowed. It is
+	// Report is called with defects that can be read over; nil is allowed. It is
 	// called from within Next.
 	Report func(Notice)
 	// Context ends the reading of a document that is in memory; nil is allowed.

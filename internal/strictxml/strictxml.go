@@ -52,7 +52,7 @@ func (l Limits) WithDefaults() Limits {
 	return l
 }
 
-// DocumentError tells why a document cannot be read any further. It is the
+// DocumentError says why a document cannot be read any further. It is the
 // document's own fault: an error of the network below is returned as it is,
 // wrapped with the place.
 type DocumentError struct {

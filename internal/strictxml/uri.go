@@ -51,7 +51,7 @@ func absolute(ref string, based bool) (string, error) {
 	return u.ResolveReference(u).String(), nil
 }
 
-// HasScheme tells whether s starts with a scheme (RFC 3986 3.1).
+// HasScheme reports whether s starts with a scheme (RFC 3986 3.1).
 func HasScheme(s string) bool {
 	for i := range len(s) {
 		switch c := s[i]; {

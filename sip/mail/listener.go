@@ -196,14 +196,14 @@ func (c *conn) dismiss(farewell string) {
 	}
 }
 
-// whole tells whether all that was to be read has come in.
+// whole reports whether all that was to be read has come in.
 func (c *conn) whole() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return !c.ended
 }
 
-// leave tells whether the connection is to end now, and says farewell once.
+// leave reports whether the connection is to end now, and says farewell once.
 func (c *conn) leave() bool {
 	c.mu.Lock()
 	leave, farewell := c.over && !c.busy, c.farewell

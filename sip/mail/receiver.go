@@ -78,10 +78,10 @@ type Receiver struct {
 	// Full returns why nothing more can be stored now, or nil; mails are then answered
 	// with 452. A nil Full is never.
 	Full func() error
-	// Refused is told of mails that were refused, from several goroutines; it may be
+	// Refused is called with mails that were refused, from several goroutines; it may be
 	// nil and must not block.
 	Refused func(Refusal)
-	// Log is told of failures to store; nil is silence.
+	// Log gets failures to store; nil is silence.
 	Log *slog.Logger
 }
 

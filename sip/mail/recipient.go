@@ -83,7 +83,7 @@ func server(u *url.URL) (string, error) {
 	return net.JoinHostPort(host, u.Port()), nil
 }
 
-// checkAddress tells whether an address can stand in the commands of SMTP without
+// checkAddress reports whether an address can stand in the commands of SMTP without
 // any quoting and any extension, and returns it with its domain in lower case.
 // The lengths are those of RFC 5321, 4.5.3.1.
 func checkAddress(address string) (string, error) {
@@ -103,7 +103,7 @@ func checkAddress(address string) (string, error) {
 	return box + "@" + strings.ToLower(domain), nil
 }
 
-// isDotAtom tells whether s is a dot-string of RFC 5321, 4.1.2.
+// isDotAtom reports whether s is a dot-string of RFC 5321, 4.1.2.
 func isDotAtom(s string) bool {
 	for atom := range strings.SplitSeq(s, ".") {
 		if atom == "" {
@@ -118,7 +118,7 @@ func isDotAtom(s string) bool {
 	return true
 }
 
-// isHostname tells whether s is a host name of RFC 1123, 2.1.
+// isHostname reports whether s is a host name of RFC 1123, 2.1.
 func isHostname(s string) bool {
 	for label := range strings.SplitSeq(s, ".") {
 		if label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' {

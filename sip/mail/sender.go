@@ -52,7 +52,7 @@ type permanent struct{ error }
 
 func (p *permanent) Unwrap() error { return p.error }
 
-// Permanent tells whether no repeat of what failed will help: the server refused
+// Permanent reports whether no repeat of what failed will help: the server refused
 // the mail for good (5xx), or there can be no such address. Everything else may
 // be tried again.
 func Permanent(err error) bool {

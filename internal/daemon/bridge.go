@@ -132,7 +132,7 @@ func (b *Bridge) open(ctx context.Context) error {
 	b.guard = fetch.New(o)
 	// This Guard does not reach the configured hosts, nor has it their passwords:
 	// unauthenticated clients choose where it sends requests.
-	b.publicOnly = b.newGuard(fetch.Reach{Allowed: b.Config.AllowHosts, Notices: true})
+	b.publicOnly = b.newGuard(fetch.Reach{Allowed: b.Config.AllowHosts, SafePorts: true})
 	b.harvest = &harvest.Harvester{Log: b.Log, Contents: b.Contents, Now: b.opt.Now, Workers: b.Config.Limits.Connections, Folder: b.Config.Data}
 	if b.opt.DryRun {
 		b.harvest.Folder = "" // the data folder may not be there

@@ -43,23 +43,24 @@ type Reach struct {
 	// Only refuses what is neither Typed nor Allowed, public or not. Other ports
 	// of these hosts may be asked when they are public.
 	Only bool
-	// Notices refuses ports on which neither HTTP nor mail is to be expected.
-	Notices bool
+	// SafePorts refuses ports of other services than HTTP and mail, which could take a
+	// request for commands.
+	SafePorts bool
 }
 
 // reach is a Reach in canonical form.
 type reach struct {
-	origin         string // scheme, host and port
-	login          string // of an Authorization header, for origin
-	typed, allowed []hostPort
-	only, notices  bool
+	origin          string // scheme, host and port
+	login           string // of an Authorization header, for origin
+	typed, allowed  []hostPort
+	only, safePorts bool
 }
 
 // hostPort is a host in canonical form, and one of its ports; "" is all of them.
 type hostPort struct{ host, port string }
 
 func (r Reach) compile() reach {
-	c := reach{only: r.Only, notices: r.Notices, typed: parseHosts(r.Typed), allowed: parseHosts(r.Allowed)}
+	c := reach{only: r.Only, safePorts: r.SafePorts, typed: parseHosts(r.Typed), allowed: parseHosts(r.Allowed)}
 	if u, err := url.Parse(r.Origin); err == nil && u.Host != "" {
 		c.origin, c.typed = origin(u), append(c.typed, parseHosts([]string{r.Origin})...)
 		if r.User != nil && (u.Scheme == "http" || u.Scheme == "https") {
@@ -107,7 +108,7 @@ func (r *reach) rule(host, port string) (addressRule, error) {
 	switch {
 	case host == "":
 		return 0, fmt.Errorf("%w: the URL names no host", ErrAddress)
-	case r.notices && !noticePort(port) && !slices.Contains(r.allowed, hostPort{host, port}):
+	case r.safePorts && !safePort(port) && !slices.Contains(r.allowed, hostPort{host, port}):
 		return 0, fmt.Errorf("%w %s of %q; want 80, 443, 25, 465, 587 or one above 1024 that no other service has", ErrPort, port, host)
 	case has(r.allowed, host, port):
 		return anyAddress, nil
@@ -119,10 +120,9 @@ func (r *reach) rule(host, port string) (addressRule, error) {
 	return publicAddress, nil
 }
 
-// noticePort reports whether HTTP or mail may be expected on a port: its own
-// ports, and those above 1024 but for what is known to be another service, which
-// could take a request for commands.
-func noticePort(port string) bool {
+// safePort reports whether HTTP or mail may be expected on a port: their own ports, and
+// those above 1024 that are not known to be of another service.
+func safePort(port string) bool {
 	n, err := strconv.Atoi(port)
 	if err != nil || n < 1 || n > 65535 {
 		return false

@@ -644,9 +644,9 @@ func TestOnly(t *testing.T) {
 	}
 }
 
-// D75: notices go where HTTP and mail are to be expected.
-func TestNoticePorts(t *testing.T) {
-	g := newGuard(t, Options{Reach: Reach{Notices: true, Allowed: []string{"10.0.0.1", "10.0.0.2:22"}}})
+// D75: notifications go where HTTP and mail are to be expected.
+func TestSafePorts(t *testing.T) {
+	g := newGuard(t, Options{Reach: Reach{SafePorts: true, Allowed: []string{"10.0.0.1", "10.0.0.2:22"}}})
 	for to, want := range map[string]error{
 		"http://93.184.216.34/": nil, "https://93.184.216.34/": nil, "http://93.184.216.34:8080/": nil, "smtp://93.184.216.34/box": nil,
 		"smtp://93.184.216.34:587/box": nil, "smtp://93.184.216.34:465/box": nil, "https://93.184.216.34:8443/": nil, "http://10.0.0.1:40000/": nil, "http://10.0.0.2:22/": nil,

@@ -96,9 +96,9 @@ const (
 	Unchanged
 	// Historical: the walk has met the record before, with a stamp no earlier.
 	Historical
-	// SteppedBack: its stamp is earlier than the stored one (A1). It is kept
+	// Regressed: its stamp is earlier than the stored one (A1). It is kept
 	// until the walk has ended.
-	SteppedBack
+	Regressed
 	// Tombstone: the deletion of a record that was never seen alive; kept, and
 	// no event.
 	Tombstone
@@ -242,8 +242,9 @@ const (
 	// ModeLeft: one part of the Source does not have records any more, and others
 	// do (Place.Part). No event follows.
 	ModeLeft
-	// ModeStepBack: what the walk stepped back and its end allows (A1).
-	ModeStepBack
+	// ModeRegressed: observations that the walk set aside as regressed, and whose turn
+	// comes at its end (A1).
+	ModeRegressed
 	// ModeSettle: what was pending, fetched now or pending again (A13).
 	ModeSettle
 	// ModeReplay: bad input that can be taken in after all. Who was met does
@@ -269,7 +270,7 @@ type Batch struct {
 	// not, nothing is written and Append returns ErrConflict.
 	Cursor int64
 	// Next is the cursor's new data; nil ends the walk, and its bookkeeping
-	// (who was met, step backs) with it.
+	// (what was met, what has regressed) with it.
 	Next []byte
 	// Start begins a new walk: nobody is met yet.
 	Start bool

@@ -70,7 +70,7 @@ type sourceRow struct {
 	others    bool                     // the set has other Sources
 	resting   bool                     // no cursor is stored
 	pending   bool                     // the Source has pending observations
-	regressed bool                     // or such as were stepped back
+	regressed bool                     // or regressed ones
 	held      bool                     // or held deletions
 	orders    bool                     // or the order of what was met and applies not
 

@@ -180,7 +180,7 @@ func everything(ctx context.Context, l *eventlog.Log) (string, error) {
 		}
 		for _, src := range sources {
 			pending, err := l.Pending(ctx, src.ID, math.MaxInt64, 0, 1000)
-			backs, berr := l.StepBacks(ctx, src.ID)
+			backs, berr := l.Regressed(ctx, src.ID)
 			held, herr := l.Held(ctx, src.ID, true, 0)
 			if err := errors.Join(err, berr, herr, enc.Encode(pending), enc.Encode(backs), enc.Encode(held)); err != nil {
 				return "", err

@@ -102,7 +102,7 @@ func (a *decider) decideItem(r *record, it *event.Item, h *hashes) (d decision, 
 		d.outcome = event.Historical
 		return d, nil
 	case regressed:
-		d.outcome, d.regressed = event.SteppedBack, put
+		d.outcome, d.regressed = event.Regressed, put
 		return d, nil
 	case doubt:
 		if it.Answer == event.Confirmed || !it.Deleted && a.content == event.Mirror { // the content of a mirror answers
@@ -152,7 +152,7 @@ func (a *decider) markSeen(it *event.Item, v comparison, stateless bool, d *deci
 		d.order = remove
 	}
 	if v != regressed || stateless {
-		d.regressed = remove // what was stepped back, the walk has met something that wins over
+		d.regressed = remove // the walk has met an entry that wins over what had regressed
 	}
 }
 
@@ -234,7 +234,7 @@ func (a *decider) wasLate(r *record, it *event.Item) bool {
 	switch {
 	case a.mode == event.ModeSettle && r.pending != nil:
 		return r.pending.v.late
-	case a.mode == event.ModeStepBack && r.regressed != nil:
+	case a.mode == event.ModeRegressed && r.regressed != nil:
 		return r.regressed.v.late
 	}
 	return it.Late

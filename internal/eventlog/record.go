@@ -291,7 +291,7 @@ func (b *batch) loadRest(ctx context.Context, q preparer, all []*record) error {
 		{src.regressed, withSource(q, src.id), selectRegressed, func(rows *sql.Rows) error {
 			g := new(regressedRow)
 			err := g.scan(rows)
-			return found(known[g.record], "what was stepped back", err, func(r *record) { r.regressed = g })
+			return found(known[g.record], "what has regressed", err, func(r *record) { r.regressed = g })
 		}},
 		{src.orders, withSource(q, src.id), selectOrder, func(rows *sql.Rows) error {
 			o := new(orderRow)

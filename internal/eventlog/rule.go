@@ -107,7 +107,7 @@ func (a *decider) compare(r *record, it *event.Item) (v comparison, broken bool)
 	switch a.mode {
 	case event.ModeSubmission:
 		return apply, false
-	case event.ModeStepBack:
+	case event.ModeRegressed:
 		if r.regressed == nil || r.regressed.stamp != it.Order {
 			return superseded, false
 		}

@@ -258,10 +258,10 @@ func hrefOf(obs *event.Observation) string {
 	return ""
 }
 
-// StepBacks returns what the walk under way has stepped back, in the order of
+// Regressed returns what has regressed in the walk under way, in the order of
 // the Source's stamps, with whether the stored stamp lay in the future when it
 // was stored.
-func (l *Log) StepBacks(ctx context.Context, source event.SourceID) (out []event.WaitingItem, err error) {
+func (l *Log) Regressed(ctx context.Context, source event.SourceID) (out []event.WaitingItem, err error) {
 	err = l.read(ctx, func(q sqlite.Querier) error {
 		rows, err := q.QueryContext(ctx, "SELECT "+regressedColumns+" FROM step_back WHERE source = $1 ORDER BY stamp, record", int64(source))
 		return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {

@@ -222,7 +222,7 @@ func (l *Log) undoWalk(tx *sqlite.Tx, source event.SourceID) {
 	})
 }
 
-// endWalk forgets who was met and what was stepped back.
+// endWalk forgets what was met and what has regressed.
 func (l *Log) endWalk(ctx context.Context, tx *sqlite.Tx, source event.SourceID) error {
 	l.undoWalk(tx, source)
 	delete(l.walks, source)

@@ -423,11 +423,11 @@ const endBatch = 10_000
 // that the walk has met nothing later: where it has read all that the Source has, or
 // the stored stamp lay in the future (A1).
 func (r *run) regressions(ctx context.Context, o *outcome, next []byte) error {
-	kept, err := r.h.Log.StepBacks(ctx, r.src.ID)
+	kept, err := r.h.Log.Regressed(ctx, r.src.ID)
 	if err != nil {
 		return err
 	}
-	b := event.Batch{Mode: event.ModeStepBack, Next: next}
+	b := event.Batch{Mode: event.ModeRegressed, Next: next}
 	for i := range kept {
 		if o.Whole || kept[i].Flag {
 			b.Documents = append(b.Documents, kept[i].Document)

@@ -48,7 +48,7 @@ type Log interface {
 	Replayed(ctx context.Context, id int64) error
 
 	Progress(context.Context, event.SourceID) (event.Progress, error)
-	StepBacks(context.Context, event.SourceID) ([]event.WaitingItem, error)
+	Regressed(context.Context, event.SourceID) ([]event.WaitingItem, error)
 	Pending(ctx context.Context, source event.SourceID, due event.Micros, after int64, limit int) ([]event.WaitingItem, error)
 	Held(ctx context.Context, source event.SourceID, all bool, since event.Micros) ([]string, error)
 	CountAbsent(context.Context, event.SourceID, event.Stamp, ...int) (absent, have int64, err error)
@@ -295,7 +295,7 @@ func (b *bench) moreOf(source int, mode event.Mode, words string) string {
 	return outcomes(b.batch(source, &event.Batch{Mode: mode, Next: []byte("on"), Items: items(words)}).Outcomes)
 }
 
-var outcomeWords = [...]string{event.Logged: "logged", event.Unchanged: "unchanged", event.Historical: "historical", event.SteppedBack: "stepped-back",
+var outcomeWords = [...]string{event.Logged: "logged", event.Unchanged: "unchanged", event.Historical: "historical", event.Regressed: "regressed",
 	event.Tombstone: "tombstone", event.Suppressed: "suppressed", event.Waiting: "waiting", event.NeedsContent: "needs-content", event.Unselected: "unselected", event.Bad: "bad", event.Loopback: "loopback"}
 
 func outcomes(all []event.Outcome) string {

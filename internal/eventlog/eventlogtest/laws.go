@@ -17,7 +17,7 @@ import (
 )
 
 // Laws compares the log with a model that has nothing of it but the rules, over
-// random histories: any number of Sources, walks in any pieces, step backs,
+// random histories: any number of Sources, walks in any pieces, regressions,
 // absences, restarts and new orders of the Sources. Two logs get the same history
 // in different pieces. After each walk: the events are the model's, the state is
 // what they come to, at every position; the segments tile them; and the same
@@ -174,23 +174,23 @@ func (h *history) feed(i, source int, start bool, mode event.Mode, all []event.I
 func (h *history) finish(source int, complete bool) {
 	backs := maps.Clone(h.model.walks[source].back)
 	for i, l := range h.logs {
-		kept, err := l.log.StepBacks(context.Background(), l.ids[names(3)[source]])
+		kept, err := l.log.Regressed(context.Background(), l.ids[names(3)[source]])
 		h.must(err)
 		if len(kept) != len(backs) {
-			h.t.Fatalf("%d are stepped back, want %d", len(kept), len(backs))
+			h.t.Fatalf("%d have regressed, want %d", len(kept), len(backs))
 		}
 		var all []event.Item
 		for n, k := range kept {
 			it, ok := backs[k.Record]
 			if !ok || k.Modified != it.Modified || k.Deleted != it.Deleted || n > 0 && k.Modified.Before(kept[n-1].Modified) {
-				h.t.Fatalf("stepped back: %+v, want %+v", k, it)
+				h.t.Fatalf("regressed: %+v, want %+v", k, it)
 			}
 			all = append(all, event.Item{Observation: k.Observation})
 			if i == 0 {
 				h.model.say(source, it)
 			}
 		}
-		h.feed(i, source, false, event.ModeStepBack, all)
+		h.feed(i, source, false, event.ModeRegressed, all)
 	}
 	h.compare()
 	if !complete {

@@ -23,7 +23,7 @@ func testState(t *testing.T, open Open) {
 		{"a@2=x b@2", "unchanged logged", "updated b@2"},
 		{"a@3=y -b@3", "logged logged", "updated a@3=y, deleted b@3"},
 		{"-b@4 -c@4", "tombstone tombstone", ""},
-		{"c@3=x b@5", "stepped-back logged", "created b@5"},
+		{"c@3=x b@5", "regressed logged", "created b@5"},
 		{"c@4=x", "logged", "created c@4=x"},
 		{"d=x", "logged", "created d=x"},
 		{"d=x e@0", "unchanged logged", "created e@0"},
@@ -58,7 +58,7 @@ func testWalk(t *testing.T, open Open) {
 		{"bad and older than the next", "a@3=x", []string{"!a@4", "a@5=y"}, "bad logged", "updated a@5=y", 1},
 		{"not selected, then older ones", "a@3=x", []string{"~a@7", "a@5=y b@1"}, "unselected historical logged", "created b@1", 0},
 		{"not selected and never seen, then older", "", []string{"~a@7", "a@5=y"}, "unselected historical", "", 0},
-		{"not selected, stepped back, then older", "a@9=x", []string{"~a@7", "a@5=y -a@8"}, "unselected historical stepped-back", "", 1},
+		{"not selected, regressed, then older", "a@9=x", []string{"~a@7", "a@5=y -a@8"}, "unselected historical regressed", "", 1},
 		{"tombstone, then older", "", []string{"-a@6", "a@5=x"}, "tombstone historical", "", 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -99,13 +99,13 @@ func testStepBack(t *testing.T, open Open) {
 		kept      string // stamps
 		news      string // once it is allowed
 	}{
-		{"kept", []string{"a@3=x"}, "stepped-back", "3", "updated a@3=x"},
-		{"older ones do not count", []string{"a@3=x", "a@2=y -a@1"}, "stepped-back historical historical", "3", "updated a@3=x"},
-		{"a later one wins", []string{"a@3=x", "a@4=y"}, "stepped-back stepped-back", "4", "updated a@4=y"},
-		{"the stored one wins", []string{"a@3=x", "a@5=old"}, "stepped-back unchanged", "", ""},
-		{"another one at the stored stamp wins", []string{"a@3=x", "a@5=y"}, "stepped-back logged", "", "updated a@5=y"},
-		{"a newer one wins", []string{"a@3=x", "a@6=y"}, "stepped-back logged", "", "updated a@6=y"},
-		{"a deletion", []string{"-a@3"}, "stepped-back", "3", "deleted a@3"},
+		{"kept", []string{"a@3=x"}, "regressed", "3", "updated a@3=x"},
+		{"older ones do not count", []string{"a@3=x", "a@2=y -a@1"}, "regressed historical historical", "3", "updated a@3=x"},
+		{"a later one wins", []string{"a@3=x", "a@4=y"}, "regressed regressed", "4", "updated a@4=y"},
+		{"the stored one wins", []string{"a@3=x", "a@5=old"}, "regressed unchanged", "", ""},
+		{"another one at the stored stamp wins", []string{"a@3=x", "a@5=y"}, "regressed logged", "", "updated a@5=y"},
+		{"a newer one wins", []string{"a@3=x", "a@6=y"}, "regressed logged", "", "updated a@6=y"},
+		{"a deletion", []string{"-a@3"}, "regressed", "3", "deleted a@3"},
 		{"after the stored one it is historical", []string{"a@5=old", "a@3=x"}, "unchanged historical", "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -120,9 +120,9 @@ func testStepBack(t *testing.T, open Open) {
 				}
 				b.want("outcomes", b.walk(documents...), c.outcomes)
 				b.reopen()
-				kept, err := b.log.StepBacks(context.Background(), b.sources[0])
+				kept, err := b.log.Regressed(context.Background(), b.sources[0])
 				b.must(err)
-				in := &event.Batch{Mode: event.ModeStepBack, Next: []byte("end")}
+				in := &event.Batch{Mode: event.ModeRegressed, Next: []byte("end")}
 				var stamps []string
 				for i, k := range kept {
 					stamps = append(stamps, k.Modified.String()[len("1970-01-01T00:00:00.00000000"):])
@@ -139,7 +139,7 @@ func testStepBack(t *testing.T, open Open) {
 				b.batch(0, in)
 				b.end(0)
 				b.want("events", strings.ReplaceAll(b.news(), " at a", ""), c.news)
-				left, err := b.log.StepBacks(context.Background(), b.sources[0])
+				left, err := b.log.Regressed(context.Background(), b.sources[0])
 				if err != nil || len(left) > 0 {
 					t.Errorf("after the walk %d are kept, %v", len(left), err)
 				}
@@ -152,7 +152,7 @@ func testStepBack(t *testing.T, open Open) {
 		late[0].Late = true
 		b.batch(0, &event.Batch{Start: true, Items: late})
 		b.walk("a@3=y b@3=y")
-		kept, err := b.log.StepBacks(context.Background(), b.sources[0])
+		kept, err := b.log.Regressed(context.Background(), b.sources[0])
 		b.must(err)
 		if len(kept) != 2 || !kept[0].Flag || kept[1].Flag {
 			t.Errorf("the stored stamp of a lay in the future, that of b did not: %+v", kept)
@@ -324,14 +324,14 @@ func testPending(t *testing.T, open Open) {
 	testPendingBack(b, say, pending)
 }
 
-// testPendingBack: a step back that waits for its content is void when the
+// testPendingBack: a regressed observation that waits for its content is void when the
 // Source returns to the stored state, and a stamp that lay in the future is
 // remembered while it waits.
 func testPendingBack(b *bench, say func(event.Mode, bool, string) string, pending func() []event.WaitingItem) {
 	b.t.Helper()
 	b.walk("d@8=x")
-	b.want("back", b.walk("d@3=y"), "stepped-back")
-	b.want("back without content", say(event.ModeStepBack, false, "d@3=y"), "waiting")
+	b.want("back", b.walk("d@3=y"), "regressed")
+	b.want("back without content", say(event.ModeRegressed, false, "d@3=y"), "waiting")
 	b.end(0)
 	b.want("the stored one again", b.walk("d@8=x"), "unchanged")
 	if n := len(pending()); n != 0 {
@@ -342,7 +342,7 @@ func testPendingBack(b *bench, say func(event.Mode, bool, string) string, pendin
 	b.batch(0, in)
 	b.want("settled", b.more(event.ModeSettle, "e@99=x"), "logged")
 	b.walk("e@5=y")
-	kept, err := b.log.StepBacks(context.Background(), b.sources[0])
+	kept, err := b.log.Regressed(context.Background(), b.sources[0])
 	b.must(err)
 	if len(kept) != 1 || !kept[0].Flag {
 		b.t.Errorf("the stamp lay in the future: %+v", kept)

@@ -93,7 +93,7 @@ func testSourcesOrderMet(t *testing.T, open Open) {
 	}{
 		{"bad", "atompmh", event.Redirect, stamped, [][]event.Item{items("!a@6")}, "bad", "updated a@5=x"},
 		{"not selected", "atompmh", event.Redirect, stamped, [][]event.Item{items("~a@6")}, "unselected", "updated a@5=x"},
-		{"stepped back", "atompmh", event.Redirect, stamped, [][]event.Item{items("a@4=old")}, "stepped-back", "updated a@5=x"},
+		{"regressed", "atompmh", event.Redirect, stamped, [][]event.Item{items("a@4=old")}, "regressed", "updated a@5=x"},
 		{"without its content", "atompmh", event.Mirror, stamped, [][]event.Item{waits}, "waiting", "updated a@5=x"},
 		{"an older change", "resourcesync", event.Redirect, listed, [][]event.Item{placed(1, "a@3=old"), listed}, "historical historical", "updated a=x"},
 		{"a bad change", "resourcesync", event.Redirect, listed, [][]event.Item{placed(1, "!a@6"), listed}, "bad historical", "updated a=x"},

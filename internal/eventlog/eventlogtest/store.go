@@ -119,7 +119,7 @@ func testLazy(t *testing.T, open Open) {
 	if p, err := b.log.Progress(context.Background(), b.sources[0]); err != nil || string(p.Cursor.Data) != "two" {
 		t.Errorf("the cursor of the last change is not stored: %+v, %v", p, err)
 	}
-	b.want("whom the walk met is stored too", b.more(event.ModeWalk, "a@4=y b@4=y"), "historical stepped-back")
+	b.want("whom the walk met is stored too", b.more(event.ModeWalk, "a@4=y b@4=y"), "historical regressed")
 	lazily(false, "four", "")
 	b.clock.Pass(time.Hour)
 	lazily(false, "five", "")

@@ -213,8 +213,7 @@ func finish(doc interface {
 	Close() error
 }, it *Item) error {
 	if it.Entries >= 0 && doc.Entries() != it.Entries {
-		return fmt.Errorf("%s: the log gave %d entries where its books have %d: the log is in doubt, run bridge verify",
-			it.Path, doc.Entries(), it.Entries)
+		return fmt.Errorf("%s: expected %d entries, read %d: the log may be damaged; run bridge verify", it.Path, it.Entries, doc.Entries())
 	}
 	return doc.Close()
 }

@@ -360,7 +360,7 @@ func TestRenderRefusesAShortList(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := doc.Open(); err == nil || !strings.Contains(err.Error(), "in doubt") {
+		if _, _, err := doc.Open(); err == nil || !strings.Contains(err.Error(), "the log may be damaged") {
 			t.Errorf("%s: got %v", path, err)
 		}
 	}

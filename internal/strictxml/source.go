@@ -1,9 +1,21 @@
 package strictxml
 
 import (
+	"bufio"
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"io"
+	"mime"
+	"regexp"
+	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"golang.org/x/net/html/charset"
+	"golang.org/x/text/encoding"
+	"golang.org/x/text/encoding/charmap"
+	"golang.org/x/text/transform"
 )
 
 // source is a window on the document. Tokens are found in it and left where they
@@ -130,4 +142,206 @@ func tooLong(l Limits) *fault {
 
 func tooManyAttributes(l Limits) *fault {
 	return &fault{cap: CapAttributes, reason: fmt.Sprintf("an element has more than %d attributes", l.Attributes)}
+}
+
+var declaredEncoding = regexp.MustCompile(`^<\?xml[^>]*?\sencoding\s*=\s*["']([A-Za-z][A-Za-z0-9._:-]*)["']`)
+
+// head is how much of a document is looked at for its charset.
+const head = 1024
+
+// decoded returns r as UTF-8 without a byte order mark. By RFC 7303 3 the mark
+// decides, else the charset of the Content-Type, else the XML declaration, else
+// it is UTF-8. note is set when the Content-Type overrules a declaration.
+func decoded(r *bufio.Reader, o *Options) (out io.Reader, note string, err error) {
+	first, err := r.Peek(head)
+	if err != nil && err != io.EOF {
+		return nil, "", err
+	}
+	label, marked := marks(first)
+	if marked > 0 {
+		if _, err := r.Discard(marked); err != nil {
+			return nil, "", err
+		}
+	}
+	if label == "" {
+		label, note = named(first, o.ContentType)
+	}
+	switch label = strings.ToLower(Trim(label)); label {
+	case "", "utf-8", "utf8":
+		return r, note, nil
+	}
+	enc, name := charset.Lookup(label)
+	switch {
+	case enc == nil, name == "replacement":
+		return nil, "", &fault{reason: fmt.Sprintf("charset %q is not known; want UTF-8, UTF-16 or one of the WHATWG Encoding Standard", Clip(label))}
+	case name == "utf-8":
+		return r, note, nil
+	}
+	return transform.NewReader(r, decoder(label, name, enc, o.WebCharsets)), note, nil
+}
+
+// decoder returns what makes UTF-8 of a charset. label is what the document calls
+// it, name and enc are what that is in the WHATWG Encoding Standard. This takes
+// some names for Windows code pages that share most of their characters: unless
+// web says so, they are what they are called.
+func decoder(label, name string, enc encoding.Encoding, web bool) transform.Transformer {
+	codePage, windows := strings.CutPrefix(name, "windows-")
+	switch {
+	case name == "utf-16le":
+		return utf16Text{order: binary.LittleEndian, charset: name}
+	case name == "utf-16be":
+		return utf16Text{order: binary.BigEndian, charset: name}
+	case web || !windows || strings.HasSuffix(label, codePage):
+	case strings.HasSuffix(label, "ascii"), label == "ansi_x3.4-1968":
+		return ascii{}
+	case codePage == "1252":
+		name, enc = "iso-8859-1", charmap.ISO8859_1
+	case codePage == "1254":
+		name, enc = "iso-8859-9", charmap.ISO8859_9
+	}
+	return sound{Transformer: enc.NewDecoder(), charset: name}
+}
+
+// marks looks at the first bytes: a byte order mark, or UTF-16 without one.
+func marks(head []byte) (label string, length int) {
+	switch {
+	case bytes.HasPrefix(head, []byte("\x00\x00\xFE\xFF")), bytes.HasPrefix(head, []byte("\xFF\xFE\x00\x00")),
+		bytes.HasPrefix(head, []byte("\x00\x00\x00<")), bytes.HasPrefix(head, []byte("<\x00\x00\x00")):
+		return "utf-32", 0
+	case bytes.HasPrefix(head, []byte("\xEF\xBB\xBF")):
+		return "utf-8", 3
+	case bytes.HasPrefix(head, []byte("\xFE\xFF")):
+		return "utf-16be", 2
+	case bytes.HasPrefix(head, []byte("\xFF\xFE")):
+		return "utf-16le", 2
+	case bytes.HasPrefix(head, []byte("\x00<")):
+		return "utf-16be", 0
+	case bytes.HasPrefix(head, []byte("<\x00")):
+		return "utf-16le", 0
+	}
+	return "", 0
+}
+
+// named finds the charset's name in the Content-Type or the XML declaration. A
+// declaration that could be read as ASCII is not in UTF-16, whatever it says.
+func named(head []byte, contentType string) (label, note string) {
+	declared := ""
+	if m := declaredEncoding.FindSubmatch(head); m != nil && !bytes.HasPrefix(bytes.ToLower(m[1]), []byte("utf-16")) {
+		declared = string(m[1])
+	}
+	if _, params, err := mime.ParseMediaType(contentType); err == nil && params["charset"] != "" {
+		label = params["charset"]
+		if strings.HasPrefix(strings.ToLower(label), "utf-16") {
+			return "", "" // marks has seen no UTF-16
+		}
+		if declared != "" && !strings.EqualFold(declared, label) {
+			note = fmt.Sprintf("Content-Type says %s, the XML declaration %s", Clip(label), declared)
+		}
+		return label, note
+	}
+	return declared, ""
+}
+
+// foreign is the fault of bytes that a charset does not have. U+FFFD in their
+// place would make one identifier of two.
+func foreign(name string) error {
+	return &fault{reason: "bytes that are no " + name}
+}
+
+// sound refuses what the decoder below could not convert, together with what was
+// converted at the same time: the place of the fault is somewhat before it.
+type sound struct {
+	transform.Transformer
+	charset string
+}
+
+func (s sound) Transform(dst, src []byte, atEOF bool) (nDst, nSrc int, err error) {
+	nDst, nSrc, err = s.Transformer.Transform(dst, src, atEOF)
+	if bytes.Contains(dst[:nDst], []byte("\uFFFD")) {
+		return 0, nSrc, foreign(s.charset)
+	}
+	return nDst, nSrc, err
+}
+
+// ascii passes on US-ASCII and nothing else.
+type ascii struct{ transform.NopResetter }
+
+func (ascii) Transform(dst, src []byte, _ bool) (nDst, nSrc int, err error) {
+	n := copy(dst, src)
+	if i := bytes.IndexFunc(src[:n], func(r rune) bool { return r >= utf8.RuneSelf }); i >= 0 {
+		return i, i, foreign("us-ascii")
+	}
+	if n < len(src) {
+		err = transform.ErrShortDst
+	}
+	return n, n, err
+}
+
+// utf16Text decodes UTF-16. It refuses half a surrogate pair and half a unit,
+// which golang.org/x/text makes U+FFFD of, as if that had been meant.
+type utf16Text struct {
+	transform.NopResetter
+	order   binary.ByteOrder
+	charset string
+}
+
+func (u utf16Text) Transform(dst, src []byte, atEOF bool) (nDst, nSrc int, err error) {
+	for nSrc < len(src) {
+		r, n := u.first(src[nSrc:])
+		switch {
+		case n == 0 && !atEOF:
+			return nDst, nSrc, transform.ErrShortSrc
+		case r < 0:
+			return nDst, nSrc, foreign(u.charset)
+		case nDst+utf8.RuneLen(r) > len(dst):
+			return nDst, nSrc, transform.ErrShortDst
+		}
+		nDst += utf8.EncodeRune(dst[nDst:], r)
+		nSrc += n
+	}
+	return nDst, nSrc, nil
+}
+
+// first returns the character that src begins with, -1 when that is none, and its
+// length, 0 when src ends inside of it.
+func (u utf16Text) first(src []byte) (r rune, n int) {
+	if len(src) < 2 {
+		return -1, 0
+	}
+	r = rune(u.order.Uint16(src))
+	if !utf16.IsSurrogate(r) {
+		return r, 2
+	}
+	const low = 0xDC00
+	switch {
+	case r >= low:
+		return -1, 2
+	case len(src) < 4:
+		return -1, 0
+	}
+	if r = utf16.DecodeRune(r, rune(u.order.Uint16(src[2:]))); r == utf8.RuneError {
+		return -1, 2
+	}
+	return r, 4
+}
+
+// capped counts the bytes of a document and ends one that is too long.
+type capped struct {
+	r    io.Reader
+	left int64
+	cap  int64
+}
+
+func (c *capped) Read(p []byte) (int, error) {
+	// One byte more than allowed is asked for, to tell a document of exactly
+	// the cap from a longer one.
+	if int64(len(p)) > c.left+1 {
+		p = p[:c.left+1]
+	}
+	n, err := c.r.Read(p)
+	if int64(n) > c.left {
+		return 0, &fault{cap: CapDocument, reason: fmt.Sprintf("the document is longer than %d bytes", c.cap)}
+	}
+	c.left -= int64(n)
+	return n, err
 }

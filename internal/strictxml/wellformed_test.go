@@ -1,10 +1,15 @@
 package strictxml
 
 import (
+	"bytes"
+	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
+
+	"pgregory.net/rapid"
 )
 
 // padded makes all of a document be read in pieces, if it comes in pieces: the
@@ -259,4 +264,87 @@ func TestXMLDeclaration(t *testing.T) {
 			t.Errorf("%s: got %v, want %s", doc, err, want)
 		}
 	}
+}
+
+func TestInherited(t *testing.T) {
+	for _, c := range []struct{ doc, want string }{
+		{`<X/>`, "[]"},
+		{`<X xmlns="u" xmlns:p="v"/>`, "[]"},
+		{`<a xmlns="u"><X/></a>`, "[{ u}]"},
+		{`<a xmlns:q="v" xmlns="u" xmlns:p="w" xml:lang="en"><X/></a>`, "[{ u} {p w} {q v}]"},
+		{`<a xmlns="u" xmlns:p="w"><b xmlns="" xmlns:p="v"><X/></b></a>`, "[{p v}]"},
+		{`<a xmlns="u" xmlns:p="w" xmlns:q="v"><X xmlns="" p:b="" xmlns:q="v"/></a>`, "[{p w}]"},
+		{`<a xmlns:p="w"><b xmlns:q="v"/><X/></a>`, "[{p w}]"},
+		{`<a xmlns:xml="http://www.w3.org/XML/1998/namespace"><X/></a>`, "[]"},
+	} {
+		s := New(strings.NewReader(c.doc), Options{})
+		for s.Local != "X" {
+			if err := s.Next(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := fmt.Sprint(s.Inherited()); got != c.want {
+			t.Errorf("%s: %s, want %s", c.doc, got, c.want)
+		}
+	}
+}
+
+func TestInstructions(t *testing.T) {
+	const (
+		none    = "<?xml version='1.0'?><a>&lt;?b?></a>"
+		before  = "<?xml version='1.0'?>\n<?xml-stylesheet href='a'?><a/>"
+		inside  = "<a>\n<?b?></a>"
+		after   = "<a/><?b c?>"
+		refused = ": the processing instruction <?"
+	)
+	for _, c := range []struct {
+		where     Instructions
+		doc, want string
+	}{
+		{InstructionsAnywhere, none, ""}, {InstructionsAnywhere, before, ""}, {InstructionsAnywhere, inside, ""}, {InstructionsAnywhere, after, ""},
+		{InstructionsOutside, none, ""}, {InstructionsOutside, before, ""}, {InstructionsOutside, inside, "2:1" + refused + "b is refused"}, {InstructionsOutside, after, ""},
+		{InstructionsNowhere, none, ""}, {InstructionsNowhere, before, "2:1" + refused + "xml-stylesheet is refused"},
+		{InstructionsNowhere, inside, "2:1" + refused + "b is refused"}, {InstructionsNowhere, after, "1:5" + refused + "b is refused"},
+	} {
+		_, err := trace(c.doc, Options{Instructions: c.where})
+		if c.want == "" && err != nil || c.want != "" && (err == nil || err.Error() != "document:"+c.want) {
+			t.Errorf("%d, %q: got %v, want %s", c.where, c.doc, err, c.want)
+		}
+	}
+}
+
+func TestPlain8(t *testing.T) {
+	for c := range 256 {
+		want := c >= 0x20 && c < 0x80 && !strings.ContainsRune(`&<>"'`, rune(c))
+		for at := range 8 {
+			for _, around := range []byte{'a', ' ', 0x7f, '!', '=', '?', '%', '('} {
+				b := bytes.Repeat([]byte{around}, 8)
+				b[at] = byte(c)
+				if plain8(string(b)) != want {
+					t.Fatalf("byte %#x at %d among %q: got %v", c, at, around, !want)
+				}
+			}
+		}
+	}
+}
+
+// What is held comes back as it was; what is not held comes back changed.
+func TestHolds(t *testing.T) {
+	text := rapid.OneOf(rapid.String(), rapid.StringOf(rapid.RuneFrom([]rune("ab<&\"'\t\n\r\x00\x1f\u007f\ufffd\ufffe\uffff"))),
+		rapid.Map(rapid.SliceOf(rapid.Byte()), func(b []byte) string { return string(b) }))
+	rapid.Check(t, func(t *rapid.T) {
+		s := text.Draw(t, "s")
+		doc := append(AppendEscaped(AppendAttr([]byte("<x"), ` a="`, s), ""), '>')
+		doc = append(AppendEscaped(doc, s), "</x>"...)
+		var got struct {
+			Attr string `xml:"a,attr"`
+			Text string `xml:",chardata"`
+		}
+		if err := xml.Unmarshal(doc, &got); err != nil {
+			t.Fatalf("%v\n%s", err, doc)
+		}
+		if same := got.Attr == s && got.Text == s; same != Holds(s) {
+			t.Fatalf("%q became %q and %q, and Holds says %v", s, got.Attr, got.Text, Holds(s))
+		}
+	})
 }

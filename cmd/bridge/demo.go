@@ -49,7 +49,7 @@ type demo struct {
 	catalogue *fixtures.Provider
 	maps      *fixtures.Source
 	news      *fixtures.Blog
-	house     *daemon.Bridge
+	opened    *daemon.Bridge
 	seq       event.Seq // the last one that was told
 }
 
@@ -67,7 +67,7 @@ func (d *demo) run(ctx context.Context, listen, folder string, o daemon.Options)
   %-48s the news of a library, as an RSS feed
 `, catalogue, maps, news)
 	sources := []string{"catalogue=" + catalogue, "all=" + catalogue, "all=" + maps, "all=" + news}
-	return errors.Join(d.bridge(ctx, listen, folder, sources, o), up.close())
+	return errors.Join(d.runBridge(ctx, listen, folder, sources, o), up.close())
 }
 
 // upstreams are servers of the demo's Sources.
@@ -102,7 +102,7 @@ func (u *upstreams) close() error {
 	return errors.Join(errs...)
 }
 
-func (d *demo) bridge(ctx context.Context, listen, folder string, sources []string, o daemon.Options) error {
+func (d *demo) runBridge(ctx context.Context, listen, folder string, sources []string, o daemon.Options) error {
 	listener, err := demoListener(ctx, listen)
 	if err != nil {
 		return err
@@ -117,17 +117,17 @@ func (d *demo) bridge(ctx context.Context, listen, folder string, sources []stri
 			set.Sources[i].Overlap = 0 // their clock is ours
 		}
 	}
-	d.house, err = openBridge(ctx, c, o)
+	d.opened, err = openBridge(ctx, c, o)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	published := make(chan error, 1)
-	go func() { published <- d.house.Publish(ctx, listener); cancel() }()
+	go func() { published <- d.opened.Publish(ctx, listener); cancel() }()
 	err = d.play(ctx)
 	cancel()
-	return errors.Join(err, <-published, d.house.Close())
+	return errors.Join(err, <-published, d.opened.Close())
 }
 
 func demoListener(ctx context.Context, listen string) (net.Listener, error) {
@@ -172,8 +172,8 @@ func unlessEnded(ctx context.Context, err error) error {
 }
 
 func (d *demo) begin(ctx context.Context) error {
-	for _, src := range d.house.Sources {
-		report, err := d.house.Harvest(ctx, src, harvest.Options{})
+	for _, src := range d.opened.Sources {
+		report, err := d.opened.Harvest(ctx, src, harvest.Options{})
 		if err != nil {
 			return err
 		}
@@ -181,7 +181,7 @@ func (d *demo) begin(ctx context.Context) error {
 			return err
 		}
 	}
-	base := d.house.Config.BaseURL
+	base := d.opened.Config.BaseURL
 	fmt.Fprintf(d.out, `
 Republished, with the origin of each record as its via:
   %[1]s/                                    a page to look at
@@ -202,7 +202,7 @@ kept.
 
 `, base, short(d.every))
 	var err error
-	d.seq, err = d.house.Log.LastSeq(ctx)
+	d.seq, err = d.opened.Log.LastSeq(ctx)
 	return err
 }
 
@@ -215,12 +215,12 @@ func (d *demo) change(ctx context.Context, n int) error {
 	} else {
 		d.news.Evolve()
 	}
-	for _, src := range d.house.Sources {
-		if _, err := d.house.Harvest(ctx, src, harvest.Options{}); err != nil {
+	for _, src := range d.opened.Sources {
+		if _, err := d.opened.Harvest(ctx, src, harvest.Options{}); err != nil {
 			return err
 		}
 	}
-	for ev, err := range d.house.Log.Events(ctx, "", event.Range{After: d.seq, Upto: math.MaxInt64}) {
+	for ev, err := range d.opened.Log.Events(ctx, "", event.Range{After: d.seq, Upto: math.MaxInt64}) {
 		if err != nil {
 			return err
 		}

@@ -127,7 +127,7 @@ func harvested(size int64) func(context.Context, *attacked) (int64, string, erro
 	}
 }
 
-// harvest says what bridge status tells of the set main, and whether a harvest of it
+// harvest returns what bridge status shows of the set main, and whether a harvest of it
 // has ended.
 func (v *attacked) harvest(ctx context.Context) (note string, ended bool) {
 	out, err := exec.CommandContext(ctx, v.binary, "status", "--json", "--data", filepath.Join(v.folder, "data")).Output()

@@ -17,8 +17,8 @@ import (
 	"github.com/pmh-bridge/bridge/sip/mail"
 )
 
-// desk returns what answers at /sip/{set}; nil when nothing does.
-func (b *Bridge) desk(set string) server.SIPService {
+// sipService returns the service at /sip/{set}, nil when the set has none.
+func (b *Bridge) sipService(set string) server.SIPService {
 	if v := b.service(set); v != nil {
 		return v
 	}

@@ -129,7 +129,7 @@ func StampOf(t time.Time) (s Stamp, ok bool) {
 // StampFromNanos returns the stamp of ns nanoseconds since 1970 in UTC.
 func StampFromNanos(ns int64) Stamp { return Stamp{ns: ns, known: true} }
 
-// Known tells whether the stamp is a time at all.
+// Known reports whether the stamp is a time at all.
 func (s Stamp) Known() bool { return s.known }
 
 // Nanos returns nanoseconds since 1970 in UTC; 0 when unknown.
@@ -184,7 +184,7 @@ func (s Stamp) Compare(o Stamp) int {
 // Before and After are strict.
 func (s Stamp) Before(o Stamp) bool { return s.Compare(o) < 0 }
 
-// After tells whether s is later than o.
+// After reports whether s is later than o.
 func (s Stamp) After(o Stamp) bool { return s.Compare(o) > 0 }
 
 // Add moves a known stamp by d; an unknown one stays unknown.
@@ -323,7 +323,7 @@ type Event struct {
 	Gone string
 }
 
-// Live tells whether the record exists after the event.
+// Live reports whether the record exists after the event.
 func (e *Event) Live() bool { return e.Kind == Created || e.Kind == Updated }
 
 // Pref returns the preferred representation; ok is false when there is none.
@@ -375,7 +375,7 @@ type Segment struct {
 	Weight          int64
 }
 
-// Open tells whether the segment may still grow.
+// Open reports whether the segment may still grow.
 func (s Segment) Open() bool { return s.Until == 0 }
 
 // Range returns the segment's events; of an empty one, the empty range.

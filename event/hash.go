@@ -87,7 +87,7 @@ func KeyBitsOf(key string) (bits int64, ok bool) {
 	return int64(binary.BigEndian.Uint64(raw[:8])), true
 }
 
-// IsKeyOf tells whether key is a name of the record: whether its digits are
+// IsKeyOf reports whether key is a name of the record: whether its digits are
 // those of the identifier's hash.
 func IsKeyOf(key, identifier string) bool {
 	if len(key) < KeyLength {

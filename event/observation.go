@@ -70,7 +70,7 @@ func (p Place) Before(q Place) bool {
 	return p.Part == q.Part && p.From.Known() && q.From.After(p.From)
 }
 
-// IsZero tells whether there is no place.
+// IsZero reports whether there is no place.
 func (p Place) IsZero() bool { return p.List == 0 && p.Position == 0 }
 
 // Document is a document that a batch's observations come from.
@@ -102,8 +102,8 @@ const (
 	// Tombstone: the deletion of a record that was never seen alive; kept, and
 	// no event.
 	Tombstone
-	// Suppressed: another Source, earlier in the configuration, speaks for the
-	// record (A15); kept, and no event.
+	// Suppressed: another Source, earlier in the configuration, is the authority of
+	// the record (A15); kept, and no event.
 	Suppressed
 	// Waiting: the content could not be had; kept as pending (A13).
 	Waiting
@@ -161,7 +161,7 @@ type Item struct {
 	// Reason is why somebody has decided on a deletion; the event keeps it. ""
 	// is a deletion that the Source has told of.
 	Reason string
-	// Answer is what the record's own URL said, where nothing else tells whether
+	// Answer is what the record's own URL said, where nothing else shows whether
 	// the item is newer than what is known.
 	Answer Answer
 	// Unselected: the configuration selects other records. The record is met, and

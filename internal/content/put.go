@@ -23,7 +23,7 @@ import (
 const chunkSize = 256 << 10
 
 // Draft is a content on its way in: read to its end and hashed, not yet stored.
-// Close lets go of it, stored or not.
+// Close frees its file, stored or not.
 type Draft struct {
 	sum   Sum
 	size  int64

@@ -145,6 +145,6 @@ func writeAt(f *os.File, s string) error {
 	return err
 }
 
-// release empties the file and gives the lock back. The file itself stays:
+// release empties the file and releases the lock. The file itself stays:
 // removing it would let two processes lock two files of the same name.
 func (l *lockFile) release() error { return errors.Join(l.f.Truncate(0), l.f.Close()) }

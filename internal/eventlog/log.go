@@ -291,7 +291,7 @@ func (l *Log) openReaders(ctx context.Context) (err error) {
 // errClosed: nothing can be written through this Log.
 var errClosed = errors.New("the log is closed, or was opened for reading only")
 
-// Close ends all connections and gives the lock back. A dry run leaves nothing
+// Close ends all connections and releases the lock. A dry run leaves nothing
 // behind.
 func (l *Log) Close() error {
 	var errs []error

@@ -58,10 +58,10 @@ func testLinks(t *testing.T, open Open) {
 		{"to itself", 0, linked("j@1=x", "j"), "created j@1=x > j"},
 		{"the describer goes, then the target", 0, append(items("-i@2 -a@3"), items("-j@2")...), "deleted i@2, deleted a@3, deleted j@2"},
 		{"nobody links to it any more", 1, items("-b@4"), "deleted b@4"},
-		{"who speaks has no link", 0, items("n@1=x"), "created n@1=x"},
+		{"the authority has no link", 0, items("n@1=x"), "created n@1=x"},
 		{"who does not speak has one", 1, linked("n@1=y", "o"), ""},
 		{"its target comes", 0, items("o@1=x"), "created o@1=x"},
-		{"it gets the word, in one event", 0, items("-n@2"), "updated n@1=y > o"},
+		{"it becomes the authority, in one event", 0, items("-n@2"), "updated n@1=y > o"},
 		{"two targets come, one of them twice", 0, linked("k@1=x", "l", "m", "l"), "created k@1=x"},
 		{"they come", 0, items("l@1=x m@1=x"), "created l@1=x, created m@1=x, updated k@1=x > l > m > l"},
 	} {

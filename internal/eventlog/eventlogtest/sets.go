@@ -13,7 +13,7 @@ import (
 )
 
 // A15: a record lives as long as one Source has it; the first in the order of
-// the configuration speaks for it, never the newest.
+// the configuration is its authority, never the newest.
 func testSources(t *testing.T, open Open) {
 	b := begin(t, open, Set{Content: event.Redirect}, "one", "two", "three")
 	for _, step := range []struct {
@@ -52,7 +52,7 @@ func testSources(t *testing.T, open Open) {
 }
 
 // A15: when the order of the configuration changes, the Source that is now the
-// first gets the word at the next meeting, even if it says nothing new. A Source
+// first becomes the authority when it is met next, even if it says nothing new. A Source
 // that is no longer configured speaks last.
 func testSourcesOrder(t *testing.T, open Open) {
 	b := begin(t, open, Set{Content: event.Redirect}, "one", "two")
@@ -75,7 +75,7 @@ func testSourcesOrder(t *testing.T, open Open) {
 	b.want("events", b.news(), "updated a@1=three")
 	b.walkOf(0, "-a@2")
 	b.end(0)
-	b.want("three falls silent: one, not two, which is configured no more", b.news(), "updated a@5=one")
+	b.want("three drops it: one, not two, which is configured no more", b.news(), "updated a@5=one")
 }
 
 // A15: for that it is enough that a Source has spoken of the record, whatever it
@@ -153,14 +153,14 @@ func testLocs(t *testing.T, open Open) {
 	b.want("listed before", b.records(b.log.Listed(context.Background(), "main", last-1)), "b")
 }
 
-// A Source that gets the word takes its own URI, whoever else has that.
+// A Source that becomes the authority brings its own URI, whoever else has that.
 func testLocsOfSources(t *testing.T, open Open) {
 	b := begin(t, open, Set{Content: event.Reference}, "one", "two")
 	b.walkOf(0, "a>p@1=x c>q@1=x")
 	b.walkOf(1, "a>q@1=y")
 	b.want("events", b.news(), "created a@1=x at p, created c@1=x at q")
 	b.walkOf(0, "-a@2")
-	b.want("two gets the word", b.news(), "updated a@1=y at q gone p unlisted")
+	b.want("two becomes the authority", b.news(), "updated a@1=y at q gone p unlisted")
 	b.walkOf(1, "-a@3")
 	b.want("and leaves", b.news(), "deleted a@3 at q unlisted")
 }

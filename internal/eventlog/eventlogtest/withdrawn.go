@@ -91,7 +91,7 @@ func testWithdrawn(t *testing.T, open Open) {
 	}
 }
 
-// What a Source holds is its own last word, whoever speaks for the record.
+// What a Source has is what it last said itself, whichever Source is the authority.
 func testPresence(t *testing.T, open Open) {
 	b := begin(t, open, Set{Content: event.Redirect}, "one", "two")
 	other, err := b.log.Make(context.Background(), Set{Name: "other", Content: event.Redirect}, "three")

@@ -40,7 +40,7 @@ type sipState struct {
 	reload []chan struct{}
 	// importPending is sent to when a record of a target was accepted.
 	importPending map[event.SourceID]chan struct{}
-	former        submit.Former
+	expiry        submit.Expiry
 	notifier      *submit.Notifier
 	log           stoppable
 	mails         []mailRoom
@@ -86,12 +86,12 @@ func (b *Bridge) openSIP(ctx context.Context) error {
 			return fmt.Errorf("set %s: %w", s.Name, err)
 		}
 	}
-	return b.openFormer(ctx)
+	return b.openExpiry(ctx)
 }
 
-// openFormer finds out which targets are not configured any more.
-func (b *Bridge) openFormer(ctx context.Context) error {
-	f := &b.sip.former
+// openExpiry finds out which targets are not configured any more.
+func (b *Bridge) openExpiry(ctx context.Context) error {
+	f := &b.sip.expiry
 	f.Store, f.Fatal, f.Now, f.Log = &b.sip.log, isStopped, b.opt.Now, b.opt.Logger
 	sets, err := b.Log.Sets(ctx)
 	if err != nil {

@@ -71,8 +71,8 @@ func (b *Bridge) runExchange(ctx context.Context, stop context.CancelCauseFunc, 
 	for _, o := range b.sip.submitters {
 		group.Go(func() { run("the submission of set "+o.Set+" to "+Redact(o.URL), o.Run) })
 	}
-	if len(b.sip.former.Targets) > 0 {
-		group.Go(func() { run("the end of submissions to former targets", b.sip.former.Run) })
+	if len(b.sip.expiry.Targets) > 0 {
+		group.Go(func() { run("the end of submissions to former targets", b.sip.expiry.Run) })
 	}
 	if len(b.sip.services) > 0 {
 		group.Go(func() { run("the delivery of notifications", whole(b.sip.notifier.Run)) })

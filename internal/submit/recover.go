@@ -3,8 +3,6 @@ package submit
 import (
 	"context"
 	"fmt"
-	"iter"
-	"math"
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
@@ -18,35 +16,7 @@ func (d *Server) recover(ctx context.Context) error {
 	if err := d.settleAllForwarding(ctx); err != nil {
 		return err
 	}
-	for _, state := range awaiting() {
-		if err := limitWaits(ctx, d.Store, d.Source, state, d.now(), d.deadline(), func(steps []event.SubmissionUpdate) error {
-			_, err := d.append(ctx, steps...)
-			return err
-		}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// limitWaits shortens the waits of a state that are longer than a deadline by now: the
-// deadline was longer when they began, or the clock was ahead.
-func limitWaits(ctx context.Context, store Store, source event.SourceID, state event.State, now time.Time, deadline time.Duration, commit func([]event.SubmissionUpdate) error) error {
-	last := &event.Submission{Due: event.MicrosOf(now.Add(deadline)), ID: math.MaxInt64}
-	for {
-		page, err := store.SubmissionsDue(ctx, source, state, math.MaxInt64, last, pageLimit)
-		if err != nil || len(page) == 0 {
-			return err
-		}
-		last = &page[len(page)-1]
-		updates := make([]event.SubmissionUpdate, len(page))
-		for i, s := range page {
-			updates[i].Submission, _ = submission.Apply(s, submission.LimitWait{Deadline: deadline}, now)
-		}
-		if err := commit(updates); err != nil {
-			return err
-		}
-	}
+	return limitWaits(ctx, d.Store, d.Source, awaiting(), d.now(), d.deadline(), d.commitUpdates(ctx))
 }
 
 // doDue does what is due, and returns when something is due next; the zero time
@@ -59,10 +29,8 @@ func (d *Server) doDue(ctx context.Context) (time.Time, error) {
 		return time.Time{}, err
 	}
 	now := d.now()
-	for _, state := range awaiting() {
-		if err := d.expire(ctx, state, now); err != nil {
-			return time.Time{}, err
-		}
+	if err := expire(ctx, d.Store, d.Source, awaiting(), now, d.commitUpdates(ctx)); err != nil {
+		return time.Time{}, err
 	}
 	return d.nextDue(ctx, now)
 }
@@ -164,63 +132,6 @@ func (d *Server) deadline() time.Duration {
 // awaiting are the states whose submissions come due here.
 func awaiting() []event.State { return []event.State{event.StateInDoubt, event.StateProvisional} }
 
-// expire ends the waiting for what has reached its deadline.
-func (d *Server) expire(ctx context.Context, state event.State, now time.Time) error {
-	for page, err := range d.due(ctx, state, now) {
-		if err != nil {
-			return err
-		}
-		var over []event.SubmissionUpdate
-		for _, s := range page {
-			if s, effects := submission.Apply(s, submission.Expire{}, now); effects.Changed {
-				over = append(over, event.SubmissionUpdate{Submission: s})
-			}
-		}
-		if len(over) == 0 {
-			continue
-		}
-		// A step that is late has lost to a disposition.
-		if _, err := d.append(ctx, over...); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// due hands out what is due in a state at a time, the longest due first, a page at
-// a time. It reads nothing else, and nothing twice, whatever becomes of a page.
-func (d *Server) due(ctx context.Context, state event.State, at time.Time) iter.Seq2[[]event.Submission, error] {
-	return func(yield func([]event.Submission, error) bool) {
-		var last *event.Submission
-		for {
-			page, err := d.Store.SubmissionsDue(ctx, d.Source, state, event.MicrosOf(at), last, pageLimit)
-			if !yield(page, err) || err != nil || len(page) < pageLimit {
-				return
-			}
-			end := page[len(page)-1]
-			last = &end
-		}
-	}
-}
-
-// nextDue returns when something is due that is not due yet; the zero time is
-// never.
-func (d *Server) nextDue(ctx context.Context, now time.Time) (next time.Time, err error) {
-	passed := event.Submission{Due: event.MicrosOf(now), ID: math.MaxInt64}
-	for _, state := range awaiting() {
-		first, err := d.Store.SubmissionsDue(ctx, d.Source, state, math.MaxInt64, &passed, 1)
-		if err != nil {
-			return time.Time{}, err
-		}
-		for _, s := range first {
-			if t := s.Due.Time(); next.IsZero() || t.Before(next) {
-				next = t
-			}
-		}
-	}
-	return next, nil
-}
-
 // unsavedRequests returns the requests whose end is owed to the log.
 func (g *gatewayState) unsavedRequests() [][32]byte {
 	g.mu.Lock()
@@ -283,4 +194,13 @@ func (d *Server) append(ctx context.Context, steps ...event.SubmissionUpdate) (e
 		return out, fmt.Errorf("log how far a submission has come: %w", err)
 	}
 	return out, nil
+}
+
+// commitUpdates returns what commits updates of which those that are stale have lost
+// to a disposition.
+func (d *Server) commitUpdates(ctx context.Context) func([]event.SubmissionUpdate) error {
+	return func(updates []event.SubmissionUpdate) error {
+		_, err := d.append(ctx, updates...)
+		return err
+	}
 }

@@ -300,19 +300,10 @@ func (d *submitLoop) expire(ctx context.Context, now time.Time) error {
 		}
 		d.done = append(d.done, report{Submission: *s, expired: true})
 	}
-	var last *event.Submission
-	for {
-		rows, err := d.s.Store.SubmissionsDue(ctx, d.s.Source, event.StateProvisional, event.MicrosOf(now), last, chunkLimit)
-		if err != nil {
-			return err
-		}
-		for i := range rows {
-			d.done, last = append(d.done, report{Submission: rows[i], expired: true}), &rows[i]
-		}
-		if err := d.commit(ctx); err != nil || len(rows) < chunkLimit {
-			return err
-		}
+	if err := d.commit(ctx); err != nil {
+		return err
 	}
+	return expire(ctx, d.s.Store, d.s.Source, []event.State{event.StateProvisional}, now, d.commitUpdates(ctx))
 }
 
 // commit takes the reports that there are, and writes what follows from them, a

@@ -171,7 +171,7 @@ func (d *submitLoop) load(ctx context.Context) error {
 		}
 		query.After = rows[len(rows)-1].ID
 	}
-	if err := d.limitWaits(ctx); err != nil {
+	if err := limitWaits(ctx, d.s.Store, d.s.Source, []event.State{event.StateProvisional}, d.s.Now(), d.s.Deadline, d.commitUpdates(ctx)); err != nil {
 		return err
 	}
 	d.waiting, d.loaded = waiting, true
@@ -211,14 +211,6 @@ func (d *submitLoop) queue(ctx context.Context, rows []event.Submission, waiting
 	}
 	_, err = d.append(ctx, steps) // what is late was answered meanwhile
 	return err
-}
-
-// limitWaits lets nothing be awaited for longer than the deadline from now on.
-func (d *submitLoop) limitWaits(ctx context.Context) error {
-	return limitWaits(ctx, d.s.Store, d.s.Source, event.StateProvisional, d.s.Now(), d.s.Deadline, func(steps []event.SubmissionUpdate) error {
-		_, err := d.append(ctx, steps)
-		return err
-	})
 }
 
 // enqueueChanges makes rows of the next events, when there is room for them.
@@ -339,4 +331,13 @@ func (o *Submitter) row(c *change) event.Submission {
 func (d *submitLoop) append(ctx context.Context, steps []event.SubmissionUpdate) (event.Appended, error) {
 	return d.s.Store.Append(ctx, &event.Batch{Source: d.s.Source, Mode: event.ModeSubmission,
 		Documents: []event.Document{{URL: d.s.URL}}, Submissions: &event.SubmissionBatch{Updates: steps}})
+}
+
+// commitUpdates returns what commits updates of which those that are stale have lost
+// to a disposition.
+func (d *submitLoop) commitUpdates(ctx context.Context) func([]event.SubmissionUpdate) error {
+	return func(updates []event.SubmissionUpdate) error {
+		_, err := d.append(ctx, updates)
+		return err
+	}
 }

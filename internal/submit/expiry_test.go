@@ -38,7 +38,7 @@ func TestFormer(t *testing.T) {
 			}
 			return out
 		}
-		f := &Former{Store: h.store, Targets: []event.SourceID{h.target}}
+		f := &Expiry{Store: h.store, Targets: []event.SourceID{h.target}}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- f.Run(ctx) }()
@@ -80,7 +80,7 @@ func TestFormerFatal(t *testing.T) {
 		stop()
 		time.Sleep(defaultDeadline)
 		h.store.before.Store(1)
-		f := &Former{Store: h.store, Targets: []event.SourceID{h.target}, Fatal: func(err error) bool { return errors.Is(err, errBroken) }}
+		f := &Expiry{Store: h.store, Targets: []event.SourceID{h.target}, Fatal: func(err error) bool { return errors.Is(err, errBroken) }}
 		if err := f.Run(t.Context()); !errors.Is(err, errBroken) {
 			t.Errorf("Run: %v", err)
 		}

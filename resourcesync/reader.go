@@ -100,7 +100,7 @@ func (r *Reader) Head() (*Document, error) {
 
 // Document returns what the document has said of itself so far, without entries.
 // Once Next has returned io.EOF that is everything: a head that stands behind
-// entries counts too, and only then Dialect10 is told from Dialect11.
+// entries counts too, and only then Dialect10 and Dialect11 are distinguished.
 func (r *Reader) Document() *Document {
 	d := r.doc
 	d.Links = slices.Clone(d.Links)

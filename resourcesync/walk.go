@@ -89,8 +89,8 @@ type Walk struct {
 	// AllowHost reports whether links and redirects may lead to a host (without
 	// port) other than that of URL; nil allows none. It may be called from two
 	// goroutines at once. A host that URL itself, or a well-known address of its
-	// host, is redirected to needs no leave: the Client has to refuse what may not
-	// be asked at all.
+	// host, is redirected to is allowed: the Client has to refuse what may not be
+	// asked at all.
 	AllowHost func(host string) bool
 	// Limits cap each document, as it is once it was unpacked.
 	Limits Limits

@@ -199,7 +199,7 @@ func TestLookAhead(t *testing.T) {
 	}
 }
 
-// TestList: what a list tells its visitor.
+// TestList: what a list says of itself.
 func TestList(t *testing.T) {
 	s := newSite(t)
 	classic(s)

@@ -47,8 +47,8 @@ func sources() *rapid.Generator[*sip.Source] {
 // What a client sends arrives as it was sent, and what the server answers comes
 // back: the disposition repeats the source.
 func TestClientAndHandler(t *testing.T) {
-	backend := &desk{}
-	base := serveDesk(t, &sip.Handler{Backend: backend, Offers: everything()})
+	backend := &memoryServer{}
+	base := serveBackend(t, &sip.Handler{Backend: backend, Offers: everything()})
 	client := &sip.HTTPClient{URL: base}
 	last := func() *sip.Request { r := backend.ingested(); return r[len(r)-1] }
 	rapid.Check(t, func(rt *rapid.T) {
@@ -104,7 +104,7 @@ func TestClientAndHandler(t *testing.T) {
 func TestClientRequest(t *testing.T) {
 	var mu sync.Mutex
 	var seen []*http.Request
-	backend := &desk{}
+	backend := &memoryServer{}
 	h := &sip.Handler{Backend: backend, Offers: everything()}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
@@ -154,8 +154,8 @@ func TestClientRequest(t *testing.T) {
 
 func TestClientsAtOnce(t *testing.T) {
 	const calls = 1000
-	backend := &desk{}
-	base := serveDesk(t, &sip.Handler{Backend: backend, Offers: everything()})
+	backend := &memoryServer{}
+	base := serveBackend(t, &sip.Handler{Backend: backend, Offers: everything()})
 	pool := &http.Transport{MaxIdleConnsPerHost: 32, MaxConnsPerHost: 32}
 	defer pool.CloseIdleConnections()
 	client := &sip.HTTPClient{URL: base, HTTP: &http.Client{Transport: pool}}
@@ -199,7 +199,7 @@ func (c carrier) RoundTrip(r *http.Request) (*http.Response, error) { return c(r
 
 // Sent is false only when the message cannot have left.
 func TestClientSent(t *testing.T) {
-	secret := httptest.NewUnstartedServer(&sip.Handler{Backend: &desk{}, Offers: everything()})
+	secret := httptest.NewUnstartedServer(&sip.Handler{Backend: &memoryServer{}, Offers: everything()})
 	secret.Config.ErrorLog = silent()
 	secret.StartTLS()
 	defer secret.Close()
@@ -215,7 +215,7 @@ func TestClientSent(t *testing.T) {
 	}{
 		{name: "nobody there", url: "http://" + testenv.Nobody(t), temporary: true, says: "nothing was sent"},
 		{name: "certificate", url: secret.URL, temporary: true, says: "nothing was sent"},
-		{name: "TLS to one that has none", url: strings.Replace(serveDesk(t, &sip.Handler{Backend: &desk{}}), "http:", "https:", 1), temporary: true, says: "nothing was sent"},
+		{name: "TLS to one that has none", url: strings.Replace(serveBackend(t, &sip.Handler{Backend: &memoryServer{}}), "http:", "https:", 1), temporary: true, says: "nothing was sent"},
 		{name: "no such host", url: "http://nowhere.example/", temporary: true, says: "nothing was sent", carry: &http.Transport{
 			DialContext: func(context.Context, string, string) (net.Conn, error) {
 				return nil, &net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "nowhere.example", IsNotFound: true}}
@@ -278,8 +278,8 @@ func TestClientSent(t *testing.T) {
 // Under the guarded client of the daemon: what it refuses was not sent, and it
 // leaves a server alone that has asked for it.
 func TestClientUnderGuard(t *testing.T) {
-	backend := &desk{fail: &sip.Denied{Status: 429, Reason: "slowly"}}
-	base := serveDesk(t, &sip.Handler{Backend: backend, Offers: everything()})
+	backend := &memoryServer{fail: &sip.Denied{Status: 429, Reason: "slowly"}}
+	base := serveBackend(t, &sip.Handler{Backend: backend, Offers: everything()})
 	for _, c := range []struct {
 		options fetch.Options
 		is      []error // of each call

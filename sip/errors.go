@@ -9,7 +9,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/strictxml"
 )
 
-// ErrTooLarge: a message, or a record, is longer than its reader was told to
+// ErrTooLarge: a message, or a record, is longer than its reader was to
 // take.
 var ErrTooLarge = errors.New("too large")
 

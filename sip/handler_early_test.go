@@ -29,7 +29,7 @@ func doors(c sip.Caller) error {
 // A client that listens only when it has sent everything hears why its message is
 // refused, however early that was known.
 func TestHandlerHeardOut(t *testing.T) {
-	base := serveDesk(t, &sip.Handler{Backend: &desk{admit: doors}, Offers: everything()})
+	base := serveBackend(t, &sip.Handler{Backend: &memoryServer{admit: doors}, Offers: everything()})
 	message := inEnvelope(docAccepted)
 	large := message + strings.Repeat(" ", 4<<20+1000-len(message))
 	for _, c := range []struct{ method, path, head, want string }{
@@ -52,7 +52,7 @@ func TestHandlerHeardOut(t *testing.T) {
 	}
 }
 
-// dial connects to a desk for half a minute at most.
+// dial connects to a server for half a minute at most.
 func dial(t *testing.T, base string) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimSuffix(strings.TrimPrefix(base, "http://"), "/sip"))
@@ -108,7 +108,7 @@ func TestHandlerHeardOutBounds(t *testing.T) {
 		if name, value, ok := strings.Cut(c.head, ": "); ok {
 			r.Header.Set(name, value)
 		}
-		h := &sip.Handler{Backend: &desk{admit: doors}, Offers: everything(), MaxBytes: most}
+		h := &sip.Handler{Backend: &memoryServer{admit: doors}, Offers: everything(), MaxBytes: most}
 		h.Serve(w, r, c.token)
 		if w.Code != c.status || body.taken < c.least || body.taken > c.most || body.early != c.early {
 			t.Errorf("%s: %d, %d bytes taken, before the answer: %v", c.name, w.Code, body.taken, body.early)
@@ -119,7 +119,7 @@ func TestHandlerHeardOutBounds(t *testing.T) {
 // A client that does not go on is waited for no longer than the server's deadline
 // says.
 func TestHandlerHeardOutInTime(t *testing.T) {
-	h := &sip.Handler{Backend: &desk{}, Offers: everything()}
+	h := &sip.Handler{Backend: &memoryServer{}, Offers: everything()}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0)); err != nil {
 			t.Error(err)
@@ -135,9 +135,9 @@ func TestHandlerHeardOutInTime(t *testing.T) {
 	}
 }
 
-// misled is a desk that finds fault with whatever element it is told to.
+// misled is a server that finds fault with whatever element it is told to.
 type misled struct {
-	desk
+	memoryServer
 	path string
 }
 
@@ -172,16 +172,16 @@ func TestHandlerPlaces(t *testing.T) {
 		{disposition("<provisionally-accepted/>"), "ingest-disposition/provisionally-accepted", "4", "21"},
 	} {
 		for _, plain := range []bool{false, true} {
-			base := serveDesk(t, &sip.Handler{Backend: &misled{path: c.path}, Offers: everything(), Plain: plain})
-			call := deskCall{body: c.body}
+			base := serveBackend(t, &sip.Handler{Backend: &misled{path: c.path}, Offers: everything(), Plain: plain})
+			call := handlerCall{body: c.body}
 			got := ask(t, call.request(t, base))
 			if want := fmt.Sprintf(`path="%s" line="%s" column="%s"`, c.path, c.line, c.column); !strings.Contains(string(got.body), want) {
 				t.Errorf("%s\nwant %s", got.body, want)
 			}
 		}
 	}
-	base := serveDesk(t, &sip.Handler{Backend: &misled{path: "ingest-request/record/r/source"}, Offers: everything()})
-	call := deskCall{body: request}
+	base := serveBackend(t, &sip.Handler{Backend: &misled{path: "ingest-request/record/r/source"}, Offers: everything()})
+	call := handlerCall{body: request}
 	if got := ask(t, call.request(t, base)); strings.Contains(string(got.body), "line=") || !strings.Contains(string(got.body), "not that") {
 		t.Errorf("a place that is not known: %s", got.body)
 	}
@@ -189,7 +189,7 @@ func TestHandlerPlaces(t *testing.T) {
 
 // A message that breaks off is answered in its own form, as far as it came.
 func TestHandlerPlainBrokenOff(t *testing.T) {
-	base := serveDesk(t, &sip.Handler{Backend: &desk{}, Offers: everything(), Plain: true})
+	base := serveBackend(t, &sip.Handler{Backend: &memoryServer{}, Offers: everything(), Plain: true})
 	for body, want := range map[string]string{docRequest: "400", "": "400", inEnvelope(docRequest): "500"} {
 		got := conversation(t, base, fmt.Sprintf("POST /sip HTTP/1.1\r\nHost: x\r\nContent-Type: text/xml\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", len(body)+1, body), true)
 		if !strings.HasPrefix(got, "HTTP/1.1 "+want) || !strings.Contains(got, "broke off") {
@@ -201,7 +201,7 @@ func TestHandlerPlainBrokenOff(t *testing.T) {
 // TestEmptyBody: the draft has no document for get-properties, so clients differ; an
 // empty Body with its SOAPAction is one too, and without it nothing (D39).
 func TestEmptyBody(t *testing.T) {
-	h := &sip.Handler{Backend: &desk{}, Offers: sip.Operations{Ingest: true}}
+	h := &sip.Handler{Backend: &memoryServer{}, Offers: sip.Operations{Ingest: true}}
 	for action, want := range map[string]int{
 		`"http://www.alexandria.ucsb.edu/get-properties"`: 200, "get-properties": 200, `"urn:x#get-properties"`: 200,
 		"": 500, `""`: 500, `"http://www.alexandria.ucsb.edu/ingest"`: 500, "forget-properties": 500,

@@ -18,10 +18,10 @@ import (
 	"github.com/pmh-bridge/bridge/sip"
 )
 
-// desk is an ingest server and notification recipient that keeps everything in
+// memoryServer is an ingest server and notification recipient that keeps everything in
 // memory. What it does with a record hangs on the name of its root: refused and
 // later are words, everything else is accepted.
-type desk struct {
+type memoryServer struct {
 	admit func(sip.Caller) error // nil lets everybody in
 	fail  error                  // of each operation
 
@@ -32,7 +32,7 @@ type desk struct {
 	dispositions []*sip.Disposition
 }
 
-func (d *desk) Admit(_ context.Context, c sip.Caller) error {
+func (d *memoryServer) Admit(_ context.Context, c sip.Caller) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.asked = append(d.asked, c)
@@ -42,12 +42,12 @@ func (d *desk) Admit(_ context.Context, c sip.Caller) error {
 	return d.admit(c)
 }
 
-func (d *desk) enter(c sip.Caller) error {
+func (d *memoryServer) enter(c sip.Caller) error {
 	d.callers = append(d.callers, c)
 	return d.fail
 }
 
-func (d *desk) GetProperties(_ context.Context, c sip.Caller) (*sip.Properties, error) {
+func (d *memoryServer) GetProperties(_ context.Context, c sip.Caller) (*sip.Properties, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err := d.enter(c); err != nil {
@@ -56,7 +56,7 @@ func (d *desk) GetProperties(_ context.Context, c sip.Caller) (*sip.Properties, 
 	return &sip.Properties{Style: sip.Asynchronous, Formats: []string{"http://example.org/a.xsd", "http://example.org/b.xsd?x=1&y=2"}}, nil
 }
 
-func (d *desk) Ingest(_ context.Context, c sip.Caller, r *sip.Request) (*sip.Disposition, error) {
+func (d *memoryServer) Ingest(_ context.Context, c sip.Caller, r *sip.Request) (*sip.Disposition, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err := d.enter(c); err != nil {
@@ -73,7 +73,7 @@ func (d *desk) Ingest(_ context.Context, c sip.Caller, r *sip.Request) (*sip.Dis
 	return answer, nil
 }
 
-func (d *desk) Notify(_ context.Context, c sip.Caller, n *sip.Disposition) error {
+func (d *memoryServer) Notify(_ context.Context, c sip.Caller, n *sip.Disposition) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err := d.enter(c); err != nil {
@@ -84,28 +84,28 @@ func (d *desk) Notify(_ context.Context, c sip.Caller, n *sip.Disposition) error
 }
 
 // counts returns how often anybody was asked for, and how often an operation ran.
-func (d *desk) counts() (asked, ran int) {
+func (d *memoryServer) counts() (asked, ran int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return len(d.asked), len(d.callers)
 }
 
 // notified and ingested return what has arrived, in its order.
-func (d *desk) notified() []*sip.Disposition {
+func (d *memoryServer) notified() []*sip.Disposition {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Clone(d.dispositions)
 }
 
-func (d *desk) ingested() []*sip.Request {
+func (d *memoryServer) ingested() []*sip.Request {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Clone(d.requests)
 }
 
-// serveDesk serves a handler at the returned URL. What follows its path is the
+// serveBackend serves a handler at the returned URL. What follows its path is the
 // token.
-func serveDesk(t testing.TB, h *sip.Handler) string {
+func serveBackend(t testing.TB, h *sip.Handler) string {
 	t.Helper()
 	mux := http.NewServeMux()
 	mux.Handle("/sip", h)
@@ -188,16 +188,16 @@ func ask(t *testing.T, r *http.Request) answerSeen {
 	return answerSeen{resp.StatusCode, resp.Header, resp.ContentLength, body}
 }
 
-// deskCall is one request by net/http, and what has to come of it.
-type deskCall struct {
+// handlerCall is one request by net/http, and what has to come of it.
+type handlerCall struct {
 	name   string
 	method string // "" is POST
 	behind string // of the URL
 	head   string // "Name: value" lines; Content-Type is text/xml if they have none
 	body   string
 
-	handler sip.Handler // what differs: Offers (zero is everything), MaxBytes, Plain
-	desk    *desk       // nil is one that does everything
+	handler sip.Handler   // what differs: Offers (zero is everything), MaxBytes, Plain
+	backend *memoryServer // nil is one that does everything
 
 	status   int
 	mediaOut string // "" is what the status suggests: a fault or plain text
@@ -208,7 +208,7 @@ type deskCall struct {
 	ran      int    // operations that ran
 }
 
-func (c *deskCall) request(t *testing.T, base string) *http.Request {
+func (c *handlerCall) request(t *testing.T, base string) *http.Request {
 	t.Helper()
 	method := c.method
 	if method == "" {
@@ -232,17 +232,17 @@ func (c *deskCall) request(t *testing.T, base string) *http.Request {
 	return r
 }
 
-func (c *deskCall) run(t *testing.T) {
-	backend := c.desk
+func (c *handlerCall) run(t *testing.T) {
+	backend := c.backend
 	if backend == nil {
-		backend = &desk{}
+		backend = &memoryServer{}
 	}
 	h := c.handler
 	h.Backend = backend
 	if h.Offers == (sip.Operations{}) {
 		h.Offers = everything()
 	}
-	base := serveDesk(t, &h)
+	base := serveBackend(t, &h)
 	got := ask(t, c.request(t, base))
 	if got.status != c.status {
 		t.Errorf("status %d, want %d: %s", got.status, c.status, got.body)
@@ -276,7 +276,7 @@ func (c *deskCall) run(t *testing.T) {
 	}
 }
 
-func runCalls(t *testing.T, calls []deskCall) {
+func runCalls(t *testing.T, calls []handlerCall) {
 	for _, c := range calls {
 		t.Run(c.name, func(t *testing.T) { c.run(t) })
 	}
@@ -285,7 +285,7 @@ func runCalls(t *testing.T, calls []deskCall) {
 // Wrong method, wrong Content-Type, too big: the first row of the table.
 func TestHandlerRefusesByHeaders(t *testing.T) {
 	big := inEnvelope(docRequest) + strings.Repeat(" ", 2000)
-	runCalls(t, []deskCall{
+	runCalls(t, []handlerCall{
 		{name: "GET", method: "GET", status: 405, headOut: "Allow: POST"},
 		{name: "HEAD", method: "HEAD", status: 405, headOut: "Allow: POST"},
 		{name: "PUT", method: "PUT", body: inEnvelope(docRequest), status: 405, headOut: "Allow: POST"},
@@ -326,16 +326,16 @@ func TestHandlerDenies(t *testing.T) {
 	} {
 		err := &sip.Denied{Status: denied.status, Reason: "you may not"}
 		wrapped := fmt.Errorf("somewhere: %w", err)
-		atTheDoor := func() *desk { return &desk{admit: func(sip.Caller) error { return wrapped }} }
-		runCalls(t, []deskCall{
-			{name: "at the door", body: inEnvelope(docAccepted), desk: atTheDoor(), status: denied.want, headOut: denied.head, says: "you may not"},
-			{name: "description", method: "GET", behind: "?wsdl", desk: atTheDoor(), status: denied.want, headOut: denied.head, says: "you may not"},
-			{name: "before the type", head: "Content-Type: image/png", desk: atTheDoor(), status: denied.want},
-			{name: "before the length", body: inEnvelope(docAccepted), handler: sip.Handler{MaxBytes: 10}, desk: atTheDoor(), status: denied.want},
-			{name: "behind the method", method: "GET", desk: atTheDoor(), status: 405},
-			{name: "get-properties", body: inEnvelope(docProperties), desk: &desk{fail: wrapped}, status: denied.want, headOut: denied.head, says: "you may not", ran: 1},
-			{name: "ingest", body: inEnvelope(docRequest), desk: &desk{fail: err}, status: denied.want, headOut: denied.head, says: "you may not", ran: 1},
-			{name: "notify", body: inEnvelope(docAccepted), desk: &desk{fail: err}, status: denied.want, headOut: denied.head, says: "you may not", ran: 1},
+		atTheDoor := func() *memoryServer { return &memoryServer{admit: func(sip.Caller) error { return wrapped }} }
+		runCalls(t, []handlerCall{
+			{name: "at the door", body: inEnvelope(docAccepted), backend: atTheDoor(), status: denied.want, headOut: denied.head, says: "you may not"},
+			{name: "description", method: "GET", behind: "?wsdl", backend: atTheDoor(), status: denied.want, headOut: denied.head, says: "you may not"},
+			{name: "before the type", head: "Content-Type: image/png", backend: atTheDoor(), status: denied.want},
+			{name: "before the length", body: inEnvelope(docAccepted), handler: sip.Handler{MaxBytes: 10}, backend: atTheDoor(), status: denied.want},
+			{name: "behind the method", method: "GET", backend: atTheDoor(), status: 405},
+			{name: "get-properties", body: inEnvelope(docProperties), backend: &memoryServer{fail: wrapped}, status: denied.want, headOut: denied.head, says: "you may not", ran: 1},
+			{name: "ingest", body: inEnvelope(docRequest), backend: &memoryServer{fail: err}, status: denied.want, headOut: denied.head, says: "you may not", ran: 1},
+			{name: "notify", body: inEnvelope(docAccepted), backend: &memoryServer{fail: err}, status: denied.want, headOut: denied.head, says: "you may not", ran: 1},
 		})
 	}
 }
@@ -346,7 +346,7 @@ func TestHandlerFaults(t *testing.T) {
 	header := func(attrs string) string {
 		return `<S:Envelope xmlns:S="` + soapSpace + `"><S:Header><x:token xmlns:x="urn:x" ` + attrs + `/></S:Header><S:Body>` + docAccepted + `</S:Body></S:Envelope>`
 	}
-	calls := []deskCall{
+	calls := []handlerCall{
 		{name: "no body", body: "", code: sip.Client},
 		{name: "malformed", body: "<S:Envelope", code: sip.Client},
 		{name: "not XML", body: `{"a": 1}`, code: sip.Client},
@@ -380,16 +380,16 @@ func TestHandlerFaults(t *testing.T) {
 	}
 	ingest, notify := sip.Handler{Offers: sip.Operations{Ingest: true}}, sip.Handler{Offers: sip.Operations{Notify: true}}
 	calls = append(calls,
-		deskCall{name: "notify is not offered", body: inEnvelope(docAccepted), handler: ingest, code: sip.Client, path: "ingest-disposition", says: "offered: get-properties, ingest<"},
-		deskCall{name: "nor when it is provisional", body: inEnvelope(docLater), handler: ingest, code: sip.Client, path: "ingest-disposition", says: "notify is not offered"},
-		deskCall{name: "get-properties is not offered", body: inEnvelope(docProperties), handler: notify, code: sip.Client, path: "get-properties", says: "offered: notify<"},
-		deskCall{name: "ingest is not offered", body: inEnvelope(docRequest), handler: notify, code: sip.Client, path: "ingest-request", says: "offered: notify<"},
+		handlerCall{name: "notify is not offered", body: inEnvelope(docAccepted), handler: ingest, code: sip.Client, path: "ingest-disposition", says: "offered: get-properties, ingest<"},
+		handlerCall{name: "nor when it is provisional", body: inEnvelope(docLater), handler: ingest, code: sip.Client, path: "ingest-disposition", says: "notify is not offered"},
+		handlerCall{name: "get-properties is not offered", body: inEnvelope(docProperties), handler: notify, code: sip.Client, path: "get-properties", says: "offered: notify<"},
+		handlerCall{name: "ingest is not offered", body: inEnvelope(docRequest), handler: notify, code: sip.Client, path: "ingest-request", says: "offered: notify<"},
 	)
 	for i := range calls {
 		calls[i].status = 500
 	}
 	runCalls(t, calls)
-	runCalls(t, []deskCall{
+	runCalls(t, []handlerCall{
 		{name: "header for somebody else", body: header(`S:mustUnderstand="1" S:actor="urn:somebody"`), status: 202, mediaOut: "none", ran: 1},
 		{name: "header that need not be understood", body: header(`S:mustUnderstand="0"`), status: 202, mediaOut: "none", ran: 1},
 	})
@@ -402,21 +402,21 @@ func TestHandlerAnswersErrors(t *testing.T) {
 	secret := errors.New("disk /srv/secret is full")
 	var log bytes.Buffer
 	loud := sip.Handler{Log: slog.New(slog.NewTextHandler(&log, nil))}
-	runCalls(t, []deskCall{
-		{name: "recipient", body: inEnvelope(docRequest), desk: &desk{fail: recipient}, handler: loud, status: 500, code: sip.Client, path: recipient.Path, says: recipient.Text, ran: 1},
-		{name: "wrapped", body: inEnvelope(docRequest), desk: &desk{fail: fmt.Errorf("x: %w", recipient)}, handler: loud, status: 500, code: sip.Client, path: recipient.Path, ran: 1},
+	runCalls(t, []handlerCall{
+		{name: "recipient", body: inEnvelope(docRequest), backend: &memoryServer{fail: recipient}, handler: loud, status: 500, code: sip.Client, path: recipient.Path, says: recipient.Text, ran: 1},
+		{name: "wrapped", body: inEnvelope(docRequest), backend: &memoryServer{fail: fmt.Errorf("x: %w", recipient)}, handler: loud, status: 500, code: sip.Client, path: recipient.Path, ran: 1},
 	})
 	if log.Len() > 0 {
 		t.Errorf("a fault is the caller's affair, but the log says: %s", log.String())
 	}
 	for name, document := range map[string]string{"get-properties": docProperties, "ingest": docRequest, "notify": docAccepted} {
 		log.Reset()
-		runCalls(t, []deskCall{{name: "storing fails at " + name, behind: "/s3cret", body: inEnvelope(document), desk: &desk{fail: secret}, handler: loud, status: 500, code: sip.Server, says: "try again later", ran: 1}})
+		runCalls(t, []handlerCall{{name: "storing fails at " + name, behind: "/s3cret", body: inEnvelope(document), backend: &memoryServer{fail: secret}, handler: loud, status: 500, code: sip.Server, says: "try again later", ran: 1}})
 		if !strings.Contains(log.String(), "disk /srv/secret is full") || strings.Contains(log.String(), "s3cret ") {
 			t.Errorf("%s: the log says: %s", name, log.String())
 		}
 	}
-	quiet := &deskCall{name: "without a log", body: inEnvelope(docAccepted), desk: &desk{admit: func(sip.Caller) error { return secret }}, status: 500, code: sip.Server}
+	quiet := &handlerCall{name: "without a log", body: inEnvelope(docAccepted), backend: &memoryServer{admit: func(sip.Caller) error { return secret }}, status: 500, code: sip.Server}
 	t.Run(quiet.name, quiet.run)
 }
 
@@ -426,7 +426,7 @@ func TestHandlerAnswers(t *testing.T) {
 	root := func(name string) string {
 		return strings.Replace(docRequest, `<r xmlns="urn:r">x</r>`, `<`+name+` xmlns="urn:r"/>`, 1)
 	}
-	runCalls(t, []deskCall{
+	runCalls(t, []handlerCall{
 		{name: "get-properties", body: inEnvelope(docProperties), status: 200, mediaOut: xmlOut, says: "http://example.org/b.xsd?x=1&amp;y=2", ran: 1},
 		{name: "accepted", body: inEnvelope(docRequest), status: 200, mediaOut: xmlOut, says: ">lib/1</", ran: 1},
 		{name: "rejected", body: inEnvelope(root("refused")), status: 200, mediaOut: xmlOut, says: "no &lt;room", ran: 1},
@@ -441,8 +441,8 @@ func TestHandlerAnswers(t *testing.T) {
 
 // The charset of the Content-Type is honoured.
 func TestHandlerCharset(t *testing.T) {
-	backend := &desk{}
-	base := serveDesk(t, &sip.Handler{Backend: backend, Offers: everything()})
+	backend := &memoryServer{}
+	base := serveBackend(t, &sip.Handler{Backend: backend, Offers: everything()})
 	for contentType, body := range map[string]string{
 		"text/xml; charset=iso-8859-1": strings.Replace(inEnvelope(docAccepted), "7<", "M\xfcnchen<", 1),
 		"text/xml; charset=utf-8":      strings.Replace(inEnvelope(docAccepted), "7<", "München<", 1),

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestHandlerPlain(t *testing.T) {
 	const xmlOut = "text/xml; charset=utf-8"
 	plain := sip.Handler{Plain: true}
-	runCalls(t, []deskCall{
+	runCalls(t, []handlerCall{
 		{name: "get-properties", body: docProperties, handler: plain, status: 200, mediaOut: xmlOut, says: "<sip:ingest-properties", ran: 1},
 		{name: "ingest", body: "\xef\xbb\xbf<!-- c -->" + docRequest, handler: plain, status: 200, mediaOut: xmlOut, says: "lib/1", ran: 1},
 		{name: "notify", body: docAccepted, handler: plain, status: 202, mediaOut: "none", headOut: "Content-Length: 0", ran: 1},
@@ -43,16 +43,16 @@ func TestHandlerPlain(t *testing.T) {
 		{name: "no root", body: "<x", handler: plain, status: 400, says: "document:1:3: the document is cut off"},
 		{name: "a processing instruction", body: "<?a b?>" + docProperties, handler: plain, status: 400, says: "the processing instruction <?a is refused"},
 		{name: "a processing instruction and an envelope", body: "<?a b?>" + inEnvelope(docProperties), handler: plain, status: 500, code: sip.Client},
-		{name: "storing fails", body: docAccepted, handler: plain, desk: &desk{fail: io.ErrShortWrite}, status: 500, says: "try again later", ran: 1},
-		{name: "denied", body: docAccepted, handler: plain, desk: &desk{fail: &sip.Denied{Status: 429, Reason: "slowly"}}, status: 429, says: "slowly", ran: 1},
+		{name: "storing fails", body: docAccepted, handler: plain, backend: &memoryServer{fail: io.ErrShortWrite}, status: 500, says: "try again later", ran: 1},
+		{name: "denied", body: docAccepted, handler: plain, backend: &memoryServer{fail: &sip.Denied{Status: 429, Reason: "slowly"}}, status: 429, says: "slowly", ran: 1},
 		{name: "not offered", body: docRequest, handler: sip.Handler{Plain: true, Offers: sip.Operations{Notify: true}}, status: 400, says: "offered: notify"},
 		{name: "with an envelope all the same", body: inEnvelope(docProperties), handler: plain, status: 200, mediaOut: xmlOut, says: ":Envelope", ran: 1},
 		{name: "fault with an envelope", body: inEnvelope(docLater), handler: plain, status: 500, code: sip.Client, path: "ingest-disposition/provisionally-accepted"},
 		{name: "another envelope", body: "<Envelope/>", handler: plain, status: 500, code: sip.VersionMismatch, path: ""},
 		{name: "off", body: docProperties, status: 500, code: sip.Client, path: "get-properties"},
 	})
-	base := serveDesk(t, &sip.Handler{Backend: &desk{}, Offers: everything(), Plain: true})
-	call := deskCall{body: docProperties}
+	base := serveBackend(t, &sip.Handler{Backend: &memoryServer{}, Offers: everything(), Plain: true})
+	call := handlerCall{body: docProperties}
 	got := ask(t, call.request(t, base))
 	if m, err := sip.ReadDocument(got.body); err != nil || m.Kind != sip.KindProperties || bytes.Contains(got.body, []byte("Envelope")) {
 		t.Errorf("%v: %s", err, got.body)
@@ -60,11 +60,11 @@ func TestHandlerPlain(t *testing.T) {
 }
 
 func TestHandlerDescribes(t *testing.T) {
-	backend := &desk{}
-	base := serveDesk(t, &sip.Handler{Backend: backend, Offers: everything()})
+	backend := &memoryServer{}
+	base := serveBackend(t, &sip.Handler{Backend: backend, Offers: everything()})
 	get := func(method, query string) answerSeen {
 		t.Helper()
-		call := deskCall{method: method, behind: query}
+		call := handlerCall{method: method, behind: query}
 		got := ask(t, call.request(t, base))
 		if got.status != 200 || got.head.Get("Content-Type") != "text/xml; charset=utf-8" {
 			t.Errorf("%s %s: %d, %s", method, query, got.status, got.head.Get("Content-Type"))
@@ -104,7 +104,7 @@ func TestHandlerCaller(t *testing.T) {
 			want: sip.Caller{Address: netip.MustParseAddr("192.0.2.1"), HasLogin: true}},
 		{from: "192.0.2.1:80", authorization: "Bearer x", want: sip.Caller{Address: netip.MustParseAddr("192.0.2.1")}},
 	} {
-		backend := &desk{}
+		backend := &memoryServer{}
 		r := httptest.NewRequest("POST", "/sip", strings.NewReader(inEnvelope(docAccepted)))
 		r.RemoteAddr = c.from
 		r.Header.Set("Content-Type", "text/xml")
@@ -119,9 +119,9 @@ func TestHandlerCaller(t *testing.T) {
 	}
 }
 
-// stuck is a desk whose Notify lasts until the call is over.
+// stuck is a server whose Notify lasts until the call is over.
 type stuck struct {
-	desk
+	memoryServer
 	entered chan struct{}
 	left    chan error
 }
@@ -153,7 +153,7 @@ func TestHandlerGivenUp(t *testing.T) {
 	}
 
 	s = &stuck{entered: make(chan struct{}), left: make(chan error, 1)}
-	base := serveDesk(t, &sip.Handler{Backend: s, Offers: everything()})
+	base := serveBackend(t, &sip.Handler{Backend: s, Offers: everything()})
 	ctx, cancel = context.WithCancel(t.Context())
 	go func() {
 		<-s.entered
@@ -197,8 +197,8 @@ func conversation(t *testing.T, base, sent string, end bool) string {
 
 // Lengths that lie, chunks that break off: nothing of it reaches the Backend.
 func TestHandlerBrokenBodies(t *testing.T) {
-	backend := &desk{}
-	base := serveDesk(t, &sip.Handler{Backend: backend, Offers: everything(), MaxBytes: 2000})
+	backend := &memoryServer{}
+	base := serveBackend(t, &sip.Handler{Backend: backend, Offers: everything(), MaxBytes: 2000})
 	message := inEnvelope(docAccepted)
 	head := "POST /sip HTTP/1.1\r\nHost: x\r\nContent-Type: text/xml\r\nConnection: close\r\n"
 	for name, c := range map[string]struct {
@@ -234,7 +234,7 @@ func TestHandlerExpectContinue(t *testing.T) {
 		}
 		return nil
 	}
-	base := serveDesk(t, &sip.Handler{Backend: &desk{admit: deny}, Offers: everything(), MaxBytes: 2000})
+	base := serveBackend(t, &sip.Handler{Backend: &memoryServer{admit: deny}, Offers: everything(), MaxBytes: 2000})
 	message := inEnvelope(docAccepted)
 	for _, c := range []struct{ path, contentType, length, want string }{
 		{"/sip", "text/xml", fmt.Sprint(len(message)), "HTTP/1.1 100 Continue"},
@@ -266,7 +266,7 @@ func TestHandlerExpectContinue(t *testing.T) {
 
 // A message that is not there in time.
 func TestHandlerSlowCaller(t *testing.T) {
-	backend := &desk{}
+	backend := &memoryServer{}
 	h := &sip.Handler{Backend: backend, Offers: everything()}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// The server's patience has ended before the body begins.
@@ -286,13 +286,13 @@ func TestHandlerSlowCaller(t *testing.T) {
 // client cannot: an empty provisionally-accepted.
 func TestHandlerCurl(t *testing.T) {
 	curl := testenv.Need(t, "curl", "curl")
-	backend := &desk{admit: func(c sip.Caller) error {
+	backend := &memoryServer{admit: func(c sip.Caller) error {
 		if c.Token == "locked" && c.Password != "open sesame" {
 			return &sip.Denied{Status: 401, Reason: "who are you?"}
 		}
 		return nil
 	}}
-	base := serveDesk(t, &sip.Handler{Backend: backend, Offers: everything()})
+	base := serveBackend(t, &sip.Handler{Backend: backend, Offers: everything()})
 	record := `<r xmlns="urn:r">` + strings.Repeat("x", 2<<20) + `</r>`
 	large := strings.Replace(docRequest, `<r xmlns="urn:r">x</r>`, record, 1)
 	for _, c := range []struct {

@@ -16,8 +16,8 @@ import (
 	"github.com/pmh-bridge/bridge/sip"
 )
 
-// moody is a desk that fails for some records.
-type moody struct{ desk }
+// moody is a server that fails for some records.
+type moody struct{ memoryServer }
 
 func (m *moody) Ingest(ctx context.Context, c sip.Caller, r *sip.Request) (*sip.Disposition, error) {
 	switch r.Record.Root.Local {
@@ -28,7 +28,7 @@ func (m *moody) Ingest(ctx context.Context, c sip.Caller, r *sip.Request) (*sip.
 	case "denied":
 		return nil, &sip.Denied{Status: 429, Reason: "slowly"}
 	}
-	return m.desk.Ingest(ctx, c, r)
+	return m.memoryServer.Ingest(ctx, c, r)
 }
 
 // zeepLine is what the Python script tells of one call.
@@ -63,7 +63,7 @@ func runZeep(t *testing.T, args ...string) map[string]zeepLine {
 // A strict SOAP client that knows nothing but our WSDL and schema.
 func TestHandlerZeep(t *testing.T) {
 	backend := &moody{}
-	base := serveDesk(t, &sip.Handler{Backend: backend, Offers: everything()})
+	base := serveBackend(t, &sip.Handler{Backend: backend, Offers: everything()})
 	got := runZeep(t, base+"?wsdl")
 
 	source := map[string]any{
@@ -109,11 +109,11 @@ func TestHandlerZeep(t *testing.T) {
 			t.Errorf("%s: %+v, want %+v", step, l, want)
 		}
 	}
-	zeepArrived(t, &backend.desk)
+	zeepArrived(t, &backend.memoryServer)
 }
 
 // zeepArrived checks what the script has sent.
-func zeepArrived(t *testing.T, d *desk) {
+func zeepArrived(t *testing.T, d *memoryServer) {
 	t.Helper()
 	text := func(s string) *string { return &s }
 	full := &sip.Source{
@@ -168,8 +168,8 @@ func TestHandlerZeepLetIn(t *testing.T) {
 			}
 			return &sip.Denied{Status: 401, Reason: "no"}
 		}
-		backend := &moody{desk{admit: admit}}
-		base := serveDesk(t, &sip.Handler{Backend: backend, Offers: sip.Operations{Ingest: true}})
+		backend := &moody{memoryServer{admit: admit}}
+		base := serveBackend(t, &sip.Handler{Backend: backend, Offers: sip.Operations{Ingest: true}})
 		got := runZeep(t, append([]string{base + c.behind + "?wsdl"}, c.login...)...)
 		if want := []any{"get-properties", "ingest"}; !reflect.DeepEqual(got["operations"].Answer, want) {
 			t.Errorf("%+v: %+v", c, got)

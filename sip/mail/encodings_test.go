@@ -117,8 +117,8 @@ func encodings(t testing.TB) map[string][]byte {
 	}
 }
 
-// check compares what a ledger took with the one disposition that was sent.
-func check(t *testing.T, l *ledger) {
+// check compares what a recipient took with the one disposition that was sent.
+func check(t *testing.T, l *memoryRecipient) {
 	t.Helper()
 	got := l.all()
 	if len(got) != 1 {
@@ -185,8 +185,8 @@ func TestSwaksDelivers(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "mail")
 	deliver := func(t *testing.T, args ...string) {
-		l := &ledger{}
-		address := serve(t, &Receiver{Mailbox: at("lib.example", map[string]*ledger{"Box": l})})
+		l := &memoryRecipient{}
+		address := serve(t, &Receiver{Mailbox: at("lib.example", map[string]*memoryRecipient{"Box": l})})
 		if out := swaks(t, address, args...); !strings.Contains(out, "250 2.0.0 OK: queued") {
 			t.Fatal(out)
 		}

@@ -50,7 +50,7 @@ func TestGreeting(t *testing.T) {
 // Every reply to RCPT.
 func TestRecipients(t *testing.T) {
 	var calls []sip.Caller
-	l := &ledger{admit: func(c sip.Caller) error {
+	l := &memoryRecipient{admit: func(c sip.Caller) error {
 		calls = append(calls, c)
 		switch c.Token {
 		case "forbidden":
@@ -64,7 +64,7 @@ func TestRecipients(t *testing.T) {
 		}
 		return nil
 	}}
-	r := &Receiver{Mailbox: at("lib.example", map[string]*ledger{"box": l, "with space": l})}
+	r := &Receiver{Mailbox: at("lib.example", map[string]*memoryRecipient{"box": l, "with space": l})}
 	c := call(t, serve(t, r))
 	c.say("250 2.0.0", "MAIL FROM:<>")
 	for _, step := range []struct{ to, want string }{
@@ -241,11 +241,11 @@ func TestSeveralRecipients(t *testing.T) {
 		{[]error{&sip.Fault{Code: sip.Client, Text: "no"}, errors.New("locked"), nil}, "451 4.3.0"},
 		{[]error{errors.New("locked"), &sip.Fault{Code: sip.Client, Text: "no"}, nil}, "451 4.3.0"},
 	} {
-		boxes := map[string]*ledger{}
+		boxes := map[string]*memoryRecipient{}
 		var to []string
 		for i, err := range c.errs {
 			name := fmt.Sprint("box", i)
-			boxes[name] = &ledger{notify: func(context.Context, sip.Caller) error { return err }}
+			boxes[name] = &memoryRecipient{notify: func(context.Context, sip.Caller) error { return err }}
 			to = append(to, name+"@lib.example", name+"@LIB.example") // the second is the same
 		}
 		client := call(t, serve(t, &Receiver{Mailbox: at("lib.example", boxes)}))
@@ -310,8 +310,8 @@ func TestTooLarge(t *testing.T) {
 // brings no second mail with it.
 func TestSmuggling(t *testing.T) {
 	for _, end := range []string{"\n.\n", "\n.\r\n", "\r\n.\n", "\r.\r", "\r.\r\n", "\r\n.\r", "\n.\r", "\r\r\n.\r\r\n", "\r\n\x00.\r\n", "\x00\r\n..\r\n"} {
-		victim, box := &ledger{}, &ledger{}
-		address := serve(t, &Receiver{Mailbox: at("lib.example", map[string]*ledger{"box": box, "victim": victim})})
+		victim, box := &memoryRecipient{}, &memoryRecipient{}
+		address := serve(t, &Receiver{Mailbox: at("lib.example", map[string]*memoryRecipient{"box": box, "victim": victim})})
 		c := call(t, address)
 		first := letter("Content-Type: multipart/mixed; boundary=b",
 			"--b\r\nContent-Type: text/xml\r\n\r\n"+string(message(accepted()))+"\r\n--b--\r\n")

@@ -70,9 +70,9 @@ func since(t *testing.T, start time.Time, want time.Duration) {
 
 func TestSlowClients(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		victim := &ledger{}
+		victim := &memoryRecipient{}
 		r, l := notary()
-		r.Mailbox = at("lib.example", map[string]*ledger{"box": l, "victim": victim})
+		r.Mailbox = at("lib.example", map[string]*memoryRecipient{"box": l, "victim": victim})
 		p, stop, served := bubble(r)
 
 		start := time.Now()

@@ -19,8 +19,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// ledger is a notification recipient that keeps what it gets in memory.
-type ledger struct {
+// memoryRecipient is a notification recipient that keeps what it gets in memory.
+type memoryRecipient struct {
 	// admit and notify decide when they are there; what notify refuses is not kept.
 	admit  func(sip.Caller) error
 	notify func(context.Context, sip.Caller) error
@@ -34,14 +34,14 @@ type taken struct {
 	disposition *sip.Disposition
 }
 
-func (l *ledger) Admit(_ context.Context, c sip.Caller) error {
+func (l *memoryRecipient) Admit(_ context.Context, c sip.Caller) error {
 	if l.admit == nil {
 		return nil
 	}
 	return l.admit(c)
 }
 
-func (l *ledger) Notify(ctx context.Context, c sip.Caller, d *sip.Disposition) error {
+func (l *memoryRecipient) Notify(ctx context.Context, c sip.Caller, d *sip.Disposition) error {
 	if l.notify != nil {
 		if err := l.notify(ctx, c); err != nil {
 			return err
@@ -53,22 +53,22 @@ func (l *ledger) Notify(ctx context.Context, c sip.Caller, d *sip.Disposition) e
 	return nil
 }
 
-func (l *ledger) GetProperties(context.Context, sip.Caller) (*sip.Properties, error) {
+func (l *memoryRecipient) GetProperties(context.Context, sip.Caller) (*sip.Properties, error) {
 	return nil, errors.New("get-properties was called by mail")
 }
 
-func (l *ledger) Ingest(context.Context, sip.Caller, *sip.Request) (*sip.Disposition, error) {
+func (l *memoryRecipient) Ingest(context.Context, sip.Caller, *sip.Request) (*sip.Disposition, error) {
 	return nil, errors.New("ingest was called by mail")
 }
 
-func (l *ledger) all() []taken {
+func (l *memoryRecipient) all() []taken {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return append([]taken(nil), l.taken...)
 }
 
-// at gives every box of a domain to its own ledger.
-func at(domain string, boxes map[string]*ledger) func(local, domain string) sip.Backend {
+// at gives every box of a domain to its own recipient.
+func at(domain string, boxes map[string]*memoryRecipient) func(local, domain string) sip.Backend {
 	return func(l, d string) sip.Backend {
 		if b := boxes[l]; b != nil && d == domain {
 			return b
@@ -96,10 +96,10 @@ func serve(t testing.TB, r *Receiver) (address string) {
 	return l.Addr().String()
 }
 
-// notary is a Receiver with one box, "box@lib.example", whose ledger it returns.
-func notary() (*Receiver, *ledger) {
-	l := &ledger{}
-	return &Receiver{Domain: "mx.lib.example", Mailbox: at("lib.example", map[string]*ledger{"box": l})}, l
+// notary is a Receiver with one box, "box@lib.example", whose recipient it returns.
+func notary() (*Receiver, *memoryRecipient) {
+	l := &memoryRecipient{}
+	return &Receiver{Domain: "mx.lib.example", Mailbox: at("lib.example", map[string]*memoryRecipient{"box": l})}, l
 }
 
 // client speaks SMTP by hand.

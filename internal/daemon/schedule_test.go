@@ -44,7 +44,7 @@ func TestLoopIsBegunAnew(t *testing.T) {
 		if took := time.Since(start); began != 3 || took != 2*restartAfter {
 			t.Errorf("begun %d times in %s", began, took)
 		}
-		if text := said.String(); strings.Count(text, "a loop has failed") != 2 || !strings.Contains(text, "keep_test.go") {
+		if text := said.String(); strings.Count(text, "a loop has failed") != 2 || !strings.Contains(text, "schedule_test.go") {
 			t.Errorf("the log says %s", text)
 		}
 		ctx, cancel := context.WithCancel(t.Context())

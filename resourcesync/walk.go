@@ -304,8 +304,8 @@ func (l *List) State() (s State, ok bool) {
 	return State{&m}, true
 }
 
-// cursorParts is how many parts of a cursor may be written for each list.
-const cursorParts = 64
+// stateParts is how many parts of a State may be written for each list.
+const stateParts = 64
 
 // Checkpoint reports whether the State after this list is to be stored: it names
 // all lists that are still to be read, so that storing it each time would cost the
@@ -316,10 +316,12 @@ const cursorParts = 64
 func (l *List) Checkpoint() bool {
 	k := l.walker
 	parts := len(k.cur.Steps)
-	for i := range k.cur.Memory.Streams {
-		parts += len(k.cur.Memory.Streams[i].Validators)
+	for _, m := range []*memory{&k.cur.Memory, &k.before} {
+		for i := range m.Streams {
+			parts += len(m.Streams[i].Validators)
+		}
 	}
-	if k.unsaved++; k.saved && k.unsaved*cursorParts < parts {
+	if k.unsaved++; k.saved && k.unsaved*stateParts < parts {
 		return false
 	}
 	k.saved, k.unsaved = true, 0

@@ -49,6 +49,14 @@ type word struct {
 	dated   bool   // and when
 	title   string // of that version
 	rank    int    // of the Source, when the record was met last
+	said    said
+}
+
+// said is at and change as they were when the Source said it, and of which kind it was.
+type said struct {
+	kind   string
+	at     int
+	change bool
 }
 
 // live returns the titles of the records that the set has: the first Source that
@@ -92,10 +100,12 @@ func (m model) meet(name string) {
 }
 
 // forget: when a Source of another kind said something does not tell whether a
-// list is newer (D107).
+// list is newer (D107). It tells again when the Source is of the former kind again.
 func (m model) forget(s *source) {
 	for name, w := range m[s.number].of {
-		w.at, w.change = 0, false
+		if w.at, w.change = 0, false; w.said.kind == s.kind {
+			w.at, w.change = w.said.at, w.said.change
+		}
 		m[s.number].of[name] = w
 	}
 }
@@ -194,7 +204,7 @@ func (m model) hear(s *source, p harvested) {
 			}
 		}
 		if !known || untold || s.untimed && !w.change && !spoken[name] || !s.untimed && w.at <= s.at {
-			words[name] = word{version: version, at: s.at, title: s.title(name, version)}
+			words[name] = word{version: version, at: s.at, title: s.title(name, version), said: said{s.kind, s.at, false}}
 		}
 	}
 	if len(p.without) > 0 && !p.gone {
@@ -220,7 +230,7 @@ func (s *source) waits(name string, version int) bool {
 
 // word is what the statement of a number says.
 func (s *source) word(st statement, at int) word {
-	return word{version: st.version, at: at, change: true, dated: st.dated, title: s.title(st.name, st.version)}
+	return word{version: st.version, at: at, change: true, dated: st.dated, title: s.title(st.name, st.version), said: said{s.kind, at, true}}
 }
 
 // listed is the version of a record that the Resource List has; 0 when it has

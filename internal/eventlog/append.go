@@ -448,7 +448,10 @@ func (b *batch) saveRecords(ctx context.Context) error {
 			return err
 		}
 	}
-	return errors.Join(rows.Flush(), keys.Flush())
+	if err := rows.Flush(); err != nil {
+		return err
+	}
+	return keys.Flush()
 }
 
 func (b *batch) saveProgress(ctx context.Context) error {

@@ -333,10 +333,13 @@ func (x *exchange) saveStep(ctx context.Context, b *batch, i int) error {
 	step := &x.in.Updates[i]
 	if n := step.Incoming; n != nil && n.Verdict == event.NotificationConflict {
 		was, err := b.notification(ctx, n)
-		if err != nil || was.Verdict == event.NotificationConflict || was.Verdict == event.NotificationSettled { // it has contradicted before
+		if err != nil {
+			return err
+		}
+		if was.Verdict == event.NotificationConflict || was.Verdict == event.NotificationSettled { // it has contradicted before
 			note := *n
 			note.Submission = x.ids[i]
-			return errors.Join(err, x.notified(ctx, b, note))
+			return x.notified(ctx, b, note)
 		}
 	}
 	s := step.Submission

@@ -42,3 +42,6 @@ func (l *Log) DropCache(t testing.TB) {
 		t.Fatal(err)
 	}
 }
+
+// Disconnect closes the connection that writes behind the log's back.
+func (l *Log) Disconnect() error { return l.writer.Uncommitted().Close() }

@@ -157,6 +157,34 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
+// TestDiskFullInSmallBatches: the disk gets full somewhere in a batch that is small
+// enough for SQLite to end the transaction at its last rows. Nothing of it stays.
+func TestDiskFullInSmallBatches(t *testing.T) {
+	for more := range 14 {
+		l, src := filled(t, t.TempDir(), event.Reference)
+		if err := errors.Join(add(l, src, 0, 500), l.LimitPages(t.Context(), more)); err != nil {
+			t.Fatal(err)
+		}
+		const n = 37
+		from, err := 500, error(nil)
+		for err == nil && from < 10_000 {
+			if err = add(l, src, from, n); err == nil {
+				from += n
+			}
+		}
+		if !errors.Is(err, eventlog.ErrFull) {
+			t.Fatalf("with %d pages left: %v", more, err)
+		}
+		if err := errors.Join(l.LimitPages(t.Context(), -1), add(l, src, from, n)); err != nil {
+			t.Errorf("with %d pages left, and space again: %v", more, err)
+		}
+		sound(t, l)
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestDiskFullDryRun: what a full disk has undone is not written for good by what
 // follows.
 func TestDiskFullDryRun(t *testing.T) {

@@ -106,12 +106,14 @@ func (l *Log) Check(ctx context.Context) error {
 		var commits int64
 		return errors.Join(l.present(), tx.QueryRowContext(ctx, "SELECT commits FROM log").Scan(&commits))
 	})
-	if err == nil || ctx.Err() != nil || errors.Is(err, ErrStopped) || errors.Is(err, errClosed) {
+	if err == nil || ctx.Err() != nil || errors.Is(err, ErrStopped) || errors.Is(err, errClosed) || errors.Is(err, ErrFull) || errors.Is(err, sqlite.ErrCannotOpen) {
 		return err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.failed = err
+	if l.failed == nil {
+		l.failed = err
+	}
 	return fmt.Errorf("%w: %w", ErrStopped, err)
 }
 

@@ -266,8 +266,8 @@ func (l *Log) openForReading(ctx context.Context) error {
 // that is asked for, because the driver's pieces of memory are powers of two and
 // a page with its header is a little more than one. Larger ones were no faster:
 // batches write in the order of the keys, and the system has a cache too.
-func (l *Log) openWriter(ctx context.Context) (err error) {
-	l.writer, err = kind().OpenWriter(ctx, l.path, sqlite.WriterOptions{
+func (l *Log) openWriter(ctx context.Context) error {
+	w, err := kind().OpenWriter(ctx, l.path, sqlite.WriterOptions{
 		Pragmas: []string{"cache_size(-16384)", "foreign_keys(0)", "temp_store(memory)"},
 		DryRun:  l.opt.DryRun,
 		Refuse:  l.writable,
@@ -275,12 +275,25 @@ func (l *Log) openWriter(ctx context.Context) (err error) {
 			return tx.Exec(ctx, "UPDATE log SET commits = commits + 1")
 		},
 		AfterCommit: l.committed,
-		Idle:        l.syncHead,
+		Failed:      func(err error) { _ = l.stopAt(err) },
+		Reopen: func() error {
+			if err := l.present(); err != nil {
+				return fmt.Errorf("%w: %w", sqlite.ErrDisk, err)
+			}
+			return nil
+		},
+		Idle: l.syncHead,
 	})
-	if err == nil && l.opt.DryRun {
-		l.dry = l.writer.Uncommitted()
+	if err != nil {
+		return err
 	}
-	return err
+	if l.opt.DryRun {
+		l.dry = w.Uncommitted()
+	}
+	l.mu.Lock() // the Writer looks after itself already, and asks writable
+	defer l.mu.Unlock()
+	l.writer = w
+	return nil
 }
 
 func (l *Log) openReaders(ctx context.Context) (err error) {
@@ -385,9 +398,7 @@ func (l *Log) write(ctx context.Context, do func(ctx context.Context, tx *sqlite
 	if l.writer == nil {
 		return errClosed
 	}
-	return l.explain(l.writer.Do(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
-		return l.stopAt(do(ctx, tx)) // before those who share the transaction commit it
-	}))
+	return l.explain(l.writer.Do(ctx, do))
 }
 
 // use runs do on the connection that writes, when everything before is committed. do

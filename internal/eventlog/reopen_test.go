@@ -100,3 +100,62 @@ func TestReaderFindsFolderGone(t *testing.T) {
 		})
 	}
 }
+
+// loseConnection throws the connection that writes away, as a disk that fails does.
+func loseConnection(t *testing.T, l *eventlog.Log, src event.SourceID) {
+	t.Helper()
+	if err := l.Disconnect(); err != nil {
+		t.Fatal(err)
+	}
+	if err := add(l, src, 10, 10); err == nil {
+		t.Fatal("the lost connection has written")
+	}
+}
+
+// Where the connection that writes was lost, and cannot be opened again for the moment,
+// the log goes on later.
+func TestWriterCannotReopen(t *testing.T) {
+	l, src := filled(t, t.TempDir(), event.Reference)
+	defer l.Close()
+	if err := add(l, src, 0, 10); err != nil {
+		t.Fatal(err)
+	}
+	loseConnection(t, l, src)
+	withoutFiles(t, func() {
+		for what, err := range map[string]error{"Append": add(l, src, 10, 10), "Check": l.Check(t.Context())} {
+			if err == nil || errors.Is(err, eventlog.ErrStopped) {
+				t.Errorf("%s without files: %v, want an error that does not stop the log", what, err)
+			}
+		}
+	})
+	if err := add(l, src, 10, 10); err != nil {
+		t.Errorf("Append afterwards: %v", err)
+	}
+	sound(t, l)
+}
+
+// Where the connection that writes was lost, and the folder is another one by now,
+// nothing is written there.
+func TestWriterReopensNoOther(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "data")
+	l, src := filled(t, folder, event.Reference)
+	defer func() { _ = l.Close() }() // its files are elsewhere
+	if err := add(l, src, 0, 10); err != nil {
+		t.Fatal(err)
+	}
+	loseConnection(t, l, src)
+	if err := errors.Join(os.CopyFS(folder+".copy", os.DirFS(folder)), os.Rename(folder, folder+".away"), os.Rename(folder+".copy", folder)); err != nil {
+		t.Fatal(err)
+	}
+	if err := add(l, src, 10, 10); !errors.Is(err, eventlog.ErrStopped) {
+		t.Errorf("Append: %v, want ErrStopped", err)
+	}
+	other, err := eventlog.Open(t.Context(), folder, eventlog.Options{ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if last, err := other.LastSeq(t.Context()); err != nil || last != 10 {
+		t.Errorf("the other folder has events up to %d, %v", last, err)
+	}
+}

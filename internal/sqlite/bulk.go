@@ -67,14 +67,17 @@ func (b *Bulk) Flush() error {
 }
 
 func (b *Bulk) exec(text string, args []driver.NamedValue) error {
-	return b.tx.w.conn.Raw(func(conn any) error {
+	if b.tx.ended != nil {
+		return b.tx.ended
+	}
+	return b.tx.check(b.tx.w.conn.Raw(func(conn any) error {
 		s, err := b.tx.w.raw(b.ctx, conn, text)
 		if err != nil {
 			return err
 		}
 		_, err = s.ExecContext(b.ctx, args)
 		return err
-	})
+	}))
 }
 
 // rawStmt is a statement of the driver's own.

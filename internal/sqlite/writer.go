@@ -11,6 +11,8 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	lib "modernc.org/sqlite/lib"
 )
 
 // ErrClosed: the Writer was closed.
@@ -66,6 +68,12 @@ type WriterOptions struct {
 	// AfterCommit runs after its COMMIT, before any caller returns. An error goes to
 	// all callers, although what they did is durable.
 	AfterCommit func(ctx context.Context, tx *Tx) error
+	// Failed is told of each error of a transaction before anybody else writes. What
+	// Refuse answers may follow from it.
+	Failed func(err error)
+	// Reopen is asked before a connection that was lost is opened again. An error
+	// refuses it: the path may lead to another file by now.
+	Reopen func() error
 	// Idle runs after the checkpoint that follows IdleTime without a change.
 	Idle func()
 }
@@ -74,6 +82,9 @@ type WriterOptions struct {
 type Tx struct {
 	w                 *Writer
 	committed, undone []func()
+	// ended is the error of a statement with which SQLite may have ended the
+	// transaction. Each further statement would be committed alone, so there is none.
+	ended error
 }
 
 // group is the callers that share a transaction.
@@ -127,7 +138,7 @@ func (w *Writer) Do(ctx context.Context, work func(ctx context.Context, tx *Tx) 
 	ctx = context.WithoutCancel(ctx)
 	g, err := w.join(ctx, work)
 	if err != nil {
-		return Explain(w.path, err)
+		return w.fail(err)
 	}
 	if w.waiting.Load() > 0 && !w.opt.DryRun {
 		// Who waits joins the group. A channel serves its senders in their order: the
@@ -158,12 +169,39 @@ func (w *Writer) Use(ctx context.Context, do func(ctx context.Context, tx *Tx) e
 	if w.group != nil {
 		w.commit(context.WithoutCancel(ctx))
 	}
-	if w.conn == nil {
-		if err := w.connect(ctx); err != nil {
-			return errors.Join(err, w.disconnect())
-		}
+	if err := w.reconnect(ctx); err != nil {
+		return w.fail(err)
 	}
 	return Explain(w.path, do(ctx, &Tx{w: w}))
+}
+
+// fail says of an error what it means, and tells Failed. The caller has the turn.
+func (w *Writer) fail(err error) error {
+	err = Explain(w.path, err)
+	if err != nil && w.opt.Failed != nil {
+		w.opt.Failed(err)
+	}
+	return err
+}
+
+// reconnect opens the connection again, if it was lost.
+func (w *Writer) reconnect(ctx context.Context) error {
+	if w.conn != nil {
+		return nil
+	}
+	if w.opt.DryRun {
+		w.failed = errors.New("the dry run has lost its connection, and with it all that was written")
+		return w.failed
+	}
+	if w.opt.Reopen != nil {
+		if err := w.opt.Reopen(); err != nil {
+			return err
+		}
+	}
+	if err := w.connect(ctx); err != nil {
+		return errors.Join(err, w.disconnect())
+	}
+	return nil
 }
 
 // Uncommitted returns the connection itself, which reads what a dry run has written.
@@ -240,14 +278,22 @@ func (w *Writer) begin(ctx context.Context) error {
 	if w.group != nil {
 		return nil
 	}
-	if w.conn == nil {
-		if err := w.connect(ctx); err != nil {
-			return errors.Join(err, w.disconnect())
-		}
+	if err := w.reconnect(ctx); err != nil {
+		return err
 	}
 	before, err := w.changes(ctx)
-	if err == nil && !w.opt.DryRun {
+	if err == nil {
 		_, err = w.conn.ExecContext(ctx, "BEGIN IMMEDIATE")
+	}
+	if w.opt.DryRun {
+		if err == nil { // the one transaction should be under way
+			w.rollback(ctx)
+			w.failed = errors.New("the dry run ended with an earlier failure")
+			return w.failed
+		}
+		if Code(err) == lib.SQLITE_ERROR {
+			err = nil
+		}
 	}
 	if err == nil {
 		w.group = &group{before: before, done: make(chan struct{})}
@@ -278,7 +324,7 @@ func (w *Writer) undo(ctx context.Context, first bool, cause error) {
 		cause = fmt.Errorf("the transaction was undone with that of another, which failed: %w", cause)
 	}
 	w.rollback(ctx)
-	w.end(Explain(w.path, cause))
+	w.end(w.fail(cause))
 }
 
 // rollback ends the transaction, if there still is one. A connection that cannot do
@@ -294,10 +340,13 @@ func (w *Writer) commit(ctx context.Context) {
 	g, tx := w.group, &Tx{w: w}
 	outcome, durable := errors.New("a defect during the commit"), false
 	defer func() { // also when a hook panics
-		if !durable && !w.opt.DryRun {
+		switch {
+		case !durable && w.opt.DryRun:
+			w.failed = fmt.Errorf("the dry run ended with an earlier failure: %w", outcome)
+		case !durable:
 			w.rollback(ctx)
 		}
-		w.end(outcome)
+		w.end(w.fail(outcome))
 	}()
 	err := w.refused()
 	var after int64
@@ -312,7 +361,7 @@ func (w *Writer) commit(ctx context.Context) {
 		_, err = w.conn.ExecContext(ctx, "COMMIT")
 	}
 	if err != nil {
-		outcome = Explain(w.path, err)
+		outcome = err
 		return
 	}
 	durable = true
@@ -402,9 +451,21 @@ func (w *Writer) disconnect() error {
 
 // Exec runs a statement, which is prepared once for all transactions.
 func (tx *Tx) Exec(ctx context.Context, text string, args ...any) error {
+	if tx.ended != nil {
+		return tx.ended
+	}
 	s, err := tx.w.stmt(ctx, text)
 	if err == nil {
 		_, err = s.ExecContext(ctx, args...)
+	}
+	return tx.check(err)
+}
+
+// check notes an error with which SQLite may have ended the transaction.
+func (tx *Tx) check(err error) error {
+	switch Code(err) {
+	case lib.SQLITE_FULL, lib.SQLITE_IOERR, lib.SQLITE_NOMEM, lib.SQLITE_BUSY, lib.SQLITE_INTERRUPT, lib.SQLITE_CORRUPT, lib.SQLITE_CANTOPEN:
+		tx.ended = err
 	}
 	return err
 }
@@ -412,12 +473,15 @@ func (tx *Tx) Exec(ctx context.Context, text string, args ...any) error {
 // Each runs a query, which is prepared once for all transactions, and scans every
 // row.
 func (tx *Tx) Each(ctx context.Context, text string, args []any, scan func(*sql.Rows) error) error {
+	if tx.ended != nil {
+		return tx.ended
+	}
 	s, err := tx.w.stmt(ctx, text)
 	if err != nil {
 		return err
 	}
 	rows, err := s.QueryContext(ctx, args...)
-	return ScanAll(rows, err, scan)
+	return tx.check(ScanAll(rows, err, scan))
 }
 
 // Changes counts the rows that were ever changed on the connection.

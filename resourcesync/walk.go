@@ -124,6 +124,8 @@ type Result struct {
 	NotModified bool
 	// Ended: URL answered 410; the Source has ended. Nothing was read.
 	Ended bool
+	// Full: it was a walk with Full, also when it began in an earlier one.
+	Full bool
 	// Baseline: Resource Lists were read.
 	Baseline bool
 	// Complete: they enumerate all resources of the Source, so that absence from

@@ -310,7 +310,7 @@ func missing(err error) bool {
 
 func (k *walker) result(whole bool) Result {
 	c := &k.cur
-	r := Result{Ended: k.ended, Gap: c.Gap, Documents: c.Documents, Dialects: c.Dialects, Lost: strings.Join(c.Lost, "; ")}
+	r := Result{Ended: k.ended, Full: c.Full, Gap: c.Gap, Documents: c.Documents, Dialects: c.Dialects, Lost: strings.Join(c.Lost, "; ")}
 	if c.Moved {
 		r.Lost = strings.Join(append(slices.Clone(c.Lost), "the Resource Lists were changed while they were read, so that some resources may be missing"), "; ")
 	}

@@ -215,7 +215,7 @@ func (d *atomDocument) input() []byte {
 // first that is not bad (D106). They are in the order of their stamps, and those with
 // equal stamps in the order of the document.
 func (d *atomDocument) latest(ctx context.Context, b *backlog[atomEntry], entries []atomEntry) ([]event.Item, error) {
-	if len(d.w.found) > 2*fileBacklog || d.w.found == nil {
+	if d.w.found == nil {
 		d.w.found = map[string]int{}
 	}
 	found, complete, n := d.w.found, d.doc.Complete(), 0
@@ -350,6 +350,11 @@ func (d *atomDocument) state() ([]byte, error) {
 	if !ok {
 		return nil, fmt.Errorf("%s: %w", d.doc.URL, atompmh.ErrUnread)
 	}
+	// What the next document waits for must not keep what this one needed.
+	if d.w.inputs = nil; len(d.w.found) > 2*fileBacklog {
+		d.w.found = nil
+	}
+	clear(d.w.found)
 	d.w.r.active = int64(d.doc.Active)
 	return json.Marshal(state)
 }

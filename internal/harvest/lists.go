@@ -94,7 +94,7 @@ func (w *listWalk) outcome() outcome {
 	result := w.walk.Result()
 	o := outcome{
 		NotModified: result.NotModified, Ended: result.Ended, Mark: result.Mark, Complete: result.Complete, At: result.At, Parts: result.Sets,
-		Whole: result.Baseline, Full: w.walk.Full, Confirmed: true, Memory: w.r.memory.walkMemory, Short: w.r.memory.Short,
+		Whole: result.Baseline, Full: result.Full, Confirmed: true, Memory: w.r.memory.walkMemory, Short: w.r.memory.Short,
 	}
 	if result.Ended {
 		o.Warnings = []string{"the Source has ended (410); the records stay as they are: take it out of the configuration"}

@@ -277,21 +277,26 @@ type backlog[T any] struct {
 	text       int // bytes of both
 	meter      memoryMeter
 	file       *entryFile
+	latest     int // entries that the last document had, as many as memory may hold
 }
 
 // begin empties the backlog for the next document. It uses the memory of the one before
-// again, and else makes room for as many entries.
+// again, and else makes room for as many entries, of many only once there are some.
 func (b *backlog[T]) begin(latest int) {
 	b.values, b.quarantine, b.text, b.file = reuse(b.values), nil, 0, nil
 	if b.values == nil {
-		b.values = make([]T, 0, min(latest, backlogMemory))
+		b.values = make([]T, 0, min(latest, 2*fileBacklog))
 	}
+	b.latest = min(latest, backlogMemory)
 	b.meter = b.r.newMeter()
 }
 
 // add adds an entry, with about so many bytes of text.
 func (b *backlog[T]) add(value T, text int) {
 	b.text += text
+	if n := len(b.values); n == cap(b.values) && n >= 2*fileBacklog && n < b.latest {
+		b.values = slices.Grow(b.values, b.latest-n)
+	}
 	b.values = append(b.values, value)
 }
 

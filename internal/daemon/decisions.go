@@ -96,7 +96,7 @@ func (b *Bridge) Decide(ctx context.Context, d Decision) (DecisionResult, error)
 	return DecisionResult{Published: before.Assigned}, nil
 }
 
-// resend puts submissions back into their outboxes.
+// resend puts submissions back into the queues of their targets.
 func (b *Bridge) resend(ctx context.Context, d Decision) error {
 	set := d.Set
 	if d.ID != 0 {

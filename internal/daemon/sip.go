@@ -35,8 +35,8 @@ const servicePath = "/sip/"
 type sipState struct {
 	services   []*service
 	submitters []*submit.Submitter
-	// reload is sent to when submissions were put back into an outbox, by its
-	// place in outboxes.
+	// reload is sent to when submissions were put back into the queue of a submitter,
+	// by its place in submitters.
 	reload []chan struct{}
 	// importPending is sent to when a record of a target was accepted.
 	importPending map[event.SourceID]chan struct{}
@@ -63,7 +63,7 @@ type service struct {
 	wake chan struct{}
 }
 
-// openSIP makes the services and outboxes of the configured sets, once all
+// openSIP makes the services and submitters of the configured sets, once all
 // their Sources are there: a target may send its records on into another set.
 func (b *Bridge) openSIP(ctx context.Context) error {
 	b.sip.log.Log = b.Log
@@ -147,7 +147,7 @@ func (b *Bridge) openService(ctx context.Context, s *config.Set, own *Source, c 
 	}
 	if own != nil {
 		v.server.Source, v.server.URL = own.ID, own.URL
-		err = b.configureDesk(v.server, c)
+		err = b.configureServer(v.server, c)
 	} else {
 		v.server.URL = servicePath + s.Name
 		v.server.Source, err = b.unownedSource(ctx, s.Name, v.server.URL)
@@ -183,8 +183,8 @@ func (b *Bridge) unownedSource(ctx context.Context, set, url string) (event.Sour
 	return b.Log.EnsureSource(ctx, set, eventlog.Target, url, targetRank-1)
 }
 
-// configureDesk gives a Desk what the configuration of its Source says.
-func (b *Bridge) configureDesk(d *submit.Server, c *config.SIP) error {
+// configureServer gives a Server what the configuration of its Source says.
+func (b *Bridge) configureServer(d *submit.Server, c *config.SIP) error {
 	d.Mode, d.RecordURL, d.Deadline = submit.Mode(c.Mode), c.RecordURL, c.Deadline
 	d.Formats = formatsOf(c.Formats)
 	if b.Config.Mail.From == "" && (d.Mode == submit.Review || d.Mode == submit.Gateway) {

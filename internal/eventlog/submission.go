@@ -196,7 +196,8 @@ func scanNotice(rows *sql.Rows, more ...any) (n event.OutgoingNotification, sour
 	if err := rows.Scan(append([]any{&n.ID, &n.Submission, &source, &n.State, &n.Due, &n.Created, &raw, &sum}, more...)...); err != nil {
 		return n, source, err
 	}
-	return n, source, intact(sum == noticeSum(source, &n, raw), readNotice(raw, &n))
+	err = intact(sum == noticeSum(source, &n, raw), readNotice(raw, &n))
+	return n, source, err
 }
 
 // intact returns the error of a row, of which the sum is right or not, and the body
@@ -275,7 +276,8 @@ func scanNotification(rows *sql.Rows, more ...any) (n event.IncomingNotification
 		return n, source, err
 	}
 	copy(n.Digest[:], digest)
-	return n, source, intact(sum == notificationSum(source, &n, raw), readNotification(raw, &n))
+	err = intact(sum == notificationSum(source, &n, raw), readNotification(raw, &n))
+	return n, source, err
 }
 
 // IncomingNotification returns one by its number; fs.ErrNotExist when there is none.
@@ -347,7 +349,8 @@ func scanRejection(rows *sql.Rows, more ...any) (r event.Rejection, source event
 	if err := rows.Scan(append([]any{&r.ID, &source, &r.At, &raw, &sum}, more...)...); err != nil {
 		return r, source, err
 	}
-	return r, source, intact(sum == rejectionSum(source, &r, raw), readRejection(raw, &r))
+	err = intact(sum == rejectionSum(source, &r, raw), readRejection(raw, &r))
+	return r, source, err
 }
 
 // Counts returns how many submissions, notices and notifications a Source or

@@ -28,7 +28,7 @@ func (e *pausedError) Error() string {
 	return fmt.Sprintf("it wants to be left alone until %s: %s", e.until.UTC().Format(time.RFC3339), e.why)
 }
 
-// check returns nil when the server may be asked, else a *restError.
+// check returns nil when the server may be asked, else a *pausedError.
 func (r *retryAfterGate) check(now time.Time) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

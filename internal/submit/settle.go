@@ -19,7 +19,7 @@ type Settlement struct {
 	// be ""; StateUnsent when the server has not taken it; 0 when Notification says.
 	Outcome          event.State
 	Assigned, Reason string
-	// IncomingNotification is the ID of one of the set that belongs to no submission; 0 is
+	// Notification is the ID of one of the set that belongs to no submission; 0 is
 	// none.
 	Notification int64
 }

@@ -263,7 +263,7 @@ func TestOutboxServerGoesDown(t *testing.T) {
 				t.Fatalf("%s: %v (%s)", s.Record, s.State, s.Reason)
 			}
 		}
-		// The third failure open the breaker: for 1, 2, 4 ... 60 minutes.
+		// The third failure opens the breaker: for 1, 2, 4 ... 60 minutes.
 		if failed < 8 || failed > 16 {
 			t.Errorf("%d requests failed in five hours", failed)
 		}

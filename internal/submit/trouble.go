@@ -84,7 +84,7 @@ func (d *submitLoop) saveFailure(ctx context.Context) error {
 	return nil
 }
 
-// warn tells of a failure that open the breaker.
+// warn tells of a failure that opens the breaker.
 func (d *submitLoop) warn(pause time.Duration, err error) {
 	if pause > 0 {
 		d.s.Log.Warn("the ingest server fails, and is left alone for a while", "error", err, "again_in", pause)

@@ -196,7 +196,7 @@ func (a *decider) comparePlaces(r *record, it *event.Item, w *lastSaid) (v compa
 		return unchanged, broken
 	case w.same, dated && w.again:
 		return unchanged, broken
-	case !dated && it.Place.Before(w.place):
+	case it.Place.Before(w.place): // equal datetimes do not decide either
 		return historical, false
 	case dated, w.alive == !it.Deleted, it.Place.Position == 0 && w.place.Position == 0:
 		return apply, broken

@@ -45,6 +45,8 @@ func testLists(t *testing.T, open Open) {
 	none := placed(3, "!other")
 	late := placed(1, "a@90=future")
 	late[0].Late = true
+	newer, older := placed(2, "-a@5"), placed(1, "a@5=x")
+	newer[0].Place.From, older[0].Place.From = event.StampFromNanos(5), event.StampFromNanos(1)
 	for _, c := range []struct {
 		name     string
 		before   [][]event.Item
@@ -63,6 +65,7 @@ func testLists(t *testing.T, open Open) {
 		{"equal stamps, a stale copy", [][]event.Item{placed(1, "!b a@5=y")}, [][]event.Item{placed(1, "a@5=x")}, "unchanged", ""},
 		{"equal stamps, the list has moved", [][]event.Item{placed(1, "!b a@5=y")}, [][]event.Item{placed(2, "a@5=y")}, "unchanged", ""},
 		{"equal stamps, another list", [][]event.Item{placed(1, "!b a@5=y")}, [][]event.Item{placed(2, "a@5=z")}, "logged", "updated a@5=z"},
+		{"equal stamps, when the newer list has gone", [][]event.Item{newer, older}, [][]event.Item{older}, "historical", ""},
 		{"no stamps, again", [][]event.Item{placed(1, "a=x")}, [][]event.Item{placed(1, "a=x")}, "unchanged", ""},
 		{"no stamps, further on", [][]event.Item{placed(1, "a=x")}, [][]event.Item{placed(1, "!b a=y")}, "bad logged", "updated a=y"},
 		{"no stamps, a stale copy", [][]event.Item{placed(1, "!b a=y")}, [][]event.Item{placed(1, "a=x")}, "unchanged", ""},

@@ -161,9 +161,13 @@ func (m model) hear(s *source, p harvested) {
 		if p.lacks(s, i) {
 			continue
 		}
-		old := s.taken[i] || spoken[st.name]
+		w, known := words[st.name]
+		// What a newer statement has hidden is new when the list of that has gone, and
+		// all is read again, unless it is what the Source of this kind said last.
+		hidden := baseline && known && w.said.kind != s.kind && !st.bad && !st.unselected
+		old := s.taken[i] && !hidden || spoken[st.name]
 		s.taken[i], spoken[st.name] = true, true
-		switch w, known := words[st.name]; {
+		switch {
 		case old:
 		case baseline && !s.untimed && i < s.at && s.listed(st.name) > 0: // the Resource List is newer
 		case known && !w.change && w.at > i && st.dated && !s.untimed: // and was read before

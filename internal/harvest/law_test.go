@@ -400,13 +400,15 @@ func (s *source) grow(t *rapid.T) {
 			}
 			delete(s.truth, name)
 		case 5:
-			// A deletion that nobody tells of. A mirror would wait for the content, and
-			// what is new and in doubt is asked for.
-			unread := false
+			// A deletion that nobody tells of. A mirror would wait for the content; what is
+			// new and in doubt is asked for, and so are two entries of one minute, should
+			// it become a feed.
+			unread, tie := false, false
 			for i, st := range s.said {
 				unread = unread || st.name == name && !s.taken[i]
+				tie = tie || st.name == name && st.version == 0
 			}
-			if s.kind == harvest.ResourceSync && s.mode != event.Mirror && !unread {
+			if s.kind == harvest.ResourceSync && s.mode != event.Mirror && !unread && !tie {
 				delete(s.truth, name)
 			}
 			continue

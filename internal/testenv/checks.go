@@ -7,26 +7,38 @@ import (
 )
 
 // Checks makes rapid check n cases of a law instead of 100 until the test ends,
-// where each costs much; a soak and -rapid.checks have as many as they want, and
-// under the race detector a tenth is enough. It is for tests whose package has
-// rapid's flags.
+// where each costs much; under the race detector a tenth is enough. They are the same
+// cases each time, so that what fails has changed; a soak, and whoever gives
+// -rapid.checks or -rapid.seed, gets others, and a soak many. It is for tests whose
+// package has rapid's flags.
 func Checks(t testing.TB, n int) {
 	t.Helper()
-	f := flag.Lookup("rapid.checks")
-	before := f.Value.String()
+	checks, seed := flag.Lookup("rapid.checks"), flag.Lookup("rapid.seed")
 	switch {
-	case before != f.DefValue:
+	case checks.Value.String() != checks.DefValue:
 		return
 	case Soaking():
-		n = 2000
+		set(t, checks, "2000")
+		return
 	case raceDetector:
 		n = max(1, n/10)
 	}
-	set := func(value string) {
-		if err := f.Value.Set(value); err != nil {
+	set(t, checks, strconv.Itoa(n))
+	if seed.Value.String() == seed.DefValue {
+		set(t, seed, "1")
+	}
+}
+
+// set gives a flag a value until the test ends.
+func set(t testing.TB, f *flag.Flag, value string) {
+	t.Helper()
+	before := f.Value.String()
+	if err := f.Value.Set(value); err != nil {
+		t.Error(err)
+	}
+	t.Cleanup(func() {
+		if err := f.Value.Set(before); err != nil {
 			t.Error(err)
 		}
-	}
-	set(strconv.Itoa(n))
-	t.Cleanup(func() { set(before) })
+	})
 }

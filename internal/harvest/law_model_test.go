@@ -162,8 +162,9 @@ func (m model) hear(s *source, p harvested) {
 			continue
 		}
 		w, known := words[st.name]
-		// What a newer statement has hidden is new when the list of that has gone, and
-		// all is read again, unless it is what the Source of this kind said last.
+		// A newer statement may have hidden this one. When the newer one's list has gone
+		// and a baseline reads everything again, this one counts, unless the Source
+		// has said something of the record since it is of this kind.
 		hidden := baseline && known && w.said.kind != s.kind && !st.bad && !st.unselected
 		old := s.taken[i] && !hidden || spoken[st.name]
 		s.taken[i], spoken[st.name] = true, true

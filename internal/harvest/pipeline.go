@@ -280,8 +280,9 @@ type backlog[T any] struct {
 	latest     int // entries that the last document had, as many as memory may hold
 }
 
-// begin empties the backlog for the next document. It uses the memory of the one before
-// again, and else makes room for as many entries, of many only once there are some.
+// begin empties the backlog for the next document, and reuses its array if that is
+// small. latest is how many entries the last document had: a new array has room for as
+// many, at first for 2*fileBacklog at most. add makes the rest of the room in one step.
 func (b *backlog[T]) begin(latest int) {
 	b.values, b.quarantine, b.text, b.file = reuse(b.values), nil, 0, nil
 	if b.values == nil {

@@ -82,8 +82,8 @@ type WriterOptions struct {
 type Tx struct {
 	w                 *Writer
 	committed, undone []func()
-	// ended is the error of a statement with which SQLite may have ended the
-	// transaction. Each further statement would be committed alone, so there is none.
+	// ended is the error of a statement after which SQLite may have ended the
+	// transaction. Further statements would commit one by one, so they are refused.
 	ended error
 }
 
@@ -461,7 +461,7 @@ func (tx *Tx) Exec(ctx context.Context, text string, args ...any) error {
 	return tx.check(err)
 }
 
-// check notes an error with which SQLite may have ended the transaction.
+// check remembers an error after which SQLite may have ended the transaction.
 func (tx *Tx) check(err error) error {
 	switch Code(err) {
 	case lib.SQLITE_FULL, lib.SQLITE_IOERR, lib.SQLITE_NOMEM, lib.SQLITE_BUSY, lib.SQLITE_INTERRUPT, lib.SQLITE_CORRUPT, lib.SQLITE_CANTOPEN:

@@ -162,9 +162,9 @@ type Source struct {
 	Overlap time.Duration
 	// MaxDocuments is how many documents one harvest may read; default 10,000.
 	MaxDocuments int
-	// GuardWait is how long deletions by absence are held (rule A6); default
+	// HoldDeletions is how long deletions by absence are held (rule A6); default
 	// 24 h.
-	GuardWait time.Duration
+	HoldDeletions time.Duration
 	// Prefixes select records by how their URL begins; none select all. Since
 	// selects those that were modified no earlier, or at an unknown time; the
 	// zero time selects all.
@@ -229,7 +229,7 @@ func defaultSet() Set {
 func defaultSource() Source {
 	return Source{
 		Every: time.Hour, FullEvery: 168 * time.Hour, Overlap: time.Hour,
-		MaxDocuments: 10_000, GuardWait: 24 * time.Hour,
+		MaxDocuments: 10_000, HoldDeletions: 24 * time.Hour,
 	}
 }
 

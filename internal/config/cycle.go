@@ -129,8 +129,8 @@ func (r *reader) edges(c *Config, services map[string]*SIP) []edge {
 		case takes(to):
 			all = append(all, edge{node{o.set, false}, node{to, true}, "submits to", o.in, "url"})
 		}
-		if into := o.target.Into; into != o.set && services[into] != nil {
-			all = append(all, edge{node{o.set, false}, node{into, false}, "gives what is accepted to", o.in, "into"})
+		if into := o.target.ImportAcceptedTo; into != o.set && services[into] != nil {
+			all = append(all, edge{node{o.set, false}, node{into, false}, "gives what is accepted to", o.in, "import_accepted_to"})
 		}
 	}
 	for i := range c.Sets {

@@ -18,7 +18,7 @@ func submits(url string) string {
 	return "[[set.submit]]\nrecipient = \"none\"\nurl = \"" + url + "\"\n"
 }
 
-func into(set string) string { return "into = \"" + set + "\"\n" }
+func into(set string) string { return "import_accepted_to = \"" + set + "\"\n" }
 
 func passes(upstream string) string {
 	return takes("mode = \"gateway\"\nrecipient = \"http://bridge.example\"\nupstream = \"" + upstream + "\"\n")
@@ -55,11 +55,11 @@ func TestCircles(t *testing.T) {
 		},
 		"into": {
 			public + set("a", takes(told), submits(other), into("b")) + set("b", takes(told), submits(other), into("a")),
-			[]string{`set "a": submit 1: into: ` + endless + `set "a" gives what is accepted to set "b", which gives what is accepted to set "a"; leave`},
+			[]string{`set "a": submit 1: import_accepted_to: ` + endless + `set "a" gives what is accepted to set "b", which gives what is accepted to set "a"; leave`},
 		},
 		"url and into": {
 			public + set("a", takes(keeps), submits(other), into("b")) + set("b", takes(told), submits(ours+"a")),
-			[]string{`set "a": submit 1: into: ` + endless + `set "a" gives what is accepted to set "b", which submits to set "a"; leave`},
+			[]string{`set "a": submit 1: import_accepted_to: ` + endless + `set "a" gives what is accepted to set "b", which submits to set "a"; leave`},
 		},
 		"gateways": {
 			public + set("a", passes(ours+"b")) + set("b", passes(ours+"a")),

@@ -404,12 +404,21 @@ func (t table) reportUnknown(elsewhere map[string]string) {
 		if t.known[key] {
 			continue
 		}
+		if now := renamedKeys()[key]; now != "" {
+			t.report(key, "is called %s now; write that", now)
+			continue
+		}
 		if header := elsewhere[key]; header != "" {
 			t.report(key, "does not belong here; write it %s", header)
 			continue
 		}
 		t.report(key, "there is no such key; the nearest is %q", nearest(key, t.known))
 	}
+}
+
+// renamedKeys returns the present names of keys that were called otherwise.
+func renamedKeys() map[string]string {
+	return map[string]string{"guard_wait": "hold_deletions", "hello": "helo", "into": "import_accepted_to"}
 }
 
 // nearest returns the word of known with the smallest edit distance from key.

@@ -307,7 +307,7 @@ func (r *reader) source(t table, set string) Source {
 }
 
 // harvestKeys are the keys that only a Source has that we harvest.
-const harvestKeys = "public_url every full_every overlap max_documents guard_wait prefix since content_hosts"
+const harvestKeys = "public_url every full_every overlap max_documents hold_deletions prefix since content_hosts"
 
 func (r *reader) harvested(t table) Source {
 	s := defaultSource()
@@ -330,7 +330,7 @@ func (r *reader) harvested(t table) Source {
 	s.FullEvery = t.duration("full_every", s.FullEvery, 0)
 	s.Overlap = t.duration("overlap", s.Overlap, 0)
 	s.MaxDocuments = t.number("max_documents", s.MaxDocuments, 1, 100_000_000)
-	s.GuardWait = t.duration("guard_wait", s.GuardWait, 0)
+	s.HoldDeletions = t.duration("hold_deletions", s.HoldDeletions, 0)
 	s.Prefixes = t.texts("prefix", checkPrefix)
 	s.Since = t.moment("since")
 	s.OwnContents, s.ContentHosts = t.contentHosts()
@@ -420,8 +420,8 @@ func keyTables() map[string]string {
 		"under [[set]]":                        "title description content prefer formats segment_events segment_hours identity history",
 		"under [[set.source]]":                 "kind url user password password_file " + harvestKeys,
 		`under a [[set.source]] of kind "sip"`: sipKeys,
-		"under [[set.submit]]":                 "submitter_name submitter_email sequence recipient workers properties into",
-		"under [mail]":                         "from relay hello",
+		"under [[set.submit]]":                 "submitter_name submitter_email sequence recipient workers properties import_accepted_to",
+		"under [mail]":                         "from relay helo",
 		"under [limits]":                       "sip_message",
 	} {
 		for key := range strings.FieldsSeq(keys) {

@@ -144,7 +144,7 @@ every = "10m"
 full_every = "0s"
 overlap = "0s"
 max_documents = 5
-guard_wait = "1h"
+hold_deletions = "1h"
 user = "me"
 password = "${BRIDGE_TEST_PASSWORD}"
 [[set.source]]
@@ -191,7 +191,7 @@ password_file = "secret"
 		SegmentEvents: 50_000, SegmentHours: 1, Identity: PerSource,
 		Sources: []Source{{
 			Kind: AtomPMH, URL: "https://A.example:8443/feed.atom?x=1", Every: 10 * time.Minute,
-			MaxDocuments: 5, GuardWait: time.Hour, User: "me", Password: Secret{"rosebud"},
+			MaxDocuments: 5, HoldDeletions: time.Hour, User: "me", Password: Secret{"rosebud"},
 		}, local},
 	}, other}
 	if !reflect.DeepEqual(c.Sets, want) {
@@ -325,6 +325,9 @@ func TestLoadFails(t *testing.T) {
 		"base user":       {`base_url = "http://u:hunter2@h.example/"`, "holds a user"},
 		"base empty":      {`base_url = ""`, "is not absolute"},
 		"set is no array": {"[set]\nname = \"a\"", "is a table; write a table with two brackets: [[set]]"},
+		"renamed guard":   {"[[set]]\nname=\"a\"\nsource=[{url=\"http://h.example\", guard_wait=\"1h\"}]", `guard_wait: is called hold_deletions now; write that`},
+		"renamed hello":   {"[mail]\nhello=\"h.example\"", `bridge.toml:2: mail: hello: is called helo now; write that`},
+		"renamed into":    {"[[set]]\nname=\"a\"\nsubmit=[{url=\"http://h.example\", into=\"b\"}]", `into: is called import_accepted_to now; write that`},
 		"contact":         {`contact = "a (b)"`, "has a bracket"},
 		"path":            {"[[set]]\nname=\"a\"\nsource=[{url=\"no.atom\"}]", "there is no file "},
 		"folder":          {"[[set]]\nname=\"a\"\nsource=[{url=\".\"}]", "is a folder"},

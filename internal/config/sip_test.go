@@ -43,7 +43,7 @@ func TestTemplateSIP(t *testing.T) {
 	if !reflect.DeepEqual(c.Sets[1], want) {
 		t.Errorf("set  %+v\nwant %+v", c.Sets[1], want)
 	}
-	if want := (Mail{From: "bridge@bridge.example.org", Relay: "smtp.example.org:25", Hello: "bridge.example.org"}); c.Mail != want {
+	if want := (Mail{From: "bridge@bridge.example.org", Relay: "smtp.example.org:25", HELO: "bridge.example.org"}); c.Mail != want {
 		t.Errorf("mail %+v", c.Mail)
 	}
 }
@@ -104,7 +104,7 @@ func TestLoadReadsEveryKeyOfSIP(t *testing.T) {
 base_url = "https://bridge.example.org"
 [mail]
 relay = "Relay.example:587"
-hello = "[192.0.2.1]"
+helo = "[192.0.2.1]"
 [[set]]
 name = "gate"
 [[set.source]]
@@ -133,7 +133,7 @@ recipient = "smtp://mail.example:2525/gate@bridge.example"
 deadline = "24h"
 every = "10s"
 workers = 64
-into = "kept"
+import_accepted_to = "kept"
 user = "you"
 password = "${BRIDGE_TEST_PASSWORD}"
 [[set.submit]]
@@ -165,7 +165,7 @@ mailbox = "kept@bridge.example"
 	want := []Set{defaultSet(), defaultSet()}
 	want[0].Name, want[0].Sources, want[0].Submit = "gate", []Source{gate}, []Target{{
 		Name: "archive", URL: "http://archive.example/", Sequence: "2026", Recipient: "smtp://mail.example:2525/gate@bridge.example",
-		Deadline: 24 * time.Hour, Every: 10 * time.Second, Workers: 64, Into: "kept", User: "you", Password: Secret{"rosebud"},
+		Deadline: 24 * time.Hour, Every: 10 * time.Second, Workers: 64, ImportAcceptedTo: "kept", User: "you", Password: Secret{"rosebud"},
 	}, other}
 	want[1].Name, want[1].Sources = "kept", []Source{kept}
 	if !reflect.DeepEqual(c.Sets, want) {
@@ -174,7 +174,7 @@ mailbox = "kept@bridge.example"
 	if gate.URL != "/sip/gate" || gate.Every != 0 {
 		t.Errorf("a Source of our own: %+v", gate)
 	}
-	if want := (Mail{From: "bridge@bridge.example.org", Relay: "Relay.example:587", Hello: "[192.0.2.1]"}); c.Mail != want {
+	if want := (Mail{From: "bridge@bridge.example.org", Relay: "Relay.example:587", HELO: "[192.0.2.1]"}); c.Mail != want {
 		t.Errorf("mail %+v", c.Mail)
 	}
 	if shown := fmt.Sprintf("%+v %#v", gate.SIP, want[0].Submit); strings.Contains(shown, "rosebud") || strings.Contains(shown, "0123456789") {
@@ -192,7 +192,7 @@ mode = "library"
 [mail]
 from = "bridge"
 relay = "smtp.example"
-hello = "no name"
+helo = "no name"
 [limits]
 sip_message = "none"
 [[set]]
@@ -246,23 +246,23 @@ recipient = "https://bridge.example/"
 submitter_name = "me"
 every = "2h"
 workers = 65
-into = "b"
+import_accepted_to = "b"
 mode = "review"
 [[set.submit]]
 recipient = "mailto:b@b.example?subject=x"
 submitter_name = "me"
 submitter_email = "me at home"
-into = "c"
+import_accepted_to = "c"
 [[set]]
 name = "d"
 content = "reference"
 [[set.submit]]
 url = "https://bridge.example/sip/d/"
 recipient = "smtp:box@d.example"
-into = "a"
+import_accepted_to = "a"
 [[set.submit]]
 url = "https://two.example/"
-into = "e"
+import_accepted_to = "e"
 [[set]]
 name = "e"
 content = "redirect"
@@ -281,7 +281,7 @@ mailbox = "F@f.Example"
 [[set.submit]]
 url = "https://three.example/"
 recipient = "none"
-into = "d"
+import_accepted_to = "d"
 [[set]]
 name = "g"
 [[set.source]]
@@ -298,7 +298,7 @@ upstream = "https://ingest.example/"
 		`:2: mode: does not belong here; write it under a [[set.source]] of kind "sip"`,
 		`:4: mail: from: "bridge" is no mail address; write it like "box@example.org", in ASCII`,
 		`:5: mail: relay: "smtp.example" is no server; write host:port, like "smtp.example.org:25"`,
-		`:6: mail: hello: "no name" is no name of a host; write it like "bridge.example.org"`,
+		`:6: mail: helo: "no name" is no name of a host; write it like "bridge.example.org"`,
 		`:8: limits: sip_message: none is no size; write a number of bytes, or like "64 MiB"`,
 		`:12: set "a": workers: does not belong here; write it under [[set.submit]]`,
 		`:13: set "a": source 1: formats: must say which records mode = "library" accepts; write formats = { "{namespace}root" = "URL of the schema" }`,
@@ -349,23 +349,23 @@ upstream = "https://ingest.example/"
 		`:57: set "b": submit 1: submitter_name: goes with submitter_email; write both or none`,
 		`:58: set "b": submit 1: every: 2h0m0s is too long; write 1h or less, which is as long as a wait becomes`,
 		`:59: set "b": submit 1: workers: 65 is out of range; write a number from 1 to 64`,
-		`:60: set "b": submit 1: into: is the set itself; write the name of another set`,
+		`:60: set "b": submit 1: import_accepted_to: is the set itself; write the name of another set`,
 		`:61: set "b": submit 1: mode: does not belong here; write it under a [[set.source]] of kind "sip"`,
 		`:62: set "b": submit 2: url: is missing; write the URL of the ingest server: url = "https://..."`,
 		`:63: set "b": submit 2: recipient: "mailto:b@b.example?subject=x" has a query or a fragment; write ` + wanted,
 		`:65: set "b": submit 2: submitter_email: "me at home" is no mail address; write it like "box@example.org", in ASCII`,
-		`:66: set "b": submit 2: into: there is no set "c"; write the name of one with a [[set.source]] of kind "sip"`,
+		`:66: set "b": submit 2: import_accepted_to: there is no set "c"; write the name of one with a [[set.source]] of kind "sip"`,
 		`:70: set "d": submit 1: submits the content of records; write content = "mirror" in the set`,
 		`:71: set "d": submit 1: url: https://bridge.example/sip/d/ is this set's own service, and what it accepts would be submitted again; write that of another set or server`,
 		`:72: set "d": submit 1: recipient: is a mailbox, and nothing takes its mail; write a [[set.source]] with kind = "sip", smtp_listen and mailbox in set "d"`,
-		`:73: set "d": submit 1: into: set "a" does not keep records; write content = "mirror" in it`,
+		`:73: set "d": submit 1: import_accepted_to: set "a" does not keep records; write content = "mirror" in it`,
 		`:74: set "d": submit 2: submits the content of records; write content = "mirror" in the set`,
 		`:74: set "d": submit 2: recipient: is missing: the base URL is https, and the draft wants http or smtp; write ` + wanted,
-		`:76: set "d": submit 2: into: set "e" does not keep records; write content = "mirror" in it`,
+		`:76: set "d": submit 2: import_accepted_to: set "e" does not keep records; write content = "mirror" in it`,
 		`:86: set "f": source 1: recipient: is missing: the base URL is https, and the draft wants http or smtp; write ` + wantedOfGateway,
 		`:89: set "f": source 1: upstream: https://bridge.example/sip/f is this very service; write the URL of the ingest server behind it`,
 		`:91: set "f": source 1: mailbox: F@f.example is that of set "e"; write another, or another smtp_listen`,
-		`:95: set "f": submit 1: into: set "d" does not take records in; give it a [[set.source]] with kind = "sip"`,
+		`:95: set "f": submit 1: import_accepted_to: set "d" does not take records in; give it a [[set.source]] with kind = "sip"`,
 		`:100: set "g": source 1: mode: "libary" is none of its values; write "library", "gateway" or "review"`,
 	}
 	said := err.Error()

@@ -20,8 +20,8 @@ type Mail struct {
 	// Relay is the server that takes all mail, host:port; "" asks the domain of
 	// each recipient.
 	Relay string
-	// Hello is our name in EHLO; "" is the domain of From.
-	Hello string
+	// HELO is our name in EHLO; "" is the domain of From.
+	HELO string
 }
 
 // NoRecipient as a Target's Recipient: no notification recipient is named, so the
@@ -61,8 +61,8 @@ type Target struct {
 	// SkipProperties: the server is not asked for its properties, and gets records
 	// of every format.
 	SkipProperties bool
-	// Into is the set with a SIP Source that gets the accepted records, "" none.
-	Into string
+	// ImportAcceptedTo is the set with a SIP Source that gets the accepted records, "" none.
+	ImportAcceptedTo string
 	// User and Password log us in at the URL, and nowhere else; "" is no login.
 	User     string
 	Password Secret
@@ -105,7 +105,7 @@ func (r *reader) target(t table, set string) Target {
 	}
 	s.Workers = t.number("workers", s.Workers, 1, 64)
 	s.SkipProperties = t.oneOf("properties", askProperties, askProperties, skipProperties) == skipProperties
-	s.Into = t.text("into", "")
+	s.ImportAcceptedTo = t.text("import_accepted_to", "")
 	s.User, s.Password = r.login(t, "user", "password")
 	t.reportUnknown(keyTables())
 	r.targets = append(r.targets, configuredTarget{in: t, set: set, target: s, mailed: err == nil && isMailbox(typed)})
@@ -151,14 +151,14 @@ func isMailbox(recipient string) bool {
 }
 
 func (r *reader) mail(t table) Mail {
-	m := Mail{From: t.mailbox("from", checkFrom), Relay: t.text("relay", ""), Hello: t.text("hello", "")}
+	m := Mail{From: t.mailbox("from", checkFrom), Relay: t.text("relay", ""), HELO: t.text("helo", "")}
 	if m.Relay != "" {
 		if host, port, err := net.SplitHostPort(m.Relay); err != nil || host == "" || port == "0" || !isPort(port) {
 			t.report("relay", `%q is no server; write host:port, like "smtp.example.org:25"`, m.Relay)
 		}
 	}
-	if m.Hello != "" && !isDomain(m.Hello) {
-		t.report("hello", `%q is no name of a host; write it like "bridge.example.org"`, m.Hello)
+	if m.HELO != "" && !isDomain(m.HELO) {
+		t.report("helo", `%q is no name of a host; write it like "bridge.example.org"`, m.HELO)
 	}
 	t.reportUnknown(keyTables())
 	return m
@@ -293,8 +293,8 @@ func (r *reader) crossCheck(c *Config) {
 		if content(c, o.set) != Mirror {
 			o.in.report("", `submits the content of records; write content = "mirror" in the set`)
 		}
-		if err := o.checkInto(c, services); err != nil {
-			o.in.report("into", "%v", err)
+		if err := o.checkImport(c, services); err != nil {
+			o.in.report("import_accepted_to", "%v", err)
 		}
 		own := services[o.set]
 		if o.mailed && (own == nil || own.Mailbox == "") {
@@ -318,8 +318,8 @@ func (s *configuredService) checkMailbox(submits bool) {
 	}
 }
 
-func (o *configuredTarget) checkInto(c *Config, services map[string]*SIP) error {
-	switch into := o.target.Into; {
+func (o *configuredTarget) checkImport(c *Config, services map[string]*SIP) error {
+	switch into := o.target.ImportAcceptedTo; {
 	case into == "":
 		return nil
 	case into == o.set:

@@ -251,7 +251,7 @@ func (b *Bridge) source(s *config.Set, i int, in *eventlog.SetConfig) (*Source, 
 	plain, root, l := fetch.Plain(u), "", b.Config.Limits
 	src := &Source{Name: c.Name, Every: c.Every, Source: harvest.Source{
 		ID: id, Set: s.Name, Kind: c.Kind, URL: plain, Content: mode,
-		Overlap: c.Overlap, MaxDocuments: c.MaxDocuments, GuardWait: c.GuardWait, FullEvery: c.FullEvery, AllowHost: b.allowHost, User: c.User,
+		Overlap: c.Overlap, MaxDocuments: c.MaxDocuments, HoldDeletions: c.HoldDeletions, FullEvery: c.FullEvery, AllowHost: b.allowHost, User: c.User,
 		Selection: translate.Selection{Formats: s.Formats, Prefer: s.Prefer, PublicURL: c.PublicURL, Prefixes: c.Prefixes},
 		Limits:    harvest.Limits{Document: l.FeedDocument, List: l.ListDocument, Record: l.Record, Depth: l.Depth, Text: int(l.Text), Attributes: l.Attributes, Time: l.HarvestTime, Bytes: l.HarvestSize},
 	}}

@@ -187,7 +187,7 @@ func TestA6_WhatIsHeld(t *testing.T) {
 		wantHeld(b, 0)
 		b.wantFull("again")
 	})
-	t.Run("applied after guard_wait, a 304 counts", func(t *testing.T) {
+	t.Run("applied after hold_deletions, a 304 counts", func(t *testing.T) {
 		b := held(t)
 		b.later(23 * time.Hour)
 		if r := b.wantLog("too early"); !r.NotModified {
@@ -199,8 +199,8 @@ func TestA6_WhatIsHeld(t *testing.T) {
 		}
 		wantHeld(b, 0)
 	})
-	t.Run("guard_wait is the operator's", func(t *testing.T) {
-		b := completeBench(t, 20, func(c *config.Config) { c.Sets[0].Sources[0].GuardWait = time.Hour })
+	t.Run("hold_deletions is the operator's", func(t *testing.T) {
+		b := completeBench(t, 20, func(c *config.Config) { c.Sets[0].Sources[0].HoldDeletions = time.Hour })
 		b.feed(many(5)...)
 		b.wantLog("held")
 		b.later(2 * time.Hour)

@@ -235,8 +235,8 @@ func (b *Bridge) openTarget(ctx context.Context, s *config.Set, i int, v *servic
 	if t.SubmitterName != "" {
 		o.Submitter = &sip.Submitter{Name: t.SubmitterName, EmailAddress: t.SubmitterEmail}
 	}
-	if t.Into != "" {
-		into, err := b.into(t.Into)
+	if t.ImportAcceptedTo != "" {
+		into, err := b.into(t.ImportAcceptedTo)
 		if err != nil {
 			return err
 		}
@@ -314,7 +314,7 @@ func (b *Bridge) mailer() submit.Mailer {
 		return nil
 	}
 	relay := b.newGuard(b.typed(m.Relay))
-	return &mail.Sender{From: m.From, Hello: m.Hello, Relay: m.Relay, Now: b.opt.Now,
+	return &mail.Sender{From: m.From, Hello: m.HELO, Relay: m.Relay, Now: b.opt.Now,
 		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 			if address == m.Relay {
 				return relay.DialContext(ctx, network, address)

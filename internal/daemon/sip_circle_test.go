@@ -77,7 +77,7 @@ url = %q
 overlap = "0s"
 [[set.submit]]
 url = %q
-into = "kept"
+import_accepted_to = "kept"
 submitter_name = "Ann"
 submitter_email = "ann@one.example"
 %s, "{http://www.w3.org/2005/Atom}entry" = "http://schemas.example/atom.xsd" }

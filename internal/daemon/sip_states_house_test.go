@@ -169,7 +169,7 @@ func newSubmitterOf(t *testing.T, main, keys string, servers ...*ingestServer) *
 	t.Helper()
 	text := main
 	for _, s := range servers {
-		text += fmt.Sprintf("[[set.submit]]\nurl = %q\ninto = \"kept\"\nevery = \"1m\"\nsubmitter_name = \"Ann Gr\u00fcn\"\nsubmitter_email = \"ann@bridge.example\"\n"+
+		text += fmt.Sprintf("[[set.submit]]\nurl = %q\nimport_accepted_to = \"kept\"\nevery = \"1m\"\nsubmitter_name = \"Ann Gr\u00fcn\"\nsubmitter_email = \"ann@bridge.example\"\n"+
 			"formats = { \"{urn:r}r\" = \"http://schemas.example/r.xsd\" }\n%s\n", s.URL, keys)
 	}
 	h := &submitter{newSoapHouse(t, text+soapSet("kept")), &handClock{}}

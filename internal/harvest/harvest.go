@@ -73,9 +73,9 @@ type Source struct {
 	Selection    translate.Selection
 	Overlap      time.Duration
 	MaxDocuments int
-	// GuardWait is how long a deletion by absence is held before it is applied
+	// HoldDeletions is how long a deletion by absence is held before it is applied
 	// by itself; 0 is 24 hours.
-	GuardWait time.Duration
+	HoldDeletions time.Duration
 	// FullEvery is how often a walk reads all that the Source has, without being asked
 	// to; 0 is never.
 	FullEvery time.Duration

@@ -534,7 +534,7 @@ func (r *run) overdue(ctx context.Context) error {
 
 // overdueSince is when a deletion that is overdue now was held first, or later.
 func (r *run) overdueSince() event.Micros {
-	wait := r.src.GuardWait
+	wait := r.src.HoldDeletions
 	if wait == 0 {
 		wait = 24 * time.Hour
 	}

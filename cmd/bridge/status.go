@@ -72,10 +72,10 @@ func printPeer(w io.Writer, set string, p *status.Peer) {
 	if p.Through > 0 {
 		fmt.Fprintf(w, "    taken from the log up to Seq %d\n", p.Through)
 	}
-	if n := p.Notices.Words(); len(n) > 0 {
+	if n := p.NotificationsSent.Words(); len(n) > 0 {
 		fmt.Fprintf(w, "%snotifications to submitters: %s\n", indent, countsText(n))
 	}
-	if n := p.Notifications.Words(); len(n) > 0 {
+	if n := p.NotificationsReceived.Words(); len(n) > 0 {
 		fmt.Fprintf(w, "%snotifications from ingest servers: %s; see: bridge submission notifications --set %s\n", indent, countsText(n), set)
 	}
 	if p.Dropped > 0 {

@@ -301,7 +301,7 @@ func TestSIPRecipient_Uncorrelated(t *testing.T) {
 	h.notify("/sip/main", acceptedAs("lib/2"))
 	h.want("notifications", h.verdicts("main"), "uncorrelated 1: accepted lib/1 x1", "uncorrelated 1: accepted lib/1 x1", "uncorrelated : accepted lib/2 x2")
 	status, err := h.house.Status(t.Context())
-	if err != nil || len(status.Sets[0].Submissions) != 1 || status.Sets[0].Submissions[0].Notifications[event.NotificationUncorrelated] != 3 {
+	if err != nil || len(status.Sets[0].Submissions) != 1 || status.Sets[0].Submissions[0].NotificationsReceived[event.NotificationUncorrelated] != 3 {
 		t.Errorf("status %+v, %v", status, err)
 	}
 	if page := string(h.get("/sets/main/").body); !strings.Contains(page, "Notifications that belong to no submission: 3.") {

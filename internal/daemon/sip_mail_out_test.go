@@ -319,7 +319,7 @@ func TestSIPMail_Expired(t *testing.T) {
 	}
 	eventually(t, "counted", func() bool {
 		status, err := h.house.Status(t.Context())
-		return err == nil && counted(status.Sets[0].Submissions[0].Notices) == "delivered 1, expired 1"
+		return err == nil && counted(status.Sets[0].Submissions[0].NotificationsSent) == "delivered 1, expired 1"
 	})
 	h.shows("main", "Answers that could not be delivered to their submitters: 1.", "1 expired")
 

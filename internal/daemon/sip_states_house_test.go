@@ -265,7 +265,7 @@ func (h *submitter) counts() []string {
 	for _, s := range now.Sets {
 		for i := range s.Submissions {
 			if p := &s.Submissions[i]; s.Name == "main" && p.Direction == status.Sent {
-				out = append(out, counted(p.States)+"; "+counted(p.Notifications))
+				out = append(out, counted(p.States)+"; "+counted(p.NotificationsReceived))
 			}
 		}
 	}

@@ -56,7 +56,7 @@ func (b *Bridge) submissionStatus(ctx context.Context, set string) ([]status.Pee
 			return nil, err
 		}
 		p := status.Peer{Direction: status.Received, URL: src.URL, Stored: counts.Submissions, States: status.Counts[event.State]{}, UnderReview: counts.UnderReview,
-			Notices: counts.Outgoing, Notifications: counts.Incoming, Conflicts: counts.Contradicted, Dropped: counts.Dropped}
+			NotificationsSent: counts.Outgoing, NotificationsReceived: counts.Incoming, Conflicts: counts.Contradicted, Dropped: counts.Dropped}
 		for _, states := range []map[event.State]int64{counts.Submissions, counts.Direct} {
 			for s, n := range states {
 				p.States[s] += n

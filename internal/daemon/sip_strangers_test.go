@@ -69,7 +69,7 @@ func TestSIPStrangers_Rejections(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range status.Sets {
-		if n := s.Submissions[0].States[event.StateRejected] + s.Submissions[0].Notifications[event.NotificationRejected]; n != 1 {
+		if n := s.Submissions[0].States[event.StateRejected] + s.Submissions[0].NotificationsReceived[event.NotificationRejected]; n != 1 {
 			t.Errorf("set %s: %d are counted", s.Name, n)
 		}
 	}

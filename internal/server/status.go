@@ -40,8 +40,8 @@ type problemView struct {
 }
 
 func viewSubmissions(s *status.Set) submissionsView {
-	notices, notifications := sum(s.Submissions, func(p *status.Peer) map[event.DeliveryState]int64 { return p.Notices }),
-		sum(s.Submissions, func(p *status.Peer) map[event.NotificationVerdict]int64 { return p.Notifications })
+	notices, notifications := sum(s.Submissions, func(p *status.Peer) map[event.DeliveryState]int64 { return p.NotificationsSent }),
+		sum(s.Submissions, func(p *status.Peer) map[event.NotificationVerdict]int64 { return p.NotificationsReceived })
 	v := submissionsView{Attention: warnings(s.Submissions, notices, notifications)}
 	v.States = event.States()
 	for i := range s.Submissions {

@@ -26,11 +26,11 @@ func TestPageShowsSubmissions(t *testing.T) {
 	since := time.Date(2026, 5, 6, 7, 8, 9, 0, time.FixedZone("", 7200))
 	s := status.Set{
 		Submissions: []status.Peer{
-			{Direction: status.Received, Notices: map[event.DeliveryState]int64{event.DeliveryWaiting: 4}, States: map[event.State]int64{event.StateProvisional: 3, event.StateAccepted: 1234567, event.StateRejected: 2}},
+			{Direction: status.Received, NotificationsSent: map[event.DeliveryState]int64{event.DeliveryWaiting: 4}, States: map[event.State]int64{event.StateProvisional: 3, event.StateAccepted: 1234567, event.StateRejected: 2}},
 			{Direction: status.Sent, URL: "https://library.example/ingest", Conflicts: 1,
-				Notices:       map[event.DeliveryState]int64{event.DeliveryExpired: 5, event.DeliveryRefused: 6},
-				Notifications: map[event.NotificationVerdict]int64{event.NotificationUncorrelated: 7, event.NotificationConflict: 8, event.NotificationMatched: 9000},
-				Failing:       &status.Failure{Reason: "connection refused", Since: status.Time{Time: since}, Again: status.Time{Time: since.Add(time.Minute)}}, States: map[event.State]int64{event.StateWaiting: 11, event.StateForwarding: 12, event.StateInDoubt: 13,
+				NotificationsSent:     map[event.DeliveryState]int64{event.DeliveryExpired: 5, event.DeliveryRefused: 6},
+				NotificationsReceived: map[event.NotificationVerdict]int64{event.NotificationUncorrelated: 7, event.NotificationConflict: 8, event.NotificationMatched: 9000},
+				Failing:               &status.Failure{Reason: "connection refused", Since: status.Time{Time: since}, Again: status.Time{Time: since.Add(time.Minute)}}, States: map[event.State]int64{event.StateWaiting: 11, event.StateForwarding: 12, event.StateInDoubt: 13,
 					event.StateProvisional: 14, event.StateAccepted: 15, event.StateRejected: 16, event.StateUnresolved: 17, event.StateUnsent: 18}},
 		},
 		Problems: []status.Problem{
@@ -74,10 +74,10 @@ func TestPageAsksForALook(t *testing.T) {
 		return of(status.Peer{States: map[event.State]int64{s: 1}})
 	}
 	notice := func(s event.DeliveryState) status.Set {
-		return of(status.Peer{Notices: map[event.DeliveryState]int64{s: 1}})
+		return of(status.Peer{NotificationsSent: map[event.DeliveryState]int64{s: 1}})
 	}
 	notification := func(v event.NotificationVerdict) status.Set {
-		return of(status.Peer{Notifications: map[event.NotificationVerdict]int64{v: 1}})
+		return of(status.Peer{NotificationsReceived: map[event.NotificationVerdict]int64{v: 1}})
 	}
 	var s status.Set
 	h := submitting(t, &s)

@@ -160,10 +160,10 @@ type Peer struct {
 	// URL is that of the ingest server, or of our own service.
 	URL string `json:"url"`
 	// States counts all submissions, those included that were decided at once.
-	States        Counts[event.State]               `json:"states"`
-	UnderReview   int64                             `json:"under_review,omitempty"`
-	Notices       Counts[event.DeliveryState]       `json:"notices,omitzero"`       // notifications to submitters
-	Notifications Counts[event.NotificationVerdict] `json:"notifications,omitzero"` // those that were sent to us
+	States                Counts[event.State]               `json:"states"`
+	UnderReview           int64                             `json:"under_review,omitempty"`
+	NotificationsSent     Counts[event.DeliveryState]       `json:"notifications_sent,omitzero"`     // notifications to submitters
+	NotificationsReceived Counts[event.NotificationVerdict] `json:"notifications_received,omitzero"` // those that were sent to us
 	// Dropped counts rejections and notifications of unauthenticated clients that were
 	// removed for newer ones.
 	Dropped int64 `json:"dropped,omitempty"`

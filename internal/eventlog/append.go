@@ -77,34 +77,6 @@ type sourceRow struct {
 	ordering ordering
 }
 
-// Append is the only mutation of the log. It decides of each item, in order,
-// what it means for its record (I5, A1, A15), appends the events, and commits
-// them with the state they change and the walk's cursor. When the stored cursor
-// is not the one the batch names, or on any error, nothing has happened.
-func (l *Log) Append(ctx context.Context, in *event.Batch) (event.Appended, error) {
-	if err := check(in); err != nil {
-		return event.Appended{}, fmt.Errorf("appending to the log: %w", err)
-	}
-	b := &batch{l: l, in: in}
-	if err := l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
-		b.tx = tx
-		tx.OnCommit(func() {
-			b.remember()
-			l.appended = l.appended || b.out.Last != 0
-			if in.Mode != event.ModeSubmission && !b.waits {
-				l.unsaved.forget(in.Source)
-			}
-		})
-		return b.run(ctx)
-	}); err != nil {
-		return event.Appended{}, fmt.Errorf("appending to the log: %w", err)
-	}
-	if b.out.Last != 0 {
-		l.announce()
-	}
-	return b.out, nil
-}
-
 // check refuses what no caller should send.
 func check(in *event.Batch) error {
 	if in.Next != nil && len(in.Next) == 0 {
@@ -128,11 +100,8 @@ func check(in *event.Batch) error {
 }
 
 func (b *batch) run(ctx context.Context) error {
-	var err error
-	if b.now, err = b.l.now(); err != nil {
-		return err
-	}
 	q := b.tx
+	var err error
 	if b.before, err = b.tx.Changes(ctx); err != nil {
 		return err
 	}

@@ -1,0 +1,100 @@
+package eventlog
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/sqlite"
+)
+
+// Tx is a transaction of the log that others have joined: what they write to their own
+// tables of the database commits together with the events of Append, or not at all.
+// It is theirs until their work returns.
+type Tx struct {
+	*sqlite.Tx
+	// Now is the moment of the transaction, by the log's clock.
+	Now event.Micros
+
+	l        *Log
+	appended bool
+}
+
+// Do runs work in a transaction, which the work of other callers may share (see
+// sqlite.Writer.Do). All of it is durable when Do returns nil, and none of it has
+// happened when Do returns an error. The work must not call methods of the Log that
+// write. An error of the clock is ErrClock.
+func (l *Log) Do(ctx context.Context, work func(ctx context.Context, tx *Tx) error) error {
+	var joined *Tx
+	err := l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
+		now, err := l.now()
+		if err != nil {
+			return err
+		}
+		joined = &Tx{Tx: tx, Now: now, l: l}
+		return work(ctx, joined)
+	})
+	if err == nil && joined.appended {
+		l.announce()
+	}
+	return err
+}
+
+// Append is the only mutation of the log. It decides of each item, in order,
+// what it means for its record (I5, A1, A15), appends the events, and writes
+// them with the state they change and the walk's cursor. When the stored cursor
+// is not the one the batch names the error is event.ErrConflict. After any error the
+// work of the transaction has to fail.
+func (tx *Tx) Append(ctx context.Context, in *event.Batch) (event.Appended, error) {
+	if err := check(in); err != nil {
+		return event.Appended{}, err
+	}
+	l, b := tx.l, &batch{l: tx.l, tx: tx.Tx, now: tx.Now, in: in}
+	tx.OnCommit(func() {
+		b.remember()
+		l.appended = l.appended || b.out.Last != 0
+		if in.Mode != event.ModeSubmission && !b.waits {
+			l.unsaved.forget(in.Source)
+		}
+	})
+	if err := b.run(ctx); err != nil {
+		return event.Appended{}, err
+	}
+	tx.appended = tx.appended || b.out.Last != 0
+	return b.out, nil
+}
+
+// Append commits a batch in a transaction of its own: see Tx.Append.
+func (l *Log) Append(ctx context.Context, in *event.Batch) (out event.Appended, err error) {
+	err = l.Do(ctx, func(ctx context.Context, tx *Tx) (err error) {
+		out, err = tx.Append(ctx, in)
+		return err
+	})
+	if err != nil {
+		return event.Appended{}, fmt.Errorf("appending to the log: %w", err)
+	}
+	return out, nil
+}
+
+// Each runs a query that comes again and again, and scans every row. It sees what is
+// committed.
+func (l *Log) Each(ctx context.Context, text string, args []any, scan func(*sql.Rows) error) error {
+	return l.prepared(ctx, text, args, scan)
+}
+
+// Snapshot runs do with one moment of the database, which others may write meanwhile.
+func (l *Log) Snapshot(ctx context.Context, do func(q sqlite.Querier) error) error {
+	return l.read(ctx, func(q sqlite.Querier) error {
+		conn, ok := q.(*sql.Conn)
+		if !ok || l.opt.DryRun { // of which the writer's transaction is under way
+			return do(q)
+		}
+		tx, err := conn.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback() }() // nothing was written
+		return do(tx)
+	})
+}

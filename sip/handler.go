@@ -2,6 +2,7 @@ package sip
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,18 +21,26 @@ import (
 
 // Backend is what a service does. Its methods are called from several goroutines
 // at once. A *Fault is answered as it is, a *Denied as what it says; any other
-// error is a fault of code Server, and its text stays here.
+// error is answered with a fault of code Server, and only Handler.Log gets its text.
+// So is a result that is nil or lacks what its type demands.
+//
+// A type that serves one side of the protocol only may embed a nil Backend for the
+// methods of the other: they are not called unless Handler.Offers has them, or
+// Handler.Serve is given a token.
 type Backend interface {
 	// GetProperties is the operation get-properties of an ingest server.
 	GetProperties(context.Context, Caller) (*Properties, error)
-	// Ingest is the operation ingest of an ingest server. The request is the
-	// callee's to keep.
+	// Ingest is the operation ingest of an ingest server. It returns once the
+	// outcome is durable, with the request's Source in the disposition. A record
+	// that is not wanted is no error: its disposition is Rejected. The request is
+	// the callee's to keep.
 	Ingest(context.Context, Caller, *Request) (*Disposition, error)
 	// Notify is the operation notify of a notification recipient; the disposition
-	// is an ultimate one. It returns nil only when that is durable.
+	// is an ultimate one: Accepted or Rejected. It returns nil only when that is
+	// durable.
 	Notify(context.Context, Caller, *Disposition) error
-	// Admit reports whether the caller may call anything at all; else the error is
-	// a *Denied. It is asked before the message is read.
+	// Admit returns nil when the caller may call anything at all, else a *Denied.
+	// It is asked before the message is read.
 	Admit(context.Context, Caller) error
 }
 
@@ -58,7 +67,7 @@ const (
 )
 
 // Handler serves a Backend over HTTP (SOAP 1.1, 6): POST of messages, and GET of
-// its description at ?wsdl and ?xsd. The operation is what the message holds;
+// its description at ?wsdl and ?xsd. Register it for the path of the service. The operation is what the message holds;
 // SOAPAction counts only where the Body is empty (ReadOptions.Action).
 //
 // A *Fault is answered with status 500, a *Denied with its own status. Answers
@@ -89,7 +98,8 @@ type Handler struct {
 	Log *slog.Logger
 }
 
-// ServeHTTP serves a call whose URL has nothing behind the service's path.
+// ServeHTTP serves a call whose URL has nothing behind the service's path. It does
+// not look at the path: that is for whoever routes calls here.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.Serve(w, r, "") }
 
 // Serve serves a call. The token is what followed the service's path in the URL,
@@ -98,7 +108,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.Serve(w,
 // The method is looked at first, then the caller, the headers, the length, and
 // last the message, so that nothing is looked at from a caller that may not call.
 // What has been refused is read on all the same, after the answer, but not much
-// more than a message may be: see readRest.
+// more than a message may be.
 func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, token string) {
 	x := &exchange{Handler: h, w: w, r: r, caller: callerOf(r, token)}
 	x.answer()
@@ -341,10 +351,10 @@ func (x *exchange) dispatch(m *Message) (*Message, error) {
 	switch {
 	case m.Kind == KindGetProperties && x.Offers.Ingest:
 		p, err := x.Backend.GetProperties(ctx, x.caller)
-		return &Message{Kind: KindProperties, Properties: p}, err
+		return &Message{Kind: KindProperties, Properties: p}, cmp.Or(err, p.unwritable())
 	case m.Kind == KindRequest && x.Offers.Ingest:
 		d, err := x.Backend.Ingest(ctx, x.caller, m.Request)
-		return &Message{Kind: KindDisposition, Disposition: d}, err
+		return &Message{Kind: KindDisposition, Disposition: d}, cmp.Or(err, d.unwritable())
 	case m.Kind == KindDisposition && (x.Offers.Notify || x.caller.Token != ""):
 		if m.Disposition.Outcome == ProvisionallyAccepted {
 			return nil, &Fault{Code: Client, Path: "ingest-disposition/provisionally-accepted",

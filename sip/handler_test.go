@@ -420,6 +420,56 @@ func TestHandlerAnswersErrors(t *testing.T) {
 	t.Run(quiet.name, quiet.run)
 }
 
+// thoughtless returns what it was made with, whether or not that can be written.
+type thoughtless struct {
+	sip.Backend
+	properties  *sip.Properties
+	disposition *sip.Disposition
+}
+
+func (thoughtless) Admit(context.Context, sip.Caller) error { return nil }
+
+func (b thoughtless) GetProperties(context.Context, sip.Caller) (*sip.Properties, error) {
+	return b.properties, nil
+}
+
+func (b thoughtless) Ingest(context.Context, sip.Caller, *sip.Request) (*sip.Disposition, error) {
+	return b.disposition, nil
+}
+
+// A result of a Backend that has no document is a fault, and only the log says why.
+func TestHandlerRefusesResults(t *testing.T) {
+	style, formats := sip.Synchronous, []string{"http://example.org/a.xsd"}
+	for _, c := range []struct {
+		backend                thoughtless
+		ofProperties, ofIngest string // what the log says; "" when the result can be written
+	}{
+		{thoughtless{}, "no properties", "no disposition"},
+		{thoughtless{properties: &sip.Properties{Formats: formats}, disposition: &sip.Disposition{AssignedIdentifier: "1"}}, "with style", "without an outcome"},
+		{thoughtless{properties: &sip.Properties{Style: style}, disposition: &sip.Disposition{Outcome: sip.Rejected + 1}}, "without formats", "without an outcome"},
+		{thoughtless{properties: &sip.Properties{Style: style, Formats: formats}, disposition: &sip.Disposition{Outcome: sip.Accepted, AssignedIdentifier: " "}}, "", "without an assigned identifier"},
+		{thoughtless{properties: &sip.Properties{Style: style, Formats: formats}, disposition: &sip.Disposition{Outcome: sip.Rejected}}, "", ""},
+	} {
+		var log bytes.Buffer
+		client := sip.HTTPClient{URL: serveBackend(t, &sip.Handler{Backend: c.backend, Offers: everything(), Log: slog.New(slog.NewTextHandler(&log, nil))})}
+		check := func(err error, want string) {
+			t.Helper()
+			var fault *sip.Fault
+			if failed := errors.As(err, &fault) && fault.Code == sip.Server; failed != (want != "") || !failed && err != nil {
+				t.Errorf("%+v: %v", c.backend, err)
+			}
+			if !strings.Contains(log.String(), want) || want == "" && log.Len() > 0 {
+				t.Errorf("the log says %q, want %q", log.String(), want)
+			}
+			log.Reset()
+		}
+		_, err := client.GetProperties(t.Context())
+		check(err, c.ofProperties)
+		_, err = client.Ingest(t.Context(), &sip.Request{Record: sip.Record{XML: []byte("<x/>")}})
+		check(err, c.ofIngest)
+	}
+}
+
 // The answers when all is well.
 func TestHandlerAnswers(t *testing.T) {
 	const xmlOut = "text/xml; charset=utf-8"

@@ -17,7 +17,10 @@ package sip
 
 import (
 	"encoding/xml"
+	"errors"
 	"fmt"
+
+	"github.com/pmh-bridge/bridge/internal/strictxml"
 )
 
 // Namespace of all documents of the protocol.
@@ -25,6 +28,7 @@ const Namespace = "http://www.alexandria.ucsb.edu"
 
 // Properties of an ingest server (<ingest-properties>).
 type Properties struct {
+	// Style is mandatory: Synchronous or Asynchronous.
 	Style Style
 	// Formats are the URLs of the XML schemas of the formats that it accepts, at
 	// least one.
@@ -101,14 +105,45 @@ func (o Outcome) String() string {
 
 // Disposition of an ingest request (<ingest-disposition>).
 type Disposition struct {
-	// Source repeats the request's; nil when there is none.
-	Source  *Source
+	// Source is that of the request; nil when the request had none. The ingest
+	// server copies it, here and in a later notification: a Handler does not.
+	Source *Source
+	// Outcome is mandatory: Accepted, ProvisionallyAccepted or Rejected.
 	Outcome Outcome
-	// AssignedIdentifier of an accepted record, not empty, and without the white
-	// space that was around it in the message.
+	// AssignedIdentifier is what the ingest server calls an Accepted record. There
+	// it is mandatory, and "" elsewhere. White space that was around it in the
+	// message is left out.
 	AssignedIdentifier string
-	// Reason of a rejection, "" when none is given.
+	// Reason of a rejection, for people; "" when none is given.
 	Reason string
+}
+
+// unwritable says what is missing for properties to be a document, nil when nothing
+// is.
+func (p *Properties) unwritable() error {
+	switch {
+	case p == nil:
+		return errors.New("the backend returned no properties")
+	case p.Style != Synchronous && p.Style != Asynchronous:
+		return fmt.Errorf("the backend returned properties with style %q; want %q or %q", p.Style, Synchronous, Asynchronous)
+	case len(p.Formats) == 0:
+		return errors.New("the backend returned properties without formats; want one or more")
+	}
+	return nil
+}
+
+// unwritable says what is missing for a disposition to be a document, nil when
+// nothing is.
+func (d *Disposition) unwritable() error {
+	switch {
+	case d == nil:
+		return errors.New("the backend returned no disposition")
+	case d.Outcome < Accepted || d.Outcome > Rejected:
+		return errors.New("the backend returned a disposition without an outcome; want Accepted, ProvisionallyAccepted or Rejected")
+	case d.Outcome == Accepted && strictxml.Trim(d.AssignedIdentifier) == "":
+		return errors.New("the backend returned an accepted disposition without an assigned identifier")
+	}
+	return nil
 }
 
 // Kind of a message: which document it holds.

@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 	"github.com/pmh-bridge/bridge/internal/status"
@@ -19,13 +18,10 @@ import (
 
 func harvestCommand() *cobra.Command {
 	cmd := command("harvest")
-	var in inputs
-	var full, dry, asJSON, quiet, acceptClock, newData bool
-	in.addFile(cmd)
-	in.addData(cmd)
+	var full, dry, quiet, acceptClock, newData bool
+	in, asJSON := newInputs(cmd), addJSON(cmd)
 	cmd.Flags().BoolVar(&full, "full", false, "read every document down to the oldest")
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "say what would be logged, and keep nothing")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON lines")
 	cmd.Flags().BoolVar(&quiet, "quiet", false, "print only what a person should look at, for cron")
 	cmd.Flags().BoolVar(&acceptClock, "accept-clock", false, "log although the clock jumped ahead")
 	cmd.Flags().BoolVar(&newData, "new-data", false, "begin anew where the data folder was used and has gone")
@@ -47,24 +43,11 @@ func harvestCommand() *cobra.Command {
 			return err
 		}
 		h.Only(names)
-		out := &harvestPrinter{out: cmd.OutOrStdout(), json: asJSON, dry: dry, quiet: quiet}
-		out.bar = newMeter(cmd.ErrOrStderr(), asJSON || quiet)
+		out := &harvestPrinter{out: cmd.OutOrStdout(), json: *asJSON, dry: dry, quiet: quiet}
+		out.bar = newMeter(cmd.ErrOrStderr(), *asJSON || quiet)
 		return errors.Join(harvestAll(cmd.Context(), h, harvest.Options{Full: full, AllPending: true}, out), h.Close())
 	}
 	return cmd
-}
-
-// openBridge opens the data folder of a configuration. A configuration that contradicts
-// the folder is wrong usage.
-func openBridge(ctx context.Context, c *config.Config, o daemon.Options) (*daemon.Bridge, error) {
-	o.Version = release()
-	h, err := daemon.Open(ctx, c, o)
-	var mode *daemon.ContentError
-	var local *daemon.LocalError
-	if errors.As(err, &mode) || errors.As(err, &local) {
-		return nil, usage(err)
-	}
-	return h, err
 }
 
 // harvestAll makes one pass over every Source, all at the same time. The Bridge bounds

@@ -1,14 +1,20 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/daemon"
 )
 
 // defaultFile is read when nothing else says what to work on.
@@ -20,9 +26,13 @@ type inputs struct {
 	flags config.Flags
 }
 
-// addData adds --data, which every command has that reads or writes the log.
-func (in *inputs) addData(cmd *cobra.Command) {
+// newInputs adds --config and --data to a command, as all have that read or write the
+// log.
+func newInputs(cmd *cobra.Command) *inputs {
+	in := &inputs{}
+	in.addFile(cmd)
 	cmd.Flags().StringVar(&in.flags.Data, "data", "", "the data `folder` (default: the file's, or ./bridge-data)")
+	return in
 }
 
 // addFile adds --config.
@@ -30,10 +40,12 @@ func (in *inputs) addFile(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&in.file, "config", "", "the configuration `file` (default ./bridge.toml, if nothing else is given)")
 }
 
-// addServer adds --listen and --base-url.
-func (in *inputs) addServer(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&in.flags.Listen, "listen", "", "`address` of the server (default 127.0.0.1:8080)")
-	cmd.Flags().StringVar(&in.flags.BaseURL, "base-url", "", "the `URL` under which others reach the server (default http:// and the address)")
+// addJSON adds --json, which makes what a command prints JSON lines.
+func addJSON(cmd *cobra.Command) *bool { return cmd.Flags().Bool("json", false, "print JSON lines") }
+
+// addSet adds --set.
+func addSet(cmd *cobra.Command) *string {
+	return cmd.Flags().String("set", "", "only those of the set with this `name`")
 }
 
 // resolve makes one configuration of the flags, the file and the SOURCEs. The
@@ -64,6 +76,152 @@ func (in *inputs) resolve(sources []string) (*config.Config, error) {
 		return nil, usage(err)
 	}
 	return c, nil
+}
+
+// action is what a command does with an open data folder, and prints to w.
+type action func(ctx context.Context, w io.Writer, b *daemon.Bridge) error
+
+// read opens the data folder beside whoever writes it, for as long as do runs.
+func (in *inputs) read(cmd *cobra.Command, do action) error {
+	c, err := in.resolve(nil)
+	if err != nil {
+		return err
+	}
+	b, err := openBridge(cmd.Context(), c, daemon.Options{ReadOnly: true, Logger: warnings(cmd.ErrOrStderr())})
+	switch {
+	case err != nil && !daemon.HasLog(c.Data):
+		return usage(fmt.Errorf("%s holds no log: give the data folder of a bridge with --data; bridge serve and bridge harvest make a new one", c.Data))
+	case errors.Is(err, fs.ErrNotExist):
+		return usage(err)
+	case err != nil:
+		return err
+	}
+	return errors.Join(do(cmd.Context(), cmd.OutOrStdout(), b), b.Close())
+}
+
+// change opens an existing data folder, which nobody else may write, for as long as do
+// runs.
+func (in *inputs) change(cmd *cobra.Command, do action) error {
+	var c *config.Config
+	// Nothing is made where there was nothing.
+	if err := in.read(cmd, func(_ context.Context, _ io.Writer, b *daemon.Bridge) error { c = b.Config; return nil }); err != nil {
+		return err
+	}
+	b, err := openBridge(cmd.Context(), c, daemon.Options{Command: cmd.CommandPath(), Logger: warnings(cmd.ErrOrStderr())})
+	if err != nil {
+		return err
+	}
+	return errors.Join(do(cmd.Context(), cmd.OutOrStdout(), b), b.Close())
+}
+
+// openBridge opens the data folder of a configuration. A configuration that contradicts
+// the folder is wrong usage.
+func openBridge(ctx context.Context, c *config.Config, o daemon.Options) (*daemon.Bridge, error) {
+	o.Version = release()
+	b, err := daemon.Open(ctx, c, o)
+	var mode *daemon.ContentError
+	var local *daemon.LocalError
+	if errors.As(err, &mode) || errors.As(err, &local) {
+		return nil, usage(err)
+	}
+	return b, err
+}
+
+// number reads the ID of something, which another command lists.
+func number(word, of, list string) (int64, error) {
+	id, err := strconv.ParseInt(word, 10, 64)
+	if err != nil || id < 1 {
+		return 0, usage(fmt.Errorf("%q is no number of %s: see %s", word, of, list))
+	}
+	return id, nil
+}
+
+// eachSet calls do for the set with the name, or for all sets when it is "".
+func eachSet(ctx context.Context, b *daemon.Bridge, name string, do func(set string) error) error {
+	sets, err := b.Log.Sets(ctx)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, s := range sets {
+		names = append(names, s.Name)
+		if name == "" || s.Name == name {
+			if err := do(s.Name); err != nil {
+				return err
+			}
+		}
+	}
+	if name != "" && !slices.Contains(names, name) {
+		return fmt.Errorf("there is no set %q here; there is: %s", name, strings.Join(names, ", "))
+	}
+	return nil
+}
+
+// listing has the flags of the commands that print the newest of something that each
+// set has.
+type listing struct {
+	*inputs
+	set          string
+	limit        int
+	asJSON, full bool
+}
+
+// newListing adds the flags of a listing to a command.
+func newListing(cmd *cobra.Command) *listing {
+	l := &listing{inputs: newInputs(cmd)}
+	cmd.Flags().StringVar(&l.set, "set", "", "only those of the set with this `name`")
+	cmd.Flags().IntVar(&l.limit, "limit", 100, "at most this many of a set, the newest; 0 is all")
+	cmd.Flags().BoolVar(&l.asJSON, "json", false, "print JSON lines")
+	cmd.Flags().BoolVar(&l.full, "full", false, "do not cut long texts")
+	return l
+}
+
+// each opens the data folder and prints what each of the wanted sets has.
+func (l *listing) each(cmd *cobra.Command, print func(ctx context.Context, w io.Writer, b *daemon.Bridge, set string) error) error {
+	return l.read(cmd, func(ctx context.Context, w io.Writer, b *daemon.Bridge) error {
+		return eachSet(ctx, b, l.set, func(set string) error { return print(ctx, w, b, set) })
+	})
+}
+
+// newest prints at most limit of what there is, all with 0, a page of the log at a
+// time: the next one begins after the ID of what was printed last.
+func newest[T any](limit int, page func(after int64, most int) ([]T, error), print func(*T) (id int64, err error)) error {
+	left, after := limit, int64(0)
+	for {
+		most := 1000
+		if limit > 0 {
+			most = min(most, left)
+		}
+		found, err := page(after, most)
+		if err != nil {
+			return err
+		}
+		for i := range found {
+			if after, err = print(&found[i]); err != nil {
+				return err
+			}
+		}
+		left -= len(found)
+		if len(found) < most || limit > 0 && left <= 0 {
+			return nil
+		}
+	}
+}
+
+// brief returns a stranger's text for a line of a list, cut after 200 characters unless
+// it is wanted in full.
+func (l *listing) brief(text string) string {
+	text = oneLine(text)
+	if l.full {
+		return text
+	}
+	n := 0
+	for i := range text {
+		if n++; n > 200 {
+			return text[:i] + "…"
+		}
+	}
+	return text
 }
 
 // needSources returns an error for a configuration from which nothing can be harvested.

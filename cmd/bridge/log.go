@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"math"
 	"time"
 
@@ -19,45 +18,23 @@ import (
 
 func logCommand() *cobra.Command {
 	cmd := command("log")
-	var in inputs
-	var set string
 	var after int64
-	var follow, asJSON bool
-	in.addFile(cmd)
-	in.addData(cmd)
-	cmd.Flags().StringVar(&set, "set", "", "only this `set`")
+	var follow bool
+	in, asJSON := newInputs(cmd), addJSON(cmd)
+	set := addSet(cmd)
 	cmd.Flags().Int64Var(&after, "after", 0, "only events after this `SEQ`")
 	cmd.Flags().BoolVar(&follow, "follow", false, "go on with what is being logged")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON lines")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		h, err := in.read(cmd)
-		if err != nil {
-			return err
-		}
-		if set != "" {
-			if _, err := h.Log.Set(cmd.Context(), set); err != nil {
-				return errors.Join(err, h.Close())
+		return in.read(cmd, func(ctx context.Context, w io.Writer, b *daemon.Bridge) error {
+			if *set != "" {
+				if _, err := b.Log.Set(ctx, *set); err != nil {
+					return err
+				}
 			}
-		}
-		return errors.Join(printLog(cmd.Context(), cmd.OutOrStdout(), h, set, event.Seq(after), follow, asJSON), h.Close())
+			return printLog(ctx, w, b, *set, event.Seq(after), follow, *asJSON)
+		})
 	}
 	return cmd
-}
-
-// read opens the data folder beside whoever writes it.
-func (in *inputs) read(cmd *cobra.Command) (*daemon.Bridge, error) {
-	c, err := in.resolve(nil)
-	if err != nil {
-		return nil, err
-	}
-	h, err := openBridge(cmd.Context(), c, daemon.Options{ReadOnly: true, Logger: warnings(cmd.ErrOrStderr())})
-	switch {
-	case err != nil && !daemon.HasLog(c.Data):
-		return nil, usage(fmt.Errorf("%s holds no log: give the data folder of a bridge with --data; bridge serve and bridge harvest make a new one", c.Data))
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, usage(err)
-	}
-	return h, err
 }
 
 // printLog prints the events after a position, and with follow goes on until
@@ -98,7 +75,7 @@ func printEvent(w io.Writer, ev *event.Event, asJSON bool) error {
 	if ev.Kind == event.Rejected {
 		which, what = cmp.Or(ev.Origin.SourceIdentifier, ev.Record, "(no identifier)"), dropRepeat(daemon.Redact(ev.Origin.Reason))
 	}
-	_, err := fmt.Fprintf(w, "%8d  %s  %-8s  %s  %s  %s\n", ev.Seq, ev.Observed.Time().Format("2006-01-02 15:04:05Z"), ev.Kind, ev.Set, oneLine(which), oneLine(what))
+	_, err := fmt.Fprintf(w, "%8d  %s  %-8s  %s  %s  %s\n", ev.Seq, stamp(ev.Observed.Time()), ev.Kind, ev.Set, oneLine(which), oneLine(what))
 	return err
 }
 

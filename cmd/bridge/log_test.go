@@ -18,7 +18,7 @@ func TestOneLineEach(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := printSubmission(&out, &event.Submission{SourceIdentifier: evil, Reason: evil}, &jsonSubmission{}, nil, false); err != nil {
+	if err := printSubmission(&out, &event.Submission{SourceIdentifier: evil, Reason: evil}, &jsonSubmission{}, nil, &listing{}); err != nil {
 		t.Fatal(err)
 	}
 	if n := strings.Count(out.String(), "\n"); n != 3 || strings.Contains(out.String(), "\u009b") {

@@ -136,6 +136,9 @@ func escapeJSON(line []byte) []byte {
 	return out
 }
 
+// stamp returns a time for people.
+func stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }
+
 // printReport prints the report of one harvest of a Source.
 func printReport(to io.Writer, src *daemon.Source, r *harvest.Report, dry bool) error {
 	var w strings.Builder

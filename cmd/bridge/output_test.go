@@ -99,10 +99,8 @@ func TestNothingHiddenInLines(t *testing.T) {
 		}
 		s := &event.Submission{SourceIdentifier: evil, Reason: evil}
 		line, err := submissionLine(t.Context(), nil, s, nil)
-		if err == nil && asJSON {
-			err = printJSON(&out, line)
-		} else if err == nil {
-			err = printSubmission(&out, s, &line, nil, false)
+		if err == nil {
+			err = printSubmission(&out, s, &line, nil, &listing{asJSON: asJSON})
 		}
 		if err != nil {
 			t.Fatal(err)

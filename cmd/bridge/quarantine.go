@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -19,23 +18,15 @@ func quarantineCommand() *cobra.Command {
 
 func quarantineListCommand() *cobra.Command {
 	cmd := command("quarantine ls")
-	var in inputs
-	var set string
-	var asJSON bool
-	in.addFile(cmd)
-	in.addData(cmd)
-	cmd.Flags().StringVar(&set, "set", "", "only this `set`")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON lines")
+	in, asJSON, set := newInputs(cmd), addJSON(cmd), addSet(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		h, err := in.read(cmd)
-		if err != nil {
+		return in.read(cmd, func(ctx context.Context, w io.Writer, b *daemon.Bridge) error {
+			all, err := b.Log.Quarantined(ctx, *set)
+			for i := range all {
+				err = errors.Join(err, printQuarantined(w, &all[i], *asJSON))
+			}
 			return err
-		}
-		all, err := h.Log.Quarantined(cmd.Context(), set)
-		for i := range all {
-			err = errors.Join(err, printQuarantined(cmd.OutOrStdout(), &all[i], asJSON))
-		}
-		return errors.Join(err, h.Close())
+		})
 	}
 	return cmd
 }
@@ -66,10 +57,10 @@ func printQuarantined(w io.Writer, q *event.Quarantined, asJSON bool) error {
 	}
 	taken := ""
 	if replayed != "" {
-		taken = "; taken in " + q.Replayed.Time().Format("2006-01-02 15:04:05Z")
+		taken = "; taken in " + stamp(q.Replayed.Time())
 	}
 	_, err := fmt.Fprintf(w, "%d  %s  %s  %s\n    %s: %s\n    met %s, last %s%s\n", q.ID, q.Set, quarantinePlace(url, q), q.Record,
-		q.Rule, reason, plural(q.Times, "time", "times"), q.Last.Time().Format("2006-01-02 15:04:05Z"), taken)
+		q.Rule, reason, plural(q.Times, "time", "times"), stamp(q.Last.Time()), taken)
 	return err
 }
 
@@ -84,59 +75,51 @@ func quarantinePlace(url string, q *event.Quarantined) string {
 
 func quarantineShowCommand() *cobra.Command {
 	cmd := command("quarantine show")
-	var in inputs
-	in.addFile(cmd)
-	in.addData(cmd)
+	in := newInputs(cmd)
 	cmd.Args = cobra.ExactArgs(1)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		id, err := number(args[0])
+		ids, err := quarantineNumbers(args)
 		if err != nil {
 			return err
 		}
-		h, err := in.read(cmd)
-		if err != nil {
-			return err
-		}
-		q, err := h.Log.QuarantinedInput(cmd.Context(), id)
-		if err == nil {
+		return in.read(cmd, func(ctx context.Context, w io.Writer, b *daemon.Bridge) error {
+			q, err := b.Log.QuarantinedInput(ctx, ids[0])
+			if err != nil {
+				return err
+			}
 			if n := len(q.Input); n > 0 && q.Input[n-1] != '\n' {
 				q.Input = append(q.Input, '\n')
 			}
-			_, err = unescaped(cmd.OutOrStdout()).Write(q.Input)
-		}
-		return errors.Join(err, h.Close())
+			_, err = unescaped(w).Write(q.Input)
+			return err
+		})
 	}
 	return cmd
 }
 
-func number(arg string) (int64, error) {
-	id, err := strconv.ParseInt(arg, 10, 64)
-	if err != nil || id < 1 {
-		return 0, usage(fmt.Errorf("%q is no number of the quarantine: see bridge quarantine ls", arg))
+func quarantineNumbers(words []string) (ids []int64, err error) {
+	for _, word := range words {
+		id, err := number(word, "the quarantine", "bridge quarantine ls")
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, id)
 	}
-	return id, nil
+	return ids, nil
 }
 
 func quarantineReplayCommand() *cobra.Command {
 	cmd := command("quarantine replay")
-	var in inputs
-	in.addFile(cmd)
-	in.addData(cmd)
+	in := newInputs(cmd)
 	cmd.Args = cobra.ArbitraryArgs
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		var ids []int64
-		for _, a := range args {
-			id, err := number(a)
-			if err != nil {
-				return err
-			}
-			ids = append(ids, id)
-		}
-		h, err := in.change(cmd, "bridge quarantine replay")
+		ids, err := quarantineNumbers(args)
 		if err != nil {
 			return err
 		}
-		return errors.Join(replay(cmd.Context(), cmd.OutOrStdout(), h, ids), h.Close())
+		return in.change(cmd, func(ctx context.Context, w io.Writer, b *daemon.Bridge) error {
+			return replay(ctx, w, b, ids)
+		})
 	}
 	return cmd
 }

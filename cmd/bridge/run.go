@@ -66,6 +66,7 @@ func commands() []*cobra.Command {
 		sourceCommand(),
 		quarantineCommand(),
 		submissionCommand(),
+		notificationCommand(),
 		submitCommand(),
 		verifyCommand(),
 		configCommand(),

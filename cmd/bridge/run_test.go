@@ -160,20 +160,6 @@ func TestNeedSources(t *testing.T) {
 	}
 }
 
-func TestFlags(t *testing.T) {
-	cmd := command("serve")
-	var in inputs
-	in.addFile(cmd)
-	in.addData(cmd)
-	in.addServer(cmd)
-	if err := cmd.ParseFlags([]string{"--config", "a", "--data=b", "--listen", "c", "--base-url", "d"}); err != nil {
-		t.Fatal(err)
-	}
-	if want := (inputs{"a", config.Flags{Data: "b", Listen: "c", BaseURL: "d"}}); in != want {
-		t.Errorf("%+v", in)
-	}
-}
-
 func TestDescribe(t *testing.T) {
 	info := &debug.BuildInfo{GoVersion: "go1.26"}
 	info.Main.Version = "v1.2.3"

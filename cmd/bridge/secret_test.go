@@ -201,7 +201,7 @@ access_token_file = "sip.token"
 		}
 	}
 	for _, args := range []string{"status", "status --json", "log", "log --json", "submission ls", "submission ls --json", "submission show 1", "submission show 2", "submission show 3",
-		"submission notices", "submission notices --json", "submission notifications", "submission notifications --json", "submission show --json 1", "source ls", "quarantine ls", "verify", "verify --json"} {
+		"notification ls --sent", "notification ls --sent --json", "notification ls --received", "notification ls --received --json", "submission show --json 1", "source ls", "quarantine ls", "verify", "verify --json"} {
 		o.run(exitDone, strings.Fields(args)...)
 	}
 	for _, path := range []string{"/", "/sets/campus/", "/sets/gate/", "/sets/desk/"} {
@@ -241,7 +241,7 @@ func (o *told) hasNoSecret() {
 		}
 	}
 	for _, what := range []string{"config check", "status", "status --json", "log", "log --json", "submission ls", "submission ls --json", "submission show 1", "submission show 2",
-		"submission notices", "submission notices --json", "submission notifications", "submission notifications --json", "submission show --json 1", "source ls", "harvest --config bridge.toml", "harvest --config bridge.toml --json"} {
+		"notification ls --sent", "notification ls --sent --json", "notification ls --received", "notification ls --received --json", "submission show --json 1", "source ls", "harvest --config bridge.toml", "harvest --config bridge.toml --json"} {
 		if !strings.Contains(o.by["bridge "+what], "***") {
 			o.t.Errorf("bridge %s names no URL with a secret, so nothing was hidden:\n%s", what, o.by["bridge "+what])
 		}

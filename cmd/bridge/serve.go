@@ -22,11 +22,10 @@ import (
 
 func serveCommand() *cobra.Command {
 	cmd := command("serve")
-	var in inputs
 	var acceptClock, newData, verbose bool
-	in.addFile(cmd)
-	in.addData(cmd)
-	in.addServer(cmd)
+	in := newInputs(cmd)
+	cmd.Flags().StringVar(&in.flags.Listen, "listen", "", "`address` of the server (default "+config.Default().Listen+")")
+	cmd.Flags().StringVar(&in.flags.BaseURL, "base-url", "", "the `URL` under which others reach the server (default http:// and the address)")
 	cmd.Flags().BoolVar(&acceptClock, "accept-clock", false, "log although the clock jumped ahead")
 	cmd.Flags().BoolVar(&newData, "new-data", false, "begin anew where the data folder was used and has gone")
 	cmd.Flags().BoolVar(&verbose, "verbose", false, "log every request too")

@@ -15,15 +15,15 @@ import (
 
 func sourceCommand() *cobra.Command {
 	return group("source", sourceListCommand(),
-		sourceAction("source reset", "bridge source reset", resetSource),
-		sourceAction("source accept-gap", "bridge source accept-gap", acceptGap),
-		sourceAction("source release", "bridge source release", releaseHeld),
+		sourceAction("source reset", resetSource),
+		sourceAction("source accept-gap", acceptGap),
+		sourceAction("source release", releaseHeld),
 		sourceForgetCommand())
 }
 
 func sourceForgetCommand() *cobra.Command {
 	var keep, remove bool
-	cmd := sourceAction("source forget", "bridge source forget", func(ctx context.Context, w io.Writer, h *daemon.Bridge, s *daemon.Source) error {
+	cmd := sourceAction("source forget", func(ctx context.Context, w io.Writer, h *daemon.Bridge, s *daemon.Source) error {
 		_, have, err := h.Log.CountAbsent(ctx, s.ID, event.Stamp{})
 		switch {
 		case err != nil:
@@ -48,69 +48,49 @@ func sourceForgetCommand() *cobra.Command {
 
 func sourceListCommand() *cobra.Command {
 	cmd := command("source ls")
-	var in inputs
-	in.addFile(cmd)
-	in.addData(cmd)
+	in := newInputs(cmd)
 	cmd.Args = cobra.MaximumNArgs(2)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		h, err := in.read(cmd)
-		if err != nil {
-			return err
-		}
-		all, err := h.Status(cmd.Context())
-		if err != nil {
-			return errors.Join(err, h.Close())
-		}
-		found := false
-		for _, s := range all.Sets {
-			for i := range s.Sources {
-				if len(args) > 0 && args[0] != s.Name || len(args) > 1 && args[1] != s.Sources[i].Name && daemon.Redact(args[1]) != s.Sources[i].URL {
-					continue
-				}
-				found = true
-				fmt.Fprintf(cmd.OutOrStdout(), "%s\n", s.Name)
-				printSource(cmd.OutOrStdout(), &s.Sources[i], len(s.Sources) > 1)
+		return in.read(cmd, func(ctx context.Context, w io.Writer, b *daemon.Bridge) error {
+			all, err := b.Status(ctx)
+			if err != nil {
+				return err
 			}
-		}
-		if !found && len(args) > 0 {
-			err = fmt.Errorf("no such Source; bridge source ls lists them all")
-		}
-		return errors.Join(err, h.Close())
+			found := false
+			for _, s := range all.Sets {
+				for i := range s.Sources {
+					if len(args) > 0 && args[0] != s.Name || len(args) > 1 && args[1] != s.Sources[i].Name && daemon.Redact(args[1]) != s.Sources[i].URL {
+						continue
+					}
+					found = true
+					fmt.Fprintf(w, "%s\n", s.Name)
+					printSource(w, &s.Sources[i], len(s.Sources) > 1)
+				}
+			}
+			if !found && len(args) > 0 {
+				return errors.New("no such Source; bridge source ls lists them all")
+			}
+			return nil
+		})
 	}
 	return cmd
 }
 
 // sourceAction is a command that does something to one Source.
-func sourceAction(name, holder string, do func(context.Context, io.Writer, *daemon.Bridge, *daemon.Source) error) *cobra.Command {
+func sourceAction(name string, do func(context.Context, io.Writer, *daemon.Bridge, *daemon.Source) error) *cobra.Command {
 	cmd := command(name)
-	var in inputs
-	in.addFile(cmd)
-	in.addData(cmd)
+	in := newInputs(cmd)
 	cmd.Args = cobra.RangeArgs(1, 2)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		h, err := in.change(cmd, holder)
-		if err != nil {
-			return err
-		}
-		src, err := h.Find(cmd.Context(), args[0], append(args, "")[1])
-		if err == nil {
-			err = do(cmd.Context(), cmd.OutOrStdout(), h, src)
-		}
-		return errors.Join(err, h.Close())
+		return in.change(cmd, func(ctx context.Context, w io.Writer, b *daemon.Bridge) error {
+			s, err := b.Find(ctx, args[0], append(args, "")[1])
+			if err != nil {
+				return err
+			}
+			return do(ctx, w, b, s)
+		})
 	}
 	return cmd
-}
-
-// change opens an existing data folder to change something in it.
-func (in *inputs) change(cmd *cobra.Command, holder string) (*daemon.Bridge, error) {
-	probe, err := in.read(cmd) // so that nothing is made where there was nothing
-	if err != nil {
-		return nil, err
-	}
-	if err := probe.Close(); err != nil {
-		return nil, err
-	}
-	return openBridge(cmd.Context(), probe.Config, daemon.Options{Command: holder, Logger: warnings(cmd.ErrOrStderr())})
 }
 
 func resetSource(ctx context.Context, w io.Writer, h *daemon.Bridge, s *daemon.Source) error {

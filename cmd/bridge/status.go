@@ -2,7 +2,7 @@ package main
 
 import (
 	"cmp"
-	"errors"
+	"context"
 	"fmt"
 	"io"
 	"maps"
@@ -13,35 +13,33 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 	"github.com/pmh-bridge/bridge/internal/status"
 )
 
 func statusCommand() *cobra.Command {
 	cmd := command("status")
-	var in inputs
-	var asJSON bool
-	in.addFile(cmd)
-	in.addData(cmd)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	in := newInputs(cmd)
+	asJSON := cmd.Flags().Bool("json", false, "print one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		h, err := in.read(cmd)
-		if err != nil {
-			return err
-		}
-		s, err := h.Status(cmd.Context())
-		if err == nil && asJSON {
-			err = printJSON(cmd.OutOrStdout(), s)
-		} else if err == nil {
+		return in.read(cmd, func(ctx context.Context, w io.Writer, b *daemon.Bridge) error {
+			s, err := b.Status(ctx)
+			if err != nil {
+				return err
+			}
+			if *asJSON {
+				return printJSON(w, s)
+			}
 			for _, text := range s.Warnings {
-				fmt.Fprintf(cmd.OutOrStdout(), "WARNING: %s\n", text)
+				fmt.Fprintf(w, "WARNING: %s\n", text)
 			}
-			printStatus(cmd.OutOrStdout(), s.Sets)
-			if w := h.PathWarning(); w != "" {
-				fmt.Fprintf(cmd.OutOrStdout(), "warning: %s\n", w)
+			printStatus(w, s.Sets)
+			if text := b.PathWarning(); text != "" {
+				fmt.Fprintf(w, "warning: %s\n", text)
 			}
-		}
-		return errors.Join(err, h.Close())
+			return nil
+		})
 	}
 	return cmd
 }
@@ -65,9 +63,9 @@ func printPeer(w io.Writer, set string, p *status.Peer) {
 	} else if t := p.Failing; t != nil {
 		again := "within an hour"
 		if !t.Again.IsZero() {
-			again = "at " + t.Again.Format("2006-01-02 15:04:05Z")
+			again = "at " + stamp(t.Again.Time)
 		}
-		fmt.Fprintf(w, "    FAILING since %s: %s\n    asked again %s\n", t.Since.Format("2006-01-02 15:04:05Z"), oneLine(dropRepeat(t.Reason)), again)
+		fmt.Fprintf(w, "    FAILING since %s: %s\n    asked again %s\n", stamp(t.Since.Time), oneLine(dropRepeat(t.Reason)), again)
 	}
 	if p.Through > 0 {
 		fmt.Fprintf(w, "    taken from the log up to Seq %d\n", p.Through)
@@ -76,7 +74,7 @@ func printPeer(w io.Writer, set string, p *status.Peer) {
 		fmt.Fprintf(w, "%snotifications to submitters: %s\n", indent, countsText(n))
 	}
 	if n := p.NotificationsReceived.Words(); len(n) > 0 {
-		fmt.Fprintf(w, "%snotifications from ingest servers: %s; see: bridge submission notifications --set %s\n", indent, countsText(n), set)
+		fmt.Fprintf(w, "%snotifications from ingest servers: %s; see: bridge notification ls --received --set %s\n", indent, countsText(n), set)
 	}
 	if p.Dropped > 0 {
 		fmt.Fprintf(w, "%s%s of strangers not kept any more, since newer ones have taken their place\n", indent, plural(int(p.Dropped), "rejection or notification", "rejections and notifications"))
@@ -108,7 +106,7 @@ func printStatus(w io.Writer, sets []status.Set) {
 	for _, s := range sets {
 		last := ""
 		if s.Events > 0 {
-			last = ", last change " + s.Newest.Format("2006-01-02 15:04:05Z")
+			last = ", last change " + stamp(s.Newest)
 		}
 		fmt.Fprintf(w, "%s (%s): %s, %s%s\n", s.Name, s.Content, plural(int(s.Records), "record", "records"), plural(int(s.Events), "event", "events"), last)
 		switch {
@@ -147,7 +145,7 @@ func printSource(w io.Writer, s *status.Source, several bool) {
 		if r.NotModified {
 			what = "not modified"
 		}
-		fmt.Fprintf(w, "    last harvest %s, took %s: %s\n", r.Started.UTC().Format("2006-01-02 15:04:05Z"), r.Ended.Sub(r.Started).Round(time.Millisecond), what)
+		fmt.Fprintf(w, "    last harvest %s, took %s: %s\n", stamp(r.Started), r.Ended.Sub(r.Started).Round(time.Millisecond), what)
 		printFindings(w, "    ", &r.Report)
 		for _, warning := range r.Warnings {
 			fmt.Fprintf(w, "    warning: %s\n", warning)
@@ -157,7 +155,7 @@ func printSource(w io.Writer, s *status.Source, several bool) {
 		}
 	}
 	if u := s.Underway; u != nil {
-		fmt.Fprintf(w, "    being harvested since %s: %s\n", u.Started.UTC().Format("2006-01-02 15:04:05Z"), progressText(&u.Progress)+"; "+doingText(&u.Progress))
+		fmt.Fprintf(w, "    being harvested since %s: %s\n", stamp(u.Started), progressText(&u.Progress)+"; "+doingText(&u.Progress))
 	}
 	if s.Unfinished && s.Underway == nil {
 		fmt.Fprintf(w, "    a walk is unfinished; the next harvest goes on with it\n")
@@ -167,7 +165,7 @@ func printSource(w io.Writer, s *status.Source, several bool) {
 		if s.Failures > 1 {
 			after = fmt.Sprintf(" (%d have failed in a row)", s.Failures)
 		}
-		fmt.Fprintf(w, "    next harvest %s%s\n", s.Next.UTC().Format("2006-01-02 15:04:05Z"), after)
+		fmt.Fprintf(w, "    next harvest %s%s\n", stamp(s.Next.Time), after)
 	}
 	if s.Pending > 0 {
 		fmt.Fprintf(w, "    pending: %d (%d of them published without some of their representations)\n", s.Pending, s.PartialRecords)

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -19,52 +18,54 @@ import (
 )
 
 func submissionCommand() *cobra.Command {
-	return group("submission", submissionListCommand(), submissionShowCommand(), submissionDiffCommand(), submissionExportCommand(),
-		submissionRejectionsCommand(), submissionNotificationsCommand(), submissionNoticesCommand(), reviewCommand("submission accept", true), reviewCommand("submission reject", false),
-		settleCommand(), withdrawCommand(), resendCommand())
+	return group("submission", submissionListCommand(), submissionShowCommand(), submissionDiffCommand(), submissionExportCommand(), submissionRejectionsCommand(),
+		reviewCommand("submission accept", true), reviewCommand("submission reject", false), settleCommand(), withdrawCommand(), resendCommand())
 }
 
 func submissionListCommand() *cobra.Command {
 	cmd := command("submission ls")
-	var in inputs
-	var pick selection
-	var limit int
-	var asJSON, full bool
-	in.addFile(cmd)
-	in.addData(cmd)
-	pick.add(cmd)
-	cmd.Flags().IntVar(&limit, "limit", 100, "at most this many, the newest; 0 is all")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON lines")
-	cmd.Flags().BoolVar(&full, "full", false, "do not cut long texts")
+	l, pick := newListing(cmd), newSelection(cmd)
+	cmd.Flag("limit").Usage = "at most this many, the newest; 0 is all"
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		q, err := pick.query()
+		q, err := pick.query(l.set)
 		if err != nil {
 			return err
 		}
-		h, err := in.read(cmd)
-		if err != nil {
-			return err
-		}
-		return errors.Join(eachSet(cmd.Context(), h, pick.set, func(string) error { return nil }),
-			printSubmissions(cmd.Context(), cmd.OutOrStdout(), h, q, pick.review, limit, asJSON, full), h.Close())
+		return l.read(cmd, func(ctx context.Context, w io.Writer, b *daemon.Bridge) error {
+			if err := eachSet(ctx, b, l.set, func(string) error { return nil }); err != nil {
+				return err
+			}
+			peers, err := partners(ctx, b)
+			if err != nil {
+				return err
+			}
+			return eachSelected(ctx, b, q, pick.review, l.limit, func(s *event.Submission) error {
+				line, err := submissionLine(ctx, b, s, peers)
+				if err != nil {
+					return err
+				}
+				return printSubmission(w, s, &line, peers, l)
+			})
+		})
 	}
 	return cmd
 }
 
-// selection says which submissions are meant.
+// selection says which submissions of a set, or of all sets, are meant.
 type selection struct {
-	set, states string
-	review      bool
+	states string
+	review bool
 }
 
-func (p *selection) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&p.set, "set", "", "only those of the set with this `name`")
+func newSelection(cmd *cobra.Command) *selection {
+	p := &selection{}
 	cmd.Flags().StringVar(&p.states, "state", "", "only those in these `states`, with commas between them")
 	cmd.Flags().BoolVar(&p.review, "review", false, "only those under review, which wait for a decision here")
+	return p
 }
 
-func (p *selection) query() (event.SubmissionQuery, error) {
-	q := event.SubmissionQuery{Set: p.set, Newest: true}
+func (p *selection) query(set string) (event.SubmissionQuery, error) {
+	q := event.SubmissionQuery{Set: set, Newest: true}
 	if p.review && p.states != "" {
 		return q, usage(errors.New("--review and --state exclude each other"))
 	}
@@ -74,7 +75,11 @@ func (p *selection) query() (event.SubmissionQuery, error) {
 	for _, word := range strings.FieldsFunc(p.states, func(r rune) bool { return r == ',' }) {
 		s := event.ParseState(strings.TrimSpace(word))
 		if s == 0 {
-			return q, usage(fmt.Errorf("--state: there is no state %q; the states are %s", word, stateWords()))
+			var words []string
+			for _, s := range event.States() {
+				words = append(words, s.String())
+			}
+			return q, usage(fmt.Errorf("--state: there is no state %q; the states are %s", word, strings.Join(words, ", ")))
 		}
 		q.States = append(q.States, s)
 	}
@@ -108,32 +113,6 @@ func eachSelected(ctx context.Context, h *daemon.Bridge, q event.SubmissionQuery
 
 // errLimit ends what prints a list.
 var errLimit = errors.New("that was all that was asked for")
-
-func stateWords() string {
-	var words []string
-	for _, s := range event.States() {
-		words = append(words, s.String())
-	}
-	return strings.Join(words, ", ")
-}
-
-// printSubmissions prints the newest first, a page of the log at a time.
-func printSubmissions(ctx context.Context, w io.Writer, h *daemon.Bridge, q event.SubmissionQuery, review bool, limit int, asJSON, full bool) error {
-	peers, err := partners(ctx, h)
-	if err != nil {
-		return err
-	}
-	return eachSelected(ctx, h, q, review, limit, func(s *event.Submission) error {
-		line, err := submissionLine(ctx, h, s, peers)
-		if err != nil {
-			return err
-		}
-		if asJSON {
-			return printJSON(w, line)
-		}
-		return printSubmission(w, s, &line, peers, full)
-	})
-}
 
 // partner is who has submitted, or is submitted to.
 type partner struct {
@@ -171,10 +150,13 @@ func partners(ctx context.Context, h *daemon.Bridge) (map[event.SourceID]partner
 	return peers, nil
 }
 
-func printSubmission(w io.Writer, s *event.Submission, line *jsonSubmission, peers map[event.SourceID]partner, full bool) error {
-	which := brief(cmp.Or(s.SourceIdentifier, s.Record, "(no identifier)"), full)
+func printSubmission(w io.Writer, s *event.Submission, line *jsonSubmission, peers map[event.SourceID]partner, l *listing) error {
+	if l.asJSON {
+		return printJSON(w, line)
+	}
+	which := l.brief(cmp.Or(s.SourceIdentifier, s.Record, "(no identifier)"))
 	if s.Title != "" {
-		which += fmt.Sprintf("  \"%s\"", brief(s.Title, full))
+		which += fmt.Sprintf("  \"%s\"", l.brief(s.Title))
 	}
 	said := cmp.Or(s.Assigned, line.Reason)
 	switch t := peers[s.Source].trouble; {
@@ -185,26 +167,8 @@ func printSubmission(w io.Writer, s *event.Submission, line *jsonSubmission, pee
 	case t != nil && said == "" && s.State == event.StateWaiting:
 		said = "not tried, since the ingest server fails: " + daemon.Redact(t.Reason)
 	}
-	_, err := fmt.Fprintf(w, "%6d  %s  %-11s  %s  %s  %s\n", s.ID, s.Changed.Time().Format("2006-01-02 15:04:05Z"), s.State, s.Set, which, brief(dropRepeat(said), full))
+	_, err := fmt.Fprintf(w, "%6d  %s  %-11s  %s  %s  %s\n", s.ID, stamp(s.Changed.Time()), s.State, s.Set, which, l.brief(dropRepeat(said)))
 	return err
-}
-
-// shown is how many characters of a text a line of a list shows.
-const shown = 200
-
-// brief is a stranger's text for a line of a list, cut unless it is wanted in full.
-func brief(text string, full bool) string {
-	text = oneLine(text)
-	if full {
-		return text
-	}
-	n := 0
-	for i := range text {
-		if n++; n > shown {
-			return text[:i] + "…"
-		}
-	}
-	return text
 }
 
 // The line of bridge submission ls --json. Fields are absent when unknown.
@@ -295,71 +259,50 @@ func sourceTexts(element []byte) (sequence, submitter, email string, err error) 
 
 func submissionShowCommand() *cobra.Command {
 	cmd := command("submission show")
-	var in inputs
-	var record, asJSON bool
-	in.addFile(cmd)
-	in.addData(cmd)
+	var record bool
+	in := newInputs(cmd)
 	cmd.Flags().BoolVar(&record, "record", false, "print the record itself and nothing else")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	asJSON := cmd.Flags().Bool("json", false, "print one JSON object")
 	cmd.Args = cobra.ExactArgs(1)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		id, err := submissionID(args[0])
 		if err != nil {
 			return err
 		}
-		h, err := in.read(cmd)
-		if err != nil {
-			return err
-		}
-		w := cmd.OutOrStdout()
-		if record {
-			return errors.Join(copyRecord(cmd.Context(), w, h, id), h.Close())
-		}
-		return errors.Join(showSubmission(cmd.Context(), w, h, id, asJSON), h.Close())
+		return in.read(cmd, func(ctx context.Context, w io.Writer, b *daemon.Bridge) error {
+			s, err := b.Submission(ctx, id)
+			if err != nil {
+				return err
+			}
+			if record {
+				return b.CopyRecord(ctx, w, s)
+			}
+			peers, err := partners(ctx, b)
+			if err != nil {
+				return err
+			}
+			line, err := submissionLine(ctx, b, s, peers)
+			if err != nil {
+				return err
+			}
+			if s.State == event.StateAccepted {
+				holds, err := b.Log.Presence(ctx, s.Source, s.Assigned)
+				if err != nil {
+					return err
+				}
+				line.Withdrawn = holds == event.Withdrawn
+			}
+			if *asJSON {
+				return printJSON(w, line)
+			}
+			return printFields(w, line)
+		})
 	}
 	return cmd
 }
 
 func submissionID(word string) (int64, error) {
-	id, err := strconv.ParseInt(word, 10, 64)
-	if err != nil || id < 1 {
-		return 0, usage(fmt.Errorf("%q is no number of a submission: see bridge submission ls", word))
-	}
-	return id, nil
-}
-
-func copyRecord(ctx context.Context, w io.Writer, h *daemon.Bridge, id int64) error {
-	s, err := h.Submission(ctx, id)
-	if err != nil {
-		return err
-	}
-	return h.CopyRecord(ctx, w, s)
-}
-
-func showSubmission(ctx context.Context, w io.Writer, h *daemon.Bridge, id int64, asJSON bool) error {
-	s, err := h.Submission(ctx, id)
-	if err != nil {
-		return err
-	}
-	peers, err := partners(ctx, h)
-	if err != nil {
-		return err
-	}
-	line, err := submissionLine(ctx, h, s, peers)
-	if err != nil {
-		return err
-	}
-	if s.State == event.StateAccepted {
-		holds, err := h.Log.Presence(ctx, s.Source, s.Assigned)
-		if err != nil {
-			return err
-		}
-		line.Withdrawn = holds == event.Withdrawn
-	}
-	if asJSON {
-		return printJSON(w, line)
-	}
-	return printFields(w, line)
+	return number(word, "a submission", "bridge submission ls")
 }
 
 // printFields prints an object of JSON that holds no others for people, a field a
@@ -397,8 +340,10 @@ func submissionRejectionsCommand() *cobra.Command {
 	cmd := command("submission rejections")
 	l := newListing(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return l.each(cmd, func(h *daemon.Bridge, set string) error {
-			return printRejections(cmd.Context(), cmd.OutOrStdout(), h, set, l.limit, l.asJSON, l.full)
+		return l.each(cmd, func(ctx context.Context, w io.Writer, b *daemon.Bridge, set string) error {
+			return newest(l.limit, func(after int64, most int) ([]event.Rejection, error) {
+				return b.Log.Rejections(ctx, set, after, most)
+			}, func(r *event.Rejection) (int64, error) { return r.ID, printRejection(w, r, l) })
 		})
 	}
 	return cmd
@@ -415,91 +360,14 @@ type jsonRejection struct {
 	Reason           string `json:"reason,omitempty"`
 }
 
-func printRejections(ctx context.Context, w io.Writer, h *daemon.Bridge, set string, limit int, asJSON, full bool) error {
-	return newest(limit, func(after int64, most int) ([]event.Rejection, error) {
-		return h.Log.Rejections(ctx, set, after, most)
-	}, func(r *event.Rejection) (int64, error) {
-		if asJSON {
-			return r.ID, printJSON(w, jsonRejection{ID: r.ID, Set: r.Set, At: r.At.String(), Record: r.Record, SourceIdentifier: r.SourceIdentifier,
-				Title: r.Title, Reason: daemon.Redact(r.Reason)})
-		}
-		which := brief(cmp.Or(r.SourceIdentifier, r.Record, "(no identifier)"), full)
-		if r.Title != "" {
-			which += fmt.Sprintf("  \"%s\"", brief(r.Title, full))
-		}
-		_, err := fmt.Fprintf(w, "%6d  %s  %s  %s  %s\n", r.ID, r.At.Time().Format("2006-01-02 15:04:05Z"), r.Set, which, brief(dropRepeat(daemon.Redact(r.Reason)), full))
-		return r.ID, err
-	})
-}
-
-func submissionNotificationsCommand() *cobra.Command {
-	cmd := command("submission notifications")
-	var verdict string
-	l := newListing(cmd)
-	cmd.Flags().StringVar(&verdict, "verdict", "", "only those with this `verdict`: matched, record, rejected, uncorrelated, conflict or settled")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		wanted := event.NotificationVerdict(0)
-		for v := event.NotificationMatched; v <= event.NotificationSettled; v++ {
-			if v.String() == verdict {
-				wanted = v
-			}
-		}
-		if verdict != "" && wanted == 0 {
-			return usage(fmt.Errorf("--verdict: there is no verdict %q; write matched, record, rejected, uncorrelated, conflict or settled", verdict))
-		}
-		return l.each(cmd, func(h *daemon.Bridge, set string) error {
-			return printNotifications(cmd.Context(), cmd.OutOrStdout(), h, set, wanted, l.limit, l.asJSON, l.full)
-		})
+func printRejection(w io.Writer, r *event.Rejection, l *listing) error {
+	if l.asJSON {
+		return printJSON(w, jsonRejection{ID: r.ID, Set: r.Set, At: r.At.String(), Record: r.Record, SourceIdentifier: r.SourceIdentifier, Title: r.Title, Reason: daemon.Redact(r.Reason)})
 	}
-	return cmd
-}
-
-// The line of bridge submission notifications --json. Fields are absent when unknown.
-type jsonNotification struct {
-	ID               int64  `json:"id"`
-	Set              string `json:"set"`
-	Verdict          string `json:"verdict"`
-	Submission       int64  `json:"submission,omitempty"`
-	Outcome          string `json:"outcome"`
-	SourceIdentifier string `json:"source-identifier,omitempty"`
-	Sequence         string `json:"sequence,omitempty"`
-	Submitter        string `json:"submitter,omitempty"`
-	Email            string `json:"email-address,omitempty"`
-	Assigned         string `json:"assigned-identifier,omitempty"`
-	Reason           string `json:"reason,omitempty"`
-	First            string `json:"first"`
-	Last             string `json:"last"`
-	Times            int    `json:"times"`
-}
-
-func printNotifications(ctx context.Context, w io.Writer, h *daemon.Bridge, set string, verdict event.NotificationVerdict, limit int, asJSON, full bool) error {
-	return newest(limit, func(after int64, most int) ([]event.IncomingNotification, error) {
-		return h.Log.Incoming(ctx, set, verdict, after, most)
-	}, func(n *event.IncomingNotification) (int64, error) {
-		if !asJSON {
-			return n.ID, printNotification(w, n, full)
-		}
-		line := jsonNotification{ID: n.ID, Set: n.Set, Verdict: n.Verdict.String(), Submission: n.Submission, Outcome: n.Outcome.String(),
-			SourceIdentifier: n.SourceIdentifier, Assigned: n.Assigned, Reason: daemon.Redact(n.Reason), First: n.First.String(), Last: n.Last.String(), Times: n.Times}
-		var err error
-		if line.Sequence, line.Submitter, line.Email, err = sourceTexts(n.SourceXML); err != nil {
-			return n.ID, fmt.Errorf("notification %d: %w", n.ID, err)
-		}
-		return n.ID, printJSON(w, line)
-	})
-}
-
-func printNotification(w io.Writer, n *event.IncomingNotification, full bool) error {
-	said := n.Outcome.String()
-	if more := cmp.Or(n.Assigned, daemon.Redact(n.Reason)); more != "" {
-		said += ": " + brief(dropRepeat(more), full)
+	which := l.brief(cmp.Or(r.SourceIdentifier, r.Record, "(no identifier)"))
+	if r.Title != "" {
+		which += fmt.Sprintf("  \"%s\"", l.brief(r.Title))
 	}
-	if n.Submission != 0 {
-		said += fmt.Sprintf("; of submission %d", n.Submission)
-	}
-	if n.Times > 1 {
-		said += fmt.Sprintf("; %d times", n.Times)
-	}
-	_, err := fmt.Fprintf(w, "%6d  %s  %-12s  %s  %s  %s\n", n.ID, n.Last.Time().Format("2006-01-02 15:04:05Z"), n.Verdict, n.Set, brief(cmp.Or(n.SourceIdentifier, "(no identifier)"), full), said)
+	_, err := fmt.Fprintf(w, "%6d  %s  %s  %s  %s\n", r.ID, stamp(r.At.Time()), r.Set, which, l.brief(dropRepeat(daemon.Redact(r.Reason))))
 	return err
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -17,11 +18,9 @@ import (
 // reviewCommand accepts or rejects submissions under review.
 func reviewCommand(name string, accept bool) *cobra.Command {
 	cmd := command(name)
-	var in inputs
 	d := daemon.Decision{Accept: accept}
 	word := "rejected"
-	in.addFile(cmd)
-	in.addData(cmd)
+	in := newInputs(cmd)
 	if accept {
 		word = "accepted"
 		cmd.Flags().StringVar(&d.Assigned, "identifier", "", "the assigned `identifier`, of a single ID (default: bridge assigns one)")
@@ -55,11 +54,9 @@ func reviewCommand(name string, accept bool) *cobra.Command {
 // settleCommand says what an ingest server has decided on a submission.
 func settleCommand() *cobra.Command {
 	cmd := command("submission settle")
-	var in inputs
 	var how daemon.Settlement
 	var notTaken bool
-	in.addFile(cmd)
-	in.addData(cmd)
+	in := newInputs(cmd)
 	cmd.Flags().StringVar(&how.Assigned, "accepted", "", "the ingest server has accepted it under this `identifier`")
 	cmd.Flags().StringVar(&how.Reason, "rejected", "", "the ingest server has rejected it for this `reason`, which may be empty")
 	cmd.Flags().BoolVar(&notTaken, "not-taken", false, "the ingest server does not have it")
@@ -94,10 +91,8 @@ func settleCommand() *cobra.Command {
 // the outbox.
 func resendCommand() *cobra.Command {
 	cmd := command("submission resend")
-	var in inputs
 	var d daemon.Decision
-	in.addFile(cmd)
-	in.addData(cmd)
+	in := newInputs(cmd)
 	cmd.Flags().StringVar(&d.Set, "set", "", "all of the set with this `name`")
 	cmd.Flags().StringVar(&d.Resend, "state", event.StateUnsent.String(), "those in this `state`: unsent or unresolved")
 	cmd.Args = cobra.MaximumNArgs(1)
@@ -124,10 +119,8 @@ func resendCommand() *cobra.Command {
 // withdrawCommand takes records back that came by SIP.
 func withdrawCommand() *cobra.Command {
 	cmd := command("submission withdraw")
-	var in inputs
 	var set, reason string
-	in.addFile(cmd)
-	in.addData(cmd)
+	in := newInputs(cmd)
 	cmd.Flags().StringVar(&set, "set", "", "the `name` of the set that has the records")
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the event log")
 	cmd.Args = cobra.MinimumNArgs(1)
@@ -163,8 +156,14 @@ const (
 // decide takes decisions where nobody has the data folder, else it asks who has it,
 // and prints a line for each that was taken.
 func (in *inputs) decide(cmd *cobra.Command, all []daemon.Decision, print func(w io.Writer, i int, done daemon.DecisionResult)) error {
-	c, err := in.decidable(cmd, all)
-	if err != nil {
+	var c *config.Config
+	// There must be a log, and a set with the name.
+	if err := in.read(cmd, func(ctx context.Context, _ io.Writer, b *daemon.Bridge) error {
+		if c = b.Config; all[0].Set == "" {
+			return nil
+		}
+		return eachSet(ctx, b, all[0].Set, func(string) error { return nil })
+	}); err != nil {
 		return err
 	}
 	var refused []error
@@ -182,18 +181,6 @@ func (in *inputs) decide(cmd *cobra.Command, all []daemon.Decision, print func(w
 		return partFailure(errors.Join(refused...))
 	}
 	return errors.Join(refused...)
-}
-
-// decidable returns the configuration, when there is a log, and a set with the name.
-func (in *inputs) decidable(cmd *cobra.Command, all []daemon.Decision) (*config.Config, error) {
-	h, err := in.read(cmd)
-	if err != nil {
-		return nil, err
-	}
-	if set := all[0].Set; set != "" {
-		err = eachSet(cmd.Context(), h, set, func(string) error { return nil })
-	}
-	return h.Config, errors.Join(err, h.Close())
 }
 
 func decideSomewhere(cmd *cobra.Command, c *config.Config, all []daemon.Decision, told func(int, daemon.DecisionResult)) error {

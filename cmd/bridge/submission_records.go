@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -20,47 +19,39 @@ import (
 // submissionDiffCommand shows what a submission under review would change.
 func submissionDiffCommand() *cobra.Command {
 	cmd := command("submission diff")
-	var in inputs
-	in.addFile(cmd)
-	in.addData(cmd)
+	in := newInputs(cmd)
 	cmd.Args = cobra.ExactArgs(1)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		id, err := submissionID(args[0])
 		if err != nil {
 			return err
 		}
-		h, err := in.read(cmd)
-		if err != nil {
+		return in.read(cmd, func(ctx context.Context, w io.Writer, b *daemon.Bridge) error {
+			s, err := b.Submission(ctx, id)
+			if err != nil {
+				return err
+			}
+			replaced, err := b.Replaces(ctx, s)
+			if err != nil {
+				return err
+			}
+			record, err := b.Record(ctx, s)
+			if err != nil {
+				return err
+			}
+			var published []byte
+			name := "nothing: it is a new record"
+			if replaced != nil {
+				name = replaced.Record
+				if published, err = b.Published(ctx, replaced); err != nil {
+					return err
+				}
+			}
+			_, err = fmt.Fprintf(w, "--- %s\n+++ submission %d\n%s", oneLine(name), s.ID, diff(elements(published), elements(record)))
 			return err
-		}
-		return errors.Join(diffSubmission(cmd.Context(), cmd.OutOrStdout(), h, id), h.Close())
+		})
 	}
 	return cmd
-}
-
-func diffSubmission(ctx context.Context, w io.Writer, h *daemon.Bridge, id int64) error {
-	s, err := h.Submission(ctx, id)
-	if err != nil {
-		return err
-	}
-	replaced, err := h.Replaces(ctx, s)
-	if err != nil {
-		return err
-	}
-	record, err := h.Record(ctx, s)
-	if err != nil {
-		return err
-	}
-	var published []byte
-	name := "nothing: it is a new record"
-	if replaced != nil {
-		name = replaced.Record
-		if published, err = h.Published(ctx, replaced); err != nil {
-			return err
-		}
-	}
-	_, err = fmt.Fprintf(w, "--- %s\n+++ submission %d\n%s", oneLine(name), s.ID, diff(elements(published), elements(record)))
-	return err
 }
 
 // elements parts XML into lines: those that it has, and one for each start tag that
@@ -145,26 +136,20 @@ func writeLines(out *strings.Builder, mark string, lines []string) {
 // submissionExportCommand writes submissions and their records as files.
 func submissionExportCommand() *cobra.Command {
 	cmd := command("submission export")
-	var in inputs
-	var pick selection
-	in.addFile(cmd)
-	in.addData(cmd)
-	pick.add(cmd)
+	in, set, pick := newInputs(cmd), addSet(cmd), newSelection(cmd)
 	cmd.Args = cobra.ExactArgs(1)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		q, err := pick.query()
+		q, err := pick.query(*set)
 		if err != nil {
 			return err
 		}
-		h, err := in.read(cmd)
-		if err != nil {
+		return in.read(cmd, func(ctx context.Context, w io.Writer, b *daemon.Bridge) error {
+			n, err := exportSubmissions(ctx, b, q, pick.review, args[0])
+			if err == nil {
+				fmt.Fprintf(w, "%s in %s\n", plural(n, "submission", "submissions"), args[0])
+			}
 			return err
-		}
-		n, err := exportSubmissions(cmd.Context(), h, q, pick.review, args[0])
-		if err = errors.Join(err, h.Close()); err == nil {
-			fmt.Fprintf(cmd.OutOrStdout(), "%s in %s\n", plural(n, "submission", "submissions"), args[0])
-		}
-		return err
+		})
 	}
 	return cmd
 }

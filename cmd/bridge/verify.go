@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,39 +13,34 @@ import (
 
 func verifyCommand() *cobra.Command {
 	cmd := command("verify")
-	var in inputs
-	var asJSON bool
-	in.addFile(cmd)
-	in.addData(cmd)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON lines")
+	in, asJSON := newInputs(cmd), addJSON(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		h, err := in.read(cmd)
-		if err != nil {
-			return err
-		}
-		out := cmd.OutOrStdout()
 		found := 0
-		var printed error
-		did, err := h.Verify(cmd.Context(), func(f daemon.Finding) {
-			found++
-			printed = errors.Join(printed, printFinding(out, f, asJSON))
-		})
-		if err = errors.Join(err, printed, h.Close()); err != nil {
-			return err
-		}
-		if asJSON {
-			err = printJSON(out, jsonVerified{did, found})
-		} else {
-			_, err = fmt.Fprintf(out, "checked %s, %s, %s: %s\n", plural(int(did.Events), "event", "events"), plural(int(did.Contents), "content", "contents"),
+		err := in.read(cmd, func(ctx context.Context, w io.Writer, b *daemon.Bridge) error {
+			var printed error
+			did, err := b.Verify(ctx, func(f daemon.Finding) {
+				found++
+				if *asJSON {
+					printed = errors.Join(printed, printJSON(w, f))
+					return
+				}
+				_, err := fmt.Fprintf(w, "%s: %s\n    %s\n", f.Where, f.What, f.Do)
+				printed = errors.Join(printed, err)
+			})
+			switch {
+			case err != nil || printed != nil:
+				return errors.Join(err, printed)
+			case *asJSON:
+				return printJSON(w, jsonVerified{did, found})
+			}
+			_, err = fmt.Fprintf(w, "checked %s, %s, %s: %s\n", plural(int(did.Events), "event", "events"), plural(int(did.Contents), "content", "contents"),
 				plural(int(did.Documents), "closed document", "closed documents"), plural(found, "finding", "findings"))
-		}
-		if err != nil {
 			return err
-		}
-		if found > 0 {
+		})
+		if err == nil && found > 0 {
 			return &exitError{status: exitFailed}
 		}
-		return nil
+		return err
 	}
 	return cmd
 }
@@ -53,12 +49,4 @@ func verifyCommand() *cobra.Command {
 type jsonVerified struct {
 	daemon.Verified
 	Findings int `json:"findings"`
-}
-
-func printFinding(w io.Writer, f daemon.Finding, asJSON bool) error {
-	if asJSON {
-		return printJSON(w, f)
-	}
-	_, err := fmt.Fprintf(w, "%s: %s\n    %s\n", f.Where, f.What, f.Do)
-	return err
 }

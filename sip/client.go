@@ -24,8 +24,8 @@ const callTimeout = time.Minute
 // HTTPClient calls a service over HTTP, each operation once: it never repeats a
 // call. Its methods may be called from any goroutine.
 //
-// An error that the server answered is a *Fault or a *StatusError; see Temporary
-// and Sent for what to do about it.
+// An error that the server answered is, or wraps, a *Fault or a *StatusError (see
+// errors.As); see Temporary and Sent for what to do about it.
 type HTTPClient struct {
 	// HTTP sends the requests; nil is http.DefaultClient. Redirects are not
 	// followed, whatever it says: a message would be dropped on the way or go to
@@ -54,7 +54,7 @@ func (c *HTTPClient) GetProperties(ctx context.Context) (*Properties, error) {
 }
 
 // Ingest calls ingest of an ingest server. A record that the server does not
-// want is no error but a disposition. That the disposition repeats the request's
+// want is no error but a disposition that is Rejected. That the disposition repeats the request's
 // source is the draft's demand on the server and is not checked.
 func (c *HTTPClient) Ingest(ctx context.Context, r *Request) (*Disposition, error) {
 	m, err := c.ask(ctx, "ingest", &Message{Kind: KindRequest, Request: r}, KindDisposition)
@@ -64,8 +64,8 @@ func (c *HTTPClient) Ingest(ctx context.Context, r *Request) (*Disposition, erro
 	return m.Disposition, nil
 }
 
-// Notify calls notify of a notification recipient. Nil means that the recipient
-// has acknowledged the disposition.
+// Notify calls notify of a notification recipient, with an ultimate disposition:
+// Accepted or Rejected. Nil means that the recipient has acknowledged it.
 func (c *HTTPClient) Notify(ctx context.Context, d *Disposition) error {
 	return c.Post(ctx, AppendMessage(nil, &Message{Kind: KindDisposition, Disposition: d}))
 }

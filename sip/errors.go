@@ -93,7 +93,7 @@ func (e *DocumentError) Error() string { return (*strictxml.DocumentError)(e).Er
 // StatusError is an answer that is neither a document nor a fault.
 type StatusError struct {
 	URL    string
-	Status int
+	Status int // of HTTP
 	// Text is what the answer says, as far as that is for people and short.
 	Text string
 	// RetryAfter is how long the server wants to be left alone; 0 when it did not

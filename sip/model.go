@@ -38,7 +38,8 @@ type Properties struct {
 // Style is a server's notification style.
 type Style string
 
-// The styles: whether all ultimate dispositions come synchronously.
+// The styles: Synchronous says that each answer to an ingest is the ultimate
+// disposition, Asynchronous that some are provisional and the ultimate one comes later.
 const (
 	Synchronous  Style = "synchronous"
 	Asynchronous Style = "asynchronous"
@@ -75,9 +76,11 @@ type Request struct {
 	// Source is nil when there is none; an empty one is another thing.
 	Source *Source
 	// Recipient is the URL of the notification recipient, without the white space
-	// around it; "" when none is named.
+	// around it; "" when none is named. The draft has http and smtp. A server that
+	// accepts provisionally sends the ultimate disposition there.
 	Recipient string
-	Record    Record
+	// Record is mandatory; make it with ReadRecord.
+	Record Record
 }
 
 // Outcome is what a disposition says.

@@ -9,8 +9,9 @@ import (
 
 // AppendMessage appends a SOAP 1.1 message in UTF-8 with its XML declaration. The
 // same document gives the same bytes. What XML cannot hold (control characters,
-// bytes that are not UTF-8) is written as U+FFFD. A record is written as it is: it
-// has to be one that ReadRecord or ReadMessage has returned.
+// bytes that are not UTF-8) is written as U+FFFD. Nothing is checked: what is
+// mandatory in the document has to be there. A record is written as it is: it has to
+// be one that ReadRecord or ReadMessage has returned.
 func AppendMessage(to []byte, m *Message) []byte {
 	soap := "soap"
 	if m.Kind == KindRequest {

@@ -14,16 +14,29 @@
 //			return err
 //		}
 //		for entry, bad := range doc.Entries() {
-//			// one record was changed or deleted, see Entry.Kind
+//			if bad != nil {
+//				continue // entry is nil; bad says why this one cannot be taken
+//			}
+//			// entry.Record() was changed or deleted, see Entry.Kind
 //		}
 //	}
-//	state = walk.Result().State
+//	state = walk.Result().State // to be stored
+//	// walk.Result().Gap: an archive document is missing
 //
-// Documents come newest first. Of several entries of one record the one with the
-// latest Updated counts. Keep [Result].State, and the next Walk reads only what is
-// new. Keep [Document.State] after each document, and a walk that was broken off goes
-// on from there. A record that is missing is deleted only where [Document.Complete]
-// says so.
+// Documents come newest first, and entries in any order. Of several entries of one
+// record the one with the latest Updated counts; where a deletion has the same
+// Updated as an active entry, the draft does not say which. A record itself is behind
+// the links of [Entry.Alternates]. One that no entry names is deleted only where
+// [Document.Complete] says so.
+//
+// Keep [Result].State, and the next Walk reads only documents in which something is
+// new. It reads them whole, so entries of the walk before come again: who takes them
+// again as above comes to the same. Keep [Document.State] after each document, and a
+// walk that was broken off goes on from there.
+//
+// A missing archive document is no error. Then [Result].Gap names it, and the next
+// Walk reads everything newer again, until the document is back or Walk.Accepted has
+// its URL.
 //
 // # Reading and writing one document
 //

@@ -102,11 +102,19 @@ func (e *RuleError) Error() string {
 
 // Gap is a missing or unreadable archive document.
 type Gap struct {
-	URL, Reason string
+	// URL is that of the document, as the link to it says.
+	URL string
+	// Reason says what was there instead, for people.
+	Reason string
 }
 
 // String returns both in one line.
-func (g Gap) String() string { return g.URL + ": " + g.Reason }
+func (g Gap) String() string {
+	if strings.HasPrefix(g.Reason, g.URL) {
+		return g.Reason
+	}
+	return g.URL + ": " + g.Reason
+}
 
 // Errors of a walk that decide what to do next.
 var (
@@ -141,7 +149,7 @@ type StatusError struct {
 // Error returns the status, the URL and what to do.
 func (e *StatusError) Error() string { return (*follow.StatusError)(e).Error() }
 
-// Unwrap returns the error of the HTTP client.
+// Unwrap returns the same error as an internal type.
 func (e *StatusError) Unwrap() error { return (*follow.StatusError)(e) }
 
 // TooManyError is an ErrTooManyDocuments that says which document was not read.

@@ -69,7 +69,8 @@ type Kind uint8
 const (
 	// Active is an active or historical entry: it has an alternate link.
 	Active Kind = iota + 1
-	// Deletion is a deletion entry, or an at:deleted-entry (RFC 6721 3).
+	// Deletion is a deletion entry, which has an empty atom:content without src and
+	// no alternate link, or an at:deleted-entry (RFC 6721 3).
 	Deletion
 )
 
@@ -95,7 +96,8 @@ type Entry struct {
 	// absolute IRI, from the attribute id in CarriedNamespace; "" when absent.
 	CarriedID string
 	// CarriedModified is when the record was last modified by the word of its
-	// Source, where no link says so, from the attribute modified there.
+	// Source, where no link says so, from the attribute modified there: a time of
+	// RFC 3339, not checked; "" when absent.
 	CarriedModified string
 	// Updated is atom:updated (or at:deleted-entry's when) in UTC, to the
 	// nanosecond; further digits are cut off. Its year is 1678 to 2261.

@@ -78,7 +78,7 @@ func (r *Reader) Feed() *Feed {
 	return &f
 }
 
-// Next returns the next entry. An *EntryError stands for one entry that cannot
+// Next returns the next entry; it is the caller's to keep. An *EntryError stands for one entry that cannot
 // be taken; the reading goes on after it. A *DocumentError ends it: the document
 // is at fault. Any other error comes from below and ends it too. io.EOF is
 // returned only once every byte has been read, the root was closed and nothing

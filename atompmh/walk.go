@@ -22,9 +22,10 @@ import (
 // to read and what that was worth; storing is the caller's. A Walk is used by one
 // goroutine at a time.
 type Walk struct {
-	// Client makes every request; nil is http.DefaultClient. Its CheckRedirect
-	// is called after the walk's own check of where a redirect leads; without
-	// one, five redirects are followed.
+	// Client makes every request; nil is http.DefaultClient, which waits without
+	// end. The walk repeats no request and does not heed Retry-After: that is for
+	// the Client's Transport. Its CheckRedirect is called after the walk's own check
+	// of where a redirect leads; without one, five redirects are followed.
 	Client *http.Client
 	// URL of the subscription document: http, https, or file when the Client's
 	// transport can read it.
@@ -67,8 +68,13 @@ type Walk struct {
 
 // State is what a walk leaves for the next one: how far the feed was read, which
 // feed it is, what makes the next request conditional and, in an unfinished walk,
-// where it goes on. It belongs to the URL of its Walk. The zero State is that of a
-// feed of which nothing was read.
+// where it goes on. It belongs to the URL of its Walk, which is not checked. The zero
+// State is that of a feed of which nothing was read.
+//
+// How far the feed was read is the mark of a State: the latest Updated of a walk
+// that has ended whole. The next walk ends at the first document with an entry that
+// is earlier than the mark less Overlap, unless the document behind may have a later
+// one.
 //
 // Its text is JSON. As a field of something that is stored as JSON it is an object.
 type State struct{ m *memory }
@@ -172,7 +178,8 @@ type Result struct {
 	State State
 	// NotModified: the subscription document has not changed; nothing was read.
 	NotModified bool
-	// Ended: the subscription document answered 410; the feed has ended.
+	// Ended: the subscription document answered 410; the feed has ended. That is no
+	// error.
 	Ended bool
 	// FeedID is the atom:id of the subscription document, "" when it has none.
 	FeedID string
@@ -184,7 +191,7 @@ type Result struct {
 	// it began.
 	Full bool
 	// Documents counts those read to their end, those before the walk was broken off
-	// included.
+	// included. After a break it leaves out the one of the loop's last turn.
 	Documents int
 	// Entries counts those of these documents, bad and historical ones included,
 	// and TotalResults is how many there are by the feed's own word, 0 when it does
@@ -200,8 +207,8 @@ type Result struct {
 	// Lost: the chain ended while everything in it was later than the mark of State.
 	// Archives are missing at its end; deletions may be lost.
 	Lost bool
-	// Gap is the archive document that is missing; nil when none is. What is newer
-	// was read, the mark stays.
+	// Gap is the archive document that is missing; nil when none is. That is no
+	// error: what is newer was read, and the mark stays.
 	Gap *Gap
 }
 
@@ -259,7 +266,7 @@ type Document struct {
 	// Date is the answer's Date, else the walk's clock, in UTC.
 	Date time.Time
 
-	// Smallest and Largest are the earliest and latest stamps read so far, zero
+	// Smallest and Largest are the earliest and latest Updated read so far, zero
 	// before the first. Largest leaves out what is Late.
 	Smallest, Largest time.Time
 	// Active, Deletions and Bad count the entries read so far.
@@ -327,9 +334,8 @@ func (d *Document) AppendEntry(b []byte) []byte { return d.reader.AppendEntry(b)
 // Frame makes a document of entries of this one, see Reader.Frame.
 func (d *Document) Frame(entries ...[]byte) []byte { return d.reader.Frame(entries...) }
 
-// Late reports whether a stamp lies after the answer's date, so that it must not
-// become the mark. Date has whole seconds: a stamp within its second is not
-// late.
+// Late reports whether an Updated lies after the answer's Date, so that it must not
+// become the mark. Date has whole seconds: what lies within its second is not late.
 func (d *Document) Late(stamp time.Time) bool { return d.answer.Late(stamp) }
 
 // Complete reports whether the document is a complete enumeration, so that absence

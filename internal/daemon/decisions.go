@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/submit"
+	"github.com/pmh-bridge/bridge/internal/ingest"
 )
 
 // Decisions on submissions are made by a person, or by a program, with bridge
@@ -24,7 +24,7 @@ import (
 // decides itself.
 
 // Settlement is what an operator has learned about a submission in doubt.
-type Settlement = submit.Settlement
+type Settlement = ingest.Settlement
 
 // Decision settles a submission, sends submissions again, or withdraws a record.
 type Decision struct {
@@ -83,7 +83,7 @@ func (b *Bridge) Decide(ctx context.Context, d Decision) (DecisionResult, error)
 		return DecisionResult{}, fmt.Errorf("submission %d belongs to set %s, which is not configured as a SIP service: give its configuration with --config", d.ID, s.Set)
 	}
 	if d.Settle == nil {
-		return DecisionResult{}, v.server.Decide(ctx, submit.Verdict{ID: d.ID, Accept: d.Accept, Assigned: d.Assigned, Reason: d.Reason, Replace: d.Replace})
+		return DecisionResult{}, v.server.Decide(ctx, ingest.Verdict{ID: d.ID, Accept: d.Accept, Assigned: d.Assigned, Reason: d.Reason, Replace: d.Replace})
 	}
 	before, err := v.server.Settle(ctx, d.ID, *d.Settle)
 	if err != nil || before.State != event.StateAccepted {

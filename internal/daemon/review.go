@@ -8,7 +8,7 @@ import (
 	"io/fs"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/submit"
+	"github.com/pmh-bridge/bridge/internal/ingest"
 )
 
 // Replaces returns the last event of the record that a submission under review would
@@ -19,7 +19,7 @@ func (b *Bridge) Replaces(ctx context.Context, s *event.Submission) (*event.Even
 	if err != nil {
 		return nil, err
 	}
-	identifier, err := submit.IdentifierOf(ctx, b.Log, set.Feed, s)
+	identifier, err := ingest.IdentifierOf(ctx, b.Log, set.Feed, s)
 	if err != nil {
 		return nil, err
 	}

@@ -16,10 +16,11 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/delivery"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/fetch"
+	"github.com/pmh-bridge/bridge/internal/ingest"
 	"github.com/pmh-bridge/bridge/internal/limit"
-	"github.com/pmh-bridge/bridge/internal/submit"
 	"github.com/pmh-bridge/bridge/sip"
 	"github.com/pmh-bridge/bridge/sip/mail"
 )
@@ -34,14 +35,14 @@ const servicePath = "/sip/"
 // sipState is all that the Bridge does with the Simple Ingest Protocol.
 type sipState struct {
 	services   []*service
-	submitters []*submit.Submitter
+	submitters []*delivery.Submitter
 	// reload is sent to when submissions were put back into the queue of a submitter,
 	// by its place in submitters.
 	reload []chan struct{}
 	// importPending is sent to when a record of a target was accepted.
 	importPending map[event.SourceID]chan struct{}
-	expiry        submit.Expiry
-	notifier      *submit.Notifier
+	expiry        delivery.Expiry
+	notifier      *delivery.Notifier
 	log           stoppable
 	mails         []mailRoom
 	// turns lets as many messages of strangers be read at once as there are cores.
@@ -57,7 +58,7 @@ type service struct {
 	set     string
 	source  *Source // nil where a set has targets only
 	config  *config.SIP
-	server  *submit.Server
+	server  *ingest.Server
 	handler *sip.Handler
 	// wake is sent to when observations wait for their content.
 	wake chan struct{}
@@ -69,7 +70,7 @@ func (b *Bridge) openSIP(ctx context.Context) error {
 	b.sip.log.Log = b.Log
 	b.sip.turns = make(chan struct{}, runtime.GOMAXPROCS(0))
 	b.sip.importPending = map[event.SourceID]chan struct{}{}
-	b.sip.notifier = &submit.Notifier{Store: &b.sip.log, HTTP: b.notifyClient, Mail: b.mailer(), Now: b.opt.Now, Log: b.opt.Logger}
+	b.sip.notifier = &delivery.Notifier{Store: &b.sip.log, HTTP: b.notifyClient, Mail: b.mailer(), Now: b.opt.Now, Log: b.opt.Logger}
 	for i := range b.Config.Sets {
 		s := &b.Config.Sets[i]
 		var own *Source
@@ -132,7 +133,7 @@ func (b *Bridge) openService(ctx context.Context, s *config.Set, own *Source, c 
 		return err
 	}
 	v := &service{set: s.Name, source: own, config: c, wake: make(chan struct{}, 1)}
-	v.server = &submit.Server{
+	v.server = &ingest.Server{
 		Set: s.Name, Feed: stored.Feed, Content: stored.Content, Store: &b.sip.log, Contents: records{contents{b.Contents}},
 		Endpoint: func() string { return b.sip.base + servicePath + s.Name }, Recipient: b.mayNotify,
 		Targets: len(s.Submit) > 0, ImportPending: b.sip.owe,
@@ -184,14 +185,14 @@ func (b *Bridge) unownedSource(ctx context.Context, set, url string) (event.Sour
 }
 
 // configureServer gives a Server what the configuration of its Source says.
-func (b *Bridge) configureServer(d *submit.Server, c *config.SIP) error {
-	d.Mode, d.RecordURL, d.Deadline = submit.Mode(c.Mode), c.RecordURL, c.Deadline
+func (b *Bridge) configureServer(d *ingest.Server, c *config.SIP) error {
+	d.Mode, d.RecordURL, d.Deadline = ingest.Mode(c.Mode), c.RecordURL, c.Deadline
 	d.Formats = formatsOf(c.Formats)
-	if b.Config.Mail.From == "" && (d.Mode == submit.Review || d.Mode == submit.Gateway) {
+	if b.Config.Mail.From == "" && (d.Mode == ingest.Review || d.Mode == ingest.Gateway) {
 		d.Recipient = b.mayNotifyByWeb
 	}
 	a := c.Access
-	d.Access = submit.Access{Kind: a.Kind, Token: a.Token.Reveal(), User: a.User, Password: a.Password.Reveal(), Addresses: a.Addresses}
+	d.Access = ingest.Access{Kind: a.Kind, Token: a.Token.Reveal(), User: a.User, Password: a.Password.Reveal(), Addresses: a.Addresses}
 	if c.Upstream != "" {
 		client := b.sipClient(b.newGuard(b.typed(c.Upstream)), c.Upstream)
 		client.User, client.Password = c.User, c.Password.Reveal()
@@ -204,7 +205,7 @@ func (b *Bridge) configureServer(d *submit.Server, c *config.SIP) error {
 	if err != nil {
 		return err
 	}
-	d.Validate = submit.NewXMLLint(lint, c.Schemas)
+	d.Validate = ingest.NewXMLLint(lint, c.Schemas)
 	return nil
 }
 
@@ -226,8 +227,8 @@ func (b *Bridge) openTarget(ctx context.Context, s *config.Set, i int, v *servic
 	}
 	client := b.sipClient(b.newGuard(b.typed(t.URL)), t.URL)
 	client.User, client.Password = t.User, t.Password.Reveal()
-	o := &submit.Submitter{
-		Set: s.Name, Source: id, URL: t.URL, Store: &b.sip.log, Events: b.Log, Contents: v.server.Contents, Server: client,
+	o := &delivery.Submitter{
+		Set: s.Name, Source: id, URL: t.URL, Store: &b.sip.log, Events: b.Log, Contents: records{contents{b.Contents}}, Server: client,
 		Formats: formatsOf(t.Formats), Sequence: cmp.Or(t.Sequence, s.Name), Recipient: b.recipientOf(s.Name, t.Recipient),
 		Deadline: t.Deadline, Every: t.Every, Workers: t.Workers, SkipProperties: t.SkipProperties, Fatal: isStopped,
 		Now: b.opt.Now, Log: b.opt.Logger,
@@ -261,10 +262,10 @@ func (x *sipState) owe(target event.SourceID) {
 }
 
 // into returns what takes accepted records into another set.
-func (b *Bridge) into(set string) (submit.Importer, error) {
+func (b *Bridge) into(set string) (delivery.Importer, error) {
 	for _, s := range b.Sources {
 		if s.Set == set && s.Kind == config.KindSIP {
-			return &submit.SetImporter{Store: &b.sip.log, Events: b.Log, Source: s.ID, URL: s.URL}, nil
+			return &delivery.SetImporter{Store: &b.sip.log, Events: b.Log, Source: s.ID, URL: s.URL}, nil
 		}
 	}
 	return nil, fmt.Errorf("into names set %q, which has no SIP Source", set)
@@ -308,7 +309,7 @@ func (b *Bridge) typed(host string) fetch.Reach {
 }
 
 // mailer sends mail; nil where there is no address that it could come from.
-func (b *Bridge) mailer() submit.Mailer {
+func (b *Bridge) mailer() delivery.Mailer {
 	m := b.Config.Mail
 	if m.From == "" {
 		return nil

@@ -10,18 +10,19 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/delivery"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/ingest"
 	"github.com/pmh-bridge/bridge/internal/status"
-	"github.com/pmh-bridge/bridge/internal/submit"
 )
 
 // Trouble is how an ingest server fails that a set's records go to.
-type Trouble = submit.Trouble
+type Trouble = delivery.Trouble
 
 // Trouble returns how a target fails, nil when it answers. Again is zero when that
 // moment has passed.
 func (b *Bridge) Trouble(target *eventlog.Source) (*Trouble, error) {
-	t, err := submit.StoredTrouble(&target.Progress)
+	t, err := delivery.StoredTrouble(&target.Progress)
 	if err != nil {
 		return nil, fmt.Errorf("set %s, target %s: %w", target.Set, Redact(target.URL), err)
 	}
@@ -164,7 +165,7 @@ func (b *Bridge) troubled(ctx context.Context, set string) ([]event.Submission, 
 func (b *Bridge) rejections(ctx context.Context, set string) ([]event.Submission, error) {
 	const looked = 2000
 	own := b.service(set)
-	if own == nil || own.server.Mode != submit.Library && own.server.Mode != submit.Recipient {
+	if own == nil || own.server.Mode != ingest.Library && own.server.Mode != ingest.Recipient {
 		return nil, nil // all others have one
 	}
 	last, err := b.Log.LastSeq(ctx)
@@ -216,9 +217,9 @@ func (b *Bridge) decider(ctx context.Context, set string) (func(*event.Submissio
 			return n.SourceIdentifier == s.SourceIdentifier && n.Reason == s.Reason
 		}
 		switch {
-		case own == nil, s.ID != 0 && (own.server.Mode != submit.Review || s.Source != own.server.Source):
+		case own == nil, s.ID != 0 && (own.server.Mode != ingest.Review || s.Source != own.server.Source):
 			return status.DecidedThere
-		case s.ID == 0 && (own.server.Mode == submit.Recipient || slices.ContainsFunc(told, isTold)):
+		case s.ID == 0 && (own.server.Mode == ingest.Recipient || slices.ContainsFunc(told, isTold)):
 			return status.DecidedElsewhere
 		}
 		return status.DecidedHere

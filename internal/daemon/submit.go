@@ -6,18 +6,19 @@ import (
 	"log/slog"
 	"net/url"
 
+	"github.com/pmh-bridge/bridge/internal/delivery"
 	"github.com/pmh-bridge/bridge/internal/fetch"
-	"github.com/pmh-bridge/bridge/internal/submit"
+
 	"github.com/pmh-bridge/bridge/sip"
 )
 
 type (
 	// Files says how documents are submitted.
-	Files = submit.Files
+	Files = delivery.Files
 	// File is a document to be submitted.
-	File = submit.File
+	File = delivery.File
 	// FileResult is what has become of it.
-	FileResult = submit.FileResult
+	FileResult = delivery.FileResult
 )
 
 // IngestServer is where documents are submitted to.
@@ -42,7 +43,7 @@ func (e *RequestError) Unwrap() error { return e.Err }
 
 // Submit submits files to a server, which the operator has typed, and reports on
 // each in their order. It needs no data folder. how.Server is not used. A
-// *RequestError comes before anything is sent; see submit.Files.Submit for the
+// *RequestError comes before anything is sent; see delivery.Files.Submit for the
 // others.
 func (s *IngestServer) Submit(ctx context.Context, how Files, files []File, report func(FileResult)) error {
 	u, err := url.Parse(s.URL)

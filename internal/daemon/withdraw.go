@@ -9,7 +9,7 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
-	"github.com/pmh-bridge/bridge/internal/submit"
+	"github.com/pmh-bridge/bridge/internal/ingest"
 )
 
 // withdraw carries out the decision to withdraw a record. What it needs to know is
@@ -19,7 +19,7 @@ func (b *Bridge) withdraw(ctx context.Context, d Decision) error {
 	if err != nil {
 		return err
 	}
-	desk := submit.Server{Set: d.Set, Source: src.ID, URL: src.URL, Store: &b.sip.log, Now: b.opt.Now, Log: b.opt.Logger}
+	desk := ingest.Server{Set: d.Set, Source: src.ID, URL: src.URL, Store: &b.sip.log, Now: b.opt.Now, Log: b.opt.Logger}
 	return desk.Withdraw(ctx, d.Withdraw, d.Reason)
 }
 

@@ -1,0 +1,144 @@
+package delivery
+
+import (
+	"context"
+	"log/slog"
+	"math"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/submission"
+)
+
+// Expiry ends what reaches its deadline at targets that the log knows and that are
+// not configured any more. Nothing is sent to them: what waits there is sent when
+// they are configured again, but what may have been taken, or was accepted
+// provisionally, becomes unresolved. Their notifications still count.
+type Expiry struct {
+	Store   Store
+	Targets []event.SourceID
+	// Fatal tells that after this failure of the log no other call can succeed;
+	// nil is never.
+	Fatal func(error) bool
+	// Now is the clock; nil is time.Now.
+	Now func() time.Time
+	// Log is told of failures; nil is silence.
+	Log *slog.Logger
+}
+
+// pageLimit is how many submissions are read at a time.
+const pageLimit = 1000
+
+// expiryPeriod is how long a deadline may be passed before anybody looks.
+const expiryPeriod = time.Hour
+
+// Run looks at the deadlines, now and each hour, until ctx has ended. The error is
+// nil, or Fatal.
+func (f *Expiry) Run(ctx context.Context) error {
+	for rest := storeFirst; ctx.Err() == nil; {
+		wait := expiryPeriod
+		if err := f.expire(ctx); err != nil && ctx.Err() == nil {
+			if f.Fatal != nil && f.Fatal(err) {
+				return err
+			}
+			wait, rest = rest, min(2*rest, storeLongest)
+			if f.Log != nil {
+				f.Log.Error("what waits for former targets waits for the log", "error", err, "again_in", wait)
+			}
+		} else {
+			rest = storeFirst
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+	}
+	return nil
+}
+
+// expire ends what has reached its deadline.
+func (f *Expiry) expire(ctx context.Context) error {
+	now := time.Now
+	if f.Now != nil {
+		now = f.Now
+	}
+	at := now()
+	for _, target := range f.Targets {
+		err := Expire(ctx, f.Store, target, []event.State{event.StateWaiting, event.StateProvisional}, at, func(updates []event.SubmissionUpdate) error {
+			// An update that is stale has lost to a disposition.
+			_, err := f.Store.Append(ctx, &event.Batch{Source: target, Mode: event.ModeSubmission, Submissions: &event.SubmissionBatch{Updates: updates}})
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Due reads the submissions that are due.
+type Due interface {
+	// SubmissionsDue returns those of a Source in a state that are due at a time,
+	// the longest due first, after the Due and ID of another one (nil: all), and no
+	// more than limit.
+	SubmissionsDue(ctx context.Context, source event.SourceID, state event.State, at event.Micros, after *event.Submission, limit int) ([]event.Submission, error)
+}
+
+// Expire ends the submissions of a Source in some states that have reached their
+// deadline. Nothing is due after its deadline, so it reads only what is due, a page at
+// a time, and nothing twice.
+func Expire(ctx context.Context, store Due, source event.SourceID, states []event.State, now time.Time, commit func([]event.SubmissionUpdate) error) error {
+	for _, state := range states {
+		var last *event.Submission
+		for {
+			page, err := store.SubmissionsDue(ctx, source, state, event.MicrosOf(now), last, pageLimit)
+			if err != nil {
+				return err
+			}
+			if err := applyToAll(page, submission.Expire{}, now, commit); err != nil {
+				return err
+			}
+			if len(page) < pageLimit {
+				break
+			}
+			last = &page[len(page)-1]
+		}
+	}
+	return nil
+}
+
+// LimitWaits shortens the waits in some states that are longer than a deadline by
+// now: the deadline was longer when they began, or the clock was ahead.
+func LimitWaits(ctx context.Context, store Due, source event.SourceID, states []event.State, now time.Time, deadline time.Duration, commit func([]event.SubmissionUpdate) error) error {
+	for _, state := range states {
+		last := &event.Submission{Due: event.MicrosOf(now.Add(deadline)), ID: math.MaxInt64}
+		for {
+			page, err := store.SubmissionsDue(ctx, source, state, math.MaxInt64, last, pageLimit)
+			if err != nil {
+				return err
+			}
+			if err := applyToAll(page, submission.LimitWait{Deadline: deadline}, now, commit); err != nil {
+				return err
+			}
+			if len(page) < pageLimit {
+				break
+			}
+			last = &page[len(page)-1]
+		}
+	}
+	return nil
+}
+
+// applyToAll commits what an input changes of some submissions.
+func applyToAll(page []event.Submission, in submission.Input, now time.Time, commit func([]event.SubmissionUpdate) error) error {
+	var updates []event.SubmissionUpdate
+	for i := range page {
+		if s, effects := submission.Apply(page[i], in, now); effects.Changed {
+			updates = append(updates, event.SubmissionUpdate{Submission: s})
+		}
+	}
+	if len(updates) == 0 {
+		return nil
+	}
+	return commit(updates)
+}

@@ -1,0 +1,88 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/sip"
+)
+
+// Of what waits for a target that is not configured any more, that ends which may
+// have arrived, at its deadline; the rest is sent when the target is back. A log
+// that fails is waited for.
+func TestFormer(t *testing.T) {
+	down, lost := callFailures(t)
+	inBubble(t, func(t *testing.T, h *outboxHouse) {
+		h.library.answer = func(_ int, r *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
+			switch *r.Source.Identifier {
+			case "urn:a":
+				return nil, lost
+			case "urn:b":
+				return &sip.Disposition{Outcome: sip.ProvisionallyAccepted}, nil
+			}
+			return nil, down
+		}
+		h.keep([2]string{"urn:a", "1"})
+		h.keep([2]string{"urn:b", "1"})
+		h.keep([2]string{"urn:c", "1"})
+		stop := h.start(h.outbox(func(o *Submitter) { o.Workers = 1 }))
+		synctest.Wait()
+		stop()
+		states := func() (out [3]event.State) {
+			for i, s := range h.rows() {
+				out[i] = s.State
+			}
+			return out
+		}
+		f := &Expiry{Store: h.store, Targets: []event.SourceID{h.target}}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- f.Run(ctx) }()
+		time.Sleep(DefaultDeadline - time.Hour)
+		synctest.Wait()
+		if got, want := states(), [3]event.State{event.StateWaiting, event.StateProvisional, event.StateWaiting}; got != want {
+			t.Errorf("before the deadline: %v, want %v", got, want)
+		}
+		h.store.before.Store(3)
+		time.Sleep(3 * time.Hour)
+		synctest.Wait()
+		if got, want := states(), [3]event.State{event.StateUnresolved, event.StateUnresolved, event.StateWaiting}; got != want {
+			t.Errorf("after it: %v, want %v", got, want)
+		}
+		if s := h.rows()[0]; s.Due != 0 || s.Deadline != 0 || s.Tries != 1 {
+			t.Errorf("%+v", s)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("it ended with %v", err)
+		}
+		h.library.answer = nil
+		stop = h.start(h.outbox(nil))
+		synctest.Wait()
+		stop()
+		if got := states(); got[2] != event.StateAccepted {
+			t.Errorf("when the target is back: %v", got)
+		}
+	})
+}
+
+// When nothing can be written any more, Run says so.
+func TestFormerFatal(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *outboxHouse) {
+		h.library.answer = provisionally
+		h.keep([2]string{"urn:a", "1"})
+		stop := h.start(h.outbox(nil))
+		synctest.Wait()
+		stop()
+		time.Sleep(DefaultDeadline)
+		h.store.before.Store(1)
+		f := &Expiry{Store: h.store, Targets: []event.SourceID{h.target}, Fatal: func(err error) bool { return errors.Is(err, errBroken) }}
+		if err := f.Run(t.Context()); !errors.Is(err, errBroken) {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}

@@ -1,0 +1,266 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/testenv"
+	"github.com/pmh-bridge/bridge/sip"
+	"github.com/pmh-bridge/bridge/sip/mail"
+)
+
+// crowd is a recipient that wants one notice at a time.
+type crowd struct {
+	recipients
+	now, most atomic.Int32 // of all recipients
+	t         *testing.T
+	order     map[string][]string
+	inside    map[string]bool
+}
+
+func (c *crowd) Notify(_ context.Context, caller sip.Caller, d *sip.Disposition) error {
+	if n := c.now.Add(1); n > c.most.Load() {
+		c.most.Store(n)
+	}
+	defer c.now.Add(-1)
+	c.mu.Lock()
+	if c.inside[caller.Token] {
+		c.t.Errorf("two notices at once for %s", caller.Token)
+	}
+	c.inside[caller.Token] = true
+	c.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.inside[caller.Token] = false
+	c.order[caller.Token] = append(c.order[caller.Token], *d.Source.Identifier)
+	return nil
+}
+
+func newCrowd(t *testing.T) (*crowd, string) {
+	c := &crowd{t: t, order: map[string][]string{}, inside: map[string]bool{}}
+	handler := &sip.Handler{Backend: c, Offers: sip.Operations{Notify: true}}
+	return c, serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handler.Serve(w, r, strings.TrimPrefix(r.URL.Path, "/")) }))
+}
+
+// runUntil runs a Notifier until what tells so.
+func runUntil(t *testing.T, p *Notifier, done <-chan struct{}) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx) }()
+	select {
+	case <-done:
+	case <-time.After(3 * time.Minute):
+		t.Error("it takes too long")
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestThousandNotices(t *testing.T) {
+	testenv.Heavy(t)
+	for _, recipients := range []int{10, 3} {
+		t.Run(fmt.Sprint(recipients, " recipients"), func(t *testing.T) {
+			h := newNotifyHarness(t)
+			c, url := newCrowd(t)
+			want := map[string][]string{}
+			for i := range 1000 {
+				box := fmt.Sprint("box-", i%recipients)
+				want[box] = append(want[box], fmt.Sprint(i))
+			}
+			for box, ids := range want {
+				h.owe(url+"/"+box, ids...)
+			}
+			p := h.postOf(&life{})
+			store := &counting{Store: p.Store, left: 1000, done: make(chan struct{}), each: p.Wake}
+			p.Store = store
+			runUntil(t, p, store.done)
+			for box, ids := range want {
+				if !slices.Equal(c.order[box], ids) {
+					t.Errorf("%s got %v", box, c.order[box])
+				}
+			}
+			if n := len(h.in(event.DeliveryDone)); n != 1000 {
+				t.Errorf("%d are delivered", n)
+			}
+			if n := c.most.Load(); n > 8 {
+				t.Errorf("%d at once", n)
+			}
+			h.verified()
+		})
+	}
+}
+
+// counting closes done when so many notices have been delivered.
+type counting struct {
+	Store
+	left int
+	done chan struct{}
+	each func() // after each commit
+}
+
+func (c *counting) Append(ctx context.Context, b *event.Batch) (event.Appended, error) {
+	out, err := c.Store.Append(ctx, b)
+	if err != nil {
+		return out, err
+	}
+	c.each()
+	for _, n := range b.Submissions.Outgoing {
+		if n.State == event.DeliveryDone {
+			c.left--
+		}
+	}
+	if c.left == 0 {
+		c.left = -1
+		close(c.done)
+	}
+	return out, nil
+}
+
+// A recipient with very many notices, which takes its time, does not keep others
+// from theirs.
+func TestManyNoticesHideNoOthers(t *testing.T) {
+	testenv.Heavy(t)
+	h := newNotifyHarness(t)
+	release := make(chan struct{})
+	slow := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		<-release
+		(&sip.Handler{Backend: h.boxes, Offers: sip.Operations{Notify: true}}).ServeHTTP(w, r)
+	}))
+	var ids []string
+	for i := range maxPerHost + 1000 {
+		ids = append(ids, fmt.Sprint("slow-", i))
+	}
+	h.owe(slow, ids...)
+	h.clock.advance(time.Second)
+	h.owe(h.boxURL, "other")
+	done := make(chan struct{})
+	h.boxes.refuse = func(d *sip.Disposition) error {
+		if *d.Source.Identifier == "other" {
+			close(done)
+		}
+		return nil
+	}
+	runUntil(t, h.postOf(&life{}), done)
+	close(release)
+}
+
+// weighed tells how many notices it has given out at a time, and in all.
+type weighed struct {
+	Store
+	mu        sync.Mutex
+	most, all int
+}
+
+func (w *weighed) OutgoingDue(ctx context.Context, due event.Micros, after *event.OutgoingNotification, limit int) ([]event.OutgoingNotification, error) {
+	page, err := w.Store.OutgoingDue(ctx, due, after, limit)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.most, w.all = max(w.most, len(page)), w.all+len(page)
+	return page, err
+}
+
+// Of notices that wait nothing is kept that strangers have written; they are read
+// when it is their turn.
+func TestWaitingNoticesTakeNoMemory(t *testing.T) {
+	testenv.Heavy(t)
+	h := newNotifyHarness(t)
+	const n = 1000
+	long := "/" + strings.Repeat("x", 8000)
+	for i := range n / 100 {
+		var ids []string
+		for j := range 100 {
+			ids = append(ids, fmt.Sprint(i*100+j))
+		}
+		h.owe(h.boxURL+long+fmt.Sprint(i), ids...)
+	}
+	p := h.postOf(&life{})
+	w := &weighed{Store: p.Store}
+	p.Store = w
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	r := newNotifyLoop(p)
+	h.do(r.load(t.Context()))
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if held := int64(after.HeapAlloc) - int64(before.HeapAlloc); held > 2<<20 || r.total != n {
+		t.Errorf("%d tickets of notices with 8 KB each hold %d KiB", r.total, held>>10)
+	}
+	if w.most > notifyPage || w.all != n {
+		t.Errorf("%d notices were read, up to %d at a time", w.all, w.most)
+	}
+	r.deliverDue()
+	if left := h.notices(); len(left) != 0 {
+		t.Errorf("%d wait", len(left))
+	}
+}
+
+// However many hosts there are, and however many notices to one: what is kept is
+// bounded, and of each host there is something.
+func TestTicketsAreBounded(t *testing.T) {
+	testenv.Heavy(t)
+	q := newHostQueues(8)
+	q.clear(time.Time{})
+	for i := range 4 * maxQueued {
+		host := min(i%100, 40) // most are for one
+		if i%100 == 99 {
+			host = i
+		}
+		q.add(&event.OutgoingNotification{ID: int64(i + 1), Due: 1, Recipient: fmt.Sprintf("http://h%d.example/%d", host, i)})
+	}
+	if q.total > maxQueued || len(q.hosts) != 41+4*maxQueued/100 || len(q.order) != len(q.hosts) {
+		t.Errorf("%d tickets, %d hosts, %d of them have a turn", q.total, len(q.hosts), len(q.order))
+	}
+	kept := 0
+	for _, l := range q.hosts {
+		kept += len(l.due)
+	}
+	if big := q.hosts[hostKeyOf("http://h40.example")]; kept != q.total || len(big.due) != q.perHost || !big.truncated {
+		t.Errorf("%d tickets are there, counted are %d; of the host with most %d of %d, cut %v", kept, q.total, len(big.due), q.perHost, big.truncated)
+	}
+	for i := range 2 * maxQueued {
+		q.add(&event.OutgoingNotification{ID: int64(i), Due: 1, Recipient: fmt.Sprintf("http://other%d.example/", i)})
+	}
+	if q.total != maxQueued || q.perHost != 1 || !q.truncated {
+		t.Errorf("%d tickets, %d of one host, cut %v", q.total, q.perHost, q.truncated)
+	}
+}
+
+// What a clock that was ahead has put off for years is due.
+func TestNoticeOfAWrongClock(t *testing.T) {
+	h := newNotifyHarness(t)
+	fail := true
+	p := h.postOf(&life{})
+	p.Mail = mailerFunc(func(context.Context, *mail.Mail) error {
+		if fail {
+			return errors.New("not now")
+		}
+		return nil
+	})
+	const ahead = 10 * 365 * 24 * time.Hour
+	h.clock.advance(ahead)
+	h.owe("mailto:maps@maps.example", "1")
+	drive(p)
+	h.clock.advance(-ahead)
+	if due := h.in(event.DeliveryWaiting)[0].Due.Time(); due.Sub(h.clock.now()) < ahead {
+		t.Fatalf("due %v", due)
+	}
+	fail = false
+	drive(p)
+	if got := h.in(event.DeliveryDone); len(got) != 1 {
+		t.Errorf("waiting: %+v", h.in(event.DeliveryWaiting))
+	}
+}

@@ -1,0 +1,135 @@
+package delivery
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/sip"
+)
+
+// roundTrip is a network that is a function.
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// taken is a recipient's acknowledgement.
+func taken(r *http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusAccepted, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("")), Request: r}, nil
+}
+
+// posting runs a Notifier over a network until the test ends.
+func (h *notifyHarness) posting(network roundTrip) *Notifier {
+	p := &Notifier{Store: h.log, Now: h.now, HTTP: func(recipient string) *sip.HTTPClient {
+		return &sip.HTTPClient{URL: recipient, HTTP: &http.Client{Transport: network}}
+	}}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx) }()
+	h.t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			h.t.Error(err)
+		}
+	})
+	return p
+}
+
+// D75: recipients that never answer, however many hosts they are on, do not keep the
+// senders from others.
+func TestTarpitsHoldNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newBubbleNotifyHarness(t)
+		var mu sync.Mutex
+		hanging, most := 0, 0
+		const tarpits = 150
+		for i := range tarpits {
+			h.owe(fmt.Sprintf("http://tarpit-%d.example/", i), fmt.Sprint(i))
+		}
+		good := make(chan time.Time, 1)
+		begin := time.Now()
+		p := h.posting(func(r *http.Request) (*http.Response, error) {
+			if !strings.HasPrefix(r.URL.Host, "tarpit") {
+				good <- time.Now()
+				return taken(r)
+			}
+			mu.Lock()
+			hanging++
+			most = max(most, hanging)
+			mu.Unlock()
+			<-r.Context().Done()
+			mu.Lock()
+			hanging--
+			mu.Unlock()
+			return nil, r.Context().Err()
+		})
+		time.Sleep(20 * time.Second)
+		h.owe("http://good.example/", fmt.Sprint(tarpits))
+		p.Wake()
+		// Its turn comes when each of the others has had a sender for a moment, which
+		// keep it for a minute else.
+		if took := (<-good).Sub(begin) - 20*time.Second; took > tarpits*slowAfter/4 {
+			t.Errorf("who answers was called after %v", took)
+		}
+		time.Sleep(2 * time.Minute)
+		mu.Lock()
+		defer mu.Unlock()
+		if most > maxSlow+16 || most <= 8 {
+			t.Errorf("%d were waited for at once", most)
+		}
+	})
+}
+
+// D75: what hits a defect of ours is tried again, and neither the process nor the
+// other notices come to harm.
+func TestPanicInADelivery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newBubbleNotifyHarness(t)
+		h.owe("http://evil.example/", fmt.Sprint(1))
+		h.owe("http://good.example/", fmt.Sprint(2))
+		good := make(chan struct{}, 1)
+		h.posting(func(r *http.Request) (*http.Response, error) {
+			if r.URL.Host == "evil.example" {
+				panic("a parser's defect")
+			}
+			good <- struct{}{}
+			return taken(r)
+		})
+		<-good
+		time.Sleep(time.Second)
+		synctest.Wait()
+		left := h.notices()
+		if len(left) != 1 || left[0].Recipient != "http://evil.example/" || left[0].Tries != 1 || !strings.Contains(left[0].Reason, "defect") {
+			t.Errorf("notices %+v", left)
+		}
+	})
+}
+
+// D75: the same when a record is submitted, or due work is done.
+func TestPanicInASubmission(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *outboxHouse) {
+		h.keep([2]string{"urn:a", "evil"}, [2]string{"urn:b", ""})
+		server := beforehand{h.library, func(r *sip.Request) error {
+			if *r.Source.Identifier == "urn:a" {
+				panic("a parser's defect")
+			}
+			return nil
+		}}
+		stop := h.start(h.outbox(func(o *Submitter) { o.Server = server }))
+		defer stop()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		for _, s := range h.rows() {
+			if want := map[string]event.State{"urn:a": event.StateWaiting, "urn:b": event.StateAccepted}[s.Record]; s.State != want {
+				t.Errorf("%s is %s (%s)", s.Record, s.State, s.Reason)
+			}
+		}
+	})
+}

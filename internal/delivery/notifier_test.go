@@ -1,0 +1,402 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/testenv"
+	"github.com/pmh-bridge/bridge/sip"
+	"github.com/pmh-bridge/bridge/sip/mail"
+)
+
+// drive delivers what is due now, in a process of its own.
+func drive(p *Notifier) { newNotifyLoop(p).deliverDue() }
+
+// deliverDue delivers what is due now.
+func (r *notifyLoop) deliverDue() {
+	ctx := context.Background()
+	r.stale, r.loadedAt = true, time.Time{}
+	for r.step(ctx); r.senderCount > 0; r.step(ctx) {
+		r.takeResults(<-r.results)
+	}
+}
+
+// A recipient that is down is asked ever later, and gets its notice in the end.
+func TestRecipientIsDownForADay(t *testing.T) {
+	h := newNotifyHarness(t)
+	var up atomic.Bool
+	var tries atomic.Int32
+	box := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		tries.Add(1)
+		if !up.Load() {
+			panic(http.ErrAbortHandler)
+		}
+		(&sip.Handler{Backend: h.boxes, Offers: sip.Operations{Notify: true}}).ServeHTTP(w, r)
+	}))
+	h.owe(box, "1")
+	p := h.postOf(&life{})
+	start := h.clock.now()
+	var waits []string
+	for h.clock.now().Sub(start) < 24*time.Hour {
+		drive(p)
+		n := h.in(event.DeliveryWaiting)[0]
+		wait := n.Due.Time().Sub(h.clock.now())
+		waits = append(waits, wait.String())
+		if n.Tries != len(waits) || n.Reason == "" || strings.Contains(n.Reason, box) {
+			t.Errorf("%+v", n)
+		}
+		h.clock.advance(wait - time.Microsecond)
+		drive(p)
+		if int(tries.Load()) != len(waits) {
+			t.Fatalf("tried before it was due: %d times", tries.Load())
+		}
+		h.clock.advance(time.Microsecond)
+	}
+	if got := strings.Join(waits, " "); got != "1m0s 2m0s 4m0s 8m0s 16m0s 32m0s 1h4m0s 2h8m0s 4h16m0s 6h0m0s 6h0m0s 6h0m0s" {
+		t.Errorf("waits %s", got)
+	}
+	up.Store(true)
+	drive(p)
+	if n := h.in(event.DeliveryDone); len(n) != 1 || n[0].Due != 0 || n[0].Reason != "" {
+		t.Errorf("%+v", n)
+	}
+	if got := h.boxes.of("1"); len(got) != 1 {
+		t.Errorf("notified %d times", len(got))
+	}
+	h.verified()
+}
+
+func TestNoticeExpires(t *testing.T) {
+	h := newNotifyHarness(t)
+	h.owe("http://"+testenv.Nobody(t), "1", "2", "3")
+	p := h.postOf(&life{})
+	start := h.clock.now()
+	for len(h.in(event.DeliveryWaiting)) > 0 {
+		drive(p)
+		if left := h.notices(); len(left) > 0 {
+			h.clock.advance(left[0].Due.Time().Sub(h.clock.now()))
+		}
+		if h.clock.now().Sub(start) > 6*24*time.Hour {
+			t.Fatal("after six days it still waits")
+		}
+	}
+	if d := h.clock.now().Sub(start); d != 5*24*time.Hour {
+		t.Errorf("given up after %v", d)
+	}
+	expired := h.in(event.DeliveryExpired)
+	if len(expired) != 3 || expired[2].Tries < 20 || !strings.Contains(expired[0].Reason, "refused") {
+		t.Errorf("%+v", expired)
+	}
+	h.verified()
+}
+
+func TestRecipientAnswers(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		err   error
+		want  event.DeliveryState
+		after time.Duration
+	}{
+		{"fault Client", &sip.Fault{Code: sip.Client, Text: "no such submission"}, event.DeliveryRefused, 0},
+		{"fault Server", &sip.Fault{Code: sip.Server, Text: "full"}, event.DeliveryWaiting, time.Minute},
+		{"fault VersionMismatch", &sip.Fault{Code: sip.VersionMismatch, Text: "what"}, event.DeliveryWaiting, time.Minute},
+		{"status 403", &sip.Denied{Status: 403, Reason: "not you"}, event.DeliveryWaiting, time.Minute},
+		{"status 429", &sip.Denied{Status: 429, Reason: "not now"}, event.DeliveryWaiting, time.Minute},
+		{"nothing", nil, event.DeliveryDone, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := newNotifyHarness(t)
+			h.boxes.refuse = func(d *sip.Disposition) error {
+				if *d.Source.Identifier == "1" {
+					return c.err
+				}
+				return nil
+			}
+			h.owe(h.boxURL, "1", "2")
+			drive(h.postOf(&life{}))
+			var first event.OutgoingNotification
+			for _, n := range h.in(c.want) {
+				if n.Message == "submission-1@maps.bridge" {
+					first = n
+				}
+			}
+			if due := first.Due; first.ID == 0 || c.after == 0 && due != 0 || c.after != 0 && due.Time().Sub(h.clock.now()) != c.after {
+				t.Errorf("%+v", first)
+			}
+			var fault *sip.Fault
+			second := h.boxes.of("2")
+			if answered := c.err == nil || errors.As(c.err, &fault); answered && len(second) != 1 {
+				t.Error("the other notice waits too, though the recipient is there")
+			} else if !answered && (len(second) != 0 || h.notices()[0].Tries != 0) {
+				t.Error("the other notice was tried, though the recipient takes none")
+			}
+		})
+	}
+}
+
+// A host that wants to be left alone is, by all notices to it.
+func TestRetryAfter(t *testing.T) {
+	for _, c := range []struct {
+		status    int
+		after     string
+		due, rest time.Duration
+	}{
+		{503, "30", time.Minute, 30 * time.Second}, {503, "7200", 2 * time.Hour, 2 * time.Hour}, {429, "864000", 6 * time.Hour, 6 * time.Hour},
+		{500, "7200", 2 * time.Hour, 0}, {503, "", time.Minute, 0}, {404, "", time.Minute, 0},
+	} {
+		t.Run(fmt.Sprint(c.status, " ", c.after), func(t *testing.T) {
+			h := newNotifyHarness(t)
+			var calls atomic.Int32
+			box := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				calls.Add(1)
+				if r.URL.Path == "/busy" {
+					w.Header().Set("Retry-After", c.after)
+					w.WriteHeader(c.status)
+				}
+			}))
+			h.owe(box+"/busy", "1")
+			p := h.postOf(&life{})
+			p.Workers = 1
+			r := newNotifyLoop(p)
+			r.deliverDue()
+			n := h.in(event.DeliveryWaiting)[0]
+			if got := n.Due.Time().Sub(h.clock.now()); got != c.due {
+				t.Errorf("again in %v, want %v", got, c.due)
+			}
+			h.owe(box+"/other", "2")
+			if c.rest > 0 {
+				h.clock.advance(c.rest - time.Microsecond)
+				if r.deliverDue(); calls.Load() != 1 {
+					t.Error("the other was tried before the rest was over")
+				}
+				h.clock.advance(time.Microsecond)
+			}
+			r.deliverDue()
+			if left := h.in(event.DeliveryWaiting); len(left) > 1 || len(left) == 1 && left[0].ID != n.ID {
+				t.Errorf("waiting: %+v", left)
+			}
+		})
+	}
+}
+
+// Killed at any point, or with a log that fails at any point, it delivers at least
+// once, and knows it in the end.
+func TestPostFaults(t *testing.T) {
+	h := newNotifyHarness(t)
+	for f := fails; f <= killedAfter; f++ {
+		for n, reached := 1, true; reached; n++ {
+			reached = false
+			id := fmt.Sprintf("%d-%d", f, n)
+			h.owe(h.boxURL, id)
+			l := &life{plan: func(at int, _ string) fate {
+				if at != n {
+					return goesWell
+				}
+				reached = true
+				return f
+			}}
+			p := h.postOf(l)
+			p.HTTP = func(recipient string) *sip.HTTPClient {
+				return &sip.HTTPClient{URL: recipient, HTTP: &http.Client{Transport: livingWire{&http.Transport{DisableKeepAlives: true}, l, "post"}}}
+			}
+			drive(p)
+			drive(p)
+			h.clock.advance(time.Minute)
+			drive(h.postOf(&life{}))
+			if got := len(h.boxes.of(id)); got < 1 || got > 2 {
+				t.Errorf("%s at %d: notified %d times", fateNames[f], n, got)
+			}
+			if left := h.notices(); len(left) != 0 {
+				t.Fatalf("%s at %d: %+v", fateNames[f], n, left)
+			}
+		}
+	}
+	h.verified()
+}
+
+// While the log fails nothing is sent twice by one process.
+func TestPostWaitsForTheLog(t *testing.T) {
+	h := newNotifyHarness(t)
+	l := &life{plan: func(_ int, point string) fate {
+		if point == "append" {
+			return fails
+		}
+		return goesWell
+	}}
+	h.owe(h.boxURL, "1", "2")
+	ctx := context.Background()
+	r := newNotifyLoop(h.postOf(l))
+	r.step(ctx)
+	r.takeResults(<-r.results)
+	for range 5 {
+		r.stale = true
+		if wait := r.step(ctx); wait != notifyRetry {
+			t.Errorf("it waits %v", wait)
+		}
+	}
+	l.calm()
+	for r.step(ctx); r.senderCount > 0; r.step(ctx) {
+		r.takeResults(<-r.results)
+	}
+	if a, b := len(h.boxes.of("1")), len(h.boxes.of("2")); a != 1 || b != 1 || len(h.in(event.DeliveryDone)) != 2 {
+		t.Errorf("notified %d and %d times", a, b)
+	}
+}
+
+// A notice that it was not told of is found within a minute; one that it was told
+// of, at once.
+func TestPoke(t *testing.T) {
+	h := newNotifyHarness(t)
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		got := make(chan string, 10)
+		sent := func() (all []string) {
+			for synctest.Wait(); len(got) > 0; {
+				all = append(all, <-got)
+			}
+			return all
+		}
+		p := &Notifier{Store: h.log, Mail: mailerFunc(func(_ context.Context, m *mail.Mail) error { got <- m.ID; return nil }),
+			Now: func() time.Time { return h.clock.now().Add(time.Since(start)) }}
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan error)
+		go func() { ended <- p.Run(ctx) }()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		h.owe("mailto:maps@maps.example", "1")
+		time.Sleep(notifyPoll - 2*time.Second)
+		if got := sent(); len(got) != 0 {
+			t.Errorf("sent %v", got)
+		}
+		time.Sleep(2 * time.Second)
+		if got := sent(); !slices.Equal(got, []string{"submission-1@maps.bridge"}) {
+			t.Errorf("sent %v", got)
+		}
+		time.Sleep(time.Second)
+		h.owe("mailto:maps@maps.example", "2")
+		p.Wake()
+		p.Wake()
+		if got := sent(); !slices.Equal(got, []string{"submission-2@maps.bridge"}) {
+			t.Errorf("sent %v", got)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+type mailerFunc func(context.Context, *mail.Mail) error
+
+func (f mailerFunc) Send(ctx context.Context, m *mail.Mail) error { return f(ctx, m) }
+
+// What is under way when the process is stopped is broken off and not counted;
+// what was delivered is committed.
+func TestPostEnds(t *testing.T) {
+	h := newNotifyHarness(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	var wait sync.WaitGroup
+	wait.Add(2)
+	p := &Notifier{Store: h.log, Now: h.clock.now, Mail: mailerFunc(func(ctx context.Context, m *mail.Mail) error {
+		wait.Done()
+		<-ctx.Done()
+		if m.ID == "submission-1@maps.bridge" {
+			return nil // it was quick enough
+		}
+		return ctx.Err()
+	})}
+	h.owe("mailto:one@maps.example", "1")
+	h.owe("mailto:two@maps.example", "2")
+	ended := make(chan error)
+	go func() { ended <- p.Run(ctx) }()
+	wait.Wait()
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	delivered, waiting := h.in(event.DeliveryDone), h.in(event.DeliveryWaiting)
+	if len(delivered) != 1 || delivered[0].Tries != 1 || len(waiting) != 1 || waiting[0].Tries != 0 || waiting[0].Reason != "" {
+		t.Errorf("delivered %+v, waiting %+v", delivered, waiting)
+	}
+}
+
+// What is delivered while a commit is under way is committed together.
+func TestDeliveriesShareACommit(t *testing.T) {
+	h := newNotifyHarness(t)
+	synctest.Test(t, func(t *testing.T) {
+		deliver := map[string]chan struct{}{}
+		for i := range 4 {
+			id := fmt.Sprint(i)
+			deliver["submission-"+id+"@maps.bridge"] = make(chan struct{})
+			h.owe("mailto:"+id+"@maps.example", id)
+		}
+		gated := &gatedLog{Store: h.log, pass: make(chan error)}
+		p := &Notifier{Store: gated, Now: h.clock.now, Mail: mailerFunc(func(_ context.Context, m *mail.Mail) error { <-deliver[m.ID]; return nil })}
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan error)
+		go func() { ended <- p.Run(ctx) }()
+		for i := range 4 {
+			close(deliver[fmt.Sprintf("submission-%d@maps.bridge", i)])
+			synctest.Wait() // the first is being committed, the others wait for that
+		}
+		close(gated.pass)
+		synctest.Wait()
+		cancel()
+		h.do(<-ended)
+		if !slices.Equal(gated.sizes, []int{1, 3}) || len(h.in(event.DeliveryDone)) != 4 {
+			t.Errorf("commits of %d, %d are delivered", gated.sizes, len(h.in(event.DeliveryDone)))
+		}
+	})
+}
+
+// By mail, to a real server.
+func TestNoticeByMail(t *testing.T) {
+	h := newNotifyHarness(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	h.do(err)
+	receiver := &mail.Receiver{Domain: "maps.example", Mailbox: func(local, _ string) sip.Backend {
+		if local == "maps" {
+			return h.boxes
+		}
+		return nil
+	}}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- receiver.Serve(ctx, l) }()
+	defer func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	h.owe("smtp:maps@maps.example", "1")
+	h.owe("mailto:nobody@maps.example", "2")
+	p := h.postOf(&life{})
+	drive(p) // without a Mailer
+	for _, n := range h.in(event.DeliveryWaiting) {
+		if !strings.Contains(n.Reason, "no mail can be sent") {
+			t.Errorf("%+v", n)
+		}
+	}
+	h.clock.advance(time.Minute)
+	p.Mail = &mail.Sender{From: "bridge@bridge.example", Relay: l.Addr().String()}
+	drive(p)
+	if got := h.boxes.of("1"); len(got) != 1 || got[0].AssignedIdentifier != "urn:lib:1" {
+		t.Errorf("notified of %+v", got)
+	}
+	refused := h.in(event.DeliveryRefused)
+	if len(refused) != 1 || !strings.Contains(refused[0].Reason, "550") || strings.Contains(refused[0].Reason, "nobody@") {
+		t.Errorf("%+v", refused)
+	}
+}

@@ -1,0 +1,155 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/content"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/sip"
+)
+
+// A log that fails costs no answer: it is logged when the log works again,
+// whether or not the failed commit took effect.
+func TestOutboxStoreFails(t *testing.T) {
+	for name, fail := range map[string]func(b *breakable){
+		"before": func(b *breakable) { b.before.Store(7) },
+		"after":  func(b *breakable) { b.after.Store(7) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, h *outboxHouse) {
+				h.library.answer = func(_ int, r *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
+					fail(h.store)
+					if *r.Source.Identifier == "urn:b" {
+						return &sip.Disposition{Outcome: sip.Rejected, Reason: "no"}, nil
+					}
+					return keep(), nil
+				}
+				h.do(h.log.EnsureSet(t.Context(), eventlog.SetConfig{Name: "accepted", Content: event.Mirror}))
+				into, err := h.log.EnsureSource(t.Context(), "accepted", "sip", "/sip/accepted", 0)
+				h.do(err)
+				fail(h.store)
+				h.keep([2]string{"urn:a", "one"}, [2]string{"urn:b", "two"})
+				stop := h.start(h.outbox(func(o *Submitter) {
+					o.Importer = &SetImporter{Store: h.store, Events: h.log, Source: into, URL: "/sip/accepted"}
+				}))
+				time.Sleep(10 * time.Minute)
+				synctest.Wait()
+				stop()
+				h.wantStates("urn:a accepted as shelf:urn:a", "urn:b rejected: no")
+				if set, err := h.log.Set(t.Context(), "accepted"); err != nil || set.Events != 1 || set.Live != 1 {
+					t.Errorf("the other set: %+v, %v", set, err)
+				}
+				if n := len(h.library.requests()); n != 2 || len(h.rejections()) != 1 {
+					t.Errorf("%d requests, rejected events %q", n, h.rejections())
+				}
+			})
+		})
+	}
+}
+
+// When nothing can be written any more, Run says so.
+func TestOutboxFatal(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *outboxHouse) {
+		h.store.before.Store(1000)
+		h.keep([2]string{"urn:a", "one"})
+		o := h.outbox(func(o *Submitter) { o.Fatal = func(err error) bool { return errors.Is(err, errBroken) } })
+		if err := o.Run(t.Context()); !errors.Is(err, errBroken) {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}
+
+// Content that cannot be read now is sent when it can be.
+func TestOutboxContentFails(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *outboxHouse) {
+		folder := t.TempDir()
+		empty, err := content.Open(t.Context(), filepath.Join(folder, "content.db"), content.Options{})
+		h.do(err)
+		defer empty.Close()
+		h.keep([2]string{"urn:a", "one"})
+		stop := h.start(h.outbox(func(o *Submitter) { o.Contents = deskContents{empty} }))
+		defer stop()
+		synctest.Wait()
+		if s := h.rows()[0]; s.State != event.StateWaiting || !strings.HasPrefix(s.Reason, "its content cannot be read here: ") || s.Tries != 0 {
+			t.Errorf("without the content: %+v", s)
+		}
+		h.do(deskContents{empty}.Put(t.Context(), []byte(book("one"))))
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		h.wantStates("urn:a accepted as shelf:urn:a")
+	})
+}
+
+// A process that ends between the answer and its commit sends again; there is one
+// submission, and one state.
+func TestOutboxCrashBeforeTheCommit(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *outboxHouse) {
+		crashed := make(chan struct{})
+		h.library.answer = func(n int, _ *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
+			if n == 1 {
+				h.store.before.Store(1 << 30) // no commit any more
+				close(crashed)
+			}
+			return keep(), nil
+		}
+		h.keep([2]string{"urn:a", "one"})
+		stop := h.start(h.outbox(nil))
+		<-crashed
+		stop()
+		h.wantStates("urn:a waiting")
+		h.store.before.Store(0)
+		stop = h.start(h.outbox(nil))
+		synctest.Wait()
+		stop()
+		h.wantStates("urn:a accepted as shelf:urn:a")
+		h.library.wantRequests(t, "urn:a one", "urn:a one")
+	})
+}
+
+// Whoever stops the outbox lets what is under way be answered; what takes longer
+// is cut off.
+func TestOutboxStops(t *testing.T) {
+	for name, c := range map[string]struct {
+		takes time.Duration
+		want  string
+	}{
+		"answered": {3 * time.Second, "urn:a accepted as shelf:urn:a"},
+		"cut off":  {time.Hour, "urn:a waiting"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, h *outboxHouse) {
+				h.keep([2]string{"urn:a", "one"}, [2]string{"urn:b", "two"})
+				stop := h.start(h.outbox(func(o *Submitter) { o.Workers, o.Server = 1, &slow{h.library, c.takes} }))
+				synctest.Wait()
+				began := time.Now()
+				stop()
+				if took := time.Since(began); took > shutdownGrace {
+					t.Errorf("it took %v to stop", took)
+				}
+				h.wantStates(c.want, "urn:b waiting")
+			})
+		})
+	}
+}
+
+// slow takes its time, but ends with the context, as sip.HTTPClient does.
+type slow struct {
+	*shelf
+	takes time.Duration
+}
+
+func (s *slow) Ingest(ctx context.Context, r *sip.Request) (*sip.Disposition, error) {
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-time.After(s.takes):
+		return s.shelf.Ingest(ctx, r)
+	}
+}

@@ -1,0 +1,110 @@
+package delivery
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/sip"
+)
+
+// shelfBackend serves a shelf to others.
+type shelfBackend struct {
+	*shelf
+	ingested atomic.Int64
+	all      chan struct{} // closed when the last of want was ingested
+	want     int64
+}
+
+func (s *shelfBackend) Admit(context.Context, sip.Caller) error { return nil }
+
+func (s *shelfBackend) GetProperties(ctx context.Context, _ sip.Caller) (*sip.Properties, error) {
+	return s.shelf.GetProperties(ctx)
+}
+
+func (s *shelfBackend) Ingest(ctx context.Context, _ sip.Caller, r *sip.Request) (*sip.Disposition, error) {
+	d, err := s.shelf.Ingest(ctx, r)
+	if s.ingested.Add(1) == s.want {
+		close(s.all)
+	}
+	return d, err
+}
+
+func (s *shelfBackend) Notify(context.Context, sip.Caller, *sip.Disposition) error {
+	return fmt.Errorf("nobody notifies an ingest server")
+}
+
+// serve puts the library of a house on loopback. all is closed when it has got so
+// many requests.
+func (h *outboxHouse) serve(t testing.TB, want int) (client *sip.HTTPClient, all <-chan struct{}) {
+	backend := &shelfBackend{shelf: h.library, want: int64(want), all: make(chan struct{})}
+	server := httptest.NewServer(&sip.Handler{Backend: backend, Offers: sip.Operations{Ingest: true}})
+	t.Cleanup(server.Close)
+	own := &http.Transport{MaxIdleConnsPerHost: 16}
+	t.Cleanup(own.CloseIdleConnections)
+	return &sip.HTTPClient{URL: server.URL, HTTP: &http.Client{Transport: own}}, backend.all
+}
+
+// shelve makes n records of about 2 KB, each with a content of its own.
+func (h *outboxHouse) shelve(n int) {
+	filler := strings.Repeat("All the world's a stage. ", 70)
+	for from := 0; from < n; from += 1000 {
+		var records [][2]string
+		for i := from; i < min(from+1000, n); i++ {
+			records = append(records, [2]string{fmt.Sprintf("urn:%07d", i), fmt.Sprintf("%s%d", filler, i)})
+		}
+		h.keep(records...)
+	}
+}
+
+// Over real connections, with several workers, each record arrives once.
+func TestOutboxOverHTTP(t *testing.T) {
+	const n = 1000
+	h := newOutboxHouse(t)
+	h.shelve(n)
+	client, all := h.serve(t, n)
+	stop := h.start(h.outbox(func(o *Submitter) { o.Server = client }))
+	<-all
+	stop()
+	sent := map[string]int{}
+	for i := range h.library.got {
+		sent[*h.library.got[i].Source.Identifier]++
+	}
+	for _, s := range h.rows() {
+		if s.State != event.StateAccepted || sent[s.Record] != 1 {
+			t.Fatalf("%s is %v (%s) after %d requests", s.Record, s.State, s.Reason, sent[s.Record])
+		}
+	}
+	if len(sent) != n || len(h.library.got) != n || h.library.sameTwice {
+		t.Errorf("%d records were sent in %d requests, want %d", len(sent), len(h.library.got), n)
+	}
+}
+
+// BenchmarkOutbox drains 10,000 records of 2 KB into a server in this process, over
+// loopback. Its rival is the bare client: the same requests, and nothing kept.
+func BenchmarkOutbox(b *testing.B) {
+	const records = 10_000
+	h := newOutboxHouse(b)
+	h.shelve(records)
+	client, all := h.serve(b, records)
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	b.ResetTimer()
+	stop := h.start(h.outbox(func(o *Submitter) { o.Server = client }))
+	<-all
+	stop()
+	b.StopTimer()
+	h.library.got, h.library.at, h.library.kept = nil, nil, nil
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	b.ReportMetric(records/b.Elapsed().Seconds(), "records/s")
+	b.ReportMetric(float64(after.HeapAlloc)/1e6-float64(before.HeapAlloc)/1e6, "MB-kept")
+	b.ReportMetric(0, "ns/op")
+}

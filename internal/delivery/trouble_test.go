@@ -1,0 +1,156 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/sip"
+)
+
+// trouble returns what the log keeps of how the target fails, and how often that
+// was written.
+func (h *outboxHouse) trouble() (*Trouble, int64) {
+	h.t.Helper()
+	p, err := h.log.Progress(h.t.Context(), h.target)
+	h.do(err)
+	t, err := StoredTrouble(&p)
+	h.do(err)
+	return t, p.Cursor.Version
+}
+
+// A server that cannot even be asked for its properties is told of where another
+// process sees it: once, however long that lasts and whoever goes on with it, once
+// for another reason, and once when it answers.
+func TestOutboxTellsOfTrouble(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *outboxHouse) {
+		began := time.Now()
+		fail := func(err error) {
+			h.library.mu.Lock()
+			defer h.library.mu.Unlock()
+			h.library.broken = func() error { return err }
+		}
+		fail(errors.New("nobody is there"))
+		h.keep([2]string{"urn:a", "one"})
+		stop := h.start(h.outbox(nil))
+		synctest.Wait()
+		want := Trouble{Since: began.UTC(), Reason: "nobody is there", Again: began.Add(time.Minute).UTC(), Properties: true}
+		if got, n := h.trouble(); got == nil || *got != want || n != 1 {
+			t.Errorf("after the first failure: %+v, written %d times; want %+v, once", got, n, want)
+		}
+		time.Sleep(6 * time.Hour)
+		stop()
+		stop = h.start(h.outbox(nil))
+		time.Sleep(6 * time.Hour)
+		synctest.Wait()
+		if got, n := h.trouble(); got == nil || *got != want || n != 1 {
+			t.Errorf("half a day later: %+v, written %d times; want %+v, once", got, n, want)
+		}
+		fail(errors.New("it is no SIP server"))
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		if got, n := h.trouble(); got == nil || !got.Since.Equal(began) || got.Reason != "it is no SIP server" || n != 2 {
+			t.Errorf("with another reason: %+v, written %d times", got, n)
+		}
+		if s := h.rows()[0]; s.State != event.StateWaiting || s.Reason != "" {
+			t.Errorf("the row: %+v", s)
+		}
+		fail(nil)
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		stop()
+		if got, n := h.trouble(); got != nil || n != 3 {
+			t.Errorf("when it answers: %+v, written %d times", got, n)
+		}
+		h.wantStates("urn:a accepted as shelf:urn:a")
+	})
+}
+
+// That a server answers get-properties does not end what it does to records.
+func TestOutboxTellsOfFaults(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *outboxHouse) {
+		var healed atomic.Bool
+		h.library.answer = func(_ int, _ *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
+			if !healed.Load() {
+				return nil, &sip.Fault{Code: sip.Server, Text: "out of order"}
+			}
+			return keep(), nil
+		}
+		h.keep([2]string{"urn:a", ""}, [2]string{"urn:b", ""}, [2]string{"urn:c", ""})
+		stop := h.start(h.outbox(func(o *Submitter) { o.Workers = 1 }))
+		defer stop()
+		time.Sleep(6 * time.Hour)
+		synctest.Wait()
+		if got, n := h.trouble(); got == nil || got.Reason != "SOAP fault Server: out of order" || got.Properties || n != 1 {
+			t.Errorf("while it answers with faults: %+v, written %d times", got, n)
+		}
+		healed.Store(true)
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		if got, n := h.trouble(); got != nil || n != 2 {
+			t.Errorf("when it takes them: %+v, written %d times", got, n)
+		}
+	})
+}
+
+// D32: the success that ends the trouble of a server ends its pause: a call may have
+// been under way when the others failed.
+func TestSuccessEndsThePause(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *outboxHouse) {
+		const failing = 3
+		server := beforehand{h.library, func(r *sip.Request) error {
+			switch id := *r.Source.Identifier; {
+			case id < fmt.Sprintf("urn:%02d", failing):
+				time.Sleep(time.Second)
+				return &sip.StatusError{Status: 503}
+			case id == fmt.Sprintf("urn:%02d", failing):
+				time.Sleep(2 * time.Second)
+			default:
+				time.Sleep(time.Second)
+			}
+			return nil
+		}}
+		var records [][2]string
+		for i := range failing + 1 + 25 {
+			records = append(records, [2]string{fmt.Sprintf("urn:%02d", i), ""})
+		}
+		h.keep(records...)
+		stop := h.start(h.outbox(func(o *Submitter) { o.Workers, o.Server = failing+1, server }))
+		defer stop()
+		time.Sleep(1500 * time.Millisecond)
+		synctest.Wait()
+		if got, _ := h.trouble(); got == nil {
+			t.Fatal("three failures are no trouble")
+		}
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		waiting := 0
+		for _, s := range h.rows() {
+			if s.State == event.StateWaiting {
+				waiting++
+			}
+		}
+		if got, _ := h.trouble(); got != nil || waiting != failing {
+			t.Errorf("when it answers %d wait, %d have failed; trouble: %+v", waiting, failing, got)
+		}
+	})
+}
+
+// beforehand is an ingest server that may fail, or take its time, before it looks at
+// a request; at several at a time.
+type beforehand struct {
+	*shelf
+	do func(*sip.Request) error
+}
+
+func (b beforehand) Ingest(ctx context.Context, r *sip.Request) (*sip.Disposition, error) {
+	if err := b.do(r); err != nil {
+		return nil, err
+	}
+	return b.shelf.Ingest(ctx, r)
+}

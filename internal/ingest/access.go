@@ -1,0 +1,121 @@
+package ingest
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"net/http"
+	"net/netip"
+
+	"github.com/pmh-bridge/bridge/sip"
+)
+
+// The kinds of access.
+const (
+	AccessNone      = "none"
+	AccessToken     = "token"
+	AccessBasic     = "basic"
+	AccessAddresses = "addresses"
+)
+
+// Access is who may call a service.
+type Access struct {
+	// Kind is AccessNone, which "" is too: everybody; AccessToken: whoever has
+	// Token behind the service's path; AccessBasic: User with Password;
+	// AccessAddresses: whoever calls from one of Addresses. Any other lets nobody
+	// in.
+	Kind           string
+	Token          string
+	User, Password string
+	Addresses      []netip.Prefix
+}
+
+// check returns nil when the caller is let in. What it says is the same whatever
+// is wrong.
+func (a *Access) check(c *sip.Caller) *sip.Denied {
+	allowed := false
+	switch a.Kind {
+	case "", AccessNone:
+		allowed = true
+	case AccessToken:
+		allowed = a.Token != "" && constantTimeEqual(c.Token, a.Token)
+	case AccessBasic:
+		// Both are compared whatever comes out of the first.
+		user, password := constantTimeEqual(c.User, a.User), constantTimeEqual(c.Password, a.Password)
+		if c.HasLogin && a.Password != "" && user && password {
+			return nil
+		}
+		return &sip.Denied{Status: http.StatusUnauthorized, Reason: "this service wants a user name and a password"}
+	case AccessAddresses:
+		address := c.Address.Unmap().WithZone("")
+		for _, p := range a.Addresses {
+			allowed = allowed || p.Contains(address)
+		}
+	}
+	if !allowed {
+		return &sip.Denied{Status: http.StatusForbidden, Reason: "this service is not open to you"}
+	}
+	return nil
+}
+
+// denyReason says for our own log what a caller lacks who was not let in.
+func (a *Access) denyReason(c *sip.Caller) string {
+	switch {
+	case a.Kind == AccessBasic && !c.HasLogin:
+		return "no user name and password"
+	case a.Kind == AccessBasic:
+		return "a wrong user name or password"
+	case a.Kind == AccessToken && c.Token == "":
+		return "no token"
+	case a.Kind == AccessToken:
+		return "a wrong token"
+	case a.Kind == AccessAddresses:
+		return "the address is none of access_addresses"
+	}
+	return "no access"
+}
+
+// anonymous reports whether whoever the service lets in has shown nothing that tells
+// him from everybody else.
+func (d *Server) anonymous() bool { return d.Access.Kind == "" || d.Access.Kind == AccessNone }
+
+// takeQuota counts what a stranger has stored, if it is one. The error is a
+// *sip.Fault: he has had enough for today.
+func (d *Server) takeQuota(caller *sip.Caller, bytes int64) error {
+	if d.Quota == nil || !d.anonymous() {
+		return nil
+	}
+	err := d.Quota.Take(caller.Address, bytes, d.now())
+	if err == nil {
+		return nil
+	}
+	d.overQuota.Note(func(n int) {
+		d.log().Warn("messages of strangers were refused", "set", d.Set, "messages", n, "last", caller.Address, "why", err)
+	})
+	return &sip.Fault{Code: sip.Server, Text: "nothing was stored: " + err.Error() + ", or ask whoever runs this service to let you in by a secret"}
+}
+
+// constantTimeEqual compares in a time that tells nothing, not even of lengths.
+func constantTimeEqual(a, b string) bool {
+	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
+	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
+}
+
+// Admit lets in whom Access does, and whoever names the token of a submission of
+// this set, which only the server that we gave it to can know. Such a token is
+// looked up whole, so that no comparison tells a part of it.
+func (d *Server) Admit(ctx context.Context, caller sip.Caller) error {
+	denied := d.Access.check(&caller)
+	if denied == nil {
+		return nil
+	}
+	s, err := d.submissionByToken(ctx, caller.Token)
+	if err == nil && s == nil {
+		why := d.Access.denyReason(&caller)
+		d.denied.Note(func(n int) {
+			d.log().Info("callers were not let in", "set", d.Set, "calls", n, "last", caller.Address, "why", why)
+		})
+		return denied
+	}
+	return err
+}

@@ -1,0 +1,70 @@
+package ingest
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/pmh-bridge/bridge/sip"
+	"github.com/pmh-bridge/bridge/translate"
+)
+
+// benchClients is how many submitters there are at once.
+const benchClients = 32
+
+// BenchmarkIngest takes in records of 2 KB, in mode library, from 32 clients;
+// each is answered when it is durable.
+func BenchmarkIngest(b *testing.B) {
+	h := newDesk(b, Library, nil)
+	benchIngest(b, h, func(r *sip.Request) error {
+		_, err := h.desk.Ingest(context.Background(), sip.Caller{}, r)
+		return err
+	})
+}
+
+// BenchmarkIngestOneByOne is the rival of BenchmarkIngest: the same, with a
+// commit for each request.
+func BenchmarkIngestOneByOne(b *testing.B) {
+	h := newDesk(b, Library, nil)
+	var one sync.Mutex
+	benchIngest(b, h, func(r *sip.Request) error {
+		p := &ingestRequest{request: r, answer: make(chan answer, 1), observation: translate.FromRecord(h.desk.assign(r.Source), r.Source, &r.Record, h.now())}
+		one.Lock()
+		h.desk.commitRequests(context.Background(), []*ingestRequest{p})
+		one.Unlock()
+		return (<-p.answer).err
+	})
+}
+
+func benchIngest(b *testing.B, h *deskHouse, ingest func(*sip.Request) error) {
+	filling := strings.Repeat("<name>Blatt 25</name>", 95)
+	var next atomic.Int64
+	commits := h.store.appended.Load()
+	b.ResetTimer()
+	var wait sync.WaitGroup
+	for range benchClients {
+		wait.Go(func() {
+			for {
+				n := next.Add(1)
+				if n > int64(b.N) {
+					return
+				}
+				if err := ingest(request(fmt.Sprint("map ", n), fmt.Sprintf("<n>%d</n>%s", n, filling))); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wait.Wait()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "ingests/s")
+	b.ReportMetric(float64(b.N)/float64(h.store.appended.Load()-commits), "ingests/commit")
+	b.ReportMetric(0, "ns/op")
+	b.StopTimer()
+	if set, err := h.log.Set(context.Background(), "maps"); err != nil || set.Live != int64(b.N) {
+		b.Errorf("%d records are in the log, %v, want %d", set.Live, err, b.N)
+	}
+}

@@ -1,0 +1,387 @@
+package ingest
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/delivery"
+	"github.com/pmh-bridge/bridge/internal/submission"
+	"github.com/pmh-bridge/bridge/sip"
+	"github.com/pmh-bridge/bridge/translate"
+)
+
+// gatewayState is what a Server remembers of requests that have a row in the log. The zero
+// value is ready.
+type gatewayState struct {
+	requests   singleflight[[32]byte, *event.Submission]
+	properties singleflight[struct{}, *sip.Properties]
+	pause      delivery.RetryAfterGate
+	// sending lets one version of a record be on its way at a time, by its source
+	// element: else the later one might arrive first.
+	sending keyedMutex
+
+	mu sync.Mutex
+	// unsaved is what came of sending requests on, as long as the log has not taken
+	// it. It may be more than the log can ever find out again: a server that
+	// answers at once sends no notification.
+	unsaved map[[32]byte]unsavedReply
+	// known are the properties of the ingest server, asked for at a time.
+	known *sip.Properties
+	asked time.Time
+}
+
+// unsavedReply is what came of the newest submission of a request, if that has a higher ID
+// than after: else it is not in the log.
+type unsavedReply struct {
+	reply delivery.Reply
+	after int64
+}
+
+// propertiesKept is how long a gateway answers with the properties that it has.
+const propertiesKept = time.Minute
+
+// gatewayProperties returns those of the ingest server behind the gateway.
+func (d *Server) gatewayProperties(ctx context.Context) (*sip.Properties, error) {
+	g := &d.gateway
+	g.mu.Lock()
+	known, age := g.known, d.now().Sub(g.asked)
+	g.mu.Unlock()
+	if known != nil && age >= 0 && age < propertiesKept {
+		return known, nil
+	}
+	p, err := g.properties.do(ctx, struct{}{}, func() (*sip.Properties, error) {
+		if err := g.pause.Check(d.now()); err != nil {
+			return nil, err
+		}
+		asking, stop := detach(ctx)
+		defer stop()
+		p, err := d.Upstream.GetProperties(asking)
+		if err != nil {
+			g.pause.Record(d.now(), err)
+			return nil, err
+		}
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.known, g.asked = p, d.now()
+		return p, nil
+	})
+	if err != nil && (ctx.Err() == nil || serverClosing(ctx)) {
+		d.log().Warn("the ingest server does not tell its properties", "set", d.Set, "error", err)
+		return nil, &sip.Fault{Code: sip.Server, Text: "the ingest server behind this gateway does not tell its properties: try again later" + upstreamMessage(err)}
+	}
+	return p, err
+}
+
+// ingestGateway passes a request on and relays the reply. Of equal requests that
+// come while one is under way only the first is sent.
+func (d *Server) ingestGateway(ctx context.Context, r *sip.Request) (*sip.Disposition, error) {
+	if err := d.checkRecipient(ctx, r.Recipient); err != nil {
+		return nil, err
+	}
+	digest := requestDigest(r)
+	s, err := d.gateway.requests.do(ctx, digest, func() (*event.Submission, error) {
+		// What was begun is brought to its end, although the submitter has hung up.
+		going, stop := detach(ctx)
+		defer stop()
+		return d.forward(going, r, digest, func() bool { return ctx.Err() == nil })
+	})
+	if err != nil {
+		return nil, err
+	}
+	return d.answer(s, r.Source)
+}
+
+// forward brings the submission of a request as far as it gets now. It is in the
+// log before the request goes on, and the reply is in the log before it is
+// relayed: whatever breaks off between, a repeat of the request finds where it
+// stands. here tells whether the submitter is still on the line.
+func (d *Server) forward(ctx context.Context, r *sip.Request, digest [32]byte, here func() bool) (*event.Submission, error) {
+	newest, err := d.settledNewest(ctx, digest, here)
+	if err != nil {
+		return nil, err
+	}
+	s, err := d.repeated(ctx, newest)
+	if err != nil || s != nil && s.State != event.StateUnsent {
+		return s, err
+	}
+	defer d.gateway.turn(r.Source)()
+	if s, err = d.repeated(ctx, s); err != nil { // another version may have had its turn before
+		return nil, err
+	}
+	if s, err = d.begin(ctx, s, r, digest, newest); err != nil || s.State != event.StateForwarding {
+		return s, err
+	}
+	return d.send(ctx, s, r.Source, r.Record.XML, here)
+}
+
+// turn waits until no other version of a record is on its way, and returns what
+// lets the next one go.
+func (g *gatewayState) turn(source *sip.Source) (end func()) {
+	if !submission.Identifies(source) {
+		return func() {}
+	}
+	return g.sending.lock(string(sip.AppendSource(nil, source)))
+}
+
+// newest returns the newest submission with a digest, nil when there is none.
+func (d *Server) newest(ctx context.Context, digest [32]byte) (*event.Submission, error) {
+	found, err := d.Store.Submissions(ctx, event.SubmissionQuery{Source: d.Source, Request: &digest, Newest: true, Limit: 1})
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	return &found[0], nil
+}
+
+// repeated returns the newest submission of a request when that is what the same
+// request is a repeat of, else nil: as long as its answer is awaited, and for a day
+// from then on unless its record is withdrawn; and no longer than until a later
+// version of its record comes, which it would take back.
+func (d *Server) repeated(ctx context.Context, s *event.Submission) (*event.Submission, error) {
+	if s == nil {
+		return nil, nil
+	}
+	if over, err := d.hasNewerSent(ctx, s); err != nil || over {
+		return nil, err
+	}
+	switch s.State {
+	case event.StateForwarding, event.StateInDoubt, event.StateProvisional:
+		return s, nil
+	}
+	if s.Changed < event.MicrosOf(d.now().Add(-repeatWindow)) {
+		return nil, nil
+	}
+	over, err := d.withdrawnSince(ctx, s)
+	if err != nil || over {
+		return nil, err
+	}
+	return s, nil
+}
+
+// repeatWindow is how long the same whole request is the same submission.
+const repeatWindow = 24 * time.Hour
+
+// newSubmission is that of a request that was received, its record stored.
+func (d *Server) newSubmission(ctx context.Context, r *sip.Request, digest [32]byte) (*event.Submission, error) {
+	if err := d.Contents.Put(ctx, r.Record.XML); err != nil {
+		return nil, fmt.Errorf("store the record: %w", err)
+	}
+	s := &event.Submission{
+		Source: d.Source, Request: digest, Recipient: r.Recipient,
+		Content: sha256.Sum256(r.Record.XML), Length: int64(len(r.Record.XML)), Type: "application/xml", Title: translate.RecordTitle(r.Record.XML),
+	}
+	if r.Source != nil {
+		s.SourceXML = sip.AppendSource(nil, r.Source)
+		if r.Source.Identifier != nil {
+			s.SourceIdentifier = *r.Source.Identifier
+		}
+	}
+	return s, nil
+}
+
+// begin commits that a request is about to be sent on for the first time, or
+// again after it is certain that it was not. s is what it is a repeat of, newest
+// the newest submission with its digest; both may be nil.
+func (d *Server) begin(ctx context.Context, s *event.Submission, r *sip.Request, digest [32]byte, newest *event.Submission) (*event.Submission, error) {
+	var err error
+	if s == nil {
+		s, err = d.newSubmission(ctx, r, digest)
+	}
+	if err != nil {
+		return nil, err
+	}
+	// Should the commit take effect and fail all the same, the row can be put right.
+	owed := unsavedReply{reply: delivery.Reply{Err: delivery.ErrNotSent}}
+	if newest != nil {
+		owed.after = newest.ID
+	}
+	if s.ID != 0 {
+		owed.after = s.ID - 1
+	}
+	d.gateway.save(digest, owed)
+	if s.ID != 0 {
+		s, err = d.apply(ctx, s.ID, submission.Forward{})
+	} else {
+		*s, _ = submission.Apply(*s, submission.Forward{}, d.now())
+		if r.Recipient != "" {
+			s.Token = delivery.NewToken()
+		}
+		var out event.Appended
+		if out, err = d.append(ctx, event.SubmissionUpdate{Submission: *s}); err == nil {
+			s.ID = out.IDs[0]
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	d.gateway.clear(digest)
+	return s, nil
+}
+
+// send sends a request on and commits what comes of it.
+func (d *Server) send(ctx context.Context, s *event.Submission, source *sip.Source, record []byte, here func() bool) (*event.Submission, error) {
+	r := &sip.Request{Source: source, Record: sip.Record{XML: record}}
+	if s.Token != "" {
+		r.Recipient = d.recipient(s.Token)
+	}
+	sent := delivery.Reply{Err: d.gateway.pause.Check(d.now())}
+	if sent.Err == nil {
+		sent = delivery.Ask(ctx, d.Upstream, r)
+		d.gateway.pause.Record(d.now(), sent.Err)
+		if serverClosing(ctx) && !sent.Refused() && (errors.Is(sent.Err, context.Canceled) || errors.Is(sent.Err, http.ErrServerClosed)) {
+			sent.Err = errLeft
+		}
+	}
+	s, err := d.recordReply(context.WithoutCancel(ctx), s, sent, here())
+	if err != nil {
+		return nil, err
+	}
+	if s.State == event.StateUnsent {
+		return nil, notTaken(sent)
+	}
+	return s, nil
+}
+
+// recipient is where the ingest server shall send its disposition.
+func (d *Server) recipient(token string) string {
+	if d.Named != nil {
+		return d.Named(token)
+	}
+	return d.Endpoint() + "/" + token
+}
+
+// answer is what a submission's request is answered now.
+func (d *Server) answer(s *event.Submission, source *sip.Source) (*sip.Disposition, error) {
+	switch s.State {
+	case event.StateAccepted:
+		return &sip.Disposition{Source: source, Outcome: sip.Accepted, AssignedIdentifier: s.Assigned}, nil
+	case event.StateRejected:
+		return &sip.Disposition{Source: source, Outcome: sip.Rejected, Reason: s.Reason}, nil
+	case event.StateProvisional:
+		if s.Recipient != "" {
+			return &sip.Disposition{Source: source, Outcome: sip.ProvisionallyAccepted}, nil
+		}
+		return nil, &sip.Fault{Code: sip.Server, Text: "the ingest server has accepted the record provisionally, which cannot be passed on without a notification-recipient: repeat the request later, or name one"}
+	case event.StateInDoubt:
+		return nil, &sip.Fault{Code: sip.Server, Text: "in doubt: the request may have reached the ingest server, and is not sent again lest the record be ingested twice; repeat it later to learn what has become of it"}
+	case event.StateUnresolved:
+		return nil, &sip.Fault{Code: sip.Server, Text: "unresolved: the ingest server has not told its decision in time; should it still come, a repeat of the request is answered with it"}
+	}
+	return nil, &sip.Fault{Code: sip.Server, Text: "the request could not be passed on: send it again"}
+}
+
+func (g *gatewayState) save(request [32]byte, d unsavedReply) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.unsaved == nil {
+		g.unsaved = map[[32]byte]unsavedReply{}
+	}
+	g.unsaved[request] = d
+}
+
+func (g *gatewayState) clear(request [32]byte) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.unsaved, request)
+}
+
+func (g *gatewayState) unsavedReply(request [32]byte) (unsavedReply, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	d, ok := g.unsaved[request]
+	return d, ok
+}
+
+// errLeft: the log shows a request under way, and nobody is at it.
+var errLeft = errors.New("the gateway was stopped while the request was under way")
+
+// singleflight lets what is asked for several times at once be done once. The zero
+// value is ready.
+type singleflight[K comparable, V any] struct {
+	mu    sync.Mutex
+	calls map[K]*call[V]
+}
+
+// call is under way until done is closed; then value and err are set.
+type call[V any] struct {
+	done  chan struct{}
+	value V
+	err   error
+}
+
+// do returns what work returns, or what the one under way with the same key
+// does; when ctx ends sooner, whoever waits for another's work goes.
+func (f *singleflight[K, V]) do(ctx context.Context, key K, work func() (V, error)) (V, error) {
+	f.mu.Lock()
+	if other := f.calls[key]; other != nil {
+		f.mu.Unlock()
+		select {
+		case <-other.done:
+			return other.value, other.err
+		case <-ctx.Done():
+			var none V
+			return none, ctx.Err()
+		}
+	}
+	if f.calls == nil {
+		f.calls = map[K]*call[V]{}
+	}
+	own := &call[V]{done: make(chan struct{}), err: errors.New("the request has failed")} // should work panic
+	f.calls[key] = own
+	f.mu.Unlock()
+	defer func() {
+		f.mu.Lock()
+		delete(f.calls, key)
+		f.mu.Unlock()
+		close(own.done)
+	}()
+	own.value, own.err = work()
+	return own.value, own.err
+}
+
+func (f *singleflight[K, V]) inFlight(key K) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.calls[key] != nil
+}
+
+// notTaken is the fault that the submitter is told of a request that was not taken: what the
+// ingest server says, as far as it is about the request and not about the gateway.
+func notTaken(r delivery.Reply) error {
+	var fault *sip.Fault
+	var status *sip.StatusError
+	switch {
+	case !delivery.AboutRecord(r.Err):
+		return &sip.Fault{Code: sip.Server, Text: "the ingest server behind this gateway has not taken the request: send it again later" + upstreamMessage(r.Err)}
+	case errors.As(r.Err, &fault):
+		return &sip.Fault{Code: sip.Client, Text: fault.Text, Path: fault.Path}
+	}
+	errors.As(r.Err, &status)
+	text := "the ingest server behind this gateway refuses the request"
+	if status.Status == http.StatusRequestEntityTooLarge {
+		text += ", which is too long for it as it is passed on"
+	}
+	return &sip.Fault{Code: sip.Client, Text: text + ": " + submission.Clip(status.Error())}
+}
+
+// upstreamMessage is what an ingest server says of its own state, to be added to a text; ""
+// when it says nothing, or speaks of how we call it.
+func upstreamMessage(err error) string {
+	var fault *sip.Fault
+	var status *sip.StatusError
+	var resting *delivery.PausedError
+	switch {
+	case errors.As(err, &resting):
+		return "; " + resting.Error()
+	case errors.As(err, &fault) && fault.Code == sip.Server:
+		return "; it says: " + submission.Clip(fault.Text)
+	case errors.As(err, &status) && sip.Temporary(err):
+		return "; it says: " + submission.Clip(status.Error())
+	}
+	return ""
+}

@@ -1,0 +1,343 @@
+package ingest
+
+import (
+	"bytes"
+	"context"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"net/http/httptest"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/content"
+	"github.com/pmh-bridge/bridge/sip"
+	"github.com/pmh-bridge/bridge/translate"
+)
+
+func TestLibraryFollowsARecord(t *testing.T) {
+	h := newDesk(t, Library, nil)
+	first := h.ingest(request("1", "a"))
+	want := &sip.Disposition{Source: request("1", "a").Source, Outcome: sip.Accepted, AssignedIdentifier: translate.AssignedIdentifier(h.desk.Feed, request("1", "").Source)}
+	if !reflect.DeepEqual(first, want) {
+		t.Errorf("the first: %+v, want %+v", first, want)
+	}
+	id := first.AssignedIdentifier
+	for range 3 {
+		if again := h.ingest(request("1", "a")); !reflect.DeepEqual(again, want) {
+			t.Errorf("again: %+v, want %+v", again, want)
+		}
+	}
+	h.wantEvents("created " + id)
+	if changed := h.ingest(request("1", "b")); !reflect.DeepEqual(changed, want) {
+		t.Errorf("changed: %+v, want %+v", changed, want)
+	}
+	h.wantEvents("created "+id, "updated "+id)
+	other := request("1", "a")
+	other.Source.Submitter = nil
+	if disp := h.ingest(other); disp.AssignedIdentifier == id {
+		t.Error("two submitters share a record because they count alike")
+	}
+	h.verified()
+}
+
+// What is published is what came, byte for byte.
+func TestLibraryKeepsBytesAndTitle(t *testing.T) {
+	h := newDesk(t, Library, nil)
+	r := request("1", `<!-- é --><dc:title xmlns:dc='http://purl.org/dc/elements/1.1/'>Ein  Blatt</dc:title><![CDATA[<]]>&#65;`)
+	disp := h.ingest(r)
+	e, err := h.log.Record(t.Context(), "maps", event.Key(disp.AssignedIdentifier))
+	h.do(err)
+	rep := e.Representations[0]
+	if e.Title != "Ein Blatt" || e.Origin.Protocol != "sip" || e.Origin.Document != "/sip/maps" || e.Origin.SourceIdentifier != "1" ||
+		rep.Type != "application/xml" || rep.Length != int64(len(r.Record.XML)) || rep.Href != disp.AssignedIdentifier || !e.Modified.Known() {
+		t.Errorf("logged %+v", e)
+	}
+	sum, err := content.ParseSum(rep.SHA256())
+	h.do(err)
+	if got := read(t, deskContents{h.contents}, sum); !bytes.Equal(got, r.Record.XML) {
+		t.Errorf("kept %s\nwant %s", got, r.Record.XML)
+	}
+}
+
+// Nothing tells which record it is, so each request is a new one, and only the
+// same whole request within a day is not.
+func TestLibraryWithoutIdentifier(t *testing.T) {
+	empty := ""
+	for name, source := range map[string]*sip.Source{
+		"no source": nil, "an empty source": {}, "a sequence": {Sequence: &empty}, "an empty source-identifier": {Identifier: &empty},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newDesk(t, Library, nil)
+			make := func(text string) *sip.Request {
+				r := request("", text)
+				r.Source = source
+				return r
+			}
+			first := h.ingest(make("a"))
+			if !reflect.DeepEqual(first.Source, source) {
+				t.Errorf("the source comes back as %+v, want %+v", first.Source, source)
+			}
+			again := h.ingest(make("a"))
+			if !reflect.DeepEqual(again, first) {
+				t.Errorf("the same request: %+v, then %+v", first, again)
+			}
+			named := make("a")
+			named.Recipient = "http://maps.example/sip"
+			others := []*sip.Disposition{h.ingest(make("b")), h.ingest(named)}
+			h.ahead.Add(int64(24*time.Hour + time.Minute))
+			others = append(others, h.ingest(make("a")))
+			seen := map[string]bool{first.AssignedIdentifier: true}
+			for i, o := range others {
+				if seen[o.AssignedIdentifier] {
+					t.Errorf("request %d got an identifier that another has", i)
+				}
+				seen[o.AssignedIdentifier] = true
+			}
+			if got := h.events(); len(got) != 4 {
+				t.Errorf("events %q, want four creations", got)
+			}
+		})
+	}
+}
+
+func TestLibraryRejects(t *testing.T) {
+	crash := errors.New("signal: killed")
+	h := newDesk(t, Library, func(_ *deskHouse, d *Server) {
+		d.Formats[xml.Name{Local: "plain"}] = "https://schemas.example/plain.xsd"
+		d.Validate = func(_ context.Context, schema string, record []byte) (string, error) {
+			switch {
+			case bytes.Contains(record, []byte("crash")):
+				return "", crash
+			case bytes.Contains(record, []byte("bad")):
+				return "line 1: bad under " + schema, nil
+			}
+			return "", nil
+		}
+	})
+	unknown := request("1", "x")
+	unknown.Record.Root = xml.Name{Space: "urn:other", Local: "map"}
+	for range 2 {
+		disp := h.ingest(unknown)
+		want := &sip.Disposition{Source: unknown.Source, Outcome: sip.Rejected, Reason: "the format {urn:other}map is not accepted; accepted are: plain, {urn:maps}map"}
+		if !reflect.DeepEqual(disp, want) {
+			t.Errorf("unknown format: %+v, want %+v", disp, want)
+		}
+	}
+	if disp := h.ingest(request("2", "bad")); disp.Outcome != sip.Rejected || disp.Reason != "line 1: bad under "+deskFormat {
+		t.Errorf("invalid: %+v", disp)
+	}
+	if _, err := h.desk.Ingest(t.Context(), sip.Caller{}, request("3", "crash")); !errors.Is(err, crash) {
+		t.Errorf("a crash of the validator: %v", err)
+	}
+	h.wantEvents("kept 1: the format {urn:other}map is not accepted; accepted are: plain, {urn:maps}map", "kept 2: line 1: bad under "+deskFormat)
+	set, err := h.log.Set(t.Context(), "maps")
+	h.do(err)
+	if set.Last != 0 || set.Live != 0 {
+		t.Errorf("a rejection is in a segment: %+v", set)
+	}
+	stats, err := h.contents.Stats(t.Context())
+	h.do(err)
+	if stats.Count != 0 {
+		t.Errorf("%d rejected records are kept", stats.Count)
+	}
+	h.verified()
+}
+
+// A record that was rejected can be submitted again once there is no reason any
+// more; a repeat of that is the accepted one.
+func TestLibraryRejectionEndsWithItsReason(t *testing.T) {
+	for _, identifier := range []string{"1", ""} {
+		reason := "not yet"
+		h := newDesk(t, Library, func(_ *deskHouse, d *Server) {
+			d.Validate = func(context.Context, string, []byte) (string, error) { return reason, nil }
+		})
+		if disp := h.ingest(request(identifier, "a")); disp.Reason != "not yet" {
+			t.Errorf("identifier %q: first %+v", identifier, disp)
+		}
+		reason = ""
+		first, again := h.ingest(request(identifier, "a")), h.ingest(request(identifier, "a"))
+		if first.Outcome != sip.Accepted || !reflect.DeepEqual(first, again) {
+			t.Errorf("identifier %q: then %+v and %+v", identifier, first, again)
+		}
+		h.wantEvents("kept "+identifier+": not yet", "created "+first.AssignedIdentifier)
+	}
+}
+
+func TestRecipientIsChecked(t *testing.T) {
+	h := newDesk(t, Review, func(_ *deskHouse, d *Server) {
+		d.Recipient = func(_ context.Context, url string) error {
+			if strings.Contains(url, "127.0.0.1") {
+				return errors.New("its address is not public")
+			}
+			return nil
+		}
+	})
+	for recipient, reason := range map[string]string{
+		"":                                     "",
+		"http://maps.example/sip":              "",
+		"https://maps.example:8443/s?a=b":      "",
+		"HTTP://maps.example/":                 "",
+		"smtp://mail.example/sip@maps.example": "",
+		"smtp:sip@maps.example":                "",
+		"mailto:sip@maps.example":              "",
+		"http://127.0.0.1/":                    "its address is not public",
+		"ftp://maps.example/":                  "it must be an http:, https:, smtp: or mailto: URL",
+		"maps.example":                         "it must be",
+		"/sip":                                 "it must be",
+		"javascript:alert(1)":                  "it must be",
+		"http:///sip":                          "it names no host",
+		"http:maps.example":                    "it names no host",
+		"http://maps.example:port/":            "it is no URL",
+		"http://maps example/":                 "it is no URL",
+		"mailto:":                              "",
+		"smtp:nobody":                          "",
+	} {
+		r := request("1", "a")
+		r.Recipient = recipient
+		_, err := h.desk.Ingest(t.Context(), sip.Caller{}, r)
+		fine := reason == "" && recipient != "mailto:" && recipient != "smtp:nobody"
+		if fine {
+			h.do(err)
+			continue
+		}
+		isFault(t, err, sip.Client, "ingest-request/notification-recipient")
+		if err == nil || !strings.Contains(err.Error(), reason) {
+			t.Errorf("%q: %v, want %q in it", recipient, err, reason)
+		}
+	}
+	h.wantEvents("kept 1: needs a notification-recipient")
+}
+
+// A thousand of the same at once are one event, whatever makes them the same.
+func TestConcurrentDuplicates(t *testing.T) {
+	unknown := request("1", "x")
+	unknown.Record.Root.Local = "other"
+	for name, r := range map[string]*sip.Request{"identified": request("1", "a"), "anonymous": request("", "a"), "rejected": unknown} {
+		t.Run(name, func(t *testing.T) {
+			h := newDesk(t, Library, nil)
+			var wait sync.WaitGroup
+			answers := make([]*sip.Disposition, 1000)
+			for i := range answers {
+				wait.Go(func() {
+					own := *r
+					var err error
+					if answers[i], err = h.desk.Ingest(context.Background(), sip.Caller{}, &own); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			wait.Wait()
+			for i, a := range answers {
+				if !reflect.DeepEqual(a, answers[0]) {
+					t.Fatalf("answer %d is %+v, the first %+v", i, a, answers[0])
+				}
+			}
+			if got := h.events(); len(got) != 1 {
+				t.Errorf("%d events, want one", len(got))
+			}
+		})
+	}
+}
+
+// Versions of a record in one commit keep their order, and each is answered.
+func TestVersionsInOneCommit(t *testing.T) {
+	h := newDesk(t, Library, nil)
+	var group []*ingestRequest
+	var last event.Observation
+	for i := range 20 {
+		r := request("1", fmt.Sprint(i/2%5)) // each twice
+		last = translate.FromRecord(h.desk.assign(r.Source), r.Source, &r.Record, h.now())
+		group = append(group, &ingestRequest{request: r, answer: make(chan answer, 1), observation: last})
+	}
+	h.desk.commitRequests(t.Context(), slices.Clone(group))
+	for i, p := range group {
+		if a := <-p.answer; a.err != nil || a.disposition.AssignedIdentifier != last.Record {
+			t.Errorf("request %d: %+v", i, a)
+		}
+	}
+	e, err := h.log.Record(t.Context(), "maps", event.Key(last.Record))
+	h.do(err)
+	if e.Representations[0].Hash != last.Representations[0].Hash {
+		t.Error("the record is not what came last")
+	}
+	if got := h.events(); len(got) != 10 || h.store.appended.Load() != 1 {
+		t.Errorf("%d events in %d commits, want ten in one", len(got), h.store.appended.Load())
+	}
+	h.verified()
+}
+
+// A failing commit fails those that are in it, and no others; a repeat of the
+// request has the effect once, even if the commit had taken effect.
+func TestFailuresOfTheLog(t *testing.T) {
+	unknown := request("3", "x")
+	unknown.Record.Root.Local = "other"
+	for name, fail := range map[string]func(h *deskHouse){
+		"before": func(h *deskHouse) { h.store.before.Store(1) },
+		"after":  func(h *deskHouse) { h.store.after.Store(1) },
+	} {
+		for _, r := range []*sip.Request{request("1", "a"), request("", "a"), unknown} {
+			h := newDesk(t, Library, nil)
+			h.ingest(request("0", "before"))
+			fail(h)
+			if _, err := h.desk.Ingest(t.Context(), sip.Caller{}, r); !errors.Is(err, errBroken) {
+				t.Fatalf("%s: %v", name, err)
+			}
+			first, again := h.ingest(r), h.ingest(r)
+			if !reflect.DeepEqual(first, again) {
+				t.Errorf("%s: %+v, then %+v", name, first, again)
+			}
+			if got := h.events(); len(got) != 2 {
+				t.Errorf("%s: events %q, want two", name, got)
+			}
+			h.verified()
+		}
+	}
+	h := newDesk(t, Library, nil)
+	h.store.known.Store(1)
+	if _, err := h.desk.Ingest(t.Context(), sip.Caller{}, request("", "a")); !errors.Is(err, errBroken) {
+		t.Errorf("what was answered cannot be read: %v", err)
+	}
+	h.desk.Contents = noRoom{h.desk.Contents}
+	if _, err := h.desk.Ingest(t.Context(), sip.Caller{}, request("1", "a")); !errors.Is(err, errBroken) {
+		t.Errorf("the content store is full: %v", err)
+	}
+	h.wantEvents()
+}
+
+type noRoom struct{ Contents }
+
+func (noRoom) Put(context.Context, ...[]byte) error { return errBroken }
+
+// The service through its own protocol: what a submitter sees, and what is
+// published of it.
+func TestLibraryOverHTTP(t *testing.T) {
+	h := newDesk(t, Library, nil)
+	server := httptest.NewServer(&sip.Handler{Backend: h.desk, Offers: h.desk.Offers()})
+	defer server.Close()
+	client := &sip.HTTPClient{HTTP: server.Client(), URL: server.URL}
+	p, err := client.GetProperties(t.Context())
+	if err != nil || p.Style != sip.Synchronous || len(p.Formats) != 1 || p.Formats[0] != deskFormat {
+		t.Errorf("properties %+v, %v", p, err)
+	}
+	disp, err := client.Ingest(t.Context(), request("1", "<name>a</name>"))
+	if err != nil || disp.Outcome != sip.Accepted || !reflect.DeepEqual(disp.Source, request("1", "").Source) {
+		t.Fatalf("accepted: %+v, %v", disp, err)
+	}
+	h.wantEvents("created " + disp.AssignedIdentifier)
+	unknown := &sip.Request{Record: sip.Record{Root: xml.Name{Local: "map"}, XML: []byte("<map/>")}}
+	if disp, err := client.Ingest(t.Context(), unknown); err != nil || disp.Outcome != sip.Rejected || disp.Source != nil {
+		t.Errorf("rejected: %+v, %v", disp, err)
+	}
+	never := request("1", "a") // D41: nobody will ever be notified
+	never.Recipient = "ftp://maps.example/"
+	if disp, err := client.Ingest(t.Context(), never); err != nil || disp.Outcome != sip.Accepted {
+		t.Errorf("with a recipient: %+v, %v", disp, err)
+	}
+	isFault(t, client.Notify(t.Context(), &sip.Disposition{Outcome: sip.Rejected}), sip.Client, "ingest-disposition")
+}

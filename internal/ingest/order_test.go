@@ -1,0 +1,354 @@
+package ingest
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/sip"
+)
+
+// version is a request for record 1 with a text of its own.
+func (h *gateHouse) version(text string) *sip.Request {
+	r := h.request("1")
+	r.Record.XML = []byte(`<map xmlns="urn:maps">` + text + `</map>`)
+	return r
+}
+
+// got returns the texts that the ingest server was sent of record 1.
+func (h *gateHouse) got() (texts []string) {
+	for _, e := range h.library.of("1") {
+		texts = append(texts, textOf(e.request.Record.XML))
+	}
+	return texts
+}
+
+func textOf(record []byte) string {
+	_, text, _ := strings.Cut(string(record), ">")
+	text, _, _ = strings.Cut(text, "<")
+	return text
+}
+
+// published returns the events of a record, as "kind text".
+func (h *gateHouse) published(identifier string) (out []string) {
+	h.t.Helper()
+	texts := map[string]string{}
+	for _, text := range []string{"A", "B", "old", "new"} {
+		texts[event.HashOf(sha256.Sum256(h.version(text).Record.XML))] = text
+	}
+	for e, err := range h.log.Events(context.Background(), "maps", event.Range{Upto: 1 << 40}) {
+		h.do(err)
+		if e.Record == identifier {
+			out = append(out, e.Kind.String()+" "+texts[e.Representations[0].Hash])
+		}
+	}
+	return out
+}
+
+func (h *gateHouse) wantTexts(what string, got []string, want ...string) {
+	h.t.Helper()
+	if !slices.Equal(got, want) {
+		h.t.Errorf("%s: %q, want %q", what, got, want)
+	}
+}
+
+// rows returns the submissions to the set, the first one first.
+func (h *gateHouse) rows() []event.Submission {
+	h.t.Helper()
+	found, err := h.log.Submissions(context.Background(), event.SubmissionQuery{Source: h.source})
+	h.do(err)
+	return found
+}
+
+// A version that is submitted once more, after another one, is a submission of its
+// own. As long as there is no other one it is a repeat.
+func TestRevert(t *testing.T) {
+	h := newGate(t, Gateway, nil)
+	for _, text := range []string{"A", "A", "B", "B", "A", "A"} {
+		h.answered(h.version(text), sip.Accepted)
+	}
+	h.wantTexts("the server got", h.got(), "A", "B", "A")
+	h.wantTexts("published", h.published("urn:lib:1"), "created A", "updated B", "updated A")
+
+	nameless := func(text string) *sip.Request {
+		r := h.version(text)
+		r.Source = &sip.Source{Sequence: r.Source.Identifier}
+		return r
+	}
+	h.library.instead = func(r *sip.Request) (*sip.Disposition, error) {
+		if r.Source.Identifier != nil {
+			return nil, nil
+		}
+		return &sip.Disposition{Outcome: sip.Accepted, AssignedIdentifier: "nameless " + textOf(r.Record.XML)}, nil
+	}
+	before := len(h.rows())
+	for _, text := range []string{"A", "B", "A"} {
+		h.answered(nameless(text), sip.Accepted)
+	}
+	if n := len(h.rows()) - before; n != 2 {
+		t.Errorf("%d submissions of two records that have no identifier", n)
+	}
+	h.verified()
+}
+
+// What was not sent makes nothing old; what is sent for the first time when
+// another version has been is the later one.
+func TestRevertOfUnsent(t *testing.T) {
+	h := newGate(t, Gateway, nil)
+	refused := &sip.Fault{Code: sip.Server, Text: "not now"}
+	h.library.instead = func(*sip.Request) (*sip.Disposition, error) { return nil, refused }
+	h.faulted(h.version("A"), sip.Server, "not now")
+	h.library.instead = nil
+	h.answered(h.version("B"), sip.Accepted)
+	h.answered(h.version("A"), sip.Accepted)
+	h.wantTexts("the server got", h.got(), "B", "A")
+	rows := h.rows()
+	if len(rows) != 3 || rows[0].State != event.StateUnsent || rows[2].State != event.StateAccepted {
+		t.Errorf("%+v", rows)
+	}
+	h.library.instead = func(*sip.Request) (*sip.Disposition, error) { return nil, refused }
+	h.faulted(h.version("C"), sip.Server, "not now")
+	h.library.instead = nil
+	h.answered(h.version("A"), sip.Accepted)
+	h.wantTexts("the server got", h.got(), "B", "A")
+}
+
+// Under review, and in a library, it is the same.
+func TestRevertElsewhere(t *testing.T) {
+	h := newGate(t, Review, nil)
+	for _, text := range []string{"A", "B", "A", "A"} {
+		h.answered(h.version(text), sip.ProvisionallyAccepted)
+	}
+	if n := len(h.rows()); n != 3 {
+		t.Errorf("%d are under review, want 3", n)
+	}
+	for _, s := range h.rows() {
+		h.do(h.process.Load().Decide(t.Context(), Verdict{ID: s.ID, Accept: true, Assigned: "urn:lib:1", Reason: ""}))
+	}
+	h.wantTexts("published after review", h.published("urn:lib:1"), "created A", "updated B", "updated A")
+	h.verified()
+
+	l := newGate(t, Library, nil)
+	for _, text := range []string{"A", "B", "A", "A"} {
+		l.answered(l.version(text), sip.Accepted)
+	}
+	l.wantTexts("a library has logged", l.events("1"), "created", "updated", "updated")
+}
+
+// A repeat of what is in doubt is the same submission, until another version has
+// come; then it is sent, and the one in doubt is not.
+func TestRepeatOfDoubtIsAnother(t *testing.T) {
+	h := newGate(t, Gateway, nil)
+	h.start(Gateway, once("upstream", fails))
+	h.faulted(h.version("A"), sip.Server, "in doubt")
+	h.answered(h.version("B"), sip.Accepted)
+	h.answered(h.version("A"), sip.Accepted)
+	h.tend(49 * time.Hour)
+	h.wantTexts("the server got", h.got(), "B", "A")
+	rows := h.rows()
+	if len(rows) != 3 || rows[0].State != event.StateUnresolved || rows[2].State != event.StateAccepted || rows[0].Request != rows[2].Request || rows[0].Token == rows[2].Token {
+		t.Errorf("%+v", rows)
+	}
+	h.wantTexts("published", h.published("urn:lib:1"), "created B", "updated A")
+	h.verified()
+}
+
+// A reply that the log could not take belongs to its own submission, although the
+// same request has become another one since.
+func TestReplyOfAnOldVersionIsKept(t *testing.T) {
+	h := newGate(t, Gateway, nil)
+	store := &breakable{Log: h.log}
+	h.change = func(d *Server) { d.Store = store }
+	h.start(Gateway, nil)
+	h.library.instead = func(r *sip.Request) (*sip.Disposition, error) {
+		store.before.Store(1)
+		h.library.instead = nil
+		return nil, nil
+	}
+	if _, err := h.submit(h.version("A")); err == nil {
+		t.Fatal("the log failed, and the submitter was answered")
+	}
+	h.answered(h.version("B"), sip.Accepted)
+	h.tend(0)
+	rows := h.rows()
+	if len(rows) != 2 || rows[0].State != event.StateAccepted || rows[1].State != event.StateAccepted {
+		t.Errorf("%+v", rows)
+	}
+	h.wantTexts("published", h.published("urn:lib:1"), "created B")
+	h.verified()
+}
+
+// What could not be begun is not taken for the older submission of the same request.
+func TestWhatWasNotBegunIsForgotten(t *testing.T) {
+	h := newGate(t, Gateway, nil)
+	h.start(Gateway, once("upstream", fails))
+	h.faulted(h.version("A"), sip.Server, "in doubt")
+	h.answered(h.version("B"), sip.Accepted)
+	doubt := h.rows()[0]
+	h.start(Gateway, once("append", fails))
+	if _, err := h.submit(h.version("A")); err == nil {
+		t.Fatal("the log failed, and the submitter was answered")
+	}
+	h.tend(0)
+	if got := h.rows()[0]; len(h.rows()) != 2 || got.Version != doubt.Version || got.Reason != doubt.Reason {
+		t.Errorf("it was %+v, and is %+v", doubt, got)
+	}
+	if n := len(h.process.Load().gateway.unsavedRequests()); n != 0 {
+		t.Errorf("%d are owed still", n)
+	}
+}
+
+// One version of a record is on its way at a time; other records are not held up.
+func TestVersionsAreSentInTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hold := make(chan struct{})
+		var mu sync.Mutex
+		var got []string
+		h := newDesk(t, Gateway, func(_ *deskHouse, d *Server) {
+			d.Endpoint = func() string { return "http://bridge.example" }
+			d.Upstream = upstreamFunc(func(r *sip.Request) (*sip.Disposition, error) {
+				text := textOf(r.Record.XML)
+				mu.Lock()
+				got = append(got, text)
+				mu.Unlock()
+				if text == "old" {
+					<-hold
+				}
+				return accepted(r.Source, "urn:lib:"+*r.Source.Identifier), nil
+			})
+		})
+		var wait sync.WaitGroup
+		for _, r := range []*sip.Request{request("1", "old"), request("1", "new"), request("2", "other")} {
+			wait.Go(func() {
+				if _, err := h.desk.Ingest(t.Context(), sip.Caller{}, r); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		if !slices.Equal(got, []string{"old", "other"}) {
+			t.Errorf("on their way: %q", got)
+		}
+		close(hold)
+		wait.Wait()
+		if !slices.Equal(got, []string{"old", "other", "new"}) {
+			t.Errorf("sent: %q", got)
+		}
+	})
+}
+
+// Of two versions that are accepted as the same record the later one is published,
+// whichever disposition comes first, or both at once. Accepted as different
+// records both are.
+func TestOldVersionIsAcceptedLast(t *testing.T) {
+	for name, c := range map[string]struct {
+		identifiers []string // of old and new
+		order       []int    // nil is at once
+		want        string
+	}{
+		"in their order": {[]string{"x", "x"}, []int{0, 1}, "created x, updated x"},
+		"the old last":   {[]string{"x", "x"}, []int{1, 0}, "created x"},
+		"two records":    {[]string{"y", "x"}, []int{1, 0}, "created x, created y"},
+		"at once":        {[]string{"x", "x"}, nil, ""},
+	} {
+		for round := range map[bool]int{true: 1, false: 20}[c.order != nil] {
+			h := newDesk(t, Gateway, nil)
+			subs := make([]*event.Submission, 2)
+			for i := range subs {
+				r := request("1", []string{"old", "new"}[i])
+				s, err := h.desk.newSubmission(t.Context(), r, requestDigest(r))
+				h.do(err)
+				s.State, s.Token = event.StateProvisional, fmt.Sprint("token ", i)
+				subs[i] = h.add(*s)
+			}
+			tell := func(i int) { h.notify(subs[i].Token, accepted(mapOf("1"), c.identifiers[i])) }
+			if c.order == nil {
+				var wait sync.WaitGroup
+				for i := range subs {
+					wait.Go(func() { tell((i + round) % 2) })
+				}
+				wait.Wait()
+			}
+			for _, i := range c.order {
+				tell(i)
+			}
+			if got := strings.Join(h.events(), ", "); c.want != "" && got != c.want {
+				t.Errorf("%s: %s", name, got)
+			}
+			e, err := h.log.Record(t.Context(), "maps", event.Key("x"))
+			h.do(err)
+			if e.Representations[0].Hash != event.HashOf(subs[1].Content) {
+				t.Errorf("%s: the old version is published; events %q", name, h.events())
+			}
+			for _, s := range subs {
+				if got := h.submission(s.ID).State; got != event.StateAccepted {
+					t.Errorf("%s: submission %d is %v", name, s.ID, got)
+				}
+			}
+			h.verified()
+		}
+	}
+}
+
+// Nothing is awaited for longer than the deadline from the start on.
+func TestDeadlineIsBroughtForward(t *testing.T) {
+	h := newGate(t, Gateway, nil)
+	h.library.answers = sip.ProvisionallyAccepted
+	r := h.request("1")
+	h.answered(r, sip.ProvisionallyAccepted)
+	h.change = func(d *Server) { d.Deadline = time.Hour }
+	h.start(Gateway, nil)
+	h.tend(59 * time.Minute)
+	h.state(r, event.StateProvisional)
+	h.start(Gateway, nil) // the time that has passed counts
+	h.tend(time.Minute)
+	h.state(r, event.StateUnresolved)
+}
+
+// A service whose log takes nothing begins when it does; until then it says so.
+// Only when the log can take nothing any more it ends.
+func TestRunWaitsForTheLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newDesk(t, Gateway, nil)
+		sub := h.received("1", event.StateForwarding, nil)
+		store := &breakable{Log: h.log}
+		store.before.Store(3)
+		d := &Server{Set: "maps", Feed: h.desk.Feed, URL: "/sip/maps", Source: h.desk.Source, Mode: Gateway, Store: store, Contents: h.desk.Contents}
+		d.Upstream = upstreamFunc(func(r *sip.Request) (*sip.Disposition, error) { return accepted(r.Source, "urn:lib:2"), nil })
+		d.Fatal = func(err error) bool { return errors.Is(err, errEnded) }
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- d.Run(ctx) }()
+		synctest.Wait()
+		if _, err := d.Ingest(ctx, sip.Caller{}, request("2", "a")); !errors.Is(err, errBroken) {
+			t.Errorf("before it has begun: %v", err)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if s := h.submission(sub.ID); s.State != event.StateInDoubt {
+			t.Errorf("a minute later: %v", s.State)
+		}
+		if disp, err := d.Ingest(ctx, sip.Caller{}, request("2", "a")); err != nil || disp.Outcome != sip.Accepted {
+			t.Errorf("when it has begun: %+v, %v", disp, err)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("it ended with %v", err)
+		}
+
+		h.received("3", event.StateForwarding, nil)
+		store.before.Store(1)
+		d = &Server{Set: "maps", Source: h.desk.Source, Mode: Gateway, Store: store, Fatal: func(error) bool { return true }}
+		if err := d.Run(t.Context()); !errors.Is(err, errBroken) {
+			t.Errorf("the log takes nothing any more: %v", err)
+		}
+	})
+}

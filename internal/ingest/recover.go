@@ -1,0 +1,223 @@
+package ingest
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/delivery"
+	"github.com/pmh-bridge/bridge/internal/submission"
+	"github.com/pmh-bridge/bridge/sip"
+)
+
+// recover finds out what was under way when the last run ended, and puts right
+// when what waits is due. It returns before the first request is taken.
+func (d *Server) recover(ctx context.Context) error {
+	if err := d.settleAllForwarding(ctx); err != nil {
+		return err
+	}
+	return delivery.LimitWaits(ctx, d.Store, d.Source, awaiting(), d.now(), d.deadline(), d.commitUpdates(ctx))
+}
+
+// doDue does what is due, and returns when something is due next; the zero time
+// when nothing is known to be.
+func (d *Server) doDue(ctx context.Context) (time.Time, error) {
+	if err := d.retryUnsaved(ctx); err != nil {
+		return time.Time{}, err
+	}
+	if err := d.settleAllForwarding(ctx); err != nil {
+		return time.Time{}, err
+	}
+	now := d.now()
+	if err := delivery.Expire(ctx, d.Store, d.Source, awaiting(), now, d.commitUpdates(ctx)); err != nil {
+		return time.Time{}, err
+	}
+	return d.nextDue(ctx, now)
+}
+
+// retryUnsaved tells the log what came of requests when it could not take it.
+func (d *Server) retryUnsaved(ctx context.Context) error {
+	for _, request := range d.gateway.unsavedRequests() {
+		if err := d.settleForwarding(ctx, request); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settleAllForwarding settles what the log shows as being sent on, though nobody is at it: the
+// process was killed, or its last word did not get into the log.
+func (d *Server) settleAllForwarding(ctx context.Context) error {
+	return d.each(ctx, event.SubmissionQuery{States: []event.State{event.StateForwarding}}, func(ctx context.Context, s []event.Submission) error {
+		for i := range s {
+			if err := d.settleForwarding(ctx, s[i].Request); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// settleForwarding settles one of them, unless it is under way after all.
+func (d *Server) settleForwarding(ctx context.Context, request [32]byte) error {
+	if d.gateway.requests.inFlight(request) {
+		return nil
+	}
+	_, err := d.gateway.requests.do(ctx, request, func() (*event.Submission, error) {
+		return d.settledNewest(ctx, request, submitterGone)
+	})
+	return err
+}
+
+// submitterGone: nobody is on the line, who is to be answered otherwise.
+func submitterGone() bool { return false }
+
+// settledNewest returns the newest submission of a request, nil if there is none, after
+// it has told the log what is still owed to it. Only the one who has the request
+// under way may call it; so of several submissions of a request none but the newest
+// can be on its way.
+func (d *Server) settledNewest(ctx context.Context, request [32]byte, here func() bool) (*event.Submission, error) {
+	s, err := d.newest(ctx, request)
+	if err != nil {
+		return nil, err
+	}
+	owed, owes := d.gateway.unsavedReply(request)
+	switch {
+	case s == nil, owes && s.ID <= owed.after:
+		d.gateway.clear(request) // its commit has failed indeed
+	case owes:
+		return d.recordReply(ctx, s, owed.reply, here())
+	case s.State == event.StateForwarding:
+		return d.recordReply(ctx, s, delivery.Reply{Err: errLeft}, here())
+	}
+	return s, nil
+}
+
+// recordReply commits what came of sending a submission on, and returns it as it is
+// stored then. What the log does not take is kept for the next time. relayed
+// tells that the submitter is about to be answered.
+func (d *Server) recordReply(ctx context.Context, s *event.Submission, r delivery.Reply, relayed bool) (*event.Submission, error) {
+	d.gateway.save(s.Request, unsavedReply{r, s.ID - 1})
+	id := s.ID
+	var err error
+	switch {
+	case r.Disposition == nil:
+		s, err = d.apply(ctx, id, submission.Failure{Class: r.Failure(), Reason: delivery.FailureText(r.Err), Deadline: d.deadline()})
+	case r.Disposition.Outcome == sip.ProvisionallyAccepted:
+		s, err = d.apply(ctx, id, submission.Disposition{State: event.StateProvisional, Deadline: d.deadline(), Reply: true})
+	default:
+		s, err = d.resolve(ctx, incoming{
+			find:        func(ctx context.Context) (*event.Submission, error) { return d.Store.Submission(ctx, id) },
+			disposition: r.Disposition,
+			relayed:     relayed,
+		})
+	}
+	if err != nil {
+		return nil, err
+	}
+	d.gateway.clear(s.Request)
+	return s, nil
+}
+
+func (d *Server) deadline() time.Duration {
+	if d.Deadline > 0 {
+		return d.Deadline
+	}
+	return delivery.DefaultDeadline
+}
+
+// awaiting are the states whose submissions come due here.
+func awaiting() []event.State { return []event.State{event.StateInDoubt, event.StateProvisional} }
+
+// unsavedRequests returns the requests whose end is owed to the log.
+func (g *gatewayState) unsavedRequests() [][32]byte {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	requests := make([][32]byte, 0, len(g.unsaved))
+	for r := range g.unsaved {
+		requests = append(requests, r)
+	}
+	return requests
+}
+
+// pageLimit is how many submissions are read at a time.
+const pageLimit = 1000
+
+// each hands out the submissions of this Source that a query selects, a page at a
+// time.
+func (d *Server) each(ctx context.Context, q event.SubmissionQuery, page func(context.Context, []event.Submission) error) error {
+	q.Source, q.Limit = d.Source, pageLimit
+	for {
+		found, err := d.Store.Submissions(ctx, q)
+		if err != nil {
+			return err
+		}
+		if err := page(ctx, found); err != nil || len(found) < pageLimit {
+			return err
+		}
+		q.After = found[len(found)-1].ID
+	}
+}
+
+// apply commits what an input makes of a submission, again when somebody else has
+// changed it meanwhile, and returns it as it is stored then.
+func (d *Server) apply(ctx context.Context, id int64, in submission.Input) (*event.Submission, error) {
+	for {
+		s, err := d.Store.Submission(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		next, effects := submission.Apply(*s, in, d.now())
+		if !effects.Changed {
+			return s, nil
+		}
+		out, err := d.append(ctx, event.SubmissionUpdate{Submission: next})
+		switch {
+		case err != nil:
+			return nil, err
+		case len(out.Stale) == 0:
+			next.Version++
+			return &next, nil
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// append commits steps alone.
+func (d *Server) append(ctx context.Context, steps ...event.SubmissionUpdate) (event.Appended, error) {
+	out, err := d.batcher.append(ctx, d.Store, d.batch(nil, &event.SubmissionBatch{Updates: steps}))
+	if err != nil {
+		return out, fmt.Errorf("log how far a submission has come: %w", err)
+	}
+	return out, nil
+}
+
+// commitUpdates returns what commits updates of which those that are stale have lost
+// to a disposition.
+func (d *Server) commitUpdates(ctx context.Context) func([]event.SubmissionUpdate) error {
+	return func(updates []event.SubmissionUpdate) error {
+		_, err := d.append(ctx, updates...)
+		return err
+	}
+}
+
+// nextDue returns when something is due that is not due yet; the zero time is
+// never.
+func (d *Server) nextDue(ctx context.Context, now time.Time) (next time.Time, err error) {
+	passed := event.Submission{Due: event.MicrosOf(now), ID: math.MaxInt64}
+	for _, state := range awaiting() {
+		first, err := d.Store.SubmissionsDue(ctx, d.Source, state, math.MaxInt64, &passed, 1)
+		if err != nil {
+			return time.Time{}, err
+		}
+		for _, s := range first {
+			if t := s.Due.Time(); next.IsZero() || t.Before(next) {
+				next = t
+			}
+		}
+	}
+	return next, nil
+}

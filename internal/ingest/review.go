@@ -1,0 +1,212 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/submission"
+	"github.com/pmh-bridge/bridge/sip"
+	"github.com/pmh-bridge/bridge/translate"
+)
+
+// ingestReview accepts a request provisionally, until somebody decides.
+func (d *Server) ingestReview(ctx context.Context, r *sip.Request) (*sip.Disposition, error) {
+	if err := d.checkRecipient(ctx, r.Recipient); err != nil {
+		return nil, err
+	}
+	reason, err := d.rejectReason(ctx, &r.Record)
+	if err != nil {
+		return nil, err
+	}
+	if reason == "" && r.Recipient == "" {
+		reason = "needs a notification-recipient"
+	}
+	digest := requestDigest(r)
+	if reason != "" {
+		return d.requests.submit(ctx, &ingestRequest{request: r, digest: digest, reason: reason, whole: true, observation: translate.FromRecord("", r.Source, &r.Record, d.now())})
+	}
+	s, err := d.gateway.requests.do(ctx, digest, func() (*event.Submission, error) {
+		return d.addForReview(context.WithoutCancel(ctx), r, digest)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return d.answer(s, r.Source)
+}
+
+// addForReview puts a request before whoever decides, unless it is there already.
+func (d *Server) addForReview(ctx context.Context, r *sip.Request, digest [32]byte) (*event.Submission, error) {
+	s, err := d.newest(ctx, digest)
+	if err == nil {
+		s, err = d.repeated(ctx, s)
+	}
+	if err != nil || s != nil {
+		return s, err
+	}
+	if s, err = d.newSubmission(ctx, r, digest); err != nil {
+		return nil, err
+	}
+	queued, _ := submission.Apply(*s, submission.Review{}, d.now())
+	_, err = d.append(ctx, event.SubmissionUpdate{Submission: queued})
+	return &queued, err
+}
+
+// Verdict is what was decided on a submission under review.
+type Verdict struct {
+	ID int64
+	// Accept it under the identifier Assigned ("" is the one that mode library would
+	// give it), or reject it for Reason ("" is none).
+	Accept           bool
+	Assigned, Reason string
+	// Replace: Assigned may be the identifier of somebody else's record.
+	Replace bool
+}
+
+// Decide settles a submission under review: one that was received and never sent
+// on, whatever the mode is by now. Nothing else settles it, and what was sent on
+// is settled by whom it went to. The same decision twice is nil; another one is an
+// error that says which is in force. With nil the decision is committed, and whoever
+// submitted the record is going to be notified.
+func (d *Server) Decide(ctx context.Context, v Verdict) error {
+	disposition, id := &sip.Disposition{Outcome: sip.Rejected, Reason: v.Reason}, v.ID
+	if v.Accept {
+		if err := checkAssigned(v.Assigned); err != nil {
+			return err
+		}
+		if v.Assigned != "" && !v.Replace {
+			if err := d.checkIdentifierFree(ctx, id, v.Assigned); err != nil {
+				return err
+			}
+		}
+		disposition = &sip.Disposition{Outcome: sip.Accepted, AssignedIdentifier: v.Assigned}
+	}
+	if len(v.Reason) > submission.MaxText {
+		return fmt.Errorf("the reason has %d bytes: %d are the most that are taken", len(v.Reason), submission.MaxText)
+	}
+	_, err := d.resolve(ctx, incoming{
+		disposition: disposition,
+		find: func(ctx context.Context) (*event.Submission, error) {
+			s, err := d.Store.Submission(ctx, id)
+			if err != nil {
+				return nil, fmt.Errorf("submission %d of set %s: %w", id, d.Set, err)
+			}
+			if err := d.mayDecide(ctx, s, disposition); err != nil {
+				return nil, err
+			}
+			return s, d.checkNotWithdrawn(ctx, s)
+		},
+	})
+	return err
+}
+
+// checkIdentifierFree refuses an identifier that another record of the set has: to accept the
+// submission under it would replace that. The same record is one that was accepted
+// under it for the same source element, submitter included, or that library mode
+// would give that identifier.
+func (d *Server) checkIdentifierFree(ctx context.Context, id int64, assigned string) error {
+	if d.Record == nil {
+		return nil
+	}
+	ev, err := d.Record(ctx, assigned)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	s, err := d.Store.Submission(ctx, id)
+	if err != nil || s.Assigned == assigned {
+		return err
+	}
+	own, err := d.isOwn(ctx, s, assigned)
+	if err != nil || own {
+		return err
+	}
+	return fmt.Errorf("%q is the identifier of another record, whose identifier at its source is %q: assign another one, or none to have one assigned, or say --replace to put this one in its place", assigned, ev.Origin.SourceIdentifier)
+}
+
+// isOwn reports whether a record was submitted with the same source element.
+func (d *Server) isOwn(ctx context.Context, s *event.Submission, assigned string) (bool, error) {
+	if !submission.Versioned(s) {
+		return false, nil
+	}
+	source, err := sourceOf(s)
+	if err != nil || d.assign(source) == assigned {
+		return err == nil, err
+	}
+	first := *s
+	first.ID = 0 // any version of it
+	return d.Store.HasNewerVersion(ctx, &first, []event.State{event.StateAccepted}, assigned)
+}
+
+// mayDecide returns why a submission cannot be decided so. It completes a
+// disposition that leaves the identifier to us.
+func (d *Server) mayDecide(ctx context.Context, s *event.Submission, disposition *sip.Disposition) error {
+	accept := disposition.Outcome == sip.Accepted
+	switch {
+	case s.Source != d.Source:
+		return fmt.Errorf("submission %d is not one to set %s", s.ID, d.Set)
+	case !s.UnderReview():
+		return fmt.Errorf("submission %d is not under review: it was passed on to an ingest server, whose decision it is", s.ID)
+	case s.State == event.StateRejected && accept:
+		return fmt.Errorf("submission %d has been rejected already (%s): that stays in force", s.ID, s.Reason)
+	case s.State == event.StateAccepted && (!accept || disposition.AssignedIdentifier != "" && disposition.AssignedIdentifier != s.Assigned):
+		return fmt.Errorf("submission %d has been accepted already, as %s: that stays in force", s.ID, s.Assigned)
+	case s.State == event.StateAccepted:
+		disposition.AssignedIdentifier = s.Assigned
+	case accept && disposition.AssignedIdentifier == "":
+		var err error
+		disposition.AssignedIdentifier, err = IdentifierOf(ctx, d.Store, d.Feed, s)
+		return err
+	}
+	return nil
+}
+
+// IdentifierOf returns the identifier under which a submission to a set with a feed
+// is accepted where nobody assigns one: that of the last version of its record that
+// was accepted, else the one that mode library gives.
+func IdentifierOf(ctx context.Context, store Store, feed string, s *event.Submission) (string, error) {
+	if submission.Versioned(s) {
+		accepted, err := store.Submissions(ctx, event.SubmissionQuery{Source: s.Source, Subject: s.Subject(), States: []event.State{event.StateAccepted}, Newest: true, Limit: 1})
+		if err != nil {
+			return "", err
+		}
+		if len(accepted) > 0 {
+			return accepted[0].Assigned, nil
+		}
+	}
+	source, err := sourceOf(s)
+	if err != nil {
+		return "", err
+	}
+	return (&Server{Feed: feed}).assign(source), nil
+}
+
+// checkNotWithdrawn refuses to accept once more what has been withdrawn: that would say
+// that the record is published.
+func (d *Server) checkNotWithdrawn(ctx context.Context, s *event.Submission) error {
+	gone, err := d.withdrawn(ctx, s)
+	if err == nil && gone {
+		err = fmt.Errorf("submission %d has been accepted already, as %s, and that record has been withdrawn since: to publish it again, have it submitted again", s.ID, s.Assigned)
+	}
+	return err
+}
+
+// checkAssigned refuses what cannot be an identifier.
+func checkAssigned(assigned string) error {
+	switch {
+	case !utf8.ValidString(assigned):
+		return errors.New("the identifier is not in UTF-8")
+	case strings.TrimSpace(assigned) != assigned:
+		return fmt.Errorf("the identifier %q has white space at an end", assigned)
+	case strings.ContainsFunc(assigned, unicode.IsControl):
+		return fmt.Errorf("the identifier %q has control characters", assigned)
+	}
+	return nil
+}

@@ -1,0 +1,297 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/sip"
+)
+
+func (h *gateHouse) decide(r *sip.Request, accept bool, assigned, reason string) error {
+	h.t.Helper()
+	return h.process.Load().Decide(context.Background(), Verdict{ID: h.of(r).ID, Accept: accept, Assigned: assigned, Reason: reason})
+}
+
+func TestReview(t *testing.T) {
+	for _, c := range []struct {
+		name             string
+		accept           bool
+		assigned, reason string
+		want             sip.Disposition
+		event            string
+	}{
+		{"accepted as in a library", true, "", "", sip.Disposition{Outcome: sip.Accepted}, "created"},
+		{"accepted under a name", true, "map/17", "", sip.Disposition{Outcome: sip.Accepted, AssignedIdentifier: "map/17"}, "created"},
+		{"rejected", false, "", "too old", sip.Disposition{Outcome: sip.Rejected, Reason: "too old"}, "rejected"},
+		{"rejected without a reason", false, "", "", sip.Disposition{Outcome: sip.Rejected}, "rejected"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			posted := 0
+			h := newGate(t, Review, func(d *Server) { d.Notified = func() { posted++ } })
+			r := h.request("1")
+			h.answered(r, sip.ProvisionallyAccepted)
+			h.clock.advance(1000 * time.Hour) // nobody is hurried
+			h.tend(0)
+			h.answered(r, sip.ProvisionallyAccepted)
+			if s := h.state(r, event.StateProvisional); s.Due != 0 || s.Deadline != 0 || s.Length != int64(len(r.Record.XML)) {
+				t.Errorf("%+v", s)
+			}
+			if len(h.events("1")) != 0 {
+				t.Error("an event before the decision")
+			}
+			for range 2 {
+				h.do(h.decide(r, c.accept, c.assigned, c.reason))
+			}
+			want := c.want
+			if c.accept && c.assigned == "" {
+				want.AssignedIdentifier = h.process.Load().assign(r.Source)
+				h.do(h.decide(r, true, want.AssignedIdentifier, ""))
+			}
+			got := h.answered(r, want.Outcome)
+			if got.AssignedIdentifier != want.AssignedIdentifier || got.Reason != want.Reason {
+				t.Errorf("a repeat is answered %+v, want %+v", got, want)
+			}
+			if ev := h.events("1"); len(ev) != 1 || ev[0] != c.event {
+				t.Errorf("events %v", ev)
+			}
+			if posted != 1 {
+				t.Errorf("the post was told %d times", posted)
+			}
+			message := h.notices()[0].Message
+			h.deliver()
+			told := h.boxes.of("1")
+			if len(told) != 1 || told[0].AssignedIdentifier != want.AssignedIdentifier || told[0].Reason != want.Reason || message == "" {
+				t.Errorf("notified of %+v, message %q", told, message)
+			}
+			h.verified()
+		})
+	}
+}
+
+// The published record is what was submitted, byte for byte.
+func TestReviewPublishesTheRecord(t *testing.T) {
+	h := newGate(t, Review, nil)
+	r := h.request("1")
+	r.Record.XML = []byte(`<map xmlns="urn:maps"><title xmlns="http://purl.org/dc/elements/1.1/">The &amp; Map</title></map>`)
+	h.answered(r, sip.ProvisionallyAccepted)
+	h.do(h.decide(r, true, "17", ""))
+	for e, err := range h.log.Events(context.Background(), "maps", event.Range{Upto: 1 << 40}) {
+		h.do(err)
+		sum := [32]byte(h.of(r).Content)
+		if e.Record != "17" || e.Title != "The & Map" || len(e.Representations) != 1 || e.Representations[0].SHA256() != fmt.Sprintf("%x", sum) {
+			t.Errorf("%+v", e)
+		}
+		if got := read(t, h.contents, sum); string(got) != string(r.Record.XML) {
+			t.Errorf("content %s", got)
+		}
+	}
+}
+
+func TestReviewRefuses(t *testing.T) {
+	h := newGate(t, Review, nil)
+	nobody := request("1", "a")
+	for range 2 {
+		if got := h.answered(nobody, sip.Rejected).Reason; got != "needs a notification-recipient" {
+			t.Errorf("reason %q", got)
+		}
+	}
+	if ev := h.events("1"); len(ev) != 0 {
+		t.Errorf("events %v", ev)
+	}
+	if kept, err := h.log.Rejections(t.Context(), "maps", 0, 10); err != nil || len(kept) != 1 || kept[0].SourceIdentifier != "1" {
+		t.Errorf("kept: %+v, %v", kept, err)
+	}
+	other := h.request("2")
+	other.Record.XML, other.Record.Root.Local = []byte(`<tune xmlns="urn:maps"/>`), "tune"
+	if got := h.answered(other, sip.Rejected).Reason; !strings.Contains(got, "{urn:maps}tune is not accepted") {
+		t.Errorf("reason %q", got)
+	}
+	bad := h.request("3")
+	bad.Recipient = "http:"
+	h.faulted(bad, sip.Client, "cannot be used")
+	counts, err := h.log.Counts(context.Background(), h.source)
+	h.do(err)
+	if len(counts.Submissions) != 0 {
+		t.Errorf("submissions %v", counts.Submissions)
+	}
+}
+
+// Another decision than the one in force changes nothing, and is told which is.
+func TestDecidedAlready(t *testing.T) {
+	h := newGate(t, Review, nil)
+	accepted, rejected := h.request("1"), h.request("2")
+	h.answered(accepted, sip.ProvisionallyAccepted)
+	h.answered(rejected, sip.ProvisionallyAccepted)
+	h.do(h.decide(accepted, true, "17", ""))
+	h.do(h.decide(rejected, false, "", "too old"))
+	for _, c := range []struct {
+		r        *sip.Request
+		accept   bool
+		assigned string
+		says     string
+	}{
+		{accepted, true, "18", "accepted already, as 17"},
+		{accepted, false, "", "accepted already, as 17"},
+		{rejected, true, "", "rejected already (too old)"},
+	} {
+		if err := h.decide(c.r, c.accept, c.assigned, ""); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%v; want %q", err, c.says)
+		}
+		if s := h.of(c.r); s.Conflicts != 0 {
+			t.Errorf("%+v", s)
+		}
+	}
+	h.do(h.decide(accepted, true, "", ""))
+	h.do(h.decide(rejected, false, "", "another reason"))
+	if s := h.of(rejected); s.Reason != "too old" {
+		t.Errorf("reason %q", s.Reason)
+	}
+	if len(h.notices()) != 2 {
+		t.Errorf("%d notices", len(h.notices()))
+	}
+}
+
+func TestDecideRefuses(t *testing.T) {
+	h := newGate(t, Review, nil)
+	r := h.request("1")
+	h.answered(r, sip.ProvisionallyAccepted)
+	ctx := context.Background()
+	desk := h.process.Load().Server
+	if err := desk.Decide(ctx, Verdict{ID: 4711, Accept: true, Assigned: "", Reason: ""}); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no such submission: %v", err)
+	}
+	for assigned, says := range map[string]string{" 17": "white space", "1\n7": "control", "\xff": "UTF-8"} {
+		if err := h.decide(r, true, assigned, ""); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q: %v; want %q", assigned, err, says)
+		}
+	}
+	target, err := h.log.EnsureSource(ctx, "maps", "submit", "https://library.example/sip", 1)
+	h.do(err)
+	out, err := h.log.Append(ctx, &event.Batch{Source: target, Mode: event.ModeSubmission, Submissions: &event.SubmissionBatch{Updates: []event.SubmissionUpdate{
+		{Submission: event.Submission{Source: target, State: event.StateProvisional, Record: "x"}}}}})
+	h.do(err)
+	if err := desk.Decide(ctx, Verdict{ID: out.IDs[0], Accept: true, Assigned: "", Reason: ""}); err == nil || !strings.Contains(err.Error(), "not one to set maps") {
+		t.Errorf("a submission of a target: %v", err)
+	}
+	h.library.answers = sip.ProvisionallyAccepted
+	h.start(Gateway, nil)
+	passed := h.request("2")
+	h.answered(passed, sip.ProvisionallyAccepted)
+	h.start(Review, nil)
+	if err := h.decide(passed, true, "", ""); err == nil || !strings.Contains(err.Error(), "not under review") {
+		t.Errorf("what a gateway has passed on: %v", err)
+	}
+	h.state(r, event.StateProvisional)
+	h.state(passed, event.StateProvisional)
+}
+
+// Of two that decide at once one wins, and the other is told.
+func TestDecideAtOnce(t *testing.T) {
+	h := newGate(t, Review, nil)
+	for i := range 20 {
+		r := h.request(fmt.Sprint(i))
+		h.answered(r, sip.ProvisionallyAccepted)
+		id := h.of(r).ID
+		errs := make([]error, 8)
+		var wait sync.WaitGroup
+		for n := range errs {
+			wait.Go(func() {
+				errs[n] = h.process.Load().Decide(context.Background(), Verdict{ID: id, Accept: n%2 == 0, Assigned: "", Reason: "no"})
+			})
+		}
+		wait.Wait()
+		accepted := h.of(r).State == event.StateAccepted
+		for n, err := range errs {
+			if (err == nil) != ((n%2 == 0) == accepted) {
+				t.Errorf("accepted = %v, and decision %d got %v", accepted, n, err)
+			}
+		}
+		if ev := h.events(fmt.Sprint(i)); len(ev) != 1 {
+			t.Errorf("events %v", ev)
+		}
+	}
+	if n := len(h.notices()); n != 20 {
+		t.Errorf("%d notices", n)
+	}
+	h.verified()
+}
+
+// Every fault between receiving and deciding: one submission, one disposition,
+// one notice.
+func TestReviewFaults(t *testing.T) {
+	h := newGate(t, Review, nil)
+	for f := fails; f <= killedAfter; f++ {
+		for n, reached := 1, true; reached; n++ {
+			reached = false
+			h.start(Review, func(at int, _ string) fate {
+				if at != n {
+					return goesWell
+				}
+				reached = true
+				return f
+			})
+			r := h.request(fmt.Sprintf("%d-%d", f, n))
+			if got := h.insist(r); len(got) != 1 || got[0].Outcome != sip.ProvisionallyAccepted {
+				t.Fatalf("%s at %d: %+v", fateNames[f], n, got)
+			}
+			for h.decide(r, true, "", "") != nil {
+				h.restart()
+			}
+			h.restart()
+			h.process.Load().life.calm()
+			h.answered(r, sip.Accepted)
+			h.deliver()
+			id := *r.Source.Identifier
+			if ev, told := h.events(id), h.boxes.of(id); len(ev) != 1 || len(told) != 1 {
+				t.Errorf("%s at %d: events %v, told %d times", fateNames[f], n, ev, len(told))
+			}
+		}
+	}
+	h.verified()
+}
+
+// Equal requests at once are one submission.
+func TestReviewEqualRequests(t *testing.T) {
+	h := newGate(t, Review, nil)
+	r := h.request("1")
+	var wait sync.WaitGroup
+	for range 50 {
+		wait.Go(func() {
+			disp, err := h.process.Load().Ingest(context.Background(), sip.Caller{}, r)
+			if err != nil || disp.Outcome != sip.ProvisionallyAccepted {
+				t.Errorf("%+v, %v", disp, err)
+			}
+		})
+	}
+	wait.Wait()
+	h.state(r, event.StateProvisional)
+}
+
+// A record's identifier is not given to another by a slip of the finger; an update
+// of the record may have it again.
+func TestDecideKeepsRecordsApart(t *testing.T) {
+	var h *gateHouse
+	h = newGate(t, Review, func(d *Server) {
+		d.Record = func(ctx context.Context, identifier string) (*event.Event, error) {
+			return h.log.Record(ctx, d.Set, event.Key(identifier))
+		}
+	})
+	first, second := h.request("1"), h.request("2")
+	h.answered(first, sip.ProvisionallyAccepted)
+	h.answered(second, sip.ProvisionallyAccepted)
+	h.do(h.decide(first, true, "map/1", ""))
+	err := h.decide(second, true, "map/1", "")
+	if err == nil || !strings.Contains(err.Error(), `"map/1" is the identifier of another record`) {
+		t.Fatalf("decided: %v", err)
+	}
+	h.state(second, event.StateProvisional)
+	h.do(h.decide(first, true, "map/1", ""))
+	h.do(h.decide(second, true, "map/2", ""))
+}

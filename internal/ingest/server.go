@@ -1,0 +1,286 @@
+package ingest
+
+import (
+	"context"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/defect"
+	"github.com/pmh-bridge/bridge/internal/delivery"
+	"github.com/pmh-bridge/bridge/internal/limit"
+	"github.com/pmh-bridge/bridge/internal/submission"
+	"github.com/pmh-bridge/bridge/sip"
+)
+
+// Mode is what a Server is besides a notification recipient.
+type Mode string
+
+// The modes.
+const (
+	// Recipient: it takes notifications and nothing else.
+	Recipient Mode = ""
+	// Library: an ingest server that accepts at once and assigns identifiers.
+	Library Mode = "library"
+	// Review: an ingest server that accepts provisionally, until somebody
+	// decides.
+	Review Mode = "review"
+	// Gateway: an ingest server that passes on to another one.
+	Gateway Mode = "gateway"
+)
+
+// Server is the SIP service of one set: its sip.Backend. Every method may be called
+// from any goroutine; Run must be running for Ingest to answer. A Server that is in
+// use is not copied and its fields do not change.
+type Server struct {
+	Set string
+	// Feed is the id of the set's feed (urn:uuid:...); identifiers that we assign
+	// are derived from it, so that those of two sets differ.
+	Feed string
+	// Source under which the log keeps what arrives here, and its URL there.
+	Source event.SourceID
+	URL    string
+	// Content is how the set treats content; 0 is event.Mirror.
+	Content event.Content
+	Mode    Mode
+
+	Store    Store
+	Contents Contents
+
+	// Formats that are accepted: the root element of a record, and the URL of its
+	// schema.
+	Formats map[xml.Name]string
+	// Validate checks a record against the schema of that URL; nil is no check.
+	// The reason tells why the record is invalid; an error tells that this could
+	// not be found out.
+	Validate func(ctx context.Context, schema string, record []byte) (reason string, err error)
+	// RecordURL is where a record can be fetched whose identifier a notification
+	// tells: an http or https URL with {assigned-identifier} in its path; "" is
+	// nowhere.
+	RecordURL string
+	// Recipient tells why a notification-recipient may not be used; nil, or a nil
+	// error, when it may.
+	Recipient func(ctx context.Context, url string) error
+	Access    Access
+	// Quota is what strangers, whom Access lets in without a secret, may have stored
+	// in a day; nil is as much as they like.
+	Quota *limit.Quota
+
+	// Upstream is the ingest server behind a gateway.
+	Upstream delivery.Upstream
+	// Endpoint returns the URL of this service, without a slash at its end.
+	Endpoint func() string
+	// Named returns the notification recipient that a gateway names for a token;
+	// nil is the service itself.
+	Named func(token string) string
+	// Deadline is how long a provisional answer may stay one (gateway).
+	Deadline time.Duration
+
+	// Targets: the set submits its records to an ingest server, so that
+	// notifications come here in every mode.
+	Targets bool
+	// ImportPending is called when a record of a target was accepted (see delivery.Submitter.ImportPending). It
+	// may be nil and must not block.
+	ImportPending func(target event.SourceID)
+
+	// Record returns the last event of the record with an identifier;
+	// fs.ErrNotExist when the set has none. Nil is a set that is not asked.
+	Record func(ctx context.Context, identifier string) (*event.Event, error)
+
+	// Notified is called after notices were committed, Pending after observations
+	// that wait for their content. Both may be nil and must not block.
+	Notified, Pending func()
+	// Fatal tells that after this failure of the log no other call can succeed;
+	// nil is never.
+	Fatal func(error) bool
+	// Now is the clock; nil is time.Now.
+	Now func() time.Time
+	// Log gets what nobody else is told; nil is silence.
+	Log *slog.Logger
+
+	requests ingestQueue
+	batcher  batcher
+	gateway  gatewayState
+	// denied are those of Admit, overQuota those of takeQuota.
+	denied, overQuota limit.LogThrottle
+	// committing lets the end of one version of a record be committed at a time.
+	committing keyedMutex
+}
+
+var _ sip.Backend = (*Server)(nil)
+
+// storeFirst and storeLongest are how long a failing log is left alone.
+const storeFirst, storeLongest = time.Second, 30 * time.Second
+
+// duePoll is how long what is due may wait, should the moment be missed.
+const duePoll = time.Minute
+
+// Run does what Ingest hands over, and in its time what is due: it must be
+// called once. When it returns, what was taken in has been answered, and Ingest
+// answers with an error. As long as the log cannot take what became of requests
+// of the last run, Ingest answers with an error too. The error is nil when ctx has
+// ended, else Fatal.
+func (d *Server) Run(ctx context.Context) error {
+	if err := d.awaitRecovery(ctx); err != nil || ctx.Err() != nil {
+		d.requests.end(err)
+		return err
+	}
+	var tending sync.WaitGroup
+	tending.Go(func() { d.runDue(ctx) })
+	d.runIngest(ctx)
+	tending.Wait()
+	return nil
+}
+
+// awaitRecovery returns when what was under way in the last run is settled, or ctx has
+// ended. The error is Fatal.
+func (d *Server) awaitRecovery(ctx context.Context) error {
+	for rest := storeFirst; ; rest = min(2*rest, storeLongest) {
+		err := d.recover(ctx)
+		if err == nil || ctx.Err() != nil {
+			return nil
+		}
+		err = fmt.Errorf("set %s: see what was under way when the last run ended: %w", d.Set, err)
+		if d.Fatal != nil && d.Fatal(err) {
+			return err
+		}
+		d.requests.setUnready(err)
+		d.log().Error("the service waits for the log", "set", d.Set, "error", err, "again_in", rest)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(rest):
+		}
+	}
+}
+
+// runDue does what is due until ctx ends.
+func (d *Server) runDue(ctx context.Context) {
+	for {
+		var next time.Time
+		err := defect.Guard(func() (err error) {
+			next, err = d.doDue(ctx)
+			return err
+		})
+		if ctx.Err() != nil {
+			return
+		}
+		wait := duePoll
+		if err != nil {
+			d.log().Warn("what is due could not be done; it is tried again", "set", d.Set, "error", err)
+			defect.Log(d.log(), err)
+		} else if !next.IsZero() {
+			wait = min(wait, max(next.Sub(d.now()), time.Millisecond))
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+	}
+}
+
+// Offers returns the operations of the mode. In every mode Notify takes a
+// notification with the token of a submission, too.
+func (d *Server) Offers() sip.Operations {
+	switch d.Mode {
+	case Recipient:
+		return sip.Operations{Notify: true}
+	case Gateway:
+		return sip.Operations{Ingest: true, Notify: true}
+	}
+	return sip.Operations{Ingest: true, Notify: d.Targets}
+}
+
+// GetProperties returns the notification style of the mode and the accepted
+// formats.
+func (d *Server) GetProperties(ctx context.Context, caller sip.Caller) (*sip.Properties, error) {
+	if err := d.mayIngest(&caller); err != nil {
+		return nil, err
+	}
+	switch d.Mode {
+	case Gateway:
+		return d.gatewayProperties(ctx)
+	case Review:
+		return &sip.Properties{Style: sip.Asynchronous, Formats: d.schemas()}, nil
+	}
+	return &sip.Properties{Style: sip.Synchronous, Formats: d.schemas()}, nil
+}
+
+// schemas returns the URLs of the accepted formats, each once, sorted.
+func (d *Server) schemas() []string {
+	urls := make([]string, 0, len(d.Formats))
+	for _, u := range d.Formats {
+		urls = append(urls, u)
+	}
+	slices.Sort(urls)
+	return slices.Compact(urls)
+}
+
+// Ingest answers a request as the mode wants it, after what follows from it has
+// been committed.
+func (d *Server) Ingest(ctx context.Context, caller sip.Caller, r *sip.Request) (*sip.Disposition, error) {
+	if err := d.mayIngest(&caller); err != nil {
+		return nil, err
+	}
+	if err := d.requests.ready(ctx); err != nil {
+		return nil, err
+	}
+	if err := submission.CheckTexts("ingest-request", r.Source, ""); err != nil {
+		return nil, err
+	}
+	if err := d.takeQuota(&caller, requestBytes(r)); err != nil {
+		return nil, err
+	}
+	switch d.Mode {
+	case Review:
+		return d.ingestReview(ctx, r)
+	case Gateway:
+		return d.ingestGateway(ctx, r)
+	}
+	return d.ingestLibrary(ctx, r)
+}
+
+// requestBytes is about what is stored of a request.
+func requestBytes(r *sip.Request) int64 {
+	n := len(r.Record.XML) + len(r.Recipient)
+	for _, text := range submission.SourceTexts(r.Source) {
+		n += len(text)
+	}
+	return int64(n)
+}
+
+// mayIngest tells whether the caller may use the operations of an ingest server.
+// Admit lets in whoever has the token of a submission; that one is here to
+// notify.
+func (d *Server) mayIngest(caller *sip.Caller) error {
+	if d.Mode == Recipient {
+		return &sip.Fault{Code: sip.Client, Text: "this service is a notification recipient: it offers notify, and neither get-properties nor ingest"}
+	}
+	if denied := d.Access.check(caller); denied != nil {
+		return denied
+	}
+	return nil
+}
+
+func (d *Server) now() time.Time {
+	if d.Now != nil {
+		return d.Now()
+	}
+	return time.Now()
+}
+
+func (d *Server) log() *slog.Logger {
+	if d.Log != nil {
+		return d.Log
+	}
+	return slog.New(slog.DiscardHandler)
+}
+
+// errEnded: the service has been stopped, or could not be started.
+var errEnded = errors.New("the service is not running")

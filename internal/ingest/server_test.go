@@ -1,0 +1,339 @@
+package ingest
+
+import (
+	"bytes"
+	"context"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"net/http/httptest"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/content"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/sip"
+)
+
+// deskHouse is a Server on a real log and a real content store.
+type deskHouse struct {
+	t        testing.TB
+	log      *eventlog.Log
+	contents *content.Store
+	desk     *Server
+	store    *breakable
+	ahead    atomic.Int64 // how far its clock is ahead of ours, in nanoseconds
+}
+
+func (h *deskHouse) now() time.Time { return time.Now().Add(time.Duration(h.ahead.Load())) }
+
+const deskFormat = "https://schemas.example/map.xsd"
+
+// newDesk makes a Server for the set "maps"; change completes it before it runs.
+func newDesk(t testing.TB, mode Mode, change func(h *deskHouse, d *Server)) *deskHouse {
+	t.Helper()
+	thisDecade()
+	ctx := context.Background()
+	folder := t.TempDir()
+	h := &deskHouse{t: t}
+	var err error
+	begin := time.Now()
+	clock := func() (time.Time, time.Duration) { now := h.now(); return now, now.Sub(begin) }
+	if h.log, err = eventlog.Open(ctx, folder, eventlog.Options{Clock: clock}); err != nil {
+		t.Fatal(err)
+	}
+	if h.contents, err = content.Open(ctx, filepath.Join(folder, "content.db"), content.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	h.store = &breakable{Log: h.log}
+	h.desk = &Server{
+		Set: "maps", URL: "/sip/maps", Mode: mode, Store: h.store, Contents: deskContents{h.contents},
+		Formats: map[xml.Name]string{{Space: "urn:maps", Local: "map"}: deskFormat}, Now: h.now,
+	}
+	if change != nil {
+		change(h, h.desk)
+	}
+	kind := h.desk.Content
+	if kind == 0 {
+		kind = event.Mirror
+	}
+	h.do(h.log.EnsureSet(ctx, eventlog.SetConfig{Name: "maps", Content: kind}))
+	h.desk.Source, err = h.log.EnsureSource(ctx, "maps", "sip", "/sip/maps", 0)
+	h.do(err)
+	set, err := h.log.Set(ctx, "maps")
+	h.do(err)
+	h.desk.Feed = set.Feed
+
+	// What Run does but for what becomes due, which would change what a test has just
+	// put into the log.
+	h.do(h.desk.recover(ctx))
+	running, stop := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() { defer close(ended); h.desk.runIngest(running) }()
+	t.Cleanup(func() {
+		stop()
+		<-ended
+		if err := errors.Join(h.contents.Close(), h.log.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return h
+}
+
+// thisDecade lets the clock of a bubble, which begins in the year 2000, go to where a
+// log believes it.
+func thisDecade() {
+	if day := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC); time.Now().Before(day) {
+		time.Sleep(time.Until(day))
+	}
+}
+
+func (h *deskHouse) do(err error) {
+	h.t.Helper()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// target makes a Source for a target of the set.
+func (h *deskHouse) target() event.SourceID {
+	h.t.Helper()
+	id, err := h.log.EnsureSource(context.Background(), "maps", eventlog.Target, "https://library.example/sip", 1)
+	h.do(err)
+	return id
+}
+
+// add puts a submission into the log and returns it as it is stored.
+func (h *deskHouse) add(s event.Submission) *event.Submission {
+	h.t.Helper()
+	ctx := context.Background()
+	if s.Source == 0 {
+		s.Source = h.desk.Source
+	}
+	out, err := h.log.Append(ctx, &event.Batch{Source: s.Source, Mode: event.ModeSubmission, Submissions: &event.SubmissionBatch{Updates: []event.SubmissionUpdate{{Submission: s}}}})
+	h.do(err)
+	return h.submission(out.IDs[0])
+}
+
+func (h *deskHouse) submission(id int64) *event.Submission {
+	h.t.Helper()
+	s, err := h.log.Submission(context.Background(), id)
+	h.do(err)
+	return s
+}
+
+// events returns the rejections of strangers that are kept, and the events of the set
+// as "kind record" and what a rejected one says.
+func (h *deskHouse) events() []string {
+	h.t.Helper()
+	out := []string{}
+	kept, err := h.log.Rejections(context.Background(), "maps", 0, 10_000)
+	h.do(err)
+	for _, r := range slices.Backward(kept) {
+		out = append(out, fmt.Sprintf("kept %s: %s", r.SourceIdentifier, r.Reason))
+	}
+	for e, err := range h.log.Events(context.Background(), "maps", event.Range{Upto: 1 << 40}) {
+		h.do(err)
+		out = append(out, strings.TrimSpace(fmt.Sprintf("%s %s", e.Kind, e.Record)))
+		if e.Kind == event.Rejected {
+			out[len(out)-1] = fmt.Sprintf("rejected %s: %s", e.Origin.SourceIdentifier, e.Origin.Reason)
+		}
+	}
+	return out
+}
+
+func (h *deskHouse) wantEvents(want ...string) {
+	h.t.Helper()
+	if got := h.events(); !slices.Equal(got, want) {
+		h.t.Errorf("events:\n  %s\nwant:\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
+	}
+}
+
+// notifications returns the log's as "verdict times".
+func (h *deskHouse) notifications() []string {
+	h.t.Helper()
+	found, err := h.log.Incoming(context.Background(), "maps", 0, 0, 10_000)
+	h.do(err)
+	var out []string
+	for _, n := range found {
+		out = append(out, fmt.Sprintf("%s %d", n.Verdict, n.Times))
+	}
+	slices.Sort(out)
+	return out
+}
+
+// notices returns those that wait.
+func (h *deskHouse) notices() []event.OutgoingNotification {
+	h.t.Helper()
+	found, err := h.log.OutgoingDue(context.Background(), event.MicrosOf(time.Now().Add(time.Hour)), nil, 1000)
+	h.do(err)
+	return found
+}
+
+func (h *deskHouse) ingest(r *sip.Request) *sip.Disposition {
+	h.t.Helper()
+	disp, err := h.desk.Ingest(context.Background(), sip.Caller{}, r)
+	h.do(err)
+	return disp
+}
+
+func (h *deskHouse) notify(token string, disp *sip.Disposition) {
+	h.t.Helper()
+	h.do(h.desk.Notify(context.Background(), sip.Caller{Token: token}, disp))
+}
+
+// verified fails the test when the log is not in order.
+func (h *deskHouse) verified() {
+	h.t.Helper()
+	h.do(h.log.Verify(context.Background(), func(f eventlog.Finding) { h.t.Errorf("verify: %v", f) }))
+}
+
+// request is an ingest request for a map.
+func request(identifier, text string) *sip.Request {
+	r := &sip.Request{Record: sip.Record{Root: xml.Name{Space: "urn:maps", Local: "map"}, XML: []byte(`<map xmlns="urn:maps">` + text + `</map>`)}}
+	if identifier != "" {
+		r.Source = &sip.Source{Submitter: &sip.Submitter{Name: "Maps", EmailAddress: "maps@maps.example"}, Identifier: &identifier}
+	}
+	return r
+}
+
+// breakable is a log whose commits fail.
+type breakable struct {
+	*eventlog.Log
+	before, after, known atomic.Int32 // how many calls are to fail yet
+	appended             atomic.Int32
+}
+
+var errBroken = errors.New("the disk is gone")
+
+func failing(n *atomic.Int32) bool { return n.Load() > 0 && n.Add(-1) >= 0 }
+
+// Append fails before it has done anything, or after everything.
+func (b *breakable) Append(ctx context.Context, batch *event.Batch) (event.Appended, error) {
+	if failing(&b.before) {
+		return event.Appended{}, errBroken
+	}
+	b.appended.Add(1)
+	out, err := b.Log.Append(ctx, batch)
+	if err == nil && failing(&b.after) {
+		return event.Appended{}, errBroken
+	}
+	return out, err
+}
+
+func (b *breakable) StoredReply(ctx context.Context, source event.SourceID, request [32]byte) ([]byte, error) {
+	if failing(&b.known) {
+		return nil, errBroken
+	}
+	return b.Log.StoredReply(ctx, source, request)
+}
+
+// deskContents lets the content store be Contents.
+type deskContents struct{ *content.Store }
+
+func (c deskContents) Put(ctx context.Context, records ...[]byte) error {
+	drafts := make([]*content.Draft, len(records))
+	for i, r := range records {
+		drafts[i] = content.NewDraft(r)
+	}
+	return c.Store.Put(ctx, drafts...)
+}
+
+func (c deskContents) Open(ctx context.Context, sum [32]byte) (io.ReadSeekCloser, int64, error) {
+	b, err := c.Store.Open(ctx, sum)
+	if err != nil {
+		return nil, 0, err
+	}
+	return b, b.Size(), nil
+}
+
+// isFault fails the test unless err is a fault of the code with the path.
+func isFault(t testing.TB, err error, code sip.Code, path string) {
+	t.Helper()
+	var f *sip.Fault
+	if !errors.As(err, &f) || f.Code != code || f.Path != path {
+		t.Errorf("got %v, want a fault of code %s at %q", err, code, path)
+	}
+}
+
+func TestOperationsOfEachMode(t *testing.T) {
+	for _, c := range []struct {
+		mode    Mode
+		targets bool
+		want    sip.Operations
+	}{
+		{Recipient, false, sip.Operations{Notify: true}},
+		{Library, false, sip.Operations{Ingest: true}},
+		{Library, true, sip.Operations{Ingest: true, Notify: true}},
+		{Review, false, sip.Operations{Ingest: true}},
+		{Review, true, sip.Operations{Ingest: true, Notify: true}},
+		{Gateway, false, sip.Operations{Ingest: true, Notify: true}},
+	} {
+		d := &Server{Mode: c.mode, Targets: c.targets}
+		if got := d.Offers(); got != c.want {
+			t.Errorf("mode %q, targets %v: %+v, want %+v", c.mode, c.targets, got, c.want)
+		}
+		if !c.want.Notify {
+			isFault(t, d.Notify(context.Background(), sip.Caller{}, &sip.Disposition{Outcome: sip.Rejected}), sip.Client, "ingest-disposition")
+		}
+	}
+	d := &Server{}
+	_, err := d.GetProperties(context.Background(), sip.Caller{})
+	isFault(t, err, sip.Client, "")
+	_, err = d.Ingest(context.Background(), sip.Caller{}, request("1", ""))
+	isFault(t, err, sip.Client, "")
+}
+
+func TestProperties(t *testing.T) {
+	formats := map[xml.Name]string{{Local: "b"}: "https://s.example/b", {Local: "a"}: "https://s.example/b", {Space: "urn:x", Local: "a"}: "https://s.example/a"}
+	for mode, style := range map[Mode]sip.Style{Library: sip.Synchronous, Review: sip.Asynchronous} {
+		d := &Server{Mode: mode, Formats: formats}
+		p, err := d.GetProperties(context.Background(), sip.Caller{})
+		want := &sip.Properties{Style: style, Formats: []string{"https://s.example/a", "https://s.example/b"}}
+		if err != nil || !reflect.DeepEqual(p, want) {
+			t.Errorf("%s: %+v, %v, want %+v", mode, p, err, want)
+		}
+	}
+}
+
+// What the service does not say to a stranger it says to nobody: a failure of the
+// log is a fault of code Server, over HTTP as well.
+func TestFailuresOverHTTP(t *testing.T) {
+	h := newDesk(t, Library, nil)
+	server := httptest.NewServer(&sip.Handler{Backend: h.desk, Offers: h.desk.Offers()})
+	defer server.Close()
+	client := &sip.HTTPClient{HTTP: server.Client(), URL: server.URL}
+	h.store.before.Store(1)
+	_, err := client.Ingest(t.Context(), request("1", "a"))
+	isFault(t, err, sip.Server, "")
+	if err != nil && strings.Contains(err.Error(), errBroken.Error()) {
+		t.Errorf("the caller is told %v", err)
+	}
+	if !sip.Temporary(err) {
+		t.Errorf("%v looks final", err)
+	}
+	if disp, err := client.Ingest(t.Context(), request("1", "a")); err != nil || disp.Outcome != sip.Accepted {
+		t.Errorf("the repeat: %+v, %v", disp, err)
+	}
+}
+
+func read(t testing.TB, c deskContents, sum [32]byte) []byte {
+	t.Helper()
+	r, _, err := c.Open(context.Background(), sum)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	var b bytes.Buffer
+	if _, err := b.ReadFrom(r); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}

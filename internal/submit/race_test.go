@@ -1,5 +1,0 @@
-//go:build race
-
-package submit
-
-const raced = true

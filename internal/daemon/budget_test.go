@@ -28,7 +28,7 @@ func chainOfTen() *fixtures.Provider {
 
 // untilWhole harvests until nothing is over the budget any more, and fails when that
 // takes too many harvests, or none that ended early. Each must come further.
-func (b *bench) untilWhole(spent string) {
+func (b *harness) untilWhole(spent string) {
 	b.t.Helper()
 	early, documents := 0, int64(0)
 	for range 40 {
@@ -51,7 +51,7 @@ func (b *bench) untilWhole(spent string) {
 // D75: a harvest that has read harvest_size ends, and the next one goes on from
 // there, until all is had.
 func TestHarvestSize(t *testing.T) {
-	b := newBench(t, chainOfTen(), content("reference"), func(c *config.Config) { c.Limits.HarvestSize = 5 << 10 })
+	b := newHarness(t, chainOfTen(), content("reference"), func(c *config.Config) { c.Limits.HarvestSize = 5 << 10 })
 	b.untilWhole("bytes")
 	if n := len(b.events(0)); n != 20 {
 		t.Errorf("%d events, want one for each record", n)
@@ -62,10 +62,10 @@ func TestHarvestSize(t *testing.T) {
 func TestHarvestTime(t *testing.T) {
 	var ahead atomic.Int64
 	p := chainOfTen()
-	b := newBenchOf(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	b := newHarnessWith(t, daemon.Options{Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ahead.Add(int64(time.Minute)) // each document takes that long
 		p.ServeHTTP(w, r)
-	}), daemon.Options{Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }},
+	}),
 		content("reference"), func(c *config.Config) { c.Limits.HarvestTime = 4 * time.Minute })
 	b.provider = p
 	p.SetBase(b.server.URL)
@@ -91,7 +91,7 @@ func TestPanicBesideTheWalk(t *testing.T) {
 	p := fixtures.New(fixtures.Options{})
 	p.Create(fixtures.Record{Name: "a"})
 	p.Create(fixtures.Record{Name: "untyped", Formats: []fixtures.Format{{Ext: "bin"}}})
-	b := newBench(t, p, content("reference"))
+	b := newHarness(t, p, content("reference"))
 	src := b.source()
 	src.Client = &http.Client{Transport: headPanics{src.Client.Transport}}
 	var found *defect.Error
@@ -118,7 +118,7 @@ func (bodyPanics) Read([]byte) (int, error) { panic("a defect") }
 // D75: a panic of the walk itself fails the harvest as well. What was read before
 // is in the log by then, and the next harvest goes on from there.
 func TestPanicOfTheWalk(t *testing.T) {
-	b := newBench(t, chainOfTen(), content("reference"))
+	b := newHarness(t, chainOfTen(), content("reference"))
 	src := b.source()
 	whole := src.Client
 	src.Client = &http.Client{Transport: archivePanics{whole.Transport}}

@@ -1,6 +1,7 @@
 package daemon_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -131,8 +132,8 @@ func sameLog(t *testing.T, mode string, equal int, sizes ...int) {
 	var logs []string
 	for _, size := range sizes {
 		t.Run(fmt.Sprintf("batches of %d", size), func(t *testing.T) {
-			b := newBench(t, fixtures.New(fixtures.Options{}), content(mode))
-			b.house.Harvester().BatchSize = size
+			b := newHarness(t, fixtures.New(fixtures.Options{}), content(mode))
+			b.bridge.Harvester().BatchSize = size
 			for _, c := range life(equal) {
 				b.liveThrough(c, mode)
 			}
@@ -155,7 +156,7 @@ func sameLog(t *testing.T, mode string, equal int, sizes ...int) {
 }
 
 // liveThrough makes a change, harvests it, and harvests again.
-func (b *bench) liveThrough(c change, mode string) {
+func (b *harness) liveThrough(c change, mode string) {
 	b.t.Helper()
 	c.do(b.provider)
 	b.provider.ForgetRequests()
@@ -184,10 +185,10 @@ func (b *bench) liveThrough(c change, mode string) {
 
 // dump returns the whole log, one event a line, without Observed and where the
 // provider listens.
-func (b *bench) dump() string {
+func (b *harness) dump() string {
 	b.t.Helper()
 	var out strings.Builder
-	for ev, err := range b.house.Log.Events(b.t.Context(), "", allAfter(0)) {
+	for ev, err := range b.bridge.Log.Events(b.t.Context(), "", allAfter(0)) {
 		if err != nil {
 			b.t.Fatal(err)
 		}
@@ -201,7 +202,10 @@ func (b *bench) dump() string {
 		if err != nil {
 			b.t.Fatal(err)
 		}
-		out.WriteString(strings.ReplaceAll(string(line), b.server.URL, "http://provider") + "\n")
+		if b.server != nil {
+			line = bytes.ReplaceAll(line, []byte(b.server.URL), []byte("http://provider"))
+		}
+		out.Write(append(line, '\n'))
 	}
 	return out.String()
 }
@@ -234,13 +238,13 @@ func anyHistory(t *testing.T, rt *rapid.T, mode string) {
 		Complete:   rapid.Bool().Draw(rt, "complete"),
 		PerArchive: rapid.SampledFrom([]int{0, 1, 2, 5}).Draw(rt, "entries a document"),
 	})
-	b := newBench(t, p, content(mode))
+	b := newHarness(t, p, content(mode))
 	defer func() {
 		b.server.Close()
 		b.close()
 	}()
-	b.house.Harvester().BatchSize = rapid.SampledFrom([]int{1, 3, 50_000}).Draw(rt, "batch size")
-	b.house.Harvester().BacklogMemory = rapid.SampledFrom([]int{0, 1, 3}).Draw(rt, "observations of a document in memory") // D64
+	b.bridge.Harvester().BatchSize = rapid.SampledFrom([]int{1, 3, 50_000}).Draw(rt, "batch size")
+	b.bridge.Harvester().BacklogMemory = rapid.SampledFrom([]int{0, 1, 3}).Draw(rt, "observations of a document in memory") // D64
 	h := &historian{p: p, rt: rt}
 	for range rapid.IntRange(1, 6).Draw(rt, "harvests") {
 		for range rapid.IntRange(0, 8).Draw(rt, "changes") {
@@ -360,7 +364,7 @@ func (h *historian) open(id string) (has bool) {
 }
 
 // check harvests and compares.
-func (h *historian) check(b *bench, full bool, mode string) {
+func (h *historian) check(b *harness, full bool, mode string) {
 	o := "harvest"
 	if full {
 		o = "full harvest"
@@ -370,7 +374,7 @@ func (h *historian) check(b *bench, full bool, mode string) {
 	}
 	held := b.stored().Held
 	if held > 0 {
-		if _, err := b.house.Harvester().Release(b.t.Context(), &b.source().Source); err != nil {
+		if _, err := b.bridge.Harvester().Release(b.t.Context(), &b.source().Source); err != nil {
 			h.rt.Fatal(err)
 		}
 	}
@@ -414,10 +418,10 @@ func stateOf(ev *event.Event, mode string) string {
 
 // logState applies the events of the log one after another. Created is what was
 // not there, updated and deleted what was.
-func (b *bench) logState(mode string) []string {
+func (b *harness) logState(mode string) []string {
 	b.t.Helper()
 	state := map[string]string{}
-	for ev, err := range b.house.Log.Events(b.t.Context(), "main", allAfter(0)) {
+	for ev, err := range b.bridge.Log.Events(b.t.Context(), "main", allAfter(0)) {
 		if err != nil {
 			b.t.Fatal(err)
 		}
@@ -436,14 +440,14 @@ func (b *bench) logState(mode string) []string {
 	return out
 }
 
-func (b *bench) liveState(mode string) []string {
+func (b *harness) liveState(mode string) []string {
 	b.t.Helper()
-	set, err := b.house.Log.Set(b.t.Context(), "main")
+	set, err := b.bridge.Log.Set(b.t.Context(), "main")
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	var out []string
-	for ev, err := range b.house.Log.Live(b.t.Context(), "main", set.Last) {
+	for ev, err := range b.bridge.Log.Live(b.t.Context(), "main", set.Last) {
 		if err != nil {
 			b.t.Fatal(err)
 		}

@@ -53,7 +53,7 @@ func listWith(url string) string {
 }
 
 // source is a bridge over one document and what lies beside it.
-func (w *world) source(kind, document string, beside map[string]http.HandlerFunc, change ...func(*config.Config)) *daemon.Bridge {
+func (w *testNetwork) source(kind, document string, beside map[string]http.HandlerFunc, change ...func(*config.Config)) *daemon.Bridge {
 	w.name("source.example", "93.184.216.34")
 	w.serve("93.184.216.34:80", func(rw http.ResponseWriter, r *http.Request) {
 		if h := beside[r.URL.Path]; h != nil {
@@ -95,7 +95,7 @@ func TestAlternateThatCannotBeHad(t *testing.T) {
 			"atompmh":      feedWith(`<link rel="alternate" type="text/xml" href="/a.xml"/><link rel="alternate" type="text/plain" href="` + href + `"/>`),
 			"resourcesync": listWith(`<loc>http://source.example/a.xml</loc><rs:md type="text/xml"/><rs:ln rel="alternate" type="text/plain" href="` + href + `"/>`),
 		} {
-			w := newWorld(t)
+			w := newNetwork(t)
 			h := w.source(kind, document, map[string]http.HandlerFunc{"/a.xml": text("text/xml", "<a/>"), "/locked": answerWith(401), "/teapot": answerWith(418)})
 			r, err := w.harvest(h, 0)
 			if err != nil || r.Created != 1 || r.Pending > 0 != partial || r.Quarantined != 0 {
@@ -119,7 +119,7 @@ func TestAlternateThatCannotBeHad(t *testing.T) {
 // D4: what fails for the moment is waited for once, so that an outage is no event;
 // then the rest is published, and the missing one when it can be had.
 func TestAlternateThatFailsForLong(t *testing.T) {
-	w := newWorld(t)
+	w := newNetwork(t)
 	broken := true
 	h := w.source("atompmh", feedWith(`<link rel="alternate" type="text/xml" href="/a.xml"/><link rel="alternate" type="text/plain" href="/a.txt"/>`), map[string]http.HandlerFunc{
 		"/a.xml": text("text/xml", "<a/>"),
@@ -182,7 +182,7 @@ func TestStatedEncoding(t *testing.T) {
 		"the hash of one, the other's length": {fmt.Sprintf(`encoding="gzip" hash="sha-256:%s" length="%d"`, sum(packed.Bytes()), len(body)), coded, nil, false},
 		"no encoding stated":                  {fmt.Sprintf(`hash="sha-256:%s"`, sum(packed.Bytes())), coded, nil, false},
 	} {
-		w := newWorld(t)
+		w := newNetwork(t)
 		h := w.source("resourcesync", listWith(`<loc>http://source.example/a.xml</loc><rs:md type="text/xml" `+c.md+`/>`), map[string]http.HandlerFunc{"/a.xml": c.serve})
 		r, err := w.harvest(h, 0)
 		if err != nil || (r.Created == 1) != (c.kept != nil) {
@@ -210,7 +210,7 @@ func TestStatedEncoding(t *testing.T) {
 		}
 	}
 	// What is not kept is published as it was stated.
-	w := newWorld(t)
+	w := newNetwork(t)
 	h := w.source("resourcesync", listWith(`<loc>http://source.example/a.xml</loc><rs:md type="text/xml" encoding="gzip" hash="md5:`+md(packed.Bytes())+`" length="9"/>`), nil,
 		func(c *config.Config) { c.Sets[0].Content = config.Reference })
 	if r, err := w.harvest(h, 0); err != nil || r.Created != 1 {
@@ -234,7 +234,7 @@ func TestFeedLinksHaveTheTypeOfHTTP(t *testing.T) {
 		config.Mirror:    {"created a, application/pdf /a.pdf 1", "created b,  /b 1"},
 		config.Reference: {"created a, application/pdf /a.pdf", "created b, application/octet-stream /b"},
 	} {
-		w := newWorld(t)
+		w := newNetwork(t)
 		h := w.source("feed", rss, map[string]http.HandlerFunc{"/a.pdf": text("application/pdf", "p"), "/b": text("", "b")}, content(mode))
 		if r, err := w.harvest(h, 0); err != nil || r.Created != 2 {
 			t.Fatalf("%s: %+v, %v", mode, r, err)
@@ -246,7 +246,7 @@ func TestFeedLinksHaveTheTypeOfHTTP(t *testing.T) {
 	}
 	// formats that want pages take links of which the feed says nothing.
 	for format, want := range map[string]int64{"text/html": 2, "application/pdf": 0} {
-		w := newWorld(t)
+		w := newNetwork(t)
 		h := w.source("feed", rss, map[string]http.HandlerFunc{"/a.pdf": text("text/html", "p"), "/b": text("text/html", "b")}, func(c *config.Config) { c.Sets[0].Formats = []string{format} })
 		if r, err := w.harvest(h, 0); err != nil || r.Created != want {
 			t.Errorf("%s: %+v, %v", format, r, err)
@@ -264,7 +264,7 @@ func TestTypeIsAskedForWhereNothingIsFetched(t *testing.T) {
 			"resourcesync": func(path, more string) string { return listWith(`<loc>http://source.example` + path + `</loc>` + more) },
 		} {
 			for path, want := range map[string]string{"/a": "text/turtle; charset=utf-8", "/none": "application/octet-stream", "/silent": "application/octet-stream", "/odd": "application/octet-stream"} {
-				w := newWorld(t)
+				w := newNetwork(t)
 				var methods []string
 				h := w.source(kind, document(path, ""), map[string]http.HandlerFunc{
 					"/a": func(rw http.ResponseWriter, r *http.Request) {

@@ -36,7 +36,7 @@ func decided(t *testing.T, folder string, all ...daemon.Decision) []error {
 // whoever was first.
 func TestDecisionsAtOnce(t *testing.T) {
 	library := newRecipient(t)
-	h := newSoapHouse(t, "allow_hosts = [\"127.0.0.1\"]\n"+soapSet("main", reviewMode))
+	h := newSIPBridge(t, "allow_hosts = [\"127.0.0.1\"]\n"+sipSet("main", reviewMode))
 	h.send("/sip/main", inSOAP(sipDoc("ingest-request", sourceOf("1")+recipientAt(library.URL)+recordOf(`<r xmlns="urn:r"/>`))), 200)
 	decisions := []daemon.Decision{{ID: 1, Accept: true, Assigned: "L1"}, {ID: 1, Reason: "no title"}}
 	errs := make([]error, len(decisions))
@@ -57,7 +57,7 @@ func TestDecisionsAtOnce(t *testing.T) {
 
 // D37: any number of decisions is one request, and each is answered.
 func TestManyDecisions(t *testing.T) {
-	h := newSoapHouse(t, "allow_hosts = [\"127.0.0.1\"]\n"+soapSet("main", reviewMode))
+	h := newSIPBridge(t, "allow_hosts = [\"127.0.0.1\"]\n"+sipSet("main", reviewMode))
 	library := newRecipient(t)
 	const n = 30
 	all := make([]daemon.Decision, n+1)
@@ -72,7 +72,7 @@ func TestManyDecisions(t *testing.T) {
 			t.Errorf("decision %d: %v", i, err)
 		}
 	}
-	counts, err := h.house.Log.Counts(t.Context(), h.house.Sources[0].ID)
+	counts, err := h.bridge.Log.Counts(t.Context(), h.bridge.Sources[0].ID)
 	if err != nil || counts.Submissions[event.StateAccepted] != n/2 || counts.Submissions[event.StateRejected] != n/2 || counts.UnderReview != 0 {
 		t.Errorf("%+v, %v", counts, err)
 	}
@@ -82,7 +82,7 @@ func TestManyDecisions(t *testing.T) {
 // socket that a killed process has left, and when serve ends nothing is left.
 func TestDecisionsWhereverTheFolderIs(t *testing.T) {
 	for _, depth := range []int{0, 40} {
-		h := newSoapHouse(t, "")
+		h := newSIPBridge(t, "")
 		h.halt()
 		h.close()
 		folder := filepath.Join(h.config.Data, strings.Repeat("deep/", depth))

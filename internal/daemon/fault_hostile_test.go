@@ -34,13 +34,13 @@ func TestFault_RequestForgery(t *testing.T) {
 	targets := []string{inside.URL + "/secret", "http://169.254.169.254/latest/meta-data/", "http://[::1]/x", "http://10.0.0.1/x", "http://2130706433/x", "http://0x7f.1/x"}
 	for _, to := range targets {
 		t.Run("prev-archive "+to, func(t *testing.T) {
-			b := newRuleBench(t, fixtures.Options{}, typed)
+			b := newEntryHarness(t, fixtures.Options{}, typed)
 			b.feed(active("a", "v1", day(1)))
 			b.provider.Edit(fixtures.Subscription, func(d *fixtures.Document) { d.Prev = to })
 			b.want("refused", b.wantError("refused"), "created a v1")
 		})
 		t.Run("alternate "+to, func(t *testing.T) {
-			b := newBench(t, fixtures.New(fixtures.Options{}), typed)
+			b := newHarness(t, fixtures.New(fixtures.Options{}), typed)
 			b.provider.Create(record("a", fixtures.Format{Ext: "xml", Type: "application/xml", Href: to}))
 			b.provider.Create(record("b", fixtures.Atom()))
 			if r := b.harvest(); r.Pending != 1 {
@@ -51,14 +51,14 @@ func TestFault_RequestForgery(t *testing.T) {
 	}
 	redirect := fixtures.Hook{Status: http.StatusFound, Header: http.Header{"Location": {inside.URL + "/redirected"}}}
 	t.Run("redirected archive", func(t *testing.T) {
-		b := newRuleBench(t, fixtures.Options{}, typed)
+		b := newEntryHarness(t, fixtures.Options{}, typed)
 		b.archive(active("a", "v1", day(1)))
 		b.feed(active("b", "v1", day(2)))
 		b.provider.SetHook(fixtures.Archive(1), redirect)
 		b.want("refused", b.wantError("refused"), "created b v1")
 	})
 	t.Run("redirected representation", func(t *testing.T) {
-		b := newBench(t, fixtures.New(fixtures.Options{}), typed)
+		b := newHarness(t, fixtures.New(fixtures.Options{}), typed)
 		b.provider.Create(record("a", fixtures.Atom()))
 		b.provider.SetHook("/records/a.atom", redirect)
 		if r := b.harvest(); r.Pending != 1 {
@@ -77,7 +77,7 @@ func TestFault_Redirects(t *testing.T) {
 		return fixtures.Hook{Status: http.StatusMovedPermanently, Header: http.Header{"Location": {to}}}
 	}
 	p := fixtures.New(fixtures.Options{})
-	b := newBench(t, p, func(c *config.Config) {
+	b := newHarness(t, p, func(c *config.Config) {
 		s := &c.Sets[0].Sources[0]
 		s.URL = strings.Replace(s.URL, fixtures.Subscription, "/old/place/1", 1)
 	})
@@ -118,7 +118,7 @@ func TestFault_HostileDocuments(t *testing.T) {
 		"not UTF-8":          {entry("<summary>\xff\xfe</summary>"), "UTF-8"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := completeBench(t, 2)
+			b := newCompleteHarness(t, 2)
 			b.provider.SetHook(fixtures.Subscription, fixtures.Hook{Body: fixed(c.doc)})
 			before := b.last()
 			_, err := b.try(harvest.Options{Full: true})
@@ -132,12 +132,12 @@ func TestFault_HostileDocuments(t *testing.T) {
 		})
 	}
 	t.Run("document too large", func(t *testing.T) {
-		b := completeBench(t, 2)
+		b := newCompleteHarness(t, 2)
 		b.source().Limits.Document = 300
 		b.want("logged", b.wantErrorFull(`"document"`))
 	})
 	t.Run("caps are the operator's", func(t *testing.T) {
-		b := newRuleBench(t, fixtures.Options{})
+		b := newEntryHarness(t, fixtures.Options{})
 		b.source().Limits.Text, b.source().Limits.Attributes = 100, 5
 		b.provider.SetHook(fixtures.Subscription, fixtures.Hook{Body: fixed(entry("<summary>" + strings.Repeat("x", 200) + "</summary>"))})
 		b.want("logged", b.wantErrorFull(`"text"`))
@@ -156,7 +156,7 @@ func attributes(n int) string {
 
 func TestFault_LocalLinksOutOfTheFolder(t *testing.T) {
 	p := fixtures.New(fixtures.Options{})
-	b, folder := newFileBench(t, p)
+	b, folder := newFolderHarness(t, p)
 	secret := filepath.Join(filepath.Dir(folder), "secret.xml")
 	if err := os.WriteFile(secret, []byte("<secret/>"), 0o600); err != nil {
 		t.Fatal(err)
@@ -194,7 +194,7 @@ func TestFault_LocalFilesInModeReference(t *testing.T) {
 	p.Create(record("good", fixtures.Atom()))
 	p.Create(record("out", fixtures.Format{Ext: "xml", Type: "application/xml", Href: "../secret.xml"}))
 	p.Create(record("escaped", fixtures.Format{Ext: "xml", Type: "application/xml", Href: "%2e%2e/secret.xml"}))
-	b, _ := newFileBench(t, p, content(config.Reference), func(c *config.Config) {
+	b, _ := newFolderHarness(t, p, content(config.Reference), func(c *config.Config) {
 		c.Sets[0].Sources[0].PublicURL = "https://data.example/feeds/"
 	})
 	r := b.harvest()

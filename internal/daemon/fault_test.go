@@ -43,13 +43,13 @@ func TestFault_RetryAfter(t *testing.T) {
 	} {
 		t.Run(form, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, fixtures.New(fixtures.Options{}))
+			b := newHarness(t, fixtures.New(fixtures.Options{}))
 			b.quick()
-			b.house.Harvester().Workers = 1 // what is under way already is not too early
+			b.bridge.Harvester().Workers = 1 // what is under way already is not too early
 			b.provider.Create(record("a", fixtures.Atom()))
 			b.provider.CloseArchive()
 			b.provider.Create(record("b", fixtures.Atom()))
-			w := &waited{bench: b}
+			w := &waited{harness: b}
 			w.watch(c.path, c.status, c.ask)
 			b.harvest()
 			b.wantLive()
@@ -60,7 +60,7 @@ func TestFault_RetryAfter(t *testing.T) {
 
 // waited looks when requests arrive after a host asked to be left alone.
 type waited struct {
-	*bench
+	*harness
 	mu    sync.Mutex
 	until time.Time
 	early time.Duration
@@ -118,7 +118,7 @@ func (w *waited) check() {
 func TestFault_RetryAfterLongerThanWeWait(t *testing.T) {
 	for _, value := range []string{"3600", "99999999999999999999", time.Now().Add(48 * time.Hour).UTC().Format(http.TimeFormat)} {
 		t.Run(value, func(t *testing.T) {
-			b := newBench(t, fixtures.New(fixtures.Options{}))
+			b := newHarness(t, fixtures.New(fixtures.Options{}))
 			b.quick()
 			b.provider.Create(record("a", fixtures.Atom()))
 			b.provider.SetHook(fixtures.Subscription, fixtures.Hook{Status: 503, Header: http.Header{"Retry-After": {value}}})
@@ -147,12 +147,12 @@ func TestFault_BodyCutAtEveryByte(t *testing.T) {
 	}
 	for name, hook := range cut {
 		t.Run("complete feed, "+name, func(t *testing.T) {
-			b := newRuleBench(t, fixtures.Options{Complete: true})
+			b := newEntryHarness(t, fixtures.Options{Complete: true})
 			b.quick(func(o *fetch.Options) { o.Attempts = 1 })
 			b.feed(active("a", "v1", day(1)), active("b", "v1", day(1)))
 			b.wantLog("first", "created a v1", "created b v1")
 			b.feed(active("a", "v2", day(2)))
-			doc := b.get(fixtures.Subscription)
+			doc := b.fetchSource(fixtures.Subscription)
 			end := bytes.LastIndexByte(doc, '>') // what follows is white space
 			for n := 1; n <= end; n++ {
 				b.provider.SetHook(fixtures.Subscription, hook(doc, n))
@@ -164,11 +164,11 @@ func TestFault_BodyCutAtEveryByte(t *testing.T) {
 			b.wantLog("whole", "updated a v2", "deleted b v1")
 		})
 		t.Run("archive, "+name, func(t *testing.T) {
-			b := newRuleBench(t, fixtures.Options{})
+			b := newEntryHarness(t, fixtures.Options{})
 			b.quick(func(o *fetch.Options) { o.Attempts = 1 })
 			b.archive(active("a", "v1", day(1)), active("b", "v1", day(1)))
 			b.feed(active("c", "v1", day(2)))
-			doc := b.get(fixtures.Archive(1))
+			doc := b.fetchSource(fixtures.Archive(1))
 			end := bytes.LastIndexByte(doc, '>')
 			for n := 1; n <= end; n += 7 {
 				b.provider.SetHook(fixtures.Archive(1), hook(doc, n))
@@ -194,7 +194,7 @@ func TestFault_CompleteFeedShrunk(t *testing.T) {
 				continue // too few for the guard
 			}
 			t.Run(fmt.Sprintf("%d of %d", left, n), func(t *testing.T) {
-				b := newRuleBench(t, fixtures.Options{Complete: true})
+				b := newEntryHarness(t, fixtures.Options{Complete: true})
 				b.feed(many(n)...)
 				b.harvest()
 				before := b.last()
@@ -250,7 +250,7 @@ func TestFault_ChainsWithoutEnd(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newRuleBench(t, fixtures.Options{}, func(cf *config.Config) { cf.Sets[0].Sources[0].MaxDocuments = c.most })
+			b := newEntryHarness(t, fixtures.Options{}, func(cf *config.Config) { cf.Sets[0].Sources[0].MaxDocuments = c.most })
 			b.server.Config.Handler = c.handler
 			r, err := b.try(harvest.Options{})
 			switch {
@@ -268,7 +268,7 @@ func TestFault_ChainsWithoutEnd(t *testing.T) {
 }
 
 func TestFault_OneBadEntryAmongTenThousand(t *testing.T) {
-	b := newRuleBench(t, fixtures.Options{})
+	b := newEntryHarness(t, fixtures.Options{})
 	b.quick()
 	var all []fixtures.Entry
 	for i := range 10_000 {
@@ -291,10 +291,10 @@ func TestFault_OneBadEntryAmongTenThousand(t *testing.T) {
 }
 
 func TestFault_GzipBomb(t *testing.T) {
-	bomb := func(b *bench) fixtures.Hook {
+	bomb := func(b *harness) fixtures.Hook {
 		var packed bytes.Buffer
 		w := gzip.NewWriter(&packed)
-		doc := b.get(fixtures.Subscription)
+		doc := b.fetchSource(fixtures.Subscription)
 		cut := bytes.LastIndex(doc, []byte("</feed>"))
 		for _, part := range [][]byte{doc[:cut], bytes.Repeat([]byte(" "), 8<<20), doc[cut:]} {
 			if _, err := w.Write(part); err != nil {
@@ -307,13 +307,13 @@ func TestFault_GzipBomb(t *testing.T) {
 		return fixtures.Hook{Body: fixed(packed.String()), Header: http.Header{"Content-Encoding": {"gzip"}}}
 	}
 	t.Run("document", func(t *testing.T) {
-		b := completeBench(t, 20)
+		b := newCompleteHarness(t, 20)
 		b.feed(many(19)...)
 		b.provider.SetHook(fixtures.Subscription, bomb(b))
 		b.want("logged", b.wantErrorFull("suspiciously many bytes"))
 	})
 	t.Run("representation", func(t *testing.T) {
-		b := newBench(t, fixtures.New(fixtures.Options{}))
+		b := newHarness(t, fixtures.New(fixtures.Options{}))
 		b.provider.Create(record("a", fixtures.Atom()))
 		b.provider.SetHook("/records/a.atom", bomb(b))
 		if r := b.harvest(); r.Pending != 1 || r.Created != 0 {

@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/pmh-bridge/bridge/internal/config"
-	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 )
 
@@ -89,10 +88,10 @@ func (s *blog) asked() []string {
 	return seen
 }
 
-func newFeedBench(t *testing.T, s *blog, change ...func(*config.Config)) *bench {
+func newFeedHarness(t *testing.T, s *blog, change ...func(*config.Config)) *harness {
 	t.Helper()
 	kind := func(c *config.Config) { c.Sets[0].Sources[0].Kind = config.Feed }
-	b := newBenchOf(t, s, daemon.Options{}, append([]func(*config.Config){kind}, change...)...)
+	b := newHarness(t, s, append([]func(*config.Config){kind}, change...)...)
 	b.quick()
 	return b
 }
@@ -105,7 +104,7 @@ func newBlog() *blog {
 // an edit without a new date is noticed, and an unchanged feed costs one request.
 func TestFeedIsFollowed(t *testing.T) {
 	s := newBlog()
-	b := newFeedBench(t, s)
+	b := newFeedHarness(t, s)
 	b.wantLog("the first harvest, oldest first", "created a Post a", "created aa Post aa")
 	s.asked()
 	if r := b.wantLog("nothing new"); !r.NotModified {
@@ -142,7 +141,7 @@ func TestFeedIsFollowed(t *testing.T) {
 // What a feed says of a deletion is believed, absence is not.
 func TestFeedDeletedEntry(t *testing.T) {
 	s := newBlog()
-	b := newFeedBench(t, s, content(config.Reference))
+	b := newFeedHarness(t, s, content(config.Reference))
 	b.wantLog("first", "created a Post a", "created aa Post aa")
 	s.edit(func(s *blog) { s.items = []string{`<at:deleted-entry ref="urn:a" when="2025-02-01T00:00:00Z"/>`} })
 	r := b.wantLog("a deleted-entry", "deleted a Post a")
@@ -159,7 +158,7 @@ func TestFeedDeletedEntry(t *testing.T) {
 // asks for it again.
 func TestFeedRefused(t *testing.T) {
 	s := newBlog()
-	b := newFeedBench(t, s, content(config.Reference), func(c *config.Config) { c.Limits.FeedDocument = 4000 })
+	b := newFeedHarness(t, s, content(config.Reference), func(c *config.Config) { c.Limits.FeedDocument = 4000 })
 	b.wantLog("first", "created a Post a", "created aa Post aa")
 	for _, tt := range []struct {
 		name   string
@@ -202,7 +201,7 @@ func TestFeedRefused(t *testing.T) {
 // A feed that has ended keeps its records; the operator is told.
 func TestFeedEnded(t *testing.T) {
 	s := newBlog()
-	b := newFeedBench(t, s, content(config.Reference))
+	b := newFeedHarness(t, s, content(config.Reference))
 	b.wantLog("first", "created a Post a", "created aa Post aa")
 	s.edit(func(s *blog) { s.status = http.StatusGone })
 	r := b.wantLog("410")
@@ -224,7 +223,7 @@ func TestFeedQuarantine(t *testing.T) {
 	s := newBlog()
 	const bare = `<item><title>Post b</title><guid isPermaLink="false">urn:b</guid></item>`
 	s.items = append(s.items, bare)
-	b := newFeedBench(t, s, content(config.Reference))
+	b := newFeedHarness(t, s, content(config.Reference))
 	r := b.wantLog("two of three", "created a Post a", "created aa Post aa")
 	list := b.quarantined()
 	if r.Quarantined != 1 || len(list) != 1 || list[0].Record != "urn:b" || list[0].Rule != "feed-link" || !strings.Contains(string(list[0].Input), bare) {
@@ -252,7 +251,7 @@ func TestFeedQuarantine(t *testing.T) {
 func TestFeedPending(t *testing.T) {
 	s := newBlog()
 	s.pages["/p/a"] = ""
-	b := newFeedBench(t, s)
+	b := newFeedHarness(t, s)
 	r := b.wantLog("one page fails", "created aa Post aa")
 	if r.Pending != 1 {
 		t.Errorf("pending: %+v", r)
@@ -283,7 +282,7 @@ func TestFeedPagesAreFollowed(t *testing.T) {
 			s.head = link("/older/2")
 			s.pages["/older/2"] = page(link("/older/3"), item("a", "an older text"))
 			s.pages["/older/3"] = page(link("/older/4"), item("aaa", "x")) // and there the feed ends: 404
-			b := newFeedBench(t, s, content(config.Reference))
+			b := newFeedHarness(t, s, content(config.Reference))
 			b.wantLog("first", "created a Post a", "created aa Post aa", "created aaa Post aaa")
 			documents := slices.DeleteFunc(s.asked(), func(path string) bool { return strings.HasPrefix(path, "/p/") }) // whose types are asked for (D13)
 			if got := strings.Join(documents, " "); got != "/feed.atom /older/2 /older/3 /older/4" {
@@ -305,7 +304,7 @@ func TestFeedPageThatFails(t *testing.T) {
 	s := newBlog()
 	s.head = `<atom:link xmlns:atom="http://www.w3.org/2005/Atom" rel="next" href="/older/2"/>`
 	s.pages["/older/2"] = "" // 500
-	b := newFeedBench(t, s, content(config.Reference))
+	b := newFeedHarness(t, s, content(config.Reference))
 	r := b.wantLog("first", "created a Post a", "created aa Post aa")
 	if len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "/older/2") {
 		t.Errorf("warnings %q", r.Warnings)
@@ -322,7 +321,7 @@ func TestFeedOfAtomPMH(t *testing.T) {
 	s := newBlog()
 	s.body = `<feed xmlns="http://www.w3.org/2005/Atom"><id>urn:f</id><title>F</title><updated>2026-01-01T00:00:00Z</updated><link rel="prev-archive" href="/archive/1"/>` +
 		`<entry><id>urn:a</id><title>Post a</title><updated>2026-01-01T00:00:00Z</updated><link href="/p/a"/></entry></feed>`
-	b := newFeedBench(t, s, content(config.Reference))
+	b := newFeedHarness(t, s, content(config.Reference))
 	r := b.wantLog("first", "created a Post a")
 	if len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "atompmh") || reported(r, "feed-kind") == "" {
 		t.Errorf("not told: %+v", r)
@@ -344,12 +343,7 @@ func TestFeedFromFile(t *testing.T) {
 	write("page.html", "<p>page</p>")
 	write("feed.xml", `<rss version="2.0"><channel><item><title>Page</title><link>page.html</link><guid isPermaLink="false">urn:page</guid></item>
 <item><title>Out</title><link>../out.html</link><guid isPermaLink="false">urn:out</guid></item></channel></rss>`)
-	c, err := config.FromArguments(config.Flags{Data: t.TempDir()}, []string{"feed:" + filepath.Join(dir, "feed.xml")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := &bench{t: t, config: c}
-	b.open()
+	b := newFileHarness(t, "feed:"+filepath.Join(dir, "feed.xml"))
 	r := b.wantLog("first", "created page Page")
 	if r.Pending != 1 {
 		t.Errorf("what lies outside of the folder: %+v", r)
@@ -369,9 +363,9 @@ func TestFeedMetadataIsPublished(t *testing.T) {
 		strings.Replace(item("a", "x"), "</item>", `<author>jo@blog.example (Jo)</author><category domain="http://blog.example/t">Piers</category></item>`, 1),
 		strings.Replace(item("aa", "x"), "</item>", `<source url="http://origin.example/rss">Origin</source></item>`, 1),
 	}
-	b := newFeedBench(t, s)
+	b := newFeedHarness(t, s)
 	b.wantLog("the first harvest", "created a Post a", "created aa Post aa")
-	url, end := published(t, b.house.Publish)
+	url, end := published(t, b.bridge.Publish)
 	status, _, feed := answered(t, url+"/sets/main/feed.atom")
 	if err := end(); err != nil || status != http.StatusOK {
 		t.Fatalf("status %d, %v", status, err)
@@ -398,7 +392,7 @@ func TestFeedMetadataIsPublished(t *testing.T) {
 func TestFeedOfFewResults(t *testing.T) {
 	s := newBlog()
 	s.head = `<opensearch:totalResults xmlns:opensearch="http://a9.com/-/spec/opensearchrss/1.0/">173245</opensearch:totalResults>`
-	b := newFeedBench(t, s, content(config.Reference))
+	b := newFeedHarness(t, s, content(config.Reference))
 	r := b.wantLog("first", "created a Post a", "created aa Post aa")
 	if len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "173245 results, and leads to 2") {
 		t.Errorf("warnings %q", r.Warnings)
@@ -432,7 +426,7 @@ func TestCompleteFeedOfFewResults(t *testing.T) {
 			results + entries.String() + "</feed>"
 	}
 	s.body = feed("a", "aa", "aaa")
-	b := newFeedBench(t, s, content(config.Reference), func(c *config.Config) { c.Sets[0].Sources[0].Kind = config.AtomPMH })
+	b := newFeedHarness(t, s, content(config.Reference), func(c *config.Config) { c.Sets[0].Sources[0].Kind = config.AtomPMH })
 	b.wantLog("all three", "created a Post a", "created aa Post aa", "created aaa Post aaa")
 	s.edit(func(s *blog) { s.body = feed("a") })
 	for _, when := range []string{"one of three", "not modified"} {

@@ -13,13 +13,12 @@ import (
 
 	"github.com/pmh-bridge/bridge/fixtures"
 	"github.com/pmh-bridge/bridge/internal/config"
-
 	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 )
 
-// published serves what the bench has and returns its URL, and what ends it.
+// published serves what the harness has and returns its URL, and what ends it.
 func published(t *testing.T, serve func(context.Context, net.Listener) error) (url string, end func() error) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -53,13 +52,13 @@ func answered(t *testing.T, url string) (status int, again, body string) {
 func TestPartialSet(t *testing.T) {
 	p := fixtures.Catalogue(nil)
 	var other string
-	b := newBench(t, p, content("reference"), func(c *config.Config) {
+	b := newHarness(t, p, content("reference"), func(c *config.Config) {
 		other = strings.Replace(c.Sets[0].Sources[0].URL, "feed.atom", "other.atom", 1)
 		second := c.Sets[0].Sources[0]
 		second.URL = other
 		c.Sets[0].Sources = append(c.Sets[0].Sources, second)
 	})
-	url, end := published(t, b.house.Publish)
+	url, end := published(t, b.bridge.Publish)
 	complete := []string{"/sets/main/resourcelist.xml", "/sets/main/complete.atom"}
 	want := func(when string, status int) {
 		t.Helper()
@@ -77,11 +76,11 @@ func TestPartialSet(t *testing.T) {
 	want("before the first harvest", http.StatusServiceUnavailable)
 	b.harvest()
 	want("one Source was walked", http.StatusServiceUnavailable)
-	if _, err := b.house.Harvest(t.Context(), b.house.Sources[1], harvest.Options{}); err == nil {
+	if _, err := b.bridge.Harvest(t.Context(), b.bridge.Sources[1], harvest.Options{}); err == nil {
 		t.Fatal("the second Source answers: this test shows nothing")
 	}
 	want("the other fails", http.StatusServiceUnavailable)
-	if _, err := b.house.Harvester().AcceptGap(t.Context(), &b.house.Sources[1].Source); err != nil {
+	if _, err := b.bridge.Harvester().AcceptGap(t.Context(), &b.bridge.Sources[1].Source); err != nil {
 		t.Fatal(err)
 	}
 	b.harvest()
@@ -95,7 +94,7 @@ func TestPartialSet(t *testing.T) {
 	third.URL = strings.Replace(third.URL, "other", "third", 1)
 	b.config.Sets[0].Sources = append(b.config.Sets[0].Sources, third)
 	b.open()
-	url, end = published(t, b.house.Publish)
+	url, end = published(t, b.bridge.Publish)
 	want("a third has joined", http.StatusOK)
 	if err := end(); err != nil {
 		t.Fatal(err)
@@ -107,10 +106,10 @@ func TestPartialSet(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.open()
-	if warnings, err := b.house.Warnings(t.Context()); err != nil || len(warnings) != 1 || !strings.HasPrefix(warnings[0], "epoch 2 began at") {
+	if warnings, err := b.bridge.Warnings(t.Context()); err != nil || len(warnings) != 1 || !strings.HasPrefix(warnings[0], "epoch 2 began at") {
 		t.Errorf("warnings %q, %v", warnings, err)
 	}
-	url, end = published(t, b.house.Publish)
+	url, end = published(t, b.bridge.Publish)
 	want("a backup was put back", http.StatusServiceUnavailable)
 	b.harvest()
 	want("and harvested", http.StatusOK)
@@ -162,7 +161,7 @@ func TestFolderWasUsed(t *testing.T) {
 
 // D144: serve ends with an error, soon, when its data folder has gone.
 func TestServeFolderGone(t *testing.T) {
-	b := newBench(t, fixtures.Catalogue(nil), content("reference"))
+	b := newHarness(t, fixtures.Catalogue(nil), content("reference"))
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -170,7 +169,7 @@ func TestServeFolderGone(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	ended := make(chan error, 1)
-	go func() { ended <- b.house.Serve(ctx, l, nil) }()
+	go func() { ended <- b.bridge.Serve(ctx, l, nil) }()
 	if err := os.Rename(b.config.Data, b.config.Data+".old"); err != nil {
 		t.Fatal(err)
 	}
@@ -178,17 +177,17 @@ func TestServeFolderGone(t *testing.T) {
 	if err := <-ended; !errors.Is(err, eventlog.ErrStopped) || ctx.Err() != nil {
 		t.Errorf("serve ended with %v", err)
 	}
-	if err := b.house.Close(); err != nil {
+	if err := b.bridge.Close(); err != nil {
 		t.Error(err)
 	}
-	b.house = nil
+	b.bridge = nil
 }
 
 // D9, D150: verify names the record whose content is damaged or gone, and harvest
 // --full fetches it again; when many have gone /readyz says so.
 func TestHealContents(t *testing.T) {
 	p := fixtures.Catalogue(nil)
-	b := newBench(t, p, content("mirror"))
+	b := newHarness(t, p, content("mirror"))
 	b.harvest()
 	path := filepath.Join(b.config.Data, "content.db")
 	b.close()
@@ -197,7 +196,7 @@ func TestHealContents(t *testing.T) {
 	b.open()
 	found := func() (out []string) {
 		t.Helper()
-		if _, err := b.house.Verify(t.Context(), func(f daemon.Finding) { out = append(out, f.Where+": "+f.What+": "+f.Do) }); err != nil {
+		if _, err := b.bridge.Verify(t.Context(), func(f daemon.Finding) { out = append(out, f.Where+": "+f.What+": "+f.Do) }); err != nil {
 			t.Fatal(err)
 		}
 		return out
@@ -225,7 +224,7 @@ func TestHealContents(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.open()
-	url, end := published(t, func(ctx context.Context, l net.Listener) error { return b.house.Serve(ctx, l, nil) })
+	url, end := published(t, func(ctx context.Context, l net.Listener) error { return b.bridge.Serve(ctx, l, nil) })
 	for {
 		status, _, body := answered(t, url+"/readyz")
 		if status == http.StatusServiceUnavailable && strings.Contains(body, "contents are missing") {
@@ -247,7 +246,7 @@ func TestHealContents(t *testing.T) {
 // What a Source has replaced is not taken for what was published.
 func TestHealOther(t *testing.T) {
 	p := fixtures.Catalogue(nil)
-	b := newBench(t, p, content("mirror"))
+	b := newHarness(t, p, content("mirror"))
 	b.harvest()
 	b.close()
 	tamper(t, filepath.Join(b.config.Data, "content.db"), "UPDATE content SET bytes = zeroblob(length) WHERE id = 3")
@@ -262,7 +261,7 @@ func TestHealOther(t *testing.T) {
 	if r := b.full(); len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "contents missing or damaged that could not be fetched again: 1") {
 		t.Errorf("the full harvest: %+v", r)
 	}
-	if _, err := b.house.Verify(t.Context(), func(f daemon.Finding) {
+	if _, err := b.bridge.Verify(t.Context(), func(f daemon.Finding) {
 		if !strings.Contains(f.What, "damaged") {
 			t.Errorf("verify says %+v", f)
 		}

@@ -23,10 +23,10 @@ import (
 	"github.com/pmh-bridge/bridge/internal/harvest"
 )
 
-// world is a network on loopback: names have the addresses that a test gives
+// testNetwork is a network on loopback: names have the addresses that a test gives
 // them, and a connection to an address and port of it ends at the test's server
 // for it.
-type world struct {
+type testNetwork struct {
 	t *testing.T
 
 	mu      sync.Mutex
@@ -35,19 +35,19 @@ type world struct {
 	asked   []string          // "ann private.example:8080/secret"
 }
 
-func newWorld(t *testing.T) *world {
-	return &world{t: t, names: map[string]string{}, servers: map[string]string{}}
+func newNetwork(t *testing.T) *testNetwork {
+	return &testNetwork{t: t, names: map[string]string{}, servers: map[string]string{}}
 }
 
 // name gives a name its addresses.
-func (w *world) name(name, addresses string) {
+func (w *testNetwork) name(name, addresses string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.names[name] = addresses
 }
 
 // serve answers at an address and port.
-func (w *world) serve(address string, h http.HandlerFunc) {
+func (w *testNetwork) serve(address string, h http.HandlerFunc) {
 	s := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		user, _, _ := r.BasicAuth()
 		w.mu.Lock()
@@ -62,7 +62,7 @@ func (w *world) serve(address string, h http.HandlerFunc) {
 }
 
 // requests returns who was asked for what since the last call, sorted.
-func (w *world) requests() []string {
+func (w *testNetwork) requests() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	asked := slices.Sorted(slices.Values(w.asked))
@@ -70,7 +70,7 @@ func (w *world) requests() []string {
 	return asked
 }
 
-func (w *world) network() fetch.Network {
+func (w *testNetwork) network() fetch.Network {
 	return fetch.Network{
 		Resolver: &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
 			ours, theirs := net.Pipe()
@@ -90,7 +90,7 @@ func (w *world) network() fetch.Network {
 }
 
 // resolve answers one question of a resolver, as a DNS server does over TCP.
-func (w *world) resolve(c net.Conn) {
+func (w *testNetwork) resolve(c net.Conn) {
 	defer c.Close()
 	var length [2]byte
 	if _, err := io.ReadFull(c, length[:]); err != nil {
@@ -133,8 +133,8 @@ func atomOf(urls map[string]string) string {
 	return b.String() + `</feed>`
 }
 
-// openIn opens a bridge in a world, on a data folder, that harvests SOURCEs.
-func (w *world) openIn(data string, sources []string, change ...func(*config.Config)) *daemon.Bridge {
+// openIn opens a bridge in a testNetwork, on a data folder, that harvests SOURCEs.
+func (w *testNetwork) openIn(data string, sources []string, change ...func(*config.Config)) *daemon.Bridge {
 	w.t.Helper()
 	c, err := config.FromArguments(config.Flags{Data: data}, sources)
 	if err != nil {
@@ -151,7 +151,7 @@ func (w *world) openIn(data string, sources []string, change ...func(*config.Con
 	return h
 }
 
-func (w *world) harvest(h *daemon.Bridge, source int) (harvest.Report, error) {
+func (w *testNetwork) harvest(h *daemon.Bridge, source int) (harvest.Report, error) {
 	w.t.Helper()
 	return h.Harvest(w.t.Context(), h.Sources[source], harvest.Options{})
 }
@@ -160,7 +160,7 @@ func (w *world) harvest(h *daemon.Bridge, source int) (harvest.Report, error) {
 // address, by a redirect, on another port. It gets nothing and no password, while
 // the other Source is harvested with its own.
 func TestSourceCannotReachAnothersPrivateHost(t *testing.T) {
-	w := newWorld(t)
+	w := newNetwork(t)
 	w.name("private.example", "10.0.0.1")
 	w.name("alias.example", "10.0.0.1")
 	w.name("evil.example", "93.184.216.34")
@@ -214,7 +214,7 @@ func TestContentHosts(t *testing.T) {
 		{true, []string{"cdn.example"}, []string{"cdn.example/b", "own.example/a", "own.example/feed.atom"}},
 		{true, []string{"inner.example:80"}, []string{"inner.example/c", "own.example/a", "own.example/feed.atom"}},
 	} {
-		w := newWorld(t)
+		w := newNetwork(t)
 		w.name("own.example", "93.184.216.34")
 		w.name("cdn.example", "93.184.216.35")
 		w.name("inner.example", "10.0.0.1")
@@ -243,7 +243,7 @@ func TestContentHosts(t *testing.T) {
 // refused.
 func TestTypedNameThatIsLocal(t *testing.T) {
 	for _, addresses := range []string{"127.0.0.99", "93.184.216.34 127.0.0.99", "93.184.216.34 169.254.169.254", "10.0.0.1 127.0.0.1"} {
-		w := newWorld(t)
+		w := newNetwork(t)
 		w.name("evil.example", addresses)
 		for a := range strings.FieldsSeq(addresses) {
 			w.serve(a+":80", func(rw http.ResponseWriter, r *http.Request) { fmt.Fprint(rw, atomOf(nil)) })
@@ -263,7 +263,7 @@ func TestTypedNameThatIsLocal(t *testing.T) {
 func TestTypedNameThatChanges(t *testing.T) {
 	const public, private = "93.184.216.34", "10.0.0.1"
 	for _, c := range [][2]string{{public, private}, {private, public}} {
-		w := newWorld(t)
+		w := newNetwork(t)
 		for _, a := range []string{public, private} {
 			w.serve(a+":80", func(rw http.ResponseWriter, r *http.Request) { fmt.Fprint(rw, atomOf(nil)) })
 		}
@@ -299,7 +299,7 @@ func TestTypedNameThatChanges(t *testing.T) {
 // which the walk goes on; a permanent move is reported; addresses are guarded as
 // ever, and the login stays at home.
 func TestTypedURLIsRedirected(t *testing.T) {
-	w := newWorld(t)
+	w := newNetwork(t)
 	w.name("old.example", "93.184.216.34")
 	w.name("www.example", "93.184.216.35")
 	w.name("inner.example", "10.0.0.1")
@@ -333,7 +333,7 @@ func TestTypedURLIsRedirected(t *testing.T) {
 
 // D56: an answer of 401 says what to write.
 func TestUnauthorizedSaysWhatToWrite(t *testing.T) {
-	w := newWorld(t)
+	w := newNetwork(t)
 	w.name("source.example", "93.184.216.34")
 	w.serve("93.184.216.34:80", func(rw http.ResponseWriter, r *http.Request) { rw.WriteHeader(http.StatusUnauthorized) })
 	for source, user := range map[string]string{"http://source.example/": "", "atompmh:http://source.example/": "", "resourcesync:http://source.example/x": "", "feed:http://source.example/": "ann"} {

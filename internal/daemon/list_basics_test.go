@@ -23,7 +23,7 @@ func TestList_Entries(t *testing.T) {
 		fixtures.ChangeListIndex, fixtures.ChangeListPart(1), fixtures.ChangeListPart(2)}
 	for _, path := range paths {
 		t.Run("from "+path, func(t *testing.T) {
-			b := newListBench(t, o, content(config.Reference), unsaid, entry(path))
+			b := newListHarness(t, o, content(config.Reference), unsaid, entry(path))
 			b.create("a", "b", "c", "d")
 			b.expect("first", "created a 1", "created b 1", "created c 1", "created d 1")
 			if kind := b.stored().Kind; kind != config.ResourceSync {
@@ -39,14 +39,14 @@ func TestList_Entries(t *testing.T) {
 		})
 	}
 	t.Run("a bare host with a sitemap", func(t *testing.T) {
-		b := newListBench(t, fixtures.SourceOptions{Dialect: fixtures.PlainSitemap}, content(config.Reference), unsaid, entry(""))
+		b := newListHarness(t, fixtures.SourceOptions{Dialect: fixtures.PlainSitemap}, content(config.Reference), unsaid, entry(""))
 		b.create("a", "b")
 		if r := b.expect("first", "created a 1", "created b 1"); !slices.Contains(r.Dialects, "sitemap") {
 			t.Errorf("%s", said(r))
 		}
 	})
 	t.Run("nothing", func(t *testing.T) {
-		b := newListBench(t, fixtures.SourceOptions{}, unsaid, entry("/"))
+		b := newListHarness(t, fixtures.SourceOptions{}, unsaid, entry("/"))
 		for _, path := range []string{"/", fixtures.Robots, fixtures.SourceDescription} {
 			b.origin.SetHook(path, answer(http.StatusNotFound))
 		}
@@ -57,7 +57,7 @@ func TestList_Entries(t *testing.T) {
 // TestList_Mirrors: what a Source cannot give comes from its mirrors, the best one
 // first, and that is said.
 func TestList_Mirrors(t *testing.T) {
-	b := newListBench(t, fixtures.SourceOptions{Mirrors: 3})
+	b := newListHarness(t, fixtures.SourceOptions{Mirrors: 3})
 	b.create("a", "b")
 	b.origin.MisbehaveOn("a", fixtures.ShortContent)
 	b.origin.SetHook("/mirror/1/res/a", answer(http.StatusNotFound))
@@ -80,7 +80,7 @@ func TestList_Mirrors(t *testing.T) {
 func TestList_Alternates(t *testing.T) {
 	json := fixtures.Format{Ext: "json", Type: "application/json"}
 	pdf := fixtures.Format{Ext: "pdf", Type: "application/pdf", Body: []byte("%PDF")}
-	types := func(b *listBench) []string {
+	types := func(b *listHarness) []string {
 		return b.eachLive(func(ev *event.Event) string {
 			s := strings.TrimPrefix(ev.Record, b.server.URL)
 			for i, r := range ev.Representations {
@@ -92,7 +92,7 @@ func TestList_Alternates(t *testing.T) {
 		})
 	}
 	t.Run("all", func(t *testing.T) {
-		b := newListBench(t, fixtures.SourceOptions{}, func(c *config.Config) { c.Sets[0].Prefer = []string{"application/json"} })
+		b := newListHarness(t, fixtures.SourceOptions{}, func(c *config.Config) { c.Sets[0].Prefer = []string{"application/json"} })
 		b.origin.Create(fixtures.Resource{Name: "a", Alternates: []fixtures.Format{pdf, json}})
 		b.origin.Create(fixtures.Resource{Name: "b"})
 		b.harvest()
@@ -101,7 +101,7 @@ func TestList_Alternates(t *testing.T) {
 		b.wantBytes()
 	})
 	t.Run("formats", func(t *testing.T) {
-		b := newListBench(t, fixtures.SourceOptions{}, func(c *config.Config) { c.Sets[0].Formats = []string{"application/json"} })
+		b := newListHarness(t, fixtures.SourceOptions{}, func(c *config.Config) { c.Sets[0].Formats = []string{"application/json"} })
 		b.origin.Create(fixtures.Resource{Name: "a", Alternates: []fixtures.Format{pdf, json}})
 		b.origin.Create(fixtures.Resource{Name: "b"})
 		b.harvest()
@@ -125,7 +125,7 @@ func TestList_Alternates(t *testing.T) {
 func TestList_Selected(t *testing.T) {
 	for _, o := range []fixtures.SourceOptions{{}, {ChangeLists: fixtures.NoChangeLists}} {
 		t.Run(fmt.Sprint("change lists ", o.ChangeLists), func(t *testing.T) {
-			b := newListBench(t, o, content(config.Reference), func(c *config.Config) {
+			b := newListHarness(t, o, content(config.Reference), func(c *config.Config) {
 				s := &c.Sets[0].Sources[0]
 				s.Prefixes = []string{strings.TrimSuffix(s.URL, fixtures.CapabilityList) + "/res/map-"}
 				s.Since = day(5)
@@ -155,7 +155,7 @@ func TestList_Guard(t *testing.T) {
 		"Change Lists":   {PerList: 20, PerPart: 7},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newListBench(t, o, content(config.Reference))
+			b := newListHarness(t, o, content(config.Reference))
 			if o.PerList > 0 {
 				b.origin.Misbehave(fixtures.NoDeletions)
 			}
@@ -196,7 +196,7 @@ func TestList_Guard(t *testing.T) {
 		})
 	}
 	t.Run("by a person", func(t *testing.T) {
-		b := newListBench(t, fixtures.SourceOptions{ChangeLists: fixtures.NoChangeLists}, content(config.Reference))
+		b := newListHarness(t, fixtures.SourceOptions{ChangeLists: fixtures.NoChangeLists}, content(config.Reference))
 		b.create("a", "b")
 		b.harvest()
 		b.apart()
@@ -207,7 +207,7 @@ func TestList_Guard(t *testing.T) {
 		b.later(25 * time.Hour)
 		b.expect("a day later")
 		before := b.last()
-		if _, err := b.house.Harvester().Release(t.Context(), &b.source().Source); err != nil {
+		if _, err := b.bridge.Harvester().Release(t.Context(), &b.source().Source); err != nil {
 			t.Fatal(err)
 		}
 		b.want("released", b.told(before), "deleted a", "deleted b")
@@ -217,7 +217,7 @@ func TestList_Guard(t *testing.T) {
 // TestList_WaitingContent: content that cannot be had keeps its record's published
 // state and comes in when it can be had; a deletion ends the waiting.
 func TestList_WaitingContent(t *testing.T) {
-	b := newListBench(t, fixtures.SourceOptions{})
+	b := newListHarness(t, fixtures.SourceOptions{})
 	b.create("a", "b", "c")
 	b.harvest()
 	b.apart()
@@ -246,7 +246,7 @@ func TestList_WaitingContent(t *testing.T) {
 // when it was so before a pass and is so after it. What failed for another reason
 // before may have been changed after the list was read.
 func TestList_MismatchOfAPass(t *testing.T) {
-	b := newListBench(t, fixtures.SourceOptions{})
+	b := newListHarness(t, fixtures.SourceOptions{})
 	b.create("a", "b")
 	b.origin.SetHook("/res/a", answer(http.StatusInternalServerError))
 	b.harvest()

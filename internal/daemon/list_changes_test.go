@@ -16,7 +16,7 @@ import (
 // harvested.
 type busyStep struct {
 	what string
-	do   func(*listBench)
+	do   func(*listHarness)
 	want []string
 	// mirror, when set, is what a mirror logs instead: it fetches content after
 	// that has changed again.
@@ -28,45 +28,45 @@ type busyStep struct {
 // busyLife is a history with all that can happen to resources and lists; so many
 // resources as equal have the same stamp, twice.
 func busyLife(equal int) []busyStep {
-	at := func(b *listBench, format string) {
+	at := func(b *listHarness, format string) {
 		for i := range equal {
 			b.origin.Create(fixtures.Resource{Name: fmt.Sprintf(format, i), Stamp: day(20)})
 		}
 	}
-	during := func(b *listBench, path string, do func()) {
+	during := func(b *listHarness, path string, do func()) {
 		b.origin.SetHook(path, fixtures.Hook{Times: 1, Before: func(*http.Request) { do() }})
 	}
 	return []busyStep{
-		{what: "created, and more while the Resource List is read", do: func(b *listBench) {
+		{what: "created, and more while the Resource List is read", do: func(b *listHarness) {
 			b.create("a", "b", "c")
 			b.origin.CloseChangeList()
 			b.create("d")
 			// It is asked for at the start, for its at, and read at the end.
 			during(b, fixtures.ResourceList, func() { b.create("e"); b.update("a"); b.remove("b") })
 		}, want: []string{"created a 2", "created c 1", "created d 1", "created e 1"}},
-		{what: "updated in several formats", do: func(b *listBench) {
+		{what: "updated in several formats", do: func(b *listHarness) {
 			b.origin.Update(fixtures.Resource{Name: "a", Alternates: []fixtures.Format{{Ext: "json", Type: "application/json"}, {Ext: "rdf", Type: "application/rdf+xml"}}})
 		}, want: []string{"updated a 3"}},
-		{what: "a format vanishes", do: func(b *listBench) {
+		{what: "a format vanishes", do: func(b *listHarness) {
 			b.origin.Update(fixtures.Resource{Name: "a", Alternates: []fixtures.Format{{Ext: "json", Type: "application/json"}}})
 		}, want: []string{"updated a 4"}},
-		{what: "touched, which is no change", do: func(b *listBench) { b.origin.Touch("c"); b.origin.Touch("d") }},
-		{what: "deleted and created again, across lists", do: func(b *listBench) {
+		{what: "touched, which is no change", do: func(b *listHarness) { b.origin.Touch("c"); b.origin.Touch("d") }},
+		{what: "deleted and created again, across lists", do: func(b *listHarness) {
 			b.remove("c")
 			b.origin.CloseChangeList()
 			b.recreate("c", "b")
 		}, want: []string{"created b 2", "updated c 2"}},
-		{what: "equal stamps", do: func(b *listBench) { b.origin.CloseChangeList(); at(b, "t%03d") }, want: numbered("created t%03d 1", equal)},
-		{what: "as many more, across the border of a list and the mark", do: func(b *listBench) { b.origin.CloseChangeList(); at(b, "u%03d") },
+		{what: "equal stamps", do: func(b *listHarness) { b.origin.CloseChangeList(); at(b, "t%03d") }, want: numbered("created t%03d 1", equal)},
+		{what: "as many more, across the border of a list and the mark", do: func(b *listHarness) { b.origin.CloseChangeList(); at(b, "u%03d") },
 			want: numbered("created u%03d 1", equal)},
-		{what: "the list closes while it is read", do: func(b *listBench) {
+		{what: "the list closes while it is read", do: func(b *listHarness) {
 			b.origin.SetTime(day(21))
 			b.create("f")
 			path := fixtures.ChangeListPart(5)
 			during(b, path, func() { b.origin.CloseChangeList(); b.update("f"); b.remove("e"); b.create("g") })
 		}, want: []string{"created f 1"}, mirror: []string{}, restless: true},
-		{what: "what came meanwhile", do: func(*listBench) {}, want: []string{"created g 1", "deleted e", "updated f 2"}, mirror: []string{"created f 2", "created g 1", "deleted e"}},
-		{what: "lists roll off that were read", do: func(b *listBench) { b.origin.RollOff(3); b.update("g") }, want: []string{"updated g 2"}},
+		{what: "what came meanwhile", do: func(*listHarness) {}, want: []string{"created g 1", "deleted e", "updated f 2"}, mirror: []string{"created f 2", "created g 1", "deleted e"}},
+		{what: "lists roll off that were read", do: func(b *listHarness) { b.origin.RollOff(3); b.update("g") }, want: []string{"updated g 2"}},
 	}
 }
 
@@ -89,8 +89,8 @@ func TestList_SourceThatChanges(t *testing.T) {
 }
 
 func liveBusily(t *testing.T, mode string, size, equal int) (log string) {
-	b := newListBench(t, fixtures.SourceOptions{}, content(mode))
-	b.house.Harvester().BatchSize = size
+	b := newListHarness(t, fixtures.SourceOptions{}, content(mode))
+	b.bridge.Harvester().BatchSize = size
 	for _, step := range busyLife(equal) {
 		b.apart()
 		step.do(b)
@@ -125,7 +125,7 @@ func TestList_LostChanges(t *testing.T) {
 	} {
 		for _, mode := range []string{config.Mirror, config.Reference} {
 			t.Run(name+", "+mode, func(t *testing.T) {
-				b := newListBench(t, o, content(mode))
+				b := newListHarness(t, o, content(mode))
 				b.create("a", "b", "c", "d", "e")
 				b.expect("first", "created a 1", "created b 1", "created c 1", "created d 1", "created e 1")
 				b.apart()
@@ -157,7 +157,7 @@ func TestList_LostChanges(t *testing.T) {
 // TestList_BrokenOff: a harvest that fails at any of its requests goes on, and in
 // the end the log is the same as when none had failed.
 func TestList_BrokenOff(t *testing.T) {
-	life := func(b *listBench, harvests func()) {
+	life := func(b *listHarness, harvests func()) {
 		b.create("a", "b", "c", "d", "e", "f", "g")
 		b.remove("b")
 		harvests()
@@ -169,7 +169,7 @@ func TestList_BrokenOff(t *testing.T) {
 		harvests()
 	}
 	o := fixtures.SourceOptions{PerList: 2, PerPart: 2}
-	whole := newListBench(t, o, content(config.Reference))
+	whole := newListHarness(t, o, content(config.Reference))
 	life(whole, func() { whole.harvest() })
 	want := whole.dump()
 	var paths []string
@@ -181,8 +181,8 @@ func TestList_BrokenOff(t *testing.T) {
 	}
 	for _, path := range paths {
 		t.Run(path, func(t *testing.T) {
-			b := newListBench(t, o, content(config.Reference))
-			b.house.Harvester().BatchSize = 1
+			b := newListHarness(t, o, content(config.Reference))
+			b.bridge.Harvester().BatchSize = 1
 			failed := 0
 			life(b, func() {
 				// Four are all the attempts of one harvest.
@@ -197,7 +197,7 @@ func TestList_BrokenOff(t *testing.T) {
 					}
 					b.reopen()
 					b.quick()
-					b.house.Harvester().BatchSize = 1
+					b.bridge.Harvester().BatchSize = 1
 				}
 				b.origin.ClearHook(path)
 			})
@@ -217,7 +217,7 @@ func TestList_BrokenOff(t *testing.T) {
 // TestList_Late: a stamp in the future does not become the mark and hides nothing
 // that comes later.
 func TestList_Late(t *testing.T) {
-	b := newListBench(t, fixtures.SourceOptions{}, content(config.Reference))
+	b := newListHarness(t, fixtures.SourceOptions{}, content(config.Reference))
 	b.create("a", "b")
 	b.expect("first", "created a 1", "created b 1")
 	b.apart()
@@ -237,7 +237,7 @@ func TestList_Late(t *testing.T) {
 func TestList_FullWithOverlap(t *testing.T) {
 	for _, mode := range []string{config.Mirror, config.Reference} {
 		t.Run(mode, func(t *testing.T) {
-			b := newListBench(t, fixtures.SourceOptions{PerList: 2}, content(mode), func(c *config.Config) { c.Sets[0].Sources[0].Overlap = time.Hour })
+			b := newListHarness(t, fixtures.SourceOptions{PerList: 2}, content(mode), func(c *config.Config) { c.Sets[0].Sources[0].Overlap = time.Hour })
 			b.create("a", "b", "c", "d", "e")
 			b.expect("first", "created a 1", "created b 1", "created c 1", "created d 1", "created e 1")
 			b.apart()
@@ -254,7 +254,7 @@ func TestList_FullWithOverlap(t *testing.T) {
 func TestList_CorrectedInPlace(t *testing.T) {
 	for _, defect := range []fixtures.Defect{fixtures.WrongHash, fixtures.WrongLength, fixtures.LocDotDot, fixtures.LocFile} {
 		t.Run(string(defect), func(t *testing.T) {
-			b := newListBench(t, fixtures.SourceOptions{Carry: true})
+			b := newListHarness(t, fixtures.SourceOptions{Carry: true})
 			b.create("a")
 			b.harvest()
 			b.apart()

@@ -18,9 +18,9 @@ import (
 	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
-// flaw is a defect of a Source, what is said of it, and when the changes that it
+// defectCase is a defect of a Source, what is said of it, and when the changes that it
 // touches arrive: in the next harvest, unless something else is said.
-type flaw struct {
+type defectCase struct {
 	defect fixtures.Defect
 	// said is what the report, what waits, the quarantine or the log says; "" when
 	// nothing is wrong that could be told from a Source as it should be.
@@ -46,12 +46,12 @@ const (
 	onceMended    = "once the Source is mended, and publishes that as a change"
 )
 
-// flaws is the table: one row a defect.
-func flaws() []flaw {
+// defectCases is the table: one row a defect.
+func defectCases() []defectCase {
 	type o = fixtures.SourceOptions
 	mirror, both := []string{config.Mirror}, []string{config.Mirror, config.Reference}
 	lists, parts, carry := o{PerList: 3}, o{PerList: 3, PerPart: 2}, o{PerList: 3, Carry: true}
-	return []flaw{
+	return []defectCase{
 		{defect: fixtures.NewestFirst, said: "rs-order", options: lists},
 		{defect: fixtures.OffsetTimes, said: "rs-utc", options: lists},
 		{defect: fixtures.NaiveTimes, said: "rs-naive", options: lists},
@@ -96,13 +96,13 @@ func flaws() []flaw {
 	}
 }
 
-// TestList_Defects: a Source with any defect of the real world is followed without
+// TestList_Defects: a Source with any defect of the real testNetwork is followed without
 // a lost change, nothing is deleted that lives, and the defect is named.
 func TestList_Defects(t *testing.T) {
 	testenv.Heavy(t)
-	rows := flaws()
+	rows := defectCases()
 	for _, d := range fixtures.Defects() {
-		if !slices.ContainsFunc(rows, func(f flaw) bool { return f.defect == d }) {
+		if !slices.ContainsFunc(rows, func(f defectCase) bool { return f.defect == d }) {
 			t.Errorf("no row for %s", d)
 		}
 	}
@@ -119,20 +119,20 @@ func TestList_Defects(t *testing.T) {
 	}
 }
 
-// flawed is a bench with what is said of its Source.
-type flawed struct {
-	*listBench
-	flaw
+// defectRun is a harness with what is said of its Source.
+type defectRun struct {
+	*listHarness
+	defectCase
 	log   bytes.Buffer
 	spoke strings.Builder
 }
 
-func (f flaw) check(t *testing.T, mode string) {
+func (f defectCase) check(t *testing.T, mode string) {
 	if f.defect == fixtures.Capped {
 		manyInOneList(t)
 		return
 	}
-	b := &flawed{flaw: f}
+	b := &defectRun{defectCase: f}
 	b.start(t, mode)
 	if !f.late {
 		b.misbehave()
@@ -164,19 +164,19 @@ func (f flaw) check(t *testing.T, mode string) {
 
 // start opens a bridge over a Source, and another server for what it keeps
 // elsewhere: a twin without defects.
-func (b *flawed) start(t *testing.T, mode string) {
+func (b *defectRun) start(t *testing.T, mode string) {
 	twin := fixtures.NewSource(b.options)
 	server := httptest.NewServer(twin)
 	t.Cleanup(server.Close)
 	o := b.options
 	o.Elsewhere = server.URL
-	b.listBench = newListBench(t, o, content(mode))
+	b.listHarness = newListHarness(t, o, content(mode))
 	b.twin = twin
 	twin.SetBase(b.server.URL)
 	b.quick(func(o *fetch.Options) { o.Log = slog.New(slog.NewTextHandler(&b.log, nil)) })
 }
 
-func (b *flawed) misbehave() {
+func (b *defectRun) misbehave() {
 	if b.on == "" {
 		b.origin.Behave()
 		b.origin.Misbehave(b.defect)
@@ -186,7 +186,7 @@ func (b *flawed) misbehave() {
 }
 
 // follow harvests until all changes have to have arrived.
-func (b *flawed) follow(what string) {
+func (b *defectRun) follow(what string) {
 	b.t.Helper()
 	b.pass(harvest.Options{Full: b.full})
 	switch b.arrives {
@@ -214,7 +214,7 @@ func (b *flawed) follow(what string) {
 }
 
 // pass harvests once and notes what is said.
-func (b *flawed) pass(o harvest.Options) harvest.Report {
+func (b *defectRun) pass(o harvest.Options) harvest.Report {
 	b.t.Helper()
 	r, err := b.try(o)
 	if err != nil && b.arrives != onceMended {
@@ -226,7 +226,7 @@ func (b *flawed) pass(o harvest.Options) harvest.Report {
 	for _, w := range append(r.Warnings, r.Gap, r.Error) {
 		fmt.Fprintln(&b.spoke, w)
 	}
-	kept, err := b.house.Log.Pending(b.t.Context(), b.source().ID, math.MaxInt64, 0, 100)
+	kept, err := b.bridge.Log.Pending(b.t.Context(), b.source().ID, math.MaxInt64, 0, 100)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -245,7 +245,7 @@ func (b *flawed) pass(o harvest.Options) harvest.Report {
 // what it leaves out is not deleted.
 func manyInOneList(t *testing.T) {
 	testenv.Heavy(t)
-	b := newListBench(t, fixtures.SourceOptions{ChangeLists: fixtures.NoChangeLists, PerPart: 40_000}, content(config.Reference))
+	b := newListHarness(t, fixtures.SourceOptions{ChangeLists: fixtures.NoChangeLists, PerPart: 40_000}, content(config.Reference))
 	for i := range 50_002 {
 		b.origin.Create(fixtures.Resource{Name: fmt.Sprintf("r%05d", i), Body: []byte("x")})
 	}

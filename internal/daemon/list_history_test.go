@@ -30,9 +30,9 @@ func TestList_AnyHistory(t *testing.T) {
 	}
 }
 
-// chronicle changes a Source at random.
-type chronicle struct {
-	*listBench
+// randomSource changes a Source at random.
+type randomSource struct {
+	*listHarness
 	rt *rapid.T
 	o  fixtures.SourceOptions
 	// undated: deletions have no time at all.
@@ -60,15 +60,15 @@ func anyListHistory(t *testing.T, rt *rapid.T, mode string) {
 	overlap := func(cf *config.Config) {
 		cf.Sets[0].Sources[0].Overlap = rapid.SampledFrom([]time.Duration{0, 12 * time.Second, time.Hour}).Draw(rt, "overlap")
 	}
-	c := &chronicle{rt: rt, o: o, listBench: newListBench(t, o, content(mode), overlap,
+	c := &randomSource{rt: rt, o: o, listHarness: newListHarness(t, o, content(mode), overlap,
 		entry(rapid.SampledFrom([]string{fixtures.CapabilityList, fixtures.SourceDescription}).Draw(rt, "entry")))}
 	defer func() {
 		c.server.Close()
 		c.close()
 	}()
 	c.origin.SetTime(day(1).Add(time.Second)) // after the moment at which the lists begin
-	c.house.Harvester().BatchSize = rapid.SampledFrom([]int{1, 3, 50_000}).Draw(rt, "batch size")
-	c.house.Harvester().BacklogMemory = rapid.SampledFrom([]int{0, 1, 3}).Draw(rt, "observations of a document in memory") // D64
+	c.bridge.Harvester().BatchSize = rapid.SampledFrom([]int{1, 3, 50_000}).Draw(rt, "batch size")
+	c.bridge.Harvester().BacklogMemory = rapid.SampledFrom([]int{0, 1, 3}).Draw(rt, "observations of a document in memory") // D64
 	if o.Dialect == fixtures.ResourceSync11 && rapid.IntRange(0, 2).Draw(rt, "without datetimes") == 0 {
 		c.undated = true
 		c.origin.Misbehave(fixtures.MissingDatetime)
@@ -80,7 +80,7 @@ func anyListHistory(t *testing.T, rt *rapid.T, mode string) {
 }
 
 // round is what happens between two harvests.
-func (c *chronicle) round() {
+func (c *randomSource) round() {
 	// What has rolled off unseen is known by its time alone.
 	rolls := c.o.Window > 0 || c.o.Dialect != fixtures.Beta2013 && !c.o.NoResourceList && !c.pinned && rapid.IntRange(0, 3).Draw(c.rt, "rolls off") == 0
 	if rolls || c.made == 0 || rapid.Bool().Draw(c.rt, "time passes") {
@@ -114,13 +114,13 @@ func (c *chronicle) round() {
 }
 
 // tick lets automatic stamps go on within the second of the last change.
-func (c *chronicle) tick() {
+func (c *randomSource) tick() {
 	all := c.origin.History()
 	c.origin.SetTime(all[len(all)-1].Stamp)
 }
 
 // stamp is now and then that of the change before, else the next one.
-func (c *chronicle) stamp() time.Time {
+func (c *randomSource) stamp() time.Time {
 	all := c.origin.History()
 	if len(all) > 0 && !c.later && rapid.IntRange(0, 3).Draw(c.rt, "same stamp") == 0 {
 		return all[len(all)-1].Stamp
@@ -129,7 +129,7 @@ func (c *chronicle) stamp() time.Time {
 	return time.Time{}
 }
 
-func (c *chronicle) change() {
+func (c *randomSource) change() {
 	var live []string
 	for _, r := range c.origin.Live() {
 		live = append(live, r.Name)
@@ -157,7 +157,7 @@ func (c *chronicle) change() {
 }
 
 // check harvests and compares.
-func (c *chronicle) check(full bool) {
+func (c *randomSource) check(full bool) {
 	before := c.last()
 	r, err := c.try(harvest.Options{Full: full})
 	if err != nil {
@@ -176,7 +176,7 @@ func (c *chronicle) check(full bool) {
 		}
 	}
 	if c.stored().Held > 0 {
-		if _, err := c.house.Harvester().Release(c.t.Context(), &c.source().Source); err != nil {
+		if _, err := c.bridge.Harvester().Release(c.t.Context(), &c.source().Source); err != nil {
 			c.rt.Fatal(err)
 		}
 	}

@@ -20,13 +20,13 @@ import (
 
 // loneList is a bridge over a Source that has only a Resource List, or only a
 // Change List, with resources a and b, which were harvested.
-func loneList(t *testing.T, path string) *listBench {
+func loneList(t *testing.T, path string) *listHarness {
 	t.Helper()
 	o := fixtures.SourceOptions{ChangeLists: fixtures.NoChangeLists}
 	if path == fixtures.ChangeList {
 		o = fixtures.SourceOptions{ChangeLists: fixtures.SingleChangeList, NoResourceList: true}
 	}
-	b := newListBench(t, o, content(config.Reference))
+	b := newListHarness(t, o, content(config.Reference))
 	b.quick(func(o *fetch.Options) { o.Attempts = 1 })
 	b.create("a", "b")
 	b.expect("first", "created a 1", "created b 1")
@@ -35,7 +35,7 @@ func loneList(t *testing.T, path string) *listBench {
 
 // wantRefused harvests with --full a list that must not be taken, and returns why
 // it was not. Nothing may be logged, and nothing held.
-func (b *listBench) wantRefused(what string) string {
+func (b *listHarness) wantRefused(what string) string {
 	b.t.Helper()
 	before, mark := b.last(), b.stored().Mark
 	r, err := b.try(harvest.Options{Full: true})
@@ -135,7 +135,7 @@ func TestListFault_CutAtEveryByte(t *testing.T) {
 				b.apart()
 				b.update("a")
 				b.remove("b")
-				doc := shortest(b.get(path))
+				doc := shortest(b.fetchSource(path))
 				end := bytes.LastIndexByte(doc, '>') // what follows is white space
 				for n := 1; n <= end; n += cut.step {
 					b.origin.SetHook(path, cut.hook(doc, n))
@@ -197,7 +197,7 @@ func TestListFault_IndexesWithoutEnd(t *testing.T) {
 				if row.handler.each > 1000 {
 					testenv.Heavy(t)
 				}
-				b := newListBench(t, fixtures.SourceOptions{}, content(config.Reference), func(cf *config.Config) { cf.Sets[0].Sources[0].MaxDocuments = row.most })
+				b := newListHarness(t, fixtures.SourceOptions{}, content(config.Reference), func(cf *config.Config) { cf.Sets[0].Sources[0].MaxDocuments = row.most })
 				var requests atomic.Int64
 				b.server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					requests.Add(1)
@@ -245,7 +245,7 @@ func TestListFault_GzipBombs(t *testing.T) {
 				if row.encoding != "" {
 					header.Set("Content-Encoding", row.encoding)
 				}
-				list := b.get(path)
+				list := b.fetchSource(path)
 				bomb := packed(t, list, 8<<20)
 				b.origin.SetHook(path, fixtures.Hook{Header: header, Body: fixed(string(bomb))})
 				if why := b.wantRefused(name); !strings.Contains(why, row.want) {
@@ -257,7 +257,7 @@ func TestListFault_GzipBombs(t *testing.T) {
 		}
 	}
 	t.Run("of content", func(t *testing.T) {
-		b := newListBench(t, fixtures.SourceOptions{Hashes: []string{}})
+		b := newListHarness(t, fixtures.SourceOptions{Hashes: []string{}})
 		b.create("a", "b")
 		bomb := packed(t, []byte("<urlset></urlset>"), 8<<20)
 		b.origin.SetHook("/res/a", fixtures.Hook{Header: http.Header{"Content-Encoding": {"gzip"}}, Body: fixed(string(bomb))})

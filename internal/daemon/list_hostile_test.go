@@ -19,15 +19,15 @@ import (
 	"github.com/pmh-bridge/bridge/translate"
 )
 
-// listener notes who asks it for what, and with which credentials.
-type listener struct {
+// requestLog notes who asks it for what, and with which credentials.
+type requestLog struct {
 	*httptest.Server
 	mu      sync.Mutex
 	reached []string
 }
 
-func newListener(t *testing.T) *listener {
-	l := &listener{}
+func newRequestLog(t *testing.T) *requestLog {
+	l := &requestLog{}
 	l.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -38,14 +38,14 @@ func newListener(t *testing.T) *listener {
 	return l
 }
 
-func (l *listener) asked() []string {
+func (l *requestLog) asked() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.reached)
 }
 
 // rewrite makes a path answer what it holds with a text replaced.
-func (b *listBench) rewrite(path, old, new string) {
+func (b *listHarness) rewrite(path, old, new string) {
 	b.origin.SetHook(path, fixtures.Hook{Body: func(doc []byte) []byte {
 		out := strings.ReplaceAll(string(doc), old, new)
 		if out == string(doc) {
@@ -62,12 +62,12 @@ func named(c *config.Config) {
 	s.URL = strings.Replace(s.URL, "127.0.0.1", "localhost", 1)
 }
 
-// newNamedBench is newListBench for such a server, whose documents name it so too,
+// newNamedListHarness is newListHarness for such a server, whose documents name it so too,
 // with the resources a, b and c.
-func newNamedBench(t *testing.T, o fixtures.SourceOptions, path string) *listBench {
+func newNamedListHarness(t *testing.T, o fixtures.SourceOptions, path string) *listHarness {
 	t.Helper()
 	o.Carry = true
-	b := newListBench(t, o, entry(path), named)
+	b := newListHarness(t, o, entry(path), named)
 	b.quickTo("localhost")
 	b.origin.SetBase(b.base())
 	b.create("a", "b", "c")
@@ -75,13 +75,15 @@ func newNamedBench(t *testing.T, o fixtures.SourceOptions, path string) *listBen
 }
 
 // base is where a server is that was typed by its name.
-func (b *listBench) base() string { return strings.Replace(b.server.URL, "127.0.0.1", "localhost", 1) }
+func (b *listHarness) base() string {
+	return strings.Replace(b.server.URL, "127.0.0.1", "localhost", 1)
+}
 
 // TestListFault_RequestForgery: a Source that was typed by name leads nowhere else
 // into our own network, by no link, no loc and no redirect.
 func TestListFault_RequestForgery(t *testing.T) {
 	testenv.Heavy(t)
-	inside := newListener(t)
+	inside := newRequestLog(t)
 	for _, to := range []string{inside.URL + "/secret", "http://[::1]/x", "file:///etc/passwd"} {
 		forgeDocuments(t, to)
 	}
@@ -108,7 +110,7 @@ func forgeDocuments(t *testing.T, to string) {
 		{"a list of an index", fixtures.ChangeListIndex, fixtures.ChangeListPart(1), fixtures.SourceOptions{NoResourceList: true}, fixtures.CapabilityList},
 	} {
 		t.Run(row.what+" at "+to, func(t *testing.T) {
-			b := newNamedBench(t, row.options, row.entry)
+			b := newNamedListHarness(t, row.options, row.entry)
 			b.rewrite(row.path, "<loc>"+b.base()+row.named, "<loc>"+to)
 			r, err := b.try(harvest.Options{})
 			if err == nil || !strings.Contains(err.Error(), "refused") || r.Deleted+r.Updated > 0 {
@@ -118,7 +120,7 @@ func forgeDocuments(t *testing.T, to string) {
 	}
 	// What leads up, or on from a host, is not needed: it is left alone.
 	t.Run("a link up to "+to, func(t *testing.T) {
-		b := newNamedBench(t, fixtures.SourceOptions{}, fixtures.ResourceList)
+		b := newNamedListHarness(t, fixtures.SourceOptions{}, fixtures.ResourceList)
 		b.rewrite(fixtures.ResourceList, `href="`+b.base()+fixtures.CapabilityList, `href="`+to)
 		r := b.expect("alone", "created a 1", "created b 1", "created c 1")
 		if first := reported(r, "rs-missing"); !strings.Contains(first, "refused") {
@@ -126,7 +128,7 @@ func forgeDocuments(t *testing.T, to string) {
 		}
 	})
 	t.Run("robots.txt leads to "+to, func(t *testing.T) {
-		b := newNamedBench(t, fixtures.SourceOptions{Dialect: fixtures.PlainSitemap}, "/")
+		b := newNamedListHarness(t, fixtures.SourceOptions{Dialect: fixtures.PlainSitemap}, "/")
 		b.origin.SetHook(fixtures.AboutPage, answer(http.StatusNotFound))
 		b.rewrite(fixtures.Robots, b.base()+fixtures.Sitemap, to)
 		b.want("logged", b.wantError("robots.txt"))
@@ -145,7 +147,7 @@ func forgeContents(t *testing.T, to string) {
 			if what == "mirror" {
 				o.Mirrors = 1
 			}
-			b := newNamedBench(t, o, fixtures.CapabilityList)
+			b := newNamedListHarness(t, o, fixtures.CapabilityList)
 			b.origin.Update(fixtures.Resource{Name: "a", Alternates: []fixtures.Format{{Ext: "json", Type: "application/json"}}})
 			if what == "mirror" {
 				b.origin.SetHook("/res/a", answer(http.StatusInternalServerError))
@@ -172,7 +174,7 @@ func forgeRedirects(t *testing.T, to string) {
 	redirect := fixtures.Hook{Status: http.StatusFound, Header: http.Header{"Location": {to}}}
 	for _, path := range []string{fixtures.CapabilityList, fixtures.ResourceList, fixtures.ChangeListIndex, fixtures.ChangeListPart(1)} {
 		t.Run("a redirect of "+path, func(t *testing.T) {
-			b := newNamedBench(t, fixtures.SourceOptions{NoResourceList: path == fixtures.ChangeListPart(1)}, fixtures.CapabilityList)
+			b := newNamedListHarness(t, fixtures.SourceOptions{NoResourceList: path == fixtures.ChangeListPart(1)}, fixtures.CapabilityList)
 			b.origin.SetHook(path, redirect)
 			says := "refused"
 			if path == fixtures.CapabilityList { // that was typed, so only addresses are judged
@@ -182,7 +184,7 @@ func forgeRedirects(t *testing.T, to string) {
 		})
 	}
 	t.Run("a redirect of content", func(t *testing.T) {
-		b := newNamedBench(t, fixtures.SourceOptions{}, fixtures.CapabilityList)
+		b := newNamedListHarness(t, fixtures.SourceOptions{}, fixtures.CapabilityList)
 		b.origin.SetHook("/res/a", redirect)
 		if r := b.expect("the others", "created b 1", "created c 1"); r.Pending != 1 {
 			t.Errorf("%s", said(r))
@@ -193,10 +195,10 @@ func forgeRedirects(t *testing.T, to string) {
 // TestListFault_Credentials: what the operator typed goes to its own host and port
 // and nowhere else; what a document names as a user is not sent at all.
 func TestListFault_Credentials(t *testing.T) {
-	other := newListener(t)
+	other := newRequestLog(t)
 	var mu sync.Mutex
 	sent := map[string]bool{}
-	b := newListBench(t, fixtures.SourceOptions{Carry: true})
+	b := newListHarness(t, fixtures.SourceOptions{Carry: true})
 	b.quick(func(o *fetch.Options) {
 		o.Reach.User = url.UserPassword("reader", "s3cret")
 	})
@@ -237,7 +239,7 @@ func TestListFault_PathTricks(t *testing.T) {
 		"/con", "/res/" + strings.Repeat("x", 5000), "/res/%ff%fe", "/?../../x", "/.well-known/resourcesync/../x", "/res/ü/../../é",
 	} {
 		t.Run(trick[:min(len(trick), 40)], func(t *testing.T) {
-			b := newListBench(t, fixtures.SourceOptions{ChangeLists: fixtures.NoChangeLists, Hashes: []string{}})
+			b := newListHarness(t, fixtures.SourceOptions{ChangeLists: fixtures.NoChangeLists, Hashes: []string{}})
 			b.create("a", "b")
 			b.rewrite(fixtures.ResourceList, "/res/a</loc>", trick+"</loc>")
 			b.server.Config.Handler = anyPath{b.server.Config.Handler}
@@ -245,7 +247,7 @@ func TestListFault_PathTricks(t *testing.T) {
 			if r.Created != 2 && r.Quarantined+r.Pending != 1 {
 				t.Fatalf("%s", said(r))
 			}
-			for ev, err := range b.house.Log.Events(t.Context(), "main", allAfter(0)) {
+			for ev, err := range b.bridge.Log.Events(t.Context(), "main", allAfter(0)) {
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -281,7 +283,7 @@ func (p anyPath) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func TestListFault_LocalFiles(t *testing.T) {
 	for _, mode := range []string{config.Mirror, config.Redirect, config.Reference} {
 		t.Run(mode, func(t *testing.T) {
-			b := newListBench(t, fixtures.SourceOptions{Carry: true}, content(mode))
+			b := newListHarness(t, fixtures.SourceOptions{Carry: true}, content(mode))
 			b.origin.Create(fixtures.Resource{Name: "a", Via: "file:///etc/hostname", Alternates: []fixtures.Format{{Ext: "json", Type: "application/json"}}})
 			b.create("b")
 			b.origin.MisbehaveOn("b", fixtures.LocFile)

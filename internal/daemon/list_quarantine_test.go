@@ -13,7 +13,7 @@ import (
 // A change with a word that nobody knows is kept back whole: whether the
 // resource is there cannot be told. Put right, it can be taken in after all.
 func TestListQuarantine_UnknownChange(t *testing.T) {
-	b := newListBench(t, fixtures.SourceOptions{Carry: true, ChangeLists: fixtures.SingleChangeList})
+	b := newListHarness(t, fixtures.SourceOptions{Carry: true, ChangeLists: fixtures.SingleChangeList})
 	b.create("a")
 	b.expect("baseline", "created a 1")
 	b.origin.SetHook(fixtures.ChangeList, fixtures.Hook{Body: func(body []byte) []byte {

@@ -64,21 +64,21 @@ func TestList_Shapes(t *testing.T) {
 // listStep is one step in the life of a Source, and what the log makes of it.
 type listStep struct {
 	what string
-	do   func(*listBench)
+	do   func(*listHarness)
 	want []string
 }
 
 func listLife() []listStep {
 	return []listStep{
-		{"created", func(b *listBench) { b.create("a", "b", "c") }, []string{"created a 1", "created b 1", "created c 1"}},
-		{"nothing", func(*listBench) {}, nil},
-		{"updated", func(b *listBench) { b.update("a") }, []string{"updated a 2"}},
-		{"updated twice", func(b *listBench) { b.update("a", "b", "a") }, []string{"updated a 4", "updated b 2"}},
-		{"deleted", func(b *listBench) { b.remove("b") }, []string{"deleted b"}},
-		{"created again", func(b *listBench) { b.recreate("b") }, []string{"created b 3"}},
-		{"created and deleted unseen", func(b *listBench) { b.create("d"); b.remove("d") }, nil},
-		{"deleted and created unseen", func(b *listBench) { b.remove("c"); b.recreate("c") }, []string{"updated c 2"}},
-		{"all at once", func(b *listBench) { b.create("e"); b.update("a"); b.remove("c") }, []string{"created e 1", "updated a 5", "deleted c"}},
+		{"created", func(b *listHarness) { b.create("a", "b", "c") }, []string{"created a 1", "created b 1", "created c 1"}},
+		{"nothing", func(*listHarness) {}, nil},
+		{"updated", func(b *listHarness) { b.update("a") }, []string{"updated a 2"}},
+		{"updated twice", func(b *listHarness) { b.update("a", "b", "a") }, []string{"updated a 4", "updated b 2"}},
+		{"deleted", func(b *listHarness) { b.remove("b") }, []string{"deleted b"}},
+		{"created again", func(b *listHarness) { b.recreate("b") }, []string{"created b 3"}},
+		{"created and deleted unseen", func(b *listHarness) { b.create("d"); b.remove("d") }, nil},
+		{"deleted and created unseen", func(b *listHarness) { b.remove("c"); b.recreate("c") }, []string{"updated c 2"}},
+		{"all at once", func(b *listHarness) { b.create("e"); b.update("a"); b.remove("c") }, []string{"created e 1", "updated a 5", "deleted c"}},
 	}
 }
 
@@ -87,7 +87,7 @@ func (s *shape) live(t *testing.T, mode string) {
 	if path == "" {
 		path = fixtures.CapabilityList
 	}
-	b := newListBench(t, s.options, content(mode), entry(path))
+	b := newListHarness(t, s.options, content(mode), entry(path))
 	for _, step := range listLife() {
 		b.apart()
 		step.do(b)

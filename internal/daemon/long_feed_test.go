@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/pmh-bridge/bridge/internal/config"
-	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
@@ -47,8 +46,8 @@ func TestLongFeedTakesLittleMemory(t *testing.T) {
 				runtime.GC()
 				runtime.ReadMemStats(&while)
 			}}
-			b := newBenchOf(t, f, daemon.Options{}, content(config.Reference))
-			b.house.Harvester().BacklogMemory = 1000
+			b := newHarness(t, f, content(config.Reference))
+			b.bridge.Harvester().BacklogMemory = 1000
 			runtime.GC()
 			runtime.ReadMemStats(&before)
 			r := b.harvest()

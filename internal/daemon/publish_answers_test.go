@@ -20,10 +20,10 @@ import (
 
 // eachMode runs a test over the catalogue after 40 changes, each harvested, with
 // segments of ten events, in every content mode.
-func eachMode(t *testing.T, test func(t *testing.T, o *outlet, mode string)) {
+func eachMode(t *testing.T, test func(t *testing.T, o *harness, mode string)) {
 	for _, mode := range []string{config.Mirror, config.Redirect, config.Reference} {
 		t.Run(mode, func(t *testing.T) {
-			o := newOutlet(newBench(t, fixtures.Catalogue(nil), content(mode), segments(10)))
+			o := newPublisher(newHarness(t, fixtures.Catalogue(nil), content(mode), segments(10)))
 			o.harvest()
 			o.evolve(40)
 			o.wantLive()
@@ -33,7 +33,7 @@ func eachMode(t *testing.T, test func(t *testing.T, o *outlet, mode string)) {
 }
 
 // evolve makes changes at the provider and harvests each.
-func (o *outlet) evolve(steps int) {
+func (o *harness) evolve(steps int) {
 	o.t.Helper()
 	for range steps {
 		o.provider.Evolve()
@@ -42,7 +42,7 @@ func (o *outlet) evolve(steps int) {
 }
 
 func TestEveryDocumentOfTheURLTable(t *testing.T) {
-	eachMode(t, func(t *testing.T, o *outlet, mode string) {
+	eachMode(t, func(t *testing.T, o *harness, mode string) {
 		up := o.setURL("capabilitylist.xml")
 		description := o.list("/.well-known/resourcesync", "urlset", "description")
 		alone := o.list(o.setURL(".well-known/resourcesync"), "urlset", "description")
@@ -75,7 +75,7 @@ func TestEveryDocumentOfTheURLTable(t *testing.T) {
 
 // checkResourceList compares at and links; TestListsTellWhatTheURLsAnswer
 // compares the entries.
-func (o *outlet) checkResourceList(t *testing.T, events []event.Event) {
+func (o *harness) checkResourceList(t *testing.T, events []event.Event) {
 	t.Helper()
 	d := o.list(o.setURL("resourcelist.xml"), "urlset", "resourcelist")
 	d.wantLink(t, "up", o.setURL("capabilitylist.xml"))
@@ -89,7 +89,7 @@ func (o *outlet) checkResourceList(t *testing.T, events []event.Event) {
 
 // checkChangeLists compares index, segments of ten events, and the window with
 // the log.
-func (o *outlet) checkChangeLists(t *testing.T, events []event.Event) {
+func (o *harness) checkChangeLists(t *testing.T, events []event.Event) {
 	t.Helper()
 	index := o.list(o.setURL("changelist-index.xml"), "sitemapindex", "changelist")
 	index.wantLink(t, "up", o.setURL("capabilitylist.xml"))
@@ -139,7 +139,7 @@ func wantSequence(t *testing.T, l *listDoc, events []event.Event) {
 }
 
 func TestListsTellWhatTheURLsAnswer(t *testing.T) {
-	eachMode(t, func(t *testing.T, o *outlet, mode string) {
+	eachMode(t, func(t *testing.T, o *harness, mode string) {
 		changes := o.changes()
 		lastOf := map[string]listEntry{}
 		for i, e := range changes {
@@ -183,7 +183,7 @@ func TestListsTellWhatTheURLsAnswer(t *testing.T) {
 
 // checkLoc asks for a loc and its alternates and compares what they answer with
 // the entry, and with what the provider has.
-func (o *outlet) checkLoc(t *testing.T, mode string, e listEntry) {
+func (o *harness) checkLoc(t *testing.T, mode string, e listEntry) {
 	t.Helper()
 	via := linked(e.Links, "via")[0]
 	want := o.alternatesAt(t, via.Href)
@@ -223,7 +223,7 @@ func (o *outlet) checkLoc(t *testing.T, mode string, e listEntry) {
 
 // alternatesAt returns what the provider has of the record whose first
 // representation is at a URL.
-func (o *outlet) alternatesAt(t *testing.T, href string) []fixtures.Alternate {
+func (o *harness) alternatesAt(t *testing.T, href string) []fixtures.Alternate {
 	t.Helper()
 	for _, c := range o.provider.Live() {
 		if o.server.URL+c.Alternates[0].Href == href {
@@ -255,7 +255,7 @@ func compareAnswer(t *testing.T, r webReply, hash, length, kind string, want fix
 }
 
 // checkDeleted asks for what was deleted.
-func (o *outlet) checkDeleted(t *testing.T, mode string, e listEntry) {
+func (o *harness) checkDeleted(t *testing.T, mode string, e listEntry) {
 	t.Helper()
 	if e.Meta.Hash+e.Meta.Length+e.Meta.Type != "" || len(linked(e.Links, "alternate")) > 0 {
 		t.Errorf("%s: the deletion states more than itself: %+v", e.Loc, e)
@@ -268,7 +268,7 @@ func (o *outlet) checkDeleted(t *testing.T, mode string, e listEntry) {
 
 // wantDiscovery fails unless the answer's Link header leads to the Capability
 // List (ResourceSync 6.3.3).
-func (o *outlet) wantDiscovery(t *testing.T, r webReply) {
+func (o *harness) wantDiscovery(t *testing.T, r webReply) {
 	t.Helper()
 	want := "<" + o.setURL("capabilitylist.xml") + `>; rel="resourcesync"`
 	if got := r.header.Values("Link"); len(got) == 0 || got[0] != want {
@@ -282,7 +282,7 @@ func (o *outlet) wantDiscovery(t *testing.T, r webReply) {
 func TestAwkwardRecords(t *testing.T) {
 	for _, mode := range []string{config.Mirror, config.Redirect, config.Reference} {
 		t.Run(mode, func(t *testing.T) {
-			o := newOutlet(newBench(t, awkward(), content(mode), segments(4)))
+			o := newPublisher(newHarness(t, awkward(), content(mode), segments(4)))
 			o.harvest()
 			o.provider.Delete("r5")
 			o.provider.Update(fixtures.Record{Name: "r6", Summary: "Another one."})
@@ -314,7 +314,7 @@ func TestAwkwardRecords(t *testing.T) {
 // no resources that a Capability List covers, so they have no link (D19).
 func TestDiscovery(t *testing.T) {
 	linkHeader := regexp.MustCompile(`<([^>]*)>; rel="resourcesync"`)
-	eachMode(t, func(t *testing.T, o *outlet, mode string) {
+	eachMode(t, func(t *testing.T, o *harness, mode string) {
 		found := map[string]string{}
 		found["well-known"] = o.list("/.well-known/resourcesync", "urlset", "description").URLs[0].Loc
 		for _, path := range []string{"/", "/sets/main/"} {
@@ -390,7 +390,7 @@ func pageLinks(t *testing.T, r webReply) []pageLink {
 // TestPagesLeadToWhatIsThere follows every link within the bridge from its first
 // page.
 func TestPagesLeadToWhatIsThere(t *testing.T) {
-	eachMode(t, func(t *testing.T, o *outlet, mode string) {
+	eachMode(t, func(t *testing.T, o *harness, mode string) {
 		seen := map[string]bool{}
 		todo := []string{o.base + "/"}
 		for len(todo) > 0 {

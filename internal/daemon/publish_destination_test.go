@@ -21,12 +21,12 @@ import (
 // resourcelist.xml and changelist.xml below one base URL and keeps a stamp of its
 // own in whole seconds.
 type mostUsed struct {
-	o              *outlet
+	o              *harness
 	python, script string
 	state, folder  string
 }
 
-func newMostUsed(t *testing.T, o *outlet) *mostUsed {
+func newMostUsed(t *testing.T, o *harness) *mostUsed {
 	t.Helper()
 	dir := t.TempDir()
 	m := &mostUsed{o: o, python: testenv.Need(t, "python3", "python3"), script: filepath.Join(testenv.Root(t), "testdata", "resync_client.py"),
@@ -79,7 +79,7 @@ func (m *mostUsed) wantFiles(t *testing.T) {
 }
 
 // untilClosed lets the catalogue change until the next segment has closed.
-func (o *outlet) untilClosed() {
+func (o *harness) untilClosed() {
 	o.t.Helper()
 	for n := len(o.changeLists()); len(o.changeLists()) == n; {
 		o.evolve(1)
@@ -94,7 +94,7 @@ func TestMostUsedDestinationMissesNothing(t *testing.T) {
 	for _, mode := range []string{config.Mirror, config.Redirect} {
 		for name, every := range map[string]bool{"a pass after each close": true, "a pass after all": false} {
 			t.Run(mode+", "+name, func(t *testing.T) {
-				o := newOutlet(newBench(t, fixtures.Catalogue(nil), content(mode), segments(10)))
+				o := newPublisher(newHarness(t, fixtures.Catalogue(nil), content(mode), segments(10)))
 				o.harvest()
 				m := newMostUsed(t, o)
 				if got := m.run(t, "baseline")["created"]; got != 27 {
@@ -151,7 +151,7 @@ func TestWhatTheMostUsedDestinationNeeds(t *testing.T) {
 	}
 	for _, mode := range []string{config.Mirror, config.Redirect} {
 		t.Run(mode, func(t *testing.T) {
-			o := newOutlet(newBench(t, awkward(), content(mode), segments(4), second))
+			o := newPublisher(newHarness(t, awkward(), content(mode), segments(4), second))
 			o.harvest()
 			o.provider.Delete("r5")
 			o.provider.Update(record("r6"))
@@ -186,7 +186,7 @@ func TestWhatTheMostUsedDestinationNeeds(t *testing.T) {
 	}
 }
 
-func (o *outlet) checkResources(t *testing.T, mode string, resources *listDoc) {
+func (o *harness) checkResources(t *testing.T, mode string, resources *listDoc) {
 	t.Helper()
 	seen := map[string]bool{}
 	for i, e := range resources.URLs {
@@ -218,7 +218,7 @@ func (o *outlet) checkResources(t *testing.T, mode string, resources *listDoc) {
 }
 
 // checkLocForm checks what must hold for every loc.
-func (o *outlet) checkLocForm(t *testing.T, e listEntry) {
+func (o *harness) checkLocForm(t *testing.T, e listEntry) {
 	t.Helper()
 	u, err := url.Parse(e.Loc)
 	switch {
@@ -235,7 +235,7 @@ func (o *outlet) checkLocForm(t *testing.T, e listEntry) {
 
 // checkFileNames has every URL below the set's base become a file, as the client
 // does: none may be a folder of another, nor differ from another by case alone.
-func (o *outlet) checkFileNames(t *testing.T, entries []listEntry) {
+func (o *harness) checkFileNames(t *testing.T, entries []listEntry) {
 	t.Helper()
 	files := map[string]bool{}
 	for _, d := range o.documents()[1:] {

@@ -67,7 +67,7 @@ type faults interface {
 }
 
 // feed reads a feed document.
-func (o *outlet) feed(url string) *feedDoc {
+func (o *harness) readFeed(url string) *feedDoc {
 	o.t.Helper()
 	doc := &feedDoc{webReply: o.get(url)}
 	doc.field(o.t, "Content-Type", "application/atom+xml")
@@ -81,11 +81,11 @@ func (o *outlet) feed(url string) *feedDoc {
 }
 
 // chain reads the feed from its subscription document to its oldest one.
-func (o *outlet) chain() []*feedDoc {
+func (o *harness) chain() []*feedDoc {
 	o.t.Helper()
 	var docs []*feedDoc
 	for url := o.setURL("feed.atom"); url != ""; url = docs[len(docs)-1].to("prev-archive") {
-		if docs = append(docs, o.feed(url)); len(docs) > 1000 {
+		if docs = append(docs, o.readFeed(url)); len(docs) > 1000 {
 			o.t.Fatalf("the chain has no end")
 		}
 	}
@@ -157,7 +157,7 @@ func newest(docs []*feedDoc) map[string]*feedEntry {
 }
 
 // checkChain applies the rules that a chain of documents can break.
-func (o *outlet) checkChain(t faults, docs []*feedDoc) {
+func (o *harness) checkChain(t faults, docs []*feedDoc) {
 	t.Helper()
 	first := docs[0]
 	if first.Archive != nil || first.Complete != nil {
@@ -239,12 +239,12 @@ func (d *feedDoc) checkSelf(t faults) {
 
 // checkHeader compares what HTTP says of a document with what the document is:
 // only an archive that leads on is in its last form (P2, P7).
-func (d *feedDoc) checkHeader(t *testing.T, o *outlet) {
+func (d *feedDoc) checkHeader(t *testing.T, o *harness) {
 	t.Helper()
 	control, modified := "no-cache", ""
 	if d.to("next-archive") != "" {
 		control = "public, max-age=86400"
-		modified = o.feed(d.to("next-archive")).updated().UTC().Format(http.TimeFormat)
+		modified = o.readFeed(d.to("next-archive")).updated().UTC().Format(http.TimeFormat)
 	}
 	d.field(t, "Cache-Control", control)
 	d.field(t, "Last-Modified", modified)

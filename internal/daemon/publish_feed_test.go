@@ -33,8 +33,8 @@ import (
 func TestFeeds(t *testing.T) {
 	testenv.Heavy(t)
 	schema := newAtomSchema(t)
-	eachMode(t, func(t *testing.T, o *outlet, mode string) {
-		docs, complete := o.chain(), o.feed(o.setURL("complete.atom"))
+	eachMode(t, func(t *testing.T, o *harness, mode string) {
+		docs, complete := o.chain(), o.readFeed(o.setURL("complete.atom"))
 		if len(docs) != 7 || docs[0].ID[0] == complete.ID[0] || complete.to("current") != "" {
 			t.Errorf("%d documents, ids %s and %s", len(docs), docs[0].ID[0], complete.ID[0])
 		}
@@ -56,7 +56,7 @@ func TestFeeds(t *testing.T) {
 
 // checkComplete: the complete feed has the active entries of the chain, as they
 // stand there, and no others (S8).
-func (o *outlet) checkComplete(t faults, docs []*feedDoc, complete *feedDoc) {
+func (o *harness) checkComplete(t faults, docs []*feedDoc, complete *feedDoc) {
 	t.Helper()
 	complete.checkSelf(t)
 	if complete.Complete == nil || complete.Archive != nil {
@@ -90,7 +90,7 @@ func trimSources(m map[string]string) map[string]string {
 }
 
 // checkAgainstLog compares all entries of a chain with the events, in order.
-func (o *outlet) checkAgainstLog(t faults, docs []*feedDoc, mode string) {
+func (o *harness) checkAgainstLog(t faults, docs []*feedDoc, mode string) {
 	t.Helper()
 	var entries []*feedEntry
 	for i := len(docs) - 1; i >= 0; i-- {
@@ -128,7 +128,7 @@ func (o *outlet) checkAgainstLog(t faults, docs []*feedDoc, mode string) {
 }
 
 // checkAnswers asks for every alternate (S9).
-func (o *outlet) checkAnswers(t *testing.T, complete *feedDoc, mode string) {
+func (o *harness) checkAnswers(t *testing.T, complete *feedDoc, mode string) {
 	t.Helper()
 	for i := range complete.Entries {
 		for n, l := range complete.Entries[i].alternates() {
@@ -158,7 +158,7 @@ func (o *outlet) checkAnswers(t *testing.T, complete *feedDoc, mode string) {
 // TestFeedsAreWalked has our own consumer read the feeds as it reads any other.
 func TestFeedsAreWalked(t *testing.T) {
 	testenv.Heavy(t)
-	eachMode(t, func(t *testing.T, o *outlet, _ string) {
+	eachMode(t, func(t *testing.T, o *harness, _ string) {
 		want := o.eachLive(func(ev *event.Event) string { return fmt.Sprint(ev.Record, ev.Title, len(ev.Representations)) })
 		for _, name := range []string{"feed.atom", "complete.atom"} {
 			got := map[string]string{}
@@ -187,7 +187,7 @@ func TestFeedsAreWalked(t *testing.T) {
 
 // walk walks a feed, which must break no rule, and visits the entries of each
 // document from the last to the first.
-func (o *outlet) walk(name string, visit func(*atompmh.Entry)) atompmh.Result {
+func (o *harness) walk(name string, visit func(*atompmh.Entry)) atompmh.Result {
 	o.t.Helper()
 	w := atompmh.Walk{Client: o.client, URL: o.setURL(name), Report: func(p atompmh.Problem) { o.t.Error(p) }}
 	for d, err := range w.Documents(o.t.Context()) {
@@ -222,7 +222,7 @@ func TestFeedRulesOverRandomHistories(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		mode := rapid.SampledFrom([]string{config.Mirror, config.Redirect, config.Reference}).Draw(rt, "mode")
 		p := fixtures.New(fixtures.Options{PerArchive: rapid.SampledFrom([]int{0, 2, 5}).Draw(rt, "entries a document")})
-		o := newOutlet(newBench(t, p, content(mode), segments(rapid.IntRange(1, 9).Draw(rt, "events a segment"))))
+		o := newPublisher(newHarness(t, p, content(mode), segments(rapid.IntRange(1, 9).Draw(rt, "events a segment"))))
 		defer func() {
 			o.halt()
 			o.server.Close()
@@ -237,7 +237,7 @@ func TestFeedRulesOverRandomHistories(t *testing.T) {
 				h.change()
 			}
 			o.full()
-			docs, complete := o.chain(), o.feed(o.setURL("complete.atom"))
+			docs, complete := o.chain(), o.readFeed(o.setURL("complete.atom"))
 			o.checkChain(rt, docs)
 			o.checkComplete(rt, docs, complete)
 			o.checkAgainstLog(rt, docs, mode)
@@ -263,7 +263,7 @@ func withoutNext(doc []byte) []byte { return nextLink.ReplaceAll(doc, nil) }
 // once, when the next one has closed, and then nothing any more.
 func TestArchivesNeverChange(t *testing.T) {
 	testenv.Heavy(t)
-	o := newOutlet(newBench(t, fixtures.Catalogue(nil), segments(4)))
+	o := newPublisher(newHarness(t, fixtures.Catalogue(nil), segments(4)))
 	o.harvest()
 	type form struct{ plain, packed, tag string }
 	last := map[string]form{}
@@ -291,7 +291,7 @@ func TestArchivesNeverChange(t *testing.T) {
 			o.removeCache()
 		case 20:
 			o.restart(func() { o.config.Sets[0].Title = "Another title" })
-			if d := o.feed(o.setURL("feed.atom")); d.Title[0] != "Another title" || d.Author[0] != "Another title" {
+			if d := o.readFeed(o.setURL("feed.atom")); d.Title[0] != "Another title" || d.Author[0] != "Another title" {
 				t.Errorf("the subscription document has the title %q", d.Title[0])
 			}
 		case 25:
@@ -310,7 +310,7 @@ func TestCompleteFeedAboveTheLimit(t *testing.T) {
 	t.Parallel()
 	testenv.Heavy(t)
 	chain := &fixtures.Chain{Documents: 25, Entries: 2000}
-	o := newOutlet(newBenchOf(t, chain, daemon.Options{}, content(config.Reference), segments(50_000)))
+	o := newPublisher(newHarness(t, chain, content(config.Reference), segments(50_000)))
 	o.harvest()
 	path := "/sets/main/complete.atom"
 	before := o.get(path)
@@ -337,18 +337,18 @@ func TestCompleteFeedAboveTheLimit(t *testing.T) {
 	if page := o.get("/sets/main/"); bytes.Contains(page.body, []byte("complete.atom")) {
 		t.Error("the page leads to it")
 	}
-	if d := o.feed("/sets/main/feed.atom"); len(d.Entries) != 52_000-archived || d.to("prev-archive") != o.setURL("feed/1.atom") {
+	if d := o.readFeed("/sets/main/feed.atom"); len(d.Entries) != 52_000-archived || d.to("prev-archive") != o.setURL("feed/1.atom") {
 		t.Errorf("the subscription document has %d entries and leads to %s", len(d.Entries), d.to("prev-archive"))
 	}
 }
 
 // TestVerifyCoversArchives damages the kept copies of archive documents.
 func TestVerifyCoversArchives(t *testing.T) {
-	o := newOutlet(newBench(t, fixtures.Catalogue(nil), segments(10)))
+	o := newPublisher(newHarness(t, fixtures.Catalogue(nil), segments(10)))
 	o.harvest()
 	verify := func() (found []string) {
 		t.Helper()
-		if _, err := o.house.Verify(t.Context(), func(f daemon.Finding) { found = append(found, f.Where) }); err != nil {
+		if _, err := o.bridge.Verify(t.Context(), func(f daemon.Finding) { found = append(found, f.Where) }); err != nil {
 			t.Fatal(err)
 		}
 		return found

@@ -19,12 +19,12 @@ import (
 	"github.com/pmh-bridge/bridge/internal/config"
 )
 
-// memoryGoalFollower is a Destination that follows the Change List Index by the words of
+// follower is a Destination that follows the Change List Index by the words of
 // the standard: of each list that does not end before its mark it takes what is
 // later than the mark, in the order of the document. Its mark is the datetime of
 // what it took last.
-type memoryGoalFollower struct {
-	o     *outlet
+type follower struct {
+	o     *harness
 	rng   *rand.Rand
 	mark  time.Time
 	got   []string          // what it took: change, loc, datetime
@@ -38,7 +38,7 @@ type memoryGoalFollower struct {
 }
 
 // read asks for a list.
-func (f *memoryGoalFollower) read(url string) (*listDoc, error) {
+func (f *follower) read(url string) (*listDoc, error) {
 	var header []string
 	old, ok := f.cached[url]
 	if ok {
@@ -64,7 +64,7 @@ func (f *memoryGoalFollower) read(url string) (*listDoc, error) {
 }
 
 // baseline takes what the Resource List has, and the moment it shows as the mark.
-func (f *memoryGoalFollower) baseline() error {
+func (f *follower) baseline() error {
 	doc, err := f.read(f.o.setURL("resourcelist.xml"))
 	if err != nil {
 		return err
@@ -78,7 +78,7 @@ func (f *memoryGoalFollower) baseline() error {
 
 // poll makes one incremental pass. Sometimes it breaks off after a list, as a
 // client does that is ended; what it has taken it has taken.
-func (f *memoryGoalFollower) poll() error {
+func (f *follower) poll() error {
 	f.polls++
 	index, err := f.read(f.o.setURL("changelist-index.xml"))
 	if err != nil {
@@ -106,7 +106,7 @@ func (f *memoryGoalFollower) poll() error {
 	return nil
 }
 
-func (f *memoryGoalFollower) take(m listEntry) error {
+func (f *follower) take(m listEntry) error {
 	list, err := f.read(m.Loc)
 	if err != nil {
 		return err
@@ -138,7 +138,7 @@ func (f *memoryGoalFollower) take(m listEntry) error {
 }
 
 // follow polls at random moments until done, and then once more to the end.
-func (f *memoryGoalFollower) follow(done <-chan struct{}) error {
+func (f *follower) follow(done <-chan struct{}) error {
 	for {
 		for range f.rng.IntN(4) { // harvests that it lets pass
 			select {
@@ -159,7 +159,7 @@ func (f *memoryGoalFollower) follow(done <-chan struct{}) error {
 }
 
 // finish polls until nothing more comes; it may break off on the way.
-func (f *memoryGoalFollower) finish() error {
+func (f *follower) finish() error {
 	for quiet := 0; quiet < 3; quiet++ {
 		before := len(f.got)
 		if err := f.poll(); err != nil {
@@ -177,16 +177,16 @@ func (f *memoryGoalFollower) finish() error {
 // must have taken what the log has, event by event.
 func TestFollowerOfTheIndexMissesNothing(t *testing.T) {
 	const harvests, seed = 120, 20260102
-	o := newOutlet(newBench(t, fixtures.Catalogue(nil), content(config.Reference), segments(7)))
-	var followers []*memoryGoalFollower
+	o := newPublisher(newHarness(t, fixtures.Catalogue(nil), content(config.Reference), segments(7)))
+	var followers []*follower
 	for i := range 4 {
-		f := &memoryGoalFollower{o: o, rng: rand.New(rand.NewPCG(seed, uint64(i))), state: map[string]string{}, wake: make(chan struct{}, 1)}
+		f := &follower{o: o, rng: rand.New(rand.NewPCG(seed, uint64(i))), state: map[string]string{}, wake: make(chan struct{}, 1)}
 		if i%2 == 1 {
 			f.cached = map[string]webReply{}
 		}
 		followers = append(followers, f)
 	}
-	created, err := o.house.Log.Set(t.Context(), "main")
+	created, err := o.bridge.Log.Set(t.Context(), "main")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,7 +236,7 @@ func TestFollowerOfTheIndexMissesNothing(t *testing.T) {
 
 // removeCache deletes all rendered documents, if there are any, also while they are
 // written.
-func (o *outlet) removeCache() {
+func (o *harness) removeCache() {
 	o.t.Helper()
 	cache := filepath.Join(o.config.Data, "cache")
 	if err := os.Rename(cache, cache+".old"); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -247,7 +247,7 @@ func (o *outlet) removeCache() {
 	}
 }
 
-func (o *outlet) compareFollowers(followers []*memoryGoalFollower, begins []time.Time, faults []error) {
+func (o *harness) compareFollowers(followers []*follower, begins []time.Time, faults []error) {
 	t := o.t
 	events := o.logged(event.Range{Upto: o.last()})
 	live := map[string]string{}

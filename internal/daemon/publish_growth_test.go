@@ -121,7 +121,7 @@ func (n news) Handle(_ context.Context, r slog.Record) error {
 // observer looks at all documents again and again, and remembers what must not
 // change.
 type observer struct {
-	o      *outlet
+	o      *harness
 	closed map[string]string // URL and form of a closed list, and its sum
 	open   webReply          // the open list as it was
 	window webReply
@@ -267,7 +267,7 @@ func (w *observer) lookAtWindow() {
 	now := w.o.get(w.o.setURL("changelist.xml"))
 	head, entries := cutList(t, now)
 	from := fromAttr.FindStringSubmatch(head)[1]
-	stored, err := w.o.house.Log.Segments(t.Context(), "main")
+	stored, err := w.o.bridge.Log.Segments(t.Context(), "main")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -324,7 +324,7 @@ func after(entries, from string) string {
 
 // growth is a bridge with twelve closed segments and what happens to it.
 type growth struct {
-	*outlet
+	*harness
 	chain    *longChain
 	clock    *wall
 	made     chan string
@@ -335,14 +335,14 @@ type growth struct {
 func newGrowth(t *testing.T, mode string, segment, bodySize int) *growth {
 	g := &growth{chain: newLongChain(12, segment, bodySize), clock: &wall{}, made: make(chan string, 100), segment: segment}
 	options := daemon.Options{Now: g.clock.now, Logger: slog.New(news{g.made, func(s string) { t.Error(s) }})}
-	b := newBenchOf(t, g.chain, options, content(mode), segments(segment))
+	b := newHarnessWith(t, options, g.chain, content(mode), segments(segment))
 	b.provider = g.chain.head
 	r := b.harvest()
 	if want := int64(12 * segment); r.Created != want {
 		t.Fatalf("%d records created, want %d: %+v", r.Created, want, r)
 	}
-	g.outlet = newOutlet(b)
-	g.observer = &observer{o: g.outlet, closed: map[string]string{}}
+	g.harness = newPublisher(b)
+	g.observer = &observer{o: g.harness, closed: map[string]string{}}
 	return g
 }
 
@@ -374,7 +374,7 @@ func (g *growth) publications() {
 			g.observer.lookAtWindow()
 		}
 	}
-	stored, err := g.house.Log.Segments(g.t.Context(), "main")
+	stored, err := g.bridge.Log.Segments(g.t.Context(), "main")
 	if err != nil {
 		g.t.Fatal(err)
 	}

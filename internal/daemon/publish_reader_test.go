@@ -22,7 +22,7 @@ import (
 
 // documents asks for every published document but robots.txt and those of a
 // snapshot.
-func (o *outlet) documents() []webReply {
+func (o *harness) documents() []webReply {
 	o.t.Helper()
 	all := []webReply{o.get("/.well-known/resourcesync")}
 	for _, name := range []string{".well-known/resourcesync", "capabilitylist.xml", "resourcelist.xml", "changelist-index.xml", "changelist.xml"} {
@@ -74,7 +74,7 @@ func onlySays(verdict string, known ...string) bool {
 // just these: a list without entries, and a media type with a dot.
 func TestSchemaTakesEveryDocument(t *testing.T) {
 	s := newSchema(t)
-	eachMode(t, func(t *testing.T, o *outlet, mode string) {
+	eachMode(t, func(t *testing.T, o *harness, mode string) {
 		docs := o.documents()
 		for _, d := range docs {
 			if verdict := s.check(d.body); verdict != "" {
@@ -85,7 +85,7 @@ func TestSchemaTakesEveryDocument(t *testing.T) {
 	})
 	t.Run("known refusals", func(t *testing.T) {
 		p := fixtures.New(fixtures.Options{})
-		o := newOutlet(newBench(t, p, segments(2)))
+		o := newPublisher(newHarness(t, p, segments(2)))
 		o.harvest()
 		for _, d := range o.documents() {
 			verdict := s.check(d.body)
@@ -134,7 +134,7 @@ type readBy struct {
 }
 
 // readIndependently runs the reader, which must find nothing wrong.
-func (o *outlet) readIndependently(t *testing.T, args ...string) readBy {
+func (o *harness) readIndependently(t *testing.T, args ...string) readBy {
 	t.Helper()
 	python := testenv.Need(t, "python3", "python3")
 	script := filepath.Join(testenv.Root(t), "testdata", "independent_reader.py")
@@ -171,7 +171,7 @@ const ours = "{urn:x-bridge:terms:1}"
 
 // wantEntry writes down from the event alone what a list has to say of it. It
 // shares nothing with the code that publishes.
-func (o *outlet) wantEntry(mode string, e *event.Event, change bool) readLine {
+func (o *harness) wantEntry(mode string, e *event.Event, change bool) readLine {
 	loc := o.base + "/sets/main/records/" + event.Key(e.Record)
 	lastmod := e.Observed.Time()
 	if mode == config.Reference {
@@ -250,7 +250,7 @@ func (r *readBy) wantRead(t *testing.T, url string, want []readLine) {
 func TestIndependentReaderReadsTheLog(t *testing.T) {
 	t.Parallel()
 	testenv.Need(t, "python3", "python3")
-	eachMode(t, func(t *testing.T, o *outlet, mode string) {
+	eachMode(t, func(t *testing.T, o *harness, mode string) {
 		args := []string{"--window", o.base + "/.well-known/resourcesync"}
 		if mode == config.Mirror {
 			args = append([]string{"--content"}, args...) // it compares every content too
@@ -268,7 +268,7 @@ func TestIndependentReaderReadsTheLog(t *testing.T) {
 }
 
 // compareRead compares all documents that the reader found with the log.
-func (o *outlet) compareRead(t *testing.T, mode string, read readBy) {
+func (o *harness) compareRead(t *testing.T, mode string, read readBy) {
 	t.Helper()
 	entry := func(loc string, md map[string]string, links ...map[string]string) readLine {
 		return readLine{Entry: loc, MD: md, Links: links}
@@ -279,7 +279,7 @@ func (o *outlet) compareRead(t *testing.T, mode string, read readBy) {
 		entry(o.setURL("resourcelist.xml"), map[string]string{"capability": "resourcelist"}),
 		entry(o.setURL("changelist-index.xml"), map[string]string{"capability": "changelist"})})
 
-	stored, err := o.house.Log.Segments(t.Context(), "main")
+	stored, err := o.bridge.Log.Segments(t.Context(), "main")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -304,7 +304,7 @@ func (o *outlet) compareRead(t *testing.T, mode string, read readBy) {
 	t.Logf("%d documents, %d changes and %d window entries are as the log says", len(read.documents), len(all), len(window))
 }
 
-func (o *outlet) wantChanges(mode string, events []event.Event) []readLine {
+func (o *harness) wantChanges(mode string, events []event.Event) []readLine {
 	var out []readLine
 	for i := range events {
 		out = append(out, o.wantEntry(mode, &events[i], true))
@@ -314,7 +314,7 @@ func (o *outlet) wantChanges(mode string, events []event.Event) []readLine {
 
 // compareResources plays the log up to what the Resource List shows, and compares
 // the list with what lives then.
-func (o *outlet) compareResources(t *testing.T, mode string, read readBy) {
+func (o *harness) compareResources(t *testing.T, mode string, read readBy) {
 	t.Helper()
 	url := o.setURL("resourcelist.xml")
 	at := slices.IndexFunc(read.documents, func(d readLine) bool { return d.Document == url })

@@ -23,7 +23,7 @@ func TestEveryLocLivesOnItsOwn(t *testing.T) {
 	testenv.Heavy(t)
 	const rounds, records, places = 120, 6, 4
 	p := fixtures.New(fixtures.Options{})
-	o := newOutlet(newBench(t, p, content(config.Reference), segments(9)))
+	o := newPublisher(newHarness(t, p, content(config.Reference), segments(9)))
 	next := newRelay(t)
 	rng := rand.New(rand.NewPCG(2026, 11))
 	alive, known := map[string]bool{}, map[string]bool{}
@@ -89,7 +89,7 @@ func (e listEntry) state() string {
 }
 
 // play applies all changes in order, and counts their kinds.
-func (o *outlet) play(kinds map[string]int) map[string]string {
+func (o *harness) play(kinds map[string]int) map[string]string {
 	o.t.Helper()
 	have := map[string]string{}
 	last := ""

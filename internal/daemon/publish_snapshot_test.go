@@ -36,7 +36,7 @@ func (g *growth) checkParts(records int) map[string]string {
 			locs[e.Loc] = true
 		}
 		sums[m.Loc], largest = r.sum(), max(largest, len(r.body))
-		checkBigFile(t, g.outlet, r)
+		checkBigFile(t, g.harness, r)
 	}
 	if len(locs) != records {
 		t.Errorf("the parts have %d different locs, want %d", len(locs), records)
@@ -46,7 +46,7 @@ func (g *growth) checkParts(records int) map[string]string {
 }
 
 // checkBigFile checks that a part of a snapshot is a good file over HTTP.
-func checkBigFile(t testing.TB, o *outlet, whole webReply) {
+func checkBigFile(t testing.TB, o *harness, whole webReply) {
 	t.Helper()
 	whole.field(t, "Cache-Control", "public, max-age=86400")
 	whole.field(t, "Content-Length", strconv.Itoa(len(whole.body)))

@@ -20,7 +20,7 @@ func TestWeightBoundsTheList(t *testing.T) {
 	for _, mode := range []string{config.Mirror, config.Redirect, config.Reference} {
 		t.Run(mode, func(t *testing.T) {
 			p := fixtures.Catalogue(nil)
-			b := newBench(t, p, content(mode))
+			b := newHarness(t, p, content(mode))
 			b.harvest()
 			for i := range 60 {
 				p.Evolve()
@@ -29,7 +29,7 @@ func TestWeightBoundsTheList(t *testing.T) {
 				}
 				b.harvest()
 			}
-			publisher, err := b.house.Publisher(base)
+			publisher, err := b.bridge.Publisher(base)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -47,7 +47,7 @@ func TestWeightBoundsTheList(t *testing.T) {
 			if err := body.Close(); err != nil {
 				t.Fatal(err)
 			}
-			segments, err := b.house.Log.Segments(t.Context(), "main")
+			segments, err := b.bridge.Log.Segments(t.Context(), "main")
 			if err != nil {
 				t.Fatal(err)
 			}

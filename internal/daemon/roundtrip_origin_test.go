@@ -20,7 +20,7 @@ type origin interface {
 	closeList()
 	// history is what the origin's own history says of each record, as a bridge
 	// in this mode tells it.
-	history(fetches bool, prefer string) belief
+	history(fetches bool, prefer string) recordStates
 	// source is how a bridge harvests it; hashed reports whether it states hashes.
 	source() string
 	hashed() bool
@@ -82,10 +82,10 @@ func (o *atomOrigin) remove(name string, at time.Time, bury bool) {
 	}
 }
 
-func (o *atomOrigin) history(fetches bool, prefer string) belief {
-	b, content := belief{}, map[string]string{}
+func (o *atomOrigin) history(fetches bool, prefer string) recordStates {
+	b, content := recordStates{}, map[string]string{}
 	for _, c := range o.History() {
-		p := portrait{alive: c.Kind != fixtures.Deleted, title: c.Title, modified: nanos(c.Stamp)}
+		p := recordState{alive: c.Kind != fixtures.Deleted, title: c.Title, modified: nanos(c.Stamp)}
 		if c.Title == c.ID || !p.alive && o.gone[c.Name] {
 			p.title = ""
 		}
@@ -148,10 +148,10 @@ func (o *listOrigin) put(t tale, alive, known bool) {
 func (o *listOrigin) touch(name string, at time.Time)             { o.Touch(name, at) }
 func (o *listOrigin) remove(name string, at time.Time, bury bool) { o.Delete(name, at) }
 
-func (o *listOrigin) history(fetches bool, prefer string) belief {
-	b := belief{}
+func (o *listOrigin) history(fetches bool, prefer string) recordStates {
+	b := recordStates{}
 	for _, c := range o.History() {
-		p := portrait{alive: c.Kind != fixtures.Deleted, modified: nanos(c.LastMod), via: c.Via}
+		p := recordState{alive: c.Kind != fixtures.Deleted, modified: nanos(c.LastMod), via: c.Via}
 		if o.carry {
 			p.title = c.Title
 		}
@@ -179,8 +179,8 @@ func (o *listOrigin) history(fetches bool, prefer string) belief {
 	return b
 }
 
-// saga has an origin go through whatever it likes.
-type saga struct {
+// randomOrigin has an origin go through whatever it likes.
+type randomOrigin struct {
 	rt     *rapid.T
 	origin origin
 	now    time.Time
@@ -189,20 +189,20 @@ type saga struct {
 	count  int
 }
 
-func newSaga(rt *rapid.T, o origin) *saga {
-	s := &saga{rt: rt, origin: o, now: time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC), alive: map[string]bool{}}
+func newRandomOrigin(rt *rapid.T, o origin) *randomOrigin {
+	s := &randomOrigin{rt: rt, origin: o, now: time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC), alive: map[string]bool{}}
 	s.write("anchor") // stays, so that the origin is never empty
 	return s
 }
 
 // tick is the next stamp, with nanoseconds: in most cases some time later.
-func (s *saga) tick() time.Time {
+func (s *randomOrigin) tick() time.Time {
 	s.now = s.now.Add(rapid.SampledFrom([]time.Duration{time.Microsecond, 1_234_567, time.Second, 25*time.Hour + 1}).Draw(s.rt, "later"))
 	return s.now
 }
 
 // change makes one thing happen.
-func (s *saga) change() {
+func (s *randomOrigin) change() {
 	what := rapid.SampledFrom([]string{"create", "create", "update", "update", "delete", "delete", "recreate", "touch", "close"}).Draw(s.rt, "change")
 	pick := func(alive bool) string {
 		names := slices.DeleteFunc(slices.Clone(s.names[1:]), func(n string) bool { return s.alive[n] != alive })
@@ -236,7 +236,7 @@ func (s *saga) change() {
 }
 
 // write creates a record, updates it, or brings it back.
-func (s *saga) write(name string) {
+func (s *randomOrigin) write(name string) {
 	known := slices.Contains(s.names, name)
 	t := tale{name: name, at: s.tick()}
 	if !known { // else it is as it was
@@ -264,7 +264,7 @@ func ids(name string) []string {
 }
 
 // formats are a row of them, each with content that was never seen before.
-func (s *saga) formats() []fixtures.Format {
+func (s *randomOrigin) formats() []fixtures.Format {
 	rows := [][]fixtures.Format{
 		{{Ext: "xml", Type: "application/xml"}},
 		{{Ext: "atom", Type: "application/atom+xml"}, {Ext: "rdf", Type: "application/rdf+xml"}, {Ext: "txt", Type: "text/plain"}},

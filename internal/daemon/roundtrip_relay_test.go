@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -21,25 +20,18 @@ import (
 // relay is a bridge of a row of them, with a configuration file of its own. Its
 // address is known before it runs, so that others can be told of it.
 type relay struct {
-	*outlet
-	believes belief // what its set main should have; see observe
-	fetches  bool   // main keeps the contents
-	prefer   string // the media type that stands for a record of main; "" none
+	*harness
+	has     recordStates // what its set main should have; see observe
+	fetches bool         // main keeps the contents
+	prefer  string       // the media type that stands for a record of main; "" none
 }
 
 // newRelay reserves the address of a bridge.
 func newRelay(t *testing.T) *relay {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := &outlet{bench: &bench{t: t}, base: "http://" + l.Addr().String(), listener: lasting{l.(*net.TCPListener)}}
-	t.Cleanup(func() { o.listener.TCPListener.Close() })
-	// No connection is kept: a bridge waits for those when it ends.
-	o.client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	return &relay{outlet: o, believes: belief{}}
+	o := &harness{t: t}
+	o.listen(&http.Transport{DisableKeepAlives: true}) // a bridge waits for connections that are kept when it ends
+	return &relay{harness: o, has: recordStates{}}
 }
 
 // pool is a set of a relay.
@@ -115,11 +107,11 @@ func (r *relay) whole() string    { return "atompmh:" + r.setURL("complete.atom"
 // take harvests a Source. Nothing may be left undone.
 func (r *relay) take(t faults, s *daemon.Source, o harvest.Options) harvest.Report {
 	t.Helper()
-	report, err := r.house.Harvest(r.t.Context(), s, o)
+	report, err := r.bridge.Harvest(r.t.Context(), s, o)
 	if err != nil {
 		t.Fatalf("%s: %v", s.URL, err)
 	}
-	// In a ring somebody is asked first, before it has walked its own Sources (D143).
+	// In a cycle somebody is asked first, before it has walked its own Sources (D143).
 	waits := report.Withheld && len(report.Warnings) == 1 && report.Events() == 0
 	if report.Partial() && !waits {
 		t.Fatalf("%s: something is left undone: %+v", s.URL, report)

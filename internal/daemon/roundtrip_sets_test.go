@@ -52,7 +52,7 @@ func newMixed(t *testing.T, identity string) *mixed {
 func (m *mixed) harvestAll(order ...int) {
 	m.t.Helper()
 	for _, i := range order {
-		m.take(m.t, m.house.Sources[i], harvest.Options{})
+		m.take(m.t, m.bridge.Sources[i], harvest.Options{})
 	}
 }
 
@@ -61,7 +61,7 @@ func (m *mixed) harvestAll(order ...int) {
 func (m *mixed) wantTitle(what, id, want string) {
 	m.t.Helper()
 	feeds, lists := m.readFeeds(m.t), m.readLists(m.t)
-	for how, got := range map[string]belief{"feeds": feeds, "lists": lists} {
+	for how, got := range map[string]recordStates{"feeds": feeds, "lists": lists} {
 		if p, there := got[id]; !there || p.alive != (want != "") || p.alive && p.title != want {
 			m.t.Errorf("%s: the %s say of %s %s, want the title %q", what, how, id, p.describe(there), want)
 		}
@@ -79,7 +79,7 @@ func TestA15_ThreeKindsShareRecords(t *testing.T) {
 			m := newMixed(t, config.Shared)
 			post := m.news.Posts()[0]
 			m.harvestAll(order...)
-			set, err := m.house.Log.Set(t.Context(), "main")
+			set, err := m.bridge.Log.Set(t.Context(), "main")
 			// The set has the shared ones once.
 			if want := len(m.catalogue.Live()) + len(m.maps.Live()) + len(m.news.Posts()) - 3; err != nil || set.Live != int64(want) {
 				t.Fatalf("%d records, %v, want %d", set.Live, err, want)
@@ -123,7 +123,7 @@ func TestA15_AnotherOrderOfKinds(t *testing.T) {
 	other.sources = []string{m.pool.sources[2], m.pool.sources[1], m.pool.sources[0]}
 	m.again(other)
 	for i := range 3 {
-		m.take(t, m.house.Sources[i], harvest.Options{Full: true})
+		m.take(t, m.bridge.Sources[i], harvest.Options{Full: true})
 	}
 	m.wantTitle("the blog is the first", m.post, m.news.Posts()[0].Title)
 	m.wantTitle("the maps are before the catalogue", both, "both among the maps")
@@ -174,7 +174,7 @@ func (m *mixed) wantIdentifiers(want map[string]string) {
 		m.t.Errorf("the log has\n%q\nwant\n%q", got, want)
 	}
 	ids := slices.Sorted(maps.Keys(want))
-	for how, has := range map[string]belief{"feeds": m.readFeeds(m.t), "lists": m.readLists(m.t)} {
+	for how, has := range map[string]recordStates{"feeds": m.readFeeds(m.t), "lists": m.readLists(m.t)} {
 		var alive []string
 		for id, p := range has {
 			if p.alive {

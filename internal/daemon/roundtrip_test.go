@@ -68,7 +68,7 @@ func wantRoundTrip(rt *rapid.T, o origin, row []*relay, from []string, archived 
 		r.run(p)
 		defer r.end()
 	}
-	s := newSaga(rt, o)
+	s := newRandomOrigin(rt, o)
 	rounds := rapid.IntRange(2, 4).Draw(rt, "rounds")
 	for round := 1; round <= rounds; round++ {
 		for range rapid.IntRange(0, 8).Draw(rt, "changes") {

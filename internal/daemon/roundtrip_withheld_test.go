@@ -23,7 +23,7 @@ func TestBridgesWaitForBridges(t *testing.T) {
 		{"a chain", func(a, b, c *relay) [3][]string {
 			return [3][]string{{o.source()}, {a.lists()}, {b.lists()}}
 		}, "b0 c0 b0 c0", 1},
-		{"a ring", func(a, b, c *relay) [3][]string {
+		{"a cycle", func(a, b, c *relay) [3][]string {
 			return [3][]string{{o.source(), c.lists()}, {a.lists()}, {b.lists()}}
 		}, "a1 b0 c0 b0 c0 a1 c0 a1 b0", 3},
 		{"two that harvest a third and each other", func(a, b, c *relay) [3][]string {
@@ -56,7 +56,7 @@ func TestBridgesWaitForBridges(t *testing.T) {
 			}
 			for i := 0; i < len(c.asks); i += 3 {
 				r := row[c.asks[i]-'a']
-				if report := r.take(t, r.house.Sources[c.asks[i+1]-'0'], harvest.Options{}); !report.Withheld {
+				if report := r.take(t, r.bridge.Sources[c.asks[i+1]-'0'], harvest.Options{}); !report.Withheld {
 					t.Errorf("%s: nothing was withheld: %+v", c.asks[i:i+2], report)
 				}
 				if n := publishes(c.asks[:i+2]); n != 0 {

@@ -16,13 +16,13 @@ func TestA1_NewestStampWins(t *testing.T) {
 	v := []fixtures.Entry{active("a", "v1", day(1)), active("a", "v2", day(2)), active("a", "v3", day(3))}
 	for _, order := range [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
 		t.Run(fmt.Sprint(order), func(t *testing.T) {
-			b := newRuleBench(t, fixtures.Options{})
+			b := newEntryHarness(t, fixtures.Options{})
 			b.feed(v[order[0]], v[order[1]], v[order[2]])
 			b.wantLog("one document", "created a v3")
 		})
 	}
 	t.Run("historical entries in archives", func(t *testing.T) {
-		b := newRuleBench(t, fixtures.Options{})
+		b := newEntryHarness(t, fixtures.Options{})
 		b.archive(v[0])
 		b.archive(v[1])
 		b.feed(v[2])
@@ -32,7 +32,7 @@ func TestA1_NewestStampWins(t *testing.T) {
 		}
 	})
 	t.Run("a deletion is an entry like others", func(t *testing.T) {
-		b := newRuleBench(t, fixtures.Options{})
+		b := newEntryHarness(t, fixtures.Options{})
 		b.archive(active("a", "v1", day(1)), active("b", "v1", day(1)))
 		b.feed(deletion("a", day(2)), tombstone("b", day(2)), active("c", "v1", day(2)))
 		b.wantLog("deleted before they were seen", "created c v1")
@@ -40,7 +40,7 @@ func TestA1_NewestStampWins(t *testing.T) {
 		b.wantLog("deletion newer than update", "deleted c gone")
 	})
 	t.Run("an older document has the newer entry", func(t *testing.T) {
-		b := newRuleBench(t, fixtures.Options{})
+		b := newEntryHarness(t, fixtures.Options{})
 		b.archive(v[2])
 		b.feed(v[0])
 		r := b.wantLog("S2 broken", "created a v1", "updated a v3")
@@ -52,7 +52,7 @@ func TestA1_NewestStampWins(t *testing.T) {
 }
 
 func TestA1_EqualStampsFirstMet(t *testing.T) {
-	b := newRuleBench(t, fixtures.Options{})
+	b := newEntryHarness(t, fixtures.Options{})
 	b.archive(active("a", "old", day(1)))
 	b.feed(active("a", "new", day(1)), active("a", "second in its document", day(1)))
 	b.wantLog("nearer to the subscription document wins", "created a new")
@@ -60,7 +60,7 @@ func TestA1_EqualStampsFirstMet(t *testing.T) {
 }
 
 func TestA1_EqualStampWithOtherContentApplies(t *testing.T) {
-	b := newRuleBench(t, fixtures.Options{})
+	b := newEntryHarness(t, fixtures.Options{})
 	b.feed(active("a", "v1", day(1)))
 	b.wantLog("first", "created a v1")
 	b.feed(active("a", "v2", day(1)))
@@ -77,10 +77,10 @@ func TestA1_TieAsksAnAlternate(t *testing.T) {
 	for status, want := range map[int]string{200: "created a v1", 403: "", 404: "", 410: "", 401: "?", 500: "?"} {
 		for _, first := range []string{"active", "deletion", "active, both in a file"} {
 			t.Run(fmt.Sprintf("%d, %s first", status, first), func(t *testing.T) {
-				b := newRuleBench(t, fixtures.Options{})
+				b := newEntryHarness(t, fixtures.Options{})
 				b.quick()
 				if strings.HasSuffix(first, "file") {
-					b.house.Harvester().BacklogMemory = 1 // D64
+					b.bridge.Harvester().BacklogMemory = 1 // D64
 				}
 				b.provider.SetHook("/records/a.xml", fixtures.Hook{Status: status})
 				tie := []fixtures.Entry{active("a", "v1", day(1)), deletion("a", day(1))}
@@ -120,7 +120,7 @@ func TestA1_TieAsksAnAlternate(t *testing.T) {
 }
 
 func TestA1_TieInAMirror(t *testing.T) {
-	b := newBench(t, fixtures.New(fixtures.Options{}))
+	b := newHarness(t, fixtures.New(fixtures.Options{}))
 	a := b.provider.Create(record("a", fixtures.Atom()))
 	b.provider.Edit(fixtures.Subscription, func(d *fixtures.Document) {
 		d.Entries = append(d.Entries, fixtures.Entry{Kind: fixtures.Deletion, ID: a.ID, Title: "A", Updated: a.Stamp})
@@ -131,8 +131,8 @@ func TestA1_TieInAMirror(t *testing.T) {
 
 func TestA1_StepBack(t *testing.T) {
 	// An archive below, so that a walk ends before the oldest document.
-	chain := func(t *testing.T) *bench {
-		b := newRuleBench(t, fixtures.Options{})
+	chain := func(t *testing.T) *harness {
+		b := newEntryHarness(t, fixtures.Options{})
 		b.archive(active("z", "v1", day(1)))
 		b.feed(active("a", "v5", day(5)), active("b", "v6", day(6)))
 		b.wantLog("first", "created a v5", "created b v6", "created z v1")
@@ -155,7 +155,7 @@ func TestA1_StepBack(t *testing.T) {
 		b.wantFull("--full", "deleted a gone")
 	})
 	t.Run("a chain read to its end without --full", func(t *testing.T) {
-		b := newRuleBench(t, fixtures.Options{})
+		b := newEntryHarness(t, fixtures.Options{})
 		b.feed(active("a", "v5", day(5)))
 		b.wantLog("first", "created a v5")
 		b.feed(active("a", "v3", day(3)))
@@ -168,7 +168,7 @@ func TestA1_StepBack(t *testing.T) {
 		b.wantFull("the stored entry is merely out of order")
 	})
 	t.Run("the newest of several", func(t *testing.T) {
-		b := newRuleBench(t, fixtures.Options{})
+		b := newEntryHarness(t, fixtures.Options{})
 		b.feed(active("a", "v9", day(9)))
 		b.wantLog("first", "created a v9")
 		b.archive(active("a", "v4", day(4)))
@@ -199,7 +199,7 @@ func TestA1_StepBack(t *testing.T) {
 		b.wantLog("the unfinished walk goes on as it began", "updated a v3")
 	})
 	t.Run("a stored stamp from the future", func(t *testing.T) {
-		b := newRuleBench(t, fixtures.Options{})
+		b := newEntryHarness(t, fixtures.Options{})
 		b.archive(active("z", "v1", day(1)))
 		b.feed(active("a", "2036", time.Date(2036, 1, 1, 0, 0, 0, 0, time.UTC)), active("b", "v6", day(6)))
 		b.wantLog("first", "created b v6", "created a 2036", "created z v1")
@@ -210,7 +210,7 @@ func TestA1_StepBack(t *testing.T) {
 }
 
 func TestA1_PresenceInACompleteEnumerationRevives(t *testing.T) {
-	b := newRuleBench(t, fixtures.Options{Complete: true})
+	b := newEntryHarness(t, fixtures.Options{Complete: true})
 	a, c := active("a", "v1", day(1)), active("c", "v1", day(1))
 	b.feed(a, c)
 	b.wantLog("first", "created a v1", "created c v1")
@@ -220,7 +220,7 @@ func TestA1_PresenceInACompleteEnumerationRevives(t *testing.T) {
 	b.wantLog("back with its old stamp", "created a v1")
 
 	// A later deletion that the Source has taken back.
-	b = newRuleBench(t, fixtures.Options{})
+	b = newEntryHarness(t, fixtures.Options{})
 	b.feed(a, c)
 	b.wantLog("first", "created a v1", "created c v1")
 	b.feed(deletion("a", day(3)), c)
@@ -230,7 +230,7 @@ func TestA1_PresenceInACompleteEnumerationRevives(t *testing.T) {
 }
 
 func TestA1_DeletionOfAnUnknownRecordIsATombstone(t *testing.T) {
-	b := newRuleBench(t, fixtures.Options{})
+	b := newEntryHarness(t, fixtures.Options{})
 	b.archive(active("z", "v1", day(1)))
 	b.feed(deletion("a", day(5)), tombstone("b", day(5)))
 	b.wantLog("never seen alive", "created z v1")

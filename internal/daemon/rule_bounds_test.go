@@ -12,10 +12,10 @@ import (
 	"github.com/pmh-bridge/bridge/internal/harvest"
 )
 
-// boundsBench is a bridge over a feed, or a sitemap, that stays what it is.
-func boundsBench(t *testing.T, kind, doc string) *bench {
+// newFixedHarness is a bridge over a feed, or a sitemap, that stays what it is.
+func newFixedHarness(t *testing.T, kind, doc string) *harness {
 	t.Helper()
-	b := newBench(t, fixtures.New(fixtures.Options{}), content(config.Reference), func(c *config.Config) { c.Sets[0].Sources[0].Kind = kind })
+	b := newHarness(t, fixtures.New(fixtures.Options{}), content(config.Reference), func(c *config.Config) { c.Sets[0].Sources[0].Kind = kind })
 	b.provider.SetHook(fixtures.Subscription, fixtures.Hook{Body: fixed(doc)})
 	return b
 }
@@ -44,13 +44,13 @@ func TestBounds_OfRecords(t *testing.T) {
 		entry("urn:equal", "8,000 equal ones", strings.Repeat(link, 8000)) +
 		entry("urn:many", "as many as there may be", links(event.MaxRepresentations, `<link type="text/xml" href="http://127.0.0.1/%d"/>`)) +
 		entry("urn:more", "one more", links(event.MaxRepresentations+1, `<link type="text/xml" href="http://127.0.0.1/%d"/>`)) + "</feed>"
-	b := boundsBench(t, config.AtomPMH, feed)
+	b := newFixedHarness(t, config.AtomPMH, feed)
 	r, err := b.try(harvest.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	reps := map[string]int{}
-	for e, err := range b.house.Log.Events(t.Context(), "main", allAfter(0)) {
+	for e, err := range b.bridge.Log.Events(t.Context(), "main", allAfter(0)) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -85,13 +85,13 @@ func TestBounds_OfResources(t *testing.T) {
 		url("good", "") + url(x(event.MaxHref), "") +
 		url("type", `<rs:md type="text/`+x(event.MaxType)+`"/>`) +
 		url("equal", strings.Repeat(`<rs:ln rel="alternate" type="text/xml" href="http://127.0.0.1/alternate"/>`, 8000)) + "</urlset>"
-	b := boundsBench(t, config.ResourceSync, list)
+	b := newFixedHarness(t, config.ResourceSync, list)
 	r, err := b.try(harvest.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	reps := map[string]int{}
-	for e, err := range b.house.Log.Events(t.Context(), "main", allAfter(0)) {
+	for e, err := range b.bridge.Log.Events(t.Context(), "main", allAfter(0)) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -114,13 +114,13 @@ func TestBounds_OfQuarantine(t *testing.T) {
 		fmt.Fprintf(&bad, "<entry><id>urn:%d</id></entry>", i)
 	}
 	doc := `<feed xmlns="http://www.w3.org/2005/Atom"` + declared.String() + "><id>urn:f</id><title>f</title><updated>2025-01-02T00:00:00Z</updated>" + bad.String() + "</feed>"
-	b := boundsBench(t, config.AtomPMH, doc)
+	b := newFixedHarness(t, config.AtomPMH, doc)
 	if r, err := b.try(harvest.Options{}); err != nil || r.Quarantined != entries {
 		t.Fatal(r.Quarantined, err)
 	}
 	size := 0
 	for _, q := range b.quarantined() {
-		whole, err := b.house.Log.QuarantinedInput(t.Context(), q.ID)
+		whole, err := b.bridge.Log.QuarantinedInput(t.Context(), q.ID)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,7 +16,7 @@ func TestMaxDocumentsIsNoEnd(t *testing.T) {
 		p.CloseArchive()
 	}
 	p.Create(record("f", fixtures.Atom()))
-	b := newBench(t, p, content(config.Reference), func(c *config.Config) { c.Sets[0].Sources[0].MaxDocuments = 3 })
+	b := newHarness(t, p, content(config.Reference), func(c *config.Config) { c.Sets[0].Sources[0].MaxDocuments = 3 })
 	first := b.harvest()
 	if first.Gap == "" || first.Created == 0 {
 		t.Fatalf("the first harvest: %+v", first)

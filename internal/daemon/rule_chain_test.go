@@ -12,9 +12,9 @@ import (
 
 // threeDocuments is a chain that was harvested: two archives and the
 // subscription document, mark day 6.
-func threeDocuments(t *testing.T, change ...func(*config.Config)) *bench {
+func threeDocuments(t *testing.T, change ...func(*config.Config)) *harness {
 	t.Helper()
-	b := newRuleBench(t, fixtures.Options{}, change...)
+	b := newEntryHarness(t, fixtures.Options{}, change...)
 	b.archive(active("a", "v1", day(1)), active("b", "v1", day(2)))
 	b.archive(active("c", "v1", day(3)), active("d", "v1", day(4)))
 	b.feed(active("e", "v1", day(5)), active("f", "v1", day(6)))
@@ -103,13 +103,13 @@ func TestA2_LostArchives(t *testing.T) {
 
 func TestA3_MarkIsTheLargestOfTheFirstDocument(t *testing.T) {
 	t.Run("in any order, not the last", func(t *testing.T) {
-		b := newRuleBench(t, fixtures.Options{})
+		b := newEntryHarness(t, fixtures.Options{})
 		b.feed(active("a", "v1", day(2)), active("b", "v1", day(9)), active("c", "v1", day(1)))
 		b.harvest()
 		b.wantMark(day(9))
 	})
 	t.Run("the first that is not empty", func(t *testing.T) {
-		b := newRuleBench(t, fixtures.Options{})
+		b := newEntryHarness(t, fixtures.Options{})
 		b.archive(active("a", "v1", day(3)))
 		b.archive(deletion("a", day(4)))
 		b.feed()
@@ -117,14 +117,14 @@ func TestA3_MarkIsTheLargestOfTheFirstDocument(t *testing.T) {
 		b.wantMark(day(4))
 	})
 	t.Run("what is read later never raises it", func(t *testing.T) {
-		b := newRuleBench(t, fixtures.Options{})
+		b := newEntryHarness(t, fixtures.Options{})
 		b.archive(active("a", "v1", day(9)))
 		b.feed(active("b", "v1", day(3)))
 		b.wantLog("S2 broken", "created b v1", "created a v1")
 		b.wantMark(day(3))
 	})
 	t.Run("fixed when it is read", func(t *testing.T) {
-		b := newRuleBench(t, fixtures.Options{})
+		b := newEntryHarness(t, fixtures.Options{})
 		b.archive(active("a", "v1", day(1)))
 		b.feed(active("b", "v1", day(2)))
 		b.provider.SetHook(fixtures.Archive(1), fixtures.Hook{Times: 1, Before: func(*http.Request) {
@@ -141,13 +141,13 @@ func TestA3_MarkIsTheLargestOfTheFirstDocument(t *testing.T) {
 func TestA3_StampsInTheFutureAreLeftOut(t *testing.T) {
 	future := time.Date(2036, 1, 1, 0, 0, 0, 0, time.UTC)
 	t.Run("of the answer's Date", func(t *testing.T) {
-		b := newRuleBench(t, fixtures.Options{Clock: func() time.Time { return day(5) }})
+		b := newEntryHarness(t, fixtures.Options{Clock: func() time.Time { return day(5) }})
 		b.feed(active("a", "v1", day(4)), active("b", "v1", day(6)))
 		b.wantLog("applied all the same", "created a v1", "created b v1")
 		b.wantMark(day(4))
 	})
 	t.Run("of our clock, without Date", func(t *testing.T) {
-		b := newRuleBench(t, fixtures.Options{})
+		b := newEntryHarness(t, fixtures.Options{})
 		b.provider.SetHook(fixtures.Subscription, fixtures.Hook{Header: http.Header{"Date": nil}})
 		b.feed(active("a", "v1", day(4)), active("b", "v1", future))
 		b.wantLog("applied all the same", "created a v1", "created b v1")
@@ -162,7 +162,7 @@ func TestA3_StampsInTheFutureAreLeftOut(t *testing.T) {
 }
 
 func TestA4_CreatedOrUpdated(t *testing.T) {
-	b := newRuleBench(t, fixtures.Options{})
+	b := newEntryHarness(t, fixtures.Options{})
 	for _, step := range []struct {
 		entry fixtures.Entry
 		want  string
@@ -194,7 +194,7 @@ func TestA12_OverlapCatchesLateCommits(t *testing.T) {
 }
 
 func TestA12_FullCatchesChangedArchives(t *testing.T) {
-	change := func(b *bench) {
+	change := func(b *harness) {
 		b.write(fixtures.Archive(1), active("a", "v2", day(2)), active("b", "v1", day(2)))
 		b.feed(active("e", "v1", day(5)), active("f", "v1", day(6)), active("g", "v1", day(7)))
 	}

@@ -21,10 +21,10 @@ func many(n int) []fixtures.Entry {
 	return out
 }
 
-// completeBench is a complete feed of n records that was harvested.
-func completeBench(t *testing.T, n int, change ...func(*config.Config)) *bench {
+// newCompleteHarness is a complete feed of n records that was harvested.
+func newCompleteHarness(t *testing.T, n int, change ...func(*config.Config)) *harness {
 	t.Helper()
-	b := newRuleBench(t, fixtures.Options{Complete: true}, change...)
+	b := newEntryHarness(t, fixtures.Options{Complete: true}, change...)
 	b.feed(many(n)...)
 	if r := b.harvest(); r.Created != int64(n) || !r.Full {
 		t.Fatalf("first: %+v", r)
@@ -33,7 +33,7 @@ func completeBench(t *testing.T, n int, change ...func(*config.Config)) *bench {
 }
 
 func TestA5_AbsentFromACompleteFeedIsDeleted(t *testing.T) {
-	b := newRuleBench(t, fixtures.Options{Complete: true})
+	b := newEntryHarness(t, fixtures.Options{Complete: true})
 	a, c, d := active("a", "v1", day(1)), active("c", "v1", day(1)), active("d", "v1", day(1))
 	b.feed(a, c, d)
 	b.wantLog("first", "created a v1", "created c v1", "created d v1")
@@ -45,7 +45,7 @@ func TestA5_AbsentFromACompleteFeedIsDeleted(t *testing.T) {
 }
 
 func TestA5_NotReadToItsEnd(t *testing.T) {
-	whole := string(completeBench(t, 3).get(fixtures.Subscription))
+	whole := string(newCompleteHarness(t, 3).fetchSource(fixtures.Subscription))
 	half := strings.Index(whole, "<entry>")
 	for name, body := range map[string]string{
 		"cut":                  whole[:len(whole)-8],
@@ -60,7 +60,7 @@ func TestA5_NotReadToItsEnd(t *testing.T) {
 		"head only":            whole[:half],
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := completeBench(t, 3)
+			b := newCompleteHarness(t, 3)
 			b.provider.SetHook(fixtures.Subscription, fixtures.Hook{Body: fixed(body)})
 			b.want("logged", b.wantError(fixtures.Subscription))
 			b.provider.ClearHook(fixtures.Subscription)
@@ -72,7 +72,7 @@ func TestA5_NotReadToItsEnd(t *testing.T) {
 func TestA5_ACompleteArchive(t *testing.T) {
 	complete := func(d *fixtures.Document) { d.Complete = true }
 	t.Run("behind empty documents", func(t *testing.T) {
-		b := newRuleBench(t, fixtures.Options{})
+		b := newEntryHarness(t, fixtures.Options{})
 		b.feed(active("a", "v1", day(1)), active("b", "v1", day(1)))
 		b.wantLog("first", "created a v1", "created b v1")
 		b.archive(active("a", "v1", day(1)))
@@ -81,7 +81,7 @@ func TestA5_ACompleteArchive(t *testing.T) {
 		b.wantLog("S8", "deleted b v1")
 	})
 	t.Run("behind an active entry", func(t *testing.T) {
-		b := newRuleBench(t, fixtures.Options{})
+		b := newEntryHarness(t, fixtures.Options{})
 		b.feed(active("a", "v1", day(1)), active("b", "v1", day(1)))
 		b.wantLog("first", "created a v1", "created b v1")
 		b.archive(active("a", "v1", day(1)))
@@ -93,7 +93,7 @@ func TestA5_ACompleteArchive(t *testing.T) {
 		}
 	})
 	t.Run("prev-archive beside it", func(t *testing.T) {
-		b := newRuleBench(t, fixtures.Options{})
+		b := newEntryHarness(t, fixtures.Options{})
 		b.archive(active("old", "v1", day(1)))
 		b.provider.Edit(fixtures.Subscription, complete)
 		b.feed(active("a", "v1", day(2)))
@@ -104,7 +104,7 @@ func TestA5_ACompleteArchive(t *testing.T) {
 		}
 	})
 	t.Run("met out of order", func(t *testing.T) {
-		b := newRuleBench(t, fixtures.Options{})
+		b := newEntryHarness(t, fixtures.Options{})
 		b.feed(active("a", "v9", day(9)), active("b", "v9", day(9)))
 		b.wantLog("first", "created a v9", "created b v9")
 		b.archive(active("a", "v9", day(9)), active("b", "v9", day(9)))
@@ -118,7 +118,7 @@ func TestA5_BadEntries(t *testing.T) {
 	bad := func(id string) fixtures.Entry {
 		return raw("<entry>" + id + "<title>x</title><updated>yesterday</updated><link href='/x'/></entry>")
 	}
-	b := completeBench(t, 3)
+	b := newCompleteHarness(t, 3)
 	b.feed(append(many(2), bad("<id>urn:r003</id>"))...)
 	r := b.wantLog("a bad entry of a record is no absence")
 	if r.Quarantined != 1 {
@@ -142,7 +142,7 @@ func TestA6_MassDeletionGuard(t *testing.T) {
 		{12, 2, false}, {12, 1, true}, {55, 45, false}, {54, 43, true}, {55, 44, false}, {56, 44, true}, {100, 20, true},
 	} {
 		t.Run(fmt.Sprintf("%d of %d", c.left, c.have), func(t *testing.T) {
-			b := completeBench(t, c.have)
+			b := newCompleteHarness(t, c.have)
 			before := b.last()
 			b.feed(many(c.left)...)
 			r := b.harvest()
@@ -160,27 +160,27 @@ func TestA6_MassDeletionGuard(t *testing.T) {
 }
 
 func TestA6_WhatIsHeld(t *testing.T) {
-	held := func(t *testing.T) *bench {
-		b := completeBench(t, 20)
+	held := func(t *testing.T) *harness {
+		b := newCompleteHarness(t, 20)
 		b.feed(many(5)...)
 		b.wantLog("held")
 		return b
 	}
-	wantHeld := func(b *bench, n int) {
+	wantHeld := func(b *harness, n int) {
 		b.t.Helper()
 		if got := b.stored().Held; got != n {
 			b.t.Errorf("%d held, want %d", got, n)
 		}
 	}
 	t.Run("creations and updates apply", func(t *testing.T) {
-		b := completeBench(t, 20)
+		b := newCompleteHarness(t, 20)
 		b.feed(active("r001", "v2", day(2)), active("new", "v1", day(2)))
 		b.wantLog("applied", "updated r001 v2", "created new v1")
 		wantHeld(b, 19)
 	})
 	t.Run("released by a person", func(t *testing.T) {
 		b := held(t)
-		r, err := b.house.Harvester().Release(t.Context(), &b.source().Source)
+		r, err := b.bridge.Harvester().Release(t.Context(), &b.source().Source)
 		if err != nil || r.Deleted != 15 {
 			t.Errorf("release: %v, %+v", err, r)
 		}
@@ -200,7 +200,7 @@ func TestA6_WhatIsHeld(t *testing.T) {
 		wantHeld(b, 0)
 	})
 	t.Run("hold_deletions is the operator's", func(t *testing.T) {
-		b := completeBench(t, 20, func(c *config.Config) { c.Sets[0].Sources[0].HoldDeletions = time.Hour })
+		b := newCompleteHarness(t, 20, func(c *config.Config) { c.Sets[0].Sources[0].HoldDeletions = time.Hour })
 		b.feed(many(5)...)
 		b.wantLog("held")
 		b.later(2 * time.Hour)
@@ -232,14 +232,14 @@ func TestA6_WhatIsHeld(t *testing.T) {
 		}
 	})
 	t.Run("an empty result only by a person", func(t *testing.T) {
-		b := completeBench(t, 3)
+		b := newCompleteHarness(t, 3)
 		b.feed()
 		b.wantLog("emptied")
 		b.later(1000 * time.Hour)
 		b.wantLog("a 304 later")
 		b.wantFull("read again later")
 		wantHeld(b, 3)
-		if r, err := b.house.Harvester().Release(t.Context(), &b.source().Source); err != nil || r.Deleted != 3 {
+		if r, err := b.bridge.Harvester().Release(t.Context(), &b.source().Source); err != nil || r.Deleted != 3 {
 			t.Errorf("release: %v, %+v", err, r)
 		}
 	})
@@ -255,7 +255,7 @@ func TestA6_WhatIsHeld(t *testing.T) {
 }
 
 func TestA7_ChangedFeedID(t *testing.T) {
-	b := newRuleBench(t, fixtures.Options{Complete: true})
+	b := newEntryHarness(t, fixtures.Options{Complete: true})
 	b.feed(active("a", "v1", day(1)), active("b", "v1", day(1)))
 	b.wantLog("first", "created a v1", "created b v1")
 	b.provider.Edit(fixtures.Subscription, func(d *fixtures.Document) {
@@ -264,13 +264,13 @@ func TestA7_ChangedFeedID(t *testing.T) {
 	})
 	b.want("refused", b.wantError("urn:another", "bridge source reset main"))
 	b.want("refused again", b.wantError("urn:another"))
-	if err := b.house.Harvester().Reset(t.Context(), b.source().ID); err != nil {
+	if err := b.bridge.Harvester().Reset(t.Context(), b.source().ID); err != nil {
 		t.Fatal(err)
 	}
 	b.wantLog("after reset", "updated a v2", "created c v1", "deleted b v1")
 
 	t.Run("behind the entries", func(t *testing.T) {
-		b := newRuleBench(t, fixtures.Options{})
+		b := newEntryHarness(t, fixtures.Options{})
 		late := func(id string, e fixtures.Entry) {
 			b.provider.Edit(fixtures.Subscription, func(d *fixtures.Document) { d.Entries = []fixtures.Entry{e} })
 			b.provider.SetHook(fixtures.Subscription, fixtures.Hook{Body: func(body []byte) []byte {
@@ -287,10 +287,10 @@ func TestA7_ChangedFeedID(t *testing.T) {
 }
 
 func TestA7_ArchivedAndComplete(t *testing.T) {
-	complete := func(b *bench, is bool) {
+	complete := func(b *harness, is bool) {
 		b.provider.Edit(fixtures.Subscription, func(d *fixtures.Document) { d.Complete = is })
 	}
-	b := newRuleBench(t, fixtures.Options{})
+	b := newEntryHarness(t, fixtures.Options{})
 	b.feed(many(20)...)
 	b.harvest()
 	complete(b, true)

@@ -16,7 +16,6 @@ import (
 
 	"github.com/pmh-bridge/bridge/fixtures"
 	"github.com/pmh-bridge/bridge/internal/config"
-	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/fetch"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 	"github.com/pmh-bridge/bridge/internal/testenv"
@@ -68,11 +67,11 @@ func TestLaw_EveryGoodRecordIsPublished(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		contents := &faulty{does: map[string]string{}}
 		p := fixtures.New(fixtures.Options{})
-		b := newBenchOf(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b := newHarness(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if !contents.answer(w, r) {
 				p.ServeHTTP(w, r)
 			}
-		}), daemon.Options{}, func(c *config.Config) { c.AllowHosts = []string{"127.0.0.1"} })
+		}), func(c *config.Config) { c.AllowHosts = []string{"127.0.0.1"} })
 		defer b.server.Close()
 		b.provider = p
 		other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -82,7 +81,7 @@ func TestLaw_EveryGoodRecordIsPublished(t *testing.T) {
 		}))
 		defer other.Close()
 		b.quick(func(o *fetch.Options) { o.HeaderTimeout = 100 * time.Millisecond })
-		b.house.Harvester().Workers = rapid.IntRange(4, 32).Draw(rt, "workers")
+		b.bridge.Harvester().Workers = rapid.IntRange(4, 32).Draw(rt, "workers")
 
 		type wanted struct{ by int } // the number of the harvest
 		good := map[string]wanted{}
@@ -126,9 +125,9 @@ func TestLaw_EveryGoodRecordIsPublished(t *testing.T) {
 				}
 			}
 			o := harvest.Options{AllPending: rapid.Bool().Draw(rt, "all")}
-			_, err := b.house.Harvest(t.Context(), b.source(), o)
+			_, err := b.bridge.Harvest(t.Context(), b.source(), o)
 			for tries := 1; timedOut(err) && tries < 20; tries++ { // a busy machine is late with the feed itself
-				_, err = b.house.Harvest(t.Context(), b.source(), o)
+				_, err = b.bridge.Harvest(t.Context(), b.source(), o)
 			}
 			if err != nil {
 				rt.Fatal(err)

@@ -16,10 +16,10 @@ import (
 	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
-// mirrorBench is a mirror of a provider with one record in two formats.
-func mirrorBench(t *testing.T) *bench {
+// newMirrorHarness is a mirror of a provider with one record in two formats.
+func newMirrorHarness(t *testing.T) *harness {
 	t.Helper()
-	b := newBench(t, fixtures.New(fixtures.Options{}))
+	b := newHarness(t, fixtures.New(fixtures.Options{}))
 	b.quick()
 	b.provider.Create(record("a", fixtures.Atom(), fixtures.RDF()))
 	return b
@@ -28,7 +28,7 @@ func mirrorBench(t *testing.T) *bench {
 func answer(status int) fixtures.Hook { return fixtures.Hook{Status: status} }
 
 // wantEvents harvests once and compares what was logged, with the formats.
-func (b *bench) wantEvents(what string, want ...string) harvest.Report {
+func (b *harness) wantEvents(what string, want ...string) harvest.Report {
 	b.t.Helper()
 	before := b.last()
 	r := b.harvest()
@@ -37,7 +37,7 @@ func (b *bench) wantEvents(what string, want ...string) harvest.Report {
 	return r
 }
 
-func (b *bench) wantPending(n int) {
+func (b *harness) wantPending(n int) {
 	b.t.Helper()
 	if got := b.stored().Pending; got != n {
 		b.t.Errorf("%d pending, want %d", got, n)
@@ -46,13 +46,13 @@ func (b *bench) wantPending(n int) {
 
 // wantBytes: each representation of each live record of a mirror is in the
 // store, as long as the log says.
-func (b *bench) wantBytes() {
+func (b *harness) wantBytes() {
 	b.t.Helper()
-	set, err := b.house.Log.Set(b.t.Context(), "main")
+	set, err := b.bridge.Log.Set(b.t.Context(), "main")
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	for ev, err := range b.house.Log.Live(b.t.Context(), "main", set.Last) {
+	for ev, err := range b.bridge.Log.Live(b.t.Context(), "main", set.Last) {
 		if err != nil {
 			b.t.Fatal(err)
 		}
@@ -67,13 +67,13 @@ func (b *bench) wantBytes() {
 	}
 }
 
-func (b *bench) bytes(r *event.Representation) []byte {
+func (b *harness) bytes(r *event.Representation) []byte {
 	b.t.Helper()
 	var sum [32]byte
 	if n, err := hex.Decode(sum[:], []byte(r.SHA256())); err != nil || n != 32 {
 		b.t.Fatalf("%s: hash %q", r.Href, r.Hash)
 	}
-	blob, err := b.house.Contents.Open(context.Background(), sum)
+	blob, err := b.bridge.Contents.Open(context.Background(), sum)
 	if err != nil {
 		b.t.Fatalf("%s: %v", r.Href, err)
 	}
@@ -84,7 +84,7 @@ func (b *bench) bytes(r *event.Representation) []byte {
 func TestA13_WhatAnswersMakesTheRecord(t *testing.T) {
 	for _, status := range []int{401, 403, 404, 410, 418} { // D4
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
-			b := mirrorBench(t)
+			b := newMirrorHarness(t)
 			b.provider.SetHook("/records/a.rdf", answer(status))
 			r := b.wantEvents("one of two", "created a [atom]")
 			if r.Pending != 1 || !r.Partial() || !strings.Contains(reported(r, "A13"), "/records/a.rdf") {
@@ -111,7 +111,7 @@ func TestA13_AllDeadOrAnErrorIsPending(t *testing.T) {
 		"all down":           {500, 502},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := mirrorBench(t)
+			b := newMirrorHarness(t)
 			b.provider.Create(record("b", fixtures.Atom()))
 			b.provider.SetHook("/records/a.atom", answer(c.atom))
 			b.provider.SetHook("/records/a.rdf", answer(c.rdf))
@@ -136,13 +136,13 @@ func TestA13_AllDeadOrAnErrorIsPending(t *testing.T) {
 		})
 	}
 	t.Run("a short body", func(t *testing.T) {
-		b := mirrorBench(t)
+		b := newMirrorHarness(t)
 		b.provider.SetHook("/records/a.rdf", fixtures.Hook{Break: 20})
 		b.wantEvents("half is nothing")
 		b.wantPending(1)
 	})
 	t.Run("larger than the cap", func(t *testing.T) {
-		b := mirrorBench(t)
+		b := newMirrorHarness(t)
 		b.source().Limits.Record = 100
 		b.wantEvents("too much is nothing")
 		b.wantPending(1)
@@ -150,7 +150,7 @@ func TestA13_AllDeadOrAnErrorIsPending(t *testing.T) {
 }
 
 func TestA13_PendingOnItsOwnSchedule(t *testing.T) {
-	b := mirrorBench(t)
+	b := newMirrorHarness(t)
 	b.provider.SetHook("/records/a.rdf", answer(500))
 	b.harvest()
 	b.provider.ForgetRequests()
@@ -178,7 +178,7 @@ func TestA13_PendingOnItsOwnSchedule(t *testing.T) {
 }
 
 func TestA13_UntilThenThePublishedStateStays(t *testing.T) {
-	b := mirrorBench(t)
+	b := newMirrorHarness(t)
 	b.wantEvents("first", "created a [atom rdf]")
 	b.provider.Update(fixtures.Record{Name: "a", Summary: "Second."})
 	b.provider.SetHook("/records/a.rdf", answer(503))
@@ -196,7 +196,7 @@ func TestA13_UntilThenThePublishedStateStays(t *testing.T) {
 }
 
 func TestA13_ADeletionRemovesWhatIsPending(t *testing.T) {
-	b := mirrorBench(t)
+	b := newMirrorHarness(t)
 	b.provider.SetHook("/records/a.atom", answer(500))
 	b.wantEvents("never published")
 	b.wantPending(1)
@@ -204,7 +204,7 @@ func TestA13_ADeletionRemovesWhatIsPending(t *testing.T) {
 	b.wantEvents("nor deleted")
 	b.wantPending(0)
 
-	b = mirrorBench(t)
+	b = newMirrorHarness(t)
 	b.wantEvents("first", "created a [atom rdf]")
 	b.provider.Update(fixtures.Record{Name: "a"})
 	b.provider.SetHook("/records/a.atom", answer(500))
@@ -216,8 +216,8 @@ func TestA13_ADeletionRemovesWhatIsPending(t *testing.T) {
 }
 
 func TestA13_StatedHashes(t *testing.T) {
-	b := mirrorBench(t)
-	body := b.get("/records/a.atom")
+	b := newMirrorHarness(t)
+	body := b.fetchSource("/records/a.atom")
 	state := func(attribute string) {
 		b.provider.SetHook(fixtures.Subscription, fixtures.Hook{Body: func(doc []byte) []byte {
 			s := strings.Replace(string(doc), `<link rel="alternate"`, `<link xmlns:le="http://purl.org/atompub/link-extensions/1.0" rel="alternate" `+attribute, 1)
@@ -238,7 +238,7 @@ func TestA13_StatedHashes(t *testing.T) {
 func TestA13_OtherModesLogAtOnce(t *testing.T) {
 	for _, mode := range []string{config.Redirect, config.Reference} {
 		t.Run(mode, func(t *testing.T) {
-			b := newBench(t, fixtures.New(fixtures.Options{}), content(mode))
+			b := newHarness(t, fixtures.New(fixtures.Options{}), content(mode))
 			b.provider.Create(record("a", fixtures.Atom(), fixtures.RDF()))
 			b.provider.SetHook("/records/a.atom", answer(500))
 			b.provider.SetHook("/records/a.rdf", answer(404))
@@ -253,7 +253,7 @@ func TestA13_OtherModesLogAtOnce(t *testing.T) {
 		})
 	}
 	t.Run("mirror", func(t *testing.T) {
-		b := mirrorBench(t)
+		b := newMirrorHarness(t)
 		b.wantEvents("first", "created a [atom rdf]")
 		b.provider.Touch("a")
 		b.wantEvents("the bytes tell that nothing has changed (I5)")
@@ -268,7 +268,7 @@ func TestA14_AllWantedFormatsHaveVanished(t *testing.T) {
 	for _, mode := range []string{config.Mirror, config.Reference} {
 		t.Run(mode, func(t *testing.T) {
 			p := fixtures.New(fixtures.Options{})
-			b := newBench(t, p, content(mode), func(c *config.Config) { c.Sets[0].Formats = []string{"Application/RDF+XML; charset=utf-8"} })
+			b := newHarness(t, p, content(mode), func(c *config.Config) { c.Sets[0].Formats = []string{"Application/RDF+XML; charset=utf-8"} })
 			p.Create(record("a", fixtures.Atom(), fixtures.RDF()))
 			p.Create(record("b", fixtures.Atom()))
 			step := func(what string, want ...string) {
@@ -291,7 +291,7 @@ func TestA14_AllWantedFormatsHaveVanished(t *testing.T) {
 	}
 	t.Run("in a complete feed it is no absence", func(t *testing.T) {
 		p := fixtures.New(fixtures.Options{Complete: true})
-		b := newBench(t, p, content(config.Reference), func(c *config.Config) { c.Sets[0].Formats = []string{"application/rdf+xml"} })
+		b := newHarness(t, p, content(config.Reference), func(c *config.Config) { c.Sets[0].Formats = []string{"application/rdf+xml"} })
 		p.Create(record("a", fixtures.Atom(), fixtures.RDF()))
 		b.harvest()
 		p.DropFormats("a", "rdf")
@@ -301,7 +301,7 @@ func TestA14_AllWantedFormatsHaveVanished(t *testing.T) {
 		b.want("deleted", b.events(1), "deleted a")
 	})
 	t.Run("some formats", func(t *testing.T) {
-		b := mirrorBench(t)
+		b := newMirrorHarness(t)
 		b.wantEvents("first", "created a [atom rdf]")
 		b.provider.DropFormats("a", "atom")
 		b.wantEvents("one vanishes", "updated a [rdf]")
@@ -318,14 +318,14 @@ func TestA13_AHostThatIsDownIsLeftAlone(t *testing.T) {
 	for i := range 200 {
 		p.Create(fixtures.Record{Name: fmt.Sprintf("r%03d", i), Formats: []fixtures.Format{{Ext: "xml", Type: "application/xml", Href: fmt.Sprintf("%s/%d.xml", dead, i)}}})
 	}
-	b := newBench(t, p, func(c *config.Config) { c.AllowHosts = []string{"127.0.0.1"} })
+	b := newHarness(t, p, func(c *config.Config) { c.AllowHosts = []string{"127.0.0.1"} })
 	b.quick()
-	b.house.Harvester().Workers = 1
+	b.bridge.Harvester().Workers = 1
 	r := b.harvest()
 	if r.Pending != 200 || r.Events() != 0 {
 		t.Fatalf("%+v", r)
 	}
-	due, err := b.house.Log.Due(t.Context(), b.source().ID, math.MaxInt64)
+	due, err := b.bridge.Log.Due(t.Context(), b.source().ID, math.MaxInt64)
 	if err != nil {
 		t.Fatal(err)
 	}

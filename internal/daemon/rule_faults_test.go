@@ -55,14 +55,14 @@ func TestA8_MissingArchive(t *testing.T) {
 
 func TestA8_AcceptedGap(t *testing.T) {
 	b := threeDocuments(t, func(c *config.Config) { c.Sets[0].Sources[0].FullEvery = 7 * 24 * time.Hour })
-	if _, err := b.house.Harvester().AcceptGap(t.Context(), &b.source().Source); !errors.Is(err, harvest.ErrNoGap) {
+	if _, err := b.bridge.Harvester().AcceptGap(t.Context(), &b.source().Source); !errors.Is(err, harvest.ErrNoGap) {
 		t.Errorf("nothing to accept: %v", err)
 	}
 	b.archive(active("g", "v1", day(7)))
 	b.feed(active("h", "v1", day(8)))
 	b.provider.SetHook(fixtures.Archive(3), fixtures.Hook{Status: http.StatusNotFound})
 	b.wantLog("gap", "created h v1")
-	gone, err := b.house.Harvester().AcceptGap(t.Context(), &b.source().Source)
+	gone, err := b.bridge.Harvester().AcceptGap(t.Context(), &b.source().Source)
 	if err != nil || !strings.HasSuffix(gone, "/archive/3.atom") {
 		t.Errorf("accepted %q, %v", gone, err)
 	}
@@ -111,7 +111,7 @@ func TestA9_Loops(t *testing.T) {
 		"under another name, a fragment": {"/archive/1.atom", "/archive/2.atom#x"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newRuleBench(t, fixtures.Options{})
+			b := newEntryHarness(t, fixtures.Options{})
 			b.archive(active("a", "v1", day(1)))
 			b.archive(active("b", "v1", day(2)))
 			b.feed(active("c", "v1", day(3)))
@@ -124,7 +124,7 @@ func TestA9_Loops(t *testing.T) {
 		})
 	}
 	t.Run("another URL, the same body", func(t *testing.T) {
-		b := newRuleBench(t, fixtures.Options{})
+		b := newEntryHarness(t, fixtures.Options{})
 		b.archive(active("a", "v1", day(1)))
 		b.feed(active("c", "v1", day(3)))
 		// Each asks for a next one, and all are the same.
@@ -134,7 +134,7 @@ func TestA9_Loops(t *testing.T) {
 }
 
 func TestA9_MaxDocuments(t *testing.T) {
-	b := newRuleBench(t, fixtures.Options{}, func(c *config.Config) { c.Sets[0].Sources[0].MaxDocuments = 3 })
+	b := newEntryHarness(t, fixtures.Options{}, func(c *config.Config) { c.Sets[0].Sources[0].MaxDocuments = 3 })
 	for i := range 5 {
 		b.archive(active(fmt.Sprint(i+1), "v1", day(i+1)))
 	}
@@ -163,8 +163,8 @@ func TestA9_OtherHosts(t *testing.T) {
 	}
 	elsewhere := "http://localhost:" + u.Port() + fixtures.Subscription
 	other.Edit(fixtures.Subscription, func(d *fixtures.Document) { d.Entries = []fixtures.Entry{active("a", "v1", day(1))} })
-	chain := func(allowed ...string) *bench {
-		b := newRuleBench(t, fixtures.Options{}, func(c *config.Config) { c.AllowHosts = allowed })
+	chain := func(allowed ...string) *harness {
+		b := newEntryHarness(t, fixtures.Options{}, func(c *config.Config) { c.AllowHosts = allowed })
 		b.feed(active("b", "v1", day(2)))
 		b.provider.Edit(fixtures.Subscription, func(d *fixtures.Document) { d.Prev = elsewhere })
 		return b
@@ -220,7 +220,7 @@ func TestA10_ValidatorsOnlyOfAWholeWalk(t *testing.T) {
 }
 
 func TestA10_AnUnfinishedWalkIsResumed(t *testing.T) {
-	b := newRuleBench(t, fixtures.Options{})
+	b := newEntryHarness(t, fixtures.Options{})
 	for i := range 4 {
 		b.archive(active(fmt.Sprint(i+1), "v1", day(i+1)), active("old", fmt.Sprint(i+1), day(i+1)))
 	}
@@ -228,7 +228,7 @@ func TestA10_AnUnfinishedWalkIsResumed(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	// Asked for while archive 3 is read.
 	b.provider.SetHook(fixtures.Archive(2), fixtures.Hook{Times: 1, Before: func(*http.Request) { cancel() }})
-	if _, err := b.house.Harvest(ctx, b.source(), harvest.Options{}); !errors.Is(err, context.Canceled) {
+	if _, err := b.bridge.Harvest(ctx, b.source(), harvest.Options{}); !errors.Is(err, context.Canceled) {
 		t.Fatalf("cancelled: %v", err)
 	}
 	logged := len(b.log(0))
@@ -275,7 +275,7 @@ func TestA10_TheFeedHasEnded(t *testing.T) {
 
 func TestA10_Files(t *testing.T) {
 	p := fixtures.Catalogue(nil)
-	b, folder := newFileBench(t, p)
+	b, folder := newFolderHarness(t, p)
 	if r := b.harvest(); r.Created != 27 {
 		t.Fatalf("report %+v", r)
 	}
@@ -302,30 +302,8 @@ func TestA10_Files(t *testing.T) {
 	}
 }
 
-// newFileBench is a bridge over a provider's files.
-func newFileBench(t *testing.T, p *fixtures.Provider, change ...func(*config.Config)) (*bench, string) {
-	t.Helper()
-	folder := t.TempDir()
-	if err := p.WriteFiles(folder); err != nil {
-		t.Fatal(err)
-	}
-	b := &bench{t: t, provider: p}
-	b.server = httptest.NewServer(http.NotFoundHandler())
-	t.Cleanup(b.server.Close)
-	c, err := config.FromArguments(config.Flags{Data: t.TempDir()}, []string{"atompmh:" + filepath.Join(folder, "feed.atom")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range change {
-		f(c)
-	}
-	b.config = c
-	b.open()
-	return b, folder
-}
-
 func TestA11_ViolationsAreReportedWithTheirPlace(t *testing.T) {
-	b := newRuleBench(t, fixtures.Options{})
+	b := newEntryHarness(t, fixtures.Options{})
 	b.archive(active("a", "v1", day(5)))
 	b.feed(active("b", "v1", day(3)), active("c", "v1", day(4)))
 	b.provider.Edit(fixtures.Subscription, func(d *fixtures.Document) { d.Updated = day(3) })
@@ -356,7 +334,7 @@ func TestA11_BadEntriesGoToQuarantineWhole(t *testing.T) {
 		"alternate, no href": {"<entry><id>urn:bad</id><title>x</title><updated>2025-01-01T00:00:00Z</updated><link rel='alternate'/></entry>", "4287-link"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newRuleBench(t, fixtures.Options{})
+			b := newEntryHarness(t, fixtures.Options{})
 			b.feed(active("a", "v1", day(1)), raw("  "+c.entry+"\n"), active("b", "v1", day(2)))
 			r := b.wantLog("the rest goes on", "created a v1", "created b v1")
 			q := b.quarantined()
@@ -382,7 +360,7 @@ func TestA11_BadEntriesGoToQuarantineWhole(t *testing.T) {
 }
 
 func TestA11_ABadEntryOfARecordIsMet(t *testing.T) {
-	b := newRuleBench(t, fixtures.Options{})
+	b := newEntryHarness(t, fixtures.Options{})
 	b.archive(active("a", "v1", day(1)))
 	b.feed(raw("<entry><id>urn:a</id><title>v2</title><updated>soon</updated><link href='/x'/></entry>"))
 	b.wantLog("the older entry is historical")

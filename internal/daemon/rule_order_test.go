@@ -63,7 +63,7 @@ func TestD113_ReorderedSourcesKeepTheirIdentifiers(t *testing.T) {
 // D107: a Source of another kind goes on with the records that it has: stamps of
 // one kind are no order for what comes under the other.
 func TestD107_AnotherKind(t *testing.T) {
-	b := newRuleBench(t, fixtures.Options{})
+	b := newEntryHarness(t, fixtures.Options{})
 	b.feed(active("a", "v1", day(5)), active("b", "v1", day(5)))
 	b.wantLog("as atompmh", "created a v1", "created b v1")
 	kind := func(k string) {
@@ -81,7 +81,7 @@ func TestD107_AnotherKind(t *testing.T) {
 // D105, D106: in a mirror, an entry whose record is decided by a newer one that is
 // undecidable is historical, is not asked for, and does not keep back others.
 func TestD105_AnUndecidableEntryFailsNoBatch(t *testing.T) {
-	b := newBench(t, fixtures.New(fixtures.Options{PerArchive: 2}))
+	b := newHarness(t, fixtures.New(fixtures.Options{PerArchive: 2}))
 	a := b.provider.Create(record("a", fixtures.Atom()))
 	b.harvest()
 	b.want("first", b.events(0), "created a [atom]")

@@ -12,7 +12,7 @@ import (
 
 // twoSources is one set fed by two providers.
 type twoSources struct {
-	*bench
+	*harness
 	second *fixtures.Provider
 }
 
@@ -27,7 +27,7 @@ func newTwoSources(t *testing.T, o fixtures.Options, change ...func(*config.Conf
 		s.Name = "second"
 		c.Sets[0].Sources = append(c.Sets[0].Sources, s)
 	})
-	return &twoSources{bench: newRuleBench(t, o, change...), second: second}
+	return &twoSources{harness: newEntryHarness(t, o, change...), second: second}
 }
 
 // feed2 replaces the entries of the second provider.
@@ -111,7 +111,7 @@ func TestA15_Identity(t *testing.T) {
 		if len(got) != 1 || !strings.HasPrefix(got[0], "created uuid:") {
 			t.Fatalf("logged %q", got)
 		}
-		for ev, err := range b.house.Log.Events(t.Context(), "main", allAfter(before)) {
+		for ev, err := range b.bridge.Log.Events(t.Context(), "main", allAfter(before)) {
 			if err != nil || ev.Origin.SourceIdentifier != "urn:a" {
 				t.Errorf("the original is not kept: %+v, %v", ev.Origin, err)
 			}
@@ -128,7 +128,7 @@ func TestA15_Identity(t *testing.T) {
 
 func (b *twoSources) harvestOf(n int) {
 	b.t.Helper()
-	if _, err := b.house.Harvest(b.t.Context(), b.house.Sources[n], harvest.Options{}); err != nil {
+	if _, err := b.bridge.Harvest(b.t.Context(), b.bridge.Sources[n], harvest.Options{}); err != nil {
 		b.t.Fatal(err)
 	}
 }

@@ -55,7 +55,7 @@ func TestSamples(t *testing.T) {
 	server := serveSamples(t)
 	for _, s := range samples() {
 		t.Run(s.path, func(t *testing.T) {
-			b := sampleBench(t, server.URL+"/"+s.path)
+			b := newFileHarness(t, "atompmh:"+server.URL+"/"+s.path, content(config.Reference))
 			s.check(t, b)
 		})
 	}
@@ -66,7 +66,7 @@ func TestSamplesAsLocalFiles(t *testing.T) {
 	public := func(c *config.Config) { c.Sets[0].Sources[0].PublicURL = "https://data.example/" }
 	for _, s := range samples() {
 		t.Run(s.path, func(t *testing.T) {
-			b := sampleBench(t, filepath.Join(root, filepath.FromSlash(s.path)), public)
+			b := newFileHarness(t, "atompmh:"+filepath.Join(root, filepath.FromSlash(s.path)), content(config.Reference), public)
 			if strings.HasPrefix(s.path, "chain/") {
 				// Its prev-archive is an absolute path: out of the folder.
 				before := b.wantError("/feed/archive-2009-02.atom", "refused")
@@ -91,27 +91,12 @@ func TestSamplesAsLocalFiles(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		samples()[0].check(t, sampleBench(t, filepath.Join(folder, "index.atom"), public))
+		samples()[0].check(t, newFileHarness(t, "atompmh:"+filepath.Join(folder, "index.atom"), content(config.Reference), public))
 	})
 }
 
-func sampleBench(t *testing.T, source string, change ...func(*config.Config)) *bench {
-	t.Helper()
-	c, err := config.FromArguments(config.Flags{Data: t.TempDir()}, []string{"atompmh:" + source})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.Sets[0].Content = config.Reference
-	for _, f := range change {
-		f(c)
-	}
-	b := &bench{t: t, config: c, provider: fixtures.New(fixtures.Options{})}
-	b.open()
-	return b
-}
-
 // check harvests twice: the sample is taken as it is, and nothing is deleted.
-func (s sample) check(t *testing.T, b *bench) {
+func (s sample) check(t *testing.T, b *harness) {
 	t.Helper()
 	r := b.harvest()
 	if r.Documents != s.documents || r.Deleted != 0 || r.Held != 0 || r.Gap != "" {
@@ -144,7 +129,7 @@ func (s sample) check(t *testing.T, b *bench) {
 func TestContentSrc(t *testing.T) {
 	src := raw(`<entry><id>urn:a</id><title>by src</title><updated>2025-01-05T00:00:00Z</updated><content src="/a.rdf" type="application/rdf+xml"/></entry>`)
 	t.Run("of a record that is live", func(t *testing.T) {
-		b := newRuleBench(t, fixtures.Options{})
+		b := newEntryHarness(t, fixtures.Options{})
 		b.feed(active("a", "v1", day(1)))
 		b.wantLog("first", "created a v1")
 		b.feed(src)
@@ -155,14 +140,14 @@ func TestContentSrc(t *testing.T) {
 		b.want("live", b.titles(), "a v1")
 	})
 	t.Run("in a complete feed it is present", func(t *testing.T) {
-		b := newRuleBench(t, fixtures.Options{Complete: true})
+		b := newEntryHarness(t, fixtures.Options{Complete: true})
 		b.feed(active("a", "v1", day(1)), active("b", "v1", day(1)))
 		b.wantLog("first", "created a v1", "created b v1")
 		b.feed(src)
 		b.wantLog("b is absent, a is not", "deleted b v1")
 	})
 	t.Run("with an alternate it is active", func(t *testing.T) {
-		b := newRuleBench(t, fixtures.Options{})
+		b := newEntryHarness(t, fixtures.Options{})
 		b.feed(raw(`<entry><id>urn:a</id><title>both</title><updated>2025-01-05T00:00:00Z</updated><content src="/a.rdf"/><link href="/a.html" type="text/html"/></entry>`))
 		r := b.wantLog("taken and reported", "created a both")
 		if reported(r, "S10") == "" {

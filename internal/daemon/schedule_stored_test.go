@@ -40,7 +40,7 @@ func openFeeds(t *testing.T, folder string, server *httptest.Server, paths ...st
 	return h
 }
 
-func closeHouse(t *testing.T, h *Bridge) {
+func closeBridge(t *testing.T, h *Bridge) {
 	t.Helper()
 	if err := h.Close(); err != nil {
 		t.Error(err)
@@ -80,7 +80,7 @@ func TestRestartAsksOnlyWhatIsDue(t *testing.T) {
 			}
 		}
 	}
-	closeHouse(t, h)
+	closeBridge(t, h)
 
 	h = openFeeds(t, folder, server, paths...)
 	for i, want := range []struct {
@@ -104,7 +104,7 @@ func TestRestartAsksOnlyWhatIsDue(t *testing.T) {
 	if s, err := h.Log.Schedule(t.Context(), h.Sources[0].ID); err != nil || s.Next != 0 {
 		t.Errorf("after that serve asks when it starts; planned for %v, %v", s.Next, err)
 	}
-	closeHouse(t, h)
+	closeBridge(t, h)
 }
 
 // TestUnchangedHarvestWritesNothing: a feed that has nothing new costs no
@@ -155,10 +155,10 @@ func TestUnchangedHarvestWritesNothing(t *testing.T) {
 		if s := sets.Sets[0].Sources[0]; s.Last == nil || !s.Last.Ended.Equal(last.Ended) || s.Next.Before(last.Ended.Add(time.Hour)) {
 			t.Errorf("last harvest %+v, next %s; want one that ended %s", s.Last, s.Next, last.Ended)
 		}
-		closeHouse(t, h)
+		closeBridge(t, h)
 		h = openFeeds(t, folder, server, "/")
 	}
-	closeHouse(t, h)
+	closeBridge(t, h)
 }
 
 // TestDeathDuringHarvestCounts: a Source that was being harvested when the
@@ -201,7 +201,7 @@ func TestDeathDuringHarvestCounts(t *testing.T) {
 		if err := h.Log.SaveSchedule(t.Context(), h.Sources[0].ID, stored, false); err != nil {
 			t.Fatal(err)
 		}
-		closeHouse(t, h)
+		closeBridge(t, h)
 		if err := os.WriteFile(file, left, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -216,7 +216,7 @@ func TestDeathDuringHarvestCounts(t *testing.T) {
 		if sets, err := h.Status(t.Context()); err != nil || !strings.Contains(sets.Sets[0].Sources[0].Last.Error, "ended during this harvest") || sets.Sets[0].Sources[0].Underway != nil {
 			t.Errorf("status after it: %+v, %v", sets, err)
 		}
-		closeHouse(t, h)
+		closeBridge(t, h)
 	}
 }
 
@@ -230,7 +230,7 @@ func TestPanicBacksTheSourceOff(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, smallFeed) }))
 	defer server.Close()
 	h := openFeeds(t, t.TempDir(), server, "/", "/other")
-	defer closeHouse(t, h)
+	defer closeBridge(t, h)
 	h.Sources[0].Client = &http.Client{Transport: panics{}}
 	for i, src := range h.Sources {
 		_, err := h.harvestSource(t.Context(), src, time.Hour, harvest.Options{})
@@ -254,7 +254,7 @@ func TestFullQuarantineIsSaid(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, feed.String()) }))
 	defer server.Close()
 	h := openFeeds(t, t.TempDir(), server, "/")
-	defer closeHouse(t, h)
+	defer closeBridge(t, h)
 	report, err := h.harvestSource(t.Context(), h.Sources[0], time.Hour, harvest.Options{})
 	if err != nil || report.Quarantined != 10_100 || report.Dropped != 1100 || len(report.Warnings) != 1 || !strings.Contains(report.Warnings[0], "in this harvest 1100") {
 		t.Errorf("%d quarantined, %d dropped, %q, %v", report.Quarantined, report.Dropped, report.Warnings, err)

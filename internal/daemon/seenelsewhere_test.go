@@ -17,7 +17,7 @@ import (
 // that has the fault.
 
 func TestSeenElsewhere_EndsAtTheFirstUnchangedRecord(t *testing.T) {
-	b := newRuleBench(t, fixtures.Options{})
+	b := newEntryHarness(t, fixtures.Options{})
 	b.feed(active("a", "v1", day(1)), active("b", "v1", day(2)))
 	b.harvest()
 	b.archive(active("b", "v1", day(2)), active("a", "v2", day(4)))
@@ -26,7 +26,7 @@ func TestSeenElsewhere_EndsAtTheFirstUnchangedRecord(t *testing.T) {
 }
 
 func TestSeenElsewhere_ComparesWholeSeconds(t *testing.T) {
-	b := newRuleBench(t, fixtures.Options{})
+	b := newEntryHarness(t, fixtures.Options{})
 	in := func(d time.Duration) time.Time { return day(1).Add(d) }
 	b.feed(active("a", "v1", in(100*time.Millisecond)), active("a", "v2", in(100*time.Millisecond+1)))
 	b.wantLog("a nanosecond apart", "created a v2")
@@ -44,7 +44,7 @@ func TestSeenElsewhere_ComparesWholeSeconds(t *testing.T) {
 }
 
 func TestSeenElsewhere_HardCodedNotDeleted(t *testing.T) {
-	b := newRuleBench(t, fixtures.Options{})
+	b := newEntryHarness(t, fixtures.Options{})
 	b.feed(active("a", "v1", day(1)), active("b", "v1", day(1)))
 	b.harvest()
 	b.feed(deletion("a", day(2)), tombstone("b", day(2)))
@@ -53,7 +53,7 @@ func TestSeenElsewhere_HardCodedNotDeleted(t *testing.T) {
 }
 
 func TestSeenElsewhere_EveryArchiveHasTheNewestStamp(t *testing.T) {
-	b := newRuleBench(t, fixtures.Options{})
+	b := newEntryHarness(t, fixtures.Options{})
 	for i := range 4 {
 		b.archive(active(string(rune('a'+i)), "v1", day(i+1)))
 	}
@@ -79,7 +79,7 @@ func TestSeenElsewhere_EveryArchiveHasTheNewestStamp(t *testing.T) {
 }
 
 func TestSeenElsewhere_CyclicChain(t *testing.T) {
-	b := newRuleBench(t, fixtures.Options{})
+	b := newEntryHarness(t, fixtures.Options{})
 	for i := range 5 {
 		b.archive(active(string(rune('a'+i)), "v1", day(i+1)))
 	}
@@ -95,7 +95,7 @@ func TestSeenElsewhere_CyclicChain(t *testing.T) {
 }
 
 func TestSeenElsewhere_KeepsTheDateOfTheLastEntry(t *testing.T) {
-	b := newRuleBench(t, fixtures.Options{})
+	b := newEntryHarness(t, fixtures.Options{})
 	b.feed(active("a", "v1", day(3)), active("b", "v1", day(9)), active("c", "v1", day(1)))
 	b.harvest()
 	b.wantMark(day(9))
@@ -111,8 +111,8 @@ func TestSeenElsewhere_KeepsTheDateOfTheLastEntry(t *testing.T) {
 func TestSeenElsewhere_MarkPassesWhatCouldNotBeStored(t *testing.T) {
 	const onFire = "the disk is on fire"
 	// breakTable lets the nth change of a table fail.
-	breakTable := func(file, change string) func(b *bench, n int) (context.Context, harvest.Options, func()) {
-		return func(b *bench, n int) (context.Context, harvest.Options, func()) {
+	breakTable := func(file, change string) func(b *harness, n int) (context.Context, harvest.Options, func()) {
+		return func(b *harness, n int) (context.Context, harvest.Options, func()) {
 			path := filepath.Join(b.config.Data, file)
 			tamper(b.t, path, fmt.Sprintf("CREATE TABLE allowed (n INTEGER); INSERT INTO allowed VALUES (%d); "+
 				"CREATE TRIGGER broken BEFORE %s BEGIN UPDATE allowed SET n = n - 1; SELECT RAISE(ABORT, '%s') FROM allowed WHERE n <= 0; END", n, change, onFire))
@@ -122,11 +122,11 @@ func TestSeenElsewhere_MarkPassesWhatCouldNotBeStored(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		want string
-		fail func(b *bench, n int) (context.Context, harvest.Options, func())
+		fail func(b *harness, n int) (context.Context, harvest.Options, func())
 	}{
 		{"contents fail", onFire, breakTable("content.db", "INSERT ON content")},
 		{"the log fails once contents are stored", onFire, breakTable("log.db", "UPDATE ON source")},
-		{"the harvest ends once the log has events", context.Canceled.Error(), func(b *bench, n int) (context.Context, harvest.Options, func()) {
+		{"the harvest ends once the log has events", context.Canceled.Error(), func(b *harness, n int) (context.Context, harvest.Options, func()) {
 			ctx, cancel := context.WithCancel(b.t.Context())
 			events := int64(0)
 			return ctx, harvest.Options{Progress: func(p harvest.Progress) {
@@ -144,16 +144,16 @@ func TestSeenElsewhere_MarkPassesWhatCouldNotBeStored(t *testing.T) {
 }
 
 // failEverywhere lets every single step fail in turn, until a harvest gets through.
-func failEverywhere(t *testing.T, want string, fail func(b *bench, n int) (context.Context, harvest.Options, func())) {
+func failEverywhere(t *testing.T, want string, fail func(b *harness, n int) (context.Context, harvest.Options, func())) {
 	for n := 1; ; n++ {
 		p := fixtures.New(fixtures.Options{PerArchive: 3})
-		b := newBench(t, p, content(config.Mirror))
-		b.house.Harvester().BatchSize = 2
+		b := newHarness(t, p, content(config.Mirror))
+		b.bridge.Harvester().BatchSize = 2
 		for _, name := range []string{"a", "b", "c", "d", "e", "f", "g"} {
 			p.Create(record(name, fixtures.Atom()))
 		}
 		ctx, options, undo := fail(b, n)
-		_, err := b.house.Harvest(ctx, b.source(), options)
+		_, err := b.bridge.Harvest(ctx, b.source(), options)
 		undo()
 		if err == nil {
 			if n < 4 {

@@ -112,7 +112,7 @@ func (b *Bridge) openExpiry(ctx context.Context) error {
 	return nil
 }
 
-// isSent tells whether a Source is an ingest server that records are sent to.
+// isSent reports whether a Source is an ingest server that records are sent to.
 func isSent(s *eventlog.Source) bool {
 	return s.Kind == eventlog.Target && !strings.HasPrefix(s.URL, servicePath)
 }

@@ -82,13 +82,13 @@ func TestSIPAccess(t *testing.T) {
 	t.Setenv("SIP_PASSWORD", accessPassword)
 	up := newUpstream(t)
 	gateway := fmt.Sprintf("mode = \"gateway\"\nupstream = %q", up.URL)
-	h := newSoapHouse(t, "allow_hosts = [\"127.0.0.1\"]\n"+
-		soapSet("none", gateway, `access = "none"`)+
-		soapSet("token", gateway, `access = "token"`, `access_token = "${SIP_TOKEN}"`)+
-		soapSet("basic", gateway, `access = "basic"`, `access_user = "ann"`, `access_password = "${SIP_PASSWORD}"`)+
-		soapSet("far", gateway, `access = "addresses"`, `access_addresses = ["192.0.2.0/24"]`)+
-		soapSet("near", gateway, `access = "addresses"`, `access_addresses = ["127.0.0.1"]`)+
-		soapSet("main"))
+	h := newSIPBridge(t, "allow_hosts = [\"127.0.0.1\"]\n"+
+		sipSet("none", gateway, `access = "none"`)+
+		sipSet("token", gateway, `access = "token"`, `access_token = "${SIP_TOKEN}"`)+
+		sipSet("basic", gateway, `access = "basic"`, `access_user = "ann"`, `access_password = "${SIP_PASSWORD}"`)+
+		sipSet("far", gateway, `access = "addresses"`, `access_addresses = ["192.0.2.0/24"]`)+
+		sipSet("near", gateway, `access = "addresses"`, `access_addresses = ["127.0.0.1"]`)+
+		sipSet("main"))
 	tokens := []string{accessToken, accessPassword}
 	request := inSOAP(sipDoc("ingest-request", sourceOf("1")+recipientAt(h.base+"/sip/main")+recordOf(`<r xmlns="urn:r">x</r>`)))
 	properties := inSOAP(sipDoc("get-properties", ""))
@@ -128,7 +128,7 @@ func TestSIPAccess(t *testing.T) {
 		h.curl(notify, notifyOf(acceptedAs("lib/"+c.set))).want(t, 202)
 		h.curl(notify, notifyOf(acceptedAs("lib/"+c.set))).want(t, 202)
 		eventually(t, "the submitter told", func() bool { // which changes the log as well
-			waiting, err := h.house.Log.Outgoing(t.Context(), c.set, event.DeliveryWaiting, 0, 1)
+			waiting, err := h.bridge.Log.Outgoing(t.Context(), c.set, event.DeliveryWaiting, 0, 1)
 			return err == nil && len(waiting) == 0
 		})
 		h.want(c.set, h.told(c.set), "created lib/"+c.set)
@@ -153,7 +153,7 @@ func TestSIPAccess(t *testing.T) {
 }
 
 // hides fails when a document of a set has one of these texts.
-func (h *soapHouse) hides(set string, secrets []string) {
+func (h *sipBridge) hides(set string, secrets []string) {
 	h.t.Helper()
 	for _, name := range []string{"", "capabilitylist.xml", "resourcelist.xml", "changelist.xml", "changelist/1.xml", "feed.atom", "complete.atom", "recent.rss", "recent.atom", "recent.json"} {
 		r := h.get("/sets/" + set + "/" + name)
@@ -167,9 +167,9 @@ func (h *soapHouse) hides(set string, secrets []string) {
 
 // secret fails when the log of the process, the status, or the page of all has
 // one of these texts.
-func (h *soapHouse) secret(secrets []string) {
+func (h *sipBridge) secret(secrets []string) {
 	h.t.Helper()
-	status, err := h.house.Status(h.t.Context())
+	status, err := h.bridge.Status(h.t.Context())
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -192,7 +192,7 @@ func (h *soapHouse) secret(secrets []string) {
 func TestSIPAccess_TokenIsNotTaken(t *testing.T) {
 	testenv.Heavy(t)
 	t.Setenv("SIP_TOKEN", accessToken)
-	h := newSoapHouse(t, soapSet("main", `access = "token"`, `access_token = "${SIP_TOKEN}"`))
+	h := newSIPBridge(t, sipSet("main", `access = "token"`, `access_token = "${SIP_TOKEN}"`))
 	h.notify("/sip/main/"+accessToken, sourceOf("1")+acceptedAs("lib/1"))
 	h.want("notifications", h.verdicts("main"), "uncorrelated 1: accepted lib/1 x1")
 	if r := h.get("/sip/main/" + accessToken + "?wsdl"); !strings.Contains(string(r.body), h.base+"/sip/main/"+accessToken+"?xsd") {

@@ -11,9 +11,9 @@ import (
 	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
-// soapRow is a row of the table of answers: a call, its answer, and whether the
+// sipCase is a row of the table of answers: a call, its answer, and whether the
 // log has changed.
-type soapRow struct {
+type sipCase struct {
 	name, path, message string
 	args                []string // of curl
 	status              int
@@ -23,7 +23,7 @@ type soapRow struct {
 	changes             bool
 }
 
-func (h *soapHouse) check(rows []soapRow) {
+func (h *sipBridge) check(rows []sipCase) {
 	for _, row := range rows {
 		h.sub(row.name, func(t *testing.T) {
 			before := h.state()
@@ -53,28 +53,28 @@ func (h *soapHouse) check(rows []soapRow) {
 	}
 }
 
-// answersHouse has a service of every mode, and one of each access.
-func answersHouse(t *testing.T) *soapHouse {
+// newAnswersBridge has a service of every mode, and one of each access.
+func newAnswersBridge(t *testing.T) *sipBridge {
 	t.Setenv("SIP_TOKEN", "an-access-token-0123456789")
 	t.Setenv("SIP_PASSWORD", "open sesame")
-	return newSoapHouse(t, "allow_hosts = [\"10.9.8.7\", \"inside.example\"]\n[limits]\nsip_message = \"64 KiB\"\n[mail]\nfrom = \"notes@bridge.example\"\n"+
-		soapSet("main", libraryMode)+
-		soapSet("review", reviewMode)+
-		soapSet("box", `record_url = "http://library.invalid/records/{assigned-identifier}"`)+
-		soapSet("plain", libraryMode, "plain_post = true")+
-		soapSet("plainbox", "plain_post = true")+
-		soapSet("token", libraryMode, `access = "token"`, `access_token = "${SIP_TOKEN}"`)+
-		soapSet("basic", libraryMode, `access = "basic"`, `access_user = "ann"`, `access_password = "${SIP_PASSWORD}"`)+
-		soapSet("near", libraryMode, `access = "addresses"`, `access_addresses = ["127.0.0.0/8"]`)+
-		soapSet("far", libraryMode, `access = "addresses"`, `access_addresses = ["192.0.2.0/24", "2001:db8::/32"]`))
+	return newSIPBridge(t, "allow_hosts = [\"10.9.8.7\", \"inside.example\"]\n[limits]\nsip_message = \"64 KiB\"\n[mail]\nfrom = \"notes@bridge.example\"\n"+
+		sipSet("main", libraryMode)+
+		sipSet("review", reviewMode)+
+		sipSet("box", `record_url = "http://library.invalid/records/{assigned-identifier}"`)+
+		sipSet("plain", libraryMode, "plain_post = true")+
+		sipSet("plainbox", "plain_post = true")+
+		sipSet("token", libraryMode, `access = "token"`, `access_token = "${SIP_TOKEN}"`)+
+		sipSet("basic", libraryMode, `access = "basic"`, `access_user = "ann"`, `access_password = "${SIP_PASSWORD}"`)+
+		sipSet("near", libraryMode, `access = "addresses"`, `access_addresses = ["127.0.0.0/8"]`)+
+		sipSet("far", libraryMode, `access = "addresses"`, `access_addresses = ["192.0.2.0/24", "2001:db8::/32"]`))
 }
 
 // TestSIPAnswers_Transport: what is refused before the message is read.
 func TestSIPAnswers_Transport(t *testing.T) {
 	testenv.Heavy(t)
-	h := answersHouse(t)
+	h := newAnswersBridge(t)
 	message := ingestOf("1", "x")
-	rows := []soapRow{
+	rows := []sipCase{
 		{name: "GET", path: "/sip/main", status: 405, header: "Allow: POST", says: "?wsdl"},
 		{name: "HEAD", path: "/sip/main", args: []string{"--head"}, status: 405, header: "Allow: POST"},
 		{name: "nothing is described so", path: "/sip/main?x", status: 404, says: "?wsdl"},
@@ -97,11 +97,11 @@ func TestSIPAnswers_Transport(t *testing.T) {
 		{name: "not let in goes before everything", path: "/sip/far", message: strings.Repeat("x", 65<<10), args: []string{"-H", "Content-Type: image/png"}, status: 403},
 	}
 	for _, method := range []string{"PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW"} {
-		rows = append(rows, soapRow{name: method, path: "/sip/main", message: message, args: []string{"-X", method}, status: 405, header: "Allow: POST"})
+		rows = append(rows, sipCase{name: method, path: "/sip/main", message: message, args: []string{"-X", method}, status: 405, header: "Allow: POST"})
 	}
 	for _, media := range []string{"Content-Type:", "Content-Type: text/plain", "Content-Type: application/json", "Content-Type: application/x-www-form-urlencoded",
 		"Content-Type: multipart/related", "Content-Type: text/xml; charset=\"", "Content-Type: text/html", "Content-Type: application/soap+xml"} {
-		rows = append(rows, soapRow{name: media, path: "/sip/main", message: message, args: []string{"-H", media}, status: 415, says: "text/xml"})
+		rows = append(rows, sipCase{name: media, path: "/sip/main", message: message, args: []string{"-H", media}, status: 415, says: "text/xml"})
 	}
 	h.check(rows)
 	h.verified()
@@ -110,22 +110,22 @@ func TestSIPAnswers_Transport(t *testing.T) {
 // TestSIPAnswers_Faults: messages that are wrong.
 func TestSIPAnswers_Faults(t *testing.T) {
 	testenv.Heavy(t)
-	h := answersHouse(t)
+	h := newAnswersBridge(t)
 	good := ingestOf("1", "x")
 	record := recordOf(`<r xmlns="urn:r">x</r>`)
 	asked := func(content string) string { return inSOAP(sipDoc("ingest-request", content)) }
 	const soap12 = "http://www.w3.org/2003/05/soap-envelope"
-	fault := func(path, message, code, where, says string) soapRow {
-		return soapRow{name: path + " " + where + " " + says, path: path, message: message, status: 500, code: code, where: where, says: says}
+	fault := func(path, message, code, where, says string) sipCase {
+		return sipCase{name: path + " " + where + " " + says, path: path, message: message, status: 500, code: code, where: where, says: says}
 	}
-	main := func(message, where, says string) soapRow { return fault("/sip/main", message, "Client", where, says) }
-	box := func(content, where, says string) soapRow {
+	main := func(message, where, says string) sipCase { return fault("/sip/main", message, "Client", where, says) }
+	box := func(content, where, says string) sipCase {
 		return fault("/sip/box", notifyOf(content), "Client", where, says)
 	}
 	headed := func(header string) string {
 		return strings.Replace(good, "<e:Body>", "<e:Header>"+header+"</e:Header><e:Body>", 1)
 	}
-	h.check([]soapRow{
+	h.check([]sipCase{
 		main(" ", "", "empty"),
 		main("hello", "", "outside of the root"),
 		main(good[:len(good)-1], "Envelope", "cut off"),
@@ -188,7 +188,7 @@ func TestSIPAnswers_Faults(t *testing.T) {
 // allows is not.
 func TestSIPAnswers_Recipients(t *testing.T) {
 	testenv.Heavy(t)
-	h := answersHouse(t)
+	h := newAnswersBridge(t)
 	asked := func(recipient string) string {
 		return inSOAP(sipDoc("ingest-request", sourceOf("1")+recipientAt(recipient)+recordOf(`<r xmlns="urn:r">x</r>`)))
 	}
@@ -205,23 +205,23 @@ func TestSIPAnswers_Recipients(t *testing.T) {
 			bad = append(bad, "http://"+host+"/", "smtp://"+host+"/box@host.example")
 		}
 	}
-	var rows []soapRow
+	var rows []sipCase
 	for _, r := range bad {
-		rows = append(rows, soapRow{name: "review " + r, path: "/sip/review", message: asked(r), status: 500, code: "Client", where: "ingest-request/notification-recipient", says: "cannot be used"})
+		rows = append(rows, sipCase{name: "review " + r, path: "/sip/review", message: asked(r), status: 500, code: "Client", where: "ingest-request/notification-recipient", says: "cannot be used"})
 	}
 	for i, r := range append(bad[:3:3], "") { // D41: a library never notifies anybody
 		message := strings.Replace(asked(r), ">1<", fmt.Sprintf(">never %d<", i), 1)
-		rows = append(rows, soapRow{name: "main takes " + r, path: "/sip/main", message: message, status: 200, media: "text/xml; charset=utf-8", says: "accepted", changes: true})
+		rows = append(rows, sipCase{name: "main takes " + r, path: "/sip/main", message: message, status: 200, media: "text/xml; charset=utf-8", says: "accepted", changes: true})
 	}
 	for _, set := range []string{"main", "review"} {
 		for i, r := range []string{"http://10.9.8.7/n", "https://10.9.8.7:8443/n?a=b&amp;c", "smtp://10.9.8.7/box@host.example", " http://inside.example/n\n", "http://203.0.114.1/", "smtp:box@host.example", "mailto:box@host.example"} {
 			message := strings.Replace(asked(r), ">1<", fmt.Sprintf(">%s %d<", set, i), 1)
-			rows = append(rows, soapRow{name: set + " takes " + r, path: "/sip/" + set, message: message, status: 200, media: "text/xml; charset=utf-8", says: "accepted", changes: true})
+			rows = append(rows, sipCase{name: set + " takes " + r, path: "/sip/" + set, message: message, status: 200, media: "text/xml; charset=utf-8", says: "accepted", changes: true})
 		}
 	}
 	rows = append(rows,
-		soapRow{name: "none", path: "/sip/review", message: ingestOf("none", "x"), status: 200, media: "text/xml; charset=utf-8", says: "needs a notification-recipient", changes: true},
-		soapRow{name: "an empty one", path: "/sip/review", message: strings.Replace(asked(""), ">1<", ">empty<", 1), status: 200, media: "text/xml; charset=utf-8", says: "needs a notification-recipient", changes: true},
+		sipCase{name: "none", path: "/sip/review", message: ingestOf("none", "x"), status: 200, media: "text/xml; charset=utf-8", says: "needs a notification-recipient", changes: true},
+		sipCase{name: "an empty one", path: "/sip/review", message: strings.Replace(asked(""), ">1<", ">empty<", 1), status: 200, media: "text/xml; charset=utf-8", says: "needs a notification-recipient", changes: true},
 	)
 	h.check(rows)
 	if own := strings.Join(h.submissions("review"), "\n"); strings.Contains(own, "127.0.0.1") || strings.Count(own, "provisional") != 7 {
@@ -236,14 +236,14 @@ func TestSIPAnswers_Recipients(t *testing.T) {
 // TestSIPAnswers_Taken: what is taken, with and without an envelope.
 func TestSIPAnswers_Taken(t *testing.T) {
 	testenv.Heavy(t)
-	h := answersHouse(t)
+	h := newAnswersBridge(t)
 	const out = "text/xml; charset=utf-8"
 	plain := func(message string) string {
 		return strings.NewReplacer(inSOAPHead, "", inSOAPTail, "").Replace(message)
 	}
 	notify := notifyOf(sourceOf("1") + rejectedFor("no room"))
 	unknown := strings.Replace(ingestOf("odd", "x"), "urn:r", "urn:other", 1)
-	h.check([]soapRow{
+	h.check([]sipCase{
 		{name: "get-properties", path: "/sip/main", message: inSOAP(sipDoc("get-properties", "")), status: 200, media: out, says: "<sip:notification-style>synchronous<"},
 		{name: "get-properties, review", path: "/sip/review", message: inSOAP(sipDoc("get-properties", "")), status: 200, media: out, says: "<sip:notification-style>asynchronous<"},
 		{name: "ingest", path: "/sip/main", message: ingestOf("1", "x"), status: 200, media: out, says: "assigned-identifier>urn:uuid:", changes: true},
@@ -278,7 +278,7 @@ func TestSIPAnswers_Taken(t *testing.T) {
 // goes on, and what has failed works once the disk does.
 func TestSIPAnswers_StoringFails(t *testing.T) {
 	testenv.Heavy(t)
-	h := answersHouse(t)
+	h := newAnswersBridge(t)
 	recipient := recipientAt("http://10.9.8.7/n")
 	record := recordOf(`<r xmlns="urn:r">x</r>`)
 	for i, row := range []struct{ name, file, table, path, message string }{

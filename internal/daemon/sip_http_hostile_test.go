@@ -34,7 +34,7 @@ func inUTF16(text string, order binary.AppendByteOrder) string {
 // answer, at once and for good; nothing is kept of it.
 func TestSIPHostile_Messages(t *testing.T) {
 	testenv.Heavy(t)
-	h := newSoapHouse(t, soapSet("main", libraryMode))
+	h := newSIPBridge(t, sipSet("main", libraryMode))
 	var laughs strings.Builder
 	laughs.WriteString(`<!DOCTYPE a [<!ENTITY a0 "ha">`)
 	for i := range 30 {
@@ -92,7 +92,7 @@ func TestSIPHostile_Messages(t *testing.T) {
 // TestSIPHostile_Odd: what is odd and allowed is taken for what it is.
 func TestSIPHostile_Odd(t *testing.T) {
 	testenv.Heavy(t)
-	h := newSoapHouse(t, soapSet("main", libraryMode))
+	h := newSIPBridge(t, sipSet("main", libraryMode))
 	text := "\u00e9\u20ac\U0001f600"
 	wide := strings.Replace(ingestOf("1", text), "<e:Envelope", `<?xml version="1.0" encoding="UTF-16"?><e:Envelope`, 1)
 	for i, c := range []struct{ message, media, want string }{
@@ -129,7 +129,7 @@ const markup = `"'><script>alert(1)</script><img src=x onerror=alert(2)>`
 func TestSIPHostile_Browser(t *testing.T) {
 	testenv.Heavy(t)
 	l := newLibrary(t)
-	h := newSoapHouse(t, soapSet("main", libraryMode)+soapSet("box", l.records())+soapSet("lost"))
+	h := newSIPBridge(t, sipSet("main", libraryMode)+sipSet("box", l.records())+sipSet("lost"))
 	page := `<html xmlns="http://www.w3.org/1999/xhtml"><head><title>x</title><script>alert(1)</script></head><body onload="alert(2)"/></html>`
 	h.curl("/sip/main", inSOAP(sipDoc("ingest-request", sourceOf("page")+recordOf(page)))).disposition(t)
 	served := h.get(h.changes()[0].Loc)
@@ -182,7 +182,7 @@ func TestSIPHostile_Browser(t *testing.T) {
 func TestSIPHostile_LineBreaks(t *testing.T) {
 	testenv.Heavy(t)
 	l := newLibrary(t)
-	h := newSoapHouse(t, soapSet("main", l.records())+soapSet("lib", libraryMode))
+	h := newSIPBridge(t, sipSet("main", l.records())+sipSet("lib", libraryMode))
 	const broken = "x\r\nSet-Cookie: a=b\r\nlevel=ERROR msg=forged"
 	escaped := strings.NewReplacer("\r", "&#13;", "\n", "&#10;").Replace(broken)
 	l.put(broken, "<r/>")
@@ -213,7 +213,7 @@ func TestSIPHostile_LineBreaks(t *testing.T) {
 func TestSIPHostile_Traversal(t *testing.T) {
 	testenv.Heavy(t)
 	l := newLibrary(t)
-	h := newSoapHouse(t, soapSet("main", l.records()))
+	h := newSIPBridge(t, sipSet("main", l.records()))
 	outside := []string{"..", ".", "../secret", "../../etc/passwd", "a/../../x", "a/./b", `..\secret`, `a\..\..\x`, "/../x", "//../x"}
 	for _, id := range outside {
 		h.notify("/sip/main", acceptedAs(id))
@@ -257,10 +257,10 @@ func TestSIPHostile_Traversal(t *testing.T) {
 // own network.
 func TestSIPHostile_Redirects(t *testing.T) {
 	testenv.Heavy(t)
-	secret := newListener(t)
+	secret := newRequestLog(t)
 	for _, to := range []string{secret.URL + "/secret", "http://169.254.169.254/latest/meta-data/", "http://[::1]/", "file:///etc/passwd", "http://2130706433/", "gopher://127.0.0.1/"} {
 		l := newLibrary(t)
-		h := newSoapHouse(t, soapSet("main", l.records()))
+		h := newSIPBridge(t, sipSet("main", l.records()))
 		l.put("1", "<r/>")
 		l.redirect(to)
 		h.notify("/sip/main", acceptedAs("1"))
@@ -281,9 +281,9 @@ func TestSIPHostile_Redirects(t *testing.T) {
 		asked <- struct{}{}
 	}))
 	defer astray.Close()
-	h := newSoapHouse(t, "allow_hosts = [\"127.0.0.1\"]\n"+soapSet("main", reviewMode))
+	h := newSIPBridge(t, "allow_hosts = [\"127.0.0.1\"]\n"+sipSet("main", reviewMode))
 	h.send("/sip/main", inSOAP(sipDoc("ingest-request", recipientAt(astray.URL)+recordOf(`<r xmlns="urn:r"/>`))), http.StatusOK)
-	if _, err := h.house.Decide(t.Context(), daemon.Decision{ID: 1, Accept: true}); err != nil {
+	if _, err := h.bridge.Decide(t.Context(), daemon.Decision{ID: 1, Accept: true}); err != nil {
 		t.Fatal(err)
 	}
 	<-asked

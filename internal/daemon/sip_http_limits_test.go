@@ -18,7 +18,7 @@ import (
 // TestSIPLimits: what is just within a limit is taken whole, what exceeds it by
 // one is refused, and nothing is kept of it.
 func TestSIPLimits(t *testing.T) {
-	h := newSoapHouse(t, soapSet("main", libraryMode))
+	h := newSIPBridge(t, sipSet("main", libraryMode))
 	const most = 4 << 20
 	long := func(length int) string {
 		empty := ingestOf(strconv.Itoa(length), "")
@@ -76,7 +76,7 @@ func TestSIPLimits(t *testing.T) {
 func TestSIPLimits_Fetched(t *testing.T) {
 	const most = 100 << 10
 	l := newLibrary(t)
-	h := newSoapHouse(t, fmt.Sprintf("[limits]\nrecord = \"%d\"\n", most)+soapSet("main", l.records()))
+	h := newSIPBridge(t, fmt.Sprintf("[limits]\nrecord = \"%d\"\n", most)+sipSet("main", l.records()))
 	exact := "<r>" + strings.Repeat("x", most-7) + "</r>"
 	l.put("exact", exact)
 	l.put("longer", exact+"\n")
@@ -98,7 +98,7 @@ type caller struct {
 	lines *bufio.Reader
 }
 
-func (h *soapHouse) dial() *caller {
+func (h *sipBridge) dial() *caller {
 	h.t.Helper()
 	c, err := net.Dial("tcp", strings.TrimPrefix(h.base, "http://"))
 	if err != nil {
@@ -130,7 +130,7 @@ func (c *caller) answer(t testing.TB) webReply {
 // comes above that is told so, comes again, and nothing is lost.
 func TestSIPLimits_Crowd(t *testing.T) {
 	testenv.Heavy(t)
-	h := newSoapHouse(t, soapSet("main", libraryMode, "")+soapSet("box"))
+	h := newSIPBridge(t, sipSet("main", libraryMode, "")+sipSet("box"))
 	const gate, crowd = 256, 600
 	inside := make([]*caller, gate)
 	for i := range inside {
@@ -210,7 +210,7 @@ func TestSIPLimits_Crowd(t *testing.T) {
 // wherever it ends, and whether the connection ends there or the message.
 func TestSIPLimits_CutAnywhere(t *testing.T) {
 	testenv.Heavy(t)
-	h := newSoapHouse(t, soapSet("main", libraryMode)+soapSet("box"))
+	h := newSIPBridge(t, sipSet("main", libraryMode)+sipSet("box"))
 	for path, message := range map[string]string{
 		"/sip/main": ingestOf("1", strings.Repeat("<a b='c'>d</a>", 50)),
 		"/sip/box":  notifyOf(sourceOf("1") + rejectedFor(strings.Repeat("no room; ", 80))),
@@ -256,7 +256,7 @@ func TestSIPLimits_CutAnywhere(t *testing.T) {
 // after its time.
 func TestSIPLimits_SlowBody(t *testing.T) {
 	testenv.Soak(t) // half a minute; internal/server does it in no time, on a clock of its own
-	h := newSoapHouse(t, soapSet("main", libraryMode))
+	h := newSIPBridge(t, sipSet("main", libraryMode))
 	message := ingestOf("1", strings.Repeat("x", 1000))
 	c := h.dial()
 	defer c.Close()

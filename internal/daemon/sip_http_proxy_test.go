@@ -15,7 +15,7 @@ import (
 // says, and by nothing that a caller writes.
 func TestSIPAccess_BehindAProxy(t *testing.T) {
 	const friend, stranger = "127.0.0.2", "127.0.0.3"
-	set := soapSet("main", `access = "addresses"`, fmt.Sprintf("access_addresses = [%q]", friend))
+	set := sipSet("main", `access = "addresses"`, fmt.Sprintf("access_addresses = [%q]", friend))
 	for name, c := range map[string]struct {
 		key string
 		// What each gets through the proxy.
@@ -26,7 +26,7 @@ func TestSIPAccess_BehindAProxy(t *testing.T) {
 		"another":     {`trusted_proxies = ["127.0.0.4/30"]` + "\n", 403, 403},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newSoapHouse(t, c.key+set)
+			h := newSIPBridge(t, c.key+set)
 			to, err := url.Parse(h.base)
 			if err != nil {
 				t.Fatal(err)

@@ -85,7 +85,7 @@ func (l *library) paths() []string {
 	return append([]string(nil), l.asked...)
 }
 
-// wasAskedFor tells whether a URL is that of a record, as it was asked for.
+// wasAskedFor reports whether a URL is that of a record, as it was asked for.
 func (l *library) wasAskedFor(identifier, href string) bool {
 	path, here := strings.CutPrefix(href, strings.Replace(l.URL, "127.0.0.1", "localhost", 1))
 	own, err := url.PathUnescape(path)
@@ -111,11 +111,11 @@ func (l *library) wasAsked(path string) {
 }
 
 // settle asks for everything that is pending, now.
-func (h *soapHouse) settle() {
+func (h *sipBridge) settle() {
 	h.t.Helper()
 	var err error
 	for range 100 { // serve asks too, and who comes second begins anew
-		if _, err = h.house.Harvest(h.t.Context(), h.source(), harvest.Options{AllPending: true}); err == nil {
+		if _, err = h.bridge.Harvest(h.t.Context(), h.source(), harvest.Options{AllPending: true}); err == nil {
 			return
 		}
 	}
@@ -123,9 +123,9 @@ func (h *soapHouse) settle() {
 }
 
 // pending is how many observations of the first Source wait for their content.
-func (h *soapHouse) pending() int64 {
+func (h *sipBridge) pending() int64 {
 	h.t.Helper()
-	status, err := h.house.Status(h.t.Context())
+	status, err := h.bridge.Status(h.t.Context())
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func (h *soapHouse) pending() int64 {
 // the library and published.
 func TestSIPRecipient_Accepted(t *testing.T) {
 	l := newLibrary(t)
-	h := newSoapHouse(t, soapSet("main", l.records()))
+	h := newSIPBridge(t, sipSet("main", l.records()))
 	for i, id := range []string{"1", "lib/2", "a b?c#d%e", "urn:isbn:0-486-27557-4", "\u00e9\u20ac", "x&y"} {
 		record := fmt.Sprintf("<r>%d</r>", i)
 		l.put(id, record)
@@ -182,7 +182,7 @@ func TestSIPRecipient_Accepted(t *testing.T) {
 // also after a restart, and published when it is there.
 func TestSIPRecipient_Pending(t *testing.T) {
 	l := newLibrary(t)
-	h := newSoapHouse(t, soapSet("main", l.records()))
+	h := newSIPBridge(t, sipSet("main", l.records()))
 	h.notify("/sip/main", acceptedAs("1"))
 	h.notify("/sip/main", acceptedAs("2"))
 	l.wasAsked("/records/1")
@@ -211,7 +211,7 @@ func TestSIPRecipient_Pending(t *testing.T) {
 
 // allDocuments asks for every published document of set main, feeds included, by
 // its URL.
-func (h *soapHouse) allDocuments() map[string]webReply {
+func (h *sipBridge) allDocuments() map[string]webReply {
 	h.t.Helper()
 	all := map[string]webReply{}
 	for _, d := range h.documents() {
@@ -233,7 +233,7 @@ func (h *soapHouse) allDocuments() map[string]webReply {
 // have without.
 func TestSIPRecipient_Rejected(t *testing.T) {
 	l := newLibrary(t)
-	h := newSoapHouse(t, soapSet("main", l.records()))
+	h := newSIPBridge(t, sipSet("main", l.records()))
 	var want []string
 	steps := "rararraraarrar" // each third a closes a segment
 	for i, step := range steps {
@@ -294,13 +294,13 @@ func TestSIPRecipient_Rejected(t *testing.T) {
 // TestSIPRecipient_Uncorrelated: what belongs to nothing that is known is shown,
 // and published nowhere.
 func TestSIPRecipient_Uncorrelated(t *testing.T) {
-	h := newSoapHouse(t, soapSet("main"))
+	h := newSIPBridge(t, sipSet("main"))
 	h.notify("/sip/main", sourceOf("1")+acceptedAs("lib/1"))
 	h.notify("/sip/main/some-token", sourceOf("1")+acceptedAs("lib/1"))
 	h.notify("/sip/main", acceptedAs("lib/2"))
 	h.notify("/sip/main", acceptedAs("lib/2"))
 	h.want("notifications", h.verdicts("main"), "uncorrelated 1: accepted lib/1 x1", "uncorrelated 1: accepted lib/1 x1", "uncorrelated : accepted lib/2 x2")
-	status, err := h.house.Status(t.Context())
+	status, err := h.bridge.Status(t.Context())
 	if err != nil || len(status.Sets[0].Submissions) != 1 || status.Sets[0].Submissions[0].NotificationsReceived[event.NotificationUncorrelated] != 3 {
 		t.Errorf("status %+v, %v", status, err)
 	}
@@ -318,7 +318,7 @@ func TestSIPRecipient_Uncorrelated(t *testing.T) {
 func TestSIPRecipient_Modes(t *testing.T) {
 	for _, mode := range []string{"redirect", "reference"} {
 		l := newLibrary(t)
-		h := newSoapHouse(t, strings.Replace(soapSet("main", l.records()), "[[set.source]]", fmt.Sprintf("content = %q\n[[set.source]]", mode), 1))
+		h := newSIPBridge(t, strings.Replace(sipSet("main", l.records()), "[[set.source]]", fmt.Sprintf("content = %q\n[[set.source]]", mode), 1))
 		h.notify("/sip/main", sourceOf("own")+acceptedAs("lib/1"))
 		h.want("logged", h.told("main"), "created lib/1")
 		original := strings.Replace(l.URL, "127.0.0.1", "localhost", 1) + "/records/lib%2F1"
@@ -342,7 +342,7 @@ func TestSIPRecipient_Repeated(t *testing.T) {
 	l := newLibrary(t)
 	l.held = make(chan struct{})
 	l.put("lib/1", "<r/>")
-	h := newSoapHouse(t, soapSet("main", l.records())+soapSet("box"))
+	h := newSIPBridge(t, sipSet("main", l.records())+sipSet("box"))
 	for _, row := range []struct {
 		path, content string
 		times         int

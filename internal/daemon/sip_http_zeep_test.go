@@ -31,7 +31,7 @@ type (
 
 // zeep calls a service through its WSDL. It returns the operations that the WSDL
 // has, and what came of the calls.
-func (h *soapHouse) zeep(path, login string, calls ...soapCall) ([]string, []soapReturn) {
+func (h *sipBridge) zeep(path, login string, calls ...soapCall) ([]string, []soapReturn) {
 	h.t.Helper()
 	user, password, _ := strings.Cut(login, ":")
 	in, err := json.Marshal(map[string]any{"wsdl": h.base + path + "?wsdl", "user": user, "password": password, "calls": calls})
@@ -76,7 +76,7 @@ func (r soapReturn) said(under ...string) string {
 // and submits; the record is published as it was sent.
 func TestSIPZeep_Library(t *testing.T) {
 	testenv.Heavy(t)
-	h := newSoapHouse(t, soapSet("main", libraryMode))
+	h := newSIPBridge(t, sipSet("main", libraryMode))
 	source := map[string]any{"submitter": map[string]any{"name": "Maps & <Co>", "email-address": "maps@maps.example"}, "sequence": " Campus ", "source-identifier": "145"}
 	record := `<m:r xmlns:m="urn:r" xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:title>Stra&#223;e &amp; Weg</dc:title><m:x a="1"/></m:r>`
 	ops, got := h.zeep("/sip/main", "",
@@ -127,7 +127,7 @@ func TestSIPZeep_Library(t *testing.T) {
 func TestSIPZeep_Review(t *testing.T) {
 	testenv.Heavy(t)
 	r := newRecipient(t)
-	h := newSoapHouse(t, "allow_hosts = [\"127.0.0.1\"]\n"+soapSet("main", reviewMode))
+	h := newSIPBridge(t, "allow_hosts = [\"127.0.0.1\"]\n"+sipSet("main", reviewMode))
 	record := `<r xmlns="urn:r">x</r>`
 	ops, got := h.zeep("/sip/main", "",
 		soapCall{Operation: "get-properties"},
@@ -147,7 +147,7 @@ func TestSIPZeep_Review(t *testing.T) {
 		t.Errorf("answered %+v", got[3])
 	}
 	for _, d := range []daemon.Decision{{ID: 1, Accept: true, Assigned: "lib/1"}, {ID: 2, Reason: "no room"}} {
-		if _, err := h.house.Decide(t.Context(), d); err != nil {
+		if _, err := h.bridge.Decide(t.Context(), d); err != nil {
 			t.Fatal(err)
 		}
 		switch n := r.next(); {
@@ -167,7 +167,7 @@ func TestSIPZeep_Review(t *testing.T) {
 func TestSIPZeep_Gateway(t *testing.T) {
 	testenv.Heavy(t)
 	up, r := newUpstream(t), newRecipient(t)
-	h := newSoapHouse(t, "allow_hosts = [\"127.0.0.1\"]\n"+soapSet("main", fmt.Sprintf("mode = \"gateway\"\nupstream = %q", up.URL)))
+	h := newSIPBridge(t, "allow_hosts = [\"127.0.0.1\"]\n"+sipSet("main", fmt.Sprintf("mode = \"gateway\"\nupstream = %q", up.URL)))
 	record := `<r xmlns="urn:r">x</r>`
 	ops, got := h.zeep("/sip/main", "",
 		soapCall{Operation: "get-properties"},
@@ -197,7 +197,7 @@ func TestSIPZeep_Gateway(t *testing.T) {
 func TestSIPZeep_Recipient(t *testing.T) {
 	testenv.Heavy(t)
 	t.Setenv("SIP_PASSWORD", "open sesame")
-	h := newSoapHouse(t, soapSet("main", `access = "basic"`, `access_user = "ann"`, `access_password = "${SIP_PASSWORD}"`))
+	h := newSIPBridge(t, sipSet("main", `access = "basic"`, `access_user = "ann"`, `access_password = "${SIP_PASSWORD}"`))
 	ops, got := h.zeep("/sip/main", "ann:open sesame",
 		soapCall{"notify", map[string]any{"source": map[string]any{"source-identifier": "1"}, "accepted": map[string]any{"assigned-identifier": "lib/1"}}},
 		soapCall{"notify", map[string]any{"source": map[string]any{"source-identifier": "2"}, "rejected": map[string]any{"reason": "a < b & c"}}},
@@ -222,7 +222,7 @@ func TestSIPZeep_Recipient(t *testing.T) {
 // namespaces around it is declared on it; its charset is UTF-8.
 func TestSIPRecord(t *testing.T) {
 	testenv.Heavy(t)
-	h := newSoapHouse(t, soapSet("main", libraryMode))
+	h := newSIPBridge(t, sipSet("main", libraryMode))
 	outer := `<e:Envelope xmlns:e="` + envelopeSpace + `" xmlns:q="urn:q?a=1&amp;b=2"><e:Body><ingest-request xmlns="` + sipSpace + `"><source><source-identifier>%s</source-identifier></source>` +
 		`<record xmlns:p="urn:p">%s</record></ingest-request></e:Body></e:Envelope>`
 	for i, c := range []struct{ sent, want string }{

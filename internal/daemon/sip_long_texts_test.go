@@ -13,7 +13,7 @@ import (
 // pay for them again and again.
 func TestLongTextsOnPages(t *testing.T) {
 	testenv.Heavy(t)
-	h := newSoapHouse(t, soapSet("main"))
+	h := newSIPBridge(t, sipSet("main"))
 	long := strings.Repeat("x", 4<<20-2000)
 	for i := range 6 {
 		h.notify("/sip/main", sourceOf(fmt.Sprint(i))+rejectedFor(fmt.Sprint(i)+long))

@@ -24,7 +24,7 @@ func takesMail(box string) string {
 var mailTaken = regexp.MustCompile(`msg="mail is taken" address=(\S+)`)
 
 // mailServer is where the bridge takes mail.
-func (h *soapHouse) mailServer() string {
+func (h *sipBridge) mailServer() string {
 	h.t.Helper()
 	h.get("/healthz") // then it has begun to
 	found := mailTaken.FindAllStringSubmatch(h.said.String(), -1)
@@ -35,7 +35,7 @@ func (h *soapHouse) mailServer() string {
 }
 
 // swaks delivers the mail in a file and returns the last reply but that to QUIT.
-func (h *soapHouse) swaks(to, file string) string {
+func (h *sipBridge) swaks(to, file string) string {
 	h.t.Helper()
 	out, _ := exec.Command(testenv.Need(h.t, "swaks", "swaks"), "--server", h.mailServer(), "--helo", "library.example", "--timeout", "60s",
 		"--from", "ingest@library.example", "--to", to, "--data", "@"+file).CombinedOutput() // it fails with every refusal
@@ -79,7 +79,7 @@ func written(t *testing.T, letters ...letter) []string {
 }
 
 // mail writes a mail as short as can be and delivers it.
-func (h *soapHouse) mail(to, message string) string {
+func (h *sipBridge) mail(to, message string) string {
 	h.t.Helper()
 	return h.swaks(to, written(h.t, letter{"base64", to, message})[0])
 }
@@ -92,7 +92,7 @@ var ways = []string{"7bit", "8bit", "binary", "quoted-printable", "base64", "mix
 func TestSIPMail_Encodings(t *testing.T) {
 	testenv.Heavy(t)
 	library := newIngestServer(t, defers)
-	h := newSubmitterOf(t, soapSet("main", libraryMode, takesMail("main@bridge.example")), `recipient = "smtp:main@Bridge.example"`, library)
+	h := newSubmitterOf(t, sipSet("main", libraryMode, takesMail("main@bridge.example")), `recipient = "smtp:main@Bridge.example"`, library)
 	var records []string
 	var letters []letter
 	for _, rejected := range []bool{false, true} {
@@ -141,8 +141,8 @@ func TestSIPMail_Encodings(t *testing.T) {
 // of all the same, once.
 func TestSIPMail_Boxes(t *testing.T) {
 	testenv.Heavy(t)
-	h := newSoapHouse(t, soapSet("main", takesMail("main@bridge.example"))+soapSet("other", takesMail("Other.Box@lib.example"), `access = "addresses"`, `access_addresses = ["192.0.2.1"]`)+
-		soapSet("third", takesMail("third@lib.example")))
+	h := newSIPBridge(t, sipSet("main", takesMail("main@bridge.example"))+sipSet("other", takesMail("Other.Box@lib.example"), `access = "addresses"`, `access_addresses = ["192.0.2.1"]`)+
+		sipSet("third", takesMail("third@lib.example")))
 	rejected := notifyOf(sourceOf("1") + rejectedFor("no room"))
 	accepted := notifyOf(sourceOf("2") + acceptedAs("17"))
 	for _, to := range []string{"main@bridge.example", "MAIN@BRIDGE.example", "main+nobody@bridge.example", "third@lib.example"} {
@@ -183,7 +183,7 @@ func TestSIPMail_Boxes(t *testing.T) {
 // TestSIPMail_Limit: sip_message holds for mail as well.
 func TestSIPMail_Limit(t *testing.T) {
 	testenv.Heavy(t)
-	h := newSoapHouse(t, "[limits]\nsip_message = \"16 KiB\"\n"+soapSet("main", takesMail("main@bridge.example")))
+	h := newSIPBridge(t, "[limits]\nsip_message = \"16 KiB\"\n"+sipSet("main", takesMail("main@bridge.example")))
 	sized := func(bytes int) string {
 		return notifyOf(rejectedFor(strings.Repeat("x", bytes-len(notifyOf(rejectedFor(""))))))
 	}
@@ -203,8 +203,8 @@ func TestSIPMail_Limit(t *testing.T) {
 func TestSIPMail_AfterTheCommit(t *testing.T) {
 	testenv.Heavy(t)
 	library := newIngestServer(t, defers)
-	h := newSubmitterOf(t, soapSet("box", takesMail("box@bridge.example"), `record_url = "http://library.invalid/{assigned-identifier}"`)+
-		soapSet("main", libraryMode, takesMail("main@bridge.example")), `recipient = "smtp:main@bridge.example"`, library)
+	h := newSubmitterOf(t, sipSet("box", takesMail("box@bridge.example"), `record_url = "http://library.invalid/{assigned-identifier}"`)+
+		sipSet("main", libraryMode, takesMail("main@bridge.example")), `recipient = "smtp:main@bridge.example"`, library)
 	for _, row := range []struct{ name, table, box, says string }{
 		{"the notification of a rejection", "notification", "main", rejectedFor("no room")},
 		{"the event of a rejection", "event", "main", rejectedFor("no room")},
@@ -258,7 +258,7 @@ func TestSIPMail_AfterTheCommit(t *testing.T) {
 // TestSIPMail_Restart: what was taken is there after the end, and the mailbox too.
 func TestSIPMail_Restart(t *testing.T) {
 	testenv.Heavy(t)
-	h := newSoapHouse(t, soapSet("main", takesMail("main@bridge.example")))
+	h := newSIPBridge(t, sipSet("main", takesMail("main@bridge.example")))
 	for i := range 2 {
 		if reply := h.mail("main@bridge.example", notifyOf(rejectedFor(fmt.Sprint("reason ", i)))); !strings.HasPrefix(reply, "250 ") {
 			t.Error(reply)

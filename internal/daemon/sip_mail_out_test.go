@@ -18,10 +18,10 @@ import (
 	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
-// mailSink is a mail server that is not ours, behind a door.
+// mailSink is a mail server that is not ours, behind a gate.
 type mailSink struct {
 	t    *testing.T
-	door *door
+	gate *gatedListener
 	in   io.Writer
 	told *json.Decoder
 }
@@ -57,7 +57,7 @@ func newMailSink(t *testing.T) *mailSink {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.door = &door{Listener: l}
+	s.gate = &gatedListener{Listener: l}
 	go s.lead(fmt.Sprint("127.0.0.1:", port))
 	t.Cleanup(func() {
 		l.Close()
@@ -67,10 +67,10 @@ func newMailSink(t *testing.T) *mailSink {
 	return s
 }
 
-// lead leads those who come through the door to the server.
+// lead connects those who come through the gate to the server.
 func (s *mailSink) lead(server string) {
 	for {
-		from, err := s.door.Accept()
+		from, err := s.gate.Accept()
 		if err != nil {
 			return
 		}
@@ -88,7 +88,7 @@ func (s *mailSink) lead(server string) {
 	}
 }
 
-func (s *mailSink) address() string { return s.door.Addr().String() }
+func (s *mailSink) address() string { return s.gate.Addr().String() }
 
 // replies is what the next mails are answered.
 func (s *mailSink) replies(reply string) {
@@ -112,27 +112,27 @@ func (s *mailSink) next() sunk {
 
 // reviewed submits a record for review, another one for each decision, and
 // settles it.
-func (h *soapHouse) reviewed(source, recipient string, d daemon.Decision) (submission int64) {
+func (h *sipBridge) reviewed(source, recipient string, d daemon.Decision) (submission int64) {
 	h.t.Helper()
 	record := recordOf(fmt.Sprintf(`<r xmlns="urn:r">%x %x</r>`, d.Assigned, d.Reason))
 	if h.send("/sip/main", inSOAP(sipDoc("ingest-request", source+recipientAt(recipient)+record)), 200).disposition(h.t).Provisional == nil {
 		h.t.Fatal("not accepted provisionally")
 	}
-	newest, err := h.house.Log.Submissions(h.t.Context(), event.SubmissionQuery{Set: "main", Newest: true, Limit: 1})
+	newest, err := h.bridge.Log.Submissions(h.t.Context(), event.SubmissionQuery{Set: "main", Newest: true, Limit: 1})
 	if err != nil || len(newest) != 1 {
 		h.t.Fatalf("%d submissions, %v", len(newest), err)
 	}
 	d.ID = newest[0].ID
-	if _, err := h.house.Decide(h.t.Context(), d); err != nil {
+	if _, err := h.bridge.Decide(h.t.Context(), d); err != nil {
 		h.t.Fatal(err)
 	}
 	return d.ID
 }
 
 // notices returns those of set main in a state.
-func (h *soapHouse) notices(state event.DeliveryState) []event.OutgoingNotification {
+func (h *sipBridge) notices(state event.DeliveryState) []event.OutgoingNotification {
 	h.t.Helper()
-	all, err := h.house.Log.Outgoing(context.Background(), "main", state, 0, 100)
+	all, err := h.bridge.Log.Outgoing(context.Background(), "main", state, 0, 100)
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -157,7 +157,7 @@ func TestSIPMail_Delivered(t *testing.T) {
 			if relayed {
 				text, recipients = fmt.Sprintf("[mail]\nrelay = %q\nfrom = \"notes@bridge.example\"\n", sink.address()), []string{"mailto:Box@lib.example", "smtp:Box@lib.example"}
 			}
-			h := newSoapHouse(t, text+soapSet("main", reviewMode))
+			h := newSIPBridge(t, text+sipSet("main", reviewMode))
 			ids := map[string]bool{}
 			for _, recipient := range recipients {
 				for _, row := range []struct {
@@ -193,7 +193,7 @@ func TestSIPMail_Delivered(t *testing.T) {
 }
 
 // failed waits until the only notice that waits was tried so often.
-func (h *soapHouse) failed(tries int) event.OutgoingNotification {
+func (h *sipBridge) failed(tries int) event.OutgoingNotification {
 	h.t.Helper()
 	var all []event.OutgoingNotification
 	eventually(h.t, fmt.Sprintf("tried %d times", tries), func() bool {
@@ -203,9 +203,9 @@ func (h *soapHouse) failed(tries int) event.OutgoingNotification {
 	return all[0]
 }
 
-// poke has the bridge look at what it owes: it owes something else, which comes
+// deliverAnother has the bridge look at what it owes: it owes something else, which comes
 // through.
-func (h *soapHouse) poke(r *recipient, name string) {
+func (h *sipBridge) deliverAnother(r *recipient, name string) {
 	h.t.Helper()
 	h.reviewed(sourceOf(name), r.URL, daemon.Decision{Reason: "poked"})
 	if d := r.next(); d.Identifier != name {
@@ -213,10 +213,10 @@ func (h *soapHouse) poke(r *recipient, name string) {
 	}
 }
 
-// newOwing is a bridge under review that can be poked, with a clock.
-func newOwing(t *testing.T) (*soapHouse, *handClock, *recipient) {
+// newReviewBridge is a bridge under review that can be poked, with a clock.
+func newReviewBridge(t *testing.T) (*sipBridge, *testClock, *recipient) {
 	t.Helper()
-	h, clock := newSoapHouse(t, "allow_hosts = [\"127.0.0.1\"]\n[mail]\nfrom = \"notes@bridge.example\"\n"+soapSet("main", reviewMode)), &handClock{}
+	h, clock := newSIPBridge(t, "allow_hosts = [\"127.0.0.1\"]\n[mail]\nfrom = \"notes@bridge.example\"\n"+sipSet("main", reviewMode)), &testClock{}
 	h.restart(func() { h.options.Now = clock.now })
 	return h, clock, newRecipient(t)
 }
@@ -226,8 +226,8 @@ func newOwing(t *testing.T) (*soapHouse, *handClock, *recipient) {
 func TestSIPMail_Retried(t *testing.T) {
 	testenv.Heavy(t)
 	sink := newMailSink(t)
-	h, clock, other := newOwing(t)
-	sink.door.shut.Store(true)
+	h, clock, other := newReviewBridge(t)
+	sink.gate.closed.Store(true)
 	h.reviewed(sourceOf("1"), "smtp://"+sink.address()+"/box@lib.example", daemon.Decision{Accept: true, Assigned: "17"})
 	n := h.failed(1)
 	if wait := n.Due.Time().Sub(clock.now()); wait <= 0 || wait > time.Minute || n.Reason == "" {
@@ -236,17 +236,17 @@ func TestSIPMail_Retried(t *testing.T) {
 	h.shows("main", "1 waiting")
 
 	// Not before its time.
-	cut := sink.door.cut.Load()
+	cut := sink.gate.refused.Load()
 	clock.pass(30 * time.Second)
-	h.poke(other, "too early")
+	h.deliverAnother(other, "too early")
 	clock.pass(2 * time.Minute)
-	h.poke(other, "second")
+	h.deliverAnother(other, "second")
 	h.failed(2)
-	if n := sink.door.cut.Load() - cut; n != 1 {
+	if n := sink.gate.refused.Load() - cut; n != 1 {
 		t.Errorf("tried %d times more, want 1", n)
 	}
 
-	sink.door.shut.Store(false)
+	sink.gate.closed.Store(false)
 	sink.replies("451 4.2.2 the box is full")
 	h.restart(func() { clock.pass(time.Hour) })
 	first := sink.next()
@@ -255,7 +255,7 @@ func TestSIPMail_Retried(t *testing.T) {
 	}
 	sink.replies("250 2.0.0 taken")
 	clock.pass(time.Hour)
-	h.poke(other, "fourth")
+	h.deliverAnother(other, "fourth")
 	second := sink.next()
 	first.Reply, second.Reply = "", ""
 	if !reflect.DeepEqual(first, second) {
@@ -274,7 +274,7 @@ func TestSIPMail_Retried(t *testing.T) {
 func TestSIPMail_Refused(t *testing.T) {
 	testenv.Heavy(t)
 	sink := newMailSink(t)
-	h, clock, other := newOwing(t)
+	h, clock, other := newReviewBridge(t)
 	sink.replies("554 5.7.1 not for us")
 	h.reviewed(sourceOf("1"), "smtp://"+sink.address()+"/box@lib.example", daemon.Decision{})
 	sink.next()
@@ -285,7 +285,7 @@ func TestSIPMail_Refused(t *testing.T) {
 	h.shows("main", "1 refused")
 	sink.replies("250 2.0.0 taken")
 	clock.pass(24 * time.Hour)
-	h.poke(other, "later")
+	h.deliverAnother(other, "later")
 	h.reviewed(sourceOf("2"), "smtp://"+sink.address()+"/box@lib.example", daemon.Decision{Reason: "another"})
 	if m := sink.next(); !strings.Contains(fmt.Sprint(m.Documents), "another") {
 		t.Errorf("the next mail is %+v", m)
@@ -297,36 +297,36 @@ func TestSIPMail_Refused(t *testing.T) {
 func TestSIPMail_Expired(t *testing.T) {
 	testenv.Heavy(t)
 	sink := newMailSink(t)
-	h, clock, other := newOwing(t)
-	sink.door.shut.Store(true)
+	h, clock, other := newReviewBridge(t)
+	sink.gate.closed.Store(true)
 	lost := h.reviewed(sourceOf("1"), "smtp://"+sink.address()+"/box@lib.example", daemon.Decision{Accept: true, Assigned: "17"})
 	h.failed(1)
 	for day := range 4 {
 		h.restart(func() { clock.pass(24 * time.Hour) })
 		h.failed(2 + day)
 	}
-	if n := sink.door.cut.Load(); n != 5 {
+	if n := sink.gate.refused.Load(); n != 5 {
 		t.Errorf("%d connections in 5 tries", n)
 	}
 	clock.pass(25 * time.Hour)
-	h.poke(other, "the fifth day")
+	h.deliverAnother(other, "the fifth day")
 	eventually(t, "expired", func() bool { return len(h.notices(event.DeliveryExpired)) == 1 })
 	if n := h.notices(event.DeliveryExpired)[0]; n.Submission != lost || n.Due != 0 || n.Reason == "" || n.Tries != 6 {
 		t.Errorf("expired: %+v", n)
 	}
-	if s, err := h.house.Submission(t.Context(), lost); err != nil || s.State != event.StateAccepted {
+	if s, err := h.bridge.Submission(t.Context(), lost); err != nil || s.State != event.StateAccepted {
 		t.Errorf("its submission: %+v, %v", s, err)
 	}
 	eventually(t, "counted", func() bool {
-		status, err := h.house.Status(t.Context())
+		status, err := h.bridge.Status(t.Context())
 		return err == nil && counted(status.Sets[0].Submissions[0].NotificationsSent) == "delivered 1, expired 1"
 	})
 	h.shows("main", "Answers that could not be delivered to their submitters: 1.", "1 expired")
 
 	// It stays so when the recipient is well again.
-	sink.door.shut.Store(false)
+	sink.gate.closed.Store(false)
 	clock.pass(24 * time.Hour)
-	h.poke(other, "the sixth day")
+	h.deliverAnother(other, "the sixth day")
 	h.reviewed(sourceOf("2"), "smtp://"+sink.address()+"/box@lib.example", daemon.Decision{Reason: "another"})
 	if m := sink.next(); !strings.Contains(fmt.Sprint(m.Documents), "another") {
 		t.Errorf("the next mail is %+v", m)

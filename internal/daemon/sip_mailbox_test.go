@@ -18,8 +18,8 @@ import (
 	"github.com/pmh-bridge/bridge/sip/mail"
 )
 
-// asking is a request that names a notification-recipient.
-func asking(name, recipient string) string {
+// requestNaming is a request that names a notification-recipient.
+func requestNaming(name, recipient string) string {
 	return inSOAP(sipDoc("ingest-request", sourceOf(name)+recipientAt(recipient)+recordOf(`<r xmlns="urn:r">x</r>`)))
 }
 
@@ -27,7 +27,7 @@ func asking(name, recipient string) string {
 // notification-recipient has, it leads to hosts that everybody can reach, or that
 // the operator allows, and to no other.
 func TestSIPRecipient_Addresses(t *testing.T) {
-	h := newSoapHouse(t, "allow_hosts = [\"inside.example\", \"10.9.8.7\", \"fd00::7\"]\n[mail]\nfrom = \"notes@bridge.example\"\n"+soapSet("main", reviewMode))
+	h := newSIPBridge(t, "allow_hosts = [\"inside.example\", \"10.9.8.7\", \"fd00::7\"]\n[mail]\nfrom = \"notes@bridge.example\"\n"+sipSet("main", reviewMode))
 	hosts := map[string]bool{
 		"203.0.114.1": true, "10.9.8.7": true, "[2a00:1450:4001::1]": true, "[fd00::7]": true, "inside.example": true,
 		"127.0.0.1": false, "10.0.0.1": false, "192.168.1.1": false, "169.254.169.254": false, "0.0.0.0": false,
@@ -39,7 +39,7 @@ func TestSIPRecipient_Addresses(t *testing.T) {
 		n++
 		h.sub(recipient, func(t *testing.T) {
 			before := h.state()
-			r, err := h.post("/sip/main", asking(fmt.Sprint(n), recipient))
+			r, err := h.post("/sip/main", requestNaming(fmt.Sprint(n), recipient))
 			switch {
 			case err != nil:
 				t.Fatal(err)
@@ -72,18 +72,18 @@ func TestSIPRecipient_Addresses(t *testing.T) {
 // whoever would have to be told there, and not kept waiting for ever.
 func TestSIPRecipient_WithoutMail(t *testing.T) {
 	behind := newIngestServer(t, accepts)
-	h := newSoapHouse(t, soapSet("main", reviewMode)+soapSet("gate", fmt.Sprintf("mode = \"gateway\"\nupstream = %q", behind.URL))+soapSet("library", libraryMode))
+	h := newSIPBridge(t, sipSet("main", reviewMode)+sipSet("gate", fmt.Sprintf("mode = \"gateway\"\nupstream = %q", behind.URL))+sipSet("library", libraryMode))
 	boxes := []string{"mailto:box@lib.example", "smtp:box@lib.example", "smtp://203.0.114.1/box@lib.example", "SMTP://[2a00:1450:4001::1]:25/box@lib.example"}
 	before := h.state()
 	for _, set := range []string{"main", "gate"} {
 		for _, box := range boxes {
-			r, err := h.post("/sip/"+set, asking(box, box))
+			r, err := h.post("/sip/"+set, requestNaming(box, box))
 			if err != nil {
 				t.Fatal(err)
 			}
 			r.wantFault(t, "Client", "ingest-request/notification-recipient", "this service cannot send mail: name an http or https recipient")
 		}
-		r, err := h.post("/sip/"+set, asking("1", "mailto:nobody"))
+		r, err := h.post("/sip/"+set, requestNaming("1", "mailto:nobody"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -92,12 +92,12 @@ func TestSIPRecipient_WithoutMail(t *testing.T) {
 	if after := h.state(); after != before {
 		t.Errorf("the log was\n%sand is\n%s", before, after)
 	}
-	h.send("/sip/main", asking("web", "http://203.0.114.1/n"), 200)
-	h.send("/sip/library", asking("1", boxes[0]), 200) // decides at once, and never tells anybody
+	h.send("/sip/main", requestNaming("web", "http://203.0.114.1/n"), 200)
+	h.send("/sip/library", requestNaming("1", boxes[0]), 200) // decides at once, and never tells anybody
 
 	h.restart(func() { h.config.Mail.From = "notes@bridge.example" })
 	for i, box := range boxes {
-		if h.send("/sip/main", asking(fmt.Sprint("box ", i), box), 200).disposition(t).Provisional == nil {
+		if h.send("/sip/main", requestNaming(fmt.Sprint("box ", i), box), 200).disposition(t).Provisional == nil {
 			t.Errorf("%s is not accepted provisionally", box)
 		}
 	}
@@ -106,7 +106,7 @@ func TestSIPRecipient_WithoutMail(t *testing.T) {
 // TestSIPRecipient_MailNoMore: a notice that was to go by mail says what is
 // missing when there is no address left that it could come from.
 func TestSIPRecipient_MailNoMore(t *testing.T) {
-	h, clock, _ := newOwing(t)
+	h, clock, _ := newReviewBridge(t)
 	gone, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -9,14 +9,14 @@ import (
 
 // What a set tells of its last event is of one that is in no segment, too.
 func TestSIPNewestEvent(t *testing.T) {
-	h := newSoapHouse(t, soapSet("main"))
+	h := newSIPBridge(t, sipSet("main"))
 	h.notify("/sip/main", sourceOf("1")+rejectedFor("no title"))
-	set, err := h.house.Log.Set(t.Context(), "main")
+	set, err := h.bridge.Log.Set(t.Context(), "main")
 	if err != nil {
 		t.Fatal(err)
 	}
 	events := 0
-	for ev, err := range h.house.Log.Events(t.Context(), "main", event.Range{Upto: math.MaxInt64}) {
+	for ev, err := range h.bridge.Log.Events(t.Context(), "main", event.Range{Upto: math.MaxInt64}) {
 		if err != nil {
 			t.Fatal(err)
 		}

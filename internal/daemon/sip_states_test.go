@@ -17,10 +17,10 @@ func TestSIPStates_AtOnce(t *testing.T) {
 	h := newSubmitter(t, "", library)
 	good := h.take("good")
 	s := h.becomes(good, event.StateAccepted)
-	if s.Assigned != shelf(good) || s.Late || s.Tries != 1 || s.Due != 0 || s.Deadline != 0 {
+	if s.Assigned != assignedTo(good) || s.Late || s.Tries != 1 || s.Due != 0 || s.Deadline != 0 {
 		t.Errorf("accepted as %+v", s)
 	}
-	h.want("set kept", h.kept(), "created "+shelf(good))
+	h.want("set kept", h.kept(), "created "+assignedTo(good))
 
 	library.answers(rejects)
 	bad := h.take("bad")
@@ -29,7 +29,7 @@ func TestSIPStates_AtOnce(t *testing.T) {
 		t.Errorf("rejected as %+v", s)
 	}
 	h.want("set main", h.told("main"), "created "+good, "created "+bad, "rejected "+bad+": no author of "+bad)
-	h.want("set kept", h.kept(), "created "+shelf(good))
+	h.want("set kept", h.kept(), "created "+assignedTo(good))
 	if r := library.requests(good)[0]; r.Recipient != h.base+"/sip/main/"+h.of(good)[0].Token || len(r.Source.Submitter.Name) != len("Ann Gr\u00fcn") || *r.Source.Sequence != "main" ||
 		string(r.Record.XML) != `<r xmlns="urn:r">this is good</r>` {
 		t.Errorf("the server was sent %+v %+v", r, r.Source)
@@ -37,7 +37,7 @@ func TestSIPStates_AtOnce(t *testing.T) {
 	// A final reply leaves nothing to be told.
 	tell(t, library.requests(good)[0].Recipient, library.requests(good)[0], accepts)
 	h.wantCounts("accepted 1, rejected 1; matched 1")
-	h.want("set kept, told again", h.kept(), "created "+shelf(good))
+	h.want("set kept, told again", h.kept(), "created "+assignedTo(good))
 	h.shows("main", bad, "rejected", "no author of "+bad)
 	if strings.Contains(h.page("main"), h.of(good)[0].Token) {
 		t.Error("the page has a token")
@@ -63,14 +63,14 @@ func TestSIPStates_Provisional(t *testing.T) {
 	tell(t, library.requests(good)[0].Recipient, library.requests(good)[0], accepts)
 	tell(t, library.requests(bad)[0].Recipient, library.requests(bad)[0], rejects)
 	// Notified is committed: nobody need be waited for.
-	if s := h.of(good)[0]; s.State != event.StateAccepted || s.Assigned != shelf(good) || s.Late {
+	if s := h.of(good)[0]; s.State != event.StateAccepted || s.Assigned != assignedTo(good) || s.Late {
 		t.Errorf("notified of acceptance: %+v", s)
 	}
 	if s := h.of(bad)[0]; s.State != event.StateRejected || s.Reason != "no author of "+bad {
 		t.Errorf("notified of rejection: %+v", s)
 	}
 	h.want("set main", h.told("main"), "created "+good, "created "+bad, "rejected "+bad+": no author of "+bad)
-	h.want("set kept", h.kept(), "created "+shelf(good))
+	h.want("set kept", h.kept(), "created "+assignedTo(good))
 	h.wantCounts("accepted 1, rejected 1; matched 2")
 	h.shows("main", "no author of "+bad)
 	if n := len(library.requests(good)) + len(library.requests(bad)); n != 2 {
@@ -103,13 +103,13 @@ func TestSIPStates_FinalBeforeProvisional(t *testing.T) {
 	<-replied
 	h.becomes(bad, event.StateRejected)
 	h.restart(nil) // before it ends, the replies are taken in
-	if s := h.of(good)[0]; s.State != event.StateAccepted || s.Assigned != shelf(good) || s.Conflicts != 0 || s.Due != 0 {
+	if s := h.of(good)[0]; s.State != event.StateAccepted || s.Assigned != assignedTo(good) || s.Conflicts != 0 || s.Due != 0 {
 		t.Errorf("after the reply: %+v", s)
 	}
 	if s := h.of(bad)[0]; s.State != event.StateRejected || s.Conflicts != 0 || s.Due != 0 {
 		t.Errorf("after the reply: %+v", s)
 	}
-	h.want("set kept", h.kept(), "created "+shelf(good))
+	h.want("set kept", h.kept(), "created "+assignedTo(good))
 	h.wantCounts("accepted 1, rejected 1; matched 2")
 	if n := len(library.requests(good)) + len(library.requests(bad)); n != 2 {
 		t.Errorf("%d requests, want 2", n)
@@ -159,7 +159,7 @@ func TestSIPStates_NoAnswer(t *testing.T) {
 			t.Errorf("late: %+v, want %s", s, want)
 		}
 	}
-	h.want("set kept", sorted(h.kept()...), sorted("created "+shelf(woken), "created "+shelf(lost), "created "+shelf(silent), "created "+shelf(gone))...)
+	h.want("set kept", sorted(h.kept()...), sorted("created "+assignedTo(woken), "created "+assignedTo(lost), "created "+assignedTo(silent), "created "+assignedTo(gone))...)
 	if page := h.page("main"); strings.Contains(page, "when their time was up") || !strings.Contains(page, "no author of "+refused) {
 		t.Errorf("the page says\n%s", page)
 	}
@@ -177,7 +177,7 @@ func TestSIPStates_Contradiction(t *testing.T) {
 	h.becomes(good, event.StateProvisional)
 	h.becomes(bad, event.StateProvisional)
 	other := func(r *sip.Request) (*sip.Disposition, error) {
-		return &sip.Disposition{Source: r.Source, Outcome: sip.Accepted, AssignedIdentifier: "shelf:other"}, nil
+		return &sip.Disposition{Source: r.Source, Outcome: sip.Accepted, AssignedIdentifier: "assignedTo:other"}, nil
 	}
 	for record, answers := range map[string][]func(*sip.Request) (*sip.Disposition, error){
 		good: {accepts, rejects, other, accepts, rejects},
@@ -187,18 +187,18 @@ func TestSIPStates_Contradiction(t *testing.T) {
 			tell(t, library.requests(record)[0].Recipient, library.requests(record)[0], answer)
 		}
 	}
-	if s := h.of(good)[0]; s.State != event.StateAccepted || s.Assigned != shelf(good) || s.Conflicts != 2 {
+	if s := h.of(good)[0]; s.State != event.StateAccepted || s.Assigned != assignedTo(good) || s.Conflicts != 2 {
 		t.Errorf("accepted first: %+v", s)
 	}
 	if s := h.of(bad)[0]; s.State != event.StateRejected || s.Assigned != "" || s.Conflicts != 1 {
 		t.Errorf("rejected first: %+v", s)
 	}
-	h.want("set kept", h.kept(), "created "+shelf(good))
+	h.want("set kept", h.kept(), "created "+assignedTo(good))
 	h.want("set main", h.told("main"), "created "+good, "created "+bad, "rejected "+bad+": no author of "+bad)
 	h.wantCounts("accepted 1, rejected 1; conflict 3, matched 2")
 	h.want("the notifications", h.verdicts("main"), sorted(
-		"conflict "+good+": accepted shelf:other x1", "conflict "+good+": rejected no author of "+good+" x2",
-		"conflict "+bad+": accepted "+shelf(bad)+" x1", "matched "+good+": accepted "+shelf(good)+" x2", "matched "+bad+": rejected no author of "+bad+" x2")...)
+		"conflict "+good+": accepted assignedTo:other x1", "conflict "+good+": rejected no author of "+good+" x2",
+		"conflict "+bad+": accepted "+assignedTo(bad)+" x1", "matched "+good+": accepted "+assignedTo(good)+" x2", "matched "+bad+": rejected no author of "+bad+" x2")...)
 	h.shows("main", "Notifications that contradict an earlier one: 3.", "The first one stays in force", "accepted, contradicted 2 times", "rejected, contradicted once", "3 conflict")
 	h.verified()
 }
@@ -212,11 +212,11 @@ func TestSIPStates_ReplyContradicts(t *testing.T) {
 	h := newSubmitter(t, "", library)
 	good := h.take("good")
 	eventually(t, "the reply is taken in", func() bool { s := h.of(good); return len(s) == 1 && s[0].Conflicts > 0 })
-	if s := h.of(good)[0]; s.State != event.StateAccepted || s.Assigned != shelf(good) || s.Conflicts != 1 {
+	if s := h.of(good)[0]; s.State != event.StateAccepted || s.Assigned != assignedTo(good) || s.Conflicts != 1 {
 		t.Errorf("%+v", s)
 	}
 	h.wantCounts("accepted 1; conflict 1, matched 1")
-	h.want("the notifications", h.verdicts("main"), "conflict "+good+": rejected no author of "+good+" x1", "matched "+good+": accepted "+shelf(good)+" x1")
+	h.want("the notifications", h.verdicts("main"), "conflict "+good+": rejected no author of "+good+" x1", "matched "+good+": accepted "+assignedTo(good)+" x1")
 	h.want("set main", h.told("main"), "created "+good)
 	h.shows("main", "accepted, contradicted once")
 	// Told again, it is no other contradiction.
@@ -256,8 +256,8 @@ func TestSIPStates_Duplicates(t *testing.T) {
 	if s := h.of(good)[0]; s.State != event.StateAccepted || s.Conflicts != 0 {
 		t.Errorf("%+v", s)
 	}
-	h.want("set kept", h.kept(), "created "+shelf(good))
-	h.want("the notifications", h.verdicts("main"), "matched "+good+": accepted "+shelf(good)+" x1000")
+	h.want("set kept", h.kept(), "created "+assignedTo(good))
+	h.want("the notifications", h.verdicts("main"), "matched "+good+": accepted "+assignedTo(good)+" x1000")
 	h.wantCounts("accepted 1; matched 1")
 	h.verified()
 }
@@ -266,7 +266,7 @@ func TestSIPStates_Duplicates(t *testing.T) {
 // belongs to no submission, although its source element tells which is meant (D30).
 func TestSIPStates_WithoutToken(t *testing.T) {
 	library := newIngestServer(t, defers)
-	h := newSubmitterOf(t, soapSet("main", libraryMode+"\naccess = \"addresses\"\naccess_addresses = [\"127.0.0.0/8\"]"), "", library)
+	h := newSubmitterOf(t, sipSet("main", libraryMode+"\naccess = \"addresses\"\naccess_addresses = [\"127.0.0.0/8\"]"), "", library)
 	good := h.take("good")
 	h.becomes(good, event.StateProvisional)
 	sent := library.requests(good)[0]
@@ -281,7 +281,7 @@ func TestSIPStates_WithoutToken(t *testing.T) {
 	h.shows("main", "Notifications that belong to no submission: 2.", "2 uncorrelated")
 	tell(t, sent.Recipient, sent, accepts)
 	h.becomes(good, event.StateAccepted)
-	h.want("set kept", h.kept(), "created "+shelf(good))
+	h.want("set kept", h.kept(), "created "+assignedTo(good))
 	h.verified()
 }
 
@@ -304,7 +304,7 @@ func TestSIPStates_Down(t *testing.T) {
 	}
 	h.wantCounts("waiting 6; ")
 	h.shows("main", "waiting")
-	library.door.shut.Store(false)
+	library.gate.closed.Store(false)
 	records = append(records, h.later(2*time.Hour))
 	for _, record := range records {
 		h.becomes(record, event.StateAccepted)
@@ -346,7 +346,7 @@ func TestSIPStates_Faults(t *testing.T) {
 		t.Errorf("after a fault Client: %+v", s)
 	}
 	h.want("set main", h.told("main"), "created "+good, "created "+woken, "created "+bad)
-	h.want("set kept", sorted(h.kept()...), sorted("created "+shelf(good), "created "+shelf(woken))...)
+	h.want("set kept", sorted(h.kept()...), sorted("created "+assignedTo(good), "created "+assignedTo(woken))...)
 	h.wantCounts("accepted 2, unsent 1; ")
 	h.shows("main", bad, "unsent", "I do not read that")
 	library.answers(accepts)

@@ -85,7 +85,7 @@ func (b *Bridge) submissionStatus(ctx context.Context, set string) ([]status.Pee
 	return out, nil
 }
 
-// submitsTo tells whether a set is configured to submit to an ingest server.
+// submitsTo reports whether a set is configured to submit to an ingest server.
 func (b *Bridge) submitsTo(set, url string) bool {
 	for i := range b.Config.Sets {
 		s := &b.Config.Sets[i]

@@ -16,8 +16,8 @@ const openToAll = `access = "none"`
 // 451, which say why; who is known is not (D69).
 func TestSIPStrangers_Quota(t *testing.T) {
 	testenv.Heavy(t)
-	h := newSoapHouse(t, "[limits]\nopen_address_messages = 3\nopen_set_messages = 5\n"+soapSet("main", libraryMode, openToAll)+
-		soapSet("box", takesMail("box@bridge.example"), openToAll)+soapSet("known", libraryMode))
+	h := newSIPBridge(t, "[limits]\nopen_address_messages = 3\nopen_set_messages = 5\n"+sipSet("main", libraryMode, openToAll)+
+		sipSet("box", takesMail("box@bridge.example"), openToAll)+sipSet("known", libraryMode))
 	for i := range 3 {
 		h.curl("/sip/main", ingestOf(fmt.Sprint(i), "x")).disposition(t)
 		h.notify("/sip/box", sourceOf(fmt.Sprint(i))+rejectedFor("no room"))
@@ -45,7 +45,7 @@ func TestSIPStrangers_Quota(t *testing.T) {
 // shows where an operator looks (D40).
 func TestSIPStrangers_Rejections(t *testing.T) {
 	testenv.Heavy(t)
-	h := newSoapHouse(t, soapSet("main", libraryMode, openToAll)+soapSet("review", reviewMode, openToAll)+soapSet("box", openToAll))
+	h := newSIPBridge(t, sipSet("main", libraryMode, openToAll)+sipSet("review", reviewMode, openToAll)+sipSet("box", openToAll))
 	h.curl("/sip/main", inSOAP(sipDoc("ingest-request", sourceOf("1")+recordOf("<odd/>")))).disposition(t)
 	h.curl("/sip/review", ingestOf("2", "x")).disposition(t)
 	h.notify("/sip/box", sourceOf("3")+rejectedFor("no room"))
@@ -57,14 +57,14 @@ func TestSIPStrangers_Rejections(t *testing.T) {
 		t.Errorf("events %+v", got)
 	}
 	for set, want := range map[string]string{"main": "1: the format odd is not accepted", "review": "2: needs a notification-recipient"} {
-		found, err := h.house.Log.Rejections(t.Context(), set, 0, 10)
+		found, err := h.bridge.Log.Rejections(t.Context(), set, 0, 10)
 		if err != nil || len(found) != 1 || !strings.HasPrefix(found[0].SourceIdentifier+": "+found[0].Reason, want) {
 			t.Errorf("set %s: %+v, %v", set, found, err)
 		}
 	}
 	h.shows("main", "the format odd is not accepted", "decided here")
 	h.shows("box", "no room", "told by an ingest server")
-	status, err := h.house.Status(t.Context())
+	status, err := h.bridge.Status(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,8 +15,8 @@ import (
 // what other sets have under way is none of its business.
 func TestTargetsWithoutAService(t *testing.T) {
 	library := newIngestServer(t, accepts)
-	h := newSoapHouse(t, fmt.Sprintf("[[set]]\nname = \"alone\"\n[[set.submit]]\nurl = %q\n", library.URL+"/other")+
-		soapSet("main", "mode = \"gateway\"\nupstream = \""+library.URL+"\""))
+	h := newSIPBridge(t, fmt.Sprintf("[[set]]\nname = \"alone\"\n[[set.submit]]\nurl = %q\n", library.URL+"/other")+
+		sipSet("main", "mode = \"gateway\"\nupstream = \""+library.URL+"\""))
 	h.notify("/sip/alone", sourceOf("1")+rejectedFor("no title"))
 	h.notify("/sip/alone", sourceOf("1")+rejectedFor("no title"))
 	h.notify("/sip/alone", sourceOf("2")+acceptedAs("L2"))
@@ -25,12 +25,12 @@ func TestTargetsWithoutAService(t *testing.T) {
 	h.shows("alone", "no title")
 
 	// As a process leaves it that was killed while it sent a request on.
-	sources, err := h.house.Log.Sources(t.Context(), "main")
+	sources, err := h.bridge.Log.Sources(t.Context(), "main")
 	if err != nil {
 		t.Fatal(err)
 	}
 	under := event.Submission{Source: sources[0].ID, State: event.StateForwarding, Request: [32]byte{1}, Tries: 1, SourceIdentifier: "3"}
-	if _, err := h.house.Log.Append(t.Context(), &event.Batch{Source: under.Source, Mode: event.ModeSubmission,
+	if _, err := h.bridge.Log.Append(t.Context(), &event.Batch{Source: under.Source, Mode: event.ModeSubmission,
 		Submissions: &event.SubmissionBatch{Updates: []event.SubmissionUpdate{{Submission: under}}}}); err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func TestFormerTarget(t *testing.T) {
 	h.inVain(func() { waits = h.take("waits") })
 	former := func() (out []string) {
 		t.Helper()
-		now, err := h.house.Status(t.Context())
+		now, err := h.bridge.Status(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -80,7 +80,7 @@ func TestFormerTarget(t *testing.T) {
 	h.becomes(waits, event.StateWaiting)
 	h.want("not configured", former(), "true")
 
-	library.door.shut.Store(false)
+	library.gate.closed.Store(false)
 	library.answers(accepts)
 	h.restart(func() { h.config.Sets = configured; h.clock.pass(2 * time.Hour) })
 	h.becomes(waits, event.StateAccepted)

@@ -55,7 +55,7 @@ func TestSIPTrouble(t *testing.T) {
 	}
 	h.shows("main", "It is asked again within an hour.")
 
-	library.door.shut.Store(false)
+	library.gate.closed.Store(false)
 	h.later(time.Hour)
 	h.becomes(record, event.StateAccepted)
 	eventually(t, "the status tells that the target answers", func() bool { return h.trouble() == nil })

@@ -11,7 +11,6 @@ import (
 
 	"github.com/pmh-bridge/bridge/fixtures"
 	"github.com/pmh-bridge/bridge/internal/config"
-	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 )
@@ -47,7 +46,7 @@ func TestD151_UnchangedWithoutValidators(t *testing.T) {
 		})},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			b := newBenchOf(t, withoutValidators(c.origin), daemon.Options{}, func(cfg *config.Config) {
+			b := newHarness(t, withoutValidators(c.origin), func(cfg *config.Config) {
 				src := &cfg.Sets[0].Sources[0]
 				kind, path, _ := strings.Cut(c.source, ":")
 				src.Kind, src.URL = kind, strings.TrimSuffix(src.URL, "/feed.atom")+path
@@ -74,7 +73,7 @@ func TestD151_UnchangedWithoutValidators(t *testing.T) {
 }
 
 // commits counts the transactions that have changed the log.
-func (b *bench) commits() (n int64) {
+func (b *harness) commits() (n int64) {
 	b.t.Helper()
 	db, err := sql.Open("sqlite", "file:"+filepath.Join(b.config.Data, eventlog.FileName)+"?mode=ro")
 	if err != nil {

@@ -27,10 +27,10 @@ import (
 	"github.com/pmh-bridge/bridge/sip"
 )
 
-// exchanges is a bridge that does all that there is with submissions: main takes
+// submissionBridge is a bridge that does all that there is with submissions: main takes
 // records in and submits them to library, and kept takes what that accepts; desk
 // reviews; gate passes on to behind.
-type exchanges struct {
+type submissionBridge struct {
 	*submitter
 	library, behind *ingestServer
 	// box takes notices, as long as boxOpen.
@@ -38,9 +38,9 @@ type exchanges struct {
 	boxOpen atomic.Bool
 }
 
-func newExchanges(t *testing.T) *exchanges {
+func newSubmissionBridge(t *testing.T) *submissionBridge {
 	t.Helper()
-	x := &exchanges{library: newIngestServer(t, accepts), behind: newIngestServer(t, accepts)}
+	x := &submissionBridge{library: newIngestServer(t, accepts), behind: newIngestServer(t, accepts)}
 	x.boxOpen.Store(true)
 	x.box = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if x.boxOpen.Load() {
@@ -50,14 +50,14 @@ func newExchanges(t *testing.T) *exchanges {
 		}
 	}))
 	t.Cleanup(x.box.Close)
-	x.submitter = newSubmitterOf(t, "allow_hosts = [\"127.0.0.1\"]\n"+soapSet("desk", reviewMode)+
-		soapSet("gate", fmt.Sprintf("mode = \"gateway\"\nupstream = %q\ndeadline = \"24h\"", x.behind.URL))+
-		soapSet("main", libraryMode), `deadline = "24h"`, x.library)
+	x.submitter = newSubmitterOf(t, "allow_hosts = [\"127.0.0.1\"]\n"+sipSet("desk", reviewMode)+
+		sipSet("gate", fmt.Sprintf("mode = \"gateway\"\nupstream = %q\ndeadline = \"24h\"", x.behind.URL))+
+		sipSet("main", libraryMode), `deadline = "24h"`, x.library)
 	return x
 }
 
 // ask submits a record to a set, and reports whether it was answered.
-func (x *exchanges) ask(set, name, text string, recipient bool) bool {
+func (x *submissionBridge) ask(set, name, text string, recipient bool) bool {
 	parts := sourceOf(name)
 	if recipient {
 		parts += recipientAt(x.box.URL)
@@ -75,9 +75,9 @@ func refusesIt(*sip.Request) (*sip.Disposition, error) {
 }
 
 // in returns the submissions in a state.
-func (x *exchanges) in(state event.State) []event.Submission {
+func (x *submissionBridge) in(state event.State) []event.Submission {
 	x.t.Helper()
-	found, err := x.house.Log.Submissions(context.Background(), event.SubmissionQuery{States: []event.State{state}})
+	found, err := x.bridge.Log.Submissions(context.Background(), event.SubmissionQuery{States: []event.State{state}})
 	if err != nil {
 		x.t.Fatal(err)
 	}
@@ -86,9 +86,9 @@ func (x *exchanges) in(state event.State) []event.Submission {
 
 // everyState makes a bridge with a submission in each state, notices that wait and
 // that were delivered, and notifications with each verdict.
-func everyState(t *testing.T) *exchanges {
+func everyState(t *testing.T) *submissionBridge {
 	t.Helper()
-	x := newExchanges(t)
+	x := newSubmissionBridge(t)
 	x.library.answers(defers)
 	late := x.take("late")
 	x.becomes(late, event.StateProvisional)
@@ -148,11 +148,11 @@ func everyState(t *testing.T) *exchanges {
 }
 
 // decide settles a submission under review.
-func (x *exchanges) decide(name string, accept bool) {
+func (x *submissionBridge) decide(name string, accept bool) {
 	x.t.Helper()
 	for _, s := range x.in(event.StateProvisional) {
 		if s.Set == "desk" && s.SourceIdentifier == name {
-			if _, err := x.house.Decide(context.Background(), daemon.Decision{ID: s.ID, Accept: accept}); err != nil {
+			if _, err := x.bridge.Decide(context.Background(), daemon.Decision{ID: s.ID, Accept: accept}); err != nil {
 				x.t.Fatal(err)
 			}
 			return
@@ -161,11 +161,11 @@ func (x *exchanges) decide(name string, accept bool) {
 	x.t.Fatalf("%s is not under review", name)
 }
 
-func (x *exchanges) notices(state event.DeliveryState) []event.OutgoingNotification {
+func (x *submissionBridge) notices(state event.DeliveryState) []event.OutgoingNotification {
 	x.t.Helper()
 	var out []event.OutgoingNotification
 	for _, set := range []string{"desk", "gate"} {
-		found, err := x.house.Log.Outgoing(context.Background(), set, state, 0, 1000)
+		found, err := x.bridge.Log.Outgoing(context.Background(), set, state, 0, 1000)
 		if err != nil {
 			x.t.Fatal(err)
 		}
@@ -175,7 +175,7 @@ func (x *exchanges) notices(state event.DeliveryState) []event.OutgoingNotificat
 }
 
 // copied is a data folder as the bridge would leave it if it were killed now.
-func (x *exchanges) copied() string {
+func (x *submissionBridge) copied() string {
 	x.t.Helper()
 	folder := x.t.TempDir()
 	for _, name := range []string{eventlog.FileName, "content.db"} { // contents last
@@ -280,7 +280,7 @@ func wantFinding(t *testing.T, folder, want string) {
 // TestVerifySubmitted_NoEvents: a set that only reviews has no event, and its
 // records are missed all the same.
 func TestVerifySubmitted_NoEvents(t *testing.T) {
-	x := newExchanges(t)
+	x := newSubmissionBridge(t)
 	x.ask("desk", "1", mapOf("1"), true)
 	folder := x.copied()
 	if err := os.Remove(filepath.Join(folder, "content.db")); err != nil {
@@ -292,7 +292,7 @@ func TestVerifySubmitted_NoEvents(t *testing.T) {
 // TestSubmittedRecordsAreKept: nothing cleans away a record that no event names;
 // it is there, byte for byte, for whoever decides months later.
 func TestSubmittedRecordsAreKept(t *testing.T) {
-	x := newExchanges(t)
+	x := newSubmissionBridge(t)
 	tamper(t, filepath.Join(x.config.Data, "content.db"), "CREATE TRIGGER kept BEFORE DELETE ON content BEGIN SELECT RAISE(ABORT, 'a content is removed'); END")
 	record := mapOf("undecided")
 	x.ask("desk", "undecided", record, true)
@@ -309,7 +309,7 @@ func TestSubmittedRecordsAreKept(t *testing.T) {
 	x.verified()
 	x.decide("undecided", true)
 	x.verified()
-	for ev, err := range x.house.Log.Events(t.Context(), "desk", allAfter(0)) {
+	for ev, err := range x.bridge.Log.Events(t.Context(), "desk", allAfter(0)) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -325,7 +325,7 @@ func TestVerify_AnyExchange(t *testing.T) {
 	testenv.Heavy(t)
 	testenv.Checks(t, 6)
 	rapid.Check(t, func(rt *rapid.T) {
-		x := newExchanges(t)
+		x := newSubmissionBridge(t)
 		answers := map[string]func(*sip.Request) (*sip.Disposition, error){"accepts": accepts, "rejects": rejects, "defers": defers, "breaks off": breaksOff, "faults": refusesIt}
 		words := []string{"accepts", "rejects", "defers", "defers", "breaks off", "faults"}
 		for range rapid.IntRange(20, 60).Draw(rt, "steps") {
@@ -371,7 +371,7 @@ func TestVerify_AnyExchange(t *testing.T) {
 
 // tellAny notifies the bridge about the last request of an ingest server that named
 // a recipient; it need not take that.
-func (x *exchanges) tellAny(s *ingestServer, accept bool) {
+func (x *submissionBridge) tellAny(s *ingestServer, accept bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range slices.Backward(s.asked) {
@@ -389,13 +389,13 @@ func (x *exchanges) tellAny(s *ingestServer, accept bool) {
 }
 
 // withdrawAny withdraws the record of a set that was logged first, if it is there.
-func (x *exchanges) withdrawAny(set string) {
-	for ev, err := range x.house.Log.Events(x.t.Context(), set, allAfter(0)) {
+func (x *submissionBridge) withdrawAny(set string) {
+	for ev, err := range x.bridge.Log.Events(x.t.Context(), set, allAfter(0)) {
 		if err != nil {
 			x.t.Fatal(err)
 		}
 		if ev.Kind == event.Created {
-			_, _ = x.house.Decide(x.t.Context(), daemon.Decision{Set: set, Withdraw: ev.Record}) // which may be late
+			_, _ = x.bridge.Decide(x.t.Context(), daemon.Decision{Set: set, Withdraw: ev.Record}) // which may be late
 			return
 		}
 	}

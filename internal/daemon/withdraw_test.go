@@ -12,7 +12,7 @@ import (
 )
 
 // order is what bridge submission withdraw asks who has the data folder for.
-func (h *soapHouse) order(identifier string) daemon.Decision {
+func (h *sipBridge) order(identifier string) daemon.Decision {
 	h.t.Helper()
 	return daemon.Decision{Set: "main", Withdraw: identifier, Reason: "take-down notice 17"}
 }
@@ -20,7 +20,7 @@ func (h *soapHouse) order(identifier string) daemon.Decision {
 // A record that is withdrawn while the bridge serves is deleted in every document,
 // and gone where it was; submitted again it is back.
 func TestWithdrawnIsPublished(t *testing.T) {
-	h := newSoapHouse(t, soapSet("main", libraryMode))
+	h := newSIPBridge(t, sipSet("main", libraryMode))
 	id := h.send("/sip/main", ingestOf("1", "spam"), http.StatusOK).disposition(t).Assigned
 	h.send("/sip/main", ingestOf("2", "ham"), http.StatusOK)
 	loc := h.changes()[0].Loc
@@ -64,7 +64,7 @@ func TestWithdrawnIsPublished(t *testing.T) {
 
 // Several are told apart, and each is answered.
 func TestWithdrawSeveral(t *testing.T) {
-	h := newSoapHouse(t, soapSet("main", libraryMode)+soapSet("inbox")+"[[set]]\nname = \"campus\"\n[[set.source]]\nurl = \"http://127.0.0.1:1/\"\nkind = \"atompmh\"\n")
+	h := newSIPBridge(t, sipSet("main", libraryMode)+sipSet("inbox")+"[[set]]\nname = \"campus\"\n[[set.source]]\nurl = \"http://127.0.0.1:1/\"\nkind = \"atompmh\"\n")
 	var orders []daemon.Decision
 	for _, own := range []string{"1", "2", "3"} {
 		orders = append(orders, h.order(h.send("/sip/main", ingestOf(own, own), http.StatusOK).disposition(t).Assigned))
@@ -84,13 +84,13 @@ func TestWithdrawSeveral(t *testing.T) {
 
 // What a set has had by SIP can be withdrawn when it is not configured any more.
 func TestWithdrawWithoutConfiguration(t *testing.T) {
-	h := newSoapHouse(t, soapSet("main", libraryMode))
+	h := newSIPBridge(t, sipSet("main", libraryMode))
 	id := h.send("/sip/main", ingestOf("1", "spam"), http.StatusOK).disposition(t).Assigned
 	h.halt()
 	order := h.order(id)
 	h.config.Sets = nil
 	h.reopen()
-	if done, err := h.house.Decide(t.Context(), order); err != nil || done.Stays {
+	if done, err := h.bridge.Decide(t.Context(), order); err != nil || done.Stays {
 		t.Fatalf("%+v, %v", done, err)
 	}
 	h.want("events", h.told("main"), "created "+id, "deleted "+id)
@@ -101,7 +101,7 @@ func TestWithdrawWithoutConfiguration(t *testing.T) {
 // when it is due.
 func TestWithdrawnFromALibraryElsewhere(t *testing.T) {
 	l := newLibrary(t)
-	h := newSoapHouse(t, soapSet("main", l.records()))
+	h := newSIPBridge(t, sipSet("main", l.records()))
 	l.put("1", "<r>1</r>")
 	h.notify("/sip/main", sourceOf("own")+acceptedAs("1"))
 	h.notify("/sip/main", sourceOf("own")+acceptedAs("2")) // the library has not got it yet
@@ -130,18 +130,18 @@ func TestWithdrawnFromALibraryElsewhere(t *testing.T) {
 // A record that another Source of the set has too stays.
 func TestWithdrawnStays(t *testing.T) {
 	l := newLibrary(t)
-	h := newSoapHouse(t, soapSet("main", l.records(), "[[set.source]]\nkind = \"atompmh\"\nurl = \"http://127.0.0.1:1/\""))
+	h := newSIPBridge(t, sipSet("main", l.records(), "[[set.source]]\nkind = \"atompmh\"\nurl = \"http://127.0.0.1:1/\""))
 	l.put("1", "<r>ours</r>")
 	h.notify("/sip/main", acceptedAs("1"))
 	h.await(1)
 	ev := h.logged(allAfter(0))[0]
-	other := h.house.Sources[1]
-	p, err := h.house.Log.Progress(t.Context(), other.ID)
+	other := h.bridge.Sources[1]
+	p, err := h.bridge.Log.Progress(t.Context(), other.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
 	theirs := event.Observation{Record: "1", Title: "Theirs", Representations: ev.Representations, Fetched: true}
-	if _, err := h.house.Log.Append(t.Context(), &event.Batch{Source: other.ID, Cursor: p.Cursor.Version, Start: true,
+	if _, err := h.bridge.Log.Append(t.Context(), &event.Batch{Source: other.ID, Cursor: p.Cursor.Version, Start: true,
 		Documents: []event.Document{{URL: other.URL}}, Items: []event.Item{{Observation: theirs}}}); err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +153,7 @@ func TestWithdrawnStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.want("events", h.told("main"), "created 1", "updated 1")
-	if err := h.house.Log.Whole(t.Context(), "main"); err != nil { // the other Source never answers
+	if err := h.bridge.Log.Whole(t.Context(), "main"); err != nil { // the other Source never answers
 		t.Fatal(err)
 	}
 	if got := len(h.resources()); got != 1 {

@@ -26,36 +26,36 @@ import (
 	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
-// soapHouse is a bridge whose sets are SIP services, served whole on loopback.
-// Its set main is what the methods of outlet speak of.
-type soapHouse struct {
-	*outlet
-	said *ledger
+// sipBridge is a bridge whose sets are SIP services, served whole on loopback.
+// Its set main is what the methods of harness ask for.
+type sipBridge struct {
+	*harness
+	said *logBuffer
 }
 
-// ledger keeps what a bridge logs, at every level.
-type ledger struct {
+// logBuffer keeps what a bridge logs, at every level.
+type logBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-func (l *ledger) Write(b []byte) (int, error) {
+func (l *logBuffer) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.Write(b)
 }
 
-func (l *ledger) String() string {
+func (l *logBuffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.String()
 }
 
-// newSoapHouse serves what a configuration file says that goes on with this
+// newSIPBridge serves what a configuration file says that goes on with this
 // text. In it {base} stands for the bridge's own URL.
-func newSoapHouse(t *testing.T, text string) *soapHouse {
+func newSIPBridge(t *testing.T, text string) *sipBridge {
 	t.Helper()
-	h := &soapHouse{outlet: newRelay(t).outlet, said: &ledger{}}
+	h := &sipBridge{harness: newRelay(t).harness, said: &logBuffer{}}
 	address := strings.TrimPrefix(h.base, "http://")
 	text = fmt.Sprintf("data = \"data\"\nlisten = %q\nbase_url = %q\n", address, h.base) + strings.ReplaceAll(text, "{base}", h.base)
 	file := filepath.Join(t.TempDir(), "bridge.toml")
@@ -72,14 +72,14 @@ func newSoapHouse(t *testing.T, text string) *soapHouse {
 }
 
 // run opens the bridge and serves it.
-func (h *soapHouse) run() {
+func (h *sipBridge) run() {
 	h.t.Helper()
 	h.open()
-	h.start(func(ctx context.Context, l net.Listener) error { return h.house.Serve(ctx, l, nil) })
+	h.start(func(ctx context.Context, l net.Listener) error { return h.bridge.Serve(ctx, l, nil) })
 }
 
-// sub is a subtest, in which the house fails that.
-func (h *soapHouse) sub(name string, do func(t *testing.T)) {
+// sub is a subtest, in which the bridge fails the subtest.
+func (h *sipBridge) sub(name string, do func(t *testing.T)) {
 	outer := h.t
 	defer func() { h.t = outer }()
 	outer.Run(name, func(t *testing.T) {
@@ -88,9 +88,9 @@ func (h *soapHouse) sub(name string, do func(t *testing.T)) {
 	})
 }
 
-// soapSet is a set with a SIP Source, as a part of a configuration file. Callers on
+// sipSet is a set with a SIP Source, as a part of a configuration file. Callers on
 // this machine are known to it, unless the keys say whom it lets in.
-func soapSet(name string, keys ...string) string {
+func sipSet(name string, keys ...string) string {
 	all := strings.Join(keys, "\n")
 	if !strings.Contains(all, "access = ") {
 		all = knownHere + "\n" + all
@@ -149,7 +149,7 @@ func notifyOf(content string) string { return inSOAP(sipDoc("ingest-disposition"
 
 // curl sends a message as curl does, or asks when it is "". A path is one below
 // the base URL.
-func (h *soapHouse) curl(path, message string, args ...string) webReply {
+func (h *sipBridge) curl(path, message string, args ...string) webReply {
 	h.t.Helper()
 	full := []string{"-sS", "--noproxy", "*", "-i"}
 	if message != "" {
@@ -187,7 +187,7 @@ func (h *soapHouse) curl(path, message string, args ...string) webReply {
 
 // post sends a message with net/http, for other goroutines than the test's own
 // too.
-func (h *soapHouse) post(path, message string) (webReply, error) {
+func (h *sipBridge) post(path, message string) (webReply, error) {
 	res, err := h.client.Post(h.base+path, "text/xml", strings.NewReader(message))
 	if err != nil {
 		return webReply{}, err
@@ -199,7 +199,7 @@ func (h *soapHouse) post(path, message string) (webReply, error) {
 }
 
 // send posts what must be answered with a status.
-func (h *soapHouse) send(path, message string, status int) webReply {
+func (h *sipBridge) send(path, message string, status int) webReply {
 	h.t.Helper()
 	r, err := h.post(path, message)
 	if err != nil {
@@ -209,7 +209,7 @@ func (h *soapHouse) send(path, message string, status int) webReply {
 }
 
 // notify sends a disposition that must be taken.
-func (h *soapHouse) notify(path, content string) {
+func (h *sipBridge) notify(path, content string) {
 	h.t.Helper()
 	h.send(path, notifyOf(content), http.StatusAccepted)
 }
@@ -275,22 +275,22 @@ func (r webReply) wantFault(t testing.TB, code, path, text string) {
 }
 
 // state is all that the log knows of events and submissions, to be compared.
-func (h *soapHouse) state() string {
+func (h *sipBridge) state() string {
 	h.t.Helper()
 	ctx := context.Background()
-	sets, err := h.house.Log.Sets(ctx)
+	sets, err := h.bridge.Log.Sets(ctx)
 	if err != nil {
 		h.t.Fatal(err)
 	}
 	var b strings.Builder
 	for _, s := range sets {
 		fmt.Fprintf(&b, "%+v\n", s)
-		sources, err := h.house.Log.Sources(ctx, s.Name)
+		sources, err := h.bridge.Log.Sources(ctx, s.Name)
 		if err != nil {
 			h.t.Fatal(err)
 		}
 		for i := range sources {
-			counts, err := h.house.Log.Counts(ctx, sources[i].ID)
+			counts, err := h.bridge.Log.Counts(ctx, sources[i].ID)
 			if err != nil {
 				h.t.Fatal(err)
 			}
@@ -303,9 +303,9 @@ func (h *soapHouse) state() string {
 	return b.String()
 }
 
-func (h *soapHouse) notifications(set string) []event.IncomingNotification {
+func (h *sipBridge) notifications(set string) []event.IncomingNotification {
 	h.t.Helper()
-	all, err := h.house.Log.Incoming(context.Background(), set, 0, 0, 10_000)
+	all, err := h.bridge.Log.Incoming(context.Background(), set, 0, 0, 10_000)
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -313,9 +313,9 @@ func (h *soapHouse) notifications(set string) []event.IncomingNotification {
 }
 
 // submissions returns those of a set: "state own -> recipient".
-func (h *soapHouse) submissions(set string) []string {
+func (h *sipBridge) submissions(set string) []string {
 	h.t.Helper()
-	all, err := h.house.Log.Submissions(context.Background(), event.SubmissionQuery{Set: set})
+	all, err := h.bridge.Log.Submissions(context.Background(), event.SubmissionQuery{Set: set})
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -327,10 +327,10 @@ func (h *soapHouse) submissions(set string) []string {
 }
 
 // told returns the events of a set: "created id", or "rejected own: reason".
-func (h *soapHouse) told(set string) []string {
+func (h *sipBridge) told(set string) []string {
 	h.t.Helper()
 	var out []string
-	for ev, err := range h.house.Log.Events(context.Background(), set, allAfter(0)) {
+	for ev, err := range h.bridge.Log.Events(context.Background(), set, allAfter(0)) {
 		if err != nil {
 			h.t.Fatal(err)
 		}
@@ -344,10 +344,10 @@ func (h *soapHouse) told(set string) []string {
 }
 
 // kept returns what was told of set kept, once it has taken all that was accepted.
-func (h *soapHouse) kept() []string {
+func (h *sipBridge) kept() []string {
 	h.t.Helper()
 	eventually(h.t, "set kept has what was accepted", func() bool {
-		owed, err := h.house.Log.Submissions(context.Background(), event.SubmissionQuery{Set: "main", ImportPending: true})
+		owed, err := h.bridge.Log.Submissions(context.Background(), event.SubmissionQuery{Set: "main", ImportPending: true})
 		return err == nil && len(owed) == 0
 	})
 	return h.told("kept")
@@ -355,7 +355,7 @@ func (h *soapHouse) kept() []string {
 
 // verdicts says what became of the notifications of a set: "verdict own outcome
 // assigned-or-reason times", sorted.
-func (h *soapHouse) verdicts(set string) []string {
+func (h *sipBridge) verdicts(set string) []string {
 	h.t.Helper()
 	var out []string
 	for _, n := range h.notifications(set) {
@@ -366,10 +366,10 @@ func (h *soapHouse) verdicts(set string) []string {
 }
 
 // await waits until the log has so many events in all.
-func (h *soapHouse) await(events int) {
+func (h *sipBridge) await(events int) {
 	h.t.Helper()
 	for limit := time.After(patience); ; {
-		changed := h.house.Log.Changed()
+		changed := h.bridge.Log.Changed()
 		if int(h.last()) >= events {
 			return
 		}
@@ -382,16 +382,16 @@ func (h *soapHouse) await(events int) {
 }
 
 // verified fails unless the data folder agrees with itself.
-func (h *soapHouse) verified() {
+func (h *sipBridge) verified() {
 	h.t.Helper()
-	if _, err := h.house.Verify(context.Background(), func(f daemon.Finding) { h.t.Errorf("verify: %+v", f) }); err != nil {
+	if _, err := h.bridge.Verify(context.Background(), func(f daemon.Finding) { h.t.Errorf("verify: %+v", f) }); err != nil {
 		h.t.Error(err)
 	}
 }
 
 // breaks lets every INSERT into a table of one of the two databases fail, until
 // heal is called.
-func (h *soapHouse) breaks(file, table string) (heal func()) {
+func (h *sipBridge) breaks(file, table string) (heal func()) {
 	h.t.Helper()
 	do := func(text string) {
 		h.t.Helper()

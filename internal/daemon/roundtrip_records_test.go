@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// portrait is all that must survive a way through bridges.
-type portrait struct {
+// recordState is all that must survive a way through bridges.
+type recordState struct {
 	alive    bool
 	title    string
 	modified string // RFC 3339, nanoseconds
@@ -25,7 +25,7 @@ type image struct{ kind, sum string }
 
 // words puts the representations but the preferred one into an order, which
 // means nothing.
-func (p portrait) words() string {
+func (p recordState) words() string {
 	if !p.alive {
 		return fmt.Sprintf("deleted %q at %s, original %s", p.title, p.modified, p.via)
 	}
@@ -33,18 +33,18 @@ func (p portrait) words() string {
 	return fmt.Sprintf("%q of %s, original %s %q %q, preferred %v, others %v", p.title, p.modified, p.via, p.viaType, p.viaHash, p.images[0], rest)
 }
 
-// belief is what somebody has of each record, by its identifier.
-type belief map[string]portrait
+// recordStates is what somebody has of each record, by its identifier.
+type recordStates map[string]recordState
 
-// observe is what becomes of a belief when everything is looked at: the rules of
+// observe is what becomes of a recordStates when everything is looked at: the rules of
 // the log (I5, A14) in few words. stamped: the one who is looked at states no
 // hashes, and nobody fetches.
-func (b belief) observe(of belief, stamped bool) {
+func (b recordStates) observe(of recordStates, stamped bool) {
 	for id, now := range of {
 		old := b[id]
 		switch {
 		case !now.alive && old.alive:
-			b[id] = portrait{title: cmp.Or(now.title, old.title), modified: cmp.Or(now.modified, old.modified), via: old.via}
+			b[id] = recordState{title: cmp.Or(now.title, old.title), modified: cmp.Or(now.modified, old.modified), via: old.via}
 		case now.alive && !old.is(now, stamped):
 			b[id] = now
 		}
@@ -52,7 +52,7 @@ func (b belief) observe(of belief, stamped bool) {
 }
 
 // is reports whether nothing that counts has changed.
-func (p portrait) is(now portrait, stamped bool) bool {
+func (p recordState) is(now recordState, stamped bool) bool {
 	by := func(a, b image) int { return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.sum, b.sum)) }
 	return p.alive && p.title == now.title && p.via == now.via && (!stamped || p.modified == now.modified) &&
 		slices.Equal(slices.SortedFunc(slices.Values(p.images), by), slices.SortedFunc(slices.Values(now.images), by))
@@ -78,19 +78,19 @@ func (im image) stated(fetches bool) string {
 
 // told is what the bridge tells at a URL: a complete feed says nothing of what is
 // deleted but that it is not there.
-func (r *relay) told(url string) belief {
-	out := maps.Clone(r.believes)
+func (r *relay) told(url string) recordStates {
+	out := maps.Clone(r.has)
 	for id, p := range out {
 		if !p.alive && url == r.whole() {
-			out[id] = portrait{}
+			out[id] = recordState{}
 		}
 	}
 	return out
 }
 
 // observe has the bridge look at what another one has.
-func (r *relay) observe(of belief, stamped bool) {
-	seen := belief{}
+func (r *relay) observe(of recordStates, stamped bool) {
+	seen := recordStates{}
 	for id, p := range of {
 		p.images = slices.Clone(p.images)
 		for i := range p.images {
@@ -98,11 +98,11 @@ func (r *relay) observe(of belief, stamped bool) {
 		}
 		seen[id] = p
 	}
-	r.believes.observe(seen, stamped && !r.fetches)
+	r.has.observe(seen, stamped && !r.fetches)
 }
 
 // prefers puts the representation of a media type first.
-func (p portrait) prefers(kind string) portrait {
+func (p recordState) prefers(kind string) recordState {
 	for i, im := range p.images {
 		if kind != "" && strings.EqualFold(im.kind, kind) {
 			p.images = slices.Concat([]image{im}, p.images[:i], p.images[i+1:])
@@ -116,8 +116,8 @@ func (p portrait) prefers(kind string) portrait {
 // should have: every record, and the deletion of every record that it had.
 func (r *relay) wantPublished(t faults) {
 	t.Helper()
-	want := r.believes
-	for how, got := range map[string]belief{"feeds": r.readFeeds(t), "lists": r.readLists(t)} {
+	want := r.has
+	for how, got := range map[string]recordStates{"feeds": r.readFeeds(t), "lists": r.readLists(t)} {
 		for _, id := range slices.Sorted(maps.Keys(want)) {
 			if g, ok := got[id]; !ok || g.words() != want[id].words() {
 				t.Errorf("the %s of %s: record %q is\n got %s\nwant %s", how, r.base, id, g.describe(ok), want[id].words())
@@ -131,7 +131,7 @@ func (r *relay) wantPublished(t faults) {
 	}
 }
 
-func (p portrait) describe(there bool) string {
+func (p recordState) describe(there bool) string {
 	if !there {
 		return "not there"
 	}
@@ -140,14 +140,14 @@ func (p portrait) describe(there bool) string {
 
 // readFeeds reads the archived feed of set main as any consumer may, checks it
 // against the complete one, and gets every alternate.
-func (r *relay) readFeeds(t faults) belief {
+func (r *relay) readFeeds(t faults) recordStates {
 	t.Helper()
 	docs := r.chain()
 	r.checkChain(t, docs)
-	r.checkComplete(t, docs, r.feed(r.setURL("complete.atom")))
-	got := belief{}
+	r.checkComplete(t, docs, r.readFeed(r.setURL("complete.atom")))
+	got := recordStates{}
 	for id, e := range newest(docs) {
-		p := portrait{title: e.Title[0]}
+		p := recordState{title: e.Title[0]}
 		if p.title == e.ID[0] { // which every entry without a title has
 			p.title = ""
 		}
@@ -203,7 +203,7 @@ type (
 
 // readLists plays all Change Lists of set main, checks that against the Resource
 // List, and gets every representation.
-func (r *relay) readLists(t faults) belief {
+func (r *relay) readLists(t faults) recordStates {
 	t.Helper()
 	last := map[string]carryingEntry{}
 	for _, e := range r.list(r.setURL("changelist-index.xml"), "sitemapindex", "changelist").Maps {
@@ -211,16 +211,16 @@ func (r *relay) readLists(t faults) belief {
 			last[c.record()] = c
 		}
 	}
-	got, live := belief{}, map[string]string{}
+	got, live := recordStates{}, map[string]string{}
 	for id, e := range last {
-		got[id] = e.portrait(t)
+		got[id] = e.recordState(t)
 		if got[id].alive {
 			live[id] = got[id].words()
 		}
 	}
 	listed := map[string]string{}
 	for _, e := range r.entries(t, r.setURL("resourcelist.xml")) {
-		listed[e.record()] = e.portrait(t).words()
+		listed[e.record()] = e.recordState(t).words()
 	}
 	if !maps.Equal(live, listed) {
 		t.Errorf("%s: the Change Lists come to\n%q\nand the Resource List has\n%q", r.base, live, listed)
@@ -239,9 +239,9 @@ func (r *relay) entries(t faults, url string) []carryingEntry {
 
 func (e *carryingEntry) record() string { return cmp.Or(e.Meta.ID, e.Loc) }
 
-func (e *carryingEntry) portrait(t faults) portrait {
+func (e *carryingEntry) recordState(t faults) recordState {
 	t.Helper()
-	p := portrait{alive: e.Meta.Change != "deleted", title: e.Meta.Title}
+	p := recordState{alive: e.Meta.Change != "deleted", title: e.Meta.Title}
 	via := linked(e.Links, "via")
 	if len(via) != 1 {
 		t.Fatalf("record %q has the originals %v", e.record(), via)

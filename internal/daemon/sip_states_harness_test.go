@@ -17,11 +17,11 @@ import (
 	"github.com/pmh-bridge/bridge/sip"
 )
 
-// handClock is the time of day, and what the test has let pass besides.
-type handClock struct{ ahead atomic.Int64 }
+// testClock is the time of day, and what the test has let pass besides.
+type testClock struct{ ahead atomic.Int64 }
 
-func (c *handClock) now() time.Time       { return time.Now().Add(time.Duration(c.ahead.Load())) }
-func (c *handClock) pass(d time.Duration) { c.ahead.Add(int64(d)) }
+func (c *testClock) now() time.Time       { return time.Now().Add(time.Duration(c.ahead.Load())) }
+func (c *testClock) pass(d time.Duration) { c.ahead.Add(int64(d)) }
 
 // eventually waits until something holds.
 func eventually(t testing.TB, what string, holds func() bool) {
@@ -37,29 +37,29 @@ func eventually(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-// door is a listener that cuts every connection while it is shut, as a server
+// gatedListener is a listener that cuts every connection while it is closed, as a server
 // does that is being started.
-type door struct {
+type gatedListener struct {
 	net.Listener
-	shut atomic.Bool
-	cut  atomic.Int64 // how many connections
+	closed  atomic.Bool
+	refused atomic.Int64 // how many connections
 }
 
-func (d *door) Accept() (net.Conn, error) {
+func (d *gatedListener) Accept() (net.Conn, error) {
 	for {
 		c, err := d.Listener.Accept()
-		if err != nil || !d.shut.Load() {
+		if err != nil || !d.closed.Load() {
 			return c, err
 		}
 		c.Close()
-		d.cut.Add(1)
+		d.refused.Add(1)
 	}
 }
 
 // ingestServer is one of the test's own.
 type ingestServer struct {
 	*httptest.Server
-	door *door
+	gate *gatedListener
 
 	mu     sync.Mutex
 	answer func(*sip.Request) (*sip.Disposition, error)
@@ -72,8 +72,8 @@ func newIngestServer(t *testing.T, answer func(*sip.Request) (*sip.Disposition, 
 	s := &ingestServer{answer: answer}
 	h := &sip.Handler{Backend: s, Offers: sip.Operations{Ingest: true}}
 	s.Server = httptest.NewUnstartedServer(h)
-	s.door = &door{Listener: s.Listener}
-	s.Listener = s.door
+	s.gate = &gatedListener{Listener: s.Listener}
+	s.Listener = s.gate
 	s.Start()
 	h.Location = s.URL
 	t.Cleanup(s.Close)
@@ -82,7 +82,7 @@ func newIngestServer(t *testing.T, answer func(*sip.Request) (*sip.Disposition, 
 
 // shut takes the server down.
 func (s *ingestServer) shut() {
-	s.door.shut.Store(true)
+	s.gate.closed.Store(true)
 	s.CloseClientConnections()
 }
 
@@ -124,10 +124,10 @@ func (s *ingestServer) requests(record string) (out []*sip.Request) {
 
 // The answers of an ingest server. The assigned identifier is made of the
 // record's own.
-func shelf(record string) string { return "shelf:" + strings.TrimPrefix(record, "urn:uuid:") }
+func assignedTo(record string) string { return "assignedTo:" + strings.TrimPrefix(record, "urn:uuid:") }
 
 func accepts(r *sip.Request) (*sip.Disposition, error) {
-	return &sip.Disposition{Source: r.Source, Outcome: sip.Accepted, AssignedIdentifier: shelf(*r.Source.Identifier)}, nil
+	return &sip.Disposition{Source: r.Source, Outcome: sip.Accepted, AssignedIdentifier: assignedTo(*r.Source.Identifier)}, nil
 }
 
 func rejects(r *sip.Request) (*sip.Disposition, error) {
@@ -153,15 +153,15 @@ func tell(t testing.TB, url string, r *sip.Request, answer func(*sip.Request) (*
 // submitter is a bridge whose set main takes records in and submits them to
 // ingest servers; what those accept goes into set kept.
 type submitter struct {
-	*soapHouse
-	clock *handClock
+	*sipBridge
+	clock *testClock
 }
 
 // newSubmitter has a target for each server. The keys are for all of them. What has
 // failed waits for its next try until the test lets time pass.
 func newSubmitter(t *testing.T, keys string, servers ...*ingestServer) *submitter {
 	t.Helper()
-	return newSubmitterOf(t, soapSet("main", libraryMode), keys, servers...)
+	return newSubmitterOf(t, sipSet("main", libraryMode), keys, servers...)
 }
 
 // newSubmitterOf has a set main that begins as given.
@@ -172,14 +172,14 @@ func newSubmitterOf(t *testing.T, main, keys string, servers ...*ingestServer) *
 		text += fmt.Sprintf("[[set.submit]]\nurl = %q\nimport_accepted_to = \"kept\"\nevery = \"1m\"\nsubmitter_name = \"Ann Gr\u00fcn\"\nsubmitter_email = \"ann@bridge.example\"\n"+
 			"formats = { \"{urn:r}r\" = \"http://schemas.example/r.xsd\" }\n%s\n", s.URL, keys)
 	}
-	h := &submitter{newSoapHouse(t, text+soapSet("kept")), &handClock{}}
+	h := &submitter{newSIPBridge(t, text+sipSet("kept")), &testClock{}}
 	h.restart(func() { h.options.Now = h.clock.now })
 	return h
 }
 
 // restart ends the bridge and starts it again; meanwhile is done while it is
 // down.
-func (h *soapHouse) restart(meanwhile func()) {
+func (h *sipBridge) restart(meanwhile func()) {
 	h.t.Helper()
 	h.halt()
 	h.close()
@@ -218,7 +218,7 @@ func (h *submitter) inVain(do func()) {
 // went to.
 func (h *submitter) of(record string) []event.Submission {
 	h.t.Helper()
-	all, err := h.house.Log.Submissions(context.Background(), event.SubmissionQuery{Set: "main", Subject: record})
+	all, err := h.bridge.Log.Submissions(context.Background(), event.SubmissionQuery{Set: "main", Subject: record})
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -257,7 +257,7 @@ func (h *submitter) tried(record string, times int) *event.Submission {
 // waiting 2; matched 3" for each.
 func (h *submitter) counts() []string {
 	h.t.Helper()
-	now, err := h.house.Status(h.t.Context())
+	now, err := h.bridge.Status(h.t.Context())
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -299,7 +299,7 @@ func (h *submitter) wantCounts(want ...string) {
 }
 
 // page returns what a set's page says, without its markup.
-func (h *soapHouse) page(set string) string {
+func (h *sipBridge) page(set string) string {
 	h.t.Helper()
 	var b strings.Builder
 	for part := range strings.SplitSeq(string(h.get("/sets/"+set+"/").body), "<") {
@@ -311,7 +311,7 @@ func (h *soapHouse) page(set string) string {
 }
 
 // shows fails unless a set's page says all of this.
-func (h *soapHouse) shows(set string, texts ...string) {
+func (h *sipBridge) shows(set string, texts ...string) {
 	h.t.Helper()
 	page := h.page(set)
 	for _, text := range texts {

@@ -22,20 +22,20 @@ func TestRecipientsAtTypedHosts(t *testing.T) {
 		w.WriteHeader(http.StatusAccepted)
 	}))
 	t.Cleanup(inside.Close)
-	typed := soapSet("main", reviewMode) +
+	typed := sipSet("main", reviewMode) +
 		fmt.Sprintf("[[set]]\nname = \"fed\"\n[[set.source]]\nkind = \"atompmh\"\nurl = %q\nuser = \"reader\"\npassword = \"${FEED_PASSWORD}\"\n", inside.URL+"/feed.atom")
 	asks := inSOAP(sipDoc("ingest-request", sourceOf("1")+recipientAt(inside.URL+"/admin/delete")+recordOf(`<r xmlns="urn:r"/>`)))
 
-	h := newSoapHouse(t, typed)
+	h := newSIPBridge(t, typed)
 	h.send("/sip/main", asks, 500).wantFault(t, "Client", "ingest-request/notification-recipient", "its host is not one that everybody can reach")
 
-	h = newSoapHouse(t, "allow_hosts = [\"127.0.0.1\"]\n"+typed)
+	h = newSIPBridge(t, "allow_hosts = [\"127.0.0.1\"]\n"+typed)
 	h.send("/sip/main", asks, 200)
-	all, err := h.house.Log.Submissions(t.Context(), event.SubmissionQuery{Set: "main"})
+	all, err := h.bridge.Log.Submissions(t.Context(), event.SubmissionQuery{Set: "main"})
 	if err != nil || len(all) != 1 {
 		t.Fatal(all, err)
 	}
-	if _, err := h.house.Decide(t.Context(), daemon.Decision{ID: all[0].ID, Accept: true}); err != nil {
+	if _, err := h.bridge.Decide(t.Context(), daemon.Decision{ID: all[0].ID, Accept: true}); err != nil {
 		t.Fatal(err)
 	}
 	for c := range calls {

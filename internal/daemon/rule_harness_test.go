@@ -24,10 +24,10 @@ import (
 // is urn:a, and the title of an entry says which state of it it tells of. Sets in
 // mode reference take what the documents say and fetch nothing.
 
-// newRuleBench opens a bridge over a provider whose documents the test writes.
-func newRuleBench(t *testing.T, o fixtures.Options, change ...func(*config.Config)) *bench {
+// newEntryHarness opens a bridge over a provider whose documents the test writes.
+func newEntryHarness(t *testing.T, o fixtures.Options, change ...func(*config.Config)) *harness {
 	t.Helper()
-	return newBench(t, fixtures.New(o), append([]func(*config.Config){content(config.Reference)}, change...)...)
+	return newHarness(t, fixtures.New(o), append([]func(*config.Config){content(config.Reference)}, change...)...)
 }
 
 // day is the n-th day of 2025, long past for every clock.
@@ -51,23 +51,23 @@ func tombstone(name string, stamp time.Time) fixtures.Entry {
 func raw(text string) fixtures.Entry { return fixtures.Entry{Raw: text} }
 
 // feed replaces the entries of the subscription document.
-func (b *bench) feed(entries ...fixtures.Entry) { b.write(fixtures.Subscription, entries...) }
+func (b *harness) feed(entries ...fixtures.Entry) { b.write(fixtures.Subscription, entries...) }
 
-func (b *bench) write(path string, entries ...fixtures.Entry) {
+func (b *harness) write(path string, entries ...fixtures.Entry) {
 	b.provider.Edit(path, func(d *fixtures.Document) { d.Entries = entries })
 }
 
 // archive writes the subscription document's entries and closes it.
-func (b *bench) archive(entries ...fixtures.Entry) {
+func (b *harness) archive(entries ...fixtures.Entry) {
 	b.feed(entries...)
 	b.provider.CloseArchive()
 }
 
 // log returns the events after a position: "created a v1".
-func (b *bench) log(after event.Seq) []string {
+func (b *harness) log(after event.Seq) []string {
 	b.t.Helper()
 	var out []string
-	for ev, err := range b.house.Log.Events(context.Background(), "", allAfter(after)) {
+	for ev, err := range b.bridge.Log.Events(context.Background(), "", allAfter(after)) {
 		if err != nil {
 			b.t.Fatal(err)
 		}
@@ -77,18 +77,18 @@ func (b *bench) log(after event.Seq) []string {
 }
 
 // wantLog harvests once, which must not fail, and compares what was logged.
-func (b *bench) wantLog(what string, want ...string) harvest.Report {
+func (b *harness) wantLog(what string, want ...string) harvest.Report {
 	b.t.Helper()
 	return b.wantLogOf(what, harvest.Options{}, want...)
 }
 
 // wantFull does the same with --full.
-func (b *bench) wantFull(what string, want ...string) harvest.Report {
+func (b *harness) wantFull(what string, want ...string) harvest.Report {
 	b.t.Helper()
 	return b.wantLogOf(what, harvest.Options{Full: true}, want...)
 }
 
-func (b *bench) wantLogOf(what string, o harvest.Options, want ...string) harvest.Report {
+func (b *harness) wantLogOf(what string, o harvest.Options, want ...string) harvest.Report {
 	b.t.Helper()
 	before := b.last()
 	r, err := b.try(o)
@@ -101,17 +101,17 @@ func (b *bench) wantLogOf(what string, o harvest.Options, want ...string) harves
 
 // wantError harvests once, which must fail with these words, and returns the
 // error and what was logged.
-func (b *bench) wantError(words ...string) (logged []string) {
+func (b *harness) wantError(words ...string) (logged []string) {
 	b.t.Helper()
 	return b.wantErrorOf(harvest.Options{}, words...)
 }
 
-func (b *bench) wantErrorFull(words ...string) (logged []string) {
+func (b *harness) wantErrorFull(words ...string) (logged []string) {
 	b.t.Helper()
 	return b.wantErrorOf(harvest.Options{Full: true}, words...)
 }
 
-func (b *bench) wantErrorOf(o harvest.Options, words ...string) (logged []string) {
+func (b *harness) wantErrorOf(o harvest.Options, words ...string) (logged []string) {
 	b.t.Helper()
 	before := b.last()
 	_, err := b.try(o)
@@ -127,9 +127,9 @@ func (b *bench) wantErrorOf(o harvest.Options, words ...string) (logged []string
 }
 
 // stored is what the log keeps of the Source.
-func (b *bench) stored() eventlog.Source {
+func (b *harness) stored() eventlog.Source {
 	b.t.Helper()
-	all, err := b.house.Log.Sources(b.t.Context(), "main")
+	all, err := b.bridge.Log.Sources(b.t.Context(), "main")
 	if err != nil || len(all) == 0 {
 		b.t.Fatal("no Source: ", err)
 	}
@@ -137,7 +137,7 @@ func (b *bench) stored() eventlog.Source {
 }
 
 // wantMark compares the stored mark.
-func (b *bench) wantMark(want time.Time) {
+func (b *harness) wantMark(want time.Time) {
 	b.t.Helper()
 	if got := b.stored().Mark.Time(); !got.Equal(want) {
 		b.t.Errorf("the mark is %s, want %s", got, want)
@@ -146,7 +146,7 @@ func (b *bench) wantMark(want time.Time) {
 
 // wantAsked compares the requests since the last look, by path, and forgets
 // them.
-func (b *bench) wantAsked(want map[string]int) {
+func (b *harness) wantAsked(want map[string]int) {
 	b.t.Helper()
 	got := b.provider.Asked()
 	b.provider.ForgetRequests()
@@ -167,13 +167,13 @@ func reported(r harvest.Report, rule string) string {
 }
 
 // later puts the harvest's clock forward.
-func (b *bench) later(d time.Duration) {
-	b.house.Harvester().Now = func() time.Time { return time.Now().Add(d) }
+func (b *harness) later(d time.Duration) {
+	b.bridge.Harvester().Now = func() time.Time { return time.Now().Add(d) }
 }
 
 // quick replaces the Source's client by one of the same guard rules that waits
 // a millisecond before it asks again.
-func (b *bench) quick(change ...func(*fetch.Options)) {
+func (b *harness) quick(change ...func(*fetch.Options)) {
 	o := fetch.Options{Backoff: time.Millisecond, Reach: fetch.Reach{Origin: b.server.URL, Allowed: []string{"127.0.0.1"}}}
 	for _, f := range change {
 		f(&o)
@@ -184,14 +184,14 @@ func (b *bench) quick(change ...func(*fetch.Options)) {
 }
 
 // quarantined returns what is in quarantine, whole.
-func (b *bench) quarantined() []event.Quarantined {
+func (b *harness) quarantined() []event.Quarantined {
 	b.t.Helper()
-	list, err := b.house.Log.Quarantined(b.t.Context(), "main")
+	list, err := b.bridge.Log.Quarantined(b.t.Context(), "main")
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	for i := range list {
-		if list[i], err = b.house.Log.QuarantinedInput(b.t.Context(), list[i].ID); err != nil {
+		if list[i], err = b.bridge.Log.QuarantinedInput(b.t.Context(), list[i].ID); err != nil {
 			b.t.Fatal(err)
 		}
 	}
@@ -199,15 +199,15 @@ func (b *bench) quarantined() []event.Quarantined {
 }
 
 // replay takes in a piece of quarantine again, and returns what was logged.
-func (b *bench) replay(q event.Quarantined) ([]string, error) {
+func (b *harness) replay(q event.Quarantined) ([]string, error) {
 	b.t.Helper()
 	before := b.last()
-	_, err := b.house.Harvester().Replay(b.t.Context(), &b.source().Source, &q)
+	_, err := b.bridge.Harvester().Replay(b.t.Context(), &b.source().Source, &q)
 	return b.log(before), err
 }
 
 // titles returns the live records with the state that the log has of them.
-func (b *bench) titles() []string {
+func (b *harness) titles() []string {
 	b.t.Helper()
 	return b.eachLive(func(ev *event.Event) string { return strings.TrimPrefix(ev.Record, "urn:") + " " + ev.Title })
 }
@@ -227,7 +227,7 @@ func readAll(t testing.TB, r io.Reader) []byte {
 }
 
 // get returns what the provider answers.
-func (b *bench) get(path string) []byte {
+func (b *harness) fetchSource(path string) []byte {
 	b.t.Helper()
 	resp, err := http.Get(b.server.URL + path)
 	if err != nil {

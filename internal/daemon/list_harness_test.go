@@ -11,27 +11,26 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/fixtures"
 	"github.com/pmh-bridge/bridge/internal/config"
-	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/fetch"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 )
 
-// listBench is a ResourceSync Source on loopback and a bridge that harvests it.
+// listHarness is a ResourceSync Source on loopback and a bridge that harvests it.
 // Its tests speak of a resource and of which of its contents: "created a 1",
 // "updated a 2", "deleted a".
-type listBench struct {
-	*bench
+type listHarness struct {
+	*harness
 	origin *fixtures.Source
 	// twin, when set, lives through the same at another server.
 	twin *fixtures.Source
 }
 
-// newListBench opens a bridge over a Source, whose Capability List was typed.
+// newListHarness opens a bridge over a Source, whose Capability List was typed.
 // Overlap is 0 and no request is repeated after more than a millisecond.
-func newListBench(t *testing.T, o fixtures.SourceOptions, change ...func(*config.Config)) *listBench {
+func newListHarness(t *testing.T, o fixtures.SourceOptions, change ...func(*config.Config)) *listHarness {
 	t.Helper()
 	origin := fixtures.NewSource(o)
-	b := &listBench{newBenchOf(t, origin, daemon.Options{}, append([]func(*config.Config){resourceSync, entry(fixtures.CapabilityList)}, change...)...), origin, nil}
+	b := &listHarness{newHarness(t, origin, append([]func(*config.Config){resourceSync, entry(fixtures.CapabilityList)}, change...)...), origin, nil}
 	origin.SetBase(b.server.URL)
 	b.quick()
 	return b
@@ -49,23 +48,23 @@ func entry(path string) func(*config.Config) {
 
 // create adds resources by their names. A Source that carries identifiers calls
 // them urn:name.
-func (b *listBench) create(names ...string) {
+func (b *listHarness) create(names ...string) {
 	b.each(names, func(s *fixtures.Source, n string) { s.Create(fixtures.Resource{Name: n, ID: "urn:" + n}) })
 }
 
-func (b *listBench) update(names ...string) {
+func (b *listHarness) update(names ...string) {
 	b.each(names, func(s *fixtures.Source, n string) { s.Update(fixtures.Resource{Name: n}) })
 }
 
-func (b *listBench) recreate(names ...string) {
+func (b *listHarness) recreate(names ...string) {
 	b.each(names, func(s *fixtures.Source, n string) { s.Recreate(fixtures.Resource{Name: n}) })
 }
 
-func (b *listBench) remove(names ...string) {
+func (b *listHarness) remove(names ...string) {
 	b.each(names, func(s *fixtures.Source, n string) { s.Delete(n) })
 }
 
-func (b *listBench) each(names []string, do func(*fixtures.Source, string)) {
+func (b *listHarness) each(names []string, do func(*fixtures.Source, string)) {
 	for _, n := range names {
 		do(b.origin, n)
 		if b.twin != nil {
@@ -76,7 +75,7 @@ func (b *listBench) each(names []string, do func(*fixtures.Source, string)) {
 
 // contents numbers the contents of each resource: by hash where that is known,
 // and by Modified.
-func (b *listBench) contents() func(*event.Event) string {
+func (b *listHarness) contents() func(*event.Event) string {
 	numbers, names := map[string]int{}, map[string]string{}
 	count := map[string]int{}
 	for _, c := range b.origin.History() {
@@ -109,11 +108,11 @@ func (b *listBench) contents() func(*event.Event) string {
 }
 
 // told returns what the log holds after a position.
-func (b *listBench) told(after event.Seq) []string {
+func (b *listHarness) told(after event.Seq) []string {
 	b.t.Helper()
 	content := b.contents()
 	var out []string
-	for ev, err := range b.house.Log.Events(b.t.Context(), "main", allAfter(after)) {
+	for ev, err := range b.bridge.Log.Events(b.t.Context(), "main", allAfter(after)) {
 		if err != nil {
 			b.t.Fatal(err)
 		}
@@ -124,18 +123,18 @@ func (b *listBench) told(after event.Seq) []string {
 
 // expect harvests once, which must not fail, and compares what was logged, in
 // any order.
-func (b *listBench) expect(what string, want ...string) harvest.Report {
+func (b *listHarness) expect(what string, want ...string) harvest.Report {
 	b.t.Helper()
 	return b.expectOf(what, harvest.Options{}, want...)
 }
 
 // expectFull does the same with --full.
-func (b *listBench) expectFull(what string, want ...string) harvest.Report {
+func (b *listHarness) expectFull(what string, want ...string) harvest.Report {
 	b.t.Helper()
 	return b.expectOf(what, harvest.Options{Full: true}, want...)
 }
 
-func (b *listBench) expectOf(what string, o harvest.Options, want ...string) harvest.Report {
+func (b *listHarness) expectOf(what string, o harvest.Options, want ...string) harvest.Report {
 	b.t.Helper()
 	before := b.last()
 	r, err := b.try(o)
@@ -150,7 +149,7 @@ func (b *listBench) expectOf(what string, o harvest.Options, want ...string) har
 }
 
 // quiet fails when a harvest left something undone or had something to say.
-func (b *listBench) quiet(what string, r harvest.Report) {
+func (b *listHarness) quiet(what string, r harvest.Report) {
 	b.t.Helper()
 	if r.Partial() || r.Problems > 0 {
 		b.t.Errorf("%s: %s", what, said(r))
@@ -170,7 +169,7 @@ func said(r harvest.Report) string {
 // wantSame fails unless the bridge has just what the Source has: in the index of
 // live records, and by applying the events of the log one after another, each of
 // which must change something.
-func (b *listBench) wantSame(what string) {
+func (b *listHarness) wantSame(what string) {
 	b.t.Helper()
 	var want []string
 	for _, c := range b.origin.Live() {
@@ -189,10 +188,10 @@ func (b *listBench) wantSame(what string) {
 
 // replayed applies the log, and tells of events that do not change a record's
 // state (I5).
-func (b *listBench) replayed() (live, wrong []string) {
+func (b *listHarness) replayed() (live, wrong []string) {
 	b.t.Helper()
 	state := map[string]string{}
-	for ev, err := range b.house.Log.Events(b.t.Context(), "main", allAfter(0)) {
+	for ev, err := range b.bridge.Log.Events(b.t.Context(), "main", allAfter(0)) {
 		if err != nil {
 			b.t.Fatal(err)
 		}
@@ -216,7 +215,7 @@ func hashed(ev *event.Event) bool {
 
 // asked returns the documents and contents that were asked for since the last
 // call, with the number of requests and, where one was answered 304, "!".
-func (b *listBench) asked() []string {
+func (b *listHarness) asked() []string {
 	var out []string
 	for path, n := range b.origin.Asked() {
 		s := fmt.Sprintf("%s %d", path, n)
@@ -232,7 +231,7 @@ func (b *listBench) asked() []string {
 
 // apart lets the Source's clock go on, so that no change shares its second with
 // one that was harvested.
-func (b *listBench) apart() {
+func (b *listHarness) apart() {
 	if all := b.origin.History(); len(all) > 0 {
 		next := all[len(all)-1].Stamp.Add(10 * time.Second)
 		b.each([]string{""}, func(s *fixtures.Source, _ string) { s.SetTime(next) })
@@ -241,6 +240,6 @@ func (b *listBench) apart() {
 
 // quickTo is quick for a Source that was typed by this name, so that its address
 // is trusted by no other.
-func (b *listBench) quickTo(host string) {
+func (b *listHarness) quickTo(host string) {
 	b.quick(func(o *fetch.Options) { o.Reach.Allowed = []string{host} })
 }

@@ -15,19 +15,19 @@ import (
 // submitted to.
 func TestSIPPage_WhoHasRejected(t *testing.T) {
 	up := newUpstream(t)
-	h := newSoapHouse(t, "allow_hosts = [\"127.0.0.1\"]\n"+
-		soapSet("told")+
-		soapSet("review", reviewMode)+
-		soapSet("gate", fmt.Sprintf("mode = \"gateway\"\nupstream = %q", up.URL))+
-		soapSet("both", libraryMode)+fmt.Sprintf("[[set.submit]]\nurl = %q\n", up.URL)+
-		soapSet("main"))
+	h := newSIPBridge(t, "allow_hosts = [\"127.0.0.1\"]\n"+
+		sipSet("told")+
+		sipSet("review", reviewMode)+
+		sipSet("gate", fmt.Sprintf("mode = \"gateway\"\nupstream = %q", up.URL))+
+		sipSet("both", libraryMode)+fmt.Sprintf("[[set.submit]]\nurl = %q\n", up.URL)+
+		sipSet("main"))
 	record := sourceOf("1") + recipientAt(h.base+"/sip/main") + recordOf(`<r xmlns="urn:r">x</r>`)
 
 	h.notify("/sip/told", sourceOf("1")+rejectedFor("out of range"))
 	h.notify("/sip/both", sourceOf("1")+rejectedFor("out of range"))
 	h.send("/sip/both", inSOAP(sipDoc("ingest-request", sourceOf("2")+recordOf(`<q xmlns="urn:q"/>`))), 200)
 	h.send("/sip/review", inSOAP(sipDoc("ingest-request", record)), 200)
-	if _, err := h.house.Decide(t.Context(), daemon.Decision{ID: 1, Reason: "no coordinates"}); err != nil {
+	if _, err := h.bridge.Decide(t.Context(), daemon.Decision{ID: 1, Reason: "no coordinates"}); err != nil {
 		t.Fatal(err)
 	}
 	h.send("/sip/gate", inSOAP(sipDoc("ingest-request", record)), 200)

@@ -18,15 +18,15 @@ import (
 	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
-// circle is the full circle: a ResourceSync Source and an Atom-PMH feed are
+// sipCycle is two bridges in a cycle: a ResourceSync Source and an Atom-PMH feed are
 // followed by bridge one, whose set main is submitted to bridge two, a library;
 // what two accepts goes into one's set kept, and is published by two.
-type circle struct {
+type sipCycle struct {
 	t                  *testing.T
 	maps               *fixtures.Source
 	papers             *fixtures.Provider
 	mapsURL, papersURL string
-	one, two           *soapHouse
+	one, two           *sipBridge
 }
 
 // The library wants a name and a title of its records.
@@ -34,11 +34,11 @@ const recordSchema = `<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema"><xs
 <xs:element name="name" type="xs:string"/><xs:element name="title" type="xs:string"/><xs:element name="version" type="xs:int" minOccurs="0"/>
 </xs:sequence></xs:complexType></xs:element></xs:schema>`
 
-const circleFormats = `formats = { "record" = "http://schemas.example/record.xsd", "{http://www.w3.org/1999/02/22-rdf-syntax-ns#}RDF" = "http://schemas.example/rdf.xsd"`
+const sipCycleFormats = `formats = { "record" = "http://schemas.example/record.xsd", "{http://www.w3.org/1999/02/22-rdf-syntax-ns#}RDF" = "http://schemas.example/rdf.xsd"`
 
-func newCircle(t *testing.T) *circle {
+func newSIPCycle(t *testing.T) *sipCycle {
 	testenv.Need(t, "xmllint", "libxml2-utils")
-	c := &circle{t: t, maps: fixtures.NewSource(fixtures.SourceOptions{Carry: true}), papers: fixtures.New(fixtures.Options{PerArchive: 3})}
+	c := &sipCycle{t: t, maps: fixtures.NewSource(fixtures.SourceOptions{Carry: true}), papers: fixtures.New(fixtures.Options{PerArchive: 3})}
 	mapsServer, papersServer := httptest.NewServer(c.maps), httptest.NewServer(c.papers)
 	t.Cleanup(mapsServer.Close)
 	t.Cleanup(papersServer.Close)
@@ -60,9 +60,9 @@ func newCircle(t *testing.T) *circle {
 	if err := os.WriteFile(schema, []byte(recordSchema), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c.two = newSoapHouse(t, "allow_hosts = [\"127.0.0.1\"]\n"+soapSet("main", `mode = "library"`, circleFormats+" }",
+	c.two = newSIPBridge(t, "allow_hosts = [\"127.0.0.1\"]\n"+sipSet("main", `mode = "library"`, sipCycleFormats+" }",
 		fmt.Sprintf(`schemas = { "http://schemas.example/record.xsd" = %q }`, schema)))
-	c.one = newSoapHouse(t, fmt.Sprintf(`
+	c.one = newSIPBridge(t, fmt.Sprintf(`
 [[set]]
 name = "main"
 segment_events = 4
@@ -81,20 +81,20 @@ import_accepted_to = "kept"
 submitter_name = "Ann"
 submitter_email = "ann@one.example"
 %s, "{http://www.w3.org/2005/Atom}entry" = "http://schemas.example/atom.xsd" }
-`, mapsServer.URL+fixtures.CapabilityList, papersServer.URL+fixtures.Subscription, c.two.base+"/sip/main", circleFormats)+soapSet("kept"))
+`, mapsServer.URL+fixtures.CapabilityList, papersServer.URL+fixtures.Subscription, c.two.base+"/sip/main", sipCycleFormats)+sipSet("kept"))
 	return c
 }
 
 // harvest has bridge one look at both Sources.
-func (c *circle) harvest() {
+func (c *sipCycle) harvest() {
 	c.t.Helper()
-	for _, s := range c.one.house.Sources {
+	for _, s := range c.one.bridge.Sources {
 		var err error
 		for range 100 { // serve looks too, and who comes second begins anew
 			if s.Kind == config.KindSIP {
 				break
 			}
-			if _, err = c.one.house.Harvest(c.t.Context(), s, harvest.Options{}); err == nil {
+			if _, err = c.one.bridge.Harvest(c.t.Context(), s, harvest.Options{}); err == nil {
 				break
 			}
 		}
@@ -106,7 +106,7 @@ func (c *circle) harvest() {
 
 // submitted returns the newest submission of each record of set main, once
 // nothing is under way any more.
-func (c *circle) submitted() map[string]event.Submission {
+func (c *sipCycle) submitted() map[string]event.Submission {
 	c.t.Helper()
 	newest := map[string]event.Submission{}
 	var missing string
@@ -117,7 +117,7 @@ func (c *circle) submitted() map[string]event.Submission {
 	}()
 	eventually(c.t, "all is submitted", func() bool {
 		missing = ""
-		all, err := c.one.house.Log.Submissions(context.Background(), event.SubmissionQuery{Set: "main"})
+		all, err := c.one.bridge.Log.Submissions(context.Background(), event.SubmissionQuery{Set: "main"})
 		if err != nil {
 			c.t.Fatal(err)
 		}
@@ -139,7 +139,7 @@ func (c *circle) submitted() map[string]event.Submission {
 }
 
 // called is what the Sources call a record.
-func (c *circle) called(id string) string {
+func (c *sipCycle) called(id string) string {
 	for _, ch := range c.maps.History() {
 		if ch.ID == id {
 			return ch.Name
@@ -156,7 +156,7 @@ func (c *circle) called(id string) string {
 
 // wantStates fails unless just these submissions are the newest of their records:
 // "name state", and what its reason must hold after a colon.
-func (c *circle) wantStates(submitted map[string]event.Submission, want ...string) {
+func (c *sipCycle) wantStates(submitted map[string]event.Submission, want ...string) {
 	c.t.Helper()
 	got := map[string]string{}
 	for id, s := range submitted {
@@ -178,7 +178,7 @@ func (c *circle) wantStates(submitted map[string]event.Submission, want ...strin
 type original struct{ url, body string }
 
 // original returns that of a live record.
-func (c *circle) original(name string) original {
+func (c *sipCycle) original(name string) original {
 	c.t.Helper()
 	url := ""
 	for _, ch := range c.maps.Live() {
@@ -211,9 +211,9 @@ func element(document string) string {
 // published reads what a set publishes: its records by their identifiers, with
 // what each is served as and where its original is. Change Lists and Resource
 // List must agree, and the Change Lists have every event but the rejections.
-func (h *soapHouse) published(set string) map[string]original {
+func (h *sipBridge) published(set string) map[string]original {
 	h.t.Helper()
-	r := &relay{outlet: h.outlet}
+	r := &relay{harness: h.harness}
 	read := func(e *carryingEntry) original {
 		via := linked(e.Links, "via")
 		served := h.get(e.Loc)
@@ -255,9 +255,9 @@ func (h *soapHouse) published(set string) map[string]original {
 // wantPublished fails unless the library lists just the records that it has
 // accepted, and set kept too, each under the one identifier that was assigned to
 // it and in the form that was accepted last. The names are the Sources'.
-func (c *circle) wantPublished(accepted map[string]original) {
+func (c *sipCycle) wantPublished(accepted map[string]original) {
 	c.t.Helper()
-	all, err := c.one.house.Log.Submissions(context.Background(), event.SubmissionQuery{Set: "main", States: []event.State{event.StateAccepted}})
+	all, err := c.one.bridge.Log.Submissions(context.Background(), event.SubmissionQuery{Set: "main", States: []event.State{event.StateAccepted}})
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -288,7 +288,7 @@ func (c *circle) wantPublished(accepted map[string]original) {
 
 // rejections are the rejected events of set main, by what the Source calls the
 // record; the library tells the same of each.
-func (c *circle) rejections() []string {
+func (c *sipCycle) rejections() []string {
 	c.t.Helper()
 	var here, there []string
 	for _, ev := range c.one.logged(allAfter(0)) {
@@ -314,7 +314,7 @@ func (c *circle) rejections() []string {
 // back as what it has accepted.
 func TestSIPCircle(t *testing.T) {
 	testenv.Heavy(t)
-	c := newCircle(t)
+	c := newSIPCycle(t)
 	c.harvest()
 	c.wantStates(c.submitted(), "map-0 accepted", "map-1 accepted", "map-2 accepted", "map-3 accepted",
 		"paper-0 accepted", "paper-1 accepted", "paper-2 accepted", "paper-3 accepted", "both accepted",
@@ -372,7 +372,7 @@ func TestSIPCircle(t *testing.T) {
 
 // third has a third bridge harvest the library, and compares the two, now and when
 // it is called.
-func (c *circle) third() (again func()) {
+func (c *sipCycle) third() (again func()) {
 	c.t.Helper()
 	third := newRelay(c.t)
 	third.run(pool{sources: []string{"resourcesync:" + c.two.setURL("capabilitylist.xml")}})
@@ -385,7 +385,7 @@ func (c *circle) third() (again func()) {
 				want[id] = original{c.two.setURL("records/" + event.Key(id)), o.body}
 			}
 		}
-		got := (&soapHouse{outlet: third.outlet}).published("main")
+		got := (&sipBridge{harness: third.harness}).published("main")
 		if !maps.Equal(got, want) {
 			c.t.Errorf("the third bridge has\n%q, want\n%q", got, want)
 		}
@@ -395,7 +395,7 @@ func (c *circle) third() (again func()) {
 }
 
 // restarted ends both bridges and starts them again; nothing is submitted twice.
-func (c *circle) restarted() {
+func (c *sipCycle) restarted() {
 	c.t.Helper()
 	before := []string{c.one.state(), c.two.state()}
 	c.one.restart(nil)

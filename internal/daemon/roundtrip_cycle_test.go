@@ -15,19 +15,19 @@ import (
 	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
-// ring is three bridges, each of which harvests the one before.
-type ring struct {
+// cycle is three bridges, each of which harvests the one before.
+type cycle struct {
 	rt     *rapid.T
 	origin *atomOrigin
 	row    []*relay
 	pools  []pool
 }
 
-// newRing draws a ring: which of the bridges harvest the origin too, whether that
+// newCycle draws a cycle: which of the bridges harvest the origin too, whether that
 // or the other bridge speaks first, which protocol each two speak, and what each
 // does with contents.
-func newRing(t *testing.T, rt *rapid.T) *ring {
-	g := &ring{rt: rt, origin: newAtomOrigin(t, fixtures.Options{PerArchive: 4}), row: []*relay{newRelay(t), newRelay(t), newRelay(t)}}
+func newCycle(t *testing.T, rt *rapid.T) *cycle {
+	g := &cycle{rt: rt, origin: newAtomOrigin(t, fixtures.Options{PerArchive: 4}), row: []*relay{newRelay(t), newRelay(t), newRelay(t)}}
 	for i := range g.row {
 		before := g.row[(i+2)%3]
 		sources := []string{rapid.SampledFrom([]string{before.lists(), before.lists(), before.archived()}).Draw(rt, "protocol")}
@@ -40,8 +40,8 @@ func newRing(t *testing.T, rt *rapid.T) *ring {
 	return g
 }
 
-// start runs the bridges, in any order; open leaves out what closes the ring.
-func (g *ring) start(open bool) {
+// start runs the bridges, in any order; open leaves out what closes the cycle.
+func (g *cycle) start(open bool) {
 	for _, i := range rapid.Permutation([]int{0, 1, 2}).Draw(g.rt, "joins") {
 		p := g.pools[i]
 		if open && i == 0 {
@@ -51,7 +51,7 @@ func (g *ring) start(open bool) {
 	}
 }
 
-func (g *ring) end() {
+func (g *cycle) end() {
 	for _, r := range g.row {
 		r.end()
 	}
@@ -59,12 +59,12 @@ func (g *ring) end() {
 
 // some harvests this one and that, while what a bridge sends others to may have
 // gone at the origin already.
-func (g *ring) some() {
+func (g *cycle) some() {
 	g.rt.Helper()
 	for range rapid.IntRange(0, 5).Draw(g.rt, "harvests") {
 		r := g.row[rapid.IntRange(0, 2).Draw(g.rt, "bridge")]
-		s := r.house.Sources[rapid.IntRange(0, len(r.house.Sources)-1).Draw(g.rt, "source")]
-		if _, err := r.house.Harvest(r.t.Context(), s, harvest.Options{Full: rapid.IntRange(0, 4).Draw(g.rt, "full") == 0}); err != nil {
+		s := r.bridge.Sources[rapid.IntRange(0, len(r.bridge.Sources)-1).Draw(g.rt, "source")]
+		if _, err := r.bridge.Harvest(r.t.Context(), s, harvest.Options{Full: rapid.IntRange(0, 4).Draw(g.rt, "full") == 0}); err != nil {
 			g.rt.Fatalf("%s: %v", s.URL, err)
 		}
 	}
@@ -72,9 +72,9 @@ func (g *ring) some() {
 
 // settle harvests everything, each time in another order, until there is nothing
 // new. News takes as many rounds as there are bridges, in the worst order, and
-// one more shows that it is over. As many go by first in a ring of new bridges, until
+// one more shows that it is over. As many go by first in a cycle of new bridges, until
 // it is known that they wait for each other (D143).
-func (g *ring) settle() {
+func (g *cycle) settle() {
 	g.rt.Helper()
 	const rounds = 3 + 3 + 1
 	for round := 1; ; round++ {
@@ -82,8 +82,8 @@ func (g *ring) settle() {
 		var events int64
 		for _, i := range rapid.Permutation([]int{0, 1, 2}).Draw(g.rt, "order") {
 			r := g.row[i]
-			for _, s := range r.house.Sources {
-				report, err := r.house.Harvest(r.t.Context(), s, harvest.Options{AllPending: true})
+			for _, s := range r.bridge.Sources {
+				report, err := r.bridge.Harvest(r.t.Context(), s, harvest.Options{AllPending: true})
 				if err != nil {
 					g.rt.Fatalf("%s: %v", s.URL, err)
 				}
@@ -93,7 +93,7 @@ func (g *ring) settle() {
 		}
 		switch {
 		case events > 0 && round == rounds:
-			g.rt.Fatalf("round %d in the ring still adds %d events: %+v", round, events, reports)
+			g.rt.Fatalf("round %d in the cycle still adds %d events: %+v", round, events, reports)
 		case events > 0:
 			continue
 		}
@@ -112,7 +112,7 @@ func (g *ring) settle() {
 
 // wantOrigin fails unless each bridge has just what the origin has, with the
 // origin's own as the original.
-func (g *ring) wantOrigin() {
+func (g *cycle) wantOrigin() {
 	g.rt.Helper()
 	want := g.origin.history(true, "")
 	for _, r := range g.row {
@@ -134,7 +134,7 @@ func (g *ring) wantOrigin() {
 	}
 }
 
-// A ring of bridges adds nothing: whatever its shape, whoever joins first and in
+// A cycle of bridges adds nothing: whatever its shape, whoever joins first and in
 // whatever order they harvest, each has what the origin has, and there is an end
 // to the events. What is deleted at the origin disappears everywhere, and what
 // comes back there comes back. Originals move, too.
@@ -143,11 +143,11 @@ func TestRingsAddNothing(t *testing.T) {
 	testenv.Heavy(t)
 	testenv.Checks(t, 8)
 	rapid.Check(t, func(rt *rapid.T) {
-		g := newRing(t, rt)
+		g := newCycle(t, rt)
 		defer g.end()
 		late := rapid.Bool().Draw(rt, "closed late")
 		g.start(late)
-		s := newSaga(rt, g.origin)
+		s := newRandomOrigin(rt, g.origin)
 		for round := range rapid.IntRange(2, 3).Draw(rt, "rounds") {
 			for range rapid.IntRange(1, 4).Draw(rt, "batches") {
 				for range rapid.IntRange(0, 4).Draw(rt, "changes") {
@@ -164,7 +164,7 @@ func TestRingsAddNothing(t *testing.T) {
 	})
 }
 
-// A ring in which one bridge keeps what comes round as a set of its own, and
+// A cycle in which one bridge keeps what comes round as a set of its own, and
 // passes that on beside the set that it comes from: the round is made once.
 func TestRingOfSets(t *testing.T) {
 	o := newAtomOrigin(t, fixtures.Options{})
@@ -190,7 +190,7 @@ func TestRingOfSets(t *testing.T) {
 			}
 		}
 		var got []string
-		for ev, err := range a.house.Log.Events(t.Context(), "around", allAfter(0)) {
+		for ev, err := range a.bridge.Log.Events(t.Context(), "around", allAfter(0)) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -215,7 +215,7 @@ func TestRingOfSets(t *testing.T) {
 func passAround(t *testing.T, row []*relay) (events int64) {
 	t.Helper()
 	for _, r := range row {
-		for _, s := range r.house.Sources {
+		for _, s := range r.bridge.Sources {
 			report := r.take(t, s, harvest.Options{})
 			events += report.Events()
 		}
@@ -269,11 +269,11 @@ func TestOriginJoinsAfterTheBridge(t *testing.T) {
 			from, origin = []string{a.lists(), o.source()}, 1
 		}
 		b.again(pool{sources: from})
-		b.take(t, b.house.Sources[origin], harvest.Options{})
+		b.take(t, b.bridge.Sources[origin], harvest.Options{})
 		o.Delete("a")
-		b.take(t, b.house.Sources[origin], harvest.Options{})
+		b.take(t, b.bridge.Sources[origin], harvest.Options{})
 		b.want("deleted at the origin", b.titles())
-		b.take(t, b.house.Sources[1-origin], harvest.Options{Full: true})
+		b.take(t, b.bridge.Sources[1-origin], harvest.Options{Full: true})
 		b.want("still at the bridge", b.titles())
 	}
 }
@@ -292,7 +292,7 @@ func TestRingAroundALocalFile(t *testing.T) {
 		if err := p.WriteFiles(folder); err != nil {
 			t.Fatal(err)
 		}
-		if a.house == nil {
+		if a.bridge == nil {
 			a.run(pool{sources: []string{c.lists(), "atompmh:" + folder + fixtures.Subscription}})
 			b.run(pool{sources: []string{a.lists()}})
 			c.run(pool{sources: []string{b.archived()}})
@@ -312,7 +312,7 @@ func TestRingAroundALocalFile(t *testing.T) {
 			t.Errorf("the original of %s is %s, want it at the first bridge", e.Record, e.Via.Href)
 		}
 	}
-	if report := a.take(t, a.house.Sources[0], harvest.Options{Full: true}); report.Entries == 0 || report.Skipped != report.Entries {
+	if report := a.take(t, a.bridge.Sources[0], harvest.Options{Full: true}); report.Entries == 0 || report.Skipped != report.Entries {
 		t.Errorf("%d of %d entries are known to be its own: %+v", report.Skipped, report.Entries, report)
 	}
 	p.Delete("a")

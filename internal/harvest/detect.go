@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"html"
 	"io"
+	"net/url"
 	"regexp"
 	"strings"
 
@@ -111,20 +113,17 @@ func (src *Source) sniff(a *follow.Answer) (kind, what string, err error) {
 	}
 	var root bytes.Buffer
 	limits := strictxml.Limits{Document: src.Limits.List, Text: src.Limits.Text, Depth: src.Limits.Depth, Attributes: src.Limits.Attributes}
-	s := strictxml.New(io.TeeReader(in, &root), strictxml.Options{URL: a.URL, ContentType: a.Header.Get("Content-Type"), WebCharsets: true, Limits: limits})
+	s := strictxml.New(io.TeeReader(in, &root), strictxml.Options{URL: a.URL, ContentType: a.Header.Get("Content-Type"), Lenient: true, Limits: limits})
 	if err := s.Next(); err != nil {
-		if kind := kindOfRoot(text); kind != "" { // what the readers forgive is forgiven here too
-			return kind, "", nil
-		}
 		return "", err.Error(), nil
 	}
-	switch {
-	case s.Local == "urlset", s.Local == "sitemapindex":
+	switch name := strings.ToLower(s.Local); {
+	case name == "urlset", name == "sitemapindex":
 		return ResourceSync, "", nil
 	case s.Space == atompmh.Namespace && s.Local == "feed":
 		a.Body = io.MultiReader(&root, in)
 		return sniffAtom(a), "", nil
-	case s.Local == "feed", s.Local == "rss", s.Local == "RDF":
+	case name == "feed", name == "rss", name == "rdf":
 		return Feed, "", nil
 	}
 	return "", a.URL + ": " + s.What(), nil
@@ -136,24 +135,6 @@ func advice(feeds []string) string {
 		return ""
 	}
 	return " that names the feeds " + strings.Join(feeds, ", ") + ": take one of them as the Source's URL"
-}
-
-// rootName finds the root element of a document that a strict parser refuses.
-var rootName = regexp.MustCompile(`(?is)^(?:\s|<\?.*?\?>|<!--.*?-->|<!doctype[^>]*>)*<(?:[\w.-]+:)?([\w.-]+)`)
-
-// kindOfRoot returns the kind of a document by its root's local name alone.
-func kindOfRoot(head []byte) string {
-	m := rootName.FindSubmatch(head)
-	if m == nil {
-		return ""
-	}
-	switch strings.ToLower(string(m[1])) {
-	case "urlset", "sitemapindex":
-		return ResourceSync
-	case "feed", "rss", "rdf":
-		return Feed
-	}
-	return ""
 }
 
 // sniffAtom tells an Atom-PMH feed from an ordinary one. The former has entries
@@ -183,4 +164,41 @@ func sniffAtom(a *follow.Answer) string {
 		entries++
 	}
 	return Feed
+}
+
+var (
+	isPage     = regexp.MustCompile(`(?is)^(?:<\?xml.*?\?>|<!--.*?-->|\s)*<(?:!doctype\s+html|html)\b`)
+	pageLink   = regexp.MustCompile(`(?is)<link\s[^<>]*>`)
+	pageAttr   = regexp.MustCompile(`(?is)\s(rel|type|href)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))`)
+	pageIsFeed = regexp.MustCompile(`(?i)^application/(?:rss|atom|rdf|feed)\+(?:xml|json)$|^application/json$`)
+)
+
+// page returns an error that says which feeds an HTML page names.
+func (g *feedReader) page(doc []byte) error {
+	feeds := pageFeeds(doc, g.url)
+	if len(feeds) == 0 {
+		return g.documentError(1, 1, "an HTML page, not a feed, and it names no feed: look at the address")
+	}
+	return g.documentError(1, 1, "an HTML page, not a feed; it names %s: take that as the Source's URL", strings.Join(feeds, ", "))
+}
+
+// pageBytes is how much of a page is read.
+const pageBytes = 1 << 20
+
+// pageFeeds returns the first feeds that an HTML page names.
+func pageFeeds(doc []byte, at string) (feeds []string) {
+	base, _ := url.Parse(at) // without one relative links stay so
+	for _, tag := range pageLink.FindAll(doc[:min(len(doc), pageBytes)], 100) {
+		attrs := map[string]string{}
+		for _, a := range pageAttr.FindAllStringSubmatch(string(tag), -1) {
+			attrs[strings.ToLower(a[1])] = html.UnescapeString(a[2] + a[3] + a[4])
+		}
+		if !strings.Contains(strings.ToLower(attrs["rel"]), "alternate") || !pageIsFeed.MatchString(strings.TrimSpace(attrs["type"])) {
+			continue
+		}
+		if href, err := strictxml.Resolve(base, attrs["href"]); err == nil && len(feeds) < 5 {
+			feeds = append(feeds, strictxml.Clip(href))
+		}
+	}
+	return feeds
 }

@@ -12,8 +12,6 @@ import (
 	"net/http"
 	"slices"
 
-	"github.com/mmcdole/gofeed"
-
 	"github.com/pmh-bridge/bridge/atompmh"
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/fetch"
@@ -177,9 +175,8 @@ func (w *feedWalk) get(ctx context.Context, url string, v follow.Validators) (*f
 
 // newFeedReader returns a reader for one document.
 func (r *run) newFeedReader(url, contentType string) *feedReader {
-	l, parser := r.src.Limits, gofeed.NewParser()
-	parser.RSSTranslator = &gofeed.DefaultRSSTranslator{DisableContentImageScan: true}
-	return &feedReader{url: url, contentType: contentType, report: r.problem, parse: parser.Parse,
+	l := r.src.Limits
+	return &feedReader{url: url, contentType: contentType, report: r.problem,
 		limits: strictxml.Limits{Document: l.Document, Text: l.Text, Depth: l.Depth, Attributes: l.Attributes}}
 }
 
@@ -219,8 +216,8 @@ func (r *run) newFeedPage(doc *feedDocument, answer *follow.Answer) *feedPage {
 
 func (p *feedPage) origin() event.Document {
 	d := p.doc
-	return event.Document{URL: p.answer.URL, FeedID: d.id, FeedTitle: d.title, FeedUpdated: d.updated,
-		Feed: translate.FeedOf(&atompmh.Feed{Metadata: d.metadata.Metadata, Links: d.links})}
+	return event.Document{URL: p.answer.URL, FeedID: d.ID, FeedTitle: d.Title, FeedUpdated: stampOrUnknown(d.Updated),
+		Feed: translate.FeedOf(&atompmh.Feed{Metadata: d.Metadata, Links: d.Links})}
 }
 
 // next translates an item. One that cannot be taken goes to quarantine; its record, if

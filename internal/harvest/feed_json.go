@@ -13,14 +13,61 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/mmcdole/gofeed"
-
 	"github.com/pmh-bridge/bridge/atompmh"
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/strictxml"
 )
 
-// json reads a JSON Feed, version 1 or 1.1.
+// jsonFeed has the members of JSON Feed, version 1 or 1.1, but for its items.
+type jsonFeed struct {
+	Title       string `json:"title"`
+	FeedURL     string `json:"feed_url"`
+	HomePageURL string `json:"home_page_url"`
+	NextURL     string `json:"next_url"`
+	Expired     bool   `json:"expired"`
+	jsonMetadata
+}
+
+// jsonItem has the members of an item that must have the right type.
+type jsonItem struct {
+	ID            json.RawMessage `json:"id"`
+	URL           string          `json:"url"`
+	ExternalURL   string          `json:"external_url"`
+	Title         string          `json:"title"`
+	DatePublished string          `json:"date_published"`
+	DateModified  string          `json:"date_modified"`
+	Attachments   []struct {
+		URL         string          `json:"url"`
+		MimeType    string          `json:"mime_type"`
+		SizeInBytes json.RawMessage `json:"size_in_bytes"`
+	} `json:"attachments"`
+}
+
+// jsonMetadata is what a feed and its items have in common.
+type jsonMetadata struct {
+	Authors  []jsonPerson `json:"authors"`
+	Author   jsonPerson   `json:"author"` // version 1
+	Tags     []string     `json:"tags"`
+	Language string       `json:"language"`
+}
+
+type jsonPerson struct {
+	Name string `json:"name"`
+	URL  string `json:"url"`
+}
+
+// feedJSON reads a JSON Feed.
+type feedJSON struct {
+	*feedReader
+	body   []byte
+	dec    *json.Decoder
+	base   *url.URL
+	listed bool // there was an array of items
+
+	at, line, lineStart int // up to where lines were counted
+}
+
+// json reads a JSON Feed.
 func (g *feedReader) json(body []byte) error {
 	body = bytes.TrimPrefix(body, []byte(byteOrderMark))
 	if !utf8.Valid(body) {
@@ -35,23 +82,22 @@ func (g *feedReader) json(body []byte) error {
 	var syntax *json.SyntaxError
 	var fault *strictxml.DocumentError
 	switch {
+	case err == nil && !x.listed:
+		return g.documentError(1, 1, "JSON, but not a JSON Feed: it has no array items")
+	case err == nil:
+		x.head()
+		return nil
 	case errors.As(err, &fault):
 		return fault
-	case err == nil:
 	case errors.As(err, &syntax):
 		line, column := placeIn(body, min(int(syntax.Offset), len(body)))
 		return g.documentError(line, column, "broken JSON: %s", err)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		line, column := placeIn(body, len(body))
 		return g.documentError(line, column, "the document is cut off")
-	default:
-		line, column := placeIn(body, int(x.dec.InputOffset()))
-		return g.documentError(line, column, "%s", err)
 	}
-	if !x.listed {
-		return g.documentError(1, 1, "JSON, but not a JSON Feed: it has no array items")
-	}
-	return nil
+	line, column := placeIn(body, int(x.dec.InputOffset()))
+	return g.documentError(line, column, "%s", err)
 }
 
 // checkJSONCaps checks the caps on depth and on the length of one text, before anything
@@ -86,17 +132,6 @@ func (g *feedReader) checkJSONCaps(body []byte) error {
 	return nil
 }
 
-// feedJSON reads the members of a JSON Feed.
-type feedJSON struct {
-	*feedReader
-	body   []byte
-	dec    *json.Decoder
-	base   *url.URL
-	listed bool // there was an array of items
-
-	at, line, lineStart int // up to where lines were counted
-}
-
 // place returns line and column of an offset, which must not be before that of the last
 // call.
 func (x *feedJSON) place(offset int) (line, column int) {
@@ -109,6 +144,7 @@ func (x *feedJSON) place(offset int) (line, column int) {
 	return x.line + 1, offset - x.lineStart + 1
 }
 
+// members reads the items, and passes over what describes the feed.
 func (x *feedJSON) members() error {
 	tok, err := x.dec.Token()
 	if err != nil {
@@ -125,7 +161,8 @@ func (x *feedJSON) members() error {
 		if name == "items" {
 			err = x.items()
 		} else {
-			err = x.member(name)
+			var other json.RawMessage
+			err = x.dec.Decode(&other)
 		}
 		if err != nil {
 			return err
@@ -143,41 +180,23 @@ func (x *feedJSON) members() error {
 	return nil
 }
 
-// member reads a member that describes the feed.
-func (x *feedJSON) member(name json.Token) error {
-	var raw json.RawMessage
-	if err := x.dec.Decode(&raw); err != nil {
-		return err
-	}
-	var text string
-	if json.Unmarshal(raw, &text) != nil {
-		text = "" // has another type
-	}
-	switch name {
-	case "title":
-		x.doc.title = plainTitle(text, false)
-	case "feed_url":
-		x.doc.id = text
-		x.headLink("self", text)
-	case "home_page_url":
-		x.headLink("alternate", text)
-	case "next_url":
-		if to, err := strictxml.Resolve(x.base, text); err == nil && text != "" && x.reachable(to) {
-			x.doc.older = to
+// head reads what describes the feed. What has another type than it should is left out.
+func (x *feedJSON) head() {
+	var head jsonFeed
+	_ = json.Unmarshal(x.body, &head) // goes on behind a wrong type
+	d := &x.doc
+	d.Title, d.ID, d.ended = plainText(head.Title, false), head.FeedURL, head.Expired
+	for _, l := range []struct{ rel, ref string }{{"alternate", head.HomePageURL}, {"self", head.FeedURL}, {"next", head.NextURL}} {
+		to, err := strictxml.Resolve(x.base, l.ref)
+		switch {
+		case err != nil || l.ref == "" || !x.reachable(to):
+		case l.rel == "next":
+			d.older = to
+		default:
+			d.Links = append(d.Links, atompmh.Link{Rel: l.rel, Href: to, Length: atompmh.NoLength})
 		}
-	case "expired":
-		x.doc.ended = x.doc.ended || string(raw) == "true"
-	case "author", "authors", "language":
-		x.metadata(&x.doc.metadata, fmt.Appendf(nil, "{%q:%s}", name, raw))
 	}
-	return nil
-}
-
-// headLink takes a link of the feed itself.
-func (x *feedJSON) headLink(rel, ref string) {
-	if to, err := strictxml.Resolve(x.base, ref); err == nil && ref != "" && x.reachable(to) {
-		x.doc.links = append(x.doc.links, atompmh.Link{Rel: rel, Href: to, Length: atompmh.NoLength})
-	}
+	x.metadata(&d.Metadata, &d.language, head.jsonMetadata)
 }
 
 func (x *feedJSON) items() error {
@@ -207,53 +226,67 @@ func (x *feedJSON) item(raw []byte, offset int) feedItem {
 	it := feedItem{content: sha256.Sum256(raw), input: slices.Concat([]byte(`{"version":"https://jsonfeed.org/version/1.1","items":[`), raw, []byte(`]}`))}
 	line, column := x.place(offset)
 	it.entry.Line, it.entry.Column = line, column
-	id, err := jsonID(raw)
-	if err != nil {
-		it.reject(ruleFeedID, "%s", err)
+	var item jsonItem
+	err := json.Unmarshal(raw, &item)
+	id, bad := jsonID(raw, item.ID)
+	var wrong *json.UnmarshalTypeError
+	switch {
+	case bad != nil:
+		it.reject(ruleFeedID, "%s", bad)
 		return it
-	}
-	said, err := x.runGofeed(it.input)
-	if err != nil {
+	case errors.As(err, &wrong):
 		it.entry.ID = id
-		it.reject(ruleFeedItem, "%s", err)
+		it.reject(ruleFeedItem, "its %q is a %s; want a %s", wrong.Field[strings.LastIndexByte(wrong.Field, '.')+1:], wrong.Value, wrong.Type)
 		return it
 	}
-	it.entry.Title = plainTitle(said.Title, false)
-	it.entry.Updated = x.date(said, line, column).Time()
-	x.metadata(&it.metadata, raw)
-	x.links(&it, said)
-	it.identify(id, id)
-	return it
-}
-
-// links takes url, else external_url, and the attachments.
-func (x *feedJSON) links(it *feedItem, said *gofeed.Item) {
+	it.entry.Title = plainText(item.Title, false)
+	it.entry.Updated = x.date(line, column, item.DateModified, item.DatePublished)
+	var said jsonMetadata
+	_ = json.Unmarshal(raw, &said) // goes on behind a wrong type
+	x.metadata(&it.entry.Metadata, &it.language, said)
 	resolve := func(ref string) (href string, ok bool) {
 		href, err := strictxml.Resolve(x.base, ref)
-		return x.checkLink(href, err, ref, it.entry.Line, it.entry.Column)
+		return x.checkLink(href, err, ref, line, column)
 	}
-	for _, ref := range said.Links {
+	for _, ref := range []string{item.URL, item.ExternalURL} {
+		if ref == "" {
+			continue
+		}
 		if href, ok := resolve(ref); ok && len(it.entry.Links) == 0 {
 			it.entry.Links = append(it.entry.Links, alternate(href, ""))
 		}
 	}
-	for _, e := range said.Enclosures {
-		if href, ok := resolve(e.URL); ok {
-			it.enclosures = append(it.enclosures, event.Link{Rel: "enclosure", Href: href, Type: strings.TrimSpace(e.Type), Length: lengthOf(e.Length)})
+	for _, a := range item.Attachments {
+		if href, ok := resolve(a.URL); ok {
+			it.enclosures = append(it.enclosures, event.Link{Rel: "enclosure", Href: href, Type: strings.TrimSpace(a.MimeType), Length: lengthOf(strings.Trim(string(a.SizeInBytes), `"`))})
 		}
 	}
+	it.identify(id, id)
+	return it
+}
+
+// metadata takes what a feed or an item says of itself.
+func (x *feedJSON) metadata(m *atompmh.Metadata, language *string, said jsonMetadata) {
+	for _, p := range append(said.Authors, said.Author) {
+		person := atompmh.Person{Name: plainText(p.Name, false)}
+		if uri, err := strictxml.Resolve(x.base, p.URL); err == nil && p.URL != "" {
+			person.URI = uri
+		}
+		addPerson(&m.Authors, person)
+	}
+	for _, tag := range said.Tags {
+		addCategory(&m.Categories, atompmh.Category{Term: plainText(tag, false)})
+	}
+	*language = strictxml.Trim(said.Language)
 }
 
 // jsonID reads the id of an item byte for byte. Numbers are the text they are
 // written in.
-func jsonID(raw []byte) (string, error) {
-	var item struct {
-		ID json.RawMessage `json:"id"`
-	}
-	if err := json.Unmarshal(raw, &item); err != nil || raw[0] != '{' {
+func jsonID(item, id json.RawMessage) (string, error) {
+	if item[0] != '{' {
 		return "", errors.New("the item is no object")
 	}
-	literal := string(item.ID)
+	literal := string(id)
 	if !strings.HasPrefix(literal, `"`) {
 		if literal == "null" {
 			return "", nil
@@ -263,13 +296,13 @@ func jsonID(raw []byte) (string, error) {
 		}
 		return literal, nil
 	}
-	var id string
-	if err := json.Unmarshal(item.ID, &id); err != nil {
+	var text string
+	if err := json.Unmarshal(id, &text); err != nil {
 		return "", err
 	}
 	// A lone surrogate is read as U+FFFD, which makes one identifier of two.
-	if strings.Count(id, "\uFFFD") != strings.Count(literal, "\uFFFD")+strings.Count(strings.ToLower(literal), `\ufffd`) {
+	if strings.Count(text, "\uFFFD") != strings.Count(literal, "\uFFFD")+strings.Count(strings.ToLower(literal), `\ufffd`) {
 		return "", errors.New("the item's id holds half of a character (a lone surrogate)")
 	}
-	return id, nil
+	return text, nil
 }

@@ -2,20 +2,21 @@ package harvest
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"errors"
-	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
+	"time"
 
 	"github.com/pmh-bridge/bridge/atompmh"
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/strictxml"
 )
 
-// The namespaces of the formats. RSS 0.91 to 2.0 has none.
+// The namespaces of the formats. RSS 0.91 to 2.0 has none. Of podcasts only the author
+// is read.
 const (
 	atom03     = "http://purl.org/atom/ns#"
 	rss10      = "http://purl.org/rss/1.0/"
@@ -23,31 +24,51 @@ const (
 	rss09      = "http://my.netscape.com/rdf/simple/0.9/"
 	rdfSyntax  = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
 	dublinCore = "http://purl.org/dc/elements/1.1/"
+	openSearch = "http://a9.com/-/spec/opensearch/1.1/"
+	itunes     = "http://www.itunes.com/dtds/podcast-1.0.dtd"
 )
 
 // feedXML splits a feed in XML into its items.
 type feedXML struct {
 	*feedReader
 	scan     *strictxml.Scanner
+	atom     bool   // its family: Atom, else RSS
 	space    string // of the root
 	prologue []byte
 	epilogue string
-	framed   int64 // how many bytes of prologue whole has given
-	elements []feedElement
+	framed   int64  // how many bytes of prologue asDocument has given
+	plain    []byte // used again by text
+}
+
+// feedTexts has the titles and the dates of a feed or an item, by the names of their
+// elements. Of several with one name the first counts.
+type feedTexts map[string]atompmh.Text
+
+// titleOf returns the title, and its language.
+func (t feedTexts) titleOf() (title, language string) {
+	for _, name := range []string{"title", "dc:title", "atom:title"} {
+		if text := t[name]; text.Value != "" {
+			return text.Value, text.Language
+		}
+	}
+	return "", ""
 }
 
 // xml reads a feed in XML.
 func (g *feedReader) xml(doc []byte) error {
 	x := &feedXML{feedReader: g}
 	x.scan = strictxml.New(bytes.NewReader(doc), strictxml.Options{
-		URL: g.url, ContentType: g.contentType, WebCharsets: true, Limits: g.limits, Want: "a feed",
+		URL: g.url, ContentType: g.contentType, Lenient: true, Limits: g.limits, Want: "a feed",
+		Prefixes:   map[string]string{"dc": dublinCore, "atom": atompmh.Namespace, "rdf": rdfSyntax, "rss": rss10, "opensearch": openSearch, "openSearch": openSearch},
 		Namespaces: []string{atompmh.Namespace, atom03, rss10, dublinCore, atompmh.HistoryNamespace, atompmh.TombstonesNamespace, itunes},
 		Report: func(n strictxml.Notice) {
-			rule := ruleFeedBase
-			if n.About == strictxml.AboutCharset {
-				rule = ruleFeedCharset
+			rule := map[strictxml.About]string{strictxml.AboutCharset: ruleFeedCharset, strictxml.AboutBase: ruleFeedBase,
+				strictxml.AboutMarkup: ruleFeedXML, strictxml.AboutPrefix: ruleFeedNamespace}[n.About]
+			text := strictxml.Clip(n.Found)
+			if n.Expected != "" {
+				text += "; want " + n.Expected
 			}
-			g.problem(rule, n.Line, n.Column, "%s; want %s", strictxml.Clip(n.Found), n.Expected)
+			g.problem(rule, n.Line, n.Column, "%s", text)
 		},
 	})
 	if err := x.root(); err != nil {
@@ -56,17 +77,7 @@ func (g *feedReader) xml(doc []byte) error {
 	if err := x.children(); err != nil {
 		return err
 	}
-	if err := x.afterRoot(); err != nil {
-		return err
-	}
-	said, err := g.parseElements(x.elements)
-	if err != nil {
-		g.problem(ruleFeedItem, 1, 1, "the feed's own title and date are left out: %s", err)
-		return nil
-	}
-	g.doc.title, g.doc.metadata.Language = g.title(said, x.elements)
-	g.doc.updated = g.date(said, 1, 1)
-	return nil
+	return x.afterRoot()
 }
 
 // root reads the root's start tag.
@@ -94,16 +105,17 @@ func (x *feedXML) root() error {
 
 // children reads the elements of the root, and of RSS's channels, up to the root's end.
 func (x *feedXML) children() error {
-	s := x.scan
+	s, texts := x.scan, feedTexts{}
 	for {
 		s.Keep(-1)
 		if err := s.Next(); err != nil {
 			return err
 		}
-		switch {
-		case s.Kind == strictxml.EndTag && s.Depth() == 0:
+		if s.Kind == strictxml.EndTag && s.Depth() == 0 {
+			x.setTexts(&x.doc.feedHead, texts, 1, 1)
 			return nil
-		case s.Kind != strictxml.StartTag:
+		}
+		if s.Kind != strictxml.StartTag {
 			continue
 		}
 		var err error
@@ -120,12 +132,8 @@ func (x *feedXML) children() error {
 		case x.atom && name == "entry", !x.atom && name == "item":
 			err = x.item() // whatever namespace it has been given by mistake
 		case !x.atom && name == "channel" && s.Depth() == 2:
-		case name == "link":
-			err = x.headLink()
-		case x.isExtension():
-			err = x.headMetadata(name)
 		default:
-			err = x.headElement(name)
+			err = x.head(&x.doc.feedHead, texts, x.space, name)
 		}
 		if err != nil {
 			return err
@@ -133,58 +141,91 @@ func (x *feedXML) children() error {
 	}
 }
 
-// isExtension reports whether the current element belongs to an extension.
-func (x *feedXML) isExtension() bool {
-	switch x.scan.Space {
-	case dublinCore, itunes, atompmh.HistoryNamespace, atompmh.TombstonesNamespace:
-		return true
-	case atompmh.Namespace, atom03:
-		return !x.atom && x.scan.Space != x.space
-	}
-	return false
-}
-
-// headLink reads a link of the feed itself, whatever the format: the relations
-// of RFC 5005 may stand in RSS too.
-func (x *feedXML) headLink() error {
+// head reads an element that describes a feed: the document's, or that of an atom:source.
+// space is the namespace of the element around it.
+func (x *feedXML) head(h *feedHead, texts feedTexts, space, name string) error {
 	s := x.scan
-	rel, _ := s.Attr("", "rel")
-	archive := relation(rel) == "prev-archive"
-	if archive && x.atom {
-		x.doc.protocol = true
+	extension := false
+	switch s.Space {
+	case dublinCore, itunes, atompmh.HistoryNamespace, atompmh.TombstonesNamespace:
+		extension = true
+	case atompmh.Namespace, atom03:
+		extension = !x.atom && s.Space != space
 	}
-	if archive || relation(rel) == "next" && x.doc.older == "" {
-		if href, _ := s.Attr("", "href"); href != "" {
-			if to, err := s.Resolve(s.Base(), href); err == nil && x.reachable(to) {
-				x.doc.older = to
-			}
-		}
+	switch text := textName(name); {
+	case name == "link":
+		return x.headLink(h)
+	case extension:
+	case name == "id" && h.ID == "":
+		id, _, err := s.Characters()
+		h.ID = string(id)
+		return err
+	case text == "title", text == "updated", text == "published":
+		return x.addText(texts, text)
 	}
-	return x.feedLink(&x.doc.links)
+	return x.metadata(&h.Metadata, &h.language, name)
 }
 
-// headMetadata reads an element of the feed's own metadata.
-func (x *feedXML) headMetadata(name string) error {
-	if ok, err := x.metadata(&x.doc.metadata, name); ok {
+// setTexts sets the title and the date of a feed.
+func (x *feedXML) setTexts(h *feedHead, texts feedTexts, line, column int) {
+	h.Title, h.Language = texts.titleOf()
+	h.Updated = x.dateOf(texts, line, column)
+}
+
+// maxFeedLinks is how many links of a feed, or of an atom:source, are kept.
+const maxFeedLinks = 1000
+
+// headLink reads a link of a feed as it tells of itself, whatever the format: the
+// relations of RFC 5005 may stand in RSS too.
+func (x *feedXML) headLink(h *feedHead) error {
+	l, base, _, err := x.readLink(!x.atom)
+	if err != nil {
 		return err
 	}
-	return x.scan.Skip()
+	archive := l.Rel == "prev-archive"
+	h.protocol = h.protocol || archive && x.atom
+	href, bad := x.scan.Resolve(base, l.Href)
+	if href = escaped(href); l.Href == "" || bad != nil || !x.reachable(href) {
+		return nil
+	}
+	if archive || l.Rel == "next" && h.older == "" {
+		h.older = href
+	}
+	if len(h.Links) < maxFeedLinks {
+		h.Links = append(h.Links, atompmh.Link{Rel: l.Rel, Href: href, Type: l.Type, Length: atompmh.NoLength})
+	}
+	return nil
 }
 
-// headElement reads an element that describes the feed.
-func (x *feedXML) headElement(name string) error {
-	switch name {
-	case "id":
-		if x.doc.id == "" {
-			text, _, err := x.scan.Characters()
-			x.doc.id = string(text)
-			return err
-		}
-	case "title", "updated", "modified", "pubdate", "lastbuilddate":
-		x.scan.Keep(x.scan.Start)
-		return x.keepElement(&x.elements, gofeedName(name))
+// readLink reads a link to its end: the attributes of Atom's or, when inText, RSS's, which
+// has its address as text. has: it has an attribute href. The address is not resolved
+// against base yet.
+func (x *feedXML) readLink(inText bool) (l atompmh.Link, base *strictxml.Base, has bool, err error) {
+	s := x.scan
+	l.Href, has = s.Attr("", "href")
+	rel, _ := s.Attr("", "rel")
+	l.Rel = relation(rel)
+	l.Type, _ = s.Attr("", "type")
+	l.Hreflang, _ = s.Attr("", "hreflang")
+	l.Hreflang = strictxml.Trim(l.Hreflang)
+	length, _ := s.Attr("", "length")
+	l.Length = lengthOf(length)
+	base = s.Base()
+	text, _, err := s.Characters()
+	if !has && inText {
+		l.Href = string(text)
 	}
-	return x.headMetadata(name)
+	l.Href = strictxml.Trim(l.Href)
+	return l, base, has, err
+}
+
+// relation normalises a rel attribute (RFC 4287 4.2.7.2).
+func relation(rel string) string {
+	rel = strings.TrimPrefix(strings.ToLower(strictxml.Trim(rel)), "http://www.iana.org/assignments/relation/")
+	if rel == "" {
+		return "alternate"
+	}
+	return rel
 }
 
 // afterRoot reports what follows the root. Legacy feeds have counters and scripts there,
@@ -243,13 +284,14 @@ type xmlItem struct {
 	feedItem
 	space         string
 	id, permalink string
+	texts         feedTexts
 }
 
 // item reads an item or entry to its end.
 func (x *feedXML) item() error {
 	s := x.scan
 	from := s.Start
-	it := xmlItem{space: s.Space}
+	it := xmlItem{space: s.Space, texts: feedTexts{}}
 	it.entry.Line, it.entry.Column = s.Line, s.Column
 	about, _ := s.Attr(rdfSyntax, "about")
 	s.Keep(from)
@@ -259,6 +301,8 @@ func (x *feedXML) item() error {
 	if it.id == "" && !x.atom {
 		it.id = strictxml.Trim(about)
 	}
+	it.entry.Title, it.entry.Language = it.texts.titleOf()
+	it.entry.Updated = x.dateOf(it.texts, it.entry.Line, it.entry.Column)
 	it.content = sha256.Sum256(s.Slice(from, s.Offset()))
 	it.input = x.asDocument(from)
 	it.identify(it.id, it.permalink)
@@ -279,38 +323,39 @@ func (x *feedXML) child(it *xmlItem) error {
 	case space == dublinCore:
 		return x.dublinCoreChild(it, name)
 	case space == itunes:
-		return x.itemMetadata(it, name)
+		return x.metadata(&it.entry.Metadata, &it.language, name)
 	}
 	return s.Skip()
 }
 
-// itemMetadata reads an element of an item's metadata.
-func (x *feedXML) itemMetadata(it *xmlItem, name string) error {
-	if ok, err := x.metadata(&it.metadata, name); ok {
-		return err
-	}
-	return x.scan.Skip()
-}
-
 func (x *feedXML) atomChild(it *xmlItem, name string) error {
-	switch name {
+	s := x.scan
+	switch text := textName(name); text {
 	case "id":
 		if x.atom && it.id == "" {
 			return x.atomID(it)
 		}
 	case "link":
-		return x.atomLink(it)
-	case "content":
-		return x.atomContent(it)
-	case "title", "updated", "modified", "published", "issued", "created":
-		if name = gofeedName(name); !x.atom {
-			name = "atom:" + name
+		return x.itemLink(it, false)
+	case "content": // that does not stand in the feed (RFC 4287 4.1.3.2)
+		src, has := s.Attr("", "src")
+		mediaType, _ := s.Attr("", "type")
+		if has && src != "" && x.atom {
+			href, err := s.Resolve(s.Base(), src)
+			if href, ok := x.checkLink(href, err, src, s.Line, s.Column); ok {
+				it.elsewhere = append(it.elsewhere, alternate(href, strictxml.Trim(mediaType)))
+			}
 		}
-		return x.keepElement(&it.elements, name)
+		return s.Skip()
+	case "title", "updated", "published":
+		if !x.atom {
+			text = "atom:" + text
+		}
+		return x.addText(it.texts, text)
 	case "source":
 		return x.source(it)
 	}
-	return x.itemMetadata(it, name)
+	return x.metadata(&it.entry.Metadata, &it.language, name)
 }
 
 // atomID reads an identifier byte for byte (RFC 4287 4.2.6.1).
@@ -326,48 +371,32 @@ func (x *feedXML) atomID(it *xmlItem) error {
 	return err
 }
 
-// atomContent reads where the content is that does not stand in the feed (RFC
-// 4287 4.1.3.2).
-func (x *feedXML) atomContent(it *xmlItem) error {
-	s := x.scan
-	src, _ := s.Attr("", "src")
-	mediaType, _ := s.Attr("", "type")
-	line, column, base := s.Line, s.Column, s.Base()
-	if src != "" && x.atom {
-		href, err := s.Resolve(base, src)
-		if href, ok := x.checkLink(href, err, src, line, column); ok {
-			it.elsewhere = append(it.elsewhere, alternate(href, strictxml.Trim(mediaType)))
-		}
-	}
-	return s.Skip()
-}
-
-// atomLink reads an atom:link, which RSS has too.
-func (x *feedXML) atomLink(it *xmlItem) error {
-	s := x.scan
-	href, has := s.Attr("", "href")
-	rel, _ := s.Attr("", "rel")
-	mediaType, _ := s.Attr("", "type")
-	hreflang, _ := s.Attr("", "hreflang")
-	length, _ := s.Attr("", "length")
-	line, column, base := s.Line, s.Column, s.Base()
-	if err := s.Skip(); err != nil {
+// itemLink reads a link of an item: Atom's, which RSS has too, or RSS's own, of which the
+// first counts. Some feeds write Atom's links in RSS without their namespace.
+func (x *feedXML) itemLink(it *xmlItem, own bool) error {
+	line, column := x.scan.Line, x.scan.Column
+	l, base, has, err := x.readLink(own)
+	if err != nil {
 		return err
 	}
-	rel = relation(rel)
-	if rel != "alternate" && rel != "via" && rel != "enclosure" {
+	switch {
+	case !has && own:
+		if l.Href == "" || len(it.entry.Alternates()) > 0 {
+			return nil
+		}
+		l = alternate(l.Href, "")
+	case l.Rel != "alternate" && l.Rel != "via" && l.Rel != "enclosure":
 		return nil
-	}
-	if !has {
+	case !has:
 		x.problem(ruleFeedLink, line, column, "a link without href; it is left out")
 		return nil
 	}
-	x.link(it, atompmh.Link{Rel: rel, Href: href, Type: mediaType, Hreflang: strictxml.Trim(hreflang), Length: lengthOf(length)}, base, line, column)
+	x.addLink(it, l, base, line, column)
 	return nil
 }
 
-// link adds a link to an item, if it can be fetched.
-func (x *feedXML) link(it *xmlItem, l atompmh.Link, base *strictxml.Base, line, column int) {
+// addLink adds a link to an item, if it can be fetched.
+func (x *feedXML) addLink(it *xmlItem, l atompmh.Link, base *strictxml.Base, line, column int) {
 	resolved, err := x.scan.Resolve(base, l.Href)
 	href, ok := x.checkLink(resolved, err, l.Href, line, column)
 	if !ok {
@@ -382,48 +411,16 @@ func (x *feedXML) link(it *xmlItem, l atompmh.Link, base *strictxml.Base, line, 
 	}
 }
 
-// checkLink returns the URL that a link was resolved to, or reports that it cannot be
-// fetched.
-func (g *feedReader) checkLink(resolved string, err error, ref string, line, column int) (href string, ok bool) {
-	href = escaped(resolved)
-	if err != nil || strictxml.Trim(ref) == "" || !g.reachable(href) {
-		g.problem(ruleFeedLink, line, column, "link %q leads to nothing that can be taken; want http or https; it is left out", strictxml.Clip(ref))
-		return "", false
-	}
-	return href, true
-}
-
-// escaped returns a link as a URI or IRI: it percent-encodes characters that neither may
-// contain (RFC 3987 2.2), and leaves out line breaks.
-func escaped(href string) string {
-	if !strings.ContainsFunc(href, notInURL) {
-		return href
-	}
-	var b strings.Builder
-	for _, r := range href {
-		switch {
-		case r == '\t' || r == '\n' || r == '\r':
-		case notInURL(r):
-			fmt.Fprintf(&b, "%%%02X", r)
-		default:
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
-}
-
-func notInURL(r rune) bool { return r <= ' ' || r == 0x7F || strings.ContainsRune("\"<>\\^`{|}", r) }
-
 func (x *feedXML) dublinCoreChild(it *xmlItem, name string) error {
-	switch name {
-	case "title", "date":
-		return x.keepElement(&it.elements, "dc:"+name)
-	case "source":
+	switch {
+	case name == "title" && !x.atom, name == "date" && !x.atom:
+		return x.addText(it.texts, "dc:"+name)
+	case name == "source":
 		text, _, err := x.scan.Characters()
 		it.source = escaped(strictxml.Trim(string(text)))
 		return err
 	}
-	return x.itemMetadata(it, name)
+	return x.metadata(&it.entry.Metadata, &it.language, name)
 }
 
 func (x *feedXML) rssChild(it *xmlItem, name string) error {
@@ -432,19 +429,19 @@ func (x *feedXML) rssChild(it *xmlItem, name string) error {
 	case "guid":
 		return x.guid(it)
 	case "link":
-		return x.rssLink(it)
+		return x.itemLink(it, true)
 	case "enclosure":
 		href, _ := s.Attr("", "url")
 		mediaType, _ := s.Attr("", "type")
 		length, _ := s.Attr("", "length")
-		x.link(it, atompmh.Link{Rel: "enclosure", Href: href, Type: mediaType, Length: lengthOf(length)}, s.Base(), s.Line, s.Column)
+		x.addLink(it, atompmh.Link{Rel: "enclosure", Href: href, Type: mediaType, Length: lengthOf(length)}, s.Base(), s.Line, s.Column)
 		return s.Skip()
 	case "title", "pubdate":
-		return x.keepElement(&it.elements, gofeedName(name))
+		return x.addText(it.texts, textName(name))
 	case "source":
 		return x.source(it)
 	}
-	return x.itemMetadata(it, name)
+	return x.metadata(&it.entry.Metadata, &it.language, name)
 }
 
 // guid reads an identifier of RSS, without the white space around it. It is a link as
@@ -465,58 +462,171 @@ func (x *feedXML) guid(it *xmlItem) error {
 	return err
 }
 
-// rssLink reads a link of RSS, whose address is its text; of several the first
-// counts. Some feeds write Atom's links without their namespace.
-func (x *feedXML) rssLink(it *xmlItem) error {
-	s := x.scan
-	if _, has := s.Attr("", "href"); has {
-		return x.atomLink(it)
+// textName returns the name under which feedTexts has an element.
+func textName(name string) string {
+	switch name {
+	case "modified", "lastbuilddate":
+		return "updated"
+	case "issued", "created", "pubdate":
+		return "published"
 	}
-	line, column, base := s.Line, s.Column, s.Base()
-	text, _, err := s.Characters()
-	if href := strictxml.Trim(string(text)); href != "" && len(it.entry.Alternates()) == 0 {
-		x.link(it, alternate(href, ""), base, line, column)
+	return name
+}
+
+// addText reads the current element as the text of a name.
+func (x *feedXML) addText(to feedTexts, name string) error {
+	if _, has := to[name]; has {
+		return x.scan.Skip()
 	}
+	text, err := x.text(name)
+	to[name] = text
 	return err
 }
 
-// keepElement keeps an element for gofeed. Of several with one name the first counts.
-// The scanner keeps its bytes already.
-func (x *feedXML) keepElement(to *[]feedElement, name string) error {
+// dateOf returns when a feed or item was last modified, else when it was published; zero
+// when it does not say, or not for certain.
+func (x *feedXML) dateOf(texts feedTexts, line, column int) time.Time {
+	return x.date(line, column, texts["updated"].Value, texts["dc:date"].Value, texts["atom:updated"].Value, texts["published"].Value, texts["atom:published"].Value)
+}
+
+// elementBytes caps the title and other texts of a feed or item.
+const elementBytes = 64 << 10
+
+// text reads the current element as plain text in one line. RSS does not say whether
+// texts are HTML; those that look like it are read as HTML.
+func (x *feedXML) text(name string) (atompmh.Text, error) {
 	s := x.scan
-	e := feedElement{name: name}
-	e.kind, _ = s.Attr("", "type")
-	e.mode, _ = s.Attr("", "mode")
-	e.language = s.Lang()
-	line, column, from := s.Line, s.Column, s.Offset()
-	if slices.ContainsFunc(*to, func(o feedElement) bool { return o.name == name }) {
-		return s.Skip()
+	kind, _ := s.Attr("", "type")
+	kind = strings.ToLower(kind)
+	language, line, column := s.Lang(), s.Line, s.Column
+	x.plain = x.plain[:0]
+	for depth := s.Depth(); s.Depth() >= depth; {
+		if err := s.Next(); err != nil {
+			return atompmh.Text{}, err
+		}
+		switch {
+		case len(x.plain) > elementBytes:
+		case s.Kind == strictxml.Text:
+			x.plain = append(x.plain, s.Data...)
+		case s.Kind == strictxml.StartTag && isBlock(s.Local):
+			x.plain = append(x.plain, ' ')
+		}
 	}
-	if err := s.Skip(); err != nil {
+	if len(x.plain) > elementBytes {
+		x.problem(ruleFeedItem, line, column, "<%s> is longer than %d bytes; it is left out", name, elementBytes)
+		return atompmh.Text{}, nil
+	}
+	text := plainText(string(x.plain), !x.atom || strings.Contains(kind, "html") && !strings.Contains(kind, "xhtml"))
+	if text == "" {
+		language = ""
+	}
+	return atompmh.Text{Value: text, Language: language}, nil
+}
+
+// metadata reads the current element if it is metadata, and skips it if it is not. A
+// name means the same in all formats that have it.
+func (x *feedXML) metadata(m *atompmh.Metadata, language *string, name string) error {
+	if x.scan.Space == itunes && name != "author" {
+		return x.scan.Skip()
+	}
+	switch name {
+	case "author", "managingeditor", "creator":
+		return x.person(&m.Authors)
+	case "contributor":
+		return x.person(&m.Contributors)
+	case "category", "subject":
+		return x.category(&m.Categories)
+	case "rights", "copyright":
+		text, err := x.text(name)
+		if m.Rights.Value == "" {
+			m.Rights = text
+		}
+		return err
+	case "language":
+		text, err := x.text(name)
+		*language = cmp.Or(*language, text.Value)
 		return err
 	}
-	if s.Start-from > elementBytes {
-		x.tooLong(name, line, column)
-		return nil
-	}
-	e.text = bytes.Clone(s.Slice(from, s.Start))
-	*to = append(*to, e)
-	return nil
+	return x.scan.Skip()
 }
 
-// relation normalises a rel attribute (RFC 4287 4.2.7.2).
-func relation(rel string) string {
-	rel = strings.TrimPrefix(strings.ToLower(strictxml.Trim(rel)), "http://www.iana.org/assignments/relation/")
-	if rel == "" {
-		return "alternate"
+// person reads a person, whose name and addresses are elements as in Atom, or one
+// text as in RSS and Dublin Core.
+func (x *feedXML) person(to *[]atompmh.Person) error {
+	s := x.scan
+	var p atompmh.Person
+	var whole strings.Builder
+	for depth := s.Depth(); ; {
+		err := s.Next()
+		switch {
+		case err != nil:
+			return err
+		case s.Kind == strictxml.EndTag && s.Depth() < depth:
+			if p == (atompmh.Person{}) {
+				p = personOf(plainText(whole.String(), true))
+			}
+			addPerson(to, p)
+			return nil
+		case s.Kind == strictxml.Text && whole.Len() < elementBytes:
+			whole.Write(s.Data)
+		case s.Kind == strictxml.StartTag:
+			var text atompmh.Text
+			base := s.Base()
+			name := strings.ToLower(s.Local)
+			if text, err = x.text(name); err != nil {
+				return err
+			}
+			switch name {
+			case "name":
+				p.Name = text.Value
+			case "email":
+				p.Email = text.Value
+			case "uri", "url":
+				if uri, bad := s.Resolve(base, text.Value); bad == nil && text.Value != "" {
+					p.URI = uri
+				}
+			}
+		}
 	}
-	return rel
 }
 
-func lengthOf(s string) int64 {
-	n, err := strconv.ParseInt(strictxml.Trim(s), 10, 64)
-	if err != nil || n < 0 {
-		return event.NoLength
+// category reads a category: Atom's has attributes, that of RSS and Dublin Core is
+// a text.
+func (x *feedXML) category(to *[]atompmh.Category) (err error) {
+	s := x.scan
+	var c atompmh.Category
+	var has bool
+	if c.Term, has = s.Attr("", "term"); has {
+		c.Scheme, _ = s.Attr("", "scheme")
+		c.Label, _ = s.Attr("", "label")
+		c.Term = strictxml.Trim(c.Term)
+		err = s.Skip()
+	} else {
+		var term atompmh.Text
+		c.Scheme, _ = s.Attr("", "domain")
+		term, err = x.text("category")
+		c.Term = term.Value
 	}
-	return n
+	addCategory(to, c)
+	return err
+}
+
+// source reads the feed that an item was copied from: an atom:source (RFC 4287
+// 4.2.11), or RSS's source, which has the feed's title and address.
+func (x *feedXML) source(it *xmlItem) (err error) {
+	s, texts, space, line, column := x.scan, feedTexts{}, x.scan.Space, x.scan.Line, x.scan.Column
+	var h feedHead
+	if ref, has := s.Attr("", "url"); has {
+		if href, bad := s.Resolve(s.Base(), ref); bad == nil && onTheWeb(href) {
+			h.Links = append(h.Links, atompmh.Link{Rel: "self", Href: href, Length: atompmh.NoLength})
+		}
+		err = x.addText(texts, "title")
+	} else {
+		err = s.Children(func() error { return x.head(&h, texts, space, strings.ToLower(s.Local)) })
+	}
+	x.setTexts(&h, texts, line, column)
+	if h.ID != "" || h.Title != "" || h.Links != nil {
+		it.entry.Source = &h.Source
+	}
+	return err
 }

@@ -55,7 +55,7 @@ func TestCharsetNames(t *testing.T) {
 				if got != c.text || (err == nil) != (c.text != "") {
 					t.Errorf("%q as %s: %q, %v, want %q", by.doc, by.contentType, got, err, c.text)
 				}
-				got, err = textOf(strings.NewReader(by.doc), Options{ContentType: by.contentType, WebCharsets: true})
+				got, err = textOf(strings.NewReader(by.doc), Options{ContentType: by.contentType, Lenient: true})
 				if got != c.web || err != nil {
 					t.Errorf("%q as %s on the web: %q, %v, want %q", by.doc, by.contentType, got, err, c.web)
 				}

@@ -10,8 +10,8 @@ import (
 )
 
 // FuzzScanner: the scanner never panics, every fault has a place, and whatever it
-// accepts encoding/xml accepts too and reads in the same way. It makes no difference
-// in which pieces the document arrives.
+// accepts encoding/xml accepts too and reads in the same way, and so does a lenient
+// scanner. It makes no difference in which pieces the document arrives.
 func FuzzScanner(f *testing.F) {
 	for _, doc := range []string{
 		`<a/>`,
@@ -51,6 +51,13 @@ func FuzzScanner(f *testing.F) {
 				t.Fatalf("%#v", err)
 			}
 			return
+		}
+		if o.ContentType == "" && bytes.HasPrefix(doc, []byte("<a")) { // in UTF-8
+			o.Lenient, o.Report = true, func(n Notice) { t.Errorf("reported: %v", n) }
+			if lenient, err := trace(string(doc), o); err != nil || lenient != ours {
+				t.Fatalf("strict %s\nlenient %s, %v", ours, lenient, err)
+			}
+			o.Lenient, o.Report = false, nil
 		}
 		in, _, err := decoded(bufio.NewReader(bytes.NewReader(doc)), &o)
 		if err != nil {

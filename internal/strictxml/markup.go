@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"html"
 	"math/bits"
 	"regexp"
 	"strings"
@@ -101,7 +102,10 @@ func (s *Scanner) instruction() error {
 	}
 	isXML := strings.EqualFold(target.raw, "xml")
 	if isXML && s.Start != 0 {
-		return s.Fail("an XML declaration that is not at the start")
+		if !s.o.Lenient || s.rooted {
+			return s.Fail("an XML declaration that is not at the start")
+		}
+		s.mended(AboutMarkup, s.Line, s.Column, "white space before the XML declaration")
 	}
 	if !isXML && (s.o.Instructions == InstructionsNowhere || s.o.Instructions == InstructionsOutside && len(s.stack) > 0) {
 		return s.Fail("the processing instruction <?%s is refused", Clip(target.raw))
@@ -231,8 +235,8 @@ func (s *Scanner) doctype() error {
 			depth--
 		}
 	}
-	const html = "<!DOCTYPE html"
-	if written := s.src.buf[s.src.pos:]; len(written) >= len(html) && bytes.EqualFold(written[:len(html)], []byte(html)) {
+	const page = "<!DOCTYPE html"
+	if written := s.src.buf[s.src.pos:]; len(written) >= len(page) && bytes.EqualFold(written[:len(page)], []byte(page)) {
 		return s.Fail("an HTML page%s (DOCTYPE is refused)", s.not())
 	}
 	return s.Fail("DOCTYPE is refused: documents may not bring their own entities")
@@ -270,7 +274,11 @@ func (s *Scanner) content(end int, in setting) (raw []byte, changes bool, err er
 		case '&':
 			if in != inSection {
 				changes = true
-				_, n, reason = reference(raw[i:])
+				if _, n, reason = reference(raw[i:]); reason != "" && s.o.Lenient {
+					_, n, reason = meant(raw[i:])
+					s.mended(AboutMarkup, s.Line, s.Column, reason)
+					reason = ""
+				}
 			}
 		case '<':
 			if in == inValue {
@@ -328,7 +336,7 @@ func isChar(r rune) bool {
 }
 
 // resolve appends what raw stands for: line breaks are \n (XML 1.0, 2.11),
-// references their characters. Blanks in attribute values stay what they are,
+// references their characters, in a lenient Scanner all that they mean. Blanks in attribute values stay what they are,
 // though XML 1.0, 3.3.3 would make a blank of each: an identifier is compared
 // byte for byte, and was so before.
 func resolve(to, raw []byte, in setting) []byte {
@@ -342,8 +350,13 @@ func resolve(to, raw []byte, in setting) []byte {
 			to = append(to, '\n')
 		case c == '&' && in != inSection:
 			var r rune
-			r, n, _ = reference(raw)
-			to = utf8.AppendRune(to, r)
+			var reason, text string
+			if r, n, reason = reference(raw); reason == "" {
+				to = utf8.AppendRune(to, r)
+				break
+			}
+			text, n, _ = meant(raw)
+			to = append(to, text...)
 		default:
 			for n < len(raw) && raw[n] != '&' && raw[n] != '\r' {
 				n++
@@ -390,6 +403,24 @@ func reference(b []byte) (r rune, n int, reason string) {
 		return 0, n, fmt.Sprintf("illegal character code %U", r)
 	}
 	return r, n, ""
+}
+
+// meant returns what the reference means that b begins with, and that XML does not
+// allow: the characters of an entity of HTML, else no more than the "&". n is the length
+// of what text stands for, and what says what is wrong.
+func meant(b []byte) (text string, n int, what string) {
+	_, n, _ = reference(b)
+	name := string(b[:n])
+	switch {
+	case !strings.HasSuffix(name, ";") || name == "&;":
+		return "&", 1, `"&" that begins no reference, taken as itself`
+	case name[1] == '#':
+		return "&", 1, "references to what is no character in XML, taken as text"
+	}
+	if text = html.UnescapeString(name); strings.ContainsAny(text, "&;") {
+		return "&", 1, "references to entities that nothing defines, taken as text"
+	}
+	return text, n, "entities of HTML, which XML does not know"
 }
 
 // number reads the digits of a character reference, hexadecimal behind an x.

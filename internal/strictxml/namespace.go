@@ -98,8 +98,9 @@ func (s *Scanner) known(space string) string {
 	return space
 }
 
-// lookup finds the namespace of a name's prefix; no default namespace is "". The
-// name remembers it until a declaration comes into scope or leaves it.
+// lookup finds the namespace of a name's prefix; no default namespace is "". A lenient
+// Scanner has one for every prefix. The name remembers it until a declaration comes into
+// scope or leaves it.
 func (s *Scanner) lookup(n *name) (space string, ok bool) {
 	if n.scope == s.scope {
 		return n.space, true
@@ -108,8 +109,13 @@ func (s *Scanner) lookup(n *name) (space string, ok bool) {
 	switch {
 	case ok:
 		space = s.ns[at].Space
-	case n.prefix != "":
+	case n.prefix != "" && !s.o.Lenient:
 		return "", false
+	case n.prefix != "":
+		s.mended(AboutPrefix, s.Line, s.Column, "prefixes that are not declared, taken as usual")
+		if space = s.o.Prefixes[n.prefix]; space == "" {
+			space = "urn:undeclared:" + n.prefix
+		}
 	}
 	n.space, n.scope = space, s.scope
 	return space, true

@@ -10,6 +10,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+
+	"golang.org/x/text/transform"
 )
 
 // Kind is the kind of a token.
@@ -42,12 +44,22 @@ type Options struct {
 	URL string
 	// ContentType is the value of the header field, for its charset.
 	ContentType string
-	// WebCharsets gives the names of charsets the meaning that they have on the
-	// web (WHATWG Encoding Standard), where "us-ascii" and "iso-8859-1" are
-	// windows-1252, and "iso-8859-9" is windows-1254. Else they are what their
-	// names say (RFC 7303, 3), and a byte beyond ASCII is a fault in us-ascii.
-	WebCharsets bool
-	Limits      Limits
+	// Lenient reads what legacy feeds get wrong most often as it was meant, and
+	// reports each kind of defect once: an "&" that begins no reference, entities of
+	// HTML, control characters, bytes that are no UTF-8 (they are windows-1252), white
+	// space before the XML declaration, prefixes that are not declared. What is
+	// well-formed it reads like a strict Scanner, and different identifiers stay
+	// different.
+	//
+	// The names of charsets have the meaning that they have on the web (WHATWG Encoding
+	// Standard), where "us-ascii" and "iso-8859-1" are windows-1252, and "iso-8859-9" is
+	// windows-1254. For a strict Scanner they are what their names say (RFC 7303, 3),
+	// and a byte beyond ASCII is a fault in us-ascii.
+	Lenient bool
+	// Prefixes has the namespaces of prefixes that a lenient Scanner meets undeclared.
+	// Others are of the namespace "urn:undeclared:" and the prefix.
+	Prefixes map[string]string
+	Limits   Limits
 	// Instructions says where processing instructions may be.
 	Instructions Instructions
 	// Want names what the caller reads, with its article, for messages.
@@ -106,6 +118,8 @@ type Scanner struct {
 	tokens   uint
 	rooted   bool // the root has been seen
 	empty    bool // the current start tag is its end tag as well
+	// reported are the kinds of defects that a lenient Scanner has reported.
+	reported map[string]bool
 }
 
 // New returns a scanner of the document in r. Nothing is read before Next is
@@ -127,6 +141,9 @@ func (s *Scanner) begin() {
 		// The first token will say it, with its place.
 		in = errorReader{err}
 	}
+	if s.o.Lenient {
+		in = transform.NewReader(in, &mender{report: s.mended, line: 1, column: 1})
+	}
 	s.src.r = in
 	s.Line = 1
 	if note != "" {
@@ -142,6 +159,18 @@ func (s *Scanner) report(n Notice) {
 	if s.o.Report != nil {
 		s.o.Report(n)
 	}
+}
+
+// mended reports a defect that is read as it was meant, if it is the first of its kind.
+func (s *Scanner) mended(about About, line, column int, what string) {
+	if s.reported[what] {
+		return
+	}
+	if s.reported == nil {
+		s.reported = map[string]bool{}
+	}
+	s.reported[what] = true
+	s.report(Notice{About: about, Line: line, Column: column, Found: what})
 }
 
 // Lang is the language in force at the current token, as xml:lang states it (XML

@@ -163,6 +163,9 @@ func decoded(r *bufio.Reader, o *Options) (out io.Reader, note string, err error
 			return nil, "", err
 		}
 	}
+	if o.Lenient {
+		first = bytes.TrimLeft(first[marked:], white)
+	}
 	if label == "" {
 		label, note = named(first, o.ContentType)
 	}
@@ -177,7 +180,7 @@ func decoded(r *bufio.Reader, o *Options) (out io.Reader, note string, err error
 	case name == "utf-8":
 		return r, note, nil
 	}
-	return transform.NewReader(r, decoder(label, name, enc, o.WebCharsets)), note, nil
+	return transform.NewReader(r, decoder(label, name, enc, o.Lenient)), note, nil
 }
 
 // decoder returns what makes UTF-8 of a charset. label is what the document calls
@@ -323,6 +326,43 @@ func (u utf16Text) first(src []byte) (r rune, n int) {
 		return -1, 2
 	}
 	return r, 4
+}
+
+// mender passes on UTF-8 without the control characters that XML does not allow. Bytes
+// that are no UTF-8 it takes as windows-1252, where different bytes are different
+// characters.
+type mender struct {
+	transform.NopResetter
+	report       func(about About, line, column int, what string)
+	line, column int
+}
+
+func (m *mender) Transform(dst, src []byte, atEOF bool) (nDst, nSrc int, err error) {
+	for nSrc < len(src) {
+		r, n := utf8.DecodeRune(src[nSrc:])
+		switch {
+		case r == utf8.RuneError && n == 1 && !atEOF && !utf8.FullRune(src[nSrc:]):
+			return nDst, nSrc, transform.ErrShortSrc
+		case nDst+utf8.UTFMax > len(dst):
+			return nDst, nSrc, transform.ErrShortDst
+		case r == utf8.RuneError && n == 1:
+			m.report(AboutCharset, m.line, m.column, "bytes that are no UTF-8, taken as windows-1252")
+			if r = charmap.Windows1252.DecodeByte(src[nSrc]); r == utf8.RuneError { // none is there
+				r = rune(src[nSrc])
+			}
+		}
+		m.column += n
+		nSrc += n
+		switch {
+		case r == '\n':
+			m.line, m.column = m.line+1, 1
+		case r < ' ' && r != '\t' && r != '\r':
+			m.report(AboutMarkup, m.line, m.column-n, "control characters, which XML does not allow, left out")
+			continue
+		}
+		nDst += utf8.EncodeRune(dst[nDst:], r)
+	}
+	return nDst, nSrc, nil
 }
 
 // capped counts the bytes of a document and ends one that is too long.

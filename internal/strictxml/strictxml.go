@@ -1,6 +1,7 @@
 // Package strictxml is what the protocol packages share of reading XML: a strict
 // tokenizer that caps what a document may ask for and keeps the bytes that may be
-// asked for again. It knows XML, its namespaces and xml:base, and no protocol.
+// asked for again. For legacy feeds it can be lenient with what they get wrong most
+// often. It knows XML, its namespaces and xml:base, and no protocol.
 package strictxml
 
 import (
@@ -79,17 +80,23 @@ type About uint8
 
 // What a Notice is about.
 const (
-	// AboutCharset: Content-Type and XML declaration disagree (RFC 7303 3.2).
+	// AboutCharset: Content-Type and XML declaration disagree (RFC 7303 3.2), or bytes
+	// are not of the charset.
 	AboutCharset About = iota + 1
 	// AboutBase: an xml:base is no IRI reference and is ignored.
 	AboutBase
+	// AboutMarkup: the document is not well-formed, and read all the same.
+	AboutMarkup
+	// AboutPrefix: a prefix is not declared.
+	AboutPrefix
 )
 
 // Notice is a defect that does not keep a document from being read.
 type Notice struct {
-	About           About
-	Line, Column    int // from 1
-	Found, Expected string
+	About        About
+	Line, Column int // from 1
+	Found        string
+	Expected     string // "" when Found says it
 }
 
 // fault is a fault of the document that is found before its place is known.

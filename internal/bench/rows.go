@@ -64,9 +64,8 @@ func copyRows(ctx context.Context, from, to *sql.DB) (result, error) {
 		return result{}, err
 	}
 	tables := []*table{
+		{name: "event", where: "id IN (SELECT id >> 32 << 40 | seq FROM record WHERE id > $1 AND id <= $2) ORDER BY id"},
 		{name: "record", where: "id > $1 AND id <= $2 ORDER BY id"},
-		{name: "event", where: "seq IN (SELECT seq FROM state WHERE record > $1 AND record <= $2) ORDER BY seq"},
-		{name: "state", where: "record > $1 AND record <= $2 ORDER BY record"},
 	}
 	for _, t := range tables {
 		if err := t.prepare(ctx, from, conn); err != nil {

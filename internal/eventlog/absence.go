@@ -13,7 +13,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/sqlite"
 )
 
-// Table has knows which records each Source has: a bitmap over the ordinals of the
+// Table source_records holds which records each Source has: a bitmap over the ordinals of the
 // set's records, in pages. What a complete enumeration did not have is the
 // difference to what it had, and costs what the Source has, however large the set
 // is (D125).
@@ -35,7 +35,7 @@ func (b *batch) holds(ctx context.Context, s *sourceState, record int64) error {
 	p := b.has[at]
 	if p == nil {
 		p = new(page)
-		if err := b.tx.Each(ctx, "SELECT bits FROM has WHERE source = $1 AND page = $2", []any{int64(at.source), at.n}, func(rows *sql.Rows) error {
+		if err := b.tx.Each(ctx, "SELECT bits FROM source_records WHERE source = $1 AND page = $2", []any{int64(at.source), at.n}, func(rows *sql.Rows) error {
 			var sealed sql.RawBytes
 			if err := rows.Scan(&sealed); err != nil {
 				return err
@@ -61,7 +61,7 @@ func (b *batch) saveHas(ctx context.Context) error {
 	for _, at := range slices.SortedFunc(maps.Keys(b.has), func(x, y hasPage) int {
 		return cmp.Or(cmp.Compare(x.source, y.source), cmp.Compare(x.n, y.n))
 	}) {
-		if err := b.tx.Exec(ctx, "INSERT OR REPLACE INTO has (source, page, bits) VALUES ($1, $2, $3)", int64(at.source), at.n, b.has[at].seal(at)); err != nil {
+		if err := b.tx.Exec(ctx, "INSERT OR REPLACE INTO source_records (source, page, bits) VALUES ($1, $2, $3)", int64(at.source), at.n, b.has[at].seal(at)); err != nil {
 			return err
 		}
 	}
@@ -188,7 +188,7 @@ func (l *Log) absence(ctx context.Context, q sqlite.Querier, source event.Source
 	if a.changedLater, err = changedLaterThan(ctx, q, source, a.ordering, at); err != nil {
 		return nil, err
 	}
-	rows, err := q.QueryContext(ctx, "SELECT page, bits FROM has WHERE source = $1", int64(source))
+	rows, err := q.QueryContext(ctx, "SELECT page, bits FROM source_records WHERE source = $1", int64(source))
 	if err := sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
 		var n int64
 		var sealed sql.RawBytes
@@ -322,10 +322,10 @@ func (a *absence) later(ctx context.Context, q sqlite.Querier, records []int64) 
 		return nil
 	}
 	r := reading{q}
-	if err := each(ctx, r, "SELECT record, said, NULL FROM state WHERE record IN ("+sqlite.Params(lookup)+")", records, said); err != nil {
+	if err := each(ctx, r, "SELECT id, source_state, NULL FROM record WHERE source_state IS NOT NULL AND id IN ("+sqlite.Params(lookup)+")", records, said); err != nil {
 		return nil, nil, err
 	}
-	if err := each(ctx, withSource(r, a.source), "SELECT record, said, shadow FROM presence WHERE record IN ("+sqlite.Params(lookup)+") AND source = ?", records, said); err != nil {
+	if err := each(ctx, withSource(r, a.source), "SELECT record, source_state, suppressed FROM presence WHERE record IN ("+sqlite.Params(lookup)+") AND source = ?", records, said); err != nil {
 		return nil, nil, err
 	}
 	return later, parts, each(ctx, withSource(r, a.source), "SELECT record, observation FROM pending WHERE record IN ("+sqlite.Params(lookup)+") AND source = ?", records, func(rows *sql.Rows) error {
@@ -349,7 +349,7 @@ func changedLaterThan(ctx context.Context, q sqlite.Querier, source event.Source
 	if o != byPlace {
 		return out, nil
 	}
-	rows, err := q.QueryContext(ctx, "SELECT record, stamp FROM met_order WHERE source = $1", int64(source))
+	rows, err := q.QueryContext(ctx, "SELECT record, stamp FROM seen_order WHERE source = $1", int64(source))
 	return out, sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
 		var record int64
 		var stamp sql.NullInt64

@@ -263,22 +263,26 @@ func (b *batch) load(ctx context.Context, q preparer) error {
 	b.source = sourceRow{id: b.in.Source, rank: map[event.SourceID]int64{}}
 	found := false
 	err := q.Each(ctx, `SELECT s.id, s.content, s.segment_events, s.segment_hours, s.last_seq, s.last_observed, s.clock, s.live, s.events, s.records,
-	src.version, src.cursor, src.mark, src.memory, src.gap, src.kept, max((SELECT coalesce(max(seq), 0) FROM event), (SELECT coalesce(max(upto_seq), 0) FROM epoch)),
-	EXISTS (SELECT 1 FROM pending WHERE source = src.id), EXISTS (SELECT 1 FROM step_back WHERE source = src.id), EXISTS (SELECT 1 FROM held WHERE source = src.id),
-	EXISTS (SELECT 1 FROM met_order WHERE source = src.id), src.kind
-FROM source src JOIN sets s ON s.id = src.set_id WHERE src.id = $1`, []any{int64(b.in.Source)}, func(rows *sql.Rows) error {
+	src.version, src.cursor, src.mark, src.memory, src.gap, src.progress_sum, log.last_event, log.sum, (SELECT coalesce(max(upto_seq), 0) FROM epoch),
+	EXISTS (SELECT 1 FROM pending WHERE source = src.id), EXISTS (SELECT 1 FROM regressed WHERE source = src.id), EXISTS (SELECT 1 FROM held_deletion WHERE source = src.id),
+	EXISTS (SELECT 1 FROM seen_order WHERE source = src.id), src.kind
+FROM log, source src JOIN sets s ON s.id = src.set_id WHERE src.id = $1`, []any{int64(b.in.Source)}, func(rows *sql.Rows) error {
 		found = true
 		var mark sql.NullInt64
-		var sum int64
+		var sum, last, lastSum int64
 		var kind string
 		s, src, p := &b.set, &b.source, &b.source.stored
 		err := rows.Scan(&s.id, &s.content, &s.segmentEvents, &s.segmentHours, &s.last, &s.lastObserved, &s.clock, &s.live, &s.events, &s.records,
-			&p.Cursor.Version, &p.Cursor.Data, &mark, &p.Memory, &p.Gap, &sum, &b.seq, &src.pending, &src.regressed, &src.held, &src.orders, &kind)
+			&p.Cursor.Version, &p.Cursor.Data, &mark, &p.Memory, &p.Gap, &sum, &last, &lastSum, &b.seq, &src.pending, &src.regressed, &src.held, &src.orders, &kind)
 		src.ordering = orderingOfKind(kind)
 		p.Mark = stampOf(mark)
 		if err == nil && sum != progressSum(p) {
 			err = damagedSource(b.in.Source)
 		}
+		if err == nil && lastSum != sumOf(last) {
+			err = fmt.Errorf("which event is the last: %w: run bridge verify", errDamaged)
+		}
+		b.seq = max(b.seq, seqOf(last))
 		return err
 	})
 	if err != nil {
@@ -320,7 +324,7 @@ func (b *batch) prepare(ctx context.Context, q preparer) error {
 		return err
 	}
 	b.docs, b.feeds, b.weights = map[event.Document]int64{}, map[string]*event.Feed{}, map[int64]int64{}
-	b.events = b.tx.Bulk(ctx, insertEvents, 6)
+	b.events = b.tx.Bulk(ctx, insertEvents, 5)
 	if b.set.content != event.Reference {
 		return nil
 	}
@@ -362,13 +366,13 @@ func (b *batch) loadLast(ctx context.Context, q preparer) error {
 
 // save writes what the items have made, then the bookkeeping of the walk.
 func (b *batch) save(ctx context.Context) error {
-	if err := b.saveRecords(ctx); err != nil {
-		return err
-	}
 	if err := b.events.Flush(); err != nil {
 		return err
 	}
-	if err := b.saveStates(ctx); err != nil {
+	if err := b.saveTouched(ctx); err != nil {
+		return err
+	}
+	if err := b.saveFresh(ctx); err != nil {
 		return err
 	}
 	if err := b.saveHas(ctx); err != nil {
@@ -384,6 +388,12 @@ func (b *batch) save(ctx context.Context) error {
 	}
 	if err := b.saveSegments(ctx); err != nil {
 		return err
+	}
+	if b.out.Last != 0 {
+		last := eventID(b.set.id, b.out.Last)
+		if err := b.tx.Exec(ctx, "UPDATE log SET last_event = $1, sum = $2", last, sumOf(last)); err != nil {
+			return err
+		}
 	}
 	if b.set != b.storedSet {
 		if err := b.tx.Exec(ctx, "UPDATE sets SET last_seq = $2, last_observed = $3, clock = $4, live = $5, events = $6, records = $7 WHERE id = $1",
@@ -402,12 +412,12 @@ func (b *batch) save(ctx context.Context) error {
 	return b.saveProgress(ctx)
 }
 
-// saveRecords writes the new records in the order of their numbers, and their
-// keys in the order of these.
-func (b *batch) saveRecords(ctx context.Context) error {
-	rows, keys := b.tx.Bulk(ctx, insertRecords, 2), b.tx.Bulk(ctx, insertKeys, 2)
+// saveFresh writes the new records in the order of their numbers, and their keys in
+// the order of these.
+func (b *batch) saveFresh(ctx context.Context) error {
+	rows, keys := b.tx.Bulk(ctx, insertRecords, 5), b.tx.Bulk(ctx, insertKeys, 2)
 	for _, r := range b.fresh {
-		if err := rows.Add(r.id, r.identifier); err != nil {
+		if err := b.addRow(rows, r); err != nil {
 			return err
 		}
 	}
@@ -448,7 +458,7 @@ func (b *batch) saveProgress(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := b.tx.Exec(ctx, "UPDATE source SET version = $2, cursor = $3, mark = $4, gap = $5, kept = $6 WHERE id = $1",
+	if err := b.tx.Exec(ctx, "UPDATE source SET version = $2, cursor = $3, mark = $4, gap = $5, progress_sum = $6 WHERE id = $1",
 		int64(b.source.id), p.Cursor.Version, p.Cursor.Data, stampArg(p.Mark), p.Gap, progressSum(&p)); err != nil {
 		return err
 	}
@@ -477,8 +487,10 @@ func progressSum(p *event.Progress) int64 {
 	return sumOf(p.Cursor.Version, p.Cursor.Data, p.Mark, p.Memory, p.Gap)
 }
 
-func (b *batch) saveStates(ctx context.Context) error {
-	inserted, replaced := b.tx.Bulk(ctx, insertStates, 4), b.tx.Bulk(ctx, replaceStates, 4)
+// saveTouched writes what has changed of records: what their Sources have and say, and
+// the rows of those that have one.
+func (b *batch) saveTouched(ctx context.Context) error {
+	replaced := b.tx.Bulk(ctx, replaceRecords, 5)
 	present := b.tx.Bulk(ctx, replacePresent, 4)
 	for _, r := range b.touched {
 		if len(r.sources) == 0 {
@@ -506,22 +518,27 @@ func (b *batch) saveStates(ctx context.Context) error {
 				}
 			}
 		}
-		var digest any
-		if r.live {
-			digest = r.digest
+		if r.fresh {
+			continue // see saveFresh
 		}
-		states := inserted
-		if r.stored {
-			states = replaced
-		}
-		if err := states.Add(r.id, int64(r.seq), digest, b.blob(func(to []byte) []byte { return appendSourceState(to, r.id, &r.sources[r.authority]) })); err != nil {
+		if err := b.addRow(replaced, r); err != nil {
 			return err
 		}
 	}
-	for _, rows := range []*sqlite.Bulk{inserted, replaced, present} {
-		if err := rows.Flush(); err != nil {
-			return err
-		}
+	if err := replaced.Flush(); err != nil {
+		return err
 	}
-	return nil
+	return present.Flush()
+}
+
+// addRow adds the row of a record.
+func (b *batch) addRow(rows *sqlite.Bulk, r *record) error {
+	var digest, state any
+	if r.live {
+		digest = r.digest
+	}
+	if len(r.sources) > 0 {
+		state = b.blob(func(to []byte) []byte { return appendSourceState(to, r.id, &r.sources[r.authority]) })
+	}
+	return rows.Add(r.id, r.identifier, int64(r.seq), digest, state)
 }

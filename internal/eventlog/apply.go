@@ -102,7 +102,7 @@ func (b *batch) assignID(r *record) error {
 	if b.set.records >= 1<<32 {
 		return errors.New("the set is full: it holds 4 billion records")
 	}
-	r.id = b.set.id<<32 | b.set.records
+	r.id, r.fresh = b.set.id<<32|b.set.records, true
 	b.fresh = append(b.fresh, r)
 	if b.byID != nil {
 		b.byID[r.id] = r
@@ -162,7 +162,9 @@ func (b *batch) appendEvent(ctx context.Context, r *record, before *body, kind e
 	if err != nil {
 		return err
 	}
-	b.seq++
+	if b.seq++; b.seq > maxSeq {
+		return errors.New("the log is full: it holds a trillion events")
+	}
 	b.set.clock = max(b.now, b.set.clock+1)
 	c := columns{seq: int64(b.seq), set: b.set.id, record: r.id, kind: int64(kind), observed: int64(b.set.clock)}
 	if v.back = 0; b.set.last != 0 {
@@ -197,7 +199,7 @@ func (b *batch) appendEvent(ctx context.Context, r *record, before *body, kind e
 		to = appendBody(to, v)
 		return binary.LittleEndian.AppendUint32(to, checksum(c, to[from:]))
 	})
-	return b.events.Add(c.seq, c.set, c.record, c.kind, c.observed, sealed)
+	return b.events.Add(c.id(), c.record, c.kind, c.observed, sealed)
 }
 
 // NeedsContent reports of each item of a batch that is to be appended whether

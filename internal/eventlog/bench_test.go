@@ -131,7 +131,7 @@ func BenchmarkBare(b *testing.B) {
 	defer conn.Close()
 	b.Run("new", func(b *testing.B) {
 		rival := map[string]*rows{}
-		for text, width := range map[string]int{"record (id, identifier)": 2, "record_key (key, record)": 2, "event (seq, set_id, record, kind, observed, body)": 6, "state (record, seq, digest, said)": 4, "loc (key, owner, others)": 3} {
+		for text, width := range map[string]int{"record (id, identifier, seq, digest, source_state)": 5, "record_key (key, record)": 2, "event (id, record, kind, observed, body)": 5, "loc (key, owner, others)": 3} {
 			rival[strings.Fields(text)[0]] = prepare(b, conn, text, width)
 		}
 		batches(b, func(from int, items []event.Item) { bare(b, conn, rival, from, items) })
@@ -150,7 +150,7 @@ func bare(b *testing.B, conn *sql.Conn, rival map[string]*rows, from int, items 
 		n := uint64(from+i+1) * 0x9e3779b97f4a7c15
 		all[i] = row{int64(1)<<32 | int64(from+i+1), int64(n ^ n>>31), int64(n*3 ^ n>>29), items[i].Record}
 	}
-	body, said := make([]byte, 190), make([]byte, 23)
+	body, state := make([]byte, 190), make([]byte, 23)
 	exec := func(text string) {
 		if _, err := conn.ExecContext(ctx, text); err != nil {
 			b.Fatal(err)
@@ -160,9 +160,8 @@ func bare(b *testing.B, conn *sql.Conn, rival map[string]*rows, from int, items 
 	for i := range all {
 		r := &all[i]
 		seq := int64(from + i + 1)
-		rival["record"].add(b, r.id, r.identifier)
-		rival["event"].add(b, seq, int64(1), r.id, int64(1), 1_700_000_000_000_000+seq, body)
-		rival["state"].add(b, r.id, seq, r.key, said)
+		rival["event"].add(b, int64(1)<<40|seq, r.id, int64(1), 1_700_000_000_000_000+seq, body)
+		rival["record"].add(b, r.id, r.identifier, seq, r.key, state)
 	}
 	slices.SortFunc(all, func(x, y row) int { return cmp.Compare(x.key, y.key) })
 	for i := range all {

@@ -1,6 +1,7 @@
 package eventlog
 
 import (
+	"database/sql"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -303,13 +304,36 @@ const (
 	placeFrom
 )
 
-// columns are the columns of an event row that its checksum covers.
+// columns are the columns of an event row that its checksum covers. The row's id has
+// both set and seq.
 type columns struct {
 	seq      int64
 	set      int64
 	record   int64
 	kind     int64
 	observed int64
+}
+
+const (
+	eventColumns = "id, record, kind, observed, body"
+	seqBits      = 40
+	maxSeq       = 1<<seqBits - 1
+)
+
+// eventID is the id of an event's row.
+func eventID(set int64, seq event.Seq) int64 { return set<<seqBits | int64(min(seq, maxSeq)) }
+
+func seqOf(id int64) event.Seq { return event.Seq(id & maxSeq) }
+
+func (c *columns) id() int64 { return eventID(c.set, event.Seq(c.seq)) }
+
+// scan scans eventColumns, and returns the body with its checksum, which is good until
+// the next row.
+func (c *columns) scan(rows *sql.Rows) (sealed sql.RawBytes, err error) {
+	var id int64
+	err = rows.Scan(&id, &c.record, &c.kind, &c.observed, &sealed)
+	c.set, c.seq = id>>seqBits, id&maxSeq
+	return sealed, err
 }
 
 func checksum(c columns, body []byte) uint32 {

@@ -81,8 +81,8 @@ func stored(t *testing.T, folder string, file []byte) map[string][]int {
 	}
 	defer db.Close()
 	out := map[string][]int{}
-	for _, column := range []string{"sets.feed", "source.memory", "document.url", "event.body", "state.said", "presence.said", "presence.shadow",
-		"step_back.observation", "pending.observation", "quarantine.input",
+	for _, column := range []string{"sets.feed", "source.memory", "document.url", "event.body", "record.source_state", "presence.source_state", "presence.suppressed",
+		"regressed.observation", "pending.observation", "quarantine.input",
 		"submission.body", "notice.body", "notification.body", "answered.disposition"} {
 		table, name, _ := strings.Cut(column, ".")
 		out[column] = nil

@@ -227,7 +227,7 @@ func TestCommitFails(t *testing.T) {
 	// A deferred constraint is checked by COMMIT itself.
 	if err := l.Exec(ctx, "PRAGMA foreign_keys = 1; CREATE TABLE anchor (id INTEGER PRIMARY KEY); "+
 		"CREATE TABLE boat (id INTEGER REFERENCES anchor DEFERRABLE INITIALLY DEFERRED); "+
-		"CREATE TRIGGER sink AFTER INSERT ON event WHEN NEW.seq = 15 BEGIN INSERT INTO boat VALUES (7); END"); err != nil {
+		"CREATE TRIGGER sink AFTER INSERT ON event WHEN NEW.id = 1 << 40 | 15 BEGIN INSERT INTO boat VALUES (7); END"); err != nil {
 		t.Fatal(err)
 	}
 	if err := add(l, src, 0, 10); err != nil {

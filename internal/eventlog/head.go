@@ -134,7 +134,7 @@ func (h *headFile) seen(g *clockGuard) {
 // advance records the last event. One that cannot be read now is left to
 // verify: the head stays where it was, and is right.
 func (h *headFile) advance(ctx context.Context, tx *sqlite.Tx) {
-	_ = tx.Each(ctx, "SELECT "+eventColumns+" FROM event e ORDER BY e.seq DESC LIMIT 1", nil, h.now.scan)
+	_ = tx.Each(ctx, "SELECT "+eventColumns+" FROM event WHERE id = (SELECT last_event FROM log)", nil, h.now.scan)
 }
 
 // syncHead makes the head durable. When that fails it is done again, at the latest
@@ -153,14 +153,18 @@ func topOf(ctx context.Context, q sqlite.Querier, upto event.Seq) (h head, err e
 	if err := q.QueryRowContext(ctx, "SELECT commits FROM log").Scan(&h.Commits); err != nil {
 		return h, err
 	}
-	rows, err := q.QueryContext(ctx, "SELECT "+eventColumns+" FROM event e WHERE e.seq <= $1 ORDER BY e.seq DESC LIMIT 1", int64(upto))
+	last, err := lastUpto(ctx, q, upto)
+	if err != nil {
+		return h, err
+	}
+	rows, err := q.QueryContext(ctx, "SELECT "+eventColumns+" FROM event WHERE id = $1", last)
 	return h, sqlite.ScanAll(rows, err, func(rows *sql.Rows) error { return h.scan(rows) })
 }
 
 func (h *head) scan(rows *sql.Rows) error {
 	var c columns
-	var body sql.RawBytes
-	if err := rows.Scan(&c.seq, &c.set, &c.record, &c.kind, &c.observed, &body); err != nil {
+	body, err := c.scan(rows)
+	if err != nil {
 		return err
 	}
 	hash := sha256.New()

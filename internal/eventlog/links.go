@@ -91,7 +91,8 @@ func (b *batch) living(ctx context.Context, q preparer, identifiers map[string]b
 	return each(ctx, ofSet(q, b.set.id), selectRecords, keys, func(rows *sql.Rows) error {
 		var id, key int64
 		var identifier string
-		var seq, digest sql.NullInt64
+		var seq int64
+		var digest sql.NullInt64
 		var raw sql.RawBytes
 		if err := rows.Scan(&id, &key, &identifier, &seq, &digest, &raw); err != nil {
 			return err
@@ -191,7 +192,7 @@ func (b *batch) relink(ctx context.Context, q preparer) error {
 		if err := b.relinkRecords(ctx, q, records, own); err != nil {
 			return err
 		}
-		if err := b.saveStates(ctx); err != nil {
+		if err := b.saveTouched(ctx); err != nil {
 			return err
 		}
 		b.touched = touched
@@ -288,24 +289,24 @@ func (b *batch) relinkRecords(ctx context.Context, q preparer, records []*record
 // loadBodies loads the last events of records where they are not at hand.
 func (b *batch) loadBodies(ctx context.Context, q preparer, records []*record) error {
 	need := map[int64]*record{}
-	var seqs []int64
+	var ids []int64
 	for _, r := range records {
-		if r.last == nil && r.seq != 0 && need[int64(r.seq)] == nil {
-			need[int64(r.seq)] = r
-			seqs = append(seqs, int64(r.seq))
+		if id := eventID(b.set.id, r.seq); r.last == nil && r.seq != 0 && need[id] == nil {
+			need[id] = r
+			ids = append(ids, id)
 		}
 	}
-	return each(ctx, q, "SELECT seq, set_id, record, kind, observed, body FROM event WHERE seq IN ("+sqlite.Params(lookup)+")", seqs, func(rows *sql.Rows) error {
+	return each(ctx, q, "SELECT "+eventColumns+" FROM event WHERE id IN ("+sqlite.Params(lookup)+")", ids, func(rows *sql.Rows) error {
 		var c columns
-		var sealed sql.RawBytes
-		if err := rows.Scan(&c.seq, &c.set, &c.record, &c.kind, &c.observed, &sealed); err != nil {
+		sealed, err := c.scan(rows)
+		if err != nil {
 			return err
 		}
 		raw, err := unseal(c, sealed)
 		if err != nil {
 			return fmt.Errorf("event %d: %w: run bridge verify", c.seq, err)
 		}
-		r := need[c.seq]
+		r := need[c.id()]
 		r.last = new(body)
 		return readBody(raw, r.last)
 	})

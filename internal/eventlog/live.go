@@ -55,8 +55,9 @@ func (s *seqs) all() iter.Seq[int64] {
 
 // state is which events are the last ones of the live records of a set.
 type state struct {
-	set  int64
-	last seqs
+	set    int64
+	events int64 // of the set
+	last   seqs
 }
 
 // Live returns the last event of each record that is live at a position, in the
@@ -93,7 +94,7 @@ func (l *Log) liveEvents(ctx context.Context, set string, at event.Seq, listed b
 	}
 }
 
-// loadState reads the state table in one transaction: the events up to a position
+// loadState reads the current state in one transaction: the events up to a position
 // that are the last ones of live records, and the set's last position.
 func (l *Log) loadState(ctx context.Context, q sqlite.Querier, set string, at event.Seq) (*state, event.Seq, error) {
 	if c, ok := q.(*sql.Conn); ok && !l.opt.DryRun {
@@ -116,13 +117,14 @@ func (l *Log) loadState(ctx context.Context, q sqlite.Querier, set string, at ev
 	if st.set == 0 {
 		return nil, 0, noSet(set)
 	}
+	st.events = now.Events
 	live := int64(0)
-	rows, err = q.QueryContext(ctx, "SELECT seq FROM state WHERE record > $1 AND record < $2 AND digest IS NOT NULL", st.set<<32, (st.set+1)<<32)
+	rows, err = q.QueryContext(ctx, "SELECT seq FROM record WHERE id > $1 AND id < $2 AND digest IS NOT NULL", st.set<<32, (st.set+1)<<32)
 	if err := sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
 		var seq int64
 		err := rows.Scan(&seq)
 		if err == nil && (seq <= 0 || seq > int64(now.Last)) {
-			return fmt.Errorf("set %s: the state table names event %d of %d: run bridge verify", set, seq, now.Last)
+			return fmt.Errorf("set %s: the current state names event %d of %d: run bridge verify", set, seq, now.Last)
 		}
 		if live++; seq <= int64(at) {
 			st.last.add(seq)
@@ -132,7 +134,7 @@ func (l *Log) loadState(ctx context.Context, q sqlite.Querier, set string, at ev
 		return nil, 0, err
 	}
 	if live != now.Live {
-		return nil, 0, fmt.Errorf("set %s: %d records are live in the state table, %d were counted: run bridge verify", set, live, now.Live)
+		return nil, 0, fmt.Errorf("set %s: %d live records are stored, %d were counted: run bridge verify", set, live, now.Live)
 	}
 	return st, now.Last, nil
 }
@@ -143,7 +145,7 @@ func (l *Log) loadState(ctx context.Context, q sqlite.Querier, set string, at ev
 func (st *state) rewind(ctx context.Context, q sqlite.Querier, since event.Range) error {
 	var told seqs // records, by their ordinals
 	var v body
-	return eachRow(ctx, q, "e.set_id = $3 AND ", []any{st.set}, since, nil, func(c columns, sealed []byte) error {
+	return eachRow(ctx, q, st.set, since, nil, func(c columns, sealed []byte) error {
 		if kind := event.Kind(c.kind); kind == event.Rejected || told.has(ordinal(c.record)) {
 			return nil
 		}
@@ -177,7 +179,7 @@ func (st *state) list(ctx context.Context, q sqlite.Querier, at event.Seq, liste
 		}
 		left--
 		if ev.Set != s.sets[st.set].Name || !ev.Live() {
-			return fmt.Errorf("event %d: the state table takes it for the last one of a live record of set %s: run bridge verify", ev.Seq, s.sets[st.set].Name)
+			return fmt.Errorf("event %d: it is stored as the last one of a live record of set %s: run bridge verify", ev.Seq, s.sets[st.set].Name)
 		}
 		if listed && ev.Unlisted {
 			return nil
@@ -196,10 +198,10 @@ func (st *state) list(ctx context.Context, q sqlite.Querier, at event.Seq, liste
 }
 
 // visit calls do for the rows of the state's events: out of the whole range in one
-// pass, or just these where they are few among the log's.
+// pass, or just these where they are few among the set's.
 func (st *state) visit(ctx context.Context, q sqlite.Querier, at event.Seq, do func(c columns, sealed []byte) error) error {
-	if st.last.n*8 > int64(at) {
-		return eachRow(ctx, q, "", nil, event.Range{Upto: at}, st.last.has, do)
+	if st.last.n*8 > st.events {
+		return eachRow(ctx, q, st.set, event.Range{Upto: at}, st.last.has, do)
 	}
 	few := make([]any, 0, lookup)
 	var p rowPage
@@ -207,7 +209,7 @@ func (st *state) visit(ctx context.Context, q sqlite.Querier, at event.Seq, do f
 		if len(few) == 0 {
 			return nil
 		}
-		rows, err := q.QueryContext(ctx, "SELECT "+eventColumns+" FROM event e WHERE e.seq IN ("+sqlite.Params(len(few))+") ORDER BY e.seq", few...)
+		rows, err := q.QueryContext(ctx, "SELECT "+eventColumns+" FROM event WHERE id IN ("+sqlite.Params(len(few))+") ORDER BY id", few...)
 		few = few[:0]
 		if err := p.read(rows, err, nil); err != nil {
 			return err
@@ -215,7 +217,7 @@ func (st *state) visit(ctx context.Context, q sqlite.Querier, at event.Seq, do f
 		return p.each(do)
 	}
 	for seq := range st.last.all() {
-		if few = append(few, seq); len(few) == lookup {
+		if few = append(few, eventID(st.set, event.Seq(seq))); len(few) == lookup {
 			if err := flush(); err != nil {
 				return err
 			}

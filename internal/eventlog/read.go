@@ -38,9 +38,9 @@ func readDocument(ctx context.Context, q sqlite.Querier, id int64) (d documentRo
 	var updated sql.NullInt64
 	var own, sum int64
 	var feed []byte
-	err = q.QueryRowContext(ctx, `SELECT d.source, d.url, d.feed_id, d.title, d.updated, d.feed, d.sum, src.id, src.set_id, src.name, src.kind, src.url, src.rank, src.standing, src.sum
+	err = q.QueryRowContext(ctx, `SELECT d.source, d.url, d.feed_id, d.title, d.updated, d.feed, d.sum, src.id, src.set_id, src.name, src.kind, src.url, src.rank, src.status, src.sum
 FROM document d JOIN source src ON src.id = d.source WHERE d.id = $1`, id).
-		Scan(&h.id, &d.url, &d.feedID, &d.title, &updated, &feed, &own, &h.id, &h.set, &h.name, &h.kind, &h.url, &h.rank, &h.standing, &sum)
+		Scan(&h.id, &d.url, &d.feedID, &d.title, &updated, &feed, &own, &h.id, &h.set, &h.name, &h.kind, &h.url, &h.rank, &h.status, &sum)
 	if err != nil {
 		return d, fmt.Errorf("document %d: %w: run bridge verify", id, err)
 	}
@@ -65,8 +65,6 @@ type scanner struct {
 	v    body
 	ev   event.Event
 }
-
-const eventColumns = "e.seq, e.set_id, e.record, e.kind, e.observed, e.body"
 
 func newScanner(ctx context.Context, q sqlite.Querier) (*scanner, error) {
 	s := &scanner{q: q, ctx: ctx, sets: map[int64]event.Set{}, docs: map[int64]documentRow{}}
@@ -93,8 +91,8 @@ func (s *scanner) event(c columns, sealed []byte) (*event.Event, error) {
 // scan reads one row.
 func (s *scanner) scan(rows *sql.Rows) (*event.Event, error) {
 	var c columns
-	var sealed sql.RawBytes
-	if err := rows.Scan(&c.seq, &c.set, &c.record, &c.kind, &c.observed, &sealed); err != nil {
+	sealed, err := c.scan(rows)
+	if err != nil {
 		return nil, err
 	}
 	return s.event(c, sealed)
@@ -103,29 +101,83 @@ func (s *scanner) scan(rows *sql.Rows) (*event.Event, error) {
 // eventPage is how many rows of table event one statement reads.
 const eventPage = 500
 
-// eachRow calls do for the rows of table event in a range, in their order. It reads
-// page by page, and a page to its end before it passes on any of it: however long
-// do takes, it holds no read transaction, which would keep the write-ahead log
-// from being checkpointed.
-func eachRow(ctx context.Context, q sqlite.Querier, where string, args []any, r event.Range, wanted func(seq int64) bool, do func(c columns, sealed []byte) error) error {
+// eachRow calls do for the rows of table event in a range, in their order: those of a
+// set, or of all when set is 0. It reads page by page, and a page to its end before it
+// passes on any of it: however long do takes, it holds no read transaction, which would
+// keep the write-ahead log from being checkpointed.
+func eachRow(ctx context.Context, q sqlite.Querier, set int64, r event.Range, wanted func(seq int64) bool, do func(c columns, sealed []byte) error) error {
 	var p rowPage
-	for after := int64(r.After); ; {
-		rows, err := q.QueryContext(ctx, fmt.Sprintf("SELECT %s FROM event e WHERE %se.seq > $1 AND e.seq <= $2 ORDER BY e.seq LIMIT %d", eventColumns, where, eventPage),
-			append([]any{after, int64(r.Upto)}, args...)...)
+	for set != 0 {
+		rows, err := q.QueryContext(ctx, selectOfSet, eventID(set, r.After), eventID(set, r.Upto))
 		if err := p.read(rows, err, wanted); err != nil {
 			return err
 		}
 		if err := p.each(do); err != nil || p.rows < eventPage {
 			return err
 		}
-		after = p.last
+		r.After = p.last
 	}
+	for r.After < r.Upto {
+		// Nearly every Seq of the log is there, in some set.
+		page := event.Range{After: r.After, Upto: min(r.After+eventPage, r.Upto)}
+		rows, err := q.QueryContext(ctx, selectOfAll, int64(page.After), int64(min(page.Upto, maxSeq)))
+		if err := p.read(rows, err, wanted); err != nil {
+			return err
+		}
+		if err := p.each(do); err != nil {
+			return err
+		}
+		if r.After = page.Upto; p.rows == 0 { // the log ends, or events have been lost
+			next, err := firstAfter(ctx, q, 0, page.Upto)
+			if err != nil || next == 0 {
+				return err
+			}
+			r.After = seqOf(next) - 1
+		}
+	}
+	return nil
+}
+
+var (
+	selectOfSet = fmt.Sprintf("SELECT %s FROM event WHERE id > $1 AND id <= $2 ORDER BY id LIMIT %d", eventColumns, eventPage)
+	selectOfAll = fmt.Sprintf(`SELECT e.id, e.record, e.kind, e.observed, e.body FROM sets s CROSS JOIN event e ON e.id > s.id << %d | $1 AND e.id <= s.id << %[1]d | $2
+ORDER BY e.id & %d`, seqBits, int64(maxSeq))
+	selectFirst = fmt.Sprintf("SELECT (SELECT min(e.id) FROM event e WHERE e.id > s.id << %d | $1 AND e.id < s.id + 1 << %[1]d) FROM sets s WHERE $2 IN (0, s.id)", seqBits)
+	selectUpto  = fmt.Sprintf("SELECT (SELECT max(e.id) FROM event e WHERE e.id > s.id << %d AND e.id <= s.id << %[1]d | $1) FROM sets s", seqBits)
+)
+
+// firstAfter returns the id of the first event after a place in the log, of a set or of
+// all when set is 0; 0 when there is none.
+func firstAfter(ctx context.Context, q sqlite.Querier, set int64, after event.Seq) (first int64, err error) {
+	rows, err := q.QueryContext(ctx, selectFirst, int64(min(after, maxSeq)), set)
+	return first, sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+		var id sql.NullInt64
+		err := rows.Scan(&id)
+		if id.Valid && (first == 0 || seqOf(id.Int64) < seqOf(first)) {
+			first = id.Int64
+		}
+		return err
+	})
+}
+
+// lastUpto returns the id of the last event of all sets up to a place in the log; 0 when
+// there is none.
+func lastUpto(ctx context.Context, q sqlite.Querier, upto event.Seq) (last int64, err error) {
+	rows, err := q.QueryContext(ctx, selectUpto, int64(min(upto, maxSeq)))
+	return last, sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+		var id sql.NullInt64
+		err := rows.Scan(&id)
+		if id.Valid && seqOf(id.Int64) > seqOf(last) {
+			last = id.Int64
+		}
+		return err
+	})
 }
 
 // rowPage are some rows of table event.
 type rowPage struct {
-	rows  int   // all that were read
-	last  int64 // Seq of the last of them
+	rows  int       // all that were read
+	last  event.Seq // of the last of them
 	kept  []columns
 	ends  []int // of their bodies in bytes
 	bytes []byte
@@ -136,11 +188,11 @@ func (p *rowPage) read(rows *sql.Rows, err error, wanted func(seq int64) bool) e
 	*p = rowPage{kept: p.kept[:0], ends: p.ends[:0], bytes: p.bytes[:0]}
 	return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
 		var c columns
-		var sealed sql.RawBytes
-		if err := rows.Scan(&c.seq, &c.set, &c.record, &c.kind, &c.observed, &sealed); err != nil {
+		sealed, err := c.scan(rows)
+		if err != nil {
 			return err
 		}
-		p.rows, p.last = p.rows+1, c.seq
+		p.rows, p.last = p.rows+1, event.Seq(c.seq)
 		if wanted == nil || wanted(c.seq) {
 			p.bytes = append(p.bytes, sealed...)
 			p.kept, p.ends = append(p.kept, c), append(p.ends, len(p.bytes))
@@ -219,13 +271,8 @@ func (l *Log) Events(ctx context.Context, set string, r event.Range) iter.Seq2[*
 			if set != "" && id == 0 {
 				return nil
 			}
-			var where string
-			var args []any
-			if set != "" && len(s.sets) > 1 {
-				where, args = "e.set_id = $3 AND ", []any{id}
-			}
 			last := r.After
-			if err := eachRow(ctx, q, where, args, r, nil, func(c columns, sealed []byte) error {
+			if err := eachRow(ctx, q, id, r, nil, func(c columns, sealed []byte) error {
 				ev, err := s.event(c, sealed)
 				if err == nil && s.before(set) > last {
 					err = lost(last, ev.Seq)
@@ -276,11 +323,11 @@ func (s *scanner) ended(set string, id int64, last, upto event.Seq) error {
 		}
 		return nil
 	}
-	where, args := "", []any{int64(upto)}
-	if set != "" {
-		where, args = "e.set_id = $2 AND ", append(args, id)
+	first, err := firstAfter(s.ctx, s.q, id, upto)
+	if err != nil {
+		return err
 	}
-	rows, err := s.q.QueryContext(s.ctx, "SELECT "+eventColumns+" FROM event e WHERE "+where+"e.seq > $1 ORDER BY e.seq LIMIT 1", args...)
+	rows, err := s.q.QueryContext(s.ctx, "SELECT "+eventColumns+" FROM event WHERE id = $1", first)
 	next := false
 	if err := sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
 		ev, err := s.scan(rows)
@@ -329,8 +376,8 @@ func (l *Log) Record(ctx context.Context, set, key string) (found *event.Event, 
 			return err
 		}
 		id := s.idOf(set)
-		rows, err := q.QueryContext(ctx, "SELECT "+eventColumns+` FROM record_key k JOIN state t ON t.record = k.record JOIN event e ON e.seq = t.seq
-WHERE k.key = $1 AND k.record > $2 AND k.record < $3`, bits, id<<32, (id+1)<<32)
+		rows, err := q.QueryContext(ctx, `SELECT e.id, e.record, e.kind, e.observed, e.body FROM record_key k JOIN record r ON r.id = k.record JOIN event e ON e.id = $2 << 40 | r.seq
+WHERE k.key = $1 AND k.record > $2 << 32 AND k.record < $2 + 1 << 32`, bits, id)
 		return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
 			ev, err := s.scan(rows)
 			if err == nil && event.IsKeyOf(key, ev.Record) {
@@ -346,24 +393,32 @@ WHERE k.key = $1 AND k.record > $2 AND k.record < $3`, bits, id<<32, (id+1)<<32)
 	return found, err
 }
 
-// Latest tells which of these events are the last ones of their records; one of
+// Latest returns which of these events are the last ones of their records; one of
 // kind rejected is of no record.
 func (l *Log) Latest(ctx context.Context, events []event.Seq) (map[event.Seq]bool, error) {
 	latest := make(map[event.Seq]bool, len(events))
-	wanted := make([]int64, len(events))
-	for i, seq := range events {
-		wanted[i] = int64(seq)
-	}
 	err := l.read(ctx, func(q sqlite.Querier) error {
-		return each(ctx, reading{q}, selectLast, wanted, func(rows *sql.Rows) error {
-			var seq event.Seq
+		var ids []int64
+		rows, err := q.QueryContext(ctx, "SELECT id FROM sets")
+		if err := sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+			var set int64
+			err := rows.Scan(&set)
+			for _, seq := range events {
+				ids = append(ids, eventID(set, seq))
+			}
+			return err
+		}); err != nil {
+			return err
+		}
+		return each(ctx, reading{q}, selectLast, ids, func(rows *sql.Rows) error {
+			var id int64
 			var last sql.Null[event.Seq]
-			err := rows.Scan(&seq, &last)
-			switch {
+			err := rows.Scan(&id, &last)
+			switch seq := seqOf(id); {
 			case err != nil:
 				return err
 			case !last.Valid:
-				return fmt.Errorf("the record of event %d has no state: %w: run bridge verify", seq, errDamaged)
+				return fmt.Errorf("the record of event %d is missing: %w: run bridge verify", seq, errDamaged)
 			case last.V == seq:
 				latest[seq] = true
 			}
@@ -373,20 +428,22 @@ func (l *Log) Latest(ctx context.Context, events []event.Seq) (map[event.Seq]boo
 	return latest, err
 }
 
-var selectLast = "SELECT e.seq, t.seq FROM event e LEFT JOIN state t ON t.record = e.record WHERE e.record <> 0 AND e.seq IN (" + sqlite.Params(lookup) + ")"
+var selectLast = "SELECT e.id, r.seq FROM event e LEFT JOIN record r ON r.id = e.record WHERE e.record <> 0 AND e.id IN (" + sqlite.Params(lookup) + ")"
 
 // LastSeq returns the Seq of the last event of all sets, 0 when there is none.
 func (l *Log) LastSeq(ctx context.Context) (seq event.Seq, err error) {
 	err = l.read(ctx, func(q sqlite.Querier) error {
-		return q.QueryRowContext(ctx, "SELECT coalesce(max(seq), 0) FROM event").Scan(&seq)
+		id, err := lastUpto(ctx, q, maxSeq)
+		seq = seqOf(id)
+		return err
 	})
 	return seq, err
 }
 
-const selectPresenceOf = `SELECT r.id, r.identifier, t.said, p.said, p.shadow, EXISTS (SELECT 1 FROM pending w WHERE w.source = src.id AND w.record = r.id)
+const selectPresenceOf = `SELECT r.id, r.identifier, r.source_state, p.source_state, p.suppressed, EXISTS (SELECT 1 FROM pending w WHERE w.source = src.id AND w.record = r.id)
 FROM source src JOIN record_key k ON k.key = $1 AND k.record > src.set_id << 32 AND k.record < (src.set_id + 1) << 32
 JOIN record r ON r.id = k.record
-LEFT JOIN state t ON t.record = r.id LEFT JOIN presence p ON p.record = r.id AND p.source = src.id WHERE src.id = $2`
+LEFT JOIN presence p ON p.record = r.id AND p.source = src.id WHERE src.id = $2`
 
 // Presence returns what a Source has of the record of its set with that
 // identifier, whichever Source is its authority.

@@ -101,7 +101,7 @@ type record struct {
 	live   bool
 	digest int64
 	// sources holds what each Source last said. authority is the index of the one
-	// whose state the log has, alive or deleted; it is kept in table state.
+	// whose state the log has, alive or deleted; its own is kept in table record.
 	sources   []sourceState
 	authority int
 	// last is the body of the event at seq, loaded when it is needed.
@@ -114,9 +114,9 @@ type record struct {
 	met       bool // in the walk under way
 	metPart   bool // in the part of the Source that the item is of
 
-	stored bool           // has a row in table state
-	dirty  bool           // table state wants it
-	room   [1]sourceState // of says, of which there is mostly one
+	fresh bool           // has no row in table record yet
+	dirty bool           // its row has to be written
+	room  [1]sourceState // of sources, of which there is mostly one
 }
 
 func (r *record) of(source event.SourceID) *sourceState {
@@ -190,13 +190,13 @@ func (r reading) Each(ctx context.Context, text string, args []any, scan func(*s
 }
 
 var (
-	selectRecords = `SELECT r.id, k.key, r.identifier, s.seq, s.digest, s.said
-FROM record_key k JOIN record r ON r.id = k.record LEFT JOIN state s ON s.record = r.id WHERE k.key IN (` + sqlite.Params(lookup) + `) AND k.record > ? AND k.record < ?`
-	selectPresence  = `SELECT record, source, said, shadow FROM presence WHERE record IN (` + sqlite.Params(lookup) + `)`
+	selectRecords = `SELECT r.id, k.key, r.identifier, r.seq, r.digest, r.source_state
+FROM record_key k JOIN record r ON r.id = k.record WHERE k.key IN (` + sqlite.Params(lookup) + `) AND k.record > ? AND k.record < ?`
+	selectPresence  = `SELECT record, source, source_state, suppressed FROM presence WHERE record IN (` + sqlite.Params(lookup) + `)`
 	selectPending   = "SELECT " + pendingColumns + " FROM pending WHERE record IN (" + sqlite.Params(lookup) + ") AND source = ?"
-	selectRegressed = "SELECT " + regressedColumns + " FROM step_back WHERE record IN (" + sqlite.Params(lookup) + ") AND source = ?"
-	selectOrder     = "SELECT " + orderColumns + " FROM met_order WHERE record IN (" + sqlite.Params(lookup) + ") AND source = ?"
-	selectHeld      = "SELECT " + heldColumns + " FROM held WHERE record IN (" + sqlite.Params(lookup) + ") AND source = ?"
+	selectRegressed = "SELECT " + regressedColumns + " FROM regressed WHERE record IN (" + sqlite.Params(lookup) + ") AND source = ?"
+	selectOrder     = "SELECT " + orderColumns + " FROM seen_order WHERE record IN (" + sqlite.Params(lookup) + ") AND source = ?"
+	selectHeld      = "SELECT " + heldColumns + " FROM held_deletion WHERE record IN (" + sqlite.Params(lookup) + ") AND source = ?"
 )
 
 // recordsOf looks up the records of the items: result[i] is that of items[i], and
@@ -232,12 +232,13 @@ func (b *batch) recordsOf(ctx context.Context, q preparer, items []event.Item) (
 	return out, b.loadRest(ctx, q, all)
 }
 
-// loadStates fills in what tables record and state hold. all is sorted by key.
+// loadStates fills in what table record holds. all is sorted by key.
 func (b *batch) loadStates(ctx context.Context, q preparer, all []*record, keys []int64) error {
 	return each(ctx, ofSet(q, b.set.id), selectRecords, keys, func(rows *sql.Rows) error {
 		var id, key int64
 		var identifier, raw sql.RawBytes
-		var seq, digest sql.NullInt64
+		var seq event.Seq
+		var digest sql.NullInt64
 		if err := rows.Scan(&id, &key, &identifier, &seq, &digest, &raw); err != nil {
 			return err
 		}
@@ -245,14 +246,14 @@ func (b *batch) loadStates(ctx context.Context, q preparer, all []*record, keys 
 		for ; at < len(all) && all[at].key == key; at++ {
 			if r := all[at]; r.identifier == string(identifier) {
 				r.id = id
-				if !seq.Valid {
-					break
+				if raw == nil && seq == 0 {
+					break // met, quarantined or pending: nothing is known of it yet
 				}
 				s, err := readSourceState(raw, nil, id)
 				if err != nil {
 					return fmt.Errorf("state of record %q: %w: run bridge verify", r.identifier, err)
 				}
-				r.stored, r.seq, r.live, r.digest = true, event.Seq(seq.Int64), digest.Valid, digest.Int64
+				r.seq, r.live, r.digest = seq, digest.Valid, digest.Int64
 				r.sources = append(r.sources, s)
 				break
 			}
@@ -373,11 +374,10 @@ func stampArg(s event.Stamp) any {
 // OR FAIL spares SQLite a journal for each statement: one that fails takes the
 // whole transaction with it in any case.
 const (
-	insertRecords  = "INSERT OR FAIL INTO record (id, identifier) VALUES "
+	insertRecords  = "INSERT OR FAIL INTO record (id, identifier, seq, digest, source_state) VALUES "
+	replaceRecords = "INSERT OR REPLACE INTO record (id, identifier, seq, digest, source_state) VALUES "
 	insertKeys     = "INSERT OR FAIL INTO record_key (key, record) VALUES "
-	insertEvents   = "INSERT OR FAIL INTO event (seq, set_id, record, kind, observed, body) VALUES "
-	insertStates   = "INSERT OR FAIL INTO state (record, seq, digest, said) VALUES "
-	replaceStates  = "INSERT OR REPLACE INTO state (record, seq, digest, said) VALUES "
-	replacePresent = "INSERT OR REPLACE INTO presence (record, source, said, shadow) VALUES "
+	insertEvents   = "INSERT OR FAIL INTO event (id, record, kind, observed, body) VALUES "
+	replacePresent = "INSERT OR REPLACE INTO presence (record, source, source_state, suppressed) VALUES "
 	replaceLocs    = "INSERT OR REPLACE INTO loc (key, owner, others) VALUES "
 )

@@ -92,13 +92,33 @@ func (v *verifier) readSegments() error {
 
 // findEnd finds the last event of the moment.
 func (v *verifier) findEnd() error {
-	return v.each("SELECT coalesce(max(seq), 0) FROM event", func(rows *sql.Rows) error { return rows.Scan(&v.upto) })
+	last, err := lastUpto(v.ctx, v.q, maxSeq)
+	if v.upto = int64(seqOf(last)); err != nil {
+		return err
+	}
+	if err := v.each("SELECT last_event, sum FROM log", func(rows *sql.Rows) error {
+		var id, sum int64
+		err := rows.Scan(&id, &sum)
+		if err == nil && (id != last || sum != sumOf(id)) {
+			v.found("", "the last event is %d; the log has noted %d", v.upto, seqOf(id))
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	return v.each(fmt.Sprintf(`WITH RECURSIVE found (n) AS (SELECT min(id) >> %d FROM event UNION ALL SELECT (SELECT min(id) >> %[1]d FROM event WHERE id >= n + 1 << %[1]d) FROM found WHERE n IS NOT NULL)
+SELECT n FROM found WHERE n NOT IN (SELECT id FROM sets)`, seqBits), func(rows *sql.Rows) error {
+		var set int64
+		err := rows.Scan(&set)
+		v.found("", "it has events of set %d, and there is no such set", set)
+		return err
+	})
 }
 
 // replay goes through the events that it has not taken in yet.
 func (v *verifier) replay() error {
 	var b body
-	return eachRow(v.ctx, v.q, "", nil, event.Range{After: event.Seq(v.last), Upto: event.Seq(v.upto)}, nil, func(c columns, sealed []byte) error {
+	return eachRow(v.ctx, v.q, 0, event.Range{After: event.Seq(v.last), Upto: event.Seq(v.upto)}, nil, func(c columns, sealed []byte) error {
 		place := fmt.Sprintf("event %d", c.seq)
 		if event.Seq(v.last) != v.epochs.before(event.Seq(c.seq)) {
 			v.found(place, "it follows event %d", v.last)

@@ -58,7 +58,7 @@ func (l *Log) ensureSources(ctx context.Context, tx *sqlite.Tx, set int64, confi
 		was, ok := stored[c.URL]
 		if !ok && c.Name != "" { // by its name it is the same Source at another URL
 			for url, h := range left {
-				if h.name == c.Name && h.standing != forgotten {
+				if h.name == c.Name && h.status != forgotten {
 					was = h
 					delete(left, url)
 				}
@@ -98,8 +98,8 @@ func (l *Log) ensureSources(ctx context.Context, tx *sqlite.Tx, set int64, confi
 			last++
 			h.rank = last
 		}
-		if config.Whole && h.kind != Target && h.standing != forgotten {
-			h.standing = former
+		if config.Whole && h.kind != Target && h.status != forgotten {
+			h.status = former
 			*ended = append(*ended, FormerSource{config.Name, h.url})
 		}
 		if err := l.saveSource(ctx, tx, &h, was); err != nil {
@@ -174,11 +174,11 @@ func (l *Log) saveSource(ctx context.Context, tx *sqlite.Tx, h *sourceConfig, wa
 				return err
 			}
 		}
-		return tx.Exec(ctx, "UPDATE source SET name = $2, kind = $3, url = $4, rank = $5, standing = $6, sum = $7 WHERE id = $1",
-			int64(h.id), h.name, h.kind, h.url, h.rank, int64(h.standing), h.sum())
+		return tx.Exec(ctx, "UPDATE source SET name = $2, kind = $3, url = $4, rank = $5, status = $6, sum = $7 WHERE id = $1",
+			int64(h.id), h.name, h.kind, h.url, h.rank, int64(h.status), h.sum())
 	}
-	return tx.Each(ctx, "INSERT INTO source (set_id, name, kind, url, rank, standing, sum, kept) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING id",
-		[]any{h.set, h.name, h.kind, h.url, h.rank, int64(h.standing), h.sum(), progressSum(new(event.Progress))}, func(rows *sql.Rows) error { return rows.Scan(&h.id) })
+	return tx.Each(ctx, "INSERT INTO source (set_id, name, kind, url, rank, status, sum, progress_sum) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING id",
+		[]any{h.set, h.name, h.kind, h.url, h.rank, int64(h.status), h.sum(), progressSum(new(event.Progress))}, func(rows *sql.Rows) error { return rows.Scan(&h.id) })
 }
 
 // Forget ends a Source: it is listed no more, and what waited of it is dropped. What
@@ -195,7 +195,7 @@ func (l *Log) Forget(ctx context.Context, id event.SourceID) error {
 		if was.id == 0 {
 			return noSource(id)
 		}
-		for _, table := range []string{"pending", "held", "quarantine", "schedule"} {
+		for _, table := range []string{"pending", "held_deletion", "quarantine", "schedule"} {
 			if err := tx.Exec(ctx, "DELETE FROM "+table+" WHERE source = $1", int64(id)); err != nil {
 				return err
 			}
@@ -204,7 +204,7 @@ func (l *Log) Forget(ctx context.Context, id event.SourceID) error {
 			return err
 		}
 		h := was
-		h.name, h.standing = "", forgotten
+		h.name, h.status = "", forgotten
 		return l.saveSource(ctx, tx, &h, was)
 	})
 }
@@ -220,7 +220,7 @@ func (l *Log) forgetHarvest(ctx context.Context, tx *sqlite.Tx, id event.SourceI
 	}
 	l.unsaved.update(id, &none.Cursor)
 	none.Cursor = event.Cursor{Version: none.Cursor.Version + 1}
-	if err := tx.Exec(ctx, "UPDATE source SET version = $2, cursor = NULL, mark = NULL, memory = NULL, gap = '', kept = $3 WHERE id = $1",
+	if err := tx.Exec(ctx, "UPDATE source SET version = $2, cursor = NULL, mark = NULL, memory = NULL, gap = '', progress_sum = $3 WHERE id = $1",
 		int64(id), none.Cursor.Version, progressSum(&none)); err != nil {
 		return err
 	}
@@ -233,27 +233,27 @@ type sourceConfig struct {
 	set             int64
 	name, kind, url string
 	rank            int
-	standing        standing
+	status          status
 }
 
-// standing is what the configuration says of a Source.
-type standing int64
+// status is what the configuration says of a Source.
+type status int64
 
 const (
-	configured standing = iota
-	former              // not any more
-	forgotten           // and a person has ended it
+	configured status = iota
+	former            // not any more
+	forgotten         // and a person has ended it
 )
 
 func (h *sourceConfig) sum() int64 {
-	return sumOf(h.set, h.name, h.kind, h.url, h.rank, int64(h.standing))
+	return sumOf(h.set, h.name, h.kind, h.url, h.rank, int64(h.status))
 }
 
-const selectConfigs = "SELECT id, set_id, name, kind, url, rank, standing, sum FROM source"
+const selectConfigs = "SELECT id, set_id, name, kind, url, rank, status, sum FROM source"
 
 func scanConfig(rows *sql.Rows) (h sourceConfig, err error) {
 	var sum int64
-	err = rows.Scan(&h.id, &h.set, &h.name, &h.kind, &h.url, &h.rank, &h.standing, &sum)
+	err = rows.Scan(&h.id, &h.set, &h.name, &h.kind, &h.url, &h.rank, &h.status, &sum)
 	if err == nil && sum != h.sum() {
 		err = damagedSource(h.id)
 	}
@@ -280,17 +280,17 @@ func (l *Log) Targets(ctx context.Context, set string) ([]Source, error) {
 }
 
 func (l *Log) sources(ctx context.Context, set, which string) (out []Source, err error) {
-	err = l.prepared(ctx, `SELECT src.id, src.set_id, s.name, src.name, src.kind, src.url, src.rank, src.standing, src.sum, src.version, src.cursor, src.mark, src.memory, src.gap, src.kept, `+scheduleColumns+`,
+	err = l.prepared(ctx, `SELECT src.id, src.set_id, s.name, src.name, src.kind, src.url, src.rank, src.status, src.sum, src.version, src.cursor, src.mark, src.memory, src.gap, src.progress_sum, `+scheduleColumns+`,
 	(SELECT count(*) FROM pending p WHERE p.source = src.id), (SELECT count(*) FROM pending p WHERE p.source = src.id AND p.partial),
-	(SELECT count(*) FROM held h WHERE h.source = src.id), (SELECT count(*) FROM quarantine q WHERE q.source = src.id AND q.replayed = 0),
+	(SELECT count(*) FROM held_deletion h WHERE h.source = src.id), (SELECT count(*) FROM quarantine q WHERE q.source = src.id AND q.replayed = 0),
 	coalesce((SELECT n FROM tally t WHERE t.source = src.id AND t.what = `+strconv.Itoa(tallyUnquarantined)+` AND t.state = 0), 0)
-FROM source src JOIN sets s ON s.id = src.set_id LEFT JOIN schedule sch ON sch.source = src.id WHERE s.name = $1 AND src.standing <> 2 AND `+which+` ORDER BY src.rank, src.id`, []any{set}, func(rows *sql.Rows) error {
+FROM source src JOIN sets s ON s.id = src.set_id LEFT JOIN schedule sch ON sch.source = src.id WHERE s.name = $1 AND src.status <> 2 AND `+which+` ORDER BY src.rank, src.id`, []any{set}, func(rows *sql.Rows) error {
 		var s Source
 		var mark sql.NullInt64
 		var setID, sum, kept int64
 		var sch scheduleRow
-		var stands standing
-		columns := slices.Concat([]any{&s.ID, &setID, &s.Set, &s.Name, &s.Kind, &s.URL, &s.Rank, &stands, &sum, &s.Cursor.Version, &s.Cursor.Data, &mark, &s.Memory, &s.Gap, &kept},
+		var is status
+		columns := slices.Concat([]any{&s.ID, &setID, &s.Set, &s.Name, &s.Kind, &s.URL, &s.Rank, &is, &sum, &s.Cursor.Version, &s.Cursor.Data, &mark, &s.Memory, &s.Gap, &kept},
 			sch.columns(), []any{&s.Pending, &s.Partial, &s.Held, &s.Quarantined, &s.Dropped})
 		if err := rows.Scan(columns...); err != nil {
 			return err
@@ -303,8 +303,8 @@ FROM source src JOIN sets s ON s.id = src.set_id LEFT JOIN schedule sch ON sch.s
 			s.Schedule = fresh
 		}
 		s.Mark = stampOf(mark)
-		s.Former = stands == former
-		if h := (sourceConfig{s.ID, setID, s.Name, s.Kind, s.URL, s.Rank, stands}); sum != h.sum() || kept != progressSum(&s.Progress) {
+		s.Former = is == former
+		if h := (sourceConfig{s.ID, setID, s.Name, s.Kind, s.URL, s.Rank, is}); sum != h.sum() || kept != progressSum(&s.Progress) {
 			return damagedSource(s.ID)
 		}
 		l.unsaved.update(s.ID, &s.Cursor)
@@ -319,7 +319,7 @@ func (l *Log) Progress(ctx context.Context, source event.SourceID) (p event.Prog
 	err = l.read(ctx, func(q sqlite.Querier) error {
 		var mark sql.NullInt64
 		var sum int64
-		err := q.QueryRowContext(ctx, "SELECT version, cursor, mark, memory, gap, kept FROM source WHERE id = $1", int64(source)).
+		err := q.QueryRowContext(ctx, "SELECT version, cursor, mark, memory, gap, progress_sum FROM source WHERE id = $1", int64(source)).
 			Scan(&p.Cursor.Version, &p.Cursor.Data, &mark, &p.Memory, &p.Gap, &sum)
 		p.Mark = stampOf(mark)
 		if errors.Is(err, sql.ErrNoRows) {

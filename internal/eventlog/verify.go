@@ -69,11 +69,11 @@ func (v *verifier) run() error {
 	}
 	for _, checks := range [][]checking{
 		{{"table event", doRestore, v.endSegments}, {"table sets", doRestore, v.compareSets}},
-		{{"table state", doRestore, v.readStates}, {"table presence", doReset, v.readPresence}, {"table has", doRestore, v.readHas}},
+		{{"table record", doRestore, v.readStates}, {"table presence", doReset, v.readPresence}, {"table source_records", doRestore, v.readHas}},
 		{{"table loc", doRestore, v.readLocs}},
 		{{"table link", doRestore, v.readLinks}},
 		{{"table pending", doReset, v.readPending}},
-		{{"table step_back", doReset, v.readRegressed}, {"table met_order", doReset, v.readOrders}, {"table held", doReset, v.readHeld}, {"table met", doReset, v.readMet}, {"table schedule", doReset, v.readSchedules}},
+		{{"table regressed", doReset, v.readRegressed}, {"table seen_order", doReset, v.readOrders}, {"table held_deletion", doReset, v.readHeld}, {"table seen", doReset, v.readMet}, {"table schedule", doReset, v.readSchedules}},
 		{{"table quarantine", doReset, v.readQuarantine}},
 		{{"tables of submissions", doRestore, v.readExchange}},
 	} {
@@ -276,7 +276,7 @@ func (v *verifier) readSources() error {
 	}); err != nil {
 		return err
 	}
-	return v.each("SELECT id, version, cursor, mark, memory, gap, kept FROM source", func(rows *sql.Rows) error {
+	return v.each("SELECT id, version, cursor, mark, memory, gap, progress_sum FROM source", func(rows *sql.Rows) error {
 		var id, sum int64
 		var p event.Progress
 		var mark sql.NullInt64

@@ -10,7 +10,7 @@ import (
 )
 
 func (v *verifier) readStates() error {
-	if err := v.each("SELECT record, seq, digest, said FROM state", func(rows *sql.Rows) error {
+	if err := v.each("SELECT id, seq, digest, source_state FROM record", func(rows *sql.Rows) error {
 		var record, seq int64
 		var digest sql.NullInt64
 		var raw sql.RawBytes
@@ -29,6 +29,9 @@ func (v *verifier) readStates() error {
 		live := r.live.has(o)
 		if seq != r.last[o] || digest.Valid != live || live && digest.Int64 != r.digests[o] {
 			v.found(place, "its state is not what the events make of it: last event %d, the log has %d", seq, r.last[o])
+		}
+		if raw == nil && seq == 0 {
+			return nil
 		}
 		s, err := readSourceState(raw, nil, record)
 		v.names(place, s.source, record, err == nil)
@@ -49,7 +52,7 @@ func (v *verifier) readStates() error {
 }
 
 func (v *verifier) readPresence() error {
-	return v.each("SELECT record, source, said, shadow FROM presence", func(rows *sql.Rows) error {
+	return v.each("SELECT record, source, source_state, suppressed FROM presence", func(rows *sql.Rows) error {
 		var record int64
 		var source event.SourceID
 		var raw, suppressed []byte
@@ -82,7 +85,7 @@ func (v *verifier) holds(s *sourceState, record int64) {
 }
 
 func (v *verifier) readHas() error {
-	if err := v.each("SELECT source, page, bits FROM has", func(rows *sql.Rows) error {
+	if err := v.each("SELECT source, page, bits FROM source_records", func(rows *sql.Rows) error {
 		var at hasPage
 		var sealed sql.RawBytes
 		if err := rows.Scan(&at.source, &at.n, &sealed); err != nil {
@@ -223,7 +226,7 @@ func (v *verifier) readPending() error {
 }
 
 func (v *verifier) readRegressed() error {
-	return v.each("SELECT "+regressedColumns+" FROM step_back", func(rows *sql.Rows) error {
+	return v.each("SELECT "+regressedColumns+" FROM regressed", func(rows *sql.Rows) error {
 		var g regressedRow
 		err := g.scan(rows)
 		return v.waits(g.waitingKey, g.raw, err)
@@ -231,7 +234,7 @@ func (v *verifier) readRegressed() error {
 }
 
 func (v *verifier) readOrders() error {
-	return v.each("SELECT "+orderColumns+" FROM met_order", func(rows *sql.Rows) error {
+	return v.each("SELECT "+orderColumns+" FROM seen_order", func(rows *sql.Rows) error {
 		var o orderRow
 		err := o.scan(rows)
 		return v.waits(o.waitingKey, nil, err)
@@ -239,7 +242,7 @@ func (v *verifier) readOrders() error {
 }
 
 func (v *verifier) readHeld() error {
-	return v.each("SELECT "+heldColumns+" FROM held", func(rows *sql.Rows) error {
+	return v.each("SELECT "+heldColumns+" FROM held_deletion", func(rows *sql.Rows) error {
 		var h heldRow
 		err := h.scan(rows)
 		return v.waits(h.waitingKey, nil, err)
@@ -274,7 +277,7 @@ func (v *verifier) readSchedules() error {
 }
 
 func (v *verifier) readMet() error {
-	return v.each("SELECT source, page, bits FROM met", func(rows *sql.Rows) error {
+	return v.each("SELECT source, page, bits FROM seen", func(rows *sql.Rows) error {
 		var source, n int64
 		var sealed sql.RawBytes
 		if err := rows.Scan(&source, &n, &sealed); err != nil {

@@ -56,7 +56,7 @@ func (v *verifier) published(group []event.Submission) error {
 	var keys, events []int64
 	for i := range group {
 		if s := &group[i]; s.Seq != 0 {
-			events = append(events, int64(s.Seq))
+			events = append(events, eventID(v.sources[s.Source], s.Seq))
 		} else {
 			keys = append(keys, event.KeyBits(s.Assigned))
 		}
@@ -96,7 +96,7 @@ type named struct {
 
 var (
 	selectNamed = "SELECT k.record, r.identifier FROM record_key k JOIN record r ON r.id = k.record WHERE k.key IN (" + sqlite.Params(lookup) + ")"
-	selectMade  = "SELECT " + eventColumns + " FROM event e WHERE e.seq IN (" + sqlite.Params(lookup) + ")"
+	selectMade  = "SELECT " + eventColumns + " FROM event WHERE id IN (" + sqlite.Params(lookup) + ")"
 )
 
 // recordsWith returns the records under some keys that have events.
@@ -120,8 +120,8 @@ func (v *verifier) recordsAt(places []int64) (map[event.Seq]named, error) {
 	return found, each(v.ctx, reading{v.q}, selectMade, places, func(rows *sql.Rows) error {
 		var c columns
 		var b body
-		var sealed sql.RawBytes
-		if err := rows.Scan(&c.seq, &c.set, &c.record, &c.kind, &c.observed, &sealed); err != nil {
+		sealed, err := c.scan(rows)
+		if err != nil {
 			return err
 		}
 		found[event.Seq(c.seq)] = named{}

@@ -22,7 +22,7 @@ func TestVerify(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	const one = " WHERE rowid = 7"
+	const one = " WHERE id = 1 << 40 | 7"
 	for _, c := range []struct{ where, text string }{
 		{"table sets", "UPDATE sets SET title = 'another' WHERE id = 1"},
 		{"table sets", "UPDATE sets SET live = live + 1 WHERE id = 1"},
@@ -46,10 +46,13 @@ func TestVerify(t *testing.T) {
 		{"table event", "UPDATE event SET kind = 2" + one},
 		{"table event", "UPDATE event SET observed = observed + 1" + one},
 		{"table event", "UPDATE event SET record = record + 1" + one},
-		{"table event", "UPDATE event SET set_id = 2" + one},
-		{"table event", "UPDATE event SET seq = 100000" + one},
+		{"table event", "UPDATE event SET id = id + (1 << 40)" + one},
+		{"table event", "UPDATE event SET id = id + (9 << 40)" + one},
+		{"table event", "UPDATE event SET id = id + 100000" + one},
+		{"table event", "UPDATE log SET last_event = last_event - 1"},
+		{"table event", "UPDATE log SET sum = sum + 1"},
 		{"table event", "DELETE FROM event" + one},
-		{"table sets", "DELETE FROM event WHERE seq = (SELECT max(seq) FROM event)"},
+		{"table sets", "DELETE FROM event WHERE id = (SELECT last_event FROM log)"},
 		{"table segment", "UPDATE segment SET from_at = from_at + 1 WHERE n = 2"},
 		{"table event", "UPDATE segment SET until_at = until_at - 1 WHERE n = 1 AND set_id = 1"},
 		{"table event", "UPDATE segment SET last = last - 1 WHERE n = 1 AND set_id = 1"},
@@ -58,32 +61,35 @@ func TestVerify(t *testing.T) {
 		{"table event", "UPDATE segment SET weight = weight + 1 WHERE n = 1 AND set_id = 1"},
 		{"table event", "UPDATE segment SET start = start + 1 WHERE n = 1 AND set_id = 1"},
 		{"table segment", "DELETE FROM segment WHERE n = 2 AND set_id = 1"},
-		{"table state", "UPDATE state SET seq = seq + 1 WHERE seq = 7"},
-		{"table state", "UPDATE state SET digest = digest + 1 WHERE seq = 7"},
-		{"table state", "UPDATE state SET digest = NULL WHERE seq = 7"},
-		{"table state", "UPDATE state SET said = (SELECT said FROM state WHERE seq = 8) WHERE seq = 7"},
-		{"table state", "DELETE FROM state WHERE seq = 7"},
-		{"table presence", "UPDATE presence SET shadow = NULL"},
+		{"table record", "UPDATE record SET seq = seq + 1 WHERE seq = 7"},
+		{"table record", "UPDATE record SET seq = 0 WHERE seq = 7"},
+		{"table record", "UPDATE record SET digest = digest + 1 WHERE seq = 7"},
+		{"table record", "UPDATE record SET digest = NULL WHERE seq = 7"},
+		{"table record", "UPDATE record SET source_state = (SELECT source_state FROM record WHERE seq = 8) WHERE seq = 7"},
+		{"table record", "UPDATE record SET source_state = NULL WHERE seq = 7"},
+		{"table record", "UPDATE record SET seq = 0, digest = NULL, source_state = NULL WHERE seq = 7"},
+		{"table record", "DELETE FROM record WHERE seq = 7"},
+		{"table presence", "UPDATE presence SET suppressed = NULL"},
 		{"table presence", "UPDATE presence SET source = 3"},
 		{"table link", "DELETE FROM link WHERE key = (SELECT min(key) FROM link)"},
 		{"table link", "INSERT INTO link SELECT 5, record FROM link LIMIT 1"},
-		{"table has", "DELETE FROM has WHERE source = 1"},
-		{"table has", "UPDATE has SET bits = zeroblob(4100) WHERE source = 1"},
-		{"table has", "UPDATE has SET source = 2, page = 9 WHERE source = 1"},
+		{"table source_records", "DELETE FROM source_records WHERE source = 1"},
+		{"table source_records", "UPDATE source_records SET bits = zeroblob(4100) WHERE source = 1"},
+		{"table source_records", "UPDATE source_records SET source = 2, page = 9 WHERE source = 1"},
 		{"table loc", "DELETE FROM loc WHERE key = (SELECT min(key) FROM loc)"},
 		{"table loc", "UPDATE loc SET others = others + 1 WHERE key = (SELECT min(key) FROM loc)"},
 		{"table pending", "UPDATE pending SET next = 0"},
 		{"table pending", "UPDATE pending SET asked = 0"},
 		{"table pending", "UPDATE pending SET observation = zeroblob(9)"},
-		{"table step_back", "UPDATE step_back SET stamp = stamp + 1"},
-		{"table held", "UPDATE held SET since = 0"},
-		{"table met", "UPDATE met SET bits = zeroblob(8196)"},
+		{"table regressed", "UPDATE regressed SET stamp = stamp + 1"},
+		{"table held_deletion", "UPDATE held_deletion SET since = 0"},
+		{"table seen", "UPDATE seen SET bits = zeroblob(8196)"},
 		{"table schedule", "UPDATE schedule SET next = next + 1"},
 		{"table schedule", "UPDATE schedule SET source = 99 WHERE source = 2"},
 		{"table quarantine", "UPDATE quarantine SET input = zeroblob(3) WHERE id = 2"},
 		{"table quarantine", "UPDATE quarantine SET replayed = 9 WHERE id = 2"},
 		{"database schema", "CREATE TABLE stranger (id INTEGER)"},
-		{"database schema", "DROP INDEX event_set"},
+		{"database schema", "DROP INDEX presence_source"},
 	} {
 		if err := l.Exec(ctx, c.text); err != nil {
 			t.Fatalf("%s: %v", c.text, err)
@@ -126,7 +132,7 @@ func TestD123_VerifyBesideAppends(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	if err := errors.Join(add(l, src, 0, 2000), l.Exec(ctx, "UPDATE event SET body = zeroblob(length(body)) WHERE seq = 10")); err != nil {
+	if err := errors.Join(add(l, src, 0, 2000), l.Exec(ctx, "UPDATE event SET body = zeroblob(length(body)) WHERE id = 1 << 40 | 10")); err != nil {
 		t.Fatal(err)
 	}
 	found := func(meanwhile func()) (all []string) {

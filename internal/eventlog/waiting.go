@@ -11,8 +11,8 @@ import (
 	"github.com/pmh-bridge/bridge/internal/sqlite"
 )
 
-// A record of a Source may wait in four tables: pending, held, step_back and
-// met_order. Each has one row type here, with one scan and one sum, which batches,
+// A record of a Source may wait in four tables: pending, held_deletion,
+// regressed and seen_order. Each has one row type here, with one scan and one sum, which batches,
 // readers and verify share. scan fills in the whole row. Its error is errDamaged when
 // the row is not what was stored.
 
@@ -145,7 +145,7 @@ func (b *batch) keepHeld(ctx context.Context, r *record) error {
 	}
 	h := r.held
 	h.person = h.person || b.in.Person
-	return b.tx.Exec(ctx, "INSERT OR REPLACE INTO held ("+heldColumns+") VALUES ($1, $2, $3, $4, $5)",
+	return b.tx.Exec(ctx, "INSERT OR REPLACE INTO held_deletion ("+heldColumns+") VALUES ($1, $2, $3, $4, $5)",
 		int64(h.source), h.record, int64(h.since), boolArg(h.person), h.sum())
 }
 
@@ -155,7 +155,7 @@ func (b *batch) dropHeld(ctx context.Context, r *record) error {
 		return nil
 	}
 	r.held = nil
-	return b.tx.Exec(ctx, "DELETE FROM held WHERE source = $1 AND record = $2", int64(b.source.id), r.id)
+	return b.tx.Exec(ctx, "DELETE FROM held_deletion WHERE source = $1 AND record = $2", int64(b.source.id), r.id)
 }
 
 // regressedRow is an observation of the walk under way that is earlier than what is
@@ -198,7 +198,7 @@ func (b *batch) keepRegressed(ctx context.Context, i int, r *record) error {
 		v: body{obs: denormalize(it.Observation), document: doc, late: it.Late}}
 	g.raw = appendBody(nil, &g.v)
 	r.regressed = g
-	return b.tx.Exec(ctx, "INSERT OR REPLACE INTO step_back ("+regressedColumns+") VALUES ($1, $2, $3, $4, $5, $6)",
+	return b.tx.Exec(ctx, "INSERT OR REPLACE INTO regressed ("+regressedColumns+") VALUES ($1, $2, $3, $4, $5, $6)",
 		int64(g.source), g.record, stampArg(g.stamp), boolArg(g.future), g.raw, g.sum())
 }
 
@@ -209,7 +209,7 @@ func (b *batch) dropRegressed(ctx context.Context, r *record) error {
 		return nil
 	}
 	r.regressed = nil
-	return b.tx.Exec(ctx, "DELETE FROM step_back WHERE source = $1 AND record = $2", int64(b.source.id), r.id)
+	return b.tx.Exec(ctx, "DELETE FROM regressed WHERE source = $1 AND record = $2", int64(b.source.id), r.id)
 }
 
 // orderRow is the order of an entry that the walk has met where nothing else
@@ -239,7 +239,7 @@ func (b *batch) keepOrder(ctx context.Context, it *event.Item, r *record) error 
 		o.stamp = event.Stamp{}
 	}
 	r.order = o
-	return b.tx.Exec(ctx, "INSERT OR REPLACE INTO met_order ("+orderColumns+") VALUES ($1, $2, $3, $4)", int64(o.source), o.record, stampArg(o.stamp), o.sum())
+	return b.tx.Exec(ctx, "INSERT OR REPLACE INTO seen_order ("+orderColumns+") VALUES ($1, $2, $3, $4)", int64(o.source), o.record, stampArg(o.stamp), o.sum())
 }
 
 func (b *batch) dropOrder(ctx context.Context, r *record) error {
@@ -247,7 +247,7 @@ func (b *batch) dropOrder(ctx context.Context, r *record) error {
 		return nil
 	}
 	r.order = nil
-	return b.tx.Exec(ctx, "DELETE FROM met_order WHERE source = $1 AND record = $2", int64(b.source.id), r.id)
+	return b.tx.Exec(ctx, "DELETE FROM seen_order WHERE source = $1 AND record = $2", int64(b.source.id), r.id)
 }
 
 // hrefOf is where a record that is there, or was, can be had.
@@ -263,7 +263,7 @@ func hrefOf(obs *event.Observation) string {
 // was stored.
 func (l *Log) Regressed(ctx context.Context, source event.SourceID) (out []event.WaitingItem, err error) {
 	err = l.read(ctx, func(q sqlite.Querier) error {
-		rows, err := q.QueryContext(ctx, "SELECT "+regressedColumns+" FROM step_back WHERE source = $1 ORDER BY stamp, record", int64(source))
+		rows, err := q.QueryContext(ctx, "SELECT "+regressedColumns+" FROM regressed WHERE source = $1 ORDER BY stamp, record", int64(source))
 		return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
 			var g regressedRow
 			err := g.scan(rows)
@@ -343,7 +343,7 @@ func appendWaiting(ctx context.Context, q sqlite.Querier, out []event.WaitingIte
 // Held returns the identifiers of the Source's held deletions: all of them, or
 // those held since no later than a time and not for a person alone.
 func (l *Log) Held(ctx context.Context, source event.SourceID, all bool, since event.Micros) ([]string, error) {
-	return l.identifiers(ctx, `SELECT r.identifier FROM held h JOIN record r ON r.id = h.record
+	return l.identifiers(ctx, `SELECT r.identifier FROM held_deletion h JOIN record r ON r.id = h.record
 WHERE h.source = $1 AND ($2 OR (h.since <= $3 AND h.person = 0)) ORDER BY h.record`, int64(source), boolArg(all), int64(since))
 }
 

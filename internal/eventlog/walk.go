@@ -164,7 +164,7 @@ func (l *Log) walkOf(ctx context.Context, tx *sqlite.Tx, source event.SourceID) 
 		return w, nil
 	}
 	w := newWalk()
-	rows, err := tx.QueryContext(ctx, "SELECT page, bits FROM met WHERE source = $1", int64(source))
+	rows, err := tx.QueryContext(ctx, "SELECT page, bits FROM seen WHERE source = $1", int64(source))
 	if err := sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
 		var n int64
 		var sealed sql.RawBytes
@@ -203,7 +203,7 @@ func (l *Log) walkNow(ctx context.Context, source event.SourceID) (*walk, error)
 func (l *Log) saveWalk(ctx context.Context, tx *sqlite.Tx, source event.SourceID, w *walk) error {
 	for n := range w.dirty {
 		bits := slices.Concat(w.met[n][:], w.present[n][:])
-		err := tx.Exec(ctx, "INSERT OR REPLACE INTO met (source, page, bits) VALUES ($1, $2, $3)",
+		err := tx.Exec(ctx, "INSERT OR REPLACE INTO seen (source, page, bits) VALUES ($1, $2, $3)",
 			int64(source), n, seal(columns{record: n, set: int64(source)}, bits))
 		if err != nil {
 			return err
@@ -227,11 +227,11 @@ func (l *Log) endWalk(ctx context.Context, tx *sqlite.Tx, source event.SourceID)
 	l.undoWalk(tx, source)
 	delete(l.walks, source)
 	l.unsaved.drop(source)
-	if err := tx.Exec(ctx, "DELETE FROM met WHERE source = $1", int64(source)); err != nil {
+	if err := tx.Exec(ctx, "DELETE FROM seen WHERE source = $1", int64(source)); err != nil {
 		return err
 	}
-	if err := tx.Exec(ctx, "DELETE FROM met_order WHERE source = $1", int64(source)); err != nil {
+	if err := tx.Exec(ctx, "DELETE FROM seen_order WHERE source = $1", int64(source)); err != nil {
 		return err
 	}
-	return tx.Exec(ctx, "DELETE FROM step_back WHERE source = $1", int64(source))
+	return tx.Exec(ctx, "DELETE FROM regressed WHERE source = $1", int64(source))
 }

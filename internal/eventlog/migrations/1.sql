@@ -4,10 +4,12 @@
 
 -- One row: what the log as a whole has come to.
 CREATE TABLE log (
-    id      INTEGER PRIMARY KEY CHECK (id = 1),
-    commits INTEGER NOT NULL -- the number of transactions
+    id         INTEGER PRIMARY KEY CHECK (id = 1),
+    commits    INTEGER NOT NULL, -- the number of transactions
+    last_event INTEGER NOT NULL, -- the id of the last event of all sets, 0: none
+    sum        INTEGER NOT NULL  -- of last_event
 ) STRICT;
-INSERT INTO log (id, commits) VALUES (1, 0);
+INSERT INTO log (id, commits, last_event, sum) VALUES (1, 0, 0, 3804491685);
 
 -- Epochs that began because events had been lost; the first one has no row. No
 -- Seq after after_seq and up to upto_seq is there.
@@ -43,7 +45,8 @@ CREATE TABLE sets (
     base_n         INTEGER NOT NULL DEFAULT 0  -- the segments have the numbers after it
 ) STRICT;
 
--- rank is the order of the Sources in the configuration: the first speaks.
+-- rank is the order of the Sources in the configuration: the first that has a record
+-- is its authority.
 CREATE TABLE source (
     id      INTEGER PRIMARY KEY,
     set_id  INTEGER NOT NULL REFERENCES sets (id),
@@ -51,14 +54,14 @@ CREATE TABLE source (
     kind    TEXT    NOT NULL,
     url     TEXT    NOT NULL,
     rank    INTEGER NOT NULL,
-    standing INTEGER NOT NULL,          -- 0: configured, 1: not any more, 2: forgotten
+    status  INTEGER NOT NULL,           -- 0: configured, 1: not any more, 2: forgotten
     sum     INTEGER NOT NULL,           -- of the columns above
     version INTEGER NOT NULL DEFAULT 0, -- of the cursor, compared and swapped
     cursor  BLOB,                       -- NULL when no walk is under way
     mark    INTEGER,
     memory  BLOB,
     gap     TEXT    NOT NULL DEFAULT '',
-    kept    INTEGER NOT NULL,           -- the sum of version to gap
+    progress_sum INTEGER NOT NULL,      -- of version to gap
     UNIQUE (set_id, url)
 ) STRICT;
 
@@ -92,10 +95,15 @@ CREATE TABLE document (
     sum     INTEGER NOT NULL
 ) STRICT;
 
--- id = set << 32 | ordinal.
+-- Each record with its state, and what the Source that is its authority last said.
+-- seq and digest follow from the log; source_state is harvest state, with its own
+-- sum. id = set << 32 | ordinal.
 CREATE TABLE record (
-    id         INTEGER PRIMARY KEY,
-    identifier TEXT NOT NULL
+    id           INTEGER PRIMARY KEY,
+    identifier   TEXT NOT NULL,
+    seq          INTEGER NOT NULL, -- of its last event, 0: none
+    digest       INTEGER,          -- NULL when the record is not live
+    source_state BLOB              -- NULL when no Source has said anything that applies
 ) STRICT;
 
 -- key = 64 bits of SHA-256 of the identifier, not unique: the identifier
@@ -107,15 +115,15 @@ CREATE TABLE record_key (
     PRIMARY KEY (key, record)
 ) STRICT, WITHOUT ROWID;
 
+-- id = set << 40 | seq: the events of a set stand together, in their order. One
+-- number and no pair, because an index of whole rows is deeper than a table.
 CREATE TABLE event (
-    seq      INTEGER PRIMARY KEY,
-    set_id   INTEGER NOT NULL,
-    record   INTEGER NOT NULL,
+    id       INTEGER PRIMARY KEY,
+    record   INTEGER NOT NULL, -- 0: a rejected submission, which is of no record
     kind     INTEGER NOT NULL,
     observed INTEGER NOT NULL,
     body     BLOB    NOT NULL
 ) STRICT;
-CREATE INDEX event_set ON event (set_id);
 
 CREATE TABLE segment (
     set_id   INTEGER NOT NULL REFERENCES sets (id),
@@ -132,28 +140,19 @@ CREATE TABLE segment (
     PRIMARY KEY (set_id, n)
 ) STRICT, WITHOUT ROWID;
 
--- The state of each record, and what the Source that speaks for it last said.
--- seq and digest follow from the log; said is harvest state, with its own sum.
-CREATE TABLE state (
-    record INTEGER PRIMARY KEY,
-    seq    INTEGER NOT NULL, -- of its last event, 0 for a tombstone never seen alive
-    digest INTEGER,          -- NULL when the record does not exist
-    said   BLOB    NOT NULL
-) STRICT;
-
 -- What the other Sources of the same set last said of a record.
 CREATE TABLE presence (
-    record INTEGER NOT NULL,
-    source INTEGER NOT NULL,
-    said   BLOB    NOT NULL, -- its sum covers shadow too
-    shadow BLOB,
+    record       INTEGER NOT NULL,
+    source       INTEGER NOT NULL,
+    source_state BLOB    NOT NULL, -- its sum covers suppressed too
+    suppressed   BLOB,             -- the observation, which is not in the log
     PRIMARY KEY (record, source)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX presence_source ON presence (source);
 
--- Which records a Source has, by its last word: a bitmap over their ordinals, and
+-- Which records a Source has, by what it last said: a bitmap over their ordinals, and
 -- its sum.
-CREATE TABLE has (
+CREATE TABLE source_records (
     source INTEGER NOT NULL,
     page   INTEGER NOT NULL,
     bits   BLOB    NOT NULL,
@@ -184,17 +183,17 @@ CREATE TABLE link (
 ) STRICT, WITHOUT ROWID;
 
 -- What the walk under way has come across: two bitmaps over the ordinals of
--- records, met and present, and their sum. The upper bits of page are the part of
+-- records, seen and present, and their sum. The upper bits of page are the part of
 -- the Source (its set of resources), and whether it said nothing new.
-CREATE TABLE met (
+CREATE TABLE seen (
     source INTEGER NOT NULL,
     page   INTEGER NOT NULL,
     bits   BLOB    NOT NULL,
     PRIMARY KEY (source, page)
 ) STRICT, WITHOUT ROWID;
 
--- The stamp of what was met and nothing else keeps: it was bad or not selected.
-CREATE TABLE met_order (
+-- The stamp of what was seen and nothing else keeps: it was bad or not selected.
+CREATE TABLE seen_order (
     source INTEGER NOT NULL,
     record INTEGER NOT NULL,
     stamp  INTEGER, -- NULL: unknown
@@ -203,7 +202,7 @@ CREATE TABLE met_order (
 ) STRICT, WITHOUT ROWID;
 
 -- Observations of the walk under way that are earlier than what is stored.
-CREATE TABLE step_back (
+CREATE TABLE regressed (
     source      INTEGER NOT NULL,
     record      INTEGER NOT NULL,
     stamp       INTEGER,
@@ -230,7 +229,7 @@ CREATE TABLE pending (
 CREATE INDEX pending_due ON pending (source, next);
 
 -- Deletions by absence that the guard keeps back.
-CREATE TABLE held (
+CREATE TABLE held_deletion (
     source INTEGER NOT NULL,
     record INTEGER NOT NULL,
     since  INTEGER NOT NULL,

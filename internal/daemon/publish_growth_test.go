@@ -385,7 +385,8 @@ func (g *growth) publications() {
 	g.t.Logf("%d publications: closed lists compared %d times, the window %d times; %d segments closed at their own URL", w.looks, w.compared, w.taken, w.grown)
 }
 
-// TestHundredTwentyThousand: 120,000 records in segments of 10,000.
+// TestHundredTwentyThousand: 120,000 records in segments of 10,000. While it is
+// harvested on, closed lists stay as they are.
 func TestHundredTwentyThousand(t *testing.T) {
 	t.Parallel()
 	testenv.Heavy(t)
@@ -395,7 +396,15 @@ func TestHundredTwentyThousand(t *testing.T) {
 	g.observer.lookAtWindow()
 	g.awaitSnapshot()
 	first := g.checkParts(120_000)
-	g.publications()
+	g.chain.change(g.segment - 60)
+	g.harvest()
+	g.observer.look(true)
+	g.chain.change(100)
+	g.harvest()
+	g.observer.look(true)
+	if g.observer.grown != 1 {
+		t.Errorf("%d segments were seen to close, want one", g.observer.grown)
+	}
 	g.checkNextSnapshots(first)
 	t.Run("schema", func(t *testing.T) {
 		s := newSchema(t)
@@ -412,7 +421,7 @@ func TestHundredTwentyThousand(t *testing.T) {
 	})
 }
 
-// TestMirrorGrows is the same with contents, and fewer of them.
+// TestMirrorGrows: fewer records with contents, looked at many times.
 func TestMirrorGrows(t *testing.T) {
 	testenv.Heavy(t)
 	g := newGrowth(t, config.Mirror, 100, 256)

@@ -74,59 +74,40 @@ func (m *mixed) wantTitle(what, id, want string) {
 func TestA15_ThreeKindsShareRecords(t *testing.T) {
 	t.Parallel()
 	testenv.Heavy(t)
-	for _, order := range [][]int{{0, 1, 2}, {2, 1, 0}} {
-		t.Run(fmt.Sprint(order), func(t *testing.T) {
-			m := newMixed(t, config.Shared)
-			post := m.news.Posts()[0]
-			m.harvestAll(order...)
-			set, err := m.bridge.Log.Set(t.Context(), "main")
-			// The set has the shared ones once.
-			if want := len(m.catalogue.Live()) + len(m.maps.Live()) + len(m.news.Posts()) - 3; err != nil || set.Live != int64(want) {
-				t.Fatalf("%d records, %v, want %d", set.Live, err, want)
-			}
-			m.wantTitle("all have it", m.post, "post in the catalogue")
-			m.wantTitle("two have it", both, "both in the catalogue")
-			m.catalogue.Delete("post")
-			m.catalogue.Delete("both")
-			m.harvestAll(order...)
-			m.wantTitle("the first has dropped it", m.post, "post among the maps")
-			m.wantTitle("the first has dropped it", both, "both among the maps")
-			m.catalogue.Recreate(fixtures.Record{Name: "both", Title: "back"})
-			m.maps.Delete("post")
-			m.maps.Delete("both")
-			m.harvestAll(order...)
-			m.wantTitle("the blog still has it", m.post, post.Title)
-			m.wantTitle("the first has it again", both, "back")
-			m.catalogue.Delete("both")
-			for i := range m.news.Posts() {
-				m.news.Publish(fixtures.Post{Slug: fmt.Sprint("more-", i), Title: "More"}) // the shared one falls off the end
-			}
-			m.harvestAll(order...)
-			m.wantTitle("the last has dropped it", both, "")
-			m.wantTitle("a blog drops nothing", m.post, post.Title)
-			before := m.last()
-			m.harvestAll(order...)
-			if after := m.last(); after != before {
-				t.Errorf("nothing has changed, and the log has %d more events", after-before)
-			}
-		})
-	}
-}
-
-// The order of the configuration speaks, also when it changes: the new first one
-// takes the word where it is harvested again.
-func TestA15_AnotherOrderOfKinds(t *testing.T) {
-	testenv.Heavy(t)
+	order := []int{2, 1, 0}
 	m := newMixed(t, config.Shared)
-	m.harvestAll(0, 1, 2)
-	other := m.pool
-	other.sources = []string{m.pool.sources[2], m.pool.sources[1], m.pool.sources[0]}
-	m.again(other)
-	for i := range 3 {
-		m.take(t, m.bridge.Sources[i], harvest.Options{Full: true})
+	post := m.news.Posts()[0]
+	m.harvestAll(order...)
+	set, err := m.bridge.Log.Set(t.Context(), "main")
+	// The set has the shared ones once.
+	if want := len(m.catalogue.Live()) + len(m.maps.Live()) + len(m.news.Posts()) - 3; err != nil || set.Live != int64(want) {
+		t.Fatalf("%d records, %v, want %d", set.Live, err, want)
 	}
-	m.wantTitle("the blog is the first", m.post, m.news.Posts()[0].Title)
-	m.wantTitle("the maps are before the catalogue", both, "both among the maps")
+	m.wantTitle("all have it", m.post, "post in the catalogue")
+	m.wantTitle("two have it", both, "both in the catalogue")
+	m.catalogue.Delete("post")
+	m.catalogue.Delete("both")
+	m.harvestAll(order...)
+	m.wantTitle("the first has dropped it", m.post, "post among the maps")
+	m.wantTitle("the first has dropped it", both, "both among the maps")
+	m.catalogue.Recreate(fixtures.Record{Name: "both", Title: "back"})
+	m.maps.Delete("post")
+	m.maps.Delete("both")
+	m.harvestAll(order...)
+	m.wantTitle("the blog still has it", m.post, post.Title)
+	m.wantTitle("the first has it again", both, "back")
+	m.catalogue.Delete("both")
+	for i := range m.news.Posts() {
+		m.news.Publish(fixtures.Post{Slug: fmt.Sprint("more-", i), Title: "More"}) // the shared one falls off the end
+	}
+	m.harvestAll(order...)
+	m.wantTitle("the last has dropped it", both, "")
+	m.wantTitle("a blog drops nothing", m.post, post.Title)
+	before := m.last()
+	m.harvestAll(order...)
+	if after := m.last(); after != before {
+		t.Errorf("nothing has changed, and the log has %d more events", after-before)
+	}
 }
 
 // With identity = "per-source" the first Source's identifiers stay, and the others'

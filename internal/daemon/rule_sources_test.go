@@ -2,7 +2,6 @@ package daemon_test
 
 import (
 	"net/http/httptest"
-	"strings"
 	"testing"
 
 	"github.com/pmh-bridge/bridge/fixtures"
@@ -43,36 +42,6 @@ func (b *twoSources) wantOf(n int, what string, want ...string) {
 	b.want(what, b.log(before), want...)
 }
 
-func TestA15_DeletedWhenTheLastSourceDropsIt(t *testing.T) {
-	b := newTwoSources(t, fixtures.Options{})
-	b.feed(active("a", "first", day(1)), active("b", "first", day(1)))
-	b.feed2(active("a", "second", day(1)), active("c", "second", day(1)))
-	b.wantOf(0, "the first", "created a first", "created b first")
-	b.wantOf(1, "the second", "created c second")
-	b.feed2(deletion("a", day(2)), active("c", "second", day(1)))
-	b.wantOf(1, "one of two drops it")
-	b.feed(deletion("a", day(2)), deletion("b", day(2)))
-	b.wantOf(0, "the last one drops it", "deleted a gone", "deleted b gone")
-	b.feed2(active("a", "back", day(3)), active("c", "second", day(1)))
-	b.wantOf(1, "back at the second", "created a back")
-}
-
-func TestA15_TheOrderOfTheConfigurationSpeaks(t *testing.T) {
-	b := newTwoSources(t, fixtures.Options{})
-	b.feed2(active("a", "second", day(9)))
-	b.wantOf(1, "the second alone", "created a second")
-	b.feed(active("a", "first", day(1)))
-	b.wantOf(0, "the first speaks, with an earlier stamp too", "updated a first")
-	b.feed2(active("a", "second, newer", day(10)))
-	b.wantOf(1, "the second is not heard")
-	b.feed(deletion("a", day(2)))
-	b.wantOf(0, "the first falls silent: what the second last said", "updated a second, newer")
-	b.feed2(active("a", "second, newest", day(11)))
-	b.wantOf(1, "the second speaks", "updated a second, newest")
-	b.feed2(deletion("a", day(12)))
-	b.wantOf(1, "nobody has it", "deleted a gone")
-}
-
 func TestA15_AbsenceAndGuardCountOneSource(t *testing.T) {
 	b := newTwoSources(t, fixtures.Options{Complete: true})
 	b.feed(many(30)...)
@@ -90,40 +59,6 @@ func TestA15_AbsenceAndGuardCountOneSource(t *testing.T) {
 	if r := b.harvest(); r.Held != 28 || len(b.log(before)) != 0 {
 		t.Errorf("the guard counts the first Source's records: %+v", r)
 	}
-}
-
-func TestA15_Identity(t *testing.T) {
-	t.Run("shared", func(t *testing.T) {
-		b := newTwoSources(t, fixtures.Options{})
-		b.feed(active("a", "v1", day(1)))
-		b.feed2(active("a", "v1", day(1)))
-		b.wantOf(0, "first", "created a v1")
-		b.wantOf(1, "the same record")
-	})
-	t.Run("per-source", func(t *testing.T) {
-		b := newTwoSources(t, fixtures.Options{}, func(c *config.Config) { c.Sets[0].Identity = config.PerSource })
-		b.feed(active("a", "first", day(1)))
-		b.feed2(active("a", "second", day(1)))
-		b.wantOf(0, "first", "created a first")
-		before := b.last()
-		b.harvestOf(1)
-		got := b.log(before)
-		if len(got) != 1 || !strings.HasPrefix(got[0], "created uuid:") {
-			t.Fatalf("logged %q", got)
-		}
-		for ev, err := range b.bridge.Log.Events(t.Context(), "main", allAfter(before)) {
-			if err != nil || ev.Origin.SourceIdentifier != "urn:a" {
-				t.Errorf("the original is not kept: %+v, %v", ev.Origin, err)
-			}
-		}
-		b.feed2(deletion("a", day(2)))
-		before = b.last()
-		b.harvestOf(1)
-		if got := b.log(before); len(got) != 1 || !strings.HasPrefix(got[0], "deleted uuid:") {
-			t.Errorf("logged %q", got)
-		}
-		b.want("the first Source's stays", b.titles(), "a first")
-	})
 }
 
 func (b *twoSources) harvestOf(n int) {

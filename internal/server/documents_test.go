@@ -197,6 +197,17 @@ func TestDocumentThatIsStillMade(t *testing.T) {
 	h.get("/sets/main/changelist.xml").want(t, 200)
 }
 
+// A set that has too many records for a document says which one to use.
+func TestDocumentThatIsTooLong(t *testing.T) {
+	h := newTestServer(t, "", func(o *server.Options) {
+		o.Documents = unready{o.Documents, &publish.TooManyError{Path: "/sets/main/complete.atom", Records: 9, Limit: 8, Instead: "http://h.example/feed.atom"}}
+	})
+	r := h.get("/sets/main/resourcelist.xml").want(t, 404).field(t, "Content-Type", "text/plain; charset=utf-8").field(t, "ETag", "")
+	if !strings.Contains(r.body, "http://h.example/feed.atom") {
+		t.Errorf("answered %q", r.body)
+	}
+}
+
 func TestFaultOfTheLog(t *testing.T) {
 	h := newTestServer(t, "", func(o *server.Options) { o.Documents = unready{o.Documents, fmt.Errorf("the disk is gone")} })
 	r := h.get("/sets/main/resourcelist.xml").want(t, 500)

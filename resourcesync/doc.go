@@ -13,16 +13,28 @@
 //			return err
 //		}
 //		for entry, bad := range list.Entries() {
+//			if bad != nil {
+//				continue // entry is nil; bad says why this one cannot be taken
+//			}
 //			// a resource is at entry.Loc, or was deleted: see Metadata.Change
 //		}
 //	}
-//	state = walk.Result().State
+//	state = walk.Result().State // to be stored
+//	// walk.Result().Gap: a list is missing
 //
-// The first walk reads Change Lists and Resource Lists. Keep [Result].State, and the
-// next one reads only what is new in the Change Lists. Of several entries of one
-// resource the first list that has it counts, and in a Change List the last entry. A
-// resource that is missing is deleted only where [Result].Complete says so. [Walk]
-// says more, and [Walk.Discover] shows what an address leads to.
+// The first walk reads Change Lists and Resource Lists. Of several entries of one
+// resource the first list that has it counts, and in a Change List the last entry. (In
+// one that begins with its newest change, as those of [DialectBeta] do, it is the
+// first.) A resource that no list names is deleted only where [Result].Complete says
+// so.
+//
+// Keep [Result].State, and the next Walk reads only lists in which something is new,
+// as a rule Change Lists. It reads them whole, so entries of the walk before come
+// again: who takes them again as above comes to the same. Keep [List.State] after each
+// list, and a walk that was broken off goes on from there.
+//
+// A missing list is no error. Then [Result].Gap names it, and the next Walk tries
+// again. [Walk] says more, and [Walk.Discover] shows what an address leads to.
 //
 // # Reading and writing one document
 //
@@ -34,9 +46,9 @@
 //
 // A Reader takes what it can: a place where a document breaks a rule is reported as a
 // [Problem], an entry that cannot be taken is an [EntryError], and only a
-// [DocumentError] ends the reading. A Writer refuses to break a rule with a
-// [RuleError], and returns [ErrFull] when the next entry needs another document.
-// [Rules] lists the rules.
+// [DocumentError] ends the reading. A Writer refuses with a [RuleError] what would make
+// the document unusable (see [Writer] for what it checks), and returns [ErrFull] when
+// the next entry needs another document. [Rules] lists the rules.
 package resourcesync
 
 // Namespaces of the documents (clause 4).

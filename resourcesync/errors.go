@@ -113,12 +113,19 @@ func (f *fault) at(place string) *RuleError {
 
 // Gap is a missing or unreadable list.
 type Gap struct {
-	URL    string `json:"url"`
+	// URL is that of the list, as the document that names it says.
+	URL string `json:"url"`
+	// Reason says what was there instead, for people.
 	Reason string `json:"reason"`
 }
 
 // String returns both in one line.
-func (g Gap) String() string { return g.URL + ": " + g.Reason }
+func (g Gap) String() string {
+	if strings.HasPrefix(g.Reason, g.URL) {
+		return g.Reason
+	}
+	return g.URL + ": " + g.Reason
+}
 
 // Errors of a walk that decide what to do next.
 var (
@@ -150,7 +157,7 @@ type StatusError struct {
 // Error returns the status, the URL and what to do.
 func (e *StatusError) Error() string { return (*follow.StatusError)(e).Error() }
 
-// Unwrap returns the error of the HTTP client.
+// Unwrap returns the same error as an internal type.
 func (e *StatusError) Unwrap() error { return (*follow.StatusError)(e) }
 
 // TooManyError is an ErrTooManyDocuments that says which document was not read.

@@ -100,16 +100,19 @@ type Document struct {
 	Index      bool
 	// Dialect is the version that the document is written in; "" is Dialect11.
 	Dialect Dialect
-	// At and Completed say when the snapshot began and ended; Resource Lists and
-	// dumps of resources have at (Appendix A).
+	// At and Completed say when the snapshot began and ended. Resource Lists and
+	// dumps of resources must have at, and no From or Until (Appendix A).
 	At, Completed Datetime
-	// From and Until are the interval of a Change List or a dump of changes; one
-	// without Until is open (clause 12.1).
+	// From and Until are the interval of a Change List or a dump of changes, which
+	// must have from, and no At or Completed. One without Until is open: it may grow
+	// (clause 12.1).
 	From, Until Datetime
 	// Modified is when the document itself was last modified, in drafts only,
 	// which had it in place of at and from.
 	Modified Datetime
-	Links    []Link
+	// Links of the head. All but a Source Description must have one RelUp: to the
+	// Capability List, or from that to the Source Description (clauses 9 to 13).
+	Links []Link
 	// Extra are attributes of the head's rs:md that the specification does not
 	// define.
 	Extra []xml.Attr
@@ -120,7 +123,11 @@ type Document struct {
 
 // Entry is one url or sitemap element (clause 7).
 type Entry struct {
-	Loc     string // absolute URI; mandatory
+	// Loc is the URI of the resource, or of the document that the entry leads to;
+	// mandatory. A Reader resolves it. A Writer escapes it for XML only: make it
+	// absolute, and escape names of files with url.PathEscape.
+	Loc string
+	// LastMod is when the resource was last modified.
 	LastMod Datetime
 	// ChangeFreq and Priority are a sitemap's hints, as they stand.
 	ChangeFreq, Priority string
@@ -134,18 +141,21 @@ type Entry struct {
 // Metadata is the rs:md element of an entry (clause 7). What is zero is not
 // written.
 type Metadata struct {
-	Capability    Capability // in Source Descriptions and Capability Lists
+	Capability    Capability // in Source Descriptions and Capability Lists: that of the document at Loc
 	At, Completed Datetime   // in indexes and dumps of resources
 	From, Until   Datetime   // in indexes and dumps of changes
-	Change        string     // in Change Lists: Created, Updated or Deleted; what else was read stays as it stands
-	Datetime      Datetime   // of the change
-	Encoding      string
-	// Hash is a whitespace-delimited list of hashes, each the algorithm, a colon
-	// and hex digits.
+	// Change is Created, Updated or Deleted in a Change List, and "" elsewhere: the
+	// resource is there. Any other word that was read stays as it stands, and nobody
+	// knows what it means.
+	Change   string
+	Datetime Datetime // of the change
+	Encoding string   // content codings that were applied, such as "gzip"
+	// Hash is a list of hashes with a space between them. Each is the algorithm
+	// ("md5", "sha-1" or "sha-256"), a colon and hex digits.
 	Hash   string
-	Length Length
-	Path   string
-	Type   string
+	Length Length // of the representation, in bytes; see the function Bytes
+	Path   string // in manifests: where the bitstream is in the package, with a leading slash
+	Type   string // media type
 	// ETag and Modified are of drafts: the entity tag of the resource, and when
 	// it was last modified.
 	ETag     string
@@ -172,14 +182,16 @@ func (m *Metadata) carries() bool {
 // Link is an rs:ln element (clauses 7 and 14). What is zero is not written;
 // Rel and Href are mandatory.
 type Link struct {
-	Rel      string
-	Href     string
+	Rel  string // one of the constants, another registered name, or a URI
+	Href string // absolute URI
+	// Modified is when what is there was last modified; Encoding, Hash, Length, Path
+	// and Type are as in Metadata.
 	Modified Datetime
 	Encoding string
 	Hash     string
 	Length   Length
 	Path     string
-	Pri      int // 1 to 999,999
+	Pri      int // of several links of one relation the lowest is to be preferred; 1 to 999,999
 	Type     string
 	// Profile narrows the media type; the schema has had it since 2023.
 	Profile string
@@ -249,7 +261,8 @@ const (
 	Dialect11 Dialect = "1.1"
 	// Dialect10 is version 1.0 (2014): a list of changes with entries, none of which
 	// has a datetime. There the place in the list says which of two changes is the
-	// later one; lastmod does not. As the last entry may have one, a Reader says so only once it has read to the end.
+	// later one; lastmod does not. As the last entry may have one, a Reader says so
+	// only once it has read to the end.
 	Dialect10 Dialect = "1.0"
 	// Dialect091 is a draft of 2013 up to 0.9.1 with today's namespace: the attribute
 	// modified on an rs:md, the capability "resourcesync" for a Source
@@ -257,7 +270,7 @@ const (
 	// without any of them looks like one of a later version.
 	Dialect091 Dialect = "0.9.1"
 	// DialectBeta is the draft that D-Lib Magazine showed in 2013, in BetaNamespace.
-	// The newest change stands first.
+	// The newest change stands first, and a Reader leaves it there.
 	DialectBeta Dialect = "2013 beta"
 	// DialectSitemap is a sitemap or an index of sitemaps without anything of
 	// ResourceSync.

@@ -17,8 +17,9 @@ import (
 
 // State is what a walk leaves for the next one: which lists the Source has, how far
 // they were read, what makes the next requests conditional and, in an unfinished
-// walk, which lists are still to be read. It belongs to the URL of its Walk. The
-// zero State is that of a Source of which nothing was read.
+// walk, which lists are still to be read. It belongs to the URL of its Walk: with
+// another one everything is read, as with the zero State, which is that of a Source of
+// which nothing was read. Only of an unfinished walk the URL is not checked.
 //
 // Its text is JSON. As a field of something that is stored as JSON it is an object.
 type State struct{ m *memory }

@@ -19,7 +19,8 @@ import (
 //
 // A Source has one or more sets of resources (clause 9). What the Walk follows
 // of a set, its Resource List and its Change List (each may be an index), is
-// called a stream.
+// called a stream. Its mark is the time up to which its changes were read: the latest
+// datetime of a change.
 //
 // # Order
 //
@@ -59,13 +60,14 @@ import (
 // Change List is asked for although it is closed: some Sources go on writing to
 // it, which is reported.
 type Walk struct {
-	// Client makes every request; nil is http.DefaultClient. Its CheckRedirect
-	// is called after the walk's own check of where a redirect leads; without
-	// one, five redirects are followed.
+	// Client makes every request; nil is http.DefaultClient, which waits without
+	// end. The walk repeats no request and does not heed Retry-After: that is for
+	// the Client's Transport. Its CheckRedirect is called after the walk's own check
+	// of where a redirect leads; without one, five redirects are followed.
 	Client *http.Client
-	// URL is any document of the framework, a sitemap, a page that leads to one,
-	// or a bare host; see Discover. http, https, or file when the Client's
-	// transport can read it.
+	// URL is any document of the framework, a sitemap, a page that leads to one, or
+	// a host with no path, as in https://example.org; see Discover. http, https, or
+	// file when the Client's transport can read it.
 	URL string
 
 	// State is what the last walk of this URL left: Result.State, or the List.State
@@ -122,11 +124,12 @@ type Result struct {
 	State State
 	// NotModified: nothing has changed, no list was read.
 	NotModified bool
-	// Ended: URL answered 410; the Source has ended. Nothing was read.
+	// Ended: URL answered 410; the Source has ended. Nothing was read. That is no
+	// error.
 	Ended bool
 	// Full: it was a walk with Full, also when it began in an earlier one.
 	Full bool
-	// Baseline: Resource Lists were read.
+	// Baseline: the Resource Lists were due, and those that could be had were read.
 	Baseline bool
 	// Complete: they enumerate all resources of the Source, so that absence from
 	// them means deletion. Every stream had a Resource List, read to its end;
@@ -147,7 +150,7 @@ type Result struct {
 	// reads it again.
 	Lost string
 	// Gap is a list that is missing and that no baseline makes up for; nil when
-	// none is. All others were read.
+	// none is. That is no error: all others were read.
 	Gap *Gap
 	// Documents counts the lists read to their end, those before the walk was broken
 	// off included.
@@ -289,8 +292,8 @@ func (l *List) Position() int { return l.read }
 // Input returns the last entry whole, see Reader.Input.
 func (l *List) Input() []byte { return l.reader.Input() }
 
-// Late reports whether a stamp lies after the answer's date, so that it must not
-// become the mark. Date has whole seconds: a stamp within its second is not
+// Late reports whether the time of a change lies after the answer's Date, so that it
+// must not become the mark. Date has whole seconds: what lies within its second is not
 // late.
 func (l *List) Late(stamp time.Time) bool { return l.answer.Late(stamp) }
 
@@ -309,12 +312,11 @@ func (l *List) State() (s State, ok bool) {
 // stateParts is how many parts of a State may be written for each list.
 const stateParts = 64
 
-// Checkpoint reports whether the State after this list is to be stored: it names
-// all lists that are still to be read, so that storing it each time would cost the
-// square of their number (D121). It is due after every list while few are left,
-// after the first one, and else after so many that their share of it is small.
-// Who goes on from an earlier one reads the lists since then again. It is to be
-// asked once for each list.
+// Checkpoint reports whether the State after this list is worth storing. A State
+// names all lists that are still to be read: storing it after each would cost the
+// square of their number. So it is due after the first list, after every list while
+// few are left, and else after so many that it is short beside them. Who goes on from
+// an earlier State reads the lists since then again. Ask once for each list.
 func (l *List) Checkpoint() bool {
 	k := l.walker
 	parts := len(k.cur.Steps)

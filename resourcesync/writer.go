@@ -18,6 +18,11 @@ var ErrFull = errors.New("resourcesync: the document is full")
 // it. It is used by one goroutine at a time. The first error of the underlying
 // writer, and a broken rule, end it: every later call returns the same.
 //
+// It checks what the rest hangs on: the capability, the times (Appendix A) and links
+// of the head; that an entry has a loc; change, order and interval of changes; the
+// capabilities in a Capability List; and the paths in a manifest. The form of a loc, an
+// href, a hash or a media type, and the number of entries, are the caller's care.
+//
 // Text is escaped strictly, and what XML 1.0 cannot hold at all becomes U+FFFD:
 // every document is well-formed whatever it is made of.
 type Writer struct {
@@ -152,8 +157,8 @@ func (w *Writer) Close() error {
 
 var errClosed = errors.New("resourcesync: the document is closed")
 
-// WriteTo writes the whole document with its Entries. It implements
-// io.WriterTo.
+// WriteTo writes the whole document with its Entries, as a Writer without limits
+// does. The error is a *RuleError, or comes from w. It implements io.WriterTo.
 func (d *Document) WriteTo(w io.Writer) (int64, error) {
 	wr := NewWriter(w, d)
 	if err := wr.Close(); err != nil {

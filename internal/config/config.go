@@ -4,10 +4,14 @@
 // A Config is checked and complete: every default is filled in, paths are absolute,
 // secrets are read. All problems are reported at once, each with its line and what to
 // write instead.
+//
+// The tags of the structs name each key with its default and what it may be; decode
+// reads them. What keys have to do with each other is checked in check.go.
 package config
 
 import (
 	"cmp"
+	_ "embed"
 	"fmt"
 	"net/netip"
 	"net/url"
@@ -15,77 +19,97 @@ import (
 	"time"
 )
 
+//go:embed template.toml
+var template string
+
+// Template returns the commented file that "bridge init" writes. It loads as it
+// is, and has every key with its default.
+func Template() string { return template }
+
 // Config is a complete configuration. A zero value is none; see Default.
 type Config struct {
 	// File is the absolute path of the file that was read, "" without one.
 	File    string
 	exposed []string // files with secrets that others may read
 	// Listen is the address of the server, host:port.
-	Listen string
+	Listen string `toml:"listen" default:"127.0.0.1:8080"`
 	// BaseURL is where others reach the server: absolute, http or https, without
 	// trailing slash, query or user. It is http://Listen unless given, and ""
 	// when Listen leaves the port to the system (port 0): then it is
 	// http:// and the address that the server got.
-	BaseURL string
+	BaseURL string `toml:"base_url"`
 	// TrustedProxies are the networks of the web servers in front of us, none of
 	// them an IPv4 network in IPv6's form: their X-Forwarded-For is believed. The
 	// default is none.
-	TrustedProxies []netip.Prefix
+	TrustedProxies []netip.Prefix `toml:"trusted_proxies"`
 	// Data is the absolute path of the data folder.
-	Data string
+	Data string `toml:"data" default:"bridge-data"`
 	// AllowHosts are host names and IP addresses, in lower case and with or without a
 	// port, that the documents of every Source may lead to, also in private networks.
-	AllowHosts []string
+	AllowHosts []string `toml:"allow_hosts" form:"host"`
 	// Contact is a mail address or URL that requests name in User-Agent; ""
 	// names none.
-	Contact string
+	Contact string `toml:"contact" form:"contact"`
 	// Proxy is the URL of an HTTP proxy for what we fetch, "" none. The
 	// environment's is not used.
-	Proxy    string
-	Mail     Mail
-	Snapshot Snapshot
-	Limits   Limits
+	Proxy    string   `toml:"proxy" form:"base"`
+	Mail     Mail     `toml:"mail"`
+	Snapshot Snapshot `toml:"snapshot"`
+	Limits   Limits   `toml:"limits"`
 	// Sets in the order of the file. Without any, only the sets in the data folder are
 	// published.
-	Sets []Set
+	Sets []Set `toml:"set"`
+}
+
+// Mail is how notifications are sent by mail, to recipients that are mailboxes.
+type Mail struct {
+	// From is the address that mails come from, its domain a name; default
+	// "bridge@" and the host of the base URL. "" is none, and no mail can be sent:
+	// that host is an IP address, or a name that other machines do not know.
+	From string `toml:"from" form:"from"`
+	// Relay is the server that takes all mail, host:port; "" asks the domain of
+	// each recipient.
+	Relay string `toml:"relay" form:"server"`
+	// HELO is our name in EHLO; "" is the domain of From.
+	HELO string `toml:"helo" form:"domain"`
 }
 
 // Snapshot says how long after a change a new snapshot of a large set is made.
 type Snapshot struct {
-	AfterDeletion time.Duration // default 60 s
-	AfterChange   time.Duration // default 10 min
-	Keep          time.Duration // after its successor was made; default 24 h
-	KeepSize      int64         // of all snapshots of a set; default 4 GiB
+	AfterDeletion time.Duration `toml:"after_deletion" default:"1m"`
+	AfterChange   time.Duration `toml:"after_change" default:"10m"`
+	Keep          time.Duration `toml:"keep" default:"24h"`        // after its successor was made
+	KeepSize      int64         `toml:"keep_size" default:"4 GiB"` // bytes of all snapshots of a set
 }
 
 // Limits bound what peers can send. Sizes are in bytes.
 type Limits struct {
-	FeedDocument   int64         // of one feed document; default 64 MiB
-	ListDocument   int64         // of one ResourceSync document; default 256 MiB
-	Record         int64         // of one representation; default 64 MiB
-	SIPMessage     int64         // of one SOAP message; default 4 MiB
-	Header         int64         // of an answer's header; default 64 KiB
-	Text           int64         // of one text or attribute value; default 8 MiB
-	Depth          int           // of XML elements; default 256
-	Attributes     int           // of one element, namespaces included; default 256
-	Ratio          int           // of decompression, to one; default 100
-	Redirects      int           // that one request follows; default 5
-	Connections    int           // to one host at the same time; default 32
-	Rate           int           // of requests to one host, a second; default 0, none
-	ConnectTimeout time.Duration // default 15 s
-	HeaderTimeout  time.Duration // from the request to the answer's header; default 60 s
-	IdleTimeout    time.Duration // with under 1 KiB of the body a second; default 60 s
-	HarvestTime    time.Duration // of one harvest of a Source; default 12 h
-	HarvestSize    int64         // of the documents of one harvest; default 64 GiB
-	Cache          int64         // of rendered documents; default 1 GiB
-	FreeSpace      int64         // of the disk, at least, for what strangers do not send; default 1 GiB
+	FeedDocument   int64         `toml:"feed_document" default:"64 MiB"`             // of one feed document
+	ListDocument   int64         `toml:"list_document" default:"256 MiB"`            // of one ResourceSync document
+	Record         int64         `toml:"record" default:"64 MiB"`                    // of one representation
+	SIPMessage     int64         `toml:"sip_message" default:"4 MiB"`                // of one SOAP message
+	Header         int64         `toml:"header" default:"64 KiB"`                    // of an answer's header
+	Text           int64         `toml:"text" default:"8 MiB"`                       // of one text or attribute value
+	Depth          int           `toml:"depth" default:"256" range:"8 10000"`        // of XML elements
+	Attributes     int           `toml:"attributes" default:"256" range:"8 1048576"` // of one element, namespaces included
+	Ratio          int           `toml:"ratio" default:"100" range:"1 1048576"`      // of decompression, to one
+	Redirects      int           `toml:"redirects" default:"5" range:"1 50"`         // that one request follows
+	Connections    int           `toml:"connections" default:"32" range:"1 1024"`    // to one host at the same time
+	Rate           int           `toml:"rate" default:"0" range:"0 1048576"`         // of requests to one host, a second; 0 is no limit
+	ConnectTimeout time.Duration `toml:"connect_timeout" default:"15s"`
+	HeaderTimeout  time.Duration `toml:"header_timeout" default:"1m"`   // from the request to the answer's header
+	IdleTimeout    time.Duration `toml:"idle_timeout" default:"1m"`     // with under 1 KiB of the body a second
+	HarvestTime    time.Duration `toml:"harvest_time" default:"12h"`    // of one harvest of a Source
+	HarvestSize    int64         `toml:"harvest_size" default:"64 GiB"` // of the documents of one harvest
+	Cache          int64         `toml:"cache" default:"1 GiB"`         // of rendered documents
+	FreeSpace      int64         `toml:"free_space" default:"1 GiB"`    // of the disk, at least, for what strangers do not send
 
 	// What clients of a service with AccessNone may have stored in a day; 0 messages is
 	// no limit.
-	OpenAddressMessages int   // of one address; default 10,000
-	OpenAddressSize     int64 // default 1 GiB
-	OpenSetMessages     int   // of all of them, in one set; default 100,000
-	OpenSetSize         int64 // default 8 GiB
+	OpenAddressMessages int   `toml:"open_address_messages" default:"10000" range:"0 1073741824"` // of one address
+	OpenAddressSize     int64 `toml:"open_address_size" default:"1 GiB"`
+	OpenSetMessages     int   `toml:"open_set_messages" default:"100000" range:"0 1073741824"` // of all of them, in one set
+	OpenSetSize         int64 `toml:"open_set_size" default:"8 GiB"`
 }
 
 // The content modes of a set.
@@ -104,30 +128,32 @@ const (
 // Set is the records that are republished together.
 type Set struct {
 	// Name has the form [a-z0-9][a-z0-9-]{0,62}.
-	Name string
+	Name string `toml:"name"`
 	// Title and Description are for readers; "" is those in the data folder and, in a
 	// new one, the name.
-	Title       string
-	Description string
+	Title       string `toml:"title"`
+	Description string `toml:"description"`
 	// Content is Mirror, Redirect or Reference.
-	Content string
+	Content string `toml:"content" default:"mirror" oneof:"mirror redirect reference"`
 	// Prefer orders media types: the first that a record has is its preferred
 	// representation.
-	Prefer []string
+	Prefer []string `toml:"prefer" form:"media type"`
 	// Formats are the media types that are wanted; none means all.
-	Formats []string
+	Formats []string `toml:"formats" form:"media type"`
 	// SegmentEvents and SegmentHours say when a segment closes: with so many
-	// events (1 to 50,000, default 10,000), or so long after its first (default
-	// 24).
-	SegmentEvents int
-	SegmentHours  int
+	// events, or so long after its first.
+	SegmentEvents int `toml:"segment_events" default:"10000" range:"1 50000"`
+	SegmentHours  int `toml:"segment_hours" default:"24" range:"1 8784"`
 	// Identity is Shared or PerSource.
-	Identity string
+	Identity string `toml:"identity" default:"shared" oneof:"shared per-source"`
+	// History would serve earlier versions. This version of bridge does not, and it is
+	// always false.
+	History bool `toml:"history"`
 	// Sources in the order of the configuration: a record is published as the first
 	// Source that has it reports it. At most one is of kind KindSIP.
-	Sources []Source
+	Sources []Source `toml:"source"`
 	// Submit are the ingest servers that the records are submitted to.
-	Submit []Target
+	Submit []Target `toml:"submit"`
 }
 
 // The kinds of Sources. An empty kind is detected from the document.
@@ -138,50 +164,173 @@ const (
 	KindSIP      = "sip"
 )
 
-// Source is an upstream server. One of kind KindSIP is not harvested: from Every
-// to Since all is zero.
+// Source is an upstream server. One of kind KindSIP is not harvested: from PublicURL
+// to Password all is zero.
 type Source struct {
 	// Name is for people, and part of identifiers with Identity PerSource; "" is the
 	// URL.
-	Name string
-	Kind string
+	Name string `toml:"name"`
+	Kind string `toml:"kind" oneof:"atompmh resourcesync feed sip"`
 	// URL is as it was typed (http, https), or the file URL of a path. Of a
 	// Source of kind KindSIP it is the peer's, for people and for trust, or else
 	// the path of our own service, /sip/{set}.
-	URL string
+	URL string `toml:"url"`
 	// PublicURL is where the folder of a local file is published, "" nowhere.
-	PublicURL string
-	// Every is the time between two harvests; default 1 h.
-	Every time.Duration
+	PublicURL string `toml:"public_url" form:"folder"`
+	// Every is the time between two harvests.
+	Every time.Duration `toml:"every" default:"1h"`
 	// FullEvery is the time between two harvests that read all that the Source
 	// has: the whole chain, to find archive documents that have changed (rule
-	// A12), or the Resource Lists, to compare them with what is known; default
-	// 168 h, 0 never.
-	FullEvery time.Duration
-	// Overlap is how far below its mark a harvest reads (rule A2); default 1 h.
-	Overlap time.Duration
-	// MaxDocuments is how many documents one harvest may read; default 10,000.
-	MaxDocuments int
-	// HoldDeletions is how long deletions by absence are held (rule A6); default
-	// 24 h.
-	HoldDeletions time.Duration
+	// A12), or the Resource Lists, to compare them with what is known; 0 is never.
+	FullEvery time.Duration `toml:"full_every" default:"168h" range:"0s"`
+	// Overlap is how far below its mark a harvest reads (rule A2).
+	Overlap time.Duration `toml:"overlap" default:"1h" range:"0s"`
+	// MaxDocuments is how many documents one harvest may read.
+	MaxDocuments int `toml:"max_documents" default:"10000" range:"1 100000000"`
+	// HoldDeletions is how long deletions by absence are held (rule A6).
+	HoldDeletions time.Duration `toml:"hold_deletions" default:"24h" range:"0s"`
 	// Prefixes select records by how their URL begins; none select all. Since
 	// selects those that were modified no earlier, or at an unknown time; the
 	// zero time selects all.
-	Prefixes []string
-	Since    time.Time
+	Prefixes []string  `toml:"prefix" form:"prefix"`
+	Since    time.Time `toml:"since"`
 	// OwnContents: the contents of records come from the URL's own host, from
 	// ContentHosts and from AllowHosts alone; otherwise from any public address
 	// too. ContentHosts are written as AllowHosts are.
 	OwnContents  bool
-	ContentHosts []string
+	ContentHosts []string `toml:"content_hosts"`
 	// User and Password log us in at the URL's scheme, host and port, and
 	// nowhere else (RFC 7617); "" is no login.
-	User     string
-	Password Secret
+	User     string `toml:"user"`
+	Password Secret `toml:"password"`
 	// SIP is our side of a Source of kind KindSIP, nil of another.
 	SIP *SIP
 }
+
+// The modes of a SIP Source that is an ingest server.
+const (
+	// Library assigns identifiers and keeps the records.
+	Library = "library"
+	// Gateway sends each request on to another ingest server.
+	Gateway = "gateway"
+	// Review leaves each record to an operator.
+	Review = "review"
+)
+
+// AssignedIdentifier stands in SIP.RecordURL for what a library has assigned.
+const AssignedIdentifier = "{assigned-identifier}"
+
+// SIP is our own side of a Source of kind KindSIP: a notification recipient and,
+// with a mode, an ingest server (Simple Ingest Protocol).
+type SIP struct {
+	// Mode is Library, Gateway, Review, or "" for a notification recipient only.
+	Mode string `toml:"mode" oneof:"library gateway review"`
+	// RecordURL is where the library publishes a record: an http or https URL
+	// with AssignedIdentifier in it exactly once, behind scheme, host and at
+	// least one slash; "" is unknown.
+	RecordURL string `toml:"record_url" form:"record"`
+	// Formats are the records that are accepted: the name of the root element,
+	// "{namespace}name" or "name", and the URL of the schema that stands for it
+	// among the ingest properties. A gateway may do without.
+	Formats map[string]string `toml:"formats"`
+	// Schemas are local files, absolute, for the validation of records by the URL
+	// of their schema.
+	Schemas map[string]string `toml:"schemas"`
+	// Upstream is the URL of the ingest server behind a gateway, and User and
+	// Password are our login there; "" is no login.
+	Upstream string `toml:"upstream" form:"web"`
+	User     string `toml:"user"`
+	Password Secret `toml:"password"`
+	// Deadline is how long a provisional answer from upstream may stay the last
+	// word.
+	Deadline time.Duration `toml:"deadline" default:"168h"`
+	// Recipient is where upstream may send its dispositions (gateway): "", our own
+	// address below the base URL, which is http then, or as a Target's.
+	Recipient string `toml:"recipient" form:"gateway recipient"`
+	Access    Access
+	// PlainPost: documents are also taken without a SOAP envelope.
+	PlainPost bool `toml:"plain_post"`
+	// SMTPListen is the address, host:port, where notifications are taken by
+	// mail, "" none. Several sets may have the same.
+	SMTPListen string `toml:"smtp_listen" form:"listen"`
+	// Mailbox is box@domain, the domain in lower case and no plus in the box: the
+	// mail at SMTPListen to it, and to box+anything@domain, is for this set.
+	Mailbox string `toml:"mailbox" form:"box"`
+}
+
+// The kinds of Access.
+const (
+	AccessNone      = "none" // every client
+	AccessToken     = "token"
+	AccessBasic     = "basic"
+	AccessAddresses = "addresses"
+)
+
+// Access says who may call a SIP service.
+type Access struct {
+	// Kind is one of the constants.
+	Kind string `toml:"access" default:"none" oneof:"none token basic addresses"`
+	// Token stands behind the service's URL: at least 16 of A-Z, a-z, 0-9, _ and
+	// -.
+	Token Secret `toml:"access_token"`
+	// User and Password are for HTTP's basic authentication (RFC 7617).
+	User     string `toml:"access_user"`
+	Password Secret `toml:"access_password"`
+	// Addresses are the networks that callers come from, none of them an IPv4
+	// network in IPv6's form.
+	Addresses []netip.Prefix `toml:"access_addresses"`
+}
+
+// NoRecipient as a Target's Recipient: no notification recipient is named, so the
+// server must answer synchronously.
+const NoRecipient = "none"
+
+// Target is an ingest server that a set's records are submitted to (Simple
+// Ingest Protocol).
+type Target struct {
+	// Name is for people; "" is the URL.
+	Name string `toml:"name"`
+	// URL of the ingest server: http or https, and none of the set's Sources'.
+	URL string `toml:"url" form:"web"`
+	// Formats say which schema URL among the server's properties stands for the
+	// records with a root element; see SIP.Formats. Without an entry the record's
+	// own xsi:schemaLocation tells.
+	Formats map[string]string `toml:"formats"`
+	// SubmitterName and SubmitterEmail go into the source of each request; both
+	// are "" when none is configured.
+	SubmitterName  string `toml:"submitter_name"`
+	SubmitterEmail string `toml:"submitter_email" form:"mailbox"`
+	// Sequence goes into the source as well; "" is the set's name.
+	Sequence string `toml:"sequence"`
+	// Recipient is where the server may send its dispositions: NoRecipient; an
+	// http URL without trailing slash, below which our /sip/{set} is reached; a
+	// mailbox of ours as smtp://host/box@domain, smtp:box@domain or
+	// mailto:box@domain; or "", our own address below the base URL, which is http
+	// then.
+	Recipient string `toml:"recipient" form:"recipient"`
+	// Deadline is how long a record may stay without its ultimate disposition.
+	Deadline time.Duration `toml:"deadline" default:"168h"`
+	// Every is the first wait before a failed request is sent again, which doubles
+	// up to 1 h.
+	Every time.Duration `toml:"every" default:"1m" range:"1s 1h"`
+	// Workers is the number of requests at a time.
+	Workers int `toml:"workers" default:"4" range:"1 64"`
+	// Properties is AskProperties, or SkipProperties: then the server is not asked for
+	// its properties, and gets records of every format.
+	Properties string `toml:"properties" default:"ask" oneof:"ask skip"`
+	// ImportAcceptedTo is the set with a SIP Source that gets the accepted records, ""
+	// none.
+	ImportAcceptedTo string `toml:"import_accepted_to"`
+	// User and Password log us in at the URL, and nowhere else; "" is no login.
+	User     string `toml:"user"`
+	Password Secret `toml:"password"`
+}
+
+// The values of Target.Properties.
+const (
+	AskProperties  = "ask"
+	SkipProperties = "skip"
+)
 
 // Secret is a text that prints as stars.
 type Secret struct{ text string }
@@ -206,31 +355,9 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 // Default returns the configuration without any file, flag or Source, but for
 // the data folder, which is relative: ./bridge-data.
 func Default() *Config {
-	return &Config{
-		Listen:   "127.0.0.1:8080",
-		BaseURL:  "http://127.0.0.1:8080",
-		Data:     "bridge-data",
-		Snapshot: Snapshot{AfterDeletion: time.Minute, AfterChange: 10 * time.Minute, Keep: 24 * time.Hour, KeepSize: 4 << 30},
-		Limits: Limits{
-			FeedDocument: 64 << 20, ListDocument: 256 << 20, Record: 64 << 20, SIPMessage: 4 << 20, Header: 64 << 10, Text: 8 << 20,
-			Depth: 256, Attributes: 256, Ratio: 100, Redirects: 5, Connections: 32,
-			ConnectTimeout: 15 * time.Second, HeaderTimeout: time.Minute, IdleTimeout: time.Minute,
-			HarvestTime: 12 * time.Hour, HarvestSize: 64 << 30,
-			Cache: 1 << 30, FreeSpace: 1 << 30,
-			OpenAddressMessages: 10_000, OpenAddressSize: 1 << 30, OpenSetMessages: 100_000, OpenSetSize: 8 << 30,
-		},
-	}
-}
-
-func defaultSet() Set {
-	return Set{Content: Mirror, SegmentEvents: 10_000, SegmentHours: 24, Identity: Shared}
-}
-
-func defaultSource() Source {
-	return Source{
-		Every: time.Hour, FullEvery: 168 * time.Hour, Overlap: time.Hour,
-		MaxDocuments: 10_000, HoldDeletions: 24 * time.Hour,
-	}
+	c := defaults[Config]()
+	c.BaseURL = "http://" + c.Listen
+	return &c
 }
 
 // Warnings returns likely mistakes that are no errors, a line each, with what to do.

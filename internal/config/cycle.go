@@ -15,13 +15,13 @@ import (
 type address struct{ host, path string }
 
 // addresses returns the addresses of our server that the configuration contains.
-func (r *reader) addresses(c *Config) []address {
+func (d *document) addresses(c *Config) []address {
 	typed := []string{c.BaseURL}
-	for _, s := range r.services {
-		typed = append(typed, s.sip.Recipient)
+	for _, s := range d.services {
+		typed = append(typed, s.it.Recipient)
 	}
-	for _, o := range r.targets {
-		typed = append(typed, o.target.Recipient)
+	for _, o := range d.targets {
+		typed = append(typed, o.it.Recipient)
 	}
 	if _, port, err := checkListen(c.Listen); err == nil && port != 0 {
 		host, _, _ := net.SplitHostPort(c.Listen) // checkListen has
@@ -89,9 +89,9 @@ type edge struct {
 // would assign a new identifier, so there would be new records without end. Sets that
 // only harvest each other are no problem: a record that was harvested from a bridge is
 // identified by its original.
-func (r *reader) checkCycles(c *Config, services map[string]*SIP) {
+func (d *document) checkCycles(c *Config, services map[string]*SIP) {
 	known := map[int]bool{} // edges of the cycles that were reported
-	moves := r.edges(c, services)
+	moves := d.edges(c, services)
 	for i, m := range moves {
 		if m.key == "" || known[i] {
 			continue
@@ -107,29 +107,29 @@ func (r *reader) checkCycles(c *Config, services map[string]*SIP) {
 
 // edges returns all edges of the configuration, and reports those from a set to
 // itself.
-func (r *reader) edges(c *Config, services map[string]*SIP) []edge {
-	places := r.addresses(c)
+func (d *document) edges(c *Config, services map[string]*SIP) []edge {
+	places := d.addresses(c)
 	takes := func(set string) bool { return services[set] != nil && services[set].Mode != "" }
 	var all []edge
-	for _, s := range r.services {
+	for _, s := range d.services {
 		all = append(all, edge{from: node{s.set, true}, to: node{s.set, false}})
-		switch to := setAt(places, "/sip/", s.sip.Upstream); {
+		switch to := setAt(places, "/sip/", s.it.Upstream); {
 		case to == "":
 		case to == s.set:
-			s.in.report("upstream", "%s is this very service; write the URL of the ingest server behind it", s.sip.Upstream)
+			s.in.report("upstream", "%s is this very service; write the URL of the ingest server behind it", s.it.Upstream)
 		case takes(to):
 			all = append(all, edge{node{s.set, true}, node{to, true}, "passes on to", s.in, "upstream"})
 		}
 	}
-	for _, o := range r.targets {
-		switch to := setAt(places, "/sip/", o.target.URL); {
+	for _, o := range d.targets {
+		switch to := setAt(places, "/sip/", o.it.URL); {
 		case to == "":
 		case to == o.set:
-			o.in.report("url", "%s is this set's own service, and what it accepts would be submitted again; write that of another set or server", o.target.URL)
+			o.in.report("url", "%s is this set's own service, and what it accepts would be submitted again; write that of another set or server", o.it.URL)
 		case takes(to):
 			all = append(all, edge{node{o.set, false}, node{to, true}, "submits to", o.in, "url"})
 		}
-		if into := o.target.ImportAcceptedTo; into != o.set && services[into] != nil {
+		if into := o.it.ImportAcceptedTo; into != o.set && services[into] != nil {
 			all = append(all, edge{node{o.set, false}, node{into, false}, "gives what is accepted to", o.in, "import_accepted_to"})
 		}
 	}

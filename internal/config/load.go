@@ -4,14 +4,13 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"net"
+	"maps"
 	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 )
 
 // Flags are the settings of the command line, which win over the file; "" is not
@@ -43,8 +42,8 @@ func LoadWith(path string, flags Flags) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := reader{doc: doc, folder: filepath.Dir(absolute)}
-	c, err := r.read(root, flags)
+	doc.folder = filepath.Dir(absolute)
+	c, err := doc.read(root, flags)
 	if err != nil {
 		return nil, err
 	}
@@ -56,37 +55,36 @@ func LoadWith(path string, flags Flags) (*Config, error) {
 // flags, and the Sources, each in the form that ParseSource reads.
 func FromArguments(flags Flags, sources []string) (*Config, error) {
 	c := Default()
-	doc := &document{}
+	root := table{doc: &document{}}
 	at := map[string]int{} // place of each set
 	for _, argument := range sources {
 		name, source, err := ParseSource(argument)
 		if err != nil {
-			doc.report("", "", "%v", err)
+			root.report("", "%v", err)
 			continue
 		}
 		i, ok := at[name]
 		if !ok {
 			i = len(c.Sets)
 			at[name] = i
-			set := defaultSet()
+			set := defaults[Set]()
 			set.Name = name
 			c.Sets = append(c.Sets, set)
 		}
 		for _, other := range c.Sets[i].Sources {
 			switch {
 			case other.SIP != nil && source.SIP != nil:
-				doc.report("", "source "+argument, "is the second of kind \"sip\" in set %q; one takes everything, so leave this out", name)
+				root.report("source "+argument, "is the second of kind \"sip\" in set %q; one takes everything, so leave this out", name)
 			case other.URL == source.URL:
-				doc.report("", "source "+argument, "stands twice in set %q; write it once", name)
+				root.report("source "+argument, "stands twice in set %q; write it once", name)
 			}
 		}
 		c.Sets[i].Sources = append(c.Sets[i].Sources, source)
 	}
-	root := table{doc: doc, known: map[string]bool{}}
-	if err := doc.reach(c, root, flags); err != nil {
+	if err := reach(c, root, flags); err != nil {
 		return nil, err
 	}
-	if err := doc.err(); err != nil {
+	if err := root.doc.err(); err != nil {
 		return nil, err
 	}
 	return c, nil
@@ -95,12 +93,13 @@ func FromArguments(flags Flags, sources []string) (*Config, error) {
 // reach puts the flags over the file and checks what depends on both: where our
 // data is, and where others reach us. The flags speak of themselves, without the
 // file's lines.
-func (d *document) reach(c *Config, root table, flags Flags) error {
-	listen, base := root, root
-	c.Listen = root.text("listen", c.Listen)
-	given := root.text("base_url", "")
+func reach(c *Config, root table, flags Flags) error {
+	listen, base, given := root, root, c.BaseURL
 	listenKey, baseKey := "listen", "base_url"
-	arguments := table{doc: &document{}}
+	if !root.has(baseKey) {
+		given = ""
+	}
+	arguments := table{doc: &document{}, values: map[string]any{}}
 	if flags.Listen != "" {
 		c.Listen, listen, listenKey = flags.Listen, arguments, "--listen"
 	}
@@ -134,132 +133,53 @@ func (d *document) reach(c *Config, root table, flags Flags) error {
 	if u, err := url.Parse(cmp.Or(c.BaseURL, "http://"+c.Listen)); err == nil && c.Mail.From == "" {
 		c.Mail.From = fromHost(u.Hostname())
 	}
-	d.problems = append(d.problems, arguments.doc.problems...)
+	root.doc.problems = append(root.doc.problems, arguments.doc.problems...)
 	return nil
 }
 
-// reader makes a Config of tables.
-type reader struct {
-	doc    *document
-	folder string // of the file; absolute
-	// What was read of the Simple Ingest Protocol, for together.
-	services []configuredService
-	targets  []configuredTarget
-	exposed  []string // files with secrets that others may read
-}
-
-// oneSecond is the shortest pause between two harvests and the like.
-const oneSecond = time.Second
-
 // read returns the configuration, or everything that is wrong with it.
-func (r *reader) read(root table, flags Flags) (*Config, error) {
-	c := r.config(root)
-	c.exposed = r.exposed
-	if err := r.doc.reach(c, root, flags); err != nil {
-		return nil, err
-	}
-	r.crossCheck(c)
-	return c, r.doc.err()
-}
-
-func (r *reader) config(t table) *Config {
+func (d *document) read(t table, flags Flags) (*Config, error) {
 	c := Default()
-	// listen and base_url are read by reach, where flags may replace them.
-	t.known["listen"], t.known["base_url"] = true, true
-	c.TrustedProxies = t.networks("trusted_proxies")
-	c.Data = r.path(t.text("data", c.Data))
-	c.AllowHosts = t.texts("allow_hosts", checkHost)
-	c.Contact = t.text("contact", "")
-	if strings.ContainsAny(c.Contact, "()\r\n") {
-		t.report("contact", "has a bracket or a line break; write a mail address or a URL")
-	}
-	if t.has("proxy") {
-		var err error
-		if c.Proxy, err = checkBaseURL(t.text("proxy", "")); err != nil {
-			t.report("proxy", "%v", err)
-		}
-	}
-	t.known["proxy"] = true
-	c.Mail = r.mail(t.table("mail"))
-	snapshot := t.table("snapshot")
-	c.Snapshot.AfterDeletion = snapshot.duration("after_deletion", c.Snapshot.AfterDeletion, oneSecond)
-	c.Snapshot.AfterChange = snapshot.duration("after_change", c.Snapshot.AfterChange, oneSecond)
-	c.Snapshot.Keep = snapshot.duration("keep", c.Snapshot.Keep, oneSecond)
-	c.Snapshot.KeepSize = snapshot.size("keep_size", c.Snapshot.KeepSize)
-	snapshot.reportUnknown(nil)
-	limits := t.table("limits")
-	c.Limits = r.limits(limits, c.Limits)
-	limits.reportUnknown(nil)
-
+	t.decode(c)
+	c.Data = d.path(c.Data)
 	names := map[string]bool{}
 	for _, in := range t.tables("set", "set") {
-		set := r.set(in)
+		set := d.set(in)
 		if names[set.Name] && set.Name != "" {
 			in.report("name", "there is another set %q; give each its own name", set.Name)
 		}
 		names[set.Name] = true
 		c.Sets = append(c.Sets, set)
 	}
-	t.reportUnknown(keyTables())
-	return c
-}
-
-func (r *reader) limits(t table, l Limits) Limits {
-	const most = 1 << 20
-	l.FeedDocument = t.size("feed_document", l.FeedDocument)
-	l.ListDocument = t.size("list_document", l.ListDocument)
-	l.Record = t.size("record", l.Record)
-	l.SIPMessage = t.size("sip_message", l.SIPMessage)
-	l.Header = t.size("header", l.Header)
-	l.Text = t.size("text", l.Text)
-	l.Depth = t.number("depth", l.Depth, 8, 10_000)
-	l.Attributes = t.number("attributes", l.Attributes, 8, most)
-	l.Ratio = t.number("ratio", l.Ratio, 1, most)
-	l.Redirects = t.number("redirects", l.Redirects, 1, 50)
-	l.Connections = t.number("connections", l.Connections, 1, 1024)
-	l.Rate = t.number("rate", l.Rate, 0, most)
-	l.ConnectTimeout = t.duration("connect_timeout", l.ConnectTimeout, oneSecond)
-	l.HeaderTimeout = t.duration("header_timeout", l.HeaderTimeout, oneSecond)
-	l.IdleTimeout = t.duration("idle_timeout", l.IdleTimeout, oneSecond)
-	l.HarvestTime = t.duration("harvest_time", l.HarvestTime, oneSecond)
-	l.HarvestSize = t.size("harvest_size", l.HarvestSize)
-	l.Cache = t.size("cache", l.Cache)
-	l.FreeSpace = t.size("free_space", l.FreeSpace)
-	l.OpenAddressMessages = t.number("open_address_messages", l.OpenAddressMessages, 0, 1<<30)
-	l.OpenAddressSize = t.size("open_address_size", l.OpenAddressSize)
-	l.OpenSetMessages = t.number("open_set_messages", l.OpenSetMessages, 0, 1<<30)
-	l.OpenSetSize = t.size("open_set_size", l.OpenSetSize)
-	return l
+	t.reportUnknown(keysOf(c))
+	c.exposed = d.exposed
+	if err := reach(c, t, flags); err != nil {
+		return nil, err
+	}
+	d.crossCheck(c)
+	return c, d.err()
 }
 
 // setName is the form of a set's name.
 var setName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
 
-func (r *reader) set(t table) Set {
-	s := defaultSet()
-	s.Name = t.text("name", "")
-	switch {
+func (d *document) set(t table) Set {
+	switch name, isText := t.values["name"].(string); {
 	case !t.has("name"):
 		t.report("name", `is missing; write name = "main" or the like`)
-	case !setName.MatchString(s.Name):
-		t.report("name", "%q is no name of a set; write 1 to 63 of a-z, 0-9 and -, not beginning with -", s.Name)
-	default:
-		t.label = fmt.Sprintf("set %q", s.Name)
+	case isText && !setName.MatchString(name):
+		t.report("name", "%q is no name of a set; write 1 to 63 of a-z, 0-9 and -, not beginning with -", name)
+	case isText:
+		t.label = fmt.Sprintf("set %q", name)
 	}
-	s.Title = t.text("title", "")
-	s.Description = t.text("description", "")
-	s.Content = t.oneOf("content", s.Content, Mirror, Redirect, Reference)
-	s.Prefer = t.texts("prefer", checkMediaType)
-	s.Formats = t.texts("formats", checkMediaType)
-	s.SegmentEvents = t.number("segment_events", s.SegmentEvents, 1, 50_000)
-	s.SegmentHours = t.number("segment_hours", s.SegmentHours, 1, 24*366)
-	s.Identity = t.oneOf("identity", s.Identity, Shared, PerSource)
-	if kept, _ := value[bool](t, "history", "true or false"); kept {
+	s := defaults[Set]()
+	t.decode(&s)
+	if s.History {
 		t.report("history", "serving earlier versions is not built into this version of bridge; write false or leave it out")
 	}
 	names, urls := map[string]bool{}, map[string]bool{}
 	for i, in := range t.tables("source", "set.source") {
-		source := r.source(in, s.Name)
+		source := d.source(in, s.Name)
 		once(in, source.Name, source.URL, names, urls)
 		if source.SIP != nil && slices.ContainsFunc(s.Sources, func(other Source) bool { return other.SIP != nil }) {
 			in.report("kind", `is the second "sip" in the set; one takes everything, so leave this [[set.source]] out`)
@@ -270,11 +190,11 @@ func (r *reader) set(t table) Set {
 		s.Sources = append(s.Sources, source)
 	}
 	for _, in := range t.tables("submit", "set.submit") {
-		target := r.target(in, s.Name)
+		target := d.target(in, s.Name)
 		once(in, target.Name, target.URL, names, urls)
 		s.Submit = append(s.Submit, target)
 	}
-	t.reportUnknown(keyTables())
+	t.reportUnknown(keysOf(s))
 	return s
 }
 
@@ -290,54 +210,31 @@ func once(in table, name, address string, names, urls map[string]bool) {
 	names[name], urls[address] = true, true
 }
 
-func (r *reader) source(t table, set string) Source {
-	name, kind := t.text("name", ""), t.oneOf("kind", "", kinds()...)
-	var s Source
-	if kind == KindSIP {
-		s = r.sipSource(t, set)
-	} else {
-		for _, key := range misplacedKeys(t, sipKeys) {
-			t.report(key, `is for a Source of kind "sip"; write kind = "sip", or leave it out`)
-		}
-		s = r.harvested(t)
+// source reads a Source. One of kind "sip" has other keys than those that we harvest.
+func (d *document) source(t table, set string) Source {
+	if t.values["kind"] == KindSIP {
+		return d.service(t, set)
 	}
-	s.Name, s.Kind = name, kind
-	t.reportUnknown(keyTables())
-	return s
-}
-
-// harvestKeys are the keys that only a Source has that we harvest.
-const harvestKeys = "public_url every full_every overlap max_documents hold_deletions prefix since content_hosts"
-
-func (r *reader) harvested(t table) Source {
-	s := defaultSource()
-	typed := t.text("url", "")
-	if u, err := sourceURL(typed, r.folder); typed != "" && err != nil {
-		t.report("url", "%v", err)
-	} else if typed != "" {
-		s.URL = u
-	} else {
+	t.reportUnknown(keysOf(Source{}))
+	s := defaults[Source]()
+	t.decode(&s)
+	typed := s.URL
+	if typed == "" {
 		t.report("url", `is missing; write url = "https://..." or a path`)
+	} else if u, err := sourceURL(typed, d.folder); err != nil {
+		t.report("url", "%v", err)
+	} else {
+		s.URL = u
 	}
-	if t.has("public_url") {
-		var err error
-		if s.PublicURL, err = checkPublicURL(t.text("public_url", ""), s.URL); err != nil {
-			t.report("public_url", "%v", err)
-		}
+	local := strings.HasPrefix(s.URL, "file:")
+	if s.PublicURL != "" && !local {
+		t.report("public_url", "is only for a Source that is a local file; leave it out")
 	}
-	t.known["public_url"] = true
-	s.Every = t.duration("every", s.Every, oneSecond)
-	s.FullEvery = t.duration("full_every", s.FullEvery, 0)
-	s.Overlap = t.duration("overlap", s.Overlap, 0)
-	s.MaxDocuments = t.number("max_documents", s.MaxDocuments, 1, 100_000_000)
-	s.HoldDeletions = t.duration("hold_deletions", s.HoldDeletions, 0)
-	s.Prefixes = t.texts("prefix", checkPrefix)
-	s.Since = t.moment("since")
-	s.OwnContents, s.ContentHosts = t.contentHosts()
-	s.User, s.Password = r.login(t, "user", "password")
-	if s.User != "" && strings.HasPrefix(s.URL, "file:") {
+	if s.User != "" && local {
 		t.report("user", "is of no use with a local file; leave it out")
 	}
+	t.login("user", "password")
+	s.OwnContents, s.ContentHosts = t.contentHosts()
 	return s
 }
 
@@ -348,104 +245,78 @@ func (t table) contentHosts() (only bool, hosts []string) {
 	if _, isList := t.values[key].([]any); isList {
 		return true, t.texts(key, checkHost)
 	}
-	return t.oneOf(key, "public", "public", "same") == "same", nil
+	where := "public"
+	t.text(key, `oneof:"public same"`, &where)
+	return where == "same", nil
 }
 
-// login reads a user, and the password under its key or in a file.
-func (r *reader) login(t table, user, password string) (string, Secret) {
-	name, secret := t.text(user, ""), r.secret(t, password)
-	switch {
-	case (name != "") != (t.has(password) || t.has(password+"_file")):
-		t.report(user, "goes with %s or %s_file; write both or none", password, password)
-	case strings.Contains(name, ":"):
-		t.report(user, "has a colon, which no user name may have (RFC 7617)")
+// service reads a Source of kind KindSIP.
+func (d *document) service(t table, set string) Source {
+	known := keysOf(SIP{}, Access{})
+	known["name"], known["kind"], known["url"] = true, true, true
+	t.reportUnknown(known)
+	s := defaultSIPSource(set)
+	t.text("name", "", &s.Name)
+	t.text("url", `form:"web"`, &s.URL)
+	if t.empty("url") {
+		s.URL = servicePath(set)
 	}
-	return name, secret
+	t.decode(s.SIP)
+	t.decode(&s.SIP.Access)
+	s.SIP.Formats = t.formats()
+	s.SIP.Schemas = t.schemas(s.SIP.Formats)
+	checkService(t, &s)
+	d.services = append(d.services, configured[SIP]{t, set, s.SIP})
+	return s
 }
 
-// environment is the only form of a secret in the file.
-var environment = regexp.MustCompile(`^\$\{([A-Za-z_][A-Za-z0-9_]*)\}$`)
+// defaultSIPSource is also what "sip:" means on the command line. It is not harvested,
+// so the settings of a harvest are all zero.
+func defaultSIPSource(set string) Source {
+	service := defaults[SIP]()
+	service.Access = defaults[Access]()
+	return Source{Kind: KindSIP, URL: servicePath(set), SIP: &service}
+}
 
-// secret reads KEY = "${NAME}" or KEY_file = "path". What it reports never
-// shows what was written.
-func (r *reader) secret(t table, key string) Secret {
-	text, path := t.text(key, ""), t.text(key+"_file", "")
-	for _, k := range []string{key, key + "_file"} {
-		if t.has(k) && t.empty(k) {
-			t.report(k, `is empty; write %s = "${NAME}" or %s_file = "path", or leave it out`, key, key)
+// servicePath is where a set's SIP service is, below the base URL.
+func servicePath(set string) string { return "/sip/" + set }
+
+func (d *document) target(t table, set string) Target {
+	o := defaults[Target]()
+	t.decode(&o)
+	o.Formats = t.formats()
+	t.reportUnknown(keysOf(o))
+	if t.empty("url") {
+		t.report("url", `is missing; write the URL of the ingest server: url = "https://..."`)
+	}
+	t.both("submitter_name", "submitter_email")
+	t.login("user", "password")
+	d.targets = append(d.targets, configured[Target]{t, set, &o})
+	return o
+}
+
+// formats reads the root elements and schema URLs of records.
+func (t table) formats() map[string]string {
+	return t.textMap("formats", `formats = { "{namespace}root" = "URL of the schema" }`, checkFormat)
+}
+
+// schemas reads the files of the schemas of formats.
+func (t table) schemas(formats map[string]string) map[string]string {
+	urls := slices.Collect(maps.Values(formats))
+	return t.textMap("schemas", `schemas = { "URL of the schema" = "file.xsd" }`, func(schema, file string) (string, error) {
+		if !slices.Contains(urls, schema) {
+			return "", errors.New("is the schema of none of the formats; write it as it stands there")
 		}
-	}
-	switch {
-	case text != "" && path != "":
-		t.report(key, "stands beside %s_file; write one of the two", key)
-	case text != "":
-		m := environment.FindStringSubmatch(text)
-		if m == nil {
-			t.report(key, `must not stand in this file; write %s = "${NAME}" for an environment variable, or %s_file = "path"`, key, key)
-		} else if secret := os.Getenv(m[1]); secret == "" {
-			t.report(key, "the environment variable %s is not set", m[1])
-		} else {
-			return Secret{secret}
+		path := t.doc.path(file)
+		info, err := os.Stat(path)
+		switch {
+		case errors.Is(err, os.ErrNotExist) || file == "":
+			return "", fmt.Errorf("there is no file %s; write the path of the schema's copy, relative to this file", path)
+		case err != nil:
+			return "", err
+		case !info.Mode().IsRegular():
+			return "", fmt.Errorf("%s is no file; write the path of the schema's copy", path)
 		}
-	case path != "":
-		data, err := os.ReadFile(r.path(path))
-		secret := strings.TrimSpace(string(data))
-		if err != nil {
-			t.report(key+"_file", "%v", err)
-		} else if secret == "" || strings.ContainsAny(secret, "\r\n") {
-			t.report(key+"_file", "%s must hold one line, the secret", path)
-		} else {
-			if st, err := os.Stat(r.path(path)); err == nil && st.Mode().Perm()&0o077 != 0 {
-				r.exposed = append(r.exposed, r.path(path))
-			}
-			return Secret{secret}
-		}
-	}
-	return Secret{}
-}
-
-func (r *reader) path(p string) string {
-	if filepath.IsAbs(p) {
-		return p
-	}
-	return filepath.Join(r.folder, p)
-}
-
-// keyTables says of keys that are easily put into the wrong table where to write
-// them.
-func keyTables() map[string]string {
-	where := map[string]string{}
-	for header, keys := range map[string]string{
-		"before the first [[set]]":             "listen base_url trusted_proxies data allow_hosts contact proxy",
-		"under [[set]]":                        "title description content prefer formats segment_events segment_hours identity history",
-		"under [[set.source]]":                 "kind url user password password_file " + harvestKeys,
-		`under a [[set.source]] of kind "sip"`: sipKeys,
-		"under [[set.submit]]":                 "submitter_name submitter_email sequence recipient workers properties import_accepted_to",
-		"under [mail]":                         "from relay helo",
-		"under [limits]":                       "sip_message",
-	} {
-		for key := range strings.FieldsSeq(keys) {
-			where[key] = header
-		}
-	}
-	return where
-}
-
-// checkListen reports whether an address is on the loopback interface only.
-func checkListen(address string) (loopback bool, port int, err error) {
-	host, service, err := net.SplitHostPort(address)
-	if err != nil {
-		return false, 0, fmt.Errorf(`%q is no address; write host:port, like "127.0.0.1:8080"`, address)
-	}
-	port, err = net.LookupPort("tcp", service)
-	if err != nil {
-		return false, 0, fmt.Errorf("%q: %q is no port; write a number from 0 to 65535 after the last colon", address, service)
-	}
-	return isLoopback(host), port, nil
-}
-
-// isLoopback reports whether a host is reached from its own machine only.
-func isLoopback(host string) bool {
-	ip := net.ParseIP(host)
-	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
+		return path, nil
+	})
 }

@@ -77,7 +77,7 @@ func TestTemplateUncommented(t *testing.T) {
 		t.Errorf("limits %+v, snapshot %+v", c.Limits, c.Snapshot)
 	}
 	source := c.Sets[0].Sources[0]
-	want := defaultSource()
+	want := defaults[Source]()
 	want.Kind, want.URL, want.PublicURL = AtomPMH, "file://"+folder+"/feed.atom", "https://www.example.org/feeds/"
 	want.Prefixes, want.Since = []string{"https://data.example.org/maps/"}, time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
 	if !reflect.DeepEqual(source, want) {
@@ -177,11 +177,11 @@ password_file = "secret"
 	if want := (Limits{1 << 20, 3 << 20, 1000, 5 << 20, 4 << 10, 2 << 30, 100, 50, 20, 3, 4, 7, time.Second, 2 * time.Second, 3 * time.Second, 4 * time.Hour, 1 << 30, 9 << 20, 2 << 30, 0, 5 << 20, 77, 6 << 20}); c.Limits != want {
 		t.Errorf("limits %+v", c.Limits)
 	}
-	local := defaultSource()
+	local := defaults[Source]()
 	local.Name, local.URL, local.PublicURL = "local", "file://"+folder+"/local.atom", "https://files.example/x/"
-	other := defaultSet()
+	other := defaults[Set]()
 	other.Name = "other"
-	b := defaultSource()
+	b := defaults[Source]()
 	b.Kind, b.URL, b.User, b.Password = ResourceSync, "http://b.example/", "you", Secret{"swordfish"}
 	b.Prefixes, b.Since = []string{"http://b.example/x", "https://c.example/"}, time.Date(2026, 2, 3, 3, 5, 6, 0, time.UTC)
 	other.Sources = []Source{b}
@@ -260,7 +260,7 @@ since = 2026-01-01T00:00:00
 	want := []string{
 		`:1: listen: 0.0.0.0:8080 can be reached from other machines`,
 		`:2: lisen: there is no such key; the nearest is "listen"`,
-		`:3: every: does not belong here; write it under [[set.source]]`,
+		`:3: every: does not belong here; write it under a [[set.source]] that is harvested`,
 		`:4: allow_hosts: "http://no/" is no host`,
 		`:4: allow_hosts: has a number in its list`,
 		`:6: limits: record: many is no size`,
@@ -404,8 +404,8 @@ func FuzzLoad(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		doc, root, err := parse("f", []byte(text))
 		if err == nil {
-			r := reader{doc: doc, folder: t.TempDir()}
-			_, err = r.read(root, Flags{})
+			doc.folder = t.TempDir()
+			_, err = doc.read(root, Flags{})
 		}
 		if err != nil && err.Error() == "" {
 			t.Error("an error that says nothing")

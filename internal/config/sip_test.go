@@ -33,12 +33,12 @@ func TestTemplateSIP(t *testing.T) {
 	sip.SIP.Formats = map[string]string{mods: modsXSD}
 	sip.SIP.Schemas = map[string]string{modsXSD: filepath.Join(folder, "mods-3-8.xsd")}
 	sip.SIP.SMTPListen, sip.SIP.Mailbox = "127.0.0.1:2525", "deposits@bridge.example.org"
-	target := defaultTarget()
+	target := defaults[Target]()
 	target.URL, target.Formats = "https://archive.example.org/sip", sip.SIP.Formats
 	target.SubmitterName, target.SubmitterEmail = "Example Bridge", "metadata@example.org"
 	target.Recipient = "http://bridge.example.org"
 	target.User, target.Password = "bridge", Secret{"open-sesame-open"}
-	want := defaultSet()
+	want := defaults[Set]()
 	want.Name, want.Sources, want.Submit = "deposits", []Source{sip}, []Target{target}
 	if !reflect.DeepEqual(c.Sets[1], want) {
 		t.Errorf("set  %+v\nwant %+v", c.Sets[1], want)
@@ -81,14 +81,14 @@ func TestTemplateGateways(t *testing.T) {
 
 // Every key that there is stands in the template.
 func TestTemplateHasEveryKey(t *testing.T) {
-	var keys []string
-	for key := range keyTables() {
-		keys = append(keys, key)
+	keys := keysOf(Config{}, Set{}, Source{}, SIP{}, Access{}, Target{}, Mail{}, Snapshot{}, Limits{})
+	for _, table := range []string{"set", "source", "submit", "mail", "snapshot", "limits"} {
+		delete(keys, table)
 	}
-	if len(keys) < 50 {
+	if len(keys) < 80 {
 		t.Fatalf("only %d keys", len(keys))
 	}
-	for _, key := range keys {
+	for key := range keys {
 		if !regexp.MustCompile(`(?m)^(# )*(.*# or )?` + key + ` = `).MatchString(Template()) {
 			t.Errorf("the template does not show %s", key)
 		}
@@ -133,6 +133,7 @@ recipient = "smtp://mail.example:2525/gate@bridge.example"
 deadline = "24h"
 every = "10s"
 workers = 64
+properties = "skip"
 import_accepted_to = "kept"
 user = "you"
 password = "${BRIDGE_TEST_PASSWORD}"
@@ -160,12 +161,12 @@ mailbox = "kept@bridge.example"
 	}
 	kept := defaultSIPSource("kept")
 	kept.Name, kept.SIP.RecordURL, kept.SIP.SMTPListen, kept.SIP.Mailbox = "disposer", recordURL, ":25", "kept@bridge.example"
-	other := defaultTarget()
+	other := defaults[Target]()
 	other.URL, other.Recipient = "http://other.example/", NoRecipient
-	want := []Set{defaultSet(), defaultSet()}
+	want := []Set{defaults[Set](), defaults[Set]()}
 	want[0].Name, want[0].Sources, want[0].Submit = "gate", []Source{gate}, []Target{{
 		Name: "archive", URL: "http://archive.example/", Sequence: "2026", Recipient: "smtp://mail.example:2525/gate@bridge.example",
-		Deadline: 24 * time.Hour, Every: 10 * time.Second, Workers: 64, ImportAcceptedTo: "kept", User: "you", Password: Secret{"rosebud"},
+		Deadline: 24 * time.Hour, Every: 10 * time.Second, Workers: 64, Properties: SkipProperties, ImportAcceptedTo: "kept", User: "you", Password: Secret{"rosebud"},
 	}, other}
 	want[1].Name, want[1].Sources = "kept", []Source{kept}
 	if !reflect.DeepEqual(c.Sets, want) {
@@ -305,8 +306,8 @@ upstream = "https://ingest.example/"
 		`:13: set "a": source 1: mailbox: goes with smtp_listen; write both or none`,
 		`:15: set "a": source 1: url: "feed.atom" is no URL of a web server; write a whole one, like "https://library.example.org/sip"`,
 		`:16: set "a": source 1: mode: "library" keeps the records that it is sent; write content = "mirror" in the set`,
-		`:17: set "a": source 1: every: is for a Source that we harvest, and one of kind "sip" calls us; leave it out`,
-		`:18: set "a": source 1: public_url: is for a Source that we harvest, and one of kind "sip" calls us; leave it out`,
+		`:17: set "a": source 1: every: does not belong here; write it under a [[set.source]] that is harvested`,
+		`:18: set "a": source 1: public_url: does not belong here; write it under a [[set.source]] that is harvested`,
 		`:19: set "a": source 1: record_url: has {assigned-identifier} 0 times; write it once, like "https://library.example.org/records/{assigned-identifier}"`,
 		`:20: set "a": source 1: upstream: https://ingest.example/ holds a user or password; write the URL without it, and user and password_file in the configuration`,
 		`:20: set "a": source 1: upstream: is only for mode = "gateway"; leave it out`,
@@ -341,13 +342,13 @@ upstream = "https://ingest.example/"
 		`:45: set "b": source 1: user: has a colon, which no user name may have (RFC 7617)`,
 		`:46: set "b": source 1: password: is empty; write password = "${NAME}" or password_file = "path", or leave it out`,
 		`:48: set "b": source 1: mailbox: "b+c@b.example" does not leave room for the token in box+token@domain; write a box of at most 37 letters, digits, dots, _ and -, without a plus`,
-		`:51: set "b": source 2: plain_post: is for a Source of kind "sip"; write kind = "sip", or leave it out`,
-		`:52: set "b": source 2: mode: is for a Source of kind "sip"; write kind = "sip", or leave it out`,
+		`:51: set "b": source 2: plain_post: does not belong here; write it under a [[set.source]] of kind "sip"`,
+		`:52: set "b": source 2: mode: does not belong here; write it under a [[set.source]] of kind "sip"`,
 		`:53: set "b": source 2: formats: does not belong here; write it under [[set]]`,
 		`:55: set "b": submit 1: url: https://archive.example/sip stands twice in the set; write it once`,
 		`:56: set "b": submit 1: recipient: https://bridge.example/ is https, and the draft wants http or smtp; write ` + wanted,
 		`:57: set "b": submit 1: submitter_name: goes with submitter_email; write both or none`,
-		`:58: set "b": submit 1: every: 2h0m0s is too long; write 1h or less, which is as long as a wait becomes`,
+		`:58: set "b": submit 1: every: 2h is too long; write 1h or less`,
 		`:59: set "b": submit 1: workers: 65 is out of range; write a number from 1 to 64`,
 		`:60: set "b": submit 1: import_accepted_to: is the set itself; write the name of another set`,
 		`:61: set "b": submit 1: mode: does not belong here; write it under a [[set.source]] of kind "sip"`,

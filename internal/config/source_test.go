@@ -39,7 +39,7 @@ func TestParseSource(t *testing.T) {
 		if got := [3]string{set, s.Kind, s.URL}; err != nil || got != want {
 			t.Errorf("%s: %q, %v, want %q", argument, got, err, want)
 		}
-		wantSource := defaultSource()
+		wantSource := defaults[Source]()
 		wantSource.Kind, wantSource.URL = s.Kind, s.URL
 		if err == nil && !reflect.DeepEqual(s, wantSource) {
 			t.Errorf("%s: defaults are missing: %+v", argument, s)

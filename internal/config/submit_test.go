@@ -43,7 +43,7 @@ func TestCheckRecordURL(t *testing.T) {
 		"https://h.example/%7Bassigned-identifier%7D":               "0 times",
 		"https://h.example/a?b={assigned-identifier}&c=https://x/#": "",
 	} {
-		if err := checkRecordURL(template); !said(err, want) || err != nil && strings.Contains(err.Error(), "hunter2") {
+		if _, err := checkRecordURL(template); !said(err, want) || err != nil && strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: error %v, want %q", template, err, want)
 		}
 	}
@@ -69,7 +69,7 @@ func TestCheckNetwork(t *testing.T) {
 
 func TestCheckRecipient(t *testing.T) {
 	for typed, want := range map[string]string{
-		"": "", "none": "none",
+		"none":                                   "none",
 		"http://h.example:8080/base//":           "http://h.example:8080/base",
 		"HTTP://H.example/":                      "http://H.example",
 		"SMTP:box@h.example":                     "smtp:box@h.example",
@@ -250,7 +250,7 @@ func TestSubmitWithoutSources(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := defaultTarget()
+	want := defaults[Target]()
 	want.URL = "https://archive.example/"
 	if !reflect.DeepEqual(c.Sets[0].Submit, []Target{want}) || c.Sets[0].Sources != nil {
 		t.Errorf("set %+v", c.Sets[0])

@@ -230,7 +230,7 @@ func (b *Bridge) openTarget(ctx context.Context, s *config.Set, i int, v *servic
 	o := &delivery.Submitter{
 		Set: s.Name, Source: id, URL: t.URL, Store: &b.sip.log, Events: b.Log, Contents: records{contents{b.Contents}}, Server: client,
 		Formats: formatsOf(t.Formats), Sequence: cmp.Or(t.Sequence, s.Name), Recipient: b.recipientOf(s.Name, t.Recipient),
-		Deadline: t.Deadline, Every: t.Every, Workers: t.Workers, SkipProperties: t.SkipProperties, Fatal: isStopped,
+		Deadline: t.Deadline, Every: t.Every, Workers: t.Workers, SkipProperties: t.Properties == config.SkipProperties, Fatal: isStopped,
 		Now: b.opt.Now, Log: b.opt.Logger,
 	}
 	if t.SubmitterName != "" {

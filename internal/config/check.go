@@ -1,0 +1,144 @@
+package config
+
+import (
+	"strings"
+)
+
+// both reports a key without the other, or the other without the key.
+func (t table) both(key, other string) {
+	if t.empty(key) != t.empty(other) {
+		t.report(key, "goes with %s; write both or none", other)
+	}
+}
+
+// login checks a user, and the password under its key or in a file.
+func (t table) login(user, password string) {
+	name, _ := t.values[user].(string)
+	switch {
+	case t.empty(user) == (t.has(password) || t.has(password+"_file")):
+		t.report(user, "goes with %s or %s_file; write both or none", password, password)
+	case strings.Contains(name, ":"):
+		t.report(user, "has a colon, which no user name may have (RFC 7617)")
+	}
+}
+
+// checkService checks what the keys of a SIP service have to do with each other.
+func checkService(t table, s *Source) {
+	c := s.SIP
+	if strings.ContainsAny(s.URL, "{}") {
+		t.report("url", "is the library itself; where it publishes its records is record_url, like %q", "https://library.example.org/records/"+AssignedIdentifier)
+	}
+	t.login("user", "password")
+	if c.Recipient == NoRecipient {
+		t.report("recipient", "must be one: a gateway is told later what became of a request; write where it is reached, or leave this out")
+	}
+	wrongMode := c.Mode == "" && t.has("mode") // which is reported
+	if c.Mode == Gateway {
+		if t.empty("upstream") {
+			t.report("upstream", `is missing; with mode = "gateway" write the URL of the ingest server behind it`)
+		}
+	} else if !wrongMode {
+		for _, key := range t.among("upstream user password password_file recipient deadline") {
+			t.report(key, `is only for mode = "gateway"; leave it out`)
+		}
+	}
+	values, _ := t.values["formats"].(map[string]any)
+	if c.Mode == "" && !wrongMode {
+		for _, key := range t.among("formats schemas") {
+			t.report(key, "is for an ingest server, and without mode the set takes notifications only; write mode, or leave this out")
+		}
+	} else if (c.Mode == Library || c.Mode == Review) && len(values) == 0 {
+		t.report("formats", `must say which records mode = %q accepts; write formats = { "{namespace}root" = "URL of the schema" }`, c.Mode)
+	}
+	t.both("mailbox", "smtp_listen")
+	checkAccess(t, &c.Access)
+}
+
+func checkAccess(t table, a *Access) {
+	if s := a.Token.text; s != "" && !token.MatchString(s) {
+		key := "access_token"
+		if t.has("access_token_file") {
+			key = "access_token_file"
+		}
+		t.report(key, "the token is too short, or has a character that URLs do not take as it is; make it of 16 or more of A-Z, a-z, 0-9, _ and -")
+	}
+	t.login("access_user", "access_password")
+	for _, group := range []struct{ kind, keys, needs string }{
+		{AccessToken, "access_token access_token_file", "access_token_file"},
+		{AccessBasic, "access_user access_password access_password_file", "access_user and access_password_file"},
+		{AccessAddresses, "access_addresses", `access_addresses = ["192.0.2.0/24"]`},
+	} {
+		given := t.among(group.keys)
+		if a.Kind != group.kind {
+			for _, key := range given {
+				t.report(key, "is only for access = %q; write that, or leave it out", group.kind)
+			}
+		} else if len(given) == 0 || t.empty(given[0]) || a.Kind == AccessBasic && t.empty("access_user") {
+			t.report("access", "%q needs %s as well", group.kind, group.needs)
+		}
+	}
+}
+
+// crossCheck checks the sets against each other and against the base URL.
+func (d *document) crossCheck(c *Config) {
+	content := map[string]string{} // of each set
+	for _, set := range c.Sets {
+		if content[set.Name] == "" {
+			content[set.Name] = set.Content
+		}
+	}
+	submits := map[string]bool{}
+	for _, o := range d.targets {
+		submits[o.set] = true
+	}
+	plain := !strings.HasPrefix(c.BaseURL, "https:") // SIP's notifications come over http
+	services := map[string]*SIP{}
+	boxes := map[[2]string]string{} // set by listener and mailbox
+	for _, s := range d.services {
+		services[s.set] = s.it
+		at := [2]string{s.it.SMTPListen, strings.ToLower(s.it.Mailbox)}
+		if other, ok := boxes[at]; ok && s.it.Mailbox != "" {
+			s.in.report("mailbox", "%s is that of set %q; write another, or another smtp_listen", s.it.Mailbox, other)
+		}
+		boxes[at] = s.set
+		switch {
+		case s.it.Mailbox == "" || submits[s.set] || s.it.Mode == Gateway || s.it.Mode == "" && s.in.has("mode"):
+		case s.it.Mode != "":
+			s.in.report("mailbox", "could take no mail: mode = %q decides here, and without a [[set.submit]] there is nobody who could notify the set; leave mailbox and smtp_listen out", s.it.Mode)
+		case s.it.Access.Kind == AccessBasic:
+			s.in.report("mailbox", `could take no mail: access = "basic" wants a password, and mail has none; write access = "token" or "addresses", or leave mailbox and smtp_listen out`)
+		}
+		if s.it.Mode != "" && content[s.set] != Mirror {
+			s.in.report("mode", `%q keeps the records that it is sent; write content = "mirror" in the set`, s.it.Mode)
+		}
+		if s.it.Mode == Gateway && s.in.empty("recipient") && !plain {
+			s.in.report("recipient", "is missing: the base URL is https, and the draft wants http or smtp; write %s", wantedOfGateway)
+		}
+		if isMailbox(s.it.Recipient) && s.it.Mailbox == "" {
+			s.in.report("recipient", "is a mailbox, and nothing takes its mail; write smtp_listen and mailbox")
+		}
+	}
+	for _, o := range d.targets {
+		if content[o.set] != Mirror {
+			o.in.report("", `submits the content of records; write content = "mirror" in the set`)
+		}
+		switch to := o.it.ImportAcceptedTo; {
+		case to == "":
+		case to == o.set:
+			o.in.report("import_accepted_to", "is the set itself; write the name of another set")
+		case content[to] == "":
+			o.in.report("import_accepted_to", "there is no set %q; write the name of one with a [[set.source]] of kind \"sip\"", to)
+		case services[to] == nil:
+			o.in.report("import_accepted_to", "set %q does not take records in; give it a [[set.source]] with kind = \"sip\"", to)
+		case content[to] != Mirror:
+			o.in.report("import_accepted_to", `set %q does not keep records; write content = "mirror" in it`, to)
+		}
+		if own := services[o.set]; isMailbox(o.it.Recipient) && (own == nil || own.Mailbox == "") {
+			o.in.report("recipient", `is a mailbox, and nothing takes its mail; write a [[set.source]] with kind = "sip", smtp_listen and mailbox in set %q`, o.set)
+		}
+		if o.in.empty("recipient") && !plain {
+			o.in.report("recipient", "is missing: the base URL is https, and the draft wants http or smtp; write %s", wanted)
+		}
+	}
+	d.checkCycles(c, services)
+}

@@ -1,0 +1,345 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"mime"
+	"net"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// form returns what accepts a text of a form, and returns it as it is kept.
+func form(name string) func(string) (string, error) {
+	switch name {
+	case "base":
+		return checkBaseURL
+	case "box":
+		return checkBox
+	case "contact":
+		return func(s string) (string, error) {
+			if strings.ContainsAny(s, "()\r\n") {
+				return "", errors.New("has a bracket or a line break; write a mail address or a URL")
+			}
+			return s, nil
+		}
+	case "domain":
+		return func(s string) (string, error) {
+			if !isDomain(s) {
+				return "", fmt.Errorf(`%q is no name of a host; write it like "bridge.example.org"`, s)
+			}
+			return s, nil
+		}
+	case "folder":
+		return checkPublicURL
+	case "from":
+		return checkFrom
+	case "gateway recipient":
+		return func(s string) (string, error) { return checkRecipient(s, wantedOfGateway) }
+	case "host":
+		return checkHost
+	case "listen":
+		return func(s string) (string, error) { _, _, err := checkListen(s); return s, err }
+	case "mailbox":
+		return checkMailbox
+	case "media type":
+		return checkMediaType
+	case "prefix":
+		return checkPrefix
+	case "recipient":
+		return func(s string) (string, error) { return checkRecipient(s, wanted) }
+	case "record":
+		return checkRecordURL
+	case "server":
+		return func(s string) (string, error) {
+			if host, port, err := net.SplitHostPort(s); err != nil || host == "" || port == "0" || !isPort(port) {
+				return "", fmt.Errorf(`%q is no server; write host:port, like "smtp.example.org:25"`, s)
+			}
+			return s, nil
+		}
+	case "web":
+		return checkWeb
+	}
+	return func(s string) (string, error) { return s, nil }
+}
+
+// scheme matches the scheme of a URL, and an unknown kind in front of a URL. A letter
+// and a colon is a drive.
+var scheme = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.:-]+://`)
+
+// checkWeb accepts a URL that we can send requests to, and returns it as it is.
+func checkWeb(typed string) (string, error) {
+	if front := strings.ToLower(scheme.FindString(typed)); front != "http://" && front != "https://" {
+		return "", fmt.Errorf(`%q is no URL of a web server; write a whole one, like "https://library.example.org/sip"`, redact(typed))
+	}
+	u, err := url.Parse(typed)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("%s is no URL: %w", redact(typed), errors.Unwrap(err))
+	case u.Host == "":
+		return "", fmt.Errorf("%s names no host", typed)
+	case u.User != nil:
+		return "", fmt.Errorf("%s holds a user or password; write the URL without it, and user and password_file in the configuration", redact(typed))
+	case u.Fragment != "":
+		return "", fmt.Errorf("%s has a fragment, which is never sent; leave out what begins with #", typed)
+	}
+	return typed, nil
+}
+
+// redact removes everything from a URL that may be a secret.
+func redact(typed string) string {
+	front := scheme.FindString(typed)
+	rest := typed[len(front):]
+	rest = rest[strings.LastIndex(rest, "@")+1:]
+	if before, _, ok := strings.Cut(rest, "?"); ok {
+		rest = before + "?***"
+	}
+	return front + rest
+}
+
+// checkBaseURL returns base without its trailing slash.
+func checkBaseURL(base string) (string, error) {
+	u, err := url.Parse(base)
+	switch {
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
+		return "", fmt.Errorf(`%q is not absolute; write a whole URL, like "https://www.example.org"`, redact(base))
+	case u.User != nil:
+		return "", fmt.Errorf("%s holds a user or password; leave it out", redact(base))
+	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
+		return "", fmt.Errorf("%s has a query or a fragment; leave out what begins with ? or #", redact(base))
+	}
+	return strings.TrimRight(base, "/"), nil
+}
+
+// checkPublicURL returns the URL of a folder with one trailing slash: relative
+// references resolve against a folder only then.
+func checkPublicURL(public string) (string, error) {
+	u, err := url.Parse(public)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return "", fmt.Errorf("%q is no public address; write the URL of the folder, like %q", redact(public), "https://www.example.org/feeds/")
+	}
+	return strings.TrimRight(public, "/") + "/", nil
+}
+
+// checkRecordURL accepts a template with which no identifier can lead to another host,
+// or out of the path in front of it.
+func checkRecordURL(template string) (string, error) {
+	if n := strings.Count(template, AssignedIdentifier); n != 1 {
+		return "", fmt.Errorf("has %s %d times; write it once, like %q", AssignedIdentifier, n, "https://library.example.org/records/"+AssignedIdentifier)
+	}
+	before, after, _ := strings.Cut(template, AssignedIdentifier)
+	if before != "" && scheme.FindString(before) == before {
+		return "", fmt.Errorf("%s stands in the host of the URL; write it behind the host and a slash", AssignedIdentifier)
+	}
+	front, err := checkWeb(before)
+	if err != nil {
+		return "", err
+	}
+	if u, err := url.Parse(front); err != nil || u.Path == "" {
+		return "", fmt.Errorf("%s stands in the host of the URL; write it behind the host and a slash", AssignedIdentifier)
+	}
+	_, err = checkWeb(before + "x" + after)
+	return template, err
+}
+
+// What a recipient may be, of a gateway and of a Target.
+const (
+	wantedOfGateway = `"http://..." below which our /sip/SET is reached, "smtp://HOST/BOX@DOMAIN", "smtp:BOX@DOMAIN" or "mailto:BOX@DOMAIN"`
+	wanted          = `"http://..." below which our /sip/SET is reached, "smtp://HOST/BOX@DOMAIN", "smtp:BOX@DOMAIN", "mailto:BOX@DOMAIN" or "none"`
+)
+
+// checkRecipient returns what a Recipient becomes. What it wants is one of the
+// above.
+func checkRecipient(typed, wanted string) (string, error) {
+	if typed == NoRecipient {
+		return typed, nil
+	}
+	u, err := url.Parse(typed)
+	if err != nil || u.User != nil {
+		return "", fmt.Errorf("%q is no recipient; write %s", redact(typed), wanted)
+	}
+	if u.Scheme != "" {
+		typed = u.Scheme + typed[len(u.Scheme):] // in lower case
+	}
+	switch {
+	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
+		return "", fmt.Errorf("%q has a query or a fragment; write %s", typed, wanted)
+	case u.Scheme == "http" && u.Hostname() != "":
+		return strings.TrimRight(typed, "/"), nil
+	case u.Scheme == "https":
+		return "", fmt.Errorf("%s is https, and the draft wants http or smtp; write %s", typed, wanted)
+	case !isMailbox(typed) || u.Scheme == "mailto" && u.Opaque == "" || u.Opaque == "" && u.Hostname() == "" || u.Port() != "" && !isPort(u.Port()):
+		return "", fmt.Errorf("%q is no recipient; write %s", typed, wanted)
+	}
+	_, err = checkBox(u.Opaque + strings.TrimPrefix(u.Path, "/"))
+	return typed, err
+}
+
+func isMailbox(recipient string) bool {
+	front, _, _ := strings.Cut(recipient, ":")
+	return strings.EqualFold(front, "smtp") || strings.EqualFold(front, "mailto")
+}
+
+// token is the form of an access token. It stands in a URL.
+var token = regexp.MustCompile(`^[A-Za-z0-9_-]{16,}$`)
+
+// rootName is "{namespace}" and an NCName (Namespaces in XML 1.0, 4), or an
+// NCName alone.
+var rootName = regexp.MustCompile(`^(\{[^{}\s]+\})?[` + nameStart + `][` + nameStart + `\-.0-9\x{B7}\x{300}-\x{36F}\x{203F}-\x{2040}]*$`)
+
+// nameStart is NameStartChar without the colon (XML 1.0, production 4), inside
+// the brackets of a pattern.
+const nameStart = `A-Z_a-z\x{C0}-\x{D6}\x{D8}-\x{F6}\x{F8}-\x{2FF}\x{370}-\x{37D}\x{37F}-\x{1FFF}\x{200C}-\x{200D}\x{2070}-\x{218F}` +
+	`\x{2C00}-\x{2FEF}\x{3001}-\x{D7FF}\x{F900}-\x{FDCF}\x{FDF0}-\x{FFFD}\x{10000}-\x{EFFFF}`
+
+// checkFormat accepts the root element of a record and the URL of its schema.
+func checkFormat(root, schema string) (string, error) {
+	if !rootName.MatchString(root) {
+		return "", errors.New(`is no name of a root element; write "{namespace}name", or "name" for one without a namespace`)
+	}
+	if u, err := url.Parse(schema); err != nil || !u.IsAbs() || u.Host+u.Opaque == "" || u.User != nil || strings.ContainsAny(schema, " \t\r\n") {
+		return "", fmt.Errorf("%q is no absolute URL; write that of the schema, like %q", redact(schema), "http://www.loc.gov/standards/mods/v3/mods-3-8.xsd")
+	}
+	return schema, nil
+}
+
+func checkMediaType(s string) (string, error) {
+	if mediaType, _, err := mime.ParseMediaType(s); err != nil || !strings.Contains(mediaType, "/") || strings.Contains(mediaType, "*") {
+		return "", fmt.Errorf("%q is no media type; write it like %q", s, "application/rdf+xml")
+	}
+	return s, nil
+}
+
+// checkPrefix accepts what the URLs of records may begin with.
+func checkPrefix(s string) (string, error) {
+	if !scheme.MatchString(s) {
+		return "", fmt.Errorf("%q is not how a URL begins; write it like %q", s, "https://data.example.org/maps/")
+	}
+	return s, nil
+}
+
+// hostName is a name without port, scheme or path.
+var hostName = regexp.MustCompile(`^[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?$`)
+
+// checkHost accepts a host, or host:port, and returns it in lower case, an
+// address without brackets unless there is a port.
+func checkHost(s string) (string, error) {
+	host := strings.ToLower(s)
+	name, port, err := net.SplitHostPort(host)
+	if err != nil {
+		host = strings.Trim(host, "[]")
+		name, port = host, "1"
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 || net.ParseIP(name) == nil && !hostName.MatchString(name) {
+		return "", fmt.Errorf(`%q is no host; write a host name or an IP address, like "files.example.org" or "10.0.0.7:8080", without scheme or path`, s)
+	}
+	return host, nil
+}
+
+// checkNetwork accepts an address or a network, and returns the network.
+func checkNetwork(s string) (string, error) {
+	if a, err := netip.ParseAddr(s); err == nil && a.Zone() == "" && !a.Is4In6() {
+		return netip.PrefixFrom(a, a.BitLen()).String(), nil
+	}
+	p, err := netip.ParsePrefix(s)
+	switch {
+	case err != nil || p.Addr().Is4In6():
+		return "", fmt.Errorf(`%q is no network; write it like "192.0.2.0/24" or "2001:db8::/32", or one address`, s)
+	case p != p.Masked():
+		return "", fmt.Errorf("%q is an address with the length of a network; write %q for the network, or %q", s, p.Masked(), p.Addr())
+	}
+	return p.String(), nil
+}
+
+// checkListen reports whether an address is on the loopback interface only.
+func checkListen(address string) (loopback bool, port int, err error) {
+	host, service, err := net.SplitHostPort(address)
+	if err != nil {
+		return false, 0, fmt.Errorf(`%q is no address; write host:port, like "127.0.0.1:8080"`, address)
+	}
+	port, err = net.LookupPort("tcp", service)
+	if err != nil {
+		return false, 0, fmt.Errorf("%q: %q is no port; write a number from 0 to 65535 after the last colon", address, service)
+	}
+	return isLoopback(host), port, nil
+}
+
+// isLoopback reports whether a host is reached from its own machine only.
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
+}
+
+func isPort(service string) bool {
+	_, err := net.LookupPort("tcp", service)
+	return err == nil
+}
+
+// fromHost returns the default of Mail.From for the host of the base URL, "" when
+// that makes none.
+func fromHost(host string) string {
+	from, err := checkFrom("bridge@" + host)
+	if err != nil || isLoopback(host) {
+		return ""
+	}
+	return from
+}
+
+// checkFrom is checkMailbox for an address that mails come from: servers ask its
+// domain back, so that has to be a name (RFC 5321, 2.3.5).
+func checkFrom(s string) (string, error) {
+	address, err := checkMailbox(s)
+	_, domain, _ := strings.Cut(address, "@")
+	if _, notIP := netip.ParseAddr(domain); err == nil && (notIP == nil || !domainName.MatchString(domain) || len(address) > 254) {
+		return "", fmt.Errorf("%q has no domain name behind the @, and mail servers would not take it; write it like %q", s, "bridge@example.org")
+	}
+	return address, err
+}
+
+var (
+	// localPart is the Dot-string of RFC 5321, 4.1.2.
+	localPart = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(\\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*$")
+	// box is a local part that means the same in a URL, and leaves the plus to
+	// what follows it. With a plus and the 26 letters of a token it is no longer
+	// than the 64 that servers must take (RFC 5321, 4.5.3.1.1).
+	box = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,36}$`)
+	// domainName is the Domain of RFC 5321, 4.1.2, in lower case.
+	domainName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*$`)
+)
+
+// checkMailbox accepts a mail address and returns it with its domain in lower
+// case.
+func checkMailbox(s string) (string, error) {
+	at := strings.LastIndexByte(s, '@')
+	if at < 0 || at > 64 || !localPart.MatchString(s[:at]) || !isDomain(s[at+1:]) {
+		return "", fmt.Errorf("%q is no mail address; write it like %q, in ASCII", s, "box@example.org")
+	}
+	domain := s[at+1:]
+	if !strings.HasPrefix(domain, "[") {
+		domain = strings.ToLower(domain)
+	}
+	return s[:at+1] + domain, nil
+}
+
+// checkBox is checkMailbox for a mailbox of ours, to which tokens are added.
+func checkBox(s string) (string, error) {
+	address, err := checkMailbox(s)
+	if err == nil && !box.MatchString(address[:strings.LastIndexByte(address, '@')]) {
+		return "", fmt.Errorf("%q does not leave room for the token in box+token@domain; write a box of at most 37 letters, digits, dots, _ and -, without a plus", s)
+	}
+	return address, err
+}
+
+// isDomain accepts a domain, and an address literal in brackets.
+func isDomain(s string) bool {
+	if inside, ok := strings.CutPrefix(s, "["); ok {
+		inside, ok = strings.CutSuffix(inside, "]")
+		v6, isV6 := strings.CutPrefix(inside, "IPv6:")
+		a, err := netip.ParseAddr(v6)
+		return ok && err == nil && a.Zone() == "" && a.Is6() == isV6
+	}
+	return len(s) < 256 && hostName.MatchString(strings.ToLower(s))
+}

@@ -7,8 +7,12 @@ import (
 	"fmt"
 	"io/fs"
 	"log"
+	"maps"
+	"mime"
 	"net/http/httptest"
+	"net/url"
 	"os"
+	"path"
 	"testing/fstest"
 	"time"
 
@@ -22,42 +26,46 @@ func ExampleWalk() {
 	server := httptest.NewServer(source)
 	defer server.Close()
 
-	var state resourcesync.State // keep it between the walks, for example in a file
+	var state resourcesync.State // keep it between the walks: its MarshalText is for a file
 	for range 2 {
 		walk := resourcesync.Walk{URL: server.URL, State: state}
+		changes, deleted := map[string]string{}, 0 // by loc
 		for list, err := range walk.Documents(context.Background()) {
 			if err != nil {
 				log.Fatal(err)
 			}
-			present, deleted := 0, 0
+			here := map[string]string{} // in one list the last entry counts
 			for entry, bad := range list.Entries() {
-				switch {
-				case bad != nil:
+				if bad != nil {
 					log.Print(bad)
-				case entry.Metadata.Change == resourcesync.Deleted:
-					deleted++
-				default:
-					present++ // there is a resource at entry.Loc
+				} else if _, newer := changes[entry.Loc]; !newer {
+					here[entry.Loc] = entry.Metadata.Change
 				}
 			}
-			fmt.Println(list.Head().Capability, present, deleted)
+			maps.Copy(changes, here)
 		}
-		state = walk.Result().State
-		fixtures.EvolveMaps(source, 1)
+		for _, change := range changes { // the resource is gone, or it is at its loc
+			if change == resourcesync.Deleted {
+				deleted++
+			}
+		}
+		r := walk.Result() // if it is complete, what has no entry is deleted too
+		state = r.State
+		fmt.Printf("lists: %d, resources: %d, deleted: %d, complete: %v, missing: %v\n", r.Documents, len(changes), deleted, r.Complete, r.Gap)
+		source.Delete(source.Live()[0].Name)
 	}
 
 	// Output:
-	// changelist 6 1
-	// resourcelist 20 0
-	// changelist 7 1
+	// lists: 2, resources: 21, deleted: 1, complete: true, missing: <nil>
+	// lists: 1, resources: 7, deleted: 2, complete: false, missing: <nil>
 }
 
 var modified = time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)
 
 // folder is a folder of files; in a program it is os.DirFS("...").
 var folder = fstest.MapFS{
-	"a.xml":      {Data: []byte("<a/>"), ModTime: modified},
-	"more/b.xml": {Data: []byte("<b/>"), ModTime: modified},
+	"a map.pdf":   {Data: []byte("%PDF"), ModTime: modified},
+	"more/b.html": {Data: []byte("<p>b"), ModTime: modified},
 }
 
 // Write the Resource List of a folder.
@@ -67,20 +75,21 @@ func ExampleWriter() {
 		At:         resourcesync.Seconds(modified.Add(time.Hour)), // in a program time.Now()
 		Links:      []resourcesync.Link{{Rel: resourcesync.RelUp, Href: "https://example.org/capabilitylist.xml"}},
 	})
-	err := fs.WalkDir(folder, ".", func(path string, d fs.DirEntry, err error) error {
+	err := fs.WalkDir(folder, ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
 		info, infoErr := d.Info()
-		content, err := fs.ReadFile(folder, path)
+		content, err := fs.ReadFile(folder, name)
 		if err = errors.Join(infoErr, err); err != nil {
 			return err
 		}
-		return w.Entry(&resourcesync.Entry{
-			Loc: "https://example.org/" + path, LastMod: resourcesync.Seconds(info.ModTime()),
-			Metadata: resourcesync.Metadata{Hash: fmt.Sprintf("sha-256:%x", sha256.Sum256(content)),
-				Length: resourcesync.Bytes(info.Size()), Type: "application/xml"},
-		})
+		loc := url.URL{Scheme: "https", Host: "example.org", Path: "/" + name}
+		return w.Entry(&resourcesync.Entry{Loc: loc.String(), LastMod: resourcesync.Seconds(info.ModTime()), Metadata: resourcesync.Metadata{
+			Hash:   fmt.Sprintf("sha-256:%x", sha256.Sum256(content)),
+			Length: resourcesync.Bytes(int64(len(content))),
+			Type:   mime.TypeByExtension(path.Ext(name)),
+		}})
 	})
 	if err == nil {
 		err = w.Close()
@@ -95,14 +104,40 @@ func ExampleWriter() {
 	//  <rs:ln rel="up" href="https://example.org/capabilitylist.xml"/>
 	//  <rs:md capability="resourcelist" at="2026-01-02T01:00:00Z"/>
 	//  <url>
-	//   <loc>https://example.org/a.xml</loc>
+	//   <loc>https://example.org/a%20map.pdf</loc>
 	//   <lastmod>2026-01-02T00:00:00Z</lastmod>
-	//   <rs:md hash="sha-256:29114363f749a0226b6988dda3ca2492a954117ab6b5f382706c20300dabc079" length="4" type="application/xml"/>
+	//   <rs:md hash="sha-256:315d429b7714cedb6ad04ac31240145257692630457f3c88253c5beceac76027" length="4" type="application/pdf"/>
 	//  </url>
 	//  <url>
-	//   <loc>https://example.org/more/b.xml</loc>
+	//   <loc>https://example.org/more/b.html</loc>
 	//   <lastmod>2026-01-02T00:00:00Z</lastmod>
-	//   <rs:md hash="sha-256:c5a1c182c87ac852d7d4621a27899d9d002b02dd501be9355d1fc4f58e9ccc7f" length="4" type="application/xml"/>
+	//   <rs:md hash="sha-256:82b61510cbeec23ec276ba47bb2b656e9c52b0cb7a9359703a409d0ac8dc4746" length="4" type="text/html; charset=utf-8"/>
+	//  </url>
+	// </urlset>
+}
+
+// Write the Capability List that names a Resource List.
+func ExampleDocument_WriteTo() {
+	capabilities := resourcesync.Document{
+		Capability: resourcesync.CapabilityList,
+		Links:      []resourcesync.Link{{Rel: resourcesync.RelUp, Href: "https://example.org/.well-known/resourcesync"}},
+		Entries: []resourcesync.Entry{{
+			Loc:      "https://example.org/resourcelist.xml",
+			Metadata: resourcesync.Metadata{Capability: resourcesync.ResourceList},
+		}},
+	}
+	if _, err := capabilities.WriteTo(os.Stdout); err != nil {
+		log.Fatal(err)
+	}
+
+	// Output:
+	// <?xml version="1.0" encoding="UTF-8"?>
+	// <urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/">
+	//  <rs:ln rel="up" href="https://example.org/.well-known/resourcesync"/>
+	//  <rs:md capability="capabilitylist"/>
+	//  <url>
+	//   <loc>https://example.org/resourcelist.xml</loc>
+	//   <rs:md capability="resourcelist"/>
 	//  </url>
 	// </urlset>
 }

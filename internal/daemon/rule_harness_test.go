@@ -43,10 +43,6 @@ func deletion(name string, stamp time.Time) fixtures.Entry {
 	return fixtures.Entry{Kind: fixtures.Deletion, ID: "urn:" + name, Title: "gone", Updated: stamp}
 }
 
-func tombstone(name string, stamp time.Time) fixtures.Entry {
-	return fixtures.Entry{Kind: fixtures.Tombstone, ID: "urn:" + name, Updated: stamp}
-}
-
 // raw is an entry as it stands.
 func raw(text string) fixtures.Entry { return fixtures.Entry{Raw: text} }
 

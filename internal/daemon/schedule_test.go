@@ -3,12 +3,270 @@ package daemon
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/defect"
+	"github.com/pmh-bridge/bridge/internal/follow"
+	"github.com/pmh-bridge/bridge/internal/harvest"
 )
+
+const smallFeed = `<rss version="2.0"><channel><title>t</title><item><guid>a</guid><title>a</title><link>http://h.example/a</link></item></channel></rss>`
+
+// openFeeds opens a bridge over legacy feeds at the paths of a server.
+func openFeeds(t *testing.T, folder string, server *httptest.Server, paths ...string) *Bridge {
+	t.Helper()
+	var args []string
+	for _, p := range paths {
+		args = append(args, "feed:"+server.URL+p)
+	}
+	c, err := config.FromArguments(config.Flags{Data: folder}, args)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Sets[0].Content = config.Reference
+	h, err := Open(t.Context(), c, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+func closeBridge(t *testing.T, h *Bridge) {
+	t.Helper()
+	if err := h.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRestartAsksOnlyWhatIsDue: when a Source is asked next outlives the process
+// (D51): after a success, after failures in a row, and with the Source's own wish.
+// A bridge that still walks its own Sources has not failed, and has nothing yet (D143).
+func TestRestartAsksOnlyWhatIsDue(t *testing.T) {
+	var asked atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		switch r.URL.Path {
+		case "/missing":
+			http.NotFound(w, r)
+		case "/later":
+			w.Header().Set("Retry-After", "1800")
+			w.WriteHeader(http.StatusServiceUnavailable)
+		case "/withheld":
+			w.Header().Set("Retry-After", "30")
+			w.Header().Set(follow.PartialHeader, "1")
+			w.WriteHeader(http.StatusServiceUnavailable)
+		default:
+			fmt.Fprint(w, smallFeed)
+		}
+	}))
+	defer server.Close()
+	folder := t.TempDir()
+	paths := []string{"/good", "/missing", "/later", "/withheld", "/new"}
+	h := openFeeds(t, folder, server, paths...)
+	for i := range 4 {
+		for range i + 1 { // the second fails twice, the third is refused by our own guard from the second time on
+			_, err := h.harvestSource(t.Context(), h.Sources[i], h.Sources[i].Every, harvest.Options{})
+			if (err != nil) != (i == 1 || i == 2) {
+				t.Fatalf("%s: %v", paths[i], err)
+			}
+		}
+	}
+	closeBridge(t, h)
+
+	h = openFeeds(t, folder, server, paths...)
+	for i, want := range []struct {
+		failures int
+		from, to time.Duration
+	}{
+		{0, 59 * time.Minute, 66 * time.Minute}, {2, time.Minute, 132 * time.Second}, {3, 28 * time.Minute, 31 * time.Minute}, {0, 50 * time.Second, 67 * time.Second}, {0, 0, 0},
+	} {
+		s, err := h.Log.Schedule(t.Context(), h.Sources[i].ID)
+		due, dueErr := h.DueIn(t.Context(), h.Sources[i])
+		if err = errors.Join(err, dueErr); err != nil || s.Failures != want.failures || due < want.from || due > want.to {
+			t.Errorf("%s: due in %s after %d failures, %v; want between %s and %s, %d", paths[i], due, s.Failures, err, want.from, want.to, want.failures)
+		}
+	}
+
+	// Who asks by hand asks now, and a success ends the failures.
+	before := asked.Load()
+	if _, err := h.Harvest(t.Context(), h.Sources[0], harvest.Options{}); err != nil || asked.Load() != before+1 {
+		t.Errorf("by hand: %v, %d requests", err, asked.Load()-before)
+	}
+	if s, err := h.Log.Schedule(t.Context(), h.Sources[0].ID); err != nil || s.Next != 0 {
+		t.Errorf("after that serve asks when it starts; planned for %v, %v", s.Next, err)
+	}
+	closeBridge(t, h)
+}
+
+// TestUnchangedHarvestWritesNothing: a feed that has nothing new costs no
+// transaction (D151); when it was asked is written later.
+func TestUnchangedHarvestWritesNothing(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("ETag", `"1"`)
+		if r.Header.Get("If-None-Match") == `"1"` {
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+		fmt.Fprint(w, smallFeed)
+	}))
+	defer server.Close()
+	folder := t.TempDir()
+	h := openFeeds(t, folder, server, "/")
+	size := func() int64 {
+		info, err := os.Stat(filepath.Join(folder, "log.db-wal"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Size()
+	}
+	pass := func() harvest.Report {
+		r, err := h.harvestSource(t.Context(), h.Sources[0], time.Hour, harvest.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	pass()
+	before := size()
+	var last harvest.Report
+	for range 20 {
+		if last = pass(); !last.NotModified {
+			t.Fatalf("%+v", last)
+		}
+	}
+	if after := size(); after != before {
+		t.Errorf("20 harvests without a change wrote %d bytes", after-before)
+	}
+	// It is known here and now, and to the next process.
+	for range 2 {
+		sets, err := h.Status(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s := sets.Sets[0].Sources[0]; s.Last == nil || !s.Last.Ended.Equal(last.Ended) || s.Next.Before(last.Ended.Add(time.Hour)) {
+			t.Errorf("last harvest %+v, next %s; want one that ended %s", s.Last, s.Next, last.Ended)
+		}
+		closeBridge(t, h)
+		h = openFeeds(t, folder, server, "/")
+	}
+	closeBridge(t, h)
+}
+
+// TestDeathDuringHarvestCounts: a Source that was being harvested when the
+// process died is asked ever later, as after other failures (D64).
+func TestDeathDuringHarvestCounts(t *testing.T) {
+	entered, leave := make(chan struct{}), make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		entered <- struct{}{}
+		<-leave
+		fmt.Fprint(w, smallFeed)
+	}))
+	defer server.Close()
+	folder := t.TempDir()
+	for death := 1; death <= 3; death++ {
+		h := openFeeds(t, folder, server, "/")
+		ended := make(chan error)
+		go func() {
+			_, err := h.harvestSource(context.WithoutCancel(t.Context()), h.Sources[0], time.Hour, harvest.Options{})
+			ended <- err
+		}()
+		<-entered
+		sets, err := h.Status(t.Context())
+		if err != nil || sets.Sets[0].Sources[0].Underway == nil || sets.Sets[0].Sources[0].Failures != death-1 {
+			t.Errorf("status while it is harvested: %+v, %v", sets, err)
+		}
+		// What the process leaves when it dies now.
+		file := filepath.Join(folder, underwayFolder, fmt.Sprintf("%d.json", h.Sources[0].ID))
+		left, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stored, err := h.Log.Schedule(t.Context(), h.Sources[0].ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		leave <- struct{}{}
+		if err := <-ended; err != nil {
+			t.Fatal(err)
+		}
+		if err := h.Log.SaveSchedule(t.Context(), h.Sources[0].ID, stored, false); err != nil {
+			t.Fatal(err)
+		}
+		closeBridge(t, h)
+		if err := os.WriteFile(file, left, 0o600); err != nil {
+			t.Fatal(err)
+		}
+
+		h = openFeeds(t, folder, server, "/")
+		s, err := h.Log.Schedule(t.Context(), h.Sources[0].ID)
+		due, dueErr := h.DueIn(t.Context(), h.Sources[0])
+		least := retryDelay(death, time.Hour) - 10*time.Second
+		if err = errors.Join(err, dueErr); err != nil || s.Failures != death || due < least || due > 2*least+time.Minute {
+			t.Errorf("after death %d: %d failures, due in %s, %v; want about %s", death, s.Failures, due, err, least)
+		}
+		if sets, err := h.Status(t.Context()); err != nil || !strings.Contains(sets.Sets[0].Sources[0].Last.Error, "ended during this harvest") || sets.Sets[0].Sources[0].Underway != nil {
+			t.Errorf("status after it: %+v, %v", sets, err)
+		}
+		closeBridge(t, h)
+	}
+}
+
+type panics struct{}
+
+func (panics) RoundTrip(*http.Request) (*http.Response, error) { panic("a defect") }
+
+// TestPanicBacksTheSourceOff: a panic in a harvest is that Source's failure and
+// does not end the process (D75).
+func TestPanicBacksTheSourceOff(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, smallFeed) }))
+	defer server.Close()
+	h := openFeeds(t, t.TempDir(), server, "/", "/other")
+	defer closeBridge(t, h)
+	h.Sources[0].Client = &http.Client{Transport: panics{}}
+	for i, src := range h.Sources {
+		_, err := h.harvestSource(t.Context(), src, time.Hour, harvest.Options{})
+		var found *defect.Error
+		s, serr := h.Log.Schedule(t.Context(), src.ID)
+		if errors.As(err, &found) != (i == 0) || serr != nil || s.Failures != 1-i {
+			t.Errorf("Source %d: %v, %d failures, %v", i, err, s.Failures, serr)
+		}
+	}
+}
+
+// TestFullQuarantineIsSaid: what makes room in quarantine for newer bad inputs is
+// said in the harvest's report, and counted in the status (D131, I8).
+func TestFullQuarantineIsSaid(t *testing.T) {
+	var feed strings.Builder
+	feed.WriteString(`<rss version="2.0"><channel><title>t</title>`)
+	for i := range 10_100 {
+		fmt.Fprintf(&feed, "<item><title>nothing says which item %d is</title></item>", i)
+	}
+	feed.WriteString(`</channel></rss>`)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, feed.String()) }))
+	defer server.Close()
+	h := openFeeds(t, t.TempDir(), server, "/")
+	defer closeBridge(t, h)
+	report, err := h.harvestSource(t.Context(), h.Sources[0], time.Hour, harvest.Options{})
+	if err != nil || report.Quarantined != 10_100 || report.Dropped != 1100 || len(report.Warnings) != 1 || !strings.Contains(report.Warnings[0], "in this harvest 1100") {
+		t.Errorf("%d quarantined, %d dropped, %q, %v", report.Quarantined, report.Dropped, report.Warnings, err)
+	}
+	sets, err := h.Status(t.Context())
+	if err != nil || sets.Sets[0].Sources[0].Quarantined != 9000 || sets.Sets[0].Sources[0].Dropped != 1100 {
+		t.Errorf("status: %+v, %v", sets, err)
+	}
+}
 
 // TestRetryDelayIsCapped: a Source that fails for days is asked ever less often,
 // down to its own interval or once a day, and never without a pause (D100, D141).

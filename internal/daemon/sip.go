@@ -157,7 +157,7 @@ func (b *Bridge) openService(ctx context.Context, s *config.Set, own *Source, c 
 		return err
 	}
 	for i := range s.Submit {
-		if err := b.openTarget(ctx, s, i, v); err != nil {
+		if err := b.openTarget(ctx, s, i); err != nil {
 			return err
 		}
 	}
@@ -219,7 +219,7 @@ func Validator() (string, error) {
 	return lint, nil
 }
 
-func (b *Bridge) openTarget(ctx context.Context, s *config.Set, i int, v *service) error {
+func (b *Bridge) openTarget(ctx context.Context, s *config.Set, i int) error {
 	t := &s.Submit[i]
 	id, err := b.Log.EnsureSource(ctx, s.Name, eventlog.Target, t.URL, targetRank+i)
 	if err != nil {

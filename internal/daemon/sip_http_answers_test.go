@@ -1,10 +1,7 @@
 package daemon_test
 
 import (
-	"fmt"
-	"net"
 	"net/http"
-	"os"
 	"strings"
 	"testing"
 
@@ -80,27 +77,20 @@ func TestSIPAnswers_Transport(t *testing.T) {
 		{name: "nothing is described so", path: "/sip/main?x", status: 404, says: "?wsdl"},
 		{name: "no service", path: "/sip/none", message: message, status: 404},
 		{name: "behind the token", path: "/sip/main/token/more", message: message, status: 404},
-		{name: "no token but a slash", path: "/sip/main/", message: message, status: 404},
-		{name: "a path escaped", path: "/sip/%6dain", message: message, status: 404},
 		{name: "too long", path: "/sip/main", message: ingestOf("1", strings.Repeat("x", 64<<10)), status: 413, says: "65536 bytes"},
-		{name: "too long, in chunks", path: "/sip/main", message: ingestOf("1", strings.Repeat("x", 64<<10)), args: []string{"-H", "Transfer-Encoding: chunked"}, status: 413, says: "65536 bytes"},
 		{name: "compressed", path: "/sip/main", message: message, args: []string{"-H", "Content-Encoding: gzip"}, status: 415, header: "Accept-Encoding: identity"},
 		{name: "no login", path: "/sip/basic", message: message, status: 401, header: `Www-Authenticate: Basic realm="SIP", charset="UTF-8"`},
 		{name: "wrong password", path: "/sip/basic", message: message, args: []string{"--user", "ann:open"}, status: 401},
-		{name: "wrong user", path: "/sip/basic", message: message, args: []string{"--user", "bob:open sesame"}, status: 401},
-		{name: "no login, the description", path: "/sip/basic?wsdl", status: 401},
 		{name: "no token", path: "/sip/token", message: message, status: 403},
 		{name: "wrong token", path: "/sip/token/an-access-token-012345678", message: message, status: 403},
-		{name: "wrong token, the description", path: "/sip/token/x?wsdl", status: 403},
 		{name: "address", path: "/sip/far", message: message, status: 403},
 		{name: "address, and a header that claims another", path: "/sip/far", message: message, args: []string{"-H", "X-Forwarded-For: 192.0.2.1", "-H", "Forwarded: for=192.0.2.1"}, status: 403},
 		{name: "not let in goes before everything", path: "/sip/far", message: strings.Repeat("x", 65<<10), args: []string{"-H", "Content-Type: image/png"}, status: 403},
 	}
-	for _, method := range []string{"PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW"} {
+	for _, method := range []string{"PUT", "OPTIONS", "BREW"} {
 		rows = append(rows, sipCase{name: method, path: "/sip/main", message: message, args: []string{"-X", method}, status: 405, header: "Allow: POST"})
 	}
-	for _, media := range []string{"Content-Type:", "Content-Type: text/plain", "Content-Type: application/json", "Content-Type: application/x-www-form-urlencoded",
-		"Content-Type: multipart/related", "Content-Type: text/xml; charset=\"", "Content-Type: text/html", "Content-Type: application/soap+xml"} {
+	for _, media := range []string{"Content-Type:", "Content-Type: application/x-www-form-urlencoded", "Content-Type: application/soap+xml"} {
 		rows = append(rows, sipCase{name: media, path: "/sip/main", message: message, args: []string{"-H", media}, status: 415, says: "text/xml"})
 	}
 	h.check(rows)
@@ -112,8 +102,6 @@ func TestSIPAnswers_Faults(t *testing.T) {
 	testenv.Heavy(t)
 	h := newAnswersBridge(t)
 	good := ingestOf("1", "x")
-	record := recordOf(`<r xmlns="urn:r">x</r>`)
-	asked := func(content string) string { return inSOAP(sipDoc("ingest-request", content)) }
 	const soap12 = "http://www.w3.org/2003/05/soap-envelope"
 	fault := func(path, message, code, where, says string) sipCase {
 		return sipCase{name: path + " " + where + " " + says, path: path, message: message, status: 500, code: code, where: where, says: says}
@@ -122,114 +110,22 @@ func TestSIPAnswers_Faults(t *testing.T) {
 	box := func(content, where, says string) sipCase {
 		return fault("/sip/box", notifyOf(content), "Client", where, says)
 	}
-	headed := func(header string) string {
-		return strings.Replace(good, "<e:Body>", "<e:Header>"+header+"</e:Header><e:Body>", 1)
-	}
 	h.check([]sipCase{
-		main(" ", "", "empty"),
-		main("hello", "", "outside of the root"),
 		main(good[:len(good)-1], "Envelope", "cut off"),
 		main(strings.Replace(good, "</r>", "</s>", 1), "ingest-request/record/r", "</s>"),
-		main(strings.Replace(good, ">x<", ">\xff<", 1), "ingest-request/record/r", "UTF-8"),
-		main(strings.Replace(good, ">x<", ">&x;<", 1), "ingest-request/record/r", "&x;"),
-		main(good+"<a/>", "", "second root"),
-		main("<!DOCTYPE e>"+good, "", "DOCTYPE"),
 		main(strings.Replace(good, "<r ", "<!DOCTYPE r><r ", 1), "ingest-request/record", "DOCTYPE"),
-		main("<?xml-stylesheet href='x'?>"+good, "", "processing instruction"),
-		main(strings.Replace(good, ">x<", "><?php x?><", 1), "ingest-request/record/r", "processing instruction"),
 		main(inSOAP(""), "Envelope/Body", "expected one document"),
-		main(inSOAP(sipDoc("get-properties", "")+sipDoc("get-properties", "")), "Envelope/Body/get-properties", "one document"),
-		main(inSOAP("text"), "Envelope/Body", "text"),
-		main(`<e:Envelope xmlns:e="`+envelopeSpace+`"/>`, "Envelope", "<Body>"),
 		main(sipDoc("get-properties", ""), "get-properties", "Envelope"),
-		main(inSOAP("<unknown/>"), "unknown", "unknown"),
-		main(inSOAP(sipDoc("ingest", "")), "ingest", "ingest"),
-		main(inSOAP(strings.ReplaceAll(sipDoc("get-properties", ""), sipSpace, sipSpace+"/")), "get-properties", sipSpace+"/"),
-		main(inSOAP(sipDoc("get-properties", "<i:format/>")), "get-properties/format", "format"),
-		main(asked(""), "ingest-request", "record"),
-		main(asked(sourceOf("1")), "ingest-request", "record"),
-		main(asked(record+record), "ingest-request/record", "record"),
-		main(asked(record+sourceOf("1")), "ingest-request/source", "source"),
-		main(asked(recipientAt("http://10.9.8.7/n")+sourceOf("1")+record), "ingest-request/source", "source"),
-		main(asked("<i:record/>"), "ingest-request/record", "one element"),
-		main(asked(recordOf("text")), "ingest-request/record", "text"),
-		main(asked(recordOf("<a/><b/>")), "ingest-request/record/b", "one record"),
-		main(asked("<i:source><i:sequence/><i:submitter><i:name/><i:email-address/></i:submitter></i:source>"+record), "ingest-request/source/submitter", "submitter"),
-		main(asked("<i:source><i:submitter><i:name/></i:submitter></i:source>"+record), "ingest-request/source/submitter", "email-address"),
-		main(asked("<i:Source/>"+record), "ingest-request/Source", "Source"),
-		main(asked("<source/>"+record), "ingest-request/source", "without a namespace"),
-		main(asked("<i:record a='1'><a/></i:record>"), "ingest-request/record", "attribute a"),
+		main(inSOAP(sipDoc("ingest-request", sourceOf("1"))), "ingest-request", "record"),
 		fault("/sip/main", strings.ReplaceAll(good, envelopeSpace, soap12), "VersionMismatch", "", soap12),
-		fault("/sip/main", strings.ReplaceAll(strings.ReplaceAll(good, "e:", ""), "xmlns:e", "x"), "VersionMismatch", "", "without a namespace"),
-		fault("/sip/main", headed(`<t:tx xmlns:t="urn:t" e:mustUnderstand="1">5</t:tx>`), "MustUnderstand", "", "urn:t"),
-		fault("/sip/main", headed(`<t xmlns="urn:t" e:actor="http://schemas.xmlsoap.org/soap/actor/next" e:mustUnderstand="1"/>`), "MustUnderstand", "", "urn:t"),
-		fault("/sip/box", strings.ReplaceAll(headed(`<t xmlns="urn:t" e:mustUnderstand="1"/>`), good, ""), "MustUnderstand", "", "urn:t"),
+		fault("/sip/main", strings.Replace(good, "<e:Body>", `<e:Header><t:tx xmlns:t="urn:t" e:mustUnderstand="1">5</t:tx></e:Header><e:Body>`, 1), "MustUnderstand", "", "urn:t"),
 
 		main(notifyOf(acceptedAs("1")), "ingest-disposition", "notify is not offered"),
-		main(inSOAP("<e:Fault><faultcode>e:Client</faultcode><faultstring>x</faultstring></e:Fault>"), "Fault", "answer"),
 		fault("/sip/box", good, "Client", "ingest-request", "offered: notify"),
-		fault("/sip/box", inSOAP(sipDoc("get-properties", "")), "Client", "get-properties", "offered: notify"),
 		box("<i:provisionally-accepted/>", "ingest-disposition/provisionally-accepted", "must not be provisionally accepted"),
-		box(sourceOf("1")+"<i:provisionally-accepted/>", "ingest-disposition/provisionally-accepted", "must not be provisionally accepted"),
-		box("", "ingest-disposition", "accepted"),
 		box(acceptedAs("1")+rejectedFor("x"), "ingest-disposition/rejected", "rejected"),
-		box(acceptedAs("1")+acceptedAs("1"), "ingest-disposition/accepted", "accepted"),
 		box(acceptedAs(""), "ingest-disposition/accepted/assigned-identifier", "expected a text"),
-		box(acceptedAs("\n \t"), "ingest-disposition/accepted/assigned-identifier", "expected a text"),
-		box("<i:accepted/>", "ingest-disposition/accepted", "assigned-identifier"),
-		box("<i:refused/>", "ingest-disposition/refused", "refused"),
-		box(acceptedAs("1")+sourceOf("1"), "ingest-disposition/source", "source"),
 	})
-	h.verified()
-}
-
-// TestSIPAnswers_Recipients: a notification-recipient that is none, or that would
-// lead into our own network, is refused, whatever the mode; one that the operator
-// allows is not.
-func TestSIPAnswers_Recipients(t *testing.T) {
-	testenv.Heavy(t)
-	h := newAnswersBridge(t)
-	asked := func(recipient string) string {
-		return inSOAP(sipDoc("ingest-request", sourceOf("1")+recipientAt(recipient)+recordOf(`<r xmlns="urn:r">x</r>`)))
-	}
-	bad := []string{
-		"nowhere", "/relative", "//host/x", "http://", "http:///x", "http://[::1", "http://a b/", "ftp://host.example/x", "file:///etc/passwd", "javascript:alert(1)",
-		"http://user:secret@host.example/", "https://host.example/#part", "smtp:", "smtp:nobody", "smtp://host.example", "mailto:", "mailto:a@b@", "gopher://host.example/",
-		"http://127.0.0.1/", "http://127.0.0.1:25/x", "http://169.254.169.254/latest/meta-data/", "http://[::1]/", "http://[::ffff:127.0.0.1]/", "http://[fe80::1]/", "http://[64:ff9b::7f00:1]/",
-		"http://localhost/", "http://LOCALHOST./x", "http://x.localhost/", "https://10.0.0.1/", "http://0.0.0.0/", "http://0/", "http://2130706433/", "http://0x7f000001/", "http://0177.0.0.1/",
-		"http://127.1/", "http://100.64.0.1/", "smtp://10.0.0.1/box@host.example", "smtp://localhost/box@host.example", "smtp://127.0.0.1:25/box@host.example",
-		h.base + "/sip/main",
-	}
-	if host, err := os.Hostname(); err == nil {
-		if found, err := net.LookupHost(host); err == nil && len(found) > 0 && net.ParseIP(found[0]).IsLoopback() {
-			bad = append(bad, "http://"+host+"/", "smtp://"+host+"/box@host.example")
-		}
-	}
-	var rows []sipCase
-	for _, r := range bad {
-		rows = append(rows, sipCase{name: "review " + r, path: "/sip/review", message: asked(r), status: 500, code: "Client", where: "ingest-request/notification-recipient", says: "cannot be used"})
-	}
-	for i, r := range append(bad[:3:3], "") { // D41: a library never notifies anybody
-		message := strings.Replace(asked(r), ">1<", fmt.Sprintf(">never %d<", i), 1)
-		rows = append(rows, sipCase{name: "main takes " + r, path: "/sip/main", message: message, status: 200, media: "text/xml; charset=utf-8", says: "accepted", changes: true})
-	}
-	for _, set := range []string{"main", "review"} {
-		for i, r := range []string{"http://10.9.8.7/n", "https://10.9.8.7:8443/n?a=b&amp;c", "smtp://10.9.8.7/box@host.example", " http://inside.example/n\n", "http://203.0.114.1/", "smtp:box@host.example", "mailto:box@host.example"} {
-			message := strings.Replace(asked(r), ">1<", fmt.Sprintf(">%s %d<", set, i), 1)
-			rows = append(rows, sipCase{name: set + " takes " + r, path: "/sip/" + set, message: message, status: 200, media: "text/xml; charset=utf-8", says: "accepted", changes: true})
-		}
-	}
-	rows = append(rows,
-		sipCase{name: "none", path: "/sip/review", message: ingestOf("none", "x"), status: 200, media: "text/xml; charset=utf-8", says: "needs a notification-recipient", changes: true},
-		sipCase{name: "an empty one", path: "/sip/review", message: strings.Replace(asked(""), ">1<", ">empty<", 1), status: 200, media: "text/xml; charset=utf-8", says: "needs a notification-recipient", changes: true},
-	)
-	h.check(rows)
-	if own := strings.Join(h.submissions("review"), "\n"); strings.Contains(own, "127.0.0.1") || strings.Count(own, "provisional") != 7 {
-		t.Errorf("stored:\n%s", own)
-	}
-	if r := h.curl("/sip/main", asked("http://localhost/")); strings.Contains(string(r.body), "127.0.0.1") || strings.Contains(string(r.body), "allow_hosts") {
-		t.Errorf("the answer tells of our network: %s", r.body)
-	}
 	h.verified()
 }
 
@@ -284,12 +180,9 @@ func TestSIPAnswers_StoringFails(t *testing.T) {
 	for i, row := range []struct{ name, file, table, path, message string }{
 		{"the contents", "content.db", "content", "/sip/main", "<i:source/>" + record},
 		{"the events", "log.db", "event", "/sip/main", "<i:source/>" + recordOf(`<r xmlns="urn:r">2</r>`)},
-		{"the answers", "log.db", "answered", "/sip/main", "<i:source/>" + recordOf(`<r xmlns="urn:r">3</r>`)},
-		{"the counts", "log.db", "tally", "/sip/main", sourceOf("4") + record},
 		{"a rejection", "log.db", "event", "/sip/main", sourceOf("5") + recordOf("<s/>")},
 		{"the submissions", "log.db", "submission", "/sip/review", sourceOf("6") + recipient + record},
 		{"the notifications", "log.db", "notification", "/sip/box", sourceOf("7") + acceptedAs("7")},
-		{"what is pending", "log.db", "pending", "/sip/box", sourceOf("8") + acceptedAs("8")},
 		{"a rejection that we are told of", "log.db", "event", "/sip/box", sourceOf("9") + rejectedFor("no room")},
 	} {
 		h.sub(row.name, func(t *testing.T) {

@@ -3,7 +3,6 @@ package daemon_test
 import (
 	"bytes"
 	"compress/gzip"
-	"encoding/binary"
 	"encoding/json"
 	"encoding/xml"
 	"fmt"
@@ -15,20 +14,10 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unicode/utf16"
 
 	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/testenv"
 )
-
-// inUTF16 writes a text with a byte order mark.
-func inUTF16(text string, order binary.AppendByteOrder) string {
-	b := order.AppendUint16(nil, 0xfeff)
-	for _, u := range utf16.Encode([]rune(text)) {
-		b = order.AppendUint16(b, u)
-	}
-	return string(b)
-}
 
 // TestSIPHostile_Messages: what asks for more than its due is refused, with a short
 // answer, at once and for good; nothing is kept of it.
@@ -54,23 +43,11 @@ func TestSIPHostile_Messages(t *testing.T) {
 		says          string
 	}{
 		{"a billion laughs", laughs.String() + "]>" + ingestOf("1", "&a30;"), nil, 500, "DOCTYPE is refused"},
-		{"an external entity", `<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/passwd">]>` + ingestOf("1", "&x;"), nil, 500, "DOCTYPE is refused"},
-		{"a parameter entity", `<!DOCTYPE a [<!ENTITY % x SYSTEM "http://127.0.0.1/x">%x;]>` + ingestOf("1", ""), nil, 500, "DOCTYPE is refused"},
 		{"deep nesting", ingestOf("1", strings.Repeat("<a>", 500_000)), nil, 500, "nested deeper than 256"},
 		{"a million attributes", ingestOf("1", "<a"+attributes+"/>"), nil, 413, "4194304 bytes"},
-		{"as many as fit", ingestOf("1", "<a"+attributes[:4_000_000]+"/>"), nil, 500, "more than 256 attributes"},
-		{"an envelope of attributes", "<Envelope" + attributes[:4_000_000] + "/>", nil, 500, "more than 256 attributes"},
-		{"gzip, announced", packed.String(), []string{"-H", "Content-Encoding: gzip"}, 415, "compressed"},
 		{"gzip, not announced", packed.String(), nil, 500, "outside of the root"},
 		{"a NUL", ingestOf("1", "\x00"), nil, 500, "illegal character"},
-		{"a NUL, escaped", ingestOf("1", "&#0;"), nil, 500, "illegal character"},
-		{"an escape", ingestOf("\x1b[2J", ""), nil, 500, "illegal character"},
-		{"UTF-7", strings.ReplaceAll(ingestOf("1", "+ADw-script+AD4-"), "<r", "+ADw-r"), []string{"-H", "Content-Type: text/xml; charset=utf-7"}, 500, "utf-7"},
-		{"UTF-32", "\x00\x00\x00<" + ingestOf("1", "x"), nil, 500, "utf-32"},
 		{"a long name", inSOAP("<" + long + "/>"), nil, 500, "..."},
-		{"a long namespace", inSOAP(`<a xmlns="` + long + `"/>`), nil, 500, "..."},
-		{"a long attribute", inSOAP("<a " + long + "=''/>"), nil, 500, ""},
-		{"a long text", inSOAP(long), nil, 500, "..."},
 		{"a huge header", ingestOf("1", "x"), []string{"-H", "X-Long: " + long[:70<<10]}, 431, ""},
 		{"thousands of headers", ingestOf("1", "x"), slices.Repeat([]string{"-H", "X-A: b"}, 10_000), 431, ""},
 	} {
@@ -86,38 +63,6 @@ func TestSIPHostile_Messages(t *testing.T) {
 	t.Logf("all of it took %v", time.Since(began))
 	// Nobody is hindered afterwards.
 	h.curl("/sip/main", ingestOf("good", "x")).disposition(t)
-	h.verified()
-}
-
-// TestSIPHostile_Odd: what is odd and allowed is taken for what it is.
-func TestSIPHostile_Odd(t *testing.T) {
-	testenv.Heavy(t)
-	h := newSIPBridge(t, sipSet("main", libraryMode))
-	text := "\u00e9\u20ac\U0001f600"
-	wide := strings.Replace(ingestOf("1", text), "<e:Envelope", `<?xml version="1.0" encoding="UTF-16"?><e:Envelope`, 1)
-	for i, c := range []struct{ message, media, want string }{
-		{inUTF16(wide, binary.LittleEndian), "text/xml", text},
-		{inUTF16(strings.Replace(wide, ">1<", ">2<", 1), binary.BigEndian), "text/xml; charset=utf-16", text},
-		{strings.Replace(ingestOf("3", "\xe9"), "<e:Envelope", `<?xml version="1.0" encoding="ISO-8859-1"?><e:Envelope`, 1), "application/xml", "\u00e9"},
-		{"\xef\xbb\xbf" + ingestOf("4", text), "text/xml; charset=utf-8", text},
-		{strings.Replace(ingestOf("5", text), "<e:Body>", "<e:Header>"+strings.Repeat("<h xmlns='urn:h'/>", 100_000)+"</e:Header><e:Body>", 1), "text/xml", text},
-		{ingestOf("6", text+"<"+strings.Repeat("n", 1<<20)+"/>"), "text/xml", text + "<" + strings.Repeat("n", 1<<20) + "/>"},
-	} {
-		h.curl("/sip/main", c.message, "-H", "Content-Type: "+c.media).disposition(t)
-		changes := h.changes()
-		if len(changes) != i+1 {
-			t.Fatalf("message %d: %d entries", i+1, len(changes))
-		}
-		if got := string(h.get(changes[i].Loc).body); got != `<r xmlns="urn:r">`+c.want+"</r>" {
-			t.Errorf("message %d: served %.200q", i+1, got)
-		}
-	}
-	// A format's name may be long, what is said and kept of it is not.
-	long := strings.Repeat("n", 1<<20)
-	r := h.curl("/sip/main", inSOAP(sipDoc("ingest-request", recordOf("<"+long+" xmlns='urn:"+long+"'/>"))))
-	if d := r.disposition(t); d.Rejected == nil || len(r.body) > 4096 || !strings.Contains(d.Rejected.Reason, "is not accepted; accepted are: {http://www.w3.org/1999/xhtml}html, {urn:r}r") {
-		t.Errorf("answered %d bytes: %.300s", len(r.body), r.body)
-	}
 	h.verified()
 }
 
@@ -258,7 +203,7 @@ func TestSIPHostile_Traversal(t *testing.T) {
 func TestSIPHostile_Redirects(t *testing.T) {
 	testenv.Heavy(t)
 	secret := newRequestLog(t)
-	for _, to := range []string{secret.URL + "/secret", "http://169.254.169.254/latest/meta-data/", "http://[::1]/", "file:///etc/passwd", "http://2130706433/", "gopher://127.0.0.1/"} {
+	for _, to := range []string{secret.URL + "/secret", "file:///etc/passwd"} {
 		l := newLibrary(t)
 		h := newSIPBridge(t, sipSet("main", l.records()))
 		l.put("1", "<r/>")

@@ -16,7 +16,6 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/harvest"
-	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // library publishes the records that it has accepted.
@@ -334,48 +333,4 @@ func TestSIPRecipient_Modes(t *testing.T) {
 		}
 		h.verified()
 	}
-}
-
-// TestSIPRecipient_Repeated: the same notification, a thousand times at once, is one.
-func TestSIPRecipient_Repeated(t *testing.T) {
-	testenv.Heavy(t)
-	l := newLibrary(t)
-	l.held = make(chan struct{})
-	l.put("lib/1", "<r/>")
-	h := newSIPBridge(t, sipSet("main", l.records())+sipSet("box"))
-	for _, row := range []struct {
-		path, content string
-		times         int
-	}{{"/sip/main", acceptedAs("lib/1"), 1000}, {"/sip/box", rejectedFor("no room"), 200}} {
-		const clients = 200 // of one address 256 are let in
-		var all sync.WaitGroup
-		work := make(chan struct{}, row.times)
-		for range row.times {
-			work <- struct{}{}
-		}
-		close(work)
-		for range clients {
-			all.Go(func() {
-				for range work {
-					if r, err := h.post(row.path, notifyOf(sourceOf("1")+row.content)); err != nil || r.status != http.StatusAccepted || len(r.body) > 0 {
-						t.Errorf("%s: %d %s, %v", row.path, r.status, r.body, err)
-					}
-				}
-			})
-		}
-		all.Wait()
-	}
-	close(l.held)
-	h.await(2)
-	h.settle()
-	h.want("of a record", h.verdicts("main"), "record 1: accepted lib/1 x1000")
-	h.want("of a rejection", h.verdicts("box"), "rejected 1: rejected no room x200")
-	h.want("logged", h.told("main"), "created lib/1")
-	h.want("logged", h.told("box"), "rejected 1: no room")
-	// A repeat may tell of a new version under the old identifier, so the library is
-	// asked again, once for all that came while it was asked.
-	if n := len(l.paths()); n == 0 || n > 10 {
-		t.Errorf("the library was asked %d times", n)
-	}
-	h.verified()
 }

@@ -112,7 +112,7 @@ func (s *mailSink) next() sunk {
 
 // reviewed submits a record for review, another one for each decision, and
 // settles it.
-func (h *sipBridge) reviewed(source, recipient string, d daemon.Decision) (submission int64) {
+func (h *sipBridge) reviewed(source, recipient string, d daemon.Decision) {
 	h.t.Helper()
 	record := recordOf(fmt.Sprintf(`<r xmlns="urn:r">%x %x</r>`, d.Assigned, d.Reason))
 	if h.send("/sip/main", inSOAP(sipDoc("ingest-request", source+recipientAt(recipient)+record)), 200).disposition(h.t).Provisional == nil {
@@ -126,7 +126,6 @@ func (h *sipBridge) reviewed(source, recipient string, d daemon.Decision) (submi
 	if _, err := h.bridge.Decide(h.t.Context(), d); err != nil {
 		h.t.Fatal(err)
 	}
-	return d.ID
 }
 
 // notices returns those of set main in a state.
@@ -266,70 +265,6 @@ func TestSIPMail_Retried(t *testing.T) {
 		if strings.HasPrefix(n.Recipient, "smtp") && (n.Tries != 4 || n.Due != 0) {
 			t.Errorf("delivered: %+v", n)
 		}
-	}
-	h.verified()
-}
-
-// TestSIPMail_Refused: what a recipient will not have is not sent again.
-func TestSIPMail_Refused(t *testing.T) {
-	testenv.Heavy(t)
-	sink := newMailSink(t)
-	h, clock, other := newReviewBridge(t)
-	sink.replies("554 5.7.1 not for us")
-	h.reviewed(sourceOf("1"), "smtp://"+sink.address()+"/box@lib.example", daemon.Decision{})
-	sink.next()
-	eventually(t, "refused", func() bool { return len(h.notices(event.DeliveryRefused)) == 1 })
-	if n := h.notices(event.DeliveryRefused)[0]; n.Due != 0 || n.Tries != 1 || !strings.Contains(n.Reason, "not for us") {
-		t.Errorf("%+v", n)
-	}
-	h.shows("main", "1 refused")
-	sink.replies("250 2.0.0 taken")
-	clock.pass(24 * time.Hour)
-	h.deliverAnother(other, "later")
-	h.reviewed(sourceOf("2"), "smtp://"+sink.address()+"/box@lib.example", daemon.Decision{Reason: "another"})
-	if m := sink.next(); !strings.Contains(fmt.Sprint(m.Documents), "another") {
-		t.Errorf("the next mail is %+v", m)
-	}
-	h.verified()
-}
-
-// TestSIPMail_Expired: after five days it is over, and shown.
-func TestSIPMail_Expired(t *testing.T) {
-	testenv.Heavy(t)
-	sink := newMailSink(t)
-	h, clock, other := newReviewBridge(t)
-	sink.gate.closed.Store(true)
-	lost := h.reviewed(sourceOf("1"), "smtp://"+sink.address()+"/box@lib.example", daemon.Decision{Accept: true, Assigned: "17"})
-	h.failed(1)
-	for day := range 4 {
-		h.restart(func() { clock.pass(24 * time.Hour) })
-		h.failed(2 + day)
-	}
-	if n := sink.gate.refused.Load(); n != 5 {
-		t.Errorf("%d connections in 5 tries", n)
-	}
-	clock.pass(25 * time.Hour)
-	h.deliverAnother(other, "the fifth day")
-	eventually(t, "expired", func() bool { return len(h.notices(event.DeliveryExpired)) == 1 })
-	if n := h.notices(event.DeliveryExpired)[0]; n.Submission != lost || n.Due != 0 || n.Reason == "" || n.Tries != 6 {
-		t.Errorf("expired: %+v", n)
-	}
-	if s, err := h.bridge.Submission(t.Context(), lost); err != nil || s.State != event.StateAccepted {
-		t.Errorf("its submission: %+v, %v", s, err)
-	}
-	eventually(t, "counted", func() bool {
-		status, err := h.bridge.Status(t.Context())
-		return err == nil && counted(status.Sets[0].Submissions[0].NotificationsSent) == "delivered 1, expired 1"
-	})
-	h.shows("main", "Answers that could not be delivered to their submitters: 1.", "1 expired")
-
-	// It stays so when the recipient is well again.
-	sink.gate.closed.Store(false)
-	clock.pass(24 * time.Hour)
-	h.deliverAnother(other, "the sixth day")
-	h.reviewed(sourceOf("2"), "smtp://"+sink.address()+"/box@lib.example", daemon.Decision{Reason: "another"})
-	if m := sink.next(); !strings.Contains(fmt.Sprint(m.Documents), "another") {
-		t.Errorf("the next mail is %+v", m)
 	}
 	h.verified()
 }

@@ -2,12 +2,16 @@ package daemon_test
 
 import (
 	"fmt"
+	"math"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 
+	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/daemon"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // TestSIPPage_WhoHasRejected: a page says of a rejection whether it was decided
@@ -82,5 +86,47 @@ func TestFindTakesWhatIsShown(t *testing.T) {
 		if q.want == "" && err == nil || q.want != "" && (err != nil || found.URL != q.want) {
 			t.Errorf("%s %s: %+v, %v", q.set, q.typed, found, err)
 		}
+	}
+}
+
+// What a set tells of its last event is of one that is in no segment, too.
+func TestSIPNewestEvent(t *testing.T) {
+	h := newSIPBridge(t, sipSet("main"))
+	h.notify("/sip/main", sourceOf("1")+rejectedFor("no title"))
+	set, err := h.bridge.Log.Set(t.Context(), "main")
+	if err != nil {
+		t.Fatal(err)
+	}
+	events := 0
+	for ev, err := range h.bridge.Log.Events(t.Context(), "main", event.Range{Upto: math.MaxInt64}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		events++
+		if ev.Observed != set.Newest || set.Newest <= set.Created || set.LastObserved != set.Created {
+			t.Errorf("the event is of %v; the set says %v, and was made at %v", ev.Observed, set.Newest, set.Created)
+		}
+	}
+	if events != 1 {
+		t.Errorf("%d events, want 1", events)
+	}
+	h.shows("main", set.Newest.Time().Format("2006-01-02 15:04:05 UTC"))
+}
+
+// A stranger's long texts are stored once; whoever looks at a page later does not
+// pay for them again and again.
+func TestLongTextsOnPages(t *testing.T) {
+	testenv.Heavy(t)
+	h := newSIPBridge(t, sipSet("main"))
+	long := strings.Repeat("x", 4<<20-2000)
+	for i := range 6 {
+		h.notify("/sip/main", sourceOf(fmt.Sprint(i))+rejectedFor(fmt.Sprint(i)+long))
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	h.shows("main", "5xxx")
+	runtime.ReadMemStats(&after)
+	if took := after.TotalAlloc - before.TotalAlloc; took > uint64(len(long)) {
+		t.Errorf("a page takes %d bytes of memory, and one of the texts on it has %d", took, len(long))
 	}
 }

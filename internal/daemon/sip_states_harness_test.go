@@ -272,12 +272,6 @@ func (h *submitter) counts() []string {
 	return out
 }
 
-// sorted puts strings into order that have names in them which nobody knows before.
-func sorted(all ...string) []string {
-	slices.Sort(all)
-	return all
-}
-
 func counted[K interface {
 	comparable
 	fmt.Stringer

@@ -20,11 +20,12 @@ func ExampleWalk() {
 	provider := fixtures.Catalogue(nil)
 	server := httptest.NewServer(provider)
 	defer server.Close()
+	one := provider.Live()[0] // a record
 
 	var state atompmh.State // keep it between the walks: its MarshalText is for a file
 	for range 2 {
 		walk := atompmh.Walk{URL: server.URL + fixtures.Subscription, State: state}
-		latest, deleted := map[string]*atompmh.Entry{}, 0 // by record
+		latest := map[string]*atompmh.Entry{} // by record
 		for doc, err := range walk.Documents(context.Background()) {
 			if err != nil {
 				log.Fatal(err)
@@ -37,19 +38,15 @@ func ExampleWalk() {
 				}
 			}
 		}
-		for _, entry := range latest { // the record is gone, or it is at entry.Alternates()
-			if entry.Kind == atompmh.Deletion {
-				deleted++
-			}
-		}
-		state = walk.Result().State
-		fmt.Printf("documents: %d, records: %d, deleted: %d, missing: %v\n", walk.Result().Documents, len(latest), deleted, walk.Result().Gap)
+		result := walk.Result()
+		state = result.State
+		fmt.Printf("documents: %d, records: %d, missing: %v; %s: %v\n", result.Documents, len(latest), result.Gap, one.Name, latest[one.ID].Kind)
 		provider.Delete(provider.Live()[0].Name)
 	}
 
 	// Output:
-	// documents: 4, records: 29, deleted: 2, missing: <nil>
-	// documents: 1, records: 8, deleted: 3, missing: <nil>
+	// documents: 4, records: 29, missing: <nil>; estuary-salinity: active
+	// documents: 1, records: 8, missing: <nil>; estuary-salinity: deletion
 }
 
 // Read one document.

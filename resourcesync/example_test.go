@@ -25,11 +25,12 @@ func ExampleWalk() {
 	source := fixtures.Maps(nil)
 	server := httptest.NewServer(source)
 	defer server.Close()
+	one := source.Live()[0] // a resource
 
 	var state resourcesync.State // keep it between the walks: its MarshalText is for a file
 	for range 2 {
 		walk := resourcesync.Walk{URL: server.URL, State: state}
-		changes, deleted := map[string]string{}, 0 // by loc
+		changes := map[string]string{} // by loc; "" is there, as in a Resource List
 		for list, err := range walk.Documents(context.Background()) {
 			if err != nil {
 				log.Fatal(err)
@@ -44,20 +45,15 @@ func ExampleWalk() {
 			}
 			maps.Copy(changes, here)
 		}
-		for _, change := range changes { // the resource is gone, or it is at its loc
-			if change == resourcesync.Deleted {
-				deleted++
-			}
-		}
 		r := walk.Result() // if it is complete, what has no entry is deleted too
 		state = r.State
-		fmt.Printf("lists: %d, resources: %d, deleted: %d, complete: %v, missing: %v\n", r.Documents, len(changes), deleted, r.Complete, r.Gap)
+		fmt.Printf("lists: %d, resources: %d, complete: %v, missing: %v; one: %q\n", r.Documents, len(changes), r.Complete, r.Gap, changes[server.URL+one.Loc])
 		source.Delete(source.Live()[0].Name)
 	}
 
 	// Output:
-	// lists: 2, resources: 21, deleted: 1, complete: true, missing: <nil>
-	// lists: 1, resources: 7, deleted: 2, complete: false, missing: <nil>
+	// lists: 2, resources: 21, complete: true, missing: <nil>; one: "updated"
+	// lists: 1, resources: 7, complete: false, missing: <nil>; one: "deleted"
 }
 
 var modified = time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)

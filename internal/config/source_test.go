@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -75,5 +76,44 @@ func TestParseSource(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %q", argument, err, want)
 		}
+	}
+}
+
+func TestSIPOnTheCommandLine(t *testing.T) {
+	for argument, want := range map[string]struct{ set, url, record string }{
+		"sip:":                    {"main", "/sip/main", ""},
+		"campus=sip:":             {"campus", "/sip/campus", ""},
+		"campus=sip:/sip/campus":  {"campus", "/sip/campus", ""},
+		"campus=sip:" + recordURL: {"campus", "/sip/campus", recordURL},
+	} {
+		wantSource := defaultSIPSource(want.set)
+		wantSource.URL, wantSource.SIP.RecordURL = want.url, want.record
+		set, s, err := ParseSource(argument)
+		if err != nil || set != want.set || !reflect.DeepEqual(s, wantSource) {
+			t.Errorf("%s: %q %+v, %v", argument, set, s, err)
+		}
+	}
+	for argument, want := range map[string]string{
+		"sip:http://127.0.0.1:9/{x}":                           "has {assigned-identifier} 0 times",
+		"sip:http://h.example/records/":                        "record_url: has {assigned-identifier} 0 times; write it once, like ",
+		"sip:feed.atom":                                        "has {assigned-identifier} 0 times",
+		"sip:/sip/other":                                       "has {assigned-identifier} 0 times",
+		"sip:records/{assigned-identifier}":                    `"records/" is no URL of a web server`,
+		"sip:http://u:hunter2@h.example/{assigned-identifier}": "holds a user",
+		"sip:https://{assigned-identifier}.example/":           "stands in the host",
+	} {
+		if _, _, err := ParseSource(argument); !said(err, want) || !strings.HasPrefix(err.Error(), "source "+argument+": ") {
+			t.Errorf("%s: error %v, want %q", argument, err, want)
+		}
+	}
+	c, err := FromArguments(Flags{}, []string{"sip:" + recordURL, "atompmh:http://a.example/"})
+	if err != nil || len(c.Sets) != 1 || c.Sets[0].Sources[0].SIP.RecordURL != recordURL {
+		t.Errorf("%+v, %v", c, err)
+	}
+	_, err = FromArguments(Flags{}, []string{"sip:" + recordURL, "sip:", "b=sip:"})
+	var all *Error
+	if !errors.As(err, &all) || len(all.Problems) != 1 ||
+		err.Error() != `source sip:: is the second of kind "sip" in set "main"; one takes everything, so leave this out` {
+		t.Errorf("error %v", err)
 	}
 }

@@ -20,7 +20,8 @@ import (
 // Walk follows a logical feed from its subscription document back along the
 // prev-archive links (RFC 5005 4), one document at a time. It decides how far back
 // to read and what that was worth; storing is the caller's. A Walk is used by one
-// goroutine at a time.
+// goroutine at a time. Each loop over Documents begins anew, with the fields as they
+// are then.
 type Walk struct {
 	// Client makes every request; nil is http.DefaultClient, which waits without
 	// end. The walk repeats no request and does not heed Retry-After: that is for
@@ -89,7 +90,7 @@ func (s State) IsZero() bool { return s.m == nil }
 // MarshalText returns the form in which a State is stored.
 func (s State) MarshalText() ([]byte, error) { return json.Marshal(s.memory()) }
 
-// UnmarshalText reads what MarshalText has returned.
+// UnmarshalText reads what MarshalText has returned. No text at all is an error.
 func (s *State) UnmarshalText(text []byte) error {
 	m := new(memory)
 	if err := json.Unmarshal(text, m); err != nil {
@@ -215,9 +216,12 @@ type Result struct {
 // Documents walks, and returns the documents, newest first. Read the entries of
 // each with Document.Next until it returns io.EOF, or another error that is no
 // *EntryError; then go on with the loop, which knows what that error means: an
-// archive document that cannot be read is the Gap, any other ends the walk. An error
-// of Documents is its last value. When the loop has ended, Result says what the walk
-// was worth.
+// archive document that cannot be read is the Gap, any other ends the walk. When the
+// loop has ended, Result says what the walk was worth.
+//
+// An error of Documents is its last value. To errors.Is and errors.As it is a
+// *StatusError, a *DocumentError, one of the package's variables, or what the Client
+// has returned, as when ctx is done.
 //
 // Of a document that was not read to io.EOF nothing should be taken: the next walk
 // reads it again. After each other one Document.State is where the walk can go on

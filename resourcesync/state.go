@@ -39,7 +39,7 @@ func (s State) MarshalText() ([]byte, error) {
 	return json.Marshal(s.m)
 }
 
-// UnmarshalText reads what MarshalText has returned.
+// UnmarshalText reads what MarshalText has returned. No text at all is an error.
 func (s *State) UnmarshalText(text []byte) error {
 	m := new(memory)
 	if err := json.Unmarshal(text, m); err != nil {

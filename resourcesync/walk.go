@@ -15,7 +15,8 @@ import (
 // Walk is what a Destination does with a Source (clause 5.2): it finds the
 // Source's lists, chooses those that are needed, and hands them out one at a
 // time. What a list says, and storing it, is the caller's. A Walk is used for
-// one loop over its Documents at a time.
+// one loop over its Documents at a time. Each begins anew, with the fields as they are
+// then.
 //
 // A Source has one or more sets of resources (clause 9). What the Walk follows
 // of a set, its Resource List and its Change List (each may be an index), is
@@ -162,8 +163,12 @@ type Result struct {
 // Documents walks, and returns the lists, newest first. Read the entries of each with
 // List.Next until it returns io.EOF, or another error that is no *EntryError; then go
 // on with the loop, which knows what that error means: a list that cannot be read
-// counts as missing, any other error ends the walk. An error of Documents is its last
-// value. When the loop has ended, Result says what the walk was worth.
+// counts as missing, any other error ends the walk. When the loop has ended, Result
+// says what the walk was worth.
+//
+// An error of Documents is its last value. To errors.Is and errors.As it is a
+// *NoSourceError, a *StatusError, one of the package's variables, or what the Client
+// has returned, as when ctx is done.
 //
 // Of a list that was not read to io.EOF nothing should be taken: the next walk reads
 // it again. After each other one List.State is where the walk can go on should it be

@@ -21,7 +21,7 @@ import (
 // A Source has one or more sets of resources (clause 9). What the Walk follows
 // of a set, its Resource List and its Change List (each may be an index), is
 // called a stream. Its mark is the time up to which its changes were read: the latest
-// datetime of a change.
+// datetime of a change or, before there is one, the at of its Resource List.
 //
 // # Order
 //

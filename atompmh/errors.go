@@ -130,12 +130,12 @@ var (
 	// ErrStale: the document where an unfinished walk was to go on is gone; start
 	// anew.
 	ErrStale = errors.New("the walk cannot be resumed: its next document is gone; start anew")
-	// ErrUnread: the loop over Documents went on before the document was read to its
-	// end.
-	ErrUnread = errors.New("the document was not read to its end")
 	// ErrRefused: a link or redirect leads where the walk may not go.
 	ErrRefused = errors.New("address refused")
 )
+
+// errUnread: the loop over Documents went on before the document was read to its end.
+var errUnread = errors.New("the document was not read to its end")
 
 // StatusError is an answer with a status that the walk cannot go on from.
 type StatusError struct {

@@ -159,7 +159,7 @@ func (g *walked) walk(ctx context.Context, s *site, w *Walk) {
 
 func (g *walked) read(s *site, d *Document) {
 	for {
-		e, err := d.Next()
+		e, err := d.next()
 		var mark, id string
 		switch bad := err.(type) {
 		case nil:

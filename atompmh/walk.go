@@ -213,17 +213,16 @@ type Result struct {
 	Gap *Gap
 }
 
-// Documents walks, and returns the documents, newest first. Read the entries of
-// each with Document.Next until it returns io.EOF, or another error that is no
-// *EntryError; then go on with the loop, which knows what that error means: an
-// archive document that cannot be read is the Gap, any other ends the walk. When the
-// loop has ended, Result says what the walk was worth.
+// Documents walks, and returns the documents, newest first. Read all Entries of each,
+// and go on with the loop: it ends with an error where entries were left unread. An
+// archive document that cannot be read to its end is the Gap, any other ends the walk.
+// When the loop has ended, Result says what the walk was worth.
 //
 // An error of Documents is its last value. To errors.Is and errors.As it is a
 // *StatusError, a *DocumentError, one of the package's variables, or what the Client
 // has returned, as when ctx is done.
 //
-// Of a document that was not read to io.EOF nothing should be taken: the next walk
+// Of a document that was not read to its end nothing should be taken: the next walk
 // reads it again. After each other one Document.State is where the walk can go on
 // should it be broken off.
 //
@@ -280,8 +279,8 @@ type Document struct {
 	answer *follow.Answer
 	sum    hash.Hash
 	nameless,
-	ended bool // a bad entry without a readable id; read to io.EOF
-	fatal error // what Next returned last, if it ends the reading
+	ended bool // a bad entry without a readable id; read to its end
+	fatal error // what next returned last, if it ends the reading
 	// held are the problems of the head, which count only if the document is
 	// visited; live: they go to report at once.
 	held   []Problem
@@ -294,8 +293,8 @@ type Document struct {
 // Feed returns what the feed has said so far, see Reader.Feed.
 func (d *Document) Feed() *Feed { return d.reader.Feed() }
 
-// Next returns the next entry, see Reader.Next.
-func (d *Document) Next() (*Entry, error) {
+// next returns the next entry, see Reader.Next.
+func (d *Document) next() (*Entry, error) {
 	e, err := d.reader.Next()
 	switch bad := err.(type) { //nolint:errorlint // Reader.Next returns it bare
 	case nil:
@@ -314,13 +313,13 @@ func (d *Document) Next() (*Entry, error) {
 }
 
 // Entries returns what is left of the entries, each as an *Entry or as an
-// *EntryError for one that cannot be taken. They end where Next returns io.EOF or
-// another error, which Walk.Documents then deals with; Document.State reports which of
-// them it was.
+// *EntryError for one that cannot be taken. They end where the document ends, and where
+// it cannot be read any further, which Walk.Documents then deals with. Whole reports
+// which of them it was.
 func (d *Document) Entries() iter.Seq2[*Entry, *EntryError] {
 	return func(yield func(*Entry, *EntryError) bool) {
 		for {
-			e, err := d.Next()
+			e, err := d.next()
 			var bad *EntryError
 			if err != nil && !errors.As(err, &bad) || !yield(e, bad) {
 				return
@@ -328,6 +327,9 @@ func (d *Document) Entries() iter.Seq2[*Entry, *EntryError] {
 		}
 	}
 }
+
+// Whole reports whether the document was read to its end.
+func (d *Document) Whole() bool { return d.ended }
 
 // Input returns the last entry whole, see Reader.Input.
 func (d *Document) Input() []byte { return d.reader.Input() }
@@ -346,7 +348,7 @@ func (d *Document) Late(stamp time.Time) bool { return d.answer.Late(stamp) }
 // from it means deletion: it has fh:complete, no newer document of the walk had
 // an active entry or a bad one that may have been active, each of its own entries
 // had a readable id, and the feed does not claim to have far more of them. It is
-// false until Next has returned io.EOF.
+// false until the document was read to its end.
 func (d *Document) Complete() bool {
 	return d.ended && d.mayComplete() && !d.nameless && !Short(d.after.TotalResults, d.after.Entries)
 }
@@ -357,8 +359,8 @@ func (d *Document) mayComplete() bool {
 }
 
 // State returns that of a walk which goes on after this document. It is to be stored
-// in one transaction with what the document said; ok is false until Next has
-// returned io.EOF.
+// in one transaction with what the document said; ok is false until the
+// document was read to its end.
 func (d *Document) State() (s State, ok bool) {
 	if !d.ended {
 		return State{}, false

@@ -195,7 +195,7 @@ func TestA3_Late(t *testing.T) {
 		if !d.Date.Equal(day(20)) || d.Late(day(20)) || d.Late(day(20).Add(time.Second-1)) || !d.Late(day(20).Add(time.Second)) {
 			t.Errorf("date %v", d.Date)
 		}
-		if _, err := d.Next(); err != io.EOF {
+		if _, err := d.next(); err != io.EOF {
 			t.Error(err)
 		}
 	}
@@ -373,7 +373,7 @@ func TestLooksAhead(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := d.Next(); err != nil {
+		if _, err := d.next(); err != nil {
 			t.Error(err)
 		}
 		select {
@@ -422,7 +422,7 @@ func TestUnread(t *testing.T) {
 		if documents++; documents == 1 && err == nil {
 			continue
 		}
-		if documents != 2 || d != nil || !errors.Is(err, ErrUnread) {
+		if documents != 2 || d != nil || !errors.Is(err, errUnread) {
 			t.Error(err)
 		}
 	}
@@ -543,7 +543,7 @@ func TestSeenElsewhere_MarkPassesAFailure(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(got.states) == 1 {
-			if _, err := d.Next(); err != nil {
+			if _, err := d.next(); err != nil {
 				t.Error(err)
 			}
 			break

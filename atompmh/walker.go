@@ -178,7 +178,7 @@ func (k *walker) read(doc *Document, yield func(*Document, error) bool) (more bo
 	case doc.fatal != nil && doc.fatal != io.EOF:
 		return true, doc.fatal
 	case !doc.ended:
-		return true, fmt.Errorf("%s: %w: read it with Next until io.EOF", doc.URL, ErrUnread)
+		return true, fmt.Errorf("%s: %w: read all its Entries", doc.URL, errUnread)
 	}
 	return true, nil
 }

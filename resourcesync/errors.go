@@ -134,8 +134,6 @@ var (
 	ErrTooManyDocuments = errors.New("too many documents in one walk")
 	// ErrStale: the list where an unfinished walk was to go on is gone; start anew.
 	ErrStale = errors.New("the walk cannot be resumed: its next document is gone; start anew")
-	// ErrUnread: the loop went on before it had read the list to its end.
-	ErrUnread = errors.New("the document was not read to its end")
 	// ErrOnlyDumps: the Source publishes its resources in dumps only.
 	ErrOnlyDumps = errors.New("the Source has dumps and neither a Resource List nor a Change List; ask its operator for lists")
 	// ErrNoBaseline: what the Source had before its Change Lists begin stands in a
@@ -144,6 +142,9 @@ var (
 	// ErrRefused: a link or redirect leads where the walk may not go.
 	ErrRefused = errors.New("address refused")
 )
+
+// errUnread: the loop over Documents went on before the list was read to its end.
+var errUnread = errors.New("the document was not read to its end")
 
 // StatusError is an answer with a status that the walk cannot go on from.
 type StatusError struct {

@@ -160,17 +160,16 @@ type Result struct {
 	Dialects []string
 }
 
-// Documents walks, and returns the lists, newest first. Read the entries of each with
-// List.Next until it returns io.EOF, or another error that is no *EntryError; then go
-// on with the loop, which knows what that error means: a list that cannot be read
-// counts as missing, any other error ends the walk. When the loop has ended, Result
-// says what the walk was worth.
+// Documents walks, and returns the lists, newest first. Read all Entries of each, and
+// go on with the loop: it ends with an error where entries were left unread. A list that
+// cannot be read to its end counts as missing, any other error ends the walk. When the
+// loop has ended, Result says what the walk was worth.
 //
 // An error of Documents is its last value. To errors.Is and errors.As it is a
 // *NoSourceError, a *StatusError, one of the package's variables, or what the Client
 // has returned, as when ctx is done.
 //
-// Of a list that was not read to io.EOF nothing should be taken: the next walk reads
+// Of a list that was not read to its end nothing should be taken: the next walk reads
 // it again. After each other one List.State is where the walk can go on should it be
 // broken off.
 //
@@ -222,7 +221,7 @@ type List struct {
 	reader   *Reader
 	step     step
 	ended    bool  // read to io.EOF, and taken into the walker's cursor
-	fatal    error // what Next returned last, if it ends the reading
+	fatal    error // what next returned last, if it ends the reading
 	live     bool  // it is being visited
 	// datetime is the largest of the entries, late ones left out; nameless counts
 	// bad entries without a readable loc.
@@ -246,8 +245,8 @@ func newList(k *walker, a *follow.Answer, in io.Reader) (*List, error) {
 // Head returns what the list has said of itself so far, see Reader.Document.
 func (l *List) Head() *Document { return l.reader.Document() }
 
-// Next returns the next entry, see Reader.Next.
-func (l *List) Next() (*Entry, error) {
+// next returns the next entry, see Reader.Next.
+func (l *List) next() (*Entry, error) {
 	e, err := l.reader.Next()
 	if err == nil && follow.Foreign(l.URL, e.Loc) && !follow.Foreign(l.walker.w.URL, e.Loc) {
 		// A walk that begins at a local document may go to local files otherwise.
@@ -275,13 +274,13 @@ func (l *List) Next() (*Entry, error) {
 }
 
 // Entries returns what is left of the entries, each as an *Entry or as an
-// *EntryError for one that cannot be taken. They end where Next returns io.EOF or
-// another error, which Walk.Documents then deals with; List.State reports which of
-// them it was.
+// *EntryError for one that cannot be taken. They end where the list ends, and where it
+// cannot be read any further, which Walk.Documents then deals with. Whole reports which
+// of them it was.
 func (l *List) Entries() iter.Seq2[*Entry, *EntryError] {
 	return func(yield func(*Entry, *EntryError) bool) {
 		for {
-			e, err := l.Next()
+			e, err := l.next()
 			var bad *EntryError
 			if err != nil && !errors.As(err, &bad) || !yield(e, bad) {
 				return
@@ -289,6 +288,9 @@ func (l *List) Entries() iter.Seq2[*Entry, *EntryError] {
 		}
 	}
 }
+
+// Whole reports whether the list was read to its end.
+func (l *List) Whole() bool { return l.ended }
 
 // Position is the place of the last entry in the list, from 1; 0 before the
 // first.
@@ -303,8 +305,8 @@ func (l *List) Input() []byte { return l.reader.Input() }
 func (l *List) Late(stamp time.Time) bool { return l.answer.Late(stamp) }
 
 // State returns that of a walk which goes on after this list. It is to be stored in
-// one transaction with what the list said; ok is false until Next has returned
-// io.EOF.
+// one transaction with what the list said; ok is false until the list was read
+// to its end.
 func (l *List) State() (s State, ok bool) {
 	if !l.ended {
 		return State{}, false
@@ -398,7 +400,7 @@ func (l *List) close() { l.answer.Close() }
 func (l *List) entries(each func(*Entry)) (whole bool, err error) {
 	defer l.close()
 	for {
-		e, err := l.Next()
+		e, err := l.next()
 		if l.read > MaxEntries {
 			return false, &DocumentError{URL: l.URL, Line: 1, Column: 1, Reason: fmt.Sprintf("more than %d entries; want several documents", MaxEntries)}
 		}

@@ -218,7 +218,7 @@ func TestCheckpoints(t *testing.T) {
 		w := s.walk("/cl")
 		visit := func(_ context.Context, l *List) error {
 			for {
-				if _, err := l.Next(); err == io.EOF {
+				if _, err := l.next(); err == io.EOF {
 					break
 				} else if err != nil {
 					return err

@@ -184,7 +184,7 @@ func TestLookAhead(t *testing.T) {
 			<-asked
 		}
 		for {
-			if _, err := l.Next(); err == io.EOF {
+			if _, err := l.next(); err == io.EOF {
 				return nil
 			} else if err != nil {
 				return err
@@ -220,7 +220,7 @@ func TestList(t *testing.T) {
 			}
 		}
 		for {
-			_, err := l.Next()
+			_, err := l.next()
 			if err == io.EOF {
 				break
 			}

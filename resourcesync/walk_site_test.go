@@ -212,7 +212,7 @@ func (g *walked) visitor(s *site) func(context.Context, *List) error {
 		g.lists = append(g.lists, path)
 		n := 0
 		for {
-			e, err := l.Next()
+			e, err := l.next()
 			switch {
 			case err == nil:
 				g.entries = append(g.entries, strings.TrimPrefix(e.Loc, s.URL+"/r/"))

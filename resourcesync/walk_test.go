@@ -437,7 +437,7 @@ func TestVisitFails(t *testing.T) {
 	classic(s)
 	for want, visit := range map[error]func(context.Context, *List) error{
 		errStop:   func(context.Context, *List) error { return errStop },
-		ErrUnread: func(_ context.Context, l *List) error { _, err := l.Next(); return err },
+		errUnread: func(_ context.Context, l *List) error { _, err := l.next(); return err },
 	} {
 		r, err := visitAll(t.Context(), s.walk("/cap"), visit)
 		if !errors.Is(err, want) || whole(r, err) {
@@ -448,7 +448,7 @@ func TestVisitFails(t *testing.T) {
 	if _, err := visitAll(ctx, s.walk("/cap"), func(_ context.Context, l *List) error {
 		cancel()
 		for {
-			if _, err := l.Next(); err == io.EOF {
+			if _, err := l.next(); err == io.EOF {
 				return nil
 			}
 		}

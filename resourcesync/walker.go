@@ -260,7 +260,7 @@ func (k *walker) visit(l *List, yield func(*List, error) bool) (more bool, err e
 	case l.fatal != nil && l.fatal != io.EOF:
 		return true, l.fatal
 	case !l.ended:
-		return true, fmt.Errorf("%s: %w: read it with Next until io.EOF", l.URL, ErrUnread)
+		return true, fmt.Errorf("%s: %w: read all its Entries", l.URL, errUnread)
 	}
 	return true, nil
 }

@@ -1,6 +1,7 @@
 package harvest
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -123,24 +124,22 @@ func (d *atomDocument) origin() event.Document {
 	return out
 }
 
-func (d *atomDocument) next(b *backlog[atomEntry]) error {
-	e, err := d.doc.Next()
-	var bad *atompmh.EntryError
-	switch {
-	case errors.As(err, &bad):
-		d.quarantine(b, bad)
-		return nil
-	case errors.Is(err, io.EOF):
-		// The walk has compared the id only if it comes before the first entry.
-		if id, want := d.doc.Feed().ID, d.w.r.memory.FeedID; d.doc.Index == 0 && id != "" && want != "" && id != want {
-			return d.w.explain(fmt.Errorf("%s: %w from %q to %q", d.doc.URL, atompmh.ErrFeedID, want, id))
+func (d *atomDocument) read(b *backlog[atomEntry], count func() error) (whole bool, err error) {
+	for e, bad := range d.doc.Entries() {
+		if bad != nil {
+			d.quarantine(b, bad)
+		} else {
+			d.add(b, e)
 		}
-		return io.EOF
-	case err != nil:
-		return errUnreadable
+		if err := count(); err != nil {
+			return false, err
+		}
 	}
-	d.add(b, e)
-	return nil
+	// The walk has compared the id only if it comes before the first entry.
+	if id, want := d.doc.Feed().ID, d.w.r.memory.FeedID; d.doc.Whole() && d.doc.Index == 0 && id != "" && want != "" && id != want {
+		return false, d.w.explain(fmt.Errorf("%s: %w from %q to %q", d.doc.URL, atompmh.ErrFeedID, want, id))
+	}
+	return d.doc.Whole(), nil
 }
 
 // quarantine puts an entry into quarantine. Its record counts as met.
@@ -346,10 +345,7 @@ func (r *run) alive(ctx context.Context, e *atompmh.Entry) (bool, error) {
 }
 
 func (d *atomDocument) state() ([]byte, error) {
-	state, ok := d.doc.State()
-	if !ok {
-		return nil, fmt.Errorf("%s: %w", d.doc.URL, atompmh.ErrUnread)
-	}
+	state, _ := d.doc.State() // it was read whole
 	// What the next document waits for must not keep what this one needed.
 	if d.w.inputs = nil; len(d.w.found) > 2*fileBacklog {
 		d.w.found = nil
@@ -357,4 +353,54 @@ func (d *atomDocument) state() ([]byte, error) {
 	clear(d.w.found)
 	d.w.r.active = int64(d.doc.Active)
 	return json.Marshal(state)
+}
+
+// reread reads quarantined entries.
+func (w *atomWalk) reread(ctx context.Context, q *event.Quarantined) (out []event.Observation, err error) {
+	entries, err := entriesOf(q)
+	if err == nil && q.Rule == ruleTie {
+		entries, err = w.r.resolveTie(ctx, entries)
+	}
+	for _, e := range entries {
+		it, err := w.r.item(e)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, it.Observation)
+	}
+	return out, err
+}
+
+// entriesOf reads the entries of quarantined input.
+func entriesOf(q *event.Quarantined) (out []*atompmh.Entry, err error) {
+	rd := atompmh.NewReader(bytes.NewReader(q.Input), atompmh.ReadOptions{URL: q.URL})
+	for {
+		e, err := rd.Next()
+		var bad *atompmh.EntryError
+		switch {
+		case errors.Is(err, io.EOF):
+			return out, nil
+		case errors.As(err, &bad): // in the document that the input came from
+			bad.Line, bad.Column = q.Line, q.Column
+			return nil, bad
+		case err != nil:
+			return nil, err
+		}
+		out = append(out, e)
+	}
+}
+
+// resolveTie asks again which of an active and a deletion entry with the same stamp
+// holds (A1).
+func (r *run) resolveTie(ctx context.Context, entries []*atompmh.Entry) ([]*atompmh.Entry, error) {
+	alive, err := r.anyAlive(ctx, entries)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		if alive == (e.Kind == atompmh.Active) {
+			return []*atompmh.Entry{e}, nil
+		}
+	}
+	return nil, errors.New("it has not the two entries that it should have")
 }

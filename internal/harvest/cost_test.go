@@ -55,8 +55,7 @@ func readLegacy(body []byte) {
 		return
 	}
 	p, b := r.newFeedPage(doc, &follow.Answer{URL: "http://h.example/feed"}), &backlog[event.Item]{r: r}
-	for p.next(b) == nil {
-	}
+	_, _ = p.read(b, func() error { return nil })
 }
 
 // perItem is how much more a feed may cost than other documents: gofeed reads each

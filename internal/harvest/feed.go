@@ -202,7 +202,6 @@ type feedPage struct {
 	doc    *feedDocument
 	answer *follow.Answer
 	counts map[*feedItem]bool // the items that count
-	read   int                // items
 	newest event.Stamp        // of them that does not lie in the future
 }
 
@@ -220,39 +219,43 @@ func (p *feedPage) origin() event.Document {
 		Feed: translate.FeedOf(&atompmh.Feed{Metadata: d.Metadata, Links: d.Links})}
 }
 
-// next translates an item. One that cannot be taken goes to quarantine; its record, if
+// read translates the items. One that cannot be taken goes to quarantine; its record, if
 // it is known, counts as met.
-func (p *feedPage) next(b *backlog[event.Item]) error {
-	if p.read == len(p.doc.items) {
-		return io.EOF
-	}
-	it := &p.doc.items[p.read]
-	p.read++
-	if p.counts[it] {
-		item, err := p.r.feedItem(it)
-		switch {
-		case errors.Is(err, translate.ErrUnselected), errors.Is(err, translate.ErrOwn):
-			p.r.updateReport(func(p *Report) { p.Skipped++ })
-		case err != nil:
-			it.reject(ruleOf(err), "%s", err)
-		default:
-			item.Late = p.answer.Late(item.Modified.Time())
-			if !item.Late && item.Modified.After(p.newest) {
-				p.newest = item.Modified
+func (p *feedPage) read(b *backlog[event.Item], count func() error) (whole bool, err error) {
+	for i := range p.doc.items {
+		it := &p.doc.items[i]
+		if p.counts[it] {
+			p.translate(b, it)
+		}
+		if it.rule != "" {
+			b.addBad(event.Quarantined{URL: p.answer.URL, Line: it.entry.Line, Column: it.entry.Column, Record: it.entry.ID, Rule: it.rule, Reason: it.reason, Input: it.input})
+			if identifiesRecord(it.entry.ID) {
+				bad := event.Item{Quarantine: true}
+				bad.Record, bad.SourceIdentifier = p.r.src.Selection.Identifier(it.entry.ID)
+				b.add(bad, 0)
 			}
-			b.add(item, textOf(&item.Observation))
+		}
+		if err := count(); err != nil {
+			return false, err
 		}
 	}
-	if it.rule == "" {
-		return nil
+	return true, nil
+}
+
+func (p *feedPage) translate(b *backlog[event.Item], it *feedItem) {
+	item, err := p.r.feedItem(it)
+	switch {
+	case errors.Is(err, translate.ErrUnselected), errors.Is(err, translate.ErrOwn):
+		p.r.updateReport(func(p *Report) { p.Skipped++ })
+	case err != nil:
+		it.reject(ruleOf(err), "%s", err)
+	default:
+		item.Late = p.answer.Late(item.Modified.Time())
+		if !item.Late && item.Modified.After(p.newest) {
+			p.newest = item.Modified
+		}
+		b.add(item, textOf(&item.Observation))
 	}
-	b.addBad(event.Quarantined{URL: p.answer.URL, Line: it.entry.Line, Column: it.entry.Column, Record: it.entry.ID, Rule: it.rule, Reason: it.reason, Input: it.input})
-	if identifiesRecord(it.entry.ID) {
-		bad := event.Item{Quarantine: true}
-		bad.Record, bad.SourceIdentifier = p.r.src.Selection.Identifier(it.entry.ID)
-		b.add(bad, 0)
-	}
-	return nil
 }
 
 // latest returns the items in the order of their dates, those that are bad last. It
@@ -352,26 +355,22 @@ func (r *run) feedItem(it *feedItem) (event.Item, error) {
 	return event.Item{Observation: o}, nil
 }
 
-// rereadItems reads quarantined items of a feed.
-func (r *run) rereadItems(_ context.Context, q *event.Quarantined) ([]event.Observation, error) {
-	doc, err := r.newFeedReader(q.URL, "").read(q.Input)
+// reread reads quarantined items.
+func (w *feedWalk) reread(_ context.Context, q *event.Quarantined) (out []event.Observation, err error) {
+	doc, err := w.r.newFeedReader(q.URL, "").read(q.Input)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrStillBad, err)
+		return nil, err
 	}
-	var out []event.Observation
 	for i := range doc.items {
 		it := &doc.items[i]
 		if it.rule != "" {
-			return nil, fmt.Errorf("%w: %s", ErrStillBad, it.reason)
+			return nil, errors.New(it.reason)
 		}
-		item, err := r.feedItem(it)
+		item, err := w.r.feedItem(it)
 		if err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrStillBad, err)
+			return nil, err
 		}
 		out = append(out, item.Observation)
-	}
-	if len(out) == 0 {
-		return nil, fmt.Errorf("%w: it has no item", ErrStillBad)
 	}
 	return out, nil
 }

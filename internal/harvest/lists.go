@@ -142,20 +142,18 @@ func (r *run) selection() translate.Selection {
 
 func (d *listDocument) origin() event.Document { return event.Document{URL: d.doc.URL} }
 
-func (d *listDocument) next(b *backlog[event.Item]) error {
-	e, err := d.doc.Next()
-	var bad *resourcesync.EntryError
-	switch {
-	case errors.As(err, &bad):
-		d.quarantine(b, bad)
-	case errors.Is(err, io.EOF):
-		return io.EOF
-	case err != nil:
-		return errUnreadable
-	default:
-		d.translate(b, e)
+func (d *listDocument) read(b *backlog[event.Item], count func() error) (whole bool, err error) {
+	for e, bad := range d.doc.Entries() {
+		if bad != nil {
+			d.quarantine(b, bad)
+		} else {
+			d.translate(b, e)
+		}
+		if err := count(); err != nil {
+			return false, err
+		}
 	}
-	return nil
+	return d.doc.Whole(), nil
 }
 
 // quarantine puts an entry into quarantine. Its record counts as met.
@@ -369,10 +367,7 @@ func (d *listDocument) state() ([]byte, error) {
 	if !d.doc.Checkpoint() {
 		return nil, nil
 	}
-	state, ok := d.doc.State()
-	if !ok {
-		return nil, fmt.Errorf("%s: %w", d.doc.URL, resourcesync.ErrUnread)
-	}
+	state, _ := d.doc.State() // it was read whole
 	return json.Marshal(state)
 }
 
@@ -432,6 +427,32 @@ func (r *run) eachMismatch(ctx context.Context, f func([]event.WaitingItem) erro
 		if err := f(kept); err != nil {
 			return err
 		}
+	}
+}
+
+// reread reads quarantined entries.
+func (w *listWalk) reread(_ context.Context, q *event.Quarantined) (out []event.Observation, err error) {
+	rd := resourcesync.NewReader(bytes.NewReader(q.Input), resourcesync.ReadOptions{URL: q.URL})
+	wants := w.r.selection()
+	for {
+		e, err := rd.Next()
+		var bad *resourcesync.EntryError
+		switch {
+		case errors.Is(err, io.EOF):
+			return out, nil
+		case errors.As(err, &bad): // in the document that the input came from
+			bad.Line, bad.Column = q.Line, q.Column
+			return nil, bad
+		case err != nil:
+			return nil, err
+		case !understood(e.Metadata.Change):
+			return nil, fmt.Errorf("change %q is none that is known", e.Metadata.Change)
+		}
+		it, err := observe(e, &wants, false)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, it.Observation)
 	}
 }
 

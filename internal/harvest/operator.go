@@ -1,21 +1,17 @@
 package harvest
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"slices"
 	"time"
 
-	"github.com/pmh-bridge/bridge/atompmh"
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/defect"
 	"github.com/pmh-bridge/bridge/internal/follow"
-	"github.com/pmh-bridge/bridge/resourcesync"
 )
 
 // Reset forgets how far a Source has been harvested: mark, unfinished walk, gap,
@@ -177,115 +173,29 @@ func (h *Harvester) Replay(ctx context.Context, src *Source, q *event.Quarantine
 	return r.finalReport(err), err
 }
 
+// rereader reads quarantined input of one protocol.
+type rereader interface {
+	reread(ctx context.Context, q *event.Quarantined) ([]event.Observation, error)
+}
+
 func (r *run) replay(ctx context.Context, q *event.Quarantined) error {
-	read := r.rereadEntries
+	var w rereader = &atomWalk{r: r}
 	switch r.src.Kind {
 	case ResourceSync:
-		read = r.rereadResources
+		w = &listWalk{r: r}
 	case Feed:
-		read = r.rereadItems
+		w = &feedWalk{r: r}
 	}
-	observed, err := read(ctx, q)
-	if err != nil {
-		return err
+	observed, err := w.reread(ctx, q)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %w", ErrStillBad, err)
+	case len(observed) == 0:
+		return fmt.Errorf("%w: it has no entry", ErrStillBad)
 	}
 	b := &event.Batch{Mode: event.ModeReplay, Next: r.data, Documents: []event.Document{{URL: q.URL, FeedID: r.memory.FeedID}}}
 	for _, o := range observed {
 		b.Items = append(b.Items, r.itemAgain(o, 0))
 	}
 	return r.fetchAndCommit(ctx, b)
-}
-
-// stillBad returns an ErrStillBad that says why. Line and column are those in the
-// document that the input came from.
-func stillBad(err error, q *event.Quarantined) error {
-	var entry *atompmh.EntryError
-	var resource *resourcesync.EntryError
-	switch {
-	case errors.As(err, &entry):
-		entry.Line, entry.Column = q.Line, q.Column
-	case errors.As(err, &resource):
-		resource.Line, resource.Column = q.Line, q.Column
-	}
-	return fmt.Errorf("%w: %w", ErrStillBad, err)
-}
-
-// rereadEntries reads quarantined Atom-PMH entries.
-func (r *run) rereadEntries(ctx context.Context, q *event.Quarantined) ([]event.Observation, error) {
-	entries, err := entriesOf(q)
-	if err == nil && q.Rule == ruleTie {
-		entries, err = r.resolveTie(ctx, entries)
-	}
-	if err != nil {
-		return nil, err
-	}
-	var out []event.Observation
-	for _, e := range entries {
-		it, err := r.item(e)
-		if err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrStillBad, err)
-		}
-		out = append(out, it.Observation)
-	}
-	return out, nil
-}
-
-// rereadResources reads quarantined entries of a ResourceSync list.
-func (r *run) rereadResources(_ context.Context, q *event.Quarantined) ([]event.Observation, error) {
-	rd := resourcesync.NewReader(bytes.NewReader(q.Input), resourcesync.ReadOptions{URL: q.URL})
-	wants := r.selection()
-	var out []event.Observation
-	for {
-		e, err := rd.Next()
-		switch {
-		case errors.Is(err, io.EOF) && len(out) > 0:
-			return out, nil
-		case errors.Is(err, io.EOF):
-			return nil, fmt.Errorf("%w: it has no entry", ErrStillBad)
-		case err != nil:
-			return nil, stillBad(err, q)
-		case !understood(e.Metadata.Change):
-			return nil, fmt.Errorf("%w: change %q is none that is known", ErrStillBad, e.Metadata.Change)
-		}
-		it, err := observe(e, &wants, false)
-		if err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrStillBad, err)
-		}
-		out = append(out, it.Observation)
-	}
-}
-
-// entriesOf reads the entries of quarantined input.
-func entriesOf(q *event.Quarantined) ([]*atompmh.Entry, error) {
-	rd := atompmh.NewReader(bytes.NewReader(q.Input), atompmh.ReadOptions{URL: q.URL})
-	var out []*atompmh.Entry
-	for {
-		e, err := rd.Next()
-		switch {
-		case errors.Is(err, io.EOF) && len(out) > 0:
-			return out, nil
-		case errors.Is(err, io.EOF):
-			return nil, fmt.Errorf("%w: it has no entry", ErrStillBad)
-		case err != nil:
-			return nil, stillBad(err, q)
-		}
-		out = append(out, e)
-	}
-}
-
-// resolveTie asks again which of an active and a deletion entry with the same stamp
-// holds (A1).
-func (r *run) resolveTie(ctx context.Context, entries []*atompmh.Entry) ([]*atompmh.Entry, error) {
-	holds := atompmh.Deletion
-	if alive, err := r.anyAlive(ctx, entries); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrStillBad, err)
-	} else if alive {
-		holds = atompmh.Active
-	}
-	for _, e := range entries {
-		if e.Kind == holds {
-			return []*atompmh.Entry{e}, nil
-		}
-	}
-	return nil, fmt.Errorf("%w: it has not the two entries that it should have", ErrStillBad)
 }

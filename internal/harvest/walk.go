@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"slices"
 	"time"
@@ -34,12 +33,14 @@ type walker[T any] interface {
 
 // document is one document of a walk.
 type document[T any] interface {
-	// origin is what the log keeps of the document. It is whole once next has
-	// returned io.EOF.
+	// origin is what the log keeps of the document. It is whole once read has
+	// returned.
 	origin() event.Document
-	// next reads one entry and adds what it says to the backlog. It returns io.EOF
-	// after the last one, and errUnreadable when the document has no end.
-	next(b *backlog[T]) error
+	// read adds what the entries say to the backlog, and calls count after each, whose
+	// error ends it. whole is false when the document cannot be read to its end: nothing
+	// of it is taken then, and its walk, which is asked for the next document, says what
+	// that means.
+	read(b *backlog[T], count func() error) (whole bool, err error)
 	// latest returns what the document says last of each of some records, in the order
 	// in which it is to be applied. entries is all that it says of them.
 	latest(ctx context.Context, b *backlog[T], entries []T) ([]event.Item, error)
@@ -47,10 +48,6 @@ type document[T any] interface {
 	// stored yet.
 	state() ([]byte, error)
 }
-
-// errUnreadable: a document cannot be read to its end. Nothing of it is taken, and its
-// walk, which is asked for the next one, says what that means.
-var errUnreadable = errors.New("the document cannot be read to its end")
 
 // tooManyError: a walk has read as many documents as it may.
 type tooManyError struct {
@@ -205,20 +202,16 @@ func runWalk[T any](ctx context.Context, r *run, w walker[T], from *cursor) erro
 func readDocument[T any](ctx context.Context, p *pipeline, d document[T], b *backlog[T]) error {
 	b.begin(p.latest)
 	defer b.close()
-	for {
-		err := d.next(b)
-		switch {
-		case errors.Is(err, io.EOF):
-			return b.send(ctx, p, d)
-		case errors.Is(err, errUnreadable):
-			return nil
-		case err != nil:
-			return err
-		}
+	whole, err := d.read(b, func() error {
 		if err := b.count(ctx); err != nil {
 			return fmt.Errorf("%s: %w", d.origin().URL, err)
 		}
+		return nil
+	})
+	if err != nil || !whole {
+		return err
 	}
+	return b.send(ctx, p, d)
 }
 
 // end does what only a whole walk allows: records that have fallen back, deletions by

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"sync"
 	"testing"
@@ -47,15 +48,68 @@ func start(folder string, environment []string, name string, args ...string) (*c
 	return c, nil
 }
 
-// launch is start in a test, which kills what is left of it.
-func launch(t testing.TB, name string, args ...string) *child {
+// folder is where a test runs bridges. What goes wrong ends the test.
+type folder struct {
+	t    testing.TB
+	path string
+}
+
+// newFolder makes a folder with a bridge.toml, and with files, a name and a text each.
+func newFolder(t testing.TB, config string, files ...string) *folder {
 	t.Helper()
-	c, err := start(t.TempDir(), nil, name, args...)
-	if err != nil {
-		t.Fatal(err)
+	f := &folder{t, t.TempDir()}
+	for files = append(files, "bridge.toml", config); len(files) > 0; files = files[2:] {
+		if err := os.WriteFile(filepath.Join(f.path, files[0]), []byte(files[1]), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
-	t.Cleanup(c.kill)
+	return f
+}
+
+// start starts a bridge, which is killed at the end of the test at the latest.
+func (f *folder) start(args ...string) *child {
+	f.t.Helper()
+	c, err := start(f.path, nil, "bridge", args...)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(c.kill)
 	return c
+}
+
+// serve starts bridge serve and returns the URL where it is ready.
+func (f *folder) serve(args ...string) (c *child, server string) {
+	f.t.Helper()
+	c = f.start(append([]string{"serve"}, args...)...)
+	server, err := c.ready()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return c, server
+}
+
+// run runs a bridge to its end, with the exit status that is wanted.
+func (f *folder) run(want int, args ...string) *child {
+	f.t.Helper()
+	c := f.start(args...)
+	f.wantStatus(c, want)
+	return c
+}
+
+// end ends a bridge with a signal.
+func (f *folder) end(c *child, signal os.Signal) {
+	f.t.Helper()
+	if err := c.cmd.Process.Signal(signal); err != nil {
+		f.t.Fatal(err)
+	}
+	f.wantStatus(c, exitDone)
+}
+
+func (f *folder) wantStatus(c *child, want int) {
+	f.t.Helper()
+	if got, err := c.status(); err != nil || got != want {
+		f.t.Fatalf("%q: exit status %d, want %d: %v\n%s%s", c.cmd.Args, got, want, err, c.stdout.String(), c.stderr.String())
+	}
 }
 
 // kill ends the process without asking, and waits for that.

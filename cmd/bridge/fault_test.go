@@ -38,18 +38,9 @@ func TestTerminate(t *testing.T) {
 	slowServer := httptest.NewServer(slow)
 	defer slowServer.Close()
 
-	folder := t.TempDir()
-	file := filepath.Join(folder, "bridge.toml")
-	text := fmt.Sprintf("listen = \"127.0.0.1:0\"\n[[set]]\nname = \"big\"\ncontent = \"reference\"\n[[set.source]]\nurl = %q\n"+
-		"[[set]]\nname = \"slow\"\n[[set.source]]\nurl = %q\n", chain.URL+fixtures.Subscription, slowServer.URL+fixtures.Subscription)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	c := launch(t, "bridge", "serve", "--config", file)
-	server, err := c.ready()
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := newFolder(t, fmt.Sprintf("listen = \"127.0.0.1:0\"\n[[set]]\nname = \"big\"\ncontent = \"reference\"\n[[set.source]]\nurl = %q\n"+
+		"[[set]]\nname = \"slow\"\n[[set.source]]\nurl = %q\n", chain.URL+fixtures.Subscription, slowServer.URL+fixtures.Subscription))
+	c, server := f.serve()
 	<-underWay
 	if _, err := c.stderr.expect(regexp.MustCompile(`msg=harvested set=big .*created=2500`)); err != nil {
 		t.Fatal(err)
@@ -122,21 +113,11 @@ func TestDiskFull(t *testing.T) {
 	defer server.Close()
 	feed := server.URL + fixtures.Subscription
 
-	harvest := func(want int) {
-		t.Helper()
-		c := launch(t, "bridge", "harvest", "--data", data, feed)
-		if got, err := c.status(); err != nil || got != want {
-			t.Fatalf("bridge harvest: %v, exit status %d, want %d\n%s%s", err, got, want, c.stdout.String(), c.stderr.String())
-		}
-	}
-	harvest(exitDone)
+	f := newFolder(t, "")
+	f.run(exitDone, "harvest", "--data", data, feed)
 	released := make(chan struct{})
 	provider.SetHook(fixtures.Subscription, fixtures.Hook{Wait: released})
-	c := launch(t, "bridge", "serve", "--data", data, "--listen", "127.0.0.1:0", feed)
-	base, err := c.ready()
-	if err != nil {
-		t.Fatal(err)
-	}
+	c, base := f.serve("--data", data, "--listen", "127.0.0.1:0", feed)
 	for n := range 50 {
 		provider.Create(fixtures.Record{Name: fmt.Sprintf("late-%d", n)})
 	}
@@ -166,17 +147,9 @@ func TestDiskFull(t *testing.T) {
 	if got := provider.Requests(fixtures.Subscription); got != asked+1 {
 		t.Errorf("it asked %d times for the feed when there was space again, want once", got-asked)
 	}
-	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := c.status(); err != nil || got != exitDone {
-		t.Errorf("exit status %d, %v", got, err)
-	}
-	harvest(exitDone)
-	v := launch(t, "bridge", "verify", "--data", data)
-	if got, err := v.status(); err != nil || got != exitDone {
-		t.Errorf("bridge verify: exit status %d, %v\n%s", got, err, v.stdout.String())
-	}
+	f.end(c, syscall.SIGTERM)
+	f.run(exitDone, "harvest", "--data", data, feed)
+	f.run(exitDone, "verify", "--data", data)
 }
 
 // smallDisk mounts a file system of so many bytes, which only root may.
@@ -234,11 +207,7 @@ func TestSignals(t *testing.T) {
 	provider.Create(fixtures.Record{Name: "first"})
 	upstream := httptest.NewServer(provider)
 	defer upstream.Close()
-	c := launch(t, "bridge", "serve", "--data", filepath.Join(t.TempDir(), "data"), "--listen", "127.0.0.1:0", upstream.URL+fixtures.Subscription)
-	server, err := c.ready()
-	if err != nil {
-		t.Fatal(err)
-	}
+	c, server := newFolder(t, "").serve("--data", "data", "--listen", "127.0.0.1:0", upstream.URL+fixtures.Subscription)
 	if err := c.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -24,22 +23,19 @@ import (
 
 // station is a bridge in a process of its own, as others see it.
 type station struct {
-	name, folder string
-	front        *front
-	serve        *child
-	log          *daemon.Bridge // read beside the process; nil before watch
-	t            testing.TB
-	slowest      time.Duration // until ready, where that was waited for
+	*folder
+	name    string
+	front   *front
+	serve   *child
+	log     *daemon.Bridge // read beside the process; nil before watch
+	slowest time.Duration  // until ready, where that was waited for
 }
 
 // newStation makes a bridge whose configuration goes on with this text.
 func newStation(t testing.TB, name string, f *front, text string) *station {
 	t.Helper()
-	s := &station{name: name, folder: t.TempDir(), front: f, t: t}
-	text = fmt.Sprintf("data = \"data\"\nlisten = \"127.0.0.1:0\"\nbase_url = %q\nallow_hosts = [\"127.0.0.1\"]\n", f.url()) + text
-	if err := os.WriteFile(s.config(), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	s := &station{name: name, front: f}
+	s.folder = newFolder(t, fmt.Sprintf("data = \"data\"\nlisten = \"127.0.0.1:0\"\nbase_url = %q\nallow_hosts = [\"127.0.0.1\"]\n", f.url())+text)
 	t.Cleanup(func() {
 		if s.serve != nil {
 			s.serve.kill()
@@ -48,13 +44,13 @@ func newStation(t testing.TB, name string, f *front, text string) *station {
 	return s
 }
 
-func (s *station) config() string { return filepath.Join(s.folder, "bridge.toml") }
-func (s *station) data() string   { return filepath.Join(s.folder, "data") }
+func (s *station) config() string { return filepath.Join(s.path, "bridge.toml") }
+func (s *station) data() string   { return filepath.Join(s.path, "data") }
 func (s *station) door() *front   { return s.front }
 
 // begin starts the process and waits for nothing.
 func (s *station) begin() error {
-	c, err := start(s.folder, nil, "bridge", "serve", "--config", s.config())
+	c, err := start(s.path, nil, "bridge", "serve", "--config", s.config())
 	s.serve = c
 	return err
 }
@@ -122,16 +118,7 @@ func (s *station) watch() {
 // prints.
 func (s *station) run(command string, args ...string) string {
 	s.t.Helper()
-	c, err := start(s.folder, nil, "bridge", append([]string{command}, args...)...)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer c.kill()
-	status, err := c.status()
-	if err != nil || status != exitDone {
-		s.t.Fatalf("%s: bridge %s %q: exit status %d, %v\n%s%s", s.name, command, args, status, err, c.stdout.String(), c.stderr.String())
-	}
-	return c.stdout.String()
+	return s.folder.run(exitDone, append([]string{command}, args...)...).stdout.String()
 }
 
 // submissions returns those of a Source or target, all of them, by the source's

@@ -400,7 +400,7 @@ func (k *chain) decideByHand() {
 			args = []string{"accept", "--config", "bridge.toml", "--identifier", decisionOn(id).AssignedIdentifier}
 		}
 		commands.Go(func() {
-			c, err := start(k.reviewer.folder, nil, "bridge", append(append([]string{"submission"}, args...), strconv.FormatInt(all[0].ID, 10))...)
+			c, err := start(k.reviewer.path, nil, "bridge", append(append([]string{"submission"}, args...), strconv.FormatInt(all[0].ID, 10))...)
 			if err != nil {
 				k.t.Error(err)
 				return

@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -67,7 +66,7 @@ type killing struct {
 	t       *testing.T
 	seed    uint64
 	random  *rand.Rand
-	folder  string
+	folder  *folder
 	sources []*source
 	sets    map[string]killSet
 	// requests of bridges; when their number reaches killAt, strike gets one.
@@ -160,7 +159,7 @@ func newKilling(t *testing.T, segment int) *killing {
 }
 
 func newKillingOf(t *testing.T, sets map[string]killSet) *killing {
-	k := &killing{t: t, seed: uint64(time.Now().UnixNano()), folder: t.TempDir(), sets: sets, strike: make(chan struct{}, 1), closed: map[string][]byte{}, whole: map[string]bool{}}
+	k := &killing{t: t, seed: uint64(time.Now().UnixNano()), sets: sets, strike: make(chan struct{}, 1), closed: map[string][]byte{}, whole: map[string]bool{}}
 	k.random = rand.New(rand.NewPCG(k.seed, 0))
 	return k
 }
@@ -173,13 +172,9 @@ func (k *killing) serve(s *source) {
 	k.sources = append(k.sources, s)
 }
 
-func (k *killing) configure(text string) {
-	if err := os.WriteFile(k.config(), []byte(text), 0o600); err != nil {
-		k.t.Fatal(err)
-	}
-}
+func (k *killing) configure(text string) { k.folder = newFolder(k.t, text) }
 
-func (k *killing) config() string { return filepath.Join(k.folder, "bridge.toml") }
+func (k *killing) config() string { return filepath.Join(k.folder.path, "bridge.toml") }
 
 // watch counts requests, strikes at one of them, and lets the Source change while
 // it is read.
@@ -221,17 +216,8 @@ func (k *killing) blow(c *child) {
 	c.kill()
 }
 
-func (k *killing) start(command string) *child {
-	k.t.Helper()
-	c, err := start(k.folder, nil, "bridge", command, "--config", k.config())
-	if err != nil {
-		k.t.Fatal(err)
-	}
-	return c
-}
-
 func (k *killing) killHarvest() {
-	c := k.start("harvest")
+	c := k.folder.start("harvest", "--config", "bridge.toml")
 	k.blow(c)
 	// What changed while it was harvested may be pending.
 	if status := c.cmd.ProcessState.ExitCode(); status > 0 && status != exitPartly {
@@ -243,7 +229,7 @@ func (k *killing) killHarvest() {
 // killServe kills bridge serve while it starts, or while its documents are read.
 func (k *killing) killServe() {
 	began := time.Now()
-	c := k.start("serve")
+	c := k.folder.start("serve", "--config", "bridge.toml")
 	if k.random.IntN(3) == 0 {
 		k.early++
 		k.blow(c)
@@ -321,15 +307,11 @@ func (k *killing) runUntil(command string, or int) {
 	k.t.Helper()
 	args := []string{command, "--config", k.config()}
 	if command == "verify" {
-		args = []string{command, "--data", filepath.Join(k.folder, "data")}
+		args = []string{command, "--data", "data"}
 	}
-	c, err := start(k.folder, nil, "bridge", args...)
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	c := k.folder.start(args...)
 	defer c.kill()
-	status, err := c.status()
-	if err != nil || status != exitDone && status != or {
+	if status, err := c.status(); err != nil || status != exitDone && status != or {
 		k.t.Fatalf("bridge %s: exit status %d, %v\n%s%s", command, status, err, c.stdout.String(), c.stderr.String())
 	}
 }

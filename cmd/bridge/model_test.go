@@ -317,15 +317,8 @@ func (k *killing) readUntilGone(server string) error {
 // record of a Resource List answers with its bytes.
 func (k *killing) wantDocuments() {
 	k.t.Helper()
-	c, err := start(k.folder, nil, "bridge", "serve", "--data", k.folder+"/data", "--listen", "127.0.0.1:0", "--base-url", killBase)
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	c, server := k.folder.serve("--data", "data", "--listen", "127.0.0.1:0", "--base-url", killBase)
 	defer c.kill()
-	server, err := c.ready()
-	if err != nil {
-		k.t.Fatal(err)
-	}
 	for set := range k.sets {
 		times, err := k.changes(server, set)
 		if err != nil {

@@ -8,8 +8,6 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -57,9 +55,9 @@ type processRing struct {
 
 // member is one bridge of a ring.
 type member struct {
-	name   string
-	folder string
-	serve  *child
+	*folder
+	name  string
+	serve *child
 	// follow is bridge log --follow on the same data folder.
 	follow *child
 	gate   *gate
@@ -127,7 +125,7 @@ func newProcessRing(t *testing.T, joins string) *processRing {
 	t.Cleanup(server.Close)
 	g.origin = server.URL
 	for _, name := range []string{"A", "B", "C"} {
-		m := &member{name: name, folder: t.TempDir(), gate: &gate{open: make(chan struct{}), changed: make(chan struct{})}}
+		m := &member{name: name, gate: &gate{open: make(chan struct{}), changed: make(chan struct{})}}
 		front := httptest.NewServer(m.gate)
 		t.Cleanup(front.Close)
 		m.url = front.URL
@@ -141,7 +139,7 @@ func newProcessRing(t *testing.T, joins string) *processRing {
 	b.configure(t, [][]string{{"main", a.url + "/sets/main/feed.atom"}})
 	c.configure(t, [][]string{{"main", b.url}})
 	for _, name := range joins {
-		g.members[name-'A'].start(t)
+		g.members[name-'A'].join()
 	}
 	return g
 }
@@ -155,36 +153,23 @@ func (m *member) configure(t *testing.T, sets [][]string) {
 			text += fmt.Sprintf("[[set.source]]\nurl = %q\nevery = \"1s\"\n", source)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(m.folder, "bridge.toml"), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	m.folder = newFolder(t, text)
 }
 
-// start runs the bridge and opens its gate.
-func (m *member) start(t *testing.T) {
-	t.Helper()
-	run := func(args ...string) *child {
-		c, err := start(m.folder, nil, "bridge", args...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(c.kill)
-		return c
-	}
-	m.serve = run("serve", "--config", "bridge.toml")
-	address, err := m.serve.ready()
-	if err != nil {
-		t.Fatal(err)
-	}
+// join runs the bridge and opens its gate.
+func (m *member) join() {
+	m.t.Helper()
+	var address string
+	m.serve, address = m.folder.serve()
 	u, err := url.Parse(address)
 	if err != nil {
-		t.Fatal(err)
+		m.t.Fatal(err)
 	}
 	proxy := httputil.NewSingleHostReverseProxy(u)
 	proxy.ErrorLog = log.New(io.Discard, "", 0) // a bridge that ends leaves requests unanswered
 	m.gate.to = proxy
 	close(m.gate.open)
-	m.follow = run("log", "--data", "data", "--follow", "--json")
+	m.follow = m.start("log", "--data", "data", "--follow", "--json")
 }
 
 // ringEvents finds what a set's log has of the record that changes.
@@ -252,20 +237,8 @@ func (o *output) lines() int { return strings.Count(o.String(), "\n") }
 func (g *processRing) end() {
 	g.t.Helper()
 	for _, m := range g.members {
-		for _, c := range []*child{m.follow, m.serve} {
-			if err := c.cmd.Process.Signal(syscall.SIGINT); err != nil {
-				g.t.Error(err)
-			}
-			if status, err := c.status(); err != nil || status != exitDone {
-				g.t.Errorf("%s: exit status %d, %v\n%s", m.name, status, err, c.stderr.String())
-			}
-		}
-		c, err := start(m.folder, nil, "bridge", "verify", "--data", "data")
-		if err != nil {
-			g.t.Fatal(err)
-		}
-		if status, err := c.status(); err != nil || status != exitDone {
-			g.t.Errorf("%s: bridge verify: exit status %d, %v\n%s%s", m.name, status, err, c.stdout.String(), c.stderr.String())
-		}
+		m.end(m.follow, syscall.SIGINT)
+		m.end(m.serve, syscall.SIGINT)
+		m.run(exitDone, "verify", "--data", "data")
 	}
 }

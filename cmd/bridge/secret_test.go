@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -73,24 +72,15 @@ func enveloped(document string) string {
 
 // told is everything that bridge has let people see, by what said it.
 type told struct {
-	t      *testing.T
-	folder string
-	by     map[string]string
+	*folder
+	by map[string]string
 }
 
 // run runs a command to its end and keeps what it prints.
 func (o *told) run(want int, args ...string) string {
 	o.t.Helper()
-	c, err := start(o.folder, nil, "bridge", args...)
-	if err != nil {
-		o.t.Fatal(err)
-	}
-	o.t.Cleanup(c.kill)
-	got, err := c.status()
+	c := o.folder.run(want, args...)
 	text := c.stdout.String() + c.stderr.String()
-	if err != nil || got != want {
-		o.t.Fatalf("bridge %q: status %d, want %d: %v\n%s", args, got, want, err, text)
-	}
 	o.by["bridge "+strings.ReplaceAll(strings.Join(args, " "), hush, "")] = text
 	return text
 }
@@ -130,10 +120,9 @@ func (o *told) page(url string) {
 func TestSecretsOfURLsStayHidden(t *testing.T) {
 	t.Parallel()
 	far := newPeers(t)
-	o := &told{t: t, folder: t.TempDir(), by: map[string]string{}}
 	feed, recipient := far.URL+"/feed.atom?key="+hush+"-of-the-source", far.URL+"/sip/told/"+hush+"-of-the-submitter"
 	archive := far.URL + "/sip/archive/" + hush + "-of-the-archive"
-	for name, text := range map[string]string{"sip.token": hush + "-of-the-desk", "145.xml": placeRecord, "bridge.toml": fmt.Sprintf(`
+	o := &told{by: map[string]string{}, folder: newFolder(t, fmt.Sprintf(`
 allow_hosts = ["127.0.0.1"]
 [[set]]
 name = "campus"
@@ -156,28 +145,16 @@ upstream = "%s/sip/real/%s-of-the-upstream"
 access = "addresses"
 access_addresses = ["127.0.0.1", "::1"]
 [[set]]
-name = "desk"
+name = "review"
 [[set.source]]
 kind = "sip"
 mode = "review"
 formats = { "{http://places.example/1}place" = "http://places.example/1/place.xsd" }
 access = "token"
 access_token_file = "sip.token"
-`, feed, far.URL, hush, archive, far.URL, hush)} {
-		if err := os.WriteFile(filepath.Join(o.folder, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+`, feed, far.URL, hush, archive, far.URL, hush), "sip.token", hush+"-of-the-service", "145.xml", placeRecord)}
 	o.run(exitDone, "config", "check")
-	serve, err := start(o.folder, nil, "bridge", "serve", "--verbose", "--listen", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(serve.kill)
-	base, err := serve.ready()
-	if err != nil {
-		t.Fatal(err)
-	}
+	serve, base := o.serve("--verbose", "--listen", "127.0.0.1:0")
 	far.await(t, "/sip/archive/"+hush+"-of-the-archive", 3) // as many failures as make it known
 
 	request := func(id string) string {
@@ -188,14 +165,14 @@ access_token_file = "sip.token"
 	o.post(base+"/sip/gate", request("1"), http.StatusInternalServerError)
 	o.post(base+"/sip/gate/"+hush+"-of-nobody", `<ingest-disposition xmlns="http://www.alexandria.ucsb.edu"><source><source-identifier>9</source-identifier></source>`+
 		`<rejected><reason>ask http://far.example/sip/x/`+hush+`</reason></rejected></ingest-disposition>`, http.StatusAccepted)
-	o.post(base+"/sip/desk/"+hush+"-of-the-desk", request("2"), http.StatusOK)
+	o.post(base+"/sip/review/"+hush+"-of-the-service", request("2"), http.StatusOK)
 	ls := o.run(exitDone, "submission", "ls")
 	m := regexp.MustCompile(`(?m)^ +(\d+) .* provisional `).FindStringSubmatch(ls)
 	if m == nil {
 		t.Fatalf("nothing is under review:\n%s", ls)
 	}
 	o.run(exitDone, "submission", "accept", m[1])
-	for _, line := range []string{`a notice was not delivered`, `the ingest server fails, and is left alone`, `msg="harvest failed"`, `path=/sip/desk/\*\*\* `} {
+	for _, line := range []string{`a notice was not delivered`, `the ingest server fails, and is left alone`, `msg="harvest failed"`, `path=/sip/review/\*\*\* `} {
 		if _, err := serve.stderr.expect(regexp.MustCompile(line)); err != nil {
 			t.Fatal(err)
 		}
@@ -204,15 +181,10 @@ access_token_file = "sip.token"
 		"notification ls --sent", "notification ls --sent --json", "notification ls --received", "notification ls --received --json", "submission show --json 1", "source ls", "quarantine ls", "verify", "verify --json"} {
 		o.run(exitDone, strings.Fields(args)...)
 	}
-	for _, path := range []string{"/", "/sets/campus/", "/sets/gate/", "/sets/desk/"} {
+	for _, path := range []string{"/", "/sets/campus/", "/sets/gate/", "/sets/review/"} {
 		o.page(base + path)
 	}
-	if err := serve.cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := serve.status(); err != nil || got != exitDone {
-		t.Fatalf("status %d: %v\n%s", got, err, serve.stderr.String())
-	}
+	o.end(serve, os.Interrupt)
 	o.by["serve's output"], o.by["serve's log"] = serve.stdout.String(), serve.stderr.String()
 
 	o.run(exitPartly, "harvest", "--config", "bridge.toml")
@@ -247,7 +219,7 @@ func (o *told) hasNoSecret() {
 		}
 	}
 	for what, parts := range map[string][]string{
-		"serve's output": {"/feed.atom?***", "/sip/archive/***", "/sip/desk/TOKEN"},
+		"serve's output": {"/feed.atom?***", "/sip/archive/***", "/sip/review/TOKEN"},
 		"serve's log":    {"/feed.atom?***", "/gone.atom?***", "/sip/archive/***", "/sip/real/***"},
 		"bridge status":  {"/feed.atom?***", "/gone.atom?***", "submissions to http://127.0.0.1:", "/sip/archive/***"},
 	} {

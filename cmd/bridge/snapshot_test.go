@@ -8,8 +8,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -34,13 +32,8 @@ func TestKillSnapshot(t *testing.T) {
 	chain.Store(&fixtures.Chain{Documents: 51, Entries: perDocument})
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { chain.Load().ServeHTTP(w, r) }))
 	defer upstream.Close()
-	folder := t.TempDir()
-	file := filepath.Join(folder, "bridge.toml")
-	text := fmt.Sprintf("listen = \"127.0.0.1:0\"\nbase_url = %q\nsnapshot = { after_change = \"1s\" }\n[[set]]\nname = \"big\"\ncontent = \"reference\"\n"+
-		"[[set.source]]\nurl = %q\nevery = \"1s\"\n", killBase, upstream.URL+fixtures.Subscription)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	f := newFolder(t, fmt.Sprintf("listen = \"127.0.0.1:0\"\nbase_url = %q\nsnapshot = { after_change = \"1s\" }\n[[set]]\nname = \"big\"\ncontent = \"reference\"\n"+
+		"[[set.source]]\nurl = %q\nevery = \"1s\"\n", killBase, upstream.URL+fixtures.Subscription))
 	seen, answers := 0, 0
 	look := func(server string) error {
 		n, err := wholeSnapshot(server, "/sets/big/resourcelist.xml")
@@ -56,11 +49,8 @@ func TestKillSnapshot(t *testing.T) {
 		return nil
 	}
 	for i := range rounds {
-		c := launch(t, "bridge", "serve", "--config", file)
-		server, err := c.ready()
-		if err != nil {
-			t.Fatal(err)
-		}
+		c, server := f.serve()
+		var err error
 		chain.Store(&fixtures.Chain{Documents: 52 + i, Entries: perDocument})
 		died := time.AfterFunc(time.Duration(rand.IntN(2500))*time.Millisecond, c.kill)
 		for err == nil || errors.Is(err, errNotReady) {
@@ -73,8 +63,8 @@ func TestKillSnapshot(t *testing.T) {
 		c.kill()
 	}
 
-	c := launch(t, "bridge", "serve", "--config", file)
-	server, err := c.ready()
+	c, server := f.serve()
+	var err error
 	for limit := time.Now().Add(patience); err == nil && seen < chain.Load().Records() && time.Now().Before(limit); {
 		if err = look(server); errors.Is(err, errNotReady) {
 			err = nil
@@ -84,10 +74,7 @@ func TestKillSnapshot(t *testing.T) {
 		t.Errorf("in the end the Resource List has %d records, want %d; %v\n%s", seen, chain.Load().Records(), err, c.stderr.String())
 	}
 	c.kill()
-	v := launch(t, "bridge", "verify", "--data", folder+"/bridge-data")
-	if got, err := v.status(); err != nil || got != exitDone {
-		t.Errorf("bridge verify: %d, %v\n%s", got, err, v.stdout.String())
-	}
+	f.run(exitDone, "verify")
 	t.Logf("%d rounds, %d whole Resource Lists, the last of %d records", rounds, answers, seen)
 }
 

@@ -50,19 +50,7 @@ type batch struct {
 	events    *sqlite.Bulk
 }
 
-// setRow and sourceRow are what an Append needs of these tables.
-type setRow struct {
-	id            int64
-	content       event.Content
-	segmentEvents int64
-	segmentHours  int64
-	last          event.Seq
-	lastObserved  event.Micros
-	clock         event.Micros
-	live, events  int64
-	records       int64
-}
-
+// sourceRow is what an Append needs of its Source.
 type sourceRow struct {
 	id        event.SourceID
 	stored    event.Progress
@@ -183,7 +171,7 @@ type hashes struct {
 
 // hashStates hashes what may change the state of a record.
 func (b *batch) hashStates() error {
-	reference := b.set.content == event.Reference
+	reference := b.set.Content == event.Reference
 	locs := newLocs(b.set.id)
 	return b.onAllCores(func(i int) {
 		it, r, h := &b.in.Items[i], b.records[i], &b.hashes[i]
@@ -195,7 +183,7 @@ func (b *batch) hashStates() error {
 			return
 		}
 		it.Links = b.targets.resolve(it.Links)
-		h.digest = it.Digest(b.set.content)
+		h.digest = it.Digest(b.set.Content)
 		if reference {
 			h.loc = locs.key(it.Loc)
 		}
@@ -242,7 +230,7 @@ func (b *batch) normalize(it *event.Item) {
 	if it.Claim == 0 {
 		it.Claim = it.ClaimOf()
 	}
-	if b.set.content != event.Reference {
+	if b.set.Content != event.Reference {
 		it.Loc = ""
 	} else if it.Loc == "" && it.Preferred < len(it.Representations) {
 		it.Loc = it.Representations[it.Preferred].Href
@@ -262,18 +250,16 @@ func denormalize(obs event.Observation) event.Observation {
 func (b *batch) load(ctx context.Context, q preparer) error {
 	b.source = sourceRow{id: b.in.Source, rank: map[event.SourceID]int64{}}
 	found := false
-	err := q.Each(ctx, `SELECT s.id, s.content, s.segment_events, s.segment_hours, s.last_seq, s.last_observed, s.clock, s.live, s.events, s.records,
-	src.version, src.cursor, src.mark, src.memory, src.gap, src.progress_sum, log.last_event, log.sum, (SELECT coalesce(max(upto_seq), 0) FROM epoch),
+	err := q.Each(ctx, `SELECT src.set_id, src.version, src.cursor, src.mark, src.memory, src.gap, src.progress_sum, log.last_event, log.sum, (SELECT coalesce(max(upto_seq), 0) FROM epoch),
 	EXISTS (SELECT 1 FROM pending WHERE source = src.id), EXISTS (SELECT 1 FROM regressed WHERE source = src.id), EXISTS (SELECT 1 FROM held_deletion WHERE source = src.id),
 	EXISTS (SELECT 1 FROM seen_order WHERE source = src.id), src.kind
-FROM log, source src JOIN sets s ON s.id = src.set_id WHERE src.id = $1`, []any{int64(b.in.Source)}, func(rows *sql.Rows) error {
+FROM log, source src WHERE src.id = $1`, []any{int64(b.in.Source)}, func(rows *sql.Rows) error {
 		found = true
 		var mark sql.NullInt64
 		var sum, last, lastSum int64
 		var kind string
-		s, src, p := &b.set, &b.source, &b.source.stored
-		err := rows.Scan(&s.id, &s.content, &s.segmentEvents, &s.segmentHours, &s.last, &s.lastObserved, &s.clock, &s.live, &s.events, &s.records,
-			&p.Cursor.Version, &p.Cursor.Data, &mark, &p.Memory, &p.Gap, &sum, &last, &lastSum, &b.seq, &src.pending, &src.regressed, &src.held, &src.orders, &kind)
+		src, p := &b.source, &b.source.stored
+		err := rows.Scan(&b.set.id, &p.Cursor.Version, &p.Cursor.Data, &mark, &p.Memory, &p.Gap, &sum, &last, &lastSum, &b.seq, &src.pending, &src.regressed, &src.held, &src.orders, &kind)
 		src.ordering = orderingOfKind(kind)
 		p.Mark = stampOf(mark)
 		if err == nil && sum != progressSum(p) {
@@ -290,6 +276,9 @@ FROM log, source src JOIN sets s ON s.id = src.set_id WHERE src.id = $1`, []any{
 	}
 	if !found {
 		return fmt.Errorf("no Source %d in the log", b.in.Source)
+	}
+	if err := q.Each(ctx, selectSets+" WHERE id = $1", []any{b.set.id}, b.set.scan); err != nil {
+		return err
 	}
 	b.storedSet = b.set
 	b.source.resting = b.source.stored.Cursor.Data == nil
@@ -325,7 +314,7 @@ func (b *batch) prepare(ctx context.Context, q preparer) error {
 	}
 	b.docs, b.feeds, b.weights = map[event.Document]int64{}, map[string]*event.Feed{}, map[int64]int64{}
 	b.events = b.tx.Bulk(ctx, insertEvents, 5)
-	if b.set.content != event.Reference {
+	if b.set.Content != event.Reference {
 		return nil
 	}
 	b.locs = newLocs(b.set.id)
@@ -397,7 +386,7 @@ func (b *batch) save(ctx context.Context) error {
 	}
 	if b.set != b.storedSet {
 		if err := b.tx.Exec(ctx, "UPDATE sets SET last_seq = $2, last_observed = $3, clock = $4, live = $5, events = $6, records = $7 WHERE id = $1",
-			b.set.id, int64(b.set.last), int64(b.set.lastObserved), int64(b.set.clock), b.set.live, b.set.events, b.set.records); err != nil {
+			b.set.id, int64(b.set.Last), int64(b.set.LastObserved), int64(b.set.Newest), b.set.Live, b.set.Events, b.set.records); err != nil {
 			return err
 		}
 	}

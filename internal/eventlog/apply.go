@@ -11,7 +11,7 @@ import (
 
 // decider returns what decisions need to know of the batch.
 func (b *batch) decider() *decider {
-	return &decider{source: b.source.id, ordering: b.source.ordering, mode: b.in.Mode, content: b.set.content, rank: b.source.rank,
+	return &decider{source: b.source.id, ordering: b.source.ordering, mode: b.in.Mode, content: b.set.Content, rank: b.source.rank,
 		others: b.source.others, targets: b.targets, parts: b.in.Parts}
 }
 
@@ -129,9 +129,9 @@ func (b *batch) logChange(ctx context.Context, r *record, d *decision) error {
 	}
 	switch d.kind {
 	case event.Created:
-		b.set.live++
+		b.set.Live++
 	case event.Deleted:
-		b.set.live--
+		b.set.Live--
 	}
 	if err := b.resolveDocument(ctx, d.body); err != nil {
 		return err
@@ -165,19 +165,19 @@ func (b *batch) appendEvent(ctx context.Context, r *record, before *body, kind e
 	if b.seq++; b.seq > maxSeq {
 		return errors.New("the log is full: it holds a trillion events")
 	}
-	b.set.clock = max(b.now, b.set.clock+1)
-	c := columns{seq: int64(b.seq), set: b.set.id, record: r.id, kind: int64(kind), observed: int64(b.set.clock)}
-	if v.back = 0; b.set.last != 0 {
-		v.back = c.seq - int64(b.set.last)
+	b.set.Newest = max(b.now, b.set.Newest+1)
+	c := columns{seq: int64(b.seq), set: b.set.id, record: r.id, kind: int64(kind), observed: int64(b.set.Newest)}
+	if v.back = 0; b.set.Last != 0 {
+		v.back = c.seq - int64(b.set.Last)
 	}
 	if v.before = 0; kind == event.Updated || kind == event.Deleted {
 		v.before = c.seq - int64(r.seq)
 	}
-	b.set.events++
+	b.set.Events++
 	if kind != event.Rejected { // which belongs to no segment and changes no state
-		b.place(event.Seq(c.seq), kind, b.set.clock, v, source)
+		b.place(event.Seq(c.seq), kind, b.set.Newest, v, source)
 		b.relate(r, before, kind, v)
-		b.set.last, b.set.lastObserved = b.seq, b.set.clock
+		b.set.Last, b.set.LastObserved = b.seq, b.set.Newest
 		r.seq, r.last = b.seq, v
 	}
 	if b.out.First == 0 {
@@ -251,7 +251,7 @@ func (l *Log) needsContent(ctx context.Context, tx *sqlite.Tx, in *event.Batch) 
 			return nil, err
 		}
 		// In another set than a mirror what applies needs what HTTP says of it.
-		out[i] = d.outcome == event.NeedsContent || b.set.content != event.Mirror && !it.Deleted && (d.outcome == event.Logged || d.outcome == event.Suppressed)
+		out[i] = d.outcome == event.NeedsContent || b.set.Content != event.Mirror && !it.Deleted && (d.outcome == event.Logged || d.outcome == event.Suppressed)
 	}
 	return out, nil
 }

@@ -97,10 +97,11 @@ func (l *Log) beginEpoch(ctx context.Context, loss *Loss, h head) error {
 			e.N, int64(e.Started), int64(e.After), int64(e.Upto), e.Reason, e.sum()); err != nil {
 			return err
 		}
-		sets := map[int64]*storedSet{}
+		sets := map[int64]*setRow{}
 		if err := tx.Each(ctx, selectSets, nil, func(rows *sql.Rows) error {
-			id, s, err := scanSet(rows)
-			sets[id] = &s
+			s := new(setRow)
+			err := s.scan(rows)
+			sets[s.id] = s
 			return err
 		}); err != nil {
 			return err
@@ -118,7 +119,7 @@ func (l *Log) beginEpoch(ctx context.Context, loss *Loss, h head) error {
 // to. Its segments get other numbers than any that was published: as each closed
 // one has an event of its own, no more of them were lost than events. The open one
 // is closed, so that the Change Lists of the epoch begin with it.
-func (l *Log) renewSet(ctx context.Context, tx *sqlite.Tx, id int64, s *storedSet, e *Epoch) error {
+func (l *Log) renewSet(ctx context.Context, tx *sqlite.Tx, id int64, s *setRow, e *Epoch) error {
 	at, lost := e.Started, int(e.Upto-e.After)
 	var open segmentRow
 	if err := tx.Each(ctx, selectSegments+" ORDER BY n DESC LIMIT 1", []any{id}, func(rows *sql.Rows) (err error) {

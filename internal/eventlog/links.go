@@ -277,7 +277,7 @@ func (b *batch) relinkRecords(ctx context.Context, q preparer, records []*record
 		}
 		v := *r.last
 		v.obs.Links, v.arrived, v.gone = links, false, ""
-		r.digest = v.obs.Digest(b.set.content)
+		r.digest = v.obs.Digest(b.set.Content)
 		b.touch(r)
 		if err := b.appendEvent(ctx, r, r.last, event.Updated, &v); err != nil {
 			return err

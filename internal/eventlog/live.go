@@ -105,19 +105,15 @@ func (l *Log) loadState(ctx context.Context, q sqlite.Querier, set string, at ev
 		defer tx.Rollback()
 		q = tx
 	}
-	var now storedSet
-	st := new(state)
+	var now setRow
 	rows, err := q.QueryContext(ctx, selectSets+" WHERE name = $1", set)
-	if err := sqlite.ScanAll(rows, err, func(rows *sql.Rows) (err error) {
-		st.set, now, err = scanSet(rows)
-		return err
-	}); err != nil {
+	if err := sqlite.ScanAll(rows, err, now.scan); err != nil {
 		return nil, 0, err
 	}
-	if st.set == 0 {
+	if now.id == 0 {
 		return nil, 0, noSet(set)
 	}
-	st.events = now.Events
+	st := &state{set: now.id, events: now.Events}
 	live := int64(0)
 	rows, err = q.QueryContext(ctx, "SELECT seq FROM record WHERE id > $1 AND id < $2 AND digest IS NOT NULL", st.set<<32, (st.set+1)<<32)
 	if err := sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {

@@ -74,8 +74,9 @@ func newScanner(ctx context.Context, q sqlite.Querier) (*scanner, error) {
 	}
 	rows, err := q.QueryContext(ctx, selectSets)
 	return s, sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
-		id, set, err := scanSet(rows)
-		s.sets[id] = set.Set
+		var set setRow
+		err := set.scan(rows)
+		s.sets[set.id] = set.Set
 		return err
 	})
 }

@@ -11,12 +11,7 @@ import (
 // replay is what the events of one set come to, for Verify to compare with what
 // is stored. Slices are by ordinal less one.
 type replay struct {
-	id          int64
-	set         event.Set // as stored
-	storedClock event.Micros
-	records     int64 // ordinals given out
-	base        int64 // events up to it are of an earlier epoch
-	baseN       int   // segments too
+	set setRow // as stored
 
 	keys    []int64
 	last    []int64 // Seq of the last event
@@ -54,7 +49,7 @@ func (r *replay) know(ordinal, key int64) {
 func (v *verifier) readSegments() error {
 	for _, r := range v.order {
 		r.segments = r.segments[:min(r.at, len(r.segments))]
-		after := r.baseN
+		after := r.set.baseN
 		if n := len(r.segments); n > 0 {
 			after = r.segments[n-1].N
 		}
@@ -67,15 +62,15 @@ func (v *verifier) readSegments() error {
 			if n := len(r.segments); n > 0 {
 				from = r.segments[n-1].Until
 			}
-			if s.From != from && (len(r.segments) == 0 && r.base > 0 || v.epochs.began(s.From)) {
+			if s.From != from && (len(r.segments) == 0 && r.set.base > 0 || v.epochs.began(s.From)) {
 				from = s.From
 			}
-			if s.N != r.baseN+len(r.segments)+1 || s.From != from || len(r.segments) > 0 && r.segments[len(r.segments)-1].Open() {
+			if s.N != r.set.baseN+len(r.segments)+1 || s.From != from || len(r.segments) > 0 && r.segments[len(r.segments)-1].Open() {
 				v.found(fmt.Sprintf("set %s, segment %d", r.set.Name, s.N), "it does not begin where the one before ends")
 			}
 			r.segments = append(r.segments, s)
 			return nil
-		}, r.id, after); err != nil {
+		}, r.set.id, after); err != nil {
 			return err
 		}
 		if n := len(r.segments); n == 0 || !r.segments[n-1].Open() {
@@ -194,7 +189,7 @@ func (v *verifier) event(r *replay, c *columns, b *body, place string) {
 	r.live.add(o)
 	r.digests[o] = b.obs.Digest(r.set.Content)
 	if r.locs != nil && b.obs.Loc != "" {
-		r.locs[o] = newLocs(r.id).key(b.obs.Loc)
+		r.locs[o] = newLocs(r.set.id).key(b.obs.Loc)
 		r.located++
 		if !b.unlisted {
 			r.listed.add(o)
@@ -211,7 +206,7 @@ func (r *replay) relate(o int64, kind event.Kind, links []event.Link) {
 	var keys []int64
 	for i := range links {
 		if links[i].Record != "" {
-			keys = append(keys, linkKey(r.id, links[i].Record))
+			keys = append(keys, linkKey(r.set.id, links[i].Record))
 		}
 	}
 	if len(keys) == 0 {
@@ -227,7 +222,7 @@ func (r *replay) relate(o int64, kind event.Kind, links []event.Link) {
 // observedAt counts an event of any kind.
 func (v *verifier) observedAt(r *replay, c *columns, b *body, place string) {
 	observed, after := event.Micros(c.observed), r.clock
-	if c.seq > r.base {
+	if c.seq > r.set.base {
 		after = max(after, r.set.Created)
 	}
 	if b.document != 0 && !v.documents.has(b.document) {
@@ -292,12 +287,12 @@ func (v *verifier) compareSets() error {
 	for _, r := range v.order {
 		s := &r.set
 		last, clock := r.observed, max(r.clock, s.Created)
-		if int64(r.lastSeq) <= r.base {
+		if int64(r.lastSeq) <= r.set.base {
 			last = s.Created
 		}
-		if s.Last != r.lastSeq || s.LastObserved != last || s.Live != r.live.n || s.Events != r.events || r.storedClock != clock {
+		if s.Last != r.lastSeq || s.LastObserved != last || s.Live != r.live.n || s.Events != r.events || s.Newest != clock {
 			v.found("set "+s.Name, "it is stored with %d events, %d live, the last %d at %v, clock %v; the log has %d, %d, %d at %v, %v",
-				s.Events, s.Live, s.Last, s.LastObserved, r.storedClock, r.events, r.live.n, r.lastSeq, last, clock)
+				s.Events, s.Live, s.Last, s.LastObserved, s.Newest, r.events, r.live.n, r.lastSeq, last, clock)
 		}
 	}
 	return nil

@@ -56,7 +56,7 @@ func (b *batch) place(seq event.Seq, kind event.Kind, observed event.Micros, v *
 	s.Entries += entries
 	s.Weight += w.list
 	s.feed += w.feed
-	if int64(s.Events) >= b.set.segmentEvents || s.Weight > maxWeight || int64(s.Entries) >= maxEntries {
+	if s.Events >= b.set.segmentEvents || s.Weight > maxWeight || int64(s.Entries) >= maxEntries {
 		s.Until = observed
 		b.closeSegment()
 	}
@@ -69,7 +69,7 @@ const maxEntries = 50_000
 // it closes before an event its border is the Observed of the event before.
 func (b *batch) closeSegment() {
 	if b.open.Until == 0 {
-		b.open.Until = b.set.lastObserved
+		b.open.Until = b.set.LastObserved
 	}
 	b.closed = append(b.closed, b.open)
 	b.open = segmentRow{Segment: event.Segment{N: b.open.N + 1, From: b.open.Until}}

@@ -90,9 +90,10 @@ func (l *Log) Configure(ctx context.Context, sets []SetConfig) (former []FormerS
 		}
 		others := map[string]int64{}
 		if err := tx.Each(ctx, selectSets, nil, func(rows *sql.Rows) error {
-			id, set, err := scanSet(rows)
-			if !named[set.Name] {
-				others[set.Name] = id
+			var s setRow
+			err := s.scan(rows)
+			if !named[s.Name] {
+				others[s.Name] = s.id
 			}
 			return err
 		}); err != nil {
@@ -121,10 +122,11 @@ func (l *Log) EnsureSet(ctx context.Context, c SetConfig) error {
 }
 
 func (l *Log) ensureSet(ctx context.Context, tx *sqlite.Tx, c *SetConfig) (int64, error) {
-	id, has, err := l.findSet(ctx, tx, c.Name)
+	has, err := l.findSet(ctx, tx, c.Name)
 	if err != nil {
 		return 0, err
 	}
+	id := has.id
 	want := has
 	want.Name, want.Title, want.Description = c.Name, cmp.Or(c.Title, has.Title, c.Name), cmp.Or(c.Description, has.Description)
 	want.segmentEvents, want.segmentHours = min(max(c.SegmentEvents, 0), maxEntries), max(c.SegmentHours, 0)
@@ -159,39 +161,39 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $5, $5, $11) RETURNING id`, []a
 	return id, tx.Exec(ctx, "INSERT INTO segment (set_id, n, from_at) VALUES ($1, 1, $2)", id, int64(want.Created))
 }
 
-// storedSet is a row of sets.
-type storedSet struct {
+// setRow is a row of sets.
+type setRow struct {
 	event.Set
+	id                          int64
 	segmentEvents, segmentHours int
+	records                     int64 // the largest ordinal in record
+	base                        int64 // events up to it are of an earlier epoch
+	baseN                       int   // segments up to it too
 }
 
-func (s *storedSet) sum() int64 {
+func (s *setRow) sum() int64 {
 	return sumOf(s.Name, s.Title, s.Description, int64(s.Content), s.Created, s.Feed, s.Complete, s.segmentEvents, s.segmentHours)
 }
 
-// findSet returns a set with its number, 0 when there is none.
-func (l *Log) findSet(ctx context.Context, tx *sqlite.Tx, name string) (id int64, set storedSet, err error) {
-	err = tx.Each(ctx, selectSets+" WHERE name = $1", []any{name}, func(rows *sql.Rows) (err error) {
-		id, set, err = scanSet(rows)
-		return err
-	})
-	return id, set, err
+// findSet returns a set; its id is 0 when there is none.
+func (l *Log) findSet(ctx context.Context, tx *sqlite.Tx, name string) (set setRow, err error) {
+	return set, tx.Each(ctx, selectSets+" WHERE name = $1", []any{name}, set.scan)
 }
 
 func noSet(name string) error {
 	return fmt.Errorf("no set %q in this data folder: %w", name, fs.ErrNotExist)
 }
 
-const selectSets = `SELECT id, name, title, description, content, created, feed, complete, segment_events, segment_hours, sum, last_seq, last_observed, clock, live, events, partial FROM sets`
+const selectSets = `SELECT id, name, title, description, content, created, feed, complete, segment_events, segment_hours, sum, last_seq, last_observed, clock, live, events, partial, records, base_seq, base_n FROM sets`
 
-func scanSet(rows *sql.Rows) (id int64, s storedSet, err error) {
+func (s *setRow) scan(rows *sql.Rows) error {
 	var sum int64
-	err = rows.Scan(&id, &s.Name, &s.Title, &s.Description, &s.Content, &s.Created, &s.Feed, &s.Complete, &s.segmentEvents, &s.segmentHours, &sum,
-		&s.Last, &s.LastObserved, &s.Newest, &s.Live, &s.Events, &s.Partial)
+	err := rows.Scan(&s.id, &s.Name, &s.Title, &s.Description, &s.Content, &s.Created, &s.Feed, &s.Complete, &s.segmentEvents, &s.segmentHours, &sum,
+		&s.Last, &s.LastObserved, &s.Newest, &s.Live, &s.Events, &s.Partial, &s.records, &s.base, &s.baseN)
 	if err == nil && sum != s.sum() {
 		err = fmt.Errorf("set %q: %w: run bridge verify", s.Name, errDamaged)
 	}
-	return id, s, err
+	return err
 }
 
 // Whole records that each Source of a set was walked whole.
@@ -204,31 +206,29 @@ func (l *Log) Whole(ctx context.Context, set string) error {
 // Sets returns all sets in the order of their creation.
 func (l *Log) Sets(ctx context.Context) ([]event.Set, error) {
 	var out []event.Set
-	err := l.sets(ctx, " ORDER BY id", nil, func(_ int64, s event.Set) { out = append(out, s) })
-	return out, err
-}
-
-func (l *Log) sets(ctx context.Context, where string, args []any, found func(id int64, s event.Set)) error {
-	return l.read(ctx, func(q sqlite.Querier) error {
-		rows, err := q.QueryContext(ctx, selectSets+where, args...)
+	err := l.read(ctx, func(q sqlite.Querier) error {
+		rows, err := q.QueryContext(ctx, selectSets+" ORDER BY id")
 		return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
-			id, s, err := scanSet(rows)
-			if err == nil {
-				found(id, s.Set)
-			}
+			var s setRow
+			err := s.scan(rows)
+			out = append(out, s.Set)
 			return err
 		})
 	})
+	return out, err
 }
 
 // Set returns one set; fs.ErrNotExist when there is none of that name.
 func (l *Log) Set(ctx context.Context, name string) (set event.Set, err error) {
-	found := false
-	err = l.sets(ctx, " WHERE name = $1", []any{name}, func(_ int64, s event.Set) { set, found = s, true })
-	if err == nil && !found {
+	var s setRow
+	err = l.read(ctx, func(q sqlite.Querier) error {
+		rows, err := q.QueryContext(ctx, selectSets+" WHERE name = $1", name)
+		return sqlite.ScanAll(rows, err, s.scan)
+	})
+	if err == nil && s.id == 0 {
 		err = noSet(name)
 	}
-	return set, err
+	return s.Set, err
 }
 
 // Segments returns the segments of a set, oldest first; the last is open.

@@ -114,14 +114,14 @@ func (l *Log) ensureSources(ctx context.Context, tx *sqlite.Tx, set int64, confi
 // far goes behind all others.
 func (l *Log) EnsureSource(ctx context.Context, set, kind, url string, rank int) (id event.SourceID, err error) {
 	err = l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
-		setID, _, err := l.findSet(ctx, tx, set)
+		of, err := l.findSet(ctx, tx, set)
 		if err != nil {
 			return err
 		}
-		if setID == 0 {
+		if of.id == 0 {
 			return noSet(set)
 		}
-		stored, err := l.sourceConfigs(ctx, tx, setID)
+		stored, err := l.sourceConfigs(ctx, tx, of.id)
 		if err != nil {
 			return err
 		}
@@ -142,7 +142,7 @@ func (l *Log) EnsureSource(ctx context.Context, set, kind, url string, rank int)
 				}
 			}
 		}
-		h := sourceConfig{id: stored[url].id, set: setID, name: stored[url].name, kind: cmp.Or(kind, stored[url].kind), url: url, rank: rank}
+		h := sourceConfig{id: stored[url].id, set: of.id, name: stored[url].name, kind: cmp.Or(kind, stored[url].kind), url: url, rank: rank}
 		err = l.saveSource(ctx, tx, &h, stored[url])
 		id = h.id
 		return err

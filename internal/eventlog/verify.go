@@ -3,6 +3,7 @@ package eventlog
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -233,32 +234,21 @@ func (v *verifier) readEpochs() error {
 }
 
 func (v *verifier) readSets() error {
-	if err := v.each(selectSets+" ORDER BY id", func(rows *sql.Rows) error {
-		id, s, err := scanSet(rows)
-		if s.Name == "" && err != nil {
+	return v.each(selectSets+" ORDER BY id", func(rows *sql.Rows) error {
+		var s setRow
+		err := s.scan(rows)
+		if err != nil && !errors.Is(err, errDamaged) {
 			return err
 		}
 		if err != nil {
-			v.found(fmt.Sprintf("set %d", id), "%v", err)
+			v.found(fmt.Sprintf("set %d", s.id), "%v", err)
 		}
-		if v.sets[id] == nil {
-			r := &replay{id: id}
-			v.sets[id], v.order = r, append(v.order, r)
+		if v.sets[s.id] == nil {
+			r := new(replay)
+			v.sets[s.id], v.order = r, append(v.order, r)
 		}
-		v.sets[id].set = s.Set
+		v.sets[s.id].set = s
 		return nil
-	}); err != nil {
-		return err
-	}
-	return v.each("SELECT id, clock, records, base_seq, base_n FROM sets", func(rows *sql.Rows) error {
-		var id, records, base int64
-		var clock event.Micros
-		var segments int
-		err := rows.Scan(&id, &clock, &records, &base, &segments)
-		if r := v.sets[id]; r != nil {
-			r.storedClock, r.records, r.base, r.baseN = clock, records, base, segments
-		}
-		return err
 	})
 }
 
@@ -316,7 +306,7 @@ func (v *verifier) readDocuments() error {
 func (v *verifier) readRecords() error {
 	ours := []any{0} // which is no set
 	for _, r := range v.order {
-		ours = append(ours, r.id)
+		ours = append(ours, r.set.id)
 		if err := v.each("SELECT id, identifier FROM record WHERE id > $1 AND id < $2 ORDER BY id", func(rows *sql.Rows) error {
 			var id int64
 			var identifier string
@@ -327,15 +317,15 @@ func (v *verifier) readRecords() error {
 			if o != int64(len(r.keys))+1 {
 				v.found(fmt.Sprintf("set %s, record %d", r.set.Name, o), "it follows record %d", len(r.keys))
 			}
-			if o > int64(len(r.keys)) && o <= r.records {
+			if o > int64(len(r.keys)) && o <= r.set.records {
 				r.know(o, event.KeyBits(identifier))
 			}
 			return nil
-		}, r.id<<32|int64(len(r.keys)), (r.id+1)<<32); err != nil {
+		}, r.set.id<<32|int64(len(r.keys)), (r.set.id+1)<<32); err != nil {
 			return err
 		}
-		if int64(len(r.keys)) != r.records {
-			v.found("set "+r.set.Name, "it has %d records, %d were given out", len(r.keys), r.records)
+		if int64(len(r.keys)) != r.set.records {
+			v.found("set "+r.set.Name, "it has %d records, %d were given out", len(r.keys), r.set.records)
 		}
 	}
 	if v.last > 0 {
@@ -366,8 +356,8 @@ func (v *verifier) readKeys() error {
 		return nil
 	})
 	for _, r := range v.order {
-		if named[r] != r.records {
-			v.found("set "+r.set.Name, "it has %d keys for %d records", named[r], r.records)
+		if named[r] != r.set.records {
+			v.found("set "+r.set.Name, "it has %d keys for %d records", named[r], r.set.records)
 		}
 	}
 	return err
@@ -386,7 +376,7 @@ func (v *verifier) known(record int64) *replay {
 
 // names checks what a row of harvest state refers to.
 func (v *verifier) names(place string, source event.SourceID, record int64, sound bool) {
-	if r := v.known(record); r != nil && v.sources[source] != r.id {
+	if r := v.known(record); r != nil && v.sources[source] != r.set.id {
 		v.found(place, "Source %d does not feed set %s", source, r.set.Name)
 	}
 	if !sound {

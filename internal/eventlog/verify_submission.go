@@ -107,7 +107,7 @@ func (v *verifier) recordsWith(keys []int64) (map[named]bool, error) {
 		var identifier string
 		err := rows.Scan(&id, &identifier)
 		if r, o := v.sets[id>>32], ordinal(id); r != nil && 0 < o && o <= int64(len(r.last)) && r.last[o-1] != 0 {
-			found[named{r.id, identifier}] = true
+			found[named{r.set.id, identifier}] = true
 		}
 		return err
 	})

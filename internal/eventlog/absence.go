@@ -176,15 +176,14 @@ type absence struct {
 
 func (l *Log) absence(ctx context.Context, q sqlite.Querier, source event.SourceID, at event.Stamp, parts []int) (*absence, error) {
 	a := &absence{source: source, at: at, parts: parts, has: map[int64]*page{}}
-	var err error
+	src, err := readSource(ctx, q, source)
+	if err != nil {
+		return nil, err
+	}
 	if a.walk, err = l.walkNow(ctx, source); err != nil {
 		return nil, err
 	}
-	var kind string
-	if err := q.QueryRowContext(ctx, "SELECT set_id, kind FROM source WHERE id = $1", int64(source)).Scan(&a.set, &kind); err != nil {
-		return nil, err
-	}
-	a.ordering = orderingOfKind(kind)
+	a.set, a.ordering = src.set, orderingOfKind(src.kind)
 	if a.changedLater, err = changedLaterThan(ctx, q, source, a.ordering, at); err != nil {
 		return nil, err
 	}

@@ -250,21 +250,21 @@ func denormalize(obs event.Observation) event.Observation {
 func (b *batch) load(ctx context.Context, q preparer) error {
 	b.source = sourceRow{id: b.in.Source, rank: map[event.SourceID]int64{}}
 	found := false
-	err := q.Each(ctx, `SELECT src.set_id, src.version, src.cursor, src.mark, src.memory, src.gap, src.progress_sum, log.last_event, log.sum, (SELECT coalesce(max(upto_seq), 0) FROM epoch),
+	err := q.Each(ctx, `SELECT src.set_id, `+progressColumns+`, log.last_event, log.sum, (SELECT coalesce(max(upto_seq), 0) FROM epoch),
 	EXISTS (SELECT 1 FROM pending WHERE source = src.id), EXISTS (SELECT 1 FROM regressed WHERE source = src.id), EXISTS (SELECT 1 FROM held_deletion WHERE source = src.id),
 	EXISTS (SELECT 1 FROM seen_order WHERE source = src.id), src.kind
 FROM log, source src WHERE src.id = $1`, []any{int64(b.in.Source)}, func(rows *sql.Rows) error {
 		found = true
-		var mark sql.NullInt64
-		var sum, last, lastSum int64
+		var last, lastSum int64
 		var kind string
-		src, p := &b.source, &b.source.stored
-		err := rows.Scan(&b.set.id, &p.Cursor.Version, &p.Cursor.Data, &mark, &p.Memory, &p.Gap, &sum, &last, &lastSum, &b.seq, &src.pending, &src.regressed, &src.held, &src.orders, &kind)
+		var p progressRow
+		src := &b.source
+		err := rows.Scan(append(append([]any{&b.set.id}, p.columns()...), &last, &lastSum, &b.seq, &src.pending, &src.regressed, &src.held, &src.orders, &kind)...)
 		src.ordering = orderingOfKind(kind)
-		p.Mark = stampOf(mark)
-		if err == nil && sum != progressSum(p) {
-			err = damagedSource(b.in.Source)
+		if err == nil {
+			err = p.check(b.in.Source)
 		}
+		src.stored = p.Progress
 		if err == nil && lastSum != sumOf(last) {
 			err = fmt.Errorf("which event is the last: %w: run bridge verify", errDamaged)
 		}
@@ -470,10 +470,6 @@ func (b *batch) mayWait(ctx context.Context, p *event.Progress, since event.Micr
 	}
 	changes, err := b.tx.Changes(ctx)
 	return changes == b.before, err
-}
-
-func progressSum(p *event.Progress) int64 {
-	return sumOf(p.Cursor.Version, p.Cursor.Data, p.Mark, p.Memory, p.Gap)
 }
 
 // saveTouched writes what has changed of records: what their Sources have and say, and

@@ -3,8 +3,10 @@ package eventlog
 import (
 	"context"
 	"database/sql"
+	"fmt"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/sqlite"
 )
 
 // document returns the id of the item's document, giving it one when something
@@ -22,11 +24,11 @@ func (b *batch) documentOf(ctx context.Context, d event.Document) (int64, error)
 		return id, nil
 	}
 	asked := d
-	var feed []byte
+	row := documentRow{source: b.source.id}
 	if d.Feed != nil { // of the same feed there may be many copies
-		feed = appendFeed(nil, d.Feed)
-		if same := b.feeds[string(feed)]; same == nil {
-			b.feeds[string(feed)] = d.Feed
+		row.feed = appendFeed(nil, d.Feed)
+		if same := b.feeds[string(row.feed)]; same == nil {
+			b.feeds[string(row.feed)] = d.Feed
 		} else if d.Feed = same; b.docs[d] != 0 {
 			b.docs[asked] = b.docs[d]
 			return b.docs[d], nil
@@ -37,18 +39,59 @@ func (b *batch) documentOf(ctx context.Context, d event.Document) (int64, error)
 			return id, err
 		}
 	}
-	var id int64
+	row.Document = d
 	if err := b.tx.Each(ctx, "INSERT INTO document (source, url, feed_id, title, updated, feed, sum) VALUES ($1, $2, $3, $4, $5, $6, $7) RETURNING id",
-		[]any{int64(b.source.id), d.URL, d.FeedID, d.FeedTitle, stampArg(d.FeedUpdated), feed, documentSum(b.source.id, &d, feed)},
-		func(rows *sql.Rows) error { return rows.Scan(&id) }); err != nil {
+		[]any{int64(row.source), d.URL, d.FeedID, d.FeedTitle, stampArg(d.FeedUpdated), row.feed, row.sum()},
+		func(rows *sql.Rows) error { return rows.Scan(&row.id) }); err != nil {
 		return 0, err
 	}
-	b.docs[d], b.docs[asked] = id, id
-	return id, nil
+	b.docs[d], b.docs[asked] = row.id, row.id
+	return row.id, nil
 }
 
-func documentSum(source event.SourceID, d *event.Document, feed []byte) int64 {
-	return sumOf(source, d.URL, d.FeedID, d.FeedTitle, d.FeedUpdated, feed)
+// documentRow is a row of table document.
+type documentRow struct {
+	event.Document
+	id     int64
+	source event.SourceID
+	feed   []byte // Document.Feed as it is stored
+}
+
+const selectDocuments = "SELECT id, source, url, feed_id, title, updated, feed, sum FROM document"
+
+func (d *documentRow) sum() int64 {
+	return sumOf(d.source, d.URL, d.FeedID, d.FeedTitle, d.FeedUpdated, d.feed)
+}
+
+func (d *documentRow) scan(rows *sql.Rows) (err error) {
+	var updated sql.NullInt64
+	var sum int64
+	if err := rows.Scan(&d.id, &d.source, &d.URL, &d.FeedID, &d.FeedTitle, &updated, &d.feed, &sum); err != nil {
+		return err
+	}
+	if d.FeedUpdated = stampOf(updated); sum != d.sum() {
+		return errDamaged
+	}
+	d.Feed, err = readFeed(d.feed)
+	return err
+}
+
+// readDocument returns a document with its Source; nothing of document 0.
+func readDocument(ctx context.Context, q sqlite.Querier, id int64) (d documentRow, src sourceConfig, err error) {
+	if id == 0 {
+		return d, src, nil
+	}
+	rows, err := q.QueryContext(ctx, selectDocuments+" WHERE id = $1", id)
+	if err = sqlite.ScanAll(rows, err, d.scan); err == nil && d.id == 0 {
+		err = sql.ErrNoRows
+	}
+	if err == nil {
+		src, err = readSource(ctx, q, d.source)
+	}
+	if err != nil {
+		err = fmt.Errorf("document %d: %w: run bridge verify", id, err)
+	}
+	return d, src, err
 }
 
 // service finds the row of a document that the Source's events came from before.

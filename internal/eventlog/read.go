@@ -12,13 +12,6 @@ import (
 	"github.com/pmh-bridge/bridge/internal/sqlite"
 )
 
-// documentRow is a document that events came from, with its Source.
-type documentRow struct {
-	protocol, source, url, feedID, title string
-	updated                              event.Stamp
-	feed                                 *event.Feed
-}
-
 // protocolOf names the protocol of each kind of Source.
 func protocolOf(kind string) string {
 	switch kind {
@@ -30,44 +23,20 @@ func protocolOf(kind string) string {
 	return kind
 }
 
-func readDocument(ctx context.Context, q sqlite.Querier, id int64) (d documentRow, err error) {
-	if id == 0 {
-		return d, nil
-	}
-	var h sourceConfig
-	var updated sql.NullInt64
-	var own, sum int64
-	var feed []byte
-	err = q.QueryRowContext(ctx, `SELECT d.source, d.url, d.feed_id, d.title, d.updated, d.feed, d.sum, src.id, src.set_id, src.name, src.kind, src.url, src.rank, src.status, src.sum
-FROM document d JOIN source src ON src.id = d.source WHERE d.id = $1`, id).
-		Scan(&h.id, &d.url, &d.feedID, &d.title, &updated, &feed, &own, &h.id, &h.set, &h.name, &h.kind, &h.url, &h.rank, &h.status, &sum)
-	if err != nil {
-		return d, fmt.Errorf("document %d: %w: run bridge verify", id, err)
-	}
-	d.protocol, d.source, d.updated = protocolOf(h.kind), h.url, stampOf(updated)
-	if own != documentSum(h.id, &event.Document{URL: d.url, FeedID: d.feedID, FeedTitle: d.title, FeedUpdated: d.updated}, feed) || sum != h.sum() {
-		return d, fmt.Errorf("document %d: %w: run bridge verify", id, errDamaged)
-	}
-	if d.feed, err = readFeed(feed); err != nil {
-		err = fmt.Errorf("document %d: %w: run bridge verify", id, err)
-	}
-	return d, err
-}
-
 // scanner turns rows of table event into events. It keeps the few documents
 // that neighbouring events share.
 type scanner struct {
 	q    sqlite.Querier
 	ctx  context.Context
 	sets map[int64]event.Set
-	docs map[int64]documentRow
+	docs map[int64]event.Origin // what events of a document have in common
 	lost epochs
 	v    body
 	ev   event.Event
 }
 
 func newScanner(ctx context.Context, q sqlite.Querier) (*scanner, error) {
-	s := &scanner{q: q, ctx: ctx, sets: map[int64]event.Set{}, docs: map[int64]documentRow{}}
+	s := &scanner{q: q, ctx: ctx, sets: map[int64]event.Set{}, docs: map[int64]event.Origin{}}
 	var err error
 	if s.lost, err = readEpochs(ctx, q); err != nil {
 		return nil, err
@@ -221,17 +190,20 @@ func (s *scanner) decode(c columns, sealed []byte) error {
 	if err := readBody(raw, &s.v); err != nil {
 		return err
 	}
-	doc, ok := s.docs[s.v.document]
+	origin, ok := s.docs[s.v.document]
 	if !ok {
-		if doc, err = readDocument(s.ctx, s.q, s.v.document); err != nil {
+		d, src, err := readDocument(s.ctx, s.q, s.v.document)
+		if err != nil {
 			return err
 		}
+		origin = event.Origin{Protocol: protocolOf(src.kind), Source: src.url, Document: d.URL, FeedID: d.FeedID, FeedTitle: d.FeedTitle, FeedUpdated: d.FeedUpdated, Feed: d.Feed}
 		if len(s.docs) > 100 {
 			clear(s.docs)
 		}
-		s.docs[s.v.document] = doc
+		s.docs[s.v.document] = origin
 	}
 	o := &s.v.obs
+	origin.SourceIdentifier, origin.Reason = o.SourceIdentifier, s.v.reason
 	if o.Deleted {
 		o.Representations = o.Representations[:0] // their names alone are kept
 	}
@@ -239,8 +211,7 @@ func (s *scanner) decode(c columns, sealed []byte) error {
 		Seq: event.Seq(c.seq), Set: s.sets[c.set].Name, Record: o.Record, Kind: event.Kind(c.kind), Observed: event.Micros(c.observed),
 		Modified: o.Modified, CopyModified: o.CopyModified, Title: o.Title, Categories: o.Categories, Details: o.Details, Representations: o.Representations, Preferred: o.Preferred, Via: viaOf(o), Links: o.Links,
 		Loc: o.Loc, Gone: s.v.gone, Arrived: s.v.arrived, Unlisted: s.v.unlisted,
-		Origin: event.Origin{Protocol: doc.protocol, Source: doc.source, Document: doc.url, FeedID: doc.feedID, FeedTitle: doc.title,
-			FeedUpdated: doc.updated, Feed: doc.feed, SourceIdentifier: o.SourceIdentifier, Reason: s.v.reason},
+		Origin: origin,
 	}
 	return nil
 }

@@ -154,7 +154,8 @@ func (l *Log) EnsureSource(ctx context.Context, set, kind, url string, rank int)
 func (l *Log) sourceConfigs(ctx context.Context, tx *sqlite.Tx, set int64) (map[string]sourceConfig, error) {
 	out := map[string]sourceConfig{}
 	err := tx.Each(ctx, selectConfigs+" WHERE set_id = $1", []any{set}, func(rows *sql.Rows) error {
-		h, err := scanConfig(rows)
+		var h sourceConfig
+		err := h.scan(rows)
 		out[h.url] = h
 		return err
 	})
@@ -185,15 +186,9 @@ func (l *Log) saveSource(ctx context.Context, tx *sqlite.Tx, h *sourceConfig, wa
 // the set has of it stays as it is. Configured again it begins anew.
 func (l *Log) Forget(ctx context.Context, id event.SourceID) error {
 	return l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
-		var was sourceConfig
-		if err := tx.Each(ctx, selectConfigs+" WHERE id = $1", []any{int64(id)}, func(rows *sql.Rows) (err error) {
-			was, err = scanConfig(rows)
+		was, err := readSource(ctx, tx, id)
+		if err != nil {
 			return err
-		}); err != nil {
-			return err
-		}
-		if was.id == 0 {
-			return noSource(id)
 		}
 		for _, table := range []string{"pending", "held_deletion", "quarantine", "schedule"} {
 			if err := tx.Exec(ctx, "DELETE FROM "+table+" WHERE source = $1", int64(id)); err != nil {
@@ -251,13 +246,47 @@ func (h *sourceConfig) sum() int64 {
 
 const selectConfigs = "SELECT id, set_id, name, kind, url, rank, status, sum FROM source"
 
-func scanConfig(rows *sql.Rows) (h sourceConfig, err error) {
+func (h *sourceConfig) scan(rows *sql.Rows) error {
 	var sum int64
-	err = rows.Scan(&h.id, &h.set, &h.name, &h.kind, &h.url, &h.rank, &h.status, &sum)
+	err := rows.Scan(&h.id, &h.set, &h.name, &h.kind, &h.url, &h.rank, &h.status, &sum)
 	if err == nil && sum != h.sum() {
 		err = damagedSource(h.id)
 	}
+	return err
+}
+
+// readSource returns what a Source is; fs.ErrNotExist when there is none of that number.
+func readSource(ctx context.Context, q sqlite.Querier, id event.SourceID) (h sourceConfig, err error) {
+	rows, err := q.QueryContext(ctx, selectConfigs+" WHERE id = $1", int64(id))
+	if err = sqlite.ScanAll(rows, err, h.scan); err == nil && h.id == 0 {
+		err = noSource(id)
+	}
 	return h, err
+}
+
+// progressRow is the rest of a Source's row: how far it has been harvested.
+type progressRow struct {
+	event.Progress
+	mark   sql.NullInt64
+	stored int64 // its sum
+}
+
+const progressColumns = "src.version, src.cursor, src.mark, src.memory, src.gap, src.progress_sum"
+
+func (p *progressRow) columns() []any {
+	return []any{&p.Cursor.Version, &p.Cursor.Data, &p.mark, &p.Memory, &p.Gap, &p.stored}
+}
+
+// check completes it when its columns have been scanned.
+func (p *progressRow) check(source event.SourceID) error {
+	if p.Mark = stampOf(p.mark); p.stored != progressSum(&p.Progress) {
+		return damagedSource(source)
+	}
+	return nil
+}
+
+func progressSum(p *event.Progress) int64 {
+	return sumOf(p.Cursor.Version, p.Cursor.Data, p.Mark, p.Memory, p.Gap)
 }
 
 func damagedSource(id event.SourceID) error {
@@ -280,17 +309,17 @@ func (l *Log) Targets(ctx context.Context, set string) ([]Source, error) {
 }
 
 func (l *Log) sources(ctx context.Context, set, which string) (out []Source, err error) {
-	err = l.prepared(ctx, `SELECT src.id, src.set_id, s.name, src.name, src.kind, src.url, src.rank, src.status, src.sum, src.version, src.cursor, src.mark, src.memory, src.gap, src.progress_sum, `+scheduleColumns+`,
+	err = l.prepared(ctx, `SELECT src.id, src.set_id, s.name, src.name, src.kind, src.url, src.rank, src.status, src.sum, `+progressColumns+`, `+scheduleColumns+`,
 	(SELECT count(*) FROM pending p WHERE p.source = src.id), (SELECT count(*) FROM pending p WHERE p.source = src.id AND p.partial),
 	(SELECT count(*) FROM held_deletion h WHERE h.source = src.id), (SELECT count(*) FROM quarantine q WHERE q.source = src.id AND q.replayed = 0),
 	coalesce((SELECT n FROM tally t WHERE t.source = src.id AND t.what = `+strconv.Itoa(tallyUnquarantined)+` AND t.state = 0), 0)
 FROM source src JOIN sets s ON s.id = src.set_id LEFT JOIN schedule sch ON sch.source = src.id WHERE s.name = $1 AND src.status <> 2 AND `+which+` ORDER BY src.rank, src.id`, []any{set}, func(rows *sql.Rows) error {
 		var s Source
-		var mark sql.NullInt64
-		var setID, sum, kept int64
+		var setID, sum int64
+		var p progressRow
 		var sch scheduleRow
 		var is status
-		columns := slices.Concat([]any{&s.ID, &setID, &s.Set, &s.Name, &s.Kind, &s.URL, &s.Rank, &is, &sum, &s.Cursor.Version, &s.Cursor.Data, &mark, &s.Memory, &s.Gap, &kept},
+		columns := slices.Concat([]any{&s.ID, &setID, &s.Set, &s.Name, &s.Kind, &s.URL, &s.Rank, &is, &sum}, p.columns(),
 			sch.columns(), []any{&s.Pending, &s.Partial, &s.Held, &s.Quarantined, &s.Dropped})
 		if err := rows.Scan(columns...); err != nil {
 			return err
@@ -302,11 +331,10 @@ FROM source src JOIN sets s ON s.id = src.set_id LEFT JOIN schedule sch ON sch.s
 		if fresh, ok := l.schedules.get(s.ID); ok {
 			s.Schedule = fresh
 		}
-		s.Mark = stampOf(mark)
-		s.Former = is == former
-		if h := (sourceConfig{s.ID, setID, s.Name, s.Kind, s.URL, s.Rank, is}); sum != h.sum() || kept != progressSum(&s.Progress) {
+		if h := (sourceConfig{s.ID, setID, s.Name, s.Kind, s.URL, s.Rank, is}); p.check(s.ID) != nil || sum != h.sum() {
 			return damagedSource(s.ID)
 		}
+		s.Progress, s.Former = p.Progress, is == former
 		l.unsaved.update(s.ID, &s.Cursor)
 		out = append(out, s)
 		return nil
@@ -316,22 +344,19 @@ FROM source src JOIN sets s ON s.id = src.set_id LEFT JOIN schedule sch ON sch.s
 
 // Progress returns what the log keeps of a Source.
 func (l *Log) Progress(ctx context.Context, source event.SourceID) (p event.Progress, err error) {
+	var row progressRow
 	err = l.read(ctx, func(q sqlite.Querier) error {
-		var mark sql.NullInt64
-		var sum int64
-		err := q.QueryRowContext(ctx, "SELECT version, cursor, mark, memory, gap, progress_sum FROM source WHERE id = $1", int64(source)).
-			Scan(&p.Cursor.Version, &p.Cursor.Data, &mark, &p.Memory, &p.Gap, &sum)
-		p.Mark = stampOf(mark)
+		err := q.QueryRowContext(ctx, "SELECT "+progressColumns+" FROM source src WHERE src.id = $1", int64(source)).Scan(row.columns()...)
 		if errors.Is(err, sql.ErrNoRows) {
 			return noSource(source)
 		}
-		if err == nil && sum != progressSum(&p) {
-			return damagedSource(source)
+		if err == nil {
+			err = row.check(source)
 		}
-		l.unsaved.update(source, &p.Cursor)
+		l.unsaved.update(source, &row.Cursor)
 		return err
 	})
-	return p, err
+	return row.Progress, err
 }
 
 func noSource(id event.SourceID) error {

@@ -254,8 +254,9 @@ func (v *verifier) readSets() error {
 
 func (v *verifier) readSources() error {
 	if err := v.each(selectConfigs, func(rows *sql.Rows) error {
-		h, err := scanConfig(rows)
-		if h.id == 0 && err != nil {
+		var h sourceConfig
+		err := h.scan(rows)
+		if err != nil && !errors.Is(err, errDamaged) {
 			return err
 		}
 		if err != nil || v.sets[h.set] == nil {
@@ -266,13 +267,11 @@ func (v *verifier) readSources() error {
 	}); err != nil {
 		return err
 	}
-	return v.each("SELECT id, version, cursor, mark, memory, gap, progress_sum FROM source", func(rows *sql.Rows) error {
-		var id, sum int64
-		var p event.Progress
-		var mark sql.NullInt64
-		err := rows.Scan(&id, &p.Cursor.Version, &p.Cursor.Data, &mark, &p.Memory, &p.Gap, &sum)
-		p.Mark = stampOf(mark)
-		if err == nil && sum != progressSum(&p) {
+	return v.each("SELECT src.id, "+progressColumns+" FROM source src", func(rows *sql.Rows) error {
+		var id event.SourceID
+		var p progressRow
+		err := rows.Scan(append([]any{&id}, p.columns()...)...)
+		if err == nil && p.check(id) != nil {
 			v.found(fmt.Sprintf("Source %d", id), "cursor, mark, memory or gap is not what was stored")
 		}
 		return err
@@ -280,24 +279,17 @@ func (v *verifier) readSources() error {
 }
 
 func (v *verifier) readDocuments() error {
-	return v.each("SELECT id, source, url, feed_id, title, updated, feed, sum FROM document WHERE id > $1 ORDER BY id", func(rows *sql.Rows) error {
-		var id, sum int64
-		var source event.SourceID
-		var d event.Document
-		var updated sql.NullInt64
-		var feed []byte
-		var err error
-		if err = rows.Scan(&id, &source, &d.URL, &d.FeedID, &d.FeedTitle, &updated, &feed, &sum); err != nil {
+	return v.each(selectDocuments+" WHERE id > $1 ORDER BY id", func(rows *sql.Rows) error {
+		var d documentRow
+		err := d.scan(rows)
+		if err != nil && !errors.Is(err, errDamaged) {
 			return err
 		}
-		d.FeedUpdated = stampOf(updated)
-		if _, ok := v.sources[source]; !ok || sum != documentSum(source, &d, feed) {
-			v.found(fmt.Sprintf("document %d", id), "it is not what was stored, or its Source %d is missing", source)
-		} else if v.weights[id], err = documentWeight(d.FeedID, d.FeedTitle, feed); err != nil {
-			v.found(fmt.Sprintf("document %d", id), "what its feed says cannot be read: %v", err)
+		if _, ok := v.sources[d.source]; !ok || err != nil {
+			v.found(fmt.Sprintf("document %d", d.id), "it is not what was stored, or its Source %d is missing", d.source)
 		}
-		v.documents.add(id)
-		v.document = id
+		v.weights[d.id], v.document = documentWeight(&d.Document), d.id
+		v.documents.add(d.id)
 		return nil
 	}, v.document)
 }

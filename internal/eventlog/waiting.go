@@ -335,8 +335,8 @@ func appendWaiting(ctx context.Context, q sqlite.Querier, out []event.WaitingIte
 		return out, fmt.Errorf("what waits of record %d: %w: run bridge verify", k.Number, err)
 	}
 	k.Observation = v.obs
-	doc, err := readDocument(ctx, q, v.document)
-	k.Document = event.Document{URL: doc.url, FeedID: doc.feedID, FeedTitle: doc.title, FeedUpdated: doc.updated, Feed: doc.feed}
+	doc, _, err := readDocument(ctx, q, v.document)
+	k.Document = doc.Document
 	return append(out, k), err
 }
 

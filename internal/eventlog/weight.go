@@ -2,7 +2,7 @@ package eventlog
 
 import (
 	"context"
-	"database/sql"
+	"fmt"
 	"strings"
 	"unicode/utf8"
 
@@ -149,38 +149,23 @@ func (b *batch) sourceWeight(ctx context.Context, document int64) (n int64, err 
 	if ok {
 		return n, nil
 	}
-	err = b.tx.Each(ctx, "SELECT feed_id, title, feed FROM document WHERE id = $1", []any{document}, func(rows *sql.Rows) (err error) {
-		n, err = scanWeight(rows)
-		return err
-	})
-	if err == nil {
-		b.weights[document] = n
+	var d documentRow
+	if err := b.tx.Each(ctx, selectDocuments+" WHERE id = $1", []any{document}, d.scan); err != nil {
+		return 0, fmt.Errorf("document %d: %w: run bridge verify", document, err)
 	}
-	return n, err
+	n = documentWeight(&d.Document)
+	b.weights[document] = n
+	return n, nil
 }
 
-// scanWeight reads feed_id, title and feed of a document.
-func scanWeight(rows *sql.Rows) (int64, error) {
-	var id, title string
-	var raw []byte
-	if err := rows.Scan(&id, &title, &raw); err != nil {
-		return 0, err
+func documentWeight(d *event.Document) int64 {
+	if d.FeedID == "" && d.FeedTitle == "" && d.Feed == nil {
+		return 0
 	}
-	return documentWeight(id, title, raw)
-}
-
-func documentWeight(id, title string, raw []byte) (int64, error) {
-	if id == "" && title == "" && len(raw) == 0 {
-		return 0, nil
+	var of event.Feed
+	if d.Feed != nil {
+		of = *d.Feed
 	}
-	feed, err := readFeed(raw)
-	if err != nil {
-		return 0, err
-	}
-	of := event.Feed{ID: id, Title: event.Text{Value: title}}
-	if feed != nil {
-		of = *feed
-		of.ID, of.Title.Value = id, title
-	}
-	return weightOfSource(&of), nil
+	of.ID, of.Title.Value = d.FeedID, d.FeedTitle
+	return weightOfSource(&of)
 }

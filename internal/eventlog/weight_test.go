@@ -81,10 +81,7 @@ func TestWeightLaw(t *testing.T) {
 		if rapid.Bool().Draw(t, "document") {
 			f := feed.Draw(t, "feed")
 			e.Origin.FeedID, e.Origin.FeedTitle, e.Origin.FeedUpdated, e.Origin.Feed = f.ID, f.Title.Value, f.Updated, f
-			var err error
-			if source, err = documentWeight(f.ID, f.Title.Value, appendFeed(nil, f)); err != nil {
-				t.Fatal(err)
-			}
+			source = documentWeight(&event.Document{FeedID: f.ID, FeedTitle: f.Title.Value, Feed: f})
 		}
 		w := weightOf(&v, entriesOf(kind, &v), source)
 

@@ -4,7 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/pmh-bridge/bridge/event"
 )
@@ -92,4 +94,165 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`, b.set.id, s.N, int64(s.F
 func entriesOf(kind event.Kind, v *body) int {
 	e := event.Event{Kind: kind, Gone: v.gone, Unlisted: v.unlisted}
 	return e.Entries()
+}
+
+// A segment is published as a Change List of at most 50 MB (ResourceSync 7), and as
+// an archive document, of which consumers, we among them, take 64 MiB. So the log
+// keeps upper bounds of both. They are functions of the events and of what their
+// documents say of themselves, where the base URL and the set's name are no longer
+// than 100 bytes together.
+const (
+	listRoom  = 49_000_000 // what closes a segment before an event
+	feedRoom  = 62_000_000
+	maxWeight = 40_000_000 // what closes it after an event
+)
+
+// The numbers are those of the markup with the longest times and lengths.
+const (
+	weightURL     = 100 + 16 + 87 // a URL of ours: base and set, path, key
+	weightListed  = 285           // a url element, with its rs:md
+	weightLink    = 165           // an rs:ln or atom:link
+	weightType    = 24            // application/octet-stream, in place of no type
+	weightEntry   = 260           // an atom:entry
+	weightUUID    = 45
+	weightPerson  = 90
+	weightElement = 60 // an atom:category, atom:rights, changefreq, xml:lang
+)
+
+// weight is an upper bound of the bytes that an event takes.
+type weight struct{ list, feed int64 }
+
+// weightOf returns the weight of an event with so many entries in a Change List.
+// source is that of the atom:source that its document gives it.
+func weightOf(v *body, entries int, source int64) (w weight) {
+	o := &v.obs
+	url := int64(weightURL)
+	if o.Loc != "" { // it is published under the Source's own
+		url = 0
+	}
+	record, title := escaped(o.Record), escaped(o.Title)
+	via := weightLink + escaped(o.ViaHref()) + escaped(o.Via.Type) + escaped(o.Via.Hash) + escaped(o.SourceIdentifier)
+	w.list = (weightListed+via+url+record+title)*int64(max(entries, 1)) + escaped(o.Loc) + 2*escaped(v.gone)
+	w.feed = weightEntry + weightUUID + via + record
+	if strings.TrimSpace(o.Title) == "" {
+		w.feed += record + weightUUID
+	} else {
+		w.feed += title
+	}
+	if len(o.Representations) == 0 && !o.Deleted {
+		w.feed += weightLink + weightURL + weightType
+	}
+	for i := range o.Representations {
+		if o.Deleted {
+			break
+		}
+		r := &o.Representations[i]
+		n := max(escaped(r.Type), weightType) + escaped(r.Hash) + escaped(r.Hreflang) + escaped(r.Encoding)
+		own := url + 1 + int64(len(r.Name))
+		if url == 0 {
+			own = escaped(r.Href)
+		}
+		w.feed += weightLink + own + n
+		w.list += n
+		if i == o.Preferred { // its type and hash stand in rs:md and in the via
+			w.list += n
+			w.feed += n + escaped(o.Loc)
+			continue
+		}
+		w.list += weightLink + own + escaped(r.Profile)
+	}
+	for i := range o.Links {
+		l := &o.Links[i]
+		if !l.Published() {
+			continue
+		}
+		n := weightLink + url + escaped(l.Rel) + escaped(l.Type) + escaped(l.Record)
+		if url == 0 || l.Record == "" {
+			n += escaped(l.Href)
+		}
+		w.list += n
+		w.feed += n
+	}
+	w.feed += weightOfCategories(o.Categories)
+	if d := o.Details; d != nil {
+		w.list += weightElement + escaped(d.ChangeFreq)
+		w.feed += 2*weightElement + escaped(d.Language) + escaped(d.Rights.Value) + escaped(d.Rights.Language) +
+			weightOfPersons(d.Authors) + weightOfPersons(d.Contributors)
+		if d.Source != nil {
+			source = weightOfSource(d.Source)
+		}
+	}
+	w.feed += source
+	return w
+}
+
+// weightOfSource is that of an atom:source.
+func weightOfSource(f *event.Feed) int64 {
+	n := 4*weightElement + escaped(f.ID) + escaped(f.Title.Value) + escaped(f.Title.Language) + escaped(f.Rights.Value) + escaped(f.Rights.Language) +
+		weightOfPersons(f.Authors) + weightOfPersons(f.Contributors) + weightOfCategories(f.Categories)
+	for i := range f.Links {
+		l := &f.Links[i]
+		n += weightLink + escaped(l.Rel) + escaped(l.Href) + escaped(l.Type)
+	}
+	return n
+}
+
+func weightOfPersons(persons []event.Person) (n int64) {
+	for _, p := range persons {
+		n += weightPerson + escaped(p.Name) + escaped(p.URI) + escaped(p.Email)
+	}
+	return n
+}
+
+func weightOfCategories(categories []event.Category) (n int64) {
+	for _, c := range categories {
+		n += weightElement + escaped(c.Term) + escaped(c.Scheme) + escaped(c.Label)
+	}
+	return n
+}
+
+// escaped is an upper bound of the length of s in a text or an attribute.
+func escaped(s string) int64 {
+	n := int64(len(s))
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
+		case c == '&', c == '<', c == '>', c == '"', c == '\'', c < ' ':
+			n += 5
+		}
+	}
+	if !utf8.ValidString(s) { // what is none becomes U+FFFD
+		n += 2 * int64(len(s))
+	}
+	return n
+}
+
+// sourceWeight is the weight of the atom:source that a document gives what comes
+// from it.
+func (b *batch) sourceWeight(ctx context.Context, document int64) (n int64, err error) {
+	if document == 0 {
+		return 0, nil
+	}
+	n, ok := b.weights[document]
+	if ok {
+		return n, nil
+	}
+	var d documentRow
+	if err := b.tx.Each(ctx, selectDocuments+" WHERE id = $1", []any{document}, d.scan); err != nil {
+		return 0, fmt.Errorf("document %d: %w: run bridge verify", document, err)
+	}
+	n = documentWeight(&d.Document)
+	b.weights[document] = n
+	return n, nil
+}
+
+func documentWeight(d *event.Document) int64 {
+	if d.FeedID == "" && d.FeedTitle == "" && d.Feed == nil {
+		return 0
+	}
+	var of event.Feed
+	if d.Feed != nil {
+		of = *d.Feed
+	}
+	of.ID, of.Title.Value = d.FeedID, d.FeedTitle
+	return weightOfSource(&of)
 }

@@ -5,6 +5,7 @@
 package eventlogtest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
 )
 
 // Set is a set to be made.
@@ -27,72 +29,43 @@ type Set struct {
 	Kind string
 }
 
-// Options say how a log is opened.
-type Options struct {
-	ReadOnly    bool // beside whoever writes it
-	DryRun      bool // nothing is left of what is done
-	AcceptClock bool // confirms a clock that has jumped ahead (I3)
-	// Clock returns the wall clock, and the time since some fixed moment by a
-	// clock that never jumps.
-	Clock func() (wall time.Time, running time.Duration)
+// Log is a log as the tests use it.
+type Log struct{ *eventlog.Log }
+
+func open(ctx context.Context, folder string, o eventlog.Options) (Log, error) {
+	l, err := eventlog.Open(ctx, folder, o)
+	return Log{l}, err
 }
 
-// Log is what is tested.
-type Log interface {
-	// Make makes the set, or brings it up to date, with its Sources in the
-	// order of the configuration, and returns their numbers.
-	Make(ctx context.Context, set Set, sources ...string) ([]event.SourceID, error)
-
-	Append(context.Context, *event.Batch) (event.Appended, error)
-	NeedsContent(context.Context, *event.Batch) ([]bool, error)
-	Replayed(ctx context.Context, id int64) error
-
-	Progress(context.Context, event.SourceID) (event.Progress, error)
-	Regressed(context.Context, event.SourceID) ([]event.WaitingItem, error)
-	Pending(ctx context.Context, source event.SourceID, due event.Micros, after int64, limit int) ([]event.WaitingItem, error)
-	Held(ctx context.Context, source event.SourceID, all bool, since event.Micros) ([]string, error)
-	CountAbsent(context.Context, event.SourceID, event.Stamp, ...int) (absent, have int64, err error)
-	Absent(ctx context.Context, source event.SourceID, at event.Stamp, after int64, limit int, parts ...int) (ids []string, next int64, err error)
-	Quarantined(ctx context.Context, set string) ([]event.Quarantined, error)
-	QuarantinedInput(ctx context.Context, id int64) (event.Quarantined, error)
-
-	Sets(context.Context) ([]event.Set, error)
-	Set(ctx context.Context, name string) (event.Set, error)
-	Segments(ctx context.Context, set string) ([]event.Segment, error)
-	Events(ctx context.Context, set string, r event.Range) iter.Seq2[*event.Event, error]
-	Event(context.Context, event.Seq) (*event.Event, error)
-	Live(ctx context.Context, set string, at event.Seq) iter.Seq2[*event.Event, error]
-	Listed(ctx context.Context, set string, at event.Seq) iter.Seq2[*event.Event, error]
-	Record(ctx context.Context, set, key string) (*event.Event, error)
-	Latest(context.Context, []event.Seq) (map[event.Seq]bool, error)
-	LastSeq(context.Context) (event.Seq, error)
-
-	Submission(ctx context.Context, id int64) (*event.Submission, error)
-	SubmissionByToken(ctx context.Context, token string) (*event.Submission, error)
-	Submissions(context.Context, event.SubmissionQuery) ([]event.Submission, error)
-	SubmissionsDue(ctx context.Context, source event.SourceID, state event.State, at event.Micros, after *event.Submission, limit int) ([]event.Submission, error)
-	HasNewerVersion(ctx context.Context, s *event.Submission, states []event.State, assigned string) (bool, error)
-	StoredReply(ctx context.Context, source event.SourceID, request [32]byte) ([]byte, error)
-	Presence(ctx context.Context, source event.SourceID, identifier string) (event.Presence, error)
-	OutgoingDue(ctx context.Context, due event.Micros, after *event.OutgoingNotification, limit int) ([]event.OutgoingNotification, error)
-	Rejections(ctx context.Context, set string, after int64, limit int) ([]event.Rejection, error)
-	Incoming(ctx context.Context, set string, verdict event.NotificationVerdict, after int64, limit int) ([]event.IncomingNotification, error)
-	Counts(context.Context, event.SourceID) (event.SubmissionCounts, error)
-	Changed() <-chan struct{}
-	// Faults returns what is wrong with the log by its own account.
-	Faults(context.Context) ([]string, error)
-	Close() error
+// Make makes a set, or brings it up to date, with its Sources in the order of the
+// configuration, and returns their numbers.
+func (l Log) Make(ctx context.Context, s Set, sources ...string) ([]event.SourceID, error) {
+	if err := l.EnsureSet(ctx, eventlog.SetConfig{Name: s.Name, Content: s.Content, SegmentEvents: s.SegmentEvents, SegmentHours: s.SegmentHours}); err != nil {
+		return nil, err
+	}
+	var out []event.SourceID
+	for rank, url := range sources {
+		id, err := l.EnsureSource(ctx, s.Name, cmp.Or(s.Kind, "atompmh"), url, rank)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, id)
+	}
+	return out, nil
 }
 
-// Open opens the log in a folder, which it makes when it is missing.
-type Open func(ctx context.Context, folder string, o Options) (Log, error)
+// Faults returns what is wrong with the log by its own account.
+func (l Log) Faults(ctx context.Context) (out []string, err error) {
+	err = l.Verify(ctx, func(f eventlog.Finding) { out = append(out, fmt.Sprintf("%s: %s: %s", f.Where, f.What, f.Do)) })
+	return out, err
+}
 
 // Test runs the whole suite, each part on logs of its own; when it is to be light,
 // as under the race detector, without the parts that take many records.
-func Test(t *testing.T, open Open, light bool) {
+func Test(t *testing.T, light bool) {
 	for _, part := range []struct {
 		name string
-		run  func(*testing.T, Open)
+		run  func(*testing.T)
 	}{
 		{"Events", testEvents}, {"Cursor", testCursor}, {"Lazy", testLazy}, {"Progress", testProgress}, {"Refused", testRefused},
 		{"State", testState}, {"Walk", testWalk}, {"StepBack", testStepBack}, {"Complete", testComplete}, {"Hold", testHold},
@@ -109,7 +82,7 @@ func Test(t *testing.T, open Open, light bool) {
 			if light && part.name == "SegmentEntries" {
 				t.Skip("it takes 100,000 records")
 			}
-			part.run(t, open)
+			part.run(t)
 		})
 	}
 }
@@ -129,9 +102,8 @@ func (c *Clock) Pass(d time.Duration) { c.Wall, c.Running = c.Wall.Add(d), c.Run
 // bench is an open log with one set, "main", and what its harvests know.
 type bench struct {
 	t       *testing.T
-	open    Open
 	folder  string
-	options Options
+	options eventlog.Options
 	clock   *Clock
 	set     Set
 	names   []string // of the Sources
@@ -141,13 +113,13 @@ type bench struct {
 }
 
 // begin opens a log with a set and its Sources.
-func begin(t *testing.T, open Open, set Set, sources ...string) *bench {
+func begin(t *testing.T, set Set, sources ...string) *bench {
 	t.Helper()
 	if len(sources) == 0 {
 		sources = []string{"one"}
 	}
 	set.Name = "main"
-	b := &bench{t: t, open: open, folder: t.TempDir(), set: set, names: sources,
+	b := &bench{t: t, folder: t.TempDir(), set: set, names: sources,
 		clock: &Clock{Wall: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}}
 	b.options.Clock = b.clock.Read
 	b.start()
@@ -160,7 +132,7 @@ func begin(t *testing.T, open Open, set Set, sources ...string) *bench {
 
 func (b *bench) start() {
 	b.t.Helper()
-	l, err := b.open(context.Background(), b.folder, b.options)
+	l, err := open(context.Background(), b.folder, b.options)
 	b.must(err)
 	b.log = l
 	b.sources, err = l.Make(context.Background(), b.set, b.names...)

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
 )
 
 // Laws compares the log with a model that has nothing of it but the rules, over
@@ -22,7 +23,7 @@ import (
 // in different pieces. After each walk: the events are the model's, the state is
 // what they come to, at every position; the segments tile them; and the same
 // walk once more adds nothing.
-func Laws(t *testing.T, open Open) {
+func Laws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		content := rapid.SampledFrom([]event.Content{event.Redirect, event.Reference}).Draw(t, "content")
 		sources := rapid.IntRange(1, 3).Draw(t, "sources")
@@ -32,7 +33,7 @@ func Laws(t *testing.T, open Open) {
 			h.must(err)
 			defer os.RemoveAll(folder)
 			set := Set{Name: "main", Content: content, SegmentEvents: rapid.IntRange(1, 7).Draw(t, "segment events")}
-			h.logs[i] = &lawful{open: open, folder: folder, set: set, order: names(sources), clock: &Clock{Wall: time.Unix(1_700_000_000, 0)}}
+			h.logs[i] = &lawful{folder: folder, set: set, order: names(sources), clock: &Clock{Wall: time.Unix(1_700_000_000, 0)}}
 			h.start(i)
 		}
 		defer func() {
@@ -62,7 +63,6 @@ type history struct {
 }
 
 type lawful struct {
-	open   Open
 	folder string
 	set    Set
 	order  []string
@@ -79,7 +79,7 @@ func (h *history) must(err error) {
 
 func (h *history) start(i int) {
 	l := h.logs[i]
-	log, err := l.open(context.Background(), l.folder, Options{Clock: l.clock.Read})
+	log, err := open(context.Background(), l.folder, eventlog.Options{Clock: l.clock.Read})
 	h.must(err)
 	ids, err := log.Make(context.Background(), l.set, l.order...)
 	h.must(err)

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
 )
 
 // linked returns items of which the first links to targets.
@@ -37,8 +38,8 @@ func tellLinks(ev *event.Event) string {
 
 // D7: a link leads to a record for as long as the set has it, whichever batch says
 // what, and in whatever order.
-func testLinks(t *testing.T, open Open) {
-	b := begin(t, open, Set{Content: event.Redirect}, "one", "two")
+func testLinks(t *testing.T) {
+	b := begin(t, Set{Content: event.Redirect}, "one", "two")
 	for _, c := range []struct {
 		name   string
 		source int
@@ -79,8 +80,8 @@ func testLinks(t *testing.T, open Open) {
 }
 
 // D116: a representation keeps its name when its record is deleted and comes back.
-func testNamesStay(t *testing.T, open Open) {
-	b := begin(t, open, Set{Content: event.Redirect})
+func testNamesStay(t *testing.T) {
+	b := begin(t, Set{Content: event.Redirect})
 	both := func(words, first, second string) []event.Item {
 		all := items(words)
 		r := all[0].Representations[0]
@@ -111,9 +112,9 @@ func testNamesStay(t *testing.T, open Open) {
 }
 
 // D7: a record that many describe changes them all when it comes or goes.
-func testManyLinks(t *testing.T, open Open) {
+func testManyLinks(t *testing.T) {
 	const n = 2500
-	b := begin(t, open, Set{Content: event.Redirect})
+	b := begin(t, Set{Content: event.Redirect})
 	var all []event.Item
 	for i := range n {
 		all = append(all, linked(fmt.Sprintf("r%d@1=x", i), "hub")...)
@@ -143,7 +144,7 @@ func testManyLinks(t *testing.T, open Open) {
 // LinkLaws: over random histories of two Sources, after each batch every link
 // between records says whether the set has its target (D7), and the log finds
 // no fault with itself.
-func LinkLaws(t *testing.T, open Open) {
+func LinkLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ctx := context.Background()
 		must := func(err error) {
@@ -156,7 +157,7 @@ func LinkLaws(t *testing.T, open Open) {
 		must(err)
 		defer func() { must(os.RemoveAll(folder)) }()
 		clock := &Clock{Wall: time.Unix(1_700_000_000, 0)}
-		log, err := open(ctx, folder, Options{Clock: clock.Read})
+		log, err := open(ctx, folder, eventlog.Options{Clock: clock.Read})
 		must(err)
 		defer func() { must(log.Close()) }()
 		content := rapid.SampledFrom([]event.Content{event.Redirect, event.Reference}).Draw(t, "content")

@@ -15,8 +15,8 @@ import (
 
 // I5: created, updated, deleted; a change of the stamp alone is none where there
 // is a hash, and is one where there is not.
-func testState(t *testing.T, open Open) {
-	b := begin(t, open, Set{Content: event.Redirect})
+func testState(t *testing.T) {
+	b := begin(t, Set{Content: event.Redirect})
 	for _, step := range []struct{ says, outcomes, events string }{
 		{"a@1=x b@1", "logged logged", "created a@1=x, created b@1"},
 		{"a@1=x b@1", "unchanged unchanged", ""},
@@ -37,7 +37,7 @@ func testState(t *testing.T, open Open) {
 
 // A1 inside a walk: the newest stamp wins, of equal ones the first, whatever the
 // batches. S2 is broken when an older document has the newer stamp.
-func testWalk(t *testing.T, open Open) {
+func testWalk(t *testing.T) {
 	for _, c := range []struct {
 		name, before   string
 		documents      []string
@@ -63,7 +63,7 @@ func testWalk(t *testing.T, open Open) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for _, split := range []bool{true, false} {
-				b := begin(t, open, Set{Content: event.Redirect})
+				b := begin(t, Set{Content: event.Redirect})
 				b.walk(c.before)
 				b.end(0)
 				b.news()
@@ -91,7 +91,7 @@ func testWalk(t *testing.T, open Open) {
 
 // A1: what is earlier than the stored state waits for the end of the walk, and
 // is forgotten when the walk meets an entry that wins over it.
-func testStepBack(t *testing.T, open Open) {
+func testStepBack(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		documents []string
@@ -110,7 +110,7 @@ func testStepBack(t *testing.T, open Open) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for _, split := range []bool{true, false} {
-				b := begin(t, open, Set{Content: event.Reference})
+				b := begin(t, Set{Content: event.Reference})
 				b.walk("a@5=old")
 				b.end(0)
 				b.news()
@@ -147,7 +147,7 @@ func testStepBack(t *testing.T, open Open) {
 		})
 	}
 	t.Run("future", func(t *testing.T) {
-		b := begin(t, open, Set{Content: event.Redirect})
+		b := begin(t, Set{Content: event.Redirect})
 		late := items("a@9=x b@9=x")
 		late[0].Late = true
 		b.batch(0, &event.Batch{Start: true, Items: late})
@@ -161,8 +161,8 @@ func testStepBack(t *testing.T, open Open) {
 }
 
 // A5: what a complete enumeration has not is absent; presence in it revives.
-func testComplete(t *testing.T, open Open) {
-	b := begin(t, open, Set{Content: event.Redirect})
+func testComplete(t *testing.T) {
+	b := begin(t, Set{Content: event.Redirect})
 	b.walk("a@1=x b@1=x c@1=x -d@1")
 	b.end(0)
 	b.news()
@@ -193,8 +193,8 @@ func testComplete(t *testing.T, open Open) {
 
 // A6: held deletions wait, keep their first time, and what reappears in whatever
 // way leaves the list.
-func testHold(t *testing.T, open Open) {
-	b := begin(t, open, Set{Content: event.Redirect})
+func testHold(t *testing.T) {
+	b := begin(t, Set{Content: event.Redirect})
 	held := func(all bool, since event.Micros) string {
 		ids, err := b.log.Held(context.Background(), b.sources[0], all, since)
 		b.must(err)
@@ -232,8 +232,8 @@ func testHold(t *testing.T, open Open) {
 }
 
 // Replay: who was met does not count, and what is older changes nothing.
-func testReplay(t *testing.T, open Open) {
-	b := begin(t, open, Set{Content: event.Redirect})
+func testReplay(t *testing.T) {
+	b := begin(t, Set{Content: event.Redirect})
 	b.walk("a@5=x !b")
 	b.want("outcomes", b.more(event.ModeReplay, "a@4=y b@4=y"), "historical logged")
 	b.want("the walk goes on", b.walk("a@5=x")+" "+outcomes(b.batch(0, &event.Batch{Next: []byte("on"), Items: items("b@5=z c@1=x")}).Outcomes), "unchanged logged logged")
@@ -241,8 +241,8 @@ func testReplay(t *testing.T, open Open) {
 }
 
 // I8: bad input is kept whole, the same input once.
-func testQuarantine(t *testing.T, open Open) {
-	b := begin(t, open, Set{Content: event.Redirect})
+func testQuarantine(t *testing.T) {
+	b := begin(t, Set{Content: event.Redirect})
 	ctx := context.Background()
 	bad := []event.Quarantined{
 		{URL: "u", Line: 3, Column: 4, Record: "urn:a", Rule: "S10", Reason: "why", Input: []byte("<entry>\x00\xff")},
@@ -275,8 +275,8 @@ func testQuarantine(t *testing.T, open Open) {
 
 // A13: without its content an observation waits; the record keeps its state
 // until then. A newer entry replaces it, a deletion removes it.
-func testPending(t *testing.T, open Open) {
-	b := begin(t, open, Set{Content: event.Mirror})
+func testPending(t *testing.T) {
+	b := begin(t, Set{Content: event.Mirror})
 	pending := func() []event.WaitingItem {
 		kept, err := b.log.Pending(context.Background(), b.sources[0], math.MaxInt64, 0, 100)
 		b.must(err)
@@ -381,8 +381,8 @@ func failure(b *bench, in *event.Batch) string {
 // D105: NeedsContent says what Append will make of a walk's items, and changes
 // nothing. What comes without its content all the same waits for it, and the
 // other items of the batch are taken in.
-func testNeedsContent(t *testing.T, open Open) {
-	b := begin(t, open, Set{Content: event.Mirror})
+func testNeedsContent(t *testing.T) {
+	b := begin(t, Set{Content: event.Mirror})
 	b.walk("a@5=x b@5=x")
 	b.batch(0, &event.Batch{Next: []byte("on")})
 	ask := func(start bool, words string) string {
@@ -416,8 +416,8 @@ func testNeedsContent(t *testing.T, open Open) {
 
 // D124, D109: however many records share a URI, one more is counted, not compared
 // with the others; when all go, the URI changes hands once.
-func testManyAtOneURI(t *testing.T, open Open) {
-	b := begin(t, open, Set{Content: event.Reference})
+func testManyAtOneURI(t *testing.T) {
+	b := begin(t, Set{Content: event.Reference})
 	const many = 20_000
 	all := make([]event.Item, many)
 	for i := range all {

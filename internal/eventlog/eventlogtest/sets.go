@@ -14,8 +14,8 @@ import (
 
 // A15: a record lives as long as one Source has it; the first in the order of
 // the configuration is its authority, never the newest.
-func testSources(t *testing.T, open Open) {
-	b := begin(t, open, Set{Content: event.Redirect}, "one", "two", "three")
+func testSources(t *testing.T) {
+	b := begin(t, Set{Content: event.Redirect}, "one", "two", "three")
 	for _, step := range []struct {
 		source                 int
 		says, outcomes, events string
@@ -54,8 +54,8 @@ func testSources(t *testing.T, open Open) {
 // A15: when the order of the configuration changes, the Source that is now the
 // first becomes the authority when it is met next, even if it says nothing new. A Source
 // that is no longer configured speaks last.
-func testSourcesOrder(t *testing.T, open Open) {
-	b := begin(t, open, Set{Content: event.Redirect}, "one", "two")
+func testSourcesOrder(t *testing.T) {
+	b := begin(t, Set{Content: event.Redirect}, "one", "two")
 	b.walkOf(0, "a@5=one b@5=one")
 	b.end(0)
 	b.walkOf(1, "a@6=two b@6=two")
@@ -80,7 +80,7 @@ func testSourcesOrder(t *testing.T, open Open) {
 
 // A15: for that it is enough that a Source has spoken of the record, whatever it
 // said.
-func testSourcesOrderMet(t *testing.T, open Open) {
+func testSourcesOrderMet(t *testing.T) {
 	waits := items("a@6=new")
 	waits[0].Pending, waits[0].Fetched = "no answer", false
 	stamped, listed := items("a@5=x"), baseline(5, "a=x")
@@ -99,7 +99,7 @@ func testSourcesOrderMet(t *testing.T, open Open) {
 		{"a bad change", "resourcesync", event.Redirect, listed, [][]event.Item{placed(1, "!a@6"), listed}, "bad historical", "updated a=x"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			b := begin(t, open, Set{Content: c.content, Kind: c.kind}, "one")
+			b := begin(t, Set{Content: c.content, Kind: c.kind}, "one")
 			b.pass(c.has)
 			b.names = []string{"two", "one"}
 			b.reopen()
@@ -118,8 +118,8 @@ func testSourcesOrderMet(t *testing.T, open Open) {
 // In mode reference a record that moves has two entries. A URI that several records
 // share is the first one's; when that leaves it is another's, and it goes with the
 // last (D109).
-func testLocs(t *testing.T, open Open) {
-	b := begin(t, open, Set{Content: event.Reference})
+func testLocs(t *testing.T) {
+	b := begin(t, Set{Content: event.Reference})
 	for _, step := range []struct {
 		says, events string
 		entries      int
@@ -154,8 +154,8 @@ func testLocs(t *testing.T, open Open) {
 }
 
 // A Source that becomes the authority brings its own URI, whoever else has that.
-func testLocsOfSources(t *testing.T, open Open) {
-	b := begin(t, open, Set{Content: event.Reference}, "one", "two")
+func testLocsOfSources(t *testing.T) {
+	b := begin(t, Set{Content: event.Reference}, "one", "two")
 	b.walkOf(0, "a>p@1=x c>q@1=x")
 	b.walkOf(1, "a>q@1=y")
 	b.want("events", b.news(), "created a@1=x at p, created c@1=x at q")
@@ -167,8 +167,8 @@ func testLocsOfSources(t *testing.T, open Open) {
 
 // Segments close with the event that fills them; their borders are the Observed
 // of their last events; the last is open.
-func testSegments(t *testing.T, open Open) {
-	b := begin(t, open, Set{Content: event.Redirect, SegmentEvents: 3})
+func testSegments(t *testing.T) {
+	b := begin(t, Set{Content: event.Redirect, SegmentEvents: 3})
 	var closed []event.Segment
 	n := 0
 	for _, size := range []int{1, 1, 4, 3, 0, 2, 8} {
@@ -241,8 +241,8 @@ func (b *bench) segments() []event.Segment {
 
 // A segment closes before an event that comes segment_hours after its first,
 // never by a timer.
-func testSegmentHours(t *testing.T, open Open) {
-	b := begin(t, open, Set{Content: event.Redirect, SegmentHours: 2})
+func testSegmentHours(t *testing.T) {
+	b := begin(t, Set{Content: event.Redirect, SegmentHours: 2})
 	for i, step := range []struct {
 		pass time.Duration
 		want int
@@ -262,8 +262,8 @@ func testSegmentHours(t *testing.T, open Open) {
 }
 
 // A list holds 50,000 entries (ResourceSync 7), and an event may have two.
-func testSegmentEntries(t *testing.T, open Open) {
-	b := begin(t, open, Set{Content: event.Reference, SegmentEvents: 1_000_000})
+func testSegmentEntries(t *testing.T) {
+	b := begin(t, Set{Content: event.Reference, SegmentEvents: 1_000_000})
 	// 49,999 entries, then an event with two.
 	items := make([]event.Item, 0, 50_000)
 	for i := range 49_999 {
@@ -288,8 +288,8 @@ func testSegmentEntries(t *testing.T, open Open) {
 }
 
 // Several sets share the positions, and nothing else.
-func testSeveralSets(t *testing.T, open Open) {
-	b := begin(t, open, Set{Content: event.Redirect})
+func testSeveralSets(t *testing.T) {
+	b := begin(t, Set{Content: event.Redirect})
 	ctx := context.Background()
 	other, err := b.log.Make(ctx, Set{Name: "other", Content: event.Reference}, "one")
 	b.must(err)

@@ -16,11 +16,12 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
 )
 
 // What goes in comes out, with its place, its time and where it came from.
-func testEvents(t *testing.T, open Open) {
-	b := begin(t, open, Set{Content: event.Reference})
+func testEvents(t *testing.T) {
+	b := begin(t, Set{Content: event.Reference})
 	ctx := context.Background()
 	changed := b.log.Changed()
 	doc := event.Document{URL: "https://source.example/2.atom", FeedID: "urn:feed", FeedTitle: "A \"feed\"", FeedUpdated: event.StampFromNanos(-7)}
@@ -81,8 +82,8 @@ func testEvents(t *testing.T, open Open) {
 
 // D151: how far a walk has come that changes nothing need not be stored. It counts
 // in the process, and is stored with the first change.
-func testLazy(t *testing.T, open Open) {
-	b := begin(t, open, Set{Content: event.Redirect})
+func testLazy(t *testing.T) {
+	b := begin(t, Set{Content: event.Redirect})
 	b.walk("a@5=x b@5=x")
 	b.end(0)
 	b.reopen()
@@ -135,8 +136,8 @@ func testLazy(t *testing.T, open Open) {
 }
 
 // I2: events, state and cursor commit together, by compare-and-swap.
-func testCursor(t *testing.T, open Open) {
-	b := begin(t, open, Set{Content: event.Redirect})
+func testCursor(t *testing.T) {
+	b := begin(t, Set{Content: event.Redirect})
 	ctx := context.Background()
 	first := b.batch(0, &event.Batch{Start: true, Next: []byte("one"), Items: items("a@1=x")})
 	for _, wrong := range []int64{first.Cursor - 1, first.Cursor + 1} {
@@ -187,8 +188,8 @@ func testCursor(t *testing.T, open Open) {
 }
 
 // What the harvest keeps beside the cursor is kept as it is.
-func testProgress(t *testing.T, open Open) {
-	b := begin(t, open, Set{Content: event.Redirect})
+func testProgress(t *testing.T) {
+	b := begin(t, Set{Content: event.Redirect})
 	for i, p := range []event.Progress{
 		{},
 		{Cursor: event.Cursor{Data: []byte("x")}, Mark: event.StampFromNanos(-1), Memory: []byte("\x00memory\xff"), Gap: "a gap"},
@@ -211,8 +212,8 @@ func testProgress(t *testing.T, open Open) {
 }
 
 // What no caller should send is refused, and the log goes on.
-func testRefused(t *testing.T, open Open) {
-	b := begin(t, open, Set{Content: event.Redirect})
+func testRefused(t *testing.T) {
+	b := begin(t, Set{Content: event.Redirect})
 	for name, change := range map[string]func(*event.Batch){
 		"no identifier":        func(in *event.Batch) { in.Items[1].Record = "" },
 		"document not there":   func(in *event.Batch) { in.Items[1].Document = 1 },
@@ -237,8 +238,8 @@ func testRefused(t *testing.T, open Open) {
 
 // I3: Observed is strictly increasing inside a set, whatever the clock does, also
 // across restarts.
-func testObserved(t *testing.T, open Open) {
-	b := begin(t, open, Set{Content: event.Redirect})
+func testObserved(t *testing.T) {
+	b := begin(t, Set{Content: event.Redirect})
 	var last event.Micros
 	n := 0
 	check := func(what string) {
@@ -272,8 +273,8 @@ func testObserved(t *testing.T, open Open) {
 
 // I3: in a running process a clock that jumps ahead by more than a day stops
 // appending until it is put right or confirmed; reading goes on.
-func testClockJump(t *testing.T, open Open) {
-	b := begin(t, open, Set{Content: event.Redirect})
+func testClockJump(t *testing.T) {
+	b := begin(t, Set{Content: event.Redirect})
 	b.walk("a@1=x")
 	b.clock.Pass(100 * 24 * time.Hour)
 	b.walk("b@1=x")
@@ -299,8 +300,8 @@ func testClockJump(t *testing.T, open Open) {
 // I3, D142: a clock that is years ahead of what the log has seen, or was never
 // set, is refused when the log is opened, and believed without a restart once it
 // is right; it does not make the right one look wrong.
-func testClockAtStart(t *testing.T, open Open) {
-	b := begin(t, open, Set{Content: event.Redirect})
+func testClockAtStart(t *testing.T) {
+	b := begin(t, Set{Content: event.Redirect})
 	b.walk("a@1=x")
 	right := b.clock.Wall
 	names := "a"
@@ -334,8 +335,8 @@ func testClockAtStart(t *testing.T, open Open) {
 }
 
 // The state at every position, now and afterwards.
-func testLive(t *testing.T, open Open) {
-	b := begin(t, open, Set{Content: event.Redirect})
+func testLive(t *testing.T) {
+	b := begin(t, Set{Content: event.Redirect})
 	live := map[string]bool{}
 	var then []string
 	b.want("nothing", b.live(0), "")
@@ -368,8 +369,8 @@ func testLive(t *testing.T, open Open) {
 }
 
 // A record is found by its key, with its last event, deleted or not.
-func testRecord(t *testing.T, open Open) {
-	b := begin(t, open, Set{Content: event.Redirect})
+func testRecord(t *testing.T) {
+	b := begin(t, Set{Content: event.Redirect})
 	ctx := context.Background()
 	b.walk("a@1=x b@1=x -c@1")
 	b.walk("b@2=y -a@2")
@@ -401,15 +402,15 @@ func testRecord(t *testing.T, open Open) {
 
 // Many read while one writes: beside it in another Log, and nested, and none
 // sees half a batch.
-func testReaders(t *testing.T, open Open) {
-	b := begin(t, open, Set{Content: event.Redirect, SegmentEvents: 10})
+func testReaders(t *testing.T) {
+	b := begin(t, Set{Content: event.Redirect, SegmentEvents: 10})
 	ctx := context.Background()
-	if second, err := b.open(ctx, b.folder, b.options); err == nil {
+	if second, err := open(ctx, b.folder, b.options); err == nil {
 		t.Error("two write the same log")
 		b.must(second.Close())
 	}
 	b.walk("")
-	beside, err := b.open(ctx, b.folder, Options{ReadOnly: true, Clock: b.clock.Read})
+	beside, err := open(ctx, b.folder, eventlog.Options{ReadOnly: true, Clock: b.clock.Read})
 	b.must(err)
 	done := make(chan struct{})
 	var wg sync.WaitGroup
@@ -455,14 +456,14 @@ func testReaders(t *testing.T, open Open) {
 		t.Error("a log that was opened for reading takes a batch")
 	}
 	b.must(beside.Close())
-	if _, err := b.open(ctx, t.TempDir(), Options{ReadOnly: true}); err == nil {
+	if _, err := open(ctx, t.TempDir(), eventlog.Options{ReadOnly: true}); err == nil {
 		t.Error("a log that is not there is opened for reading")
 	}
 }
 
 // A dry run shows all that would be, and leaves nothing behind.
-func testDryRun(t *testing.T, open Open) {
-	b := begin(t, open, Set{Content: event.Redirect})
+func testDryRun(t *testing.T) {
+	b := begin(t, Set{Content: event.Redirect})
 	b.walk("a@1=x")
 	b.end(0)
 	b.stop()
@@ -482,7 +483,7 @@ func testDryRun(t *testing.T, open Open) {
 	b.want("events", b.news(), "created a@1=x")
 
 	folder := t.TempDir() + "/new"
-	l, err := open(context.Background(), folder, Options{DryRun: true, Clock: b.clock.Read})
+	l, err := open(context.Background(), folder, eventlog.Options{DryRun: true, Clock: b.clock.Read})
 	b.must(err)
 	sources, err := l.Make(context.Background(), Set{Name: "main", Content: event.Redirect}, "one")
 	b.must(err)
@@ -497,8 +498,8 @@ func testDryRun(t *testing.T, open Open) {
 }
 
 // A closed log answers with errors.
-func testClosed(t *testing.T, open Open) {
-	b := begin(t, open, Set{Content: event.Redirect})
+func testClosed(t *testing.T) {
+	b := begin(t, Set{Content: event.Redirect})
 	b.walk("a@1=x")
 	b.stop()
 	ctx := context.Background()

@@ -39,8 +39,8 @@ func (b *bench) submission(id int64) *event.Submission {
 
 // A submission is kept whole; a step that is late does not happen, nor does what
 // belongs to it.
-func testSubmissions(t *testing.T, open Open) {
-	b := begin(t, open, Set{Content: event.Redirect})
+func testSubmissions(t *testing.T) {
+	b := begin(t, Set{Content: event.Redirect})
 	ctx := context.Background()
 	b.exchange(&event.Batch{Items: items("r=x"), Submissions: &event.SubmissionBatch{}})
 	b.want("what is submitted", b.news(), "created r=x")
@@ -119,8 +119,8 @@ func testSubmissions(t *testing.T, open Open) {
 	}
 }
 
-func testSubmissionQueries(t *testing.T, open Open) {
-	b := begin(t, open, Set{Content: event.Redirect})
+func testSubmissionQueries(t *testing.T) {
+	b := begin(t, Set{Content: event.Redirect})
 	var steps []event.SubmissionUpdate
 	for i, state := range []event.State{event.StateWaiting, event.StateProvisional, event.StateAccepted, event.StateWaiting, event.StateUnsent} {
 		s := b.at(state)
@@ -169,8 +169,8 @@ func testSubmissionQueries(t *testing.T, open Open) {
 
 // What is due comes the longest due first, a page at a time, and nothing else; what
 // becomes of a page does not disturb the next one.
-func testSubmissionsDue(t *testing.T, open Open) {
-	b := begin(t, open, Set{Content: event.Redirect}, "one", "two")
+func testSubmissionsDue(t *testing.T) {
+	b := begin(t, Set{Content: event.Redirect}, "one", "two")
 	var steps []event.SubmissionUpdate
 	for _, due := range []event.Micros{30, 10, 0, 20, 20, 20, 10, 40} {
 		s := b.at(event.StateProvisional)
@@ -219,8 +219,8 @@ func testSubmissionsDue(t *testing.T, open Open) {
 
 // What is handed in is the newest word, whatever stamp it has, beside the walk of
 // nobody; the same bytes are no event.
-func testHanded(t *testing.T, open Open) {
-	b := begin(t, open, Set{Content: event.Redirect})
+func testHanded(t *testing.T) {
+	b := begin(t, Set{Content: event.Redirect})
 	handed := func(words string) string {
 		return outcomes(b.exchange(&event.Batch{Items: items(words), Submissions: &event.SubmissionBatch{}}).Outcomes)
 	}
@@ -253,8 +253,8 @@ func testHanded(t *testing.T, open Open) {
 
 // A rejection is an event that belongs to no segment and no record. The same
 // notification twice is one.
-func testRejected(t *testing.T, open Open) {
-	b := begin(t, open, Set{Content: event.Redirect, SegmentEvents: 2})
+func testRejected(t *testing.T) {
+	b := begin(t, Set{Content: event.Redirect, SegmentEvents: 2})
 	ctx := context.Background()
 	note := event.IncomingNotification{Digest: [32]byte{1}, Verdict: event.NotificationRejected, Outcome: event.StateRejected, SourceIdentifier: "146", Reason: "out of range", SourceXML: []byte("<source/>")}
 	request := [32]byte{5}
@@ -316,8 +316,8 @@ func testRejected(t *testing.T, open Open) {
 
 // D40: what strangers cause is no event, and the newest thousand of each kind are
 // kept; what belongs to something, or comes from somebody who is known, stays.
-func testStrangers(t *testing.T, open Open) {
-	b := begin(t, open, Set{Content: event.Redirect})
+func testStrangers(t *testing.T) {
+	b := begin(t, Set{Content: event.Redirect})
 	ctx := context.Background()
 	note := func(n int, v event.NotificationVerdict, stranger bool) event.IncomingNotification {
 		digest := [32]byte{byte(n), byte(n >> 8), byte(v)}

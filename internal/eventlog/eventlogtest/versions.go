@@ -11,8 +11,8 @@ import (
 
 // A later version is one of the same Source with a higher number: of the same
 // record where a target submits it, else with the same source element.
-func testLaterVersions(t *testing.T, open Open) {
-	b := begin(t, open, Set{Content: event.Redirect}, "one", "two")
+func testLaterVersions(t *testing.T) {
+	b := begin(t, Set{Content: event.Redirect}, "one", "two")
 	b.exchange(&event.Batch{Items: items("a=x b=x"), Submissions: &event.SubmissionBatch{}})
 	received := func(block string, state event.State) event.SubmissionUpdate {
 		s := b.at(state)
@@ -60,8 +60,8 @@ func testLaterVersions(t *testing.T, open Open) {
 }
 
 // What is owed is found until it is owed no more.
-func testOwed(t *testing.T, open Open) {
-	b := begin(t, open, Set{Content: event.Redirect}, "one", "two")
+func testOwed(t *testing.T) {
+	b := begin(t, Set{Content: event.Redirect}, "one", "two")
 	b.exchange(&event.Batch{Items: items("a=x"), Submissions: &event.SubmissionBatch{}})
 	steps := make([]event.SubmissionUpdate, 5)
 	for i := range steps {

@@ -20,9 +20,9 @@ func (b *bench) holds(source int, name string) string {
 
 // A deletion that somebody has decided on keeps the reason. A notification that
 // came before it does not bring the record back, and a new one does.
-func testWithdrawn(t *testing.T, open Open) {
+func testWithdrawn(t *testing.T) {
 	for _, content := range []event.Content{event.Redirect, event.Mirror} {
-		b := begin(t, open, Set{Content: content}, "one")
+		b := begin(t, Set{Content: content}, "one")
 		outcome := "logged"
 		if content == event.Mirror {
 			outcome = "waiting"
@@ -92,8 +92,8 @@ func testWithdrawn(t *testing.T, open Open) {
 }
 
 // What a Source has is what it last said itself, whichever Source is the authority.
-func testPresence(t *testing.T, open Open) {
-	b := begin(t, open, Set{Content: event.Redirect}, "one", "two")
+func testPresence(t *testing.T) {
+	b := begin(t, Set{Content: event.Redirect}, "one", "two")
 	other, err := b.log.Make(context.Background(), Set{Name: "other", Content: event.Redirect}, "three")
 	b.must(err)
 	b.sources, b.names = append(b.sources, other...), append(b.names, "three")

@@ -81,33 +81,37 @@ func printEvent(w io.Writer, ev *event.Event, asJSON bool) error {
 
 // The line of bridge log --json. Fields are absent when unknown.
 type jsonEvent struct {
-	Seq             event.Seq            `json:"seq"`
-	Set             string               `json:"set"`
-	Record          string               `json:"record,omitempty"`
-	Kind            string               `json:"kind"`
-	Observed        string               `json:"observed"`
-	Modified        string               `json:"modified,omitempty"`
-	Title           string               `json:"title,omitempty"`
-	Representations []jsonRepresentation `json:"representations,omitempty"`
-	Via             *jsonLink            `json:"via,omitempty"`
-	Origin          jsonOrigin           `json:"origin"`
+	Seq             event.Seq  `json:"seq"`
+	Set             string     `json:"set"`
+	Record          string     `json:"record,omitempty"`
+	Kind            string     `json:"kind"`
+	Observed        string     `json:"observed"`
+	Modified        string     `json:"modified,omitempty"`
+	Title           string     `json:"title,omitempty"`
+	Representations []jsonLink `json:"representations,omitempty"`
+	Via             *jsonLink  `json:"via,omitempty"`
+	Origin          jsonOrigin `json:"origin"`
 }
 
-type jsonRepresentation struct {
-	Href   string `json:"href"`
-	Type   string `json:"type,omitempty"`
-	Length *int64 `json:"length,omitempty"`
-	SHA256 string `json:"sha256,omitempty"`
-	Hash   string `json:"hash,omitempty"` // of other kinds
-}
-
+// jsonLink is a representation, or the original.
 type jsonLink struct {
 	Href     string `json:"href"`
-	Modified string `json:"modified,omitempty"`
+	Modified string `json:"modified,omitempty"` // of the original
 	Type     string `json:"type,omitempty"`
 	Length   *int64 `json:"length,omitempty"`
 	SHA256   string `json:"sha256,omitempty"`
-	Hash     string `json:"hash,omitempty"`
+	Hash     string `json:"hash,omitempty"` // of other kinds
+}
+
+func linkLine(href, modified, mediaType string, length int64, hash string) jsonLink {
+	l := jsonLink{Href: href, Modified: modified, Type: mediaType}
+	if length >= 0 {
+		l.Length = &length
+	}
+	if l.SHA256 = event.SHA256Of(hash); l.SHA256 == "" {
+		l.Hash = hash
+	}
+	return l
 }
 
 type jsonOrigin struct {
@@ -124,28 +128,11 @@ func logLine(ev *event.Event) jsonEvent {
 		Modified: ev.Modified.String(), Title: ev.Title,
 		Origin: jsonOrigin{o.Protocol, daemon.Redact(o.Source), daemon.Redact(o.Document), o.SourceIdentifier, daemon.Redact(o.Reason)}}
 	for _, r := range ev.Representations {
-		sum, other := hashes(r.Hash)
-		line.Representations = append(line.Representations, jsonRepresentation{r.Href, r.Type, length(r.Length), sum, other})
+		line.Representations = append(line.Representations, linkLine(r.Href, "", r.Type, r.Length, r.Hash))
 	}
 	if v := ev.Via; v.Href != "" {
-		sum, other := hashes(v.Hash)
-		line.Via = &jsonLink{v.Href, v.Modified.String(), v.Type, length(v.Length), sum, other}
+		via := linkLine(v.Href, v.Modified.String(), v.Type, v.Length, v.Hash)
+		line.Via = &via
 	}
 	return line
-}
-
-// hashes splits a list of hashes into the SHA-256 and, where there is none, the
-// list itself.
-func hashes(list string) (sum, other string) {
-	if sum = event.SHA256Of(list); sum == "" {
-		other = list
-	}
-	return sum, other
-}
-
-func length(n int64) *int64 {
-	if n < 0 {
-		return nil
-	}
-	return &n
 }

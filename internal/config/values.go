@@ -14,56 +14,49 @@ import (
 
 // form returns what accepts a text of a form, and returns it as it is kept.
 func form(name string) func(string) (string, error) {
-	switch name {
-	case "base":
-		return checkBaseURL
-	case "box":
-		return checkBox
-	case "contact":
-		return func(s string) (string, error) {
-			if strings.ContainsAny(s, "()\r\n") {
-				return "", errors.New("has a bracket or a line break; write a mail address or a URL")
-			}
-			return s, nil
-		}
-	case "domain":
-		return func(s string) (string, error) {
-			if !isDomain(s) {
-				return "", fmt.Errorf(`%q is no name of a host; write it like "bridge.example.org"`, s)
-			}
-			return s, nil
-		}
-	case "folder":
-		return checkPublicURL
-	case "from":
-		return checkFrom
-	case "gateway recipient":
-		return func(s string) (string, error) { return checkRecipient(s, wantedOfGateway) }
-	case "host":
-		return checkHost
-	case "listen":
-		return func(s string) (string, error) { _, _, err := checkListen(s); return s, err }
-	case "mailbox":
-		return checkMailbox
-	case "media type":
-		return checkMediaType
-	case "prefix":
-		return checkPrefix
-	case "recipient":
-		return func(s string) (string, error) { return checkRecipient(s, wanted) }
-	case "record":
-		return checkRecordURL
-	case "server":
-		return func(s string) (string, error) {
-			if host, port, err := net.SplitHostPort(s); err != nil || host == "" || port == "0" || !isPort(port) {
-				return "", fmt.Errorf(`%q is no server; write host:port, like "smtp.example.org:25"`, s)
-			}
-			return s, nil
-		}
-	case "web":
-		return checkWeb
+	accept := map[string]func(string) (string, error){
+		"base":              checkBaseURL,
+		"box":               checkBox,
+		"contact":           checkContact,
+		"domain":            checkDomain,
+		"folder":            checkPublicURL,
+		"from":              checkFrom,
+		"gateway recipient": func(s string) (string, error) { return checkRecipient(s, wantedOfGateway) },
+		"host":              checkHost,
+		"listen":            func(s string) (string, error) { _, _, err := checkListen(s); return s, err },
+		"mailbox":           checkMailbox,
+		"media type":        checkMediaType,
+		"prefix":            checkPrefix,
+		"recipient":         func(s string) (string, error) { return checkRecipient(s, wanted) },
+		"record":            checkRecordURL,
+		"server":            checkServer,
+		"web":               checkWeb,
+	}[name]
+	if accept == nil {
+		return func(s string) (string, error) { return s, nil }
 	}
-	return func(s string) (string, error) { return s, nil }
+	return accept
+}
+
+func checkContact(s string) (string, error) {
+	if strings.ContainsAny(s, "()\r\n") {
+		return "", errors.New("has a bracket or a line break; write a mail address or a URL")
+	}
+	return s, nil
+}
+
+func checkDomain(s string) (string, error) {
+	if !isDomain(s) {
+		return "", fmt.Errorf(`%q is no name of a host; write it like "bridge.example.org"`, s)
+	}
+	return s, nil
+}
+
+func checkServer(s string) (string, error) {
+	if host, port, err := net.SplitHostPort(s); err != nil || host == "" || port == "0" || !isPort(port) {
+		return "", fmt.Errorf(`%q is no server; write host:port, like "smtp.example.org:25"`, s)
+	}
+	return s, nil
 }
 
 // scheme matches the scheme of a URL, and an unknown kind in front of a URL. A letter

@@ -23,6 +23,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/fixtures"
 	"github.com/pmh-bridge/bridge/internal/testenv"
+	"github.com/pmh-bridge/bridge/internal/testserver"
 )
 
 // TestTerminate ends bridge serve with SIGTERM while a harvest is under way and
@@ -30,7 +31,7 @@ import (
 // no answer that it began is cut short.
 func TestTerminate(t *testing.T) {
 	testenv.Heavy(t)
-	chain := httptest.NewServer(&fixtures.Chain{Documents: 5, Entries: 500})
+	chain := httptest.NewServer(&testserver.Chain{Documents: 5, Entries: 500})
 	defer chain.Close()
 	slow := fixtures.Catalogue(nil)
 	underWay := make(chan struct{})

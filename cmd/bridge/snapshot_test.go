@@ -15,6 +15,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/fixtures"
 	"github.com/pmh-bridge/bridge/internal/testenv"
+	"github.com/pmh-bridge/bridge/internal/testserver"
 )
 
 // TestKillSnapshot kills bridge serve while it makes the snapshots of a set that
@@ -28,8 +29,8 @@ func TestKillSnapshot(t *testing.T) {
 		rounds = 100
 	}
 	const perDocument = 1000
-	var chain atomic.Pointer[fixtures.Chain]
-	chain.Store(&fixtures.Chain{Documents: 51, Entries: perDocument})
+	var chain atomic.Pointer[testserver.Chain]
+	chain.Store(&testserver.Chain{Documents: 51, Entries: perDocument})
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { chain.Load().ServeHTTP(w, r) }))
 	defer upstream.Close()
 	f := newFolder(t, fmt.Sprintf("listen = \"127.0.0.1:0\"\nbase_url = %q\nsnapshot = { after_change = \"1s\" }\n[[set]]\nname = \"big\"\ncontent = \"reference\"\n"+
@@ -51,7 +52,7 @@ func TestKillSnapshot(t *testing.T) {
 	for i := range rounds {
 		c, server := f.serve()
 		var err error
-		chain.Store(&fixtures.Chain{Documents: 52 + i, Entries: perDocument})
+		chain.Store(&testserver.Chain{Documents: 52 + i, Entries: perDocument})
 		died := time.AfterFunc(time.Duration(rand.IntN(2500))*time.Millisecond, c.kill)
 		for err == nil || errors.Is(err, errNotReady) {
 			err = look(server)

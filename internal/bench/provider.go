@@ -13,6 +13,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/fixtures"
 	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/testserver"
 )
 
 // Where a provider tells how many requests it has answered, and where one of
@@ -46,9 +47,9 @@ func (j *job) source() string {
 func provide(_ context.Context, j job, ready func(result)) (result, error) {
 	var now atomic.Pointer[http.Handler]
 	change := func(changes int) {
-		var h http.Handler = &fixtures.Chain{Documents: j.Documents, Entries: j.Number, BodySize: j.Body}
+		var h http.Handler = &testserver.Chain{Documents: j.Documents, Entries: j.Number, BodySize: j.Body}
 		if j.Kind == config.ResourceSync {
-			h = &fixtures.ResourceChain{Resources: j.Number, Changes: changes, BodySize: j.Body, Latency: j.Latency}
+			h = &testserver.ResourceChain{Resources: j.Number, Changes: changes, BodySize: j.Body, Latency: j.Latency}
 		}
 		now.Store(&h)
 	}

@@ -20,12 +20,13 @@ import (
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/testenv"
+	"github.com/pmh-bridge/bridge/internal/testserver"
 )
 
 // longChain is a provider with many archive documents that never change, and a
 // subscription document that the test changes.
 type longChain struct {
-	archives *fixtures.Chain
+	archives *testserver.Chain
 	head     *fixtures.Provider
 	made     int      // records that were ever created
 	old      []string // live ones that were there before the last change
@@ -45,7 +46,7 @@ func (l *longChain) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // newLongChain returns a chain of so many archive documents with so many entries
 // each.
 func newLongChain(archives, entries, bodySize int) *longChain {
-	l := &longChain{archives: &fixtures.Chain{Documents: archives + 1, Entries: entries, BodySize: bodySize},
+	l := &longChain{archives: &testserver.Chain{Documents: archives + 1, Entries: entries, BodySize: bodySize},
 		head: fixtures.New(fixtures.Options{ID: "urn:uuid:6d2a6f5e-9a0b-4b7c-8f43-2f7d9c5f0a11"})}
 	l.head.Edit(fixtures.Subscription, func(d *fixtures.Document) { d.Prev = fixtures.Archive(archives) })
 	return l

@@ -1,73 +1,31 @@
 package daemon_test
 
 import (
-	"encoding/xml"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/testenv"
+	"github.com/pmh-bridge/bridge/internal/testserver"
 )
 
-// upstream is an ingest server of the test's own, which accepts everything
-// provisionally.
-type upstream struct {
-	*httptest.Server
-	mu         sync.Mutex
-	recipients []string
-	records    []string
-}
-
-func newUpstream(t *testing.T) *upstream {
-	u := &upstream{}
-	u.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var m struct {
-			Recipient string `xml:"Body>ingest-request>notification-recipient"`
-			Record    struct {
-				XML string `xml:",innerxml"`
-			} `xml:"Body>ingest-request>record"`
-		}
-		body, err := io.ReadAll(r.Body)
-		if err == nil {
-			err = xml.Unmarshal(body, &m)
-		}
-		if err != nil {
-			t.Error(err)
-		}
-		u.mu.Lock()
-		u.recipients = append(u.recipients, m.Recipient)
-		u.records = append(u.records, m.Record.XML)
-		u.mu.Unlock()
-		w.Header().Set("Content-Type", "text/xml; charset=utf-8")
-		if strings.Contains(string(body), "get-properties") {
-			io.WriteString(w, inSOAP(sipDoc("ingest-properties", "<i:notification-style>asynchronous</i:notification-style><i:formats><i:format>http://schemas.example/r.xsd</i:format></i:formats>")))
-			return
-		}
-		io.WriteString(w, inSOAP(sipDoc("ingest-disposition", "<i:provisionally-accepted/>")))
-	}))
-	t.Cleanup(u.Close)
-	return u
-}
-
-// last returns the path of the recipient that was named last.
-func (u *upstream) last(t *testing.T, base string) string {
+// recipientAfter returns the path, below base, of the recipient that an ingest server
+// was named last.
+func recipientAfter(t *testing.T, s *testserver.IngestServer, base string) string {
 	t.Helper()
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if len(u.recipients) == 0 {
+	sent := s.Requests("")
+	if len(sent) == 0 {
 		t.Fatal("nothing was sent on")
 	}
-	path, ok := strings.CutPrefix(u.recipients[len(u.recipients)-1], base)
+	path, ok := strings.CutPrefix(sent[len(sent)-1].Recipient, base)
 	if !ok {
-		t.Fatalf("the recipient is %q, not one below %s", u.recipients[len(u.recipients)-1], base)
+		t.Fatalf("the recipient is %q, not one below %s", sent[len(sent)-1].Recipient, base)
 	}
 	return path
 }
@@ -83,7 +41,7 @@ func TestSIPAccess(t *testing.T) {
 	testenv.Heavy(t)
 	t.Setenv("SIP_TOKEN", accessToken)
 	t.Setenv("SIP_PASSWORD", accessPassword)
-	up := newUpstream(t)
+	up := testserver.NewIngestServer(t, testserver.Defers)
 	gateway := fmt.Sprintf("mode = \"gateway\"\nupstream = %q", up.URL)
 	h := newSIPBridge(t, "allow_hosts = [\"127.0.0.1\"]\n"+
 		sipSet("none", gateway, `access = "none"`)+
@@ -109,7 +67,7 @@ func TestSIPAccess(t *testing.T) {
 		if d := h.curl(c.path, request, c.args...).disposition(t); d.Provisional == nil {
 			t.Fatalf("%s: %+v", c.set, d)
 		}
-		notify := up.last(t, h.base)
+		notify := recipientAfter(t, up, h.base)
 		token := notify[strings.LastIndexByte(notify, '/')+1:]
 		tokens = append(tokens, token)
 		if notify != "/sip/"+c.set+"/"+token || len(token) < 16 || token == accessToken {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/testenv"
+	"github.com/pmh-bridge/bridge/internal/testserver"
 )
 
 // soapCall is an operation that an independent client calls, and soapReturn what
@@ -166,7 +167,7 @@ func TestSIPZeep_Review(t *testing.T) {
 // ingest server, too, and takes the notification there.
 func TestSIPZeep_Gateway(t *testing.T) {
 	testenv.Heavy(t)
-	up, r := newUpstream(t), newRecipient(t)
+	up, r := testserver.NewIngestServer(t, testserver.Defers), newRecipient(t)
 	h := newSIPBridge(t, "allow_hosts = [\"127.0.0.1\"]\n"+sipSet("main", fmt.Sprintf("mode = \"gateway\"\nupstream = %q", up.URL)))
 	record := `<r xmlns="urn:r">x</r>`
 	ops, got := h.zeep("/sip/main", "",
@@ -179,7 +180,7 @@ func TestSIPZeep_Gateway(t *testing.T) {
 	if _, ok := got[1].Answer["provisionally-accepted"]; !ok {
 		t.Errorf("answered %+v", got[1])
 	}
-	_, got = h.zeep(up.last(t, h.base), "", soapCall{"notify", map[string]any{"accepted": map[string]any{"assigned-identifier": "lib/1"}}})
+	_, got = h.zeep(recipientAfter(t, up, h.base), "", soapCall{"notify", map[string]any{"accepted": map[string]any{"assigned-identifier": "lib/1"}}})
 	if got[0].Fault != "" {
 		t.Errorf("notified: %+v", got[0])
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/testenv"
+	"github.com/pmh-bridge/bridge/internal/testserver"
 )
 
 // takesMail are the keys of a SIP Source that has a mailbox; all of them are at
@@ -91,7 +92,7 @@ var ways = []string{"7bit", "8bit", "binary", "quoted-printable", "base64", "mix
 // mail is written.
 func TestSIPMail_Encodings(t *testing.T) {
 	testenv.Heavy(t)
-	library := newIngestServer(t, defers)
+	library := testserver.NewIngestServer(t, testserver.Defers)
 	h := newSubmitterOf(t, sipSet("main", libraryMode, takesMail("main@bridge.example")), `recipient = "smtp:main@Bridge.example"`, library)
 	var records []string
 	var letters []letter
@@ -99,7 +100,7 @@ func TestSIPMail_Encodings(t *testing.T) {
 		for _, how := range ways {
 			record := h.take(fmt.Sprint(how, rejected))
 			h.becomes(record, event.StateProvisional)
-			to, ok := strings.CutPrefix(library.requests(record)[0].Recipient, "smtp:")
+			to, ok := strings.CutPrefix(library.Requests(record)[0].Recipient, "smtp:")
 			if !ok || !strings.HasPrefix(to, "main+") {
 				t.Fatalf("the recipient is %q", to)
 			}
@@ -202,7 +203,7 @@ func TestSIPMail_Limit(t *testing.T) {
 // TestSIPMail_AfterTheCommit: a mail is taken only when what it says is in the log.
 func TestSIPMail_AfterTheCommit(t *testing.T) {
 	testenv.Heavy(t)
-	library := newIngestServer(t, defers)
+	library := testserver.NewIngestServer(t, testserver.Defers)
 	h := newSubmitterOf(t, sipSet("box", takesMail("box@bridge.example"), `record_url = "http://library.invalid/{assigned-identifier}"`)+
 		sipSet("main", libraryMode, takesMail("main@bridge.example")), `recipient = "smtp:main@bridge.example"`, library)
 	for _, row := range []struct{ name, table, box, says string }{
@@ -219,7 +220,7 @@ func TestSIPMail_AfterTheCommit(t *testing.T) {
 			if row.box == "main" {
 				record = h.take(row.name)
 				h.becomes(record, event.StateProvisional)
-				to = strings.TrimPrefix(library.requests(record)[0].Recipient, "smtp:")
+				to = strings.TrimPrefix(library.Requests(record)[0].Recipient, "smtp:")
 			}
 			file := written(t, letter{"base64", to, notifyOf(row.says)})[0]
 			before, told := h.state(), len(h.told(row.box))

@@ -16,12 +16,13 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/testenv"
+	"github.com/pmh-bridge/bridge/internal/testserver"
 )
 
 // mailSink is a mail server that is not ours, behind a gate.
 type mailSink struct {
 	t    *testing.T
-	gate *gatedListener
+	gate *testserver.GatedListener
 	in   io.Writer
 	told *json.Decoder
 }
@@ -57,7 +58,7 @@ func newMailSink(t *testing.T) *mailSink {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.gate = &gatedListener{Listener: l}
+	s.gate = &testserver.GatedListener{Listener: l}
 	go s.lead(fmt.Sprint("127.0.0.1:", port))
 	t.Cleanup(func() {
 		l.Close()
@@ -226,7 +227,7 @@ func TestSIPMail_Retried(t *testing.T) {
 	testenv.Heavy(t)
 	sink := newMailSink(t)
 	h, clock, other := newReviewBridge(t)
-	sink.gate.closed.Store(true)
+	sink.gate.Shut()
 	h.reviewed(sourceOf("1"), "smtp://"+sink.address()+"/box@lib.example", daemon.Decision{Accept: true, Assigned: "17"})
 	n := h.failed(1)
 	if wait := n.Due.Time().Sub(clock.now()); wait <= 0 || wait > time.Minute || n.Reason == "" {
@@ -235,17 +236,17 @@ func TestSIPMail_Retried(t *testing.T) {
 	h.shows("main", "1 waiting")
 
 	// Not before its time.
-	cut := sink.gate.refused.Load()
+	cut := sink.gate.Refused()
 	clock.pass(30 * time.Second)
 	h.deliverAnother(other, "too early")
 	clock.pass(2 * time.Minute)
 	h.deliverAnother(other, "second")
 	h.failed(2)
-	if n := sink.gate.refused.Load() - cut; n != 1 {
+	if n := sink.gate.Refused() - cut; n != 1 {
 		t.Errorf("tried %d times more, want 1", n)
 	}
 
-	sink.gate.closed.Store(false)
+	sink.gate.Open()
 	sink.replies("451 4.2.2 the box is full")
 	h.restart(func() { clock.pass(time.Hour) })
 	first := sink.next()

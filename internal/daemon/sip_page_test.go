@@ -12,13 +12,14 @@ import (
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/testenv"
+	"github.com/pmh-bridge/bridge/internal/testserver"
 )
 
 // TestSIPPage_WhoHasRejected: a page says of a rejection whether it was decided
 // here, by the ingest server behind us, or told by one that somebody else has
 // submitted to.
 func TestSIPPage_WhoHasRejected(t *testing.T) {
-	up := newUpstream(t)
+	up := testserver.NewIngestServer(t, testserver.Defers)
 	h := newSIPBridge(t, "allow_hosts = [\"127.0.0.1\"]\n"+
 		sipSet("told")+
 		sipSet("review", reviewMode)+
@@ -35,7 +36,7 @@ func TestSIPPage_WhoHasRejected(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.send("/sip/gate", inSOAP(sipDoc("ingest-request", record)), 200)
-	h.notify(up.last(t, h.base), sourceOf("1")+rejectedFor("not wanted"))
+	h.notify(recipientAfter(t, up, h.base), sourceOf("1")+rejectedFor("not wanted"))
 
 	for set, want := range map[string][]string{
 		"told":   {`1: rejected, told by an ingest server: out of range`},

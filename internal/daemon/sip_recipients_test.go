@@ -17,6 +17,7 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/daemon"
+	"github.com/pmh-bridge/bridge/internal/testserver"
 	"github.com/pmh-bridge/bridge/sip/mail"
 )
 
@@ -73,7 +74,7 @@ func TestSIPRecipient_Addresses(t *testing.T) {
 // TestSIPRecipient_WithoutMail: where no mail can be sent a mailbox is refused to
 // whoever would have to be told there, and not kept waiting for ever.
 func TestSIPRecipient_WithoutMail(t *testing.T) {
-	behind := newIngestServer(t, accepts)
+	behind := testserver.NewIngestServer(t, testserver.Accepts)
 	h := newSIPBridge(t, sipSet("main", reviewMode)+sipSet("gate", fmt.Sprintf("mode = \"gateway\"\nupstream = %q", behind.URL))+sipSet("library", libraryMode))
 	boxes := []string{"mailto:box@lib.example", "smtp:box@lib.example", "smtp://203.0.114.1/box@lib.example", "SMTP://[2a00:1450:4001::1]:25/box@lib.example"}
 	before := h.state()

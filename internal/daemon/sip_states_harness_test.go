@@ -3,17 +3,15 @@ package daemon_test
 import (
 	"context"
 	"fmt"
-	"net"
-	"net/http/httptest"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/status"
+	"github.com/pmh-bridge/bridge/internal/testserver"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -37,109 +35,8 @@ func eventually(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-// gatedListener is a listener that cuts every connection while it is closed, as a server
-// does that is being started.
-type gatedListener struct {
-	net.Listener
-	closed  atomic.Bool
-	refused atomic.Int64 // how many connections
-}
-
-func (d *gatedListener) Accept() (net.Conn, error) {
-	for {
-		c, err := d.Listener.Accept()
-		if err != nil || !d.closed.Load() {
-			return c, err
-		}
-		c.Close()
-		d.refused.Add(1)
-	}
-}
-
-// ingestServer is one of the test's own.
-type ingestServer struct {
-	*httptest.Server
-	gate *gatedListener
-
-	mu     sync.Mutex
-	answer func(*sip.Request) (*sip.Disposition, error)
-	asked  []*sip.Request
-}
-
-var _ sip.Backend = (*ingestServer)(nil)
-
-func newIngestServer(t *testing.T, answer func(*sip.Request) (*sip.Disposition, error)) *ingestServer {
-	s := &ingestServer{answer: answer}
-	h := &sip.Handler{Backend: s, Offers: sip.Operations{Ingest: true}}
-	s.Server = httptest.NewUnstartedServer(h)
-	s.gate = &gatedListener{Listener: s.Listener}
-	s.Listener = s.gate
-	s.Start()
-	h.Location = s.URL
-	t.Cleanup(s.Close)
-	return s
-}
-
-// shut takes the server down.
-func (s *ingestServer) shut() {
-	s.gate.closed.Store(true)
-	s.CloseClientConnections()
-}
-
-func (s *ingestServer) GetProperties(context.Context, sip.Caller) (*sip.Properties, error) {
-	return &sip.Properties{Style: sip.Asynchronous, Formats: []string{"http://schemas.example/r.xsd"}}, nil
-}
-
-func (s *ingestServer) Ingest(_ context.Context, _ sip.Caller, r *sip.Request) (*sip.Disposition, error) {
-	s.mu.Lock()
-	s.asked = append(s.asked, r)
-	answer := s.answer
-	s.mu.Unlock()
-	return answer(r)
-}
-
-func (s *ingestServer) Notify(context.Context, sip.Caller, *sip.Disposition) error {
-	return &sip.Fault{Code: sip.Client, Text: "nobody tells me anything"}
-}
-
-func (s *ingestServer) Admit(context.Context, sip.Caller) error { return nil }
-
-func (s *ingestServer) answers(answer func(*sip.Request) (*sip.Disposition, error)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.answer = answer
-}
-
-// requests returns those for a record, in their order.
-func (s *ingestServer) requests(record string) (out []*sip.Request) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, r := range s.asked {
-		if *r.Source.Identifier == record {
-			out = append(out, r)
-		}
-	}
-	return out
-}
-
-// The answers of an ingest server. The assigned identifier is made of the
-// record's own.
-func assignedTo(record string) string { return "assignedTo:" + strings.TrimPrefix(record, "urn:uuid:") }
-
-func accepts(r *sip.Request) (*sip.Disposition, error) {
-	return &sip.Disposition{Source: r.Source, Outcome: sip.Accepted, AssignedIdentifier: assignedTo(*r.Source.Identifier)}, nil
-}
-
-func rejects(r *sip.Request) (*sip.Disposition, error) {
-	return &sip.Disposition{Source: r.Source, Outcome: sip.Rejected, Reason: "no author of " + *r.Source.Identifier}, nil
-}
-
-func defers(r *sip.Request) (*sip.Disposition, error) {
-	return &sip.Disposition{Source: r.Source, Outcome: sip.ProvisionallyAccepted}, nil
-}
-
 // tell notifies a recipient of what answer decides about a request.
-func tell(t testing.TB, url string, r *sip.Request, answer func(*sip.Request) (*sip.Disposition, error)) {
+func tell(t testing.TB, url string, r *sip.Request, answer testserver.Answer) {
 	t.Helper()
 	d, err := answer(r)
 	if err == nil {
@@ -159,13 +56,13 @@ type submitter struct {
 
 // newSubmitter has a target for each server. The keys are for all of them. What has
 // failed waits for its next try until the test lets time pass.
-func newSubmitter(t *testing.T, keys string, servers ...*ingestServer) *submitter {
+func newSubmitter(t *testing.T, keys string, servers ...*testserver.IngestServer) *submitter {
 	t.Helper()
 	return newSubmitterOf(t, sipSet("main", libraryMode), keys, servers...)
 }
 
 // newSubmitterOf has a set main that begins as given.
-func newSubmitterOf(t *testing.T, main, keys string, servers ...*ingestServer) *submitter {
+func newSubmitterOf(t *testing.T, main, keys string, servers ...*testserver.IngestServer) *submitter {
 	t.Helper()
 	text := main
 	for _, s := range servers {

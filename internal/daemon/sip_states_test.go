@@ -6,35 +6,36 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/testserver"
 )
 
 // TestSIPStates_AtOnce: the reply is the ultimate disposition.
 func TestSIPStates_AtOnce(t *testing.T) {
-	library := newIngestServer(t, accepts)
+	library := testserver.NewIngestServer(t, testserver.Accepts)
 	h := newSubmitter(t, "", library)
 	good := h.take("good")
 	s := h.becomes(good, event.StateAccepted)
-	if s.Assigned != assignedTo(good) || s.Late || s.Tries != 1 || s.Due != 0 || s.Deadline != 0 {
+	if s.Assigned != testserver.AssignedTo(good) || s.Late || s.Tries != 1 || s.Due != 0 || s.Deadline != 0 {
 		t.Errorf("accepted as %+v", s)
 	}
-	h.want("set kept", h.kept(), "created "+assignedTo(good))
+	h.want("set kept", h.kept(), "created "+testserver.AssignedTo(good))
 
-	library.answers(rejects)
+	library.SetAnswer(testserver.Rejects)
 	bad := h.take("bad")
 	s = h.becomes(bad, event.StateRejected)
 	if s.Reason != "no author of "+bad {
 		t.Errorf("rejected as %+v", s)
 	}
 	h.want("set main", h.told("main"), "created "+good, "created "+bad, "rejected "+bad+": no author of "+bad)
-	h.want("set kept", h.kept(), "created "+assignedTo(good))
-	if r := library.requests(good)[0]; r.Recipient != h.base+"/sip/main/"+h.of(good)[0].Token || len(r.Source.Submitter.Name) != len("Ann Gr\u00fcn") || *r.Source.Sequence != "main" ||
+	h.want("set kept", h.kept(), "created "+testserver.AssignedTo(good))
+	if r := library.Requests(good)[0]; r.Recipient != h.base+"/sip/main/"+h.of(good)[0].Token || len(r.Source.Submitter.Name) != len("Ann Gr\u00fcn") || *r.Source.Sequence != "main" ||
 		string(r.Record.XML) != `<r xmlns="urn:r">this is good</r>` {
 		t.Errorf("the server was sent %+v %+v", r, r.Source)
 	}
 	// A final reply leaves nothing to be told.
-	tell(t, library.requests(good)[0].Recipient, library.requests(good)[0], accepts)
+	tell(t, library.Requests(good)[0].Recipient, library.Requests(good)[0], testserver.Accepts)
 	h.wantCounts("accepted 1, rejected 1; matched 1")
-	h.want("set kept, told again", h.kept(), "created "+assignedTo(good))
+	h.want("set kept, told again", h.kept(), "created "+testserver.AssignedTo(good))
 	h.shows("main", bad, "rejected", "no author of "+bad)
 	if strings.Contains(h.page("main"), h.of(good)[0].Token) {
 		t.Error("the page has a token")
@@ -44,7 +45,7 @@ func TestSIPStates_AtOnce(t *testing.T) {
 
 // TestSIPStates_Provisional: the ultimate disposition comes in a notification.
 func TestSIPStates_Provisional(t *testing.T) {
-	library := newIngestServer(t, defers)
+	library := testserver.NewIngestServer(t, testserver.Defers)
 	h := newSubmitter(t, "", library)
 	good, bad := h.take("good"), h.take("bad")
 	for _, record := range []string{good, bad} {
@@ -57,20 +58,20 @@ func TestSIPStates_Provisional(t *testing.T) {
 	h.want("set kept", h.kept())
 	h.shows("main", "provisional")
 	h.restart(nil) // what is awaited is durable
-	tell(t, library.requests(good)[0].Recipient, library.requests(good)[0], accepts)
-	tell(t, library.requests(bad)[0].Recipient, library.requests(bad)[0], rejects)
+	tell(t, library.Requests(good)[0].Recipient, library.Requests(good)[0], testserver.Accepts)
+	tell(t, library.Requests(bad)[0].Recipient, library.Requests(bad)[0], testserver.Rejects)
 	// Notified is committed: nobody need be waited for.
-	if s := h.of(good)[0]; s.State != event.StateAccepted || s.Assigned != assignedTo(good) || s.Late {
+	if s := h.of(good)[0]; s.State != event.StateAccepted || s.Assigned != testserver.AssignedTo(good) || s.Late {
 		t.Errorf("notified of acceptance: %+v", s)
 	}
 	if s := h.of(bad)[0]; s.State != event.StateRejected || s.Reason != "no author of "+bad {
 		t.Errorf("notified of rejection: %+v", s)
 	}
 	h.want("set main", h.told("main"), "created "+good, "created "+bad, "rejected "+bad+": no author of "+bad)
-	h.want("set kept", h.kept(), "created "+assignedTo(good))
+	h.want("set kept", h.kept(), "created "+testserver.AssignedTo(good))
 	h.wantCounts("accepted 1, rejected 1; matched 2")
 	h.shows("main", "no author of "+bad)
-	if n := len(library.requests(good)) + len(library.requests(bad)); n != 2 {
+	if n := len(library.Requests(good)) + len(library.Requests(bad)); n != 2 {
 		t.Errorf("%d requests, want 2", n)
 	}
 	h.verified()
@@ -79,22 +80,22 @@ func TestSIPStates_Provisional(t *testing.T) {
 // TestSIPStates_WithoutToken: a notification that lacks the token, or has another,
 // belongs to no submission, although its source element tells which is meant (D30).
 func TestSIPStates_WithoutToken(t *testing.T) {
-	library := newIngestServer(t, defers)
+	library := testserver.NewIngestServer(t, testserver.Defers)
 	h := newSubmitterOf(t, sipSet("main", libraryMode+"\naccess = \"addresses\"\naccess_addresses = [\"127.0.0.0/8\"]"), "", library)
 	good := h.take("good")
 	h.becomes(good, event.StateProvisional)
-	sent := library.requests(good)[0]
+	sent := library.Requests(good)[0]
 	for _, path := range []string{"/sip/main", "/sip/main/aaaaaaaaaaaaaaaaaaaaaaaaaa"} {
-		tell(t, h.base+path, sent, accepts)
-		tell(t, h.base+path, sent, rejects)
+		tell(t, h.base+path, sent, testserver.Accepts)
+		tell(t, h.base+path, sent, testserver.Rejects)
 	}
 	if s := h.of(good)[0]; s.State != event.StateProvisional {
 		t.Errorf("told without the token: %+v", s)
 	}
 	h.want("set kept", h.kept())
 	h.shows("main", "Notifications that belong to no submission: 2.", "2 uncorrelated")
-	tell(t, sent.Recipient, sent, accepts)
+	tell(t, sent.Recipient, sent, testserver.Accepts)
 	h.becomes(good, event.StateAccepted)
-	h.want("set kept", h.kept(), "created "+assignedTo(good))
+	h.want("set kept", h.kept(), "created "+testserver.AssignedTo(good))
 	h.verified()
 }

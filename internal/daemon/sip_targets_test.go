@@ -10,13 +10,14 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/status"
+	"github.com/pmh-bridge/bridge/internal/testserver"
 )
 
 // A set may submit its records without a SIP Source of its own. Notifications
 // come to it all the same, also those that belong to nothing it has sent, and
 // what other sets have under way is none of its business.
 func TestTargetsWithoutAService(t *testing.T) {
-	library := newIngestServer(t, accepts)
+	library := testserver.NewIngestServer(t, testserver.Accepts)
 	h := newSIPBridge(t, fmt.Sprintf("[[set]]\nname = \"alone\"\n[[set.submit]]\nurl = %q\n", library.URL+"/other")+
 		sipSet("main", "mode = \"gateway\"\nupstream = \""+library.URL+"\""))
 	h.notify("/sip/alone", sourceOf("1")+rejectedFor("no title"))
@@ -46,14 +47,14 @@ func TestTargetsWithoutAService(t *testing.T) {
 // What waits for a target that is not configured any more ends at its deadline, the
 // status says so, and what may still be sent is when the target is back.
 func TestFormerTarget(t *testing.T) {
-	library := newIngestServer(t, defers)
+	library := testserver.NewIngestServer(t, testserver.Defers)
 	h := newSubmitter(t, `deadline = "24h"`, library)
 	configured := h.config.Sets
 	silent := h.take("silent")
 	h.becomes(silent, event.StateProvisional)
 	// What was begun may have arrived. So the outbox begins anew, and asks for the
 	// properties first, in vain.
-	library.shut()
+	library.Shut()
 	h.restart(nil)
 	var waits string
 	h.inVain(func() { waits = h.take("waits") })
@@ -82,8 +83,8 @@ func TestFormerTarget(t *testing.T) {
 	h.becomes(waits, event.StateWaiting)
 	h.want("not configured", former(), "true")
 
-	library.gate.closed.Store(false)
-	library.answers(accepts)
+	library.Open()
+	library.SetAnswer(testserver.Accepts)
 	h.restart(func() { h.config.Sets = configured; h.clock.pass(2 * time.Hour) })
 	h.becomes(waits, event.StateAccepted)
 	h.becomes(silent, event.StateUnresolved)
@@ -116,9 +117,9 @@ func (h *submitter) trouble() *status.Failure {
 // A target that cannot be reached is to be seen, and why, although its submissions
 // only wait; until it answers.
 func TestSIPTrouble(t *testing.T) {
-	library := newIngestServer(t, accepts)
+	library := testserver.NewIngestServer(t, testserver.Accepts)
 	h := newSubmitter(t, "", library)
-	library.shut()
+	library.Shut()
 	began := h.clock.now().Add(-time.Second)
 	record := h.take("one")
 	eventually(t, "the status tells that the target fails", func() bool { return h.trouble() != nil })
@@ -135,7 +136,7 @@ func TestSIPTrouble(t *testing.T) {
 	}
 	h.shows("main", "It is asked again within an hour.")
 
-	library.gate.closed.Store(false)
+	library.Open()
 	h.later(time.Hour)
 	h.becomes(record, event.StateAccepted)
 	eventually(t, "the status tells that the target answers", func() bool { return h.trouble() == nil })

@@ -24,6 +24,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/testenv"
+	"github.com/pmh-bridge/bridge/internal/testserver"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -32,7 +33,7 @@ import (
 // reviews; gate passes on to behind.
 type submissionBridge struct {
 	*submitter
-	library, behind *ingestServer
+	library, behind *testserver.IngestServer
 	// box takes notices, as long as boxOpen.
 	box     *httptest.Server
 	boxOpen atomic.Bool
@@ -40,7 +41,7 @@ type submissionBridge struct {
 
 func newSubmissionBridge(t *testing.T) *submissionBridge {
 	t.Helper()
-	x := &submissionBridge{library: newIngestServer(t, accepts), behind: newIngestServer(t, accepts)}
+	x := &submissionBridge{library: testserver.NewIngestServer(t, testserver.Accepts), behind: testserver.NewIngestServer(t, testserver.Accepts)}
 	x.boxOpen.Store(true)
 	x.box = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if x.boxOpen.Load() {
@@ -68,12 +69,6 @@ func (x *submissionBridge) ask(set, name, text string, recipient bool) bool {
 
 func mapOf(text string) string { return `<r xmlns="urn:r">` + text + `</r>` }
 
-func breaksOff(*sip.Request) (*sip.Disposition, error) { panic(http.ErrAbortHandler) }
-
-func refusesIt(*sip.Request) (*sip.Disposition, error) {
-	return nil, &sip.Fault{Code: sip.Client, Text: "not like this"}
-}
-
 // in returns the submissions in a state.
 func (x *submissionBridge) in(state event.State) []event.Submission {
 	x.t.Helper()
@@ -89,7 +84,7 @@ func (x *submissionBridge) in(state event.State) []event.Submission {
 func everyState(t *testing.T) *submissionBridge {
 	t.Helper()
 	x := newSubmissionBridge(t)
-	x.library.answers(defers)
+	x.library.SetAnswer(testserver.Defers)
 	late := x.take("late")
 	x.becomes(late, event.StateProvisional)
 	x.restart(func() { x.clock.pass(25 * time.Hour) })
@@ -97,15 +92,15 @@ func everyState(t *testing.T) *submissionBridge {
 
 	provisional := x.take("provisional")
 	x.becomes(provisional, event.StateProvisional)
-	x.library.answers(accepts)
+	x.library.SetAnswer(testserver.Accepts)
 	good := x.take("good")
 	x.becomes(good, event.StateAccepted)
-	tell(t, x.library.requests(good)[0].Recipient, x.library.requests(good)[0], rejects) // a conflict
-	x.library.answers(rejects)
+	tell(t, x.library.Requests(good)[0].Recipient, x.library.Requests(good)[0], testserver.Rejects) // a conflict
+	x.library.SetAnswer(testserver.Rejects)
 	x.becomes(x.take("bad"), event.StateRejected)
 	page := x.send("/sip/main", inSOAP(sipDoc("ingest-request", sourceOf("page")+recordOf(`<html xmlns="http://www.w3.org/1999/xhtml"/>`))), 200).disposition(t).Assigned
 	x.becomes(page, event.StateUnsent)
-	x.library.answers(breaksOff)
+	x.library.SetAnswer(testserver.BreaksOff)
 	changed := x.take("changed")
 	x.tried(changed, 1)
 	x.send("/sip/main", ingestOf("changed", "another text"), 200)
@@ -122,13 +117,13 @@ func everyState(t *testing.T) *submissionBridge {
 	x.boxOpen.Store(false)
 	x.decide("refused", false)
 
-	x.behind.answers(breaksOff)
+	x.behind.SetAnswer(testserver.BreaksOff)
 	x.ask("gate", "doubtful", mapOf("doubtful"), true)
 	began, end := make(chan struct{}), make(chan struct{})
-	x.behind.answers(func(r *sip.Request) (*sip.Disposition, error) {
+	x.behind.SetAnswer(func(r *sip.Request) (*sip.Disposition, error) {
 		close(began)
 		<-end
-		return accepts(r)
+		return testserver.Accepts(r)
 	})
 	answered := make(chan bool, 1)
 	go func() { answered <- x.ask("gate", "under way", mapOf("under way"), true) }()
@@ -326,13 +321,13 @@ func TestVerify_AnyExchange(t *testing.T) {
 	testenv.Checks(t, 6)
 	rapid.Check(t, func(rt *rapid.T) {
 		x := newSubmissionBridge(t)
-		answers := map[string]func(*sip.Request) (*sip.Disposition, error){"accepts": accepts, "rejects": rejects, "defers": defers, "breaks off": breaksOff, "faults": refusesIt}
+		answers := map[string]testserver.Answer{"accepts": testserver.Accepts, "rejects": testserver.Rejects, "defers": testserver.Defers, "breaks off": testserver.BreaksOff, "faults": testserver.Faults}
 		words := []string{"accepts", "rejects", "defers", "defers", "breaks off", "faults"}
 		for range rapid.IntRange(20, 60).Draw(rt, "steps") {
 			id, text := rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(rt, "record"), mapOf(rapid.SampledFrom([]string{"x", "y"}).Draw(rt, "text"))
 			switch rapid.SampledFrom([]string{"take", "take", "take page", "review", "decide", "pass on", "pass on", "tell", "tell gate", "withdraw", "box", "restart"}).Draw(rt, "step") {
 			case "take":
-				x.library.answers(answers[rapid.SampledFrom(words).Draw(rt, "answer")])
+				x.library.SetAnswer(answers[rapid.SampledFrom(words).Draw(rt, "answer")])
 				x.ask("main", id, text, false)
 			case "take page":
 				x.ask("main", id, `<html xmlns="http://www.w3.org/1999/xhtml"/>`, false)
@@ -345,7 +340,7 @@ func TestVerify_AnyExchange(t *testing.T) {
 					}
 				}
 			case "pass on":
-				x.behind.answers(answers[rapid.SampledFrom(words).Draw(rt, "answer")])
+				x.behind.SetAnswer(answers[rapid.SampledFrom(words).Draw(rt, "answer")])
 				x.ask("gate", id, text, rapid.Bool().Draw(rt, "recipient"))
 			case "tell":
 				x.tellAny(x.library, rapid.SampledFrom(words[:2]).Draw(rt, "what") == "accepts")
@@ -371,16 +366,14 @@ func TestVerify_AnyExchange(t *testing.T) {
 
 // tellAny notifies the bridge about the last request of an ingest server that named
 // a recipient; it need not take that.
-func (x *submissionBridge) tellAny(s *ingestServer, accept bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, r := range slices.Backward(s.asked) {
+func (x *submissionBridge) tellAny(s *testserver.IngestServer, accept bool) {
+	for _, r := range slices.Backward(s.Requests("")) {
 		if r.Recipient == "" {
 			continue
 		}
-		answer := rejects
+		answer := testserver.Rejects
 		if accept {
-			answer = accepts
+			answer = testserver.Accepts
 		}
 		d, _ := answer(r)
 		_ = (&sip.HTTPClient{URL: r.Recipient}).Notify(x.t.Context(), d)

@@ -5,9 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/xml"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -76,27 +74,26 @@ func TestChainsConform(t *testing.T) {
 		return s.URL
 	}
 	w := atompmh.Walk{URL: served(&testserver.Chain{Documents: 5, Entries: 20}) + fixtures.Subscription, Report: func(p atompmh.Problem) { t.Error(p) }}
-	entries := 0
+	entries, urls := 0, 0
 	for d, err := range w.Documents(t.Context()) {
-		for ; err == nil; entries++ {
-			_, err = d.Next()
-		}
-		if !errors.Is(err, io.EOF) {
+		if err != nil {
 			t.Fatal(err)
+		}
+		for range d.Entries() {
+			entries++
 		}
 	}
 	lists := resourcesync.Walk{URL: served(&testserver.ResourceChain{Resources: 60_000, Changes: 5}) + fixtures.SourceDescription, Report: func(p resourcesync.Problem) { t.Error(p) }}
-	urls := 0
 	for d, err := range lists.Documents(t.Context()) {
-		for ; err == nil; urls++ {
-			_, err = d.Next()
-		}
-		if !errors.Is(err, io.EOF) {
+		if err != nil {
 			t.Fatal(err)
 		}
+		for range d.Entries() {
+			urls++
+		}
 	}
-	if documents := w.Result().Documents; entries != 5*21 || documents != 5 || urls != 60_000+5+3 {
-		t.Errorf("%d entries and ends in %d documents, %d urls and ends", entries, documents, urls)
+	if documents := w.Result().Documents; entries != 5*20 || documents != 5 || urls != 60_000+5 {
+		t.Errorf("%d entries in %d documents, %d urls", entries, documents, urls)
 	}
 }
 

@@ -64,6 +64,38 @@ func TestCharsetNames(t *testing.T) {
 	}
 }
 
+// TestCharset: the byte order mark decides, else the Content-Type, else the XML
+// declaration, else it is UTF-8 (RFC 7303 3).
+func TestCharset(t *testing.T) {
+	as := func(enc string) string { return "<?xml version='1.0' encoding='" + enc + "'?><a>gr\u00fcn-\u20ac</a>" }
+	latin := strings.NewReplacer("\u00fc", "\xfc", "\u20ac", "\x80").Replace
+	const mark = "\ufeff"
+	for _, c := range []struct {
+		doc, contentType string
+		notices          int
+	}{
+		{as("utf-8"), "", 0},
+		{as("utf-8"), "application/atom+xml; charset=UTF-8", 0},
+		{mark + as("UTF-8"), "", 0},
+		{mark + as("iso-8859-1"), "text/xml; charset=iso-8859-1", 0},
+		{latin(as("windows-1252")), "application/atom+xml", 0},
+		{latin(as("windows-1252")), `text/xml; charset="windows-1252"`, 0},
+		{latin(as("utf-8")), "text/xml; charset=windows-1252", 1},
+		{as("utf-16"), "", 0}, // it cannot be
+		{as("utf-8"), "text/xml; charset=utf-16", 0},
+		{inUTF16(mark + as("utf-16")), "", 0},
+		{swapped(inUTF16(mark + as("utf-16"))), "", 0},
+		{inUTF16(as("utf-16be")), "", 0},
+		{swapped(inUTF16(as("utf-16le"))), "application/atom+xml", 0},
+	} {
+		notices := 0
+		got, err := textOf(strings.NewReader(c.doc), Options{ContentType: c.contentType, Report: func(Notice) { notices++ }})
+		if err != nil || got != "gr\u00fcn-\u20ac" || notices != c.notices {
+			t.Errorf("%q as %s: %q, %v, %d notices", c.doc, c.contentType, got, err, notices)
+		}
+	}
+}
+
 // inUTF16 has the units of a text, the high byte first.
 func inUTF16(text string, more ...uint16) string {
 	var b strings.Builder

@@ -71,7 +71,7 @@ func BenchmarkPutFiles(b *testing.B) {
 }
 
 func putFile(dir string, c []byte) error {
-	name := SumOf(c).String()
+	name := sumOf(c).String()
 	tmp := filepath.Join(dir, name)
 	f, err := os.Create(tmp)
 	if err != nil {
@@ -120,7 +120,7 @@ func BenchmarkOpen(b *testing.B) {
 		batch := next()
 		put(b, s, batch...)
 		for _, c := range batch {
-			sums = append(sums, SumOf(c))
+			sums = append(sums, sumOf(c))
 		}
 	}
 	b.ResetTimer()

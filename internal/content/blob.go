@@ -49,7 +49,7 @@ func (s *Store) Open(ctx context.Context, sum Sum) (*Blob, error) {
 }
 
 func checkSmall(sum Sum, size int64, body []byte) error {
-	if size != int64(len(body)) || SumOf(body) != sum {
+	if size != int64(len(body)) || sumOf(body) != sum {
 		return damage(sum, "its bytes do not have its hash")
 	}
 	return nil

@@ -50,15 +50,15 @@ var (
 	// ErrFull: the disk is full. Nothing was stored, what is stored can be
 	// read, and the same call succeeds once there is space.
 	ErrFull = sqlite.ErrFull
-	// ErrReadOnly: the store was opened for reading.
-	ErrReadOnly = errors.New("the content store is open for reading only")
+	// errReadOnly: the store was opened for reading.
+	errReadOnly = errors.New("the content store is open for reading only")
 )
 
 // Sum is the SHA-256 of a content, its only name.
 type Sum [sha256.Size]byte
 
-// SumOf returns the name of b.
-func SumOf(b []byte) Sum { return sha256.Sum256(b) }
+// sumOf returns the name of b.
+func sumOf(b []byte) Sum { return sha256.Sum256(b) }
 
 // ParseSum reads the 64 hex digits of String, in any case.
 func ParseSum(digits string) (Sum, error) {

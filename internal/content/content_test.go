@@ -79,12 +79,12 @@ func read(s *Store, sum Sum) ([]byte, error) {
 // mustHold fails unless the store answers exactly these bytes.
 func mustHold(t testing.TB, s *Store, content []byte) {
 	t.Helper()
-	got, err := read(s, SumOf(content))
+	got, err := read(s, sumOf(content))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, content) {
-		t.Fatalf("content %s: %d bytes that differ from the %d stored", SumOf(content), len(got), len(content))
+		t.Fatalf("content %s: %d bytes that differ from the %d stored", sumOf(content), len(got), len(content))
 	}
 }
 
@@ -126,14 +126,14 @@ func TestPutOpen(t *testing.T) {
 	for _, c := range all {
 		mustHold(t, s, c)
 		mustHold(t, other, c)
-		b, err := s.Open(context.Background(), SumOf(c))
+		b, err := s.Open(context.Background(), sumOf(c))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := iotest.TestReader(b, c); err != nil {
 			t.Errorf("%d bytes: %v", len(c), err)
 		}
-		if b.Size() != int64(len(c)) || b.Sum() != SumOf(c) {
+		if b.Size() != int64(len(c)) || b.Sum() != sumOf(c) {
 			t.Errorf("size %d, sum %s of %d bytes", b.Size(), b.Sum(), len(c))
 		}
 		if err := b.Close(); err != nil {
@@ -183,12 +183,12 @@ func TestMissing(t *testing.T) {
 	for i := range 2*lookups + 3 {
 		c := noise(uint64(i), 10)
 		if i%3 == 0 {
-			stored = append(stored, SumOf(c))
+			stored = append(stored, sumOf(c))
 			contents = append(contents, c)
 		} else {
-			want = append(want, SumOf(c))
+			want = append(want, sumOf(c))
 		}
-		ask = append(ask, SumOf(c))
+		ask = append(ask, sumOf(c))
 	}
 	put(t, s, contents...)
 	got, err := s.Missing(context.Background(), append(ask, ask...))
@@ -219,7 +219,7 @@ func TestDraft(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if d.Sum() != SumOf(c) || d.Size() != int64(n) {
+		if d.Sum() != sumOf(c) || d.Size() != int64(n) {
 			t.Errorf("%d bytes: sum %s, size %d", n, d.Sum(), d.Size())
 		}
 		if spooled := d.file != nil; spooled != (n > chunkSize) {
@@ -297,7 +297,7 @@ func TestPutIsAtomic(t *testing.T) {
 		t.Fatal("a closed draft was stored")
 	}
 	mustStats(t, s, Stats{})
-	if has, err := s.Has(context.Background(), SumOf(small)); err != nil || has {
+	if has, err := s.Has(context.Background(), sumOf(small)); err != nil || has {
 		t.Errorf("half a batch: %v, %v", has, err)
 	}
 	put(t, s, small, large)
@@ -328,7 +328,7 @@ func TestConcurrentUse(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				if got, err := read(s, SumOf(c)); err != nil || !bytes.Equal(got, c) {
+				if got, err := read(s, sumOf(c)); err != nil || !bytes.Equal(got, c) {
 					t.Errorf("read %d bytes, %v", len(got), err)
 				}
 			}
@@ -343,7 +343,7 @@ func TestConcurrentUse(t *testing.T) {
 }
 
 func TestParseSum(t *testing.T) {
-	sum := SumOf([]byte("x"))
+	sum := sumOf([]byte("x"))
 	for _, digits := range []string{sum.String(), strings.ToUpper(sum.String())} {
 		if got, err := ParseSum(digits); err != nil || got != sum {
 			t.Errorf("%s: %s, %v", digits, got, err)
@@ -360,7 +360,7 @@ func TestSeek(t *testing.T) {
 	s := newStore(t)
 	c := noise(1, 3*chunkSize+5)
 	put(t, s, c)
-	b, err := s.Open(context.Background(), SumOf(c))
+	b, err := s.Open(context.Background(), sumOf(c))
 	if err != nil {
 		t.Fatal(err)
 	}

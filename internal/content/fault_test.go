@@ -127,7 +127,7 @@ func mustBeWhole(t *testing.T, s *Store, n int) {
 	batch := crashBatch(n)
 	sums := make([]Sum, len(batch))
 	for i, c := range batch {
-		sums[i] = SumOf(c)
+		sums[i] = sumOf(c)
 	}
 	missing, err := s.Missing(context.Background(), sums)
 	if err != nil {
@@ -228,7 +228,7 @@ func TestFull(t *testing.T) {
 				mustHold(t, s, c)
 			}
 			put(t, s, kept...) // known: needs no space
-			if has, err := s.Has(ctx, SumOf(batch[0])); err != nil || has {
+			if has, err := s.Has(ctx, sumOf(batch[0])); err != nil || has {
 				t.Fatalf("%s: half a batch: %v, %v", name, has, err)
 			}
 		}
@@ -319,7 +319,7 @@ func damageSeen(t *testing.T, path string, contents [][]byte) (refused bool, fou
 	}
 	defer s.Close()
 	for _, c := range contents {
-		got, err := read(s, SumOf(c))
+		got, err := read(s, sumOf(c))
 		switch {
 		case err != nil:
 			refused = true
@@ -327,7 +327,7 @@ func damageSeen(t *testing.T, path string, contents [][]byte) (refused bool, fou
 				t.Fatalf("%s: wrong bytes before the error %v", path, err)
 			}
 		case !bytes.Equal(got, c):
-			t.Fatalf("%s: content %s answers with wrong bytes", path, SumOf(c))
+			t.Fatalf("%s: content %s answers with wrong bytes", path, sumOf(c))
 		}
 	}
 	_, err = s.Verify(ctx, func(_ Sum, err error) {
@@ -355,7 +355,7 @@ func TestFlippedContent(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := openStore(t, path, Options{ReadOnly: true})
-		if _, err := read(s, SumOf(c)); !errors.Is(err, ErrDamaged) {
+		if _, err := read(s, sumOf(c)); !errors.Is(err, ErrDamaged) {
 			t.Errorf("content %d (%d bytes): %v, want ErrDamaged", i, len(c), err)
 		}
 		var named []Sum
@@ -366,8 +366,8 @@ func TestFlippedContent(t *testing.T) {
 		}); err != nil {
 			t.Error(err)
 		}
-		if len(named) != 1 || named[0] != SumOf(c) {
-			t.Errorf("Verify names %v, want %s", named, SumOf(c))
+		if len(named) != 1 || named[0] != sumOf(c) {
+			t.Errorf("Verify names %v, want %s", named, sumOf(c))
 		}
 		for j, other := range contents {
 			if j != i {
@@ -406,7 +406,7 @@ func TestSwappedChunks(t *testing.T) {
 			}
 			defer inside.get.Close()
 			defer inside.getPart.Close()
-			blob, err := inside.Open(ctx, SumOf(a))
+			blob, err := inside.Open(ctx, sumOf(a))
 			if err != nil {
 				return err
 			}

@@ -22,10 +22,10 @@ func TestReadOnly(t *testing.T) {
 	mustHold(t, r, []byte("first"))
 	put(t, w, []byte("second")) // beside the reader
 	mustHold(t, r, []byte("second"))
-	if err := r.Put(context.Background(), NewDraft(nil)); !errors.Is(err, ErrReadOnly) {
+	if err := r.Put(context.Background(), NewDraft(nil)); !errors.Is(err, errReadOnly) {
 		t.Errorf("Put: %v", err)
 	}
-	if _, err := r.Draft(strings.NewReader(""), 1); !errors.Is(err, ErrReadOnly) {
+	if _, err := r.Draft(strings.NewReader(""), 1); !errors.Is(err, errReadOnly) {
 		t.Errorf("Draft: %v", err)
 	}
 	mustVerify(t, r, Stats{Count: 2, Bytes: 11})

@@ -34,7 +34,7 @@ type Draft struct {
 // NewDraft returns a draft of b, which must not change until the draft has been
 // stored.
 func NewDraft(b []byte) *Draft {
-	return &Draft{sum: SumOf(b), size: int64(len(b)), bytes: b}
+	return &Draft{sum: sumOf(b), size: int64(len(b)), bytes: b}
 }
 
 // Draft reads r to its end. Up to 256 KiB stay in memory; more goes to a temporary
@@ -43,7 +43,7 @@ func NewDraft(b []byte) *Draft {
 // back wrapped.
 func (s *Store) Draft(r io.Reader, limit int64) (*Draft, error) {
 	if s.writer == nil {
-		return nil, ErrReadOnly
+		return nil, errReadOnly
 	}
 	var head bytes.Buffer
 	n, err := io.Copy(&head, io.LimitReader(r, min(limit, chunkSize)+1))
@@ -141,7 +141,7 @@ func (d *Draft) Close() error {
 // an error the same call may be made again. A full disk is ErrFull.
 func (s *Store) Put(ctx context.Context, drafts ...*Draft) error {
 	if s.writer == nil {
-		return ErrReadOnly
+		return errReadOnly
 	}
 	sums := make([]Sum, len(drafts))
 	bySum := make(map[Sum]*Draft, len(drafts))
@@ -173,7 +173,7 @@ func (s *Store) Put(ctx context.Context, drafts ...*Draft) error {
 // It is the same content: its name is its hash.
 func (s *Store) Replace(ctx context.Context, d *Draft) error {
 	if s.writer == nil {
-		return ErrReadOnly
+		return errReadOnly
 	}
 	if err := s.writer.Do(ctx, func(inside context.Context, tx *sqlite.Tx) error {
 		for _, text := range []string{

@@ -181,18 +181,18 @@ func TestRedirects(t *testing.T) {
 	g := newGuard(t, Options{Reach: Reach{Origin: s.URL}})
 	mustGet(t, g.Client("/"), s.URL+"/5")
 	for _, path := range []string{"/6", "/loop"} {
-		if _, _, err := get(g.Client("/"), s.URL+path); !errors.Is(err, ErrRedirects) || Transient(err) {
-			t.Errorf("%s: %v, want ErrRedirects", path, err)
+		if _, _, err := get(g.Client("/"), s.URL+path); !errors.Is(err, errRedirects) || Transient(err) {
+			t.Errorf("%s: %v, want errRedirects", path, err)
 		}
 	}
 	// Even for a client that may read every file.
-	if _, _, err := get(g.Client("/"), s.URL+"/file"); !errors.Is(err, ErrScheme) {
-		t.Errorf("redirect to a file: %v, want ErrScheme", err)
+	if _, _, err := get(g.Client("/"), s.URL+"/file"); !errors.Is(err, errScheme) {
+		t.Errorf("redirect to a file: %v, want errScheme", err)
 	}
 	c := g.Client("/")
 	c.CheckRedirect = nil
-	if _, _, err := get(c, s.URL+"/file"); !errors.Is(err, ErrScheme) {
-		t.Errorf("redirect to a file, past CheckRedirect: %v, want ErrScheme", err)
+	if _, _, err := get(c, s.URL+"/file"); !errors.Is(err, errScheme) {
+		t.Errorf("redirect to a file, past CheckRedirect: %v, want errScheme", err)
 	}
 }
 
@@ -682,8 +682,8 @@ func TestRedirectURLIsCapped(t *testing.T) {
 	g := newGuard(t, Options{Reach: Reach{Origin: s.URL}})
 	mustGet(t, g.Client(""), s.URL+"/long")
 	_, _, err := get(g.Client(""), s.URL+"/toolong")
-	if !errors.Is(err, ErrURL) || Transient(err) || len(err.Error()) > 10_000 {
-		t.Errorf("%v, want ErrURL", err)
+	if !errors.Is(err, errURL) || Transient(err) || len(err.Error()) > 10_000 {
+		t.Errorf("%v, want errURL", err)
 	}
 }
 

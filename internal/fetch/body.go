@@ -56,7 +56,7 @@ func (g *Guard) guardBody(req *http.Request, resp *http.Response, w *guardedBody
 		resp.Uncompressed = true
 	default:
 		// This fails only a Read: of many answers only the status counts.
-		w.fail(fmt.Errorf("%w: Content-Encoding %q, asked for gzip", ErrEncoding, encoding), false)
+		w.fail(fmt.Errorf("%w: Content-Encoding %q, asked for gzip", errEncoding, encoding), false)
 	}
 }
 
@@ -124,13 +124,13 @@ func (w *guardedBody) diagnose(err error) {
 	case w.caller.Err() != nil:
 		w.err = context.Cause(w.caller)
 	case errors.Is(context.Cause(w.ctx), errTime) && w.most <= 0:
-		w.fail(fmt.Errorf("%w: %d bytes in all", ErrLong, w.n), true)
+		w.fail(fmt.Errorf("%w: %d bytes in all", errLong, w.n), true)
 	case errors.Is(context.Cause(w.ctx), errTime):
-		w.fail(fmt.Errorf("%w: under %d bytes in %s, %d in all", ErrIdle, w.least, w.idle, w.n), true)
+		w.fail(fmt.Errorf("%w: under %d bytes in %s, %d in all", errIdle, w.least, w.idle, w.n), true)
 	case err == io.ErrUnexpectedEOF:
-		w.fail(fmt.Errorf("%w after %d bytes", ErrBroken, w.n), true)
+		w.fail(fmt.Errorf("%w after %d bytes", errBroken, w.n), true)
 	default:
-		w.fail(fmt.Errorf("%w after %d bytes: %w", ErrBroken, w.n, err), true)
+		w.fail(fmt.Errorf("%w after %d bytes: %w", errBroken, w.n, err), true)
 	}
 	w.finish()
 }
@@ -194,7 +194,7 @@ func (u *unzippedBody) Read(p []byte) (int, error) {
 	u.out += int64(n)
 	switch {
 	case u.out > ratioFloor && u.out/u.guard.options.Ratio > u.guardedBody.n:
-		u.guardedBody.fail(fmt.Errorf("%w: over %d for each one", ErrRatio, u.guard.options.Ratio), false)
+		u.guardedBody.fail(fmt.Errorf("%w: over %d for each one", errRatio, u.guard.options.Ratio), false)
 		n, u.err = 0, u.guardedBody.err
 	case err == io.EOF:
 		u.err = err
@@ -244,9 +244,9 @@ func (u *unzippedBody) explain(err error) error {
 	case u.guardedBody.err != nil && u.guardedBody.err != io.EOF:
 		return u.guardedBody.err
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		u.guardedBody.fail(fmt.Errorf("%w inside gzip after %d bytes", ErrBroken, u.guardedBody.n), true)
+		u.guardedBody.fail(fmt.Errorf("%w inside gzip after %d bytes", errBroken, u.guardedBody.n), true)
 	default:
-		u.guardedBody.fail(fmt.Errorf("%w: %w", ErrEncoding, err), false)
+		u.guardedBody.fail(fmt.Errorf("%w: %w", errEncoding, err), false)
 	}
 	return u.guardedBody.err
 }

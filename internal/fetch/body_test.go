@@ -94,8 +94,8 @@ func TestEncodingsThatCannotBeUndone(t *testing.T) {
 		})
 		c := newGuard(t, Options{Reach: Reach{Origin: s.URL}}).Client("")
 		_, _, err := get(c, s.URL)
-		if !errors.Is(err, ErrEncoding) || Transient(err) || !strings.Contains(err.Error(), s.URL) {
-			t.Errorf("%s: %v, want ErrEncoding", encoding, err)
+		if !errors.Is(err, errEncoding) || Transient(err) || !strings.Contains(err.Error(), s.URL) {
+			t.Errorf("%s: %v, want errEncoding", encoding, err)
 		}
 		resp, err := c.Get(s.URL + "/404")
 		if err != nil || resp.StatusCode != 404 {
@@ -130,8 +130,8 @@ func TestRatio(t *testing.T) {
 		resp.Body.Close()
 		switch name {
 		case "bomb", "many members", "tail":
-			if !errors.Is(err, ErrRatio) || Transient(err) || n > 4<<20 || !strings.Contains(err.Error(), u) {
-				t.Errorf("%s: %d bytes, %v, want ErrRatio", name, n, err)
+			if !errors.Is(err, errRatio) || Transient(err) || n > 4<<20 || !strings.Contains(err.Error(), u) {
+				t.Errorf("%s: %d bytes, %v, want errRatio", name, n, err)
 			}
 			if _, again := resp.Body.Read(make([]byte, 1)); again == nil || again == io.EOF {
 				t.Errorf("%s: reading on gives %v", name, again)
@@ -190,8 +190,8 @@ func TestCutBodies(t *testing.T) {
 		for n := 0; n < len(form.body); {
 			cut = append([]byte(form.head), form.body[:n]...)
 			_, body, err := get(c, s.URL)
-			if !errors.Is(err, ErrBroken) || !errors.Is(err, io.ErrUnexpectedEOF) || !Transient(err) {
-				t.Fatalf("%s cut at %d of %d: %d bytes, %v, want ErrBroken", name, n, len(form.body), len(body), err)
+			if !errors.Is(err, errBroken) || !errors.Is(err, io.ErrUnexpectedEOF) || !Transient(err) {
+				t.Fatalf("%s cut at %d of %d: %d bytes, %v, want errBroken", name, n, len(form.body), len(body), err)
 			}
 			if !strings.HasPrefix(string(doc), body) {
 				t.Fatalf("%s cut at %d: other bytes", name, n)
@@ -244,7 +244,7 @@ func TestHTTP2(t *testing.T) {
 	if err != nil || !bytes.Equal(b, doc) {
 		t.Errorf("%d bytes, %v", len(b), err)
 	}
-	for path, want := range map[string]error{"/cut": ErrBroken, "/bomb": ErrRatio, "/busy": nil, "/empty": nil} {
+	for path, want := range map[string]error{"/cut": errBroken, "/bomb": errRatio, "/busy": nil, "/empty": nil} {
 		if _, _, err := get(g.Client(""), s.URL+path); !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", path, err, want)
 		}
@@ -281,13 +281,13 @@ func TestSlowBodies(t *testing.T) {
 		atLeast time.Duration
 		atMost  time.Duration
 	}{
-		{"nothing comes", drip(time.Hour, 1, "x"), ErrIdle, time.Minute, time.Minute},
-		{"a byte a second", drip(time.Second, 10_000, "x"), ErrIdle, time.Minute, time.Minute},
-		{"a byte just in time", drip(59*time.Second, 10_000, "x"), ErrIdle, time.Minute, time.Minute},
+		{"nothing comes", drip(time.Hour, 1, "x"), errIdle, time.Minute, time.Minute},
+		{"a byte a second", drip(time.Second, 10_000, "x"), errIdle, time.Minute, time.Minute},
+		{"a byte just in time", drip(59*time.Second, 10_000, "x"), errIdle, time.Minute, time.Minute},
 		{"a KiB, then nothing", drip(50*time.Second, 1, strings.Repeat("x", 5000)+"\n"), nil, 50 * time.Second, 50 * time.Second},
 		{"a KiB a second", drip(50*time.Second, 50, strings.Repeat("x", 60<<10)), nil, 2500 * time.Second, 2500 * time.Second},
-		{"25 bytes a second (D148)", drip(time.Second, 1_000_000, strings.Repeat("x", 25)), ErrIdle, time.Minute, time.Minute},
-		{"fast enough, without an end (D148)", drip(time.Second, 1_000_000, strings.Repeat("x", 1100)), ErrLong, time.Hour, time.Hour},
+		{"25 bytes a second (D148)", drip(time.Second, 1_000_000, strings.Repeat("x", 25)), errIdle, time.Minute, time.Minute},
+		{"fast enough, without an end (D148)", drip(time.Second, 1_000_000, strings.Repeat("x", 1100)), errLong, time.Hour, time.Hour},
 		{"short and slow", drip(5*time.Second, 10, "x"), nil, 50 * time.Second, 50 * time.Second},
 	} {
 		synctest.Test(t, func(t *testing.T) {

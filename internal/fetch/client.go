@@ -217,7 +217,7 @@ func (t *transport) roundTrip(req *http.Request) (*http.Response, error) {
 			return t.file(req)
 		}
 	}
-	return nil, &Error{URL: Plain(req.URL), Err: ErrScheme}
+	return nil, &Error{URL: Plain(req.URL), Err: errScheme}
 }
 
 // prepare returns a copy of the request with our header fields, and with the
@@ -376,13 +376,13 @@ func basic(user *url.Userinfo) string {
 // checkRedirect is the client's CheckRedirect.
 func (g *Guard) checkRedirect(req *http.Request, via []*http.Request) error {
 	if len(via) > g.options.Redirects {
-		return &Error{URL: Plain(req.URL), Err: ErrRedirects}
+		return &Error{URL: Plain(req.URL), Err: errRedirects}
 	}
 	if len(req.URL.String()) > maxURL {
-		return &Error{URL: Plain(via[len(via)-1].URL), Err: ErrURL}
+		return &Error{URL: Plain(via[len(via)-1].URL), Err: errURL}
 	}
 	if req.URL.Scheme != "http" && req.URL.Scheme != "https" {
-		return &Error{URL: Plain(req.URL), Err: ErrScheme}
+		return &Error{URL: Plain(req.URL), Err: errScheme}
 	}
 	// What net/http would carry on to subdomains, other ports and unencrypted
 	// connections. A relative Location inherits the user name, and the referrer

@@ -145,8 +145,8 @@ func TestUserAgentAndErrorsOfCallers(t *testing.T) {
 
 	for _, bad := range []string{"ftp://example.org/x", "gopher://example.org/", "data:,x", "file:///etc/passwd"} {
 		_, _, err := get(g.Client(""), bad)
-		if !errors.Is(err, ErrScheme) || Transient(err) {
-			t.Errorf("GET %s: %v, want ErrScheme, not transient", bad, err)
+		if !errors.Is(err, errScheme) || Transient(err) {
+			t.Errorf("GET %s: %v, want errScheme, not transient", bad, err)
 		}
 	}
 }

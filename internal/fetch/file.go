@@ -24,7 +24,7 @@ func (t *transport) file(req *http.Request) (*http.Response, error) {
 	}
 	refused := func(err error) error { return &Error{URL: Plain(req.URL), Err: err} }
 	if t.root == "" {
-		return nil, refused(ErrScheme)
+		return nil, refused(errScheme)
 	}
 	if req.Method != http.MethodGet && req.Method != http.MethodHead && req.Method != "" {
 		return reply(req, http.StatusMethodNotAllowed), nil
@@ -50,7 +50,7 @@ func (t *transport) file(req *http.Request) (*http.Response, error) {
 // lead out of it is seen on opening.
 func (t *transport) below(u *url.URL) (string, error) {
 	if u.Host != "" && u.Host != "localhost" {
-		return "", fmt.Errorf("%w: it is on another machine; give its http address", ErrFile)
+		return "", fmt.Errorf("%w: it is on another machine; give its http address", errFile)
 	}
 	root, err := filepath.Abs(t.root)
 	if err != nil {
@@ -65,7 +65,7 @@ func (t *transport) below(u *url.URL) (string, error) {
 }
 
 func outside(root string) error {
-	return fmt.Errorf("%w: it lies outside of %s; a document may name files in its own folder and below only", ErrFile, root)
+	return fmt.Errorf("%w: it lies outside of %s; a document may name files in its own folder and below only", errFile, root)
 }
 
 func openBelow(root, name string) (*os.File, fs.FileInfo, error) {
@@ -77,7 +77,7 @@ func openBelow(root, name string) (*os.File, fs.FileInfo, error) {
 	info, err := r.Stat(name)
 	if err == nil && !info.Mode().IsRegular() {
 		// Opening a pipe would wait for its writer.
-		return nil, nil, fmt.Errorf("%w: it is not a regular file; name one", ErrFile)
+		return nil, nil, fmt.Errorf("%w: it is not a regular file; name one", errFile)
 	}
 	var f *os.File
 	if err == nil {
@@ -172,7 +172,7 @@ func (b *fileBody) Read(p []byte) (n int, err error) {
 	case (err == nil || err == io.EOF) && b.left == 0 && b.untouched():
 		b.err = io.EOF
 	case err == nil || err == io.EOF:
-		b.fail(fmt.Errorf("%w: the file was changed while it was read", ErrBroken))
+		b.fail(fmt.Errorf("%w: the file was changed while it was read", errBroken))
 	default:
 		b.fail(err)
 	}
@@ -185,7 +185,7 @@ func (b *fileBody) untouched() bool {
 }
 
 func (b *fileBody) fail(err error) {
-	b.err = &Error{URL: b.url, Err: err, body: true, transient: errors.Is(err, ErrBroken)}
+	b.err = &Error{URL: b.url, Err: err, body: true, transient: errors.Is(err, errBroken)}
 }
 
 // Close implements io.Closer.

@@ -101,8 +101,8 @@ func TestFileStaysInItsFolder(t *testing.T) {
 		"/out", "/abs", "/dir/secret.txt", "/chain", "/sub/up", "/..", "", "/", "/sub", "/../../../../../../etc/passwd",
 	} {
 		status, body, err := get(c, "file://"+root+name)
-		if !errors.Is(err, ErrFile) || Transient(err) || strings.Contains(body, "secret") {
-			t.Errorf("%s: status %d, body %q, %v, want ErrFile", name, status, body, err)
+		if !errors.Is(err, errFile) || Transient(err) || strings.Contains(body, "secret") {
+			t.Errorf("%s: status %d, body %q, %v, want errFile", name, status, body, err)
 		}
 	}
 	for _, bad := range []string{"file:///etc/passwd", "file://server.example" + root + "/feed.atom", "file:feed.atom", "file:", "file://" + root + "/feed.atom%00"} {
@@ -115,8 +115,8 @@ func TestFileStaysInItsFolder(t *testing.T) {
 			t.Errorf("link inside the folder, %s: status %d, %v", name, status, err)
 		}
 	}
-	if _, _, err := get(newGuard(t, Options{}).Client(""), "file://"+root+"/feed.atom"); !errors.Is(err, ErrScheme) {
-		t.Errorf("a client without a folder: %v, want ErrScheme", err)
+	if _, _, err := get(newGuard(t, Options{}).Client(""), "file://"+root+"/feed.atom"); !errors.Is(err, errScheme) {
+		t.Errorf("a client without a folder: %v, want errScheme", err)
 	}
 }
 
@@ -126,8 +126,8 @@ func TestOnlyRegularFiles(t *testing.T) {
 	if err := syscall.Mkfifo(filepath.Join(root, "pipe.xml"), 0o644); err != nil {
 		t.Skip("this system has no named pipes:", err)
 	}
-	if _, _, err := get(newGuard(t, Options{}).Client(root), "file://"+root+"/pipe.xml"); !errors.Is(err, ErrFile) {
-		t.Errorf("a named pipe: %v, want ErrFile", err)
+	if _, _, err := get(newGuard(t, Options{}).Client(root), "file://"+root+"/pipe.xml"); !errors.Is(err, errFile) {
+		t.Errorf("a named pipe: %v, want errFile", err)
 	}
 }
 
@@ -175,8 +175,8 @@ func TestFileChangedWhileRead(t *testing.T) {
 		}
 		_, err = io.ReadAll(resp.Body)
 		resp.Body.Close()
-		if !errors.Is(err, ErrBroken) || !Transient(err) || !strings.Contains(err.Error(), "big.xml") {
-			t.Errorf("%s: %v, want ErrBroken", what, err)
+		if !errors.Is(err, errBroken) || !Transient(err) || !strings.Contains(err.Error(), "big.xml") {
+			t.Errorf("%s: %v, want errBroken", what, err)
 		}
 	}
 }

@@ -88,28 +88,28 @@ var (
 	// ErrUnresolved: the host's name could not be looked up, so it is not known
 	// whether its address is public. See Guard.Allowed.
 	ErrUnresolved = errors.New("the host's name has no address")
-	// ErrScheme: neither http nor https, nor file where that is allowed.
-	ErrScheme = errors.New("not an http or https address, and local files are not allowed here")
-	// ErrFile: a file: URL leads out of the folder that is allowed, or not to a
+	// errScheme: neither http nor https, nor file where that is allowed.
+	errScheme = errors.New("not an http or https address, and local files are not allowed here")
+	// errFile: a file: URL leads out of the folder that is allowed, or not to a
 	// file.
-	ErrFile = errors.New("the local file is refused")
-	// ErrRedirects: there were more redirects than are followed.
-	ErrRedirects = errors.New("too many redirects")
-	// ErrURL: a redirect leads to a URL that is too long.
-	ErrURL = fmt.Errorf("it redirects to a URL of more than %d bytes", maxURL)
-	// ErrRatio: the body unpacks to more than Options.Ratio allows.
-	ErrRatio = errors.New("the compressed body unpacks to suspiciously many bytes")
-	// ErrEncoding: the body has a Content-Encoding that we did not ask for, or
+	errFile = errors.New("the local file is refused")
+	// errRedirects: there were more redirects than are followed.
+	errRedirects = errors.New("too many redirects")
+	// errURL: a redirect leads to a URL that is too long.
+	errURL = fmt.Errorf("it redirects to a URL of more than %d bytes", maxURL)
+	// errRatio: the body unpacks to more than Options.Ratio allows.
+	errRatio = errors.New("the compressed body unpacks to suspiciously many bytes")
+	// errEncoding: the body has a Content-Encoding that we did not ask for, or
 	// is not what that says.
-	ErrEncoding = errors.New("the body's encoding cannot be undone")
+	errEncoding = errors.New("the body's encoding cannot be undone")
 	// ErrTooLarge: a body is larger than its cap. See Limit.
 	ErrTooLarge = errors.New("larger than its cap")
-	// ErrBroken: the body ended before its end. It wraps io.ErrUnexpectedEOF.
-	ErrBroken = fmt.Errorf("the body broke off: %w", io.ErrUnexpectedEOF)
-	// ErrIdle: the body came too slowly. See Options.IdleTimeout.
-	ErrIdle = errors.New("the body came too slowly")
-	// ErrLong: the body took too long in all. See Options.BodyTimeout.
-	ErrLong = errors.New("the body took too long")
+	// errBroken: the body ended before its end. It wraps io.ErrUnexpectedEOF.
+	errBroken = fmt.Errorf("the body broke off: %w", io.ErrUnexpectedEOF)
+	// errIdle: the body came too slowly. See Options.IdleTimeout.
+	errIdle = errors.New("the body came too slowly")
+	// errLong: the body took too long in all. See Options.BodyTimeout.
+	errLong = errors.New("the body took too long")
 	// ErrWait: the server asked for a longer wait than Options.MaxWait.
 	ErrWait = errors.New("the server asked not to be asked yet")
 )
@@ -166,13 +166,13 @@ func (e *Error) advice() string {
 	switch {
 	case errors.As(e.Err, &path):
 		return "check the file and who may read it"
-	case forbidden(e.Err), errors.Is(e.Err, ErrFile):
+	case forbidden(e.Err), errors.Is(e.Err, errFile):
 		return "" // has its own
-	case errors.Is(e.Err, ErrScheme):
+	case errors.Is(e.Err, errScheme):
 		return "a file is read only as the operator typed it, or from its folder"
-	case errors.Is(e.Err, ErrRedirects):
+	case errors.Is(e.Err, errRedirects):
 		return "give the address that they end at, or tell the server's operator"
-	case errors.Is(e.Err, ErrRatio), errors.Is(e.Err, ErrEncoding), errors.Is(e.Err, ErrURL):
+	case errors.Is(e.Err, errRatio), errors.Is(e.Err, errEncoding), errors.Is(e.Err, errURL):
 		return "tell the server's operator"
 	case errors.Is(e.Err, ErrWait):
 		return "try again then"

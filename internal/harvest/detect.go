@@ -22,10 +22,10 @@ import (
 // sniffed is how many entries of an Atom feed sniffAtom reads.
 const sniffed = 100
 
-// Detect finds out the kind of a Source by what its URL answers: a ResourceSync
+// detect finds out the kind of a Source by what its URL answers: a ResourceSync
 // document, a sitemap, or a page or host that leads to one; an Atom-PMH feed, or
-// another feed. For anything else the error is a *KindError.
-func Detect(ctx context.Context, src *Source) (kind string, err error) {
+// another feed. For anything else the error is a *kindError.
+func detect(ctx context.Context, src *Source) (kind string, err error) {
 	client, err := follow.New(follow.Options{HTTP: src.Client, Start: src.URL, AllowHost: src.AllowHost,
 		Accept: "application/atom+xml, application/xml;q=0.9, application/json;q=0.8, */*;q=0.5"})
 	if err != nil {
@@ -48,14 +48,14 @@ func Detect(ctx context.Context, src *Source) (kind string, err error) {
 	_, err = src.lists().Discover(ctx)
 	var nothing *resourcesync.NoSourceError
 	if errors.As(err, &nothing) {
-		return "", &KindError{URL: src.URL, Found: what, Tried: nothing.Tried}
+		return "", &kindError{URL: src.URL, Found: what, Tried: nothing.Tried}
 	}
 	return ResourceSync, err
 }
 
-// KindError: a Source's URL neither answers nor leads to anything that can be
+// kindError: a Source's URL neither answers nor leads to anything that can be
 // harvested.
-type KindError struct {
+type kindError struct {
 	URL string
 	// Found says what the URL answers.
 	Found string
@@ -64,7 +64,7 @@ type KindError struct {
 }
 
 // Error says what was found, what is wanted, and where else discovery has looked.
-func (e *KindError) Error() string {
+func (e *kindError) Error() string {
 	var b strings.Builder
 	b.WriteString(e.Found)
 	b.WriteString("; want an Atom, RSS or JSON feed, a ResourceSync document, a sitemap, or a page or host that leads to one")

@@ -40,7 +40,7 @@ func TestDetect(t *testing.T) {
 				_, _ = io.WriteString(w, tt.doc)
 			}))
 			defer s.Close()
-			got, err := Detect(context.Background(), &Source{URL: s.URL + "/doc", Client: s.Client()})
+			got, err := detect(context.Background(), &Source{URL: s.URL + "/doc", Client: s.Client()})
 			if err != nil || got != tt.want {
 				t.Errorf("kind %q, %v; want %q", got, err, tt.want)
 			}
@@ -54,7 +54,7 @@ func TestDetectTextFile(t *testing.T) {
 		_, _ = io.WriteString(w, "https://example.org/a\nhttps://example.org/b\n")
 	}))
 	defer s.Close()
-	kind, err := Detect(context.Background(), &Source{URL: s.URL, Client: s.Client()})
+	kind, err := detect(context.Background(), &Source{URL: s.URL, Client: s.Client()})
 	if kind != "" || err == nil || !strings.Contains(err.Error(), "a text file") {
 		t.Errorf("kind %q, %v", kind, err)
 	}

@@ -135,8 +135,8 @@ const (
 	SIP          = "sip" // whose records submit takes in
 )
 
-// ErrKind: Sources of this kind cannot be harvested.
-var ErrKind = errors.New("this kind of Source cannot be harvested by this version")
+// errKind: Sources of this kind cannot be harvested.
+var errKind = errors.New("this kind of Source cannot be harvested by this version")
 
 // run is one harvest of one Source.
 type run struct {
@@ -288,7 +288,7 @@ func (r *run) dispatch(ctx context.Context) error {
 	if r.src.Kind == "" {
 		asked := *r.src
 		asked.Client = r.documentClient()
-		kind, err := Detect(ctx, &asked)
+		kind, err := detect(ctx, &asked)
 		if err == nil && r.src.Found != nil {
 			err = r.src.Found(ctx, kind)
 		}
@@ -311,7 +311,7 @@ func (r *run) dispatch(ctx context.Context) error {
 	case SIP:
 		return nil // it calls us: there is nothing to ask for but what is pending
 	}
-	return fmt.Errorf("%s: kind %q: %w", r.src.URL, r.src.Kind, ErrKind)
+	return fmt.Errorf("%s: kind %q: %w", r.src.URL, r.src.Kind, errKind)
 }
 
 func (h *Harvester) now() time.Time {

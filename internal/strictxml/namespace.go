@@ -63,7 +63,7 @@ func (s *Scanner) declare(w written, prefix, space string, outer int) error {
 		hidden = -1
 	}
 	if len(s.ns) > maxBindings {
-		return s.cap(&fault{cap: CapNamespaces, reason: fmt.Sprintf("more than %d namespace declarations are in scope", maxBindings)})
+		return s.cap(&fault{cap: capNamespaces, reason: fmt.Sprintf("more than %d namespace declarations are in scope", maxBindings)})
 	}
 	s.innermost[prefix] = len(s.ns)
 	s.ns = append(s.ns, binding{Binding{prefix, s.known(space)}, hidden})

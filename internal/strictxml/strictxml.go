@@ -18,7 +18,7 @@ const (
 	CapDepth      = "depth"
 	CapAttributes = "attributes"
 	CapText       = "text"
-	CapNamespaces = "namespaces"
+	capNamespaces = "namespaces"
 )
 
 // Limits caps what a document may ask for. The zero value of each field means

@@ -150,7 +150,7 @@ func TestManyDeclarations(t *testing.T) {
 	}
 	over := strings.Replace(nested(256), "/></d>", "><f xmlns:q='u'/></e></d>", 1)
 	var fault *DocumentError
-	if _, err := trace(over, Options{}); !errors.As(err, &fault) || fault.Cap != CapNamespaces {
+	if _, err := trace(over, Options{}); !errors.As(err, &fault) || fault.Cap != capNamespaces {
 		t.Errorf("%v", err)
 	}
 }

@@ -59,7 +59,7 @@ func printPeer(w io.Writer, set string, p *status.Peer) {
 		fmt.Fprintf(w, "    %d under review: they wait for bridge submission accept or reject; see: bridge submission ls --review --set %s\n", p.UnderReview, set)
 	}
 	if p.Former {
-		fmt.Fprintf(w, "    not configured any more: nothing is sent there, and what waits is when it is configured again\n")
+		fmt.Fprintf(w, "    no longer configured: nothing is sent there until it is configured again\n")
 	} else if t := p.Failing; t != nil {
 		again := "within an hour"
 		if !t.Again.IsZero() {
@@ -77,7 +77,7 @@ func printPeer(w io.Writer, set string, p *status.Peer) {
 		fmt.Fprintf(w, "%snotifications from ingest servers: %s; see: bridge notification ls --received --set %s\n", indent, countsText(n), set)
 	}
 	if p.Dropped > 0 {
-		fmt.Fprintf(w, "%s%s of strangers not kept any more, since newer ones have taken their place\n", indent, plural(int(p.Dropped), "rejection or notification", "rejections and notifications"))
+		fmt.Fprintf(w, "%s%s from anonymous callers dropped to make room for newer ones\n", indent, plural(int(p.Dropped), "rejection or notification", "rejections and notifications"))
 	}
 	for _, s := range []event.State{event.StateInDoubt, event.StateUnresolved, event.StateRejected, event.StateUnsent} {
 		if p.Stored[s] > 0 {
@@ -133,7 +133,7 @@ func printStatus(w io.Writer, sets []status.Set) {
 func printSource(w io.Writer, s *status.Source, several bool) {
 	fmt.Fprintf(w, "  %s %s\n", cmp.Or(s.Kind, "(kind not known yet)"), strings.TrimSpace(s.Name+" "+s.URL))
 	if s.Former {
-		fmt.Fprintf(w, "    NOT CONFIGURED ANY MORE: its records stay; end it with: bridge source forget %s %s\n", s.Set, cmp.Or(s.Name, quoted(s.URL)))
+		fmt.Fprintf(w, "    NO LONGER CONFIGURED: its records stay; end it with: bridge source forget %s %s\n", s.Set, cmp.Or(s.Name, quoted(s.URL)))
 	}
 	fmt.Fprintf(w, "    %s\n", harvestedText(s))
 	which := s.Set
@@ -183,7 +183,7 @@ func printSource(w io.Writer, s *status.Source, several bool) {
 		fmt.Fprintf(w, "    quarantined: %d; see: bridge quarantine ls --set %s\n", s.Quarantined, s.Set)
 	}
 	if s.Dropped > 0 {
-		fmt.Fprintf(w, "    not kept in quarantine any more: %s, since newer ones have taken their place\n", plural(s.Dropped, "bad input", "bad inputs"))
+		fmt.Fprintf(w, "    dropped from quarantine: %s, to make room for newer ones\n", plural(s.Dropped, "bad input", "bad inputs"))
 	}
 	if s.Gap != "" {
 		fmt.Fprintf(w, "    GAP: %s\n    when it is gone for good: bridge source accept-gap %s\n", dropRepeat(s.Gap), which)

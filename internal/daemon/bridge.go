@@ -206,7 +206,7 @@ func (b *Bridge) openSets(ctx context.Context) error {
 		return err
 	}
 	for _, f := range former {
-		b.opt.Logger.Warn("a Source is not configured any more: its records stay as they are until it is configured again or ended with bridge source forget",
+		b.opt.Logger.Warn("a Source is no longer configured: its records stay as they are until it is configured again or ended with bridge source forget",
 			append([]any{"set", f.Set, "source", Redact(f.URL)}, alsoConfigured(sets, f.URL)...)...)
 	}
 	for i := range sets {

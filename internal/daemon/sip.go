@@ -359,7 +359,7 @@ func (b *Bridge) mayNotify(ctx context.Context, recipient string) error {
 	}
 	switch err := b.publicOnly.Allowed(ctx, u); {
 	case errors.Is(err, fetch.ErrPort):
-		return fmt.Errorf("its port is not one that notices go to: want 80, 443, 25, 465, 587 or one above 1024 that is no other service's")
+		return fmt.Errorf("its port is not one that notifications go to: want 80, 443, 25, 465, 587 or one above 1024 that is no other service's")
 	case errors.Is(err, fetch.ErrAddress):
 		// What a name stands for in our network is not for the stranger.
 		b.sip.recipientRefusals.Note(func(n int) {

@@ -33,7 +33,7 @@ func TestSIPStrangers_Quota(t *testing.T) {
 		t.Errorf("%d events in set main, want three", n)
 	}
 	// What anybody can cause is a line a minute, and this takes less than a few (D40).
-	for _, line := range []string{"messages of strangers were refused", "mails were refused"} {
+	for _, line := range []string{"messages from anonymous callers were refused", "mails were refused"} {
 		if n := strings.Count(h.said.String(), line); n == 0 || n > 6 {
 			t.Errorf("%q stands %d times in the log", line, n)
 		}

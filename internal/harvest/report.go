@@ -133,7 +133,7 @@ func (r *run) finalReport(failed error) Report {
 	out.Ended = r.h.now().UTC()
 	out.Documents, out.Entries, out.Fetched = r.documents.Load(), r.entries.Load(), r.fetched.Load()
 	if out.Dropped > 0 {
-		out.Warnings = append(slices.Clip(out.Warnings), fmt.Sprintf("the quarantine of this Source is full: bad inputs that were met last the longest ago have made room for newer ones, in this harvest %d", out.Dropped))
+		out.Warnings = append(slices.Clip(out.Warnings), fmt.Sprintf("the quarantine of this Source is full: this harvest dropped %d bad inputs that were not met for the longest time", out.Dropped))
 	}
 	if failed != nil {
 		out.Error = failed.Error()

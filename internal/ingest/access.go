@@ -90,7 +90,7 @@ func (d *Server) takeQuota(caller *sip.Caller, bytes int64) error {
 		return nil
 	}
 	d.overQuota.Note(func(n int) {
-		d.log().Warn("messages of strangers were refused", "set", d.Set, "messages", n, "last", caller.Address, "why", err)
+		d.log().Warn("messages from anonymous callers were refused", "set", d.Set, "messages", n, "last", caller.Address, "why", err)
 	})
 	return &sip.Fault{Code: sip.Server, Text: "nothing was stored: " + err.Error() + ", or ask whoever runs this service to let you in by a secret"}
 }
@@ -113,7 +113,7 @@ func (d *Server) Admit(ctx context.Context, caller sip.Caller) error {
 	if err == nil && s == nil {
 		why := d.Access.denyReason(&caller)
 		d.denied.Note(func(n int) {
-			d.log().Info("callers were not let in", "set", d.Set, "calls", n, "last", caller.Address, "why", why)
+			d.log().Info("callers were denied access", "set", d.Set, "calls", n, "last", caller.Address, "why", why)
 		})
 		return denied
 	}

@@ -62,7 +62,7 @@ func TestRefusalsAreLogged(t *testing.T) {
 			}
 		}
 		line := func(calls, last int, why string) string {
-			return fmt.Sprintf(`level=INFO msg="callers were not let in" set=maps calls=%d last=192.0.2.%d why=%q`, calls, last, why)
+			return fmt.Sprintf(`level=INFO msg="callers were denied access" set=maps calls=%d last=192.0.2.%d why=%q`, calls, last, why)
 		}
 		refuse(1, sip.Caller{})
 		want(line(1, 1, "no user name and password"))

@@ -102,11 +102,10 @@ func read(ctx context.Context, url, encoding string) (http.Header, []byte, error
 // gets: closed documents over keep-alive connections, against the rival, in
 // turns.
 func (b *bench) gets() error {
-	folder, done, err := b.work("get")
-	if err != nil {
-		return err
-	}
-	defer done()
+	return b.in("get", b.getsIn)
+}
+
+func (b *bench) getsIn(folder string) error {
 	if _, err := b.do(job{Name: "segments", Folder: folder, Content: config.Mirror}); err != nil {
 		return err
 	}
@@ -222,29 +221,45 @@ func ask(ctx context.Context, host, request, encoding string, answers, length *a
 
 // answer reads one answer and returns the length of its body.
 func answer(in *bufio.Reader, encoding string) (int64, error) {
-	n, got := int64(-1), ""
-	for first := true; ; first = false {
+	h, err := readHead(in)
+	switch {
+	case err != nil:
+		return 0, err
+	case h.status != "HTTP/1.1 200 OK":
+		return 0, fmt.Errorf("a server answered %q", h.status)
+	case h.length < 0 || h.encoding != encoding:
+		return 0, fmt.Errorf("an answer of %d bytes with Content-Encoding %q", h.length, h.encoding)
+	}
+	return io.CopyN(io.Discard, in, h.length)
+}
+
+// head is what counts of the head of an answer.
+type head struct {
+	status, encoding string
+	length           int64 // of the body, -1 when it is not stated
+}
+
+// readHead reads the head of an answer, with as little of net/http as checks it.
+func readHead(in *bufio.Reader) (h head, err error) {
+	h.length = -1
+	for {
 		line, err := in.ReadSlice('\n')
 		if err != nil {
-			return 0, err
+			return h, err
 		}
 		text := strings.TrimRight(string(line), "\r\n")
 		name, value, _ := strings.Cut(text, ": ")
 		switch {
-		case first && text != "HTTP/1.1 200 OK":
-			return 0, fmt.Errorf("a server answered %q", text)
+		case h.status == "":
+			h.status = text
 		case text == "":
-			if n < 0 || got != encoding {
-				return 0, fmt.Errorf("an answer of %d bytes with Content-Encoding %q", n, got)
-			}
-			discarded, err := io.CopyN(io.Discard, in, n)
-			return discarded, err
+			return h, nil
 		case strings.EqualFold(name, "Content-Length"):
-			if n, err = strconv.ParseInt(value, 10, 64); err != nil {
-				return 0, err
+			if h.length, err = strconv.ParseInt(value, 10, 64); err != nil {
+				return h, err
 			}
 		case strings.EqualFold(name, "Content-Encoding"):
-			got = value
+			h.encoding = value
 		}
 	}
 }

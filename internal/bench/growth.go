@@ -30,11 +30,10 @@ type costs struct {
 // growth: start, append and poll on a log of a million events, and on a long
 // one. Both are measured in the same log, as it grows.
 func (b *bench) growth() error {
-	folder, done, err := b.work("growth")
-	if err != nil {
-		return err
-	}
-	defer done()
+	return b.in("growth", b.growthIn)
+}
+
+func (b *bench) growthIn(folder string) error {
 	return b.beside(chainOf(1, fewRecords, 512), func(url string) error {
 		j := job{Name: "harvest", Folder: folder, URL: url, Content: config.Mirror}
 		if _, err := b.do(j); err != nil { // so that there is a Source to be polled

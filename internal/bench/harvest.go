@@ -55,42 +55,18 @@ type harvestTimes struct{ first, rival, again, full result }
 // harvestMany measures them in mode reference. Of again, Count is the number of
 // requests.
 func (b *bench) harvestMany(provider job) (best harvestTimes, err error) {
-	for range b.runs {
-		folder, done, err := b.work("harvest")
-		if err != nil {
-			return best, err
-		}
-		err = b.beside(provider, func(url string) error {
-			return best.measure(b, job{Name: "harvest", Kind: provider.Kind, Folder: folder, URL: url, Content: config.Reference})
+	err = b.repeatedly("harvest", func(folder string) error {
+		return b.beside(provider, func(url string) error {
+			j := job{Name: "harvest", Kind: provider.Kind, Folder: folder, URL: url, Content: config.Reference}
+			full := j
+			full.Full = true
+			if err := b.try(&best.first, j); err != nil {
+				return err
+			}
+			return errors.Join(b.try(&best.rival, job{Name: "insert", Folder: folder}), b.unchanged(&best.again, j), b.try(&best.full, full))
 		})
-		done()
-		if err != nil {
-			return best, err
-		}
-	}
-	return best, nil
-}
-
-func (p *harvestTimes) measure(b *bench, j job) error {
-	r, err := b.do(j)
-	if err != nil {
-		return err
-	}
-	p.first = faster(p.first, r)
-	if r, err = b.do(job{Name: "insert", Folder: j.Folder}); err != nil {
-		return err
-	}
-	p.rival = faster(p.rival, r)
-	if r, err = b.unchanged(j); err != nil {
-		return err
-	}
-	p.again = faster(p.again, r)
-	j.Full = true
-	if r, err = b.do(j); err != nil {
-		return err
-	}
-	p.full = faster(p.full, r)
-	return nil
+	})
+	return best, err
 }
 
 // row is what the first harvest came to.
@@ -126,44 +102,34 @@ func (b *bench) harvests() error {
 // twice harvests double the number of records of an earlier harvest, for its
 // memory.
 func (b *bench) twice(name, unit string, provider job, once result) error {
-	folder, done, err := b.work("harvest")
-	if err != nil {
-		return err
-	}
-	defer done()
-	return b.beside(provider, func(url string) error {
-		r, err := b.do(job{Name: "harvest", Kind: provider.Kind, Folder: folder, URL: url, Content: config.Reference})
-		if err != nil {
-			return err
-		}
-		growth := float64(r.Peak) / float64(once.Peak)
-		row{name: name, ours: perSecond(rate(r.Count, r.Took), unit),
-			rival: "memory of half as many: " + fmt.Sprintf("%.0f MB", float64(once.Peak)/1e6), ratio: growth, peak: r.Peak, cpu: r.CPU,
-			bars: []bar{under(200, r.Peak), below("memory within 1.1", growth, 1.1)}}.print()
-		return nil
+	var r result
+	err := b.in("harvest", func(folder string) error {
+		return b.beside(provider, func(url string) error {
+			return b.try(&r, job{Name: "harvest", Kind: provider.Kind, Folder: folder, URL: url, Content: config.Reference})
+		})
 	})
+	growth := float64(r.Peak) / float64(once.Peak)
+	return show(err, row{name: name, ours: perSecond(rate(r.Count, r.Took), unit), rival: "memory of half as many: " + megabytes(once.Peak), ratio: growth, peak: r.Peak, cpu: r.CPU,
+		bars: []bar{under(200, r.Peak), below("memory within 1.1", growth, 1.1)}})
 }
 
 // unchanged harvests again, several times; Count is the number of requests of
 // the best one.
-func (b *bench) unchanged(j job) (best result, err error) {
+func (b *bench) unchanged(best *result, j job) error {
 	for range 3 {
 		before, err := requests(b.ctx, j.URL)
 		if err != nil {
-			return best, err
+			return err
 		}
 		r, err := b.do(j)
-		if err != nil {
-			return best, err
-		}
-		after, err := requests(b.ctx, j.URL)
-		if err != nil {
-			return best, err
+		after, countErr := requests(b.ctx, j.URL)
+		if err := errors.Join(err, countErr); err != nil {
+			return err
 		}
 		r.Count = after - before
-		best = faster(best, r)
+		*best = faster(*best, r)
 	}
-	return best, nil
+	return nil
 }
 
 // faster returns the result that took less time.
@@ -180,42 +146,23 @@ const mirrorBody = 2048
 func (b *bench) mirrors() error {
 	entries := b.scaled(10_000)
 	ours, rival, err := b.mirrored(chainOf(2, entries, mirrorBody), job{Path: "/records/%08d.xml", Number: 2 * entries, Repeat: connections})
-	if err != nil {
-		return err
-	}
 	have, bare := rate(ours.Count, ours.Took), rate(rival.Count, rival.Took)
-	row{name: fmt.Sprintf("mirror of %s records of 2 KB, durable", thousands(float64(2*entries))), ours: perSecond(have, "records"),
+	return show(err, row{name: fmt.Sprintf("mirror of %s records of 2 KB, durable", thousands(float64(2*entries))), ours: perSecond(have, "records"),
 		rival: "http.Client, 32 workers, bodies thrown away: " + perSecond(bare, "records"), ratio: have / bare, peak: ours.Peak, cpu: ours.CPU,
-		bars: []bar{atLeast("5,000/s", have, 5000)}}.print()
-	return nil
+		bars: []bar{atLeast("5,000/s", have, 5000)}})
 }
 
 // mirrored harvests a provider with its contents, beside a rival that fetches
 // bodies.
 func (b *bench) mirrored(provider, rival job) (ours, other result, err error) {
 	rival.Name = "fetch"
-	for range b.runs {
-		folder, done, err := b.work("mirror")
-		if err != nil {
-			return ours, other, err
-		}
-		err = b.beside(provider, func(url string) error {
-			r, err := b.do(job{Name: "harvest", Kind: provider.Kind, Folder: folder, URL: url, Content: config.Mirror})
-			if err != nil {
-				return err
-			}
-			ours = faster(ours, r)
+	err = b.repeatedly("mirror", func(folder string) error {
+		return b.beside(provider, func(url string) error {
 			rival.URL = url
-			r, err = b.do(rival)
-			other = faster(other, r)
-			return err
+			return errors.Join(b.try(&ours, job{Name: "harvest", Kind: provider.Kind, Folder: folder, URL: url, Content: config.Mirror}), b.try(&other, rival))
 		})
-		done()
-		if err != nil {
-			return ours, other, err
-		}
-	}
-	return ours, other, nil
+	})
+	return ours, other, err
 }
 
 // fetchBodies is a mirror's rival: Number bodies, Repeat at once, read and thrown

@@ -25,17 +25,13 @@ func (b *bench) follows() error {
 	const latency, share = 20 * time.Millisecond, 20
 	resources := b.scaled(2000)
 	ours, rival, err := b.mirrored(sourceOf(resources, 0, mirrorBody, latency), job{Path: "/res/%08d.xml", Number: resources / share, Repeat: 1})
-	if err != nil {
-		return err
-	}
-	if int(ours.Bytes) != resources {
-		return fmt.Errorf("%d of %d resources were taken", ours.Bytes, resources)
+	if err == nil && int(ours.Bytes) != resources {
+		err = fmt.Errorf("%d of %d resources were taken", ours.Bytes, resources)
 	}
 	one := rival.Took * share
-	row{name: fmt.Sprintf("baseline of %s resources behind a server that takes 20 ms for each, mirror", thousands(float64(resources))), ours: short(ours.Took),
+	return show(err, row{name: fmt.Sprintf("baseline of %s resources behind a server that takes 20 ms for each, mirror", thousands(float64(resources))), ours: short(ours.Took),
 		rival: fmt.Sprintf("one after the other, bodies thrown away: %s (%d asked for, times %d)", short(one), resources/share, share),
-		ratio: ratioOf(one, ours.Took), peak: ours.Peak, cpu: ours.CPU, bars: []bar{below("under 2.5 s", ours.Took.Seconds(), 2.5)}}.print()
-	return nil
+		ratio: ratioOf(one, ours.Took), peak: ours.Peak, cpu: ours.CPU, bars: []bar{below("under 2.5 s", ours.Took.Seconds(), 2.5)}})
 }
 
 // baselines: a Resource List Index of a million resources, new, unchanged, and
@@ -58,13 +54,12 @@ func (b *bench) baselines() error {
 // the same file: the way of the reference client, and what encoding/xml takes for
 // its tokens alone.
 func (b *bench) readLists() error {
-	folder, done, err := b.work("readlist")
-	if err != nil {
-		return err
-	}
-	defer done()
+	return b.in("readlist", b.readListIn)
+}
+
+func (b *bench) readListIn(folder string) error {
 	file, base := filepath.Join(folder, "changelist.xml"), ""
-	err = b.beside(sourceOf(0, segment, 0, 0), func(url string) error {
+	err := b.beside(sourceOf(0, segment, 0, 0), func(url string) error {
 		base = url
 		body, err := get(b.ctx, url+fixtures.ChangeList)
 		if err != nil {
@@ -81,22 +76,15 @@ func (b *bench) readLists() error {
 	}
 	var ours, tokens, python result
 	for range b.runs {
-		r, err := b.do(job{Name: "readlist", Folder: folder, Repeat: 5})
+		err := errors.Join(b.try(&ours, job{Name: "readlist", Folder: folder, Repeat: 5}), b.try(&tokens, job{Name: "tokens", Folder: folder, Repeat: 3}))
+		if err == nil && missing == nil {
+			var r result
+			r, err = b.pythonReads(file, base)
+			python = faster(python, r)
+		}
 		if err != nil {
 			return err
 		}
-		ours = faster(ours, r)
-		if r, err = b.do(job{Name: "tokens", Folder: folder, Repeat: 3}); err != nil {
-			return err
-		}
-		tokens = faster(tokens, r)
-		if missing != nil {
-			continue
-		}
-		if r, err = b.pythonReads(file, base); err != nil {
-			return err
-		}
-		python = faster(python, r)
 	}
 	have := rate(segment, ours.Took)
 	out := row{name: "reading a Change List of 50,000 urls", ours: fmt.Sprintf("%s (%s)", short(ours.Took), perSecond(have, "urls")), peak: ours.Peak,

@@ -149,12 +149,30 @@ func (b *bench) scaled(n int) int {
 	return n
 }
 
-// work returns a new folder for one run, and what removes it.
-func (b *bench) work(name string) (folder string, done func(), err error) {
-	folder, err = os.MkdirTemp(b.folder, name+"-")
-	return folder, func() {
-		if err := os.RemoveAll(folder); err != nil {
-			b.say("%v", err)
+// in measures in a new folder, which is removed afterwards.
+func (b *bench) in(name string, measure func(folder string) error) error {
+	folder, err := os.MkdirTemp(b.folder, name+"-")
+	if err != nil {
+		return err
+	}
+	return errors.Join(measure(folder), os.RemoveAll(folder))
+}
+
+// repeatedly measures b.runs times, each time in a new folder.
+func (b *bench) repeatedly(name string, measure func(folder string) error) error {
+	for range b.runs {
+		if err := b.in(name, measure); err != nil {
+			return err
 		}
-	}, err
+	}
+	return nil
+}
+
+// try runs a child, and keeps its result when it is the fastest so far.
+func (b *bench) try(best *result, j job) error {
+	r, err := b.do(j)
+	if err == nil {
+		*best = faster(*best, r)
+	}
+	return err
 }

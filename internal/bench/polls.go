@@ -20,19 +20,20 @@ func (b *bench) polls() error {
 	var some, none [2]result
 	sizes := [2]int{b.scaled(million / 10), b.scaled(million)}
 	for i, size := range sizes {
-		folder, done, err := b.work("poll")
-		if err != nil {
-			return err
-		}
-		err = b.beside(sourceOf(size, 1, 0, 0), func(url string) error {
-			j := job{Name: "harvest", Kind: config.ResourceSync, Folder: folder, URL: url, Content: config.Reference}
-			if _, err := b.do(j); err != nil {
+		err := b.in("poll", func(folder string) error {
+			return b.beside(sourceOf(size, 1, 0, 0), func(url string) error {
+				j := job{Name: "harvest", Kind: config.ResourceSync, Folder: folder, URL: url, Content: config.Reference}
+				_, err := b.do(j)
+				j.Name = "follow"
+				for run := 0; run < b.runs && err == nil; run++ {
+					j.Changes = 1 + run*pollsEach*fewRecords
+					var r result
+					r, err = b.do(j)
+					some[i], none[i] = faster(some[i], r), faster(none[i], result{Took: r.Other, Count: r.Count, Peak: r.Peak})
+				}
 				return err
-			}
-			some[i], none[i], err = b.follow(j)
-			return err
+			})
 		})
-		done()
 		if err != nil {
 			return err
 		}
@@ -50,21 +51,6 @@ func (b *bench) polls() error {
 			bars: []bar{below("within 1.5", ratio, 1.5)}}.print()
 	}
 	return nil
-}
-
-// follow polls a harvested Source with changes and without.
-func (b *bench) follow(j job) (some, none result, err error) {
-	j.Name = "follow"
-	for run := range b.runs {
-		j.Changes = 1 + run*pollsEach*fewRecords
-		r, err := b.do(j)
-		if err != nil {
-			return some, none, err
-		}
-		some = faster(some, r)
-		none = faster(none, result{Took: r.Other, Count: r.Count, Peak: r.Peak})
-	}
-	return some, none, nil
 }
 
 // followLists polls a Source whose Change List has so many changes, after a few

@@ -43,34 +43,20 @@ func (b *bench) feeds() error {
 // rendered measures the document at a path of a set whose first two segments have
 // closed, beside the task of a rival.
 func (b *bench) rendered(name, unit, path, task string, bars ...func(float64) bar) error {
-	folder, done, err := b.work(task)
-	if err != nil {
-		return err
-	}
-	defer done()
-	if _, err := b.do(job{Name: "build", Folder: folder, Content: config.Mirror, Number: 2 * segment, Segment: segment}); err != nil {
-		return err
-	}
 	var ours, rival result
-	for range b.runs {
-		r, err := b.do(job{Name: "render", Folder: folder, Path: path, Repeat: 5})
-		if err != nil {
-			return err
+	err := b.in(task, func(folder string) error {
+		_, err := b.do(job{Name: "build", Folder: folder, Content: config.Mirror, Number: 2 * segment, Segment: segment})
+		for run := 0; run < b.runs && err == nil; run++ {
+			err = errors.Join(b.try(&ours, job{Name: "render", Folder: folder, Path: path, Repeat: 5}), b.try(&rival, job{Name: task, Folder: folder, Repeat: 2}))
 		}
-		ours = faster(ours, r)
-		if r, err = b.do(job{Name: task, Folder: folder, Repeat: 2}); err != nil {
-			return err
-		}
-		rival = faster(rival, r)
-	}
+		return err
+	})
 	have, bare := rate(segment, ours.Took), rate(segment, rival.Took)
 	all := []bar{under(30, ours.Peak)}
 	for _, bar := range bars {
 		all = append(all, bar(have))
 	}
-	row{name: name, ours: perSecond(have, unit), rival: "encoding/xml and compress/gzip: " + perSecond(bare, unit), ratio: have / bare, peak: ours.Peak,
-		bars: all}.print()
-	return nil
+	return show(err, row{name: name, ours: perSecond(have, unit), rival: "encoding/xml and compress/gzip: " + perSecond(bare, unit), ratio: have / bare, peak: ours.Peak, bars: all})
 }
 
 // renderDocument renders a document, each time with an empty cache; Took is the
@@ -116,26 +102,17 @@ func renderCold(ctx context.Context, h *daemon.Bridge, path string) (result, err
 
 // snapshots: all live records into the parts of a Resource List.
 func (b *bench) snapshots() error {
-	folder, done, err := b.work("snapshot")
-	if err != nil {
-		return err
-	}
-	defer done()
-	records := b.scaled(1_000_000)
-	if _, err := b.do(job{Name: "build", Folder: folder, Content: config.Mirror, Number: records}); err != nil {
-		return err
-	}
+	records := b.scaled(million)
 	var ours result
-	for range b.runs {
-		r, err := b.do(job{Name: "snapshot", Folder: folder})
-		if err != nil {
-			return err
+	err := b.in("snapshot", func(folder string) error {
+		_, err := b.do(job{Name: "build", Folder: folder, Content: config.Mirror, Number: records})
+		for run := 0; run < b.runs && err == nil; run++ {
+			err = b.try(&ours, job{Name: "snapshot", Folder: folder})
 		}
-		ours = faster(ours, r)
-	}
-	row{name: "snapshot of " + thousands(float64(records)) + " records, gzip, durable", ours: fmt.Sprintf("%s (%s)", short(ours.Took), perSecond(rate(int64(records), ours.Took), "urls")),
-		peak: ours.Peak, cpu: ours.CPU, bars: []bar{below("under 7 s", ours.Took.Seconds(), 7), under(100, ours.Peak)}}.print()
-	return nil
+		return err
+	})
+	return show(err, row{name: "snapshot of " + thousands(float64(records)) + " records, gzip, durable", ours: fmt.Sprintf("%s (%s)", short(ours.Took), perSecond(rate(int64(records), ours.Took), "urls")),
+		peak: ours.Peak, cpu: ours.CPU, bars: []bar{below("under 7 s", ours.Took.Seconds(), 7), under(100, ours.Peak)}})
 }
 
 // makeSnapshot makes one where none is, and checks that it is shown.

@@ -28,11 +28,10 @@ const (
 // server that accepts everything at once.
 func (b *bench) drains() error {
 	n := b.scaled(b.outbox)
-	folder, done, err := b.work("drain")
-	if err != nil {
-		return err
-	}
-	defer done()
+	return b.in("drain", func(folder string) error { return b.drain(folder, n) })
+}
+
+func (b *bench) drain(folder string, n int) error {
 	built, err := b.do(job{Name: "set to submit", Folder: folder, Number: n})
 	if err != nil {
 		return err

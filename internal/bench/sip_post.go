@@ -11,8 +11,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -113,34 +111,20 @@ func postSome(ctx context.Context, host, kind string, next *atomic.Int64, each [
 	return nil
 }
 
-// acknowledged reads one answer, with as little of net/http as checks it: the
-// disposition accepted, or 202 for a notification.
+// acknowledged reads one answer: the disposition accepted, or 202 for a notification.
 func acknowledged(in *bufio.Reader, kind string) error {
 	want := "HTTP/1.1 200 OK"
 	if kind == dispositions {
 		want = "HTTP/1.1 202 Accepted"
 	}
-	length := 0
-	for first := true; ; first = false {
-		line, err := in.ReadSlice('\n')
-		if err != nil {
-			return err
-		}
-		text := strings.TrimRight(string(line), "\r\n")
-		name, value, _ := strings.Cut(text, ": ")
-		switch {
-		case first && text != want:
-			return fmt.Errorf("a server answered %q", text)
-		case strings.EqualFold(name, "Content-Length"):
-			if length, err = strconv.Atoi(value); err != nil {
-				return err
-			}
-		}
-		if text == "" {
-			break
-		}
+	h, err := readHead(in)
+	if err == nil && h.status != want {
+		err = fmt.Errorf("a server answered %q", h.status)
 	}
-	body := make([]byte, length)
+	if err != nil {
+		return err
+	}
+	body := make([]byte, max(h.length, 0))
 	if _, err := io.ReadFull(in, body); err != nil {
 		return err
 	}

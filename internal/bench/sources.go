@@ -84,42 +84,28 @@ func openSources(ctx context.Context, j job, _ func(result)) (r result, err erro
 func (b *bench) sources() error {
 	for _, c := range []struct{ sources, entries int }{{40, 100_000}, {1000, 10_000}} {
 		entries := b.scaled(c.entries)
-		folder, done, err := b.work("sources")
-		if err != nil {
-			return err
-		}
 		var r result
-		err = b.beside(chainOf(1, entries, 0), func(url string) (err error) {
-			r, err = b.do(job{Name: "sources", Folder: folder, URL: url, Number: c.sources, Content: config.Reference})
-			return err
+		err := b.in("sources", func(folder string) error {
+			return b.beside(chainOf(1, entries, 0), func(url string) error {
+				return b.try(&r, job{Name: "sources", Folder: folder, URL: url, Number: c.sources, Content: config.Reference})
+			})
 		})
-		done()
-		if err != nil {
-			return err
-		}
-		row{name: fmt.Sprintf("%s Sources of %s entries at once", thousands(float64(c.sources)), thousands(float64(entries))),
+		err = show(err, row{name: fmt.Sprintf("%s Sources of %s entries at once", thousands(float64(c.sources)), thousands(float64(entries))),
 			ours:  fmt.Sprintf("%s, %s; half of them after %s", short(r.Took), perSecond(rate(r.Count, r.Took), "entries"), short(r.Other)),
 			rival: fmt.Sprintf("%d harvested whole", r.Bytes), peak: r.Peak, cpu: r.CPU,
-			bars: []bar{under(400, r.Peak), atLeast("all done", float64(r.Bytes), float64(c.sources))}}.print()
+			bars: []bar{under(400, r.Peak), atLeast("all done", float64(r.Bytes), float64(c.sources))}})
+		if err != nil {
+			return err
+		}
 	}
 	const many = 2000
 	var best result
-	for range b.runs {
-		folder, done, err := b.work("open")
-		if err != nil {
-			return err
-		}
-		r, err := b.do(job{Name: "open", Folder: folder, URL: "http://127.0.0.1:9", Number: many, Content: config.Reference})
-		done()
-		if err == nil && r.Count != many {
-			err = errors.New("not all Sources are there")
-		}
-		if err != nil {
-			return err
-		}
-		best = faster(best, r)
+	err := b.repeatedly("open", func(folder string) error {
+		return b.try(&best, job{Name: "open", Folder: folder, URL: "http://127.0.0.1:9", Number: many, Content: config.Reference})
+	})
+	if err == nil && best.Count != many {
+		err = errors.New("not all Sources are there")
 	}
-	row{name: fmt.Sprintf("opening %s new Sources", thousands(many)), ours: short(best.Took), rival: "again: " + short(best.Other), peak: best.Peak, cpu: best.CPU,
-		bars: []bar{below("1 s", best.Took.Seconds(), 1)}}.print()
-	return nil
+	return show(err, row{name: fmt.Sprintf("opening %s new Sources", thousands(many)), ours: short(best.Took), rival: "again: " + short(best.Other), peak: best.Peak, cpu: best.CPU,
+		bars: []bar{below("1 s", best.Took.Seconds(), 1)}})
 }

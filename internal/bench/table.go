@@ -39,7 +39,7 @@ func (r row) print() {
 		ratio = fmt.Sprintf("%.2f", r.ratio)
 	}
 	if r.peak > 0 {
-		peak = fmt.Sprintf("%.0f MB", float64(r.peak)/1e6)
+		peak = megabytes(r.peak)
 	}
 	if r.cpu > 0 {
 		cpu = fmt.Sprintf("%.1f s", r.cpu.Seconds())
@@ -59,6 +59,18 @@ func (r row) print() {
 	}
 	fmt.Printf("| %s | %s | %s | %s | %s | %s | %s | %s |\n", r.name, r.ours, r.rival, ratio, strings.Join(texts, ", "), peak, cpu, verdict)
 }
+
+// show prints rows, unless there is an error, which it returns.
+func show(err error, rows ...row) error {
+	if err == nil {
+		for _, r := range rows {
+			r.print()
+		}
+	}
+	return err
+}
+
+func megabytes(n int64) string { return fmt.Sprintf("%.0f MB", float64(n)/1e6) }
 
 // rate is how many a second.
 func rate(n int64, d time.Duration) float64 {

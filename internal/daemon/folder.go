@@ -156,7 +156,7 @@ func (b *Bridge) progress(ctx context.Context, set string) (walks []event.Progre
 	all, err := b.Log.Sources(ctx, set)
 	for i := range all {
 		src := &all[i]
-		ours := b.configured(src.ID)
+		ours := b.sourceByID(src.ID) != nil
 		if ours {
 			configured++
 		}
@@ -184,15 +184,6 @@ func (b *Bridge) partialHeader(ctx context.Context, name string) string {
 		return follow.WaitsOf(set.Feed, []*follow.Waits{nil}, now).Header(now)
 	}
 	return harvest.AwaitedSets(set.Feed, walks, now).Header(now)
-}
-
-func (b *Bridge) configured(id event.SourceID) bool {
-	for _, s := range b.Sources {
-		if s.ID == id {
-			return true
-		}
-	}
-	return false
 }
 
 // completeSetOf marks a set as complete if it is, after a harvest of one of its

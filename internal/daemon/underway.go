@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -70,7 +71,7 @@ func (b *Bridge) openUnderway(ctx context.Context) error {
 				was.Started = b.now() // cut short: it had only begun
 			}
 			report := harvest.Report{Started: was.Started, Ended: b.now().UTC(), Documents: was.Documents, Entries: was.Entries,
-				Error: fmt.Sprintf("bridge ended during this harvest, which was %s", doingOr(was.Doing, "beginning"))}
+				Error: fmt.Sprintf("bridge ended during this harvest, which was %s", cmp.Or(was.Doing, "beginning"))}
 			if err := b.saveSchedule(ctx, src, src.Every, &report, errEnded); err != nil {
 				return err
 			}
@@ -86,13 +87,6 @@ func (b *Bridge) openUnderway(ctx context.Context) error {
 
 // errEnded: the process ended during a harvest.
 var errEnded = errors.New("bridge ended during the harvest")
-
-func doingOr(doing, otherwise string) string {
-	if doing == "" {
-		return otherwise
-	}
-	return doing
-}
 
 func underwayID(name string) (event.SourceID, bool) {
 	n, err := strconv.ParseInt(strings.TrimSuffix(name, ".json"), 10, 64)

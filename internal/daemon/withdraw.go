@@ -19,8 +19,8 @@ func (b *Bridge) withdraw(ctx context.Context, d Decision) error {
 	if err != nil {
 		return err
 	}
-	desk := ingest.Server{Set: d.Set, Source: src.ID, URL: src.URL, Store: &b.sip.log, Now: b.opt.Now, Log: b.opt.Logger}
-	return desk.Withdraw(ctx, d.Withdraw, d.Reason)
+	server := ingest.Server{Set: d.Set, Source: src.ID, URL: src.URL, Store: &b.sip.log, Now: b.opt.Now, Log: b.opt.Logger}
+	return server.Withdraw(ctx, d.Withdraw, d.Reason)
 }
 
 // sipSource returns the Source of kind sip that a set has, or had.

@@ -1,14 +1,13 @@
 package publish
 
 import (
+	stdgzip "compress/gzip"
 	"context"
 	"encoding/xml"
 	"io"
 	"iter"
 	"runtime"
 	"testing"
-
-	stdgzip "compress/gzip"
 
 	"github.com/klauspost/compress/gzip"
 

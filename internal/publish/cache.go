@@ -120,24 +120,25 @@ func (c *cache) open(ctx context.Context, name string, render renderFunc) (io.Re
 		data, err := c.share(ctx, name, func(ctx context.Context) ([]byte, error) {
 			return c.make(ctx, name, render)
 		})
-		if err != nil {
-			return nil, 0, err
-		}
-		if data != nil {
-			return memoryFile{bytes.NewReader(data)}, int64(len(data)), nil
+		if err != nil || data != nil {
+			return openMemory(data, err)
 		}
 	}
-	data, err := inMemory(ctx, render)
-	if err != nil {
-		return nil, 0, err
-	}
-	return memoryFile{bytes.NewReader(data)}, int64(len(data)), nil
+	return openMemory(inMemory(ctx, render))
 }
 
 // memoryFile is a document that is no file.
 type memoryFile struct{ *bytes.Reader }
 
 func (memoryFile) Close() error { return nil }
+
+// openMemory returns a document that was made in memory, unless that failed.
+func openMemory(data []byte, err error) (io.ReadSeekCloser, int64, error) {
+	if err != nil {
+		return nil, 0, err
+	}
+	return memoryFile{bytes.NewReader(data)}, int64(len(data)), nil
+}
 
 // openChecked opens a file whose hash is known to be right; nil when there is none.
 func (c *cache) openChecked(name string) (*os.File, int64) {
@@ -238,7 +239,7 @@ func (c *cache) store(ctx context.Context, name string, render renderFunc) error
 		return &storeError{err}
 	}
 	defer f.abandon()
-	sw := &hashWriter{w: f, hash: sha256.New()}
+	sw := newHashWriter(f)
 	if err := render(ctx, sw); err != nil {
 		if sw.err != nil {
 			return &storeError{sw.err}
@@ -352,8 +353,7 @@ func (c *cache) verify(name string) bool {
 	if err != nil || st.Size() != want.length {
 		return false
 	}
-	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil || hex.EncodeToString(h.Sum(nil)) != want.sha256 {
+	if got, err := sumOf(f, false); err != nil || got != want {
 		return false
 	}
 	c.add(name, st, true)
@@ -379,6 +379,8 @@ type hashWriter struct {
 	length int64
 	err    error
 }
+
+func newHashWriter(w io.Writer) *hashWriter { return &hashWriter{w: w, hash: sha256.New()} }
 
 func (s *hashWriter) Write(p []byte) (int, error) {
 	n, err := s.w.Write(p)

@@ -46,23 +46,20 @@ func (d disk) syncDir(path string) error {
 
 // create makes a new file, which takes the place of an old one.
 func (d disk) create(path string) (*file, error) {
-	f := &file{disk: d}
-	err := d.do("create", path, func() (err error) {
-		f.f, err = os.Create(path)
-		return err
-	})
-	if err != nil {
-		f.abandon()
-		return nil, err
-	}
-	return f, nil
+	return d.open(path, func() (*os.File, error) { return os.Create(path) })
 }
 
 // temp creates a file beside path, under a unique name.
 func (d disk) temp(path string) (*file, error) {
+	return d.open(path, func() (*os.File, error) {
+		return os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.tmp")
+	})
+}
+
+func (d disk) open(path string, create func() (*os.File, error)) (*file, error) {
 	f := &file{disk: d}
 	err := d.do("create", path, func() (err error) {
-		f.f, err = os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.tmp")
+		f.f, err = create()
 		return err
 	})
 	if err != nil {

@@ -172,10 +172,10 @@ func New(o Options) (*Publisher, error) {
 	if o.Log == nil || o.CacheDir == "" || o.SnapshotDir == "" {
 		return nil, errors.New("publish: Log, CacheDir and SnapshotDir must be given")
 	}
-	o.AfterDeletion = orDuration(o.AfterDeletion, time.Minute)
-	o.AfterChange = orDuration(o.AfterChange, 10*time.Minute)
-	o.Poll = orDuration(o.Poll, 2*time.Second)
-	o.Retention = Retention{orDuration(o.Retention.Age, 24*time.Hour), cmp.Or(o.Retention.Count, 100), cmp.Or(o.Retention.Bytes, 4<<30)}
+	o.AfterDeletion = cmp.Or(o.AfterDeletion, time.Minute)
+	o.AfterChange = cmp.Or(o.AfterChange, 10*time.Minute)
+	o.Poll = cmp.Or(o.Poll, 2*time.Second)
+	o.Retention = Retention{cmp.Or(o.Retention.Age, 24*time.Hour), cmp.Or(o.Retention.Count, 100), cmp.Or(o.Retention.Bytes, 4<<30)}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -191,13 +191,6 @@ func New(o Options) (*Publisher, error) {
 	p.cache = newCache(filepath.Join(o.CacheDir, cacheEpoch(p.base)), p.disk, cmp.Or(o.CacheBytes, 1<<30))
 	p.cache.full = o.Full
 	return p, nil
-}
-
-func orDuration(d, otherwise time.Duration) time.Duration {
-	if d == 0 {
-		return otherwise
-	}
-	return d
 }
 
 // cacheEpoch names the folder of all that is rendered in one format and for one
@@ -413,8 +406,6 @@ func (p *Publisher) events(ctx context.Context, it *Item) iter.Seq2[*event.Event
 // inline makes a small document.
 func (p *Publisher) inline(it Item, gzip bool) (io.ReadSeekCloser, int64, error) {
 	var b bytes.Buffer
-	if err := p.render(it, gzip)(context.Background(), &b); err != nil {
-		return nil, 0, err
-	}
-	return memoryFile{bytes.NewReader(b.Bytes())}, int64(b.Len()), nil
+	err := p.render(it, gzip)(context.Background(), &b)
+	return openMemory(b.Bytes(), err)
 }

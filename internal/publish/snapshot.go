@@ -2,8 +2,6 @@ package publish
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -111,7 +109,7 @@ func (p *Publisher) writeSnapshot(ctx context.Context, set event.Set, at Snapsho
 	}
 	files, err := p.writeParts(ctx, set, at, tmp)
 	if err == nil {
-		err = p.writeManifest(p.newManifest(set, at, files), tmp)
+		err = p.writeManifest(manifest{p.idOf(set, at.Seq, at.At), files}, tmp)
 	}
 	if err == nil {
 		err = p.disk.syncDir(tmp)
@@ -146,7 +144,7 @@ func (p *Publisher) writeParts(ctx context.Context, set event.Set, at Snapshot, 
 		if err != nil {
 			return nil, err
 		}
-		pf := &partFile{file: f, sum: &hashWriter{w: f, hash: sha256.New()},
+		pf := &partFile{file: f, sum: newHashWriter(f),
 			closed: func(s sum) { files = append(files, storedFile{Gzip: s.length, SHA256: s.sha256}) }}
 		if pf.deflater, err = newDeflater(pf.sum); err != nil {
 			f.abandon()
@@ -208,6 +206,12 @@ const (
 
 // manifest describes a snapshot and its parts, as the file manifestName has it.
 type manifest struct {
+	snapshotID
+	Parts []storedFile `json:"parts"`
+}
+
+// snapshotID is equal for snapshots with the same bytes.
+type snapshotID struct {
 	Format  int          `json:"format"`
 	Base    string       `json:"base"`
 	Set     string       `json:"set"`
@@ -215,7 +219,6 @@ type manifest struct {
 	Created event.Micros `json:"created"`
 	Seq     event.Seq    `json:"seq"`
 	At      event.Micros `json:"at"`
-	Parts   []storedFile `json:"parts"`
 }
 
 // storedFile is one part of a snapshot.
@@ -340,11 +343,11 @@ func (p *Publisher) loadSnapshot(set event.Set, seq event.Seq) *storedSnapshot {
 	if json.Unmarshal(data, &l) != nil || len(l.Parts) == 0 || l.Seq != seq {
 		return nil
 	}
-	want := p.newManifest(set, Snapshot{Seq: seq, At: l.At}, l.Parts)
+	want := p.idOf(set, seq, l.At)
 	if p.opts.AnyBase {
 		want.Base = l.Base
 	}
-	if !want.sameDocument(l) {
+	if want != l.snapshotID {
 		return nil
 	}
 	var bytes int64
@@ -359,15 +362,8 @@ func (p *Publisher) loadSnapshot(set event.Set, seq event.Seq) *storedSnapshot {
 		checked: map[int]fileStamp{}}
 }
 
-func (p *Publisher) newManifest(set event.Set, s Snapshot, parts []storedFile) manifest {
-	return manifest{Format: FormatVersion, Base: p.base, Set: set.Name, Content: set.Content.String(),
-		Created: set.Created, Seq: s.Seq, At: s.At, Parts: parts}
-}
-
-// sameDocument reports whether two manifests are of snapshots with the same bytes.
-func (l manifest) sameDocument(o manifest) bool {
-	return l.Format == o.Format && l.Base == o.Base && l.Set == o.Set && l.Content == o.Content &&
-		l.Created == o.Created && l.Seq == o.Seq && l.At == o.At
+func (p *Publisher) idOf(set event.Set, seq event.Seq, at event.Micros) snapshotID {
+	return snapshotID{Format: FormatVersion, Base: p.base, Set: set.Name, Content: set.Content.String(), Created: set.Created, Seq: seq, At: at}
 }
 
 // errDamaged: a part of a snapshot is not what was written.
@@ -400,11 +396,11 @@ func (s *storedSnapshot) check(n int, f *os.File) error {
 	if k, ok := s.checked[n]; ok && k.size == st.Size() && k.time.Equal(st.ModTime()) {
 		return nil
 	}
-	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
+	got, err := sumOf(f, false)
+	if err != nil {
 		return err
 	}
-	if hex.EncodeToString(h.Sum(nil)) != s.Files[n-1].SHA256 {
+	if got.sha256 != s.Files[n-1].SHA256 {
 		return fmt.Errorf("%w: %s has another hash than when it was written", errDamaged, f.Name())
 	}
 	if _, err := f.Seek(0, io.SeekStart); err != nil {

@@ -2,8 +2,6 @@ package publish
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"io"
@@ -89,7 +87,7 @@ func (p *Publisher) VerifySegment(ctx context.Context, set string, n int) (Check
 // verify renders a document again and compares what the cache holds of it.
 func (p *Publisher) verify(ctx context.Context, it Item) (Check, error) {
 	c := Check{Path: it.Path}
-	sw := &hashWriter{w: io.Discard, hash: sha256.New()}
+	sw := newHashWriter(io.Discard)
 	if err := p.render(it, false)(ctx, sw); err != nil {
 		return c, err
 	}
@@ -118,7 +116,7 @@ func (p *Publisher) VerifySnapshot(ctx context.Context, set string) ([]Check, er
 	var sums []*hashWriter
 	create := func(n int) (io.WriteCloser, error) {
 		checks = append(checks, Check{Path: partPath(set, current.Seq, n)})
-		sums = append(sums, &hashWriter{w: io.Discard, hash: sha256.New()})
+		sums = append(sums, newHashWriter(io.Discard))
 		return writeNopCloser{sums[n-1]}, nil
 	}
 	if _, err := RenderParts(p.base, st.fixed, current.Snapshot, p.limits, p.events(ctx, &it), create); err != nil {
@@ -161,6 +159,7 @@ func (c *Check) compare(path string, compressed bool, want sum) error {
 	return nil
 }
 
+// sumOf reads to the end.
 func sumOf(r io.Reader, compressed bool) (sum, error) {
 	if compressed {
 		zr, err := gzip.NewReader(r)
@@ -169,7 +168,7 @@ func sumOf(r io.Reader, compressed bool) (sum, error) {
 		}
 		r = zr
 	}
-	h := sha256.New()
-	n, err := io.Copy(h, r)
-	return sum{n, hex.EncodeToString(h.Sum(nil))}, err
+	h := newHashWriter(io.Discard)
+	_, err := io.Copy(h, r)
+	return h.sum(), err
 }

@@ -572,47 +572,6 @@ func (b *batch) lookUpSeen(r *record, it *event.Item) {
 	}
 }
 
-// saveWaiting stores what waits with the record.
-func (b *batch) saveWaiting(ctx context.Context, i int, r *record, d *decision) error {
-	switch d.pending {
-	case put:
-		if err := b.keepPending(ctx, i, r, d); err != nil {
-			return err
-		}
-	case remove:
-		if err := b.dropPending(ctx, r); err != nil {
-			return err
-		}
-	}
-	switch d.held {
-	case put:
-		if err := b.keepHeld(ctx, r); err != nil {
-			return err
-		}
-	case remove:
-		if err := b.dropHeld(ctx, r); err != nil {
-			return err
-		}
-	}
-	switch d.regressed {
-	case put:
-		if err := b.keepRegressed(ctx, i, r); err != nil {
-			return err
-		}
-	case remove:
-		if err := b.dropRegressed(ctx, r); err != nil {
-			return err
-		}
-	}
-	switch d.order {
-	case put:
-		return b.keepOrder(ctx, &b.in.Items[i], r)
-	case remove:
-		return b.dropOrder(ctx, r)
-	}
-	return nil
-}
-
 // assignID gives a record that is met for the first time its number.
 func (b *batch) assignID(r *record) error {
 	if r.id != 0 {

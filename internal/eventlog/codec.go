@@ -89,68 +89,24 @@ func appendLink(b []byte, l event.Link) []byte {
 	return appendStamp(b, l.Modified)
 }
 
+// flag is one bit of the flags in front of a body, or of what a Source said.
+func flag(bit uint64, on bool) uint64 {
+	if on {
+		return bit
+	}
+	return 0
+}
+
 // appendBody appends the body without its checksum.
 func appendBody(b []byte, v *body) []byte {
 	o := &v.obs
-	flags := uint64(0)
-	if o.Modified.Known() {
-		flags |= flagModified
-	}
-	if o.Via != (event.Link{}) {
-		flags |= flagVia
-	}
-	if v.arrived {
-		flags |= flagArrived
-	}
-	if v.late {
-		flags |= flagLate
-	}
-	if o.Claim != 0 {
-		flags |= flagClaim
-	}
-	if v.unlisted {
-		flags |= flagUnlisted
-	}
-	if o.Fetched {
-		flags |= flagFetched
-	}
-	if o.Deleted {
-		flags |= flagDeleted
-	}
-	if v.gone != "" {
-		flags |= flagGone
-	}
-	switch {
-	case !o.Order.Known():
-	case o.Order == o.Modified:
-		flags |= flagSameOrder
-	default:
-		flags |= flagOrder
-	}
-	if !o.Place.IsZero() {
-		flags |= flagPlace
-	}
-	if slices.ContainsFunc(o.Links, func(l event.Link) bool { return l.Record != "" }) {
-		flags |= flagTargets
-	}
-	if v.reason != "" {
-		flags |= flagReason
-	}
-	if o.CopyModified.Known() {
-		flags |= flagCopy
-	}
-	if slices.ContainsFunc(o.Representations, func(r event.Representation) bool { return r.Hreflang != "" || r.Profile != "" || r.Encoding != "" }) {
-		flags |= flagVariants
-	}
-	if len(o.Categories) > 0 {
-		flags |= flagCategories
-	}
-	if o.Details != nil {
-		flags |= flagDetails
-	}
-	if v.before != 0 {
-		flags |= flagBefore
-	}
+	flags := flag(flagModified, o.Modified.Known()) | flag(flagVia, o.Via != (event.Link{})) | flag(flagUnlisted, v.unlisted) | flag(flagFetched, o.Fetched) |
+		flag(flagDeleted, o.Deleted) | flag(flagGone, v.gone != "") | flag(flagArrived, v.arrived) | flag(flagLate, v.late) | flag(flagClaim, o.Claim != 0) |
+		flag(flagSameOrder, o.Order.Known() && o.Order == o.Modified) | flag(flagOrder, o.Order.Known() && o.Order != o.Modified) | flag(flagPlace, !o.Place.IsZero()) |
+		flag(flagTargets, slices.ContainsFunc(o.Links, func(l event.Link) bool { return l.Record != "" })) | flag(flagReason, v.reason != "") |
+		flag(flagCopy, o.CopyModified.Known()) |
+		flag(flagVariants, slices.ContainsFunc(o.Representations, func(r event.Representation) bool { return r.Hreflang != "" || r.Profile != "" || r.Encoding != "" })) |
+		flag(flagCategories, len(o.Categories) > 0) | flag(flagDetails, o.Details != nil) | flag(flagBefore, v.before != 0)
 	b = append(b, bodyVersion)
 	b = binary.AppendUvarint(b, flags)
 	b = appendString(b, o.Record)
@@ -281,14 +237,7 @@ func appendFeed(b []byte, f *event.Feed) []byte {
 
 func appendPlace(b []byte, p event.Place) []byte {
 	b = binary.LittleEndian.AppendUint64(b, uint64(p.List))
-	position := uint64(p.Position) << 2
-	if p.Part != 0 {
-		position |= placePart
-	}
-	if p.From.Known() {
-		position |= placeFrom
-	}
-	b = binary.AppendUvarint(b, position)
+	b = binary.AppendUvarint(b, uint64(p.Position)<<2|flag(placePart, p.Part != 0)|flag(placeFrom, p.From.Known()))
 	if p.Part != 0 {
 		b = binary.AppendUvarint(b, uint64(p.Part))
 	}

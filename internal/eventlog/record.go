@@ -64,26 +64,8 @@ const (
 const maxVias = 64
 
 func (s *sourceState) flags() byte {
-	var f byte
-	if s.alive {
-		f |= stateAlive
-	}
-	if s.future {
-		f |= stateFuture
-	}
-	if s.plain {
-		f |= statePlain
-	}
-	if !s.place.IsZero() {
-		f |= statePlaced
-	}
-	if len(s.vias) > 0 {
-		f |= stateVias
-	}
-	if len(s.parts) > 0 {
-		f |= stateParts
-	}
-	return f
+	return byte(flag(stateAlive, s.alive) | flag(stateFuture, s.future) | flag(statePlain, s.plain) | flag(statePlaced, !s.place.IsZero()) |
+		flag(stateVias, len(s.vias) > 0) | flag(stateParts, len(s.parts) > 0))
 }
 
 func (s *sourceState) setFlags(f byte) {

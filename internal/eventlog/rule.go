@@ -230,14 +230,7 @@ const (
 
 func (p *part) append(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(p.number))
-	var f byte
-	if p.alive {
-		f |= partAlive
-	}
-	if p.future {
-		f |= partFuture
-	}
-	b = appendStamp(append(b, f), p.stamp)
+	b = appendStamp(append(b, byte(flag(partAlive, p.alive)|flag(partFuture, p.future))), p.stamp)
 	return appendPlace(binary.LittleEndian.AppendUint64(b, uint64(p.claim)), p.place)
 }
 

@@ -70,11 +70,12 @@ func (v *verifier) run() error {
 	}
 	for _, checks := range [][]checking{
 		{{"table event", doRestore, v.endSegments}, {"table sets", doRestore, v.compareSets}},
-		{{"table record", doRestore, v.readStates}, {"table presence", doReset, v.readPresence}, {"table source_records", doRestore, v.readHas}},
+		{{"table record", doRestore, v.readStates}, {"table presence", doReset, v.readPresence}, {"table source_records", doRestore, v.readSourceRecords}},
 		{{"table loc", doRestore, v.readLocs}},
 		{{"table link", doRestore, v.readLinks}},
-		{{"table pending", doReset, v.readPending}},
-		{{"table regressed", doReset, v.readRegressed}, {"table seen_order", doReset, v.readOrders}, {"table held_deletion", doReset, v.readHeld}, {"table seen", doReset, v.readMet}, {"table schedule", doReset, v.readSchedules}},
+		{v.waiting("pending", pendingColumns, new(pendingRow))},
+		{v.waiting("regressed", regressedColumns, new(regressedRow)), v.waiting("seen_order", orderColumns, new(orderRow)), v.waiting("held_deletion", heldColumns, new(heldRow)),
+			{"table seen", doReset, v.readSeen}, {"table schedule", doReset, v.readSchedules}},
 		{{"table quarantine", doReset, v.readQuarantine}},
 		{{"tables of submissions", doRestore, v.readExchange}},
 	} {
@@ -461,7 +462,7 @@ func (v *verifier) holds(s *sourceState, record int64) {
 	v.has[s.source].add(ordinal(record))
 }
 
-func (v *verifier) readHas() error {
+func (v *verifier) readSourceRecords() error {
 	if err := v.each("SELECT source, page, bits FROM source_records", func(rows *sql.Rows) error {
 		var at hasPage
 		var sealed sql.RawBytes
@@ -580,50 +581,30 @@ func (v *verifier) readLinks() error {
 	return nil
 }
 
-// waits checks a row of one of the tables in which records wait. err is that of the
-// row, raw its observation if it has one.
-func (v *verifier) waits(key waitingKey, raw []byte, err error) error {
-	if err != nil && !errors.Is(err, errDamaged) {
-		return err
-	}
-	place := fmt.Sprintf("Source %d, record %d", key.source, ordinal(key.record))
-	v.names(place, key.source, key.record, err == nil)
-	if raw != nil {
-		v.observed(place, raw)
-	}
-	return nil
+// waitingRow is a row of one of the tables in which records wait.
+type waitingRow interface {
+	scan(rows *sql.Rows) error
+	key() waitingKey
+	stored() []byte // its observation, nil where the table has none
 }
 
-func (v *verifier) readPending() error {
-	return v.each("SELECT "+pendingColumns+" FROM pending", func(rows *sql.Rows) error {
-		var p pendingRow
-		err := p.scan(rows)
-		return v.waits(p.waitingKey, p.raw, err)
-	})
-}
-
-func (v *verifier) readRegressed() error {
-	return v.each("SELECT "+regressedColumns+" FROM regressed", func(rows *sql.Rows) error {
-		var g regressedRow
-		err := g.scan(rows)
-		return v.waits(g.waitingKey, g.raw, err)
-	})
-}
-
-func (v *verifier) readOrders() error {
-	return v.each("SELECT "+orderColumns+" FROM seen_order", func(rows *sql.Rows) error {
-		var o orderRow
-		err := o.scan(rows)
-		return v.waits(o.waitingKey, nil, err)
-	})
-}
-
-func (v *verifier) readHeld() error {
-	return v.each("SELECT "+heldColumns+" FROM held_deletion", func(rows *sql.Rows) error {
-		var h heldRow
-		err := h.scan(rows)
-		return v.waits(h.waitingKey, nil, err)
-	})
+// waiting returns the check of one of these tables. row is scanned again and again.
+func (v *verifier) waiting(table, columns string, row waitingRow) checking {
+	return checking{"table " + table, doReset, func() error {
+		return v.each("SELECT "+columns+" FROM "+table, func(rows *sql.Rows) error {
+			err := row.scan(rows)
+			if err != nil && !errors.Is(err, errDamaged) {
+				return err
+			}
+			k := row.key()
+			place := fmt.Sprintf("Source %d, record %d", k.source, ordinal(k.record))
+			v.names(place, k.source, k.record, err == nil)
+			if raw := row.stored(); raw != nil {
+				v.observed(place, raw)
+			}
+			return nil
+		})
+	}}
 }
 
 func (v *verifier) readHosts() error {
@@ -653,7 +634,7 @@ func (v *verifier) readSchedules() error {
 	})
 }
 
-func (v *verifier) readMet() error {
+func (v *verifier) readSeen() error {
 	return v.each("SELECT source, page, bits FROM seen", func(rows *sql.Rows) error {
 		var source, n int64
 		var sealed sql.RawBytes

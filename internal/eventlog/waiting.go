@@ -22,6 +22,53 @@ type waitingKey struct {
 	record int64
 }
 
+// saveWaiting stores what waits with the record of an item.
+func (b *batch) saveWaiting(ctx context.Context, i int, r *record, d *decision) (err error) {
+	switch {
+	case d.pending == put:
+		err = b.keepPending(ctx, i, r, d)
+	case d.pending == remove && r.pending != nil:
+		r.pending, err = nil, b.dropWaiting(ctx, "pending", r)
+	}
+	if err != nil {
+		return err
+	}
+	switch {
+	case d.held == put:
+		err = b.keepHeld(ctx, r)
+	case d.held == remove && r.held != nil: // the record reappears, or is deleted after all
+		r.held, err = nil, b.dropWaiting(ctx, "held_deletion", r)
+	}
+	if err != nil {
+		return err
+	}
+	switch {
+	case d.regressed == put:
+		err = b.keepRegressed(ctx, i, r)
+	case d.regressed == remove && r.regressed != nil: // the walk has met an entry that wins over it
+		r.regressed, err = nil, b.dropWaiting(ctx, "regressed", r)
+	}
+	if err != nil {
+		return err
+	}
+	switch {
+	case d.order == put:
+		err = b.keepOrder(ctx, &b.in.Items[i], r)
+	case d.order == remove && r.order != nil:
+		r.order, err = nil, b.dropWaiting(ctx, "seen_order", r)
+	}
+	return err
+}
+
+func (b *batch) dropWaiting(ctx context.Context, table string, r *record) error {
+	return b.tx.Exec(ctx, "DELETE FROM "+table+" WHERE source = $1 AND record = $2", int64(b.source.id), r.id)
+}
+
+func (k waitingKey) key() waitingKey { return k }
+
+// stored is what a row without an observation has.
+func (waitingKey) stored() []byte { return nil }
+
 // pendingRow is an observation whose content could not be fetched yet.
 type pendingRow struct {
 	waitingKey
@@ -51,6 +98,8 @@ func (p *pendingRow) scan(rows *sql.Rows) error {
 	}
 	return nil
 }
+
+func (p *pendingRow) stored() []byte { return p.raw }
 
 // is reports whether it is the observation of an item.
 func (p *pendingRow) is(it *event.Item) bool {
@@ -109,14 +158,6 @@ func (b *batch) keepPending(ctx context.Context, i int, r *record, d *decision) 
 		int64(p.source), p.record, boolArg(p.partial), int64(p.since), p.tries, int64(p.asked), int64(p.next), p.reason, p.raw, p.sum())
 }
 
-func (b *batch) dropPending(ctx context.Context, r *record) error {
-	if r.pending == nil {
-		return nil
-	}
-	r.pending = nil
-	return b.tx.Exec(ctx, "DELETE FROM pending WHERE source = $1 AND record = $2", int64(b.source.id), r.id)
-}
-
 // heldRow is a deletion by absence that the guard keeps back.
 type heldRow struct {
 	waitingKey
@@ -149,15 +190,6 @@ func (b *batch) keepHeld(ctx context.Context, r *record) error {
 		int64(h.source), h.record, int64(h.since), boolArg(h.person), h.sum())
 }
 
-// dropHeld removes a held deletion: the record reappears, or is deleted after all.
-func (b *batch) dropHeld(ctx context.Context, r *record) error {
-	if r.held == nil {
-		return nil
-	}
-	r.held = nil
-	return b.tx.Exec(ctx, "DELETE FROM held_deletion WHERE source = $1 AND record = $2", int64(b.source.id), r.id)
-}
-
 // regressedRow is an observation of the walk under way that is earlier than what is
 // stored (A1).
 type regressedRow struct {
@@ -185,6 +217,8 @@ func (g *regressedRow) scan(rows *sql.Rows) error {
 	return nil
 }
 
+func (g *regressedRow) stored() []byte { return g.raw }
+
 // keepRegressed keeps an observation that is earlier than the stored one until the
 // walk has ended.
 func (b *batch) keepRegressed(ctx context.Context, i int, r *record) error {
@@ -200,16 +234,6 @@ func (b *batch) keepRegressed(ctx context.Context, i int, r *record) error {
 	r.regressed = g
 	return b.tx.Exec(ctx, "INSERT OR REPLACE INTO regressed ("+regressedColumns+") VALUES ($1, $2, $3, $4, $5, $6)",
 		int64(g.source), g.record, stampArg(g.stamp), boolArg(g.future), g.raw, g.sum())
-}
-
-// dropRegressed removes it when the walk has met an entry of the record that wins
-// over it.
-func (b *batch) dropRegressed(ctx context.Context, r *record) error {
-	if r.regressed == nil {
-		return nil
-	}
-	r.regressed = nil
-	return b.tx.Exec(ctx, "DELETE FROM regressed WHERE source = $1 AND record = $2", int64(b.source.id), r.id)
 }
 
 // orderRow is the order of an entry that the walk has met where nothing else
@@ -240,14 +264,6 @@ func (b *batch) keepOrder(ctx context.Context, it *event.Item, r *record) error 
 	}
 	r.order = o
 	return b.tx.Exec(ctx, "INSERT OR REPLACE INTO seen_order ("+orderColumns+") VALUES ($1, $2, $3, $4)", int64(o.source), o.record, stampArg(o.stamp), o.sum())
-}
-
-func (b *batch) dropOrder(ctx context.Context, r *record) error {
-	if r.order == nil {
-		return nil
-	}
-	r.order = nil
-	return b.tx.Exec(ctx, "DELETE FROM seen_order WHERE source = $1 AND record = $2", int64(b.source.id), r.id)
 }
 
 // hrefOf is where a record that is there, or was, can be had.

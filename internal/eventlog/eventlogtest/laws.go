@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -14,7 +13,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/eventlog"
 )
 
 // Laws compares the log with a model that has nothing of it but the rules, over
@@ -29,25 +27,10 @@ func Laws(t *testing.T) {
 		sources := rapid.IntRange(1, 3).Draw(t, "sources")
 		h := &history{t: t, model: newModel(content == event.Reference, sources), sources: sources}
 		for i := range h.logs {
-			folder, err := os.MkdirTemp("", "laws-")
-			h.must(err)
-			defer os.RemoveAll(folder)
-			set := Set{Name: "main", Content: content, SegmentEvents: rapid.IntRange(1, 7).Draw(t, "segment events")}
-			h.logs[i] = &lawful{folder: folder, set: set, order: names(sources), clock: &Clock{Wall: time.Unix(1_700_000_000, 0)}}
-			h.start(i)
+			h.logs[i] = begin(t, Set{Content: content, SegmentEvents: rapid.IntRange(1, 7).Draw(t, "segment events")}, names(sources)...)
 		}
-		defer func() {
-			for _, l := range h.logs {
-				h.must(l.log.Close())
-			}
-		}()
 		for range rapid.IntRange(1, 6).Draw(t, "walks") {
 			h.walk()
-		}
-		for i, l := range h.logs {
-			if faults, err := l.log.Faults(context.Background()); err != nil || len(faults) > 0 {
-				t.Fatalf("log %d finds fault with itself: %v\n%s", i, err, strings.Join(faults, "\n"))
-			}
 		}
 	})
 }
@@ -59,34 +42,12 @@ type history struct {
 	t       *rapid.T
 	model   *model
 	sources int
-	logs    [2]*lawful
+	logs    [2]*bench
 }
 
-type lawful struct {
-	folder string
-	set    Set
-	order  []string
-	clock  *Clock
-	log    Log
-	ids    map[string]event.SourceID
-}
-
-func (h *history) must(err error) {
-	if err != nil {
-		h.t.Fatal(err)
-	}
-}
-
-func (h *history) start(i int) {
-	l := h.logs[i]
-	log, err := open(context.Background(), l.folder, eventlog.Options{Clock: l.clock.Read})
-	h.must(err)
-	ids, err := log.Make(context.Background(), l.set, l.order...)
-	h.must(err)
-	l.log, l.ids = log, map[string]event.SourceID{}
-	for n, name := range l.order {
-		l.ids[name] = ids[n]
-	}
+// id is the number that a log has given to a Source.
+func (b *bench) id(source int) event.SourceID {
+	return b.sources[slices.Index(b.names, names(3)[source])]
 }
 
 // item draws what a Source may say of one of a few records, at one of a few
@@ -141,29 +102,22 @@ func (h *history) reorder() {
 		return
 	}
 	h.model.reorder(order)
-	for i, l := range h.logs {
+	for _, l := range h.logs {
 		for rank, source := range order {
-			l.order[rank] = names(3)[source]
+			l.names[rank] = names(3)[source]
 		}
-		h.must(l.log.Close())
-		h.start(i)
+		l.reopen()
 	}
 }
 
 // feed appends items in pieces of a random size.
 func (h *history) feed(i, source int, start bool, mode event.Mode, all []event.Item) {
-	l, ctx := h.logs[i], context.Background()
-	id := l.ids[names(3)[source]]
+	l := h.logs[i]
 	for first := true; first || len(all) > 0; first = false {
 		n := min(len(all), rapid.IntRange(1, 5).Draw(h.t, "piece"))
 		l.clock.Pass(time.Duration(rapid.Int64Range(0, int64(10*time.Hour)).Draw(h.t, "pause")))
-		p, err := l.log.Progress(ctx, id)
-		h.must(err)
-		piece := slices.Clone(all[:n])
-		out, err := l.log.Append(ctx, &event.Batch{Source: id, Cursor: p.Cursor.Version, Start: first && start, Next: []byte("on"), Mode: mode, Lazy: rapid.Bool().Draw(h.t, "lazy"),
-			Documents: []event.Document{{URL: "doc"}}, Items: piece})
-		h.must(err)
-		if len(out.Outcomes) != n || out.Cursor != p.Cursor.Version+1 {
+		out := l.batch(slices.Index(l.names, names(3)[source]), &event.Batch{Start: first && start, Next: []byte("on"), Mode: mode, Lazy: rapid.Bool().Draw(h.t, "lazy"), Items: slices.Clone(all[:n])})
+		if len(out.Outcomes) != n {
 			h.t.Fatalf("%d items gave %+v", n, out)
 		}
 		all = all[n:]
@@ -174,8 +128,8 @@ func (h *history) feed(i, source int, start bool, mode event.Mode, all []event.I
 func (h *history) finish(source int, complete bool) {
 	backs := maps.Clone(h.model.walks[source].back)
 	for i, l := range h.logs {
-		kept, err := l.log.Regressed(context.Background(), l.ids[names(3)[source]])
-		h.must(err)
+		kept, err := l.log.Regressed(context.Background(), l.id(source))
+		l.must(err)
 		if len(kept) != len(backs) {
 			h.t.Fatalf("%d have regressed, want %d", len(kept), len(backs))
 		}
@@ -199,11 +153,11 @@ func (h *history) finish(source int, complete bool) {
 	missing := h.model.missing(source)
 	var all []event.Item
 	for i, l := range h.logs {
-		id := l.ids[names(3)[source]]
+		id := l.id(source)
 		n, _, err := l.log.CountAbsent(context.Background(), id, event.Stamp{})
-		h.must(err)
+		l.must(err)
 		ids, _, err := l.log.Absent(context.Background(), id, event.Stamp{}, 0, 100)
-		h.must(err)
+		l.must(err)
 		// Both logs number the records alike, so the order is the same.
 		if sorted := slices.Sorted(slices.Values(ids)); !slices.Equal(sorted, missing) || int(n) != len(missing) {
 			h.t.Fatalf("absent are %q (%d), want %q", ids, n, missing)
@@ -233,7 +187,7 @@ func (h *history) again(source int, all []event.Item) {
 
 func (h *history) last(i int) event.Seq {
 	last, err := h.logs[i].log.LastSeq(context.Background())
-	h.must(err)
+	h.logs[i].must(err)
 	return last
 }
 
@@ -246,7 +200,7 @@ func (h *history) compare() {
 		mirrored := []string{""}
 		kept := l.set.SegmentEvents
 		for ev, err := range l.log.Events(ctx, "main", event.Range{Upto: math.MaxInt64}) {
-			h.must(err)
+			l.must(err)
 			got = append(got, lineOf(ev))
 			h.apply(mirror, ev)
 			mirrored = append(mirrored, words(mirror))
@@ -261,7 +215,7 @@ func (h *history) compare() {
 			list := map[string]string{}
 			n := 0
 			for ev, err := range l.log.Listed(ctx, "main", event.Seq(at)) {
-				h.must(err)
+				l.must(err)
 				list[h.keyOf(ev)] = stateOf(ev)
 				n++
 			}
@@ -270,7 +224,7 @@ func (h *history) compare() {
 			}
 		}
 		segments, err := l.log.Segments(ctx, "main")
-		h.must(err)
+		l.must(err)
 		events := 0
 		for n, s := range segments {
 			events += s.Events
@@ -279,7 +233,7 @@ func (h *history) compare() {
 			}
 		}
 		set, err := l.log.Set(ctx, "main")
-		h.must(err)
+		l.must(err)
 		if events != len(got) || set.Events != int64(len(got)) || set.Live != int64(h.alive()) {
 			h.t.Fatalf("segments hold %d events, the set %d with %d live; want %d with %d", events, set.Events, set.Live, len(got), h.alive())
 		}

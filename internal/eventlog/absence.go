@@ -169,7 +169,7 @@ type absence struct {
 	ordering ordering
 	has      map[int64]*page
 	walk     *walk
-	// changedLater are records of which the walk has met a change later than the
+	// changedLater are records of which the walk has seen a change later than the
 	// enumeration that was bad, or not selected: what became of them is not known.
 	changedLater map[int64]bool
 }

@@ -61,7 +61,7 @@ type sourceRow struct {
 	pending   bool                     // the Source has pending observations
 	regressed bool                     // or regressed ones
 	held      bool                     // or held deletions
-	orders    bool                     // or the order of what was met and applies not
+	orders    bool                     // or the order of what was seen and applies not
 
 	ordering ordering
 }
@@ -480,7 +480,7 @@ func (b *batch) saveTouched(ctx context.Context) error {
 	present := b.tx.Bulk(ctx, replacePresent, 4)
 	for _, r := range b.touched {
 		if len(r.sources) == 0 {
-			continue // met, quarantined or pending: nothing is known of it yet
+			continue // seen, quarantined or pending: nothing is known of it yet
 		}
 		for i := range r.sources {
 			s := &r.sources[i]
@@ -549,7 +549,7 @@ func (b *batch) decide(ctx context.Context, a *decider, i int) (event.Outcome, e
 	if err := b.assignID(r); err != nil {
 		return 0, err
 	}
-	if d.met {
+	if d.seen {
 		b.walk.markSeen(r.id, sideOf(it.Place.Part, d.old), d.present)
 	}
 	if err := b.saveWaiting(ctx, i, r, &d); err != nil {
@@ -564,15 +564,15 @@ func (b *batch) decide(ctx context.Context, a *decider, i int) (event.Outcome, e
 	return d.outcome, nil
 }
 
-// lookUpSeen looks up whether the walk has met the record.
+// lookUpSeen looks up whether the walk has seen the record.
 func (b *batch) lookUpSeen(r *record, it *event.Item) {
-	r.met, r.metPart = false, false
+	r.seen, r.seenInPart = false, false
 	if b.in.Mode == event.ModeWalk && r.id != 0 {
-		r.met, r.metPart = b.walk.has(r.id), b.walk.hasIn(it.Place.Part, r.id)
+		r.seen, r.seenInPart = b.walk.has(r.id), b.walk.hasIn(it.Place.Part, r.id)
 	}
 }
 
-// assignID gives a record that is met for the first time its number.
+// assignID gives a record that is seen for the first time its number.
 func (b *batch) assignID(r *record) error {
 	if r.id != 0 {
 		return nil

@@ -33,15 +33,15 @@ const (
 type decision struct {
 	outcome event.Outcome
 	broken  bool // an earlier document of the walk should have had the item (S2)
-	// met: nothing older of the walk applies. present: it stood in the
+	// seen: nothing older of the walk applies. present: it stood in the
 	// enumeration. Neither follows from the other.
-	met, present    bool
+	seen, present   bool
 	old             bool // it is nothing new to the Source, whatever it is to its part
 	pending         change
 	reason          string // why it waits
-	late            bool   // its stamp lay in the future when it was met
+	late            bool   // its stamp lay in the future when it was seen
 	held, regressed change
-	order           change // of what was met, where nothing else keeps it
+	order           change // of what was seen, where nothing else keeps it
 	changed         bool   // what the Sources say is to be stored
 	// kind of the event that is to be logged, 0 for none; body of that event,
 	// and of the record's event before.
@@ -57,7 +57,7 @@ func (a *decider) decide(r *record, it *event.Item, h *hashes) (decision, error)
 	if err != nil || !r.live || r.topRanked(a.rank) == r.authority {
 		return d, err
 	}
-	// The order of the configuration has changed since the record was met last.
+	// The order of the configuration has changed since the record was seen last.
 	// Which Source is the authority does not depend on the outcome of this item.
 	outcome := d.outcome
 	d.changed, err = true, a.promote(r, &d)
@@ -130,7 +130,7 @@ func (a *decider) decideItem(r *record, it *event.Item, h *hashes) (d decision, 
 
 // markSeen notes that the Source has mentioned the record in this walk.
 func (a *decider) markSeen(it *event.Item, v comparison, stateless bool, d *decision) {
-	d.met = true
+	d.seen = true
 	switch {
 	case it.Deleted, it.Unselected:
 	case a.ordering == byPlace:
@@ -152,7 +152,7 @@ func (a *decider) markSeen(it *event.Item, v comparison, stateless bool, d *deci
 		d.order = remove
 	}
 	if v != regressed || stateless {
-		d.regressed = remove // the walk has met an entry that wins over what had regressed
+		d.regressed = remove // the walk has seen an entry that wins over what had regressed
 	}
 }
 
@@ -228,7 +228,7 @@ func (a *decider) apply(r *record, it *event.Item, h *hashes, d *decision) error
 	return a.publishState(r, s, it, h, d)
 }
 
-// wasLate reports whether the stamp of the item lay in the future when it was met. An
+// wasLate reports whether the stamp of the item lay in the future when it was seen. An
 // item that has waited remembers that.
 func (a *decider) wasLate(r *record, it *event.Item) bool {
 	switch {

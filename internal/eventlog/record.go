@@ -89,12 +89,12 @@ type record struct {
 	// last is the body of the event at seq, loaded when it is needed.
 	last *body
 	// What waits, of the batch's Source.
-	pending   *pendingRow
-	regressed *regressedRow
-	held      *heldRow
-	order     *orderRow
-	met       bool // in the walk under way
-	metPart   bool // in the part of the Source that the item is of
+	pending    *pendingRow
+	regressed  *regressedRow
+	held       *heldRow
+	order      *orderRow
+	seen       bool // in the walk under way
+	seenInPart bool // in the part of the Source that the item is of
 
 	fresh bool           // has no row in table record yet
 	dirty bool           // its row has to be written
@@ -229,7 +229,7 @@ func (b *batch) loadStates(ctx context.Context, q preparer, all []*record, keys 
 			if r := all[at]; r.identifier == string(identifier) {
 				r.id = id
 				if raw == nil && seq == 0 {
-					break // met, quarantined or pending: nothing is known of it yet
+					break // seen, quarantined or pending: nothing is known of it yet
 				}
 				s, err := readSourceState(raw, nil, id)
 				if err != nil {
@@ -279,7 +279,7 @@ func (b *batch) loadRest(ctx context.Context, q preparer, all []*record) error {
 		{src.orders, withSource(q, src.id), selectOrder, func(rows *sql.Rows) error {
 			o := new(orderRow)
 			err := o.scan(rows)
-			return found(known[o.record], "what was met", err, func(r *record) { r.order = o })
+			return found(known[o.record], "what was seen", err, func(r *record) { r.order = o })
 		}},
 		{src.held, withSource(q, src.id), selectHeld, func(rows *sql.Rows) error {
 			h := new(heldRow)

@@ -89,9 +89,9 @@ func (w *lastSaid) comparableBy(o ordering) {
 	}
 }
 
-// metOrder is the stamp of what was met of the record in this walk, and whether
+// seenOrder is the stamp of what was seen of the record in this walk, and whether
 // it can be trusted. Where it is unknown nothing is later.
-func (r *record) metOrder(w *lastSaid) (stamp event.Stamp, trusted bool) {
+func (r *record) seenOrder(w *lastSaid) (stamp event.Stamp, trusted bool) {
 	switch {
 	case r.order != nil:
 		return r.order.stamp, true
@@ -133,11 +133,11 @@ func (a *decider) compare(r *record, it *event.Item) (v comparison, broken bool)
 	if a.ordering == byPlace {
 		return a.comparePlaces(r, it, &w)
 	}
-	if a.mode == event.ModeWalk && r.met {
-		if met, _ := r.metOrder(&w); a.ordering == unordered || r.order != nil && !met.Known() || !it.Order.After(met) {
+	if a.mode == event.ModeWalk && r.seen {
+		if seen, _ := r.seenOrder(&w); a.ordering == unordered || r.order != nil && !seen.Known() || !it.Order.After(seen) {
 			return historical, false
 		}
-		broken = true // it wins over what was met first, so it is judged as the first
+		broken = true // it wins over what was seen first, so it is judged as the first
 	}
 	if a.ordering == unordered {
 		if w.known && w.same {
@@ -166,11 +166,11 @@ func (a *decider) compare(r *record, it *event.Item) (v comparison, broken bool)
 // whether the record exists, or states a later modification; else it is in doubt.
 func (a *decider) comparePlaces(r *record, it *event.Item, w *lastSaid) (v comparison, broken bool) {
 	dated := it.Order.Known() && !it.Late
-	if a.mode == event.ModeWalk && r.met {
-		met, trusted := r.metOrder(w)
+	if a.mode == event.ModeWalk && r.seen {
+		seen, trusted := r.seenOrder(w)
 		ofChange := r.order != nil || w.place.Position > 0 // that the Resource List knew
-		later := it.Order.After(met) || it.Baseline && ofChange && it.Order == met
-		if !dated || !trusted || !met.Known() || !later {
+		later := it.Order.After(seen) || it.Baseline && ofChange && it.Order == seen
+		if !dated || !trusted || !seen.Known() || !later {
 			return historical, false
 		}
 		broken = !it.Baseline // which is read last, and shows a later moment
@@ -348,7 +348,7 @@ func (a *decider) comparePart(r *record, it *event.Item, s *sourceState) compari
 	}
 	w.comparableBy(a.ordering)
 	own := *r
-	own.met, own.order, own.regressed = r.metPart, nil, nil
+	own.seen, own.order, own.regressed = r.seenInPart, nil, nil
 	v, _ := a.comparePlaces(&own, it, &w)
 	return v
 }

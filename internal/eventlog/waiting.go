@@ -45,7 +45,7 @@ func (b *batch) saveWaiting(ctx context.Context, i int, r *record, d *decision) 
 	switch {
 	case d.regressed == put:
 		err = b.keepRegressed(ctx, i, r)
-	case d.regressed == remove && r.regressed != nil: // the walk has met an entry that wins over it
+	case d.regressed == remove && r.regressed != nil: // the walk has seen an entry that wins over it
 		r.regressed, err = nil, b.dropWaiting(ctx, "regressed", r)
 	}
 	if err != nil {
@@ -236,7 +236,7 @@ func (b *batch) keepRegressed(ctx context.Context, i int, r *record) error {
 		int64(g.source), g.record, stampArg(g.stamp), boolArg(g.future), g.raw, g.sum())
 }
 
-// orderRow is the order of an entry that the walk has met where nothing else
+// orderRow is the order of an entry that the walk has seen where nothing else
 // keeps it: it was bad, or not selected. What is older does not apply (D106).
 type orderRow struct {
 	waitingKey

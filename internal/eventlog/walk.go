@@ -14,13 +14,13 @@ import (
 
 // walk is what the walk under way of one Source has come across: two bitmaps over
 // the ordinals of the set's records, in pages that are stored with every batch.
-// met are those that it spoke of: nothing older applies. present are those that
+// seen are those that it spoke of: nothing older applies. present are those that
 // stood in the enumeration: they are not absent. 250 KB for a million records,
 // and each part of the Source.
 type walk struct {
-	met, present map[int64]*page // by side and page, see pageOf
-	dirty        map[int64]bool
-	sides        []side
+	seen, present map[int64]*page // by side and page, see pageOf
+	dirty         map[int64]bool
+	sides         []side
 }
 
 // unsavedCursors holds cursors that are newer than what is stored (Batch.Lazy): of walks
@@ -93,7 +93,7 @@ const pageBits = 4096 * 8
 type page [4096]byte
 
 func newWalk() *walk {
-	return &walk{met: map[int64]*page{}, present: map[int64]*page{}, dirty: map[int64]bool{}}
+	return &walk{seen: map[int64]*page{}, present: map[int64]*page{}, dirty: map[int64]bool{}}
 }
 
 func ordinal(record int64) int64 { return record & (1<<32 - 1) }
@@ -115,12 +115,12 @@ func pageOf(s side, ordinal int64) int64 { return int64(s)<<20 | ordinal/pageBit
 
 // has reports whether some part of the Source has said something new of a record.
 func (w *walk) has(record int64) bool {
-	return slices.ContainsFunc(w.sides, func(s side) bool { return s&1 == 0 && bit(w.met, s, record) })
+	return slices.ContainsFunc(w.sides, func(s side) bool { return s&1 == 0 && bit(w.seen, s, record) })
 }
 
 // hasIn reports whether one part has spoken of it.
 func (w *walk) hasIn(part int, record int64) bool {
-	return bit(w.met, sideOf(part, false), record) || bit(w.met, sideOf(part, true), record)
+	return bit(w.seen, sideOf(part, false), record) || bit(w.seen, sideOf(part, true), record)
 }
 
 func (w *walk) wasPresent(record int64) bool {
@@ -138,8 +138,8 @@ func bit(pages map[int64]*page, s side, record int64) bool {
 }
 
 // add takes in a page.
-func (w *walk) add(n int64, met, present *page) {
-	w.met[n], w.present[n] = met, present
+func (w *walk) add(n int64, seen, present *page) {
+	w.seen[n], w.present[n] = seen, present
 	if s := side(n >> 20); !slices.Contains(w.sides, s) {
 		w.sides = append(w.sides, s)
 	}
@@ -148,10 +148,10 @@ func (w *walk) add(n int64, met, present *page) {
 func (w *walk) markSeen(record int64, s side, present bool) {
 	o := ordinal(record)
 	n := pageOf(s, o)
-	if w.met[n] == nil {
+	if w.seen[n] == nil {
 		w.add(n, new(page), new(page))
 	}
-	w.met[n][o%pageBits/8] |= 1 << (o % 8)
+	w.seen[n][o%pageBits/8] |= 1 << (o % 8)
 	if present {
 		w.present[n][o%pageBits/8] |= 1 << (o % 8)
 	}
@@ -173,7 +173,7 @@ func (l *Log) walkOf(ctx context.Context, tx *sqlite.Tx, source event.SourceID) 
 		}
 		bits, err := unseal(columns{record: n, set: int64(source)}, sealed)
 		if err != nil || len(bits) != 2*len(page{}) {
-			return fmt.Errorf("who the walk of Source %d has met: %w: run bridge verify, or harvest with --full", source, errDamaged)
+			return fmt.Errorf("which records the walk of Source %d has seen: %w: run bridge verify, or harvest with --full", source, errDamaged)
 		}
 		w.add(n, (*page)(slices.Clone(bits[:len(page{})])), (*page)(slices.Clone(bits[len(page{}):])))
 		return nil
@@ -202,7 +202,7 @@ func (l *Log) walkNow(ctx context.Context, source event.SourceID) (*walk, error)
 
 func (l *Log) saveWalk(ctx context.Context, tx *sqlite.Tx, source event.SourceID, w *walk) error {
 	for n := range w.dirty {
-		bits := slices.Concat(w.met[n][:], w.present[n][:])
+		bits := slices.Concat(w.seen[n][:], w.present[n][:])
 		err := tx.Exec(ctx, "INSERT OR REPLACE INTO seen (source, page, bits) VALUES ($1, $2, $3)",
 			int64(source), n, seal(columns{record: n, set: int64(source)}, bits))
 		if err != nil {
@@ -222,7 +222,7 @@ func (l *Log) undoWalk(tx *sqlite.Tx, source event.SourceID) {
 	})
 }
 
-// endWalk forgets what was met and what has regressed.
+// endWalk forgets what was seen and what has regressed.
 func (l *Log) endWalk(ctx context.Context, tx *sqlite.Tx, source event.SourceID) error {
 	l.undoWalk(tx, source)
 	delete(l.walks, source)

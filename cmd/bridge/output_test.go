@@ -86,9 +86,9 @@ func TestNothingHidden(t *testing.T) {
 }
 
 // What a stranger writes into an identifier, a title or a reason moves nothing of
-// the line that it stands in, in any form.
+// the line that it stands in, in any form, and makes no line of its own.
 func TestNothingHiddenInLines(t *testing.T) {
-	const evil = "x\u202etxet"
+	const evil = "x\u202etxet\u009b2J\n       9  2026-01-01 00:00:00Z  deleted   main  y"
 	var out strings.Builder
 	rejected := &event.Event{Kind: event.Rejected, Origin: event.Origin{SourceIdentifier: evil, Reason: evil}}
 	for _, asJSON := range []bool{false, true} {
@@ -106,8 +106,8 @@ func TestNothingHiddenInLines(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := strings.Count(out.String(), `x\u202etxet`); n != 12 || strings.Contains(out.String(), "\u202e") {
-		t.Errorf("%d times, want 12:\n%+q", n, out.String())
+	if n := strings.Count(out.String(), `x\u202etxet\u009b2J\n `); n != 12 || strings.ContainsAny(out.String(), "\u202e\u009b") || strings.Count(out.String(), "\n") != 6 {
+		t.Errorf("%d times, want 12 in 6 lines:\n%+q", n, out.String())
 	}
 }
 

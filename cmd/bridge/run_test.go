@@ -144,22 +144,6 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-func TestNeedSources(t *testing.T) {
-	c, err := config.FromArguments(config.Flags{}, []string{"http://h.example/feed.atom"})
-	if err != nil || needSources(c) != nil {
-		t.Errorf("with a Source: %v, %v", err, needSources(c))
-	}
-	for file, want := range map[string]string{"": "or write a bridge.toml with: bridge init", "/etc/bridge.toml": "no Source in /etc/bridge.toml"} {
-		empty := config.Default()
-		empty.File = file
-		err := needSources(empty)
-		var exit *exitError
-		if !errors.As(err, &exit) || exit.status != exitUsage || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "  bridge harvest https://") {
-			t.Errorf("without: %v", err)
-		}
-	}
-}
-
 func TestDescribe(t *testing.T) {
 	info := &debug.BuildInfo{GoVersion: "go1.26"}
 	info.Main.Version = "v1.2.3"

@@ -37,11 +37,11 @@ func TestTerminateGateway(t *testing.T) {
 	defer slow.Close()
 	defer close(release)
 
-	s := newStation(t, "gateway", newFront(t, idle()), fmt.Sprintf("\n[[set]]\nname = \"gate\"\n[[set.source]]\nkind = \"sip\"\nmode = \"gateway\"\nupstream = %q\n", slow.URL))
-	if err := s.rise(); err != nil {
+	s := newStation(t, "gateway", newProxy(t, idle()), fmt.Sprintf("\n[[set]]\nname = \"gate\"\n[[set.source]]\nkind = \"sip\"\nmode = \"gateway\"\nupstream = %q\n", slow.URL))
+	if err := s.launch(); err != nil {
 		t.Fatal(err)
 	}
-	client := &sip.HTTPClient{URL: s.front.url() + "/sip/gate"}
+	client := &sip.HTTPClient{URL: s.proxy.url() + "/sip/gate"}
 	var callers sync.WaitGroup
 	for i := range n {
 		callers.Go(func() {
@@ -69,8 +69,8 @@ func TestTerminateGateway(t *testing.T) {
 	if took := time.Since(began); err != nil || status != exitDone || overdue(took, 10*time.Second) {
 		t.Errorf("ended with %d after %v, %v; want 0 within 10 s\n%s", status, took, err, s.serve.stderr.String())
 	}
-	s.front.shut()
-	if err := s.rise(); err != nil {
+	s.proxy.shut()
+	if err := s.launch(); err != nil {
 		t.Fatal(err)
 	}
 	if got := strings.Count(s.run("submission", "ls", "--set", "gate", "--state", "in doubt", "--limit", "0"), "in doubt"); got != n {

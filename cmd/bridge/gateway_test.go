@@ -61,20 +61,20 @@ func gatewaySubmitter() *sip.Submitter {
 
 // chain is a submitter, a gateway and an ingest server.
 type chain struct {
-	t        *testing.T
-	seed     uint64
-	random   *rand.Rand
-	provider *fixtures.Provider
-	ambush   *atomic.Pointer[ambush]
+	t           *testing.T
+	seed        uint64
+	random      *rand.Rand
+	provider    *fixtures.Provider
+	interceptor *atomic.Pointer[interceptor]
 
-	submitter, gateway *station
+	submitter, gateway *instance
 	target, gate       event.SourceID // of the submitter, and of the gateway
 	// Of these one is the ingest server.
-	reviewer  *station
+	reviewer  *instance
 	review    event.SourceID
-	forgetful *forgetful
+	forgetful *forgetfulServer
 
-	servers []mortal
+	servers []killable
 	kills   [3]int
 	hits    int             // kills while something passed
 	caught  map[string]bool // records whose request was sent again, or in doubt when everything had settled
@@ -114,24 +114,24 @@ formats = { "{http://www.w3.org/1999/02/22-rdf-syntax-ns#}RDF" = "` + gatewayFor
 )
 
 func newChain(t *testing.T, recognises bool) *chain {
-	k := &chain{t: t, seed: uint64(time.Now().UnixNano()), provider: fixtures.New(fixtures.Options{PerArchive: 50}), ambush: idle(), caught: map[string]bool{}}
+	k := &chain{t: t, seed: uint64(time.Now().UnixNano()), provider: fixtures.New(fixtures.Options{PerArchive: 50}), interceptor: idle(), caught: map[string]bool{}}
 	k.random = rand.New(rand.NewPCG(k.seed, 0))
 	upstream := httptest.NewServer(k.provider)
 	t.Cleanup(upstream.Close)
-	s, g, l := newFront(t, k.ambush), newFront(t, k.ambush), newFront(t, k.ambush)
+	s, g, l := newProxy(t, k.interceptor), newProxy(t, k.interceptor), newProxy(t, k.interceptor)
 	k.submitter = newStation(t, "the submitter", s, fmt.Sprintf(submitterConfig, upstream.URL+fixtures.Subscription, g.url()))
 	k.gateway = newStation(t, "the gateway", g, fmt.Sprintf(gatewayConfig, l.url()))
-	k.servers = []mortal{k.submitter, k.gateway}
+	k.servers = []killable{k.submitter, k.gateway}
 	if recognises {
 		k.reviewer = newStation(t, "the ingest server", l, reviewConfig)
 		k.servers = append(k.servers, k.reviewer)
 	} else {
-		k.forgetful = &forgetful{front: l}
+		k.forgetful = &forgetfulServer{proxy: l}
 		k.servers = append(k.servers, k.forgetful)
 		t.Cleanup(func() { k.do(k.forgetful.kill()) })
 	}
 	for _, m := range k.servers {
-		k.do(m.rise())
+		k.do(m.launch())
 	}
 	k.submitter.watch()
 	k.gateway.watch()
@@ -185,9 +185,9 @@ func (k *chain) run(rounds int, settle func()) {
 // server, and loses that: there is one at least that a crash has caught.
 func (k *chain) catch() {
 	k.t.Helper()
-	a := &ambush{at: k.servers[2].door(), word: "ingest-request", hit: make(chan struct{}), hold: true, lose: true, over: make(chan struct{})}
+	a := &interceptor{at: k.servers[2].address(), word: "ingest-request", hit: make(chan struct{}), hold: true, lose: true, over: make(chan struct{})}
 	a.left.Store(1)
-	k.ambush.Store(a)
+	k.interceptor.Store(a)
 	k.provider.Create(fixtures.Record{Name: "caught", Formats: []fixtures.Format{fixtures.RDF()}})
 	select {
 	case <-a.hit:
@@ -199,7 +199,7 @@ func (k *chain) catch() {
 	err := k.gateway.kill()
 	close(a.over)
 	k.do(err)
-	k.do(k.gateway.rise())
+	k.do(k.gateway.launch())
 }
 
 // round kills one of the three.
@@ -208,18 +208,18 @@ func (k *chain) round() {
 	n := k.random.IntN(len(k.servers))
 	k.kills[n]++
 	victim := k.servers[n]
-	hit, err := strike(k.random, k.ambush, 30, victim)
+	hit, err := killAtRandom(k.random, k.interceptor, 30, victim)
 	k.do(err)
 	if hit {
 		k.hits++
 	}
 	if k.random.IntN(2) == 0 {
-		k.do(victim.door().open()) // who calls it waits while it starts
+		k.do(victim.address().open()) // who calls it waits while it starts
 	}
-	if s, ok := victim.(*station); ok && k.random.IntN(5) == 0 {
-		k.do(s.flicker(k.random))
+	if s, ok := victim.(*instance); ok && k.random.IntN(5) == 0 {
+		k.do(s.startAndKill(k.random))
 	}
-	k.do(victim.rise())
+	k.do(victim.launch())
 }
 
 // restart kills all three and starts them together: what waits for its next try is
@@ -230,14 +230,14 @@ func (k *chain) restart() {
 		k.do(m.kill())
 	}
 	for _, m := range k.servers {
-		k.do(m.door().open())
+		k.do(m.address().open())
 	}
-	var rising sync.WaitGroup
+	var starting sync.WaitGroup
 	errs := make([]error, len(k.servers))
 	for i, m := range k.servers {
-		rising.Go(func() { errs[i] = m.rise() })
+		starting.Go(func() { errs[i] = m.launch() })
 	}
-	rising.Wait()
+	starting.Wait()
 	k.do(errors.Join(errs...))
 }
 
@@ -343,13 +343,13 @@ func (k *chain) settleAll() {
 	k.decideByHand()
 	k.wait("all is decided, and everybody knows", k.undecided)
 	for _, s := range []struct {
-		*station
+		*instance
 		source event.SourceID
 		set    string
 	}{{k.submitter, k.target, "catalogue"}, {k.gateway, k.gate, "gate"}, {k.reviewer, k.review, "library"}} {
-		k.wantDecided(s.station, s.submissions(s.source), live)
-		k.wantQuiet(s.station, s.set)
-		k.wantEvents(s.station, s.set, live)
+		k.wantDecided(s.instance, s.submissions(s.source), live)
+		k.wantQuiet(s.instance, s.set)
+		k.wantEvents(s.instance, s.set, live)
 	}
 	sent, taken := k.gateway.submissions(k.gate), k.reviewer.submissions(k.review)
 	for id := range taken {
@@ -417,7 +417,7 @@ func (k *chain) decideByHand() {
 func (k *chain) undecided() string {
 	live := int64(len(k.provider.Live()))
 	for _, s := range []struct {
-		*station
+		*instance
 		source event.SourceID
 	}{{k.submitter, k.target}, {k.gateway, k.gate}, {k.reviewer, k.review}} {
 		counts, err := s.log.Log.Counts(k.t.Context(), s.source)

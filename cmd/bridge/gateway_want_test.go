@@ -12,7 +12,7 @@ import (
 
 // wantDecided fails unless each record has exactly one submission, which was
 // decided as it must be.
-func (k *chain) wantDecided(s *station, got map[string][]event.Submission, live []fixtures.Change) {
+func (k *chain) wantDecided(s *instance, got map[string][]event.Submission, live []fixtures.Change) {
 	k.t.Helper()
 	if len(got) != len(live) {
 		k.t.Errorf("%s has submissions of %d records, want %d", s.name, len(got), len(live))
@@ -28,7 +28,7 @@ func (k *chain) wantDecided(s *station, got map[string][]event.Submission, live 
 
 // wantQuiet fails unless every notice was delivered, one of a submission, and
 // every notification belongs to a submission.
-func (k *chain) wantQuiet(s *station, set string) {
+func (k *chain) wantQuiet(s *instance, set string) {
 	k.t.Helper()
 	const many = 1 << 20
 	notices, err := s.log.Log.Outgoing(k.t.Context(), set, 0, 0, many)
@@ -53,7 +53,7 @@ func (k *chain) wantQuiet(s *station, set string) {
 
 // wantEvents fails unless the log has each record and each rejection exactly
 // once.
-func (k *chain) wantEvents(s *station, set string, live []fixtures.Change) {
+func (k *chain) wantEvents(s *instance, set string, live []fixtures.Change) {
 	k.t.Helper()
 	want := map[string]int{}
 	for _, r := range live {
@@ -85,7 +85,7 @@ func (k *chain) wantEvents(s *station, set string, live []fixtures.Change) {
 // verify lets bridge verify look at every data folder.
 func (k *chain) verify() {
 	k.t.Helper()
-	for _, s := range []*station{k.submitter, k.gateway, k.reviewer} {
+	for _, s := range []*instance{k.submitter, k.gateway, k.reviewer} {
 		if s != nil {
 			s.run("verify", "--data", "data")
 		}

@@ -31,15 +31,15 @@ func TestKillIngest(t *testing.T) {
 		rounds = 1000
 	}
 	a := idle()
-	k := newIngestKilling(t, newStation(t, "bridge", newFront(t, a), ingestConfig), a, nil)
+	k := newIngestKilling(t, newStation(t, "bridge", newProxy(t, a), ingestConfig), a, nil)
 	for n := range 8 {
 		client := &http.Client{Transport: &http.Transport{}}
 		t.Cleanup(client.CloseIdleConnections)
-		base := k.front.url() + "/sip/"
+		base := k.proxy.url() + "/sip/"
 		library, inbox := &sip.HTTPClient{HTTP: client, URL: base + "library"}, &sip.HTTPClient{HTTP: client, URL: base + "inbox"}
 		s := k.sender(n)
 		s.next = s.anything
-		s.do = func(e *errand) error {
+		s.do = func(e *message) error {
 			if e.body == "" {
 				return inbox.Notify(context.Background(), e.disposition())
 			}
@@ -63,8 +63,8 @@ func TestKillMail(t *testing.T) {
 		rounds = 1000
 	}
 	a, inside := idle(), testenv.Nobody(t)
-	box := &letterBox{front: newFront(t, a), inside: inside}
-	k := newIngestKilling(t, newStation(t, "bridge", newFront(t, a), fmt.Sprintf(mailConfig, inside)), a, box)
+	box := &mailClient{proxy: newProxy(t, a), inside: inside}
+	k := newIngestKilling(t, newStation(t, "bridge", newProxy(t, a), fmt.Sprintf(mailConfig, inside)), a, box)
 	for n := range 4 {
 		s := k.sender(n)
 		s.next = s.news
@@ -105,18 +105,18 @@ access_addresses = ["127.0.0.1", "::1"]
 
 // ingestKilling is a test that kills the bridge that its clients call.
 type ingestKilling struct {
-	*station
-	t       *testing.T
-	seed    uint64
-	random  *rand.Rand
-	ambush  *atomic.Pointer[ambush]
-	pieces  int64      // that pass at most before it is killed
-	box     *letterBox // nil without mail
-	senders []*sender
+	*instance
+	t           *testing.T
+	seed        uint64
+	random      *rand.Rand
+	interceptor *atomic.Pointer[interceptor]
+	pieces      int64       // that pass at most before it is killed
+	box         *mailClient // nil without mail
+	senders     []*sender
 }
 
-func newIngestKilling(t *testing.T, s *station, a *atomic.Pointer[ambush], box *letterBox) *ingestKilling {
-	k := &ingestKilling{station: s, t: t, seed: uint64(time.Now().UnixNano()), ambush: a, pieces: 200, box: box}
+func newIngestKilling(t *testing.T, s *instance, a *atomic.Pointer[interceptor], box *mailClient) *ingestKilling {
+	k := &ingestKilling{instance: s, t: t, seed: uint64(time.Now().UnixNano()), interceptor: a, pieces: 200, box: box}
 	k.random = rand.New(rand.NewPCG(k.seed, 0))
 	return k
 }
@@ -130,7 +130,7 @@ func (k *ingestKilling) sender(number int) *sender {
 // run kills, and compares in the end.
 func (k *ingestKilling) run(rounds int) {
 	k.t.Helper()
-	if err := k.rise(); err != nil {
+	if err := k.launch(); err != nil {
 		k.t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(k.t.Context())
@@ -140,7 +140,7 @@ func (k *ingestKilling) run(rounds int) {
 	}
 	hits := 0
 	for range rounds {
-		hit, err := strike(k.random, k.ambush, k.pieces, k)
+		hit, err := killAtRandom(k.random, k.interceptor, k.pieces, k)
 		if hit {
 			hits++
 		}
@@ -148,10 +148,10 @@ func (k *ingestKilling) run(rounds int) {
 			err = k.open()
 		}
 		if err == nil && k.random.IntN(5) == 0 {
-			err = k.flicker(k.random)
+			err = k.startAndKill(k.random)
 		}
 		if err == nil {
-			err = k.rise()
+			err = k.launch()
 		}
 		if err != nil {
 			k.t.Errorf("seed %d: %v", k.seed, err)
@@ -160,9 +160,9 @@ func (k *ingestKilling) run(rounds int) {
 	}
 	stop()
 	if k.t.Failed() { // who waits would not end
-		k.front.shut()
+		k.proxy.shut()
 		if k.box != nil {
-			k.box.front.shut()
+			k.box.proxy.shut()
 		}
 	}
 	sending.Wait()
@@ -170,15 +170,15 @@ func (k *ingestKilling) run(rounds int) {
 		k.t.FailNow()
 	}
 	k.compare()
-	k.station.run("verify", "--data", "data")
+	k.instance.run("verify", "--data", "data")
 	k.t.Logf("%d rounds, while something passed %d; ready after %v at most; %s", rounds, hits, k.slowest, k.tally())
 }
 
-// rise starts the bridge, which must be ready in 5 s where nothing else runs; who
+// launch starts the bridge, which must be ready in 5 s where nothing else runs; who
 // calls it meanwhile waits.
-func (k *ingestKilling) rise() error {
+func (k *ingestKilling) launch() error {
 	began := time.Now()
-	if err := errors.Join(k.open(), k.station.rise()); err != nil {
+	if err := errors.Join(k.open(), k.instance.launch()); err != nil {
 		return err
 	}
 	if _, err := k.serve.ready(); err != nil {
@@ -189,24 +189,24 @@ func (k *ingestKilling) rise() error {
 		return fmt.Errorf("ready after %v, want 5 s at most", k.slowest)
 	}
 	if k.box != nil {
-		return k.box.front.lead(k.box.inside)
+		return k.box.proxy.forwardTo(k.box.inside)
 	}
 	return nil
 }
 
 // open lets callers wait.
 func (k *ingestKilling) open() error {
-	err := k.front.open()
+	err := k.proxy.open()
 	if k.box != nil {
-		err = errors.Join(err, k.box.front.open())
+		err = errors.Join(err, k.box.proxy.open())
 	}
 	return err
 }
 
 func (k *ingestKilling) kill() error {
-	err := k.station.kill()
+	err := k.instance.kill()
 	if k.box != nil {
-		k.box.front.shut()
+		k.box.proxy.shut()
 	}
 	return err
 }
@@ -215,15 +215,15 @@ func (k *ingestKilling) kill() error {
 type sender struct {
 	number  int
 	random  *rand.Rand
-	next    func() *errand
-	do      func(*errand) error
-	sent    []*errand
+	next    func() *message
+	do      func(*message) error
+	sent    []*message
 	repeats int
 	wrong   error // what no client should be answered
 }
 
-// errand is a record that is submitted, or a disposition that is notified.
-type errand struct {
+// message is a record that is submitted, or a disposition that is notified.
+type message struct {
 	identifier string // of the source; "" is none
 	body       string // of the record; "" of a disposition
 	rejected   bool   // of a disposition
@@ -276,23 +276,23 @@ var errWrongAnswer = errors.New("the answer is not what it should be")
 
 // anything is a record with an identifier, of which there will be more, or
 // without one, or news.
-func (s *sender) anything() *errand {
+func (s *sender) anything() *message {
 	body := fmt.Sprintf(`<r xmlns="urn:r"><title>number %d of client %d</title></r>`, len(s.sent), s.number)
 	switch s.random.IntN(4) {
 	case 0:
-		return &errand{body: body}
+		return &message{body: body}
 	case 1:
 		return s.news()
 	}
-	return &errand{identifier: fmt.Sprintf("record %d of client %d", s.random.IntN(10), s.number), body: body}
+	return &message{identifier: fmt.Sprintf("record %d of client %d", s.random.IntN(10), s.number), body: body}
 }
 
 // news is a disposition that nobody has heard of.
-func (s *sender) news() *errand {
-	return &errand{identifier: fmt.Sprintf("news %d of client %d", len(s.sent), s.number), rejected: s.random.IntN(2) == 0}
+func (s *sender) news() *message {
+	return &message{identifier: fmt.Sprintf("news %d of client %d", len(s.sent), s.number), rejected: s.random.IntN(2) == 0}
 }
 
-func (e *errand) request() *sip.Request {
+func (e *message) request() *sip.Request {
 	r := &sip.Request{Record: sip.Record{XML: []byte(e.body)}}
 	if e.identifier != "" {
 		r.Source = &sip.Source{Identifier: &e.identifier}
@@ -301,7 +301,7 @@ func (e *errand) request() *sip.Request {
 }
 
 // answered takes the answer to a request, which is the same each time.
-func (e *errand) answered(d *sip.Disposition) error {
+func (e *message) answered(d *sip.Disposition) error {
 	if d.Outcome != sip.Accepted || e.assigned != "" && d.AssignedIdentifier != e.assigned {
 		return fmt.Errorf("%w: %+v after %q for %+v", errWrongAnswer, d, e.assigned, e)
 	}
@@ -309,7 +309,7 @@ func (e *errand) answered(d *sip.Disposition) error {
 	return nil
 }
 
-func (e *errand) disposition() *sip.Disposition {
+func (e *message) disposition() *sip.Disposition {
 	d := &sip.Disposition{Source: &sip.Source{Identifier: &e.identifier}, Outcome: sip.Accepted, AssignedIdentifier: "urn:" + e.identifier}
 	if e.rejected {
 		d.Outcome, d.AssignedIdentifier, d.Reason = sip.Rejected, "", "no "+e.identifier
@@ -321,8 +321,8 @@ func (e *errand) disposition() *sip.Disposition {
 func (k *ingestKilling) compare() {
 	k.t.Helper()
 	k.watch()
-	records, news := map[string]*errand{}, map[string]*errand{} // by hash, and by identifier
-	versions := map[*errand]int{}                               // their order, of those with one identifier
+	records, news := map[string]*message{}, map[string]*message{} // by hash, and by identifier
+	versions := map[*message]int{}                                // their order, of those with one identifier
 	for _, s := range k.senders {
 		if s.wrong != nil {
 			k.t.Fatalf("seed %d: client %d: %v", k.seed, s.number, s.wrong)
@@ -336,7 +336,7 @@ func (k *ingestKilling) compare() {
 			}
 		}
 	}
-	last := map[string]*errand{} // by the record's identifier here
+	last := map[string]*message{} // by the record's identifier here
 	for _, ev := range k.history() {
 		if ev.Kind == event.Rejected {
 			if e := news[ev.Origin.SourceIdentifier]; e == nil || !e.rejected || ev.Set != "inbox" || ev.Origin.Reason != e.disposition().Reason {
@@ -346,7 +346,7 @@ func (k *ingestKilling) compare() {
 			}
 			continue
 		}
-		var e *errand
+		var e *message
 		if len(ev.Representations) == 1 {
 			e = records[ev.Representations[0].Hash]
 		}
@@ -375,7 +375,7 @@ func (k *ingestKilling) compare() {
 }
 
 // compareNotifications counts those that are no events.
-func (k *ingestKilling) compareNotifications(news map[string]*errand) {
+func (k *ingestKilling) compareNotifications(news map[string]*message) {
 	k.t.Helper()
 	kept, err := k.log.Log.Incoming(k.t.Context(), "inbox", 0, 0, 1<<30)
 	if err != nil {
@@ -409,15 +409,15 @@ func (k *ingestKilling) tally() string {
 	return fmt.Sprintf("%d sent, %d repeated, %d acknowledged, %d logged and given up", sent, repeats, acknowledged, unsaid)
 }
 
-// letterBox is where notifications come by mail.
-type letterBox struct {
-	front  *front
+// mailClient is where notifications come by mail.
+type mailClient struct {
+	proxy  *proxy
 	inside string // where bridge listens
 }
 
 // send delivers a notification; nil is 250.
-func (b *letterBox) send(e *errand) (err error) {
-	c, err := smtp.Dial(b.front.address)
+func (b *mailClient) send(e *message) (err error) {
+	c, err := smtp.Dial(b.proxy.address)
 	if err != nil {
 		return err
 	}

@@ -69,9 +69,9 @@ type killing struct {
 	folder  *folder
 	sources []*source
 	sets    map[string]killSet
-	// requests of bridges; when their number reaches killAt, strike gets one.
+	// requests of bridges; when their number reaches killAt, due gets one.
 	requests, killAt atomic.Int64
-	strike           chan struct{}
+	due              chan struct{}
 	// still keeps the Sources from changing; quiet guards it, and the changes.
 	still bool
 	quiet sync.Mutex
@@ -159,7 +159,7 @@ func newKilling(t *testing.T, segment int) *killing {
 }
 
 func newKillingOf(t *testing.T, sets map[string]killSet) *killing {
-	k := &killing{t: t, seed: uint64(time.Now().UnixNano()), sets: sets, strike: make(chan struct{}, 1), closed: map[string][]byte{}, whole: map[string]bool{}}
+	k := &killing{t: t, seed: uint64(time.Now().UnixNano()), sets: sets, due: make(chan struct{}, 1), closed: map[string][]byte{}, whole: map[string]bool{}}
 	k.random = rand.New(rand.NewPCG(k.seed, 0))
 	return k
 }
@@ -176,14 +176,14 @@ func (k *killing) configure(text string) { k.folder = newFolder(k.t, text) }
 
 func (k *killing) config() string { return filepath.Join(k.folder.path, "bridge.toml") }
 
-// watch counts requests, strikes at one of them, and lets the Source change while
+// watch counts requests, makes due at one of them, and lets the Source change while
 // it is read.
 func (k *killing) watch(s *source, odd int64) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n := k.requests.Add(1)
 		if n == k.killAt.Load() {
 			select {
-			case k.strike <- struct{}{}:
+			case k.due <- struct{}{}:
 			default:
 			}
 		}
@@ -196,10 +196,10 @@ func (k *killing) watch(s *source, odd int64) http.Handler {
 	})
 }
 
-// blow kills a bridge at a random request, or after a random time.
-func (k *killing) blow(c *child) {
+// killSoon kills a bridge at a random request, or after a random time.
+func (k *killing) killSoon(c *child) {
 	select {
-	case <-k.strike: // of the round before
+	case <-k.due: // of the round before
 	default:
 	}
 	k.killAt.Store(0)
@@ -209,7 +209,7 @@ func (k *killing) blow(c *child) {
 		k.killAt.Store(k.requests.Load() + 1 + k.random.Int64N(40))
 	}
 	select {
-	case <-k.strike:
+	case <-k.due:
 	case <-c.ended:
 	case <-time.After(patience):
 	}
@@ -218,7 +218,7 @@ func (k *killing) blow(c *child) {
 
 func (k *killing) killHarvest() {
 	c := k.folder.start("harvest", "--config", "bridge.toml")
-	k.blow(c)
+	k.killSoon(c)
 	// What changed while it was harvested may be pending.
 	if status := c.cmd.ProcessState.ExitCode(); status > 0 && status != exitPartly {
 		k.t.Errorf("bridge harvest: %s\n%s%s", c.cmd.ProcessState, c.stdout.String(), c.stderr.String())
@@ -232,7 +232,7 @@ func (k *killing) killServe() {
 	c := k.folder.start("serve", "--config", "bridge.toml")
 	if k.random.IntN(3) == 0 {
 		k.early++
-		k.blow(c)
+		k.killSoon(c)
 		return
 	}
 	k.late++
@@ -248,7 +248,7 @@ func (k *killing) killServe() {
 	}
 	read := make(chan error)
 	go func() { read <- k.readUntilGone(server) }()
-	k.blow(c)
+	k.killSoon(c)
 	if err := <-read; err != nil {
 		k.t.Error(err)
 	}

@@ -46,7 +46,7 @@ func provider(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
 		ts.Fatalf("usage: provider WHAT ARGUMENT...")
 	}
-	s := stageOf(ts)
+	s := scriptOf(ts)
 	what, args := args[0], append(args[1:], "", "")
 	if s.begin(ts, what, args) || s.answers(ts, what, args) {
 		return
@@ -66,7 +66,7 @@ func provider(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // begin starts a Source, or goes back to one.
-func (s *stage) begin(ts *testscript.TestScript, what string, args []string) bool {
+func (s *scriptState) begin(ts *testscript.TestScript, what string, args []string) bool {
 	switch what {
 	case "catalogue":
 		s.serve(ts, fixtures.Catalogue(nil), args[0], fixtures.Subscription)
@@ -92,13 +92,13 @@ func (s *stage) begin(ts *testscript.TestScript, what string, args []string) boo
 	return true
 }
 
-func (s *stage) serve(ts *testscript.TestScript, u upstream, variable, path string) {
+func (s *scriptState) serve(ts *testscript.TestScript, u upstream, variable, path string) {
 	s.upstream = u
 	s.upstreams[s.publish(ts, u, variable, path)] = u
 }
 
 // publish serves a Source and sets its variable, whose name it returns.
-func (s *stage) publish(ts *testscript.TestScript, h http.Handler, variable, path string) string {
+func (s *scriptState) publish(ts *testscript.TestScript, h http.Handler, variable, path string) string {
 	server := httptest.NewServer(h)
 	ts.Defer(server.Close)
 	if variable == "" {
@@ -109,7 +109,7 @@ func (s *stage) publish(ts *testscript.TestScript, h http.Handler, variable, pat
 }
 
 // answers does what concerns requests.
-func (s *stage) answers(ts *testscript.TestScript, what string, args []string) bool {
+func (s *scriptState) answers(ts *testscript.TestScript, what string, args []string) bool {
 	switch what {
 	case "answer":
 		code, err := strconv.Atoi(args[1])

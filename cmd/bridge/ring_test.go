@@ -59,17 +59,17 @@ type member struct {
 	name  string
 	serve *child
 	// follow is bridge log --follow on the same data folder.
-	follow *child
-	gate   *gate
-	url    string // of the gate
+	follow   *child
+	requests *counter
+	url      string // of the counter
 	// readers is how many Sources of the others it is.
 	readers int
 }
 
-// gate stands before a bridge whose port is not known yet. It holds requests back
+// counter stands before a bridge whose port is not known yet. It holds requests back
 // until it is, and counts those for a feed or a Change List Index, which every
 // harvest asks for once.
-type gate struct {
+type counter struct {
 	mu      sync.Mutex
 	to      http.Handler
 	open    chan struct{} // closed when to is set
@@ -78,7 +78,7 @@ type gate struct {
 }
 
 // ServeHTTP is http.Handler.
-func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (g *counter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	select {
 	case <-g.open:
 	case <-r.Context().Done():
@@ -95,14 +95,14 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // count is how many harvests have begun.
-func (g *gate) count() int {
+func (g *counter) count() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.begun
 }
 
 // wait waits until so many harvests have begun.
-func (g *gate) wait(harvests int) error {
+func (g *counter) wait(harvests int) error {
 	limit := time.After(patience)
 	for {
 		g.mu.Lock()
@@ -125,10 +125,10 @@ func newProcessRing(t *testing.T, joins string) *processRing {
 	t.Cleanup(server.Close)
 	g.origin = server.URL
 	for _, name := range []string{"A", "B", "C"} {
-		m := &member{name: name, gate: &gate{open: make(chan struct{}), changed: make(chan struct{})}}
-		front := httptest.NewServer(m.gate)
-		t.Cleanup(front.Close)
-		m.url = front.URL
+		m := &member{name: name, requests: &counter{open: make(chan struct{}), changed: make(chan struct{})}}
+		server := httptest.NewServer(m.requests)
+		t.Cleanup(server.Close)
+		m.url = server.URL
 		g.members = append(g.members, m)
 	}
 	a, b, c := g.members[0], g.members[1], g.members[2]
@@ -156,7 +156,7 @@ func (m *member) configure(t *testing.T, sets [][]string) {
 	m.folder = newFolder(t, text)
 }
 
-// join runs the bridge and opens its gate.
+// join runs the bridge and lets the requests through.
 func (m *member) join() {
 	m.t.Helper()
 	var address string
@@ -167,8 +167,8 @@ func (m *member) join() {
 	}
 	proxy := httputil.NewSingleHostReverseProxy(u)
 	proxy.ErrorLog = log.New(io.Discard, "", 0) // a bridge that ends leaves requests unanswered
-	m.gate.to = proxy
-	close(m.gate.open)
+	m.requests.to = proxy
+	close(m.requests.open)
 	m.follow = m.start("log", "--data", "data", "--follow", "--json")
 }
 
@@ -216,11 +216,11 @@ func (g *processRing) wantQuiet() {
 	var lines, begun []int
 	for _, m := range g.members {
 		lines = append(lines, m.follow.stdout.lines())
-		begun = append(begun, m.gate.count())
+		begun = append(begun, m.requests.count())
 	}
 	for i, m := range g.members {
 		// Of each Source's harvests the first may be of one that had begun before.
-		if err := m.gate.wait(begun[i] + 3*m.readers); err != nil {
+		if err := m.requests.wait(begun[i] + 3*m.readers); err != nil {
 			g.t.Fatalf("%s: %v", m.name, err)
 		}
 	}

@@ -28,7 +28,7 @@ func TestScripts(t *testing.T) {
 		RequireUniqueNames:  true,
 		UpdateScripts:       os.Getenv("UPDATE_SCRIPTS") != "",
 		Setup: func(e *testscript.Env) error {
-			e.Values[stageKey{}] = &stage{upstreams: map[string]upstream{}, children: map[string]*child{}}
+			e.Values[stageKey{}] = &scriptState{upstreams: map[string]upstream{}, children: map[string]*child{}}
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
@@ -48,8 +48,8 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// stage is what a script has around the commands that it runs.
-type stage struct {
+// scriptState is what a script has around the commands that it runs.
+type scriptState struct {
 	upstreams map[string]upstream // by the variable of their URL
 	upstream  upstream            // that commands change
 	children  map[string]*child
@@ -58,7 +58,7 @@ type stage struct {
 
 type stageKey struct{}
 
-func stageOf(ts *testscript.TestScript) *stage { return ts.Value(stageKey{}).(*stage) }
+func scriptOf(ts *testscript.TestScript) *scriptState { return ts.Value(stageKey{}).(*scriptState) }
 
 // exitStatus is a command of the scripts: status N bridge ... runs bridge in the
 // script's folder and checks its exit status, which "exec" cannot. stdout and
@@ -88,7 +88,7 @@ func startChild(ts *testscript.TestScript, neg bool, args []string) {
 	c, err := start(ts.MkAbs("."), []string{"TMPDIR=" + ts.Getenv("TMPDIR")}, args[1], args[2:]...)
 	ts.Check(err)
 	ts.Defer(c.kill)
-	stageOf(ts).children[args[0]] = c
+	scriptOf(ts).children[args[0]] = c
 }
 
 // expectOutput is a command of the scripts: expect NAME PATTERN [VARIABLE] waits
@@ -99,7 +99,7 @@ func expectOutput(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	re, err := regexp.Compile("(?m)" + args[1])
 	ts.Check(err)
-	c := stageOf(ts).children[args[0]]
+	c := scriptOf(ts).children[args[0]]
 	m, err := c.stdout.expect(re)
 	if err != nil {
 		ts.Fatalf("%v\n%s", err, c.stderr.String())
@@ -116,7 +116,7 @@ func endChild(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: end NAME STATUS")
 	}
-	c := stageOf(ts).children[args[0]]
+	c := scriptOf(ts).children[args[0]]
 	ts.Check(c.cmd.Process.Signal(syscall.SIGINT))
 	got, err := c.status()
 	ts.Check(err)

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// hush is in every secret of the test.
-const hush = "s3cret"
+// secret is in every secret of the test.
+const secret = "s3cret"
 
 // peers are the servers whose URLs hold secrets: a Source; one that is gone; and
 // ingest servers and a notification recipient, which cut every connection, but
@@ -28,7 +28,7 @@ func newPeers(t *testing.T) *peers {
 	p.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		switch {
-		case r.URL.Path == "/feed.atom" && r.URL.Query().Get("key") == hush+"-of-the-source":
+		case r.URL.Path == "/feed.atom" && r.URL.Query().Get("key") == secret+"-of-the-source":
 			fmt.Fprint(w, `<feed xmlns="http://www.w3.org/2005/Atom" xmlns:fh="http://purl.org/syndication/history/1.0"><id>urn:x:feed</id><title>Campus</title>`+
 				`<updated>2025-01-02T00:00:00Z</updated><fh:complete/><author><name>A</name></author><link rel="self" href="https://museum.example/feed.atom"/>`+
 				`<entry><id>urn:x:145</id><title>Storke Tower</title><updated>2025-01-01T00:00:00Z</updated><link rel="alternate" type="application/xml" href="145.xml"/></entry></feed>`)
@@ -70,23 +70,23 @@ func enveloped(document string) string {
 	return `<e:Envelope xmlns:e="http://schemas.xmlsoap.org/soap/envelope/"><e:Body>` + document + `</e:Body></e:Envelope>`
 }
 
-// told is everything that bridge has let people see, by what said it.
-type told struct {
+// transcript is everything that bridge has let people see, by what said it.
+type transcript struct {
 	*folder
 	by map[string]string
 }
 
 // run runs a command to its end and keeps what it prints.
-func (o *told) run(want int, args ...string) string {
+func (o *transcript) run(want int, args ...string) string {
 	o.t.Helper()
 	c := o.folder.run(want, args...)
 	text := c.stdout.String() + c.stderr.String()
-	o.by["bridge "+strings.ReplaceAll(strings.Join(args, " "), hush, "")] = text
+	o.by["bridge "+strings.ReplaceAll(strings.Join(args, " "), secret, "")] = text
 	return text
 }
 
 // post sends a message and returns the answer's status.
-func (o *told) post(url, document string, want int) {
+func (o *transcript) post(url, document string, want int) {
 	o.t.Helper()
 	res, err := http.Post(url, "text/xml", strings.NewReader(enveloped(document)))
 	if err != nil {
@@ -100,7 +100,7 @@ func (o *told) post(url, document string, want int) {
 	o.by["answer to "+document] = strings.ReplaceAll(string(answer), document, "")
 }
 
-func (o *told) page(url string) {
+func (o *transcript) page(url string) {
 	o.t.Helper()
 	res, err := http.Get(url)
 	if err != nil {
@@ -120,9 +120,9 @@ func (o *told) page(url string) {
 func TestSecretsOfURLsStayHidden(t *testing.T) {
 	t.Parallel()
 	far := newPeers(t)
-	feed, recipient := far.URL+"/feed.atom?key="+hush+"-of-the-source", far.URL+"/sip/told/"+hush+"-of-the-submitter"
-	archive := far.URL + "/sip/archive/" + hush + "-of-the-archive"
-	o := &told{by: map[string]string{}, folder: newFolder(t, fmt.Sprintf(`
+	feed, recipient := far.URL+"/feed.atom?key="+secret+"-of-the-source", far.URL+"/sip/told/"+secret+"-of-the-submitter"
+	archive := far.URL + "/sip/archive/" + secret + "-of-the-archive"
+	o := &transcript{by: map[string]string{}, folder: newFolder(t, fmt.Sprintf(`
 allow_hosts = ["127.0.0.1"]
 [[set]]
 name = "campus"
@@ -152,10 +152,10 @@ mode = "review"
 formats = { "{http://places.example/1}place" = "http://places.example/1/place.xsd" }
 access = "token"
 access_token_file = "sip.token"
-`, feed, far.URL, hush, archive, far.URL, hush), "sip.token", hush+"-of-the-service", "145.xml", placeRecord)}
+`, feed, far.URL, secret, archive, far.URL, secret), "sip.token", secret+"-of-the-service", "145.xml", placeRecord)}
 	o.run(exitDone, "config", "check")
 	serve, base := o.serve("--verbose", "--listen", "127.0.0.1:0")
-	far.await(t, "/sip/archive/"+hush+"-of-the-archive", 3) // as many failures as make it known
+	far.await(t, "/sip/archive/"+secret+"-of-the-archive", 3) // as many failures as make it known
 
 	request := func(id string) string {
 		return `<ingest-request xmlns="http://www.alexandria.ucsb.edu"><source><source-identifier>` + id + `</source-identifier></source><notification-recipient>` +
@@ -163,9 +163,9 @@ access_token_file = "sip.token"
 	}
 	o.post(base+"/sip/gate", `<get-properties xmlns="http://www.alexandria.ucsb.edu"/>`, http.StatusInternalServerError)
 	o.post(base+"/sip/gate", request("1"), http.StatusInternalServerError)
-	o.post(base+"/sip/gate/"+hush+"-of-nobody", `<ingest-disposition xmlns="http://www.alexandria.ucsb.edu"><source><source-identifier>9</source-identifier></source>`+
-		`<rejected><reason>ask http://far.example/sip/x/`+hush+`</reason></rejected></ingest-disposition>`, http.StatusAccepted)
-	o.post(base+"/sip/review/"+hush+"-of-the-service", request("2"), http.StatusOK)
+	o.post(base+"/sip/gate/"+secret+"-of-nobody", `<ingest-disposition xmlns="http://www.alexandria.ucsb.edu"><source><source-identifier>9</source-identifier></source>`+
+		`<rejected><reason>ask http://far.example/sip/x/`+secret+`</reason></rejected></ingest-disposition>`, http.StatusAccepted)
+	o.post(base+"/sip/review/"+secret+"-of-the-service", request("2"), http.StatusOK)
 	ls := o.run(exitDone, "submission", "ls")
 	m := regexp.MustCompile(`(?m)^ +(\d+) .* provisional `).FindStringSubmatch(ls)
 	if m == nil {
@@ -199,16 +199,16 @@ access_token_file = "sip.token"
 			t.Errorf("%s", got)
 		}
 	}
-	o.run(exitFailed, "source", "reset", "campus", far.URL+"/other.atom?key="+hush)
+	o.run(exitFailed, "source", "reset", "campus", far.URL+"/other.atom?key="+secret)
 	o.hasNoSecret()
 }
 
 // hasNoSecret fails when a secret was told, or where nothing was hidden that
 // should have been told of.
-func (o *told) hasNoSecret() {
+func (o *transcript) hasNoSecret() {
 	o.t.Helper()
 	for what, text := range o.by {
-		if i := strings.Index(text, hush); i >= 0 {
+		if i := strings.Index(text, secret); i >= 0 {
 			o.t.Errorf("%s tells a secret: ...%s...", what, text[max(0, i-200):min(len(text), i+50)])
 		}
 	}

@@ -17,41 +17,41 @@ import (
 	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
-// mortal is a server that a test kills, and that comes back at the same URL.
-type mortal interface {
-	// rise starts it and returns when it serves. Who calls it meanwhile waits when
-	// the front was opened before, and is refused otherwise.
-	rise() error
+// killable is a server that a test kills, and that comes back at the same URL.
+type killable interface {
+	// launch starts it and returns when it serves. Who calls it meanwhile waits when
+	// the proxy was opened before, and is refused otherwise.
+	launch() error
 	kill() error
-	door() *front
+	address() *proxy
 }
 
-// front is the address of a server through all its lives. It passes on what comes,
+// proxy is the address of a server through all its lives. It passes on what comes,
 // piece by piece.
-type front struct {
-	address string
-	ambush  *atomic.Pointer[ambush] // of everything that passes
-	current *opening
+type proxy struct {
+	address     string
+	interceptor *atomic.Pointer[interceptor] // of everything that passes
+	current     *listening
 }
 
-// opening is the time from one open of a front to the next shut.
-type opening struct {
+// listening is the time from one open of a proxy to the next shut.
+type listening struct {
 	*net.TCPListener
-	led, shut chan struct{} // closed when target is known, and at the end
-	target    string
+	known, shut chan struct{} // closed when target is known, and at the end
+	target      string
 }
 
-func newFront(t testing.TB, a *atomic.Pointer[ambush]) *front {
-	f := &front{address: testenv.Nobody(t), ambush: a}
+func newProxy(t testing.TB, a *atomic.Pointer[interceptor]) *proxy {
+	f := &proxy{address: testenv.Nobody(t), interceptor: a}
 	t.Cleanup(f.shut)
 	return f
 }
 
-func (f *front) url() string { return "http://" + f.address }
+func (f *proxy) url() string { return "http://" + f.address }
 
-// open takes connections, which wait for lead; when it is open already it stays
+// open takes connections, which wait for forwardTo; when it is open already it stays
 // so.
-func (f *front) open() error {
+func (f *proxy) open() error {
 	if f.current != nil {
 		return nil
 	}
@@ -59,7 +59,7 @@ func (f *front) open() error {
 	if err != nil {
 		return err
 	}
-	o := &opening{TCPListener: l.(*net.TCPListener), led: make(chan struct{}), shut: make(chan struct{})}
+	o := &listening{TCPListener: l.(*net.TCPListener), known: make(chan struct{}), shut: make(chan struct{})}
 	f.current = o
 	go func() {
 		for {
@@ -73,19 +73,19 @@ func (f *front) open() error {
 	return nil
 }
 
-// lead opens the front and says where its connections go.
-func (f *front) lead(target string) error {
+// forwardTo opens the proxy and says where its connections go.
+func (f *proxy) forwardTo(target string) error {
 	if err := f.open(); err != nil {
 		return err
 	}
 	f.current.target = target
-	close(f.current.led)
+	close(f.current.known)
 	return nil
 }
 
 // shut lets connections be refused. Those that have come through end with the
 // server.
-func (f *front) shut() {
+func (f *proxy) shut() {
 	if f.current != nil {
 		// To close it is not enough: a process that is just being started has the
 		// listener too, until it becomes another program.
@@ -98,10 +98,10 @@ func (f *front) shut() {
 	}
 }
 
-func (f *front) relay(outer *net.TCPConn, o *opening) {
+func (f *proxy) relay(outer *net.TCPConn, o *listening) {
 	defer cut(outer)
 	select {
-	case <-o.led:
+	case <-o.known:
 	case <-o.shut:
 		return
 	}
@@ -118,12 +118,12 @@ func (f *front) relay(outer *net.TCPConn, o *opening) {
 }
 
 // pass passes on until the end of from.
-func (f *front) pass(to, from *net.TCPConn) {
+func (f *proxy) pass(to, from *net.TCPConn) {
 	piece := make([]byte, 4096)
 	for {
 		n, err := from.Read(piece)
 		if n > 0 {
-			lost := f.ambush.Load().passing(f, piece[:n])
+			lost := f.interceptor.Load().intercepts(f, piece[:n])
 			if !lost {
 				_, err := to.Write(piece[:n])
 				lost = err != nil
@@ -149,9 +149,9 @@ func cut(c *net.TCPConn) {
 	_ = c.Close()
 }
 
-// ambush waits for something to pass one of the fronts.
-type ambush struct {
-	at   *front        // nil is any
+// interceptor waits for something to pass one of the fronts.
+type interceptor struct {
+	at   *proxy        // nil is any
 	word string        // what it has to have in it; "" is nothing
 	left atomic.Int64  // how much passes before that
 	hit  chan struct{} // closed when it does
@@ -161,8 +161,8 @@ type ambush struct {
 	over       chan struct{}
 }
 
-// passing reports whether what passes is lost.
-func (a *ambush) passing(at *front, piece []byte) (lost bool) {
+// intercepts reports whether what passes is lost.
+func (a *interceptor) intercepts(at *proxy, piece []byte) (lost bool) {
 	if a.at != nil && a.at != at || !bytes.Contains(piece, []byte(a.word)) || a.left.Add(-1) != 0 {
 		return false
 	}
@@ -173,10 +173,10 @@ func (a *ambush) passing(at *front, piece []byte) (lost bool) {
 	return a.lose
 }
 
-// strike kills a server when so many pieces at most have passed, before the last
+// killAtRandom kills a server when so many pieces at most have passed, before the last
 // has arrived or just after, or after a random time. hit tells that they have.
-func strike(r *rand.Rand, at *atomic.Pointer[ambush], pieces int64, victim mortal) (hit bool, err error) {
-	a := &ambush{hit: make(chan struct{}), hold: r.IntN(2) == 0, over: make(chan struct{})}
+func killAtRandom(r *rand.Rand, at *atomic.Pointer[interceptor], pieces int64, victim killable) (hit bool, err error) {
+	a := &interceptor{hit: make(chan struct{}), hold: r.IntN(2) == 0, over: make(chan struct{})}
 	defer close(a.over)
 	patience := time.Duration(r.IntN(300)) * time.Millisecond
 	a.left.Store(math.MaxInt64)
@@ -193,9 +193,9 @@ func strike(r *rand.Rand, at *atomic.Pointer[ambush], pieces int64, victim morta
 	return hit, victim.kill()
 }
 
-// idle is an ambush that nothing runs into.
-func idle() *atomic.Pointer[ambush] {
-	var p atomic.Pointer[ambush]
-	p.Store(&ambush{})
+// idle is an interceptor that nothing runs into.
+func idle() *atomic.Pointer[interceptor] {
+	var p atomic.Pointer[interceptor]
+	p.Store(&interceptor{})
 	return &p
 }

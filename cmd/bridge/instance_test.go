@@ -21,20 +21,20 @@ import (
 	"github.com/pmh-bridge/bridge/sip"
 )
 
-// station is a bridge in a process of its own, as others see it.
-type station struct {
+// instance is a bridge in a process of its own, as others see it.
+type instance struct {
 	*folder
 	name    string
-	front   *front
+	proxy   *proxy
 	serve   *child
 	log     *daemon.Bridge // read beside the process; nil before watch
 	slowest time.Duration  // until ready, where that was waited for
 }
 
 // newStation makes a bridge whose configuration goes on with this text.
-func newStation(t testing.TB, name string, f *front, text string) *station {
+func newStation(t testing.TB, name string, f *proxy, text string) *instance {
 	t.Helper()
-	s := &station{name: name, front: f}
+	s := &instance{name: name, proxy: f}
 	s.folder = newFolder(t, fmt.Sprintf("data = \"data\"\nlisten = \"127.0.0.1:0\"\nbase_url = %q\nallow_hosts = [\"127.0.0.1\"]\n", f.url())+text)
 	t.Cleanup(func() {
 		if s.serve != nil {
@@ -44,18 +44,18 @@ func newStation(t testing.TB, name string, f *front, text string) *station {
 	return s
 }
 
-func (s *station) config() string { return filepath.Join(s.path, "bridge.toml") }
-func (s *station) data() string   { return filepath.Join(s.path, "data") }
-func (s *station) door() *front   { return s.front }
+func (s *instance) config() string  { return filepath.Join(s.path, "bridge.toml") }
+func (s *instance) data() string    { return filepath.Join(s.path, "data") }
+func (s *instance) address() *proxy { return s.proxy }
 
 // begin starts the process and waits for nothing.
-func (s *station) begin() error {
+func (s *instance) begin() error {
 	c, err := start(s.path, nil, "bridge", "serve", "--config", s.config())
 	s.serve = c
 	return err
 }
 
-func (s *station) rise() error {
+func (s *instance) launch() error {
 	if err := s.begin(); err != nil {
 		return err
 	}
@@ -63,17 +63,17 @@ func (s *station) rise() error {
 	if err != nil {
 		return fmt.Errorf("%s: %w\n%s", s.name, err, s.serve.stderr.String())
 	}
-	return s.front.lead(m[1])
+	return s.proxy.forwardTo(m[1])
 }
 
-func (s *station) kill() error {
+func (s *instance) kill() error {
 	err := s.end()
-	s.front.shut()
+	s.proxy.shut()
 	return err
 }
 
 // end ends the process, which must not have ended before.
-func (s *station) end() error {
+func (s *instance) end() error {
 	select {
 	case <-s.serve.ended:
 		return fmt.Errorf("%s has ended by itself: %s\n%s", s.name, s.serve.cmd.ProcessState, s.serve.stderr.String())
@@ -83,9 +83,9 @@ func (s *station) end() error {
 	return nil
 }
 
-// flicker starts it and kills it at once, perhaps before it has come to anything.
+// startAndKill starts it and kills it at once, perhaps before it has come to anything.
 // Nobody reaches it.
-func (s *station) flicker(r *rand.Rand) error {
+func (s *instance) startAndKill(r *rand.Rand) error {
 	if err := s.begin(); err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func (s *station) flicker(r *rand.Rand) error {
 }
 
 // watch opens the log beside the process, until the test ends.
-func (s *station) watch() {
+func (s *instance) watch() {
 	s.t.Helper()
 	c, err := config.Load(s.config())
 	if err != nil {
@@ -116,14 +116,14 @@ func (s *station) watch() {
 
 // run runs a command on the data folder beside the process and returns what it
 // prints.
-func (s *station) run(command string, args ...string) string {
+func (s *instance) run(command string, args ...string) string {
 	s.t.Helper()
 	return s.folder.run(exitDone, append([]string{command}, args...)...).stdout.String()
 }
 
 // submissions returns those of a Source or target, all of them, by the source's
 // identifier.
-func (s *station) submissions(source event.SourceID) map[string][]event.Submission {
+func (s *instance) submissions(source event.SourceID) map[string][]event.Submission {
 	s.t.Helper()
 	out := map[string][]event.Submission{}
 	query := event.SubmissionQuery{Source: source, Limit: 1000}
@@ -143,7 +143,7 @@ func (s *station) submissions(source event.SourceID) map[string][]event.Submissi
 }
 
 // peer returns the number of a SIP Source or target by its URL.
-func (s *station) peer(set, url string) event.SourceID {
+func (s *instance) peer(set, url string) event.SourceID {
 	s.t.Helper()
 	for _, list := range []func(context.Context, string) ([]eventlog.Source, error){s.log.Log.Sources, s.log.Log.Targets} {
 		found, err := list(s.t.Context(), set)
@@ -161,7 +161,7 @@ func (s *station) peer(set, url string) event.SourceID {
 }
 
 // history returns the events of the log, which must follow each other.
-func (s *station) history() (all []*event.Event) {
+func (s *instance) history() (all []*event.Event) {
 	s.t.Helper()
 	last := map[string]event.Micros{}
 	for ev, err := range s.log.Log.Events(s.t.Context(), "", event.Range{Upto: math.MaxInt64}) {
@@ -179,11 +179,11 @@ func (s *station) history() (all []*event.Event) {
 	return all
 }
 
-// forgetful is an ingest server that recognises nothing: it writes down each
+// forgetfulServer is an ingest server that recognises nothing: it writes down each
 // request before it answers, takes it for a new one, and tells its decision later.
 // When it is killed, it forgets all but what it has written down.
-type forgetful struct {
-	front  *front
+type forgetfulServer struct {
+	proxy  *proxy
 	server *http.Server
 	life   context.Context
 	end    context.CancelFunc
@@ -195,17 +195,17 @@ type forgetful struct {
 	told    int
 }
 
-// taken is a request that forgetful has written down.
+// taken is a request that forgetfulServer has written down.
 type taken struct {
 	identifier, recipient string
 	notified              bool
 }
 
-var _ sip.Backend = (*forgetful)(nil)
+var _ sip.Backend = (*forgetfulServer)(nil)
 
-func (l *forgetful) door() *front { return l.front }
+func (l *forgetfulServer) address() *proxy { return l.proxy }
 
-func (l *forgetful) rise() error {
+func (l *forgetfulServer) launch() error {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -214,32 +214,32 @@ func (l *forgetful) rise() error {
 	l.server = &http.Server{Handler: &sip.Handler{Backend: l, Offers: sip.Operations{Ingest: true}}}
 	l.living.Go(func() { _ = l.server.Serve(listener) })
 	l.living.Go(func() { l.notify(l.life) })
-	return l.front.lead(listener.Addr().String())
+	return l.proxy.forwardTo(listener.Addr().String())
 }
 
-func (l *forgetful) kill() error {
+func (l *forgetfulServer) kill() error {
 	l.end()
 	err := l.server.Close()
 	l.living.Wait()
-	l.front.shut()
+	l.proxy.shut()
 	return err
 }
 
 // Admit is sip.Backend.
-func (l *forgetful) Admit(context.Context, sip.Caller) error { return nil }
+func (l *forgetfulServer) Admit(context.Context, sip.Caller) error { return nil }
 
 // Notify is sip.Backend.
-func (l *forgetful) Notify(context.Context, sip.Caller, *sip.Disposition) error {
+func (l *forgetfulServer) Notify(context.Context, sip.Caller, *sip.Disposition) error {
 	return errors.New("nobody is to be notified here")
 }
 
 // GetProperties is sip.Backend.
-func (l *forgetful) GetProperties(context.Context, sip.Caller) (*sip.Properties, error) {
+func (l *forgetfulServer) GetProperties(context.Context, sip.Caller) (*sip.Properties, error) {
 	return &sip.Properties{Style: sip.Asynchronous, Formats: []string{gatewayFormat}}, nil
 }
 
 // Ingest is sip.Backend.
-func (l *forgetful) Ingest(_ context.Context, _ sip.Caller, r *sip.Request) (*sip.Disposition, error) {
+func (l *forgetfulServer) Ingest(_ context.Context, _ sip.Caller, r *sip.Request) (*sip.Disposition, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.written = append(l.written, &taken{identifier: *r.Source.Identifier, recipient: r.Recipient})
@@ -247,7 +247,7 @@ func (l *forgetful) Ingest(_ context.Context, _ sip.Caller, r *sip.Request) (*si
 }
 
 // tell lets it tell its decisions on all that it has.
-func (l *forgetful) tell() {
+func (l *forgetfulServer) tell() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.told = len(l.written)
@@ -255,7 +255,7 @@ func (l *forgetful) tell() {
 
 // all returns the requests that were written down, and how many of them from the
 // first may be decided.
-func (l *forgetful) all() (written []taken, told int) {
+func (l *forgetfulServer) all() (written []taken, told int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, w := range l.written {
@@ -266,7 +266,7 @@ func (l *forgetful) all() (written []taken, told int) {
 
 // due returns the first request whose decision may be told and is not
 // acknowledged.
-func (l *forgetful) due() *taken {
+func (l *forgetfulServer) due() *taken {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, w := range l.written[:l.told] {
@@ -278,7 +278,7 @@ func (l *forgetful) due() *taken {
 }
 
 // notify tells decisions, each until it is acknowledged.
-func (l *forgetful) notify(ctx context.Context) {
+func (l *forgetfulServer) notify(ctx context.Context) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for ctx.Err() == nil {

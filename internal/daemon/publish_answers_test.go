@@ -1,17 +1,12 @@
 package daemon_test
 
 import (
-	"bytes"
 	"fmt"
 	"net/http"
-	"net/url"
-	"regexp"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
-
-	"golang.org/x/net/html"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/fixtures"
@@ -306,150 +301,5 @@ func TestAwkwardRecords(t *testing.T) {
 			}
 			o.compareRead(t, mode, o.readIndependently(t, "--window", o.base+"/.well-known/resourcesync"))
 		})
-	}
-}
-
-// TestDiscovery finds the Capability List by the routes of ResourceSync 6.3. A set
-// in mode reference serves no records, and so has no Link header. Our own pages are
-// no resources that a Capability List covers, so they have no link (D19).
-func TestDiscovery(t *testing.T) {
-	linkHeader := regexp.MustCompile(`<([^>]*)>; rel="resourcesync"`)
-	eachMode(t, func(t *testing.T, o *harness, mode string) {
-		found := map[string]string{}
-		found["well-known"] = o.list("/.well-known/resourcesync", "urlset", "description").URLs[0].Loc
-		for _, path := range []string{"/", "/sets/main/"} {
-			for _, l := range pageLinks(t, o.get(path)) {
-				if l.rel == "resourcesync" {
-					found["HTML link of "+path] = l.href
-				}
-			}
-		}
-		for line := range strings.Lines(string(o.get("/robots.txt").body)) {
-			if list, ok := strings.CutPrefix(strings.TrimSpace(line), "Sitemap: "); ok {
-				found["robots.txt"] = linked(o.list(list, "urlset", "resourcelist").Links, "up")[0].Href
-			}
-		}
-		if mode != config.Reference {
-			r := o.ask(http.MethodGet, o.resources()[0].Loc)
-			if m := linkHeader.FindStringSubmatch(r.header.Get("Link")); m != nil {
-				found["Link header"] = m[1]
-			}
-		}
-		want := 3
-		if mode == config.Reference {
-			want = 2
-		}
-		if len(found) != want {
-			t.Errorf("routes that lead somewhere: %v, want %d of them", found, want)
-		}
-		for route, href := range found {
-			if href != o.setURL("capabilitylist.xml") {
-				t.Errorf("%s leads to %s", route, href)
-			}
-			o.list(href, "urlset", "capabilitylist")
-		}
-	})
-}
-
-// pageLink is a link in a page, resolved.
-type pageLink struct{ rel, href string }
-
-// pageLinks parses a page, which must be whole, and returns its links.
-func pageLinks(t *testing.T, r webReply) []pageLink {
-	t.Helper()
-	base, err := url.Parse(r.url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	root, err := html.Parse(bytes.NewReader(r.body))
-	if err != nil {
-		t.Fatalf("%s: %v", r.url, err)
-	}
-	var links []pageLink
-	for n := range root.Descendants() {
-		l := pageLink{}
-		for _, a := range n.Attr {
-			switch a.Key {
-			case "rel":
-				l.rel = a.Val
-			case "href", "src":
-				u, err := base.Parse(a.Val)
-				if err != nil {
-					t.Fatalf("%s: link %q: %v", r.url, a.Val, err)
-				}
-				l.href = u.String()
-			}
-		}
-		if l.href != "" {
-			links = append(links, l)
-		}
-	}
-	return links
-}
-
-// TestPagesLeadToWhatIsThere follows every link within the bridge from its first
-// page.
-func TestPagesLeadToWhatIsThere(t *testing.T) {
-	eachMode(t, func(t *testing.T, o *harness, mode string) {
-		seen := map[string]bool{}
-		todo := []string{o.base + "/"}
-		for len(todo) > 0 {
-			at := todo[0]
-			todo = todo[1:]
-			at, _, _ = strings.Cut(at, "#")
-			if seen[at] || !strings.HasPrefix(at, o.base+"/") {
-				continue
-			}
-			seen[at] = true
-			r := o.get(at)
-			if !strings.HasPrefix(r.header.Get("Content-Type"), "text/html") {
-				continue
-			}
-			tokens := wellNested(t, r)
-			for _, want := range []string{"html", "head", "title", "body", "h1"} {
-				if tokens[want] == 0 {
-					t.Errorf("%s has no %s", at, want)
-				}
-			}
-			for _, l := range pageLinks(t, r) {
-				todo = append(todo, l.href)
-			}
-		}
-		for _, path := range []string{"/", "/sets/main/", "/.well-known/resourcesync", "/robots.txt", "/healthz", "/readyz", "/sets/main/capabilitylist.xml",
-			"/sets/main/resourcelist.xml", "/sets/main/changelist-index.xml", "/sets/main/changelist.xml", "/sets/main/changelist/1.xml", "/sets/main/changelist/7.xml"} {
-			if !seen[o.base+path] {
-				t.Errorf("no page leads to %s", path)
-			}
-		}
-	})
-}
-
-// wellNested fails unless every element of a page is closed in its turn; it
-// counts elements. A parser of HTML mends what is not, so it would not tell.
-func wellNested(t *testing.T, r webReply) map[string]int {
-	t.Helper()
-	count := map[string]int{}
-	var open []string
-	z := html.NewTokenizer(bytes.NewReader(r.body))
-	for {
-		switch z.Next() {
-		case html.ErrorToken:
-			if len(open) > 0 {
-				t.Errorf("%s: never closed: %v", r.url, open)
-			}
-			return count
-		case html.StartTagToken:
-			name, _ := z.TagName()
-			count[string(name)]++
-			if s := string(name); s != "meta" && s != "link" && s != "br" && s != "img" {
-				open = append(open, s)
-			}
-		case html.EndTagToken:
-			name, _ := z.TagName()
-			if len(open) == 0 || open[len(open)-1] != string(name) {
-				t.Fatalf("%s: </%s> while these are open: %v", r.url, name, open)
-			}
-			open = open[:len(open)-1]
-		}
 	}
 }

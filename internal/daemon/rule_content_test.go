@@ -81,27 +81,6 @@ func (b *harness) bytes(r *event.Representation) []byte {
 	return readAll(b.t, blob)
 }
 
-func TestA13_WhatAnswersMakesTheRecord(t *testing.T) {
-	for _, status := range []int{401, 403, 404, 410, 418} { // D4
-		t.Run(fmt.Sprint(status), func(t *testing.T) {
-			b := newMirrorHarness(t)
-			b.provider.SetHook("/records/a.rdf", answer(status))
-			r := b.wantEvents("one of two", "created a [atom]")
-			if r.Pending != 1 || !r.Partial() || !strings.Contains(reported(r, "A13"), "/records/a.rdf") {
-				t.Errorf("report %+v", r)
-			}
-			b.wantPending(1)
-			b.provider.ClearHook("/records/a.rdf")
-			b.later(6 * time.Minute)
-			b.wantEvents("asked again", "updated a [atom rdf]")
-			b.wantPending(0)
-			if r, err := b.try(harvest.Options{Full: true}); err != nil || r.Events() != 0 {
-				t.Errorf("--full: %+v, %v", r, err)
-			}
-		})
-	}
-}
-
 func TestA13_AllDeadOrAnErrorIsPending(t *testing.T) {
 	for name, c := range map[string]struct{ atom, rdf int }{
 		"all gone":           {404, 410},

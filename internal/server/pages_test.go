@@ -84,6 +84,7 @@ func (h *testServer) page(path string) doc {
 	t := h.t.(*testing.T)
 	r := h.get(path).want(t, 200).field(t, "Content-Type", "text/html; charset=utf-8").field(t, "X-Content-Type-Options", "nosniff").
 		field(t, "Referrer-Policy", "no-referrer").field(t, "Cache-Control", "no-cache")
+	wantNested(t, path, r.body)
 	d := parsePage(t, h.base+path, r.body)
 	sum := sha256.Sum256([]byte(d.style))
 	r.field(t, "Content-Security-Policy", "default-src 'none'; style-src 'sha256-"+base64.StdEncoding.EncodeToString(sum[:])+
@@ -105,6 +106,32 @@ func (h *testServer) page(path string) doc {
 		t.Error("HEAD has another length")
 	}
 	return d
+}
+
+// wantNested fails unless every element of a page is closed in its turn: a parser of
+// HTML closes what is open.
+func wantNested(t *testing.T, at, body string) {
+	t.Helper()
+	var open []string
+	for z := html.NewTokenizer(strings.NewReader(body)); ; {
+		switch z.Next() {
+		case html.ErrorToken:
+			if len(open) > 0 {
+				t.Errorf("%s: never closed: %v", at, open)
+			}
+			return
+		case html.StartTagToken:
+			if name, _ := z.TagName(); !slices.Contains([]string{"meta", "link", "br"}, string(name)) {
+				open = append(open, string(name))
+			}
+		case html.EndTagToken:
+			name, _ := z.TagName()
+			if len(open) == 0 || open[len(open)-1] != string(name) {
+				t.Fatalf("%s: </%s> while these are open: %v", at, name, open)
+			}
+			open = open[:len(open)-1]
+		}
+	}
 }
 
 func has(t *testing.T, d doc, texts ...string) {

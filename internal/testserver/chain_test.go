@@ -79,8 +79,10 @@ func TestChainsConform(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for range d.Entries() {
-			entries++
+		for _, bad := range d.Entries() {
+			if entries++; bad != nil {
+				t.Error(bad)
+			}
 		}
 	}
 	lists := resourcesync.Walk{URL: served(&testserver.ResourceChain{Resources: 60_000, Changes: 5}) + fixtures.SourceDescription, Report: func(p resourcesync.Problem) { t.Error(p) }}
@@ -88,8 +90,10 @@ func TestChainsConform(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for range d.Entries() {
-			urls++
+		for _, bad := range d.Entries() {
+			if urls++; bad != nil {
+				t.Error(bad)
+			}
 		}
 	}
 	if documents := w.Result().Documents; entries != 5*20 || documents != 5 || urls != 60_000+5 {

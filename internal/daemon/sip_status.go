@@ -17,12 +17,12 @@ import (
 )
 
 // Trouble is how an ingest server fails that a set's records go to.
-type Trouble = delivery.Trouble
+type Trouble = delivery.Failure
 
 // Trouble returns how a target fails, nil when it answers. Again is zero when that
 // moment has passed.
 func (b *Bridge) Trouble(target *eventlog.Source) (*Trouble, error) {
-	t, err := delivery.StoredTrouble(&target.Progress)
+	t, err := delivery.StoredFailure(&target.Progress)
 	if err != nil {
 		return nil, fmt.Errorf("set %s, target %s: %w", target.Set, Redact(target.URL), err)
 	}

@@ -3,9 +3,19 @@
 // outgoing notifications to their recipients (Notifier). Files submits documents
 // that belong to no set.
 //
+// A queue delivers due rows. Its loop reads what is due from the log, no more than a
+// bounded number, and fewer of one host when many hosts wait. Hosts take turns; of a
+// host those rows go first that were tried least, and one at a time to a subject (a
+// record, a recipient). Calls are limited in all, to a host, and for what has failed
+// before, so that nothing that fails or hangs holds up what would be delivered. What
+// follows from a call is decided when it ends: for the row a back-off or its end, for
+// the host a pause, and of a host that is left alone the queue holds nothing. The loop
+// commits what has become of rows, many together; before that they are not delivered
+// again, and when nothing can be committed no call begins. A row that somebody else
+// has changed meanwhile is read and decided again.
+//
 // All state is in the log, and nothing counts as delivered before it is committed
-// there. Two concurrent changes of one submission meet at its version: the second
-// reads it again and decides again.
+// there: what was delivered when the process ends before that is delivered again.
 package delivery
 
 import (
@@ -25,7 +35,7 @@ type Store interface {
 	Submission(ctx context.Context, id int64) (*event.Submission, error)
 	// Submissions returns those that a query selects.
 	Submissions(context.Context, event.SubmissionQuery) ([]event.Submission, error)
-	// Progress returns what the log keeps of a target: its Trouble.
+	// Progress returns what the log keeps of a target: its Failure.
 	Progress(ctx context.Context, source event.SourceID) (event.Progress, error)
 	// OutgoingDue returns those that are due at a time, the longest due first, after the
 	// Due and ID of another one (nil: all), and no more than limit.

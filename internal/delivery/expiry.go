@@ -35,25 +35,20 @@ const expiryPeriod = time.Hour
 // Run looks at the deadlines, now and each hour, until ctx has ended. The error is
 // nil, or Fatal.
 func (f *Expiry) Run(ctx context.Context) error {
-	for rest := storeFirst; ctx.Err() == nil; {
-		wait := expiryPeriod
-		if err := f.expire(ctx); err != nil && ctx.Err() == nil {
-			if f.Fatal != nil && f.Fatal(err) {
-				return err
-			}
-			wait, rest = rest, min(2*rest, storeLongest)
-			if f.Log != nil {
-				f.Log.Error("what waits for former targets waits for the log", "error", err, "again_in", wait)
-			}
-		} else {
-			rest = storeFirst
-		}
+	return loop(ctx, func() (time.Duration, error) { return expiryPeriod, f.expire(ctx) }, func(idle time.Duration) {
 		select {
 		case <-ctx.Done():
-		case <-time.After(wait):
+		case <-time.After(idle):
 		}
-	}
-	return nil
+	}, func(err error, again time.Duration) bool {
+		if f.Fatal != nil && f.Fatal(err) {
+			return true
+		}
+		if f.Log != nil {
+			f.Log.Error("what waits for former targets waits for the log", "error", err, "again_in", again)
+		}
+		return false
+	})
 }
 
 // expire ends what has reached its deadline.
@@ -88,37 +83,36 @@ type Due interface {
 // deadline. Nothing is due after its deadline, so it reads only what is due, a page at
 // a time, and nothing twice.
 func Expire(ctx context.Context, store Due, source event.SourceID, states []event.State, now time.Time, commit func([]event.SubmissionUpdate) error) error {
-	for _, state := range states {
-		var last *event.Submission
-		for {
-			page, err := store.SubmissionsDue(ctx, source, state, event.MicrosOf(now), last, pageLimit)
-			if err != nil {
-				return err
-			}
-			if err := applyToAll(page, submission.Expire{}, now, commit); err != nil {
-				return err
-			}
-			if len(page) < pageLimit {
-				break
-			}
-			last = &page[len(page)-1]
-		}
-	}
-	return nil
+	return applyToAll(ctx, store, source, states, nil, event.MicrosOf(now), submission.Expire{}, now, commit)
 }
 
 // LimitWaits shortens the waits in some states that are longer than a deadline by
 // now: the deadline was longer when they began, or the clock was ahead.
 func LimitWaits(ctx context.Context, store Due, source event.SourceID, states []event.State, now time.Time, deadline time.Duration, commit func([]event.SubmissionUpdate) error) error {
+	after := &event.Submission{Due: event.MicrosOf(now.Add(deadline)), ID: math.MaxInt64}
+	return applyToAll(ctx, store, source, states, after, math.MaxInt64, submission.LimitWait{Deadline: deadline}, now, commit)
+}
+
+// applyToAll commits what an input changes of the submissions of a Source in some
+// states that are due after one and up to a time.
+func applyToAll(ctx context.Context, store Due, source event.SourceID, states []event.State, after *event.Submission, upto event.Micros, in submission.Input, now time.Time, commit func([]event.SubmissionUpdate) error) error {
 	for _, state := range states {
-		last := &event.Submission{Due: event.MicrosOf(now.Add(deadline)), ID: math.MaxInt64}
+		last := after
 		for {
-			page, err := store.SubmissionsDue(ctx, source, state, math.MaxInt64, last, pageLimit)
+			page, err := store.SubmissionsDue(ctx, source, state, upto, last, pageLimit)
 			if err != nil {
 				return err
 			}
-			if err := applyToAll(page, submission.LimitWait{Deadline: deadline}, now, commit); err != nil {
-				return err
+			var updates []event.SubmissionUpdate
+			for i := range page {
+				if s, effects := submission.Apply(page[i], in, now); effects.Changed {
+					updates = append(updates, event.SubmissionUpdate{Submission: s})
+				}
+			}
+			if len(updates) > 0 {
+				if err := commit(updates); err != nil {
+					return err
+				}
 			}
 			if len(page) < pageLimit {
 				break
@@ -127,18 +121,4 @@ func LimitWaits(ctx context.Context, store Due, source event.SourceID, states []
 		}
 	}
 	return nil
-}
-
-// applyToAll commits what an input changes of some submissions.
-func applyToAll(page []event.Submission, in submission.Input, now time.Time, commit func([]event.SubmissionUpdate) error) error {
-	var updates []event.SubmissionUpdate
-	for i := range page {
-		if s, effects := submission.Apply(page[i], in, now); effects.Changed {
-			updates = append(updates, event.SubmissionUpdate{Submission: s})
-		}
-	}
-	if len(updates) == 0 {
-		return nil
-	}
-	return commit(updates)
 }

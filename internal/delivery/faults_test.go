@@ -69,18 +69,6 @@ func (l *life) calm() {
 	l.plan = nil
 }
 
-func (l *life) kill() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.dead = true
-}
-
-func (l *life) killed() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.dead
-}
-
 // pass does something at a point, as fate has it.
 func (l *life) pass(point string, do func() error) error {
 	f := l.enter(point)

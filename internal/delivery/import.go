@@ -103,31 +103,24 @@ func (d *submitLoop) importAccepted(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		left, err := d.importRows(ctx, rows)
-		if err != nil {
-			return err
+		var out event.Appended
+		if len(rows) > 0 {
+			accepted, updates := make([]*event.Submission, len(rows)), make([]event.SubmissionUpdate, len(rows))
+			for i := range rows {
+				accepted[i] = &rows[i]
+				updates[i].Submission, _ = submission.Apply(rows[i], submission.Imported{}, d.s.Now())
+			}
+			if err := d.s.Importer.Import(ctx, accepted...); err != nil {
+				return err
+			}
+			if out, err = d.append(ctx, updates); err != nil {
+				return err
+			}
 		}
-		d.importDue, d.accepted = left || len(rows) == chunkLimit, 0
+		// One that is stale was contradicted meanwhile.
+		d.importDue, d.accepted = len(out.Stale) > 0 || len(rows) == chunkLimit, 0
 	}
 	return nil
-}
-
-// importRows passes some on, and tells whether one is still owed: it was contradicted
-// meanwhile.
-func (d *submitLoop) importRows(ctx context.Context, rows []event.Submission) (left bool, err error) {
-	if len(rows) == 0 {
-		return false, nil
-	}
-	accepted, steps := make([]*event.Submission, len(rows)), make([]event.SubmissionUpdate, len(rows))
-	for i := range rows {
-		accepted[i] = &rows[i]
-		steps[i].Submission, _ = submission.Apply(rows[i], submission.Imported{}, d.s.Now())
-	}
-	if err := d.s.Importer.Import(ctx, accepted...); err != nil {
-		return false, err
-	}
-	out, err := d.append(ctx, steps)
-	return len(out.Stale) > 0, err
 }
 
 // importObservation is an accepted record as the other set observes it.

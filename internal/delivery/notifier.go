@@ -3,13 +3,19 @@ package delivery
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"math"
+	"net/http"
+	"net/url"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/defect"
+	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/sip"
 	"github.com/pmh-bridge/bridge/sip/mail"
 )
@@ -19,9 +25,9 @@ type Mailer interface {
 	Send(context.Context, *mail.Mail) error
 }
 
-// Notifier delivers the notices of a log to their recipients, each at least once:
-// what was delivered when the process is killed before the log knows is delivered
-// again. Each is tried at least once before it is given up. The notices of one
+// Notifier delivers the outgoing notifications of a log to their recipients, each at
+// least once: what was delivered when the process is killed before the log knows is
+// delivered again. Each is tried at least once before it is given up. Those of one
 // recipient go one at a time, first those that were tried least, and among these
 // the one that has been due longest. There is one Notifier to a log.
 type Notifier struct {
@@ -30,9 +36,7 @@ type Notifier struct {
 	HTTP func(recipient string) *sip.HTTPClient
 	// Mail sends to smtp and mailto recipients; without it they wait.
 	Mail Mailer
-	// Workers is how many are sent at a time; 0 is 8.
-	Workers int
-	// First is how long after a failure a notice is tried again, doubled each time
+	// First is how long after a failure a notification is tried again, doubled each time
 	// up to Longest, until GiveUp has passed since it was created; 0 is a minute,
 	// 6 hours, 5 days. For as long as First nothing else goes to a recipient whose
 	// answer was no good, nor to a host that could not be reached.
@@ -42,36 +46,28 @@ type Notifier struct {
 	// Log gets what nobody else is told; nil is silence.
 	Log *slog.Logger
 
-	once sync.Once
-	wake chan struct{}
+	once  sync.Once
+	fresh chan struct{}
 }
 
-// Wake tells that there may be new notices. It never blocks.
-func (p *Notifier) Wake() {
-	select {
-	case p.wakeChan() <- struct{}{}:
-	default:
-	}
+// Wake tells that there may be new notifications. It never blocks.
+func (p *Notifier) Wake() { poke(p.woken()) }
+
+func (p *Notifier) woken() chan struct{} {
+	p.once.Do(func() { p.fresh = make(chan struct{}, 1) })
+	return p.fresh
 }
 
-func (p *Notifier) wakeChan() chan struct{} {
-	p.once.Do(func() { p.wake = make(chan struct{}, 1) })
-	return p.wake
-}
-
-// The pace of a Notifier.
 const (
-	// notifyPoll is how long notices may wait that nobody has told it of.
+	// notifyPoll is how long notifications may wait that nobody has told it of.
 	notifyPoll = time.Minute
-	// notifyRetry is how soon it tries again what the log could not do.
-	notifyRetry = 5 * time.Second
-	// postPause is how long the log is left alone at least after it was asked for
-	// what is due, postShare how many times as long as the answer took; while there
-	// is something to send that is postBusy times as long.
+	// loadPause is how long the log is left alone at least after it was asked for what is
+	// due, loadShare how many times as long as the answer took; while there is
+	// something to send that is loadBusy times as long.
 	loadPause, loadShare, loadBusy = 100 * time.Millisecond, 4, 10
 	// notifyEnd is how long it may take to commit what was delivered at the end.
 	notifyEnd = 5 * time.Second
-	// notifyPage is how many notices are read at a time.
+	// notifyPage is how many notifications are read at a time.
 	notifyPage = 64
 )
 
@@ -81,97 +77,89 @@ const (
 func (p *Notifier) Run(ctx context.Context) error {
 	r := newNotifyLoop(p)
 	r.startup = true
-	for {
-		timer := time.NewTimer(r.step(ctx))
+	err := loop(ctx, func() (time.Duration, error) { return r.step(ctx) }, func(idle time.Duration) {
+		timer := time.NewTimer(idle)
+		defer timer.Stop()
 		select {
 		case <-ctx.Done():
-			timer.Stop()
-			r.end(ctx)
-			return nil
-		case s := <-r.results:
-			r.takeResults(s)
-		case <-p.wakeChan():
-			r.stale = true
+		case <-r.wake:
+		case <-p.woken():
+			r.mark()
 		case <-timer.C:
 		}
-		timer.Stop()
+	}, func(err error, again time.Duration) bool {
+		r.log.Error("notifications wait for the log", "error", err, "again_in", again)
+		defect.Log(r.log, err)
+		return false
+	})
+	r.stop()
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), notifyEnd)
+	defer cancel()
+	if err := r.flush(end); err != nil {
+		r.log.Error("what became of notifications could not be logged: they will be delivered again", "notifications", len(r.done), "error", err)
 	}
+	return err
 }
 
-// notifyLoop is a Notifier at work. It belongs to the goroutine of Run; senders give back
-// what has become of their notice through sent. Of notices that wait it keeps
-// tickets, and nothing that strangers have written.
+// notifyLoop is a Notifier at work. Of notifications that wait its queue keeps no
+// texts: they are read again when it is their turn.
 type notifyLoop struct {
 	*Notifier
+	*queue[*event.OutgoingNotification]
 	first, longest, giveUp time.Duration
-	results                chan attempt
-	hostQueues
-
-	// claimed are the notices under way, and those in done.
-	claimed map[int64]bool
-	// done are those whose new state is not in the log yet.
-	done []event.OutgoingNotification
+	log                    *slog.Logger
 
 	startup  bool          // whatever waits is due
-	stale    bool          // the log is to be asked what is due
-	loadedAt time.Time     // when it was asked last
+	loadedAt time.Time     // when the log was asked last
 	loadTime time.Duration // how long it took to answer
-	next     time.Time     // when the next is due that is not due yet
-	slow     time.Time     // when the next recipient will be slow
 }
 
 func newNotifyLoop(p *Notifier) *notifyLoop {
-	return &notifyLoop{Notifier: p, results: make(chan attempt), hostQueues: newHostQueues(cmp.Or(p.Workers, 8)), claimed: map[int64]bool{}, stale: true,
-		first: cmp.Or(p.First, time.Minute), longest: cmp.Or(p.Longest, 6*time.Hour), giveUp: cmp.Or(p.GiveUp, 5*24*time.Hour)}
+	r := &notifyLoop{Notifier: p, first: cmp.Or(p.First, time.Minute), longest: cmp.Or(p.Longest, 6*time.Hour), giveUp: cmp.Or(p.GiveUp, 5*24*time.Hour), log: p.Log}
+	if r.log == nil {
+		r.log = slog.New(slog.DiscardHandler)
+	}
+	now := p.Now
+	if now == nil {
+		now = time.Now
+	}
+	r.queue = newQueue(&queue[*event.OutgoingNotification]{deliverer: r, now: now, calls: 128, perHost: 4, retries: 64, slow: 2 * time.Second})
+	return r
 }
 
-// step commits what is done, looks for what is due, sets senders going, and
-// returns how long to wait for one of them.
-func (r *notifyLoop) step(ctx context.Context) time.Duration {
-	if err := r.commit(ctx); err != nil {
-		return r.fail(ctx, "what became of notices could not be logged", err)
+// step commits what is done, looks for what is due, starts calls, and returns how long
+// there is nothing else to do.
+func (r *notifyLoop) step(ctx context.Context) (time.Duration, error) {
+	if err := r.flush(context.WithoutCancel(ctx)); err != nil {
+		return 0, fmt.Errorf("log what became of them: %w", err)
 	}
-	free := r.send(ctx)
-	if !r.next.IsZero() && !r.now().Before(r.next) || time.Since(r.loadedAt) >= notifyPoll {
-		r.stale = true
-	}
-	if r.stale {
+	slow := r.start(ctx)
+	stale, at := r.look()
+	if since := time.Since(r.loadedAt); stale || since >= notifyPoll {
 		pause := max(loadPause, loadShare*r.loadTime)
-		if !free {
+		if r.sending() {
 			pause *= loadBusy
 		}
-		if rest := pause - time.Since(r.loadedAt); rest > 0 {
-			return rest
+		if since < pause {
+			return pause - since, nil
 		}
 		if err := r.load(ctx); err != nil {
-			return r.fail(ctx, "the log does not tell which notices are due", err)
+			return 0, fmt.Errorf("read which are due: %w", err)
 		}
-		r.send(ctx)
+		slow = r.start(ctx)
+		_, at = r.look()
 	}
-	return r.idle()
-}
-
-// idle is how long there is nothing to do, if nothing happens.
-func (r *notifyLoop) idle() time.Duration {
-	wait, now := notifyPoll-time.Since(r.loadedAt), r.now()
-	for _, t := range [...]time.Time{r.next, r.soonest(now), r.slow} {
-		if !t.IsZero() {
-			wait = min(wait, t.Sub(now))
-		}
+	idle := notifyPoll - time.Since(r.loadedAt)
+	if at = sooner(at, slow); !at.IsZero() {
+		idle = min(idle, at.Sub(r.now()))
 	}
-	return max(wait, loadPause)
-}
-
-func (r *notifyLoop) fail(ctx context.Context, what string, err error) time.Duration {
-	if ctx.Err() == nil {
-		r.log().Error(what+"; it is tried again", "error", err, "again_in", notifyRetry)
-	}
-	return notifyRetry
+	return max(idle, loadPause), nil
 }
 
 // load finds all that is due, a page at a time.
 func (r *notifyLoop) load(ctx context.Context) error {
-	now := r.now()
+	now, began := r.now(), time.Now()
+	defer func() { r.loadedAt, r.loadTime = time.Now(), time.Since(began) }()
 	upto, soon := event.MicrosOf(now), event.MicrosOf(now.Add(notifyPoll))
 	// What is due later than a failure can make it was made so by a clock that went
 	// wrong.
@@ -179,46 +167,38 @@ func (r *notifyLoop) load(ctx context.Context) error {
 	if r.startup {
 		upto, soon, wrong = math.MaxInt64, math.MaxInt64, nil
 	}
-	r.clear(now)
-	r.next = time.Time{}
-	began := time.Now()
-	err := r.each(ctx, soon, nil, func(n *event.OutgoingNotification) bool {
-		if n.Due > upto {
-			r.next = n.Due.Time() // they come in the order of their times
-			return false
-		}
-		r.admit(n)
-		return true
-	})
+	r.clear()
+	err := r.read(ctx, soon, nil, upto)
 	if err == nil && wrong != nil {
-		err = r.each(ctx, math.MaxInt64, wrong, func(n *event.OutgoingNotification) bool { r.admit(n); return true })
+		err = r.read(ctx, math.MaxInt64, wrong, math.MaxInt64)
 	}
-	r.loadedAt, r.loadTime = time.Now(), time.Since(began)
-	r.stale = err != nil
 	r.startup = r.startup && err != nil
-	r.arrange()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stale = r.stale || err != nil
+	r.sort()
 	return err
 }
 
-func (r *notifyLoop) admit(n *event.OutgoingNotification) {
-	if !r.claimed[n.ID] {
-		r.add(n)
-	}
-}
-
-// each hands out the notices that are due at a time, after another one, until one
-// is the last that is wanted.
-func (r *notifyLoop) each(ctx context.Context, due event.Micros, after *event.OutgoingNotification, take func(*event.OutgoingNotification) bool) error {
+// read adds the notifications that are due at a time, after another one, up to the
+// first that is due later than upto.
+func (r *notifyLoop) read(ctx context.Context, due event.Micros, after *event.OutgoingNotification, upto event.Micros) error {
 	for {
 		page, err := r.Store.OutgoingDue(ctx, due, after, notifyPage)
 		if err != nil {
 			return err
 		}
+		r.mu.Lock()
 		for i := range page {
-			if !take(&page[i]) {
+			n := &page[i]
+			if n.Due > upto { // they come in the order of their times
+				r.next = n.Due.Time()
+				r.mu.Unlock()
 				return nil
 			}
+			r.add(item[*event.OutgoingNotification]{id: n.ID, due: n.Due, tries: n.Tries, host: keyOf(hostOf(n.Recipient)), subject: keyOf(n.Recipient)})
 		}
+		r.mu.Unlock()
 		if len(page) < notifyPage {
 			return nil
 		}
@@ -226,107 +206,139 @@ func (r *notifyLoop) each(ctx context.Context, due event.Micros, after *event.Ou
 	}
 }
 
-// send sets senders going, as many as may, and tells whether some have nothing
-// to do.
-func (r *notifyLoop) send(ctx context.Context) (free bool) {
-	r.freeSlow(r.now())
-	defer func() { r.slow = r.nextSlow() }()
-	for r.senderCount < r.senders {
-		t, emptied, ok := r.begin(r.now())
-		if !ok {
-			return true
+// hostOf returns what answers, or does not, for a recipient: the host of a URL
+// with its scheme, or the domain of a mailbox.
+func hostOf(recipient string) string {
+	u, err := url.Parse(recipient)
+	switch {
+	case err != nil:
+		return recipient
+	case u.Host != "":
+		return u.Scheme + "://" + strings.ToLower(u.Host)
+	}
+	return strings.ToLower(u.Opaque[strings.LastIndexByte(u.Opaque, '@')+1:])
+}
+
+// deliver reads a notification and sends it the way its recipient wants it.
+func (r *notifyLoop) deliver(ctx context.Context, it *item[*event.OutgoingNotification]) error {
+	it.skip = true
+	found, err := r.Store.OutgoingDue(ctx, it.due, &event.OutgoingNotification{Due: it.due, ID: it.id - 1}, 1)
+	if err != nil || len(found) == 0 || found[0].ID != it.id {
+		if err != nil && ctx.Err() == nil {
+			r.log.Error("a notification could not be read; it is tried again", "notification", it.id, "error", err)
 		}
-		r.stale = r.stale || emptied
-		r.claimed[t.id] = true
-		call, cut := context.WithCancelCause(ctx)
-		r.inFlight[t.id].cut = cut
-		go func() {
-			defer cut(nil)
-			s := attempt{dueItem: t}
-			if err := defect.Guard(func() error {
-				s = r.try(ctx, call, t)
-				return nil
-			}); err != nil {
-				s.unread = err
-			}
-			r.results <- s
-		}()
+		return err
 	}
-	return false
-}
-
-// takeResults takes in what a sender gives back, and what others have to give by now.
-func (r *notifyLoop) takeResults(s attempt) {
-	for {
-		r.takeResult(s)
-		select {
-		case s = <-r.results:
-		default:
-			return
-		}
-	}
-}
-
-func (r *notifyLoop) takeResult(s attempt) {
-	r.hostQueues.end(&s)
-	if s.notice != nil {
-		r.done = append(r.done, *s.notice)
-		return
-	}
-	delete(r.claimed, s.id)
-	r.stale = true
-	if s.unread != nil {
-		r.log().Error("a notice could not be read; it is tried again", "notice", s.id, "error", s.unread)
-	}
-}
-
-// commit writes the new states of notices into the log.
-func (r *notifyLoop) commit(ctx context.Context) error {
-	if len(r.done) == 0 {
-		return nil
-	}
-	// A notice names its submission, that names the Source, and that will do for
-	// all: a batch is of one Source, notices are changed by their ID.
-	s, err := r.Store.Submission(ctx, r.done[0].Submission)
+	n := &found[0]
+	it.row, it.skip = n, false
+	m, err := sip.ReadDocument(n.Disposition)
 	if err != nil {
+		return fmt.Errorf("the stored disposition cannot be read: %w", err)
+	}
+	message := sip.AppendMessage(nil, m)
+	scheme, _, _ := strings.Cut(n.Recipient, ":")
+	if scheme = strings.ToLower(scheme); scheme == "http" || scheme == "https" {
+		err = r.HTTP(n.Recipient).Post(ctx, message)
+		var fault *sip.Fault
+		var status *sip.StatusError
+		it.down = !errors.As(err, &fault) && !errors.As(err, &status) && sip.Temporary(err)
 		return err
 	}
-	if _, err := r.Store.Append(ctx, &event.Batch{Source: s.Source, Mode: event.ModeSubmission, Submissions: &event.SubmissionBatch{Outgoing: r.done}}); err != nil {
+	to, err := mail.ParseRecipient(n.Recipient)
+	switch {
+	case err != nil:
 		return err
+	case r.Mail == nil:
+		return errors.New("no mail can be sent from here: set from in [mail] of the configuration")
 	}
-	for i := range r.done {
-		delete(r.claimed, r.done[i].ID)
-		if due := r.done[i].Due; due != 0 && (r.next.IsZero() || due.Time().Before(r.next)) {
-			r.next = due.Time()
+	err = r.Mail.Send(ctx, &mail.Mail{ID: n.Message, To: to, Message: message, Subject: "Ingest disposition: " + m.Disposition.Outcome.String()})
+	it.down = err != nil && !mail.Answered(err)
+	return err
+}
+
+// settle says what follows from a delivery: for the notification, and for whoever else
+// waits for its recipient, or its host.
+func (r *notifyLoop) settle(it *item[*event.OutgoingNotification]) (e effect) {
+	if it.skip {
+		return e
+	}
+	var fault *sip.Fault
+	var status *sip.StatusError
+	n, now, faulted := it.row, r.now(), errors.As(it.err, &fault)
+	errors.As(it.err, &status)
+	n.Tries++
+	n.Reason, n.Due = "", 0
+	switch {
+	case it.err == nil:
+		n.State = event.DeliveryDone
+		return e
+	case faulted && fault.Code == sip.Client || mail.Permanent(it.err):
+		n.State, n.Reason = event.DeliveryRefused, FailureText(it.err)
+		return e
+	case now.Sub(n.Created.Time()) >= r.giveUp:
+		n.State = event.DeliveryExpired
+	default: // after its back-off, or later if the recipient wants so; for the last time when it is given up
+		wait := submission.BackOff(r.first, r.longest, n.Tries)
+		if status != nil {
+			wait = max(wait, min(status.RetryAfter, r.longest))
+		}
+		n.Due = event.MicrosOf(sooner(now.Add(wait), n.Created.Time().Add(r.giveUp)))
+	}
+	n.Reason = FailureText(it.err)
+	switch {
+	case it.down:
+		e.hostUntil = now.Add(r.first)
+	case faulted: // that is about this notification
+	case status != nil && status.RetryAfter > 0 && (status.Status == http.StatusTooManyRequests || status.Status == http.StatusServiceUnavailable):
+		e.hostUntil = now.Add(min(status.RetryAfter, r.longest))
+	default:
+		e.subjectUntil = now.Add(r.first)
+	}
+	return e
+}
+
+// commit writes the new states of notifications into the log.
+func (r *notifyLoop) commit(ctx context.Context, done []item[*event.OutgoingNotification]) (again []item[*event.OutgoingNotification], err error) {
+	// A notification names its submission, that names the Source, and that will do for
+	// all: a batch is of one Source, notifications are changed by their ID.
+	s, err := r.Store.Submission(ctx, done[0].row.Submission)
+	if err != nil {
+		return nil, err
+	}
+	changed := make([]event.OutgoingNotification, len(done))
+	for i := range done {
+		changed[i], done[i].due = *done[i].row, done[i].row.Due
+	}
+	if _, err := r.Store.Append(ctx, &event.Batch{Source: s.Source, Mode: event.ModeSubmission, Submissions: &event.SubmissionBatch{Outgoing: changed}}); err != nil {
+		return nil, err
+	}
+	for i := range done {
+		if err := done[i].err; err != nil {
+			n := &changed[i]
+			r.log.Warn("a notification was not delivered", "set", n.Set, "submission", n.Submission, "notification", n.ID, "state", n.State, "tries", n.Tries, "reason", n.Reason)
+			defect.Log(r.log, err)
 		}
 	}
-	r.done = nil
-	return nil
+	return nil, nil
 }
 
-// end waits for the senders, whose calls end with ctx, and commits what they
-// have delivered.
-func (r *notifyLoop) end(ctx context.Context) {
-	for len(r.inFlight) > 0 {
-		r.takeResult(<-r.results)
+// FailureText returns what an error of a call says, without whom it was to: a URL
+// may hold what only the two know, and a mailbox is somebody's.
+func FailureText(err error) string {
+	var fault *sip.Fault
+	var status *sip.StatusError
+	var several interface{ Unwrap() []error }
+	switch {
+	case errors.As(err, &fault):
+		return submission.Clip(fault.Error())
+	case errors.As(err, &status):
+		return submission.Clip(status.Error())
+	case errors.As(err, &several): // servers of one domain; they were asked in order
+		all := several.Unwrap()
+		err = all[len(all)-1]
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), notifyEnd)
-	defer cancel()
-	if err := r.commit(ctx); err != nil {
-		r.log().Error("what became of notices could not be logged: they will be delivered again", "notices", len(r.done), "error", err)
+	if inner := errors.Unwrap(err); inner != nil {
+		err = inner
 	}
-}
-
-func (p *Notifier) now() time.Time {
-	if p.Now != nil {
-		return p.Now()
-	}
-	return time.Now()
-}
-
-func (p *Notifier) log() *slog.Logger {
-	if p.Log != nil {
-		return p.Log
-	}
-	return slog.New(slog.DiscardHandler)
+	return submission.Clip(err.Error())
 }

@@ -212,30 +212,29 @@ func TestWaitingNoticesTakeNoMemory(t *testing.T) {
 // bounded, and of each host there is something.
 func TestTicketsAreBounded(t *testing.T) {
 	testenv.Heavy(t)
-	q := newHostQueues(8)
-	q.clear(time.Time{})
+	q := newQueue(&queue[int]{now: time.Now})
 	for i := range 4 * maxQueued {
 		host := min(i%100, 40) // most are for one
 		if i%100 == 99 {
 			host = i
 		}
-		q.add(&event.OutgoingNotification{ID: int64(i + 1), Due: 1, Recipient: fmt.Sprintf("http://h%d.example/%d", host, i)})
+		q.add(item[int]{id: int64(i + 1), host: keyOf(fmt.Sprint(host))})
 	}
 	if q.total > maxQueued || len(q.hosts) != 41+4*maxQueued/100 || len(q.order) != len(q.hosts) {
-		t.Errorf("%d tickets, %d hosts, %d of them have a turn", q.total, len(q.hosts), len(q.order))
+		t.Errorf("%d items, %d hosts, %d of them have a turn", q.total, len(q.hosts), len(q.order))
 	}
-	kept := 0
-	for _, l := range q.hosts {
-		kept += len(l.due)
+	held := 0
+	for _, h := range q.hosts {
+		held += len(h.due)
 	}
-	if big := q.hosts[hostKeyOf("http://h40.example")]; kept != q.total || len(big.due) != q.perHost || !big.truncated {
-		t.Errorf("%d tickets are there, counted are %d; of the host with most %d of %d, cut %v", kept, q.total, len(big.due), q.perHost, big.truncated)
+	if big := q.hosts[keyOf("40")]; held != q.total || len(big.due) != q.most || !big.truncated {
+		t.Errorf("%d items are there, counted are %d; of the host with most %d of %d, cut %v", held, q.total, len(big.due), q.most, big.truncated)
 	}
 	for i := range 2 * maxQueued {
-		q.add(&event.OutgoingNotification{ID: int64(i), Due: 1, Recipient: fmt.Sprintf("http://other%d.example/", i)})
+		q.add(item[int]{id: int64(i), host: keyOf(fmt.Sprint("other ", i))})
 	}
-	if q.total != maxQueued || q.perHost != 1 || !q.truncated {
-		t.Errorf("%d tickets, %d of one host, cut %v", q.total, q.perHost, q.truncated)
+	if q.total != maxQueued || q.most != 1 || !q.hidden {
+		t.Errorf("%d items, %d of one host, cut %v", q.total, q.most, q.hidden)
 	}
 }
 

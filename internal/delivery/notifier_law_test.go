@@ -287,8 +287,8 @@ func TestOneRecipientDelaysItself(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					w := &town{t: t, began: time.Now(), inside: map[string]int{}, silence: map[string]time.Time{}, arrived: map[string]time.Time{}, attempts: map[string]int{}}
 					p := w.post(h, w.began)
-					p.Workers = 1
 					r := newNotifyLoop(p)
+					r.perHost = 1
 					r.deliverDue()
 					if told := w.told("good.2"); told != 1 && !waits || told != 0 && waits {
 						t.Errorf("the good one was told %d times", told)
@@ -307,24 +307,23 @@ func TestOneRecipientDelaysItself(t *testing.T) {
 // What was tried least goes first, and what was tried before leaves half of the
 // senders alone.
 func TestLeastTriedFirst(t *testing.T) {
-	q := newHostQueues(4)
-	q.clear(time.Time{})
+	q := newQueue(&queue[int]{now: time.Now, calls: 4, perHost: 2, retries: 2})
 	for id, tries := range []int{3, 1, 0, 1, 0} {
-		q.add(&event.OutgoingNotification{ID: int64(id), Due: event.Micros(id + 1), Tries: tries, Recipient: fmt.Sprintf("http://h%d.example/", id%2)})
+		q.add(item[int]{id: int64(id), tries: tries, host: key{byte(id % 2)}, subject: key{byte(id % 2), 1}})
 	}
-	q.add(&event.OutgoingNotification{ID: 5, Due: 9, Tries: 9, Recipient: "http://h2.example/"})
-	q.arrange()
+	q.add(item[int]{id: 5, tries: 9, host: key{2}, subject: key{2, 1}})
+	q.sort()
 	var order []int64
 	for {
-		ticket, _, ok := q.begin(time.Time{})
+		it, ok := q.begin()
 		if !ok {
 			break
 		}
-		order = append(order, ticket.id)
+		order = append(order, it.id)
 	}
-	// 4 and 0 are for the recipient of 2, 3 for that of 1; 5 is the second one that
+	// 4 and 0 are for the subject of 2, 3 for that of 1; 5 is the second one that
 	// was tried before.
-	if !slices.Equal(order, []int64{2, 1, 5}) || q.retries != 2 {
-		t.Errorf("the order is %d; %d were tried before", order, q.retries)
+	if !slices.Equal(order, []int64{2, 1, 5}) || q.retrying != 2 {
+		t.Errorf("the order is %d; %d were tried before", order, q.retrying)
 	}
 }

@@ -75,13 +75,13 @@ func TestTarpitsHoldNobody(t *testing.T) {
 		p.Wake()
 		// Its turn comes when each of the others has had a sender for a moment, which
 		// keep it for a minute else.
-		if took := (<-good).Sub(begin) - 20*time.Second; took > tarpits*slowAfter/4 {
+		if took := (<-good).Sub(begin) - 20*time.Second; took > time.Minute {
 			t.Errorf("who answers was called after %v", took)
 		}
 		time.Sleep(2 * time.Minute)
 		mu.Lock()
 		defer mu.Unlock()
-		if most > maxSlow+16 || most <= 8 {
+		if most > 128 || most <= 8 {
 			t.Errorf("%d were waited for at once", most)
 		}
 	})

@@ -26,9 +26,14 @@ func drive(p *Notifier) { newNotifyLoop(p).deliverDue() }
 // deliverDue delivers what is due now.
 func (r *notifyLoop) deliverDue() {
 	ctx := context.Background()
-	r.stale, r.loadedAt = true, time.Time{}
-	for r.step(ctx); r.senderCount > 0; r.step(ctx) {
-		r.takeResults(<-r.results)
+	r.mark()
+	r.loadedAt = time.Time{}
+	for {
+		_, err := r.step(ctx)
+		r.workers.Wait()
+		if err != nil || len(r.done) == 0 {
+			return
+		}
 	}
 }
 
@@ -167,7 +172,6 @@ func TestRetryAfter(t *testing.T) {
 			}))
 			h.owe(box+"/busy", "1")
 			p := h.postOf(&life{})
-			p.Workers = 1
 			r := newNotifyLoop(p)
 			r.deliverDue()
 			n := h.in(event.DeliveryWaiting)[0]
@@ -237,18 +241,17 @@ func TestPostWaitsForTheLog(t *testing.T) {
 	h.owe(h.boxURL, "1", "2")
 	ctx := context.Background()
 	r := newNotifyLoop(h.postOf(l))
-	r.step(ctx)
-	r.takeResults(<-r.results)
 	for range 5 {
-		r.stale = true
-		if wait := r.step(ctx); wait != notifyRetry {
-			t.Errorf("it waits %v", wait)
+		r.mark()
+		r.loadedAt = time.Time{}
+		_, err := r.step(ctx)
+		r.workers.Wait()
+		if len(h.boxes.of("1")) > 0 && err == nil && r.blocked {
+			t.Error("it goes on")
 		}
 	}
 	l.calm()
-	for r.step(ctx); r.senderCount > 0; r.step(ctx) {
-		r.takeResults(<-r.results)
-	}
+	r.deliverDue()
 	if a, b := len(h.boxes.of("1")), len(h.boxes.of("2")); a != 1 || b != 1 || len(h.in(event.DeliveryDone)) != 2 {
 		t.Errorf("notified %d and %d times", a, b)
 	}

@@ -211,13 +211,6 @@ func (h *outboxHouse) disagreements(server *fickle, alive map[string]bool) (out 
 	return out
 }
 
-func poke(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
-
 // disorder returns where an old version has won.
 func (h *intoHouse) disorder() (out []string) {
 	h.t.Helper()

@@ -3,16 +3,18 @@ package delivery
 import (
 	"cmp"
 	"context"
-	"encoding/hex"
+	"encoding/json"
 	"encoding/xml"
+	"errors"
 	"iter"
 	"log/slog"
 	"math"
 	"slices"
-	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/defect"
 	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/sip"
 )
@@ -64,13 +66,13 @@ type Submitter struct {
 	// Importer takes the accepted records; nil is nobody. What is accepted meanwhile is
 	// taken when there is one.
 	Importer Importer
-	// ImportPending tells that somebody else has taken in that a record was accepted (see
+	// ImportPending tells that somebody else has committed that a record was accepted (see
 	// ingest.Server.ImportPending); nil is never.
 	ImportPending <-chan struct{}
 	// Fatal tells that after this failure of the log no other call can succeed;
 	// nil is never. All other failures are waited out.
 	Fatal func(error) bool
-	// Reload tells that somebody else has put rows into the outbox; nil is never.
+	// Reload tells that somebody else has put rows into the queue; nil is never.
 	Reload <-chan struct{}
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
@@ -82,19 +84,16 @@ type Submitter struct {
 const DefaultDeadline = 7 * 24 * time.Hour
 
 const (
-	// groupLimit is how many submissions are in hand at most.
-	groupLimit = 256
 	// maxQueuedRows is how many rows wait to be sent at most; what lies behind them is
 	// taken in later.
 	maxQueuedRows = 20_000
+	// pageItems is how many rows that are due are read at a time.
+	pageItems = 256
 	// chunkLimit is how many events are taken in at a time.
 	chunkLimit = 1000
 	// shutdownGrace is how long requests under way may still be answered when the
 	// process ends: what is cut off has to be sent again.
 	shutdownGrace = 5 * time.Second
-	// storeFirst and storeLongest are how long a failing log or content store is
-	// left alone.
-	storeFirst, storeLongest = time.Second, 30 * time.Second
 )
 
 // Run takes in what happens in the set and submits it, until ctx has ended. It
@@ -103,14 +102,23 @@ func (o *Submitter) Run(ctx context.Context) error {
 	calls, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
 	d := newSubmitLoop(o.withDefaults())
-	for range d.s.Workers {
-		d.calls.Go(func() { d.send(ctx, calls) })
-	}
-	err := d.run(ctx, calls)
+	err := loop(ctx, func() (time.Duration, error) {
+		if d.changed == nil {
+			d.changed = d.s.Events.Changed() // before the events are read, so that none is missed
+		}
+		return d.step(ctx, calls)
+	}, func(idle time.Duration) { d.wait(ctx, idle) }, func(err error, again time.Duration) bool {
+		if d.s.Fatal != nil && d.s.Fatal(err) {
+			return true
+		}
+		d.loaded = false // the log knows what has happened all the same
+		d.s.Log.Error("submissions wait for the log", "error", err, "again_in", again)
+		defect.Log(d.s.Log, err)
+		return false
+	})
 	late := time.AfterFunc(shutdownGrace, cut)
 	defer late.Stop()
-	close(d.jobs)
-	d.calls.Wait()
+	d.stop()
 	if err == nil {
 		d.shutdown(context.WithoutCancel(ctx))
 	}
@@ -132,27 +140,137 @@ func (o *Submitter) withDefaults() *Submitter {
 	return &c
 }
 
-// change is an event on its way into the outbox.
-type change struct {
-	seq           event.Seq
-	record, title string
-	deleted       bool
-	representation
+// submitLoop is a Submitter at work. What is not said to be otherwise belongs to the
+// goroutine of Run.
+type submitLoop struct {
+	s *Submitter
+	*queue[*report]
+	breaker breaker // belongs to who has locked the queue
+
+	loaded     bool
+	lastSeq    event.Seq        // the last event that was taken in
+	moreEvents bool             // there may be events after it
+	changed    <-chan struct{}  // closed when there are; nil is to be asked for anew
+	waiting    map[string]int64 // the row of each record that waits
+	importDue  bool             // there may be accepted records that are to be imported
+	accepted   int              // how many were since the last import
+	expiry     time.Time        // when deadlines are looked at next
+	stored     *Failure         // what the log has of how the server fails
+	version    int64            // of that, compared and swapped; 0 is not known
+	remembers  bool
+
+	properties properties
 }
 
-// representation is the content of a record that is to be submitted.
-type representation struct {
-	sum       [32]byte
-	length    int64
-	mediaType string
-	// lacking tells why there is nothing to be submitted; "" when there is.
-	lacking string
+// report is a submission and what came of sending it.
+type report struct {
+	event.Submission
+	Reply
+	unsent  string // why it cannot be sent
+	local   bool   // nothing was sent, for a reason on our side
+	expired bool   // its deadline has come
+	sent    bool
+	// listed: the server has told its properties; unlisted: it has failed to.
+	listed, unlisted bool
 }
 
-// load finds out how far the outbox has come.
+func newSubmitLoop(o *Submitter) *submitLoop {
+	d := &submitLoop{s: o, moreEvents: true, importDue: true, properties: properties{turn: make(chan struct{}, 1)}}
+	d.queue = newQueue(&queue[*report]{deliverer: d, now: o.Now, calls: o.Workers, perHost: o.Workers, retries: o.Workers, low: pageItems / 2})
+	return d
+}
+
+// step does what there is to do, and returns how long there is nothing else.
+func (d *submitLoop) step(ctx, calls context.Context) (time.Duration, error) {
+	if err := d.load(ctx); err != nil {
+		return 0, err
+	}
+	// What was answered is committed although ctx has ended.
+	if err := d.flush(calls); err != nil {
+		return 0, err
+	}
+	if err := d.enqueueChanges(ctx); err != nil {
+		return 0, err
+	}
+	if now := d.s.Now(); !now.Before(d.expiry) {
+		err := Expire(ctx, d.s.Store, d.s.Source, []event.State{event.StateWaiting, event.StateProvisional}, now, func(updates []event.SubmissionUpdate) error {
+			return d.commitUpdates(ctx, slices.DeleteFunc(updates, func(u event.SubmissionUpdate) bool { return d.isClaimed(u.Submission.ID) }))
+		})
+		if err != nil {
+			return 0, err
+		}
+		d.expiry = now.Add(min(max(d.s.Deadline/100, time.Minute), submission.MaxRetry))
+	}
+	if stale, _ := d.look(); stale {
+		if err := d.fill(ctx); err != nil {
+			return 0, err
+		}
+	}
+	d.start(calls)
+	// While answers come quickly many are imported together, and else at once.
+	if !d.sending() || d.accepted >= maxUncommitted {
+		if err := d.importAccepted(calls); err != nil {
+			return 0, err
+		}
+	}
+	if err := d.saveFailure(calls); err != nil { // the last: it may be long until the next step
+		return 0, err
+	}
+	if !d.loaded || d.moreEvents && !d.full() {
+		return 0, nil
+	}
+	_, at := d.look()
+	return sooner(at, d.expiry).Sub(d.s.Now()), nil
+}
+
+// full reports whether there is no room for more events.
+func (d *submitLoop) full() bool { return len(d.waiting)+chunkLimit > maxQueuedRows }
+
+// wait waits for something to do.
+func (d *submitLoop) wait(ctx context.Context, idle time.Duration) {
+	timer := time.NewTimer(idle)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	case <-d.wake:
+	case <-d.changed:
+		d.changed, d.moreEvents = nil, true
+	case <-d.s.Reload:
+		d.loaded = false
+	case <-d.s.ImportPending:
+		d.importDue = true
+	}
+}
+
+// shutdown writes what was answered after ctx has ended.
+func (d *submitLoop) shutdown(ctx context.Context) {
+	if err := d.flush(ctx); err != nil {
+		d.s.Log.Error("answers could not be logged, and are asked for again by the next run", "error", err)
+		return
+	}
+	if err := d.saveFailure(ctx); err != nil {
+		d.s.Log.Error("how the ingest server fails could not be logged", "error", err)
+	}
+	if err := d.importAccepted(ctx); err != nil {
+		d.s.Log.Error("accepted records could not be imported into the other set, which the next run does", "error", err)
+	}
+}
+
+// load reads how far the submissions have come, unless that is known.
 func (d *submitLoop) load(ctx context.Context) error {
-	if err := d.remember(ctx); err != nil {
-		return err
+	if d.loaded {
+		return nil
+	}
+	if !d.remembers {
+		p, err := d.s.Store.Progress(ctx, d.s.Source)
+		if err != nil {
+			return err
+		}
+		if d.stored, err = StoredFailure(&p); err != nil {
+			return err
+		}
+		d.breaker.failure, d.version, d.remembers = d.stored, p.Cursor.Version, true
 	}
 	newest, err := d.s.Store.Submissions(ctx, event.SubmissionQuery{Source: d.s.Source, Newest: true, Limit: 1})
 	if err != nil {
@@ -161,14 +279,14 @@ func (d *submitLoop) load(ctx context.Context) error {
 	if len(newest) > 0 {
 		d.lastSeq = max(d.lastSeq, newest[0].Seq)
 	}
-	waiting := make(map[string]queued)
+	waiting := make(map[string]int64)
 	query := event.SubmissionQuery{Source: d.s.Source, States: []event.State{event.StateWaiting}, Limit: chunkLimit}
 	for {
 		rows, err := d.s.Store.Submissions(ctx, query)
 		if err != nil {
 			return err
 		}
-		if err := d.queue(ctx, rows, waiting); err != nil {
+		if err := d.check(ctx, rows, waiting); err != nil {
 			return err
 		}
 		if len(rows) < chunkLimit {
@@ -176,18 +294,22 @@ func (d *submitLoop) load(ctx context.Context) error {
 		}
 		query.After = rows[len(rows)-1].ID
 	}
-	if err := LimitWaits(ctx, d.s.Store, d.s.Source, []event.State{event.StateProvisional}, d.s.Now(), d.s.Deadline, d.commitUpdates(ctx)); err != nil {
+	if err := LimitWaits(ctx, d.s.Store, d.s.Source, []event.State{event.StateProvisional}, d.s.Now(), d.s.Deadline, func(updates []event.SubmissionUpdate) error {
+		return d.commitUpdates(ctx, updates)
+	}); err != nil {
 		return err
 	}
+	d.clear() // some may be replaced now
+	d.mark()
 	d.waiting, d.loaded = waiting, true
 	return nil
 }
 
-// queue adds rows that wait, and puts right which of them should not, or not so
-// long. At most one row of a record waits: one that was put back into the outbox
-// while its record changed is not the last word on it any more. And what was made
-// while the clock was ahead is not due in years.
-func (d *submitLoop) queue(ctx context.Context, rows []event.Submission, waiting map[string]queued) error {
+// check adds rows that wait, and puts right which of them should not, or not so
+// long. At most one row of a record waits: one that was put back into the queue while
+// its record changed is not the last word on it any more. And what was made while the
+// clock was ahead is not due in years.
+func (d *submitLoop) check(ctx context.Context, rows []event.Submission, waiting map[string]int64) error {
 	seqs := make([]event.Seq, len(rows))
 	for i := range rows {
 		seqs[i] = rows[i].Seq
@@ -197,7 +319,7 @@ func (d *submitLoop) queue(ctx context.Context, rows []event.Submission, waiting
 		return err
 	}
 	now := d.s.Now()
-	var steps []event.SubmissionUpdate
+	var updates []event.SubmissionUpdate
 	for i := range rows {
 		var in submission.Input = submission.LimitWait{Retry: d.s.Every, Deadline: d.s.Deadline}
 		if !latest[rows[i].Seq] {
@@ -205,63 +327,63 @@ func (d *submitLoop) queue(ctx context.Context, rows []event.Submission, waiting
 		}
 		s, effects := submission.Apply(rows[i], in, now)
 		if effects.Changed {
-			steps = append(steps, event.SubmissionUpdate{Submission: s})
+			updates = append(updates, event.SubmissionUpdate{Submission: s})
 		}
 		if s.State == event.StateWaiting {
-			waiting[s.Record] = queuedAs(s.ID, &s)
+			waiting[s.Record] = s.ID
 		}
 	}
-	if len(steps) == 0 {
-		return nil
-	}
-	_, err = d.append(ctx, steps) // what is late was answered meanwhile
-	return err
+	return d.commitUpdates(ctx, updates)
 }
 
-// enqueueChanges makes rows of the next events, when there is room for them.
+// enqueueChanges makes submissions of the next events, when there is room for them. A
+// submission of the same record that waits is replaced.
 func (d *submitLoop) enqueueChanges(ctx context.Context) error {
 	if !d.moreEvents || d.full() {
 		return nil
 	}
-	changes, upto, all, err := d.changes(ctx)
+	rows, upto, all, err := d.changes(ctx)
 	if err != nil {
 		return err
 	}
-	var steps []event.SubmissionUpdate
-	for i := range changes {
-		c := &changes[i]
-		if w, ok := d.waiting[c.record]; ok {
-			old, err := d.s.Store.Submission(ctx, w.id)
+	var updates []event.SubmissionUpdate
+	for i := range rows {
+		if id, ok := d.waiting[rows[i].Record]; ok {
+			old, err := d.s.Store.Submission(ctx, id)
 			if err != nil {
 				return err
 			}
 			if replaced, effects := submission.Apply(*old, submission.Replace{}, d.s.Now()); effects.Changed {
-				steps = append(steps, event.SubmissionUpdate{Submission: replaced})
+				updates = append(updates, event.SubmissionUpdate{Submission: replaced})
 			}
 		}
-		steps = append(steps, event.SubmissionUpdate{Submission: d.s.row(c)})
+		updates = append(updates, event.SubmissionUpdate{Submission: rows[i]})
 	}
-	if len(steps) > 0 {
-		// A step that comes too late is one of a row that was answered meanwhile.
-		out, err := d.append(ctx, steps)
+	if len(updates) > 0 {
+		// One that is stale was answered meanwhile.
+		out, err := d.append(ctx, updates)
 		if err != nil {
 			return err
 		}
-		for i := range steps {
-			if s := &steps[i].Submission; s.State == event.StateWaiting {
-				d.waiting[s.Record] = queuedAs(out.IDs[i], s)
+		if len(updates) > len(rows) {
+			d.clear() // an old version must not be sent after this
+		}
+		for i := range updates {
+			if s := &updates[i].Submission; s.State == event.StateWaiting {
+				d.waiting[s.Record] = out.IDs[i]
 			} else {
 				delete(d.waiting, s.Record)
 			}
 		}
+		d.mark()
 	}
 	d.lastSeq, d.moreEvents = upto, !all
 	return nil
 }
 
-// changes reads the next events and returns what is the last word on a record,
-// how far it has read, and whether that is all there is.
-func (d *submitLoop) changes(ctx context.Context) (out []change, upto event.Seq, all bool, err error) {
+// changes reads the next events and returns new submissions of those that are the last
+// word on a record, how far it has read, and whether that is all there is.
+func (d *submitLoop) changes(ctx context.Context) (out []event.Submission, upto event.Seq, all bool, err error) {
 	upto = d.lastSeq
 	n := 0
 	for ev, err := range d.s.Events.Events(ctx, d.s.Set, event.Range{After: d.lastSeq, Upto: math.MaxInt64}) {
@@ -269,7 +391,7 @@ func (d *submitLoop) changes(ctx context.Context) (out []change, upto event.Seq,
 			return nil, 0, false, err
 		}
 		if upto = ev.Seq; ev.Kind != event.Rejected {
-			out = append(out, change{seq: ev.Seq, record: ev.Record, title: ev.Title, deleted: ev.Kind == event.Deleted, representation: toSubmit(ev)})
+			out = append(out, d.s.row(ev))
 		}
 		if n++; n == chunkLimit {
 			break
@@ -277,72 +399,274 @@ func (d *submitLoop) changes(ctx context.Context) (out []change, upto event.Seq,
 	}
 	seqs := make([]event.Seq, len(out))
 	for i := range out {
-		seqs[i] = out[i].seq
+		seqs[i] = out[i].Seq
 	}
 	latest, err := d.s.Events.Latest(ctx, seqs)
-	out = slices.DeleteFunc(out, func(c change) bool { return !latest[c.seq] })
+	out = slices.DeleteFunc(out, func(s event.Submission) bool { return !latest[s.Seq] })
 	return out, upto, n < chunkLimit, err
 }
 
-// toSubmit picks the XML of a record: the preferred representation if it is XML,
-// else the first that is.
-func toSubmit(ev *event.Event) representation {
-	var first *event.Representation
-	for i := range ev.Representations {
-		r := &ev.Representations[i]
-		if isXML(r.Type) && (first == nil || i == ev.Preferred) {
-			first = r
-		}
+// fill reads what is due.
+func (d *submitLoop) fill(ctx context.Context) error {
+	now := event.MicrosOf(d.s.Now())
+	limit, paused := d.room()
+	if paused {
+		return nil
 	}
-	if first == nil {
-		return representation{lacking: "no representation of it is XML"}
-	}
-	var out representation
-	if n, err := hex.Decode(out.sum[:], []byte(first.SHA256())); err != nil || n != len(out.sum) {
-		return representation{lacking: `its content is not kept here: only the records of a set with content = "mirror" can be submitted`}
-	}
-	out.length, out.mediaType = first.Length, first.Type
-	return out
-}
-
-// isXML tells whether a media type is one of XML (RFC 7303).
-func isXML(mediaType string) bool {
-	t, _, _ := strings.Cut(strings.ToLower(mediaType), ";")
-	t = strings.TrimSpace(t)
-	return t == "application/xml" || t == "text/xml" || strings.HasSuffix(t, "+xml")
-}
-
-// row is a change as a new submission.
-func (o *Submitter) row(c *change) event.Submission {
-	s := event.Submission{Source: o.Source, Seq: c.seq, Record: c.record, SourceIdentifier: c.record, Title: c.title}
-	var in submission.Input = submission.Enqueue{}
-	switch {
-	case c.deleted:
-		in = submission.Unsendable{Reason: "a deletion: SIP has none"}
-	case c.lacking != "":
-		in = submission.Unsendable{Reason: c.lacking}
-	default:
-		s.Content, s.Length, s.Type = c.sum, c.length, c.mediaType
-		s.SourceXML = sip.AppendSource(nil, sourceElement(o.Submitter, o.Sequence, &c.record))
-		if o.Recipient != nil {
-			s.Token = NewToken()
-		}
-	}
-	s, _ = submission.Apply(s, in, o.Now())
-	return s
-}
-
-// append commits steps of the target.
-func (d *submitLoop) append(ctx context.Context, steps []event.SubmissionUpdate) (event.Appended, error) {
-	return d.s.Store.Append(ctx, &event.Batch{Source: d.s.Source, Mode: event.ModeSubmission,
-		Documents: []event.Document{{URL: d.s.URL}}, Submissions: &event.SubmissionBatch{Updates: steps}})
-}
-
-// commitUpdates returns what commits updates of which those that are stale have lost
-// to a disposition.
-func (d *submitLoop) commitUpdates(ctx context.Context) func([]event.SubmissionUpdate) error {
-	return func(updates []event.SubmissionUpdate) error {
-		_, err := d.append(ctx, updates)
+	rows, err := d.s.Store.SubmissionsDue(ctx, d.s.Source, event.StateWaiting, now, nil, limit)
+	if err != nil {
 		return err
 	}
+	var next []event.Submission
+	if len(rows) < limit {
+		if next, err = d.s.Store.SubmissionsDue(ctx, d.s.Source, event.StateWaiting, math.MaxInt64, &event.Submission{Due: now, ID: math.MaxInt64}, 1); err != nil {
+			return err
+		}
+	}
+	if len(rows) == 0 && d.full() {
+		d.loaded = false // what was answered in notifications has made room
+	}
+	d.clear()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i := range rows {
+		if s := &rows[i]; d.waiting[s.Record] == s.ID {
+			d.add(item[*report]{id: s.ID, due: s.Due, tries: s.Tries, subject: keyOf(s.Record), row: &report{Submission: *s}})
+		} else if !d.claimed[s.ID] {
+			d.loaded = false // somebody has put it there: is it the last word on its record?
+		}
+	}
+	if h := d.hosts[key{}]; h != nil {
+		h.truncated = len(rows) == limit
+	}
+	for i := range next {
+		d.next = sooner(d.next, next[i].Due.Time())
+	}
+	d.sort()
+	return nil
+}
+
+// room returns how many rows fill the queue, and whether the server is left alone.
+func (d *submitLoop) room() (limit int, paused bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if paused = d.isPaused(key{}); paused {
+		d.next = time.Time{} // its end is what comes next
+	}
+	return pageItems + len(d.claimed), paused
+}
+
+func (d *submitLoop) isClaimed(id int64) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.claimed[id]
+}
+
+// deliver sends a submission.
+func (d *submitLoop) deliver(ctx context.Context, it *item[*report]) error {
+	r := it.row
+	if r.Deadline != 0 && r.Deadline <= event.MicrosOf(it.began) {
+		r.expired = true
+		return nil
+	}
+	formats, err := d.formats(ctx, it)
+	if err != nil {
+		it.skip = true
+		return err
+	}
+	if r.Token == "" && d.s.Recipient != nil {
+		// It is in the log before anybody can notify of it.
+		r.Token = NewToken()
+		out, err := d.append(ctx, []event.SubmissionUpdate{{Submission: r.Submission}})
+		if err != nil || len(out.Stale) > 0 {
+			r.Token, r.local, r.Err = "", true, err
+			it.skip = err == nil // it was answered meanwhile
+			return err
+		}
+		r.Version++
+	}
+	if request := d.s.request(ctx, r, formats); request != nil {
+		r.sent = true
+		r.Reply = Ask(ctx, d.s.Server, request)
+	}
+	return r.Err
+}
+
+// properties are what the server has told of itself. They belong to who has the turn.
+type properties struct {
+	turn     chan struct{}
+	formats  []string  // nil is not known
+	until    time.Time // when it has to list them again
+	failedAt time.Time
+	failure  error
+	// probe: after a failure the server is asked first whether it answers.
+	probe atomic.Bool
+}
+
+// formatsKept is how long the server need not list its formats again.
+const formatsKept = time.Hour
+
+// formats returns those that the server lists. Of calls that need them at once one
+// asks.
+func (d *submitLoop) formats(ctx context.Context, it *item[*report]) ([]string, error) {
+	if d.s.SkipProperties {
+		return nil, nil
+	}
+	p := &d.properties
+	select {
+	case p.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() { <-p.turn }()
+	switch {
+	case p.formats != nil && d.s.Now().Before(p.until) && !p.probe.Load():
+		return p.formats, nil
+	case p.failure != nil && !p.failedAt.Before(it.began):
+		return nil, p.failure
+	}
+	told, err := d.s.Server.GetProperties(ctx)
+	p.probe.Store(false)
+	p.failure, p.failedAt, p.formats = err, d.s.Now(), nil
+	if err != nil {
+		it.row.unlisted = ctx.Err() == nil // else it says nothing of the server
+		return nil, err
+	}
+	it.row.listed = true
+	p.formats, p.until = told.Formats, p.failedAt.Add(formatsKept)
+	return p.formats, nil
+}
+
+// settle learns from a delivery whether the server answers.
+func (d *submitLoop) settle(it *item[*report]) (e effect) {
+	r := it.row
+	var panicked *defect.Error
+	if errors.As(it.err, &panicked) {
+		r.local, r.Err, it.skip = true, it.err, false
+	}
+	if r.listed && d.breaker.failure != nil && d.breaker.failure.Properties {
+		d.breaker.failure = nil // it may fail all the same when it is given a record
+	}
+	switch {
+	case r.unlisted:
+	case it.skip, r.local, !r.sent:
+		return e
+	case r.Err == nil || AboutRecord(r.Err):
+		d.breaker.failures, d.breaker.failure = 0, nil
+		e.answered = true // and with that the pause ends: this call may have been under way when the others failed
+		return e
+	}
+	d.properties.probe.Store(true)
+	if pause := d.breaker.failed(d.s.Every, it.began, d.s.Now(), it.err, r.unlisted); pause > 0 {
+		e.hostUntil = d.s.Now().Add(pause)
+		d.s.Log.Warn("the ingest server fails, and is left alone for a while", "error", it.err, "again_in", pause)
+	}
+	return e
+}
+
+// commit writes what follows from reports.
+func (d *submitLoop) commit(ctx context.Context, done []item[*report]) (again []item[*report], err error) {
+	var updates []event.SubmissionUpdate
+	var of []int // the report of each update
+	for i := range done {
+		r := done[i].row
+		if r.local {
+			d.s.Log.Error("a record could not be submitted", "record", r.Record, "error", r.Err)
+			defect.Log(d.s.Log, r.Err)
+		}
+		if u, ok := d.s.update(r); ok {
+			updates, of = append(updates, u), append(of, i)
+			d.importDue = d.importDue || u.Submission.ImportPending
+			d.accepted++
+		}
+	}
+	var out event.Appended
+	if len(updates) > 0 {
+		if out, err = d.append(ctx, updates); err != nil {
+			return nil, err
+		}
+	}
+	for n, i := range of {
+		if !slices.Contains(out.Stale, n) {
+			done[i].row.Submission = updates[n].Submission
+			continue
+		}
+		now, err := d.s.Store.Submission(ctx, done[i].id)
+		if err != nil {
+			return nil, err
+		}
+		done[i].row.Submission = *now
+		again = append(again, done[i])
+	}
+	for i := range done {
+		s := &done[i].row.Submission
+		if done[i].due = s.Due; s.State != event.StateWaiting && d.waiting[s.Record] == s.ID {
+			delete(d.waiting, s.Record)
+		}
+	}
+	return again, nil
+}
+
+// update returns what follows from a report for its submission; false is nothing: a
+// notification was faster, or a later change has replaced it.
+func (o *Submitter) update(r *report) (event.SubmissionUpdate, bool) {
+	var in submission.Input
+	switch {
+	case r.Disposition != nil:
+		in = submission.Disposition{State: submission.StateAfter(r.Disposition), Assigned: r.Disposition.AssignedIdentifier, Reason: r.Disposition.Reason, Deadline: o.Deadline, Reply: true}
+	case r.expired:
+		in = submission.Expire{}
+	case r.unsent != "":
+		in = submission.Unsendable{Reason: r.unsent}
+	case r.local:
+		in = submission.Failure{Class: submission.NotTried, Reason: submission.Clip(r.Err.Error()), Retry: o.Every}
+	default:
+		in = submission.Failure{Class: r.Failure(), Reason: submission.Clip(r.Err.Error()), Retry: o.Every, RetryAfter: retryAfter(r.Err), Deadline: o.Deadline}
+	}
+	next, effects := submission.Apply(r.Submission, in, o.Now())
+	u := event.SubmissionUpdate{Submission: next, Rejected: effects.Rejected}
+	if effects.Resolution == event.Contradicts {
+		u.Incoming = submission.Contradiction(&next, r.Disposition, nil)
+	}
+	return u, effects.Changed
+}
+
+// saveFailure has the log keep how the server fails, or that it answers, when that has
+// changed.
+func (d *submitLoop) saveFailure(ctx context.Context) error {
+	d.mu.Lock()
+	f := d.breaker.failure
+	d.mu.Unlock()
+	if f.same(d.stored) {
+		return nil
+	}
+	p := new(event.Progress)
+	if f != nil {
+		var err error
+		if p.Memory, err = json.Marshal(f); err != nil {
+			return err
+		}
+	}
+	out, err := d.s.Store.Append(ctx, &event.Batch{Source: d.s.Source, Cursor: d.version, Progress: p})
+	if err != nil {
+		return err
+	}
+	d.stored, d.version = f, out.Cursor
+	return nil
+}
+
+// append commits updates of the target.
+func (d *submitLoop) append(ctx context.Context, updates []event.SubmissionUpdate) (event.Appended, error) {
+	return d.s.Store.Append(ctx, &event.Batch{Source: d.s.Source, Mode: event.ModeSubmission,
+		Documents: []event.Document{{URL: d.s.URL}}, Submissions: &event.SubmissionBatch{Updates: updates}})
+}
+
+// commitUpdates commits updates, of which those that are stale have lost to a
+// disposition.
+func (d *submitLoop) commitUpdates(ctx context.Context, updates []event.SubmissionUpdate) error {
+	if len(updates) == 0 {
+		return nil
+	}
+	_, err := d.append(ctx, updates)
+	return err
 }

@@ -15,11 +15,11 @@ import (
 
 // trouble returns what the log keeps of how the target fails, and how often that
 // was written.
-func (h *outboxHouse) trouble() (*Trouble, int64) {
+func (h *outboxHouse) trouble() (*Failure, int64) {
 	h.t.Helper()
 	p, err := h.log.Progress(h.t.Context(), h.target)
 	h.do(err)
-	t, err := StoredTrouble(&p)
+	t, err := StoredFailure(&p)
 	h.do(err)
 	return t, p.Cursor.Version
 }
@@ -39,7 +39,7 @@ func TestOutboxTellsOfTrouble(t *testing.T) {
 		h.keep([2]string{"urn:a", "one"})
 		stop := h.start(h.outbox(nil))
 		synctest.Wait()
-		want := Trouble{Since: began.UTC(), Reason: "nobody is there", Again: began.Add(time.Minute).UTC(), Properties: true}
+		want := Failure{Since: began.UTC(), Reason: "nobody is there", Again: began.Add(time.Minute).UTC(), Properties: true}
 		if got, n := h.trouble(); got == nil || *got != want || n != 1 {
 			t.Errorf("after the first failure: %+v, written %d times; want %+v, once", got, n, want)
 		}

@@ -3,47 +3,73 @@ package delivery
 import (
 	"bytes"
 	"context"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/defect"
 	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
-// send is a worker: it does jobs until there are no more. When ctx has ended it
-// begins none.
-func (d *submitLoop) send(ctx, calls context.Context) {
-	for j := range d.jobs {
-		r := report{Submission: j.Submission}
-		if now := d.s.Now(); ctx.Err() != nil || !d.breaker.allows(now) {
-			r.skipped = true
-		} else if err := defect.Guard(func() error { d.sendOne(calls, &r, j.formats, now); return nil }); err != nil {
-			r.local, r.Err = true, err
-			d.s.Log.Error("a record could not be submitted", "record", r.Record, "error", err)
-			defect.Log(d.s.Log, err)
+// row makes a new submission of an event.
+func (o *Submitter) row(ev *event.Event) event.Submission {
+	s := event.Submission{Source: o.Source, Seq: ev.Seq, Record: ev.Record, SourceIdentifier: ev.Record, Title: ev.Title}
+	content := toSubmit(ev)
+	var in submission.Input = submission.Enqueue{}
+	switch {
+	case ev.Kind == event.Deleted:
+		in = submission.Unsendable{Reason: "a deletion: SIP has none"}
+	case content.lacking != "":
+		in = submission.Unsendable{Reason: content.lacking}
+	default:
+		s.Content, s.Length, s.Type = content.sum, content.length, content.mediaType
+		s.SourceXML = sip.AppendSource(nil, sourceElement(o.Submitter, o.Sequence, &s.Record))
+		if o.Recipient != nil {
+			s.Token = NewToken()
 		}
-		d.reports <- r
 	}
+	s, _ = submission.Apply(s, in, o.Now())
+	return s
 }
 
-// sendOne sends one, and tells the line what came of it.
-func (d *submitLoop) sendOne(calls context.Context, r *report, formats []string, now time.Time) {
-	request := d.s.request(calls, r, formats)
-	if request == nil {
-		return
+// representation is the content of a record that is to be submitted.
+type representation struct {
+	sum       [32]byte
+	length    int64
+	mediaType string
+	// lacking tells why there is nothing to be submitted; "" when there is.
+	lacking string
+}
+
+// toSubmit picks the XML of a record: the preferred representation if it is XML,
+// else the first that is.
+func toSubmit(ev *event.Event) representation {
+	var first *event.Representation
+	for i := range ev.Representations {
+		r := &ev.Representations[i]
+		if isXML(r.Type) && (first == nil || i == ev.Preferred) {
+			first = r
+		}
 	}
-	r.Reply = Ask(calls, d.s.Server, request)
-	r.skipped = calls.Err() != nil && r.Err != nil
-	if r.Err == nil || AboutRecord(r.Err) {
-		d.breaker.succeeded()
-	} else if !r.skipped {
-		d.warn(d.breaker.failed(d.s.Every, now, d.s.Now(), r.Err, false), r.Err)
+	if first == nil {
+		return representation{lacking: "no representation of it is XML"}
 	}
+	var out representation
+	if n, err := hex.Decode(out.sum[:], []byte(first.SHA256())); err != nil || n != len(out.sum) {
+		return representation{lacking: `its content is not kept here: only the records of a set with content = "mirror" can be submitted`}
+	}
+	out.length, out.mediaType = first.Length, first.Type
+	return out
+}
+
+// isXML reports whether a media type is one of XML (RFC 7303).
+func isXML(mediaType string) bool {
+	t, _, _ := strings.Cut(strings.ToLower(mediaType), ";")
+	t = strings.TrimSpace(t)
+	return t == "application/xml" || t == "text/xml" || strings.HasSuffix(t, "+xml")
 }
 
 // request makes the request of a submission; nil when it is not to be sent, and
@@ -51,7 +77,7 @@ func (d *submitLoop) sendOne(calls context.Context, r *report, formats []string,
 func (o *Submitter) request(ctx context.Context, r *report, formats []string) *sip.Request {
 	content, err := o.content(ctx, r.Content)
 	if err != nil {
-		r.local, r.Err, r.skipped = true, fmt.Errorf("its content cannot be read here: %w", err), ctx.Err() != nil
+		r.local, r.Err = true, fmt.Errorf("its content cannot be read here: %w", err)
 		return nil
 	}
 	record, err := sip.ReadRecord(bytes.NewReader(content), sip.ReadOptions{}.Limits)
@@ -74,33 +100,6 @@ func (o *Submitter) request(ctx context.Context, r *report, formats []string) *s
 		request.Recipient = o.Recipient(r.Token)
 	}
 	return request
-}
-
-// assignTokens gives a token to those that have none, since they were made when no
-// recipient was named. It is in the log before anybody can notify of it.
-func (d *submitLoop) assignTokens(ctx context.Context, due []*event.Submission) ([]*event.Submission, error) {
-	var steps []event.SubmissionUpdate
-	var of []*event.Submission
-	for _, s := range due {
-		if s.Token == "" && d.s.Recipient != nil {
-			s.Token = NewToken()
-			steps, of = append(steps, event.SubmissionUpdate{Submission: *s}), append(of, s)
-		}
-	}
-	if len(steps) == 0 {
-		return due, nil
-	}
-	out, err := d.append(ctx, steps)
-	if err != nil {
-		return nil, err
-	}
-	for i, s := range of {
-		if slices.Contains(out.Stale, i) {
-			s.ID = 0 // it was answered meanwhile
-		}
-		s.Version++
-	}
-	return slices.DeleteFunc(due, func(s *event.Submission) bool { return s.ID == 0 }), nil
 }
 
 func (o *Submitter) content(ctx context.Context, sum [32]byte) ([]byte, error) {

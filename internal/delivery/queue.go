@@ -1,0 +1,455 @@
+package delivery
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/defect"
+)
+
+const (
+	// maxPerHost and maxQueued are how many items a queue holds: of one host, and of all
+	// together. When there are too many, it is fewer of one host.
+	maxPerHost, maxQueued = 4000, 16_000
+	// maxUncommitted is how many deliveries may be uncommitted before no other begins,
+	// and how many are committed together.
+	maxUncommitted = 256
+)
+
+// key stands for a host or a subject: what strangers write may be long.
+type key [16]byte
+
+func keyOf(text string) key {
+	sum := sha256.Sum256([]byte(text))
+	return key(sum[:16])
+}
+
+// item is a row that is due, and then what has become of it.
+type item[T any] struct {
+	id            int64
+	due           event.Micros // once it is committed: when it is due again, 0 is never
+	tries         int
+	host, subject key
+	row           T
+
+	began time.Time
+	retry bool  // the host, or the row, has failed before
+	skip  bool  // there is nothing to commit
+	down  bool  // nobody has answered
+	err   error // of deliver
+}
+
+// effect is what follows from a delivery for others.
+type effect struct {
+	// hostUntil and subjectUntil are until when the host and the subject are left alone.
+	hostUntil, subjectUntil time.Time
+	// answered ends the pause of the host.
+	answered bool
+}
+
+// deliverer is what a queue delivers its rows with.
+type deliverer[T any] interface {
+	// deliver sends a row. call ends when the delivery is given up.
+	deliver(call context.Context, it *item[T]) error
+	// settle says what follows from a delivery for others. The queue is locked meanwhile.
+	settle(it *item[T]) effect
+	// commit writes what has become of items and sets when each is due again. It returns
+	// those that somebody else has changed meanwhile, to be committed again.
+	commit(ctx context.Context, done []item[T]) (again []item[T], err error)
+}
+
+// queue delivers due rows, as the comment of the package says. The loop of its owner
+// adds them, starts calls and commits; a call that has ended goes on with the next
+// item by itself. The first fields do not change once it is in use.
+type queue[T any] struct {
+	deliverer[T]
+	now func() time.Time
+	// calls is how many may be under way, perHost how many of one host, and retries how
+	// many of what has failed before: what is new does not wait for that.
+	calls, perHost, retries int
+	// slow is how long a call may take at most while others wait for it; 0 is for ever.
+	slow time.Duration
+	// low is how many items of a host are left when the loop is asked for more.
+	low int
+	// wake tells the loop that there is something to do.
+	wake chan struct{}
+
+	mu       sync.Mutex
+	ended    bool // no call begins any more
+	blocked  bool // nothing can be committed
+	hosts    map[key]*hostQueue[T]
+	order    []key // of hosts with items, in the order in which they are served
+	most     int   // items of one host
+	total    int   // items of all
+	hidden   bool  // there are more hosts
+	underWay map[int64]*call
+	retrying int               // calls of what has failed before
+	subjects map[key]bool      // of the calls
+	until    map[key]time.Time // when hosts and subjects are left alone no more
+	claimed  map[int64]bool    // items under way, and those in done
+	done     []item[T]         // not committed yet
+	stale    bool              // the loop is to look for what is due
+	next     time.Time         // when a row is due that is not due yet; zero is never
+	workers  sync.WaitGroup
+}
+
+// hostQueue holds the due items of one host.
+type hostQueue[T any] struct {
+	due       []item[T]
+	truncated bool // there are more
+	busy      int  // calls under way
+	// failing: nobody has answered last, so one call at a time is made.
+	failing bool
+}
+
+// call is one that is under way.
+type call struct {
+	began time.Time
+	cut   context.CancelCauseFunc
+}
+
+func newQueue[T any](q *queue[T]) *queue[T] {
+	q.wake, q.stale, q.most = make(chan struct{}, 1), true, maxPerHost
+	q.hosts, q.underWay, q.subjects = map[key]*hostQueue[T]{}, map[int64]*call{}, map[key]bool{}
+	q.until, q.claimed = map[key]time.Time{}, map[int64]bool{}
+	return q
+}
+
+func poke(wake chan struct{}) {
+	select {
+	case wake <- struct{}{}:
+	default:
+	}
+}
+
+// reset forgets all items, and the hosts of which nothing else is to be known.
+func (q *queue[T]) reset() {
+	q.order, q.most, q.total, q.hidden = nil, maxPerHost, 0, false
+	for host, h := range q.hosts {
+		if h.due, h.truncated = nil, false; h.busy == 0 && !q.isPaused(host) {
+			delete(q.hosts, host)
+		}
+	}
+}
+
+// add adds an item behind those that have been due longer. Of a host that is left
+// alone nothing is held.
+func (q *queue[T]) add(it item[T]) {
+	h := q.hosts[it.host]
+	switch {
+	case q.claimed[it.id] || q.isPaused(it.host):
+		return
+	case (h == nil || len(h.due) == 0) && q.total >= maxQueued && q.most == 1:
+		q.hidden = true
+		return
+	case h == nil:
+		h = &hostQueue[T]{}
+		q.hosts[it.host] = h
+	}
+	if len(h.due) >= q.most {
+		h.truncated = true
+		return
+	}
+	if len(h.due) == 0 {
+		q.order = append(q.order, it.host)
+	}
+	h.due = append(h.due, it)
+	if q.total++; q.total <= maxQueued || q.most == 1 {
+		return
+	}
+	// Half as many of one host, so that a few with very many hide nobody.
+	q.most /= 2
+	q.total = 0
+	for _, host := range q.order {
+		if h := q.hosts[host]; len(h.due) > q.most {
+			h.due, h.truncated = slices.Clone(h.due[:q.most]), true
+		}
+		q.total += len(q.hosts[host].due)
+	}
+}
+
+// sort puts those first that were tried least: a host that fails for some of its
+// subjects only must not be busy with those alone.
+func (q *queue[T]) sort() {
+	for _, h := range q.hosts {
+		slices.SortStableFunc(h.due, func(a, b item[T]) int { return cmp.Compare(a.tries, b.tries) })
+	}
+}
+
+// begin returns the next item that may be delivered now, of the host whose turn it is.
+func (q *queue[T]) begin() (it item[T], ok bool) {
+	if q.ended || q.blocked || len(q.underWay) >= q.calls || len(q.done) >= maxUncommitted {
+		return it, false
+	}
+	for range q.order {
+		host := q.order[0]
+		q.order = q.order[1:]
+		h := q.hosts[host]
+		i := q.ready(host, h)
+		if i < 0 {
+			q.order = append(q.order, host)
+			continue
+		}
+		it = h.due[i]
+		h.due = slices.Delete(h.due, i, i+1)
+		q.total--
+		if len(h.due) > 0 {
+			q.order = append(q.order, host)
+		}
+		if (h.truncated || q.hidden) && len(h.due) <= q.low {
+			q.stale = true
+		}
+		h.busy++
+		q.subjects[it.subject] = true
+		if it.retry = h.failing || it.tries > 0; it.retry {
+			q.retrying++
+		}
+		q.claimed[it.id] = true
+		it.began = q.now()
+		return it, true
+	}
+	return it, false
+}
+
+// ready returns the place of the first item of a host that may be delivered now; -1
+// is none. To one subject goes one at a time.
+func (q *queue[T]) ready(host key, h *hostQueue[T]) int {
+	if q.isPaused(host) || h.busy >= q.perHost || h.failing && (h.busy > 0 || q.retrying >= q.retries) {
+		return -1
+	}
+	return slices.IndexFunc(h.due, func(it item[T]) bool {
+		return !q.subjects[it.subject] && !q.isPaused(it.subject) && (it.tries == 0 || q.retrying < q.retries)
+	})
+}
+
+// end takes an item back from its call, and learns from what has become of it.
+func (q *queue[T]) end(it *item[T]) {
+	h := q.hosts[it.host]
+	h.busy--
+	if it.retry {
+		q.retrying--
+	}
+	delete(q.subjects, it.subject)
+	delete(q.underWay, it.id)
+	e := q.settle(it)
+	if e.answered && q.isPaused(it.host) {
+		delete(q.until, it.host)
+		q.stale = true
+	}
+	q.pause(it.subject, e.subjectUntil)
+	if q.pause(it.host, e.hostUntil) { // what waits for it is read again then
+		q.total -= len(h.due)
+		h.due = nil
+		q.order = slices.DeleteFunc(q.order, func(k key) bool { return k == it.host })
+	}
+	if it.skip {
+		delete(q.claimed, it.id)
+		q.stale = true
+		return
+	}
+	h.failing = it.down
+	q.done = append(q.done, *it)
+}
+
+// pause leaves a host or a subject alone until a time, if it is not longer already.
+func (q *queue[T]) pause(who key, until time.Time) bool {
+	longer := until.After(q.until[who])
+	if longer {
+		q.until[who] = until
+	}
+	return longer
+}
+
+func (q *queue[T]) isPaused(who key) bool {
+	until, ok := q.until[who]
+	return ok && q.now().Before(until)
+}
+
+// errTooSlow is the cause of a call's end that has kept others waiting.
+var errTooSlow = errors.New("it does not answer, and too many others do not either")
+
+// start begins as many calls as may be under way. When there are too many it gives up
+// the one that has taken longest, if that is too long: else a few that never answer
+// would stop all others. It returns when another one is too slow, zero for never.
+// Calls end with ctx.
+func (q *queue[T]) start(ctx context.Context) (slow time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for {
+		it, ok := q.begin()
+		if !ok {
+			break
+		}
+		q.work(ctx, it)
+	}
+	if q.slow == 0 || len(q.underWay) < q.calls || q.total == 0 {
+		return time.Time{}
+	}
+	var oldest *call
+	for _, c := range q.underWay {
+		if oldest == nil || c.began.Before(oldest.began) {
+			oldest = c
+		}
+	}
+	slow = oldest.began.Add(q.slow)
+	if !q.now().Before(slow) {
+		oldest.cut(errTooSlow)
+	}
+	return slow
+}
+
+// work delivers an item, and then others as long as there are some that may go.
+func (q *queue[T]) work(ctx context.Context, it item[T]) {
+	begin := func() context.Context {
+		c, cut := context.WithCancelCause(ctx)
+		q.underWay[it.id] = &call{it.began, cut}
+		return c
+	}
+	c := begin()
+	q.workers.Go(func() {
+		for ok := true; ok; {
+			it.err = defect.Guard(func() error { return q.deliver(c, &it) })
+			if it.err != nil && context.Cause(c) == errTooSlow { //nolint:errorlint // it is set as it is
+				it.down, it.err = true, errTooSlow
+			}
+			it.skip = it.skip || it.err != nil && ctx.Err() != nil // broken off by the end of the process
+			q.mu.Lock()
+			q.underWay[it.id].cut(nil)
+			q.end(&it)
+			if it, ok = q.begin(); ok {
+				c = begin()
+			}
+			q.mu.Unlock()
+			poke(q.wake)
+		}
+	})
+}
+
+// flush commits what is done.
+func (q *queue[T]) flush(ctx context.Context) error {
+	for {
+		q.mu.Lock()
+		group := slices.Clone(q.done[:min(len(q.done), maxUncommitted)])
+		q.mu.Unlock()
+		if len(group) == 0 {
+			return nil
+		}
+		again, err := q.commit(ctx, group)
+		q.mu.Lock()
+		if q.blocked = err != nil; err == nil {
+			q.done = append(again, q.done[len(group):]...)
+			for i := range group {
+				q.release(&group[i])
+			}
+			for i := range again {
+				q.claimed[again[i].id] = true
+			}
+		}
+		q.mu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// release lets go of an item that is committed.
+func (q *queue[T]) release(it *item[T]) {
+	delete(q.claimed, it.id)
+	if at := it.due.Time(); it.due != 0 && (q.next.IsZero() || at.Before(q.next)) {
+		q.next = at
+	}
+}
+
+// look reports whether the log is to be asked what is due, and when else it is; zero
+// is not known.
+func (q *queue[T]) look() (stale bool, at time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := q.now()
+	for who, until := range q.until {
+		if !now.Before(until) {
+			delete(q.until, who)
+			q.stale = true
+		} else {
+			at = sooner(at, until)
+		}
+	}
+	q.stale = q.stale || !q.next.IsZero() && !now.Before(q.next)
+	return q.stale, sooner(at, q.next)
+}
+
+// clear begins to look anew for what is due.
+func (q *queue[T]) clear() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.reset()
+	q.stale, q.next = false, time.Time{}
+}
+
+// mark has the loop look anew for what is due.
+func (q *queue[T]) mark() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.stale = true
+}
+
+// sending reports whether there are calls under way and more to come.
+func (q *queue[T]) sending() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.total > 0 && len(q.underWay) > 0
+}
+
+// sooner returns the first of two times, of which zero is never.
+func sooner(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// stop waits for the calls, and begins no others.
+func (q *queue[T]) stop() {
+	q.mu.Lock()
+	q.ended = true
+	q.mu.Unlock()
+	q.workers.Wait()
+}
+
+// storeFirst and storeLongest are how long a failing log or content store is left
+// alone.
+const storeFirst, storeLongest = time.Second, 30 * time.Second
+
+// loop does steps, and waits after each, until ctx ends. After one that has failed it
+// waits longer and longer; failed reports whether that ends it.
+func loop(ctx context.Context, step func() (idle time.Duration, err error), wait func(idle time.Duration), failed func(err error, again time.Duration) bool) error {
+	for rest := time.Duration(0); ctx.Err() == nil; {
+		var idle time.Duration
+		err := defect.Guard(func() (err error) {
+			idle, err = step()
+			return err
+		})
+		switch {
+		case ctx.Err() != nil:
+		case err == nil:
+			rest = 0
+			wait(idle)
+		default:
+			rest = min(max(2*rest, storeFirst), storeLongest)
+			if failed(err, rest) {
+				return err
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(rest):
+			}
+		}
+	}
+	return nil
+}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/xml"
 	"errors"
 	"fmt"
@@ -21,9 +22,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/fixtures"
 	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/internal/testserver"
+	"github.com/pmh-bridge/bridge/sip"
 )
 
 // TestTerminate ends bridge serve with SIGTERM while a harvest is under way and
@@ -239,4 +242,93 @@ func TestSignals(t *testing.T) {
 	if status, err := c.status(); status != exitFailed || err != nil || !strings.Contains(c.stderr.String(), "ending at once") {
 		t.Errorf("ended with %d, %v\n%s", status, err, c.stderr.String())
 	}
+}
+
+// TestTerminateGateway ends a gateway with SIGTERM while 32 requests wait for an
+// ingest server that takes its time: all of them are told that they are in doubt,
+// and so they are when it starts again.
+func TestTerminateGateway(t *testing.T) {
+	testenv.Heavy(t)
+	t.Parallel()
+	const n = 32
+	arrived, release := make(chan struct{}, n), make(chan struct{})
+	slow := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if body, _ := io.ReadAll(r.Body); !bytes.Contains(body, []byte("ingest-request")) {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		arrived <- struct{}{}
+		<-release
+	}))
+	defer slow.Close()
+	defer close(release)
+
+	s := newStation(t, "gateway", newProxy(t, idle()), fmt.Sprintf("\n[[set]]\nname = \"gate\"\n[[set.source]]\nkind = \"sip\"\nmode = \"gateway\"\nupstream = %q\n", slow.URL))
+	if err := s.launch(); err != nil {
+		t.Fatal(err)
+	}
+	client := &sip.HTTPClient{URL: s.proxy.url() + "/sip/gate"}
+	var callers sync.WaitGroup
+	for i := range n {
+		callers.Go(func() {
+			id := fmt.Sprint("record ", i)
+			_, err := client.Ingest(context.Background(), &sip.Request{Source: &sip.Source{Identifier: &id}, Record: sip.Record{XML: []byte("<r/>")}})
+			var fault *sip.Fault
+			if !errors.As(err, &fault) || fault.Code != sip.Server || !strings.HasPrefix(fault.Text, "in doubt: ") {
+				t.Errorf("%s is answered: %v", id, err)
+			}
+		})
+	}
+	for range n {
+		select {
+		case <-arrived:
+		case <-time.After(patience):
+			t.Fatalf("the requests are not sent on\n%s", s.serve.stderr.String())
+		}
+	}
+	began := time.Now()
+	if err := s.serve.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	callers.Wait()
+	status, err := s.serve.status()
+	if took := time.Since(began); err != nil || status != exitDone || overdue(took, 10*time.Second) {
+		t.Errorf("ended with %d after %v, %v; want 0 within 10 s\n%s", status, took, err, s.serve.stderr.String())
+	}
+	s.proxy.shut()
+	if err := s.launch(); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Count(s.run("submission", "ls", "--set", "gate", "--state", "in doubt", "--limit", "0"), "in doubt"); got != n {
+		t.Errorf("%d of %d are in doubt", got, n)
+	}
+}
+
+// Who asks a bridge to withdraw a record, and it is killed before it answers, is not
+// told that it was withdrawn.
+func TestWithdrawalIsKilled(t *testing.T) {
+	f := newFolder(t, "data = \"data\"\n"+ingestConfig)
+	first, base := f.serve("--listen", "127.0.0.1:0")
+	name := "145"
+	library := &sip.HTTPClient{HTTP: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, URL: base + "/sip/library"}
+	disp, err := library.Ingest(t.Context(), &sip.Request{Source: &sip.Source{Identifier: &name}, Record: sip.Record{XML: []byte(`<r xmlns="urn:r"/>`)}})
+	if err != nil || disp.Outcome != sip.Accepted {
+		t.Fatalf("submitted: %+v, %v", disp, err)
+	}
+
+	// It has the data folder, and takes nothing any more.
+	if err := first.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	command := f.start("submission", "withdraw", "--set", "library", disp.AssignedIdentifier)
+	first.kill()
+	if status, err := command.status(); err != nil || status != exitDone && status != exitFailed {
+		t.Errorf("exit status %d, %v", status, err)
+	}
+	said := command.stdout.String()
+	log := f.run(exitDone, "log", "--set", "library").stdout.String()
+	if gone := strings.Contains(log, "  "+event.Deleted.String()+"   library  "+disp.AssignedIdentifier); gone != strings.Contains(said, "is withdrawn") {
+		t.Errorf("the command says %q, and the log has:\n%s", said, log)
+	}
+	f.run(exitDone, "verify")
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"testing"
 
@@ -164,5 +165,68 @@ func TestDescribe(t *testing.T) {
 func TestRelease(t *testing.T) {
 	if got := release(); got == "" || strings.ContainsAny(got, " ()/") {
 		t.Errorf("%q", got)
+	}
+}
+
+// A list has what was asked for, each once, however many pages of the log it takes.
+func TestNewest(t *testing.T) {
+	const there = 2500
+	for limit, want := range map[int]int{0: there, 1: 1, 1000: 1000, 1001: 1001, 2000: 2000, there: there, 9000: there} {
+		var got []int64
+		err := newest(limit, func(after int64, most int) (page []int64, err error) {
+			if after == 0 {
+				after = there + 1
+			}
+			for id := after - 1; id > 0 && len(page) < most; id-- {
+				page = append(page, id)
+			}
+			return page, nil
+		}, func(id *int64) (int64, error) {
+			got = append(got, *id)
+			return *id, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		falls := slices.IsSortedFunc(got, func(a, b int64) int { return int(b - a) })
+		if len(got) != want || got[0] != there || got[want-1] != int64(there-want+1) || !falls {
+			t.Errorf("limit %d: %d, from %d to %d", limit, len(got), got[0], got[len(got)-1])
+		}
+	}
+}
+
+// What has serve end at once is an error of the configuration already: schemas
+// that nothing here can check records against.
+func TestConfigCheckWithoutXMLLint(t *testing.T) {
+	folder := t.TempDir()
+	t.Setenv("PATH", folder)
+	schema := filepath.Join(folder, "place.xsd")
+	for _, f := range [][2]string{
+		{schema, `<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema"/>`},
+		{filepath.Join(folder, "bridge.toml"), `[[set]]
+name = "deposits"
+[[set.source]]
+kind = "sip"
+mode = "library"
+formats = { "place" = "urn:place.xsd" }
+schemas = { "urn:place.xsd" = "place.xsd" }
+`},
+	} {
+		if err := os.WriteFile(f[0], []byte(f[1]), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var stdout, stderr bytes.Buffer
+	status := run(t.Context(), []string{"config", "check", "--config", filepath.Join(folder, "bridge.toml")}, nil, &stdout, &stderr)
+	if status != exitUsage || stdout.Len() > 0 || !strings.Contains(stderr.String(), "xmllint, which checks records against them, is not installed: install it") {
+		t.Errorf("status %d\n%s%s", status, stdout.String(), stderr.String())
+	}
+	if err := os.WriteFile(filepath.Join(folder, "xmllint"), nil, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	stderr.Reset()
+	status = run(t.Context(), []string{"config", "check", "--config", filepath.Join(folder, "bridge.toml")}, nil, &stdout, &stderr)
+	if status != exitDone || !strings.Contains(stdout.String(), "bridge.toml: no errors\n") {
+		t.Errorf("with it: status %d\n%s%s", status, stdout.String(), stderr.String())
 	}
 }

@@ -147,14 +147,14 @@ func withdrawCommand() *cobra.Command {
 }
 
 const (
-	// decisionPatience is how long a process may hold the data folder that takes no
-	// decisions, such as a harvest; it is looked again after decisionPause.
-	decisionPatience = 30 * time.Second
-	decisionPause    = 200 * time.Millisecond
+	// lockPatience is how long a command waits for a process that holds the data folder
+	// and takes no decisions, such as a harvest; it looks again after lockPause.
+	lockPatience = 30 * time.Second
+	lockPause    = 200 * time.Millisecond
 )
 
-// decide takes decisions where nobody has the data folder, else it asks who has it,
-// and prints a line for each that was taken.
+// decide applies decisions and prints a line for each. Where a process serves from the
+// data folder, that process applies them.
 func (in *inputs) decide(cmd *cobra.Command, all []daemon.Decision, print func(w io.Writer, i int, done daemon.DecisionResult)) error {
 	var c *config.Config
 	// There must be a log, and a set with the name.
@@ -167,14 +167,14 @@ func (in *inputs) decide(cmd *cobra.Command, all []daemon.Decision, print func(w
 		return err
 	}
 	var refused []error
-	told := func(i int, done daemon.DecisionResult) {
+	applied := func(i int, done daemon.DecisionResult) {
 		if done.Error != "" {
 			refused = append(refused, errors.New(done.Error))
 		} else {
 			print(cmd.OutOrStdout(), i, done)
 		}
 	}
-	if err := decideSomewhere(cmd, c, all, told); err != nil {
+	if err := applyOrSend(cmd, c, all, applied); err != nil {
 		return errors.Join(append(refused, err)...)
 	}
 	if n := len(refused); n > 0 && n < len(all) {
@@ -183,9 +183,11 @@ func (in *inputs) decide(cmd *cobra.Command, all []daemon.Decision, print func(w
 	return errors.Join(refused...)
 }
 
-func decideSomewhere(cmd *cobra.Command, c *config.Config, all []daemon.Decision, told func(int, daemon.DecisionResult)) error {
+// applyOrSend takes the lock of the data folder and applies the decisions, or sends them
+// to the process that has it. It calls applied with each result.
+func applyOrSend(cmd *cobra.Command, c *config.Config, all []daemon.Decision, applied func(int, daemon.DecisionResult)) error {
 	ctx := cmd.Context()
-	for limit := time.Now().Add(decisionPatience); ; {
+	for limit := time.Now().Add(lockPatience); ; {
 		h, err := openBridge(ctx, c, daemon.Options{Command: cmd.CommandPath(), Logger: warnings(cmd.ErrOrStderr())})
 		if err == nil {
 			for i := range all {
@@ -193,7 +195,7 @@ func decideSomewhere(cmd *cobra.Command, c *config.Config, all []daemon.Decision
 				if err != nil {
 					done.Error = err.Error()
 				}
-				told(i, done)
+				applied(i, done)
 			}
 			return h.Close()
 		}
@@ -201,7 +203,7 @@ func decideSomewhere(cmd *cobra.Command, c *config.Config, all []daemon.Decision
 		if !errors.As(err, &locked) {
 			return err
 		}
-		if err := daemon.SendDecisions(ctx, c.Data, all, told); !errors.Is(err, daemon.ErrNotServing) {
+		if err := daemon.SendDecisions(ctx, c.Data, all, applied); !errors.Is(err, daemon.ErrNotServing) {
 			return err
 		}
 		if time.Now().After(limit) {
@@ -210,7 +212,7 @@ func decideSomewhere(cmd *cobra.Command, c *config.Config, all []daemon.Decision
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(decisionPause):
+		case <-time.After(lockPause):
 		}
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net/http"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -126,10 +125,9 @@ type observer struct {
 	o      *harness
 	closed map[string]string // URL and form of a closed list, and its sum
 	open   webReply          // the open list as it was
-	window webReply
 
 	looks, compared int
-	grown, taken    int
+	grown           int
 }
 
 // look makes one publication: it compares all closed lists, compressed and, if
@@ -256,74 +254,6 @@ const (
 	mostBytes   = 50 << 20
 )
 
-var fromAttr = regexp.MustCompile(` from="([^"]*)"`)
-var datetimeAttr = regexp.MustCompile(` datetime="([^"]*)"`)
-
-// lookAtWindow checks the rule of changelist.xml: it starts at a border, holds
-// what fits, and no whole list more would fit; it may only lose whole segments at
-// its front.
-func (w *observer) lookAtWindow() {
-	t := w.o.t
-	t.Helper()
-	w.taken++
-	now := w.o.get(w.o.setURL("changelist.xml"))
-	head, entries := cutList(t, now)
-	from := fromAttr.FindStringSubmatch(head)[1]
-	stored, err := w.o.bridge.Log.Segments(t.Context(), "main")
-	if err != nil {
-		t.Fatal(err)
-	}
-	start := -1
-	for i, s := range stored {
-		if s.From.String() == from {
-			start = i
-		}
-	}
-	if start < 0 || strings.Contains(head, " until=") {
-		t.Fatalf("the window starts at %s, which is no border: %s", from, head)
-	}
-	want, weight := 0, int64(0)
-	for _, s := range stored[start:] {
-		want += s.Entries
-		weight += s.Weight
-	}
-	if got := strings.Count(entries, " <url>"); got != want || got > mostEntries || len(now.body) > mostBytes {
-		t.Errorf("the window has %d entries and %d bytes, its segments %d", got, len(now.body), want)
-	}
-	if start > 0 {
-		before := stored[start-1]
-		if want+before.Entries <= mostEntries && weight+before.Weight <= mostBytes {
-			t.Errorf("segment %d would fit into the window", before.N)
-		}
-	}
-	if old := w.window; old.url != "" {
-		oldHead, oldEntries := cutList(t, old)
-		oldFrom := fromAttr.FindStringSubmatch(oldHead)[1]
-		if oldFrom > from || strings.Replace(oldHead, oldFrom, from, 1) != head {
-			t.Errorf("the window's head was\n%s\nand is\n%s", oldHead, head)
-		}
-		if !strings.HasPrefix(entries, after(oldEntries, from)) {
-			t.Error("the window lost more than whole segments at its front")
-		}
-	}
-	w.window = now
-}
-
-// after cuts off the entries that are not later than a time.
-func after(entries, from string) string {
-	at := datetimeAttr.FindAllStringSubmatchIndex(entries, -1)
-	i, _ := slices.BinarySearchFunc(at, from, func(m []int, from string) int {
-		if entries[m[2]:m[3]] <= from {
-			return -1
-		}
-		return 1
-	})
-	if i == len(at) {
-		return ""
-	}
-	return entries[strings.LastIndex(entries[:at[i][0]], " <url>"):]
-}
-
 // growth is a bridge with twelve closed segments and what happens to it.
 type growth struct {
 	*harness
@@ -370,11 +300,6 @@ func (g *growth) publications() {
 			g.restart(nil)
 		}
 		g.observer.look(n%10 == 0)
-		if n%10 == 3 {
-			// A window of 50,000 entries may be shown as it was ten seconds ago.
-			g.clock.forward(11 * time.Second)
-			g.observer.lookAtWindow()
-		}
 	}
 	stored, err := g.bridge.Log.Segments(g.t.Context(), "main")
 	if err != nil {
@@ -384,7 +309,7 @@ func (g *growth) publications() {
 	if w.grown != closed-12 || w.grown < 1 || len(w.closed) != 2*closed {
 		g.t.Errorf("%d segments were seen to close, %d lists are closed, the log has %d closed segments", w.grown, len(w.closed)/2, closed)
 	}
-	g.t.Logf("%d publications: closed lists compared %d times, the window %d times; %d segments closed at their own URL", w.looks, w.compared, w.taken, w.grown)
+	g.t.Logf("%d publications: closed lists compared %d times; %d segments closed at their own URL", w.looks, w.compared, w.grown)
 }
 
 // TestHundredTwentyThousand: 120,000 records in segments of 10,000. While it is
@@ -395,7 +320,6 @@ func TestHundredTwentyThousand(t *testing.T) {
 	g := newGrowth(t, config.Reference, 10_000, 0)
 	g.checkIndex()
 	g.observer.look(true)
-	g.observer.lookAtWindow()
 	g.awaitSnapshot()
 	first := g.checkParts(120_000)
 	g.chain.change(g.segment - 60)

@@ -3,18 +3,11 @@ package harvest
 import (
 	"cmp"
 	"context"
-	"crypto/md5"
-	"crypto/sha1"
-	"crypto/sha256"
-	"crypto/sha512"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"math"
 	"mime"
-	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -185,6 +178,15 @@ type contentJob struct {
 	after              time.Time // the server wants no request for it before that
 }
 
+// newJob returns the request for a representation of an item.
+func newJob(item, rep int, href string) contentJob {
+	j := contentJob{item: item, rep: rep, waits: new(atomic.Bool)}
+	if u, err := url.Parse(href); err == nil {
+		j.host = u.Host
+	}
+	return j
+}
+
 // fetchContents fetches the representations of the wanted items, stores them, and writes
 // into the items what was found (A13). It returns once everything is durable. It does not
 // change items of which some request was not made.
@@ -202,13 +204,13 @@ func (r *run) fetchContents(ctx context.Context, b *event.Batch, wanted []int) e
 		}
 		for rep := range reps {
 			left[i]++
-			jobs = append(jobs, contentJob{item: i, rep: rep, host: hostOf(reps[rep].Href), waits: new(atomic.Bool)})
+			jobs = append(jobs, newJob(i, rep, reps[rep].Href))
 		}
 	}
 	r.needed.Add(int64(len(jobs)))
 	r.setActivity("fetching contents", time.Time{})
 	got := make(map[int][]contentJob, len(wanted))
-	for _, f := range r.fetchAll(ctx, jobs, func(ctx context.Context, j contentJob) contentJob {
+	for _, f := range r.fetchAll(ctx, jobs, !r.walking, func(ctx context.Context, j contentJob) contentJob {
 		return r.fetch(ctx, j, b, keep)
 	}) {
 		got[f.item] = append(got[f.item], f)
@@ -231,7 +233,7 @@ func (r *run) fetchContents(ctx context.Context, b *event.Batch, wanted []int) e
 	return nil
 }
 
-// errNotAsked: a representation was not asked for, but others of its record were.
+// errNotAsked: a representation was not asked for, but others were.
 var errNotAsked = errors.New("it was not asked for yet")
 
 // waiting reports whether the whole record has to wait, whatever became of its other
@@ -511,329 +513,6 @@ func (k *contentWriter) put(ctx context.Context) {
 	k.drafts, k.bytes = k.drafts[:0], 0
 }
 
-// hashCheck compares a representation with the hashes that its link states, in the form
-// of translate.Hashes. It ignores hashes of unknown kinds. The store computes that of
-// SHA-256.
-type hashCheck struct {
-	sha256 string
-	others digests
-	// coded is of the bytes as they are transferred, where hash and length are
-	// stated of these.
-	coded coded
-	// unknown: they are stated of a coding that nobody asks for.
-	unknown bool
-}
-
-// digests are stated hashes, and the bytes so far.
-type digests []stated
-
-type stated struct {
-	name, digits string
-	hash         hash.Hash
-}
-
-// coded is the body of an answer in gzip.
-type coded struct {
-	digests
-	wanted bool
-	size   int64
-}
-
-func newHashCheck(rep *event.Representation) *hashCheck {
-	c := &hashCheck{}
-	switch rep.Encoding {
-	case "":
-	case "gzip":
-		c.coded.wanted = true
-	default:
-		c.unknown = true
-		return c
-	}
-	for h := range strings.FieldsSeq(rep.Hash) {
-		name, digits, _ := strings.Cut(h, ":")
-		var of func() hash.Hash
-		switch {
-		case name == "sha-256" && len(digits) == 2*sha256.Size:
-			of, c.sha256 = sha256.New, digits
-		case name == "md5" && len(digits) == 2*md5.Size:
-			of = md5.New
-		case name == "sha-1" && len(digits) == 2*sha1.Size:
-			of = sha1.New
-		case name == "sha-384" && len(digits) == 2*sha512.Size384:
-			of = sha512.New384
-		case name == "sha-512" && len(digits) == 2*sha512.Size:
-			of = sha512.New
-		default:
-			continue
-		}
-		if name != "sha-256" {
-			c.others = append(c.others, stated{name, digits, of()})
-		}
-		if c.coded.wanted {
-			c.coded.digests = append(c.coded.digests, stated{name, digits, of()})
-		}
-	}
-	return c
-}
-
-// Write is io.Writer.
-func (c *hashCheck) Write(b []byte) (int, error) { return c.others.Write(b) }
-
-// Write is io.Writer.
-func (c *coded) Write(b []byte) (int, error) {
-	if c.wanted {
-		c.size += int64(len(b))
-		return c.digests.Write(b)
-	}
-	return len(b), nil
-}
-
-// Write is io.Writer.
-func (d digests) Write(b []byte) (int, error) {
-	for _, s := range d {
-		s.hash.Write(b)
-	}
-	return len(b), nil
-}
-
-// compare returns how the bytes differ from the stated ones, "" if they do not. If hash
-// and length are stated of the body in a coding, either that body or the bytes
-// themselves have to match: many Sources mean the latter, and a server need not send
-// the coding.
-func (c *hashCheck) compare(got *contentJob, length int64) string {
-	if c.unknown {
-		return ""
-	}
-	why := compareLength(got.size, length)
-	if sum := hex.EncodeToString(got.sum[:]); why == "" && c.sha256 != "" && sum != c.sha256 {
-		why = "its SHA-256 is " + sum + ", the Source says " + c.sha256
-	}
-	if why == "" {
-		why = c.others.compare()
-	}
-	if why == "" || c.coded.size == 0 {
-		return why
-	}
-	if why = compareLength(c.coded.size, length); why == "" {
-		why = c.coded.compare()
-	}
-	if why != "" {
-		why = "in gzip " + why
-	}
-	return why
-}
-
-func compareLength(got, stated int64) string {
-	if stated >= 0 && stated != got {
-		return fmt.Sprintf("it has %d bytes, the Source says %d", got, stated)
-	}
-	return ""
-}
-
-func (d digests) compare() string {
-	for _, s := range d {
-		if got := hex.EncodeToString(s.hash.Sum(nil)); got != s.digits {
-			return "its " + strings.ToUpper(s.name) + " is " + got + ", the Source says " + s.digits
-		}
-	}
-	return ""
-}
-
-const (
-	// troubleAfter is how many requests for contents of one host in a row have to
-	// fail before its contents are asked for once each and not several times.
-	troubleAfter = 8
-	// troubleMost is how long one harvest goes on asking a host where all fail.
-	troubleMost = 10 * time.Minute
-	// lastContentsTime is how long a walk waits for the last contents of a batch when
-	// all others are there.
-	lastContentsTime = 5 * time.Second
-)
-
-// hostState is what one harvest knows of a host with contents. A failure counts against
-// the record, not the host: every record is asked for, whatever became of others. Only
-// a host that cannot be reached at all is given up.
-type hostState struct {
-	mu sync.Mutex // guards what follows
-
-	failed      int  // requests in a row
-	unreachable int  // of these, in a row, those that had no answer because nothing answers there
-	answered    bool // there was an answer, of whatever kind
-	since       time.Time
-}
-
-// givenUp reports whether this harvest sends no more requests to the host.
-func (h *hostState) givenUp(now time.Time) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return !h.answered && h.unreachable >= troubleAfter || h.failed >= troubleAfter && now.Sub(h.since) > troubleMost
-}
-
-// record notes how a request has ended.
-func (h *hostState) record(f *contentJob, now time.Time) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if isUnreachable(f.err) {
-		h.unreachable++
-	} else {
-		h.unreachable, h.answered = 0, true
-	}
-	if !f.waiting() && h.unreachable == 0 {
-		h.failed = 0
-		return
-	}
-	if h.failed++; h.failed == 1 {
-		h.since = now
-	}
-}
-
-// failing reports whether so many requests in a row have failed that each is made once
-// only.
-func (h *hostState) failing() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.failed >= troubleAfter
-}
-
-// isUnreachable reports whether a request failed because the host does not answer at all.
-func isUnreachable(err error) bool {
-	var op *net.OpError
-	var dns *net.DNSError
-	return errors.As(err, &op) && op.Op == "dial" || errors.As(err, &dns)
-}
-
-// contentQueue asks for the contents of one batch. Each host has its own queue, in the
-// order of the batch, so that a slow host does not hold up the others.
-type contentQueue struct {
-	r       *run
-	get     func(context.Context, contentJob) contentJob
-	hosts   []*hostQueue
-	next    int // index of the host that is next
-	running map[*atomic.Bool]context.CancelCauseFunc
-	done    chan contentJob
-}
-
-// hostQueue has the jobs of one host.
-type hostQueue struct {
-	*hostState
-	jobs    []contentJob
-	running int
-}
-
-// fetchAll makes the requests and returns what came of them. It leaves out requests that
-// were not made and, during a walk, those without an answer when all others have one.
-func (r *run) fetchAll(ctx context.Context, jobs []contentJob, get func(context.Context, contentJob) contentJob) []contentJob {
-	q := &contentQueue{r: r, get: get, done: make(chan contentJob), running: map[*atomic.Bool]context.CancelCauseFunc{}}
-	of := map[string]*hostQueue{}
-	for _, j := range jobs {
-		l := of[j.host]
-		if l == nil {
-			l = &hostQueue{hostState: r.host(j.host)}
-			of[j.host] = l
-			q.hosts = append(q.hosts, l)
-		}
-		l.jobs = append(l.jobs, j)
-	}
-	var out []contentJob
-	var patience <-chan time.Time
-	for {
-		q.start(ctx)
-		if len(q.running) == 0 {
-			return out
-		}
-		if r.walking && patience == nil && q.empty() {
-			tick := time.NewTicker(lastContentsTime)
-			defer tick.Stop()
-			patience = tick.C
-		}
-		select {
-		case f := <-q.done:
-			q.running[f.waits](nil)
-			delete(q.running, f.waits)
-			l := of[f.host]
-			l.running--
-			if errors.Is(f.err, errSlow) || errors.Is(f.err, fetch.ErrWait) {
-				continue // as if it had not been made
-			}
-			l.record(&f, r.h.now())
-			out = append(out, f)
-		case <-patience:
-			for waits, cancel := range q.running {
-				if waits.Load() {
-					cancel(errSlow)
-				}
-			}
-		}
-	}
-}
-
-// errSlow cancels requests that a walk does not wait for.
-var errSlow = errors.New("slower than all others")
-
-// host returns what is known of a host.
-func (r *run) host(name string) *hostState {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	h := r.hosts[name]
-	if h == nil {
-		if r.hosts == nil {
-			r.hosts = map[string]*hostState{}
-		}
-		h = &hostState{}
-		r.hosts[name] = h
-	}
-	return h
-}
-
-// start sends as many requests as may be under way, host by host in turn. One of several
-// hosts gets half as many as a single one.
-func (q *contentQueue) start(ctx context.Context) {
-	each := q.r.h.workers()
-	all := 4 * each
-	if len(q.hosts) > 1 {
-		each = max(1, each/2)
-	}
-	for idle := 0; idle < len(q.hosts) && len(q.running) < all && ctx.Err() == nil; {
-		l := q.hosts[q.next%len(q.hosts)]
-		q.next++
-		if len(l.jobs) > 0 && l.givenUp(q.r.h.now()) {
-			l.jobs = nil
-		}
-		if len(l.jobs) == 0 || l.running >= each {
-			idle++
-			continue
-		}
-		idle = 0
-		j := l.jobs[0]
-		l.jobs = l.jobs[1:]
-		l.running++
-		asking, cancel := context.WithCancelCause(ctx)
-		q.running[j.waits] = cancel
-		if l.failing() {
-			asking = fetch.Once(asking)
-		}
-		go func() { q.done <- q.get(asking, j) }()
-	}
-}
-
-// empty reports whether all requests were made.
-func (q *contentQueue) empty() bool {
-	for _, l := range q.hosts {
-		if len(l.jobs) > 0 {
-			return false
-		}
-	}
-	return true
-}
-
-func hostOf(href string) string {
-	u, err := url.Parse(href)
-	if err != nil {
-		return ""
-	}
-	return u.Host
-}
-
 // untyped is the media type of bytes of which nothing is known (RFC 2046 4.5.1).
 const untyped = "application/octet-stream"
 
@@ -841,10 +520,11 @@ const untyped = "application/octet-stream"
 // fetches no contents: an alternate link of Atom-PMH must have one. It asks for each
 // once, when the record has changed.
 func (r *run) fetchTypes(ctx context.Context, b *event.Batch) error {
-	if r.src.Content == event.Mirror || !slices.ContainsFunc(b.Items, func(it event.Item) bool { return lacksType(&it) }) {
+	lacksType := func(rep event.Representation) bool { return rep.Type == "" }
+	if r.src.Content == event.Mirror || !slices.ContainsFunc(b.Items, func(it event.Item) bool { return slices.ContainsFunc(it.Representations, lacksType) }) {
 		return nil
 	}
-	needs := make([]bool, len(b.Items))
+	var needs []bool
 	if b.Mode == event.ModeWalk {
 		b.Source = r.src.ID
 		var err error
@@ -852,78 +532,69 @@ func (r *run) fetchTypes(ctx context.Context, b *event.Batch) error {
 			return err
 		}
 	}
-	jobs := make(chan *event.Item)
-	workers := make(chan error)
-	for range r.h.workers() {
-		go func() {
-			var err error
-			for it := range jobs {
-				err = errors.Join(err, defect.Guard(func() error {
-					r.findTypes(ctx, it)
-					return nil
-				}))
-			}
-			workers <- err
-		}()
-	}
+	var jobs []contentJob
 	for i := range b.Items {
-		if it := &b.Items[i]; lacksType(it) && (needs[i] || b.Mode != event.ModeWalk) {
-			jobs <- it
-		}
-	}
-	close(jobs)
-	var err error
-	for range r.h.workers() {
-		err = errors.Join(err, <-workers)
-	}
-	return errors.Join(err, context.Cause(ctx))
-}
-
-// lacksType reports whether an item has a representation without a media type.
-func lacksType(it *event.Item) bool {
-	return slices.ContainsFunc(it.Representations, func(rep event.Representation) bool { return rep.Type == "" })
-}
-
-// findTypes gives an item's representations the media types that HTTP states.
-func (r *run) findTypes(ctx context.Context, it *event.Item) {
-	it.Representations = slices.Clone(it.Representations)
-	for i := range it.Representations {
-		rep := &it.Representations[i]
-		if rep.Type != "" {
+		it := &b.Items[i]
+		if needs != nil && !needs[i] || !slices.ContainsFunc(it.Representations, lacksType) {
 			continue
 		}
-		var why string
-		if rep.Type, why = r.headType(ctx, rep.Href); why != "" {
-			rep.Type = untyped
-			r.problem("type", fmt.Sprintf("%s has no media type: %s; it is published as %s", rep.Href, why, untyped))
+		it.Representations = slices.Clone(it.Representations)
+		for n := range it.Representations {
+			if rep := &it.Representations[n]; rep.Type == "" {
+				rep.Type = untyped
+				jobs = append(jobs, newJob(i, n, rep.Href))
+			}
 		}
 	}
-	it.Preferred = translate.Preferred(r.src.Selection.Prefer, it.Representations)
+	answers := map[[2]int]contentJob{}
+	for _, f := range r.fetchAll(ctx, jobs, true, func(ctx context.Context, j contentJob) contentJob {
+		return r.headType(ctx, j, b.Items[j.item].Representations[j.rep].Href)
+	}) {
+		answers[[2]int{f.item, f.rep}] = f
+	}
+	for _, j := range jobs {
+		it := &b.Items[j.item]
+		rep := &it.Representations[j.rep]
+		switch f, asked := answers[[2]int{j.item, j.rep}]; {
+		case asked && f.err == nil:
+			rep.Type = f.mediaType
+		case !asked:
+			f.err = errNotAsked
+			fallthrough
+		default:
+			r.problem("type", fmt.Sprintf("%s has no media type: %s; it is published as %s", rep.Href, f.err, untyped))
+		}
+		it.Preferred = translate.Preferred(r.src.Selection.Prefer, it.Representations)
+	}
+	return context.Cause(ctx)
 }
 
-// headType returns the media type of what is at a URL, or why it is not known.
-func (r *run) headType(ctx context.Context, href string) (mediaType, why string) {
-	if !fetchable(href, r.src.URL) {
-		return "", "only http and https are asked"
+// headType asks for the media type of what is at a URL.
+func (r *run) headType(ctx context.Context, j contentJob, href string) (out contentJob) {
+	defer func() { out = j }()
+	defer defect.Recover(&j.err)
+	switch {
+	case !fetchable(href, r.src.URL):
+		j.err, j.final = errors.New("only http and https are asked"), true
+		return
+	case r.host(j.host).failing(): // a type is not worth another request
+		j.err = errors.New("the last requests to its host failed")
+		return
 	}
-	host := r.host(hostOf(href))
-	if host.failing() { // a type is not worth another
-		return "", "the last requests to its host failed"
-	}
-	resp, err := r.send(ctx, http.MethodHead, r.src.local(href))
-	host.record(&contentJob{err: err}, r.h.now())
-	if err != nil {
-		return "", err.Error()
+	var resp *http.Response
+	if resp, j.err = r.send(ctx, http.MethodHead, r.src.local(href)); j.err != nil {
+		return
 	}
 	_ = resp.Body.Close() // it is empty
+	j.final = true
+	j.mediaType = resp.Header.Get("Content-Type")
+	if parsed, _, err := mime.ParseMediaType(j.mediaType); err != nil || !strings.Contains(parsed, "/") || len(j.mediaType) > event.MaxType {
+		j.err = fmt.Errorf("HEAD answered with Content-Type %q", strictxml.Clip(j.mediaType))
+	}
 	if resp.StatusCode != http.StatusOK {
-		return "", "HEAD answered " + resp.Status
+		j.err = errors.New("HEAD answered " + resp.Status)
 	}
-	stated := resp.Header.Get("Content-Type")
-	if parsed, _, err := mime.ParseMediaType(stated); err != nil || !strings.Contains(parsed, "/") || len(stated) > event.MaxType {
-		return "", fmt.Sprintf("HEAD answered with Content-Type %q", strictxml.Clip(stated))
-	}
-	return stated, ""
+	return
 }
 
 // local returns the URL of the local file that is published at a URL, else the

@@ -44,7 +44,7 @@ func (r *Reader) entry() (*Entry, error) {
 	if s.Space == TombstonesNamespace {
 		err = r.tombstone(d, report)
 	} else if err = r.children(d, report); err == nil {
-		r.judge(d, report)
+		r.classify(d, report)
 	}
 	if err != nil {
 		return nil, err
@@ -296,8 +296,8 @@ func (r *Reader) link(report reporter) (l Link, ok bool, err error) {
 	return l, ok, s.Skip()
 }
 
-// judge decides by S10 what the entry is, once all of it has been read.
-func (r *Reader) judge(d *draftEntry, report reporter) {
+// classify decides by S10 what the entry is, once all of it has been read.
+func (r *Reader) classify(d *draftEntry, report reporter) {
 	switch {
 	case d.ids == 0 || d.ids == 1 && strictxml.Trim(d.ID) == "":
 		d.ids = 0

@@ -457,7 +457,7 @@ func (d *Document) problem(p Problem) {
 	}
 }
 
-// begin lets the held problems out.
+// begin reports the held problems.
 func (d *Document) begin(report func(Problem)) {
 	d.live, d.report = true, report
 	for _, p := range d.held {

@@ -296,7 +296,7 @@ func (k *walker) nextPage(doc *Document) (*Document, error) {
 	return page, err
 }
 
-// arrive judges an archive document by its head: nil when the walk ends before
+// arrive checks an archive document by its head: nil when the walk ends before
 // it.
 func (k *walker) arrive(doc *Document) (*Document, error) {
 	if k.urls[follow.Key(doc.URL)] {
@@ -330,7 +330,7 @@ func (k *walker) stops(head time.Time) bool {
 		!head.IsZero() && !head.After(last)
 }
 
-// checkComplete reports an fh:complete that does not count, or that has company.
+// checkComplete reports an fh:complete that does not count, or that stands beside a prev-archive.
 func (k *walker) checkComplete(doc *Document) {
 	feed := &doc.reader.feed
 	p := Problem{URL: doc.URL}
@@ -427,7 +427,7 @@ func (k *walker) get(to string, v follow.Validators) (*Document, error) {
 	return doc, nil
 }
 
-// missing reports whether an archive document is not to be had (A8): it is gone,
+// missing reports whether an archive document is missing (A8): it is gone,
 // or is no document. 403 is the one status of S9 that counts for an entry's own
 // URI and not here.
 func missing(err error) bool {

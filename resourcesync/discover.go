@@ -76,7 +76,7 @@ func newDiscovery(k *walker) *discovery {
 	return &discovery{walker: k, seen: map[string]bool{}, validators: map[string]follow.Validators{}}
 }
 
-// page is what a look has shown.
+// page is what an address answered.
 type page struct {
 	list   *List    // a document of the framework or a sitemap
 	links  []string // rel="resourcesync"
@@ -263,13 +263,13 @@ func (d *discovery) enter(l *List, depth int) error {
 		return d.upward(l)
 	default:
 		l.close()
-		d.lack(l.Requested, fmt.Errorf("a document of capability %q, which leads to no list", c))
+		d.noteMissing(l.Requested, fmt.Errorf("a document of capability %q, which leads to no list", c))
 		return nil
 	}
 }
 
-// lack takes note of a document that is named and is not to be had.
-func (d *discovery) lack(at string, why error) {
+// noteMissing notes a document that is named and missing.
+func (d *discovery) noteMissing(at string, why error) {
 	d.missing = append(d.missing, Gap{URL: at, Reason: why.Error()})
 	d.walker.report(Problem{Rule: ruleMissing, URL: at, Found: why.Error(), Expected: "a document of the Source"}, false)
 }
@@ -279,7 +279,7 @@ func (d *discovery) lack(at string, why error) {
 func (d *discovery) names(l *List, depth int) error {
 	if depth >= maxIndexes {
 		l.close()
-		d.lack(l.Requested, fmt.Errorf("it is nested more than %d deep", maxIndexes))
+		d.noteMissing(l.Requested, fmt.Errorf("it is nested more than %d deep", maxIndexes))
 		return nil
 	}
 	var locs []string
@@ -289,7 +289,7 @@ func (d *discovery) names(l *List, depth int) error {
 		locs = append(locs, e.Loc)
 	})
 	if missing(err) {
-		d.lack(l.Requested, err)
+		d.noteMissing(l.Requested, err)
 		return nil
 	}
 	if err != nil {
@@ -309,7 +309,7 @@ func (d *discovery) names(l *List, depth int) error {
 		case err != nil:
 			return err
 		case got.list == nil:
-			d.lack(to, errors.New(got.answer))
+			d.noteMissing(to, errors.New(got.answer))
 		default:
 			if err := d.enter(got.list, depth+1); err != nil {
 				return err
@@ -324,7 +324,7 @@ func (d *discovery) capabilityList(l *List) error {
 	set := Lists{CapabilityList: l.Requested}
 	found, err := set.read(l, nil)
 	if missing(err) {
-		d.lack(l.Requested, err)
+		d.noteMissing(l.Requested, err)
 		return nil
 	}
 	if err != nil {
@@ -462,7 +462,7 @@ func (a *above) names(urls []string) bool {
 	return slices.ContainsFunc(urls, func(u string) bool { return a.locs[u] })
 }
 
-// above reads a document that l points up to; nil when it is not to be had,
+// above reads a document that l points up to; nil when it is missing,
 // which is reported.
 func (d *discovery) above(l *List, at string) (*above, error) {
 	if err := d.walker.client.Allowed(at); err != nil {
@@ -500,6 +500,6 @@ func (d *discovery) upward(l *List) error {
 	if !c.archive() {
 		d.dumps = append(d.dumps, l.Requested)
 	}
-	d.lack(l.Requested, fmt.Errorf("a %s without a Capability List above it", c))
+	d.noteMissing(l.Requested, fmt.Errorf("a %s without a Capability List above it", c))
 	return nil
 }

@@ -43,7 +43,7 @@ func (r *Reader) entry() (*Entry, error) {
 		return nil, &EntryError{Rule: d.rule, URL: r.o.URL, Line: d.Line, Column: d.Column,
 			Loc: d.Loc, ID: d.Metadata.ID, Datetime: d.Metadata.Datetime, Reason: d.reason, Input: r.Input()}
 	}
-	r.judge(&d.Entry)
+	r.checkEntry(&d.Entry)
 	return &d.Entry, nil
 }
 
@@ -193,8 +193,8 @@ func isPriority(s string) bool {
 	return err == nil && p >= 0 && p <= 1
 }
 
-// judge reports what a good entry breaks, and remembers what shows only later.
-func (r *Reader) judge(e *Entry) {
+// checkEntry reports what a good entry breaks, and remembers what shows only later.
+func (r *Reader) checkEntry(e *Entry) {
 	r.seen.good++
 	e.check(&r.doc, r.seen.last, func(rule, found, expected string) {
 		if rule != ruleLink {
@@ -220,7 +220,7 @@ func (r *Reader) judge(e *Entry) {
 }
 
 // metadata reads the attributes of the current rs:md into what m has not got yet.
-// defined tells which of them have a field here.
+// defined reports which of them have a field here.
 func (r *Reader) metadata(m *Metadata, defined func(xml.Name) bool) {
 	at := r.here()
 	for i := range r.scan.Attrs {
@@ -499,7 +499,7 @@ func isHash(s string) bool {
 	return bits == 0 || len(digest)*4 == bits
 }
 
-// readStamp reads a time and tells what is wrong with it. One that cannot be read
+// readStamp reads a time and reports what is wrong with it. One that cannot be read
 // is absent.
 func readStamp[T string | []byte](r *Reader, at place, name string, raw T) Datetime {
 	d, form := readTime(trimmed(raw))

@@ -67,7 +67,7 @@ func (k *walker) discover() error {
 		return err
 	}
 	for _, g := range d.missing {
-		k.gap(g)
+		k.noteGap(g)
 	}
 	k.cur.Memory.Descriptions, k.cur.Memory.Partial = d.descriptions, d.partial
 	k.adopt(d.found.Sets, d.validators)
@@ -134,7 +134,7 @@ func (k *walker) plan() error {
 			case follow.Missing(err):
 				return k.discover()
 			case err != nil:
-				if err := k.survives(err); err != nil {
+				if err := k.tolerate(err); err != nil {
 					return err
 				}
 			}

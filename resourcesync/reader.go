@@ -430,7 +430,7 @@ func (r *Reader) problem(rule string, line, column int, found, expected string) 
 }
 
 const (
-	// maxRatio is how many bytes one byte of a gzip file may become, judged from
+	// maxRatio is how many bytes one byte of a gzip file may become, counted from
 	// ratioFloor bytes on: short lists compress well.
 	maxRatio   = 100
 	ratioFloor = 1 << 20

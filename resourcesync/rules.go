@@ -325,8 +325,8 @@ func unwritable(extra []xml.Attr, defined func(xml.Name) bool) *fault {
 	return nil
 }
 
-// isName reports whether s can be the local name of an attribute. The judge is the
-// reader, so that whatever was read can be written.
+// isName reports whether s can be the local name of an attribute. It asks the XML reader,
+// so that whatever was read can be written.
 func isName(s string) bool {
 	if s == "xmlns" {
 		return false

@@ -136,7 +136,7 @@ type times struct {
 	// At is that of the last Resource List.
 	At time.Time `json:"at,omitzero"`
 	// Missed: a Change List failed, or was damaged. It is asked for again, with all
-	// that reach to At; once it is had, a baseline is due.
+	// that reach to At; once it can be read, a baseline is due.
 	Missed bool `json:"missed,omitempty"`
 }
 
@@ -146,7 +146,7 @@ type cursor struct {
 	Steps []step `json:"steps,omitempty"`
 	// Documents counts the lists that were read to their end.
 	Documents int `json:"documents"`
-	// Others counts indexes, and lists that were not to be had.
+	// Others counts indexes, and lists that were missing.
 	Others int `json:"others,omitempty"`
 	// Memory is the one of the next walk, in the making.
 	Memory memory `json:"memory"`

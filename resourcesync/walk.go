@@ -25,11 +25,11 @@ import (
 //
 // # Order
 //
-// Lists are handed out newest first: the Change Lists of all streams from the
+// Lists are yielded newest first: the Change Lists of all streams from the
 // newest to the oldest that is needed, then, when a baseline is due, the
-// Resource Lists of all streams. So who takes, for each record, the first list
-// that speaks of it (and in that the last entry) has the Source's last word,
-// without remembering more than which records were met.
+// Resource Lists of all streams. A caller that takes, for each record, the first list
+// that names it (and in that the last entry) has the newest state, and has to remember
+// only which records it has seen.
 //
 // # Which Change Lists
 //
@@ -43,9 +43,10 @@ import (
 // In the first walk; with Full; in a stream without a Change List; when the
 // Change Lists begin later than what has been read (then Capability List and
 // index are asked once more before); when a needed Change List is missing, and
-// when one that had failed is had; after a baseline whose lists were changed while
-// they were read; when a stream has come or gone. When one stream needs a baseline, all that have a
-// Resource List get one, since only all of them together say what is absent.
+// when one that had failed can be read again; after a baseline whose lists were changed
+// while they were read; when a stream has come or gone. When one stream needs a
+// baseline, all that have a Resource List get one, since only all of them together show
+// what is absent.
 //
 // # Steady state
 //
@@ -145,7 +146,7 @@ type Result struct {
 	// Sets are the numbers of its sets of resources (List.Set), if it ever had
 	// several.
 	Sets []int
-	// Lost says in a sentence which changes are not to be had any more, or that some
+	// Lost says in a sentence which changes cannot be read any more, or that some
 	// resources may be missing because the baseline was changed while it was read; ""
 	// when none are. A baseline was compared if the Source has one, or the next walk
 	// reads it again.
@@ -393,7 +394,7 @@ func (l *List) fault(err error) error {
 
 func (l *List) close() { l.answer.Close() }
 
-// entries reads a document that is not handed out, such as an index, to its end,
+// entries reads a document that is not yielded, such as an index, to its end,
 // and calls each with every entry. whole is false when the loc of an entry could not be
 // read. Its entries stay in memory: there may be no more of them than clause 7
 // allows.

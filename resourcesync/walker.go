@@ -34,15 +34,15 @@ const (
 // walker is one walk. Only the goroutine of the loop touches it; the one
 // request that is under way ahead of it has its own.
 type walker struct {
-	w      *Walk
-	ctx    context.Context
-	client *follow.Client
-	before memory // what the State of the Walk holds
-	cur    cursor
-	read   map[string]bool  // documents of this run, as asked for and as answered
-	told   map[Problem]bool // of documents that may be opened again
-	held   *List            // opened, and perhaps the next to be read
-	asked  map[int]bool     // streams whose Capability List was asked in this run
+	w        *Walk
+	ctx      context.Context
+	client   *follow.Client
+	before   memory // what the State of the Walk holds
+	cur      cursor
+	read     map[string]bool  // documents of this run, as asked for and as answered
+	reported map[Problem]bool // of documents that may be opened again
+	held     *List            // opened, and perhaps the next to be read
+	asked    map[int]bool     // streams whose Capability List was asked in this run
 
 	saved   bool // a cursor of this run was to be stored
 	unsaved int  // lists since then
@@ -54,7 +54,7 @@ type walker struct {
 }
 
 func newWalker(ctx context.Context, w *Walk) (*walker, error) {
-	k := &walker{w: w, ctx: ctx, read: map[string]bool{}, told: map[Problem]bool{}, asked: map[int]bool{}}
+	k := &walker{w: w, ctx: ctx, read: map[string]bool{}, reported: map[Problem]bool{}, asked: map[int]bool{}}
 	if w.State.m != nil {
 		k.before = *w.State.m
 	}
@@ -114,8 +114,8 @@ func (k *walker) most() int { return cmp.Or(k.w.MaxDocuments, defaultMaxDocument
 
 func (k *walker) stream(i int) *stream { return &k.cur.Memory.Streams[i] }
 
-// run hands out lists until there are no more, and reports whether the loop has taken
-// them all.
+// run yields lists until there are no more, and reports whether the loop has taken them
+// all.
 func (k *walker) run(yield func(*List, error) bool) (ended bool, err error) {
 	if !k.resumed {
 		if err := k.start(); err != nil || k.ended {
@@ -127,13 +127,13 @@ func (k *walker) run(yield func(*List, error) bool) (ended bool, err error) {
 		if err != nil || l == nil {
 			return true, err
 		}
-		if more, err := k.visit(l, yield); !more || err != nil {
+		if more, err := k.yield(l, yield); !more || err != nil {
 			return more, err
 		}
 	}
 }
 
-// next returns the list that is to be visited; nil when the walk has ended.
+// next returns the list that is read next; nil when the walk has ended.
 func (k *walker) next() (*List, error) {
 	for {
 		if len(k.cur.Steps) == 0 {
@@ -158,7 +158,7 @@ func (k *walker) found() bool {
 	return slices.ContainsFunc(k.cur.Memory.Streams, func(s stream) bool { return s.Missed && !s.New.Missed && s.ResourceList != "" })
 }
 
-// arrive opens a list; nil when it is not to be visited.
+// arrive opens a list; nil when it is not to be read.
 func (k *walker) arrive(s step) (*List, error) {
 	switch {
 	case s.Sum != "":
@@ -179,7 +179,7 @@ func (k *walker) arrive(s step) (*List, error) {
 	case resuming && follow.Missing(err):
 		return nil, fmt.Errorf("%w (%w)", ErrStale, err)
 	case missing(err), k.failsAtFirst(s, err):
-		return nil, k.absent(s, err)
+		return nil, k.handleMissing(s, err)
 	case err != nil:
 		return nil, err
 	case k.read[follow.Key(l.URL)]:
@@ -187,24 +187,24 @@ func (k *walker) arrive(s step) (*List, error) {
 		return nil, nil
 	}
 	l.step, l.Baseline, l.Lists, l.Set = s, s.Baseline, k.stream(s.Stream).Lists, k.stream(s.Stream).Number
-	return k.judge(l)
+	return k.examine(l)
 }
 
-// judge decides by the head of a list whether it is to be visited.
-func (k *walker) judge(l *List) (*List, error) {
+// examine decides by the head of a list whether it is to be read.
+func (k *walker) examine(l *List) (*List, error) {
 	s, head, want := l.step, l.Head(), ChangeList
 	if s.Baseline {
 		want = ResourceList
 	}
 	if c := head.Capability; c != "" && c != want {
 		l.close()
-		return nil, k.absent(s, fmt.Errorf("%s is a %s, want a %s", l.URL, c, want))
+		return nil, k.handleMissing(s, fmt.Errorf("%s is a %s, want a %s", l.URL, c, want))
 	}
 	if head.Index {
 		return nil, k.expand(l)
 	}
 	if !s.Baseline && s.Depth == 0 {
-		if turned, err := k.turns(l, head.From.Time()); turned || err != nil {
+		if replanned, err := k.checkReach(l, head.From.Time()); replanned || err != nil {
 			return nil, err
 		}
 	}
@@ -240,8 +240,9 @@ func (k *walker) hold(l *List) {
 	k.held = l
 }
 
-// visit has a list read to its end. It reports whether the loop wants another.
-func (k *walker) visit(l *List, yield func(*List, error) bool) (more bool, err error) {
+// yield yields a list, which the loop reads to its end. It reports whether the loop wants
+// another.
+func (k *walker) yield(l *List, yield func(*List, error) bool) (more bool, err error) {
 	defer l.close()
 	if k.cur.Documents >= k.most() {
 		return true, &TooManyError{URL: l.Requested, Read: k.most()}
@@ -256,7 +257,7 @@ func (k *walker) visit(l *List, yield func(*List, error) bool) (more bool, err e
 	var fault *DocumentError
 	switch {
 	case errors.As(l.fatal, &fault):
-		return true, k.absent(l.step, fault)
+		return true, k.handleMissing(l.step, fault)
 	case l.fatal != nil && l.fatal != io.EOF:
 		return true, l.fatal
 	case !l.ended:
@@ -284,11 +285,11 @@ func (k *walker) report(q Problem, live bool) {
 		return
 	}
 	if !live {
-		if k.told[q] {
+		if k.reported[q] {
 			return
 		}
-		if len(k.told) < keptProblems {
-			k.told[q] = true
+		if len(k.reported) < keptProblems {
+			k.reported[q] = true
 		}
 	}
 	k.w.Report(q)
@@ -301,7 +302,7 @@ func (k *walker) failsAtFirst(s step, err error) bool {
 	return follow.Status(err) >= http.StatusInternalServerError && !s.Baseline && !stream.Known && stream.ResourceList != ""
 }
 
-// missing reports whether a list is not to be had: it is gone, or is no document
+// missing reports whether a list is missing: it is gone, or is no document
 // of the framework. 401, 403 and 5xx may pass.
 func missing(err error) bool {
 	var fault *DocumentError
@@ -360,7 +361,7 @@ func (k *walker) expand(l *List) error {
 	s, head := l.step, l.Head()
 	if s.Depth >= maxIndexes {
 		l.close()
-		return k.absent(s, fmt.Errorf("%s: indexes are nested more than %d deep", l.URL, maxIndexes))
+		return k.handleMissing(s, fmt.Errorf("%s: indexes are nested more than %d deep", l.URL, maxIndexes))
 	}
 	if s.Depth > 0 {
 		l.broken(ruleNested, "an index in an index", "a list; it is followed")
@@ -376,12 +377,12 @@ func (k *walker) expand(l *List) error {
 	})
 	var fault *DocumentError
 	if errors.As(err, &fault) {
-		return k.absent(s, err)
+		return k.handleMissing(s, err)
 	}
 	if err != nil {
 		return err
 	}
-	if err := k.other(l.URL); err != nil {
+	if err := k.countOther(l.URL); err != nil {
 		return err
 	}
 	k.read[follow.Key(l.Requested)], k.read[follow.Key(l.URL)] = true, true
@@ -408,7 +409,7 @@ func (k *walker) expandBaseline(l *List, lists []step, sum string) {
 	dated := true
 	for i := range lists {
 		dated = dated && !lists[i].At.IsZero()
-		// One more than can be asked for tells settle that there are too many.
+		// One more than can be asked for shows settle that there are too many.
 		if stream.ChangeList == "" && len(stream.Parts) <= keptValidators {
 			stream.Parts = append(stream.Parts, lists[i].URL)
 		}
@@ -434,13 +435,13 @@ func (k *walker) expandChanges(l *List, lists []step, whole bool) error {
 			"no time between them")
 	}
 	if s.Depth == 0 {
-		if turned, err := k.turns(l, oldest(l.Head(), sorted)); turned || err != nil {
+		if replanned, err := k.checkReach(l, oldest(l.Head(), sorted)); replanned || err != nil {
 			return err
 		}
 		stream.Open, stream.Closed = nil, true
 	}
 	if !whole {
-		k.lost("which Change Lists there are cannot be told, since an entry of " + l.URL + " cannot be read")
+		k.noteLost("which Change Lists there are cannot be told, since an entry of " + l.URL + " cannot be read")
 	}
 	for i := range sorted {
 		sorted[i].Validators = stream.before[sorted[i].URL]
@@ -495,10 +496,10 @@ func (k *walker) since(s *stream) time.Time {
 	return s.Mark.Add(-k.w.Overlap)
 }
 
-// turns looks at where the Change List, or the index, of a stream begins and
-// ends. When something may come before or after it, the Capability List is asked
-// once more; turned: the plan is another one then.
-func (k *walker) turns(l *List, oldest time.Time) (turned bool, err error) {
+// checkReach compares where the Change List, or the index, of a stream begins and ends
+// with what has been read. When changes may be missing, the Capability List is asked
+// once more; replanned: the plan has changed then.
+func (k *walker) checkReach(l *List, oldest time.Time) (replanned bool, err error) {
 	s, stream := l.step, k.stream(l.step.Stream)
 	covered := latest(latest(stream.Mark, stream.Covered), s.Behind)
 	late := stream.Known && !covered.IsZero() && oldest.After(covered)
@@ -508,9 +509,9 @@ func (k *walker) turns(l *List, oldest time.Time) (turned bool, err error) {
 	}
 	switch {
 	case late:
-		k.lost(fmt.Sprintf("the changes from %s to %s are no longer in %s", stamp(covered), stamp(oldest), l.URL))
+		k.noteLost(fmt.Sprintf("the changes from %s to %s are no longer in %s", stamp(covered), stamp(oldest), l.URL))
 	case !stream.Known && !stream.New.At.IsZero() && oldest.After(stream.New.At):
-		l.broken(ruleReach, "Change Lists that begin at "+stamp(oldest), "not later than the Resource List's at, "+stamp(stream.New.At)+"; what changed between is not to be had")
+		l.broken(ruleReach, "Change Lists that begin at "+stamp(oldest), "not later than the Resource List's at, "+stamp(stream.New.At)+"; what changed between cannot be read")
 	}
 	return false, nil
 }
@@ -518,7 +519,7 @@ func (k *walker) turns(l *List, oldest time.Time) (turned bool, err error) {
 // again asks the Capability List whether the Change List is another one by now.
 func (k *walker) again(l *List, late bool) error {
 	s := l.step
-	if err := k.survives(k.ask(s.Stream)); err != nil {
+	if err := k.tolerate(k.ask(s.Stream)); err != nil {
 		l.close()
 		return err
 	}
@@ -576,9 +577,9 @@ func (k *walker) ask(stream int) error {
 	return nil
 }
 
-// survives reports a Capability List that is not to be had, or fails, without
-// which the walk can go on; any other error it returns.
-func (k *walker) survives(err error) error {
+// tolerate reports a Capability List that is missing or fails: the walk goes on without
+// it. It returns any other error.
+func (k *walker) tolerate(err error) error {
 	if !missing(err) && follow.Status(err) < http.StatusInternalServerError {
 		return err
 	}
@@ -607,22 +608,22 @@ func (k *walker) unchanged(s step) {
 	k.cur.Steps = merge(open, k.cur.Steps)
 }
 
-// absent deals with a list that is needed and not to be had.
-func (k *walker) absent(s step, why error) error {
+// handleMissing decides what a needed list that is missing means.
+func (k *walker) handleMissing(s step, why error) error {
 	stream := k.stream(s.Stream)
 	if s.Depth == 0 && follow.Missing(why) && !k.surveyed && !k.resumed {
 		return k.discover()
 	}
-	if err := k.other(s.URL); err != nil {
+	if err := k.countOther(s.URL); err != nil {
 		return err
 	}
 	k.report(Problem{Rule: ruleMissing, URL: s.URL, Found: why.Error(), Expected: "a list of the Source"}, false)
 	if s.Baseline || stream.ResourceList == "" {
-		k.gap(Gap{URL: s.URL, Reason: why.Error()})
+		k.noteGap(Gap{URL: s.URL, Reason: why.Error()})
 		return nil
 	}
 	due := k.cur.Due
-	k.lost(fmt.Sprintf("the Change List %s is not to be had (%v)", s.URL, why))
+	k.noteLost(fmt.Sprintf("the Change List %s is missing (%v)", s.URL, why))
 	if !follow.Missing(why) { // it may be had later: until then nobody knows what it says is there
 		k.cur.Incomplete, stream.New.Missed = true, true
 		k.cur.Due = due || !stream.Missed // one baseline makes up for it, not one a walk
@@ -630,26 +631,25 @@ func (k *walker) absent(s step, why error) error {
 	return nil
 }
 
-// other counts a document that is not handed out. Without a cap, an index of
+// countOther counts a document that is not yielded. Without a cap, an index of
 // missing lists could keep a walk busy for days.
-func (k *walker) other(at string) error {
+func (k *walker) countOther(at string) error {
 	if k.cur.Others++; k.cur.Others > k.most() {
 		return fmt.Errorf("%s: %w: %d were indexes or missing lists; if the Source is that large, raise the cap and go on", at, ErrTooManyDocuments, k.most())
 	}
 	return nil
 }
 
-// gap takes note of a list that nothing makes up for.
-func (k *walker) gap(g Gap) {
+// noteGap notes a missing list that nothing replaces.
+func (k *walker) noteGap(g Gap) {
 	k.cur.Incomplete = true
 	if k.cur.Gap == nil {
 		k.cur.Gap = &g
 	}
 }
 
-// lost takes note of changes that are not to be had. A baseline makes up for
-// them.
-func (k *walker) lost(what string) {
+// noteLost notes changes that cannot be read any more. A baseline replaces them.
+func (k *walker) noteLost(what string) {
 	k.cur.Due = true
 	if len(k.cur.Lost) >= keptLost {
 		k.cur.MoreLost++

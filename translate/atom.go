@@ -1,5 +1,5 @@
-// Package translate makes events of what the protocols say, and what the protocols
-// say of events. It is pure: it makes no request, stores nothing and knows no clock.
+// Package translate turns entries of the protocols into observations, and events into
+// entries. It is pure: it makes no request, stores nothing and uses no clock.
 //
 // What a Source says of a record becomes an event.Observation: [FromEntry] of an
 // Atom-PMH entry, [FromResource] of an entry of a ResourceSync list, [FromRecord] and
@@ -336,7 +336,7 @@ func feedOf(m *atompmh.Metadata, links []atompmh.Link) *event.Feed {
 	return f
 }
 
-// describesFeed reports whether a link of that relation tells of the feed. Others
+// describesFeed reports whether a link of that relation describes the feed. Others
 // lead from page to page, or to services.
 func describesFeed(rel string) bool {
 	switch rel {

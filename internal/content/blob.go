@@ -27,7 +27,7 @@ type Blob struct {
 // Open opens a content for reading; ctx holds until the Blob is closed. A
 // content that is not there is fs.ErrNotExist. A small one is checked here, a
 // large one piece by piece as it is read: damage is ErrDamaged from here or from
-// Read, before any damaged byte is handed out.
+// Read, before it returns any damaged byte.
 func (s *Store) Open(ctx context.Context, sum Sum) (*Blob, error) {
 	b := &Blob{ctx: ctx, store: s, sum: sum}
 	var body []byte

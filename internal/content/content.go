@@ -2,7 +2,7 @@
 // SQLite file of its own.
 //
 // A content is committed before the event that names it, is never changed and
-// never removed. So whoever holds a sum out of the log finds the bytes, and two
+// never removed. So a sum in the log always leads to its bytes, and two
 // records with the same bytes share them. Every byte is checked against its hash
 // when it is read: what the disk has damaged is refused, not served.
 package content

@@ -230,7 +230,7 @@ const fallbackAfter = 300 * time.Millisecond
 
 // Allowed reports whether the URL's host, of whatever scheme, may be asked at all:
 // the error is an *Error: ErrAddress, ErrHost or ErrPort when it may not,
-// ErrUnresolved when its name has no address that could be judged, which may
+// ErrUnresolved when its name has no address that could be checked, which may
 // change (Transient says how likely). When ctx ends first, the error is its
 // cause.
 //
@@ -254,7 +254,7 @@ func (g *Guard) Allowed(ctx context.Context, u *url.URL) error {
 	return &Error{URL: Plain(u), Err: err, transient: retryable(err)}
 }
 
-// checkURL judges what can be seen without a lookup; known reports whether
+// checkURL checks what can be seen without a lookup; known reports whether
 // that is enough.
 func (g *Guard) checkURL(u *url.URL) (known bool, err error) {
 	name := canonical(u.Hostname())
@@ -427,7 +427,7 @@ const (
 )
 
 // classOf returns an address's class. Addresses that carry an IPv4 address are
-// judged by that.
+// checked by that.
 func classOf(a netip.Addr) addressClass {
 	if a.Zone() != "" {
 		return localClass

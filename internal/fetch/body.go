@@ -16,7 +16,7 @@ const (
 	// minBodyRate is how many bytes a second a body has to bring, over each
 	// IdleTimeout.
 	minBodyRate = 1 << 10
-	// ratioFloor is the output from which on the ratio is judged: short
+	// ratioFloor is the output from which on the ratio is checked: short
 	// documents of spaces compress as well as bombs do.
 	ratioFloor = 1 << 20
 	// A body that is closed early is read on so far and so long, so that its
@@ -238,7 +238,7 @@ func WithCoded(ctx context.Context, to io.Writer) context.Context {
 	return context.WithValue(ctx, codedKey{}, to)
 }
 
-// explain returns an error that tells a body that broke off from one that is no gzip.
+// explain returns an error that distinguishes a body that broke off from one that is no gzip.
 func (u *unzippedBody) explain(err error) error {
 	switch {
 	case u.guardedBody.err != nil && u.guardedBody.err != io.EOF:

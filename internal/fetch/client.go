@@ -74,7 +74,7 @@ type Options struct {
 	Redirects int
 	// HeaderBytes caps the answer's header; 0 is 64 KiB.
 	HeaderBytes int64
-	// Ratio caps how many bytes one byte of gzip may become, judged from 1 MiB
+	// Ratio caps how many bytes one byte of gzip may become, checked from 1 MiB
 	// of output on; 0 is 100.
 	Ratio int64
 

@@ -260,7 +260,7 @@ func (l *limited) Read(p []byte) (int, error) {
 	if l.left < 0 {
 		return 0, l.err()
 	}
-	// One byte more than is left tells the end from too much.
+	// One byte more than is left distinguishes the end from too much.
 	if int64(len(p)) > l.left {
 		p = p[:l.left+1]
 	}

@@ -10,7 +10,7 @@
 //     address that the operator typed, and the well-known ones of its host, may be
 //     redirected to any host, which then counts as the Source's own: who runs the
 //     one says that the documents are at the other. Which addresses may be asked at
-//     all is for the HTTP client to judge.
+//     all is for the HTTP client to decide.
 package follow
 
 import (

@@ -154,7 +154,7 @@ func (d *atomDocument) quarantine(b *backlog[atomEntry], e *atompmh.EntryError) 
 	b.add(met, 0)
 }
 
-// identifiesRecord reports whether the identifier of a bad entry tells which record it is
+// identifiesRecord reports whether the identifier of a bad entry says which record it is
 // about. The log has none with a longer one than it takes.
 func identifiesRecord(id string) bool { return id != "" && len(id) <= event.MaxIdentifier }
 

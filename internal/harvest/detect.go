@@ -137,7 +137,7 @@ func advice(feeds []string) string {
 	return " that names the feeds " + strings.Join(feeds, ", ") + ": take one of them as the Source's URL"
 }
 
-// sniffAtom tells an Atom-PMH feed from an ordinary one. The former has entries
+// sniffAtom distinguishes an Atom-PMH feed from an ordinary one. The former has entries
 // with alternates and without content, or deletions (S10); or it is archived or
 // complete (RFC 5005) and has entries with alternates. A feed whose entries have
 // their content inside, or behind content@src, is an ordinary one that may be

@@ -175,7 +175,7 @@ func (x *feedXML) setTexts(h *feedHead, texts feedTexts, line, column int) {
 // maxFeedLinks is how many links of a feed, or of an atom:source, are kept.
 const maxFeedLinks = 1000
 
-// headLink reads a link of a feed as it tells of itself, whatever the format: the
+// headLink reads a link that describes a feed, whatever the format: the
 // relations of RFC 5005 may stand in RSS too.
 func (x *feedXML) headLink(h *feedHead) error {
 	l, base, _, err := x.readLink(!x.atom)

@@ -492,8 +492,8 @@ func (r *run) absencesInParts(ctx context.Context, at event.Stamp, parts []int, 
 	}
 }
 
-// deleteAbsent appends deletions by absence. Of what a list of changes spoke of last,
-// without saying when, the URL is asked first.
+// deleteAbsent appends deletions by absence. If a list of changes
+// was the last to name a record, without a time, its URL is asked first.
 func (r *run) deleteAbsent(ctx context.Context, ids []string, mode event.Mode, person bool, next []byte, parts ...int) error {
 	b := &event.Batch{Mode: mode, Person: person, Parts: parts, Next: next, Documents: []event.Document{{URL: r.src.URL, FeedID: r.memory.FeedID}}}
 	for _, id := range ids {

@@ -260,7 +260,7 @@ const (
 )
 
 // content reads up to end, which is a place in buf behind the last character, and
-// checks each character (XML 1.0, 2.2, 2.4). changes tells that raw has line
+// checks each character (XML 1.0, 2.2, 2.4). changes reports that raw has line
 // breaks or references that resolve has to replace.
 func (s *Scanner) content(end int, in setting) (raw []byte, changes bool, err error) {
 	start := s.src.pos

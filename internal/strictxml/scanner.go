@@ -273,7 +273,7 @@ func (s *Scanner) broken(reason string) error {
 	return &DocumentError{URL: s.o.URL, Line: line, Column: int(s.src.offset()-start) + 1, Reason: "broken XML: " + Clip(reason)}
 }
 
-// placed tells what an error inside a token means: a fault of the document, its
+// placed returns what an error inside a token means: a fault of the document, its
 // end, or a fault of what brings it.
 func (s *Scanner) placed(err error) error {
 	var at *DocumentError

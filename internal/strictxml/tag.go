@@ -88,7 +88,7 @@ func (s *Scanner) attribute() error {
 	return nil
 }
 
-// findQuote finds the end of a value. Where it is not in sight, a < tells that
+// findQuote finds the end of a value. Where it is not in sight, a < shows that
 // the quote was forgotten, before the rest of the document is taken for the value.
 func (s *Scanner) findQuote(quote byte) (int, error) {
 	for searched := 0; ; {

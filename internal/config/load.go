@@ -218,16 +218,16 @@ func (d *document) source(t table, set string) Source {
 	t.reportUnknown(keysOf(Source{}))
 	s := defaults[Source]()
 	t.decode(&s)
-	typed := s.URL
-	if typed == "" {
+	if s.URL == "" {
 		t.report("url", `is missing; write url = "https://..." or a path`)
-	} else if u, err := sourceURL(typed, d.folder); err != nil {
-		t.report("url", "%v", err)
 	} else {
-		s.URL = u
+		var err error
+		if s.URL, err = sourceURL(s.URL, d.folder); err != nil {
+			t.report("url", "%v", err)
+		}
 	}
 	local := strings.HasPrefix(s.URL, "file:")
-	if s.PublicURL != "" && !local {
+	if s.PublicURL != "" && s.URL != "" && !local {
 		t.report("public_url", "is only for a Source that is a local file; leave it out")
 	}
 	if s.User != "" && local {

@@ -350,7 +350,7 @@ password = "hunter2"
 user = "u"
 [[set]]
 content = "mirror"
-source = [{ url = "http://h.example/#x" },
+source = [{ url = "http://h.example/#x", public_url = "https://x.example/" },
  { every = "1ms", url = "ftp://h.example/" }, "x"]
 [[set]]
 name = "twice"

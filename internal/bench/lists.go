@@ -167,7 +167,7 @@ _, entries = client.document("changelist.xml", "changelist")
 print(time.perf_counter() - start, len(entries))
 `
 
-// pythonMissing tells why that client cannot run here.
+// pythonMissing returns why that client cannot run here, nil if it can.
 func pythonMissing() error {
 	if _, err := os.Stat(pythonClient); err != nil {
 		return fmt.Errorf("%w: run this in the project's own folder", err)

@@ -16,8 +16,8 @@ import (
 	"github.com/pmh-bridge/bridge/internal/testserver"
 )
 
-// Where a provider tells how many requests it has answered, and where one of
-// ResourceSync is told how many changes its Change List has.
+// Where a provider answers how many requests it has had, and where one of ResourceSync
+// gets the number of changes in its Change List.
 const (
 	requestsPath = "/bench/requests"
 	changesPath  = "/bench/changes/"
@@ -100,7 +100,7 @@ func requests(ctx context.Context, url string) (int64, error) {
 	return strconv.ParseInt(string(text), 10, 64)
 }
 
-// setChanges tells a ResourceSync Source how many changes there have been.
+// setChanges sets how many changes the Change List of a ResourceSync Source has.
 func setChanges(ctx context.Context, url string, n int) error {
 	_, err := get(ctx, url+changesPath+strconv.Itoa(n))
 	return err

@@ -96,7 +96,7 @@ func (b *Bridge) Warnings(ctx context.Context) ([]string, error) {
 }
 
 // clockTrouble returns what is wrong with the clock, "" if nothing is. A reading
-// process knows of the writing one only when its clock was last believed.
+// process can read only when the writing one last believed its clock.
 func (b *Bridge) clockTrouble() string {
 	if !b.opt.ReadOnly {
 		if err := b.Log.Clock(); err != nil {

@@ -208,7 +208,7 @@ func TestList_Guard(t *testing.T) {
 		if _, err := b.bridge.Harvester().Release(t.Context(), &b.source().Source); err != nil {
 			t.Fatal(err)
 		}
-		b.want("released", b.told(before), "deleted a", "deleted b")
+		b.want("released", b.eventsAfter(before), "deleted a", "deleted b")
 	})
 }
 

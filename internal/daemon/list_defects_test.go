@@ -156,9 +156,9 @@ func (f defectCase) check(t *testing.T, mode string) {
 	if f.said == "" && f.arrives == atOnce && strings.Contains(b.spoke.String(), ": ") {
 		t.Errorf("something is said:\n%s", b.spoke.String())
 	}
-	for _, told := range b.told(0) {
-		if strings.HasPrefix(told, "deleted ") && told != "deleted b" {
-			t.Errorf("%s, which lives", told)
+	for _, event := range b.eventsAfter(0) {
+		if strings.HasPrefix(event, "deleted ") && event != "deleted b" {
+			t.Errorf("%s, which lives", event)
 		}
 	}
 }
@@ -259,7 +259,7 @@ func manyInOneList(t *testing.T) {
 	b.origin.Delete("r00008")
 	before := b.last()
 	r := b.harvest()
-	b.want("capped", b.told(before), "updated r00007 2")
+	b.want("capped", b.eventsAfter(before), "updated r00007 2")
 	if first := reported(r, "rs-full"); !strings.Contains(first, "50000 entries") {
 		t.Errorf("not reported: %s", said(r))
 	}

@@ -107,8 +107,8 @@ func (b *listHarness) contents() func(*event.Event) string {
 	}
 }
 
-// told returns what the log holds after a position.
-func (b *listHarness) told(after event.Seq) []string {
+// eventsAfter returns what the log holds after a position.
+func (b *listHarness) eventsAfter(after event.Seq) []string {
 	b.t.Helper()
 	content := b.contents()
 	var out []string
@@ -141,7 +141,7 @@ func (b *listHarness) expectOf(what string, o harvest.Options, want ...string) h
 	if err != nil {
 		b.t.Fatalf("%s: %v", what, err)
 	}
-	got := b.told(before)
+	got := b.eventsAfter(before)
 	slices.Sort(got)
 	slices.Sort(want)
 	b.want(what, got, want...)

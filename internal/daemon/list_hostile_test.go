@@ -329,7 +329,7 @@ func (b *listHarness) wantRefused(what string) string {
 		b.t.Fatalf("%s: it was taken: %s", what, said(r))
 	}
 	if now := b.stored(); b.last() != before || now.Held != 0 || now.Mark != mark || r.Full {
-		b.t.Fatalf("%s: %q, %d held, mark %s, %s", what, b.told(before), now.Held, now.Mark, said(r))
+		b.t.Fatalf("%s: %q, %d held, mark %s, %s", what, b.eventsAfter(before), now.Held, now.Mark, said(r))
 	}
 	return why
 }

@@ -65,7 +65,7 @@ func (d *deflater) run(zw *gzip.Writer) {
 func (d *deflater) Write(p []byte) (int, error) {
 	select {
 	case <-d.dead:
-		return 0, io.ErrClosedPipe // Close tells what happened
+		return 0, io.ErrClosedPipe // Close returns the error
 	case b := <-d.free:
 		d.full <- append(b[:0], p...)
 		return len(p), nil

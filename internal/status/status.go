@@ -1,4 +1,4 @@
-// Package status is what bridge knows of its sets, Sources and submissions at a
+// Package status is the state of the sets, Sources and submissions at a
 // moment: the one form in which daemon reports it and commands, pages and API read
 // it. As JSON it is the object of bridge status --json; what that object does not
 // have is tagged so.

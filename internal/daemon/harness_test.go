@@ -37,7 +37,6 @@ type harness struct {
 	config   *config.Config
 	options  daemon.Options
 	bridge   *daemon.Bridge
-	batch    int
 
 	base     string // URL that it publishes at
 	listener reusableListener
@@ -148,7 +147,6 @@ func (b *harness) open() {
 		b.t.Fatal(err)
 	}
 	b.bridge = h
-	h.Harvester().BatchSize = b.batch
 	b.t.Cleanup(func() {
 		if b.bridge == h {
 			b.close()

@@ -139,7 +139,7 @@ func (g *cycle) wantOrigin() {
 // whatever order they harvest, each has what the origin has, and there is an end
 // to the events. What is deleted at the origin disappears everywhere, and what
 // comes back there comes back. Originals move, too.
-func TestRingsAddNothing(t *testing.T) {
+func TestCyclesAddNothing(t *testing.T) {
 	t.Parallel()
 	testenv.Heavy(t)
 	testenv.Checks(t, 8)
@@ -167,7 +167,7 @@ func TestRingsAddNothing(t *testing.T) {
 
 // A cycle in which one bridge keeps what comes round as a set of its own, and
 // passes that on beside the set that it comes from: the round is made once.
-func TestRingOfSets(t *testing.T) {
+func TestCycleOfSets(t *testing.T) {
 	o := newAtomOrigin(t, fixtures.Options{})
 	a, b, c := newRelay(t), newRelay(t), newRelay(t)
 	a.run(pool{sources: []string{o.source()}}, pool{name: "around", sources: []string{c.lists()}})
@@ -226,7 +226,7 @@ func passAround(t *testing.T, row []*relay) (events int64) {
 
 // Where identifiers are each Source's own, what comes round has another
 // identifier, and is known by the one that it had here.
-func TestRingOfOwnIdentifiers(t *testing.T) {
+func TestCycleOfOwnIdentifiers(t *testing.T) {
 	first, second := newAtomOrigin(t, fixtures.Options{}), newAtomOrigin(t, fixtures.Options{})
 	a, b, c := newRelay(t), newRelay(t), newRelay(t)
 	a.run(pool{identity: config.PerSource, sources: []string{first.source(), second.source(), c.lists()}})
@@ -281,7 +281,7 @@ func TestOriginJoinsAfterTheBridge(t *testing.T) {
 
 // Where the origin is a local file that may not be named, the first bridge's own
 // record is the original, and it knows that when it comes round.
-func TestRingAroundALocalFile(t *testing.T) {
+func TestCycleAroundALocalFile(t *testing.T) {
 	testenv.Heavy(t)
 	p, folder := fixtures.New(fixtures.Options{}), t.TempDir()
 	a, b, c := newRelay(t), newRelay(t), newRelay(t)

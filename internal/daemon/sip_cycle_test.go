@@ -310,9 +310,9 @@ func (c *sipCycle) rejections() []string {
 	return here
 }
 
-// TestSIPCircle: what two Sources publish is submitted to a library, and comes
+// TestSIPCycle: what two Sources publish is submitted to a library, and comes
 // back as what it has accepted.
-func TestSIPCircle(t *testing.T) {
+func TestSIPCycle(t *testing.T) {
 	testenv.Heavy(t)
 	c := newSIPCycle(t)
 	c.harvest()

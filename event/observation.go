@@ -292,8 +292,18 @@ type Batch struct {
 	// what it said last in another one counts for nothing.
 	Parts []int
 
-	// Submissions is what a batch of ModeSubmission does to submissions; nil is nothing.
-	Submissions *SubmissionBatch
+	// Rejections of a batch of ModeSubmission are logged after the items.
+	Rejections []Rejection
+}
+
+// Rejection is a record that was submitted and rejected. The log has an event of kind
+// rejected of it, which belongs to no record and no segment.
+type Rejection struct {
+	// Record is the identifier, "" when it has none.
+	Record           string
+	SourceIdentifier string
+	Reason           string
+	Title            string
 }
 
 // Appended is what became of a batch.
@@ -312,12 +322,6 @@ type Appended struct {
 	// Dropped counts bad inputs of the Source that were removed from quarantine to
 	// make room for newer ones, without having been taken in.
 	Dropped int
-	// Stale lists the places of steps that did not happen, because their
-	// submission has another version by now. What belongs to them did not happen
-	// either; the outcome of their items is 0.
-	Stale []int
-	// IDs are those of the submissions of all steps, in their order.
-	IDs []int64
 }
 
 // WaitingItem is an observation that waits in the harvest state: pending, or stepped

@@ -51,16 +51,22 @@ func appendField(to []byte, field *string) []byte {
 // FromRecord translates an accepted record, which is in the content store, into
 // an observation at the time now.
 func FromRecord(assigned string, s *sip.Source, r *sip.Record, now time.Time) event.Observation {
-	sub := event.Submission{Assigned: assigned, Content: sha256.Sum256(r.XML), Length: int64(len(r.XML)), Title: RecordTitle(r.XML)}
+	sub := Submitted{Assigned: assigned, Content: sha256.Sum256(r.XML), Length: int64(len(r.XML)), Title: RecordTitle(r.XML)}
 	if s != nil && s.Identifier != nil {
 		sub.SourceIdentifier = *s.Identifier
 	}
-	return FromSubmission(&sub, now)
+	return FromSubmitted(&sub, now)
 }
 
-// FromSubmission does so for a submission that was accepted under its Assigned
-// identifier; what was submitted need not be read again.
-func FromSubmission(s *event.Submission, now time.Time) event.Observation {
+// Submitted is what is known of a record that was submitted and accepted.
+type Submitted struct {
+	Assigned, SourceIdentifier, Title string
+	Content                           [32]byte // SHA-256 of its bytes
+	Length                            int64    // of them
+}
+
+// FromSubmitted is FromRecord for a record that need not be read again.
+func FromSubmitted(s *Submitted, now time.Time) event.Observation {
 	o := disposed(s.Assigned, s.SourceIdentifier, now)
 	o.Title, o.Fetched = s.Title, true
 	o.Representations = []event.Representation{{Href: identifierIRI(s.Assigned), Type: "application/xml", Length: s.Length, Hash: event.HashOf(s.Content)}}

@@ -69,8 +69,8 @@ func TestFromRecord(t *testing.T) {
 	if got := FromRecord("urn:x:1", &sip.Source{Identifier: text("145")}, record, now); !reflect.DeepEqual(got, want) {
 		t.Errorf("from a record:\n got %+v\nwant %+v", got, want)
 	}
-	sub := &event.Submission{Assigned: "urn:x:1", SourceIdentifier: "145", Title: "A map of it", Length: want.Representations[0].Length, Content: sha256.Sum256(record.XML)}
-	if got := FromSubmission(sub, now); !reflect.DeepEqual(got, want) {
+	sub := &Submitted{Assigned: "urn:x:1", SourceIdentifier: "145", Title: "A map of it", Length: want.Representations[0].Length, Content: sha256.Sum256(record.XML)}
+	if got := FromSubmitted(sub, now); !reflect.DeepEqual(got, want) {
 		t.Errorf("from a submission:\n got %+v\nwant %+v", got, want)
 	}
 	want.Record, want.SourceIdentifier = "145", ""
@@ -210,7 +210,7 @@ func TestRecordTitle(t *testing.T) {
 
 // D23: what was deposited is nowhere else, so that no via leads to its own identifier.
 func TestNoViaOfADeposit(t *testing.T) {
-	deposit := FromSubmission(&event.Submission{Assigned: "urn:uuid:13fd9167-365b-81ff-8e16-95648d91d3c7"}, time.Unix(0, 0))
+	deposit := FromSubmitted(&Submitted{Assigned: "urn:uuid:13fd9167-365b-81ff-8e16-95648d91d3c7"}, time.Unix(0, 0))
 	for _, c := range []struct {
 		protocol, href string
 		want           bool

@@ -20,6 +20,7 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/fixtures"
 	"github.com/pmh-bridge/bridge/internal/daemon"
+	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/sip"
 )
@@ -271,11 +272,11 @@ func decisionOn(identifier string) *sip.Disposition {
 }
 
 // stateOn is the state that it leads to.
-func stateOn(identifier string) event.State {
+func stateOn(identifier string) submission.State {
 	if decisionOn(identifier).Outcome == sip.Accepted {
-		return event.StateAccepted
+		return submission.StateAccepted
 	}
-	return event.StateRejected
+	return submission.StateRejected
 }
 
 // lot is a number that an identifier has drawn.
@@ -295,9 +296,9 @@ func (k *chain) decide(ctx context.Context) {
 	defer decisions.Wait()
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
-	query := event.SubmissionQuery{Source: k.review}
+	query := submission.Query{Source: k.review}
 	for {
-		found, err := k.reviewer.log.Log.Submissions(ctx, query)
+		found, err := k.reviewer.log.SIP.Submissions(ctx, query)
 		if err != nil && ctx.Err() == nil {
 			k.t.Error(err)
 			return
@@ -374,8 +375,8 @@ func (k *chain) settleDoubts() {
 	k.t.Helper()
 	taken := k.reviewer.submissions(k.review)
 	for id, all := range k.gateway.submissions(k.gate) {
-		if s := all[0]; s.State == event.StateInDoubt && len(taken[id]) == 0 {
-			d := daemon.Decision{ID: s.ID, Settle: &daemon.Settlement{Outcome: event.StateUnsent}}
+		if s := all[0]; s.State == submission.StateInDoubt && len(taken[id]) == 0 {
+			d := daemon.Decision{ID: s.ID, Settle: &daemon.Settlement{Outcome: submission.StateUnsent}}
 			err := daemon.SendDecisions(k.t.Context(), k.gateway.data(), []daemon.Decision{d}, func(_ int, done daemon.DecisionResult) {
 				if done.Error != "" {
 					k.t.Errorf("%s: %s", id, done.Error)
@@ -399,7 +400,7 @@ func (k *chain) decideByHand() {
 			continue
 		}
 		args := []string{"reject", "--config", "bridge.toml", "--reason", decisionOn(id).Reason}
-		if stateOn(id) == event.StateAccepted {
+		if stateOn(id) == submission.StateAccepted {
 			args = []string{"accept", "--config", "bridge.toml", "--identifier", decisionOn(id).AssignedIdentifier}
 		}
 		commands.Go(func() {
@@ -423,9 +424,9 @@ func (k *chain) undecided() string {
 		*instance
 		source event.SourceID
 	}{{k.submitter, k.target}, {k.gateway, k.gate}, {k.reviewer, k.review}} {
-		counts, err := s.log.Log.Counts(k.t.Context(), s.source)
+		counts, err := s.log.SIP.Counts(k.t.Context(), s.source)
 		k.do(err)
-		if ends := counts.Submissions[event.StateAccepted] + counts.Submissions[event.StateRejected]; ends < live || counts.Outgoing[event.DeliveryWaiting] > 0 {
+		if ends := counts.Submissions[submission.StateAccepted] + counts.Submissions[submission.StateRejected]; ends < live || counts.Outgoing[submission.DeliveryWaiting] > 0 {
 			return fmt.Sprintf("%s has %v of %d records, and notices %v", s.name, counts.Submissions, live, counts.Outgoing)
 		}
 	}
@@ -456,7 +457,7 @@ func (k *chain) settleMost() {
 			k.t.Errorf("the gateway has %d submissions of %s", len(all), r.ID)
 			continue
 		}
-		if s := all[0]; s.State == event.StateInDoubt {
+		if s := all[0]; s.State == submission.StateInDoubt {
 			doubted = append(doubted, r.ID)
 			k.caught[r.ID] = true
 		} else if records[r.ID] != 1 || s.State.Final() && s.State != stateOn(r.ID) || s.Conflicts != 0 || s.Assigned != "" && s.Assigned != decisionOn(r.ID).AssignedIdentifier {
@@ -487,14 +488,14 @@ func (k *chain) underWay() string {
 		s, g := sent[r.ID][0], gate[r.ID][0]
 		switch {
 		case s.State == g.State:
-		case g.State == event.StateInDoubt && s.State == event.StateWaiting:
+		case g.State == submission.StateInDoubt && s.State == submission.StateWaiting:
 		default:
 			return fmt.Sprintf("%s is %s (%s) at the submitter and %s (%s) at the gateway", r.ID, s.State, s.Reason, g.State, g.Reason)
 		}
 	}
-	counts, err := k.gateway.log.Log.Counts(k.t.Context(), k.gate)
+	counts, err := k.gateway.log.SIP.Counts(k.t.Context(), k.gate)
 	k.do(err)
-	if counts.Outgoing[event.DeliveryWaiting] > 0 {
+	if counts.Outgoing[submission.DeliveryWaiting] > 0 {
 		return fmt.Sprintf("the gateway owes %v", counts.Outgoing)
 	}
 	return ""
@@ -506,7 +507,7 @@ func (k *chain) untold() string {
 	sent, gate := k.submitter.submissions(k.target), k.gateway.submissions(k.gate)
 	written, told := k.forgetful.all()
 	for _, w := range written[:told] {
-		for _, all := range [][]event.Submission{sent[w.identifier], gate[w.identifier]} {
+		for _, all := range [][]submission.Submission{sent[w.identifier], gate[w.identifier]} {
 			if len(all) != 1 || all[0].State != stateOn(w.identifier) {
 				return fmt.Sprintf("%s: %+v", w.identifier, all)
 			}
@@ -517,7 +518,7 @@ func (k *chain) untold() string {
 
 // wantDecided fails unless each record has exactly one submission, which was
 // decided as it must be.
-func (k *chain) wantDecided(s *instance, got map[string][]event.Submission, live []fixtures.Change) {
+func (k *chain) wantDecided(s *instance, got map[string][]submission.Submission, live []fixtures.Change) {
 	k.t.Helper()
 	if len(got) != len(live) {
 		k.t.Errorf("%s has submissions of %d records, want %d", s.name, len(got), len(live))
@@ -536,19 +537,19 @@ func (k *chain) wantDecided(s *instance, got map[string][]event.Submission, live
 func (k *chain) wantQuiet(s *instance, set string) {
 	k.t.Helper()
 	const many = 1 << 20
-	notices, err := s.log.Log.Outgoing(k.t.Context(), set, 0, 0, many)
+	notices, err := s.log.SIP.Outgoing(k.t.Context(), set, 0, 0, many)
 	k.do(err)
 	owed := map[int64]int{}
 	for _, n := range notices {
-		if owed[n.Submission]++; n.State != event.DeliveryDone || owed[n.Submission] > 1 {
+		if owed[n.Submission]++; n.State != submission.DeliveryDone || owed[n.Submission] > 1 {
 			k.t.Errorf("%s has %d notices of a submission: %+v", s.name, owed[n.Submission], n)
 		}
 	}
 	if s == k.reviewer && len(owed) != len(k.provider.Live()) {
 		k.t.Errorf("%s has notified of %d records", s.name, len(owed))
 	}
-	for v := event.NotificationRecord; v <= event.NotificationConflict; v++ {
-		strays, err := s.log.Log.Incoming(k.t.Context(), set, v, 0, many)
+	for v := submission.NotificationRecord; v <= submission.NotificationConflict; v++ {
+		strays, err := s.log.SIP.Incoming(k.t.Context(), set, v, 0, many)
 		k.do(err)
 		for _, n := range strays {
 			k.t.Errorf("%s has a notification that is %s: %+v", s.name, v, n)
@@ -563,7 +564,7 @@ func (k *chain) wantEvents(s *instance, set string, live []fixtures.Change) {
 	want := map[string]int{}
 	for _, r := range live {
 		switch {
-		case stateOn(r.ID) == event.StateRejected:
+		case stateOn(r.ID) == submission.StateRejected:
 			want["rejected "+r.ID] = 1
 		case s != k.submitter:
 			want["created "+decisionOn(r.ID).AssignedIdentifier] = 1

@@ -18,6 +18,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -123,12 +124,12 @@ func (s *instance) run(command string, args ...string) string {
 
 // submissions returns those of a Source or target, all of them, by the source's
 // identifier.
-func (s *instance) submissions(source event.SourceID) map[string][]event.Submission {
+func (s *instance) submissions(source event.SourceID) map[string][]submission.Submission {
 	s.t.Helper()
-	out := map[string][]event.Submission{}
-	query := event.SubmissionQuery{Source: source, Limit: 1000}
+	out := map[string][]submission.Submission{}
+	query := submission.Query{Source: source, Limit: 1000}
 	for {
-		found, err := s.log.Log.Submissions(s.t.Context(), query)
+		found, err := s.log.SIP.Submissions(s.t.Context(), query)
 		if err != nil {
 			s.t.Fatal(err)
 		}

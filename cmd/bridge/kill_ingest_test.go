@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/sip"
 )
@@ -377,7 +378,7 @@ func (k *ingestKilling) compare() {
 // compareNotifications counts those that are no events.
 func (k *ingestKilling) compareNotifications(news map[string]*message) {
 	k.t.Helper()
-	kept, err := k.log.Log.Incoming(k.t.Context(), "inbox", 0, 0, 1<<30)
+	kept, err := k.log.SIP.Incoming(k.t.Context(), "inbox", 0, 0, 1<<30)
 	if err != nil {
 		k.t.Fatal(err)
 	}
@@ -386,9 +387,9 @@ func (k *ingestKilling) compareNotifications(news map[string]*message) {
 		switch {
 		case e == nil || n.Assigned != e.disposition().AssignedIdentifier || n.Reason != e.disposition().Reason:
 			k.t.Errorf("nobody has told %+v", n)
-		case n.Verdict == event.NotificationUncorrelated && !e.rejected:
+		case n.Verdict == submission.NotificationUncorrelated && !e.rejected:
 			e.logged++
-		case n.Verdict != event.NotificationRejected || e.logged != 1:
+		case n.Verdict != submission.NotificationRejected || e.logged != 1:
 			k.t.Errorf("%+v is of %+v", n, e)
 		}
 	}

@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/daemon"
+	"github.com/pmh-bridge/bridge/internal/submission"
 )
 
 func notificationCommand() *cobra.Command { return group("notification", notificationListCommand()) }
@@ -25,8 +25,8 @@ func notificationListCommand() *cobra.Command {
 	cmd.Flags().StringVar(&state, "state", "", "only those sent that are in this `state`: waiting, delivered, refused or expired")
 	cmd.Flags().StringVar(&verdict, "verdict", "", "only those received with this `verdict`: matched, record, rejected, uncorrelated, conflict or settled")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		states, isState := wordOf(state, event.DeliveryWaiting, event.DeliveryExpired)
-		verdicts, isVerdict := wordOf(verdict, event.NotificationMatched, event.NotificationSettled)
+		states, isState := wordOf(state, submission.DeliveryWaiting, submission.DeliveryExpired)
+		verdicts, isVerdict := wordOf(verdict, submission.NotificationMatched, submission.NotificationSettled)
 		switch {
 		case sent == received:
 			return usage(errors.New("say which: --sent or --received"))
@@ -41,13 +41,13 @@ func notificationListCommand() *cobra.Command {
 		}
 		return l.each(cmd, func(ctx context.Context, w io.Writer, b *daemon.Bridge, set string) error {
 			if sent {
-				return newest(l.limit, func(after int64, most int) ([]event.OutgoingNotification, error) {
-					return b.Log.Outgoing(ctx, set, states, after, most)
-				}, func(n *event.OutgoingNotification) (int64, error) { return n.ID, printSent(w, n, l) })
+				return newest(l.limit, func(after int64, most int) ([]submission.OutgoingNotification, error) {
+					return b.SIP.Outgoing(ctx, set, states, after, most)
+				}, func(n *submission.OutgoingNotification) (int64, error) { return n.ID, printSent(w, n, l) })
 			}
-			return newest(l.limit, func(after int64, most int) ([]event.IncomingNotification, error) {
-				return b.Log.Incoming(ctx, set, verdicts, after, most)
-			}, func(n *event.IncomingNotification) (int64, error) { return n.ID, printReceived(w, n, l) })
+			return newest(l.limit, func(after int64, most int) ([]submission.IncomingNotification, error) {
+				return b.SIP.Incoming(ctx, set, verdicts, after, most)
+			}, func(n *submission.IncomingNotification) (int64, error) { return n.ID, printReceived(w, n, l) })
 		})
 	}
 	return cmd
@@ -80,7 +80,7 @@ type jsonSent struct {
 	Due        string `json:"due,omitempty"`
 }
 
-func printSent(w io.Writer, n *event.OutgoingNotification, l *listing) error {
+func printSent(w io.Writer, n *submission.OutgoingNotification, l *listing) error {
 	recipient, reason := daemon.Redact(n.Recipient), daemon.Redact(n.Reason)
 	if l.asJSON {
 		line := jsonSent{ID: n.ID, Set: n.Set, Submission: n.Submission, Recipient: recipient, State: n.State.String(), Tries: n.Tries, Reason: reason, Created: n.Created.String()}
@@ -112,7 +112,7 @@ type jsonReceived struct {
 	Times            int    `json:"times"`
 }
 
-func printReceived(w io.Writer, n *event.IncomingNotification, l *listing) error {
+func printReceived(w io.Writer, n *submission.IncomingNotification, l *listing) error {
 	reason := daemon.Redact(n.Reason)
 	if l.asJSON {
 		line := jsonReceived{ID: n.ID, Set: n.Set, Verdict: n.Verdict.String(), Submission: n.Submission, Outcome: n.Outcome.String(),

@@ -16,6 +16,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/harvest"
+	"github.com/pmh-bridge/bridge/internal/submission"
 )
 
 func TestOneLine(t *testing.T) {
@@ -100,7 +101,7 @@ func TestNothingHiddenInLines(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		s := &event.Submission{SourceIdentifier: evil, Reason: evil}
+		s := &submission.Submission{SourceIdentifier: evil, Reason: evil}
 		line, err := submissionLine(t.Context(), nil, s, nil)
 		if err == nil {
 			err = printSubmission(&out, s, &line, nil, &listing{asJSON: asJSON})

@@ -12,10 +12,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 	"github.com/pmh-bridge/bridge/internal/status"
+	"github.com/pmh-bridge/bridge/internal/submission"
 )
 
 func statusCommand() *cobra.Command {
@@ -79,7 +79,7 @@ func printPeer(w io.Writer, set string, p *status.Peer) {
 	if p.Dropped > 0 {
 		fmt.Fprintf(w, "%s%s from anonymous callers dropped to make room for newer ones\n", indent, plural(int(p.Dropped), "rejection or notification", "rejections and notifications"))
 	}
-	for _, s := range []event.State{event.StateInDoubt, event.StateUnresolved, event.StateRejected, event.StateUnsent} {
+	for _, s := range []submission.State{submission.StateInDoubt, submission.StateUnresolved, submission.StateRejected, submission.StateUnsent} {
 		if p.Stored[s] > 0 {
 			fmt.Fprintf(w, "    see why: bridge submission ls --set %s --state \"rejected,unresolved,in doubt,unsent\"\n", set)
 			break

@@ -14,6 +14,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/daemon"
+	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -39,7 +40,7 @@ func submissionListCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return eachSelected(ctx, b, q, pick.review, l.limit, func(s *event.Submission) error {
+			return eachSelected(ctx, b, q, pick.review, l.limit, func(s *submission.Submission) error {
 				line, err := submissionLine(ctx, b, s, peers)
 				if err != nil {
 					return err
@@ -64,19 +65,19 @@ func newSelection(cmd *cobra.Command) *selection {
 	return p
 }
 
-func (p *selection) query(set string) (event.SubmissionQuery, error) {
-	q := event.SubmissionQuery{Set: set, Newest: true}
+func (p *selection) query(set string) (submission.Query, error) {
+	q := submission.Query{Set: set, Newest: true}
 	if p.review && p.states != "" {
 		return q, usage(errors.New("--review and --state exclude each other"))
 	}
 	if p.review {
-		q.States = []event.State{event.StateProvisional}
+		q.States = []submission.State{submission.StateProvisional}
 	}
 	for _, word := range strings.FieldsFunc(p.states, func(r rune) bool { return r == ',' }) {
-		s := event.ParseState(strings.TrimSpace(word))
+		s := submission.ParseState(strings.TrimSpace(word))
 		if s == 0 {
 			var words []string
-			for _, s := range event.States() {
+			for _, s := range submission.States() {
 				words = append(words, s.String())
 			}
 			return q, usage(fmt.Errorf("--state: there is no state %q; the states are %s", word, strings.Join(words, ", ")))
@@ -88,12 +89,12 @@ func (p *selection) query(set string) (event.SubmissionQuery, error) {
 
 // eachSelected calls do with the newest submissions, at most limit of them (0 is
 // all).
-func eachSelected(ctx context.Context, h *daemon.Bridge, q event.SubmissionQuery, review bool, limit int, do func(*event.Submission) error) error {
+func eachSelected(ctx context.Context, h *daemon.Bridge, q submission.Query, review bool, limit int, do func(*submission.Submission) error) error {
 	left := limit
-	err := newest(0, func(after int64, most int) ([]event.Submission, error) {
+	err := newest(0, func(after int64, most int) ([]submission.Submission, error) {
 		q.After, q.Limit = after, most
-		return h.Log.Submissions(ctx, q)
-	}, func(s *event.Submission) (int64, error) {
+		return h.SIP.Submissions(ctx, q)
+	}, func(s *submission.Submission) (int64, error) {
 		if review && !s.UnderReview() {
 			return s.ID, nil
 		}
@@ -150,7 +151,7 @@ func partners(ctx context.Context, h *daemon.Bridge) (map[event.SourceID]partner
 	return peers, nil
 }
 
-func printSubmission(w io.Writer, s *event.Submission, line *jsonSubmission, peers map[event.SourceID]partner, l *listing) error {
+func printSubmission(w io.Writer, s *submission.Submission, line *jsonSubmission, peers map[event.SourceID]partner, l *listing) error {
 	if l.asJSON {
 		return printJSON(w, line)
 	}
@@ -164,7 +165,7 @@ func printSubmission(w io.Writer, s *event.Submission, line *jsonSubmission, pee
 		said = "new"
 	case line.Replaces != "":
 		said = "replaces " + line.Replaces
-	case t != nil && said == "" && s.State == event.StateWaiting:
+	case t != nil && said == "" && s.State == submission.StateWaiting:
 		said = "not tried, since the ingest server fails: " + daemon.Redact(t.Reason)
 	}
 	_, err := fmt.Fprintf(w, "%6d  %s  %-11s  %s  %s  %s\n", s.ID, stamp(s.Changed.Time()), s.State, s.Set, which, l.brief(dropRepeat(said)))
@@ -205,7 +206,7 @@ type jsonSubmission struct {
 	Withdrawn bool `json:"withdrawn,omitempty"`
 }
 
-func submissionLine(ctx context.Context, h *daemon.Bridge, s *event.Submission, peers map[event.SourceID]partner) (jsonSubmission, error) {
+func submissionLine(ctx context.Context, h *daemon.Bridge, s *submission.Submission, peers map[event.SourceID]partner) (jsonSubmission, error) {
 	line := jsonSubmission{ID: s.ID, Set: s.Set, Server: daemon.Redact(peers[s.Source].url), Direction: "received", State: s.State.String(), Record: s.Record,
 		SourceIdentifier: s.SourceIdentifier, Title: s.Title, Assigned: s.Assigned, Reason: daemon.Redact(s.Reason), Recipient: daemon.Redact(s.Recipient), Seq: s.Seq, Length: s.Length,
 		Created: s.Created.String(), Changed: s.Changed.String(), Tries: s.Tries, Late: s.Late, Conflicts: s.Conflicts}
@@ -227,7 +228,7 @@ func submissionLine(ctx context.Context, h *daemon.Bridge, s *event.Submission, 
 	if line.Sequence, line.Submitter, line.Email, err = sourceTexts(s.SourceXML); err != nil {
 		return line, fmt.Errorf("submission %d: %w", s.ID, err)
 	}
-	if s.State == event.StateProvisional && s.UnderReview() {
+	if s.State == submission.StateProvisional && s.UnderReview() {
 		replaced, err := h.Replaces(ctx, s)
 		if err != nil {
 			return line, err
@@ -285,7 +286,7 @@ func submissionShowCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if s.State == event.StateAccepted {
+			if s.State == submission.StateAccepted {
 				holds, err := b.Log.Presence(ctx, s.Source, s.Assigned)
 				if err != nil {
 					return err
@@ -341,9 +342,9 @@ func submissionRejectionsCommand() *cobra.Command {
 	l := newListing(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return l.each(cmd, func(ctx context.Context, w io.Writer, b *daemon.Bridge, set string) error {
-			return newest(l.limit, func(after int64, most int) ([]event.Rejection, error) {
-				return b.Log.Rejections(ctx, set, after, most)
-			}, func(r *event.Rejection) (int64, error) { return r.ID, printRejection(w, r, l) })
+			return newest(l.limit, func(after int64, most int) ([]submission.Rejection, error) {
+				return b.SIP.Rejections(ctx, set, after, most)
+			}, func(r *submission.Rejection) (int64, error) { return r.ID, printRejection(w, r, l) })
 		})
 	}
 	return cmd
@@ -360,7 +361,7 @@ type jsonRejection struct {
 	Reason           string `json:"reason,omitempty"`
 }
 
-func printRejection(w io.Writer, r *event.Rejection, l *listing) error {
+func printRejection(w io.Writer, r *submission.Rejection, l *listing) error {
 	if l.asJSON {
 		return printJSON(w, jsonRejection{ID: r.ID, Set: r.Set, At: r.At.String(), Record: r.Record, SourceIdentifier: r.SourceIdentifier, Title: r.Title, Reason: daemon.Redact(r.Reason)})
 	}

@@ -9,10 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/submission"
 )
 
 // reviewCommand accepts or rejects submissions under review.
@@ -64,7 +64,7 @@ func settleCommand() *cobra.Command {
 	cmd.Args = cobra.ExactArgs(1)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		given := 0
-		for flag, state := range map[string]event.State{"accepted": event.StateAccepted, "rejected": event.StateRejected, "not-taken": event.StateUnsent, "notification": 0} {
+		for flag, state := range map[string]submission.State{"accepted": submission.StateAccepted, "rejected": submission.StateRejected, "not-taken": submission.StateUnsent, "notification": 0} {
 			if cmd.Flags().Changed(flag) {
 				given++
 				how.Outcome = state
@@ -94,11 +94,11 @@ func resendCommand() *cobra.Command {
 	var d daemon.Decision
 	in := newInputs(cmd)
 	cmd.Flags().StringVar(&d.Set, "set", "", "all of the set with this `name`")
-	cmd.Flags().StringVar(&d.Resend, "state", event.StateUnsent.String(), "those in this `state`: unsent or unresolved")
+	cmd.Flags().StringVar(&d.Resend, "state", submission.StateUnsent.String(), "those in this `state`: unsent or unresolved")
 	cmd.Args = cobra.MaximumNArgs(1)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		switch s := event.ParseState(d.Resend); {
-		case s != event.StateUnsent && s != event.StateUnresolved:
+		switch s := submission.ParseState(d.Resend); {
+		case s != submission.StateUnsent && s != submission.StateUnresolved:
 			return usage(fmt.Errorf("--state: %q cannot be sent again; write unsent or unresolved", d.Resend))
 		case len(args) == 0 && d.Set == "" || len(args) == 1 && d.Set != "":
 			return usage(errors.New("say what: the number of a submission, or all of a set with --set NAME"))

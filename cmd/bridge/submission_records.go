@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/daemon"
+	"github.com/pmh-bridge/bridge/internal/submission"
 )
 
 // submissionDiffCommand shows what a submission under review would change.
@@ -156,7 +156,7 @@ func submissionExportCommand() *cobra.Command {
 
 // exportSubmissions writes NUMBER.xml for each that has a record, and a line of
 // JSON in submissions.jsonl for each.
-func exportSubmissions(ctx context.Context, h *daemon.Bridge, q event.SubmissionQuery, review bool, folder string) (n int, err error) {
+func exportSubmissions(ctx context.Context, h *daemon.Bridge, q submission.Query, review bool, folder string) (n int, err error) {
 	peers, err := partners(ctx, h)
 	if err != nil {
 		return 0, err
@@ -165,7 +165,7 @@ func exportSubmissions(ctx context.Context, h *daemon.Bridge, q event.Submission
 		return 0, err
 	}
 	var index bytes.Buffer
-	if err := eachSelected(ctx, h, q, review, 0, func(s *event.Submission) error {
+	if err := eachSelected(ctx, h, q, review, 0, func(s *submission.Submission) error {
 		n++
 		line, err := submissionLine(ctx, h, s, peers)
 		if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 
-	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/daemon"
+	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -61,7 +61,7 @@ func submitCommand() *cobra.Command {
 			return usage(err)
 		}
 		f.server.Version, f.server.Logger = release(), warnings(cmd.ErrOrStderr())
-		out := &submitPrinter{out: cmd.OutOrStdout(), json: f.asJSON, bar: newBar(cmd.ErrOrStderr(), f.asJSON, int64(len(files)), "submitting", "files"), count: map[event.State]int{}}
+		out := &submitPrinter{out: cmd.OutOrStdout(), json: f.asJSON, bar: newBar(cmd.ErrOrStderr(), f.asJSON, int64(len(files)), "submitting", "files"), count: map[submission.State]int{}}
 		f.files.Waits = func(err error, wait time.Duration) {
 			if out.bar != nil {
 				_ = out.bar.Clear()
@@ -194,7 +194,7 @@ type submitPrinter struct {
 	out      io.Writer
 	json     bool
 	bar      *progressbar.ProgressBar // nil where there is no terminal
-	count    map[event.State]int
+	count    map[submission.State]int
 	unlisted bool
 	err      error // of out, the first
 }
@@ -231,9 +231,9 @@ func (p *submitPrinter) print(r daemon.FileResult) {
 // outcome is the exit status: provisional is as far as a submission gets when
 // somebody is told the rest.
 func (p *submitPrinter) outcome(files int, told bool) error {
-	done := p.count[event.StateAccepted]
+	done := p.count[submission.StateAccepted]
 	if told {
-		done += p.count[event.StateProvisional]
+		done += p.count[submission.StateProvisional]
 	}
 	if done == files {
 		return nil
@@ -246,10 +246,10 @@ func (p *submitPrinter) outcome(files int, told bool) error {
 	if p.unlisted {
 		err = fmt.Errorf("%w; --format URL says of what format the files are, --force sends them anyway", err)
 	}
-	if p.count[event.StateProvisional] > 0 && !told {
+	if p.count[submission.StateProvisional] > 0 && !told {
 		err = fmt.Errorf("%w; the final answer to what is provisional goes nowhere without --recipient", err)
 	}
-	if done == 0 && p.count[event.StateProvisional] == 0 {
+	if done == 0 && p.count[submission.StateProvisional] == 0 {
 		return fmt.Errorf("nothing was accepted %w", err)
 	}
 	return partFailure(fmt.Errorf("done in part %w", err))

@@ -12,7 +12,8 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/daemon"
-	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/submission"
+	"github.com/pmh-bridge/bridge/internal/submission/store"
 )
 
 const (
@@ -88,7 +89,7 @@ func serveTarget(ctx context.Context, j job, ready func(result)) (r result, err 
 		return r, err
 	}
 	if err = served(ctx, h, ready); err == nil {
-		r.Count, err = acceptedBy(context.WithoutCancel(ctx), h.Log)
+		r.Count, err = acceptedBy(context.WithoutCancel(ctx), h.SIP)
 	}
 	return r, errors.Join(err, h.Close())
 }
@@ -110,7 +111,7 @@ func served(ctx context.Context, h *daemon.Bridge, ready func(result)) error {
 
 // acceptedBy returns how many submissions the targets of the set main have
 // accepted.
-func acceptedBy(ctx context.Context, l *eventlog.Log) (n int64, err error) {
+func acceptedBy(ctx context.Context, l *store.Store) (n int64, err error) {
 	targets, err := l.Targets(ctx, "main")
 	if err != nil {
 		return 0, err
@@ -120,7 +121,7 @@ func acceptedBy(ctx context.Context, l *eventlog.Log) (n int64, err error) {
 		if err != nil {
 			return 0, err
 		}
-		n += c.Submissions[event.StateAccepted]
+		n += c.Submissions[submission.StateAccepted]
 	}
 	return n, nil
 }

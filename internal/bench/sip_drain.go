@@ -162,7 +162,7 @@ func (r *result) watch(ctx context.Context, j job, h *daemon.Bridge, start time.
 			continue
 		}
 		r.Took = time.Since(start)
-		if r.Count, err = acceptedBy(ctx, h.Log); err != nil || r.Count == int64(j.Number) {
+		if r.Count, err = acceptedBy(ctx, h.SIP); err != nil || r.Count == int64(j.Number) {
 			return err
 		}
 		if n > int64(j.Number) {

@@ -9,6 +9,8 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/submission"
+	"github.com/pmh-bridge/bridge/internal/submission/store"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -133,16 +135,15 @@ func (b *builder) submit(ctx context.Context, n int) error {
 	}
 	deadline := event.MicrosOf(time.Now().Add(24 * time.Hour))
 	for from := 0; from < n; from += batchSize {
-		steps := make([]event.SubmissionUpdate, min(batchSize, n-from))
+		steps := make([]submission.Update, min(batchSize, n-from))
 		for i := range steps {
 			o := observation(from + i)
 			s := &steps[i].Submission
-			*s = event.Submission{Source: target, State: event.StateProvisional, Token: token(from + i), Seq: event.Seq(from + i + 1),
+			*s = submission.Submission{Source: target, State: submission.StateProvisional, Token: token(from + i), Seq: event.Seq(from + i + 1),
 				SourceXML: sip.AppendSource(nil, sourceOfRecord(from+i)), SourceIdentifier: identifier(from + i), Record: o.Record, Title: o.Title,
 				Length: recordSize, Type: "application/xml", Due: deadline, Deadline: deadline, Tries: 1}
 		}
-		if _, err := b.log.Append(ctx, &event.Batch{Source: target, Mode: event.ModeSubmission, Documents: []event.Document{{URL: unusedServer}},
-			Submissions: &event.SubmissionBatch{Updates: steps}}); err != nil {
+		if _, err := store.New(b.log).Write(ctx, &submission.Batch{Source: target, URL: unusedServer, Updates: steps}); err != nil {
 			return err
 		}
 	}

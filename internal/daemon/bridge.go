@@ -26,6 +26,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/fetch"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 	"github.com/pmh-bridge/bridge/internal/limit"
+	"github.com/pmh-bridge/bridge/internal/submission/store"
 	"github.com/pmh-bridge/bridge/translate"
 )
 
@@ -57,6 +58,7 @@ type Options struct {
 type Bridge struct {
 	Config          *config.Config
 	Log             *eventlog.Log
+	SIP             *store.Store // the submissions and notifications in the log
 	Contents        *content.Store
 	Sources         []*Source // in the order of the configuration
 	opt             Options
@@ -112,6 +114,7 @@ func (b *Bridge) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	b.SIP = store.New(b.Log)
 	b.logLoss()
 	if remember {
 		list.add(b.opt.Logger)

@@ -13,8 +13,8 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/ingest"
+	"github.com/pmh-bridge/bridge/internal/submission"
 )
 
 // Decisions on submissions are made by a person, or by a program, with bridge
@@ -86,10 +86,10 @@ func (b *Bridge) Decide(ctx context.Context, d Decision) (DecisionResult, error)
 		return DecisionResult{}, v.server.Decide(ctx, ingest.Verdict{ID: d.ID, Accept: d.Accept, Assigned: d.Assigned, Reason: d.Reason, Replace: d.Replace})
 	}
 	before, err := v.server.Settle(ctx, d.ID, *d.Settle)
-	if err != nil || before.State != event.StateAccepted {
+	if err != nil || before.State != submission.StateAccepted {
 		return DecisionResult{}, err
 	}
-	after, err := b.Log.Submission(ctx, d.ID)
+	after, err := b.SIP.Submission(ctx, d.ID)
 	if err != nil || after.State == before.State && after.Assigned == before.Assigned {
 		return DecisionResult{}, err
 	}
@@ -115,12 +115,12 @@ func (b *Bridge) resend(ctx context.Context, d Decision) error {
 			continue
 		}
 		if d.ID != 0 {
-			if s, err := b.Log.Submission(ctx, d.ID); err != nil || s.Source != o.Source {
+			if s, err := b.SIP.Submission(ctx, d.ID); err != nil || s.Source != o.Source {
 				continue
 			}
 		}
 		found = true
-		n, err := o.Resend(ctx, d.ID, event.ParseState(d.Resend))
+		n, err := o.Resend(ctx, d.ID, submission.ParseState(d.Resend))
 		if n > 0 {
 			select {
 			case b.sip.reload[i] <- struct{}{}:
@@ -289,8 +289,8 @@ func (d *Decision) seen() string {
 }
 
 // Submission returns one, with its record.
-func (b *Bridge) Submission(ctx context.Context, id int64) (*event.Submission, error) {
-	s, err := b.Log.Submission(ctx, id)
+func (b *Bridge) Submission(ctx context.Context, id int64) (*submission.Submission, error) {
+	s, err := b.SIP.Submission(ctx, id)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("there is no submission %d in %s: see bridge submission ls", id, b.Config.Data)
 	}
@@ -298,7 +298,7 @@ func (b *Bridge) Submission(ctx context.Context, id int64) (*event.Submission, e
 }
 
 // CopyRecord writes the record of a submission.
-func (b *Bridge) CopyRecord(ctx context.Context, w io.Writer, s *event.Submission) error {
+func (b *Bridge) CopyRecord(ctx context.Context, w io.Writer, s *submission.Submission) error {
 	if b.Contents == nil || s.Content == [32]byte{} {
 		return fmt.Errorf("submission %d has no record here", s.ID)
 	}

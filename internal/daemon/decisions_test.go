@@ -9,8 +9,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/daemon"
+	"github.com/pmh-bridge/bridge/internal/submission"
 )
 
 // decided asks who serves from a data folder to decide, once it listens, and returns
@@ -72,8 +72,8 @@ func TestManyDecisions(t *testing.T) {
 			t.Errorf("decision %d: %v", i, err)
 		}
 	}
-	counts, err := h.bridge.Log.Counts(t.Context(), h.bridge.Sources[0].ID)
-	if err != nil || counts.Submissions[event.StateAccepted] != n/2 || counts.Submissions[event.StateRejected] != n/2 || counts.UnderReview != 0 {
+	counts, err := h.bridge.SIP.Counts(t.Context(), h.bridge.Sources[0].ID)
+	if err != nil || counts.Submissions[submission.StateAccepted] != n/2 || counts.Submissions[submission.StateRejected] != n/2 || counts.UnderReview != 0 {
 		t.Errorf("%+v, %v", counts, err)
 	}
 }

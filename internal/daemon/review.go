@@ -9,17 +9,18 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/ingest"
+	"github.com/pmh-bridge/bridge/internal/submission"
 )
 
 // Replaces returns the last event of the record that a submission under review would
 // update, if it were accepted without an identifier; nil when it would be a new
 // record.
-func (b *Bridge) Replaces(ctx context.Context, s *event.Submission) (*event.Event, error) {
+func (b *Bridge) Replaces(ctx context.Context, s *submission.Submission) (*event.Event, error) {
 	set, err := b.Log.Set(ctx, s.Set)
 	if err != nil {
 		return nil, err
 	}
-	identifier, err := ingest.IdentifierOf(ctx, b.Log, set.Feed, s)
+	identifier, err := ingest.IdentifierOf(ctx, b.SIP, set.Feed, s)
 	if err != nil {
 		return nil, err
 	}
@@ -31,7 +32,7 @@ func (b *Bridge) Replaces(ctx context.Context, s *event.Submission) (*event.Even
 }
 
 // Record returns the bytes of a submission's record.
-func (b *Bridge) Record(ctx context.Context, s *event.Submission) ([]byte, error) {
+func (b *Bridge) Record(ctx context.Context, s *submission.Submission) ([]byte, error) {
 	return b.content(ctx, s.Content)
 }
 

@@ -67,7 +67,7 @@ type service struct {
 // openSIP makes the services and submitters of the configured sets, once all
 // their Sources are there: a target may send its records on into another set.
 func (b *Bridge) openSIP(ctx context.Context) error {
-	b.sip.log.Log = b.Log
+	b.sip.log.Store = b.SIP
 	b.sip.turns = make(chan struct{}, runtime.GOMAXPROCS(0))
 	b.sip.importPending = map[event.SourceID]chan struct{}{}
 	b.sip.notifier = &delivery.Notifier{Store: &b.sip.log, HTTP: b.notifyClient, Mail: b.mailer(), Now: b.opt.Now, Log: b.opt.Logger}

@@ -15,6 +15,7 @@ import (
 	"github.com/pmh-bridge/bridge/fixtures"
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/harvest"
+	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
@@ -106,9 +107,9 @@ func (c *sipCycle) harvest() {
 
 // submitted returns the newest submission of each record of set main, once
 // nothing is under way any more.
-func (c *sipCycle) submitted() map[string]event.Submission {
+func (c *sipCycle) submitted() map[string]submission.Submission {
 	c.t.Helper()
-	newest := map[string]event.Submission{}
+	newest := map[string]submission.Submission{}
 	var missing string
 	defer func() {
 		if c.t.Failed() {
@@ -117,14 +118,14 @@ func (c *sipCycle) submitted() map[string]event.Submission {
 	}()
 	eventually(c.t, "all is submitted", func() bool {
 		missing = ""
-		all, err := c.one.bridge.Log.Submissions(context.Background(), event.SubmissionQuery{Set: "main"})
+		all, err := c.one.bridge.SIP.Submissions(context.Background(), submission.Query{Set: "main"})
 		if err != nil {
 			c.t.Fatal(err)
 		}
 		clear(newest)
 		for i := range all {
 			newest[all[i].Record] = all[i]
-			if !all[i].State.Final() && all[i].State != event.StateUnsent {
+			if !all[i].State.Final() && all[i].State != submission.StateUnsent {
 				missing = all[i].Record
 			}
 		}
@@ -156,7 +157,7 @@ func (c *sipCycle) called(id string) string {
 
 // wantStates fails unless just these submissions are the newest of their records:
 // "name state", and what its reason must hold after a colon.
-func (c *sipCycle) wantStates(submitted map[string]event.Submission, want ...string) {
+func (c *sipCycle) wantStates(submitted map[string]submission.Submission, want ...string) {
 	c.t.Helper()
 	got := map[string]string{}
 	for id, s := range submitted {
@@ -257,7 +258,7 @@ func (h *sipBridge) published(set string) map[string]original {
 // it and in the form that was accepted last. The names are the Sources'.
 func (c *sipCycle) wantPublished(accepted map[string]original) {
 	c.t.Helper()
-	all, err := c.one.bridge.Log.Submissions(context.Background(), event.SubmissionQuery{Set: "main", States: []event.State{event.StateAccepted}})
+	all, err := c.one.bridge.SIP.Submissions(context.Background(), submission.Query{Set: "main", States: []submission.State{submission.StateAccepted}})
 	if err != nil {
 		c.t.Fatal(err)
 	}

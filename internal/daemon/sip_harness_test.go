@@ -23,6 +23,7 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/daemon"
+	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
@@ -290,7 +291,7 @@ func (h *sipBridge) state() string {
 			h.t.Fatal(err)
 		}
 		for i := range sources {
-			counts, err := h.bridge.Log.Counts(ctx, sources[i].ID)
+			counts, err := h.bridge.SIP.Counts(ctx, sources[i].ID)
 			if err != nil {
 				h.t.Fatal(err)
 			}
@@ -303,9 +304,9 @@ func (h *sipBridge) state() string {
 	return b.String()
 }
 
-func (h *sipBridge) notifications(set string) []event.IncomingNotification {
+func (h *sipBridge) notifications(set string) []submission.IncomingNotification {
 	h.t.Helper()
-	all, err := h.bridge.Log.Incoming(context.Background(), set, 0, 0, 10_000)
+	all, err := h.bridge.SIP.Incoming(context.Background(), set, 0, 0, 10_000)
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -315,7 +316,7 @@ func (h *sipBridge) notifications(set string) []event.IncomingNotification {
 // submissions returns those of a set: "state own -> recipient".
 func (h *sipBridge) submissions(set string) []string {
 	h.t.Helper()
-	all, err := h.bridge.Log.Submissions(context.Background(), event.SubmissionQuery{Set: set})
+	all, err := h.bridge.SIP.Submissions(context.Background(), submission.Query{Set: set})
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -347,7 +348,7 @@ func (h *sipBridge) told(set string) []string {
 func (h *sipBridge) kept() []string {
 	h.t.Helper()
 	eventually(h.t, "set kept has what was accepted", func() bool {
-		owed, err := h.bridge.Log.Submissions(context.Background(), event.SubmissionQuery{Set: "main", ImportPending: true})
+		owed, err := h.bridge.SIP.Submissions(context.Background(), submission.Query{Set: "main", ImportPending: true})
 		return err == nil && len(owed) == 0
 	})
 	return h.told("kept")

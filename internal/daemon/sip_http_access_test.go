@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/internal/testserver"
 )
@@ -89,7 +89,7 @@ func TestSIPAccess(t *testing.T) {
 		h.curl(notify, notifyOf(acceptedAs("lib/"+c.set))).want(t, 202)
 		h.curl(notify, notifyOf(acceptedAs("lib/"+c.set))).want(t, 202)
 		eventually(t, "the submitter told", func() bool { // which changes the log as well
-			waiting, err := h.bridge.Log.Outgoing(t.Context(), c.set, event.DeliveryWaiting, 0, 1)
+			waiting, err := h.bridge.SIP.Outgoing(t.Context(), c.set, submission.DeliveryWaiting, 0, 1)
 			return err == nil && len(waiting) == 0
 		})
 		h.want(c.set, h.told(c.set), "created lib/"+c.set)

@@ -182,7 +182,7 @@ func TestSIPAnswers_StoringFails(t *testing.T) {
 		{"the events", "log.db", "event", "/sip/main", "<i:source/>" + recordOf(`<r xmlns="urn:r">2</r>`)},
 		{"a rejection", "log.db", "event", "/sip/main", sourceOf("5") + recordOf("<s/>")},
 		{"the submissions", "log.db", "submission", "/sip/review", sourceOf("6") + recipient + record},
-		{"the notifications", "log.db", "notification", "/sip/box", sourceOf("7") + acceptedAs("7")},
+		{"the notifications", "log.db", "incoming_notification", "/sip/box", sourceOf("7") + acceptedAs("7")},
 		{"a rejection that we are told of", "log.db", "event", "/sip/box", sourceOf("9") + rejectedFor("no room")},
 	} {
 		h.sub(row.name, func(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/harvest"
+	"github.com/pmh-bridge/bridge/internal/submission"
 )
 
 // library publishes the records that it has accepted.
@@ -300,7 +300,7 @@ func TestSIPRecipient_Uncorrelated(t *testing.T) {
 	h.notify("/sip/main", acceptedAs("lib/2"))
 	h.want("notifications", h.verdicts("main"), "uncorrelated 1: accepted lib/1 x1", "uncorrelated 1: accepted lib/1 x1", "uncorrelated : accepted lib/2 x2")
 	status, err := h.bridge.Status(t.Context())
-	if err != nil || len(status.Sets[0].Submissions) != 1 || status.Sets[0].Submissions[0].NotificationsReceived[event.NotificationUncorrelated] != 3 {
+	if err != nil || len(status.Sets[0].Submissions) != 1 || status.Sets[0].Submissions[0].NotificationsReceived[submission.NotificationUncorrelated] != 3 {
 		t.Errorf("status %+v, %v", status, err)
 	}
 	if page := string(h.get("/sets/main/").body); !strings.Contains(page, "Notifications that belong to no submission: 3.") {

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/internal/testserver"
 )
@@ -99,7 +99,7 @@ func TestSIPMail_Encodings(t *testing.T) {
 	for _, rejected := range []bool{false, true} {
 		for _, how := range ways {
 			record := h.take(fmt.Sprint(how, rejected))
-			h.becomes(record, event.StateProvisional)
+			h.becomes(record, submission.StateProvisional)
 			to, ok := strings.CutPrefix(library.Requests(record)[0].Recipient, "smtp:")
 			if !ok || !strings.HasPrefix(to, "main+") {
 				t.Fatalf("the recipient is %q", to)
@@ -119,10 +119,10 @@ func TestSIPMail_Encodings(t *testing.T) {
 		// The reply says that it is committed: nothing need be waited for.
 		s := h.of(records[i])[0]
 		if how := letters[i].How; i < len(ways) {
-			if s.State != event.StateAccepted || s.Assigned != "Regal \u00e4\u00df \u6f22 <"+how+">" {
+			if s.State != submission.StateAccepted || s.Assigned != "Regal \u00e4\u00df \u6f22 <"+how+">" {
 				t.Errorf("%s: %+v", how, s)
 			}
-		} else if s.State != event.StateRejected || s.Reason != "zu gro\u00df & zu schwer:\n  "+how+" \U0001F4DA" {
+		} else if s.State != submission.StateRejected || s.Reason != "zu gro\u00df & zu schwer:\n  "+how+" \U0001F4DA" {
 			t.Errorf("%s: %+v", how, s)
 		}
 	}
@@ -207,8 +207,8 @@ func TestSIPMail_AfterTheCommit(t *testing.T) {
 	h := newSubmitterOf(t, sipSet("box", takesMail("box@bridge.example"), `record_url = "http://library.invalid/{assigned-identifier}"`)+
 		sipSet("main", libraryMode, takesMail("main@bridge.example")), `recipient = "smtp:main@bridge.example"`, library)
 	for _, row := range []struct{ name, table, box, says string }{
-		{"the notification of a rejection", "notification", "main", rejectedFor("no room")},
-		{"the notification of what is accepted", "notification", "main", acceptedAs("2")},
+		{"the notification of a rejection", "incoming_notification", "main", rejectedFor("no room")},
+		{"the notification of what is accepted", "incoming_notification", "main", acceptedAs("2")},
 		{"what is to be fetched", "pending", "box", acceptedAs("3")},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -219,7 +219,7 @@ func TestSIPMail_AfterTheCommit(t *testing.T) {
 			record := ""
 			if row.box == "main" {
 				record = h.take(row.name)
-				h.becomes(record, event.StateProvisional)
+				h.becomes(record, submission.StateProvisional)
 				to = strings.TrimPrefix(library.Requests(record)[0].Recipient, "smtp:")
 			}
 			file := written(t, letter{"base64", to, notifyOf(row.says)})[0]
@@ -233,7 +233,7 @@ func TestSIPMail_AfterTheCommit(t *testing.T) {
 			if h.state() != before || len(h.told(row.box)) != told {
 				t.Errorf("the log was\n%sand is\n%s", before, h.state())
 			}
-			if record != "" && h.of(record)[0].State != event.StateProvisional {
+			if record != "" && h.of(record)[0].State != submission.StateProvisional {
 				t.Errorf("while the log fails: %+v", h.of(record)[0])
 			}
 			heal()

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/daemon"
+	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/internal/testserver"
 )
@@ -119,7 +119,7 @@ func (h *sipBridge) reviewed(source, recipient string, d daemon.Decision) {
 	if h.send("/sip/main", inSOAP(sipDoc("ingest-request", source+recipientAt(recipient)+record)), 200).disposition(h.t).Provisional == nil {
 		h.t.Fatal("not accepted provisionally")
 	}
-	newest, err := h.bridge.Log.Submissions(h.t.Context(), event.SubmissionQuery{Set: "main", Newest: true, Limit: 1})
+	newest, err := h.bridge.SIP.Submissions(h.t.Context(), submission.Query{Set: "main", Newest: true, Limit: 1})
 	if err != nil || len(newest) != 1 {
 		h.t.Fatalf("%d submissions, %v", len(newest), err)
 	}
@@ -130,9 +130,9 @@ func (h *sipBridge) reviewed(source, recipient string, d daemon.Decision) {
 }
 
 // notices returns those of set main in a state.
-func (h *sipBridge) notices(state event.DeliveryState) []event.OutgoingNotification {
+func (h *sipBridge) notices(state submission.DeliveryState) []submission.OutgoingNotification {
 	h.t.Helper()
-	all, err := h.bridge.Log.Outgoing(context.Background(), "main", state, 0, 100)
+	all, err := h.bridge.SIP.Outgoing(context.Background(), "main", state, 0, 100)
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -185,7 +185,7 @@ func TestSIPMail_Delivered(t *testing.T) {
 			if len(ids) != 4*len(recipients) {
 				t.Errorf("the Message-IDs are %v", ids)
 			}
-			eventually(t, "all are delivered", func() bool { return len(h.notices(event.DeliveryDone)) == len(ids) })
+			eventually(t, "all are delivered", func() bool { return len(h.notices(submission.DeliveryDone)) == len(ids) })
 			h.shows("main", fmt.Sprintf("notices to submitters%d delivered", len(ids)))
 			h.verified()
 		})
@@ -193,11 +193,11 @@ func TestSIPMail_Delivered(t *testing.T) {
 }
 
 // failed waits until the only notice that waits was tried so often.
-func (h *sipBridge) failed(tries int) event.OutgoingNotification {
+func (h *sipBridge) failed(tries int) submission.OutgoingNotification {
 	h.t.Helper()
-	var all []event.OutgoingNotification
+	var all []submission.OutgoingNotification
 	eventually(h.t, fmt.Sprintf("tried %d times", tries), func() bool {
-		all = h.notices(event.DeliveryWaiting)
+		all = h.notices(submission.DeliveryWaiting)
 		return len(all) == 1 && all[0].Tries == tries
 	})
 	return all[0]
@@ -261,8 +261,8 @@ func TestSIPMail_Retried(t *testing.T) {
 	if !reflect.DeepEqual(first, second) {
 		t.Errorf("first came\n%+v, then\n%+v", first, second)
 	}
-	eventually(t, "delivered", func() bool { return len(h.notices(event.DeliveryWaiting)) == 0 })
-	for _, n := range h.notices(event.DeliveryDone) {
+	eventually(t, "delivered", func() bool { return len(h.notices(submission.DeliveryWaiting)) == 0 })
+	for _, n := range h.notices(submission.DeliveryDone) {
 		if strings.HasPrefix(n.Recipient, "smtp") && (n.Tries != 4 || n.Due != 0) {
 			t.Errorf("delivered: %+v", n)
 		}

@@ -14,9 +14,9 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/daemon"
+	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/internal/testserver"
 	"github.com/pmh-bridge/bridge/sip/mail"
 )
@@ -121,7 +121,7 @@ func TestSIPRecipient_MailNoMore(t *testing.T) {
 		clock.pass(time.Hour)
 		h.config.Mail.From = ""
 	})
-	if n := h.failed(2); !strings.Contains(n.Reason, "set from in [mail]") || n.State != event.DeliveryWaiting {
+	if n := h.failed(2); !strings.Contains(n.Reason, "set from in [mail]") || n.State != submission.DeliveryWaiting {
 		t.Errorf("%+v", n)
 	}
 }
@@ -176,7 +176,7 @@ func TestRecipientsAtTypedHosts(t *testing.T) {
 
 	h = newSIPBridge(t, "allow_hosts = [\"127.0.0.1\"]\n"+typed)
 	h.send("/sip/main", asks, 200)
-	all, err := h.bridge.Log.Submissions(t.Context(), event.SubmissionQuery{Set: "main"})
+	all, err := h.bridge.SIP.Submissions(t.Context(), submission.Query{Set: "main"})
 	if err != nil || len(all) != 1 {
 		t.Fatal(all, err)
 	}

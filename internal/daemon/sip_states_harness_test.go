@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/status"
+	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/internal/testserver"
 	"github.com/pmh-bridge/bridge/sip"
 )
@@ -113,20 +113,20 @@ func (h *submitter) inVain(do func()) {
 
 // of returns the submissions of a record, in the order of the targets that they
 // went to.
-func (h *submitter) of(record string) []event.Submission {
+func (h *submitter) of(record string) []submission.Submission {
 	h.t.Helper()
-	all, err := h.bridge.Log.Submissions(context.Background(), event.SubmissionQuery{Set: "main", Subject: record})
+	all, err := h.bridge.SIP.Submissions(context.Background(), submission.Query{Set: "main", Subject: record})
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	slices.SortFunc(all, func(a, b event.Submission) int { return int(a.Source - b.Source) })
+	slices.SortFunc(all, func(a, b submission.Submission) int { return int(a.Source - b.Source) })
 	return all
 }
 
 // becomes waits until the only submission of a record is in a state.
-func (h *submitter) becomes(record string, state event.State) *event.Submission {
+func (h *submitter) becomes(record string, state submission.State) *submission.Submission {
 	h.t.Helper()
-	var last []event.Submission
+	var last []submission.Submission
 	defer func() {
 		if h.t.Failed() {
 			h.t.Logf("the submissions of %s are %+v", record, last)
@@ -140,9 +140,9 @@ func (h *submitter) becomes(record string, state event.State) *event.Submission 
 }
 
 // tried waits until the only submission of a record was sent so often.
-func (h *submitter) tried(record string, times int) *event.Submission {
+func (h *submitter) tried(record string, times int) *submission.Submission {
 	h.t.Helper()
-	var s []event.Submission
+	var s []submission.Submission
 	eventually(h.t, fmt.Sprintf("%s is sent, %d times", record, times), func() bool {
 		s = h.of(record)
 		return len(s) == 1 && s[0].Tries >= times

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/internal/testserver"
 )
 
@@ -14,7 +15,7 @@ func TestSIPStates_AtOnce(t *testing.T) {
 	library := testserver.NewIngestServer(t, testserver.Accepts)
 	h := newSubmitter(t, "", library)
 	good := h.take("good")
-	s := h.becomes(good, event.StateAccepted)
+	s := h.becomes(good, submission.StateAccepted)
 	if s.Assigned != testserver.AssignedTo(good) || s.Late || s.Tries != 1 || s.Due != 0 || s.Deadline != 0 {
 		t.Errorf("accepted as %+v", s)
 	}
@@ -22,7 +23,7 @@ func TestSIPStates_AtOnce(t *testing.T) {
 
 	library.SetAnswer(testserver.Rejects)
 	bad := h.take("bad")
-	s = h.becomes(bad, event.StateRejected)
+	s = h.becomes(bad, submission.StateRejected)
 	if s.Reason != "no author of "+bad {
 		t.Errorf("rejected as %+v", s)
 	}
@@ -49,7 +50,7 @@ func TestSIPStates_Provisional(t *testing.T) {
 	h := newSubmitter(t, "", library)
 	good, bad := h.take("good"), h.take("bad")
 	for _, record := range []string{good, bad} {
-		s := h.becomes(record, event.StateProvisional)
+		s := h.becomes(record, submission.StateProvisional)
 		if wait := time.Duration(s.Deadline-event.MicrosOf(h.clock.now())) * time.Microsecond; s.Due != s.Deadline || wait > 168*time.Hour || wait < 167*time.Hour {
 			t.Errorf("provisional, for %v: %+v", wait, s)
 		}
@@ -61,10 +62,10 @@ func TestSIPStates_Provisional(t *testing.T) {
 	tell(t, library.Requests(good)[0].Recipient, library.Requests(good)[0], testserver.Accepts)
 	tell(t, library.Requests(bad)[0].Recipient, library.Requests(bad)[0], testserver.Rejects)
 	// Notified is committed: nobody need be waited for.
-	if s := h.of(good)[0]; s.State != event.StateAccepted || s.Assigned != testserver.AssignedTo(good) || s.Late {
+	if s := h.of(good)[0]; s.State != submission.StateAccepted || s.Assigned != testserver.AssignedTo(good) || s.Late {
 		t.Errorf("notified of acceptance: %+v", s)
 	}
-	if s := h.of(bad)[0]; s.State != event.StateRejected || s.Reason != "no author of "+bad {
+	if s := h.of(bad)[0]; s.State != submission.StateRejected || s.Reason != "no author of "+bad {
 		t.Errorf("notified of rejection: %+v", s)
 	}
 	h.want("set main", h.told("main"), "created "+good, "created "+bad, "rejected "+bad+": no author of "+bad)
@@ -83,19 +84,19 @@ func TestSIPStates_WithoutToken(t *testing.T) {
 	library := testserver.NewIngestServer(t, testserver.Defers)
 	h := newSubmitterOf(t, sipSet("main", libraryMode+"\naccess = \"addresses\"\naccess_addresses = [\"127.0.0.0/8\"]"), "", library)
 	good := h.take("good")
-	h.becomes(good, event.StateProvisional)
+	h.becomes(good, submission.StateProvisional)
 	sent := library.Requests(good)[0]
 	for _, path := range []string{"/sip/main", "/sip/main/aaaaaaaaaaaaaaaaaaaaaaaaaa"} {
 		tell(t, h.base+path, sent, testserver.Accepts)
 		tell(t, h.base+path, sent, testserver.Rejects)
 	}
-	if s := h.of(good)[0]; s.State != event.StateProvisional {
+	if s := h.of(good)[0]; s.State != submission.StateProvisional {
 		t.Errorf("told without the token: %+v", s)
 	}
 	h.want("set kept", h.kept())
 	h.shows("main", "Notifications that belong to no submission: 2.", "2 uncorrelated")
 	tell(t, sent.Recipient, sent, testserver.Accepts)
-	h.becomes(good, event.StateAccepted)
+	h.becomes(good, submission.StateAccepted)
 	h.want("set kept", h.kept(), "created "+testserver.AssignedTo(good))
 	h.verified()
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/ingest"
 	"github.com/pmh-bridge/bridge/internal/status"
+	"github.com/pmh-bridge/bridge/internal/submission"
 )
 
 // Trouble is how an ingest server fails that a set's records go to.
@@ -33,8 +34,8 @@ func (b *Bridge) Trouble(target *eventlog.Source) (*Trouble, error) {
 }
 
 // attentionStates are those that an operator should look at.
-func attentionStates() []event.State {
-	return []event.State{event.StateInDoubt, event.StateRejected, event.StateUnresolved, event.StateUnsent}
+func attentionStates() []submission.State {
+	return []submission.State{submission.StateInDoubt, submission.StateRejected, submission.StateUnresolved, submission.StateUnsent}
 }
 
 // submissionStatus returns the state of the submissions of a set.
@@ -52,20 +53,20 @@ func (b *Bridge) submissionStatus(ctx context.Context, set string) ([]status.Pee
 		if src.Kind != config.KindSIP && src.Kind != eventlog.Target {
 			continue
 		}
-		counts, err := b.Log.Counts(ctx, src.ID)
+		counts, err := b.SIP.Counts(ctx, src.ID)
 		if err != nil {
 			return nil, err
 		}
-		p := status.Peer{Direction: status.Received, URL: src.URL, Stored: counts.Submissions, States: status.Counts[event.State]{}, UnderReview: counts.UnderReview,
+		p := status.Peer{Direction: status.Received, URL: src.URL, Stored: counts.Submissions, States: status.Counts[submission.State]{}, UnderReview: counts.UnderReview,
 			NotificationsSent: counts.Outgoing, NotificationsReceived: counts.Incoming, Conflicts: counts.Contradicted, Dropped: counts.Dropped}
-		for _, states := range []map[event.State]int64{counts.Submissions, counts.Direct} {
+		for _, states := range []map[submission.State]int64{counts.Submissions, counts.Direct} {
 			for s, n := range states {
 				p.States[s] += n
 			}
 		}
 		if isSent(&src) {
 			p.Direction, p.Former = status.Sent, b.Config.File != "" && !b.submitsTo(set, src.URL)
-			newest, err := b.Log.Submissions(ctx, event.SubmissionQuery{Source: src.ID, Newest: true, Limit: 1})
+			newest, err := b.SIP.Submissions(ctx, submission.Query{Source: src.ID, Newest: true, Limit: 1})
 			if err != nil {
 				return nil, err
 			}
@@ -132,20 +133,20 @@ const problemsShown = 20
 
 // troubled returns the submissions behind problems; one without an ID is a rejection
 // that has no submission of its own.
-func (b *Bridge) troubled(ctx context.Context, set string) ([]event.Submission, error) {
-	out, err := b.Log.Submissions(ctx, event.SubmissionQuery{Set: set, States: attentionStates(), Newest: true, Limit: problemsShown})
+func (b *Bridge) troubled(ctx context.Context, set string) ([]submission.Submission, error) {
+	out, err := b.SIP.Submissions(ctx, submission.Query{Set: set, States: attentionStates(), Newest: true, Limit: problemsShown})
 	if err != nil {
 		return nil, err
 	}
-	conflicts, err := b.Log.Incoming(ctx, set, event.NotificationConflict, 0, problemsShown)
+	conflicts, err := b.SIP.Incoming(ctx, set, submission.NotificationConflict, 0, problemsShown)
 	if err != nil {
 		return nil, err
 	}
 	for _, n := range conflicts {
-		if slices.ContainsFunc(out, func(s event.Submission) bool { return s.ID == n.Submission }) {
+		if slices.ContainsFunc(out, func(s submission.Submission) bool { return s.ID == n.Submission }) {
 			continue
 		}
-		s, err := b.Log.Submission(ctx, n.Submission)
+		s, err := b.SIP.Submission(ctx, n.Submission)
 		if err != nil {
 			return nil, err
 		}
@@ -156,13 +157,13 @@ func (b *Bridge) troubled(ctx context.Context, set string) ([]event.Submission, 
 		return nil, err
 	}
 	out = append(out, rejected...)
-	slices.SortFunc(out, func(a, b event.Submission) int { return cmp.Compare(b.Changed, a.Changed) })
+	slices.SortFunc(out, func(a, b submission.Submission) int { return cmp.Compare(b.Changed, a.Changed) })
 	return out, nil
 }
 
 // rejections returns the last rejections that have no submission of their own: those
 // of strangers, and among the newest events of a set those of kind rejected.
-func (b *Bridge) rejections(ctx context.Context, set string) ([]event.Submission, error) {
+func (b *Bridge) rejections(ctx context.Context, set string) ([]submission.Submission, error) {
 	const looked = 2000
 	own := b.service(set)
 	if own == nil || own.server.Mode != ingest.Library && own.server.Mode != ingest.Recipient {
@@ -172,7 +173,7 @@ func (b *Bridge) rejections(ctx context.Context, set string) ([]event.Submission
 	if err != nil {
 		return nil, err
 	}
-	var out []event.Submission
+	var out []submission.Submission
 	for ev, err := range b.Log.Events(ctx, set, event.Range{After: max(0, last-looked), Upto: math.MaxInt64}) {
 		if err != nil {
 			return nil, err
@@ -181,24 +182,24 @@ func (b *Bridge) rejections(ctx context.Context, set string) ([]event.Submission
 			if len(out) == problemsShown { // a stranger's texts may be long, so no more of them are held
 				out = slices.Delete(out, 0, 1)
 			}
-			out = append(out, event.Submission{State: event.StateRejected, SourceIdentifier: ev.Origin.SourceIdentifier, Record: ev.Record, Title: ev.Title,
+			out = append(out, submission.Submission{State: submission.StateRejected, SourceIdentifier: ev.Origin.SourceIdentifier, Record: ev.Record, Title: ev.Title,
 				Reason: ev.Origin.Reason, Changed: ev.Observed})
 		}
 	}
-	ofStrangers, err := b.Log.Rejections(ctx, set, 0, problemsShown)
+	ofStrangers, err := b.SIP.Rejections(ctx, set, 0, problemsShown)
 	if err != nil {
 		return nil, err
 	}
 	for _, r := range ofStrangers {
-		out = append(out, event.Submission{State: event.StateRejected, SourceIdentifier: r.SourceIdentifier, Record: r.Record, Title: r.Title, Reason: r.Reason, Changed: r.At})
+		out = append(out, submission.Submission{State: submission.StateRejected, SourceIdentifier: r.SourceIdentifier, Record: r.Record, Title: r.Title, Reason: r.Reason, Changed: r.At})
 	}
-	told, err := b.Log.Incoming(ctx, set, event.NotificationRejected, 0, problemsShown)
+	told, err := b.SIP.Incoming(ctx, set, submission.NotificationRejected, 0, problemsShown)
 	if err != nil {
 		return nil, err
 	}
 	for _, n := range told {
 		if n.Anonymous { // the others are events
-			out = append(out, event.Submission{State: event.StateRejected, SourceIdentifier: n.SourceIdentifier, Reason: n.Reason, Changed: n.First})
+			out = append(out, submission.Submission{State: submission.StateRejected, SourceIdentifier: n.SourceIdentifier, Reason: n.Reason, Changed: n.First})
 		}
 	}
 	return out, nil
@@ -206,14 +207,14 @@ func (b *Bridge) rejections(ctx context.Context, set string) ([]event.Submission
 
 // decider tells who has rejected what problems returns: a set that decides at
 // once may be told of rejections as well, and then has kept what it was told.
-func (b *Bridge) decider(ctx context.Context, set string) (func(*event.Submission) status.Decider, error) {
+func (b *Bridge) decider(ctx context.Context, set string) (func(*submission.Submission) status.Decider, error) {
 	own := b.service(set)
-	told, err := b.Log.Incoming(ctx, set, event.NotificationRejected, 0, problemsShown)
+	told, err := b.SIP.Incoming(ctx, set, submission.NotificationRejected, 0, problemsShown)
 	if err != nil {
 		return nil, err
 	}
-	return func(s *event.Submission) status.Decider {
-		isTold := func(n event.IncomingNotification) bool {
+	return func(s *submission.Submission) status.Decider {
+		isTold := func(n submission.IncomingNotification) bool {
 			return n.SourceIdentifier == s.SourceIdentifier && n.Reason == s.Reason
 		}
 		switch {

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
@@ -57,7 +57,7 @@ func TestSIPStrangers_Rejections(t *testing.T) {
 		t.Errorf("events %+v", got)
 	}
 	for set, want := range map[string]string{"main": "1: the format odd is not accepted", "review": "2: needs a notification-recipient"} {
-		found, err := h.bridge.Log.Rejections(t.Context(), set, 0, 10)
+		found, err := h.bridge.SIP.Rejections(t.Context(), set, 0, 10)
 		if err != nil || len(found) != 1 || !strings.HasPrefix(found[0].SourceIdentifier+": "+found[0].Reason, want) {
 			t.Errorf("set %s: %+v, %v", set, found, err)
 		}
@@ -69,7 +69,7 @@ func TestSIPStrangers_Rejections(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range status.Sets {
-		if n := s.Submissions[0].States[event.StateRejected] + s.Submissions[0].NotificationsReceived[event.NotificationRejected]; n != 1 {
+		if n := s.Submissions[0].States[submission.StateRejected] + s.Submissions[0].NotificationsReceived[submission.NotificationRejected]; n != 1 {
 			t.Errorf("set %s: %d are counted", s.Name, n)
 		}
 	}

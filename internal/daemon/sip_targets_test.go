@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/status"
+	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/internal/testserver"
 )
 
@@ -32,9 +32,8 @@ func TestTargetsWithoutAService(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	under := event.Submission{Source: sources[0].ID, State: event.StateForwarding, Request: [32]byte{1}, Tries: 1, SourceIdentifier: "3"}
-	if _, err := h.bridge.Log.Append(t.Context(), &event.Batch{Source: under.Source, Mode: event.ModeSubmission,
-		Submissions: &event.SubmissionBatch{Updates: []event.SubmissionUpdate{{Submission: under}}}}); err != nil {
+	under := submission.Submission{Source: sources[0].ID, State: submission.StateForwarding, Request: [32]byte{1}, Tries: 1, SourceIdentifier: "3"}
+	if _, err := h.bridge.SIP.Write(t.Context(), &submission.Batch{Source: under.Source, Updates: []submission.Update{{Submission: under}}}); err != nil {
 		t.Fatal(err)
 	}
 	h.restart(nil)
@@ -51,7 +50,7 @@ func TestFormerTarget(t *testing.T) {
 	h := newSubmitter(t, `deadline = "24h"`, library)
 	configured := h.config.Sets
 	silent := h.take("silent")
-	h.becomes(silent, event.StateProvisional)
+	h.becomes(silent, submission.StateProvisional)
 	// What was begun may have arrived. So the outbox begins anew, and asks for the
 	// properties first, in vain.
 	library.Shut()
@@ -79,15 +78,15 @@ func TestFormerTarget(t *testing.T) {
 		h.config.Sets[0].Submit = nil
 		h.clock.pass(25 * time.Hour)
 	})
-	h.becomes(silent, event.StateUnresolved)
-	h.becomes(waits, event.StateWaiting)
+	h.becomes(silent, submission.StateUnresolved)
+	h.becomes(waits, submission.StateWaiting)
 	h.want("not configured", former(), "true")
 
 	library.Open()
 	library.SetAnswer(testserver.Accepts)
 	h.restart(func() { h.config.Sets = configured; h.clock.pass(2 * time.Hour) })
-	h.becomes(waits, event.StateAccepted)
-	h.becomes(silent, event.StateUnresolved)
+	h.becomes(waits, submission.StateAccepted)
+	h.becomes(silent, submission.StateUnresolved)
 	h.verified()
 }
 
@@ -138,7 +137,7 @@ func TestSIPTrouble(t *testing.T) {
 
 	library.Open()
 	h.later(time.Hour)
-	h.becomes(record, event.StateAccepted)
+	h.becomes(record, submission.StateAccepted)
 	eventually(t, "the status tells that the target answers", func() bool { return h.trouble() == nil })
 	h.verified()
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 	"github.com/pmh-bridge/bridge/internal/publish"
+	"github.com/pmh-bridge/bridge/internal/submission"
 )
 
 // Finding is something in the data folder that is not as it must be.
@@ -39,6 +40,9 @@ type Verified struct {
 func (b *Bridge) Verify(ctx context.Context, report func(Finding)) (Verified, error) {
 	var v Verified
 	if err := b.Log.Verify(ctx, func(f eventlog.Finding) { report(Finding(f)) }); err != nil {
+		return v, err
+	}
+	if err := b.SIP.Verify(ctx, func(f eventlog.Finding) { report(Finding(f)) }); err != nil {
 		return v, err
 	}
 	sets, err := b.Log.Sets(ctx)
@@ -149,10 +153,10 @@ func (b *Bridge) verifyNamed(ctx context.Context, set string, bad map[content.Su
 // decided or to be sent again. The record of an accepted one is in an event, if it is
 // served.
 func (b *Bridge) verifySubmitted(ctx context.Context, bad map[content.Sum]string, report func(Finding)) error {
-	q := event.SubmissionQuery{Limit: 1000, States: []event.State{event.StateWaiting, event.StateForwarding, event.StateInDoubt, event.StateProvisional,
-		event.StateUnresolved, event.StateUnsent}}
+	q := submission.Query{Limit: 1000, States: []submission.State{submission.StateWaiting, submission.StateForwarding, submission.StateInDoubt, submission.StateProvisional,
+		submission.StateUnresolved, submission.StateUnsent}}
 	for {
-		page, err := b.Log.Submissions(ctx, q)
+		page, err := b.SIP.Submissions(ctx, q)
 		if err != nil {
 			return ctx.Err() // else found by the log's own check
 		}
@@ -183,7 +187,7 @@ func (b *Bridge) verifySubmitted(ctx context.Context, bad map[content.Sum]string
 
 // recordFault returns what is wrong with the record of a submission in the store; ""
 // is nothing, or damage that verifyContents reports.
-func (b *Bridge) recordFault(ctx context.Context, s *event.Submission) (string, error) {
+func (b *Bridge) recordFault(ctx context.Context, s *submission.Submission) (string, error) {
 	record, err := b.Contents.Open(ctx, s.Content)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

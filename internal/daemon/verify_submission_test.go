@@ -23,6 +23,8 @@ import (
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/submission"
+	"github.com/pmh-bridge/bridge/internal/submission/store"
 	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/internal/testserver"
 	"github.com/pmh-bridge/bridge/sip"
@@ -70,9 +72,9 @@ func (x *submissionBridge) ask(set, name, text string, recipient bool) bool {
 func mapOf(text string) string { return `<r xmlns="urn:r">` + text + `</r>` }
 
 // in returns the submissions in a state.
-func (x *submissionBridge) in(state event.State) []event.Submission {
+func (x *submissionBridge) in(state submission.State) []submission.Submission {
 	x.t.Helper()
-	found, err := x.bridge.Log.Submissions(context.Background(), event.SubmissionQuery{States: []event.State{state}})
+	found, err := x.bridge.SIP.Submissions(context.Background(), submission.Query{States: []submission.State{state}})
 	if err != nil {
 		x.t.Fatal(err)
 	}
@@ -86,25 +88,25 @@ func everyState(t *testing.T) *submissionBridge {
 	x := newSubmissionBridge(t)
 	x.library.SetAnswer(testserver.Defers)
 	late := x.take("late")
-	x.becomes(late, event.StateProvisional)
+	x.becomes(late, submission.StateProvisional)
 	x.restart(func() { x.clock.pass(25 * time.Hour) })
-	x.becomes(late, event.StateUnresolved)
+	x.becomes(late, submission.StateUnresolved)
 
 	provisional := x.take("provisional")
-	x.becomes(provisional, event.StateProvisional)
+	x.becomes(provisional, submission.StateProvisional)
 	x.library.SetAnswer(testserver.Accepts)
 	good := x.take("good")
-	x.becomes(good, event.StateAccepted)
+	x.becomes(good, submission.StateAccepted)
 	tell(t, x.library.Requests(good)[0].Recipient, x.library.Requests(good)[0], testserver.Rejects) // a conflict
 	x.library.SetAnswer(testserver.Rejects)
-	x.becomes(x.take("bad"), event.StateRejected)
+	x.becomes(x.take("bad"), submission.StateRejected)
 	page := x.send("/sip/main", inSOAP(sipDoc("ingest-request", sourceOf("page")+recordOf(`<html xmlns="http://www.w3.org/1999/xhtml"/>`))), 200).disposition(t).Assigned
-	x.becomes(page, event.StateUnsent)
+	x.becomes(page, submission.StateUnsent)
 	x.library.SetAnswer(testserver.BreaksOff)
 	changed := x.take("changed")
 	x.tried(changed, 1)
 	x.send("/sip/main", ingestOf("changed", "another text"), 200)
-	eventually(t, "the first text is replaced", func() bool { return len(x.in(event.StateReplaced)) == 1 })
+	eventually(t, "the first text is replaced", func() bool { return len(x.in(submission.StateReplaced)) == 1 })
 
 	for _, name := range []string{"undecided", "accepted", "refused"} {
 		if !x.ask("desk", name, mapOf(name), true) {
@@ -113,7 +115,7 @@ func everyState(t *testing.T) *submissionBridge {
 	}
 	x.ask("desk", "nobody is to be told", mapOf("x"), false)
 	x.decide("accepted", true)
-	eventually(t, "a notice is delivered", func() bool { return len(x.notices(event.DeliveryDone)) == 1 })
+	eventually(t, "a notice is delivered", func() bool { return len(x.notices(submission.DeliveryDone)) == 1 })
 	x.boxOpen.Store(false)
 	x.decide("refused", false)
 
@@ -134,7 +136,7 @@ func everyState(t *testing.T) *submissionBridge {
 	})
 	x.notify("/sip/kept", sourceOf("unknown")+rejectedFor("out of range"))
 	x.notify("/sip/kept", sourceOf("unknown")+acceptedAs("nowhere"))
-	for _, state := range event.States() {
+	for _, state := range submission.States() {
 		if len(x.in(state)) == 0 {
 			t.Errorf("no submission is %s", state)
 		}
@@ -145,7 +147,7 @@ func everyState(t *testing.T) *submissionBridge {
 // decide settles a submission under review.
 func (x *submissionBridge) decide(name string, accept bool) {
 	x.t.Helper()
-	for _, s := range x.in(event.StateProvisional) {
+	for _, s := range x.in(submission.StateProvisional) {
 		if s.Set == "desk" && s.SourceIdentifier == name {
 			if _, err := x.bridge.Decide(context.Background(), daemon.Decision{ID: s.ID, Accept: accept}); err != nil {
 				x.t.Fatal(err)
@@ -156,11 +158,11 @@ func (x *submissionBridge) decide(name string, accept bool) {
 	x.t.Fatalf("%s is not under review", name)
 }
 
-func (x *submissionBridge) notices(state event.DeliveryState) []event.OutgoingNotification {
+func (x *submissionBridge) notices(state submission.DeliveryState) []submission.OutgoingNotification {
 	x.t.Helper()
-	var out []event.OutgoingNotification
+	var out []submission.OutgoingNotification
 	for _, set := range []string{"desk", "gate"} {
-		found, err := x.bridge.Log.Outgoing(context.Background(), set, state, 0, 1000)
+		found, err := x.bridge.SIP.Outgoing(context.Background(), set, state, 0, 1000)
 		if err != nil {
 			x.t.Fatal(err)
 		}
@@ -213,22 +215,24 @@ func TestVerifySubmitted(t *testing.T) {
 	if found := findings(t, x.copied()); len(found) > 0 {
 		t.Fatalf("of a sound folder: %q", found)
 	}
-	where := func(s *event.Submission) string { return "content " + hex.EncodeToString(s.Content[:]) + ": " }
-	remove := func(t *testing.T, folder string, s *event.Submission) {
+	where := func(s *submission.Submission) string { return "content " + hex.EncodeToString(s.Content[:]) + ": " }
+	remove := func(t *testing.T, folder string, s *submission.Submission) {
 		tamper(t, filepath.Join(folder, "content.db"), "DELETE FROM content WHERE sum = ?", s.Content[:])
 	}
-	for _, state := range []event.State{event.StateForwarding, event.StateInDoubt, event.StateProvisional} {
+	for _, state := range []submission.State{submission.StateForwarding, submission.StateInDoubt, submission.StateProvisional} {
 		t.Run("gone while "+state.String(), func(t *testing.T) {
-			i := slices.IndexFunc(x.in(state), func(s event.Submission) bool { return s.Seq == 0 })
+			i := slices.IndexFunc(x.in(state), func(s submission.Submission) bool { return s.Seq == 0 })
 			s, folder := &x.in(state)[i], x.copied()
 			remove(t, folder, s)
 			wantFinding(t, folder, fmt.Sprintf("%ssubmission %d of set %s, which is %s, keeps its record there, and it is not there: restore content.db", where(s), s.ID, s.Set, state))
 		})
 	}
 	// The record of what a target sends, or what was accepted, is that of an event.
-	for _, state := range []event.State{event.StateWaiting, event.StateProvisional, event.StateUnresolved, event.StateUnsent, event.StateAccepted} {
+	for _, state := range []submission.State{submission.StateWaiting, submission.StateProvisional, submission.StateUnresolved, submission.StateUnsent, submission.StateAccepted} {
 		t.Run("gone from a target, or from whoever reads, while "+state.String(), func(t *testing.T) {
-			i := slices.IndexFunc(x.in(state), func(s event.Submission) bool { return s.Seq != 0 || s.Set == "desk" && state == event.StateAccepted })
+			i := slices.IndexFunc(x.in(state), func(s submission.Submission) bool {
+				return s.Seq != 0 || s.Set == "desk" && state == submission.StateAccepted
+			})
 			s, folder := &x.in(state)[i], x.copied()
 			remove(t, folder, s)
 			found := findings(t, folder)
@@ -238,16 +242,16 @@ func TestVerifySubmitted(t *testing.T) {
 		})
 	}
 	t.Run("damaged", func(t *testing.T) {
-		s, folder := &x.in(event.StateInDoubt)[0], x.copied()
+		s, folder := &x.in(submission.StateInDoubt)[0], x.copied()
 		tamper(t, filepath.Join(folder, "content.db"), "UPDATE content SET bytes = zeroblob(length) WHERE sum = ?", s.Content[:])
 		wantFinding(t, folder, where(s))
 	})
 	t.Run("of another length", func(t *testing.T) {
-		s, folder := x.in(event.StateInDoubt)[0], x.copied()
+		s, folder := x.in(submission.StateInDoubt)[0], x.copied()
 		l, err := eventlog.Open(t.Context(), folder, eventlog.Options{AcceptClock: true})
 		if err == nil {
 			s.Length++
-			_, err = l.Append(t.Context(), &event.Batch{Source: s.Source, Mode: event.ModeSubmission, Submissions: &event.SubmissionBatch{Updates: []event.SubmissionUpdate{{Submission: s}}}})
+			_, err = store.New(l).Write(t.Context(), &submission.Batch{Source: s.Source, Updates: []submission.Update{{Submission: s}}})
 			err = errors.Join(err, l.Close())
 		}
 		if err != nil {
@@ -291,7 +295,7 @@ func TestSubmittedRecordsAreKept(t *testing.T) {
 	tamper(t, filepath.Join(x.config.Data, "content.db"), "CREATE TRIGGER kept BEFORE DELETE ON content BEGIN SELECT RAISE(ABORT, 'a content is removed'); END")
 	record := mapOf("undecided")
 	x.ask("desk", "undecided", record, true)
-	s := x.in(event.StateProvisional)[0]
+	s := x.in(submission.StateProvisional)[0]
 	if s.Content != sha256.Sum256([]byte(record)) || x.last() != 0 {
 		t.Fatalf("%d events, and %+v", x.last(), s)
 	}
@@ -334,7 +338,7 @@ func TestVerify_AnyExchange(t *testing.T) {
 			case "review":
 				x.ask("desk", id, text, rapid.Bool().Draw(rt, "recipient"))
 			case "decide":
-				for _, s := range x.in(event.StateProvisional) {
+				for _, s := range x.in(submission.StateProvisional) {
 					if s.Set == "desk" && s.SourceIdentifier == id {
 						x.decide(id, rapid.Bool().Draw(rt, "accept"))
 					}

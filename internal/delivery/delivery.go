@@ -23,23 +23,25 @@ import (
 	"io"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/submission"
 )
 
-// Store is what is used here of the log; eventlog.Log is one.
+// Store is what is used here of the log; store.Store is one.
 type Store interface {
 	Due
 	Versions
-	// Append commits a batch of event.ModeSubmission.
+	// Write commits what has become of submissions, Append observations of the log.
+	Write(context.Context, *submission.Batch) (submission.Written, error)
 	Append(context.Context, *event.Batch) (event.Appended, error)
 	// Submission returns one by its ID; fs.ErrNotExist when there is none.
-	Submission(ctx context.Context, id int64) (*event.Submission, error)
+	Submission(ctx context.Context, id int64) (*submission.Submission, error)
 	// Submissions returns those that a query selects.
-	Submissions(context.Context, event.SubmissionQuery) ([]event.Submission, error)
+	Submissions(context.Context, submission.Query) ([]submission.Submission, error)
 	// Progress returns what the log keeps of a target: its Failure.
 	Progress(ctx context.Context, source event.SourceID) (event.Progress, error)
 	// OutgoingDue returns those that are due at a time, the longest due first, after the
 	// Due and ID of another one (nil: all), and no more than limit.
-	OutgoingDue(ctx context.Context, due event.Micros, after *event.OutgoingNotification, limit int) ([]event.OutgoingNotification, error)
+	OutgoingDue(ctx context.Context, due event.Micros, after *submission.OutgoingNotification, limit int) ([]submission.OutgoingNotification, error)
 }
 
 // Contents reads records.

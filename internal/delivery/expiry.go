@@ -59,9 +59,9 @@ func (f *Expiry) expire(ctx context.Context) error {
 	}
 	at := now()
 	for _, target := range f.Targets {
-		err := Expire(ctx, f.Store, target, []event.State{event.StateWaiting, event.StateProvisional}, at, func(updates []event.SubmissionUpdate) error {
+		err := Expire(ctx, f.Store, target, []submission.State{submission.StateWaiting, submission.StateProvisional}, at, func(updates []submission.Update) error {
 			// An update that is stale has lost to a disposition.
-			_, err := f.Store.Append(ctx, &event.Batch{Source: target, Mode: event.ModeSubmission, Submissions: &event.SubmissionBatch{Updates: updates}})
+			_, err := f.Store.Write(ctx, &submission.Batch{Source: target, Updates: updates})
 			return err
 		})
 		if err != nil {
@@ -76,26 +76,26 @@ type Due interface {
 	// SubmissionsDue returns those of a Source in a state that are due at a time,
 	// the longest due first, after the Due and ID of another one (nil: all), and no
 	// more than limit.
-	SubmissionsDue(ctx context.Context, source event.SourceID, state event.State, at event.Micros, after *event.Submission, limit int) ([]event.Submission, error)
+	SubmissionsDue(ctx context.Context, source event.SourceID, state submission.State, at event.Micros, after *submission.Submission, limit int) ([]submission.Submission, error)
 }
 
 // Expire ends the submissions of a Source in some states that have reached their
 // deadline. Nothing is due after its deadline, so it reads only what is due, a page at
 // a time, and nothing twice.
-func Expire(ctx context.Context, store Due, source event.SourceID, states []event.State, now time.Time, commit func([]event.SubmissionUpdate) error) error {
+func Expire(ctx context.Context, store Due, source event.SourceID, states []submission.State, now time.Time, commit func([]submission.Update) error) error {
 	return applyToAll(ctx, store, source, states, nil, event.MicrosOf(now), submission.Expire{}, now, commit)
 }
 
 // LimitWaits shortens the waits in some states that are longer than a deadline by
 // now: the deadline was longer when they began, or the clock was ahead.
-func LimitWaits(ctx context.Context, store Due, source event.SourceID, states []event.State, now time.Time, deadline time.Duration, commit func([]event.SubmissionUpdate) error) error {
-	after := &event.Submission{Due: event.MicrosOf(now.Add(deadline)), ID: math.MaxInt64}
+func LimitWaits(ctx context.Context, store Due, source event.SourceID, states []submission.State, now time.Time, deadline time.Duration, commit func([]submission.Update) error) error {
+	after := &submission.Submission{Due: event.MicrosOf(now.Add(deadline)), ID: math.MaxInt64}
 	return applyToAll(ctx, store, source, states, after, math.MaxInt64, submission.LimitWait{Deadline: deadline}, now, commit)
 }
 
 // applyToAll commits what an input changes of the submissions of a Source in some
 // states that are due after one and up to a time.
-func applyToAll(ctx context.Context, store Due, source event.SourceID, states []event.State, after *event.Submission, upto event.Micros, in submission.Input, now time.Time, commit func([]event.SubmissionUpdate) error) error {
+func applyToAll(ctx context.Context, store Due, source event.SourceID, states []submission.State, after *submission.Submission, upto event.Micros, in submission.Input, now time.Time, commit func([]submission.Update) error) error {
 	for _, state := range states {
 		last := after
 		for {
@@ -103,10 +103,10 @@ func applyToAll(ctx context.Context, store Due, source event.SourceID, states []
 			if err != nil {
 				return err
 			}
-			var updates []event.SubmissionUpdate
+			var updates []submission.Update
 			for i := range page {
 				if s, effects := submission.Apply(page[i], in, now); effects.Changed {
-					updates = append(updates, event.SubmissionUpdate{Submission: s})
+					updates = append(updates, submission.Update{Submission: s})
 				}
 			}
 			if len(updates) > 0 {

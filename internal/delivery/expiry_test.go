@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -32,7 +33,7 @@ func TestFormer(t *testing.T) {
 		stop := h.start(h.outbox(func(o *Submitter) { o.Workers = 1 }))
 		synctest.Wait()
 		stop()
-		states := func() (out [3]event.State) {
+		states := func() (out [3]submission.State) {
 			for i, s := range h.rows() {
 				out[i] = s.State
 			}
@@ -44,13 +45,13 @@ func TestFormer(t *testing.T) {
 		go func() { ended <- f.Run(ctx) }()
 		time.Sleep(DefaultDeadline - time.Hour)
 		synctest.Wait()
-		if got, want := states(), [3]event.State{event.StateWaiting, event.StateProvisional, event.StateWaiting}; got != want {
+		if got, want := states(), [3]submission.State{submission.StateWaiting, submission.StateProvisional, submission.StateWaiting}; got != want {
 			t.Errorf("before the deadline: %v, want %v", got, want)
 		}
 		h.store.before.Store(3)
 		time.Sleep(3 * time.Hour)
 		synctest.Wait()
-		if got, want := states(), [3]event.State{event.StateUnresolved, event.StateUnresolved, event.StateWaiting}; got != want {
+		if got, want := states(), [3]submission.State{submission.StateUnresolved, submission.StateUnresolved, submission.StateWaiting}; got != want {
 			t.Errorf("after it: %v, want %v", got, want)
 		}
 		if s := h.rows()[0]; s.Due != 0 || s.Deadline != 0 || s.Tries != 1 {
@@ -64,7 +65,7 @@ func TestFormer(t *testing.T) {
 		stop = h.start(h.outbox(nil))
 		synctest.Wait()
 		stop()
-		if got := states(); got[2] != event.StateAccepted {
+		if got := states(); got[2] != submission.StateAccepted {
 			t.Errorf("when the target is back: %v", got)
 		}
 	})

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/submission"
 )
 
 // fate is what happens at a point where something leaves or reaches a process.
@@ -95,17 +96,17 @@ type livingStore struct {
 	life *life
 }
 
-func (s livingStore) Append(ctx context.Context, b *event.Batch) (out event.Appended, err error) {
-	err = s.life.pass("append", func() error { out, err = s.Store.Append(ctx, b); return err })
+func (s livingStore) Write(ctx context.Context, b *submission.Batch) (out submission.Written, err error) {
+	err = s.life.pass("append", func() error { out, err = s.Store.Write(ctx, b); return err })
 	return out, err
 }
 
-func (s livingStore) Submission(ctx context.Context, id int64) (out *event.Submission, err error) {
+func (s livingStore) Submission(ctx context.Context, id int64) (out *submission.Submission, err error) {
 	err = s.life.pass("read", func() error { out, err = s.Store.Submission(ctx, id); return err })
 	return out, err
 }
 
-func (s livingStore) OutgoingDue(ctx context.Context, due event.Micros, after *event.OutgoingNotification, limit int) (out []event.OutgoingNotification, err error) {
+func (s livingStore) OutgoingDue(ctx context.Context, due event.Micros, after *submission.OutgoingNotification, limit int) (out []submission.OutgoingNotification, err error) {
 	err = s.life.pass("notices", func() error { out, err = s.Store.OutgoingDue(ctx, due, after, limit); return err })
 	return out, err
 }

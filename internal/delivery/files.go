@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/sip"
 )
@@ -51,7 +50,7 @@ type FileResult struct {
 	// State is StateAccepted, with Assigned; StateRejected or StateProvisional;
 	// StateUnsent when the server has certainly not taken it; StateUnresolved when
 	// it may have, but no answer came, or one that decides nothing.
-	State    event.State
+	State    submission.State
 	Assigned string
 	// Reason of all but an acceptance, "" when a server gave none.
 	Reason string
@@ -125,7 +124,7 @@ func (f *Files) Submit(ctx context.Context, files []File, report func(FileResult
 
 func (f *Files) submit(ctx context.Context, file *File, listed []string, silent *atomic.Int32) FileResult {
 	began := time.Now()
-	r := FileResult{Name: file.Name, State: event.StateUnsent}
+	r := FileResult{Name: file.Name, State: submission.StateUnsent}
 	if silent.Load() >= breakerThreshold {
 		r.Reason = fmt.Sprintf("not tried, since the server has not answered for the last %d", breakerThreshold)
 		return r
@@ -141,7 +140,7 @@ func (f *Files) submit(ctx context.Context, file *File, listed []string, silent 
 		case err == nil:
 			r.State, r.Assigned, r.Reason = submission.StateAfter(disposition), disposition.AssignedIdentifier, disposition.Reason
 		case doubt:
-			r.State, r.Reason = event.StateUnresolved, err.Error()
+			r.State, r.Reason = submission.StateUnresolved, err.Error()
 			if !submission.Identifies(request.Source) {
 				r.Reason += "; it is not sent again, since it has no identifier, and would be two records if it has arrived: ask the ingest server"
 			}

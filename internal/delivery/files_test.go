@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -197,23 +197,23 @@ func TestFilesFormats(t *testing.T) {
 	for _, c := range []struct {
 		name, text string
 		files      Files
-		want       event.State
+		want       submission.State
 		reason     string
 	}{
-		{"named by the record", book(""), Files{}, event.StateAccepted, ""},
-		{"not known", plain, Files{}, event.StateUnsent, "its format is not known: the record names no schema for its root book; the server accepts " + bookFormat},
-		{"not listed", foreign, Files{}, event.StateUnsent, "the server does not accept the format https://schemas.example/x.xsd; it accepts " + bookFormat},
-		{"said by hand", plain, Files{Format: bookFormat}, event.StateAccepted, ""},
-		{"said by hand, and otherwise by the record", foreign, Files{Format: bookFormat}, event.StateUnsent, "the server does not accept the format https://schemas.example/x.xsd; it accepts " + bookFormat},
-		{"said by hand, not listed", plain, Files{Format: "https://schemas.example/x.xsd"}, event.StateUnsent, "the server does not accept the format https://schemas.example/x.xsd; it accepts " + bookFormat},
-		{"forced", plain, Files{Force: true}, event.StateAccepted, ""},
+		{"named by the record", book(""), Files{}, submission.StateAccepted, ""},
+		{"not known", plain, Files{}, submission.StateUnsent, "its format is not known: the record names no schema for its root book; the server accepts " + bookFormat},
+		{"not listed", foreign, Files{}, submission.StateUnsent, "the server does not accept the format https://schemas.example/x.xsd; it accepts " + bookFormat},
+		{"said by hand", plain, Files{Format: bookFormat}, submission.StateAccepted, ""},
+		{"said by hand, and otherwise by the record", foreign, Files{Format: bookFormat}, submission.StateUnsent, "the server does not accept the format https://schemas.example/x.xsd; it accepts " + bookFormat},
+		{"said by hand, not listed", plain, Files{Format: "https://schemas.example/x.xsd"}, submission.StateUnsent, "the server does not accept the format https://schemas.example/x.xsd; it accepts " + bookFormat},
+		{"forced", plain, Files{Force: true}, submission.StateAccepted, ""},
 	} {
 		c.files.Server = &shelf{formats: []string{bookFormat}}
 		var got []FileResult
 		if err := c.files.Submit(t.Context(), []File{file("a", c.text)}, func(r FileResult) { got = append(got, r) }); err != nil || len(got) != 1 {
 			t.Fatalf("%s: %v, %v", c.name, got, err)
 		}
-		if r := got[0]; r.State != c.want || r.Reason != c.reason || r.Unlisted != (c.want == event.StateUnsent) {
+		if r := got[0]; r.State != c.want || r.Reason != c.reason || r.Unlisted != (c.want == submission.StateUnsent) {
 			t.Errorf("%s: %+v", c.name, r)
 		}
 	}
@@ -269,12 +269,12 @@ func TestFilesWithoutIdentifierAreNotRepeated(t *testing.T) {
 		fails      error
 		identifier bool
 		sent       int
-		want       event.State
+		want       submission.State
 	}{
-		{&sip.StatusError{Status: 502}, true, attempts, event.StateUnresolved},
-		{&sip.StatusError{Status: 502}, false, 1, event.StateUnresolved},
-		{refused, false, attempts, event.StateUnsent},
-		{lost, false, 1, event.StateUnresolved},
+		{&sip.StatusError{Status: 502}, true, attempts, submission.StateUnresolved},
+		{&sip.StatusError{Status: 502}, false, 1, submission.StateUnresolved},
+		{refused, false, attempts, submission.StateUnsent},
+		{lost, false, 1, submission.StateUnresolved},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			sent := 0

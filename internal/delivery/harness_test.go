@@ -16,6 +16,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/content"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/submission"
+	"github.com/pmh-bridge/bridge/internal/submission/store"
 	"github.com/pmh-bridge/bridge/sip"
 	"github.com/pmh-bridge/bridge/translate"
 )
@@ -60,7 +61,7 @@ func (m *recipients) of(identifier string) []*sip.Disposition {
 type notifyHarness struct {
 	t      testing.TB
 	clock  *testClock
-	log    *eventlog.Log
+	log    *store.Store
 	boxes  *recipients
 	boxURL string
 	source event.SourceID
@@ -87,9 +88,9 @@ func newBubbleNotifyHarness(t testing.TB) *notifyHarness {
 func (h *notifyHarness) open(clock func() (time.Time, time.Duration)) {
 	h.t.Helper()
 	ctx := context.Background()
-	var err error
-	h.log, err = eventlog.Open(ctx, h.t.TempDir(), eventlog.Options{Clock: clock})
+	l, err := eventlog.Open(ctx, h.t.TempDir(), eventlog.Options{Clock: clock})
 	h.do(err)
+	h.log = store.New(l)
 	h.t.Cleanup(func() { h.do(h.log.Close()) })
 	h.do(h.log.EnsureSet(ctx, eventlog.SetConfig{Name: "maps", Content: event.Mirror}))
 	h.source, err = h.log.EnsureSource(ctx, "maps", "sip", "/sip/maps", 0)
@@ -113,20 +114,20 @@ func (h *notifyHarness) now() time.Time {
 // owe puts accepted submissions into the log whose recipient has to be notified.
 func (h *notifyHarness) owe(recipient string, identifiers ...string) {
 	h.t.Helper()
-	b := &event.Batch{Source: h.source, Mode: event.ModeSubmission, Documents: []event.Document{{URL: "/sip/maps"}}, Submissions: &event.SubmissionBatch{}}
-	for i, id := range identifiers {
+	b := &submission.Batch{Source: h.source, URL: "/sip/maps"}
+	for _, id := range identifiers {
 		disp := &sip.Disposition{Source: &sip.Source{Identifier: &id}, Outcome: sip.Accepted, AssignedIdentifier: "urn:lib:" + id}
-		s := event.Submission{Source: h.source, State: event.StateAccepted, Recipient: recipient, SourceIdentifier: id, Assigned: disp.AssignedIdentifier}
-		b.Items = append(b.Items, event.Item{Observation: translate.FromSubmission(&s, h.now())})
-		b.Submissions.Updates = append(b.Submissions.Updates, event.SubmissionUpdate{Submission: s, Item: i + 1,
-			Outgoing: &event.OutgoingNotification{Recipient: recipient, Disposition: submission.Document(disp), Message: "submission-" + id + "@maps.bridge"}})
+		s := submission.Submission{Source: h.source, State: submission.StateAccepted, Recipient: recipient, SourceIdentifier: id, Assigned: disp.AssignedIdentifier}
+		b.Updates = append(b.Updates, submission.Update{Submission: s,
+			Item:     &event.Item{Observation: translate.FromSubmitted(&translate.Submitted{Assigned: s.Assigned, SourceIdentifier: id}, h.now())},
+			Outgoing: &submission.OutgoingNotification{Recipient: recipient, Disposition: submission.Document(disp), Message: "submission-" + id + "@maps.bridge"}})
 	}
-	_, err := h.log.Append(context.Background(), b)
+	_, err := h.log.Write(context.Background(), b)
 	h.do(err)
 }
 
 // in returns the notices in a state.
-func (h *notifyHarness) in(state event.DeliveryState) []event.OutgoingNotification {
+func (h *notifyHarness) in(state submission.DeliveryState) []submission.OutgoingNotification {
 	h.t.Helper()
 	found, err := h.log.Outgoing(context.Background(), "maps", state, 0, 100_000)
 	h.do(err)
@@ -134,7 +135,7 @@ func (h *notifyHarness) in(state event.DeliveryState) []event.OutgoingNotificati
 }
 
 // notices returns those that wait.
-func (h *notifyHarness) notices() []event.OutgoingNotification {
+func (h *notifyHarness) notices() []submission.OutgoingNotification {
 	h.t.Helper()
 	found, err := h.log.OutgoingDue(context.Background(), event.MicrosOf(h.now().Add(1000*time.Hour)), nil, 10_000)
 	h.do(err)
@@ -143,7 +144,8 @@ func (h *notifyHarness) notices() []event.OutgoingNotification {
 
 func (h *notifyHarness) verified() {
 	h.t.Helper()
-	h.do(h.log.Verify(context.Background(), func(f eventlog.Finding) { h.t.Errorf("verify: %v", f) }))
+	report := func(f eventlog.Finding) { h.t.Errorf("verify: %v", f) }
+	h.do(errors.Join(h.log.Log.Verify(context.Background(), report), h.log.Verify(context.Background(), report)))
 }
 
 // postOf returns a Notifier of the harness with a log of its own life.
@@ -201,12 +203,12 @@ type gatedLog struct {
 	sizes []int // of the commits, in submissions and notifications
 }
 
-func (g *gatedLog) Append(ctx context.Context, b *event.Batch) (event.Appended, error) {
+func (g *gatedLog) Write(ctx context.Context, b *submission.Batch) (submission.Written, error) {
 	if err := <-g.pass; err != nil {
-		return event.Appended{}, err
+		return submission.Written{}, err
 	}
-	g.sizes = append(g.sizes, len(b.Submissions.Updates)+len(b.Submissions.Outgoing))
-	return g.Store.Append(ctx, b)
+	g.sizes = append(g.sizes, len(b.Updates)+len(b.Outgoing))
+	return g.Store.Write(ctx, b)
 }
 
 // request is an ingest request for a map.
@@ -219,7 +221,7 @@ func request(identifier, text string) *sip.Request {
 
 // breakable is a log whose commits fail.
 type breakable struct {
-	*eventlog.Log
+	*store.Store
 	before, after atomic.Int32 // how many calls are to fail yet
 	appended      atomic.Int32
 }
@@ -228,17 +230,28 @@ var errBroken = errors.New("the disk is gone")
 
 func failing(n *atomic.Int32) bool { return n.Load() > 0 && n.Add(-1) >= 0 }
 
-// Append fails before it has done anything, or after everything.
-func (b *breakable) Append(ctx context.Context, batch *event.Batch) (event.Appended, error) {
+// Write fails before it has done anything, or after everything.
+func (b *breakable) Write(ctx context.Context, batch *submission.Batch) (out submission.Written, err error) {
+	err = b.pass(func() error { out, err = b.Store.Write(ctx, batch); return err })
+	return out, err
+}
+
+// Append fails as Write does.
+func (b *breakable) Append(ctx context.Context, batch *event.Batch) (out event.Appended, err error) {
+	err = b.pass(func() error { out, err = b.Store.Append(ctx, batch); return err })
+	return out, err
+}
+
+func (b *breakable) pass(commit func() error) error {
 	if failing(&b.before) {
-		return event.Appended{}, errBroken
+		return errBroken
 	}
 	b.appended.Add(1)
-	out, err := b.Log.Append(ctx, batch)
+	err := commit()
 	if err == nil && failing(&b.after) {
-		return event.Appended{}, errBroken
+		return errBroken
 	}
-	return out, err
+	return err
 }
 
 // deskContents lets the content store be Contents.

@@ -13,7 +13,7 @@ import (
 type Importer interface {
 	// Import takes in what was accepted. It may be asked for the same submission
 	// again, and that changes nothing.
-	Import(ctx context.Context, accepted ...*event.Submission) error
+	Import(ctx context.Context, accepted ...*submission.Submission) error
 }
 
 // SetImporter takes accepted records into another set, under their assigned
@@ -35,8 +35,8 @@ type SetImporter struct {
 var _ Importer = (*SetImporter)(nil)
 
 // Import commits all of them together. Their acceptance is in the log before.
-func (i *SetImporter) Import(ctx context.Context, accepted ...*event.Submission) error {
-	var last []*event.Submission
+func (i *SetImporter) Import(ctx context.Context, accepted ...*submission.Submission) error {
+	var last []*submission.Submission
 	for _, s := range accepted {
 		passed, err := HasNewerAccepted(ctx, i.Store, s)
 		if err != nil {
@@ -63,7 +63,7 @@ func (i *SetImporter) Import(ctx context.Context, accepted ...*event.Submission)
 
 // originals returns the events behind submissions. Where they follow each other
 // closely, as when an outbox is drained, they are read together.
-func (i *SetImporter) originals(ctx context.Context, of []*event.Submission) (map[event.Seq]*event.Event, error) {
+func (i *SetImporter) originals(ctx context.Context, of []*submission.Submission) (map[event.Seq]*event.Event, error) {
 	out := make(map[event.Seq]*event.Event, len(of))
 	first, last := of[0].Seq, of[0].Seq
 	for _, s := range of {
@@ -99,13 +99,13 @@ func (i *SetImporter) originals(ctx context.Context, of []*event.Submission) (ma
 // nothing; and what was not accepted in the end is never taken.
 func (d *submitLoop) importAccepted(ctx context.Context) error {
 	for d.importDue && d.s.Importer != nil {
-		rows, err := d.s.Store.Submissions(ctx, event.SubmissionQuery{Source: d.s.Source, ImportPending: true, Limit: chunkLimit})
+		rows, err := d.s.Store.Submissions(ctx, submission.Query{Source: d.s.Source, ImportPending: true, Limit: chunkLimit})
 		if err != nil {
 			return err
 		}
-		var out event.Appended
+		var out submission.Written
 		if len(rows) > 0 {
-			accepted, updates := make([]*event.Submission, len(rows)), make([]event.SubmissionUpdate, len(rows))
+			accepted, updates := make([]*submission.Submission, len(rows)), make([]submission.Update, len(rows))
 			for i := range rows {
 				accepted[i] = &rows[i]
 				updates[i].Submission, _ = submission.Apply(rows[i], submission.Imported{}, d.s.Now())
@@ -124,7 +124,7 @@ func (d *submitLoop) importAccepted(ctx context.Context) error {
 }
 
 // importObservation is an accepted record as the other set observes it.
-func importObservation(s *event.Submission, original *event.Event) event.Observation {
+func importObservation(s *submission.Submission, original *event.Event) event.Observation {
 	order, _ := event.StampOf(original.Observed.Time())
 	return event.Observation{
 		Record:           s.Assigned,
@@ -140,15 +140,15 @@ func importObservation(s *event.Submission, original *event.Event) event.Observa
 
 // Versions reports what the log has of other versions of a submission.
 type Versions interface {
-	HasNewerVersion(ctx context.Context, s *event.Submission, states []event.State, assigned string) (bool, error)
+	HasNewerVersion(ctx context.Context, s *submission.Submission, states []submission.State, assigned string) (bool, error)
 }
 
 // HasNewerAccepted reports whether a later version of an accepted submission has been
 // accepted under the same identifier, so that this one changes nothing any more:
 // dispositions come in any order.
-func HasNewerAccepted(ctx context.Context, store Versions, s *event.Submission) (bool, error) {
+func HasNewerAccepted(ctx context.Context, store Versions, s *submission.Submission) (bool, error) {
 	if s.Seq == 0 && !submission.Versioned(s) {
 		return false, nil
 	}
-	return store.HasNewerVersion(ctx, s, []event.State{event.StateAccepted}, s.Assigned)
+	return store.HasNewerVersion(ctx, s, []submission.State{submission.StateAccepted}, s.Assigned)
 }

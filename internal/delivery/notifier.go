@@ -105,7 +105,7 @@ func (p *Notifier) Run(ctx context.Context) error {
 // texts: they are read again when it is their turn.
 type notifyLoop struct {
 	*Notifier
-	*queue[*event.OutgoingNotification]
+	*queue[*submission.OutgoingNotification]
 	first, longest, giveUp time.Duration
 	log                    *slog.Logger
 
@@ -123,7 +123,7 @@ func newNotifyLoop(p *Notifier) *notifyLoop {
 	if now == nil {
 		now = time.Now
 	}
-	r.queue = newQueue(&queue[*event.OutgoingNotification]{deliverer: r, now: now, calls: 128, perHost: 4, retries: 64, slow: 2 * time.Second})
+	r.queue = newQueue(&queue[*submission.OutgoingNotification]{deliverer: r, now: now, calls: 128, perHost: 4, retries: 64, slow: 2 * time.Second})
 	return r
 }
 
@@ -163,7 +163,7 @@ func (r *notifyLoop) load(ctx context.Context) error {
 	upto, soon := event.MicrosOf(now), event.MicrosOf(now.Add(notifyPoll))
 	// What is due later than a failure can make it was made so by a clock that went
 	// wrong.
-	wrong := &event.OutgoingNotification{Due: event.MicrosOf(now.Add(r.longest)), ID: math.MaxInt64}
+	wrong := &submission.OutgoingNotification{Due: event.MicrosOf(now.Add(r.longest)), ID: math.MaxInt64}
 	if r.startup {
 		upto, soon, wrong = math.MaxInt64, math.MaxInt64, nil
 	}
@@ -182,7 +182,7 @@ func (r *notifyLoop) load(ctx context.Context) error {
 
 // read adds the notifications that are due at a time, after another one, up to the
 // first that is due later than upto.
-func (r *notifyLoop) read(ctx context.Context, due event.Micros, after *event.OutgoingNotification, upto event.Micros) error {
+func (r *notifyLoop) read(ctx context.Context, due event.Micros, after *submission.OutgoingNotification, upto event.Micros) error {
 	for {
 		page, err := r.Store.OutgoingDue(ctx, due, after, notifyPage)
 		if err != nil {
@@ -196,13 +196,13 @@ func (r *notifyLoop) read(ctx context.Context, due event.Micros, after *event.Ou
 				r.mu.Unlock()
 				return nil
 			}
-			r.add(item[*event.OutgoingNotification]{id: n.ID, due: n.Due, tries: n.Tries, host: keyOf(hostOf(n.Recipient)), subject: keyOf(n.Recipient)})
+			r.add(item[*submission.OutgoingNotification]{id: n.ID, due: n.Due, tries: n.Tries, host: keyOf(hostOf(n.Recipient)), subject: keyOf(n.Recipient)})
 		}
 		r.mu.Unlock()
 		if len(page) < notifyPage {
 			return nil
 		}
-		after = &event.OutgoingNotification{Due: page[len(page)-1].Due, ID: page[len(page)-1].ID}
+		after = &submission.OutgoingNotification{Due: page[len(page)-1].Due, ID: page[len(page)-1].ID}
 	}
 }
 
@@ -220,9 +220,9 @@ func hostOf(recipient string) string {
 }
 
 // deliver reads a notification and sends it the way its recipient wants it.
-func (r *notifyLoop) deliver(ctx context.Context, it *item[*event.OutgoingNotification]) error {
+func (r *notifyLoop) deliver(ctx context.Context, it *item[*submission.OutgoingNotification]) error {
 	it.skip = true
-	found, err := r.Store.OutgoingDue(ctx, it.due, &event.OutgoingNotification{Due: it.due, ID: it.id - 1}, 1)
+	found, err := r.Store.OutgoingDue(ctx, it.due, &submission.OutgoingNotification{Due: it.due, ID: it.id - 1}, 1)
 	if err != nil || len(found) == 0 || found[0].ID != it.id {
 		if err != nil && ctx.Err() == nil {
 			r.log.Error("a notification could not be read; it is tried again", "notification", it.id, "error", err)
@@ -258,7 +258,7 @@ func (r *notifyLoop) deliver(ctx context.Context, it *item[*event.OutgoingNotifi
 
 // settle says what follows from a delivery: for the notification, and for whoever else
 // waits for its recipient, or its host.
-func (r *notifyLoop) settle(it *item[*event.OutgoingNotification]) (e effect) {
+func (r *notifyLoop) settle(it *item[*submission.OutgoingNotification]) (e effect) {
 	if it.skip {
 		return e
 	}
@@ -270,13 +270,13 @@ func (r *notifyLoop) settle(it *item[*event.OutgoingNotification]) (e effect) {
 	n.Reason, n.Due = "", 0
 	switch {
 	case it.err == nil:
-		n.State = event.DeliveryDone
+		n.State = submission.DeliveryDone
 		return e
 	case faulted && fault.Code == sip.Client || mail.Permanent(it.err):
-		n.State, n.Reason = event.DeliveryRefused, FailureText(it.err)
+		n.State, n.Reason = submission.DeliveryRefused, FailureText(it.err)
 		return e
 	case now.Sub(n.Created.Time()) >= r.giveUp:
-		n.State = event.DeliveryExpired
+		n.State = submission.DeliveryExpired
 	default: // after its back-off, or later if the recipient wants so; for the last time when it is given up
 		wait := submission.BackOff(r.first, r.longest, n.Tries)
 		if status != nil {
@@ -298,18 +298,18 @@ func (r *notifyLoop) settle(it *item[*event.OutgoingNotification]) (e effect) {
 }
 
 // commit writes the new states of notifications into the log.
-func (r *notifyLoop) commit(ctx context.Context, done []item[*event.OutgoingNotification]) (again []item[*event.OutgoingNotification], err error) {
+func (r *notifyLoop) commit(ctx context.Context, done []item[*submission.OutgoingNotification]) (again []item[*submission.OutgoingNotification], err error) {
 	// A notification names its submission, that names the Source, and that will do for
 	// all: a batch is of one Source, notifications are changed by their ID.
 	s, err := r.Store.Submission(ctx, done[0].row.Submission)
 	if err != nil {
 		return nil, err
 	}
-	changed := make([]event.OutgoingNotification, len(done))
+	changed := make([]submission.OutgoingNotification, len(done))
 	for i := range done {
 		changed[i], done[i].due = *done[i].row, done[i].row.Due
 	}
-	if _, err := r.Store.Append(ctx, &event.Batch{Source: s.Source, Mode: event.ModeSubmission, Submissions: &event.SubmissionBatch{Outgoing: changed}}); err != nil {
+	if _, err := r.Store.Write(ctx, &submission.Batch{Source: s.Source, Outgoing: changed}); err != nil {
 		return nil, err
 	}
 	for i := range done {

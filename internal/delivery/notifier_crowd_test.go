@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/sip"
 	"github.com/pmh-bridge/bridge/sip/mail"
@@ -92,7 +93,7 @@ func TestThousandNotices(t *testing.T) {
 					t.Errorf("%s got %v", box, c.order[box])
 				}
 			}
-			if n := len(h.in(event.DeliveryDone)); n != 1000 {
+			if n := len(h.in(submission.DeliveryDone)); n != 1000 {
 				t.Errorf("%d are delivered", n)
 			}
 			if n := c.most.Load(); n > 8 {
@@ -111,14 +112,14 @@ type counting struct {
 	each func() // after each commit
 }
 
-func (c *counting) Append(ctx context.Context, b *event.Batch) (event.Appended, error) {
-	out, err := c.Store.Append(ctx, b)
+func (c *counting) Write(ctx context.Context, b *submission.Batch) (submission.Written, error) {
+	out, err := c.Store.Write(ctx, b)
 	if err != nil {
 		return out, err
 	}
 	c.each()
-	for _, n := range b.Submissions.Outgoing {
-		if n.State == event.DeliveryDone {
+	for _, n := range b.Outgoing {
+		if n.State == submission.DeliveryDone {
 			c.left--
 		}
 	}
@@ -164,7 +165,7 @@ type weighed struct {
 	most, all int
 }
 
-func (w *weighed) OutgoingDue(ctx context.Context, due event.Micros, after *event.OutgoingNotification, limit int) ([]event.OutgoingNotification, error) {
+func (w *weighed) OutgoingDue(ctx context.Context, due event.Micros, after *submission.OutgoingNotification, limit int) ([]submission.OutgoingNotification, error) {
 	page, err := w.Store.OutgoingDue(ctx, due, after, limit)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -254,12 +255,12 @@ func TestNoticeOfAWrongClock(t *testing.T) {
 	h.owe("mailto:maps@maps.example", "1")
 	drive(p)
 	h.clock.advance(-ahead)
-	if due := h.in(event.DeliveryWaiting)[0].Due.Time(); due.Sub(h.clock.now()) < ahead {
+	if due := h.in(submission.DeliveryWaiting)[0].Due.Time(); due.Sub(h.clock.now()) < ahead {
 		t.Fatalf("due %v", due)
 	}
 	fail = false
 	drive(p)
-	if got := h.in(event.DeliveryDone); len(got) != 1 {
-		t.Errorf("waiting: %+v", h.in(event.DeliveryWaiting))
+	if got := h.in(submission.DeliveryDone); len(got) != 1 {
+		t.Errorf("waiting: %+v", h.in(submission.DeliveryWaiting))
 	}
 }

@@ -18,7 +18,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/sip"
 	"github.com/pmh-bridge/bridge/sip/mail"
@@ -235,14 +235,14 @@ func TestPostLaw(t *testing.T) {
 				h.owe(recipient, id)
 			}
 		}
-		var last []event.OutgoingNotification
+		var last []submission.OutgoingNotification
 		synctest.Test(t, func(t *testing.T) {
 			began := time.Now()
 			w.t, w.began = t, began
 			ctx, cancel := context.WithCancel(context.Background())
 			ended := make(chan error)
 			go func() { ended <- w.post(h, began).Run(ctx) }()
-			for len(h.in(event.DeliveryWaiting)) > 0 && time.Since(began) < 24*time.Hour {
+			for len(h.in(submission.DeliveryWaiting)) > 0 && time.Since(began) < 24*time.Hour {
 				time.Sleep(time.Hour)
 				synctest.Wait()
 			}
@@ -261,8 +261,8 @@ func TestPostLaw(t *testing.T) {
 		})
 		h.clock.advance(25 * time.Hour)
 		for _, n := range last {
-			want := map[string]event.DeliveryState{"good": event.DeliveryDone, "unwilling": event.DeliveryRefused, "wrong": event.DeliveryExpired,
-				"ill": event.DeliveryExpired, "slow": event.DeliveryExpired, "busy": event.DeliveryExpired}[strings.Split(strings.TrimPrefix(n.Message, "submission-"), ".")[0]]
+			want := map[string]submission.DeliveryState{"good": submission.DeliveryDone, "unwilling": submission.DeliveryRefused, "wrong": submission.DeliveryExpired,
+				"ill": submission.DeliveryExpired, "slow": submission.DeliveryExpired, "busy": submission.DeliveryExpired}[strings.Split(strings.TrimPrefix(n.Message, "submission-"), ".")[0]]
 			if n.State != want || n.Tries == 0 || n.Due != 0 {
 				rt.Errorf("%s is %v after %d tries, want %v: %s", n.Message, n.State, n.Tries, want, n.Reason)
 			}

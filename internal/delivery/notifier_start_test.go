@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/sip/mail"
 )
 
@@ -19,7 +20,7 @@ func TestPostStarts(t *testing.T) {
 	p.Mail = mailerFunc(func(context.Context, *mail.Mail) error { return down })
 	drive(p)
 	drive(p)
-	for _, n := range h.in(event.DeliveryWaiting) {
+	for _, n := range h.in(submission.DeliveryWaiting) {
 		if n.Due <= event.MicrosOf(h.clock.now()) || n.Tries > 1 {
 			t.Fatalf("%+v", n)
 		}
@@ -41,7 +42,7 @@ func TestPostStarts(t *testing.T) {
 	}
 	cancel()
 	h.do(<-ended)
-	if len(times) != 3 || len(h.in(event.DeliveryDone)) != 2 {
+	if len(times) != 3 || len(h.in(submission.DeliveryDone)) != 2 {
 		t.Errorf("tried %v", times)
 	}
 }

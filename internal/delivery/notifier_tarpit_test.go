@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -127,7 +127,7 @@ func TestPanicInASubmission(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		for _, s := range h.rows() {
-			if want := map[string]event.State{"urn:a": event.StateWaiting, "urn:b": event.StateAccepted}[s.Record]; s.State != want {
+			if want := map[string]submission.State{"urn:a": submission.StateWaiting, "urn:b": submission.StateAccepted}[s.Record]; s.State != want {
 				t.Errorf("%s is %s (%s)", s.Record, s.State, s.Reason)
 			}
 		}

@@ -14,7 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/sip"
 	"github.com/pmh-bridge/bridge/sip/mail"
@@ -55,7 +55,7 @@ func TestRecipientIsDownForADay(t *testing.T) {
 	var waits []string
 	for h.clock.now().Sub(start) < 24*time.Hour {
 		drive(p)
-		n := h.in(event.DeliveryWaiting)[0]
+		n := h.in(submission.DeliveryWaiting)[0]
 		wait := n.Due.Time().Sub(h.clock.now())
 		waits = append(waits, wait.String())
 		if n.Tries != len(waits) || n.Reason == "" || strings.Contains(n.Reason, box) {
@@ -73,7 +73,7 @@ func TestRecipientIsDownForADay(t *testing.T) {
 	}
 	up.Store(true)
 	drive(p)
-	if n := h.in(event.DeliveryDone); len(n) != 1 || n[0].Due != 0 || n[0].Reason != "" {
+	if n := h.in(submission.DeliveryDone); len(n) != 1 || n[0].Due != 0 || n[0].Reason != "" {
 		t.Errorf("%+v", n)
 	}
 	if got := h.boxes.of("1"); len(got) != 1 {
@@ -87,7 +87,7 @@ func TestNoticeExpires(t *testing.T) {
 	h.owe("http://"+testenv.Nobody(t), "1", "2", "3")
 	p := h.postOf(&life{})
 	start := h.clock.now()
-	for len(h.in(event.DeliveryWaiting)) > 0 {
+	for len(h.in(submission.DeliveryWaiting)) > 0 {
 		drive(p)
 		if left := h.notices(); len(left) > 0 {
 			h.clock.advance(left[0].Due.Time().Sub(h.clock.now()))
@@ -99,7 +99,7 @@ func TestNoticeExpires(t *testing.T) {
 	if d := h.clock.now().Sub(start); d != 5*24*time.Hour {
 		t.Errorf("given up after %v", d)
 	}
-	expired := h.in(event.DeliveryExpired)
+	expired := h.in(submission.DeliveryExpired)
 	if len(expired) != 3 || expired[2].Tries < 20 || !strings.Contains(expired[0].Reason, "refused") {
 		t.Errorf("%+v", expired)
 	}
@@ -110,15 +110,15 @@ func TestRecipientAnswers(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		err   error
-		want  event.DeliveryState
+		want  submission.DeliveryState
 		after time.Duration
 	}{
-		{"fault Client", &sip.Fault{Code: sip.Client, Text: "no such submission"}, event.DeliveryRefused, 0},
-		{"fault Server", &sip.Fault{Code: sip.Server, Text: "full"}, event.DeliveryWaiting, time.Minute},
-		{"fault VersionMismatch", &sip.Fault{Code: sip.VersionMismatch, Text: "what"}, event.DeliveryWaiting, time.Minute},
-		{"status 403", &sip.Denied{Status: 403, Reason: "not you"}, event.DeliveryWaiting, time.Minute},
-		{"status 429", &sip.Denied{Status: 429, Reason: "not now"}, event.DeliveryWaiting, time.Minute},
-		{"nothing", nil, event.DeliveryDone, 0},
+		{"fault Client", &sip.Fault{Code: sip.Client, Text: "no such submission"}, submission.DeliveryRefused, 0},
+		{"fault Server", &sip.Fault{Code: sip.Server, Text: "full"}, submission.DeliveryWaiting, time.Minute},
+		{"fault VersionMismatch", &sip.Fault{Code: sip.VersionMismatch, Text: "what"}, submission.DeliveryWaiting, time.Minute},
+		{"status 403", &sip.Denied{Status: 403, Reason: "not you"}, submission.DeliveryWaiting, time.Minute},
+		{"status 429", &sip.Denied{Status: 429, Reason: "not now"}, submission.DeliveryWaiting, time.Minute},
+		{"nothing", nil, submission.DeliveryDone, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := newNotifyHarness(t)
@@ -130,7 +130,7 @@ func TestRecipientAnswers(t *testing.T) {
 			}
 			h.owe(h.boxURL, "1", "2")
 			drive(h.postOf(&life{}))
-			var first event.OutgoingNotification
+			var first submission.OutgoingNotification
 			for _, n := range h.in(c.want) {
 				if n.Message == "submission-1@maps.bridge" {
 					first = n
@@ -174,7 +174,7 @@ func TestRetryAfter(t *testing.T) {
 			p := h.postOf(&life{})
 			r := newNotifyLoop(p)
 			r.deliverDue()
-			n := h.in(event.DeliveryWaiting)[0]
+			n := h.in(submission.DeliveryWaiting)[0]
 			if got := n.Due.Time().Sub(h.clock.now()); got != c.due {
 				t.Errorf("again in %v, want %v", got, c.due)
 			}
@@ -187,7 +187,7 @@ func TestRetryAfter(t *testing.T) {
 				h.clock.advance(time.Microsecond)
 			}
 			r.deliverDue()
-			if left := h.in(event.DeliveryWaiting); len(left) > 1 || len(left) == 1 && left[0].ID != n.ID {
+			if left := h.in(submission.DeliveryWaiting); len(left) > 1 || len(left) == 1 && left[0].ID != n.ID {
 				t.Errorf("waiting: %+v", left)
 			}
 		})
@@ -252,7 +252,7 @@ func TestPostWaitsForTheLog(t *testing.T) {
 	}
 	l.calm()
 	r.deliverDue()
-	if a, b := len(h.boxes.of("1")), len(h.boxes.of("2")); a != 1 || b != 1 || len(h.in(event.DeliveryDone)) != 2 {
+	if a, b := len(h.boxes.of("1")), len(h.boxes.of("2")); a != 1 || b != 1 || len(h.in(submission.DeliveryDone)) != 2 {
 		t.Errorf("notified %d and %d times", a, b)
 	}
 }
@@ -328,7 +328,7 @@ func TestPostEnds(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	delivered, waiting := h.in(event.DeliveryDone), h.in(event.DeliveryWaiting)
+	delivered, waiting := h.in(submission.DeliveryDone), h.in(submission.DeliveryWaiting)
 	if len(delivered) != 1 || delivered[0].Tries != 1 || len(waiting) != 1 || waiting[0].Tries != 0 || waiting[0].Reason != "" {
 		t.Errorf("delivered %+v, waiting %+v", delivered, waiting)
 	}
@@ -357,8 +357,8 @@ func TestDeliveriesShareACommit(t *testing.T) {
 		synctest.Wait()
 		cancel()
 		h.do(<-ended)
-		if !slices.Equal(gated.sizes, []int{1, 3}) || len(h.in(event.DeliveryDone)) != 4 {
-			t.Errorf("commits of %d, %d are delivered", gated.sizes, len(h.in(event.DeliveryDone)))
+		if !slices.Equal(gated.sizes, []int{1, 3}) || len(h.in(submission.DeliveryDone)) != 4 {
+			t.Errorf("commits of %d, %d are delivered", gated.sizes, len(h.in(submission.DeliveryDone)))
 		}
 	})
 }
@@ -387,7 +387,7 @@ func TestNoticeByMail(t *testing.T) {
 	h.owe("mailto:nobody@maps.example", "2")
 	p := h.postOf(&life{})
 	drive(p) // without a Mailer
-	for _, n := range h.in(event.DeliveryWaiting) {
+	for _, n := range h.in(submission.DeliveryWaiting) {
 		if !strings.Contains(n.Reason, "no mail can be sent") {
 			t.Errorf("%+v", n)
 		}
@@ -398,7 +398,7 @@ func TestNoticeByMail(t *testing.T) {
 	if got := h.boxes.of("1"); len(got) != 1 || got[0].AssignedIdentifier != "urn:lib:1" {
 		t.Errorf("notified of %+v", got)
 	}
-	refused := h.in(event.DeliveryRefused)
+	refused := h.in(submission.DeliveryRefused)
 	if len(refused) != 1 || !strings.Contains(refused[0].Reason, "550") || strings.Contains(refused[0].Reason, "nobody@") {
 		t.Errorf("%+v", refused)
 	}

@@ -13,7 +13,6 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/sip"
 )
@@ -51,55 +50,55 @@ func TestAnswerMeansTheSameEverywhere(t *testing.T) {
 		name                   string
 		status                 int
 		body                   string
-		gateway, target, files event.State
+		gateway, target, files submission.State
 		says                   string // in the reason
 	}{
-		{"a disposition", 200, accepting("7", r.Source), event.StateAccepted, event.StateAccepted, event.StateAccepted, ""},
-		{"a disposition, created", 201, accepting("7", r.Source), event.StateAccepted, event.StateAccepted, event.StateAccepted, ""},
-		{"a disposition, taken", 202, accepting("7", r.Source), event.StateAccepted, event.StateAccepted, event.StateAccepted, ""},
-		{"a disposition, changed", 203, accepting("7", r.Source), event.StateAccepted, event.StateAccepted, event.StateAccepted, ""},
-		{"no source", 200, accepting("7", nil), event.StateAccepted, event.StateAccepted, event.StateAccepted, ""},
+		{"a disposition", 200, accepting("7", r.Source), submission.StateAccepted, submission.StateAccepted, submission.StateAccepted, ""},
+		{"a disposition, created", 201, accepting("7", r.Source), submission.StateAccepted, submission.StateAccepted, submission.StateAccepted, ""},
+		{"a disposition, taken", 202, accepting("7", r.Source), submission.StateAccepted, submission.StateAccepted, submission.StateAccepted, ""},
+		{"a disposition, changed", 203, accepting("7", r.Source), submission.StateAccepted, submission.StateAccepted, submission.StateAccepted, ""},
+		{"no source", 200, accepting("7", nil), submission.StateAccepted, submission.StateAccepted, submission.StateAccepted, ""},
 
-		{"another source", 200, accepting("7", &other), event.StateInDoubt, event.StateUnresolved, event.StateUnresolved, `source-identifier is "2", and "1" was sent`},
-		{"a long source", 200, accepting("7", &long), event.StateInDoubt, event.StateUnresolved, event.StateUnresolved, "sequence: it has 8193 bytes"},
-		{"a long identifier", 200, accepting(far, r.Source), event.StateInDoubt, event.StateUnresolved, event.StateUnresolved, "assigned-identifier: it has 8193 bytes"},
-		{"nothing", 200, "", event.StateInDoubt, event.StateUnresolved, event.StateUnresolved, "cannot be read"},
-		{"a page", 200, page, event.StateInDoubt, event.StateUnresolved, event.StateUnresolved, "cannot be read"},
-		{"taken", 202, "", event.StateInDoubt, event.StateUnresolved, event.StateUnresolved, "HTTP 202"},
-		{"taken, in words", 202, page, event.StateInDoubt, event.StateUnresolved, event.StateUnresolved, "HTTP 202"},
-		{"no content", 204, "", event.StateInDoubt, event.StateUnresolved, event.StateUnresolved, "HTTP 204"},
-		{"partial content", 206, accepting("7", r.Source), event.StateInDoubt, event.StateUnresolved, event.StateUnresolved, "HTTP 206"},
-		{"moved", 301, "", event.StateUnsent, event.StateWaiting, event.StateUnsent, "HTTP 301"},
-		{"see other", 303, "", event.StateUnsent, event.StateWaiting, event.StateUnsent, "HTTP 303"},
-		{"not modified", 304, "", event.StateUnsent, event.StateWaiting, event.StateUnsent, "HTTP 304"},
-		{"moved for now", 307, "", event.StateUnsent, event.StateWaiting, event.StateUnsent, "HTTP 307"},
+		{"another source", 200, accepting("7", &other), submission.StateInDoubt, submission.StateUnresolved, submission.StateUnresolved, `source-identifier is "2", and "1" was sent`},
+		{"a long source", 200, accepting("7", &long), submission.StateInDoubt, submission.StateUnresolved, submission.StateUnresolved, "sequence: it has 8193 bytes"},
+		{"a long identifier", 200, accepting(far, r.Source), submission.StateInDoubt, submission.StateUnresolved, submission.StateUnresolved, "assigned-identifier: it has 8193 bytes"},
+		{"nothing", 200, "", submission.StateInDoubt, submission.StateUnresolved, submission.StateUnresolved, "cannot be read"},
+		{"a page", 200, page, submission.StateInDoubt, submission.StateUnresolved, submission.StateUnresolved, "cannot be read"},
+		{"taken", 202, "", submission.StateInDoubt, submission.StateUnresolved, submission.StateUnresolved, "HTTP 202"},
+		{"taken, in words", 202, page, submission.StateInDoubt, submission.StateUnresolved, submission.StateUnresolved, "HTTP 202"},
+		{"no content", 204, "", submission.StateInDoubt, submission.StateUnresolved, submission.StateUnresolved, "HTTP 204"},
+		{"partial content", 206, accepting("7", r.Source), submission.StateInDoubt, submission.StateUnresolved, submission.StateUnresolved, "HTTP 206"},
+		{"moved", 301, "", submission.StateUnsent, submission.StateWaiting, submission.StateUnsent, "HTTP 301"},
+		{"see other", 303, "", submission.StateUnsent, submission.StateWaiting, submission.StateUnsent, "HTTP 303"},
+		{"not modified", 304, "", submission.StateUnsent, submission.StateWaiting, submission.StateUnsent, "HTTP 304"},
+		{"moved for now", 307, "", submission.StateUnsent, submission.StateWaiting, submission.StateUnsent, "HTTP 307"},
 
-		{"out of order", 500, page, event.StateInDoubt, event.StateWaiting, event.StateUnresolved, "HTTP 500"},
-		{"bad gateway", 502, page, event.StateInDoubt, event.StateWaiting, event.StateUnresolved, "HTTP 502"},
-		{"too late", 504, page, event.StateInDoubt, event.StateWaiting, event.StateUnresolved, "HTTP 504"},
+		{"out of order", 500, page, submission.StateInDoubt, submission.StateWaiting, submission.StateUnresolved, "HTTP 500"},
+		{"bad gateway", 502, page, submission.StateInDoubt, submission.StateWaiting, submission.StateUnresolved, "HTTP 502"},
+		{"too late", 504, page, submission.StateInDoubt, submission.StateWaiting, submission.StateUnresolved, "HTTP 504"},
 
-		{"not here", 501, page, event.StateUnsent, event.StateWaiting, event.StateUnsent, "HTTP 501"},
-		{"busy", 503, page, event.StateUnsent, event.StateWaiting, event.StateUnsent, "HTTP 503"},
-		{"too slow", 408, page, event.StateUnsent, event.StateWaiting, event.StateUnsent, "HTTP 408"},
-		{"too many", 429, page, event.StateUnsent, event.StateWaiting, event.StateUnsent, "HTTP 429"},
-		{"password", 401, page, event.StateUnsent, event.StateWaiting, event.StateUnsent, "HTTP 401"},
-		{"address", 404, page, event.StateUnsent, event.StateWaiting, event.StateUnsent, "HTTP 404"},
+		{"not here", 501, page, submission.StateUnsent, submission.StateWaiting, submission.StateUnsent, "HTTP 501"},
+		{"busy", 503, page, submission.StateUnsent, submission.StateWaiting, submission.StateUnsent, "HTTP 503"},
+		{"too slow", 408, page, submission.StateUnsent, submission.StateWaiting, submission.StateUnsent, "HTTP 408"},
+		{"too many", 429, page, submission.StateUnsent, submission.StateWaiting, submission.StateUnsent, "HTTP 429"},
+		{"password", 401, page, submission.StateUnsent, submission.StateWaiting, submission.StateUnsent, "HTTP 401"},
+		{"address", 404, page, submission.StateUnsent, submission.StateWaiting, submission.StateUnsent, "HTTP 404"},
 
-		{"bad request", 400, page, event.StateUnsent, event.StateUnsent, event.StateUnsent, "HTTP 400"},
-		{"too long", 413, page, event.StateUnsent, event.StateUnsent, event.StateUnsent, "HTTP 413"},
-		{"unprocessable", 422, page, event.StateUnsent, event.StateUnsent, event.StateUnsent, "HTTP 422"},
+		{"bad request", 400, page, submission.StateUnsent, submission.StateUnsent, submission.StateUnsent, "HTTP 400"},
+		{"too long", 413, page, submission.StateUnsent, submission.StateUnsent, submission.StateUnsent, "HTTP 413"},
+		{"unprocessable", 422, page, submission.StateUnsent, submission.StateUnsent, submission.StateUnsent, "HTTP 422"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := answerFrom(t, r, c.status, c.body)
 			now := time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
-			gateway := event.Submission{State: event.StateForwarding}
+			gateway := submission.Submission{State: submission.StateForwarding}
 			if got.Err != nil {
 				gateway, _ = submission.Apply(gateway, submission.Failure{Class: got.Failure(), Reason: FailureText(got.Err)}, now)
 			} else {
 				gateway.State = submission.StateAfter(got.Disposition)
 			}
 			o := (&Submitter{Now: func() time.Time { return now }}).withDefaults()
-			step, _ := o.update(&report{Submission: event.Submission{State: event.StateWaiting, Seq: 1}, Reply: got})
+			step, _ := o.update(&report{Submission: submission.Submission{State: submission.StateWaiting, Seq: 1}, Reply: got})
 			target := step.Submission
 			file := fileAnswered(t, got)
 			if gateway.State != c.gateway || target.State != c.target || file.State != c.files {
@@ -111,10 +110,10 @@ func TestAnswerMeansTheSameEverywhere(t *testing.T) {
 				}
 			}
 			// D31: only what may have arrived is awaited.
-			if awaited := target.Deadline != 0; target.State == event.StateWaiting && awaited != (c.gateway == event.StateInDoubt) {
+			if awaited := target.Deadline != 0; target.State == submission.StateWaiting && awaited != (c.gateway == submission.StateInDoubt) {
 				t.Errorf("the target's deadline is %v", target.Deadline)
 			}
-			if again := target.Due != 0; again != (c.target == event.StateWaiting) {
+			if again := target.Due != 0; again != (c.target == submission.StateWaiting) {
 				t.Errorf("the target is due at %v", target.Due)
 			}
 		})
@@ -210,7 +209,7 @@ func TestOutboxUndecided(t *testing.T) {
 		synctest.Wait()
 		rows := h.rows()
 		for _, s := range rows {
-			if s.State != event.StateUnresolved || s.Tries != 1 || s.Due != 0 || s.Deadline != 0 || s.Reason == "" {
+			if s.State != submission.StateUnresolved || s.Tries != 1 || s.Due != 0 || s.Deadline != 0 || s.Reason == "" {
 				t.Errorf("%s: %+v", s.Record, s)
 			}
 		}
@@ -218,7 +217,7 @@ func TestOutboxUndecided(t *testing.T) {
 			t.Errorf("%d requests for %d records", n, len(rows))
 		}
 		h.do(h.notify(rows[1].Token, &sip.Disposition{Outcome: sip.Accepted, AssignedIdentifier: "shelf:202"}))
-		if s := h.rows()[1]; s.State != event.StateAccepted || !s.Late {
+		if s := h.rows()[1]; s.State != submission.StateAccepted || !s.Late {
 			t.Errorf("after the notification: %+v", s)
 		}
 	})

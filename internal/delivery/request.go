@@ -15,8 +15,8 @@ import (
 )
 
 // row makes a new submission of an event.
-func (o *Submitter) row(ev *event.Event) event.Submission {
-	s := event.Submission{Source: o.Source, Seq: ev.Seq, Record: ev.Record, SourceIdentifier: ev.Record, Title: ev.Title}
+func (o *Submitter) row(ev *event.Event) submission.Submission {
+	s := submission.Submission{Source: o.Source, Seq: ev.Seq, Record: ev.Record, SourceIdentifier: ev.Record, Title: ev.Title}
 	content := toSubmit(ev)
 	var in submission.Input = submission.Enqueue{}
 	switch {

@@ -15,8 +15,8 @@ const resendGroup = 500
 // one, or with id 0 all in a state, unsent or unresolved. What is not the last
 // word on its record any more stays as it is: a later change was submitted in its
 // place. It returns how many were put back. Run must be told by Reload.
-func (o *Submitter) Resend(ctx context.Context, id int64, state event.State) (n int, err error) {
-	q := event.SubmissionQuery{Source: o.Source, States: []event.State{state}, Limit: resendGroup}
+func (o *Submitter) Resend(ctx context.Context, id int64, state submission.State) (n int, err error) {
+	q := submission.Query{Source: o.Source, States: []submission.State{state}, Limit: resendGroup}
 	for {
 		found, err := o.resendable(ctx, id, q)
 		if err != nil || len(found) == 0 {
@@ -28,7 +28,7 @@ func (o *Submitter) Resend(ctx context.Context, id int64, state event.State) (n 
 			return n, err
 		}
 		if len(steps) > 0 {
-			out, err := o.Store.Append(ctx, &event.Batch{Source: o.Source, Mode: event.ModeSubmission, Submissions: &event.SubmissionBatch{Updates: steps}})
+			out, err := o.Store.Write(ctx, &submission.Batch{Source: o.Source, Updates: steps})
 			if err != nil {
 				return n, err
 			}
@@ -41,7 +41,7 @@ func (o *Submitter) Resend(ctx context.Context, id int64, state event.State) (n 
 }
 
 // resendable returns the submission with the number, or the next ones.
-func (o *Submitter) resendable(ctx context.Context, id int64, q event.SubmissionQuery) ([]event.Submission, error) {
+func (o *Submitter) resendable(ctx context.Context, id int64, q submission.Query) ([]submission.Submission, error) {
 	if id == 0 {
 		return o.Store.Submissions(ctx, q)
 	}
@@ -49,15 +49,15 @@ func (o *Submitter) resendable(ctx context.Context, id int64, q event.Submission
 	switch {
 	case err != nil:
 		return nil, err
-	case s.Source != o.Source || s.State != event.StateUnsent && s.State != event.StateUnresolved:
+	case s.Source != o.Source || s.State != submission.StateUnsent && s.State != submission.StateUnresolved:
 		return nil, fmt.Errorf("submission %d is %s: only what is unsent or unresolved can be sent again", id, s.State)
 	}
-	return []event.Submission{*s}, nil
+	return []submission.Submission{*s}, nil
 }
 
 // requeue makes submissions wait whose record is still what it was, and has a
 // content: a deletion has none.
-func (o *Submitter) requeue(ctx context.Context, found []event.Submission) ([]event.SubmissionUpdate, error) {
+func (o *Submitter) requeue(ctx context.Context, found []submission.Submission) ([]submission.Update, error) {
 	seqs := make([]event.Seq, len(found))
 	for i := range found {
 		seqs[i] = found[i].Seq
@@ -67,13 +67,13 @@ func (o *Submitter) requeue(ctx context.Context, found []event.Submission) ([]ev
 		return nil, err
 	}
 	now := o.withDefaults().Now()
-	var steps []event.SubmissionUpdate
+	var steps []submission.Update
 	for i := range found {
 		if !latest[found[i].Seq] || found[i].Content == [32]byte{} {
 			continue
 		}
 		if s, effects := submission.Apply(found[i], submission.Resend{}, now); effects.Changed {
-			steps = append(steps, event.SubmissionUpdate{Submission: s})
+			steps = append(steps, submission.Update{Submission: s})
 		}
 	}
 	return steps, nil

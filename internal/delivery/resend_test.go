@@ -5,7 +5,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -33,7 +33,7 @@ func TestResend(t *testing.T) {
 		synctest.Wait()
 		rows := h.rows()
 		for _, s := range rows {
-			if s.State != event.StateUnsent {
+			if s.State != submission.StateUnsent {
 				t.Fatalf("%s: %v", s.Record, s.State)
 			}
 		}
@@ -41,23 +41,23 @@ func TestResend(t *testing.T) {
 		refused = false
 		h.library.mu.Unlock()
 
-		n, err := o.Resend(context.Background(), rows[0].ID, event.StateUnsent)
+		n, err := o.Resend(context.Background(), rows[0].ID, submission.StateUnsent)
 		if n != 1 || err != nil {
 			t.Fatalf("one of them: %d, %v", n, err)
 		}
 		reload <- struct{}{}
 		synctest.Wait()
-		if _, err := o.Resend(context.Background(), rows[0].ID, event.StateUnsent); err == nil {
+		if _, err := o.Resend(context.Background(), rows[0].ID, submission.StateUnsent); err == nil {
 			t.Error("what was accepted was sent again")
 		}
-		if n, err := o.Resend(context.Background(), 0, event.StateUnsent); n != 1 || err != nil {
+		if n, err := o.Resend(context.Background(), 0, submission.StateUnsent); n != 1 || err != nil {
 			t.Fatalf("all: %d, %v", n, err)
 		}
 		reload <- struct{}{}
 		synctest.Wait()
 		var accepted []string
 		for _, s := range h.rows() {
-			if s.State == event.StateAccepted {
+			if s.State == submission.StateAccepted {
 				accepted = append(accepted, s.Record)
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/content"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -77,7 +78,7 @@ func TestOutboxContentFails(t *testing.T) {
 		stop := h.start(h.outbox(func(o *Submitter) { o.Contents = deskContents{empty} }))
 		defer stop()
 		synctest.Wait()
-		if s := h.rows()[0]; s.State != event.StateWaiting || !strings.HasPrefix(s.Reason, "its content cannot be read here: ") || s.Tries != 0 {
+		if s := h.rows()[0]; s.State != submission.StateWaiting || !strings.HasPrefix(s.Reason, "its content cannot be read here: ") || s.Tries != 0 {
 			t.Errorf("without the content: %+v", s)
 		}
 		h.do(deskContents{empty}.Put(t.Context(), []byte(book("one"))))

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/sip"
 )
@@ -145,7 +146,7 @@ func TestOutboxAgreesWithTheServer(t *testing.T) {
 					stop()
 					stop = begin()
 				case "resend": // and tell Run later, or never
-					for _, state := range []event.State{event.StateUnsent, event.StateUnresolved} {
+					for _, state := range []submission.State{submission.StateUnsent, submission.StateUnresolved} {
 						_, _ = outbox.Resend(context.Background(), 0, state) // the log may fail
 					}
 				case "reload":
@@ -159,7 +160,7 @@ func TestOutboxAgreesWithTheServer(t *testing.T) {
 			for n, err := 1, error(nil); n > 0 || err != nil; {
 				poke(reload)
 				time.Sleep(5 * 24 * time.Hour)
-				n, err = outbox.Resend(context.Background(), 0, event.StateUnsent) // what the server has refused
+				n, err = outbox.Resend(context.Background(), 0, submission.StateUnsent) // what the server has refused
 			}
 			server.mail.Wait()
 			synctest.Wait()
@@ -174,25 +175,25 @@ func TestOutboxAgreesWithTheServer(t *testing.T) {
 
 // disagreements compares the log with what the server has decided.
 func (h *outboxHouse) disagreements(server *fickle, alive map[string]bool) (out []string) {
-	last := map[string]event.Submission{}
+	last := map[string]submission.Submission{}
 	rejected := 0
 	for _, s := range h.rows() {
 		last[s.Record] = s
-		if s.State == event.StateRejected {
+		if s.State == submission.StateRejected {
 			rejected++
 		}
 		verdict := server.verdict[s.Token]
 		agrees := false
 		switch s.State {
-		case event.StateAccepted:
+		case submission.StateAccepted:
 			agrees = verdict != nil && verdict.Outcome == sip.Accepted && verdict.AssignedIdentifier == s.Assigned
-		case event.StateRejected:
+		case submission.StateRejected:
 			agrees = verdict != nil && verdict.Outcome == sip.Rejected && verdict.Reason == s.Reason
-		case event.StateUnsent:
+		case submission.StateUnsent:
 			agrees = s.Reason == "a deletion: SIP has none" || strings.Contains(s.Reason, "not this one")
-		case event.StateReplaced:
+		case submission.StateReplaced:
 			agrees = true
-		case event.StateUnresolved:
+		case submission.StateUnresolved:
 			agrees = server.deaf[s.Token]
 		}
 		if !agrees {
@@ -200,7 +201,7 @@ func (h *outboxHouse) disagreements(server *fickle, alive map[string]bool) (out 
 		}
 	}
 	for id, there := range alive {
-		if s := last[id]; there && !s.State.Final() && !server.deaf[s.Token] || !there && s.State != event.StateUnsent {
+		if s := last[id]; there && !s.State.Final() && !server.deaf[s.Token] || !there && s.State != submission.StateUnsent {
 			out = append(out, fmt.Sprintf("the last submission of %s is %v (%s); is the record there: %v", id, s.State, s.Reason, there))
 		}
 	}
@@ -214,8 +215,8 @@ func (h *outboxHouse) disagreements(server *fickle, alive map[string]bool) (out 
 // disorder returns where an old version has won.
 func (h *intoHouse) disorder() (out []string) {
 	h.t.Helper()
-	row := map[string]*event.Submission{} // by token
-	wins := map[string]*event.Submission{}
+	row := map[string]*submission.Submission{} // by token
+	wins := map[string]*submission.Submission{}
 	rows := h.rows()
 	for i := range rows {
 		s := &rows[i]
@@ -223,7 +224,7 @@ func (h *intoHouse) disorder() (out []string) {
 		if s.ImportPending {
 			out = append(out, fmt.Sprintf("submission %d was accepted, and not passed on", s.ID))
 		}
-		if s.State == event.StateAccepted {
+		if s.State == submission.StateAccepted {
 			wins[s.Assigned] = s
 		}
 	}

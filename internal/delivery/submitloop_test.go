@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/sip"
 )
@@ -68,11 +69,11 @@ func TestOutboxStates(t *testing.T) {
 
 		time.Sleep(30 * time.Hour)
 		synctest.Wait()
-		if s := h.rows()[3]; s.State != event.StateUnresolved || s.Due != 0 || s.Deadline != 0 || s.Reason != "the ingest server has not told its decision in time" {
+		if s := h.rows()[3]; s.State != submission.StateUnresolved || s.Due != 0 || s.Deadline != 0 || s.Reason != "the ingest server has not told its decision in time" {
 			t.Errorf("after the deadline: %+v", s)
 		}
 		h.do(h.notify(p.Token, &sip.Disposition{Outcome: sip.Accepted, AssignedIdentifier: "shelf:late"}))
-		if s := h.rows()[3]; s.State != event.StateAccepted || !s.Late || s.Assigned != "shelf:late" {
+		if s := h.rows()[3]; s.State != submission.StateAccepted || !s.Late || s.Assigned != "shelf:late" {
 			t.Errorf("after a late notification: %+v", s)
 		}
 		if n := len(h.library.requests()); n != 6 {
@@ -163,14 +164,14 @@ func TestOutboxNoAnswer(t *testing.T) {
 		stop := h.start(h.outbox(func(o *Submitter) { o.Deadline = 10 * time.Hour }))
 		defer stop()
 		synctest.Wait()
-		if s := h.rows()[0]; s.State != event.StateWaiting || s.Tries != 1 || s.Due.Time().Sub(began).Round(time.Second) != time.Minute ||
+		if s := h.rows()[0]; s.State != submission.StateWaiting || s.Tries != 1 || s.Due.Time().Sub(began).Round(time.Second) != time.Minute ||
 			s.Deadline.Time().Sub(began).Round(time.Second) != 10*time.Hour || !strings.Contains(s.Reason, "EOF") {
 			t.Errorf("after the first try: %+v", s)
 		}
 		time.Sleep(20 * time.Hour)
 		synctest.Wait()
 		s := h.rows()[0]
-		if s.State != event.StateUnresolved || s.Due != 0 || !strings.Contains(s.Reason, "EOF") {
+		if s.State != submission.StateUnresolved || s.Due != 0 || !strings.Contains(s.Reason, "EOF") {
 			t.Errorf("after the deadline: %+v", s)
 		}
 		var waits []time.Duration
@@ -185,7 +186,7 @@ func TestOutboxNoAnswer(t *testing.T) {
 			t.Errorf("waits %v", waits)
 		}
 		h.do(h.notify(s.Token, &sip.Disposition{Outcome: sip.Accepted, AssignedIdentifier: "shelf:a"}))
-		if s := h.rows()[0]; s.State != event.StateAccepted || !s.Late {
+		if s := h.rows()[0]; s.State != submission.StateAccepted || !s.Late {
 			t.Errorf("after a late answer: %+v", s)
 		}
 	})
@@ -227,7 +228,7 @@ func TestOutboxServerDown(t *testing.T) {
 		time.Sleep(time.Hour + time.Minute)
 		synctest.Wait()
 		for _, s := range h.rows() {
-			if s.State != event.StateAccepted || s.Tries != 1 {
+			if s.State != submission.StateAccepted || s.Tries != 1 {
 				t.Fatalf("%s: %v after %d tries (%s)", s.Record, s.State, s.Tries, s.Reason)
 			}
 		}
@@ -259,7 +260,7 @@ func TestOutboxServerGoesDown(t *testing.T) {
 		time.Sleep(8 * time.Hour)
 		synctest.Wait()
 		for _, s := range h.rows() {
-			if s.State != event.StateAccepted {
+			if s.State != submission.StateAccepted {
 				t.Fatalf("%s: %v (%s)", s.Record, s.State, s.Reason)
 			}
 		}
@@ -310,13 +311,13 @@ func TestOutboxFaultServer(t *testing.T) {
 		time.Sleep(150 * time.Second)
 		synctest.Wait()
 		rows := h.rows()
-		if rows[4].State != event.StateAccepted || rows[0].State != event.StateWaiting || rows[0].Reason != "SOAP fault Server: out of order" {
+		if rows[4].State != submission.StateAccepted || rows[0].State != submission.StateWaiting || rows[0].Reason != "SOAP fault Server: out of order" {
 			t.Errorf("after a pause: %q", h.states())
 		}
 		time.Sleep(5 * time.Hour)
 		synctest.Wait()
 		for _, s := range h.rows() {
-			if s.State != event.StateAccepted || s.Reason != "" {
+			if s.State != submission.StateAccepted || s.Reason != "" {
 				t.Errorf("%s: %v %s", s.Record, s.State, s.Reason)
 			}
 		}
@@ -354,7 +355,7 @@ func TestOutboxRefused(t *testing.T) {
 				time.Sleep(2*time.Hour + time.Minute)
 				synctest.Wait()
 				for _, s := range h.rows() {
-					if s.State != event.StateAccepted {
+					if s.State != submission.StateAccepted {
 						t.Fatalf("%s: %v %s", s.Record, s.State, s.Reason)
 					}
 				}
@@ -404,7 +405,7 @@ func TestOutboxAsksForPropertiesAgain(t *testing.T) {
 		h.keep([2]string{"urn:c", ""})
 		synctest.Wait()
 		rows := h.rows()
-		if h.library.asked != 2 || rows[1].State != event.StateAccepted || rows[2].State != event.StateUnsent {
+		if h.library.asked != 2 || rows[1].State != submission.StateAccepted || rows[2].State != submission.StateUnsent {
 			t.Errorf("asked %d times: %q", h.library.asked, h.states())
 		}
 	})
@@ -454,7 +455,7 @@ func TestOutboxHoldsNoMoreThanItMay(t *testing.T) {
 			}
 		}
 		for _, s := range h.rows() {
-			if s.State != event.StateAccepted {
+			if s.State != submission.StateAccepted {
 				t.Fatalf("%s is %v", s.Record, s.State)
 			}
 		}

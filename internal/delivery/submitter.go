@@ -164,7 +164,7 @@ type submitLoop struct {
 
 // report is a submission and what came of sending it.
 type report struct {
-	event.Submission
+	submission.Submission
 	Reply
 	unsent  string // why it cannot be sent
 	local   bool   // nothing was sent, for a reason on our side
@@ -193,8 +193,8 @@ func (d *submitLoop) step(ctx, calls context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	if now := d.s.Now(); !now.Before(d.expiry) {
-		err := Expire(ctx, d.s.Store, d.s.Source, []event.State{event.StateWaiting, event.StateProvisional}, now, func(updates []event.SubmissionUpdate) error {
-			return d.commitUpdates(ctx, slices.DeleteFunc(updates, func(u event.SubmissionUpdate) bool { return d.isClaimed(u.Submission.ID) }))
+		err := Expire(ctx, d.s.Store, d.s.Source, []submission.State{submission.StateWaiting, submission.StateProvisional}, now, func(updates []submission.Update) error {
+			return d.commitUpdates(ctx, slices.DeleteFunc(updates, func(u submission.Update) bool { return d.isClaimed(u.Submission.ID) }))
 		})
 		if err != nil {
 			return 0, err
@@ -272,7 +272,7 @@ func (d *submitLoop) load(ctx context.Context) error {
 		}
 		d.breaker.failure, d.version, d.remembers = d.stored, p.Cursor.Version, true
 	}
-	newest, err := d.s.Store.Submissions(ctx, event.SubmissionQuery{Source: d.s.Source, Newest: true, Limit: 1})
+	newest, err := d.s.Store.Submissions(ctx, submission.Query{Source: d.s.Source, Newest: true, Limit: 1})
 	if err != nil {
 		return err
 	}
@@ -280,7 +280,7 @@ func (d *submitLoop) load(ctx context.Context) error {
 		d.lastSeq = max(d.lastSeq, newest[0].Seq)
 	}
 	waiting := make(map[string]int64)
-	query := event.SubmissionQuery{Source: d.s.Source, States: []event.State{event.StateWaiting}, Limit: chunkLimit}
+	query := submission.Query{Source: d.s.Source, States: []submission.State{submission.StateWaiting}, Limit: chunkLimit}
 	for {
 		rows, err := d.s.Store.Submissions(ctx, query)
 		if err != nil {
@@ -294,7 +294,7 @@ func (d *submitLoop) load(ctx context.Context) error {
 		}
 		query.After = rows[len(rows)-1].ID
 	}
-	if err := LimitWaits(ctx, d.s.Store, d.s.Source, []event.State{event.StateProvisional}, d.s.Now(), d.s.Deadline, func(updates []event.SubmissionUpdate) error {
+	if err := LimitWaits(ctx, d.s.Store, d.s.Source, []submission.State{submission.StateProvisional}, d.s.Now(), d.s.Deadline, func(updates []submission.Update) error {
 		return d.commitUpdates(ctx, updates)
 	}); err != nil {
 		return err
@@ -309,7 +309,7 @@ func (d *submitLoop) load(ctx context.Context) error {
 // long. At most one row of a record waits: one that was put back into the queue while
 // its record changed is not the last word on it any more. And what was made while the
 // clock was ahead is not due in years.
-func (d *submitLoop) check(ctx context.Context, rows []event.Submission, waiting map[string]int64) error {
+func (d *submitLoop) check(ctx context.Context, rows []submission.Submission, waiting map[string]int64) error {
 	seqs := make([]event.Seq, len(rows))
 	for i := range rows {
 		seqs[i] = rows[i].Seq
@@ -319,7 +319,7 @@ func (d *submitLoop) check(ctx context.Context, rows []event.Submission, waiting
 		return err
 	}
 	now := d.s.Now()
-	var updates []event.SubmissionUpdate
+	var updates []submission.Update
 	for i := range rows {
 		var in submission.Input = submission.LimitWait{Retry: d.s.Every, Deadline: d.s.Deadline}
 		if !latest[rows[i].Seq] {
@@ -327,9 +327,9 @@ func (d *submitLoop) check(ctx context.Context, rows []event.Submission, waiting
 		}
 		s, effects := submission.Apply(rows[i], in, now)
 		if effects.Changed {
-			updates = append(updates, event.SubmissionUpdate{Submission: s})
+			updates = append(updates, submission.Update{Submission: s})
 		}
-		if s.State == event.StateWaiting {
+		if s.State == submission.StateWaiting {
 			waiting[s.Record] = s.ID
 		}
 	}
@@ -346,7 +346,7 @@ func (d *submitLoop) enqueueChanges(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var updates []event.SubmissionUpdate
+	var updates []submission.Update
 	for i := range rows {
 		if id, ok := d.waiting[rows[i].Record]; ok {
 			old, err := d.s.Store.Submission(ctx, id)
@@ -354,10 +354,10 @@ func (d *submitLoop) enqueueChanges(ctx context.Context) error {
 				return err
 			}
 			if replaced, effects := submission.Apply(*old, submission.Replace{}, d.s.Now()); effects.Changed {
-				updates = append(updates, event.SubmissionUpdate{Submission: replaced})
+				updates = append(updates, submission.Update{Submission: replaced})
 			}
 		}
-		updates = append(updates, event.SubmissionUpdate{Submission: rows[i]})
+		updates = append(updates, submission.Update{Submission: rows[i]})
 	}
 	if len(updates) > 0 {
 		// One that is stale was answered meanwhile.
@@ -369,7 +369,7 @@ func (d *submitLoop) enqueueChanges(ctx context.Context) error {
 			d.clear() // an old version must not be sent after this
 		}
 		for i := range updates {
-			if s := &updates[i].Submission; s.State == event.StateWaiting {
+			if s := &updates[i].Submission; s.State == submission.StateWaiting {
 				d.waiting[s.Record] = out.IDs[i]
 			} else {
 				delete(d.waiting, s.Record)
@@ -383,7 +383,7 @@ func (d *submitLoop) enqueueChanges(ctx context.Context) error {
 
 // changes reads the next events and returns new submissions of those that are the last
 // word on a record, how far it has read, and whether that is all there is.
-func (d *submitLoop) changes(ctx context.Context) (out []event.Submission, upto event.Seq, all bool, err error) {
+func (d *submitLoop) changes(ctx context.Context) (out []submission.Submission, upto event.Seq, all bool, err error) {
 	upto = d.lastSeq
 	n := 0
 	for ev, err := range d.s.Events.Events(ctx, d.s.Set, event.Range{After: d.lastSeq, Upto: math.MaxInt64}) {
@@ -402,7 +402,7 @@ func (d *submitLoop) changes(ctx context.Context) (out []event.Submission, upto 
 		seqs[i] = out[i].Seq
 	}
 	latest, err := d.s.Events.Latest(ctx, seqs)
-	out = slices.DeleteFunc(out, func(s event.Submission) bool { return !latest[s.Seq] })
+	out = slices.DeleteFunc(out, func(s submission.Submission) bool { return !latest[s.Seq] })
 	return out, upto, n < chunkLimit, err
 }
 
@@ -413,13 +413,13 @@ func (d *submitLoop) fill(ctx context.Context) error {
 	if paused {
 		return nil
 	}
-	rows, err := d.s.Store.SubmissionsDue(ctx, d.s.Source, event.StateWaiting, now, nil, limit)
+	rows, err := d.s.Store.SubmissionsDue(ctx, d.s.Source, submission.StateWaiting, now, nil, limit)
 	if err != nil {
 		return err
 	}
-	var next []event.Submission
+	var next []submission.Submission
 	if len(rows) < limit {
-		if next, err = d.s.Store.SubmissionsDue(ctx, d.s.Source, event.StateWaiting, math.MaxInt64, &event.Submission{Due: now, ID: math.MaxInt64}, 1); err != nil {
+		if next, err = d.s.Store.SubmissionsDue(ctx, d.s.Source, submission.StateWaiting, math.MaxInt64, &submission.Submission{Due: now, ID: math.MaxInt64}, 1); err != nil {
 			return err
 		}
 	}
@@ -477,7 +477,7 @@ func (d *submitLoop) deliver(ctx context.Context, it *item[*report]) error {
 	if r.Token == "" && d.s.Recipient != nil {
 		// It is in the log before anybody can notify of it.
 		r.Token = NewToken()
-		out, err := d.append(ctx, []event.SubmissionUpdate{{Submission: r.Submission}})
+		out, err := d.append(ctx, []submission.Update{{Submission: r.Submission}})
 		if err != nil || len(out.Stale) > 0 {
 			r.Token, r.local, r.Err = "", true, err
 			it.skip = err == nil // it was answered meanwhile
@@ -566,7 +566,7 @@ func (d *submitLoop) settle(it *item[*report]) (e effect) {
 
 // commit writes what follows from reports.
 func (d *submitLoop) commit(ctx context.Context, done []item[*report]) (again []item[*report], err error) {
-	var updates []event.SubmissionUpdate
+	var updates []submission.Update
 	var of []int // the report of each update
 	for i := range done {
 		r := done[i].row
@@ -580,7 +580,7 @@ func (d *submitLoop) commit(ctx context.Context, done []item[*report]) (again []
 			d.accepted++
 		}
 	}
-	var out event.Appended
+	var out submission.Written
 	if len(updates) > 0 {
 		if out, err = d.append(ctx, updates); err != nil {
 			return nil, err
@@ -600,7 +600,7 @@ func (d *submitLoop) commit(ctx context.Context, done []item[*report]) (again []
 	}
 	for i := range done {
 		s := &done[i].row.Submission
-		if done[i].due = s.Due; s.State != event.StateWaiting && d.waiting[s.Record] == s.ID {
+		if done[i].due = s.Due; s.State != submission.StateWaiting && d.waiting[s.Record] == s.ID {
 			delete(d.waiting, s.Record)
 		}
 	}
@@ -609,7 +609,7 @@ func (d *submitLoop) commit(ctx context.Context, done []item[*report]) (again []
 
 // update returns what follows from a report for its submission; false is nothing: a
 // notification was faster, or a later change has replaced it.
-func (o *Submitter) update(r *report) (event.SubmissionUpdate, bool) {
+func (o *Submitter) update(r *report) (submission.Update, bool) {
 	var in submission.Input
 	switch {
 	case r.Disposition != nil:
@@ -624,8 +624,8 @@ func (o *Submitter) update(r *report) (event.SubmissionUpdate, bool) {
 		in = submission.Failure{Class: r.Failure(), Reason: submission.Clip(r.Err.Error()), Retry: o.Every, RetryAfter: retryAfter(r.Err), Deadline: o.Deadline}
 	}
 	next, effects := submission.Apply(r.Submission, in, o.Now())
-	u := event.SubmissionUpdate{Submission: next, Rejected: effects.Rejected}
-	if effects.Resolution == event.Contradicts {
+	u := submission.Update{Submission: next, Rejected: effects.Rejected}
+	if effects.Resolution == submission.Contradicts {
 		u.Incoming = submission.Contradiction(&next, r.Disposition, nil)
 	}
 	return u, effects.Changed
@@ -656,14 +656,13 @@ func (d *submitLoop) saveFailure(ctx context.Context) error {
 }
 
 // append commits updates of the target.
-func (d *submitLoop) append(ctx context.Context, updates []event.SubmissionUpdate) (event.Appended, error) {
-	return d.s.Store.Append(ctx, &event.Batch{Source: d.s.Source, Mode: event.ModeSubmission,
-		Documents: []event.Document{{URL: d.s.URL}}, Submissions: &event.SubmissionBatch{Updates: updates}})
+func (d *submitLoop) append(ctx context.Context, updates []submission.Update) (submission.Written, error) {
+	return d.s.Store.Write(ctx, &submission.Batch{Source: d.s.Source, URL: d.s.URL, Updates: updates})
 }
 
 // commitUpdates commits updates, of which those that are stale have lost to a
 // disposition.
-func (d *submitLoop) commitUpdates(ctx context.Context, updates []event.SubmissionUpdate) error {
+func (d *submitLoop) commitUpdates(ctx context.Context, updates []submission.Update) error {
 	if len(updates) == 0 {
 		return nil
 	}

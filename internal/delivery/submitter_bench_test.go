@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -77,7 +77,7 @@ func TestOutboxOverHTTP(t *testing.T) {
 		sent[*h.library.got[i].Source.Identifier]++
 	}
 	for _, s := range h.rows() {
-		if s.State != event.StateAccepted || sent[s.Record] != 1 {
+		if s.State != submission.StateAccepted || sent[s.Record] != 1 {
 			t.Fatalf("%s is %v (%s) after %d requests", s.Record, s.State, s.Reason, sent[s.Record])
 		}
 	}

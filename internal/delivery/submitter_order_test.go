@@ -43,7 +43,7 @@ func TestResendDoesNotOvertake(t *testing.T) {
 			defer stop()
 			synctest.Wait()
 			refuse.Store(false)
-			if n, err := o.Resend(context.Background(), 0, event.StateUnsent); n != 1 || err != nil {
+			if n, err := o.Resend(context.Background(), 0, submission.StateUnsent); n != 1 || err != nil {
 				t.Fatal(n, err)
 			}
 			h.keep([2]string{"urn:a", "new"}) // Run has not been told yet
@@ -69,7 +69,7 @@ func TestResendLosesToWhatWasSent(t *testing.T) {
 		synctest.Wait()
 		stop()
 		old := h.rows()[0]
-		old.State, old.Assigned, old.ImportPending, old.Due = event.StateWaiting, "", false, event.MicrosOf(time.Now())
+		old.State, old.Assigned, old.ImportPending, old.Due = submission.StateWaiting, "", false, event.MicrosOf(time.Now())
 		h.step(old)
 		stop = h.start(h.outbox(nil))
 		time.Sleep(time.Hour)
@@ -81,13 +81,13 @@ func TestResendLosesToWhatWasSent(t *testing.T) {
 }
 
 // step commits submissions of the target as they are.
-func (h *outboxHouse) step(all ...event.Submission) {
+func (h *outboxHouse) step(all ...submission.Submission) {
 	h.t.Helper()
-	var steps []event.SubmissionUpdate
+	var steps []submission.Update
 	for _, s := range all {
-		steps = append(steps, event.SubmissionUpdate{Submission: s})
+		steps = append(steps, submission.Update{Submission: s})
 	}
-	out, err := h.log.Append(context.Background(), &event.Batch{Source: h.target, Mode: event.ModeSubmission, Submissions: &event.SubmissionBatch{Updates: steps}})
+	out, err := h.log.Write(context.Background(), &submission.Batch{Source: h.target, Updates: steps})
 	h.do(err)
 	if len(out.Stale) > 0 {
 		h.t.Fatalf("late: %d", out.Stale)
@@ -122,7 +122,7 @@ func TestOutboxFullOfAnswered(t *testing.T) {
 		rows := h.rows()
 		for i := range rows {
 			s := &rows[i]
-			s.State, s.Due, s.Deadline, s.Assigned = event.StateAccepted, 0, 0, "notified:"+s.Record
+			s.State, s.Due, s.Deadline, s.Assigned = submission.StateAccepted, 0, 0, "notified:"+s.Record
 		}
 		h.step(rows...)
 		time.Sleep(submission.MaxRetry + time.Minute)
@@ -207,7 +207,7 @@ func TestOutboxAfterAWrongClock(t *testing.T) {
 		h.wantStates("urn:a accepted as shelf:urn:a", "urn:b provisional")
 		time.Sleep(DefaultDeadline)
 		synctest.Wait()
-		if s := h.rows()[1]; s.State != event.StateUnresolved {
+		if s := h.rows()[1]; s.State != submission.StateUnresolved {
 			t.Errorf("a week later: %v", s.State)
 		}
 	})
@@ -225,7 +225,7 @@ type gatedInto struct {
 	before, after func() error
 }
 
-func (i *gatedInto) Import(ctx context.Context, accepted ...*event.Submission) error {
+func (i *gatedInto) Import(ctx context.Context, accepted ...*submission.Submission) error {
 	for _, do := range []func() error{i.before, func() error { return i.SetImporter.Import(ctx, accepted...) }, i.after} {
 		if do == nil {
 			continue
@@ -281,7 +281,7 @@ func (h *intoHouse) wantPublished(want ...string) {
 
 func (h *intoHouse) owed() (n int) {
 	h.t.Helper()
-	found, err := h.log.Submissions(context.Background(), event.SubmissionQuery{Source: h.target, ImportPending: true})
+	found, err := h.log.Submissions(context.Background(), submission.Query{Source: h.target, ImportPending: true})
 	h.do(err)
 	return len(found)
 }
@@ -289,7 +289,8 @@ func (h *intoHouse) owed() (n int) {
 func withInto(t *testing.T, test func(t *testing.T, h *intoHouse)) {
 	inBubble(t, func(t *testing.T, h *outboxHouse) {
 		test(t, newIntoHouse(t, h))
-		h.do(h.log.Verify(context.Background(), func(f eventlog.Finding) { t.Errorf("verify: %v", f) }))
+		report := func(f eventlog.Finding) { t.Errorf("verify: %v", f) }
+		h.do(errors.Join(h.log.Log.Verify(context.Background(), report), h.log.Verify(context.Background(), report)))
 	})
 }
 

@@ -18,13 +18,14 @@ import (
 	"github.com/pmh-bridge/bridge/internal/content"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/submission"
+	"github.com/pmh-bridge/bridge/internal/submission/store"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
 // outboxHouse is a set with a target, on a real log and a real content store.
 type outboxHouse struct {
 	t        testing.TB
-	log      *eventlog.Log
+	log      *store.Store
 	contents *content.Store
 	store    *breakable
 	source   event.SourceID
@@ -43,14 +44,14 @@ func newOutboxHouse(t testing.TB) *outboxHouse {
 	ctx := context.Background()
 	folder := t.TempDir()
 	h := &outboxHouse{t: t, library: &shelf{formats: []string{"https://schemas.example/other.xsd", bookFormat}}}
-	var err error
 	begin := time.Now() // both of the log's clocks are the bubble's
-	h.log, err = eventlog.Open(ctx, folder, eventlog.Options{Clock: func() (time.Time, time.Duration) { return time.Now(), time.Since(begin) }})
+	l, err := eventlog.Open(ctx, folder, eventlog.Options{Clock: func() (time.Time, time.Duration) { return time.Now(), time.Since(begin) }})
 	h.do(err)
+	h.log = store.New(l)
 	h.contents, err = content.Open(ctx, filepath.Join(folder, "content.db"), content.Options{})
 	h.do(err)
 	t.Cleanup(func() { h.do(errors.Join(h.contents.Close(), h.log.Close())) })
-	h.store = &breakable{Log: h.log}
+	h.store = &breakable{Store: h.log}
 	h.do(h.log.EnsureSet(ctx, eventlog.SetConfig{Name: "books", Content: event.Mirror}))
 	h.source, err = h.log.EnsureSource(ctx, "books", "atompmh", "https://books.example/feed", 0)
 	h.do(err)
@@ -139,17 +140,17 @@ func (h *outboxHouse) notify(token string, d *sip.Disposition) error {
 			return err
 		}
 		n := submission.Incoming("books", token, d)
-		n.Submission, n.Verdict = s.ID, event.NotificationMatched
-		b := &event.Batch{Source: s.Source, Mode: event.ModeSubmission, Submissions: &event.SubmissionBatch{Incoming: []event.IncomingNotification{*n}}}
+		n.Submission, n.Verdict = s.ID, submission.NotificationMatched
+		b := &submission.Batch{Source: s.Source, Incoming: []submission.IncomingNotification{*n}}
 		next, effects := submission.Apply(*s, submission.Disposition{State: submission.StateAfter(d), Assigned: d.AssignedIdentifier, Reason: d.Reason}, time.Now())
 		if effects.Changed {
-			u := event.SubmissionUpdate{Submission: next, Rejected: effects.Rejected, Incoming: n}
-			if effects.Resolution == event.Contradicts {
+			u := submission.Update{Submission: next, Rejected: effects.Rejected, Incoming: n}
+			if effects.Resolution == submission.Contradicts {
 				u.Incoming = submission.Contradiction(s, d, n)
 			}
-			b.Submissions = &event.SubmissionBatch{Updates: []event.SubmissionUpdate{u}}
+			b.Incoming, b.Updates = nil, []submission.Update{u}
 		}
-		out, err := h.store.Append(ctx, b)
+		out, err := h.store.Write(ctx, b)
 		switch {
 		case err != nil:
 			return err
@@ -163,9 +164,9 @@ func (h *outboxHouse) notify(token string, d *sip.Disposition) error {
 }
 
 // rows returns the target's submissions, in the order in which they were made.
-func (h *outboxHouse) rows() (rows []event.Submission) {
+func (h *outboxHouse) rows() (rows []submission.Submission) {
 	h.t.Helper()
-	query := event.SubmissionQuery{Source: h.target}
+	query := submission.Query{Source: h.target}
 	for {
 		page, err := h.log.Submissions(context.Background(), query)
 		h.do(err)
@@ -182,7 +183,7 @@ func (h *outboxHouse) states() (out []string) {
 	h.t.Helper()
 	for _, s := range h.rows() {
 		line := s.Record + " " + s.State.String()
-		if s.State == event.StateAccepted {
+		if s.State == submission.StateAccepted {
 			line += " as " + s.Assigned
 		}
 		if s.Reason != "" {
@@ -464,7 +465,8 @@ func TestOutboxInto(t *testing.T) {
 		if set.Events != 2 {
 			t.Errorf("what was taken twice made %d events, want 2", set.Events)
 		}
-		h.do(h.log.Verify(ctx, func(f eventlog.Finding) { t.Errorf("verify: %v", f) }))
+		report := func(f eventlog.Finding) { t.Errorf("verify: %v", f) }
+		h.do(errors.Join(h.log.Log.Verify(ctx, report), h.log.Verify(ctx, report)))
 	})
 }
 

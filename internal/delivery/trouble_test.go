@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -57,7 +57,7 @@ func TestOutboxTellsOfTrouble(t *testing.T) {
 		if got, n := h.trouble(); got == nil || !got.Since.Equal(began) || got.Reason != "it is no SIP server" || n != 2 {
 			t.Errorf("with another reason: %+v, written %d times", got, n)
 		}
-		if s := h.rows()[0]; s.State != event.StateWaiting || s.Reason != "" {
+		if s := h.rows()[0]; s.State != submission.StateWaiting || s.Reason != "" {
 			t.Errorf("the row: %+v", s)
 		}
 		fail(nil)
@@ -131,7 +131,7 @@ func TestSuccessEndsThePause(t *testing.T) {
 		synctest.Wait()
 		waiting := 0
 		for _, s := range h.rows() {
-			if s.State == event.StateWaiting {
+			if s.State == submission.StateWaiting {
 				waiting++
 			}
 		}

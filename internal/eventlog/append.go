@@ -44,7 +44,6 @@ type batch struct {
 	locs      *locs
 	targets   targets
 	relations relations
-	exchange  *exchange // nil without one
 	closed    []segmentRow
 	open      segmentRow
 	fresh     []*record // in the order of their numbers
@@ -71,8 +70,8 @@ func check(in *event.Batch) error {
 	if in.Next != nil && len(in.Next) == 0 {
 		return errors.New("an empty cursor: nil ends a walk")
 	}
-	if in.Mode == event.ModeSubmission && (in.Next != nil || in.Progress != nil || in.Start) || in.Mode != event.ModeSubmission && in.Submissions != nil {
-		return errors.New("submissions are no part of a walk")
+	if in.Mode == event.ModeSubmission && (in.Next != nil || in.Progress != nil || in.Start) || in.Mode != event.ModeSubmission && len(in.Rejections) > 0 {
+		return errors.New("what is submitted is no part of a walk")
 	}
 	for i := range in.Items {
 		it := &in.Items[i]
@@ -102,11 +101,6 @@ func (b *batch) run(ctx context.Context) error {
 			return err
 		}
 	}
-	if b.in.Submissions != nil {
-		if b.exchange, err = b.loadExchange(ctx, q); err != nil {
-			return err
-		}
-	}
 	if b.records, err = b.find(ctx, q); err != nil {
 		return err
 	}
@@ -116,15 +110,12 @@ func (b *batch) run(ctx context.Context) error {
 	b.out.Outcomes = make([]event.Outcome, len(b.in.Items))
 	a := b.decider()
 	for i := range b.in.Items {
-		if b.exchange.leaves(i, b.records[i], b.source.id) {
-			continue
-		}
 		if b.out.Outcomes[i], err = b.decide(ctx, a, i); err != nil {
 			return err
 		}
 	}
-	if b.exchange != nil {
-		if err := b.exchange.settle(ctx, b); err != nil {
+	for i := range b.in.Rejections {
+		if err := b.reject(ctx, &b.in.Rejections[i]); err != nil {
 			return err
 		}
 	}
@@ -132,6 +123,21 @@ func (b *batch) run(ctx context.Context) error {
 		return err
 	}
 	return b.save(ctx)
+}
+
+// reject logs an event of kind rejected. It is of no record: a record that has that
+// identifier is what it was.
+func (b *batch) reject(ctx context.Context, r *event.Rejection) error {
+	var from event.Document
+	if len(b.in.Documents) > 0 {
+		from = b.in.Documents[0]
+	}
+	doc, err := b.documentOf(ctx, from)
+	if err != nil {
+		return err
+	}
+	return b.appendEvent(ctx, &record{}, nil, event.Rejected, &body{document: doc, reason: r.Reason,
+		obs: event.Observation{Record: r.Record, Title: r.Title, SourceIdentifier: r.SourceIdentifier}})
 }
 
 // beginWalk compares the cursor, and loads the walk under way.

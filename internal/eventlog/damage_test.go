@@ -3,7 +3,6 @@ package eventlog_test
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"database/sql"
 	"encoding/hex"
 	"encoding/json"
@@ -82,8 +81,7 @@ func stored(t *testing.T, folder string, file []byte) map[string][]int {
 	defer db.Close()
 	out := map[string][]int{}
 	for _, column := range []string{"sets.feed", "source.memory", "document.url", "event.body", "record.source_state", "presence.source_state", "presence.suppressed",
-		"regressed.observation", "pending.observation", "quarantine.input",
-		"submission.body", "notice.body", "notification.body", "answered.disposition"} {
+		"regressed.observation", "pending.observation", "quarantine.input"} {
 		table, name, _ := strings.Cut(column, ".")
 		out[column] = nil
 		var all string // in hexadecimal
@@ -191,12 +189,6 @@ func everything(ctx context.Context, l *eventlog.Log) (string, error) {
 	if err := errors.Join(err, enc.Encode(hosts)); err != nil {
 		return "", err
 	}
-	submissions, err := l.Submissions(ctx, event.SubmissionQuery{})
-	notices, nerr := l.Outgoing(ctx, "mirror", 0, 0, 1000)
-	notifications, terr := l.Incoming(ctx, "mirror", 0, 0, 1000)
-	if err := errors.Join(err, nerr, terr, enc.Encode(submissions), enc.Encode(notices), enc.Encode(notifications)); err != nil {
-		return "", err
-	}
 	bad, err := l.Quarantined(ctx, "")
 	if err := errors.Join(err, enc.Encode(bad)); err != nil {
 		return "", err
@@ -266,43 +258,9 @@ func damageable(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
-	submitted := make([]event.SubmissionUpdate, 400)
-	for i := range submitted {
-		submitted[i].Submission = event.Submission{Source: src, State: event.StateProvisional, Token: fmt.Sprint("token ", i), Recipient: "https://recipient.example/box",
-			SourceXML: fmt.Appendf(nil, "<source><source-identifier>%d</source-identifier></source>", i), SourceIdentifier: fmt.Sprint(i), Due: event.Micros(1e15 + i), Request: sha256.Sum256(fmt.Append(nil, i))}
-	}
-	if _, err := l.Append(ctx, &event.Batch{Source: src, Mode: event.ModeSubmission, Submissions: &event.SubmissionBatch{Updates: submitted}}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := l.Append(ctx, &event.Batch{Source: third, Mode: event.ModeSubmission, Submissions: exchanged(third)}); err != nil {
-		t.Fatal(err)
-	}
 	sound(t, l)
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
 	return folder
-}
-
-// exchanged has submissions of a Source, with notices and notifications, and
-// answers.
-func exchanged(source event.SourceID) *event.SubmissionBatch {
-	var x event.SubmissionBatch
-	for i := range 90 {
-		id := fmt.Sprintf("urn:deposit:%d", i)
-		s := event.Submission{Source: source, State: []event.State{event.StateProvisional, event.StateRejected, event.StateInDoubt}[i%3], Token: "token " + id,
-			Request: [32]byte{byte(i), 1}, SourceXML: []byte("<source>" + id + "</source>"), SourceIdentifier: id, Content: [32]byte{byte(i), 2}, Length: 2000,
-			Type: "application/xml", Title: "Deposit " + id, Recipient: "https://r.example/" + id}
-		step := event.SubmissionUpdate{Submission: s}
-		if s.State == event.StateRejected {
-			step.Outgoing = &event.OutgoingNotification{Recipient: s.Recipient, Disposition: []byte("<rejected>" + id + "</rejected>"), Message: id + "@main.bridge"}
-			step.Incoming = &event.IncomingNotification{Digest: [32]byte{byte(i), 3}, Verdict: event.NotificationMatched, Outcome: event.StateRejected, Reason: "no " + id}
-		} else {
-			step.Submission.Due = event.Micros(1_700_000_000_000_000 + i)
-			step.Submission.Deadline = step.Submission.Due
-		}
-		x.Updates = append(x.Updates, step)
-		x.Replies = append(x.Replies, event.StoredReply{Request: [32]byte{byte(i), 4}, Disposition: []byte("<accepted>" + id + "</accepted>")})
-	}
-	return &x
 }

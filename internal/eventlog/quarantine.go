@@ -53,7 +53,7 @@ func (b *batch) quarantine(ctx context.Context) error {
 	if err := b.trimQuarantine(ctx); err != nil || b.out.Dropped == 0 {
 		return err
 	}
-	return b.l.count(ctx, b.tx, counted{b.source.id, tallyUnquarantined, 0}, int64(b.out.Dropped))
+	return b.tx.Exec(ctx, "UPDATE source SET dropped = dropped + $2 WHERE id = $1", int64(b.source.id), b.out.Dropped)
 }
 
 // quarantined returns the digests of what is in quarantine of the Source.

@@ -419,8 +419,17 @@ LEFT JOIN presence p ON p.record = r.id AND p.source = src.id WHERE src.id = $2`
 
 // Presence returns what a Source has of the record of its set with that
 // identifier, whichever Source is its authority.
-func (l *Log) Presence(ctx context.Context, source event.SourceID, identifier string) (holds event.Presence, err error) {
-	err = l.prepared(ctx, selectPresenceOf, []any{event.KeyBits(identifier), int64(source)}, func(rows *sql.Rows) error {
+func (l *Log) Presence(ctx context.Context, source event.SourceID, identifier string) (event.Presence, error) {
+	return presenceOf(ctx, l, source, identifier)
+}
+
+// Presence is that of the Log, with what the transaction has changed.
+func (tx *Tx) Presence(ctx context.Context, source event.SourceID, identifier string) (event.Presence, error) {
+	return presenceOf(ctx, tx.Tx, source, identifier)
+}
+
+func presenceOf(ctx context.Context, q preparer, source event.SourceID, identifier string) (holds event.Presence, err error) {
+	err = q.Each(ctx, selectPresenceOf, []any{event.KeyBits(identifier), int64(source)}, func(rows *sql.Rows) error {
 		var id int64
 		var name string
 		var first, other, suppressed []byte

@@ -77,7 +77,6 @@ func (v *verifier) run() error {
 		{v.waiting("regressed", regressedColumns, new(regressedRow)), v.waiting("seen_order", orderColumns, new(orderRow)), v.waiting("held_deletion", heldColumns, new(heldRow)),
 			{"table seen", doReset, v.readSeen}, {"table schedule", doReset, v.readSchedules}},
 		{{"table quarantine", doReset, v.readQuarantine}},
-		{{"tables of submissions", doRestore, v.readExchange}},
 	} {
 		// What was appended meanwhile is taken in first.
 		catchUp := slices.Concat(v.whatEventsName(), []checking{{"table event", doRestore, v.findEnd}, {"table event", doRestore, v.replay}})

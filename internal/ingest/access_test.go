@@ -9,6 +9,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -66,11 +67,11 @@ func statusOf(d *sip.Denied) int {
 func TestTokenOfASubmissionAdmits(t *testing.T) {
 	ctx := context.Background()
 	h := newDesk(t, Gateway, func(_ *deskHouse, d *Server) { d.Access = Access{Kind: AccessToken, Token: "sixteencharacters"} })
-	h.add(event.Submission{State: event.StateProvisional, Token: "abcdefghijklmnopqrstuvwxyz"})
+	h.add(submission.Submission{State: submission.StateProvisional, Token: "abcdefghijklmnopqrstuvwxyz"})
 	h.do(h.log.EnsureSet(ctx, eventlog.SetConfig{Name: "books", Content: event.Mirror}))
 	other, err := h.log.EnsureSource(ctx, "books", "sip", "/sip/books", 0)
 	h.do(err)
-	h.add(event.Submission{Source: other, State: event.StateProvisional, Token: "ofanotherset"})
+	h.add(submission.Submission{Source: other, State: submission.StateProvisional, Token: "ofanotherset"})
 	for token, want := range map[string]int{"sixteencharacters": 0, "abcdefghijklmnopqrstuvwxyz": 0, "abcdefghijklmnopqrstuvwxy": 403, "": 403, "ofanotherset": 403} {
 		var denied *sip.Denied
 		if err := h.desk.Admit(ctx, sip.Caller{Token: token}); err != nil && !errors.As(err, &denied) {

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/pmh-bridge/bridge/sip"
-	"github.com/pmh-bridge/bridge/translate"
 )
 
 // benchClients is how many submitters there are at once.
@@ -25,24 +24,10 @@ func BenchmarkIngest(b *testing.B) {
 	})
 }
 
-// BenchmarkIngestOneByOne is the rival of BenchmarkIngest: the same, with a
-// commit for each request.
-func BenchmarkIngestOneByOne(b *testing.B) {
-	h := newDesk(b, Library, nil)
-	var one sync.Mutex
-	benchIngest(b, h, func(r *sip.Request) error {
-		p := &ingestRequest{request: r, answer: make(chan answer, 1), observation: translate.FromRecord(h.desk.assign(r.Source), r.Source, &r.Record, h.now())}
-		one.Lock()
-		h.desk.commitRequests(context.Background(), []*ingestRequest{p})
-		one.Unlock()
-		return (<-p.answer).err
-	})
-}
-
 func benchIngest(b *testing.B, h *deskHouse, ingest func(*sip.Request) error) {
 	filling := strings.Repeat("<name>Blatt 25</name>", 95)
 	var next atomic.Int64
-	commits := h.store.appended.Load()
+	commits := h.store.committed.Load()
 	b.ResetTimer()
 	var wait sync.WaitGroup
 	for range benchClients {
@@ -61,7 +46,7 @@ func benchIngest(b *testing.B, h *deskHouse, ingest func(*sip.Request) error) {
 	}
 	wait.Wait()
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "ingests/s")
-	b.ReportMetric(float64(b.N)/float64(h.store.appended.Load()-commits), "ingests/commit")
+	b.ReportMetric(float64(b.N)/float64(h.store.committed.Load()-commits), "ingests/commit")
 	b.ReportMetric(0, "ns/op")
 	b.StopTimer()
 	if set, err := h.log.Set(context.Background(), "maps"); err != nil || set.Live != int64(b.N) {

@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/delivery"
 	"github.com/pmh-bridge/bridge/internal/submission"
+	"github.com/pmh-bridge/bridge/internal/submission/store"
 	"github.com/pmh-bridge/bridge/sip"
 	"github.com/pmh-bridge/bridge/translate"
 )
@@ -19,7 +21,7 @@ import (
 // gatewayState is what a Server remembers of requests that have a row in the log. The zero
 // value is ready.
 type gatewayState struct {
-	requests   singleflight[[32]byte, *event.Submission]
+	requests   singleflight[[32]byte, *submission.Submission]
 	properties singleflight[struct{}, *sip.Properties]
 	pause      delivery.RetryAfterGate
 	// sending lets one version of a record be on its way at a time, by its source
@@ -85,7 +87,7 @@ func (d *Server) ingestGateway(ctx context.Context, r *sip.Request) (*sip.Dispos
 		return nil, err
 	}
 	digest := requestDigest(r)
-	s, err := d.gateway.requests.do(ctx, digest, func() (*event.Submission, error) {
+	s, err := d.gateway.requests.do(ctx, digest, func() (*submission.Submission, error) {
 		// What was begun is brought to its end, although the submitter has hung up.
 		going, stop := detach(ctx)
 		defer stop()
@@ -101,20 +103,20 @@ func (d *Server) ingestGateway(ctx context.Context, r *sip.Request) (*sip.Dispos
 // log before the request goes on, and the reply is in the log before it is
 // relayed: whatever breaks off between, a repeat of the request finds where it
 // stands. here tells whether the submitter is still on the line.
-func (d *Server) forward(ctx context.Context, r *sip.Request, digest [32]byte, here func() bool) (*event.Submission, error) {
+func (d *Server) forward(ctx context.Context, r *sip.Request, digest [32]byte, here func() bool) (*submission.Submission, error) {
 	newest, err := d.settledNewest(ctx, digest, here)
 	if err != nil {
 		return nil, err
 	}
-	s, err := d.repeated(ctx, newest)
-	if err != nil || s != nil && s.State != event.StateUnsent {
+	s, err := d.repeated(ctx, d.Store, newest)
+	if err != nil || s != nil && s.State != submission.StateUnsent {
 		return s, err
 	}
 	defer d.gateway.turn(r.Source)()
-	if s, err = d.repeated(ctx, s); err != nil { // another version may have had its turn before
+	if s, err = d.repeated(ctx, d.Store, s); err != nil { // another version may have had its turn before
 		return nil, err
 	}
-	if s, err = d.begin(ctx, s, r, digest, newest); err != nil || s.State != event.StateForwarding {
+	if s, err = d.begin(ctx, s, r, digest, newest); err != nil || s.State != submission.StateForwarding {
 		return s, err
 	}
 	return d.send(ctx, s, r.Source, r.Record.XML, here)
@@ -130,8 +132,8 @@ func (g *gatewayState) turn(source *sip.Source) (end func()) {
 }
 
 // newest returns the newest submission with a digest, nil when there is none.
-func (d *Server) newest(ctx context.Context, digest [32]byte) (*event.Submission, error) {
-	found, err := d.Store.Submissions(ctx, event.SubmissionQuery{Source: d.Source, Request: &digest, Newest: true, Limit: 1})
+func (d *Server) newest(ctx context.Context, q queries, digest [32]byte) (*submission.Submission, error) {
+	found, err := q.Submissions(ctx, submission.Query{Source: d.Source, Request: &digest, Newest: true, Limit: 1})
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
@@ -142,23 +144,27 @@ func (d *Server) newest(ctx context.Context, digest [32]byte) (*event.Submission
 // request is a repeat of, else nil: as long as its answer is awaited, and for a day
 // from then on unless its record is withdrawn; and no longer than until a later
 // version of its record comes, which it would take back.
-func (d *Server) repeated(ctx context.Context, s *event.Submission) (*event.Submission, error) {
+func (d *Server) repeated(ctx context.Context, q queries, s *submission.Submission) (*submission.Submission, error) {
 	if s == nil {
 		return nil, nil
 	}
-	if over, err := d.hasNewerSent(ctx, s); err != nil || over {
-		return nil, err
+	if submission.Versioned(s) {
+		sent := slices.DeleteFunc(submission.States(), func(s submission.State) bool { return s == submission.StateUnsent })
+		if newer, err := q.HasNewerVersion(ctx, s, sent, ""); err != nil || newer {
+			return nil, err
+		}
 	}
 	switch s.State {
-	case event.StateForwarding, event.StateInDoubt, event.StateProvisional:
+	case submission.StateForwarding, submission.StateInDoubt, submission.StateProvisional:
 		return s, nil
 	}
 	if s.Changed < event.MicrosOf(d.now().Add(-repeatWindow)) {
 		return nil, nil
 	}
-	over, err := d.withdrawnSince(ctx, s)
-	if err != nil || over {
-		return nil, err
+	if submission.Versioned(s) { // else nothing tells a new submission from a repeat on the way
+		if gone, err := withdrawn(ctx, q, s); err != nil || gone {
+			return nil, err
+		}
 	}
 	return s, nil
 }
@@ -167,11 +173,11 @@ func (d *Server) repeated(ctx context.Context, s *event.Submission) (*event.Subm
 const repeatWindow = 24 * time.Hour
 
 // newSubmission is that of a request that was received, its record stored.
-func (d *Server) newSubmission(ctx context.Context, r *sip.Request, digest [32]byte) (*event.Submission, error) {
+func (d *Server) newSubmission(ctx context.Context, r *sip.Request, digest [32]byte) (*submission.Submission, error) {
 	if err := d.Contents.Put(ctx, r.Record.XML); err != nil {
 		return nil, fmt.Errorf("store the record: %w", err)
 	}
-	s := &event.Submission{
+	s := &submission.Submission{
 		Source: d.Source, Request: digest, Recipient: r.Recipient,
 		Content: sha256.Sum256(r.Record.XML), Length: int64(len(r.Record.XML)), Type: "application/xml", Title: translate.RecordTitle(r.Record.XML),
 	}
@@ -187,7 +193,7 @@ func (d *Server) newSubmission(ctx context.Context, r *sip.Request, digest [32]b
 // begin commits that a request is about to be sent on for the first time, or
 // again after it is certain that it was not. s is what it is a repeat of, newest
 // the newest submission with its digest; both may be nil.
-func (d *Server) begin(ctx context.Context, s *event.Submission, r *sip.Request, digest [32]byte, newest *event.Submission) (*event.Submission, error) {
+func (d *Server) begin(ctx context.Context, s *submission.Submission, r *sip.Request, digest [32]byte, newest *submission.Submission) (*submission.Submission, error) {
 	var err error
 	if s == nil {
 		s, err = d.newSubmission(ctx, r, digest)
@@ -211,10 +217,15 @@ func (d *Server) begin(ctx context.Context, s *event.Submission, r *sip.Request,
 		if r.Recipient != "" {
 			s.Token = delivery.NewToken()
 		}
-		var out event.Appended
-		if out, err = d.append(ctx, event.SubmissionUpdate{Submission: *s}); err == nil {
-			s.ID = out.IDs[0]
-		}
+		err = d.Store.Do(ctx, func(ctx context.Context, tx *store.Tx) error {
+			batch := d.batch()
+			batch.Updates = []submission.Update{{Submission: *s}}
+			out, err := tx.Write(ctx, batch)
+			if err == nil {
+				s.ID = out.IDs[0]
+			}
+			return err
+		})
 	}
 	if err != nil {
 		return nil, err
@@ -224,7 +235,7 @@ func (d *Server) begin(ctx context.Context, s *event.Submission, r *sip.Request,
 }
 
 // send sends a request on and commits what comes of it.
-func (d *Server) send(ctx context.Context, s *event.Submission, source *sip.Source, record []byte, here func() bool) (*event.Submission, error) {
+func (d *Server) send(ctx context.Context, s *submission.Submission, source *sip.Source, record []byte, here func() bool) (*submission.Submission, error) {
 	r := &sip.Request{Source: source, Record: sip.Record{XML: record}}
 	if s.Token != "" {
 		r.Recipient = d.recipient(s.Token)
@@ -241,7 +252,7 @@ func (d *Server) send(ctx context.Context, s *event.Submission, source *sip.Sour
 	if err != nil {
 		return nil, err
 	}
-	if s.State == event.StateUnsent {
+	if s.State == submission.StateUnsent {
 		return nil, notTaken(sent)
 	}
 	return s, nil
@@ -256,20 +267,20 @@ func (d *Server) recipient(token string) string {
 }
 
 // answer is what a submission's request is answered now.
-func (d *Server) answer(s *event.Submission, source *sip.Source) (*sip.Disposition, error) {
+func (d *Server) answer(s *submission.Submission, source *sip.Source) (*sip.Disposition, error) {
 	switch s.State {
-	case event.StateAccepted:
+	case submission.StateAccepted:
 		return &sip.Disposition{Source: source, Outcome: sip.Accepted, AssignedIdentifier: s.Assigned}, nil
-	case event.StateRejected:
+	case submission.StateRejected:
 		return &sip.Disposition{Source: source, Outcome: sip.Rejected, Reason: s.Reason}, nil
-	case event.StateProvisional:
+	case submission.StateProvisional:
 		if s.Recipient != "" {
 			return &sip.Disposition{Source: source, Outcome: sip.ProvisionallyAccepted}, nil
 		}
 		return nil, &sip.Fault{Code: sip.Server, Text: "the ingest server has accepted the record provisionally, which cannot be passed on without a notification-recipient: repeat the request later, or name one"}
-	case event.StateInDoubt:
+	case submission.StateInDoubt:
 		return nil, &sip.Fault{Code: sip.Server, Text: "in doubt: the request may have reached the ingest server, and is not sent again lest the record be ingested twice; repeat it later to learn what has become of it"}
-	case event.StateUnresolved:
+	case submission.StateUnresolved:
 		return nil, &sip.Fault{Code: sip.Server, Text: "unresolved: the ingest server has not told its decision in time; should it still come, a repeat of the request is answered with it"}
 	}
 	return nil, &sip.Fault{Code: sip.Server, Text: "the request could not be passed on: send it again"}

@@ -11,7 +11,6 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/sip"
@@ -135,14 +134,14 @@ func (h *gateHouse) check(r *sip.Request, replies []*sip.Disposition) {
 	switch {
 	case s.State.Final():
 		h.checkFinal(fail, s, r, entries, replies)
-	case s.State == event.StateInDoubt:
+	case s.State == submission.StateInDoubt:
 		h.checkDoubt(fail, r)
 	default:
 		fail("it ended %v (%s)", s.State, s.Reason)
 	}
 }
 
-func (h *gateHouse) checkFinal(fail func(string, ...any), s *event.Submission, r *sip.Request, entries []*entry, replies []*sip.Disposition) {
+func (h *gateHouse) checkFinal(fail func(string, ...any), s *submission.Submission, r *sip.Request, entries []*entry, replies []*sip.Disposition) {
 	id := *r.Source.Identifier
 	if len(entries) != 1 || entries[0].ultimate == nil || submission.StateAfter(entries[0].ultimate) != s.State || entries[0].ultimate.AssignedIdentifier != s.Assigned {
 		fail("it ended %v %q, which is not what the library says", s.State, s.Assigned)
@@ -187,7 +186,7 @@ func (h *gateHouse) expire(requests ...*sip.Request) {
 	h.t.Helper()
 	h.tend(48 * time.Hour)
 	for _, r := range requests {
-		if s := h.of(r); !s.State.Final() && s.State != event.StateUnresolved {
+		if s := h.of(r); !s.State.Final() && s.State != submission.StateUnresolved {
 			h.t.Errorf("%s%s: after the deadline it is %v", h.what, *r.Source.Identifier, s.State)
 		}
 	}
@@ -326,7 +325,7 @@ func TestReplyIsKeptWhileTheLogFails(t *testing.T) {
 			_, _ = p.doDue(context.Background()) // fails as well
 		}
 		h.tend(0)
-		h.state(r, event.StateAccepted)
+		h.state(r, submission.StateAccepted)
 		h.deliver()
 		// What took effect did so for a reply, which only a repeat can still get.
 		if got := h.boxes.of("1"); f == fails && len(got) != 1 {
@@ -358,7 +357,7 @@ func TestNeverSentIsNotInDoubt(t *testing.T) {
 		}
 		if f == cutOff {
 			h.tend(0)
-			h.state(r, event.StateUnsent)
+			h.state(r, submission.StateUnsent)
 		}
 		h.answered(r, sip.Accepted)
 		if n := len(h.process.Load().gateway.unsaved); n != 0 {

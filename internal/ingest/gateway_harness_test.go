@@ -17,6 +17,8 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/content"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/submission"
+	"github.com/pmh-bridge/bridge/internal/submission/store"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -166,7 +168,7 @@ func (m *mailboxes) of(identifier string) []*sip.Disposition {
 type gateHouse struct {
 	t        judge
 	clock    *handClock
-	log      *eventlog.Log
+	log      *store.Store
 	contents deskContents
 	library  *library
 	boxes    *mailboxes
@@ -201,10 +203,11 @@ func newGate(t testing.TB, mode Mode, change func(*Server)) *gateHouse {
 	ctx := context.Background()
 	folder := t.TempDir()
 	h := &gateHouse{t: t, clock: newClock(), library: &library{recognises: true, answers: sip.Accepted}, boxes: &mailboxes{got: map[string][]*sip.Disposition{}}, change: change}
-	var err error
-	if h.log, err = eventlog.Open(ctx, folder, eventlog.Options{Clock: h.clock.both}); err != nil {
+	l, err := eventlog.Open(ctx, folder, eventlog.Options{Clock: h.clock.both})
+	if err != nil {
 		t.Fatal(err)
 	}
+	h.log = store.New(l)
 	contents, err := content.Open(ctx, filepath.Join(folder, "content.db"), content.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -275,19 +278,14 @@ func (h *gateHouse) start(mode Mode, plan func(n int, point string) fate) {
 	}
 	p.handler = &sip.Handler{Backend: p.Server, Offers: p.Offers()}
 	// What Run does, but that a test says when it is time to tend.
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan struct{})
-	if err := p.recover(ctx); err != nil {
+	if err := p.recover(context.Background()); err != nil {
 		if !errors.Is(err, errBroken) && !errors.Is(err, errKilled) {
 			h.t.Errorf("the desk does not start: %v", err)
 		}
 		p.life.kill()
 	}
-	go func() {
-		defer close(ended)
-		p.runIngest(ctx)
-	}()
-	h.stop = func() { cancel(); <-ended }
+	p.service.set(nil)
+	h.stop = func() { p.service.set(errEnded) }
 	h.process.Store(p)
 }
 
@@ -343,10 +341,10 @@ func (h *gateHouse) faulted(r *sip.Request, code sip.Code, word string) {
 }
 
 // of returns the only submission of a request.
-func (h *gateHouse) of(r *sip.Request) *event.Submission {
+func (h *gateHouse) of(r *sip.Request) *submission.Submission {
 	h.t.Helper()
 	digest := requestDigest(r)
-	found, err := h.log.Submissions(context.Background(), event.SubmissionQuery{Source: h.source, Request: &digest})
+	found, err := h.log.Submissions(context.Background(), submission.Query{Source: h.source, Request: &digest})
 	h.do(err)
 	if len(found) != 1 {
 		h.t.Fatalf("%d submissions of one request: %+v", len(found), found)
@@ -355,7 +353,7 @@ func (h *gateHouse) of(r *sip.Request) *event.Submission {
 }
 
 // state wants the only submission of a request in a state.
-func (h *gateHouse) state(r *sip.Request, want event.State) *event.Submission {
+func (h *gateHouse) state(r *sip.Request, want submission.State) *submission.Submission {
 	h.t.Helper()
 	s := h.of(r)
 	if s.State != want {
@@ -386,7 +384,7 @@ func (h *gateHouse) events(identifier string) (out []string) {
 }
 
 // notices returns those that wait.
-func (h *gateHouse) notices() []event.OutgoingNotification {
+func (h *gateHouse) notices() []submission.OutgoingNotification {
 	h.t.Helper()
 	found, err := h.log.OutgoingDue(context.Background(), event.MicrosOf(h.clock.now().Add(1000*time.Hour)), nil, 10_000)
 	h.do(err)
@@ -401,8 +399,8 @@ func (h *gateHouse) deliver() {
 		m, err := sip.ReadDocument(n.Disposition)
 		h.do(err)
 		h.do(plainClient(n.Recipient).Post(ctx, sip.AppendMessage(nil, m)))
-		n.State, n.Tries, n.Due = event.DeliveryDone, n.Tries+1, 0
-		_, err = h.log.Append(ctx, &event.Batch{Source: h.source, Mode: event.ModeSubmission, Submissions: &event.SubmissionBatch{Outgoing: []event.OutgoingNotification{n}}})
+		n.State, n.Tries, n.Due = submission.DeliveryDone, n.Tries+1, 0
+		_, err = h.log.Write(ctx, &submission.Batch{Source: h.source, Outgoing: []submission.OutgoingNotification{n}})
 		h.do(err)
 	}
 }
@@ -413,7 +411,8 @@ func plainClient(recipient string) *sip.HTTPClient {
 
 func (h *gateHouse) verified() {
 	h.t.Helper()
-	h.do(h.log.Verify(context.Background(), func(f eventlog.Finding) { h.t.Errorf("verify: %v", f) }))
+	report := func(f eventlog.Finding) { h.t.Errorf("verify: %v", f) }
+	h.do(errors.Join(h.log.Log.Verify(context.Background(), report), h.log.Verify(context.Background(), report)))
 }
 
 // upstreamFunc is an ingest server that is a function.

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/submission"
+	"github.com/pmh-bridge/bridge/internal/submission/store"
 )
 
 // handClock is a clock that a test moves on.
@@ -137,22 +139,21 @@ type livingStore struct {
 	life *life
 }
 
-func (s livingStore) Append(ctx context.Context, b *event.Batch) (out event.Appended, err error) {
-	err = s.life.pass("append", func() error { out, err = s.Store.Append(ctx, b); return err })
-	return out, err
+func (s livingStore) Do(ctx context.Context, work func(ctx context.Context, tx *store.Tx) error) error {
+	return s.life.pass("append", func() error { return s.Store.Do(ctx, work) })
 }
 
-func (s livingStore) Submission(ctx context.Context, id int64) (out *event.Submission, err error) {
+func (s livingStore) Submission(ctx context.Context, id int64) (out *submission.Submission, err error) {
 	err = s.life.pass("read", func() error { out, err = s.Store.Submission(ctx, id); return err })
 	return out, err
 }
 
-func (s livingStore) Submissions(ctx context.Context, q event.SubmissionQuery) (out []event.Submission, err error) {
+func (s livingStore) Submissions(ctx context.Context, q submission.Query) (out []submission.Submission, err error) {
 	err = s.life.pass("look", func() error { out, err = s.Store.Submissions(ctx, q); return err })
 	return out, err
 }
 
-func (s livingStore) SubmissionsDue(ctx context.Context, source event.SourceID, state event.State, at event.Micros, after *event.Submission, limit int) (out []event.Submission, err error) {
+func (s livingStore) SubmissionsDue(ctx context.Context, source event.SourceID, state submission.State, at event.Micros, after *submission.Submission, limit int) (out []submission.Submission, err error) {
 	err = s.life.pass("look", func() error {
 		out, err = s.Store.SubmissionsDue(ctx, source, state, at, after, limit)
 		return err

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/sip"
 )
@@ -23,7 +24,7 @@ func TestGatewayRelays(t *testing.T) {
 	if got := h.answered(accepted, sip.Accepted).AssignedIdentifier; got != "urn:lib:1" {
 		t.Errorf("assigned %q", got)
 	}
-	s := h.state(accepted, event.StateAccepted)
+	s := h.state(accepted, submission.StateAccepted)
 	if s.Token != "" || s.Tries != 1 || s.Assigned != "urn:lib:1" || s.SourceIdentifier != "1" || s.Due != 0 {
 		t.Errorf("%+v", s)
 	}
@@ -62,7 +63,7 @@ func TestGatewayProvisional(t *testing.T) {
 			h.library.answers = sip.ProvisionallyAccepted
 			r := h.request("1")
 			h.answered(r, sip.ProvisionallyAccepted)
-			s := h.state(r, event.StateProvisional)
+			s := h.state(r, submission.StateProvisional)
 			if want := event.MicrosOf(h.clock.now().Add(48 * time.Hour)); s.Deadline != want || s.Due != want {
 				t.Errorf("deadline %v, due %v, want %v", s.Deadline, s.Due, want)
 			}
@@ -104,7 +105,7 @@ func TestGatewayFinalBeforeProvisional(t *testing.T) {
 	if got := h.answered(r, sip.Accepted).AssignedIdentifier; got != "urn:lib:fast" {
 		t.Errorf("assigned %q", got)
 	}
-	if s := h.state(r, event.StateAccepted); s.Conflicts != 0 || s.Late || s.Due != 0 {
+	if s := h.state(r, submission.StateAccepted); s.Conflicts != 0 || s.Late || s.Due != 0 {
 		t.Errorf("%+v", s)
 	}
 	if ev := h.events("1"); len(ev) != 1 {
@@ -123,7 +124,7 @@ func TestGatewayContradiction(t *testing.T) {
 	}
 	r := h.request("1")
 	h.answered(r, sip.Accepted)
-	if s := h.state(r, event.StateAccepted); s.Conflicts != 1 {
+	if s := h.state(r, submission.StateAccepted); s.Conflicts != 1 {
 		t.Errorf("%d conflicts", s.Conflicts)
 	}
 }
@@ -136,7 +137,7 @@ func TestGatewayProvisionalWithoutRecipient(t *testing.T) {
 	for range 2 {
 		h.faulted(r, sip.Server, "without a notification-recipient")
 	}
-	if s := h.state(r, event.StateProvisional); !strings.Contains(s.Reason, "no notification-recipient was named") {
+	if s := h.state(r, submission.StateProvisional); !strings.Contains(s.Reason, "no notification-recipient was named") {
 		t.Errorf("reason %q", s.Reason)
 	}
 	if n := len(h.library.of("1")); n != 1 {
@@ -144,7 +145,7 @@ func TestGatewayProvisionalWithoutRecipient(t *testing.T) {
 	}
 	h.library.decide(sip.Accepted) // it has nobody to notify
 	h.tend(48 * time.Hour)
-	h.state(r, event.StateUnresolved)
+	h.state(r, submission.StateUnresolved)
 	h.faulted(r, sip.Server, "unresolved")
 }
 
@@ -190,7 +191,7 @@ func TestGatewayUnsent(t *testing.T) {
 			r := h.request("1")
 			for tries := 1; tries <= 2; tries++ {
 				h.faulted(r, c.code, c.says)
-				s := h.state(r, event.StateUnsent)
+				s := h.state(r, submission.StateUnsent)
 				if !strings.Contains(s.Reason, c.shown) || s.Tries != tries || s.Due != 0 || s.Deadline != 0 {
 					t.Errorf("try %d: %+v", tries, s)
 				}
@@ -201,7 +202,7 @@ func TestGatewayUnsent(t *testing.T) {
 			h.library.instead, down = nil, false
 			h.start(Gateway, nil)
 			h.answered(r, sip.Accepted)
-			if s := h.state(r, event.StateAccepted); s.Tries != 3 || s.Reason != "" {
+			if s := h.state(r, submission.StateAccepted); s.Tries != 3 || s.Reason != "" {
 				t.Errorf("%+v", s)
 			}
 			h.verified()
@@ -212,9 +213,9 @@ func TestGatewayUnsent(t *testing.T) {
 // Statuses of which it is not certain that the server itself has spoken leave the
 // request in doubt.
 func TestGatewayStatus(t *testing.T) {
-	for status, want := range map[int]event.State{
-		202: event.StateInDoubt, 204: event.StateInDoubt, 301: event.StateUnsent, 307: event.StateUnsent, 404: event.StateUnsent, 413: event.StateUnsent, 501: event.StateUnsent, 503: event.StateUnsent,
-		500: event.StateInDoubt, 502: event.StateInDoubt, 504: event.StateInDoubt, 200: event.StateInDoubt,
+	for status, want := range map[int]submission.State{
+		202: submission.StateInDoubt, 204: submission.StateInDoubt, 301: submission.StateUnsent, 307: submission.StateUnsent, 404: submission.StateUnsent, 413: submission.StateUnsent, 501: submission.StateUnsent, 503: submission.StateUnsent,
+		500: submission.StateInDoubt, 502: submission.StateInDoubt, 504: submission.StateInDoubt, 200: submission.StateInDoubt,
 	} {
 		h := newGate(t, Gateway, func(d *Server) {
 			url := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -271,7 +272,7 @@ func TestGatewayEqualRequests(t *testing.T) {
 	if e := h.library.of("1"); len(e) != 1 || e[0].times != 1 {
 		t.Errorf("the library was sent %d records", len(e))
 	}
-	if s := h.state(r, event.StateAccepted); s.Tries != 1 {
+	if s := h.state(r, submission.StateAccepted); s.Tries != 1 {
 		t.Errorf("%d tries", s.Tries)
 	}
 }
@@ -286,7 +287,7 @@ func TestGatewaySubmitterHangsUp(t *testing.T) {
 	if _, err := h.process.Load().Ingest(ctx, sip.Caller{}, r); err != nil {
 		t.Fatal(err)
 	}
-	h.state(r, event.StateAccepted)
+	h.state(r, submission.StateAccepted)
 	h.deliver()
 	if got := h.boxes.of("1"); len(got) != 1 || got[0].AssignedIdentifier != "urn:lib:1" {
 		t.Errorf("notified of %+v", got)

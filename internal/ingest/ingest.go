@@ -7,10 +7,10 @@
 // notify.go takes notifications, withdraw.go takes records back. What a Server sends
 // to others, package delivery sends.
 //
-// All state is in the log. A submission, its state, and what follows from a
-// disposition commit in one transaction, and nothing is acknowledged before. Two
-// concurrent changes of one submission meet at its version: the second reads it
-// again and decides again.
+// All state is in the log. What follows from a request or from a disposition happens
+// in one transaction, which reads the submission as it is then, and nothing is
+// acknowledged before that is committed. Requests that arrive together share a commit:
+// see sqlite.Writer.
 package ingest
 
 import (
@@ -18,29 +18,33 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/delivery"
+	"github.com/pmh-bridge/bridge/internal/submission"
+	"github.com/pmh-bridge/bridge/internal/submission/store"
 )
 
-// Store is what the log keeps of submissions; eventlog.Log is one.
+// Store is the log with its submissions: a *store.Store.
 type Store interface {
+	queries
 	delivery.Due
-	// HasNewerVersion reports whether a later version of a submission is in one of some states:
-	// one of the same Source and Subject with a higher ID. With assigned only those
-	// count to which that identifier was assigned.
-	delivery.Versions
-	// Append commits a batch of event.ModeSubmission.
-	Append(context.Context, *event.Batch) (event.Appended, error)
-	// Submission returns one by its ID; fs.ErrNotExist when there is none.
-	Submission(ctx context.Context, id int64) (*event.Submission, error)
-	// SubmissionByToken returns the one whose notification recipient has the
-	// token; fs.ErrNotExist when there is none.
-	SubmissionByToken(ctx context.Context, token string) (*event.Submission, error)
-	// Submissions returns those that a query selects.
-	Submissions(context.Context, event.SubmissionQuery) ([]event.Submission, error)
 	// IncomingNotification returns one by its ID; fs.ErrNotExist when there is none.
-	IncomingNotification(ctx context.Context, id int64) (*event.IncomingNotification, error)
-	// StoredReply returns the disposition that a Source gave to the same whole
-	// request no longer than a day ago, nil when it gave none.
-	StoredReply(ctx context.Context, source event.SourceID, request [32]byte) ([]byte, error)
+	IncomingNotification(ctx context.Context, id int64) (*submission.IncomingNotification, error)
+	// Do runs work in a transaction.
+	Do(ctx context.Context, work func(ctx context.Context, tx *store.Tx) error) error
+	// SubmissionByToken returns the one whose notification recipient has the token;
+	// fs.ErrNotExist when there is none.
+	SubmissionByToken(ctx context.Context, token string) (*submission.Submission, error)
+}
+
+// queries are asked of what is committed (Store), or inside of a transaction (*store.Tx).
+type queries interface {
+	// HasNewerVersion reports whether a later version of a submission is in one of some
+	// states: one of the same Source and Subject with a higher ID. With assigned only
+	// those count to which that identifier was assigned.
+	delivery.Versions
+	// Submission returns one by its ID; fs.ErrNotExist when there is none.
+	Submission(ctx context.Context, id int64) (*submission.Submission, error)
+	// Submissions returns those that a query selects.
+	Submissions(context.Context, submission.Query) ([]submission.Submission, error)
 	// Presence returns what a Source has of a record of its set.
 	Presence(ctx context.Context, source event.SourceID, identifier string) (event.Presence, error)
 }

@@ -52,11 +52,11 @@ func TestGatewayServerEnds(t *testing.T) {
 	if err := <-waited; !errors.Is(err, context.Canceled) {
 		t.Errorf("who has hung up got %v", err)
 	}
-	h.state(h.request("0"), event.StateForwarding)
+	h.state(h.request("0"), submission.StateForwarding)
 	end(http.ErrServerClosed)
 	calls.Wait()
 	for i := range n {
-		s := h.state(h.request(fmt.Sprint(i)), event.StateInDoubt)
+		s := h.state(h.request(fmt.Sprint(i)), submission.StateInDoubt)
 		if s.Reason != errLeft.Error() || s.Tries != 1 || s.Due != s.Deadline {
 			t.Errorf("%+v", s)
 		}
@@ -78,7 +78,7 @@ func TestGatewayAnswersBeforeItEnds(t *testing.T) {
 	if err == nil || len(h.library.of("2")) != 0 {
 		t.Errorf("%v; the library has %d", err, len(h.library.of("2")))
 	}
-	found, err := h.log.Submissions(t.Context(), event.SubmissionQuery{Source: h.source, States: []event.State{event.StateForwarding, event.StateInDoubt}})
+	found, err := h.log.Submissions(t.Context(), submission.Query{Source: h.source, States: []submission.State{submission.StateForwarding, submission.StateInDoubt}})
 	if h.do(err); len(found) != 0 {
 		t.Errorf("%+v", found)
 	}
@@ -122,7 +122,7 @@ func TestLongRecipient(t *testing.T) {
 		r.Recipient += strings.Repeat("x", submission.MaxText-len(r.Recipient))
 		_, err := h.process.Load().Ingest(t.Context(), sip.Caller{}, r)
 		h.do(err)
-		found, err := h.log.Submissions(t.Context(), event.SubmissionQuery{Source: h.source})
+		found, err := h.log.Submissions(t.Context(), submission.Query{Source: h.source})
 		h.do(err)
 		if want := map[Mode]int{Review: 1, Gateway: 1}[mode]; len(found) != want {
 			t.Errorf("mode %s: %d submissions are in the log", mode, len(found))

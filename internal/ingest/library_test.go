@@ -5,10 +5,8 @@ import (
 	"context"
 	"encoding/xml"
 	"errors"
-	"fmt"
 	"net/http/httptest"
 	"reflect"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -245,33 +243,6 @@ func TestConcurrentDuplicates(t *testing.T) {
 	}
 }
 
-// Versions of a record in one commit keep their order, and each is answered.
-func TestVersionsInOneCommit(t *testing.T) {
-	h := newDesk(t, Library, nil)
-	var group []*ingestRequest
-	var last event.Observation
-	for i := range 20 {
-		r := request("1", fmt.Sprint(i/2%5)) // each twice
-		last = translate.FromRecord(h.desk.assign(r.Source), r.Source, &r.Record, h.now())
-		group = append(group, &ingestRequest{request: r, answer: make(chan answer, 1), observation: last})
-	}
-	h.desk.commitRequests(t.Context(), slices.Clone(group))
-	for i, p := range group {
-		if a := <-p.answer; a.err != nil || a.disposition.AssignedIdentifier != last.Record {
-			t.Errorf("request %d: %+v", i, a)
-		}
-	}
-	e, err := h.log.Record(t.Context(), "maps", event.Key(last.Record))
-	h.do(err)
-	if e.Representations[0].Hash != last.Representations[0].Hash {
-		t.Error("the record is not what came last")
-	}
-	if got := h.events(); len(got) != 10 || h.store.appended.Load() != 1 {
-		t.Errorf("%d events in %d commits, want ten in one", len(got), h.store.appended.Load())
-	}
-	h.verified()
-}
-
 // A failing commit fails those that are in it, and no others; a repeat of the
 // request has the effect once, even if the commit had taken effect.
 func TestFailuresOfTheLog(t *testing.T) {
@@ -299,10 +270,6 @@ func TestFailuresOfTheLog(t *testing.T) {
 		}
 	}
 	h := newDesk(t, Library, nil)
-	h.store.known.Store(1)
-	if _, err := h.desk.Ingest(t.Context(), sip.Caller{}, request("", "a")); !errors.Is(err, errBroken) {
-		t.Errorf("what was answered cannot be read: %v", err)
-	}
 	h.desk.Contents = noRoom{h.desk.Contents}
 	if _, err := h.desk.Ingest(t.Context(), sip.Caller{}, request("1", "a")); !errors.Is(err, errBroken) {
 		t.Errorf("the content store is full: %v", err)

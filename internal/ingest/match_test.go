@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -21,17 +21,17 @@ func TestNotificationIsMatchedByTokenOnly(t *testing.T) {
 			t.Run(of+" with access "+kind, func(t *testing.T) {
 				h := newDesk(t, Gateway, func(_ *deskHouse, d *Server) { d.Targets, d.Access = true, Access{Kind: kind} })
 				target := h.target()
-				var subs []*event.Submission
-				for i, state := range []event.State{event.StateInDoubt, event.StateProvisional, event.StateUnresolved, event.StateAccepted} {
+				var subs []*submission.Submission
+				for i, state := range []submission.State{submission.StateInDoubt, submission.StateProvisional, submission.StateUnresolved, submission.StateAccepted} {
 					id := fmt.Sprint(i)
-					subs = append(subs, h.received(id, state, func(s *event.Submission) {
+					subs = append(subs, h.received(id, state, func(s *submission.Submission) {
 						switch of {
 						case "a gateway without a recipient":
 							s.Token, s.Recipient = "", ""
 						case "a target":
 							s.Source, s.Seq, s.Record = target, 1, "urn:"+id
 						}
-						if state == event.StateAccepted {
+						if state == submission.StateAccepted {
 							s.Assigned = "urn:lib:" + id
 						}
 					}))
@@ -69,7 +69,7 @@ func TestTokenIsTakenInEveryMode(t *testing.T) {
 			h := newDesk(t, mode, func(_ *deskHouse, d *Server) {
 				d.Access = Access{Kind: AccessBasic, User: "maps", Password: "secret"}
 			})
-			sub := h.received("1", event.StateProvisional, nil)
+			sub := h.received("1", submission.StateProvisional, nil)
 			handler := &sip.Handler{Backend: h.desk, Offers: h.desk.Offers()}
 			tell := func(token string) error {
 				at := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handler.Serve(w, r, token) }))
@@ -82,7 +82,7 @@ func TestTokenIsTakenInEveryMode(t *testing.T) {
 			for range 2 {
 				h.do(tell(sub.Token))
 			}
-			if got := h.submission(sub.ID); got.State != event.StateAccepted || got.Assigned != "urn:lib:1" {
+			if got := h.submission(sub.ID); got.State != submission.StateAccepted || got.Assigned != "urn:lib:1" {
 				t.Errorf("it is %+v", got)
 			}
 			h.wantEvents("created urn:lib:1")
@@ -104,10 +104,10 @@ func TestReviewOutlivesTheMode(t *testing.T) {
 		for _, accept := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, accept %v", mode, accept), func(t *testing.T) {
 				h := newDesk(t, mode, func(_ *deskHouse, d *Server) { d.Targets = true })
-				under := h.received("1", event.StateProvisional, reviewed)
-				sent := h.received("2", event.StateProvisional, nil)
+				under := h.received("1", submission.StateProvisional, reviewed)
+				sent := h.received("2", submission.StateProvisional, nil)
 				h.notify("", accepted(mapOf("1"), "urn:stranger"))
-				if got := h.submission(under.ID); got.State != event.StateProvisional {
+				if got := h.submission(under.ID); got.State != submission.StateProvisional {
 					t.Fatalf("a stranger has decided: %+v", got)
 				}
 				ctx := context.Background()
@@ -124,7 +124,7 @@ func TestReviewOutlivesTheMode(t *testing.T) {
 					t.Errorf("notices %+v", told)
 				}
 				h.notify(sent.Token, accepted(mapOf("2"), "urn:lib:2"))
-				if got := h.submission(sent.ID); got.State != event.StateAccepted {
+				if got := h.submission(sent.ID); got.State != submission.StateAccepted {
 					t.Errorf("the library's decision: %+v", got)
 				}
 				h.verified()

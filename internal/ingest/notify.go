@@ -10,6 +10,7 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/delivery"
 	"github.com/pmh-bridge/bridge/internal/submission"
+	"github.com/pmh-bridge/bridge/internal/submission/store"
 	"github.com/pmh-bridge/bridge/sip"
 	"github.com/pmh-bridge/bridge/translate"
 )
@@ -41,8 +42,7 @@ func (d *Server) Notify(ctx context.Context, caller sip.Caller, disp *sip.Dispos
 		}
 		return d.unmatched(ctx, disp, note)
 	}
-	find := func(ctx context.Context) (*event.Submission, error) { return d.Store.Submission(ctx, s.ID) }
-	_, err = d.resolve(ctx, incoming{find: find, disposition: disp, notification: note})
+	_, _, err = d.resolve(ctx, incoming{id: s.ID, disposition: disp, notification: note})
 	return err
 }
 
@@ -62,7 +62,7 @@ func (d *Server) mayNotify(ctx context.Context, token string) error {
 
 // submissionByToken returns the submission of the set that has a token, nil when there is
 // none.
-func (d *Server) submissionByToken(ctx context.Context, token string) (*event.Submission, error) {
+func (d *Server) submissionByToken(ctx context.Context, token string) (*submission.Submission, error) {
 	if token == "" {
 		return nil, nil
 	}
@@ -80,46 +80,56 @@ func (d *Server) submissionByToken(ctx context.Context, token string) (*event.Su
 
 // unmatched takes in a notification that belongs to no submission. Whoever knows
 // the token of one is no stranger; this one knows none.
-func (d *Server) unmatched(ctx context.Context, disp *sip.Disposition, note *event.IncomingNotification) error {
+func (d *Server) unmatched(ctx context.Context, disp *sip.Disposition, note *submission.IncomingNotification) error {
 	note.Anonymous = d.anonymous()
-	var items []event.Item
+	pending := false
 	switch {
 	case disp.Outcome == sip.Rejected:
-		note.Verdict = event.NotificationRejected
+		note.Verdict = submission.NotificationRejected
 	case d.RecordURL == "":
-		note.Verdict = event.NotificationUncorrelated
+		note.Verdict = submission.NotificationUncorrelated
 	default:
 		o, err := translate.FromDisposition(disp.AssignedIdentifier, d.RecordURL, disp.Source, d.now())
 		if err != nil {
-			note.Verdict, note.Reason = event.NotificationUncorrelated, err.Error()
+			note.Verdict, note.Reason = submission.NotificationUncorrelated, err.Error()
 			break
 		}
-		note.Verdict, note.Item = event.NotificationRecord, 1
-		items = []event.Item{{Observation: o}}
-		if d.mirrors() {
-			items[0].Pending = "not fetched yet"
+		note.Verdict, note.Item = submission.NotificationRecord, &event.Item{Observation: o}
+		if pending = d.Content == 0 || d.Content == event.Mirror; pending {
+			note.Item.Pending = "not fetched yet"
 		}
 	}
-	if _, err := d.batcher.append(ctx, d.Store, d.batch(items, &event.SubmissionBatch{Incoming: []event.IncomingNotification{*note}})); err != nil {
+	batch := d.batch()
+	batch.Incoming = []submission.IncomingNotification{*note}
+	if err := d.write(ctx, batch); err != nil {
 		return fmt.Errorf("log a notification: %w", err)
 	}
-	if len(items) > 0 && items[0].Pending != "" && d.Pending != nil {
+	if pending && d.Pending != nil {
 		d.Pending()
 	}
 	return nil
 }
 
-func (d *Server) mirrors() bool { return d.Content == 0 || d.Content == event.Mirror }
+// write commits a batch in a transaction of its own.
+func (d *Server) write(ctx context.Context, batch *submission.Batch) error {
+	return d.Store.Do(ctx, func(ctx context.Context, tx *store.Tx) error {
+		_, err := tx.Write(ctx, batch)
+		return err
+	})
+}
 
 // incoming is an ultimate disposition of a submission: from a notification, the reply
 // to a request, a reviewer or an operator.
 type incoming struct {
-	// find returns the submission as it is now.
-	find        func(context.Context) (*event.Submission, error)
+	// id is the submission's.
+	id int64
+	// check returns why the disposition is refused, or completes it; nil allows all. With
+	// done it is in force already.
+	check       func(ctx context.Context, tx *store.Tx, s *submission.Submission) (done bool, err error)
 	disposition *sip.Disposition
 	// notification that it came in, to be completed with its verdict; nil when it came
 	// otherwise.
-	notification *event.IncomingNotification
+	notification *submission.IncomingNotification
 	// relayed: the submitter gets the disposition as the reply to the own request.
 	relayed bool
 	// settled: an operator knows what the ingest server has decided, whatever is in
@@ -128,100 +138,90 @@ type incoming struct {
 	settles int64
 }
 
-// resolve commits what follows from a disposition for its submission, and decides
-// again when somebody else has changed the submission meanwhile. It returns the
-// submission with the state that is then in force.
-func (d *Server) resolve(ctx context.Context, in incoming) (*event.Submission, error) {
-	for {
-		s, err := in.find(ctx)
+// resolve commits what follows from a disposition for its submission as that is then, in
+// one transaction: the state; the record, if it was accepted here and no newer version
+// of it was; the event, if it was rejected; the notification that its submitter gets;
+// and the one that was received. It returns the submission as it was before, and as it
+// is after.
+func (d *Server) resolve(ctx context.Context, in incoming) (before, after *submission.Submission, err error) {
+	var effects submission.Effects
+	err = d.Store.Do(ctx, func(ctx context.Context, tx *store.Tx) error {
+		s, err := tx.Submission(ctx, in.id)
 		if err != nil {
-			return nil, err
+			return fmt.Errorf("submission %d of set %s: %w", in.id, d.Set, err)
 		}
-		next, err := d.commitIncoming(ctx, s, &in)
+		before, after = s, s
+		if in.check != nil {
+			if done, err := in.check(ctx, tx, s); done || err != nil {
+				return err
+			}
+		}
+		var input submission.Input = submission.SettleUnsent{Reason: settledUnsent}
+		if in.disposition != nil {
+			input = submission.Disposition{State: submission.StateAfter(in.disposition), Assigned: in.disposition.AssignedIdentifier, Reason: in.disposition.Reason,
+				Relayed: in.relayed, Settled: in.settled}
+		}
+		next, does := submission.Apply(*s, input, d.now())
+		batch := &submission.Batch{Source: s.Source, URL: d.URL}
+		note := in.notification
+		if note != nil {
+			note.Submission, note.Verdict = s.ID, submission.NotificationMatched
+		}
 		switch {
-		case err != nil:
-			return nil, err
-		case next != nil:
-			return next, nil
-		case ctx.Err() != nil:
-			return nil, ctx.Err()
-		}
-	}
-}
-
-// commitIncoming commits what follows from a disposition for a submission as it was
-// found, in one transaction: the state; the record, if it was accepted here and no
-// newer version of it was; the event, if it was rejected; the notification that its
-// submitter gets; and the one that was received. It returns the submission as it is
-// then, and nil when somebody else has changed it meanwhile.
-func (d *Server) commitIncoming(ctx context.Context, s *event.Submission, in *incoming) (*event.Submission, error) {
-	disposition := in.disposition
-	next, effects := submission.Apply(*s, submission.Disposition{State: submission.StateAfter(disposition), Assigned: disposition.AssignedIdentifier, Reason: disposition.Reason,
-		Relayed: in.relayed, Settled: in.settled}, d.now())
-	if !effects.Changed && in.notification == nil {
-		return s, nil
-	}
-	if (effects.Resolution == event.Resolves || in.settled) && s.Source == d.Source && submission.Versioned(s) {
-		// Of two versions that are accepted at the same time each has to know of the
-		// other.
-		defer d.committing.lock(string(s.SourceXML))()
-		now, err := d.Store.Submission(ctx, s.ID)
-		if err != nil || now.Version != s.Version {
-			return nil, err
-		}
-	}
-	batch := d.batch(nil, &event.SubmissionBatch{})
-	batch.Source = s.Source
-	var note *event.IncomingNotification
-	if in.notification != nil {
-		own := *in.notification
-		own.Submission, own.Verdict = s.ID, event.NotificationMatched
-		note = &own
-	}
-	if effects.Changed {
-		u := event.SubmissionUpdate{Submission: next, Rejected: effects.Rejected, Incoming: note, Settled: in.settled, SettledNotification: in.settles}
-		if effects.Resolution == event.Contradicts && !in.settled {
-			u.Incoming = submission.Contradiction(s, disposition, note)
-		}
-		if effects.Publish && s.Source == d.Source {
-			newer, err := delivery.HasNewerAccepted(ctx, d.Store, &next)
+		case does.Changed:
+			u, err := d.update(ctx, tx, &next, does, &in)
 			if err != nil {
-				return nil, err
+				return err
 			}
-			if !newer {
-				batch.Items = []event.Item{{Observation: d.accepted(&next)}}
-				u.Item = 1
-			}
+			batch.Updates = []submission.Update{u}
+		case note != nil:
+			batch.Incoming = []submission.IncomingNotification{*note}
+		default:
+			return nil
 		}
-		if effects.Notify {
-			var err error
-			if u.Outgoing, err = d.notice(&next, disposition); err != nil {
-				return nil, err
-			}
-		}
-		batch.Submissions.Updates = []event.SubmissionUpdate{u}
-	} else {
-		batch.Submissions.Incoming = []event.IncomingNotification{*note}
-	}
-	appended, err := d.batcher.append(ctx, d.Store, batch)
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("log a disposition of submission %d: %w", s.ID, err)
-	case len(appended.Stale) > 0:
-		return nil, nil
+		effects, after = does, &next
+		_, err = tx.Write(ctx, batch)
+		return err
+	})
+	if err != nil {
+		return nil, nil, err
 	}
 	if effects.Notify && d.Notified != nil {
 		d.Notified()
 	}
 	if effects.Import && d.ImportPending != nil {
-		d.ImportPending(next.Source)
+		d.ImportPending(after.Source)
 	}
-	return &next, nil
+	return before, after, nil
+}
+
+// update is what is written of a submission that a disposition has changed.
+func (d *Server) update(ctx context.Context, tx *store.Tx, next *submission.Submission, effects submission.Effects, in *incoming) (submission.Update, error) {
+	u := submission.Update{Submission: *next, Rejected: effects.Rejected, Incoming: in.notification, Settled: in.settled, SettledNotification: in.settles}
+	if effects.Resolution == submission.Contradicts && !in.settled {
+		u.Incoming = submission.Contradiction(next, in.disposition, in.notification)
+	}
+	if effects.Publish && next.Source == d.Source {
+		newer, err := delivery.HasNewerAccepted(ctx, tx, next)
+		if err != nil {
+			return u, err
+		}
+		if !newer {
+			u.Item = &event.Item{Observation: d.accepted(next)}
+		}
+	}
+	if effects.Notify {
+		var err error
+		if u.Outgoing, err = d.notice(next, in.disposition); err != nil {
+			return u, err
+		}
+	}
+	return u, nil
 }
 
 // accepted returns what is published of an accepted submission.
-func (d *Server) accepted(s *event.Submission) event.Observation {
-	o := translate.FromSubmission(s, d.now())
+func (d *Server) accepted(s *submission.Submission) event.Observation {
+	o := translate.FromSubmitted(&translate.Submitted{Assigned: s.Assigned, SourceIdentifier: s.SourceIdentifier, Title: s.Title, Content: s.Content, Length: s.Length}, d.now())
 	if d.RecordURL != "" {
 		if href, err := translate.FillRecordURL(d.RecordURL, s.Assigned); err == nil {
 			o.Representations[0].Href = href
@@ -234,7 +234,7 @@ func (d *Server) accepted(s *event.Submission) event.Observation {
 
 // notice returns the notification that the submitter gets when the submission has
 // ended.
-func (d *Server) notice(s *event.Submission, disp *sip.Disposition) (*event.OutgoingNotification, error) {
+func (d *Server) notice(s *submission.Submission, disp *sip.Disposition) (*submission.OutgoingNotification, error) {
 	source, err := sourceOf(s)
 	if err != nil {
 		return nil, err
@@ -242,8 +242,8 @@ func (d *Server) notice(s *event.Submission, disp *sip.Disposition) (*event.Outg
 	own := *disp
 	own.Source = source
 	now := event.MicrosOf(d.now())
-	return &event.OutgoingNotification{
-		Set: d.Set, Recipient: s.Recipient, Disposition: submission.Document(&own), State: event.DeliveryWaiting, Created: now, Due: now,
+	return &submission.OutgoingNotification{
+		Set: d.Set, Recipient: s.Recipient, Disposition: submission.Document(&own), State: submission.DeliveryWaiting, Created: now, Due: now,
 		// One submission has one ultimate disposition, so this names the mail.
 		Message: fmt.Sprintf("submission-%d@%s.bridge", s.ID, strings.TrimPrefix(d.Feed, "urn:uuid:")),
 	}, nil
@@ -251,7 +251,7 @@ func (d *Server) notice(s *event.Submission, disp *sip.Disposition) (*event.Outg
 
 // sourceOf returns the source element that a request came with, nil when it had
 // none.
-func sourceOf(s *event.Submission) (*sip.Source, error) {
+func sourceOf(s *submission.Submission) (*sip.Source, error) {
 	if s.SourceXML == nil {
 		return nil, nil
 	}

@@ -2,7 +2,6 @@ package ingest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -10,9 +9,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
-	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -33,7 +31,7 @@ func TestConcurrentNotifications(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newDesk(t, Gateway, closed)
-			h.received("1", event.StateProvisional, nil)
+			h.received("1", submission.StateProvisional, nil)
 			var wait sync.WaitGroup
 			for range c.n {
 				wait.Go(func() {
@@ -65,7 +63,7 @@ func TestConcurrentNotifications(t *testing.T) {
 func TestConcurrentContradiction(t *testing.T) {
 	h := newDesk(t, Gateway, closed)
 	for n := range 20 {
-		sub := h.received(fmt.Sprint(n), event.StateProvisional, nil)
+		sub := h.received(fmt.Sprint(n), submission.StateProvisional, nil)
 		var wait sync.WaitGroup
 		for _, disp := range []*sip.Disposition{accepted(nil, fmt.Sprintf("urn:lib:%d", n)), rejected(nil, "no")} {
 			wait.Go(func() {
@@ -101,7 +99,7 @@ func TestFailuresOfNotifications(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newDesk(t, Gateway, closed)
-			h.received("1", event.StateProvisional, nil)
+			h.received("1", submission.StateProvisional, nil)
 			server := httptest.NewServer(tokenPath{&sip.Handler{Backend: h.desk, Offers: h.desk.Offers()}})
 			defer server.Close()
 			client := &sip.HTTPClient{HTTP: server.Client(), URL: server.URL + "/" + c.token}
@@ -137,22 +135,21 @@ func (p tokenPath) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // contradicts it, changes no state.
 func TestRepliesAndNotifications(t *testing.T) {
 	h := newDesk(t, Gateway, nil)
-	sub := h.received("1", event.StateForwarding, nil)
-	find := func(ctx context.Context) (*event.Submission, error) { return h.log.Submission(ctx, sub.ID) }
-	reply := func(disp *sip.Disposition) *event.Submission {
-		s, err := h.desk.resolve(t.Context(), incoming{find: find, disposition: disp, relayed: true})
+	sub := h.received("1", submission.StateForwarding, nil)
+	reply := func(disp *sip.Disposition) *submission.Submission {
+		_, s, err := h.desk.resolve(t.Context(), incoming{id: sub.ID, disposition: disp, relayed: true})
 		h.do(err)
 		return s
 	}
-	if first := reply(accepted(nil, "urn:lib:1")); first.State != event.StateAccepted || first.Assigned != "urn:lib:1" {
+	if first := reply(accepted(nil, "urn:lib:1")); first.State != submission.StateAccepted || first.Assigned != "urn:lib:1" {
 		t.Errorf("the reply: %+v", first)
 	}
 	stored, err := h.log.Submission(t.Context(), sub.ID)
 	h.do(err)
-	if s := reply(accepted(nil, "urn:lib:1")); s.State != event.StateAccepted || s.Version != stored.Version {
+	if s := reply(accepted(nil, "urn:lib:1")); s.State != submission.StateAccepted || s.Version != stored.Version {
 		t.Errorf("its repeat: %+v", s)
 	}
-	if s := reply(rejected(nil, "no")); s.State != event.StateAccepted || s.Conflicts != 1 {
+	if s := reply(rejected(nil, "no")); s.State != submission.StateAccepted || s.Conflicts != 1 {
 		t.Errorf("its contradiction: %+v", s)
 	}
 	h.notify(sub.Token, accepted(mapOf("1"), "urn:lib:1"))
@@ -161,39 +158,6 @@ func TestRepliesAndNotifications(t *testing.T) {
 	}
 	if got := h.notifications(); !slices.Equal(got, []string{"conflict 1", "matched 1"}) {
 		t.Errorf("notifications %q", got)
-	}
-	h.wantEvents("created urn:lib:1")
-}
-
-// Whoever loses the race for a submission reads it again, and gives up when he is
-// no longer waited for.
-func TestStaleIsDecidedAnew(t *testing.T) {
-	h := newDesk(t, Gateway, nil)
-	sub := h.received("1", event.StateProvisional, nil)
-	old := *sub
-	calls := 0
-	find := func(ctx context.Context) (*event.Submission, error) {
-		if calls++; calls == 1 {
-			h.notify(sub.Token, accepted(nil, "urn:lib:1"))
-			copied := old
-			return &copied, nil
-		}
-		return h.log.Submission(ctx, sub.ID)
-	}
-	s, err := h.desk.resolve(t.Context(), incoming{find: find, disposition: accepted(nil, "urn:lib:1"), relayed: true})
-	if err != nil || s.State != event.StateAccepted || calls != 2 {
-		t.Errorf("%+v, %v after %d calls", s, err, calls)
-	}
-	gone, cancel := context.WithTimeout(t.Context(), time.Hour)
-	always := func(context.Context) (*event.Submission, error) {
-		if calls++; calls == 10 {
-			cancel()
-		}
-		copied := old
-		return &copied, nil
-	}
-	if _, err := h.desk.resolve(gone, incoming{find: always, disposition: accepted(nil, "urn:lib:1")}); !errors.Is(err, context.Canceled) {
-		t.Errorf("always late: %v", err)
 	}
 	h.wantEvents("created urn:lib:1")
 }

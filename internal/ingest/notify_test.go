@@ -30,7 +30,7 @@ func rejected(source *sip.Source, reason string) *sip.Disposition {
 
 // received is a submission that a gateway has sent on, of a record that is in the
 // content store.
-func (h *deskHouse) received(n string, state event.State, change func(*event.Submission)) *event.Submission {
+func (h *deskHouse) received(n string, state submission.State, change func(*submission.Submission)) *submission.Submission {
 	h.t.Helper()
 	r := request(n, n)
 	s, err := h.desk.newSubmission(context.Background(), r, requestDigest(r))
@@ -43,17 +43,17 @@ func (h *deskHouse) received(n string, state event.State, change func(*event.Sub
 }
 
 func TestNotificationEndsASubmission(t *testing.T) {
-	for _, state := range []event.State{event.StateForwarding, event.StateInDoubt, event.StateProvisional, event.StateUnresolved} {
+	for _, state := range []submission.State{submission.StateForwarding, submission.StateInDoubt, submission.StateProvisional, submission.StateUnresolved} {
 		for _, disp := range []*sip.Disposition{accepted(mapOf("1"), "urn:lib:1"), rejected(mapOf("1"), "out of range")} {
 			t.Run(fmt.Sprintf("%s to %s", state, disp.Outcome), func(t *testing.T) {
 				var posted atomic.Int32
 				h := newDesk(t, Gateway, func(h *deskHouse, d *Server) { closed(h, d); d.Notified = func() { posted.Add(1) } })
-				h.received("2", event.StateProvisional, nil) // somebody else's
-				sub := h.received("1", state, func(s *event.Submission) { s.Due, s.Deadline = 1<<60, 1<<60 })
+				h.received("2", submission.StateProvisional, nil) // somebody else's
+				sub := h.received("1", state, func(s *submission.Submission) { s.Due, s.Deadline = 1<<60, 1<<60 })
 				token := sub.Token
 				h.notify(token, disp)
 				got := h.submission(sub.ID)
-				if got.State != submission.StateAfter(disp) || got.Assigned != disp.AssignedIdentifier || got.Reason != disp.Reason || got.Due != 0 || got.Deadline != 0 || got.Late != (state == event.StateUnresolved) || got.Conflicts != 0 {
+				if got.State != submission.StateAfter(disp) || got.Assigned != disp.AssignedIdentifier || got.Reason != disp.Reason || got.Due != 0 || got.Deadline != 0 || got.Late != (state == submission.StateUnresolved) || got.Conflicts != 0 {
 					t.Errorf("the submission is %+v", got)
 				}
 				want := "created urn:lib:1"
@@ -93,18 +93,18 @@ func TestNotificationEndsASubmission(t *testing.T) {
 // The source in a notice is the request's, whatever the ingest server repeats.
 func TestNoticeEchoesTheRequest(t *testing.T) {
 	h := newDesk(t, Gateway, nil)
-	sub := h.received("1", event.StateProvisional, nil)
+	sub := h.received("1", submission.StateProvisional, nil)
 	h.notify(sub.Token, accepted(mapOf("not what was sent"), "urn:lib:1"))
 	want := submission.Document(accepted(mapOf("1"), "urn:lib:1"))
 	if notices := h.notices(); len(notices) != 1 || string(notices[0].Disposition) != string(want) {
 		t.Errorf("notices %+v, want %s", notices, want)
 	}
-	nobody := h.received("2", event.StateProvisional, func(s *event.Submission) { s.Recipient = "" })
+	nobody := h.received("2", submission.StateProvisional, func(s *submission.Submission) { s.Recipient = "" })
 	h.notify(nobody.Token, rejected(nil, ""))
 	if len(h.notices()) != 1 {
 		t.Error("somebody is owed a notice who named no recipient")
 	}
-	bare := h.received("3", event.StateProvisional, func(s *event.Submission) { s.SourceXML = nil })
+	bare := h.received("3", submission.StateProvisional, func(s *submission.Submission) { s.SourceXML = nil })
 	h.notify(bare.Token, rejected(mapOf("3"), "no"))
 	notices := h.notices()
 	if want := submission.Document(rejected(nil, "no")); string(notices[len(notices)-1].Disposition) != string(want) {
@@ -116,7 +116,7 @@ func TestNoticeEchoesTheRequest(t *testing.T) {
 func TestAcceptedRecordIsPublished(t *testing.T) {
 	for template, href := range map[string]string{"": "urn:lib:1", "https://library.example/{assigned-identifier}": "https://library.example/urn%3Alib%3A1"} {
 		h := newDesk(t, Gateway, func(_ *deskHouse, d *Server) { d.RecordURL = template })
-		sub := h.received("1", event.StateProvisional, nil)
+		sub := h.received("1", submission.StateProvisional, nil)
 		h.notify(sub.Token, accepted(mapOf("1"), "urn:lib:1"))
 		e, err := h.log.Record(t.Context(), "maps", event.Key("urn:lib:1"))
 		h.do(err)
@@ -133,12 +133,12 @@ func TestAcceptedRecordIsPublished(t *testing.T) {
 
 func TestContradictionChangesNothing(t *testing.T) {
 	h := newDesk(t, Gateway, nil)
-	sub := h.received("1", event.StateProvisional, nil)
+	sub := h.received("1", submission.StateProvisional, nil)
 	h.notify(sub.Token, accepted(mapOf("1"), "urn:lib:1"))
 	for i, disp := range []*sip.Disposition{rejected(mapOf("1"), "after all"), accepted(mapOf("1"), "urn:lib:2")} {
 		h.notify(sub.Token, disp)
 		got := h.submission(sub.ID)
-		if got.State != event.StateAccepted || got.Assigned != "urn:lib:1" || got.Conflicts != i+1 {
+		if got.State != submission.StateAccepted || got.Assigned != "urn:lib:1" || got.Conflicts != i+1 {
 			t.Errorf("after contradiction %d: %+v", i+1, got)
 		}
 	}
@@ -151,34 +151,34 @@ func TestContradictionChangesNothing(t *testing.T) {
 // The submissions of another set are not looked at.
 func TestSubmissionsOfAnotherSet(t *testing.T) {
 	h := newDesk(t, Gateway, nil)
-	sub := h.received("1", event.StateProvisional, nil)
+	sub := h.received("1", submission.StateProvisional, nil)
 	other := &Server{Set: "books", Mode: Recipient, Store: h.log, Source: h.desk.Source, URL: "/sip/books"}
 	h.do(other.Notify(t.Context(), sip.Caller{Token: sub.Token}, accepted(mapOf("1"), "urn:lib:1")))
-	if got := h.submission(sub.ID); got.State != event.StateProvisional {
+	if got := h.submission(sub.ID); got.State != submission.StateProvisional {
 		t.Errorf("a notification of another set changed it to %s", got.State)
 	}
 }
 
 // reviewed makes a submission one that was never sent on.
-func reviewed(s *event.Submission) { s.Token, s.Tries = "", 0 }
+func reviewed(s *submission.Submission) { s.Token, s.Tries = "", 0 }
 
 // What is under review only whoever reviews it decides; a target's submission with
 // the same source element is found beside it.
 func TestReviewIsNotDecidedByNotification(t *testing.T) {
 	h := newDesk(t, Review, func(_ *deskHouse, d *Server) { d.Targets = true })
 	target := h.target()
-	under := h.received("1", event.StateProvisional, reviewed)
-	done := h.received("2", event.StateAccepted, func(s *event.Submission) { reviewed(s); s.Assigned = "urn:lib:2" })
-	sent := h.add(event.Submission{Source: target, State: event.StateProvisional, Seq: 1, Record: "urn:maps:1", SourceXML: under.SourceXML, Token: "sent"})
+	under := h.received("1", submission.StateProvisional, reviewed)
+	done := h.received("2", submission.StateAccepted, func(s *submission.Submission) { reviewed(s); s.Assigned = "urn:lib:2" })
+	sent := h.add(submission.Submission{Source: target, State: submission.StateProvisional, Seq: 1, Record: "urn:maps:1", SourceXML: under.SourceXML, Token: "sent"})
 	h.notify("sent", accepted(mapOf("1"), "urn:lib:1"))
 	h.notify("", accepted(mapOf("1"), "urn:lib:9"))
 	h.notify("", accepted(mapOf("2"), "urn:lib:2"))
-	for _, s := range []*event.Submission{under, done} {
+	for _, s := range []*submission.Submission{under, done} {
 		if got := h.submission(s.ID); !reflect.DeepEqual(got, s) {
 			t.Errorf("a notification made %+v of %+v", got, s)
 		}
 	}
-	if got := h.submission(sent.ID); got.State != event.StateAccepted || got.Assigned != "urn:lib:1" {
+	if got := h.submission(sent.ID); got.State != submission.StateAccepted || got.Assigned != "urn:lib:1" {
 		t.Errorf("the target's is %+v", got)
 	}
 	h.wantEvents()
@@ -266,18 +266,18 @@ func TestNotificationOfATarget(t *testing.T) {
 		d.Targets, d.ImportPending = true, func(target event.SourceID) { owing = append(owing, target) }
 	})
 	target := h.target()
-	add := func(token string, state event.State) *event.Submission {
-		return h.add(event.Submission{Source: target, State: state, Token: token, Seq: 1, Record: "urn:maps:" + token, SourceIdentifier: "urn:maps:" + token})
+	add := func(token string, state submission.State) *submission.Submission {
+		return h.add(submission.Submission{Source: target, State: state, Token: token, Seq: 1, Record: "urn:maps:" + token, SourceIdentifier: "urn:maps:" + token})
 	}
 	// The final disposition may be faster than the reply to the request.
-	waiting, provisional := add("1", event.StateWaiting), add("2", event.StateProvisional)
+	waiting, provisional := add("1", submission.StateWaiting), add("2", submission.StateProvisional)
 	h.notify("1", accepted(nil, "urn:lib:1"))
 	h.notify("2", rejected(nil, "no"))
 	got := h.submission(waiting.ID)
-	if got.State != event.StateAccepted || got.Assigned != "urn:lib:1" || !got.ImportPending {
+	if got.State != submission.StateAccepted || got.Assigned != "urn:lib:1" || !got.ImportPending {
 		t.Errorf("accepted: %+v", got)
 	}
-	if got := h.submission(provisional.ID); got.State != event.StateRejected || got.Reason != "no" || got.ImportPending {
+	if got := h.submission(provisional.ID); got.State != submission.StateRejected || got.Reason != "no" || got.ImportPending {
 		t.Errorf("rejected: %+v", got)
 	}
 	if !slices.Equal(owing, []event.SourceID{target}) || len(h.notices()) != 0 {
@@ -299,9 +299,9 @@ func closed(_ *deskHouse, d *Server) {
 // cannot end it: it has a token.
 func TestForgedNotification(t *testing.T) {
 	h := newDesk(t, Gateway, nil)
-	sub := h.received("1", event.StateProvisional, nil)
+	sub := h.received("1", submission.StateProvisional, nil)
 	h.notify("", accepted(mapOf("1"), "urn:evil"))
-	if got := h.submission(sub.ID); got.State != event.StateProvisional {
+	if got := h.submission(sub.ID); got.State != submission.StateProvisional {
 		t.Errorf("it was ended: %+v", got)
 	}
 	h.notify(sub.Token, accepted(mapOf("1"), "urn:lib:1"))

@@ -1,23 +1,6 @@
 package ingest
 
-import (
-	"context"
-	"slices"
-	"sync"
-
-	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/submission"
-)
-
-// hasNewerSent tells whether a later version of a received submission was sent on,
-// or is about to be.
-func (d *Server) hasNewerSent(ctx context.Context, s *event.Submission) (bool, error) {
-	if !submission.Versioned(s) {
-		return false, nil
-	}
-	taken := slices.DeleteFunc(event.States(), func(s event.State) bool { return s == event.StateUnsent })
-	return d.Store.HasNewerVersion(ctx, s, taken, "")
-}
+import "sync"
 
 // keyedMutex lets one at a time have a key. The zero value is ready.
 type keyedMutex struct {

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/sip"
 )
@@ -103,10 +104,10 @@ func (h *gateHouse) decideEntry(e *entry, outcome sip.Outcome) {
 // isNewest wants a request that was answered to be the last one of its record.
 func (h *gateHouse) isNewest(r *sip.Request) {
 	h.t.Helper()
-	found, err := h.log.Submissions(context.Background(), event.SubmissionQuery{Source: h.source, Subject: string(sip.AppendSource(nil, r.Source)), Newest: true})
+	found, err := h.log.Submissions(context.Background(), submission.Query{Source: h.source, Subject: string(sip.AppendSource(nil, r.Source)), Newest: true})
 	h.do(err)
 	for i := range found {
-		if s := &found[i]; s.State != event.StateUnsent {
+		if s := &found[i]; s.State != submission.StateUnsent {
 			if s.Request != requestDigest(r) {
 				h.t.Fatalf("%s was answered, and submission %d of the same record is later", r.Record.XML, s.ID)
 			}
@@ -133,7 +134,7 @@ func (h *gateHouse) inOrder(first int) {
 	}
 	for id := range sent {
 		source := mapOf(id)
-		found, err := h.log.Submissions(ctx, event.SubmissionQuery{Source: h.source, Subject: string(sip.AppendSource(nil, source)), States: []event.State{event.StateAccepted}, Newest: true, Limit: 1})
+		found, err := h.log.Submissions(ctx, submission.Query{Source: h.source, Subject: string(sip.AppendSource(nil, source)), States: []submission.State{submission.StateAccepted}, Newest: true, Limit: 1})
 		h.do(err)
 		if len(found) == 0 {
 			continue

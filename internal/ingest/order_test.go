@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -61,9 +62,9 @@ func (h *gateHouse) wantTexts(what string, got []string, want ...string) {
 }
 
 // rows returns the submissions to the set, the first one first.
-func (h *gateHouse) rows() []event.Submission {
+func (h *gateHouse) rows() []submission.Submission {
 	h.t.Helper()
-	found, err := h.log.Submissions(context.Background(), event.SubmissionQuery{Source: h.source})
+	found, err := h.log.Submissions(context.Background(), submission.Query{Source: h.source})
 	h.do(err)
 	return found
 }
@@ -111,7 +112,7 @@ func TestRevertOfUnsent(t *testing.T) {
 	h.answered(h.version("A"), sip.Accepted)
 	h.wantTexts("the server got", h.got(), "B", "A")
 	rows := h.rows()
-	if len(rows) != 3 || rows[0].State != event.StateUnsent || rows[2].State != event.StateAccepted {
+	if len(rows) != 3 || rows[0].State != submission.StateUnsent || rows[2].State != submission.StateAccepted {
 		t.Errorf("%+v", rows)
 	}
 	h.library.instead = func(*sip.Request) (*sip.Disposition, error) { return nil, refused }
@@ -154,7 +155,7 @@ func TestRepeatOfDoubtIsAnother(t *testing.T) {
 	h.tend(49 * time.Hour)
 	h.wantTexts("the server got", h.got(), "B", "A")
 	rows := h.rows()
-	if len(rows) != 3 || rows[0].State != event.StateUnresolved || rows[2].State != event.StateAccepted || rows[0].Request != rows[2].Request || rows[0].Token == rows[2].Token {
+	if len(rows) != 3 || rows[0].State != submission.StateUnresolved || rows[2].State != submission.StateAccepted || rows[0].Request != rows[2].Request || rows[0].Token == rows[2].Token {
 		t.Errorf("%+v", rows)
 	}
 	h.wantTexts("published", h.published("urn:lib:1"), "created B", "updated A")
@@ -165,7 +166,7 @@ func TestRepeatOfDoubtIsAnother(t *testing.T) {
 // same request has become another one since.
 func TestReplyOfAnOldVersionIsKept(t *testing.T) {
 	h := newGate(t, Gateway, nil)
-	store := &breakable{Log: h.log}
+	store := &breakable{Store: h.log}
 	h.change = func(d *Server) { d.Store = store }
 	h.start(Gateway, nil)
 	h.library.instead = func(r *sip.Request) (*sip.Disposition, error) {
@@ -179,7 +180,7 @@ func TestReplyOfAnOldVersionIsKept(t *testing.T) {
 	h.answered(h.version("B"), sip.Accepted)
 	h.tend(0)
 	rows := h.rows()
-	if len(rows) != 2 || rows[0].State != event.StateAccepted || rows[1].State != event.StateAccepted {
+	if len(rows) != 2 || rows[0].State != submission.StateAccepted || rows[1].State != submission.StateAccepted {
 		t.Errorf("%+v", rows)
 	}
 	h.wantTexts("published", h.published("urn:lib:1"), "created B")
@@ -261,12 +262,12 @@ func TestOldVersionIsAcceptedLast(t *testing.T) {
 	} {
 		for round := range map[bool]int{true: 1, false: 20}[c.order != nil] {
 			h := newDesk(t, Gateway, nil)
-			subs := make([]*event.Submission, 2)
+			subs := make([]*submission.Submission, 2)
 			for i := range subs {
 				r := request("1", []string{"old", "new"}[i])
 				s, err := h.desk.newSubmission(t.Context(), r, requestDigest(r))
 				h.do(err)
-				s.State, s.Token = event.StateProvisional, fmt.Sprint("token ", i)
+				s.State, s.Token = submission.StateProvisional, fmt.Sprint("token ", i)
 				subs[i] = h.add(*s)
 			}
 			tell := func(i int) { h.notify(subs[i].Token, accepted(mapOf("1"), c.identifiers[i])) }
@@ -289,7 +290,7 @@ func TestOldVersionIsAcceptedLast(t *testing.T) {
 				t.Errorf("%s: the old version is published; events %q", name, h.events())
 			}
 			for _, s := range subs {
-				if got := h.submission(s.ID).State; got != event.StateAccepted {
+				if got := h.submission(s.ID).State; got != submission.StateAccepted {
 					t.Errorf("%s: submission %d is %v", name, s.ID, got)
 				}
 			}
@@ -307,10 +308,10 @@ func TestDeadlineIsBroughtForward(t *testing.T) {
 	h.change = func(d *Server) { d.Deadline = time.Hour }
 	h.start(Gateway, nil)
 	h.tend(59 * time.Minute)
-	h.state(r, event.StateProvisional)
+	h.state(r, submission.StateProvisional)
 	h.start(Gateway, nil) // the time that has passed counts
 	h.tend(time.Minute)
-	h.state(r, event.StateUnresolved)
+	h.state(r, submission.StateUnresolved)
 }
 
 // A service whose log takes nothing begins when it does; until then it says so.
@@ -318,8 +319,8 @@ func TestDeadlineIsBroughtForward(t *testing.T) {
 func TestRunWaitsForTheLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newDesk(t, Gateway, nil)
-		sub := h.received("1", event.StateForwarding, nil)
-		store := &breakable{Log: h.log}
+		sub := h.received("1", submission.StateForwarding, nil)
+		store := &breakable{Store: h.log}
 		store.before.Store(3)
 		d := &Server{Set: "maps", Feed: h.desk.Feed, URL: "/sip/maps", Source: h.desk.Source, Mode: Gateway, Store: store, Contents: h.desk.Contents}
 		d.Upstream = upstreamFunc(func(r *sip.Request) (*sip.Disposition, error) { return accepted(r.Source, "urn:lib:2"), nil })
@@ -333,7 +334,7 @@ func TestRunWaitsForTheLog(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if s := h.submission(sub.ID); s.State != event.StateInDoubt {
+		if s := h.submission(sub.ID); s.State != submission.StateInDoubt {
 			t.Errorf("a minute later: %v", s.State)
 		}
 		if disp, err := d.Ingest(ctx, sip.Caller{}, request("2", "a")); err != nil || disp.Outcome != sip.Accepted {
@@ -344,7 +345,7 @@ func TestRunWaitsForTheLog(t *testing.T) {
 			t.Errorf("it ended with %v", err)
 		}
 
-		h.received("3", event.StateForwarding, nil)
+		h.received("3", submission.StateForwarding, nil)
 		store.before.Store(1)
 		d = &Server{Set: "maps", Source: h.desk.Source, Mode: Gateway, Store: store, Fatal: func(error) bool { return true }}
 		if err := d.Run(t.Context()); !errors.Is(err, errBroken) {

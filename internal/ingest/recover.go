@@ -9,6 +9,7 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/delivery"
 	"github.com/pmh-bridge/bridge/internal/submission"
+	"github.com/pmh-bridge/bridge/internal/submission/store"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -50,7 +51,7 @@ func (d *Server) retryUnsaved(ctx context.Context) error {
 // settleAllForwarding settles what the log shows as being sent on, though nobody is at it: the
 // process was killed, or its last word did not get into the log.
 func (d *Server) settleAllForwarding(ctx context.Context) error {
-	return d.each(ctx, event.SubmissionQuery{States: []event.State{event.StateForwarding}}, func(ctx context.Context, s []event.Submission) error {
+	return d.each(ctx, submission.Query{States: []submission.State{submission.StateForwarding}}, func(ctx context.Context, s []submission.Submission) error {
 		for i := range s {
 			if err := d.settleForwarding(ctx, s[i].Request); err != nil {
 				return err
@@ -65,7 +66,7 @@ func (d *Server) settleForwarding(ctx context.Context, request [32]byte) error {
 	if d.gateway.requests.inFlight(request) {
 		return nil
 	}
-	_, err := d.gateway.requests.do(ctx, request, func() (*event.Submission, error) {
+	_, err := d.gateway.requests.do(ctx, request, func() (*submission.Submission, error) {
 		return d.settledNewest(ctx, request, submitterGone)
 	})
 	return err
@@ -78,8 +79,8 @@ func submitterGone() bool { return false }
 // it has told the log what is still owed to it. Only the one who has the request
 // under way may call it; so of several submissions of a request none but the newest
 // can be on its way.
-func (d *Server) settledNewest(ctx context.Context, request [32]byte, here func() bool) (*event.Submission, error) {
-	s, err := d.newest(ctx, request)
+func (d *Server) settledNewest(ctx context.Context, request [32]byte, here func() bool) (*submission.Submission, error) {
+	s, err := d.newest(ctx, d.Store, request)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +90,7 @@ func (d *Server) settledNewest(ctx context.Context, request [32]byte, here func(
 		d.gateway.clear(request) // its commit has failed indeed
 	case owes:
 		return d.recordReply(ctx, s, owed.reply, here())
-	case s.State == event.StateForwarding:
+	case s.State == submission.StateForwarding:
 		return d.recordReply(ctx, s, delivery.Reply{Err: errLeft}, here())
 	}
 	return s, nil
@@ -98,7 +99,7 @@ func (d *Server) settledNewest(ctx context.Context, request [32]byte, here func(
 // recordReply commits what came of sending a submission on, and returns it as it is
 // stored then. What the log does not take is kept for the next time. relayed
 // tells that the submitter is about to be answered.
-func (d *Server) recordReply(ctx context.Context, s *event.Submission, r delivery.Reply, relayed bool) (*event.Submission, error) {
+func (d *Server) recordReply(ctx context.Context, s *submission.Submission, r delivery.Reply, relayed bool) (*submission.Submission, error) {
 	d.gateway.save(s.Request, unsavedReply{r, s.ID - 1})
 	id := s.ID
 	var err error
@@ -106,10 +107,10 @@ func (d *Server) recordReply(ctx context.Context, s *event.Submission, r deliver
 	case r.Disposition == nil:
 		s, err = d.apply(ctx, id, submission.Failure{Class: r.Failure(), Reason: delivery.FailureText(r.Err), Deadline: d.deadline()})
 	case r.Disposition.Outcome == sip.ProvisionallyAccepted:
-		s, err = d.apply(ctx, id, submission.Disposition{State: event.StateProvisional, Deadline: d.deadline(), Reply: true})
+		s, err = d.apply(ctx, id, submission.Disposition{State: submission.StateProvisional, Deadline: d.deadline(), Reply: true})
 	default:
-		s, err = d.resolve(ctx, incoming{
-			find:        func(ctx context.Context) (*event.Submission, error) { return d.Store.Submission(ctx, id) },
+		_, s, err = d.resolve(ctx, incoming{
+			id:          id,
 			disposition: r.Disposition,
 			relayed:     relayed,
 		})
@@ -129,7 +130,9 @@ func (d *Server) deadline() time.Duration {
 }
 
 // awaiting are the states whose submissions come due here.
-func awaiting() []event.State { return []event.State{event.StateInDoubt, event.StateProvisional} }
+func awaiting() []submission.State {
+	return []submission.State{submission.StateInDoubt, submission.StateProvisional}
+}
 
 // unsavedRequests returns the requests whose end is owed to the log.
 func (g *gatewayState) unsavedRequests() [][32]byte {
@@ -147,7 +150,7 @@ const pageLimit = 1000
 
 // each hands out the submissions of this Source that a query selects, a page at a
 // time.
-func (d *Server) each(ctx context.Context, q event.SubmissionQuery, page func(context.Context, []event.Submission) error) error {
+func (d *Server) each(ctx context.Context, q submission.Query, page func(context.Context, []submission.Submission) error) error {
 	q.Source, q.Limit = d.Source, pageLimit
 	for {
 		found, err := d.Store.Submissions(ctx, q)
@@ -161,53 +164,44 @@ func (d *Server) each(ctx context.Context, q event.SubmissionQuery, page func(co
 	}
 }
 
-// apply commits what an input makes of a submission, again when somebody else has
-// changed it meanwhile, and returns it as it is stored then.
-func (d *Server) apply(ctx context.Context, id int64, in submission.Input) (*event.Submission, error) {
-	for {
-		s, err := d.Store.Submission(ctx, id)
-		if err != nil {
-			return nil, err
+// apply commits what an input makes of a submission as it is then, and returns it as it
+// is stored after that.
+func (d *Server) apply(ctx context.Context, id int64, in submission.Input) (s *submission.Submission, err error) {
+	err = d.Store.Do(ctx, func(ctx context.Context, tx *store.Tx) (err error) {
+		if s, err = tx.Submission(ctx, id); err != nil {
+			return err
 		}
 		next, effects := submission.Apply(*s, in, d.now())
 		if !effects.Changed {
-			return s, nil
+			return nil
 		}
-		out, err := d.append(ctx, event.SubmissionUpdate{Submission: next})
-		switch {
-		case err != nil:
-			return nil, err
-		case len(out.Stale) == 0:
-			next.Version++
-			return &next, nil
-		case ctx.Err() != nil:
-			return nil, ctx.Err()
-		}
-	}
-}
-
-// append commits steps alone.
-func (d *Server) append(ctx context.Context, steps ...event.SubmissionUpdate) (event.Appended, error) {
-	out, err := d.batcher.append(ctx, d.Store, d.batch(nil, &event.SubmissionBatch{Updates: steps}))
+		batch := d.batch()
+		batch.Updates = []submission.Update{{Submission: next}}
+		next.Version++
+		s = &next
+		_, err = tx.Write(ctx, batch)
+		return err
+	})
 	if err != nil {
-		return out, fmt.Errorf("log how far a submission has come: %w", err)
+		return nil, fmt.Errorf("log how far a submission has come: %w", err)
 	}
-	return out, nil
+	return s, nil
 }
 
 // commitUpdates returns what commits updates of which those that are stale have lost
 // to a disposition.
-func (d *Server) commitUpdates(ctx context.Context) func([]event.SubmissionUpdate) error {
-	return func(updates []event.SubmissionUpdate) error {
-		_, err := d.append(ctx, updates...)
-		return err
+func (d *Server) commitUpdates(ctx context.Context) func([]submission.Update) error {
+	return func(updates []submission.Update) error {
+		batch := d.batch()
+		batch.Updates = updates
+		return d.write(ctx, batch)
 	}
 }
 
 // nextDue returns when something is due that is not due yet; the zero time is
 // never.
 func (d *Server) nextDue(ctx context.Context, now time.Time) (next time.Time, err error) {
-	passed := event.Submission{Due: event.MicrosOf(now), ID: math.MaxInt64}
+	passed := submission.Submission{Due: event.MicrosOf(now), ID: math.MaxInt64}
 	for _, state := range awaiting() {
 		first, err := d.Store.SubmissionsDue(ctx, d.Source, state, math.MaxInt64, &passed, 1)
 		if err != nil {

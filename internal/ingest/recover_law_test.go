@@ -15,6 +15,8 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/submission"
+	"github.com/pmh-bridge/bridge/internal/submission/store"
 	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/sip"
 )
@@ -26,7 +28,7 @@ type dueCase struct {
 	h     *gateHouse
 	desk  *Server
 	begin time.Time
-	rows  []event.Submission
+	rows  []submission.Submission
 }
 
 // Whatever is due at a time is done then, and nothing else: deadlines end the
@@ -72,13 +74,13 @@ func (c *dueCase) at(minutes int) event.Micros {
 // fill puts submissions into the log, in every state, most of them such as come
 // due.
 func (c *dueCase) fill(many int, stranger event.SourceID, content [32]byte, length int64) {
-	states := append(event.States(), event.StateInDoubt, event.StateProvisional, event.StateInDoubt, event.StateProvisional)
-	states = slices.DeleteFunc(states, func(s event.State) bool { return s == event.StateForwarding || s == event.StateAccepted })
-	kinds := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) event.Submission {
-		s := event.Submission{State: rapid.SampledFrom(states).Draw(rt, "state"), Content: content, Length: length, Source: c.desk.Source}
+	states := append(submission.States(), submission.StateInDoubt, submission.StateProvisional, submission.StateInDoubt, submission.StateProvisional)
+	states = slices.DeleteFunc(states, func(s submission.State) bool { return s == submission.StateForwarding || s == submission.StateAccepted })
+	kinds := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) submission.Submission {
+		s := submission.Submission{State: rapid.SampledFrom(states).Draw(rt, "state"), Content: content, Length: length, Source: c.desk.Source}
 		deadline := rapid.IntRange(0, 10).Draw(rt, "deadline")
 		s.Deadline, s.Due = c.at(deadline), c.at(deadline)
-		if s.State == event.StateInDoubt {
+		if s.State == submission.StateInDoubt {
 			s.Deadline = c.at(deadline + 1)
 			s.Due = c.at(rapid.IntRange(1, deadline+1).Draw(rt, "due"))
 			s.Tries = rapid.IntRange(1, 3).Draw(rt, "tries")
@@ -88,7 +90,7 @@ func (c *dueCase) fill(many int, stranger event.SourceID, content [32]byte, leng
 		}
 		return s
 	}), min(many, 30), min(many, 30)).Draw(c.rt, "kinds")
-	var steps []event.SubmissionUpdate
+	var steps []submission.Update
 	for i := range many {
 		s := kinds[i%len(kinds)]
 		if s.Source != c.desk.Source {
@@ -97,12 +99,12 @@ func (c *dueCase) fill(many int, stranger event.SourceID, content [32]byte, leng
 		id := fmt.Sprint(c.desk.URL, "-", i)
 		s.SourceXML, s.SourceIdentifier = sip.AppendSource(nil, &sip.Source{Identifier: &id}), id
 		binary.BigEndian.PutUint64(s.Request[:], uint64(i+1))
-		steps = append(steps, event.SubmissionUpdate{Submission: s})
+		steps = append(steps, submission.Update{Submission: s})
 	}
 	for _, source := range []event.SourceID{c.desk.Source, stranger} {
 		own := slices.Clone(steps)
-		own = slices.DeleteFunc(own, func(s event.SubmissionUpdate) bool { return s.Submission.Source != source })
-		out, err := c.h.log.Append(context.Background(), &event.Batch{Source: source, Mode: event.ModeSubmission, Submissions: &event.SubmissionBatch{Updates: own}})
+		own = slices.DeleteFunc(own, func(s submission.Update) bool { return s.Submission.Source != source })
+		out, err := c.h.log.Write(context.Background(), &submission.Batch{Source: source, Updates: own})
 		c.h.do(err)
 		for i := range own {
 			own[i].Submission.ID = out.IDs[i]
@@ -136,8 +138,8 @@ func (c *dueCase) tendAt(after time.Duration) {
 	}
 }
 
-func (c *dueCase) waits(s *event.Submission) bool {
-	return s.Source == c.desk.Source && s.Due > 0 && (s.State == event.StateInDoubt || s.State == event.StateProvisional)
+func (c *dueCase) waits(s *submission.Submission) bool {
+	return s.Source == c.desk.Source && s.Due > 0 && (s.State == submission.StateInDoubt || s.State == submission.StateProvisional)
 }
 
 // follow is what the rules make of the rows at a time.
@@ -147,7 +149,7 @@ func (c *dueCase) follow(now event.Micros) {
 		switch {
 		case !c.waits(s) || s.Due > now:
 		case s.Deadline <= now:
-			s.State, s.Due = event.StateUnresolved, 0
+			s.State, s.Due = submission.StateUnresolved, 0
 		default:
 			s.Due = s.Deadline
 		}
@@ -167,7 +169,7 @@ func BenchmarkDeadlines(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer l.Close()
-	d := &Server{Set: "maps", Mode: Gateway, Store: l, Now: clock.now}
+	d := &Server{Set: "maps", Mode: Gateway, Store: store.New(l), Now: clock.now}
 	err = l.EnsureSet(ctx, eventlog.SetConfig{Name: "maps", Content: event.Mirror})
 	if err == nil {
 		d.Source, err = l.EnsureSource(ctx, "maps", "sip", "/sip/maps", 0)
@@ -176,16 +178,16 @@ func BenchmarkDeadlines(b *testing.B) {
 		b.Fatal(err)
 	}
 	for from := 0; from < many; from += 10_000 {
-		steps := make([]event.SubmissionUpdate, 10_000)
+		steps := make([]submission.Update, 10_000)
 		for i := range steps {
 			// A thousand to a second, from a week ahead on.
 			due := event.MicrosOf(clock.now().Add(week + time.Duration(from+i)/1000*time.Second))
-			s := event.Submission{Source: d.Source, State: event.StateProvisional, Token: fmt.Sprint("token ", from+i), Recipient: "https://recipient.example/box", Due: due, Deadline: due}
+			s := submission.Submission{Source: d.Source, State: submission.StateProvisional, Token: fmt.Sprint("token ", from+i), Recipient: "https://recipient.example/box", Due: due, Deadline: due}
 			s.SourceXML = fmt.Appendf(nil, "<source><source-identifier>%d</source-identifier></source>", from+i)
 			s.Request = sha256.Sum256(s.SourceXML)
 			steps[i].Submission = s
 		}
-		if _, err := d.append(ctx, steps...); err != nil {
+		if err := d.commitUpdates(ctx)(steps); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -220,7 +222,7 @@ func BenchmarkDeadlines(b *testing.B) {
 		}
 		ended += 1000 * int64(b.N)
 	})
-	if c, err := l.Counts(ctx, d.Source); err != nil || c.Submissions[event.StateUnresolved] != ended {
-		b.Errorf("%d are unresolved, want %d of %d: choose a -benchtime of fewer rounds; %v", c.Submissions[event.StateUnresolved], ended, many, err)
+	if c, err := store.New(l).Counts(ctx, d.Source); err != nil || c.Submissions[submission.StateUnresolved] != ended {
+		b.Errorf("%d are unresolved, want %d of %d: choose a -benchtime of fewer rounds; %v", c.Submissions[submission.StateUnresolved], ended, many, err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -18,7 +19,7 @@ func TestInDoubtIsNotSentAgain(t *testing.T) {
 	h.start(Gateway, once("upstream", cutOff))
 	r := h.request("1")
 	h.faulted(r, sip.Server, "in doubt")
-	s := h.state(r, event.StateInDoubt)
+	s := h.state(r, submission.StateInDoubt)
 	if want := event.MicrosOf(h.clock.now().Add(48 * time.Hour)); s.Deadline != want || s.Due != want || s.Reason == "" {
 		t.Errorf("%+v", s)
 	}
@@ -28,7 +29,7 @@ func TestInDoubtIsNotSentAgain(t *testing.T) {
 	h.tend(46 * time.Hour)
 	h.faulted(r, sip.Server, "in doubt")
 	h.tend(time.Hour)
-	s = h.state(r, event.StateUnresolved)
+	s = h.state(r, submission.StateUnresolved)
 	if !strings.Contains(s.Reason, "in time") || s.Due != 0 {
 		t.Errorf("%+v", s)
 	}
@@ -49,12 +50,12 @@ func TestInDoubtIsNotified(t *testing.T) {
 		h.faulted(r, sip.Server, "in doubt")
 		if late {
 			h.tend(49 * time.Hour)
-			h.state(r, event.StateUnresolved)
+			h.state(r, submission.StateUnresolved)
 		}
 		if n := h.library.decide(sip.Accepted); n != 0 {
 			t.Fatal("the notification was not taken")
 		}
-		if s := h.state(r, event.StateAccepted); s.Late != late || s.Assigned != "urn:lib:1" {
+		if s := h.state(r, submission.StateAccepted); s.Late != late || s.Assigned != "urn:lib:1" {
 			t.Errorf("%+v", s)
 		}
 		h.answered(r, sip.Accepted)
@@ -70,13 +71,13 @@ func TestDeadlines(t *testing.T) {
 	h := newGate(t, Gateway, nil)
 	h.library.answers = sip.ProvisionallyAccepted
 	const n = 1003 // more than a page
-	var steps []event.SubmissionUpdate
+	var steps []submission.Update
 	for i := range n {
-		s := event.Submission{Source: h.source, State: event.StateProvisional, Request: [32]byte{byte(i), byte(i >> 8), 1}, Recipient: h.boxURL,
+		s := submission.Submission{Source: h.source, State: submission.StateProvisional, Request: [32]byte{byte(i), byte(i >> 8), 1}, Recipient: h.boxURL,
 			Deadline: event.MicrosOf(h.clock.now().Add(time.Hour)), Due: event.MicrosOf(h.clock.now().Add(time.Hour))}
-		steps = append(steps, event.SubmissionUpdate{Submission: s})
+		steps = append(steps, submission.Update{Submission: s})
 	}
-	_, err := h.process.Load().append(context.Background(), steps...)
+	err := h.process.Load().commitUpdates(context.Background())(steps)
 	h.do(err)
 	h.clock.advance(59*time.Minute + 30*time.Second)
 	next, err := h.process.Load().doDue(context.Background())
@@ -86,7 +87,7 @@ func TestDeadlines(t *testing.T) {
 	h.tend(30 * time.Second)
 	counts, err := h.log.Counts(context.Background(), h.source)
 	h.do(err)
-	if counts.Submissions[event.StateUnresolved] != n || counts.Submissions[event.StateProvisional] != 0 {
+	if counts.Submissions[submission.StateUnresolved] != n || counts.Submissions[submission.StateProvisional] != 0 {
 		t.Errorf("%+v", counts.Submissions)
 	}
 	h.verified()
@@ -98,8 +99,8 @@ func TestRunTends(t *testing.T) {
 	r := h.request("1")
 	s, err := h.process.Load().newSubmission(context.Background(), r, requestDigest(r))
 	h.do(err)
-	s.State, s.Tries = event.StateForwarding, 1
-	_, err = h.process.Load().append(context.Background(), event.SubmissionUpdate{Submission: *s})
+	s.State, s.Tries = submission.StateForwarding, 1
+	err = h.process.Load().commitUpdates(context.Background())([]submission.Update{{Submission: *s}})
 	h.do(err)
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
@@ -110,17 +111,17 @@ func TestRunTends(t *testing.T) {
 		go func() { ended <- d.Run(ctx) }()
 		_, err := d.Ingest(ctx, sip.Caller{}, r)
 		isFault(t, err, sip.Server, "")
-		if s := h.of(r); s.State != event.StateInDoubt || !strings.Contains(s.Reason, "stopped") {
+		if s := h.of(r); s.State != submission.StateInDoubt || !strings.Contains(s.Reason, "stopped") {
 			t.Errorf("%+v", s)
 		}
 		time.Sleep(90*time.Minute - time.Nanosecond)
 		synctest.Wait()
-		if s := h.of(r); s.State != event.StateInDoubt {
+		if s := h.of(r); s.State != submission.StateInDoubt {
 			t.Errorf("before the deadline: %+v", s)
 		}
 		time.Sleep(2 * time.Millisecond)
 		synctest.Wait()
-		if s := h.of(r); s.State != event.StateUnresolved {
+		if s := h.of(r); s.State != submission.StateUnresolved {
 			t.Errorf("after the deadline: %+v", s)
 		}
 		cancel()

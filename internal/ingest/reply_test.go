@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/sip"
 )
@@ -41,11 +40,11 @@ func TestGatewayOddAnswerIsSentOnce(t *testing.T) {
 		for range 3 {
 			h.faulted(r, sip.Server, "in doubt")
 		}
-		if s := h.state(r, event.StateInDoubt); asked() != 1 || s.Tries != 1 {
+		if s := h.state(r, submission.StateInDoubt); asked() != 1 || s.Tries != 1 {
 			t.Errorf("status %d: asked %d times, %d tries", status, asked(), s.Tries)
 		}
 		h.tend(49 * time.Hour)
-		h.state(r, event.StateUnresolved)
+		h.state(r, submission.StateUnresolved)
 	}
 }
 
@@ -59,7 +58,7 @@ func TestGatewayAnswerAboutAnotherRecord(t *testing.T) {
 	}
 	r := h.request("1")
 	h.faulted(r, sip.Server, "in doubt")
-	if s := h.state(r, event.StateInDoubt); s.Reason != `the answer is not about what was sent: its source/source-identifier is "2", and "1" was sent` {
+	if s := h.state(r, submission.StateInDoubt); s.Reason != `the answer is not about what was sent: its source/source-identifier is "2", and "1" was sent` {
 		t.Errorf("reason %q", s.Reason)
 	}
 	if ev := append(h.events("1"), h.events("2")...); len(ev) != 0 {
@@ -78,7 +77,7 @@ func TestGatewayLongReason(t *testing.T) {
 	if got := h.answered(r, sip.Rejected).Reason; got != want {
 		t.Errorf("answered a reason of %d bytes", len(got))
 	}
-	if s := h.state(r, event.StateRejected); s.Reason != want {
+	if s := h.state(r, submission.StateRejected); s.Reason != want {
 		t.Errorf("kept a reason of %d bytes", len(s.Reason))
 	}
 }
@@ -95,7 +94,7 @@ func TestGatewayRefusedForGood(t *testing.T) {
 		h, _ := oddGate(t, func(w http.ResponseWriter) { http.Error(w, "look here", status) })
 		r := h.request("1")
 		h.faulted(r, sip.Client, says)
-		h.state(r, event.StateUnsent)
+		h.state(r, submission.StateUnsent)
 	}
 	// What is between the gateway and its server is not his business.
 	for _, status := range []int{401, 403, 404, 405, 407} {
@@ -130,7 +129,7 @@ func TestGatewayLeavesTheServerAlone(t *testing.T) {
 		until := "it wants to be left alone until " + h.clock.now().Add(after.rests).Format(time.RFC3339) + ": HTTP 503 Service Unavailable: busy"
 		h.faulted(first, sip.Server, until)
 		h.faulted(second, sip.Server, until)
-		if s := h.state(second, event.StateUnsent); s.Reason != until {
+		if s := h.state(second, submission.StateUnsent); s.Reason != until {
 			t.Errorf("reason %q", s.Reason)
 		}
 		_, err := h.process.Load().GetProperties(context.Background(), sip.Caller{})

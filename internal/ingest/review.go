@@ -9,10 +9,9 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/submission"
+	"github.com/pmh-bridge/bridge/internal/submission/store"
 	"github.com/pmh-bridge/bridge/sip"
-	"github.com/pmh-bridge/bridge/translate"
 )
 
 // ingestReview accepts a request provisionally, until somebody decides.
@@ -27,34 +26,31 @@ func (d *Server) ingestReview(ctx context.Context, r *sip.Request) (*sip.Disposi
 	if reason == "" && r.Recipient == "" {
 		reason = "needs a notification-recipient"
 	}
-	digest := requestDigest(r)
 	if reason != "" {
-		return d.requests.submit(ctx, &ingestRequest{request: r, digest: digest, reason: reason, whole: true, observation: translate.FromRecord("", r.Source, &r.Record, d.now())})
+		return d.conclude(ctx, r, reason)
 	}
-	s, err := d.gateway.requests.do(ctx, digest, func() (*event.Submission, error) {
-		return d.addForReview(context.WithoutCancel(ctx), r, digest)
-	})
+	queued, err := d.newSubmission(ctx, r, requestDigest(r))
 	if err != nil {
 		return nil, err
 	}
+	*queued, _ = submission.Apply(*queued, submission.Review{}, d.now())
+	var s *submission.Submission
+	if err := d.Store.Do(ctx, func(ctx context.Context, tx *store.Tx) (err error) {
+		if s, err = d.newest(ctx, tx, queued.Request); err == nil {
+			s, err = d.repeated(ctx, tx, s)
+		}
+		if err != nil || s != nil {
+			return err
+		}
+		s = queued
+		batch := d.batch()
+		batch.Updates = []submission.Update{{Submission: *queued}}
+		_, err = tx.Write(ctx, batch)
+		return err
+	}); err != nil {
+		return nil, fmt.Errorf("log a submission: %w", err)
+	}
 	return d.answer(s, r.Source)
-}
-
-// addForReview puts a request before whoever decides, unless it is there already.
-func (d *Server) addForReview(ctx context.Context, r *sip.Request, digest [32]byte) (*event.Submission, error) {
-	s, err := d.newest(ctx, digest)
-	if err == nil {
-		s, err = d.repeated(ctx, s)
-	}
-	if err != nil || s != nil {
-		return s, err
-	}
-	if s, err = d.newSubmission(ctx, r, digest); err != nil {
-		return nil, err
-	}
-	queued, _ := submission.Apply(*s, submission.Review{}, d.now())
-	_, err = d.append(ctx, event.SubmissionUpdate{Submission: queued})
-	return &queued, err
 }
 
 // Verdict is what was decided on a submission under review.
@@ -89,19 +85,16 @@ func (d *Server) Decide(ctx context.Context, v Verdict) error {
 	if len(v.Reason) > submission.MaxText {
 		return fmt.Errorf("the reason has %d bytes: %d are the most that are taken", len(v.Reason), submission.MaxText)
 	}
-	_, err := d.resolve(ctx, incoming{
-		disposition: disposition,
-		find: func(ctx context.Context) (*event.Submission, error) {
-			s, err := d.Store.Submission(ctx, id)
-			if err != nil {
-				return nil, fmt.Errorf("submission %d of set %s: %w", id, d.Set, err)
-			}
-			if err := d.mayDecide(ctx, s, disposition); err != nil {
-				return nil, err
-			}
-			return s, d.checkNotWithdrawn(ctx, s)
-		},
-	})
+	_, _, err := d.resolve(ctx, incoming{id: id, disposition: disposition, check: func(ctx context.Context, tx *store.Tx, s *submission.Submission) (bool, error) {
+		if err := d.mayDecide(ctx, tx, s, disposition); err != nil {
+			return false, err
+		}
+		gone, err := withdrawn(ctx, tx, s)
+		if err == nil && gone { // else it would seem that the record is published
+			err = fmt.Errorf("submission %d has been accepted already, as %s, and that record has been withdrawn since: to publish it again, have it submitted again", s.ID, s.Assigned)
+		}
+		return false, err
+	}})
 	return err
 }
 
@@ -132,7 +125,7 @@ func (d *Server) checkIdentifierFree(ctx context.Context, id int64, assigned str
 }
 
 // isOwn reports whether a record was submitted with the same source element.
-func (d *Server) isOwn(ctx context.Context, s *event.Submission, assigned string) (bool, error) {
+func (d *Server) isOwn(ctx context.Context, s *submission.Submission, assigned string) (bool, error) {
 	if !submission.Versioned(s) {
 		return false, nil
 	}
@@ -142,27 +135,27 @@ func (d *Server) isOwn(ctx context.Context, s *event.Submission, assigned string
 	}
 	first := *s
 	first.ID = 0 // any version of it
-	return d.Store.HasNewerVersion(ctx, &first, []event.State{event.StateAccepted}, assigned)
+	return d.Store.HasNewerVersion(ctx, &first, []submission.State{submission.StateAccepted}, assigned)
 }
 
 // mayDecide returns why a submission cannot be decided so. It completes a
 // disposition that leaves the identifier to us.
-func (d *Server) mayDecide(ctx context.Context, s *event.Submission, disposition *sip.Disposition) error {
+func (d *Server) mayDecide(ctx context.Context, tx *store.Tx, s *submission.Submission, disposition *sip.Disposition) error {
 	accept := disposition.Outcome == sip.Accepted
 	switch {
 	case s.Source != d.Source:
 		return fmt.Errorf("submission %d is not one to set %s", s.ID, d.Set)
 	case !s.UnderReview():
 		return fmt.Errorf("submission %d is not under review: it was passed on to an ingest server, whose decision it is", s.ID)
-	case s.State == event.StateRejected && accept:
+	case s.State == submission.StateRejected && accept:
 		return fmt.Errorf("submission %d has been rejected already (%s): that stays in force", s.ID, s.Reason)
-	case s.State == event.StateAccepted && (!accept || disposition.AssignedIdentifier != "" && disposition.AssignedIdentifier != s.Assigned):
+	case s.State == submission.StateAccepted && (!accept || disposition.AssignedIdentifier != "" && disposition.AssignedIdentifier != s.Assigned):
 		return fmt.Errorf("submission %d has been accepted already, as %s: that stays in force", s.ID, s.Assigned)
-	case s.State == event.StateAccepted:
+	case s.State == submission.StateAccepted:
 		disposition.AssignedIdentifier = s.Assigned
 	case accept && disposition.AssignedIdentifier == "":
 		var err error
-		disposition.AssignedIdentifier, err = IdentifierOf(ctx, d.Store, d.Feed, s)
+		disposition.AssignedIdentifier, err = IdentifierOf(ctx, tx, d.Feed, s)
 		return err
 	}
 	return nil
@@ -171,9 +164,9 @@ func (d *Server) mayDecide(ctx context.Context, s *event.Submission, disposition
 // IdentifierOf returns the identifier under which a submission to a set with a feed
 // is accepted where nobody assigns one: that of the last version of its record that
 // was accepted, else the one that mode library gives.
-func IdentifierOf(ctx context.Context, store Store, feed string, s *event.Submission) (string, error) {
+func IdentifierOf(ctx context.Context, q queries, feed string, s *submission.Submission) (string, error) {
 	if submission.Versioned(s) {
-		accepted, err := store.Submissions(ctx, event.SubmissionQuery{Source: s.Source, Subject: s.Subject(), States: []event.State{event.StateAccepted}, Newest: true, Limit: 1})
+		accepted, err := q.Submissions(ctx, submission.Query{Source: s.Source, Subject: s.Subject(), States: []submission.State{submission.StateAccepted}, Newest: true, Limit: 1})
 		if err != nil {
 			return "", err
 		}
@@ -186,16 +179,6 @@ func IdentifierOf(ctx context.Context, store Store, feed string, s *event.Submis
 		return "", err
 	}
 	return (&Server{Feed: feed}).assign(source), nil
-}
-
-// checkNotWithdrawn refuses to accept once more what has been withdrawn: that would say
-// that the record is published.
-func (d *Server) checkNotWithdrawn(ctx context.Context, s *event.Submission) error {
-	gone, err := d.withdrawn(ctx, s)
-	if err == nil && gone {
-		err = fmt.Errorf("submission %d has been accepted already, as %s, and that record has been withdrawn since: to publish it again, have it submitted again", s.ID, s.Assigned)
-	}
-	return err
 }
 
 // checkAssigned refuses what cannot be an identifier.

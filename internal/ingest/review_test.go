@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -40,7 +41,7 @@ func TestReview(t *testing.T) {
 			h.clock.advance(1000 * time.Hour) // nobody is hurried
 			h.tend(0)
 			h.answered(r, sip.ProvisionallyAccepted)
-			if s := h.state(r, event.StateProvisional); s.Due != 0 || s.Deadline != 0 || s.Length != int64(len(r.Record.XML)) {
+			if s := h.state(r, submission.StateProvisional); s.Due != 0 || s.Deadline != 0 || s.Length != int64(len(r.Record.XML)) {
 				t.Errorf("%+v", s)
 			}
 			if len(h.events("1")) != 0 {
@@ -174,8 +175,8 @@ func TestDecideRefuses(t *testing.T) {
 	}
 	target, err := h.log.EnsureSource(ctx, "maps", "submit", "https://library.example/sip", 1)
 	h.do(err)
-	out, err := h.log.Append(ctx, &event.Batch{Source: target, Mode: event.ModeSubmission, Submissions: &event.SubmissionBatch{Updates: []event.SubmissionUpdate{
-		{Submission: event.Submission{Source: target, State: event.StateProvisional, Record: "x"}}}}})
+	out, err := h.log.Write(ctx, &submission.Batch{Source: target, Updates: []submission.Update{
+		{Submission: submission.Submission{Source: target, State: submission.StateProvisional, Record: "x"}}}})
 	h.do(err)
 	if err := desk.Decide(ctx, Verdict{ID: out.IDs[0], Accept: true, Assigned: "", Reason: ""}); err == nil || !strings.Contains(err.Error(), "not one to set maps") {
 		t.Errorf("a submission of a target: %v", err)
@@ -188,8 +189,8 @@ func TestDecideRefuses(t *testing.T) {
 	if err := h.decide(passed, true, "", ""); err == nil || !strings.Contains(err.Error(), "not under review") {
 		t.Errorf("what a gateway has passed on: %v", err)
 	}
-	h.state(r, event.StateProvisional)
-	h.state(passed, event.StateProvisional)
+	h.state(r, submission.StateProvisional)
+	h.state(passed, submission.StateProvisional)
 }
 
 // Of two that decide at once one wins, and the other is told.
@@ -207,7 +208,7 @@ func TestDecideAtOnce(t *testing.T) {
 			})
 		}
 		wait.Wait()
-		accepted := h.of(r).State == event.StateAccepted
+		accepted := h.of(r).State == submission.StateAccepted
 		for n, err := range errs {
 			if (err == nil) != ((n%2 == 0) == accepted) {
 				t.Errorf("accepted = %v, and decision %d got %v", accepted, n, err)
@@ -271,7 +272,7 @@ func TestReviewEqualRequests(t *testing.T) {
 		})
 	}
 	wait.Wait()
-	h.state(r, event.StateProvisional)
+	h.state(r, submission.StateProvisional)
 }
 
 // A record's identifier is not given to another by a slip of the finger; an update
@@ -291,7 +292,7 @@ func TestDecideKeepsRecordsApart(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), `"map/1" is the identifier of another record`) {
 		t.Fatalf("decided: %v", err)
 	}
-	h.state(second, event.StateProvisional)
+	h.state(second, submission.StateProvisional)
 	h.do(h.decide(first, true, "map/1", ""))
 	h.do(h.decide(second, true, "map/2", ""))
 }

@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"cmp"
 	"context"
 	"encoding/xml"
 	"errors"
@@ -103,13 +104,16 @@ type Server struct {
 	// Log gets what nobody else is told; nil is silence.
 	Log *slog.Logger
 
-	requests ingestQueue
-	batcher  batcher
-	gateway  gatewayState
+	service service
+	gateway gatewayState
+	// Requests that are to be concluded together. concludes has an element while somebody
+	// commits some.
+	concluding sync.Once
+	concludes  chan struct{}
+	mu         sync.Mutex
+	waiting    []*conclusion
 	// denied are those of Admit, overQuota those of takeQuota.
 	denied, overQuota limit.LogThrottle
-	// committing lets the end of one version of a record be committed at a time.
-	committing keyedMutex
 }
 
 var _ sip.Backend = (*Server)(nil)
@@ -120,21 +124,54 @@ const storeFirst, storeLongest = time.Second, 30 * time.Second
 // duePoll is how long what is due may wait, should the moment be missed.
 const duePoll = time.Minute
 
-// Run does what Ingest hands over, and in its time what is due: it must be
-// called once. When it returns, what was taken in has been answered, and Ingest
+// Run does in its time what is due: it must be called once. When it returns, Ingest
 // answers with an error. As long as the log cannot take what became of requests
 // of the last run, Ingest answers with an error too. The error is nil when ctx has
 // ended, else Fatal.
 func (d *Server) Run(ctx context.Context) error {
 	if err := d.awaitRecovery(ctx); err != nil || ctx.Err() != nil {
-		d.requests.end(err)
+		d.service.set(cmp.Or(err, errEnded))
 		return err
 	}
-	var tending sync.WaitGroup
-	tending.Go(func() { d.runDue(ctx) })
-	d.runIngest(ctx)
-	tending.Wait()
+	d.service.set(nil)
+	defer d.service.set(errEnded)
+	d.runDue(ctx)
 	return nil
+}
+
+// service is whether requests are taken. The zero value is ready.
+type service struct {
+	once   sync.Once
+	known  chan struct{} // closed by the first set
+	mu     sync.Mutex
+	closed bool
+	err    error // why not; nil when they are
+}
+
+func (s *service) init() { s.once.Do(func() { s.known = make(chan struct{}) }) }
+
+// set says why requests are not taken; nil takes them.
+func (s *service) set(err error) {
+	s.init()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err = err; !s.closed {
+		s.closed = true
+		close(s.known)
+	}
+}
+
+// ready waits until it is known whether requests are taken.
+func (s *service) ready(ctx context.Context) error {
+	s.init()
+	select {
+	case <-s.known:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // awaitRecovery returns when what was under way in the last run is settled, or ctx has
@@ -149,7 +186,7 @@ func (d *Server) awaitRecovery(ctx context.Context) error {
 		if d.Fatal != nil && d.Fatal(err) {
 			return err
 		}
-		d.requests.setUnready(err)
+		d.service.set(err)
 		d.log().Error("the service waits for the log", "set", d.Set, "error", err, "again_in", rest)
 		select {
 		case <-ctx.Done():
@@ -228,7 +265,7 @@ func (d *Server) Ingest(ctx context.Context, caller sip.Caller, r *sip.Request) 
 	if err := d.mayIngest(&caller); err != nil {
 		return nil, err
 	}
-	if err := d.requests.ready(ctx); err != nil {
+	if err := d.service.ready(ctx); err != nil {
 		return nil, err
 	}
 	if err := submission.CheckTexts("ingest-request", r.Source, ""); err != nil {

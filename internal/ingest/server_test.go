@@ -19,13 +19,15 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/content"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/submission"
+	"github.com/pmh-bridge/bridge/internal/submission/store"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
 // deskHouse is a Server on a real log and a real content store.
 type deskHouse struct {
 	t        testing.TB
-	log      *eventlog.Log
+	log      *store.Store
 	contents *content.Store
 	desk     *Server
 	store    *breakable
@@ -43,16 +45,17 @@ func newDesk(t testing.TB, mode Mode, change func(h *deskHouse, d *Server)) *des
 	ctx := context.Background()
 	folder := t.TempDir()
 	h := &deskHouse{t: t}
-	var err error
 	begin := time.Now()
 	clock := func() (time.Time, time.Duration) { now := h.now(); return now, now.Sub(begin) }
-	if h.log, err = eventlog.Open(ctx, folder, eventlog.Options{Clock: clock}); err != nil {
+	l, err := eventlog.Open(ctx, folder, eventlog.Options{Clock: clock})
+	if err != nil {
 		t.Fatal(err)
 	}
+	h.log = store.New(l)
 	if h.contents, err = content.Open(ctx, filepath.Join(folder, "content.db"), content.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	h.store = &breakable{Log: h.log}
+	h.store = &breakable{Store: h.log}
 	h.desk = &Server{
 		Set: "maps", URL: "/sip/maps", Mode: mode, Store: h.store, Contents: deskContents{h.contents},
 		Formats: map[xml.Name]string{{Space: "urn:maps", Local: "map"}: deskFormat}, Now: h.now,
@@ -74,12 +77,8 @@ func newDesk(t testing.TB, mode Mode, change func(h *deskHouse, d *Server)) *des
 	// What Run does but for what becomes due, which would change what a test has just
 	// put into the log.
 	h.do(h.desk.recover(ctx))
-	running, stop := context.WithCancel(ctx)
-	ended := make(chan struct{})
-	go func() { defer close(ended); h.desk.runIngest(running) }()
+	h.desk.service.set(nil)
 	t.Cleanup(func() {
-		stop()
-		<-ended
 		if err := errors.Join(h.contents.Close(), h.log.Close()); err != nil {
 			t.Error(err)
 		}
@@ -111,18 +110,18 @@ func (h *deskHouse) target() event.SourceID {
 }
 
 // add puts a submission into the log and returns it as it is stored.
-func (h *deskHouse) add(s event.Submission) *event.Submission {
+func (h *deskHouse) add(s submission.Submission) *submission.Submission {
 	h.t.Helper()
 	ctx := context.Background()
 	if s.Source == 0 {
 		s.Source = h.desk.Source
 	}
-	out, err := h.log.Append(ctx, &event.Batch{Source: s.Source, Mode: event.ModeSubmission, Submissions: &event.SubmissionBatch{Updates: []event.SubmissionUpdate{{Submission: s}}}})
+	out, err := h.log.Write(ctx, &submission.Batch{Source: s.Source, Updates: []submission.Update{{Submission: s}}})
 	h.do(err)
 	return h.submission(out.IDs[0])
 }
 
-func (h *deskHouse) submission(id int64) *event.Submission {
+func (h *deskHouse) submission(id int64) *submission.Submission {
 	h.t.Helper()
 	s, err := h.log.Submission(context.Background(), id)
 	h.do(err)
@@ -170,7 +169,7 @@ func (h *deskHouse) notifications() []string {
 }
 
 // notices returns those that wait.
-func (h *deskHouse) notices() []event.OutgoingNotification {
+func (h *deskHouse) notices() []submission.OutgoingNotification {
 	h.t.Helper()
 	found, err := h.log.OutgoingDue(context.Background(), event.MicrosOf(time.Now().Add(time.Hour)), nil, 1000)
 	h.do(err)
@@ -192,7 +191,8 @@ func (h *deskHouse) notify(token string, disp *sip.Disposition) {
 // verified fails the test when the log is not in order.
 func (h *deskHouse) verified() {
 	h.t.Helper()
-	h.do(h.log.Verify(context.Background(), func(f eventlog.Finding) { h.t.Errorf("verify: %v", f) }))
+	report := func(f eventlog.Finding) { h.t.Errorf("verify: %v", f) }
+	h.do(errors.Join(h.log.Log.Verify(context.Background(), report), h.log.Verify(context.Background(), report)))
 }
 
 // request is an ingest request for a map.
@@ -206,33 +206,26 @@ func request(identifier, text string) *sip.Request {
 
 // breakable is a log whose commits fail.
 type breakable struct {
-	*eventlog.Log
-	before, after, known atomic.Int32 // how many calls are to fail yet
-	appended             atomic.Int32
+	*store.Store
+	before, after atomic.Int32 // how many calls are to fail yet
+	committed     atomic.Int32
 }
 
 var errBroken = errors.New("the disk is gone")
 
 func failing(n *atomic.Int32) bool { return n.Load() > 0 && n.Add(-1) >= 0 }
 
-// Append fails before it has done anything, or after everything.
-func (b *breakable) Append(ctx context.Context, batch *event.Batch) (event.Appended, error) {
+// Do fails before it has done anything, or after everything.
+func (b *breakable) Do(ctx context.Context, work func(ctx context.Context, tx *store.Tx) error) error {
 	if failing(&b.before) {
-		return event.Appended{}, errBroken
+		return errBroken
 	}
-	b.appended.Add(1)
-	out, err := b.Log.Append(ctx, batch)
+	b.committed.Add(1)
+	err := b.Store.Do(ctx, work)
 	if err == nil && failing(&b.after) {
-		return event.Appended{}, errBroken
+		return errBroken
 	}
-	return out, err
-}
-
-func (b *breakable) StoredReply(ctx context.Context, source event.SourceID, request [32]byte) ([]byte, error) {
-	if failing(&b.known) {
-		return nil, errBroken
-	}
-	return b.Log.StoredReply(ctx, source, request)
+	return err
 }
 
 // deskContents lets the content store be Contents.

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/submission"
+	"github.com/pmh-bridge/bridge/internal/submission/store"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -17,7 +17,7 @@ import (
 type Settlement struct {
 	// Outcome is StateAccepted, under Assigned; StateRejected, for Reason, which may
 	// be ""; StateUnsent when the server has not taken it; 0 when Notification says.
-	Outcome          event.State
+	Outcome          submission.State
 	Assigned, Reason string
 	// Notification is the ID of one of the set that belongs to no submission; 0 is
 	// none.
@@ -29,48 +29,34 @@ type Settlement struct {
 // that a sender who was told a disposition before is not told another one. The same
 // settlement twice is nil. What a contradicted disposition has published stays: the
 // submission that is returned is as it was before.
-func (d *Server) Settle(ctx context.Context, id int64, how Settlement) (before *event.Submission, err error) {
+func (d *Server) Settle(ctx context.Context, id int64, how Settlement) (before *submission.Submission, err error) {
 	if how.Notification != 0 {
 		if err := d.fromNotification(ctx, id, &how); err != nil {
 			return nil, err
 		}
 	}
-	a := incoming{settled: true, settles: how.Notification, disposition: &sip.Disposition{Outcome: sip.Rejected, Reason: how.Reason}}
-	if how.Outcome == event.StateAccepted {
+	in := incoming{id: id, settled: true, settles: how.Notification, check: func(_ context.Context, _ *store.Tx, s *submission.Submission) (bool, error) {
+		return d.maySettle(s, &how)
+	}}
+	switch how.Outcome {
+	case submission.StateAccepted:
 		if how.Assigned == "" {
 			return nil, errors.New("say under which identifier the ingest server has accepted it")
 		}
 		if err := checkAssigned(how.Assigned); err != nil {
 			return nil, err
 		}
-		a.disposition = &sip.Disposition{Outcome: sip.Accepted, AssignedIdentifier: how.Assigned}
+		in.disposition = &sip.Disposition{Outcome: sip.Accepted, AssignedIdentifier: how.Assigned}
+	case submission.StateRejected:
+		in.disposition = &sip.Disposition{Outcome: sip.Rejected, Reason: how.Reason}
 	}
-	if _, err := submission.Storable(a.disposition); err != nil {
-		return nil, err
-	}
-	for ctx.Err() == nil {
-		s, err := d.Store.Submission(ctx, id)
-		if err != nil {
+	if in.disposition != nil {
+		if _, err := submission.Storable(in.disposition); err != nil {
 			return nil, err
 		}
-		if done, err := d.maySettle(s, &how); done || err != nil {
-			return s, err
-		}
-		if how.Outcome == event.StateUnsent {
-			next, _ := submission.Apply(*s, submission.SettleUnsent{Reason: settledUnsent}, d.now())
-			step := event.SubmissionUpdate{Submission: next, Settled: true}
-			out, err := d.Store.Append(ctx, &event.Batch{Source: s.Source, Mode: event.ModeSubmission, Documents: []event.Document{{URL: d.URL}},
-				Submissions: &event.SubmissionBatch{Updates: []event.SubmissionUpdate{step}}})
-			if err != nil || len(out.Stale) == 0 {
-				return s, err
-			}
-			continue
-		}
-		if next, err := d.commitIncoming(ctx, s, &a); next != nil || err != nil {
-			return s, err
-		}
 	}
-	return nil, ctx.Err()
+	before, _, err = d.resolve(ctx, in)
+	return before, err
 }
 
 const settledUnsent = "the ingest server has not taken it, as was found out by hand"
@@ -83,7 +69,7 @@ func (d *Server) fromNotification(ctx context.Context, id int64, how *Settlement
 		return err
 	case n.Set != d.Set:
 		return fmt.Errorf("notification %d is one to set %s, and the submission is of set %s", n.ID, n.Set, d.Set)
-	case n.Submission != 0 && (n.Submission != id || n.Verdict != event.NotificationSettled):
+	case n.Submission != 0 && (n.Submission != id || n.Verdict != submission.NotificationSettled):
 		return fmt.Errorf("notification %d belongs to submission %d", n.ID, n.Submission)
 	case n.Submission != 0:
 		how.Notification = 0 // that was said before
@@ -93,35 +79,35 @@ func (d *Server) fromNotification(ctx context.Context, id int64, how *Settlement
 }
 
 // isInForce reports whether the submission has ended as a settlement says.
-func (how *Settlement) isInForce(s *event.Submission) bool {
+func (how *Settlement) isInForce(s *submission.Submission) bool {
 	_, effects := submission.Apply(*s, submission.Disposition{State: how.Outcome, Assigned: how.Assigned}, time.Time{})
-	return effects.Resolution == event.Repeats
+	return effects.Resolution == submission.Repeats
 }
 
 // maySettle returns why a submission cannot be settled so, or that it is already.
-func (d *Server) maySettle(s *event.Submission, how *Settlement) (done bool, err error) {
+func (d *Server) maySettle(s *submission.Submission, how *Settlement) (done bool, err error) {
 	switch {
 	case s.Set != d.Set:
 		return false, fmt.Errorf("submission %d is not one of set %s", s.ID, d.Set)
 	case s.UnderReview():
 		return false, fmt.Errorf("submission %d was sent to nobody: it is decided here, with bridge submission accept or reject", s.ID)
-	case s.State == event.StateUnsent && how.Outcome == event.StateUnsent:
+	case s.State == submission.StateUnsent && how.Outcome == submission.StateUnsent:
 		return true, nil
-	case s.State == event.StateWaiting && s.Deadline == 0, s.State == event.StateForwarding, s.State == event.StateUnsent, s.State == event.StateReplaced:
+	case s.State == submission.StateWaiting && s.Deadline == 0, s.State == submission.StateForwarding, s.State == submission.StateUnsent, s.State == submission.StateReplaced:
 		return false, fmt.Errorf("submission %d is %s: the ingest server does not have it yet, or is being asked", s.ID, s.State)
 	case s.State.Final() && s.Conflicts == 0 && how.isInForce(s):
 		return how.Notification == 0, nil
 	case s.State.Final() && s.Conflicts == 0:
 		return false, fmt.Errorf("submission %d has been %s already%s, and nothing contradicts that: it stays in force", s.ID, s.State, as(s))
-	case s.State.Final() && how.Outcome == event.StateUnsent:
+	case s.State.Final() && how.Outcome == submission.StateUnsent:
 		return false, fmt.Errorf("submission %d was %s by the ingest server%s, so it was taken: say which of its dispositions holds", s.ID, s.State, as(s))
 	}
 	return false, nil
 }
 
 // as says under which identifier a submission was accepted.
-func as(s *event.Submission) string {
-	if s.State != event.StateAccepted {
+func as(s *submission.Submission) string {
+	if s.State != submission.StateAccepted {
 		return ""
 	}
 	return ", as " + s.Assigned

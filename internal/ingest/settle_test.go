@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/sip"
 )
@@ -14,17 +13,17 @@ import (
 // knows what the ingest server has decided.
 func TestSettle(t *testing.T) {
 	says := map[string]Settlement{
-		"accepted":  {Outcome: event.StateAccepted, Assigned: "urn:lib:1"},
-		"rejected":  {Outcome: event.StateRejected, Reason: "on the telephone"},
-		"not taken": {Outcome: event.StateUnsent},
+		"accepted":  {Outcome: submission.StateAccepted, Assigned: "urn:lib:1"},
+		"rejected":  {Outcome: submission.StateRejected, Reason: "on the telephone"},
+		"not taken": {Outcome: submission.StateUnsent},
 	}
-	for _, state := range []event.State{event.StateInDoubt, event.StateProvisional, event.StateUnresolved} {
+	for _, state := range []submission.State{submission.StateInDoubt, submission.StateProvisional, submission.StateUnresolved} {
 		for _, of := range []string{"a gateway", "a target"} {
 			for what, how := range says {
 				t.Run(strings.Join([]string{of, state.String(), what}, ", "), func(t *testing.T) {
 					h := newDesk(t, Gateway, func(_ *deskHouse, d *Server) { d.Targets = true })
 					target := h.target()
-					sub := h.received("1", state, func(s *event.Submission) {
+					sub := h.received("1", state, func(s *submission.Submission) {
 						s.Due, s.Deadline = 1<<60, 1<<60
 						if of == "a target" {
 							s.Source, s.Seq, s.Record, s.Recipient = target, 1, "urn:1", ""
@@ -74,17 +73,17 @@ func TestSettle(t *testing.T) {
 // then on neither is a conflict, however often they are repeated.
 func TestSettleConflict(t *testing.T) {
 	for what, how := range map[string]Settlement{
-		"the one in force":   {Outcome: event.StateAccepted, Assigned: "urn:lib:1"},
-		"the other one":      {Outcome: event.StateRejected, Reason: "after all"},
-		"neither of the two": {Outcome: event.StateAccepted, Assigned: "urn:lib:2"},
+		"the one in force":   {Outcome: submission.StateAccepted, Assigned: "urn:lib:1"},
+		"the other one":      {Outcome: submission.StateRejected, Reason: "after all"},
+		"neither of the two": {Outcome: submission.StateAccepted, Assigned: "urn:lib:2"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			h := newDesk(t, Gateway, nil)
-			sub := h.received("1", event.StateProvisional, nil)
+			sub := h.received("1", submission.StateProvisional, nil)
 			first, second := accepted(mapOf("1"), "urn:lib:1"), rejected(mapOf("1"), "after all")
 			h.notify(sub.Token, first)
 			h.notify(sub.Token, second)
-			if _, err := h.desk.Settle(t.Context(), sub.ID, Settlement{Outcome: event.StateUnsent}); err == nil {
+			if _, err := h.desk.Settle(t.Context(), sub.ID, Settlement{Outcome: submission.StateUnsent}); err == nil {
 				t.Error("what the server has decided on was not taken")
 			}
 			before, err := h.desk.Settle(t.Context(), sub.ID, how)
@@ -99,7 +98,7 @@ func TestSettleConflict(t *testing.T) {
 				}
 				counts, err := h.log.Counts(t.Context(), h.desk.Source)
 				h.do(err)
-				if counts.Contradicted != 0 || counts.Incoming[event.NotificationSettled] != 2 || counts.Incoming[event.NotificationConflict] != 0 {
+				if counts.Contradicted != 0 || counts.Incoming[submission.NotificationSettled] != 2 || counts.Incoming[submission.NotificationConflict] != 0 {
 					t.Errorf("counted: %+v", counts)
 				}
 				h.notify(sub.Token, first)
@@ -122,11 +121,11 @@ func TestSettleConflict(t *testing.T) {
 func TestSettleByNotification(t *testing.T) {
 	h := newDesk(t, Gateway, func(_ *deskHouse, d *Server) { d.Targets = true })
 	target := h.target()
-	for i, change := range []func(*event.Submission){nil, func(s *event.Submission) { s.Source, s.Seq, s.Record, s.Recipient = target, 1, "urn:x", "" }} {
+	for i, change := range []func(*submission.Submission){nil, func(s *submission.Submission) { s.Source, s.Seq, s.Record, s.Recipient = target, 1, "urn:x", "" }} {
 		id := string(rune('1' + i))
-		sub := h.received(id, event.StateProvisional, change)
+		sub := h.received(id, submission.StateProvisional, change)
 		h.notify("", accepted(mapOf(id), "urn:lib:"+id))
-		found, err := h.log.Incoming(t.Context(), "maps", event.NotificationUncorrelated, 0, 10)
+		found, err := h.log.Incoming(t.Context(), "maps", submission.NotificationUncorrelated, 0, 10)
 		h.do(err)
 		if len(found) != 1 {
 			t.Fatalf("uncorrelated: %+v", found)
@@ -134,15 +133,15 @@ func TestSettleByNotification(t *testing.T) {
 		for range 2 {
 			_, err := h.desk.Settle(t.Context(), sub.ID, Settlement{Notification: found[0].ID})
 			h.do(err)
-			if got := h.submission(sub.ID); got.State != event.StateAccepted || got.Assigned != "urn:lib:"+id {
+			if got := h.submission(sub.ID); got.State != submission.StateAccepted || got.Assigned != "urn:lib:"+id {
 				t.Errorf("it is %+v", got)
 			}
 			h.notify("", accepted(mapOf(id), "urn:lib:"+id))
-			if got, err := h.log.IncomingNotification(t.Context(), found[0].ID); err != nil || got.Verdict != event.NotificationSettled || got.Submission != sub.ID {
+			if got, err := h.log.IncomingNotification(t.Context(), found[0].ID); err != nil || got.Verdict != submission.NotificationSettled || got.Submission != sub.ID {
 				t.Errorf("the notification is %+v, %v", got, err)
 			}
 		}
-		if _, err := h.desk.Settle(t.Context(), h.received("9"+id, event.StateProvisional, nil).ID, Settlement{Notification: found[0].ID}); err == nil {
+		if _, err := h.desk.Settle(t.Context(), h.received("9"+id, submission.StateProvisional, nil).ID, Settlement{Notification: found[0].ID}); err == nil {
 			t.Error("one notification has settled two submissions")
 		}
 	}
@@ -152,26 +151,26 @@ func TestSettleByNotification(t *testing.T) {
 // What is decided, or not there to be decided on, cannot be settled.
 func TestSettleRefuses(t *testing.T) {
 	h := newDesk(t, Gateway, nil)
-	yes := Settlement{Outcome: event.StateAccepted, Assigned: "urn:lib:1"}
+	yes := Settlement{Outcome: submission.StateAccepted, Assigned: "urn:lib:1"}
 	for _, c := range []struct {
-		state  event.State
-		change func(*event.Submission)
+		state  submission.State
+		change func(*submission.Submission)
 		want   string
 	}{
-		{event.StateProvisional, reviewed, "bridge submission accept"},
-		{event.StateUnsent, nil, "is unsent"},
-		{event.StateWaiting, nil, "is waiting"},
-		{event.StateRejected, nil, "has been rejected already"},
-		{event.StateAccepted, func(s *event.Submission) { s.Assigned = "urn:lib:9" }, "as urn:lib:9"},
+		{submission.StateProvisional, reviewed, "bridge submission accept"},
+		{submission.StateUnsent, nil, "is unsent"},
+		{submission.StateWaiting, nil, "is waiting"},
+		{submission.StateRejected, nil, "has been rejected already"},
+		{submission.StateAccepted, func(s *submission.Submission) { s.Assigned = "urn:lib:9" }, "as urn:lib:9"},
 	} {
 		sub := h.received(c.state.String(), c.state, c.change)
 		if _, err := h.desk.Settle(t.Context(), sub.ID, yes); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", c.state, err, c.want)
 		}
 	}
-	sub := h.received("1", event.StateInDoubt, nil)
+	sub := h.received("1", submission.StateInDoubt, nil)
 	for _, assigned := range []string{"", " x", strings.Repeat("x", submission.MaxText+1)} {
-		if _, err := h.desk.Settle(t.Context(), sub.ID, Settlement{Outcome: event.StateAccepted, Assigned: assigned}); err == nil {
+		if _, err := h.desk.Settle(t.Context(), sub.ID, Settlement{Outcome: submission.StateAccepted, Assigned: assigned}); err == nil {
 			t.Errorf("accepted as %q", assigned[:min(len(assigned), 9)])
 		}
 	}
@@ -187,8 +186,8 @@ func TestSettledAsNotTakenIsSentAgain(t *testing.T) {
 	h.start(Gateway, once("upstream", fails))
 	r := h.request("1")
 	h.faulted(r, sip.Server, "in doubt")
-	s := h.state(r, event.StateInDoubt)
-	_, err := h.process.Load().Settle(t.Context(), s.ID, Settlement{Outcome: event.StateUnsent})
+	s := h.state(r, submission.StateInDoubt)
+	_, err := h.process.Load().Settle(t.Context(), s.ID, Settlement{Outcome: submission.StateUnsent})
 	h.do(err)
 	h.answered(r, sip.Accepted)
 }

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/limit"
+	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -51,13 +51,13 @@ func TestQuotaOfStrangers(t *testing.T) {
 	h.do(ingest(eve, "3", "a"))
 
 	h = newDesk(t, Recipient, func(_ *deskHouse, d *Server) { d.Quota = quota() })
-	sent := h.add(event.Submission{Source: h.target(), State: event.StateProvisional, Seq: 1, Record: "urn:maps:1", Token: "sent"})
+	sent := h.add(submission.Submission{Source: h.target(), State: submission.StateProvisional, Seq: 1, Record: "urn:maps:1", Token: "sent"})
 	for _, text := range []string{"a", "b"} {
 		h.do(h.desk.Notify(ctx, eve, rejected(nil, text)))
 	}
 	refused(h.desk.Notify(ctx, eve, rejected(nil, "c")))
 	h.do(h.desk.Notify(ctx, sip.Caller{Address: eve.Address, Token: "sent"}, accepted(nil, "urn:lib:1")))
-	if got := h.submission(sent.ID); got.State != event.StateAccepted {
+	if got := h.submission(sent.ID); got.State != submission.StateAccepted {
 		t.Errorf("the disposition of our own submission: %+v", got)
 	}
 

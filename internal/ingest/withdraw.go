@@ -6,6 +6,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/submission"
+	"github.com/pmh-bridge/bridge/internal/submission/store"
 )
 
 // Withdraw takes back a record that this Source has brought into the set: spam, or
@@ -20,45 +21,42 @@ func (d *Server) Withdraw(ctx context.Context, identifier, reason string) error 
 	if len(reason) > submission.MaxText {
 		return fmt.Errorf("the reason has %d bytes: %d are the most that are taken", len(reason), submission.MaxText)
 	}
-	holds, err := d.Store.Presence(ctx, d.Source, identifier)
-	switch {
-	case err != nil:
-		return err
-	case holds == event.NeverPresent:
-		return fmt.Errorf("set %s has no record %q from its SIP Source: see bridge log --set %s for the identifiers", d.Set, identifier, d.Set)
-	case holds == event.Withdrawn:
-		return fmt.Errorf("record %q of set %s has been withdrawn already: there is nothing to do", identifier, d.Set)
-	}
 	// When the original was modified is not known from this: the library may have it
 	// as it was.
 	o := event.Observation{Record: identifier, Deleted: true}
 	o.Order, _ = event.StampOf(d.now())
-	// Not through the tray: what is no exchange has no place in one with others.
-	_, err = d.Store.Append(ctx, d.batch([]event.Item{{Observation: o, Reason: reason}}, nil))
-	if err != nil {
+	var refused error
+	if err := d.Store.Do(ctx, func(ctx context.Context, tx *store.Tx) error {
+		presence, err := tx.Presence(ctx, d.Source, identifier)
+		switch {
+		case err != nil:
+			return err
+		case presence == event.NeverPresent:
+			refused = fmt.Errorf("set %s has no record %q from its SIP Source: see bridge log --set %s for the identifiers", d.Set, identifier, d.Set)
+		case presence == event.Withdrawn:
+			refused = fmt.Errorf("record %q of set %s has been withdrawn already: there is nothing to do", identifier, d.Set)
+		}
+		if refused != nil {
+			return refused
+		}
+		_, err = tx.Append(ctx, &event.Batch{Source: d.Source, Mode: event.ModeSubmission, Documents: []event.Document{{URL: d.URL}},
+			Items: []event.Item{{Observation: o, Reason: reason}}})
+		return err
+	}); refused != nil {
+		return refused
+	} else if err != nil {
 		return fmt.Errorf("log that record %q of set %s is withdrawn: %w", identifier, d.Set, err)
 	}
 	d.log().Info("a record was withdrawn", "set", d.Set, "record", identifier, "reason", reason)
 	return nil
 }
 
-// withdrawn tells whether the record of an accepted submission was taken back
+// withdrawn reports whether the record of an accepted submission was taken back
 // since.
-func (d *Server) withdrawn(ctx context.Context, s *event.Submission) (bool, error) {
-	if s.State != event.StateAccepted {
+func withdrawn(ctx context.Context, q queries, s *submission.Submission) (bool, error) {
+	if s.State != submission.StateAccepted {
 		return false, nil
 	}
-	holds, err := d.Store.Presence(ctx, s.Source, s.Assigned)
-	return holds == event.Withdrawn, err
-}
-
-// withdrawnSince tells whether a submission that has ended is not the answer to
-// another request of the same bytes any more: its record was withdrawn, and the
-// request names it, so that it is submitted anew. Without a source-identifier
-// nothing tells that from a repeat on the way.
-func (d *Server) withdrawnSince(ctx context.Context, s *event.Submission) (bool, error) {
-	if !submission.Versioned(s) {
-		return false, nil
-	}
-	return d.withdrawn(ctx, s)
+	presence, err := q.Presence(ctx, s.Source, s.Assigned)
+	return presence == event.Withdrawn, err
 }

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
@@ -81,7 +80,7 @@ func TestWithdrawnFromALibrary(t *testing.T) {
 	h.wantEvents("created "+id, "created "+two, "deleted "+id, "created "+id)
 	counts, err := h.log.Counts(t.Context(), h.desk.Source)
 	h.do(err)
-	if n := counts.Direct[event.StateAccepted]; n != 3 {
+	if n := counts.Direct[submission.StateAccepted]; n != 3 {
 		t.Errorf("%d records count as accepted, want 3", n)
 	}
 	h.verified()
@@ -207,59 +206,11 @@ func TestWithdrawnRecordURL(t *testing.T) {
 	h.verified()
 }
 
-// Notifications that are committed together are told apart.
-func TestWithdrawnTogether(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var gated *gatedLog
-		h := newDesk(t, Recipient, func(h *deskHouse, d *Server) {
-			gated = &gatedLog{Store: h.log, pass: make(chan error, 100)}
-			d.Store, d.Content, d.RecordURL = gated, event.Redirect, libraryRecords
-		})
-		open := func() {
-			for range cap(gated.pass) {
-				gated.pass <- nil
-			}
-		}
-		open()
-		var want []string
-		for i := range 8 {
-			h.do(<-h.tell(t.Context(), "", fmt.Sprint(i)))
-			want = append(want, fmt.Sprintf("created urn:lib:%d", i))
-		}
-		other := &Server{Set: "maps", Source: h.desk.Source, URL: h.desk.URL, Store: h.log}
-		for i := range 8 {
-			h.do(other.Withdraw(t.Context(), fmt.Sprintf("urn:lib:%d", i), ""))
-			want = append(want, fmt.Sprintf("deleted urn:lib:%d", i))
-		}
-		for range len(gated.pass) {
-			h.do(<-gated.pass)
-		}
-		var ended []<-chan error
-		for i := range 8 {
-			token := "" // of four the same notification, of four another one
-			if i%2 == 1 {
-				token = "other"
-				want = append(want, fmt.Sprintf("created urn:lib:%d", i))
-			}
-			ended = append(ended, h.tell(t.Context(), token, fmt.Sprint(i)))
-		}
-		open()
-		for _, e := range ended {
-			h.do(<-e)
-		}
-		if last := gated.sizes[len(gated.sizes)-1]; last < 2 {
-			t.Errorf("nothing was committed together: %d", gated.sizes)
-		}
-		h.wantEvents(want...)
-		h.verified()
-	})
-}
-
 // requests returns how many submissions there are of a request, and the last.
-func (h *gateHouse) requests(r *sip.Request) (n int, last event.Submission) {
+func (h *gateHouse) requests(r *sip.Request) (n int, last submission.Submission) {
 	h.t.Helper()
 	digest := requestDigest(r)
-	found, err := h.log.Submissions(context.Background(), event.SubmissionQuery{Source: h.source, Request: &digest})
+	found, err := h.log.Submissions(context.Background(), submission.Query{Source: h.source, Request: &digest})
 	h.do(err)
 	if len(found) == 0 {
 		h.t.Fatal("no submission of the request")
@@ -294,7 +245,7 @@ func TestWithdrawnAfterReview(t *testing.T) {
 		h.answered(r, sip.ProvisionallyAccepted)
 	}
 	n, second := h.requests(r)
-	if n != 2 || second.State != event.StateProvisional {
+	if n != 2 || second.State != submission.StateProvisional {
 		t.Fatalf("%d submissions, the last %+v", n, second)
 	}
 	h.do(h.process.Load().Decide(t.Context(), Verdict{ID: second.ID, Accept: true, Assigned: "17", Reason: ""}))
@@ -327,7 +278,7 @@ func TestWithdrawnBehindAGateway(t *testing.T) {
 	if n := h.library.decide(sip.Accepted); n != 0 {
 		t.Fatalf("%d notifications were not taken", n)
 	}
-	s := h.state(r, event.StateAccepted)
+	s := h.state(r, submission.StateAccepted)
 	h.do(h.process.Load().Withdraw(t.Context(), s.Assigned, ""))
 	for range 2 {
 		h.do(h.process.Load().Notify(t.Context(), sip.Caller{Token: s.Token}, accepted(r.Source, s.Assigned)))
@@ -343,7 +294,7 @@ func TestWithdrawnBehindAGateway(t *testing.T) {
 	if n := h.library.decide(sip.Accepted); n != 0 {
 		t.Fatalf("%d notifications were not taken", n)
 	}
-	if n, second := h.requests(r); n != 2 || second.State != event.StateAccepted || second.Assigned != s.Assigned {
+	if n, second := h.requests(r); n != 2 || second.State != submission.StateAccepted || second.Assigned != s.Assigned {
 		t.Errorf("%d submissions, the last %+v", n, second)
 	}
 	h.wantEvents("1", "created", "deleted", "created")

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/status"
+	"github.com/pmh-bridge/bridge/internal/submission"
 )
 
 // problemsShown is how many a page shows.
@@ -16,7 +16,7 @@ const problemsShown = 20
 type submissionsView struct {
 	// Service is the URL of the set's own service, "" when it has none.
 	Service string
-	States  []event.State // the columns of Peers
+	States  []submission.State // the columns of Peers
 	Peers   []peerView
 	// Notices and Notifications say how many there are of which sort, "" when
 	// there are none.
@@ -40,10 +40,10 @@ type problemView struct {
 }
 
 func viewSubmissions(s *status.Set) submissionsView {
-	notices, notifications := sum(s.Submissions, func(p *status.Peer) map[event.DeliveryState]int64 { return p.NotificationsSent }),
-		sum(s.Submissions, func(p *status.Peer) map[event.NotificationVerdict]int64 { return p.NotificationsReceived })
+	notices, notifications := sum(s.Submissions, func(p *status.Peer) map[submission.DeliveryState]int64 { return p.NotificationsSent }),
+		sum(s.Submissions, func(p *status.Peer) map[submission.NotificationVerdict]int64 { return p.NotificationsReceived })
 	v := submissionsView{Attention: warnings(s.Submissions, notices, notifications)}
-	v.States = event.States()
+	v.States = submission.States()
 	for i := range s.Submissions {
 		p := &s.Submissions[i]
 		row := peerView{Name: peerName(p), Conflicts: p.Conflicts}
@@ -52,9 +52,9 @@ func viewSubmissions(s *status.Set) submissionsView {
 		}
 		v.Peers = append(v.Peers, row)
 	}
-	v.Notices = listCounts(notices, event.DeliveryWaiting, event.DeliveryExpired, event.DeliveryRefused, event.DeliveryDone)
-	v.Notifications = listCounts(notifications, event.NotificationUncorrelated, event.NotificationConflict, event.NotificationMatched,
-		event.NotificationRecord, event.NotificationRejected)
+	v.Notices = listCounts(notices, submission.DeliveryWaiting, submission.DeliveryExpired, submission.DeliveryRefused, submission.DeliveryDone)
+	v.Notifications = listCounts(notifications, submission.NotificationUncorrelated, submission.NotificationConflict, submission.NotificationMatched,
+		submission.NotificationRecord, submission.NotificationRejected)
 	for _, p := range s.Problems[:min(len(s.Problems), problemsShown)] {
 		view := problemView{
 			Identifier: clip(public(p.Identifier), 200), Title: clip(public(p.Title), 120), State: p.State.String(), How: how(&p),
@@ -75,12 +75,12 @@ func (v submissionsView) Shown() bool {
 
 // warnings returns sentences about what needs a person. Rejected and unsent submissions
 // do not: they have ended.
-func warnings(peers []status.Peer, notices map[event.DeliveryState]int64, notifications map[event.NotificationVerdict]int64) (sentences []string) {
+func warnings(peers []status.Peer, notices map[submission.DeliveryState]int64, notifications map[submission.NotificationVerdict]int64) (sentences []string) {
 	var unresolved, inDoubt, conflicts int64
 	for i := range peers {
 		p := &peers[i]
-		unresolved += p.States[event.StateUnresolved]
-		inDoubt += p.States[event.StateInDoubt]
+		unresolved += p.States[submission.StateUnresolved]
+		inDoubt += p.States[submission.StateInDoubt]
 		conflicts += p.Conflicts
 		if p.Failing != nil {
 			sentences = append(sentences, failure(p))
@@ -94,9 +94,9 @@ func warnings(peers []status.Peer, notices map[event.DeliveryState]int64, notifi
 	say(unresolved, "Submissions without an answer when their time was up", "Ask the ingest server what became of them; a late answer still counts.")
 	say(inDoubt, "Submissions in doubt, since nobody knows whether they arrived", "Ask the ingest server, and say what it says with bridge submission settle.")
 	say(conflicts, "Submissions with contradicting answers", "The first answer stays in force; ask the ingest server which one is right.")
-	say(notices[event.DeliveryExpired], "Answers that could not be delivered to their submitters", "Tell the submitters.")
-	say(notifications[event.NotificationUncorrelated], "Notifications that belong to no submission", "Nothing is published of them; with record_url their records can be fetched.")
-	say(notifications[event.NotificationConflict], "Notifications that contradict an earlier one", "The first one stays in force; ask the library which one is right.")
+	say(notices[submission.DeliveryExpired], "Answers that could not be delivered to their submitters", "Tell the submitters.")
+	say(notifications[submission.NotificationUncorrelated], "Notifications that belong to no submission", "Nothing is published of them; with record_url their records can be fetched.")
+	say(notifications[submission.NotificationConflict], "Notifications that contradict an earlier one", "The first one stays in force; ask the library which one is right.")
 	return sentences
 }
 
@@ -144,9 +144,9 @@ func listCounts[K interface {
 // how returns where the submission went, or who reported it.
 func how(p *status.Problem) string {
 	switch {
-	case p.State == event.StateRejected && p.By == status.DecidedHere:
+	case p.State == submission.StateRejected && p.By == status.DecidedHere:
 		return "decided here"
-	case p.State == event.StateRejected && p.By == status.DecidedElsewhere:
+	case p.State == submission.StateRejected && p.By == status.DecidedElsewhere:
 		return "told by an ingest server"
 	}
 	return "submitted to " + serverName(p.URL)

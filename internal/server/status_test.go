@@ -10,6 +10,7 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/server"
 	"github.com/pmh-bridge/bridge/internal/status"
+	"github.com/pmh-bridge/bridge/internal/submission"
 )
 
 // submitting serves the set main with a status of its submissions.
@@ -26,21 +27,21 @@ func TestPageShowsSubmissions(t *testing.T) {
 	since := time.Date(2026, 5, 6, 7, 8, 9, 0, time.FixedZone("", 7200))
 	s := status.Set{
 		Submissions: []status.Peer{
-			{Direction: status.Received, NotificationsSent: map[event.DeliveryState]int64{event.DeliveryWaiting: 4}, States: map[event.State]int64{event.StateProvisional: 3, event.StateAccepted: 1234567, event.StateRejected: 2}},
+			{Direction: status.Received, NotificationsSent: map[submission.DeliveryState]int64{submission.DeliveryWaiting: 4}, States: map[submission.State]int64{submission.StateProvisional: 3, submission.StateAccepted: 1234567, submission.StateRejected: 2}},
 			{Direction: status.Sent, URL: "https://library.example/ingest", Conflicts: 1,
-				NotificationsSent:     map[event.DeliveryState]int64{event.DeliveryExpired: 5, event.DeliveryRefused: 6},
-				NotificationsReceived: map[event.NotificationVerdict]int64{event.NotificationUncorrelated: 7, event.NotificationConflict: 8, event.NotificationMatched: 9000},
-				Failing:               &status.Failure{Reason: "connection refused", Since: status.Time{Time: since}, Again: status.Time{Time: since.Add(time.Minute)}}, States: map[event.State]int64{event.StateWaiting: 11, event.StateForwarding: 12, event.StateInDoubt: 13,
-					event.StateProvisional: 14, event.StateAccepted: 15, event.StateRejected: 16, event.StateUnresolved: 17, event.StateUnsent: 18}},
+				NotificationsSent:     map[submission.DeliveryState]int64{submission.DeliveryExpired: 5, submission.DeliveryRefused: 6},
+				NotificationsReceived: map[submission.NotificationVerdict]int64{submission.NotificationUncorrelated: 7, submission.NotificationConflict: 8, submission.NotificationMatched: 9000},
+				Failing:               &status.Failure{Reason: "connection refused", Since: status.Time{Time: since}, Again: status.Time{Time: since.Add(time.Minute)}}, States: map[submission.State]int64{submission.StateWaiting: 11, submission.StateForwarding: 12, submission.StateInDoubt: 13,
+					submission.StateProvisional: 14, submission.StateAccepted: 15, submission.StateRejected: 16, submission.StateUnresolved: 17, submission.StateUnsent: 18}},
 		},
 		Problems: []status.Problem{
-			{Identifier: "urn:example:1", Title: "Map of the campus", State: event.StateRejected, By: status.DecidedHere, Reason: "no such format", Since: since},
-			{Identifier: "urn:example:3", State: event.StateRejected, By: status.DecidedElsewhere, Reason: "out of range", Since: since},
-			{Identifier: "urn:example:4", State: event.StateRejected, Since: since},
-			{URL: "https://library.example/ingest", Identifier: "urn:example:5", State: event.StateRejected},
-			{Identifier: "urn:example:6", State: event.StateAccepted, By: status.DecidedHere, Conflicts: 1},
-			{URL: "https://library.example/ingest", Identifier: "urn:example:2", State: event.StateAccepted, Conflicts: 2, Since: since},
-			{URL: "https://library.example/ingest", State: event.StateUnsent, Reason: "a deletion: SIP has none"},
+			{Identifier: "urn:example:1", Title: "Map of the campus", State: submission.StateRejected, By: status.DecidedHere, Reason: "no such format", Since: since},
+			{Identifier: "urn:example:3", State: submission.StateRejected, By: status.DecidedElsewhere, Reason: "out of range", Since: since},
+			{Identifier: "urn:example:4", State: submission.StateRejected, Since: since},
+			{URL: "https://library.example/ingest", Identifier: "urn:example:5", State: submission.StateRejected},
+			{Identifier: "urn:example:6", State: submission.StateAccepted, By: status.DecidedHere, Conflicts: 1},
+			{URL: "https://library.example/ingest", Identifier: "urn:example:2", State: submission.StateAccepted, Conflicts: 2, Since: since},
+			{URL: "https://library.example/ingest", State: submission.StateUnsent, Reason: "a deletion: SIP has none"},
 		},
 	}
 	h := submitting(t, &s)
@@ -70,14 +71,14 @@ func TestPageAsksForALook(t *testing.T) {
 		p.Direction = status.Received
 		return status.Set{Submissions: []status.Peer{p}}
 	}
-	peer := func(s event.State) status.Set {
-		return of(status.Peer{States: map[event.State]int64{s: 1}})
+	peer := func(s submission.State) status.Set {
+		return of(status.Peer{States: map[submission.State]int64{s: 1}})
 	}
-	notice := func(s event.DeliveryState) status.Set {
-		return of(status.Peer{NotificationsSent: map[event.DeliveryState]int64{s: 1}})
+	notice := func(s submission.DeliveryState) status.Set {
+		return of(status.Peer{NotificationsSent: map[submission.DeliveryState]int64{s: 1}})
 	}
-	notification := func(v event.NotificationVerdict) status.Set {
-		return of(status.Peer{NotificationsReceived: map[event.NotificationVerdict]int64{v: 1}})
+	notification := func(v submission.NotificationVerdict) status.Set {
+		return of(status.Peer{NotificationsReceived: map[submission.NotificationVerdict]int64{v: 1}})
 	}
 	var s status.Set
 	h := submitting(t, &s)
@@ -86,24 +87,24 @@ func TestPageAsksForALook(t *testing.T) {
 		look   bool
 	}{
 		"nothing":      {status.Set{}, false},
-		"waiting":      {peer(event.StateWaiting), false},
-		"forwarding":   {peer(event.StateForwarding), false},
-		"provisional":  {peer(event.StateProvisional), false},
-		"accepted":     {peer(event.StateAccepted), false},
-		"rejected":     {peer(event.StateRejected), false},
-		"unsent":       {peer(event.StateUnsent), false},
-		"unresolved":   {peer(event.StateUnresolved), true},
-		"in doubt":     {peer(event.StateInDoubt), true},
+		"waiting":      {peer(submission.StateWaiting), false},
+		"forwarding":   {peer(submission.StateForwarding), false},
+		"provisional":  {peer(submission.StateProvisional), false},
+		"accepted":     {peer(submission.StateAccepted), false},
+		"rejected":     {peer(submission.StateRejected), false},
+		"unsent":       {peer(submission.StateUnsent), false},
+		"unresolved":   {peer(submission.StateUnresolved), true},
+		"in doubt":     {peer(submission.StateInDoubt), true},
 		"contradicted": {of(status.Peer{Conflicts: 1}), true},
-		"to deliver":   {notice(event.DeliveryWaiting), false},
-		"delivered":    {notice(event.DeliveryDone), false},
-		"refused":      {notice(event.DeliveryRefused), false},
-		"expired":      {notice(event.DeliveryExpired), true},
-		"matched":      {notification(event.NotificationMatched), false},
-		"record":       {notification(event.NotificationRecord), false},
-		"reported":     {notification(event.NotificationRejected), false},
-		"uncorrelated": {notification(event.NotificationUncorrelated), true},
-		"conflict":     {notification(event.NotificationConflict), true},
+		"to deliver":   {notice(submission.DeliveryWaiting), false},
+		"delivered":    {notice(submission.DeliveryDone), false},
+		"refused":      {notice(submission.DeliveryRefused), false},
+		"expired":      {notice(submission.DeliveryExpired), true},
+		"matched":      {notification(submission.NotificationMatched), false},
+		"record":       {notification(submission.NotificationRecord), false},
+		"reported":     {notification(submission.NotificationRejected), false},
+		"uncorrelated": {notification(submission.NotificationUncorrelated), true},
+		"conflict":     {notification(submission.NotificationConflict), true},
 	} {
 		s = c.status
 		d := h.page("/sets/main/")
@@ -123,11 +124,11 @@ func TestSubmissionsOfStrangersAreHarmless(t *testing.T) {
 		Submissions: []status.Peer{{Direction: status.Sent, URL: "javascript:alert(1)"}, {Direction: status.Sent, URL: "https://user:secret@library.example/sip/main/secret?key=secret",
 			Failing: &status.Failure{Reason: evil + " GET https://u:secret@b.example/sip/a/secret", Since: status.Time{Time: time.Date(2026, 5, 6, 7, 8, 9, 0, time.FixedZone("", 7200))}}}},
 		Problems: []status.Problem{
-			{URL: evil, Identifier: evil, Title: evil, State: event.StateRejected, Reason: evil},
-			{Identifier: "https://user:secret@x.example/1?secret", Title: "see http://a.example/sip/main/secret", State: event.StateRejected, Reason: long},
-			{Identifier: long, Title: long, State: event.StateUnresolved, Reason: "POST https://u:secret@b.example/bridge/SIP/campus/secret: status 503; " +
+			{URL: evil, Identifier: evil, Title: evil, State: submission.StateRejected, Reason: evil},
+			{Identifier: "https://user:secret@x.example/1?secret", Title: "see http://a.example/sip/main/secret", State: submission.StateRejected, Reason: long},
+			{Identifier: long, Title: long, State: submission.StateUnresolved, Reason: "POST https://u:secret@b.example/bridge/SIP/campus/secret: status 503; " +
 				"no such box: box+secret@mail.example, smtp://h.example/box+secret@mail.example, smtp:secret@m.example, mailto:secret@m.example"},
-			{Identifier: "urn:example:\xff\x00\u202e1\n2", State: event.StateUnsent, Reason: "file:///home/secret/x.xml"},
+			{Identifier: "urn:example:\xff\x00\u202e1\n2", State: submission.StateUnsent, Reason: "file:///home/secret/x.xml"},
 		},
 	}
 	h := submitting(t, &s)
@@ -154,7 +155,7 @@ func TestSubmissionsOfStrangersAreHarmless(t *testing.T) {
 func TestPageShowsTheNewestProblems(t *testing.T) {
 	var s status.Set
 	for i := range 50 {
-		s.Problems = append(s.Problems, status.Problem{Identifier: fmt.Sprintf("urn:example:%02d", i), State: event.StateRejected})
+		s.Problems = append(s.Problems, status.Problem{Identifier: fmt.Sprintf("urn:example:%02d", i), State: submission.StateRejected})
 	}
 	d := submitting(t, &s).page("/sets/main/")
 	has(t, d, "urn:example:00", "urn:example:19")

@@ -14,6 +14,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/harvest"
 	"github.com/pmh-bridge/bridge/internal/server"
 	"github.com/pmh-bridge/bridge/internal/status"
+	"github.com/pmh-bridge/bridge/internal/submission"
 )
 
 // D65: of several ranges none is read; the whole goes out once.
@@ -77,7 +78,7 @@ func TestPagesTellStrangersLittle(t *testing.T) {
 				{Kind: "feed", URL: "file:///hidden/x.rss"},
 			},
 			Submissions: []status.Peer{{Direction: status.Sent, URL: "http://ingest.internal/sip", Failing: &status.Failure{Reason: "hidden"}}},
-			Problems:    []status.Problem{{Identifier: "hidden", State: event.StateRejected, Reason: "hidden"}},
+			Problems:    []status.Problem{{Identifier: "hidden", State: submission.StateRejected, Reason: "hidden"}},
 		}}, nil
 	}
 	ready := func(context.Context) error { return errors.New("hidden: open /srv/hidden/log.db: no such file") }

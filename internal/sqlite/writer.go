@@ -257,7 +257,7 @@ func (w *Writer) join(ctx context.Context, work func(ctx context.Context, tx *Tx
 		}
 	}()
 	if !first {
-		if _, err := w.conn.ExecContext(ctx, savepoint); err != nil {
+		if err := tx.Exec(ctx, savepoint); err != nil {
 			return nil, err
 		}
 	}
@@ -265,7 +265,7 @@ func (w *Writer) join(ctx context.Context, work func(ctx context.Context, tx *Tx
 		return nil, err
 	}
 	if !first {
-		if _, err := w.conn.ExecContext(ctx, savepointRelease); err != nil {
+		if err := tx.Exec(ctx, savepointRelease); err != nil {
 			return nil, err
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/harvest"
+	"github.com/pmh-bridge/bridge/internal/submission"
 )
 
 // Status is the state of a data folder.
@@ -160,10 +161,10 @@ type Peer struct {
 	// URL is that of the ingest server, or of our own service.
 	URL string `json:"url"`
 	// States counts all submissions, those included that were decided at once.
-	States                Counts[event.State]               `json:"states"`
-	UnderReview           int64                             `json:"under_review,omitempty"`
-	NotificationsSent     Counts[event.DeliveryState]       `json:"notifications_sent,omitzero"`     // notifications to submitters
-	NotificationsReceived Counts[event.NotificationVerdict] `json:"notifications_received,omitzero"` // those that were sent to us
+	States                Counts[submission.State]               `json:"states"`
+	UnderReview           int64                                  `json:"under_review,omitempty"`
+	NotificationsSent     Counts[submission.DeliveryState]       `json:"notifications_sent,omitzero"`     // notifications to submitters
+	NotificationsReceived Counts[submission.NotificationVerdict] `json:"notifications_received,omitzero"` // those that were sent to us
 	// Dropped counts rejections and notifications of unauthenticated clients that were
 	// removed for newer ones.
 	Dropped int64 `json:"dropped,omitempty"`
@@ -176,7 +177,7 @@ type Peer struct {
 
 	// Stored counts the submissions that have a row of their own: States without those
 	// that were decided at once.
-	Stored map[event.State]int64 `json:"-"`
+	Stored map[submission.State]int64 `json:"-"`
 	// Conflicts counts the submissions, in any state, whose ultimate disposition is
 	// contradicted by another one.
 	Conflicts int64 `json:"-"`
@@ -245,7 +246,7 @@ type Problem struct {
 	Identifier string
 	// Title of the record, "" when it has none.
 	Title string
-	State event.State
+	State submission.State
 	// By is who has rejected it. It means nothing in other states.
 	By Decider
 	// Conflicts counts the dispositions that contradict the one in force.

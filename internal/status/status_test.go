@@ -10,6 +10,7 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 	"github.com/pmh-bridge/bridge/internal/status"
+	"github.com/pmh-bridge/bridge/internal/submission"
 )
 
 // The JSON object is an interface: scripts read it.
@@ -40,10 +41,10 @@ func TestJSON(t *testing.T) {
 				`"moved":"https://a.example/?b&c","error":"<x>","warnings":["w"]}`},
 		"a harvest under way": {&status.Underway{Started: at, Progress: harvest.Progress{Documents: 1, Entries: 2, Events: 3, Fetched: 4, Wanted: 5, Doing: "waiting for a&b", Until: at}},
 			`{"started":"2026-01-02T03:04:05Z","doing":"waiting for a&b","until":"2026-01-02T03:04:05Z","documents":1,"entries":2,"events":3,"fetched":4,"wanted":5}`},
-		"no submissions": {&status.Peer{Direction: status.Received, URL: "/sip/main", NotificationsSent: map[event.DeliveryState]int64{event.DeliveryDone: 0}, Conflicts: 1},
+		"no submissions": {&status.Peer{Direction: status.Received, URL: "/sip/main", NotificationsSent: map[submission.DeliveryState]int64{submission.DeliveryDone: 0}, Conflicts: 1},
 			`{"direction":"received","url":"/sip/main","states":{}}`},
-		"submissions": {&status.Peer{Direction: status.Sent, URL: "u", States: map[event.State]int64{event.StateInDoubt: 1, event.StateAccepted: 2, event.StateWaiting: 0}, UnderReview: 3,
-			NotificationsSent: map[event.DeliveryState]int64{event.DeliveryDone: 4}, NotificationsReceived: map[event.NotificationVerdict]int64{event.NotificationMatched: 5}, Dropped: 6, Through: 7, Former: true,
+		"submissions": {&status.Peer{Direction: status.Sent, URL: "u", States: map[submission.State]int64{submission.StateInDoubt: 1, submission.StateAccepted: 2, submission.StateWaiting: 0}, UnderReview: 3,
+			NotificationsSent: map[submission.DeliveryState]int64{submission.DeliveryDone: 4}, NotificationsReceived: map[submission.NotificationVerdict]int64{submission.NotificationMatched: 5}, Dropped: 6, Through: 7, Former: true,
 			Failing: &status.Failure{Since: status.Time{Time: at}, Reason: "r"}},
 			`{"direction":"sent","url":"u","states":{"accepted":2,"in doubt":1},"under_review":3,"notifications_sent":{"delivered":4},"notifications_received":{"matched":5},"dropped":6,"through":7,"former":true,` +
 				`"failing":{"since":"2026-01-02T03:04:05Z","reason":"r"}}`},

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -68,7 +67,7 @@ func Identifies(s *sip.Source) bool {
 // repeated or resumed. Versions are submissions of the same record of a target, or
 // received ones with the same source element that names a record. The later one
 // has the higher ID.
-func Versioned(s *event.Submission) bool {
+func Versioned(s *Submission) bool {
 	return s.SourceXML != nil && strings.TrimSpace(s.SourceIdentifier) != ""
 }
 
@@ -87,14 +86,14 @@ func Storable(d *sip.Disposition) (*sip.Disposition, error) {
 }
 
 // StateAfter returns the state that a disposition leads to.
-func StateAfter(d *sip.Disposition) event.State {
+func StateAfter(d *sip.Disposition) State {
 	switch d.Outcome {
 	case sip.ProvisionallyAccepted:
-		return event.StateProvisional
+		return StateProvisional
 	case sip.Accepted:
-		return event.StateAccepted
+		return StateAccepted
 	}
-	return event.StateRejected
+	return StateRejected
 }
 
 // Document returns a disposition as a document of its own.
@@ -104,12 +103,12 @@ func Document(d *sip.Disposition) []byte {
 
 // Incoming returns what the log keeps of an ultimate disposition that came to a set
 // in a notification with a token.
-func Incoming(set, token string, d *sip.Disposition) *event.IncomingNotification {
+func Incoming(set, token string, d *sip.Disposition) *IncomingNotification {
 	h := sha256.New()
 	h.Write(binary.AppendUvarint(nil, uint64(len(token))))
 	h.Write([]byte(token))
 	h.Write(Document(d))
-	n := &event.IncomingNotification{Set: set, Digest: [32]byte(h.Sum(nil)), Outcome: StateAfter(d), Assigned: d.AssignedIdentifier, Reason: d.Reason}
+	n := &IncomingNotification{Set: set, Digest: [32]byte(h.Sum(nil)), Outcome: StateAfter(d), Assigned: d.AssignedIdentifier, Reason: d.Reason}
 	if s := d.Source; s != nil {
 		n.SourceXML = sip.AppendSource(nil, s)
 		if s.Identifier != nil {
@@ -121,12 +120,12 @@ func Incoming(set, token string, d *sip.Disposition) *event.IncomingNotification
 
 // Contradiction is what the log keeps of a disposition that contradicts the one
 // in force, whether it came in the notification n or, with nil, as a reply.
-func Contradiction(s *event.Submission, d *sip.Disposition, n *event.IncomingNotification) *event.IncomingNotification {
+func Contradiction(s *Submission, d *sip.Disposition, n *IncomingNotification) *IncomingNotification {
 	if n == nil {
 		n = Incoming(s.Set, s.Token, d)
 		n.Submission = s.ID
 	}
-	n.Verdict = event.NotificationConflict
+	n.Verdict = NotificationConflict
 	return n
 }
 

@@ -1,342 +1,175 @@
-// Package submission has the states of a SIP submission and the rules by which they
-// follow each other. Apply is the only code that changes a state. It is pure: it
-// knows no log, no network and no clock. Its callers commit what it returns, all in
-// one transaction, and apply the input again when another change was faster.
+// Package submission has SIP's submissions and notifications, the states of a
+// submission, and the rules by which they follow each other. Apply is the only code
+// that changes a state. The package is pure: it knows no log, no network and no clock.
+// Its callers commit what Apply returns, all in one transaction, and apply the input
+// again when another change was faster. Package store keeps all of it.
 package submission
 
-import (
-	"time"
+import "github.com/pmh-bridge/bridge/event"
 
-	"github.com/pmh-bridge/bridge/event"
-)
+// State is how far a submission has come. A submission is an ingest request (SIP,
+// "ingest") that was sent or received and whose ultimate disposition is awaited or
+// known.
+type State uint8
 
-// MaxRetry is the longest time between two tries to send a submission.
-const MaxRetry = time.Hour
-
-// Input is something that happens to a submission: one of the types of this package
-// that say so.
-type Input interface{ input() }
-
-// Enqueue makes a new submission of a target wait to be sent. It is due at once.
-type Enqueue struct{}
-
-// Forward says that a gateway is about to send a received submission on: a new one,
-// or one of which it is certain that the ingest server has not taken it.
-type Forward struct{}
-
-// Review hands a new received submission to a reviewer. It has no deadline.
-type Review struct{}
-
-// Unsendable says that a submission of a target cannot be sent, and why.
-type Unsendable struct{ Reason string }
-
-// Replace says that a later change of the record is submitted instead.
-type Replace struct{}
-
-// Resend puts a submission of a target that ended without an answer back in the
-// queue. It is due at once, and its tries start again.
-type Resend struct{}
-
-// Disposition is what an ingest server, or a reviewer, has decided: in a reply, in a
-// notification, or as an operator has found out.
-type Disposition struct {
-	// State that it says: StateAccepted, StateRejected or StateProvisional.
-	State event.State
-	// Assigned is the identifier of what was accepted, Reason why it was rejected,
-	// if that is known.
-	Assigned, Reason string
-	// Deadline is how long a provisional one may stay the last.
-	Deadline time.Duration
-	// Reply: it is the reply to a request. Otherwise it was a notification, a
-	// reviewer or an operator.
-	Reply bool
-	// Relayed: the submitter gets it as the reply to the own request, and no
-	// notification.
-	Relayed bool
-	// Settled: an operator says so. It replaces an ultimate disposition that it
-	// contradicts.
-	Settled bool
-}
-
-// FailureClass is what a failed request means.
-type FailureClass uint8
-
-// The classes of failures.
+// The states of a submission. From StateAccepted on they are final, except that an
+// unresolved submission takes a disposition that arrives late.
 const (
-	// NotTried: nothing was sent, for a reason on our side.
-	NotTried FailureClass = iota + 1
-	// NotTaken: the ingest server has certainly not taken the request.
-	NotTaken
-	// RecordRefused: NotTaken, and it never takes this record.
-	RecordRefused
-	// Undecided: the ingest server has answered, and may have taken the request, but
-	// the answer has no disposition. Asking again would not help.
-	Undecided
-	// ReplyLost: the ingest server may have taken the request.
-	ReplyLost
+	// StateWaiting: a target sends it when it is due.
+	StateWaiting State = iota + 1
+	// StateForwarding: a gateway has committed it and is sending it on. Whether it
+	// has arrived is unknown until the reply is there.
+	StateForwarding
+	// StateInDoubt: a gateway has sent it on, and the reply was lost, or the process
+	// ended before the reply came. It is never sent again automatically.
+	StateInDoubt
+	// StateProvisional: provisionally accepted. The ultimate disposition comes in a
+	// notification, or from a reviewer.
+	StateProvisional
+	// StateAccepted: accepted; Assigned is its identifier.
+	StateAccepted
+	// StateRejected: rejected; Reason is the server's, if it gave one.
+	StateRejected
+	// StateUnresolved: no ultimate disposition came before the deadline. A late one
+	// still counts.
+	StateUnresolved
+	// StateUnsent: it cannot be sent: a deletion, a format that the server does not
+	// list, no XML. Reason says which.
+	StateUnsent
+	// StateReplaced: it was not sent, because a later change of its record is
+	// submitted instead.
+	StateReplaced
 )
 
-// Failure is a request to an ingest server that brought no disposition.
-type Failure struct {
-	Class  FailureClass
+// String returns the word for people and for JSON.
+func (s State) String() string {
+	words := [...]string{"", "waiting", "forwarding", "in doubt", "provisional", "accepted", "rejected", "unresolved", "unsent", "replaced"}
+	if int(s) < len(words) {
+		return words[s]
+	}
+	return "unknown"
+}
+
+// States returns all states, in their order.
+func States() []State {
+	var all []State
+	for s := StateWaiting; s <= StateReplaced; s++ {
+		all = append(all, s)
+	}
+	return all
+}
+
+// ParseState is the inverse of State.String; it returns 0 for an unknown word.
+func ParseState(word string) State {
+	for _, s := range States() {
+		if s.String() == word {
+			return s
+		}
+	}
+	return 0
+}
+
+// Final reports whether the submission has its ultimate disposition.
+func (s State) Final() bool { return s == StateAccepted || s == StateRejected }
+
+// Open reports whether an ultimate disposition would be the first.
+func (s State) Open() bool { return s != 0 && !s.Final() && s < StateUnsent }
+
+// Resolution is what an arriving disposition means to its submission.
+type Resolution uint8
+
+// The resolutions.
+const (
+	// Resolves: it is the ultimate disposition, or the next step towards it.
+	Resolves Resolution = iota + 1
+	// Repeats: it says what is known, or less.
+	Repeats
+	// Contradicts: another ultimate disposition is in force and stays so.
+	Contradicts
+)
+
+// Resolve returns what a disposition (StateAccepted, StateRejected or
+// StateProvisional) with an assigned identifier means to the submission.
+func (s *Submission) Resolve(to State, assigned string) Resolution {
+	switch {
+	case s.State.Final() && to == StateProvisional:
+		return Repeats // the ultimate one was faster than the reply
+	case s.State.Final() && to == s.State && (to == StateRejected || assigned == s.Assigned):
+		return Repeats
+	case s.State.Final():
+		return Contradicts
+	case to == StateProvisional && (s.State == StateProvisional || s.State == StateUnresolved):
+		return Repeats
+	}
+	return Resolves
+}
+
+// Submission is one ingest request and its state.
+type Submission struct {
+	// ID is assigned by the store; 0 is a new submission.
+	ID int64
+	// Version is compared and swapped: an update with another Version than the stored
+	// one is not applied.
+	Version int64
+	// Source is the SIP Source that received it, or the target that sends it.
+	Source event.SourceID
+	// Set of that Source; the store fills it in.
+	Set   string
+	State State
+	// Token is the unguessable part of the notification recipient that we named
+	// upstream; "" when none was named.
+	Token string
+	// Seq is the event whose record a target submits; 0 of a received submission.
+	Seq event.Seq
+	// Request is the SHA-256 of a received request, by which a repeat is recognized.
+	Request [32]byte
+	// SourceXML is the request's source element as a document of its own, nil when
+	// there was none.
+	SourceXML []byte
+	// SourceIdentifier is the source-identifier in SourceXML.
+	SourceIdentifier string
+	// Record is the identifier of the record that a target submits.
+	Record string
+	// Content is the SHA-256 of the record, and Length its bytes; the content store
+	// has it.
+	Content [32]byte
+	Length  int64
+	// Type is the record's media type, Title its title, if known.
+	Type, Title string
+	// Recipient is the notification-recipient of a received request; "" when it named
+	// none.
+	Recipient string
+	// Assigned is the identifier that the ingest server has assigned.
+	Assigned string
+	// Reason of a rejection, of the last failure, or of what is unsent.
 	Reason string
-	// Retry is how long a target waits before it tries again, doubled with each try up
-	// to MaxRetry. RetryAfter is how long the server wants to be left alone.
-	Retry, RetryAfter time.Duration
-	// Deadline is how long the disposition of what may have been taken is awaited.
-	Deadline time.Duration
+	// Created is when it was committed first, Changed when last; the store fills in
+	// both.
+	Created, Changed event.Micros
+	// Due is when it is to be sent (again), or given up at its Deadline; 0 is never.
+	Due event.Micros
+	// Deadline is when it becomes unresolved; 0 is never.
+	Deadline event.Micros
+	// Tries counts how often it was sent.
+	Tries int
+	// Late: its ultimate disposition came after the deadline.
+	Late bool
+	// ImportPending: a target has submitted it, it was accepted, and it was not
+	// imported into another set yet. It stays so while no such set is configured.
+	ImportPending bool
+	// Conflicts counts ultimate dispositions that contradict the first.
+	Conflicts int
 }
 
-// Expire says that time has passed. It ends what has reached its deadline.
-type Expire struct{}
+// UnderReview reports whether the submission was received and never sent on: a
+// reviewer decides, and no notification.
+func (s *Submission) UnderReview() bool { return s.Token == "" && s.Seq == 0 && s.Tries == 0 }
 
-// LimitWait shortens waits that are longer than they can be by now: the deadline was
-// longer when they began, or the clock was wrong.
-type LimitWait struct{ Retry, Deadline time.Duration }
-
-// Imported says that the accepted record was imported into the other set.
-type Imported struct{}
-
-// SettleUnsent says that an operator has found out that the ingest server has not
-// taken the request.
-type SettleUnsent struct{ Reason string }
-
-func (Enqueue) input()      {}
-func (Forward) input()      {}
-func (Review) input()       {}
-func (Unsendable) input()   {}
-func (Replace) input()      {}
-func (Resend) input()       {}
-func (Disposition) input()  {}
-func (Failure) input()      {}
-func (Expire) input()       {}
-func (LimitWait) input()    {}
-func (Imported) input()     {}
-func (SettleUnsent) input() {}
-
-// Effects are what follows from an input besides the new state.
-type Effects struct {
-	// Changed: the submission is stored. Otherwise the input does not apply to its
-	// state, and nothing else is done in the transaction.
-	Changed bool
-
-	// The others take effect in the same transaction.
-
-	// Resolution is what a disposition means; 0 of other inputs. One that contradicts
-	// another, and is not Settled, is stored as an incoming notification with the
-	// verdict NotificationConflict.
-	Resolution event.Resolution
-	// Rejected: an event of kind rejected is logged.
-	Rejected bool
-	// Publish: the record was accepted here, and becomes an observation of the set
-	// unless a newer version of it was accepted under the same identifier.
-	Publish bool
-	// Notify: the submitter gets an outgoing notification with the disposition.
-	Notify bool
-
-	// Import: the record waits to be imported into another set, after the transaction.
-	// A repeated disposition says so again: whoever took the first may have failed
-	// after its transaction.
-	Import bool
-}
-
-// Apply returns a submission as it is after an input at a time, and what follows. A
-// new submission has no state yet. An input that its state does not allow changes
-// nothing: the submission was answered, replaced or given up in the meantime.
-func Apply(s event.Submission, in Input, now time.Time) (event.Submission, Effects) {
-	changed := Effects{Changed: true}
-	target := s.Seq != 0
-	switch in := in.(type) {
-	case Enqueue:
-		if target && s.State == 0 {
-			s.State, s.Due = event.StateWaiting, event.MicrosOf(now)
-			return s, changed
-		}
-	case Forward:
-		if !target && (s.State == 0 || s.State == event.StateUnsent) {
-			s.State, s.Reason = event.StateForwarding, ""
-			s.Tries++
-			return s, changed
-		}
-	case Review:
-		if !target && s.State == 0 {
-			s.State = event.StateProvisional
-			return s, changed
-		}
-	case Unsendable:
-		if target && (s.State == 0 || s.State == event.StateWaiting) {
-			end(&s, event.StateUnsent, in.Reason)
-			return s, changed
-		}
-	case Replace:
-		if target && s.State == event.StateWaiting {
-			end(&s, event.StateReplaced, "")
-			return s, changed
-		}
-	case Resend:
-		if target && (s.State == event.StateUnsent || s.State == event.StateUnresolved) {
-			end(&s, event.StateWaiting, "")
-			s.Due, s.Tries = event.MicrosOf(now), 0
-			return s, changed
-		}
-	case Disposition:
-		return applyDisposition(s, in, now)
-	case Failure:
-		return applyFailure(s, in, now)
-	case Expire:
-		return expire(s, event.MicrosOf(now))
-	case LimitWait:
-		return limitWait(s, in, now)
-	case Imported:
-		if s.ImportPending {
-			s.ImportPending = false
-			return s, changed
-		}
-	case SettleUnsent:
-		if s.State == event.StateInDoubt || s.State == event.StateUnresolved || s.State == event.StateProvisional || s.State == event.StateWaiting && s.Deadline != 0 {
-			end(&s, event.StateUnsent, in.Reason)
-			return s, changed
-		}
-	}
-	return s, Effects{}
-}
-
-// end brings a submission to a state in which nothing is due.
-func end(s *event.Submission, to event.State, reason string) {
-	s.State, s.Reason, s.Due, s.Deadline = to, reason, 0, 0
-}
-
-// applyDisposition follows docs/decisions/sip-order.md: a submission has one ultimate
-// disposition, the first, and its submitter is told no other.
-func applyDisposition(s event.Submission, d Disposition, now time.Time) (event.Submission, Effects) {
-	if s.State == 0 {
-		return s, Effects{}
-	}
-	e := Effects{Resolution: s.Resolve(d.State, d.Assigned), Import: s.ImportPending}
-	if d.State == event.StateProvisional && s.Seq == 0 && s.State != event.StateForwarding {
-		e.Resolution = event.Repeats // only a reply says so, and the gateway has recorded another end of the request
-	}
-	switch {
-	case e.Resolution == event.Repeats:
-		e.Changed = d.Settled // conflicts end all the same
-		return s, e
-	case e.Resolution == event.Contradicts && !d.Settled:
-		e.Changed = true
-		s.Conflicts++
-		return s, e
-	}
-	e.Changed = true
-	told := s.State.Final()
-	if d.Reply && s.Seq != 0 { // a gateway counts when it sends
-		s.Tries++
-	}
-	s.Late = d.State.Final() && s.State == event.StateUnresolved
-	end(&s, d.State, d.Reason)
-	s.Assigned = d.Assigned
-	s.ImportPending = d.State == event.StateAccepted && s.Seq != 0
-	if d.State == event.StateProvisional {
-		if s.Seq == 0 && s.Recipient == "" {
-			s.Reason = "accepted provisionally, although no notification-recipient was named: its decision can only be learned from the ingest server itself"
-		}
-		s.Deadline = event.MicrosOf(now.Add(d.Deadline))
-		s.Due = s.Deadline
-	}
-	e.Rejected = d.State == event.StateRejected
-	e.Publish = d.State == event.StateAccepted && s.Seq == 0
-	e.Notify = d.State.Final() && !d.Relayed && !told && s.Recipient != ""
-	e.Import = s.ImportPending
-	return s, e
-}
-
-// applyFailure never lets a gateway send again what may have been taken; a target
-// does, since its records have identifiers by which the server knows a repeat.
-func applyFailure(s event.Submission, f Failure, now time.Time) (event.Submission, Effects) {
-	changed := Effects{Changed: true}
-	refused := f.Class == NotTried || f.Class == NotTaken || f.Class == RecordRefused
-	switch {
-	case s.State == event.StateForwarding && refused:
-		end(&s, event.StateUnsent, f.Reason)
-		return s, changed
-	case s.State == event.StateForwarding:
-		s.State, s.Reason = event.StateInDoubt, f.Reason
-		s.Deadline = event.MicrosOf(now.Add(f.Deadline))
-		s.Due = s.Deadline
-		return s, changed
-	case s.State != event.StateWaiting:
-		return s, Effects{}
-	case f.Class == NotTried:
-		s.Reason, s.Due = f.Reason, event.MicrosOf(now.Add(f.Retry))
-		return s, changed
-	}
-	s.Tries++
-	s.Reason = f.Reason
-	switch f.Class {
-	case RecordRefused:
-		end(&s, event.StateUnsent, f.Reason)
-		return s, changed
-	case Undecided:
-		end(&s, event.StateUnresolved, f.Reason)
-		return s, changed
-	}
-	if s.Deadline == 0 && !refused { // only what may have been taken is awaited
-		s.Deadline = event.MicrosOf(now.Add(f.Deadline))
-	}
-	s.Due = event.MicrosOf(now.Add(max(BackOff(f.Retry, MaxRetry, s.Tries), f.RetryAfter)))
-	if s.Deadline != 0 {
-		s.Due = min(s.Due, s.Deadline)
-	}
-	return s, changed
-}
-
-// expire ends what may have been taken, or was accepted provisionally, at its
-// deadline.
-func expire(s event.Submission, now event.Micros) (event.Submission, Effects) {
-	switch s.State {
-	case event.StateWaiting, event.StateInDoubt, event.StateProvisional:
-	default:
-		return s, Effects{}
-	}
-	if s.Deadline == 0 || s.Deadline > now {
-		if s.State == event.StateWaiting || s.Due == s.Deadline {
-			return s, Effects{}
-		}
-		s.Due = s.Deadline // it was due too early
-		return s, Effects{Changed: true}
-	}
-	reason := "the ingest server has not told its decision in time"
-	if s.State != event.StateProvisional && s.Reason != "" {
-		reason += ": " + s.Reason
-	}
-	s.State, s.Reason, s.Due = event.StateUnresolved, reason, 0
+// Subject returns what a submission is a version of: the record that a target
+// submits, or the source element of a request that was received; "" is none.
+func (s *Submission) Subject() string {
 	if s.Seq != 0 {
-		s.Deadline = 0
+		return s.Record
 	}
-	return s, Effects{Changed: true}
-}
-
-func limitWait(s event.Submission, in LimitWait, now time.Time) (event.Submission, Effects) {
-	was := s
-	last := event.MicrosOf(now.Add(in.Deadline))
-	switch s.State {
-	case event.StateWaiting:
-		if s.Due > event.MicrosOf(now.Add(max(MaxRetry, in.Retry))) {
-			s.Due = event.MicrosOf(now)
-		}
-		s.Deadline = min(s.Deadline, last)
-	case event.StateInDoubt, event.StateProvisional:
-		if s.Due > last {
-			s.Due, s.Deadline = last, last
-		}
-	}
-	return s, Effects{Changed: s.Due != was.Due || s.Deadline != was.Deadline}
-}
-
-// BackOff returns how long to wait after a number of tries: first, doubled with each
-// try up to longest.
-func BackOff(first, longest time.Duration, tries int) time.Duration {
-	wait := first
-	for ; tries > 1 && wait < longest; tries-- {
-		wait *= 2
-	}
-	return min(wait, longest)
+	return string(s.SourceXML)
 }

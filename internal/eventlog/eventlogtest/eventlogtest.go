@@ -76,8 +76,7 @@ func Test(t *testing.T, light bool) {
 		{"Lists", testLists}, {"ListsPending", testListsPending}, {"AbsentAt", testAbsentAt}, {"ThereInBaseline", testThereInBaseline}, {"Echo", testEcho}, {"EchoOfFormer", testEchoOfFormer}, {"EchoOfOwn", testEchoOfOwn}, {"Links", testLinks}, {"ManyLinks", testManyLinks}, {"NamesStay", testNamesStay},
 		{"SourcesOrder", testSourcesOrder}, {"SourcesOrderMet", testSourcesOrderMet}, {"Locs", testLocs},
 		{"Segments", testSegments}, {"SegmentHours", testSegmentHours}, {"SegmentEntries", testSegmentEntries}, {"SeveralSets", testSeveralSets},
-		{"Submissions", testSubmissions}, {"SubmissionQueries", testSubmissionQueries}, {"SubmissionsDue", testSubmissionsDue}, {"Handed", testHanded}, {"Rejected", testRejected}, {"Strangers", testStrangers},
-		{"LaterVersions", testLaterVersions}, {"Owed", testOwed}, {"Withdrawn", testWithdrawn}, {"Presence", testPresence},
+		{"Submitted", testSubmitted}, {"Rejected", testRejected}, {"Withdrawn", testWithdrawn}, {"Presence", testPresence},
 		{"Observed", testObserved}, {"ClockJump", testClockJump}, {"ClockAtStart", testClockAtStart},
 		{"Live", testLive}, {"Record", testRecord}, {"Readers", testReaders}, {"DryRun", testDryRun}, {"Closed", testClosed},
 	} {

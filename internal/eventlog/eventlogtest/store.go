@@ -386,7 +386,7 @@ func testRecord(t *testing.T) {
 			t.Errorf("%s in %s: %v, %v", c.key, c.set, ev, err)
 		}
 	}
-	b.exchange(&event.Batch{Submissions: &event.SubmissionBatch{Rejections: []event.Rejection{{Record: "urn:b", Reason: "no"}}}})
+	b.submit(&event.Batch{Rejections: []event.Rejection{{Record: "urn:b", Reason: "no"}}})
 	// Those of a@1, b@1, b@2, -a@2, the rejection, and one that there is not; more than
 	// fit into one query.
 	seqs := []event.Seq{5, 4, 3, 2, 1, 99}

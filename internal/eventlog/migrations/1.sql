@@ -62,6 +62,7 @@ CREATE TABLE source (
     memory  BLOB,
     gap     TEXT    NOT NULL DEFAULT '',
     progress_sum INTEGER NOT NULL,      -- of version to gap
+    dropped INTEGER NOT NULL DEFAULT 0, -- bad inputs that made room for newer ones, and were not taken in
     UNIQUE (set_id, url)
 ) STRICT;
 
@@ -236,101 +237,6 @@ CREATE TABLE held_deletion (
     person INTEGER NOT NULL, -- 1: only a person may release it
     sum    INTEGER NOT NULL,
     PRIMARY KEY (source, record)
-) STRICT, WITHOUT ROWID;
-
--- Ingest requests that were received, or that a target sends, and what became of
--- them. subject is 64 bits of a hash of what it is a version of: the record that a
--- target sends, or the source element of a request; that is in body.
-CREATE TABLE submission (
-    id      INTEGER PRIMARY KEY,
-    source  INTEGER NOT NULL,
-    state   INTEGER NOT NULL,
-    version INTEGER NOT NULL,           -- compared and swapped
-    due     INTEGER NOT NULL,           -- 0: never
-    seq     INTEGER NOT NULL,           -- of the event that is submitted; 0 of a received one
-    token   TEXT    NOT NULL,
-    request BLOB,                       -- SHA-256 of a received request
-    subject INTEGER NOT NULL,           -- 0: none
-    created INTEGER NOT NULL,
-    changed INTEGER NOT NULL,
-    owed    INTEGER NOT NULL,           -- 1: accepted, and not taken into another set yet
-    body    BLOB    NOT NULL,
-    sum     INTEGER NOT NULL
-) STRICT;
-CREATE INDEX submission_state ON submission (source, state);
-CREATE INDEX submission_due ON submission (source, state, due) WHERE due > 0;
-CREATE UNIQUE INDEX submission_token ON submission (token) WHERE token <> '';
-CREATE INDEX submission_request ON submission (request) WHERE request IS NOT NULL;
-CREATE INDEX submission_subject ON submission (subject) WHERE subject <> 0;
-CREATE INDEX submission_owed ON submission (source) WHERE owed;
-
--- Dispositions that notification recipients are owed.
-CREATE TABLE notice (
-    id         INTEGER PRIMARY KEY,
-    submission INTEGER NOT NULL,
-    source     INTEGER NOT NULL,
-    state      INTEGER NOT NULL,
-    due        INTEGER NOT NULL, -- 0: never
-    created    INTEGER NOT NULL,
-    body       BLOB    NOT NULL,
-    sum        INTEGER NOT NULL
-) STRICT;
-CREATE INDEX notice_due ON notice (due) WHERE due > 0;
-CREATE INDEX notice_state ON notice (source, state);
-
--- Rejections of requests of strangers, which are no events: the newest of each
--- Source.
-CREATE TABLE rejection (
-    id     INTEGER PRIMARY KEY,
-    source INTEGER NOT NULL,
-    at     INTEGER NOT NULL,
-    body   BLOB    NOT NULL,
-    sum    INTEGER NOT NULL
-) STRICT;
-CREATE INDEX rejection_source ON rejection (source);
-
--- Dispositions that we were notified of, each once; of those of strangers that
--- belong to nothing the newest of each Source.
-CREATE TABLE notification (
-    id         INTEGER PRIMARY KEY,
-    source     INTEGER NOT NULL,
-    digest     BLOB    NOT NULL,
-    submission INTEGER NOT NULL, -- 0: it is not known which
-    verdict    INTEGER NOT NULL,
-    first      INTEGER NOT NULL,
-    last       INTEGER NOT NULL,
-    times      INTEGER NOT NULL,
-    stranger   INTEGER NOT NULL, -- 1: it goes when it is too old
-    body       BLOB    NOT NULL,
-    sum        INTEGER NOT NULL,
-    UNIQUE (source, digest)
-) STRICT;
-CREATE INDEX notification_stranger ON notification (source) WHERE stranger = 1;
-CREATE INDEX notification_verdict ON notification (source, verdict);
-CREATE INDEX notification_submission ON notification (submission) WHERE submission <> 0;
-
--- What an ingest server has answered in the last day, where the log does not tell.
-CREATE TABLE answered (
-    source      INTEGER NOT NULL,
-    request     BLOB    NOT NULL, -- SHA-256
-    at          INTEGER NOT NULL,
-    disposition BLOB    NOT NULL,
-    sum         INTEGER NOT NULL,
-    PRIMARY KEY (source, request)
-) STRICT, WITHOUT ROWID;
-CREATE INDEX answered_at ON answered (at);
-
--- How many there are, so that nobody has to count a million rows. what: 1
--- submissions, 2 notices, 3 notifications, each by its state or verdict; 4 what
--- an ingest server has decided at once, without a row; 5 submissions that were
--- contradicted; 6 those that wait for a decision here; 7 what strangers sent that
--- has made room for newer; 8 bad inputs that have, without having been taken in.
-CREATE TABLE tally (
-    source INTEGER NOT NULL,
-    what   INTEGER NOT NULL,
-    state  INTEGER NOT NULL,
-    n      INTEGER NOT NULL,
-    PRIMARY KEY (source, what, state)
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE quarantine (

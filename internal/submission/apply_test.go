@@ -28,14 +28,14 @@ var inputs = map[string]submission.Input{
 	"record refused":   submission.Failure{Class: submission.RecordRefused},
 	"undecided":        submission.Failure{Class: submission.Undecided},
 	"reply lost":       submission.Failure{Class: submission.ReplyLost},
-	"provisional":      submission.Disposition{State: event.StateProvisional, Reply: true},
-	"accepted":         submission.Disposition{State: event.StateAccepted, Assigned: "a"},
-	"accepted other":   submission.Disposition{State: event.StateAccepted, Assigned: "b"},
-	"accepted relayed": submission.Disposition{State: event.StateAccepted, Assigned: "a", Reply: true, Relayed: true},
-	"rejected":         submission.Disposition{State: event.StateRejected},
-	"rejected relayed": submission.Disposition{State: event.StateRejected, Reply: true, Relayed: true},
-	"settled accepted": submission.Disposition{State: event.StateAccepted, Assigned: "a", Settled: true},
-	"settled rejected": submission.Disposition{State: event.StateRejected, Settled: true},
+	"provisional":      submission.Disposition{State: submission.StateProvisional, Reply: true},
+	"accepted":         submission.Disposition{State: submission.StateAccepted, Assigned: "a"},
+	"accepted other":   submission.Disposition{State: submission.StateAccepted, Assigned: "b"},
+	"accepted relayed": submission.Disposition{State: submission.StateAccepted, Assigned: "a", Reply: true, Relayed: true},
+	"rejected":         submission.Disposition{State: submission.StateRejected},
+	"rejected relayed": submission.Disposition{State: submission.StateRejected, Reply: true, Relayed: true},
+	"settled accepted": submission.Disposition{State: submission.StateAccepted, Assigned: "a", Settled: true},
+	"settled rejected": submission.Disposition{State: submission.StateRejected, Settled: true},
 	"settled unsent":   submission.SettleUnsent{},
 	"early":            submission.Expire{},
 	"overdue":          submission.Expire{},
@@ -110,7 +110,7 @@ func TestStates(t *testing.T) {
 		if len(rows) != len(inputs) {
 			t.Errorf("%s: %d rows for %d inputs", name, len(rows), len(inputs))
 		}
-		states := append([]event.State{0}, event.States()...)
+		states := append([]submission.State{0}, submission.States()...)
 		for _, row := range rows {
 			cells := strings.Split(row, "|")
 			input := strings.TrimSpace(cells[0])
@@ -127,16 +127,16 @@ func TestStates(t *testing.T) {
 }
 
 // after returns the cell of a table.
-func after(state event.State, input string, target bool) string {
-	s := event.Submission{State: state, Deadline: in(time.Hour), Due: in(time.Hour), Recipient: "http://r.example/"}
+func after(state submission.State, input string, target bool) string {
+	s := submission.Submission{State: state, Deadline: in(time.Hour), Due: in(time.Hour), Recipient: "http://r.example/"}
 	if input == "overdue" {
 		s.Deadline, s.Due = in(0), in(0)
 	}
-	if state == event.StateAccepted {
+	if state == submission.StateAccepted {
 		s.Assigned = "a"
 	}
 	if target {
-		s.Seq, s.Recipient, s.ImportPending = 1, "", state == event.StateAccepted
+		s.Seq, s.Recipient, s.ImportPending = 1, "", state == submission.StateAccepted
 	}
 	got, effects := submission.Apply(s, inputs[input], now)
 	if !effects.Changed {
@@ -157,7 +157,7 @@ func after(state event.State, input string, target bool) string {
 	return strings.TrimSpace(cell)
 }
 
-func short(s event.State) string {
+func short(s submission.State) string {
 	word := strings.TrimPrefix(s.String(), "in ")
 	return word[:min(4, len(word))]
 }
@@ -166,64 +166,64 @@ func short(s event.State) string {
 func TestFields(t *testing.T) {
 	const recipient = "http://r.example/"
 	week := 7 * 24 * time.Hour
-	waiting := event.Submission{Seq: 1, State: event.StateWaiting, Due: in(0)}
-	forwarding := event.Submission{State: event.StateForwarding, Tries: 1, Recipient: recipient}
+	waiting := submission.Submission{Seq: 1, State: submission.StateWaiting, Due: in(0)}
+	forwarding := submission.Submission{State: submission.StateForwarding, Tries: 1, Recipient: recipient}
 	for _, c := range []struct {
 		name         string
-		before, want event.Submission
+		before, want submission.Submission
 		input        submission.Input
 	}{
-		{"a new one is due at once", event.Submission{Seq: 1}, event.Submission{Seq: 1, State: event.StateWaiting, Due: in(0)}, submission.Enqueue{}},
-		{"a review has no deadline", event.Submission{}, event.Submission{State: event.StateProvisional}, submission.Review{}},
-		{"forwarding is a try", event.Submission{State: event.StateUnsent, Reason: "down", Tries: 1}, event.Submission{State: event.StateForwarding, Tries: 2}, submission.Forward{}},
-		{"what cannot be sent is never due", waiting, event.Submission{Seq: 1, State: event.StateUnsent, Reason: "no XML"}, submission.Unsendable{Reason: "no XML"}},
-		{"sent again as if new", event.Submission{Seq: 1, State: event.StateUnresolved, Reason: "late", Tries: 9}, waiting, submission.Resend{}},
+		{"a new one is due at once", submission.Submission{Seq: 1}, submission.Submission{Seq: 1, State: submission.StateWaiting, Due: in(0)}, submission.Enqueue{}},
+		{"a review has no deadline", submission.Submission{}, submission.Submission{State: submission.StateProvisional}, submission.Review{}},
+		{"forwarding is a try", submission.Submission{State: submission.StateUnsent, Reason: "down", Tries: 1}, submission.Submission{State: submission.StateForwarding, Tries: 2}, submission.Forward{}},
+		{"what cannot be sent is never due", waiting, submission.Submission{Seq: 1, State: submission.StateUnsent, Reason: "no XML"}, submission.Unsendable{Reason: "no XML"}},
+		{"sent again as if new", submission.Submission{Seq: 1, State: submission.StateUnresolved, Reason: "late", Tries: 9}, waiting, submission.Resend{}},
 
-		{"our own failure is no try", waiting, event.Submission{Seq: 1, State: event.StateWaiting, Reason: "disk", Due: in(time.Minute)},
+		{"our own failure is no try", waiting, submission.Submission{Seq: 1, State: submission.StateWaiting, Reason: "disk", Due: in(time.Minute)},
 			submission.Failure{Class: submission.NotTried, Reason: "disk", Retry: time.Minute}},
-		{"what was not taken is not awaited", waiting, event.Submission{Seq: 1, State: event.StateWaiting, Reason: "busy", Tries: 1, Due: in(time.Minute)},
+		{"what was not taken is not awaited", waiting, submission.Submission{Seq: 1, State: submission.StateWaiting, Reason: "busy", Tries: 1, Due: in(time.Minute)},
 			submission.Failure{Class: submission.NotTaken, Reason: "busy", Retry: time.Minute, Deadline: week}},
-		{"the server says when", waiting, event.Submission{Seq: 1, State: event.StateWaiting, Reason: "busy", Tries: 1, Due: in(time.Hour)},
+		{"the server says when", waiting, submission.Submission{Seq: 1, State: submission.StateWaiting, Reason: "busy", Tries: 1, Due: in(time.Hour)},
 			submission.Failure{Class: submission.NotTaken, Reason: "busy", Retry: time.Minute, RetryAfter: time.Hour, Deadline: week}},
-		{"what may have been taken is awaited", waiting, event.Submission{Seq: 1, State: event.StateWaiting, Reason: "lost", Tries: 1, Due: in(time.Minute), Deadline: in(week)},
+		{"what may have been taken is awaited", waiting, submission.Submission{Seq: 1, State: submission.StateWaiting, Reason: "lost", Tries: 1, Due: in(time.Minute), Deadline: in(week)},
 			submission.Failure{Class: submission.ReplyLost, Reason: "lost", Retry: time.Minute, Deadline: week}},
-		{"from the first time on", event.Submission{Seq: 1, State: event.StateWaiting, Tries: 3, Due: in(0), Deadline: in(5 * time.Minute)},
-			event.Submission{Seq: 1, State: event.StateWaiting, Reason: "lost", Tries: 4, Due: in(5 * time.Minute), Deadline: in(5 * time.Minute)},
+		{"from the first time on", submission.Submission{Seq: 1, State: submission.StateWaiting, Tries: 3, Due: in(0), Deadline: in(5 * time.Minute)},
+			submission.Submission{Seq: 1, State: submission.StateWaiting, Reason: "lost", Tries: 4, Due: in(5 * time.Minute), Deadline: in(5 * time.Minute)},
 			submission.Failure{Class: submission.ReplyLost, Reason: "lost", Retry: time.Minute, Deadline: week}},
-		{"an answer that decides nothing ends it", event.Submission{Seq: 1, State: event.StateWaiting, Due: in(0), Deadline: in(week)}, event.Submission{Seq: 1, State: event.StateUnresolved, Reason: "HTTP 202", Tries: 1},
+		{"an answer that decides nothing ends it", submission.Submission{Seq: 1, State: submission.StateWaiting, Due: in(0), Deadline: in(week)}, submission.Submission{Seq: 1, State: submission.StateUnresolved, Reason: "HTTP 202", Tries: 1},
 			submission.Failure{Class: submission.Undecided, Reason: "HTTP 202", Retry: time.Minute, Deadline: week}},
-		{"a gateway waits for a lost reply", forwarding, event.Submission{State: event.StateInDoubt, Reason: "lost", Tries: 1, Recipient: recipient, Due: in(week), Deadline: in(week)},
+		{"a gateway waits for a lost reply", forwarding, submission.Submission{State: submission.StateInDoubt, Reason: "lost", Tries: 1, Recipient: recipient, Due: in(week), Deadline: in(week)},
 			submission.Failure{Class: submission.ReplyLost, Reason: "lost", Deadline: week}},
-		{"a gateway has not sent it", forwarding, event.Submission{State: event.StateUnsent, Reason: "down", Tries: 1, Recipient: recipient},
+		{"a gateway has not sent it", forwarding, submission.Submission{State: submission.StateUnsent, Reason: "down", Tries: 1, Recipient: recipient},
 			submission.Failure{Class: submission.NotTaken, Reason: "down", Deadline: week}},
 
-		{"provisional of a target", waiting, event.Submission{Seq: 1, State: event.StateProvisional, Tries: 1, Due: in(week), Deadline: in(week)},
-			submission.Disposition{State: event.StateProvisional, Reply: true, Deadline: week}},
-		{"provisional of a gateway", forwarding, event.Submission{State: event.StateProvisional, Tries: 1, Recipient: recipient, Due: in(week), Deadline: in(week)},
-			submission.Disposition{State: event.StateProvisional, Reply: true, Deadline: week}},
-		{"nobody to notify", event.Submission{State: event.StateForwarding},
-			event.Submission{State: event.StateProvisional, Due: in(week), Deadline: in(week),
+		{"provisional of a target", waiting, submission.Submission{Seq: 1, State: submission.StateProvisional, Tries: 1, Due: in(week), Deadline: in(week)},
+			submission.Disposition{State: submission.StateProvisional, Reply: true, Deadline: week}},
+		{"provisional of a gateway", forwarding, submission.Submission{State: submission.StateProvisional, Tries: 1, Recipient: recipient, Due: in(week), Deadline: in(week)},
+			submission.Disposition{State: submission.StateProvisional, Reply: true, Deadline: week}},
+		{"nobody to notify", submission.Submission{State: submission.StateForwarding},
+			submission.Submission{State: submission.StateProvisional, Due: in(week), Deadline: in(week),
 				Reason: "accepted provisionally, although no notification-recipient was named: its decision can only be learned from the ingest server itself"},
-			submission.Disposition{State: event.StateProvisional, Reply: true, Deadline: week}},
-		{"accepted in a reply", waiting, event.Submission{Seq: 1, State: event.StateAccepted, Assigned: "a", Tries: 1, ImportPending: true}, submission.Disposition{State: event.StateAccepted, Assigned: "a", Reply: true}},
-		{"accepted in a notification", event.Submission{Seq: 1, State: event.StateProvisional, Tries: 1, Due: in(week), Deadline: in(week)},
-			event.Submission{Seq: 1, State: event.StateAccepted, Assigned: "a", Tries: 1, ImportPending: true}, submission.Disposition{State: event.StateAccepted, Assigned: "a"}},
-		{"rejected for a reason", forwarding, event.Submission{State: event.StateRejected, Reason: "no", Tries: 1, Recipient: recipient}, submission.Disposition{State: event.StateRejected, Reason: "no", Reply: true}},
-		{"settled: imported no more", event.Submission{Seq: 1, State: event.StateAccepted, Assigned: "a", ImportPending: true}, event.Submission{Seq: 1, State: event.StateRejected, Reason: "no"},
-			submission.Disposition{State: event.StateRejected, Reason: "no", Settled: true}},
+			submission.Disposition{State: submission.StateProvisional, Reply: true, Deadline: week}},
+		{"accepted in a reply", waiting, submission.Submission{Seq: 1, State: submission.StateAccepted, Assigned: "a", Tries: 1, ImportPending: true}, submission.Disposition{State: submission.StateAccepted, Assigned: "a", Reply: true}},
+		{"accepted in a notification", submission.Submission{Seq: 1, State: submission.StateProvisional, Tries: 1, Due: in(week), Deadline: in(week)},
+			submission.Submission{Seq: 1, State: submission.StateAccepted, Assigned: "a", Tries: 1, ImportPending: true}, submission.Disposition{State: submission.StateAccepted, Assigned: "a"}},
+		{"rejected for a reason", forwarding, submission.Submission{State: submission.StateRejected, Reason: "no", Tries: 1, Recipient: recipient}, submission.Disposition{State: submission.StateRejected, Reason: "no", Reply: true}},
+		{"settled: imported no more", submission.Submission{Seq: 1, State: submission.StateAccepted, Assigned: "a", ImportPending: true}, submission.Submission{Seq: 1, State: submission.StateRejected, Reason: "no"},
+			submission.Disposition{State: submission.StateRejected, Reason: "no", Settled: true}},
 
-		{"lost for good", event.Submission{State: event.StateInDoubt, Reason: "lost", Due: in(0), Deadline: in(0)},
-			event.Submission{State: event.StateUnresolved, Reason: "the ingest server has not told its decision in time: lost", Deadline: in(0)}, submission.Expire{}},
-		{"provisional for good", event.Submission{Seq: 1, State: event.StateProvisional, Reason: "nobody", Due: in(0), Deadline: in(0)},
-			event.Submission{Seq: 1, State: event.StateUnresolved, Reason: "the ingest server has not told its decision in time"}, submission.Expire{}},
-		{"due too early", event.Submission{State: event.StateInDoubt, Due: in(0), Deadline: in(week)}, event.Submission{State: event.StateInDoubt, Due: in(week), Deadline: in(week)}, submission.Expire{}},
-		{"due before its deadline", event.Submission{Seq: 1, State: event.StateWaiting, Due: in(0), Deadline: in(week)}, event.Submission{Seq: 1, State: event.StateWaiting, Due: in(0), Deadline: in(week)}, submission.Expire{}},
+		{"lost for good", submission.Submission{State: submission.StateInDoubt, Reason: "lost", Due: in(0), Deadline: in(0)},
+			submission.Submission{State: submission.StateUnresolved, Reason: "the ingest server has not told its decision in time: lost", Deadline: in(0)}, submission.Expire{}},
+		{"provisional for good", submission.Submission{Seq: 1, State: submission.StateProvisional, Reason: "nobody", Due: in(0), Deadline: in(0)},
+			submission.Submission{Seq: 1, State: submission.StateUnresolved, Reason: "the ingest server has not told its decision in time"}, submission.Expire{}},
+		{"due too early", submission.Submission{State: submission.StateInDoubt, Due: in(0), Deadline: in(week)}, submission.Submission{State: submission.StateInDoubt, Due: in(week), Deadline: in(week)}, submission.Expire{}},
+		{"due before its deadline", submission.Submission{Seq: 1, State: submission.StateWaiting, Due: in(0), Deadline: in(week)}, submission.Submission{Seq: 1, State: submission.StateWaiting, Due: in(0), Deadline: in(week)}, submission.Expire{}},
 
-		{"a try too far away", event.Submission{Seq: 1, State: event.StateWaiting, Due: in(2 * time.Hour), Deadline: in(2 * week)}, event.Submission{Seq: 1, State: event.StateWaiting, Due: in(0), Deadline: in(week)},
+		{"a try too far away", submission.Submission{Seq: 1, State: submission.StateWaiting, Due: in(2 * time.Hour), Deadline: in(2 * week)}, submission.Submission{Seq: 1, State: submission.StateWaiting, Due: in(0), Deadline: in(week)},
 			submission.LimitWait{Retry: time.Minute, Deadline: week}},
-		{"a try that may be so far away", event.Submission{Seq: 1, State: event.StateWaiting, Due: in(2 * time.Hour)}, event.Submission{Seq: 1, State: event.StateWaiting, Due: in(2 * time.Hour)},
+		{"a try that may be so far away", submission.Submission{Seq: 1, State: submission.StateWaiting, Due: in(2 * time.Hour)}, submission.Submission{Seq: 1, State: submission.StateWaiting, Due: in(2 * time.Hour)},
 			submission.LimitWait{Retry: 3 * time.Hour, Deadline: week}},
-		{"a deadline too far away", event.Submission{State: event.StateProvisional, Due: in(2 * week), Deadline: in(2 * week)}, event.Submission{State: event.StateProvisional, Due: in(week), Deadline: in(week)},
+		{"a deadline too far away", submission.Submission{State: submission.StateProvisional, Due: in(2 * week), Deadline: in(2 * week)}, submission.Submission{State: submission.StateProvisional, Due: in(week), Deadline: in(week)},
 			submission.LimitWait{Deadline: week}},
 	} {
 		got, _ := submission.Apply(c.before, c.input, now)

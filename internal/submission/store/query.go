@@ -1,0 +1,278 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/sqlite"
+	"github.com/pmh-bridge/bridge/internal/submission"
+)
+
+// querier runs queries on what is committed, or inside a transaction.
+type querier interface {
+	Each(ctx context.Context, text string, args []any, scan func(*sql.Rows) error) error
+}
+
+// Queries are what a Store and a Tx can be asked for: a Store for what is committed, a Tx
+// for what its transaction has written, too.
+type Queries struct{ q querier }
+
+// read returns the rows of a table for which a condition holds. set says where the name
+// of its set goes.
+func read[T any](ctx context.Context, q querier, t *table[T], set func(*T) *string, where string, args ...any) (out []T, err error) {
+	err = q.Each(ctx, t.selection()+where, args, func(rows *sql.Rows) error {
+		var name string
+		v, err := t.scan(rows, &name)
+		*set(&v) = name
+		out = append(out, v)
+		return err
+	})
+	return out, err
+}
+
+// one returns the only row; fs.ErrNotExist when there is none.
+func one[T any](found []T, err error, what string) (*T, error) {
+	if err != nil {
+		return nil, err
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("there is no such %s: %w", what, fs.ErrNotExist)
+	}
+	return &found[0], nil
+}
+
+func (r Queries) submissions(ctx context.Context, where string, args ...any) ([]submission.Submission, error) {
+	return read(ctx, r.q, &submissions, func(s *submission.Submission) *string { return &s.Set }, where, args...)
+}
+
+// Submission returns one by its ID; fs.ErrNotExist when there is none.
+func (r Queries) Submission(ctx context.Context, id int64) (*submission.Submission, error) {
+	found, err := r.submissions(ctx, "t.id = $1", id)
+	return one(found, err, "submission")
+}
+
+// SubmissionByToken returns the one whose notification recipient has the token;
+// fs.ErrNotExist when there is none.
+func (r Queries) SubmissionByToken(ctx context.Context, token string) (*submission.Submission, error) {
+	found, err := r.submissions(ctx, "t.token <> '' AND t.token = $1", token)
+	return one(found, err, "submission")
+}
+
+// Submissions returns those that a query selects.
+func (r Queries) Submissions(ctx context.Context, q submission.Query) ([]submission.Submission, error) {
+	var where []string
+	var args []any
+	and := func(condition string, values ...any) {
+		where = append(where, condition)
+		args = append(args, values...)
+	}
+	if q.Set != "" {
+		and("s.name = ?", q.Set)
+	}
+	if q.Source != 0 {
+		and("t.source = ?", int64(q.Source))
+	}
+	states := q.States
+	if len(states) == 0 && q.Request == nil && q.Subject == "" && !q.ImportPending {
+		// The index has the rows of one Source and state in the order of their ID:
+		// with all states named SQLite stops at the limit, and else it sorts them all.
+		states = submission.States()
+	}
+	if len(states) > 0 {
+		var args []any
+		for _, s := range states {
+			args = append(args, int64(s))
+		}
+		and("t.state IN ("+sqlite.Params(len(args))+")", args...)
+	}
+	if q.Request != nil {
+		and("t.request IS NOT NULL AND t.request = ?", q.Request[:])
+	}
+	// The indexes hold only those that may be asked for: SQLite uses them when the
+	// condition is theirs, word for word.
+	if q.Subject != "" {
+		and("t.subject <> 0 AND t.subject = ?", subjectKey(q.Subject))
+	}
+	if q.ImportPending {
+		and("t.import_pending")
+	}
+	order := " ORDER BY t.id"
+	if q.Newest {
+		order += " DESC"
+	}
+	switch {
+	case q.Newest && q.After > 0:
+		and("t.id < ?", q.After)
+	case !q.Newest:
+		and("t.id > ?", q.After)
+	}
+	if q.Limit <= 0 {
+		q.Limit = 1000
+	}
+	if len(where) == 0 {
+		where = []string{"1"}
+	}
+	found, err := r.submissions(ctx, strings.Join(where, " AND ")+order+" LIMIT ?", append(args, q.Limit)...)
+	return slices.DeleteFunc(found, func(s submission.Submission) bool { // hashes of the others are the same
+		return q.Subject != "" && s.Subject() != q.Subject
+	}), err
+}
+
+// SubmissionsDue returns those of a Source in one state with 0 < their Due <= at,
+// the longest due first, a page at a time: those that come after the Due and ID of
+// another one, which need not be as it was any more; nil is from the start.
+func (r Queries) SubmissionsDue(ctx context.Context, source event.SourceID, state submission.State, at event.Micros, after *submission.Submission, limit int) ([]submission.Submission, error) {
+	var passed submission.Submission
+	if after != nil {
+		passed = *after
+	}
+	return r.submissions(ctx, "t.source = $1 AND t.state = $2 AND t.due > 0 AND t.due <= $3 AND (t.due, t.id) > ($4, $5) ORDER BY t.due, t.id LIMIT $6",
+		int64(source), int64(state), int64(at), int64(passed.Due), passed.ID, limit)
+}
+
+// errEnough ends a query whose other rows do not matter.
+var errEnough = errors.New("enough")
+
+// HasNewerVersion reports whether a later version of a submission is in one of some
+// states: one of the same Source and Subject with a higher ID. With assigned only those
+// count to which that identifier was assigned.
+func (r Queries) HasNewerVersion(ctx context.Context, s *submission.Submission, states []submission.State, assigned string) (bool, error) {
+	// Whatever else the rows have in common, the subject has an index of its own.
+	args := []any{subjectKey(s.Subject()), s.ID, int64(s.Source)}
+	for _, state := range states {
+		args = append(args, int64(state))
+	}
+	err := r.q.Each(ctx, submissions.selection()+"t.subject <> 0 AND t.subject = ? AND t.id > ? AND +t.source = ? AND t.state IN ("+sqlite.Params(len(states))+")", args, func(rows *sql.Rows) error {
+		v, err := submissions.scan(rows, new(string))
+		if err == nil && v.Subject() == s.Subject() && // hashes of others are the same
+			(assigned == "" || v.Assigned == assigned) {
+			return errEnough
+		}
+		return err
+	})
+	if errors.Is(err, errEnough) {
+		return true, nil
+	}
+	return false, err
+}
+
+// StoredReply returns the disposition that a Source gave to the same whole request no
+// longer than a day ago, nil when it gave none.
+func (tx *Tx) StoredReply(ctx context.Context, source event.SourceID, request [32]byte) ([]byte, error) {
+	found, err := replies.find(ctx, tx, "t.source = $1 AND t.request = $2 AND t.at >= $3", int64(source), request[:], int64(tx.Now-replyKept))
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	return found[0].Disposition, nil
+}
+
+func (r Queries) outgoing(ctx context.Context, where string, args ...any) ([]submission.OutgoingNotification, error) {
+	return read(ctx, r.q, &outgoing, func(n *submission.OutgoingNotification) *string { return &n.Set }, where, args...)
+}
+
+// OutgoingDue returns those with 0 < their Due <= due, the longest due first, a page at
+// a time: those that come after the Due and ID of another one, which need not be as
+// it was any more; nil is from the start.
+func (r Queries) OutgoingDue(ctx context.Context, due event.Micros, after *submission.OutgoingNotification, limit int) ([]submission.OutgoingNotification, error) {
+	var passed submission.OutgoingNotification
+	if after != nil {
+		passed = *after
+	}
+	return r.outgoing(ctx, "t.due > 0 AND t.due <= $1 AND (t.due, t.id) > ($2, $3) ORDER BY t.due, t.id LIMIT $4", int64(due), int64(passed.Due), passed.ID, limit)
+}
+
+// Outgoing returns the newest notifications of a set in a state; 0 is any. With after
+// they are those with an ID below it.
+func (r Queries) Outgoing(ctx context.Context, set string, state submission.DeliveryState, after int64, limit int) ([]submission.OutgoingNotification, error) {
+	which, args := oneOrAll(set, after, int64(state), int64(submission.DeliveryExpired))
+	return r.outgoing(ctx, "s.name = ? AND t.id < ? AND t.state IN ("+which+") ORDER BY t.id DESC LIMIT ?", append(args, limit)...)
+}
+
+// oneOrAll names one state or verdict, or with 0 all from 1 to last, for a query
+// that takes the newest of a set: the index has those of one in the order of
+// their ID, of which those below after are asked for.
+func oneOrAll(set string, after, one, last int64) (which string, args []any) {
+	args = []any{set, below(after)}
+	for n := int64(1); n <= last; n++ {
+		if one == 0 || n == one {
+			args = append(args, n)
+		}
+	}
+	return sqlite.Params(len(args) - 2), args
+}
+
+// below is the ID below which a page begins.
+func below(after int64) int64 {
+	if after <= 0 {
+		return math.MaxInt64
+	}
+	return after
+}
+
+func (r Queries) incomings(ctx context.Context, where string, args ...any) ([]submission.IncomingNotification, error) {
+	return read(ctx, r.q, &incoming, func(n *submission.IncomingNotification) *string { return &n.Set }, where, args...)
+}
+
+// incoming returns a notification by its digest, a zero one when it has not come yet.
+func (tx *Tx) incoming(ctx context.Context, source event.SourceID, digest [32]byte) (submission.IncomingNotification, error) {
+	found, err := incoming.find(ctx, tx, "t.source = $1 AND t.digest = $2", int64(source), digest[:])
+	if err != nil || len(found) == 0 {
+		return submission.IncomingNotification{}, err
+	}
+	return found[0], nil
+}
+
+// IncomingNotification returns one by its ID; fs.ErrNotExist when there is none.
+func (r Queries) IncomingNotification(ctx context.Context, id int64) (*submission.IncomingNotification, error) {
+	found, err := r.incomings(ctx, "t.id = ?", id)
+	return one(found, err, "notification")
+}
+
+// Incoming returns the newest notifications of a set with a verdict; 0 is any. With
+// after they are those with an ID below it.
+func (r Queries) Incoming(ctx context.Context, set string, verdict submission.NotificationVerdict, after int64, limit int) ([]submission.IncomingNotification, error) {
+	which, args := oneOrAll(set, after, int64(verdict), int64(submission.NotificationSettled))
+	return r.incomings(ctx, "s.name = ? AND t.id < ? AND t.verdict IN ("+which+") ORDER BY t.id DESC LIMIT ?", append(args, limit)...)
+}
+
+// Rejections returns the newest anonymous rejections of a set. With after they are those
+// with an ID below it.
+func (r Queries) Rejections(ctx context.Context, set string, after int64, limit int) ([]submission.Rejection, error) {
+	return read(ctx, r.q, &rejections, func(r *submission.Rejection) *string { return &r.Set },
+		"s.name = ? AND t.id < ? ORDER BY t.id DESC LIMIT ?", set, below(after), limit)
+}
+
+// Counts returns how many submissions and notifications a Source or target has. It
+// takes the same time for a million.
+func (r Queries) Counts(ctx context.Context, source event.SourceID) (submission.Counts, error) {
+	c := submission.Counts{Submissions: map[submission.State]int64{}, Outgoing: map[submission.DeliveryState]int64{},
+		Incoming: map[submission.NotificationVerdict]int64{}, Direct: map[submission.State]int64{}}
+	return c, r.q.Each(ctx, "SELECT what, state, n FROM submission_count WHERE source = $1 AND n <> 0", []any{int64(source)}, func(rows *sql.Rows) error {
+		var what, state, n int64
+		err := rows.Scan(&what, &state, &n)
+		switch what {
+		case countSubmissions:
+			c.Submissions[submission.State(state)] = n
+		case countOutgoing:
+			c.Outgoing[submission.DeliveryState(state)] = n
+		case countIncoming:
+			c.Incoming[submission.NotificationVerdict(state)] = n
+		case countDirect:
+			c.Direct[submission.State(state)] = n
+		case countContradicted:
+			c.Contradicted = n
+		case countUnderReview:
+			c.UnderReview = n
+		case countDropped:
+			c.Dropped = n
+		}
+		return err
+	})
+}

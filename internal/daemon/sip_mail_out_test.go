@@ -186,7 +186,7 @@ func TestSIPMail_Delivered(t *testing.T) {
 				t.Errorf("the Message-IDs are %v", ids)
 			}
 			eventually(t, "all are delivered", func() bool { return len(h.notices(submission.DeliveryDone)) == len(ids) })
-			h.shows("main", fmt.Sprintf("notices to submitters%d delivered", len(ids)))
+			h.shows("main", fmt.Sprintf("notifications to submitters%d delivered", len(ids)))
 			h.verified()
 		})
 	}

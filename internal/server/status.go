@@ -18,10 +18,10 @@ type submissionsView struct {
 	Service string
 	States  []submission.State // the columns of Peers
 	Peers   []peerView
-	// Notices and Notifications say how many there are of which sort, "" when
+	// Sent and Received say of notifications how many there are of which sort, "" when
 	// there are none.
-	Notices, Notifications string
-	Problems               []problemView
+	Sent, Received string
+	Problems       []problemView
 	// Attention are sentences about what an operator should look at.
 	Attention []string
 }
@@ -40,9 +40,9 @@ type problemView struct {
 }
 
 func viewSubmissions(s *status.Set) submissionsView {
-	notices, notifications := sum(s.Submissions, func(p *status.Peer) map[submission.DeliveryState]int64 { return p.NotificationsSent }),
+	sent, received := sum(s.Submissions, func(p *status.Peer) map[submission.DeliveryState]int64 { return p.NotificationsSent }),
 		sum(s.Submissions, func(p *status.Peer) map[submission.NotificationVerdict]int64 { return p.NotificationsReceived })
-	v := submissionsView{Attention: warnings(s.Submissions, notices, notifications)}
+	v := submissionsView{Attention: warnings(s.Submissions, sent, received)}
 	v.States = submission.States()
 	for i := range s.Submissions {
 		p := &s.Submissions[i]
@@ -52,8 +52,8 @@ func viewSubmissions(s *status.Set) submissionsView {
 		}
 		v.Peers = append(v.Peers, row)
 	}
-	v.Notices = listCounts(notices, submission.DeliveryWaiting, submission.DeliveryExpired, submission.DeliveryRefused, submission.DeliveryDone)
-	v.Notifications = listCounts(notifications, submission.NotificationUncorrelated, submission.NotificationConflict, submission.NotificationMatched,
+	v.Sent = listCounts(sent, submission.DeliveryWaiting, submission.DeliveryExpired, submission.DeliveryRefused, submission.DeliveryDone)
+	v.Received = listCounts(received, submission.NotificationUncorrelated, submission.NotificationConflict, submission.NotificationMatched,
 		submission.NotificationRecord, submission.NotificationRejected)
 	for _, p := range s.Problems[:min(len(s.Problems), problemsShown)] {
 		view := problemView{
@@ -70,12 +70,12 @@ func viewSubmissions(s *status.Set) submissionsView {
 
 // Shown reports whether the set has anything to do with submissions.
 func (v submissionsView) Shown() bool {
-	return v.Service != "" || len(v.Peers) > 0 || len(v.Problems) > 0 || v.Notices != "" || v.Notifications != ""
+	return v.Service != "" || len(v.Peers) > 0 || len(v.Problems) > 0 || v.Sent != "" || v.Received != ""
 }
 
 // warnings returns sentences about what needs a person. Rejected and unsent submissions
 // do not: they have ended.
-func warnings(peers []status.Peer, notices map[submission.DeliveryState]int64, notifications map[submission.NotificationVerdict]int64) (sentences []string) {
+func warnings(peers []status.Peer, sent map[submission.DeliveryState]int64, received map[submission.NotificationVerdict]int64) (sentences []string) {
 	var unresolved, inDoubt, conflicts int64
 	for i := range peers {
 		p := &peers[i]
@@ -94,9 +94,9 @@ func warnings(peers []status.Peer, notices map[submission.DeliveryState]int64, n
 	say(unresolved, "Submissions without an answer when their time was up", "Ask the ingest server what became of them; a late answer still counts.")
 	say(inDoubt, "Submissions in doubt, since nobody knows whether they arrived", "Ask the ingest server, and say what it says with bridge submission settle.")
 	say(conflicts, "Submissions with contradicting answers", "The first answer stays in force; ask the ingest server which one is right.")
-	say(notices[submission.DeliveryExpired], "Answers that could not be delivered to their submitters", "Tell the submitters.")
-	say(notifications[submission.NotificationUncorrelated], "Notifications that belong to no submission", "Nothing is published of them; with record_url their records can be fetched.")
-	say(notifications[submission.NotificationConflict], "Notifications that contradict an earlier one", "The first one stays in force; ask the library which one is right.")
+	say(sent[submission.DeliveryExpired], "Answers that could not be delivered to their submitters", "Tell the submitters.")
+	say(received[submission.NotificationUncorrelated], "Notifications that belong to no submission", "Nothing is published of them; with record_url their records can be fetched.")
+	say(received[submission.NotificationConflict], "Notifications that contradict an earlier one", "The first one stays in force; ask the library which one is right.")
 	return sentences
 }
 

@@ -48,7 +48,7 @@ func TestPageShowsSubmissions(t *testing.T) {
 	d := h.page("/sets/main/")
 	has(t, d, "submitted to waiting forwarding in doubt provisional accepted rejected unresolved unsent replaced contradicted",
 		"this service 0 0 0 3 1,234,567 2 0 0 0", "https://library.example/ingest 11 12 13 14 15 16 17 18 0 1",
-		"notices to submitters 4 waiting, 5 expired, 6 refused", "notifications received 7 uncorrelated, 8 conflict, 9,000 matched",
+		"notifications to submitters 4 waiting, 5 expired, 6 refused", "notifications received 7 uncorrelated, 8 conflict, 9,000 matched",
 		"urn:example:1 ( Map of the campus ): rejected since 2026-05-06 05:08:09 UTC , decided here: no such format",
 		"urn:example:3 : rejected since 2026-05-06 05:08:09 UTC , told by an ingest server: out of range",
 		"urn:example:4 : rejected since 2026-05-06 05:08:09 UTC , submitted to this service",

@@ -192,23 +192,14 @@ func New(o Options) *Server {
 }
 
 func (l Limits) orDefaults() Limits {
-	def := func(d *time.Duration, otherwise time.Duration) {
-		if *d == 0 {
-			*d = otherwise
-		}
-	}
-	def(&l.HeaderTime, 10*time.Second)
-	def(&l.BodyTime, time.Minute)
-	def(&l.WriteTime, 30*time.Second)
-	def(&l.Idle, 2*time.Minute)
-	def(&l.Drain, 8*time.Second)
-	def(&l.StatusAge, 3*time.Second)
-	if l.HeaderBytes == 0 {
-		l.HeaderBytes = 64 << 10
-	}
-	if l.PerAddress == 0 {
-		l.PerAddress = 256
-	}
+	l.HeaderTime = cmp.Or(l.HeaderTime, 10*time.Second)
+	l.BodyTime = cmp.Or(l.BodyTime, time.Minute)
+	l.WriteTime = cmp.Or(l.WriteTime, 30*time.Second)
+	l.Idle = cmp.Or(l.Idle, 2*time.Minute)
+	l.Drain = cmp.Or(l.Drain, 8*time.Second)
+	l.StatusAge = cmp.Or(l.StatusAge, 3*time.Second)
+	l.HeaderBytes = cmp.Or(l.HeaderBytes, 64<<10)
+	l.PerAddress = cmp.Or(l.PerAddress, 256)
 	l.Connections = cmp.Or(l.Connections, 4096)
 	l.ConnectionsPerAddress = min(cmp.Or(l.ConnectionsPerAddress, 1024), l.Connections)
 	return l

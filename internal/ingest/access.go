@@ -79,7 +79,7 @@ func (a *Access) denyReason(c *sip.Caller) string {
 // him from everybody else.
 func (d *Server) anonymous() bool { return d.Access.Kind == "" || d.Access.Kind == AccessNone }
 
-// takeQuota counts what a stranger has stored, if it is one. The error is a
+// takeQuota counts what an anonymous caller has stored, if it is one. The error is a
 // *sip.Fault: he has had enough for today.
 func (d *Server) takeQuota(caller *sip.Caller, bytes int64) error {
 	if d.Quota == nil || !d.anonymous() {

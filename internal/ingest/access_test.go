@@ -66,7 +66,7 @@ func statusOf(d *sip.Denied) int {
 // access says, and for nothing else.
 func TestTokenOfASubmissionAdmits(t *testing.T) {
 	ctx := context.Background()
-	h := newDesk(t, Gateway, func(_ *deskHouse, d *Server) { d.Access = Access{Kind: AccessToken, Token: "sixteencharacters"} })
+	h := newHarness(t, Gateway, func(_ *harness, d *Server) { d.Access = Access{Kind: AccessToken, Token: "sixteencharacters"} })
 	h.add(submission.Submission{State: submission.StateProvisional, Token: "abcdefghijklmnopqrstuvwxyz"})
 	h.do(h.log.EnsureSet(ctx, eventlog.SetConfig{Name: "books", Content: event.Mirror}))
 	other, err := h.log.EnsureSource(ctx, "books", "sip", "/sip/books", 0)
@@ -74,7 +74,7 @@ func TestTokenOfASubmissionAdmits(t *testing.T) {
 	h.add(submission.Submission{Source: other, State: submission.StateProvisional, Token: "ofanotherset"})
 	for token, want := range map[string]int{"sixteencharacters": 0, "abcdefghijklmnopqrstuvwxyz": 0, "abcdefghijklmnopqrstuvwxy": 403, "": 403, "ofanotherset": 403} {
 		var denied *sip.Denied
-		if err := h.desk.Admit(ctx, sip.Caller{Token: token}); err != nil && !errors.As(err, &denied) {
+		if err := h.server.Admit(ctx, sip.Caller{Token: token}); err != nil && !errors.As(err, &denied) {
 			t.Fatal(err)
 		}
 		if got := statusOf(denied); got != want {
@@ -82,7 +82,7 @@ func TestTokenOfASubmissionAdmits(t *testing.T) {
 		}
 	}
 	var denied *sip.Denied
-	if _, err := h.desk.Ingest(ctx, sip.Caller{Token: "abcdefghijklmnopqrstuvwxyz"}, request("1", "")); !errors.As(err, &denied) || denied.Status != 403 {
+	if _, err := h.server.Ingest(ctx, sip.Caller{Token: "abcdefghijklmnopqrstuvwxyz"}, request("1", "")); !errors.As(err, &denied) || denied.Status != 403 {
 		t.Errorf("whoever may notify may ingest as well: %v", err)
 	}
 }

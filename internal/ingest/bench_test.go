@@ -17,14 +17,14 @@ const benchClients = 32
 // BenchmarkIngest takes in records of 2 KB, in mode library, from 32 clients;
 // each is answered when it is durable.
 func BenchmarkIngest(b *testing.B) {
-	h := newDesk(b, Library, nil)
+	h := newHarness(b, Library, nil)
 	benchIngest(b, h, func(r *sip.Request) error {
-		_, err := h.desk.Ingest(context.Background(), sip.Caller{}, r)
+		_, err := h.server.Ingest(context.Background(), sip.Caller{}, r)
 		return err
 	})
 }
 
-func benchIngest(b *testing.B, h *deskHouse, ingest func(*sip.Request) error) {
+func benchIngest(b *testing.B, h *harness, ingest func(*sip.Request) error) {
 	filling := strings.Repeat("<name>Blatt 25</name>", 95)
 	var next atomic.Int64
 	commits := h.store.committed.Load()

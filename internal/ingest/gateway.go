@@ -102,7 +102,7 @@ func (d *Server) ingestGateway(ctx context.Context, r *sip.Request) (*sip.Dispos
 // forward brings the submission of a request as far as it gets now. It is in the
 // log before the request goes on, and the reply is in the log before it is
 // relayed: whatever breaks off between, a repeat of the request finds where it
-// stands. here tells whether the submitter is still on the line.
+// stands. here reports whether the submitter still waits for the reply.
 func (d *Server) forward(ctx context.Context, r *sip.Request, digest [32]byte, here func() bool) (*submission.Submission, error) {
 	newest, err := d.settledNewest(ctx, digest, here)
 	if err != nil {
@@ -202,14 +202,14 @@ func (d *Server) begin(ctx context.Context, s *submission.Submission, r *sip.Req
 		return nil, err
 	}
 	// Should the commit take effect and fail all the same, the row can be put right.
-	owed := unsavedReply{reply: delivery.Reply{Err: delivery.ErrNotSent}}
+	unsaved := unsavedReply{reply: delivery.Reply{Err: delivery.ErrNotSent}}
 	if newest != nil {
-		owed.after = newest.ID
+		unsaved.after = newest.ID
 	}
 	if s.ID != 0 {
-		owed.after = s.ID - 1
+		unsaved.after = s.ID - 1
 	}
-	d.gateway.save(digest, owed)
+	d.gateway.save(digest, unsaved)
 	if s.ID != 0 {
 		s, err = d.apply(ctx, s.ID, submission.Forward{})
 	} else {
@@ -361,7 +361,7 @@ func (f *singleflight[K, V]) inFlight(key K) bool {
 	return f.calls[key] != nil
 }
 
-// notTaken is the fault that the submitter is told of a request that was not taken: what the
+// notTaken is the fault that answers a request that was not taken: what the
 // ingest server says, as far as it is about the request and not about the gateway.
 func notTaken(r delivery.Reply) error {
 	var fault *sip.Fault
@@ -395,4 +395,57 @@ func upstreamMessage(err error) string {
 		return "; it says: " + submission.Clip(status.Error())
 	}
 	return ""
+}
+
+// keyedMutex lets one at a time have a key. The zero value is ready.
+type keyedMutex struct {
+	mu     sync.Mutex
+	locked map[string]chan struct{} // closed when the key is given back
+}
+
+// lock waits for its turn, and returns what ends it.
+func (t *keyedMutex) lock(key string) (end func()) {
+	own := make(chan struct{})
+	for {
+		t.mu.Lock()
+		other := t.locked[key]
+		if other == nil {
+			if t.locked == nil {
+				t.locked = map[string]chan struct{}{}
+			}
+			t.locked[key] = own
+			t.mu.Unlock()
+			return func() { t.unlock(key) }
+		}
+		t.mu.Unlock()
+		<-other
+	}
+}
+
+func (t *keyedMutex) unlock(key string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	close(t.locked[key])
+	delete(t.locked, key)
+}
+
+// detach returns a context for what goes on although the caller has hung up, until
+// stop. When the server ends, it ends too, and then calls can still be answered:
+// the cause is http.ErrServerClosed.
+func detach(ctx context.Context) (lasts context.Context, stop func()) {
+	lasts, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	unwatch := context.AfterFunc(ctx, func() {
+		if serverClosing(ctx) {
+			end(http.ErrServerClosed)
+		}
+	})
+	return lasts, func() {
+		unwatch()
+		end(nil)
+	}
+}
+
+// serverClosing reports whether a call ends because the server does.
+func serverClosing(ctx context.Context) bool {
+	return errors.Is(context.Cause(ctx), http.ErrServerClosed)
 }

@@ -43,7 +43,7 @@ func (s scenario) String() string {
 	return text + fmt.Sprintf(" recipient=%v", s.recipient)
 }
 
-func (s scenario) apply(h *gateHouse) {
+func (s scenario) apply(h *gatewayHarness) {
 	h.library.recognises, h.library.answers = false, s.answers
 }
 
@@ -60,7 +60,7 @@ func TestEveryFaultAtEveryPoint(t *testing.T) {
 	for _, s := range all {
 		t.Run(s.String(), func(t *testing.T) {
 			t.Parallel()
-			h := newGate(t, Gateway, nil)
+			h := newGatewayHarness(t, Gateway, nil)
 			s.apply(h)
 			for f := fails; f <= killedAfter; f++ {
 				reached := true
@@ -75,7 +75,7 @@ func TestEveryFaultAtEveryPoint(t *testing.T) {
 
 // faultAt goes through the scenario with one fault at one point. It tells whether
 // there was such a point.
-func (h *gateHouse) faultAt(s scenario, f fate, n int) bool {
+func (h *gatewayHarness) faultAt(s scenario, f fate, n int) bool {
 	h.t.Helper()
 	id := fmt.Sprintf("%s-%d", strings.ReplaceAll(fateNames[f], " ", "-"), n)
 	what := ""
@@ -107,7 +107,7 @@ func (h *gateHouse) faultAt(s scenario, f fate, n int) bool {
 
 // insist submits as a submitter does that wants an answer: again after each
 // failure, for a while.
-func (h *gateHouse) insist(r *sip.Request) (replies []*sip.Disposition) {
+func (h *gatewayHarness) insist(r *sip.Request) (replies []*sip.Disposition) {
 	for range 4 {
 		disp, err := h.submit(r)
 		if err == nil {
@@ -120,7 +120,7 @@ func (h *gateHouse) insist(r *sip.Request) (replies []*sip.Disposition) {
 }
 
 // check wants what is promised to hold for a request.
-func (h *gateHouse) check(r *sip.Request, replies []*sip.Disposition) {
+func (h *gatewayHarness) check(r *sip.Request, replies []*sip.Disposition) {
 	h.t.Helper()
 	id := *r.Source.Identifier
 	fail := func(format string, args ...any) {
@@ -141,7 +141,7 @@ func (h *gateHouse) check(r *sip.Request, replies []*sip.Disposition) {
 	}
 }
 
-func (h *gateHouse) checkFinal(fail func(string, ...any), s *submission.Submission, r *sip.Request, entries []*entry, replies []*sip.Disposition) {
+func (h *gatewayHarness) checkFinal(fail func(string, ...any), s *submission.Submission, r *sip.Request, entries []*entry, replies []*sip.Disposition) {
 	id := *r.Source.Identifier
 	if len(entries) != 1 || entries[0].ultimate == nil || submission.StateAfter(entries[0].ultimate) != s.State || entries[0].ultimate.AssignedIdentifier != s.Assigned {
 		fail("it ended %v %q, which is not what the library says", s.State, s.Assigned)
@@ -173,7 +173,7 @@ func (h *gateHouse) checkFinal(fail func(string, ...any), s *submission.Submissi
 }
 
 // checkDoubt wants what is in doubt to be said.
-func (h *gateHouse) checkDoubt(fail func(string, ...any), r *sip.Request) {
+func (h *gatewayHarness) checkDoubt(fail func(string, ...any), r *sip.Request) {
 	_, err := h.submit(r)
 	var fault *sip.Fault
 	if !errors.As(err, &fault) || fault.Code != sip.Server || !strings.HasPrefix(fault.Text, "in doubt") {
@@ -182,7 +182,7 @@ func (h *gateHouse) checkDoubt(fail func(string, ...any), r *sip.Request) {
 }
 
 // expire wants nothing to be in doubt for ever.
-func (h *gateHouse) expire(requests ...*sip.Request) {
+func (h *gatewayHarness) expire(requests ...*sip.Request) {
 	h.t.Helper()
 	h.tend(48 * time.Hour)
 	for _, r := range requests {
@@ -196,7 +196,7 @@ func (h *gateHouse) expire(requests ...*sip.Request) {
 func TestAnySequenceOfFaults(t *testing.T) {
 	testenv.Heavy(t)
 	t.Parallel()
-	h := newGate(t, Gateway, nil)
+	h := newGatewayHarness(t, Gateway, nil)
 	run := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		run++
@@ -213,7 +213,7 @@ type misfortune struct {
 	Fate  fate
 }
 
-func (h *gateHouse) anyFaults(rt *rapid.T, prefix string) {
+func (h *gatewayHarness) anyFaults(rt *rapid.T, prefix string) {
 	sc := scenario{recipient: true,
 		answers:  rapid.SampledFrom([]sip.Outcome{sip.Accepted, sip.Rejected, sip.ProvisionallyAccepted}).Draw(rt, "answers"),
 		ultimate: rapid.SampledFrom([]sip.Outcome{sip.Accepted, sip.Rejected}).Draw(rt, "ultimate")}
@@ -253,7 +253,7 @@ func (h *gateHouse) anyFaults(rt *rapid.T, prefix string) {
 
 // conclude lets the library decide, and checks how everything ends when nothing
 // fails any more.
-func (h *gateHouse) conclude(sc scenario, requests []*sip.Request, replies map[*sip.Request][]*sip.Disposition) {
+func (h *gatewayHarness) conclude(sc scenario, requests []*sip.Request, replies map[*sip.Request][]*sip.Disposition) {
 	h.t.Helper()
 	if n := h.library.decide(sc.ultimate); n != 0 {
 		h.t.Fatalf("%d notifications were not taken", n)
@@ -270,7 +270,7 @@ func (h *gateHouse) conclude(sc scenario, requests []*sip.Request, replies map[*
 
 // Many at once, and the process is killed in between, again and again.
 func TestKilledAmongMany(t *testing.T) {
-	h := newGate(t, Gateway, nil)
+	h := newGatewayHarness(t, Gateway, nil)
 	sc := scenario{sip.ProvisionallyAccepted, sip.Accepted, true}
 	sc.apply(h)
 	const rounds, clients = 10, 8
@@ -304,7 +304,7 @@ func TestKilledAmongMany(t *testing.T) {
 // answers at once sends no notification.
 func TestReplyIsKeptWhileTheLogFails(t *testing.T) {
 	for _, f := range []fate{fails, cutOff} {
-		h := newGate(t, Gateway, nil)
+		h := newGatewayHarness(t, Gateway, nil)
 		h.library.recognises = false
 		appends := 0
 		h.start(Gateway, func(_ int, point string) fate {
@@ -345,7 +345,7 @@ func TestReplyIsKeptWhileTheLogFails(t *testing.T) {
 // doubt that was never sent.
 func TestNeverSentIsNotInDoubt(t *testing.T) {
 	for _, f := range []fate{fails, cutOff} {
-		h := newGate(t, Gateway, nil)
+		h := newGatewayHarness(t, Gateway, nil)
 		h.library.recognises = false
 		h.start(Gateway, once("append", f))
 		r := h.request("1")

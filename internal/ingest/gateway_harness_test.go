@@ -52,7 +52,7 @@ func (l *library) Notify(context.Context, sip.Caller, *sip.Disposition) error {
 }
 
 func (l *library) GetProperties(context.Context, sip.Caller) (*sip.Properties, error) {
-	return &sip.Properties{Style: sip.Asynchronous, Formats: []string{deskFormat}}, nil
+	return &sip.Properties{Style: sip.Asynchronous, Formats: []string{mapFormat}}, nil
 }
 
 func (l *library) Ingest(_ context.Context, _ sip.Caller, r *sip.Request) (*sip.Disposition, error) {
@@ -162,14 +162,14 @@ func (m *mailboxes) of(identifier string) []*sip.Disposition {
 	return m.got[identifier]
 }
 
-// gateHouse is a Server between a submitter and an ingest server, all over sockets,
+// gatewayHarness is a Server between a submitter and an ingest server, all over sockets,
 // on a real log and a real content store. The Server is a process of its own: it may
 // be killed and started anew.
-type gateHouse struct {
+type gatewayHarness struct {
 	t        judge
 	clock    *handClock
 	log      *store.Store
-	contents deskContents
+	contents contentStore
 	library  *library
 	boxes    *mailboxes
 	source   event.SourceID
@@ -197,12 +197,12 @@ type process struct {
 	handler *sip.Handler
 }
 
-// newGate makes the house; change completes each Server before it runs.
-func newGate(t testing.TB, mode Mode, change func(*Server)) *gateHouse {
+// newGatewayHarness makes the house; change completes each Server before it runs.
+func newGatewayHarness(t testing.TB, mode Mode, change func(*Server)) *gatewayHarness {
 	t.Helper()
 	ctx := context.Background()
 	folder := t.TempDir()
-	h := &gateHouse{t: t, clock: newClock(), library: &library{recognises: true, answers: sip.Accepted}, boxes: &mailboxes{got: map[string][]*sip.Disposition{}}, change: change}
+	h := &gatewayHarness{t: t, clock: newClock(), library: &library{recognises: true, answers: sip.Accepted}, boxes: &mailboxes{got: map[string][]*sip.Disposition{}}, change: change}
 	l, err := eventlog.Open(ctx, folder, eventlog.Options{Clock: h.clock.both})
 	if err != nil {
 		t.Fatal(err)
@@ -212,7 +212,7 @@ func newGate(t testing.TB, mode Mode, change func(*Server)) *gateHouse {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.contents = deskContents{contents}
+	h.contents = contentStore{contents}
 	h.do(h.log.EnsureSet(ctx, eventlog.SetConfig{Name: "maps", Content: event.Mirror}))
 	h.source, err = h.log.EnsureSource(ctx, "maps", "sip", "/sip/maps", 0)
 	h.do(err)
@@ -239,7 +239,7 @@ func serve(t testing.TB, handler http.Handler) string {
 }
 
 // serve is the door of the process. What it answers passes a point too.
-func (h *gateHouse) serve(w http.ResponseWriter, r *http.Request) {
+func (h *gatewayHarness) serve(w http.ResponseWriter, r *http.Request) {
 	p := h.process.Load()
 	recorder := httptest.NewRecorder()
 	err := p.life.pass("call", func() error {
@@ -257,7 +257,7 @@ func (h *gateHouse) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 // start starts the process, as fate has it, and ends the one before it.
-func (h *gateHouse) start(mode Mode, plan func(n int, point string) fate) {
+func (h *gatewayHarness) start(mode Mode, plan func(n int, point string) fate) {
 	h.t.Helper()
 	if h.stop != nil {
 		h.stop()
@@ -271,7 +271,7 @@ func (h *gateHouse) start(mode Mode, plan func(n int, point string) fate) {
 		Endpoint: func() string { return h.bridgeURL }, Deadline: 48 * time.Hour, Now: h.clock.now,
 	}
 	if mode != Gateway {
-		p.Formats = map[xml.Name]string{{Space: "urn:maps", Local: "map"}: deskFormat}
+		p.Formats = map[xml.Name]string{{Space: "urn:maps", Local: "map"}: mapFormat}
 	}
 	if h.change != nil {
 		h.change(p.Server)
@@ -280,7 +280,7 @@ func (h *gateHouse) start(mode Mode, plan func(n int, point string) fate) {
 	// What Run does, but that a test says when it is time to tend.
 	if err := p.recover(context.Background()); err != nil {
 		if !errors.Is(err, errBroken) && !errors.Is(err, errKilled) {
-			h.t.Errorf("the desk does not start: %v", err)
+			h.t.Errorf("the server does not start: %v", err)
 		}
 		p.life.kill()
 	}
@@ -290,13 +290,13 @@ func (h *gateHouse) start(mode Mode, plan func(n int, point string) fate) {
 }
 
 // restart starts the process again when it was killed, and then all goes well.
-func (h *gateHouse) restart() {
+func (h *gatewayHarness) restart() {
 	if p := h.process.Load(); p.life.killed() {
 		h.start(p.Mode, nil)
 	}
 }
 
-func (h *gateHouse) do(err error) {
+func (h *gatewayHarness) do(err error) {
 	h.t.Helper()
 	if err != nil {
 		h.t.Fatal(err)
@@ -304,20 +304,20 @@ func (h *gateHouse) do(err error) {
 }
 
 // request is one that names the submitter's mailbox.
-func (h *gateHouse) request(identifier string) *sip.Request {
+func (h *gatewayHarness) request(identifier string) *sip.Request {
 	r := request(identifier, "map "+identifier)
 	r.Recipient = h.boxURL
 	return r
 }
 
 // submit sends a request to the bridge once.
-func (h *gateHouse) submit(r *sip.Request) (*sip.Disposition, error) {
+func (h *gatewayHarness) submit(r *sip.Request) (*sip.Disposition, error) {
 	c := sip.HTTPClient{URL: h.bridgeURL, HTTP: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
 	return c.Ingest(context.Background(), r)
 }
 
 // answered sends it and wants a disposition.
-func (h *gateHouse) answered(r *sip.Request, want sip.Outcome) *sip.Disposition {
+func (h *gatewayHarness) answered(r *sip.Request, want sip.Outcome) *sip.Disposition {
 	h.t.Helper()
 	disp, err := h.submit(r)
 	h.do(err)
@@ -331,7 +331,7 @@ func (h *gateHouse) answered(r *sip.Request, want sip.Outcome) *sip.Disposition 
 }
 
 // faulted sends it and wants a fault whose text has a word.
-func (h *gateHouse) faulted(r *sip.Request, code sip.Code, word string) {
+func (h *gatewayHarness) faulted(r *sip.Request, code sip.Code, word string) {
 	h.t.Helper()
 	disp, err := h.submit(r)
 	var fault *sip.Fault
@@ -341,7 +341,7 @@ func (h *gateHouse) faulted(r *sip.Request, code sip.Code, word string) {
 }
 
 // of returns the only submission of a request.
-func (h *gateHouse) of(r *sip.Request) *submission.Submission {
+func (h *gatewayHarness) of(r *sip.Request) *submission.Submission {
 	h.t.Helper()
 	digest := requestDigest(r)
 	found, err := h.log.Submissions(context.Background(), submission.Query{Source: h.source, Request: &digest})
@@ -353,7 +353,7 @@ func (h *gateHouse) of(r *sip.Request) *submission.Submission {
 }
 
 // state wants the only submission of a request in a state.
-func (h *gateHouse) state(r *sip.Request, want submission.State) *submission.Submission {
+func (h *gatewayHarness) state(r *sip.Request, want submission.State) *submission.Submission {
 	h.t.Helper()
 	s := h.of(r)
 	if s.State != want {
@@ -363,7 +363,7 @@ func (h *gateHouse) state(r *sip.Request, want submission.State) *submission.Sub
 }
 
 // tend lets time pass and does what is due then.
-func (h *gateHouse) tend(after time.Duration) {
+func (h *gatewayHarness) tend(after time.Duration) {
 	h.t.Helper()
 	h.clock.advance(after)
 	_, err := h.process.Load().doDue(context.Background())
@@ -372,7 +372,7 @@ func (h *gateHouse) tend(after time.Duration) {
 
 // events returns the events of a record's source-identifier or assigned
 // identifier.
-func (h *gateHouse) events(identifier string) (out []string) {
+func (h *gatewayHarness) events(identifier string) (out []string) {
 	h.t.Helper()
 	for e, err := range h.log.Events(context.Background(), "maps", event.Range{Upto: 1 << 40}) {
 		h.do(err)
@@ -384,7 +384,7 @@ func (h *gateHouse) events(identifier string) (out []string) {
 }
 
 // notices returns those that wait.
-func (h *gateHouse) notices() []submission.OutgoingNotification {
+func (h *gatewayHarness) notices() []submission.OutgoingNotification {
 	h.t.Helper()
 	found, err := h.log.OutgoingDue(context.Background(), event.MicrosOf(h.clock.now().Add(1000*time.Hour)), nil, 10_000)
 	h.do(err)
@@ -392,7 +392,7 @@ func (h *gateHouse) notices() []submission.OutgoingNotification {
 }
 
 // deliver delivers the notifications that wait.
-func (h *gateHouse) deliver() {
+func (h *gatewayHarness) deliver() {
 	h.t.Helper()
 	ctx := context.Background()
 	for _, n := range h.notices() {
@@ -409,7 +409,7 @@ func plainClient(recipient string) *sip.HTTPClient {
 	return &sip.HTTPClient{URL: recipient, HTTP: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
 }
 
-func (h *gateHouse) verified() {
+func (h *gatewayHarness) verified() {
 	h.t.Helper()
 	report := func(f eventlog.Finding) { h.t.Errorf("verify: %v", f) }
 	h.do(errors.Join(h.log.Log.Verify(context.Background(), report), h.log.Verify(context.Background(), report)))

@@ -19,7 +19,7 @@ import (
 // The upstream's disposition is relayed on the same connection, and in the log
 // before.
 func TestGatewayRelays(t *testing.T) {
-	h := newGate(t, Gateway, nil)
+	h := newGatewayHarness(t, Gateway, nil)
 	accepted := request("1", "a")
 	if got := h.answered(accepted, sip.Accepted).AssignedIdentifier; got != "urn:lib:1" {
 		t.Errorf("assigned %q", got)
@@ -59,7 +59,7 @@ func TestGatewayProvisional(t *testing.T) {
 	for _, outcome := range []sip.Outcome{sip.Accepted, sip.Rejected} {
 		t.Run(outcome.String(), func(t *testing.T) {
 			posted := 0
-			h := newGate(t, Gateway, func(d *Server) { d.Notified = func() { posted++ } })
+			h := newGatewayHarness(t, Gateway, func(d *Server) { d.Notified = func() { posted++ } })
 			h.library.answers = sip.ProvisionallyAccepted
 			r := h.request("1")
 			h.answered(r, sip.ProvisionallyAccepted)
@@ -95,7 +95,7 @@ func TestGatewayProvisional(t *testing.T) {
 // The notification may be faster than the reply; then the reply is the ultimate
 // disposition.
 func TestGatewayFinalBeforeProvisional(t *testing.T) {
-	h := newGate(t, Gateway, nil)
+	h := newGatewayHarness(t, Gateway, nil)
 	h.library.answers = sip.ProvisionallyAccepted
 	h.library.instead = func(r *sip.Request) (*sip.Disposition, error) {
 		d := &sip.Disposition{Source: r.Source, Outcome: sip.Accepted, AssignedIdentifier: "urn:lib:fast"}
@@ -116,7 +116,7 @@ func TestGatewayFinalBeforeProvisional(t *testing.T) {
 // A final reply that contradicts a faster notification changes nothing, and is
 // shown.
 func TestGatewayContradiction(t *testing.T) {
-	h := newGate(t, Gateway, nil)
+	h := newGatewayHarness(t, Gateway, nil)
 	h.library.answers = sip.Rejected
 	h.library.instead = func(r *sip.Request) (*sip.Disposition, error) {
 		d := &sip.Disposition{Source: r.Source, Outcome: sip.Accepted, AssignedIdentifier: "urn:lib:fast"}
@@ -131,7 +131,7 @@ func TestGatewayContradiction(t *testing.T) {
 
 // Without a recipient a provisional reply cannot be relayed.
 func TestGatewayProvisionalWithoutRecipient(t *testing.T) {
-	h := newGate(t, Gateway, nil)
+	h := newGatewayHarness(t, Gateway, nil)
 	h.library.answers = sip.ProvisionallyAccepted
 	r := request("1", "a")
 	for range 2 {
@@ -150,7 +150,7 @@ func TestGatewayProvisionalWithoutRecipient(t *testing.T) {
 }
 
 func TestGatewayRecipient(t *testing.T) {
-	h := newGate(t, Gateway, func(d *Server) {
+	h := newGatewayHarness(t, Gateway, func(d *Server) {
 		d.Recipient = func(context.Context, string) error { return errors.New("not a public address") }
 	})
 	h.faulted(h.request("1"), sip.Client, "not a public address")
@@ -182,7 +182,7 @@ func TestGatewayUnsent(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			down := true
 			nobody := testenv.Nobody(t)
-			h := newGate(t, Gateway, func(d *Server) {
+			h := newGatewayHarness(t, Gateway, func(d *Server) {
 				if c.err == nil && down {
 					d.Upstream = &sip.HTTPClient{URL: "http://" + nobody}
 				}
@@ -217,7 +217,7 @@ func TestGatewayStatus(t *testing.T) {
 		202: submission.StateInDoubt, 204: submission.StateInDoubt, 301: submission.StateUnsent, 307: submission.StateUnsent, 404: submission.StateUnsent, 413: submission.StateUnsent, 501: submission.StateUnsent, 503: submission.StateUnsent,
 		500: submission.StateInDoubt, 502: submission.StateInDoubt, 504: submission.StateInDoubt, 200: submission.StateInDoubt,
 	} {
-		h := newGate(t, Gateway, func(d *Server) {
+		h := newGatewayHarness(t, Gateway, func(d *Server) {
 			url := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				w.WriteHeader(status)
 				w.Write([]byte("<html>no message</html>"))
@@ -236,7 +236,7 @@ func TestGatewayStatus(t *testing.T) {
 
 // Equal requests at once are sent on once, and all get the answer.
 func TestGatewayEqualRequests(t *testing.T) {
-	h := newGate(t, Gateway, nil)
+	h := newGatewayHarness(t, Gateway, nil)
 	h.library.recognises = false
 	const n = 50
 	arrived, answer := make(chan struct{}, n), make(chan struct{})
@@ -280,7 +280,7 @@ func TestGatewayEqualRequests(t *testing.T) {
 // A submitter that hangs up does not stop what was begun: his repeat gets the
 // disposition, and so does his notification recipient.
 func TestGatewaySubmitterHangsUp(t *testing.T) {
-	h := newGate(t, Gateway, nil)
+	h := newGatewayHarness(t, Gateway, nil)
 	r := h.request("1")
 	ctx, hangUp := context.WithCancel(context.Background())
 	h.library.instead = func(*sip.Request) (*sip.Disposition, error) { hangUp(); return nil, nil }
@@ -301,7 +301,7 @@ func TestGatewaySubmitterHangsUp(t *testing.T) {
 // The same request is the same submission for a day after it was answered, and as
 // long as its answer is awaited.
 func TestGatewayRepeatsForADay(t *testing.T) {
-	h := newGate(t, Gateway, nil)
+	h := newGatewayHarness(t, Gateway, nil)
 	h.library.recognises = false
 	r := request("1", "a")
 	h.answered(r, sip.Accepted)
@@ -328,15 +328,15 @@ func TestGatewayRepeatsForADay(t *testing.T) {
 func TestGatewayProperties(t *testing.T) {
 	asked := 0
 	up := &asking{library: &library{}, ask: func() error { asked++; return nil }}
-	h := newGate(t, Gateway, nil)
+	h := newGatewayHarness(t, Gateway, nil)
 	up.url = serve(t, &sip.Handler{Backend: up, Offers: sip.Operations{Ingest: true}})
-	desk := h.process.Load().Server
-	desk.Upstream = plainClient(up.url)
-	get := func() (*sip.Properties, error) { return desk.GetProperties(context.Background(), sip.Caller{}) }
+	server := h.process.Load().Server
+	server.Upstream = plainClient(up.url)
+	get := func() (*sip.Properties, error) { return server.GetProperties(context.Background(), sip.Caller{}) }
 	for range 3 {
 		p, err := get()
 		h.do(err)
-		if p.Style != sip.Asynchronous || len(p.Formats) != 1 || p.Formats[0] != deskFormat {
+		if p.Style != sip.Asynchronous || len(p.Formats) != 1 || p.Formats[0] != mapFormat {
 			t.Errorf("%+v", p)
 		}
 	}

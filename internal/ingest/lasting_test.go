@@ -17,7 +17,7 @@ import (
 // When the server ends while the ingest server takes its time, everybody is told
 // that the request is in doubt, and so it is in the log.
 func TestGatewayServerEnds(t *testing.T) {
-	h := newGate(t, Gateway, nil)
+	h := newGatewayHarness(t, Gateway, nil)
 	const n = 4
 	arrived, release := make(chan struct{}, n), make(chan struct{})
 	slow := serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
@@ -25,14 +25,14 @@ func TestGatewayServerEnds(t *testing.T) {
 		<-release
 	}))
 	defer close(release)
-	desk := h.process.Load().Server
-	desk.Upstream = plainClient(slow)
+	server := h.process.Load().Server
+	server.Upstream = plainClient(slow)
 	ctx, end := context.WithCancelCause(t.Context())
 	hungUp, hangUp := context.WithCancel(ctx)
 	var calls sync.WaitGroup
 	for i := range n {
 		calls.Go(func() {
-			_, err := desk.Ingest(ctx, sip.Caller{}, h.request(fmt.Sprint(i)))
+			_, err := server.Ingest(ctx, sip.Caller{}, h.request(fmt.Sprint(i)))
 			var fault *sip.Fault
 			if !errors.As(err, &fault) || fault.Code != sip.Server || !strings.HasPrefix(fault.Text, "in doubt: the request may have reached") {
 				t.Errorf("answered %v", err)
@@ -45,7 +45,7 @@ func TestGatewayServerEnds(t *testing.T) {
 	// Who hangs up ends nothing.
 	waited := make(chan error)
 	go func() {
-		_, err := desk.Ingest(hungUp, sip.Caller{}, h.request("0"))
+		_, err := server.Ingest(hungUp, sip.Caller{}, h.request("0"))
 		waited <- err
 	}()
 	hangUp()
@@ -66,7 +66,7 @@ func TestGatewayServerEnds(t *testing.T) {
 
 // An answer that arrives in time is the answer.
 func TestGatewayAnswersBeforeItEnds(t *testing.T) {
-	h := newGate(t, Gateway, nil)
+	h := newGatewayHarness(t, Gateway, nil)
 	ctx, end := context.WithCancelCause(t.Context())
 	disp, err := h.process.Load().Ingest(ctx, sip.Caller{}, h.request("1"))
 	end(http.ErrServerClosed)
@@ -86,28 +86,28 @@ func TestGatewayAnswersBeforeItEnds(t *testing.T) {
 
 // Nor does whoever asks for properties wait for what does not come.
 func TestGatewayPropertiesServerEnds(t *testing.T) {
-	h := newGate(t, Gateway, nil)
+	h := newGatewayHarness(t, Gateway, nil)
 	arrived, release := make(chan struct{}), make(chan struct{})
 	slow := serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		close(arrived)
 		<-release
 	}))
 	defer close(release)
-	desk := h.process.Load().Server
-	desk.Upstream = plainClient(slow)
+	server := h.process.Load().Server
+	server.Upstream = plainClient(slow)
 	ctx, end := context.WithCancelCause(t.Context())
 	go func() {
 		<-arrived
 		end(http.ErrServerClosed)
 	}()
-	_, err := desk.GetProperties(ctx, sip.Caller{})
+	_, err := server.GetProperties(ctx, sip.Caller{})
 	isFault(t, err, sip.Server, "")
 }
 
 // A recipient is no longer than anything else that stays in the log.
 func TestLongRecipient(t *testing.T) {
 	for _, mode := range []Mode{Review, Gateway} {
-		h := newGate(t, mode, nil)
+		h := newGatewayHarness(t, mode, nil)
 		for _, form := range []string{"http://box.example/%s", "https://%s.example/", "smtp://box.example/%s@box.example", "mailto:%s@box.example", "%s"} {
 			r := request("1", "a")
 			r.Recipient = fmt.Sprintf(form, strings.Repeat("x", submission.MaxText))
@@ -133,7 +133,7 @@ func TestLongRecipient(t *testing.T) {
 // What a record is called may be told in every document, so it is not as long as
 // a stranger likes.
 func TestLongTitle(t *testing.T) {
-	h := newGate(t, Library, nil)
+	h := newGatewayHarness(t, Library, nil)
 	_, err := h.process.Load().Ingest(t.Context(), sip.Caller{}, request("1", `<title xmlns="http://purl.org/dc/elements/1.1/">`+strings.Repeat("t", 3<<20)+`</title>`))
 	h.do(err)
 	n := 0

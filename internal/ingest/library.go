@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -68,6 +69,9 @@ func (d *Server) conclude(ctx context.Context, r *sip.Request, reason string) (*
 		case <-own.done:
 			return own.disposition, own.err
 		case d.concludes <- struct{}{}:
+			// Who was just answered comes back with the next request when let run: else
+			// there would be two groups by turns, each of half of the clients.
+			runtime.Gosched()
 			d.mu.Lock()
 			n := min(len(d.waiting), groupLimit)
 			group := d.waiting[:n:n]

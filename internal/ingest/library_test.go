@@ -19,9 +19,9 @@ import (
 )
 
 func TestLibraryFollowsARecord(t *testing.T) {
-	h := newDesk(t, Library, nil)
+	h := newHarness(t, Library, nil)
 	first := h.ingest(request("1", "a"))
-	want := &sip.Disposition{Source: request("1", "a").Source, Outcome: sip.Accepted, AssignedIdentifier: translate.AssignedIdentifier(h.desk.Feed, request("1", "").Source)}
+	want := &sip.Disposition{Source: request("1", "a").Source, Outcome: sip.Accepted, AssignedIdentifier: translate.AssignedIdentifier(h.server.Feed, request("1", "").Source)}
 	if !reflect.DeepEqual(first, want) {
 		t.Errorf("the first: %+v, want %+v", first, want)
 	}
@@ -46,7 +46,7 @@ func TestLibraryFollowsARecord(t *testing.T) {
 
 // What is published is what came, byte for byte.
 func TestLibraryKeepsBytesAndTitle(t *testing.T) {
-	h := newDesk(t, Library, nil)
+	h := newHarness(t, Library, nil)
 	r := request("1", `<!-- é --><dc:title xmlns:dc='http://purl.org/dc/elements/1.1/'>Ein  Blatt</dc:title><![CDATA[<]]>&#65;`)
 	disp := h.ingest(r)
 	e, err := h.log.Record(t.Context(), "maps", event.Key(disp.AssignedIdentifier))
@@ -58,7 +58,7 @@ func TestLibraryKeepsBytesAndTitle(t *testing.T) {
 	}
 	sum, err := content.ParseSum(rep.SHA256())
 	h.do(err)
-	if got := read(t, deskContents{h.contents}, sum); !bytes.Equal(got, r.Record.XML) {
+	if got := read(t, contentStore{h.contents}, sum); !bytes.Equal(got, r.Record.XML) {
 		t.Errorf("kept %s\nwant %s", got, r.Record.XML)
 	}
 }
@@ -71,7 +71,7 @@ func TestLibraryWithoutIdentifier(t *testing.T) {
 		"no source": nil, "an empty source": {}, "a sequence": {Sequence: &empty}, "an empty source-identifier": {Identifier: &empty},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newDesk(t, Library, nil)
+			h := newHarness(t, Library, nil)
 			make := func(text string) *sip.Request {
 				r := request("", text)
 				r.Source = source
@@ -106,7 +106,7 @@ func TestLibraryWithoutIdentifier(t *testing.T) {
 
 func TestLibraryRejects(t *testing.T) {
 	crash := errors.New("signal: killed")
-	h := newDesk(t, Library, func(_ *deskHouse, d *Server) {
+	h := newHarness(t, Library, func(_ *harness, d *Server) {
 		d.Formats[xml.Name{Local: "plain"}] = "https://schemas.example/plain.xsd"
 		d.Validate = func(_ context.Context, schema string, record []byte) (string, error) {
 			switch {
@@ -127,13 +127,13 @@ func TestLibraryRejects(t *testing.T) {
 			t.Errorf("unknown format: %+v, want %+v", disp, want)
 		}
 	}
-	if disp := h.ingest(request("2", "bad")); disp.Outcome != sip.Rejected || disp.Reason != "line 1: bad under "+deskFormat {
+	if disp := h.ingest(request("2", "bad")); disp.Outcome != sip.Rejected || disp.Reason != "line 1: bad under "+mapFormat {
 		t.Errorf("invalid: %+v", disp)
 	}
-	if _, err := h.desk.Ingest(t.Context(), sip.Caller{}, request("3", "crash")); !errors.Is(err, crash) {
+	if _, err := h.server.Ingest(t.Context(), sip.Caller{}, request("3", "crash")); !errors.Is(err, crash) {
 		t.Errorf("a crash of the validator: %v", err)
 	}
-	h.wantEvents("kept 1: the format {urn:other}map is not accepted; accepted are: plain, {urn:maps}map", "kept 2: line 1: bad under "+deskFormat)
+	h.wantEvents("kept 1: the format {urn:other}map is not accepted; accepted are: plain, {urn:maps}map", "kept 2: line 1: bad under "+mapFormat)
 	set, err := h.log.Set(t.Context(), "maps")
 	h.do(err)
 	if set.Last != 0 || set.Live != 0 {
@@ -152,7 +152,7 @@ func TestLibraryRejects(t *testing.T) {
 func TestLibraryRejectionEndsWithItsReason(t *testing.T) {
 	for _, identifier := range []string{"1", ""} {
 		reason := "not yet"
-		h := newDesk(t, Library, func(_ *deskHouse, d *Server) {
+		h := newHarness(t, Library, func(_ *harness, d *Server) {
 			d.Validate = func(context.Context, string, []byte) (string, error) { return reason, nil }
 		})
 		if disp := h.ingest(request(identifier, "a")); disp.Reason != "not yet" {
@@ -168,7 +168,7 @@ func TestLibraryRejectionEndsWithItsReason(t *testing.T) {
 }
 
 func TestRecipientIsChecked(t *testing.T) {
-	h := newDesk(t, Review, func(_ *deskHouse, d *Server) {
+	h := newHarness(t, Review, func(_ *harness, d *Server) {
 		d.Recipient = func(_ context.Context, url string) error {
 			if strings.Contains(url, "127.0.0.1") {
 				return errors.New("its address is not public")
@@ -198,7 +198,7 @@ func TestRecipientIsChecked(t *testing.T) {
 	} {
 		r := request("1", "a")
 		r.Recipient = recipient
-		_, err := h.desk.Ingest(t.Context(), sip.Caller{}, r)
+		_, err := h.server.Ingest(t.Context(), sip.Caller{}, r)
 		fine := reason == "" && recipient != "mailto:" && recipient != "smtp:nobody"
 		if fine {
 			h.do(err)
@@ -218,14 +218,14 @@ func TestConcurrentDuplicates(t *testing.T) {
 	unknown.Record.Root.Local = "other"
 	for name, r := range map[string]*sip.Request{"identified": request("1", "a"), "anonymous": request("", "a"), "rejected": unknown} {
 		t.Run(name, func(t *testing.T) {
-			h := newDesk(t, Library, nil)
+			h := newHarness(t, Library, nil)
 			var wait sync.WaitGroup
 			answers := make([]*sip.Disposition, 1000)
 			for i := range answers {
 				wait.Go(func() {
 					own := *r
 					var err error
-					if answers[i], err = h.desk.Ingest(context.Background(), sip.Caller{}, &own); err != nil {
+					if answers[i], err = h.server.Ingest(context.Background(), sip.Caller{}, &own); err != nil {
 						t.Error(err)
 					}
 				})
@@ -248,15 +248,15 @@ func TestConcurrentDuplicates(t *testing.T) {
 func TestFailuresOfTheLog(t *testing.T) {
 	unknown := request("3", "x")
 	unknown.Record.Root.Local = "other"
-	for name, fail := range map[string]func(h *deskHouse){
-		"before": func(h *deskHouse) { h.store.before.Store(1) },
-		"after":  func(h *deskHouse) { h.store.after.Store(1) },
+	for name, fail := range map[string]func(h *harness){
+		"before": func(h *harness) { h.store.before.Store(1) },
+		"after":  func(h *harness) { h.store.after.Store(1) },
 	} {
 		for _, r := range []*sip.Request{request("1", "a"), request("", "a"), unknown} {
-			h := newDesk(t, Library, nil)
+			h := newHarness(t, Library, nil)
 			h.ingest(request("0", "before"))
 			fail(h)
-			if _, err := h.desk.Ingest(t.Context(), sip.Caller{}, r); !errors.Is(err, errBroken) {
+			if _, err := h.server.Ingest(t.Context(), sip.Caller{}, r); !errors.Is(err, errBroken) {
 				t.Fatalf("%s: %v", name, err)
 			}
 			first, again := h.ingest(r), h.ingest(r)
@@ -269,9 +269,9 @@ func TestFailuresOfTheLog(t *testing.T) {
 			h.verified()
 		}
 	}
-	h := newDesk(t, Library, nil)
-	h.desk.Contents = noRoom{h.desk.Contents}
-	if _, err := h.desk.Ingest(t.Context(), sip.Caller{}, request("1", "a")); !errors.Is(err, errBroken) {
+	h := newHarness(t, Library, nil)
+	h.server.Contents = noRoom{h.server.Contents}
+	if _, err := h.server.Ingest(t.Context(), sip.Caller{}, request("1", "a")); !errors.Is(err, errBroken) {
 		t.Errorf("the content store is full: %v", err)
 	}
 	h.wantEvents()
@@ -284,12 +284,12 @@ func (noRoom) Put(context.Context, ...[]byte) error { return errBroken }
 // The service through its own protocol: what a submitter sees, and what is
 // published of it.
 func TestLibraryOverHTTP(t *testing.T) {
-	h := newDesk(t, Library, nil)
-	server := httptest.NewServer(&sip.Handler{Backend: h.desk, Offers: h.desk.Offers()})
+	h := newHarness(t, Library, nil)
+	server := httptest.NewServer(&sip.Handler{Backend: h.server, Offers: h.server.Offers()})
 	defer server.Close()
 	client := &sip.HTTPClient{HTTP: server.Client(), URL: server.URL}
 	p, err := client.GetProperties(t.Context())
-	if err != nil || p.Style != sip.Synchronous || len(p.Formats) != 1 || p.Formats[0] != deskFormat {
+	if err != nil || p.Style != sip.Synchronous || len(p.Formats) != 1 || p.Formats[0] != mapFormat {
 		t.Errorf("properties %+v, %v", p, err)
 	}
 	disp, err := client.Ingest(t.Context(), request("1", "<name>a</name>"))

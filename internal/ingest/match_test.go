@@ -19,7 +19,7 @@ func TestNotificationIsMatchedByTokenOnly(t *testing.T) {
 	for _, kind := range []string{AccessNone, AccessToken, AccessBasic, AccessAddresses} {
 		for _, of := range []string{"a gateway", "a gateway without a recipient", "a target"} {
 			t.Run(of+" with access "+kind, func(t *testing.T) {
-				h := newDesk(t, Gateway, func(_ *deskHouse, d *Server) { d.Targets, d.Access = true, Access{Kind: kind} })
+				h := newHarness(t, Gateway, func(_ *harness, d *Server) { d.Targets, d.Access = true, Access{Kind: kind} })
 				target := h.target()
 				var subs []*submission.Submission
 				for i, state := range []submission.State{submission.StateInDoubt, submission.StateProvisional, submission.StateUnresolved, submission.StateAccepted} {
@@ -39,7 +39,7 @@ func TestNotificationIsMatchedByTokenOnly(t *testing.T) {
 				for i := range subs {
 					for _, token := range []string{"", "token-of-nobody"} {
 						for _, disp := range []*sip.Disposition{accepted(mapOf(fmt.Sprint(i)), "urn:stranger"), rejected(mapOf(fmt.Sprint(i)), "no")} {
-							h.do(h.desk.Notify(t.Context(), sip.Caller{Token: token}, disp))
+							h.do(h.server.Notify(t.Context(), sip.Caller{Token: token}, disp))
 						}
 					}
 				}
@@ -66,11 +66,11 @@ func TestNotificationIsMatchedByTokenOnly(t *testing.T) {
 func TestTokenIsTakenInEveryMode(t *testing.T) {
 	for _, mode := range []Mode{Recipient, Library, Review, Gateway} {
 		t.Run(string(mode), func(t *testing.T) {
-			h := newDesk(t, mode, func(_ *deskHouse, d *Server) {
+			h := newHarness(t, mode, func(_ *harness, d *Server) {
 				d.Access = Access{Kind: AccessBasic, User: "maps", Password: "secret"}
 			})
 			sub := h.received("1", submission.StateProvisional, nil)
-			handler := &sip.Handler{Backend: h.desk, Offers: h.desk.Offers()}
+			handler := &sip.Handler{Backend: h.server, Offers: h.server.Offers()}
 			tell := func(token string) error {
 				at := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handler.Serve(w, r, token) }))
 				return plainClient(at).Notify(t.Context(), accepted(mapOf("1"), "urn:lib:1"))
@@ -86,11 +86,11 @@ func TestTokenIsTakenInEveryMode(t *testing.T) {
 				t.Errorf("it is %+v", got)
 			}
 			h.wantEvents("created urn:lib:1")
-			if _, err := h.desk.Ingest(t.Context(), sip.Caller{Token: sub.Token}, request("2", "")); err == nil {
+			if _, err := h.server.Ingest(t.Context(), sip.Caller{Token: sub.Token}, request("2", "")); err == nil {
 				t.Error("the token lets submit")
 			}
-			if !h.desk.Offers().Notify {
-				isFault(t, h.desk.Notify(t.Context(), sip.Caller{}, accepted(mapOf("1"), "urn:lib:1")), sip.Client, "ingest-disposition")
+			if !h.server.Offers().Notify {
+				isFault(t, h.server.Notify(t.Context(), sip.Caller{}, accepted(mapOf("1"), "urn:lib:1")), sip.Client, "ingest-disposition")
 			}
 		})
 	}
@@ -103,7 +103,7 @@ func TestReviewOutlivesTheMode(t *testing.T) {
 	for _, mode := range []Mode{Recipient, Library, Review, Gateway} {
 		for _, accept := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, accept %v", mode, accept), func(t *testing.T) {
-				h := newDesk(t, mode, func(_ *deskHouse, d *Server) { d.Targets = true })
+				h := newHarness(t, mode, func(_ *harness, d *Server) { d.Targets = true })
 				under := h.received("1", submission.StateProvisional, reviewed)
 				sent := h.received("2", submission.StateProvisional, nil)
 				h.notify("", accepted(mapOf("1"), "urn:stranger"))
@@ -111,10 +111,10 @@ func TestReviewOutlivesTheMode(t *testing.T) {
 					t.Fatalf("a stranger has decided: %+v", got)
 				}
 				ctx := context.Background()
-				if err := h.desk.Decide(ctx, Verdict{ID: sent.ID, Accept: accept, Assigned: "", Reason: ""}); err == nil || !strings.Contains(err.Error(), "not under review") {
+				if err := h.server.Decide(ctx, Verdict{ID: sent.ID, Accept: accept, Assigned: "", Reason: ""}); err == nil || !strings.Contains(err.Error(), "not under review") {
 					t.Errorf("what was sent on: %v", err)
 				}
-				h.do(h.desk.Decide(ctx, Verdict{ID: under.ID, Accept: accept, Assigned: "", Reason: "no"}))
+				h.do(h.server.Decide(ctx, Verdict{ID: under.ID, Accept: accept, Assigned: "", Reason: "no"}))
 				want := "rejected 1: no"
 				if accept {
 					want = "created " + h.submission(under.ID).Assigned

@@ -16,7 +16,7 @@ import (
 )
 
 // Notify takes a disposition in: for the submission whose token it names; else for
-// the record that it tells of, if there is somewhere to fetch it from; else to be
+// the record that it names, if there is somewhere to fetch it from; else to be
 // shown. It returns nil only when that is committed. The same notification again
 // adds nothing, but that such a record is fetched again unless it is withdrawn.
 func (d *Server) Notify(ctx context.Context, caller sip.Caller, disp *sip.Disposition) error {
@@ -79,7 +79,7 @@ func (d *Server) submissionByToken(ctx context.Context, token string) (*submissi
 }
 
 // unmatched takes in a notification that belongs to no submission. Whoever knows
-// the token of one is no stranger; this one knows none.
+// the token of a submission is known; this caller has shown none.
 func (d *Server) unmatched(ctx context.Context, disp *sip.Disposition, note *submission.IncomingNotification) error {
 	note.Anonymous = d.anonymous()
 	pending := false
@@ -212,7 +212,7 @@ func (d *Server) update(ctx context.Context, tx *store.Tx, next *submission.Subm
 	}
 	if effects.Notify {
 		var err error
-		if u.Outgoing, err = d.notice(next, in.disposition); err != nil {
+		if u.Outgoing, err = d.outgoing(next, in.disposition); err != nil {
 			return u, err
 		}
 	}
@@ -232,9 +232,9 @@ func (d *Server) accepted(s *submission.Submission) event.Observation {
 	return o
 }
 
-// notice returns the notification that the submitter gets when the submission has
+// outgoing returns the notification that the submitter gets when the submission has
 // ended.
-func (d *Server) notice(s *submission.Submission, disp *sip.Disposition) (*submission.OutgoingNotification, error) {
+func (d *Server) outgoing(s *submission.Submission, disp *sip.Disposition) (*submission.OutgoingNotification, error) {
 	source, err := sourceOf(s)
 	if err != nil {
 		return nil, err

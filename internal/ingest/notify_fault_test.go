@@ -30,12 +30,12 @@ func TestConcurrentNotifications(t *testing.T) {
 		"without source": {200, "", rejected(nil, "no"), "rejected : no", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newDesk(t, Gateway, closed)
+			h := newHarness(t, Gateway, closed)
 			h.received("1", submission.StateProvisional, nil)
 			var wait sync.WaitGroup
 			for range c.n {
 				wait.Go(func() {
-					if err := h.desk.Notify(context.Background(), sip.Caller{Token: c.token}, c.disp); err != nil {
+					if err := h.server.Notify(context.Background(), sip.Caller{Token: c.token}, c.disp); err != nil {
 						t.Error(err)
 					}
 				})
@@ -61,13 +61,13 @@ func TestConcurrentNotifications(t *testing.T) {
 // Two that arrive at once and say different things: one is in force, the other is
 // a conflict.
 func TestConcurrentContradiction(t *testing.T) {
-	h := newDesk(t, Gateway, closed)
+	h := newHarness(t, Gateway, closed)
 	for n := range 20 {
 		sub := h.received(fmt.Sprint(n), submission.StateProvisional, nil)
 		var wait sync.WaitGroup
 		for _, disp := range []*sip.Disposition{accepted(nil, fmt.Sprintf("urn:lib:%d", n)), rejected(nil, "no")} {
 			wait.Go(func() {
-				if err := h.desk.Notify(context.Background(), sip.Caller{Token: sub.Token}, disp); err != nil {
+				if err := h.server.Notify(context.Background(), sip.Caller{Token: sub.Token}, disp); err != nil {
 					t.Error(err)
 				}
 			})
@@ -86,21 +86,21 @@ func TestConcurrentContradiction(t *testing.T) {
 // the commit had taken effect.
 func TestFailuresOfNotifications(t *testing.T) {
 	for name, c := range map[string]struct {
-		fail  func(*deskHouse)
+		fail  func(*harness)
 		token string
 		disp  *sip.Disposition
 		times string
 	}{
-		"matched, before":      {func(h *deskHouse) { h.store.before.Store(1) }, "token-1", accepted(mapOf("1"), "urn:lib:1"), "matched 1"},
-		"matched, after":       {func(h *deskHouse) { h.store.after.Store(1) }, "token-1", accepted(mapOf("1"), "urn:lib:1"), "matched 2"},
-		"of nobody, before":    {func(h *deskHouse) { h.store.before.Store(1) }, "", rejected(mapOf("9"), "no"), "rejected 1"},
-		"of nobody, after":     {func(h *deskHouse) { h.store.after.Store(1) }, "", rejected(mapOf("9"), "no"), "rejected 2"},
-		"rejected, both times": {func(h *deskHouse) { h.store.before.Store(1); h.store.after.Store(1) }, "token-1", rejected(mapOf("1"), "no"), "matched 2"},
+		"matched, before":      {func(h *harness) { h.store.before.Store(1) }, "token-1", accepted(mapOf("1"), "urn:lib:1"), "matched 1"},
+		"matched, after":       {func(h *harness) { h.store.after.Store(1) }, "token-1", accepted(mapOf("1"), "urn:lib:1"), "matched 2"},
+		"of nobody, before":    {func(h *harness) { h.store.before.Store(1) }, "", rejected(mapOf("9"), "no"), "rejected 1"},
+		"of nobody, after":     {func(h *harness) { h.store.after.Store(1) }, "", rejected(mapOf("9"), "no"), "rejected 2"},
+		"rejected, both times": {func(h *harness) { h.store.before.Store(1); h.store.after.Store(1) }, "token-1", rejected(mapOf("1"), "no"), "matched 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newDesk(t, Gateway, closed)
+			h := newHarness(t, Gateway, closed)
 			h.received("1", submission.StateProvisional, nil)
-			server := httptest.NewServer(tokenPath{&sip.Handler{Backend: h.desk, Offers: h.desk.Offers()}})
+			server := httptest.NewServer(tokenPath{&sip.Handler{Backend: h.server, Offers: h.server.Offers()}})
 			defer server.Close()
 			client := &sip.HTTPClient{HTTP: server.Client(), URL: server.URL + "/" + c.token}
 			c.fail(h)
@@ -134,10 +134,10 @@ func (p tokenPath) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // A submitter who was told gets no notice; a reply that repeats what is known, or
 // contradicts it, changes no state.
 func TestRepliesAndNotifications(t *testing.T) {
-	h := newDesk(t, Gateway, nil)
+	h := newHarness(t, Gateway, nil)
 	sub := h.received("1", submission.StateForwarding, nil)
 	reply := func(disp *sip.Disposition) *submission.Submission {
-		_, s, err := h.desk.resolve(t.Context(), incoming{id: sub.ID, disposition: disp, relayed: true})
+		_, s, err := h.server.resolve(t.Context(), incoming{id: sub.ID, disposition: disp, relayed: true})
 		h.do(err)
 		return s
 	}

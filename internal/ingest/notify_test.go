@@ -30,10 +30,10 @@ func rejected(source *sip.Source, reason string) *sip.Disposition {
 
 // received is a submission that a gateway has sent on, of a record that is in the
 // content store.
-func (h *deskHouse) received(n string, state submission.State, change func(*submission.Submission)) *submission.Submission {
+func (h *harness) received(n string, state submission.State, change func(*submission.Submission)) *submission.Submission {
 	h.t.Helper()
 	r := request(n, n)
-	s, err := h.desk.newSubmission(context.Background(), r, requestDigest(r))
+	s, err := h.server.newSubmission(context.Background(), r, requestDigest(r))
 	h.do(err)
 	s.State, s.Tries, s.Token, s.Recipient = state, 1, "token-"+n, "http://maps.example/sip"
 	if change != nil {
@@ -47,7 +47,7 @@ func TestNotificationEndsASubmission(t *testing.T) {
 		for _, disp := range []*sip.Disposition{accepted(mapOf("1"), "urn:lib:1"), rejected(mapOf("1"), "out of range")} {
 			t.Run(fmt.Sprintf("%s to %s", state, disp.Outcome), func(t *testing.T) {
 				var posted atomic.Int32
-				h := newDesk(t, Gateway, func(h *deskHouse, d *Server) { closed(h, d); d.Notified = func() { posted.Add(1) } })
+				h := newHarness(t, Gateway, func(h *harness, d *Server) { closed(h, d); d.Notified = func() { posted.Add(1) } })
 				h.received("2", submission.StateProvisional, nil) // somebody else's
 				sub := h.received("1", state, func(s *submission.Submission) { s.Due, s.Deadline = 1<<60, 1<<60 })
 				token := sub.Token
@@ -92,7 +92,7 @@ func TestNotificationEndsASubmission(t *testing.T) {
 
 // The source in a notice is the request's, whatever the ingest server repeats.
 func TestNoticeEchoesTheRequest(t *testing.T) {
-	h := newDesk(t, Gateway, nil)
+	h := newHarness(t, Gateway, nil)
 	sub := h.received("1", submission.StateProvisional, nil)
 	h.notify(sub.Token, accepted(mapOf("not what was sent"), "urn:lib:1"))
 	want := submission.Document(accepted(mapOf("1"), "urn:lib:1"))
@@ -115,7 +115,7 @@ func TestNoticeEchoesTheRequest(t *testing.T) {
 // What was submitted is published as it was, from the content store.
 func TestAcceptedRecordIsPublished(t *testing.T) {
 	for template, href := range map[string]string{"": "urn:lib:1", "https://library.example/{assigned-identifier}": "https://library.example/urn%3Alib%3A1"} {
-		h := newDesk(t, Gateway, func(_ *deskHouse, d *Server) { d.RecordURL = template })
+		h := newHarness(t, Gateway, func(_ *harness, d *Server) { d.RecordURL = template })
 		sub := h.received("1", submission.StateProvisional, nil)
 		h.notify(sub.Token, accepted(mapOf("1"), "urn:lib:1"))
 		e, err := h.log.Record(t.Context(), "maps", event.Key("urn:lib:1"))
@@ -124,7 +124,7 @@ func TestAcceptedRecordIsPublished(t *testing.T) {
 		if len(e.Representations) != 1 || e.Representations[0] != want || e.Origin.SourceIdentifier != "1" {
 			t.Errorf("with record_url %q: %+v, want %+v", template, e, want)
 		}
-		pending, err := h.log.Pending(t.Context(), h.desk.Source, 1<<60, 0, 10)
+		pending, err := h.log.Pending(t.Context(), h.server.Source, 1<<60, 0, 10)
 		if err != nil || len(pending) != 0 {
 			t.Errorf("with record_url %q: %d pending, %v", template, len(pending), err)
 		}
@@ -132,7 +132,7 @@ func TestAcceptedRecordIsPublished(t *testing.T) {
 }
 
 func TestContradictionChangesNothing(t *testing.T) {
-	h := newDesk(t, Gateway, nil)
+	h := newHarness(t, Gateway, nil)
 	sub := h.received("1", submission.StateProvisional, nil)
 	h.notify(sub.Token, accepted(mapOf("1"), "urn:lib:1"))
 	for i, disp := range []*sip.Disposition{rejected(mapOf("1"), "after all"), accepted(mapOf("1"), "urn:lib:2")} {
@@ -150,9 +150,9 @@ func TestContradictionChangesNothing(t *testing.T) {
 
 // The submissions of another set are not looked at.
 func TestSubmissionsOfAnotherSet(t *testing.T) {
-	h := newDesk(t, Gateway, nil)
+	h := newHarness(t, Gateway, nil)
 	sub := h.received("1", submission.StateProvisional, nil)
-	other := &Server{Set: "books", Mode: Recipient, Store: h.log, Source: h.desk.Source, URL: "/sip/books"}
+	other := &Server{Set: "books", Mode: Recipient, Store: h.log, Source: h.server.Source, URL: "/sip/books"}
 	h.do(other.Notify(t.Context(), sip.Caller{Token: sub.Token}, accepted(mapOf("1"), "urn:lib:1")))
 	if got := h.submission(sub.ID); got.State != submission.StateProvisional {
 		t.Errorf("a notification of another set changed it to %s", got.State)
@@ -165,7 +165,7 @@ func reviewed(s *submission.Submission) { s.Token, s.Tries = "", 0 }
 // What is under review only whoever reviews it decides; a target's submission with
 // the same source element is found beside it.
 func TestReviewIsNotDecidedByNotification(t *testing.T) {
-	h := newDesk(t, Review, func(_ *deskHouse, d *Server) { d.Targets = true })
+	h := newHarness(t, Review, func(_ *harness, d *Server) { d.Targets = true })
 	target := h.target()
 	under := h.received("1", submission.StateProvisional, reviewed)
 	done := h.received("2", submission.StateAccepted, func(s *submission.Submission) { reviewed(s); s.Assigned = "urn:lib:2" })
@@ -190,14 +190,14 @@ func TestReviewIsNotDecidedByNotification(t *testing.T) {
 // Rejections that belong to nobody are events, in no segment; accepted ones that
 // cannot be fetched are shown only. Those of strangers are no events (D40).
 func TestRecipientWithoutSubmissions(t *testing.T) {
-	open := newDesk(t, Recipient, nil)
+	open := newHarness(t, Recipient, nil)
 	open.notify("", rejected(mapOf("1"), "out of range"))
 	open.wantEvents()
 	if got := open.notifications(); !slices.Equal(got, []string{"rejected 1"}) {
 		t.Errorf("of a stranger: %q", got)
 	}
 	open.verified()
-	h := newDesk(t, Recipient, func(_ *deskHouse, d *Server) { d.Access = Access{Kind: AccessBasic, User: "u", Password: "p"} })
+	h := newHarness(t, Recipient, func(_ *harness, d *Server) { d.Access = Access{Kind: AccessBasic, User: "u", Password: "p"} })
 	for range 3 {
 		h.notify("", rejected(mapOf("1"), "out of range"))
 		h.notify("", rejected(nil, ""))
@@ -212,7 +212,7 @@ func TestRecipientWithoutSubmissions(t *testing.T) {
 	if set.Last != 0 || set.Events != 2 {
 		t.Errorf("the set is %+v", set)
 	}
-	isFault(t, h.desk.Notify(t.Context(), sip.Caller{}, &sip.Disposition{Outcome: sip.ProvisionallyAccepted}), sip.Client, "ingest-disposition/provisionally-accepted")
+	isFault(t, h.server.Notify(t.Context(), sip.Caller{}, &sip.Disposition{Outcome: sip.ProvisionallyAccepted}), sip.Client, "ingest-disposition/provisionally-accepted")
 	h.verified()
 }
 
@@ -224,13 +224,13 @@ func TestRecordURL(t *testing.T) {
 	for _, kind := range []event.Content{event.Mirror, event.Redirect, event.Reference} {
 		t.Run(kind.String(), func(t *testing.T) {
 			var told atomic.Int32
-			h := newDesk(t, Recipient, func(_ *deskHouse, d *Server) {
+			h := newHarness(t, Recipient, func(_ *harness, d *Server) {
 				d.Content, d.RecordURL, d.Pending = kind, libraryRecords, func() { told.Add(1) }
 			})
 			for range 2 {
 				h.notify("", accepted(mapOf("1"), "map/1"))
 			}
-			pending, err := h.log.Pending(t.Context(), h.desk.Source, 1<<60, 0, 10)
+			pending, err := h.log.Pending(t.Context(), h.server.Source, 1<<60, 0, 10)
 			h.do(err)
 			const href = "https://library.example/records/map%2F1"
 			if kind == event.Mirror {
@@ -262,7 +262,7 @@ func TestRecordURL(t *testing.T) {
 // is owed to the other set, and a rejection is told.
 func TestNotificationOfATarget(t *testing.T) {
 	var owing []event.SourceID
-	h := newDesk(t, Library, func(h *deskHouse, d *Server) {
+	h := newHarness(t, Library, func(h *harness, d *Server) {
 		d.Targets, d.ImportPending = true, func(target event.SourceID) { owing = append(owing, target) }
 	})
 	target := h.target()
@@ -291,14 +291,14 @@ func TestNotificationOfATarget(t *testing.T) {
 }
 
 // closed makes a service that not everybody may call.
-func closed(_ *deskHouse, d *Server) {
+func closed(_ *harness, d *Server) {
 	d.Access = Access{Kind: AccessAddresses, Addresses: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}}
 }
 
 // Where everybody may call, whoever knows the source element of a submission
 // cannot end it: it has a token.
 func TestForgedNotification(t *testing.T) {
-	h := newDesk(t, Gateway, nil)
+	h := newHarness(t, Gateway, nil)
 	sub := h.received("1", submission.StateProvisional, nil)
 	h.notify("", accepted(mapOf("1"), "urn:evil"))
 	if got := h.submission(sub.ID); got.State != submission.StateProvisional {

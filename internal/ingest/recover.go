@@ -38,7 +38,7 @@ func (d *Server) doDue(ctx context.Context) (time.Time, error) {
 	return d.nextDue(ctx, now)
 }
 
-// retryUnsaved tells the log what came of requests when it could not take it.
+// retryUnsaved writes what came of requests where the log could not take it before.
 func (d *Server) retryUnsaved(ctx context.Context) error {
 	for _, request := range d.gateway.unsavedRequests() {
 		if err := d.settleForwarding(ctx, request); err != nil {
@@ -76,7 +76,7 @@ func (d *Server) settleForwarding(ctx context.Context, request [32]byte) error {
 func submitterGone() bool { return false }
 
 // settledNewest returns the newest submission of a request, nil if there is none, after
-// it has told the log what is still owed to it. Only the one who has the request
+// it has written the reply that is not saved yet. Only the one who has the request
 // under way may call it; so of several submissions of a request none but the newest
 // can be on its way.
 func (d *Server) settledNewest(ctx context.Context, request [32]byte, here func() bool) (*submission.Submission, error) {
@@ -84,12 +84,12 @@ func (d *Server) settledNewest(ctx context.Context, request [32]byte, here func(
 	if err != nil {
 		return nil, err
 	}
-	owed, owes := d.gateway.unsavedReply(request)
+	unsaved, found := d.gateway.unsavedReply(request)
 	switch {
-	case s == nil, owes && s.ID <= owed.after:
+	case s == nil, found && s.ID <= unsaved.after:
 		d.gateway.clear(request) // its commit has failed indeed
-	case owes:
-		return d.recordReply(ctx, s, owed.reply, here())
+	case found:
+		return d.recordReply(ctx, s, unsaved.reply, here())
 	case s.State == submission.StateForwarding:
 		return d.recordReply(ctx, s, delivery.Reply{Err: errLeft}, here())
 	}
@@ -98,7 +98,7 @@ func (d *Server) settledNewest(ctx context.Context, request [32]byte, here func(
 
 // recordReply commits what came of sending a submission on, and returns it as it is
 // stored then. What the log does not take is kept for the next time. relayed
-// tells that the submitter is about to be answered.
+// says that the submitter is about to be answered.
 func (d *Server) recordReply(ctx context.Context, s *submission.Submission, r delivery.Reply, relayed bool) (*submission.Submission, error) {
 	d.gateway.save(s.Request, unsavedReply{r, s.ID - 1})
 	id := s.ID
@@ -134,7 +134,7 @@ func awaiting() []submission.State {
 	return []submission.State{submission.StateInDoubt, submission.StateProvisional}
 }
 
-// unsavedRequests returns the requests whose end is owed to the log.
+// unsavedRequests returns the requests whose replies are not saved yet.
 func (g *gatewayState) unsavedRequests() [][32]byte {
 	g.mu.Lock()
 	defer g.mu.Unlock()

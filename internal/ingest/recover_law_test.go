@@ -24,11 +24,11 @@ import (
 // dueCase is a random crowd of submissions, and what has to become of it by the
 // rules alone.
 type dueCase struct {
-	rt    *rapid.T
-	h     *gateHouse
-	desk  *Server
-	begin time.Time
-	rows  []submission.Submission
+	rt     *rapid.T
+	h      *gatewayHarness
+	server *Server
+	begin  time.Time
+	rows   []submission.Submission
 }
 
 // Whatever is due at a time is done then, and nothing else: deadlines end the
@@ -36,7 +36,7 @@ type dueCase struct {
 // else is in the log.
 func TestDueIsDone(t *testing.T) {
 	testenv.Heavy(t)
-	h := newGate(t, Gateway, nil)
+	h := newGatewayHarness(t, Gateway, nil)
 	record := request("x", "map").Record.XML
 	h.do(h.contents.Put(context.Background(), record))
 	n := 0
@@ -49,11 +49,11 @@ func TestDueIsDone(t *testing.T) {
 			many += 2 * pageLimit
 		}
 		var err error
-		c.desk = &Server{Set: "maps", Feed: h.feed, Mode: Gateway, Store: h.log, Contents: h.contents, Now: h.clock.now}
-		c.desk.URL = fmt.Sprint("/sip/maps/", n)
-		c.desk.Source, err = h.log.EnsureSource(context.Background(), "maps", "sip", c.desk.URL, n)
+		c.server = &Server{Set: "maps", Feed: h.feed, Mode: Gateway, Store: h.log, Contents: h.contents, Now: h.clock.now}
+		c.server.URL = fmt.Sprint("/sip/maps/", n)
+		c.server.Source, err = h.log.EnsureSource(context.Background(), "maps", "sip", c.server.URL, n)
 		h.do(err)
-		stranger, err := h.log.EnsureSource(context.Background(), "maps", "sip", c.desk.URL+"/other", n)
+		stranger, err := h.log.EnsureSource(context.Background(), "maps", "sip", c.server.URL+"/other", n)
 		h.do(err)
 		c.fill(many, stranger, sha256.Sum256(record), int64(len(record)))
 		for _, minute := range slices.Sorted(slices.Values(rapid.SliceOfN(rapid.IntRange(0, 12), 1, 4).Draw(rt, "minutes"))) {
@@ -77,7 +77,7 @@ func (c *dueCase) fill(many int, stranger event.SourceID, content [32]byte, leng
 	states := append(submission.States(), submission.StateInDoubt, submission.StateProvisional, submission.StateInDoubt, submission.StateProvisional)
 	states = slices.DeleteFunc(states, func(s submission.State) bool { return s == submission.StateForwarding || s == submission.StateAccepted })
 	kinds := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) submission.Submission {
-		s := submission.Submission{State: rapid.SampledFrom(states).Draw(rt, "state"), Content: content, Length: length, Source: c.desk.Source}
+		s := submission.Submission{State: rapid.SampledFrom(states).Draw(rt, "state"), Content: content, Length: length, Source: c.server.Source}
 		deadline := rapid.IntRange(0, 10).Draw(rt, "deadline")
 		s.Deadline, s.Due = c.at(deadline), c.at(deadline)
 		if s.State == submission.StateInDoubt {
@@ -93,15 +93,15 @@ func (c *dueCase) fill(many int, stranger event.SourceID, content [32]byte, leng
 	var steps []submission.Update
 	for i := range many {
 		s := kinds[i%len(kinds)]
-		if s.Source != c.desk.Source {
+		if s.Source != c.server.Source {
 			s.Source = stranger
 		}
-		id := fmt.Sprint(c.desk.URL, "-", i)
+		id := fmt.Sprint(c.server.URL, "-", i)
 		s.SourceXML, s.SourceIdentifier = sip.AppendSource(nil, &sip.Source{Identifier: &id}), id
 		binary.BigEndian.PutUint64(s.Request[:], uint64(i+1))
 		steps = append(steps, submission.Update{Submission: s})
 	}
-	for _, source := range []event.SourceID{c.desk.Source, stranger} {
+	for _, source := range []event.SourceID{c.server.Source, stranger} {
 		own := slices.Clone(steps)
 		own = slices.DeleteFunc(own, func(s submission.Update) bool { return s.Submission.Source != source })
 		out, err := c.h.log.Write(context.Background(), &submission.Batch{Source: source, Updates: own})
@@ -117,7 +117,7 @@ func (c *dueCase) fill(many int, stranger event.SourceID, content [32]byte, leng
 func (c *dueCase) tendAt(after time.Duration) {
 	c.h.clock.advance(c.begin.Add(after).Sub(c.h.clock.now()))
 	now := event.MicrosOf(c.h.clock.now())
-	next, err := c.desk.doDue(context.Background())
+	next, err := c.server.doDue(context.Background())
 	c.h.do(err)
 	c.follow(now)
 	var soonest event.Micros
@@ -139,7 +139,7 @@ func (c *dueCase) tendAt(after time.Duration) {
 }
 
 func (c *dueCase) waits(s *submission.Submission) bool {
-	return s.Source == c.desk.Source && s.Due > 0 && (s.State == submission.StateInDoubt || s.State == submission.StateProvisional)
+	return s.Source == c.server.Source && s.Due > 0 && (s.State == submission.StateInDoubt || s.State == submission.StateProvisional)
 }
 
 // follow is what the rules make of the rows at a time.

@@ -14,7 +14,7 @@ import (
 
 // A request that was cut off is in doubt, and never sent again, whoever asks.
 func TestInDoubtIsNotSentAgain(t *testing.T) {
-	h := newGate(t, Gateway, nil)
+	h := newGatewayHarness(t, Gateway, nil)
 	h.library.recognises = false
 	h.start(Gateway, once("upstream", cutOff))
 	r := h.request("1")
@@ -43,7 +43,7 @@ func TestInDoubtIsNotSentAgain(t *testing.T) {
 // A notification settles what is in doubt, and also what is unresolved.
 func TestInDoubtIsNotified(t *testing.T) {
 	for _, late := range []bool{false, true} {
-		h := newGate(t, Gateway, nil)
+		h := newGatewayHarness(t, Gateway, nil)
 		h.library.recognises, h.library.answers = false, sip.ProvisionallyAccepted
 		h.start(Gateway, once("upstream", cutOff))
 		r := h.request("1")
@@ -68,7 +68,7 @@ func TestInDoubtIsNotified(t *testing.T) {
 }
 
 func TestDeadlines(t *testing.T) {
-	h := newGate(t, Gateway, nil)
+	h := newGatewayHarness(t, Gateway, nil)
 	h.library.answers = sip.ProvisionallyAccepted
 	const n = 1003 // more than a page
 	var steps []submission.Update
@@ -95,7 +95,7 @@ func TestDeadlines(t *testing.T) {
 
 // Run recovers before it takes anything in, and tends without being asked.
 func TestRunTends(t *testing.T) {
-	h := newGate(t, Gateway, nil)
+	h := newGatewayHarness(t, Gateway, nil)
 	r := h.request("1")
 	s, err := h.process.Load().newSubmission(context.Background(), r, requestDigest(r))
 	h.do(err)

@@ -20,7 +20,7 @@ func accepting(identifier string, source *sip.Source) string {
 }
 
 // oddGate is a gateway before a server that answers each ingest alike, and counts.
-func oddGate(t *testing.T, answer func(w http.ResponseWriter)) (h *gateHouse, asked func() int) {
+func oddGate(t *testing.T, answer func(w http.ResponseWriter)) (h *gatewayHarness, asked func() int) {
 	t.Helper()
 	came := make(chan struct{}, 100)
 	url := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -28,7 +28,7 @@ func oddGate(t *testing.T, answer func(w http.ResponseWriter)) (h *gateHouse, as
 		came <- struct{}{}
 		answer(w)
 	}))
-	return newGate(t, Gateway, func(d *Server) { d.Upstream = plainClient(url) }), func() int { return len(came) }
+	return newGatewayHarness(t, Gateway, func(d *Server) { d.Upstream = plainClient(url) }), func() int { return len(came) }
 }
 
 // What may have been taken is not sent twice, whatever the server says instead of
@@ -50,7 +50,7 @@ func TestGatewayOddAnswerIsSentOnce(t *testing.T) {
 
 // An answer about another record decides nothing about this one.
 func TestGatewayAnswerAboutAnotherRecord(t *testing.T) {
-	h := newGate(t, Gateway, nil)
+	h := newGatewayHarness(t, Gateway, nil)
 	h.library.recognises = false
 	h.library.instead = func(*sip.Request) (*sip.Disposition, error) {
 		two := "2"
@@ -68,7 +68,7 @@ func TestGatewayAnswerAboutAnotherRecord(t *testing.T) {
 
 // A reason is kept as long as one of a notification.
 func TestGatewayLongReason(t *testing.T) {
-	h := newGate(t, Gateway, nil)
+	h := newGatewayHarness(t, Gateway, nil)
 	h.library.instead = func(r *sip.Request) (*sip.Disposition, error) {
 		return &sip.Disposition{Source: r.Source, Outcome: sip.Rejected, Reason: strings.Repeat("\u00e9", submission.MaxText)}, nil
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/pmh-bridge/bridge/sip"
 )
 
-func (h *gateHouse) decide(r *sip.Request, accept bool, assigned, reason string) error {
+func (h *gatewayHarness) decide(r *sip.Request, accept bool, assigned, reason string) error {
 	h.t.Helper()
 	return h.process.Load().Decide(context.Background(), Verdict{ID: h.of(r).ID, Accept: accept, Assigned: assigned, Reason: reason})
 }
@@ -35,7 +35,7 @@ func TestReview(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			posted := 0
-			h := newGate(t, Review, func(d *Server) { d.Notified = func() { posted++ } })
+			h := newGatewayHarness(t, Review, func(d *Server) { d.Notified = func() { posted++ } })
 			r := h.request("1")
 			h.answered(r, sip.ProvisionallyAccepted)
 			h.clock.advance(1000 * time.Hour) // nobody is hurried
@@ -78,7 +78,7 @@ func TestReview(t *testing.T) {
 
 // The published record is what was submitted, byte for byte.
 func TestReviewPublishesTheRecord(t *testing.T) {
-	h := newGate(t, Review, nil)
+	h := newGatewayHarness(t, Review, nil)
 	r := h.request("1")
 	r.Record.XML = []byte(`<map xmlns="urn:maps"><title xmlns="http://purl.org/dc/elements/1.1/">The &amp; Map</title></map>`)
 	h.answered(r, sip.ProvisionallyAccepted)
@@ -96,7 +96,7 @@ func TestReviewPublishesTheRecord(t *testing.T) {
 }
 
 func TestReviewRefuses(t *testing.T) {
-	h := newGate(t, Review, nil)
+	h := newGatewayHarness(t, Review, nil)
 	nobody := request("1", "a")
 	for range 2 {
 		if got := h.answered(nobody, sip.Rejected).Reason; got != "needs a notification-recipient" {
@@ -126,7 +126,7 @@ func TestReviewRefuses(t *testing.T) {
 
 // Another decision than the one in force changes nothing, and is told which is.
 func TestDecidedAlready(t *testing.T) {
-	h := newGate(t, Review, nil)
+	h := newGatewayHarness(t, Review, nil)
 	accepted, rejected := h.request("1"), h.request("2")
 	h.answered(accepted, sip.ProvisionallyAccepted)
 	h.answered(rejected, sip.ProvisionallyAccepted)
@@ -160,12 +160,12 @@ func TestDecidedAlready(t *testing.T) {
 }
 
 func TestDecideRefuses(t *testing.T) {
-	h := newGate(t, Review, nil)
+	h := newGatewayHarness(t, Review, nil)
 	r := h.request("1")
 	h.answered(r, sip.ProvisionallyAccepted)
 	ctx := context.Background()
-	desk := h.process.Load().Server
-	if err := desk.Decide(ctx, Verdict{ID: 4711, Accept: true, Assigned: "", Reason: ""}); !errors.Is(err, fs.ErrNotExist) {
+	server := h.process.Load().Server
+	if err := server.Decide(ctx, Verdict{ID: 4711, Accept: true, Assigned: "", Reason: ""}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no such submission: %v", err)
 	}
 	for assigned, says := range map[string]string{" 17": "white space", "1\n7": "control", "\xff": "UTF-8"} {
@@ -178,7 +178,7 @@ func TestDecideRefuses(t *testing.T) {
 	out, err := h.log.Write(ctx, &submission.Batch{Source: target, Updates: []submission.Update{
 		{Submission: submission.Submission{Source: target, State: submission.StateProvisional, Record: "x"}}}})
 	h.do(err)
-	if err := desk.Decide(ctx, Verdict{ID: out.IDs[0], Accept: true, Assigned: "", Reason: ""}); err == nil || !strings.Contains(err.Error(), "not one to set maps") {
+	if err := server.Decide(ctx, Verdict{ID: out.IDs[0], Accept: true, Assigned: "", Reason: ""}); err == nil || !strings.Contains(err.Error(), "not one to set maps") {
 		t.Errorf("a submission of a target: %v", err)
 	}
 	h.library.answers = sip.ProvisionallyAccepted
@@ -195,7 +195,7 @@ func TestDecideRefuses(t *testing.T) {
 
 // Of two that decide at once one wins, and the other is told.
 func TestDecideAtOnce(t *testing.T) {
-	h := newGate(t, Review, nil)
+	h := newGatewayHarness(t, Review, nil)
 	for i := range 20 {
 		r := h.request(fmt.Sprint(i))
 		h.answered(r, sip.ProvisionallyAccepted)
@@ -227,7 +227,7 @@ func TestDecideAtOnce(t *testing.T) {
 // Every fault between receiving and deciding: one submission, one disposition,
 // one notice.
 func TestReviewFaults(t *testing.T) {
-	h := newGate(t, Review, nil)
+	h := newGatewayHarness(t, Review, nil)
 	for f := fails; f <= killedAfter; f++ {
 		for n, reached := 1, true; reached; n++ {
 			reached = false
@@ -260,7 +260,7 @@ func TestReviewFaults(t *testing.T) {
 
 // Equal requests at once are one submission.
 func TestReviewEqualRequests(t *testing.T) {
-	h := newGate(t, Review, nil)
+	h := newGatewayHarness(t, Review, nil)
 	r := h.request("1")
 	var wait sync.WaitGroup
 	for range 50 {
@@ -278,8 +278,8 @@ func TestReviewEqualRequests(t *testing.T) {
 // A record's identifier is not given to another by a slip of the finger; an update
 // of the record may have it again.
 func TestDecideKeepsRecordsApart(t *testing.T) {
-	var h *gateHouse
-	h = newGate(t, Review, func(d *Server) {
+	var h *gatewayHarness
+	h = newGatewayHarness(t, Review, func(d *Server) {
 		d.Record = func(ctx context.Context, identifier string) (*event.Event, error) {
 			return h.log.Record(ctx, d.Set, event.Key(identifier))
 		}

@@ -1,3 +1,16 @@
+// Package ingest is the server side of the Simple Ingest Protocol: it lets a set be
+// an ingest server in the modes library, review and gateway, and a notification
+// recipient.
+//
+// A Server serves one set: server.go lists the operations of each mode, access.go
+// checks callers, library.go, review.go and gateway.go answer ingest requests,
+// notify.go takes notifications, operator.go settles submissions and withdraws records. What a Server sends
+// to others, package delivery sends.
+//
+// All state is in the log. What follows from a request or from a disposition happens
+// in one transaction, which reads the submission as it is then, and nothing is
+// acknowledged before that is committed. Requests that arrive together share a commit:
+// see sqlite.Writer.
 package ingest
 
 import (
@@ -16,8 +29,41 @@ import (
 	"github.com/pmh-bridge/bridge/internal/delivery"
 	"github.com/pmh-bridge/bridge/internal/limit"
 	"github.com/pmh-bridge/bridge/internal/submission"
+	"github.com/pmh-bridge/bridge/internal/submission/store"
 	"github.com/pmh-bridge/bridge/sip"
 )
+
+// Store is the log with its submissions: a *store.Store.
+type Store interface {
+	queries
+	delivery.Due
+	// IncomingNotification returns one by its ID; fs.ErrNotExist when there is none.
+	IncomingNotification(ctx context.Context, id int64) (*submission.IncomingNotification, error)
+	// Do runs work in a transaction.
+	Do(ctx context.Context, work func(ctx context.Context, tx *store.Tx) error) error
+	// SubmissionByToken returns the one whose notification recipient has the token;
+	// fs.ErrNotExist when there is none.
+	SubmissionByToken(ctx context.Context, token string) (*submission.Submission, error)
+}
+
+// queries are asked of what is committed (Store), or inside of a transaction (*store.Tx).
+type queries interface {
+	// HasNewerVersion reports whether a later version of a submission is in one of some
+	// states: one of the same Source and Subject with a higher ID. With assigned only
+	// those count to which that identifier was assigned.
+	delivery.Versions
+	// Submission returns one by its ID; fs.ErrNotExist when there is none.
+	Submission(ctx context.Context, id int64) (*submission.Submission, error)
+	// Submissions returns those that a query selects.
+	Submissions(context.Context, submission.Query) ([]submission.Submission, error)
+	// Presence returns what a Source has of a record of its set.
+	Presence(ctx context.Context, source event.SourceID, identifier string) (event.Presence, error)
+}
+
+// Contents keeps records. What Put returned for is durable.
+type Contents interface {
+	Put(ctx context.Context, records ...[]byte) error
+}
 
 // Mode is what a Server is besides a notification recipient.
 type Mode string
@@ -57,18 +103,18 @@ type Server struct {
 	// schema.
 	Formats map[xml.Name]string
 	// Validate checks a record against the schema of that URL; nil is no check.
-	// The reason tells why the record is invalid; an error tells that this could
+	// The reason is why the record is invalid; an error says that this could
 	// not be found out.
 	Validate func(ctx context.Context, schema string, record []byte) (reason string, err error)
 	// RecordURL is where a record can be fetched whose identifier a notification
-	// tells: an http or https URL with {assigned-identifier} in its path; "" is
+	// has: an http or https URL with {assigned-identifier} in its path; "" is
 	// nowhere.
 	RecordURL string
-	// Recipient tells why a notification-recipient may not be used; nil, or a nil
+	// Recipient returns why a notification-recipient may not be used; nil, or a nil
 	// error, when it may.
 	Recipient func(ctx context.Context, url string) error
 	Access    Access
-	// Quota is what strangers, whom Access lets in without a secret, may have stored
+	// Quota is what callers whom Access lets in without a secret may have stored
 	// in a day; nil is as much as they like.
 	Quota *limit.Quota
 
@@ -93,15 +139,15 @@ type Server struct {
 	// fs.ErrNotExist when the set has none. Nil is a set that is not asked.
 	Record func(ctx context.Context, identifier string) (*event.Event, error)
 
-	// Notified is called after notices were committed, Pending after observations
+	// Notified is called after outgoing notifications were committed, Pending after observations
 	// that wait for their content. Both may be nil and must not block.
 	Notified, Pending func()
-	// Fatal tells that after this failure of the log no other call can succeed;
+	// Fatal reports whether after this failure of the log no other call can succeed;
 	// nil is never.
 	Fatal func(error) bool
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
-	// Log gets what nobody else is told; nil is silence.
+	// Log gets what nobody else learns; nil is silence.
 	Log *slog.Logger
 
 	service service
@@ -292,7 +338,7 @@ func requestBytes(r *sip.Request) int64 {
 	return int64(n)
 }
 
-// mayIngest tells whether the caller may use the operations of an ingest server.
+// mayIngest returns why the caller may not use the operations of an ingest server.
 // Admit lets in whoever has the token of a submission; that one is here to
 // notify.
 func (d *Server) mayIngest(caller *sip.Caller) error {

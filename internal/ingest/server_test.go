@@ -12,8 +12,10 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
@@ -24,27 +26,27 @@ import (
 	"github.com/pmh-bridge/bridge/sip"
 )
 
-// deskHouse is a Server on a real log and a real content store.
-type deskHouse struct {
+// harness is a Server on a real log and a real content store.
+type harness struct {
 	t        testing.TB
 	log      *store.Store
 	contents *content.Store
-	desk     *Server
+	server   *Server
 	store    *breakable
 	ahead    atomic.Int64 // how far its clock is ahead of ours, in nanoseconds
 }
 
-func (h *deskHouse) now() time.Time { return time.Now().Add(time.Duration(h.ahead.Load())) }
+func (h *harness) now() time.Time { return time.Now().Add(time.Duration(h.ahead.Load())) }
 
-const deskFormat = "https://schemas.example/map.xsd"
+const mapFormat = "https://schemas.example/map.xsd"
 
-// newDesk makes a Server for the set "maps"; change completes it before it runs.
-func newDesk(t testing.TB, mode Mode, change func(h *deskHouse, d *Server)) *deskHouse {
+// newHarness makes a Server for the set "maps"; change completes it before it runs.
+func newHarness(t testing.TB, mode Mode, change func(h *harness, d *Server)) *harness {
 	t.Helper()
 	thisDecade()
 	ctx := context.Background()
 	folder := t.TempDir()
-	h := &deskHouse{t: t}
+	h := &harness{t: t}
 	begin := time.Now()
 	clock := func() (time.Time, time.Duration) { now := h.now(); return now, now.Sub(begin) }
 	l, err := eventlog.Open(ctx, folder, eventlog.Options{Clock: clock})
@@ -56,28 +58,28 @@ func newDesk(t testing.TB, mode Mode, change func(h *deskHouse, d *Server)) *des
 		t.Fatal(err)
 	}
 	h.store = &breakable{Store: h.log}
-	h.desk = &Server{
-		Set: "maps", URL: "/sip/maps", Mode: mode, Store: h.store, Contents: deskContents{h.contents},
-		Formats: map[xml.Name]string{{Space: "urn:maps", Local: "map"}: deskFormat}, Now: h.now,
+	h.server = &Server{
+		Set: "maps", URL: "/sip/maps", Mode: mode, Store: h.store, Contents: contentStore{h.contents},
+		Formats: map[xml.Name]string{{Space: "urn:maps", Local: "map"}: mapFormat}, Now: h.now,
 	}
 	if change != nil {
-		change(h, h.desk)
+		change(h, h.server)
 	}
-	kind := h.desk.Content
+	kind := h.server.Content
 	if kind == 0 {
 		kind = event.Mirror
 	}
 	h.do(h.log.EnsureSet(ctx, eventlog.SetConfig{Name: "maps", Content: kind}))
-	h.desk.Source, err = h.log.EnsureSource(ctx, "maps", "sip", "/sip/maps", 0)
+	h.server.Source, err = h.log.EnsureSource(ctx, "maps", "sip", "/sip/maps", 0)
 	h.do(err)
 	set, err := h.log.Set(ctx, "maps")
 	h.do(err)
-	h.desk.Feed = set.Feed
+	h.server.Feed = set.Feed
 
 	// What Run does but for what becomes due, which would change what a test has just
 	// put into the log.
-	h.do(h.desk.recover(ctx))
-	h.desk.service.set(nil)
+	h.do(h.server.recover(ctx))
+	h.server.service.set(nil)
 	t.Cleanup(func() {
 		if err := errors.Join(h.contents.Close(), h.log.Close()); err != nil {
 			t.Error(err)
@@ -94,7 +96,7 @@ func thisDecade() {
 	}
 }
 
-func (h *deskHouse) do(err error) {
+func (h *harness) do(err error) {
 	h.t.Helper()
 	if err != nil {
 		h.t.Fatal(err)
@@ -102,7 +104,7 @@ func (h *deskHouse) do(err error) {
 }
 
 // target makes a Source for a target of the set.
-func (h *deskHouse) target() event.SourceID {
+func (h *harness) target() event.SourceID {
 	h.t.Helper()
 	id, err := h.log.EnsureSource(context.Background(), "maps", eventlog.Target, "https://library.example/sip", 1)
 	h.do(err)
@@ -110,18 +112,18 @@ func (h *deskHouse) target() event.SourceID {
 }
 
 // add puts a submission into the log and returns it as it is stored.
-func (h *deskHouse) add(s submission.Submission) *submission.Submission {
+func (h *harness) add(s submission.Submission) *submission.Submission {
 	h.t.Helper()
 	ctx := context.Background()
 	if s.Source == 0 {
-		s.Source = h.desk.Source
+		s.Source = h.server.Source
 	}
 	out, err := h.log.Write(ctx, &submission.Batch{Source: s.Source, Updates: []submission.Update{{Submission: s}}})
 	h.do(err)
 	return h.submission(out.IDs[0])
 }
 
-func (h *deskHouse) submission(id int64) *submission.Submission {
+func (h *harness) submission(id int64) *submission.Submission {
 	h.t.Helper()
 	s, err := h.log.Submission(context.Background(), id)
 	h.do(err)
@@ -130,7 +132,7 @@ func (h *deskHouse) submission(id int64) *submission.Submission {
 
 // events returns the rejections of strangers that are kept, and the events of the set
 // as "kind record" and what a rejected one says.
-func (h *deskHouse) events() []string {
+func (h *harness) events() []string {
 	h.t.Helper()
 	out := []string{}
 	kept, err := h.log.Rejections(context.Background(), "maps", 0, 10_000)
@@ -148,7 +150,7 @@ func (h *deskHouse) events() []string {
 	return out
 }
 
-func (h *deskHouse) wantEvents(want ...string) {
+func (h *harness) wantEvents(want ...string) {
 	h.t.Helper()
 	if got := h.events(); !slices.Equal(got, want) {
 		h.t.Errorf("events:\n  %s\nwant:\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
@@ -156,7 +158,7 @@ func (h *deskHouse) wantEvents(want ...string) {
 }
 
 // notifications returns the log's as "verdict times".
-func (h *deskHouse) notifications() []string {
+func (h *harness) notifications() []string {
 	h.t.Helper()
 	found, err := h.log.Incoming(context.Background(), "maps", 0, 0, 10_000)
 	h.do(err)
@@ -169,27 +171,27 @@ func (h *deskHouse) notifications() []string {
 }
 
 // notices returns those that wait.
-func (h *deskHouse) notices() []submission.OutgoingNotification {
+func (h *harness) notices() []submission.OutgoingNotification {
 	h.t.Helper()
 	found, err := h.log.OutgoingDue(context.Background(), event.MicrosOf(time.Now().Add(time.Hour)), nil, 1000)
 	h.do(err)
 	return found
 }
 
-func (h *deskHouse) ingest(r *sip.Request) *sip.Disposition {
+func (h *harness) ingest(r *sip.Request) *sip.Disposition {
 	h.t.Helper()
-	disp, err := h.desk.Ingest(context.Background(), sip.Caller{}, r)
+	disp, err := h.server.Ingest(context.Background(), sip.Caller{}, r)
 	h.do(err)
 	return disp
 }
 
-func (h *deskHouse) notify(token string, disp *sip.Disposition) {
+func (h *harness) notify(token string, disp *sip.Disposition) {
 	h.t.Helper()
-	h.do(h.desk.Notify(context.Background(), sip.Caller{Token: token}, disp))
+	h.do(h.server.Notify(context.Background(), sip.Caller{Token: token}, disp))
 }
 
 // verified fails the test when the log is not in order.
-func (h *deskHouse) verified() {
+func (h *harness) verified() {
 	h.t.Helper()
 	report := func(f eventlog.Finding) { h.t.Errorf("verify: %v", f) }
 	h.do(errors.Join(h.log.Log.Verify(context.Background(), report), h.log.Verify(context.Background(), report)))
@@ -228,10 +230,10 @@ func (b *breakable) Do(ctx context.Context, work func(ctx context.Context, tx *s
 	return err
 }
 
-// deskContents lets the content store be Contents.
-type deskContents struct{ *content.Store }
+// contentStore lets the content store be Contents.
+type contentStore struct{ *content.Store }
 
-func (c deskContents) Put(ctx context.Context, records ...[]byte) error {
+func (c contentStore) Put(ctx context.Context, records ...[]byte) error {
 	drafts := make([]*content.Draft, len(records))
 	for i, r := range records {
 		drafts[i] = content.NewDraft(r)
@@ -239,7 +241,7 @@ func (c deskContents) Put(ctx context.Context, records ...[]byte) error {
 	return c.Store.Put(ctx, drafts...)
 }
 
-func (c deskContents) Open(ctx context.Context, sum [32]byte) (io.ReadSeekCloser, int64, error) {
+func (c contentStore) Open(ctx context.Context, sum [32]byte) (io.ReadSeekCloser, int64, error) {
 	b, err := c.Store.Open(ctx, sum)
 	if err != nil {
 		return nil, 0, err
@@ -299,8 +301,8 @@ func TestProperties(t *testing.T) {
 // What the service does not say to a stranger it says to nobody: a failure of the
 // log is a fault of code Server, over HTTP as well.
 func TestFailuresOverHTTP(t *testing.T) {
-	h := newDesk(t, Library, nil)
-	server := httptest.NewServer(&sip.Handler{Backend: h.desk, Offers: h.desk.Offers()})
+	h := newHarness(t, Library, nil)
+	server := httptest.NewServer(&sip.Handler{Backend: h.server, Offers: h.server.Offers()})
 	defer server.Close()
 	client := &sip.HTTPClient{HTTP: server.Client(), URL: server.URL}
 	h.store.before.Store(1)
@@ -317,7 +319,7 @@ func TestFailuresOverHTTP(t *testing.T) {
 	}
 }
 
-func read(t testing.TB, c deskContents, sum [32]byte) []byte {
+func read(t testing.TB, c contentStore, sum [32]byte) []byte {
 	t.Helper()
 	r, _, err := c.Open(context.Background(), sum)
 	if err != nil {
@@ -329,4 +331,39 @@ func read(t testing.TB, c deskContents, sum [32]byte) []byte {
 		t.Fatal(err)
 	}
 	return b.Bytes()
+}
+
+// Requests wait until the service runs, and go when it ends.
+func TestIngestWaitsForRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t, Library, nil)
+		d := &Server{Set: "maps", Mode: Library, Source: h.server.Source, Store: h.store, Contents: h.server.Contents, Formats: h.server.Formats}
+		hurried, cancel := context.WithCancel(t.Context())
+		var wait sync.WaitGroup
+		wait.Go(func() {
+			if _, err := d.Ingest(hurried, sip.Caller{}, request("1", "")); !errors.Is(err, context.Canceled) {
+				t.Errorf("whoever hung up before the service ran was answered %v", err)
+			}
+		})
+		wait.Go(func() {
+			if disp, err := d.Ingest(t.Context(), sip.Caller{}, request("2", "")); err != nil || disp.Outcome != sip.Accepted {
+				t.Errorf("whoever waited was answered %v, %v", disp, err)
+			}
+		})
+		synctest.Wait()
+		cancel()
+		synctest.Wait()
+		running, stop := context.WithCancel(t.Context())
+		wait.Go(func() {
+			if err := d.Run(running); err != nil {
+				t.Errorf("Run: %v", err)
+			}
+		})
+		synctest.Wait()
+		stop()
+		wait.Wait()
+		if _, err := d.Ingest(t.Context(), sip.Caller{}, request("3", "")); !errors.Is(err, errEnded) {
+			t.Errorf("after the end: %v", err)
+		}
+	})
 }

@@ -21,7 +21,7 @@ func TestSettle(t *testing.T) {
 		for _, of := range []string{"a gateway", "a target"} {
 			for what, how := range says {
 				t.Run(strings.Join([]string{of, state.String(), what}, ", "), func(t *testing.T) {
-					h := newDesk(t, Gateway, func(_ *deskHouse, d *Server) { d.Targets = true })
+					h := newHarness(t, Gateway, func(_ *harness, d *Server) { d.Targets = true })
 					target := h.target()
 					sub := h.received("1", state, func(s *submission.Submission) {
 						s.Due, s.Deadline = 1<<60, 1<<60
@@ -30,7 +30,7 @@ func TestSettle(t *testing.T) {
 						}
 					})
 					for range 2 { // the same again is no error, and nothing more
-						_, err := h.desk.Settle(t.Context(), sub.ID, how)
+						_, err := h.server.Settle(t.Context(), sub.ID, how)
 						h.do(err)
 						got := h.submission(sub.ID)
 						if got.State != how.Outcome || got.Assigned != how.Assigned || got.Due != 0 || got.Deadline != 0 {
@@ -78,15 +78,15 @@ func TestSettleConflict(t *testing.T) {
 		"neither of the two": {Outcome: submission.StateAccepted, Assigned: "urn:lib:2"},
 	} {
 		t.Run(what, func(t *testing.T) {
-			h := newDesk(t, Gateway, nil)
+			h := newHarness(t, Gateway, nil)
 			sub := h.received("1", submission.StateProvisional, nil)
 			first, second := accepted(mapOf("1"), "urn:lib:1"), rejected(mapOf("1"), "after all")
 			h.notify(sub.Token, first)
 			h.notify(sub.Token, second)
-			if _, err := h.desk.Settle(t.Context(), sub.ID, Settlement{Outcome: submission.StateUnsent}); err == nil {
+			if _, err := h.server.Settle(t.Context(), sub.ID, Settlement{Outcome: submission.StateUnsent}); err == nil {
 				t.Error("what the server has decided on was not taken")
 			}
-			before, err := h.desk.Settle(t.Context(), sub.ID, how)
+			before, err := h.server.Settle(t.Context(), sub.ID, how)
 			h.do(err)
 			if before.Assigned != "urn:lib:1" {
 				t.Errorf("before, it was %+v", before)
@@ -96,7 +96,7 @@ func TestSettleConflict(t *testing.T) {
 				if got.State != how.Outcome || got.Assigned != how.Assigned || got.Conflicts != 0 {
 					t.Errorf("it is %+v", got)
 				}
-				counts, err := h.log.Counts(t.Context(), h.desk.Source)
+				counts, err := h.log.Counts(t.Context(), h.server.Source)
 				h.do(err)
 				if counts.Contradicted != 0 || counts.Incoming[submission.NotificationSettled] != 2 || counts.Incoming[submission.NotificationConflict] != 0 {
 					t.Errorf("counted: %+v", counts)
@@ -119,7 +119,7 @@ func TestSettleConflict(t *testing.T) {
 
 // A notification that belongs to no submission settles the one that somebody names.
 func TestSettleByNotification(t *testing.T) {
-	h := newDesk(t, Gateway, func(_ *deskHouse, d *Server) { d.Targets = true })
+	h := newHarness(t, Gateway, func(_ *harness, d *Server) { d.Targets = true })
 	target := h.target()
 	for i, change := range []func(*submission.Submission){nil, func(s *submission.Submission) { s.Source, s.Seq, s.Record, s.Recipient = target, 1, "urn:x", "" }} {
 		id := string(rune('1' + i))
@@ -131,7 +131,7 @@ func TestSettleByNotification(t *testing.T) {
 			t.Fatalf("uncorrelated: %+v", found)
 		}
 		for range 2 {
-			_, err := h.desk.Settle(t.Context(), sub.ID, Settlement{Notification: found[0].ID})
+			_, err := h.server.Settle(t.Context(), sub.ID, Settlement{Notification: found[0].ID})
 			h.do(err)
 			if got := h.submission(sub.ID); got.State != submission.StateAccepted || got.Assigned != "urn:lib:"+id {
 				t.Errorf("it is %+v", got)
@@ -141,7 +141,7 @@ func TestSettleByNotification(t *testing.T) {
 				t.Errorf("the notification is %+v, %v", got, err)
 			}
 		}
-		if _, err := h.desk.Settle(t.Context(), h.received("9"+id, submission.StateProvisional, nil).ID, Settlement{Notification: found[0].ID}); err == nil {
+		if _, err := h.server.Settle(t.Context(), h.received("9"+id, submission.StateProvisional, nil).ID, Settlement{Notification: found[0].ID}); err == nil {
 			t.Error("one notification has settled two submissions")
 		}
 	}
@@ -150,7 +150,7 @@ func TestSettleByNotification(t *testing.T) {
 
 // What is decided, or not there to be decided on, cannot be settled.
 func TestSettleRefuses(t *testing.T) {
-	h := newDesk(t, Gateway, nil)
+	h := newHarness(t, Gateway, nil)
 	yes := Settlement{Outcome: submission.StateAccepted, Assigned: "urn:lib:1"}
 	for _, c := range []struct {
 		state  submission.State
@@ -164,13 +164,13 @@ func TestSettleRefuses(t *testing.T) {
 		{submission.StateAccepted, func(s *submission.Submission) { s.Assigned = "urn:lib:9" }, "as urn:lib:9"},
 	} {
 		sub := h.received(c.state.String(), c.state, c.change)
-		if _, err := h.desk.Settle(t.Context(), sub.ID, yes); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := h.server.Settle(t.Context(), sub.ID, yes); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", c.state, err, c.want)
 		}
 	}
 	sub := h.received("1", submission.StateInDoubt, nil)
 	for _, assigned := range []string{"", " x", strings.Repeat("x", submission.MaxText+1)} {
-		if _, err := h.desk.Settle(t.Context(), sub.ID, Settlement{Outcome: submission.StateAccepted, Assigned: assigned}); err == nil {
+		if _, err := h.server.Settle(t.Context(), sub.ID, Settlement{Outcome: submission.StateAccepted, Assigned: assigned}); err == nil {
 			t.Errorf("accepted as %q", assigned[:min(len(assigned), 9)])
 		}
 	}
@@ -182,7 +182,7 @@ func TestSettleRefuses(t *testing.T) {
 // D33: a gateway's request that was settled as not taken goes on when it is
 // submitted again.
 func TestSettledAsNotTakenIsSentAgain(t *testing.T) {
-	h := newGate(t, Gateway, nil)
+	h := newGatewayHarness(t, Gateway, nil)
 	h.start(Gateway, once("upstream", fails))
 	r := h.request("1")
 	h.faulted(r, sip.Server, "in doubt")

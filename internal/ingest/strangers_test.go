@@ -30,9 +30,9 @@ func TestQuotaOfStrangers(t *testing.T) {
 	}
 	ctx := context.Background()
 
-	h := newDesk(t, Library, func(_ *deskHouse, d *Server) { d.Quota = quota() })
+	h := newHarness(t, Library, func(_ *harness, d *Server) { d.Quota = quota() })
 	ingest := func(c sip.Caller, id, text string) error {
-		_, err := h.desk.Ingest(ctx, c, request(id, text))
+		_, err := h.server.Ingest(ctx, c, request(id, text))
 		return err
 	}
 	refused(ingest(eve, "0", strings.Repeat("x", 2<<20)))
@@ -44,24 +44,24 @@ func TestQuotaOfStrangers(t *testing.T) {
 	if got := h.events(); len(got) != 3 {
 		t.Errorf("events %q", got)
 	}
-	if _, err := h.desk.GetProperties(ctx, eve); err != nil {
+	if _, err := h.server.GetProperties(ctx, eve); err != nil {
 		t.Errorf("get-properties stores nothing: %v", err)
 	}
 	h.ahead.Add(int64(25 * 3600e9))
 	h.do(ingest(eve, "3", "a"))
 
-	h = newDesk(t, Recipient, func(_ *deskHouse, d *Server) { d.Quota = quota() })
+	h = newHarness(t, Recipient, func(_ *harness, d *Server) { d.Quota = quota() })
 	sent := h.add(submission.Submission{Source: h.target(), State: submission.StateProvisional, Seq: 1, Record: "urn:maps:1", Token: "sent"})
 	for _, text := range []string{"a", "b"} {
-		h.do(h.desk.Notify(ctx, eve, rejected(nil, text)))
+		h.do(h.server.Notify(ctx, eve, rejected(nil, text)))
 	}
-	refused(h.desk.Notify(ctx, eve, rejected(nil, "c")))
-	h.do(h.desk.Notify(ctx, sip.Caller{Address: eve.Address, Token: "sent"}, accepted(nil, "urn:lib:1")))
+	refused(h.server.Notify(ctx, eve, rejected(nil, "c")))
+	h.do(h.server.Notify(ctx, sip.Caller{Address: eve.Address, Token: "sent"}, accepted(nil, "urn:lib:1")))
 	if got := h.submission(sent.ID); got.State != submission.StateAccepted {
 		t.Errorf("the disposition of our own submission: %+v", got)
 	}
 
-	h = newDesk(t, Library, func(_ *deskHouse, d *Server) {
+	h = newHarness(t, Library, func(_ *harness, d *Server) {
 		d.Quota, d.Access = quota(), Access{Kind: AccessBasic, User: "u", Password: "p"}
 	})
 	for _, id := range []string{"1", "2", "3", "4", "5"} {
@@ -69,7 +69,7 @@ func TestQuotaOfStrangers(t *testing.T) {
 	}
 	unknown := request("6", "x")
 	unknown.Record.Root.Local = "other"
-	if _, err := h.desk.Ingest(ctx, neighbour, unknown); err != nil {
+	if _, err := h.server.Ingest(ctx, neighbour, unknown); err != nil {
 		t.Fatal(err)
 	}
 	if got := h.events(); len(got) != 6 || !strings.HasPrefix(got[5], "rejected 6: ") {

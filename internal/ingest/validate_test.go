@@ -30,7 +30,7 @@ func inFolder(t *testing.T, name, text string) string {
 func TestXMLLint(t *testing.T) {
 	program := testenv.Need(t, "xmllint", "libxml2-utils")
 	schema := inFolder(t, "map.xsd", mapSchema)
-	validate := NewXMLLint(program, map[string]string{deskFormat: schema})
+	validate := NewXMLLint(program, map[string]string{mapFormat: schema})
 	for name, c := range map[string]struct {
 		record string
 		want   []string // of the reason; none is valid
@@ -42,7 +42,7 @@ func TestXMLLint(t *testing.T) {
 		"a long complaint": {"<map xmlns='urn:maps'><scale>" + strings.Repeat("ü", 100_000) + "</scale></map>", []string{"line 1: "}},
 		"cut":              {"<map xmlns='urn:maps'><scale>", []string{"parser error"}},
 	} {
-		reason, err := validate(t.Context(), deskFormat, []byte(c.record))
+		reason, err := validate(t.Context(), mapFormat, []byte(c.record))
 		if err != nil || (reason == "") != (c.want == nil) {
 			t.Errorf("%s: %q, %v", name, reason, err)
 		}
@@ -70,7 +70,7 @@ func TestXMLLintReadsNoOtherFile(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	reason, err := NewXMLLint(program, map[string]string{deskFormat: schema})(ctx, deskFormat,
+	reason, err := NewXMLLint(program, map[string]string{mapFormat: schema})(ctx, mapFormat,
 		[]byte(`<map xmlns="urn:maps" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xsi:schemaLocation="urn:b `+pipe+` urn:maps `+pipe+
 			`"><scale>1</scale><b xmlns="urn:b" xmlns:xi="http://www.w3.org/2001/XInclude"><xi:include href="`+pipe+`"/></b></map>`))
 	if reason != "" || err != nil {
@@ -99,7 +99,7 @@ func TestXMLLintThatFails(t *testing.T) {
 			if c.program == "xmllint" {
 				c.program = testenv.Need(t, "xmllint", "libxml2-utils")
 			}
-			reason, err := NewXMLLint(c.program, map[string]string{deskFormat: c.schema})(t.Context(), deskFormat, []byte(`<map xmlns="urn:maps"><scale>1</scale></map>`))
+			reason, err := NewXMLLint(c.program, map[string]string{mapFormat: c.schema})(t.Context(), mapFormat, []byte(`<map xmlns="urn:maps"><scale>1</scale></map>`))
 			if reason != "" || err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%q, %v, want an error with %q", reason, err, c.want)
 			}
@@ -115,13 +115,13 @@ func TestXMLLintRunsFewAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	program := inFolder(t, "xmllint", "#!/bin/sh\necho x >> "+folder+"/count\nread line < "+pipe+"\n")
-	validate := NewXMLLint(program, map[string]string{deskFormat: "map.xsd"})
+	validate := NewXMLLint(program, map[string]string{mapFormat: "map.xsd"})
 	ctx, cancel := context.WithCancel(t.Context())
 	var wait sync.WaitGroup
 	results := make(chan error, 20)
 	for range 20 {
 		wait.Go(func() {
-			_, err := validate(ctx, deskFormat, []byte("<map/>"))
+			_, err := validate(ctx, mapFormat, []byte("<map/>"))
 			results <- err
 		})
 	}

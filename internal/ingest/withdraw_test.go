@@ -20,15 +20,15 @@ import (
 )
 
 // withdraw takes a record back.
-func (h *deskHouse) withdraw(identifier string) {
+func (h *harness) withdraw(identifier string) {
 	h.t.Helper()
-	h.do(h.desk.Withdraw(context.Background(), identifier, "spam"))
+	h.do(h.server.Withdraw(context.Background(), identifier, "spam"))
 }
 
 // awaited returns the identifiers of records whose content is awaited.
-func (h *deskHouse) awaited() (out []string) {
+func (h *harness) awaited() (out []string) {
 	h.t.Helper()
-	kept, err := h.log.Pending(context.Background(), h.desk.Source, math.MaxInt64, 0, 100)
+	kept, err := h.log.Pending(context.Background(), h.server.Source, math.MaxInt64, 0, 100)
 	h.do(err)
 	for i := range kept {
 		out = append(out, kept[i].Record)
@@ -37,19 +37,19 @@ func (h *deskHouse) awaited() (out []string) {
 }
 
 // arrives lets the content of all that is awaited arrive.
-func (h *deskHouse) arrives() {
+func (h *harness) arrives() {
 	h.t.Helper()
-	kept, err := h.log.Pending(context.Background(), h.desk.Source, math.MaxInt64, 0, 100)
+	kept, err := h.log.Pending(context.Background(), h.server.Source, math.MaxInt64, 0, 100)
 	h.do(err)
 	h.settled(kept)
 }
 
 // settled tells the log that the content of these is there.
-func (h *deskHouse) settled(kept []event.WaitingItem) {
+func (h *harness) settled(kept []event.WaitingItem) {
 	h.t.Helper()
-	p, err := h.log.Progress(context.Background(), h.desk.Source)
+	p, err := h.log.Progress(context.Background(), h.server.Source)
 	h.do(err)
-	b := &event.Batch{Source: h.desk.Source, Mode: event.ModeSettle, Cursor: p.Cursor.Version, Documents: []event.Document{{URL: h.desk.URL}}}
+	b := &event.Batch{Source: h.server.Source, Mode: event.ModeSettle, Cursor: p.Cursor.Version, Documents: []event.Document{{URL: h.server.URL}}}
 	for i := range kept {
 		o := kept[i].Observation
 		o.Fetched = true
@@ -62,7 +62,7 @@ func (h *deskHouse) settled(kept []event.WaitingItem) {
 // What is withdrawn is a deletion with its reason. Submitted again, with the very
 // bytes too, it is there again under the same identifier.
 func TestWithdrawnFromALibrary(t *testing.T) {
-	h := newDesk(t, Library, nil)
+	h := newHarness(t, Library, nil)
 	first := h.ingest(request("1", `<title xmlns="http://purl.org/dc/terms/">A map</title>`))
 	id := first.AssignedIdentifier
 	h.ingest(request("2", "b"))
@@ -76,9 +76,9 @@ func TestWithdrawnFromALibrary(t *testing.T) {
 	if !reflect.DeepEqual(again, first) {
 		t.Errorf("submitted again: %+v, want %+v", again, first)
 	}
-	two := translate.AssignedIdentifier(h.desk.Feed, mapOf("2"))
+	two := translate.AssignedIdentifier(h.server.Feed, mapOf("2"))
 	h.wantEvents("created "+id, "created "+two, "deleted "+id, "created "+id)
-	counts, err := h.log.Counts(t.Context(), h.desk.Source)
+	counts, err := h.log.Counts(t.Context(), h.server.Source)
 	h.do(err)
 	if n := counts.Direct[submission.StateAccepted]; n != 3 {
 		t.Errorf("%d records count as accepted, want 3", n)
@@ -89,7 +89,7 @@ func TestWithdrawnFromALibrary(t *testing.T) {
 // Without a source-identifier nothing tells a repeat on the way from a new
 // submission: within a day it is a repeat.
 func TestWithdrawnWithoutIdentifier(t *testing.T) {
-	h := newDesk(t, Library, nil)
+	h := newHarness(t, Library, nil)
 	first := h.ingest(request("", "a"))
 	id := first.AssignedIdentifier
 	h.withdraw(id)
@@ -108,25 +108,25 @@ func TestWithdrawnWithoutIdentifier(t *testing.T) {
 }
 
 func TestWithdrawRefuses(t *testing.T) {
-	h := newDesk(t, Library, nil)
+	h := newHarness(t, Library, nil)
 	id := h.ingest(request("1", "a")).AssignedIdentifier
 	for _, c := range []struct{ identifier, reason, says string }{
 		{"urn:nobody", "", `set maps has no record "urn:nobody" from its SIP Source: see bridge log --set maps`},
 		{strings.ToUpper(id), "", "has no record"},
 		{id, strings.Repeat("x", submission.MaxText+1), "the reason has 8193 bytes"},
 	} {
-		if err := h.desk.Withdraw(t.Context(), c.identifier, c.reason); err == nil || !strings.Contains(err.Error(), c.says) {
+		if err := h.server.Withdraw(t.Context(), c.identifier, c.reason); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v; want %q", c.identifier, err, c.says)
 		}
 	}
 	h.wantEvents("created " + id)
 	h.store.before.Store(1)
-	if err := h.desk.Withdraw(t.Context(), id, ""); err == nil || !strings.Contains(err.Error(), "log that record") {
+	if err := h.server.Withdraw(t.Context(), id, ""); err == nil || !strings.Contains(err.Error(), "log that record") {
 		t.Errorf("the log does not take it: %v", err)
 	}
 	h.wantEvents("created " + id)
 	h.withdraw(id)
-	if err := h.desk.Withdraw(t.Context(), id, ""); err == nil || !strings.Contains(err.Error(), "withdrawn already") {
+	if err := h.server.Withdraw(t.Context(), id, ""); err == nil || !strings.Contains(err.Error(), "withdrawn already") {
 		t.Errorf("once more: %v", err)
 	}
 	h.wantEvents("created "+id, "deleted "+id)
@@ -136,7 +136,7 @@ func TestWithdrawRefuses(t *testing.T) {
 // A record that another Source has too stays, by that Source's word (A15).
 func TestWithdrawnAndElsewhereToo(t *testing.T) {
 	for rank, want := range map[int][]string{1: {"created x", "updated x"}, -1: {"created x"}} {
-		h := newDesk(t, Recipient, func(_ *deskHouse, d *Server) { d.Content, d.RecordURL = event.Redirect, libraryRecords })
+		h := newHarness(t, Recipient, func(_ *harness, d *Server) { d.Content, d.RecordURL = event.Redirect, libraryRecords })
 		other, err := h.log.EnsureSource(t.Context(), "maps", "atompmh", "https://data.example/feed", rank)
 		h.do(err)
 		theirs := event.Observation{Record: "x", Title: "Theirs", Representations: []event.Representation{{Href: "https://data.example/x", Length: event.NoLength}}}
@@ -159,7 +159,7 @@ func TestWithdrawnAndElsewhereToo(t *testing.T) {
 		}
 		h.notify("", accepted(mapOf("1"), "x"))
 		h.wantEvents(want...)
-		if err := h.desk.Withdraw(t.Context(), "x", ""); err == nil || !strings.Contains(err.Error(), "withdrawn already") {
+		if err := h.server.Withdraw(t.Context(), "x", ""); err == nil || !strings.Contains(err.Error(), "withdrawn already") {
 			t.Errorf("rank %d: once more: %v", rank, err)
 		}
 		h.verified()
@@ -169,12 +169,12 @@ func TestWithdrawnAndElsewhereToo(t *testing.T) {
 // A notification that came before does not bring the record back, whatever it is a
 // repeat of; a new one does. What was awaited is not any more.
 func TestWithdrawnRecordURL(t *testing.T) {
-	h := newDesk(t, Recipient, func(_ *deskHouse, d *Server) { d.RecordURL = libraryRecords })
+	h := newHarness(t, Recipient, func(_ *harness, d *Server) { d.RecordURL = libraryRecords })
 	h.notify("", accepted(mapOf("1"), "x"))
 	h.notify("", accepted(mapOf("1 again"), "x"))
 	h.arrives()
 	h.notify("", accepted(mapOf("1"), "x")) // it is to be fetched again
-	inFlight, err := h.log.Pending(t.Context(), h.desk.Source, math.MaxInt64, 0, 10)
+	inFlight, err := h.log.Pending(t.Context(), h.server.Source, math.MaxInt64, 0, 10)
 	h.do(err)
 	if len(inFlight) != 1 {
 		t.Fatalf("%d awaited", len(inFlight))
@@ -207,7 +207,7 @@ func TestWithdrawnRecordURL(t *testing.T) {
 }
 
 // requests returns how many submissions there are of a request, and the last.
-func (h *gateHouse) requests(r *sip.Request) (n int, last submission.Submission) {
+func (h *gatewayHarness) requests(r *sip.Request) (n int, last submission.Submission) {
 	h.t.Helper()
 	digest := requestDigest(r)
 	found, err := h.log.Submissions(context.Background(), submission.Query{Source: h.source, Request: &digest})
@@ -218,7 +218,7 @@ func (h *gateHouse) requests(r *sip.Request) (n int, last submission.Submission)
 	return len(found), found[len(found)-1]
 }
 
-func (h *gateHouse) wantEvents(identifier string, want ...string) {
+func (h *gatewayHarness) wantEvents(identifier string, want ...string) {
 	h.t.Helper()
 	if got := h.events(identifier); !slices.Equal(got, want) {
 		h.t.Errorf("events of %s: %q, want %q", identifier, got, want)
@@ -228,7 +228,7 @@ func (h *gateHouse) wantEvents(identifier string, want ...string) {
 // After a withdrawal the same request is put before the reviewer again, if it says
 // which record it is of; the submission before stays accepted.
 func TestWithdrawnAfterReview(t *testing.T) {
-	h := newGate(t, Review, nil)
+	h := newGatewayHarness(t, Review, nil)
 	r := h.request("1")
 	h.answered(r, sip.ProvisionallyAccepted)
 	h.do(h.decide(r, true, "17", ""))
@@ -269,7 +269,7 @@ func TestWithdrawnAfterReview(t *testing.T) {
 // The answer that is in force does not bring a record back, however often and by
 // whatever way it comes; a request that is sent again does.
 func TestWithdrawnBehindAGateway(t *testing.T) {
-	h := newGate(t, Gateway, func(d *Server) {
+	h := newGatewayHarness(t, Gateway, func(d *Server) {
 		d.RecordURL = libraryRecords
 	})
 	h.library.answers = sip.ProvisionallyAccepted
@@ -307,13 +307,13 @@ func TestWithdrawnBehindAGateway(t *testing.T) {
 // answered in between.
 func TestWithdrawFails(t *testing.T) {
 	for after := range 2 {
-		h := newDesk(t, Library, nil)
+		h := newHarness(t, Library, nil)
 		id := h.ingest(request("1", "a")).AssignedIdentifier
 		[]*atomic.Int32{&h.store.before, &h.store.after}[after].Store(1)
-		if err := h.desk.Withdraw(t.Context(), id, ""); err == nil {
+		if err := h.server.Withdraw(t.Context(), id, ""); err == nil {
 			t.Error("no error")
 		}
-		err := h.desk.Withdraw(t.Context(), id, "")
+		err := h.server.Withdraw(t.Context(), id, "")
 		if (err == nil) != (after == 0) || err != nil && !strings.Contains(err.Error(), "withdrawn already") {
 			t.Errorf("once more: %v", err)
 		}
@@ -325,7 +325,7 @@ func TestWithdrawFails(t *testing.T) {
 // the last that was said of it was a submission, and an event is what changes that
 // or its bytes.
 func TestWithdrawalLaw(t *testing.T) {
-	h := newDesk(t, Library, nil)
+	h := newHarness(t, Library, nil)
 	run := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		run++
@@ -334,10 +334,10 @@ func TestWithdrawalLaw(t *testing.T) {
 		var want []string
 		for range rapid.IntRange(1, 10).Draw(rt, "steps") {
 			name := fmt.Sprint(run, rapid.SampledFrom([]string{" a", " b"}).Draw(rt, "record"))
-			id := translate.AssignedIdentifier(h.desk.Feed, mapOf(name))
+			id := translate.AssignedIdentifier(h.server.Feed, mapOf(name))
 			was, live := there[id]
 			if rapid.IntRange(0, 2).Draw(rt, "withdraw") == 0 {
-				err := h.desk.Withdraw(context.Background(), id, "")
+				err := h.server.Withdraw(context.Background(), id, "")
 				if (err == nil) != live {
 					rt.Fatalf("withdrawn: %v, though it is there: %v", err, live)
 				}

@@ -18,14 +18,14 @@ import (
 )
 
 // version is a request for record 1 with a text of its own.
-func (h *gateHouse) version(text string) *sip.Request {
+func (h *gatewayHarness) version(text string) *sip.Request {
 	r := h.request("1")
 	r.Record.XML = []byte(`<map xmlns="urn:maps">` + text + `</map>`)
 	return r
 }
 
 // got returns the texts that the ingest server was sent of record 1.
-func (h *gateHouse) got() (texts []string) {
+func (h *gatewayHarness) got() (texts []string) {
 	for _, e := range h.library.of("1") {
 		texts = append(texts, textOf(e.request.Record.XML))
 	}
@@ -39,7 +39,7 @@ func textOf(record []byte) string {
 }
 
 // published returns the events of a record, as "kind text".
-func (h *gateHouse) published(identifier string) (out []string) {
+func (h *gatewayHarness) published(identifier string) (out []string) {
 	h.t.Helper()
 	texts := map[string]string{}
 	for _, text := range []string{"A", "B", "old", "new"} {
@@ -54,7 +54,7 @@ func (h *gateHouse) published(identifier string) (out []string) {
 	return out
 }
 
-func (h *gateHouse) wantTexts(what string, got []string, want ...string) {
+func (h *gatewayHarness) wantTexts(what string, got []string, want ...string) {
 	h.t.Helper()
 	if !slices.Equal(got, want) {
 		h.t.Errorf("%s: %q, want %q", what, got, want)
@@ -62,7 +62,7 @@ func (h *gateHouse) wantTexts(what string, got []string, want ...string) {
 }
 
 // rows returns the submissions to the set, the first one first.
-func (h *gateHouse) rows() []submission.Submission {
+func (h *gatewayHarness) rows() []submission.Submission {
 	h.t.Helper()
 	found, err := h.log.Submissions(context.Background(), submission.Query{Source: h.source})
 	h.do(err)
@@ -72,7 +72,7 @@ func (h *gateHouse) rows() []submission.Submission {
 // A version that is submitted once more, after another one, is a submission of its
 // own. As long as there is no other one it is a repeat.
 func TestRevert(t *testing.T) {
-	h := newGate(t, Gateway, nil)
+	h := newGatewayHarness(t, Gateway, nil)
 	for _, text := range []string{"A", "A", "B", "B", "A", "A"} {
 		h.answered(h.version(text), sip.Accepted)
 	}
@@ -103,7 +103,7 @@ func TestRevert(t *testing.T) {
 // What was not sent makes nothing old; what is sent for the first time when
 // another version has been is the later one.
 func TestRevertOfUnsent(t *testing.T) {
-	h := newGate(t, Gateway, nil)
+	h := newGatewayHarness(t, Gateway, nil)
 	refused := &sip.Fault{Code: sip.Server, Text: "not now"}
 	h.library.instead = func(*sip.Request) (*sip.Disposition, error) { return nil, refused }
 	h.faulted(h.version("A"), sip.Server, "not now")
@@ -124,7 +124,7 @@ func TestRevertOfUnsent(t *testing.T) {
 
 // Under review, and in a library, it is the same.
 func TestRevertElsewhere(t *testing.T) {
-	h := newGate(t, Review, nil)
+	h := newGatewayHarness(t, Review, nil)
 	for _, text := range []string{"A", "B", "A", "A"} {
 		h.answered(h.version(text), sip.ProvisionallyAccepted)
 	}
@@ -137,7 +137,7 @@ func TestRevertElsewhere(t *testing.T) {
 	h.wantTexts("published after review", h.published("urn:lib:1"), "created A", "updated B", "updated A")
 	h.verified()
 
-	l := newGate(t, Library, nil)
+	l := newGatewayHarness(t, Library, nil)
 	for _, text := range []string{"A", "B", "A", "A"} {
 		l.answered(l.version(text), sip.Accepted)
 	}
@@ -147,7 +147,7 @@ func TestRevertElsewhere(t *testing.T) {
 // A repeat of what is in doubt is the same submission, until another version has
 // come; then it is sent, and the one in doubt is not.
 func TestRepeatOfDoubtIsAnother(t *testing.T) {
-	h := newGate(t, Gateway, nil)
+	h := newGatewayHarness(t, Gateway, nil)
 	h.start(Gateway, once("upstream", fails))
 	h.faulted(h.version("A"), sip.Server, "in doubt")
 	h.answered(h.version("B"), sip.Accepted)
@@ -165,7 +165,7 @@ func TestRepeatOfDoubtIsAnother(t *testing.T) {
 // A reply that the log could not take belongs to its own submission, although the
 // same request has become another one since.
 func TestReplyOfAnOldVersionIsKept(t *testing.T) {
-	h := newGate(t, Gateway, nil)
+	h := newGatewayHarness(t, Gateway, nil)
 	store := &breakable{Store: h.log}
 	h.change = func(d *Server) { d.Store = store }
 	h.start(Gateway, nil)
@@ -189,7 +189,7 @@ func TestReplyOfAnOldVersionIsKept(t *testing.T) {
 
 // What could not be begun is not taken for the older submission of the same request.
 func TestWhatWasNotBegunIsForgotten(t *testing.T) {
-	h := newGate(t, Gateway, nil)
+	h := newGatewayHarness(t, Gateway, nil)
 	h.start(Gateway, once("upstream", fails))
 	h.faulted(h.version("A"), sip.Server, "in doubt")
 	h.answered(h.version("B"), sip.Accepted)
@@ -213,7 +213,7 @@ func TestVersionsAreSentInTurn(t *testing.T) {
 		hold := make(chan struct{})
 		var mu sync.Mutex
 		var got []string
-		h := newDesk(t, Gateway, func(_ *deskHouse, d *Server) {
+		h := newHarness(t, Gateway, func(_ *harness, d *Server) {
 			d.Endpoint = func() string { return "http://bridge.example" }
 			d.Upstream = upstreamFunc(func(r *sip.Request) (*sip.Disposition, error) {
 				text := textOf(r.Record.XML)
@@ -229,7 +229,7 @@ func TestVersionsAreSentInTurn(t *testing.T) {
 		var wait sync.WaitGroup
 		for _, r := range []*sip.Request{request("1", "old"), request("1", "new"), request("2", "other")} {
 			wait.Go(func() {
-				if _, err := h.desk.Ingest(t.Context(), sip.Caller{}, r); err != nil {
+				if _, err := h.server.Ingest(t.Context(), sip.Caller{}, r); err != nil {
 					t.Error(err)
 				}
 			})
@@ -261,11 +261,11 @@ func TestOldVersionIsAcceptedLast(t *testing.T) {
 		"at once":        {[]string{"x", "x"}, nil, ""},
 	} {
 		for round := range map[bool]int{true: 1, false: 20}[c.order != nil] {
-			h := newDesk(t, Gateway, nil)
+			h := newHarness(t, Gateway, nil)
 			subs := make([]*submission.Submission, 2)
 			for i := range subs {
 				r := request("1", []string{"old", "new"}[i])
-				s, err := h.desk.newSubmission(t.Context(), r, requestDigest(r))
+				s, err := h.server.newSubmission(t.Context(), r, requestDigest(r))
 				h.do(err)
 				s.State, s.Token = submission.StateProvisional, fmt.Sprint("token ", i)
 				subs[i] = h.add(*s)
@@ -301,7 +301,7 @@ func TestOldVersionIsAcceptedLast(t *testing.T) {
 
 // Nothing is awaited for longer than the deadline from the start on.
 func TestDeadlineIsBroughtForward(t *testing.T) {
-	h := newGate(t, Gateway, nil)
+	h := newGatewayHarness(t, Gateway, nil)
 	h.library.answers = sip.ProvisionallyAccepted
 	r := h.request("1")
 	h.answered(r, sip.ProvisionallyAccepted)
@@ -318,11 +318,11 @@ func TestDeadlineIsBroughtForward(t *testing.T) {
 // Only when the log can take nothing any more it ends.
 func TestRunWaitsForTheLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newDesk(t, Gateway, nil)
+		h := newHarness(t, Gateway, nil)
 		sub := h.received("1", submission.StateForwarding, nil)
 		store := &breakable{Store: h.log}
 		store.before.Store(3)
-		d := &Server{Set: "maps", Feed: h.desk.Feed, URL: "/sip/maps", Source: h.desk.Source, Mode: Gateway, Store: store, Contents: h.desk.Contents}
+		d := &Server{Set: "maps", Feed: h.server.Feed, URL: "/sip/maps", Source: h.server.Source, Mode: Gateway, Store: store, Contents: h.server.Contents}
 		d.Upstream = upstreamFunc(func(r *sip.Request) (*sip.Disposition, error) { return accepted(r.Source, "urn:lib:2"), nil })
 		d.Fatal = func(err error) bool { return errors.Is(err, errEnded) }
 		ctx, cancel := context.WithCancel(t.Context())
@@ -347,7 +347,7 @@ func TestRunWaitsForTheLog(t *testing.T) {
 
 		h.received("3", submission.StateForwarding, nil)
 		store.before.Store(1)
-		d = &Server{Set: "maps", Source: h.desk.Source, Mode: Gateway, Store: store, Fatal: func(error) bool { return true }}
+		d = &Server{Set: "maps", Source: h.server.Source, Mode: Gateway, Store: store, Fatal: func(error) bool { return true }}
 		if err := d.Run(t.Context()); !errors.Is(err, errBroken) {
 			t.Errorf("the log takes nothing any more: %v", err)
 		}

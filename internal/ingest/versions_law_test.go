@@ -21,7 +21,7 @@ import (
 func TestLaterVersionWins(t *testing.T) {
 	testenv.Heavy(t)
 	t.Parallel()
-	h := newGate(t, Gateway, nil)
+	h := newGatewayHarness(t, Gateway, nil)
 	run := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		run++
@@ -33,7 +33,7 @@ func TestLaterVersionWins(t *testing.T) {
 }
 
 // anyVersions submits versions of two records, under any misfortunes.
-func (h *gateHouse) anyVersions(rt *rapid.T, prefix string) {
+func (h *gatewayHarness) anyVersions(rt *rapid.T, prefix string) {
 	h.library.recognises = false // so that it has an entry of each request
 	plan := misfortunes(rt)
 	h.start(Gateway, plan)
@@ -92,7 +92,7 @@ func misfortunes(rt *rapid.T) func(int, string) fate {
 }
 
 // decideEntry decides one, and notifies; whether or not it is taken.
-func (h *gateHouse) decideEntry(e *entry, outcome sip.Outcome) {
+func (h *gatewayHarness) decideEntry(e *entry, outcome sip.Outcome) {
 	h.library.mu.Lock()
 	defer h.library.mu.Unlock()
 	if e.ultimate == nil {
@@ -102,7 +102,7 @@ func (h *gateHouse) decideEntry(e *entry, outcome sip.Outcome) {
 }
 
 // isNewest wants a request that was answered to be the last one of its record.
-func (h *gateHouse) isNewest(r *sip.Request) {
+func (h *gatewayHarness) isNewest(r *sip.Request) {
 	h.t.Helper()
 	found, err := h.log.Submissions(context.Background(), submission.Query{Source: h.source, Subject: string(sip.AppendSource(nil, r.Source)), Newest: true})
 	h.do(err)
@@ -119,7 +119,7 @@ func (h *gateHouse) isNewest(r *sip.Request) {
 
 // inOrder checks the records of a run, of which the library has the entries from
 // one on.
-func (h *gateHouse) inOrder(first int) {
+func (h *gatewayHarness) inOrder(first int) {
 	h.t.Helper()
 	ctx := context.Background()
 	sent := map[string]int64{}

@@ -88,7 +88,7 @@ const (
 	// taken in later.
 	maxQueuedRows = 20_000
 	// pageItems is how many rows that are due are read at a time.
-	pageItems = 256
+	pageItems = 512
 	// chunkLimit is how many events are taken in at a time.
 	chunkLimit = 1000
 	// shutdownGrace is how long requests under way may still be answered when the
@@ -176,7 +176,7 @@ type report struct {
 
 func newSubmitLoop(o *Submitter) *submitLoop {
 	d := &submitLoop{s: o, moreEvents: true, importDue: true, properties: properties{turn: make(chan struct{}, 1)}}
-	d.queue = newQueue(&queue[*report]{deliverer: d, now: o.Now, calls: o.Workers, perHost: o.Workers, retries: o.Workers, low: pageItems / 2})
+	d.queue = newQueue(&queue[*report]{deliverer: d, now: o.Now, calls: o.Workers, perHost: o.Workers, retries: o.Workers, low: pageItems / 4})
 	return d
 }
 
@@ -299,8 +299,7 @@ func (d *submitLoop) load(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	d.clear() // some may be replaced now
-	d.mark()
+	d.appended(true)
 	d.waiting, d.loaded = waiting, true
 	return nil
 }
@@ -365,9 +364,6 @@ func (d *submitLoop) enqueueChanges(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if len(updates) > len(rows) {
-			d.clear() // an old version must not be sent after this
-		}
 		for i := range updates {
 			if s := &updates[i].Submission; s.State == submission.StateWaiting {
 				d.waiting[s.Record] = out.IDs[i]
@@ -375,10 +371,25 @@ func (d *submitLoop) enqueueChanges(ctx context.Context) error {
 				delete(d.waiting, s.Record)
 			}
 		}
-		d.mark()
+		d.appended(len(updates) > len(rows))
 	}
 	d.lastSeq, d.moreEvents = upto, !all
 	return nil
+}
+
+// appended tells the queue of new rows. When some have replaced others it forgets what
+// it holds: an old version must not be sent after this.
+func (d *submitLoop) appended(replaced bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if h := d.hosts[key{}]; h != nil && len(h.due) > d.low && !replaced {
+		h.truncated = true // they are read in their turn
+		return
+	}
+	if replaced {
+		d.reset()
+	}
+	d.stale = true
 }
 
 // changes reads the next events and returns new submissions of those that are the last

@@ -262,7 +262,7 @@ func (x *sipState) owe(target event.SourceID) {
 }
 
 // into returns what takes accepted records into another set.
-func (b *Bridge) into(set string) (delivery.Importer, error) {
+func (b *Bridge) into(set string) (*delivery.SetImporter, error) {
 	for _, s := range b.Sources {
 		if s.Set == set && s.Kind == config.KindSIP {
 			return &delivery.SetImporter{Store: &b.sip.log, Events: b.Log, Source: s.ID, URL: s.URL}, nil

@@ -15,10 +15,10 @@ import (
 // Of what waits for a target that is not configured any more, that ends which may
 // have arrived, at its deadline; the rest is sent when the target is back. A log
 // that fails is waited for.
-func TestFormer(t *testing.T) {
+func TestExpiry(t *testing.T) {
 	down, lost := callFailures(t)
-	inBubble(t, func(t *testing.T, h *outboxHouse) {
-		h.library.answer = func(_ int, r *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
+	inBubble(t, func(t *testing.T, h *harness) {
+		h.server.answer = func(_ int, r *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
 			switch *r.Source.Identifier {
 			case "urn:a":
 				return nil, lost
@@ -30,7 +30,7 @@ func TestFormer(t *testing.T) {
 		h.keep([2]string{"urn:a", "1"})
 		h.keep([2]string{"urn:b", "1"})
 		h.keep([2]string{"urn:c", "1"})
-		stop := h.start(h.outbox(func(o *Submitter) { o.Workers = 1 }))
+		stop := h.start(h.submitter(func(o *Submitter) { o.Workers = 1 }))
 		synctest.Wait()
 		stop()
 		states := func() (out [3]submission.State) {
@@ -61,8 +61,8 @@ func TestFormer(t *testing.T) {
 		if err := <-ended; err != nil {
 			t.Errorf("it ended with %v", err)
 		}
-		h.library.answer = nil
-		stop = h.start(h.outbox(nil))
+		h.server.answer = nil
+		stop = h.start(h.submitter(nil))
 		synctest.Wait()
 		stop()
 		if got := states(); got[2] != submission.StateAccepted {
@@ -72,11 +72,11 @@ func TestFormer(t *testing.T) {
 }
 
 // When nothing can be written any more, Run says so.
-func TestFormerFatal(t *testing.T) {
-	inBubble(t, func(t *testing.T, h *outboxHouse) {
-		h.library.answer = provisionally
+func TestExpiryFatal(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *harness) {
+		h.server.answer = provisionally
 		h.keep([2]string{"urn:a", "1"})
-		stop := h.start(h.outbox(nil))
+		stop := h.start(h.submitter(nil))
 		synctest.Wait()
 		stop()
 		time.Sleep(DefaultDeadline)

@@ -44,7 +44,7 @@ func wantLines(t *testing.T, got []string, want ...string) {
 func TestFilesOutcomes(t *testing.T) {
 	_, lost := callFailures(t)
 	synctest.Test(t, func(t *testing.T) {
-		library := &shelf{formats: []string{bookFormat}}
+		library := &ingestServer{formats: []string{bookFormat}}
 		tries := map[string]int{}
 		library.answer = func(n int, r *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
 			id := *r.Source.Identifier
@@ -75,8 +75,8 @@ func TestFilesOutcomes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		wantLines(t, lines, "slow.xml accepted: shelf:slow", "good.xml accepted: shelf:good", "rejected.xml rejected: no", "provisional.xml provisional",
-			"refused.xml unsent: SOAP fault Client: what is that?", "lost.xml unresolved: "+lost.Error(), "shaky.xml accepted: shelf:shaky",
+		wantLines(t, lines, "slow.xml accepted: library:slow", "good.xml accepted: library:good", "rejected.xml rejected: no", "provisional.xml provisional",
+			"refused.xml unsent: SOAP fault Client: what is that?", "lost.xml unresolved: "+lost.Error(), "shaky.xml accepted: library:shaky",
 			"busy.xml unsent: HTTP 503 Service Unavailable; wants to be asked again in 2m0s",
 			"broken.xml unsent: document:1:7: the document is cut off inside <book>", "gone.xml unsent: file does not exist")
 		if tries["lost"] != 4 || tries["shaky"] != 4 || tries["busy"] != 1 || tries["refused"] != 1 {
@@ -102,7 +102,7 @@ func TestFilesWaits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				library := &shelf{formats: []string{bookFormat}}
+				library := &ingestServer{formats: []string{bookFormat}}
 				library.answer = func(int, *sip.Request, func() *sip.Disposition) (*sip.Disposition, error) {
 					return nil, &sip.StatusError{Status: 429, RetryAfter: c.asks}
 				}
@@ -126,7 +126,7 @@ func TestFilesWaits(t *testing.T) {
 func TestFilesServerGone(t *testing.T) {
 	down, _ := callFailures(t)
 	synctest.Test(t, func(t *testing.T) {
-		library := &shelf{formats: []string{bookFormat}, broken: func() error { return down }}
+		library := &ingestServer{formats: []string{bookFormat}, broken: func() error { return down }}
 		var waits []string
 		lines, err := submitFiles(t.Context(), Files{Server: library, Waits: func(err error, wait time.Duration) { waits = append(waits, fmt.Sprint(wait, " ", err)) }}, file("a", book("")))
 		if !errors.Is(err, down) || len(lines) != 0 || library.asked != 4 {
@@ -158,7 +158,7 @@ func TestFilesServerGone(t *testing.T) {
 
 // What the request says of its source, and of the notification recipient.
 func TestFilesRequest(t *testing.T) {
-	library := &shelf{formats: []string{bookFormat}}
+	library := &ingestServer{formats: []string{bookFormat}}
 	var got []sip.Request
 	server := &anonymous{library, &got}
 	nameless := file("x", book("two"))
@@ -182,7 +182,7 @@ func TestFilesRequest(t *testing.T) {
 
 // anonymous takes records from whoever does not say who he is.
 type anonymous struct {
-	*shelf
+	*ingestServer
 	got *[]sip.Request
 }
 
@@ -208,7 +208,7 @@ func TestFilesFormats(t *testing.T) {
 		{"said by hand, not listed", plain, Files{Format: "https://schemas.example/x.xsd"}, submission.StateUnsent, "the server does not accept the format https://schemas.example/x.xsd; it accepts " + bookFormat},
 		{"forced", plain, Files{Force: true}, submission.StateAccepted, ""},
 	} {
-		c.files.Server = &shelf{formats: []string{bookFormat}}
+		c.files.Server = &ingestServer{formats: []string{bookFormat}}
 		var got []FileResult
 		if err := c.files.Submit(t.Context(), []File{file("a", c.text)}, func(r FileResult) { got = append(got, r) }); err != nil || len(got) != 1 {
 			t.Fatalf("%s: %v, %v", c.name, got, err)
@@ -235,7 +235,7 @@ func TestUnlistedIsShort(t *testing.T) {
 func TestFilesInterrupted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		library := &shelf{formats: []string{bookFormat}}
+		library := &ingestServer{formats: []string{bookFormat}}
 		library.answer = func(n int, _ *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
 			if n == 2 {
 				cancel()
@@ -243,7 +243,7 @@ func TestFilesInterrupted(t *testing.T) {
 			return keep(), nil
 		}
 		lines, err := submitFiles(ctx, Files{Server: library, Workers: 1}, file("a", book("")), file("b", book("")), file("c", book("")), file("d", book("")))
-		if !errors.Is(err, context.Canceled) || len(lines) < 2 || len(lines) > 3 || lines[1] != "b.xml accepted: shelf:b" {
+		if !errors.Is(err, context.Canceled) || len(lines) < 2 || len(lines) > 3 || lines[1] != "b.xml accepted: library:b" {
 			t.Errorf("%v: %q", err, lines)
 		}
 	})
@@ -251,9 +251,9 @@ func TestFilesInterrupted(t *testing.T) {
 
 // D39: by force files go to a server that does not know our get-properties.
 func TestFilesForcedOnAServerWithoutProperties(t *testing.T) {
-	library := &shelf{broken: func() error { return &sip.Fault{Code: sip.Client, Text: "what is get-properties?"} }}
+	library := &ingestServer{broken: func() error { return &sip.Fault{Code: sip.Client, Text: "what is get-properties?"} }}
 	lines, err := submitFiles(t.Context(), Files{Server: library, Force: true}, file("a", `<book/>`))
-	if err != nil || !slices.Equal(lines, []string{"a.xml accepted: shelf:a"}) || library.asked != 0 {
+	if err != nil || !slices.Equal(lines, []string{"a.xml accepted: library:a"}) || library.asked != 0 {
 		t.Errorf("%q, %v, asked %d times", lines, err, library.asked)
 	}
 	if _, err = submitFiles(t.Context(), Files{Server: library}, file("a", `<book/>`)); err == nil || !strings.Contains(err.Error(), "--force") {

@@ -3,18 +3,10 @@ package delivery
 import (
 	"context"
 	"fmt"
-	"iter"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/submission"
 )
-
-// Importer is where accepted records go on to.
-type Importer interface {
-	// Import takes in what was accepted. It may be asked for the same submission
-	// again, and that changes nothing.
-	Import(ctx context.Context, accepted ...*submission.Submission) error
-}
 
 // SetImporter takes accepted records into another set, under their assigned
 // identifiers. Where the original is they inherit from the event whose record was
@@ -25,16 +17,14 @@ type SetImporter struct {
 	// Events returns the events of the log.
 	Events interface {
 		Event(ctx context.Context, seq event.Seq) (*event.Event, error)
-		Events(ctx context.Context, set string, r event.Range) iter.Seq2[*event.Event, error]
 	}
 	// Source is the other set's Source of kind sip, URL what the log calls it.
 	Source event.SourceID
 	URL    string
 }
 
-var _ Importer = (*SetImporter)(nil)
-
-// Import commits all of them together. Their acceptance is in the log before.
+// Import commits all of them together. Their acceptance is in the log before. To import
+// the same again changes nothing.
 func (i *SetImporter) Import(ctx context.Context, accepted ...*submission.Submission) error {
 	var last []*submission.Submission
 	for _, s := range accepted {
@@ -49,49 +39,16 @@ func (i *SetImporter) Import(ctx context.Context, accepted ...*submission.Submis
 	if len(last) == 0 {
 		return nil
 	}
-	originals, err := i.originals(ctx, last)
-	if err != nil {
-		return err
-	}
 	batch := event.Batch{Source: i.Source, Mode: event.ModeSubmission, Documents: []event.Document{{URL: i.URL}}, Items: make([]event.Item, len(last))}
 	for n, s := range last {
-		batch.Items[n].Observation = importObservation(s, originals[s.Seq])
-	}
-	_, err = i.Store.Append(ctx, &batch)
-	return err
-}
-
-// originals returns the events behind submissions. Where they follow each other
-// closely, as when an outbox is drained, they are read together.
-func (i *SetImporter) originals(ctx context.Context, of []*submission.Submission) (map[event.Seq]*event.Event, error) {
-	out := make(map[event.Seq]*event.Event, len(of))
-	first, last := of[0].Seq, of[0].Seq
-	for _, s := range of {
-		first, last = min(first, s.Seq), max(last, s.Seq)
-		out[s.Seq] = nil
-	}
-	if last-first < event.Seq(4*len(of)) {
-		for ev, err := range i.Events.Events(ctx, of[0].Set, event.Range{After: first - 1, Upto: last}) {
-			if err != nil {
-				return nil, fmt.Errorf("the events behind submissions: %w", err)
-			}
-			if _, wanted := out[ev.Seq]; wanted {
-				own := *ev
-				out[ev.Seq] = &own
-			}
-		}
-	}
-	for _, s := range of {
-		if out[s.Seq] != nil {
-			continue
-		}
-		ev, err := i.Events.Event(ctx, s.Seq)
+		original, err := i.Events.Event(ctx, s.Seq)
 		if err != nil {
-			return nil, fmt.Errorf("the event behind submission %d: %w", s.ID, err)
+			return fmt.Errorf("the event behind submission %d: %w", s.ID, err)
 		}
-		out[s.Seq] = ev
+		batch.Items[n].Observation = importObservation(s, original)
 	}
-	return out, nil
+	_, err := i.Store.Append(ctx, &batch)
+	return err
 }
 
 // importAccepted takes into the other set what was accepted, and then notes that it is

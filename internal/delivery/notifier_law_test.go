@@ -24,10 +24,10 @@ import (
 	"github.com/pmh-bridge/bridge/sip/mail"
 )
 
-// town is a place of hosts whose recipients are what their names say: good, wrong
+// network is a place of hosts whose recipients are what their names say: good, wrong
 // (404, 450), ill (Fault Server, 451), unwilling (Fault Client, 550), slow (they
 // answer nothing) and busy (503 with Retry-After, 421).
-type town struct {
+type network struct {
 	t     *testing.T
 	began time.Time
 	away  map[string]time.Duration // how long nobody is there, by host
@@ -42,7 +42,7 @@ type town struct {
 const townRest = 20 * time.Minute // that a busy recipient asks for
 
 // call counts a call in.
-func (w *town) call(host, recipient string) (out func()) {
+func (w *network) call(host, recipient string) (out func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.inside[host]++
@@ -63,7 +63,7 @@ func (w *town) call(host, recipient string) (out func()) {
 }
 
 // tell notes what a recipient was told.
-func (w *town) tell(identifier string, good bool) {
+func (w *network) tell(identifier string, good bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.attempts[identifier]++
@@ -73,7 +73,7 @@ func (w *town) tell(identifier string, good bool) {
 }
 
 // told returns how often a recipient was told.
-func (w *town) told(identifier string) int {
+func (w *network) told(identifier string) int {
 	synctest.Wait()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -81,7 +81,7 @@ func (w *town) told(identifier string) int {
 }
 
 // RoundTrip is the way to recipients over HTTP.
-func (w *town) RoundTrip(r *http.Request) (*http.Response, error) {
+func (w *network) RoundTrip(r *http.Request) (*http.Response, error) {
 	host, kind := "http "+r.URL.Host, strings.Split(r.URL.Path, "/")[1]
 	defer w.call(host, r.URL.String())()
 	if time.Since(w.began) < w.away[host] {
@@ -122,7 +122,7 @@ func (w *town) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // dial is the way to the mail servers, by the names of their domains.
-func (w *town) dial(_ context.Context, _, address string) (net.Conn, error) {
+func (w *network) dial(_ context.Context, _, address string) (net.Conn, error) {
 	domain, _, _ := strings.Cut(address, ":")
 	if time.Since(w.began) < w.away["mail "+domain] {
 		return nil, errors.New("connection refused")
@@ -162,7 +162,7 @@ func (c *mailCaller) Close() error {
 	return c.Conn.Close()
 }
 
-func (w *town) smtp(c net.Conn, host string, caller *mailCaller) {
+func (w *network) smtp(c net.Conn, host string, caller *mailCaller) {
 	defer c.Close()
 	say := func(reply string) { io.WriteString(c, reply+"\r\n") }
 	say("220 here")
@@ -193,8 +193,8 @@ func (w *town) smtp(c net.Conn, host string, caller *mailCaller) {
 	}
 }
 
-// post is a Notifier in the town, whose clock goes on from the house's.
-func (w *town) post(h *notifyHarness, began time.Time) *Notifier {
+// post is a Notifier in the network, whose clock goes on from the harness's.
+func (w *network) post(h *harness, began time.Time) *Notifier {
 	return &Notifier{
 		Store: h.log, First: 10 * time.Minute, Longest: time.Hour, GiveUp: 4 * time.Hour, Now: func() time.Time { return h.clock.now().Add(time.Since(began)) },
 		HTTP: func(recipient string) *sip.HTTPClient {
@@ -209,16 +209,16 @@ func (w *town) post(h *notifyHarness, began time.Time) *Notifier {
 // Whatever the other recipients of its host are like, a good one gets its notice
 // within as many rounds as there are notices to the host; and none is given up
 // that was not tried.
-func TestPostLaw(t *testing.T) {
+func TestNotifierLaw(t *testing.T) {
 	testenv.Heavy(t)
 	testenv.Checks(t, 25)
-	h := newNotifyHarness(t)
+	h := newHarness(t, newTestClock())
 	rapid.Check(t, func(rt *rapid.T) {
 		kinds := rapid.SampledFrom([]string{"good", "good", "good", "wrong", "ill", "unwilling", "slow", "busy"})
 		hosts := rapid.SliceOfN(rapid.SliceOfN(kinds, 1, 6), 1, 3).Draw(rt, "hosts")
 		byMail := rapid.SliceOfN(rapid.Bool(), 3, 3).Draw(rt, "by mail")
 		away := rapid.SliceOfN(rapid.SampledFrom([]time.Duration{0, 0, 30 * time.Minute}), 3, 3).Draw(rt, "away")
-		w := &town{away: map[string]time.Duration{}, inside: map[string]int{}, silence: map[string]time.Time{}, arrived: map[string]time.Time{}, attempts: map[string]int{}}
+		w := &network{away: map[string]time.Duration{}, inside: map[string]int{}, silence: map[string]time.Time{}, arrived: map[string]time.Time{}, attempts: map[string]int{}}
 		bound := map[string]time.Duration{}
 		for i, recipients := range hosts {
 			most := time.Duration(len(recipients))*(townRest+2*time.Minute) + time.Minute
@@ -280,12 +280,12 @@ func TestOneRecipientDelaysItself(t *testing.T) {
 		for _, form := range []string{"http://h.example/%[1]s/%[2]s", "mailto:%[1]s.%[2]s@h.example"} {
 			name := fmt.Sprintf(form, kind, "1")
 			t.Run(name, func(t *testing.T) {
-				h := newNotifyHarness(t)
+				h := newHarness(t, newTestClock())
 				h.owe(name, "1")
 				h.clock.advance(time.Second)
 				h.owe(fmt.Sprintf(form, "good", "2"), "good.2")
 				synctest.Test(t, func(t *testing.T) {
-					w := &town{t: t, began: time.Now(), inside: map[string]int{}, silence: map[string]time.Time{}, arrived: map[string]time.Time{}, attempts: map[string]int{}}
+					w := &network{t: t, began: time.Now(), inside: map[string]int{}, silence: map[string]time.Time{}, arrived: map[string]time.Time{}, attempts: map[string]int{}}
 					p := w.post(h, w.began)
 					r := newNotifyLoop(p)
 					r.perHost = 1

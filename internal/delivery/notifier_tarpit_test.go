@@ -26,7 +26,7 @@ func taken(r *http.Request) (*http.Response, error) {
 }
 
 // posting runs a Notifier over a network until the test ends.
-func (h *notifyHarness) posting(network roundTrip) *Notifier {
+func (h *harness) posting(network roundTrip) *Notifier {
 	p := &Notifier{Store: h.log, Now: h.now, HTTP: func(recipient string) *sip.HTTPClient {
 		return &sip.HTTPClient{URL: recipient, HTTP: &http.Client{Transport: network}}
 	}}
@@ -46,7 +46,7 @@ func (h *notifyHarness) posting(network roundTrip) *Notifier {
 // senders from others.
 func TestTarpitsHoldNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newBubbleNotifyHarness(t)
+		h := newHarness(t, nil)
 		var mu sync.Mutex
 		hanging, most := 0, 0
 		const tarpits = 150
@@ -89,9 +89,9 @@ func TestTarpitsHoldNobody(t *testing.T) {
 
 // D75: what hits a defect of ours is tried again, and neither the process nor the
 // other notices come to harm.
-func TestPanicInADelivery(t *testing.T) {
+func TestNotifierPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := newBubbleNotifyHarness(t)
+		h := newHarness(t, nil)
 		h.owe("http://evil.example/", fmt.Sprint(1))
 		h.owe("http://good.example/", fmt.Sprint(2))
 		good := make(chan struct{}, 1)
@@ -113,17 +113,16 @@ func TestPanicInADelivery(t *testing.T) {
 }
 
 // D75: the same when a record is submitted, or due work is done.
-func TestPanicInASubmission(t *testing.T) {
-	inBubble(t, func(t *testing.T, h *outboxHouse) {
+func TestSubmitterPanics(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *harness) {
 		h.keep([2]string{"urn:a", "evil"}, [2]string{"urn:b", ""})
-		server := beforehand{h.library, func(r *sip.Request) error {
+		server := beforehand{h.server, func(r *sip.Request) error {
 			if *r.Source.Identifier == "urn:a" {
 				panic("a parser's defect")
 			}
 			return nil
 		}}
-		stop := h.start(h.outbox(func(o *Submitter) { o.Server = server }))
-		defer stop()
+		h.run(func(o *Submitter) { o.Server = server })
 		time.Sleep(time.Second)
 		synctest.Wait()
 		for _, s := range h.rows() {

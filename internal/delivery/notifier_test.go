@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/sip"
@@ -39,7 +40,7 @@ func (r *notifyLoop) deliverDue() {
 
 // A recipient that is down is asked ever later, and gets its notice in the end.
 func TestRecipientIsDownForADay(t *testing.T) {
-	h := newNotifyHarness(t)
+	h := newHarness(t, newTestClock())
 	var up atomic.Bool
 	var tries atomic.Int32
 	box := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -50,7 +51,7 @@ func TestRecipientIsDownForADay(t *testing.T) {
 		(&sip.Handler{Backend: h.boxes, Offers: sip.Operations{Notify: true}}).ServeHTTP(w, r)
 	}))
 	h.owe(box, "1")
-	p := h.postOf(&life{})
+	p := h.notifier(&life{})
 	start := h.clock.now()
 	var waits []string
 	for h.clock.now().Sub(start) < 24*time.Hour {
@@ -83,9 +84,9 @@ func TestRecipientIsDownForADay(t *testing.T) {
 }
 
 func TestNoticeExpires(t *testing.T) {
-	h := newNotifyHarness(t)
+	h := newHarness(t, newTestClock())
 	h.owe("http://"+testenv.Nobody(t), "1", "2", "3")
-	p := h.postOf(&life{})
+	p := h.notifier(&life{})
 	start := h.clock.now()
 	for len(h.in(submission.DeliveryWaiting)) > 0 {
 		drive(p)
@@ -121,7 +122,7 @@ func TestRecipientAnswers(t *testing.T) {
 		{"nothing", nil, submission.DeliveryDone, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			h := newNotifyHarness(t)
+			h := newHarness(t, newTestClock())
 			h.boxes.refuse = func(d *sip.Disposition) error {
 				if *d.Source.Identifier == "1" {
 					return c.err
@@ -129,7 +130,7 @@ func TestRecipientAnswers(t *testing.T) {
 				return nil
 			}
 			h.owe(h.boxURL, "1", "2")
-			drive(h.postOf(&life{}))
+			drive(h.notifier(&life{}))
 			var first submission.OutgoingNotification
 			for _, n := range h.in(c.want) {
 				if n.Message == "submission-1@maps.bridge" {
@@ -161,7 +162,7 @@ func TestRetryAfter(t *testing.T) {
 		{500, "7200", 2 * time.Hour, 0}, {503, "", time.Minute, 0}, {404, "", time.Minute, 0},
 	} {
 		t.Run(fmt.Sprint(c.status, " ", c.after), func(t *testing.T) {
-			h := newNotifyHarness(t)
+			h := newHarness(t, newTestClock())
 			var calls atomic.Int32
 			box := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				calls.Add(1)
@@ -171,7 +172,7 @@ func TestRetryAfter(t *testing.T) {
 				}
 			}))
 			h.owe(box+"/busy", "1")
-			p := h.postOf(&life{})
+			p := h.notifier(&life{})
 			r := newNotifyLoop(p)
 			r.deliverDue()
 			n := h.in(submission.DeliveryWaiting)[0]
@@ -196,8 +197,8 @@ func TestRetryAfter(t *testing.T) {
 
 // Killed at any point, or with a log that fails at any point, it delivers at least
 // once, and knows it in the end.
-func TestPostFaults(t *testing.T) {
-	h := newNotifyHarness(t)
+func TestNotifierFaults(t *testing.T) {
+	h := newHarness(t, newTestClock())
 	for f := fails; f <= killedAfter; f++ {
 		for n, reached := 1, true; reached; n++ {
 			reached = false
@@ -210,14 +211,14 @@ func TestPostFaults(t *testing.T) {
 				reached = true
 				return f
 			}}
-			p := h.postOf(l)
+			p := h.notifier(l)
 			p.HTTP = func(recipient string) *sip.HTTPClient {
 				return &sip.HTTPClient{URL: recipient, HTTP: &http.Client{Transport: livingWire{&http.Transport{DisableKeepAlives: true}, l, "post"}}}
 			}
 			drive(p)
 			drive(p)
 			h.clock.advance(time.Minute)
-			drive(h.postOf(&life{}))
+			drive(h.notifier(&life{}))
 			if got := len(h.boxes.of(id)); got < 1 || got > 2 {
 				t.Errorf("%s at %d: notified %d times", fateNames[f], n, got)
 			}
@@ -230,8 +231,8 @@ func TestPostFaults(t *testing.T) {
 }
 
 // While the log fails nothing is sent twice by one process.
-func TestPostWaitsForTheLog(t *testing.T) {
-	h := newNotifyHarness(t)
+func TestNotifierWaitsForTheLog(t *testing.T) {
+	h := newHarness(t, newTestClock())
 	l := &life{plan: func(_ int, point string) fate {
 		if point == "append" {
 			return fails
@@ -240,7 +241,7 @@ func TestPostWaitsForTheLog(t *testing.T) {
 	}}
 	h.owe(h.boxURL, "1", "2")
 	ctx := context.Background()
-	r := newNotifyLoop(h.postOf(l))
+	r := newNotifyLoop(h.notifier(l))
 	for range 5 {
 		r.mark()
 		r.loadedAt = time.Time{}
@@ -259,8 +260,8 @@ func TestPostWaitsForTheLog(t *testing.T) {
 
 // A notice that it was not told of is found within a minute; one that it was told
 // of, at once.
-func TestPoke(t *testing.T) {
-	h := newNotifyHarness(t)
+func TestNotifierWakes(t *testing.T) {
+	h := newHarness(t, newTestClock())
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		got := make(chan string, 10)
@@ -306,8 +307,8 @@ func (f mailerFunc) Send(ctx context.Context, m *mail.Mail) error { return f(ctx
 
 // What is under way when the process is stopped is broken off and not counted;
 // what was delivered is committed.
-func TestPostEnds(t *testing.T) {
-	h := newNotifyHarness(t)
+func TestNotifierEnds(t *testing.T) {
+	h := newHarness(t, newTestClock())
 	ctx, cancel := context.WithCancel(context.Background())
 	var wait sync.WaitGroup
 	wait.Add(2)
@@ -336,7 +337,7 @@ func TestPostEnds(t *testing.T) {
 
 // What is delivered while a commit is under way is committed together.
 func TestDeliveriesShareACommit(t *testing.T) {
-	h := newNotifyHarness(t)
+	h := newHarness(t, newTestClock())
 	synctest.Test(t, func(t *testing.T) {
 		deliver := map[string]chan struct{}{}
 		for i := range 4 {
@@ -365,7 +366,7 @@ func TestDeliveriesShareACommit(t *testing.T) {
 
 // By mail, to a real server.
 func TestNoticeByMail(t *testing.T) {
-	h := newNotifyHarness(t)
+	h := newHarness(t, newTestClock())
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	h.do(err)
 	receiver := &mail.Receiver{Domain: "maps.example", Mailbox: func(local, _ string) sip.Backend {
@@ -385,7 +386,7 @@ func TestNoticeByMail(t *testing.T) {
 	}()
 	h.owe("smtp:maps@maps.example", "1")
 	h.owe("mailto:nobody@maps.example", "2")
-	p := h.postOf(&life{})
+	p := h.notifier(&life{})
 	drive(p) // without a Mailer
 	for _, n := range h.in(submission.DeliveryWaiting) {
 		if !strings.Contains(n.Reason, "no mail can be sent") {
@@ -401,5 +402,42 @@ func TestNoticeByMail(t *testing.T) {
 	refused := h.in(submission.DeliveryRefused)
 	if len(refused) != 1 || !strings.Contains(refused[0].Reason, "550") || strings.Contains(refused[0].Reason, "nobody@") {
 		t.Errorf("%+v", refused)
+	}
+}
+
+// What waits for its next try is tried once when the process starts.
+func TestNotifierStarts(t *testing.T) {
+	h := newHarness(t, newTestClock())
+	h.owe("mailto:maps@maps.example", "1", "2")
+	h.owe("mailto:maps@down.example", "3")
+	down := errors.New("nobody answers")
+	p := h.notifier(&life{})
+	p.Mail = mailerFunc(func(context.Context, *mail.Mail) error { return down })
+	drive(p)
+	drive(p)
+	for _, n := range h.in(submission.DeliveryWaiting) {
+		if n.Due <= event.MicrosOf(h.clock.now()) || n.Tries > 1 {
+			t.Fatalf("%+v", n)
+		}
+	}
+	tried := make(chan string)
+	p.Mail = mailerFunc(func(_ context.Context, m *mail.Mail) error {
+		tried <- m.ID
+		if m.ID == "submission-3@maps.bridge" {
+			return down
+		}
+		return nil
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- p.Run(ctx) }()
+	times := map[string]int{}
+	for range 3 {
+		times[<-tried]++
+	}
+	cancel()
+	h.do(<-ended)
+	if len(times) != 3 || len(h.in(submission.DeliveryDone)) != 2 {
+		t.Errorf("tried %v", times)
 	}
 }

@@ -123,7 +123,7 @@ func TestAnswerMeansTheSameEverywhere(t *testing.T) {
 // fileAnswered is what becomes of a file whose requests are all answered so.
 func fileAnswered(t *testing.T, r Reply) (result FileResult) {
 	synctest.Test(t, func(t *testing.T) {
-		library := &shelf{formats: []string{bookFormat}, answer: func(int, *sip.Request, func() *sip.Disposition) (*sip.Disposition, error) {
+		library := &ingestServer{formats: []string{bookFormat}, answer: func(int, *sip.Request, func() *sip.Disposition) (*sip.Disposition, error) {
 			if r.Err != nil {
 				return nil, r.Err
 			}
@@ -186,13 +186,13 @@ func spaced(s *sip.Source) *sip.Source {
 
 // A target does not send again what may have been taken, and a late notification
 // still counts.
-func TestOutboxUndecided(t *testing.T) {
+func TestSubmitterUndecided(t *testing.T) {
 	odd := map[string]Reply{}
 	for _, status := range []int{200, 202, 204} {
 		odd[fmt.Sprintf("urn:%d", status)] = answerFrom(t, request("1", ""), status, "")
 	}
-	inBubble(t, func(t *testing.T, h *outboxHouse) {
-		h.library.answer = func(_ int, r *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
+	inBubble(t, func(t *testing.T, h *harness) {
+		h.server.answer = func(_ int, r *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
 			id := *r.Source.Identifier
 			d := keep()
 			if id == "urn:other" {
@@ -203,8 +203,7 @@ func TestOutboxUndecided(t *testing.T) {
 			return nil, odd[id].Err
 		}
 		h.keep([2]string{"urn:200", ""}, [2]string{"urn:202", ""}, [2]string{"urn:204", ""}, [2]string{"urn:other", ""})
-		stop := h.start(h.outbox(func(o *Submitter) { o.Workers = 1 }))
-		defer stop()
+		h.run(func(o *Submitter) { o.Workers = 1 })
 		time.Sleep(24 * time.Hour)
 		synctest.Wait()
 		rows := h.rows()
@@ -213,10 +212,10 @@ func TestOutboxUndecided(t *testing.T) {
 				t.Errorf("%s: %+v", s.Record, s)
 			}
 		}
-		if n := len(h.library.requests()); n != len(rows) {
+		if n := len(h.server.requests()); n != len(rows) {
 			t.Errorf("%d requests for %d records", n, len(rows))
 		}
-		h.do(h.notify(rows[1].Token, &sip.Disposition{Outcome: sip.Accepted, AssignedIdentifier: "shelf:202"}))
+		h.do(h.notify(rows[1].Token, &sip.Disposition{Outcome: sip.Accepted, AssignedIdentifier: "library:202"}))
 		if s := h.rows()[1]; s.State != submission.StateAccepted || !s.Late {
 			t.Errorf("after the notification: %+v", s)
 		}

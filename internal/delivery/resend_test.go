@@ -12,9 +12,9 @@ import (
 // What the server would not have is sent again when a person says so: not a
 // deletion, and not what a later change has replaced.
 func TestResend(t *testing.T) {
-	inBubble(t, func(t *testing.T, h *outboxHouse) {
+	inBubble(t, func(t *testing.T, h *harness) {
 		refused := true
-		h.library.answer = func(_ int, _ *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
+		h.server.answer = func(_ int, _ *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
 			if refused {
 				return nil, &sip.Fault{Code: sip.Client, Text: "the recipient is not allowed"}
 			}
@@ -22,7 +22,7 @@ func TestResend(t *testing.T) {
 		}
 		h.keep([2]string{"urn:a", "1"}, [2]string{"urn:b", "1"}, [2]string{"urn:c", "1"})
 		reload := make(chan struct{}, 1)
-		o := h.outbox(func(o *Submitter) { o.Reload = reload })
+		o := h.submitter(func(o *Submitter) { o.Reload = reload })
 		stop := h.start(o)
 		defer stop()
 		synctest.Wait()
@@ -37,9 +37,9 @@ func TestResend(t *testing.T) {
 				t.Fatalf("%s: %v", s.Record, s.State)
 			}
 		}
-		h.library.mu.Lock()
+		h.server.mu.Lock()
 		refused = false
-		h.library.mu.Unlock()
+		h.server.mu.Unlock()
 
 		n, err := o.Resend(context.Background(), rows[0].ID, submission.StateUnsent)
 		if n != 1 || err != nil {

@@ -65,7 +65,7 @@ type Submitter struct {
 	Workers int
 	// Importer takes the accepted records; nil is nobody. What is accepted meanwhile is
 	// taken when there is one.
-	Importer Importer
+	Importer *SetImporter
 	// ImportPending tells that somebody else has committed that a record was accepted (see
 	// ingest.Server.ImportPending); nil is never.
 	ImportPending <-chan struct{}

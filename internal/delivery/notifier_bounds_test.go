@@ -74,7 +74,7 @@ func TestThousandNotices(t *testing.T) {
 	testenv.Heavy(t)
 	for _, recipients := range []int{10, 3} {
 		t.Run(fmt.Sprint(recipients, " recipients"), func(t *testing.T) {
-			h := newNotifyHarness(t)
+			h := newHarness(t, newTestClock())
 			c, url := newCrowd(t)
 			want := map[string][]string{}
 			for i := range 1000 {
@@ -84,7 +84,7 @@ func TestThousandNotices(t *testing.T) {
 			for box, ids := range want {
 				h.owe(url+"/"+box, ids...)
 			}
-			p := h.postOf(&life{})
+			p := h.notifier(&life{})
 			store := &counting{Store: p.Store, left: 1000, done: make(chan struct{}), each: p.Wake}
 			p.Store = store
 			runUntil(t, p, store.done)
@@ -134,7 +134,7 @@ func (c *counting) Write(ctx context.Context, b *submission.Batch) (submission.W
 // from theirs.
 func TestManyNoticesHideNoOthers(t *testing.T) {
 	testenv.Heavy(t)
-	h := newNotifyHarness(t)
+	h := newHarness(t, newTestClock())
 	release := make(chan struct{})
 	slow := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		<-release
@@ -154,7 +154,7 @@ func TestManyNoticesHideNoOthers(t *testing.T) {
 		}
 		return nil
 	}
-	runUntil(t, h.postOf(&life{}), done)
+	runUntil(t, h.notifier(&life{}), done)
 	close(release)
 }
 
@@ -177,7 +177,7 @@ func (w *weighed) OutgoingDue(ctx context.Context, due event.Micros, after *subm
 // when it is their turn.
 func TestWaitingNoticesTakeNoMemory(t *testing.T) {
 	testenv.Heavy(t)
-	h := newNotifyHarness(t)
+	h := newHarness(t, newTestClock())
 	const n = 1000
 	long := "/" + strings.Repeat("x", 8000)
 	for i := range n / 100 {
@@ -187,7 +187,7 @@ func TestWaitingNoticesTakeNoMemory(t *testing.T) {
 		}
 		h.owe(h.boxURL+long+fmt.Sprint(i), ids...)
 	}
-	p := h.postOf(&life{})
+	p := h.notifier(&life{})
 	w := &weighed{Store: p.Store}
 	p.Store = w
 	var before, after runtime.MemStats
@@ -241,9 +241,9 @@ func TestTicketsAreBounded(t *testing.T) {
 
 // What a clock that was ahead has put off for years is due.
 func TestNoticeOfAWrongClock(t *testing.T) {
-	h := newNotifyHarness(t)
+	h := newHarness(t, newTestClock())
 	fail := true
-	p := h.postOf(&life{})
+	p := h.notifier(&life{})
 	p.Mail = mailerFunc(func(context.Context, *mail.Mail) error {
 		if fail {
 			return errors.New("not now")

@@ -18,10 +18,10 @@ import (
 	"github.com/pmh-bridge/bridge/sip"
 )
 
-// fickle is an ingest server that recognises repeats, on lines that are bad. What
+// unreliable is an ingest server that recognises repeats, on lines that are bad. What
 // it decides about a submission it decides once.
-type fickle struct {
-	*shelf
+type unreliable struct {
+	*ingestServer
 	notify func(token string, d *sip.Disposition) error
 	lost   error
 	down   error
@@ -33,7 +33,7 @@ type fickle struct {
 	mail    sync.WaitGroup  // notifications on their way
 }
 
-func (f *fickle) Ingest(ctx context.Context, r *sip.Request) (*sip.Disposition, error) {
+func (f *unreliable) Ingest(ctx context.Context, r *sip.Request) (*sip.Disposition, error) {
 	f.mu.Lock()
 	fate := "well"
 	if len(f.fates) > 0 {
@@ -57,7 +57,7 @@ func (f *fickle) Ingest(ctx context.Context, r *sip.Request) (*sip.Disposition, 
 		f.mu.Unlock()
 		return nil, &sip.StatusError{Status: 202}
 	}
-	d, err := f.shelf.Ingest(ctx, r)
+	d, err := f.ingestServer.Ingest(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func (f *fickle) Ingest(ctx context.Context, r *sip.Request) (*sip.Disposition, 
 }
 
 // deliver notifies until it is acknowledged.
-func (f *fickle) deliver(token string, d *sip.Disposition, after time.Duration) {
+func (f *unreliable) deliver(token string, d *sip.Disposition, after time.Duration) {
 	time.Sleep(after)
 	for f.notify(token, d) != nil {
 		time.Sleep(time.Minute)
@@ -103,7 +103,7 @@ func (f *fickle) deliver(token string, d *sip.Disposition, after time.Duration) 
 // again by hand: in the end every record's last submission has the state that the
 // server has given it, each rejection is one event, and of the versions of a record
 // the server got the latest last and the other set has the latest that was accepted.
-func TestOutboxAgreesWithTheServer(t *testing.T) {
+func TestSubmitterAgreesWithTheServer(t *testing.T) {
 	testenv.Heavy(t)
 	down, lost := callFailures(t)
 	testenv.Checks(t, 40)
@@ -111,19 +111,19 @@ func TestOutboxAgreesWithTheServer(t *testing.T) {
 		ids := []string{"urn:a", "urn:b", "urn:c", "urn:d"}
 		steps := rapid.SliceOfN(rapid.SampledFrom([]string{"keep", "keep", "keep bad", "delete", "wait", "wait long", "restart", "resend", "reload", "fail before", "fail after"}), 4, 25).Draw(rt, "steps")
 		which := rapid.SliceOfN(rapid.SampledFrom(ids), len(steps), len(steps)).Draw(rt, "records")
-		fickleFates := rapid.SliceOfN(rapid.SampledFrom([]string{"well", "well", "down", "lost before", "lost after", "fault", "busy", "nonsense before", "nonsense after", "another", "refused", "provisional", "slow", "late", "faster"}), 0, 30).Draw(rt, "fates")
+		fates := rapid.SliceOfN(rapid.SampledFrom([]string{"well", "well", "down", "lost before", "lost after", "fault", "busy", "nonsense before", "nonsense after", "another", "refused", "provisional", "slow", "late", "faster"}), 0, 30).Draw(rt, "fates")
 		workers := rapid.IntRange(1, 4).Draw(rt, "workers")
 		var problems []string
 		synctest.Test(t, func(t *testing.T) {
-			h := newIntoHouse(t, newOutboxHouse(t))
-			server := &fickle{shelf: h.library, lost: lost, down: down, fates: fickleFates, verdict: map[string]*sip.Disposition{}, deaf: map[string]bool{},
+			h := newHarness(t, nil)
+			server := &unreliable{ingestServer: h.server, lost: lost, down: down, fates: fates, verdict: map[string]*sip.Disposition{}, deaf: map[string]bool{},
 				notify: func(token string, d *sip.Disposition) error {
 					return h.notify(token, d)
 				}}
-			owing, reload := make(chan struct{}, 1), make(chan struct{}, 1)
-			h.importPending = func() { poke(owing) }
-			outbox := h.outbox(func(o *Submitter) {
-				o.Server, o.Workers, o.Importer, o.ImportPending, o.Reload = server, workers, h.into, owing, reload
+			imports, reload := make(chan struct{}, 1), make(chan struct{}, 1)
+			h.importPending = func() { poke(imports) }
+			outbox := h.submitter(func(o *Submitter) {
+				o.Server, o.Workers, o.Importer, o.ImportPending, o.Reload = server, workers, h.importer, imports, reload
 			})
 			begin := func() func() { return h.start(outbox) }
 			stop := begin()
@@ -174,7 +174,7 @@ func TestOutboxAgreesWithTheServer(t *testing.T) {
 }
 
 // disagreements compares the log with what the server has decided.
-func (h *outboxHouse) disagreements(server *fickle, alive map[string]bool) (out []string) {
+func (h *harness) disagreements(server *unreliable, alive map[string]bool) (out []string) {
 	last := map[string]submission.Submission{}
 	rejected := 0
 	for _, s := range h.rows() {
@@ -213,7 +213,7 @@ func (h *outboxHouse) disagreements(server *fickle, alive map[string]bool) (out 
 }
 
 // disorder returns where an old version has won.
-func (h *intoHouse) disorder() (out []string) {
+func (h *harness) disorder() (out []string) {
 	h.t.Helper()
 	row := map[string]*submission.Submission{} // by token
 	wins := map[string]*submission.Submission{}
@@ -229,8 +229,8 @@ func (h *intoHouse) disorder() (out []string) {
 		}
 	}
 	last := map[string]int64{}
-	for i := range h.library.got {
-		s := row[tokenOf(&h.library.got[i])]
+	for i := range h.server.got {
+		s := row[tokenOf(&h.server.got[i])]
 		if s.ID < last[s.Record] {
 			out = append(out, fmt.Sprintf("of %s the server got submission %d after %d", s.Record, s.ID, last[s.Record]))
 		}

@@ -15,7 +15,7 @@ import (
 
 // trouble returns what the log keeps of how the target fails, and how often that
 // was written.
-func (h *outboxHouse) trouble() (*Failure, int64) {
+func (h *harness) trouble() (*Failure, int64) {
 	h.t.Helper()
 	p, err := h.log.Progress(h.t.Context(), h.target)
 	h.do(err)
@@ -27,17 +27,17 @@ func (h *outboxHouse) trouble() (*Failure, int64) {
 // A server that cannot even be asked for its properties is told of where another
 // process sees it: once, however long that lasts and whoever goes on with it, once
 // for another reason, and once when it answers.
-func TestOutboxTellsOfTrouble(t *testing.T) {
-	inBubble(t, func(t *testing.T, h *outboxHouse) {
+func TestSubmitterTellsOfTrouble(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *harness) {
 		began := time.Now()
 		fail := func(err error) {
-			h.library.mu.Lock()
-			defer h.library.mu.Unlock()
-			h.library.broken = func() error { return err }
+			h.server.mu.Lock()
+			defer h.server.mu.Unlock()
+			h.server.broken = func() error { return err }
 		}
 		fail(errors.New("nobody is there"))
 		h.keep([2]string{"urn:a", "one"})
-		stop := h.start(h.outbox(nil))
+		stop := h.start(h.submitter(nil))
 		synctest.Wait()
 		want := Failure{Since: began.UTC(), Reason: "nobody is there", Again: began.Add(time.Minute).UTC(), Properties: true}
 		if got, n := h.trouble(); got == nil || *got != want || n != 1 {
@@ -45,7 +45,7 @@ func TestOutboxTellsOfTrouble(t *testing.T) {
 		}
 		time.Sleep(6 * time.Hour)
 		stop()
-		stop = h.start(h.outbox(nil))
+		stop = h.start(h.submitter(nil))
 		time.Sleep(6 * time.Hour)
 		synctest.Wait()
 		if got, n := h.trouble(); got == nil || *got != want || n != 1 {
@@ -67,23 +67,22 @@ func TestOutboxTellsOfTrouble(t *testing.T) {
 		if got, n := h.trouble(); got != nil || n != 3 {
 			t.Errorf("when it answers: %+v, written %d times", got, n)
 		}
-		h.wantStates("urn:a accepted as shelf:urn:a")
+		h.wantStates("urn:a accepted as library:urn:a")
 	})
 }
 
 // That a server answers get-properties does not end what it does to records.
-func TestOutboxTellsOfFaults(t *testing.T) {
-	inBubble(t, func(t *testing.T, h *outboxHouse) {
+func TestSubmitterTellsOfFaults(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *harness) {
 		var healed atomic.Bool
-		h.library.answer = func(_ int, _ *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
+		h.server.answer = func(_ int, _ *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
 			if !healed.Load() {
 				return nil, &sip.Fault{Code: sip.Server, Text: "out of order"}
 			}
 			return keep(), nil
 		}
 		h.keep([2]string{"urn:a", ""}, [2]string{"urn:b", ""}, [2]string{"urn:c", ""})
-		stop := h.start(h.outbox(func(o *Submitter) { o.Workers = 1 }))
-		defer stop()
+		h.run(func(o *Submitter) { o.Workers = 1 })
 		time.Sleep(6 * time.Hour)
 		synctest.Wait()
 		if got, n := h.trouble(); got == nil || got.Reason != "SOAP fault Server: out of order" || got.Properties || n != 1 {
@@ -101,9 +100,9 @@ func TestOutboxTellsOfFaults(t *testing.T) {
 // D32: the success that ends the trouble of a server ends its pause: a call may have
 // been under way when the others failed.
 func TestSuccessEndsThePause(t *testing.T) {
-	inBubble(t, func(t *testing.T, h *outboxHouse) {
+	inBubble(t, func(t *testing.T, h *harness) {
 		const failing = 3
-		server := beforehand{h.library, func(r *sip.Request) error {
+		server := beforehand{h.server, func(r *sip.Request) error {
 			switch id := *r.Source.Identifier; {
 			case id < fmt.Sprintf("urn:%02d", failing):
 				time.Sleep(time.Second)
@@ -120,8 +119,7 @@ func TestSuccessEndsThePause(t *testing.T) {
 			records = append(records, [2]string{fmt.Sprintf("urn:%02d", i), ""})
 		}
 		h.keep(records...)
-		stop := h.start(h.outbox(func(o *Submitter) { o.Workers, o.Server = failing+1, server }))
-		defer stop()
+		h.run(func(o *Submitter) { o.Workers, o.Server = failing+1, server })
 		time.Sleep(1500 * time.Millisecond)
 		synctest.Wait()
 		if got, _ := h.trouble(); got == nil {
@@ -144,7 +142,7 @@ func TestSuccessEndsThePause(t *testing.T) {
 // beforehand is an ingest server that may fail, or take its time, before it looks at
 // a request; at several at a time.
 type beforehand struct {
-	*shelf
+	*ingestServer
 	do func(*sip.Request) error
 }
 
@@ -152,5 +150,5 @@ func (b beforehand) Ingest(ctx context.Context, r *sip.Request) (*sip.Dispositio
 	if err := b.do(r); err != nil {
 		return nil, err
 	}
-	return b.shelf.Ingest(ctx, r)
+	return b.ingestServer.Ingest(ctx, r)
 }

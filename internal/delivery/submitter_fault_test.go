@@ -9,45 +9,38 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/content"
-	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
 // A log that fails costs no answer: it is logged when the log works again,
 // whether or not the failed commit took effect.
-func TestOutboxStoreFails(t *testing.T) {
+func TestSubmitterStoreFails(t *testing.T) {
 	for name, fail := range map[string]func(b *breakable){
 		"before": func(b *breakable) { b.before.Store(7) },
 		"after":  func(b *breakable) { b.after.Store(7) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, h *outboxHouse) {
-				h.library.answer = func(_ int, r *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
+			inBubble(t, func(t *testing.T, h *harness) {
+				h.server.answer = func(_ int, r *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
 					fail(h.store)
 					if *r.Source.Identifier == "urn:b" {
 						return &sip.Disposition{Outcome: sip.Rejected, Reason: "no"}, nil
 					}
 					return keep(), nil
 				}
-				h.do(h.log.EnsureSet(t.Context(), eventlog.SetConfig{Name: "accepted", Content: event.Mirror}))
-				into, err := h.log.EnsureSource(t.Context(), "accepted", "sip", "/sip/accepted", 0)
-				h.do(err)
 				fail(h.store)
 				h.keep([2]string{"urn:a", "one"}, [2]string{"urn:b", "two"})
-				stop := h.start(h.outbox(func(o *Submitter) {
-					o.Importer = &SetImporter{Store: h.store, Events: h.log, Source: into, URL: "/sip/accepted"}
-				}))
+				stop := h.start(h.submitter(func(o *Submitter) { o.Importer = h.importer }))
 				time.Sleep(10 * time.Minute)
 				synctest.Wait()
 				stop()
-				h.wantStates("urn:a accepted as shelf:urn:a", "urn:b rejected: no")
+				h.wantStates("urn:a accepted as library:urn:a", "urn:b rejected: no")
 				if set, err := h.log.Set(t.Context(), "accepted"); err != nil || set.Events != 1 || set.Live != 1 {
 					t.Errorf("the other set: %+v, %v", set, err)
 				}
-				if n := len(h.library.requests()); n != 2 || len(h.rejections()) != 1 {
+				if n := len(h.server.requests()); n != 2 || len(h.rejections()) != 1 {
 					t.Errorf("%d requests, rejected events %q", n, h.rejections())
 				}
 			})
@@ -56,11 +49,11 @@ func TestOutboxStoreFails(t *testing.T) {
 }
 
 // When nothing can be written any more, Run says so.
-func TestOutboxFatal(t *testing.T) {
-	inBubble(t, func(t *testing.T, h *outboxHouse) {
+func TestSubmitterFatal(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *harness) {
 		h.store.before.Store(1000)
 		h.keep([2]string{"urn:a", "one"})
-		o := h.outbox(func(o *Submitter) { o.Fatal = func(err error) bool { return errors.Is(err, errBroken) } })
+		o := h.submitter(func(o *Submitter) { o.Fatal = func(err error) bool { return errors.Is(err, errBroken) } })
 		if err := o.Run(t.Context()); !errors.Is(err, errBroken) {
 			t.Errorf("Run: %v", err)
 		}
@@ -68,32 +61,30 @@ func TestOutboxFatal(t *testing.T) {
 }
 
 // Content that cannot be read now is sent when it can be.
-func TestOutboxContentFails(t *testing.T) {
-	inBubble(t, func(t *testing.T, h *outboxHouse) {
+func TestSubmitterContentFails(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *harness) {
 		folder := t.TempDir()
 		empty, err := content.Open(t.Context(), filepath.Join(folder, "content.db"), content.Options{})
 		h.do(err)
 		defer empty.Close()
 		h.keep([2]string{"urn:a", "one"})
-		stop := h.start(h.outbox(func(o *Submitter) { o.Contents = deskContents{empty} }))
-		defer stop()
-		synctest.Wait()
+		h.run(func(o *Submitter) { o.Contents = storeContents{empty} })
 		if s := h.rows()[0]; s.State != submission.StateWaiting || !strings.HasPrefix(s.Reason, "its content cannot be read here: ") || s.Tries != 0 {
 			t.Errorf("without the content: %+v", s)
 		}
-		h.do(deskContents{empty}.Put(t.Context(), []byte(book("one"))))
+		h.do(storeContents{empty}.Put(t.Context(), []byte(book("one"))))
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
-		h.wantStates("urn:a accepted as shelf:urn:a")
+		h.wantStates("urn:a accepted as library:urn:a")
 	})
 }
 
 // A process that ends between the answer and its commit sends again; there is one
 // submission, and one state.
-func TestOutboxCrashBeforeTheCommit(t *testing.T) {
-	inBubble(t, func(t *testing.T, h *outboxHouse) {
+func TestSubmitterCrashBeforeTheCommit(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *harness) {
 		crashed := make(chan struct{})
-		h.library.answer = func(n int, _ *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
+		h.server.answer = func(n int, _ *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
 			if n == 1 {
 				h.store.before.Store(1 << 30) // no commit any more
 				close(crashed)
@@ -101,33 +92,33 @@ func TestOutboxCrashBeforeTheCommit(t *testing.T) {
 			return keep(), nil
 		}
 		h.keep([2]string{"urn:a", "one"})
-		stop := h.start(h.outbox(nil))
+		stop := h.start(h.submitter(nil))
 		<-crashed
 		stop()
 		h.wantStates("urn:a waiting")
 		h.store.before.Store(0)
-		stop = h.start(h.outbox(nil))
+		stop = h.start(h.submitter(nil))
 		synctest.Wait()
 		stop()
-		h.wantStates("urn:a accepted as shelf:urn:a")
-		h.library.wantRequests(t, "urn:a one", "urn:a one")
+		h.wantStates("urn:a accepted as library:urn:a")
+		h.server.wantRequests(t, "urn:a one", "urn:a one")
 	})
 }
 
 // Whoever stops the outbox lets what is under way be answered; what takes longer
 // is cut off.
-func TestOutboxStops(t *testing.T) {
+func TestSubmitterStops(t *testing.T) {
 	for name, c := range map[string]struct {
 		takes time.Duration
 		want  string
 	}{
-		"answered": {3 * time.Second, "urn:a accepted as shelf:urn:a"},
+		"answered": {3 * time.Second, "urn:a accepted as library:urn:a"},
 		"cut off":  {time.Hour, "urn:a waiting"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, h *outboxHouse) {
+			inBubble(t, func(t *testing.T, h *harness) {
 				h.keep([2]string{"urn:a", "one"}, [2]string{"urn:b", "two"})
-				stop := h.start(h.outbox(func(o *Submitter) { o.Workers, o.Server = 1, &slow{h.library, c.takes} }))
+				stop := h.start(h.submitter(func(o *Submitter) { o.Workers, o.Server = 1, &slow{h.server, c.takes} }))
 				synctest.Wait()
 				began := time.Now()
 				stop()
@@ -142,7 +133,7 @@ func TestOutboxStops(t *testing.T) {
 
 // slow takes its time, but ends with the context, as sip.HTTPClient does.
 type slow struct {
-	*shelf
+	*ingestServer
 	takes time.Duration
 }
 
@@ -151,6 +142,6 @@ func (s *slow) Ingest(ctx context.Context, r *sip.Request) (*sip.Disposition, er
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-time.After(s.takes):
-		return s.shelf.Ingest(ctx, r)
+		return s.ingestServer.Ingest(ctx, r)
 	}
 }

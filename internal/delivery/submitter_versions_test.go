@@ -2,7 +2,6 @@ package delivery
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/sip"
@@ -22,11 +20,11 @@ import (
 // sent as it was: not even when the old version would be the second to be tried.
 func TestResendDoesNotOvertake(t *testing.T) {
 	for _, text := range []string{"old", "new"} { // which one the server would lose once
-		inBubble(t, func(t *testing.T, h *outboxHouse) {
+		inBubble(t, func(t *testing.T, h *harness) {
 			var refuse atomic.Bool
 			refuse.Store(true)
 			lose := true
-			h.library.answer = func(_ int, r *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
+			h.server.answer = func(_ int, r *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
 				switch {
 				case refuse.Load():
 					return nil, &sip.Fault{Code: sip.Client, Text: "no"}
@@ -38,7 +36,7 @@ func TestResendDoesNotOvertake(t *testing.T) {
 			}
 			h.keep([2]string{"urn:a", "old"})
 			reload := make(chan struct{}, 1)
-			o := h.outbox(func(o *Submitter) { o.Reload, o.Workers = reload, 1 })
+			o := h.submitter(func(o *Submitter) { o.Reload, o.Workers = reload, 1 })
 			stop := h.start(o)
 			defer stop()
 			synctest.Wait()
@@ -51,19 +49,19 @@ func TestResendDoesNotOvertake(t *testing.T) {
 			reload <- struct{}{}
 			time.Sleep(10 * time.Minute)
 			synctest.Wait()
-			if got := h.library.kept["urn:a"]; !strings.Contains(got, ">new<") {
-				t.Errorf("the server is left with %s; it got %q", got, h.library.requests())
+			if got := h.server.kept["urn:a"]; !strings.Contains(got, ">new<") {
+				t.Errorf("the server is left with %s; it got %q", got, h.server.requests())
 			}
-			h.wantStates("urn:a replaced", "urn:a accepted as shelf:urn:a")
+			h.wantStates("urn:a replaced", "urn:a accepted as library:urn:a")
 		})
 	}
 }
 
 // What is put back is the last word even when its successor has been sent by then.
 func TestResendLosesToWhatWasSent(t *testing.T) {
-	inBubble(t, func(t *testing.T, h *outboxHouse) {
+	inBubble(t, func(t *testing.T, h *harness) {
 		h.keep([2]string{"urn:a", "old"})
-		stop := h.start(h.outbox(nil))
+		stop := h.start(h.submitter(nil))
 		synctest.Wait()
 		h.keep([2]string{"urn:a", "new"})
 		synctest.Wait()
@@ -71,17 +69,17 @@ func TestResendLosesToWhatWasSent(t *testing.T) {
 		old := h.rows()[0]
 		old.State, old.Assigned, old.ImportPending, old.Due = submission.StateWaiting, "", false, event.MicrosOf(time.Now())
 		h.step(old)
-		stop = h.start(h.outbox(nil))
+		stop = h.start(h.submitter(nil))
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		stop()
-		h.library.wantRequests(t, "urn:a old", "urn:a new")
-		h.wantStates("urn:a replaced", "urn:a accepted as shelf:urn:a")
+		h.server.wantRequests(t, "urn:a old", "urn:a new")
+		h.wantStates("urn:a replaced", "urn:a accepted as library:urn:a")
 	})
 }
 
 // step commits submissions of the target as they are.
-func (h *outboxHouse) step(all ...submission.Submission) {
+func (h *harness) step(all ...submission.Submission) {
 	h.t.Helper()
 	var steps []submission.Update
 	for _, s := range all {
@@ -96,12 +94,12 @@ func (h *outboxHouse) step(all ...submission.Submission) {
 
 // An outbox that is full of what was answered by notifications takes in what
 // happens from then on.
-func TestOutboxFullOfAnswered(t *testing.T) {
+func TestSubmitterFullOfAnswered(t *testing.T) {
 	testenv.Heavy(t)
-	inBubble(t, func(t *testing.T, h *outboxHouse) {
+	inBubble(t, func(t *testing.T, h *harness) {
 		var down atomic.Bool
 		down.Store(true)
-		h.library.answer = func(_ int, _ *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
+		h.server.answer = func(_ int, _ *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
 			if down.Load() {
 				return nil, &sip.StatusError{Status: 502}
 			}
@@ -114,8 +112,7 @@ func TestOutboxFullOfAnswered(t *testing.T) {
 			}
 			h.keep(all...)
 		}
-		stop := h.start(h.outbox(nil))
-		defer stop()
+		h.run(nil)
 		time.Sleep(20 * time.Minute)
 		synctest.Wait()
 		down.Store(false)
@@ -135,12 +132,12 @@ func TestOutboxFullOfAnswered(t *testing.T) {
 
 // Rows that were made when no recipient was named get a token before they are sent
 // with one, or are sent without.
-func TestOutboxNamesNoRecipientWithoutToken(t *testing.T) {
+func TestSubmitterNamesNoRecipientWithoutToken(t *testing.T) {
 	for name, change := range map[string]func(*Submitter){"named": nil, "none": func(o *Submitter) { o.Recipient = nil }} {
-		inBubble(t, func(t *testing.T, h *outboxHouse) {
+		inBubble(t, func(t *testing.T, h *harness) {
 			down := true
 			var known atomic.Int32 // two are sent at the same time
-			h.library.answer = func(_ int, r *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
+			h.server.answer = func(_ int, r *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
 				if down {
 					return nil, &sip.StatusError{Status: 503}
 				}
@@ -150,17 +147,17 @@ func TestOutboxNamesNoRecipientWithoutToken(t *testing.T) {
 				return keep(), nil
 			}
 			h.keep([2]string{"urn:a", "one"}, [2]string{"urn:b", "two"})
-			stop := h.start(h.outbox(func(o *Submitter) { o.Recipient = nil }))
+			stop := h.start(h.submitter(func(o *Submitter) { o.Recipient = nil }))
 			synctest.Wait()
 			stop()
 			down = false
-			stop = h.start(h.outbox(change))
+			stop = h.start(h.submitter(change))
 			time.Sleep(2 * time.Hour)
 			synctest.Wait()
 			stop()
-			h.wantStates("urn:a accepted as shelf:urn:a", "urn:b accepted as shelf:urn:b")
-			for i := range h.library.got {
-				if r := &h.library.got[i]; r.Recipient != "" && tokenOf(r) == "" {
+			h.wantStates("urn:a accepted as library:urn:a", "urn:b accepted as library:urn:b")
+			for i := range h.server.got {
+				if r := &h.server.got[i]; r.Recipient != "" && tokenOf(r) == "" {
 					t.Errorf("%s: a recipient without token was named: %q", name, r.Recipient)
 				}
 			}
@@ -173,11 +170,11 @@ func TestOutboxNamesNoRecipientWithoutToken(t *testing.T) {
 
 // What was put off, or is awaited, by a clock that was years ahead comes in its
 // time once the clock is right.
-func TestOutboxAfterAWrongClock(t *testing.T) {
-	inBubble(t, func(t *testing.T, h *outboxHouse) {
+func TestSubmitterAfterAWrongClock(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *harness) {
 		var down atomic.Bool
 		down.Store(true)
-		h.library.answer = func(_ int, r *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
+		h.server.answer = func(_ int, r *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
 			switch {
 			case *r.Source.Identifier == "urn:b":
 				return &sip.Disposition{Outcome: sip.ProvisionallyAccepted}, nil
@@ -187,13 +184,13 @@ func TestOutboxAfterAWrongClock(t *testing.T) {
 			return keep(), nil
 		}
 		h.keep([2]string{"urn:a", "one"}, [2]string{"urn:b", "two"})
-		stop := h.start(h.outbox(func(o *Submitter) { o.Now = func() time.Time { return time.Now().AddDate(10, 0, 0) } }))
+		stop := h.start(h.submitter(func(o *Submitter) { o.Now = func() time.Time { return time.Now().AddDate(10, 0, 0) } }))
 		synctest.Wait()
 		stop()
 		rows := h.rows()
 		rows[0].Deadline = event.MicrosOf(time.Now().AddDate(11, 0, 0))
 		h.step(rows[0])
-		stop = h.start(h.outbox(nil))
+		stop = h.start(h.submitter(nil))
 		defer stop()
 		synctest.Wait()
 		for _, s := range h.rows() {
@@ -204,7 +201,7 @@ func TestOutboxAfterAWrongClock(t *testing.T) {
 		down.Store(false)
 		time.Sleep(2 * submission.MaxRetry)
 		synctest.Wait()
-		h.wantStates("urn:a accepted as shelf:urn:a", "urn:b provisional")
+		h.wantStates("urn:a accepted as library:urn:a", "urn:b provisional")
 		time.Sleep(DefaultDeadline)
 		synctest.Wait()
 		if s := h.rows()[1]; s.State != submission.StateUnresolved {
@@ -213,53 +210,21 @@ func TestOutboxAfterAWrongClock(t *testing.T) {
 	})
 }
 
-// intoHouse has a second set, which takes what is accepted.
-type intoHouse struct {
-	*outboxHouse
-	into *gatedInto
-}
-
-// gatedInto lets something happen before or after records are taken.
-type gatedInto struct {
-	SetImporter
-	before, after func() error
-}
-
-func (i *gatedInto) Import(ctx context.Context, accepted ...*submission.Submission) error {
-	for _, do := range []func() error{i.before, func() error { return i.SetImporter.Import(ctx, accepted...) }, i.after} {
-		if do == nil {
-			continue
-		}
-		if err := do(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func newIntoHouse(t *testing.T, h *outboxHouse) *intoHouse {
-	t.Helper()
-	h.do(h.log.EnsureSet(t.Context(), eventlog.SetConfig{Name: "accepted", Content: event.Mirror}))
-	id, err := h.log.EnsureSource(t.Context(), "accepted", "sip", "/sip/accepted", 0)
-	h.do(err)
-	return &intoHouse{h, &gatedInto{SetImporter: SetImporter{Store: h.store, Events: h.log, Source: id, URL: "/sip/accepted"}}}
-}
-
 // taking runs a Submitter that passes records on.
-func (h *intoHouse) taking() (stop func()) {
-	owing := make(chan struct{}, 1)
-	h.importPending = func() { poke(owing) }
-	return h.start(h.outbox(func(o *Submitter) { o.Importer, o.ImportPending, o.Workers = h.into, owing, 1 }))
+func (h *harness) taking() (stop func()) {
+	imports := make(chan struct{}, 1)
+	h.importPending = func() { poke(imports) }
+	return h.start(h.submitter(func(o *Submitter) { o.Importer, o.ImportPending, o.Workers = h.importer, imports, 1 }))
 }
 
 // decides notifies of the nth request.
-func (h *intoHouse) decides(n int, d *sip.Disposition) {
+func (h *harness) decides(n int, d *sip.Disposition) {
 	h.t.Helper()
-	h.do(h.notify(tokenOf(&h.library.got[n]), d))
+	h.do(h.notify(tokenOf(&h.server.got[n]), d))
 }
 
 // published returns the events of the other set, as "kind identifier text".
-func (h *intoHouse) published() (out []string) {
+func (h *harness) published() (out []string) {
 	h.t.Helper()
 	texts := map[string]string{}
 	for _, text := range []string{"one", "two", "three"} {
@@ -272,25 +237,24 @@ func (h *intoHouse) published() (out []string) {
 	return out
 }
 
-func (h *intoHouse) wantPublished(want ...string) {
+func (h *harness) wantPublished(want ...string) {
 	h.t.Helper()
 	if got := h.published(); !slices.Equal(got, want) {
 		h.t.Errorf("the other set has %q, want %q", got, want)
 	}
 }
 
-func (h *intoHouse) owed() (n int) {
+func (h *harness) importsPending() (n int) {
 	h.t.Helper()
 	found, err := h.log.Submissions(context.Background(), submission.Query{Source: h.target, ImportPending: true})
 	h.do(err)
 	return len(found)
 }
 
-func withInto(t *testing.T, test func(t *testing.T, h *intoHouse)) {
-	inBubble(t, func(t *testing.T, h *outboxHouse) {
-		test(t, newIntoHouse(t, h))
-		report := func(f eventlog.Finding) { t.Errorf("verify: %v", f) }
-		h.do(errors.Join(h.log.Log.Verify(context.Background(), report), h.log.Verify(context.Background(), report)))
+func withImport(t *testing.T, test func(t *testing.T, h *harness)) {
+	inBubble(t, func(t *testing.T, h *harness) {
+		test(t, h)
+		h.verified()
 	})
 }
 
@@ -300,9 +264,9 @@ func provisionally(int, *sip.Request, func() *sip.Disposition) (*sip.Disposition
 
 // The reply says accepted, and a notification is faster that says rejected: what is
 // in force is rejected, and nothing is published.
-func TestIntoTakesNothingRejected(t *testing.T) {
-	withInto(t, func(t *testing.T, h *intoHouse) {
-		h.library.answer = func(_ int, r *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
+func TestImportTakesNothingRejected(t *testing.T) {
+	withImport(t, func(t *testing.T, h *harness) {
+		h.server.answer = func(_ int, r *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
 			h.decides(0, &sip.Disposition{Outcome: sip.Rejected, Reason: "no"})
 			return keep(), nil
 		}
@@ -317,16 +281,16 @@ func TestIntoTakesNothingRejected(t *testing.T) {
 
 // What is accepted while nobody takes it, since the target or its other set is
 // not configured, is taken when somebody does.
-func TestIntoCatchesUp(t *testing.T) {
-	withInto(t, func(t *testing.T, h *intoHouse) {
-		h.library.answer = provisionally
+func TestImportCatchesUp(t *testing.T) {
+	withImport(t, func(t *testing.T, h *harness) {
+		h.server.answer = provisionally
 		h.keep([2]string{"urn:a", "one"}, [2]string{"urn:b", "two"})
 		stop := h.taking()
 		synctest.Wait()
 		stop()
 		h.importPending = nil
 		h.decides(0, accepted(nil, "lib:a"))
-		stop = h.start(h.outbox(nil)) // without another set
+		stop = h.start(h.submitter(nil)) // without another set
 		synctest.Wait()
 		h.decides(1, accepted(nil, "lib:b"))
 		synctest.Wait()
@@ -336,16 +300,16 @@ func TestIntoCatchesUp(t *testing.T) {
 		synctest.Wait()
 		stop()
 		h.wantPublished("created lib:a one", "created lib:b two")
-		if n := h.owed(); n != 0 {
-			t.Errorf("%d are owed still", n)
+		if n := h.importsPending(); n != 0 {
+			t.Errorf("%d are to be imported still", n)
 		}
 	})
 }
 
 // A notification's record is taken at once: nobody waits for a clock.
-func TestIntoIsAtOnce(t *testing.T) {
-	withInto(t, func(t *testing.T, h *intoHouse) {
-		h.library.answer = provisionally
+func TestImportIsAtOnce(t *testing.T) {
+	withImport(t, func(t *testing.T, h *harness) {
+		h.server.answer = provisionally
 		h.keep([2]string{"urn:a", "one"})
 		stop := h.taking()
 		defer stop()
@@ -362,44 +326,45 @@ func TestIntoIsAtOnce(t *testing.T) {
 
 // Between taking and noting that, the process may end: taken again, nothing
 // changes.
-func TestIntoTakesTwice(t *testing.T) {
-	withInto(t, func(t *testing.T, h *intoHouse) {
-		h.library.answer = provisionally
+func TestImportTakesTwice(t *testing.T) {
+	withImport(t, func(t *testing.T, h *harness) {
+		h.server.answer = provisionally
 		h.keep([2]string{"urn:a", "one"})
 		stop := h.taking()
 		synctest.Wait()
 		h.keep([2]string{"urn:a", "two"})
 		synctest.Wait()
-		crash := errors.New("the end")
-		h.into.after = func() error { return crash }
+		broken := &breakable{Store: h.log}
+		broken.after.Store(1 << 20)
+		h.importer.Store = broken
 		h.decides(0, accepted(nil, "lib:a"))
 		h.decides(1, accepted(nil, "lib:a"))
 		synctest.Wait()
 		stop()
 		want := h.published()
-		if h.owed() != 2 || len(want) == 0 || !strings.HasSuffix(want[len(want)-1], "lib:a two") {
-			t.Errorf("%d are owed, %q were taken", h.owed(), want)
+		if h.importsPending() != 2 || len(want) == 0 || !strings.HasSuffix(want[len(want)-1], "lib:a two") {
+			t.Errorf("%d are to be imported, %q were", h.importsPending(), want)
 		}
-		h.into.after = nil
+		h.importer.Store = h.store
 		stop = h.taking()
 		synctest.Wait()
 		stop()
 		h.wantPublished(want...)
-		if n := h.owed(); n != 0 {
-			t.Errorf("%d are owed still", n)
+		if n := h.importsPending(); n != 0 {
+			t.Errorf("%d are to be imported still", n)
 		}
 	})
 }
 
 // Dispositions come in any order: an old version that is accepted last changes
 // nothing, unless it is another record there.
-func TestIntoOldVersionLast(t *testing.T) {
+func TestImportOldVersionLast(t *testing.T) {
 	for identifier, want := range map[string][]string{
 		"lib:a": {"created lib:a two"},
 		"lib:b": {"created lib:a two", "created lib:b one"},
 	} {
-		withInto(t, func(t *testing.T, h *intoHouse) {
-			h.library.answer = provisionally
+		withImport(t, func(t *testing.T, h *harness) {
+			h.server.answer = provisionally
 			stop := h.taking()
 			defer stop()
 			h.keep([2]string{"urn:a", "one"})
@@ -412,8 +377,8 @@ func TestIntoOldVersionLast(t *testing.T) {
 			synctest.Wait()
 			h.wantPublished(want...)
 			h.wantStates("urn:a accepted as "+identifier, "urn:a accepted as lib:a")
-			if n := h.owed(); n != 0 {
-				t.Errorf("%d are owed still", n)
+			if n := h.importsPending(); n != 0 {
+				t.Errorf("%d are to be imported still", n)
 			}
 		})
 	}

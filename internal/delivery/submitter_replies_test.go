@@ -33,9 +33,9 @@ func callFailures(t *testing.T) (down, lost error) {
 }
 
 // Each answer leads to its state, and a rejection to an event.
-func TestOutboxStates(t *testing.T) {
-	inBubble(t, func(t *testing.T, h *outboxHouse) {
-		h.library.answer = func(n int, r *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
+func TestSubmitterStates(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *harness) {
+		h.server.answer = func(n int, r *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
 			switch *r.Source.Identifier {
 			case "urn:rejected":
 				return &sip.Disposition{Source: r.Source, Outcome: sip.Rejected, Reason: "no author"}, nil
@@ -52,10 +52,8 @@ func TestOutboxStates(t *testing.T) {
 		}
 		h.keep([2]string{"urn:good", ""}, [2]string{"urn:rejected", ""}, [2]string{"urn:silent", ""}, [2]string{"urn:provisional", ""}, [2]string{"urn:faulty", ""}, [2]string{"urn:large", ""})
 		began := time.Now()
-		stop := h.start(h.outbox(func(o *Submitter) { o.Deadline = 24 * time.Hour }))
-		defer stop()
-		synctest.Wait()
-		h.wantStates("urn:good accepted as shelf:urn:good", "urn:rejected rejected: no author", "urn:silent rejected", "urn:provisional provisional",
+		h.run(func(o *Submitter) { o.Deadline = 24 * time.Hour })
+		h.wantStates("urn:good accepted as library:urn:good", "urn:rejected rejected: no author", "urn:silent rejected", "urn:provisional provisional",
 			"urn:faulty unsent: SOAP fault Client: I do not read that", "urn:large unsent: HTTP 413 Request Entity Too Large")
 		got := h.rejections()
 		slices.Sort(got)
@@ -72,26 +70,26 @@ func TestOutboxStates(t *testing.T) {
 		if s := h.rows()[3]; s.State != submission.StateUnresolved || s.Due != 0 || s.Deadline != 0 || s.Reason != "the ingest server has not told its decision in time" {
 			t.Errorf("after the deadline: %+v", s)
 		}
-		h.do(h.notify(p.Token, &sip.Disposition{Outcome: sip.Accepted, AssignedIdentifier: "shelf:late"}))
-		if s := h.rows()[3]; s.State != submission.StateAccepted || !s.Late || s.Assigned != "shelf:late" {
+		h.do(h.notify(p.Token, &sip.Disposition{Outcome: sip.Accepted, AssignedIdentifier: "library:late"}))
+		if s := h.rows()[3]; s.State != submission.StateAccepted || !s.Late || s.Assigned != "library:late" {
 			t.Errorf("after a late notification: %+v", s)
 		}
-		if n := len(h.library.requests()); n != 6 {
+		if n := len(h.server.requests()); n != 6 {
 			t.Errorf("%d requests, want 6: what has an answer is not sent again", n)
 		}
 	})
 }
 
 // The notification may come before the reply to the request, and says more.
-func TestOutboxNotificationBeforeTheReply(t *testing.T) {
-	inBubble(t, func(t *testing.T, h *outboxHouse) {
-		h.library.answer = func(n int, r *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
+func TestSubmitterNotificationBeforeTheReply(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *harness) {
+		h.server.answer = func(n int, r *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
 			notify := func(d *sip.Disposition) {
 				if err := h.notify(tokenOf(r), d); err != nil {
 					t.Errorf("notify: %v", err)
 				}
 			}
-			accepted := &sip.Disposition{Outcome: sip.Accepted, AssignedIdentifier: "shelf:" + *r.Source.Identifier}
+			accepted := &sip.Disposition{Outcome: sip.Accepted, AssignedIdentifier: "library:" + *r.Source.Identifier}
 			switch *r.Source.Identifier {
 			case "urn:1-provisional":
 				notify(accepted)
@@ -112,16 +110,15 @@ func TestOutboxNotificationBeforeTheReply(t *testing.T) {
 			return keep(), nil
 		}
 		h.keep([2]string{"urn:1-provisional", ""}, [2]string{"urn:2-repeated", ""}, [2]string{"urn:3-contradicted", ""}, [2]string{"urn:4-lost", ""}, [2]string{"urn:5-refused", ""})
-		stop := h.start(h.outbox(nil))
-		defer stop()
+		h.run(nil)
 		time.Sleep(2 * time.Hour)
 		synctest.Wait()
-		h.wantStates("urn:1-provisional accepted as shelf:urn:1-provisional", "urn:2-repeated accepted as shelf:urn:2-repeated", "urn:3-contradicted rejected: no, 1 conflicts",
-			"urn:4-lost accepted as shelf:urn:4-lost", "urn:5-refused accepted as shelf:urn:5-refused")
+		h.wantStates("urn:1-provisional accepted as library:urn:1-provisional", "urn:2-repeated accepted as library:urn:2-repeated", "urn:3-contradicted rejected: no, 1 conflicts",
+			"urn:4-lost accepted as library:urn:4-lost", "urn:5-refused accepted as library:urn:5-refused")
 		if got := h.rejections(); len(got) != 1 {
 			t.Errorf("rejected events: %q", got)
 		}
-		if n := len(h.library.requests()); n != 5 {
+		if n := len(h.server.requests()); n != 5 {
 			t.Errorf("%d requests, want 5", n)
 		}
 	})
@@ -129,41 +126,37 @@ func TestOutboxNotificationBeforeTheReply(t *testing.T) {
 
 // An update is a submission of its own, also while the one before awaits its
 // ultimate disposition.
-func TestOutboxUpdateOfAProvisionalRecord(t *testing.T) {
-	inBubble(t, func(t *testing.T, h *outboxHouse) {
-		h.library.answer = func(int, *sip.Request, func() *sip.Disposition) (*sip.Disposition, error) {
+func TestSubmitterUpdateOfAProvisionalRecord(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *harness) {
+		h.server.answer = func(int, *sip.Request, func() *sip.Disposition) (*sip.Disposition, error) {
 			return &sip.Disposition{Outcome: sip.ProvisionallyAccepted}, nil
 		}
 		h.keep([2]string{"urn:a", "one"})
-		stop := h.start(h.outbox(nil))
-		defer stop()
-		synctest.Wait()
+		h.run(nil)
 		h.keep([2]string{"urn:a", "two"})
 		synctest.Wait()
 		h.wantStates("urn:a provisional", "urn:a provisional")
 		rows := h.rows()
-		for i, assigned := range []string{1: "shelf:a", 0: "shelf:a"} {
+		for i, assigned := range []string{1: "library:a", 0: "library:a"} {
 			h.do(h.notify(rows[i].Token, &sip.Disposition{Outcome: sip.Accepted, AssignedIdentifier: assigned}))
 		}
-		h.wantStates("urn:a accepted as shelf:a", "urn:a accepted as shelf:a")
-		h.library.wantRequests(t, "urn:a one", "urn:a two")
+		h.wantStates("urn:a accepted as library:a", "urn:a accepted as library:a")
+		h.server.wantRequests(t, "urn:a one", "urn:a two")
 	})
 }
 
 // What fails is sent again, ever later, and counts as unresolved when no answer
 // comes; an answer that comes after that still counts.
-func TestOutboxNoAnswer(t *testing.T) {
+func TestSubmitterNoAnswer(t *testing.T) {
 	_, lost := callFailures(t)
-	inBubble(t, func(t *testing.T, h *outboxHouse) {
-		h.library.answer = func(_ int, r *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
+	inBubble(t, func(t *testing.T, h *harness) {
+		h.server.answer = func(_ int, r *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
 			keep() // it arrives, and nobody hears of it
 			return nil, lost
 		}
 		h.keep([2]string{"urn:a", ""})
 		began := time.Now()
-		stop := h.start(h.outbox(func(o *Submitter) { o.Deadline = 10 * time.Hour }))
-		defer stop()
-		synctest.Wait()
+		h.run(func(o *Submitter) { o.Deadline = 10 * time.Hour })
 		if s := h.rows()[0]; s.State != submission.StateWaiting || s.Tries != 1 || s.Due.Time().Sub(began).Round(time.Second) != time.Minute ||
 			s.Deadline.Time().Sub(began).Round(time.Second) != 10*time.Hour || !strings.Contains(s.Reason, "EOF") {
 			t.Errorf("after the first try: %+v", s)
@@ -175,8 +168,8 @@ func TestOutboxNoAnswer(t *testing.T) {
 			t.Errorf("after the deadline: %+v", s)
 		}
 		var waits []time.Duration
-		for i, at := range h.library.at[1:] {
-			waits = append(waits, at.Sub(h.library.at[i]).Round(time.Minute))
+		for i, at := range h.server.at[1:] {
+			waits = append(waits, at.Sub(h.server.at[i]).Round(time.Minute))
 		}
 		want := []time.Duration{1, 2, 4, 8, 16, 32, 60, 60, 60, 60, 60, 60, 60, 60, 60}
 		for i := range want {
@@ -185,7 +178,7 @@ func TestOutboxNoAnswer(t *testing.T) {
 		if len(waits) < 9 || !slices.Equal(waits, want[:len(waits)]) {
 			t.Errorf("waits %v", waits)
 		}
-		h.do(h.notify(s.Token, &sip.Disposition{Outcome: sip.Accepted, AssignedIdentifier: "shelf:a"}))
+		h.do(h.notify(s.Token, &sip.Disposition{Outcome: sip.Accepted, AssignedIdentifier: "library:a"}))
 		if s := h.rows()[0]; s.State != submission.StateAccepted || !s.Late {
 			t.Errorf("after a late answer: %+v", s)
 		}
@@ -194,17 +187,17 @@ func TestOutboxNoAnswer(t *testing.T) {
 
 // A server that is down for two weeks gets few requests, and everything
 // afterwards; nothing is given up.
-func TestOutboxServerDown(t *testing.T) {
+func TestSubmitterServerDown(t *testing.T) {
 	down, _ := callFailures(t)
-	inBubble(t, func(t *testing.T, h *outboxHouse) {
+	inBubble(t, func(t *testing.T, h *harness) {
 		up := false
-		h.library.broken = func() error {
+		h.server.broken = func() error {
 			if !up {
 				return down
 			}
 			return nil
 		}
-		h.library.answer = func(_ int, _ *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
+		h.server.answer = func(_ int, _ *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
 			if !up {
 				return nil, down
 			}
@@ -215,16 +208,15 @@ func TestOutboxServerDown(t *testing.T) {
 			records = append(records, [2]string{fmt.Sprintf("urn:%04d", i), "x"})
 		}
 		h.keep(records...)
-		stop := h.start(h.outbox(nil))
-		defer stop()
+		h.run(nil)
 		time.Sleep(14 * 24 * time.Hour)
 		synctest.Wait()
-		if n := len(h.library.requests()); n != 0 || h.library.asked > 14*24+10 || h.library.asked < 14*24-10 {
-			t.Errorf("while it was down the server got %d requests, and %d for its properties", n, h.library.asked)
+		if n := len(h.server.requests()); n != 0 || h.server.asked > 14*24+10 || h.server.asked < 14*24-10 {
+			t.Errorf("while it was down the server got %d requests, and %d for its properties", n, h.server.asked)
 		}
-		h.library.mu.Lock()
+		h.server.mu.Lock()
 		up = true
-		h.library.mu.Unlock()
+		h.server.mu.Unlock()
 		time.Sleep(time.Hour + time.Minute)
 		synctest.Wait()
 		for _, s := range h.rows() {
@@ -232,19 +224,19 @@ func TestOutboxServerDown(t *testing.T) {
 				t.Fatalf("%s: %v after %d tries (%s)", s.Record, s.State, s.Tries, s.Reason)
 			}
 		}
-		if n := len(h.library.requests()); n != 600 {
+		if n := len(h.server.requests()); n != 600 {
 			t.Errorf("%d requests, want 600", n)
 		}
 	})
 }
 
 // A server that goes down in the middle of a drain costs few records a try.
-func TestOutboxServerGoesDown(t *testing.T) {
+func TestSubmitterServerGoesDown(t *testing.T) {
 	_, lost := callFailures(t)
-	inBubble(t, func(t *testing.T, h *outboxHouse) {
+	inBubble(t, func(t *testing.T, h *harness) {
 		failed := 0
-		h.library.answer = func(n int, _ *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
-			if time.Since(h.library.at[0]) < 5*time.Hour && n > 300 {
+		h.server.answer = func(n int, _ *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
+			if time.Since(h.server.at[0]) < 5*time.Hour && n > 300 {
 				failed++
 				return nil, lost
 			}
@@ -255,8 +247,7 @@ func TestOutboxServerGoesDown(t *testing.T) {
 			records = append(records, [2]string{fmt.Sprintf("urn:%04d", i), "x"})
 		}
 		h.keep(records...)
-		stop := h.start(h.outbox(func(o *Submitter) { o.Workers = 1 }))
-		defer stop()
+		h.run(func(o *Submitter) { o.Workers = 1 })
 		time.Sleep(8 * time.Hour)
 		synctest.Wait()
 		for _, s := range h.rows() {
@@ -272,11 +263,11 @@ func TestOutboxServerGoesDown(t *testing.T) {
 }
 
 // What the server asks for with Retry-After is granted, to the whole outbox.
-func TestOutboxRetryAfter(t *testing.T) {
-	inBubble(t, func(t *testing.T, h *outboxHouse) {
+func TestSubmitterRetryAfter(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *harness) {
 		var asked []time.Duration
 		began := time.Now()
-		h.library.answer = func(n int, _ *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
+		h.server.answer = func(n int, _ *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
 			asked = append(asked, time.Since(began).Round(time.Minute))
 			if n < 3 {
 				return nil, &sip.StatusError{Status: 429, RetryAfter: map[int]time.Duration{1: 20 * time.Minute, 2: 5 * time.Hour}[n]}
@@ -284,8 +275,7 @@ func TestOutboxRetryAfter(t *testing.T) {
 			return keep(), nil
 		}
 		h.keep([2]string{"urn:a", ""}, [2]string{"urn:b", ""}, [2]string{"urn:c", ""})
-		stop := h.start(h.outbox(func(o *Submitter) { o.Workers = 1 }))
-		defer stop()
+		h.run(func(o *Submitter) { o.Workers = 1 })
 		time.Sleep(3 * time.Hour)
 		synctest.Wait()
 		want := []time.Duration{0, 20 * time.Minute, 80 * time.Minute, 80 * time.Minute, 80 * time.Minute} // an hour at most
@@ -297,17 +287,16 @@ func TestOutboxRetryAfter(t *testing.T) {
 
 // A fault of the server is no verdict on the record, and one that concerns some
 // records does not keep the others waiting for long.
-func TestOutboxFaultServer(t *testing.T) {
-	inBubble(t, func(t *testing.T, h *outboxHouse) {
-		h.library.answer = func(_ int, r *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
-			if id := *r.Source.Identifier; strings.HasPrefix(id, "urn:bad") && time.Since(h.library.at[0]) < 3*time.Hour {
+func TestSubmitterFaultServer(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *harness) {
+		h.server.answer = func(_ int, r *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
+			if id := *r.Source.Identifier; strings.HasPrefix(id, "urn:bad") && time.Since(h.server.at[0]) < 3*time.Hour {
 				return nil, &sip.Fault{Code: sip.Server, Text: "out of order"}
 			}
 			return keep(), nil
 		}
 		h.keep([2]string{"urn:bad1", ""}, [2]string{"urn:bad2", ""}, [2]string{"urn:bad3", ""}, [2]string{"urn:bad4", ""}, [2]string{"urn:good", ""})
-		stop := h.start(h.outbox(func(o *Submitter) { o.Workers = 1 }))
-		defer stop()
+		h.run(func(o *Submitter) { o.Workers = 1 })
 		time.Sleep(150 * time.Second)
 		synctest.Wait()
 		rows := h.rows()
@@ -326,12 +315,12 @@ func TestOutboxFaultServer(t *testing.T) {
 
 // A wrong password, or a wrong address, is put right by a person; no record is
 // given up for it.
-func TestOutboxRefused(t *testing.T) {
+func TestSubmitterRefused(t *testing.T) {
 	for _, status := range []int{401, 403, 404, 405} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, h *outboxHouse) {
+			inBubble(t, func(t *testing.T, h *harness) {
 				refused := true
-				h.library.answer = func(_ int, _ *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
+				h.server.answer = func(_ int, _ *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
 					if refused {
 						return nil, &sip.StatusError{Status: status}
 					}
@@ -342,16 +331,15 @@ func TestOutboxRefused(t *testing.T) {
 					records = append(records, [2]string{fmt.Sprintf("urn:%02d", i), ""})
 				}
 				h.keep(records...)
-				stop := h.start(h.outbox(nil))
-				defer stop()
+				h.run(nil)
 				time.Sleep(10 * time.Hour)
 				synctest.Wait()
-				if n := len(h.library.requests()); n > 80 {
+				if n := len(h.server.requests()); n > 80 {
 					t.Errorf("%d requests", n)
 				}
-				h.library.mu.Lock()
+				h.server.mu.Lock()
 				refused = false
-				h.library.mu.Unlock()
+				h.server.mu.Unlock()
 				time.Sleep(2*time.Hour + time.Minute)
 				synctest.Wait()
 				for _, s := range h.rows() {
@@ -365,39 +353,35 @@ func TestOutboxRefused(t *testing.T) {
 }
 
 // So many requests are under way at a time as it has workers.
-func TestOutboxWorkers(t *testing.T) {
+func TestSubmitterWorkers(t *testing.T) {
 	for workers, want := range map[int]int{0: 4, 1: 1, 7: 7} {
-		inBubble(t, func(t *testing.T, h *outboxHouse) {
+		inBubble(t, func(t *testing.T, h *harness) {
 			hold := make(chan struct{})
-			h.library.answer = func(_ int, _ *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
+			h.server.answer = func(_ int, _ *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
 				<-hold
 				return keep(), nil
 			}
 			for i := range 20 {
 				h.keep([2]string{fmt.Sprintf("urn:%02d", i), ""})
 			}
-			stop := h.start(h.outbox(func(o *Submitter) { o.Workers = workers }))
-			defer stop()
-			synctest.Wait()
+			h.run(func(o *Submitter) { o.Workers = workers })
 			close(hold)
 			synctest.Wait()
-			if h.library.together != want || len(h.library.requests()) != 20 {
-				t.Errorf("%d workers: %d requests at a time, want %d", workers, h.library.together, want)
+			if h.server.together != want || len(h.server.requests()) != 20 {
+				t.Errorf("%d workers: %d requests at a time, want %d", workers, h.server.together, want)
 			}
 		})
 	}
 }
 
 // The formats are asked for again every hour.
-func TestOutboxAsksForPropertiesAgain(t *testing.T) {
-	inBubble(t, func(t *testing.T, h *outboxHouse) {
+func TestSubmitterAsksForPropertiesAgain(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *harness) {
 		h.keep([2]string{"urn:a", ""})
-		stop := h.start(h.outbox(nil))
-		defer stop()
-		synctest.Wait()
-		h.library.mu.Lock()
-		h.library.formats = []string{"https://schemas.example/other.xsd"}
-		h.library.mu.Unlock()
+		h.run(nil)
+		h.server.mu.Lock()
+		h.server.formats = []string{"https://schemas.example/other.xsd"}
+		h.server.mu.Unlock()
 		time.Sleep(30 * time.Minute)
 		h.keep([2]string{"urn:b", ""})
 		synctest.Wait()
@@ -405,20 +389,20 @@ func TestOutboxAsksForPropertiesAgain(t *testing.T) {
 		h.keep([2]string{"urn:c", ""})
 		synctest.Wait()
 		rows := h.rows()
-		if h.library.asked != 2 || rows[1].State != submission.StateAccepted || rows[2].State != submission.StateUnsent {
-			t.Errorf("asked %d times: %q", h.library.asked, h.states())
+		if h.server.asked != 2 || rows[1].State != submission.StateAccepted || rows[2].State != submission.StateUnsent {
+			t.Errorf("asked %d times: %q", h.server.asked, h.states())
 		}
 	})
 }
 
 // More than the outbox holds waits in the event log; it is taken in as what is
 // there goes out.
-func TestOutboxHoldsNoMoreThanItMay(t *testing.T) {
+func TestSubmitterHoldsNoMoreThanItMay(t *testing.T) {
 	testenv.Heavy(t)
-	inBubble(t, func(t *testing.T, h *outboxHouse) {
+	inBubble(t, func(t *testing.T, h *harness) {
 		var mu sync.Mutex
 		up := false
-		h.library.broken = func() error {
+		h.server.broken = func() error {
 			mu.Lock()
 			defer mu.Unlock()
 			if up {
@@ -428,13 +412,12 @@ func TestOutboxHoldsNoMoreThanItMay(t *testing.T) {
 		}
 		const records = 23_500
 		said := make([]event.Observation, records)
-		h.do(deskContents{h.contents}.Put(t.Context(), []byte(book(""))))
+		h.do(storeContents{h.contents}.Put(t.Context(), []byte(book(""))))
 		for i := range said {
 			said[i] = found(fmt.Sprintf("urn:%06d", i), "text/xml", book(""))
 		}
 		h.harvest(said...)
-		stop := h.start(h.outbox(nil))
-		defer stop()
+		h.run(nil)
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if n := len(h.rows()); n != maxQueuedRows {
@@ -446,7 +429,7 @@ func TestOutboxHoldsNoMoreThanItMay(t *testing.T) {
 		time.Sleep(2 * time.Hour)
 		synctest.Wait()
 		sent := map[string]int{}
-		for _, r := range h.library.got {
+		for _, r := range h.server.got {
 			sent[*r.Source.Identifier]++
 		}
 		for i := range said {
@@ -459,7 +442,7 @@ func TestOutboxHoldsNoMoreThanItMay(t *testing.T) {
 				t.Fatalf("%s is %v", s.Record, s.State)
 			}
 		}
-		if h.library.sameTwice {
+		if h.server.sameTwice {
 			t.Error("two requests of one record were under way at a time")
 		}
 	})

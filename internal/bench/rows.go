@@ -79,7 +79,7 @@ func copyRows(ctx context.Context, from, to *sql.DB) (result, error) {
 		if err := t.prepare(ctx, from, conn); err != nil {
 			return result{}, err
 		}
-		if rows[i], err = readKeys(ctx, from, t.name); err != nil {
+		if rows[i], err = readKeys(ctx, from, t); err != nil {
 			return result{}, err
 		}
 	}
@@ -145,8 +145,11 @@ func (t *table) read(ctx context.Context, from *sql.DB, after, upto int64) ([]an
 	if err != nil {
 		return nil, err
 	}
+	return t.scan(rows)
+}
+
+func (t *table) scan(rows *sql.Rows) (out []any, err error) {
 	defer rows.Close()
-	var out []any
 	for rows.Next() {
 		at := len(out)
 		out = append(out, make([]any, t.columns)...)
@@ -161,42 +164,36 @@ func (t *table) read(ctx context.Context, from *sql.DB, after, upto int64) ([]an
 	return out, rows.Err()
 }
 
-// keyRows are the rows of a table of keys, in the order of their records.
-type keyRows [][2]int64
+// keyRows are the rows of a table that begins with a key and a record, in the order of
+// their records.
+type keyRows [][]any
 
-func readKeys(ctx context.Context, from *sql.DB, table string) (*keyRows, error) {
-	rows, err := from.QueryContext(ctx, "SELECT key, record FROM "+table)
+func readKeys(ctx context.Context, from *sql.DB, t *table) (*keyRows, error) {
+	rows, err := from.QueryContext(ctx, "SELECT * FROM "+t.name)
 	if err != nil {
 		return nil, err
 	}
-	defer rows.Close()
-	var out keyRows
-	for rows.Next() {
-		var r [2]int64
-		if err := rows.Scan(&r[0], &r[1]); err != nil {
-			return nil, err
-		}
-		out = append(out, r)
-	}
-	slices.SortFunc(out, func(a, b [2]int64) int { return cmp.Compare(a[1], b[1]) })
-	return &out, rows.Err()
+	all, err := t.scan(rows)
+	out := keyRows(slices.Collect(slices.Chunk(all, t.columns)))
+	out.sortBy(1)
+	return &out, err
 }
 
 // take removes the rows up to a record, and returns them by key, as the log
 // writes them.
 func (l *keyRows) take(upto int64) []any {
 	n := 0
-	for n < len(*l) && (*l)[n][1] <= upto {
+	for n < len(*l) && (*l)[n][1].(int64) <= upto {
 		n++
 	}
 	part := slices.Clone((*l)[:n])
 	*l = (*l)[n:]
-	slices.SortFunc(part, func(a, b [2]int64) int { return cmp.Compare(a[0], b[0]) })
-	out := make([]any, 0, 2*n)
-	for _, r := range part {
-		out = append(out, r[0], r[1])
-	}
-	return out
+	part.sortBy(0)
+	return slices.Concat(part...)
+}
+
+func (l keyRows) sortBy(column int) {
+	slices.SortFunc(l, func(a, b []any) int { return cmp.Compare(a[column].(int64), b[column].(int64)) })
 }
 
 // insert writes one transaction.

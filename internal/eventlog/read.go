@@ -88,17 +88,17 @@ func eachRow(ctx context.Context, q sqlite.Querier, set int64, r event.Range, wa
 		r.After = p.last
 	}
 	for r.After < r.Upto {
+		after := r.After
 		// Nearly every Seq of the log is there, in some set.
-		page := event.Range{After: r.After, Upto: min(r.After+eventPage, r.Upto)}
-		rows, err := q.QueryContext(ctx, selectOfAll, int64(page.After), int64(min(page.Upto, maxSeq)))
+		rows, err := q.QueryContext(ctx, selectOfAll, int64(r.After), int64(min(r.After+eventPage, r.Upto, maxSeq)))
 		if err := p.read(rows, err, wanted); err != nil {
 			return err
 		}
 		if err := p.each(do); err != nil {
 			return err
 		}
-		if r.After = page.Upto; p.rows == 0 { // the log ends, or events have been lost
-			next, err := firstAfter(ctx, q, 0, page.Upto)
+		if r.After = p.last; p.rows == 0 { // the log ends, or events have been lost
+			next, err := firstAfter(ctx, q, 0, after)
 			if err != nil || next == 0 {
 				return err
 			}

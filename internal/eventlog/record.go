@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"slices"
 	"strings"
 
@@ -70,6 +72,75 @@ func (s *sourceState) flags() byte {
 
 func (s *sourceState) setFlags(f byte) {
 	s.alive, s.future, s.plain = f&stateAlive != 0, f&stateFuture != 0, f&statePlain != 0
+}
+
+// appendSourceState appends what a Source said of a record, with a CRC-32C over the
+// record, that, and the suppressed observation that is stored beside it.
+func appendSourceState(b []byte, record int64, s *sourceState) []byte {
+	start := len(b)
+	b = binary.AppendUvarint(b, uint64(s.source))
+	b = append(b, s.flags())
+	b = appendStamp(b, s.stamp)
+	b = binary.LittleEndian.AppendUint64(b, uint64(s.claim))
+	if !s.place.IsZero() {
+		b = appendPlace(b, s.place)
+	}
+	if len(s.vias) > 0 {
+		b = binary.AppendUvarint(b, uint64(len(s.vias)))
+		for _, v := range s.vias {
+			b = binary.LittleEndian.AppendUint64(b, uint64(v))
+		}
+	}
+	if len(s.parts) > 0 {
+		b = binary.AppendUvarint(b, uint64(len(s.parts)))
+		for i := range s.parts {
+			b = s.parts[i].append(b)
+		}
+	}
+	return binary.LittleEndian.AppendUint32(b, sourceStateSum(record, b[start:], s.suppressed))
+}
+
+func sourceStateSum(record int64, fields, suppressed []byte) uint32 {
+	var head [8]byte
+	binary.LittleEndian.PutUint64(head[:], uint64(record))
+	sum := crc32.Update(crc32.Checksum(head[:], castagnoli), castagnoli, fields)
+	return crc32.Update(sum, castagnoli, suppressed)
+}
+
+// readSourceState is the inverse of appendSourceState.
+func readSourceState(b, suppressed []byte, record int64) (s sourceState, err error) {
+	if len(b) < 4 {
+		return s, errDamaged
+	}
+	fields := b[:len(b)-4]
+	if binary.LittleEndian.Uint32(b[len(fields):]) != sourceStateSum(record, fields, suppressed) {
+		return s, errDamaged
+	}
+	r := reader{b: fields}
+	s.source = event.SourceID(r.uvarint())
+	flags := r.byte()
+	s.setFlags(flags)
+	s.wasAlive = s.alive
+	s.stamp = r.stamp()
+	s.claim = r.fixed()
+	if flags&statePlaced != 0 {
+		s.place = r.place()
+	}
+	if flags&stateVias != 0 {
+		for range r.count() {
+			s.vias = append(s.vias, r.fixed())
+		}
+	}
+	if flags&stateParts != 0 {
+		for range r.count() {
+			s.parts = append(s.parts, r.part())
+		}
+	}
+	s.suppressed = suppressed
+	if r.bad || len(r.b) != 0 {
+		return sourceState{}, errDamaged
+	}
+	return s, nil
 }
 
 // record is a record as a batch sees it: what is stored, then what the batch

@@ -358,14 +358,10 @@ func appendWaiting(ctx context.Context, q sqlite.Querier, out []event.WaitingIte
 
 // Held returns the identifiers of the Source's held deletions: all of them, or
 // those held since no later than a time and not for a person alone.
-func (l *Log) Held(ctx context.Context, source event.SourceID, all bool, since event.Micros) ([]string, error) {
-	return l.identifiers(ctx, `SELECT r.identifier FROM held_deletion h JOIN record r ON r.id = h.record
-WHERE h.source = $1 AND ($2 OR (h.since <= $3 AND h.person = 0)) ORDER BY h.record`, int64(source), boolArg(all), int64(since))
-}
-
-func (l *Log) identifiers(ctx context.Context, query string, args ...any) (out []string, err error) {
+func (l *Log) Held(ctx context.Context, source event.SourceID, all bool, since event.Micros) (out []string, err error) {
 	err = l.read(ctx, func(q sqlite.Querier) error {
-		rows, err := q.QueryContext(ctx, query, args...)
+		rows, err := q.QueryContext(ctx, `SELECT r.identifier FROM held_deletion h JOIN record r ON r.id = h.record
+WHERE h.source = $1 AND ($2 OR (h.since <= $3 AND h.person = 0)) ORDER BY h.record`, int64(source), boolArg(all), int64(since))
 		return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
 			var id string
 			err := rows.Scan(&id)

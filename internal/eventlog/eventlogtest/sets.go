@@ -272,6 +272,15 @@ func testSeveralSets(t *testing.T) {
 		sets[0].Last != 5 || sets[1].Last != 3 || sets[0].Feed == sets[1].Feed || sets[0].Feed == sets[0].Complete {
 		t.Errorf("sets: %+v", sets)
 	}
+	// What is appended while all sets are read is read too.
+	var seqs []event.Seq
+	for ev, err := range b.log.Events(ctx, "", event.Range{Upto: math.MaxInt64}) {
+		b.must(err)
+		if seqs = append(seqs, ev.Seq); len(seqs) == 1 {
+			b.walk("c@1=x d@1=x")
+		}
+	}
+	b.want("read beside an append", fmt.Sprint(seqs), "[1 2 3 4 5 6 7]")
 	for ev, err := range b.log.Events(ctx, "none", event.Range{Upto: math.MaxInt64}) {
 		t.Errorf("a set that is not there has %v, %v", ev, err)
 	}

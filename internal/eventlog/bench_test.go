@@ -92,18 +92,21 @@ func BenchmarkAppend(b *testing.B) {
 			})
 		})
 	}
-	b.Run("read", func(b *testing.B) {
-		n := 0
-		begin := time.Now()
-		for _, err := range l.Events(ctx, "main", event.Range{Upto: math.MaxInt64}) {
-			if err != nil {
-				b.Fatal(err)
+	for name, set := range map[string]string{"read": "main", "read all sets": ""} {
+		b.Run(name, func(b *testing.B) {
+			n := 0
+			begin, used := time.Now(), processor(b)
+			for _, err := range l.Events(ctx, set, event.Range{Upto: math.MaxInt64}) {
+				if err != nil {
+					b.Fatal(err)
+				}
+				n++
 			}
-			n++
-		}
-		b.ReportMetric(float64(n)/time.Since(begin).Seconds(), "records/s")
-		b.ReportMetric(0, "ns/op")
-	})
+			b.ReportMetric(float64(n)/time.Since(begin).Seconds(), "records/s")
+			b.ReportMetric(float64((processor(b)-used).Nanoseconds())/1000/float64(n), "cpu-us/record")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
 }
 
 // BenchmarkBare inserts rows of the same tables, widths and indexes, in the same

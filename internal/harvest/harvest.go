@@ -89,10 +89,8 @@ type Harvester struct {
 	Contents *content.Store // of sets that mirror
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
-	// BatchSize is how many observations commit at once, 0 is 32,000;
-	// BatchTime how long they may wait for each other, 0 is a second.
+	// BatchSize is how many observations commit at once; 0 is 32,000.
 	BatchSize int
-	BatchTime time.Duration
 	// BacklogMemory is how many observations of one document are kept in memory until
 	// its end, 0 is 65,536; more are kept in a temporary file in Folder, "" being the
 	// system's folder for such files.

@@ -31,6 +31,9 @@ type docBatch struct {
 // badAtOnce is how many bytes of bad input are committed at once.
 const badAtOnce = 16 << 20
 
+// batchTime is how long observations wait for others to be committed with them.
+const batchTime = time.Second
+
 // batchesQueued bounds how many documents wait for the log, however small.
 const batchesQueued = 64
 
@@ -129,10 +132,7 @@ func (p *pipeline) run(walk func() error) (walked, written error) {
 // its cursor is still that of the document before.
 func (p *pipeline) write() (err error) {
 	defer defect.Recover(&err)
-	size, wait := p.r.batchSize(), p.r.h.BatchTime
-	if wait == 0 {
-		wait = time.Second
-	}
+	size := p.r.batchSize()
 	for x := range p.ch {
 		b := &p.batch
 		doc := len(b.Documents)
@@ -153,7 +153,7 @@ func (p *pipeline) write() (err error) {
 			p.cursor = x.cursor
 		}
 		p.memory += x.memory
-		if len(b.Items) >= size || p.batchBad >= badAtOnce || p.r.h.now().Sub(p.since) >= wait {
+		if len(b.Items) >= size || p.batchBad >= badAtOnce || p.r.h.now().Sub(p.since) >= batchTime {
 			if err := p.commit(); err != nil {
 				return err
 			}

@@ -58,7 +58,6 @@ type writer struct {
 	in     *submission.Batch
 	out    submission.Written
 	log    event.Batch           // what the log appends
-	direct []bool                // by item of it: it belongs to no update
 	stored map[int64]storedState // of the submissions that are updated
 	counts map[count]int64       // what is to be added
 	rows   *sqlite.Bulk          // new submissions

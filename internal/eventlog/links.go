@@ -30,7 +30,7 @@ func linkKey(set int64, identifier string) int64 {
 // targets are the records of the set that the items name besides their own.
 type targets struct {
 	linked map[string]bool // those that links lead to: whether the set will have them after the batch, as far as its items tell
-	// home has the records that are called here as an item is at its Source,
+	// ownIDs has the records that are called here as an item is at its Source,
 	// where that differs from what the item is called here (A15): a bridge that
 	// gives back what it has from us calls it as we do.
 	ownIDs map[string]*record

@@ -71,9 +71,9 @@ func Test(t *testing.T, light bool) {
 		run  func(*testing.T)
 	}{
 		{"Events", testEvents}, {"Cursor", testCursor}, {"Lazy", testLazy}, {"Progress", testProgress}, {"Refused", testRefused},
-		{"State", testState}, {"Walk", testWalk}, {"StepBack", testStepBack}, {"Complete", testComplete}, {"Hold", testHold},
+		{"State", testState}, {"Walk", testWalk}, {"Regressed", testRegressed}, {"Complete", testComplete}, {"Hold", testHold},
 		{"Pending", testPending}, {"NeedsContent", testNeedsContent}, {"ManyAtOneURI", testManyAtOneURI}, {"Replay", testReplay}, {"Quarantine", testQuarantine},
-		{"Lists", testLists}, {"ListsPending", testListsPending}, {"AbsentAt", testAbsentAt}, {"ThereInBaseline", testThereInBaseline}, {"Echo", testEcho}, {"EchoOfFormer", testEchoOfFormer}, {"EchoOfOwn", testEchoOfOwn}, {"Links", testLinks}, {"ManyLinks", testManyLinks}, {"NamesStay", testNamesStay},
+		{"Lists", testLists}, {"ListsPending", testListsPending}, {"AbsentAt", testAbsentAt}, {"ThereInBaseline", testThereInBaseline}, {"Loopback", testLoopback}, {"LoopbackOfFormer", testLoopbackOfFormer}, {"LoopbackOfOwn", testLoopbackOfOwn}, {"Links", testLinks}, {"ManyLinks", testManyLinks}, {"NamesStay", testNamesStay},
 		{"SourcesOrder", testSourcesOrder}, {"SourcesOrderMet", testSourcesOrderMet}, {"Locs", testLocs},
 		{"Segments", testSegments}, {"SegmentHours", testSegmentHours}, {"SegmentEntries", testSegmentEntries}, {"SeveralSets", testSeveralSets},
 		{"Submitted", testSubmitted}, {"Rejected", testRejected}, {"Withdrawn", testWithdrawn}, {"Presence", testPresence},

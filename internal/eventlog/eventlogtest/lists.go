@@ -194,7 +194,7 @@ func fromBridge(words string, via ...string) []event.Item {
 
 // What a bridge gives back that the set has, or had, from a Source of its own is
 // no presence: else what is deleted at its origin would live on in a ring.
-func testEcho(t *testing.T) {
+func testLoopback(t *testing.T) {
 	b := begin(t, Set{Content: event.Mirror}, "origin", "bridge")
 	bridge := func(words string, via ...string) string {
 		t.Helper()
@@ -228,7 +228,7 @@ func testEcho(t *testing.T) {
 }
 
 // A bridge may be behind: what it gives back may be where the original was before.
-func testEchoOfFormer(t *testing.T) {
+func testLoopbackOfFormer(t *testing.T) {
 	b := begin(t, Set{Content: event.Redirect}, "origin", "bridge")
 	for _, says := range []string{"a>v1@1=x", "a>v2@2=x", "a>v3@3=x"} {
 		b.walk(says)
@@ -251,7 +251,7 @@ func testEchoOfFormer(t *testing.T) {
 
 // With identifiers of its own a bridge calls a record as its Source does, which
 // may be as we do.
-func testEchoOfOwn(t *testing.T) {
+func testLoopbackOfOwn(t *testing.T) {
 	b := begin(t, Set{Content: event.Redirect}, "origin", "bridge")
 	b.walk("a@1=x")
 	b.end(0)

@@ -13,7 +13,7 @@ import (
 // each Source last said of each record, and the state that follows.
 type model struct {
 	reference bool
-	rank      map[int]int // of a Source; the lowest speaks
+	rank      map[int]int // of a Source; the lowest is the authority
 	records   map[string]*modelRecord
 	walks     map[int]*modelWalk
 	owners    map[string]*modelRecord // by URI, in mode reference
@@ -122,13 +122,13 @@ func (m *model) reorder(order []int) {
 // settle logs an event when the state is not the one that the first Source that
 // has the record says.
 func (m *model) settle(r *modelRecord, cause *event.Item) {
-	speaker := -1
+	authority := -1
 	for source, s := range r.says {
-		if s.alive && (speaker < 0 || m.rank[source] < m.rank[speaker]) {
-			speaker = source
+		if s.alive && (authority < 0 || m.rank[source] < m.rank[authority]) {
+			authority = source
 		}
 	}
-	if speaker < 0 {
+	if authority < 0 {
 		if r.state == "" {
 			return
 		}
@@ -145,7 +145,7 @@ func (m *model) settle(r *modelRecord, cause *event.Item) {
 		m.leave(r, r.loc, func() { m.log("deleted", r, unlisted, false, "") })
 		return
 	}
-	it := r.says[speaker].item
+	it := r.says[authority].item
 	loc := ""
 	if m.reference {
 		loc = it.Representations[it.Preferred].Href

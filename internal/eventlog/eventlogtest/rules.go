@@ -91,7 +91,7 @@ func testWalk(t *testing.T) {
 
 // A1: what is earlier than the stored state waits for the end of the walk, and
 // is forgotten when the walk meets an entry that wins over it.
-func testStepBack(t *testing.T) {
+func testRegressed(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		documents []string
@@ -231,7 +231,7 @@ func testHold(t *testing.T) {
 	b.want("held", held(true, 0), "")
 }
 
-// Replay: who was met does not count, and what is older changes nothing.
+// Replay: what was seen does not count, and what is older changes nothing.
 func testReplay(t *testing.T) {
 	b := begin(t, Set{Content: event.Redirect})
 	b.walk("a@5=x !b")

@@ -14,7 +14,7 @@ import (
 
 // A15: when the order of the configuration changes, the Source that is now the
 // first becomes the authority when it is met next, even if it says nothing new. A Source
-// that is no longer configured speaks last.
+// that is no longer configured ranks last.
 func testSourcesOrder(t *testing.T) {
 	b := begin(t, Set{Content: event.Redirect}, "one", "two")
 	b.walkOf(0, "a@5=one b@5=one")

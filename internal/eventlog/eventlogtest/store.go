@@ -120,7 +120,7 @@ func testLazy(t *testing.T) {
 	if p, err := b.log.Progress(context.Background(), b.sources[0]); err != nil || string(p.Cursor.Data) != "two" {
 		t.Errorf("the cursor of the last change is not stored: %+v, %v", p, err)
 	}
-	b.want("whom the walk met is stored too", b.more(event.ModeWalk, "a@4=y b@4=y"), "historical regressed")
+	b.want("what the walk has seen is stored too", b.more(event.ModeWalk, "a@4=y b@4=y"), "historical regressed")
 	lazily(false, "four", "")
 	b.clock.Pass(time.Hour)
 	lazily(false, "five", "")
@@ -156,7 +156,7 @@ func testCursor(t *testing.T) {
 	if p.Cursor.Version != first.Cursor || string(p.Cursor.Data) != "one" {
 		t.Errorf("cursor %+v", p.Cursor)
 	}
-	// Who was met, too, is as it was.
+	// What was seen, too, is as it was.
 	b.want("the walk goes on", outcomes(b.batch(0, &event.Batch{Next: []byte("two"), Items: items("a@1=y b@1=x")}).Outcomes), "historical logged")
 	if _, err := b.log.Append(ctx, &event.Batch{Source: 99}); err == nil {
 		t.Error("a Source that is not there is accepted")

@@ -148,10 +148,10 @@ func testPresence(t *testing.T) {
 	b.walkOf(0, "a@1=w")
 	b.want("two have it", all("a"), "record record record")
 	b.walkOf(0, "-a@2")
-	b.want("the speaker has dropped it", all("a"), "deletion record record")
+	b.want("the authority has dropped it", all("a"), "deletion record record")
 	b.walkOf(0, "a@3=x")
 	b.walkOf(1, "-a@3")
-	b.want("who is silent has dropped it", all("a"), "record deletion record")
+	b.want("the other one has dropped it", all("a"), "record deletion record")
 	b.walkOf(0, "-a@4")
 	b.want("both have", all("a"), "deletion deletion record")
 	waits := &event.Batch{Start: true, Next: []byte("on"), Items: unfetched("a@9")}

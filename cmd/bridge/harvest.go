@@ -21,10 +21,10 @@ func harvestCommand() *cobra.Command {
 	var full, dry, quiet, acceptClock, newData bool
 	in, asJSON := newInputs(cmd), addJSON(cmd)
 	cmd.Flags().BoolVar(&full, "full", false, "read every document down to the oldest")
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "say what would be logged, and keep nothing")
-	cmd.Flags().BoolVar(&quiet, "quiet", false, "print only what a person should look at, for cron")
-	cmd.Flags().BoolVar(&acceptClock, "accept-clock", false, "log although the clock jumped ahead")
-	cmd.Flags().BoolVar(&newData, "new-data", false, "begin anew where the data folder was used and has gone")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "print what would be logged, and store nothing")
+	cmd.Flags().BoolVar(&quiet, "quiet", false, "print only what needs attention, for cron")
+	cmd.Flags().BoolVar(&acceptClock, "accept-clock", false, "accept the time of a clock that has jumped ahead")
+	cmd.Flags().BoolVar(&newData, "new-data", false, "create a new log in a data folder that was used before")
 	cmd.Args = cobra.ArbitraryArgs
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var names []string

@@ -23,7 +23,7 @@ func logCommand() *cobra.Command {
 	in, asJSON := newInputs(cmd), addJSON(cmd)
 	set := addSet(cmd)
 	cmd.Flags().Int64Var(&after, "after", 0, "only events after this `SEQ`")
-	cmd.Flags().BoolVar(&follow, "follow", false, "go on with what is being logged")
+	cmd.Flags().BoolVar(&follow, "follow", false, "continue with new events")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return in.read(cmd, func(ctx context.Context, w io.Writer, b *daemon.Bridge) error {
 			if *set != "" {

@@ -20,10 +20,10 @@ func notificationListCommand() *cobra.Command {
 	var sent, received bool
 	var state, verdict string
 	l := newListing(cmd)
-	cmd.Flags().BoolVar(&sent, "sent", false, "those that submitters are sent")
-	cmd.Flags().BoolVar(&received, "received", false, "those that ingest servers have sent")
-	cmd.Flags().StringVar(&state, "state", "", "only those sent that are in this `state`: waiting, delivered, refused or expired")
-	cmd.Flags().StringVar(&verdict, "verdict", "", "only those received with this `verdict`: matched, record, rejected, uncorrelated, conflict or settled")
+	cmd.Flags().BoolVar(&sent, "sent", false, "notifications to submitters")
+	cmd.Flags().BoolVar(&received, "received", false, "notifications from ingest servers")
+	cmd.Flags().StringVar(&state, "state", "", "only sent ones in this `state`: waiting, delivered, refused or expired")
+	cmd.Flags().StringVar(&verdict, "verdict", "", "only received ones with this `verdict`: matched, record, rejected, uncorrelated, conflict or settled")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		states, isState := wordOf(state, submission.DeliveryWaiting, submission.DeliveryExpired)
 		verdicts, isVerdict := wordOf(verdict, submission.NotificationMatched, submission.NotificationSettled)

@@ -26,9 +26,9 @@ func serveCommand() *cobra.Command {
 	in := newInputs(cmd)
 	cmd.Flags().StringVar(&in.flags.Listen, "listen", "", "`address` of the server (default "+config.Default().Listen+")")
 	cmd.Flags().StringVar(&in.flags.BaseURL, "base-url", "", "the `URL` under which others reach the server (default http:// and the address)")
-	cmd.Flags().BoolVar(&acceptClock, "accept-clock", false, "log although the clock jumped ahead")
-	cmd.Flags().BoolVar(&newData, "new-data", false, "begin anew where the data folder was used and has gone")
-	cmd.Flags().BoolVar(&verbose, "verbose", false, "log every request too")
+	cmd.Flags().BoolVar(&acceptClock, "accept-clock", false, "accept the time of a clock that has jumped ahead")
+	cmd.Flags().BoolVar(&newData, "new-data", false, "create a new log in a data folder that was used before")
+	cmd.Flags().BoolVar(&verbose, "verbose", false, "also log every request")
 	cmd.Args = cobra.ArbitraryArgs
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		c, err := in.resolve(args)

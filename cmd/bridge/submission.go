@@ -60,8 +60,8 @@ type selection struct {
 
 func newSelection(cmd *cobra.Command) *selection {
 	p := &selection{}
-	cmd.Flags().StringVar(&p.states, "state", "", "only those in these `states`, with commas between them")
-	cmd.Flags().BoolVar(&p.review, "review", false, "only those under review, which wait for a decision here")
+	cmd.Flags().StringVar(&p.states, "state", "", "only those in these `states`, separated by commas")
+	cmd.Flags().BoolVar(&p.review, "review", false, "only those under review")
 	return p
 }
 

@@ -24,9 +24,9 @@ func reviewCommand(name string, accept bool) *cobra.Command {
 	if accept {
 		word = "accepted"
 		cmd.Flags().StringVar(&d.Assigned, "identifier", "", "the assigned `identifier`, of a single ID (default: bridge assigns one)")
-		cmd.Flags().BoolVar(&d.Replace, "replace", false, "replace the record that has the identifier, although another one was submitted as that")
+		cmd.Flags().BoolVar(&d.Replace, "replace", false, "replace the record that has the identifier, even another one")
 	} else {
-		cmd.Flags().StringVar(&d.Reason, "reason", "", "why, in words for the submitter")
+		cmd.Flags().StringVar(&d.Reason, "reason", "", "the reason, for the submitter")
 	}
 	cmd.Args = cobra.MinimumNArgs(1)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -60,7 +60,7 @@ func settleCommand() *cobra.Command {
 	cmd.Flags().StringVar(&how.Assigned, "accepted", "", "the ingest server has accepted it under this `identifier`")
 	cmd.Flags().StringVar(&how.Reason, "rejected", "", "the ingest server has rejected it for this `reason`, which may be empty")
 	cmd.Flags().BoolVar(&notTaken, "not-taken", false, "the ingest server does not have it")
-	cmd.Flags().Int64Var(&how.Notification, "notification", 0, "the notification with this `number`, which belongs to no submission, is about it")
+	cmd.Flags().Int64Var(&how.Notification, "notification", 0, "the uncorrelated notification with this `number` is about it")
 	cmd.Args = cobra.ExactArgs(1)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		given := 0
@@ -93,7 +93,7 @@ func resendCommand() *cobra.Command {
 	cmd := command("submission resend")
 	var d daemon.Decision
 	in := newInputs(cmd)
-	cmd.Flags().StringVar(&d.Set, "set", "", "all of the set with this `name`")
+	cmd.Flags().StringVar(&d.Set, "set", "", "all submissions of the set with this `name`")
 	cmd.Flags().StringVar(&d.Resend, "state", submission.StateUnsent.String(), "those in this `state`: unsent or unresolved")
 	cmd.Args = cobra.MaximumNArgs(1)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -122,7 +122,7 @@ func withdrawCommand() *cobra.Command {
 	var set, reason string
 	in := newInputs(cmd)
 	cmd.Flags().StringVar(&set, "set", "", "the `name` of the set that has the records")
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for the event log")
+	cmd.Flags().StringVar(&reason, "reason", "", "the reason, for the event log")
 	cmd.Args = cobra.MinimumNArgs(1)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if set == "" {

@@ -331,31 +331,33 @@ func (q *queue[T]) work(ctx context.Context, it item[T]) {
 	})
 }
 
-// flush commits what is done.
+// flush commits what is done, but not what is done meanwhile: there may be no end of
+// that.
 func (q *queue[T]) flush(ctx context.Context) error {
-	for {
-		q.mu.Lock()
-		group := slices.Clone(q.done[:min(len(q.done), maxUncommitted)])
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for left := len(q.done); left > 0; {
+		group := slices.Clone(q.done[:min(left, maxUncommitted)])
 		q.mu.Unlock()
-		if len(group) == 0 {
-			return nil
-		}
-		again, err := q.commit(ctx, group)
+		var again []item[T]
+		err := defect.Guard(func() (err error) {
+			again, err = q.commit(ctx, group)
+			return err
+		})
 		q.mu.Lock()
-		if q.blocked = err != nil; err == nil {
-			q.done = append(again, q.done[len(group):]...)
-			for i := range group {
-				q.release(&group[i])
-			}
-			for i := range again {
-				q.claimed[again[i].id] = true
-			}
-		}
-		q.mu.Unlock()
-		if err != nil {
+		if q.blocked = err != nil; err != nil {
 			return err
 		}
+		left -= len(group) - len(again)
+		q.done = append(again, q.done[len(group):]...)
+		for i := range group {
+			q.release(&group[i])
+		}
+		for i := range again {
+			q.claimed[again[i].id] = true
+		}
 	}
+	return nil
 }
 
 // release lets go of an item that is committed.

@@ -259,7 +259,7 @@ func TestFullQuarantineIsSaid(t *testing.T) {
 	h := openFeeds(t, t.TempDir(), server, "/")
 	defer closeBridge(t, h)
 	report, err := h.harvestSource(t.Context(), h.Sources[0], time.Hour, harvest.Options{})
-	if err != nil || report.Quarantined != 10_100 || report.Dropped != 1100 || len(report.Warnings) != 1 || !strings.Contains(report.Warnings[0], "in this harvest 1100") {
+	if err != nil || report.Quarantined != 10_100 || report.Dropped != 1100 || len(report.Warnings) != 1 || !strings.Contains(report.Warnings[0], "this harvest dropped 1100 ") {
 		t.Errorf("%d quarantined, %d dropped, %q, %v", report.Quarantined, report.Dropped, report.Warnings, err)
 	}
 	sets, err := h.Status(t.Context())

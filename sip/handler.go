@@ -260,7 +260,7 @@ func (x *exchange) unsupported() bool {
 	media, _, err := mime.ParseMediaType(given)
 	switch {
 	case media == "application/soap+xml":
-		x.say(http.StatusUnsupportedMediaType, "this service speaks SOAP 1.1: POST it as text/xml; SOAP 1.2 is not known here")
+		x.say(http.StatusUnsupportedMediaType, "this service accepts SOAP 1.1: POST it as text/xml; SOAP 1.2 is not supported")
 	case err != nil || media != "text/xml" && media != "application/xml":
 		x.say(http.StatusUnsupportedMediaType, fmt.Sprintf("Content-Type is %q: POST the message as text/xml; charset=utf-8", strictxml.Clip(given)))
 	case !identity(x.r.Header):

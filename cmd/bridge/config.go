@@ -60,7 +60,7 @@ func printConfig(w io.Writer, c *config.Config) error {
 			}
 			fmt.Fprintf(&b, "  /sip/%s %s, access %s\n", set.Name, roleOf(s.SIP.Mode), accessOf(&s.SIP.Access))
 			if s.SIP.Mailbox != "" {
-				fmt.Fprintf(&b, "  mail to %s is taken at %s\n", s.SIP.Mailbox, s.SIP.SMTPListen)
+				fmt.Fprintf(&b, "  mail to %s is accepted at %s\n", s.SIP.Mailbox, s.SIP.SMTPListen)
 			}
 		}
 		for _, t := range set.Submit {

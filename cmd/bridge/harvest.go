@@ -69,7 +69,7 @@ func harvestAll(ctx context.Context, h *daemon.Bridge, o harvest.Options, out *h
 	group.Wait()
 	out.bar.stop()
 	if ctx.Err() != nil {
-		return errors.New("interrupted; the next harvest goes on where this one was")
+		return errors.New("interrupted; the next harvest continues where this one stopped")
 	}
 	return errors.Join(outcome(ctx, h, reports, failed, !out.json), out.err)
 }

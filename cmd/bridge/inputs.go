@@ -230,7 +230,7 @@ func needSources(c *config.Config) error {
 		return nil
 	}
 	if anySource(c, func(*config.Source) bool { return true }) {
-		return usage(errors.New("there is nothing to harvest: a Source of kind sip calls us, while bridge serve runs"))
+		return usage(errors.New("there is nothing to harvest: a Source of kind sip calls bridge serve"))
 	}
 	const example = "name one, like:\n  bridge harvest https://data.example.org/feed.atom"
 	if c.File != "" {

@@ -161,7 +161,7 @@ func printReport(to io.Writer, src *daemon.Source, r *harvest.Report, dry bool) 
 		fmt.Fprintf(&w, "  quarantined: %s; see bridge quarantine ls\n", plural(int(r.Quarantined), "entry", "entries"))
 	}
 	if r.Pending > 0 {
-		fmt.Fprintf(&w, "  pending: %s whose content could not be had yet; it is asked for again\n", plural(int(r.Pending), "record", "records"))
+		fmt.Fprintf(&w, "  pending: %s whose content could not be fetched yet; bridge tries again\n", plural(int(r.Pending), "record", "records"))
 	}
 	if r.Held > 0 {
 		fmt.Fprintf(&w, "  HELD: %s\n", plural(int(r.Held), "deletion", "deletions"))
@@ -170,7 +170,7 @@ func printReport(to io.Writer, src *daemon.Source, r *harvest.Report, dry bool) 
 		fmt.Fprintf(&w, "  warning: %s\n", warning)
 	}
 	if r.Gap != "" {
-		fmt.Fprintf(&w, "  GAP: %s\n  %s; when it is gone for good: bridge source accept-gap %s %s\n", dropRepeat(r.Gap), gapMeans(src.Kind), src.Set, quoted(url))
+		fmt.Fprintf(&w, "  GAP: %s\n  %s; if it will not come back: bridge source accept-gap %s %s\n", dropRepeat(r.Gap), gapMeans(src.Kind), src.Set, quoted(url))
 	}
 	if r.Error != "" {
 		fmt.Fprintf(&w, "  FAILED: %s\n", dropRepeat(r.Error))
@@ -189,9 +189,9 @@ func inBrackets(kind string) string {
 // gapMeans returns the consequence of a missing document.
 func gapMeans(kind string) string {
 	if kind == harvest.ResourceSync {
-		return "the other lists were taken in, and nothing was deleted because it is listed nowhere"
+		return "the other lists were harvested, and nothing was deleted by absence"
 	}
-	return "what is newer was taken in; what is older was not seen"
+	return "newer documents were harvested, older ones were not read"
 }
 
 // missingDocument names what is missing in a gap.

@@ -57,7 +57,7 @@ func printQuarantined(w io.Writer, q *event.Quarantined, asJSON bool) error {
 	}
 	taken := ""
 	if replayed != "" {
-		taken = "; taken in " + stamp(q.Replayed.Time())
+		taken = "; replayed " + stamp(q.Replayed.Time())
 	}
 	_, err := fmt.Fprintf(w, "%d  %s  %s  %s\n    %s: %s\n    met %s, last %s%s\n", q.ID, q.Set, quarantinePlace(url, q), q.Record,
 		q.Rule, reason, plural(q.Times, "time", "times"), stamp(q.Last.Time()), taken)
@@ -150,7 +150,7 @@ func replay(ctx context.Context, w io.Writer, h *daemon.Bridge, ids []int64) err
 			fmt.Fprintf(w, "%d  %s\n", id, daemon.Redact(err.Error()))
 			continue
 		}
-		fmt.Fprintf(w, "%d  taken in: %s\n", id, plural(int(report.Events()), "event", "events"))
+		fmt.Fprintf(w, "%d  replayed: %s\n", id, plural(int(report.Events()), "event", "events"))
 	}
 	if still > 0 {
 		are := "are"

@@ -76,7 +76,7 @@ func ignoreHangup(log *slog.Logger) (end func()) {
 		for {
 			select {
 			case <-hangups:
-				log.Warn("SIGHUP was ignored: nothing is read anew; restart bridge serve to have it read its configuration")
+				log.Warn("SIGHUP was ignored: restart bridge serve to read its configuration again")
 			case <-done:
 				return
 			}
@@ -118,7 +118,7 @@ func printServing(ctx context.Context, out io.Writer, h *daemon.Bridge, base str
 	for _, w := range h.Config.Warnings() {
 		fmt.Fprintf(out, "warning: %s\n", w)
 	}
-	fmt.Fprintf(out, "bridge status --data %s says how far it has come; stop with Ctrl-C\n", h.Config.Data)
+	fmt.Fprintf(out, "bridge status --data %s shows the progress; stop with Ctrl-C\n", h.Config.Data)
 	return nil
 }
 
@@ -131,7 +131,7 @@ func printSIP(out io.Writer, h *daemon.Bridge, base string) {
 		}
 		fmt.Fprintf(out, "%s: %s/sip/%s%s %s (description: ?wsdl)\n", s.Set, base, s.Set, token, roleOf(s.Mode))
 		if s.Mailbox != "" {
-			fmt.Fprintf(out, "%s: mail to %s is taken at %s\n", s.Set, mailbox, s.SMTPListen)
+			fmt.Fprintf(out, "%s: mail to %s is accepted at %s\n", s.Set, mailbox, s.SMTPListen)
 		}
 		for _, url := range s.Targets {
 			fmt.Fprintf(out, "%s: submitting records to %s\n", s.Set, url)

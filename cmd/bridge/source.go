@@ -112,10 +112,10 @@ func acceptGap(ctx context.Context, w io.Writer, h *daemon.Bridge, s *daemon.Sou
 	}
 	url = daemon.Redact(url)
 	if s.Kind == harvest.ResourceSync {
-		fmt.Fprintf(w, "%s: %s is not asked for any more; what only it told of is lost\n", s.Set, url)
+		fmt.Fprintf(w, "%s: %s is no longer requested; changes that only it contained are lost\n", s.Set, url)
 		return nil
 	}
-	fmt.Fprintf(w, "%s: from now on the chain ends before %s; deletions that only it told of are lost\n", s.Set, url)
+	fmt.Fprintf(w, "%s: from now on the chain ends before %s; deletions that only it contained are lost\n", s.Set, url)
 	return nil
 }
 

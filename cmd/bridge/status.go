@@ -65,10 +65,10 @@ func printPeer(w io.Writer, set string, p *status.Peer) {
 		if !t.Again.IsZero() {
 			again = "at " + stamp(t.Again.Time)
 		}
-		fmt.Fprintf(w, "    FAILING since %s: %s\n    asked again %s\n", stamp(t.Since.Time), oneLine(dropRepeat(t.Reason)), again)
+		fmt.Fprintf(w, "    FAILING since %s: %s\n    next attempt %s\n", stamp(t.Since.Time), oneLine(dropRepeat(t.Reason)), again)
 	}
 	if p.Through > 0 {
-		fmt.Fprintf(w, "    taken from the log up to Seq %d\n", p.Through)
+		fmt.Fprintf(w, "    read from the log up to Seq %d\n", p.Through)
 	}
 	if n := p.NotificationsSent.Words(); len(n) > 0 {
 		fmt.Fprintf(w, "%snotifications to submitters: %s\n", indent, countsText(n))
@@ -158,7 +158,7 @@ func printSource(w io.Writer, s *status.Source, several bool) {
 		fmt.Fprintf(w, "    being harvested since %s: %s\n", stamp(u.Started), progressText(&u.Progress)+"; "+doingText(&u.Progress))
 	}
 	if s.Unfinished && s.Underway == nil {
-		fmt.Fprintf(w, "    a walk is unfinished; the next harvest goes on with it\n")
+		fmt.Fprintf(w, "    a harvest was interrupted; the next one continues it\n")
 	}
 	if !s.Next.IsZero() && s.Underway == nil {
 		after := ""
@@ -186,7 +186,7 @@ func printSource(w io.Writer, s *status.Source, several bool) {
 		fmt.Fprintf(w, "    dropped from quarantine: %s, to make room for newer ones\n", plural(s.Dropped, "bad input", "bad inputs"))
 	}
 	if s.Gap != "" {
-		fmt.Fprintf(w, "    GAP: %s\n    when it is gone for good: bridge source accept-gap %s\n", dropRepeat(s.Gap), which)
+		fmt.Fprintf(w, "    GAP: %s\n    if it will not come back: bridge source accept-gap %s\n", dropRepeat(s.Gap), which)
 	}
 }
 
@@ -203,7 +203,7 @@ func quoted(url string) string {
 func harvestedText(s *status.Source) string {
 	switch r := s.Last; {
 	case s.Kind == harvest.SIP:
-		return "it calls us; nothing is harvested"
+		return "it calls bridge; nothing is harvested"
 	case s.Mark.Known():
 		return "harvested up to " + s.Mark.String()
 	case r != nil && r.Error == "" && s.Gap == "" && !s.Unfinished && (r.NotModified || r.Documents > 0):

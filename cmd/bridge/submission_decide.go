@@ -71,7 +71,7 @@ func settleCommand() *cobra.Command {
 			}
 		}
 		if given != 1 {
-			return usage(errors.New("say what has become of it: --accepted ID, --rejected REASON, --not-taken, or --notification N"))
+			return usage(errors.New("give the decision of the ingest server: --accepted ID, --rejected REASON, --not-taken, or --notification N"))
 		}
 		id, err := submissionID(args[0])
 		if err != nil {
@@ -80,7 +80,7 @@ func settleCommand() *cobra.Command {
 		return in.decide(cmd, []daemon.Decision{{ID: id, Settle: &how}}, func(w io.Writer, _ int, done daemon.DecisionResult) {
 			fmt.Fprintf(w, "submission %d is settled: see bridge submission show %d\n", id, id)
 			if done.Published != "" {
-				fmt.Fprintf(w, "what was accepted before, as %s, stays published: bridge submission withdraw takes it back; its submitter was told of it, and is not told again\n", oneLine(done.Published))
+				fmt.Fprintf(w, "the record that was accepted before, as %s, stays published: use bridge submission withdraw to remove it; its submitter has that disposition, and is not notified again\n", oneLine(done.Published))
 			}
 		})
 	}
@@ -110,7 +110,7 @@ func resendCommand() *cobra.Command {
 			}
 		}
 		return in.decide(cmd, []daemon.Decision{d}, func(w io.Writer, _ int, _ daemon.DecisionResult) {
-			fmt.Fprintln(w, "the order was taken; only what is still the last word on its record, and no deletion, is sent again: see bridge submission ls")
+			fmt.Fprintln(w, "done: only the latest change of each record, and no deletion, is sent again; see bridge submission ls")
 		})
 	}
 	return cmd

@@ -196,7 +196,7 @@ func TestWarnings(t *testing.T) {
 		public  = "base_url = \"https://bridge.example\"\n"
 		mailbox = "mailbox = \"box@lib.example\"\n"
 		open    = `set "deposits": anybody who reaches https://bridge.example/sip/deposits may submit records: write access = "token", "basic" or "addresses"`
-		passed  = `set "deposits": anybody who reaches https://bridge.example/sip/deposits may submit records, in our name, to the ingest server behind it: write `
+		passed  = `set "deposits": anybody who reaches https://bridge.example/sip/deposits may submit records, in the name of this bridge, to the ingest server behind it: write `
 	)
 	for _, c := range []struct{ server, source, want string }{
 		{"", library, ""},

@@ -391,7 +391,7 @@ func (c *Config) Warnings() []string {
 func (s *SIP) allowsAll() string {
 	switch {
 	case s.Mode == Gateway:
-		return "submit records, in our name, to the ingest server behind it"
+		return "submit records, in the name of this bridge, to the ingest server behind it"
 	case s.Mode != "":
 		return "submit records"
 	case s.RecordURL != "":

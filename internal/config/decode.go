@@ -295,7 +295,7 @@ func (t table) text(key string, tag reflect.StructTag, to *string) {
 		return
 	}
 	if words := strings.Fields(tag.Get("oneof")); len(words) > 0 && !slices.Contains(words, s) {
-		t.report(key, "%q is none of its values; write %s", s, list(words))
+		t.report(key, "%q is not one of its values; write %s", s, list(words))
 		return
 	}
 	if s != "" { // as if it were absent
@@ -560,7 +560,7 @@ func formerKeys() map[string]string {
 		"guard_wait":      "is called hold_deletions now; write that",
 		"hello":           "is called helo now; write that",
 		"into":            "is called import_accepted_to now; write that",
-		"resend_in_doubt": "is no key any more: what is in doubt is never sent again by itself; leave it out, and say with bridge submission settle what the ingest server has done",
+		"resend_in_doubt": "is no longer a key: bridge never repeats a submission in doubt by itself; remove the key, and enter the ingest server's answer with bridge submission settle",
 	}
 }
 

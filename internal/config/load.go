@@ -305,7 +305,7 @@ func (t table) schemas(formats map[string]string) map[string]string {
 	urls := slices.Collect(maps.Values(formats))
 	return t.textMap("schemas", `schemas = { "URL of the schema" = "file.xsd" }`, func(schema, file string) (string, error) {
 		if !slices.Contains(urls, schema) {
-			return "", errors.New("is the schema of none of the formats; write it as it stands there")
+			return "", errors.New("is the schema of no format; write the URL as in formats")
 		}
 		path := t.doc.path(file)
 		info, err := os.Stat(path)

@@ -374,14 +374,14 @@ since = 2026-01-01T00:00:00
 			`:6: limits: record: many is no size`,
 			`:7: limits: depth: 3 is out of range; write a number from 8 to 10000`,
 			`:9: set 1: name: "Campus" is no name of a set`,
-			`:10: set 1: content: "mirrored" is none of its values; write "mirror", "redirect" or "reference"`,
+			`:10: set 1: content: "mirrored" is not one of its values; write "mirror", "redirect" or "reference"`,
 			`:11: set 1: segment_events: 50001 is out of range; write a number from 1 to 50000`,
 			`:12: set 1: history: serving earlier versions is not built`,
 			`:13: set 1: prefer: is a string; write a list`,
 			`:14: set 1: formats: "xml" is no media type`,
 			`:14: set 1: formats: "a/b" stands twice`,
 			`:15: set 1: source 1: url: is missing`,
-			`:16: set 1: source 1: kind: "atom" is none of its values; write "atompmh", "resourcesync", "feed" or "sip"`,
+			`:16: set 1: source 1: kind: "atom" is not one of its values; write "atompmh", "resourcesync", "feed" or "sip"`,
 			`:17: set 1: source 1: every: "soon" is no duration`,
 			`:18: set 1: source 1: overlap: is a number; write a duration in quotes`,
 			`:19: set 1: source 1: urll: there is no such key; the nearest is "url"`,
@@ -531,12 +531,12 @@ upstream = "https://ingest.example/"
 			`:33: set "a": source 2: mailbox: goes with smtp_listen; write both or none`,
 			`:36: set "b": source 1: upstream: is missing; with mode = "gateway" write the URL of the ingest server behind it`,
 			`:36: set "b": source 1: recipient: is missing: the base URL is https, and the draft wants http or smtp; write ` + wantedOfGateway,
-			`:39: set "b": source 1: resend_in_doubt: is no key any more: what is in doubt is never sent again by itself; leave it out, and say with bridge submission settle what the ingest server has done`,
+			`:39: set "b": source 1: resend_in_doubt: is no longer a key: bridge never repeats a submission in doubt by itself; remove the key, and enter the ingest server's answer with bridge submission settle`,
 			`:40: set "b": source 1: formats: a:b: is no name of a root element; write "{namespace}name", or "name" for one without a namespace`,
 			`:40: set "b": source 1: formats: y: "y.xsd" is no absolute URL; write that of the schema, like "http://www.loc.gov/standards/mods/v3/mods-3-8.xsd"`,
 			`:40: set "b": source 1: formats: z: is a number; write a string, as in formats = { "{namespace}root" = "URL of the schema" }`,
 			`:40: set "b": source 1: formats: {}x: is no name of a root element; write "{namespace}name", or "name" for one without a namespace`,
-			`:41: set "b": source 1: schemas: urn:none: is the schema of none of the formats; write it as it stands there`,
+			`:41: set "b": source 1: schemas: urn:none: is the schema of no format; write the URL as in formats`,
 			`:41: set "b": source 1: schemas: urn:s: there is no file ` + folder + `/x.xsd; write the path of the schema's copy, relative to this file`,
 			`:42: set "b": source 1: access: "basic" needs access_user and access_password_file as well`,
 			`:43: set "b": source 1: access_token: the token is too short, or has a character that URLs do not take as it is; make it of 16 or more of A-Z, a-z, 0-9, _ and -`,
@@ -574,7 +574,7 @@ upstream = "https://ingest.example/"
 			`:89: set "f": source 1: upstream: https://bridge.example/sip/f is this very service; write the URL of the ingest server behind it`,
 			`:91: set "f": source 1: mailbox: F@f.example is that of set "e"; write another, or another smtp_listen`,
 			`:95: set "f": submit 1: import_accepted_to: set "d" does not take records in; give it a [[set.source]] with kind = "sip"`,
-			`:100: set "g": source 1: mode: "libary" is none of its values; write "library", "gateway" or "review"`,
+			`:100: set "g": source 1: mode: "libary" is not one of its values; write "library", "gateway" or "review"`,
 		}},
 	} {
 		_, err := Load(write(t, folder, "bridge.toml", row.file))
@@ -710,7 +710,7 @@ func TestContentHosts(t *testing.T) {
 		}
 	}
 	for value, wrong := range map[string]string{
-		`"any"`: `content_hosts: "any" is none of its values; write "public" or "same"`, `true`: "content_hosts: is true or false", `["http://a.example/"]`: "is no host",
+		`"any"`: `content_hosts: "any" is not one of its values; write "public" or "same"`, `true`: "content_hosts: is true or false", `["http://a.example/"]`: "is no host",
 	} {
 		if _, err := load(t, source+"content_hosts = "+value+"\n"); err == nil || !strings.Contains(err.Error(), wrong) {
 			t.Errorf("%s: %v", value, err)

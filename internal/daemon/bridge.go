@@ -90,10 +90,10 @@ func Open(ctx context.Context, c *config.Config, opt Options) (*Bridge, error) {
 	b := &Bridge{Config: c, opt: opt, requestBudget: newRequestBudget(c.Limits.SIPMessage)}
 	b.diskSpace = &limit.Space{Folder: c.Data, Floor: c.Limits.FreeSpace, Share: 20, Changed: func(why error) {
 		if why == nil {
-			opt.Logger.Info("the disk has room again: submissions are taken, documents are cached")
+			opt.Logger.Info("the disk has space again: submissions are accepted, documents are cached")
 			return
 		}
-		opt.Logger.Error("no submission is taken and no document is cached any more, so that harvests can go on: make room", "error", why)
+		opt.Logger.Error("submissions are refused and documents are not cached, so that harvests can continue: free some space", "error", why)
 	}}
 	if err := b.open(ctx); err != nil {
 		return nil, errors.Join(err, b.Close())

@@ -105,7 +105,7 @@ func (b *Bridge) resend(ctx context.Context, d Decision) error {
 			return err
 		}
 		if s.Seq == 0 {
-			return fmt.Errorf("submission %d was received, and only what a [[set.submit]] sends can be sent again: its submitter may repeat it; what the ingest server has said is told with bridge submission settle", s.ID)
+			return fmt.Errorf("submission %d was received, and only what a [[set.submit]] sends can be sent again: its submitter may repeat it; enter the ingest server's decision with bridge submission settle", s.ID)
 		}
 		set = s.Set
 	}

@@ -56,7 +56,7 @@ func (b *Bridge) watchFolder(ctx context.Context, stop context.CancelCauseFunc) 
 			if refused {
 				b.opt.Logger.Error("nothing is logged", "error", clock)
 			} else {
-				b.opt.Logger.Info("the clock is believed again")
+				b.opt.Logger.Info("the clock is right again")
 			}
 		}
 	}
@@ -67,10 +67,10 @@ func (b *Bridge) logLoss() {
 	switch loss := b.Log.Loss(); {
 	case loss == nil:
 	case loss.Events() && !b.opt.ReadOnly && !b.opt.DryRun:
-		b.opt.Logger.Error("THE LOG HAS LOST EVENTS THAT MAY HAVE BEEN PUBLISHED; it goes on in a new epoch: sets and feeds begin anew, and Destinations compare everything",
+		b.opt.Logger.Error("THE LOG HAS LOST EVENTS THAT MAY HAVE BEEN PUBLISHED; it continues in a new epoch: sets and feeds start anew, and Destinations compare everything",
 			"folder", b.Config.Data, "lost", loss.String())
 	default:
-		b.opt.Logger.Error("THE LOG HAS LOST SOMETHING", "folder", b.Config.Data, "lost", loss.String())
+		b.opt.Logger.Error("THE LOG HAS LOST DATA", "folder", b.Config.Data, "lost", loss.String())
 	}
 }
 
@@ -81,7 +81,7 @@ func (b *Bridge) Warnings(ctx context.Context) ([]string, error) {
 	if loss := b.Log.Loss(); loss != nil && (b.opt.ReadOnly || !loss.Events()) {
 		text := loss.String()
 		if loss.Events() && b.opt.ReadOnly {
-			text += "; when bridge serve or bridge harvest opens it for writing it goes on in a new epoch"
+			text += "; when bridge serve or bridge harvest opens it for writing, it continues in a new epoch"
 		}
 		out = append(out, text)
 	}
@@ -106,7 +106,7 @@ func (b *Bridge) clockTrouble() string {
 	}
 	ahead := b.now().Sub(b.Log.Seen())
 	if !b.Log.Seen().IsZero() && ahead > 24*time.Hour && eventlog.Held(b.Config.Data) {
-		return fmt.Sprintf("the clock may have jumped: a process holds the data folder, and has believed no time since %s: nothing is logged; put the clock right, or restart it with --accept-clock",
+		return fmt.Sprintf("the clock may have jumped: a process holds the data folder, and has accepted no time since %s: nothing is logged; set the clock, or restart it with --accept-clock",
 			b.Log.Seen().UTC().Format(time.RFC3339))
 	}
 	return ""
@@ -257,7 +257,7 @@ func (u dataFolders) check() error {
 	}
 	all, err := u.read()
 	if err == nil && slices.Contains(all, u.folder) {
-		err = fmt.Errorf("the data folder %s was used before, and holds no log now: is its disk mounted? Else put a backup there; to begin anew, with nothing, add --new-data (%s remembers the folder)", u.folder, u.path)
+		err = fmt.Errorf("the data folder %s was used before, and holds no log now: is its disk mounted? Else restore a backup; to start empty, add --new-data (%s records that the folder was used)", u.folder, u.path)
 	}
 	return err
 }

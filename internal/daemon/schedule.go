@@ -148,7 +148,7 @@ func (b *Bridge) schedule(ctx context.Context, stop context.CancelCauseFunc, don
 		b.restartOnPanic(ctx, "writing when Sources were asked", func(ctx context.Context) {
 			for sleep(ctx, flushEvery) {
 				if err := b.Log.FlushSchedules(ctx); err != nil && ctx.Err() == nil {
-					b.opt.Logger.Error("when Sources were asked cannot be written", "error", err)
+					b.opt.Logger.Error("the times of harvests cannot be written", "error", err)
 				}
 			}
 		})
@@ -167,7 +167,7 @@ func (b *Bridge) restartOnPanic(ctx context.Context, what string, do func(contex
 		if err == nil {
 			return
 		}
-		b.opt.Logger.Error(what+" has failed, and is begun anew in a minute", "error", err)
+		b.opt.Logger.Error(what+" has failed, and restarts in a minute", "error", err)
 		defect.Log(b.opt.Logger, err)
 		if !sleep(ctx, restartAfter) {
 			return
@@ -180,7 +180,7 @@ func (b *Bridge) harvestLoop(ctx context.Context, src *Source, stop context.Canc
 	for {
 		wait, err := b.DueIn(ctx, src)
 		if err != nil && ctx.Err() == nil {
-			log.Error("when the Source is due cannot be read", "error", err)
+			log.Error("the time of the Source's next harvest cannot be read", "error", err)
 			wait = src.Every
 		}
 		if !sleep(ctx, wait) {

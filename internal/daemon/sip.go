@@ -268,7 +268,7 @@ func (b *Bridge) into(set string) (*delivery.SetImporter, error) {
 			return &delivery.SetImporter{Store: &b.sip.log, Events: b.Log, Source: s.ID, URL: s.URL}, nil
 		}
 	}
-	return nil, fmt.Errorf("into names set %q, which has no SIP Source", set)
+	return nil, fmt.Errorf("import_accepted_to names set %q, which has no SIP Source", set)
 }
 
 // recipientOf returns the notification recipient for a token: our own service, or

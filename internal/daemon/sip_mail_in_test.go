@@ -22,7 +22,7 @@ func takesMail(box string) string {
 	return fmt.Sprintf("smtp_listen = \"127.0.0.1:0\"\nmailbox = %q", box)
 }
 
-var mailTaken = regexp.MustCompile(`msg="mail is taken" address=(\S+)`)
+var mailTaken = regexp.MustCompile(`msg="mail is accepted" address=(\S+)`)
 
 // mailServer is where the bridge takes mail.
 func (h *sipBridge) mailServer() string {

@@ -187,7 +187,7 @@ func (b *Bridge) openMail(ctx context.Context) ([]mailRoom, error) {
 				domain = d
 			}
 		}
-		b.opt.Logger.Info("mail is taken", "address", l.Addr().String(), "configured", at) // a port 0 is known only now
+		b.opt.Logger.Info("mail is accepted", "address", l.Addr().String(), "configured", at) // a port 0 is known only now
 		rooms = append(rooms, mailRoom{l, &mail.Receiver{Domain: domain, Log: b.opt.Logger, Reading: sip.ReadOptions{Limits: b.sipLimits()},
 			MaxBytes: 2 * b.Config.Limits.SIPMessage, // in base64 it is a third longer
 			Reserve:  func(client netip.Addr) mail.Reservation { return b.requestBudget.Hold(client, nil) },

@@ -127,13 +127,13 @@ func TestSIPTrouble(t *testing.T) {
 		t.Errorf("failing: %+v", got)
 	}
 	h.wantCounts("waiting 1; ")
-	h.shows("main", library.URL+" fails since "+got.Since.Format("2006-01-02 15:04:05 UTC"), got.Again.Format("It is asked again at 2006-01-02 15:04:05 UTC."))
+	h.shows("main", library.URL+" fails since "+got.Since.Format("2006-01-02 15:04:05 UTC"), got.Again.Format("bridge tries again at 2006-01-02 15:04:05 UTC."))
 
 	h.clock.pass(2 * time.Minute)
 	if later := h.trouble(); !later.Again.IsZero() || !later.Since.Equal(got.Since.Time) {
 		t.Errorf("two minutes later: %+v", later)
 	}
-	h.shows("main", "It is asked again within an hour.")
+	h.shows("main", "bridge tries again within an hour.")
 
 	library.Open()
 	h.later(time.Hour)

@@ -244,7 +244,7 @@ func (b *Bridge) verifyBase(ctx context.Context, base string, sets []event.Set, 
 			check, err := p.VerifySegment(ctx, s.Name, g.N)
 			v.Documents++
 			if err != nil {
-				report(Finding{fmt.Sprintf("set %s, Change List %d", s.Name, g.N), err.Error(), "see what is said of the events"})
+				report(Finding{fmt.Sprintf("set %s, Change List %d", s.Name, g.N), err.Error(), "see the findings about the events"})
 				continue
 			}
 			for _, file := range check.Damaged {
@@ -253,7 +253,7 @@ func (b *Bridge) verifyBase(ctx context.Context, base string, sets []event.Set, 
 		}
 		checks, err := p.VerifySnapshot(ctx, s.Name)
 		if err != nil {
-			report(Finding{"set " + s.Name + ", Resource List", err.Error(), "see what is said of the events"})
+			report(Finding{"set " + s.Name + ", Resource List", err.Error(), "see the findings about the events"})
 		}
 		for _, c := range checks {
 			v.Documents++

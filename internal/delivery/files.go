@@ -95,7 +95,7 @@ func (f *Files) Submit(ctx context.Context, files []File, report func(FileResult
 			properties, err = f.Server.GetProperties(ctx)
 			return err
 		}); err != nil {
-			return fmt.Errorf("the ingest server does not tell what it accepts; --force submits all the same: %w", err)
+			return fmt.Errorf("the ingest server does not report which formats it accepts; --force submits anyway: %w", err)
 		}
 	}
 	workers := f.Workers

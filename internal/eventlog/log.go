@@ -191,7 +191,7 @@ func (l *Log) create(ctx context.Context) error {
 	for _, name := range []string{HeadName, FileName + "-wal", "content.db"} {
 		switch _, err := os.Stat(filepath.Join(l.folder, name)); {
 		case err == nil:
-			return fmt.Errorf("%s has lost its log: %s is there, and %s is not: put %[3]s back from a backup; to begin anew move what is in the folder away",
+			return fmt.Errorf("%s has lost its log: %s is there, and %s is not: put %[3]s back from a backup; to start empty move the files of the folder away",
 				l.folder, name, FileName)
 		case !errors.Is(err, fs.ErrNotExist):
 			return err

@@ -74,7 +74,7 @@ func (w *atomWalk) explain(err error) error {
 	case errors.Is(err, atompmh.ErrLoop):
 		return &startAnewError{err}
 	case errors.Is(err, atompmh.ErrFeedID):
-		return fmt.Errorf("%w: nothing was taken in; if the feed was replaced on purpose, run bridge source reset %s %s", err, w.r.src.Set, w.r.src.URL)
+		return fmt.Errorf("%w: nothing was harvested; if the feed was replaced on purpose, run bridge source reset %s %s", err, w.r.src.Set, w.r.src.URL)
 	}
 	return err
 }

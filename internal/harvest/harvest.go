@@ -263,7 +263,7 @@ func (r *run) load(ctx context.Context) (err error) {
 	}
 	r.version, r.data, r.saved, r.memory = r.stored.Cursor.Version, r.stored.Cursor.Data, r.stored, memory{}
 	if err := unmarshal(r.stored.Memory, &r.memory); err != nil {
-		return fmt.Errorf("what the last harvest left cannot be read (%w): run bridge source reset %s", err, r.src.Set)
+		return fmt.Errorf("the state of the last harvest cannot be read (%w): run bridge source reset %s", err, r.src.Set)
 	}
 	return nil
 }

@@ -276,7 +276,7 @@ func (d *listDocument) firsts(items []event.Item) []event.Item {
 		good := !it.Quarantine && !it.Unselected
 		if _, again := met[it.Record]; again {
 			if good {
-				d.r.problem(ruleTwice, fmt.Sprintf("%s: record %q stands in the list twice, as entry %d too; the first is taken", d.doc.URL, it.Record, it.Place.Position))
+				d.r.problem(ruleTwice, fmt.Sprintf("%s: record %q is in the list twice, also as entry %d; the first counts", d.doc.URL, it.Record, it.Place.Position))
 			}
 			continue
 		}
@@ -340,7 +340,7 @@ func (d *listDocument) lasts(items []event.Item) []event.Item {
 	for i := range items {
 		it := &items[i]
 		if j, again := last[it.Record]; again && before(it, &items[j]) {
-			d.r.problem(ruleOrder, fmt.Sprintf("%s: a change of record %q at %s stands after its later one at %s", d.doc.URL, it.Record, it.Order, items[j].Order))
+			d.r.problem(ruleOrder, fmt.Sprintf("%s: a change of record %q at %s comes after its later one at %s", d.doc.URL, it.Record, it.Order, items[j].Order))
 			continue
 		}
 		last[it.Record] = i

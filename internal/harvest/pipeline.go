@@ -263,7 +263,7 @@ const (
 )
 
 // errFileFull: a document has more entries than fit into a file.
-var errFileFull = errors.New("the document says more than 4 GiB")
+var errFileFull = errors.New("the document has more than 4 GiB of entries")
 
 // backlog holds the entries of one document, and its bad input, until the document was
 // read to its end: nothing is taken of one that cannot be. What does not fit into
@@ -485,7 +485,7 @@ type chunk struct{ from, size int64 }
 func newEntryFile(folder string) (*entryFile, error) {
 	f, err := os.CreateTemp(folder, "bridge-document-*.tmp")
 	if err != nil {
-		return nil, fmt.Errorf("a long document needs room: %w", err)
+		return nil, fmt.Errorf("a long document needs disk space: %w", err)
 	}
 	// Where an open file cannot be removed, close does it.
 	_ = os.Remove(f.Name())
@@ -545,7 +545,7 @@ func (p *entryFilePart) flush(s *entryFile) error {
 	}
 	n, err := s.file.WriteAt(p.buf.Bytes(), s.size)
 	if err != nil {
-		return fmt.Errorf("a long document needs room: %w", err)
+		return fmt.Errorf("a long document needs disk space: %w", err)
 	}
 	p.chunks = append(p.chunks, chunk{s.size, int64(n)})
 	s.size += int64(n)

@@ -282,7 +282,7 @@ func (b *watchedBody) Read(p []byte) (n int, err error) {
 
 // ErrSpent: a harvest has used up its time or its bytes. What it has read is kept, and
 // the next one goes on from there.
-var ErrSpent = errors.New("the harvest has used up what one may take, and the next one goes on from here")
+var ErrSpent = errors.New("the harvest has reached its limit; the next one continues from here")
 
 // checkLimits returns an ErrSpent when the harvest may not read on.
 func (r *run) checkLimits() error {

@@ -428,7 +428,7 @@ func (r *run) regressions(ctx context.Context, o *outcome, next []byte) error {
 		}
 	}
 	if skipped := len(kept) - len(b.Items); skipped > 0 {
-		r.problem("S4", fmt.Sprintf("%s: records with an earlier stamp than before: %d; a harvest with --full takes them", r.src.URL, skipped))
+		r.problem("S4", fmt.Sprintf("%s: records with an earlier stamp than before: %d; a harvest with --full reads them", r.src.URL, skipped))
 	}
 	for part := range slices.Chunk(b.Items, r.batchSize()) {
 		if err := r.fetchAndCommit(ctx, &event.Batch{Mode: b.Mode, Next: next, Documents: b.Documents, Items: part}); err != nil {

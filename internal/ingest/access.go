@@ -92,7 +92,7 @@ func (d *Server) takeQuota(caller *sip.Caller, bytes int64) error {
 	d.overQuota.Note(func(n int) {
 		d.log().Warn("messages from anonymous callers were refused", "set", d.Set, "messages", n, "last", caller.Address, "why", err)
 	})
-	return &sip.Fault{Code: sip.Server, Text: "nothing was stored: " + err.Error() + ", or ask whoever runs this service to let you in by a secret"}
+	return &sip.Fault{Code: sip.Server, Text: "nothing was stored: " + err.Error() + ", or ask the operator of this service for a secret"}
 }
 
 // constantTimeEqual compares in a time that tells nothing, not even of lengths.

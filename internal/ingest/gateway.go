@@ -74,8 +74,8 @@ func (d *Server) gatewayProperties(ctx context.Context) (*sip.Properties, error)
 		return p, nil
 	})
 	if err != nil && (ctx.Err() == nil || serverClosing(ctx)) {
-		d.log().Warn("the ingest server does not tell its properties", "set", d.Set, "error", err)
-		return nil, &sip.Fault{Code: sip.Server, Text: "the ingest server behind this gateway does not tell its properties: try again later" + upstreamMessage(err)}
+		d.log().Warn("the ingest server does not report its properties", "set", d.Set, "error", err)
+		return nil, &sip.Fault{Code: sip.Server, Text: "the ingest server behind this gateway does not report its properties: try again later" + upstreamMessage(err)}
 	}
 	return p, err
 }

@@ -355,10 +355,10 @@ func operatorSourceView(s *status.Source) sourceView {
 	}
 	if s.Gap != "" {
 		v.Attention = append(v.Attention, "A document is missing, changes may be lost: "+public(s.Gap)+
-			". When it stays away, go on with bridge source accept-gap.")
+			". If it will not come back, use bridge source accept-gap.")
 	}
 	if s.Held > 0 {
-		v.Attention = append(v.Attention, "Deletions held back by the guard: "+number(int64(s.Held))+". Look at the Source, then apply them with bridge source release.")
+		v.Attention = append(v.Attention, "Held deletions: "+number(int64(s.Held))+". Look at the Source, then apply them with bridge source release.")
 	}
 	if s.Quarantined > 0 {
 		v.Attention = append(v.Attention, "Bad input in quarantine: "+number(int64(s.Quarantined))+". See it with bridge quarantine ls.")

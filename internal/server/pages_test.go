@@ -278,8 +278,8 @@ func TestPagesWithoutStatus(t *testing.T) {
 	h := newTestServer(t, "", func(o *server.Options) {
 		o.Status = func(context.Context) ([]status.Set, error) { return nil, errors.New("database is locked") }
 	}).set("main", "Main", event.Mirror)
-	has(t, h.page("/"), "cannot be found out", "Main", "records 0")
-	has(t, h.page("/sets/main/"), "cannot be found out", "Capability List")
+	has(t, h.page("/"), "cannot be read at present", "Main", "records 0")
+	has(t, h.page("/sets/main/"), "cannot be read at present", "Capability List")
 	if lines := h.journal.at(slog.LevelError); len(lines) == 0 || !strings.Contains(lines[0], "database is locked") {
 		t.Errorf("log: %q", lines)
 	}

@@ -91,10 +91,10 @@ func warnings(peers []status.Peer, sent map[submission.DeliveryState]int64, rece
 			sentences = append(sentences, what+": "+number(n)+". "+advice)
 		}
 	}
-	say(unresolved, "Submissions without an answer when their time was up", "Ask the ingest server what became of them; a late answer still counts.")
-	say(inDoubt, "Submissions in doubt, since nobody knows whether they arrived", "Ask the ingest server, and say what it says with bridge submission settle.")
+	say(unresolved, "Submissions without a disposition at their deadline", "Ask the ingest server; a late disposition still counts.")
+	say(inDoubt, "Submissions in doubt, which may have arrived or not", "Ask the ingest server, and enter its answer with bridge submission settle.")
 	say(conflicts, "Submissions with contradicting answers", "The first answer stays in force; ask the ingest server which one is right.")
-	say(sent[submission.DeliveryExpired], "Answers that could not be delivered to their submitters", "Tell the submitters.")
+	say(sent[submission.DeliveryExpired], "Notifications that could not be delivered to submitters", "Tell the submitters.")
 	say(received[submission.NotificationUncorrelated], "Notifications that belong to no submission", "Nothing is published of them; with record_url their records can be fetched.")
 	say(received[submission.NotificationConflict], "Notifications that contradict an earlier one", "The first one stays in force; ask the library which one is right.")
 	return sentences
@@ -119,7 +119,7 @@ func failure(p *status.Peer) string {
 	if !p.Failing.Again.IsZero() {
 		again = "at " + p.Failing.Again.UTC().Format(moment)
 	}
-	return fmt.Sprintf("%s fails since %s: %s. It is asked again %s.", peerName(p), p.Failing.Since.UTC().Format(moment), shownReason(p.Failing.Reason), again)
+	return fmt.Sprintf("%s fails since %s: %s. bridge tries again %s.", peerName(p), p.Failing.Since.UTC().Format(moment), shownReason(p.Failing.Reason), again)
 }
 
 // shownReason returns a reason without mailboxes and secrets.

@@ -56,8 +56,8 @@ func TestPageShowsSubmissions(t *testing.T) {
 		"urn:example:6 : accepted, contradicted once, submitted to this service",
 		"urn:example:2 : accepted, contradicted 2 times since 2026-05-06 05:08:09 UTC , submitted to https://library.example/ingest",
 		"a record without an identifier : unsent, submitted to https://library.example/ingest: a deletion: SIP has none",
-		"when their time was up: 17.", "in doubt, since nobody knows whether they arrived: 13.", "contradicting answers: 1.",
-		"could not be delivered to their submitters: 5.", "https://library.example/ingest fails since 2026-05-06 05:08:09 UTC: connection refused. It is asked again at 2026-05-06 05:09:09 UTC.", "belong to no submission: 7.", "contradict an earlier one: 8.")
+		"at their deadline: 17.", "in doubt, which may have arrived or not: 13.", "contradicting answers: 1.",
+		"could not be delivered to submitters: 5.", "https://library.example/ingest fails since 2026-05-06 05:08:09 UTC: connection refused. bridge tries again at 2026-05-06 05:09:09 UTC.", "belong to no submission: 7.", "contradict an earlier one: 8.")
 	home := h.page("/")
 	has(t, home, "Something needs a look")
 	if at := h.base + "/sets/main/#submissions"; !strings.Contains(strings.Join(home.links, " "), at) {
@@ -135,7 +135,7 @@ func TestSubmissionsOfStrangersAreHarmless(t *testing.T) {
 	d := h.page("/sets/main/") // finds no script, no img, no handler
 	has(t, d, evil, "https://library.example/sip/main/***?***", "https://x.example/1?***", "see http://a.example/sip/main/***",
 		"POST https://b.example/bridge/SIP/campus/***: status 503; no such box: ...@mail.example, smtp://h.example/...@mail.example, ...@m.example, ...@m.example",
-		"file:.../x.xml", "1 2 : unsent", "https://library.example/sip/main/***?*** fails since 2026-05-06 05:08:09 UTC: "+evil+" GET https://b.example/sip/a/***. It is asked again within an hour.")
+		"file:.../x.xml", "1 2 : unsent", "https://library.example/sip/main/***?*** fails since 2026-05-06 05:08:09 UTC: "+evil+" GET https://b.example/sip/a/***. bridge tries again within an hour.")
 	if strings.Contains(d.text, "secret") || strings.Contains(strings.Join(d.links, " "), "secret") {
 		t.Errorf("the page tells a secret: %s %v", d.text, d.links)
 	}

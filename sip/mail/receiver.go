@@ -348,7 +348,7 @@ func (s *session) answer(a addressee, err error) *smtp.SMTPError {
 	}
 	s.receiver.Log.LogAttrs(s.calls, slog.LevelError, "notification by mail failed",
 		slog.String("to", a.box), slog.Any("peer", s.conn.peer), slog.Any("error", err))
-	return reply(451, smtp.EnhancedCode{4, 3, 0}, "Failure on our side, nothing was stored, try again later")
+	return reply(451, smtp.EnhancedCode{4, 3, 0}, "Failure at this server, nothing was stored, try again later")
 }
 
 // transferError is for a mail that did not arrive whole.

@@ -82,7 +82,7 @@ func TestRecipients(t *testing.T) {
 		{"box+forbidden@lib.example", "550 5.7.1 the token is not known"},
 		{"box+stranger@lib.example", "550 5.7.1 who are you?"},
 		{"box+eager@lib.example", "451 4.7.1 too many requests, wait a minute"},
-		{"box+broken@lib.example", "451 4.3.0 Failure on our side, nothing was stored, try again later"},
+		{"box+broken@lib.example", "451 4.3.0 Failure at this server, nothing was stored, try again later"},
 		{"@lib.example", "501 5.5.2 Was expecting RCPT arg syntax of TO:<address>"},
 		{"box", "501 5.5.2 Was expecting RCPT arg syntax of TO:<address>"},
 	} {
@@ -193,7 +193,7 @@ func TestBackendErrors(t *testing.T) {
 		{&sip.Fault{Code: sip.Server, Text: "disk full"}, "451 4.3.0 disk full"},
 		{&sip.Denied{Status: 403, Reason: "not you"}, "550 5.7.1 not you"},
 		{&sip.Denied{Status: 429, Reason: "not now"}, "451 4.7.1 not now"},
-		{errors.New("/var/lib/log: no space left"), "451 4.3.0 Failure on our side, nothing was stored, try again later"},
+		{errors.New("/var/lib/log: no space left"), "451 4.3.0 Failure at this server, nothing was stored, try again later"},
 	} {
 		var journal bytes.Buffer
 		r, l := notary()

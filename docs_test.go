@@ -69,7 +69,7 @@ func anchors(text string) map[string]bool {
 // files that it names.
 func TestDocsWays(t *testing.T) {
 	steps := wayStep.FindAllStringSubmatch(read(t, "docs/how-it-works.md"), -1)
-	if len(steps) < 10 {
+	if len(steps) < 40 {
 		t.Fatalf("%d steps", len(steps))
 	}
 	for _, s := range steps {

@@ -1,8 +1,8 @@
-// Package event holds the words that every other package of bridge shares: what
-// a Source said about a record (an Observation), what the log made of it (an
-// Event), where that stands (a Seq) and how events are grouped (a Segment).
+// Package event holds the types that the other packages of bridge share: what
+// a Source reports about a record (an Observation), the change that the log derives
+// from it (an Event), its position (a Seq) and how events are grouped (a Segment).
 //
-// The package knows no protocol, no clock, no file and no network.
+// It depends on no protocol, clock, file or network.
 package event
 
 import (

@@ -1,11 +1,11 @@
 // Package resourcesync reads and writes the documents of the ResourceSync
-// Framework Specification 1.1 (ANSI/NISO Z39.99-2017), and reads what older
-// versions of it and plain sitemaps look like.
+// Framework Specification 1.1 (ANSI/NISO Z39.99-2017). It also reads documents of older
+// versions, and plain sitemaps.
 //
 // # Following a Source
 //
-// A [Walk] is a Destination (clause 5). It finds the lists of a Source from any
-// address of it, reads those that are needed, and hands them out, newest first:
+// A [Walk] is a Destination (clause 5). It finds the lists of a Source from any URL of
+// the Source, reads those that are needed, and yields them, newest first:
 //
 //	walk := resourcesync.Walk{URL: "https://example.org/", State: state}
 //	for list, err := range walk.Documents(ctx) {

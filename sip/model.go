@@ -1,5 +1,5 @@
-// Package sip is the Simple Ingest Protocol (draft 0.1 of 2004; not the Session
-// Initiation Protocol): its documents, in SOAP 1.1 over HTTP, for the three roles.
+// Package sip implements the Simple Ingest Protocol (draft 0.1 of 2004; not the Session
+// Initiation Protocol), with SOAP 1.1 over HTTP, for its three roles.
 //
 //   - A submitter sends a record to an ingest server: read it with [ReadRecord], and
 //     call [HTTPClient.Ingest]. The answer is a [Disposition]: accepted, rejected, or
@@ -8,8 +8,8 @@
 //     recipient with [HTTPClient.Notify].
 //   - A notification recipient is a Backend with a Handler too.
 //
-// No call is repeated by itself. [Sent] and [Temporary] say of an error whether a
-// repeat may submit something twice, and whether it may help.
+// The client repeats no call by itself. For an error, [Sent] reports whether a repeat
+// could submit something twice, and [Temporary] whether it may succeed.
 //
 // [ReadMessage] and [AppendMessage] read and write messages alone, for other
 // transports; package sip/mail carries notifications over SMTP.

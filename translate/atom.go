@@ -1,15 +1,15 @@
 // Package translate turns entries of the protocols into observations, and events into
 // entries. It is pure: it makes no request, stores nothing and uses no clock.
 //
-// What a Source says of a record becomes an event.Observation: [FromEntry] of an
-// Atom-PMH entry, [FromResource] of an entry of a ResourceSync list, [FromRecord] and
-// [FromDisposition] of SIP. A [Selection] says which records and representations a set
-// takes, and by which identifiers.
+// Functions return an event.Observation for what a Source reports about a record:
+// [FromEntry] for an Atom-PMH entry, [FromResource] for an entry of a ResourceSync
+// list, [FromRecord] and [FromDisposition] for SIP. A [Selection] states which records
+// and representations a set harvests, and under which identifiers.
 //
 // An event of the log becomes an entry of a published document: [FeedEncoder] writes
-// entries of Atom-PMH, [ListEncoder] those of Change Lists and Resource Lists. What
-// the protocols have no place for travels in attributes of CarriedNamespace, so that
-// another bridge reads what this one has read.
+// entries of Atom-PMH, [ListEncoder] those of Change Lists and Resource Lists. Data
+// without a place in the protocols is in attributes of CarriedNamespace, so that
+// another bridge reads the same observation.
 package translate
 
 import (

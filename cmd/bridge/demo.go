@@ -61,7 +61,7 @@ func (d *demo) run(ctx context.Context, listen, folder string, o daemon.Options)
 	if up.err != nil {
 		return errors.Join(up.err, up.close())
 	}
-	fmt.Fprintf(d.out, `Three Sources that do not exist are served on this machine:
+	fmt.Fprintf(d.out, `This machine serves three example Sources:
   %-48s a research data catalogue, as an Atom-PMH feed
   %-48s a map collection, as a ResourceSync Source
   %-48s the news of a library, as an RSS feed
@@ -145,7 +145,7 @@ func demoListener(ctx context.Context, listen string) (net.Listener, error) {
 // play harvests, tells what there is to see, and then lets the Sources change
 // until ctx ends.
 func (d *demo) play(ctx context.Context) error {
-	fmt.Fprintf(d.out, "Harvesting them, the first one into a set of its own too ...\n")
+	fmt.Fprintf(d.out, "Harvesting all three into one set, and the first also into a set of its own ...\n")
 	if err := d.begin(ctx); err != nil {
 		return unlessEnded(ctx, err)
 	}

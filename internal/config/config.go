@@ -1,12 +1,12 @@
 // Package config reads the configuration: one strict TOML file, or Sources named on
-// the command line, and the flags that win over both.
+// the command line, and the flags that take precedence over both.
 //
 // A Config is checked and complete: every default is filled in, paths are absolute,
-// secrets are read. All problems are reported at once, each with its line and what to
-// write instead.
+// secrets are read. All problems are reported at once, each with its line and a
+// correction.
 //
-// The tags of the structs name each key with its default and what it may be; decode
-// reads them. What keys have to do with each other is checked in check.go.
+// The tags of the structs give each key, its default and its values; decode reads
+// them. check.go checks keys against each other.
 package config
 
 import (

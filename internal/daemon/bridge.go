@@ -1,6 +1,5 @@
-// Package daemon turns a configuration into what runs: the log and the content
-// store of a data folder, harvests on their schedules, the publisher and the
-// server.
+// Package daemon runs a configuration: the log and the content store of a data folder,
+// scheduled harvests, the publisher and the server.
 package daemon
 
 import (

@@ -1,7 +1,6 @@
-// Package delivery sends what the log says is to be sent to others, until they have
-// acknowledged it: the records of a set to an ingest server (Submitter), and the
-// outgoing notifications to their recipients (Notifier). Files submits documents
-// that belong to no set.
+// Package delivery sends the records of a set to an ingest server (Submitter) and
+// outgoing notifications to their recipients (Notifier), until they are acknowledged.
+// Files submits documents that belong to no set.
 //
 // A queue delivers due rows. Its loop reads what is due from the log, no more than a
 // bounded number, and fewer of one host when many hosts wait. Hosts take turns; of a

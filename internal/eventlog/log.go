@@ -1,10 +1,10 @@
-// Package eventlog is the append-only log of events in SQLite, with the state
-// that harvests keep beside it.
+// Package eventlog is the append-only log of events in SQLite, with the state of
+// harvests.
 //
-// Append is the only mutation of the log. It commits events, the state they
-// change and the walk's cursor in one transaction, by compare-and-swap on the
-// cursor (I2). Everything else that writes settles harvest state alone and
-// never adds, changes or removes an event.
+// Only Append changes the log. It commits events, the state they change and the
+// walk's cursor in one transaction, by compare-and-swap on the cursor (I2). All other
+// methods that write change harvest state alone, and never add, change or remove an
+// event.
 package eventlog
 
 import (

@@ -26,17 +26,17 @@ const (
 	maxFindings = 100
 )
 
-// Verify checks the log against itself: each event's checksum, place and time; that
-// segments, the state of the records, counters and identifiers are what the events
-// make of them; the sums of everything else; and the database's own structure.
-// Nothing is mended. The error tells that the check could not be done, never what
-// it found.
+// Verify checks the log against itself: each event's checksum, position and time;
+// that segments, the state of the records, counters and identifiers follow from the
+// events; the checksums of all other rows; and the structure of the database. It
+// repairs nothing. The error means that the check could not be done; findings go to
+// report.
 //
 // It takes a pass over everything, and some dozen bytes of memory a record. Others
 // may append meanwhile, and no transaction is held for long, which would keep the
 // write-ahead log from being checkpointed (D123): events, which never change, are
-// read in pages; each table is read in a transaction of its own, once the events
-// that were appended before that have been taken in.
+// read in pages; each table is read in a transaction of its own, after the events
+// that were appended before it.
 func (l *Log) Verify(ctx context.Context, report func(Finding)) error {
 	if l.loss != nil && l.head == nil && !l.loss.Backup {
 		report(Finding{"file " + HeadName, l.loss.String(), doEpoch})

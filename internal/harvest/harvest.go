@@ -1,23 +1,23 @@
-// Package harvest follows Sources into the log. The way of an entry, for example of
-// Atom-PMH:
+// Package harvest harvests Sources into the log. An entry, for example of Atom-PMH,
+// passes these functions:
 //
-//   - [Harvester.Run] in harvest.go finds the kind of the Source, and walks over it:
-//     what is left of an unfinished walk, then a new one (walkSource in walk.go).
+//   - [Harvester.Run] in harvest.go detects the kind of the Source. walkSource in
+//     walk.go resumes an unfinished walk, then starts a new one.
 //   - [atompmh.Walk.Documents] yields the documents. readDocument in walk.go reads
 //     each to its end before anything of it counts.
 //   - [translate.FromEntry] makes an observation of each entry (atom.go).
 //   - The pipeline's commit (pipeline.go) takes the observations of many documents,
 //     fetches the contents that the set keeps (fetchAndCommit in fetch.go), and calls
-//   - [eventlog.Log.Append], which decides what they mean, and stores them with the
-//     cursor of the walk in one transaction.
+//   - [eventlog.Log.Append], which decides which events they cause, and stores them
+//     with the cursor of the walk in one transaction.
 //
-// The end of a walk (walk.go) applies what only all documents together say: records
-// that have fallen back, deletions by absence, and the new mark.
+// The end of a walk (walk.go) applies what only all documents together show: records
+// with an earlier stamp than before, deletions by absence, and the new mark.
 //
-// A ResourceSync Source takes the same way with its lists (lists.go), a legacy feed
-// with its pages (feed.go): each brings a walker. operator.go does what a person asks
-// for, report.go says how a harvest fares, and capacity.go bounds how much all
-// harvests have in memory.
+// The lists of a ResourceSync Source (lists.go) and the pages of a legacy feed
+// (feed.go) pass the same functions; each protocol has a walker. operator.go executes
+// commands of the operator, report.go reports a harvest, and capacity.go limits the
+// memory of all harvests.
 package harvest
 
 import (

@@ -1,12 +1,12 @@
 // Package publish decides which documents exist and writes them.
 //
-// Its core is pure: PlanSite and PlanSet say which documents a log has, and
-// Render gives the bytes of one, all from values. A document is a function of
-// the format (FormatVersion), the base URL, the set's stored settings and a
-// range of the log, and of nothing else (I1).
+// PlanSite, PlanSet and Render are pure: the first two list the documents of a log,
+// and Render writes the bytes of one, all from values. A document depends only on the
+// format (FormatVersion), the base URL, the set's stored settings and a range of the
+// log (I1).
 //
-// The Publisher is the edge: it reads the log, keeps a cache that may be deleted
-// at any time, and writes snapshots as files.
+// The Publisher does the input and output: it reads the log, keeps a cache that may be
+// deleted at any time, and writes snapshots as files.
 package publish
 
 import (

@@ -47,11 +47,11 @@ func (p *Publisher) SnapshotSeq(ctx context.Context, set string) (event.Seq, err
 // durable and published. If there is one of that state already, it does
 // nothing. An error leaves the current snapshot as it was.
 //
-// The order of steps is the safety argument: parts, list and folder are durable
-// before the rename; the rename shows all or nothing, and is durable before the
-// snapshot is published; only then older snapshots are removed (Retention). A failed
-// step leaves a folder that has no name of a snapshot, or a whole snapshot that the
-// next call finds and takes.
+// The order of steps makes this safe: parts, list and folder are durable before the
+// rename; the rename publishes all files or none, and is durable before the snapshot
+// is announced; only then are older snapshots removed (Retention). A failed step
+// leaves a folder without the name of a snapshot, or a whole snapshot that the next
+// call finds and uses.
 func (p *Publisher) Snapshot(ctx context.Context, set string) error {
 	st, err := p.state(ctx, set)
 	if err != nil {

@@ -1,16 +1,16 @@
-// Package server answers HTTP: the documents that publish makes, the records of
-// the content store, and a plain page for people who look.
+// Package server serves over HTTP: the documents of package publish, the records of
+// the content store, and pages for browsers.
 //
-// It only reads, and only through the interfaces of Options; no path of a request ever
+// It only reads, and only through the interfaces of Options; no path of a request
 // becomes a path of a file here. Every request passes serveHTTP (handler.go: methods,
-// limits, the mount), is routed, and is answered by one handler, or by handleError.
+// limits, the base path), is routed, and is answered by one handler, or by handleError.
 // Only requests below /sip/ may have a body; they go to the SIPService of their set
 // (sip.go).
 //
-// A base URL with a path, as in https://example.org/bridge, means that a proxy
-// stands in front. Whether it strips that path or keeps it does not matter:
-// everything is answered under the path as well as at the root. (Only a path
-// that begins like one of our own, such as /sets, needs a proxy that keeps it.)
+// A base URL with a path, such as https://example.org/bridge, means that there is a
+// proxy in front. It may strip that path or keep it: the server answers under the path
+// and at the root. (Only a path that begins like one of the server's own, such as
+// /sets, needs a proxy that keeps it.)
 package server
 
 import (

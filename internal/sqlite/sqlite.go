@@ -1,11 +1,12 @@
 //go:build unix
 
-// Package sqlite opens the databases of a data folder and says what their errors
-// mean. It knows files, not tables: what a database holds is for its package.
+// Package sqlite opens the databases of a data folder and classifies their errors.
+// The packages that use a database define its tables.
 //
-// A database is made whole or not at all, so an empty file is never a new one; its
-// header names what it is; its write-ahead log is checkpointed at a few megabytes
-// and whenever nothing is being written, so that the file alone has nearly all.
+// A database is created completely or not at all, so an empty file is never a new one.
+// Its header identifies its kind. Its write-ahead log is checkpointed at a few
+// megabytes and whenever nothing is being written, so that the file alone has nearly
+// all data.
 package sqlite
 
 import (

@@ -1,9 +1,8 @@
-// Package mail is the Simple Ingest Protocol over SMTP: notifications come in
-// through a Receiver and go out through a Sender. A notification is a mail whose
-// one XML part is the same SOAP message that HTTP would carry.
+// Package mail implements the Simple Ingest Protocol over SMTP: a Receiver accepts
+// notifications, and a Sender sends them. A notification is a mail whose only XML part
+// is the same SOAP message as over HTTP.
 //
-// Of the protocol's operations only notify can be had by mail: it is the one that
-// has no answer.
+// Mail supports only the operation notify, because it has no answer.
 package mail
 
 import (

@@ -135,10 +135,18 @@ func (t *table[T]) list() string { return "t." + strings.Join(t.columns, ", t.")
 // the error is errDamaged the row holds what is stored.
 func (t *table[T]) scan(rows *sql.Rows, more ...any) (v T, err error) {
 	var sum int64
-	if err := rows.Scan(slices.Concat(t.fields(&v), []any{&sum}, more)...); err != nil {
-		return v, err
+	err = rows.Scan(slices.Concat(t.fields(&v), []any{&sum}, more)...)
+	if err != nil {
+		// A value that its column cannot have is damage too: a State of 300.
+		anything := make([]any, len(t.columns)+1+len(more))
+		for i := range anything {
+			anything[i] = new(any)
+		}
+		if rows.Scan(anything...) != nil {
+			return v, err
+		}
 	}
-	if values := t.values(&v); checksum(values) != sum {
+	if values := t.values(&v); err != nil || checksum(values) != sum {
 		return v, fmt.Errorf("%s %d: %w: run bridge verify", t.label, values[0], errDamaged)
 	}
 	return v, nil
@@ -160,7 +168,9 @@ type digest [32]byte
 func (d *digest) Scan(v any) error {
 	b, _ := v.([]byte)
 	*d = digest{}
-	copy(d[:], b)
+	if n := copy(d[:], b); n != len(b) || n != 0 && n != len(d) {
+		return fmt.Errorf("a SHA-256 of %d bytes", len(b))
+	}
 	return nil
 }
 

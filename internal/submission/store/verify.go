@@ -49,12 +49,20 @@ func (s *Store) Verify(ctx context.Context, report func(eventlog.Finding)) error
 		}); err != nil {
 			return err
 		}
-		for _, check := range []func() error{v.submissions, v.outgoing, v.incoming, v.rejections, v.replies, v.counts} {
-			if err := check(); err != nil {
-				return err
+		whole := true
+		for _, check := range []struct {
+			table string
+			run   func() error
+		}{{submissions.name, v.submissions}, {outgoing.name, v.outgoing}, {incoming.name, v.incoming}, {rejections.name, v.rejections}, {replies.name, v.replies}} {
+			if err := check.run(); err != nil && ctx.Err() == nil {
+				whole = false
+				v.finding("table "+check.table, "it could not be read to its end: %v", err)
 			}
 		}
-		return nil
+		if !whole { // of which nobody knows how many rows there are
+			return nil
+		}
+		return v.counts()
 	})
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -211,8 +219,16 @@ func (v *verifier) eventsOf(page []submission.Submission) (map[event.Seq]origin,
 // all are NULL when it is not there.
 type owner struct {
 	source   sql.Null[event.SourceID]
-	state    sql.Null[submission.State]
+	state    sql.NullInt64 // of a damaged row it may be any number
 	assigned sql.Null[string]
+}
+
+// is returns its state, 0 when it has none.
+func (o *owner) is() submission.State {
+	if n := o.state.Int64; 0 < n && n <= int64(submission.StateReplaced) {
+		return submission.State(n)
+	}
+	return 0
 }
 
 const ownerColumns = ", b.source, b.state, b.assigned FROM "
@@ -246,8 +262,8 @@ func (v *verifier) outgoing() error {
 		case n.Submission == 0:
 			v.finding(place, "it belongs to no submission")
 		case !v.belongs(place, n.Source, n.Submission, &o):
-		case !o.state.V.Final():
-			v.finding(place, "it says what was decided about submission %d, which is %s", n.Submission, o.state.V)
+		case !o.is().Final():
+			v.finding(place, "it says what was decided about submission %d, which is %s", n.Submission, o.is())
 		case n.State == submission.DeliveryWaiting && (n.Recipient == "" || n.Due == 0):
 			v.finding(place, "it waits, and has no recipient or no time to be delivered at: nobody will be notified of submission %d", n.Submission)
 		}
@@ -271,7 +287,7 @@ func (v *verifier) incoming() error {
 			submission.NotificationMatched:  submission.Repeats, // or it was the first to say so
 			submission.NotificationConflict: submission.Contradicts,
 		}[n.Verdict]
-		s := submission.Submission{State: o.state.V, Assigned: o.assigned.V}
+		s := submission.Submission{State: o.is(), Assigned: o.assigned.V}
 		switch {
 		case (wants != 0) != (n.Submission != 0):
 			v.finding(place, "it is %s, and belongs to submission %d (0 is none)", n.Verdict, n.Submission)

@@ -190,6 +190,31 @@ func TestVerify_Columns(t *testing.T) {
 	}
 }
 
+// A value that its column cannot have is damage of its row: verify names it, and goes on
+// with the other rows and tables.
+func TestVerify_Values(t *testing.T) {
+	for table, columns := range map[string][]string{
+		"submission":            {"state", "import_pending", "late", "source", "tries"},
+		"outgoing_notification": {"state", "submission"},
+		"incoming_notification": {"verdict", "outcome", "anonymous", "times"},
+		"rejection":             {"at"},
+		"reply":                 {"at"},
+	} {
+		for _, column := range columns {
+			b := begin(t, event.Mirror)
+			b.fill()
+			// A state of one byte is negative when its first bit flips.
+			b.exec("UPDATE "+table+" SET "+column+" = -122 WHERE id = 1", "UPDATE reply SET disposition = x'00' WHERE id = 1")
+			found := b.findings()
+			for _, want := range []string{strings.ReplaceAll(table, "_", " ") + " 1: it is not what was stored", "reply 1: it is not what was stored"} {
+				if !slices.ContainsFunc(found, func(f string) bool { return strings.Contains(f, want) }) {
+					t.Errorf("%s.%s is -122: %q, want %q", table, column, found, want)
+				}
+			}
+		}
+	}
+}
+
 // Without its Source nothing of a submission is sound, and all that is said names the
 // Source.
 func TestVerify_Source(t *testing.T) {

@@ -66,8 +66,12 @@ func (d *Server) conclude(ctx context.Context, r *sip.Request, reason string) (*
 	d.mu.Unlock()
 	for {
 		select {
-		case <-own.done:
+		case <-own.done: // also when it is another one's turn
 			return own.disposition, own.err
+		default:
+		}
+		select {
+		case <-own.done:
 		case d.concludes <- struct{}{}:
 			// Who was just answered comes back with the next request when let run: else
 			// there would be two groups by turns, each of half of the clients.
@@ -78,7 +82,10 @@ func (d *Server) conclude(ctx context.Context, r *sip.Request, reason string) (*
 			d.waiting = d.waiting[n:]
 			d.mu.Unlock()
 			// What others have brought is committed whether or not ctx ends meanwhile.
-			d.concludeAll(context.WithoutCancel(ctx), group)
+			if n > 0 {
+				d.concludeAll(context.WithoutCancel(ctx), group)
+				clear(group) // the array is that of d.waiting
+			}
 			<-d.concludes
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"net/http/httptest"
 	"reflect"
 	"strings"
@@ -240,6 +241,34 @@ func TestConcurrentDuplicates(t *testing.T) {
 				t.Errorf("%d events, want one", len(got))
 			}
 		})
+	}
+}
+
+// Whoever was answered commits nothing more: that would wait for the log's writer once
+// again, which a large harvest may have for a while.
+func TestLibraryCommitsOnce(t *testing.T) {
+	h := newHarness(t, Library, nil)
+	for i := range 30 {
+		h.ingest(request(fmt.Sprint(i), "a"))
+	}
+	if n := h.store.committed.Load(); n != 30 {
+		t.Errorf("30 requests, one after the other, have made %d transactions", n)
+	}
+}
+
+// What has been answered is not kept in memory: the budget of requests does not count
+// it any more.
+func TestLibraryLetsGoOfRequests(t *testing.T) {
+	h := newHarness(t, Library, nil)
+	h.server.waiting = make([]*conclusion, 0, 8) // as after many at once
+	all := h.server.waiting[:8]
+	for i := range 5 {
+		h.ingest(request(fmt.Sprint(i), "a"))
+	}
+	for i, c := range all {
+		if c != nil {
+			t.Errorf("request %d is kept", i)
+		}
 	}
 }
 

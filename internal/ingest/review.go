@@ -29,17 +29,21 @@ func (d *Server) ingestReview(ctx context.Context, r *sip.Request) (*sip.Disposi
 	if reason != "" {
 		return d.conclude(ctx, r, reason)
 	}
-	queued, err := d.newSubmission(ctx, r, requestDigest(r))
+	digest := requestDigest(r)
+	s, err := d.previous(ctx, d.Store, digest)
+	if err != nil {
+		return nil, err
+	}
+	if s != nil { // which nothing has to be written for
+		return d.answer(s, r.Source)
+	}
+	queued, err := d.newSubmission(ctx, r, digest)
 	if err != nil {
 		return nil, err
 	}
 	*queued, _ = submission.Apply(*queued, submission.Review{}, d.now())
-	var s *submission.Submission
 	if err := d.Store.Do(ctx, func(ctx context.Context, tx *store.Tx) (err error) {
-		if s, err = d.newest(ctx, tx, queued.Request); err == nil {
-			s, err = d.repeated(ctx, tx, s)
-		}
-		if err != nil || s != nil {
+		if s, err = d.previous(ctx, tx, digest); err != nil || s != nil { // it may have come twice at once
 			return err
 		}
 		s = queued
@@ -51,6 +55,16 @@ func (d *Server) ingestReview(ctx context.Context, r *sip.Request) (*sip.Disposi
 		return nil, fmt.Errorf("log a submission: %w", err)
 	}
 	return d.answer(s, r.Source)
+}
+
+// previous returns the submission that a request with a digest is a repeat of, nil when
+// it is a new one.
+func (d *Server) previous(ctx context.Context, q queries, digest [32]byte) (*submission.Submission, error) {
+	s, err := d.newest(ctx, q, digest)
+	if err != nil {
+		return nil, err
+	}
+	return d.repeated(ctx, q, s)
 }
 
 // Verdict is what was decided on a submission under review.

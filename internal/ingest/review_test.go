@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -295,4 +296,21 @@ func TestDecideKeepsRecordsApart(t *testing.T) {
 	h.state(second, submission.StateProvisional)
 	h.do(h.decide(first, true, "map/1", ""))
 	h.do(h.decide(second, true, "map/2", ""))
+}
+
+// A repeat of a request is answered from the log, also where no record can be stored any
+// more.
+func TestReviewRepeatsOnAFullDisk(t *testing.T) {
+	h := newHarness(t, Review, nil)
+	r := request("1", "a")
+	r.Recipient = "http://maps.example/sip"
+	first := h.ingest(r)
+	h.server.Contents = noRoom{h.server.Contents}
+	if again := h.ingest(r); !reflect.DeepEqual(first, again) {
+		t.Errorf("%+v, then %+v", first, again)
+	}
+	r.Record.XML = []byte("<map xmlns='urn:maps'>b</map>")
+	if _, err := h.server.Ingest(t.Context(), sip.Caller{}, r); !errors.Is(err, errBroken) {
+		t.Errorf("another one: %v", err)
+	}
 }

@@ -30,7 +30,7 @@ func checkService(t table, s *Source) {
 	}
 	t.login("user", "password")
 	if c.Recipient == NoRecipient {
-		t.report("recipient", "must be one: a gateway is told later what became of a request; write where it is reached, or leave this out")
+		t.report("recipient", "must be one: a gateway receives dispositions later; write its address, or leave this out")
 	}
 	wrongMode := c.Mode == "" && t.has("mode") // which is reported
 	if c.Mode == Gateway {

@@ -104,7 +104,7 @@ func (h *submitter) later(d time.Duration) (record string) {
 func (h *submitter) inVain(do func()) {
 	h.t.Helper()
 	told := func() int {
-		return strings.Count(h.said.String(), "the ingest server fails, and is left alone for a while")
+		return strings.Count(h.said.String(), "the ingest server fails; no request is sent for a while")
 	}
 	before := told()
 	do()

@@ -35,7 +35,7 @@ func StoredFailure(p *event.Progress) (*Failure, error) {
 	}
 	f := new(Failure)
 	if err := json.Unmarshal(p.Memory, f); err != nil {
-		return nil, fmt.Errorf("how a target fails cannot be read: %w", err)
+		return nil, fmt.Errorf("the failures of a target cannot be read: %w", err)
 	}
 	return f, nil
 }

@@ -45,7 +45,7 @@ func (f *Expiry) Run(ctx context.Context) error {
 			return true
 		}
 		if f.Log != nil {
-			f.Log.Error("what waits for former targets waits for the log", "error", err, "again_in", again)
+			f.Log.Error("submissions to targets that are no longer configured wait for the log", "error", err, "again_in", again)
 		}
 		return false
 	})

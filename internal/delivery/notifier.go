@@ -96,7 +96,7 @@ func (p *Notifier) Run(ctx context.Context) error {
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), notifyEnd)
 	defer cancel()
 	if err := r.flush(end); err != nil {
-		r.log.Error("what became of notifications could not be logged: they will be delivered again", "notifications", len(r.done), "error", err)
+		r.log.Error("the results of notifications could not be logged: they will be delivered again", "notifications", len(r.done), "error", err)
 	}
 	return err
 }
@@ -131,7 +131,7 @@ func newNotifyLoop(p *Notifier) *notifyLoop {
 // there is nothing else to do.
 func (r *notifyLoop) step(ctx context.Context) (time.Duration, error) {
 	if err := r.flush(context.WithoutCancel(ctx)); err != nil {
-		return 0, fmt.Errorf("log what became of them: %w", err)
+		return 0, fmt.Errorf("log their results: %w", err)
 	}
 	slow := r.start(ctx)
 	stale, at := r.look()

@@ -272,7 +272,7 @@ func (q *queue[T]) isPaused(who key) bool {
 }
 
 // errTooSlow is the cause of a call's end that has kept others waiting.
-var errTooSlow = errors.New("it does not answer, and too many others do not either")
+var errTooSlow = errors.New("it does not answer, and neither do too many others")
 
 // start begins as many calls as may be under way. When there are too many it gives up
 // the one that has taken longest, if that is too long: else a few that never answer

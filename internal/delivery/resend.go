@@ -50,7 +50,7 @@ func (o *Submitter) resendable(ctx context.Context, id int64, q submission.Query
 	case err != nil:
 		return nil, err
 	case s.Source != o.Source || s.State != submission.StateUnsent && s.State != submission.StateUnresolved:
-		return nil, fmt.Errorf("submission %d is %s: only what is unsent or unresolved can be sent again", id, s.State)
+		return nil, fmt.Errorf("submission %d is %s: only unsent and unresolved submissions can be sent again", id, s.State)
 	}
 	return []submission.Submission{*s}, nil
 }

@@ -246,14 +246,14 @@ func (d *submitLoop) wait(ctx context.Context, idle time.Duration) {
 // shutdown writes what was answered after ctx has ended.
 func (d *submitLoop) shutdown(ctx context.Context) {
 	if err := d.flush(ctx); err != nil {
-		d.s.Log.Error("answers could not be logged, and are asked for again by the next run", "error", err)
+		d.s.Log.Error("answers could not be logged; the next run requests them again", "error", err)
 		return
 	}
 	if err := d.saveFailure(ctx); err != nil {
-		d.s.Log.Error("how the ingest server fails could not be logged", "error", err)
+		d.s.Log.Error("the failures of the ingest server could not be logged", "error", err)
 	}
 	if err := d.importAccepted(ctx); err != nil {
-		d.s.Log.Error("accepted records could not be imported into the other set, which the next run does", "error", err)
+		d.s.Log.Error("accepted records could not be imported into the other set; the next run imports them", "error", err)
 	}
 }
 
@@ -570,7 +570,7 @@ func (d *submitLoop) settle(it *item[*report]) (e effect) {
 	d.properties.probe.Store(true)
 	if pause := d.breaker.failed(d.s.Every, it.began, d.s.Now(), it.err, r.unlisted); pause > 0 {
 		e.hostUntil = d.s.Now().Add(pause)
-		d.s.Log.Warn("the ingest server fails, and is left alone for a while", "error", it.err, "again_in", pause)
+		d.s.Log.Warn("the ingest server fails; no request is sent for a while", "error", it.err, "again_in", pause)
 	}
 	return e
 }

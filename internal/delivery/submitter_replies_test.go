@@ -67,7 +67,7 @@ func TestSubmitterStates(t *testing.T) {
 
 		time.Sleep(30 * time.Hour)
 		synctest.Wait()
-		if s := h.rows()[3]; s.State != submission.StateUnresolved || s.Due != 0 || s.Deadline != 0 || s.Reason != "the ingest server has not told its decision in time" {
+		if s := h.rows()[3]; s.State != submission.StateUnresolved || s.Due != 0 || s.Deadline != 0 || s.Reason != "the ingest server has not sent its decision in time" {
 			t.Errorf("after the deadline: %+v", s)
 		}
 		h.do(h.notify(p.Token, &sip.Disposition{Outcome: sip.Accepted, AssignedIdentifier: "library:late"}))

@@ -273,7 +273,7 @@ FROM log, source src WHERE src.id = $1`, []any{int64(b.in.Source)}, func(rows *s
 		}
 		src.stored = p.Progress
 		if err == nil && lastSum != sumOf(last) {
-			err = fmt.Errorf("which event is the last: %w: run bridge verify", errDamaged)
+			err = fmt.Errorf("the last event of the log: %w: run bridge verify", errDamaged)
 		}
 		b.seq = max(b.seq, seqOf(last))
 		return err

@@ -149,7 +149,7 @@ func (l *Log) open(ctx context.Context) error {
 		}
 	}
 	if errors.Is(err, ErrFull) {
-		err = fmt.Errorf("the data folder %s cannot be opened for writing: make room there first: %w", l.folder, err)
+		err = fmt.Errorf("the data folder %s cannot be opened for writing: free some space there first: %w", l.folder, err)
 	}
 	return err
 }

@@ -279,9 +279,9 @@ func (d *Server) answer(s *submission.Submission, source *sip.Source) (*sip.Disp
 		}
 		return nil, &sip.Fault{Code: sip.Server, Text: "the ingest server has accepted the record provisionally, which cannot be passed on without a notification-recipient: repeat the request later, or name one"}
 	case submission.StateInDoubt:
-		return nil, &sip.Fault{Code: sip.Server, Text: "in doubt: the request may have reached the ingest server, and is not sent again lest the record be ingested twice; repeat it later to learn what has become of it"}
+		return nil, &sip.Fault{Code: sip.Server, Text: "in doubt: the request may have reached the ingest server; it is not sent again, because that could ingest the record twice; repeat it later to learn the disposition"}
 	case submission.StateUnresolved:
-		return nil, &sip.Fault{Code: sip.Server, Text: "unresolved: the ingest server has not told its decision in time; should it still come, a repeat of the request is answered with it"}
+		return nil, &sip.Fault{Code: sip.Server, Text: "unresolved: the ingest server has not sent its decision in time; if it still comes, a repeat of the request is answered with it"}
 	}
 	return nil, &sip.Fault{Code: sip.Server, Text: "the request could not be passed on: send it again"}
 }

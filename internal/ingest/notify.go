@@ -55,7 +55,7 @@ func (d *Server) mayNotify(ctx context.Context, token string) error {
 	}
 	s, err := d.submissionByToken(ctx, token)
 	if err == nil && s == nil {
-		err = &sip.Fault{Code: sip.Client, Path: "ingest-disposition", Text: "this service is an ingest server: it offers get-properties and ingest, and no notify"}
+		err = &sip.Fault{Code: sip.Client, Path: "ingest-disposition", Text: "this service is an ingest server: it offers get-properties and ingest, not notify"}
 	}
 	return err
 }

@@ -42,7 +42,7 @@ func (d *Server) Settle(ctx context.Context, id int64, how Settlement) (before *
 	switch how.Outcome {
 	case submission.StateAccepted:
 		if how.Assigned == "" {
-			return nil, errors.New("say under which identifier the ingest server has accepted it")
+			return nil, errors.New("give the identifier under which the ingest server has accepted it")
 		}
 		if err := checkAssigned(how.Assigned); err != nil {
 			return nil, err
@@ -95,13 +95,13 @@ func (d *Server) maySettle(s *submission.Submission, how *Settlement) (done bool
 	case s.State == submission.StateUnsent && how.Outcome == submission.StateUnsent:
 		return true, nil
 	case s.State == submission.StateWaiting && s.Deadline == 0, s.State == submission.StateForwarding, s.State == submission.StateUnsent, s.State == submission.StateReplaced:
-		return false, fmt.Errorf("submission %d is %s: the ingest server does not have it yet, or is being asked", s.ID, s.State)
+		return false, fmt.Errorf("submission %d is %s: the ingest server does not have it yet, or a request is under way", s.ID, s.State)
 	case s.State.Final() && s.Conflicts == 0 && how.isInForce(s):
 		return how.Notification == 0, nil
 	case s.State.Final() && s.Conflicts == 0:
 		return false, fmt.Errorf("submission %d has been %s already%s, and nothing contradicts that: it stays in force", s.ID, s.State, as(s))
 	case s.State.Final() && how.Outcome == submission.StateUnsent:
-		return false, fmt.Errorf("submission %d was %s by the ingest server%s, so it was taken: say which of its dispositions holds", s.ID, s.State, as(s))
+		return false, fmt.Errorf("submission %d was %s by the ingest server%s, so it was taken: give the disposition that is right", s.ID, s.State, as(s))
 	}
 	return false, nil
 }
@@ -124,7 +124,7 @@ func as(s *submission.Submission) string {
 // again; only repeats of what came before are not.
 func (d *Server) Withdraw(ctx context.Context, identifier, reason string) error {
 	if len(reason) > submission.MaxText {
-		return fmt.Errorf("the reason has %d bytes: %d are the most that are taken", len(reason), submission.MaxText)
+		return fmt.Errorf("the reason has %d bytes: at most %d are allowed", len(reason), submission.MaxText)
 	}
 	// When the original was modified is not known from this: the library may have it
 	// as it was.

@@ -183,7 +183,7 @@ func (d *Server) apply(ctx context.Context, id int64, in submission.Input) (s *s
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("log how far a submission has come: %w", err)
+		return nil, fmt.Errorf("log the progress of a submission: %w", err)
 	}
 	return s, nil
 }

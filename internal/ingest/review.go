@@ -97,7 +97,7 @@ func (d *Server) Decide(ctx context.Context, v Verdict) error {
 		disposition = &sip.Disposition{Outcome: sip.Accepted, AssignedIdentifier: v.Assigned}
 	}
 	if len(v.Reason) > submission.MaxText {
-		return fmt.Errorf("the reason has %d bytes: %d are the most that are taken", len(v.Reason), submission.MaxText)
+		return fmt.Errorf("the reason has %d bytes: at most %d are allowed", len(v.Reason), submission.MaxText)
 	}
 	_, _, err := d.resolve(ctx, incoming{id: id, disposition: disposition, check: func(ctx context.Context, tx *store.Tx, s *submission.Submission) (bool, error) {
 		if err := d.mayDecide(ctx, tx, s, disposition); err != nil {
@@ -105,7 +105,7 @@ func (d *Server) Decide(ctx context.Context, v Verdict) error {
 		}
 		gone, err := withdrawn(ctx, tx, s)
 		if err == nil && gone { // else it would seem that the record is published
-			err = fmt.Errorf("submission %d has been accepted already, as %s, and that record has been withdrawn since: to publish it again, have it submitted again", s.ID, s.Assigned)
+			err = fmt.Errorf("submission %d has been accepted already, as %s, and that record has been withdrawn since: to publish it again, it must be submitted again", s.ID, s.Assigned)
 		}
 		return false, err
 	}})
@@ -135,7 +135,7 @@ func (d *Server) checkIdentifierFree(ctx context.Context, id int64, assigned str
 	if err != nil || own {
 		return err
 	}
-	return fmt.Errorf("%q is the identifier of another record, whose identifier at its source is %q: assign another one, or none to have one assigned, or say --replace to put this one in its place", assigned, ev.Origin.SourceIdentifier)
+	return fmt.Errorf("%q is the identifier of another record, whose identifier at its source is %q: assign another one, or none to have one assigned, or use --replace to replace that record", assigned, ev.Origin.SourceIdentifier)
 }
 
 // isOwn reports whether a record was submitted with the same source element.

@@ -228,7 +228,7 @@ func (d *Server) awaitRecovery(ctx context.Context) error {
 		if err == nil || ctx.Err() != nil {
 			return nil
 		}
-		err = fmt.Errorf("set %s: see what was under way when the last run ended: %w", d.Set, err)
+		err = fmt.Errorf("set %s: read what was under way when the last run ended: %w", d.Set, err)
 		if d.Fatal != nil && d.Fatal(err) {
 			return err
 		}
@@ -255,7 +255,7 @@ func (d *Server) runDue(ctx context.Context) {
 		}
 		wait := duePoll
 		if err != nil {
-			d.log().Warn("what is due could not be done; it is tried again", "set", d.Set, "error", err)
+			d.log().Warn("due work failed; it is tried again", "set", d.Set, "error", err)
 			defect.Log(d.log(), err)
 		} else if !next.IsZero() {
 			wait = min(wait, max(next.Sub(d.now()), time.Millisecond))
@@ -343,7 +343,7 @@ func requestBytes(r *sip.Request) int64 {
 // notify.
 func (d *Server) mayIngest(caller *sip.Caller) error {
 	if d.Mode == Recipient {
-		return &sip.Fault{Code: sip.Client, Text: "this service is a notification recipient: it offers notify, and neither get-properties nor ingest"}
+		return &sip.Fault{Code: sip.Client, Text: "this service is a notification recipient: it offers notify, not get-properties or ingest"}
 	}
 	if denied := d.Access.check(caller); denied != nil {
 		return denied

@@ -299,7 +299,7 @@ func expire(s Submission, now event.Micros) (Submission, Effects) {
 		s.Due = s.Deadline // it was due too early
 		return s, Effects{Changed: true}
 	}
-	reason := "the ingest server has not told its decision in time"
+	reason := "the ingest server has not sent its decision in time"
 	if s.State != StateProvisional && s.Reason != "" {
 		reason += ": " + s.Reason
 	}

@@ -213,9 +213,9 @@ func TestFields(t *testing.T) {
 			submission.Disposition{State: submission.StateRejected, Reason: "no", Settled: true}},
 
 		{"lost for good", submission.Submission{State: submission.StateInDoubt, Reason: "lost", Due: in(0), Deadline: in(0)},
-			submission.Submission{State: submission.StateUnresolved, Reason: "the ingest server has not told its decision in time: lost", Deadline: in(0)}, submission.Expire{}},
+			submission.Submission{State: submission.StateUnresolved, Reason: "the ingest server has not sent its decision in time: lost", Deadline: in(0)}, submission.Expire{}},
 		{"provisional for good", submission.Submission{Seq: 1, State: submission.StateProvisional, Reason: "nobody", Due: in(0), Deadline: in(0)},
-			submission.Submission{Seq: 1, State: submission.StateUnresolved, Reason: "the ingest server has not told its decision in time"}, submission.Expire{}},
+			submission.Submission{Seq: 1, State: submission.StateUnresolved, Reason: "the ingest server has not sent its decision in time"}, submission.Expire{}},
 		{"due too early", submission.Submission{State: submission.StateInDoubt, Due: in(0), Deadline: in(week)}, submission.Submission{State: submission.StateInDoubt, Due: in(week), Deadline: in(week)}, submission.Expire{}},
 		{"due before its deadline", submission.Submission{Seq: 1, State: submission.StateWaiting, Due: in(0), Deadline: in(week)}, submission.Submission{Seq: 1, State: submission.StateWaiting, Due: in(0), Deadline: in(week)}, submission.Expire{}},
 

@@ -49,7 +49,7 @@ func CheckTexts(root string, s *sip.Source, assigned string) error {
 
 // TooLong is the fault of a text at a path that is longer than MaxText.
 func TooLong(path, text string) error {
-	return &sip.Fault{Code: sip.Client, Path: path, Text: fmt.Sprintf("it has %d bytes: %d are the most that are taken", len(text), MaxText)}
+	return &sip.Fault{Code: sip.Client, Path: path, Text: fmt.Sprintf("it has %d bytes: at most %d are allowed", len(text), MaxText)}
 }
 
 // Identifies reports whether a source element names a record. An empty

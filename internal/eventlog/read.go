@@ -365,6 +365,34 @@ WHERE k.key = $1 AND k.record > $2 << 32 AND k.record < $2 + 1 << 32`, bits, id)
 	return found, err
 }
 
+var selectLogged = "SELECT r.id, r.identifier FROM record_key k JOIN record r ON r.id = k.record WHERE r.seq <> 0 AND k.key IN (" + sqlite.Params(lookup) + ")"
+
+// Logged returns which of these identifiers are of records that a set has events of.
+func (l *Log) Logged(ctx context.Context, set string, identifiers []string) (map[string]bool, error) {
+	logged, keys := make(map[string]bool, len(identifiers)), make([]int64, len(identifiers))
+	for i, identifier := range identifiers {
+		keys[i] = event.KeyBits(identifier)
+	}
+	err := l.read(ctx, func(q sqlite.Querier) error {
+		var in int64
+		if err := q.QueryRowContext(ctx, "SELECT id FROM sets WHERE name = $1", set).Scan(&in); errors.Is(err, sql.ErrNoRows) {
+			return noSet(set)
+		} else if err != nil {
+			return err
+		}
+		return each(ctx, reading{q}, selectLogged, keys, func(rows *sql.Rows) error {
+			var id int64
+			var identifier string
+			err := rows.Scan(&id, &identifier)
+			if id>>32 == in {
+				logged[identifier] = true
+			}
+			return err
+		})
+	})
+	return logged, err
+}
+
 // Latest returns which of these events are the last ones of their records; one of
 // kind rejected is of no record.
 func (l *Log) Latest(ctx context.Context, events []event.Seq) (map[event.Seq]bool, error) {

@@ -151,6 +151,17 @@ func (v *verifier) compare() error {
 	if err != nil {
 		return err
 	}
+	accepted, logged := map[string][]string{}, map[string]map[string]bool{} // by set
+	for i := range page {
+		if s := &page[i]; s.Seq == 0 && s.State == submission.StateAccepted {
+			accepted[v.sources[s.Source]] = append(accepted[v.sources[s.Source]], s.Assigned)
+		}
+	}
+	for set, identifiers := range accepted {
+		if found, err := v.s.Logged(v.ctx, set, identifiers); err == nil {
+			logged[set] = found
+		}
+	}
 	for i := range page {
 		s := &page[i]
 		set, place := v.sources[s.Source], fmt.Sprintf("submission %d", s.ID)
@@ -162,10 +173,8 @@ func (v *verifier) compare() error {
 			v.finding(place, "it was made of event %d, which is missing", s.Seq)
 		case s.Seq != 0 && !made.damaged && (made.set != set || made.record != s.Record):
 			v.finding(place, "it was made of event %d, which is not one of record %q in its set", s.Seq, s.Record)
-		case s.Seq == 0 && s.State == submission.StateAccepted:
-			if _, err := v.s.Record(v.ctx, set, event.Key(s.Assigned)); errors.Is(err, fs.ErrNotExist) {
-				v.finding(place, "it was accepted as %q, and its set has no event of such a record", s.Assigned)
-			}
+		case s.Seq == 0 && s.State == submission.StateAccepted && logged[set] != nil && !logged[set][s.Assigned]:
+			v.finding(place, "it was accepted as %q, and its set has no event of such a record", s.Assigned)
 		}
 	}
 	return v.ctx.Err()

@@ -200,6 +200,7 @@ func (d *submitLoop) step(ctx, calls context.Context) (time.Duration, error) {
 			return 0, err
 		}
 		d.expiry = now.Add(min(max(d.s.Deadline/100, time.Minute), submission.MaxRetry))
+		d.loaded = !d.full() // what has expired, or was answered in notifications, has made room
 	}
 	if stale, _ := d.look(); stale {
 		if err := d.fill(ctx); err != nil {

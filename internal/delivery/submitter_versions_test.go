@@ -93,41 +93,47 @@ func (h *harness) step(all ...submission.Submission) {
 }
 
 // An outbox that is full of what was answered by notifications takes in what
-// happens from then on.
+// happens from then on, even if one record can never be sent.
 func TestSubmitterFullOfAnswered(t *testing.T) {
 	testenv.Heavy(t)
-	inBubble(t, func(t *testing.T, h *harness) {
-		var down atomic.Bool
-		down.Store(true)
-		h.server.answer = func(_ int, _ *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
-			if down.Load() {
-				return nil, &sip.StatusError{Status: 502}
-			}
-			return keep(), nil
-		}
-		for k := range maxQueuedRows/chunkLimit + 2 {
-			all := make([][2]string, chunkLimit)
-			for i := range all {
-				all[i] = [2]string{fmt.Sprintf("urn:%d:%d", k, i), "x"}
-			}
-			h.keep(all...)
-		}
-		h.run(nil)
-		time.Sleep(20 * time.Minute)
-		synctest.Wait()
-		down.Store(false)
-		rows := h.rows()
-		for i := range rows {
-			s := &rows[i]
-			s.State, s.Due, s.Deadline, s.Assigned = submission.StateAccepted, 0, 0, "notified:"+s.Record
-		}
-		h.step(rows...)
-		time.Sleep(submission.MaxRetry + time.Minute)
-		synctest.Wait()
-		if n := len(h.rows()); n == len(rows) {
-			t.Errorf("still no more than %d submissions", n)
-		}
-	})
+	for name, lost := range map[string][]event.Observation{"all": nil, "all but one": {found("urn:lost", "application/xml", book("whose content is lost"))}} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, h *harness) {
+				var down atomic.Bool
+				down.Store(true)
+				h.server.answer = func(_ int, _ *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
+					if down.Load() {
+						return nil, &sip.StatusError{Status: 502}
+					}
+					return keep(), nil
+				}
+				h.harvest(lost...)
+				for k := range maxQueuedRows/chunkLimit + 2 {
+					all := make([][2]string, chunkLimit)
+					for i := range all {
+						all[i] = [2]string{fmt.Sprintf("urn:%d:%d", k, i), "x"}
+					}
+					h.keep(all...)
+				}
+				h.run(nil)
+				time.Sleep(20 * time.Minute)
+				synctest.Wait()
+				down.Store(false)
+				rows := h.rows()
+				answered := slices.Clone(rows[len(lost):])
+				for i := range answered {
+					s := &answered[i]
+					s.State, s.Due, s.Deadline, s.Assigned = submission.StateAccepted, 0, 0, "notified:"+s.Record
+				}
+				h.step(answered...)
+				time.Sleep(submission.MaxRetry + time.Minute)
+				synctest.Wait()
+				if n := len(h.rows()); n == len(rows) {
+					t.Errorf("still no more than %d submissions", n)
+				}
+			})
+		})
+	}
 }
 
 // Rows that were made when no recipient was named get a token before they are sent

@@ -419,6 +419,7 @@ type breakable struct {
 	*store.Store
 	before, after atomic.Int32 // how many calls are to fail yet
 	appended      atomic.Int32
+	page          time.Duration // how long it takes to read a page of notifications
 }
 
 var errBroken = errors.New("the disk is gone")
@@ -429,6 +430,14 @@ func failing(n *atomic.Int32) bool { return n.Load() > 0 && n.Add(-1) >= 0 }
 func (b *breakable) Write(ctx context.Context, batch *submission.Batch) (out submission.Written, err error) {
 	err = b.pass(func() error { out, err = b.Store.Write(ctx, batch); return err })
 	return out, err
+}
+
+// OutgoingDue takes its time for a page, and none for one notification.
+func (b *breakable) OutgoingDue(ctx context.Context, due event.Micros, after *submission.OutgoingNotification, limit int) ([]submission.OutgoingNotification, error) {
+	if limit > 1 {
+		time.Sleep(b.page)
+	}
+	return b.Store.OutgoingDue(ctx, due, after, limit)
 }
 
 // Append fails as Write does.

@@ -62,8 +62,8 @@ const (
 	// notifyPoll is how long notifications may wait that nobody has told it of.
 	notifyPoll = time.Minute
 	// loadPause is how long the log is left alone at least after it was asked for what is
-	// due, loadShare how many times as long as the answer took; while there is
-	// something to send that is loadBusy times as long.
+	// due, loadShare how many times as long as the answer took; while no other call can
+	// begin that is loadBusy times as long.
 	loadPause, loadShare, loadBusy = 100 * time.Millisecond, 4, 10
 	// notifyEnd is how long it may take to commit what was delivered at the end.
 	notifyEnd = 5 * time.Second
@@ -135,21 +135,21 @@ func (r *notifyLoop) step(ctx context.Context) (time.Duration, error) {
 	}
 	slow := r.start(ctx)
 	stale, at := r.look()
-	if since := time.Since(r.loadedAt); stale || since >= notifyPoll {
+	since := time.Since(r.loadedAt)
+	idle := notifyPoll - since
+	if stale || idle <= 0 {
 		pause := max(loadPause, loadShare*r.loadTime)
-		if r.sending() {
+		if r.busy() {
 			pause *= loadBusy
 		}
-		if since < pause {
-			return pause - since, nil
+		if at, idle = (time.Time{}), pause-since; idle <= 0 {
+			if err := r.load(ctx); err != nil {
+				return 0, fmt.Errorf("read which are due: %w", err)
+			}
+			slow, idle = r.start(ctx), notifyPoll
+			_, at = r.look()
 		}
-		if err := r.load(ctx); err != nil {
-			return 0, fmt.Errorf("read which are due: %w", err)
-		}
-		slow = r.start(ctx)
-		_, at = r.look()
 	}
-	idle := notifyPoll - time.Since(r.loadedAt)
 	if at = sooner(at, slow); !at.IsZero() {
 		idle = min(idle, at.Sub(r.now()))
 	}

@@ -2,11 +2,13 @@ package delivery
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,7 +29,7 @@ func taken(r *http.Request) (*http.Response, error) {
 
 // posting runs a Notifier over a network until the test ends.
 func (h *harness) posting(network roundTrip) *Notifier {
-	p := &Notifier{Store: h.log, Now: h.now, HTTP: func(recipient string) *sip.HTTPClient {
+	p := &Notifier{Store: h.store, Now: h.now, HTTP: func(recipient string) *sip.HTTPClient {
 		return &sip.HTTPClient{URL: recipient, HTTP: &http.Client{Transport: network}}
 	}}
 	ctx, stop := context.WithCancel(context.Background())
@@ -83,6 +85,83 @@ func TestTarpitsHoldNobody(t *testing.T) {
 		defer mu.Unlock()
 		if most > 128 || most <= 8 {
 			t.Errorf("%d were waited for at once", most)
+		}
+	})
+}
+
+// A log that takes long to tell what is due is asked less often while no other call can
+// begin. Recipients that never answer are given up all the same.
+func TestTarpitsHoldNobodyWhileTheLogIsSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t, nil)
+		for i := range 130 {
+			h.owe(fmt.Sprintf("http://tarpit-%d.example/", i), fmt.Sprint(i))
+		}
+		h.owe("http://good.example/", "good")
+		h.store.page = 2 * time.Second
+		good := make(chan time.Time, 1)
+		begin := time.Now()
+		p := h.posting(func(r *http.Request) (*http.Response, error) {
+			if r.URL.Host == "good.example" {
+				good <- time.Now()
+				return taken(r)
+			}
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		})
+		time.Sleep(7 * time.Second) // it has read three pages, and all calls hang
+		p.Wake()
+		if took := (<-good).Sub(begin); took > 20*time.Second {
+			t.Errorf("who answers was called after %v", took)
+		}
+	})
+}
+
+// A slow host for which very much is due does not keep others from being found.
+func TestSlowHostHoldsNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t, nil)
+		for i := range 10 * notifyPage {
+			h.owe(fmt.Sprintf("http://slow.example/%d", i), fmt.Sprint(i))
+		}
+		h.store.page = 100 * time.Millisecond
+		good := make(chan time.Time, 1)
+		p := h.posting(func(r *http.Request) (*http.Response, error) {
+			if r.URL.Host == "good.example" {
+				good <- time.Now()
+			} else {
+				time.Sleep(1900 * time.Millisecond)
+			}
+			return taken(r)
+		})
+		time.Sleep(20 * time.Second)
+		begin := time.Now()
+		h.owe("http://good.example/", "good")
+		p.Wake()
+		if took := (<-good).Sub(begin); took > 2*loadShare*time.Second {
+			t.Errorf("who answers was called after %v", took)
+		}
+	})
+}
+
+// A host that cannot be reached is asked once in a while, however many wait for it.
+func TestDeadHostIsCalledOnceAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t, nil)
+		for i := range 60 {
+			h.owe(fmt.Sprintf("http://dead.example/%d", i), fmt.Sprint(i))
+		}
+		var calls atomic.Int32
+		h.posting(func(*http.Request) (*http.Response, error) {
+			calls.Add(1)
+			time.Sleep(time.Second)
+			return nil, errors.New("no route to host")
+		})
+		time.Sleep(30 * time.Second)
+		first := calls.Load()
+		time.Sleep(10 * time.Minute)
+		if n := calls.Load() - first; n < 5 || n > 10 {
+			t.Errorf("%d calls in ten minutes", n)
 		}
 	})
 }

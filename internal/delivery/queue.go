@@ -128,13 +128,11 @@ func poke(wake chan struct{}) {
 	}
 }
 
-// reset forgets all items, and the hosts of which nothing else is to be known.
+// reset forgets all items.
 func (q *queue[T]) reset() {
 	q.order, q.most, q.total, q.hidden = nil, maxPerHost, 0, false
-	for host, h := range q.hosts {
-		if h.due, h.truncated = nil, false; h.busy == 0 && !q.isPaused(host) {
-			delete(q.hosts, host)
-		}
+	for _, h := range q.hosts {
+		h.due, h.truncated = nil, false
 	}
 }
 
@@ -175,9 +173,14 @@ func (q *queue[T]) add(it item[T]) {
 }
 
 // sort puts those first that were tried least: a host that fails for some of its
-// subjects only must not be busy with those alone.
+// subjects only must not be busy with those alone. It forgets the hosts that have no
+// items: of one that has some it stays known that it fails.
 func (q *queue[T]) sort() {
-	for _, h := range q.hosts {
+	for host, h := range q.hosts {
+		if len(h.due) == 0 && h.busy == 0 && !q.isPaused(host) {
+			delete(q.hosts, host)
+			continue
+		}
 		slices.SortStableFunc(h.due, func(a, b item[T]) int { return cmp.Compare(a.tries, b.tries) })
 	}
 }
@@ -399,6 +402,13 @@ func (q *queue[T]) mark() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.stale = true
+}
+
+// busy reports whether as many calls are under way as may be.
+func (q *queue[T]) busy() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.underWay) >= q.calls
 }
 
 // sending reports whether there are calls under way and more to come.

@@ -267,6 +267,7 @@ const (
 	eventColumns = "id, record, kind, observed, body"
 	seqBits      = 40
 	maxSeq       = 1<<seqBits - 1
+	maxSet       = 1<<(63-seqBits) - 2 // the id after its last event is still a number
 )
 
 // eventID is the id of an event's row.

@@ -158,6 +158,9 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $5, $5, $11) RETURNING id`, []a
 		want.segmentEvents, want.segmentHours, want.sum(), boolArg(c.Partial)}, func(rows *sql.Rows) error { return rows.Scan(&id) }); err != nil {
 		return 0, err
 	}
+	if id > maxSet {
+		return 0, errors.New("the log is full: it holds 8 million sets")
+	}
 	return id, tx.Exec(ctx, "INSERT INTO segment (set_id, n, from_at) VALUES ($1, 1, $2)", id, int64(want.Created))
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/pmh-bridge/bridge/event"
@@ -121,4 +122,37 @@ func TestConfigureRanks(t *testing.T) {
 			t.Errorf("configured %v, the order is %v", urls, got)
 		}
 	}
+}
+
+// TestSetsAreBounded: a set whose number is too large for the ids of its events is not
+// made; the last one that is made can be read.
+func TestSetsAreBounded(t *testing.T) {
+	const most = 1<<23 - 2
+	ctx := t.Context()
+	l, src := filled(t, t.TempDir(), event.Reference)
+	defer l.Close()
+	if err := errors.Join(add(l, src, 0, 2), l.EnsureSet(ctx, eventlog.SetConfig{Name: "other", Content: event.Reference}),
+		l.Exec(ctx, fmt.Sprintf("UPDATE sets SET id = %d WHERE name = 'other'; UPDATE segment SET set_id = %[1]d WHERE set_id = 2", most))); err != nil {
+		t.Fatal(err)
+	}
+	other, err := l.EnsureSource(ctx, "other", "atompmh", "https://other.example/", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := add(l, other, 0, 3); err != nil {
+		t.Fatal(err)
+	}
+	sound(t, l)
+	for set, want := range map[string]int{"": 5, "other": 3} {
+		if events, err := eventsIn(l, set); err != nil || len(events) != want {
+			t.Errorf("set %q: %d events, %v, want %d", set, len(events), err, want)
+		}
+	}
+	if ev, err := l.Event(ctx, 4); err != nil || ev.Set != "other" {
+		t.Errorf("event 4: %v, %v", ev, err)
+	}
+	if err := l.EnsureSet(ctx, eventlog.SetConfig{Name: "too many", Content: event.Reference}); err == nil || !strings.Contains(err.Error(), "8 million sets") {
+		t.Errorf("another set: %v", err)
+	}
+	sound(t, l)
 }

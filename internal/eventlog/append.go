@@ -287,6 +287,9 @@ FROM log, source src WHERE src.id = $1`, []any{int64(b.in.Source)}, func(rows *s
 	if err := q.Each(ctx, selectSets+" WHERE id = $1", []any{b.set.id}, b.set.scan); err != nil {
 		return err
 	}
+	if b.set.Last > b.seq {
+		return behind(b.seq, b.set.Last)
+	}
 	b.storedSet = b.set
 	b.source.resting = b.source.stored.Cursor.Data == nil
 	b.l.unsaved.update(b.source.id, &b.source.stored.Cursor)
@@ -301,6 +304,12 @@ FROM log, source src WHERE src.id = $1`, []any{int64(b.in.Source)}, func(rows *s
 	}
 	b.source.others = len(b.source.rank) > 1
 	return nil
+}
+
+// behind is the error of a log that has later events than it has noted: their Seqs would
+// be given out again.
+func behind(noted, last event.Seq) error {
+	return fmt.Errorf("the log has noted event %d as the last, and has event %d: %w: run bridge verify", noted, last, errDamaged)
 }
 
 // prepare loads what the items will need in bulk: the last events of records

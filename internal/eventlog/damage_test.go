@@ -264,3 +264,47 @@ func damageable(t *testing.T) string {
 	}
 	return folder
 }
+
+// TestLastEventBehind: a log that has later events than it has noted gives their Seqs to
+// no others, neither when it is open nor when it is opened.
+func TestLastEventBehind(t *testing.T) {
+	ctx, folder := context.Background(), t.TempDir()
+	l, src := filled(t, folder, event.Reference)
+	if err := errors.Join(add(l, src, 0, 3), l.Exec(ctx, "CREATE TEMP TABLE older AS SELECT last_event, sum FROM log"), add(l, src, 3, 3),
+		l.Exec(ctx, "UPDATE log SET (last_event, sum) = (SELECT last_event, sum FROM older)")); err != nil {
+		t.Fatal(err)
+	}
+	if err := add(l, src, 6, 1); err == nil || !strings.Contains(err.Error(), "the log has noted event 3 as the last, and has event 6") {
+		t.Errorf("appending: %v", err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if l, err := eventlog.Open(ctx, folder, eventlog.Options{}); err == nil || !strings.Contains(err.Error(), "run bridge verify") {
+		t.Errorf("opening: %v", err)
+		_ = l.Close()
+	}
+	if l, findings := reader(t, folder); len(findings) != 1 || !strings.Contains(findings[0], "the last event is 6; the log has noted 3") {
+		t.Errorf("verify found %q", findings)
+	} else if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestOtherRecordsEvent: nothing is made of the event of another record, to which a
+// damaged row leads.
+func TestOtherRecordsEvent(t *testing.T) {
+	ctx := context.Background()
+	l, src := filled(t, t.TempDir(), event.Reference)
+	defer l.Close()
+	if err := errors.Join(add(l, src, 0, 9), l.Exec(ctx, "UPDATE record SET seq = 7 WHERE seq = 6")); err != nil {
+		t.Fatal(err)
+	}
+	changed := items(5, 1)
+	changed[0].Deleted = true
+	changed[0].Order = event.StampFromNanos(changed[0].Order.Nanos() + 1)
+	_, err := l.Append(ctx, &event.Batch{Source: src, Mode: event.ModeSubmission, Items: changed})
+	if err == nil || !strings.Contains(err.Error(), "event 7, which is stored as its last one, is of another record") {
+		t.Errorf("got %v", err)
+	}
+}

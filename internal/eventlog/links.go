@@ -307,6 +307,9 @@ func (b *batch) loadBodies(ctx context.Context, q preparer, records []*record) e
 			return fmt.Errorf("event %d: %w: run bridge verify", c.seq, err)
 		}
 		r := need[c.id()]
+		if c.record != r.id {
+			return fmt.Errorf("record %q: event %d, which is stored as its last one, is of another record: %w: run bridge verify", r.identifier, c.seq, errDamaged)
+		}
 		r.last = new(body)
 		return readBody(raw, r.last)
 	})

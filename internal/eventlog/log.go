@@ -213,8 +213,17 @@ func (l *Log) openEpoch(ctx context.Context, h head, place int, headErr error) e
 	}
 	var now head
 	if err := l.writer.Use(ctx, func(ctx context.Context, tx *sqlite.Tx) (err error) {
-		now, err = topOf(ctx, tx, 1<<62)
-		return err
+		if now, err = topOf(ctx, tx, 1<<62); err != nil {
+			return err
+		}
+		var noted int64
+		if err := tx.QueryRowContext(ctx, "SELECT last_event FROM log").Scan(&noted); err != nil {
+			return err
+		}
+		if seqOf(noted) < now.Seq {
+			return behind(seqOf(noted), now.Seq)
+		}
+		return nil
 	}); err != nil {
 		return err
 	}

@@ -35,7 +35,7 @@ type Submitter struct {
 	// Events are those of the log.
 	Events interface {
 		Events(ctx context.Context, set string, r event.Range) iter.Seq2[*event.Event, error]
-		Latest(ctx context.Context, events []event.Seq) (map[event.Seq]bool, error)
+		Latest(ctx context.Context, set string, events []event.Seq) (map[event.Seq]bool, error)
 		Changed() <-chan struct{}
 	}
 	Contents Contents
@@ -314,7 +314,7 @@ func (d *submitLoop) check(ctx context.Context, rows []submission.Submission, wa
 	for i := range rows {
 		seqs[i] = rows[i].Seq
 	}
-	latest, err := d.s.Events.Latest(ctx, seqs)
+	latest, err := d.s.Events.Latest(ctx, d.s.Set, seqs)
 	if err != nil {
 		return err
 	}
@@ -413,7 +413,7 @@ func (d *submitLoop) changes(ctx context.Context) (out []submission.Submission, 
 	for i := range out {
 		seqs[i] = out[i].Seq
 	}
-	latest, err := d.s.Events.Latest(ctx, seqs)
+	latest, err := d.s.Events.Latest(ctx, d.s.Set, seqs)
 	out = slices.DeleteFunc(out, func(s submission.Submission) bool { return !latest[s.Seq] })
 	return out, upto, n < chunkLimit, err
 }

@@ -393,22 +393,20 @@ func (l *Log) Logged(ctx context.Context, set string, identifiers []string) (map
 	return logged, err
 }
 
-// Latest returns which of these events are the last ones of their records; one of
-// kind rejected is of no record.
-func (l *Log) Latest(ctx context.Context, events []event.Seq) (map[event.Seq]bool, error) {
+// Latest returns which of these events of a set are the last ones of their records; one
+// of kind rejected is of no record.
+func (l *Log) Latest(ctx context.Context, set string, events []event.Seq) (map[event.Seq]bool, error) {
 	latest := make(map[event.Seq]bool, len(events))
 	err := l.read(ctx, func(q sqlite.Querier) error {
-		var ids []int64
-		rows, err := q.QueryContext(ctx, "SELECT id FROM sets")
-		if err := sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
-			var set int64
-			err := rows.Scan(&set)
-			for _, seq := range events {
-				ids = append(ids, eventID(set, seq))
-			}
+		var of int64
+		if err := q.QueryRowContext(ctx, "SELECT id FROM sets WHERE name = $1", set).Scan(&of); errors.Is(err, sql.ErrNoRows) {
+			return noSet(set)
+		} else if err != nil {
 			return err
-		}); err != nil {
-			return err
+		}
+		ids := make([]int64, len(events))
+		for i, seq := range events {
+			ids[i] = eventID(of, seq)
 		}
 		return each(ctx, reading{q}, selectLast, ids, func(rows *sql.Rows) error {
 			var id int64

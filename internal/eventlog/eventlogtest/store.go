@@ -393,7 +393,7 @@ func testRecord(t *testing.T) {
 	for range 300 {
 		seqs = append(seqs, 3, 1)
 	}
-	latest, err := b.log.Latest(ctx, seqs)
+	latest, err := b.log.Latest(ctx, "main", seqs)
 	b.must(err)
 	if want := map[event.Seq]bool{3: true, 4: true}; !maps.Equal(latest, want) {
 		t.Errorf("the last events are %v, want %v", latest, want)

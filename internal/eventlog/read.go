@@ -1,12 +1,14 @@
 package eventlog
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
 	"io/fs"
 	"iter"
+	"slices"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/sqlite"
@@ -41,8 +43,12 @@ func newScanner(ctx context.Context, q sqlite.Querier) (*scanner, error) {
 	if s.lost, err = readEpochs(ctx, q); err != nil {
 		return nil, err
 	}
-	rows, err := q.QueryContext(ctx, selectSets)
-	return s, sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+	return s, s.readSets()
+}
+
+func (s *scanner) readSets() error {
+	rows, err := s.q.QueryContext(s.ctx, selectSets)
+	return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
 		var set setRow
 		err := set.scan(rows)
 		s.sets[set.id] = set.Set
@@ -76,6 +82,7 @@ const eventPage = 500
 // passes on any of it: however long do takes, it holds no read transaction, which would
 // keep the write-ahead log from being checkpointed.
 func eachRow(ctx context.Context, q sqlite.Querier, set int64, r event.Range, wanted func(seq int64) bool, do func(c columns, sealed []byte) error) error {
+	r.After, r.Upto = max(r.After, 0), min(r.Upto, maxSeq) // no more bits than an id has for it
 	var p rowPage
 	for set != 0 {
 		rows, err := q.QueryContext(ctx, selectOfSet, eventID(set, r.After), eventID(set, r.Upto))
@@ -90,7 +97,7 @@ func eachRow(ctx context.Context, q sqlite.Querier, set int64, r event.Range, wa
 	for r.After < r.Upto {
 		after := r.After
 		// Nearly every Seq of the log is there, in some set.
-		rows, err := q.QueryContext(ctx, selectOfAll, int64(r.After), int64(min(r.After+eventPage, r.Upto, maxSeq)))
+		rows, err := q.QueryContext(ctx, selectOfAll, int64(r.After), int64(min(r.After+eventPage, r.Upto)))
 		if err := p.read(rows, err, wanted); err != nil {
 			return err
 		}
@@ -110,8 +117,7 @@ func eachRow(ctx context.Context, q sqlite.Querier, set int64, r event.Range, wa
 
 var (
 	selectOfSet = fmt.Sprintf("SELECT %s FROM event WHERE id > $1 AND id <= $2 ORDER BY id LIMIT %d", eventColumns, eventPage)
-	selectOfAll = fmt.Sprintf(`SELECT e.id, e.record, e.kind, e.observed, e.body FROM sets s CROSS JOIN event e ON e.id > s.id << %d | $1 AND e.id <= s.id << %[1]d | $2
-ORDER BY e.id & %d`, seqBits, int64(maxSeq))
+	selectOfAll = fmt.Sprintf(`SELECT e.id, e.record, e.kind, e.observed, e.body FROM sets s CROSS JOIN event e ON e.id > s.id << %d | $1 AND e.id <= s.id << %[1]d | $2`, seqBits)
 	selectFirst = fmt.Sprintf("SELECT (SELECT min(e.id) FROM event e WHERE e.id > s.id << %d | $1 AND e.id < s.id + 1 << %[1]d) FROM sets s WHERE $2 IN (0, s.id)", seqBits)
 	selectUpto  = fmt.Sprintf("SELECT (SELECT max(e.id) FROM event e WHERE e.id > s.id << %d AND e.id <= s.id << %[1]d | $1) FROM sets s", seqBits)
 )
@@ -119,7 +125,7 @@ ORDER BY e.id & %d`, seqBits, int64(maxSeq))
 // firstAfter returns the id of the first event after a place in the log, of a set or of
 // all when set is 0; 0 when there is none.
 func firstAfter(ctx context.Context, q sqlite.Querier, set int64, after event.Seq) (first int64, err error) {
-	rows, err := q.QueryContext(ctx, selectFirst, int64(min(after, maxSeq)), set)
+	rows, err := q.QueryContext(ctx, selectFirst, int64(min(max(after, 0), maxSeq)), set)
 	return first, sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
 		var id sql.NullInt64
 		err := rows.Scan(&id)
@@ -144,40 +150,49 @@ func lastUpto(ctx context.Context, q sqlite.Querier, upto event.Seq) (last int64
 	})
 }
 
-// rowPage are some rows of table event.
+// rowPage are some rows of table event, in the order of the log.
 type rowPage struct {
 	rows  int       // all that were read
 	last  event.Seq // of the last of them
-	kept  []columns
-	ends  []int // of their bodies in bytes
+	kept  []keptRow
 	bytes []byte
 }
 
-// read reads rows and keeps those that are wanted.
+// keptRow is a row whose body is a range of the page's bytes.
+type keptRow struct {
+	columns
+	from, to int
+}
+
+// read reads rows and keeps those that are wanted. Rows of several sets are sorted here:
+// SQLite would write a page with long bodies to a file, and a log is read on a full
+// disk too.
 func (p *rowPage) read(rows *sql.Rows, err error, wanted func(seq int64) bool) error {
-	*p = rowPage{kept: p.kept[:0], ends: p.ends[:0], bytes: p.bytes[:0]}
-	return sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
+	*p = rowPage{kept: p.kept[:0], bytes: p.bytes[:0]}
+	if err := sqlite.ScanAll(rows, err, func(rows *sql.Rows) error {
 		var c columns
 		sealed, err := c.scan(rows)
 		if err != nil {
 			return err
 		}
-		p.rows, p.last = p.rows+1, event.Seq(c.seq)
+		p.rows, p.last = p.rows+1, max(p.last, event.Seq(c.seq))
 		if wanted == nil || wanted(c.seq) {
+			p.kept = append(p.kept, keptRow{c, len(p.bytes), len(p.bytes) + len(sealed)})
 			p.bytes = append(p.bytes, sealed...)
-			p.kept, p.ends = append(p.kept, c), append(p.ends, len(p.bytes))
 		}
 		return nil
-	})
+	}); err != nil {
+		return err
+	}
+	slices.SortFunc(p.kept, func(a, b keptRow) int { return cmp.Compare(a.seq, b.seq) })
+	return nil
 }
 
 func (p *rowPage) each(do func(c columns, sealed []byte) error) error {
-	from := 0
-	for i, c := range p.kept {
-		if err := do(c, p.bytes[from:p.ends[i]]); err != nil {
+	for _, row := range p.kept {
+		if err := do(row.columns, p.bytes[row.from:row.to]); err != nil {
 			return err
 		}
-		from = p.ends[i]
 	}
 	return nil
 }
@@ -189,6 +204,11 @@ func (s *scanner) decode(c columns, sealed []byte) error {
 	}
 	if err := readBody(raw, &s.v); err != nil {
 		return err
+	}
+	if _, ok := s.sets[c.set]; !ok { // it was made since
+		if err := s.readSets(); err != nil {
+			return err
+		}
 	}
 	origin, ok := s.docs[s.v.document]
 	if !ok {
@@ -243,7 +263,7 @@ func (l *Log) Events(ctx context.Context, set string, r event.Range) iter.Seq2[*
 			if set != "" && id == 0 {
 				return nil
 			}
-			last := r.After
+			last := max(r.After, 0)
 			if err := eachRow(ctx, q, id, r, nil, func(c columns, sealed []byte) error {
 				ev, err := s.event(c, sealed)
 				if err == nil && s.before(set) > last {

@@ -2,7 +2,9 @@ package eventlogtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"slices"
 	"strings"
@@ -272,15 +274,37 @@ func testSeveralSets(t *testing.T) {
 		sets[0].Last != 5 || sets[1].Last != 3 || sets[0].Feed == sets[1].Feed || sets[0].Feed == sets[0].Complete {
 		t.Errorf("sets: %+v", sets)
 	}
-	// What is appended while all sets are read is read too.
-	var seqs []event.Seq
+	// What is appended while all sets are read is read too, also of a set that is made
+	// meanwhile.
+	var read []string
 	for ev, err := range b.log.Events(ctx, "", event.Range{Upto: math.MaxInt64}) {
 		b.must(err)
-		if seqs = append(seqs, ev.Seq); len(seqs) == 1 {
+		if read = append(read, fmt.Sprintf("%s %d", ev.Set, ev.Seq)); len(read) == 1 {
 			b.walk("c@1=x d@1=x")
+			third, err := b.log.Make(ctx, Set{Name: "third", Content: event.Redirect}, "one")
+			b.must(err)
+			_, err = b.log.Append(ctx, &event.Batch{Source: third[0], Start: true, Items: items("a@1=x")})
+			b.must(err)
 		}
 	}
-	b.want("read beside an append", fmt.Sprint(seqs), "[1 2 3 4 5 6 7]")
+	b.want("read beside an append", strings.Join(read, ", "), "main 1, other 2, other 3, main 4, main 5, main 6, main 7, third 8")
+	for _, c := range []struct {
+		set   string
+		after event.Seq
+		want  string
+	}{{"other", -1, "2 3"}, {"third", math.MinInt64, "8"}, {"", -600, "1 2 3 4 5 6 7 8"}, {"other", 1 << 40, ""}, {"", 1 << 40, ""}, {"", 1 << 41, ""}, {"", math.MaxInt64 - 1, ""}} {
+		var got []string
+		for ev, err := range b.log.Events(ctx, c.set, event.Range{After: c.after, Upto: math.MaxInt64}) {
+			b.must(err)
+			got = append(got, fmt.Sprint(ev.Seq))
+		}
+		b.want(fmt.Sprintf("events of set %q after %d", c.set, c.after), strings.Join(got, " "), c.want)
+	}
+	for _, seq := range []event.Seq{0, -1, 9, 1 << 41} {
+		if ev, err := b.log.Event(ctx, seq); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("event %d: %v, %v", seq, ev, err)
+		}
+	}
 	for ev, err := range b.log.Events(ctx, "none", event.Range{Upto: math.MaxInt64}) {
 		t.Errorf("a set that is not there has %v, %v", ev, err)
 	}

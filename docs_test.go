@@ -47,6 +47,47 @@ func TestDocsLinks(t *testing.T) {
 	}
 }
 
+// TestDocsWayOfEntry: the comment of each package on the way from an entry to a url names
+// the package's functions on it, in their order.
+func TestDocsWayOfEntry(t *testing.T) {
+	_, table, _ := strings.Cut(read(t, "docs/how-it-works.md"), "## From an entry")
+	table, _, _ = strings.Cut(table, "\n## ")
+	rest := map[string]string{} // of the comment of a folder's package, behind the last name
+	for _, s := range regexp.MustCompile("(?m)^\\| \\d+ \\| `([^`]+)` \\| \\[([^]]*)\\]").FindAllStringSubmatch(table, -1) {
+		name, dir := s[1], filepath.Dir(s[2])
+		if _, known := rest[dir]; !known {
+			rest[dir] = packageComment(t, dir)
+		}
+		if first, short, _ := strings.Cut(name, "."); first == filepath.Base(dir) {
+			name = short
+		}
+		_, after, found := strings.Cut(rest[dir], name)
+		if !found {
+			t.Errorf("the comment of package %s does not name %s, or not in this order", dir, name)
+		}
+		rest[dir] = after
+	}
+	if len(rest) != 6 {
+		t.Errorf("%d packages, expected 6", len(rest))
+	}
+}
+
+// packageComment returns the comment of the package in a folder.
+func packageComment(t *testing.T, dir string) string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if comment, _, _ := strings.Cut(read(t, file), "\npackage "); strings.HasPrefix(comment, "// Package ") {
+			return comment
+		}
+	}
+	t.Fatalf("package %s has no comment", dir)
+	return ""
+}
+
 func read(t *testing.T, file string) string {
 	t.Helper()
 	b, err := os.ReadFile(file)

@@ -23,7 +23,8 @@
 //	state = walk.Result().State // to be stored
 //	// walk.Result().Gap: an archive document is missing
 //
-// Documents come newest first, and entries in any order. Of several entries of one
+// [Walk.Documents] yields the newest document first, and a document has its entries in
+// any order. Of several entries of one
 // record the one with the latest Updated counts; where a deletion has the same
 // Updated as an active entry, the draft does not say which. A record itself is behind
 // the links of [Entry.Alternates]. One that no entry names is deleted only where

@@ -40,8 +40,8 @@
 //
 // All documents of the framework are of one model (clause 6.1): a head with a
 // capability, a few times and links, and entries. So there is one type for all,
-// [Document]. [NewReader] reads a document and [NewWriter] writes one, entry by entry,
-// in memory that does not grow with it. A short document is written at once with
+// [Document]. [NewReader] reads a document and [NewWriter] writes one, entry by entry
+// ([Writer.Entry]), in memory that does not grow with it. A short document is written at once with
 // [Document.WriteTo].
 //
 // A Reader takes what it can: a place where a document breaks a rule is reported as a

@@ -6,9 +6,9 @@
 // list, [FromRecord] and [FromDisposition] for SIP. A [Selection] states which records
 // and representations a set harvests, and under which identifiers.
 //
-// An event of the log becomes an entry of a published document: [FeedEncoder] writes
-// entries of Atom-PMH, [ListEncoder] those of Change Lists and Resource Lists. Data
-// without a place in the protocols is in attributes of CarriedNamespace, so that
+// An event of the log becomes entries of a published document:
+// [ListEncoder.ChangeEntries] makes those of a Change List, [ListEncoder.ResourceEntry]
+// that of a Resource List, and [FeedEncoder.Entry] that of an Atom-PMH feed. Data without a place in the protocols is in attributes of CarriedNamespace, so that
 // another bridge reads the same observation.
 package translate
 

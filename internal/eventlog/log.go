@@ -1,10 +1,20 @@
 // Package eventlog is the append-only log of events in SQLite, with the state of
 // harvests.
 //
-// Only Append changes the log. It commits events, the state they change and the
-// walk's cursor in one transaction, by compare-and-swap on the cursor (I2). All other
-// methods that write change harvest state alone, and never add, change or remove an
-// event.
+// Only Append changes the log. An observation passes these functions:
+//
+//   - [Log.Append] begins a transaction, which others can join with [Log.Do], and calls
+//     [Tx.Append] (tx.go).
+//   - batch.run (append.go) loads the stored state of the records, and calls for each
+//     observation
+//   - decider.decide (decide.go), which decides whether it is an event. It is pure.
+//   - batch.appendEvent (append.go) gives the event its place in the log, and in a
+//     segment. batch.save writes the events, the state that they change, and the cursor
+//     of the walk, if the stored cursor is the one that the batch names.
+//
+// All other methods that write change harvest state alone, and never add, change or
+// remove an event. Package publish reads the events with [Log.Events], a range of one set
+// at a time.
 package eventlog
 
 import (

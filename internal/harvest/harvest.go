@@ -6,8 +6,9 @@
 //   - [atompmh.Walk.Documents] yields the documents. readDocument in walk.go reads
 //     each to its end before anything of it counts.
 //   - [translate.FromEntry] makes an observation of each entry (atom.go).
-//   - The pipeline's commit (pipeline.go) takes the observations of many documents,
-//     fetches the contents that the set keeps (fetchAndCommit in fetch.go), and calls
+//   - pipeline.write (pipeline.go), in a goroutine of its own, gathers the observations
+//     of several documents in a batch. pipeline.commit fetches the contents that the set
+//     keeps (fetchAndCommit in fetch.go), and passes the batch to
 //   - [eventlog.Log.Append], which decides which events they cause, and stores them
 //     with the cursor of the walk in one transaction.
 //

@@ -1,9 +1,17 @@
-// Package publish decides which documents exist and writes them.
+// Package publish decides which documents exist and writes them. A request for a
+// document, for example a Change List, passes these functions:
+//
+//   - [Publisher.Document] in document.go finds the range of the log that belongs to the
+//     path. Opening the document renders it, unless the cache has it (cache.go).
+//   - [Render] in render.go writes the bytes, from the events of that range. For each
+//     event it calls
+//   - [translate.ListEncoder.ChangeEntries], which makes entries of the event, and
+//   - [resourcesync.Writer.Entry], which writes each as a url element.
 //
 // PlanSite, PlanSet and Render are pure: the first two list the documents of a log,
 // and Render writes the bytes of one, all from values. A document depends only on the
 // format (FormatVersion), the base URL, the set's stored settings and a range of the
-// log (I1).
+// log.
 //
 // The Publisher does the input and output: it reads the log, keeps a cache that may be
 // deleted at any time, and writes snapshots as files.

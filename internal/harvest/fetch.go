@@ -550,6 +550,9 @@ func (r *run) fetchTypes(ctx context.Context, b *event.Batch) error {
 	for _, f := range r.fetchAll(ctx, jobs, true, func(ctx context.Context, j contentJob) contentJob {
 		return r.headType(ctx, j, b.Items[j.item].Representations[j.rep].Href)
 	}) {
+		if found := (*defect.Error)(nil); errors.As(f.err, &found) {
+			return f.err // or a defect of ours would be logged as the type of a record
+		}
 		answers[[2]int{f.item, f.rep}] = f
 	}
 	for _, j := range jobs {

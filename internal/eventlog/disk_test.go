@@ -108,7 +108,7 @@ func TestStartOnFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	fillDisk(t, folder)
-	if l, err := eventlog.Open(ctx, data, eventlog.Options{}); !errors.Is(err, eventlog.ErrFull) || !strings.Contains(fmt.Sprint(err), "make room") {
+	if l, err := eventlog.Open(ctx, data, eventlog.Options{}); !errors.Is(err, eventlog.ErrFull) || !strings.Contains(fmt.Sprint(err), "free some space") {
 		t.Errorf("without a reserve: %v", err)
 		if err == nil {
 			_ = l.Close()

@@ -385,7 +385,7 @@ WHERE k.key = $1 AND k.record > $2 << 32 AND k.record < $2 + 1 << 32`, bits, id)
 	return found, err
 }
 
-var selectLogged = "SELECT r.id, r.identifier FROM record_key k JOIN record r ON r.id = k.record WHERE r.seq <> 0 AND k.key IN (" + sqlite.Params(lookup) + ")"
+var selectLogged = "SELECT r.identifier FROM record_key k JOIN record r ON r.id = k.record WHERE r.seq <> 0 AND k.key IN (" + sqlite.Params(lookup) + ") AND k.record > ? AND k.record < ?"
 
 // Logged returns which of these identifiers are of records that a set has events of.
 func (l *Log) Logged(ctx context.Context, set string, identifiers []string) (map[string]bool, error) {
@@ -400,13 +400,10 @@ func (l *Log) Logged(ctx context.Context, set string, identifiers []string) (map
 		} else if err != nil {
 			return err
 		}
-		return each(ctx, reading{q}, selectLogged, keys, func(rows *sql.Rows) error {
-			var id int64
+		return each(ctx, ofSet(reading{q}, in), selectLogged, keys, func(rows *sql.Rows) error {
 			var identifier string
-			err := rows.Scan(&id, &identifier)
-			if id>>32 == in {
-				logged[identifier] = true
-			}
+			err := rows.Scan(&identifier)
+			logged[identifier] = true
 			return err
 		})
 	})

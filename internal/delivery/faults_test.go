@@ -101,11 +101,6 @@ func (s livingStore) Write(ctx context.Context, b *submission.Batch) (out submis
 	return out, err
 }
 
-func (s livingStore) Submission(ctx context.Context, id int64) (out *submission.Submission, err error) {
-	err = s.life.pass("read", func() error { out, err = s.Store.Submission(ctx, id); return err })
-	return out, err
-}
-
 func (s livingStore) OutgoingDue(ctx context.Context, due event.Micros, after *submission.OutgoingNotification, limit int) (out []submission.OutgoingNotification, err error) {
 	err = s.life.pass("notices", func() error { out, err = s.Store.OutgoingDue(ctx, due, after, limit); return err })
 	return out, err

@@ -299,17 +299,13 @@ func (r *notifyLoop) settle(it *item[*submission.OutgoingNotification]) (e effec
 
 // commit writes the new states of notifications into the log.
 func (r *notifyLoop) commit(ctx context.Context, done []item[*submission.OutgoingNotification]) (again []item[*submission.OutgoingNotification], err error) {
-	// A notification names its submission, that names the Source, and that will do for
-	// all: a batch is of one Source, notifications are changed by their ID.
-	s, err := r.Store.Submission(ctx, done[0].row.Submission)
-	if err != nil {
-		return nil, err
-	}
 	changed := make([]submission.OutgoingNotification, len(done))
 	for i := range done {
 		changed[i], done[i].due = *done[i].row, done[i].row.Due
 	}
-	if _, err := r.Store.Write(ctx, &submission.Batch{Source: s.Source, Outgoing: changed}); err != nil {
+	// A batch is of one Source, and one will do for all: notifications are changed by
+	// their ID.
+	if _, err := r.Store.Write(ctx, &submission.Batch{Source: changed[0].Source, Outgoing: changed}); err != nil {
 		return nil, err
 	}
 	for i := range done {

@@ -89,6 +89,33 @@ func TestTarpitsHoldNobody(t *testing.T) {
 	})
 }
 
+// The same where they have failed before, as has who would answer now.
+func TestTarpitsHoldNoRetries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t, nil)
+		for i := range 300 {
+			h.owe(fmt.Sprintf("http://tarpit-%d.example/", i), fmt.Sprint(i))
+		}
+		h.owe("http://good.example/", "good")
+		begin := time.Now()
+		good := make(chan time.Time, 1)
+		h.posting(func(r *http.Request) (*http.Response, error) {
+			switch {
+			case time.Since(begin) < 30*time.Second:
+				return nil, errors.New("no route to host")
+			case r.URL.Host == "good.example":
+				good <- time.Now()
+				return taken(r)
+			}
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		})
+		if took := (<-good).Sub(begin); took > 90*time.Second {
+			t.Errorf("who answers was called after %v", took)
+		}
+	})
+}
+
 // A log that takes long to tell what is due is asked less often while no other call can
 // begin. Recipients that never answer are given up all the same.
 func TestTarpitsHoldNobodyWhileTheLogIsSlow(t *testing.T) {

@@ -111,6 +111,7 @@ type hostQueue[T any] struct {
 // call is one that is under way.
 type call struct {
 	began time.Time
+	retry bool // that of its item
 	cut   context.CancelCauseFunc
 }
 
@@ -277,9 +278,9 @@ func (q *queue[T]) isPaused(who key) bool {
 // errTooSlow is the cause of a call's end that has kept others waiting.
 var errTooSlow = errors.New("it does not answer, and neither do too many others")
 
-// start begins as many calls as may be under way. When there are too many it gives up
-// the one that has taken longest, if that is too long: else a few that never answer
-// would stop all others. It returns when another one is too slow, zero for never.
+// start begins as many calls as may be under way. When there are too many, in all or of
+// what has failed before, it gives up the one of these that has taken longest, if that
+// is too long: else a few that never answer would stop all others. It returns when another one is too slow, zero for never.
 // Calls end with ctx.
 func (q *queue[T]) start(ctx context.Context) (slow time.Time) {
 	q.mu.Lock()
@@ -291,12 +292,13 @@ func (q *queue[T]) start(ctx context.Context) (slow time.Time) {
 		}
 		q.work(ctx, it)
 	}
-	if q.slow == 0 || len(q.underWay) < q.calls || q.total == 0 {
+	full := len(q.underWay) >= q.calls
+	if q.slow == 0 || q.total == 0 || !full && q.retrying < q.retries {
 		return time.Time{}
 	}
 	var oldest *call
 	for _, c := range q.underWay {
-		if oldest == nil || c.began.Before(oldest.began) {
+		if (full || c.retry) && (oldest == nil || c.began.Before(oldest.began)) {
 			oldest = c
 		}
 	}
@@ -311,7 +313,7 @@ func (q *queue[T]) start(ctx context.Context) (slow time.Time) {
 func (q *queue[T]) work(ctx context.Context, it item[T]) {
 	begin := func() context.Context {
 		c, cut := context.WithCancelCause(ctx)
-		q.underWay[it.id] = &call{it.began, cut}
+		q.underWay[it.id] = &call{it.began, it.retry, cut}
 		return c
 	}
 	c := begin()

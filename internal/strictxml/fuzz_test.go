@@ -59,7 +59,7 @@ func FuzzScanner(f *testing.F) {
 			}
 			o.Lenient, o.Report = false, nil
 		}
-		in, _, err := decoded(bufio.NewReader(bytes.NewReader(doc)), &o)
+		in, _, _, err := decoded(bufio.NewReader(bytes.NewReader(doc)), &o)
 		if err != nil {
 			t.Fatal(err)
 		}

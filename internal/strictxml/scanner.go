@@ -116,6 +116,7 @@ type Scanner struct {
 	document *Base
 	spent    int64
 	tokens   uint
+	stated   bool // the charset was stated before the first token was read
 	rooted   bool // the root has been seen
 	empty    bool // the current start tag is its end tag as well
 	// reported are the kinds of defects that a lenient Scanner has reported.
@@ -136,7 +137,7 @@ func New(r io.Reader, o Options) *Scanner {
 // begin sets up the decoding.
 func (s *Scanner) begin() {
 	whole := &capped{r: s.in, left: s.o.Limits.Document, cap: s.o.Limits.Document}
-	in, note, err := decoded(bufio.NewReaderSize(whole, head), &s.o)
+	in, stated, note, err := decoded(bufio.NewReaderSize(whole, head), &s.o)
 	if err != nil {
 		// The first token will say it, with its place.
 		in = errorReader{err}
@@ -144,7 +145,7 @@ func (s *Scanner) begin() {
 	if s.o.Lenient {
 		in = transform.NewReader(in, &mender{report: s.mended, line: 1, column: 1})
 	}
-	s.src.r = in
+	s.src.r, s.stated = in, stated
 	s.Line = 1
 	if note != "" {
 		s.report(Notice{About: AboutCharset, Line: 1, Column: 1, Found: note, Expected: "one charset; that of Content-Type is taken"})

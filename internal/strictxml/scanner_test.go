@@ -269,6 +269,27 @@ func TestLenient(t *testing.T) {
 	}
 }
 
+// TestLenientCharset: what might be read in another charset than its own is refused.
+func TestLenientCharset(t *testing.T) {
+	const declaration = "<?xml version='1.0' encoding='iso-8859-5'?>"
+	for doc, want := range map[string]string{
+		"<!-- -->" + declaration + "<a>\xd0</a>":                     `encoding "iso-8859-5" is stated too late`,
+		strings.Repeat(" ", head) + declaration + "<a>\xd0</a>":      `encoding "iso-8859-5" is stated too late`,
+		"<?xml version='1.0' encoding='iso-8859-\x015'?><a>\xd0</a>": `encoding "iso-8859-5" is stated too late`,
+		" \x00<\x00a\x00>\x00\x05\x01<\x00/\x00a\x00>\x00":           "zero bytes at the start",
+		"<?\xe9ml version='1.0' encoding='iso-8859-5'?><a>\xd0</a>":  "name with bytes that are no UTF-8",
+		"<a b\xe9='x'>c</a>": "name with bytes that are no UTF-8",
+		"<a>x<\xe9/></a>":    "name with bytes that are no UTF-8",
+		"<!-- --><?xml version='1.0' encoding='UTF-8'?><a>x</a>":            "",
+		"\ufeff<!-- --><?xml version='1.0' encoding='utf-8'?><a>\u0430</a>": "",
+		"<\u00e9>x</\u00e9>": "",
+	} {
+		if got, err := textOf(strings.NewReader(doc), Options{Lenient: true}); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%.60q: %q, %v; want %q", doc, got, err, want)
+		}
+	}
+}
+
 // TestLenientPrefixes: an undeclared prefix has the namespace that the caller gives it,
 // else one of its own.
 func TestLenientPrefixes(t *testing.T) {

@@ -151,36 +151,41 @@ const head = 1024
 
 // decoded returns r as UTF-8 without a byte order mark. By RFC 7303 3 the mark
 // decides, else the charset of the Content-Type, else the XML declaration, else
-// it is UTF-8. note is set when the Content-Type overrules a declaration.
-func decoded(r *bufio.Reader, o *Options) (out io.Reader, note string, err error) {
+// it is UTF-8. stated: one of them says so. note is set when the Content-Type overrules
+// a declaration.
+func decoded(r *bufio.Reader, o *Options) (out io.Reader, stated bool, note string, err error) {
 	first, err := r.Peek(head)
 	if err != nil && err != io.EOF {
-		return nil, "", err
+		return nil, false, "", err
 	}
 	label, marked := marks(first)
 	if marked > 0 {
 		if _, err := r.Discard(marked); err != nil {
-			return nil, "", err
+			return nil, false, "", err
 		}
 	}
 	if o.Lenient {
+		if label == "" && bytes.IndexByte(first[:min(4, len(first))], 0) >= 0 {
+			return nil, false, "", &fault{reason: "zero bytes at the start; UTF-16 and UTF-32 begin with a byte order mark or with <"}
+		}
 		first = bytes.TrimLeft(first[marked:], white)
 	}
 	if label == "" {
 		label, note = named(first, o.ContentType)
 	}
-	switch label = strings.ToLower(Trim(label)); label {
-	case "", "utf-8", "utf8":
-		return r, note, nil
+	label = strings.ToLower(Trim(label))
+	stated = label != ""
+	if !stated || label == "utf-8" || label == "utf8" {
+		return r, stated, note, nil
 	}
 	enc, name := charset.Lookup(label)
 	switch {
 	case enc == nil, name == "replacement":
-		return nil, "", &fault{reason: fmt.Sprintf("charset %q is not known; want UTF-8, UTF-16 or one of the WHATWG Encoding Standard", Clip(label))}
+		return nil, false, "", &fault{reason: fmt.Sprintf("charset %q is not known; want UTF-8, UTF-16 or one of the WHATWG Encoding Standard", Clip(label))}
 	case name == "utf-8":
-		return r, note, nil
+		return r, true, note, nil
 	}
-	return transform.NewReader(r, decoder(label, name, enc, o.Lenient)), note, nil
+	return transform.NewReader(r, decoder(label, name, enc, o.Lenient)), true, note, nil
 }
 
 // decoder returns what makes UTF-8 of a charset. label is what the document calls
@@ -328,6 +333,9 @@ func (u utf16Text) first(src []byte) (r rune, n int) {
 	return r, 4
 }
 
+// notUTF8 is what mender reports of bytes.
+const notUTF8 = "bytes that are no UTF-8, taken as windows-1252"
+
 // mender passes on UTF-8 without the control characters that XML does not allow. Bytes
 // that are no UTF-8 it takes as windows-1252, where different bytes are different
 // characters.
@@ -346,7 +354,7 @@ func (m *mender) Transform(dst, src []byte, atEOF bool) (nDst, nSrc int, err err
 		case nDst+utf8.UTFMax > len(dst):
 			return nDst, nSrc, transform.ErrShortDst
 		case r == utf8.RuneError && n == 1:
-			m.report(AboutCharset, m.line, m.column, "bytes that are no UTF-8, taken as windows-1252")
+			m.report(AboutCharset, m.line, m.column, notUTF8)
 			if r = charmap.Windows1252.DecodeByte(src[nSrc]); r == utf8.RuneError { // none is there
 				r = rune(src[nSrc])
 			}

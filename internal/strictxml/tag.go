@@ -245,6 +245,11 @@ func (s *Scanner) name(want string) (*name, error) {
 	if reason := n.split(); reason != "" {
 		return nil, s.broken(reason)
 	}
+	// A name with a wrong letter is another name, which would be passed over: the item
+	// would have another identifier.
+	if s.reported[notUTF8] && strings.ContainsFunc(n.raw, func(r rune) bool { return r >= utf8.RuneSelf }) {
+		return nil, s.broken("name with bytes that are no UTF-8: " + n.raw)
+	}
 	if len(raw) <= longestName {
 		*place = n
 	}

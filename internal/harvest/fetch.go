@@ -171,7 +171,7 @@ type contentJob struct {
 	size      int64
 	mediaType string
 	// err is why there is no content. final: the same request will probably fail again;
-	// never: it is not made again; gone: of a URL of which only the status is wanted,
+	// never: it was not made, and is not; gone: of a URL of which only the status is wanted,
 	// it answered 404 or 410.
 	err                error
 	final, never, gone bool
@@ -578,10 +578,10 @@ func (r *run) headType(ctx context.Context, j contentJob, href string) (out cont
 	defer defect.Recover(&j.err)
 	switch {
 	case !fetchable(href, r.src.URL):
-		j.err, j.final = errors.New("only http and https are asked"), true
+		j.err, j.never = errors.New("only http and https are asked"), true
 		return
 	case r.host(j.host).failing(): // a type is not worth another request
-		j.err = errors.New("the last requests to its host failed")
+		j.err, j.never = errors.New("the last requests to its host failed"), true
 		return
 	}
 	var resp *http.Response

@@ -2,8 +2,12 @@ package harvest
 
 import (
 	"encoding/gob"
+	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"reflect"
+	"sync"
 	"testing"
 
 	"github.com/pmh-bridge/bridge/event"
@@ -103,4 +107,41 @@ func TestEntryFile(t *testing.T) {
 	if err != nil || n != 1 {
 		t.Errorf("%d, %v", n, err)
 	}
+}
+
+// roundTrip is an http.RoundTripper.
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// A host that nothing answers on is given up, and keeps no media type of another host
+// back. What is no request says nothing about the host.
+func TestTypesBesideDeadHost(t *testing.T) {
+	asked := map[string]int{}
+	r := feedRun()
+	r.h.Workers = 1 // one request to a host at a time
+	var mu sync.Mutex
+	r.src.Client = &http.Client{Transport: roundTrip(func(q *http.Request) (*http.Response, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		asked[q.Method+" "+q.URL.Host]++
+		if q.URL.Host == "dead.example" {
+			return nil, &net.OpError{Op: "dial", Err: errors.New("no route")}
+		}
+		return &http.Response{StatusCode: 200, Body: http.NoBody, Header: http.Header{"Content-Type": {"text/xml"}}, Request: q}, nil
+	})}
+	b := &event.Batch{Mode: event.ModeReplay}
+	for i := range 60 {
+		href := fmt.Sprintf([]string{"http://dead.example/%d", "ftp://dead.example/%d", "http://good.example/%d"}[i%3], i)
+		b.Items = append(b.Items, event.Item{Observation: event.Observation{Record: href, Representations: []event.Representation{{Href: href}}}})
+	}
+	if err := r.fetchTypes(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	types := map[string]int{}
+	for i := range b.Items {
+		types[b.Items[i].Representations[0].Type]++
+	}
+	same(t, "media types", types, map[string]int{"text/xml": 20, untyped: 40})
+	same(t, "requests", asked, map[string]int{"HEAD dead.example": troubleAfter, "HEAD good.example": 20})
 }

@@ -128,7 +128,9 @@ func (r *run) fetchAll(ctx context.Context, jobs []contentJob, patient bool, get
 			if errors.Is(f.err, errSlow) || errors.Is(f.err, fetch.ErrWait) {
 				continue // as if it had not been made
 			}
-			l.record(&f, r.h.now())
+			if !f.never {
+				l.record(&f, r.h.now())
+			}
 			out = append(out, f)
 		case <-patience:
 			for waits, cancel := range q.running {

@@ -19,17 +19,17 @@ import (
 // batch is one Append under way: the stored state it started from and the rows
 // it has made so far. Nothing of it is visible before the commit.
 type batch struct {
-	l         *Log
-	tx        *sqlite.Tx
-	in        *event.Batch
-	now       event.Micros
-	set       setRow
-	storedSet setRow // as it was
-	before    int64  // changes on the connection
-	waits     bool   // what the batch has changed need not be stored yet
-	source    sourceRow
-	walk      *walk
-	out       event.Appended
+	l             *Log
+	tx            *sqlite.Tx
+	in            *event.Batch
+	now           event.Micros
+	set           setRow
+	storedSet     setRow // as it was
+	changesBefore int64  // rows that the connection had changed before the batch
+	deferred      bool   // only the cursor has changed: it stays in memory for now
+	source        sourceRow
+	walk          *walk
+	out           event.Appended
 
 	records   []*record                // of the items, then those that inherited a URI
 	byID      map[int64]*record        // made when it is first needed
@@ -87,10 +87,12 @@ func check(in *event.Batch) error {
 	return nil
 }
 
+// run loads what is stored, decides on each item and then on each rejection, and writes
+// what follows.
 func (b *batch) run(ctx context.Context) error {
 	q := b.tx
 	var err error
-	if b.before, err = b.tx.Changes(ctx); err != nil {
+	if b.changesBefore, err = b.tx.Changes(ctx); err != nil {
 		return err
 	}
 	if err := b.load(ctx, q); err != nil {
@@ -110,7 +112,7 @@ func (b *batch) run(ctx context.Context) error {
 	b.out.Outcomes = make([]event.Outcome, len(b.in.Items))
 	a := b.decider()
 	for i := range b.in.Items {
-		if b.out.Outcomes[i], err = b.decide(ctx, a, i); err != nil {
+		if b.out.Outcomes[i], err = b.appendItem(ctx, a, i); err != nil {
 			return err
 		}
 	}
@@ -123,134 +125,6 @@ func (b *batch) run(ctx context.Context) error {
 		return err
 	}
 	return b.save(ctx)
-}
-
-// reject logs an event of kind rejected. It is of no record: a record that has that
-// identifier is what it was.
-func (b *batch) reject(ctx context.Context, r *event.Rejection) error {
-	var from event.Document
-	if len(b.in.Documents) > 0 {
-		from = b.in.Documents[0]
-	}
-	doc, err := b.documentOf(ctx, from)
-	if err != nil {
-		return err
-	}
-	return b.appendEvent(ctx, &record{}, nil, event.Rejected, &body{document: doc, reason: r.Reason,
-		obs: event.Observation{Record: r.Record, Title: r.Title, SourceIdentifier: r.SourceIdentifier}})
-}
-
-// beginWalk compares the cursor, and loads the walk under way.
-func (b *batch) beginWalk(ctx context.Context) (err error) {
-	if b.source.stored.Cursor.Version != b.in.Cursor {
-		return event.ErrConflict
-	}
-	b.l.undoWalk(b.tx, b.source.id)
-	if b.in.Start {
-		if err := b.l.endWalk(ctx, b.tx, b.source.id); err != nil {
-			return err
-		}
-	}
-	b.walk, err = b.l.walkOf(ctx, b.tx, b.source.id)
-	return err
-}
-
-func (b *batch) find(ctx context.Context, q preparer) ([]*record, error) {
-	b.hashes = make([]hashes, len(b.in.Items))
-	if err := b.onAllCores(func(i int) {
-		b.normalize(&b.in.Items[i])
-		b.hashes[i].key = event.KeyBits(b.in.Items[i].Record)
-	}); err != nil {
-		return nil, err
-	}
-	return b.recordsOf(ctx, q, b.in.Items)
-}
-
-// hashes are what is hashed of an item.
-type hashes struct {
-	key    int64 // of the identifier
-	loc    int64 // of the URI in mode reference
-	digest int64 // of the state; 0 of a deletion
-	// same: it says what its Source has said before, so that nothing but the
-	// key was needed.
-	same bool
-}
-
-// hashStates hashes what may change the state of a record.
-func (b *batch) hashStates() error {
-	reference := b.set.Content == event.Reference
-	locs := newLocs(b.set.id)
-	return b.onAllCores(func(i int) {
-		it, r, h := &b.in.Items[i], b.records[i], &b.hashes[i]
-		if b.in.Mode == event.ModeWalk && r.pending == nil && len(r.sources) == 1 {
-			s := &r.sources[0]
-			h.same = s.source == b.source.id && len(s.parts) == 0 && s.alive == !it.Deleted && s.claim == it.Claim && s.stamp == it.Order && s.place == it.Place
-		}
-		if h.same || it.Deleted || it.Quarantine || it.Unselected {
-			return
-		}
-		it.Links = b.targets.resolve(it.Links)
-		h.digest = it.Digest(b.set.Content)
-		if reference {
-			h.loc = locs.key(it.Loc)
-		}
-	})
-}
-
-// onAllCores does something for each item, in no order. The error is a panic in it.
-func (b *batch) onAllCores(do func(i int)) error {
-	n := len(b.in.Items)
-	size := max(1000, n/runtime.GOMAXPROCS(0)+1)
-	parts := make(chan error)
-	started := 0
-	for from := 0; from < n; from += size {
-		started++
-		go func() {
-			parts <- defect.Guard(func() error {
-				for i := from; i < min(from+size, n); i++ {
-					do(i)
-				}
-				return nil
-			})
-		}()
-	}
-	var err error
-	for range started {
-		err = errors.Join(err, <-parts)
-	}
-	return err
-}
-
-// blob returns what fill appends to nothing, in memory that rows share.
-func (b *batch) blob(fill func(b []byte) []byte) []byte {
-	if cap(b.bytes)-len(b.bytes) < 1<<10 {
-		b.bytes = make([]byte, 0, 1<<16)
-	}
-	from := len(b.bytes)
-	b.bytes = fill(b.bytes)
-	return b.bytes[from:len(b.bytes):len(b.bytes)]
-}
-
-// normalize fills in what a document leaves to the set: the claim, and the URI of
-// a record in mode reference.
-func (b *batch) normalize(it *event.Item) {
-	if it.Claim == 0 {
-		it.Claim = it.ClaimOf()
-	}
-	if b.set.Content != event.Reference {
-		it.Loc = ""
-	} else if it.Loc == "" && it.Preferred < len(it.Representations) {
-		it.Loc = it.Representations[it.Preferred].Href
-	}
-}
-
-// denormalize undoes that for an observation that is kept: its claim is the one of
-// the document.
-func denormalize(obs event.Observation) event.Observation {
-	if obs.Preferred < len(obs.Representations) && obs.Loc == obs.Representations[obs.Preferred].Href {
-		obs.Loc = ""
-	}
-	return obs
 }
 
 // load reads the rows of the set and the Source.
@@ -312,6 +186,78 @@ func behind(noted, last event.Seq) error {
 	return fmt.Errorf("the log has noted event %d as the last, and has event %d: %w: run bridge verify", noted, last, errDamaged)
 }
 
+// beginWalk compares the cursor, and loads the walk under way.
+func (b *batch) beginWalk(ctx context.Context) (err error) {
+	if b.source.stored.Cursor.Version != b.in.Cursor {
+		return event.ErrConflict
+	}
+	b.l.undoWalk(b.tx, b.source.id)
+	if b.in.Start {
+		if err := b.l.endWalk(ctx, b.tx, b.source.id); err != nil {
+			return err
+		}
+	}
+	b.walk, err = b.l.walkOf(ctx, b.tx, b.source.id)
+	return err
+}
+
+func (b *batch) find(ctx context.Context, q preparer) ([]*record, error) {
+	b.hashes = make([]hashes, len(b.in.Items))
+	if err := b.onAllCores(func(i int) {
+		b.normalize(&b.in.Items[i])
+		b.hashes[i].key = event.KeyBits(b.in.Items[i].Record)
+	}); err != nil {
+		return nil, err
+	}
+	return b.recordsOf(ctx, q, b.in.Items)
+}
+
+// normalize fills in what a document leaves to the set: the claim, and the URI of
+// a record in mode reference.
+func (b *batch) normalize(it *event.Item) {
+	if it.Claim == 0 {
+		it.Claim = it.ClaimOf()
+	}
+	if b.set.Content != event.Reference {
+		it.Loc = ""
+	} else if it.Loc == "" && it.Preferred < len(it.Representations) {
+		it.Loc = it.Representations[it.Preferred].Href
+	}
+}
+
+// denormalize undoes that for an observation that is kept: its claim is the one of
+// the document.
+func denormalize(obs event.Observation) event.Observation {
+	if obs.Preferred < len(obs.Representations) && obs.Loc == obs.Representations[obs.Preferred].Href {
+		obs.Loc = ""
+	}
+	return obs
+}
+
+// onAllCores does something for each item, in no order. The error is a panic in it.
+func (b *batch) onAllCores(do func(i int)) error {
+	n := len(b.in.Items)
+	size := max(1000, n/runtime.GOMAXPROCS(0)+1)
+	parts := make(chan error)
+	started := 0
+	for from := 0; from < n; from += size {
+		started++
+		go func() {
+			parts <- defect.Guard(func() error {
+				for i := from; i < min(from+size, n); i++ {
+					do(i)
+				}
+				return nil
+			})
+		}()
+	}
+	var err error
+	for range started {
+		err = errors.Join(err, <-parts)
+	}
+	return err
+}
+
 // prepare loads what the items will need in bulk: the last events of records
 // that may change, the users of the URIs of a set in mode reference, and the
 // open segment.
@@ -355,6 +301,37 @@ func (b *batch) prepare(ctx context.Context, q preparer) error {
 	return b.locs.load(ctx, q, keys)
 }
 
+// hashes are what is hashed of an item.
+type hashes struct {
+	key    int64 // of the identifier
+	loc    int64 // of the URI in mode reference
+	digest int64 // of the state; 0 of a deletion
+	// same: it says what its Source has said before, so that nothing but the
+	// key was needed.
+	same bool
+}
+
+// hashStates hashes what may change the state of a record.
+func (b *batch) hashStates() error {
+	reference := b.set.Content == event.Reference
+	locs := newLocs(b.set.id)
+	return b.onAllCores(func(i int) {
+		it, r, h := &b.in.Items[i], b.records[i], &b.hashes[i]
+		if b.in.Mode == event.ModeWalk && r.pending == nil && len(r.sources) == 1 {
+			s := &r.sources[0]
+			h.same = s.source == b.source.id && len(s.parts) == 0 && s.alive == !it.Deleted && s.claim == it.Claim && s.stamp == it.Order && s.place == it.Place
+		}
+		if h.same || it.Deleted || it.Quarantine || it.Unselected {
+			return
+		}
+		it.Links = b.targets.resolve(it.Links)
+		h.digest = it.Digest(b.set.Content)
+		if reference {
+			h.loc = locs.key(it.Loc)
+		}
+	})
+}
+
 // loadLast loads the last events of records that may change. Of a record that
 // several Sources have it is always needed: its authority may change.
 func (b *batch) loadLast(ctx context.Context, q preparer) error {
@@ -369,189 +346,15 @@ func (b *batch) loadLast(ctx context.Context, q preparer) error {
 	return b.loadBodies(ctx, q, need)
 }
 
-// save writes what the items have made, then the bookkeeping of the walk.
-func (b *batch) save(ctx context.Context) error {
-	if err := b.events.Flush(); err != nil {
-		return err
-	}
-	if err := b.saveTouched(ctx); err != nil {
-		return err
-	}
-	if err := b.saveFresh(ctx); err != nil {
-		return err
-	}
-	if err := b.saveHas(ctx); err != nil {
-		return err
-	}
-	if b.locs != nil {
-		if err := b.locs.save(ctx, b.tx); err != nil {
-			return err
-		}
-	}
-	if err := b.saveLinks(ctx); err != nil {
-		return err
-	}
-	if err := b.saveSegments(ctx); err != nil {
-		return err
-	}
-	if b.out.Last != 0 {
-		last := eventID(b.set.id, b.out.Last)
-		if err := b.tx.Exec(ctx, "UPDATE log SET last_event = $1, sum = $2", last, sumOf(last)); err != nil {
-			return err
-		}
-	}
-	if b.set != b.storedSet {
-		if err := b.tx.Exec(ctx, "UPDATE sets SET last_seq = $2, last_observed = $3, clock = $4, live = $5, events = $6, records = $7 WHERE id = $1",
-			b.set.id, int64(b.set.Last), int64(b.set.LastObserved), int64(b.set.Newest), b.set.Live, b.set.Events, b.set.records); err != nil {
-			return err
-		}
-	}
-	if len(b.in.Quarantine) > 0 {
-		if err := b.quarantine(ctx); err != nil {
-			return err
-		}
-	}
-	if b.in.Mode == event.ModeSubmission {
-		return nil
-	}
-	return b.saveProgress(ctx)
-}
-
-// saveFresh writes the new records in the order of their numbers, and their keys in
-// the order of these.
-func (b *batch) saveFresh(ctx context.Context) error {
-	rows, keys := b.tx.Bulk(ctx, insertRecords, 5), b.tx.Bulk(ctx, insertKeys, 2)
-	for _, r := range b.fresh {
-		if err := b.addRow(rows, r); err != nil {
-			return err
-		}
-	}
-	slices.SortFunc(b.fresh, func(x, y *record) int { return cmp.Compare(x.key, y.key) })
-	for _, r := range b.fresh {
-		if err := keys.Add(r.key, r.id); err != nil {
-			return err
-		}
-	}
-	if err := rows.Flush(); err != nil {
-		return err
-	}
-	return keys.Flush()
-}
-
-func (b *batch) saveProgress(ctx context.Context) error {
-	p := b.source.stored
-	if b.in.Progress != nil {
-		p = *b.in.Progress
-	}
-	b.out.Cursor = b.source.stored.Cursor.Version + 1
-	p.Cursor = event.Cursor{Version: b.out.Cursor, Data: b.in.Next}
-	since := b.l.unsaved.since(b.source.id, b.now)
-	if b.in.Next == nil {
-		if err := b.l.endWalk(ctx, b.tx, b.source.id); err != nil {
-			return err
-		}
-	}
-	if lazy, err := b.mayWait(ctx, &p, since); err != nil {
-		return err
-	} else if lazy {
-		b.waits = true
-		b.l.unsaved.put(b.source.id, unsavedCursor{p.Cursor, true, since})
-		return nil
-	}
-	if b.in.Next != nil {
-		if err := b.l.saveWalk(ctx, b.tx, b.source.id, b.walk); err != nil {
-			return err
-		}
-	}
-	if err := b.tx.Exec(ctx, "UPDATE source SET version = $2, cursor = $3, mark = $4, gap = $5, progress_sum = $6 WHERE id = $1",
-		int64(b.source.id), p.Cursor.Version, p.Cursor.Data, stampArg(p.Mark), p.Gap, progressSum(&p)); err != nil {
-		return err
-	}
-	if b.in.Progress == nil {
-		return nil // the memory may be large
-	}
-	return b.tx.Exec(ctx, "UPDATE source SET memory = $2 WHERE id = $1", int64(b.source.id), p.Memory)
-}
-
-// mayWait reports whether the batch has changed nothing but how far the walk has come
-// (D151). The end of a walk of which something is stored does not wait, nor does a
-// walk for long.
-func (b *batch) mayWait(ctx context.Context, p *event.Progress, since event.Micros) (bool, error) {
-	was := &b.source.stored
-	if !b.in.Lazy || p.Mark != was.Mark || p.Gap != was.Gap || !bytes.Equal(p.Memory, was.Memory) {
-		return false, nil
-	}
-	if b.in.Next == nil && !b.source.resting || b.in.Next != nil && b.now-since >= maxUnsaved {
-		return false, nil
-	}
-	changes, err := b.tx.Changes(ctx)
-	return changes == b.before, err
-}
-
-// saveTouched writes what has changed of records: what their Sources have and say, and
-// the rows of those that have one.
-func (b *batch) saveTouched(ctx context.Context) error {
-	replaced := b.tx.Bulk(ctx, replaceRecords, 5)
-	present := b.tx.Bulk(ctx, replacePresent, 4)
-	for _, r := range b.touched {
-		if len(r.sources) == 0 {
-			continue // seen, quarantined or pending: nothing is known of it yet
-		}
-		for i := range r.sources {
-			s := &r.sources[i]
-			if err := b.holds(ctx, s, r.id); err != nil {
-				return err
-			}
-			switch {
-			case i == r.authority && s.stored:
-				if err := b.tx.Exec(ctx, "DELETE FROM presence WHERE record = $1 AND source = $2", r.id, int64(s.source)); err != nil {
-					return err
-				}
-			case i != r.authority && (s.dirty || !s.stored):
-				if s.unsaved != nil {
-					if err := b.resolveDocument(ctx, s.unsaved); err != nil {
-						return err
-					}
-					s.suppressed, s.unsaved = appendBody(nil, s.unsaved), nil
-				}
-				if err := present.Add(r.id, int64(s.source), appendSourceState(nil, r.id, s), s.suppressed); err != nil {
-					return err
-				}
-			}
-		}
-		if r.fresh {
-			continue // see saveFresh
-		}
-		if err := b.addRow(replaced, r); err != nil {
-			return err
-		}
-	}
-	if err := replaced.Flush(); err != nil {
-		return err
-	}
-	return present.Flush()
-}
-
-// addRow adds the row of a record.
-func (b *batch) addRow(rows *sqlite.Bulk, r *record) error {
-	var digest, state any
-	if r.live {
-		digest = r.digest
-	}
-	if len(r.sources) > 0 {
-		state = b.blob(func(to []byte) []byte { return appendSourceState(to, r.id, &r.sources[r.authority]) })
-	}
-	return rows.Add(r.id, r.identifier, int64(r.seq), digest, state)
-}
-
 // decider returns what decisions need to know of the batch.
 func (b *batch) decider() *decider {
 	return &decider{source: b.source.id, ordering: b.source.ordering, mode: b.in.Mode, content: b.set.Content, rank: b.source.rank,
 		others: b.source.others, targets: b.targets, parts: b.in.Parts}
 }
 
-// decide decides on one item and carries the decision out.
-func (b *batch) decide(ctx context.Context, a *decider, i int) (event.Outcome, error) {
+// appendItem decides what an item means for its record (decider.decide), and does it:
+// the event, the state and the rows that follow are added to the batch.
+func (b *batch) appendItem(ctx context.Context, a *decider, i int) (event.Outcome, error) {
 	it, r := &b.in.Items[i], b.records[i]
 	b.lookUpSeen(r, it)
 	d, err := a.decide(r, it, &b.hashes[i])
@@ -694,6 +497,206 @@ func (b *batch) appendEvent(ctx context.Context, r *record, before *body, kind e
 		return binary.LittleEndian.AppendUint32(to, checksum(c, to[from:]))
 	})
 	return b.events.Add(c.id(), c.record, c.kind, c.observed, sealed)
+}
+
+// blob returns what fill appends to nothing, in memory that rows share.
+func (b *batch) blob(fill func(b []byte) []byte) []byte {
+	if cap(b.bytes)-len(b.bytes) < 1<<10 {
+		b.bytes = make([]byte, 0, 1<<16)
+	}
+	from := len(b.bytes)
+	b.bytes = fill(b.bytes)
+	return b.bytes[from:len(b.bytes):len(b.bytes)]
+}
+
+// reject logs an event of kind rejected. It is of no record: a record that has that
+// identifier is what it was.
+func (b *batch) reject(ctx context.Context, r *event.Rejection) error {
+	var from event.Document
+	if len(b.in.Documents) > 0 {
+		from = b.in.Documents[0]
+	}
+	doc, err := b.documentOf(ctx, from)
+	if err != nil {
+		return err
+	}
+	return b.appendEvent(ctx, &record{}, nil, event.Rejected, &body{document: doc, reason: r.Reason,
+		obs: event.Observation{Record: r.Record, Title: r.Title, SourceIdentifier: r.SourceIdentifier}})
+}
+
+// save writes what the items have made, then the bookkeeping of the walk.
+func (b *batch) save(ctx context.Context) error {
+	if err := b.events.Flush(); err != nil {
+		return err
+	}
+	if err := b.saveTouched(ctx); err != nil {
+		return err
+	}
+	if err := b.saveFresh(ctx); err != nil {
+		return err
+	}
+	if err := b.saveHas(ctx); err != nil {
+		return err
+	}
+	if b.locs != nil {
+		if err := b.locs.save(ctx, b.tx); err != nil {
+			return err
+		}
+	}
+	if err := b.saveLinks(ctx); err != nil {
+		return err
+	}
+	if err := b.saveSegments(ctx); err != nil {
+		return err
+	}
+	if b.out.Last != 0 {
+		last := eventID(b.set.id, b.out.Last)
+		if err := b.tx.Exec(ctx, "UPDATE log SET last_event = $1, sum = $2", last, sumOf(last)); err != nil {
+			return err
+		}
+	}
+	if b.set != b.storedSet {
+		if err := b.tx.Exec(ctx, "UPDATE sets SET last_seq = $2, last_observed = $3, clock = $4, live = $5, events = $6, records = $7 WHERE id = $1",
+			b.set.id, int64(b.set.Last), int64(b.set.LastObserved), int64(b.set.Newest), b.set.Live, b.set.Events, b.set.records); err != nil {
+			return err
+		}
+	}
+	if len(b.in.Quarantine) > 0 {
+		if err := b.quarantine(ctx); err != nil {
+			return err
+		}
+	}
+	if b.in.Mode == event.ModeSubmission {
+		return nil
+	}
+	return b.saveProgress(ctx)
+}
+
+// saveTouched writes what has changed of records: what their Sources have and say, and
+// the rows of those that have one.
+func (b *batch) saveTouched(ctx context.Context) error {
+	replaced := b.tx.Bulk(ctx, replaceRecords, 5)
+	present := b.tx.Bulk(ctx, replacePresent, 4)
+	for _, r := range b.touched {
+		if len(r.sources) == 0 {
+			continue // seen, quarantined or pending: nothing is known of it yet
+		}
+		for i := range r.sources {
+			s := &r.sources[i]
+			if err := b.holds(ctx, s, r.id); err != nil {
+				return err
+			}
+			switch {
+			case i == r.authority && s.stored:
+				if err := b.tx.Exec(ctx, "DELETE FROM presence WHERE record = $1 AND source = $2", r.id, int64(s.source)); err != nil {
+					return err
+				}
+			case i != r.authority && (s.dirty || !s.stored):
+				if s.unsaved != nil {
+					if err := b.resolveDocument(ctx, s.unsaved); err != nil {
+						return err
+					}
+					s.suppressed, s.unsaved = appendBody(nil, s.unsaved), nil
+				}
+				if err := present.Add(r.id, int64(s.source), appendSourceState(nil, r.id, s), s.suppressed); err != nil {
+					return err
+				}
+			}
+		}
+		if r.fresh {
+			continue // see saveFresh
+		}
+		if err := b.addRow(replaced, r); err != nil {
+			return err
+		}
+	}
+	if err := replaced.Flush(); err != nil {
+		return err
+	}
+	return present.Flush()
+}
+
+// addRow adds the row of a record.
+func (b *batch) addRow(rows *sqlite.Bulk, r *record) error {
+	var digest, state any
+	if r.live {
+		digest = r.digest
+	}
+	if len(r.sources) > 0 {
+		state = b.blob(func(to []byte) []byte { return appendSourceState(to, r.id, &r.sources[r.authority]) })
+	}
+	return rows.Add(r.id, r.identifier, int64(r.seq), digest, state)
+}
+
+// saveFresh writes the new records in the order of their numbers, and their keys in
+// the order of these.
+func (b *batch) saveFresh(ctx context.Context) error {
+	rows, keys := b.tx.Bulk(ctx, insertRecords, 5), b.tx.Bulk(ctx, insertKeys, 2)
+	for _, r := range b.fresh {
+		if err := b.addRow(rows, r); err != nil {
+			return err
+		}
+	}
+	slices.SortFunc(b.fresh, func(x, y *record) int { return cmp.Compare(x.key, y.key) })
+	for _, r := range b.fresh {
+		if err := keys.Add(r.key, r.id); err != nil {
+			return err
+		}
+	}
+	if err := rows.Flush(); err != nil {
+		return err
+	}
+	return keys.Flush()
+}
+
+func (b *batch) saveProgress(ctx context.Context) error {
+	p := b.source.stored
+	if b.in.Progress != nil {
+		p = *b.in.Progress
+	}
+	b.out.Cursor = b.source.stored.Cursor.Version + 1
+	p.Cursor = event.Cursor{Version: b.out.Cursor, Data: b.in.Next}
+	since := b.l.unsaved.since(b.source.id, b.now)
+	if b.in.Next == nil {
+		if err := b.l.endWalk(ctx, b.tx, b.source.id); err != nil {
+			return err
+		}
+	}
+	if lazy, err := b.mayDefer(ctx, &p, since); err != nil {
+		return err
+	} else if lazy {
+		b.deferred = true
+		b.l.unsaved.put(b.source.id, unsavedCursor{p.Cursor, true, since})
+		return nil
+	}
+	if b.in.Next != nil {
+		if err := b.l.saveWalk(ctx, b.tx, b.source.id, b.walk); err != nil {
+			return err
+		}
+	}
+	if err := b.tx.Exec(ctx, "UPDATE source SET version = $2, cursor = $3, mark = $4, gap = $5, progress_sum = $6 WHERE id = $1",
+		int64(b.source.id), p.Cursor.Version, p.Cursor.Data, stampArg(p.Mark), p.Gap, progressSum(&p)); err != nil {
+		return err
+	}
+	if b.in.Progress == nil {
+		return nil // the memory may be large
+	}
+	return b.tx.Exec(ctx, "UPDATE source SET memory = $2 WHERE id = $1", int64(b.source.id), p.Memory)
+}
+
+// mayDefer reports whether the batch has changed nothing but how far the walk has come
+// (D151). The end of a walk of which something is stored does not wait, nor does a
+// walk for long.
+func (b *batch) mayDefer(ctx context.Context, p *event.Progress, since event.Micros) (bool, error) {
+	was := &b.source.stored
+	if !b.in.Lazy || p.Mark != was.Mark || p.Gap != was.Gap || !bytes.Equal(p.Memory, was.Memory) {
+		return false, nil
+	}
+	if b.in.Next == nil && !b.source.resting || b.in.Next != nil && b.now-since >= maxUnsaved {
+		return false, nil
+	}
+	changes, err := b.tx.Changes(ctx)
+	return changes == b.changesBefore, err
 }
 
 // NeedsContent reports of each item of a batch that is to be appended whether

@@ -50,8 +50,8 @@ type decision struct {
 }
 
 // decide returns what an item means for its record (I5, A1, A15). It does no I/O: all
-// that it needs was loaded, and what follows is in the decision. Append carries
-// that out; NeedsContent asks for it beforehand.
+// that it needs was loaded, and what follows is in the decision. batch.appendItem carries
+// that out; NeedsContent asks for it beforehand, and does nothing.
 func (a *decider) decide(r *record, it *event.Item, h *hashes) (decision, error) {
 	d, err := a.decideItem(r, it, h)
 	if err != nil || !r.live || r.topRanked(a.rank) == r.authority {
@@ -65,7 +65,8 @@ func (a *decider) decide(r *record, it *event.Item, h *hashes) (decision, error)
 	return d, err
 }
 
-// decideItem decides on the item itself, in whatever order the Sources are by now.
+// decideItem decides on the item itself, whether or not the order of the Sources has
+// changed.
 func (a *decider) decideItem(r *record, it *event.Item, h *hashes) (d decision, err error) {
 	if a.mode == event.ModeLeft {
 		return a.leavePart(r, it), nil
@@ -284,7 +285,7 @@ func (a *decider) publishState(r *record, s *sourceState, it *event.Item, h *has
 		s.unsaved = v
 		return a.promote(r, d)
 	}
-	if err := r.demote(first); err != nil {
+	if err := r.setAuthority(first); err != nil {
 		return err
 	}
 	a.logState(r, v, d)
@@ -312,7 +313,7 @@ func (a *decider) promote(r *record, d *decision) error {
 		return fmt.Errorf("record %q: what Source %d says of it is missing: run bridge verify", r.identifier, s.source)
 	}
 	s.suppressed, s.unsaved = nil, nil
-	if err := r.demote(first); err != nil {
+	if err := r.setAuthority(first); err != nil {
 		return err
 	}
 	// Targets of its links may have come or gone since it was said.
@@ -321,10 +322,10 @@ func (a *decider) promote(r *record, d *decision) error {
 	return nil
 }
 
-// demote makes sources[next] the authority. The state of the authority before is kept:
+// setAuthority makes sources[next] the authority. The state of the authority before is kept:
 // it is published again when the new one drops the record.
-func (r *record) demote(first int) error {
-	if first == r.authority {
+func (r *record) setAuthority(next int) error {
+	if next == r.authority {
 		return nil
 	}
 	old := &r.sources[r.authority]
@@ -339,7 +340,7 @@ func (r *record) demote(first int) error {
 		old.unsaved = &w
 	}
 	old.dirty = true
-	r.authority = first
+	r.authority = next
 	return nil
 }
 

@@ -21,6 +21,18 @@ type Tx struct {
 	appended bool
 }
 
+// Append commits a batch in a transaction of its own. Tx.Append says what it does.
+func (l *Log) Append(ctx context.Context, in *event.Batch) (out event.Appended, err error) {
+	err = l.Do(ctx, func(ctx context.Context, tx *Tx) (err error) {
+		out, err = tx.Append(ctx, in)
+		return err
+	})
+	if err != nil {
+		return event.Appended{}, fmt.Errorf("appending to the log: %w", err)
+	}
+	return out, nil
+}
+
 // Do runs work in a transaction, which the work of other callers may share (see
 // sqlite.Writer.Do). All of it is durable when Do returns nil, and none of it has
 // happened when Do returns an error. The work must not call methods of the Log that
@@ -54,7 +66,7 @@ func (tx *Tx) Append(ctx context.Context, in *event.Batch) (event.Appended, erro
 	tx.OnCommit(func() {
 		b.remember()
 		l.appended = l.appended || b.out.Last != 0
-		if in.Mode != event.ModeSubmission && !b.waits {
+		if in.Mode != event.ModeSubmission && !b.deferred {
 			l.unsaved.forget(in.Source)
 		}
 	})
@@ -63,18 +75,6 @@ func (tx *Tx) Append(ctx context.Context, in *event.Batch) (event.Appended, erro
 	}
 	tx.appended = tx.appended || b.out.Last != 0
 	return b.out, nil
-}
-
-// Append commits a batch in a transaction of its own: see Tx.Append.
-func (l *Log) Append(ctx context.Context, in *event.Batch) (out event.Appended, err error) {
-	err = l.Do(ctx, func(ctx context.Context, tx *Tx) (err error) {
-		out, err = tx.Append(ctx, in)
-		return err
-	})
-	if err != nil {
-		return event.Appended{}, fmt.Errorf("appending to the log: %w", err)
-	}
-	return out, nil
 }
 
 // Each runs a query that comes again and again, and scans every row. It sees what is

@@ -428,11 +428,16 @@ func sooner(a, b time.Time) time.Time {
 	return a
 }
 
+// close lets no call begin any more.
+func (q *queue[T]) close() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.ended = true
+}
+
 // stop waits for the calls, and begins no others.
 func (q *queue[T]) stop() {
-	q.mu.Lock()
-	q.ended = true
-	q.mu.Unlock()
+	q.close()
 	q.workers.Wait()
 }
 

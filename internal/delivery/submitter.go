@@ -102,6 +102,7 @@ func (o *Submitter) Run(ctx context.Context) error {
 	calls, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
 	d := newSubmitLoop(o.withDefaults())
+	defer context.AfterFunc(ctx, d.close)() // a step may take long
 	err := loop(ctx, func() (time.Duration, error) {
 		if d.changed == nil {
 			d.changed = d.s.Events.Changed() // before the events are read, so that none is missed

@@ -3,7 +3,9 @@ package delivery
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -129,6 +131,28 @@ func TestSubmitterStops(t *testing.T) {
 			})
 		})
 	}
+}
+
+// No request begins once the outbox is to stop, even if a commit holds up its end.
+func TestSubmitterBeginsNothingAtItsEnd(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *harness) {
+		for i := range 10 {
+			h.keep([2]string{fmt.Sprint("urn:", i), "text"})
+		}
+		gated := &gatedLog{Store: h.store, pass: make(chan error)}
+		stop := h.start(h.submitter(func(o *Submitter) { o.Workers, o.Server, o.Store = 1, &slow{h.server, time.Second}, gated }))
+		gated.pass <- nil // the new submissions
+		time.Sleep(1500 * time.Millisecond)
+		go func() {
+			time.Sleep(10 * time.Second)
+			close(gated.pass)
+		}()
+		stop()
+		h.server.wantRequests(t, "urn:0 text", "urn:1 text")
+		if states := h.states(); !slices.Equal(states[:3], []string{"urn:0 accepted as library:urn:0", "urn:1 accepted as library:urn:1", "urn:2 waiting"}) {
+			t.Errorf("submissions %q", states)
+		}
+	})
 }
 
 // slow takes its time, but ends with the context, as sip.HTTPClient does.

@@ -45,41 +45,6 @@ type unsavedReply struct {
 	after int64
 }
 
-// propertiesKept is how long a gateway answers with the properties that it has.
-const propertiesKept = time.Minute
-
-// gatewayProperties returns those of the ingest server behind the gateway.
-func (d *Server) gatewayProperties(ctx context.Context) (*sip.Properties, error) {
-	g := &d.gateway
-	g.mu.Lock()
-	known, age := g.known, d.now().Sub(g.asked)
-	g.mu.Unlock()
-	if known != nil && age >= 0 && age < propertiesKept {
-		return known, nil
-	}
-	p, err := g.properties.do(ctx, struct{}{}, func() (*sip.Properties, error) {
-		if err := g.pause.Check(d.now()); err != nil {
-			return nil, err
-		}
-		asking, stop := detach(ctx)
-		defer stop()
-		p, err := d.Upstream.GetProperties(asking)
-		if err != nil {
-			g.pause.Record(d.now(), err)
-			return nil, err
-		}
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		g.known, g.asked = p, d.now()
-		return p, nil
-	})
-	if err != nil && (ctx.Err() == nil || serverClosing(ctx)) {
-		d.log().Warn("the ingest server does not report its properties", "set", d.Set, "error", err)
-		return nil, &sip.Fault{Code: sip.Server, Text: "the ingest server behind this gateway does not report its properties: try again later" + upstreamMessage(err)}
-	}
-	return p, err
-}
-
 // ingestGateway passes a request on and relays the reply. Of equal requests that
 // come while one is under way only the first is sent.
 func (d *Server) ingestGateway(ctx context.Context, r *sip.Request) (*sip.Disposition, error) {
@@ -102,24 +67,24 @@ func (d *Server) ingestGateway(ctx context.Context, r *sip.Request) (*sip.Dispos
 // forward brings the submission of a request as far as it gets now. It is in the
 // log before the request goes on, and the reply is in the log before it is
 // relayed: whatever breaks off between, a repeat of the request finds where it
-// stands. here reports whether the submitter still waits for the reply.
-func (d *Server) forward(ctx context.Context, r *sip.Request, digest [32]byte, here func() bool) (*submission.Submission, error) {
-	newest, err := d.settledNewest(ctx, digest, here)
+// stands. submitterWaits reports whether the submitter still waits for the reply.
+func (d *Server) forward(ctx context.Context, r *sip.Request, digest [32]byte, submitterWaits func() bool) (*submission.Submission, error) {
+	newest, err := d.recoverNewest(ctx, digest, submitterWaits)
 	if err != nil {
 		return nil, err
 	}
-	s, err := d.repeated(ctx, d.Store, newest)
+	s, err := d.repeatOf(ctx, d.Store, newest)
 	if err != nil || s != nil && s.State != submission.StateUnsent {
 		return s, err
 	}
 	defer d.gateway.turn(r.Source)()
-	if s, err = d.repeated(ctx, d.Store, s); err != nil { // another version may have had its turn before
+	if s, err = d.repeatOf(ctx, d.Store, s); err != nil { // another version may have had its turn before
 		return nil, err
 	}
 	if s, err = d.begin(ctx, s, r, digest, newest); err != nil || s.State != submission.StateForwarding {
 		return s, err
 	}
-	return d.send(ctx, s, r.Source, r.Record.XML, here)
+	return d.send(ctx, s, r.Source, r.Record.XML, submitterWaits)
 }
 
 // turn waits until no other version of a record is on its way, and returns what
@@ -140,11 +105,11 @@ func (d *Server) newest(ctx context.Context, q queries, digest [32]byte) (*submi
 	return &found[0], nil
 }
 
-// repeated returns the newest submission of a request when that is what the same
-// request is a repeat of, else nil: as long as its answer is awaited, and for a day
-// from then on unless its record is withdrawn; and no longer than until a later
-// version of its record comes, which it would take back.
-func (d *Server) repeated(ctx context.Context, q queries, s *submission.Submission) (*submission.Submission, error) {
+// repeatOf returns s, the newest submission with the digest of a request, if the request
+// is a repeat of it; else nil. It is one while the answer of s is awaited, and for a day
+// from then on, unless the record is withdrawn; but no longer than until a later version
+// of the record comes, which the repeat would take back.
+func (d *Server) repeatOf(ctx context.Context, q queries, s *submission.Submission) (*submission.Submission, error) {
 	if s == nil {
 		return nil, nil
 	}
@@ -171,24 +136,6 @@ func (d *Server) repeated(ctx context.Context, q queries, s *submission.Submissi
 
 // repeatWindow is how long the same whole request is the same submission.
 const repeatWindow = 24 * time.Hour
-
-// newSubmission is that of a request that was received, its record stored.
-func (d *Server) newSubmission(ctx context.Context, r *sip.Request, digest [32]byte) (*submission.Submission, error) {
-	if err := d.Contents.Put(ctx, r.Record.XML); err != nil {
-		return nil, fmt.Errorf("store the record: %w", err)
-	}
-	s := &submission.Submission{
-		Source: d.Source, Request: digest, Recipient: r.Recipient,
-		Content: sha256.Sum256(r.Record.XML), Length: int64(len(r.Record.XML)), Type: "application/xml", Title: translate.RecordTitle(r.Record.XML),
-	}
-	if r.Source != nil {
-		s.SourceXML = sip.AppendSource(nil, r.Source)
-		if r.Source.Identifier != nil {
-			s.SourceIdentifier = *r.Source.Identifier
-		}
-	}
-	return s, nil
-}
 
 // begin commits that a request is about to be sent on for the first time, or
 // again after it is certain that it was not. s is what it is a repeat of, newest
@@ -234,8 +181,27 @@ func (d *Server) begin(ctx context.Context, s *submission.Submission, r *sip.Req
 	return s, nil
 }
 
+// newSubmission stores the record of a request, and returns its submission, which is not
+// stored yet and has no state.
+func (d *Server) newSubmission(ctx context.Context, r *sip.Request, digest [32]byte) (*submission.Submission, error) {
+	if err := d.Contents.Put(ctx, r.Record.XML); err != nil {
+		return nil, fmt.Errorf("store the record: %w", err)
+	}
+	s := &submission.Submission{
+		Source: d.Source, Request: digest, Recipient: r.Recipient,
+		Content: sha256.Sum256(r.Record.XML), Length: int64(len(r.Record.XML)), Type: "application/xml", Title: translate.RecordTitle(r.Record.XML),
+	}
+	if r.Source != nil {
+		s.SourceXML = sip.AppendSource(nil, r.Source)
+		if r.Source.Identifier != nil {
+			s.SourceIdentifier = *r.Source.Identifier
+		}
+	}
+	return s, nil
+}
+
 // send sends a request on and commits what comes of it.
-func (d *Server) send(ctx context.Context, s *submission.Submission, source *sip.Source, record []byte, here func() bool) (*submission.Submission, error) {
+func (d *Server) send(ctx context.Context, s *submission.Submission, source *sip.Source, record []byte, submitterWaits func() bool) (*submission.Submission, error) {
 	r := &sip.Request{Source: source, Record: sip.Record{XML: record}}
 	if s.Token != "" {
 		r.Recipient = d.recipient(s.Token)
@@ -248,7 +214,7 @@ func (d *Server) send(ctx context.Context, s *submission.Submission, source *sip
 			sent.Err = errLeft
 		}
 	}
-	s, err := d.recordReply(context.WithoutCancel(ctx), s, sent, here())
+	s, err := d.recordReply(context.WithoutCancel(ctx), s, sent, submitterWaits())
 	if err != nil {
 		return nil, err
 	}
@@ -264,6 +230,25 @@ func (d *Server) recipient(token string) string {
 		return d.Named(token)
 	}
 	return d.Endpoint() + "/" + token
+}
+
+// notTaken is the fault that answers a request that was not taken: what the
+// ingest server says, as far as it is about the request and not about the gateway.
+func notTaken(r delivery.Reply) error {
+	var fault *sip.Fault
+	var status *sip.StatusError
+	switch {
+	case !delivery.AboutRecord(r.Err):
+		return &sip.Fault{Code: sip.Server, Text: "the ingest server behind this gateway has not taken the request: send it again later" + upstreamMessage(r.Err)}
+	case errors.As(r.Err, &fault):
+		return &sip.Fault{Code: sip.Client, Text: fault.Text, Path: fault.Path}
+	}
+	errors.As(r.Err, &status)
+	text := "the ingest server behind this gateway refuses the request"
+	if status.Status == http.StatusRequestEntityTooLarge {
+		text += ", which is too long for it as it is passed on"
+	}
+	return &sip.Fault{Code: sip.Client, Text: text + ": " + submission.Clip(status.Error())}
 }
 
 // answer is what a submission's request is answered now.
@@ -310,6 +295,41 @@ func (g *gatewayState) unsavedReply(request [32]byte) (unsavedReply, bool) {
 
 // errLeft: the log shows a request under way, and nobody is at it.
 var errLeft = errors.New("the gateway was stopped while the request was under way")
+
+// propertiesKept is how long a gateway answers with the properties that it has.
+const propertiesKept = time.Minute
+
+// gatewayProperties returns those of the ingest server behind the gateway.
+func (d *Server) gatewayProperties(ctx context.Context) (*sip.Properties, error) {
+	g := &d.gateway
+	g.mu.Lock()
+	known, age := g.known, d.now().Sub(g.asked)
+	g.mu.Unlock()
+	if known != nil && age >= 0 && age < propertiesKept {
+		return known, nil
+	}
+	p, err := g.properties.do(ctx, struct{}{}, func() (*sip.Properties, error) {
+		if err := g.pause.Check(d.now()); err != nil {
+			return nil, err
+		}
+		asking, stop := detach(ctx)
+		defer stop()
+		p, err := d.Upstream.GetProperties(asking)
+		if err != nil {
+			g.pause.Record(d.now(), err)
+			return nil, err
+		}
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.known, g.asked = p, d.now()
+		return p, nil
+	})
+	if err != nil && (ctx.Err() == nil || serverClosing(ctx)) {
+		d.log().Warn("the ingest server does not report its properties", "set", d.Set, "error", err)
+		return nil, &sip.Fault{Code: sip.Server, Text: "the ingest server behind this gateway does not report its properties: try again later" + upstreamMessage(err)}
+	}
+	return p, err
+}
 
 // singleflight lets what is asked for several times at once be done once. The zero
 // value is ready.
@@ -359,25 +379,6 @@ func (f *singleflight[K, V]) inFlight(key K) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.calls[key] != nil
-}
-
-// notTaken is the fault that answers a request that was not taken: what the
-// ingest server says, as far as it is about the request and not about the gateway.
-func notTaken(r delivery.Reply) error {
-	var fault *sip.Fault
-	var status *sip.StatusError
-	switch {
-	case !delivery.AboutRecord(r.Err):
-		return &sip.Fault{Code: sip.Server, Text: "the ingest server behind this gateway has not taken the request: send it again later" + upstreamMessage(r.Err)}
-	case errors.As(r.Err, &fault):
-		return &sip.Fault{Code: sip.Client, Text: fault.Text, Path: fault.Path}
-	}
-	errors.As(r.Err, &status)
-	text := "the ingest server behind this gateway refuses the request"
-	if status.Status == http.StatusRequestEntityTooLarge {
-		text += ", which is too long for it as it is passed on"
-	}
-	return &sip.Fault{Code: sip.Client, Text: text + ": " + submission.Clip(status.Error())}
 }
 
 // upstreamMessage is what an ingest server says of its own state, to be added to a text; ""

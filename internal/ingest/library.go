@@ -12,7 +12,6 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/defect"
-	"github.com/pmh-bridge/bridge/internal/delivery"
 	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/internal/submission/store"
 	"github.com/pmh-bridge/bridge/sip"
@@ -27,6 +26,28 @@ func (d *Server) ingestLibrary(ctx context.Context, r *sip.Request) (*sip.Dispos
 		return nil, err
 	}
 	return d.conclude(ctx, r, reason)
+}
+
+// rejectReason returns why a record is not accepted: its format is none of ours, or
+// the validator says so. The error is that the validator does not know.
+func (d *Server) rejectReason(ctx context.Context, r *sip.Record) (string, error) {
+	schema, ok := d.Formats[r.Root]
+	if !ok {
+		names := make([]string, 0, len(d.Formats))
+		for n := range d.Formats {
+			names = append(names, submission.QualifiedName(n))
+		}
+		slices.Sort(names)
+		return fmt.Sprintf("the format %s is not accepted; accepted are: %s", submission.Clip(submission.QualifiedName(r.Root)), strings.Join(names, ", ")), nil
+	}
+	if d.Validate == nil {
+		return "", nil
+	}
+	reason, err := d.Validate(ctx, schema, r.XML)
+	if err != nil {
+		return "", fmt.Errorf("validate a record against %s: %w", schema, err)
+	}
+	return reason, nil
 }
 
 // conclusion is a request that is accepted or rejected at once.
@@ -60,7 +81,7 @@ func (d *Server) conclude(ctx context.Context, r *sip.Request, reason string) (*
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	d.concluding.Do(func() { d.concludes = make(chan struct{}, 1) })
+	d.concludeOnce.Do(func() { d.concludeTurn = make(chan struct{}, 1) })
 	d.mu.Lock()
 	d.waiting = append(d.waiting, own)
 	d.mu.Unlock()
@@ -72,7 +93,7 @@ func (d *Server) conclude(ctx context.Context, r *sip.Request, reason string) (*
 		}
 		select {
 		case <-own.done:
-		case d.concludes <- struct{}{}:
+		case d.concludeTurn <- struct{}{}:
 			// Who was just answered comes back with the next request when let run: else
 			// there would be two groups by turns, each of half of the clients.
 			runtime.Gosched()
@@ -86,7 +107,7 @@ func (d *Server) conclude(ctx context.Context, r *sip.Request, reason string) (*
 				d.concludeAll(context.WithoutCancel(ctx), group)
 				clear(group) // the array is that of d.waiting
 			}
-			<-d.concludes
+			<-d.concludeTurn
 		}
 	}
 }
@@ -182,51 +203,6 @@ func (d *Server) assign(s *sip.Source) string {
 	}
 	unique := rand.Text()
 	return translate.AssignedIdentifier(d.Feed, &sip.Source{Identifier: &unique})
-}
-
-// checkRecipient returns a fault when a notification-recipient is none, or may
-// not be used. "" is allowed: nobody is named.
-func (d *Server) checkRecipient(ctx context.Context, recipient string) error {
-	if recipient == "" {
-		return nil
-	}
-	const path = "ingest-request/notification-recipient"
-	if len(recipient) > submission.MaxText {
-		return submission.TooLong(path, recipient)
-	}
-	err := delivery.ParseRecipient(recipient)
-	if err == nil && d.Recipient != nil {
-		err = d.Recipient(ctx, recipient)
-	}
-	switch {
-	case err == nil:
-		return nil
-	case ctx.Err() != nil:
-		return ctx.Err()
-	}
-	return &sip.Fault{Code: sip.Client, Path: path, Text: fmt.Sprintf("the notification-recipient %q cannot be used: %v", submission.Clip(recipient), err)}
-}
-
-// rejectReason returns why a record is not accepted: its format is none of ours, or
-// the validator says so. The error is that the validator does not know.
-func (d *Server) rejectReason(ctx context.Context, r *sip.Record) (string, error) {
-	schema, ok := d.Formats[r.Root]
-	if !ok {
-		names := make([]string, 0, len(d.Formats))
-		for n := range d.Formats {
-			names = append(names, submission.QualifiedName(n))
-		}
-		slices.Sort(names)
-		return fmt.Sprintf("the format %s is not accepted; accepted are: %s", submission.Clip(submission.QualifiedName(r.Root)), strings.Join(names, ", ")), nil
-	}
-	if d.Validate == nil {
-		return "", nil
-	}
-	reason, err := d.Validate(ctx, schema, r.XML)
-	if err != nil {
-		return "", fmt.Errorf("validate a record against %s: %w", schema, err)
-	}
-	return reason, nil
 }
 
 // requestDigest identifies a whole request.

@@ -16,7 +16,7 @@ import (
 // recover finds out what was under way when the last run ended, and puts right
 // when what waits is due. It returns before the first request is taken.
 func (d *Server) recover(ctx context.Context) error {
-	if err := d.settleAllForwarding(ctx); err != nil {
+	if err := d.recoverAllForwarding(ctx); err != nil {
 		return err
 	}
 	return delivery.LimitWaits(ctx, d.Store, d.Source, awaiting(), d.now(), d.deadline(), d.commitUpdates(ctx))
@@ -28,7 +28,7 @@ func (d *Server) doDue(ctx context.Context) (time.Time, error) {
 	if err := d.retryUnsaved(ctx); err != nil {
 		return time.Time{}, err
 	}
-	if err := d.settleAllForwarding(ctx); err != nil {
+	if err := d.recoverAllForwarding(ctx); err != nil {
 		return time.Time{}, err
 	}
 	now := d.now()
@@ -41,19 +41,19 @@ func (d *Server) doDue(ctx context.Context) (time.Time, error) {
 // retryUnsaved writes what came of requests where the log could not take it before.
 func (d *Server) retryUnsaved(ctx context.Context) error {
 	for _, request := range d.gateway.unsavedRequests() {
-		if err := d.settleForwarding(ctx, request); err != nil {
+		if err := d.recoverForwarding(ctx, request); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// settleAllForwarding settles what the log shows as being sent on, though nobody is at it: the
-// process was killed, or its last word did not get into the log.
-func (d *Server) settleAllForwarding(ctx context.Context) error {
+// recoverAllForwarding recovers the requests that the log shows as being sent on although
+// nobody is sending them: the process was killed, or the reply could not be committed.
+func (d *Server) recoverAllForwarding(ctx context.Context) error {
 	return d.each(ctx, submission.Query{States: []submission.State{submission.StateForwarding}}, func(ctx context.Context, s []submission.Submission) error {
 		for i := range s {
-			if err := d.settleForwarding(ctx, s[i].Request); err != nil {
+			if err := d.recoverForwarding(ctx, s[i].Request); err != nil {
 				return err
 			}
 		}
@@ -61,25 +61,23 @@ func (d *Server) settleAllForwarding(ctx context.Context) error {
 	})
 }
 
-// settleForwarding settles one of them, unless it is under way after all.
-func (d *Server) settleForwarding(ctx context.Context, request [32]byte) error {
+// recoverForwarding recovers one of them, unless it is under way after all.
+func (d *Server) recoverForwarding(ctx context.Context, request [32]byte) error {
 	if d.gateway.requests.inFlight(request) {
 		return nil
 	}
 	_, err := d.gateway.requests.do(ctx, request, func() (*submission.Submission, error) {
-		return d.settledNewest(ctx, request, submitterGone)
+		return d.recoverNewest(ctx, request, func() bool { return false }) // no submitter waits for the reply
 	})
 	return err
 }
 
-// submitterGone: nobody is on the line, who is to be answered otherwise.
-func submitterGone() bool { return false }
-
-// settledNewest returns the newest submission of a request, nil if there is none, after
-// it has written the reply that is not saved yet. Only the one who has the request
-// under way may call it; so of several submissions of a request none but the newest
-// can be on its way.
-func (d *Server) settledNewest(ctx context.Context, request [32]byte, here func() bool) (*submission.Submission, error) {
+// recoverNewest returns the newest submission of a request, nil if there is none. Before
+// that it commits the reply that is not in the log yet; if there is none, and the log
+// still has the submission in the state forwarding, it becomes in doubt. submitterWaits reports
+// whether a submitter waits for the reply. Only the one who has the request under way may
+// call it; so of several submissions of a request only the newest can be on its way.
+func (d *Server) recoverNewest(ctx context.Context, request [32]byte, submitterWaits func() bool) (*submission.Submission, error) {
 	s, err := d.newest(ctx, d.Store, request)
 	if err != nil {
 		return nil, err
@@ -89,9 +87,9 @@ func (d *Server) settledNewest(ctx context.Context, request [32]byte, here func(
 	case s == nil, found && s.ID <= unsaved.after:
 		d.gateway.clear(request) // its commit has failed indeed
 	case found:
-		return d.recordReply(ctx, s, unsaved.reply, here())
+		return d.recordReply(ctx, s, unsaved.reply, submitterWaits())
 	case s.State == submission.StateForwarding:
-		return d.recordReply(ctx, s, delivery.Reply{Err: errLeft}, here())
+		return d.recordReply(ctx, s, delivery.Reply{Err: errLeft}, submitterWaits())
 	}
 	return s, nil
 }

@@ -64,7 +64,7 @@ func (d *Server) previous(ctx context.Context, q queries, digest [32]byte) (*sub
 	if err != nil {
 		return nil, err
 	}
-	return d.repeated(ctx, q, s)
+	return d.repeatOf(ctx, q, s)
 }
 
 // Verdict is what was decided on a submission under review.

@@ -152,12 +152,12 @@ type Server struct {
 
 	service service
 	gateway gatewayState
-	// Requests that are to be concluded together. concludes has an element while somebody
+	// Requests that are to be concluded together. concludeTurn has an element while somebody
 	// commits some.
-	concluding sync.Once
-	concludes  chan struct{}
-	mu         sync.Mutex
-	waiting    []*conclusion
+	concludeOnce sync.Once
+	concludeTurn chan struct{}
+	mu           sync.Mutex
+	waiting      []*conclusion
 	// denied are those of Admit, overQuota those of takeQuota.
 	denied, overQuota limit.LogThrottle
 }
@@ -349,6 +349,29 @@ func (d *Server) mayIngest(caller *sip.Caller) error {
 		return denied
 	}
 	return nil
+}
+
+// checkRecipient returns a fault when a notification-recipient is none, or may
+// not be used. "" is allowed: nobody is named.
+func (d *Server) checkRecipient(ctx context.Context, recipient string) error {
+	if recipient == "" {
+		return nil
+	}
+	const path = "ingest-request/notification-recipient"
+	if len(recipient) > submission.MaxText {
+		return submission.TooLong(path, recipient)
+	}
+	err := delivery.ParseRecipient(recipient)
+	if err == nil && d.Recipient != nil {
+		err = d.Recipient(ctx, recipient)
+	}
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	}
+	return &sip.Fault{Code: sip.Client, Path: path, Text: fmt.Sprintf("the notification-recipient %q cannot be used: %v", submission.Clip(recipient), err)}
 }
 
 func (d *Server) now() time.Time {

@@ -14,6 +14,45 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 )
 
+// A15: of the Sources that have a record the first is its authority. What the others say
+// is suppressed, and counts when that one has dropped the record.
+func testSources(t *testing.T) {
+	b := begin(t, Set{Content: event.Redirect}, "one", "two", "three")
+	for _, step := range []struct {
+		source                 int
+		says, outcomes, events string
+	}{
+		{1, "a@5=two", "logged", "created a@5=two"},
+		{2, "a@9=three", "suppressed", ""},
+		{0, "a@1=one", "logged", "updated a@1=one"},
+		{1, "a@6=two2", "suppressed", ""},
+		{0, "-a@2", "logged", "updated a@6=two2"},
+		{0, "a@3=two2", "logged", ""}, // the same state: nothing to log
+		{1, "-a@7", "suppressed", ""},
+		{0, "-a@4", "logged", "updated a@9=three"},
+		{2, "-a@10", "logged", "deleted a@10"},
+		{1, "-a@11", "tombstone", ""},
+		{1, "a@12=two", "logged", "created a@12=two"},
+	} {
+		got := b.walkOf(step.source, step.says)
+		if step.events == "" && step.outcomes == "logged" {
+			step.outcomes = "unchanged"
+		}
+		b.want(fmt.Sprintf("outcomes of %s by %d", step.says, step.source), got, step.outcomes)
+		b.want(fmt.Sprintf("events of %s by %d", step.says, step.source), b.news(), step.events)
+		b.end(step.source)
+		b.reopen()
+	}
+	// Absence of one Source is no deletion while another has the record.
+	b.walkOf(0, "a@20=one b@1=one")
+	b.end(0)
+	b.walkOf(1, "")
+	b.news()
+	b.want("absent at two", b.moreOf(1, event.ModeAbsent, "-a -b"), "suppressed unchanged")
+	b.want("events", b.news(), "")
+	b.want("live", b.now(), "a b")
+}
+
 // A15: when the order of the configuration changes, the Source that is now the
 // first becomes the authority when it is met next, even if it says nothing new. A Source
 // that is no longer configured ranks last.
@@ -114,6 +153,18 @@ func testLocs(t *testing.T) {
 	b.want("live", b.live(last), "b c d")
 	b.want("listed: the one that owns the URI", b.records(b.log.Listed(context.Background(), "main", last)), "b d")
 	b.want("listed before", b.records(b.log.Listed(context.Background(), "main", last-1)), "b")
+}
+
+// A record moves to the URI that its next Source has it at, where another record may be.
+func testLocsOfSources(t *testing.T) {
+	b := begin(t, Set{Content: event.Reference}, "one", "two")
+	b.walkOf(0, "a>p@1=x c>q@1=x")
+	b.walkOf(1, "a>q@1=y")
+	b.want("events", b.news(), "created a@1=x at p, created c@1=x at q")
+	b.walkOf(0, "-a@2")
+	b.want("two becomes the authority", b.news(), "updated a@1=y at q gone p unlisted")
+	b.walkOf(1, "-a@3")
+	b.want("and leaves", b.news(), "deleted a@3 at q unlisted")
 }
 
 // Segments close with the event that fills them; their borders are the Observed

@@ -379,7 +379,10 @@ func reference(b []byte) (r rune, n int, reason string) {
 	for n < len(b) && (inName(b[n]) || n == 1 && b[n] == '#') {
 		n++
 	}
-	if n == len(b) || b[n] != ';' {
+	switch missing := n == len(b) || b[n] != ';'; {
+	case missing && n == 1: // a lenient Scanner meets as many as there are bytes
+		return 0, n, "invalid character entity & (no semicolon)"
+	case missing:
 		return 0, n, "invalid character entity " + string(b[:n]) + " (no semicolon)"
 	}
 	body := string(b[1:n])

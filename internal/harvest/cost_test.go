@@ -31,6 +31,7 @@ func hostileLegacyFeeds(n int) map[string][]byte {
 		"tags that do not end":               rss(fill("<item><title>x</item>")),
 		"attributes of no value":             rss("<item>" + fill("<a b c=d>") + "</item>"),
 		"dates that are none":                rss(fill("<item><guid>1</guid><pubDate>Mon, 99 Foo 2020</pubDate></item>")),
+		"dates of sources that are none":     []byte(`<feed xmlns="http://www.w3.org/2005/Atom"><entry>` + fill("<source><updated>Mon, 99 Foo</updated></source>") + "</entry></feed>"),
 		"items of JSON":                      []byte(`{"version":"https://jsonfeed.org/version/1.1","items":[` + strings.TrimSuffix(fill(`{"id":"1"},`), ",") + "]}"),
 		"items of JSON that are not objects": []byte(`{"version":"https://jsonfeed.org/version/1.1","items":[` + strings.TrimSuffix(fill("1,"), ",") + "]}"),
 		"arrays of JSON, as deep as may be":  []byte(`{"version":"https://jsonfeed.org/version/1.1","items":` + fill("[") + "}"),

@@ -250,6 +250,26 @@ func TestFeedZones(t *testing.T) {
 	}
 }
 
+// The date of an atom:source has the form of RFC 4287, or counts for nothing. An entry
+// may have any number of sources: the forms of dates that items have are not tried.
+func TestFeedSourceDate(t *testing.T) {
+	for date, want := range map[string]string{
+		"2025-01-07T09:05:03Z":          "2025-01-07T09:05:03Z",
+		"Tue, 07 Jan 2025 09:05:03 EST": "",
+		"Mon, 99 Foo":                   "",
+	} {
+		r := feedRun()
+		doc, err := readFeed(r, []byte(`<feed xmlns="http://www.w3.org/2005/Atom"><entry><id>urn:1</id><link href="http://a.example/1"/><source><id>urn:s</id><updated>`+date+`</updated></source></entry></feed>`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, _ := event.StampOf(doc.items[0].entry.Source.Updated)
+		if got.String() != want || len(r.report.Examples) > 0 {
+			t.Errorf("%s: %q, want %q; reported %v", date, got, want, r.report.Examples)
+		}
+	}
+}
+
 // FuzzFeed: no document makes the reading panic or exceed its caps, and what is
 // taken can be used.
 func FuzzFeed(f *testing.F) {

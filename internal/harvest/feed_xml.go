@@ -112,7 +112,8 @@ func (x *feedXML) children() error {
 			return err
 		}
 		if s.Kind == strictxml.EndTag && s.Depth() == 0 {
-			x.setTexts(&x.doc.feedHead, texts, 1, 1)
+			x.doc.Title, x.doc.Language = texts.titleOf()
+			x.doc.Updated = x.dateOf(texts, 1, 1)
 			return nil
 		}
 		if s.Kind != strictxml.StartTag {
@@ -164,12 +165,6 @@ func (x *feedXML) head(h *feedHead, texts feedTexts, space, name string) error {
 		return x.addText(texts, text)
 	}
 	return x.metadata(&h.Metadata, &h.language, name)
-}
-
-// setTexts sets the title and the date of a feed.
-func (x *feedXML) setTexts(h *feedHead, texts feedTexts, line, column int) {
-	h.Title, h.Language = texts.titleOf()
-	h.Updated = x.dateOf(texts, line, column)
 }
 
 // maxFeedLinks is how many links of a feed, or of an atom:source, are kept.
@@ -614,7 +609,7 @@ func (x *feedXML) category(to *[]atompmh.Category) (err error) {
 // source reads the feed that an item was copied from: an atom:source (RFC 4287
 // 4.2.11), or RSS's source, which has the feed's title and address.
 func (x *feedXML) source(it *xmlItem) (err error) {
-	s, texts, space, line, column := x.scan, feedTexts{}, x.scan.Space, x.scan.Line, x.scan.Column
+	s, texts, space := x.scan, feedTexts{}, x.scan.Space
 	var h feedHead
 	if ref, has := s.Attr("", "url"); has {
 		if href, bad := s.Resolve(s.Base(), ref); bad == nil && onTheWeb(href) {
@@ -624,7 +619,11 @@ func (x *feedXML) source(it *xmlItem) (err error) {
 	} else {
 		err = s.Children(func() error { return x.head(&h, texts, space, strings.ToLower(s.Local)) })
 	}
-	x.setTexts(&h, texts, line, column)
+	h.Title, h.Language = texts.titleOf()
+	// Other forms of dates are not worth their time: an item may have any number of sources.
+	if t, bad := atompmh.ParseTime(texts["updated"].Value); bad == nil {
+		h.Updated = t
+	}
 	if h.ID != "" || h.Title != "" || h.Links != nil {
 		it.entry.Source = &h.Source
 	}

@@ -241,7 +241,7 @@ func (w *Walk) Documents(ctx context.Context) iter.Seq2[*Document, error] {
 		more := true
 		doc, err := k.first()
 		for err == nil && doc != nil {
-			if more, err = k.read(doc, yield); more && err == nil {
+			if more, err = k.visit(doc, yield); more && err == nil {
 				doc, err = k.next(doc)
 			}
 			if !more {

@@ -156,9 +156,9 @@ func (k *walker) identify(doc *Document) error {
 	return nil
 }
 
-// read hands a document to the loop, which reads it to its end. more is false when
+// visit hands a document to the loop, which reads it to its end. more is false when
 // the loop was left.
-func (k *walker) read(doc *Document, yield func(*Document, error) bool) (more bool, err error) {
+func (k *walker) visit(doc *Document, yield func(*Document, error) bool) (more bool, err error) {
 	defer doc.close()
 	if k.cur.Documents >= cmp.Or(k.w.MaxDocuments, defaultMaxDocuments) {
 		return true, &TooManyError{URL: doc.Requested, Read: k.cur.Documents}

@@ -79,9 +79,9 @@ func (w *atomWalk) explain(err error) error {
 	return err
 }
 
-func (w *atomWalk) outcome() outcome {
+func (w *atomWalk) result() walkResult {
 	result, memory := w.walk.Result(), &w.r.memory
-	o := outcome{
+	o := walkResult{
 		NotModified: result.NotModified, Ended: result.Ended, Mark: result.Target, Complete: result.Complete, Stamped: true,
 		Whole: result.Oldest || result.Complete, Full: result.Full, Memory: memory.walkMemory, Short: memory.Short,
 	}
@@ -124,20 +124,23 @@ func (d *atomDocument) origin() event.Document {
 	return out
 }
 
-func (d *atomDocument) read(b *backlog[atomEntry], count func() error) (whole bool, err error) {
+func (d *atomDocument) read(b *backlog[atomEntry], afterEntry func() error) (whole bool, err error) {
 	for e, bad := range d.doc.Entries() {
 		if bad != nil {
 			d.quarantine(b, bad)
 		} else {
 			d.add(b, e)
 		}
-		if err := count(); err != nil {
+		if err := afterEntry(); err != nil {
 			return false, err
 		}
 	}
 	// The walk has compared the id only if it comes before the first entry.
 	if id, want := d.doc.Feed().ID, d.w.r.memory.FeedID; d.doc.Whole() && d.doc.Index == 0 && id != "" && want != "" && id != want {
 		return false, d.w.explain(fmt.Errorf("%s: %w from %q to %q", d.doc.URL, atompmh.ErrFeedID, want, id))
+	}
+	if d.doc.Whole() {
+		d.w.r.active = int64(d.doc.Active)
 	}
 	return d.doc.Whole(), nil
 }
@@ -351,7 +354,6 @@ func (d *atomDocument) state() ([]byte, error) {
 		d.w.found = nil
 	}
 	clear(d.w.found)
-	d.w.r.active = int64(d.doc.Active)
 	return json.Marshal(state)
 }
 

@@ -127,8 +127,8 @@ func (w *feedWalk) pages(ctx context.Context, yield func(*feedPage) bool) error 
 	}
 }
 
-func (w *feedWalk) outcome() outcome {
-	o := outcome{NotModified: w.notModified, Ended: w.ended, Mark: w.mark.Time(), Memory: w.r.memory.walkMemory, Short: w.short}
+func (w *feedWalk) result() walkResult {
+	o := walkResult{NotModified: w.notModified, Ended: w.ended, Mark: w.mark.Time(), Memory: w.r.memory.walkMemory, Short: w.short}
 	if w.ended {
 		o.Warnings = []string{"the feed has ended (410); the records stay as they are: take the Source out of the configuration"}
 		return o
@@ -221,7 +221,7 @@ func (p *feedPage) origin() event.Document {
 
 // read translates the items. One that cannot be taken goes to quarantine; its record, if
 // it is known, counts as met.
-func (p *feedPage) read(b *backlog[event.Item], count func() error) (whole bool, err error) {
+func (p *feedPage) read(b *backlog[event.Item], afterEntry func() error) (whole bool, err error) {
 	for i := range p.doc.items {
 		it := &p.doc.items[i]
 		if p.counts[it] {
@@ -235,7 +235,7 @@ func (p *feedPage) read(b *backlog[event.Item], count func() error) (whole bool,
 				b.add(bad, 0)
 			}
 		}
-		if err := count(); err != nil {
+		if err := afterEntry(); err != nil {
 			return false, err
 		}
 	}

@@ -59,14 +59,14 @@ func (r *run) fetchAndCommit(ctx context.Context, b *event.Batch) error {
 	if err != nil {
 		return err
 	}
-	return r.fetchLate(ctx, b, wanted, out.Outcomes)
+	return r.fetchMissed(ctx, b, wanted, out.Outcomes)
 }
 
-// fetchLate fetches the contents that only Append has found to be needed, and asks the
+// fetchMissed fetches the contents that only Append has found to be needed, and asks the
 // URLs of the records of which it cannot know whether the item holds. Contents that were
 // needed before and not asked for stay pending.
-func (r *run) fetchLate(ctx context.Context, b *event.Batch, wanted []int, outcomes []event.Outcome) error {
-	late := event.Batch{Mode: event.ModeSettle, Next: b.Next, Documents: b.Documents}
+func (r *run) fetchMissed(ctx context.Context, b *event.Batch, wanted []int, outcomes []event.Outcome) error {
+	missed := event.Batch{Mode: event.ModeSettle, Next: b.Next, Documents: b.Documents}
 	for i, o := range outcomes {
 		_, asked := slices.BinarySearch(wanted, i)
 		switch {
@@ -75,13 +75,13 @@ func (r *run) fetchLate(ctx context.Context, b *event.Batch, wanted []int, outco
 			r.unasked++
 			r.updateReport(func(p *Report) { p.Pending++ })
 		default:
-			late.Items = append(late.Items, b.Items[i])
+			missed.Items = append(missed.Items, b.Items[i])
 		}
 	}
-	if len(late.Items) == 0 {
+	if len(missed.Items) == 0 {
 		return nil
 	}
-	return r.fetchAndCommit(ctx, &late)
+	return r.fetchAndCommit(ctx, &missed)
 }
 
 // neededContents returns the indexes of the items whose content is needed, or whose URL

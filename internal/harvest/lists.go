@@ -90,9 +90,9 @@ func (w *listWalk) documents(ctx context.Context) iter.Seq2[document[event.Item]
 	}
 }
 
-func (w *listWalk) outcome() outcome {
+func (w *listWalk) result() walkResult {
 	result := w.walk.Result()
-	o := outcome{
+	o := walkResult{
 		NotModified: result.NotModified, Ended: result.Ended, Mark: result.Mark, Complete: result.Complete, At: result.At, Parts: result.Sets,
 		Whole: result.Baseline, Full: result.Full, Confirmed: true, Memory: w.r.memory.walkMemory, Short: w.r.memory.Short,
 	}
@@ -142,14 +142,14 @@ func (r *run) selection() translate.Selection {
 
 func (d *listDocument) origin() event.Document { return event.Document{URL: d.doc.URL} }
 
-func (d *listDocument) read(b *backlog[event.Item], count func() error) (whole bool, err error) {
+func (d *listDocument) read(b *backlog[event.Item], afterEntry func() error) (whole bool, err error) {
 	for e, bad := range d.doc.Entries() {
 		if bad != nil {
 			d.quarantine(b, bad)
 		} else {
 			d.translate(b, e)
 		}
-		if err := count(); err != nil {
+		if err := afterEntry(); err != nil {
 			return false, err
 		}
 	}

@@ -20,12 +20,12 @@ import (
 
 // docBatch is what one document says, or a part of that.
 type docBatch struct {
-	doc        event.Document
-	items      []event.Item
-	quarantine []event.Quarantined
-	memory     int64  // that was taken for it, freed once the batch is durable
-	last       bool   // of its document
-	cursor     []byte // where the walk goes on after the document; nil before its last batch, or when not to be stored
+	doc         event.Document
+	items       []event.Item
+	quarantine  []event.Quarantined
+	takenMemory int64  // that was taken for it, freed once the batch is durable
+	last        bool   // of its document
+	cursor      []byte // where the walk goes on after the document; nil before its last batch, or when not to be stored
 }
 
 // badAtOnce is how many bytes of bad input are committed at once.
@@ -53,16 +53,16 @@ type pipeline struct {
 	queuedBad int // bytes of bad input, likewise
 
 	// Of the walk's goroutine: how many observations were sent last.
-	latest int
+	lastSize int
 
 	// Of the writer's goroutine.
 	batch    event.Batch
 	index    map[string]int // of a mirror: where a record's item stands in batch
 	batchBad int            // bytes of the bad input in batch
-	// memory is what is given back after the next commit.
-	memory int64
-	cursor []byte // the cursor after the last document that was taken in whole
-	since  time.Time
+	// takenMemory is freed after the next commit.
+	takenMemory int64
+	cursor      []byte // the cursor after the last document that was taken in whole
+	since       time.Time
 }
 
 // newPipeline opens a pipeline for a new walk (anew), or for the rest of one.
@@ -95,7 +95,7 @@ func newPipeline(ctx context.Context, r *run, anew bool) *pipeline {
 // transaction that is being written there is room for one more, and for one
 // document of any size.
 func (p *pipeline) send(x docBatch) (err error) {
-	p.latest = len(x.items)
+	p.lastSize = len(x.items)
 	if x.last {
 		p.r.documents.Add(1)
 	}
@@ -152,7 +152,7 @@ func (p *pipeline) write() (err error) {
 		if x.cursor != nil {
 			p.cursor = x.cursor
 		}
-		p.memory += x.memory
+		p.takenMemory += x.takenMemory
 		if len(b.Items) >= size || p.batchBad >= badAtOnce || p.r.h.now().Sub(p.since) >= batchTime {
 			if err := p.commit(); err != nil {
 				return err
@@ -229,8 +229,8 @@ func (p *pipeline) commit() error {
 		return err
 	}
 	p.release(n, p.batchBad)
-	p.r.slot.freeMemory(p.memory)
-	p.memory, p.batchBad = 0, 0
+	p.r.slot.freeMemory(p.takenMemory)
+	p.takenMemory, p.batchBad = 0, 0
 	clear(p.index)
 	p.batch, p.since = event.Batch{Items: reuse(b.Items)}, p.r.h.now()
 	return nil
@@ -277,26 +277,26 @@ type backlog[T any] struct {
 	text       int // bytes of both
 	meter      memoryMeter
 	file       *entryFile
-	latest     int // entries that the last document had, as many as memory may hold
+	expected   int // entries that the last document had, as many as memory may hold
 }
 
 // begin empties the backlog for the next document, and reuses its array if that is
-// small. latest is how many entries the last document had: a new array has room for as
+// small. expected is how many entries the last document had: a new array has room for as
 // many, at first for 2*fileBacklog at most. add makes the rest of the room in one step.
-func (b *backlog[T]) begin(latest int) {
+func (b *backlog[T]) begin(expected int) {
 	b.values, b.quarantine, b.text, b.file = reuse(b.values), nil, 0, nil
 	if b.values == nil {
-		b.values = make([]T, 0, min(latest, 2*fileBacklog))
+		b.values = make([]T, 0, min(expected, 2*fileBacklog))
 	}
-	b.latest = min(latest, backlogMemory)
+	b.expected = min(expected, backlogMemory)
 	b.meter = b.r.newMeter()
 }
 
 // add adds an entry, with about so many bytes of text.
 func (b *backlog[T]) add(value T, text int) {
 	b.text += text
-	if n := len(b.values); n == cap(b.values) && n >= 2*fileBacklog && n < b.latest {
-		b.values = slices.Grow(b.values, b.latest-n)
+	if n := len(b.values); n == cap(b.values) && n >= 2*fileBacklog && n < b.expected {
+		b.values = slices.Grow(b.values, b.expected-n)
 	}
 	b.values = append(b.values, value)
 }
@@ -308,9 +308,9 @@ func (b *backlog[T]) addBad(q event.Quarantined) {
 	b.quarantine = append(b.quarantine, q)
 }
 
-// count counts an entry that was read. It waits for memory, and moves what does not fit
+// afterEntry counts an entry that was read. It waits for memory, and moves what does not fit
 // into memory to a file.
-func (b *backlog[T]) count(ctx context.Context) error {
+func (b *backlog[T]) afterEntry(ctx context.Context) error {
 	if err := b.meter.entry(ctx); err != nil {
 		return err
 	}
@@ -395,7 +395,7 @@ func (b *backlog[T]) send(ctx context.Context, p *pipeline, d document[T]) (err 
 		if x.items, err = d.latest(ctx, b, b.values); err != nil {
 			return err
 		}
-		x.quarantine, x.memory = b.quarantine, b.meter.taken
+		x.quarantine, x.takenMemory = b.quarantine, b.meter.taken
 		b.meter.taken = 0
 	} else if x, err = b.sendParts(ctx, p, d, x); err != nil {
 		return err
@@ -422,8 +422,8 @@ func (b *backlog[T]) sendParts(ctx context.Context, p *pipeline, d document[T], 
 	}
 	b.values = nil
 	for part := range fileParts {
-		x.memory = b.file.memory(part)
-		if err := b.r.slot.takeMemory(ctx, x.memory); err != nil {
+		x.takenMemory = b.file.memory(part)
+		if err := b.r.slot.takeMemory(ctx, x.takenMemory); err != nil {
 			return x, err
 		}
 		values, err := valuesOf[T](b.file, part)
@@ -442,7 +442,7 @@ func (b *backlog[T]) sendParts(ctx context.Context, p *pipeline, d document[T], 
 			return x, err
 		}
 	}
-	x.items, x.memory = nil, 0
+	x.items, x.takenMemory = nil, 0
 	size := 0
 	err := b.file.bad.each(b.file, func(d *gob.Decoder) error {
 		var q event.Quarantined
@@ -454,9 +454,9 @@ func (b *backlog[T]) sendParts(ctx context.Context, p *pipeline, d document[T], 
 			return nil
 		}
 		full := x
-		full.memory = int64(size)
+		full.takenMemory = int64(size)
 		x.quarantine, size = nil, 0
-		if err := b.r.slot.takeMemory(ctx, full.memory); err != nil {
+		if err := b.r.slot.takeMemory(ctx, full.takenMemory); err != nil {
 			return err
 		}
 		return p.send(full)

@@ -25,8 +25,8 @@ type walker[T any] interface {
 	begin(ctx context.Context, state []byte) error
 	// documents yields the documents of the walk. An error ends it.
 	documents(ctx context.Context) iter.Seq2[document[T], error]
-	// outcome says what the walk was worth, once it has ended without an error.
-	outcome() outcome
+	// result says what the walk was worth, once it has ended without an error.
+	result() walkResult
 	// record returns the identifier of the record that an entry is about.
 	record(entry *T) string
 }
@@ -36,16 +36,17 @@ type document[T any] interface {
 	// origin is what the log keeps of the document. It is whole once read has
 	// returned.
 	origin() event.Document
-	// read adds what the entries say to the backlog, and calls count after each, whose
+	// read adds what the entries say to the backlog, and calls afterEntry after each, whose
 	// error ends it. whole is false when the document cannot be read to its end: nothing
 	// of it is taken then, and its walk, which is asked for the next document, says what
 	// that means.
-	read(b *backlog[T], count func() error) (whole bool, err error)
+	read(b *backlog[T], afterEntry func() error) (whole bool, err error)
 	// latest returns what the document says last of each of some records, in the order
 	// in which it is to be applied. entries is all that it says of them.
 	latest(ctx context.Context, b *backlog[T], entries []T) ([]event.Item, error)
 	// state is where the walk goes on after the document; nil when that is not to be
-	// stored yet.
+	// stored yet. It is called once, after latest, and drops what was needed to read the
+	// document.
 	state() ([]byte, error)
 }
 
@@ -64,9 +65,9 @@ func (e *tooManyError) Unwrap() error { return e.error }
 // Unwrap returns what went wrong.
 func (e *startAnewError) Unwrap() error { return e.error }
 
-// outcome is what a walk was worth, and what its end allows. It is stored while that
+// walkResult is what a walk was worth, and what its end allows. It is stored while that
 // is applied.
-type outcome struct {
+type walkResult struct {
 	// NotModified: nothing has changed. Ended: the Source will never change again.
 	// In both cases no document was read.
 	NotModified bool `json:"not_modified,omitempty"`
@@ -103,8 +104,8 @@ type cursor struct {
 	// Walk is the state of the walker; nil before the end of the first document.
 	Walk json.RawMessage `json:"walk,omitempty"`
 	// Active is run.active.
-	Active int64    `json:"active"`
-	End    *outcome `json:"end,omitempty"`
+	Active int64       `json:"active"`
+	End    *walkResult `json:"end,omitempty"`
 }
 
 // unread is the cursor of a walk of which no document was taken in whole.
@@ -184,7 +185,7 @@ func runWalk[T any](ctx context.Context, r *run, w walker[T], from *cursor) erro
 	case walked != nil:
 		return walked
 	}
-	o := w.outcome()
+	o := w.result()
 	if !o.NotModified && !o.Ended {
 		return r.end(ctx, &o)
 	}
@@ -200,10 +201,10 @@ func runWalk[T any](ctx context.Context, r *run, w walker[T], from *cursor) erro
 // readDocument reads one document to its end and sends what it says to the log. Of a
 // document that cannot be read to its end nothing is taken.
 func readDocument[T any](ctx context.Context, p *pipeline, d document[T], b *backlog[T]) error {
-	b.begin(p.latest)
+	b.begin(p.lastSize)
 	defer b.close()
 	whole, err := d.read(b, func() error {
-		if err := b.count(ctx); err != nil {
+		if err := b.afterEntry(ctx); err != nil {
 			return fmt.Errorf("%s: %w", d.origin().URL, err)
 		}
 		return nil
@@ -216,7 +217,7 @@ func readDocument[T any](ctx context.Context, p *pipeline, d document[T], b *bac
 
 // end does what only a whole walk allows: records that have fallen back, deletions by
 // absence, and the new mark.
-func (r *run) end(ctx context.Context, o *outcome) error {
+func (r *run) end(ctx context.Context, o *walkResult) error {
 	r.warn(o.Warnings...)
 	r.updateReport(func(p *Report) {
 		for _, d := range o.Dialects {
@@ -394,6 +395,7 @@ func (r *run) commit(ctx context.Context, b *event.Batch) error {
 	return err
 }
 
+// append is commit, and returns what became of the batch.
 func (r *run) append(ctx context.Context, b *event.Batch) (event.Appended, error) {
 	b.Source, b.Cursor, b.Lazy = r.src.ID, r.version, true
 	out, err := r.h.Log.Append(ctx, b)
@@ -415,7 +417,7 @@ const endBatch = 10_000
 // regressions applies observations that are earlier than what was stored, now
 // that the walk has met nothing later: where it has read all that the Source has, or
 // the stored stamp lay in the future (A1).
-func (r *run) regressions(ctx context.Context, o *outcome, next []byte) error {
+func (r *run) regressions(ctx context.Context, o *walkResult, next []byte) error {
 	kept, err := r.h.Log.Regressed(ctx, r.src.ID)
 	if err != nil {
 		return err

@@ -268,6 +268,112 @@ func (r *run) end(ctx context.Context, o *walkResult) error {
 	return r.commit(ctx, &event.Batch{Progress: r.progress()})
 }
 
+// endBatch is how many records the end of a walk handles at once.
+const endBatch = 10_000
+
+// regressions applies observations that are earlier than what was stored, now
+// that the walk has met nothing later: where it has read all that the Source has, or
+// the stored stamp lay in the future (A1).
+func (r *run) regressions(ctx context.Context, o *walkResult, next []byte) error {
+	kept, err := r.h.Log.Regressed(ctx, r.src.ID)
+	if err != nil {
+		return err
+	}
+	b := event.Batch{Mode: event.ModeRegressed, Next: next}
+	for i := range kept {
+		if o.Whole || kept[i].Flag {
+			b.Documents = append(b.Documents, kept[i].Document)
+			b.Items = append(b.Items, r.itemAgain(kept[i].Observation, len(b.Documents)-1))
+		}
+	}
+	if skipped := len(kept) - len(b.Items); skipped > 0 {
+		r.problem("S4", fmt.Sprintf("%s: records with an earlier stamp than before: %d; a harvest with --full reads them", r.src.URL, skipped))
+	}
+	for part := range slices.Chunk(b.Items, r.batchSize()) {
+		if err := r.fetchAndCommit(ctx, &event.Batch{Mode: b.Mode, Next: next, Documents: b.Documents, Items: part}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// itemAgain makes an item of an observation that was kept. Whether its stamp lies in
+// the future counts from now, when it is stored.
+func (r *run) itemAgain(o event.Observation, document int) event.Item {
+	return event.Item{Observation: o, Document: document, Late: o.Order.Time().After(r.h.now())}
+}
+
+// absencesInParts notes which records some sets of resources of the Source do not have
+// any more, while others do.
+func (r *run) absencesInParts(ctx context.Context, at event.Stamp, parts []int, next []byte) error {
+	for after := int64(0); ; {
+		left, last, err := r.h.Log.Left(ctx, r.src.ID, at, after, endBatch, parts...)
+		if err != nil || len(left) == 0 {
+			return err
+		}
+		after = last
+		b := &event.Batch{Mode: event.ModeLeft, Next: next}
+		for _, l := range left {
+			b.Items = append(b.Items, event.Item{Observation: event.Observation{Record: l.Record, Deleted: true, Place: event.Place{Part: l.Part}}})
+		}
+		if err := r.commit(ctx, b); err != nil {
+			return err
+		}
+	}
+}
+
+// absences deletes the records that a complete enumeration did not have (A5),
+// unless the guard keeps that back (A6). What the Source has said since the
+// moment at, which the enumeration shows, is newer; at may be unknown. parts are its
+// sets of resources, where it has several.
+func (r *run) absences(ctx context.Context, at event.Stamp, next []byte, parts ...int) error {
+	absent, have, err := r.h.Log.CountAbsent(ctx, r.src.ID, at, parts...)
+	if err != nil || absent == 0 {
+		return err
+	}
+	mode, person := event.ModeAbsent, false
+	if absent == have || absent > 10 && absent*5 > have {
+		mode, person = event.ModeHold, r.active == 0
+		r.warn(fmt.Sprintf("the Source no longer has %d of %d records: these deletions are held; look at the Source, then apply them with bridge source release %s %s", absent, have, r.src.Set, r.src.URL))
+	}
+	for after := int64(0); ; {
+		ids, last, err := r.h.Log.Absent(ctx, r.src.ID, at, after, endBatch, parts...)
+		if err != nil {
+			return err
+		}
+		if len(ids) == 0 {
+			return r.askDoubted(ctx)
+		}
+		after = last
+		if err := r.deleteAbsent(ctx, ids, mode, person, next, parts...); err != nil {
+			return err
+		}
+	}
+}
+
+// deleteAbsent appends deletions by absence. If a list of changes
+// was the last to name a record, without a time, its URL is asked first.
+func (r *run) deleteAbsent(ctx context.Context, ids []string, mode event.Mode, person bool, next []byte, parts ...int) error {
+	b := &event.Batch{Mode: mode, Person: person, Parts: parts, Next: next, Documents: []event.Document{{URL: r.src.URL, FeedID: r.memory.FeedID}}}
+	for _, id := range ids {
+		b.Items = append(b.Items, event.Item{Observation: event.Observation{Record: id, Deleted: true}})
+	}
+	out, err := r.append(ctx, b)
+	if err == nil && slices.Contains(out.Outcomes, event.NeedsContent) {
+		r.absencesDoubted = true
+	}
+	return err
+}
+
+// askDoubted asks the URLs of the deletions by absence that are in doubt.
+func (r *run) askDoubted(ctx context.Context) error {
+	if !r.absencesDoubted {
+		return nil
+	}
+	r.absencesDoubted = false
+	return r.fetchPending(ctx)
+}
+
 // full reports whether the walk is to read all that the Source has.
 func (r *run) full() bool {
 	due := r.src.FullEvery > 0 && !r.memory.FullAt.IsZero() && r.h.now().Sub(r.memory.FullAt) >= r.src.FullEvery
@@ -409,112 +515,6 @@ func (r *run) append(ctx context.Context, b *event.Batch) (event.Appended, error
 	r.count(b, &out)
 	r.reportProgress()
 	return out, nil
-}
-
-// endBatch is how many records the end of a walk handles at once.
-const endBatch = 10_000
-
-// regressions applies observations that are earlier than what was stored, now
-// that the walk has met nothing later: where it has read all that the Source has, or
-// the stored stamp lay in the future (A1).
-func (r *run) regressions(ctx context.Context, o *walkResult, next []byte) error {
-	kept, err := r.h.Log.Regressed(ctx, r.src.ID)
-	if err != nil {
-		return err
-	}
-	b := event.Batch{Mode: event.ModeRegressed, Next: next}
-	for i := range kept {
-		if o.Whole || kept[i].Flag {
-			b.Documents = append(b.Documents, kept[i].Document)
-			b.Items = append(b.Items, r.itemAgain(kept[i].Observation, len(b.Documents)-1))
-		}
-	}
-	if skipped := len(kept) - len(b.Items); skipped > 0 {
-		r.problem("S4", fmt.Sprintf("%s: records with an earlier stamp than before: %d; a harvest with --full reads them", r.src.URL, skipped))
-	}
-	for part := range slices.Chunk(b.Items, r.batchSize()) {
-		if err := r.fetchAndCommit(ctx, &event.Batch{Mode: b.Mode, Next: next, Documents: b.Documents, Items: part}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// itemAgain makes an item of an observation that was kept. Whether its stamp lies in
-// the future counts from now, when it is stored.
-func (r *run) itemAgain(o event.Observation, document int) event.Item {
-	return event.Item{Observation: o, Document: document, Late: o.Order.Time().After(r.h.now())}
-}
-
-// absences deletes the records that a complete enumeration did not have (A5),
-// unless the guard keeps that back (A6). What the Source has said since the
-// moment at, which the enumeration shows, is newer; at may be unknown. parts are its
-// sets of resources, where it has several.
-func (r *run) absences(ctx context.Context, at event.Stamp, next []byte, parts ...int) error {
-	absent, have, err := r.h.Log.CountAbsent(ctx, r.src.ID, at, parts...)
-	if err != nil || absent == 0 {
-		return err
-	}
-	mode, person := event.ModeAbsent, false
-	if absent == have || absent > 10 && absent*5 > have {
-		mode, person = event.ModeHold, r.active == 0
-		r.warn(fmt.Sprintf("the Source no longer has %d of %d records: these deletions are held; look at the Source, then apply them with bridge source release %s %s", absent, have, r.src.Set, r.src.URL))
-	}
-	for after := int64(0); ; {
-		ids, last, err := r.h.Log.Absent(ctx, r.src.ID, at, after, endBatch, parts...)
-		if err != nil {
-			return err
-		}
-		if len(ids) == 0 {
-			return r.askDoubted(ctx)
-		}
-		after = last
-		if err := r.deleteAbsent(ctx, ids, mode, person, next, parts...); err != nil {
-			return err
-		}
-	}
-}
-
-// absencesInParts notes which records some sets of resources of the Source do not have
-// any more, while others do.
-func (r *run) absencesInParts(ctx context.Context, at event.Stamp, parts []int, next []byte) error {
-	for after := int64(0); ; {
-		left, last, err := r.h.Log.Left(ctx, r.src.ID, at, after, endBatch, parts...)
-		if err != nil || len(left) == 0 {
-			return err
-		}
-		after = last
-		b := &event.Batch{Mode: event.ModeLeft, Next: next}
-		for _, l := range left {
-			b.Items = append(b.Items, event.Item{Observation: event.Observation{Record: l.Record, Deleted: true, Place: event.Place{Part: l.Part}}})
-		}
-		if err := r.commit(ctx, b); err != nil {
-			return err
-		}
-	}
-}
-
-// deleteAbsent appends deletions by absence. If a list of changes
-// was the last to name a record, without a time, its URL is asked first.
-func (r *run) deleteAbsent(ctx context.Context, ids []string, mode event.Mode, person bool, next []byte, parts ...int) error {
-	b := &event.Batch{Mode: mode, Person: person, Parts: parts, Next: next, Documents: []event.Document{{URL: r.src.URL, FeedID: r.memory.FeedID}}}
-	for _, id := range ids {
-		b.Items = append(b.Items, event.Item{Observation: event.Observation{Record: id, Deleted: true}})
-	}
-	out, err := r.append(ctx, b)
-	if err == nil && slices.Contains(out.Outcomes, event.NeedsContent) {
-		r.absencesDoubted = true
-	}
-	return err
-}
-
-// askDoubted asks the URLs of the deletions by absence that are in doubt.
-func (r *run) askDoubted(ctx context.Context) error {
-	if !r.absencesDoubted {
-		return nil
-	}
-	r.absencesDoubted = false
-	return r.fetchPending(ctx)
 }
 
 // overdue applies deletions that have been held for long enough. That is done

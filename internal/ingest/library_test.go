@@ -8,9 +8,12 @@ import (
 	"fmt"
 	"net/http/httptest"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
@@ -242,6 +245,125 @@ func TestConcurrentDuplicates(t *testing.T) {
 			}
 		})
 	}
+}
+
+// heldContents waits before it keeps records until it is told to, or to panic.
+type heldContents struct {
+	Contents
+	hold  chan bool
+	sizes []int // of what was given at once
+}
+
+func (c *heldContents) Put(ctx context.Context, records ...[]byte) error {
+	c.sizes = append(c.sizes, len(records))
+	if !<-c.hold {
+		panic("a defect")
+	}
+	return c.Contents.Put(ctx, records...)
+}
+
+// The first request is committed at once, and those that come meanwhile together, as many
+// as a group takes. One that panics fails, and the next one goes on; so do the others of
+// a group when somebody has left.
+func TestLibraryGroups(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		held := &heldContents{hold: make(chan bool)}
+		h := newHarness(t, Library, func(_ *harness, d *Server) { held.Contents, d.Contents = d.Contents, held })
+		var wait sync.WaitGroup
+		var answered, failed atomic.Int32
+		n := 0
+		ingest := func(ctx context.Context, more int) {
+			for range more {
+				n++
+				r := request(fmt.Sprint(n), "a")
+				wait.Go(func() {
+					disp, err := h.server.Ingest(ctx, sip.Caller{}, r)
+					if err != nil {
+						failed.Add(1)
+					} else if disp.Outcome == sip.Accepted {
+						answered.Add(1)
+					}
+				})
+				synctest.Wait()
+			}
+		}
+		commit := func(well bool, wantAnswered, wantFailed int32) {
+			t.Helper()
+			held.hold <- well
+			synctest.Wait()
+			if a, f := answered.Load(), failed.Load(); a != wantAnswered || f != wantFailed {
+				t.Fatalf("%d are answered, and %d have failed; want %d and %d", a, f, wantAnswered, wantFailed)
+			}
+		}
+		gone, leave := context.WithCancel(t.Context())
+		ingest(t.Context(), 1)
+		ingest(gone, 1)
+		ingest(t.Context(), groupLimit+43)
+		leave()
+		commit(true, 1, 0)
+		commit(false, 1, groupLimit)
+		commit(true, 45, groupLimit)
+		wait.Wait()
+		if want := []int{1, groupLimit, 44}; !slices.Equal(held.sizes, want) {
+			t.Errorf("groups of %v, want %v", held.sizes, want)
+		}
+		if got := h.events(); len(got) != 45 {
+			t.Errorf("%d events", len(got))
+		}
+	})
+}
+
+// Of versions of a record in one group the last is in force; repeats in it are answered
+// like the first, as if each had come alone.
+func TestLibraryVersionsInOneGroup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		held := &heldContents{hold: make(chan bool)}
+		h := newHarness(t, Library, func(_ *harness, d *Server) { held.Contents, d.Contents = d.Contents, held })
+		var wait sync.WaitGroup
+		ingest := func(r *sip.Request) *sip.Disposition {
+			out := new(sip.Disposition)
+			wait.Go(func() {
+				disp, err := h.server.Ingest(t.Context(), sip.Caller{}, r)
+				if err != nil {
+					t.Error(err)
+				} else {
+					*out = *disp
+				}
+			})
+			synctest.Wait()
+			return out
+		}
+		ingest(request("0", "a"))
+		unknown := request("2", "x")
+		unknown.Record.Root.Local = "other"
+		var versions, unnamed, rejections []*sip.Disposition
+		for i := range 20 {
+			versions = append(versions, ingest(request("1", fmt.Sprint(i/2%5)))) // each twice
+			unnamed, rejections = append(unnamed, ingest(request("", "a"))), append(rejections, ingest(unknown))
+		}
+		held.hold <- true
+		held.hold <- true
+		wait.Wait()
+		for _, answers := range [][]*sip.Disposition{versions, unnamed, rejections} {
+			for i, a := range answers {
+				if !reflect.DeepEqual(a, answers[0]) {
+					t.Errorf("answer %d is %+v, the first %+v", i, a, answers[0])
+				}
+			}
+		}
+		e, err := h.log.Record(t.Context(), "maps", event.Key(versions[0].AssignedIdentifier))
+		h.do(err)
+		sum, err := content.ParseSum(e.Representations[0].SHA256())
+		h.do(err)
+		if got := read(t, contentStore{h.contents}, sum); !bytes.Equal(got, request("1", "4").Record.XML) {
+			t.Errorf("the record is %s", got)
+		}
+		// The one that stood alone, ten versions, one without an identifier, one rejection.
+		if got := h.events(); len(got) != 13 || h.store.committed.Load() != 2 {
+			t.Errorf("%d events in %d transactions: %q", len(got), h.store.committed.Load(), got)
+		}
+		h.verified()
+	})
 }
 
 // Whoever was answered commits nothing more: that would wait for the log's writer once

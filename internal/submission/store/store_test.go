@@ -9,13 +9,17 @@ import (
 	"math"
 	"reflect"
 	"slices"
+	"sync"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	. "github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/internal/submission/store"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // bench is an open log with a set "main", two SIP Sources and a target.
@@ -234,6 +238,76 @@ func TestDo(t *testing.T) {
 	if reply := b.reply(b.source, [32]byte{1}); reply != nil {
 		t.Errorf("after a failure: %q", reply)
 	}
+}
+
+// Work that shares a transaction with others happens or not, whatever becomes of theirs:
+// what one has undone leaves nothing in the database, and nothing in memory that the next
+// one would build on.
+func TestDo_Group(t *testing.T) {
+	testenv.Checks(t, 25)
+	failure := errors.New("failure")
+	rapid.Check(t, func(rt *rapid.T) {
+		b := begin(t, event.Redirect)
+		ctx := context.Background()
+		want, provisional := map[string]bool{}, 0
+		for range rapid.IntRange(1, 3).Draw(rt, "groups") {
+			type caller struct {
+				batch *Batch
+				fails bool
+			}
+			var callers []caller
+			for i := range rapid.IntRange(1, 8).Draw(rt, "callers") {
+				name := fmt.Sprintf("urn:%d", rapid.IntRange(0, 5).Draw(rt, "record"))
+				c := caller{&Batch{Source: b.source, URL: fmt.Sprintf("/sip/%d", rapid.IntRange(0, 2).Draw(rt, "url")), Items: []event.Item{accepted(name)},
+					Updates: []Update{{Submission: b.in(StateProvisional)}}, Replies: []StoredReply{{Request: [32]byte{byte(i)}, Disposition: []byte("<d/>")}},
+					Incoming: []IncomingNotification{*received(i, NotificationUncorrelated, StateAccepted, "")}}, rapid.Bool().Draw(rt, "fails")}
+				if !c.fails {
+					want[name] = true
+					provisional++
+				}
+				callers = append(callers, c)
+			}
+			// The first holds the writer, so that the others share its transaction.
+			hold, held := make(chan struct{}), make(chan struct{})
+			var wait sync.WaitGroup
+			wait.Go(func() {
+				if err := b.Do(ctx, func(context.Context, *store.Tx) error { close(held); <-hold; return nil }); err != nil {
+					t.Error(err)
+				}
+			})
+			<-held
+			for _, c := range callers {
+				wait.Go(func() {
+					err := b.Do(ctx, func(ctx context.Context, tx *store.Tx) error {
+						_, err := tx.Write(ctx, c.batch)
+						if err == nil && c.fails {
+							err = failure
+						}
+						return err
+					})
+					if c.fails != errors.Is(err, failure) || !c.fails && err != nil {
+						t.Errorf("it fails %v: %v", c.fails, err)
+					}
+				})
+			}
+			close(hold)
+			wait.Wait()
+		}
+		if n := b.counts().Submissions[StateProvisional]; n != int64(provisional) {
+			rt.Errorf("%d submissions, want %d", n, provisional)
+		}
+		for i := range 6 {
+			name := fmt.Sprintf("urn:%d", i)
+			if ev, err := b.Record(ctx, "main", event.Key(name)); (err == nil) != want[name] {
+				rt.Errorf("%s is %+v, %v; want it %v", name, ev, err, want[name])
+			}
+		}
+		found := b.findings()
+		b.must(b.Log.Verify(ctx, func(f eventlog.Finding) { found = append(found, f.Where+": "+f.What) }))
+		if len(found) > 0 {
+			rt.Errorf("%q", found)
+		}
+	})
 }
 
 // reply returns what was replied to a request.

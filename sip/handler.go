@@ -112,45 +112,19 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.Serve(w,
 func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, token string) {
 	x := &exchange{Handler: h, w: w, r: r, caller: callerOf(r, token)}
 	x.answer()
-	if !x.heard {
+	if !x.bodyDone {
 		x.readRest()
 	}
 }
 
-func (x *exchange) answer() {
-	if allow := x.allowed(); allow != "" {
-		x.w.Header().Set("Allow", allow)
-		x.say(http.StatusMethodNotAllowed, "POST a SOAP 1.1 message, or GET the description at ?wsdl and ?xsd")
-		return
-	}
-	if err := x.Backend.Admit(x.r.Context(), x.caller); err != nil {
-		x.fail(err)
-		return
-	}
-	if x.r.Method == http.MethodPost {
-		x.post()
-	} else {
-		x.describe()
-	}
-}
-
-// spare is how much longer than it may be a message is heard out.
-const spare = 1 << 20
-
-// readRest reads on, after an answer that did not wait for the message: many
-// clients look for the answer only when they have sent everything, and would find
-// the connection broken. Who calls too often, waits for leave to send, or announces
-// more than will be read, is not heard out. How long that may take is up to the
-// server, which can end the reading as it ends that of a message.
-func (x *exchange) readRest() {
-	most := x.limit() + spare
-	if x.r.ContentLength == 0 || x.r.ContentLength > most || x.r.Header.Get("Expect") != "" {
-		return
-	}
-	// Who cannot be given the answer now has no use for it later either.
-	if http.NewResponseController(x.w).Flush() == nil {
-		_, _ = io.CopyN(io.Discard, x.r.Body, most)
-	}
+// exchange is one call over HTTP and its answer.
+type exchange struct {
+	*Handler
+	w        http.ResponseWriter
+	r        *http.Request
+	caller   Caller
+	plain    bool // the message has no envelope
+	bodyDone bool // no more of the message is to be read
 }
 
 // callerOf returns what HTTP knows of the caller.
@@ -163,14 +137,22 @@ func callerOf(r *http.Request, token string) Caller {
 	return c
 }
 
-// exchange is one call over HTTP and its answer.
-type exchange struct {
-	*Handler
-	w      http.ResponseWriter
-	r      *http.Request
-	caller Caller
-	plain  bool // the message has no envelope
-	heard  bool // no more of the message is to be read
+// answer looks at the method and the caller, and answers the call.
+func (x *exchange) answer() {
+	if allow := x.allowed(); allow != "" {
+		x.w.Header().Set("Allow", allow)
+		x.sendText(http.StatusMethodNotAllowed, "POST a SOAP 1.1 message, or GET the description at ?wsdl and ?xsd")
+		return
+	}
+	if err := x.Backend.Admit(x.r.Context(), x.caller); err != nil {
+		x.fail(err)
+		return
+	}
+	if x.r.Method == http.MethodPost {
+		x.post()
+	} else {
+		x.describe()
+	}
 }
 
 // allowed returns "" when the method is one for the URL, else those that are.
@@ -185,34 +167,17 @@ func (x *exchange) allowed() string {
 	return "POST"
 }
 
-// describe answers ?wsdl and ?xsd. With a token the service is described at the
-// URL with the token: at the bare one the caller might not be let in.
-func (x *exchange) describe() {
-	location := x.Location
-	if x.caller.Token != "" {
-		location += "/" + url.PathEscape(x.caller.Token)
-	}
-	switch strings.ToLower(strings.TrimSuffix(x.r.URL.RawQuery, "=")) {
-	case "wsdl":
-		x.send(http.StatusOK, typeXML, WSDL(x.Offers, location))
-	case "xsd":
-		x.send(http.StatusOK, typeXML, Schema())
-	default:
-		x.say(http.StatusNotFound, "nothing is described here but ?wsdl and ?xsd")
-	}
-}
-
-// post answers a message.
+// post reads a message and answers it.
 func (x *exchange) post() {
 	if x.unsupported() {
 		return
 	}
-	body, ok := x.read()
+	body, ok := x.readBody()
 	if !ok {
 		return
 	}
 	places := Places{}
-	m, err := x.message(body, places)
+	m, err := x.readMessage(body, places)
 	if err == nil {
 		m, err = x.dispatch(m)
 		err = places.Locate(err)
@@ -229,30 +194,6 @@ func (x *exchange) post() {
 	}
 }
 
-// message reads the message of a body, when its turn has come.
-func (x *exchange) message(body []byte, places Places) (*Message, error) {
-	ctx := x.r.Context()
-	if x.Slots != nil {
-		select {
-		case x.Slots <- struct{}{}:
-			defer func() { <-x.Slots }()
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-	}
-	x.plain = x.bare(body)
-	o := ReadOptions{Context: ctx, ContentType: x.r.Header.Get("Content-Type"), Limits: x.Limits, Plain: x.plain, Action: x.r.Header.Get("SOAPAction"), Places: places}
-	o.Limits.Document = x.limit()
-	return ReadMessage(bytes.NewReader(body), o)
-}
-
-func (x *exchange) limit() int64 {
-	if x.MaxBytes == 0 {
-		return maxMessage
-	}
-	return x.MaxBytes
-}
-
 // unsupported reports whether the headers announce what is not read here, and then
 // has answered.
 func (x *exchange) unsupported() bool {
@@ -260,12 +201,12 @@ func (x *exchange) unsupported() bool {
 	media, _, err := mime.ParseMediaType(given)
 	switch {
 	case media == "application/soap+xml":
-		x.say(http.StatusUnsupportedMediaType, "this service accepts SOAP 1.1: POST it as text/xml; SOAP 1.2 is not supported")
+		x.sendText(http.StatusUnsupportedMediaType, "this service accepts SOAP 1.1: POST it as text/xml; SOAP 1.2 is not supported")
 	case err != nil || media != "text/xml" && media != "application/xml":
-		x.say(http.StatusUnsupportedMediaType, fmt.Sprintf("Content-Type is %q: POST the message as text/xml; charset=utf-8", strictxml.Clip(given)))
+		x.sendText(http.StatusUnsupportedMediaType, fmt.Sprintf("Content-Type is %q: POST the message as text/xml; charset=utf-8", strictxml.Clip(given)))
 	case !identity(x.r.Header):
 		x.w.Header().Set("Accept-Encoding", "identity") // RFC 9110 12.5.3
-		x.say(http.StatusUnsupportedMediaType, "the message is compressed: POST it without Content-Encoding")
+		x.sendText(http.StatusUnsupportedMediaType, "the message is compressed: POST it without Content-Encoding")
 	default:
 		return false
 	}
@@ -279,6 +220,43 @@ func identity(h http.Header) bool {
 		}
 	}
 	return true
+}
+
+// readBody returns the whole body. If there is none to be had, it has answered.
+func (x *exchange) readBody() (body []byte, ok bool) {
+	most := x.limit()
+	var (
+		tooLarge *http.MaxBytesError
+		n        int
+		err      error
+	)
+	if x.r.ContentLength <= most {
+		body, n, err = readPieces(http.MaxBytesReader(x.w, x.r.Body, most))
+	}
+	x.bodyDone = x.r.ContentLength <= most && !errors.As(err, &tooLarge)
+	switch {
+	case !x.bodyDone:
+		if tooLarge != nil {
+			most = tooLarge.Limit // perhaps of a server around us
+		}
+		x.sendText(http.StatusRequestEntityTooLarge, fmt.Sprintf("the message is longer than %d bytes", most))
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		x.w.Header().Set("Connection", "close")
+		x.sendText(http.StatusRequestTimeout, fmt.Sprintf("the message came too slowly: %d bytes have arrived", n))
+	case err != nil:
+		x.plain = x.isPlain(body)
+		x.fail(&Fault{Code: Client, Text: fmt.Sprintf("the message broke off after %d bytes: %v", n, err)})
+	default:
+		return body, true
+	}
+	return nil, false
+}
+
+func (x *exchange) limit() int64 {
+	if x.MaxBytes == 0 {
+		return maxMessage
+	}
+	return x.MaxBytes
 }
 
 // readPieces returns all that r has. It takes memory as the bytes come, in pieces, and
@@ -306,40 +284,27 @@ func readPieces(r io.Reader) (whole []byte, n int, err error) {
 	return bytes.Join(pieces, nil), n, nil
 }
 
-// read returns the whole body. If there is none to be had, it has answered.
-func (x *exchange) read() (body []byte, ok bool) {
-	most := x.limit()
-	var (
-		tooLarge *http.MaxBytesError
-		n        int
-		err      error
-	)
-	if x.r.ContentLength <= most {
-		body, n, err = readPieces(http.MaxBytesReader(x.w, x.r.Body, most))
-	}
-	x.heard = x.r.ContentLength <= most && !errors.As(err, &tooLarge)
-	switch {
-	case !x.heard:
-		if tooLarge != nil {
-			most = tooLarge.Limit // perhaps of a server around us
+// readMessage waits for a slot, and reads the message of a body.
+func (x *exchange) readMessage(body []byte, places Places) (*Message, error) {
+	ctx := x.r.Context()
+	if x.Slots != nil {
+		select {
+		case x.Slots <- struct{}{}:
+			defer func() { <-x.Slots }()
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
 		}
-		x.say(http.StatusRequestEntityTooLarge, fmt.Sprintf("the message is longer than %d bytes", most))
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		x.w.Header().Set("Connection", "close")
-		x.say(http.StatusRequestTimeout, fmt.Sprintf("the message came too slowly: %d bytes have arrived", n))
-	case err != nil:
-		x.plain = x.bare(body)
-		x.fail(&Fault{Code: Client, Text: fmt.Sprintf("the message broke off after %d bytes: %v", n, err)})
-	default:
-		return body, true
 	}
-	return nil, false
+	x.plain = x.isPlain(body)
+	o := ReadOptions{Context: ctx, ContentType: x.r.Header.Get("Content-Type"), Limits: x.Limits, Plain: x.plain, Action: x.r.Header.Get("SOAPAction"), Places: places}
+	o.Limits.Document = x.limit()
+	return ReadMessage(bytes.NewReader(body), o)
 }
 
-// bare reports whether the message is taken for one without an envelope: where such
+// isPlain reports whether the message is taken for one without an envelope: where such
 // are allowed, and the root is no Envelope in whatever namespace. What has no root
 // that can be read, such as nothing at all, has no envelope.
-func (x *exchange) bare(body []byte) bool {
+func (x *exchange) isPlain(body []byte) bool {
 	s := strictxml.New(bytes.NewReader(body), strictxml.Options{ContentType: x.r.Header.Get("Content-Type")})
 	return x.Plain && (s.Next() != nil || s.Local != "Envelope")
 }
@@ -410,13 +375,13 @@ func (x *exchange) fault(f *Fault) {
 	case !x.plain:
 		x.send(http.StatusInternalServerError, typeXML, AppendMessage(nil, &Message{Kind: KindFault, Fault: f}))
 	case f.Code == Server:
-		x.say(http.StatusInternalServerError, f.Text)
+		x.sendText(http.StatusInternalServerError, f.Text)
 	case f.Line > 0:
-		x.say(http.StatusBadRequest, fmt.Sprintf("%s: %s", strictxml.Place(f.Path, f.Line, f.Column), f.Text))
+		x.sendText(http.StatusBadRequest, fmt.Sprintf("%s: %s", strictxml.Place(f.Path, f.Line, f.Column), f.Text))
 	case f.Path != "":
-		x.say(http.StatusBadRequest, f.Path+": "+f.Text)
+		x.sendText(http.StatusBadRequest, f.Path+": "+f.Text)
 	default:
-		x.say(http.StatusBadRequest, f.Text)
+		x.sendText(http.StatusBadRequest, f.Text)
 	}
 }
 
@@ -429,13 +394,13 @@ func (x *exchange) deny(d *Denied) {
 	case http.StatusTooManyRequests:
 		status = d.Status
 		x.w.Header().Set("Retry-After", comeBack)
-		x.heard = true
+		x.bodyDone = true
 	}
-	x.say(status, d.Reason)
+	x.sendText(status, d.Reason)
 }
 
-// say answers in plain text.
-func (x *exchange) say(status int, text string) {
+// sendText answers in plain text.
+func (x *exchange) sendText(status int, text string) {
 	x.send(status, typeText, []byte(text+"\n"))
 }
 
@@ -448,5 +413,41 @@ func (x *exchange) send(status int, contentType string, body []byte) {
 	x.w.WriteHeader(status)
 	if len(body) > 0 {
 		_, _ = x.w.Write(body) // who does not hear the answer has to ask again
+	}
+}
+
+// describe answers ?wsdl and ?xsd. With a token the service is described at the
+// URL with the token: at the bare one the caller might not be let in.
+func (x *exchange) describe() {
+	location := x.Location
+	if x.caller.Token != "" {
+		location += "/" + url.PathEscape(x.caller.Token)
+	}
+	switch strings.ToLower(strings.TrimSuffix(x.r.URL.RawQuery, "=")) {
+	case "wsdl":
+		x.send(http.StatusOK, typeXML, WSDL(x.Offers, location))
+	case "xsd":
+		x.send(http.StatusOK, typeXML, Schema())
+	default:
+		x.sendText(http.StatusNotFound, "nothing is described here but ?wsdl and ?xsd")
+	}
+}
+
+// spare is how many bytes more than a message may have are read after the answer.
+const spare = 1 << 20
+
+// readRest reads on, after an answer that did not wait for the message: many
+// clients look for the answer only when they have sent everything, and would find
+// the connection broken. It reads nothing from a client that calls too often, waits for
+// the status 100 before it sends, or announces more than would be read. The server
+// limits how long the reading may take, as it does while a message is read.
+func (x *exchange) readRest() {
+	most := x.limit() + spare
+	if x.r.ContentLength == 0 || x.r.ContentLength > most || x.r.Header.Get("Expect") != "" {
+		return
+	}
+	// Who cannot be given the answer now has no use for it later either.
+	if http.NewResponseController(x.w).Flush() == nil {
+		_, _ = io.CopyN(io.Discard, x.r.Body, most)
 	}
 }

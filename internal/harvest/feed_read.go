@@ -18,6 +18,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/atompmh"
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/defect"
 	"github.com/pmh-bridge/bridge/internal/strictxml"
 )
 
@@ -379,7 +380,11 @@ func parseDate(text string) (time.Time, bool) {
 		return time.Time{}, false
 	}
 	doc := append(strictxml.AppendEscaped([]byte(`<rss version="2.0"><channel><item><pubDate>`), text), "</pubDate></item></channel></rss>"...)
-	feed, err := new(rss.Parser).Parse(bytes.NewReader(doc))
+	var feed *rss.Feed
+	err := defect.Guard(func() (err error) { // one date must not end the harvest
+		feed, err = new(rss.Parser).Parse(bytes.NewReader(doc))
+		return err
+	})
 	if err != nil || len(feed.Items) != 1 || feed.Items[0].PubDateParsed == nil {
 		return time.Time{}, false
 	}

@@ -114,6 +114,8 @@ func (g *feedReader) read(body []byte) (*feedDocument, error) {
 		err = g.json(body)
 	case start[0] > ' ' && start[0] < 0x7F && start[0] != '<': // no encoding of XML begins so
 		err = g.documentError(1, 1, "neither XML nor JSON, it begins with %q; want a feed", strictxml.Clip(string(start[:min(len(start), 40)])))
+	case start[0] == 0 && len(start) < len(body):
+		err = g.documentError(1, 1, "zero bytes behind white space or the byte order mark of UTF-8; UTF-16 begins with its own")
 	case isPage.Match(start[:min(len(start), 4096)]):
 		err = g.page(start)
 	default:

@@ -250,6 +250,23 @@ func TestFeedZones(t *testing.T) {
 	}
 }
 
+// UTF-16 whose beginning does not say so is refused: without its zero bytes other
+// characters would be left.
+func TestFeedUTF16BehindSomething(t *testing.T) {
+	var doc []byte
+	for _, c := range `<rss><channel><item><guid>\u0105</guid><link>http://a.example/1</link></item></channel></rss>` {
+		doc = append(doc, byte(c>>8), byte(c))
+	}
+	if _, err := readFeed(feedRun(), doc); err != nil {
+		t.Fatal(err)
+	}
+	for _, before := range []string{" ", "\ufeff", "\ufeff \n", strings.Repeat("\n", 4000)} {
+		if feed, err := readFeed(feedRun(), append([]byte(before), doc...)); err == nil || !strings.Contains(err.Error(), "zero bytes") {
+			t.Errorf("behind %.10q: %v, %v", before, feed, err)
+		}
+	}
+}
+
 // The date of an atom:source has the form of RFC 4287, or counts for nothing. An entry
 // may have any number of sources: the forms of dates that items have are not tried.
 func TestFeedSourceDate(t *testing.T) {

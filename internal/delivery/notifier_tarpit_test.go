@@ -171,6 +171,64 @@ func TestSlowHostHoldsNobody(t *testing.T) {
 	})
 }
 
+// A recipient that takes nothing does not hide the others of its host, however much is
+// due for it.
+func TestBadRecipientHidesNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t, nil)
+		bad := make([]string, maxPerHost+100)
+		for i := range bad {
+			bad[i] = fmt.Sprint(i)
+		}
+		h.owe("http://town.example/bad", bad...)
+		for i := range 10 {
+			h.owe(fmt.Sprintf("http://town.example/good/%d", i), fmt.Sprintf("good-%d", i), fmt.Sprintf("good-too-%d", i))
+		}
+		var good atomic.Int32
+		h.posting(func(r *http.Request) (*http.Response, error) {
+			if strings.HasPrefix(r.URL.Path, "/good/") {
+				good.Add(1)
+				return taken(r)
+			}
+			return &http.Response{StatusCode: http.StatusNotFound, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
+		})
+		time.Sleep(5 * time.Minute)
+		if n := good.Load(); n != 20 {
+			t.Errorf("%d of 20 were delivered", n)
+		}
+	})
+}
+
+// The same when so many hosts wait that fewer items of each are held.
+func TestQueueHoldsEverySubject(t *testing.T) {
+	const hosts = 9
+	q := newQueue(&queue[int]{now: time.Now})
+	for host := range hosts {
+		for i := range maxPerHost {
+			subject := "bad"
+			if i >= maxPerHost-10 {
+				subject = fmt.Sprint(i)
+			}
+			q.add(item[int]{id: int64(host*maxPerHost + i + 1), host: keyOf(fmt.Sprint(host)), subject: keyOf(subject)})
+		}
+	}
+	q.sort()
+	total := 0
+	for _, h := range q.hosts {
+		held := map[key]bool{}
+		for i := range h.due {
+			held[h.due[i].subject] = true
+		}
+		if len(held) != 11 || !h.truncated {
+			t.Errorf("%d items of %d subjects, truncated: %v", len(h.due), len(held), h.truncated)
+		}
+		total += len(h.due)
+	}
+	if total != q.total || total > maxQueued {
+		t.Errorf("%d items, counted as %d", total, q.total)
+	}
+}
+
 // A host that cannot be reached is asked once in a while, however many wait for it.
 func TestDeadHostIsCalledOnceAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -103,7 +103,11 @@ type queue[T any] struct {
 type hostQueue[T any] struct {
 	due       []item[T]
 	truncated bool // there are more
-	busy      int  // calls under way
+	// of is how many items of a subject were added. The first items, as many as unseen,
+	// may yet make room for those of other subjects.
+	of     map[key]int
+	unseen int
+	busy   int // calls under way
 	// failing: nobody has answered last, so one call at a time is made.
 	failing bool
 }
@@ -133,7 +137,7 @@ func poke(wake chan struct{}) {
 func (q *queue[T]) reset() {
 	q.order, q.most, q.total, q.hidden = nil, maxPerHost, 0, false
 	for _, h := range q.hosts {
-		h.due, h.truncated = nil, false
+		h.due, h.truncated, h.of, h.unseen = nil, false, nil, 0
 	}
 }
 
@@ -153,10 +157,18 @@ func (q *queue[T]) add(it item[T]) {
 	}
 	if len(h.due) >= q.most {
 		h.truncated = true
+		h.makeRoom(it)
 		return
 	}
 	if len(h.due) == 0 {
 		q.order = append(q.order, it.host)
+	}
+	if h.of == nil {
+		h.of = map[key]int{}
+	}
+	h.of[it.subject]++
+	if h.unseen == len(h.due) {
+		h.unseen++
 	}
 	h.due = append(h.due, it)
 	if q.total++; q.total <= maxQueued || q.most == 1 {
@@ -167,9 +179,32 @@ func (q *queue[T]) add(it item[T]) {
 	q.total = 0
 	for _, host := range q.order {
 		if h := q.hosts[host]; len(h.due) > q.most {
-			h.due, h.truncated = slices.Clone(h.due[:q.most]), true
+			cut := h.due[q.most:]
+			h.due, h.truncated, h.unseen = slices.Clone(h.due[:q.most]), true, q.most
+			for i := range cut {
+				h.of[cut[i].subject]--
+			}
+			for i := range cut {
+				h.makeRoom(cut[i])
+			}
 		}
 		q.total += len(q.hosts[host].due)
+	}
+}
+
+// makeRoom gives an item of a subject of which none is held the place of one of a subject
+// of which several are: a recipient for which very much is due hides no other one.
+func (h *hostQueue[T]) makeRoom(it item[T]) {
+	if h.of[it.subject] > 0 {
+		return
+	}
+	for h.unseen = min(h.unseen, len(h.due)); h.unseen > 0; h.unseen-- {
+		if last := &h.due[h.unseen-1]; h.of[last.subject] > 1 {
+			h.of[last.subject]--
+			h.of[it.subject] = 1
+			*last = it
+			return
+		}
 	}
 }
 

@@ -29,12 +29,12 @@ import (
 // that set (A14). What another bridge carries (P1) is taken back. Of links with the
 // same href the first counts. The errors are ErrLocal, ErrUnreachable, ErrUnselected,
 // ErrOwn and event.ErrTooMuch.
-func FromEntry(e *atompmh.Entry, w *Selection) (event.Observation, error) {
+func FromEntry(e *atompmh.Entry, sel *Selection) (event.Observation, error) {
 	o := event.Observation{Title: e.Title, Deleted: e.Kind == atompmh.Deletion}
 	if e.Untitled() { // else the record would have a title by passing through a feed
 		o.Title = ""
 	}
-	o.Record, o.SourceIdentifier = w.Identifier(e.Record())
+	o.Record, o.SourceIdentifier = sel.Identifier(e.Record())
 	o.Order, _ = event.StampOf(e.Updated)
 	o.Modified = o.Order
 	o.Via = viaOf(e, &o)
@@ -46,10 +46,10 @@ func FromEntry(e *atompmh.Entry, w *Selection) (event.Observation, error) {
 	}
 	o.Details = detailsOf(e)
 	if o.Deleted {
-		return o, w.accept(&o, "")
+		return o, sel.accept(&o, "")
 	}
 	o.Categories = categoriesOf(e.Categories)
-	t := taking{w: w, o: &o}
+	t := taking{sel: sel, o: &o}
 	o.Representations = make([]event.Representation, 0, 2)
 	for i := range e.Links {
 		switch l := &e.Links[i]; l.Rel {
@@ -57,7 +57,7 @@ func FromEntry(e *atompmh.Entry, w *Selection) (event.Observation, error) {
 			t.take(event.Representation{Href: l.Href, Type: l.Type, Hreflang: l.Hreflang, Length: l.Length, Hash: hashOf(l)})
 		case event.RelDescribedBy, event.RelDescribes:
 			id, ok := l.Attr(atompmh.CarriedNamespace, "id")
-			o.Links = append(o.Links, w.related(event.Link{Rel: l.Rel, Href: l.Href, Type: l.Type, Length: l.Length}, id, ok))
+			o.Links = append(o.Links, sel.related(event.Link{Rel: l.Rel, Href: l.Href, Type: l.Type, Length: l.Length}, id, ok))
 		case event.RelProfile, event.RelRelated:
 			if other := (event.Link{Rel: l.Rel, Href: l.Href, Type: l.Type, Length: l.Length}); other.Published() {
 				o.Links = append(o.Links, other)
@@ -67,7 +67,7 @@ func FromEntry(e *atompmh.Entry, w *Selection) (event.Observation, error) {
 	if err := t.finish(); err != nil {
 		return o, err
 	}
-	return o, w.accept(&o, hrefOf(&o))
+	return o, sel.accept(&o, hrefOf(&o))
 }
 
 // hashOf reads the hash that a link states: what another bridge carries, the

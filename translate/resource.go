@@ -18,10 +18,10 @@ import (
 // datetime of the change, if the entry has one. Of links with the same href the
 // first counts. The errors are ErrLocal, ErrUnreachable, ErrUnselected, ErrOwn
 // and event.ErrTooMuch.
-func FromResource(e *resourcesync.Entry, w *Selection) (event.Observation, error) {
+func FromResource(e *resourcesync.Entry, sel *Selection) (event.Observation, error) {
 	md := &e.Metadata
 	o := event.Observation{Title: md.Title, Deleted: md.Change == resourcesync.Deleted, Order: stampOf(md.Datetime)}
-	o.Record, o.SourceIdentifier = w.Identifier(cmp.Or(md.ID, e.Loc))
+	o.Record, o.SourceIdentifier = sel.Identifier(cmp.Or(md.ID, e.Loc))
 	o.Modified = stampOf(e.LastMod)
 	if !o.Modified.Known() {
 		o.Modified = o.Order
@@ -35,14 +35,14 @@ func FromResource(e *resourcesync.Entry, w *Selection) (event.Observation, error
 		o.CopyModified = copied
 	}
 	if o.Deleted {
-		return o, w.accept(&o, e.Loc)
+		return o, sel.accept(&o, e.Loc)
 	}
 	if e.ChangeFreq != "" {
 		o.Details = &event.Details{ChangeFreq: e.ChangeFreq}
 	}
-	t := taking{w: w, o: &o}
+	t := taking{sel: sel, o: &o}
 	t.take(event.Representation{Href: e.Loc, Type: md.Type, Hreflang: md.Hreflang, Hash: Hashes(md.Hash), Encoding: codingOf(md.Encoding), Length: lengthOf(md.Length)})
-	o.Links = append(o.Links, related(e, w, t.wanted > 0)...)
+	o.Links = append(o.Links, related(e, sel, t.wanted > 0)...)
 	for i := range e.Links {
 		if l := &e.Links[i]; l.Rel == resourcesync.RelAlternate && l.Href != e.Loc {
 			t.take(event.Representation{Href: l.Href, Type: l.Type, Hreflang: l.Hreflang, Profile: l.Profile, Hash: Hashes(l.Hash), Encoding: codingOf(l.Encoding), Length: lengthOf(l.Length)})
@@ -51,7 +51,7 @@ func FromResource(e *resourcesync.Entry, w *Selection) (event.Observation, error
 	if err := t.finish(); err != nil {
 		return o, err
 	}
-	return o, w.accept(&o, e.Loc)
+	return o, sel.accept(&o, e.Loc)
 }
 
 // takeVia takes the original that the entry names (clause 14.8), and when it was
@@ -75,7 +75,7 @@ func takeVia(e *resourcesync.Entry, o *event.Observation) {
 // related returns the links to other resources. Mirrors of the resource, if its
 // own representation is wanted (clause 14.2), come first, the best one at the
 // front.
-func related(e *resourcesync.Entry, w *Selection, mirrored bool) []event.Link {
+func related(e *resourcesync.Entry, sel *Selection, mirrored bool) []event.Link {
 	var mirrors []*resourcesync.Link
 	for i := range e.Links {
 		if l := &e.Links[i]; mirrored && l.Rel == resourcesync.RelDuplicate {
@@ -91,7 +91,7 @@ func related(e *resourcesync.Entry, w *Selection, mirrored bool) []event.Link {
 		switch l := &e.Links[i]; l.Rel {
 		case resourcesync.RelAlternate, resourcesync.RelVia, resourcesync.RelDuplicate, resourcesync.RelUp, resourcesync.RelIndex:
 		case event.RelDescribedBy, event.RelDescribes:
-			out = append(out, w.related(linkOf(l), l.ID, l.ID != ""))
+			out = append(out, sel.related(linkOf(l), l.ID, l.ID != ""))
 		default:
 			out = append(out, linkOf(l))
 		}

@@ -54,49 +54,49 @@ var ErrUnreachable = errors.New("no alternate link can be followed: want http or
 
 // Identifier returns the identifier of the record that the Source calls id, and
 // id itself where that differs (A15).
-func (w *Selection) Identifier(id string) (record, own string) {
-	if w.Name == "" {
+func (s *Selection) Identifier(id string) (record, own string) {
+	if s.Name == "" {
 		return id, ""
 	}
-	return ownIdentifier(w.Name, id), id
+	return ownIdentifier(s.Name, id), id
 }
 
 // Public returns the URL under which others find what a Source's link names.
 // That of a file below a local Source's folder is its place below PublicURL; ok
 // is false when it has none.
-func (w *Selection) Public(href string) (public string, ok bool) {
+func (s *Selection) Public(href string) (public string, ok bool) {
 	if !strings.HasPrefix(href, "file:") {
 		return href, true
 	}
-	rest, below := strings.CutPrefix(href, w.LocalURL)
-	if w.PublicURL == "" || w.LocalURL == "" || !below {
+	rest, below := strings.CutPrefix(href, s.LocalURL)
+	if s.PublicURL == "" || s.LocalURL == "" || !below {
 		return "", false
 	}
 	// Escaped dots lead out of the folder as others do.
 	if name, err := url.PathUnescape(rest); err != nil || !strings.HasPrefix(path.Clean("/f/"+name), "/f/") {
 		return "", false
 	}
-	return strings.TrimSuffix(w.PublicURL, "/") + "/" + rest, true
+	return strings.TrimSuffix(s.PublicURL, "/") + "/" + rest, true
 }
 
 // skip says why an observation is to be left alone, nil when it is not. href is the URL that
 // stands for the record, "" when it is not known.
-func (w *Selection) skip(o *event.Observation, href string) error {
-	if w.Own != "" && strings.HasPrefix(o.Via.Href, w.Own) {
+func (s *Selection) skip(o *event.Observation, href string) error {
+	if s.Own != "" && strings.HasPrefix(o.Via.Href, s.Own) {
 		return ErrOwn
 	}
-	if w.Since.Known() && o.Modified.Known() && o.Modified.Before(w.Since) {
+	if s.Since.Known() && o.Modified.Known() && o.Modified.Before(s.Since) {
 		return ErrUnselected
 	}
-	if len(w.Prefixes) == 0 || href == "" || slices.ContainsFunc(w.Prefixes, func(p string) bool { return strings.HasPrefix(href, p) }) {
+	if len(s.Prefixes) == 0 || href == "" || slices.ContainsFunc(s.Prefixes, func(p string) bool { return strings.HasPrefix(href, p) }) {
 		return nil
 	}
 	return ErrUnselected
 }
 
 // accept returns why an observation is left alone, or too much to be taken.
-func (w *Selection) accept(o *event.Observation, href string) error {
-	if err := w.skip(o, href); err != nil {
+func (s *Selection) accept(o *event.Observation, href string) error {
+	if err := s.skip(o, href); err != nil {
 		return err
 	}
 	return o.Bound()
@@ -155,18 +155,18 @@ func hrefOf(o *event.Observation) string {
 
 // related completes a link to what may be another record of the set: the one
 // that another bridge names, else the one whose identifier is the link's target.
-func (w *Selection) related(l event.Link, carried string, named bool) event.Link {
+func (s *Selection) related(l event.Link, carried string, named bool) event.Link {
 	id := l.Href
 	if named {
 		id = carried
 	}
-	l.Record, _ = w.Identifier(id)
+	l.Record, _ = s.Identifier(id)
 	return l
 }
 
 // taking takes the representations of a record into its observation.
 type taking struct {
-	w           *Selection
+	sel         *Selection
 	o           *event.Observation
 	wanted      int
 	unreachable int // of the wanted ones
@@ -175,7 +175,7 @@ type taking struct {
 // take takes a representation, if the set wants it. What is neither on the web
 // nor a file is kept as something related.
 func (t *taking) take(r event.Representation) {
-	if !Wanted(t.w.Formats, r.Type) {
+	if !Wanted(t.sel.Formats, r.Type) {
 		return
 	}
 	t.wanted++
@@ -184,9 +184,9 @@ func (t *taking) take(r event.Representation) {
 		t.o.Links = append(t.o.Links, event.Link{Rel: event.RelRelated, Href: r.Href, Type: r.Type, Length: r.Length, Hash: r.Hash})
 		return
 	}
-	if t.w.Published {
+	if t.sel.Published {
 		var ok bool
-		if r.Href, ok = t.w.Public(r.Href); !ok {
+		if r.Href, ok = t.sel.Public(r.Href); !ok {
 			return
 		}
 	}
@@ -195,7 +195,7 @@ func (t *taking) take(r event.Representation) {
 
 // finish completes the observation of a record that is there.
 func (t *taking) finish() error {
-	w, o := t.w, t.o
+	sel, o := t.sel, t.o
 	switch {
 	case t.wanted == 0:
 		o.Deleted, o.Representations, o.Links, o.Categories = true, nil, nil, nil
@@ -207,10 +207,10 @@ func (t *taking) finish() error {
 		return ErrLocal
 	}
 	o.Representations = event.Distinct(o.Representations)
-	o.Preferred = Preferred(w.Prefer, o.Representations)
+	o.Preferred = Preferred(sel.Prefer, o.Representations)
 	r := &o.Representations[o.Preferred]
 	if o.Via.Href == "" {
-		if public, ok := w.Public(r.Href); ok && public != r.Href {
+		if public, ok := sel.Public(r.Href); ok && public != r.Href {
 			o.Via = event.Link{Href: public, Type: r.Type, Length: event.NoLength, Modified: o.Modified}
 			if r.Encoding == "" {
 				o.Via.Length, o.Via.Hash = r.Length, r.Hash

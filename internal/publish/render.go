@@ -162,13 +162,13 @@ func renderChanges(w io.Writer, base string, it *Item, events iter.Seq2[*event.E
 	if it.Until != 0 {
 		head.Until = datetime(it.Until)
 	}
-	lister := translate.NewListEncoder(base, it.Set.Name, it.Set.Content)
+	encoder := translate.NewListEncoder(base, it.Set.Name, it.Set.Content)
 	doc := resourcesync.NewWriter(w, head)
 	for e, err := range events {
 		if err != nil {
 			return err
 		}
-		entries := lister.ChangeEntries(e)
+		entries := encoder.ChangeEntries(e)
 		for i := range entries {
 			if err := doc.Entry(&entries[i]); err != nil {
 				return fmt.Errorf("event %d: %w", e.Seq, err)
@@ -180,14 +180,14 @@ func renderChanges(w io.Writer, base string, it *Item, events iter.Seq2[*event.E
 
 // renderResources writes a Resource List that is one document (clause 10.1).
 func renderResources(w io.Writer, base string, it *Item, events iter.Seq2[*event.Event, error]) error {
-	lister := translate.NewListEncoder(base, it.Set.Name, it.Set.Content)
+	encoder := translate.NewListEncoder(base, it.Set.Name, it.Set.Content)
 	doc := resourcesync.NewWriter(w, resourceHead(base, it))
 	doc.MaxEntries, doc.MaxBytes = resourcesync.MaxEntries, resourcesync.MaxBytes
 	for e, err := range events {
 		if err != nil {
 			return err
 		}
-		if err := doc.Entry(lister.ResourceEntry(e)); err != nil {
+		if err := doc.Entry(encoder.ResourceEntry(e)); err != nil {
 			return fmt.Errorf("event %d: %w", e.Seq, err)
 		}
 	}
@@ -246,7 +246,7 @@ func RenderParts(base string, set event.Set, at Snapshot, limits Limits, events 
 			r.w.Close() // the part is abandoned; the error that ended it is returned
 		}
 	}()
-	lister := translate.NewListEncoder(base, set.Name, set.Content)
+	encoder := translate.NewListEncoder(base, set.Name, set.Content)
 	err := r.begin()
 	for e, readErr := range events {
 		if err == nil {
@@ -255,7 +255,7 @@ func RenderParts(base string, set event.Set, at Snapshot, limits Limits, events 
 		if err != nil {
 			break
 		}
-		entry := lister.ResourceEntry(e)
+		entry := encoder.ResourceEntry(e)
 		if err = r.doc.Entry(entry); errors.Is(err, resourcesync.ErrFull) {
 			if err = r.end(); err == nil {
 				err = r.begin()

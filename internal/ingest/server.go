@@ -2,10 +2,23 @@
 // an ingest server in the modes library, review and gateway, and a notification
 // recipient.
 //
-// A Server serves one set: server.go lists the operations of each mode, access.go
-// checks callers, library.go, review.go and gateway.go answer ingest requests,
-// notify.go takes notifications, operator.go settles submissions and withdraws records. What a Server sends
-// to others, package delivery sends.
+// A Server serves one set. An ingest request passes these functions:
+//
+//   - [Server.Admit] (access.go) lets the caller in, before the message is read.
+//   - [Server.Ingest] (server.go) checks access and quota, and chooses by mode.
+//   - Library (library.go): ingestLibrary checks the record. conclude gathers requests
+//     that arrive together, and concludeAll commits their contents, and in one
+//     transaction what writeConclusions makes of them.
+//   - Gateway (gateway.go): ingestGateway lets only one of equal requests go on, with
+//     forward. recoverNewest (recover.go) and repeatOf look for an earlier one, begin
+//     commits the submission, send sends it, and recordReply (recover.go) commits the
+//     reply.
+//   - Review (review.go): ingestReview queues the request, until [Server.Decide].
+//
+// An ultimate disposition, from a reply, from a notification ([Server.Notify]) or from a
+// reviewer, ends in resolve (notify.go). operator.go has the commands that settle
+// submissions and withdraw records. What a Server sends to others, package delivery
+// sends.
 //
 // All state is in the log. What follows from a request or from a disposition happens
 // in one transaction, which reads the submission as it is then, and nothing is

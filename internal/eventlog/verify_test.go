@@ -41,6 +41,7 @@ func TestVerify(t *testing.T) {
 		{"table record", "UPDATE record_key SET key = key + 1 WHERE record & 4294967295 = 7"},
 		{"table record", "UPDATE record SET identifier = 'x' WHERE id & 4294967295 = 9"},
 		{"table record", "DELETE FROM record WHERE id & 4294967295 = 9"},
+		{"table record", "INSERT INTO record (id, identifier, seq) VALUES (3, 'of no set', 0)"},
 		{"table event", "UPDATE record SET identifier = 'x' WHERE id & 4294967295 = 9; UPDATE record_key SET key = 3245873640637467413 WHERE record & 4294967295 = 9"},
 		{"table event", "UPDATE event SET body = zeroblob(length(body))" + one},
 		{"table event", "UPDATE event SET kind = 2" + one},

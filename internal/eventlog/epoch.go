@@ -89,7 +89,7 @@ func (l *Log) beginEpoch(ctx context.Context, loss *Loss, h head) error {
 			return fmt.Errorf("a new epoch cannot begin: %w", err)
 		}
 		e := Epoch{Started: max(now, h.Observed+1), After: loss.Last, Upto: loss.Last + lost, Reason: loss.String()}
-		if err := tx.Each(ctx, "SELECT (SELECT count(*) FROM epoch) + 2, max((SELECT coalesce(max(clock), 0) FROM sets) + 1, $1), max((SELECT coalesce(max(upto_seq), 0) FROM epoch), $2)",
+		if err := tx.Each(ctx, fmt.Sprintf("SELECT (SELECT count(*) FROM epoch) + 2, max((SELECT coalesce(max(clock), 0) FROM sets) + 1, $1), max((SELECT coalesce(max(upto_seq), 0) FROM epoch), (SELECT last_event & %d FROM log), $2)", int64(maxSeq)),
 			[]any{int64(e.Started), int64(e.Upto)}, func(rows *sql.Rows) error { return rows.Scan(&e.N, &e.Started, &e.Upto) }); err != nil {
 			return err
 		}

@@ -206,6 +206,34 @@ func TestOlderCopy(t *testing.T) {
 	}
 }
 
+// TestLostBehindHead: events that are lost and that the head does not know of, because the
+// process ended before it was written, are before the new epoch too.
+func TestLostBehindHead(t *testing.T) {
+	ctx, folder := context.Background(), t.TempDir()
+	l, src := filled(t, folder, event.Reference)
+	if err := add(l, src, 0, 2); err != nil {
+		t.Fatal(err)
+	}
+	head := copied(t, folder)[eventlog.HeadName]
+	if err := errors.Join(add(l, src, 2, 1), l.Exec(ctx, "DELETE FROM event WHERE id > 1 << 40 | 1"), l.Close(),
+		os.WriteFile(filepath.Join(folder, eventlog.HeadName), head, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	l, src = filled(t, folder, event.Reference)
+	if loss := l.Loss(); loss == nil || loss.Last != 1 || loss.Lost != 2 {
+		t.Errorf("lost: %v", loss)
+	}
+	if err := add(l, src, 3, 1); err != nil {
+		t.Fatal(err)
+	}
+	if events, err := eventsIn(l, ""); err != nil || len(events) != 2 {
+		t.Errorf("%d events, %v", len(events), err)
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // D140: what is lost may be no event: a submission that was acknowledged, say. That
 // is said, and needs no new epoch. A log whose head is missing, as after a backup was
 // put back into an empty folder, is not trusted.

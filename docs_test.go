@@ -72,6 +72,34 @@ func TestDocsWayOfEntry(t *testing.T) {
 	}
 }
 
+// TestDocsRules: how-it-works.md explains every rule that a comment names.
+func TestDocsRules(t *testing.T) {
+	known := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^\| ([IAP]\d+) \|`).FindAllStringSubmatch(read(t, "docs/how-it-works.md"), -1) {
+		known[m[1]] = true
+	}
+	rule := regexp.MustCompile(`[(, ]([IAP]\d+)[,)]`)
+	for _, pattern := range []string{"*/*.go", "internal/*/*.go", "internal/*/*/*.go"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			if strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			for line := range strings.Lines(read(t, file)) {
+				_, comment, _ := strings.Cut(line, "//")
+				for _, m := range rule.FindAllStringSubmatch(comment, -1) {
+					if !known[m[1]] {
+						t.Errorf("%s names the rule %s, which how-it-works.md does not explain", file, m[1])
+					}
+				}
+			}
+		}
+	}
+}
+
 // packageComment returns the comment of the package in a folder.
 func packageComment(t *testing.T, dir string) string {
 	t.Helper()

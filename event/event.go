@@ -311,7 +311,7 @@ type Event struct {
 	Loc string
 	// Lists have a Loc once: of several records that share it the one that came
 	// first owns it, until it moves or is deleted. The log then has another event
-	// of the record that owns it next (D109).
+	// of the record that owns it next.
 
 	// Unlisted: another record owns the Loc. Lists say nothing of this one.
 	Unlisted bool

@@ -55,7 +55,7 @@ func (c Capability) lists() bool { return c == Description || c == CapabilityLis
 func (c Capability) manifest() bool { return c == ResourceDumpManifest || c == ChangeDumpManifest }
 
 // ofIndex is the capability that an index of lists has (clauses 10.2 and 12.2),
-// of a word that some Sources write in its place (D82); "" of any other word.
+// of a word that some Sources write in its place; "" of any other word.
 func (c Capability) ofIndex() Capability {
 	switch c {
 	case "resourcelistindex":

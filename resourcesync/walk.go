@@ -356,7 +356,7 @@ func (l *List) later(t time.Time, d Datetime) time.Time {
 
 // mark is the largest time of a change. Where no change has one it is the latest
 // border of the list, which the Source gives as its own time; what lastmod says is
-// not when a change was listed (D5).
+// not when a change was listed.
 func (l *List) mark() time.Time {
 	if l.datetime.IsZero() && l.read > 0 {
 		return l.later(l.later(time.Time{}, l.Head().From), l.Head().Until)

@@ -192,7 +192,7 @@ func (b *Bridge) openSets(ctx context.Context) error {
 		sets[i] = eventlog.SetConfig{Name: s.Name, Title: s.Title, Description: s.Description, Content: mode,
 			AnyContent:    b.Config.File == "", // SOURCEs of the command line do not speak of it
 			Whole:         b.Config.File != "", // nor of other Sources
-			KeepOrder:     b.Config.File == "", // nor of the order, one at a time (D112)
+			KeepOrder:     b.Config.File == "", // nor of the order, one at a time
 			SegmentEvents: s.SegmentEvents, SegmentHours: s.SegmentHours,
 			Partial: slices.ContainsFunc(s.Sources, func(s config.Source) bool { return s.Kind != config.KindSIP })}
 		for _, src := range s.Sources {
@@ -233,7 +233,7 @@ func (b *Bridge) openSets(ctx context.Context) error {
 
 // alsoConfigured returns the log attributes that name the set that a former Source is
 // configured in now: its records are published in both sets until it is forgotten in
-// its old one (D116).
+// its old one.
 func alsoConfigured(sets []eventlog.SetConfig, url string) []any {
 	for i := range sets {
 		if slices.ContainsFunc(sets[i].Sources, func(s eventlog.SourceConfig) bool { return s.URL == url }) {
@@ -267,7 +267,7 @@ func (b *Bridge) source(s *config.Set, i int, in *eventlog.SetConfig) (*Source, 
 			return nil, &LocalError{Set: s.Name, Content: mode, Path: u.Path}
 		}
 	}
-	if s.Identity == config.PerSource && id != in.First { // whoever stands first by now (D113)
+	if s.Identity == config.PerSource && id != in.First { // whoever stands first by now
 		src.Selection.Name = cmp.Or(c.Name, plain)
 	}
 	b.openClients(src, c, root)

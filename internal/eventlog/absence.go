@@ -16,7 +16,7 @@ import (
 // Table source_records holds which records each Source has: a bitmap over the ordinals of the
 // set's records, in pages. What a complete enumeration did not have is the
 // difference to what it had, and costs what the Source has, however large the set
-// is (D125).
+// is.
 
 // hasPage is the number of a page of one Source.
 type hasPage struct {

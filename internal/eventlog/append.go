@@ -684,8 +684,8 @@ func (b *batch) saveProgress(ctx context.Context) error {
 	return b.tx.Exec(ctx, "UPDATE source SET memory = $2 WHERE id = $1", int64(b.source.id), p.Memory)
 }
 
-// mayDefer reports whether the batch has changed nothing but how far the walk has come
-// (D151). The end of a walk of which something is stored does not wait, nor does a
+// mayDefer reports whether the batch has changed nothing but how far the walk has come.
+// The end of a walk of which something is stored does not wait, nor does a
 // walk for long.
 func (b *batch) mayDefer(ctx context.Context, p *event.Progress, since event.Micros) (bool, error) {
 	was := &b.source.stored

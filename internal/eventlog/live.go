@@ -62,7 +62,7 @@ type state struct {
 
 // Live returns the last event of each record that is live at a position, in the
 // order of these events. It starts from the current state, and takes back what
-// has happened since the position (D128). An event is good until the next one is
+// has happened since the position. An event is good until the next one is
 // asked for. One of the log's few connections is in use until the sequence ends.
 func (l *Log) Live(ctx context.Context, set string, at event.Seq) iter.Seq2[*event.Event, error] {
 	return l.liveEvents(ctx, set, at, false)

@@ -12,8 +12,8 @@ import (
 )
 
 // locs knows which live record of a set in mode reference owns a URI, and how many
-// others share it (D109). Which these are is asked for only when the owner leaves,
-// so that one more of many costs no more than the second (D124).
+// others share it. Which these are is asked for only when the owner leaves,
+// so that one more of many costs no more than the second.
 type locs struct {
 	set  int64
 	uses map[int64]use // by the key of the URI

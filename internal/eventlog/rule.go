@@ -21,7 +21,7 @@ const (
 )
 
 // orderingOfKind returns the ordering of a kind of Source. What was said under another
-// ordering cannot be compared: the kind of a Source may change (D107).
+// ordering cannot be compared: the kind of a Source may change.
 func orderingOfKind(kind string) ordering {
 	switch kind {
 	case "atompmh", "oaipmh":
@@ -209,7 +209,7 @@ func (a *decider) comparePlaces(r *record, it *event.Item, w *lastSaid) (v compa
 
 // part is what one part of a Source last said of a record: one of its sets of
 // resources (ResourceSync 9). A record that stands in several is gone when none
-// has it (D2). What the record is, is what the Source said last, in whichever
+// has it. What the record is, is what the Source said last, in whichever
 // part; whether it is there, each part says for itself.
 type part struct {
 	number        int

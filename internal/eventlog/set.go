@@ -70,7 +70,7 @@ type SourceConfig struct {
 // content mode is a *ContentError.
 //
 // former are the Sources that a configuration which is whole has no longer, also
-// those of sets that it does not have (D116).
+// those of sets that it does not have.
 func (l *Log) Configure(ctx context.Context, sets []SetConfig) (former []FormerSource, err error) {
 	err = l.write(ctx, func(ctx context.Context, tx *sqlite.Tx) error {
 		former = nil

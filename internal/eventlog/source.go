@@ -164,7 +164,7 @@ func (l *Log) sourceConfigs(ctx context.Context, tx *sqlite.Tx, set int64) (map[
 
 // saveSource writes a Source unless it is as it was; one without a number is new
 // and gets one. Of another kind it is harvested anew: marks, cursors and orders of
-// two kinds have nothing in common (D107).
+// two kinds have nothing in common.
 func (l *Log) saveSource(ctx context.Context, tx *sqlite.Tx, h *sourceConfig, was sourceConfig) error {
 	switch {
 	case *h == was:

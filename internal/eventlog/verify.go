@@ -34,7 +34,7 @@ const (
 //
 // It takes a pass over everything, and some dozen bytes of memory a record. Others
 // may append meanwhile, and no transaction is held for long, which would keep the
-// write-ahead log from being checkpointed (D123): events, which never change, are
+// write-ahead log from being checkpointed: events, which never change, are
 // read in pages; each table is read in a transaction of its own, after the events
 // that were appended before it.
 func (l *Log) Verify(ctx context.Context, report func(Finding)) error {

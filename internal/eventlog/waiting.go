@@ -179,7 +179,7 @@ func (h *heldRow) scan(rows *sql.Rows) error {
 }
 
 // keepHeld keeps a deletion by absence back (A6). How long counts from the first
-// time, and what only a person may release stays so (D116).
+// time, and what only a person may release stays so.
 func (b *batch) keepHeld(ctx context.Context, r *record) error {
 	if r.held == nil {
 		r.held = &heldRow{waitingKey: waitingKey{b.source.id, r.id}, since: b.now}
@@ -237,7 +237,7 @@ func (b *batch) keepRegressed(ctx context.Context, i int, r *record) error {
 }
 
 // orderRow is the order of an entry that the walk has seen where nothing else
-// keeps it: it was bad, or not selected. What is older does not apply (D106).
+// keeps it: it was bad, or not selected. What is older does not apply.
 type orderRow struct {
 	waitingKey
 	stamp event.Stamp

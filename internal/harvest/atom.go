@@ -214,7 +214,7 @@ func (d *atomDocument) input() []byte {
 }
 
 // latest returns of each record the entry that counts: the newest one, of several the
-// first that is not bad (D106). They are in the order of their stamps, and those with
+// first that is not bad. They are in the order of their stamps, and those with
 // equal stamps in the order of the document.
 func (d *atomDocument) latest(ctx context.Context, b *backlog[atomEntry], entries []atomEntry) ([]event.Item, error) {
 	if d.w.found == nil {

@@ -248,7 +248,7 @@ func (r *run) harvestOnce(ctx context.Context) (err error) {
 }
 
 // noteWithheld takes note that the Source is a bridge that has not walked all its own
-// Sources yet (D143). That is no failure.
+// Sources yet. That is no failure.
 func (r *run) noteWithheld(header string) {
 	r.updateReport(func(p *Report) { p.Withheld = true })
 	r.warn("the Source is a bridge that has not walked all its own Sources yet; it is asked again soon")
@@ -270,7 +270,7 @@ func (r *run) load(ctx context.Context) (err error) {
 }
 
 // startAnewIfMoved begins anew where the configuration has another URL for a Source of this
-// name (D1). Which feed it is, and what is known of its records, stays.
+// name. Which feed it is, and what is known of its records, stays.
 func (r *run) startAnewIfMoved() {
 	m := &r.memory
 	if was := m.URL; was != "" && was != r.src.URL && r.src.Kind != SIP {

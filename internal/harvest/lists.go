@@ -201,7 +201,7 @@ func (d *listDocument) translate(b *backlog[event.Item], e *resourcesync.Entry) 
 }
 
 // observe returns what an entry says of its record. A deletion without a datetime gets
-// the URL that can be asked whether it holds (D83).
+// the URL that can be asked whether it holds.
 func observe(e *resourcesync.Entry, wants *translate.Selection, baseline bool) (event.Item, error) {
 	o, err := translate.FromResource(e, wants)
 	if o.Deleted && !baseline && !o.Order.Known() && e.Metadata.Change == resourcesync.Deleted {
@@ -322,7 +322,7 @@ func (t *trend) add(s event.Stamp) {
 
 // backwards reports whether each change is no later than the one before it, and some
 // are earlier. If none has a datetime, the dialect decides: in the beta of 2013 the
-// newest comes first. lastmod does not say when a change was listed (D5).
+// newest comes first. lastmod does not say when a change was listed.
 func (t *trend) backwards(beta bool) bool {
 	switch {
 	case t.forward:

@@ -256,8 +256,7 @@ func (r *run) end(ctx context.Context, o *walkResult) error {
 	r.absenceSeen, r.confirmed = o.Complete, o.Confirmed
 	r.updateReport(func(p *Report) { p.Full = o.Whole })
 	r.memory.walkMemory, r.memory.Complete, r.memory.Short = o.Memory, o.Complete, o.Short
-	// Where the Source is read whole each time, that alone is not worth a transaction
-	// (D151).
+	// Where the Source is read whole each time, that alone is not worth a transaction.
 	if now := r.h.now().UTC(); o.Full || o.Whole && now.Sub(r.memory.FullAt) >= r.src.FullEvery/7 {
 		r.memory.FullAt = now
 	}

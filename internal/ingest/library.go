@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -126,15 +127,30 @@ func (d *Server) concludeAll(ctx context.Context, group []*conclusion) {
 				return fmt.Errorf("store %d submitted records: %w", len(records), err)
 			}
 		}
-		if err := d.Store.Do(ctx, func(ctx context.Context, tx *store.Tx) error { return d.writeConclusions(ctx, tx, group) }); err != nil {
-			return fmt.Errorf("log %d submitted records: %w", len(group), err)
-		}
-		return nil
+		return d.logConclusions(ctx, group)
 	})
 	for _, c := range group {
-		c.err = err
+		c.err = cmp.Or(c.err, err)
 		close(c.done)
 	}
+}
+
+// logConclusions commits what names the contents of a group. Where that fails, each
+// request is tried alone: one that meets a damaged row must not fail the others, again
+// with each repeat.
+func (d *Server) logConclusions(ctx context.Context, group []*conclusion) error {
+	err := d.Store.Do(ctx, func(ctx context.Context, tx *store.Tx) error { return d.writeConclusions(ctx, tx, group) })
+	if err == nil {
+		return nil
+	}
+	err = fmt.Errorf("log %d submitted records: %w", len(group), err)
+	if len(group) == 1 || d.Fatal != nil && d.Fatal(err) {
+		return err
+	}
+	for i := range group {
+		group[i].err = d.logConclusions(ctx, group[i:i+1])
+	}
+	return nil
 }
 
 // writeConclusions decides about each request of a group, in their order.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/content"
+	"github.com/pmh-bridge/bridge/internal/submission/store"
 	"github.com/pmh-bridge/bridge/sip"
 	"github.com/pmh-bridge/bridge/translate"
 )
@@ -363,6 +364,47 @@ func TestLibraryVersionsInOneGroup(t *testing.T) {
 			t.Errorf("%d events in %d transactions: %q", len(got), h.store.committed.Load(), got)
 		}
 		h.verified()
+	})
+}
+
+// A request that meets a damaged row fails alone, and not the others of its group.
+func TestLibraryDamageFailsOneRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		held := &heldContents{hold: make(chan bool)}
+		h := newHarness(t, Library, func(_ *harness, d *Server) { held.Contents, d.Contents = d.Contents, held })
+		var wait sync.WaitGroup
+		failed := map[string]error{}
+		var mu sync.Mutex
+		ingest := func(identifier, text string) {
+			wait.Go(func() {
+				_, err := h.server.Ingest(t.Context(), sip.Caller{}, request(identifier, text))
+				mu.Lock()
+				defer mu.Unlock()
+				failed[identifier] = err
+			})
+			synctest.Wait()
+		}
+		ingest("damaged", "a")
+		held.hold <- true
+		wait.Wait()
+		h.do(h.log.Do(t.Context(), func(ctx context.Context, tx *store.Tx) error {
+			return tx.Exec(ctx, "UPDATE record SET source_state = x'00'")
+		}))
+		ingest("0", "a")
+		for _, identifier := range []string{"1", "damaged", "2"} {
+			ingest(identifier, "b")
+		}
+		held.hold <- true
+		held.hold <- true
+		wait.Wait()
+		for identifier, err := range failed {
+			if (identifier == "damaged") != (err != nil) {
+				t.Errorf("%s: %v", identifier, err)
+			}
+		}
+		if len(failed) != 4 {
+			t.Errorf("answered: %v", failed)
+		}
 	})
 }
 

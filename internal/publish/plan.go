@@ -50,7 +50,8 @@ const (
 	Complete         // all live records as a feed
 )
 
-// Item is one document of a plan: its path, and the values that determine its bytes.
+// Item is one document of a plan: its path, and the values that determine its bytes. (The
+// items of a harvest, event.Item, are something else.)
 type Item struct {
 	// Path follows the base URL.
 	Path string

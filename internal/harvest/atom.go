@@ -145,33 +145,6 @@ func (d *atomDocument) read(b *backlog[atomEntry], afterEntry func() error) (who
 	return d.doc.Whole(), nil
 }
 
-// quarantine puts an entry into quarantine. Its record counts as met.
-func (d *atomDocument) quarantine(b *backlog[atomEntry], e *atompmh.EntryError) {
-	b.addBad(event.Quarantined{URL: e.URL, Line: e.Line, Column: e.Column, Record: e.ID, Rule: e.Rule, Reason: e.Reason, Input: e.Input})
-	if !identifiesRecord(e.ID) {
-		return
-	}
-	met := atomEntry{Item: event.Item{Quarantine: true}, Updated: e.Updated}
-	met.Item.Record, met.Item.SourceIdentifier = d.w.r.src.Selection.Identifier(e.ID)
-	met.Item.Order = stampOrUnknown(e.Updated)
-	b.add(met, 0)
-}
-
-// identifiesRecord reports whether the identifier of a bad entry says which record it is
-// about. The log has none with a longer one than it takes.
-func identifiesRecord(id string) bool { return id != "" && len(id) <= event.MaxIdentifier }
-
-// ruleOf is the rule that an entry breaks which was read and cannot be translated.
-func ruleOf(err error) string {
-	switch {
-	case errors.Is(err, event.ErrTooMuch):
-		return ruleTooMuch
-	case errors.Is(err, translate.ErrUnreachable):
-		return ruleUnreachable
-	}
-	return ruleLocal
-}
-
 // add translates an entry. One that cannot be translated is bad. One that the
 // configuration does not select, and a copy of our own record from another bridge, is
 // ignored.
@@ -199,6 +172,29 @@ func (d *atomDocument) add(b *backlog[atomEntry], e *atompmh.Entry) {
 	b.add(atomEntry{Item: it, Updated: e.Updated, Kind: e.Kind, Line: e.Line, Column: e.Column, Input: input}, 2*len(input))
 }
 
+// item is what an entry says of its record, as the log takes it.
+func (r *run) item(e *atompmh.Entry) (event.Item, error) {
+	wants := r.selection()
+	o, err := translate.FromEntry(e, &wants)
+	it := event.Item{Observation: o}
+	it.Claim = it.ClaimOf()
+	return it, err
+}
+
+// beforeSince reports whether since leaves an observation out, and with it all that is
+// older: then nothing has to remember that its record was met.
+func (r *run) beforeSince(o *event.Observation) bool {
+	since := r.src.Selection.Since
+	return since.Known() && o.Modified.Known() && o.Modified.Before(since) && o.Modified == o.Order
+}
+
+// reportUnreachable reports an alternate that cannot be asked for.
+func (r *run) reportUnreachable(url string, line, column int, href string) {
+	if event.Public(href) && !event.OnTheWeb(href) {
+		r.problem(ruleUnreachable, fmt.Sprintf("%s: alternate %s is not on the web; it is passed on as a related link", strictxml.Place(url, line, column), strictxml.Clip(href)))
+	}
+}
+
 // inputBlock is about how many bytes of entries are in one block of memory.
 const inputBlock = 256 << 10
 
@@ -211,6 +207,33 @@ func (d *atomDocument) input() []byte {
 	from := len(w.inputs)
 	w.inputs = d.doc.AppendEntry(w.inputs)
 	return w.inputs[from:len(w.inputs):len(w.inputs)]
+}
+
+// quarantine puts an entry into quarantine. Its record counts as met.
+func (d *atomDocument) quarantine(b *backlog[atomEntry], e *atompmh.EntryError) {
+	b.addBad(event.Quarantined{URL: e.URL, Line: e.Line, Column: e.Column, Record: e.ID, Rule: e.Rule, Reason: e.Reason, Input: e.Input})
+	if !identifiesRecord(e.ID) {
+		return
+	}
+	met := atomEntry{Item: event.Item{Quarantine: true}, Updated: e.Updated}
+	met.Item.Record, met.Item.SourceIdentifier = d.w.r.src.Selection.Identifier(e.ID)
+	met.Item.Order = stampOrUnknown(e.Updated)
+	b.add(met, 0)
+}
+
+// identifiesRecord reports whether the identifier of a bad entry says which record it is
+// about. The log has none with a longer one than it takes.
+func identifiesRecord(id string) bool { return id != "" && len(id) <= event.MaxIdentifier }
+
+// ruleOf is the rule that an entry breaks which was read and cannot be translated.
+func ruleOf(err error) string {
+	switch {
+	case errors.Is(err, event.ErrTooMuch):
+		return ruleTooMuch
+	case errors.Is(err, translate.ErrUnreachable):
+		return ruleUnreachable
+	}
+	return ruleLocal
 }
 
 // latest returns of each record the entry that counts: the newest one, of several the
@@ -254,29 +277,6 @@ func (d *atomDocument) latest(ctx context.Context, b *backlog[atomEntry], entrie
 		items[i] = e.Item
 	}
 	return items, nil
-}
-
-// beforeSince reports whether since leaves an observation out, and with it all that is
-// older: then nothing has to remember that its record was met.
-func (r *run) beforeSince(o *event.Observation) bool {
-	since := r.src.Selection.Since
-	return since.Known() && o.Modified.Known() && o.Modified.Before(since) && o.Modified == o.Order
-}
-
-// reportUnreachable reports an alternate that cannot be asked for.
-func (r *run) reportUnreachable(url string, line, column int, href string) {
-	if event.Public(href) && !event.OnTheWeb(href) {
-		r.problem(ruleUnreachable, fmt.Sprintf("%s: alternate %s is not on the web; it is passed on as a related link", strictxml.Place(url, line, column), strictxml.Clip(href)))
-	}
-}
-
-// item is what an entry says of its record, as the log takes it.
-func (r *run) item(e *atompmh.Entry) (event.Item, error) {
-	wants := r.selection()
-	o, err := translate.FromEntry(e, &wants)
-	it := event.Item{Observation: o}
-	it.Claim = it.ClaimOf()
-	return it, err
 }
 
 // breakTie decides between an active and a deletion entry with the same stamp by asking

@@ -194,18 +194,6 @@ func (h *Harvester) Run(ctx context.Context, src *Source, o Options) (Report, er
 	return r.finalReport(err), err
 }
 
-// explainRefusal adds to an error that the Source wants a login, or another one, what to
-// do about it.
-func (src *Source) explainRefusal(err error) error {
-	switch {
-	case follow.Status(err) != http.StatusUnauthorized:
-		return err
-	case src.User == "":
-		return fmt.Errorf("%w; the server wants a login: write user and password_file under this [[set.source]]", err)
-	}
-	return fmt.Errorf("%w; the server refuses the login of %q: check user and password_file of this [[set.source]], which go to its url's own scheme, host and port only", err, src.User)
-}
-
 // harvestOnce asks for what the Source says, then for the contents that are pending,
 // from earlier harvests too, and applies what was held for long enough.
 func (r *run) harvestOnce(ctx context.Context) (err error) {
@@ -245,16 +233,6 @@ func (r *run) harvestOnce(ctx context.Context) (err error) {
 		return err // nothing was asked, so nothing is to be kept
 	}
 	return errors.Join(err, r.overdue(ctx), r.remember(ctx))
-}
-
-// noteWithheld takes note that the Source is a bridge that has not walked all its own
-// Sources yet. That is no failure.
-func (r *run) noteWithheld(header string) {
-	r.updateReport(func(p *Report) { p.Withheld = true })
-	r.warn("the Source is a bridge that has not walked all its own Sources yet; it is asked again soon")
-	if r.memory.Whole != r.src.Epoch {
-		r.memory.Waiting = follow.ParseWaits(header, r.h.now())
-	}
 }
 
 // load reads what is stored of the Source.
@@ -311,6 +289,28 @@ func (r *run) dispatch(ctx context.Context) error {
 		return nil // it calls us: there is nothing to ask for but what is pending
 	}
 	return fmt.Errorf("%s: kind %q: %w", r.src.URL, r.src.Kind, errKind)
+}
+
+// noteWithheld takes note that the Source is a bridge that has not walked all its own
+// Sources yet. That is no failure.
+func (r *run) noteWithheld(header string) {
+	r.updateReport(func(p *Report) { p.Withheld = true })
+	r.warn("the Source is a bridge that has not walked all its own Sources yet; it is asked again soon")
+	if r.memory.Whole != r.src.Epoch {
+		r.memory.Waiting = follow.ParseWaits(header, r.h.now())
+	}
+}
+
+// explainRefusal adds to an error that the Source wants a login, or another one, what to
+// do about it.
+func (src *Source) explainRefusal(err error) error {
+	switch {
+	case follow.Status(err) != http.StatusUnauthorized:
+		return err
+	case src.User == "":
+		return fmt.Errorf("%w; the server wants a login: write user and password_file under this [[set.source]]", err)
+	}
+	return fmt.Errorf("%w; the server refuses the login of %q: check user and password_file of this [[set.source]], which go to its url's own scheme, host and port only", err, src.User)
 }
 
 func (h *Harvester) now() time.Time {

@@ -44,10 +44,6 @@ type Document struct {
 // that is a file is an *os.File, which a server can pass to sendfile.
 func (d *Document) Open() (body io.ReadSeekCloser, size int64, err error) { return d.open() }
 
-// ServedType is the media type under which a copy of what has this type is
-// served, and which the documents give it.
-func ServedType(stated string) string { return translate.ServedType(stated) }
-
 // Document returns the document at a path that begins with a slash and follows
 // the base URL, compressed if gzip is set. The error is ErrNotFound, a
 // *NotReadyError, a *TooManyError (which Document.Open may return too), or a fault
@@ -344,3 +340,7 @@ func (p *Publisher) partDocument(ctx context.Context, name, numbers string, gzip
 	}
 	return nil, ErrNotFound
 }
+
+// ServedType is the media type under which a copy of what has this type is
+// served, and which the documents give it.
+func ServedType(stated string) string { return translate.ServedType(stated) }

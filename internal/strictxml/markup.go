@@ -141,8 +141,8 @@ func (s *Scanner) checkDeclaration(written []byte) error {
 	if version := string(m[1]) + string(m[2]); version != "1.0" {
 		return s.Fail("XML version %q is not supported; want 1.0", Clip(version))
 	}
-	// What was read before is UTF-8, and an identifier in another charset would be misread.
-	if label, _ := named(written, ""); !s.stated && label != "" && !strings.EqualFold(label, "utf-8") && !strings.EqualFold(label, "utf8") {
+	// The document was read as UTF-8 until here, and bytes that are none as windows-1252.
+	if label, _ := named(written, ""); s.o.Lenient && !s.stated && label != "" && !strings.EqualFold(label, "utf-8") && !strings.EqualFold(label, "utf8") {
 		return s.Fail("encoding %q is stated too late; want the XML declaration at the start", Clip(label))
 	}
 	return nil

@@ -288,6 +288,11 @@ func TestLenientCharset(t *testing.T) {
 			t.Errorf("%.60q: %q, %v; want %q", doc, got, err, want)
 		}
 	}
+	// A strict Scanner refuses bytes that are no UTF-8 anyway.
+	const utf16 = "text/xml; charset=utf-16" // which it is not
+	if got, err := textOf(strings.NewReader("<?xml version='1.0' encoding='iso-8859-5'?><a>b</a>"), Options{ContentType: utf16}); got != "b" || err != nil {
+		t.Errorf("strict: %q, %v", got, err)
+	}
 }
 
 // TestLenientPrefixes: an undeclared prefix has the namespace that the caller gives it,

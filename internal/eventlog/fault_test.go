@@ -126,7 +126,7 @@ func TestDiskFull(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 2 {
-			err := add(l, src, 100, 1000)
+			err := add(l, src, 100, 2500)
 			if !errors.Is(err, eventlog.ErrFull) {
 				t.Fatalf("with %d pages left: %v", more, err)
 			}
@@ -141,11 +141,11 @@ func TestDiskFull(t *testing.T) {
 		if err := l.LimitPages(ctx, -1); err != nil {
 			t.Fatal(err)
 		}
-		if err := add(l, src, 100, 1000); err != nil {
+		if err := add(l, src, 100, 2500); err != nil {
 			t.Fatalf("with space again: %v", err)
 		}
 		// Who was met is as it was stored: all of these are.
-		if absent, have, err := l.CountAbsent(ctx, src, event.Stamp{}); absent != 0 || have != 1100 || err != nil {
+		if absent, have, err := l.CountAbsent(ctx, src, event.Stamp{}); absent != 0 || have != 2600 || err != nil {
 			t.Fatalf("%d of %d absent, %v", absent, have, err)
 		}
 		if more%10 == 0 {

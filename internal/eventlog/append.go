@@ -47,6 +47,7 @@ type batch struct {
 	closed    []segmentRow
 	open      segmentRow
 	fresh     []*record // in the order of their numbers
+	filter    *keyFilter
 	events    *sqlite.Bulk
 }
 
@@ -165,6 +166,7 @@ FROM log, source src WHERE src.id = $1`, []any{int64(b.in.Source)}, func(rows *s
 		return behind(b.seq, b.set.Last)
 	}
 	b.storedSet = b.set
+	b.beginFilter()
 	b.source.resting = b.source.stored.Cursor.Data == nil
 	b.l.unsaved.update(b.source.id, &b.source.stored.Cursor)
 	if err := q.Each(ctx, "SELECT id, rank FROM source WHERE set_id = $1 AND kind <> '"+Target+"'", []any{b.set.id}, func(rows *sql.Rows) error {
@@ -279,10 +281,10 @@ func (b *batch) prepare(ctx context.Context, q preparer) error {
 	if b.set.Content != event.Reference {
 		return nil
 	}
-	b.locs = newLocs(b.set.id)
+	b.locs = newLocs(b.set.id, len(b.in.Items))
 	keys := make([]int64, 0, len(b.in.Items))
 	for i, r := range b.records {
-		if h := &b.hashes[i]; h.loc != 0 {
+		if h := &b.hashes[i]; h.loc != 0 && b.filter.has(uriKey(h.loc)) {
 			keys = append(keys, h.loc)
 		}
 		if last := r.last; last != nil && last.obs.Loc != "" {
@@ -314,7 +316,6 @@ type hashes struct {
 // hashStates hashes what may change the state of a record.
 func (b *batch) hashStates() error {
 	reference := b.set.Content == event.Reference
-	locs := newLocs(b.set.id)
 	return b.onAllCores(func(i int) {
 		it, r, h := &b.in.Items[i], b.records[i], &b.hashes[i]
 		if b.in.Mode == event.ModeWalk && r.pending == nil && len(r.sources) == 1 {
@@ -327,7 +328,7 @@ func (b *batch) hashStates() error {
 		it.Links = b.targets.resolve(it.Links)
 		h.digest = it.Digest(b.set.Content)
 		if reference {
-			h.loc = locs.key(it.Loc)
+			h.loc = locKey(b.set.id, it.Loc)
 		}
 	})
 }
@@ -401,6 +402,7 @@ func (b *batch) assignID(r *record) error {
 	}
 	r.id, r.fresh = b.set.id<<32|b.set.records, true
 	b.fresh = append(b.fresh, r)
+	b.addToFilter(r.key)
 	if b.byID != nil {
 		b.byID[r.id] = r
 	}
@@ -658,6 +660,7 @@ func (b *batch) saveProgress(ctx context.Context) error {
 	p.Cursor = event.Cursor{Version: b.out.Cursor, Data: b.in.Next}
 	since := b.l.unsaved.since(b.source.id, b.now)
 	if b.in.Next == nil {
+		b.endFilter()
 		if err := b.l.endWalk(ctx, b.tx, b.source.id); err != nil {
 			return err
 		}

@@ -16,7 +16,18 @@ type decider struct {
 	rank     map[event.SourceID]int64 // of all Sources of the set
 	others   bool                     // the set has other Sources
 	targets  targets
-	parts    []int // event.Batch.Parts
+	parts    []int  // event.Batch.Parts
+	bodies   []body // room for those of events
+}
+
+// newBody returns a body with what an item says. Bodies of a batch share memory: there
+// is one for nearly every item, and each is half a kilobyte.
+func (a *decider) newBody(it *event.Item, h *hashes) *body {
+	if len(a.bodies) == cap(a.bodies) {
+		a.bodies = make([]body, 0, min(max(1, 2*cap(a.bodies)), 64))
+	}
+	a.bodies = append(a.bodies, body{obs: it.Observation, document: documentOf(it), digest: h.digest, loc: h.loc})
+	return &a.bodies[len(a.bodies)-1]
 }
 
 // change is what becomes of a row that waits with a record.
@@ -276,7 +287,7 @@ func (a *decider) publishState(r *record, s *sourceState, it *event.Item, h *has
 		d.outcome = event.Unchanged
 		return nil
 	}
-	v := &body{obs: it.Observation, document: documentOf(it), digest: h.digest, loc: h.loc}
+	v := a.newBody(it, h)
 	v.obs.Claim, v.obs.Order, v.obs.Place = 0, event.Stamp{}, event.Place{}
 	if !it.Modified.Known() && r.live && r.last != nil && r.last.obs.Modified.Known() { // a list that does not say when says nothing new
 		v.obs.Modified, v.digest = r.last.obs.Modified, 0

@@ -1,7 +1,6 @@
 package eventlog
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -26,12 +25,16 @@ type use struct {
 	others int64
 }
 
-func newLocs(set int64) *locs {
-	return &locs{set: set, uses: map[int64]use{}, was: map[int64]use{}}
+// newLocs has room for n URIs.
+func newLocs(set int64, n int) *locs {
+	return &locs{set: set, uses: make(map[int64]use, n), was: map[int64]use{}}
 }
 
-// key is 64 bits of a hash of set and URI.
-func (l *locs) key(uri string) int64 { return event.KeyBits(uri) ^ l.set*0x1e3779b97f4a7c15 }
+// key is that of a URI in the set.
+func (l *locs) key(uri string) int64 { return locKey(l.set, uri) }
+
+// locKey is 64 bits of a hash of set and URI.
+func locKey(set int64, uri string) int64 { return event.KeyBits(uri) ^ set*0x1e3779b97f4a7c15 }
 
 func (l *locs) load(ctx context.Context, q preparer, keys []int64) error {
 	return each(ctx, q, "SELECT key, owner, others FROM loc WHERE key IN ("+sqlite.Params(lookup)+")", keys, func(rows *sql.Rows) error {
@@ -102,8 +105,12 @@ func (b *batch) claimURI(ctx context.Context, r *record, v *body) (other bool, e
 	if v.obs.Loc == "" {
 		return false, nil
 	}
-	k := cmp.Or(v.loc, b.locs.key(v.obs.Loc))
+	k := v.loc
+	if k == 0 {
+		k = b.locs.key(v.obs.Loc)
+	}
 	u := b.locs.uses[k]
+	b.addToFilter(uriKey(k))
 	if u.owner == 0 {
 		b.locs.uses[k] = use{owner: r.id}
 		return false, nil

@@ -80,6 +80,7 @@ type Log struct {
 
 	// What follows belongs to whoever has the writer's turn.
 	walks    map[event.SourceID]*walk // as stored, or as a batch under way has made them
+	filters  map[int64]*keyFilter     // by set, of the writer's goroutine
 	services map[servedBy]int64       // the documents that submissions came from
 	appended bool                     // the transaction under way has events
 
@@ -121,7 +122,7 @@ func Open(ctx context.Context, folder string, opt Options) (*Log, error) {
 	if opt.Clock == nil {
 		opt.Clock = systemClock
 	}
-	l := &Log{folder: folder, path: filepath.Join(folder, FileName), opt: opt, walks: map[event.SourceID]*walk{}, services: map[servedBy]int64{}, changed: make(chan struct{}),
+	l := &Log{folder: folder, path: filepath.Join(folder, FileName), opt: opt, walks: map[event.SourceID]*walk{}, filters: map[int64]*keyFilter{}, services: map[servedBy]int64{}, changed: make(chan struct{}),
 		guard: clockGuard{clock: opt.Clock, accept: opt.AcceptClock}}
 	if err := l.open(ctx); err != nil {
 		return nil, errors.Join(err, l.Close())

@@ -255,9 +255,12 @@ FROM record_key k JOIN record r ON r.id = k.record WHERE k.key IN (` + sqlite.Pa
 // recordsOf looks up the records of the items: result[i] is that of items[i], and
 // items that name the same record share it.
 func (b *batch) recordsOf(ctx context.Context, q preparer, items []event.Item) ([]*record, error) {
-	order, keys := make([]int, len(items)), make([]int64, len(items))
+	order, keys, known := make([]int, len(items)), make([]int64, len(items)), make([]int64, 0, len(items))
 	for i := range items {
 		order[i], keys[i] = i, b.hashes[i].key
+		if b.filter.has(keys[i]) {
+			known = append(known, keys[i])
+		}
 	}
 	slices.SortFunc(order, func(x, y int) int {
 		if c := cmp.Compare(keys[x], keys[y]); c != 0 {
@@ -279,7 +282,7 @@ func (b *batch) recordsOf(ctx context.Context, q preparer, items []event.Item) (
 		out[i] = r
 		all = append(all, r)
 	}
-	if err := b.loadStates(ctx, q, all, keys); err != nil {
+	if err := b.loadStates(ctx, q, all, known); err != nil {
 		return nil, err
 	}
 	return out, b.loadRest(ctx, q, all)

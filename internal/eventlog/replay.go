@@ -189,7 +189,7 @@ func (v *verifier) event(r *replay, c *columns, b *body, place string) {
 	r.live.add(o)
 	r.digests[o] = b.obs.Digest(r.set.Content)
 	if r.locs != nil && b.obs.Loc != "" {
-		r.locs[o] = newLocs(r.set.id).key(b.obs.Loc)
+		r.locs[o] = locKey(r.set.id, b.obs.Loc)
 		r.located++
 		if !b.unlisted {
 			r.listed.add(o)

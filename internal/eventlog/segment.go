@@ -213,18 +213,27 @@ func weightOfCategories(categories []event.Category) (n int64) {
 
 // escaped is an upper bound of the length of s in a text or an attribute.
 func escaped(s string) int64 {
-	n := int64(len(s))
-	for i := 0; i < len(s); i++ {
-		switch c := s[i]; {
-		case c == '&', c == '<', c == '>', c == '"', c == '\'', c < ' ':
-			n += 5
-		}
+	n, all := int64(len(s)), byte(0)
+	for i := range len(s) {
+		n += int64(escapes[s[i]])
+		all |= s[i]
 	}
-	if !utf8.ValidString(s) { // what is none becomes U+FFFD
+	if all >= utf8.RuneSelf && !utf8.ValidString(s) { // what is none becomes U+FFFD
 		n += 2 * int64(len(s))
 	}
 	return n
 }
+
+// escapes is how many bytes more than itself a byte may take.
+var escapes = func() (more [256]uint8) {
+	for c := range byte(' ') {
+		more[c] = 5
+	}
+	for _, c := range []byte(`&<>"'`) {
+		more[c] = 5
+	}
+	return more
+}()
 
 // sourceWeight is the weight of the atom:source that a document gives what comes
 // from it.

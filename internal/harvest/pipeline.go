@@ -184,6 +184,9 @@ func (p *pipeline) fillBatch(items []event.Item, doc int) int {
 		if from == 0 {
 			b.Items = slices.Clip(items)
 		} else {
+			if need := from + len(items); need > cap(b.Items) { // an item is half a kilobyte
+				b.Items = slices.Grow(b.Items, min(2*need, p.r.batchSize())-from)
+			}
 			b.Items = append(b.Items, items...)
 		}
 		for i := range b.Items[from:] {

@@ -88,17 +88,9 @@ func (b *batch) living(ctx context.Context, q preparer, identifiers map[string]b
 	for id := range identifiers {
 		keys = append(keys, event.KeyBits(id))
 	}
-	return each(ctx, ofSet(q, b.set.id), selectRecords, keys, func(rows *sql.Rows) error {
-		var id, key int64
-		var identifier string
-		var seq int64
-		var digest sql.NullInt64
-		var raw sql.RawBytes
-		if err := rows.Scan(&id, &key, &identifier, &seq, &digest, &raw); err != nil {
-			return err
-		}
-		if _, ok := identifiers[identifier]; ok {
-			identifiers[identifier] = digest.Valid
+	return recordRows(ctx, q, b.set.id, keys, func(row *recordRow) error {
+		if _, ok := identifiers[string(row.identifier)]; ok {
+			identifiers[string(row.identifier)] = row.digest.Valid
 		}
 		return nil
 	})

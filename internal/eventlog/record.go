@@ -243,8 +243,8 @@ func (r reading) Each(ctx context.Context, text string, args []any, scan func(*s
 }
 
 var (
-	selectRecords = `SELECT r.id, k.key, r.identifier, r.seq, r.digest, r.source_state
-FROM record_key k JOIN record r ON r.id = k.record WHERE k.key IN (` + sqlite.Params(lookup) + `) AND k.record > ? AND k.record < ?`
+	selectKeys      = "SELECT key, record FROM record_key WHERE key IN (" + sqlite.Params(lookup) + ") AND record > ? AND record < ?"
+	selectRecords   = "SELECT id, identifier, seq, digest, source_state FROM record WHERE id IN (" + sqlite.Params(lookup) + ")"
 	selectPresence  = `SELECT record, source, source_state, suppressed FROM presence WHERE record IN (` + sqlite.Params(lookup) + `)`
 	selectPending   = "SELECT " + pendingColumns + " FROM pending WHERE record IN (" + sqlite.Params(lookup) + ") AND source = ?"
 	selectRegressed = "SELECT " + regressedColumns + " FROM regressed WHERE record IN (" + sqlite.Params(lookup) + ") AND source = ?"
@@ -290,31 +290,63 @@ func (b *batch) recordsOf(ctx context.Context, q preparer, items []event.Item) (
 
 // loadStates fills in what table record holds. all is sorted by key.
 func (b *batch) loadStates(ctx context.Context, q preparer, all []*record, keys []int64) error {
-	return each(ctx, ofSet(q, b.set.id), selectRecords, keys, func(rows *sql.Rows) error {
-		var id, key int64
-		var identifier, raw sql.RawBytes
-		var seq event.Seq
-		var digest sql.NullInt64
-		if err := rows.Scan(&id, &key, &identifier, &seq, &digest, &raw); err != nil {
-			return err
-		}
-		at, _ := slices.BinarySearchFunc(all, key, func(r *record, key int64) int { return cmp.Compare(r.key, key) })
-		for ; at < len(all) && all[at].key == key; at++ {
-			if r := all[at]; r.identifier == string(identifier) {
-				r.id = id
-				if raw == nil && seq == 0 {
+	return recordRows(ctx, q, b.set.id, keys, func(row *recordRow) error {
+		at, _ := slices.BinarySearchFunc(all, row.key, func(r *record, key int64) int { return cmp.Compare(r.key, key) })
+		for ; at < len(all) && all[at].key == row.key; at++ {
+			if r := all[at]; r.identifier == string(row.identifier) {
+				r.id = row.id
+				if row.state == nil && row.seq == 0 {
 					break // seen, quarantined or pending: nothing is known of it yet
 				}
-				s, err := readSourceState(raw, nil, id)
+				s, err := readSourceState(row.state, nil, row.id)
 				if err != nil {
 					return fmt.Errorf("state of record %q: %w: run bridge verify", r.identifier, err)
 				}
-				r.seq, r.live, r.digest = seq, digest.Valid, digest.Int64
+				r.seq, r.live, r.digest = row.seq, row.digest.Valid, row.digest.Int64
 				r.sources = append(r.sources, s)
 				break
 			}
 		}
 		return nil
+	})
+}
+
+// recordRow is a row of table record, with its key. Its bytes are good until the next.
+type recordRow struct {
+	id, key           int64
+	identifier, state sql.RawBytes
+	seq               event.Seq
+	digest            sql.NullInt64 // not valid when the record is not live
+}
+
+// recordRows calls scan for each record of a set that has one of the keys. The rows are
+// looked up in the order of their numbers and not of their keys: what a document names
+// together mostly became known together, and stands together. In a join each row was on
+// another page.
+func recordRows(ctx context.Context, q preparer, set int64, keys []int64, scan func(*recordRow) error) error {
+	type pair struct{ id, key int64 }
+	var found []pair
+	if err := each(ctx, ofSet(q, set), selectKeys, keys, func(rows *sql.Rows) error {
+		var p pair
+		err := rows.Scan(&p.key, &p.id)
+		found = append(found, p)
+		return err
+	}); err != nil {
+		return err
+	}
+	slices.SortFunc(found, func(a, b pair) int { return cmp.Compare(a.id, b.id) })
+	ids := make([]int64, len(found))
+	for i := range found {
+		ids[i] = found[i].id
+	}
+	var row recordRow
+	return each(ctx, q, selectRecords, ids, func(rows *sql.Rows) error {
+		if err := rows.Scan(&row.id, &row.identifier, &row.seq, &row.digest, &row.state); err != nil {
+			return err
+		}
+		at, _ := slices.BinarySearch(ids, row.id)
+		row.key = found[at].key
+		return scan(&row)
 	})
 }
 

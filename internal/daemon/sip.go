@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"net/url"
 	"os/exec"
 	"runtime"
@@ -384,11 +383,6 @@ func (v *service) poke() {
 	case v.wake <- struct{}{}:
 	default:
 	}
-}
-
-// Serve answers at /sip/{set}.
-func (v *service) Serve(w http.ResponseWriter, r *http.Request, token string) {
-	v.handler.Serve(w, r, token)
 }
 
 // SIPSet is a set that serves or uses the Simple Ingest Protocol.

@@ -22,7 +22,7 @@ import (
 // sipService returns the service at /sip/{set}, nil when the set has none.
 func (b *Bridge) sipService(set string) server.SIPService {
 	if v := b.service(set); v != nil {
-		return v
+		return v.handler.Serve
 	}
 	return nil
 }

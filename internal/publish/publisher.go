@@ -22,8 +22,10 @@ import (
 	"github.com/pmh-bridge/bridge/resourcesync"
 )
 
-// SetReader reads the sets of the log and their segments.
-type SetReader interface {
+// Log is the event log as this package reads it; eventlog.Log is one. It is an interface
+// because this package may not import the log (imports_test.go): documents are made of
+// events, whoever stores them. It is called from several goroutines at once.
+type Log interface {
 	// Sets returns all sets in the order of their names.
 	Sets(ctx context.Context) ([]event.Set, error)
 	// Set returns one set; the error is fs.ErrNotExist when there is none.
@@ -31,24 +33,13 @@ type SetReader interface {
 	// Segments returns all segments of a set in order, 1 first and the open one
 	// last, in a slice that is the caller's.
 	Segments(ctx context.Context, set string) ([]event.Segment, error)
-}
-
-// Events reads events. The sequences end after the first error, and may yield
-// the same *event.Event again with another value.
-type Events interface {
-	// Events yields the set's events in a range, in order.
+	// Events yields the set's events in a range, in order. All sequences end after the
+	// first error, and may yield the same *event.Event again with another value.
 	Events(ctx context.Context, set string, r event.Range) iter.Seq2[*event.Event, error]
 	// Live yields the last event of every record that lives at that Seq, in
 	// order of Seq; Listed, in mode reference, one event for each Loc.
 	Live(ctx context.Context, set string, at event.Seq) iter.Seq2[*event.Event, error]
 	Listed(ctx context.Context, set string, at event.Seq) iter.Seq2[*event.Event, error]
-}
-
-// Log is the event log as this package reads it. It is called from several
-// goroutines at once.
-type Log interface {
-	SetReader
-	Events
 }
 
 // Options are what a Publisher needs. Log, BaseURL, CacheDir and SnapshotDir

@@ -133,7 +133,7 @@ func TestReady(t *testing.T) {
 }
 
 // waits is a service that tells when it is asked, and answers when it may.
-func waits(inside, leave chan struct{}) sipFunc {
+func waits(inside, leave chan struct{}) server.SIPService {
 	return func(w http.ResponseWriter, _ *http.Request, _ string) {
 		inside <- struct{}{}
 		<-leave
@@ -183,19 +183,15 @@ func TestAccessLog(t *testing.T) {
 	}
 }
 
-// watcher is the SIPService of every set, and keeps who has called it.
-type watcher struct{ seen string }
-
-func (w *watcher) Serve(rw http.ResponseWriter, r *http.Request, _ string) {
-	w.seen = r.RemoteAddr
-	rw.WriteHeader(http.StatusAccepted)
-}
-
 // counted returns whom a request counts as coming from, by its connection and
 // its X-Forwarded-For lines.
 func counted(t interface{ Fatalf(string, ...any) }, proxies []netip.Prefix, from string, lines ...string) string {
-	var w watcher
-	s := server.New(server.Options{BaseURL: "http://bridge.example", Proxies: proxies, SIPService: func(string) server.SIPService { return &w }})
+	var seen string
+	service := func(w http.ResponseWriter, r *http.Request, _ string) {
+		seen = r.RemoteAddr
+		w.WriteHeader(http.StatusAccepted)
+	}
+	s := server.New(server.Options{BaseURL: "http://bridge.example", Proxies: proxies, SIPService: func(string) server.SIPService { return service }})
 	r := httptest.NewRequest(http.MethodPost, "/sip/main", nil)
 	r.RemoteAddr = from
 	if lines != nil {
@@ -206,7 +202,7 @@ func counted(t interface{ Fatalf(string, ...any) }, proxies []netip.Prefix, from
 	if rec.Code != http.StatusAccepted || r.RemoteAddr != from {
 		t.Fatalf("status %d, and the server's own request is from %s", rec.Code, r.RemoteAddr)
 	}
-	return w.seen
+	return seen
 }
 
 func prefixes(texts ...string) []netip.Prefix {

@@ -39,7 +39,7 @@ func TestHealthIsAnsweredWhenAllIsBusy(t *testing.T) {
 		"requests":    func(o *server.Options) { o.Limits.PerAddress = 2 },
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			d := sipFunc(func(w http.ResponseWriter, r *http.Request, _ string) {
+			d := server.SIPService(func(w http.ResponseWriter, r *http.Request, _ string) {
 				_, _ = io.Copy(io.Discard, r.Body)
 				w.WriteHeader(http.StatusAccepted)
 			})
@@ -114,7 +114,7 @@ func TestBodiesHaveABudget(t *testing.T) {
 		const kib = 1 << 10
 		bodies := limit.NewBytes(100*kib, 100*kib)
 		said := make(chan error, 3)
-		d := sipFunc(func(w http.ResponseWriter, r *http.Request, _ string) {
+		d := server.SIPService(func(w http.ResponseWriter, r *http.Request, _ string) {
 			_, err := io.Copy(io.Discard, r.Body)
 			said <- err
 			w.Header().Set("X-Service", "spoke")

@@ -57,6 +57,7 @@ func (p *pipes) dial() net.Conn {
 // oneRecord is a set with one record of some bytes.
 type oneRecord struct {
 	server.Documents
+	server.Log
 	body    string
 	service server.SIPService // of every set
 }
@@ -261,7 +262,7 @@ func TestEndWaitsNoLonger(t *testing.T) {
 func TestEndLetsSIPAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := make(chan struct{})
-		r := runWith(oneRecord{service: sipFunc(func(w http.ResponseWriter, r *http.Request, _ string) {
+		r := runWith(oneRecord{service: server.SIPService(func(w http.ResponseWriter, r *http.Request, _ string) {
 			close(asked)
 			<-r.Context().Done()
 			http.Error(w, "in doubt: "+context.Cause(r.Context()).Error(), http.StatusInternalServerError)

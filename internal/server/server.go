@@ -18,7 +18,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"iter"
 	"log/slog"
 	"net"
 	"net/http"
@@ -37,7 +36,11 @@ import (
 	"github.com/pmh-bridge/bridge/internal/status"
 )
 
-// Documents are the published documents; publish.Publisher is one.
+// The interfaces below are what a server reads. This package may import neither the log
+// nor the content store (imports_test.go).
+
+// Documents are the published documents; publish.Publisher is one. Tests that run under
+// a fake clock have others, since SQLite does not stand still with it.
 type Documents interface {
 	// Document returns the document at a path that follows the base URL. The
 	// error is publish.ErrNotFound, a *publish.NotReadyError, a
@@ -50,16 +53,13 @@ type Documents interface {
 
 // Log is the event log; eventlog.Log is one.
 type Log interface {
-	publish.SetReader
+	publish.Log
 	// Record returns the last event of the record whose key it is, see
 	// event.Key; fs.ErrNotExist when the set has never had it.
 	Record(ctx context.Context, set, key string) (*event.Event, error)
-	// Events yields the set's events in a range, in order, and ends after the
-	// first error. It may yield the same *event.Event again with another value.
-	Events(ctx context.Context, set string, r event.Range) iter.Seq2[*event.Event, error]
 }
 
-// Contents holds the representations of sets in mode mirror.
+// Contents holds the representations of sets in mode mirror; content.Store has them.
 type Contents interface {
 	// Open returns a representation by its SHA-256, and its length in bytes.
 	// ctx holds until it is closed.

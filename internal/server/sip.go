@@ -14,16 +14,14 @@ import (
 	"github.com/pmh-bridge/bridge/internal/limit"
 )
 
-// SIPService is the SIP service of one set; sip.Handler is one.
-type SIPService interface {
-	// Serve answers a request of any method to /sip/{set}, when token is "", or to
-	// /sip/{set}/{token}. It bounds how long a body may be; how long it may take
-	// is bounded here, and then reading it fails with os.ErrDeadlineExceeded. A
-	// Serve that returns without an answer has its connection cut. When the server
-	// ends, the request's context ends with the cause http.ErrServerClosed a while
-	// before its connection is cut, so that it can still be answered.
-	Serve(w http.ResponseWriter, r *http.Request, token string)
-}
+// SIPService is the SIP service of one set, such as the method Serve of a sip.Handler. It
+// answers a request of any method to /sip/{set}, when token is "", or to
+// /sip/{set}/{token}. It bounds how long a body may be; how long it may take is bounded
+// here, and then reading it fails with os.ErrDeadlineExceeded. When it returns without
+// an answer, the connection is cut. When the server ends, the request's context ends
+// with the cause http.ErrServerClosed a while before its connection is cut, so that it
+// can still be answered.
+type SIPService func(w http.ResponseWriter, r *http.Request, token string)
 
 // sipService returns the SIP service of a set, nil when it has none.
 func (s *Server) sipService(set string) SIPService {
@@ -36,11 +34,11 @@ func (s *Server) sipService(set string) SIPService {
 // serveSIP answers a request whose path is /sip/ and this rest.
 func (s *Server) serveSIP(rw *responseWriter, r *http.Request, rest string) {
 	set, token, more := strings.Cut(rest, "/")
-	var d SIPService
+	var serve SIPService
 	if r.URL.RawPath == "" && set != "" && more == (token != "") && !strings.Contains(token, "/") {
-		d = s.sipService(set)
+		serve = s.sipService(set)
 	}
-	if d == nil {
+	if serve == nil {
 		s.writeNotFound(rw)
 		return
 	}
@@ -59,7 +57,7 @@ func (s *Server) serveSIP(rw *responseWriter, r *http.Request, rest string) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
 	defer context.AfterFunc(s.draining, func() { cancel(http.ErrServerClosed) })()
-	d.Serve(rw, r.WithContext(ctx), token)
+	serve(rw, r.WithContext(ctx), token)
 	if login && rw.status == http.StatusUnauthorized {
 		s.logins.Failed(client, s.opt.Now())
 	}

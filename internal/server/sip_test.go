@@ -20,13 +20,8 @@ import (
 	"github.com/pmh-bridge/bridge/sip"
 )
 
-// sipFunc is a service that is one function.
-type sipFunc func(w http.ResponseWriter, r *http.Request, token string)
-
-func (d sipFunc) Serve(w http.ResponseWriter, r *http.Request, token string) { d(w, r, token) }
-
 // withSIP gives the set main a service, and no other set.
-func withSIP(d sipFunc) func(*server.Options) {
+func withSIP(d server.SIPService) func(*server.Options) {
 	return func(o *server.Options) {
 		o.SIPService = func(set string) server.SIPService {
 			if set != "main" {
@@ -178,7 +173,7 @@ type reads struct {
 	err error
 }
 
-func (d *reads) Serve(w http.ResponseWriter, r *http.Request, _ string) {
+func (d *reads) serve(w http.ResponseWriter, r *http.Request, _ string) {
 	d.n, d.err = io.Copy(io.Discard, r.Body)
 	if d.err != nil {
 		w.WriteHeader(http.StatusRequestTimeout)
@@ -192,7 +187,7 @@ func TestSlowBody(t *testing.T) {
 	for _, header := range []string{"Content-Length: 1000000\r\n", "Transfer-Encoding: chunked\r\n", "Content-Length: 1000000\r\nExpect: 100-continue\r\n"} {
 		synctest.Test(t, func(t *testing.T) {
 			var d reads
-			r := runWith(oneRecord{service: &d})
+			r := runWith(oneRecord{service: d.serve})
 			began := time.Now()
 			c, br := r.post(t, header)
 			if strings.Contains(header, "100-continue") {
@@ -231,7 +226,7 @@ func TestLongBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const size = 1 << 20
 		var d reads
-		r := runWith(oneRecord{service: &d})
+		r := runWith(oneRecord{service: d.serve})
 		c, br := r.post(t, fmt.Sprintf("Content-Length: %d\r\n", size))
 		began := time.Now()
 		for range size / (20 << 10) {
@@ -261,7 +256,7 @@ func TestLongBody(t *testing.T) {
 func TestSlowSIP(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var gone error
-		r := runWith(oneRecord{service: sipFunc(func(w http.ResponseWriter, r *http.Request, _ string) {
+		r := runWith(oneRecord{service: server.SIPService(func(w http.ResponseWriter, r *http.Request, _ string) {
 			if _, err := io.Copy(io.Discard, r.Body); err != nil {
 				t.Error(err)
 			}
@@ -286,7 +281,7 @@ func TestSlowSIP(t *testing.T) {
 func TestBodyThatIsNotRead(t *testing.T) {
 	for _, sent := range []string{"Content-Length: 5000000000\r\n\r\nx", "Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n", "Content-Length: 5\r\nExpect: 100-continue\r\n\r\n"} {
 		synctest.Test(t, func(t *testing.T) {
-			r := runWith(oneRecord{service: sipFunc(func(w http.ResponseWriter, r *http.Request, _ string) { http.Error(w, "no", http.StatusForbidden) })})
+			r := runWith(oneRecord{service: func(w http.ResponseWriter, r *http.Request, _ string) { http.Error(w, "no", http.StatusForbidden) }})
 			began := time.Now()
 			c := r.dial()
 			io.WriteString(c, "POST /sip/main HTTP/1.1\r\nHost: localhost\r\n"+sent)
@@ -305,7 +300,7 @@ func TestBodyThatIsNotRead(t *testing.T) {
 // A service that closes the body waits no longer for it either.
 func TestBodyThatIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := runWith(oneRecord{service: sipFunc(func(w http.ResponseWriter, r *http.Request, _ string) {
+		r := runWith(oneRecord{service: server.SIPService(func(w http.ResponseWriter, r *http.Request, _ string) {
 			r.Body.Close()
 			w.WriteHeader(http.StatusForbidden)
 		})})
@@ -357,7 +352,7 @@ func TestSIPThatSaysNothing(t *testing.T) {
 func TestEndCutsSIP(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := make(chan struct{})
-		r := runWith(oneRecord{service: sipFunc(func(_ http.ResponseWriter, r *http.Request, _ string) {
+		r := runWith(oneRecord{service: server.SIPService(func(_ http.ResponseWriter, r *http.Request, _ string) {
 			if _, err := io.Copy(io.Discard, r.Body); err != nil {
 				t.Error(err)
 			}
@@ -389,7 +384,7 @@ func TestGateCountsBodies(t *testing.T) {
 		var d reads
 		o := oneRecord{}
 		s := server.New(server.Options{Documents: o, Log: o, Contents: o, BaseURL: "http://x", Logger: slog.New(r.journal),
-			SIPService: func(string) server.SIPService { return &d }, Limits: server.Limits{PerAddress: 1}})
+			SIPService: func(string) server.SIPService { return d.serve }, Limits: server.Limits{PerAddress: 1}})
 		var ctx context.Context
 		ctx, r.stop = context.WithCancel(context.Background())
 		go func() { r.ended <- s.Run(ctx, r.pipes) }()
@@ -434,7 +429,7 @@ func TestServiceOfSIP(t *testing.T) {
 		`"><rejected/></ingest-disposition></e:Body></e:Envelope>`
 	synctest.Test(t, func(t *testing.T) {
 		var b recipient
-		r := runWith(oneRecord{service: &sip.Handler{Backend: &b, Offers: sip.Operations{Notify: true}, Location: "http://x/sip/main"}})
+		r := runWith(oneRecord{service: (&sip.Handler{Backend: &b, Offers: sip.Operations{Notify: true}, Location: "http://x/sip/main"}).Serve})
 		c, br := r.post(t, fmt.Sprintf("Content-Type: text/xml\r\nContent-Length: %d\r\n", len(message)))
 		io.WriteString(c, message)
 		if res := answered(t, br, http.StatusAccepted); res.ContentLength != 0 || res.Close || b.token != "token" {

@@ -101,8 +101,7 @@ func (b *Bridge) restoreContent(ctx context.Context, s *Source, href string, wan
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("%s answered %s", href, resp.Status)
 	}
-	limit := cmp.Or(s.Limits.Record, 64<<20)
-	draft, err := b.Contents.Draft(fetch.Limit(resp.Body, limit, "a representation"), limit)
+	draft, err := b.Contents.Draft(fetch.Limit(resp.Body, s.Limits.Record, "a representation"), s.Limits.Record)
 	if err != nil {
 		return fmt.Errorf("%s: %w", href, err)
 	}

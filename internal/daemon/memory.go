@@ -9,7 +9,6 @@ import (
 	"runtime/metrics"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/pmh-bridge/bridge/internal/limit"
 )
@@ -115,16 +114,4 @@ func groupFiles(root string) []string {
 func newRequestBudget(message int64) *limit.Bytes {
 	share := max(16<<20, 2*message) // in mail a message is a third longer
 	return limit.NewBytes(4*share, share)
-}
-
-// connections returns how many connections the server accepts, in all and of one
-// client: at most half of the file descriptors, the rest being for the log, the cache
-// and harvests.
-func connections() (all, perClient int) {
-	all = 4096
-	var files syscall.Rlimit
-	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files) == nil && files.Cur/2 < uint64(all) {
-		all = max(int(files.Cur/2), 64)
-	}
-	return all, max(all/4, min(256, all*3/4))
 }

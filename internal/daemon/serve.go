@@ -61,12 +61,10 @@ func (b *Bridge) Publish(ctx context.Context, l net.Listener) error {
 		l.Close()
 		return err
 	}
-	all, perClient := connections()
 	s := server.New(server.Options{
 		Documents: p, Log: b.Log, Contents: contents{b.Contents}, BaseURL: base, Proxies: b.Config.TrustedProxies, Logger: b.opt.Logger,
 		Status: b.pageStatus, SIPService: b.sipService, Bodies: b.requestBudget, Full: b.diskSpace.Low,
-		Limits: server.Limits{Connections: all, ConnectionsPerAddress: perClient, StatusAge: b.opt.StatusAge},
-		Ready:  b.ready, PartialHeader: b.partialHeader,
+		Limits: server.Limits{StatusAge: b.opt.StatusAge}, Ready: b.ready, PartialHeader: b.partialHeader,
 	})
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -147,13 +147,16 @@ func (b *Bridge) snapshotDir() string { return filepath.Join(b.Config.Data, "sna
 // each 1,000 of its entries: about fifty times what making them takes.
 const renderingAge = 200 * time.Millisecond
 
+// snapshotsKept is how many snapshots of a set are kept at most.
+const snapshotsKept = 100
+
 // Publisher returns a publisher of the log's documents below a base URL; without
 // one it only tells what there is.
 func (b *Bridge) Publisher(base string) (*publish.Publisher, error) {
 	s := b.Config.Snapshot
 	return publish.New(publish.Options{
 		Log: b.Log, BaseURL: cmp.Or(base, "http://localhost"), AnyBase: base == "", MinAge: renderingAge, Full: b.diskSpace.Low,
-		CacheBytes: b.Config.Limits.Cache, Retention: publish.Retention{Age: s.Keep, Bytes: s.KeepSize}, CacheDir: b.cacheDir(), SnapshotDir: b.snapshotDir(),
+		CacheBytes: b.Config.Limits.Cache, Retention: publish.Retention{Age: s.Keep, Count: snapshotsKept, Bytes: s.KeepSize}, CacheDir: b.cacheDir(), SnapshotDir: b.snapshotDir(),
 		AfterDeletion: s.AfterDeletion, AfterChange: s.AfterChange, Now: b.opt.Now, Logger: b.opt.Logger,
 	})
 }

@@ -309,7 +309,8 @@ func newPublisher(t testing.TB, l Log) *Publisher {
 
 func publisherIn(t testing.TB, l Log, dir string) *Publisher {
 	t.Helper()
-	p, err := New(Options{Log: l, BaseURL: base, CacheDir: dir + "/cache", SnapshotDir: dir + "/snapshots"})
+	p, err := New(Options{Log: l, BaseURL: base, CacheDir: dir + "/cache", SnapshotDir: dir + "/snapshots", CacheBytes: 1 << 30,
+		AfterDeletion: time.Minute, AfterChange: 10 * time.Minute, Retention: Retention{Age: 24 * time.Hour, Count: 100, Bytes: 4 << 30}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -50,7 +50,8 @@ type Options struct {
 	BaseURL string
 	// CacheDir holds rendered documents. It may be deleted at any time.
 	CacheDir string
-	// CacheBytes is how large it may become; 0 is 1 GiB.
+	// CacheBytes is how large it may become; the document that was made last stays in
+	// any case.
 	CacheBytes int64
 	// Full returns why nothing more may be written into the cache, nil while the disk
 	// has room. A nil func means that it always has.
@@ -62,8 +63,7 @@ type Options struct {
 	// reports what there is and serves nothing.
 	AnyBase bool
 	// AfterDeletion and AfterChange are how long after the first deletion or
-	// change that it does not show a snapshot is made anew; 0 is a minute, and
-	// ten.
+	// change that it does not show a snapshot is made anew.
 	AfterDeletion, AfterChange time.Duration
 	// MinAge is how old the last rendering of an open document may become before it
 	// is made anew, for each 1,000 of its entries; one with fewer always is. 0 is no
@@ -83,9 +83,9 @@ type Options struct {
 
 // Retention bounds how many snapshots of a set are kept. The newest two always are.
 type Retention struct {
-	// Age is how long after its successor was made one is kept; 0 is a day.
+	// Age is how long after its successor was made one is kept.
 	Age time.Duration
-	// Count of all of them, and Bytes that they have together; 0 is 100, and 4 GiB.
+	// Count of all of them, and Bytes that they have together.
 	Count int
 	Bytes int64
 }
@@ -163,10 +163,7 @@ func New(o Options) (*Publisher, error) {
 	if o.Log == nil || o.CacheDir == "" || o.SnapshotDir == "" {
 		return nil, errors.New("publish: Log, CacheDir and SnapshotDir must be given")
 	}
-	o.AfterDeletion = cmp.Or(o.AfterDeletion, time.Minute)
-	o.AfterChange = cmp.Or(o.AfterChange, 10*time.Minute)
 	o.Poll = cmp.Or(o.Poll, 2*time.Second)
-	o.Retention = Retention{cmp.Or(o.Retention.Age, 24*time.Hour), cmp.Or(o.Retention.Count, 100), cmp.Or(o.Retention.Bytes, 4<<30)}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -179,7 +176,7 @@ func New(o Options) (*Publisher, error) {
 		wakeups: make(chan struct{}, 1),
 		states:  map[string]*state{}, latest: map[string]string{}, openDocs: map[string]openRendering{},
 	}
-	p.cache = newCache(filepath.Join(o.CacheDir, cacheEpoch(p.base)), p.disk, cmp.Or(o.CacheBytes, 1<<30))
+	p.cache = newCache(filepath.Join(o.CacheDir, cacheEpoch(p.base)), p.disk, o.CacheBytes)
 	p.cache.full = o.Full
 	return p, nil
 }

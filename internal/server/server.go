@@ -25,6 +25,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -87,9 +88,10 @@ type Limits struct {
 	// limit. Behind a proxy that is none of Options.Proxies its address is the only
 	// one seen.
 	PerAddress int
-	// Connections at a time, in all and of one client; 0 is 4096 and 1024. Those of
-	// a proxy of Options.Proxies count in all alone. Above that idle ones are closed
-	// for new ones, and where none is idle the new one gets 503, or an answer of
+	// Connections at a time, in all and of one client; 0 is half of the file
+	// descriptors of the process, at most 4096, and a quarter of that for one client.
+	// Those of a proxy of Options.Proxies count in all alone. Above that idle ones are
+	// closed for new ones, and where none is idle the new one gets 503, or an answer of
 	// /healthz or /readyz.
 	Connections, ConnectionsPerAddress int
 	// StatusAge is how long pages show the same status; 0 is 3 s.
@@ -200,8 +202,15 @@ func (l Limits) orDefaults() Limits {
 	l.StatusAge = cmp.Or(l.StatusAge, 3*time.Second)
 	l.HeaderBytes = cmp.Or(l.HeaderBytes, 64<<10)
 	l.PerAddress = cmp.Or(l.PerAddress, 256)
-	l.Connections = cmp.Or(l.Connections, 4096)
-	l.ConnectionsPerAddress = min(cmp.Or(l.ConnectionsPerAddress, 1024), l.Connections)
+	if l.Connections == 0 {
+		l.Connections = 4096
+		var files syscall.Rlimit // what the server leaves is for the log, the cache and harvests
+		if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files) == nil && files.Cur/2 < uint64(l.Connections) {
+			l.Connections = max(int(files.Cur/2), 64)
+		}
+		l.ConnectionsPerAddress = cmp.Or(l.ConnectionsPerAddress, max(l.Connections/4, min(256, l.Connections*3/4)))
+	}
+	l.ConnectionsPerAddress = min(cmp.Or(l.ConnectionsPerAddress, l.Connections), l.Connections)
 	return l
 }
 

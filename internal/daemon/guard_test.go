@@ -239,25 +239,6 @@ func TestContentHosts(t *testing.T) {
 	}
 }
 
-// D63: a typed name that also has an address of this machine or of its link is
-// refused.
-func TestTypedNameThatIsLocal(t *testing.T) {
-	for _, addresses := range []string{"127.0.0.99", "93.184.216.34 127.0.0.99", "93.184.216.34 169.254.169.254", "10.0.0.1 127.0.0.1"} {
-		w := newNetwork(t)
-		w.name("evil.example", addresses)
-		for a := range strings.FieldsSeq(addresses) {
-			w.serve(a+":80", func(rw http.ResponseWriter, r *http.Request) { fmt.Fprint(rw, atomOf(nil)) })
-		}
-		h := w.openIn(t.TempDir(), []string{"atompmh:http://evil.example/feed.atom"})
-		if r, err := w.harvest(h, 0); !errors.Is(err, fetch.ErrAddress) || !strings.Contains(r.Error, `add "evil.example" to allow_hosts`) {
-			t.Errorf("%s: %v", addresses, err)
-		}
-		if got := w.requests(); len(got) > 0 {
-			t.Errorf("%s: asked for %q", addresses, got)
-		}
-	}
-}
-
 // D63: whether a name was public or private at first contact outlives the
 // process, and a change is refused until allow_hosts names the host.
 func TestTypedNameThatChanges(t *testing.T) {

@@ -151,24 +151,6 @@ func TestList_LostChanges(t *testing.T) {
 	}
 }
 
-// TestList_Late: a stamp in the future does not become the mark and hides nothing
-// that comes later.
-func TestList_Late(t *testing.T) {
-	b := newListHarness(t, fixtures.SourceOptions{}, content(config.Reference))
-	b.create("a", "b")
-	b.expect("first", "created a 1", "created b 1")
-	b.apart()
-	b.origin.Update(fixtures.Resource{Name: "a", Stamp: time.Now().Add(24 * time.Hour), LastMod: day(3)})
-	r := b.expect("a stamp of tomorrow", "updated a 2")
-	if first := reported(r, "late"); !strings.Contains(first, "/res/a") {
-		t.Errorf("not reported: %s", said(r))
-	}
-	b.origin.SetTime(day(4))
-	b.update("a", "b")
-	b.expect("after it", "updated a 3", "updated b 2")
-	b.wantSame("in the end")
-}
-
 // TestList_FullWithOverlap: a record that was taken from a Resource List, and whose
 // earlier change is read afterwards, is there all the same.
 func TestList_FullWithOverlap(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -16,7 +15,6 @@ import (
 	"github.com/pmh-bridge/bridge/internal/fetch"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 	"github.com/pmh-bridge/bridge/internal/testenv"
-	"github.com/pmh-bridge/bridge/translate"
 )
 
 // requestLog notes who asks it for what, and with which credentials.
@@ -84,10 +82,8 @@ func (b *listHarness) base() string {
 func TestListFault_RequestForgery(t *testing.T) {
 	testenv.Heavy(t)
 	inside := newRequestLog(t)
-	for _, to := range []string{inside.URL + "/secret", "http://[::1]/x", "file:///etc/passwd"} {
+	for _, to := range []string{inside.URL + "/secret", "file:///etc/passwd"} {
 		forgeDocuments(t, to)
-	}
-	for _, to := range []string{inside.URL + "/secret", "http://169.254.169.254/latest/meta-data/", "http://[::1]/x", "http://10.0.0.1/x", "http://2130706433/x", "http://0x7f.1/x", "file:///etc/passwd"} {
 		forgeContents(t, to)
 	}
 	forgeRedirects(t, inside.URL+"/redirected")
@@ -229,55 +225,6 @@ func TestListFault_Credentials(t *testing.T) {
 	}
 }
 
-var keyed = regexp.MustCompile(`^http://bridge\.example/sets/main/records/[a-z0-9_-]*-[a-z2-7]{26}$`)
-
-// TestListFault_PathTricks: whatever a loc tries, what it becomes at our side is a
-// key without a path, and what is stored has no name at all.
-func TestListFault_PathTricks(t *testing.T) {
-	for _, trick := range []string{
-		"/../../../etc/passwd", "/res/../../x", "/%2e%2e/%2e%2e/etc/passwd", "/res/..%2f..%2fx", "/res/%2e%2e%5c..%5cx", "//etc/passwd", "/res/a%00.xml", "/res/.", "/res/..",
-		"/con", "/res/" + strings.Repeat("x", 5000), "/res/%ff%fe", "/?../../x", "/.well-known/resourcesync/../x", "/res/ü/../../é",
-	} {
-		t.Run(trick[:min(len(trick), 40)], func(t *testing.T) {
-			b := newListHarness(t, fixtures.SourceOptions{ChangeLists: fixtures.NoChangeLists, Hashes: []string{}})
-			b.create("a", "b")
-			b.rewrite(fixtures.ResourceList, "/res/a</loc>", trick+"</loc>")
-			b.server.Config.Handler = anyPath{b.server.Config.Handler}
-			r := b.harvest()
-			if r.Created != 2 && r.Quarantined+r.Pending != 1 {
-				t.Fatalf("%s", said(r))
-			}
-			for ev, err := range b.bridge.Log.Events(t.Context(), "main", allAfter(0)) {
-				if err != nil {
-					t.Fatal(err)
-				}
-				if at := translate.RecordURL("http://bridge.example", "main", ev.Record); !keyed.MatchString(at) {
-					t.Errorf("%s is published at %s", ev.Record, at)
-				}
-			}
-			b.wantBytes()
-		})
-	}
-}
-
-// anyPath answers something wherever the Source has nothing.
-type anyPath struct{ source http.Handler }
-
-// ServeHTTP is http.Handler.
-func (p anyPath) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	got := httptest.NewRecorder()
-	p.source.ServeHTTP(got, r)
-	if got.Code == http.StatusNotFound {
-		fmt.Fprint(w, "caught")
-		return
-	}
-	for k, v := range got.Header() {
-		w.Header()[k] = v
-	}
-	w.WriteHeader(got.Code)
-	_, _ = w.Write(got.Body.Bytes())
-}
-
 // TestListFault_LocalFiles: a file: URL of a remote list is neither read nor
 // published, in any mode and any place.
 func TestListFault_LocalFiles(t *testing.T) {
@@ -295,82 +242,6 @@ func TestListFault_LocalFiles(t *testing.T) {
 			}
 			if log := b.dump(); strings.Contains(log, "file:") || strings.Contains(log, "root:") {
 				t.Errorf("the log has a local file:\n%s", log)
-			}
-		})
-	}
-}
-
-// loneList is a bridge over a Source that has only a Resource List, or only a
-// Change List, with resources a and b, which were harvested.
-func loneList(t *testing.T, path string) *listHarness {
-	t.Helper()
-	o := fixtures.SourceOptions{ChangeLists: fixtures.NoChangeLists}
-	if path == fixtures.ChangeList {
-		o = fixtures.SourceOptions{ChangeLists: fixtures.SingleChangeList, NoResourceList: true}
-	}
-	b := newListHarness(t, o, content(config.Reference))
-	b.quick(func(o *fetch.Options) { o.Attempts = 1 })
-	b.create("a", "b")
-	b.expect("first", "created a 1", "created b 1")
-	return b
-}
-
-// wantRefused harvests with --full a list that must not be taken, and returns why
-// it was not. Nothing may be logged, and nothing held.
-func (b *listHarness) wantRefused(what string) string {
-	b.t.Helper()
-	before, mark := b.last(), b.stored().Mark
-	r, err := b.try(harvest.Options{Full: true})
-	why := r.Gap
-	if err != nil {
-		why = err.Error()
-	}
-	if why == "" {
-		b.t.Fatalf("%s: it was taken: %s", what, said(r))
-	}
-	if now := b.stored(); b.last() != before || now.Held != 0 || now.Mark != mark || r.Full {
-		b.t.Fatalf("%s: %q, %d held, mark %s, %s", what, b.eventsAfter(before), now.Held, now.Mark, said(r))
-	}
-	return why
-}
-
-var listPlaced = regexp.MustCompile(`list\.xml:\d+:\d+: `)
-
-// TestListFault_HostileDocuments: a list that is not what it should be is refused
-// whole, with the place and the reason, and nothing is inferred from it.
-func TestListFault_HostileDocuments(t *testing.T) {
-	testenv.Heavy(t)
-	head := func(path string) string {
-		md := `capability="resourcelist" at="2025-01-02T00:00:00Z"`
-		if path == fixtures.ChangeList {
-			md = `capability="changelist" from="2025-01-01T00:00:00Z"`
-		}
-		return `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/"><rs:md ` + md + `/>`
-	}
-	type doc struct{ text, want string }
-	for _, path := range []string{fixtures.ResourceList, fixtures.ChangeList} {
-		entry := func(inside string) string {
-			return head(path) + `<url><loc>http://x.example/x</loc><rs:md change="created" datetime="2025-01-01T12:00:00Z"/>` + inside + `</url></urlset>`
-		}
-		for name, d := range map[string]doc{
-			"DOCTYPE":    {`<!DOCTYPE urlset>` + entry(""), "DOCTYPE"},
-			"not closed": {head(path) + "<url>", "list.xml"},
-			"a page":     {"<html><body>Sorry!</body></html>", "HTML page"},
-		} {
-			t.Run(strings.Trim(path, "/")+", "+name, func(t *testing.T) {
-				t.Parallel()
-				b := loneList(t, path)
-				b.origin.SetHook(path, fixtures.Hook{Body: fixed(d.text)})
-				if why := b.wantRefused(name); !strings.Contains(why, d.want) || !listPlaced.MatchString(why) {
-					t.Errorf("%q\nhas no %q or no place", why, d.want)
-				}
-			})
-		}
-		t.Run(strings.Trim(path, "/")+", too large", func(t *testing.T) {
-			b := loneList(t, path)
-			b.source().Limits.List = 500
-			if why := b.wantRefused("too large"); !strings.Contains(why, `"document"`) {
-				t.Error(why)
 			}
 		})
 	}

@@ -101,32 +101,3 @@ func TestBounds_OfResources(t *testing.T) {
 		t.Errorf("logged %v, want %v; %d quarantined", reps, want, r.Quarantined)
 	}
 }
-
-// D103: the root's namespaces are not kept with each bad entry, and an entry that
-// was kept can still be read.
-func TestBounds_OfQuarantine(t *testing.T) {
-	var declared, bad strings.Builder
-	for i := range 250 {
-		fmt.Fprintf(&declared, ` xmlns:p%d="urn:%s"`, i, strings.Repeat("n", 1000))
-	}
-	const entries = 1000
-	for i := range entries {
-		fmt.Fprintf(&bad, "<entry><id>urn:%d</id></entry>", i)
-	}
-	doc := `<feed xmlns="http://www.w3.org/2005/Atom"` + declared.String() + "><id>urn:f</id><title>f</title><updated>2025-01-02T00:00:00Z</updated>" + bad.String() + "</feed>"
-	b := newFixedHarness(t, config.AtomPMH, doc)
-	if r, err := b.try(harvest.Options{}); err != nil || r.Quarantined != entries {
-		t.Fatal(r.Quarantined, err)
-	}
-	size := 0
-	for _, q := range b.quarantined() {
-		whole, err := b.bridge.Log.QuarantinedInput(t.Context(), q.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
-		size += len(whole.Input)
-	}
-	if size > 8*len(doc) || size < entries*30 {
-		t.Errorf("%d bytes in quarantine, of a document of %d", size, len(doc))
-	}
-}

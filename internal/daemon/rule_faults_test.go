@@ -1,8 +1,6 @@
 package daemon_test
 
 import (
-	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -22,33 +20,26 @@ import (
 )
 
 func TestA8_MissingArchive(t *testing.T) {
-	for name, hook := range map[string]fixtures.Hook{
-		"404":       {Status: http.StatusNotFound},
-		"cut short": {Body: func(b []byte) []byte { return bytes.TrimSuffix(b, []byte("</feed>\n")) }},
-	} {
-		t.Run(name, func(t *testing.T) {
-			b := threeDocuments(t)
-			b.archive(active("g", "v1", day(7)))
-			b.archive(active("h", "v1", day(8)))
-			b.feed(active("i", "v1", day(9)))
-			b.provider.SetHook(fixtures.Archive(3), hook)
-			r := b.wantLog("what is newer applies", "created i v1", "created h v1")
-			if !strings.Contains(r.Gap, "/archive/3.atom") || !r.Partial() {
-				t.Errorf("report %+v", r)
-			}
-			b.wantMark(day(6))
-			if gap := harvest.Gap(b.stored().Gap); !strings.Contains(gap, "/archive/3.atom") {
-				t.Errorf("stored gap %q", gap)
-			}
-			b.wantLog("unconditional, and tried again")
-			b.provider.ClearHook(fixtures.Archive(3))
-			r = b.wantLog("the archive is back", "created g v1")
-			if r.Gap != "" || b.stored().Gap != "" {
-				t.Errorf("the gap is still there: %+v", r)
-			}
-			b.wantMark(day(9))
-		})
+	b := threeDocuments(t)
+	b.archive(active("g", "v1", day(7)))
+	b.archive(active("h", "v1", day(8)))
+	b.feed(active("i", "v1", day(9)))
+	b.provider.SetHook(fixtures.Archive(3), fixtures.Hook{Status: http.StatusNotFound})
+	r := b.wantLog("what is newer applies", "created i v1", "created h v1")
+	if !strings.Contains(r.Gap, "/archive/3.atom") || !r.Partial() {
+		t.Errorf("report %+v", r)
 	}
+	b.wantMark(day(6))
+	if gap := harvest.Gap(b.stored().Gap); !strings.Contains(gap, "/archive/3.atom") {
+		t.Errorf("stored gap %q", gap)
+	}
+	b.wantLog("unconditional, and tried again")
+	b.provider.ClearHook(fixtures.Archive(3))
+	r = b.wantLog("the archive is back", "created g v1")
+	if r.Gap != "" || b.stored().Gap != "" {
+		t.Errorf("the gap is still there: %+v", r)
+	}
+	b.wantMark(day(9))
 }
 
 func TestA8_AcceptedGap(t *testing.T) {
@@ -101,19 +92,6 @@ func TestA8_ServerErrorsAreNoGap(t *testing.T) {
 	}
 }
 
-func TestA9_Loop(t *testing.T) {
-	b := newEntryHarness(t, fixtures.Options{})
-	b.archive(active("a", "v1", day(1)))
-	b.archive(active("b", "v1", day(2)))
-	b.feed(active("c", "v1", day(3)))
-	b.provider.Edit(fixtures.Archive(1), func(d *fixtures.Document) { d.Prev = fixtures.Archive(2) })
-	b.want("what was read stays", b.wantError("loop", "tell the feed's operator"), "created c v1", "created b v1", "created a v1")
-	b.wantMark(time.Time{})
-	b.want("again", b.wantError("loop"))
-	b.feed(active("d", "v1", day(4)))
-	b.want("news come in", b.wantError("loop"), "created d v1")
-}
-
 // A Source with more documents than a harvest may read is harvested on: what is new
 // comes in, and the gap is shown (D108).
 func TestA9_MaxDocuments(t *testing.T) {
@@ -163,64 +141,6 @@ func TestA9_OtherHosts(t *testing.T) {
 	}
 	b = chain("localhost")
 	b.wantLog("allowed", "created b v1", "created a v1")
-}
-
-func TestA10_ConditionalGET(t *testing.T) {
-	b := threeDocuments(t)
-	if r := b.wantLog("unchanged"); !r.NotModified {
-		t.Errorf("report %+v", r)
-	}
-	b.wantAsked(map[string]int{"/feed.atom": 1})
-	if n := b.provider.Answers(fixtures.Subscription, http.StatusNotModified); n != 0 {
-		t.Errorf("%d answers left", n)
-	}
-	b.reopen()
-	if r := b.wantLog("after a restart"); !r.NotModified {
-		t.Errorf("report %+v", r)
-	}
-	if r := b.wantFull("--full reads"); r.NotModified || r.Documents != 3 || r.Entries != 6 {
-		t.Errorf("report %+v", r)
-	}
-}
-
-func TestA10_ValidatorsOnlyOfAWholeWalk(t *testing.T) {
-	b := threeDocuments(t)
-	b.quick()
-	b.archive(active("g", "v1", day(7)))
-	b.feed(active("h", "v1", day(8)))
-	b.provider.SetHook(fixtures.Archive(3), fixtures.Hook{Status: http.StatusInternalServerError})
-	b.want("fails", b.wantError("500"), "created h v1")
-	b.provider.ClearHook(fixtures.Archive(3))
-	b.provider.ForgetRequests()
-	r := b.wantLog("goes on with the archive, then looks for news", "created g v1")
-	if r.NotModified || r.Documents != 2 {
-		t.Errorf("report %+v", r)
-	}
-	b.wantAsked(map[string]int{"/archive/2.atom": 1, "/archive/3.atom": 1, "/feed.atom": 1})
-}
-
-func TestA10_AnUnfinishedWalkIsResumed(t *testing.T) {
-	b := newEntryHarness(t, fixtures.Options{})
-	for i := range 4 {
-		b.archive(active(fmt.Sprint(i+1), "v1", day(i+1)), active("old", fmt.Sprint(i+1), day(i+1)))
-	}
-	b.feed(active("5", "v1", day(5)))
-	ctx, cancel := context.WithCancel(t.Context())
-	// Asked for while archive 3 is read.
-	b.provider.SetHook(fixtures.Archive(2), fixtures.Hook{Times: 1, Before: func(*http.Request) { cancel() }})
-	if _, err := b.bridge.Harvest(ctx, b.source(), harvest.Options{}); !errors.Is(err, context.Canceled) {
-		t.Fatalf("cancelled: %v", err)
-	}
-	logged := len(b.log(0))
-	b.wantMark(time.Time{})
-	b.reopen()
-	r := b.harvest()
-	want := []string{"created 5 v1", "created 4 v1", "created old 4", "created 3 v1", "created 2 v1", "created 1 v1"}
-	b.want("in all", b.log(0), want...)
-	b.wantMark(day(5))
-	if r.Created != int64(len(want)-logged) || !r.Full {
-		t.Errorf("%d were logged before; report %+v", logged, r)
-	}
 }
 
 func TestA10_TheFeedHasEnded(t *testing.T) {
@@ -287,36 +207,26 @@ func TestA11_ViolationsAreReportedWithTheirPlace(t *testing.T) {
 }
 
 func TestA11_BadEntriesGoToQuarantineWhole(t *testing.T) {
-	for name, c := range map[string]struct {
-		entry, rule string
-	}{
-		"no id":              {"<entry><title>x</title><updated>2025-01-01T00:00:00Z</updated><link href='/x'/></entry>", "4287-entry"},
-		"a bad stamp":        {"<entry><id>urn:bad</id><title>x</title><updated>yesterday</updated><link href='/x'/></entry>", "4287-date"},
-		"content by src":     {"<entry><id>urn:bad</id><title>x</title><updated>2025-01-01T00:00:00Z</updated><content src='/x'/></entry>", "S10"},
-		"tombstone, no when": {"<at:deleted-entry ref='urn:bad'/>", "6721-deleted-entry"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			b := newEntryHarness(t, fixtures.Options{})
-			b.feed(active("a", "v1", day(1)), raw("  "+c.entry+"\n"), active("b", "v1", day(2)))
-			r := b.wantLog("the rest goes on", "created a v1", "created b v1")
-			q := b.quarantined()
-			if r.Quarantined != 1 || !r.Partial() || len(q) != 1 {
-				t.Fatalf("in quarantine %+v, report %+v", q, r)
-			}
-			if q[0].Rule != c.rule || q[0].Line != 17 || q[0].Column != 3 || !strings.Contains(string(q[0].Input), c.entry) || !strings.HasSuffix(q[0].URL, "/feed.atom") {
-				t.Errorf("quarantined %+v\n%s", q[0], q[0].Input)
-			}
-			b.wantFull("the same input once")
-			if q := b.quarantined(); len(q) != 1 || q[0].Times != 2 {
-				t.Errorf("met again: %+v", q)
-			}
-			if _, err := b.replay(q[0]); !errors.Is(err, harvest.ErrStillBad) {
-				t.Errorf("replay: %v", err)
-			}
-			var none *atompmh.DocumentError
-			if _, err := b.replay(event.Quarantined{Source: q[0].Source, Input: []byte("<")}); !errors.As(err, &none) {
-				t.Errorf("replay of what is no XML: %v", err)
-			}
-		})
+	const bad = "<entry><id>urn:bad</id><title>x</title><updated>yesterday</updated><link href='/x'/></entry>"
+	b := newEntryHarness(t, fixtures.Options{})
+	b.feed(active("a", "v1", day(1)), raw("  "+bad+"\n"), active("b", "v1", day(2)))
+	r := b.wantLog("the rest goes on", "created a v1", "created b v1")
+	q := b.quarantined()
+	if r.Quarantined != 1 || !r.Partial() || len(q) != 1 {
+		t.Fatalf("in quarantine %+v, report %+v", q, r)
+	}
+	if q[0].Rule != "4287-date" || q[0].Line != 17 || q[0].Column != 3 || !strings.Contains(string(q[0].Input), bad) || !strings.HasSuffix(q[0].URL, "/feed.atom") {
+		t.Errorf("quarantined %+v\n%s", q[0], q[0].Input)
+	}
+	b.wantFull("the same input once")
+	if q := b.quarantined(); len(q) != 1 || q[0].Times != 2 {
+		t.Errorf("met again: %+v", q)
+	}
+	if _, err := b.replay(q[0]); !errors.Is(err, harvest.ErrStillBad) {
+		t.Errorf("replay: %v", err)
+	}
+	var none *atompmh.DocumentError
+	if _, err := b.replay(event.Quarantined{Source: q[0].Source, Input: []byte("<")}); !errors.As(err, &none) {
+		t.Errorf("replay of what is no XML: %v", err)
 	}
 }

@@ -27,22 +27,6 @@ func threeDocuments(t *testing.T, change ...func(*config.Config)) *harness {
 	return b
 }
 
-func TestA2_TheClimbEndsBelowTheMark(t *testing.T) {
-	b := threeDocuments(t)
-	b.feed(active("g", "v1", day(7)), active("e", "v1", day(5)), active("f", "v1", day(6)))
-	b.wantLog("a new entry", "created g v1")
-	b.wantAsked(map[string]int{"/feed.atom": 1})
-
-	b.provider.CloseArchive()
-	b.feed(active("h", "v1", day(8)))
-	b.wantLog("a new document: it and the one before are read", "created h v1")
-	b.wantAsked(map[string]int{"/feed.atom": 1, "/archive/3.atom": 1})
-
-	b.feed(active("h", "v1", day(8)), active("i", "v1", day(9)))
-	b.wantLog("nothing in it is below the mark", "created i v1")
-	b.wantAsked(map[string]int{"/feed.atom": 1, "/archive/3.atom": 1})
-}
-
 func TestA2_LostArchives(t *testing.T) {
 	b := threeDocuments(t)
 	b.provider.Edit(fixtures.Subscription, func(d *fixtures.Document) {

@@ -321,6 +321,10 @@ func (r *run) absencesInParts(ctx context.Context, at event.Stamp, parts []int, 
 	}
 }
 
+// isMassDeletion reports whether deletions by absence are so many of a Source's records
+// that they are held (A6): all of them, or more than ten and more than a fifth.
+func isMassDeletion(absent, have int64) bool { return absent == have || absent > 10 && absent*5 > have }
+
 // absences deletes the records that a complete enumeration did not have (A5),
 // unless the guard keeps that back (A6). What the Source has said since the
 // moment at, which the enumeration shows, is newer; at may be unknown. parts are its
@@ -331,7 +335,7 @@ func (r *run) absences(ctx context.Context, at event.Stamp, next []byte, parts .
 		return err
 	}
 	mode, person := event.ModeAbsent, false
-	if absent == have || absent > 10 && absent*5 > have {
+	if isMassDeletion(absent, have) {
 		mode, person = event.ModeHold, r.active == 0
 		r.warn(fmt.Sprintf("the Source no longer has %d of %d records: these deletions are held; look at the Source, then apply them with bridge source release %s %s", absent, have, r.src.Set, r.src.URL))
 	}

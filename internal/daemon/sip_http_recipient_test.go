@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/internal/harvest"
-	"github.com/pmh-bridge/bridge/internal/submission"
 )
 
 // library publishes the records that it has accepted.
@@ -288,49 +287,4 @@ func TestSIPRecipient_Rejected(t *testing.T) {
 		}
 	}
 	h.verified()
-}
-
-// TestSIPRecipient_Uncorrelated: what belongs to nothing that is known is shown,
-// and published nowhere.
-func TestSIPRecipient_Uncorrelated(t *testing.T) {
-	h := newSIPBridge(t, sipSet("main"))
-	h.notify("/sip/main", sourceOf("1")+acceptedAs("lib/1"))
-	h.notify("/sip/main/some-token", sourceOf("1")+acceptedAs("lib/1"))
-	h.notify("/sip/main", acceptedAs("lib/2"))
-	h.notify("/sip/main", acceptedAs("lib/2"))
-	h.want("notifications", h.verdicts("main"), "uncorrelated 1: accepted lib/1 x1", "uncorrelated 1: accepted lib/1 x1", "uncorrelated : accepted lib/2 x2")
-	status, err := h.bridge.Status(t.Context())
-	if err != nil || len(status.Sets[0].Submissions) != 1 || status.Sets[0].Submissions[0].NotificationsReceived[submission.NotificationUncorrelated] != 3 {
-		t.Errorf("status %+v, %v", status, err)
-	}
-	if page := string(h.get("/sets/main/").body); !strings.Contains(page, "Notifications that belong to no submission: 3.") {
-		t.Errorf("the page says %s", page)
-	}
-	if h.last() != 0 || len(h.changes()) != 0 || len(h.resources()) != 0 {
-		t.Errorf("published: %q", h.told("main"))
-	}
-	h.verified()
-}
-
-// TestSIPRecipient_Modes: with content = "redirect" or "reference" nothing is
-// fetched.
-func TestSIPRecipient_Modes(t *testing.T) {
-	for _, mode := range []string{"redirect", "reference"} {
-		l := newLibrary(t)
-		h := newSIPBridge(t, strings.Replace(sipSet("main", l.records()), "[[set.source]]", fmt.Sprintf("content = %q\n[[set.source]]", mode), 1))
-		h.notify("/sip/main", sourceOf("own")+acceptedAs("lib/1"))
-		h.want("logged", h.told("main"), "created lib/1")
-		original := strings.Replace(l.URL, "127.0.0.1", "localhost", 1) + "/records/lib%2F1"
-		e := h.changes()[0]
-		if mode == "reference" && e.Loc != original {
-			t.Errorf("loc %s, want %s", e.Loc, original)
-		}
-		if mode == "redirect" {
-			h.ask(http.MethodGet, e.Loc).want(t, http.StatusTemporaryRedirect).field(t, "Location", original)
-		}
-		if len(l.paths()) != 0 {
-			t.Errorf("%s: asked for %q", mode, l.paths())
-		}
-		h.verified()
-	}
 }

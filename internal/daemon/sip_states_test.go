@@ -77,26 +77,3 @@ func TestSIPStates_Provisional(t *testing.T) {
 	}
 	h.verified()
 }
-
-// TestSIPStates_WithoutToken: a notification that lacks the token, or has another,
-// belongs to no submission, although its source element tells which is meant (D30).
-func TestSIPStates_WithoutToken(t *testing.T) {
-	library := testserver.NewIngestServer(t, testserver.Defers)
-	h := newSubmitterOf(t, sipSet("main", libraryMode+"\naccess = \"addresses\"\naccess_addresses = [\"127.0.0.0/8\"]"), "", library)
-	good := h.take("good")
-	h.becomes(good, submission.StateProvisional)
-	sent := library.Requests(good)[0]
-	for _, path := range []string{"/sip/main", "/sip/main/aaaaaaaaaaaaaaaaaaaaaaaaaa"} {
-		tell(t, h.base+path, sent, testserver.Accepts)
-		tell(t, h.base+path, sent, testserver.Rejects)
-	}
-	if s := h.of(good)[0]; s.State != submission.StateProvisional {
-		t.Errorf("told without the token: %+v", s)
-	}
-	h.want("set kept", h.kept())
-	h.shows("main", "Notifications that belong to no submission: 2.", "2 uncorrelated")
-	tell(t, sent.Recipient, sent, testserver.Accepts)
-	h.becomes(good, submission.StateAccepted)
-	h.want("set kept", h.kept(), "created "+testserver.AssignedTo(good))
-	h.verified()
-}

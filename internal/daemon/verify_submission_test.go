@@ -17,15 +17,12 @@ import (
 	"testing"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/internal/submission/store"
-	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/internal/testserver"
 	"github.com/pmh-bridge/bridge/sip"
 )
@@ -314,86 +311,6 @@ func TestSubmittedRecordsAreKept(t *testing.T) {
 		}
 		if got := x.get("/sets/desk/records/"+event.Key(ev.Record)).want(t, http.StatusOK); string(got.body) != record {
 			t.Errorf("served is %q, want %q", got.body, record)
-		}
-	}
-}
-
-// TestVerify_AnyExchange: after any history of submissions verify has nothing to
-// say, beside the bridge that works and when it was killed.
-func TestVerify_AnyExchange(t *testing.T) {
-	testenv.Heavy(t)
-	testenv.Checks(t, 6)
-	rapid.Check(t, func(rt *rapid.T) {
-		x := newSubmissionBridge(t)
-		answers := map[string]testserver.Answer{"accepts": testserver.Accepts, "rejects": testserver.Rejects, "defers": testserver.Defers, "breaks off": testserver.BreaksOff, "faults": testserver.Faults}
-		words := []string{"accepts", "rejects", "defers", "defers", "breaks off", "faults"}
-		for range rapid.IntRange(20, 60).Draw(rt, "steps") {
-			id, text := rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(rt, "record"), mapOf(rapid.SampledFrom([]string{"x", "y"}).Draw(rt, "text"))
-			switch rapid.SampledFrom([]string{"take", "take", "take page", "review", "decide", "pass on", "pass on", "tell", "tell gate", "withdraw", "box", "restart"}).Draw(rt, "step") {
-			case "take":
-				x.library.SetAnswer(answers[rapid.SampledFrom(words).Draw(rt, "answer")])
-				x.ask("main", id, text, false)
-			case "take page":
-				x.ask("main", id, `<html xmlns="http://www.w3.org/1999/xhtml"/>`, false)
-			case "review":
-				x.ask("desk", id, text, rapid.Bool().Draw(rt, "recipient"))
-			case "decide":
-				for _, s := range x.in(submission.StateProvisional) {
-					if s.Set == "desk" && s.SourceIdentifier == id {
-						x.decide(id, rapid.Bool().Draw(rt, "accept"))
-					}
-				}
-			case "pass on":
-				x.behind.SetAnswer(answers[rapid.SampledFrom(words).Draw(rt, "answer")])
-				x.ask("gate", id, text, rapid.Bool().Draw(rt, "recipient"))
-			case "tell":
-				x.tellAny(x.library, rapid.SampledFrom(words[:2]).Draw(rt, "what") == "accepts")
-			case "tell gate":
-				x.tellAny(x.behind, rapid.SampledFrom(words[:2]).Draw(rt, "what") == "accepts")
-			case "withdraw":
-				x.withdrawAny(rapid.SampledFrom([]string{"main", "desk", "gate"}).Draw(rt, "set"))
-			case "box":
-				x.boxOpen.Store(rapid.Bool().Draw(rt, "open"))
-			case "restart":
-				wait := time.Duration(rapid.SampledFrom([]int{0, 1, 30}).Draw(rt, "hours")) * time.Hour
-				x.restart(func() { x.clock.pass(wait) })
-			}
-		}
-		if found := findings(t, x.copied()); len(found) > 0 {
-			rt.Fatalf("when killed: %q", found)
-		}
-		x.halt()
-		x.verified()
-		x.close()
-	})
-}
-
-// tellAny notifies the bridge about the last request of an ingest server that named
-// a recipient; it need not take that.
-func (x *submissionBridge) tellAny(s *testserver.IngestServer, accept bool) {
-	for _, r := range slices.Backward(s.Requests("")) {
-		if r.Recipient == "" {
-			continue
-		}
-		answer := testserver.Rejects
-		if accept {
-			answer = testserver.Accepts
-		}
-		d, _ := answer(r)
-		_ = (&sip.HTTPClient{URL: r.Recipient}).Notify(x.t.Context(), d)
-		return
-	}
-}
-
-// withdrawAny withdraws the record of a set that was logged first, if it is there.
-func (x *submissionBridge) withdrawAny(set string) {
-	for ev, err := range x.bridge.Log.Events(x.t.Context(), set, allAfter(0)) {
-		if err != nil {
-			x.t.Fatal(err)
-		}
-		if ev.Kind == event.Created {
-			_, _ = x.bridge.Decide(x.t.Context(), daemon.Decision{Set: set, Withdraw: ev.Record}) // which may be late
-			return
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/internal/config"
 	"github.com/pmh-bridge/bridge/internal/daemon"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
 )
 
 // defaultFile is read when nothing else says what to work on.
@@ -119,7 +120,7 @@ func (in *inputs) change(cmd *cobra.Command, do action) error {
 func openBridge(ctx context.Context, c *config.Config, o daemon.Options) (*daemon.Bridge, error) {
 	o.Version = release()
 	b, err := daemon.Open(ctx, c, o)
-	var mode *daemon.ContentError
+	var mode *eventlog.ContentError
 	var local *daemon.LocalError
 	if errors.As(err, &mode) || errors.As(err, &local) {
 		return nil, usage(err)

@@ -276,7 +276,11 @@ func submissionShowCommand() *cobra.Command {
 				return err
 			}
 			if record {
-				return b.CopyRecord(ctx, w, s)
+				record, err := b.Record(ctx, s)
+				if err == nil {
+					_, err = w.Write(record)
+				}
+				return err
 			}
 			peers, err := partners(ctx, b)
 			if err != nil {

@@ -2,17 +2,16 @@ package daemon
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"net"
-	"net/http"
-	"os"
-	"path/filepath"
-	"time"
+	"slices"
 
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/content"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/ingest"
 	"github.com/pmh-bridge/bridge/internal/submission"
 )
@@ -68,10 +67,7 @@ func (b *Bridge) Decide(ctx context.Context, d Decision) (DecisionResult, error)
 	case d.Resend != "":
 		return DecisionResult{}, b.resend(ctx, d)
 	case d.Withdraw != "":
-		if err := b.withdraw(ctx, d); err != nil {
-			return DecisionResult{}, err
-		}
-		stays, err := b.stays(ctx, d.Set, d.Withdraw)
+		stays, err := b.withdraw(ctx, d)
 		return DecisionResult{Stays: stays}, err
 	}
 	s, err := b.Submission(ctx, d.ID)
@@ -98,7 +94,7 @@ func (b *Bridge) Decide(ctx context.Context, d Decision) (DecisionResult, error)
 
 // resend puts submissions back into the queues of their targets.
 func (b *Bridge) resend(ctx context.Context, d Decision) error {
-	set := d.Set
+	set, target := d.Set, event.SourceID(0)
 	if d.ID != 0 {
 		s, err := b.Submission(ctx, d.ID)
 		if err != nil {
@@ -107,25 +103,17 @@ func (b *Bridge) resend(ctx context.Context, d Decision) error {
 		if s.Seq == 0 {
 			return fmt.Errorf("submission %d was received, and only what a [[set.submit]] sends can be sent again: its submitter may repeat it; enter the ingest server's decision with bridge submission settle", s.ID)
 		}
-		set = s.Set
+		set, target = s.Set, s.Source
 	}
 	found := false
 	for i, o := range b.sip.submitters {
-		if o.Set != set {
+		if o.Set != set || target != 0 && target != o.Source {
 			continue
-		}
-		if d.ID != 0 {
-			if s, err := b.SIP.Submission(ctx, d.ID); err != nil || s.Source != o.Source {
-				continue
-			}
 		}
 		found = true
 		n, err := o.Resend(ctx, d.ID, submission.ParseState(d.Resend))
 		if n > 0 {
-			select {
-			case b.sip.reload[i] <- struct{}{}:
-			default:
-			}
+			wake(b.sip.reload[i])
 		}
 		if err != nil {
 			return err
@@ -138,132 +126,34 @@ func (b *Bridge) resend(ctx context.Context, d Decision) error {
 	return nil
 }
 
-const (
-	// controlName is the socket in the data folder.
-	controlName = "control"
-	// socketPath is the longest path that a socket may have on every system.
-	socketPath = 100
-	// mostDecisions bounds one request.
-	mostDecisions = 64 << 20
-)
-
-// serveDecisions applies the decisions of other processes until ctx ends.
-func (b *Bridge) serveDecisions(ctx context.Context) {
-	l, remove, err := listenControl(b.Config.Data)
+// withdraw carries out the decision to withdraw a record. What it needs to know is
+// in the log, so that the set need not be configured here, or not any more. stays: the
+// record is published all the same, because another Source of the set has it too (A15).
+func (b *Bridge) withdraw(ctx context.Context, d Decision) (stays bool, err error) {
+	if _, err := b.Log.Set(ctx, d.Set); err != nil {
+		return false, err
+	}
+	all, err := b.Log.Sources(ctx, d.Set)
 	if err != nil {
-		b.opt.Logger.Error("no decisions can be taken while bridge runs", "error", err)
-		return
+		return false, err
 	}
-	defer remove()
-	server := &http.Server{Handler: http.HandlerFunc(b.takeDecisions), ReadTimeout: time.Minute, BaseContext: func(net.Listener) context.Context { return ctx }}
-	stop := context.AfterFunc(ctx, func() {
-		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		defer cancel()
-		_ = server.Shutdown(end)
-	})
-	defer stop()
-	if err := server.Serve(l); err != nil && !errors.Is(err, http.ErrServerClosed) {
-		b.opt.Logger.Error("no more decisions can be taken while bridge runs", "error", err)
+	i := slices.IndexFunc(all, func(s eventlog.Source) bool { return s.Kind == config.KindSIP })
+	if i < 0 {
+		return false, fmt.Errorf("set %s has no SIP Source: only what came by SIP can be withdrawn; what another Source has goes when that Source deletes it", d.Set)
 	}
-}
-
-// listenControl listens on the socket in a data folder. The caller holds the lock, so
-// an existing socket is that of a process that was killed. Where the path would be too
-// long, the socket is in a temporary folder and the data folder has a link to it.
-func listenControl(folder string) (l net.Listener, remove func(), err error) {
-	path := filepath.Join(folder, controlName)
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, err
+	server := ingest.Server{Set: d.Set, Source: all[i].ID, URL: all[i].URL, Store: &b.sip.log, Now: b.opt.Now, Log: b.opt.Logger}
+	if err := server.Withdraw(ctx, d.Withdraw, d.Reason); err != nil {
+		return false, err
 	}
-	remove = func() { _ = os.Remove(path) }
-	at := path
-	if len(path) > socketPath {
-		dir, err := os.MkdirTemp("", "bridge-")
-		if err != nil {
-			return nil, nil, err
-		}
-		at = filepath.Join(dir, controlName)
-		if err := os.Symlink(at, path); err != nil {
-			return nil, nil, errors.Join(err, os.Remove(dir))
-		}
-		remove = func() { _, _ = os.Remove(path), os.RemoveAll(dir) }
+	ev, err := b.Log.Record(ctx, d.Set, event.Key(d.Withdraw))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil // its content has never come
+	case err != nil || !ev.Live():
+		return false, err
 	}
-	if l, err = (&net.ListenConfig{}).Listen(context.Background(), "unix", at); err == nil {
-		err = os.Chmod(at, 0o600)
-	}
-	if err != nil {
-		remove()
-		return nil, nil, err
-	}
-	return l, remove, nil
-}
-
-// takeDecisions applies the decisions of a request in their order, and answers each
-// with a line of JSON when it is committed or refused.
-func (b *Bridge) takeDecisions(w http.ResponseWriter, r *http.Request) {
-	var all []Decision
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, mostDecisions)).Decode(&all); err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
-	}
-	out, flush := json.NewEncoder(w), http.NewResponseController(w)
-	for i := range all {
-		if r.Context().Err() != nil {
-			return
-		}
-		done, err := b.Decide(context.WithoutCancel(r.Context()), all[i])
-		if err != nil {
-			done.Error = err.Error()
-			b.opt.Logger.Warn("a decision was refused", "about", all[i].subject(), "error", err)
-		}
-		if out.Encode(done) != nil || flush.Flush() != nil {
-			return
-		}
-	}
-}
-
-// ErrNotServing: no process serves from the data folder.
-var ErrNotServing = errors.New("no process takes decisions")
-
-// SendDecisions asks the process that serves from a data folder to apply decisions in
-// their order, and calls told with the result of each. The error is ErrNotServing when
-// there is no such process. After any other error the results that told was not called
-// with are unknown.
-func SendDecisions(ctx context.Context, folder string, all []Decision, told func(i int, done DecisionResult)) error {
-	at := filepath.Join(folder, controlName)
-	if linked, err := os.Readlink(at); err == nil {
-		at = linked
-	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", at)
-		if err != nil {
-			return nil, errors.Join(ErrNotServing, err)
-		}
-		return conn, nil
-	}}}
-	body, writer := io.Pipe()
-	go func() { writer.CloseWithError(json.NewEncoder(writer).Encode(all)) }()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://bridge/decisions", body)
-	if err != nil {
-		return err
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("the process that has the data folder answers %s", resp.Status)
-	}
-	lines := json.NewDecoder(resp.Body)
-	for i := range all {
-		var done DecisionResult
-		if err := lines.Decode(&done); err != nil {
-			return fmt.Errorf("the process that has the data folder has ended, or does not answer; whether %s was decided shows %s: %w", all[i].subject(), all[i].seen(), err)
-		}
-		told(i, done)
-	}
-	return nil
+	holds, err := b.Log.Presence(ctx, all[i].ID, d.Withdraw)
+	return holds == event.Withdrawn, err // else it has been submitted again since
 }
 
 // subject returns in words what a decision is about.
@@ -297,15 +187,50 @@ func (b *Bridge) Submission(ctx context.Context, id int64) (*submission.Submissi
 	return s, err
 }
 
-// CopyRecord writes the record of a submission.
-func (b *Bridge) CopyRecord(ctx context.Context, w io.Writer, s *submission.Submission) error {
-	if b.Contents == nil || s.Content == [32]byte{} {
-		return fmt.Errorf("submission %d has no record here", s.ID)
-	}
-	record, err := b.Contents.Open(ctx, s.Content)
+// Replaces returns the last event of the record that a submission under review would
+// update, if it were accepted without an identifier; nil when it would be a new
+// record.
+func (b *Bridge) Replaces(ctx context.Context, s *submission.Submission) (*event.Event, error) {
+	set, err := b.Log.Set(ctx, s.Set)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	_, err = io.Copy(w, record)
-	return errors.Join(err, record.Close())
+	identifier, err := ingest.IdentifierOf(ctx, b.SIP, set.Feed, s)
+	if err != nil {
+		return nil, err
+	}
+	ev, err := b.Log.Record(ctx, s.Set, event.Key(identifier))
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !ev.Live() {
+		return nil, nil
+	}
+	return ev, err
+}
+
+// Record returns the bytes of a submission's record.
+func (b *Bridge) Record(ctx context.Context, s *submission.Submission) ([]byte, error) {
+	if s.Content == [32]byte{} {
+		return nil, fmt.Errorf("submission %d has no record here", s.ID)
+	}
+	return b.content(ctx, s.Content)
+}
+
+// Published returns the bytes of the preferred representation that an event has.
+func (b *Bridge) Published(ctx context.Context, ev *event.Event) ([]byte, error) {
+	sum, err := content.ParseSum(ev.Representations[ev.Preferred].SHA256())
+	if err != nil {
+		return nil, errors.New("the content of the record is not kept here")
+	}
+	return b.content(ctx, sum)
+}
+
+func (b *Bridge) content(ctx context.Context, sum content.Sum) ([]byte, error) {
+	if b.Contents == nil {
+		return nil, errors.New("there are no contents here")
+	}
+	blob, err := b.Contents.Open(ctx, sum)
+	if err != nil {
+		return nil, err
+	}
+	bytes, err := io.ReadAll(blob)
+	return bytes, errors.Join(err, blob.Close())
 }

@@ -273,15 +273,6 @@ func (b *Bridge) retryPendingOf(ctx context.Context, src *Source) error {
 	})
 }
 
-func (b *Bridge) sourceByID(id event.SourceID) *Source {
-	for _, s := range b.Sources {
-		if s.ID == id {
-			return s
-		}
-	}
-	return nil
-}
-
 // awaitSpace waits until the data folder takes a file again, or the Source is due: a
 // harvest that failed on a full disk must not wait for its schedule, and the Source
 // need not be asked meanwhile. It returns false when ctx ends.

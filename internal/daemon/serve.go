@@ -7,12 +7,13 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"slices"
+	"path/filepath"
 	"sync"
+	"time"
 
-	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/harvest"
+	"github.com/pmh-bridge/bridge/internal/publish"
 	"github.com/pmh-bridge/bridge/internal/server"
 )
 
@@ -69,54 +70,34 @@ func (b *Bridge) Publish(ctx context.Context, l net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var group sync.WaitGroup
-	group.Go(func() {
-		b.restartOnPanic(ctx, "the making of snapshots", func(ctx context.Context) {
-			if err := p.Run(ctx); err != nil {
-				b.opt.Logger.Error("snapshots have stopped", "error", err)
-			}
-		})
-	})
+	group.Go(func() { b.restartOnPanic(ctx, "the making of snapshots", p.Run) })
 	err = s.Run(ctx, l)
 	cancel()
 	group.Wait()
 	return err
 }
 
-// ContentError: a set was made with another content mode, which is fixed.
-type ContentError = eventlog.ContentError
+// renderingAge is how old an open document may become before it is made anew, for
+// each 1,000 of its entries: about fifty times what making them takes.
+const renderingAge = 200 * time.Millisecond
 
-// Replay applies quarantined input again, and marks it as replayed if that succeeds.
-func (b *Bridge) Replay(ctx context.Context, q *event.Quarantined) (harvest.Report, error) {
-	all, err := b.Log.Sources(ctx, q.Set)
-	if err != nil {
-		return harvest.Report{}, err
-	}
-	for i := range all {
-		if all[i].ID != q.Source {
-			continue
-		}
-		src, err := b.Find(ctx, q.Set, all[i].URL)
-		if err != nil {
-			return harvest.Report{}, err
-		}
-		report, err := b.harvest.Replay(ctx, &src.Source, q)
-		if err != nil {
-			return report, err
-		}
-		return report, b.Log.Replayed(ctx, q.ID)
-	}
-	return harvest.Report{}, fmt.Errorf("set %s no longer has the Source it came from", q.Set)
+// snapshotsKept is how many snapshots of a set are kept at most.
+const snapshotsKept = 100
+
+// Publisher returns a publisher of the log's documents below a base URL; without
+// one it only tells what there is.
+func (b *Bridge) Publisher(base string) (*publish.Publisher, error) {
+	s := b.Config.Snapshot
+	return publish.New(publish.Options{
+		Log: b.Log, BaseURL: cmp.Or(base, "http://localhost"), AnyBase: base == "", MinAge: renderingAge, Full: b.diskSpace.Low,
+		CacheBytes: b.Config.Limits.Cache, Retention: publish.Retention{Age: s.Keep, Count: snapshotsKept, Bytes: s.KeepSize}, CacheDir: b.cacheDir(), SnapshotDir: b.snapshotDir(),
+		AfterDeletion: s.AfterDeletion, AfterChange: s.AfterChange, Now: b.opt.Now, Logger: b.opt.Logger,
+	})
 }
 
-// Only keeps those configured Sources that names contains, by their own name or their
-// set's; without names all.
-func (b *Bridge) Only(names []string) {
-	if len(names) > 0 {
-		b.Sources = slices.DeleteFunc(b.Sources, func(s *Source) bool {
-			return !slices.Contains(names, s.Set) && (s.Name == "" || !slices.Contains(names, s.Name))
-		})
-	}
-}
+func (b *Bridge) cacheDir() string { return filepath.Join(b.Config.Data, "cache") }
+
+func (b *Bridge) snapshotDir() string { return filepath.Join(b.Config.Data, "snapshots") }
 
 // PathWarning says what the operator has to do when the base URL has a path, ""
 // when it has none.

@@ -116,16 +116,6 @@ func isSent(s *eventlog.Source) bool {
 	return s.Kind == eventlog.Target && !strings.HasPrefix(s.URL, servicePath)
 }
 
-// sourceOf returns a configured Source.
-func (b *Bridge) sourceOf(set, url string) *Source {
-	for _, s := range b.Sources {
-		if s.Set == set && s.URL == url {
-			return s
-		}
-	}
-	return nil
-}
-
 func (b *Bridge) openService(ctx context.Context, s *config.Set, own *Source, c *config.SIP) error {
 	stored, err := b.Log.Set(ctx, s.Name)
 	if err != nil {
@@ -135,11 +125,11 @@ func (b *Bridge) openService(ctx context.Context, s *config.Set, own *Source, c 
 	v.server = &ingest.Server{
 		Set: s.Name, Feed: stored.Feed, Content: stored.Content, Store: &b.sip.log, Contents: records{contents{b.Contents}},
 		Endpoint: func() string { return b.sip.base + servicePath + s.Name }, Recipient: b.mayNotify,
-		Targets: len(s.Submit) > 0, ImportPending: b.sip.owe,
+		Targets: len(s.Submit) > 0, ImportPending: func(target event.SourceID) { wake(b.sip.importPending[target]) },
 		Record: func(ctx context.Context, identifier string) (*event.Event, error) {
 			return b.Log.Record(ctx, s.Name, event.Key(identifier))
 		},
-		Notified: b.sip.notifier.Wake, Pending: v.poke, Fatal: isStopped, Now: b.opt.Now, Log: b.opt.Logger,
+		Notified: b.sip.notifier.Wake, Pending: func() { wake(v.wake) }, Fatal: isStopped, Now: b.opt.Now, Log: b.opt.Logger,
 		Quota: &limit.Quota{
 			PerClient: limit.Amount{Messages: int64(b.Config.Limits.OpenAddressMessages), Bytes: b.Config.Limits.OpenAddressSize},
 			All:       limit.Amount{Messages: int64(b.Config.Limits.OpenSetMessages), Bytes: b.Config.Limits.OpenSetSize},
@@ -252,11 +242,12 @@ func (b *Bridge) openTarget(ctx context.Context, s *config.Set, i int) error {
 // isStopped tells that the log takes nothing any more.
 func isStopped(err error) bool { return errors.Is(err, eventlog.ErrStopped) }
 
-// owe tells the outbox of a target that one of its records was accepted.
-func (x *sipState) owe(target event.SourceID) {
+// wake tells whoever reads from c that there is something to do, unless that was told
+// already, or c is nil.
+func wake(c chan<- struct{}) {
 	select {
-	case x.importPending[target] <- struct{}{}:
-	default: // it has been told, or the target is not configured any more
+	case c <- struct{}{}:
+	default:
 	}
 }
 
@@ -376,13 +367,6 @@ func (b *Bridge) mayNotifyByWeb(ctx context.Context, recipient string) error {
 		return errors.New("this service cannot send mail: name an http or https recipient")
 	}
 	return b.mayNotify(ctx, recipient)
-}
-
-func (v *service) poke() {
-	select {
-	case v.wake <- struct{}{}:
-	default:
-	}
 }
 
 // SIPSet is a set that serves or uses the Simple Ingest Protocol.

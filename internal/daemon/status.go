@@ -1,19 +1,15 @@
 package daemon
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math"
-	"path/filepath"
 	"slices"
 	"time"
 
-	"github.com/pmh-bridge/bridge/internal/config"
-	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/harvest"
 	"github.com/pmh-bridge/bridge/internal/publish"
 	"github.com/pmh-bridge/bridge/internal/server"
@@ -138,100 +134,6 @@ func (b *Bridge) now() time.Time {
 		return time.Now()
 	}
 	return b.opt.Now()
-}
-
-func (b *Bridge) cacheDir() string    { return filepath.Join(b.Config.Data, "cache") }
-func (b *Bridge) snapshotDir() string { return filepath.Join(b.Config.Data, "snapshots") }
-
-// renderingAge is how old an open document may become before it is made anew, for
-// each 1,000 of its entries: about fifty times what making them takes.
-const renderingAge = 200 * time.Millisecond
-
-// snapshotsKept is how many snapshots of a set are kept at most.
-const snapshotsKept = 100
-
-// Publisher returns a publisher of the log's documents below a base URL; without
-// one it only tells what there is.
-func (b *Bridge) Publisher(base string) (*publish.Publisher, error) {
-	s := b.Config.Snapshot
-	return publish.New(publish.Options{
-		Log: b.Log, BaseURL: cmp.Or(base, "http://localhost"), AnyBase: base == "", MinAge: renderingAge, Full: b.diskSpace.Low,
-		CacheBytes: b.Config.Limits.Cache, Retention: publish.Retention{Age: s.Keep, Count: snapshotsKept, Bytes: s.KeepSize}, CacheDir: b.cacheDir(), SnapshotDir: b.snapshotDir(),
-		AfterDeletion: s.AfterDeletion, AfterChange: s.AfterChange, Now: b.opt.Now, Logger: b.opt.Logger,
-	})
-}
-
-// Find returns the Source of a set that a person means: by its name, or its URL,
-// also redacted if no other looks the same, or without either the only one. One that
-// is not configured has the default settings.
-func (b *Bridge) Find(ctx context.Context, set, source string) (*Source, error) {
-	all, err := b.Log.Sources(ctx, set)
-	if err != nil {
-		return nil, err
-	}
-	found := findSource(all, source)
-	switch {
-	case found != nil:
-	case len(all) == 0:
-		return nil, fmt.Errorf("set %q has no Source in this data folder: see bridge source ls", set)
-	case source == "":
-		return nil, fmt.Errorf("set %q has %d Sources: name one of them, see bridge source ls %s", set, len(all), set)
-	default:
-		return nil, fmt.Errorf("set %q has no Source %q: see bridge source ls %s", set, source, set)
-	}
-	for _, s := range b.Sources {
-		if s.ID == found.ID {
-			return s, nil
-		}
-	}
-	return b.unconfigured(ctx, set, found)
-}
-
-// findSource returns the one with a name or URL, the only one whose URL looks like
-// it, or the only one if there is neither; nil is none.
-func findSource(all []eventlog.Source, source string) *eventlog.Source {
-	if source == "" && len(all) == 1 {
-		return &all[0]
-	}
-	var alike []*eventlog.Source
-	for i := range all {
-		switch {
-		case source != "" && all[i].Name == source, all[i].URL == source:
-			return &all[i]
-		case Redact(all[i].URL) == source:
-			alike = append(alike, &all[i])
-		}
-	}
-	if len(alike) != 1 {
-		return nil
-	}
-	return alike[0]
-}
-
-// unconfigured makes a Source that only the log knows ready to be worked on.
-func (b *Bridge) unconfigured(ctx context.Context, set string, s *eventlog.Source) (*Source, error) {
-	stored, err := b.Log.Set(ctx, set)
-	if err != nil {
-		return nil, err
-	}
-	source := s.URL
-	switch s.Kind {
-	case "":
-	case config.KindSIP:
-		source = config.KindSIP + ":" // whatever its URL: it calls us
-	default:
-		source = s.Kind + ":" + source
-	}
-	c, err := config.FromArguments(config.Flags{Data: b.Config.Data}, []string{set + "=" + source})
-	if err != nil {
-		return nil, err
-	}
-	c.Sets[0].Sources[0].URL = s.URL
-	src, err := b.source(&c.Sets[0], 0, &eventlog.SetConfig{Content: stored.Content, Sources: []eventlog.SourceConfig{{ID: s.ID}}, First: s.ID})
-	if err == nil {
-		src.Epoch = stored.Feed
-	}
-	return src, err
 }
 
 // Redact returns a text without the secrets of the URLs in it, as pages show it

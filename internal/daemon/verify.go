@@ -212,37 +212,35 @@ func (b *Bridge) verifyDocuments(ctx context.Context, sets []event.Set, v *Verif
 		bases = []string{cmp.Or(b.Config.BaseURL, "http://"+b.Config.Listen)} // any will do to render
 	}
 	for i, base := range bases {
-		var again Verified
-		if i == 0 {
-			again = *v
-		}
-		if err := b.verifyBase(ctx, base, sets, &again, report); err != nil {
+		documents, err := b.verifyBase(ctx, base, sets, report)
+		if err != nil {
 			return err
 		}
 		if i == 0 {
-			*v = again // a document counts once
+			v.Documents = documents // a document counts once
 		}
 	}
 	return nil
 }
 
-// verifyBase renders the closed documents under a base URL.
-func (b *Bridge) verifyBase(ctx context.Context, base string, sets []event.Set, v *Verified, report func(Finding)) error {
+// verifyBase renders the closed documents under a base URL, and returns how many there
+// are.
+func (b *Bridge) verifyBase(ctx context.Context, base string, sets []event.Set, report func(Finding)) (documents int64, err error) {
 	p, err := b.Publisher(base)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	for _, s := range sets {
 		segments, err := b.Log.Segments(ctx, s.Name)
 		if err != nil {
-			return err
+			return documents, err
 		}
 		for _, g := range segments {
 			if g.Open() {
 				continue
 			}
 			check, err := p.VerifySegment(ctx, s.Name, g.N)
-			v.Documents++
+			documents++
 			if err != nil {
 				report(Finding{fmt.Sprintf("set %s, Change List %d", s.Name, g.N), err.Error(), "see the findings about the events"})
 				continue
@@ -256,11 +254,11 @@ func (b *Bridge) verifyBase(ctx context.Context, base string, sets []event.Set, 
 			report(Finding{"set " + s.Name + ", Resource List", err.Error(), "see the findings about the events"})
 		}
 		for _, c := range checks {
-			v.Documents++
+			documents++
 			for _, file := range c.Damaged {
 				report(Finding{file, "it is not what the log gives; it is never served", "delete the folder snapshots; serve makes it anew"})
 			}
 		}
 	}
-	return nil
+	return documents, nil
 }

@@ -29,10 +29,7 @@ func TestPanicOfASnapshot(t *testing.T) {
 			}
 			return step()
 		})
-		stop, done := make(chan struct{}), make(chan error, 1)
-		ctx, cancel := contextUntil(t, stop)
-		defer cancel()
-		go func() { done <- p.Run(ctx) }()
+		end := run(p)
 		shows := func(set string, want event.Seq) {
 			t.Helper()
 			synctest.Wait()
@@ -45,10 +42,7 @@ func TestPanicOfASnapshot(t *testing.T) {
 		broken.Store(false)
 		time.Sleep(time.Minute)
 		shows("main", 10)
-		close(stop)
-		if err := <-done; err != nil {
-			t.Errorf("Run ended with %v", err)
-		}
+		end()
 	})
 }
 

@@ -319,15 +319,10 @@ func publisherIn(t testing.TB, l Log, dir string) *Publisher {
 
 const base = "https://bridge.example"
 
-// contextUntil returns a context that ends with stop.
-func contextUntil(t testing.TB, stop <-chan struct{}) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(t.Context())
-	go func() {
-		select {
-		case <-stop:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, cancel
+// run has a Publisher run until end is called.
+func run(p *Publisher) (end func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { p.Run(ctx) })
+	return func() { cancel(); running.Wait() }
 }

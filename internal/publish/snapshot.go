@@ -542,8 +542,8 @@ const retryAfter = 20 * time.Second
 // Run removes what an earlier run has left behind, and then makes the snapshots of
 // the sets that need them until ctx is done: at once where there is none, or where
 // the log has grown since the last run; otherwise some time after a deletion or a
-// change (Options). It returns nil when ctx is done, and no other error.
-func (p *Publisher) Run(ctx context.Context) error {
+// change (Options). Failures are logged.
+func (p *Publisher) Run(ctx context.Context) {
 	if err := p.cleanupCache(); err != nil {
 		p.logger.Warn("leftovers could not be removed from the cache", "folder", p.opts.CacheDir, "error", err)
 	}
@@ -557,7 +557,7 @@ func (p *Publisher) Run(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-ticker.C:
 		case <-p.wakeups:
 		}

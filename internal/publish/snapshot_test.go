@@ -382,10 +382,7 @@ func TestRunSchedule(t *testing.T) {
 				}
 				return step()
 			})
-			stop, done := make(chan struct{}), make(chan error, 1)
-			ctx, cancel := contextUntil(t, stop)
-			defer cancel()
-			go func() { done <- p.Run(ctx) }()
+			end := run(p)
 			body(func(want event.Seq) {
 				t.Helper()
 				synctest.Wait()
@@ -393,10 +390,7 @@ func TestRunSchedule(t *testing.T) {
 					t.Errorf("the snapshot is %d, want %d (%v)", got, want, err)
 				}
 			})
-			close(stop)
-			if err := <-done; err != nil {
-				t.Errorf("Run ended with %v", err)
-			}
+			end()
 		})
 	}
 	run(t, func(shows func(event.Seq)) {
@@ -461,16 +455,9 @@ func TestRunTidies(t *testing.T) {
 		}
 	}
 	synctest.Test(t, func(t *testing.T) {
-		stop := make(chan struct{})
-		ctx, cancel := contextUntil(t, stop)
-		defer cancel()
-		done := make(chan error, 1)
-		go func() { done <- publisherIn(t, l, dir).Run(ctx) }()
+		end := run(publisherIn(t, l, dir))
 		synctest.Wait()
-		close(stop)
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		end()
 	})
 	for _, f := range cacheFiles(t, p) {
 		if !strings.HasPrefix(f, "closed/main/8-1-") && f != baseName {

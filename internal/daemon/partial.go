@@ -1,0 +1,93 @@
+package daemon
+
+import (
+	"context"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/follow"
+	"github.com/pmh-bridge/bridge/internal/harvest"
+)
+
+// openEpochs sets the epoch of their sets on all Sources, and marks the sets that are
+// complete by now: a Source that was never walked may have left the configuration.
+func (b *Bridge) openEpochs(ctx context.Context) error {
+	sets, err := b.Log.Sets(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range sets {
+		for _, s := range b.Sources {
+			if s.Set == sets[i].Name {
+				s.Epoch = sets[i].Feed
+			}
+		}
+		if err := b.completeSet(ctx, &sets[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// completeSet marks a set as complete once each of its Sources was walked whole, or is
+// a bridge that waits only for this one.
+func (b *Bridge) completeSet(ctx context.Context, set *event.Set) error {
+	if !set.Partial {
+		return nil
+	}
+	walked, configured, err := b.progress(ctx, set.Name)
+	if err != nil || configured == 0 { // no Source of it is configured in this run
+		return err
+	}
+	if len(harvest.AwaitedSets(set.Feed, walked, b.now()).Sets) > 0 {
+		return nil
+	}
+	b.opt.Logger.Info("all Sources of the set were walked: its complete lists are published from now on", "set", set.Name)
+	return b.Log.Whole(ctx, set.Name)
+}
+
+// completeSetOf marks a set as complete if it is, after a harvest of one of its
+// Sources.
+func (b *Bridge) completeSetOf(ctx context.Context, name string) error {
+	set, err := b.Log.Set(ctx, name)
+	if err != nil {
+		return err
+	}
+	return b.completeSet(ctx, &set)
+}
+
+// progress returns the progress of the walks that must end before a set is complete:
+// those of the configured Sources, and without a configuration those of this run and
+// the unfinished ones. configured counts SIP Sources too, which are not walked.
+func (b *Bridge) progress(ctx context.Context, set string) (walks []event.Progress, configured int, err error) {
+	all, err := b.Log.Sources(ctx, set)
+	for i := range all {
+		src := &all[i]
+		ours := b.sourceByID(src.ID) != nil
+		if ours {
+			configured++
+		}
+		begun := b.Config.File == "" && (src.Cursor.Data != nil || src.Gap != "")
+		if (ours || begun) && src.Kind != harvest.SIP {
+			walks = append(walks, src.Progress)
+		}
+	}
+	return walks, configured, err
+}
+
+// partialHeader tells other bridges what an incomplete set waits for, see
+// follow.PartialHeader.
+func (b *Bridge) partialHeader(ctx context.Context, name string) string {
+	now := b.now()
+	set, err := b.Log.Set(ctx, name)
+	if err != nil {
+		return ""
+	}
+	walks, _, err := b.progress(ctx, name)
+	if err != nil {
+		return ""
+	}
+	if len(walks) == 0 { // it has no Source that is walked
+		return follow.WaitsOf(set.Feed, []*follow.Waits{nil}, now).Header(now)
+	}
+	return harvest.AwaitedSets(set.Feed, walks, now).Header(now)
+}

@@ -1,0 +1,301 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/fetch"
+	"github.com/pmh-bridge/bridge/internal/harvest"
+	"github.com/pmh-bridge/bridge/translate"
+)
+
+// Source is a configured Source, ready to be harvested.
+type Source struct {
+	harvest.Source
+	Name  string // in the configuration, "" when it has none
+	Every time.Duration
+	busy  sync.Mutex // held while it is harvested, or its pending contents are asked for
+}
+
+// openSets creates the configured sets and Sources, in one transaction.
+func (b *Bridge) openSets(ctx context.Context) error {
+	sets := make([]eventlog.SetConfig, len(b.Config.Sets))
+	for i := range b.Config.Sets {
+		s := &b.Config.Sets[i]
+		mode, err := event.ParseContent(s.Content)
+		if err != nil {
+			return err
+		}
+		sets[i] = eventlog.SetConfig{Name: s.Name, Title: s.Title, Description: s.Description, Content: mode,
+			AnyContent:    b.Config.File == "", // SOURCEs of the command line do not speak of it
+			Whole:         b.Config.File != "", // nor of other Sources
+			KeepOrder:     b.Config.File == "", // nor of the order, one at a time
+			SegmentEvents: s.SegmentEvents, SegmentHours: s.SegmentHours,
+			Partial: slices.ContainsFunc(s.Sources, func(s config.Source) bool { return s.Kind != config.KindSIP })}
+		for _, src := range s.Sources {
+			u, err := url.Parse(src.URL)
+			if err != nil {
+				return fmt.Errorf("source %s: %w", src.URL, err)
+			}
+			sets[i].Sources = append(sets[i].Sources, eventlog.SourceConfig{Name: src.Name, Kind: src.Kind, URL: fetch.Plain(u)})
+		}
+	}
+	former, err := b.Log.Configure(ctx, sets)
+	if err != nil {
+		return err
+	}
+	for _, f := range former {
+		b.opt.Logger.Warn("a Source is no longer configured: its records stay as they are until it is configured again or ended with bridge source forget",
+			append([]any{"set", f.Set, "source", Redact(f.URL)}, alsoConfigured(sets, f.URL)...)...)
+	}
+	for i := range sets {
+		for j, stored := range sets[i].Sources {
+			src, err := b.source(&b.Config.Sets[i], j, &sets[i])
+			if err != nil {
+				return err
+			}
+			// Where the configuration leaves the kind open, it is the one that was
+			// detected.
+			if src.Kind = stored.Kind; src.Kind == "" {
+				src.Found = func(ctx context.Context, kind string) error {
+					_, err := b.Log.EnsureSource(ctx, src.Set, kind, src.URL, -1)
+					return err
+				}
+			}
+			b.Sources = append(b.Sources, src)
+		}
+	}
+	return nil
+}
+
+// alsoConfigured returns the log attributes that name the set that a former Source is
+// configured in now: its records are published in both sets until it is forgotten in
+// its old one.
+func alsoConfigured(sets []eventlog.SetConfig, url string) []any {
+	for i := range sets {
+		if slices.ContainsFunc(sets[i].Sources, func(s eventlog.SourceConfig) bool { return s.URL == url }) {
+			return []any{"also_published_in", sets[i].Name}
+		}
+	}
+	return nil
+}
+
+// source returns the i-th Source of a configured set, ready to be harvested.
+func (b *Bridge) source(s *config.Set, i int, in *eventlog.SetConfig) (*Source, error) {
+	c, mode, id := &s.Sources[i], in.Content, in.Sources[i].ID
+	u, err := url.Parse(c.URL)
+	if err != nil {
+		return nil, fmt.Errorf("source %s: %w", c.URL, err)
+	}
+	plain, root, l := fetch.Plain(u), "", b.Config.Limits
+	src := &Source{Name: c.Name, Every: c.Every, Source: harvest.Source{
+		ID: id, Set: s.Name, Kind: c.Kind, URL: plain, Content: mode,
+		Overlap: c.Overlap, MaxDocuments: c.MaxDocuments, HoldDeletions: c.HoldDeletions, FullEvery: c.FullEvery, AllowHost: b.allowHost, User: c.User,
+		Selection: translate.Selection{Formats: s.Formats, Prefer: s.Prefer, PublicURL: c.PublicURL, Prefixes: c.Prefixes},
+		Limits:    harvest.Limits{Document: l.FeedDocument, List: l.ListDocument, Record: l.Record, Depth: l.Depth, Text: int(l.Text), Attributes: l.Attributes, Time: l.HarvestTime, Bytes: l.HarvestSize},
+	}}
+	if !c.Since.IsZero() {
+		src.Selection.Since, _ = event.StampOf(c.Since)
+	}
+	if u.Scheme == "file" {
+		root = filepath.Dir(filepath.FromSlash(u.Path))
+		src.Selection.LocalURL = plain[:strings.LastIndexByte(plain, '/')+1]
+		if mode != event.Mirror && c.PublicURL == "" {
+			return nil, &LocalError{Set: s.Name, Content: mode, Path: u.Path}
+		}
+	}
+	if s.Identity == config.PerSource && id != in.First { // whoever stands first by now
+		src.Selection.Name = cmp.Or(c.Name, plain)
+	}
+	b.openClients(src, c, root)
+	return src, nil
+}
+
+// openClients gives a Source its clients: for its documents, and for the contents
+// of its records.
+func (b *Bridge) openClients(src *Source, c *config.Source, root string) {
+	reach := fetch.Reach{Origin: src.URL, Allowed: b.Config.AllowHosts}
+	if c.User != "" {
+		reach.User = url.UserPassword(c.User, c.Password.Reveal())
+	}
+	if c.PublicURL != "" {
+		reach.Typed = append(reach.Typed, c.PublicURL)
+	}
+	if c.SIP != nil && c.SIP.RecordURL != "" {
+		reach.Typed = append(reach.Typed, c.SIP.RecordURL)
+	}
+	src.Client = b.newGuard(reach).Client(root)
+	if c.OwnContents {
+		reach.Only, reach.Typed = true, append(reach.Typed, c.ContentHosts...)
+		src.ContentClient = b.newGuard(reach).Client(root)
+	}
+}
+
+// LocalError: a set would publish the URLs of local files.
+type LocalError struct {
+	Set     string
+	Content event.Content
+	Path    string
+}
+
+func (e *LocalError) Error() string {
+	return fmt.Sprintf("set %s: content = %q publishes the Source's own URLs, and %s is a local file: give its source a public_url, or use content = \"mirror\"", e.Set, e.Content, e.Path)
+}
+
+// allowHost reports whether the documents of a Source may lead to a host: allow_hosts
+// names it, on any port.
+func (b *Bridge) allowHost(host string) bool {
+	for _, allowed := range b.Config.AllowHosts {
+		if name, _, err := net.SplitHostPort(allowed); err == nil {
+			allowed = name
+		}
+		if strings.EqualFold(allowed, host) {
+			return true
+		}
+	}
+	return false
+}
+
+// setBaseURL sets the URL of our own documents on all Sources: a record whose original
+// is below it has come back from another bridge.
+func (b *Bridge) setBaseURL(base string) {
+	for _, s := range b.Sources {
+		s.Selection.Own = base + "/sets/" + s.Set + "/"
+	}
+}
+
+// Find returns the Source of a set that a person means: by its name, or its URL,
+// also redacted if no other looks the same, or without either the only one. One that
+// is not configured has the default settings.
+func (b *Bridge) Find(ctx context.Context, set, source string) (*Source, error) {
+	all, err := b.Log.Sources(ctx, set)
+	if err != nil {
+		return nil, err
+	}
+	found := findSource(all, source)
+	switch {
+	case found != nil:
+	case len(all) == 0:
+		return nil, fmt.Errorf("set %q has no Source in this data folder: see bridge source ls", set)
+	case source == "":
+		return nil, fmt.Errorf("set %q has %d Sources: name one of them, see bridge source ls %s", set, len(all), set)
+	default:
+		return nil, fmt.Errorf("set %q has no Source %q: see bridge source ls %s", set, source, set)
+	}
+	for _, s := range b.Sources {
+		if s.ID == found.ID {
+			return s, nil
+		}
+	}
+	return b.unconfigured(ctx, set, found)
+}
+
+// findSource returns the one with a name or URL, the only one whose URL looks like
+// it, or the only one if there is neither; nil is none.
+func findSource(all []eventlog.Source, source string) *eventlog.Source {
+	if source == "" && len(all) == 1 {
+		return &all[0]
+	}
+	var alike []*eventlog.Source
+	for i := range all {
+		switch {
+		case source != "" && all[i].Name == source, all[i].URL == source:
+			return &all[i]
+		case Redact(all[i].URL) == source:
+			alike = append(alike, &all[i])
+		}
+	}
+	if len(alike) != 1 {
+		return nil
+	}
+	return alike[0]
+}
+
+// unconfigured makes a Source that only the log knows ready to be worked on.
+func (b *Bridge) unconfigured(ctx context.Context, set string, s *eventlog.Source) (*Source, error) {
+	stored, err := b.Log.Set(ctx, set)
+	if err != nil {
+		return nil, err
+	}
+	source := s.URL
+	switch s.Kind {
+	case "":
+	case config.KindSIP:
+		source = config.KindSIP + ":" // whatever its URL: it calls us
+	default:
+		source = s.Kind + ":" + source
+	}
+	c, err := config.FromArguments(config.Flags{Data: b.Config.Data}, []string{set + "=" + source})
+	if err != nil {
+		return nil, err
+	}
+	c.Sets[0].Sources[0].URL = s.URL
+	src, err := b.source(&c.Sets[0], 0, &eventlog.SetConfig{Content: stored.Content, Sources: []eventlog.SourceConfig{{ID: s.ID}}, First: s.ID})
+	if err == nil {
+		src.Epoch = stored.Feed
+	}
+	return src, err
+}
+
+// Only keeps those configured Sources that names contains, by their own name or their
+// set's; without names all.
+func (b *Bridge) Only(names []string) {
+	if len(names) > 0 {
+		b.Sources = slices.DeleteFunc(b.Sources, func(s *Source) bool {
+			return !slices.Contains(names, s.Set) && (s.Name == "" || !slices.Contains(names, s.Name))
+		})
+	}
+}
+
+func (b *Bridge) sourceByID(id event.SourceID) *Source {
+	for _, s := range b.Sources {
+		if s.ID == id {
+			return s
+		}
+	}
+	return nil
+}
+
+// sourceOf returns a configured Source.
+func (b *Bridge) sourceOf(set, url string) *Source {
+	for _, s := range b.Sources {
+		if s.Set == set && s.URL == url {
+			return s
+		}
+	}
+	return nil
+}
+
+// Replay applies quarantined input again, and marks it as replayed if that succeeds.
+func (b *Bridge) Replay(ctx context.Context, q *event.Quarantined) (harvest.Report, error) {
+	all, err := b.Log.Sources(ctx, q.Set)
+	if err != nil {
+		return harvest.Report{}, err
+	}
+	for i := range all {
+		if all[i].ID != q.Source {
+			continue
+		}
+		src, err := b.Find(ctx, q.Set, all[i].URL)
+		if err != nil {
+			return harvest.Report{}, err
+		}
+		report, err := b.harvest.Replay(ctx, &src.Source, q)
+		if err != nil {
+			return report, err
+		}
+		return report, b.Log.Replayed(ctx, q.ID)
+	}
+	return harvest.Report{}, fmt.Errorf("set %s no longer has the Source it came from", q.Set)
+}

@@ -132,7 +132,7 @@ func openBridge(ctx context.Context, c *config.Config, o daemon.Options) (*daemo
 func number(word, of, list string) (int64, error) {
 	id, err := strconv.ParseInt(word, 10, 64)
 	if err != nil || id < 1 {
-		return 0, usage(fmt.Errorf("%q is no number of %s: see %s", word, of, list))
+		return 0, usage(fmt.Errorf("%q is not a number of %s: see %s", word, of, list))
 	}
 	return id, nil
 }

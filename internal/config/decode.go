@@ -331,7 +331,7 @@ func (t table) duration(key string, tag reflect.StructTag, to *time.Duration) {
 	d, err := time.ParseDuration(s)
 	switch {
 	case err != nil:
-		t.report(key, `%q is no duration; write a number and a unit, like "90s", "10m" or "1h"`, s)
+		t.report(key, `%q is not a duration; write a number and a unit, like "90s", "10m" or "1h"`, s)
 	case d < least:
 		t.report(key, "%s is too short; write %s or more", s, words[0])
 	case len(words) > 1 && d > most:
@@ -361,7 +361,7 @@ func (t table) moment(key string, to *time.Time) {
 			}
 		}
 	}
-	t.report(key, `%v is no date with an offset; write %s = "2026-01-31" or "2026-01-31T12:00:00Z"`, t.values[key], key)
+	t.report(key, `%v is not a date with an offset; write %s = "2026-01-31" or "2026-01-31T12:00:00Z"`, t.values[key], key)
 }
 
 // size reads a number of bytes, with or without a unit.
@@ -384,7 +384,7 @@ func (t table) size(key string, to *int64) {
 		n <<= shift
 	}
 	if !isNumber || n < 1 {
-		t.report(key, `%v is no size; write a number of bytes, or like "64 MiB"`, v)
+		t.report(key, `%v is not a size; write a number of bytes, or like "64 MiB"`, v)
 		return
 	}
 	*to = n
@@ -405,7 +405,7 @@ func (t table) texts(key string, check func(string) (string, error)) []string {
 		case err != nil:
 			t.report(key, "%v", err)
 		case slices.Contains(all, s):
-			t.report(key, "%q stands twice; write it once", s)
+			t.report(key, "%q appears twice; write it once", s)
 		default:
 			all = append(all, s)
 		}
@@ -478,7 +478,7 @@ func (t table) secret(key string) Secret {
 	path, _ := typed[string](t, key+"_file", "a string: "+key+`_file = "path"`)
 	switch {
 	case text != "" && path != "":
-		t.report(key, "stands beside %s_file; write one of the two", key)
+		t.report(key, "is given beside %s_file; write one of the two", key)
 	case text != "":
 		m := environment.FindStringSubmatch(text)
 		if m == nil {

@@ -76,7 +76,7 @@ func FromArguments(flags Flags, sources []string) (*Config, error) {
 			case other.SIP != nil && source.SIP != nil:
 				root.report("source "+argument, "is the second of kind \"sip\" in set %q; one takes everything, so leave this out", name)
 			case other.URL == source.URL:
-				root.report("source "+argument, "stands twice in set %q; write it once", name)
+				root.report("source "+argument, "appears twice in set %q; write it once", name)
 			}
 		}
 		c.Sets[i].Sources = append(c.Sets[i].Sources, source)
@@ -168,7 +168,7 @@ func (d *document) set(t table) Set {
 	case !t.has("name"):
 		t.report("name", `is missing; write name = "main" or the like`)
 	case isText && !setName.MatchString(name):
-		t.report("name", "%q is no name of a set; write 1 to 63 of a-z, 0-9 and -, not beginning with -", name)
+		t.report("name", "%q is not a name of a set; write 1 to 63 of a-z, 0-9 and -, not beginning with -", name)
 	case isText:
 		t.label = fmt.Sprintf("set %q", name)
 	}
@@ -205,7 +205,7 @@ func once(in table, name, address string, names, urls map[string]bool) {
 		in.report("name", "another Source of the set is called %q; give each its own name", name)
 	}
 	if address != "" && urls[address] && in.has("url") {
-		in.report("url", "%s stands twice in the set; write it once", address)
+		in.report("url", "%s appears twice in the set; write it once", address)
 	}
 	names[name], urls[address] = true, true
 }
@@ -315,7 +315,7 @@ func (t table) schemas(formats map[string]string) map[string]string {
 		case err != nil:
 			return "", err
 		case !info.Mode().IsRegular():
-			return "", fmt.Errorf("%s is no file; write the path of the schema's copy", path)
+			return "", fmt.Errorf("%s is not a file; write the path of the schema's copy", path)
 		}
 		return path, nil
 	})

@@ -71,7 +71,7 @@ func sourceURL(typed, folder string) (string, error) {
 	case "file":
 		u, err := url.Parse(typed)
 		if err != nil || u.Host != "" && u.Host != "localhost" || u.RawQuery != "" || u.Fragment != "" {
-			return "", fmt.Errorf("%s is no URL of a local file; write file:///folder/file or a path", typed)
+			return "", fmt.Errorf("%s is not a URL of a local file; write file:///folder/file or a path", typed)
 		}
 		return pathURL(filepath.FromSlash(u.Path), folder)
 	}

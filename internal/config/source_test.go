@@ -69,8 +69,8 @@ func TestParseSource(t *testing.T) {
 		"http:///feed.atom":            "names no host",
 		"http://h.example/#top":        "has a fragment",
 		"http://u:hunter2@h.example/":  "http://h.example/ holds a user or password",
-		"http://u:hunter2@h.example/%": "is no URL",
-		"file://other.example/f.atom":  "is no URL of a local file",
+		"http://u:hunter2@h.example/%": "is not a URL",
+		"file://other.example/f.atom":  "is not a URL of a local file",
 	} {
 		_, _, err := ParseSource(argument)
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -98,9 +98,9 @@ func TestSIPOnTheCommandLine(t *testing.T) {
 		"sip:http://h.example/records/":                        "record_url: has {assigned-identifier} 0 times; write it once, like ",
 		"sip:feed.atom":                                        "has {assigned-identifier} 0 times",
 		"sip:/sip/other":                                       "has {assigned-identifier} 0 times",
-		"sip:records/{assigned-identifier}":                    `"records/" is no URL of a web server`,
+		"sip:records/{assigned-identifier}":                    `"records/" is not a URL of a web server`,
 		"sip:http://u:hunter2@h.example/{assigned-identifier}": "holds a user",
-		"sip:https://{assigned-identifier}.example/":           "stands in the host",
+		"sip:https://{assigned-identifier}.example/":           "is in the host",
 	} {
 		if _, _, err := ParseSource(argument); !said(err, want) || !strings.HasPrefix(err.Error(), "source "+argument+": ") {
 			t.Errorf("%s: error %v, want %q", argument, err, want)

@@ -47,14 +47,14 @@ func checkContact(s string) (string, error) {
 
 func checkDomain(s string) (string, error) {
 	if !isDomain(s) {
-		return "", fmt.Errorf(`%q is no name of a host; write it like "bridge.example.org"`, s)
+		return "", fmt.Errorf(`%q is not a name of a host; write it like "bridge.example.org"`, s)
 	}
 	return s, nil
 }
 
 func checkServer(s string) (string, error) {
 	if host, port, err := net.SplitHostPort(s); err != nil || host == "" || port == "0" || !isPort(port) {
-		return "", fmt.Errorf(`%q is no server; write host:port, like "smtp.example.org:25"`, s)
+		return "", fmt.Errorf(`%q is not a server; write host:port, like "smtp.example.org:25"`, s)
 	}
 	return s, nil
 }
@@ -66,12 +66,12 @@ var scheme = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.:-]+://`)
 // checkWeb accepts a URL that we can send requests to, and returns it as it is.
 func checkWeb(typed string) (string, error) {
 	if front := strings.ToLower(scheme.FindString(typed)); front != "http://" && front != "https://" {
-		return "", fmt.Errorf(`%q is no URL of a web server; write a whole one, like "https://library.example.org/sip"`, redact(typed))
+		return "", fmt.Errorf(`%q is not a URL of a web server; write a whole one, like "https://library.example.org/sip"`, redact(typed))
 	}
 	u, err := url.Parse(typed)
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("%s is no URL: %w", redact(typed), errors.Unwrap(err))
+		return "", fmt.Errorf("%s is not a URL: %w", redact(typed), errors.Unwrap(err))
 	case u.Host == "":
 		return "", fmt.Errorf("%s names no host", typed)
 	case u.User != nil:
@@ -112,7 +112,7 @@ func checkBaseURL(base string) (string, error) {
 func checkPublicURL(public string) (string, error) {
 	u, err := url.Parse(public)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return "", fmt.Errorf("%q is no public address; write the URL of the folder, like %q", redact(public), "https://www.example.org/feeds/")
+		return "", fmt.Errorf("%q is not a public address; write the URL of the folder, like %q", redact(public), "https://www.example.org/feeds/")
 	}
 	return strings.TrimRight(public, "/") + "/", nil
 }
@@ -125,14 +125,14 @@ func checkRecordURL(template string) (string, error) {
 	}
 	before, after, _ := strings.Cut(template, AssignedIdentifier)
 	if before != "" && scheme.FindString(before) == before {
-		return "", fmt.Errorf("%s stands in the host of the URL; write it behind the host and a slash", AssignedIdentifier)
+		return "", fmt.Errorf("%s is in the host of the URL; write it after the host and a slash", AssignedIdentifier)
 	}
 	front, err := checkWeb(before)
 	if err != nil {
 		return "", err
 	}
 	if u, err := url.Parse(front); err != nil || u.Path == "" {
-		return "", fmt.Errorf("%s stands in the host of the URL; write it behind the host and a slash", AssignedIdentifier)
+		return "", fmt.Errorf("%s is in the host of the URL; write it after the host and a slash", AssignedIdentifier)
 	}
 	_, err = checkWeb(before + "x" + after)
 	return template, err
@@ -152,7 +152,7 @@ func checkRecipient(typed, wanted string) (string, error) {
 	}
 	u, err := url.Parse(typed)
 	if err != nil || u.User != nil {
-		return "", fmt.Errorf("%q is no recipient; write %s", redact(typed), wanted)
+		return "", fmt.Errorf("%q is not a recipient; write %s", redact(typed), wanted)
 	}
 	if u.Scheme != "" {
 		typed = u.Scheme + typed[len(u.Scheme):] // in lower case
@@ -165,7 +165,7 @@ func checkRecipient(typed, wanted string) (string, error) {
 	case u.Scheme == "https":
 		return "", fmt.Errorf("%s is https, and the draft wants http or smtp; write %s", typed, wanted)
 	case !isMailbox(typed) || u.Scheme == "mailto" && u.Opaque == "" || u.Opaque == "" && u.Hostname() == "" || u.Port() != "" && !isPort(u.Port()):
-		return "", fmt.Errorf("%q is no recipient; write %s", typed, wanted)
+		return "", fmt.Errorf("%q is not a recipient; write %s", typed, wanted)
 	}
 	_, err = checkBox(u.Opaque + strings.TrimPrefix(u.Path, "/"))
 	return typed, err
@@ -191,17 +191,17 @@ const nameStart = `A-Z_a-z\x{C0}-\x{D6}\x{D8}-\x{F6}\x{F8}-\x{2FF}\x{370}-\x{37D
 // checkFormat accepts the root element of a record and the URL of its schema.
 func checkFormat(root, schema string) (string, error) {
 	if !rootName.MatchString(root) {
-		return "", errors.New(`is no name of a root element; write "{namespace}name", or "name" for one without a namespace`)
+		return "", errors.New(`is not a name of a root element; write "{namespace}name", or "name" for one without a namespace`)
 	}
 	if u, err := url.Parse(schema); err != nil || !u.IsAbs() || u.Host+u.Opaque == "" || u.User != nil || strings.ContainsAny(schema, " \t\r\n") {
-		return "", fmt.Errorf("%q is no absolute URL; write that of the schema, like %q", redact(schema), "http://www.loc.gov/standards/mods/v3/mods-3-8.xsd")
+		return "", fmt.Errorf("%q is not an absolute URL; write that of the schema, like %q", redact(schema), "http://www.loc.gov/standards/mods/v3/mods-3-8.xsd")
 	}
 	return schema, nil
 }
 
 func checkMediaType(s string) (string, error) {
 	if mediaType, _, err := mime.ParseMediaType(s); err != nil || !strings.Contains(mediaType, "/") || strings.Contains(mediaType, "*") {
-		return "", fmt.Errorf("%q is no media type; write it like %q", s, "application/rdf+xml")
+		return "", fmt.Errorf("%q is not a media type; write it like %q", s, "application/rdf+xml")
 	}
 	return s, nil
 }
@@ -227,7 +227,7 @@ func checkHost(s string) (string, error) {
 		name, port = host, "1"
 	}
 	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 || net.ParseIP(name) == nil && !hostName.MatchString(name) {
-		return "", fmt.Errorf(`%q is no host; write a host name or an IP address, like "files.example.org" or "10.0.0.7:8080", without scheme or path`, s)
+		return "", fmt.Errorf(`%q is not a host; write a host name or an IP address, like "files.example.org" or "10.0.0.7:8080", without scheme or path`, s)
 	}
 	return host, nil
 }
@@ -240,7 +240,7 @@ func checkNetwork(s string) (string, error) {
 	p, err := netip.ParsePrefix(s)
 	switch {
 	case err != nil || p.Addr().Is4In6():
-		return "", fmt.Errorf(`%q is no network; write it like "192.0.2.0/24" or "2001:db8::/32", or one address`, s)
+		return "", fmt.Errorf(`%q is not a network; write it like "192.0.2.0/24" or "2001:db8::/32", or one address`, s)
 	case p != p.Masked():
 		return "", fmt.Errorf("%q is an address with the length of a network; write %q for the network, or %q", s, p.Masked(), p.Addr())
 	}
@@ -251,11 +251,11 @@ func checkNetwork(s string) (string, error) {
 func checkListen(address string) (loopback bool, port int, err error) {
 	host, service, err := net.SplitHostPort(address)
 	if err != nil {
-		return false, 0, fmt.Errorf(`%q is no address; write host:port, like "127.0.0.1:8080"`, address)
+		return false, 0, fmt.Errorf(`%q is not an address; write host:port, like "127.0.0.1:8080"`, address)
 	}
 	port, err = net.LookupPort("tcp", service)
 	if err != nil {
-		return false, 0, fmt.Errorf("%q: %q is no port; write a number from 0 to 65535 after the last colon", address, service)
+		return false, 0, fmt.Errorf("%q: %q is not a port; write a number from 0 to 65535 after the last colon", address, service)
 	}
 	return isLoopback(host), port, nil
 }
@@ -308,7 +308,7 @@ var (
 func checkMailbox(s string) (string, error) {
 	at := strings.LastIndexByte(s, '@')
 	if at < 0 || at > 64 || !localPart.MatchString(s[:at]) || !isDomain(s[at+1:]) {
-		return "", fmt.Errorf("%q is no mail address; write it like %q, in ASCII", s, "box@example.org")
+		return "", fmt.Errorf("%q is not a mail address; write it like %q, in ASCII", s, "box@example.org")
 	}
 	domain := s[at+1:]
 	if !strings.HasPrefix(domain, "[") {

@@ -39,13 +39,13 @@ func TestSIPPage_WhoHasRejected(t *testing.T) {
 	h.notify(recipientAfter(t, up, h.base), sourceOf("1")+rejectedFor("not wanted"))
 
 	for set, want := range map[string][]string{
-		"told":   {`1: rejected, told by an ingest server: out of range`},
-		"both":   {`2: rejected, decided here: the format {urn:q}q is not accepted`, `1: rejected, told by an ingest server: out of range`},
+		"told":   {`1: rejected, reported by an ingest server: out of range`},
+		"both":   {`2: rejected, decided here: the format {urn:q}q is not accepted`, `1: rejected, reported by an ingest server: out of range`},
 		"review": {`1: rejected, decided here: no coordinates`},
 		"gate":   {`1: rejected, submitted to this service: not wanted`},
 	} {
 		page := regexp.MustCompile(` since <time.*?</time>|<[^>]*>`).ReplaceAllString(string(h.get("/sets/"+set+"/").body), "")
-		_, problems, _ := strings.Cut(page, "Newest that need attention")
+		_, problems, _ := strings.Cut(page, "Newest submissions that need attention")
 		lines := strings.Split(strings.TrimSpace(problems), "\n")
 		if len(lines) != len(want) {
 			t.Errorf("%s: %q, want %q", set, lines, want)

@@ -63,7 +63,7 @@ func TestSIPStrangers_Rejections(t *testing.T) {
 		}
 	}
 	h.shows("main", "the format odd is not accepted", "decided here")
-	h.shows("box", "no room", "told by an ingest server")
+	h.shows("box", "no room", "reported by an ingest server")
 	status, err := h.bridge.Status(t.Context())
 	if err != nil {
 		t.Fatal(err)

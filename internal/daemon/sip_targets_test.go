@@ -127,7 +127,7 @@ func TestSIPTrouble(t *testing.T) {
 		t.Errorf("failing: %+v", got)
 	}
 	h.wantCounts("waiting 1; ")
-	h.shows("main", library.URL+" fails since "+got.Since.Format("2006-01-02 15:04:05 UTC"), got.Again.Format("bridge tries again at 2006-01-02 15:04:05 UTC."))
+	h.shows("main", library.URL+" has failed since "+got.Since.Format("2006-01-02 15:04:05 UTC"), got.Again.Format("bridge tries again at 2006-01-02 15:04:05 UTC."))
 
 	h.clock.pass(2 * time.Minute)
 	if later := h.trouble(); !later.Again.IsZero() || !later.Since.Equal(got.Since.Time) {

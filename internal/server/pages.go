@@ -181,15 +181,15 @@ func documentViews(set event.Set, segments []event.Segment) (documents, lists []
 		v := documentView{Href: strings.TrimPrefix(it.Path, "/sets/"+set.Name+"/"), From: it.From.Time(), Entries: int64(it.Entries)}
 		switch it.Kind {
 		case publish.CapabilityList:
-			v.Name, v.About = "Capability List", "what there is of this set; start here"
+			v.Name, v.About = "Capability List", "lists the documents of this set; start here"
 		case publish.ResourceList:
 			v.Name, v.About = "Resource List", "all records as they are now"
 		case publish.ChangeListIndex:
-			v.Name, v.About = "Change List Index", "names all Change Lists since the set was made"
+			v.Name, v.About = "Change List Index", "lists all Change Lists since the set was created"
 		case publish.ChangeListWindow:
 			v.Name, v.About = "Change List", "recent changes, for programs that read one list only"
 		case publish.Subscription:
-			v.Name, v.About = "Feed", "all changes since the set was made, in archive documents (Atom-PMH)"
+			v.Name, v.About = "Feed", "all changes since the set was created, in archive documents (Atom-PMH)"
 		case publish.Complete:
 			v.Name, v.About = "Complete feed", "all records as they are now (Atom-PMH)"
 		case publish.ChangeList:

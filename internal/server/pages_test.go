@@ -239,10 +239,10 @@ func TestPagesTellNumbers(t *testing.T) {
 		"last harvest 2026-05-06 05:08:09 UTC : 3 documents, 12,345 entries, 9 fetched, 8 events, 2 problems", "next harvest 2026-05-06 06:08:09 UTC",
 		"pending 7", "held 1,234,567", "quarantined 4", "A document is missing", "https://origin.example/archive/3?***", "deletions may be lost",
 		"Rule S2 was broken 2 times, first: line 3, column 5", "The last harvest failed: GET https://origin.example/feed.atom?***: status 503",
-		"https://origin.example/feed?***", "file:.../catalogue.atom", "kind not known yet", "kind resourcesync, plain sitemap, ResourceSync 2013 beta", "harvested up to its end; it states no times", "0 problems, 6 skipped", "not planned", "none yet", ": nothing new",
+		"https://origin.example/feed?***", "file:.../catalogue.atom", "kind not known yet", "kind resourcesync, plain sitemap, ResourceSync 2013 beta", "harvested up to the end; the Source states no times", "0 problems, 6 skipped", "not planned", "none yet", ": nothing new",
 		"Change List 1 : 5 entries from", "until", "Change List 3 : 2 entries from", ", still open")
 	home := h.page("/")
-	has(t, home, "records 10", "last change "+last, "Something needs a look", "from origin.example, last harvest 2026-05-06 05:08:09 UTC")
+	has(t, home, "records 10", "last change "+last, "This set needs attention", "from origin.example, last harvest 2026-05-06 05:08:09 UTC")
 	for _, d := range []doc{d, home} {
 		if strings.Contains(d.text, "secret") || strings.Contains(strings.Join(d.links, " "), "secret") {
 			t.Errorf("a page tells a secret: %s %v", d.text, d.links)

@@ -119,7 +119,7 @@ func failure(p *status.Peer) string {
 	if !p.Failing.Again.IsZero() {
 		again = "at " + p.Failing.Again.UTC().Format(moment)
 	}
-	return fmt.Sprintf("%s fails since %s: %s. bridge tries again %s.", peerName(p), p.Failing.Since.UTC().Format(moment), shownReason(p.Failing.Reason), again)
+	return fmt.Sprintf("%s has failed since %s: %s. bridge tries again %s.", peerName(p), p.Failing.Since.UTC().Format(moment), shownReason(p.Failing.Reason), again)
 }
 
 // shownReason returns a reason without mailboxes and secrets.
@@ -147,7 +147,7 @@ func how(p *status.Problem) string {
 	case p.State == submission.StateRejected && p.By == status.DecidedHere:
 		return "decided here"
 	case p.State == submission.StateRejected && p.By == status.DecidedElsewhere:
-		return "told by an ingest server"
+		return "reported by an ingest server"
 	}
 	return "submitted to " + serverName(p.URL)
 }

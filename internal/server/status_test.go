@@ -50,16 +50,16 @@ func TestPageShowsSubmissions(t *testing.T) {
 		"this service 0 0 0 3 1,234,567 2 0 0 0", "https://library.example/ingest 11 12 13 14 15 16 17 18 0 1",
 		"notifications to submitters 4 waiting, 5 expired, 6 refused", "notifications received 7 uncorrelated, 8 conflict, 9,000 matched",
 		"urn:example:1 ( Map of the campus ): rejected since 2026-05-06 05:08:09 UTC , decided here: no such format",
-		"urn:example:3 : rejected since 2026-05-06 05:08:09 UTC , told by an ingest server: out of range",
+		"urn:example:3 : rejected since 2026-05-06 05:08:09 UTC , reported by an ingest server: out of range",
 		"urn:example:4 : rejected since 2026-05-06 05:08:09 UTC , submitted to this service",
 		"urn:example:5 : rejected, submitted to https://library.example/ingest",
 		"urn:example:6 : accepted, contradicted once, submitted to this service",
 		"urn:example:2 : accepted, contradicted 2 times since 2026-05-06 05:08:09 UTC , submitted to https://library.example/ingest",
 		"a record without an identifier : unsent, submitted to https://library.example/ingest: a deletion: SIP has none",
 		"at their deadline: 17.", "in doubt, which may have arrived or not: 13.", "contradicting answers: 1.",
-		"could not be delivered to submitters: 5.", "https://library.example/ingest fails since 2026-05-06 05:08:09 UTC: connection refused. bridge tries again at 2026-05-06 05:09:09 UTC.", "belong to no submission: 7.", "contradict an earlier one: 8.")
+		"could not be delivered to submitters: 5.", "https://library.example/ingest has failed since 2026-05-06 05:08:09 UTC: connection refused. bridge tries again at 2026-05-06 05:09:09 UTC.", "belong to no submission: 7.", "contradict an earlier one: 8.")
 	home := h.page("/")
-	has(t, home, "Something needs a look")
+	has(t, home, "This set needs attention")
 	if at := h.base + "/sets/main/#submissions"; !strings.Contains(strings.Join(home.links, " "), at) {
 		t.Errorf("the first page leads to %q, not to %s", home.links, at)
 	}
@@ -108,7 +108,7 @@ func TestPageAsksForALook(t *testing.T) {
 	} {
 		s = c.status
 		d := h.page("/sets/main/")
-		if look := strings.Contains(h.page("/").text, "needs a look"); look != c.look {
+		if look := strings.Contains(h.page("/").text, "needs attention"); look != c.look {
 			t.Errorf("%s: the first page asks for a look: %t", name, look)
 		}
 		if shown := strings.Contains(d.text, "Submissions"); shown != (name != "nothing") {
@@ -135,7 +135,7 @@ func TestSubmissionsOfStrangersAreHarmless(t *testing.T) {
 	d := h.page("/sets/main/") // finds no script, no img, no handler
 	has(t, d, evil, "https://library.example/sip/main/***?***", "https://x.example/1?***", "see http://a.example/sip/main/***",
 		"POST https://b.example/bridge/SIP/campus/***: status 503; no such box: ...@mail.example, smtp://h.example/...@mail.example, ...@m.example, ...@m.example",
-		"file:.../x.xml", "1 2 : unsent", "https://library.example/sip/main/***?*** fails since 2026-05-06 05:08:09 UTC: "+evil+" GET https://b.example/sip/a/***. bridge tries again within an hour.")
+		"file:.../x.xml", "1 2 : unsent", "https://library.example/sip/main/***?*** has failed since 2026-05-06 05:08:09 UTC: "+evil+" GET https://b.example/sip/a/***. bridge tries again within an hour.")
 	if strings.Contains(d.text, "secret") || strings.Contains(strings.Join(d.links, " "), "secret") {
 		t.Errorf("the page tells a secret: %s %v", d.text, d.links)
 	}

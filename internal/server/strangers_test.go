@@ -87,7 +87,7 @@ func TestPagesTellStrangersLittle(t *testing.T) {
 	own := newTestServer(t, "", change).set("main", "Main", event.Mirror)
 	for _, path := range []string{"/", "/sets/main/", "/readyz"} {
 		for who, body := range map[string]string{"a stranger": stranger.get(path).body, "a proxy's caller": own.get(path, "X-Forwarded-For", "192.0.2.1").body} {
-			for _, secret := range []string{"hidden", "10.1.2.3", "internal", "dspace", "file:", "7,777", "8,888", "9,999", "needs a look"} {
+			for _, secret := range []string{"hidden", "10.1.2.3", "internal", "dspace", "file:", "7,777", "8,888", "9,999", "needs attention"} {
 				if strings.Contains(body, secret) {
 					t.Errorf("%s is told %q at %s:\n%s", who, secret, path, body)
 				}

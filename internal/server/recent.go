@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -29,14 +28,14 @@ type recentForm struct {
 	Name        string // last part of its URL
 	Title       string
 	ContentType string
-	write       func(w io.Writer, f *recentFeed) error
+	encode      func(f *recentFeed) ([]byte, error)
 }
 
 func recentForms() []recentForm {
 	return []recentForm{
-		{"recent.atom", "Recent changes (Atom)", "application/atom+xml", writeAtom},
-		{"recent.rss", "Recent changes (RSS)", "application/rss+xml", writeRSS},
-		{"recent.json", "Recent changes (JSON Feed)", "application/feed+json", writeJSON},
+		{"recent.atom", "Recent changes (Atom)", "application/atom+xml", encodeAtom},
+		{"recent.rss", "Recent changes (RSS)", "application/rss+xml", encodeRSS},
+		{"recent.json", "Recent changes (JSON Feed)", "application/feed+json", encodeJSON},
 	}
 }
 
@@ -61,11 +60,11 @@ func (s *Server) recent(form recentForm) echo.HandlerFunc {
 			if err != nil {
 				return err
 			}
-			var b bytes.Buffer
-			if err := form.write(&b, f); err != nil {
+			body, err := form.encode(f)
+			if err != nil {
 				return err
 			}
-			d = &cachedDoc{key: key, meta: m, body: b.Bytes()}
+			d = &cachedDoc{key: key, meta: m, body: body}
 			s.docs.put(d)
 		}
 		send(w, r, &m, bytes.NewReader(d.body), int64(len(d.body)))
@@ -200,12 +199,7 @@ func (s *Server) recentLink(set *event.Set, e *event.Event) string {
 
 func (s *Server) setURL(set string) string { return s.base + "/sets/" + set + "/" }
 
-func titleOf(set *event.Set) string {
-	if set.Title == "" {
-		return set.Name
-	}
-	return set.Title
-}
+func titleOf(set *event.Set) string { return cmp.Or(set.Title, set.Name) }
 
 // asciiURL writes an IRI as the URI that RSS and Atom readers take.
 func asciiURL(iri string) string {
@@ -250,7 +244,7 @@ type atomCategory struct {
 	Term string `xml:"term,attr"`
 }
 
-func writeAtom(w io.Writer, f *recentFeed) error {
+func encodeAtom(f *recentFeed) ([]byte, error) {
 	doc := atomFeed{ID: f.Self, Title: f.Title, Subtitle: f.About, Updated: f.Updated.UTC().Format(time.RFC3339), Author: f.Title,
 		Links: []atomLink{{"self", "application/atom+xml", f.Self}, {"alternate", "text/html", f.Home}}}
 	for _, item := range f.Items {
@@ -260,7 +254,7 @@ func writeAtom(w io.Writer, f *recentFeed) error {
 		}
 		doc.Entries = append(doc.Entries, e)
 	}
-	return writeXML(w, doc)
+	return encodeXML(doc)
 }
 
 type rssFeed struct {
@@ -291,7 +285,7 @@ type rssGUID struct {
 	ID        string `xml:",chardata"`
 }
 
-func writeRSS(w io.Writer, f *recentFeed) error {
+func encodeRSS(f *recentFeed) ([]byte, error) {
 	doc := rssFeed{Version: "2.0", Atom: "http://www.w3.org/2005/Atom"}
 	c := &doc.Channel
 	c.Title, c.Link, c.Description, c.Built = f.Title, f.Home, f.About, f.Updated.UTC().Format(time.RFC1123Z)
@@ -299,20 +293,12 @@ func writeRSS(w io.Writer, f *recentFeed) error {
 	for _, item := range f.Items {
 		c.Items = append(c.Items, rssItem{item.Title, item.Link, item.Summary, item.Kind, rssGUID{ID: item.ID}, item.At.UTC().Format(time.RFC1123Z)})
 	}
-	return writeXML(w, doc)
+	return encodeXML(doc)
 }
 
-func writeXML(w io.Writer, doc any) error {
-	if _, err := io.WriteString(w, xml.Header); err != nil {
-		return err
-	}
-	enc := xml.NewEncoder(w)
-	enc.Indent("", "  ")
-	if err := enc.Encode(doc); err != nil {
-		return err
-	}
-	_, err := io.WriteString(w, "\n")
-	return err
+func encodeXML(doc any) ([]byte, error) {
+	text, err := xml.MarshalIndent(doc, "", "  ")
+	return slices.Concat([]byte(xml.Header), text, []byte("\n")), err
 }
 
 type jsonFeed struct {
@@ -333,13 +319,15 @@ type jsonItem struct {
 	Tags      []string `json:"tags"`
 }
 
-func writeJSON(w io.Writer, f *recentFeed) error {
+func encodeJSON(f *recentFeed) ([]byte, error) {
 	doc := jsonFeed{"https://jsonfeed.org/version/1.1", f.Title, f.Home, f.Self, f.About, []jsonItem{}}
 	for _, item := range f.Items {
 		doc.Items = append(doc.Items, jsonItem{item.ID, item.Link, item.Title, item.Summary, item.At.UTC().Format(time.RFC3339), []string{item.Kind}})
 	}
-	enc := json.NewEncoder(w)
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
 	enc.SetIndent("", "  ")
 	enc.SetEscapeHTML(false)
-	return enc.Encode(doc)
+	err := enc.Encode(doc)
+	return b.Bytes(), err
 }

@@ -209,7 +209,7 @@ func newest[T any](limit int, page func(after int64, most int) ([]T, error), pri
 	}
 }
 
-// brief returns a stranger's text for a line of a list, cut after 200 characters unless
+// brief returns a client's text for a line of a list, cut after 200 characters unless
 // it is wanted in full.
 func (l *listing) brief(text string) string {
 	text = oneLine(text)

@@ -58,7 +58,7 @@ func newMeter(w io.Writer, quiet bool) *meter {
 // there is no terminal.
 func newBar(w io.Writer, quiet bool, total int64, doing, things string) *progressbar.ProgressBar {
 	if e, ok := w.(*escaping); ok {
-		w = e.out // a bar moves; what it says of a stranger's is numbers
+		w = e.out // a bar moves, and shows numbers only
 	}
 	if quiet || !isTerminal(w) {
 		return nil

@@ -102,7 +102,7 @@ type Limits struct {
 	HarvestTime    time.Duration `toml:"harvest_time" default:"12h"`    // of one harvest of a Source
 	HarvestSize    int64         `toml:"harvest_size" default:"64 GiB"` // of the documents of one harvest
 	Cache          int64         `toml:"cache" default:"1 GiB"`         // of rendered documents
-	FreeSpace      int64         `toml:"free_space" default:"1 GiB"`    // of the disk, at least, for what strangers do not send
+	FreeSpace      int64         `toml:"free_space" default:"1 GiB"`    // of the disk, at least, that submissions and the cache leave
 
 	// What clients of a service with AccessNone may have stored in a day; 0 messages is
 	// no limit.

@@ -56,12 +56,12 @@ type Bridge struct {
 	missingContents atomic.Pointer[missingContents] // nil when no content is missing
 	guard           *fetch.Guard                    // the limits that all have in common
 	guards          []*fetch.Guard                  // one or two of each Source and target
-	publicOnly      *fetch.Guard                    // of these, the one that goes where strangers send it
+	publicOnly      *fetch.Guard                    // of these, the one for URLs that clients send
 	harvest         *harvest.Harvester
 	underway        underway
 	sip             sipState
-	requestBudget   *limit.Bytes // of the requests of strangers under way
-	diskSpace       *limit.Space // what strangers leave free of the disk
+	requestBudget   *limit.Bytes // of the requests under way
+	diskSpace       *limit.Space // what submissions and the cache leave free of the disk
 }
 
 // Open opens the data folder of a configuration and makes its sets and Sources.

@@ -26,7 +26,7 @@ const (
 	pendingEvery = time.Minute
 	probeEvery   = 10 * time.Second
 	flushEvery   = time.Minute
-	restartAfter = time.Minute // see keep
+	restartAfter = time.Minute // see restartOnPanic
 	// pendingAtOnce is how many Sources have their pending contents asked for at
 	// the same time.
 	pendingAtOnce = 16

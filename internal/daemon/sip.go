@@ -43,9 +43,9 @@ type sipState struct {
 	expiry        delivery.Expiry
 	notifier      *delivery.Notifier
 	log           stoppable
-	mails         []mailRoom
-	// turns lets as many messages of strangers be read at once as there are cores.
-	turns chan struct{}
+	mails         []mailServer
+	// readSlots lets as many messages be read at once as there are cores.
+	readSlots chan struct{}
 	// What anybody can cause is logged once a minute.
 	mailRefusals, recipientRefusals limit.LogThrottle
 	// base is where others reach us; known when the server has its address.
@@ -67,7 +67,7 @@ type service struct {
 // their Sources are there: a target may send its records on into another set.
 func (b *Bridge) openSIP(ctx context.Context) error {
 	b.sip.log.Store = b.SIP
-	b.sip.turns = make(chan struct{}, runtime.GOMAXPROCS(0))
+	b.sip.readSlots = make(chan struct{}, runtime.GOMAXPROCS(0))
 	b.sip.importPending = map[event.SourceID]chan struct{}{}
 	b.sip.notifier = &delivery.Notifier{Store: &b.sip.log, HTTP: b.notifyClient, Mail: b.mailer(), Now: b.opt.Now, Log: b.opt.Logger}
 	for i := range b.Config.Sets {
@@ -151,7 +151,7 @@ func (b *Bridge) openService(ctx context.Context, s *config.Set, own *Source, c 
 		}
 	}
 	v.handler = &sip.Handler{Backend: v.server, Offers: v.server.Offers(), MaxBytes: b.Config.Limits.SIPMessage, Plain: c != nil && c.PlainPost,
-		Limits: b.sipLimits(), Slots: b.sip.turns, Log: b.opt.Logger}
+		Limits: b.sipLimits(), Slots: b.sip.readSlots, Log: b.opt.Logger}
 	b.sip.services = append(b.sip.services, v)
 	return nil
 }
@@ -314,7 +314,7 @@ func (b *Bridge) mailer() delivery.Mailer {
 		}}
 }
 
-// notifyClient notifies a recipient, which has nothing to say but that it has heard.
+// notifyClient notifies a recipient, whose answer is short.
 func (b *Bridge) notifyClient(recipient string) *sip.HTTPClient {
 	c := b.sipClient(b.publicOnly, recipient)
 	c.MaxBytes = 64 << 10
@@ -326,7 +326,7 @@ func (b *Bridge) sipLimits() sip.Limits {
 	return sip.Limits{Document: l.SIPMessage, Depth: l.Depth, Attributes: l.Attributes, Text: int(l.Text)}
 }
 
-// mayNotify tells why a notification-recipient that a stranger names may not be
+// mayNotify tells why a notification-recipient that a client names may not be
 // used. A name that cannot be looked up now may be there when it is needed; the
 // guard looks again then.
 func (b *Bridge) mayNotify(ctx context.Context, recipient string) error {
@@ -351,7 +351,7 @@ func (b *Bridge) mayNotify(ctx context.Context, recipient string) error {
 	case errors.Is(err, fetch.ErrPort):
 		return fmt.Errorf("its port is not one that notifications go to: want 80, 443, 25, 465, 587 or one above 1024 that is no other service's")
 	case errors.Is(err, fetch.ErrAddress):
-		// What a name stands for in our network is not for the stranger.
+		// The client is not told which address a name has in our network.
 		b.sip.recipientRefusals.Note(func(n int) {
 			b.opt.Logger.Info("notification-recipients were refused", "recipients", n, "last", err)
 		})

@@ -47,8 +47,8 @@ func (b *Bridge) reachedAt(base string) {
 }
 
 // runExchange serves, submits and notifies until ctx ends. stop is called when
-// that cannot go on; what a panic ends is begun anew where it can be (keep).
-func (b *Bridge) runExchange(ctx context.Context, stop context.CancelCauseFunc, mails []mailRoom) {
+// that cannot go on; what a panic ends is restarted where possible (restartOnPanic).
+func (b *Bridge) runExchange(ctx context.Context, stop context.CancelCauseFunc, mails []mailServer) {
 	var group sync.WaitGroup
 	run := func(what string, do func(context.Context) error) {
 		b.restartOnPanic(ctx, what, func(ctx context.Context) {
@@ -134,8 +134,8 @@ type haltedError struct {
 func (e *haltedError) Error() string { return e.what + " has stopped: " + e.err.Error() }
 func (e *haltedError) Unwrap() error { return e.err }
 
-// mailRoom takes notifications by mail at one address, for one set or several.
-type mailRoom struct {
+// mailServer takes notifications by mail at one address, for one set or several.
+type mailServer struct {
 	listener net.Listener
 	receiver *mail.Receiver
 }
@@ -157,7 +157,7 @@ func (b *Bridge) mailRefused(r mail.Refusal) {
 }
 
 // openMail listens at every address of the configuration.
-func (b *Bridge) openMail(ctx context.Context) ([]mailRoom, error) {
+func (b *Bridge) openMail(ctx context.Context) ([]mailServer, error) {
 	boxes := map[string]map[string]sip.Backend{} // by address, then by mailbox
 	var order []string
 	for _, v := range b.sip.services {
@@ -171,11 +171,11 @@ func (b *Bridge) openMail(ctx context.Context) ([]mailRoom, error) {
 		}
 		boxes[at][strings.ToLower(v.config.Mailbox)] = v.server
 	}
-	var rooms []mailRoom
+	var servers []mailServer
 	for _, at := range order {
 		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", at)
 		if err != nil {
-			for _, m := range rooms {
+			for _, m := range servers {
 				err = errors.Join(err, m.listener.Close())
 			}
 			return nil, fmt.Errorf("listening on %s for mail: %w: stop what uses that address, or write another smtp_listen", at, err)
@@ -188,7 +188,7 @@ func (b *Bridge) openMail(ctx context.Context) ([]mailRoom, error) {
 			}
 		}
 		b.opt.Logger.Info("mail is accepted", "address", l.Addr().String(), "configured", at) // a port 0 is known only now
-		rooms = append(rooms, mailRoom{l, &mail.Receiver{Domain: domain, Log: b.opt.Logger, Reading: sip.ReadOptions{Limits: b.sipLimits()},
+		servers = append(servers, mailServer{l, &mail.Receiver{Domain: domain, Log: b.opt.Logger, Reading: sip.ReadOptions{Limits: b.sipLimits()},
 			MaxBytes: 2 * b.Config.Limits.SIPMessage, // in base64 it is a third longer
 			Reserve:  func(client netip.Addr) mail.Reservation { return b.requestBudget.Hold(client, nil) },
 			Full:     b.diskSpace.Low, Refused: b.mailRefused,
@@ -200,5 +200,5 @@ func (b *Bridge) openMail(ctx context.Context) ([]mailRoom, error) {
 				return b
 			}}})
 	}
-	return rooms, nil
+	return servers, nil
 }

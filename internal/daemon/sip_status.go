@@ -124,7 +124,7 @@ func (b *Bridge) problems(ctx context.Context, set string) ([]status.Problem, er
 	return out, nil
 }
 
-// brief cuts a stranger's text, which may have megabytes, to more than a page
+// brief cuts a client's text, which may have megabytes, to more than a page
 // shows of it: a page looks through all that it is given, for secrets.
 func brief(text string) string { return text[:min(len(text), 4<<10)] }
 
@@ -162,7 +162,7 @@ func (b *Bridge) troubled(ctx context.Context, set string) ([]submission.Submiss
 }
 
 // rejections returns the last rejections that have no submission of their own: those
-// of strangers, and among the newest events of a set those of kind rejected.
+// of unauthenticated clients, and among the newest events of a set those of kind rejected.
 func (b *Bridge) rejections(ctx context.Context, set string) ([]submission.Submission, error) {
 	const looked = 2000
 	own := b.service(set)
@@ -179,18 +179,18 @@ func (b *Bridge) rejections(ctx context.Context, set string) ([]submission.Submi
 			return nil, err
 		}
 		if ev.Kind == event.Rejected && ev.Origin.Source == own.server.URL {
-			if len(out) == problemsShown { // a stranger's texts may be long, so no more of them are held
+			if len(out) == problemsShown { // the texts may be long, so no more of them are held
 				out = slices.Delete(out, 0, 1)
 			}
 			out = append(out, submission.Submission{State: submission.StateRejected, SourceIdentifier: ev.Origin.SourceIdentifier, Record: ev.Record, Title: ev.Title,
 				Reason: ev.Origin.Reason, Changed: ev.Observed})
 		}
 	}
-	ofStrangers, err := b.SIP.Rejections(ctx, set, 0, problemsShown)
+	unauthenticated, err := b.SIP.Rejections(ctx, set, 0, problemsShown)
 	if err != nil {
 		return nil, err
 	}
-	for _, r := range ofStrangers {
+	for _, r := range unauthenticated {
 		out = append(out, submission.Submission{State: submission.StateRejected, SourceIdentifier: r.SourceIdentifier, Record: r.Record, Title: r.Title, Reason: r.Reason, Changed: r.At})
 	}
 	told, err := b.SIP.Incoming(ctx, set, submission.NotificationRejected, 0, problemsShown)

@@ -191,7 +191,7 @@ func (f *partFile) Close() error {
 }
 
 // A snapshot is a folder {SnapshotDir}/{set}/{seq} with the compressed parts and
-// a list of them, listName. The folder gets its name when all in it is durable,
+// a list of them, manifestName. The folder gets its name when all in it is durable,
 // in one rename, so its parts and the index that names them appear together.
 // The highest Seq is the current snapshot. Those before it stay for a while, for
 // clients that are reading their parts (Retention).
@@ -278,7 +278,7 @@ func (k Retention) keeps(kept []*storedSnapshot, now time.Time) int {
 }
 
 // prune removes the snapshots that are no longer kept; where the disk is nearly
-// full, all but two. st.making is held.
+// full, all but two. st.snapshotMu is held.
 func (p *Publisher) prune(st *state) {
 	limits := p.opts.Retention
 	if p.opts.Full != nil && p.opts.Full() != nil {

@@ -101,7 +101,7 @@ func send(w http.ResponseWriter, r *http.Request, m *publish.Meta, body io.ReadS
 	w.Header()["Content-Length"] = []string{strconv.FormatInt(size, 10)}
 	w.WriteHeader(http.StatusOK)
 	if r.Method != http.MethodHead {
-		_, _ = io.CopyN(w, body, size) // answer remembers the error
+		_, _ = io.CopyN(w, body, size) // responseWriter keeps the error
 	}
 }
 

@@ -352,7 +352,7 @@ const (
 )
 
 // responseWriter is the response writer of a request. It lets a client take as long as
-// it wants in all, and no longer than patience for one piece, and it passes
+// it wants in all, and no longer than writeTime for one piece, and it passes
 // files on to sendfile, which echo's own would not.
 type responseWriter struct {
 	http.ResponseWriter
@@ -364,7 +364,7 @@ type responseWriter struct {
 	token     string       // in the request's path; no log may have it
 
 	status int // 0: nothing was sent
-	// answered: the server itself has answered, and the handler is not heard.
+	// answered: the server itself has answered, and what the handler writes is dropped.
 	answered bool
 	bytes    int64
 	err      error // the first that cut the answer short
@@ -487,7 +487,7 @@ func writeText(w http.ResponseWriter, status int, text string) {
 	h.Set("Cache-Control", "no-cache")
 	h.Set("Content-Length", strconv.Itoa(len(text)))
 	w.WriteHeader(status)
-	_, _ = io.WriteString(w, text) // answer remembers the error
+	_, _ = io.WriteString(w, text) // responseWriter keeps the error
 }
 
 // writeBusy answers that the server has too much to do to look at the request.

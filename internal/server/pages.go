@@ -274,7 +274,7 @@ func (s *Server) write(c echo.Context, name string, p *page) error {
 	h.Set("Content-Length", strconv.Itoa(b.Len()))
 	h.Set("Cache-Control", "no-cache")
 	w.WriteHeader(http.StatusOK)
-	_, _ = io.Copy(w, &b) // answer remembers the error
+	_, _ = io.Copy(w, &b) // responseWriter keeps the error
 	return nil
 }
 

@@ -402,32 +402,3 @@ func TestFeedOfFewResults(t *testing.T) {
 		t.Errorf("still reported: %+v", r)
 	}
 }
-
-// D86: a complete feed that claims far more entries than it has is not complete: it
-// deletes nothing, is no reason to hold deletions, and is warned of in each harvest.
-func TestCompleteFeedOfFewResults(t *testing.T) {
-	s := newBlog()
-	const results = `<s:totalResults xmlns:s="http://a9.com/-/spec/opensearch/1.1/">3</s:totalResults>`
-	feed := func(names ...string) string {
-		var entries strings.Builder
-		for i, name := range names {
-			fmt.Fprintf(&entries, `<entry><id>urn:%s</id><title>Post %s</title><updated>2026-01-0%dT00:00:00Z</updated><link href="/p/%s" type="text/html"/></entry>`, name, name, i+1, name)
-		}
-		return `<feed xmlns="http://www.w3.org/2005/Atom" xmlns:fh="http://purl.org/syndication/history/1.0"><id>urn:f</id><title>F</title><updated>2026-01-04T00:00:00Z</updated><author><name>N</name></author><fh:complete/>` +
-			results + entries.String() + "</feed>"
-	}
-	s.body = feed("a", "aa", "aaa")
-	b := newFeedHarness(t, s, content(config.Reference), func(c *config.Config) { c.Sets[0].Sources[0].Kind = config.AtomPMH })
-	b.wantLog("all three", "created a Post a", "created aa Post aa", "created aaa Post aaa")
-	s.edit(func(s *blog) { s.body = feed("a") })
-	for _, when := range []string{"one of three", "not modified"} {
-		r := b.wantLog(when)
-		if r.Held > 0 || len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "3 results, and leads to 1") {
-			t.Errorf("%s: %+v", when, r)
-		}
-	}
-	s.edit(func(s *blog) { s.body = strings.Replace(feed("a", "aa"), results, "", 1) })
-	if r := b.wantLog("two, and no more are claimed", "deleted aaa Post aaa"); len(r.Warnings) > 0 {
-		t.Errorf("warnings %q", r.Warnings)
-	}
-}

@@ -193,23 +193,6 @@ func TestList_Guard(t *testing.T) {
 			}
 		})
 	}
-	t.Run("by a person", func(t *testing.T) {
-		b := newListHarness(t, fixtures.SourceOptions{ChangeLists: fixtures.NoChangeLists}, content(config.Reference))
-		b.create("a", "b")
-		b.harvest()
-		b.apart()
-		b.remove("a", "b")
-		if r := b.expect("emptied"); r.Held != 2 {
-			t.Errorf("%s", said(r))
-		}
-		b.later(25 * time.Hour)
-		b.expect("a day later")
-		before := b.last()
-		if _, err := b.bridge.Harvester().Release(t.Context(), &b.source().Source); err != nil {
-			t.Fatal(err)
-		}
-		b.want("released", b.eventsAfter(before), "deleted a", "deleted b")
-	})
 }
 
 // TestList_WaitingContent: content that cannot be had keeps its record's published

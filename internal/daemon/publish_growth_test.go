@@ -42,10 +42,11 @@ func (l *longChain) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	l.head.ServeHTTP(w, r)
 }
 
-// newLongChain returns a chain of so many archive documents with so many entries
+// newLongChain returns a chain of twelve archive documents with so many entries
 // each.
-func newLongChain(archives, entries, bodySize int) *longChain {
-	l := &longChain{archives: &testserver.Chain{Documents: archives + 1, Entries: entries, BodySize: bodySize},
+func newLongChain(entries int) *longChain {
+	const archives = 12
+	l := &longChain{archives: &testserver.Chain{Documents: archives + 1, Entries: entries},
 		head: fixtures.New(fixtures.Options{ID: "urn:uuid:6d2a6f5e-9a0b-4b7c-8f43-2f7d9c5f0a11"})}
 	l.head.Edit(fixtures.Subscription, func(d *fixtures.Document) { d.Prev = fixtures.Archive(archives) })
 	return l
@@ -126,13 +127,13 @@ type observer struct {
 	closed map[string]string // URL and form of a closed list, and its sum
 	open   webReply          // the open list as it was
 
-	looks, compared int
-	grown           int
+	looks int
+	grown int
 }
 
-// look makes one publication: it compares all closed lists, compressed and, if
-// whole is set, as they are, and the open one with what it was.
-func (w *observer) look(whole bool) {
+// look compares all closed lists, compressed and as they are, and the open one with
+// what they were.
+func (w *observer) look() {
 	t := w.o.t
 	t.Helper()
 	w.looks++
@@ -147,23 +148,21 @@ func (w *observer) look(whole bool) {
 		case m.Meta.Until == "":
 			t.Fatalf("%s is open and not the last", m.Loc)
 		default:
-			w.lookAtClosed(m, whole)
+			w.lookAtClosed(m)
 		}
 	}
 }
 
 // lookAtClosed compares a closed list with what it was; the first time it must
 // have grown out of the open one at the same URL.
-func (w *observer) lookAtClosed(m listEntry, whole bool) {
+func (w *observer) lookAtClosed(m listEntry) {
 	t := w.o.t
 	t.Helper()
 	packed := w.o.get(m.Loc, "Accept-Encoding", "gzip")
 	_, known := w.closed[m.Loc]
 	if known {
 		w.compare(m.Loc+" gzip", packed)
-		if whole {
-			w.compare(m.Loc, w.o.get(m.Loc))
-		}
+		w.compare(m.Loc, w.o.get(m.Loc))
 		return
 	}
 	plain := w.o.get(m.Loc)
@@ -183,7 +182,6 @@ func (w *observer) lookAtClosed(m listEntry, whole bool) {
 }
 
 func (w *observer) compare(name string, r webReply) {
-	w.compared++
 	if r.sum() != w.closed[name] {
 		w.o.t.Errorf("look %d: %s has changed", w.looks, name)
 	}
@@ -264,10 +262,10 @@ type growth struct {
 	observer *observer
 }
 
-func newGrowth(t *testing.T, mode string, segment, bodySize int) *growth {
-	g := &growth{chain: newLongChain(12, segment, bodySize), clock: &wall{}, made: make(chan string, 100), segment: segment}
+func newGrowth(t *testing.T, segment int) *growth {
+	g := &growth{chain: newLongChain(segment), clock: &wall{}, made: make(chan string, 100), segment: segment}
 	options := daemon.Options{Now: g.clock.now, Logger: slog.New(news{g.made, func(s string) { t.Error(s) }})}
-	b := newHarnessWith(t, options, g.chain, content(mode), segments(segment))
+	b := newHarnessWith(t, options, g.chain, content(config.Reference), segments(segment))
 	b.provider = g.chain.head
 	r := b.harvest()
 	if want := int64(12 * segment); r.Created != want {
@@ -278,56 +276,22 @@ func newGrowth(t *testing.T, mode string, segment, bodySize int) *growth {
 	return g
 }
 
-// publications looks at all documents 50 times, with harvests between, and ends
-// and starts the bridge several times. On the way a whole segment fills up.
-func (g *growth) publications() {
-	for n := 1; n <= 50; n++ {
-		if n == 20 {
-			g.chain.change(g.segment - 60)
-		} else {
-			g.chain.change(2 + n%5)
-		}
-		g.harvest()
-		switch n {
-		case 7:
-			g.removeCache()
-		case 12:
-			g.restart(g.removeCache)
-		case 25:
-			g.chain.close("1.atom")
-			g.restart(nil)
-		case 40:
-			g.restart(nil)
-		}
-		g.observer.look(n%10 == 0)
-	}
-	stored, err := g.bridge.Log.Segments(g.t.Context(), "main")
-	if err != nil {
-		g.t.Fatal(err)
-	}
-	w, closed := g.observer, len(stored)-1
-	if w.grown != closed-12 || w.grown < 1 || len(w.closed) != 2*closed {
-		g.t.Errorf("%d segments were seen to close, %d lists are closed, the log has %d closed segments", w.grown, len(w.closed)/2, closed)
-	}
-	g.t.Logf("%d publications: closed lists compared %d times; %d segments closed at their own URL", w.looks, w.compared, w.grown)
-}
-
 // TestHundredTwentyThousand: 120,000 records in segments of 10,000. While it is
 // harvested on, closed lists stay as they are.
 func TestHundredTwentyThousand(t *testing.T) {
 	t.Parallel()
 	testenv.Heavy(t)
-	g := newGrowth(t, config.Reference, 10_000, 0)
+	g := newGrowth(t, 10_000)
 	g.checkIndex()
-	g.observer.look(true)
+	g.observer.look()
 	g.awaitSnapshot()
 	first := g.checkParts(120_000)
 	g.chain.change(g.segment - 60)
 	g.harvest()
-	g.observer.look(true)
+	g.observer.look()
 	g.chain.change(100)
 	g.harvest()
-	g.observer.look(true)
+	g.observer.look()
 	if g.observer.grown != 1 {
 		t.Errorf("%d segments were seen to close, want one", g.observer.grown)
 	}
@@ -345,25 +309,6 @@ func TestHundredTwentyThousand(t *testing.T) {
 		testenv.Soak(t) // a minute of Python
 		g.compareRead(t, config.Reference, g.readIndependently(t, "--window", g.base+"/.well-known/resourcesync"))
 	})
-}
-
-// TestMirrorGrows: fewer records with contents, looked at many times.
-func TestMirrorGrows(t *testing.T) {
-	testenv.Heavy(t)
-	g := newGrowth(t, config.Mirror, 100, 256)
-	g.checkIndex()
-	g.observer.look(true)
-	g.publications()
-	resources := g.list(g.setURL("resourcelist.xml"), "urlset", "resourcelist")
-	for _, e := range resources.URLs {
-		if r := g.get(e.Loc); e.Meta.Hash != "sha-256:"+r.sum() || e.Meta.Length != r.header.Get("Content-Length") || e.Meta.Type != r.header.Get("Content-Type") {
-			t.Errorf("%s is not what the Resource List says: %+v", e.Loc, e.Meta)
-		}
-	}
-	if want := 1200 + len(g.provider.Live()); len(resources.URLs) != want {
-		t.Errorf("the Resource List has %d records, want %d", len(resources.URLs), want)
-	}
-	t.Logf("%d contents compared", len(resources.URLs))
 }
 
 // checkIndex checks the Change List Index after the first harvest: twelve closed

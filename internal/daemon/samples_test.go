@@ -3,7 +3,6 @@ package daemon_test
 import (
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -59,40 +58,6 @@ func TestSamples(t *testing.T) {
 			s.check(t, b)
 		})
 	}
-}
-
-func TestSamplesAsLocalFiles(t *testing.T) {
-	root := testenv.Shared(t, "samples")
-	public := func(c *config.Config) { c.Sets[0].Sources[0].PublicURL = "https://data.example/" }
-	for _, s := range samples() {
-		t.Run(s.path, func(t *testing.T) {
-			b := newFileHarness(t, "atompmh:"+filepath.Join(root, filepath.FromSlash(s.path)), content(config.Reference), public)
-			if strings.HasPrefix(s.path, "chain/") {
-				// Its prev-archive is an absolute path: out of the folder.
-				before := b.wantError("/feed/archive-2009-02.atom", "refused")
-				if len(before) != 0 || len(b.titles()) != 0 {
-					t.Errorf("logged %q", before)
-				}
-				return
-			}
-			s.check(t, b)
-		})
-	}
-	t.Run("the chain in its place", func(t *testing.T) {
-		// With relative links the same documents are a chain of files.
-		folder := t.TempDir()
-		for _, name := range []string{"index.atom", "archive-2009-01.atom", "archive-2009-02.atom"} {
-			doc, err := os.ReadFile(filepath.Join(root, "chain", name))
-			if err != nil {
-				t.Fatal(err)
-			}
-			doc = []byte(strings.ReplaceAll(string(doc), `"/feed/`, `"`))
-			if err := os.WriteFile(filepath.Join(folder, name), doc, 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-		samples()[0].check(t, newFileHarness(t, "atompmh:"+filepath.Join(folder, "index.atom"), content(config.Reference), public))
-	})
 }
 
 // check harvests twice: the sample is taken as it is, and nothing is deleted.

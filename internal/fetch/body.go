@@ -266,3 +266,35 @@ func (u *unzippedBody) Close() error {
 	u.returnReader()
 	return u.guardedBody.Close()
 }
+
+// Limit returns a reader of r that fails with ErrTooLarge when there are more
+// than n bytes. what names them, and the cap, in the error.
+func Limit(r io.Reader, n int64, what string) io.Reader {
+	return &limited{r: r, left: n, n: n, what: what}
+}
+
+type limited struct {
+	r       io.Reader
+	left, n int64
+	what    string
+}
+
+// Read implements io.Reader.
+func (l *limited) Read(p []byte) (int, error) {
+	if l.left < 0 {
+		return 0, l.err()
+	}
+	// One byte more than is left distinguishes the end from too much.
+	if int64(len(p)) > l.left {
+		p = p[:l.left+1]
+	}
+	n, err := l.r.Read(p)
+	if l.left -= int64(n); l.left < 0 {
+		return n - 1, l.err()
+	}
+	return n, err
+}
+
+func (l *limited) err() error {
+	return fmt.Errorf("%s: %w of %d bytes; raise the cap if it is right", l.what, ErrTooLarge, l.n)
+}

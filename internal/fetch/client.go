@@ -9,6 +9,7 @@
 package fetch
 
 import (
+	"cmp"
 	"compress/gzip"
 	"context"
 	"encoding/base64"
@@ -140,29 +141,22 @@ func (g *Guard) With(r Reach) *Guard {
 }
 
 func withDefaults(o Options) Options {
-	orDefault(&o.UserAgent, "bridge")
-	orDefault(&o.PerHost, 16)
-	orDefault(&o.Attempts, 4)
-	orDefault(&o.Backoff, time.Second)
-	orDefault(&o.MaxWait, time.Minute)
-	orDefault(&o.ConnectTimeout, 15*time.Second)
-	orDefault(&o.HeaderTimeout, time.Minute)
-	orDefault(&o.IdleTimeout, time.Minute)
-	orDefault(&o.BodyTimeout, time.Hour)
-	orDefault(&o.Redirects, 5)
-	orDefault(&o.HeaderBytes, 64<<10)
-	orDefault(&o.Ratio, 100)
+	o.UserAgent = cmp.Or(o.UserAgent, "bridge")
+	o.PerHost = cmp.Or(o.PerHost, 16)
+	o.Attempts = cmp.Or(o.Attempts, 4)
+	o.Backoff = cmp.Or(o.Backoff, time.Second)
+	o.MaxWait = cmp.Or(o.MaxWait, time.Minute)
+	o.ConnectTimeout = cmp.Or(o.ConnectTimeout, 15*time.Second)
+	o.HeaderTimeout = cmp.Or(o.HeaderTimeout, time.Minute)
+	o.IdleTimeout = cmp.Or(o.IdleTimeout, time.Minute)
+	o.BodyTimeout = cmp.Or(o.BodyTimeout, time.Hour)
+	o.Redirects = cmp.Or(o.Redirects, 5)
+	o.HeaderBytes = cmp.Or(o.HeaderBytes, 64<<10)
+	o.Ratio = cmp.Or(o.Ratio, 100)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	return o
-}
-
-func orDefault[T comparable](v *T, d T) {
-	var zero T
-	if *v == zero {
-		*v = d
-	}
 }
 
 // Client returns a client that works under the guard. A root other than ""

@@ -63,12 +63,6 @@ type cachedFile struct {
 	used    uint64
 }
 
-// fileStamp is a file whose hash has been compared since it last changed.
-type fileStamp struct {
-	size int64
-	time time.Time
-}
-
 // sum is the length and the hash of some bytes.
 type sum struct {
 	length int64

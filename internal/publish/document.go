@@ -91,36 +91,21 @@ func (p *Publisher) Document(ctx context.Context, path string, gzip bool) (*Docu
 
 // item finds a document of the set that is not a Resource List.
 func (p *Publisher) item(ctx context.Context, name, rest string) (Item, error) {
-	list, isList := strings.CutPrefix(rest, "changelist/")
-	feed, isFeed := strings.CutPrefix(rest, "feed/")
-	switch rest {
-	case ".well-known/resourcesync", "capabilitylist.xml", "changelist-index.xml", "changelist.xml", "feed.atom", "complete.atom":
-	default:
-		if !isList && !isFeed {
-			return Item{}, ErrNotFound
-		}
-	}
 	st, err := p.state(ctx, name)
 	if err != nil {
 		return Item{}, err
 	}
-	switch {
-	case rest == ".well-known/resourcesync":
+	switch rest {
+	case ".well-known/resourcesync":
 		return setDescription(st.fixed), nil
-	case rest == "capabilitylist.xml":
+	case "capabilitylist.xml":
 		return capabilityList(st.fixed), nil
-	case isList:
-		n, ok := fileNumber(list, ".xml")
-		if !ok {
-			return Item{}, ErrNotFound
-		}
-		return p.changeList(ctx, st, n)
-	case isFeed:
-		n, ok := fileNumber(feed, ".atom")
-		if !ok {
-			return Item{}, ErrNotFound
-		}
-		return p.archive(ctx, st, n)
+	}
+	if list, ok := strings.CutPrefix(rest, "changelist/"); ok {
+		return p.changeList(ctx, st, fileNumber(list, ".xml")) // 0 is no segment
+	}
+	if feed, ok := strings.CutPrefix(rest, "feed/"); ok {
+		return p.archive(ctx, st, fileNumber(feed, ".atom"))
 	}
 	set, segments, err := p.segments(ctx, st)
 	if err != nil {
@@ -133,8 +118,10 @@ func (p *Publisher) item(ctx context.Context, name, rest string) (Item, error) {
 		return p.complete(set)
 	case "changelist.xml":
 		return changeListWindow(set, segments), nil
+	case "changelist-index.xml":
+		return changeListIndex(st.fixed, segments), nil
 	}
-	return changeListIndex(st.fixed, segments), nil
+	return Item{}, ErrNotFound
 }
 
 // changeList finds a set's Change List n.
@@ -150,18 +137,22 @@ func (p *Publisher) changeList(ctx context.Context, st *state, n int64) (Item, e
 	return changeList(set, segment), err
 }
 
-// fileNumber reads "12.xml". There is one name for each number.
-func fileNumber(s, extension string) (int64, bool) {
+// fileNumber reads "12.xml", 0 if it is none. There is one name for each number.
+func fileNumber(s, extension string) int64 {
 	s, ok := strings.CutSuffix(s, extension)
 	if !ok {
-		return 0, false
+		return 0
 	}
 	return number(s)
 }
 
-func number(s string) (int64, bool) {
+// number reads a number from 1, 0 if it is none.
+func number(s string) int64 {
 	n, err := strconv.ParseInt(s, 10, 64)
-	return n, err == nil && n > 0 && strconv.FormatInt(n, 10) == s
+	if err != nil || n < 1 || strconv.FormatInt(n, 10) != s {
+		return 0
+	}
+	return n
 }
 
 // document returns a document that is rendered from the log, or its last rendering
@@ -314,12 +305,8 @@ func (p *Publisher) fitsOneDocument(ctx context.Context, st *state, doc *Documen
 // partDocument returns a snapshot's part by its "{seq}/{part}.xml".
 func (p *Publisher) partDocument(ctx context.Context, name, numbers string, gzip bool) (*Document, error) {
 	seqText, file, ok := strings.Cut(numbers, "/")
-	seq, okSeq := number(seqText)
-	n, okPart := fileNumber(file, ".xml")
-	if seqText == "0" { // the snapshot of a set without events
-		seq, okSeq = 0, true
-	}
-	if !ok || !okSeq || !okPart {
+	seq, n := number(seqText), fileNumber(file, ".xml")
+	if !ok || n == 0 || seq == 0 && seqText != "0" { // that is the snapshot of a set without events
 		return nil, ErrNotFound
 	}
 	st, err := p.state(ctx, name)

@@ -237,7 +237,7 @@ type storedSnapshot struct {
 	bytes int64
 
 	mu      sync.Mutex
-	checked map[int]fileStamp // parts whose hash has been compared
+	checked map[int]cachedFile // parts whose hash has been compared since they last changed
 }
 
 func (p *Publisher) setDir(set string) string { return filepath.Join(p.opts.SnapshotDir, set) }
@@ -359,7 +359,7 @@ func (p *Publisher) loadSnapshot(set event.Set, seq event.Seq) *storedSnapshot {
 		}
 	}
 	return &storedSnapshot{Snapshot: Snapshot{Seq: seq, At: l.At, Parts: len(l.Parts)}, Dir: dir, Files: l.Parts, made: at.ModTime(), bytes: bytes,
-		checked: map[int]fileStamp{}}
+		checked: map[int]cachedFile{}}
 }
 
 func (p *Publisher) idOf(set event.Set, seq event.Seq, at event.Micros) snapshotID {
@@ -406,7 +406,7 @@ func (s *storedSnapshot) check(n int, f *os.File) error {
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
-	s.checked[n] = fileStamp{size: st.Size(), time: st.ModTime()}
+	s.checked[n] = cachedFile{size: st.Size(), time: st.ModTime()}
 	return nil
 }
 

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/pmh-bridge/bridge/internal/sqlite"
@@ -217,12 +218,10 @@ func (s *Store) Missing(ctx context.Context, sums []Sum) ([]Sum, error) {
 // order, each once.
 func missingFrom(ctx context.Context, q sqlite.Querier, sums []Sum) ([]Sum, error) {
 	seen := make(map[Sum]bool, len(sums)) // true: stored, or returned already
-	for rest := sums; len(rest) > 0; {
-		n := min(len(rest), lookups)
-		if err := markPresent(ctx, q, rest[:n], seen); err != nil {
+	for part := range slices.Chunk(sums, lookups) {
+		if err := markPresent(ctx, q, part, seen); err != nil {
 			return nil, err
 		}
-		rest = rest[n:]
 	}
 	var missing []Sum
 	for _, sum := range sums {

@@ -90,7 +90,7 @@ type Harvester struct {
 	Contents *content.Store // of sets that mirror
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
-	// BatchSize is how many observations commit at once; 0 is 32,000.
+	// BatchSize is how many observations commit at once; 0 is 20,000.
 	BatchSize int
 	// BacklogMemory is how many observations of one document are kept in memory until
 	// its end, 0 is 65,536; more are kept in a temporary file in Folder, "" being the
@@ -324,7 +324,7 @@ func (h *Harvester) batchSize() int {
 	if h.BatchSize > 0 {
 		return h.BatchSize
 	}
-	return 32_000
+	return 20_000
 }
 
 func (h *Harvester) workers() int {

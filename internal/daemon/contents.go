@@ -19,16 +19,13 @@ import (
 // contents lets a content store be what the server asks for.
 type contents struct{ *content.Store }
 
-// records lets a content store be what submit asks for.
-type records struct{ contents }
-
-// Put has the records on the disk when it returns nil.
-func (r records) Put(ctx context.Context, all ...[]byte) error {
+// keepRecords stores submitted records. They are on the disk when it returns nil.
+func (b *Bridge) keepRecords(ctx context.Context, all ...[]byte) error {
 	drafts := make([]*content.Draft, len(all))
-	for i, b := range all {
-		drafts[i] = content.NewDraft(b)
+	for i, r := range all {
+		drafts[i] = content.NewDraft(r)
 	}
-	return r.Store.Put(ctx, drafts...)
+	return b.Contents.Put(ctx, drafts...)
 }
 
 // Open returns a stored content and its length.

@@ -141,7 +141,7 @@ func (b *Bridge) withdraw(ctx context.Context, d Decision) (stays bool, err erro
 	if i < 0 {
 		return false, fmt.Errorf("set %s has no SIP Source: only what came by SIP can be withdrawn; what another Source has goes when that Source deletes it", d.Set)
 	}
-	server := ingest.Server{Set: d.Set, Source: all[i].ID, URL: all[i].URL, Store: &b.sip.log, Now: b.opt.Now, Log: b.opt.Logger}
+	server := ingest.Server{Set: d.Set, Source: all[i].ID, URL: all[i].URL, Store: b.SIP, Now: b.opt.Now, Log: b.opt.Logger}
 	if err := server.Withdraw(ctx, d.Withdraw, d.Reason); err != nil {
 		return false, err
 	}

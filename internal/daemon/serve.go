@@ -32,7 +32,14 @@ func (b *Bridge) Serve(ctx context.Context, l net.Listener, done func(*Source, h
 	defer stop(nil)
 	b.setBaseURL(b.Base(l))
 	b.reachedAt(b.Base(l))
-	b.sip.log.stop = stop // before the first call
+	// Whoever calls a SIP service is only told to come again.
+	b.SIP.Hook = func(_ string, call func() error) error { // before the first call
+		err := call()
+		if isStopped(err) {
+			stop(err)
+		}
+		return err
+	}
 	if err := b.ListenMail(ctx); err != nil {
 		return errors.Join(err, l.Close())
 	}

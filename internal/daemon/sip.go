@@ -42,7 +42,6 @@ type sipState struct {
 	importPending map[event.SourceID]chan struct{}
 	expiry        delivery.Expiry
 	notifier      *delivery.Notifier
-	log           stoppable
 	mails         []mailServer
 	// readSlots lets as many messages be read at once as there are cores.
 	readSlots chan struct{}
@@ -66,10 +65,9 @@ type service struct {
 // openSIP makes the services and submitters of the configured sets, once all
 // their Sources are there: a target may send its records on into another set.
 func (b *Bridge) openSIP(ctx context.Context) error {
-	b.sip.log.Store = b.SIP
 	b.sip.readSlots = make(chan struct{}, runtime.GOMAXPROCS(0))
 	b.sip.importPending = map[event.SourceID]chan struct{}{}
-	b.sip.notifier = &delivery.Notifier{Store: &b.sip.log, HTTP: b.notifyClient, Mail: b.mailer(), Now: b.opt.Now, Log: b.opt.Logger}
+	b.sip.notifier = &delivery.Notifier{Store: b.SIP, HTTP: b.notifyClient, Mail: b.mailer(), Now: b.opt.Now, Log: b.opt.Logger}
 	for i := range b.Config.Sets {
 		s := &b.Config.Sets[i]
 		var own *Source
@@ -92,7 +90,7 @@ func (b *Bridge) openSIP(ctx context.Context) error {
 // openExpiry finds out which targets are not configured any more.
 func (b *Bridge) openExpiry(ctx context.Context) error {
 	f := &b.sip.expiry
-	f.Store, f.Fatal, f.Now, f.Log = &b.sip.log, isStopped, b.opt.Now, b.opt.Logger
+	f.Store, f.Fatal, f.Now, f.Log = b.SIP, isStopped, b.opt.Now, b.opt.Logger
 	sets, err := b.Log.Sets(ctx)
 	if err != nil {
 		return err
@@ -123,7 +121,7 @@ func (b *Bridge) openService(ctx context.Context, s *config.Set, own *Source, c 
 	}
 	v := &service{set: s.Name, source: own, config: c, wake: make(chan struct{}, 1)}
 	v.server = &ingest.Server{
-		Set: s.Name, Feed: stored.Feed, Content: stored.Content, Store: &b.sip.log, Contents: records{contents{b.Contents}},
+		Set: s.Name, Feed: stored.Feed, Content: stored.Content, Store: b.SIP, Keep: b.keepRecords,
 		Endpoint: func() string { return b.sip.base + servicePath + s.Name }, Recipient: b.mayNotify,
 		Targets: len(s.Submit) > 0, ImportPending: func(target event.SourceID) { wake(b.sip.importPending[target]) },
 		Record: func(ctx context.Context, identifier string) (*event.Event, error) {
@@ -217,7 +215,7 @@ func (b *Bridge) openTarget(ctx context.Context, s *config.Set, i int) error {
 	client := b.sipClient(b.newGuard(b.typed(t.URL)), t.URL)
 	client.User, client.Password = t.User, t.Password.Reveal()
 	o := &delivery.Submitter{
-		Set: s.Name, Source: id, URL: t.URL, Store: &b.sip.log, Events: b.Log, Contents: records{contents{b.Contents}}, Server: client,
+		Set: s.Name, Source: id, URL: t.URL, Store: b.SIP, Contents: b.Contents, Server: client,
 		Formats: formatsOf(t.Formats), Sequence: cmp.Or(t.Sequence, s.Name), Recipient: b.recipientOf(s.Name, t.Recipient),
 		Deadline: t.Deadline, Every: t.Every, Workers: t.Workers, SkipProperties: t.Properties == config.SkipProperties, Fatal: isStopped,
 		Now: b.opt.Now, Log: b.opt.Logger,
@@ -255,7 +253,7 @@ func wake(c chan<- struct{}) {
 func (b *Bridge) into(set string) (*delivery.SetImporter, error) {
 	for _, s := range b.Sources {
 		if s.Set == set && s.Kind == config.KindSIP {
-			return &delivery.SetImporter{Store: &b.sip.log, Events: b.Log, Source: s.ID, URL: s.URL}, nil
+			return &delivery.SetImporter{Store: b.SIP, Source: s.ID, URL: s.URL}, nil
 		}
 	}
 	return nil, fmt.Errorf("import_accepted_to names set %q, which has no SIP Source", set)

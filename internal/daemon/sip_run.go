@@ -9,12 +9,9 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/defect"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/server"
-	"github.com/pmh-bridge/bridge/internal/submission"
-	"github.com/pmh-bridge/bridge/internal/submission/store"
 	"github.com/pmh-bridge/bridge/sip"
 	"github.com/pmh-bridge/bridge/sip/mail"
 )
@@ -91,37 +88,6 @@ func (b *Bridge) runExchange(ctx context.Context, stop context.CancelCauseFunc, 
 // whole is a run that cannot be begun anew: a panic is the error that ends it.
 func whole(run func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error { return defect.Guard(func() error { return run(ctx) }) }
-}
-
-// stoppable is the log with its submissions, telling when it has stopped: whoever calls
-// the services is only told to come again.
-type stoppable struct {
-	*store.Store
-	stop context.CancelCauseFunc // nil before anything runs
-}
-
-// Do is that of the store.
-func (s *stoppable) Do(ctx context.Context, work func(ctx context.Context, tx *store.Tx) error) error {
-	return s.check(s.Store.Do(ctx, work))
-}
-
-// Write is that of the store.
-func (s *stoppable) Write(ctx context.Context, b *submission.Batch) (submission.Written, error) {
-	out, err := s.Store.Write(ctx, b)
-	return out, s.check(err)
-}
-
-// Append is that of the log.
-func (s *stoppable) Append(ctx context.Context, b *event.Batch) (event.Appended, error) {
-	out, err := s.Store.Append(ctx, b)
-	return out, s.check(err)
-}
-
-func (s *stoppable) check(err error) error {
-	if errors.Is(err, eventlog.ErrStopped) && s.stop != nil {
-		s.stop(err)
-	}
-	return err
 }
 
 // haltedError: something without which bridge does not serve what it is

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/submission"
+	"github.com/pmh-bridge/bridge/internal/submission/store"
 )
 
 // Expiry ends what reaches its deadline at targets that the log knows and that are
@@ -15,7 +16,7 @@ import (
 // they are configured again, but what may have been taken, or was accepted
 // provisionally, becomes unresolved. Their notifications still count.
 type Expiry struct {
-	Store   Store
+	Store   *store.Store
 	Targets []event.SourceID
 	// Fatal tells that after this failure of the log no other call can succeed;
 	// nil is never.
@@ -71,42 +72,34 @@ func (f *Expiry) expire(ctx context.Context) error {
 	return nil
 }
 
-// Due reads the submissions that are due.
-type Due interface {
-	// SubmissionsDue returns those of a Source in a state that are due at a time,
-	// the longest due first, after the Due and ID of another one (nil: all), and no
-	// more than limit.
-	SubmissionsDue(ctx context.Context, source event.SourceID, state submission.State, at event.Micros, after *submission.Submission, limit int) ([]submission.Submission, error)
-}
-
 // Expire ends the submissions of a Source in some states that have reached their
 // deadline. Nothing is due after its deadline, so it reads only what is due, a page at
 // a time, and nothing twice.
-func Expire(ctx context.Context, store Due, source event.SourceID, states []submission.State, now time.Time, commit func([]submission.Update) error) error {
-	return applyToAll(ctx, store, source, states, nil, event.MicrosOf(now), submission.Expire{}, now, commit)
+func Expire(ctx context.Context, s *store.Store, source event.SourceID, states []submission.State, now time.Time, commit func([]submission.Update) error) error {
+	return applyToAll(ctx, s, source, states, nil, event.MicrosOf(now), submission.Expire{}, now, commit)
 }
 
 // LimitWaits shortens the waits in some states that are longer than a deadline by
 // now: the deadline was longer when they began, or the clock was ahead.
-func LimitWaits(ctx context.Context, store Due, source event.SourceID, states []submission.State, now time.Time, deadline time.Duration, commit func([]submission.Update) error) error {
+func LimitWaits(ctx context.Context, s *store.Store, source event.SourceID, states []submission.State, now time.Time, deadline time.Duration, commit func([]submission.Update) error) error {
 	after := &submission.Submission{Due: event.MicrosOf(now.Add(deadline)), ID: math.MaxInt64}
-	return applyToAll(ctx, store, source, states, after, math.MaxInt64, submission.LimitWait{Deadline: deadline}, now, commit)
+	return applyToAll(ctx, s, source, states, after, math.MaxInt64, submission.LimitWait{Deadline: deadline}, now, commit)
 }
 
 // applyToAll commits what an input changes of the submissions of a Source in some
 // states that are due after one and up to a time.
-func applyToAll(ctx context.Context, store Due, source event.SourceID, states []submission.State, after *submission.Submission, upto event.Micros, in submission.Input, now time.Time, commit func([]submission.Update) error) error {
+func applyToAll(ctx context.Context, s *store.Store, source event.SourceID, states []submission.State, after *submission.Submission, upto event.Micros, in submission.Input, now time.Time, commit func([]submission.Update) error) error {
 	for _, state := range states {
 		last := after
 		for {
-			page, err := store.SubmissionsDue(ctx, source, state, upto, last, pageLimit)
+			page, err := s.SubmissionsDue(ctx, source, state, upto, last, pageLimit)
 			if err != nil {
 				return err
 			}
 			var updates []submission.Update
 			for i := range page {
-				if s, effects := submission.Apply(page[i], in, now); effects.Changed {
-					updates = append(updates, submission.Update{Submission: s})
+				if next, effects := submission.Apply(page[i], in, now); effects.Changed {
+					updates = append(updates, submission.Update{Submission: next})
 				}
 			}
 			if len(updates) > 0 {

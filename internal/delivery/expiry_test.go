@@ -9,6 +9,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/submission"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -48,7 +49,7 @@ func TestExpiry(t *testing.T) {
 		if got, want := states(), [3]submission.State{submission.StateWaiting, submission.StateProvisional, submission.StateWaiting}; got != want {
 			t.Errorf("before the deadline: %v, want %v", got, want)
 		}
-		h.store.before.Store(3)
+		h.faults.Before.Store(3)
 		time.Sleep(3 * time.Hour)
 		synctest.Wait()
 		if got, want := states(), [3]submission.State{submission.StateUnresolved, submission.StateUnresolved, submission.StateWaiting}; got != want {
@@ -80,9 +81,9 @@ func TestExpiryFatal(t *testing.T) {
 		synctest.Wait()
 		stop()
 		time.Sleep(DefaultDeadline)
-		h.store.before.Store(1)
-		f := &Expiry{Store: h.store, Targets: []event.SourceID{h.target}, Fatal: func(err error) bool { return errors.Is(err, errBroken) }}
-		if err := f.Run(t.Context()); !errors.Is(err, errBroken) {
+		h.faults.Before.Store(1)
+		f := &Expiry{Store: h.store, Targets: []event.SourceID{h.target}, Fatal: func(err error) bool { return errors.Is(err, testenv.ErrBroken) }}
+		if err := f.Run(t.Context()); !errors.Is(err, testenv.ErrBroken) {
 			t.Errorf("Run: %v", err)
 		}
 	})

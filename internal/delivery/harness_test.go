@@ -6,14 +6,12 @@ import (
 	"encoding/xml"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,53 +21,21 @@ import (
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/internal/submission/store"
+	"github.com/pmh-bridge/bridge/internal/testenv"
+	"github.com/pmh-bridge/bridge/internal/testserver"
 	"github.com/pmh-bridge/bridge/sip"
 	"github.com/pmh-bridge/bridge/translate"
 )
-
-// recipients are notification recipients in memory.
-type recipients struct {
-	mu  sync.Mutex
-	got map[string][]*sip.Disposition // by source-identifier
-	// refuse, when set, may answer something else.
-	refuse func(*sip.Disposition) error
-}
-
-func (m *recipients) Admit(context.Context, sip.Caller) error { return nil }
-
-func (m *recipients) GetProperties(context.Context, sip.Caller) (*sip.Properties, error) {
-	return nil, errors.New("not here")
-}
-
-func (m *recipients) Ingest(context.Context, sip.Caller, *sip.Request) (*sip.Disposition, error) {
-	return nil, errors.New("not here")
-}
-
-func (m *recipients) Notify(_ context.Context, _ sip.Caller, d *sip.Disposition) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.refuse != nil {
-		if err := m.refuse(d); err != nil {
-			return err
-		}
-	}
-	m.got[*d.Source.Identifier] = append(m.got[*d.Source.Identifier], d)
-	return nil
-}
-
-func (m *recipients) of(identifier string) []*sip.Disposition {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.got[identifier]
-}
 
 // harness is a real log and a real content store. The set books has a target, whose
 // ingest server is in memory; the set maps has outgoing notifications.
 type harness struct {
 	t        testing.TB
-	clock    *testClock // nil is that of the bubble
+	clock    *testenv.Clock // nil is that of the bubble
 	log      *store.Store
-	store    *breakable // the same log
+	store    *store.Store // the same log, whose commits fail as faults says
+	faults   *testenv.Faults
+	page     time.Duration // how long it takes to find which notifications are due
 	contents *content.Store
 	source   event.SourceID // of the records of books
 	target   event.SourceID
@@ -80,24 +46,24 @@ type harness struct {
 	importPending func()
 
 	maps   event.SourceID
-	boxes  *recipients
+	boxes  *testserver.Recipients
 	boxURL string // "" in a bubble
 }
 
 const bookFormat = "https://schemas.example/book.xsd"
 
-func newHarness(t testing.TB, clock *testClock) *harness {
+func newHarness(t testing.TB, clock *testenv.Clock) *harness {
 	t.Helper()
 	ctx, folder := context.Background(), t.TempDir()
-	h := &harness{t: t, clock: clock, server: &ingestServer{formats: []string{"https://schemas.example/other.xsd", bookFormat}}, boxes: &recipients{got: map[string][]*sip.Disposition{}}}
+	h := &harness{t: t, clock: clock, server: &ingestServer{formats: []string{"https://schemas.example/other.xsd", bookFormat}}, boxes: &testserver.Recipients{}}
 	var both func() (time.Time, time.Duration)
 	if clock == nil {
-		thisDecade()
+		testenv.ThisDecade()
 		begin := time.Now()
 		both = func() (time.Time, time.Duration) { return time.Now(), time.Since(begin) }
 	} else {
 		h.boxURL = serve(t, &sip.Handler{Backend: h.boxes, Offers: sip.Operations{Notify: true}})
-		both = clock.both
+		both = clock.Both
 	}
 	l, err := eventlog.Open(ctx, folder, eventlog.Options{Clock: both})
 	h.do(err)
@@ -105,7 +71,14 @@ func newHarness(t testing.TB, clock *testClock) *harness {
 	h.contents, err = content.Open(ctx, filepath.Join(folder, "content.db"), content.Options{})
 	h.do(err)
 	t.Cleanup(func() { h.do(errors.Join(h.contents.Close(), h.log.Close())) })
-	h.store = &breakable{Store: h.log}
+	h.store, h.faults = h.breakable()
+	commit := h.store.Hook
+	h.store.Hook = func(query string, call func() error) error {
+		if strings.Contains(query, "FROM outgoing_notification") && strings.Contains(query, "t.due > 0") {
+			time.Sleep(h.page)
+		}
+		return commit(query, call)
+	}
 	ensure := func(set, kind, url string, rank int) event.SourceID {
 		h.do(h.log.EnsureSet(ctx, eventlog.SetConfig{Name: set, Content: event.Mirror}))
 		id, err := h.log.EnsureSource(ctx, set, kind, url, rank)
@@ -114,9 +87,21 @@ func newHarness(t testing.TB, clock *testClock) *harness {
 	}
 	h.source = ensure("books", "atompmh", "https://books.example/feed", 0)
 	h.target = ensure("books", eventlog.Target, "https://library.example/sip", 1)
-	h.importer = &SetImporter{Store: h.store, Events: h.log, Source: ensure("accepted", "sip", "/sip/accepted", 0), URL: "/sip/accepted"}
+	h.importer = &SetImporter{Store: h.store, Source: ensure("accepted", "sip", "/sip/accepted", 0), URL: "/sip/accepted"}
 	h.maps = ensure("maps", "sip", "/sip/maps", 0)
 	return h
+}
+
+// breakable returns the same log with commits that fail as told.
+func (h *harness) breakable() (*store.Store, *testenv.Faults) {
+	s, faults := store.New(h.log.Log), &testenv.Faults{}
+	s.Hook = func(query string, call func() error) error {
+		if query != "" {
+			return call()
+		}
+		return faults.Pass(call)
+	}
+	return s, faults
 }
 
 func (h *harness) do(err error) {
@@ -159,14 +144,14 @@ func (h *harness) keep(records ...[2]string) {
 		contents = append(contents, []byte(book(r[1])))
 		said = append(said, found(r[0], "application/xml", book(r[1])))
 	}
-	h.do(storeContents{h.contents}.Put(context.Background(), contents...))
+	h.do(keep(context.Background(), h.contents, contents...))
 	h.harvest(said...)
 }
 
 // outbox makes a Submitter of the target, that change completes.
 func (h *harness) submitter(change func(*Submitter)) *Submitter {
 	o := &Submitter{
-		Set: "books", Source: h.target, URL: "https://library.example/sip", Store: h.store, Events: h.log, Contents: storeContents{h.contents}, Server: h.server,
+		Set: "books", Source: h.target, URL: "https://library.example/sip", Store: h.store, Contents: h.contents, Server: h.server,
 		Recipient: func(token string) string { return "http://bridge.example/sip/books/" + token },
 	}
 	if change != nil {
@@ -299,7 +284,7 @@ func (h *harness) now() time.Time {
 	if h.clock == nil {
 		return time.Now()
 	}
-	return h.clock.now()
+	return h.clock.Now()
 }
 
 // owe puts accepted submissions into the log whose recipient has to be notified.
@@ -340,37 +325,15 @@ func (h *harness) verified() {
 }
 
 // notifier returns a Notifier of the harness with a log of its own life.
-func (h *harness) notifier(l *life) *Notifier {
-	return &Notifier{Store: livingStore{h.log, l}, Now: h.clock.now, HTTP: plainClient}
-}
-
-// testClock is a clock that a test moves on.
-type testClock struct {
-	mu   sync.Mutex
-	wall time.Time
-	run  time.Duration
-}
-
-func newTestClock() *testClock {
-	return &testClock{wall: time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)}
-}
-
-func (c *testClock) now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.wall
-}
-
-func (c *testClock) both() (time.Time, time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.wall, c.run
-}
-
-func (c *testClock) advance(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.wall, c.run = c.wall.Add(d), c.run+d
+func (h *harness) notifier(l *testenv.Life) *Notifier {
+	living := store.New(h.log.Log)
+	living.Hook = func(query string, call func() error) error {
+		if query == "" {
+			return l.Pass("commit", call)
+		}
+		return l.Pass("query", call)
+	}
+	return &Notifier{Store: living, Now: h.clock.Now, HTTP: plainClient}
 }
 
 func serve(t testing.TB, handler http.Handler) string {
@@ -383,29 +346,6 @@ func plainClient(recipient string) *sip.HTTPClient {
 	return &sip.HTTPClient{URL: recipient, HTTP: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
 }
 
-// thisDecade lets the clock of a bubble, which begins in the year 2000, go to where a
-// log believes it.
-func thisDecade() {
-	if day := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC); time.Now().Before(day) {
-		time.Sleep(time.Until(day))
-	}
-}
-
-// gatedLog is a log whose commits wait to be let pass.
-type gatedLog struct {
-	Store
-	pass  chan error
-	sizes []int // of the commits, in submissions and notifications
-}
-
-func (g *gatedLog) Write(ctx context.Context, b *submission.Batch) (submission.Written, error) {
-	if err := <-g.pass; err != nil {
-		return submission.Written{}, err
-	}
-	g.sizes = append(g.sizes, len(b.Updates)+len(b.Outgoing))
-	return g.Store.Write(ctx, b)
-}
-
 // request is an ingest request for a map.
 func request(identifier, text string) *sip.Request {
 	return &sip.Request{
@@ -414,67 +354,13 @@ func request(identifier, text string) *sip.Request {
 	}
 }
 
-// breakable is a log whose commits fail.
-type breakable struct {
-	*store.Store
-	before, after atomic.Int32 // how many calls are to fail yet
-	appended      atomic.Int32
-	page          time.Duration // how long it takes to read a page of notifications
-}
-
-var errBroken = errors.New("the disk is gone")
-
-func failing(n *atomic.Int32) bool { return n.Load() > 0 && n.Add(-1) >= 0 }
-
-// Write fails before it has done anything, or after everything.
-func (b *breakable) Write(ctx context.Context, batch *submission.Batch) (out submission.Written, err error) {
-	err = b.pass(func() error { out, err = b.Store.Write(ctx, batch); return err })
-	return out, err
-}
-
-// OutgoingDue takes its time for a page, and none for one notification.
-func (b *breakable) OutgoingDue(ctx context.Context, due event.Micros, after *submission.OutgoingNotification, limit int) ([]submission.OutgoingNotification, error) {
-	if limit > 1 {
-		time.Sleep(b.page)
+// keep stores contents.
+func keep(ctx context.Context, s *content.Store, contents ...[]byte) error {
+	drafts := make([]*content.Draft, len(contents))
+	for i, c := range contents {
+		drafts[i] = content.NewDraft(c)
 	}
-	return b.Store.OutgoingDue(ctx, due, after, limit)
-}
-
-// Append fails as Write does.
-func (b *breakable) Append(ctx context.Context, batch *event.Batch) (out event.Appended, err error) {
-	err = b.pass(func() error { out, err = b.Store.Append(ctx, batch); return err })
-	return out, err
-}
-
-func (b *breakable) pass(commit func() error) error {
-	if failing(&b.before) {
-		return errBroken
-	}
-	b.appended.Add(1)
-	err := commit()
-	if err == nil && failing(&b.after) {
-		return errBroken
-	}
-	return err
-}
-
-// storeContents lets the content store be Contents.
-type storeContents struct{ *content.Store }
-
-func (c storeContents) Put(ctx context.Context, records ...[]byte) error {
-	drafts := make([]*content.Draft, len(records))
-	for i, r := range records {
-		drafts[i] = content.NewDraft(r)
-	}
-	return c.Store.Put(ctx, drafts...)
-}
-
-func (c storeContents) Open(ctx context.Context, sum [32]byte) (io.ReadSeekCloser, int64, error) {
-	b, err := c.Store.Open(ctx, sum)
-	if err != nil {
-		return nil, 0, err
-	}
-	return b, b.Size(), nil
+	return s.Put(ctx, drafts...)
 }
 
 // accepted is the disposition of an accepted record.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/submission"
+	"github.com/pmh-bridge/bridge/internal/submission/store"
 )
 
 // SetImporter takes accepted records into another set, under their assigned
@@ -13,11 +14,7 @@ import (
 // submitted. Of two submissions of one record that were accepted under the same
 // identifier the later one stays, whichever was accepted first.
 type SetImporter struct {
-	Store Store
-	// Events returns the events of the log.
-	Events interface {
-		Event(ctx context.Context, seq event.Seq) (*event.Event, error)
-	}
+	Store *store.Store
 	// Source is the other set's Source of kind sip, URL what the log calls it.
 	Source event.SourceID
 	URL    string
@@ -28,7 +25,7 @@ type SetImporter struct {
 func (i *SetImporter) Import(ctx context.Context, accepted ...*submission.Submission) error {
 	var last []*submission.Submission
 	for _, s := range accepted {
-		passed, err := HasNewerAccepted(ctx, i.Store, s)
+		passed, err := i.Store.HasNewerAccepted(ctx, s)
 		if err != nil {
 			return err
 		}
@@ -41,7 +38,7 @@ func (i *SetImporter) Import(ctx context.Context, accepted ...*submission.Submis
 	}
 	batch := event.Batch{Source: i.Source, Mode: event.ModeSubmission, Documents: []event.Document{{URL: i.URL}}, Items: make([]event.Item, len(last))}
 	for n, s := range last {
-		original, err := i.Events.Event(ctx, s.Seq)
+		original, err := i.Store.Event(ctx, s.Seq)
 		if err != nil {
 			return fmt.Errorf("the event behind submission %d: %w", s.ID, err)
 		}
@@ -93,19 +90,4 @@ func importObservation(s *submission.Submission, original *event.Event) event.Ob
 		Via:              original.Via,
 		Fetched:          true,
 	}
-}
-
-// Versions reports what the log has of other versions of a submission.
-type Versions interface {
-	HasNewerVersion(ctx context.Context, s *submission.Submission, states []submission.State, assigned string) (bool, error)
-}
-
-// HasNewerAccepted reports whether a later version of an accepted submission has been
-// accepted under the same identifier, so that this one changes nothing any more:
-// dispositions come in any order.
-func HasNewerAccepted(ctx context.Context, store Versions, s *submission.Submission) (bool, error) {
-	if s.Seq == 0 && !submission.Versioned(s) {
-		return false, nil
-	}
-	return store.HasNewerVersion(ctx, s, []submission.State{submission.StateAccepted}, s.Assigned)
 }

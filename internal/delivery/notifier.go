@@ -16,6 +16,7 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/defect"
 	"github.com/pmh-bridge/bridge/internal/submission"
+	"github.com/pmh-bridge/bridge/internal/submission/store"
 	"github.com/pmh-bridge/bridge/sip"
 	"github.com/pmh-bridge/bridge/sip/mail"
 )
@@ -31,7 +32,7 @@ type Mailer interface {
 // recipient go one at a time, first those that were tried least, and among these
 // the one that has been due longest. There is one Notifier to a log.
 type Notifier struct {
-	Store Store
+	Store *store.Store
 	// HTTP returns the client for an http or https recipient.
 	HTTP func(recipient string) *sip.HTTPClient
 	// Mail sends to smtp and mailto recipients; without it they wait.
@@ -223,14 +224,13 @@ func hostOf(recipient string) string {
 // deliver reads a notification and sends it the way its recipient wants it.
 func (r *notifyLoop) deliver(ctx context.Context, it *item[*submission.OutgoingNotification]) error {
 	it.skip = true
-	found, err := r.Store.OutgoingDue(ctx, it.due, &submission.OutgoingNotification{Due: it.due, ID: it.id - 1}, 1)
-	if err != nil || len(found) == 0 || found[0].ID != it.id {
+	n, err := r.Store.OutgoingNotification(ctx, it.id)
+	if err != nil || n.Due != it.due {
 		if err != nil && ctx.Err() == nil {
 			r.log.Error("a notification could not be read; it is tried again", "notification", it.id, "error", err)
 		}
 		return err
 	}
-	n := &found[0]
 	it.row, it.skip = n, false
 	m, err := sip.ReadDocument(n.Disposition)
 	if err != nil {

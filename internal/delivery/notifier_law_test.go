@@ -196,7 +196,7 @@ func (w *network) smtp(c net.Conn, host string, caller *mailCaller) {
 // post is a Notifier in the network, whose clock goes on from the harness's.
 func (w *network) post(h *harness, began time.Time) *Notifier {
 	return &Notifier{
-		Store: h.log, First: 10 * time.Minute, Longest: time.Hour, GiveUp: 4 * time.Hour, Now: func() time.Time { return h.clock.now().Add(time.Since(began)) },
+		Store: h.log, First: 10 * time.Minute, Longest: time.Hour, GiveUp: 4 * time.Hour, Now: func() time.Time { return h.clock.Now().Add(time.Since(began)) },
 		HTTP: func(recipient string) *sip.HTTPClient {
 			return &sip.HTTPClient{URL: recipient, HTTP: &http.Client{Transport: w}}
 		},
@@ -212,7 +212,7 @@ func (w *network) post(h *harness, began time.Time) *Notifier {
 func TestNotifierLaw(t *testing.T) {
 	testenv.Heavy(t)
 	testenv.Checks(t, 25)
-	h := newHarness(t, newTestClock())
+	h := newHarness(t, testenv.NewClock())
 	rapid.Check(t, func(rt *rapid.T) {
 		kinds := rapid.SampledFrom([]string{"good", "good", "good", "wrong", "ill", "unwilling", "slow", "busy"})
 		hosts := rapid.SliceOfN(rapid.SliceOfN(kinds, 1, 6), 1, 3).Draw(rt, "hosts")
@@ -259,7 +259,7 @@ func TestNotifierLaw(t *testing.T) {
 			}
 			last, _ = h.log.Outgoing(context.Background(), "maps", 0, 0, len(bound))
 		})
-		h.clock.advance(25 * time.Hour)
+		h.clock.Advance(25 * time.Hour)
 		for _, n := range last {
 			want := map[string]submission.DeliveryState{"good": submission.DeliveryDone, "unwilling": submission.DeliveryRefused, "wrong": submission.DeliveryExpired,
 				"ill": submission.DeliveryExpired, "slow": submission.DeliveryExpired, "busy": submission.DeliveryExpired}[strings.Split(strings.TrimPrefix(n.Message, "submission-"), ".")[0]]
@@ -280,9 +280,9 @@ func TestOneRecipientDelaysItself(t *testing.T) {
 		for _, form := range []string{"http://h.example/%[1]s/%[2]s", "mailto:%[1]s.%[2]s@h.example"} {
 			name := fmt.Sprintf(form, kind, "1")
 			t.Run(name, func(t *testing.T) {
-				h := newHarness(t, newTestClock())
+				h := newHarness(t, testenv.NewClock())
 				h.owe(name, "1")
-				h.clock.advance(time.Second)
+				h.clock.Advance(time.Second)
 				h.owe(fmt.Sprintf(form, "good", "2"), "good.2")
 				synctest.Test(t, func(t *testing.T) {
 					w := &network{t: t, began: time.Now(), inside: map[string]int{}, silence: map[string]time.Time{}, arrived: map[string]time.Time{}, attempts: map[string]int{}}

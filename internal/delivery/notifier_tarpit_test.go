@@ -125,7 +125,7 @@ func TestTarpitsHoldNobodyWhileTheLogIsSlow(t *testing.T) {
 			h.owe(fmt.Sprintf("http://tarpit-%d.example/", i), fmt.Sprint(i))
 		}
 		h.owe("http://good.example/", "good")
-		h.store.page = 2 * time.Second
+		h.page = 2 * time.Second
 		good := make(chan time.Time, 1)
 		begin := time.Now()
 		p := h.posting(func(r *http.Request) (*http.Response, error) {
@@ -151,7 +151,7 @@ func TestSlowHostHoldsNobody(t *testing.T) {
 		for i := range 10 * notifyPage {
 			h.owe(fmt.Sprintf("http://slow.example/%d", i), fmt.Sprint(i))
 		}
-		h.store.page = 100 * time.Millisecond
+		h.page = 100 * time.Millisecond
 		good := make(chan time.Time, 1)
 		p := h.posting(func(r *http.Request) (*http.Response, error) {
 			if r.URL.Host == "good.example" {

@@ -1,3 +1,20 @@
+// Package delivery sends the records of a set to an ingest server (Submitter) and
+// outgoing notifications to their recipients (Notifier), until they are acknowledged.
+// Files submits documents that belong to no set.
+//
+// A queue delivers due rows. Its loop reads what is due from the log, no more than a
+// bounded number, and fewer of one host when many hosts wait. Hosts take turns; of a
+// host those rows go first that were tried least, and one at a time to a subject (a
+// record, a recipient). Calls are limited in all, to a host, and for what has failed
+// before, so that nothing that fails or hangs holds up what would be delivered. What
+// follows from a call is decided when it ends: for the row a back-off or its end, for
+// the host a pause, and of a host that is left alone the queue holds nothing. The loop
+// commits what has become of rows, many together; before that they are not delivered
+// again, and when nothing can be committed no call begins. A row that somebody else
+// has changed meanwhile is read and decided again.
+//
+// All state is in the log, and nothing counts as delivered before it is committed
+// there: what was delivered when the process ends before that is delivered again.
 package delivery
 
 import (

@@ -75,12 +75,12 @@ func isXML(mediaType string) bool {
 // request makes the request of a submission; nil when it is not to be sent, and
 // then r says why.
 func (o *Submitter) request(ctx context.Context, r *report, formats []string) *sip.Request {
-	content, err := o.content(ctx, r.Content)
+	stored, err := o.content(ctx, r.Content)
 	if err != nil {
 		r.local, r.Err = true, fmt.Errorf("its content cannot be read here: %w", err)
 		return nil
 	}
-	record, err := sip.ReadRecord(bytes.NewReader(content), sip.ReadOptions{}.Limits)
+	record, err := sip.ReadRecord(bytes.NewReader(stored), sip.ReadOptions{}.Limits)
 	if err != nil {
 		r.unsent = "the record cannot be read: " + submission.Clip(err.Error())
 		return nil
@@ -103,14 +103,14 @@ func (o *Submitter) request(ctx context.Context, r *report, formats []string) *s
 }
 
 func (o *Submitter) content(ctx context.Context, sum [32]byte) ([]byte, error) {
-	r, length, err := o.Contents.Open(ctx, sum)
+	r, err := o.Contents.Open(ctx, sum)
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
-	content := make([]byte, length)
-	_, err = io.ReadFull(r, content)
-	return content, err
+	stored := make([]byte, r.Size())
+	_, err = io.ReadFull(r, stored)
+	return stored, err
 }
 
 // formatOf is the schema that a record names itself, if the server lists it, else

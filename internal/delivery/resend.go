@@ -62,7 +62,7 @@ func (o *Submitter) requeue(ctx context.Context, found []submission.Submission) 
 	for i := range found {
 		seqs[i] = found[i].Seq
 	}
-	latest, err := o.Events.Latest(ctx, o.Set, seqs)
+	latest, err := o.Store.Latest(ctx, o.Set, seqs)
 	if err != nil {
 		return nil, err
 	}

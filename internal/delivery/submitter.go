@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"errors"
-	"iter"
 	"log/slog"
 	"math"
 	"slices"
@@ -14,8 +13,10 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/content"
 	"github.com/pmh-bridge/bridge/internal/defect"
 	"github.com/pmh-bridge/bridge/internal/submission"
+	"github.com/pmh-bridge/bridge/internal/submission/store"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -30,15 +31,9 @@ type Submitter struct {
 	Set    string
 	Source event.SourceID
 	// URL of the ingest server, as the log's documents name it.
-	URL   string
-	Store Store
-	// Events are those of the log.
-	Events interface {
-		Events(ctx context.Context, set string, r event.Range) iter.Seq2[*event.Event, error]
-		Latest(ctx context.Context, set string, events []event.Seq) (map[event.Seq]bool, error)
-		Changed() <-chan struct{}
-	}
-	Contents Contents
+	URL      string
+	Store    *store.Store
+	Contents *content.Store
 	// Server is asked for its properties first, and gets only what is of a format
 	// that it lists; but with SkipProperties it gets everything, and is not asked: the
 	// draft gives that operation no document, so a server need not know ours.
@@ -105,7 +100,7 @@ func (o *Submitter) Run(ctx context.Context) error {
 	defer context.AfterFunc(ctx, d.close)() // a step may take long
 	err := loop(ctx, func() (time.Duration, error) {
 		if d.changed == nil {
-			d.changed = d.s.Events.Changed() // before the events are read, so that none is missed
+			d.changed = d.s.Store.Changed() // before the events are read, so that none is missed
 		}
 		return d.step(ctx, calls)
 	}, func(idle time.Duration) { d.wait(ctx, idle) }, func(err error, again time.Duration) bool {
@@ -315,7 +310,7 @@ func (d *submitLoop) check(ctx context.Context, rows []submission.Submission, wa
 	for i := range rows {
 		seqs[i] = rows[i].Seq
 	}
-	latest, err := d.s.Events.Latest(ctx, d.s.Set, seqs)
+	latest, err := d.s.Store.Latest(ctx, d.s.Set, seqs)
 	if err != nil {
 		return err
 	}
@@ -399,7 +394,7 @@ func (d *submitLoop) appended(replaced bool) {
 func (d *submitLoop) changes(ctx context.Context) (out []submission.Submission, upto event.Seq, all bool, err error) {
 	upto = d.lastSeq
 	n := 0
-	for ev, err := range d.s.Events.Events(ctx, d.s.Set, event.Range{After: d.lastSeq, Upto: math.MaxInt64}) {
+	for ev, err := range d.s.Store.Events(ctx, d.s.Set, event.Range{After: d.lastSeq, Upto: math.MaxInt64}) {
 		if err != nil {
 			return nil, 0, false, err
 		}
@@ -414,7 +409,7 @@ func (d *submitLoop) changes(ctx context.Context) (out []submission.Submission, 
 	for i := range out {
 		seqs[i] = out[i].Seq
 	}
-	latest, err := d.s.Events.Latest(ctx, d.s.Set, seqs)
+	latest, err := d.s.Store.Latest(ctx, d.s.Set, seqs)
 	out = slices.DeleteFunc(out, func(s submission.Submission) bool { return !latest[s.Seq] })
 	return out, upto, n < chunkLimit, err
 }

@@ -13,26 +13,27 @@ import (
 
 	"github.com/pmh-bridge/bridge/internal/content"
 	"github.com/pmh-bridge/bridge/internal/submission"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
 // A log that fails costs no answer: it is logged when the log works again,
 // whether or not the failed commit took effect.
 func TestSubmitterStoreFails(t *testing.T) {
-	for name, fail := range map[string]func(b *breakable){
-		"before": func(b *breakable) { b.before.Store(7) },
-		"after":  func(b *breakable) { b.after.Store(7) },
+	for name, fail := range map[string]func(f *testenv.Faults){
+		"before": func(f *testenv.Faults) { f.Before.Store(7) },
+		"after":  func(f *testenv.Faults) { f.After.Store(7) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, h *harness) {
 				h.server.answer = func(_ int, r *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
-					fail(h.store)
+					fail(h.faults)
 					if *r.Source.Identifier == "urn:b" {
 						return &sip.Disposition{Outcome: sip.Rejected, Reason: "no"}, nil
 					}
 					return keep(), nil
 				}
-				fail(h.store)
+				fail(h.faults)
 				h.keep([2]string{"urn:a", "one"}, [2]string{"urn:b", "two"})
 				stop := h.start(h.submitter(func(o *Submitter) { o.Importer = h.importer }))
 				time.Sleep(10 * time.Minute)
@@ -53,10 +54,10 @@ func TestSubmitterStoreFails(t *testing.T) {
 // When nothing can be written any more, Run says so.
 func TestSubmitterFatal(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *harness) {
-		h.store.before.Store(1000)
+		h.faults.Before.Store(1000)
 		h.keep([2]string{"urn:a", "one"})
-		o := h.submitter(func(o *Submitter) { o.Fatal = func(err error) bool { return errors.Is(err, errBroken) } })
-		if err := o.Run(t.Context()); !errors.Is(err, errBroken) {
+		o := h.submitter(func(o *Submitter) { o.Fatal = func(err error) bool { return errors.Is(err, testenv.ErrBroken) } })
+		if err := o.Run(t.Context()); !errors.Is(err, testenv.ErrBroken) {
 			t.Errorf("Run: %v", err)
 		}
 	})
@@ -70,11 +71,11 @@ func TestSubmitterContentFails(t *testing.T) {
 		h.do(err)
 		defer empty.Close()
 		h.keep([2]string{"urn:a", "one"})
-		h.run(func(o *Submitter) { o.Contents = storeContents{empty} })
+		h.run(func(o *Submitter) { o.Contents = empty })
 		if s := h.rows()[0]; s.State != submission.StateWaiting || !strings.HasPrefix(s.Reason, "its content cannot be read here: ") || s.Tries != 0 {
 			t.Errorf("without the content: %+v", s)
 		}
-		h.do(storeContents{empty}.Put(t.Context(), []byte(book("one"))))
+		h.do(keep(t.Context(), empty, []byte(book("one"))))
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		h.wantStates("urn:a accepted as library:urn:a")
@@ -88,7 +89,7 @@ func TestSubmitterCrashBeforeTheCommit(t *testing.T) {
 		crashed := make(chan struct{})
 		h.server.answer = func(n int, _ *sip.Request, keep func() *sip.Disposition) (*sip.Disposition, error) {
 			if n == 1 {
-				h.store.before.Store(1 << 30) // no commit any more
+				h.faults.Before.Store(1 << 30) // no commit any more
 				close(crashed)
 			}
 			return keep(), nil
@@ -98,7 +99,7 @@ func TestSubmitterCrashBeforeTheCommit(t *testing.T) {
 		<-crashed
 		stop()
 		h.wantStates("urn:a waiting")
-		h.store.before.Store(0)
+		h.faults.Before.Store(0)
 		stop = h.start(h.submitter(nil))
 		synctest.Wait()
 		stop()
@@ -139,13 +140,19 @@ func TestSubmitterBeginsNothingAtItsEnd(t *testing.T) {
 		for i := range 10 {
 			h.keep([2]string{fmt.Sprint("urn:", i), "text"})
 		}
-		gated := &gatedLog{Store: h.store, pass: make(chan error)}
-		stop := h.start(h.submitter(func(o *Submitter) { o.Workers, o.Server, o.Store = 1, &slow{h.server, time.Second}, gated }))
-		gated.pass <- nil // the new submissions
+		pass := make(chan struct{})
+		h.store.Hook = func(query string, call func() error) error {
+			if query == "" {
+				<-pass
+			}
+			return call()
+		}
+		stop := h.start(h.submitter(func(o *Submitter) { o.Workers, o.Server = 1, &slow{h.server, time.Second} }))
+		pass <- struct{}{} // the new submissions
 		time.Sleep(1500 * time.Millisecond)
 		go func() {
 			time.Sleep(10 * time.Second)
-			close(gated.pass)
+			close(pass)
 		}()
 		stop()
 		h.server.wantRequests(t, "urn:0 text", "urn:1 text")

@@ -152,9 +152,9 @@ func TestSubmitterAgreesWithTheServer(t *testing.T) {
 				case "reload":
 					poke(reload)
 				case "fail before":
-					h.store.before.Store(int32(1 + i%4))
+					h.faults.Before.Store(int32(1 + i%4))
 				case "fail after":
-					h.store.after.Store(int32(1 + i%4))
+					h.faults.After.Store(int32(1 + i%4))
 				}
 			}
 			for n, err := 1, error(nil); n > 0 || err != nil; {

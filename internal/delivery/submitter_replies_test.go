@@ -412,7 +412,7 @@ func TestSubmitterHoldsNoMoreThanItMay(t *testing.T) {
 		}
 		const records = 23_500
 		said := make([]event.Observation, records)
-		h.do(storeContents{h.contents}.Put(t.Context(), []byte(book(""))))
+		h.do(keep(t.Context(), h.contents, []byte(book(""))))
 		for i := range said {
 			said[i] = found(fmt.Sprintf("urn:%06d", i), "text/xml", book(""))
 		}

@@ -93,7 +93,7 @@ func TestSubmitterSendsListedFormats(t *testing.T) {
 		}
 		var said []event.Observation
 		for _, id := range slices.Sorted(maps.Keys(texts)) {
-			h.do(storeContents{h.contents}.Put(context.Background(), []byte(texts[id])))
+			h.do(keep(context.Background(), h.contents, []byte(texts[id])))
 			said = append(said, found(id, "application/xml", texts[id]))
 		}
 		h.harvest(said...)
@@ -209,7 +209,7 @@ func TestImport(t *testing.T) {
 		}
 		inherited := found("urn:c", "application/xml", book("three"))
 		inherited.Via = event.Link{Href: "https://origin.example/c", Length: event.NoLength}
-		h.do(storeContents{h.contents}.Put(ctx, []byte(book("three"))))
+		h.do(keep(ctx, h.contents, []byte(book("three"))))
 		h.keep([2]string{"urn:a", "one"}, [2]string{"urn:b", "two"})
 		h.harvest(inherited)
 		h.run(func(o *Submitter) { o.Importer, o.Workers = h.importer, 1 })

@@ -340,8 +340,8 @@ func TestImportTakesTwice(t *testing.T) {
 		synctest.Wait()
 		h.keep([2]string{"urn:a", "two"})
 		synctest.Wait()
-		broken := &breakable{Store: h.log}
-		broken.after.Store(1 << 20)
+		broken, faults := h.breakable()
+		faults.After.Store(1 << 20)
 		h.importer.Store = broken
 		h.decides(0, accepted(nil, "lib:a"))
 		h.decides(1, accepted(nil, "lib:a"))

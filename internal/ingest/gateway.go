@@ -184,7 +184,7 @@ func (d *Server) begin(ctx context.Context, s *submission.Submission, r *sip.Req
 // newSubmission stores the record of a request, and returns its submission, which is not
 // stored yet and has no state.
 func (d *Server) newSubmission(ctx context.Context, r *sip.Request, digest [32]byte) (*submission.Submission, error) {
-	if err := d.Contents.Put(ctx, r.Record.XML); err != nil {
+	if err := d.Keep(ctx, r.Record.XML); err != nil {
 		return nil, fmt.Errorf("store the record: %w", err)
 	}
 	s := &submission.Submission{

@@ -17,11 +17,11 @@ import (
 )
 
 // once is a plan: the first time at a point.
-func once(at string, f fate) func(int, string) fate {
+func once(at string, f testenv.Fate) func(int, string) testenv.Fate {
 	met := false
-	return func(_ int, point string) fate {
+	return func(_ int, point string) testenv.Fate {
 		if met || point != at {
-			return goesWell
+			return testenv.GoesWell
 		}
 		met = true
 		return f
@@ -62,7 +62,7 @@ func TestEveryFaultAtEveryPoint(t *testing.T) {
 			t.Parallel()
 			h := newGatewayHarness(t, Gateway, nil)
 			s.apply(h)
-			for f := fails; f <= killedAfter; f++ {
+			for f := testenv.Fails; f <= testenv.KilledAfter; f++ {
 				reached := true
 				for n := 1; reached; n++ {
 					reached = h.faultAt(s, f, n)
@@ -75,13 +75,13 @@ func TestEveryFaultAtEveryPoint(t *testing.T) {
 
 // faultAt goes through the scenario with one fault at one point. It tells whether
 // there was such a point.
-func (h *gatewayHarness) faultAt(s scenario, f fate, n int) bool {
+func (h *gatewayHarness) faultAt(s scenario, f testenv.Fate, n int) bool {
 	h.t.Helper()
-	id := fmt.Sprintf("%s-%d", strings.ReplaceAll(fateNames[f], " ", "-"), n)
+	id := fmt.Sprintf("%s-%d", strings.ReplaceAll(f.String(), " ", "-"), n)
 	what := ""
-	h.start(Gateway, func(at int, point string) fate {
+	h.start(Gateway, func(at int, point string) testenv.Fate {
 		if at != n {
-			return goesWell
+			return testenv.GoesWell
 		}
 		what = point
 		return f
@@ -94,12 +94,12 @@ func (h *gatewayHarness) faultAt(s scenario, f fate, n int) bool {
 	for h.library.decide(s.ultimate) > 0 {
 		h.restart() // the library delivers at least once
 	}
-	h.clock.advance(time.Minute)
+	h.clock.Advance(time.Minute)
 	_, _ = h.process.Load().doDue(context.Background()) // it may be its turn to fail
 	h.restart()
-	h.process.Load().life.calm()
+	h.process.Load().life.Calm()
 	h.tend(time.Minute)
-	h.what = fmt.Sprintf("%s at point %d (%s): ", fateNames[f], n, what)
+	h.what = fmt.Sprintf("%s at point %d (%s): ", f, n, what)
 	h.conclude(s, []*sip.Request{r}, replies)
 	h.what = ""
 	return what != ""
@@ -114,7 +114,7 @@ func (h *gatewayHarness) insist(r *sip.Request) (replies []*sip.Disposition) {
 			return append(replies, disp)
 		}
 		h.restart()
-		h.clock.advance(time.Second)
+		h.clock.Advance(time.Second)
 	}
 	return replies
 }
@@ -151,7 +151,7 @@ func (h *gatewayHarness) checkFinal(fail func(string, ...any), s *submission.Sub
 		fail("events %v", ev)
 	}
 	told := 0
-	for _, d := range append(replies, h.boxes.of(id)...) {
+	for _, d := range append(replies, h.boxes.Of(id)...) {
 		if d.Outcome == sip.ProvisionallyAccepted {
 			continue
 		}
@@ -164,7 +164,7 @@ func (h *gatewayHarness) checkFinal(fail func(string, ...any), s *submission.Sub
 		fail("the submitter was never told")
 	}
 	promised := len(replies) > 0 && replies[0].Outcome == sip.ProvisionallyAccepted
-	if promised && len(h.boxes.of(id)) == 0 {
+	if promised && len(h.boxes.Of(id)) == 0 {
 		fail("a notification was promised, and none was delivered")
 	}
 	if s.Conflicts != 0 {
@@ -210,7 +210,7 @@ func TestAnySequenceOfFaults(t *testing.T) {
 // misfortune strikes after so many points.
 type misfortune struct {
 	After int
-	Fate  fate
+	Fate  testenv.Fate
 }
 
 func (h *gatewayHarness) anyFaults(rt *rapid.T, prefix string) {
@@ -235,12 +235,12 @@ func (h *gatewayHarness) anyFaults(rt *rapid.T, prefix string) {
 		case what == 4:
 			h.library.decide(sc.ultimate)
 		case what == 5:
-			h.clock.advance(time.Minute)
+			h.clock.Advance(time.Minute)
 			_, _ = h.process.Load().doDue(context.Background())
 		case what == 6:
 			h.start(Gateway, plan)
 		}
-		if h.process.Load().life.killed() {
+		if h.process.Load().life.Killed() {
 			h.start(Gateway, plan)
 		}
 	}
@@ -276,11 +276,11 @@ func TestKilledAmongMany(t *testing.T) {
 	const rounds, clients = 10, 8
 	var requests []*sip.Request
 	for round := range rounds {
-		h.start(Gateway, func(n int, _ string) fate {
+		h.start(Gateway, func(n int, _ string) testenv.Fate {
 			if n == 20+7*round {
-				return killedAfter
+				return testenv.KilledAfter
 			}
-			return goesWell
+			return testenv.GoesWell
 		})
 		var wait sync.WaitGroup
 		for c := range clients {
@@ -303,18 +303,18 @@ func TestKilledAmongMany(t *testing.T) {
 // While the log fails for long, what is known is not forgotten: a server that
 // answers at once sends no notification.
 func TestReplyIsKeptWhileTheLogFails(t *testing.T) {
-	for _, f := range []fate{fails, cutOff} {
+	for _, f := range []testenv.Fate{testenv.Fails, testenv.CutOff} {
 		h := newGatewayHarness(t, Gateway, nil)
 		h.library.recognises = false
 		appends := 0
-		h.start(Gateway, func(_ int, point string) fate {
-			if point != "append" {
-				return goesWell
+		h.start(Gateway, func(_ int, point string) testenv.Fate {
+			if point != "commit" {
+				return testenv.GoesWell
 			}
 			if appends++; appends > 1 && appends < 6 {
 				return f
 			}
-			return goesWell
+			return testenv.GoesWell
 		})
 		r := h.request("1")
 		if _, err := h.submit(r); err == nil {
@@ -328,7 +328,7 @@ func TestReplyIsKeptWhileTheLogFails(t *testing.T) {
 		h.state(r, submission.StateAccepted)
 		h.deliver()
 		// What took effect did so for a reply, which only a repeat can still get.
-		if got := h.boxes.of("1"); f == fails && len(got) != 1 {
+		if got := h.boxes.Of("1"); f == testenv.Fails && len(got) != 1 {
 			t.Errorf("notified %d times", len(got))
 		}
 		h.answered(r, sip.Accepted)
@@ -344,10 +344,10 @@ func TestReplyIsKeptWhileTheLogFails(t *testing.T) {
 // A commit that fails although it has taken effect does not put a request in
 // doubt that was never sent.
 func TestNeverSentIsNotInDoubt(t *testing.T) {
-	for _, f := range []fate{fails, cutOff} {
+	for _, f := range []testenv.Fate{testenv.Fails, testenv.CutOff} {
 		h := newGatewayHarness(t, Gateway, nil)
 		h.library.recognises = false
-		h.start(Gateway, once("append", f))
+		h.start(Gateway, once("commit", f))
 		r := h.request("1")
 		if _, err := h.submit(r); err == nil {
 			t.Error("there is an answer")
@@ -355,7 +355,7 @@ func TestNeverSentIsNotInDoubt(t *testing.T) {
 		if len(h.library.of("1")) != 0 {
 			t.Error("it was sent without being in the log")
 		}
-		if f == cutOff {
+		if f == testenv.CutOff {
 			h.tend(0)
 			h.state(r, submission.StateUnsent)
 		}

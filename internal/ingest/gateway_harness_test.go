@@ -19,6 +19,8 @@ import (
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/internal/submission/store"
+	"github.com/pmh-bridge/bridge/internal/testenv"
+	"github.com/pmh-bridge/bridge/internal/testserver"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -126,52 +128,16 @@ func (l *library) of(identifier string) []*entry {
 	return out
 }
 
-// mailboxes are the notification recipients of submitters, in memory.
-type mailboxes struct {
-	mu  sync.Mutex
-	got map[string][]*sip.Disposition // by source-identifier
-	// refuse, when set, may answer something else.
-	refuse func(*sip.Disposition) error
-}
-
-func (m *mailboxes) Admit(context.Context, sip.Caller) error { return nil }
-
-func (m *mailboxes) GetProperties(context.Context, sip.Caller) (*sip.Properties, error) {
-	return nil, errors.New("not here")
-}
-
-func (m *mailboxes) Ingest(context.Context, sip.Caller, *sip.Request) (*sip.Disposition, error) {
-	return nil, errors.New("not here")
-}
-
-func (m *mailboxes) Notify(_ context.Context, _ sip.Caller, d *sip.Disposition) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.refuse != nil {
-		if err := m.refuse(d); err != nil {
-			return err
-		}
-	}
-	m.got[*d.Source.Identifier] = append(m.got[*d.Source.Identifier], d)
-	return nil
-}
-
-func (m *mailboxes) of(identifier string) []*sip.Disposition {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.got[identifier]
-}
-
 // gatewayHarness is a Server between a submitter and an ingest server, all over sockets,
 // on a real log and a real content store. The Server is a process of its own: it may
 // be killed and started anew.
 type gatewayHarness struct {
 	t        judge
-	clock    *handClock
+	clock    *testenv.Clock
 	log      *store.Store
-	contents contentStore
+	contents *content.Store
 	library  *library
-	boxes    *mailboxes
+	boxes    *testserver.Recipients
 	source   event.SourceID
 	feed     string
 	change   func(*Server)
@@ -193,7 +159,7 @@ type judge interface {
 
 type process struct {
 	*Server
-	life    *life
+	life    *testenv.Life
 	handler *sip.Handler
 }
 
@@ -202,8 +168,8 @@ func newGatewayHarness(t testing.TB, mode Mode, change func(*Server)) *gatewayHa
 	t.Helper()
 	ctx := context.Background()
 	folder := t.TempDir()
-	h := &gatewayHarness{t: t, clock: newClock(), library: &library{recognises: true, answers: sip.Accepted}, boxes: &mailboxes{got: map[string][]*sip.Disposition{}}, change: change}
-	l, err := eventlog.Open(ctx, folder, eventlog.Options{Clock: h.clock.both})
+	h := &gatewayHarness{t: t, clock: testenv.NewClock(), library: &library{recognises: true, answers: sip.Accepted}, boxes: &testserver.Recipients{}, change: change}
+	l, err := eventlog.Open(ctx, folder, eventlog.Options{Clock: h.clock.Both})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +178,7 @@ func newGatewayHarness(t testing.TB, mode Mode, change func(*Server)) *gatewayHa
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.contents = contentStore{contents}
+	h.contents = contents
 	h.do(h.log.EnsureSet(ctx, eventlog.SetConfig{Name: "maps", Content: event.Mirror}))
 	h.source, err = h.log.EnsureSource(ctx, "maps", "sip", "/sip/maps", 0)
 	h.do(err)
@@ -242,9 +208,9 @@ func serve(t testing.TB, handler http.Handler) string {
 func (h *gatewayHarness) serve(w http.ResponseWriter, r *http.Request) {
 	p := h.process.Load()
 	recorder := httptest.NewRecorder()
-	err := p.life.pass("call", func() error {
+	err := p.life.Pass("call", func() error {
 		p.handler.Serve(recorder, r, strings.TrimPrefix(r.URL.Path, "/"))
-		return p.life.pass("relay", func() error { return nil })
+		return p.life.Pass("relay", func() error { return nil })
 	})
 	if err != nil {
 		panic(http.ErrAbortHandler)
@@ -257,18 +223,26 @@ func (h *gatewayHarness) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 // start starts the process, as fate has it, and ends the one before it.
-func (h *gatewayHarness) start(mode Mode, plan func(n int, point string) fate) {
+func (h *gatewayHarness) start(mode Mode, plan func(n int, point string) testenv.Fate) {
 	h.t.Helper()
 	if h.stop != nil {
 		h.stop()
 	}
-	p := &process{life: &life{plan: plan}}
-	wire := livingWire{&http.Transport{DisableKeepAlives: true}, p.life, "upstream"}
+	p := &process{life: &testenv.Life{Plan: plan}}
+	wire := testenv.Wire{RoundTripper: &http.Transport{DisableKeepAlives: true}, Life: p.life, Point: "upstream"}
 	p.Server = &Server{
 		Set: "maps", Feed: h.feed, URL: "/sip/maps", Source: h.source, Mode: mode,
-		Store: livingStore{h.log, p.life}, Contents: livingContents{h.contents, p.life},
+		Store: store.New(h.log.Log), Keep: func(ctx context.Context, records ...[]byte) error {
+			return p.life.Pass("put", func() error { return keep(h.contents)(ctx, records...) })
+		},
 		Upstream: &sip.HTTPClient{URL: h.libraryURL, HTTP: &http.Client{Transport: wire}},
-		Endpoint: func() string { return h.bridgeURL }, Deadline: 48 * time.Hour, Now: h.clock.now,
+		Endpoint: func() string { return h.bridgeURL }, Deadline: 48 * time.Hour, Now: h.clock.Now,
+	}
+	p.Store.Hook = func(query string, call func() error) error {
+		if query == "" {
+			return p.life.Pass("commit", call)
+		}
+		return p.life.Pass("query", call)
 	}
 	if mode != Gateway {
 		p.Formats = map[xml.Name]string{{Space: "urn:maps", Local: "map"}: mapFormat}
@@ -279,10 +253,10 @@ func (h *gatewayHarness) start(mode Mode, plan func(n int, point string) fate) {
 	p.handler = &sip.Handler{Backend: p.Server, Offers: p.Offers()}
 	// What Run does, but that a test says when it is time to tend.
 	if err := p.recover(context.Background()); err != nil {
-		if !errors.Is(err, errBroken) && !errors.Is(err, errKilled) {
+		if !errors.Is(err, testenv.ErrBroken) && !errors.Is(err, testenv.ErrKilled) {
 			h.t.Errorf("the server does not start: %v", err)
 		}
-		p.life.kill()
+		p.life.Kill()
 	}
 	p.service.set(nil)
 	h.stop = func() { p.service.set(errEnded) }
@@ -291,7 +265,7 @@ func (h *gatewayHarness) start(mode Mode, plan func(n int, point string) fate) {
 
 // restart starts the process again when it was killed, and then all goes well.
 func (h *gatewayHarness) restart() {
-	if p := h.process.Load(); p.life.killed() {
+	if p := h.process.Load(); p.life.Killed() {
 		h.start(p.Mode, nil)
 	}
 }
@@ -365,7 +339,7 @@ func (h *gatewayHarness) state(r *sip.Request, want submission.State) *submissio
 // tend lets time pass and does what is due then.
 func (h *gatewayHarness) tend(after time.Duration) {
 	h.t.Helper()
-	h.clock.advance(after)
+	h.clock.Advance(after)
 	_, err := h.process.Load().doDue(context.Background())
 	h.do(err)
 }
@@ -386,7 +360,7 @@ func (h *gatewayHarness) events(identifier string) (out []string) {
 // notices returns those that wait.
 func (h *gatewayHarness) notices() []submission.OutgoingNotification {
 	h.t.Helper()
-	found, err := h.log.OutgoingDue(context.Background(), event.MicrosOf(h.clock.now().Add(1000*time.Hour)), nil, 10_000)
+	found, err := h.log.OutgoingDue(context.Background(), event.MicrosOf(h.clock.Now().Add(1000*time.Hour)), nil, 10_000)
 	h.do(err)
 	return found
 }

@@ -64,7 +64,7 @@ func TestGatewayProvisional(t *testing.T) {
 			r := h.request("1")
 			h.answered(r, sip.ProvisionallyAccepted)
 			s := h.state(r, submission.StateProvisional)
-			if want := event.MicrosOf(h.clock.now().Add(48 * time.Hour)); s.Deadline != want || s.Due != want {
+			if want := event.MicrosOf(h.clock.Now().Add(48 * time.Hour)); s.Deadline != want || s.Due != want {
 				t.Errorf("deadline %v, due %v, want %v", s.Deadline, s.Due, want)
 			}
 			h.answered(r, sip.ProvisionallyAccepted) // again
@@ -80,7 +80,7 @@ func TestGatewayProvisional(t *testing.T) {
 			}
 			final := h.answered(r, outcome)
 			h.deliver()
-			got := h.boxes.of("1")
+			got := h.boxes.Of("1")
 			if len(got) != 1 || got[0].Outcome != outcome || got[0].AssignedIdentifier != final.AssignedIdentifier || got[0].Reason != final.Reason {
 				t.Errorf("the submitter was notified of %+v", got)
 			}
@@ -289,7 +289,7 @@ func TestGatewaySubmitterHangsUp(t *testing.T) {
 	}
 	h.state(r, submission.StateAccepted)
 	h.deliver()
-	if got := h.boxes.of("1"); len(got) != 1 || got[0].AssignedIdentifier != "urn:lib:1" {
+	if got := h.boxes.Of("1"); len(got) != 1 || got[0].AssignedIdentifier != "urn:lib:1" {
 		t.Errorf("notified of %+v", got)
 	}
 	h.answered(r, sip.Accepted)
@@ -305,12 +305,12 @@ func TestGatewayRepeatsForADay(t *testing.T) {
 	h.library.recognises = false
 	r := request("1", "a")
 	h.answered(r, sip.Accepted)
-	h.clock.advance(24 * time.Hour)
+	h.clock.Advance(24 * time.Hour)
 	h.answered(r, sip.Accepted)
 	if n := len(h.library.of("1")); n != 1 {
 		t.Fatalf("after a day the library has %d records", n)
 	}
-	h.clock.advance(time.Microsecond)
+	h.clock.Advance(time.Microsecond)
 	h.answered(r, sip.Accepted)
 	if n := len(h.library.of("1")); n != 2 {
 		t.Errorf("after more than a day the library has %d records", n)
@@ -318,7 +318,7 @@ func TestGatewayRepeatsForADay(t *testing.T) {
 	h.library.answers = sip.ProvisionallyAccepted
 	waiting := h.request("2")
 	h.answered(waiting, sip.ProvisionallyAccepted)
-	h.clock.advance(47 * time.Hour)
+	h.clock.Advance(47 * time.Hour)
 	h.answered(waiting, sip.ProvisionallyAccepted)
 	if n := len(h.library.of("2")); n != 1 {
 		t.Errorf("the library has %d records", n)
@@ -343,7 +343,7 @@ func TestGatewayProperties(t *testing.T) {
 	if asked != 1 {
 		t.Errorf("asked %d times within a minute", asked)
 	}
-	h.clock.advance(time.Minute)
+	h.clock.Advance(time.Minute)
 	up.ask = func() error { asked++; return errors.New("not now") }
 	_, err := get()
 	isFault(t, err, sip.Server, "")

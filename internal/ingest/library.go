@@ -123,7 +123,7 @@ func (d *Server) concludeAll(ctx context.Context, group []*conclusion) {
 			}
 		}
 		if len(records) > 0 {
-			if err := d.Contents.Put(ctx, records...); err != nil {
+			if err := d.Keep(ctx, records...); err != nil {
 				return fmt.Errorf("store %d submitted records: %w", len(records), err)
 			}
 		}

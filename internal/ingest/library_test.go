@@ -19,6 +19,7 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/content"
 	"github.com/pmh-bridge/bridge/internal/submission/store"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/sip"
 	"github.com/pmh-bridge/bridge/translate"
 )
@@ -63,7 +64,7 @@ func TestLibraryKeepsBytesAndTitle(t *testing.T) {
 	}
 	sum, err := content.ParseSum(rep.SHA256())
 	h.do(err)
-	if got := read(t, contentStore{h.contents}, sum); !bytes.Equal(got, r.Record.XML) {
+	if got := read(t, h.contents, sum); !bytes.Equal(got, r.Record.XML) {
 		t.Errorf("kept %s\nwant %s", got, r.Record.XML)
 	}
 }
@@ -250,7 +251,7 @@ func TestConcurrentDuplicates(t *testing.T) {
 
 // heldContents waits before it keeps records until it is told to, or to panic.
 type heldContents struct {
-	Contents
+	put   func(context.Context, ...[]byte) error
 	hold  chan bool
 	sizes []int // of what was given at once
 }
@@ -260,7 +261,7 @@ func (c *heldContents) Put(ctx context.Context, records ...[]byte) error {
 	if !<-c.hold {
 		panic("a defect")
 	}
-	return c.Contents.Put(ctx, records...)
+	return c.put(ctx, records...)
 }
 
 // The first request is committed at once, and those that come meanwhile together, as many
@@ -269,7 +270,7 @@ func (c *heldContents) Put(ctx context.Context, records ...[]byte) error {
 func TestLibraryGroups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		held := &heldContents{hold: make(chan bool)}
-		h := newHarness(t, Library, func(_ *harness, d *Server) { held.Contents, d.Contents = d.Contents, held })
+		h := newHarness(t, Library, func(_ *harness, d *Server) { held.put, d.Keep = d.Keep, held.Put })
 		var wait sync.WaitGroup
 		var answered, failed atomic.Int32
 		n := 0
@@ -319,7 +320,7 @@ func TestLibraryGroups(t *testing.T) {
 func TestLibraryVersionsInOneGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		held := &heldContents{hold: make(chan bool)}
-		h := newHarness(t, Library, func(_ *harness, d *Server) { held.Contents, d.Contents = d.Contents, held })
+		h := newHarness(t, Library, func(_ *harness, d *Server) { held.put, d.Keep = d.Keep, held.Put })
 		var wait sync.WaitGroup
 		ingest := func(r *sip.Request) *sip.Disposition {
 			out := new(sip.Disposition)
@@ -356,12 +357,12 @@ func TestLibraryVersionsInOneGroup(t *testing.T) {
 		h.do(err)
 		sum, err := content.ParseSum(e.Representations[0].SHA256())
 		h.do(err)
-		if got := read(t, contentStore{h.contents}, sum); !bytes.Equal(got, request("1", "4").Record.XML) {
+		if got := read(t, h.contents, sum); !bytes.Equal(got, request("1", "4").Record.XML) {
 			t.Errorf("the record is %s", got)
 		}
 		// The one that stood alone, ten versions, one without an identifier, one rejection.
-		if got := h.events(); len(got) != 13 || h.store.committed.Load() != 2 {
-			t.Errorf("%d events in %d transactions: %q", len(got), h.store.committed.Load(), got)
+		if got := h.events(); len(got) != 13 || h.faults.Calls.Load() != 2 {
+			t.Errorf("%d events in %d transactions: %q", len(got), h.faults.Calls.Load(), got)
 		}
 		h.verified()
 	})
@@ -371,7 +372,7 @@ func TestLibraryVersionsInOneGroup(t *testing.T) {
 func TestLibraryDamageFailsOneRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		held := &heldContents{hold: make(chan bool)}
-		h := newHarness(t, Library, func(_ *harness, d *Server) { held.Contents, d.Contents = d.Contents, held })
+		h := newHarness(t, Library, func(_ *harness, d *Server) { held.put, d.Keep = d.Keep, held.Put })
 		var wait sync.WaitGroup
 		failed := map[string]error{}
 		var mu sync.Mutex
@@ -415,7 +416,7 @@ func TestLibraryCommitsOnce(t *testing.T) {
 	for i := range 30 {
 		h.ingest(request(fmt.Sprint(i), "a"))
 	}
-	if n := h.store.committed.Load(); n != 30 {
+	if n := h.faults.Calls.Load(); n != 30 {
 		t.Errorf("30 requests, one after the other, have made %d transactions", n)
 	}
 }
@@ -442,14 +443,14 @@ func TestFailuresOfTheLog(t *testing.T) {
 	unknown := request("3", "x")
 	unknown.Record.Root.Local = "other"
 	for name, fail := range map[string]func(h *harness){
-		"before": func(h *harness) { h.store.before.Store(1) },
-		"after":  func(h *harness) { h.store.after.Store(1) },
+		"before": func(h *harness) { h.faults.Before.Store(1) },
+		"after":  func(h *harness) { h.faults.After.Store(1) },
 	} {
 		for _, r := range []*sip.Request{request("1", "a"), request("", "a"), unknown} {
 			h := newHarness(t, Library, nil)
 			h.ingest(request("0", "before"))
 			fail(h)
-			if _, err := h.server.Ingest(t.Context(), sip.Caller{}, r); !errors.Is(err, errBroken) {
+			if _, err := h.server.Ingest(t.Context(), sip.Caller{}, r); !errors.Is(err, testenv.ErrBroken) {
 				t.Fatalf("%s: %v", name, err)
 			}
 			first, again := h.ingest(r), h.ingest(r)
@@ -463,16 +464,14 @@ func TestFailuresOfTheLog(t *testing.T) {
 		}
 	}
 	h := newHarness(t, Library, nil)
-	h.server.Contents = noRoom{h.server.Contents}
-	if _, err := h.server.Ingest(t.Context(), sip.Caller{}, request("1", "a")); !errors.Is(err, errBroken) {
+	h.server.Keep = noRoom
+	if _, err := h.server.Ingest(t.Context(), sip.Caller{}, request("1", "a")); !errors.Is(err, testenv.ErrBroken) {
 		t.Errorf("the content store is full: %v", err)
 	}
 	h.wantEvents()
 }
 
-type noRoom struct{ Contents }
-
-func (noRoom) Put(context.Context, ...[]byte) error { return errBroken }
+func noRoom(context.Context, ...[]byte) error { return testenv.ErrBroken }
 
 // The service through its own protocol: what a submitter sees, and what is
 // published of it.

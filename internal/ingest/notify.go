@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/pmh-bridge/bridge/event"
-	"github.com/pmh-bridge/bridge/internal/delivery"
 	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/internal/submission/store"
 	"github.com/pmh-bridge/bridge/sip"
@@ -202,7 +201,7 @@ func (d *Server) update(ctx context.Context, tx *store.Tx, next *submission.Subm
 		u.Incoming = submission.Contradiction(next, in.disposition, in.notification)
 	}
 	if effects.Publish && next.Source == d.Source {
-		newer, err := delivery.HasNewerAccepted(ctx, tx, next)
+		newer, err := tx.HasNewerAccepted(ctx, next)
 		if err != nil {
 			return u, err
 		}

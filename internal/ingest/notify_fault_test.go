@@ -91,11 +91,11 @@ func TestFailuresOfNotifications(t *testing.T) {
 		disp  *sip.Disposition
 		times string
 	}{
-		"matched, before":      {func(h *harness) { h.store.before.Store(1) }, "token-1", accepted(mapOf("1"), "urn:lib:1"), "matched 1"},
-		"matched, after":       {func(h *harness) { h.store.after.Store(1) }, "token-1", accepted(mapOf("1"), "urn:lib:1"), "matched 2"},
-		"of nobody, before":    {func(h *harness) { h.store.before.Store(1) }, "", rejected(mapOf("9"), "no"), "rejected 1"},
-		"of nobody, after":     {func(h *harness) { h.store.after.Store(1) }, "", rejected(mapOf("9"), "no"), "rejected 2"},
-		"rejected, both times": {func(h *harness) { h.store.before.Store(1); h.store.after.Store(1) }, "token-1", rejected(mapOf("1"), "no"), "matched 2"},
+		"matched, before":      {func(h *harness) { h.faults.Before.Store(1) }, "token-1", accepted(mapOf("1"), "urn:lib:1"), "matched 1"},
+		"matched, after":       {func(h *harness) { h.faults.After.Store(1) }, "token-1", accepted(mapOf("1"), "urn:lib:1"), "matched 2"},
+		"of nobody, before":    {func(h *harness) { h.faults.Before.Store(1) }, "", rejected(mapOf("9"), "no"), "rejected 1"},
+		"of nobody, after":     {func(h *harness) { h.faults.After.Store(1) }, "", rejected(mapOf("9"), "no"), "rejected 2"},
+		"rejected, both times": {func(h *harness) { h.faults.Before.Store(1); h.faults.After.Store(1) }, "token-1", rejected(mapOf("1"), "no"), "matched 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHarness(t, Gateway, closed)

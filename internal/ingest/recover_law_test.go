@@ -38,18 +38,18 @@ func TestDueIsDone(t *testing.T) {
 	testenv.Heavy(t)
 	h := newGatewayHarness(t, Gateway, nil)
 	record := request("x", "map").Record.XML
-	h.do(h.contents.Put(context.Background(), record))
+	h.do(keep(h.contents)(context.Background(), record))
 	n := 0
 	testenv.Checks(t, 40)
 	rapid.Check(t, func(rt *rapid.T) {
 		n++
-		c := &dueCase{rt: rt, h: h, begin: h.clock.now()}
+		c := &dueCase{rt: rt, h: h, begin: h.clock.Now()}
 		many := rapid.IntRange(1, 30).Draw(rt, "submissions")
 		if rapid.IntRange(0, 9).Draw(rt, "a crowd") == 0 {
 			many += 2 * pageLimit
 		}
 		var err error
-		c.server = &Server{Set: "maps", Feed: h.feed, Mode: Gateway, Store: h.log, Contents: h.contents, Now: h.clock.now}
+		c.server = &Server{Set: "maps", Feed: h.feed, Mode: Gateway, Store: h.log, Keep: keep(h.contents), Now: h.clock.Now}
 		c.server.URL = fmt.Sprint("/sip/maps/", n)
 		c.server.Source, err = h.log.EnsureSource(context.Background(), "maps", "sip", c.server.URL, n)
 		h.do(err)
@@ -115,8 +115,8 @@ func (c *dueCase) fill(many int, stranger event.SourceID, content [32]byte, leng
 
 // tendAt lets the Server do what is due, and compares every row with the rules.
 func (c *dueCase) tendAt(after time.Duration) {
-	c.h.clock.advance(c.begin.Add(after).Sub(c.h.clock.now()))
-	now := event.MicrosOf(c.h.clock.now())
+	c.h.clock.Advance(c.begin.Add(after).Sub(c.h.clock.Now()))
+	now := event.MicrosOf(c.h.clock.Now())
 	next, err := c.server.doDue(context.Background())
 	c.h.do(err)
 	c.follow(now)
@@ -163,13 +163,13 @@ func (c *dueCase) follow(now event.Micros) {
 func BenchmarkDeadlines(b *testing.B) {
 	const many, week = 320_000, 7 * 24 * time.Hour
 	ctx := context.Background()
-	folder, clock := b.TempDir(), newClock()
-	l, err := eventlog.Open(ctx, folder, eventlog.Options{Clock: clock.both})
+	folder, clock := b.TempDir(), testenv.NewClock()
+	l, err := eventlog.Open(ctx, folder, eventlog.Options{Clock: clock.Both})
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer l.Close()
-	d := &Server{Set: "maps", Mode: Gateway, Store: store.New(l), Now: clock.now}
+	d := &Server{Set: "maps", Mode: Gateway, Store: store.New(l), Now: clock.Now}
 	err = l.EnsureSet(ctx, eventlog.SetConfig{Name: "maps", Content: event.Mirror})
 	if err == nil {
 		d.Source, err = l.EnsureSource(ctx, "maps", "sip", "/sip/maps", 0)
@@ -181,7 +181,7 @@ func BenchmarkDeadlines(b *testing.B) {
 		steps := make([]submission.Update, 10_000)
 		for i := range steps {
 			// A thousand to a second, from a week ahead on.
-			due := event.MicrosOf(clock.now().Add(week + time.Duration(from+i)/1000*time.Second))
+			due := event.MicrosOf(clock.Now().Add(week + time.Duration(from+i)/1000*time.Second))
 			s := submission.Submission{Source: d.Source, State: submission.StateProvisional, Token: fmt.Sprint("token ", from+i), Recipient: "https://recipient.example/box", Due: due, Deadline: due}
 			s.SourceXML = fmt.Appendf(nil, "<source><source-identifier>%d</source-identifier></source>", from+i)
 			s.Request = sha256.Sum256(s.SourceXML)
@@ -211,11 +211,11 @@ func BenchmarkDeadlines(b *testing.B) {
 	if _, err := db.Exec("CREATE INDEX submission_due ON submission (source, state, due) WHERE due > 0"); err != nil {
 		b.Fatal(err)
 	}
-	clock.advance(week - time.Second)
+	clock.Advance(week - time.Second)
 	ended := int64(0)
 	b.Run("1000 are due", func(b *testing.B) {
 		for range b.N {
-			clock.advance(time.Second)
+			clock.Advance(time.Second)
 			if _, err := d.doDue(ctx); err != nil {
 				b.Fatal(err)
 			}

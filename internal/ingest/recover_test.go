@@ -9,6 +9,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/submission"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -16,11 +17,11 @@ import (
 func TestInDoubtIsNotSentAgain(t *testing.T) {
 	h := newGatewayHarness(t, Gateway, nil)
 	h.library.recognises = false
-	h.start(Gateway, once("upstream", cutOff))
+	h.start(Gateway, once("upstream", testenv.CutOff))
 	r := h.request("1")
 	h.faulted(r, sip.Server, "in doubt")
 	s := h.state(r, submission.StateInDoubt)
-	if want := event.MicrosOf(h.clock.now().Add(48 * time.Hour)); s.Deadline != want || s.Due != want || s.Reason == "" {
+	if want := event.MicrosOf(h.clock.Now().Add(48 * time.Hour)); s.Deadline != want || s.Due != want || s.Reason == "" {
 		t.Errorf("%+v", s)
 	}
 	h.tend(time.Hour)
@@ -45,7 +46,7 @@ func TestInDoubtIsNotified(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		h := newGatewayHarness(t, Gateway, nil)
 		h.library.recognises, h.library.answers = false, sip.ProvisionallyAccepted
-		h.start(Gateway, once("upstream", cutOff))
+		h.start(Gateway, once("upstream", testenv.CutOff))
 		r := h.request("1")
 		h.faulted(r, sip.Server, "in doubt")
 		if late {
@@ -60,7 +61,7 @@ func TestInDoubtIsNotified(t *testing.T) {
 		}
 		h.answered(r, sip.Accepted)
 		h.deliver()
-		if got := h.boxes.of("1"); len(got) != 1 {
+		if got := h.boxes.Of("1"); len(got) != 1 {
 			t.Errorf("notified of %+v", got)
 		}
 		h.verified()
@@ -74,14 +75,14 @@ func TestDeadlines(t *testing.T) {
 	var steps []submission.Update
 	for i := range n {
 		s := submission.Submission{Source: h.source, State: submission.StateProvisional, Request: [32]byte{byte(i), byte(i >> 8), 1}, Recipient: h.boxURL,
-			Deadline: event.MicrosOf(h.clock.now().Add(time.Hour)), Due: event.MicrosOf(h.clock.now().Add(time.Hour))}
+			Deadline: event.MicrosOf(h.clock.Now().Add(time.Hour)), Due: event.MicrosOf(h.clock.Now().Add(time.Hour))}
 		steps = append(steps, submission.Update{Submission: s})
 	}
 	err := h.process.Load().commitUpdates(context.Background())(steps)
 	h.do(err)
-	h.clock.advance(59*time.Minute + 30*time.Second)
+	h.clock.Advance(59*time.Minute + 30*time.Second)
 	next, err := h.process.Load().doDue(context.Background())
-	if err != nil || next.Sub(h.clock.now()) != 30*time.Second {
+	if err != nil || next.Sub(h.clock.Now()) != 30*time.Second {
 		t.Errorf("next at %v, %v; want in 30 s", next, err)
 	}
 	h.tend(30 * time.Second)
@@ -104,8 +105,8 @@ func TestRunTends(t *testing.T) {
 	h.do(err)
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		d := &Server{Set: "maps", Source: h.source, Mode: Gateway, Store: h.log, Contents: h.contents, Deadline: 90 * time.Minute,
-			Now: func() time.Time { return h.clock.now().Add(time.Since(start)) }}
+		d := &Server{Set: "maps", Source: h.source, Mode: Gateway, Store: h.log, Keep: keep(h.contents), Deadline: 90 * time.Minute,
+			Now: func() time.Time { return h.clock.Now().Add(time.Since(start)) }}
 		ctx, cancel := context.WithCancel(context.Background())
 		ended := make(chan error)
 		go func() { ended <- d.Run(ctx) }()

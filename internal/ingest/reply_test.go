@@ -126,7 +126,7 @@ func TestGatewayLeavesTheServerAlone(t *testing.T) {
 		})
 		first, second := h.request("1"), h.request("2")
 		h.faulted(first, sip.Server, "HTTP 503 Service Unavailable: busy; wants to be asked again in")
-		until := "it wants to be left alone until " + h.clock.now().Add(after.rests).Format(time.RFC3339) + ": HTTP 503 Service Unavailable: busy"
+		until := "it wants to be left alone until " + h.clock.Now().Add(after.rests).Format(time.RFC3339) + ": HTTP 503 Service Unavailable: busy"
 		h.faulted(first, sip.Server, until)
 		h.faulted(second, sip.Server, until)
 		if s := h.state(second, submission.StateUnsent); s.Reason != until {
@@ -141,9 +141,9 @@ func TestGatewayLeavesTheServerAlone(t *testing.T) {
 			t.Fatalf("asked %d times", asked())
 		}
 		up = true
-		h.clock.advance(after.rests - time.Second)
+		h.clock.Advance(after.rests - time.Second)
 		h.faulted(first, sip.Server, until)
-		h.clock.advance(time.Second)
+		h.clock.Advance(time.Second)
 		h.answered(first, sip.Accepted)
 		h.answered(second, sip.Accepted)
 		if asked() != 3 {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/submission"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -39,7 +40,7 @@ func TestReview(t *testing.T) {
 			h := newGatewayHarness(t, Review, func(d *Server) { d.Notified = func() { posted++ } })
 			r := h.request("1")
 			h.answered(r, sip.ProvisionallyAccepted)
-			h.clock.advance(1000 * time.Hour) // nobody is hurried
+			h.clock.Advance(1000 * time.Hour) // nobody is hurried
 			h.tend(0)
 			h.answered(r, sip.ProvisionallyAccepted)
 			if s := h.state(r, submission.StateProvisional); s.Due != 0 || s.Deadline != 0 || s.Length != int64(len(r.Record.XML)) {
@@ -68,7 +69,7 @@ func TestReview(t *testing.T) {
 			}
 			message := h.notices()[0].Message
 			h.deliver()
-			told := h.boxes.of("1")
+			told := h.boxes.Of("1")
 			if len(told) != 1 || told[0].AssignedIdentifier != want.AssignedIdentifier || told[0].Reason != want.Reason || message == "" {
 				t.Errorf("notified of %+v, message %q", told, message)
 			}
@@ -229,30 +230,30 @@ func TestDecideAtOnce(t *testing.T) {
 // one notice.
 func TestReviewFaults(t *testing.T) {
 	h := newGatewayHarness(t, Review, nil)
-	for f := fails; f <= killedAfter; f++ {
+	for f := testenv.Fails; f <= testenv.KilledAfter; f++ {
 		for n, reached := 1, true; reached; n++ {
 			reached = false
-			h.start(Review, func(at int, _ string) fate {
+			h.start(Review, func(at int, _ string) testenv.Fate {
 				if at != n {
-					return goesWell
+					return testenv.GoesWell
 				}
 				reached = true
 				return f
 			})
 			r := h.request(fmt.Sprintf("%d-%d", f, n))
 			if got := h.insist(r); len(got) != 1 || got[0].Outcome != sip.ProvisionallyAccepted {
-				t.Fatalf("%s at %d: %+v", fateNames[f], n, got)
+				t.Fatalf("%s at %d: %+v", f, n, got)
 			}
 			for h.decide(r, true, "", "") != nil {
 				h.restart()
 			}
 			h.restart()
-			h.process.Load().life.calm()
+			h.process.Load().life.Calm()
 			h.answered(r, sip.Accepted)
 			h.deliver()
 			id := *r.Source.Identifier
-			if ev, told := h.events(id), h.boxes.of(id); len(ev) != 1 || len(told) != 1 {
-				t.Errorf("%s at %d: events %v, told %d times", fateNames[f], n, ev, len(told))
+			if ev, told := h.events(id), h.boxes.Of(id); len(ev) != 1 || len(told) != 1 {
+				t.Errorf("%s at %d: events %v, told %d times", f, n, ev, len(told))
 			}
 		}
 	}
@@ -305,12 +306,12 @@ func TestReviewRepeatsOnAFullDisk(t *testing.T) {
 	r := request("1", "a")
 	r.Recipient = "http://maps.example/sip"
 	first := h.ingest(r)
-	h.server.Contents = noRoom{h.server.Contents}
+	h.server.Keep = noRoom
 	if again := h.ingest(r); !reflect.DeepEqual(first, again) {
 		t.Errorf("%+v, then %+v", first, again)
 	}
 	r.Record.XML = []byte("<map xmlns='urn:maps'>b</map>")
-	if _, err := h.server.Ingest(t.Context(), sip.Caller{}, r); !errors.Is(err, errBroken) {
+	if _, err := h.server.Ingest(t.Context(), sip.Caller{}, r); !errors.Is(err, testenv.ErrBroken) {
 		t.Errorf("another one: %v", err)
 	}
 }

@@ -46,36 +46,12 @@ import (
 	"github.com/pmh-bridge/bridge/sip"
 )
 
-// Store is the log with its submissions: a *store.Store.
-type Store interface {
-	queries
-	delivery.Due
-	// IncomingNotification returns one by its ID; fs.ErrNotExist when there is none.
-	IncomingNotification(ctx context.Context, id int64) (*submission.IncomingNotification, error)
-	// Do runs work in a transaction.
-	Do(ctx context.Context, work func(ctx context.Context, tx *store.Tx) error) error
-	// SubmissionByToken returns the one whose notification recipient has the token;
-	// fs.ErrNotExist when there is none.
-	SubmissionByToken(ctx context.Context, token string) (*submission.Submission, error)
-}
-
-// queries are asked of what is committed (Store), or inside of a transaction (*store.Tx).
+// queries are asked of what is committed (*store.Store), or inside a transaction
+// (*store.Tx).
 type queries interface {
-	// HasNewerVersion reports whether a later version of a submission is in one of some
-	// states: one of the same Source and Subject with a higher ID. With assigned only
-	// those count to which that identifier was assigned.
-	delivery.Versions
-	// Submission returns one by its ID; fs.ErrNotExist when there is none.
-	Submission(ctx context.Context, id int64) (*submission.Submission, error)
-	// Submissions returns those that a query selects.
+	HasNewerVersion(ctx context.Context, s *submission.Submission, states []submission.State, assigned string) (bool, error)
 	Submissions(context.Context, submission.Query) ([]submission.Submission, error)
-	// Presence returns what a Source has of a record of its set.
 	Presence(ctx context.Context, source event.SourceID, identifier string) (event.Presence, error)
-}
-
-// Contents keeps records. What Put returned for is durable.
-type Contents interface {
-	Put(ctx context.Context, records ...[]byte) error
 }
 
 // Mode is what a Server is besides a notification recipient.
@@ -109,8 +85,9 @@ type Server struct {
 	Content event.Content
 	Mode    Mode
 
-	Store    Store
-	Contents Contents
+	Store *store.Store
+	// Keep stores records. What it has returned for is durable.
+	Keep func(ctx context.Context, records ...[]byte) error
 
 	// Formats that are accepted: the root element of a record, and the URL of its
 	// schema.

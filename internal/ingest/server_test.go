@@ -6,7 +6,6 @@ import (
 	"encoding/xml"
 	"errors"
 	"fmt"
-	"io"
 	"net/http/httptest"
 	"path/filepath"
 	"reflect"
@@ -23,6 +22,7 @@ import (
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/internal/submission/store"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -32,7 +32,8 @@ type harness struct {
 	log      *store.Store
 	contents *content.Store
 	server   *Server
-	store    *breakable
+	store    *store.Store // the same log, whose commits fail as faults says
+	faults   *testenv.Faults
 	ahead    atomic.Int64 // how far its clock is ahead of ours, in nanoseconds
 }
 
@@ -43,7 +44,7 @@ const mapFormat = "https://schemas.example/map.xsd"
 // newHarness makes a Server for the set "maps"; change completes it before it runs.
 func newHarness(t testing.TB, mode Mode, change func(h *harness, d *Server)) *harness {
 	t.Helper()
-	thisDecade()
+	testenv.ThisDecade()
 	ctx := context.Background()
 	folder := t.TempDir()
 	h := &harness{t: t}
@@ -57,9 +58,9 @@ func newHarness(t testing.TB, mode Mode, change func(h *harness, d *Server)) *ha
 	if h.contents, err = content.Open(ctx, filepath.Join(folder, "content.db"), content.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	h.store = &breakable{Store: h.log}
+	h.store, h.faults = breakable(h.log)
 	h.server = &Server{
-		Set: "maps", URL: "/sip/maps", Mode: mode, Store: h.store, Contents: contentStore{h.contents},
+		Set: "maps", URL: "/sip/maps", Mode: mode, Store: h.store, Keep: keep(h.contents),
 		Formats: map[xml.Name]string{{Space: "urn:maps", Local: "map"}: mapFormat}, Now: h.now,
 	}
 	if change != nil {
@@ -86,14 +87,6 @@ func newHarness(t testing.TB, mode Mode, change func(h *harness, d *Server)) *ha
 		}
 	})
 	return h
-}
-
-// thisDecade lets the clock of a bubble, which begins in the year 2000, go to where a
-// log believes it.
-func thisDecade() {
-	if day := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC); time.Now().Before(day) {
-		time.Sleep(time.Until(day))
-	}
 }
 
 func (h *harness) do(err error) {
@@ -206,47 +199,27 @@ func request(identifier, text string) *sip.Request {
 	return r
 }
 
-// breakable is a log whose commits fail.
-type breakable struct {
-	*store.Store
-	before, after atomic.Int32 // how many calls are to fail yet
-	committed     atomic.Int32
+// breakable returns the same log with commits that fail as told.
+func breakable(log *store.Store) (*store.Store, *testenv.Faults) {
+	s, faults := store.New(log.Log), &testenv.Faults{}
+	s.Hook = func(query string, call func() error) error {
+		if query != "" {
+			return call()
+		}
+		return faults.Pass(call)
+	}
+	return s, faults
 }
 
-var errBroken = errors.New("the disk is gone")
-
-func failing(n *atomic.Int32) bool { return n.Load() > 0 && n.Add(-1) >= 0 }
-
-// Do fails before it has done anything, or after everything.
-func (b *breakable) Do(ctx context.Context, work func(ctx context.Context, tx *store.Tx) error) error {
-	if failing(&b.before) {
-		return errBroken
+// keep stores records.
+func keep(s *content.Store) func(context.Context, ...[]byte) error {
+	return func(ctx context.Context, records ...[]byte) error {
+		drafts := make([]*content.Draft, len(records))
+		for i, r := range records {
+			drafts[i] = content.NewDraft(r)
+		}
+		return s.Put(ctx, drafts...)
 	}
-	b.committed.Add(1)
-	err := b.Store.Do(ctx, work)
-	if err == nil && failing(&b.after) {
-		return errBroken
-	}
-	return err
-}
-
-// contentStore lets the content store be Contents.
-type contentStore struct{ *content.Store }
-
-func (c contentStore) Put(ctx context.Context, records ...[]byte) error {
-	drafts := make([]*content.Draft, len(records))
-	for i, r := range records {
-		drafts[i] = content.NewDraft(r)
-	}
-	return c.Store.Put(ctx, drafts...)
-}
-
-func (c contentStore) Open(ctx context.Context, sum [32]byte) (io.ReadSeekCloser, int64, error) {
-	b, err := c.Store.Open(ctx, sum)
-	if err != nil {
-		return nil, 0, err
-	}
-	return b, b.Size(), nil
 }
 
 // isFault fails the test unless err is a fault of the code with the path.
@@ -305,10 +278,10 @@ func TestFailuresOverHTTP(t *testing.T) {
 	server := httptest.NewServer(&sip.Handler{Backend: h.server, Offers: h.server.Offers()})
 	defer server.Close()
 	client := &sip.HTTPClient{HTTP: server.Client(), URL: server.URL}
-	h.store.before.Store(1)
+	h.faults.Before.Store(1)
 	_, err := client.Ingest(t.Context(), request("1", "a"))
 	isFault(t, err, sip.Server, "")
-	if err != nil && strings.Contains(err.Error(), errBroken.Error()) {
+	if err != nil && strings.Contains(err.Error(), testenv.ErrBroken.Error()) {
 		t.Errorf("the caller is told %v", err)
 	}
 	if !sip.Temporary(err) {
@@ -319,9 +292,9 @@ func TestFailuresOverHTTP(t *testing.T) {
 	}
 }
 
-func read(t testing.TB, c contentStore, sum [32]byte) []byte {
+func read(t testing.TB, c *content.Store, sum [32]byte) []byte {
 	t.Helper()
-	r, _, err := c.Open(context.Background(), sum)
+	r, err := c.Open(context.Background(), sum)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -337,7 +310,7 @@ func read(t testing.TB, c contentStore, sum [32]byte) []byte {
 func TestIngestWaitsForRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t, Library, nil)
-		d := &Server{Set: "maps", Mode: Library, Source: h.server.Source, Store: h.store, Contents: h.server.Contents, Formats: h.server.Formats}
+		d := &Server{Set: "maps", Mode: Library, Source: h.server.Source, Store: h.store, Keep: h.server.Keep, Formats: h.server.Formats}
 		hurried, cancel := context.WithCancel(t.Context())
 		var wait sync.WaitGroup
 		wait.Go(func() {

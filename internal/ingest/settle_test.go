@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/pmh-bridge/bridge/internal/submission"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -183,7 +184,7 @@ func TestSettleRefuses(t *testing.T) {
 // submitted again.
 func TestSettledAsNotTakenIsSentAgain(t *testing.T) {
 	h := newGatewayHarness(t, Gateway, nil)
-	h.start(Gateway, once("upstream", fails))
+	h.start(Gateway, once("upstream", testenv.Fails))
 	r := h.request("1")
 	h.faulted(r, sip.Server, "in doubt")
 	s := h.state(r, submission.StateInDoubt)

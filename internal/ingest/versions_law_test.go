@@ -52,15 +52,15 @@ func (h *gatewayHarness) anyVersions(rt *rapid.T, prefix string) {
 				h.decideEntry(h.library.entries[first+rapid.IntRange(0, n-1).Draw(rt, "entry")], rapid.SampledFrom([]sip.Outcome{sip.Accepted, sip.Rejected}).Draw(rt, "outcome"))
 			}
 		case "a minute":
-			h.clock.advance(time.Minute)
+			h.clock.Advance(time.Minute)
 			_, _ = h.process.Load().doDue(context.Background())
 		case "an hour":
-			h.clock.advance(time.Hour)
+			h.clock.Advance(time.Hour)
 			_, _ = h.process.Load().doDue(context.Background())
 		case "start":
 			h.start(Gateway, plan)
 		}
-		if h.process.Load().life.killed() {
+		if h.process.Load().life.Killed() {
 			h.start(Gateway, plan)
 		}
 	}
@@ -74,16 +74,16 @@ func (h *gatewayHarness) anyVersions(rt *rapid.T, prefix string) {
 }
 
 // misfortunes draws a plan of some.
-func misfortunes(rt *rapid.T) func(int, string) fate {
+func misfortunes(rt *rapid.T) func(int, string) testenv.Fate {
 	strokes := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) misfortune {
-		return misfortune{rapid.IntRange(1, 12).Draw(rt, "after"), fate(rapid.IntRange(int(fails), int(killedAfter)).Draw(rt, "fate"))}
+		return misfortune{rapid.IntRange(1, 12).Draw(rt, "after"), testenv.Fate(rapid.IntRange(int(testenv.Fails), int(testenv.KilledAfter)).Draw(rt, "fate"))}
 	}), 0, 6).Draw(rt, "strokes")
-	return func(int, string) fate {
+	return func(int, string) testenv.Fate {
 		if len(strokes) == 0 {
-			return goesWell
+			return testenv.GoesWell
 		}
 		if strokes[0].After--; strokes[0].After > 0 {
-			return goesWell
+			return testenv.GoesWell
 		}
 		f := strokes[0].Fate
 		strokes = strokes[1:]

@@ -14,6 +14,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/submission"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -148,7 +149,7 @@ func TestRevertElsewhere(t *testing.T) {
 // come; then it is sent, and the one in doubt is not.
 func TestRepeatOfDoubtIsAnother(t *testing.T) {
 	h := newGatewayHarness(t, Gateway, nil)
-	h.start(Gateway, once("upstream", fails))
+	h.start(Gateway, once("upstream", testenv.Fails))
 	h.faulted(h.version("A"), sip.Server, "in doubt")
 	h.answered(h.version("B"), sip.Accepted)
 	h.answered(h.version("A"), sip.Accepted)
@@ -166,11 +167,11 @@ func TestRepeatOfDoubtIsAnother(t *testing.T) {
 // same request has become another one since.
 func TestReplyOfAnOldVersionIsKept(t *testing.T) {
 	h := newGatewayHarness(t, Gateway, nil)
-	store := &breakable{Store: h.log}
+	store, faults := breakable(h.log)
 	h.change = func(d *Server) { d.Store = store }
 	h.start(Gateway, nil)
 	h.library.instead = func(r *sip.Request) (*sip.Disposition, error) {
-		store.before.Store(1)
+		faults.Before.Store(1)
 		h.library.instead = nil
 		return nil, nil
 	}
@@ -190,11 +191,11 @@ func TestReplyOfAnOldVersionIsKept(t *testing.T) {
 // What could not be begun is not taken for the older submission of the same request.
 func TestWhatWasNotBegunIsForgotten(t *testing.T) {
 	h := newGatewayHarness(t, Gateway, nil)
-	h.start(Gateway, once("upstream", fails))
+	h.start(Gateway, once("upstream", testenv.Fails))
 	h.faulted(h.version("A"), sip.Server, "in doubt")
 	h.answered(h.version("B"), sip.Accepted)
 	doubt := h.rows()[0]
-	h.start(Gateway, once("append", fails))
+	h.start(Gateway, once("commit", testenv.Fails))
 	if _, err := h.submit(h.version("A")); err == nil {
 		t.Fatal("the log failed, and the submitter was answered")
 	}
@@ -320,16 +321,16 @@ func TestRunWaitsForTheLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t, Gateway, nil)
 		sub := h.received("1", submission.StateForwarding, nil)
-		store := &breakable{Store: h.log}
-		store.before.Store(3)
-		d := &Server{Set: "maps", Feed: h.server.Feed, URL: "/sip/maps", Source: h.server.Source, Mode: Gateway, Store: store, Contents: h.server.Contents}
+		store, faults := breakable(h.log)
+		faults.Before.Store(3)
+		d := &Server{Set: "maps", Feed: h.server.Feed, URL: "/sip/maps", Source: h.server.Source, Mode: Gateway, Store: store, Keep: h.server.Keep}
 		d.Upstream = upstreamFunc(func(r *sip.Request) (*sip.Disposition, error) { return accepted(r.Source, "urn:lib:2"), nil })
 		d.Fatal = func(err error) bool { return errors.Is(err, errEnded) }
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- d.Run(ctx) }()
 		synctest.Wait()
-		if _, err := d.Ingest(ctx, sip.Caller{}, request("2", "a")); !errors.Is(err, errBroken) {
+		if _, err := d.Ingest(ctx, sip.Caller{}, request("2", "a")); !errors.Is(err, testenv.ErrBroken) {
 			t.Errorf("before it has begun: %v", err)
 		}
 		time.Sleep(time.Minute)
@@ -346,9 +347,9 @@ func TestRunWaitsForTheLog(t *testing.T) {
 		}
 
 		h.received("3", submission.StateForwarding, nil)
-		store.before.Store(1)
+		faults.Before.Store(1)
 		d = &Server{Set: "maps", Source: h.server.Source, Mode: Gateway, Store: store, Fatal: func(error) bool { return true }}
-		if err := d.Run(t.Context()); !errors.Is(err, errBroken) {
+		if err := d.Run(t.Context()); !errors.Is(err, testenv.ErrBroken) {
 			t.Errorf("the log takes nothing any more: %v", err)
 		}
 	})

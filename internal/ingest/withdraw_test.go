@@ -120,7 +120,7 @@ func TestWithdrawRefuses(t *testing.T) {
 		}
 	}
 	h.wantEvents("created " + id)
-	h.store.before.Store(1)
+	h.faults.Before.Store(1)
 	if err := h.server.Withdraw(t.Context(), id, ""); err == nil || !strings.Contains(err.Error(), "log that record") {
 		t.Errorf("the log does not take it: %v", err)
 	}
@@ -260,7 +260,7 @@ func TestWithdrawnAfterReview(t *testing.T) {
 	if got := h.answered(nameless, sip.Accepted).AssignedIdentifier; got != "18" {
 		t.Errorf("the repeat is answered %q", got)
 	}
-	h.clock.advance(repeatWindow + time.Minute)
+	h.clock.Advance(repeatWindow + time.Minute)
 	h.answered(nameless, sip.ProvisionallyAccepted)
 	h.wantEvents("18", "created", "deleted")
 	h.verified()
@@ -309,7 +309,7 @@ func TestWithdrawFails(t *testing.T) {
 	for after := range 2 {
 		h := newHarness(t, Library, nil)
 		id := h.ingest(request("1", "a")).AssignedIdentifier
-		[]*atomic.Int32{&h.store.before, &h.store.after}[after].Store(1)
+		[]*atomic.Int32{&h.faults.Before, &h.faults.After}[after].Store(1)
 		if err := h.server.Withdraw(t.Context(), id, ""); err == nil {
 			t.Error("no error")
 		}

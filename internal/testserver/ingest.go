@@ -2,6 +2,7 @@ package testserver
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -90,6 +91,51 @@ func (s *IngestServer) Notify(context.Context, sip.Caller, *sip.Disposition) err
 
 // Admit implements sip.Backend.
 func (s *IngestServer) Admit(context.Context, sip.Caller) error { return nil }
+
+// Recipients are notification recipients: a sip.Backend that remembers what it was told.
+type Recipients struct {
+	// Refuse, when set, may answer something else.
+	Refuse func(*sip.Disposition) error
+
+	mu  sync.Mutex
+	got map[string][]*sip.Disposition // by source-identifier
+}
+
+// Admit implements sip.Backend.
+func (r *Recipients) Admit(context.Context, sip.Caller) error { return nil }
+
+// GetProperties implements sip.Backend.
+func (r *Recipients) GetProperties(context.Context, sip.Caller) (*sip.Properties, error) {
+	return nil, errors.New("not here")
+}
+
+// Ingest implements sip.Backend.
+func (r *Recipients) Ingest(context.Context, sip.Caller, *sip.Request) (*sip.Disposition, error) {
+	return nil, errors.New("not here")
+}
+
+// Notify implements sip.Backend.
+func (r *Recipients) Notify(_ context.Context, _ sip.Caller, d *sip.Disposition) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.Refuse != nil {
+		if err := r.Refuse(d); err != nil {
+			return err
+		}
+	}
+	if r.got == nil {
+		r.got = map[string][]*sip.Disposition{}
+	}
+	r.got[*d.Source.Identifier] = append(r.got[*d.Source.Identifier], d)
+	return nil
+}
+
+// Of returns what they were told of a record, by its source-identifier.
+func (r *Recipients) Of(identifier string) []*sip.Disposition {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.got[identifier]
+}
 
 // AssignedTo is the identifier that Accepts assigns to a record.
 func AssignedTo(record string) string { return "assigned:" + strings.TrimPrefix(record, "urn:uuid:") }

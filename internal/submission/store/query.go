@@ -163,6 +163,16 @@ func (r Queries) HasNewerVersion(ctx context.Context, s *submission.Submission, 
 	return false, err
 }
 
+// HasNewerAccepted reports whether a later version of an accepted submission has been
+// accepted under the same identifier, so that this one changes nothing any more:
+// dispositions come in any order.
+func (r Queries) HasNewerAccepted(ctx context.Context, s *submission.Submission) (bool, error) {
+	if s.Seq == 0 && !submission.Versioned(s) {
+		return false, nil
+	}
+	return r.HasNewerVersion(ctx, s, []submission.State{submission.StateAccepted}, s.Assigned)
+}
+
 // StoredReply returns the disposition that a Source gave to the same whole request no
 // longer than a day ago, nil when it gave none.
 func (tx *Tx) StoredReply(ctx context.Context, source event.SourceID, request [32]byte) ([]byte, error) {
@@ -186,6 +196,12 @@ func (r Queries) OutgoingDue(ctx context.Context, due event.Micros, after *submi
 		passed = *after
 	}
 	return r.outgoing(ctx, "t.due > 0 AND t.due <= $1 AND (t.due, t.id) > ($2, $3) ORDER BY t.due, t.id LIMIT $4", int64(due), int64(passed.Due), passed.ID, limit)
+}
+
+// OutgoingNotification returns one by its ID; fs.ErrNotExist when there is none.
+func (r Queries) OutgoingNotification(ctx context.Context, id int64) (*submission.OutgoingNotification, error) {
+	found, err := r.outgoing(ctx, "t.id = ?", id)
+	return one(found, err, "notification")
 }
 
 // Outgoing returns the newest notifications of a set in a state; 0 is any. With after

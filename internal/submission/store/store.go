@@ -23,10 +23,36 @@ import (
 type Store struct {
 	*eventlog.Log
 	Queries
+	// Hook, when set before the store is used, makes each call of the log. query is the
+	// text of a query, "" of what commits: Do, Write and Append. Whoever serves learns in
+	// it that the log has stopped, and a test lets calls fail.
+	Hook func(query string, call func() error) error
 }
 
 // New returns the store in a log.
-func New(l *eventlog.Log) *Store { return &Store{l, Queries{l}} }
+func New(l *eventlog.Log) *Store {
+	s := &Store{Log: l}
+	s.Queries = Queries{s}
+	return s
+}
+
+func (s *Store) hooked(query string, call func() error) error {
+	if s.Hook == nil {
+		return call()
+	}
+	return s.Hook(query, call)
+}
+
+// Each runs a query on what is committed.
+func (s *Store) Each(ctx context.Context, text string, args []any, scan func(*sql.Rows) error) error {
+	return s.hooked(text, func() error { return s.Log.Each(ctx, text, args, scan) })
+}
+
+// Append is that of the log.
+func (s *Store) Append(ctx context.Context, b *event.Batch) (out event.Appended, err error) {
+	err = s.hooked("", func() error { out, err = s.Log.Append(ctx, b); return err })
+	return out, err
+}
 
 // Tx is a transaction of the log and of the store. It reads what the transaction has
 // written, too.
@@ -37,7 +63,9 @@ type Tx struct {
 
 // Do runs work in a transaction: see eventlog.Log.Do.
 func (s *Store) Do(ctx context.Context, work func(ctx context.Context, tx *Tx) error) error {
-	return s.Log.Do(ctx, func(ctx context.Context, tx *eventlog.Tx) error { return work(ctx, &Tx{tx, Queries{tx}}) })
+	return s.hooked("", func() error {
+		return s.Log.Do(ctx, func(ctx context.Context, tx *eventlog.Tx) error { return work(ctx, &Tx{tx, Queries{tx}}) })
+	})
 }
 
 // Write commits a batch in a transaction of its own: see Tx.Write.

@@ -1,0 +1,201 @@
+package testenv
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Clock is a clock that a test moves on.
+type Clock struct {
+	mu   sync.Mutex
+	wall time.Time
+	run  time.Duration
+}
+
+// NewClock returns one that stands still.
+func NewClock() *Clock { return &Clock{wall: time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)} }
+
+// Now returns the time of day.
+func (c *Clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.wall
+}
+
+// Both returns the time of day and how long the clock has run.
+func (c *Clock) Both() (time.Time, time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.wall, c.run
+}
+
+// Advance moves it on.
+func (c *Clock) Advance(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.wall, c.run = c.wall.Add(d), c.run+d
+}
+
+// ThisDecade lets the clock of a synctest bubble, which begins in the year 2000, go to
+// where a log believes it.
+func ThisDecade() {
+	if day := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC); time.Now().Before(day) {
+		time.Sleep(time.Until(day))
+	}
+}
+
+// ErrBroken is the failure of what is made to fail, ErrKilled that of a process that has
+// been killed.
+var (
+	ErrBroken = errors.New("the disk is gone")
+	ErrKilled = errors.New("the process is dead")
+)
+
+// Faults lets calls fail.
+type Faults struct {
+	// Before and After are how many are to fail yet: before they have done anything, and
+	// after everything.
+	Before, After atomic.Int32
+	// Calls were made.
+	Calls atomic.Int32
+}
+
+// Pass makes a call, or lets it fail.
+func (f *Faults) Pass(call func() error) error {
+	if fails(&f.Before) {
+		return ErrBroken
+	}
+	f.Calls.Add(1)
+	err := call()
+	if err == nil && fails(&f.After) {
+		return ErrBroken
+	}
+	return err
+}
+
+func fails(n *atomic.Int32) bool { return n.Load() > 0 && n.Add(-1) >= 0 }
+
+// Fate is what happens at a point where something leaves or reaches a process.
+type Fate uint8
+
+// The fates.
+const (
+	GoesWell Fate = iota
+	// Fails: it does not happen. CutOff: it happens, and fails all the same.
+	Fails
+	CutOff
+	// Refused: a message certainly does not leave.
+	Refused
+	// Muted: a message arrives, and is answered 202 and nothing more. Elsewhere all
+	// goes well.
+	Muted
+	// Killed: the process ends before it, or right after it.
+	KilledBefore
+	KilledAfter
+)
+
+// String names it.
+func (f Fate) String() string {
+	return [...]string{"goes well", "fails", "cut off", "refused", "muted", "killed before", "killed after"}[f]
+}
+
+// Life is that of one process: a sequence of points, until it is killed.
+type Life struct {
+	// Plan says what happens at each point, the first of which is 1; nil: all goes well.
+	Plan func(n int, point string) Fate
+
+	mu     sync.Mutex
+	points int
+	dead   bool
+}
+
+func (l *Life) enter(point string) Fate {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.dead {
+		return KilledBefore
+	}
+	l.points++
+	f := GoesWell
+	if l.Plan != nil {
+		f = l.Plan(l.points, point)
+	}
+	l.dead = f == KilledBefore
+	return f
+}
+
+func (l *Life) leave(f Fate) (alive bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.dead = l.dead || f == KilledAfter
+	return !l.dead
+}
+
+// Calm lets all go well from here on.
+func (l *Life) Calm() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.Plan = nil
+}
+
+// Kill ends it.
+func (l *Life) Kill() { l.leave(KilledAfter) }
+
+// Killed reports whether it has ended.
+func (l *Life) Killed() bool { return !l.leave(GoesWell) }
+
+// Pass does something at a point, as fate has it.
+func (l *Life) Pass(point string, do func() error) error {
+	f := l.enter(point)
+	switch f {
+	case KilledBefore:
+		return ErrKilled
+	case Fails, Refused:
+		return ErrBroken
+	}
+	err := do()
+	switch {
+	case !l.leave(f):
+		return ErrKilled
+	case f == CutOff:
+		return ErrBroken
+	}
+	return err
+}
+
+// Wire is the network of a process: each request is a point.
+type Wire struct {
+	http.RoundTripper
+	Life  *Life
+	Point string
+}
+
+// RoundTrip implements http.RoundTripper.
+func (w Wire) RoundTrip(r *http.Request) (*http.Response, error) {
+	f := w.Life.enter(w.Point)
+	switch f {
+	case KilledBefore:
+		return nil, ErrKilled
+	case Refused:
+		return nil, ErrBroken
+	case Fails:
+		if _, err := io.Copy(io.Discard, r.Body); err != nil {
+			return nil, err
+		}
+		return nil, ErrBroken
+	}
+	resp, err := w.RoundTripper.RoundTrip(r)
+	if err == nil && f == Muted {
+		resp.Body.Close()
+		resp = &http.Response{StatusCode: http.StatusAccepted, ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{}, Body: http.NoBody, Request: r}
+	}
+	if alive := w.Life.leave(f); err == nil && (!alive || f == CutOff) {
+		resp.Body.Close()
+		return nil, ErrBroken
+	}
+	return resp, err
+}

@@ -113,6 +113,7 @@ func TestSIPMail_Limit(t *testing.T) {
 // TestSIPMail_AfterTheCommit: a mail is taken only when what it says is in the log.
 func TestSIPMail_AfterTheCommit(t *testing.T) {
 	testenv.Heavy(t)
+	testenv.Need(t, "swaks", "swaks") // before anything is broken
 	library := testserver.NewIngestServer(t, testserver.Defers)
 	h := newSubmitterOf(t, sipSet("box", takesMail("box@bridge.example"), `record_url = "http://library.invalid/{assigned-identifier}"`)+
 		sipSet("main", libraryMode, takesMail("main@bridge.example")), `recipient = "smtp:main@bridge.example"`, library)

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -224,11 +225,11 @@ func (b *Bridge) openTarget(ctx context.Context, s *config.Set, i int) error {
 		o.Submitter = &sip.Submitter{Name: t.SubmitterName, EmailAddress: t.SubmitterEmail}
 	}
 	if t.ImportAcceptedTo != "" {
-		into, err := b.into(t.ImportAcceptedTo)
-		if err != nil {
-			return err
+		i := slices.IndexFunc(b.Sources, func(s *Source) bool { return s.Set == t.ImportAcceptedTo && s.Kind == config.KindSIP })
+		if i < 0 {
+			return fmt.Errorf("import_accepted_to names set %q, which has no SIP Source", t.ImportAcceptedTo)
 		}
-		o.Importer = into
+		o.ImportTo, o.ImportURL = b.Sources[i].ID, b.Sources[i].URL
 	}
 	reload, owing := make(chan struct{}, 1), make(chan struct{}, 1)
 	o.Reload, o.ImportPending = reload, owing
@@ -247,16 +248,6 @@ func wake(c chan<- struct{}) {
 	case c <- struct{}{}:
 	default:
 	}
-}
-
-// into returns what takes accepted records into another set.
-func (b *Bridge) into(set string) (*delivery.SetImporter, error) {
-	for _, s := range b.Sources {
-		if s.Set == set && s.Kind == config.KindSIP {
-			return &delivery.SetImporter{Store: b.SIP, Source: s.ID, URL: s.URL}, nil
-		}
-	}
-	return nil, fmt.Errorf("import_accepted_to names set %q, which has no SIP Source", set)
 }
 
 // recipientOf returns the notification recipient for a token: our own service, or

@@ -41,7 +41,7 @@ type harness struct {
 	target   event.SourceID
 	cursor   int64
 	server   *ingestServer
-	importer *SetImporter // into the set accepted
+	importTo event.SourceID // of the set accepted
 	// importPending is called when an accepted record can be imported; nil is nobody.
 	importPending func()
 
@@ -87,7 +87,7 @@ func newHarness(t testing.TB, clock *testenv.Clock) *harness {
 	}
 	h.source = ensure("books", "atompmh", "https://books.example/feed", 0)
 	h.target = ensure("books", eventlog.Target, "https://library.example/sip", 1)
-	h.importer = &SetImporter{Store: h.store, Source: ensure("accepted", "sip", "/sip/accepted", 0), URL: "/sip/accepted"}
+	h.importTo = ensure("accepted", "sip", "/sip/accepted", 0)
 	h.maps = ensure("maps", "sip", "/sip/maps", 0)
 	return h
 }

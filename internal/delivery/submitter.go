@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math"
 	"slices"
@@ -58,9 +59,11 @@ type Submitter struct {
 	Every time.Duration
 	// Workers is how many requests are under way at a time; 0 is 4.
 	Workers int
-	// Importer takes the accepted records; nil is nobody. What is accepted meanwhile is
-	// taken when there is one.
-	Importer *SetImporter
+	// ImportTo is the Source of kind sip of the set that imports the accepted records,
+	// and ImportURL its URL in the log; 0 is none. What is accepted meanwhile is imported
+	// when there is one.
+	ImportTo  event.SourceID
+	ImportURL string
 	// ImportPending tells that somebody else has committed that a record was accepted (see
 	// ingest.Server.ImportPending); nil is never.
 	ImportPending <-chan struct{}
@@ -637,6 +640,60 @@ func (o *Submitter) update(r *report) (submission.Update, bool) {
 		u.Incoming = submission.Contradiction(&next, r.Disposition, nil)
 	}
 	return u, effects.Changed
+}
+
+// importAccepted imports accepted records into the other set, under their assigned
+// identifiers, in the transaction that notes it. They inherit from the event whose record
+// was submitted where the original is. Of two submissions of one record that were
+// accepted under the same identifier the later one stays, whichever was accepted first.
+func (d *submitLoop) importAccepted(ctx context.Context) error {
+	for d.importDue && d.s.ImportTo != 0 {
+		found := 0
+		if err := d.s.Store.Do(ctx, func(ctx context.Context, tx *store.Tx) error {
+			rows, err := tx.Submissions(ctx, submission.Query{Source: d.s.Source, ImportPending: true, Limit: chunkLimit})
+			if found = len(rows); err != nil || found == 0 {
+				return err
+			}
+			imports := event.Batch{Source: d.s.ImportTo, Mode: event.ModeSubmission, Documents: []event.Document{{URL: d.s.ImportURL}}}
+			updates := make([]submission.Update, len(rows))
+			for i := range rows {
+				s := &rows[i]
+				updates[i].Submission, _ = submission.Apply(*s, submission.Imported{}, d.s.Now())
+				if newer, err := tx.HasNewerAccepted(ctx, s); err != nil || newer {
+					if err != nil {
+						return err
+					}
+					continue
+				}
+				original, err := d.s.Store.Event(ctx, s.Seq)
+				if err != nil {
+					return fmt.Errorf("the event behind submission %d: %w", s.ID, err)
+				}
+				order, _ := event.StampOf(original.Observed.Time())
+				imports.Items = append(imports.Items, event.Item{Observation: event.Observation{
+					Record:           s.Assigned,
+					SourceIdentifier: s.Record,
+					Order:            order,
+					Modified:         original.Modified,
+					Title:            s.Title,
+					Representations:  []event.Representation{{Href: original.Via.Href, Type: s.Type, Length: s.Length, Hash: event.HashOf(s.Content)}},
+					Via:              original.Via,
+					Fetched:          true,
+				}})
+			}
+			if len(imports.Items) > 0 {
+				if _, err := tx.Append(ctx, &imports); err != nil {
+					return err
+				}
+			}
+			_, err = tx.Write(ctx, &submission.Batch{Source: d.s.Source, URL: d.s.URL, Updates: updates})
+			return err
+		}); err != nil {
+			return err
+		}
+		d.importDue, d.accepted = found == chunkLimit, 0
+	}
+	return nil
 }
 
 // saveFailure has the log keep how the server fails, or that it answers, when that has

@@ -35,7 +35,7 @@ func TestSubmitterStoreFails(t *testing.T) {
 				}
 				fail(h.faults)
 				h.keep([2]string{"urn:a", "one"}, [2]string{"urn:b", "two"})
-				stop := h.start(h.submitter(func(o *Submitter) { o.Importer = h.importer }))
+				stop := h.start(h.submitter(func(o *Submitter) { o.ImportTo, o.ImportURL = h.importTo, "/sip/accepted" }))
 				time.Sleep(10 * time.Minute)
 				synctest.Wait()
 				stop()

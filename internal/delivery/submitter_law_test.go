@@ -123,7 +123,7 @@ func TestSubmitterAgreesWithTheServer(t *testing.T) {
 			imports, reload := make(chan struct{}, 1), make(chan struct{}, 1)
 			h.importPending = func() { poke(imports) }
 			outbox := h.submitter(func(o *Submitter) {
-				o.Server, o.Workers, o.Importer, o.ImportPending, o.Reload = server, workers, h.importer, imports, reload
+				o.Server, o.Workers, o.ImportTo, o.ImportURL, o.ImportPending, o.Reload = server, workers, h.importTo, "/sip/accepted", imports, reload
 			})
 			begin := func() func() { return h.start(outbox) }
 			stop := begin()

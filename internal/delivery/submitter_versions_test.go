@@ -220,7 +220,9 @@ func TestSubmitterAfterAWrongClock(t *testing.T) {
 func (h *harness) taking() (stop func()) {
 	imports := make(chan struct{}, 1)
 	h.importPending = func() { poke(imports) }
-	return h.start(h.submitter(func(o *Submitter) { o.Importer, o.ImportPending, o.Workers = h.importer, imports, 1 }))
+	return h.start(h.submitter(func(o *Submitter) {
+		o.ImportTo, o.ImportURL, o.ImportPending, o.Workers = h.importTo, "/sip/accepted", imports, 1
+	}))
 }
 
 // decides notifies of the nth request.
@@ -326,38 +328,6 @@ func TestImportIsAtOnce(t *testing.T) {
 		h.wantPublished("created lib:a one")
 		if took := time.Since(began); took != 0 {
 			t.Errorf("it took %v", took)
-		}
-	})
-}
-
-// Between taking and noting that, the process may end: taken again, nothing
-// changes.
-func TestImportTakesTwice(t *testing.T) {
-	withImport(t, func(t *testing.T, h *harness) {
-		h.server.answer = provisionally
-		h.keep([2]string{"urn:a", "one"})
-		stop := h.taking()
-		synctest.Wait()
-		h.keep([2]string{"urn:a", "two"})
-		synctest.Wait()
-		broken, faults := h.breakable()
-		faults.After.Store(1 << 20)
-		h.importer.Store = broken
-		h.decides(0, accepted(nil, "lib:a"))
-		h.decides(1, accepted(nil, "lib:a"))
-		synctest.Wait()
-		stop()
-		want := h.published()
-		if h.importsPending() != 2 || len(want) == 0 || !strings.HasSuffix(want[len(want)-1], "lib:a two") {
-			t.Errorf("%d are to be imported, %q were", h.importsPending(), want)
-		}
-		h.importer.Store = h.store
-		stop = h.taking()
-		synctest.Wait()
-		stop()
-		h.wantPublished(want...)
-		if n := h.importsPending(); n != 0 {
-			t.Errorf("%d are to be imported still", n)
 		}
 	})
 }

@@ -36,12 +36,18 @@ const expiryPeriod = time.Hour
 // Run looks at the deadlines, now and each hour, until ctx has ended. The error is
 // nil, or Fatal.
 func (f *Expiry) Run(ctx context.Context) error {
-	return loop(ctx, func() (time.Duration, error) { return expiryPeriod, f.expire(ctx) }, func(idle time.Duration) {
-		select {
-		case <-ctx.Done():
-		case <-time.After(idle):
+	now := time.Now
+	if f.Now != nil {
+		now = f.Now
+	}
+	return Loop(ctx, func() (time.Duration, error) {
+		for _, target := range f.Targets {
+			if err := Expire(ctx, f.Store, target, now(), nil); err != nil {
+				return 0, err
+			}
 		}
-	}, func(err error, again time.Duration) bool {
+		return expiryPeriod, nil
+	}, nil, func(err error, again time.Duration) bool {
 		if f.Fatal != nil && f.Fatal(err) {
 			return true
 		}
@@ -52,43 +58,26 @@ func (f *Expiry) Run(ctx context.Context) error {
 	})
 }
 
-// expire ends what has reached its deadline.
-func (f *Expiry) expire(ctx context.Context) error {
-	now := time.Now
-	if f.Now != nil {
-		now = f.Now
-	}
-	at := now()
-	for _, target := range f.Targets {
-		err := Expire(ctx, f.Store, target, []submission.State{submission.StateWaiting, submission.StateProvisional}, at, func(updates []submission.Update) error {
-			// An update that is stale has lost to a disposition.
-			_, err := f.Store.Write(ctx, &submission.Batch{Source: target, Updates: updates})
-			return err
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+// Expire ends the submissions of a Source that have reached their deadline, but those that
+// skip reports; nil reports none. Nothing is due after its deadline, so it reads only
+// what is due, a page at a time, and nothing twice.
+func Expire(ctx context.Context, s *store.Store, source event.SourceID, now time.Time, skip func(id int64) bool) error {
+	states := []submission.State{submission.StateWaiting, submission.StateInDoubt, submission.StateProvisional}
+	return applyToAll(ctx, s, source, states, nil, event.MicrosOf(now), submission.Expire{}, now, skip)
 }
 
-// Expire ends the submissions of a Source in some states that have reached their
-// deadline. Nothing is due after its deadline, so it reads only what is due, a page at
-// a time, and nothing twice.
-func Expire(ctx context.Context, s *store.Store, source event.SourceID, states []submission.State, now time.Time, commit func([]submission.Update) error) error {
-	return applyToAll(ctx, s, source, states, nil, event.MicrosOf(now), submission.Expire{}, now, commit)
-}
-
-// LimitWaits shortens the waits in some states that are longer than a deadline by
-// now: the deadline was longer when they began, or the clock was ahead.
-func LimitWaits(ctx context.Context, s *store.Store, source event.SourceID, states []submission.State, now time.Time, deadline time.Duration, commit func([]submission.Update) error) error {
+// LimitWaits shortens the waits for a disposition that are longer than a deadline by now:
+// the deadline was longer when they began, or the clock was ahead.
+func LimitWaits(ctx context.Context, s *store.Store, source event.SourceID, now time.Time, deadline time.Duration) error {
+	states := []submission.State{submission.StateInDoubt, submission.StateProvisional}
 	after := &submission.Submission{Due: event.MicrosOf(now.Add(deadline)), ID: math.MaxInt64}
-	return applyToAll(ctx, s, source, states, after, math.MaxInt64, submission.LimitWait{Deadline: deadline}, now, commit)
+	return applyToAll(ctx, s, source, states, after, math.MaxInt64, submission.LimitWait{Deadline: deadline}, now, nil)
 }
 
 // applyToAll commits what an input changes of the submissions of a Source in some
-// states that are due after one and up to a time.
-func applyToAll(ctx context.Context, s *store.Store, source event.SourceID, states []submission.State, after *submission.Submission, upto event.Micros, in submission.Input, now time.Time, commit func([]submission.Update) error) error {
+// states that are due after one and up to a time. An update that is stale has lost to a
+// disposition.
+func applyToAll(ctx context.Context, s *store.Store, source event.SourceID, states []submission.State, after *submission.Submission, upto event.Micros, in submission.Input, now time.Time, skip func(id int64) bool) error {
 	for _, state := range states {
 		last := after
 		for {
@@ -98,12 +87,13 @@ func applyToAll(ctx context.Context, s *store.Store, source event.SourceID, stat
 			}
 			var updates []submission.Update
 			for i := range page {
-				if next, effects := submission.Apply(page[i], in, now); effects.Changed {
+				next, effects := submission.Apply(page[i], in, now)
+				if effects.Changed && (skip == nil || !skip(next.ID)) {
 					updates = append(updates, submission.Update{Submission: next})
 				}
 			}
 			if len(updates) > 0 {
-				if err := commit(updates); err != nil {
+				if _, err := s.Write(ctx, &submission.Batch{Source: source, Updates: updates}); err != nil {
 					return err
 				}
 			}

@@ -79,7 +79,7 @@ func (p *Notifier) Run(ctx context.Context) error {
 	r := newNotifyLoop(p)
 	r.startup = true
 	defer context.AfterFunc(ctx, r.close)() // a step may take long
-	err := loop(ctx, func() (time.Duration, error) { return r.step(ctx) }, func(idle time.Duration) {
+	err := Loop(ctx, func() (time.Duration, error) { return r.step(ctx) }, func(idle time.Duration) {
 		timer := time.NewTimer(idle)
 		defer timer.Stop()
 		select {

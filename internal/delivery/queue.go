@@ -497,9 +497,19 @@ func (q *queue[T]) stop() {
 // alone.
 const storeFirst, storeLongest = time.Second, 30 * time.Second
 
-// loop does steps, and waits after each, until ctx ends. After one that has failed it
-// waits longer and longer; failed reports whether that ends it.
-func loop(ctx context.Context, step func() (idle time.Duration, err error), wait func(idle time.Duration), failed func(err error, again time.Duration) bool) error {
+// Loop does steps, and waits after each, until ctx ends; nil waits for nothing but the
+// time. After a step that has failed it waits longer and longer; failed reports whether
+// that ends it.
+func Loop(ctx context.Context, step func() (idle time.Duration, err error), wait func(idle time.Duration), failed func(err error, again time.Duration) bool) error {
+	sleep := func(idle time.Duration) {
+		select {
+		case <-ctx.Done():
+		case <-time.After(idle):
+		}
+	}
+	if wait == nil {
+		wait = sleep
+	}
 	for rest := time.Duration(0); ctx.Err() == nil; {
 		var idle time.Duration
 		err := defect.Guard(func() (err error) {
@@ -516,10 +526,7 @@ func loop(ctx context.Context, step func() (idle time.Duration, err error), wait
 			if failed(err, rest) {
 				return err
 			}
-			select {
-			case <-ctx.Done():
-			case <-time.After(rest):
-			}
+			sleep(rest)
 		}
 	}
 	return nil

@@ -101,7 +101,7 @@ func (o *Submitter) Run(ctx context.Context) error {
 	defer cut()
 	d := newSubmitLoop(o.withDefaults())
 	defer context.AfterFunc(ctx, d.close)() // a step may take long
-	err := loop(ctx, func() (time.Duration, error) {
+	err := Loop(ctx, func() (time.Duration, error) {
 		if d.changed == nil {
 			d.changed = d.s.Store.Changed() // before the events are read, so that none is missed
 		}
@@ -192,10 +192,7 @@ func (d *submitLoop) step(ctx, calls context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	if now := d.s.Now(); !now.Before(d.expiry) {
-		err := Expire(ctx, d.s.Store, d.s.Source, []submission.State{submission.StateWaiting, submission.StateProvisional}, now, func(updates []submission.Update) error {
-			return d.commitUpdates(ctx, slices.DeleteFunc(updates, func(u submission.Update) bool { return d.isClaimed(u.Submission.ID) }))
-		})
-		if err != nil {
+		if err := Expire(ctx, d.s.Store, d.s.Source, now, d.isClaimed); err != nil {
 			return 0, err
 		}
 		d.expiry = now.Add(min(max(d.s.Deadline/100, time.Minute), submission.MaxRetry))
@@ -294,9 +291,7 @@ func (d *submitLoop) load(ctx context.Context) error {
 		}
 		query.After = rows[len(rows)-1].ID
 	}
-	if err := LimitWaits(ctx, d.s.Store, d.s.Source, []submission.State{submission.StateProvisional}, d.s.Now(), d.s.Deadline, func(updates []submission.Update) error {
-		return d.commitUpdates(ctx, updates)
-	}); err != nil {
+	if err := LimitWaits(ctx, d.s.Store, d.s.Source, d.s.Now(), d.s.Deadline); err != nil {
 		return err
 	}
 	d.appended(true)
@@ -332,7 +327,10 @@ func (d *submitLoop) check(ctx context.Context, rows []submission.Submission, wa
 			waiting[s.Record] = s.ID
 		}
 	}
-	return d.commitUpdates(ctx, updates)
+	if len(updates) > 0 {
+		_, err = d.append(ctx, updates) // one that is stale has lost to a disposition
+	}
+	return err
 }
 
 // enqueueChanges makes submissions of the next events, when there is room for them. A
@@ -723,14 +721,4 @@ func (d *submitLoop) saveFailure(ctx context.Context) error {
 // append commits updates of the target.
 func (d *submitLoop) append(ctx context.Context, updates []submission.Update) (submission.Written, error) {
 	return d.s.Store.Write(ctx, &submission.Batch{Source: d.s.Source, URL: d.s.URL, Updates: updates})
-}
-
-// commitUpdates commits updates, of which those that are stale have lost to a
-// disposition.
-func (d *submitLoop) commitUpdates(ctx context.Context, updates []submission.Update) error {
-	if len(updates) == 0 {
-		return nil
-	}
-	_, err := d.append(ctx, updates)
-	return err
 }

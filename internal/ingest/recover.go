@@ -19,7 +19,7 @@ func (d *Server) recover(ctx context.Context) error {
 	if err := d.recoverAllForwarding(ctx); err != nil {
 		return err
 	}
-	return delivery.LimitWaits(ctx, d.Store, d.Source, awaiting(), d.now(), d.deadline(), d.commitUpdates(ctx))
+	return delivery.LimitWaits(ctx, d.Store, d.Source, d.now(), d.deadline())
 }
 
 // doDue does what is due, and returns when something is due next; the zero time
@@ -32,7 +32,7 @@ func (d *Server) doDue(ctx context.Context) (time.Time, error) {
 		return time.Time{}, err
 	}
 	now := d.now()
-	if err := delivery.Expire(ctx, d.Store, d.Source, awaiting(), now, d.commitUpdates(ctx)); err != nil {
+	if err := delivery.Expire(ctx, d.Store, d.Source, now, nil); err != nil {
 		return time.Time{}, err
 	}
 	return d.nextDue(ctx, now)
@@ -127,11 +127,6 @@ func (d *Server) deadline() time.Duration {
 	return delivery.DefaultDeadline
 }
 
-// awaiting are the states whose submissions come due here.
-func awaiting() []submission.State {
-	return []submission.State{submission.StateInDoubt, submission.StateProvisional}
-}
-
 // unsavedRequests returns the requests whose replies are not saved yet.
 func (g *gatewayState) unsavedRequests() [][32]byte {
 	g.mu.Lock()
@@ -186,21 +181,11 @@ func (d *Server) apply(ctx context.Context, id int64, in submission.Input) (s *s
 	return s, nil
 }
 
-// commitUpdates returns what commits updates of which those that are stale have lost
-// to a disposition.
-func (d *Server) commitUpdates(ctx context.Context) func([]submission.Update) error {
-	return func(updates []submission.Update) error {
-		batch := d.batch()
-		batch.Updates = updates
-		return d.write(ctx, batch)
-	}
-}
-
 // nextDue returns when something is due that is not due yet; the zero time is
 // never.
 func (d *Server) nextDue(ctx context.Context, now time.Time) (next time.Time, err error) {
 	passed := submission.Submission{Due: event.MicrosOf(now), ID: math.MaxInt64}
-	for _, state := range awaiting() {
+	for _, state := range []submission.State{submission.StateInDoubt, submission.StateProvisional} {
 		first, err := d.Store.SubmissionsDue(ctx, d.Source, state, math.MaxInt64, &passed, 1)
 		if err != nil {
 			return time.Time{}, err

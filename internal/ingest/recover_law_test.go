@@ -71,11 +71,13 @@ func (c *dueCase) at(minutes int) event.Micros {
 	return event.MicrosOf(c.begin.Add(time.Duration(minutes) * time.Minute))
 }
 
-// fill puts submissions into the log, in every state, most of them such as come
-// due.
+// fill puts submissions into the log, in every state that a received one can have, most
+// of them such as come due.
 func (c *dueCase) fill(many int, stranger event.SourceID, content [32]byte, length int64) {
 	states := append(submission.States(), submission.StateInDoubt, submission.StateProvisional, submission.StateInDoubt, submission.StateProvisional)
-	states = slices.DeleteFunc(states, func(s submission.State) bool { return s == submission.StateForwarding || s == submission.StateAccepted })
+	states = slices.DeleteFunc(states, func(s submission.State) bool {
+		return s == submission.StateWaiting || s == submission.StateForwarding || s == submission.StateAccepted
+	})
 	kinds := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) submission.Submission {
 		s := submission.Submission{State: rapid.SampledFrom(states).Draw(rt, "state"), Content: content, Length: length, Source: c.server.Source}
 		deadline := rapid.IntRange(0, 10).Draw(rt, "deadline")
@@ -187,7 +189,7 @@ func BenchmarkDeadlines(b *testing.B) {
 			s.Request = sha256.Sum256(s.SourceXML)
 			steps[i].Submission = s
 		}
-		if err := d.commitUpdates(ctx)(steps); err != nil {
+		if _, err := d.Store.Write(ctx, &submission.Batch{Source: d.Source, Updates: steps}); err != nil {
 			b.Fatal(err)
 		}
 	}

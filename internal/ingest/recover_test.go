@@ -78,7 +78,7 @@ func TestDeadlines(t *testing.T) {
 			Deadline: event.MicrosOf(h.clock.Now().Add(time.Hour)), Due: event.MicrosOf(h.clock.Now().Add(time.Hour))}
 		steps = append(steps, submission.Update{Submission: s})
 	}
-	err := h.process.Load().commitUpdates(context.Background())(steps)
+	_, err := h.log.Write(context.Background(), &submission.Batch{Source: h.source, Updates: steps})
 	h.do(err)
 	h.clock.Advance(59*time.Minute + 30*time.Second)
 	next, err := h.process.Load().doDue(context.Background())
@@ -101,7 +101,7 @@ func TestRunTends(t *testing.T) {
 	s, err := h.process.Load().newSubmission(context.Background(), r, requestDigest(r))
 	h.do(err)
 	s.State, s.Tries = submission.StateForwarding, 1
-	err = h.process.Load().commitUpdates(context.Background())([]submission.Update{{Submission: *s}})
+	_, err = h.log.Write(context.Background(), &submission.Batch{Source: h.source, Updates: []submission.Update{{Submission: *s}}})
 	h.do(err)
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()

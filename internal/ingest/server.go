@@ -154,9 +154,6 @@ type Server struct {
 
 var _ sip.Backend = (*Server)(nil)
 
-// storeFirst and storeLongest are how long a failing log is left alone.
-const storeFirst, storeLongest = time.Second, 30 * time.Second
-
 // duePoll is how long what is due may wait, should the moment be missed.
 const duePoll = time.Minute
 
@@ -165,14 +162,35 @@ const duePoll = time.Minute
 // of the last run, Ingest answers with an error too. The error is nil when ctx has
 // ended, else Fatal.
 func (d *Server) Run(ctx context.Context) error {
-	if err := d.awaitRecovery(ctx); err != nil || ctx.Err() != nil {
-		d.service.set(cmp.Or(err, errEnded))
-		return err
-	}
-	d.service.set(nil)
-	defer d.service.set(errEnded)
-	d.runDue(ctx)
-	return nil
+	recovered := false
+	err := delivery.Loop(ctx, func() (time.Duration, error) {
+		if !recovered {
+			if err := d.recover(ctx); err != nil {
+				return 0, fmt.Errorf("set %s: read what was under way when the last run ended: %w", d.Set, err)
+			}
+			recovered = true
+			d.service.set(nil)
+		}
+		next, err := d.doDue(ctx)
+		if next.IsZero() {
+			return duePoll, err
+		}
+		return min(duePoll, max(next.Sub(d.now()), time.Millisecond)), err
+	}, nil, func(err error, again time.Duration) bool {
+		if !recovered {
+			if d.Fatal != nil && d.Fatal(err) {
+				return true
+			}
+			d.service.set(err)
+			d.log().Error("the service waits for the log", "set", d.Set, "error", err, "again_in", again)
+		} else {
+			d.log().Warn("due work failed; it is tried again", "set", d.Set, "error", err)
+		}
+		defect.Log(d.log(), err)
+		return false
+	})
+	d.service.set(cmp.Or(err, errEnded))
+	return err
 }
 
 // service is whether requests are taken. The zero value is ready.
@@ -207,54 +225,6 @@ func (s *service) ready(ctx context.Context) error {
 		return s.err
 	case <-ctx.Done():
 		return ctx.Err()
-	}
-}
-
-// awaitRecovery returns when what was under way in the last run is settled, or ctx has
-// ended. The error is Fatal.
-func (d *Server) awaitRecovery(ctx context.Context) error {
-	for rest := storeFirst; ; rest = min(2*rest, storeLongest) {
-		err := d.recover(ctx)
-		if err == nil || ctx.Err() != nil {
-			return nil
-		}
-		err = fmt.Errorf("set %s: read what was under way when the last run ended: %w", d.Set, err)
-		if d.Fatal != nil && d.Fatal(err) {
-			return err
-		}
-		d.service.set(err)
-		d.log().Error("the service waits for the log", "set", d.Set, "error", err, "again_in", rest)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(rest):
-		}
-	}
-}
-
-// runDue does what is due until ctx ends.
-func (d *Server) runDue(ctx context.Context) {
-	for {
-		var next time.Time
-		err := defect.Guard(func() (err error) {
-			next, err = d.doDue(ctx)
-			return err
-		})
-		if ctx.Err() != nil {
-			return
-		}
-		wait := duePoll
-		if err != nil {
-			d.log().Warn("due work failed; it is tried again", "set", d.Set, "error", err)
-			defect.Log(d.log(), err)
-		} else if !next.IsZero() {
-			wait = min(wait, max(next.Sub(d.now()), time.Millisecond))
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(wait):
-		}
 	}
 }
 

@@ -35,7 +35,7 @@ func (b *Bridge) Serve(ctx context.Context, l net.Listener, done func(*Source, h
 	// Whoever calls a SIP service is only told to come again.
 	b.SIP.Hook = func(_ string, call func() error) error { // before the first call
 		err := call()
-		if isStopped(err) {
+		if errors.Is(err, eventlog.ErrStopped) {
 			stop(err)
 		}
 		return err

@@ -91,7 +91,7 @@ func (b *Bridge) openSIP(ctx context.Context) error {
 // openExpiry finds out which targets are not configured any more.
 func (b *Bridge) openExpiry(ctx context.Context) error {
 	f := &b.sip.expiry
-	f.Store, f.Fatal, f.Now, f.Log = b.SIP, isStopped, b.opt.Now, b.opt.Logger
+	f.Store, f.Now, f.Log = b.SIP, b.opt.Now, b.opt.Logger
 	sets, err := b.Log.Sets(ctx)
 	if err != nil {
 		return err
@@ -125,10 +125,7 @@ func (b *Bridge) openService(ctx context.Context, s *config.Set, own *Source, c 
 		Set: s.Name, Feed: stored.Feed, Content: stored.Content, Store: b.SIP, Keep: b.keepRecords,
 		Endpoint: func() string { return b.sip.base + servicePath + s.Name }, Recipient: b.mayNotify,
 		Targets: len(s.Submit) > 0, ImportPending: func(target event.SourceID) { wake(b.sip.importPending[target]) },
-		Record: func(ctx context.Context, identifier string) (*event.Event, error) {
-			return b.Log.Record(ctx, s.Name, event.Key(identifier))
-		},
-		Notified: b.sip.notifier.Wake, Pending: func() { wake(v.wake) }, Fatal: isStopped, Now: b.opt.Now, Log: b.opt.Logger,
+		Notified: b.sip.notifier.Wake, Pending: func() { wake(v.wake) }, Now: b.opt.Now, Log: b.opt.Logger,
 		Quota: &limit.Quota{
 			PerClient: limit.Amount{Messages: int64(b.Config.Limits.OpenAddressMessages), Bytes: b.Config.Limits.OpenAddressSize},
 			All:       limit.Amount{Messages: int64(b.Config.Limits.OpenSetMessages), Bytes: b.Config.Limits.OpenSetSize},
@@ -218,7 +215,7 @@ func (b *Bridge) openTarget(ctx context.Context, s *config.Set, i int) error {
 	o := &delivery.Submitter{
 		Set: s.Name, Source: id, URL: t.URL, Store: b.SIP, Contents: b.Contents, Server: client,
 		Formats: formatsOf(t.Formats), Sequence: cmp.Or(t.Sequence, s.Name), Recipient: b.recipientOf(s.Name, t.Recipient),
-		Deadline: t.Deadline, Every: t.Every, Workers: t.Workers, SkipProperties: t.Properties == config.SkipProperties, Fatal: isStopped,
+		Deadline: t.Deadline, Every: t.Every, Workers: t.Workers, SkipProperties: t.Properties == config.SkipProperties,
 		Now: b.opt.Now, Log: b.opt.Logger,
 	}
 	if t.SubmitterName != "" {
@@ -237,9 +234,6 @@ func (b *Bridge) openTarget(ctx context.Context, s *config.Set, i int) error {
 	b.sip.importPending[id] = owing
 	return nil
 }
-
-// isStopped tells that the log takes nothing any more.
-func isStopped(err error) bool { return errors.Is(err, eventlog.ErrStopped) }
 
 // wake tells whoever reads from c that there is something to do, unless that was told
 // already, or c is nil.

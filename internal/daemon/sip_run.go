@@ -10,7 +10,6 @@ import (
 	"sync"
 
 	"github.com/pmh-bridge/bridge/internal/defect"
-	"github.com/pmh-bridge/bridge/internal/eventlog"
 	"github.com/pmh-bridge/bridge/internal/server"
 	"github.com/pmh-bridge/bridge/sip"
 	"github.com/pmh-bridge/bridge/sip/mail"
@@ -47,20 +46,14 @@ func (b *Bridge) reachedAt(base string) {
 // that cannot go on; what a panic ends is restarted where possible (restartOnPanic).
 func (b *Bridge) runExchange(ctx context.Context, stop context.CancelCauseFunc, mails []mailServer) {
 	var group sync.WaitGroup
-	run := func(what string, do func(context.Context) error) {
-		b.restartOnPanic(ctx, what, func(ctx context.Context) {
-			err := do(ctx)
-			switch {
-			case err == nil || ctx.Err() != nil:
-			case errors.Is(err, eventlog.ErrStopped):
-				stop(err)
-			default:
-				stop(&haltedError{what, err})
-			}
-		})
+	// What this runs cannot be begun anew: a panic ends everything, as an error does.
+	once := func(what string, run func() error) {
+		if err := defect.Guard(run); err != nil && ctx.Err() == nil {
+			stop(&haltedError{what, err})
+		}
 	}
 	for _, v := range b.sip.services {
-		group.Go(func() { run("the SIP service of set "+v.set, whole(v.server.Run)) })
+		group.Go(func() { once("the SIP service of set "+v.set, func() error { v.server.Run(ctx); return nil }) })
 		if v.source != nil {
 			group.Go(func() {
 				b.restartOnPanic(ctx, "asking for pending records of set "+v.set, func(ctx context.Context) { b.settlePending(ctx, v) })
@@ -68,26 +61,21 @@ func (b *Bridge) runExchange(ctx context.Context, stop context.CancelCauseFunc, 
 		}
 	}
 	for _, o := range b.sip.submitters {
-		group.Go(func() { run("the submission of set "+o.Set+" to "+Redact(o.URL), o.Run) })
+		group.Go(func() { b.restartOnPanic(ctx, "the submission of set "+o.Set+" to "+Redact(o.URL), o.Run) })
 	}
 	if len(b.sip.expiry.Targets) > 0 {
-		group.Go(func() { run("the end of submissions to former targets", b.sip.expiry.Run) })
+		group.Go(func() { b.restartOnPanic(ctx, "the end of submissions to former targets", b.sip.expiry.Run) })
 	}
 	if len(b.sip.services) > 0 {
-		group.Go(func() { run("the delivery of notifications", whole(b.sip.notifier.Run)) })
+		group.Go(func() { once("the delivery of notifications", func() error { b.sip.notifier.Run(ctx); return nil }) })
 	}
 	group.Go(func() { b.restartOnPanic(ctx, "the taking of decisions", b.serveDecisions) }) // to withdraw a record a set need not have a service any more
 	for _, m := range mails {
 		group.Go(func() {
-			run("the mail server on "+m.listener.Addr().String(), whole(func(ctx context.Context) error { return m.receiver.Serve(ctx, m.listener) }))
+			once("the mail server on "+m.listener.Addr().String(), func() error { return m.receiver.Serve(ctx, m.listener) })
 		})
 	}
 	group.Wait()
-}
-
-// whole is a run that cannot be begun anew: a panic is the error that ends it.
-func whole(run func(context.Context) error) func(context.Context) error {
-	return func(ctx context.Context) error { return defect.Guard(func() error { return run(ctx) }) }
 }
 
 // haltedError: something without which bridge does not serve what it is

@@ -18,9 +18,6 @@ import (
 type Expiry struct {
 	Store   *store.Store
 	Targets []event.SourceID
-	// Fatal tells that after this failure of the log no other call can succeed;
-	// nil is never.
-	Fatal func(error) bool
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
 	// Log is told of failures; nil is silence.
@@ -33,28 +30,23 @@ const pageLimit = 1000
 // expiryPeriod is how long a deadline may be passed before anybody looks.
 const expiryPeriod = time.Hour
 
-// Run looks at the deadlines, now and each hour, until ctx has ended. The error is
-// nil, or Fatal.
-func (f *Expiry) Run(ctx context.Context) error {
+// Run looks at the deadlines, now and each hour, until ctx has ended.
+func (f *Expiry) Run(ctx context.Context) {
 	now := time.Now
 	if f.Now != nil {
 		now = f.Now
 	}
-	return Loop(ctx, func() (time.Duration, error) {
+	Loop(ctx, func() (time.Duration, error) {
 		for _, target := range f.Targets {
 			if err := Expire(ctx, f.Store, target, now(), nil); err != nil {
 				return 0, err
 			}
 		}
 		return expiryPeriod, nil
-	}, nil, func(err error, again time.Duration) bool {
-		if f.Fatal != nil && f.Fatal(err) {
-			return true
-		}
+	}, nil, func(err error, again time.Duration) {
 		if f.Log != nil {
 			f.Log.Error("submissions to targets that are no longer configured wait for the log", "error", err, "again_in", again)
 		}
-		return false
 	})
 }
 

@@ -2,14 +2,12 @@ package delivery
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/submission"
-	"github.com/pmh-bridge/bridge/internal/testenv"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -42,8 +40,8 @@ func TestExpiry(t *testing.T) {
 		}
 		f := &Expiry{Store: h.store, Targets: []event.SourceID{h.target}}
 		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- f.Run(ctx) }()
+		ended := make(chan struct{})
+		go func() { defer close(ended); f.Run(ctx) }()
 		time.Sleep(DefaultDeadline - time.Hour)
 		synctest.Wait()
 		if got, want := states(), [3]submission.State{submission.StateWaiting, submission.StateProvisional, submission.StateWaiting}; got != want {
@@ -59,32 +57,13 @@ func TestExpiry(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("it ended with %v", err)
-		}
+		<-ended
 		h.server.answer = nil
 		stop = h.start(h.submitter(nil))
 		synctest.Wait()
 		stop()
 		if got := states(); got[2] != submission.StateAccepted {
 			t.Errorf("when the target is back: %v", got)
-		}
-	})
-}
-
-// When nothing can be written any more, Run says so.
-func TestExpiryFatal(t *testing.T) {
-	inBubble(t, func(t *testing.T, h *harness) {
-		h.server.answer = provisionally
-		h.keep([2]string{"urn:a", "1"})
-		stop := h.start(h.submitter(nil))
-		synctest.Wait()
-		stop()
-		time.Sleep(DefaultDeadline)
-		h.faults.Before.Store(1)
-		f := &Expiry{Store: h.store, Targets: []event.SourceID{h.target}, Fatal: func(err error) bool { return errors.Is(err, testenv.ErrBroken) }}
-		if err := f.Run(t.Context()); !errors.Is(err, testenv.ErrBroken) {
-			t.Errorf("Run: %v", err)
 		}
 	})
 }

@@ -73,13 +73,13 @@ const (
 )
 
 // Run delivers until ctx ends; what was delivered by then is committed before it
-// returns nil. It may run once at a time. It begins with what waits, due or not:
+// returns. It may run once at a time. It begins with what waits, due or not:
 // whoever has started the process may have mended what was in the way.
-func (p *Notifier) Run(ctx context.Context) error {
+func (p *Notifier) Run(ctx context.Context) {
 	r := newNotifyLoop(p)
 	r.startup = true
 	defer context.AfterFunc(ctx, r.close)() // a step may take long
-	err := Loop(ctx, func() (time.Duration, error) { return r.step(ctx) }, func(idle time.Duration) {
+	Loop(ctx, func() (time.Duration, error) { return r.step(ctx) }, func(idle time.Duration) {
 		timer := time.NewTimer(idle)
 		defer timer.Stop()
 		select {
@@ -89,10 +89,9 @@ func (p *Notifier) Run(ctx context.Context) error {
 			r.mark()
 		case <-timer.C:
 		}
-	}, func(err error, again time.Duration) bool {
+	}, func(err error, again time.Duration) {
 		r.log.Error("notifications wait for the log", "error", err, "again_in", again)
 		defect.Log(r.log, err)
-		return false
 	})
 	r.stop()
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), notifyEnd)
@@ -100,7 +99,6 @@ func (p *Notifier) Run(ctx context.Context) error {
 	if err := r.flush(end); err != nil {
 		r.log.Error("the results of notifications could not be logged: they will be delivered again", "notifications", len(r.done), "error", err)
 	}
-	return err
 }
 
 // notifyLoop is a Notifier at work. Of notifications that wait its queue keeps no

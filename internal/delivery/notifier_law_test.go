@@ -240,14 +240,14 @@ func TestNotifierLaw(t *testing.T) {
 			began := time.Now()
 			w.t, w.began = t, began
 			ctx, cancel := context.WithCancel(context.Background())
-			ended := make(chan error)
-			go func() { ended <- w.post(h, began).Run(ctx) }()
+			ended := make(chan struct{})
+			go func() { defer close(ended); w.post(h, began).Run(ctx) }()
 			for len(h.in(submission.DeliveryWaiting)) > 0 && time.Since(began) < 24*time.Hour {
 				time.Sleep(time.Hour)
 				synctest.Wait()
 			}
 			cancel()
-			h.do(<-ended)
+			<-ended
 			for id, most := range bound {
 				switch at, ok := w.arrived[id]; {
 				case !strings.HasPrefix(id, "good"):

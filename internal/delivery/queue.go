@@ -498,9 +498,8 @@ func (q *queue[T]) stop() {
 const storeFirst, storeLongest = time.Second, 30 * time.Second
 
 // Loop does steps, and waits after each, until ctx ends; nil waits for nothing but the
-// time. After a step that has failed it waits longer and longer; failed reports whether
-// that ends it.
-func Loop(ctx context.Context, step func() (idle time.Duration, err error), wait func(idle time.Duration), failed func(err error, again time.Duration) bool) error {
+// time. After a step that has failed it calls failed and waits, longer and longer.
+func Loop(ctx context.Context, step func() (idle time.Duration, err error), wait func(idle time.Duration), failed func(err error, again time.Duration)) {
 	sleep := func(idle time.Duration) {
 		select {
 		case <-ctx.Done():
@@ -523,11 +522,8 @@ func Loop(ctx context.Context, step func() (idle time.Duration, err error), wait
 			wait(idle)
 		default:
 			rest = min(max(2*rest, storeFirst), storeLongest)
-			if failed(err, rest) {
-				return err
-			}
+			failed(err, rest)
 			sleep(rest)
 		}
 	}
-	return nil
 }

@@ -67,9 +67,6 @@ type Submitter struct {
 	// ImportPending tells that somebody else has committed that a record was accepted (see
 	// ingest.Server.ImportPending); nil is never.
 	ImportPending <-chan struct{}
-	// Fatal tells that after this failure of the log no other call can succeed;
-	// nil is never. All other failures are waited out.
-	Fatal func(error) bool
 	// Reload tells that somebody else has put rows into the queue; nil is never.
 	Reload <-chan struct{}
 	// Now is the clock; nil is time.Now.
@@ -95,33 +92,26 @@ const (
 )
 
 // Run takes in what happens in the set and submits it, until ctx has ended. It
-// must not run twice at a time for one target. The error is nil, or Fatal.
-func (o *Submitter) Run(ctx context.Context) error {
+// must not run twice at a time for one target.
+func (o *Submitter) Run(ctx context.Context) {
 	calls, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
 	d := newSubmitLoop(o.withDefaults())
 	defer context.AfterFunc(ctx, d.close)() // a step may take long
-	err := Loop(ctx, func() (time.Duration, error) {
+	Loop(ctx, func() (time.Duration, error) {
 		if d.changed == nil {
 			d.changed = d.s.Store.Changed() // before the events are read, so that none is missed
 		}
 		return d.step(ctx, calls)
-	}, func(idle time.Duration) { d.wait(ctx, idle) }, func(err error, again time.Duration) bool {
-		if d.s.Fatal != nil && d.s.Fatal(err) {
-			return true
-		}
+	}, func(idle time.Duration) { d.wait(ctx, idle) }, func(err error, again time.Duration) {
 		d.loaded = false // the log knows what has happened all the same
 		d.s.Log.Error("submissions wait for the log", "error", err, "again_in", again)
 		defect.Log(d.s.Log, err)
-		return false
 	})
 	late := time.AfterFunc(shutdownGrace, cut)
 	defer late.Stop()
 	d.stop()
-	if err == nil {
-		d.shutdown(context.WithoutCancel(ctx))
-	}
-	return err
+	d.shutdown(context.WithoutCancel(ctx))
 }
 
 func (o *Submitter) withDefaults() *Submitter {

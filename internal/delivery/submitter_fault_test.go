@@ -2,7 +2,6 @@ package delivery
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -49,18 +48,6 @@ func TestSubmitterStoreFails(t *testing.T) {
 			})
 		})
 	}
-}
-
-// When nothing can be written any more, Run says so.
-func TestSubmitterFatal(t *testing.T) {
-	inBubble(t, func(t *testing.T, h *harness) {
-		h.faults.Before.Store(1000)
-		h.keep([2]string{"urn:a", "one"})
-		o := h.submitter(func(o *Submitter) { o.Fatal = func(err error) bool { return errors.Is(err, testenv.ErrBroken) } })
-		if err := o.Run(t.Context()); !errors.Is(err, testenv.ErrBroken) {
-			t.Errorf("Run: %v", err)
-		}
-	})
 }
 
 // Content that cannot be read now is sent when it can be.

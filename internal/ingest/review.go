@@ -9,6 +9,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/internal/submission/store"
 	"github.com/pmh-bridge/bridge/sip"
@@ -117,10 +118,7 @@ func (d *Server) Decide(ctx context.Context, v Verdict) error {
 // under it for the same source element, submitter included, or that library mode
 // would give that identifier.
 func (d *Server) checkIdentifierFree(ctx context.Context, id int64, assigned string) error {
-	if d.Record == nil {
-		return nil
-	}
-	ev, err := d.Record(ctx, assigned)
+	ev, err := d.Store.Record(ctx, d.Set, event.Key(assigned))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -280,12 +280,7 @@ func TestReviewEqualRequests(t *testing.T) {
 // A record's identifier is not given to another by a slip of the finger; an update
 // of the record may have it again.
 func TestDecideKeepsRecordsApart(t *testing.T) {
-	var h *gatewayHarness
-	h = newGatewayHarness(t, Review, func(d *Server) {
-		d.Record = func(ctx context.Context, identifier string) (*event.Event, error) {
-			return h.log.Record(ctx, d.Set, event.Key(identifier))
-		}
-	})
+	h := newGatewayHarness(t, Review, nil)
 	first, second := h.request("1"), h.request("2")
 	h.answered(first, sip.ProvisionallyAccepted)
 	h.answered(second, sip.ProvisionallyAccepted)

@@ -27,7 +27,6 @@
 package ingest
 
 import (
-	"cmp"
 	"context"
 	"encoding/xml"
 	"errors"
@@ -125,16 +124,9 @@ type Server struct {
 	// may be nil and must not block.
 	ImportPending func(target event.SourceID)
 
-	// Record returns the last event of the record with an identifier;
-	// fs.ErrNotExist when the set has none. Nil is a set that is not asked.
-	Record func(ctx context.Context, identifier string) (*event.Event, error)
-
 	// Notified is called after outgoing notifications were committed, Pending after observations
 	// that wait for their content. Both may be nil and must not block.
 	Notified, Pending func()
-	// Fatal reports whether after this failure of the log no other call can succeed;
-	// nil is never.
-	Fatal func(error) bool
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
 	// Log gets what nobody else learns; nil is silence.
@@ -159,11 +151,10 @@ const duePoll = time.Minute
 
 // Run does in its time what is due: it must be called once. When it returns, Ingest
 // answers with an error. As long as the log cannot take what became of requests
-// of the last run, Ingest answers with an error too. The error is nil when ctx has
-// ended, else Fatal.
-func (d *Server) Run(ctx context.Context) error {
+// of the last run, Ingest answers with an error too.
+func (d *Server) Run(ctx context.Context) {
 	recovered := false
-	err := delivery.Loop(ctx, func() (time.Duration, error) {
+	delivery.Loop(ctx, func() (time.Duration, error) {
 		if !recovered {
 			if err := d.recover(ctx); err != nil {
 				return 0, fmt.Errorf("set %s: read what was under way when the last run ended: %w", d.Set, err)
@@ -176,21 +167,16 @@ func (d *Server) Run(ctx context.Context) error {
 			return duePoll, err
 		}
 		return min(duePoll, max(next.Sub(d.now()), time.Millisecond)), err
-	}, nil, func(err error, again time.Duration) bool {
+	}, nil, func(err error, again time.Duration) {
 		if !recovered {
-			if d.Fatal != nil && d.Fatal(err) {
-				return true
-			}
 			d.service.set(err)
 			d.log().Error("the service waits for the log", "set", d.Set, "error", err, "again_in", again)
 		} else {
 			d.log().Warn("due work failed; it is tried again", "set", d.Set, "error", err)
 		}
 		defect.Log(d.log(), err)
-		return false
 	})
-	d.service.set(cmp.Or(err, errEnded))
-	return err
+	d.service.set(errEnded)
 }
 
 // service is whether requests are taken. The zero value is ready.

@@ -327,11 +327,7 @@ func TestIngestWaitsForRun(t *testing.T) {
 		cancel()
 		synctest.Wait()
 		running, stop := context.WithCancel(t.Context())
-		wait.Go(func() {
-			if err := d.Run(running); err != nil {
-				t.Errorf("Run: %v", err)
-			}
-		})
+		wait.Go(func() { d.Run(running) })
 		synctest.Wait()
 		stop()
 		wait.Wait()

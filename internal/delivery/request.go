@@ -14,18 +14,31 @@ import (
 	"github.com/pmh-bridge/bridge/sip"
 )
 
-// row makes a new submission of an event.
+// row makes a new submission of an event, with the XML of its record: the preferred
+// representation if it is XML, else the first that is.
 func (o *Submitter) row(ev *event.Event) submission.Submission {
 	s := submission.Submission{Source: o.Source, Seq: ev.Seq, Record: ev.Record, SourceIdentifier: ev.Record, Title: ev.Title}
-	content := toSubmit(ev)
+	var content *event.Representation
+	for i := range ev.Representations {
+		r := &ev.Representations[i]
+		if isXML(r.Type) && (content == nil || i == ev.Preferred) {
+			content = r
+		}
+	}
+	var sum []byte
+	if content != nil {
+		sum, _ = hex.DecodeString(content.SHA256())
+	}
 	var in submission.Input = submission.Enqueue{}
 	switch {
 	case ev.Kind == event.Deleted:
 		in = submission.Unsendable{Reason: "a deletion: SIP has none"}
-	case content.lacking != "":
-		in = submission.Unsendable{Reason: content.lacking}
+	case content == nil:
+		in = submission.Unsendable{Reason: "no representation of it is XML"}
+	case len(sum) != len(s.Content):
+		in = submission.Unsendable{Reason: `its content is not kept here: only the records of a set with content = "mirror" can be submitted`}
 	default:
-		s.Content, s.Length, s.Type = content.sum, content.length, content.mediaType
+		s.Content, s.Length, s.Type = [32]byte(sum), content.Length, content.Type
 		s.SourceXML = sip.AppendSource(nil, sourceElement(o.Submitter, o.Sequence, &s.Record))
 		if o.Recipient != nil {
 			s.Token = NewToken()
@@ -33,36 +46,6 @@ func (o *Submitter) row(ev *event.Event) submission.Submission {
 	}
 	s, _ = submission.Apply(s, in, o.Now())
 	return s
-}
-
-// representation is the content of a record that is to be submitted.
-type representation struct {
-	sum       [32]byte
-	length    int64
-	mediaType string
-	// lacking tells why there is nothing to be submitted; "" when there is.
-	lacking string
-}
-
-// toSubmit picks the XML of a record: the preferred representation if it is XML,
-// else the first that is.
-func toSubmit(ev *event.Event) representation {
-	var first *event.Representation
-	for i := range ev.Representations {
-		r := &ev.Representations[i]
-		if isXML(r.Type) && (first == nil || i == ev.Preferred) {
-			first = r
-		}
-	}
-	if first == nil {
-		return representation{lacking: "no representation of it is XML"}
-	}
-	var out representation
-	if n, err := hex.Decode(out.sum[:], []byte(first.SHA256())); err != nil || n != len(out.sum) {
-		return representation{lacking: `its content is not kept here: only the records of a set with content = "mirror" can be submitted`}
-	}
-	out.length, out.mediaType = first.Length, first.Type
-	return out
 }
 
 // isXML reports whether a media type is one of XML (RFC 7303).

@@ -712,3 +712,60 @@ func (d *submitLoop) saveFailure(ctx context.Context) error {
 func (d *submitLoop) append(ctx context.Context, updates []submission.Update) (submission.Written, error) {
 	return d.s.Store.Write(ctx, &submission.Batch{Source: d.s.Source, URL: d.s.URL, Updates: updates})
 }
+
+// resendGroup is how many submissions are put back into the outbox at once.
+const resendGroup = 500
+
+// Resend puts submissions that have ended without an answer back into the outbox:
+// one, or with id 0 all in a state, unsent or unresolved. What is not the last
+// word on its record any more stays as it is: a later change was submitted in its
+// place. It returns how many were put back. Run must be told by Reload.
+func (o *Submitter) Resend(ctx context.Context, id int64, state submission.State) (n int, err error) {
+	now := o.withDefaults().Now()
+	q := submission.Query{Source: o.Source, States: []submission.State{state}, Limit: resendGroup}
+	for {
+		var found []submission.Submission
+		if id == 0 {
+			if found, err = o.Store.Submissions(ctx, q); err != nil || len(found) == 0 {
+				return n, err
+			}
+			q.After = found[len(found)-1].ID
+		} else {
+			s, err := o.Store.Submission(ctx, id)
+			if err != nil {
+				return 0, err
+			}
+			if s.Source != o.Source || s.State != submission.StateUnsent && s.State != submission.StateUnresolved {
+				return 0, fmt.Errorf("submission %d is %s: only unsent and unresolved submissions can be sent again", id, s.State)
+			}
+			found = []submission.Submission{*s}
+		}
+		seqs := make([]event.Seq, len(found))
+		for i := range found {
+			seqs[i] = found[i].Seq
+		}
+		latest, err := o.Store.Latest(ctx, o.Set, seqs)
+		if err != nil {
+			return n, err
+		}
+		var updates []submission.Update
+		for i := range found {
+			if !latest[found[i].Seq] || found[i].Content == [32]byte{} { // a deletion has no content
+				continue
+			}
+			if s, effects := submission.Apply(found[i], submission.Resend{}, now); effects.Changed {
+				updates = append(updates, submission.Update{Submission: s})
+			}
+		}
+		if len(updates) > 0 {
+			out, err := o.Store.Write(ctx, &submission.Batch{Source: o.Source, Updates: updates})
+			if err != nil {
+				return n, err
+			}
+			n += len(updates) - len(out.Stale)
+		}
+		if id != 0 {
+			return n, nil
+		}
+	}
+}

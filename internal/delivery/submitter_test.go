@@ -9,8 +9,10 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/pmh-bridge/bridge/event"
+	"github.com/pmh-bridge/bridge/internal/submission"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -125,7 +127,7 @@ func restOf(text string) string {
 }
 
 // The preferred representation is sent if it is XML, else the first that is.
-func TestToSubmit(t *testing.T) {
+func TestSubmittedContent(t *testing.T) {
 	sum := sha256.Sum256([]byte("kept"))
 	kept, other := event.HashOf(sum), event.HashOf(sha256.Sum256(nil))
 	rep := func(mediaType, hash string) event.Representation {
@@ -146,12 +148,13 @@ func TestToSubmit(t *testing.T) {
 		{"not kept", 0, []event.Representation{rep("text/xml", "")}, `content = "mirror"`, ""},
 		{"not kept, with another hash", 0, []event.Representation{rep("text/xml", "md5:1e0ca5b1252f1f6b1e0ac91be7e7219e")}, `content = "mirror"`, ""},
 	} {
-		got := toSubmit(&event.Event{Preferred: c.preferred, Representations: c.reps})
-		if !strings.Contains(got.lacking, c.lacking) || (c.lacking == "") != (got.lacking == "") || got.mediaType != c.mediaType {
+		o := &Submitter{Now: time.Now}
+		got := o.row(&event.Event{Seq: 1, Preferred: c.preferred, Representations: c.reps})
+		if !strings.Contains(got.Reason, c.lacking) || (c.lacking == "") != (got.State == submission.StateWaiting) || got.Type != c.mediaType {
 			t.Errorf("%s: %+v", c.name, got)
 		}
-		if c.lacking == "" && (got.sum != sum || got.length != 4) {
-			t.Errorf("%s: content %x of %d bytes", c.name, got.sum, got.length)
+		if c.lacking == "" && (got.Content != sum || got.Length != 4) {
+			t.Errorf("%s: content %x of %d bytes", c.name, got.Content, got.Length)
 		}
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/delivery"
 	"github.com/pmh-bridge/bridge/internal/submission"
-	"github.com/pmh-bridge/bridge/internal/submission/store"
 	"github.com/pmh-bridge/bridge/sip"
 	"github.com/pmh-bridge/bridge/translate"
 )
@@ -77,7 +76,9 @@ func (d *Server) forward(ctx context.Context, r *sip.Request, digest [32]byte, s
 	if err != nil || s != nil && s.State != submission.StateUnsent {
 		return s, err
 	}
-	defer d.gateway.turn(r.Source)()
+	if submission.Identifies(r.Source) { // no other version is to be on its way meanwhile
+		defer d.gateway.sending.lock(string(sip.AppendSource(nil, r.Source)))()
+	}
 	if s, err = d.repeatOf(ctx, d.Store, s); err != nil { // another version may have had its turn before
 		return nil, err
 	}
@@ -85,15 +86,6 @@ func (d *Server) forward(ctx context.Context, r *sip.Request, digest [32]byte, s
 		return s, err
 	}
 	return d.send(ctx, s, r.Source, r.Record.XML, submitterWaits)
-}
-
-// turn waits until no other version of a record is on its way, and returns what
-// lets the next one go.
-func (g *gatewayState) turn(source *sip.Source) (end func()) {
-	if !submission.Identifies(source) {
-		return func() {}
-	}
-	return g.sending.lock(string(sip.AppendSource(nil, source)))
 }
 
 // newest returns the newest submission with a digest, nil when there is none.
@@ -164,15 +156,12 @@ func (d *Server) begin(ctx context.Context, s *submission.Submission, r *sip.Req
 		if r.Recipient != "" {
 			s.Token = delivery.NewToken()
 		}
-		err = d.Store.Do(ctx, func(ctx context.Context, tx *store.Tx) error {
-			batch := d.batch()
-			batch.Updates = []submission.Update{{Submission: *s}}
-			out, err := tx.Write(ctx, batch)
-			if err == nil {
-				s.ID = out.IDs[0]
-			}
-			return err
-		})
+		batch := d.batch()
+		batch.Updates = []submission.Update{{Submission: *s}}
+		var out submission.Written
+		if out, err = d.Store.Write(ctx, batch); err == nil {
+			s.ID = out.IDs[0]
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -203,8 +192,12 @@ func (d *Server) newSubmission(ctx context.Context, r *sip.Request, digest [32]b
 // send sends a request on and commits what comes of it.
 func (d *Server) send(ctx context.Context, s *submission.Submission, source *sip.Source, record []byte, submitterWaits func() bool) (*submission.Submission, error) {
 	r := &sip.Request{Source: source, Record: sip.Record{XML: record}}
-	if s.Token != "" {
-		r.Recipient = d.recipient(s.Token)
+	switch {
+	case s.Token == "":
+	case d.Named != nil:
+		r.Recipient = d.Named(s.Token)
+	default:
+		r.Recipient = d.Endpoint() + "/" + s.Token
 	}
 	sent := delivery.Reply{Err: d.gateway.pause.Check(d.now())}
 	if sent.Err == nil {
@@ -222,14 +215,6 @@ func (d *Server) send(ctx context.Context, s *submission.Submission, source *sip
 		return nil, notTaken(sent)
 	}
 	return s, nil
-}
-
-// recipient is where the ingest server shall send its disposition.
-func (d *Server) recipient(token string) string {
-	if d.Named != nil {
-		return d.Named(token)
-	}
-	return d.Endpoint() + "/" + token
 }
 
 // notTaken is the fault that answers a request that was not taken: what the
@@ -416,18 +401,16 @@ func (t *keyedMutex) lock(key string) (end func()) {
 			}
 			t.locked[key] = own
 			t.mu.Unlock()
-			return func() { t.unlock(key) }
+			return func() {
+				t.mu.Lock()
+				defer t.mu.Unlock()
+				close(own)
+				delete(t.locked, key)
+			}
 		}
 		t.mu.Unlock()
 		<-other
 	}
-}
-
-func (t *keyedMutex) unlock(key string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	close(t.locked[key])
-	delete(t.locked, key)
 }
 
 // detach returns a context for what goes on although the caller has hung up, until

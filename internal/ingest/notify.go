@@ -100,21 +100,13 @@ func (d *Server) unmatched(ctx context.Context, disp *sip.Disposition, note *sub
 	}
 	batch := d.batch()
 	batch.Incoming = []submission.IncomingNotification{*note}
-	if err := d.write(ctx, batch); err != nil {
+	if _, err := d.Store.Write(ctx, batch); err != nil {
 		return fmt.Errorf("log a notification: %w", err)
 	}
 	if pending && d.Pending != nil {
 		d.Pending()
 	}
 	return nil
-}
-
-// write commits a batch in a transaction of its own.
-func (d *Server) write(ctx context.Context, batch *submission.Batch) error {
-	return d.Store.Do(ctx, func(ctx context.Context, tx *store.Tx) error {
-		_, err := tx.Write(ctx, batch)
-		return err
-	})
 }
 
 // incoming is an ultimate disposition of a submission: from a notification, the reply

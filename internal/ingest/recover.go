@@ -3,7 +3,9 @@ package ingest
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
@@ -24,41 +26,60 @@ func (d *Server) recover(ctx context.Context) error {
 
 // doDue does what is due, and returns when something is due next; the zero time
 // when nothing is known to be.
-func (d *Server) doDue(ctx context.Context) (time.Time, error) {
-	if err := d.retryUnsaved(ctx); err != nil {
-		return time.Time{}, err
+func (d *Server) doDue(ctx context.Context) (next time.Time, err error) {
+	// First what came of requests where the log could not take it before.
+	d.gateway.mu.Lock()
+	unsaved := slices.Collect(maps.Keys(d.gateway.unsaved))
+	d.gateway.mu.Unlock()
+	for _, request := range unsaved {
+		if err := d.recoverForwarding(ctx, request); err != nil {
+			return next, err
+		}
 	}
 	if err := d.recoverAllForwarding(ctx); err != nil {
-		return time.Time{}, err
+		return next, err
 	}
 	now := d.now()
 	if err := delivery.Expire(ctx, d.Store, d.Source, now, nil); err != nil {
-		return time.Time{}, err
+		return next, err
 	}
-	return d.nextDue(ctx, now)
-}
-
-// retryUnsaved writes what came of requests where the log could not take it before.
-func (d *Server) retryUnsaved(ctx context.Context) error {
-	for _, request := range d.gateway.unsavedRequests() {
-		if err := d.recoverForwarding(ctx, request); err != nil {
-			return err
+	passed := submission.Submission{Due: event.MicrosOf(now), ID: math.MaxInt64}
+	for _, state := range []submission.State{submission.StateInDoubt, submission.StateProvisional} {
+		first, err := d.Store.SubmissionsDue(ctx, d.Source, state, math.MaxInt64, &passed, 1)
+		if err != nil {
+			return time.Time{}, err
+		}
+		for _, s := range first {
+			if t := s.Due.Time(); next.IsZero() || t.Before(next) {
+				next = t
+			}
 		}
 	}
-	return nil
+	return next, nil
 }
+
+// pageLimit is how many submissions are read at a time.
+const pageLimit = 1000
 
 // recoverAllForwarding recovers the requests that the log shows as being sent on although
 // nobody is sending them: the process was killed, or the reply could not be committed.
 func (d *Server) recoverAllForwarding(ctx context.Context) error {
-	return d.each(ctx, submission.Query{States: []submission.State{submission.StateForwarding}}, func(ctx context.Context, s []submission.Submission) error {
-		for i := range s {
-			if err := d.recoverForwarding(ctx, s[i].Request); err != nil {
+	q := submission.Query{Source: d.Source, States: []submission.State{submission.StateForwarding}, Limit: pageLimit}
+	for {
+		page, err := d.Store.Submissions(ctx, q)
+		if err != nil {
+			return err
+		}
+		for i := range page {
+			if err := d.recoverForwarding(ctx, page[i].Request); err != nil {
 				return err
 			}
 		}
-		return nil
-	})
+		if len(page) < pageLimit {
+			return nil
+		}
+		q.After = page[len(page)-1].ID
+	}
 }
 
 // recoverForwarding recovers one of them, unless it is under way after all.
@@ -107,11 +128,7 @@ func (d *Server) recordReply(ctx context.Context, s *submission.Submission, r de
 	case r.Disposition.Outcome == sip.ProvisionallyAccepted:
 		s, err = d.apply(ctx, id, submission.Disposition{State: submission.StateProvisional, Deadline: d.deadline(), Reply: true})
 	default:
-		_, s, err = d.resolve(ctx, incoming{
-			id:          id,
-			disposition: r.Disposition,
-			relayed:     relayed,
-		})
+		_, s, err = d.resolve(ctx, incoming{id: id, disposition: r.Disposition, relayed: relayed})
 	}
 	if err != nil {
 		return nil, err
@@ -125,36 +142,6 @@ func (d *Server) deadline() time.Duration {
 		return d.Deadline
 	}
 	return delivery.DefaultDeadline
-}
-
-// unsavedRequests returns the requests whose replies are not saved yet.
-func (g *gatewayState) unsavedRequests() [][32]byte {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	requests := make([][32]byte, 0, len(g.unsaved))
-	for r := range g.unsaved {
-		requests = append(requests, r)
-	}
-	return requests
-}
-
-// pageLimit is how many submissions are read at a time.
-const pageLimit = 1000
-
-// each hands out the submissions of this Source that a query selects, a page at a
-// time.
-func (d *Server) each(ctx context.Context, q submission.Query, page func(context.Context, []submission.Submission) error) error {
-	q.Source, q.Limit = d.Source, pageLimit
-	for {
-		found, err := d.Store.Submissions(ctx, q)
-		if err != nil {
-			return err
-		}
-		if err := page(ctx, found); err != nil || len(found) < pageLimit {
-			return err
-		}
-		q.After = found[len(found)-1].ID
-	}
 }
 
 // apply commits what an input makes of a submission as it is then, and returns it as it
@@ -179,22 +166,4 @@ func (d *Server) apply(ctx context.Context, id int64, in submission.Input) (s *s
 		return nil, fmt.Errorf("log the progress of a submission: %w", err)
 	}
 	return s, nil
-}
-
-// nextDue returns when something is due that is not due yet; the zero time is
-// never.
-func (d *Server) nextDue(ctx context.Context, now time.Time) (next time.Time, err error) {
-	passed := submission.Submission{Due: event.MicrosOf(now), ID: math.MaxInt64}
-	for _, state := range []submission.State{submission.StateInDoubt, submission.StateProvisional} {
-		first, err := d.Store.SubmissionsDue(ctx, d.Source, state, math.MaxInt64, &passed, 1)
-		if err != nil {
-			return time.Time{}, err
-		}
-		for _, s := range first {
-			if t := s.Due.Time(); next.IsZero() || t.Before(next) {
-				next = t
-			}
-		}
-	}
-	return next, nil
 }

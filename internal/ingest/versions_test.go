@@ -203,7 +203,7 @@ func TestWhatWasNotBegunIsForgotten(t *testing.T) {
 	if got := h.rows()[0]; len(h.rows()) != 2 || got.Version != doubt.Version || got.Reason != doubt.Reason {
 		t.Errorf("it was %+v, and is %+v", doubt, got)
 	}
-	if n := len(h.process.Load().gateway.unsavedRequests()); n != 0 {
+	if n := len(h.process.Load().gateway.unsaved); n != 0 {
 		t.Errorf("%d are owed still", n)
 	}
 }

@@ -54,8 +54,8 @@ func (c *HTTPClient) GetProperties(ctx context.Context) (*Properties, error) {
 }
 
 // Ingest calls ingest of an ingest server. A record that the server does not
-// want is no error but a disposition that is Rejected. That the disposition repeats the request's
-// source is the draft's demand on the server and is not checked.
+// want is no error but a disposition that is Rejected. The draft demands that the
+// disposition repeats the source of the request; that is not checked.
 func (c *HTTPClient) Ingest(ctx context.Context, r *Request) (*Disposition, error) {
 	m, err := c.ask(ctx, "ingest", &Message{Kind: KindRequest, Request: r}, KindDisposition)
 	if err != nil {

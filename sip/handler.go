@@ -67,8 +67,9 @@ const (
 )
 
 // Handler serves a Backend over HTTP (SOAP 1.1, 6): POST of messages, and GET of
-// its description at ?wsdl and ?xsd. Register it for the path of the service. The operation is what the message holds;
-// SOAPAction counts only where the Body is empty (ReadOptions.Action).
+// its description at ?wsdl and ?xsd. Register it for the path of the service. The
+// operation is what the message holds; SOAPAction counts only where the Body is empty
+// (ReadOptions.Action).
 //
 // A *Fault is answered with status 500, a *Denied with its own status. Answers
 // without a message, such as 405 and 415, are plain text that says what is

@@ -31,8 +31,8 @@ type Files struct {
 	Force bool
 	// Workers is how many requests are under way at a time; 0 is 4.
 	Workers int
-	// Waits is told that the server could not be asked for its properties, and how
-	// long it is until it is asked again; nil is nobody.
+	// Waits is called when get-properties has failed, with how long it is until it is
+	// called again; nil is not called.
 	Waits func(err error, wait time.Duration)
 }
 
@@ -71,7 +71,7 @@ const (
 	maxRetryAfter = time.Minute
 )
 
-// Check tells what is wrong with what was asked for.
+// Check returns what is wrong with the recipient or the submitter.
 func (f *Files) Check() error {
 	if f.Recipient != "" {
 		if err := ParseRecipient(f.Recipient); err != nil {
@@ -195,7 +195,7 @@ func sourceElement(submitter *sip.Submitter, sequence string, identifier *string
 }
 
 // retryCall makes a call again as long as that may help, a few times; where a repeat is
-// not harmless, only when it certainly has not arrived. doubt tells whether one of
+// not harmless, only when it certainly has not arrived. doubt reports whether one of
 // those that failed may have; waits, which may be nil, is called before each wait.
 func retryCall(ctx context.Context, waits func(error, time.Duration), harmless bool, call func() error) (doubt bool, err error) {
 	for n := 1; ; n++ {

@@ -44,14 +44,14 @@ type Notifier struct {
 	First, Longest, GiveUp time.Duration
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
-	// Log gets what nobody else is told; nil is silence.
+	// Log gets failures that are reported nowhere else; nil discards them.
 	Log *slog.Logger
 
 	once  sync.Once
 	fresh chan struct{}
 }
 
-// Wake tells that there may be new notifications. It never blocks.
+// Wake makes Run look for new notifications. It never blocks.
 func (p *Notifier) Wake() { poke(p.woken()) }
 
 func (p *Notifier) woken() chan struct{} {
@@ -60,11 +60,11 @@ func (p *Notifier) woken() chan struct{} {
 }
 
 const (
-	// notifyPoll is how long notifications may wait that nobody has told it of.
+	// notifyPoll is how often Run looks for notifications without a Wake.
 	notifyPoll = time.Minute
-	// loadPause is how long the log is left alone at least after it was asked for what is
-	// due, loadShare how many times as long as the answer took; while no other call can
-	// begin that is loadBusy times as long.
+	// loadPause is the shortest pause between two queries for what is due, and loadShare
+	// how many times as long as a query took the pause is; while no other call can begin
+	// it is loadBusy times as long.
 	loadPause, loadShare, loadBusy = 100 * time.Millisecond, 4, 10
 	// notifyEnd is how long it may take to commit what was delivered at the end.
 	notifyEnd = 5 * time.Second
@@ -74,7 +74,7 @@ const (
 
 // Run delivers until ctx ends; what was delivered by then is committed before it
 // returns. It may run once at a time. It begins with what waits, due or not:
-// whoever has started the process may have mended what was in the way.
+// a restart often follows a repair.
 func (p *Notifier) Run(ctx context.Context) {
 	r := newNotifyLoop(p)
 	r.startup = true
@@ -317,8 +317,8 @@ func (r *notifyLoop) commit(ctx context.Context, done []item[*submission.Outgoin
 	return nil, nil
 }
 
-// FailureText returns what an error of a call says, without whom it was to: a URL
-// may hold what only the two know, and a mailbox is somebody's.
+// FailureText returns the text of an error of a call without the recipient: a URL may
+// hold a secret, and a mailbox is personal data.
 func FailureText(err error) string {
 	var fault *sip.Fault
 	var status *sip.StatusError

@@ -8,7 +8,7 @@
 // record, a recipient). Calls are limited in all, to a host, and for what has failed
 // before, so that nothing that fails or hangs holds up what would be delivered. What
 // follows from a call is decided when it ends: for the row a back-off or its end, for
-// the host a pause, and of a host that is left alone the queue holds nothing. The loop
+// the host a pause, and of a host that is paused the queue holds nothing. The loop
 // commits what has become of rows, many together; before that they are not delivered
 // again, and when nothing can be committed no call begins. A row that somebody else
 // has changed meanwhile is read and decided again.
@@ -58,13 +58,13 @@ type item[T any] struct {
 	began time.Time
 	retry bool  // the host, or the row, has failed before
 	skip  bool  // there is nothing to commit
-	down  bool  // nobody has answered
+	down  bool  // the host has not answered
 	err   error // of deliver
 }
 
 // effect is what follows from a delivery for others.
 type effect struct {
-	// hostUntil and subjectUntil are until when the host and the subject are left alone.
+	// hostUntil and subjectUntil are until when the host and the subject are paused.
 	hostUntil, subjectUntil time.Time
 	// answered ends the pause of the host.
 	answered bool
@@ -94,7 +94,7 @@ type queue[T any] struct {
 	slow time.Duration
 	// low is how many items of a host are left when the loop is asked for more.
 	low int
-	// wake tells the loop that there is something to do.
+	// wake gets a value when the loop has something to do.
 	wake chan struct{}
 
 	mu       sync.Mutex
@@ -108,7 +108,7 @@ type queue[T any] struct {
 	underWay map[int64]*call
 	retrying int               // calls of what has failed before
 	subjects map[key]bool      // of the calls
-	until    map[key]time.Time // when hosts and subjects are left alone no more
+	until    map[key]time.Time // when the pauses of hosts and subjects end
 	claimed  map[int64]bool    // items under way, and those in done
 	done     []item[T]         // not committed yet
 	stale    bool              // the loop is to look for what is due
@@ -125,7 +125,7 @@ type hostQueue[T any] struct {
 	of     map[key]int
 	unseen int
 	busy   int // calls under way
-	// failing: nobody has answered last, so one call at a time is made.
+	// failing: the last call got no answer, so one call at a time is made.
 	failing bool
 }
 
@@ -158,8 +158,8 @@ func (q *queue[T]) reset() {
 	}
 }
 
-// add adds an item behind those that have been due longer. Of a host that is left
-// alone nothing is held.
+// add adds an item behind those that have been due longer. Of a host that is paused
+// nothing is held.
 func (q *queue[T]) add(it item[T]) {
 	h := q.hosts[it.host]
 	switch {
@@ -313,7 +313,8 @@ func (q *queue[T]) end(it *item[T]) {
 	q.done = append(q.done, *it)
 }
 
-// pause leaves a host or a subject alone until a time, if it is not longer already.
+// pause lets no call to a host or a subject begin until a time, and reports whether that
+// is later than before.
 func (q *queue[T]) pause(who key, until time.Time) bool {
 	longer := until.After(q.until[who])
 	if longer {
@@ -332,8 +333,8 @@ var errTooSlow = errors.New("it does not answer, and neither do too many others"
 
 // start begins as many calls as may be under way. When there are too many, in all or of
 // what has failed before, it gives up the one of these that has taken longest, if that
-// is too long: else a few that never answer would stop all others. It returns when another one is too slow, zero for never.
-// Calls end with ctx.
+// is too long: else a few that never answer would stop all others. It returns when
+// another one is too slow, zero for never. Calls end with ctx.
 func (q *queue[T]) start(ctx context.Context) (slow time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -425,8 +426,8 @@ func (q *queue[T]) release(it *item[T]) {
 	}
 }
 
-// look reports whether the log is to be asked what is due, and when else it is; zero
-// is not known.
+// look reports whether to query the log for what is due, and else when to; zero is not
+// known.
 func (q *queue[T]) look() (stale bool, at time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -493,8 +494,7 @@ func (q *queue[T]) stop() {
 	q.workers.Wait()
 }
 
-// storeFirst and storeLongest are how long a failing log or content store is left
-// alone.
+// storeFirst and storeLongest are the shortest and the longest wait after a failed step.
 const storeFirst, storeLongest = time.Second, 30 * time.Second
 
 // Loop does steps, and waits after each, until ctx ends; nil waits for nothing but the

@@ -30,7 +30,7 @@ type Reply struct {
 }
 
 // Ask sends a request to an ingest server, once. An answer that is not about the
-// request, or that nobody could keep, is an error: it decides nothing, and yet the
+// request, or that is too long to be stored, is an error: it decides nothing, and yet the
 // request has arrived.
 func Ask(ctx context.Context, server Upstream, r *sip.Request) Reply {
 	disposition, err := server.Ingest(ctx, r)
@@ -48,9 +48,9 @@ func Ask(ctx context.Context, server Upstream, r *sip.Request) Reply {
 	return Reply{Disposition: disposition}
 }
 
-// otherSource tells in what the source that a disposition repeats is another one
-// than was sent; "" when in nothing. What it leaves out, or empty, and white space
-// around a text say nothing.
+// otherSource returns in what the source element of a disposition differs from the one
+// that was sent; "" is in nothing. What is left out or empty, and white space around a
+// text, do not count.
 func otherSource(sent, repeated *sip.Source) string {
 	ours, theirs := submission.SourceTexts(sent), submission.SourceTexts(repeated)
 	for _, path := range slices.Sorted(maps.Keys(theirs)) {

@@ -64,10 +64,10 @@ type Submitter struct {
 	// when there is one.
 	ImportTo  event.SourceID
 	ImportURL string
-	// ImportPending tells that somebody else has committed that a record was accepted (see
-	// ingest.Server.ImportPending); nil is never.
+	// ImportPending gets a value when a notification has committed that a record was
+	// accepted (see ingest.Server.ImportPending); nil is never.
 	ImportPending <-chan struct{}
-	// Reload tells that somebody else has put rows into the queue; nil is never.
+	// Reload gets a value when Resend has put rows into the queue; nil is never.
 	Reload <-chan struct{}
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
@@ -445,7 +445,7 @@ func (d *submitLoop) fill(ctx context.Context) error {
 	return nil
 }
 
-// room returns how many rows fill the queue, and whether the server is left alone.
+// room returns how many rows fill the queue, and whether the server is paused.
 func (d *submitLoop) room() (limit int, paused bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -719,7 +719,7 @@ const resendGroup = 500
 // Resend puts submissions that have ended without an answer back into the outbox:
 // one, or with id 0 all in a state, unsent or unresolved. What is not the last
 // word on its record any more stays as it is: a later change was submitted in its
-// place. It returns how many were put back. Run must be told by Reload.
+// place. It returns how many were put back. Send to Reload afterwards.
 func (o *Submitter) Resend(ctx context.Context, id int64, state submission.State) (n int, err error) {
 	now := o.withDefaults().Now()
 	q := submission.Query{Source: o.Source, States: []submission.State{state}, Limit: resendGroup}

@@ -22,8 +22,8 @@ const (
 type Access struct {
 	// Kind is AccessNone, which "" is too: everybody; AccessToken: whoever has
 	// Token behind the service's path; AccessBasic: User with Password;
-	// AccessAddresses: whoever calls from one of Addresses. Any other lets nobody
-	// in.
+	// AccessAddresses: whoever calls from one of Addresses. With any other
+	// nobody is admitted.
 	Kind           string
 	Token          string
 	User, Password string
@@ -75,12 +75,12 @@ func (a *Access) denyReason(c *sip.Caller) string {
 	return "no access"
 }
 
-// anonymous reports whether whoever the service lets in has shown nothing that tells
-// him from everybody else.
+// anonymous reports whether callers need no credentials, so that one cannot be
+// distinguished from another.
 func (d *Server) anonymous() bool { return d.Access.Kind == "" || d.Access.Kind == AccessNone }
 
 // takeQuota counts what an anonymous caller has stored, if it is one. The error is a
-// *sip.Fault: he has had enough for today.
+// *sip.Fault: the quota of the day is used up.
 func (d *Server) takeQuota(caller *sip.Caller, bytes int64) error {
 	if d.Quota == nil || !d.anonymous() {
 		return nil
@@ -95,7 +95,7 @@ func (d *Server) takeQuota(caller *sip.Caller, bytes int64) error {
 	return &sip.Fault{Code: sip.Server, Text: "nothing was stored: " + err.Error() + ", or ask the operator of this service for a secret"}
 }
 
-// constantTimeEqual compares in a time that tells nothing, not even of lengths.
+// constantTimeEqual compares in a time that depends on neither content nor length.
 func constantTimeEqual(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1

@@ -278,7 +278,7 @@ func (g *gatewayState) unsavedReply(request [32]byte) (unsavedReply, bool) {
 	return d, ok
 }
 
-// errLeft: the log shows a request under way, and nobody is at it.
+// errLeft: the log has a request as being sent on, and no goroutine sends it.
 var errLeft = errors.New("the gateway was stopped while the request was under way")
 
 // propertiesKept is how long a gateway answers with the properties that it has.

@@ -20,7 +20,7 @@ import (
 )
 
 // ingestLibrary accepts or rejects a request at once. A notification-recipient is not
-// looked at: nobody will ever be notified.
+// used: the reply is the ultimate disposition, and nothing is notified later.
 func (d *Server) ingestLibrary(ctx context.Context, r *sip.Request) (*sip.Disposition, error) {
 	reason, err := d.rejectReason(ctx, &r.Record)
 	if err != nil {

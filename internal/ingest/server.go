@@ -120,16 +120,16 @@ type Server struct {
 	// Targets: the set submits its records to an ingest server, so that
 	// notifications come here in every mode.
 	Targets bool
-	// ImportPending is called when a record of a target was accepted (see delivery.Submitter.ImportPending). It
-	// may be nil and must not block.
+	// ImportPending is called when a record of a target was accepted (see
+	// delivery.Submitter.ImportPending). It may be nil and must not block.
 	ImportPending func(target event.SourceID)
 
-	// Notified is called after outgoing notifications were committed, Pending after observations
-	// that wait for their content. Both may be nil and must not block.
+	// Notified is called after outgoing notifications were committed, Pending after
+	// observations that wait for their content. Both may be nil and must not block.
 	Notified, Pending func()
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
-	// Log gets what nobody else learns; nil is silence.
+	// Log gets failures that are reported nowhere else; nil discards them.
 	Log *slog.Logger
 
 	service service
@@ -190,7 +190,7 @@ type service struct {
 
 func (s *service) init() { s.once.Do(func() { s.known = make(chan struct{}) }) }
 
-// set says why requests are not taken; nil takes them.
+// set stores why requests are not taken; with nil they are.
 func (s *service) set(err error) {
 	s.init()
 	s.mu.Lock()

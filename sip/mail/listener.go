@@ -134,7 +134,8 @@ type conn struct {
 	ended    bool   // a Read has failed
 }
 
-// begin tells that the content of a mail comes now; false when it may not.
+// begin marks the connection as busy with the content of a mail; false when it may not
+// come any more.
 func (c *conn) begin() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -142,7 +143,7 @@ func (c *conn) begin() bool {
 	return c.busy
 }
 
-// recipient tells that the client has named a recipient of ours.
+// recipient notes that the client has named a recipient of ours.
 func (c *conn) recipient() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -177,7 +178,7 @@ func (c *conn) welcomed() bool {
 	return c.welcome
 }
 
-// end tells that the reply to the mail is decided. It is written before the next
+// end notes that the reply to the mail is decided. It is written before the next
 // Read.
 func (c *conn) end() {
 	c.mu.Lock()

@@ -313,7 +313,7 @@ func (s *session) sendAway(why string) *smtp.SMTPError {
 	return reply(421, smtp.EnhancedCode{4, 7, 0}, why)
 }
 
-// refused tells of a mail that the client keeps.
+// refused reports a mail that the client keeps to Refused.
 func (s *session) refused(to []addressee, answer *smtp.SMTPError) *smtp.SMTPError {
 	if s.receiver.Refused == nil {
 		return answer

@@ -65,7 +65,7 @@ type answered struct{ error }
 
 func (a *answered) Unwrap() error { return a.error }
 
-// Answered tells, of an error of Send, whether a server has answered about this mail
+// Answered reports, of an error of Send, whether a server has answered about this mail
 // or its recipient, so that other mail may well go through to the same domain; what
 // is Permanent counts as that. Otherwise the mail came to no server that could be
 // found, reached, and wanted to go on (reply 421 included).

@@ -32,7 +32,7 @@ type verifier struct {
 // Verify checks what is kept of submissions: the checksum of each row; that what belongs
 // together is there; that a target's submission was made of an event of its set, and
 // that what was accepted here is a record of the set; and the counts. The log itself is
-// not checked. The error tells that the check could not be done, never what it found.
+// not checked. The error is that the check could not be done, never what it found.
 //
 // What the target of another set has imported is left out: the log does not tell since
 // when a target passes its records on.

@@ -240,6 +240,55 @@ func TestDo(t *testing.T) {
 	}
 }
 
+// The hook makes every call of the log: what it does not let through does not happen.
+func TestHook(t *testing.T) {
+	b := begin(t, event.Redirect)
+	ctx := t.Context()
+	s := b.in(StateAccepted)
+	s.SourceXML, s.SourceIdentifier, s.Assigned, s.Recipient = []byte("<source/>"), "1", "x", "https://maps.example/"
+	calls := []func() error{
+		func() error { _, err := b.Append(ctx, &event.Batch{Source: b.source, Mode: event.ModeSubmission, Items: []event.Item{accepted("x")}}); return err },
+		func() error {
+			_, err := b.Write(ctx, &Batch{Source: b.source, Updates: []Update{{Submission: s, Outgoing: &OutgoingNotification{Recipient: s.Recipient}}}})
+			return err
+		},
+		func() error { return b.Do(ctx, func(context.Context, *store.Tx) error { return nil }) },
+		func() error { _, err := b.OutgoingNotification(ctx, 1); return err },
+		func() error { _, err := b.HasNewerAccepted(ctx, &s); return err },
+	}
+	broken := errors.New("broken")
+	for i, call := range calls {
+		commits, queries := 0, 0
+		through := false
+		b.Hook = func(query string, call func() error) error {
+			if query == "" {
+				commits++
+			} else {
+				queries++
+			}
+			if !through {
+				return broken
+			}
+			return call()
+		}
+		if err := call(); !errors.Is(err, broken) {
+			t.Errorf("call %d, which is not let through: %v", i, err)
+		}
+		through = true
+		b.must(call())
+		if want := 2; i < 3 && (commits != want || queries != 0) || i >= 3 && (commits != 0 || queries != want) {
+			t.Errorf("call %d: %d commits and %d queries", i, commits, queries)
+		}
+	}
+	b.Hook = nil
+	if n, err := b.OutgoingNotification(ctx, 1); err != nil || n.Recipient != s.Recipient || len(b.kinds()) != 1 {
+		t.Errorf("%+v, %v, events %q", n, err, b.kinds())
+	}
+	if _, err := b.OutgoingNotification(ctx, 2); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a notification that there is none of: %v", err)
+	}
+}
+
 // Work that shares a transaction with others happens or not, whatever becomes of theirs:
 // what one has undone leaves nothing in the database, and nothing in memory that the next
 // one would build on.

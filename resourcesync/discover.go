@@ -97,7 +97,7 @@ func (d *discovery) look(to string) (page, error) {
 	if err != nil {
 		return page{}, err
 	}
-	in := unpacked(a.Body)
+	in := unpacked(a)
 	links := linkHeader(a)
 	if isHTML(a, in) {
 		defer a.Close()

@@ -32,8 +32,12 @@ func (r *Reader) entry() (*Entry, error) {
 	d := &draftEntry{}
 	d.Line, d.Column = r.scan.Line, r.scan.Column
 	r.seen.entries++
-	if err := r.children(d); err != nil {
+	r.links = r.links[:0]
+	if err := r.scan.Children(func() error { return r.child(d) }); err != nil {
 		return nil, err
+	}
+	if len(r.links) > 0 {
+		d.Links = slices.Clone(r.links)
 	}
 	r.to = r.scan.Offset()
 	if d.locs == 0 {
@@ -47,22 +51,12 @@ func (r *Reader) entry() (*Entry, error) {
 	return &d.Entry, nil
 }
 
-// children reads the entry's elements up to its end.
-func (r *Reader) children(d *draftEntry) error {
-	r.links = r.links[:0]
-	err := r.scan.Children(func() error { return r.child(d) })
-	if len(r.links) > 0 {
-		d.Links = slices.Clone(r.links)
-	}
-	return err
-}
-
 func (r *Reader) child(d *draftEntry) error {
 	s := r.scan
 	switch r.element() {
-	case elementLoc:
+	case "loc":
 		return r.loc(d)
-	case elementLastMod:
+	case "lastmod":
 		at := r.here()
 		text, _, err := s.Characters()
 		if err != nil {
@@ -74,16 +68,21 @@ func (r *Reader) child(d *draftEntry) error {
 		}
 		d.LastMod = readStamp(r, at, "lastmod", text)
 		return nil
-	case elementChangeFreq:
-		return r.hint(&d.ChangeFreq, isFrequency)
-	case elementPriority:
-		return r.hint(&d.Priority, isPriority)
-	case elementMetadata:
+	case "changefreq":
+		return r.hint(&d.ChangeFreq, func(s string) bool {
+			return slices.Contains([]string{"always", "hourly", "daily", "weekly", "monthly", "yearly", "never"}, s)
+		})
+	case "priority":
+		return r.hint(&d.Priority, func(s string) bool {
+			p, err := strconv.ParseFloat(s, 64)
+			return err == nil && p >= 0 && p <= 1
+		})
+	case "rs:md":
 		if d.heads++; d.heads > 1 {
 			r.problem(ruleEntry, s.Line, s.Column, "a second rs:md", "one; what the first has not said is taken")
 		}
 		r.metadata(&d.Metadata, entryAttr)
-	case elementLink:
+	case "rs:ln":
 		switch l, ok := r.link(); {
 		case !ok:
 		case len(r.links) == maxLinks:
@@ -91,7 +90,7 @@ func (r *Reader) child(d *draftEntry) error {
 		default:
 			r.links = append(r.links, l)
 		}
-	case elementURL, elementSitemap:
+	case "url", "sitemap":
 		d.bad(ruleEntry, "<%s> inside an entry", strictxml.Clip(s.Local))
 	}
 	return s.Skip()
@@ -174,23 +173,8 @@ func (r *Reader) hint(to *string, good func(string) bool) error {
 	if !good(value) {
 		r.problem(ruleSitemap, at.line, at.column, name+" "+strconv.Quote(strictxml.Clip(value)), "a value that sitemaps define")
 	}
-	if *to == "" {
-		*to = value
-	}
+	fill(to, value)
 	return nil
-}
-
-func isFrequency(s string) bool {
-	switch s {
-	case "always", "hourly", "daily", "weekly", "monthly", "yearly", "never":
-		return true
-	}
-	return false
-}
-
-func isPriority(s string) bool {
-	p, err := strconv.ParseFloat(s, 64)
-	return err == nil && p >= 0 && p <= 1
 }
 
 // checkEntry reports what a good entry breaks, and remembers what shows only later.
@@ -224,67 +208,66 @@ func (r *Reader) checkEntry(e *Entry) {
 func (r *Reader) metadata(m *Metadata, defined func(xml.Name) bool) {
 	at := r.here()
 	for i := range r.scan.Attrs {
-		a := &r.scan.Attrs[i]
-		switch name := r.named(at, a); {
-		case !defined(name):
-			m.Extra = r.extra(m.Extra, at, name, a.Value)
-		case name.Space == CarriedNamespace && name.Local == "modified":
-			if m.CarriedModified.IsZero() {
-				m.CarriedModified = readStamp(r, at, name.Local, a.Value)
+		name, value := r.named(at, &r.scan.Attrs[i]), r.scan.Attrs[i].Value
+		stamp := func(to *Datetime) {
+			if to.IsZero() {
+				*to = readStamp(r, at, name.Local, value)
 			}
-		case name.Space == CarriedNamespace:
-			fill(m.carried(name.Local), a.Value)
-		default:
-			r.metadataField(m, at, name.Local, a.Value)
 		}
-	}
-}
-
-func (r *Reader) metadataField(m *Metadata, at place, name, value string) {
-	stamp := func(to *Datetime) {
-		if to.IsZero() {
-			*to = readStamp(r, at, name, value)
+		if !defined(name) {
+			m.Extra = r.extra(m.Extra, at, name, value)
+			continue
 		}
-	}
-	switch name {
-	case "capability":
-		if m.Capability == "" {
-			m.Capability = r.capability(at, value)
+		switch name.Local {
+		case "capability":
+			if m.Capability == "" {
+				m.Capability = r.capability(at, value)
+			}
+		case "at":
+			stamp(&m.At)
+		case "completed":
+			stamp(&m.Completed)
+		case "from":
+			stamp(&m.From)
+		case "until":
+			stamp(&m.Until)
+		case "datetime":
+			stamp(&m.Datetime)
+		case "modified":
+			if name.Space == CarriedNamespace {
+				stamp(&m.CarriedModified)
+				continue
+			}
+			stamp(&m.Modified)
+			r.seen.draft = r.seen.draft || !m.Modified.IsZero()
+			r.name()
+		case "change":
+			if m.Change == "" {
+				m.Change = r.change(at, value)
+			}
+		case "hash":
+			if m.Hash == "" {
+				m.Hash = r.hash(at, value)
+			}
+		case "length":
+			if !m.Length.known {
+				m.Length = r.length(at, value)
+			}
+		case "encoding":
+			fill(&m.Encoding, value)
+		case "path":
+			fill(&m.Path, value)
+		case "type":
+			fill(&m.Type, strictxml.Trim(value))
+		case "etag":
+			fill(&m.ETag, value)
+		case "id":
+			fill(&m.ID, value)
+		case "title":
+			fill(&m.Title, value)
+		case "hreflang":
+			fill(&m.Hreflang, value)
 		}
-	case "at":
-		stamp(&m.At)
-	case "completed":
-		stamp(&m.Completed)
-	case "from":
-		stamp(&m.From)
-	case "until":
-		stamp(&m.Until)
-	case "datetime":
-		stamp(&m.Datetime)
-	case "modified":
-		stamp(&m.Modified)
-		r.seen.draft = r.seen.draft || !m.Modified.IsZero()
-		r.name()
-	case "change":
-		if m.Change == "" {
-			m.Change = r.change(at, value)
-		}
-	case "hash":
-		if m.Hash == "" {
-			m.Hash = r.hash(at, value)
-		}
-	case "length":
-		if !m.Length.known {
-			m.Length = r.length(at, value)
-		}
-	case "encoding":
-		fill(&m.Encoding, value)
-	case "path":
-		fill(&m.Path, value)
-	case "type":
-		fill(&m.Type, strictxml.Trim(value))
-	case "etag":
-		fill(&m.ETag, value)
 	}
 }
 
@@ -292,18 +275,44 @@ func (r *Reader) metadataField(m *Metadata, at place, name, value string) {
 func (r *Reader) link() (l Link, ok bool) {
 	at, href := r.here(), ""
 	for i := range r.scan.Attrs {
-		a := &r.scan.Attrs[i]
-		switch name := r.named(at, a); {
-		case !linkAttr(name):
-			l.Extra = r.extra(l.Extra, at, name, a.Value)
-		case name.Space == CarriedNamespace && name.Local == "id":
-			fill(&l.ID, a.Value)
-		case name.Space == CarriedNamespace:
-			fill(&l.Hreflang, a.Value)
-		case name.Local == "href":
-			href = a.Value
-		default:
-			r.linkField(&l, at, name.Local, a.Value)
+		name, value := r.named(at, &r.scan.Attrs[i]), r.scan.Attrs[i].Value
+		if !linkAttr(name) {
+			l.Extra = r.extra(l.Extra, at, name, value)
+			continue
+		}
+		switch name.Local {
+		case "href":
+			href = value
+		case "rel":
+			l.Rel = strictxml.Trim(value)
+			if !strings.Contains(l.Rel, ":") {
+				l.Rel = strings.ToLower(l.Rel)
+			}
+		case "modified":
+			l.Modified = readStamp(r, at, name.Local, value)
+		case "encoding":
+			l.Encoding = value
+		case "hash":
+			l.Hash = r.hash(at, value)
+		case "length":
+			l.Length = r.length(at, value)
+		case "path":
+			l.Path = value
+		case "pri":
+			n, err := strconv.Atoi(strictxml.Trim(value))
+			if err != nil || n < 1 || n > 999_999 {
+				r.problem(rulePri, at.line, at.column, "pri "+strconv.Quote(strictxml.Clip(value)), "1 to 999,999; it is left out")
+				continue
+			}
+			l.Pri = n
+		case "type":
+			l.Type = strictxml.Trim(value)
+		case "profile":
+			l.Profile = value
+		case "id":
+			l.ID = value
+		case "hreflang":
+			l.Hreflang = value
 		}
 	}
 	ref := strictxml.Trim(href)
@@ -319,37 +328,6 @@ func (r *Reader) link() (l Link, ok bool) {
 	}
 	l.Href = target
 	return l, true
-}
-
-func (r *Reader) linkField(l *Link, at place, name, value string) {
-	switch name {
-	case "rel":
-		l.Rel = strictxml.Trim(value)
-		if !strings.Contains(l.Rel, ":") {
-			l.Rel = strings.ToLower(l.Rel)
-		}
-	case "modified":
-		l.Modified = readStamp(r, at, name, value)
-	case "encoding":
-		l.Encoding = value
-	case "hash":
-		l.Hash = r.hash(at, value)
-	case "length":
-		l.Length = r.length(at, value)
-	case "path":
-		l.Path = value
-	case "pri":
-		n, err := strconv.Atoi(strictxml.Trim(value))
-		if err != nil || n < 1 || n > 999_999 {
-			r.problem(rulePri, at.line, at.column, "pri "+strconv.Quote(strictxml.Clip(value)), "1 to 999,999; it is left out")
-			return
-		}
-		l.Pri = n
-	case "type":
-		l.Type = strictxml.Trim(value)
-	case "profile":
-		l.Profile = value
-	}
 }
 
 // named returns what the name of an attribute means: with a prefix of
@@ -397,44 +375,30 @@ func fill(to *string, value string) {
 	}
 }
 
-// carried is the text of that name in CarriedNamespace.
-func (m *Metadata) carried(local string) *string {
-	switch local {
-	case "id":
-		return &m.ID
-	case "title":
-		return &m.Title
-	}
-	return &m.Hreflang
-}
-
 // capability reads a capability, which is a word in lower case.
 func (r *Reader) capability(at place, value string) Capability {
 	c := Capability(strictxml.Clip(strings.ToLower(strictxml.Trim(value))))
 	if string(c) != value {
 		r.problem(ruleCapability, at.line, at.column, strconv.Quote(strictxml.Clip(value)), "a word in lower case; it is taken as "+strictxml.Clip(string(c)))
 	}
-	if list := c.ofIndex(); list != "" {
+	if c == "resourcelistindex" || c == "changelistindex" {
+		list := c[:len(c)-len("index")]
 		r.problem(ruleCapability, at.line, at.column, strconv.Quote(string(c)), strconv.Quote(string(list))+", which an index has too; it is taken as that")
 		return list
 	}
 	return c
 }
 
-// change reads a change; the rules for entries tell of an unknown one.
+// change reads a change. Of an unknown one the rules for entries report that.
 func (r *Reader) change(at place, value string) string {
-	switch value {
-	case Created:
-		return Created
-	case Updated:
-		return Updated
-	case Deleted:
-		return Deleted
-	}
-	change := strings.ToLower(strictxml.Trim(value))
-	switch change {
-	case Created, Updated, Deleted:
-		r.problem(ruleChange, at.line, at.column, strconv.Quote(strictxml.Clip(value)), "a word in lower case; it is taken as "+change)
+	word := strings.ToLower(strictxml.Trim(value))
+	for _, change := range [...]string{Created, Updated, Deleted} {
+		if word != change {
+			continue
+		}
+		if value != change {
+			r.problem(ruleChange, at.line, at.column, strconv.Quote(strictxml.Clip(value)), "a word in lower case; it is taken as "+change)
+		}
 		return change
 	}
 	return value

@@ -54,18 +54,6 @@ func (c Capability) lists() bool { return c == Description || c == CapabilityLis
 // package (clauses 11.2 and 13.2).
 func (c Capability) manifest() bool { return c == ResourceDumpManifest || c == ChangeDumpManifest }
 
-// ofIndex is the capability that an index of lists has (clauses 10.2 and 12.2),
-// of a word that some Sources write in its place; "" of any other word.
-func (c Capability) ofIndex() Capability {
-	switch c {
-	case "resourcelistindex":
-		return ResourceList
-	case "changelistindex":
-		return ChangeList
-	}
-	return ""
-}
-
 // known reports whether it is one of the capabilities above.
 func (c Capability) known() bool {
 	return c.lists() || c.state() || c.changes() || c.archive()

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/pmh-bridge/bridge/internal/follow"
 	"github.com/pmh-bridge/bridge/internal/strictxml"
 )
 
@@ -202,68 +203,33 @@ func (r *Reader) notice(n strictxml.Notice) {
 	r.problem(rule, n.Line, n.Column, n.Found, n.Expected)
 }
 
-// element is what an element is to the framework.
-type element uint8
-
-const (
-	elementOther element = iota
-	elementURL
-	elementSitemap
-	elementLoc
-	elementLastMod
-	elementChangeFreq
-	elementPriority
-	elementMetadata
-	elementLink
-)
-
-// element returns what the current start tag is.
-func (r *Reader) element() element {
+// element returns the name of the current start tag: rs:md, rs:ln, or that of an
+// element of sitemaps. It is "" in any other namespace.
+func (r *Reader) element() string {
 	s := r.scan
-	space := s.Space
-	if space != SitemapNamespace && space != Namespace && space != BetaNamespace {
-		space = r.otherwise(space)
-	}
-	name := s.Local
+	name, space := s.Local, s.Space
 	if r.folded {
 		name = strings.ToLower(name)
 	}
-	if space == SitemapNamespace {
-		return sitemapElement(name)
+	if space != SitemapNamespace && space != Namespace && space != BetaNamespace {
+		space = r.otherwise(space)
 	}
-	e := elementOther
 	switch {
+	case space == SitemapNamespace:
+		return name
 	case space != Namespace && space != BetaNamespace:
-		return e
+		return ""
 	case name == "md":
-		e = elementMetadata
+		name = "rs:md"
 	case name == "ln":
-		e = elementLink
+		name = "rs:ln"
+	default:
+		return ""
 	}
-	if e != elementOther {
-		r.seen.terms = true
-		r.seen.beta = r.seen.beta || space == BetaNamespace
-		r.name()
-	}
-	return e
-}
-
-func sitemapElement(name string) element {
-	switch name {
-	case "url":
-		return elementURL
-	case "sitemap":
-		return elementSitemap
-	case "loc":
-		return elementLoc
-	case "lastmod":
-		return elementLastMod
-	case "changefreq":
-		return elementChangeFreq
-	case "priority":
-		return elementPriority
-	}
-	return elementOther
+	r.seen.terms = true
+	r.seen.beta = r.seen.beta || space == BetaNamespace
+	r.name()
+	return name
 }
 
 // otherwise returns what a namespace that is not one of the framework's was meant
@@ -311,18 +277,26 @@ func (r *Reader) advance() error {
 		}
 		var err error
 		switch e := r.element(); e {
-		case elementURL, elementSitemap:
+		case "url", "sitemap":
 			r.begun = true
 			r.from = s.Start
 			s.Keep(s.Start)
-			if (e == elementSitemap) != r.doc.Index {
+			if (e == "sitemap") != r.doc.Index {
 				r.problem(ruleEntry, s.Line, s.Column, "<"+s.Local+">", "url in a urlset, sitemap in a sitemapindex; it is taken as an entry")
 			}
 			return nil
-		case elementMetadata:
-			err = r.headMetadata()
-		case elementLink:
-			err = r.headLink()
+		case "rs:md", "rs:ln":
+			if r.seen.entries > 0 {
+				r.problem(rulePosition, s.Line, s.Column, "<"+s.Local+"> behind an entry", "it before all entries; it is taken")
+			}
+			if e == "rs:md" {
+				r.headMetadata()
+			} else if l, ok := r.link(); ok && len(r.doc.Links) < maxLinks {
+				r.doc.Links = append(r.doc.Links, l)
+				r.seen.draft = r.seen.draft || l.Rel == draftDescription
+			}
+			r.name()
+			err = s.Skip()
 		default:
 			err = s.Skip()
 		}
@@ -333,11 +307,9 @@ func (r *Reader) advance() error {
 }
 
 // headMetadata reads the root's rs:md.
-func (r *Reader) headMetadata() error {
-	at := r.here()
-	r.checkPosition(at)
+func (r *Reader) headMetadata() {
 	if r.seen.heads++; r.seen.heads > 1 {
-		r.problem(ruleHead, at.line, at.column, "a second rs:md", "one; what the first has not said is taken")
+		r.problem(ruleHead, r.scan.Line, r.scan.Column, "a second rs:md", "one; what the first has not said is taken")
 	}
 	d := &r.doc
 	m := Metadata{Capability: d.Capability, At: d.At, Completed: d.Completed, From: d.From, Until: d.Until, Modified: d.Modified, Extra: d.Extra}
@@ -347,32 +319,11 @@ func (r *Reader) headMetadata() error {
 		d.Capability = Description
 		r.seen.draft = true
 	}
-	r.name()
-	return r.scan.Skip()
 }
 
 // draftDescription is what the drafts up to 0.9.1 called a Source Description,
 // and their word for up.
 const draftDescription = "resourcesync"
-
-func (r *Reader) headLink() error {
-	r.checkPosition(r.here())
-	l, ok := r.link()
-	if ok && len(r.doc.Links) < maxLinks {
-		r.doc.Links = append(r.doc.Links, l)
-		if l.Rel == draftDescription {
-			r.seen.draft = true
-			r.name()
-		}
-	}
-	return r.scan.Skip()
-}
-
-func (r *Reader) checkPosition(at place) {
-	if r.seen.entries > 0 {
-		r.problem(rulePosition, at.line, at.column, "<"+r.scan.Local+"> behind an entry", "it before all entries; it is taken")
-	}
-}
 
 // finish reports what shows only at the end.
 func (r *Reader) finish() {
@@ -436,22 +387,17 @@ const (
 	ratioFloor = 1 << 20
 )
 
-// unpacked returns a body as it is, or what is in it when it is a gzip file:
-// sitemaps often are, and no header field says so.
-func unpacked(r io.Reader) *bufio.Reader {
-	raw := &tally{r: r}
+// unpacked returns the body of an answer as it is, or what is in it when it is a gzip
+// file: sitemaps often are, and no header field says so.
+func unpacked(a *follow.Answer) *bufio.Reader {
+	raw := &tally{r: a.Body}
 	in := bufio.NewReader(raw)
 	// What keeps two bytes from being read shows again when they are wanted.
 	if magic, _ := in.Peek(2); string(magic) != "\x1f\x8b" {
 		return in
 	}
-	return bufio.NewReader(&unpacker{in: in, raw: raw})
+	return bufio.NewReader(&unpacker{url: a.URL, in: in, raw: raw})
 }
-
-// packedError says what is wrong with a gzip file that arrived whole.
-type packedError struct{ reason string }
-
-func (e *packedError) Error() string { return e.reason }
 
 // tally counts what it has read, and remembers what kept it from reading on.
 type tally struct {
@@ -469,36 +415,34 @@ func (t *tally) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// unpacker undoes a gzip file.
+// unpacker undoes a gzip file. A broken file is a fault of the document, a broken
+// connection is not.
 type unpacker struct {
+	url string
 	in  *bufio.Reader
 	raw *tally
 	z   *gzip.Reader
 	out int64
 }
 
-func (u *unpacker) Read(p []byte) (int, error) {
+func (u *unpacker) Read(p []byte) (n int, err error) {
 	if u.z == nil {
-		z, err := gzip.NewReader(u.in)
-		if err != nil {
-			return 0, u.fault(err)
-		}
-		u.z = z
+		u.z, err = gzip.NewReader(u.in)
 	}
-	n, err := u.z.Read(p)
-	if u.out += int64(n); u.out > ratioFloor && u.out > maxRatio*u.raw.n {
-		return 0, &packedError{reason: fmt.Sprintf("the gzip file unpacks to more than %d times its size", maxRatio)}
+	if err == nil {
+		n, err = u.z.Read(p)
+		u.out += int64(n)
 	}
-	if err != nil && err != io.EOF {
-		err = u.fault(err)
+	fault := &strictxml.DocumentError{URL: u.url, Line: 1, Column: 1}
+	switch {
+	case u.out > ratioFloor && u.out > maxRatio*u.raw.n:
+		fault.Reason = fmt.Sprintf("the gzip file unpacks to more than %d times its size", maxRatio)
+		return 0, fault
+	case err == nil, err == io.EOF:
+		return n, err
+	case u.raw.err != nil:
+		return n, u.raw.err
 	}
-	return n, err
-}
-
-// fault distinguishes a broken file from a broken connection.
-func (u *unpacker) fault(err error) error {
-	if u.raw.err != nil {
-		return u.raw.err
-	}
-	return &packedError{reason: "the gzip file cannot be unpacked: " + err.Error()}
+	fault.Reason = "the gzip file cannot be unpacked: " + err.Error()
+	return n, fault
 }

@@ -237,7 +237,7 @@ func newList(k *walker, a *follow.Answer, in io.Reader) (*List, error) {
 	l.reader = NewReader(in, ReadOptions{URL: a.URL, ContentType: a.Header.Get("Content-Type"), Limits: k.w.Limits, Report: l.problem})
 	head, err := l.reader.Head()
 	if err != nil {
-		return nil, l.fault(err)
+		return nil, err
 	}
 	l.Identity = a.URL + "|" + head.From.String()
 	return l, nil
@@ -264,7 +264,6 @@ func (l *List) next() (*Entry, error) {
 			l.nameless++
 		}
 	default:
-		err = l.fault(err)
 		l.fatal = err
 		if err == io.EOF && l.live && !l.ended {
 			l.ended = true
@@ -381,15 +380,6 @@ func (l *List) problem(p Problem) { l.walker.report(p, l.live) }
 // broken reports a rule that the list as a whole breaks.
 func (l *List) broken(rule, found, expected string) {
 	l.problem(Problem{Rule: rule, URL: l.URL, Found: found, Expected: expected})
-}
-
-// fault makes a gzip file that cannot be unpacked the document's own fault.
-func (l *List) fault(err error) error {
-	var packed *packedError
-	if errors.As(err, &packed) {
-		return &DocumentError{URL: l.URL, Line: 1, Column: 1, Reason: packed.reason}
-	}
-	return err
 }
 
 func (l *List) close() { l.answer.Close() }

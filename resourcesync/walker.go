@@ -224,7 +224,7 @@ func (k *walker) open(url string, v follow.Validators) (*List, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := newList(k, a, unpacked(a.Body))
+	l, err := newList(k, a, unpacked(a))
 	if err != nil {
 		a.Close()
 		return nil, err

@@ -131,6 +131,7 @@ func readTime[T string | []byte](s T) (d Datetime, form timeForm) {
 	p := timeParser[T]{s: s}
 	year := p.number(4)
 	month, day, hour, minute, second := 1, 1, 0, 0, 0
+	nano, digits, offset := 0, 0, 0
 	if p.sign('-') {
 		month = p.number(2)
 		if p.sign('-') {
@@ -140,28 +141,40 @@ func readTime[T string | []byte](s T) (d Datetime, form timeForm) {
 	if p.at == len(s) {
 		p.atLeast(otherwise)
 	} else {
-		p.separator()
-		hour, minute, second = p.clock()
+		if !p.sign('T') {
+			p.bad = p.bad || !p.sign('t') && !p.sign(' ')
+			p.atLeast(lenient)
+		}
+		hour = p.number(2)
+		p.bad = !p.sign(':') || p.bad
+		minute = p.number(2)
+		if p.sign(':') {
+			second = p.number(2)
+			nano, digits = p.fraction()
+		} else {
+			p.atLeast(otherwise)
+		}
+		offset = p.zone()
 	}
-	if p.bad || p.at != len(s) || month < 1 || month > 12 || day < 1 || day > daysIn(year, month) || hour > 23 || minute > 59 || second > 60 {
+	// The last day of a month is the one before the first of the next.
+	if p.bad || p.at != len(s) || month < 1 || month > 12 || day < 1 || day > time.Date(year, time.Month(month+1), 0, 0, 0, 0, 0, time.UTC).Day() ||
+		hour > 23 || minute > 59 || second > 60 {
 		return Datetime{}, noTime
 	}
-	t := time.Date(year, time.Month(month), day, hour, minute-p.offset, second, 0, time.UTC)
+	t := time.Date(year, time.Month(month), day, hour, minute-offset, second, 0, time.UTC)
 	if y := t.Year(); y < 0 || y > 9999 {
 		return Datetime{}, noTime
 	}
-	return Datetime{sec: t.Unix(), nano: int32(p.nano), digits: int8(p.digits), known: true}, p.form
+	return Datetime{sec: t.Unix(), nano: int32(nano), digits: int8(digits), known: true}, p.form
 }
 
 // timeParser reads a datetime from left to right. After the first thing that does
 // not fit it is bad, and what it returns means nothing.
 type timeParser[T string | []byte] struct {
-	s            T
-	at           int
-	bad          bool
-	form         timeForm
-	nano, digits int
-	offset       int // in minutes
+	s    T
+	at   int
+	bad  bool
+	form timeForm
 }
 
 // atLeast notes that the form is no better than f.
@@ -194,82 +207,54 @@ func (p *timeParser[T]) sign(c byte) bool {
 	return false
 }
 
-// separator reads what stands between a day and its time.
-func (p *timeParser[T]) separator() {
-	switch {
-	case p.sign('T'):
-	case p.sign('t'), p.sign(' '):
-		p.atLeast(lenient)
-	default:
-		p.bad = true
-	}
-}
-
-// clock reads hh:mm[:ss[.s]] and the zone.
-func (p *timeParser[T]) clock() (hour, minute, second int) {
-	hour = p.number(2)
-	p.bad = !p.sign(':') || p.bad
-	minute = p.number(2)
-	if p.sign(':') {
-		second = p.number(2)
-		p.fraction()
-	} else {
-		p.atLeast(otherwise)
-	}
-	p.zone()
-	return hour, minute, second
-}
-
-func (p *timeParser[T]) fraction() {
+// fraction reads what may follow the seconds.
+func (p *timeParser[T]) fraction() (nano, digits int) {
 	switch {
 	case p.sign('.'):
 	case p.sign(','):
 		p.atLeast(lenient)
 	default:
-		return
+		return 0, 0
 	}
 	from := p.at
 	for ; p.at < len(p.s) && p.s[p.at]-'0' <= 9; p.at++ {
-		if p.digits < 9 {
-			p.digits++
-			p.nano += int(p.s[p.at]-'0') * below[p.digits]
+		if digits < 9 {
+			digits++
+			nano += int(p.s[p.at]-'0') * below[digits]
 		}
 	}
 	p.bad = p.bad || p.at == from
+	return nano, digits
 }
 
-func (p *timeParser[T]) zone() {
+// zone reads Z or an offset, which it returns in minutes.
+func (p *timeParser[T]) zone() (offset int) {
 	east := false
 	switch {
 	case p.sign('Z'):
-		return
+		return 0
 	case p.sign('z'):
 		p.atLeast(lenient)
-		return
+		return 0
 	case p.sign('+'):
 		east = true
 	case p.sign('-'):
 	default:
 		p.atLeast(naive)
-		return
+		return 0
 	}
 	p.atLeast(otherwise)
 	hours, minutes := p.number(2), 0
-	if p.sign(':') {
-		minutes = p.number(2)
-	} else {
+	colon := p.sign(':')
+	if !colon {
 		p.atLeast(lenient)
-		if p.at < len(p.s) {
-			minutes = p.number(2)
-		}
+	}
+	if colon || p.at < len(p.s) {
+		minutes = p.number(2)
 	}
 	p.bad = p.bad || hours > 23 || minutes > 59
-	p.offset = hours*60 + minutes
-	if !east {
-		p.offset = -p.offset
+	if offset = hours*60 + minutes; !east {
+		offset = -offset
 	}
-}
-
-func daysIn(year, month int) int {
-	return time.Date(year, time.Month(month+1), 0, 0, 0, 0, 0, time.UTC).Day()
+	return offset
 }

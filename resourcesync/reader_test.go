@@ -51,6 +51,7 @@ func TestTolerance(t *testing.T) {
 		{"a blank for the T", listOf(lastmod("2026-01-02 03:04:05Z")), "rs-date", "http://a.example/1 2026-01-02T03:04:05Z"},
 		{"offset without colon", listOf(lastmod("2026-01-02T03:04:05+0100")), "rs-date", "http://a.example/1 2026-01-02T02:04:05Z"},
 		{"no time at all", listOf(lastmod("yesterday")), "rs-date", "http://a.example/1"},
+		{"a letter in the year", listOf(lastmod("2O26-01-02 03:04:05Z")), "rs-date", "http://a.example/1"},
 		{"no such day", listOf(lastmod("2026-02-29T00:00:00Z")), "rs-date", "http://a.example/1"},
 		{"leap second", listOf(lastmod("2016-12-31T23:59:60Z")), "", "http://a.example/1 2017-01-01T00:00:00Z"},
 		{"two lastmods", listOf(`<url><loc>http://a.example/1</loc><lastmod>2026-01-02</lastmod><lastmod>2027</lastmod></url>`), "rs-utc rs-entry", "http://a.example/1 2026-01-02T00:00:00Z"},

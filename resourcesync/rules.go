@@ -56,12 +56,23 @@ const (
 	ruleLink       = "rs-link"
 	ruleAttribute  = "rs-attribute"
 	ruleSitemap    = "rs-sitemap"
+
+	// Only a walk can check these.
+	ruleEmpty   = "rs-empty"
+	ruleFull    = "rs-full"
+	ruleStable  = "rs-stable"
+	ruleNested  = "rs-nested"
+	ruleHole    = "rs-hole"
+	ruleMissing = "rs-missing"
+	ruleNames   = "rs-names"
+	ruleReach   = "rs-reach"
+	ruleClosed  = "rs-closed"
 )
 
 // Rules returns the table of all rules, in a fixed order.
 func Rules() []Rule {
 	const clause = "ANSI/NISO Z39.99-2017, "
-	return append([]Rule{
+	return []Rule{
 		{ruleRoot, "the root is urlset or sitemapindex in the namespace of sitemaps", clause + "7", true},
 		{ruleNamespace, "the namespaces are those of sitemaps and of ResourceSync, character by character", clause + "4", true},
 		{ruleCharset, "Content-Type and XML declaration name the same charset", "RFC 7303 3.2", true},
@@ -93,7 +104,18 @@ func Rules() []Rule {
 		{ruleLink, "a link has rel and href, an absolute URI", clause + "7", false},
 		{ruleAttribute, "attributes that the specification defines have no prefix, and others have a namespace of their own", clause + "7", true},
 		{ruleSitemap, "changefreq and priority are as sitemaps define them", "Sitemaps XML format", true},
-	}, walkRules()...)
+
+		// How documents fit together, which only a walk can check.
+		{ruleEmpty, "a list that had entries is not emptied by mistake", "this implementation", false},
+		{ruleFull, "a Resource List of 50,000 entries is part of an index, if there are more", clause + "7, 10.2", false},
+		{ruleStable, "lists of one snapshot stay as they are while they are read, and have the at that their index gives them", clause + "10.2", false},
+		{ruleNested, "an index names lists, not indexes", clause + "6.1", false},
+		{ruleHole, "each Change List goes on from where the one before it ends", clause + "12.2", false},
+		{ruleMissing, "what a document names is there, and is what it is said to be", clause + "6.2", false},
+		{ruleNames, "what a document calls its Capability List or index names the document, and has one entry for a capability", clause + "6.2, 9", false},
+		{ruleReach, "the Change Lists begin no later than the Resource List's at", clause + "5.2, 12.1", false},
+		{ruleClosed, "a Change List with until stays as it is", clause + "7, 12.1", false},
+	}
 }
 
 // Problem is one place where a document breaks a rule and could be read all the
@@ -114,35 +136,6 @@ func (p Problem) String() string {
 		at = strictxml.Place(p.URL, p.Line, p.Column)
 	}
 	return fmt.Sprintf("%s: %s: found %s, expected %s", at, p.Rule, p.Found, p.Expected)
-}
-
-// The ids of the rules that only a walk can check.
-const (
-	ruleEmpty   = "rs-empty"
-	ruleFull    = "rs-full"
-	ruleStable  = "rs-stable"
-	ruleNested  = "rs-nested"
-	ruleHole    = "rs-hole"
-	ruleMissing = "rs-missing"
-	ruleNames   = "rs-names"
-	ruleReach   = "rs-reach"
-	ruleClosed  = "rs-closed"
-)
-
-// walkRules are the rules about how documents fit together.
-func walkRules() []Rule {
-	const clause = "ANSI/NISO Z39.99-2017, "
-	return []Rule{
-		{ruleEmpty, "a list that had entries is not emptied by mistake", "this implementation", false},
-		{ruleFull, "a Resource List of 50,000 entries is part of an index, if there are more", clause + "7, 10.2", false},
-		{ruleStable, "lists of one snapshot stay as they are while they are read, and have the at that their index gives them", clause + "10.2", false},
-		{ruleNested, "an index names lists, not indexes", clause + "6.1", false},
-		{ruleHole, "each Change List goes on from where the one before it ends", clause + "12.2", false},
-		{ruleMissing, "what a document names is there, and is what it is said to be", clause + "6.2", false},
-		{ruleNames, "what a document calls its Capability List or index names the document, and has one entry for a capability", clause + "6.2, 9", false},
-		{ruleReach, "the Change Lists begin no later than the Resource List's at", clause + "5.2, 12.1", false},
-		{ruleClosed, "a Change List with until stays as it is", clause + "7, 12.1", false},
-	}
 }
 
 // broken is called with each broken rule: its id, what is there and what the rule
@@ -336,37 +329,34 @@ func isName(s string) bool {
 	return err == nil && ok && start.Name == xml.Name{Local: s}
 }
 
-// headAttr, entryAttr and linkAttr tell which attributes have a field: on the
+// headAttr, entryAttr and linkAttr report which attributes have a field: on the
 // head's rs:md, on that of an entry, and on an rs:ln.
 func headAttr(name xml.Name) bool {
-	if name.Space != "" {
-		return false
-	}
 	switch name.Local {
 	case "capability", "at", "completed", "from", "until", "modified":
-		return true
+		return name.Space == ""
 	}
 	return false
 }
 
 func entryAttr(name xml.Name) bool {
-	if name.Space != "" {
-		return name.Space == CarriedNamespace && (name.Local == "id" || name.Local == "title" || name.Local == "hreflang" || name.Local == "modified")
-	}
 	switch name.Local {
+	case "id", "title", "hreflang":
+		return name.Space == CarriedNamespace
+	case "modified":
+		return name.Space == "" || name.Space == CarriedNamespace
 	case "change", "datetime", "encoding", "hash", "length", "path", "type", "etag":
-		return true
+		return name.Space == ""
 	}
 	return headAttr(name)
 }
 
 func linkAttr(name xml.Name) bool {
-	if name.Space != "" {
-		return name.Space == CarriedNamespace && (name.Local == "id" || name.Local == "hreflang")
-	}
 	switch name.Local {
+	case "id", "hreflang":
+		return name.Space == CarriedNamespace
 	case "rel", "href", "modified", "encoding", "hash", "length", "path", "pri", "type", "profile":
-		return true
+		return name.Space == ""
 	}
 	return false
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strings"
 	"testing"
 
@@ -98,8 +97,7 @@ func pageCost(s string) {
 	const at = "http://h.example/page"
 	_, _ = htmlLinks(strings.NewReader(s), at)
 	linkHeader(&follow.Answer{URL: at, Header: http.Header{"Link": {s}}})
-	base, _ := url.Parse(at)
-	_, _ = sitemapLines(strings.NewReader(s), base)
+	_, _ = sitemapLines(strings.NewReader(s), at)
 	a := &follow.Answer{Header: http.Header{}}
 	isHTML(a, bufio.NewReader(strings.NewReader(s)))
 }

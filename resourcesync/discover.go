@@ -51,7 +51,7 @@ func (w *Walk) Discover(ctx context.Context) (Found, error) {
 		return Found{}, err
 	}
 	defer k.close()
-	d := newDiscovery(k)
+	d := discovery{walker: k}
 	err = d.run()
 	return d.found, err
 }
@@ -68,12 +68,7 @@ type discovery struct {
 	dumps        []string
 	unlisted     string // a Capability List with a Resource Dump and no Resource List
 	partial      bool   // some set is left out
-	entry        bool   // the last answer is that of the Walk's URL
-	locked       bool   // the Walk's URL wants a login
-}
-
-func newDiscovery(k *walker) *discovery {
-	return &discovery{walker: k, seen: map[string]bool{}, validators: map[string]follow.Validators{}}
+	ended        bool   // the Walk's URL answered 410
 }
 
 // page is what an address answered.
@@ -83,19 +78,25 @@ type page struct {
 	answer string   // what it is, if it is none
 }
 
-// look asks for a document and finds out what it is. An error may pass, or is the
-// operator's to solve.
+// ask asks for a document. answer says that it is not there; an error may pass, or is
+// the operator's to solve.
+func (d *discovery) ask(to string) (a *follow.Answer, answer string, err error) {
+	a, err = d.walker.get(to, follow.Validators{})
+	if s := follow.Status(err); s != 0 && s != 429 && s < 500 {
+		return nil, fmt.Sprintf("HTTP status %d", s), nil
+	}
+	return a, "", err
+}
+
+// look asks for a document and finds out what it is.
 func (d *discovery) look(to string) (page, error) {
 	d.seen[follow.Key(to)] = true
 	if most := d.walker.most(); len(d.seen) > most+len(knownPlaces) {
 		return page{}, fmt.Errorf("%s: %w: discovery has looked at %d; if the Source is that large, raise the cap", to, ErrTooManyDocuments, most)
 	}
-	a, err := d.walker.get(to, follow.Validators{})
-	if s := follow.Status(err); s != 0 && s != 429 && s < 500 {
-		return page{answer: fmt.Sprintf("HTTP status %d", s)}, nil
-	}
-	if err != nil {
-		return page{}, err
+	a, answer, err := d.ask(to)
+	if a == nil {
+		return page{answer: answer}, err
 	}
 	in := unpacked(a)
 	links := linkHeader(a)
@@ -120,32 +121,44 @@ func (d *discovery) look(to string) (page, error) {
 var knownPlaces = [...]string{"/.well-known/resourcesync", "/robots.txt"}
 
 func (d *discovery) run() error {
+	d.seen, d.validators = map[string]bool{}, map[string]follow.Validators{}
 	w := d.walker.w
-	d.entry = true
 	first, err := d.look(w.URL)
 	if err != nil {
 		return err
 	}
 	if first.answer == "HTTP status 410" {
-		return &StatusError{URL: w.URL, Status: 410}
+		d.ended = true
+		return &StatusError{URL: w.URL, Status: http.StatusGone}
 	}
-	d.entry = false
-	d.locked = first.answer == "HTTP status 401"
 	if first.list != nil {
 		if err := d.take(first.list, "the address itself"); err != nil {
 			return err
 		}
-		return d.verdict()
+		return d.verdict(first)
 	}
 	d.fail("the address itself", w.URL, first.answer)
-	routes := []func() error{
-		func() error { return d.wellKnown() },
-		func() error { return d.pageLinks(first.links) },
-		func() error { return d.robots() },
-	}
 	u, err := url.Parse(w.URL)
 	if err != nil {
 		return err
+	}
+	atHost := func(path string) string {
+		return (&url.URL{Scheme: u.Scheme, User: u.User, Host: u.Host, Path: path}).String()
+	}
+	routes := []func() error{
+		func() error { return d.try("the well-known address", atHost(knownPlaces[0])) },
+		func() error {
+			if len(first.links) == 0 {
+				d.fail("a link of the page", w.URL, "no Link header and no link of relation resourcesync")
+			}
+			for _, to := range first.links {
+				if err := d.try("a link of the page", to); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		func() error { return d.robots(atHost(knownPlaces[1])) },
 	}
 	if strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
 		routes[0], routes[1] = routes[1], routes[0]
@@ -158,11 +171,11 @@ func (d *discovery) run() error {
 			return err
 		}
 	}
-	return d.verdict()
+	return d.verdict(first)
 }
 
-// verdict is the error when nothing was found.
-func (d *discovery) verdict() error {
+// verdict is the error when nothing was found. first is what the Walk's URL answered.
+func (d *discovery) verdict(first page) error {
 	switch {
 	case len(d.found.Sets) > 0:
 		return nil
@@ -170,8 +183,7 @@ func (d *discovery) verdict() error {
 		return fmt.Errorf("%s: %w", d.unlisted, ErrNoBaseline)
 	case len(d.dumps) > 0:
 		return fmt.Errorf("%s: %w", d.dumps[0], ErrOnlyDumps)
-	}
-	if d.locked {
+	case first.answer == "HTTP status 401":
 		return &StatusError{URL: d.walker.w.URL, Status: http.StatusUnauthorized}
 	}
 	for _, g := range d.missing {
@@ -205,48 +217,28 @@ func (d *discovery) take(l *List, route string) error {
 
 // try looks at a place and takes what is there.
 func (d *discovery) try(place, at string) error {
+	l, err := d.lookAt(place, at)
+	if l == nil {
+		return err
+	}
+	return d.take(l, place)
+}
+
+// lookAt looks at a place, unless it was looked at before or may not be; nil when it is
+// no document of the framework and no sitemap.
+func (d *discovery) lookAt(place, at string) (*List, error) {
 	if d.seen[follow.Key(at)] {
-		return nil
+		return nil, nil
 	}
 	if err := d.walker.client.Allowed(at); err != nil {
 		d.fail(place, at, err.Error())
-		return nil
+		return nil, nil
 	}
 	got, err := d.look(at)
-	switch {
-	case err != nil:
-		return err
-	case got.list == nil:
+	if err == nil && got.list == nil {
 		d.fail(place, at, got.answer)
-		return nil
 	}
-	return d.take(got.list, place)
-}
-
-func (d *discovery) wellKnown() error {
-	return d.try("the well-known address", d.atHost(knownPlaces[0]))
-}
-
-func (d *discovery) pageLinks(links []string) error {
-	if len(links) == 0 {
-		d.fail("a link of the page", d.walker.w.URL, "no Link header and no link of relation resourcesync")
-	}
-	for _, to := range links {
-		if err := d.try("a link of the page", to); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// atHost returns an address at the root of the host.
-func (d *discovery) atHost(path string) string {
-	u, err := url.Parse(d.walker.w.URL)
-	if err != nil {
-		return path
-	}
-	u.Path, u.RawPath, u.RawQuery, u.Fragment, u.RawFragment = path, "", "", "", ""
-	return u.String()
+	return got.list, err
 }
 
 // enter takes in a document that discovery has come to. It closes l, or holds it
@@ -254,7 +246,15 @@ func (d *discovery) atHost(path string) string {
 func (d *discovery) enter(l *List, depth int) error {
 	switch c := l.Head().Capability; {
 	case c == CapabilityList && !l.Head().Index:
-		return d.capabilityList(l)
+		named, err := readContents(l)
+		if missing(err) {
+			d.noteMissing(l.Requested, err)
+			return nil
+		}
+		if err == nil {
+			d.add(named)
+		}
+		return err
 	case c.lists():
 		return d.names(l, depth)
 	case c == ResourceList, c == ChangeList, c == "":
@@ -283,11 +283,7 @@ func (d *discovery) names(l *List, depth int) error {
 		return nil
 	}
 	var locs []string
-	var sum digest
-	_, err := l.entries(func(e *Entry) {
-		sum.add(e.Loc)
-		locs = append(locs, e.Loc)
-	})
+	_, err := l.entries(func(e *Entry) { locs = append(locs, e.Loc) })
 	if missing(err) {
 		d.noteMissing(l.Requested, err)
 		return nil
@@ -295,7 +291,7 @@ func (d *discovery) names(l *List, depth int) error {
 	if err != nil {
 		return err
 	}
-	d.descriptions = append(d.descriptions, naming{URL: l.Requested, Validators: l.answer.Validators, Sum: sum.String()})
+	d.descriptions = append(d.descriptions, naming{URL: l.Requested, Validators: l.answer.Validators, Sum: digest(locs)})
 	for _, to := range locs {
 		if d.seen[follow.Key(to)] {
 			continue
@@ -319,38 +315,26 @@ func (d *discovery) names(l *List, depth int) error {
 	return nil
 }
 
-// capabilityList takes a set of resources.
-func (d *discovery) capabilityList(l *List) error {
-	set := Lists{CapabilityList: l.Requested}
-	found, err := set.read(l, nil)
-	if missing(err) {
-		d.noteMissing(l.Requested, err)
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	d.add(set, found, l.answer.Validators)
-	return nil
-}
-
-// add takes a set, unless it has no lists or is known already. v are the
-// Validators of its Capability List.
-func (d *discovery) add(set Lists, also dumps, v follow.Validators) {
+// add takes the set of a Capability List, or a list that stands alone, unless it has no
+// lists or is known already.
+func (d *discovery) add(named *contents) {
+	set := named.Lists
 	switch {
-	case set.ResourceList == "" && set.ChangeList != "" && also.resources != "":
+	case set.ResourceList == "" && set.ChangeList != "" && named.resourceDump != "":
 		d.partial, d.unlisted = true, set.CapabilityList
-		d.walker.report(Problem{Rule: ruleNames, URL: set.CapabilityList, Found: "the Resource Dump " + also.resources + " and no Resource List",
+		d.walker.report(Problem{Rule: ruleNames, URL: set.CapabilityList, Found: "the Resource Dump " + named.resourceDump + " and no Resource List",
 			Expected: "a Resource List; the set is left out, since its Change Lists do not tell what was there before"}, false)
 	case set.ResourceList != "" || set.ChangeList != "":
-		if !slices.ContainsFunc(d.found.Sets, func(o Lists) bool { return (&stream{Lists: o}).same(set) }) {
+		if !slices.ContainsFunc(d.found.Sets, set.same) {
 			d.found.Sets = append(d.found.Sets, set)
-			d.validators[set.CapabilityList] = v
+			if named.list != nil {
+				d.validators[set.CapabilityList] = named.list.answer.Validators
+			}
 		}
 	default:
 		d.partial = true
 		found := "a Capability List without a list"
-		if also != (dumps{}) {
+		if named.resourceDump != "" || named.changeDump != "" {
 			d.dumps = append(d.dumps, set.CapabilityList)
 			found = "a Capability List with nothing but dumps"
 		}
@@ -358,27 +342,32 @@ func (d *discovery) add(set Lists, also dumps, v follow.Validators) {
 	}
 }
 
-// dumps are the first of each kind that a Capability List names.
-type dumps struct{ resources, changes string }
+// contents is what a Capability List, or an index, names: its lists, the first dump of each
+// kind, and every loc.
+type contents struct {
+	Lists
+	list                     *List
+	resourceDump, changeDump string
+	locs                     map[string]bool // by follow.Key
+}
 
-// read reads a Capability List (clause 9) into what it names, and returns its
-// dumps besides. Every loc goes into locs, if that is not nil.
-func (s *Lists) read(l *List, locs map[string]bool) (found dumps, err error) {
-	_, err = l.entries(func(e *Entry) {
-		if locs != nil {
-			locs[follow.Key(e.Loc)] = true
-		}
+// readContents reads a Capability List (clause 9), or another document that a list points up
+// to.
+func readContents(l *List) (*contents, error) {
+	c := &contents{Lists: Lists{CapabilityList: l.Requested}, list: l, locs: map[string]bool{}}
+	_, err := l.entries(func(e *Entry) {
+		c.locs[follow.Key(e.Loc)] = true
 		var list *string
 		switch e.Metadata.Capability {
 		case ResourceList:
-			list = &s.ResourceList
+			list = &c.ResourceList
 		case ChangeList:
-			list = &s.ChangeList
+			list = &c.ChangeList
 		case ResourceDump:
-			found.resources = cmp.Or(found.resources, e.Loc)
+			c.resourceDump = cmp.Or(c.resourceDump, e.Loc)
 			return
 		case ChangeDump:
-			found.changes = cmp.Or(found.changes, e.Loc)
+			c.changeDump = cmp.Or(c.changeDump, e.Loc)
 			return
 		default:
 			return
@@ -390,13 +379,23 @@ func (s *Lists) read(l *List, locs map[string]bool) (found dumps, err error) {
 				Found: "a second " + string(e.Metadata.Capability) + ", " + e.Loc, Expected: "one; it is not followed"})
 		}
 	})
-	return found, err
+	return c, err
+}
+
+func (c *contents) has(urls []string) bool {
+	return slices.ContainsFunc(urls, func(u string) bool { return c.locs[u] })
 }
 
 // list takes a list that was reached without its Capability List: that of its
 // link up, if it names the list or the index that names the list; else the list
 // stands alone.
 func (d *discovery) list(l *List) error {
+	held := false
+	defer func() {
+		if !held {
+			l.close()
+		}
+	}()
 	head := l.Head()
 	urls := []string{follow.Key(l.Requested), follow.Key(l.URL)}
 	alone := l.Requested
@@ -404,76 +403,50 @@ func (d *discovery) list(l *List) error {
 	if index != "" && !head.Index {
 		i, err := d.above(l, index)
 		if err != nil {
-			l.close()
 			return err
 		}
-		if i != nil && i.list.Head().Index && i.names(urls) {
+		if i != nil && i.list.Head().Index && i.has(urls) {
 			alone = index
 			urls = append(urls, follow.Key(index), follow.Key(i.list.URL))
-			if u := i.list.Head().Up(); u != "" {
-				up = u
-			}
+			up = cmp.Or(i.list.Head().Up(), up)
 		}
 	}
 	if up != "" {
-		set, err := d.setOf(l, up, urls)
-		if err != nil || set {
-			l.close()
+		c, err := d.above(l, up)
+		switch {
+		case err != nil:
 			return err
+		case c == nil:
+		case c.list.Head().Capability == CapabilityList && c.has(urls):
+			d.add(c)
+			return nil
+		default:
+			l.broken(ruleNames, "a link up to "+up+", which does not name it", "its Capability List; it is followed alone")
 		}
 	}
 	set := Lists{ResourceList: alone}
 	if head.Capability == ChangeList {
 		set = Lists{ChangeList: alone}
 	}
-	if alone == l.Requested {
+	if held = alone == l.Requested; held {
 		d.walker.hold(l)
-	} else {
-		l.close()
 	}
-	d.add(set, dumps{}, follow.Validators{})
+	d.add(&contents{Lists: set})
 	return nil
-}
-
-// setOf takes the Capability List that a list's link up leads to, if that names
-// the list.
-func (d *discovery) setOf(l *List, up string, urls []string) (bool, error) {
-	c, err := d.above(l, up)
-	if err != nil || c == nil {
-		return false, err
-	}
-	if c.list.Head().Capability == CapabilityList && c.names(urls) {
-		d.add(c.set, c.dumps, c.list.answer.Validators)
-		return true, nil
-	}
-	l.broken(ruleNames, "a link up to "+up+", which does not name it", "its Capability List; it is followed alone")
-	return false, nil
-}
-
-// above is a document that was read on the way up.
-type above struct {
-	list  *List
-	locs  map[string]bool
-	set   Lists
-	dumps dumps
-}
-
-func (a *above) names(urls []string) bool {
-	return slices.ContainsFunc(urls, func(u string) bool { return a.locs[u] })
 }
 
 // above reads a document that l points up to; nil when it is missing,
 // which is reported.
-func (d *discovery) above(l *List, at string) (*above, error) {
+func (d *discovery) above(l *List, at string) (*contents, error) {
 	if err := d.walker.client.Allowed(at); err != nil {
 		l.broken(ruleMissing, err.Error(), "a link upwards that may be followed")
 		return nil, nil
 	}
 	up, err := d.walker.open(at, follow.Validators{})
 	if err == nil {
-		a := &above{list: up, locs: map[string]bool{}, set: Lists{CapabilityList: at}}
-		if a.dumps, err = a.set.read(up, a.locs); err == nil {
-			return a, nil
+		var c *contents
+		if c, err = readContents(up); err == nil {
+			return c, nil
 		}
 	}
 	if s := follow.Status(err); missing(err) || s == 401 || s == 403 {
@@ -493,7 +466,7 @@ func (d *discovery) upward(l *List) error {
 			return err
 		}
 		if a != nil && a.list.Head().Capability == CapabilityList {
-			d.add(a.set, a.dumps, a.list.answer.Validators)
+			d.add(a)
 			return nil
 		}
 	}

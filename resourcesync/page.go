@@ -171,10 +171,18 @@ func split(s string, at byte) []string {
 
 // robots follows the Sitemap lines of robots.txt (clause 6.3.4). Resource Lists
 // lead up to their Capability Lists; plain sitemaps count where there is none.
-func (d *discovery) robots() error {
+func (d *discovery) robots(at string) error {
 	const place = "robots.txt"
-	at := d.atHost(knownPlaces[1])
-	sitemaps, answer, err := d.sitemaps(at)
+	d.seen[follow.Key(at)] = true
+	a, answer, err := d.ask(at)
+	var sitemaps []string
+	if a != nil {
+		sitemaps, err = sitemapLines(a.Body, a.URL)
+		a.Close()
+		if len(sitemaps) == 0 {
+			answer = "no Sitemap line"
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -183,75 +191,40 @@ func (d *discovery) robots() error {
 	}
 	var plain []string
 	for _, to := range sitemaps {
-		if d.seen[follow.Key(to)] {
-			continue
-		}
-		if err := d.walker.client.Allowed(to); err != nil {
-			d.fail(place, to, err.Error())
-			continue
-		}
-		got, err := d.look(to)
+		l, err := d.lookAt(place, to)
 		switch {
-		case err != nil:
-			return err
-		case got.list == nil:
-			d.fail(place, to, got.answer)
-		case got.list.Head().Capability == "":
+		case l == nil:
+		case l.Head().Capability == "":
 			plain = append(plain, to)
-			got.list.close()
+			l.close()
 		default:
-			if err := d.take(got.list, place); err != nil {
-				return err
-			}
+			err = d.take(l, place)
+		}
+		if err != nil {
+			return err
 		}
 	}
-	return d.plain(plain, place)
-}
-
-// plain takes plain sitemaps.
-func (d *discovery) plain(sitemaps []string, place string) error {
 	if len(d.found.Sets) > 0 {
-		for _, at := range sitemaps {
+		for _, at := range plain {
 			d.walker.report(Problem{Rule: ruleNames, URL: at, Found: "a plain sitemap beside Resource Lists", Expected: "Resource Lists; the sitemap is not followed"}, false)
 		}
 		return nil
 	}
-	for _, at := range sitemaps {
+	for _, at := range plain {
 		d.found.Sets = append(d.found.Sets, Lists{ResourceList: at})
 	}
-	if len(sitemaps) > 0 {
-		d.found.URL, d.found.Route, d.found.Dialect = sitemaps[0], place, DialectSitemap
+	if len(plain) > 0 {
+		d.found.URL, d.found.Route, d.found.Dialect = plain[0], place, DialectSitemap
 	}
 	return nil
 }
 
-// sitemaps returns what the Sitemap lines of a robots.txt name; answer says why
-// there is nothing.
-func (d *discovery) sitemaps(at string) (urls []string, answer string, err error) {
-	d.seen[follow.Key(at)] = true
-	a, err := d.walker.get(at, follow.Validators{})
-	if s := follow.Status(err); s != 0 && s != 429 && s < 500 {
-		return nil, fmt.Sprintf("HTTP status %d", s), nil
-	}
+// sitemapLines returns what the Sitemap lines of the robots.txt at a URL name.
+func sitemapLines(r io.Reader, at string) (urls []string, err error) {
+	base, err := url.Parse(at)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
-	defer a.Close()
-	base, err := url.Parse(a.URL)
-	if err != nil {
-		return nil, "", err
-	}
-	if urls, err = sitemapLines(a.Body, base); err != nil {
-		return nil, "", fmt.Errorf("%s: %w", at, err)
-	}
-	if len(urls) == 0 {
-		answer = "no Sitemap line"
-	}
-	return urls, answer, nil
-}
-
-// sitemapLines returns what the Sitemap lines of a robots.txt name.
-func sitemapLines(r io.Reader, base *url.URL) (urls []string, err error) {
 	lines := bufio.NewScanner(io.LimitReader(r, maxRobots))
 	lines.Buffer(nil, maxRobots+1)
 	for lines.Scan() {
@@ -261,5 +234,8 @@ func sitemapLines(r io.Reader, base *url.URL) (urls []string, err error) {
 			urls = appendLink(urls, base, value)
 		}
 	}
-	return urls, lines.Err()
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("%s: %w", at, err)
+	}
+	return urls, nil
 }

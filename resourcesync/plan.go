@@ -1,7 +1,6 @@
 package resourcesync
 
 import (
-	"errors"
 	"maps"
 	"net/http"
 	"slices"
@@ -31,34 +30,30 @@ func (k *walker) start() error {
 // describes reports whether a Source Description still names the same documents.
 func (k *walker) describes(d *naming) (bool, error) {
 	l, err := k.open(d.URL, d.Validators)
-	switch {
-	case follow.Status(err) == http.StatusNotModified && d.Validators != follow.Validators{}:
+	if follow.Status(err) == http.StatusNotModified && d.Validators != (follow.Validators{}) {
 		return true, nil
+	}
+	var locs []string
+	if err == nil {
+		_, err = l.entries(func(e *Entry) { locs = append(locs, e.Loc) })
+	}
+	switch {
 	case missing(err):
 		return false, nil
 	case err != nil:
 		return false, err
 	}
-	var sum digest
-	_, err = l.entries(func(e *Entry) { sum.add(e.Loc) })
-	var fault *DocumentError
-	switch {
-	case errors.As(err, &fault):
-		return false, nil
-	case err != nil:
-		return false, err
-	}
 	d.Validators = l.answer.Validators
-	return sum.String() == d.Sum, nil
+	return digest(locs) == d.Sum, nil
 }
 
 // discover finds the Source's lists from the beginning and plans the walk. It is
 // done once in a run.
 func (k *walker) discover() error {
 	k.surveyed = true
-	d := newDiscovery(k)
+	d := discovery{walker: k}
 	err := d.run()
-	if follow.Status(err) == http.StatusGone && d.entry {
+	if d.ended {
 		k.ended = true
 		k.cur.Steps, k.cur.Due = nil, false
 		return nil
@@ -100,13 +95,13 @@ func (k *walker) adopt(sets []Lists, validators map[string]follow.Validators) {
 	k.cur.Memory.Streams = streams
 }
 
-// same reports whether a stream is that of a set: the Capability List says so, or,
+// same reports whether both are of one set: the Capability List says so, or,
 // where there is none, the lists.
-func (s *stream) same(set Lists) bool {
-	if s.CapabilityList != "" || set.CapabilityList != "" {
-		return s.CapabilityList == set.CapabilityList
+func (l Lists) same(set Lists) bool {
+	if l.CapabilityList != "" || set.CapabilityList != "" {
+		return l.CapabilityList == set.CapabilityList
 	}
-	return s.Lists == set
+	return l == set
 }
 
 // rename gives a stream the lists that its Capability List names now. A Change

@@ -5,11 +5,8 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"hash"
-	"io"
 	"maps"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/pmh-bridge/bridge/internal/follow"
@@ -356,21 +353,11 @@ func earliest(a, b time.Time) time.Time {
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
-// digest sums up what a document names. The zero value is ready.
-type digest struct{ h hash.Hash }
-
-func (d *digest) add(fields ...string) {
-	if d.h == nil {
-		d.h = sha256.New()
-	}
+// digest sums up what a document names.
+func digest(fields []string) string {
+	h := sha256.New()
 	for _, f := range fields {
-		// Writing to a hash cannot fail.
-		_, _ = io.WriteString(d.h, strconv.Itoa(len(f))+":"+f)
+		fmt.Fprintf(h, "%d:%s", len(f), f)
 	}
-}
-
-// String returns the digest in hex.
-func (d *digest) String() string {
-	d.add()
-	return hex.EncodeToString(d.h.Sum(nil))
+	return hex.EncodeToString(h.Sum(nil))
 }

@@ -67,9 +67,7 @@ func (s *site) serve(path, contentType, doc string) {
 }
 
 func digestOf(s string) string {
-	var d digest
-	d.add(s)
-	return d.String()[:16]
+	return digest([]string{s})[:16]
 }
 
 func (s *site) status(path string, status int) {

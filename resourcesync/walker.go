@@ -368,10 +368,10 @@ func (k *walker) expand(l *List) error {
 	}
 	at := head.At.Time()
 	var lists []step
-	var sum digest
+	var sum []string
 	whole, err := l.entries(func(e *Entry) {
 		m := &e.Metadata
-		sum.add(e.Loc, e.LastMod.String(), m.At.String())
+		sum = append(sum, e.Loc, e.LastMod.String(), m.At.String())
 		lists = append(lists, step{Stream: s.Stream, URL: e.Loc, Baseline: s.Baseline, Depth: s.Depth + 1,
 			From: m.From.Time(), Until: m.Until.Time(), At: m.At.Time(), IndexAt: at})
 	})
@@ -392,7 +392,7 @@ func (k *walker) expand(l *List) error {
 	}
 	if s.Baseline {
 		k.cur.Incomplete = k.cur.Incomplete || !whole
-		k.expandBaseline(l, lists, sum.String())
+		k.expandBaseline(l, lists, digest(sum))
 		return nil
 	}
 	return k.expandChanges(l, lists, whole)
@@ -566,13 +566,13 @@ func (k *walker) ask(stream int) error {
 	if err != nil {
 		return err
 	}
-	lists := Lists{CapabilityList: s.CapabilityList}
-	if _, err := lists.read(l, nil); err != nil {
+	named, err := readContents(l)
+	if err != nil {
 		return err
 	}
 	s.Named = l.answer.Validators
-	if lists.ChangeList != "" || lists.ResourceList != "" {
-		k.rename(s, lists)
+	if named.ChangeList != "" || named.ResourceList != "" {
+		k.rename(s, named.Lists)
 	}
 	return nil
 }
@@ -662,12 +662,12 @@ func (k *walker) noteLost(what string) {
 // reports whether they belong together.
 func (k *walker) compare(s step) error {
 	l, err := k.open(s.URL, follow.Validators{})
-	var sum digest
+	var sum []string
 	if err == nil {
-		_, err = l.entries(func(e *Entry) { sum.add(e.Loc, e.LastMod.String(), e.Metadata.At.String()) })
+		_, err = l.entries(func(e *Entry) { sum = append(sum, e.Loc, e.LastMod.String(), e.Metadata.At.String()) })
 	}
 	switch {
-	case err == nil && sum.String() == s.Sum:
+	case err == nil && digest(sum) == s.Sum:
 		return nil
 	case err != nil && !missing(err):
 		return err

@@ -260,65 +260,52 @@ type step struct {
 // times (clause 12.2), in which they should stand. Lists without times stay
 // behind the one that they follow.
 func chronological(lists []step) []step {
-	times := begins(lists)
+	// Their time is their from, else their until. Where no list says from, one that does
+	// not say until either is the open one, and the last.
+	times := make([]time.Time, len(lists))
+	open := time.Time{}
+	if !slices.ContainsFunc(lists, func(s step) bool { return !s.From.IsZero() }) && slices.ContainsFunc(lists, func(s step) bool { return !s.Until.IsZero() }) {
+		open = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
+	}
 	forward, backward := true, true
 	var last time.Time
-	for i, t := range times {
+	for i := range lists {
+		t := lists[i].From
+		if t.IsZero() {
+			t = lists[i].Until
+		}
+		if t.IsZero() {
+			t = open
+		}
 		switch {
 		case t.IsZero():
-			times[i] = last
-			continue
+			t = last
 		case !last.IsZero():
 			forward = forward && !t.Before(last)
 			backward = backward && !t.After(last)
 		}
-		last = t
-	}
-	if !forward && backward {
-		sorted := slices.Clone(lists)
-		slices.Reverse(sorted)
-		return sorted
+		times[i], last = t, t
 	}
 	order := make([]int, len(lists))
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortStableFunc(order, func(a, b int) int {
-		if c := times[a].Compare(times[b]); c != 0 || lists[a].From.IsZero() || lists[b].From.IsZero() {
-			return c
-		}
-		// Of lists that begin in the same second the one that is open is the last.
-		return newer(&lists[a], &lists[b])
-	})
+	if !forward && backward {
+		slices.Reverse(order)
+	} else {
+		slices.SortStableFunc(order, func(a, b int) int {
+			if c := times[a].Compare(times[b]); c != 0 || lists[a].From.IsZero() || lists[b].From.IsZero() {
+				return c
+			}
+			// Of lists that begin in the same second the one that is open is the last.
+			return newer(&lists[a], &lists[b])
+		})
+	}
 	sorted := make([]step, len(lists))
 	for i, at := range order {
 		sorted[i] = lists[at]
 	}
 	return sorted
-}
-
-// begins returns the times by which lists are put in order: their from, else
-// their until. Where no list says from, one that does not say until either is
-// the open one, and the last.
-func begins(lists []step) []time.Time {
-	times := make([]time.Time, len(lists))
-	closed, from := false, false
-	for i := range lists {
-		times[i] = lists[i].From
-		from = from || !lists[i].From.IsZero()
-		if times[i].IsZero() {
-			times[i] = lists[i].Until
-			closed = closed || !times[i].IsZero()
-		}
-	}
-	if closed && !from {
-		for i := range times {
-			if times[i].IsZero() {
-				times[i] = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
-			}
-		}
-	}
-	return times
 }
 
 // reach sets up to when each of some lists in chronological order reaches: its
@@ -338,30 +325,6 @@ func reach(lists []step) {
 			lists[i].Until = until
 		}
 	}
-}
-
-// needed returns the lists that have to be read to know all changes since a
-// moment, newest first. lists are in chronological order and reach has been
-// applied.
-func needed(lists []step, since time.Time) []step {
-	i := slices.IndexFunc(lists, func(s step) bool { return s.Until.IsZero() || !s.Until.Before(since) })
-	if i < 0 {
-		return nil
-	}
-	out := slices.Clone(lists[i:])
-	slices.Reverse(out)
-	return out
-}
-
-// holes returns the indexes of the lists before which a span of time is missing.
-func holes(lists []step) []int {
-	var at []int
-	for i := 1; i < len(lists); i++ {
-		if until, from := lists[i-1].Until, lists[i].From; !until.IsZero() && until.Before(from) {
-			at = append(at, i)
-		}
-	}
-	return at
 }
 
 // merge puts two sequences of steps, each newest first, into one. Resource Lists

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"time"
 
@@ -119,6 +120,10 @@ type closing struct {
 	Entries int       `json:"entries"`
 }
 
+func (c closing) String() string {
+	return fmt.Sprintf("until %s and %d entries", stamp(c.Until), c.Entries)
+}
+
 // times say how far a stream has been read, by the Source's own clock.
 type times struct {
 	// Mark is the largest datetime that was read in the Change Lists and did not
@@ -189,7 +194,7 @@ func (c *cursor) changed(l *List, overlap time.Duration) {
 	t.Covered = l.later(l.later(t.Covered, head.From), head.Until)
 	if l.step.Until.IsZero() && l.open() {
 		// What was written at a moment has all that was published up to then.
-		if written := l.modified(); !written.IsZero() {
+		if written, err := http.ParseTime(l.answer.Validators.LastModified); err == nil && !l.Late(written) {
 			t.Covered = latest(t.Covered, written.Add(-overlap))
 		}
 		s.Closed = false
@@ -197,21 +202,13 @@ func (c *cursor) changed(l *List, overlap time.Duration) {
 		s.Closed = true
 	}
 	if s.Closed && (l.Requested == s.ChangeList || slices.Contains(s.Open, l.Requested)) {
-		s.closes(l)
+		// It is the newest: does it stay as it was when it was found closed?
+		now := closing{URL: l.Requested, Until: latest(head.Until.Time(), l.step.Until), Entries: l.read}
+		if was := s.Final; was.URL == now.URL && (!was.Until.Equal(now.Until) || was.Entries != now.Entries) {
+			l.broken(ruleClosed, now.String(), was.String()+", as before, since until means that the list does not change any more; what is new in it is taken")
+		}
+		s.Final = now
 	}
-}
-
-// closes compares the newest Change List, which is closed, with what it was.
-func (s *stream) closes(l *List) {
-	now := closing{URL: l.Requested, Until: latest(l.Head().Until.Time(), l.step.Until), Entries: l.read}
-	if was := s.Final; was.URL == now.URL && (!was.Until.Equal(now.Until) || was.Entries != now.Entries) {
-		l.broken(ruleClosed, now.String(), was.String()+", as before, since until means that the list does not change any more; what is new in it is taken")
-	}
-	s.Final = now
-}
-
-func (c closing) String() string {
-	return fmt.Sprintf("until %s and %d entries", stamp(c.Until), c.Entries)
 }
 
 // enumerated takes in what a whole Resource List is worth as an enumeration.

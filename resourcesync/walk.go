@@ -257,7 +257,7 @@ func (l *List) next() (*Entry, error) {
 	switch bad := err.(type) { //nolint:errorlint // Reader.Next returns it bare
 	case nil:
 		l.read++
-		l.count(e)
+		l.datetime = l.later(l.datetime, e.Metadata.Datetime)
 	case *EntryError:
 		l.read++
 		if bad.Loc == "" {
@@ -339,12 +339,6 @@ func (l *List) Checkpoint() bool {
 	return true
 }
 
-func (l *List) count(e *Entry) {
-	if t := e.Metadata.Datetime; !t.IsZero() {
-		l.datetime = l.later(l.datetime, t)
-	}
-}
-
 // later returns the later of two times, but none that is late.
 func (l *List) later(t time.Time, d Datetime) time.Time {
 	if o := d.Time(); !d.IsZero() && o.After(t) && !l.Late(o) {
@@ -365,15 +359,6 @@ func (l *List) mark() time.Time {
 
 // open reports whether the list may still grow.
 func (l *List) open() bool { return l.Head().Until.IsZero() }
-
-// modified is the answer's Last-Modified; zero when there is none, or a late one.
-func (l *List) modified() time.Time {
-	t, err := http.ParseTime(l.answer.Validators.LastModified)
-	if err != nil || l.Late(t) {
-		return time.Time{}
-	}
-	return t
-}
 
 func (l *List) problem(p Problem) { l.walker.report(p, l.live) }
 

@@ -137,7 +137,10 @@ func (k *walker) run(yield func(*List, error) bool) (ended bool, err error) {
 func (k *walker) next() (*List, error) {
 	for {
 		if len(k.cur.Steps) == 0 {
-			if k.cur.Planned || !k.cur.Due && !k.found() {
+			// Was a Change List read that an earlier walk went on without? Then what was
+			// absent from the Resource Lists meanwhile was not taken as deleted.
+			found := slices.ContainsFunc(k.cur.Memory.Streams, func(s stream) bool { return s.Missed && !s.New.Missed && s.ResourceList != "" })
+			if k.cur.Planned || !k.cur.Due && !found {
 				return nil, nil
 			}
 			k.planBaseline()
@@ -152,12 +155,6 @@ func (k *walker) next() (*List, error) {
 	}
 }
 
-// found reports whether a Change List was read that an earlier walk went on without:
-// what was absent from the Resource Lists meanwhile was not taken as deleted.
-func (k *walker) found() bool {
-	return slices.ContainsFunc(k.cur.Memory.Streams, func(s stream) bool { return s.Missed && !s.New.Missed && s.ResourceList != "" })
-}
-
 // arrive opens a list; nil when it is not to be read.
 func (k *walker) arrive(s step) (*List, error) {
 	switch {
@@ -169,6 +166,7 @@ func (k *walker) arrive(s step) (*List, error) {
 		k.cur.Incomplete = k.cur.Incomplete || s.Baseline
 		return nil, nil
 	}
+	stream := k.stream(s.Stream)
 	l, err := k.open(s.URL, s.Validators)
 	resuming := k.resuming
 	k.resuming = false
@@ -178,7 +176,10 @@ func (k *walker) arrive(s step) (*List, error) {
 		return nil, nil
 	case resuming && follow.Missing(err):
 		return nil, fmt.Errorf("%w (%w)", ErrStale, err)
-	case missing(err), k.failsAtFirst(s, err):
+	case missing(err):
+		return nil, k.handleMissing(s, err)
+	case follow.Status(err) >= http.StatusInternalServerError && !s.Baseline && !stream.Known && stream.ResourceList != "":
+		// A Change List that was never read fails: the Resource List makes up for it.
 		return nil, k.handleMissing(s, err)
 	case err != nil:
 		return nil, err
@@ -186,13 +187,8 @@ func (k *walker) arrive(s step) (*List, error) {
 		l.close()
 		return nil, nil
 	}
-	l.step, l.Baseline, l.Lists, l.Set = s, s.Baseline, k.stream(s.Stream).Lists, k.stream(s.Stream).Number
-	return k.examine(l)
-}
-
-// examine decides by the head of a list whether it is to be read.
-func (k *walker) examine(l *List) (*List, error) {
-	s, head, want := l.step, l.Head(), ChangeList
+	l.step, l.Baseline, l.Lists, l.Set = s, s.Baseline, stream.Lists, stream.Number
+	head, want := l.Head(), ChangeList
 	if s.Baseline {
 		want = ResourceList
 	}
@@ -240,8 +236,8 @@ func (k *walker) hold(l *List) {
 	k.held = l
 }
 
-// yield yields a list, which the loop reads to its end. It reports whether the loop wants
-// another.
+// yield yields a list, which the loop reads to its end, and asks for the next one
+// meanwhile. It reports whether the loop wants another.
 func (k *walker) yield(l *List, yield func(*List, error) bool) (more bool, err error) {
 	defer l.close()
 	if k.cur.Documents >= k.most() {
@@ -250,7 +246,12 @@ func (k *walker) yield(l *List, yield func(*List, error) bool) (more bool, err e
 	k.read[follow.Key(l.Requested)], k.read[follow.Key(l.URL)] = true, true
 	l.Index = k.cur.Documents
 	l.live = true
-	k.lookAhead()
+	if len(k.cur.Steps) > 0 && k.cur.Documents+1 < k.most() {
+		s := &k.cur.Steps[0]
+		if !k.read[follow.Key(s.URL)] && !slices.Contains(k.w.Accepted, s.URL) && k.client.Allowed(s.URL) == nil {
+			k.client.Ahead(k.ctx, s.URL, s.Validators)
+		}
+	}
 	if !yield(l, nil) {
 		return false, nil
 	}
@@ -264,18 +265,6 @@ func (k *walker) yield(l *List, yield func(*List, error) bool) (more bool, err e
 		return true, fmt.Errorf("%s: %w: read all its Entries", l.URL, errUnread)
 	}
 	return true, nil
-}
-
-// lookAhead asks for the next list already.
-func (k *walker) lookAhead() {
-	if len(k.cur.Steps) == 0 || k.cur.Documents+1 >= k.most() {
-		return
-	}
-	s := &k.cur.Steps[0]
-	if k.read[follow.Key(s.URL)] || slices.Contains(k.w.Accepted, s.URL) || k.client.Allowed(s.URL) != nil {
-		return
-	}
-	k.client.Ahead(k.ctx, s.URL, s.Validators)
 }
 
 // report passes a problem on. Documents that are not visited may be opened
@@ -293,13 +282,6 @@ func (k *walker) report(q Problem, live bool) {
 		}
 	}
 	k.w.Report(q)
-}
-
-// failsAtFirst reports whether a Change List fails that was never read: the
-// Resource List, which is read anyway, makes up for it.
-func (k *walker) failsAtFirst(s step, err error) bool {
-	stream := k.stream(s.Stream)
-	return follow.Status(err) >= http.StatusInternalServerError && !s.Baseline && !stream.Known && stream.ResourceList != ""
 }
 
 // missing reports whether a list is missing: it is gone, or is no document
@@ -390,17 +372,12 @@ func (k *walker) expand(l *List) error {
 	if len(lists) == 0 {
 		l.broken(ruleEmpty, "an index without a list", "the lists of the Source")
 	}
-	if s.Baseline {
-		k.cur.Incomplete = k.cur.Incomplete || !whole
-		k.expandBaseline(l, lists, digest(sum))
-		return nil
+	if !s.Baseline {
+		return k.expandChanges(l, lists, whole)
 	}
-	return k.expandChanges(l, lists, whole)
-}
-
-func (k *walker) expandBaseline(l *List, lists []step, sum string) {
-	s, stream := l.step, k.stream(l.step.Stream)
-	if at := l.Head().At.Time(); !at.IsZero() {
+	stream := k.stream(s.Stream)
+	k.cur.Incomplete = k.cur.Incomplete || !whole
+	if !at.IsZero() {
 		k.cur.moment(l, at)
 	}
 	if s.Depth == 0 {
@@ -415,11 +392,13 @@ func (k *walker) expandBaseline(l *List, lists []step, sum string) {
 		}
 	}
 	if !dated {
-		lists = append(lists, step{Stream: s.Stream, URL: l.Requested, Baseline: true, Depth: s.Depth, Sum: sum})
+		lists = append(lists, step{Stream: s.Stream, URL: l.Requested, Baseline: true, Depth: s.Depth, Sum: digest(sum)})
 	}
 	k.cur.Steps = merge(lists, k.cur.Steps)
+	return nil
 }
 
+// expandChanges plans the lists of a Change List Index that are needed.
 func (k *walker) expandChanges(l *List, lists []step, whole bool) error {
 	s, stream := l.step, k.stream(l.step.Stream)
 	sorted := chronological(lists)
@@ -430,12 +409,18 @@ func (k *walker) expandChanges(l *List, lists []step, whole bool) error {
 	if n := len(sorted); n > 0 && sorted[n-1].Until.IsZero() {
 		sorted[n-1].Until = s.Until
 	}
-	for _, i := range holes(sorted) {
-		l.broken(ruleHole, fmt.Sprintf("%s reaches to %s, and %s begins at %s", sorted[i-1].URL, stamp(sorted[i-1].Until), sorted[i].URL, stamp(sorted[i].From)),
-			"no time between them")
+	for i := 1; i < len(sorted); i++ {
+		if until, from := sorted[i-1].Until, sorted[i].From; !until.IsZero() && until.Before(from) {
+			l.broken(ruleHole, fmt.Sprintf("%s reaches to %s, and %s begins at %s", sorted[i-1].URL, stamp(until), sorted[i].URL, stamp(from)), "no time between them")
+		}
 	}
 	if s.Depth == 0 {
-		if replanned, err := k.checkReach(l, oldest(l.Head(), sorted)); replanned || err != nil {
+		// An index may say an earlier from, of lists that it has dropped since.
+		oldest := l.Head().From.Time()
+		if len(sorted) > 0 && !sorted[0].From.IsZero() {
+			oldest = sorted[0].From
+		}
+		if replanned, err := k.checkReach(l, oldest); replanned || err != nil {
 			return err
 		}
 		stream.Open, stream.Closed = nil, true
@@ -449,38 +434,31 @@ func (k *walker) expandChanges(l *List, lists []step, whole bool) error {
 			stream.Open, stream.Closed = append(stream.Open, sorted[i].URL), false
 		}
 	}
-	wanted := needed(sorted, k.since(stream))
+	// To know all changes since a moment, the lists from the first that reaches to it.
+	since := k.since(stream)
+	first := slices.IndexFunc(sorted, func(s step) bool { return s.Until.IsZero() || !s.Until.Before(since) })
 	if n := len(sorted); n > 0 && len(stream.Open) == 0 {
 		stream.Open = []string{sorted[n-1].URL}
-		if len(wanted) == 0 && stream.Known {
-			wanted = sorted[n-1:]
+		if first < 0 && stream.Known {
+			first = n - 1
 		}
 	}
-	unconditional(wanted)
+	if first < 0 {
+		return nil
+	}
+	// All lists newer than one that was not read before are read again, although they
+	// have not changed: else an older change would be the first that is met of its
+	// resource.
+	wanted := sorted[first:]
+	fresh := slices.IndexFunc(wanted, func(s step) bool { return s.Validators == follow.Validators{} })
+	for i := range wanted {
+		if fresh >= 0 && i > fresh {
+			wanted[i].Validators = follow.Validators{}
+		}
+	}
+	slices.Reverse(wanted)
 	k.cur.Steps = merge(wanted, k.cur.Steps)
 	return nil
-}
-
-// unconditional makes all lists newer than one that was not read before be read
-// again, although they have not changed: else an older change would be the first
-// that is met of its resource. lists begin with the newest.
-func unconditional(lists []step) {
-	oldest := len(lists) - 1
-	for oldest >= 0 && lists[oldest].Validators != (follow.Validators{}) {
-		oldest--
-	}
-	for i := range max(oldest, 0) {
-		lists[i].Validators = follow.Validators{}
-	}
-}
-
-// oldest is when the earliest of the lists begins. An index may say an earlier
-// time, of lists that it has dropped since.
-func oldest(index *Document, lists []step) time.Time {
-	if len(lists) > 0 && !lists[0].From.IsZero() {
-		return lists[0].From
-	}
-	return index.From.Time()
 }
 
 // since is the moment after which the changes of a stream are wanted.

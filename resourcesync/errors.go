@@ -97,14 +97,11 @@ func (e *RuleError) Error() string {
 	return fmt.Sprintf("resourcesync: %s: %s (%s, %s)", e.Place, e.Broken, e.Rule, e.Clause)
 }
 
-// fault is a broken rule before its place is known.
-type fault struct{ rule, found, expected string }
-
-// at makes the error of a Writer.
-func (f *fault) at(place string) *RuleError {
-	e := &RuleError{Rule: f.rule, Place: place, Broken: f.found + "; want " + f.expected}
+// ruleError is a broken rule before its place is known.
+func ruleError(rule, found, expected string) *RuleError {
+	e := &RuleError{Rule: rule, Broken: found + "; want " + expected}
 	for _, r := range Rules() {
-		if r.ID == f.rule {
+		if r.ID == rule {
 			e.Clause = r.Clause
 		}
 	}

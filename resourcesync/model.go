@@ -1,6 +1,7 @@
 package resourcesync
 
 import (
+	"cmp"
 	"encoding/xml"
 	"strconv"
 	"strings"
@@ -195,15 +196,16 @@ type Link struct {
 // Capability List, its Source Description) is; "" when it does not. In the drafts
 // this was the link "resourcesync" or "top".
 func (d *Document) Up() string {
-	for _, rel := range [...]string{"top", "resourcesync", RelUp} {
-		if rel == "top" && d.Dialect != DialectBeta {
-			continue
-		}
-		if href := d.Link(rel); href != "" {
-			return href
-		}
+	top := ""
+	if d.Dialect == DialectBeta {
+		top = d.Link("top")
 	}
-	return ""
+	return cmp.Or(top, d.Link(relResourceSync), d.Link(RelUp))
+}
+
+// metadata returns what the head's rs:md says.
+func (d *Document) metadata() Metadata {
+	return Metadata{Capability: d.Capability, At: d.At, Completed: d.Completed, From: d.From, Until: d.Until, Modified: d.Modified, Extra: d.Extra}
 }
 
 // Link returns the target of the document's first link of a relation, "" when

@@ -312,7 +312,7 @@ func (r *Reader) headMetadata() {
 		r.problem(ruleHead, r.scan.Line, r.scan.Column, "a second rs:md", "one; what the first has not said is taken")
 	}
 	d := &r.doc
-	m := Metadata{Capability: d.Capability, At: d.At, Completed: d.Completed, From: d.From, Until: d.Until, Modified: d.Modified, Extra: d.Extra}
+	m := d.metadata()
 	r.metadata(&m, headAttr)
 	d.Capability, d.At, d.Completed, d.From, d.Until, d.Modified, d.Extra = m.Capability, m.At, m.Completed, m.From, m.Until, m.Modified, m.Extra
 	if d.Capability == draftDescription {
@@ -433,16 +433,16 @@ func (u *unpacker) Read(p []byte) (n int, err error) {
 		n, err = u.z.Read(p)
 		u.out += int64(n)
 	}
-	fault := &strictxml.DocumentError{URL: u.url, Line: 1, Column: 1}
+	reason := ""
 	switch {
 	case u.out > ratioFloor && u.out > maxRatio*u.raw.n:
-		fault.Reason = fmt.Sprintf("the gzip file unpacks to more than %d times its size", maxRatio)
-		return 0, fault
+		n, reason = 0, fmt.Sprintf("the gzip file unpacks to more than %d times its size", maxRatio)
 	case err == nil, err == io.EOF:
 		return n, err
 	case u.raw.err != nil:
 		return n, u.raw.err
+	default:
+		reason = "the gzip file cannot be unpacked: " + err.Error()
 	}
-	fault.Reason = "the gzip file cannot be unpacked: " + err.Error()
-	return n, fault
+	return n, &strictxml.DocumentError{URL: u.url, Line: 1, Column: 1, Reason: reason}
 }

@@ -154,8 +154,24 @@ func (d *Document) check(report broken) {
 	if d.Dialect == DialectSitemap {
 		return
 	}
-	d.checkTimes(report)
 	c := d.Capability
+	// Appendix A.
+	state, changes := !d.At.IsZero() || !d.Completed.IsZero(), !d.From.IsZero() || !d.Until.IsZero()
+	switch {
+	case c.state() && d.At.IsZero() && !d.draft():
+		report(ruleAt, "no at on a "+string(c), "one")
+	case c.state() && changes:
+		report(ruleAt, "from or until on a "+string(c), "none")
+	case c.changes() && d.From.IsZero() && !d.draft():
+		report(ruleFrom, "no from on a "+string(c), "one")
+	case c.changes() && state:
+		report(ruleFrom, "at or completed on a "+string(c), "none")
+	case c.lists() && (state || changes):
+		report(ruleAt, "at, completed, from or until on a "+string(c), "none")
+	}
+	if !d.From.IsZero() && !d.Until.IsZero() && d.Until.before(d.From) {
+		report(ruleUntil, "until "+d.Until.String()+" before from "+d.From.String(), "until at from or later")
+	}
 	switch {
 	case c == "":
 		report(ruleHead, "no capability", "one on the root's rs:md")
@@ -173,27 +189,6 @@ func (d *Document) check(report broken) {
 	}
 	if index > 1 {
 		report(ruleIndex, fmt.Sprintf("%d links index", index), "at most one; the first is taken")
-	}
-}
-
-// checkTimes applies Appendix A to the head.
-func (d *Document) checkTimes(report broken) {
-	c := d.Capability
-	state, changes := !d.At.IsZero() || !d.Completed.IsZero(), !d.From.IsZero() || !d.Until.IsZero()
-	switch {
-	case c.state() && d.At.IsZero() && !d.draft():
-		report(ruleAt, "no at on a "+string(c), "one")
-	case c.state() && changes:
-		report(ruleAt, "from or until on a "+string(c), "none")
-	case c.changes() && d.From.IsZero() && !d.draft():
-		report(ruleFrom, "no from on a "+string(c), "one")
-	case c.changes() && state:
-		report(ruleFrom, "at or completed on a "+string(c), "none")
-	case c.lists() && (state || changes):
-		report(ruleAt, "at, completed, from or until on a "+string(c), "none")
-	}
-	if !d.From.IsZero() && !d.Until.IsZero() && d.Until.before(d.From) {
-		report(ruleUntil, "until "+d.Until.String()+" before from "+d.From.String(), "until at from or later")
 	}
 }
 
@@ -269,42 +264,27 @@ func (l *Link) check(report broken) {
 }
 
 // unwritable returns why the head has no XML form, nil when it has one.
-func (d *Document) unwritable() *fault {
+func (d *Document) unwritable() *RuleError {
 	if d.Dialect == DialectSitemap && (d.Capability != "" || len(d.Links) > 0 || len(d.Extra) > 0) {
-		return &fault{ruleHead, "a capability or links in a plain sitemap", "none; or the dialect of a version"}
+		return ruleError(ruleHead, "a capability or links in a plain sitemap", "none; or the dialect of a version")
 	}
-	if f := unwritable(d.Extra, headAttr); f != nil {
-		return f
-	}
-	return unwritableLinks(d.Links)
+	return unwritable(d.Extra, headAttr, d.Links)
 }
 
 // unwritable returns why the entry has no XML form in a document of the dialect.
-func (e *Entry) unwritable(in Dialect) *fault {
+func (e *Entry) unwritable(in Dialect) *RuleError {
 	if e.Loc == "" {
-		return &fault{ruleLoc, "no loc", "one"}
+		return ruleError(ruleLoc, "no loc", "one")
 	}
 	if in == DialectSitemap && (!e.Metadata.isZero() || len(e.Links) > 0) {
-		return &fault{ruleEntry, "metadata or links in a plain sitemap", "none; or the dialect of a version"}
+		return ruleError(ruleEntry, "metadata or links in a plain sitemap", "none; or the dialect of a version")
 	}
-	if f := unwritable(e.Metadata.Extra, entryAttr); f != nil {
-		return f
-	}
-	return unwritableLinks(e.Links)
-}
-
-func unwritableLinks(links []Link) *fault {
-	for i := range links {
-		if f := unwritable(links[i].Extra, linkAttr); f != nil {
-			return f
-		}
-	}
-	return nil
+	return unwritable(e.Metadata.Extra, entryAttr, e.Links)
 }
 
 // unwritable looks for attributes that have a field of their own, are there
-// twice, or have no name in XML.
-func unwritable(extra []xml.Attr, defined func(xml.Name) bool) *fault {
+// twice, or have no name in XML: on an rs:md and on the links beside it.
+func unwritable(extra []xml.Attr, defined func(xml.Name) bool, links []Link) *RuleError {
 	for i, a := range extra {
 		name := a.Name
 		taken := defined(name)
@@ -312,7 +292,12 @@ func unwritable(extra []xml.Attr, defined func(xml.Name) bool) *fault {
 			taken = taken || other.Name == name
 		}
 		if taken || name.Space == "xmlns" || !isName(name.Local) {
-			return &fault{ruleAttribute, fmt.Sprintf("the extra attribute %q", strictxml.Clip(name.Local)), "a name in XML that no other attribute has"}
+			return ruleError(ruleAttribute, fmt.Sprintf("the extra attribute %q", strictxml.Clip(name.Local)), "a name in XML that no other attribute has")
+		}
+	}
+	for i := range links {
+		if e := unwritable(links[i].Extra, linkAttr, nil); e != nil {
+			return e
 		}
 	}
 	return nil

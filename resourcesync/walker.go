@@ -293,13 +293,14 @@ func missing(err error) bool {
 
 func (k *walker) result(whole bool) Result {
 	c := &k.cur
-	r := Result{Ended: k.ended, Full: c.Full, Gap: c.Gap, Documents: c.Documents, Dialects: c.Dialects, Lost: strings.Join(c.Lost, "; ")}
+	lost := slices.Clone(c.Lost)
 	if c.Moved {
-		r.Lost = strings.Join(append(slices.Clone(c.Lost), "the Resource Lists were changed while they were read, so that some resources may be missing"), "; ")
+		lost = append(lost, "the Resource Lists were changed while they were read, so that some resources may be missing")
 	}
 	if c.MoreLost > 0 {
-		r.Lost += fmt.Sprintf("; and %d times more", c.MoreLost)
+		lost = append(lost, fmt.Sprintf("and %d times more", c.MoreLost))
 	}
+	r := Result{Ended: k.ended, Full: c.Full, Gap: c.Gap, Documents: c.Documents, Dialects: c.Dialects, Lost: strings.Join(lost, "; ")}
 	lists := 0
 	for i := range c.Memory.Streams {
 		if c.Memory.Streams[i].ResourceList != "" {

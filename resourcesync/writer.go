@@ -34,11 +34,11 @@ type Writer struct {
 
 	out      *strictxml.Output
 	head     Document
-	begun    bool   // the head is written
-	declared bool   // the root declares the prefix of CarriedNamespace
-	broken   broken // what to do with a broken rule
-	fault    *fault // the first broken rule, of a strict writer
-	tail     string // what ends the document; "" once it has ended
+	begun    bool       // the head is written
+	declared bool       // the root declares the prefix of CarriedNamespace
+	broken   broken     // what to do with a broken rule
+	fault    *RuleError // the first broken rule, of a strict writer
+	tail     string     // what ends the document; "" once it has ended
 	entries  int
 	last     Datetime // of the last change
 	err      error
@@ -51,7 +51,7 @@ func NewWriter(w io.Writer, head *Document) *Writer {
 	wr := &Writer{}
 	wr.broken = func(rule, found, expected string) {
 		if wr.fault == nil {
-			wr.fault = &fault{rule, found, expected}
+			wr.fault = ruleError(rule, found, expected)
 		}
 	}
 	wr.begin(w, head)
@@ -68,7 +68,8 @@ func (w *Writer) begin(to io.Writer, head *Document) {
 		head.check(w.broken)
 	}
 	if w.fault != nil {
-		w.err = w.fault.at("head")
+		w.fault.Place = "head"
+		w.err = w.fault
 		return
 	}
 	for i := range head.Entries {
@@ -87,7 +88,8 @@ func (w *Writer) Entry(e *Entry) error {
 		e.check(&w.head, w.last, w.broken)
 	}
 	if w.fault != nil {
-		w.err = w.fault.at("entry " + e.Loc)
+		w.fault.Place = "entry " + e.Loc
+		w.err = w.fault
 		return w.err
 	}
 	if w.MaxEntries > 0 && w.entries >= w.MaxEntries {
@@ -201,17 +203,11 @@ func (w *Writer) appendHead(b []byte) []byte {
 	for i := range d.Links {
 		b = w.appendLink(append(b, ' '), &d.Links[i])
 	}
-	capability := string(d.Capability)
+	m := d.metadata()
 	if d.Dialect == Dialect091 && d.Capability == Description {
-		capability = draftDescription
+		m.Capability = draftDescription
 	}
-	b = strictxml.AppendAttr(append(b, ` <rs:md`...), ` capability="`, capability)
-	b = appendTime(b, ` at="`, d.At)
-	b = appendTime(b, ` completed="`, d.Completed)
-	b = appendTime(b, ` from="`, d.From)
-	b = appendTime(b, ` until="`, d.Until)
-	b = appendTime(b, ` modified="`, d.Modified)
-	return append(appendExtra(b, d.Extra), "/>\n"...)
+	return w.appendMetadata(append(b, ' '), &m)
 }
 
 func (w *Writer) appendEntry(b []byte, e *Entry) []byte {

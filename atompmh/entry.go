@@ -105,7 +105,7 @@ func (r *Reader) child(d *draftEntry, report reporter) error {
 		switch {
 		case d.ids == 1 && markup:
 			d.ids++ // no id that anybody could tell
-			d.bad(ruleID, "atom:id holds elements; want an IRI")
+			d.bad(ruleID, "atom:id contains elements; want an IRI")
 		case d.ids > 1:
 			d.bad(ruleEntry, "more than one atom:id")
 		}
@@ -291,7 +291,7 @@ func (r *Reader) link(report reporter) (l Link, ok bool, err error) {
 	}
 	if !ok || bad != nil {
 		ok = false
-		report(ruleLink, "link "+l.Rel+" with href "+strconv.Quote(clip(href)), "an IRI reference; the link is left out")
+		report(ruleLink, "link "+l.Rel+" with href "+strconv.Quote(clip(href)), "an IRI reference; the link is ignored")
 	}
 	return l, ok, s.Skip()
 }
@@ -313,16 +313,16 @@ func (r *Reader) classify(d *draftEntry, report reporter) {
 	case d.usable > 0:
 		d.Kind = Active
 		if c != nil {
-			report(ruleS10, "atom:content beside an alternate link", "no atom:content; it is taken as an active or historical entry")
+			report(ruleS10, "atom:content beside an alternate link", "no atom:content; it is read as an active or historical entry")
 		}
 	case d.alternates > 0:
 		d.bad(ruleLink, "no alternate link has a usable href")
 	case c == nil:
-		d.bad(ruleS10, "neither an alternate link nor atom:content")
+		d.bad(ruleS10, "neither an alternate link nor atom:content; want an alternate link, or an empty atom:content for a deletion")
 	case c.HasSrc:
-		d.bad(ruleS10, "atom:content with src and no alternate link: such entries are not defined")
+		d.bad(ruleS10, "atom:content with src and no alternate link; want an alternate link, or an empty atom:content without src")
 	case !c.Empty:
-		d.bad(ruleS10, "atom:content that is not empty and no alternate link: such entries are not defined")
+		d.bad(ruleS10, "atom:content that is not empty and no alternate link; want an alternate link, or an empty atom:content")
 	default:
 		d.Kind = Deletion
 	}
@@ -335,7 +335,7 @@ func (r *Reader) note(d *draftEntry, report reporter) {
 			report(ruleEntry, fmt.Sprintf("%d atom:title", d.titles), "exactly one")
 		}
 		if dup := duplicate(d.Links); dup != nil {
-			report(ruleAlternates, fmt.Sprintf("two alternate links of type %q, hreflang %q", clip(dup.Type), clip(dup.Hreflang)), "one of each; all are taken")
+			report(ruleAlternates, fmt.Sprintf("two alternate links of type %q, hreflang %q", clip(dup.Type), clip(dup.Hreflang)), "one of each; all are read")
 		}
 		if !d.author && !r.seen.author && r.seen.authorless == nil {
 			r.seen.authorless = &Problem{Rule: ruleFeed, Line: d.Line, Column: d.Column, Record: d.ID,
@@ -354,7 +354,7 @@ func (r *Reader) note(d *draftEntry, report reporter) {
 	}
 	if d.Kind == Deletion && r.seen.deletion == nil {
 		r.seen.deletion = &Problem{Rule: ruleS7, Line: d.Line, Column: d.Column, Record: d.ID,
-			Found: "a deletion entry in a document with fh:complete", Expected: "none: deleted is what has no active entry"}
+			Found: "a deletion entry in a document with fh:complete", Expected: "none: a record without an active entry is deleted"}
 	}
 }
 
@@ -376,7 +376,7 @@ func duplicate(links []Link) *Link {
 func (r *Reader) checkID(id string, report reporter) {
 	switch {
 	case id != strictxml.Trim(id):
-		report(ruleID, "white space around "+strconv.Quote(clip(id)), "none; it counts as part of the identifier")
+		report(ruleID, "white space around "+strconv.Quote(clip(id)), "none; it is part of the identifier")
 	case !strictxml.IsIRI(id):
 		report(ruleID, strconv.Quote(clip(id)), "an absolute IRI")
 	}

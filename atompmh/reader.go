@@ -245,11 +245,11 @@ func (r *Reader) feedElement() error {
 			return err
 		}
 		if r.seen.feedIDs++; r.seen.feedIDs > 1 {
-			report(ruleFeed, "a second atom:id", "one; the first is taken")
+			report(ruleFeed, "a second atom:id", "one; the first is used")
 			return nil
 		}
 		if len(id) > strictxml.MaxReference { // every cursor of the walk has it
-			report(ruleID, fmt.Sprintf("an id of %d bytes", len(id)), fmt.Sprintf("at most %d; it is left out", strictxml.MaxReference))
+			report(ruleID, fmt.Sprintf("an id of %d bytes", len(id)), fmt.Sprintf("at most %d; it is ignored", strictxml.MaxReference))
 			return nil
 		}
 		r.feed.ID = id
@@ -262,7 +262,7 @@ func (r *Reader) feedElement() error {
 			return err
 		}
 		if r.seen.feedTitles++; r.seen.feedTitles > 1 {
-			report(ruleFeed, "a second atom:title", "one; the first is taken")
+			report(ruleFeed, "a second atom:title", "one; the first is used")
 			return nil
 		}
 		r.feed.Title, r.feed.Language = title, language
@@ -286,7 +286,7 @@ func (r *Reader) feedUpdated(report reporter) error {
 		return err
 	}
 	if r.seen.feedUpdates++; r.seen.feedUpdates > 1 {
-		report(ruleFeed, "a second atom:updated", "one; the first is taken")
+		report(ruleFeed, "a second atom:updated", "one; the first is used")
 		return nil
 	}
 	r.feed.UpdatedRaw = raw
@@ -312,7 +312,7 @@ func (r *Reader) feedLink(report reporter) error {
 	case relPrevArchive:
 		to = &r.feed.PrevArchive
 		if *to != "" && *to != l.Href {
-			report(ruleArchive, "a second prev-archive link to "+clip(l.Href), "one; the first is taken")
+			report(ruleArchive, "a second prev-archive link to "+clip(l.Href), "one; the first is used")
 		}
 	case relNextArchive:
 		to = &r.feed.NextArchive

@@ -135,11 +135,11 @@ func ParseTime(s string) (time.Time, error) {
 		return time.Time{}, errTimeForm
 	}
 	if month < 1 || month > 12 || day < 1 || day > daysIn(year, month) || hour > 23 || minute > 59 || second > 60 {
-		return time.Time{}, fmt.Errorf("%q is no such time", s)
+		return time.Time{}, fmt.Errorf("%q is not a valid time", s)
 	}
 	t := time.Date(year, time.Month(month), day, hour, minute-offset, second, nanos, time.UTC)
 	if t.Year() > 2261 {
-		return time.Time{}, errors.New("want a year until 2261")
+		return time.Time{}, errors.New("want a year up to 2261")
 	}
 	if t.Before(earliest()) {
 		return earliest(), nil

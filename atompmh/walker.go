@@ -129,7 +129,7 @@ func (k *walker) current(doc *Document) (*Document, error) {
 	if !feed.Archive || feed.Complete {
 		return doc, nil
 	}
-	p := Problem{Rule: ruleCurrent, URL: doc.URL, Found: "an archive document", Expected: "the feed's subscription document; this one will never have anything new"}
+	p := Problem{Rule: ruleCurrent, URL: doc.URL, Found: "an archive document", Expected: "the feed's subscription document; an archive document never gets new entries"}
 	to := feed.Current
 	if to == "" || follow.Key(to) == follow.Key(doc.URL) || follow.Key(to) == follow.Key(doc.Requested) {
 		doc.problem(p)
@@ -265,7 +265,7 @@ func (k *walker) linked(doc *Document, rel, to string) (*Document, error) {
 // lies below the mark, at one that it has read, and at one that is not there.
 func (k *walker) nextPage(doc *Document) (*Document, error) {
 	if doc.Index == 0 {
-		doc.problem(Problem{Rule: rulePaged, URL: doc.URL, Found: "next pages instead of archives", Expected: "prev-archive; the pages are read, but entries that change place meanwhile may be missed"})
+		doc.problem(Problem{Rule: rulePaged, URL: doc.URL, Found: "next pages instead of archives", Expected: "prev-archive; the pages are read, but entries that move between them meanwhile may be missed"})
 	}
 	sum := doc.bodyHash()
 	_, seen := k.bodies[sum]
@@ -340,7 +340,7 @@ func (k *walker) checkComplete(doc *Document) {
 	case Short(doc.after.TotalResults, doc.after.Entries):
 		return // the walk's end says so
 	case !doc.Complete() && doc.after.Active:
-		p.Rule, p.Found, p.Expected = ruleS8, "fh:complete", "none: a newer document has entries that are or may be active; it is ignored"
+		p.Rule, p.Found, p.Expected = ruleS8, "fh:complete", "none, because a newer document has entries that are or may be active; fh:complete is ignored"
 	case !doc.Complete():
 		p.Rule, p.Found, p.Expected = ruleS8, "fh:complete with an entry whose id cannot be read", "an id on every entry; fh:complete is ignored"
 	case feed.PrevArchive != "":
@@ -356,8 +356,8 @@ func (k *walker) end() {
 	k.res.Oldest = true
 	k.res.Complete = k.cur.Complete
 	if Short(k.cur.TotalResults, k.cur.Entries) && k.w.Report != nil {
-		k.w.Report(Problem{Rule: ruleResults, URL: k.w.URL, Found: fmt.Sprintf("%d results claimed and %d read", k.cur.TotalResults, k.cur.Entries),
-			Expected: "all of them; fh:complete, where it is, is ignored"})
+		k.w.Report(Problem{Rule: ruleResults, URL: k.w.URL, Found: fmt.Sprintf("totalResults %d, and %d entries", k.cur.TotalResults, k.cur.Entries),
+			Expected: "all of them; fh:complete is ignored"})
 	}
 	k.res.Lost = !k.cur.Complete && !k.mark.IsZero() && k.cur.Smallest.After(k.mark)
 }

@@ -323,7 +323,7 @@ func (d *discovery) add(named *contents) {
 	case set.ResourceList == "" && set.ChangeList != "" && named.resourceDump != "":
 		d.partial, d.unlisted = true, set.CapabilityList
 		d.walker.report(Problem{Rule: ruleNames, URL: set.CapabilityList, Found: "the Resource Dump " + named.resourceDump + " and no Resource List",
-			Expected: "a Resource List; the set is left out, since its Change Lists do not tell what was there before"}, false)
+			Expected: "a Resource List; the set is left out, because its Change Lists do not say what existed before them"}, false)
 	case set.ResourceList != "" || set.ChangeList != "":
 		if !slices.ContainsFunc(d.found.Sets, set.same) {
 			d.found.Sets = append(d.found.Sets, set)
@@ -421,7 +421,7 @@ func (d *discovery) list(l *List) error {
 			d.add(c)
 			return nil
 		default:
-			l.broken(ruleNames, "a link up to "+up+", which does not name it", "its Capability List; it is followed alone")
+			l.broken(ruleNames, "a link with rel=up to "+up+", which does not name this list", "the Capability List that names it; it is read alone")
 		}
 	}
 	set := Lists{ResourceList: alone}

@@ -63,7 +63,7 @@ func (r *Reader) child(d *draftEntry) error {
 			return err
 		}
 		if d.lastMods++; d.lastMods > 1 {
-			r.problem(ruleEntry, at.line, at.column, "a second lastmod", "at most one; the first is taken")
+			r.problem(ruleEntry, at.line, at.column, "a second lastmod", "at most one; the first is used")
 			return nil
 		}
 		d.LastMod = readStamp(r, at, "lastmod", text)
@@ -79,7 +79,7 @@ func (r *Reader) child(d *draftEntry) error {
 		})
 	case "rs:md":
 		if d.heads++; d.heads > 1 {
-			r.problem(ruleEntry, s.Line, s.Column, "a second rs:md", "one; what the first has not said is taken")
+			r.problem(ruleEntry, s.Line, s.Column, "a second rs:md", "one; it only adds what the first leaves out")
 		}
 		r.metadata(&d.Metadata, entryAttr)
 	case "rs:ln":
@@ -104,7 +104,7 @@ func (r *Reader) loc(d *draftEntry) error {
 		return err
 	}
 	if d.locs++; d.locs > 1 {
-		r.problem(ruleLoc, at.line, at.column, "a second loc", "one; the first is taken")
+		r.problem(ruleLoc, at.line, at.column, "a second loc", "one; the first is used")
 		return nil
 	}
 	raw := string(text)
@@ -112,7 +112,7 @@ func (r *Reader) loc(d *draftEntry) error {
 	loc, err := r.scan.Resolve(base, spaced(ref))
 	switch {
 	case markup:
-		d.bad(ruleLoc, "loc holds elements; want a URI")
+		d.bad(ruleLoc, "loc contains elements; want a URI")
 		return nil
 	case ref == "":
 		d.bad(ruleLoc, "an empty loc")
@@ -121,9 +121,9 @@ func (r *Reader) loc(d *draftEntry) error {
 		d.bad(ruleLoc, "loc %q; want an absolute URI", strictxml.Clip(ref))
 		return nil
 	case loc != ref:
-		r.problem(ruleLoc, at.line, at.column, strconv.Quote(strictxml.Clip(ref)), "an absolute URI without spaces and dot segments; it is taken as "+strictxml.Clip(loc))
+		r.problem(ruleLoc, at.line, at.column, strconv.Quote(strictxml.Clip(ref)), "an absolute URI without spaces and dot segments; it is read as "+strictxml.Clip(loc))
 	case len(ref) != len(raw):
-		r.problem(ruleLoc, at.line, at.column, "white space around "+strictxml.Clip(ref), "none; it is cut off")
+		r.problem(ruleLoc, at.line, at.column, "white space around "+strictxml.Clip(ref), "none; it is ignored")
 	}
 	d.Loc = loc
 	return nil
@@ -171,7 +171,7 @@ func (r *Reader) hint(to *string, good func(string) bool) error {
 	}
 	value := strictxml.Trim(string(text))
 	if !good(value) {
-		r.problem(ruleSitemap, at.line, at.column, name+" "+strconv.Quote(strictxml.Clip(value)), "a value that sitemaps define")
+		r.problem(ruleSitemap, at.line, at.column, name+" "+strconv.Quote(strictxml.Clip(value)), "a value that the sitemap format defines")
 	}
 	fill(to, value)
 	return nil
@@ -191,7 +191,7 @@ func (r *Reader) checkEntry(e *Entry) {
 	if !e.Metadata.Datetime.IsZero() {
 		r.seen.dated = true
 	} else if r.seen.undated == nil {
-		r.seen.undated = &Problem{Rule: ruleDatetime, Line: e.Line, Column: e.Column, Found: "a change without datetime", Expected: "one on each"}
+		r.seen.undated = &Problem{Rule: ruleDatetime, Line: e.Line, Column: e.Column, Found: "a change without datetime", Expected: "a datetime on every change"}
 	}
 	switch t := e.LastMod; {
 	case t.IsZero():
@@ -199,7 +199,7 @@ func (r *Reader) checkEntry(e *Entry) {
 		r.seen.lastmod = t
 	case r.seen.backwards == nil:
 		r.seen.backwards = &Problem{Rule: ruleOrder, Line: e.Line, Column: e.Column,
-			Found: "lastmod " + t.String() + " after " + r.seen.lastmod.String(), Expected: "changes that go forward in time"}
+			Found: "lastmod " + t.String() + " after " + r.seen.lastmod.String(), Expected: "changes in chronological order"}
 	}
 }
 
@@ -322,16 +322,16 @@ func (r *Reader) link() (l Link, ok bool) {
 		r.problem(ruleLink, at.line, at.column, "a link "+strconv.Quote(strictxml.Clip(l.Rel))+" with href "+strconv.Quote(strictxml.Clip(href)), "a URI; the link is left out")
 		return l, false
 	case l.Rel == "":
-		r.problem(ruleLink, at.line, at.column, "a link without rel to "+strictxml.Clip(ref), "a relation")
+		r.problem(ruleLink, at.line, at.column, "a link without rel to "+strictxml.Clip(ref), "a relation type in rel")
 	case target != href:
-		r.problem(ruleLink, at.line, at.column, "href "+strconv.Quote(strictxml.Clip(href)), "an absolute URI; it is taken as "+strictxml.Clip(target))
+		r.problem(ruleLink, at.line, at.column, "href "+strconv.Quote(strictxml.Clip(href)), "an absolute URI; it is read as "+strictxml.Clip(target))
 	}
 	l.Href = target
 	return l, true
 }
 
 // named returns what the name of an attribute means: with a prefix of
-// ResourceSync it is taken as one without.
+// ResourceSync it is read as one without.
 func (r *Reader) named(at place, a *xml.Attr) xml.Name {
 	name := a.Name
 	switch name.Space {
@@ -339,7 +339,7 @@ func (r *Reader) named(at place, a *xml.Attr) xml.Name {
 		return name
 	}
 	if space := meant(name.Space); space == Namespace || space == BetaNamespace {
-		r.problem(ruleAttribute, at.line, at.column, name.Local+" with the prefix of ResourceSync", "no prefix; it is taken as that")
+		r.problem(ruleAttribute, at.line, at.column, name.Local+" with the prefix of ResourceSync", "no prefix; it is read as that")
 		name.Space = ""
 	}
 	return name
@@ -379,11 +379,11 @@ func fill(to *string, value string) {
 func (r *Reader) capability(at place, value string) Capability {
 	c := Capability(strictxml.Clip(strings.ToLower(strictxml.Trim(value))))
 	if string(c) != value {
-		r.problem(ruleCapability, at.line, at.column, strconv.Quote(strictxml.Clip(value)), "a word in lower case; it is taken as "+strictxml.Clip(string(c)))
+		r.problem(ruleCapability, at.line, at.column, strconv.Quote(strictxml.Clip(value)), "a word in lower case; it is read as "+strictxml.Clip(string(c)))
 	}
 	if c == "resourcelistindex" || c == "changelistindex" {
 		list := c[:len(c)-len("index")]
-		r.problem(ruleCapability, at.line, at.column, strconv.Quote(string(c)), strconv.Quote(string(list))+", which an index has too; it is taken as that")
+		r.problem(ruleCapability, at.line, at.column, strconv.Quote(string(c)), strconv.Quote(string(list))+", which an index has too; it is read as that")
 		return list
 	}
 	return c
@@ -397,7 +397,7 @@ func (r *Reader) change(at place, value string) string {
 			continue
 		}
 		if value != change {
-			r.problem(ruleChange, at.line, at.column, strconv.Quote(strictxml.Clip(value)), "a word in lower case; it is taken as "+change)
+			r.problem(ruleChange, at.line, at.column, strconv.Quote(strictxml.Clip(value)), "a word in lower case; it is read as "+change)
 		}
 		return change
 	}
@@ -470,12 +470,12 @@ func readStamp[T string | []byte](r *Reader, at place, name string, raw T) Datet
 	if form == asRecommended {
 		return d
 	}
-	rule, expected := ruleDate, "a W3C Datetime; it is taken as "+d.String()
+	rule, expected := ruleDate, "a W3C Datetime; it is read as "+d.String()
 	switch form {
 	case otherwise:
 		rule, expected = ruleUTC, "a complete time in UTC, such as "+d.String()
 	case naive:
-		rule, expected = ruleNaive, "a zone; it is taken as "+d.String()
+		rule, expected = ruleNaive, "a zone; it is read as "+d.String()
 	case noTime:
 		expected = "a W3C Datetime; it is left out"
 	}

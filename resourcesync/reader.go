@@ -184,7 +184,7 @@ func (r *Reader) start() error {
 	}
 	if s.Space != SitemapNamespace || name != s.Local {
 		r.problem(ruleRoot, s.Line, s.Column, fmt.Sprintf("<%s> in namespace %q", s.Local, strictxml.Clip(s.Space)),
-			name+" in "+SitemapNamespace+"; it is taken as that")
+			name+" in "+SitemapNamespace+"; it is read as that")
 	}
 	r.sitemaps, r.folded = s.Space, name != s.Local
 	r.doc.Index = name == "sitemapindex"
@@ -242,7 +242,7 @@ func (r *Reader) otherwise(space string) string {
 		r.foreign, r.taken = space, meant(space)
 	}
 	if r.taken != space {
-		r.problem(ruleNamespace, r.scan.Line, r.scan.Column, strconv.Quote(strictxml.Clip(space)), r.taken+"; it is taken as that")
+		r.problem(ruleNamespace, r.scan.Line, r.scan.Column, strconv.Quote(strictxml.Clip(space)), r.taken+"; it is read as that")
 	}
 	return r.taken
 }
@@ -282,12 +282,12 @@ func (r *Reader) advance() error {
 			r.from = s.Start
 			s.Keep(s.Start)
 			if (e == "sitemap") != r.doc.Index {
-				r.problem(ruleEntry, s.Line, s.Column, "<"+s.Local+">", "url in a urlset, sitemap in a sitemapindex; it is taken as an entry")
+				r.problem(ruleEntry, s.Line, s.Column, "<"+s.Local+">", "url in a urlset, sitemap in a sitemapindex; it is read as an entry")
 			}
 			return nil
 		case "rs:md", "rs:ln":
 			if r.seen.entries > 0 {
-				r.problem(rulePosition, s.Line, s.Column, "<"+s.Local+"> behind an entry", "it before all entries; it is taken")
+				r.problem(rulePosition, s.Line, s.Column, "<"+s.Local+"> after an entry", "it before all entries; it is read all the same")
 			}
 			if e == "rs:md" {
 				r.headMetadata()
@@ -309,7 +309,7 @@ func (r *Reader) advance() error {
 // headMetadata reads the root's rs:md.
 func (r *Reader) headMetadata() {
 	if r.seen.heads++; r.seen.heads > 1 {
-		r.problem(ruleHead, r.scan.Line, r.scan.Column, "a second rs:md", "one; what the first has not said is taken")
+		r.problem(ruleHead, r.scan.Line, r.scan.Column, "a second rs:md", "one; it only adds what the first leaves out")
 	}
 	d := &r.doc
 	m := d.metadata()

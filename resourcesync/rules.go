@@ -73,48 +73,48 @@ const (
 func Rules() []Rule {
 	const clause = "ANSI/NISO Z39.99-2017, "
 	return []Rule{
-		{ruleRoot, "the root is urlset or sitemapindex in the namespace of sitemaps", clause + "7", true},
-		{ruleNamespace, "the namespaces are those of sitemaps and of ResourceSync, character by character", clause + "4", true},
-		{ruleCharset, "Content-Type and XML declaration name the same charset", "RFC 7303 3.2", true},
+		{ruleRoot, "the root element is urlset or sitemapindex in the sitemap namespace", clause + "7", true},
+		{ruleNamespace, "the namespaces of sitemaps and ResourceSync are written exactly as specified", clause + "4", true},
+		{ruleCharset, "Content-Type and the XML declaration name the same charset", "RFC 7303 3.2", true},
 		{ruleBase, "xml:base is an IRI reference", "XML Base 3.1", false},
 		{ruleHead, "the root has exactly one rs:md, with a capability", clause + "7", false},
-		{rulePosition, "the root's rs:md and rs:ln stand before the entries", clause + "7, Table 2", true},
-		{ruleCapability, "a capability is one that is defined, and fits its document", clause + "7", false},
-		{ruleAt, "lists, dumps and manifests of resources have at, and no from or until", clause + "Appendix A", true},
-		{ruleFrom, "lists, dumps and manifests of changes have from, and no at or completed", clause + "Appendix A", true},
+		{rulePosition, "rs:md and rs:ln of the root precede the entries", clause + "7, Table 2", true},
+		{ruleCapability, "a capability is one of those that the specification defines, and its document may have it", clause + "7", false},
+		{ruleAt, "a list, dump or manifest of resources has at, and neither from nor until", clause + "Appendix A", true},
+		{ruleFrom, "a list, dump or manifest of changes has from, and neither at nor completed", clause + "Appendix A", true},
 		{ruleUntil, "until is not earlier than from", clause + "12.1", false},
-		{ruleUp, "every document but a Source Description has one link up", clause + "9 to 13", true},
-		{ruleIndex, "a document has at most one link index, and Capability Lists have no index", clause + "6.2, 9", true},
+		{ruleUp, "every document except a Source Description has one link with rel=up", clause + "9 to 13", true},
+		{ruleIndex, "a document has at most one link with rel=index, and a Capability List has no index", clause + "6.2, 9", true},
 		{ruleEntries, "a document has at most 50,000 entries", clause + "7", true},
 		{ruleSize, "a document has at most 50 MB", clause + "7", true},
-		{ruleOrder, "changes stand in the order of their time", clause + "12.1, 12.2, 13.2", true},
-		{ruleInterval, "a change lies between from and until of its document", clause + "7", true},
-		{ruleEntry, "an entry is a url in a urlset and a sitemap in a sitemapindex, with at most one of each element but rs:ln", clause + "7", false},
-		{ruleLoc, "an entry has one loc: an absolute URI, without white space around it", clause + "7", false},
-		{ruleListed, "an entry of a Capability List has the capability of what it leads to, each once", clause + "9", false},
+		{ruleOrder, "changes are in chronological order", clause + "12.1, 12.2, 13.2", true},
+		{ruleInterval, "the datetime of a change lies between from and until of its document", clause + "7", true},
+		{ruleEntry, "entries of a urlset are url elements, those of a sitemapindex are sitemap elements; each element occurs at most once in an entry, except rs:ln", clause + "7", false},
+		{ruleLoc, "an entry has one loc: an absolute URI without surrounding white space", clause + "7", false},
+		{ruleListed, "an entry of a Capability List states the capability of the document at its loc; each capability occurs once", clause + "9", false},
 		{ruleChange, "a change is created, updated or deleted", clause + "12.1, 13.2", false},
-		{ruleDatetime, "every change has a datetime, so that a Destination can tell which it has seen", clause + "12.1 (recommended)", true},
+		{ruleDatetime, "every change has a datetime, so that a Destination recognizes the changes that it has read before", clause + "12.1 (recommended)", true},
 		{ruleDate, "a time is a W3C Datetime", clause + "7", false},
-		{ruleUTC, "a time is complete, to the second at least, and in UTC", clause + "7 (recommended)", true},
-		{ruleNaive, "a time has a zone; without one it is taken as UTC", "W3C NOTE-datetime", true},
-		{ruleHash, "a hash is its algorithm, a colon and as many hex digits as that has", clause + "7", true},
+		{ruleUTC, "a time has date, hours, minutes and seconds, and is in UTC", clause + "7 (recommended)", true},
+		{ruleNaive, "a time has a zone; without one it is read as UTC", "W3C NOTE-datetime", true},
+		{ruleHash, "a hash is an algorithm, a colon and the number of hex digits that the algorithm has", clause + "7", true},
 		{ruleLength, "a length is a number of bytes", clause + "7", false},
-		{rulePath, "in a manifest what was not deleted has a path, with a leading slash", clause + "11.2, 13.2", false},
+		{rulePath, "in a manifest every resource that was not deleted has a path, with a leading slash", clause + "11.2, 13.2", false},
 		{rulePri, "pri is a whole number from 1 to 999,999", clause + "7", false},
-		{ruleLink, "a link has rel and href, an absolute URI", clause + "7", false},
-		{ruleAttribute, "attributes that the specification defines have no prefix, and others have a namespace of their own", clause + "7", true},
-		{ruleSitemap, "changefreq and priority are as sitemaps define them", "Sitemaps XML format", true},
+		{ruleLink, "a link has a rel and an href; the href is an absolute URI", clause + "7", false},
+		{ruleAttribute, "attributes that the specification defines have no prefix; all others have a namespace of their own", clause + "7", true},
+		{ruleSitemap, "changefreq and priority have values that the sitemap format defines", "Sitemaps XML format", true},
 
 		// How documents fit together, which only a walk can check.
-		{ruleEmpty, "a list that had entries is not emptied by mistake", "this implementation", false},
-		{ruleFull, "a Resource List of 50,000 entries is part of an index, if there are more", clause + "7, 10.2", false},
-		{ruleStable, "lists of one snapshot stay as they are while they are read, and have the at that their index gives them", clause + "10.2", false},
-		{ruleNested, "an index names lists, not indexes", clause + "6.1", false},
-		{ruleHole, "each Change List goes on from where the one before it ends", clause + "12.2", false},
-		{ruleMissing, "what a document names is there, and is what it is said to be", clause + "6.2", false},
-		{ruleNames, "what a document calls its Capability List or index names the document, and has one entry for a capability", clause + "6.2, 9", false},
-		{ruleReach, "the Change Lists begin no later than the Resource List's at", clause + "5.2, 12.1", false},
-		{ruleClosed, "a Change List with until stays as it is", clause + "7, 12.1", false},
+		{ruleEmpty, "a list does not become empty by mistake", "this implementation", false},
+		{ruleFull, "a Source with more than 50,000 resources has an index of Resource Lists", clause + "7, 10.2", false},
+		{ruleStable, "the lists of one snapshot do not change while they are read, and have the at that their index states", clause + "10.2", false},
+		{ruleNested, "an index names lists, not other indexes", clause + "6.1", false},
+		{ruleHole, "each Change List begins where the previous one ends", clause + "12.2", false},
+		{ruleMissing, "every document that another one names exists and has the stated capability", clause + "6.2", false},
+		{ruleNames, "the Capability List or index that a document names also names that document, and has one entry for each capability", clause + "6.2, 9", false},
+		{ruleReach, "the Change Lists begin at or before the at of the Resource List", clause + "5.2, 12.1", false},
+		{ruleClosed, "a Change List with until does not change any more", clause + "7, 12.1", false},
 	}
 }
 
@@ -159,36 +159,36 @@ func (d *Document) check(report broken) {
 	state, changes := !d.At.IsZero() || !d.Completed.IsZero(), !d.From.IsZero() || !d.Until.IsZero()
 	switch {
 	case c.state() && d.At.IsZero() && !d.draft():
-		report(ruleAt, "no at on a "+string(c), "one")
+		report(ruleAt, "no at on a "+string(c), "an at, the time of the snapshot")
 	case c.state() && changes:
-		report(ruleAt, "from or until on a "+string(c), "none")
+		report(ruleAt, "from or until on a "+string(c), "neither")
 	case c.changes() && d.From.IsZero() && !d.draft():
-		report(ruleFrom, "no from on a "+string(c), "one")
+		report(ruleFrom, "no from on a "+string(c), "a from, the start of the interval")
 	case c.changes() && state:
-		report(ruleFrom, "at or completed on a "+string(c), "none")
+		report(ruleFrom, "at or completed on a "+string(c), "neither")
 	case c.lists() && (state || changes):
-		report(ruleAt, "at, completed, from or until on a "+string(c), "none")
+		report(ruleAt, "at, completed, from or until on a "+string(c), "none of them")
 	}
 	if !d.From.IsZero() && !d.Until.IsZero() && d.Until.before(d.From) {
 		report(ruleUntil, "until "+d.Until.String()+" before from "+d.From.String(), "until at from or later")
 	}
 	switch {
 	case c == "":
-		report(ruleHead, "no capability", "one on the root's rs:md")
+		report(ruleHead, "no capability", "a capability on the root's rs:md")
 	case !c.known():
-		report(ruleCapability, strconv.Quote(strictxml.Clip(string(c))), "one that the specification defines")
+		report(ruleCapability, strconv.Quote(strictxml.Clip(string(c))), "a capability that the specification defines")
 	case d.Index && c == CapabilityList && !d.draft():
 		report(ruleIndex, "an index of Capability Lists", "a Source Description")
 	}
 	up, index := d.count(RelUp), d.count(RelIndex)
 	switch {
 	case up > 1:
-		report(ruleUp, fmt.Sprintf("%d links up", up), "one; the first is taken")
+		report(ruleUp, fmt.Sprintf("%d links with rel=up", up), "one; the first is used")
 	case c != Description && d.Up() == "" && d.Dialect != DialectBeta:
-		report(ruleUp, "no link up", "one")
+		report(ruleUp, "no link with rel=up", "a link to the Capability List, or from that to the Source Description")
 	}
 	if index > 1 {
-		report(ruleIndex, fmt.Sprintf("%d links index", index), "at most one; the first is taken")
+		report(ruleIndex, fmt.Sprintf("%d links with rel=index", index), "at most one; the first is used")
 	}
 }
 
@@ -237,13 +237,13 @@ func (e *Entry) check(d *Document, after Datetime, report broken) {
 		}
 	}
 	if t := e.moment(d); !t.IsZero() && t.before(after) {
-		report(ruleOrder, t.String()+" after "+after.String(), "changes that go forward in time")
+		report(ruleOrder, t.String()+" after "+after.String(), "changes in chronological order")
 	}
 	if d.Capability == CapabilityList && !d.Index && md.Capability == "" {
-		report(ruleListed, "an entry without capability", "that of the document that it leads to")
+		report(ruleListed, "an entry without a capability", "the capability of the document at its loc")
 	}
 	if d.Capability.manifest() && !d.Index && md.Path == "" && md.Change != Deleted {
-		report(rulePath, "no path", "that of the bitstream in the package")
+		report(rulePath, "no path", "the path of the bitstream in the package")
 	}
 	if md.Path != "" && md.Path[0] != '/' {
 		report(rulePath, "path "+strconv.Quote(strictxml.Clip(md.Path)), "a leading slash")
@@ -256,7 +256,7 @@ func (e *Entry) check(d *Document, after Datetime, report broken) {
 // check applies the rules for a link.
 func (l *Link) check(report broken) {
 	if l.Rel == "" || l.Href == "" {
-		report(ruleLink, fmt.Sprintf("a link with rel %q and href %q", strictxml.Clip(l.Rel), strictxml.Clip(l.Href)), "both")
+		report(ruleLink, fmt.Sprintf("a link with rel %q and href %q", strictxml.Clip(l.Rel), strictxml.Clip(l.Href)), "a rel and an href")
 	}
 	if l.Pri < 0 || l.Pri > 999_999 {
 		report(rulePri, "pri "+strconv.Itoa(l.Pri), "1 to 999,999")
@@ -266,7 +266,7 @@ func (l *Link) check(report broken) {
 // unwritable returns why the head has no XML form, nil when it has one.
 func (d *Document) unwritable() *RuleError {
 	if d.Dialect == DialectSitemap && (d.Capability != "" || len(d.Links) > 0 || len(d.Extra) > 0) {
-		return ruleError(ruleHead, "a capability or links in a plain sitemap", "none; or the dialect of a version")
+		return ruleError(ruleHead, "a capability or links in a plain sitemap", "none; set another Dialect to write them")
 	}
 	return unwritable(d.Extra, headAttr, d.Links)
 }
@@ -274,10 +274,10 @@ func (d *Document) unwritable() *RuleError {
 // unwritable returns why the entry has no XML form in a document of the dialect.
 func (e *Entry) unwritable(in Dialect) *RuleError {
 	if e.Loc == "" {
-		return ruleError(ruleLoc, "no loc", "one")
+		return ruleError(ruleLoc, "no loc", "a loc")
 	}
 	if in == DialectSitemap && (!e.Metadata.isZero() || len(e.Links) > 0) {
-		return ruleError(ruleEntry, "metadata or links in a plain sitemap", "none; or the dialect of a version")
+		return ruleError(ruleEntry, "metadata or links in a plain sitemap", "none; set another Dialect to write them")
 	}
 	return unwritable(e.Metadata.Extra, entryAttr, e.Links)
 }
@@ -292,7 +292,7 @@ func unwritable(extra []xml.Attr, defined func(xml.Name) bool, links []Link) *Ru
 			taken = taken || other.Name == name
 		}
 		if taken || name.Space == "xmlns" || !isName(name.Local) {
-			return ruleError(ruleAttribute, fmt.Sprintf("the extra attribute %q", strictxml.Clip(name.Local)), "a name in XML that no other attribute has")
+			return ruleError(ruleAttribute, fmt.Sprintf("the extra attribute %q", strictxml.Clip(name.Local)), "a valid XML name that occurs once")
 		}
 	}
 	for i := range links {

@@ -205,7 +205,7 @@ func (c *cursor) changed(l *List, overlap time.Duration) {
 		// It is the newest: does it stay as it was when it was found closed?
 		now := closing{URL: l.Requested, Until: latest(head.Until.Time(), l.step.Until), Entries: l.read}
 		if was := s.Final; was.URL == now.URL && (!was.Until.Equal(now.Until) || was.Entries != now.Entries) {
-			l.broken(ruleClosed, now.String(), was.String()+", as before, since until means that the list does not change any more; what is new in it is taken")
+			l.broken(ruleClosed, now.String(), was.String()+", as before, because a list with until does not change any more; its new entries are read")
 		}
 		s.Final = now
 	}
@@ -221,16 +221,16 @@ func (c *cursor) enumerated(l *List) {
 		c.Memory.Streams[s.Stream].Parts = nil // it was an index before, perhaps
 	}
 	if l.read == 0 {
-		l.broken(ruleEmpty, "no entry", "the resources of the Source; if it has none any more, that is meant")
+		l.broken(ruleEmpty, "no entry", "the resources of the Source; ignore this if it has none any more")
 	}
 	if s.Depth == 0 && l.read >= MaxEntries {
 		c.Incomplete = true
 		l.broken(ruleFull, fmt.Sprintf("%d entries and no index", l.read),
-			fmt.Sprintf("an index of lists: one that ends at %d entries may leave out the others, so nothing is taken as deleted", MaxEntries))
+			fmt.Sprintf("an index of lists: one that ends at %d entries may leave out the others, so nothing counts as deleted", MaxEntries))
 	}
 	if !head.At.IsZero() && !s.At.IsZero() && !head.At.Time().Equal(s.At) {
 		c.Incomplete, c.Moved = true, true
-		l.broken(ruleStable, "at "+head.At.String(), "at "+stamp(s.At)+" as its index says: it was changed while being read, so nothing is taken as deleted")
+		l.broken(ruleStable, "at "+head.At.String(), "at "+stamp(s.At)+" as its index says: it was changed while being read, so nothing counts as deleted")
 	}
 	at := head.At.Time()
 	for _, t := range []time.Time{s.At, s.IndexAt} {

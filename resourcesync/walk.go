@@ -252,7 +252,7 @@ func (l *List) next() (*Entry, error) {
 	if err == nil && follow.Foreign(l.URL, e.Loc) && !follow.Foreign(l.walker.w.URL, e.Loc) {
 		// A walk that begins at a local document may go to local files otherwise.
 		e, err = nil, &EntryError{Rule: ruleLoc, URL: l.URL, Line: e.Line, Column: e.Column, Loc: e.Loc, ID: e.Metadata.ID,
-			Reason: "it names a local file; want an http or https address, since the list is not local", Input: l.reader.Input()}
+			Reason: "it names a local file; a list that is not local may only name http and https addresses", Input: l.reader.Input()}
 	}
 	switch bad := err.(type) { //nolint:errorlint // Reader.Next returns it bare
 	case nil:

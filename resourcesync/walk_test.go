@@ -12,7 +12,6 @@ import (
 	"time"
 )
 
-// roundTrip stores a value as JSON and takes it back.
 // stored is a State that was stored, alone and as a part of something.
 func stored(t *testing.T, s State) State {
 	t.Helper()

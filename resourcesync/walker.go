@@ -653,6 +653,6 @@ func (k *walker) compare(s step) error {
 	}
 	k.cur.Incomplete, k.cur.Moved = true, true
 	k.report(Problem{Rule: ruleStable, URL: s.URL, Found: "an index that was changed while its lists were read",
-		Expected: "one snapshot; nothing is taken as deleted"}, false)
+		Expected: "one snapshot; nothing counts as deleted"}, false)
 	return nil
 }

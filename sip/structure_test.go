@@ -237,7 +237,7 @@ func TestEnvelope(t *testing.T) {
 		{"<soap:Envelope><?a b?><soap:Body>" + get + "</soap:Body></soap:Envelope>", Client, "Envelope", "the processing instruction <?a is refused"},
 		{"<soap:Envelope><soap:Body><sip:ingest-request><sip:record><r><?a?></r></sip:record></sip:ingest-request></soap:Body></soap:Envelope>",
 			Client, "ingest-request/record/r", "the processing instruction <?a is refused"},
-		{"<soap:Envelope><soap:Body><sip:get-properties a='b' a='c'/></soap:Body></soap:Envelope>", Client, "Envelope/Body", "attribute a is there twice"},
+		{"<soap:Envelope><soap:Body><sip:get-properties a='b' a='c'/></soap:Body></soap:Envelope>", Client, "Envelope/Body", "attribute a occurs twice"},
 		{"<soap:Envelope><soap:Body>&nbsp;" + get + "</soap:Body></soap:Envelope>", Client, "Envelope/Body", "invalid character entity &nbsp;"},
 		{"<soap:Envelope><y:a/></soap:Envelope>", Client, "Envelope", "prefix that is not declared"},
 	} {
@@ -361,8 +361,8 @@ func TestCharsets(t *testing.T) {
 		{utf16.String(), "text/xml; charset=utf-16", ""},
 		{utf16.String(), "", ""},
 		{latin, "text/xml", "invalid UTF-8"},
-		{utf16.String()[:101], "", "bytes that are no utf-16be"},
-		{doc, "text/xml; charset=klingon", `charset "klingon" is not known`},
+		{utf16.String()[:101], "", "bytes that are not utf-16be"},
+		{doc, "text/xml; charset=klingon", `unknown charset "klingon"`},
 	} {
 		got, err := ReadMessage(strings.NewReader(c.doc), ReadOptions{ContentType: c.contentType})
 		switch {

@@ -86,7 +86,7 @@ func feedTable() []feedCase {
 			"http://bom.example/1 | Märk |  | http://bom.example/1",
 		}},
 		{"charset-lie-shift-jis.xml", []string{
-			"refused | 1:1: bytes that are no shift_jis",
+			"refused | 1:1: bytes that are not shift_jis",
 		}},
 		{"charset-lie-utf-16.xml", []string{
 			"feed | Lie |  | ",
@@ -98,7 +98,7 @@ func feedTable() []feedCase {
 			"reported feed-charset 1",
 		}},
 		{"charset-unknown.xml", []string{
-			`refused | 1:1: charset "x-harbour" is not known; want UTF-8, UTF-16 or one of the WHATWG Encoding Standard`,
+			`refused | 1:1: unknown charset "x-harbour"; want UTF-8, UTF-16 or one of the WHATWG Encoding Standard`,
 		}},
 		{"control-characters.xml", []string{
 			"feed | Controls |  | ",
@@ -238,7 +238,7 @@ func feedTable() []feedCase {
 			"refused | 2:1: a sitemap or ResourceSync document <urlset>; want a feed: RSS, Atom or JSON Feed",
 		}},
 		{"own-entities.xml", []string{
-			"refused | 2:1: DOCTYPE is refused: documents may not bring their own entities",
+			"refused | 2:1: DOCTYPE is refused, since it can define entities; remove it",
 		}},
 		{"page-without-feed.html", []string{
 			"refused | 1:1: an HTML page, not a feed, and it names no feed: look at the address",
@@ -260,7 +260,7 @@ func feedTable() []feedCase {
 			"http://harbour.example/news/2 | Tide tables |  | http://harbour.example/news/2",
 		}},
 		{"rss-091-doctype.xml", []string{
-			"refused | 2:1: DOCTYPE is refused: documents may not bring their own entities",
+			"refused | 2:1: DOCTYPE is refused, since it can define entities; remove it",
 		}},
 		{"rss-091.xml", []string{
 			"feed | Bibliothèque du port |  | ",

@@ -136,19 +136,19 @@ func TestUTF16(t *testing.T) {
 func TestForeignBytes(t *testing.T) {
 	long := strings.Repeat("x\n", 9000)
 	for _, c := range []struct{ doc, contentType, fault string }{
-		{"<a>" + "\u00e9</a>", "text/xml; charset=us-ascii", "u:1:4: bytes that are no us-ascii"},
-		{"<a>\n<b/>b\x80</a>", "text/xml; charset=ascii", "u:2:6: bytes that are no us-ascii"},
-		{"<?xml version='1.0' encoding='us-ascii'?>\n<a b='\xff'/>", "", "u:2:7: bytes that are no us-ascii"},
-		{"<a>" + long + "yz\xe9</a>", "text/xml; charset=us-ascii", "u:9001:3: bytes that are no us-ascii"},
-		{inUTF16("<a>\ufffd\n\ufffd", 0xd800) + inUTF16("</a>"), "", "u:2:4: bytes that are no utf-16be"},
-		{inUTF16("<a>", 0xd800, 0xd834, 0xdd1e) + inUTF16("</a>"), "", "u:1:4: bytes that are no utf-16be"},
-		{inUTF16("<a>", 0xdc00, 0xd800) + inUTF16("</a>"), "", "u:1:4: bytes that are no utf-16be"},
-		{swapped(inUTF16("<a>x", 0xd800, 0xfffd) + inUTF16("</a>")), "", "u:1:5: bytes that are no utf-16le"},
-		{swapped(inUTF16("<a>", 0xd834)), "", "u:1:4: bytes that are no utf-16le"},
-		{inUTF16("<a/>") + "\x00", "", "u:1:5: bytes that are no utf-16be"},
-		{inUTF16("<a>"+long, 0xdfff), "", "u:9001:1: bytes that are no utf-16be"},
-		{"<a>\x83\x65\x83\x00</a>", "text/xml; charset=shift_jis", "u:1:1: bytes that are no shift_jis"},
-		{"<a>\xa5</a>", "text/xml; charset=iso-8859-3", "u:1:1: bytes that are no iso-8859-3"},
+		{"<a>" + "\u00e9</a>", "text/xml; charset=us-ascii", "u:1:4: bytes that are not us-ascii"},
+		{"<a>\n<b/>b\x80</a>", "text/xml; charset=ascii", "u:2:6: bytes that are not us-ascii"},
+		{"<?xml version='1.0' encoding='us-ascii'?>\n<a b='\xff'/>", "", "u:2:7: bytes that are not us-ascii"},
+		{"<a>" + long + "yz\xe9</a>", "text/xml; charset=us-ascii", "u:9001:3: bytes that are not us-ascii"},
+		{inUTF16("<a>\ufffd\n\ufffd", 0xd800) + inUTF16("</a>"), "", "u:2:4: bytes that are not utf-16be"},
+		{inUTF16("<a>", 0xd800, 0xd834, 0xdd1e) + inUTF16("</a>"), "", "u:1:4: bytes that are not utf-16be"},
+		{inUTF16("<a>", 0xdc00, 0xd800) + inUTF16("</a>"), "", "u:1:4: bytes that are not utf-16be"},
+		{swapped(inUTF16("<a>x", 0xd800, 0xfffd) + inUTF16("</a>")), "", "u:1:5: bytes that are not utf-16le"},
+		{swapped(inUTF16("<a>", 0xd834)), "", "u:1:4: bytes that are not utf-16le"},
+		{inUTF16("<a/>") + "\x00", "", "u:1:5: bytes that are not utf-16be"},
+		{inUTF16("<a>"+long, 0xdfff), "", "u:9001:1: bytes that are not utf-16be"},
+		{"<a>\x83\x65\x83\x00</a>", "text/xml; charset=shift_jis", "u:1:1: bytes that are not shift_jis"},
+		{"<a>\xa5</a>", "text/xml; charset=iso-8859-3", "u:1:1: bytes that are not iso-8859-3"},
 	} {
 		_, err := textOf(strings.NewReader(c.doc), Options{URL: "u", ContentType: c.contentType})
 		var fault *DocumentError

@@ -103,7 +103,7 @@ func (s *Scanner) instruction() error {
 	isXML := strings.EqualFold(target.raw, "xml")
 	if isXML && s.Start != 0 {
 		if !s.o.Lenient || s.rooted {
-			return s.Fail("an XML declaration that is not at the start")
+			return s.Fail("the XML declaration is not at the start of the document; remove what precedes it")
 		}
 		s.mended(AboutMarkup, s.Line, s.Column, "white space before the XML declaration")
 	}
@@ -143,7 +143,7 @@ func (s *Scanner) checkDeclaration(written []byte) error {
 	}
 	// The document was read as UTF-8 until here, and bytes that are none as windows-1252.
 	if label, _ := named(written, ""); s.o.Lenient && !s.stated && label != "" && !strings.EqualFold(label, "utf-8") && !strings.EqualFold(label, "utf8") {
-		return s.Fail("encoding %q is stated too late; want the XML declaration at the start", Clip(label))
+		return s.Fail("encoding %q is declared too late; want the XML declaration at the start", Clip(label))
 	}
 	return nil
 }
@@ -243,7 +243,7 @@ func (s *Scanner) doctype() error {
 	if written := s.src.buf[s.src.pos:]; len(written) >= len(page) && bytes.EqualFold(written[:len(page)], []byte(page)) {
 		return s.Fail("an HTML page%s (DOCTYPE is refused)", s.not())
 	}
-	return s.Fail("DOCTYPE is refused: documents may not bring their own entities")
+	return s.Fail("DOCTYPE is refused, since it can define entities; remove it")
 }
 
 // not says in a message what was wanted instead.
@@ -286,7 +286,7 @@ func (s *Scanner) content(end int, in setting) (raw []byte, changes bool, err er
 			}
 		case '<':
 			if in == inValue {
-				reason = "unescaped < inside quoted string"
+				reason = "unescaped < in an attribute value, or no closing quote"
 			}
 		case '>':
 			if in == inText && i >= 2 && raw[i-1] == ']' && raw[i-2] == ']' {
@@ -405,7 +405,7 @@ func reference(b []byte) (r rune, n int, reason string) {
 	case !numeric || !ok:
 		return 0, n, "invalid character entity " + string(b[:n])
 	case r >= 0xD800 && r <= 0xDFFF:
-		return 0, n, string(b[:n]) + " is no character"
+		return 0, n, string(b[:n]) + " is not a character"
 	case !isChar(r):
 		return 0, n, fmt.Sprintf("illegal character code %U", r)
 	}
@@ -420,14 +420,14 @@ func meant(b []byte) (text string, n int, what string) {
 	name := string(b[:n])
 	switch {
 	case !strings.HasSuffix(name, ";") || name == "&;":
-		return "&", 1, `"&" that begins no reference, taken as itself`
+		return "&", 1, `"&" that does not begin a reference, read as "&"`
 	case name[1] == '#':
-		return "&", 1, "references to what is no character in XML, taken as text"
+		return "&", 1, "references to characters that XML does not allow, read as text"
 	}
 	if text = html.UnescapeString(name); strings.ContainsAny(text, "&;") {
-		return "&", 1, "references to entities that nothing defines, taken as text"
+		return "&", 1, "references to undefined entities, read as text"
 	}
-	return text, n, "entities of HTML, which XML does not know"
+	return text, n, "HTML entities, which XML does not define"
 }
 
 // number reads the digits of a character reference, hexadecimal behind an x.

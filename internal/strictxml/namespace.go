@@ -58,7 +58,7 @@ func (s *Scanner) declare(w written, prefix, space string, outer int) error {
 	hidden, again := s.innermost[prefix]
 	switch {
 	case again && hidden >= outer:
-		return s.Fail("attribute %s is there twice", Clip(w.raw))
+		return s.Fail("attribute %s occurs twice", Clip(w.raw))
 	case !again:
 		hidden = -1
 	}
@@ -112,7 +112,7 @@ func (s *Scanner) lookup(n *name) (space string, ok bool) {
 	case n.prefix != "" && !s.o.Lenient:
 		return "", false
 	case n.prefix != "":
-		s.mended(AboutPrefix, s.Line, s.Column, "prefixes that are not declared, taken as usual")
+		s.mended(AboutPrefix, s.Line, s.Column, "undeclared prefixes, read with their usual namespaces")
 		if space = s.o.Prefixes[n.prefix]; space == "" {
 			space = "urn:undeclared:" + n.prefix
 		}
@@ -173,7 +173,7 @@ func (s *Scanner) resolveAttrs(f *frame) error {
 			again = slices.ContainsFunc(s.Attrs[:i], func(b xml.Attr) bool { return b.Name == a.Name })
 		}
 		if again {
-			return s.Fail("attribute %s is there twice", Clip(qname(a.Name)))
+			return s.Fail("attribute %s occurs twice", Clip(qname(a.Name)))
 		}
 		i++
 	}

@@ -148,7 +148,7 @@ func (s *Scanner) begin() {
 	s.src.r, s.stated = in, stated
 	s.Line = 1
 	if note != "" {
-		s.report(Notice{About: AboutCharset, Line: 1, Column: 1, Found: note, Expected: "one charset; that of Content-Type is taken"})
+		s.report(Notice{About: AboutCharset, Line: 1, Column: 1, Found: note, Expected: "one charset; that of Content-Type is used"})
 	}
 }
 

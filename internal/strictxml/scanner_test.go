@@ -91,19 +91,19 @@ func TestFaults(t *testing.T) {
 		{"<a>\n<b></a>", "2:4: <b> is closed by </a>"},
 		{"<a>", "cut off inside <a>"},
 		{"<a", "cut off"},
-		{"</a>", "closes nothing"},
+		{"</a>", "without a start tag"},
 		{"<p:a/>", "prefix that is not declared"},
 		{"<a p:b='1'/>", "prefix that is not declared"},
-		{"<a xmlns:p='u' xmlns:q='u' p:b='1' q:b='2'/>", "attribute u:b is there twice"},
-		{"<a xmlns='u' xmlns='v'/>", "attribute xmlns is there twice"},
+		{"<a xmlns:p='u' xmlns:q='u' p:b='1' q:b='2'/>", "attribute u:b occurs twice"},
+		{"<a xmlns='u' xmlns='v'/>", "attribute xmlns occurs twice"},
 		{"<a xmlns:p=''/>", "is not allowed"},
 		{"<a xmlns:xml='u'/>", "is not allowed"},
-		{"<a>&#xD800;</a>", "&#xD800; is no character"},
-		{"<a b='&#xDFFF;'/>", "&#xDFFF; is no character"},
+		{"<a>&#xD800;</a>", "&#xD800; is not a character"},
+		{"<a b='&#xDFFF;'/>", "&#xDFFF; is not a character"},
 		{"<!doctype html><html/>", "an HTML page, not a list (DOCTYPE is refused)"},
 		{"<!DOCTYPE a><a/>", "DOCTYPE is refused"},
-		{"<a/><?xml version='1.0'?>", "an XML declaration that is not at the start"},
-		{"<?xml version='1.0' encoding='nonsense'?><a/>", `charset "nonsense" is not known`},
+		{"<a/><?xml version='1.0'?>", "the XML declaration is not at the start"},
+		{"<?xml version='1.0' encoding='nonsense'?><a/>", `unknown charset "nonsense"`},
 		{"<a><b><c><d/></c></b></a>", `nested deeper than 3 (cap "depth")`},
 		{"<a b='' c='' d='' e='' f=''/>", `more than 4 attributes (cap "attributes")`},
 		{"<a>" + strings.Repeat("x", 101) + "</a>", `longer than 100 bytes (cap "text")`},
@@ -238,7 +238,7 @@ func TestResolve(t *testing.T) {
 // TestLenient: what legacy feeds get wrong most often is read as it was meant, and
 // reported once; all else that is not well-formed is refused.
 func TestLenient(t *testing.T) {
-	const ampersand, entity = `1:4 "&" that begins no reference, taken as itself`, "1:4 entities of HTML, which XML does not know"
+	const ampersand, entity = `1:4 "&" that does not begin a reference, read as "&"`, "1:4 HTML entities, which XML does not define"
 	for _, c := range []struct {
 		doc, text string // text is "" when the document is refused
 		reported  []string
@@ -246,13 +246,13 @@ func TestLenient(t *testing.T) {
 		{"<a>b &amp; c &lt;&#65;</a>", "b & c <A", nil},
 		{"<a>b & c&d &= &;&</a>", "b & c&d &= &;&", []string{ampersand}},
 		{"<a>&nbsp;&hellip;&NotEqualTilde;</a>", "\u00a0\u2026\u2242\u0338", []string{entity}},
-		{"<a>&bogus;&AMP;</a>", "&bogus;&AMP;", []string{"1:4 references to entities that nothing defines, taken as text"}},
-		{"<a>&#8;&#xD800;&#x;</a>", "&#8;&#xD800;&#x;", []string{"1:4 references to what is no character in XML, taken as text"}},
+		{"<a>&bogus;&AMP;</a>", "&bogus;&AMP;", []string{"1:4 references to undefined entities, read as text"}},
+		{"<a>&#8;&#xD800;&#x;</a>", "&#8;&#xD800;&#x;", []string{"1:4 references to characters that XML does not allow, read as text"}},
 		{"<a>x\n\x01y\x02z</a>", "x\nyz", []string{"2:1 control characters, which XML does not allow, left out"}},
-		{"<a><![CDATA[\xe9\x80 &]]></a>", "\u00e9\u20ac &", []string{"1:13 bytes that are no UTF-8, taken as windows-1252"}},
+		{"<a><![CDATA[\xe9\x80 &]]></a>", "\u00e9\u20ac &", []string{"1:13 bytes that are not UTF-8, read as windows-1252"}},
 		{"\n\n<?xml version='1.0' encoding='iso-8859-5'?><a>\xd0</a>", "\u0430", []string{"3:1 white space before the XML declaration"}},
 		{"\ufeff <?xml version='1.0'?><a>b</a>", "b", []string{"1:2 white space before the XML declaration"}},
-		{"<a><b:c/>x<b:c d:e=''/></a>", "x", []string{"1:4 prefixes that are not declared, taken as usual"}},
+		{"<a><b:c/>x<b:c d:e=''/></a>", "x", []string{"1:4 undeclared prefixes, read with their usual namespaces"}},
 		{"<a>b<?xml version='1.0'?></a>", "", nil},
 		{"<a>b & c", "", nil},
 		{"<a><b></a></b>", "", nil},
@@ -273,13 +273,13 @@ func TestLenient(t *testing.T) {
 func TestLenientCharset(t *testing.T) {
 	const declaration = "<?xml version='1.0' encoding='iso-8859-5'?>"
 	for doc, want := range map[string]string{
-		"<!-- -->" + declaration + "<a>\xd0</a>":                     `encoding "iso-8859-5" is stated too late`,
-		strings.Repeat(" ", head) + declaration + "<a>\xd0</a>":      `encoding "iso-8859-5" is stated too late`,
-		"<?xml version='1.0' encoding='iso-8859-\x015'?><a>\xd0</a>": `encoding "iso-8859-5" is stated too late`,
+		"<!-- -->" + declaration + "<a>\xd0</a>":                     `encoding "iso-8859-5" is declared too late`,
+		strings.Repeat(" ", head) + declaration + "<a>\xd0</a>":      `encoding "iso-8859-5" is declared too late`,
+		"<?xml version='1.0' encoding='iso-8859-\x015'?><a>\xd0</a>": `encoding "iso-8859-5" is declared too late`,
 		" \x00<\x00a\x00>\x00\x05\x01<\x00/\x00a\x00>\x00":           "zero bytes at the start",
-		"<?\xe9ml version='1.0' encoding='iso-8859-5'?><a>\xd0</a>":  "name with bytes that are no UTF-8",
-		"<a b\xe9='x'>c</a>": "name with bytes that are no UTF-8",
-		"<a>x<\xe9/></a>":    "name with bytes that are no UTF-8",
+		"<?\xe9ml version='1.0' encoding='iso-8859-5'?><a>\xd0</a>":  "name with bytes that are not UTF-8",
+		"<a b\xe9='x'>c</a>": "name with bytes that are not UTF-8",
+		"<a>x<\xe9/></a>":    "name with bytes that are not UTF-8",
 		"<!-- --><?xml version='1.0' encoding='UTF-8'?><a>x</a>":            "",
 		"\ufeff<!-- --><?xml version='1.0' encoding='utf-8'?><a>\u0430</a>": "",
 		"<\u00e9>x</\u00e9>": "",

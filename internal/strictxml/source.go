@@ -166,7 +166,7 @@ func decoded(r *bufio.Reader, o *Options) (out io.Reader, stated bool, note stri
 	}
 	if o.Lenient {
 		if label == "" && bytes.IndexByte(first[:min(4, len(first))], 0) >= 0 {
-			return nil, false, "", &fault{reason: "zero bytes at the start; UTF-16 and UTF-32 begin with a byte order mark or with <"}
+			return nil, false, "", &fault{reason: "zero bytes at the start; want UTF-8, or UTF-16 with a byte order mark"}
 		}
 		first = bytes.TrimLeft(first[marked:], white)
 	}
@@ -181,7 +181,7 @@ func decoded(r *bufio.Reader, o *Options) (out io.Reader, stated bool, note stri
 	enc, name := charset.Lookup(label)
 	switch {
 	case enc == nil, name == "replacement":
-		return nil, false, "", &fault{reason: fmt.Sprintf("charset %q is not known; want UTF-8, UTF-16 or one of the WHATWG Encoding Standard", Clip(label))}
+		return nil, false, "", &fault{reason: fmt.Sprintf("unknown charset %q; want UTF-8, UTF-16 or one of the WHATWG Encoding Standard", Clip(label))}
 	case name == "utf-8":
 		return r, true, note, nil
 	}
@@ -253,7 +253,7 @@ func named(head []byte, contentType string) (label, note string) {
 // foreign is the fault of bytes that a charset does not have. U+FFFD in their
 // place would make one identifier of two.
 func foreign(name string) error {
-	return &fault{reason: "bytes that are no " + name}
+	return &fault{reason: "bytes that are not " + name}
 }
 
 // sound refuses what the decoder below could not convert, together with what was
@@ -334,7 +334,7 @@ func (u utf16Text) first(src []byte) (r rune, n int) {
 }
 
 // notUTF8 is what mender reports of bytes.
-const notUTF8 = "bytes that are no UTF-8, taken as windows-1252"
+const notUTF8 = "bytes that are not UTF-8, read as windows-1252"
 
 // mender passes on UTF-8 without the control characters that XML does not allow. Bytes
 // that are no UTF-8 it takes as windows-1252, where different bytes are different

@@ -98,7 +98,7 @@ func (s *Scanner) findQuote(quote byte) (int, error) {
 		}
 		if i := bytes.IndexByte(rest, '<'); i >= 0 {
 			s.src.pos += searched + i + 1
-			return 0, s.broken("unescaped < inside quoted string")
+			return 0, s.broken("unescaped < in an attribute value, or no closing quote")
 		}
 		searched += len(rest)
 		if err := s.src.fill(); err != nil {
@@ -160,7 +160,7 @@ func (s *Scanner) endTag() error {
 	}
 	s.src.pos++
 	if len(s.stack) == 0 {
-		return s.Fail("</%s> closes nothing", Clip(n.raw))
+		return s.Fail("</%s> without a start tag", Clip(n.raw))
 	}
 	if open := s.stack[len(s.stack)-1].name; open.raw != n.raw {
 		return s.Fail("<%s> is closed by </%s>", Clip(open.raw), Clip(n.raw))
@@ -248,7 +248,7 @@ func (s *Scanner) name(want string) (*name, error) {
 	// A name with a wrong letter is another name, which would be passed over: the item
 	// would have another identifier.
 	if s.reported[notUTF8] && strings.ContainsFunc(n.raw, func(r rune) bool { return r >= utf8.RuneSelf }) {
-		return nil, s.broken("name with bytes that are no UTF-8: " + n.raw)
+		return nil, s.broken("name with bytes that are not UTF-8: " + n.raw)
 	}
 	if len(raw) <= longestName {
 		*place = n

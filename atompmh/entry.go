@@ -40,14 +40,17 @@ func (r *Reader) entry() (*Entry, error) {
 	report := func(rule, found, expected string) {
 		r.problem(Problem{Rule: rule, Line: d.Line, Column: d.Column, Record: d.ID, Found: found, Expected: expected})
 	}
-	var err error
 	if s.Space == TombstonesNamespace {
-		err = r.tombstone(d, report)
-	} else if err = r.children(d, report); err == nil {
+		if err := r.tombstone(d, report); err != nil {
+			return nil, err
+		}
+	} else {
+		r.links = r.links[:0]
+		if err := s.Children(func() error { return r.child(d, report) }); err != nil {
+			return nil, err
+		}
+		d.Links = slices.Clone(r.links)
 		r.classify(d, report)
-	}
-	if err != nil {
-		return nil, err
 	}
 	r.to = s.Offset()
 	if d.rule == "" {
@@ -82,22 +85,11 @@ func (r *Reader) tombstone(d *draftEntry, report reporter) error {
 	return s.Skip()
 }
 
-// children reads the entry's elements up to its end.
-func (r *Reader) children(d *draftEntry, report reporter) error {
-	s := r.scan
-	r.links = r.links[:0]
-	err := s.Children(func() error {
-		if s.Space != Namespace {
-			return s.Skip()
-		}
-		return r.child(d, report)
-	})
-	d.Links = slices.Clone(r.links)
-	return err
-}
-
 func (r *Reader) child(d *draftEntry, report reporter) error {
 	s := r.scan
+	if s.Space != Namespace {
+		return s.Skip()
+	}
 	switch s.Local {
 	case "id":
 		id, markup, err := r.characters()
@@ -129,7 +121,27 @@ func (r *Reader) child(d *draftEntry, report reporter) error {
 		}
 		return err
 	case "link":
-		return r.entryLink(d, report)
+		rel, _ := s.Attr("", "rel")
+		alternate := relation(rel) == relAlternate
+		if alternate {
+			d.alternates++
+		}
+		l, ok, err := r.link(report)
+		switch {
+		case err != nil || !ok:
+			return err
+		case len(r.links) == maxLinks:
+			d.bad(ruleEntry, "more than %d links", maxLinks)
+		default:
+			r.links = append(r.links, l)
+		}
+		if alternate {
+			d.usable++
+			if strictxml.Trim(l.Type) == "" {
+				report(ruleType, "an alternate link without type: "+clip(l.Href), "the media type of the representation")
+			}
+		}
+		return nil
 	case "content":
 		return r.content(d, report)
 	case "source":
@@ -154,30 +166,6 @@ func (d *draftEntry) stamp(r *Reader, raw string, report reporter) {
 		rule = ruleRange
 	}
 	d.bad(rule, "stamp %q: %v", clip(raw), err)
-}
-
-func (r *Reader) entryLink(d *draftEntry, report reporter) error {
-	rel, _ := r.scan.Attr("", "rel")
-	alternate := relation(rel) == relAlternate
-	if alternate {
-		d.alternates++
-	}
-	l, ok, err := r.link(report)
-	if err != nil || !ok {
-		return err
-	}
-	if alternate {
-		d.usable++
-		if strictxml.Trim(l.Type) == "" {
-			report(ruleType, "an alternate link without type: "+clip(l.Href), "the media type of the representation")
-		}
-	}
-	if len(r.links) == maxLinks {
-		d.bad(ruleEntry, "more than %d links", maxLinks)
-		return nil
-	}
-	r.links = append(r.links, l)
-	return nil
 }
 
 // content reads an atom:content for what it is, not for what it holds. Several

@@ -163,7 +163,11 @@ func (r *Reader) start() error {
 		return err
 	}
 	if s.Space != Namespace || s.Local != "feed" {
-		return s.Fail("%s; want an Atom Feed Document, with root {%s}feed", whatRoot(s), Namespace)
+		what := s.What()
+		if strings.EqualFold(s.Local, "feed") && strings.Contains(strings.ToLower(s.Space), "w3.org/2005/atom") {
+			what = fmt.Sprintf("<%s> in namespace %q, which is nearly Atom's", s.Local, clip(s.Space))
+		}
+		return s.Fail("%s; want an Atom Feed Document, with root {%s}feed", what, Namespace)
 	}
 	var err error
 	r.prologue, r.epilogue, err = s.Frame()
@@ -177,14 +181,6 @@ func (r *Reader) notice(n strictxml.Notice) {
 		rule = ruleCharset
 	}
 	r.problem(Problem{Rule: rule, Line: n.Line, Column: n.Column, Found: n.Found, Expected: n.Expected})
-}
-
-// whatRoot says what a document is that is no feed.
-func whatRoot(s *strictxml.Scanner) string {
-	if strings.EqualFold(s.Local, "feed") && strings.Contains(strings.ToLower(s.Space), "w3.org/2005/atom") {
-		return fmt.Sprintf("<%s> in namespace %q, which is nearly Atom's", s.Local, clip(s.Space))
-	}
-	return s.What()
 }
 
 // advance reads what the feed says until the next entry starts or the document
@@ -268,7 +264,20 @@ func (r *Reader) feedElement() error {
 		r.feed.Title, r.feed.Language = title, language
 		return nil
 	case s.Local == "updated":
-		return r.feedUpdated(report)
+		var raw string
+		if raw, _, err = r.characters(); err != nil {
+			return err
+		}
+		if r.seen.feedUpdates++; r.seen.feedUpdates > 1 {
+			report(ruleFeed, "a second atom:updated", "one; the first is used")
+			return nil
+		}
+		t, bad := r.date(raw, report)
+		if bad != nil {
+			report(ruleDate, strconv.Quote(clip(raw)), bad.Error())
+		}
+		r.feed.Updated, r.feed.UpdatedRaw = t, raw
+		return nil
 	default:
 		r.seen.author = r.seen.author || s.Local == "author"
 		if ok, err := r.metadata(&r.feed.Metadata); ok {
@@ -279,25 +288,6 @@ func (r *Reader) feedElement() error {
 }
 
 type reporter func(rule, found, expected string)
-
-func (r *Reader) feedUpdated(report reporter) error {
-	raw, _, err := r.characters()
-	if err != nil {
-		return err
-	}
-	if r.seen.feedUpdates++; r.seen.feedUpdates > 1 {
-		report(ruleFeed, "a second atom:updated", "one; the first is used")
-		return nil
-	}
-	r.feed.UpdatedRaw = raw
-	t, err := r.date(raw, report)
-	if err != nil {
-		report(ruleDate, strconv.Quote(clip(raw)), err.Error())
-		return nil
-	}
-	r.feed.Updated = t
-	return nil
-}
 
 func (r *Reader) feedLink(report reporter) error {
 	l, ok, err := r.link(report)

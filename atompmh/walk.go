@@ -298,7 +298,17 @@ func (d *Document) next() (*Entry, error) {
 	e, err := d.reader.Next()
 	switch bad := err.(type) { //nolint:errorlint // Reader.Next returns it bare
 	case nil:
-		d.count(e)
+		if e.Kind == Deletion {
+			d.Deletions++
+		} else {
+			d.Active++
+		}
+		if d.Smallest.IsZero() || e.Updated.Before(d.Smallest) {
+			d.Smallest = e.Updated
+		}
+		if e.Updated.After(d.Largest) && !d.Late(e.Updated) {
+			d.Largest = e.Updated
+		}
 	case *EntryError:
 		d.Bad++
 		d.nameless = d.nameless || bad.ID == ""
@@ -379,23 +389,6 @@ func (d *Document) cursor() cursor {
 	return c
 }
 
-func (d *Document) count(e *Entry) {
-	if e.Kind == Deletion {
-		d.Deletions++
-	} else {
-		d.Active++
-	}
-	if d.Smallest.IsZero() || e.Updated.Before(d.Smallest) {
-		d.Smallest = e.Updated
-	}
-	if e.Updated.After(d.Largest) && !d.Late(e.Updated) {
-		d.Largest = e.Updated
-	}
-}
-
-// empty reports that the document gives no bound: it had no entry with a stamp.
-func (d *Document) empty() bool { return d.Active+d.Deletions == 0 }
-
 // advance completes the cursor, except for Active: Complete still asks for that
 // of the newer documents.
 func (d *Document) advance() {
@@ -412,8 +405,8 @@ func (d *Document) advance() {
 		c.Next, c.Paged = "", false
 	}
 	c.Last = d.Smallest
-	if d.empty() {
-		return
+	if d.Active+d.Deletions == 0 {
+		return // it had no entry with a stamp
 	}
 	if c.Smallest.IsZero() || d.Smallest.Before(c.Smallest) {
 		c.Smallest = d.Smallest
@@ -435,17 +428,6 @@ func (f *Feed) older() (href string, paged bool) {
 		}
 	}
 	return "", false
-}
-
-// open reads the head of an answer.
-func open(a *follow.Answer, o ReadOptions) (*Document, error) {
-	d := &Document{Requested: a.Requested, URL: a.URL, Date: a.Date, answer: a, sum: sha256.New()}
-	o.URL = a.URL
-	o.ContentType = a.Header.Get("Content-Type")
-	o.Report = d.problem
-	d.reader = NewReader(io.TeeReader(a.Body, d.sum), o)
-	_, err := d.reader.Head()
-	return d, err
 }
 
 func (d *Document) problem(p Problem) {

@@ -419,8 +419,11 @@ func (k *walker) get(to string, v follow.Validators) (*Document, error) {
 	if err != nil {
 		return nil, err
 	}
-	doc, err := open(answer, ReadOptions{Limits: k.w.Limits})
-	if err != nil {
+	doc := &Document{Requested: answer.Requested, URL: answer.URL, Date: answer.Date, answer: answer, sum: sha256.New()}
+	doc.reader = NewReader(io.TeeReader(answer.Body, doc.sum), ReadOptions{
+		URL: answer.URL, ContentType: answer.Header.Get("Content-Type"), Limits: k.w.Limits, Report: doc.problem,
+	})
+	if _, err := doc.reader.Head(); err != nil {
 		answer.Close()
 		return nil, err
 	}

@@ -38,7 +38,10 @@ type Writer struct {
 // KiB; w is never closed.
 func NewWriter(w io.Writer, head *Feed) *Writer {
 	wr := &Writer{out: strictxml.NewOutput(w), head: *head}
-	wr.err = head.check()
+	if err := head.broken(); err != nil {
+		err.Place = "feed"
+		wr.err = err
+	}
 	return wr
 }
 
@@ -79,8 +82,10 @@ func (w *Writer) Entry(e *Entry) error {
 	if w.err != nil {
 		return w.err
 	}
-	if w.err = w.check(e); w.err != nil {
-		return w.err
+	if err := w.broken(e); err != nil {
+		err.Place = "entry " + clip(e.ID)
+		w.err = err
+		return err
 	}
 	if !w.begun {
 		w.begin(e)
@@ -312,15 +317,7 @@ func appendText(b []byte, name, text, language string) []byte {
 	return append(append(append(b, "</"...), name...), '>')
 }
 
-// check applies the rules for the head of a document.
-func (f *Feed) check() error {
-	if err := f.broken(); err != nil {
-		err.Place = "feed"
-		return err
-	}
-	return nil
-}
-
+// broken applies the rules for the head of a document.
 func (f *Feed) broken() *RuleError {
 	switch {
 	case f.ID == "" || f.Title == "" || len(f.Authors) == 0:
@@ -338,15 +335,7 @@ func (f *Feed) broken() *RuleError {
 	return brokenLink(f.Links)
 }
 
-// check applies the rules for an entry.
-func (w *Writer) check(e *Entry) error {
-	if err := w.broken(e); err != nil {
-		err.Place = "entry " + clip(e.ID)
-		return err
-	}
-	return nil
-}
-
+// broken applies the rules for an entry.
 func (w *Writer) broken(e *Entry) *RuleError {
 	switch {
 	case e.ID == "" || e.Title == "":

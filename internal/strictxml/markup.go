@@ -7,6 +7,7 @@ import (
 	"html"
 	"math/bits"
 	"regexp"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -22,7 +23,11 @@ func (s *Scanner) token() (done bool, err error) {
 		if len(s.stack) == 0 {
 			return false, s.outside()
 		}
-		return true, s.readText()
+		end, err := s.src.find("<")
+		if err != nil {
+			return false, err
+		}
+		return true, s.setText(end, inText)
 	}
 	second, err := s.src.ahead(1)
 	if err != nil {
@@ -37,14 +42,6 @@ func (s *Scanner) token() (done bool, err error) {
 		return s.declaration()
 	}
 	return true, s.startTag()
-}
-
-func (s *Scanner) readText() error {
-	end, err := s.src.find("<")
-	if err != nil {
-		return err
-	}
-	return s.setText(end, inText)
 }
 
 // setText makes the text up to end the current token.
@@ -340,9 +337,9 @@ func isChar(r rune) bool {
 }
 
 // resolve appends what raw stands for: line breaks are \n (XML 1.0, 2.11),
-// references their characters, in a lenient Scanner all that they mean. Blanks in attribute values stay what they are,
-// though XML 1.0, 3.3.3 would make a blank of each: an identifier is compared
-// byte for byte, and was so before.
+// references their characters, in a lenient Scanner all that they mean. White space in
+// attribute values stays what it is, although XML 1.0, 3.3.3 makes a space of each: an
+// identifier is compared byte for byte.
 func resolve(to, raw []byte, in setting) []byte {
 	for len(raw) > 0 {
 		n := 1
@@ -432,25 +429,10 @@ func meant(b []byte) (text string, n int, what string) {
 
 // number reads the digits of a character reference, hexadecimal behind an x.
 func number(digits string) (r rune, ok bool) {
-	digits, hex := strings.CutPrefix(digits, "x")
-	base := rune(10)
-	if hex {
-		base = 16
+	base := 10
+	if hex, ok := strings.CutPrefix(digits, "x"); ok {
+		digits, base = hex, 16
 	}
-	for i := range len(digits) {
-		d := rune(99)
-		switch c := digits[i]; {
-		case '0' <= c && c <= '9':
-			d = rune(c - '0')
-		case 'a' <= c|0x20 && c|0x20 <= 'f':
-			d = rune(c|0x20-'a') + 10
-		}
-		if d >= base {
-			return 0, false
-		}
-		if r = r*base + d; r > utf8.MaxRune {
-			return 0, false
-		}
-	}
-	return r, digits != ""
+	n, err := strconv.ParseUint(digits, base, 32)
+	return rune(n), err == nil && n <= utf8.MaxRune
 }

@@ -2,6 +2,7 @@ package strictxml
 
 import (
 	"io"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -95,14 +96,9 @@ func AppendAttr(b []byte, open, value string) []byte {
 // none of its characters.
 func Holds(s string) bool {
 	for i, r := range s {
-		switch {
-		case r == '\t', r == '\n', r == '\r':
-		case r < ' ', r == 0xFFFE, r == 0xFFFF:
+		// A byte that is not UTF-8 is read as U+FFFD, too.
+		if !isChar(r) || r == utf8.RuneError && !strings.HasPrefix(s[i:], "\uFFFD") {
 			return false
-		case r == utf8.RuneError:
-			if _, n := utf8.DecodeRuneInString(s[i:]); n == 1 {
-				return false
-			}
 		}
 	}
 	return true

@@ -203,7 +203,11 @@ func (s *Scanner) Next() error {
 		return s.err
 	}
 	for {
-		s.startToken()
+		// The end of a token is the start of the next.
+		s.Line, s.lineStart = s.place()
+		s.Start = s.src.offset()
+		s.Column = int(s.Start-s.lineStart) + 1
+		s.src.token = s.src.pos
 		if s.empty {
 			s.empty = false
 			s.pop()
@@ -221,14 +225,6 @@ func (s *Scanner) Next() error {
 			return nil
 		}
 	}
-}
-
-// startToken makes the end of a token the start of the next.
-func (s *Scanner) startToken() {
-	s.Line, s.lineStart = s.place()
-	s.Start = s.src.offset()
-	s.Column = int(s.Start-s.lineStart) + 1
-	s.src.token = s.src.pos
 }
 
 // place returns the line of what comes next, and the offset where it starts.

@@ -140,10 +140,6 @@ func tooLong(l Limits) *fault {
 	return &fault{cap: CapText, reason: fmt.Sprintf("one text, attribute or tag is longer than %d bytes", l.Text)}
 }
 
-func tooManyAttributes(l Limits) *fault {
-	return &fault{cap: CapAttributes, reason: fmt.Sprintf("an element has more than %d attributes", l.Attributes)}
-}
-
 var declaredEncoding = regexp.MustCompile(`^<\?xml[^>]*?\sencoding\s*=\s*["']([A-Za-z][A-Za-z0-9._:-]*)["']`)
 
 // head is how much of a document is looked at for its charset.

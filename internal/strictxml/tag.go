@@ -46,7 +46,7 @@ func (s *Scanner) startTag() error {
 		case !passed && inName(c):
 			return s.broken("no white space before an attribute")
 		case len(s.written) == s.o.Limits.Attributes:
-			return s.cap(tooManyAttributes(s.o.Limits))
+			return s.cap(&fault{cap: CapAttributes, reason: fmt.Sprintf("an element has more than %d attributes", s.o.Limits.Attributes)})
 		}
 		if err := s.attribute(); err != nil {
 			return err
@@ -276,23 +276,19 @@ func (n *name) split() (reason string) {
 }
 
 // isName reports whether s is a name. It is not empty, and all its bytes are inName.
+// Of a name beyond ASCII encoding/xml decides, whose tables are those of XML 1.0's
+// fourth edition: the fifth allows more, which other readers refuse.
 func isName(s string) bool {
 	if c := s[0]; c == '-' || c == '.' || '0' <= c && c <= '9' {
 		return false
 	}
 	for i := range len(s) {
 		if s[i] >= utf8.RuneSelf {
-			return isForeignName(s)
+			_, err := xml.NewDecoder(strings.NewReader("<" + s + "/>")).RawToken()
+			return err == nil
 		}
 	}
 	return true
-}
-
-// isForeignName asks encoding/xml, whose tables are those of XML 1.0's fourth
-// edition: the fifth allows more, and what it adds nobody else would read.
-func isForeignName(s string) bool {
-	_, err := xml.NewDecoder(strings.NewReader("<" + s + "/>")).RawToken()
-	return err == nil
 }
 
 // inName reports whether a name goes on with c, the first byte of a character. Of

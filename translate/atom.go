@@ -8,7 +8,8 @@
 //
 // An event of the log becomes entries of a published document:
 // [ListEncoder.ChangeEntries] makes those of a Change List, [ListEncoder.ResourceEntry]
-// that of a Resource List, and [FeedEncoder.Entry] that of an Atom-PMH feed. Data without a place in the protocols is in attributes of CarriedNamespace, so that
+// that of a Resource List, and [FeedEncoder.Entry] that of an Atom-PMH feed. Data
+// without a place in the protocols is in attributes of CarriedNamespace, so that
 // another bridge reads the same observation.
 package translate
 
@@ -67,7 +68,11 @@ func FromEntry(e *atompmh.Entry, sel *Selection) (event.Observation, error) {
 	if err := t.finish(); err != nil {
 		return o, err
 	}
-	return o, sel.accept(&o, hrefOf(&o))
+	href := "" // of a record whose representations the set does not want
+	if !o.Deleted {
+		href = o.Representations[o.Preferred].Href
+	}
+	return o, sel.accept(&o, href)
 }
 
 // hashOf reads the hash that a link states: what another bridge carries, the
@@ -138,8 +143,13 @@ type FeedEncoder struct {
 // absolute URL without a slash at its end. Of the set its name, its content mode
 // and the id of its feed count.
 func NewFeedEncoder(base string, set *event.Set) *FeedEncoder {
-	return &FeedEncoder{urls: urls{records: recordsURL(base, set.Name), content: set.Content},
-		space: parseUUID(set.Feed), types: map[string]bool{}}
+	f := &FeedEncoder{urls: urls{records: recordsURL(base, set.Name), content: set.Content}, types: map[string]bool{}}
+	// An id that is no urn:uuid counts as the one of sixteen zero bytes.
+	space, err := hex.DecodeString(strings.ReplaceAll(strings.TrimPrefix(set.Feed, "urn:uuid:"), "-", ""))
+	if err == nil && len(space) == len(f.space) {
+		copy(f.space[:], space)
+	}
+	return f
 }
 
 // Entry returns the entry of an event, nil for a rejected one, which has none.
@@ -166,9 +176,20 @@ func (f *FeedEncoder) Entry(e *event.Event) *atompmh.Entry {
 		entry.Kind = atompmh.Active
 		f.alternates(e)
 	}
-	f.via(e)
+	if v, ok := original(e); ok {
+		c := carried{hash: v.Hash, modified: v.Modified.String()}
+		if v.Length >= 0 {
+			c.length = strconv.FormatInt(v.Length, 10)
+		}
+		f.append(atompmh.Link{Rel: "via", Href: v.Href, Type: linkType(v.Type), Length: atompmh.NoLength}, c)
+	}
 	if e.Live() {
-		f.others(e)
+		for i := range e.Links {
+			l := &e.Links[i]
+			if href := f.related(l); href != "" {
+				f.append(atompmh.Link{Rel: l.Rel, Href: href, Type: linkType(l.Type), Length: atompmh.NoLength}, carried{id: otherThan(href, l.Record)})
+			}
+		}
 	}
 	entry.Links = f.links
 	return entry
@@ -220,27 +241,6 @@ func (f *FeedEncoder) alternate(href string, r *event.Representation) {
 	f.append(l, carried{hash: hash})
 }
 
-// via appends the link to the original, if it may be named.
-func (f *FeedEncoder) via(e *event.Event) {
-	if v, ok := original(e); ok {
-		c := carried{hash: v.Hash, modified: v.Modified.String()}
-		if v.Length >= 0 {
-			c.length = strconv.FormatInt(v.Length, 10)
-		}
-		f.append(atompmh.Link{Rel: "via", Href: v.Href, Type: linkType(v.Type), Length: atompmh.NoLength}, c)
-	}
-}
-
-// others appends the links that are passed on besides.
-func (f *FeedEncoder) others(e *event.Event) {
-	for i := range e.Links {
-		l := &e.Links[i]
-		if href := f.related(l); href != "" {
-			f.append(atompmh.Link{Rel: l.Rel, Href: href, Type: linkType(l.Type), Length: atompmh.NoLength}, carried{id: otherThan(href, l.Record)})
-		}
-	}
-}
-
 // carried is what a link has in atompmh.CarriedNamespace.
 type carried struct{ id, modified, hash, length string }
 
@@ -265,16 +265,6 @@ func nameUUID(space [16]byte, name string) string {
 	u[6] = u[6]&0x0f | 0x50
 	u[8] = u[8]&0x3f | 0x80
 	return fmt.Sprintf("urn:uuid:%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
-}
-
-// parseUUID reads a urn:uuid; what is none counts as the one of nothing but
-// noughts.
-func parseUUID(urn string) (u [16]byte) {
-	digits, err := hex.DecodeString(strings.ReplaceAll(strings.TrimPrefix(urn, "urn:uuid:"), "-", ""))
-	if err == nil && len(digits) == len(u) {
-		copy(u[:], digits)
-	}
-	return u
 }
 
 // What is taken of a feed's own metadata is bounded, since it stands in every
@@ -328,22 +318,16 @@ func feedOf(m *atompmh.Metadata, links []atompmh.Link) *event.Feed {
 	}
 	for i := range links {
 		l := &links[i]
-		if !describesFeed(l.Rel) || !event.Public(l.Href) || len(l.Href) > maxSourceID || len(f.Links) == maxSourceItems {
+		if !event.Public(l.Href) || len(l.Href) > maxSourceID || len(f.Links) == maxSourceItems {
 			continue
 		}
-		f.Links = append(f.Links, event.Link{Rel: l.Rel, Href: l.Href, Type: short(l.Type), Length: event.NoLength})
+		switch l.Rel {
+		case "self", "alternate", "related", "via", "license", "describedby":
+			// Other links do not describe the feed: they lead from page to page, or to services.
+			f.Links = append(f.Links, event.Link{Rel: l.Rel, Href: l.Href, Type: short(l.Type), Length: event.NoLength})
+		}
 	}
 	return f
-}
-
-// describesFeed reports whether a link of that relation describes the feed. Others
-// lead from page to page, or to services.
-func describesFeed(rel string) bool {
-	switch rel {
-	case "self", "alternate", "related", "via", "license", "describedby":
-		return true
-	}
-	return false
 }
 
 func personsOf(persons []atompmh.Person) (out []event.Person) {

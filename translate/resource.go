@@ -174,7 +174,15 @@ func (l *ListEncoder) ChangeEntries(e *event.Event) []resourcesync.Entry {
 		return l.entries[:n]
 	}
 	entry := l.entry(n, e)
-	entry.Metadata.Change = change(e)
+	// To a Destination it is the URI that changes.
+	switch {
+	case e.Kind == event.Deleted:
+		entry.Metadata.Change = resourcesync.Deleted
+	case e.Kind == event.Created || e.Arrived:
+		entry.Metadata.Change = resourcesync.Created
+	default:
+		entry.Metadata.Change = resourcesync.Updated
+	}
 	entry.Metadata.Datetime = resourcesync.Micros(e.Observed.Time())
 	return l.entries[:n+1]
 }
@@ -182,18 +190,6 @@ func (l *ListEncoder) ChangeEntries(e *event.Event) []resourcesync.Entry {
 // ResourceEntry returns the entry of a live record in a Resource List; e is its
 // last event.
 func (l *ListEncoder) ResourceEntry(e *event.Event) *resourcesync.Entry { return l.entry(0, e) }
-
-// change is the word for e itself, after what is gone has been told. To a
-// Destination it is the URI that changes.
-func change(e *event.Event) string {
-	switch {
-	case e.Kind == event.Deleted:
-		return resourcesync.Deleted
-	case e.Kind == event.Created || e.Arrived:
-		return resourcesync.Created
-	}
-	return resourcesync.Updated
-}
 
 // entry fills the i-th entry with all that Change Lists and Resource Lists have
 // in common.
@@ -209,10 +205,35 @@ func (l *ListEncoder) entry(i int, e *event.Event) *resourcesync.Entry {
 			entry.Metadata.Hreflang = language(r.Hreflang)
 		}
 		if e.Details != nil {
-			entry.ChangeFreq = changeFreq(e.Details.ChangeFreq)
+			switch f := e.Details.ChangeFreq; f {
+			case "always", "hourly", "daily", "weekly", "monthly", "yearly", "never": // the words of the sitemap format
+				entry.ChangeFreq = f
+			}
 		}
-		links = l.appendAlternates(links, entry.Loc, e)
-		links = l.appendOthers(links, e)
+		for i := range e.Representations { // clause 14.3
+			r := &e.Representations[i]
+			if i == e.Preferred {
+				continue
+			}
+			if href := l.representation(entry.Loc, r); event.Public(href) {
+				links = append(links, resourcesync.Link{
+					Rel:      resourcesync.RelAlternate,
+					Href:     href,
+					Hash:     r.Hash,
+					Encoding: r.Encoding,
+					Length:   resourcesync.Bytes(r.Length),
+					Type:     l.mediaType(r.Type),
+					Hreflang: language(r.Hreflang),
+					Profile:  r.Profile,
+				})
+			}
+		}
+		for i := range e.Links { // clauses 14.5 and 14.8
+			from := &e.Links[i]
+			if href := l.related(from); href != "" {
+				links = append(links, resourcesync.Link{Rel: from.Rel, Href: href, Type: linkType(from.Type), ID: otherThan(href, from.Record)})
+			}
+		}
 	}
 	carry(entry, e)
 	l.links[i], entry.Links = links, links
@@ -245,15 +266,6 @@ func carry(entry *resourcesync.Entry, e *event.Event) {
 	}
 	entry.Metadata.Title = e.Title
 	entry.Metadata.CarriedModified = stamp(carriedModified(e))
-}
-
-// changeFreq leaves out what is no word of the Sitemap protocol.
-func changeFreq(stated string) string {
-	switch stated {
-	case "always", "hourly", "daily", "weekly", "monthly", "yearly", "never":
-		return stated
-	}
-	return ""
 }
 
 // lastMod is when the copy that loc answers changed: ours when we serve it, the
@@ -291,44 +303,6 @@ func appendVia(links []resourcesync.Link, e *event.Event) []resourcesync.Link {
 		Length:   resourcesync.Bytes(v.Length),
 		Type:     linkType(v.Type),
 	})
-}
-
-// appendAlternates appends a link for each representation but the preferred one
-// (clause 14.3).
-func (l *ListEncoder) appendAlternates(links []resourcesync.Link, loc string, e *event.Event) []resourcesync.Link {
-	for i := range e.Representations {
-		r := &e.Representations[i]
-		if i == e.Preferred {
-			continue
-		}
-		href := l.representation(loc, r)
-		if !event.Public(href) {
-			continue
-		}
-		links = append(links, resourcesync.Link{
-			Rel:      resourcesync.RelAlternate,
-			Href:     href,
-			Hash:     r.Hash,
-			Encoding: r.Encoding,
-			Length:   resourcesync.Bytes(r.Length),
-			Type:     l.mediaType(r.Type),
-			Hreflang: language(r.Hreflang),
-			Profile:  r.Profile,
-		})
-	}
-	return links
-}
-
-// appendOthers appends the links that are passed on besides (clauses 14.5 and
-// 14.8).
-func (l *ListEncoder) appendOthers(links []resourcesync.Link, e *event.Event) []resourcesync.Link {
-	for i := range e.Links {
-		from := &e.Links[i]
-		if href := l.related(from); href != "" {
-			links = append(links, resourcesync.Link{Rel: from.Rel, Href: href, Type: linkType(from.Type), ID: otherThan(href, from.Record)})
-		}
-	}
-	return links
 }
 
 func stamp(s event.Stamp) resourcesync.Datetime {

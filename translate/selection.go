@@ -79,25 +79,16 @@ func (s *Selection) Public(href string) (public string, ok bool) {
 	return strings.TrimSuffix(s.PublicURL, "/") + "/" + rest, true
 }
 
-// skip says why an observation is to be left alone, nil when it is not. href is the URL that
+// accept returns why an observation is left alone, or too large. href is the URL that
 // stands for the record, "" when it is not known.
-func (s *Selection) skip(o *event.Observation, href string) error {
-	if s.Own != "" && strings.HasPrefix(o.Via.Href, s.Own) {
-		return ErrOwn
-	}
-	if s.Since.Known() && o.Modified.Known() && o.Modified.Before(s.Since) {
-		return ErrUnselected
-	}
-	if len(s.Prefixes) == 0 || href == "" || slices.ContainsFunc(s.Prefixes, func(p string) bool { return strings.HasPrefix(href, p) }) {
-		return nil
-	}
-	return ErrUnselected
-}
-
-// accept returns why an observation is left alone, or too much to be taken.
 func (s *Selection) accept(o *event.Observation, href string) error {
-	if err := s.skip(o, href); err != nil {
-		return err
+	switch {
+	case s.Own != "" && strings.HasPrefix(o.Via.Href, s.Own):
+		return ErrOwn
+	case s.Since.Known() && o.Modified.Known() && o.Modified.Before(s.Since):
+		return ErrUnselected
+	case len(s.Prefixes) > 0 && href != "" && !slices.ContainsFunc(s.Prefixes, func(p string) bool { return strings.HasPrefix(href, p) }):
+		return ErrUnselected
 	}
 	return o.Bound()
 }
@@ -113,15 +104,7 @@ func ownIdentifier(source, identifier string) string {
 // Wanted reports whether a media type is one of formats. Parameters and case do
 // not count; no formats want everything.
 func Wanted(formats []string, mediaType string) bool {
-	if len(formats) == 0 {
-		return true
-	}
-	for _, f := range formats {
-		if SameType(f, mediaType) {
-			return true
-		}
-	}
-	return false
+	return len(formats) == 0 || slices.ContainsFunc(formats, func(f string) bool { return SameType(f, mediaType) })
 }
 
 // Preferred returns the index of the representation that stands for the record:
@@ -143,14 +126,6 @@ func SameType(a, b string) bool { return strings.EqualFold(essence(a), essence(b
 func essence(t string) string {
 	t, _, _ = strings.Cut(t, ";")
 	return strings.TrimSpace(t)
-}
-
-// hrefOf is the URL that stands for the record.
-func hrefOf(o *event.Observation) string {
-	if o.Deleted {
-		return ""
-	}
-	return o.Representations[o.Preferred].Href
 }
 
 // related completes a link to what may be another record of the set: the one

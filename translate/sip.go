@@ -145,27 +145,23 @@ func FillRecordURL(template, assigned string) (string, error) {
 	}
 	built := before + percentEncode(assigned) + after
 	u, err := url.Parse(built)
-	switch {
-	case err != nil:
+	if err != nil {
 		return "", fmt.Errorf("the identifier %q makes no URL: %w", assigned, err)
+	}
+	// Some servers decode an escaped slash before they look for the folder above, and
+	// some take a backslash for one.
+	segments := strings.FieldsFunc(u.Path, func(r rune) bool { return r == '/' || r == '\\' })
+	switch {
 	case u.Scheme != fixed.Scheme || u.Host != fixed.Host || u.User.String() != fixed.User.String():
 		return "", fmt.Errorf("the identifier %q makes a URL elsewhere than the record_url %q: %s", assigned, template, built)
-	case assigned == "" || leadsOut(u.Path):
+	case assigned == "" || slices.Contains(segments, "..") || slices.Contains(segments, "."):
 		return "", fmt.Errorf("the identifier %q cannot stand in the record_url %q: it would lead out of its folder", assigned, template)
 	}
 	return built, nil
 }
 
-// leadsOut reports whether a decoded path has a segment that names the folder above
-// or the folder itself. Some servers decode an escaped slash before they look, and some
-// take a backslash for one.
-func leadsOut(decoded string) bool {
-	segments := strings.FieldsFunc(decoded, func(r rune) bool { return r == '/' || r == '\\' })
-	return slices.Contains(segments, "..") || slices.Contains(segments, ".")
-}
-
 // maxRecordTitle is how many bytes of a title are kept: it stands in every document
-// that names the record, and a stranger has written it.
+// that names the record, and comes from outside.
 const maxRecordTitle = 1000
 
 // RecordTitle returns the text of the first Dublin Core title in a record, on one

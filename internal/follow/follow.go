@@ -135,7 +135,10 @@ func (c *Client) redirected(asked, to *url.URL) error {
 		return fmt.Errorf("%s: %w: a redirect may not lead to a file", to.Redacted(), c.o.Refused)
 	}
 	err := c.check(to)
-	if err == nil || !c.typed(asked) || to.Scheme != "http" && to.Scheme != "https" || len(to.String()) > maxURL {
+	// Is it what the operator typed, or a well-known address of its host?
+	typed := Key(asked.String()) == Key(c.start.String()) || asked.Scheme == c.start.Scheme && asked.Host == c.start.Host &&
+		(asked.Path == "/.well-known/resourcesync" || asked.Path == "/robots.txt")
+	if err == nil || !typed || to.Scheme != "http" && to.Scheme != "https" || len(to.String()) > maxURL {
 		return err
 	}
 	c.mu.Lock()
@@ -145,15 +148,6 @@ func (c *Client) redirected(asked, to *url.URL) error {
 	}
 	c.led = append(c.led, strings.ToLower(to.Hostname()))
 	return nil
-}
-
-// typed reports whether a URL is what the operator typed, or one of the well-known
-// ones of its host.
-func (c *Client) typed(u *url.URL) bool {
-	if Key(u.String()) == Key(c.start.String()) {
-		return true
-	}
-	return u.Scheme == c.start.Scheme && u.Host == c.start.Host && (u.Path == "/.well-known/resourcesync" || u.Path == "/robots.txt")
 }
 
 func (c *Client) check(u *url.URL) error {
@@ -191,8 +185,14 @@ func (c *Client) Get(ctx context.Context, to string, v Validators) (*Answer, err
 	var err error
 	if a := c.ahead; a != nil && a.url == to && a.v == v {
 		c.ahead = nil
-		wait(ctx, func() { answer, err = a.take() })
-		return answer, err
+		wait(ctx, func() { <-a.done })
+		if a.err != nil {
+			a.cancel()
+			return nil, a.err
+		}
+		inner := a.answer.cancel
+		a.answer.cancel = func() { inner(); a.cancel() }
+		return a.answer, nil
 	}
 	c.Close()
 	wait(ctx, func() { answer, err = c.get(ctx, to, v) })
@@ -233,7 +233,11 @@ func (c *Client) Ahead(ctx context.Context, to string, v Validators) {
 func (c *Client) Close() {
 	if a := c.ahead; a != nil {
 		c.ahead = nil
-		a.drop()
+		a.cancel()
+		<-a.done
+		if a.answer != nil {
+			a.answer.Close()
+		}
 	}
 }
 
@@ -244,16 +248,12 @@ func (c *Client) get(ctx context.Context, to string, v Validators) (*Answer, err
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	a, err := c.request(ctx, to, v)
-	if err != nil {
-		cancel()
-		return nil, err
-	}
-	a.cancel = cancel
-	return a, nil
-}
-
-func (c *Client) request(ctx context.Context, to string, v Validators) (*Answer, error) {
+	answered := false
+	defer func() {
+		if !answered {
+			cancel()
+		}
+	}()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, to, nil)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", c.o.Refused, err)
@@ -276,7 +276,22 @@ func (c *Client) request(ctx context.Context, to string, v Validators) (*Answer,
 		_ = resp.Body.Close()
 		return nil, &StatusError{URL: to, Status: resp.StatusCode, Partial: resp.Header.Get(PartialHeader)}
 	}
-	return c.answer(to, resp), nil
+	answered = true
+	a := &Answer{
+		Requested: to, URL: resp.Request.URL.String(), Header: resp.Header, Body: resp.Body, body: resp.Body, cancel: cancel,
+		Validators: Validators{ETag: resp.Header.Get("ETag"), LastModified: resp.Header.Get("Last-Modified")},
+	}
+	t, err := http.ParseTime(resp.Header.Get("Date"))
+	a.dated = err == nil
+	switch {
+	case a.dated:
+	case c.o.Now != nil:
+		t = c.o.Now()
+	default:
+		t = time.Now()
+	}
+	a.Date = t.UTC()
+	return a, nil
 }
 
 // ahead is a request under way.
@@ -287,26 +302,6 @@ type ahead struct {
 	done   chan struct{}
 	answer *Answer
 	err    error
-}
-
-// take waits for the answer and hands over its cancellation.
-func (a *ahead) take() (*Answer, error) {
-	<-a.done
-	if a.err != nil {
-		a.cancel()
-		return nil, a.err
-	}
-	inner := a.answer.cancel
-	a.answer.cancel = func() { inner(); a.cancel() }
-	return a.answer, nil
-}
-
-func (a *ahead) drop() {
-	a.cancel()
-	<-a.done
-	if a.answer != nil {
-		a.answer.Close()
-	}
 }
 
 // Foreign reports whether a remote document names a local file, which it may not.
@@ -346,24 +341,6 @@ type Answer struct {
 	dated  bool // Date is the answer's
 	body   io.Closer
 	cancel context.CancelFunc
-}
-
-func (c *Client) answer(to string, resp *http.Response) *Answer {
-	a := &Answer{
-		Requested: to, URL: resp.Request.URL.String(), Header: resp.Header, Body: resp.Body, body: resp.Body,
-		Validators: Validators{ETag: resp.Header.Get("ETag"), LastModified: resp.Header.Get("Last-Modified")},
-	}
-	t, err := http.ParseTime(resp.Header.Get("Date"))
-	a.dated = err == nil
-	switch {
-	case a.dated:
-	case c.o.Now != nil:
-		t = c.o.Now()
-	default:
-		t = time.Now()
-	}
-	a.Date = t.UTC()
-	return a
 }
 
 // Late reports whether a stamp lies after the answer's date, so that it must not

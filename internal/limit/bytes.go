@@ -71,26 +71,21 @@ func (h *Hold) Add(n int64) error {
 	}
 	if ofClient := b.clients[h.client]+n > b.share; ofClient || b.held+n > b.total {
 		h.fail()
-		// Its memory comes back when its request ends, too late for this one.
-		b.cutOldest(func(o *Hold) bool { return !ofClient || o.client == h.client })
+		// Cut off the request that has been received for the longest time. Its memory
+		// comes back when it ends, too late for this one.
+		for e := b.receiving.Front(); e != nil; e = e.Next() {
+			if o := e.Value.(*Hold); o.n > 0 && (!ofClient || o.client == h.client) {
+				o.fail()
+				o.cut()
+				break
+			}
+		}
 		return ErrFull
 	}
 	b.held += n
 	b.clients[h.client] += n
 	h.n += n
 	return nil
-}
-
-// cutOldest cuts off the request of those that fit that has been received for the
-// longest time.
-func (b *Bytes) cutOldest(fits func(*Hold) bool) {
-	for e := b.receiving.Front(); e != nil; e = e.Next() {
-		if h := e.Value.(*Hold); h.n > 0 && fits(h) {
-			h.fail()
-			h.cut()
-			return
-		}
-	}
 }
 
 // fail marks a request as cut off.

@@ -41,25 +41,20 @@ func (s *Space) Low() error {
 	if now := time.Now(); s.asked.IsZero() || now.Sub(s.asked) > time.Second {
 		s.asked = now
 		before := s.why
-		s.why = s.ask()
+		s.why = nil
+		floor := s.Floor
+		// A disk whose free space is unknown counts as having room.
+		if free, total, err := disk(s.Folder); err == nil {
+			if s.Share > 0 {
+				floor = max(floor, min(total/s.Share, 50<<30))
+			}
+			if free < floor {
+				s.why = &LowError{Folder: s.Folder, Free: free, Floor: floor}
+			}
+		}
 		if s.Changed != nil && (before == nil) != (s.why == nil) {
 			s.Changed(s.why)
 		}
 	}
 	return s.why
-}
-
-func (s *Space) ask() error {
-	free, total, err := disk(s.Folder)
-	if err != nil {
-		return nil
-	}
-	floor := s.Floor
-	if s.Share > 0 {
-		floor = max(floor, min(total/s.Share, 50<<30))
-	}
-	if free >= floor {
-		return nil
-	}
-	return &LowError{Folder: s.Folder, Free: free, Floor: floor}
 }

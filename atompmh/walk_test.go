@@ -520,17 +520,6 @@ func TestSeenElsewhere_ArchivesStampedWithTheNewestTime(t *testing.T) {
 	}
 }
 
-// Others looped forever on a cyclic chain.
-func TestSeenElsewhere_CyclicChain(t *testing.T) {
-	s := newSite(t)
-	s.put("/feed", page{updated: 20, prev: "/1", entries: []string{alive("a", 20)}}.String())
-	s.put("/1", page{updated: 20, prev: "/feed", entries: []string{alive("b", 20)}}.String())
-	got := s.run(s.walk())
-	if !errors.Is(got.err, ErrLoop) || len(got.paths) != 2 {
-		t.Errorf("visited %v, error %v", got.paths, got.err)
-	}
-}
-
 // Others moved the mark past an entry whose storing failed. Here the loop
 // is left before there is a State for the document.
 func TestSeenElsewhere_MarkPassesAFailure(t *testing.T) {
@@ -555,16 +544,4 @@ func TestSeenElsewhere_MarkPassesAFailure(t *testing.T) {
 	}
 	w.State = got.states[0]
 	s.run(w).expect(t, "/3 /2 /1", "ac dd ad ae af aa")
-}
-
-// Others kept the date of the last entry instead of the largest.
-func TestSeenElsewhere_KeepsTheLastDate(t *testing.T) {
-	s := newSite(t)
-	s.put("/feed", page{updated: 20, prev: "/1", entries: []string{alive("a", 14), alive("b", 20), alive("c", 13)}}.String())
-	s.put("/1", page{updated: 12, entries: []string{alive("d", 12)}}.String())
-	got := s.run(s.walk())
-	got.expect(t, "/feed /1", "*")
-	if !got.Target.Equal(day(20)) {
-		t.Errorf("target %v", got.Target)
-	}
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -74,6 +75,16 @@ func anyTime(t *rapid.T) Datetime {
 }
 
 func anyWord(t *rapid.T) string { return rapid.StringMatching(`[a-z0-9<&"'>-]{0,5}`).Draw(t, "word") }
+
+// legal is what a reader gets of s: what XML cannot hold has become U+FFFD.
+func legal(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < 0x20 && r != '\t' && r != '\n' && r != '\r' || r == 0xFFFE || r == 0xFFFF {
+			return 0xFFFD
+		}
+		return r
+	}, string([]rune(s)))
+}
 
 // anyText has white space and what has to be escaped, but nothing that XML cannot
 // hold.

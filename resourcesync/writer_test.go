@@ -151,52 +151,6 @@ func TestDatetimeLikeTime(t *testing.T) {
 	})
 }
 
-// legal is what encoding/xml reads of s: what XML cannot hold has become U+FFFD.
-func legal(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r < 0x20 && r != '\t' && r != '\n' && r != '\r' || r == 0xFFFE || r == 0xFFFF {
-			return 0xFFFD
-		}
-		return r
-	}, string([]rune(s)))
-}
-
-// Any text at all comes back from a reader as it went in.
-func TestEscapingComesBack(t *testing.T) {
-	text := rapid.Custom(func(t *rapid.T) string {
-		if rapid.Bool().Draw(t, "bytes") {
-			return string(rapid.SliceOfN(rapid.Byte(), 1, 40).Draw(t, "b"))
-		}
-		return rapid.StringN(1, 40, -1).Draw(t, "s")
-	})
-	rapid.Check(t, func(t *rapid.T) {
-		loc, title := text.Draw(t, "loc"), text.Draw(t, "title")
-		var b bytes.Buffer
-		doc := Document{Capability: ResourceList, At: Micros(moment), Links: up(),
-			Entries: []Entry{{Loc: loc, Metadata: Metadata{Title: title}}}}
-		if _, err := doc.WriteTo(&b); err != nil {
-			t.Fatal(err)
-		}
-		var got struct {
-			URL []struct {
-				Loc string `xml:"loc"`
-				MD  struct {
-					Title string `xml:"urn:x-bridge:terms:1 title,attr"`
-				} `xml:"http://www.openarchives.org/rs/terms/ md"`
-			} `xml:"url"`
-		}
-		if err := xml.Unmarshal(b.Bytes(), &got); err != nil {
-			t.Fatalf("%v\n%s", err, b.Bytes())
-		}
-		if got.URL[0].Loc != legal(loc) || got.URL[0].MD.Title != legal(title) {
-			t.Fatalf("got %q and %q, want %q and %q", got.URL[0].Loc, got.URL[0].MD.Title, legal(loc), legal(title))
-		}
-		if n := len(strictxml.AppendEscaped(nil, title)); n > 6*len(title) {
-			t.Fatalf("%d bytes became %d", len(title), n)
-		}
-	})
-}
-
 func TestRules(t *testing.T) {
 	list := func(e Entry) *Document {
 		return &Document{Capability: ChangeList, From: Micros(moment), Until: Micros(moment.Add(time.Hour)), Links: up(), Entries: []Entry{e}}

@@ -47,8 +47,31 @@ func (r *Reader) entry() (*Entry, error) {
 		return nil, &EntryError{Rule: d.rule, URL: r.o.URL, Line: d.Line, Column: d.Column,
 			Loc: d.Loc, ID: d.Metadata.ID, Datetime: d.Metadata.Datetime, Reason: d.reason, Input: r.Input()}
 	}
-	r.checkEntry(&d.Entry)
-	return &d.Entry, nil
+	r.seen.good++
+	e := &d.Entry
+	e.check(&r.doc, r.seen.last, func(rule, found, expected string) {
+		if rule != ruleLink { // links were checked where they stand
+			r.problem(rule, e.Line, e.Column, found, expected)
+		}
+	})
+	// What follows shows only later.
+	if t := e.moment(&r.doc); r.seen.last.before(t) {
+		r.seen.last = t
+	}
+	if !e.Metadata.Datetime.IsZero() {
+		r.seen.dated = true
+	} else if r.seen.undated == nil {
+		r.seen.undated = &Problem{Rule: ruleDatetime, Line: e.Line, Column: e.Column, Found: "a change without datetime", Expected: "a datetime on every change"}
+	}
+	switch t := e.LastMod; {
+	case t.IsZero():
+	case !t.before(r.seen.lastmod):
+		r.seen.lastmod = t
+	case r.seen.backwards == nil:
+		r.seen.backwards = &Problem{Rule: ruleOrder, Line: e.Line, Column: e.Column,
+			Found: "lastmod " + t.String() + " after " + r.seen.lastmod.String(), Expected: "changes in chronological order"}
+	}
+	return e, nil
 }
 
 func (r *Reader) child(d *draftEntry) error {
@@ -109,7 +132,15 @@ func (r *Reader) loc(d *draftEntry) error {
 	}
 	raw := string(text)
 	ref := strictxml.Trim(raw)
-	loc, err := r.scan.Resolve(base, spaced(ref))
+	// Spaces mean what they would escaped. A host can have none.
+	spaced := ref
+	if strings.Contains(ref, " ") {
+		escaped := strings.ReplaceAll(ref, " ", "%20")
+		if _, err := url.Parse(escaped); err == nil {
+			spaced = escaped
+		}
+	}
+	loc, err := r.scan.Resolve(base, spaced)
 	switch {
 	case markup:
 		d.bad(ruleLoc, "loc contains elements; want a URI")
@@ -127,19 +158,6 @@ func (r *Reader) loc(d *draftEntry) error {
 	}
 	d.Loc = loc
 	return nil
-}
-
-// spaced escapes the spaces of a reference, which mean what they would escaped. A
-// host can have none.
-func spaced(ref string) string {
-	if !strings.Contains(ref, " ") {
-		return ref
-	}
-	escaped := strings.ReplaceAll(ref, " ", "%20")
-	if _, err := url.Parse(escaped); err != nil {
-		return ref
-	}
-	return escaped
 }
 
 // absolute reports whether s is an absolute URI as far as its beginning and its
@@ -175,32 +193,6 @@ func (r *Reader) hint(to *string, good func(string) bool) error {
 	}
 	fill(to, value)
 	return nil
-}
-
-// checkEntry reports what a good entry breaks, and remembers what shows only later.
-func (r *Reader) checkEntry(e *Entry) {
-	r.seen.good++
-	e.check(&r.doc, r.seen.last, func(rule, found, expected string) {
-		if rule != ruleLink {
-			r.problem(rule, e.Line, e.Column, found, expected)
-		}
-	})
-	if t := e.moment(&r.doc); r.seen.last.before(t) {
-		r.seen.last = t
-	}
-	if !e.Metadata.Datetime.IsZero() {
-		r.seen.dated = true
-	} else if r.seen.undated == nil {
-		r.seen.undated = &Problem{Rule: ruleDatetime, Line: e.Line, Column: e.Column, Found: "a change without datetime", Expected: "a datetime on every change"}
-	}
-	switch t := e.LastMod; {
-	case t.IsZero():
-	case !t.before(r.seen.lastmod):
-		r.seen.lastmod = t
-	case r.seen.backwards == nil:
-		r.seen.backwards = &Problem{Rule: ruleOrder, Line: e.Line, Column: e.Column,
-			Found: "lastmod " + t.String() + " after " + r.seen.lastmod.String(), Expected: "changes in chronological order"}
-	}
 }
 
 // metadata reads the attributes of the current rs:md into what m has not got yet.

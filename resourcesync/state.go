@@ -190,7 +190,13 @@ func (c *cursor) take(l *List, overlap time.Duration) {
 func (c *cursor) changed(l *List, overlap time.Duration) {
 	s, head := &c.Memory.Streams[l.step.Stream], l.Head()
 	t := &s.New
-	t.Mark = latest(t.Mark, l.mark())
+	// The mark is the largest time of a change. Where no change has one it is the latest
+	// border of the list, which the Source gives as its own time; what lastmod says is
+	// not when a change was listed.
+	t.Mark = latest(t.Mark, l.datetime)
+	if l.datetime.IsZero() && l.read > 0 {
+		t.Mark = latest(t.Mark, l.later(l.later(time.Time{}, head.From), head.Until))
+	}
 	t.Covered = l.later(l.later(t.Covered, head.From), head.Until)
 	if l.step.Until.IsZero() && l.open() {
 		// What was written at a moment has all that was published up to then.

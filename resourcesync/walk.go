@@ -347,16 +347,6 @@ func (l *List) later(t time.Time, d Datetime) time.Time {
 	return t
 }
 
-// mark is the largest time of a change. Where no change has one it is the latest
-// border of the list, which the Source gives as its own time; what lastmod says is
-// not when a change was listed.
-func (l *List) mark() time.Time {
-	if l.datetime.IsZero() && l.read > 0 {
-		return l.later(l.later(time.Time{}, l.Head().From), l.Head().Until)
-	}
-	return l.datetime
-}
-
 // open reports whether the list may still grow.
 func (l *List) open() bool { return l.Head().Until.IsZero() }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
+	"slices"
 	"strconv"
 
 	"github.com/pmh-bridge/bridge/internal/strictxml"
@@ -292,7 +293,7 @@ func appendExtra(b []byte, extra []xml.Attr) []byte {
 		case strictxml.Namespace:
 			b = append(b, "xml:"...)
 		default:
-			first := declared(extra[:i+1])
+			first := slices.IndexFunc(extra, func(o xml.Attr) bool { return o.Name.Space == a.Name.Space })
 			prefix := "x" + strconv.Itoa(first)
 			if first == i {
 				b = append(append(append(b, "xmlns:"...), prefix...), `="`...)
@@ -304,18 +305,6 @@ func appendExtra(b []byte, extra []xml.Attr) []byte {
 		b = append(strictxml.AppendEscaped(b, a.Value), '"')
 	}
 	return b
-}
-
-// declared returns the place of the first attribute with the last one's
-// namespace.
-func declared(extra []xml.Attr) int {
-	last := len(extra) - 1
-	for i := range extra {
-		if extra[i].Name.Space == extra[last].Name.Space {
-			return i
-		}
-	}
-	return last
 }
 
 func appendElement(b []byte, name, text string) []byte {

@@ -5,6 +5,7 @@ import (
 	"encoding/xml"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 type frame struct {
@@ -173,7 +174,7 @@ func (s *Scanner) resolveAttrs(f *frame) error {
 			again = slices.ContainsFunc(s.Attrs[:i], func(b xml.Attr) bool { return b.Name == a.Name })
 		}
 		if again {
-			return s.Fail("attribute %s occurs twice", Clip(qname(a.Name)))
+			return s.Fail("attribute %s occurs twice", Clip(strings.TrimPrefix(a.Name.Space+":"+a.Name.Local, ":")))
 		}
 		i++
 	}

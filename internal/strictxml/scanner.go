@@ -248,13 +248,6 @@ func (s *Scanner) Attr(space, local string) (value string, ok bool) {
 	return "", false
 }
 
-func qname(n xml.Name) string {
-	if n.Space == "" {
-		return n.Local
-	}
-	return n.Space + ":" + n.Local
-}
-
 // Fail returns a *DocumentError at the current token.
 func (s *Scanner) Fail(format string, args ...any) error {
 	return &DocumentError{URL: s.o.URL, Line: s.Line, Column: s.Column, Reason: fmt.Sprintf(format, args...)}

@@ -74,14 +74,11 @@ type EntryError struct {
 
 // Error returns place, record, reason and rule.
 func (e *EntryError) Error() string {
-	var b strings.Builder
-	b.WriteString(strictxml.Place(e.URL, e.Line, e.Column))
-	b.WriteString(": bad entry")
+	name := ""
 	if e.ID != "" {
-		fmt.Fprintf(&b, " %q", clip(e.ID))
+		name = fmt.Sprintf(" %q", clip(e.ID))
 	}
-	fmt.Fprintf(&b, ": %s [%s]", e.Reason, e.Rule)
-	return b.String()
+	return fmt.Sprintf("%s: bad entry%s: %s [%s]", strictxml.Place(e.URL, e.Line, e.Column), name, e.Reason, e.Rule)
 }
 
 // clip shortens what a document said to what fits into a message.

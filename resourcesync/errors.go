@@ -73,14 +73,11 @@ type EntryError struct {
 
 // Error returns place, loc, reason and rule.
 func (e *EntryError) Error() string {
-	var b strings.Builder
-	b.WriteString(strictxml.Place(e.URL, e.Line, e.Column))
-	b.WriteString(": bad entry")
+	name := ""
 	if e.Loc != "" {
-		fmt.Fprintf(&b, " %q", strictxml.Clip(e.Loc))
+		name = fmt.Sprintf(" %q", strictxml.Clip(e.Loc))
 	}
-	fmt.Fprintf(&b, ": %s [%s]", e.Reason, e.Rule)
-	return b.String()
+	return fmt.Sprintf("%s: bad entry%s: %s [%s]", strictxml.Place(e.URL, e.Line, e.Column), name, e.Reason, e.Rule)
 }
 
 // RuleError is a rule of the specification that a document would break. The Writer
@@ -188,13 +185,9 @@ type NoSourceError struct {
 
 // Error names each place that was tried and what it answered.
 func (e *NoSourceError) Error() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s: no ResourceSync Source and no sitemap found; give the address of one of its documents. Tried: ", e.URL)
+	tried := make([]string, len(e.Tried))
 	for i, t := range e.Tried {
-		if i > 0 {
-			b.WriteString("; ")
-		}
-		fmt.Fprintf(&b, "%s %s: %s", t.Place, t.URL, t.Answer)
+		tried[i] = fmt.Sprintf("%s %s: %s", t.Place, t.URL, t.Answer)
 	}
-	return b.String()
+	return fmt.Sprintf("%s: no ResourceSync Source and no sitemap found; give the address of one of its documents. Tried: %s", e.URL, strings.Join(tried, "; "))
 }

@@ -31,9 +31,9 @@
 // [Document.Complete] says so.
 //
 // Keep [Result].State, and the next Walk reads only documents in which something is
-// new. It reads them whole, so entries of the walk before come again: who takes them
-// again as above comes to the same. Keep [Document.State] after each document, and a
-// walk that was broken off goes on from there.
+// new. It reads them whole, so some entries of the previous walk come again; applying
+// them again in the same way gives the same result. Keep [Document.State] after each
+// document, and an interrupted walk continues from there.
 //
 // A missing archive document is no error. Then [Result].Gap names it, and the next
 // Walk reads everything newer again, until the document is back or Walk.Accepted has

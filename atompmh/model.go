@@ -95,9 +95,9 @@ type Entry struct {
 	// CarriedID is what another bridge calls the record where that is no
 	// absolute IRI, from the attribute id in CarriedNamespace; "" when absent.
 	CarriedID string
-	// CarriedModified is when the record was last modified by the word of its
-	// Source, where no link says so, from the attribute modified there: a time of
-	// RFC 3339, not checked; "" when absent.
+	// CarriedModified is when the Source says that the record was last modified,
+	// where no link says so, from the attribute modified there: a time of RFC 3339,
+	// not checked; "" when absent.
 	CarriedModified string
 	// Updated is atom:updated (or at:deleted-entry's when) in UTC, to the
 	// nanosecond; further digits are cut off. Its year is 1678 to 2261.

@@ -18,10 +18,9 @@ import (
 )
 
 // Walk follows a logical feed from its subscription document back along the
-// prev-archive links (RFC 5005 4), one document at a time. It decides how far back
-// to read and what that was worth; storing is the caller's. A Walk is used by one
-// goroutine at a time. Each loop over Documents begins anew, with the fields as they
-// are then.
+// prev-archive links (RFC 5005 4), one document at a time. It decides how far back to
+// read; the caller reads and stores the entries. A Walk is used by one goroutine at a
+// time. Each loop over Documents begins anew, with the fields as they are then.
 type Walk struct {
 	// Client makes every request; nil is http.DefaultClient, which waits without
 	// end. The walk repeats no request and does not heed Retry-After: that is for
@@ -170,8 +169,8 @@ type cursor struct {
 	Heads map[string]time.Time `json:"heads,omitempty"`
 }
 
-// Result says what a walk was worth, as far as it came. A walk has ended whole
-// when Documents ended without an error and there is no Gap.
+// Result says what a walk has read. A walk has ended whole when Documents ended without
+// an error and there is no Gap.
 type Result struct {
 	// State is for the next Walk. After a walk that has not ended whole it is the
 	// one that this walk began with, so that the next one reads again what this one
@@ -216,15 +215,15 @@ type Result struct {
 // Documents walks, and returns the documents, newest first. Read all Entries of each,
 // and go on with the loop: it ends with an error where entries were left unread. An
 // archive document that cannot be read to its end is the Gap, any other ends the walk.
-// When the loop has ended, Result says what the walk was worth.
+// When the loop has ended, Result says what the walk has read.
 //
 // An error of Documents is its last value. To errors.Is and errors.As it is a
 // *StatusError, a *DocumentError, one of the package's variables, or what the Client
 // has returned, as when ctx is done.
 //
-// Of a document that was not read to its end nothing should be taken: the next walk
-// reads it again. After each other one Document.State is where the walk can go on
-// should it be broken off.
+// Store nothing of a document that was not read to its end: the next walk reads it
+// again. After each document that was, Document.State is where an interrupted walk can
+// continue.
 //
 // The next document is requested while the one before is read.
 func (w *Walk) Documents(ctx context.Context) iter.Seq2[*Document, error] {
@@ -255,7 +254,7 @@ func (w *Walk) Documents(ctx context.Context) iter.Seq2[*Document, error] {
 	}
 }
 
-// Result returns what the walk of the last Documents was worth.
+// Result returns the result of the last loop over Documents.
 func (w *Walk) Result() Result { return w.result }
 
 // Document is one Atom Feed Document of a walk. It is valid in the body of the loop over

@@ -29,9 +29,9 @@
 // so.
 //
 // Keep [Result].State, and the next Walk reads only lists in which something is new,
-// as a rule Change Lists. It reads them whole, so entries of the walk before come
-// again: who takes them again as above comes to the same. Keep [List.State] after each
-// list, and a walk that was broken off goes on from there.
+// usually Change Lists. It reads them whole, so some entries of the previous walk come
+// again; applying them again in the same way gives the same result. Keep [List.State]
+// after each list, and an interrupted walk continues from there.
 //
 // A missing list is no error. Then [Result].Gap names it, and the next Walk tries
 // again. [Walk] says more, and [Walk.Discover] shows what an address leads to.
@@ -44,11 +44,11 @@
 // ([Writer.Entry]), in memory that does not grow with it. A short document is written at once with
 // [Document.WriteTo].
 //
-// A Reader takes what it can: a place where a document breaks a rule is reported as a
-// [Problem], an entry that cannot be taken is an [EntryError], and only a
-// [DocumentError] ends the reading. A Writer refuses with a [RuleError] what would make
-// the document unusable (see [Writer] for what it checks), and returns [ErrFull] when
-// the next entry needs another document. [Rules] lists the rules.
+// A Reader reads what it can: it reports a place where a document breaks a rule as a
+// [Problem], returns an [EntryError] for an entry that cannot be read, and stops only at
+// a [DocumentError]. A Writer returns a [RuleError] instead of writing an unusable
+// document (see [Writer] for what it checks), and [ErrFull] when the next entry needs
+// another document. [Rules] lists the rules.
 package resourcesync
 
 // Namespaces of the documents (clause 4).
@@ -62,9 +62,9 @@ const (
 	// attributes of an entry's rs:md and rs:ln (clause 7 allows attributes in
 	// other namespaces): "id", the identifier of the record where it is not its
 	// loc (on a link: of the record that the link leads to); "title", its title;
-	// "modified", when it was last modified by the word of its Source, where no
-	// link of relation via says so; and "hreflang", the language of a
-	// representation. It is a name and no address, and it never changes.
+	// "modified", when its Source says that it was last modified, where no link of
+	// relation via says so; and "hreflang", the language of a representation. The
+	// namespace is a name, not an address, and never changes.
 	CarriedNamespace = "urn:x-bridge:terms:1"
 )
 

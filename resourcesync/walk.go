@@ -13,10 +13,9 @@ import (
 )
 
 // Walk is what a Destination does with a Source (clause 5.2): it finds the
-// Source's lists, chooses those that are needed, and hands them out one at a
-// time. What a list says, and storing it, is the caller's. A Walk is used for
-// one loop over its Documents at a time. Each begins anew, with the fields as they are
-// then.
+// Source's lists, chooses those that are needed, and yields them one at a time. The
+// caller reads and stores their entries. Run one loop over Documents at a time. Each
+// loop begins anew, with the fields as they are then.
 //
 // A Source has one or more sets of resources (clause 9). What the Walk follows
 // of a set, its Resource List and its Change List (each may be an index), is
@@ -27,9 +26,9 @@ import (
 //
 // Lists are yielded newest first: the Change Lists of all streams from the
 // newest to the oldest that is needed, then, when a baseline is due, the
-// Resource Lists of all streams. A caller that takes, for each record, the first list
-// that names it (and in that the last entry) has the newest state, and has to remember
-// only which records it has seen.
+// Resource Lists of all streams. For each record, the last entry in the first list that
+// names it is the newest state. So a caller has to remember only which records it has
+// seen.
 //
 // # Which Change Lists
 //
@@ -117,8 +116,8 @@ type Lists struct {
 	ResourceList string `json:"resource_list,omitempty"`
 }
 
-// Result says what a walk was worth, as far as it came. A walk has ended whole when
-// Documents ended without an error, there is no Gap, and the Source has not Ended.
+// Result says what a walk has read. A walk has ended whole when Documents ended without
+// an error, there is no Gap, and the Source has not Ended.
 type Result struct {
 	// State is for the next Walk, also when nothing has changed. After a walk that
 	// has not ended whole it is the one that this walk began with, so that the next
@@ -164,15 +163,14 @@ type Result struct {
 // Documents walks, and returns the lists, newest first. Read all Entries of each, and
 // go on with the loop: it ends with an error where entries were left unread. A list that
 // cannot be read to its end counts as missing, any other error ends the walk. When the
-// loop has ended, Result says what the walk was worth.
+// loop has ended, Result says what the walk has read.
 //
 // An error of Documents is its last value. To errors.Is and errors.As it is a
 // *NoSourceError, a *StatusError, one of the package's variables, or what the Client
 // has returned, as when ctx is done.
 //
-// Of a list that was not read to its end nothing should be taken: the next walk reads
-// it again. After each other one List.State is where the walk can go on should it be
-// broken off.
+// Store nothing of a list that was not read to its end: the next walk reads it again.
+// After each list that was, List.State is where an interrupted walk can continue.
 //
 // The next list is requested while the one before is read.
 func (w *Walk) Documents(ctx context.Context) iter.Seq2[*List, error] {
@@ -194,7 +192,7 @@ func (w *Walk) Documents(ctx context.Context) iter.Seq2[*List, error] {
 	}
 }
 
-// Result returns what the walk of the last Documents was worth.
+// Result returns the result of the last loop over Documents.
 func (w *Walk) Result() Result { return w.result }
 
 // List is one list of a walk. It is valid until the loop over the walk's lists

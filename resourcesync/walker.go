@@ -603,7 +603,7 @@ func (k *walker) handleMissing(s step, why error) error {
 	}
 	due := k.cur.Due
 	k.noteLost(fmt.Sprintf("the Change List %s is missing (%v)", s.URL, why))
-	if !follow.Missing(why) { // it may be had later: until then nobody knows what it says is there
+	if !follow.Missing(why) { // it may be readable later; until then its changes are unknown
 		k.cur.Incomplete, stream.New.Missed = true, true
 		k.cur.Due = due || !stream.Missed // one baseline makes up for it, not one a walk
 	}

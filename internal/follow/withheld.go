@@ -10,8 +10,8 @@ import (
 
 // PartialHeader is in the answer of a bridge that withholds the complete lists of a
 // set until it has walked all its Sources. It says for which sets that waits, see
-// Waits: bridges that harvest each other would wait for each other for ever if they
-// did not know.
+// Waits: without it, bridges that harvest each other would wait for each other without
+// end.
 const PartialHeader = "Bridge-Partial"
 
 // Waits is what a bridge said of a set when it was asked last: for which sets it

@@ -10,6 +10,7 @@ PACKAGES    ?= ./...
 TESTFLAGS   ?=
 FUZZTIME    ?= 60s
 BENCHTIME   ?= 1s
+BENCHFLAGS  ?=
 
 # Exact versions: a newer linter is a change of its own. govulncheck 1.9.0 asks
 # for a module that the module proxy refuses.
@@ -54,10 +55,11 @@ lint: ## go vet, golangci-lint or staticcheck, govulncheck
 fuzz: ## every fuzz target for FUZZTIME (60s), or all together for FUZZTOTAL
 	@FUZZTIME=$(FUZZTIME) ./.ci/fuzz
 
-# The big cases are built by a command of their own, when it is there.
+# The big cases are built by a command of their own, when it is there. BENCHFLAGS are
+# its arguments: make bench BENCHFLAGS='-quick -only get'.
 bench: ## the Go benchmarks and the big cases, as ratios against their rivals
 	$(GO) test -run '^$$' -bench . -benchtime $(BENCHTIME) -benchmem -timeout 60m $(PACKAGES)
-	@if [ -d internal/bench ]; then set -x; $(GO) run ./internal/bench; fi
+	@if [ -d internal/bench ]; then set -x; $(GO) run ./internal/bench $(BENCHFLAGS); fi
 
 soak: ## the long runs: thousands of rounds of kill -9, big logs
 	BRIDGE_SOAK=1 $(GO) test -timeout 8h -count 1 $(TESTFLAGS) $(PACKAGES)

@@ -23,8 +23,8 @@ const (
 )
 
 // insertRows is the harvest's rival: it writes the rows that a harvest of new
-// records has left into a database with the same tables and indexes, in the same
-// transactions and order, with prepared multi-row INSERTs and nothing else. Only
+// records has left into a database with the same tables, indexes and page size, in
+// the same transactions and order, with prepared multi-row INSERTs and nothing else. Only
 // BEGIN to COMMIT is timed. Count is the number of events.
 func insertRows(ctx context.Context, j job, _ func(result)) (result, error) {
 	from, err := open(filepath.Join(j.Folder, eventlog.FileName), "query_only(1)")
@@ -32,7 +32,12 @@ func insertRows(ctx context.Context, j job, _ func(result)) (result, error) {
 		return result{}, err
 	}
 	defer from.Close()
-	to, err := open(filepath.Join(j.Folder, "rival.db"), "journal_mode(wal)", "synchronous(full)", "cache_size(-32768)", "wal_autocheckpoint(10000)")
+	var pageSize int
+	if err := from.QueryRowContext(ctx, "PRAGMA page_size").Scan(&pageSize); err != nil {
+		return result{}, err
+	}
+	// The size of a page is fixed by the first write, which journal_mode may be.
+	to, err := open(filepath.Join(j.Folder, "rival.db"), fmt.Sprintf("page_size(%d)", pageSize), "journal_mode(wal)", "synchronous(full)", "cache_size(-32768)", "wal_autocheckpoint(10000)")
 	if err != nil {
 		return result{}, err
 	}

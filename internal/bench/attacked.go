@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -15,6 +14,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/pmh-bridge/bridge/internal/config"
 )
 
 // attacked is a running bridge serve that is under attack: a process of its own,
@@ -57,7 +58,7 @@ mailbox = "library@bridge.example.org"
 
 // startAttacked starts bridge serve with a set "main" that has the given Source, ""
 // for none, as the attack wants it.
-func (b *bench) startAttacked(binary string, a attack, source string) (*attacked, error) {
+func (b *bench) startAttacked(binary string, a *attack, url string) (*attacked, error) {
 	folder, err := os.MkdirTemp(b.folder, "victim-")
 	if err != nil {
 		return nil, err
@@ -68,8 +69,12 @@ func (b *bench) startAttacked(binary string, a attack, source string) (*attacked
 	}
 	v := &attacked{binary: binary, folder: folder, mail: mail, output: &output{seen: make(chan struct{})}}
 	text := "listen = \"127.0.0.1:0\"\ndata = \"data\"\nallow_hosts = [\"127.0.0.1\"]\n" + fmt.Sprintf(service, mail)
-	if source != "" {
-		text += fmt.Sprintf("[[set]]\nname = \"main\"\ncontent = %q\n[[set.source]]\nkind = %q\nurl = %q\n", cmp.Or(a.content, "mirror"), a.kind, source)
+	if url != "" {
+		content := config.Mirror
+		if a.document != nil {
+			content = config.Reference // its contents are nowhere
+		}
+		text += fmt.Sprintf("[[set]]\nname = \"main\"\ncontent = %q\n[[set.source]]\nkind = %q\nurl = %q\n", content, a.source, url)
 	}
 	if err := os.WriteFile(filepath.Join(folder, "bridge.toml"), []byte(text), 0o600); err != nil {
 		return nil, err
@@ -143,13 +148,9 @@ func (v *attacked) end() error {
 	return os.RemoveAll(v.folder)
 }
 
-// memory is a line of the process's status, in bytes; 0 when it has ended.
+// memory is a line of the victim's status, in bytes; 0 when it has ended.
 func (v *attacked) memory(name string) int64 {
-	kb, err := strconv.ParseInt(strings.TrimSuffix(field(fmt.Sprintf("/proc/%d/status", v.pid), name), " kB"), 10, 64)
-	if err != nil {
-		return 0
-	}
-	return kb << 10
+	return memory(strconv.Itoa(v.pid), name)
 }
 
 // processorTime is what the victim has used, in user and system mode.

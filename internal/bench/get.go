@@ -28,14 +28,6 @@ const (
 	smallList = "/sets/small/changelist/1.xml"
 )
 
-// buildSegments makes a log with these two.
-func buildSegments(ctx context.Context, j job, _ func(result)) (result, error) {
-	if _, err := growTo(ctx, j, "main", 10_000, 10_000); err != nil {
-		return result{}, err
-	}
-	return growTo(ctx, j, "small", 20, 20)
-}
-
 // serveBridge is bridge serve without Sources.
 func serveBridge(ctx context.Context, j job, ready func(result)) (result, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -77,26 +69,21 @@ func serveMemory(ctx context.Context, j job, ready func(result)) (result, error)
 	}), ready)
 }
 
+// read returns what a server answers with an encoding, which may be "".
 func read(ctx context.Context, url, encoding string) (http.Header, []byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return nil, nil, err
-	}
-	client := http.Client{Transport: &http.Transport{DisableCompression: true}}
+	header := http.Header{}
 	if encoding != "" {
-		req.Header.Set("Accept-Encoding", encoding)
+		header.Set("Accept-Encoding", encoding)
 	}
-	resp, err := client.Do(req)
+	resp, body, err := send(ctx, &http.Client{Transport: &http.Transport{DisableCompression: true}}, http.MethodGet, url, header, nil)
 	if err != nil {
 		return nil, nil, err
 	}
-	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Encoding") != encoding {
 		return nil, nil, fmt.Errorf("%s: %s, Content-Encoding %q", url, resp.Status, resp.Header.Get("Content-Encoding"))
 	}
 	resp.Header.Del("Date") // the rival gives its own
-	body, err := io.ReadAll(resp.Body)
-	return resp.Header, body, err
+	return resp.Header, body, nil
 }
 
 // gets: closed documents over keep-alive connections, against the rival, in
@@ -106,8 +93,10 @@ func (b *bench) gets() error {
 }
 
 func (b *bench) getsIn(folder string) error {
-	if _, err := b.do(job{Name: "segments", Folder: folder, Content: config.Mirror}); err != nil {
-		return err
+	for set, events := range map[string]int{"main": 10_000, "small": 20} {
+		if _, err := b.do(job{Name: "build", Folder: folder, Content: config.Mirror, Set: set, Number: events, Segment: events}); err != nil {
+			return err
+		}
 	}
 	ours, at, err := b.serve(job{Name: "serve", Folder: folder})
 	if err != nil {
@@ -156,7 +145,7 @@ func (b *bench) compare(path, encoding, ours, rival string) (row, error) {
 	}
 	name := map[string]string{"": "identity", "gzip": "gzip"}[encoding]
 	ratio := best[0] / best[1]
-	return row{name: fmt.Sprintf("GET of a closed document, %s, %s bytes, %d connections", name, thousands(float64(size)), connections),
+	return row{name: fmt.Sprintf("GET of a closed document, %s, %s bytes, %d connections", name, thousands(size), connections),
 		ours: perSecond(best[0], "requests"), rival: "net/http from memory: " + perSecond(best[1], "requests"), ratio: ratio,
 		bars: []bar{atLeast("ratio 0.8", ratio, 0.8)}}, nil
 }
@@ -176,23 +165,14 @@ func loadTest(ctx context.Context, address, encoding string, wait time.Duration)
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	var answers, length atomic.Int64
-	failed := make(chan error, connections)
 	var group sync.WaitGroup
+	errs := make([]error, connections)
 	start := time.Now()
-	for range connections {
-		group.Go(func() {
-			if err := ask(ctx, u.Host, request, encoding, &answers, &length); err != nil {
-				failed <- err
-			}
-		})
+	for i := range errs {
+		group.Go(func() { errs[i] = ask(ctx, u.Host, request, encoding, &answers, &length) })
 	}
 	group.Wait()
-	took := time.Since(start)
-	select {
-	case err = <-failed:
-	default:
-	}
-	return float64(answers.Load()) / took.Seconds(), length.Load(), err
+	return rate(answers.Load(), time.Since(start)), length.Load(), errors.Join(errs...)
 }
 
 // ask sends one request after the other on one connection. It reads answers with

@@ -12,11 +12,6 @@ import (
 	"github.com/pmh-bridge/bridge/internal/harvest"
 )
 
-const (
-	million    = 1_000_000
-	fewRecords = 100 // of a small append
-)
-
 // costs is what work on a log of one size costs.
 type costs struct {
 	events      int
@@ -30,32 +25,38 @@ type costs struct {
 // growth: start, append and poll on a log of a million events, and on a long
 // one. Both are measured in the same log, as it grows.
 func (b *bench) growth() error {
-	return b.in("growth", b.growthIn)
+	return b.in("growth", func(folder string) error {
+		p, at, err := b.serve(chainOf(1, fewRecords, 512))
+		if err != nil {
+			return err
+		}
+		err = b.growBeside(folder, at.URL)
+		_, ended := p.end()
+		return errors.Join(err, ended)
+	})
 }
 
-func (b *bench) growthIn(folder string) error {
-	return b.beside(chainOf(1, fewRecords, 512), func(url string) error {
-		j := job{Name: "harvest", Folder: folder, URL: url, Content: config.Mirror}
-		if _, err := b.do(j); err != nil { // so that there is a Source to be polled
+func (b *bench) growBeside(folder, url string) error {
+	j := job{Name: "harvest", Folder: folder, URL: url, Content: config.Mirror}
+	if _, err := b.do(j); err != nil { // so that there is a Source to be polled
+		return err
+	}
+	small, err := b.measureAt(j, b.scaled(million))
+	if err != nil {
+		return err
+	}
+	events, err := b.grow(j, b.soak*b.scaled(million))
+	if err != nil {
+		return err
+	}
+	large := small
+	if events > small.events {
+		if large, err = b.measureAt(j, events); err != nil {
 			return err
 		}
-		small, err := b.measureAt(j, b.scaled(million))
-		if err != nil {
-			return err
-		}
-		events, err := b.grow(j, b.soak*b.scaled(million))
-		if err != nil {
-			return err
-		}
-		large := small
-		if events > small.events {
-			if large, err = b.measureAt(j, events); err != nil {
-				return err
-			}
-		}
-		compareCosts(small, large)
-		return nil
-	})
+	}
+	compareCosts(small, large)
+	return nil
 }
 
 // grow builds the log up to a number of events, or as far as patience allows.
@@ -68,7 +69,7 @@ func (b *bench) grow(j job, events int) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		b.say("%s events: %s", thousands(float64(have)), perSecond(rate(r.Count, r.Took), "events"))
+		b.say("%s events: %s", thousands(have), perSecond(rate(r.Count, r.Took), "events"))
 	}
 	return have, nil
 }
@@ -141,19 +142,19 @@ func (b *bench) readyAfter(folder string) (time.Duration, int64, error) {
 // appendMore appends new records: Took is the mean cost of a few of them, Other
 // that of a whole transaction of a big harvest.
 func appendMore(ctx context.Context, j job, _ func(result)) (r result, err error) {
-	b, err := newBuilder(ctx, j, "main", 0)
+	b, err := newBuilder(ctx, j)
 	if err != nil {
 		return r, err
 	}
 	const tries, transactions = 50, 3
 	for i := 0; i < tries && err == nil; i++ {
 		var took time.Duration
-		took, err = b.add(ctx, fewRecords)
+		took, err = b.append(ctx, newRecordsFrom(b.next, fewRecords))
 		r.Took += took / tries
 	}
 	for i := 0; i < transactions && err == nil; i++ {
 		var took time.Duration
-		took, err = b.add(ctx, batchSize)
+		took, err = b.append(ctx, newRecordsFrom(b.next, batchSize))
 		r.Other += took / transactions
 	}
 	return r, errors.Join(err, b.log.Close())
@@ -163,7 +164,7 @@ func appendMore(ctx context.Context, j job, _ func(result)) (r result, err error
 // Destination does: is the Change List, or the index, still what it was? Took and
 // Other are the mean of each.
 func pollBridge(ctx context.Context, j job, _ func(result)) (r result, err error) {
-	h, err := openOn(ctx, &j)
+	h, err := open(ctx, &j, 0)
 	if err != nil {
 		return r, err
 	}
@@ -226,5 +227,3 @@ func compareCosts(small, large costs) {
 			bars: []bar{below("within 1.5", ratio, 1.5)}}.print()
 	}
 }
-
-func ratioOf(a, b time.Duration) float64 { return a.Seconds() / b.Seconds() }

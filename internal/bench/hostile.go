@@ -3,12 +3,12 @@ package main
 import (
 	"bytes"
 	"cmp"
-	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -16,23 +16,108 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/pmh-bridge/bridge/internal/config"
 )
 
-// attack is what a hostile peer does to a running bridge. It returns how many
-// bytes it has sent, after decoding, and what else is worth saying.
+// attack is what a hostile peer does to a running bridge.
 type attack struct {
-	defects     string
-	name        string
-	kind        string                                       // of the Source, "" for none
-	serve       func(w http.ResponseWriter, r *http.Request) // what the Source answers
-	content     string                                       // mode of the Source's set, "" is mirror
+	defects string
+	name    string
+	// document is what is hostile: it is the only one of a Source, or it is posted by a
+	// SIP client, so many times at once.
+	document func() []byte
+	gzip     bool // it goes packed over the wire
+	times    int  // 0: a Source's
+	// source is the Source, "" for none, and serve what it answers if not a document.
+	source      string
+	serve       func(w http.ResponseWriter, r *http.Request)
 	descriptors int                                          // open files that the victim may have, 0: as many as this process
 	prepare     func(ctx context.Context, v *attacked) error // what comes before, and is not measured
-	strike      func(ctx context.Context, v *attacked) (received int64, note string, err error)
+	strike      strike                                       // if it is not a document
+}
+
+// strike attacks. It returns how many bytes it has sent, after decoding, and what
+// else is worth saying.
+type strike = func(ctx context.Context, v *attacked) (received int64, note string, err error)
+
+const (
+	atomSource = config.AtomPMH
+	listSource = config.ResourceSync
+)
+
+// attacks are those that the defects were seen with.
+func attacks() []attack {
+	prefixes := func() []byte { return sipRequest(manyPrefixes(200, 2<<20)) }
+	const (
+		oneBase     = "3 MiB of SIP request, a long xml:base inherited 200 times"
+		references  = "512 KiB of SIP request, 8,000 references to a long xml:base"
+		sipPrefixes = "2 MiB of SIP request, 200 elements of 250 declarations each"
+	)
+	return []attack{
+		{defects: "D60", name: oneBase, document: nestedBases, times: 1},
+		{defects: "D60", name: oneBase, document: nestedBases, times: 10},
+		{defects: "D60", name: references, document: manyBases, times: 1},
+		{defects: "D60", name: references, document: manyBases, times: 10},
+		{defects: "D60", name: "sitemap of 1,650 relative references to a long xml:base", source: listSource, gzip: true, document: sitemapWithBase},
+		{defects: "D61", name: sipPrefixes, document: prefixes, times: 1},
+		{defects: "D61", name: sipPrefixes, document: prefixes, times: 10},
+		{defects: "D61", name: "2 MiB of Atom feed, 250 elements of 250 declarations each", source: atomSource,
+			document: func() []byte { return feedOf(xmlnsAtom, manyPrefixes(250, 2<<20)) }},
+		{defects: "D102", name: "entry of 8,000 equal alternates", source: atomSource, document: equalAlternates},
+		{defects: "D103", name: "4,000 bad entries under 256 KB of declarations", source: atomSource,
+			document: func() []byte { return feedOf(longDeclarations(), badEntries(4000)) }},
+		{defects: "D103", name: "8 MiB of empty entries", source: atomSource,
+			document: func() []byte { return feedOf(xmlnsAtom, strings.Repeat("<entry/>", 1<<20)) }},
+		{defects: "D103", name: "300,000 bad entries, each of another record", source: atomSource, gzip: true,
+			document: func() []byte { return feedOf(xmlnsAtom, badEntries(300_000)) }},
+		{defects: "D64", name: "64 MiB of Resource List, 1.3 million entries", source: listSource, gzip: true, document: func() []byte { return longList(64 << 20) }},
+		{defects: "D64", name: "64 MiB of Atom feed, 450,000 entries", source: atomSource, gzip: true, document: func() []byte { return longFeed(64 << 20) }},
+		{defects: "D65", name: "Range with 6,000 pieces of a record of 700 KB, 20 times", source: atomSource, serve: bigRecord, strike: manyRanges},
+		{defects: "D66", name: "8,000 idle connections", strike: idleConnections(8000)},
+		{defects: "D66", name: "250 slow POSTs of 3 of 4 MB", strike: slowPosts(250, 3<<20, 4<<20-1)},
+		{defects: "D35", name: "2 addresses with 200 unfinished requests of 4 MB each", strike: slowPosts(400, 4<<20-4096, 4<<20-1)},
+		{defects: "D66", name: "600 idle connections, 512 descriptors", descriptors: 512, strike: idleConnections(600)},
+		{defects: "D67", name: "40 entries with titles of 1 MB; recent.atom and the page 20 times each", source: atomSource, serve: longTitles, strike: readPages},
+		{defects: "D68", name: "/ 300 times, after 1,800 rejections", prepare: rejections(1800), strike: readPage(300)},
+		{defects: "D69", name: "1,000 notifications of 15 KB with unknown tokens", strike: unknownTokens(1000, 15<<10)},
+		{defects: "D72", name: "64 silent mail connections, then a mail", strike: silentMail(64)},
+	}
+}
+
+// arm makes what serves or posts the document of an attack.
+func (a *attack) arm() {
+	if a.document == nil {
+		return
+	}
+	body := a.document()
+	size := int64(len(body))
+	if a.times > 0 {
+		a.strike = posted("/sip/library", body, a.times)
+		if a.times > 1 {
+			a.name += fmt.Sprintf(", %d at once", a.times)
+		}
+		return
+	}
+	header := http.Header{"Content-Type": {"application/xml"}}
+	if a.source == atomSource {
+		header.Set("Content-Type", "application/atom+xml")
+	}
+	if a.gzip {
+		body = packed(body)
+		header.Set("Content-Encoding", "gzip")
+		a.name += fmt.Sprintf(" (%s KB on the wire)", thousands(float64(len(body))/1e3))
+	}
+	a.serve = func(w http.ResponseWriter, _ *http.Request) {
+		maps.Copy(w.Header(), header)
+		_, _ = w.Write(body)
+	}
+	a.strike = harvested(size)
 }
 
 // errHarmed: others are no longer served as they should be.
@@ -51,10 +136,11 @@ func (b *bench) hostile() error {
 			return fmt.Errorf("building bridge: %w: %s", err, out)
 		}
 	}
-	for _, a := range b.attacks() {
+	for _, a := range attacks() {
 		if b.attack != "" && !strings.Contains(a.defects, b.attack) {
 			continue
 		}
+		a.arm()
 		if err := b.suffer(binary, a); err != nil {
 			return fmt.Errorf("%s, %s: %w", a.defects, a.name, err)
 		}
@@ -64,16 +150,13 @@ func (b *bench) hostile() error {
 
 // suffer runs one attack against a victim of its own.
 func (b *bench) suffer(binary string, a attack) (err error) {
-	source, asked := "", &atomic.Int64{}
+	url := ""
 	if a.serve != nil {
-		p := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			asked.Add(1)
-			a.serve(w, r)
-		}))
+		p := httptest.NewServer(http.HandlerFunc(a.serve))
 		defer p.Close()
-		source = p.URL + "/document"
+		url = p.URL + "/document"
 	}
-	v, err := b.startAttacked(binary, a, source)
+	v, err := b.startAttacked(binary, &a, url)
 	if err != nil {
 		return err
 	}
@@ -115,7 +198,7 @@ func (b *bench) suffer(binary string, a attack) (err error) {
 
 // harvested is the strike of a Source whose document is hostile by itself: it
 // waits until a harvest has ended, and says how many records came of it.
-func harvested(size int64) func(context.Context, *attacked) (int64, string, error) {
+func harvested(size int64) strike {
 	return func(ctx context.Context, v *attacked) (int64, string, error) {
 		for {
 			v.quiet(ctx)
@@ -143,38 +226,31 @@ func (v *attacked) harvest(ctx context.Context) (note string, ended bool) {
 	}
 	for _, set := range status.Sets {
 		if set.Name == "main" && len(set.Sources) == 1 && set.Sources[0].Last != nil {
-			return fmt.Sprintf("%s records; %s", thousands(float64(set.Records)), cmp.Or(set.Sources[0].Last.Error, "no error")), true
+			return fmt.Sprintf("%s records; %s", thousands(set.Records), cmp.Or(set.Sources[0].Last.Error, "no error")), true
 		}
 	}
 	return "", false
 }
 
+// soapHeader is that of every message that is posted.
+func soapHeader() http.Header { return http.Header{"Content-Type": {"text/xml; charset=utf-8"}} }
+
 // posted is the strike of a peer that posts one body so many times at once.
-func posted(path, contentType string, body []byte, times int) func(context.Context, *attacked) (int64, string, error) {
+func posted(path string, body []byte, times int) strike {
 	return func(ctx context.Context, v *attacked) (int64, string, error) {
-		var group sync.WaitGroup
 		var mu sync.Mutex
 		answers := map[string]int{}
-		for range times {
-			group.Go(func() {
-				answer := "no answer"
-				req, err := http.NewRequestWithContext(ctx, http.MethodPost, v.url+path, bytes.NewReader(body))
-				if err == nil {
-					req.Header.Set("Content-Type", contentType)
-					var resp *http.Response
-					if resp, err = http.DefaultClient.Do(req); err == nil {
-						_, _ = io.Copy(io.Discard, resp.Body)
-						_ = resp.Body.Close()
-						answer = resp.Status
-					}
-				}
-				mu.Lock()
-				answers[answer]++
-				mu.Unlock()
-			})
-		}
-		group.Wait()
-		return int64(len(body) * times), counted(answers), nil
+		_, err := parallel(ctx, times, times, func(ctx context.Context, _ func() (int, bool)) error {
+			answer := "no answer"
+			if resp, _, err := send(ctx, http.DefaultClient, http.MethodPost, v.url+path, soapHeader(), body); err == nil {
+				answer = resp.Status
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			answers[answer]++
+			return nil
+		})
+		return int64(len(body) * times), counted(answers), err
 	}
 }
 
@@ -185,73 +261,6 @@ func counted(answers map[string]int) string {
 		parts = append(parts, fmt.Sprintf("%d × %s", n, answer))
 	}
 	return strings.Join(parts, ", ")
-}
-
-// attackWith makes an attack of a hostile document: times as often at once, where
-// it is posted.
-func attackWith(d hostileDocument, times int) attack {
-	body := d.body()
-	a := attack{defects: d.defect, name: d.name}
-	if d.kind == "sip" {
-		a.strike = posted("/sip/library", d.contentType, body, times)
-		if times > 1 {
-			a.name += fmt.Sprintf(", %d at once", times)
-		}
-		return a
-	}
-	a.kind = "resourcesync"
-	if d.kind == "atom" {
-		a.kind = "atompmh"
-	}
-	size := int64(len(body))
-	if d.contentEncoding == "gzip" {
-		a.name += fmt.Sprintf(" (%s KB on the wire)", thousands(float64(size)/1e3))
-		size = unpackedSize(body)
-	}
-	a.content = "reference" // its contents are nowhere
-	a.serve = func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", d.contentType)
-		if d.contentEncoding != "" {
-			w.Header().Set("Content-Encoding", d.contentEncoding)
-		}
-		_, _ = w.Write(body)
-	}
-	a.strike = harvested(size)
-	return a
-}
-
-// unpackedSize is the length of what gzip has packed; 0 when it is damaged.
-func unpackedSize(packed []byte) int64 {
-	r, err := gzip.NewReader(bytes.NewReader(packed))
-	if err != nil {
-		return 0
-	}
-	n, err := io.Copy(io.Discard, r)
-	if err != nil {
-		return 0
-	}
-	return n
-}
-
-func (b *bench) attacks() []attack {
-	var all []attack
-	for _, d := range hostileDocuments() {
-		all = append(all, attackWith(d, 1))
-		if d.kind == "sip" {
-			all = append(all, attackWith(d, 10))
-		}
-	}
-	return append(all, []attack{
-		{defects: "D65", name: "Range with 6,000 pieces of a record of 700 KB, 20 times", kind: "atompmh", serve: bigRecord, strike: manyRanges},
-		{defects: "D66", name: "8,000 idle connections", strike: idleConnections(8000)},
-		{defects: "D66", name: "250 slow POSTs of 3 of 4 MB", strike: slowPosts(250, 3<<20, 4<<20-1)},
-		{defects: "D35", name: "2 addresses with 200 unfinished requests of 4 MB each", strike: slowPosts(400, 4<<20-4096, 4<<20-1)},
-		{defects: "D66", name: "600 idle connections, 512 descriptors", descriptors: 512, strike: idleConnections(600)},
-		{defects: "D67", name: "40 entries with titles of 1 MB; recent.atom and the page 20 times each", kind: "atompmh", serve: longTitles, strike: readPages},
-		{defects: "D68", name: "/ 300 times, after 1,800 rejections", prepare: rejections(1800), strike: readPage(300)},
-		{defects: "D69", name: "1,000 notifications of 15 KB with unknown tokens", strike: unknownTokens(1000, 15<<10)},
-		{defects: "D72", name: "64 silent mail connections, then a mail", strike: silentMail(64)},
-	}...)
 }
 
 // bigRecord is a Source with one record of 700 KB.
@@ -293,25 +302,22 @@ func manyRanges(ctx context.Context, v *attacked) (received int64, note string, 
 
 // get returns the body that the victim answers with, whatever the status.
 func (v *attacked) get(ctx context.Context, path string, header http.Header) (string, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, v.url+path, nil)
-	if err != nil {
-		return "", err
-	}
-	for name, values := range header {
-		req.Header[name] = values
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return "", err
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
+	_, body, err := send(ctx, http.DefaultClient, http.MethodGet, v.url+path, header, nil)
 	return string(body), err
+}
+
+// post posts a SOAP message and returns the status.
+func (v *attacked) post(ctx context.Context, path, body string) (string, error) {
+	resp, _, err := send(ctx, http.DefaultClient, http.MethodPost, v.url+path, soapHeader(), []byte(body))
+	if err != nil {
+		return "", err
+	}
+	return strconv.Itoa(resp.StatusCode), nil
 }
 
 // idleConnections opens so many connections that say nothing, and asks for a
 // page 200 times beside them.
-func idleConnections(n int) func(context.Context, *attacked) (int64, string, error) {
+func idleConnections(n int) strike {
 	return func(ctx context.Context, v *attacked) (int64, string, error) {
 		var open []net.Conn
 		defer func() {
@@ -348,7 +354,7 @@ func idleConnections(n int) func(context.Context, *attacked) (int64, string, err
 
 // slowPosts sends the beginning of so many requests, then nothing more for ten
 // seconds. Half of them come from another address.
-func slowPosts(n, sent, announced int) func(context.Context, *attacked) (int64, string, error) {
+func slowPosts(n, sent, announced int) strike {
 	return func(ctx context.Context, v *attacked) (int64, string, error) {
 		ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 		defer cancel()
@@ -434,7 +440,7 @@ func rejections(n int) func(context.Context, *attacked) error {
 }
 
 // readPage reads the page of everything so many times.
-func readPage(times int) func(context.Context, *attacked) (int64, string, error) {
+func readPage(times int) strike {
 	return func(ctx context.Context, v *attacked) (int64, string, error) {
 		start := time.Now()
 		for range times {
@@ -446,23 +452,8 @@ func readPage(times int) func(context.Context, *attacked) (int64, string, error)
 	}
 }
 
-// post posts a SOAP message and returns the status.
-func (v *attacked) post(ctx context.Context, path, body string) (int, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, v.url+path, strings.NewReader(body))
-	if err != nil {
-		return 0, err
-	}
-	req.Header.Set("Content-Type", "text/xml; charset=utf-8")
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return 0, err
-	}
-	_, _ = io.Copy(io.Discard, resp.Body)
-	return resp.StatusCode, resp.Body.Close()
-}
-
 // unknownTokens sends notifications that belong to nothing, each another one.
-func unknownTokens(n, size int) func(context.Context, *attacked) (int64, string, error) {
+func unknownTokens(n, size int) strike {
 	return func(ctx context.Context, v *attacked) (received int64, note string, err error) {
 		before := v.disk()
 		answers := map[string]int{}
@@ -473,7 +464,7 @@ func unknownTokens(n, size int) func(context.Context, *attacked) (int64, string,
 			if err != nil {
 				return received, "", err
 			}
-			answers[fmt.Sprint(status)]++
+			answers[status]++
 			received += int64(len(body))
 		}
 		return received, fmt.Sprintf("the data folder grew by %.1f MB; %s", float64(v.disk()-before)/1e6, counted(answers)), nil
@@ -495,7 +486,7 @@ func (v *attacked) disk() (n int64) {
 
 // silentMail holds so many connections of mail that say nothing, half of them from
 // another address, and looks how long a third one's greeting takes.
-func silentMail(n int) func(context.Context, *attacked) (int64, string, error) {
+func silentMail(n int) strike {
 	return func(ctx context.Context, v *attacked) (received int64, note string, err error) {
 		var open []net.Conn
 		defer func() {

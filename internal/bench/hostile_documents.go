@@ -7,36 +7,8 @@ import (
 	"strings"
 )
 
-// hostileDocument is one document that costs its reader far more than its sender,
-// or did once. Its links lead nowhere: nothing need be fetched.
-type hostileDocument struct {
-	name   string
-	defect string // the row of the list of defects that it is about
-	// kind says how it reaches a bridge: "sip" is posted, "atom", "list" and
-	// "sitemap" are a Source's only document.
-	kind            string
-	contentType     string
-	contentEncoding string        // "" or "gzip", which body is packed in then
-	body            func() []byte // as it goes over the wire
-}
-
-// hostileDocuments are those that the defects were seen with.
-func hostileDocuments() []hostileDocument {
-	const xml, atom = "application/xml", "application/atom+xml"
-	return []hostileDocument{
-		{"3 MiB of SIP request, a long xml:base inherited 200 times", "D60", "sip", "text/xml; charset=utf-8", "", nestedBases},
-		{"512 KiB of SIP request, 8,000 references to a long xml:base", "D60", "sip", "text/xml; charset=utf-8", "", manyBases},
-		{"sitemap of 1,650 relative references to a long xml:base", "D60", "sitemap", xml, "gzip", func() []byte { return packed(sitemapWithBase()) }},
-		{"2 MiB of SIP request, 200 elements of 250 declarations each", "D61", "sip", "text/xml; charset=utf-8", "", func() []byte { return sipRequest(manyPrefixes(200, 2<<20)) }},
-		{"2 MiB of Atom feed, 250 elements of 250 declarations each", "D61", "atom", atom, "", func() []byte { return feedOf(xmlnsAtom, manyPrefixes(250, 2<<20)) }},
-		{"entry of 8,000 equal alternates", "D102", "atom", atom, "", equalAlternates},
-		{"4,000 bad entries under 256 KB of declarations", "D103", "atom", atom, "", func() []byte { return feedOf(longDeclarations(), badEntries(4000)) }},
-		{"8 MiB of empty entries", "D103", "atom", atom, "", func() []byte { return feedOf(xmlnsAtom, strings.Repeat("<entry/>", 1<<20)) }},
-		{"300,000 bad entries, each of another record", "D103", "atom", atom, "gzip", func() []byte { return packed(feedOf(xmlnsAtom, badEntries(300_000))) }},
-		{"64 MiB of Resource List, 1.3 million entries", "D64", "list", xml, "gzip", func() []byte { return packed(longList(64 << 20)) }},
-		{"64 MiB of Atom feed, 450,000 entries", "D64", "atom", atom, "gzip", func() []byte { return packed(longFeed(64 << 20)) }},
-	}
-}
+// The documents cost their reader far more than their sender, or did once. Their links
+// lead nowhere: nothing need be fetched.
 
 const xmlnsAtom = ` xmlns="http://www.w3.org/2005/Atom"`
 

@@ -1,14 +1,17 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"time"
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/fixtures"
+	"github.com/pmh-bridge/bridge/internal/content"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 )
 
@@ -24,9 +27,10 @@ type builder struct {
 	next    int // number of the next record
 }
 
-// newBuilder opens the log in a folder for writing; the set main has segments of
-// so many events, 0 is the default.
-func newBuilder(ctx context.Context, j job, set string, segment int) (*builder, error) {
+// newBuilder opens the log of a job for writing; its set has segments of so many
+// events, 0 is the default.
+func newBuilder(ctx context.Context, j job) (*builder, error) {
+	set := cmp.Or(j.Set, "main")
 	mode, err := event.ParseContent(j.Content)
 	if err != nil {
 		return nil, err
@@ -36,7 +40,7 @@ func newBuilder(ctx context.Context, j job, set string, segment int) (*builder, 
 		return nil, err
 	}
 	b := &builder{log: l}
-	err = l.EnsureSet(ctx, eventlog.SetConfig{Name: set, Content: mode, SegmentEvents: segment})
+	err = l.EnsureSet(ctx, eventlog.SetConfig{Name: set, Content: mode, SegmentEvents: j.Segment})
 	if err == nil {
 		b.source, err = l.EnsureSource(ctx, set, "atompmh", j.URL+fixtures.Subscription, 0)
 	}
@@ -56,17 +60,17 @@ func newBuilder(ctx context.Context, j job, set string, segment int) (*builder, 
 	return b, nil
 }
 
-// add appends n new records in one transaction, and returns how long that took.
-// The walk that it is part of has ended when it returns.
-func (b *builder) add(ctx context.Context, n int) (time.Duration, error) {
+// newRecordsFrom makes up n records.
+func newRecordsFrom(first, n int) []event.Item {
 	items := make([]event.Item, n)
 	for i := range items {
-		items[i].Observation = observation(b.next + i)
+		items[i].Observation = observation(first + i)
 	}
-	return b.append(ctx, items)
+	return items
 }
 
-// append does so with records that somebody else has made up.
+// append appends new records in one transaction, and returns how long that took.
+// The walk that it is part of has ended when it returns.
 func (b *builder) append(ctx context.Context, items []event.Item) (time.Duration, error) {
 	batch := event.Batch{Source: b.source, Cursor: b.version, Start: true, Items: items,
 		Documents: []event.Document{{URL: "https://repository.example/feed.atom", FeedID: "urn:example:feed", FeedTitle: "Catalogue"}}}
@@ -98,23 +102,49 @@ func observation(n int) event.Observation {
 	}
 }
 
-// buildLog lets the set main grow to Number events. Took is the time in Append,
-// Count what was appended.
-func buildLog(ctx context.Context, j job, _ func(result)) (result, error) {
-	return growTo(ctx, j, "main", j.Number, j.Segment)
-}
-
-func growTo(ctx context.Context, j job, set string, events, segment int) (r result, err error) {
-	b, err := newBuilder(ctx, j, set, segment)
+// buildLog lets a set grow to Number events, with their contents if those have a size
+// (Body). Took is the time that all of it took, Count what was appended.
+func buildLog(ctx context.Context, j job, _ func(result)) (r result, err error) {
+	b, err := newBuilder(ctx, j)
 	if err != nil {
 		return r, err
 	}
-	for err == nil && b.next < events {
-		n := min(batchSize, events-b.next)
-		var took time.Duration
-		took, err = b.add(ctx, n)
-		r.Took += took
-		r.Count += int64(n)
+	defer func() { err = errors.Join(err, b.log.Close()) }()
+	var store *content.Store
+	size := batchSize
+	if j.Body > 0 {
+		if store, err = content.Open(ctx, filepath.Join(j.Folder, "content.db"), content.Options{}); err != nil {
+			return r, err
+		}
+		defer func() { err = errors.Join(err, store.Close()) }()
+		size /= 5
 	}
-	return r, errors.Join(err, b.log.Close())
+	for b.next < j.Number {
+		items := newRecordsFrom(b.next, min(size, j.Number-b.next))
+		start := time.Now()
+		if store != nil {
+			err = putContents(ctx, store, b.next, items)
+		}
+		if err == nil {
+			_, err = b.append(ctx, items)
+		}
+		if err != nil {
+			return r, err
+		}
+		r.Took += time.Since(start)
+		r.Count += int64(len(items))
+	}
+	return r, nil
+}
+
+// putContents stores what records from the first one on represent.
+func putContents(ctx context.Context, store *content.Store, first int, items []event.Item) error {
+	drafts := make([]*content.Draft, len(items))
+	for i := range items {
+		record := appendRecord(nil, first+i, 1, filling())
+		drafts[i] = content.NewDraft(record)
+		r := &items[i].Observation.Representations[0]
+		r.Hash, r.Length = event.HashOf(sha256.Sum256(record)), int64(len(record))
+	}
+	return store.Put(ctx, drafts...)
 }

@@ -35,16 +35,11 @@ func load() string {
 	return first
 }
 
-// peak is the largest resident memory that this process has had, in bytes; 0
-// where the system does not tell. (What getrusage says begins with the
-// parent's.)
-func peak() int64 { return memory("VmHWM") }
-
-// resident is what it has now.
-func resident() int64 { return memory("VmRSS") }
-
-func memory(name string) int64 {
-	kb, err := strconv.ParseInt(strings.TrimSuffix(field("/proc/self/status", name), " kB"), 10, 64)
+// memory is a line of a process's status, in bytes: VmHWM is the most that it has
+// had resident, VmRSS what it has now. It is 0 where the system does not tell. (What
+// getrusage says begins with the parent's.)
+func memory(process, name string) int64 {
+	kb, err := strconv.ParseInt(strings.TrimSuffix(field("/proc/"+process+"/status", name), " kB"), 10, 64)
 	if err != nil {
 		return 0
 	}

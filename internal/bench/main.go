@@ -70,35 +70,6 @@ type bench struct {
 	ctx context.Context
 }
 
-// oneCase is a name of -only and what it measures. Cases share nothing but the
-// machine.
-type oneCase struct {
-	name string
-	run  func(*bench) error
-}
-
-func cases() []oneCase {
-	return []oneCase{
-		{"harvest", (*bench).harvests},
-		{"baseline", (*bench).baselines},
-		{"mirror", (*bench).mirrors},
-		{"follow", (*bench).follows},
-		{"readlist", (*bench).readLists},
-		{"longlist", (*bench).longLists},
-		{"changelist", (*bench).changeLists},
-		{"feedout", (*bench).feeds},
-		{"snapshot", (*bench).snapshots},
-		{"get", (*bench).gets},
-		{"growth", (*bench).growth},
-		{"poll", (*bench).polls},
-		{"sources", (*bench).sources},
-		{"ingest", (*bench).ingests},
-		{"notify", (*bench).notifies},
-		{"drain", (*bench).drains},
-		{"hostile", (*bench).hostile},
-	}
-}
-
 func run(ctx context.Context, s settings) (err error) {
 	parent := s.folder
 	if s.folder, err = os.MkdirTemp(parent, "bridge-bench-"); err != nil {
@@ -118,22 +89,52 @@ func run(ctx context.Context, s settings) (err error) {
 	fmt.Printf("%s, best of %d; load %s when it began.\n\n", time.Now().UTC().Format(time.DateOnly), s.runs, load())
 	fmt.Println("| case | ours | rival | ratio | bar | peak memory | CPU | |")
 	fmt.Println("|---|---|---|---|---|---|---|---|")
-	ran := false
-	for _, c := range cases() {
-		if !strings.HasPrefix(c.name, s.only) {
+	return b.runCases()
+}
+
+// runCases does the cases that are wanted, and prints their rows.
+func (b *bench) runCases() error {
+	var ran string
+	var all []results // of the case
+	start := time.Now()
+	cases := b.cases()
+	for i, m := range cases {
+		if !strings.HasPrefix(m.name, b.only) {
 			continue
 		}
-		ran = true
-		start := time.Now()
-		if err := c.run(b); err != nil {
-			return fmt.Errorf("%s: %w", c.name, err)
+		if ran != m.name {
+			ran, all, start = m.name, nil, time.Now()
 		}
-		b.say("%s took %.0f s, load %s", c.name, time.Since(start).Seconds(), load())
+		if err := b.runOne(&m, &all); err != nil {
+			return fmt.Errorf("%s: %w", m.name, err)
+		}
+		if i+1 == len(cases) || cases[i+1].name != m.name {
+			b.say("%s took %.0f s, load %s", m.name, time.Since(start).Seconds(), load())
+		}
 	}
-	if !ran {
-		return fmt.Errorf("-only %s: there is no such case", s.only)
+	if ran == "" {
+		return fmt.Errorf("-only %s: there is no such case", b.only)
 	}
 	return nil
+}
+
+func (b *bench) runOne(m *measurement, all *[]results) error {
+	if m.own != nil {
+		return m.own()
+	}
+	r, err := b.measure(m)
+	if err != nil {
+		return err
+	}
+	*all = append(*all, r)
+	if m.rows == nil {
+		return nil
+	}
+	rows, err := m.rows(*all)
+	for _, r := range rows {
+		r.print()
+	}
+	return err
 }
 
 // say reports progress to a person, apart from the table.
@@ -156,23 +157,4 @@ func (b *bench) in(name string, measure func(folder string) error) error {
 		return err
 	}
 	return errors.Join(measure(folder), os.RemoveAll(folder))
-}
-
-// repeatedly measures b.runs times, each time in a new folder.
-func (b *bench) repeatedly(name string, measure func(folder string) error) error {
-	for range b.runs {
-		if err := b.in(name, measure); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// try runs a child, and keeps its result when it is the fastest so far.
-func (b *bench) try(best *result, j job) error {
-	r, err := b.do(j)
-	if err == nil {
-		*best = faster(*best, r)
-	}
-	return err
 }

@@ -1,10 +1,10 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"strconv"
@@ -16,11 +16,13 @@ import (
 	"github.com/pmh-bridge/bridge/internal/testserver"
 )
 
-// Where a provider answers how many requests it has had, and where one of ResourceSync
-// gets the number of changes in its Change List.
 const (
+	// requestsPath is where a provider answers how many requests it has had,
+	// changesPath where one of ResourceSync gets more changes into its Change List.
 	requestsPath = "/bench/requests"
 	changesPath  = "/bench/changes/"
+	// longListPath is where the one document of the provider of a long list is.
+	longListPath = "/list.xml"
 )
 
 // chainOf is the job of an Atom-PMH provider with bodies of so many bytes, 0 for
@@ -37,41 +39,70 @@ func sourceOf(resources, changes, body int, latency time.Duration) job {
 
 // source is the SOURCE that a user types to harvest the provider at a job's URL.
 func (j *job) source() string {
-	if j.Kind == config.ResourceSync {
-		return config.ResourceSync + ":" + j.URL
+	switch {
+	case j.Kind != config.ResourceSync:
+		return config.AtomPMH + ":" + j.URL + fixtures.Subscription
+	case j.LongList != "":
+		return config.ResourceSync + ":" + j.URL + longListPath
 	}
-	return config.AtomPMH + ":" + j.URL + fixtures.Subscription
+	return config.ResourceSync + ":" + j.URL
 }
 
 // provide serves the records of a job, of its kind.
 func provide(_ context.Context, j job, ready func(result)) (result, error) {
-	var now atomic.Pointer[http.Handler]
-	change := func(changes int) {
-		var h http.Handler = &testserver.Chain{Documents: j.Documents, Entries: j.Number, BodySize: j.Body}
-		if j.Kind == config.ResourceSync {
-			h = &testserver.ResourceChain{Resources: j.Number, Changes: changes, BodySize: j.Body, Latency: j.Latency}
+	var answered, changes atomic.Int64
+	changes.Store(int64(j.Changes))
+	records := func() http.Handler {
+		switch {
+		case j.Kind != config.ResourceSync:
+			return &testserver.Chain{Documents: j.Documents, Entries: j.Number, BodySize: j.Body}
+		case j.LongList != "":
+			return &endlessList{capability: j.LongList, entries: j.Number}
 		}
-		now.Store(&h)
+		return &testserver.ResourceChain{Resources: j.Number, Changes: int(changes.Load()), BodySize: j.Body, Latency: j.Latency}
 	}
-	change(j.Changes)
-	var answered atomic.Int64
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		answered.Add(1)
-		(*now.Load()).ServeHTTP(w, r)
+		records().ServeHTTP(w, r)
 	})
 	mux.HandleFunc(requestsPath, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = fmt.Fprint(w, answered.Load())
 	})
 	mux.HandleFunc(changesPath+"{n}", func(w http.ResponseWriter, r *http.Request) {
-		n, err := strconv.Atoi(r.PathValue("n"))
+		n, err := strconv.ParseInt(r.PathValue("n"), 10, 64)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		change(n)
+		changes.Add(n)
 	})
 	return result{}, serveUntil(mux, ready)
+}
+
+// endlessList is a list of a capability in one document, however long.
+type endlessList struct {
+	capability string
+	entries    int
+}
+
+func (l *endlessList) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path != longListPath {
+		http.NotFound(w, r)
+		return
+	}
+	w.Header().Set("Content-Type", "application/xml")
+	out := bufio.NewWriterSize(w, 64<<10)
+	defer func() { _ = out.Flush() }() // who does not read it to its end finds out
+	stamp, change := `at="2026-01-01T00:00:00Z"`, ""
+	if l.capability == "changelist" {
+		stamp, change = `from="2026-01-01T00:00:00Z"`, `<rs:md change="created"/>`
+	}
+	fmt.Fprintf(out, `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/"><rs:md capability=%q %s/>`, l.capability, stamp)
+	for i := range l.entries {
+		fmt.Fprintf(out, "<url><loc>http://127.0.0.1/r/%07d</loc>%s</url>\n", i, change)
+	}
+	fmt.Fprint(out, "</urlset>")
 }
 
 // serveUntil serves on loopback until the parent wants no more.
@@ -100,36 +131,8 @@ func requests(ctx context.Context, url string) (int64, error) {
 	return strconv.ParseInt(string(text), 10, 64)
 }
 
-// setChanges sets how many changes the Change List of a ResourceSync Source has.
-func setChanges(ctx context.Context, url string, n int) error {
+// addChanges adds changes to the Change List of a ResourceSync Source.
+func addChanges(ctx context.Context, url string, n int) error {
 	_, err := get(ctx, url+changesPath+strconv.Itoa(n))
 	return err
-}
-
-func get(ctx context.Context, url string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s", url, resp.Status)
-	}
-	return body, err
-}
-
-// beside runs use beside a provider.
-func (b *bench) beside(provider job, use func(url string) error) error {
-	p, at, err := b.serve(provider)
-	if err != nil {
-		return err
-	}
-	err = use(at.URL)
-	_, ended := p.end()
-	return errors.Join(err, ended)
 }

@@ -1,14 +1,12 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
 	"net/url"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -27,7 +25,7 @@ const (
 // the same transactions and order, with prepared multi-row INSERTs and nothing else. Only
 // BEGIN to COMMIT is timed. Count is the number of events.
 func insertRows(ctx context.Context, j job, _ func(result)) (result, error) {
-	from, err := open(filepath.Join(j.Folder, eventlog.FileName), "query_only(1)")
+	from, err := openFile(filepath.Join(j.Folder, eventlog.FileName), "query_only(1)")
 	if err != nil {
 		return result{}, err
 	}
@@ -37,7 +35,7 @@ func insertRows(ctx context.Context, j job, _ func(result)) (result, error) {
 		return result{}, err
 	}
 	// The size of a page is fixed by the first write, which journal_mode may be.
-	to, err := open(filepath.Join(j.Folder, "rival.db"), fmt.Sprintf("page_size(%d)", pageSize), "journal_mode(wal)", "synchronous(full)", "cache_size(-32768)", "wal_autocheckpoint(10000)")
+	to, err := openFile(filepath.Join(j.Folder, "rival.db"), fmt.Sprintf("page_size(%d)", pageSize), "journal_mode(wal)", "synchronous(full)", "cache_size(-32768)", "wal_autocheckpoint(10000)")
 	if err != nil {
 		return result{}, err
 	}
@@ -45,67 +43,51 @@ func insertRows(ctx context.Context, j job, _ func(result)) (result, error) {
 	return r, errors.Join(err, to.Close())
 }
 
-func open(file string, pragmas ...string) (*sql.DB, error) {
+func openFile(file string, pragmas ...string) (*sql.DB, error) {
 	u := url.URL{Scheme: "file", Opaque: (&url.URL{Path: file}).EscapedPath(), RawQuery: url.Values{"_pragma": pragmas}.Encode()}
 	return sql.Open("sqlite", u.String())
 }
 
-// table is one table to be written, and how the rows that belong to the records
-// of a batch are found, in the order in which the log writes them. $1 < record
-// <= $2.
+// table is one table to be written, and how the rows of a batch of records are found,
+// in the order in which the log writes them. $1 < record <= $2.
 type table struct {
 	name, where string
 	columns     int
 	one, many   *sql.Stmt
 }
 
-func copyRows(ctx context.Context, from, to *sql.DB) (result, error) {
+func copyRows(ctx context.Context, from, to *sql.DB) (r result, err error) {
 	conn, err := to.Conn(ctx)
 	if err != nil {
-		return result{}, err
+		return r, err
 	}
 	defer conn.Close()
 	if err := copySchema(ctx, from, conn); err != nil {
-		return result{}, err
+		return r, err
 	}
 	tables := []*table{
 		{name: "event", where: "id IN (SELECT id >> 32 << 40 | seq FROM record WHERE id > $1 AND id <= $2) ORDER BY id"},
 		{name: "record", where: "id > $1 AND id <= $2 ORDER BY id"},
+		{name: "record_key", where: "record > $1 AND record <= $2 ORDER BY key"},
+		{name: "loc", where: "owner > $1 AND owner <= $2 ORDER BY key"},
 	}
 	for _, t := range tables {
 		if err := t.prepare(ctx, from, conn); err != nil {
-			return result{}, err
+			return r, err
 		}
 	}
-	// These two have no index on records: they are read once.
-	keyed := []*table{{name: "record_key"}, {name: "loc"}}
-	rows := make([]*keyRows, len(keyed))
-	for i, t := range keyed {
-		if err := t.prepare(ctx, from, conn); err != nil {
-			return result{}, err
-		}
-		if rows[i], err = readKeys(ctx, from, t); err != nil {
-			return result{}, err
-		}
+	var first, last int64
+	if err := from.QueryRowContext(ctx, "SELECT min(id) - 1, max(id), (SELECT count(*) FROM event) FROM record").Scan(&first, &last, &r.Count); err != nil {
+		return r, err
 	}
-	var first, last, events int64
-	if err := from.QueryRowContext(ctx, "SELECT min(id) - 1, max(id), (SELECT count(*) FROM event) FROM record").Scan(&first, &last, &events); err != nil {
-		return result{}, err
-	}
-	r := result{Count: events}
 	for at := first; at < last; at += rowsPerTransaction {
-		var batch [][]any
-		for _, t := range tables {
-			rows, err := t.read(ctx, from, at, at+rowsPerTransaction)
-			if err != nil {
+		rows := make([][]any, len(tables))
+		for i, t := range tables {
+			if rows[i], err = t.read(ctx, from, at, at+rowsPerTransaction); err != nil {
 				return r, err
 			}
-			batch = append(batch, rows)
 		}
-		for _, k := range rows {
-			batch = append(batch, k.take(at+rowsPerTransaction))
-		}
-		took, err := insert(ctx, conn, append(slices.Clone(tables), keyed...), batch)
+		took, err := insert(ctx, conn, tables, rows)
 		if err != nil {
 			return r, err
 		}
@@ -145,15 +127,11 @@ func (t *table) prepare(ctx context.Context, from *sql.DB, to *sql.Conn) error {
 }
 
 // read returns the values of the table's rows, one after the other.
-func (t *table) read(ctx context.Context, from *sql.DB, after, upto int64) ([]any, error) {
+func (t *table) read(ctx context.Context, from *sql.DB, after, upto int64) (out []any, err error) {
 	rows, err := from.QueryContext(ctx, "SELECT * FROM "+t.name+" WHERE "+t.where, after, upto)
 	if err != nil {
 		return nil, err
 	}
-	return t.scan(rows)
-}
-
-func (t *table) scan(rows *sql.Rows) (out []any, err error) {
 	defer rows.Close()
 	for rows.Next() {
 		at := len(out)
@@ -167,38 +145,6 @@ func (t *table) scan(rows *sql.Rows) (out []any, err error) {
 		}
 	}
 	return out, rows.Err()
-}
-
-// keyRows are the rows of a table that begins with a key and a record, in the order of
-// their records.
-type keyRows [][]any
-
-func readKeys(ctx context.Context, from *sql.DB, t *table) (*keyRows, error) {
-	rows, err := from.QueryContext(ctx, "SELECT * FROM "+t.name)
-	if err != nil {
-		return nil, err
-	}
-	all, err := t.scan(rows)
-	out := keyRows(slices.Collect(slices.Chunk(all, t.columns)))
-	out.sortBy(1)
-	return &out, err
-}
-
-// take removes the rows up to a record, and returns them by key, as the log
-// writes them.
-func (l *keyRows) take(upto int64) []any {
-	n := 0
-	for n < len(*l) && (*l)[n][1].(int64) <= upto {
-		n++
-	}
-	part := slices.Clone((*l)[:n])
-	*l = (*l)[n:]
-	part.sortBy(0)
-	return slices.Concat(part...)
-}
-
-func (l keyRows) sortBy(column int) {
-	slices.SortFunc(l, func(a, b []any) int { return cmp.Compare(a[column].(int64), b[column].(int64)) })
 }
 
 // insert writes one transaction.

@@ -26,6 +26,7 @@ type bar struct {
 
 func atLeast(text string, have, want float64) bar { return bar{text, have >= want} }
 func below(text string, have, want float64) bar   { return bar{text, have < want} }
+func exactly(text string, have, want int64) bar   { return bar{text, have == want} }
 
 // under demands that a process stays under so many megabytes.
 func under(mb int, peak int64) bar {
@@ -60,16 +61,6 @@ func (r row) print() {
 	fmt.Printf("| %s | %s | %s | %s | %s | %s | %s | %s |\n", r.name, r.ours, r.rival, ratio, strings.Join(texts, ", "), peak, cpu, verdict)
 }
 
-// show prints rows, unless there is an error, which it returns.
-func show(err error, rows ...row) error {
-	if err == nil {
-		for _, r := range rows {
-			r.print()
-		}
-	}
-	return err
-}
-
 func megabytes(n int64) string { return fmt.Sprintf("%.0f MB", float64(n)/1e6) }
 
 // rate is how many a second.
@@ -84,8 +75,8 @@ func rate(n int64, d time.Duration) float64 {
 func perSecond(v float64, unit string) string { return thousands(v) + " " + unit + "/s" }
 
 // thousands writes a whole number with commas.
-func thousands(v float64) string {
-	s := fmt.Sprintf("%.0f", v)
+func thousands[N int | int64 | float64](n N) string {
+	s := fmt.Sprintf("%.0f", float64(n))
 	for i := len(s) - 3; i > 0; i -= 3 {
 		s = s[:i] + "," + s[i:]
 	}
@@ -102,3 +93,5 @@ func short(d time.Duration) string {
 	}
 	return fmt.Sprintf("%.2f s", d.Seconds())
 }
+
+func ratioOf(a, b time.Duration) float64 { return a.Seconds() / b.Seconds() }

@@ -5,16 +5,16 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
+	"github.com/pmh-bridge/bridge/internal/daemon"
 	"github.com/pmh-bridge/bridge/sip"
 )
 
@@ -52,7 +52,7 @@ func token(n int) string {
 	return fmt.Sprintf("%X", sum[:13])
 }
 
-// postAll posts Number messages of a kind, Path, on Repeat connections that are
+// postAll posts Number messages of a kind on Repeat connections that are
 // kept. Took is from the first to the last answer; each has to be what the
 // protocol wants. Half and Tail are how long half of them, and 99 in a hundred,
 // took at most.
@@ -62,27 +62,16 @@ func postAll(ctx context.Context, j job, _ func(result)) (result, error) {
 		return result{}, err
 	}
 	each := make([]time.Duration, j.Number)
-	var next atomic.Int64
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	var group sync.WaitGroup
-	start := time.Now()
-	for range j.Repeat {
-		group.Go(func() {
-			if err := postSome(ctx, u.Host, j.Path, &next, each); err != nil {
-				stop(err)
-			}
-		})
-	}
-	group.Wait()
-	took := time.Since(start)
+	took, err := parallel(ctx, j.Repeat, j.Number, func(ctx context.Context, next func() (int, bool)) error {
+		return postSome(ctx, u.Host, j.Kind, next, each)
+	})
 	slices.Sort(each)
-	return result{Took: took, Count: int64(j.Number), Half: each[len(each)/2], Tail: each[len(each)*99/100]}, context.Cause(ctx)
+	return result{Took: took, Count: int64(j.Number), Half: each[len(each)/2], Tail: each[len(each)*99/100]}, err
 }
 
 // postSome posts the messages whose turn it is on one connection, and writes down
 // how long each took.
-func postSome(ctx context.Context, host, kind string, next *atomic.Int64, each []time.Duration) error {
+func postSome(ctx context.Context, host, kind string, next func() (int, bool), each []time.Duration) error {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "tcp", host)
 	if err != nil {
@@ -91,11 +80,7 @@ func postSome(ctx context.Context, host, kind string, next *atomic.Int64, each [
 	defer conn.Close()
 	in, filling := bufio.NewReaderSize(conn, 16<<10), filling()
 	var out []byte
-	for ctx.Err() == nil {
-		n := int(next.Add(1)) - 1
-		if n >= len(each) {
-			return nil
-		}
+	for n, more := next(); more; n, more = next() {
 		path, body := message(kind, n, filling)
 		out = fmt.Appendf(out[:0], "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: text/xml; charset=utf-8\r\nSOAPAction: \"\"\r\nContent-Length: %d\r\n\r\n", path, host, len(body))
 		out = append(out, body...)
@@ -139,42 +124,98 @@ func acknowledged(in *bufio.Reader, kind string) error {
 // before or after.
 func postBare(ctx context.Context, j job, _ func(result)) (result, error) {
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: j.Repeat, DisableCompression: true}}
-	var next atomic.Int64
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	var group sync.WaitGroup
-	start := time.Now()
-	for range j.Repeat {
-		group.Go(func() {
-			filling := filling()
-			for n := int(next.Add(1)) - 1; n < j.Number && ctx.Err() == nil; n = int(next.Add(1)) - 1 {
-				path, body := message(newRecords, n, filling)
-				if err := postOne(ctx, client, j.URL+path, body); err != nil {
-					stop(err)
-				}
+	header := http.Header{"Content-Type": {"text/xml; charset=utf-8"}}
+	took, err := parallel(ctx, j.Repeat, j.Number, func(ctx context.Context, next func() (int, bool)) error {
+		filling := filling()
+		for n, more := next(); more; n, more = next() {
+			path, body := message(newRecords, n, filling)
+			resp, _, err := send(ctx, client, http.MethodPost, j.URL+path, header, body)
+			if err == nil && resp.StatusCode != http.StatusOK {
+				err = fmt.Errorf("%s: %s", j.URL+path, resp.Status)
 			}
-		})
-	}
-	group.Wait()
-	return result{Took: time.Since(start), Count: int64(j.Number)}, context.Cause(ctx)
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return result{Took: took, Count: int64(j.Number)}, err
 }
 
-func postOne(ctx context.Context, client *http.Client, url string, body []byte) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+const (
+	// outboxWorkers is how many requests an outbox has under way, as configured by
+	// default.
+	outboxWorkers = 4
+	// lookEvery is how often the way of an outbox is looked at.
+	lookEvery = 50 * time.Millisecond
+	tenths    = 10
+)
+
+// tenth is how far an outbox has come when it has sent another tenth.
+type tenth struct {
+	At       time.Duration // since the start
+	Resident int64         // memory of the process, in bytes
+}
+
+// drainOutbox is bridge serve until all Number records have been submitted to the
+// server at the job's URL and accepted. Other is when the first one was there.
+func drainOutbox(ctx context.Context, j job, _ func(result)) (r result, err error) {
+	before, err := requests(ctx, j.URL)
 	if err != nil {
-		return err
+		return r, err
 	}
-	req.Header.Set("Content-Type", "text/xml; charset=utf-8")
-	resp, err := client.Do(req)
+	start := time.Now()
+	h, err := openSIP(ctx, j.Folder, targetLines(j.URL+servicePath))
 	if err != nil {
-		return err
+		return r, err
 	}
-	defer resp.Body.Close()
-	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
-		return err
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return r, errors.Join(err, h.Close())
 	}
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s", url, resp.Status)
+	ctx, stop := context.WithCancelCause(ctx)
+	ended := make(chan error, 1)
+	go func() {
+		err := h.Serve(ctx, l, nil)
+		stop(err)
+		ended <- err
+	}()
+	err = r.watch(ctx, j, h, start, before)
+	stop(nil)
+	return r, errors.Join(err, <-ended, h.Close())
+}
+
+// watch looks at the server until it has everything, then at the log until that
+// knows.
+func (r *result) watch(ctx context.Context, j job, h *daemon.Bridge, start time.Time, before int64) error {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the bridge ended early: %w", context.Cause(ctx))
+		case <-tick.C:
+		}
+		n, err := requests(ctx, j.URL)
+		if err != nil {
+			return err
+		}
+		n -= before
+		if n > 0 && r.Other == 0 {
+			r.Other = time.Since(start)
+		}
+		for n >= int64((len(r.Tenths)+1)*j.Number/tenths) && len(r.Tenths) < tenths {
+			r.Tenths = append(r.Tenths, tenth{time.Since(start), memory("self", "VmRSS")})
+		}
+		if n < int64(j.Number) {
+			continue
+		}
+		r.Took = time.Since(start)
+		if r.Count, err = acceptedBy(ctx, h.SIP); err != nil || r.Count == int64(j.Number) {
+			return err
+		}
+		if n > int64(j.Number) {
+			return fmt.Errorf("%d requests were sent for %d records", n, j.Number)
+		}
 	}
-	return nil
 }

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// parallel runs work so many times at once, until one fails. To each, next hands
+// some of the numbers below n, and false when there are no more.
+func parallel(ctx context.Context, workers, n int, work func(ctx context.Context, next func() (int, bool)) error) (time.Duration, error) {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	var taken atomic.Int64
+	next := func() (int, bool) {
+		i := int(taken.Add(1)) - 1
+		return i, i < n && ctx.Err() == nil
+	}
+	var group sync.WaitGroup
+	start := time.Now()
+	for range workers {
+		group.Go(func() {
+			if err := work(ctx, next); err != nil {
+				stop(err)
+			}
+		})
+	}
+	group.Wait()
+	return time.Since(start), context.Cause(ctx)
+}
+
+// send sends a request and reads its answer to the end.
+func send(ctx context.Context, client *http.Client, method, url string, header http.Header, body []byte) (*http.Response, []byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
+	if err != nil {
+		return nil, nil, err
+	}
+	for name, values := range header {
+		req.Header[name] = values
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	return resp, answer, err
+}
+
+// get returns what a server answers with 200 OK.
+func get(ctx context.Context, url string) ([]byte, error) {
+	resp, body, err := send(ctx, http.DefaultClient, http.MethodGet, url, nil, nil)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", url, resp.Status)
+	}
+	return body, err
+}

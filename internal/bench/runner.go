@@ -1,0 +1,212 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+)
+
+// measurement is one line of the table of cases. Its jobs are done in turn, and the
+// fastest result of each counts.
+type measurement struct {
+	name   string // of the case, which may have several in succession
+	server job    // what runs beside the jobs, if it has a name; its URL and kind become theirs
+	inside bool   // the server works in the folder, so it starts when all is built
+	build  []job  // done before, and not measured
+	jobs   []job  // ours, its rival, and others
+	once   bool   // done once, however many runs are wanted
+	same   bool   // all runs are done in one folder, which is built once
+	// rows makes rows of the results of the case: those of this measurement are the
+	// last.
+	rows func(all []results) ([]row, error)
+	own  func() error // measures and prints in another way, instead of all the above
+}
+
+// results are those of a measurement: of each of its jobs, and what its server said
+// in the end.
+type results struct {
+	jobs   []result
+	server result
+}
+
+// measure does a measurement.
+func (b *bench) measure(m *measurement) (results, error) {
+	best := results{jobs: make([]result, len(m.jobs))}
+	runs := b.runs
+	if m.once {
+		runs = 1
+	}
+	folders, each := runs, 1
+	if m.same {
+		folders, each = 1, runs
+	}
+	for range folders {
+		err := b.in(m.name, func(folder string) error { return b.measureIn(folder, m, each, &best) })
+		if err != nil {
+			return best, err
+		}
+	}
+	return best, nil
+}
+
+// measureIn builds in a folder and does the jobs there several times.
+func (b *bench) measureIn(folder string, m *measurement, times int, best *results) error {
+	var url string
+	do := func(j job) (result, error) {
+		j.Folder = folder
+		if j.URL == "" {
+			j.URL = url
+		}
+		if j.Kind == "" {
+			j.Kind = m.server.Kind
+		}
+		return b.do(j)
+	}
+	build := func() error {
+		for _, j := range m.build {
+			if _, err := do(j); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	work := func() error {
+		for range times {
+			for i, j := range m.jobs {
+				r, err := do(j)
+				if err != nil {
+					return err
+				}
+				best.jobs[i] = faster(best.jobs[i], r)
+			}
+		}
+		return nil
+	}
+	server := m.server
+	if m.inside {
+		server.Folder = folder
+		if err := build(); err != nil {
+			return err
+		}
+	}
+	if server.Name == "" {
+		return errors.Join(build(), work())
+	}
+	p, at, err := b.serve(server)
+	if err != nil {
+		return err
+	}
+	url = at.URL
+	if !m.inside {
+		err = build()
+	}
+	if err == nil {
+		err = work()
+	}
+	last, ended := p.end()
+	if best.server.CPU == 0 || last.CPU < best.server.CPU {
+		best.server = last
+	}
+	return errors.Join(err, ended)
+}
+
+// faster returns the result that took less time.
+func faster(best, r result) result {
+	if best.Took == 0 || r.Took < best.Took {
+		return r
+	}
+	return best
+}
+
+// process is a child that is running.
+type process struct {
+	cmd    *exec.Cmd
+	in     io.Closer
+	out    *bufio.Reader
+	errors *strings.Builder
+	name   string
+}
+
+func (b *bench) start(j job) (*process, error) {
+	j.Profile = b.profile
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(j)
+	if err != nil {
+		return nil, err
+	}
+	p := &process{cmd: exec.CommandContext(b.ctx, self, childArgument, string(text)), errors: &strings.Builder{}, name: j.Name}
+	p.cmd.Stderr = p.errors
+	in, err := p.cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	p.in, p.out = in, bufio.NewReader(out)
+	return p, p.cmd.Start()
+}
+
+// read takes the next result.
+func (p *process) read() (r result, err error) {
+	line, err := p.out.ReadBytes('\n')
+	if err != nil {
+		return r, p.failed(errors.Join(err, p.cmd.Wait()))
+	}
+	return r, json.Unmarshal(line, &r)
+}
+
+// failed says why a child that has ended did so: in its own words, if it had
+// any.
+func (p *process) failed(err error) error {
+	if text := strings.TrimSpace(p.errors.String()); text != "" {
+		return fmt.Errorf("%s: %s", p.name, text)
+	}
+	return fmt.Errorf("%s: %w", p.name, err)
+}
+
+// end asks a child that serves to end, and returns its last result.
+func (p *process) end() (r result, err error) {
+	if err = p.in.Close(); err != nil {
+		return r, err
+	}
+	if r, err = p.read(); err != nil {
+		return r, err
+	}
+	if err := p.cmd.Wait(); err != nil {
+		return r, p.failed(err)
+	}
+	return r, nil
+}
+
+// do runs a child to its end.
+func (b *bench) do(j job) (result, error) {
+	p, r, err := b.serve(j)
+	if err != nil {
+		return r, err
+	}
+	if err := errors.Join(p.in.Close(), p.cmd.Wait()); err != nil {
+		return r, p.failed(err)
+	}
+	return r, nil
+}
+
+// serve starts a child and waits for its first result: that it serves, or all that
+// it had to do.
+func (b *bench) serve(j job) (*process, result, error) {
+	p, err := b.start(j)
+	if err != nil {
+		return nil, result{}, err
+	}
+	r, err := p.read()
+	return p, r, err
+}

@@ -147,7 +147,7 @@ func (b *bench) compare(path, encoding, ours, rival string) (row, error) {
 	ratio := best[0] / best[1]
 	return row{name: fmt.Sprintf("GET of a closed document, %s, %s bytes, %d connections", name, thousands(size), connections),
 		ours: perSecond(best[0], "requests"), rival: "net/http from memory: " + perSecond(best[1], "requests"), ratio: ratio,
-		bars: []bar{atLeast("ratio 0.8", ratio, 0.8)}}, nil
+		bars: []bar{atLeast("ratio 0.9", ratio, 0.9)}}, nil
 }
 
 // loadTest asks for one URL on many connections for some time. It returns requests

@@ -224,6 +224,6 @@ func compareCosts(small, large costs) {
 	} {
 		ratio := ratioOf(c.large, c.small)
 		row{name: c.name + ", " + size(large), ours: short(c.large), rival: size(small) + ": " + short(c.small), ratio: ratio,
-			bars: []bar{below("within 1.5", ratio, 1.5)}}.print()
+			bars: []bar{below("within 1.3", ratio, 1.3)}}.print()
 	}
 }

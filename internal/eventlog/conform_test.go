@@ -4,16 +4,17 @@ import (
 	"testing"
 
 	"github.com/pmh-bridge/bridge/internal/eventlog/eventlogtest"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 func TestConform(t *testing.T) { eventlogtest.Test(t, raced) }
 
 func TestLaws(t *testing.T) {
-	heavy(t)
+	testenv.Heavy(t)
 	eventlogtest.Laws(t)
 }
 
 func TestLinkLaws(t *testing.T) {
-	heavy(t)
+	testenv.Heavy(t)
 	eventlogtest.LinkLaws(t)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // What is asked often costs what the answer takes, and not what the log holds.
@@ -57,7 +58,7 @@ func TestD125_AbsenceBySource(t *testing.T) {
 // D128: the state a little while ago costs what has happened since, not what has
 // ever happened.
 func TestD128_StateOfEarlier(t *testing.T) {
-	heavy(t)
+	testenv.Heavy(t)
 	const records, rounds = 50, 400
 	ctx := context.Background()
 	l, src := filled(t, t.TempDir(), event.Redirect)

@@ -19,13 +19,14 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // TestFlippedBytes: a byte that is flipped anywhere in the database is found by
 // Verify or by whoever reads, or has changed nothing; never is another event read
 // than was written. One in what a row holds is always found.
 func TestFlippedBytes(t *testing.T) {
-	heavy(t)
+	testenv.Heavy(t)
 	original := damageable(t)
 	file, err := os.ReadFile(filepath.Join(original, eventlog.FileName))
 	if err != nil {

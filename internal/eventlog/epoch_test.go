@@ -15,6 +15,7 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // crashed returns the files of a data folder as a crash leaves them: with commits
@@ -81,7 +82,7 @@ func reader(t *testing.T, folder string) (l *eventlog.Log, findings []string) {
 // was committed, or it is noticed, by those who read and by who writes, and a new
 // epoch begins.
 func TestFlippedWAL(t *testing.T) {
-	heavy(t)
+	testenv.Heavy(t)
 	files := crashed(t, 12)
 	const wal = eventlog.FileName + "-wal"
 	if len(files[wal]) < 100_000 {
@@ -315,7 +316,7 @@ func TestNoNewLog(t *testing.T) {
 // D145: a copy of log.db alone, made while nothing is being written, has all; and
 // what is being written is never more than a few megabytes ahead.
 func TestCheckpoint(t *testing.T) {
-	heavy(t)
+	testenv.Heavy(t)
 	folder := t.TempDir()
 	l, src := filled(t, folder, event.Redirect)
 	defer l.Close()
@@ -409,7 +410,7 @@ func TestModes(t *testing.T) {
 // D123, D151: who reads and stalls, as `bridge log --follow | less` does, holds
 // back no checkpoint.
 func TestStalledReader(t *testing.T) {
-	heavy(t)
+	testenv.Heavy(t)
 	folder := t.TempDir()
 	l, src := filled(t, folder, event.Redirect)
 	defer l.Close()

@@ -31,15 +31,6 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// heavy marks what one goroutine does a million times: the race detector finds
-// nothing in it, and slows the database 30 times.
-func heavy(t *testing.T) {
-	t.Helper()
-	if raced {
-		t.Skip("heavy: it runs without the race detector")
-	}
-}
-
 // filled opens a log in a folder with one set and one Source.
 func filled(t testing.TB, folder string, content event.Content) (*eventlog.Log, event.SourceID) {
 	t.Helper()

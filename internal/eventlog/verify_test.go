@@ -11,11 +11,12 @@ import (
 
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // TestVerify: whatever is changed behind the log's back is found, and where.
 func TestVerify(t *testing.T) {
-	heavy(t)
+	testenv.Heavy(t)
 	ctx := context.Background()
 	l, err := eventlog.Open(ctx, damageable(t), eventlog.Options{})
 	if err != nil {
@@ -125,7 +126,7 @@ func TestVerify(t *testing.T) {
 // D123: while a log is verified others append, and what they write is checkpointed.
 // What is found is the same.
 func TestD123_VerifyBesideAppends(t *testing.T) {
-	heavy(t)
+	testenv.Heavy(t)
 	ctx, folder := context.Background(), t.TempDir()
 	l, src := filled(t, folder, event.Reference)
 	defer func() {

@@ -1,7 +1,7 @@
 // Package eventlogtest tests an event log against what the rest of bridge relies on:
 // the invariants I1-I8 as far as they are the log's, and the rules A1-A15 as
 // far as the log decides them. It knows nothing of how the log is stored, so
-// that every implementation can, and must, pass it.
+// that it says what the log promises, whatever its tables are.
 package eventlogtest
 
 import (
@@ -23,44 +23,29 @@ import (
 	"github.com/pmh-bridge/bridge/internal/eventlog"
 )
 
-// Set is a set to be made.
-type Set struct {
-	Name                        string
-	Content                     event.Content
-	SegmentEvents, SegmentHours int // 0: the implementation's defaults
-	// Kind of its Sources; "" is atompmh.
-	Kind string
+// set is a set to be made.
+type set struct {
+	name                        string
+	content                     event.Content
+	segmentEvents, segmentHours int    // 0: the log's defaults
+	kind                        string // of its Sources; "" is atompmh
 }
 
-// Log is a log as the tests use it.
-type Log struct{ *eventlog.Log }
-
-func open(ctx context.Context, folder string, o eventlog.Options) (Log, error) {
-	l, err := eventlog.Open(ctx, folder, o)
-	return Log{l}, err
-}
-
-// Make makes a set, or brings it up to date, with its Sources in the order of the
+// ensure makes a set, or brings it up to date, with its Sources in the order of the
 // configuration, and returns their numbers.
-func (l Log) Make(ctx context.Context, s Set, sources ...string) ([]event.SourceID, error) {
-	if err := l.EnsureSet(ctx, eventlog.SetConfig{Name: s.Name, Content: s.Content, SegmentEvents: s.SegmentEvents, SegmentHours: s.SegmentHours}); err != nil {
+func (s set) ensure(l *eventlog.Log, sources ...string) (out []event.SourceID, err error) {
+	ctx := context.Background()
+	if err := l.EnsureSet(ctx, eventlog.SetConfig{Name: s.name, Content: s.content, SegmentEvents: s.segmentEvents, SegmentHours: s.segmentHours}); err != nil {
 		return nil, err
 	}
-	var out []event.SourceID
 	for rank, url := range sources {
-		id, err := l.EnsureSource(ctx, s.Name, cmp.Or(s.Kind, "atompmh"), url, rank)
+		id, err := l.EnsureSource(ctx, s.name, cmp.Or(s.kind, "atompmh"), url, rank)
 		if err != nil {
 			return nil, err
 		}
 		out = append(out, id)
 	}
 	return out, nil
-}
-
-// Faults returns what is wrong with the log by its own account.
-func (l Log) Faults(ctx context.Context) (out []string, err error) {
-	err = l.Verify(ctx, func(f eventlog.Finding) { out = append(out, fmt.Sprintf("%s: %s: %s", f.Where, f.What, f.Do)) })
-	return out, err
 }
 
 // Test runs the whole suite, each part on logs of its own; when it is to be light,
@@ -89,17 +74,17 @@ func Test(t *testing.T, light bool) {
 	}
 }
 
-// Clock is a clock that a test moves.
-type Clock struct {
-	Wall    time.Time
-	Running time.Duration
+// clock is a clock that a test moves.
+type clock struct {
+	wall    time.Time
+	running time.Duration
 }
 
-// Read is Options.Clock.
-func (c *Clock) Read() (time.Time, time.Duration) { return c.Wall, c.Running }
+// read is Options.Clock.
+func (c *clock) read() (time.Time, time.Duration) { return c.wall, c.running }
 
-// Pass lets time pass as it should.
-func (c *Clock) Pass(d time.Duration) { c.Wall, c.Running = c.Wall.Add(d), c.Running+d }
+// pass lets time pass as it should.
+func (c *clock) pass(d time.Duration) { c.wall, c.running = c.wall.Add(d), c.running+d }
 
 // tester is a test, or one case of a property.
 type tester interface {
@@ -112,27 +97,27 @@ type bench struct {
 	t       tester
 	folder  string
 	options eventlog.Options
-	clock   *Clock
-	set     Set
+	clock   *clock
+	set     set
 	names   []string // of the Sources
-	log     Log
+	log     *eventlog.Log
 	sources []event.SourceID
 	seen    event.Seq
 }
 
 // begin opens a log with a set and its Sources.
-func begin(t tester, set Set, sources ...string) *bench {
+func begin(t tester, set set, sources ...string) *bench {
 	t.Helper()
 	if len(sources) == 0 {
 		sources = []string{"one"}
 	}
-	set.Name = "main"
-	b := &bench{t: t, set: set, names: sources, clock: &Clock{Wall: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}}
+	set.name = "main"
+	b := &bench{t: t, set: set, names: sources, clock: &clock{wall: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}}
 	var err error
 	b.folder, err = os.MkdirTemp("", "eventlog-")
 	b.must(err)
 	t.Cleanup(func() { b.must(os.RemoveAll(b.folder)) })
-	b.options.Clock = b.clock.Read
+	b.options.Clock = b.clock.read
 	b.start()
 	t.Cleanup(b.stop)
 	t.Cleanup(b.sound)
@@ -141,10 +126,10 @@ func begin(t tester, set Set, sources ...string) *bench {
 
 func (b *bench) start() {
 	b.t.Helper()
-	l, err := open(context.Background(), b.folder, b.options)
+	var err error
+	b.log, err = eventlog.Open(context.Background(), b.folder, b.options)
 	b.must(err)
-	b.log = l
-	b.sources, err = l.Make(context.Background(), b.set, b.names...)
+	b.sources, err = b.set.ensure(b.log, b.names...)
 	b.must(err)
 }
 
@@ -169,10 +154,9 @@ func (b *bench) must(err error) {
 // sound fails when the log finds fault with itself.
 func (b *bench) sound() {
 	b.t.Helper()
-	faults, err := b.log.Faults(context.Background())
-	if err != nil || len(faults) > 0 {
-		b.t.Fatalf("the log finds fault with itself: %v\n%s", err, strings.Join(faults, "\n"))
-	}
+	b.must(b.log.Verify(context.Background(), func(f eventlog.Finding) {
+		b.t.Errorf("the log finds fault with itself: %s: %s: %s", f.Where, f.What, f.Do)
+	}))
 }
 
 // items reads what Sources say. Each word is an observation:

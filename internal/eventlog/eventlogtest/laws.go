@@ -27,7 +27,7 @@ func Laws(t *testing.T) {
 		sources := rapid.IntRange(1, 3).Draw(t, "sources")
 		h := &history{t: t, model: newModel(content == event.Reference, sources), sources: sources}
 		for i := range h.logs {
-			h.logs[i] = begin(t, Set{Content: content, SegmentEvents: rapid.IntRange(1, 7).Draw(t, "segment events")}, names(sources)...)
+			h.logs[i] = begin(t, set{content: content, segmentEvents: rapid.IntRange(1, 7).Draw(t, "segment events")}, names(sources)...)
 		}
 		for range rapid.IntRange(1, 6).Draw(t, "walks") {
 			h.walk()
@@ -115,7 +115,7 @@ func (h *history) feed(i, source int, start bool, mode event.Mode, all []event.I
 	l := h.logs[i]
 	for first := true; first || len(all) > 0; first = false {
 		n := min(len(all), rapid.IntRange(1, 5).Draw(h.t, "piece"))
-		l.clock.Pass(time.Duration(rapid.Int64Range(0, int64(10*time.Hour)).Draw(h.t, "pause")))
+		l.clock.pass(time.Duration(rapid.Int64Range(0, int64(10*time.Hour)).Draw(h.t, "pause")))
 		out := l.batch(slices.Index(l.names, names(3)[source]), &event.Batch{Start: first && start, Next: []byte("on"), Mode: mode, Lazy: rapid.Bool().Draw(h.t, "lazy"), Items: slices.Clone(all[:n])})
 		if len(out.Outcomes) != n {
 			h.t.Fatalf("%d items gave %+v", n, out)
@@ -198,7 +198,7 @@ func (h *history) compare() {
 		var got []string
 		mirror := map[string]string{}
 		mirrored := []string{""}
-		kept := l.set.SegmentEvents
+		kept := l.set.segmentEvents
 		for ev, err := range l.log.Events(ctx, "main", event.Range{Upto: math.MaxInt64}) {
 			l.must(err)
 			got = append(got, lineOf(ev))

@@ -36,7 +36,7 @@ func tellLinks(ev *event.Event) string {
 // D7: a link leads to a record for as long as the set has it, whichever batch says
 // what, and in whatever order.
 func testLinks(t *testing.T) {
-	b := begin(t, Set{Content: event.Redirect}, "one", "two")
+	b := begin(t, set{content: event.Redirect}, "one", "two")
 	for _, c := range []struct {
 		name   string
 		source int
@@ -78,7 +78,7 @@ func testLinks(t *testing.T) {
 
 // D116: a representation keeps its name when its record is deleted and comes back.
 func testNamesStay(t *testing.T) {
-	b := begin(t, Set{Content: event.Redirect})
+	b := begin(t, set{content: event.Redirect})
 	both := func(words, first, second string) []event.Item {
 		all := items(words)
 		r := all[0].Representations[0]
@@ -111,7 +111,7 @@ func testNamesStay(t *testing.T) {
 // D7: a record that many describe changes them all when it comes or goes.
 func testManyLinks(t *testing.T) {
 	const n = 2500
-	b := begin(t, Set{Content: event.Redirect})
+	b := begin(t, set{content: event.Redirect})
 	var all []event.Item
 	for i := range n {
 		all = append(all, linked(fmt.Sprintf("r%d@1=x", i), "hub")...)
@@ -145,7 +145,7 @@ func LinkLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ctx := context.Background()
 		content := rapid.SampledFrom([]event.Content{event.Redirect, event.Reference}).Draw(t, "content")
-		b := begin(t, Set{Content: content, SegmentEvents: 3}, "one", "two")
+		b := begin(t, set{content: content, segmentEvents: 3}, "one", "two")
 		names := []string{"a", "b", "c", "d", "e"}
 		for range rapid.IntRange(1, 12).Draw(t, "batches") {
 			var all []event.Item

@@ -82,7 +82,7 @@ func testLists(t *testing.T) {
 		{"twice in a baseline", nil, [][]event.Item{baseline(6, "a=x a=y")}, "logged historical", "created a=x"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			b := begin(t, Set{Content: event.Redirect, Kind: "resourcesync"})
+			b := begin(t, set{content: event.Redirect, kind: "resourcesync"})
 			if c.before != nil {
 				b.pass(c.before...)
 			}
@@ -104,7 +104,7 @@ func unmoved(all []event.Item) []event.Item {
 // What waits for its content keeps its place: an older change does not replace
 // it, a newer one does.
 func testListsPending(t *testing.T) {
-	b := begin(t, Set{Content: event.Mirror, Kind: "resourcesync"})
+	b := begin(t, set{content: event.Mirror, kind: "resourcesync"})
 	waits := placed(1, "!z a@5=x")
 	waits[1].Pending, waits[1].Fetched = "no answer", false
 	b.want("first", b.pass(waits), "bad waiting")
@@ -127,7 +127,7 @@ func testListsPending(t *testing.T) {
 // A list of all records does not tell of what has changed since its moment; one
 // without a moment says nothing of what a list of changes spoke of last (D82).
 func testAbsentAt(t *testing.T) {
-	b := begin(t, Set{Content: event.Redirect, Kind: "resourcesync"}, "one", "two")
+	b := begin(t, set{content: event.Redirect, kind: "resourcesync"}, "one", "two")
 	late := placed(1, "d@99=x")
 	late[0].Late = true
 	b.pass(placed(1, "a@5=x b@7=x c=x"), late)
@@ -170,7 +170,7 @@ func testAbsentAt(t *testing.T) {
 // is known; a list of changes does not, when it is older than the Resource List
 // (D104).
 func testThereInBaseline(t *testing.T) {
-	b := begin(t, Set{Content: event.Redirect, Kind: "resourcesync"})
+	b := begin(t, set{content: event.Redirect, kind: "resourcesync"})
 	b.pass(placed(2, "a@5=x"))
 	b.batch(0, &event.Batch{Start: true, Next: []byte("on"), Items: placed(1, "a@3=old b@3=x")})
 	b.batch(0, &event.Batch{Next: []byte("on"), Items: baseline(6, "a=x")})
@@ -195,7 +195,7 @@ func fromBridge(words string, via ...string) []event.Item {
 // What a bridge gives back that the set has, or had, from a Source of its own is
 // no presence: else what is deleted at its origin would live on in a ring.
 func testLoopback(t *testing.T) {
-	b := begin(t, Set{Content: event.Mirror}, "origin", "bridge")
+	b := begin(t, set{content: event.Mirror}, "origin", "bridge")
 	bridge := func(words string, via ...string) string {
 		t.Helper()
 		out := b.batch(1, &event.Batch{Start: true, Items: fromBridge(words, via...)})
@@ -229,7 +229,7 @@ func testLoopback(t *testing.T) {
 
 // A bridge may be behind: what it gives back may be where the original was before.
 func testLoopbackOfFormer(t *testing.T) {
-	b := begin(t, Set{Content: event.Redirect}, "origin", "bridge")
+	b := begin(t, set{content: event.Redirect}, "origin", "bridge")
 	for _, says := range []string{"a>v1@1=x", "a>v2@2=x", "a>v3@3=x"} {
 		b.walk(says)
 		b.end(0)
@@ -252,7 +252,7 @@ func testLoopbackOfFormer(t *testing.T) {
 // With identifiers of its own a bridge calls a record as its Source does, which
 // may be as we do.
 func testLoopbackOfOwn(t *testing.T) {
-	b := begin(t, Set{Content: event.Redirect}, "origin", "bridge")
+	b := begin(t, set{content: event.Redirect}, "origin", "bridge")
 	b.walk("a@1=x")
 	b.end(0)
 	back := fromBridge("own-a@5=x own-b@5=x", "a", "b")

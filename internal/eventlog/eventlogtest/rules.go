@@ -16,7 +16,7 @@ import (
 // I5: created, updated, deleted; a change of the stamp alone is none where there
 // is a hash, and is one where there is not.
 func testState(t *testing.T) {
-	b := begin(t, Set{Content: event.Redirect})
+	b := begin(t, set{content: event.Redirect})
 	for _, step := range []struct{ says, outcomes, events string }{
 		{"a@1=x b@1", "logged logged", "created a@1=x, created b@1"},
 		{"a@1=x b@1", "unchanged unchanged", ""},
@@ -63,7 +63,7 @@ func testWalk(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for _, split := range []bool{true, false} {
-				b := begin(t, Set{Content: event.Redirect})
+				b := begin(t, set{content: event.Redirect})
 				b.walk(c.before)
 				b.end(0)
 				b.news()
@@ -110,7 +110,7 @@ func testRegressed(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for _, split := range []bool{true, false} {
-				b := begin(t, Set{Content: event.Reference})
+				b := begin(t, set{content: event.Reference})
 				b.walk("a@5=old")
 				b.end(0)
 				b.news()
@@ -147,7 +147,7 @@ func testRegressed(t *testing.T) {
 		})
 	}
 	t.Run("future", func(t *testing.T) {
-		b := begin(t, Set{Content: event.Redirect})
+		b := begin(t, set{content: event.Redirect})
 		late := items("a@9=x b@9=x")
 		late[0].Late = true
 		b.batch(0, &event.Batch{Start: true, Items: late})
@@ -162,7 +162,7 @@ func testRegressed(t *testing.T) {
 
 // A5: what a complete enumeration has not is absent; presence in it revives.
 func testComplete(t *testing.T) {
-	b := begin(t, Set{Content: event.Redirect})
+	b := begin(t, set{content: event.Redirect})
 	b.walk("a@1=x b@1=x c@1=x -d@1")
 	b.end(0)
 	b.news()
@@ -194,7 +194,7 @@ func testComplete(t *testing.T) {
 // A6: held deletions wait, keep their first time, and what reappears in whatever
 // way leaves the list.
 func testHold(t *testing.T) {
-	b := begin(t, Set{Content: event.Redirect})
+	b := begin(t, set{content: event.Redirect})
 	held := func(all bool, since event.Micros) string {
 		ids, err := b.log.Held(context.Background(), b.sources[0], all, since)
 		b.must(err)
@@ -209,17 +209,17 @@ func testHold(t *testing.T) {
 	b.want("events", b.news(), "")
 	b.want("held", held(true, 0), "a b c d e")
 	b.want("held, without those for a person", held(false, math.MaxInt64), "")
-	b.clock.Pass(time.Hour)
+	b.clock.pass(time.Hour)
 	b.walk("b@5=x c@4=x d@6=y !e")
 	b.want("held after b, c, d, e reappeared", held(true, 0), "a")
 	b.more(event.ModeHold, "-a")
 	b.want("for a person still (D116)", held(false, math.MaxInt64), "")
 	b.want("since when", b.walk("")+b.more(event.ModeHold, "-d"), "waiting")
-	b.want("not for a person", held(false, event.MicrosOf(b.clock.Wall)), "d")
-	b.want("held since earlier", held(false, event.MicrosOf(b.clock.Wall)-1), "")
-	b.clock.Pass(time.Hour)
+	b.want("not for a person", held(false, event.MicrosOf(b.clock.wall)), "d")
+	b.want("held since earlier", held(false, event.MicrosOf(b.clock.wall)-1), "")
+	b.clock.pass(time.Hour)
 	b.more(event.ModeHold, "-d")
-	b.want("held since the first time", held(false, event.MicrosOf(b.clock.Wall.Add(-time.Hour))), "d")
+	b.want("held since the first time", held(false, event.MicrosOf(b.clock.wall.Add(-time.Hour))), "d")
 	b.want("reappeared", b.walk("d@6=y"), "unchanged")
 	b.want("released", b.more(event.ModeAbsent, "-a"), "logged")
 	b.want("held", held(true, 0), "")
@@ -233,7 +233,7 @@ func testHold(t *testing.T) {
 
 // Replay: what was seen does not count, and what is older changes nothing.
 func testReplay(t *testing.T) {
-	b := begin(t, Set{Content: event.Redirect})
+	b := begin(t, set{content: event.Redirect})
 	b.walk("a@5=x !b")
 	b.want("outcomes", b.more(event.ModeReplay, "a@4=y b@4=y"), "historical logged")
 	b.want("the walk goes on", b.walk("a@5=x")+" "+outcomes(b.batch(0, &event.Batch{Next: []byte("on"), Items: items("b@5=z c@1=x")}).Outcomes), "unchanged logged logged")
@@ -242,7 +242,7 @@ func testReplay(t *testing.T) {
 
 // I8: bad input is kept whole, the same input once.
 func testQuarantine(t *testing.T) {
-	b := begin(t, Set{Content: event.Redirect})
+	b := begin(t, set{content: event.Redirect})
 	ctx := context.Background()
 	bad := []event.Quarantined{
 		{URL: "u", Line: 3, Column: 4, Record: "urn:a", Rule: "S10", Reason: "why", Input: []byte("<entry>\x00\xff")},
@@ -259,7 +259,7 @@ func testQuarantine(t *testing.T) {
 	b.must(err)
 	b.want("input", string(whole.Input), string(bad[0].Input))
 	b.must(b.log.Replayed(ctx, list[0].ID))
-	b.clock.Pass(time.Minute)
+	b.clock.pass(time.Minute)
 	again := bad[0]
 	again.Line = 9
 	b.batch(0, &event.Batch{Next: []byte("on"), Quarantine: []event.Quarantined{again}})
@@ -276,7 +276,7 @@ func testQuarantine(t *testing.T) {
 // A13: without its content an observation waits; the record keeps its state
 // until then. A newer entry replaces it, a deletion removes it.
 func testPending(t *testing.T) {
-	b := begin(t, Set{Content: event.Mirror})
+	b := begin(t, set{content: event.Mirror})
 	pending := func() []event.WaitingItem {
 		kept, err := b.log.Pending(context.Background(), b.sources[0], math.MaxInt64, 0, 100)
 		b.must(err)
@@ -296,7 +296,7 @@ func testPending(t *testing.T) {
 	if len(kept) != 1 || kept[0].Record != "urn:a" || kept[0].Tries != 0 || kept[0].Reason != "503" || kept[0].Document.URL != "one/feed" || kept[0].Claim != kept[0].ClaimOf() {
 		t.Fatalf("pending: %+v", kept)
 	}
-	due := event.MicrosOf(b.clock.Wall.Add(5 * time.Minute))
+	due := event.MicrosOf(b.clock.wall.Add(5 * time.Minute))
 	if early, err := b.log.Pending(context.Background(), b.sources[0], due-1, 0, 9); err != nil || len(early) != 0 {
 		t.Errorf("due before five minutes: %d, %v", len(early), err)
 	}
@@ -382,7 +382,7 @@ func failure(b *bench, in *event.Batch) string {
 // nothing. What comes without its content all the same waits for it, and the
 // other items of the batch are taken in.
 func testNeedsContent(t *testing.T) {
-	b := begin(t, Set{Content: event.Mirror})
+	b := begin(t, set{content: event.Mirror})
 	b.walk("a@5=x b@5=x")
 	b.batch(0, &event.Batch{Next: []byte("on")})
 	ask := func(start bool, words string) string {
@@ -405,7 +405,7 @@ func testNeedsContent(t *testing.T) {
 	b.want("without contents", outcomes(b.batch(0, &event.Batch{Start: true, Next: []byte("on"), Items: mixed}).Outcomes), "logged needs-content needs-content unchanged")
 	b.want("events", b.news(), "created c@1=x")
 	b.reopen()
-	kept, err := b.log.Pending(context.Background(), b.sources[0], event.MicrosOf(b.clock.Wall), 0, 9)
+	kept, err := b.log.Pending(context.Background(), b.sources[0], event.MicrosOf(b.clock.wall), 0, 9)
 	b.must(err)
 	if len(kept) != 2 || kept[0].Record != "urn:a" || kept[1].Record != "urn:d" || kept[0].Tries != 0 {
 		t.Errorf("pending: %+v", kept)
@@ -417,7 +417,7 @@ func testNeedsContent(t *testing.T) {
 // D124, D109: however many records share a URI, one more is counted, not compared
 // with the others; when all go, the URI changes hands once.
 func testManyAtOneURI(t *testing.T) {
-	b := begin(t, Set{Content: event.Reference})
+	b := begin(t, set{content: event.Reference})
 	const many = 20_000
 	all := make([]event.Item, many)
 	for i := range all {

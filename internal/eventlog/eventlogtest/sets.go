@@ -17,7 +17,7 @@ import (
 // A15: of the Sources that have a record the first is its authority. What the others say
 // is suppressed, and counts when that one has dropped the record.
 func testSources(t *testing.T) {
-	b := begin(t, Set{Content: event.Redirect}, "one", "two", "three")
+	b := begin(t, set{content: event.Redirect}, "one", "two", "three")
 	for _, step := range []struct {
 		source                 int
 		says, outcomes, events string
@@ -57,7 +57,7 @@ func testSources(t *testing.T) {
 // first becomes the authority when it is met next, even if it says nothing new. A Source
 // that is no longer configured ranks last.
 func testSourcesOrder(t *testing.T) {
-	b := begin(t, Set{Content: event.Redirect}, "one", "two")
+	b := begin(t, set{content: event.Redirect}, "one", "two")
 	b.walkOf(0, "a@5=one b@5=one")
 	b.end(0)
 	b.walkOf(1, "a@6=two b@6=two")
@@ -101,7 +101,7 @@ func testSourcesOrderMet(t *testing.T) {
 		{"a bad change", "resourcesync", event.Redirect, listed, [][]event.Item{placed(1, "!a@6"), listed}, "bad historical", "updated a=x"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			b := begin(t, Set{Content: c.content, Kind: c.kind}, "one")
+			b := begin(t, set{content: c.content, kind: c.kind}, "one")
 			b.pass(c.has)
 			b.names = []string{"two", "one"}
 			b.reopen()
@@ -121,7 +121,7 @@ func testSourcesOrderMet(t *testing.T) {
 // share is the first one's; when that leaves it is another's, and it goes with the
 // last (D109).
 func testLocs(t *testing.T) {
-	b := begin(t, Set{Content: event.Reference})
+	b := begin(t, set{content: event.Reference})
 	for _, step := range []struct {
 		says, events string
 		entries      int
@@ -157,7 +157,7 @@ func testLocs(t *testing.T) {
 
 // A record moves to the URI that its next Source has it at, where another record may be.
 func testLocsOfSources(t *testing.T) {
-	b := begin(t, Set{Content: event.Reference}, "one", "two")
+	b := begin(t, set{content: event.Reference}, "one", "two")
 	b.walkOf(0, "a>p@1=x c>q@1=x")
 	b.walkOf(1, "a>q@1=y")
 	b.want("events", b.news(), "created a@1=x at p, created c@1=x at q")
@@ -170,7 +170,7 @@ func testLocsOfSources(t *testing.T) {
 // Segments close with the event that fills them; their borders are the Observed
 // of their last events; the last is open.
 func testSegments(t *testing.T) {
-	b := begin(t, Set{Content: event.Redirect, SegmentEvents: 3})
+	b := begin(t, set{content: event.Redirect, segmentEvents: 3})
 	var closed []event.Segment
 	n := 0
 	for _, size := range []int{1, 1, 4, 3, 0, 2, 8} {
@@ -244,12 +244,12 @@ func (b *bench) segments() []event.Segment {
 // A segment closes before an event that comes segment_hours after its first,
 // never by a timer.
 func testSegmentHours(t *testing.T) {
-	b := begin(t, Set{Content: event.Redirect, SegmentHours: 2})
+	b := begin(t, set{content: event.Redirect, segmentHours: 2})
 	for i, step := range []struct {
 		pass time.Duration
 		want int
 	}{{0, 1}, {2*time.Hour - time.Second, 1}, {time.Second + time.Microsecond, 2}, {time.Hour, 2}, {10 * time.Hour, 3}, {0, 3}} {
-		b.clock.Pass(step.pass)
+		b.clock.pass(step.pass)
 		if i > 0 {
 			if n := len(b.segments()); n > step.want {
 				t.Errorf("time alone has closed a segment: %d", n)
@@ -265,7 +265,7 @@ func testSegmentHours(t *testing.T) {
 
 // A list holds 50,000 entries (ResourceSync 7), and an event may have two.
 func testSegmentEntries(t *testing.T) {
-	b := begin(t, Set{Content: event.Reference, SegmentEvents: 1_000_000})
+	b := begin(t, set{content: event.Reference, segmentEvents: 1_000_000})
 	// 49,999 entries, then an event with two.
 	items := make([]event.Item, 0, 50_000)
 	for i := range 49_999 {
@@ -291,9 +291,9 @@ func testSegmentEntries(t *testing.T) {
 
 // Several sets share the positions, and nothing else.
 func testSeveralSets(t *testing.T) {
-	b := begin(t, Set{Content: event.Redirect})
+	b := begin(t, set{content: event.Redirect})
 	ctx := context.Background()
-	other, err := b.log.Make(ctx, Set{Name: "other", Content: event.Reference}, "one")
+	other, err := set{name: "other", content: event.Reference}.ensure(b.log, "one")
 	b.must(err)
 	b.walk("a@1=x")
 	_, err = b.log.Append(ctx, &event.Batch{Source: other[0], Start: true, Items: items("a@1=x b@1=x")})
@@ -332,7 +332,7 @@ func testSeveralSets(t *testing.T) {
 		b.must(err)
 		if read = append(read, fmt.Sprintf("%s %d", ev.Set, ev.Seq)); len(read) == 1 {
 			b.walk("c@1=x d@1=x")
-			third, err := b.log.Make(ctx, Set{Name: "third", Content: event.Redirect}, "one")
+			third, err := set{name: "third", content: event.Redirect}.ensure(b.log, "one")
 			b.must(err)
 			_, err = b.log.Append(ctx, &event.Batch{Source: third[0], Start: true, Items: items("a@1=x")})
 			b.must(err)

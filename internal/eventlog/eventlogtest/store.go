@@ -21,7 +21,7 @@ import (
 
 // What goes in comes out, with its place, its time and where it came from.
 func testEvents(t *testing.T) {
-	b := begin(t, Set{Content: event.Reference})
+	b := begin(t, set{content: event.Reference})
 	ctx := context.Background()
 	changed := b.log.Changed()
 	doc := event.Document{URL: "https://source.example/2.atom", FeedID: "urn:feed", FeedTitle: "A \"feed\"", FeedUpdated: event.StampFromNanos(-7)}
@@ -47,7 +47,7 @@ func testEvents(t *testing.T) {
 		t.Error("nobody was told of the new events")
 	}
 	b.reopen()
-	want := &event.Event{Seq: 1, Set: "main", Record: full.Record, Kind: event.Created, Observed: event.MicrosOf(b.clock.Wall) + 1, Modified: full.Modified, Title: "Title",
+	want := &event.Event{Seq: 1, Set: "main", Record: full.Record, Kind: event.Created, Observed: event.MicrosOf(b.clock.wall) + 1, Modified: full.Modified, Title: "Title",
 		Representations: full.Representations, Preferred: 1, Via: full.Via, Links: full.Links, Loc: full.Loc,
 		Origin: event.Origin{Protocol: "atom-pmh", Source: "one", Document: doc.URL, FeedID: doc.FeedID, FeedTitle: doc.FeedTitle, FeedUpdated: doc.FeedUpdated, SourceIdentifier: "its own"}}
 	got, err := b.log.Event(ctx, 1)
@@ -83,7 +83,7 @@ func testEvents(t *testing.T) {
 // D151: how far a walk has come that changes nothing need not be stored. It counts
 // in the process, and is stored with the first change.
 func testLazy(t *testing.T) {
-	b := begin(t, Set{Content: event.Redirect})
+	b := begin(t, set{content: event.Redirect})
 	b.walk("a@5=x b@5=x")
 	b.end(0)
 	b.reopen()
@@ -122,7 +122,7 @@ func testLazy(t *testing.T) {
 	}
 	b.want("what the walk has seen is stored too", b.more(event.ModeWalk, "a@4=y b@4=y"), "historical regressed")
 	lazily(false, "four", "")
-	b.clock.Pass(time.Hour)
+	b.clock.pass(time.Hour)
 	lazily(false, "five", "")
 	b.reopen()
 	if p, err := b.log.Progress(context.Background(), b.sources[0]); err != nil || string(p.Cursor.Data) != "five" {
@@ -137,7 +137,7 @@ func testLazy(t *testing.T) {
 
 // I2: events, state and cursor commit together, by compare-and-swap.
 func testCursor(t *testing.T) {
-	b := begin(t, Set{Content: event.Redirect})
+	b := begin(t, set{content: event.Redirect})
 	ctx := context.Background()
 	first := b.batch(0, &event.Batch{Start: true, Next: []byte("one"), Items: items("a@1=x")})
 	for _, wrong := range []int64{first.Cursor - 1, first.Cursor + 1} {
@@ -189,7 +189,7 @@ func testCursor(t *testing.T) {
 
 // What the harvest keeps beside the cursor is kept as it is.
 func testProgress(t *testing.T) {
-	b := begin(t, Set{Content: event.Redirect})
+	b := begin(t, set{content: event.Redirect})
 	for i, p := range []event.Progress{
 		{},
 		{Cursor: event.Cursor{Data: []byte("x")}, Mark: event.StampFromNanos(-1), Memory: []byte("\x00memory\xff"), Gap: "a gap"},
@@ -213,7 +213,7 @@ func testProgress(t *testing.T) {
 
 // What no caller should send is refused, and the log goes on.
 func testRefused(t *testing.T) {
-	b := begin(t, Set{Content: event.Redirect})
+	b := begin(t, set{content: event.Redirect})
 	for name, change := range map[string]func(*event.Batch){
 		"no identifier":        func(in *event.Batch) { in.Items[1].Record = "" },
 		"document not there":   func(in *event.Batch) { in.Items[1].Document = 1 },
@@ -239,7 +239,7 @@ func testRefused(t *testing.T) {
 // I3: Observed is strictly increasing inside a set, whatever the clock does, also
 // across restarts.
 func testObserved(t *testing.T) {
-	b := begin(t, Set{Content: event.Redirect})
+	b := begin(t, set{content: event.Redirect})
 	var last event.Micros
 	n := 0
 	check := func(what string) {
@@ -253,19 +253,19 @@ func testObserved(t *testing.T) {
 			}
 			last, b.seen = ev.Observed, ev.Seq
 		}
-		if got := event.MicrosOf(b.clock.Wall); last < got {
+		if got := event.MicrosOf(b.clock.wall); last < got {
 			t.Errorf("%s: observed at %v, the clock says %v", what, last, got)
 		}
 	}
 	check("first")
 	for _, d := range []time.Duration{time.Hour, -time.Hour, -10 * 365 * 24 * time.Hour, 0, time.Hour, 10 * 365 * 24 * time.Hour} {
-		b.clock.Wall = b.clock.Wall.Add(d)
-		b.clock.Running += time.Second
+		b.clock.wall = b.clock.wall.Add(d)
+		b.clock.running += time.Second
 		check(fmt.Sprint("running, clock moved by ", d))
 	}
 	for _, d := range []time.Duration{-time.Hour, -5 * 365 * 24 * time.Hour, 5 * 365 * 24 * time.Hour, 300 * 24 * time.Hour} {
 		b.stop()
-		b.clock.Wall = b.clock.Wall.Add(d)
+		b.clock.wall = b.clock.wall.Add(d)
 		b.start()
 		check(fmt.Sprint("restarted, clock moved by ", d))
 	}
@@ -274,25 +274,25 @@ func testObserved(t *testing.T) {
 // I3: in a running process a clock that jumps ahead by more than a day stops
 // appending until it is put right or confirmed; reading goes on.
 func testClockJump(t *testing.T) {
-	b := begin(t, Set{Content: event.Redirect})
+	b := begin(t, set{content: event.Redirect})
 	b.walk("a@1=x")
-	b.clock.Pass(100 * 24 * time.Hour)
+	b.clock.pass(100 * 24 * time.Hour)
 	b.walk("b@1=x")
-	b.clock.Wall = b.clock.Wall.Add(23 * time.Hour)
+	b.clock.wall = b.clock.wall.Add(23 * time.Hour)
 	b.walk("c@1=x")
-	good := b.clock.Wall
-	b.clock.Wall = good.Add(10 * 365 * 24 * time.Hour)
+	good := b.clock.wall
+	b.clock.wall = good.Add(10 * 365 * 24 * time.Hour)
 	for range 2 {
 		if _, err := b.try(0, &event.Batch{Start: true, Items: items("d@1=x")}); !errors.Is(err, event.ErrClock) {
 			t.Errorf("ten years ahead: %v", err)
 		}
 	}
 	b.want("reading goes on", b.now(), "a b c")
-	b.clock.Wall = good
+	b.clock.wall = good
 	b.walk("d@1=x")
 	b.options.AcceptClock = true
 	b.reopen()
-	b.clock.Wall = good.Add(10 * 365 * 24 * time.Hour)
+	b.clock.wall = good.Add(10 * 365 * 24 * time.Hour)
 	b.walk("e@1=x")
 	b.want("live", b.now(), "a b c d e")
 }
@@ -301,33 +301,33 @@ func testClockJump(t *testing.T) {
 // set, is refused when the log is opened, and believed without a restart once it
 // is right; it does not make the right one look wrong.
 func testClockAtStart(t *testing.T) {
-	b := begin(t, Set{Content: event.Redirect})
+	b := begin(t, set{content: event.Redirect})
 	b.walk("a@1=x")
-	right := b.clock.Wall
+	right := b.clock.wall
 	names := "a"
 	for name, wall := range map[string]time.Time{"ten years ahead": right.AddDate(10, 0, 0), "in 1970": time.Unix(86400, 0)} {
-		b.clock.Wall = wall
+		b.clock.wall = wall
 		b.reopen()
 		for range 2 {
 			if _, err := b.try(0, &event.Batch{Start: true, Items: items("d@1=x")}); !errors.Is(err, event.ErrClock) {
 				t.Errorf("%s: %v", name, err)
 			}
-			b.clock.Running += time.Hour
-			b.clock.Wall = b.clock.Wall.Add(time.Hour)
+			b.clock.running += time.Hour
+			b.clock.wall = b.clock.wall.Add(time.Hour)
 		}
 		b.want("reading goes on", b.now(), names)
 		right = right.Add(48 * time.Hour) // it was off for a while
-		b.clock.Wall = right
+		b.clock.wall = right
 		id := string(rune('a' + len(strings.Fields(names))))
 		b.walk(id + "@1=x")
 		names += " " + id
-		b.clock.Wall = right.AddDate(0, 0, 2)
+		b.clock.wall = right.AddDate(0, 0, 2)
 		if _, err := b.try(0, &event.Batch{Start: true, Items: items("d@1=x")}); !errors.Is(err, event.ErrClock) {
 			t.Errorf("%s, then right, then two days ahead: %v", name, err)
 		}
-		b.clock.Wall = right
+		b.clock.wall = right
 	}
-	b.clock.Wall = right.AddDate(10, 0, 0)
+	b.clock.wall = right.AddDate(10, 0, 0)
 	b.options.AcceptClock = true
 	b.reopen()
 	b.walk("z@1=x")
@@ -336,7 +336,7 @@ func testClockAtStart(t *testing.T) {
 
 // The state at every position, now and afterwards.
 func testLive(t *testing.T) {
-	b := begin(t, Set{Content: event.Redirect})
+	b := begin(t, set{content: event.Redirect})
 	live := map[string]bool{}
 	var then []string
 	b.want("nothing", b.live(0), "")
@@ -370,7 +370,7 @@ func testLive(t *testing.T) {
 
 // A record is found by its key, with its last event, deleted or not.
 func testRecord(t *testing.T) {
-	b := begin(t, Set{Content: event.Redirect})
+	b := begin(t, set{content: event.Redirect})
 	ctx := context.Background()
 	b.walk("a@1=x b@1=x -c@1")
 	b.walk("b@2=y -a@2")
@@ -403,19 +403,19 @@ func testRecord(t *testing.T) {
 // Many read while one writes: beside it in another Log, and nested, and none
 // sees half a batch.
 func testReaders(t *testing.T) {
-	b := begin(t, Set{Content: event.Redirect, SegmentEvents: 10})
+	b := begin(t, set{content: event.Redirect, segmentEvents: 10})
 	ctx := context.Background()
-	if second, err := open(ctx, b.folder, b.options); err == nil {
+	if second, err := eventlog.Open(ctx, b.folder, b.options); err == nil {
 		t.Error("two write the same log")
 		b.must(second.Close())
 	}
 	b.walk("")
-	beside, err := open(ctx, b.folder, eventlog.Options{ReadOnly: true, Clock: b.clock.Read})
+	beside, err := eventlog.Open(ctx, b.folder, eventlog.Options{ReadOnly: true, Clock: b.clock.read})
 	b.must(err)
 	done := make(chan struct{})
 	var wg sync.WaitGroup
 	for i := range 12 {
-		log := []Log{b.log, beside}[i%2]
+		log := []*eventlog.Log{b.log, beside}[i%2]
 		wg.Go(func() {
 			for {
 				select {
@@ -456,14 +456,14 @@ func testReaders(t *testing.T) {
 		t.Error("a log that was opened for reading takes a batch")
 	}
 	b.must(beside.Close())
-	if _, err := open(ctx, t.TempDir(), eventlog.Options{ReadOnly: true}); err == nil {
+	if _, err := eventlog.Open(ctx, t.TempDir(), eventlog.Options{ReadOnly: true}); err == nil {
 		t.Error("a log that is not there is opened for reading")
 	}
 }
 
 // A dry run shows all that would be, and leaves nothing behind.
 func testDryRun(t *testing.T) {
-	b := begin(t, Set{Content: event.Redirect})
+	b := begin(t, set{content: event.Redirect})
 	b.walk("a@1=x")
 	b.end(0)
 	b.stop()
@@ -483,9 +483,9 @@ func testDryRun(t *testing.T) {
 	b.want("events", b.news(), "created a@1=x")
 
 	folder := t.TempDir() + "/new"
-	l, err := open(context.Background(), folder, eventlog.Options{DryRun: true, Clock: b.clock.Read})
+	l, err := eventlog.Open(context.Background(), folder, eventlog.Options{DryRun: true, Clock: b.clock.read})
 	b.must(err)
-	sources, err := l.Make(context.Background(), Set{Name: "main", Content: event.Redirect}, "one")
+	sources, err := set{name: "main", content: event.Redirect}.ensure(l, "one")
 	b.must(err)
 	out, err := l.Append(context.Background(), &event.Batch{Source: sources[0], Items: items("a@1=x")})
 	if err != nil || out.Created != 1 {
@@ -499,7 +499,7 @@ func testDryRun(t *testing.T) {
 
 // A closed log answers with errors.
 func testClosed(t *testing.T) {
-	b := begin(t, Set{Content: event.Redirect})
+	b := begin(t, set{content: event.Redirect})
 	b.walk("a@1=x")
 	b.stop()
 	ctx := context.Background()

@@ -23,7 +23,7 @@ func (b *bench) submit(in *event.Batch) event.Appended {
 // What is submitted is newer than everything before, whatever stamp it has, beside the
 // walk of nobody; the same bytes are no event.
 func testSubmitted(t *testing.T) {
-	b := begin(t, Set{Content: event.Redirect})
+	b := begin(t, set{content: event.Redirect})
 	submitted := func(words string) string { return outcomes(b.submit(&event.Batch{Items: items(words)}).Outcomes) }
 	b.want("new", submitted("a@5=x b@5=x"), "logged logged")
 	b.want("an earlier stamp and other bytes", submitted("a@1=y"), "logged")
@@ -34,7 +34,7 @@ func testSubmitted(t *testing.T) {
 	waits[0].Pending, waits[0].Fetched = "not fetched yet", false
 	out := b.submit(&event.Batch{Items: waits})
 	b.want("without content", outcomes(out.Outcomes), "waiting")
-	kept, err := b.log.Pending(context.Background(), b.sources[0], event.MicrosOf(b.clock.Wall), 0, 10)
+	kept, err := b.log.Pending(context.Background(), b.sources[0], event.MicrosOf(b.clock.wall), 0, 10)
 	b.must(err)
 	if len(kept) != 1 || kept[0].Record != "urn:c" {
 		t.Fatalf("due at once: %+v", kept)
@@ -49,7 +49,7 @@ func testSubmitted(t *testing.T) {
 
 // A rejection is an event that belongs to no segment and no record.
 func testRejected(t *testing.T) {
-	b := begin(t, Set{Content: event.Redirect, SegmentEvents: 2})
+	b := begin(t, set{content: event.Redirect, segmentEvents: 2})
 	ctx := context.Background()
 	b.submit(&event.Batch{Items: items("a=x")})
 	out := b.submit(&event.Batch{Items: items("b=x"), Rejections: []event.Rejection{
@@ -98,7 +98,7 @@ func (b *bench) holds(source int, name string) string {
 // A deletion that somebody has decided on keeps the reason, and what waits is withdrawn
 // as well: what comes of it is too late.
 func testWithdrawn(t *testing.T) {
-	b := begin(t, Set{Content: event.Mirror})
+	b := begin(t, set{content: event.Mirror})
 	withdraw := func() string {
 		in := &event.Batch{Items: items("-a")}
 		in.Items[0].Reason = "spam"
@@ -133,8 +133,8 @@ func testWithdrawn(t *testing.T) {
 
 // What a Source has is what it last said itself, whichever Source is the authority.
 func testPresence(t *testing.T) {
-	b := begin(t, Set{Content: event.Redirect}, "one", "two")
-	other, err := b.log.Make(context.Background(), Set{Name: "other", Content: event.Redirect}, "three")
+	b := begin(t, set{content: event.Redirect}, "one", "two")
+	other, err := set{name: "other", content: event.Redirect}.ensure(b.log, "three")
 	b.must(err)
 	b.sources, b.names = append(b.sources, other...), append(b.names, "three")
 	b.walkOf(1, "a@1=x")

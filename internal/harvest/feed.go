@@ -201,16 +201,12 @@ type feedPage struct {
 	r      *run
 	doc    *feedDocument
 	answer *follow.Answer
-	counts map[*feedItem]bool // the items that count
-	newest event.Stamp        // of them that does not lie in the future
+	counts map[string]*feedItem // by identifier, which item counts
+	newest event.Stamp          // of them that does not lie in the future
 }
 
 func (r *run) newFeedPage(doc *feedDocument, answer *follow.Answer) *feedPage {
-	p := &feedPage{r: r, doc: doc, answer: answer, counts: map[*feedItem]bool{}}
-	for _, it := range r.latestItems(doc, answer.URL) {
-		p.counts[it] = true
-	}
-	return p
+	return &feedPage{r: r, doc: doc, answer: answer, counts: r.latestItems(doc, answer.URL)}
 }
 
 func (p *feedPage) origin() event.Document {
@@ -224,7 +220,7 @@ func (p *feedPage) origin() event.Document {
 func (p *feedPage) read(b *backlog[event.Item], afterEntry func() error) (whole bool, err error) {
 	for i := range p.doc.items {
 		it := &p.doc.items[i]
-		if p.counts[it] {
+		if p.counts[it.entry.ID] == it {
 			p.translate(b, it)
 		}
 		if it.rule != "" {
@@ -281,28 +277,25 @@ func (p *feedPage) state() ([]byte, error) { return nil, nil }
 
 // latestItems returns of each record the item that counts: the latest, of several with
 // one date the first, and a deletion unless an item is later.
-func (r *run) latestItems(doc *feedDocument, url string) []*feedItem {
-	var latest []*feedItem
-	found := map[string]int{}
+func (r *run) latestItems(doc *feedDocument, url string) map[string]*feedItem {
+	latest := map[string]*feedItem{}
 	for i := range doc.items {
 		it := &doc.items[i]
 		if it.rule != "" {
 			continue
 		}
-		at, again := found[it.entry.ID]
-		if !again {
-			found[it.entry.ID] = len(latest)
-			latest = append(latest, it)
+		first, again := latest[it.entry.ID]
+		switch {
+		case !again:
+			latest[it.entry.ID] = it
 			continue
-		}
-		first := latest[at]
-		if first.entry.Kind != it.entry.Kind {
-			latest[at] = undeleted(first, it)
+		case first.entry.Kind != it.entry.Kind:
+			latest[it.entry.ID] = undeleted(first, it)
 			continue
 		}
 		counts := "the first counts, that"
 		if it.entry.Updated.After(first.entry.Updated) {
-			counts, latest[at] = "the later one counts, not that", it
+			counts, latest[it.entry.ID] = "the later one counts, not that", it
 		}
 		r.problem(ruleFeedID, fmt.Sprintf("%s: identity %q is there twice; %s in line %d",
 			strictxml.Place(url, it.entry.Line, it.entry.Column), strictxml.Clip(it.entry.ID), counts, first.entry.Line))

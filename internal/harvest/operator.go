@@ -34,14 +34,14 @@ func (h *Harvester) Forget(ctx context.Context, src *Source, keep bool) (Report,
 	if err := h.Reset(ctx, src.ID); err != nil {
 		return Report{}, err
 	}
-	r, err := h.open(ctx, src)
-	if err == nil && !keep {
-		err = r.deleteAll(ctx)
-	}
-	if err == nil {
-		err = h.Log.Forget(ctx, src.ID)
-	}
-	return r.finalReport(err), err
+	return h.report(ctx, src, func(r *run) error {
+		if !keep {
+			if err := r.deleteAll(ctx); err != nil {
+				return err
+			}
+		}
+		return h.Log.Forget(ctx, src.ID)
+	})
 }
 
 // deleteAll deletes all that the Source has.
@@ -141,22 +141,25 @@ func (h *Harvester) open(ctx context.Context, src *Source) (*run, error) {
 	return r, r.load(ctx)
 }
 
-// Settle asks for the pending contents of a Source that are due.
-func (h *Harvester) Settle(ctx context.Context, src *Source) (Report, error) {
+// report does work on a Source outside a walk, and reports what came of it.
+func (h *Harvester) report(ctx context.Context, src *Source, work func(*run) error) (Report, error) {
 	r, err := h.open(ctx, src)
 	if err == nil {
-		err = defect.Guard(func() error { return r.fetchPending(ctx) })
+		err = work(r)
 	}
 	return r.finalReport(err), err
 }
 
+// Settle asks for the pending contents of a Source that are due.
+func (h *Harvester) Settle(ctx context.Context, src *Source) (Report, error) {
+	return h.report(ctx, src, func(r *run) error {
+		return defect.Guard(func() error { return r.fetchPending(ctx) })
+	})
+}
+
 // Release applies all held deletions of a Source (A6).
 func (h *Harvester) Release(ctx context.Context, src *Source) (Report, error) {
-	r, err := h.open(ctx, src)
-	if err == nil {
-		err = r.release(ctx, true, 0)
-	}
-	return r.finalReport(err), err
+	return h.report(ctx, src, func(r *run) error { return r.release(ctx, true, 0) })
 }
 
 // ErrStillBad: quarantined input still cannot be read.
@@ -166,11 +169,7 @@ var ErrStillBad = errors.New("still bad")
 // another configuration, or because a server answers that did not before. The error is
 // ErrStillBad when it cannot. What is earlier than the stored state changes nothing.
 func (h *Harvester) Replay(ctx context.Context, src *Source, q *event.Quarantined) (Report, error) {
-	r, err := h.open(ctx, src)
-	if err == nil {
-		err = r.replay(ctx, q)
-	}
-	return r.finalReport(err), err
+	return h.report(ctx, src, func(r *run) error { return r.replay(ctx, q) })
 }
 
 // rereader reads quarantined input of one protocol.

@@ -30,18 +30,26 @@ const (
 
 // serveBridge is bridge serve without Sources.
 func serveBridge(ctx context.Context, j job, ready func(result)) (result, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	h, err := openServing(ctx, j.Folder)
 	if err != nil {
 		return result{}, err
 	}
-	h, err := openServing(ctx, j.Folder)
+	return result{}, errors.Join(serveDaemon(ctx, ready, h.Publish), h.Close())
+}
+
+// serveDaemon lets a bridge serve on loopback until the parent wants no more.
+func serveDaemon(ctx context.Context, ready func(result), serve func(context.Context, net.Listener) error) error {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return result{}, errors.Join(err, l.Close())
+		return err
 	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	ended := make(chan error, 1)
-	go func() { ended <- h.Publish(ctx, l) }()
+	go func() { ended <- serve(ctx, l) }()
 	ready(result{URL: "http://" + l.Addr().String()})
-	return result{}, errors.Join(<-ended, h.Close())
+	stop()
+	return <-ended
 }
 
 // serveMemory is the rival: net/http alone, with the same answers in memory,

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/pmh-bridge/bridge/internal/config"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // attack is what a hostile peer does to a running bridge.
@@ -53,7 +54,7 @@ const (
 
 // attacks are those that the defects were seen with.
 func attacks() []attack {
-	prefixes := func() []byte { return sipRequest(manyPrefixes(200, 2<<20)) }
+	prefixes := func() []byte { return sipRequest(testenv.ManyPrefixes(200, 2<<20)) }
 	const (
 		oneBase     = "3 MiB of SIP request, a long xml:base inherited 200 times"
 		references  = "512 KiB of SIP request, 8,000 references to a long xml:base"
@@ -68,7 +69,7 @@ func attacks() []attack {
 		{defects: "D61", name: sipPrefixes, document: prefixes, times: 1},
 		{defects: "D61", name: sipPrefixes, document: prefixes, times: 10},
 		{defects: "D61", name: "2 MiB of Atom feed, 250 elements of 250 declarations each", source: atomSource,
-			document: func() []byte { return feedOf(xmlnsAtom, manyPrefixes(250, 2<<20)) }},
+			document: func() []byte { return feedOf(xmlnsAtom, testenv.ManyPrefixes(250, 2<<20)) }},
 		{defects: "D102", name: "entry of 8,000 equal alternates", source: atomSource, document: equalAlternates},
 		{defects: "D103", name: "4,000 bad entries under 256 KB of declarations", source: atomSource,
 			document: func() []byte { return feedOf(longDeclarations(), badEntries(4000)) }},

@@ -36,25 +36,6 @@ func sitemapWithBase() []byte {
 	return b.Bytes()
 }
 
-// manyPrefixes nests elements, each of which declares 250 prefixes of its own, and
-// fills the innermost up to a size with elements whose prefix was declared first.
-func manyPrefixes(deep, size int) string {
-	var b strings.Builder
-	b.WriteString(`<p:r xmlns:p="urn:p">`)
-	for i := range deep {
-		b.WriteString("<p:d")
-		for j := range 250 {
-			fmt.Fprintf(&b, ` xmlns:p%x="u"`, i*250+j)
-		}
-		b.WriteByte('>')
-	}
-	for b.Len() < size-deep*6 {
-		b.WriteString("<p:e/>")
-	}
-	b.WriteString(strings.Repeat("</p:d>", deep) + "</p:r>")
-	return b.String()
-}
-
 // equalAlternates is a feed of one entry that names one representation 8,000 times.
 func equalAlternates() []byte {
 	return feedOf(xmlnsAtom, `<entry><id>urn:example:1</id><title>t</title><updated>2026-01-01T00:00:00Z</updated>`+

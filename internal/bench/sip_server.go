@@ -96,17 +96,8 @@ func serveSIP(ctx context.Context, j job, lines string, ready func(result), coun
 	if err != nil {
 		return r, err
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return r, errors.Join(err, h.Close())
-	}
-	serving, stop := context.WithCancel(ctx)
-	defer stop()
-	ended := make(chan error, 1)
-	go func() { ended <- h.Serve(serving, l, nil) }()
-	ready(result{URL: "http://" + l.Addr().String()})
-	stop()
-	if err = <-ended; err == nil {
+	err = serveDaemon(ctx, ready, func(ctx context.Context, l net.Listener) error { return h.Serve(ctx, l, nil) })
+	if err == nil {
 		if r.Count, err = count(context.WithoutCancel(ctx), h); err == nil {
 			err = j.counted(r.Count)
 		}

@@ -247,7 +247,10 @@ func TestHook(t *testing.T) {
 	s := b.in(StateAccepted)
 	s.SourceXML, s.SourceIdentifier, s.Assigned, s.Recipient = []byte("<source/>"), "1", "x", "https://maps.example/"
 	calls := []func() error{
-		func() error { _, err := b.Append(ctx, &event.Batch{Source: b.source, Mode: event.ModeSubmission, Items: []event.Item{accepted("x")}}); return err },
+		func() error {
+			_, err := b.Append(ctx, &event.Batch{Source: b.source, Mode: event.ModeSubmission, Items: []event.Item{accepted("x")}})
+			return err
+		},
 		func() error {
 			_, err := b.Write(ctx, &Batch{Source: b.source, Updates: []Update{{Submission: s, Outgoing: &OutgoingNotification{Recipient: s.Recipient}}}})
 			return err

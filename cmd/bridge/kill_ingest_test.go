@@ -27,10 +27,7 @@ import (
 func TestKillIngest(t *testing.T) {
 	testenv.Heavy(t)
 	t.Parallel()
-	rounds := 30
-	if testenv.Soaking() {
-		rounds = 1000
-	}
+	rounds := testenv.Rounds(t, 30, 1000)
 	a := idle()
 	k := newIngestKilling(t, newStation(t, "bridge", newProxy(t, a), ingestConfig), a, nil)
 	for n := range 8 {
@@ -59,10 +56,7 @@ func TestKillIngest(t *testing.T) {
 func TestKillMail(t *testing.T) {
 	testenv.Heavy(t)
 	t.Parallel()
-	rounds := 10
-	if testenv.Soaking() {
-		rounds = 1000
-	}
+	rounds := testenv.Rounds(t, 10, 1000)
 	a, inside := idle(), testenv.Nobody(t)
 	box := &mailClient{proxy: newProxy(t, a), inside: inside}
 	k := newIngestKilling(t, newStation(t, "bridge", newProxy(t, a), fmt.Sprintf(mailConfig, inside)), a, box)

@@ -25,9 +25,9 @@ import (
 func TestKill(t *testing.T) {
 	testenv.Heavy(t)
 	t.Parallel()
-	rounds, segment, churn := 100, 20, 6
+	rounds, segment, churn := testenv.Rounds(t, 100, 1000), 20, 6
 	if testenv.Soaking() {
-		rounds, segment, churn = 1000, 500, 80
+		segment, churn = 500, 80
 	}
 	k := newKilling(t, segment)
 	for i := range rounds {

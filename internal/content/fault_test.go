@@ -81,10 +81,7 @@ func crashChild() int {
 // whole, the batch under way is there whole or not at all.
 func TestKill(t *testing.T) {
 	testenv.Heavy(t)
-	rounds := 100
-	if testenv.Soaking() {
-		rounds = 1000
-	}
+	rounds := testenv.Rounds(t, 100, 1000)
 	path := filepath.Join(t.TempDir(), "content.db")
 	r := rand.New(rand.NewPCG(7, 7))
 	next, halfway := 0, 0

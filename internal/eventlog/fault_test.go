@@ -17,6 +17,7 @@ import (
 	"github.com/pmh-bridge/bridge/event"
 	"github.com/pmh-bridge/bridge/internal/defect"
 	"github.com/pmh-bridge/bridge/internal/eventlog"
+	"github.com/pmh-bridge/bridge/internal/testenv"
 )
 
 // TestMain lets the test binary be the process that a test kills.
@@ -276,10 +277,7 @@ func TestTwoProcesses(t *testing.T) {
 // it acknowledged is there, nothing is there twice, and the cursor names just
 // what is there.
 func TestKill(t *testing.T) {
-	rounds := 30
-	if os.Getenv("BRIDGE_SOAK") != "" {
-		rounds = 1000
-	}
+	rounds := testenv.Rounds(t, 30, 1000)
 	folder := t.TempDir()
 	acknowledged := 0
 	for round := range rounds {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"testing"
 )
 
@@ -94,6 +95,23 @@ func Heavy(t testing.TB) {
 // Soaking reports whether long runs are wanted: BRIDGE_SOAK=1, set by make soak. A
 // test that has a short and a long form asks this for its number of rounds.
 func Soaking() bool { return os.Getenv("BRIDGE_SOAK") == "1" }
+
+// Rounds returns how many rounds a test goes: short in make test, long in a soak, and
+// BRIDGE_ROUNDS where that is set.
+func Rounds(t testing.TB, short, long int) int {
+	t.Helper()
+	if text := os.Getenv("BRIDGE_ROUNDS"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 {
+			t.Fatalf("BRIDGE_ROUNDS=%s is not a number of rounds", text)
+		}
+		return n
+	}
+	if Soaking() {
+		return long
+	}
+	return short
+}
 
 // Soak skips a test that only makes sense as a long run.
 func Soak(t testing.TB) {

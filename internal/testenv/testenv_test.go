@@ -92,3 +92,20 @@ func TestSoak(t *testing.T) {
 		}
 	}
 }
+
+func TestRounds(t *testing.T) {
+	for _, c := range []struct {
+		soak, rounds string
+		want         int
+	}{{"", "", 3}, {"1", "", 7}, {"", "100", 100}, {"1", "100", 100}} {
+		t.Setenv("BRIDGE_SOAK", c.soak)
+		t.Setenv("BRIDGE_ROUNDS", c.rounds)
+		if got := testenv.Rounds(t, 3, 7); got != c.want {
+			t.Errorf("BRIDGE_SOAK=%q BRIDGE_ROUNDS=%q: %d rounds, want %d", c.soak, c.rounds, got, c.want)
+		}
+	}
+	t.Setenv("BRIDGE_ROUNDS", "many")
+	if got := outcome(t, func(r *recorder) { testenv.Rounds(r, 3, 7) }); got != "failed" {
+		t.Errorf("BRIDGE_ROUNDS=many: %s, want failed", got)
+	}
+}

@@ -34,8 +34,7 @@ func insertRows(ctx context.Context, j job, _ func(result)) (result, error) {
 	if err := from.QueryRowContext(ctx, "PRAGMA page_size").Scan(&pageSize); err != nil {
 		return result{}, err
 	}
-	// The size of a page is fixed by the first write, which journal_mode may be.
-	to, err := openFile(filepath.Join(j.Folder, "rival.db"), fmt.Sprintf("page_size(%d)", pageSize), "journal_mode(wal)", "synchronous(full)", "cache_size(-32768)", "wal_autocheckpoint(10000)")
+	to, err := openFile(filepath.Join(j.Folder, "rival.db"), fmt.Sprintf("page_size(%d)", pageSize), "synchronous(full)", "cache_size(-32768)", "wal_autocheckpoint(10000)")
 	if err != nil {
 		return result{}, err
 	}
@@ -96,7 +95,8 @@ func copyRows(ctx context.Context, from, to *sql.DB) (r result, err error) {
 	return r, nil
 }
 
-// copySchema makes the tables and indexes of the log.
+// copySchema makes the tables and indexes of the log. Only then may the database get
+// its write-ahead log, which fixes the size of its pages.
 func copySchema(ctx context.Context, from *sql.DB, to *sql.Conn) error {
 	rows, err := from.QueryContext(ctx, "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY rowid")
 	if err != nil {
@@ -112,7 +112,11 @@ func copySchema(ctx context.Context, from *sql.DB, to *sql.Conn) error {
 			return err
 		}
 	}
-	return rows.Err()
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	_, err = to.ExecContext(ctx, "PRAGMA journal_mode = wal")
+	return err
 }
 
 func (t *table) prepare(ctx context.Context, from *sql.DB, to *sql.Conn) error {

@@ -34,29 +34,37 @@ func parallel(ctx context.Context, workers, n int, work func(ctx context.Context
 	return time.Since(start), context.Cause(ctx)
 }
 
-// send sends a request and reads its answer to the end.
-func send(ctx context.Context, client *http.Client, method, url string, header http.Header, body []byte) (*http.Response, []byte, error) {
+// reply is what a server has answered, read to the end.
+type reply struct {
+	code   int
+	status string
+	header http.Header
+	body   []byte
+}
+
+// send sends a request and reads its answer.
+func send(ctx context.Context, client *http.Client, method, url string, header http.Header, body []byte) (reply, error) {
 	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {
-		return nil, nil, err
+		return reply{}, err
 	}
 	for name, values := range header {
 		req.Header[name] = values
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return nil, nil, err
+		return reply{}, err
 	}
 	defer resp.Body.Close()
-	answer, err := io.ReadAll(resp.Body)
-	return resp, answer, err
+	content, err := io.ReadAll(resp.Body)
+	return reply{resp.StatusCode, resp.Status, resp.Header, content}, err
 }
 
 // get returns what a server answers with 200 OK.
 func get(ctx context.Context, url string) ([]byte, error) {
-	resp, body, err := send(ctx, http.DefaultClient, http.MethodGet, url, nil, nil)
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s", url, resp.Status)
+	a, err := send(ctx, http.DefaultClient, http.MethodGet, url, nil, nil)
+	if err == nil && a.code != http.StatusOK {
+		err = fmt.Errorf("%s: %s", url, a.status)
 	}
-	return body, err
+	return a.body, err
 }

@@ -83,15 +83,15 @@ func read(ctx context.Context, url, encoding string) (http.Header, []byte, error
 	if encoding != "" {
 		header.Set("Accept-Encoding", encoding)
 	}
-	resp, body, err := send(ctx, &http.Client{Transport: &http.Transport{DisableCompression: true}}, http.MethodGet, url, header, nil)
+	a, err := send(ctx, &http.Client{Transport: &http.Transport{DisableCompression: true}}, http.MethodGet, url, header, nil)
 	if err != nil {
 		return nil, nil, err
 	}
-	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Encoding") != encoding {
-		return nil, nil, fmt.Errorf("%s: %s, Content-Encoding %q", url, resp.Status, resp.Header.Get("Content-Encoding"))
+	if a.code != http.StatusOK || a.header.Get("Content-Encoding") != encoding {
+		return nil, nil, fmt.Errorf("%s: %s, Content-Encoding %q", url, a.status, a.header.Get("Content-Encoding"))
 	}
-	resp.Header.Del("Date") // the rival gives its own
-	return resp.Header, body, nil
+	a.header.Del("Date") // the rival gives its own
+	return a.header, a.body, nil
 }
 
 // gets: closed documents over keep-alive connections, against the rival, in

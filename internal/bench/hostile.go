@@ -242,13 +242,13 @@ func posted(path string, body []byte, times int) strike {
 		var mu sync.Mutex
 		answers := map[string]int{}
 		_, err := parallel(ctx, times, times, func(ctx context.Context, _ func() (int, bool)) error {
-			answer := "no answer"
-			if resp, _, err := send(ctx, http.DefaultClient, http.MethodPost, v.url+path, soapHeader(), body); err == nil {
-				answer = resp.Status
+			status := "no answer"
+			if a, err := send(ctx, http.DefaultClient, http.MethodPost, v.url+path, soapHeader(), body); err == nil {
+				status = a.status
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			answers[answer]++
+			answers[status]++
 			return nil
 		})
 		return int64(len(body) * times), counted(answers), err
@@ -303,17 +303,17 @@ func manyRanges(ctx context.Context, v *attacked) (received int64, note string, 
 
 // get returns the body that the victim answers with, whatever the status.
 func (v *attacked) get(ctx context.Context, path string, header http.Header) (string, error) {
-	_, body, err := send(ctx, http.DefaultClient, http.MethodGet, v.url+path, header, nil)
-	return string(body), err
+	a, err := send(ctx, http.DefaultClient, http.MethodGet, v.url+path, header, nil)
+	return string(a.body), err
 }
 
 // post posts a SOAP message and returns the status.
 func (v *attacked) post(ctx context.Context, path, body string) (string, error) {
-	resp, _, err := send(ctx, http.DefaultClient, http.MethodPost, v.url+path, soapHeader(), []byte(body))
+	a, err := send(ctx, http.DefaultClient, http.MethodPost, v.url+path, soapHeader(), []byte(body))
 	if err != nil {
 		return "", err
 	}
-	return strconv.Itoa(resp.StatusCode), nil
+	return strconv.Itoa(a.code), nil
 }
 
 // idleConnections opens so many connections that say nothing, and asks for a

@@ -143,7 +143,7 @@ func putContents(ctx context.Context, store *content.Store, first int, items []e
 	for i := range items {
 		record := appendRecord(nil, first+i, 1, filling())
 		drafts[i] = content.NewDraft(record)
-		r := &items[i].Observation.Representations[0]
+		r := &items[i].Representations[0]
 		r.Hash, r.Length = event.HashOf(sha256.Sum256(record)), int64(len(record))
 	}
 	return store.Put(ctx, drafts...)

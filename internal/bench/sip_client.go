@@ -129,9 +129,9 @@ func postBare(ctx context.Context, j job, _ func(result)) (result, error) {
 		filling := filling()
 		for n, more := next(); more; n, more = next() {
 			path, body := message(newRecords, n, filling)
-			resp, _, err := send(ctx, client, http.MethodPost, j.URL+path, header, body)
-			if err == nil && resp.StatusCode != http.StatusOK {
-				err = fmt.Errorf("%s: %s", j.URL+path, resp.Status)
+			a, err := send(ctx, client, http.MethodPost, j.URL+path, header, body)
+			if err == nil && a.code != http.StatusOK {
+				err = fmt.Errorf("%s: %s", j.URL+path, a.status)
 			}
 			if err != nil {
 				return err

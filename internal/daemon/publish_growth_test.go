@@ -76,9 +76,6 @@ func (l *longChain) change(n int) {
 	}
 }
 
-// close puts what the subscription document has into an archive document.
-func (l *longChain) close(name string) { l.head.Rename(l.head.CloseArchive(), "/recent/"+name) }
-
 // wall is a clock that can be put forward, and be held: then whoever asks for
 // the time waits, and with that the making of snapshots.
 type wall struct {

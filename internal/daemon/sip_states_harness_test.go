@@ -92,13 +92,6 @@ func (h *submitter) take(name string) string {
 	return h.send("/sip/main", ingestOf(name, "this is "+name), 200).disposition(h.t).Assigned
 }
 
-// later lets time pass, and has the bridge look at its clock: something happens.
-func (h *submitter) later(d time.Duration) (record string) {
-	h.t.Helper()
-	h.clock.pass(d)
-	return h.take(fmt.Sprint("woken at ", h.clock.now().UnixNano()))
-}
-
 // inVain does what has the bridge ask a server that is down, and waits until the
 // bridge knows that it is.
 func (h *submitter) inVain(do func()) {

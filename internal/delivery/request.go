@@ -90,7 +90,7 @@ func (o *Submitter) content(ctx context.Context, sum [32]byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer r.Close()
+	defer func() { _ = r.Close() }()
 	stored := make([]byte, r.Size())
 	_, err = io.ReadFull(r, stored)
 	return stored, err

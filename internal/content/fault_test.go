@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -370,6 +371,54 @@ func TestFlippedContent(t *testing.T) {
 			if j != i {
 				mustHold(t, s, other)
 			}
+		}
+	}
+}
+
+// A content that is damaged, or missing, is found and replaced, and nothing else is
+// touched.
+func TestReplace(t *testing.T) {
+	ctx := t.Context()
+	contents, file := makeDamageable(t)
+	var want Stats
+	for _, c := range contents {
+		want.Count++
+		want.Bytes += int64(len(c))
+	}
+	for _, i := range []int{7, 101} { // a row, and chunks
+		c := contents[i]
+		other := bytes.Clone(c[:40])
+		other[5] ^= 1
+		path := filepath.Join(t.TempDir(), "content.db")
+		if err := os.WriteFile(path, bytes.ReplaceAll(file, c[:40], other), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		s := openStore(t, path, Options{})
+		if err := s.Check(ctx, sumOf(c)); !errors.Is(err, ErrDamaged) {
+			t.Errorf("%d bytes, damaged: %v, want ErrDamaged", len(c), err)
+		}
+		if err := s.Replace(ctx, NewDraft(c)); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Check(ctx, sumOf(c)); err != nil {
+			t.Errorf("%d bytes, replaced: %v", len(c), err)
+		}
+		mustHold(t, s, c)
+		mustVerify(t, s, want)
+
+		missing := noise(9, len(c))
+		if err := s.Check(ctx, sumOf(missing)); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%d bytes, missing: %v, want fs.ErrNotExist", len(c), err)
+		}
+		if err := s.Replace(ctx, NewDraft(missing)); err != nil {
+			t.Fatal(err)
+		}
+		mustHold(t, s, missing)
+		mustVerify(t, s, Stats{Count: want.Count + 1, Bytes: want.Bytes + int64(len(c))})
+
+		r := openStore(t, path, Options{ReadOnly: true})
+		if err := r.Replace(ctx, NewDraft(c)); !errors.Is(err, errReadOnly) {
+			t.Errorf("replaced without writing: %v", err)
 		}
 	}
 }

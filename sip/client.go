@@ -299,7 +299,7 @@ func (a *answer) said() string {
 	return printable(string(a.body[:min(len(a.body), 1000)]))
 }
 
-// printable makes one short line of what a stranger wrote: it may end up on a
+// printable makes one short line of what a peer wrote: it may end up on a
 // terminal.
 func printable(s string) string {
 	s = strings.Map(func(r rune) rune {

@@ -39,7 +39,7 @@ const (
 	maxUncommitted = 256
 )
 
-// key stands for a host or a subject: what strangers write may be long.
+// key stands for a host or a subject: what peers write may be long.
 type key [16]byte
 
 func keyOf(text string) key {

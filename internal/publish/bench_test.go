@@ -57,6 +57,10 @@ func (s *stream) Live(context.Context, string, event.Seq) iter.Seq2[*event.Event
 	return s.sequence(s.records)
 }
 
+func (s *stream) Listed(context.Context, string, event.Seq) iter.Seq2[*event.Event, error] {
+	return s.sequence(s.records)
+}
+
 func perURL(b *testing.B, urls int) {
 	b.ReportMetric(float64(urls)*float64(b.N)/b.Elapsed().Seconds(), "urls/s")
 }

@@ -18,7 +18,7 @@ const (
 	memoryPerByte = 512
 )
 
-// Affordable runs f, which reads n bytes that a stranger sent, in this goroutine,
+// Affordable runs f, which reads n bytes that an unknown peer sent, in this goroutine,
 // and fails the test when it took more processor time, or allocated more, than
 // that many bytes may cost. Nothing else may run in the process meanwhile. It skips
 // under the race detector, which takes and allocates more of both.

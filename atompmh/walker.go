@@ -357,7 +357,7 @@ func (k *walker) end() {
 	k.res.Complete = k.cur.Complete
 	if Short(k.cur.TotalResults, k.cur.Entries) && k.w.Report != nil {
 		k.w.Report(Problem{Rule: ruleResults, URL: k.w.URL, Found: fmt.Sprintf("totalResults %d, and %d entries", k.cur.TotalResults, k.cur.Entries),
-			Expected: "all of them; fh:complete is ignored"})
+			Expected: "all of them; the feed is not taken to be complete"})
 	}
 	k.res.Lost = !k.cur.Complete && !k.mark.IsZero() && k.cur.Smallest.After(k.mark)
 }

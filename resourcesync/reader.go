@@ -421,28 +421,39 @@ type unpacker struct {
 	url string
 	in  *bufio.Reader
 	raw *tally
-	z   *gzip.Reader
+	z   *gzip.Reader // nil before its header was read
 	out int64
 }
 
 func (u *unpacker) Read(p []byte) (n int, err error) {
 	if u.z == nil {
-		u.z, err = gzip.NewReader(u.in)
+		z, err := gzip.NewReader(u.in)
+		if err == io.EOF {
+			err = io.ErrUnexpectedEOF // before the file has begun it cannot have ended
+		}
+		if err != nil {
+			return 0, u.fault(err)
+		}
+		u.z = z
 	}
-	if err == nil {
-		n, err = u.z.Read(p)
-		u.out += int64(n)
+	n, err = u.z.Read(p)
+	if u.out += int64(n); u.out > ratioFloor && u.out > maxRatio*u.raw.n {
+		return 0, u.broken(fmt.Sprintf("the gzip file unpacks to more than %d times its size", maxRatio))
 	}
-	reason := ""
-	switch {
-	case u.out > ratioFloor && u.out > maxRatio*u.raw.n:
-		n, reason = 0, fmt.Sprintf("the gzip file unpacks to more than %d times its size", maxRatio)
-	case err == nil, err == io.EOF:
-		return n, err
-	case u.raw.err != nil:
-		return n, u.raw.err
-	default:
-		reason = "the gzip file cannot be unpacked: " + err.Error()
+	if err != nil && err != io.EOF {
+		err = u.fault(err)
 	}
-	return n, &strictxml.DocumentError{URL: u.url, Line: 1, Column: 1, Reason: reason}
+	return n, err
+}
+
+// fault returns what an error means: a broken connection, or a broken file.
+func (u *unpacker) fault(err error) error {
+	if u.raw.err != nil {
+		return u.raw.err
+	}
+	return u.broken("the gzip file cannot be unpacked: " + err.Error())
+}
+
+func (u *unpacker) broken(reason string) error {
+	return &strictxml.DocumentError{URL: u.url, Line: 1, Column: 1, Reason: reason}
 }

@@ -119,6 +119,7 @@ func TestGzipFiles(t *testing.T) {
 			b := zipped(list(s) + "<!--" + string(noise) + "-->")
 			return b[:len(b)-2000]
 		}, "cannot be unpacked"},
+		{"cut off in its header", func(s *site) []byte { return zipped(list(s))[:3] }, "cannot be unpacked"},
 		{"damaged", func(s *site) []byte {
 			b := zipped(list(s) + "<!--" + string(noise) + "-->")
 			b[len(b)-6] ^= 1 // of the checksum

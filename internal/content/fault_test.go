@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -281,13 +282,14 @@ func TestFlippedBytes(t *testing.T) {
 	contents, file := makeDamageable(t)
 	r := rand.New(rand.NewPCG(3, 4))
 	refused, found := 0, 0
+	pageSize := int(binary.BigEndian.Uint16(file[16:]))
 	for i := range 200 {
 		at := r.IntN(len(file))
 		switch i % 3 {
 		case 1: // what structures the file is in few pages: aim at the first ones
-			at = r.IntN(20 * 4096)
+			at = r.IntN(20 * pageSize)
 		case 2: // and at the ends of pages, where rows' first bytes are
-			at = r.IntN(len(file)/4096)*4096 + r.IntN(64)
+			at = r.IntN(len(file)/pageSize)*pageSize + r.IntN(64)
 		}
 		bad, err := damageSeen(t, flipped(t, file, at, byte(1<<r.IntN(8))), contents)
 		if bad {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -54,7 +55,7 @@ func TestFlippedBytes(t *testing.T) {
 	for i := range 120 {
 		at := random.IntN(len(file))
 		if i < 40 {
-			at = random.IntN(4096) // the header and the schema
+			at = random.IntN(int(binary.BigEndian.Uint16(file[16:]))) // the first page: the header and the schema
 		}
 		flip("anywhere", at, 1<<random.IntN(8))
 	}

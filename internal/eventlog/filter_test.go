@@ -80,7 +80,9 @@ func TestKeyFilterOfSet(t *testing.T) {
 			out, err := l.Append(ctx, &event.Batch{Source: src, Cursor: cursor, Start: i == 0, Next: next, Items: []event.Item{
 				{Observation: event.Observation{Record: fmt.Sprint("urn:example:", i), Representations: []event.Representation{{Href: fmt.Sprint("https://repository.example/", i)}}}},
 				{Observation: event.Observation{Record: "urn:example:again", Title: fmt.Sprint(walk, i), Order: event.StampFromNanos(int64(10*walk + i + 1)),
-					Representations: []event.Representation{{Href: "https://repository.example/again"}}}}}})
+					Representations: []event.Representation{{Href: "https://repository.example/again"}}}},
+				{Observation: event.Observation{Record: "urn:example:shares", Title: fmt.Sprint(walk, i), Order: event.StampFromNanos(int64(10*walk + i + 1)),
+					Representations: []event.Representation{{Href: "https://repository.example/0"}}}}}}) // the URI of the first record
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -94,7 +96,7 @@ func TestKeyFilterOfSet(t *testing.T) {
 		t.Error(err)
 	}
 	s, err := l.Set(ctx, "main")
-	if err != nil || s.Live != 4 {
-		t.Errorf("%d records are live, %v, want 4", s.Live, err)
+	if err != nil || s.Live != 5 {
+		t.Errorf("%d records are live, %v, want 5", s.Live, err)
 	}
 }

@@ -100,7 +100,7 @@ func (s *Scanner) instruction() error {
 	isXML := strings.EqualFold(target.raw, "xml")
 	if isXML && s.Start != 0 {
 		if !s.o.Lenient || s.rooted {
-			return s.Fail("the XML declaration is not at the start of the document; remove what precedes it")
+			return s.Fail("the XML declaration is not at the start of the document, where alone it may be")
 		}
 		s.mended(AboutMarkup, s.Line, s.Column, "white space before the XML declaration")
 	}
@@ -396,10 +396,12 @@ func reference(b []byte) (r rune, n int, reason string) {
 	case "quot":
 		return '"', n, ""
 	}
-	digits, numeric := strings.CutPrefix(body, "#")
-	r, ok := number(digits)
+	digits, ok := strings.CutPrefix(body, "#")
+	if ok {
+		r, ok = number(digits)
+	}
 	switch {
-	case !numeric || !ok:
+	case !ok:
 		return 0, n, "invalid character entity " + string(b[:n])
 	case r >= 0xD800 && r <= 0xDFFF:
 		return 0, n, string(b[:n]) + " is not a character"

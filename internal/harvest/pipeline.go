@@ -91,9 +91,9 @@ func newPipeline(ctx context.Context, r *run, anew bool) *pipeline {
 	return p
 }
 
-// send queues what a document says. It waits while too much is queued: besides the
-// transaction that is being written there is room for one more, and for one
-// document of any size.
+// send queues what a document says. Then it waits while more is queued than the
+// transaction that is being written and the next one: a long document is not read
+// while all of another one waits.
 func (p *pipeline) send(x docBatch) (err error) {
 	p.lastSize = len(x.items)
 	if x.last {
@@ -102,18 +102,20 @@ func (p *pipeline) send(x docBatch) (err error) {
 	p.r.reportProgress()
 	p.r.slot.whileWaiting(p.ctx, func() {
 		p.mu.Lock()
-		bad := badBytes(x.quarantine)
-		for size := p.r.batchSize(); p.queued > size && p.queued+len(x.items) > 2*size || p.queuedBad > badAtOnce && p.queuedBad+bad > 2*badAtOnce; {
-			p.room.Wait()
-		}
 		p.queued += len(x.items)
-		p.queuedBad += bad
+		p.queuedBad += badBytes(x.quarantine)
 		p.mu.Unlock()
 		select {
 		case p.ch <- x:
 		case <-p.ctx.Done():
 			err = context.Cause(p.ctx)
+			return
 		}
+		p.mu.Lock()
+		for p.queued > 2*p.r.batchSize() || p.queuedBad > 2*badAtOnce {
+			p.room.Wait()
+		}
+		p.mu.Unlock()
 	})
 	return err
 }
